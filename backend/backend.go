@@ -1,0 +1,175 @@
+// Package backend is the seam between the engine and the places where code can
+// run. A backend builds sandboxes and carries bytes; it knows nothing of
+// languages, sessions, records or doors. Package backendtest holds the suite
+// that every backend passes: each law in the comments below is a test there.
+//
+// The seam is drawn so that later doors fit: several processes may run in one
+// sandbox at a time, output flows into writers while it happens, a process may
+// have private byte channels besides its three streams, and a warm pool or a
+// template is a backend's own affair behind Open.
+package backend
+
+import (
+	"context"
+	"io"
+	"io/fs"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// Places inside every sandbox, the same on every backend.
+const (
+	WorkDir    = "/mnt/data"    // working directory: writable, with a quota, kept as artifacts
+	ProgramDir = "/run/program" // where Process.Program files are put: read-only for the program
+	TempDir    = "/tmp"         // writable scratch
+)
+
+// A Backend builds sandboxes. All methods may be called concurrently.
+type Backend interface {
+	// Name is the backend's name in settings and results, such as "process".
+	Name() string
+
+	// Capabilities tells whether sandboxes can be built here and behind which
+	// walls, from a trial that was really made. It is cheap after the first call.
+	Capabilities(ctx context.Context) Capabilities
+
+	// Open builds a sandbox as the Spec demands, or fails with an
+	// *sandboxmcp.Error and leaves nothing behind. A Spec that needs a wall
+	// that cannot be built fails with isolation_unavailable. When ctx ends
+	// during the call, the sandbox is taken down again; when it ends
+	// afterwards, nothing happens: the caller closes.
+	Open(ctx context.Context, spec Spec) (Sandbox, error)
+
+	// Close ends every sandbox and returns when nothing of them is left. It
+	// may be called more than once.
+	Close() error
+}
+
+// Capabilities is what a backend can do on this machine.
+type Capabilities struct {
+	Available bool
+	Reason    string               // why not, with what to do; empty when Available
+	Isolation sandboxmcp.Isolation // what a trial sandbox was observed to have
+}
+
+// Spec is what a sandbox has to be.
+type Spec struct {
+	ID           string          // unique among live sandboxes of the owner; names kernel objects; [A-Za-z0-9_-]
+	MinTier      sandboxmcp.Tier // weaker than this is refused
+	MemoryBytes  int64           // of all processes and files together, swap included
+	CPUCores     float64
+	MaxTasks     int           // kernel tasks, threads counted
+	CPUTime      time.Duration // CPU time of one process, a second wall behind the caller's clock
+	WorkBytes    int64         // quota of WorkDir; the backend may make it smaller, never larger
+	WorkInodes   int64
+	TempBytes    int64
+	ReadOnlyDirs []string // host directories shown at the same path, read-only, besides the system's own; they must exist
+}
+
+// A Sandbox is a closed place with a working directory of its own. All methods
+// may be called concurrently.
+type Sandbox interface {
+	// Start starts a process. Its program files are in place before it runs.
+	Start(ctx context.Context, p Process) (Running, error)
+
+	// Kill ends every process in the sandbox, whatever it does, and returns
+	// when none is left. Files stay readable. It may be called more than once.
+	Kill(ctx context.Context) error
+
+	// Files gives access to WorkDir from outside, by descriptors: no name in
+	// it can lead out of it. What it holds is hostile.
+	Files() Files
+
+	// Isolation tells which walls stand around the sandbox, read from the
+	// kernel while it lives. It fails rather than guess.
+	Isolation(ctx context.Context) (sandboxmcp.Isolation, error)
+
+	// Usage tells what the sandbox has taken so far. It works until Close.
+	Usage() Usage
+
+	// Close kills, and gives back everything that the sandbox held. It may be
+	// called more than once.
+	Close() error
+}
+
+// Process is a program to start.
+type Process struct {
+	Argv    []string      // absolute path of the program first
+	Env     []string      // the whole environment, KEY=value; nothing is added
+	Dir     string        // absolute; empty: WorkDir
+	Program []ProgramFile // put into ProgramDir before the start
+	Stdin   []byte        // nil: end of file at once
+	Stdout  io.Writer     // called from one goroutine per stream, until Wait returns; an error ends nothing
+	Stderr  io.Writer
+	Channel bool // a private stream of bytes on descriptor 3, both ways; see Running.Channel
+}
+
+// ProgramFile is a file that a process needs in order to start.
+type ProgramFile struct {
+	Name string // flat name below ProgramDir
+	Data []byte
+}
+
+// Running is a started process.
+type Running interface {
+	// Signal sends a signal to the process alone.
+	Signal(number int) error
+
+	// Channel is our end of the private stream; nil when none was asked for.
+	// What comes out of it is hostile. It ends when the process's end is closed.
+	Channel() io.ReadWriteCloser
+
+	// Wait waits for the process to end, not for its children and not for its
+	// streams to be closed: a daemon that holds them does not delay it. When
+	// ctx ends first, it returns ctx's error and the process goes on. Output
+	// that was written before the end has been handed to the writers once
+	// Drain returns.
+	Wait(ctx context.Context) (Exit, error)
+
+	// Drain waits until both streams are read to their end, which is after
+	// Kill at the latest.
+	Drain(ctx context.Context) error
+}
+
+// Exit is how a process ended.
+type Exit struct {
+	Code   int // exit code; meaningless when Signal is not 0
+	Signal int // number of the signal that ended it, 0 for none
+}
+
+// Usage is what a sandbox took.
+type Usage struct {
+	PeakMemory int64 // bytes
+	CPU        time.Duration
+	PeakTasks  int
+	OOMKills   int // processes that the memory limit ended
+}
+
+// Files is WorkDir seen from outside. Names are slash-separated and relative to
+// WorkDir; "." is WorkDir itself. No method follows a symbolic link in any part
+// of a name, crosses a mount or blocks on a FIFO.
+type Files interface {
+	// Open opens a regular file for reading; anything else is fs.ErrInvalid.
+	Open(name string) (File, error)
+
+	// List returns at most limit entries of a directory, in no order, and
+	// whether there are more.
+	List(name string, limit int) (entries []FileInfo, more bool, err error)
+}
+
+// File is an open regular file.
+type File interface {
+	io.ReadCloser
+	Stat() (FileInfo, error)
+}
+
+// FileInfo describes a directory entry without following it.
+type FileInfo struct {
+	Name    string // the entry's bytes, not necessarily UTF-8
+	Mode    fs.FileMode
+	Size    int64
+	Blocks  int64 // 512-byte blocks really held
+	Links   uint64
+	ModTime time.Time
+}

@@ -1,0 +1,100 @@
+package sandboxmcp
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Error is a failure of ours: the request could not be carried out. Message and
+// Hint may be shown to a model; Err is for the operator's log only.
+type Error struct {
+	Code    Code
+	Message string         // what failed and why, in one sentence, lower case
+	Hint    string         // what to do next; taken from the code's row when empty
+	Fields  map[string]any // further fields of the body, such as size_bytes
+	Err     error          // the cause, never shown to a model
+}
+
+// Errorf makes an [Error] of the code with a formatted message. It wraps
+// nothing: a cause goes to Err by hand.
+func Errorf(code Code, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// Error returns the code and the message, and the cause when there is one.
+func (e *Error) Error() string {
+	s := string(e.Code) + ": " + e.Message
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Is reports whether target is an [Error] of the same code, so that
+// errors.Is(err, &Error{Code: CodeQueueFull}) asks for a kind of failure.
+func (e *Error) Is(target error) bool {
+	var t *Error
+	return errors.As(target, &t) && t.Code == e.Code
+}
+
+// WithHint sets the hint and returns e.
+func (e *Error) WithHint(hint string) *Error {
+	e.Hint = hint
+	return e
+}
+
+// WithCause sets the cause and returns e.
+func (e *Error) WithCause(err error) *Error {
+	e.Err = err
+	return e
+}
+
+// With adds a field to the body and returns e.
+func (e *Error) With(key string, value any) *Error {
+	if e.Fields == nil {
+		e.Fields = map[string]any{}
+	}
+	e.Fields[key] = value
+	return e
+}
+
+// CodeOf returns the code of err: [CodeInternal] for an error that carries
+// none, the empty code for nil.
+func CodeOf(err error) Code {
+	if err == nil {
+		return ""
+	}
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return CodeInternal
+}
+
+// AsError returns err as an [*Error]. One that is none becomes
+// [CodeInternal] with a message that tells nothing of the cause.
+func AsError(err error) *Error {
+	var e *Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return &Error{Code: CodeInternal, Message: "an internal error occurred", Err: err}
+}
+
+// Body returns what every door shows of a failure: error, message, hint and
+// the further fields. The cause is not in it.
+func (e *Error) Body() map[string]any {
+	b := map[string]any{}
+	for k, v := range e.Fields {
+		b[k] = v
+	}
+	hint := e.Hint
+	if hint == "" {
+		hint = e.Code.Row().Hint
+	}
+	b["error"], b["message"], b["hint"] = string(e.Code), e.Message, hint
+	return b
+}

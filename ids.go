@@ -1,0 +1,69 @@
+package sandboxmcp
+
+import (
+	"strconv"
+	"strings"
+)
+
+// RequestID identifies one execution: UUID version 4 text, or
+// run_<UTC time>_<8 hex> for the tools of mcp-code-sandbox.
+type RequestID string
+
+// SessionID identifies a sandbox that lives across requests.
+type SessionID string
+
+// Namespace identifies a tenant. It comes from the transport's identity, never
+// from what a request says of itself.
+type Namespace string
+
+// DefaultNamespace is the tenant of a caller that was given no other.
+const DefaultNamespace Namespace = "default"
+
+// ParseNamespace checks that s is 1 to 64 characters of A-Z a-z 0-9 _ . -
+func ParseNamespace(s string) (Namespace, error) {
+	if !plainName(s, "_.-") {
+		return "", Errorf(CodeInvalidArgument, "namespace %s is not 1 to 64 characters of A-Z a-z 0-9 _ . -", Quote(s))
+	}
+	return Namespace(s), nil
+}
+
+// ParseSessionID checks that s is 1 to 64 characters of A-Z a-z 0-9 _ -
+func ParseSessionID(s string) (SessionID, error) {
+	if !plainName(s, "_-") {
+		return "", Errorf(CodeInvalidSessionID, "session id %s is not 1 to 64 characters of A-Z a-z 0-9 _ -", Quote(s))
+	}
+	return SessionID(s), nil
+}
+
+// ParseRequestID checks the form of a request id. An id of the right form need
+// not exist; one of a wrong form cannot, so the error is [CodeRequestNotFound].
+func ParseRequestID(s string) (RequestID, error) {
+	if !plainName(s, "_-") {
+		return "", Errorf(CodeRequestNotFound, "request %s is not known", Quote(s))
+	}
+	return RequestID(s), nil
+}
+
+func plainName(s, punctuation string) bool {
+	if s == "" || len(s) > 64 {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte(punctuation, c) >= 0 {
+			continue
+		}
+		return false
+	}
+	return true
+}
+
+// Quote returns s in double quotes with everything unprintable escaped, cut to
+// about 100 bytes: the way in which a caller's own text is repeated to it.
+func Quote(s string) string {
+	const limit = 100
+	if len(s) > limit {
+		return strconv.Quote(strings.ToValidUTF8(s[:limit], "")) + "…"
+	}
+	return strconv.Quote(s)
+}

@@ -1,0 +1,41 @@
+package sandboxmcp
+
+import "slices"
+
+// Tier says how strong the walls of a sandbox are, as a whole.
+type Tier string
+
+// The tiers, strongest first.
+const (
+	TierL4 Tier = "L4" // a kernel of its own: gVisor, Kata, a microVM
+	TierL3 Tier = "L3" // L2, with a block of user ids of its own and limits held by cgroups (needs root)
+	TierL2 Tier = "L2" // all namespaces, own root, Landlock, seccomp, no rights (needs unprivileged user namespaces)
+	TierL1 Tier = "L1" // Landlock and seccomp only
+	TierL0 Tier = "L0" // nothing
+)
+
+var tierOrder = []Tier{TierL0, TierL1, TierL2, TierL3, TierL4}
+
+// ParseTier returns the tier called s.
+func ParseTier(s string) (Tier, error) {
+	if t := Tier(s); slices.Contains(tierOrder[1:], t) {
+		return t, nil
+	}
+	return "", Errorf(CodeInvalidArgument, "isolation tier %s is none of L1, L2, L3, L4", Quote(s))
+}
+
+// AtLeast reports whether t is as strong as minimum.
+func (t Tier) AtLeast(minimum Tier) bool {
+	return slices.Index(tierOrder, t) >= slices.Index(tierOrder, minimum)
+}
+
+// Isolation names the walls that really stood around a run. It is read from the
+// running sandbox, not from what was intended.
+type Isolation struct {
+	Tier         Tier     `json:"tier"`
+	Backend      string   `json:"backend"`
+	Walls        []string `json:"walls"`
+	Weak         []string `json:"weak"`   // what does not hold or holds only partly, in words
+	Kernel       string   `json:"kernel"` // release of the kernel that held them
+	PolicySHA256 string   `json:"policy_sha256"`
+}

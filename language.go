@@ -1,0 +1,69 @@
+package sandboxmcp
+
+import "strings"
+
+// Language names what a piece of code is written in.
+type Language string
+
+// The languages that can be run. The zero Language means [Python].
+const (
+	Python Language = "python"
+	Node   Language = "node"
+	Shell  Language = "shell"
+)
+
+// Languages lists every language in the order in which they are shown.
+func Languages() []Language { return []Language{Python, Node, Shell} }
+
+// ParseLanguage returns the language called s; the empty string is [Python].
+// Anything else is an error with [CodeUnsupportedLanguage] that names the legal values.
+func ParseLanguage(s string) (Language, error) {
+	if s == "" {
+		return Python, nil
+	}
+	for _, l := range Languages() {
+		if s == string(l) {
+			return l, nil
+		}
+	}
+	return "", &Error{
+		Code:    CodeUnsupportedLanguage,
+		Message: "language " + Quote(s) + " is not supported",
+		Hint:    "use one of python, node, shell",
+	}
+}
+
+// LanguageOf tells the language of a program file: by its extension, else by
+// its "#!" line, else it is [Python].
+func LanguageOf(name, code string) Language {
+	ext := ""
+	if i := strings.LastIndexByte(name, '.'); i >= 0 {
+		ext = strings.ToLower(name[i+1:])
+	}
+	switch ext {
+	case "py":
+		return Python
+	case "js", "mjs", "cjs":
+		return Node
+	case "sh", "bash":
+		return Shell
+	}
+	line, _, _ := strings.Cut(code, "\n")
+	if !strings.HasPrefix(line, "#!") {
+		return Python
+	}
+	words := strings.Fields(line[2:])
+	for _, w := range words {
+		w = w[strings.LastIndexByte(w, '/')+1:]
+		switch {
+		case w == "env" || strings.HasPrefix(w, "-"):
+			continue
+		case strings.HasPrefix(w, "node"):
+			return Node
+		case w == "sh" || w == "bash" || w == "dash":
+			return Shell
+		}
+		break
+	}
+	return Python
+}

@@ -1,0 +1,105 @@
+package sandboxmcp
+
+import (
+	"math"
+	"time"
+)
+
+// Limits bounds one execution. A field of 0 in a [Request] means the default
+// that is in force for the caller; the limits of a result are never 0.
+type Limits struct {
+	MaxRAMMB       int     `json:"max_ram_mb"`       // MiB of memory and swap of the whole sandbox, files in it included
+	MaxCPUCores    float64 `json:"max_cpu_cores"`    // cores, fractions allowed
+	TimeoutSeconds float64 `json:"timeout_seconds"`  // wall clock, and CPU seconds per core
+	MaxProcesses   int     `json:"max_processes"`    // the kernel is told 16 times as many tasks
+	MaxOutputBytes int64   `json:"max_output_bytes"` // per stream; the run is ended at 16 times as many
+}
+
+// TasksPerProcess is how many kernel tasks one allowed process stands for: a
+// thread is a task, and Node alone has eleven.
+const TasksPerProcess = 16
+
+// OutputKillFactor is how many times MaxOutputBytes a stream may carry before
+// the run is ended.
+const OutputKillFactor = 16
+
+// DefaultLimits returns the limits that hold where nobody said otherwise.
+func DefaultLimits() Limits {
+	return Limits{MaxRAMMB: 512, MaxCPUCores: 1, TimeoutSeconds: 60, MaxProcesses: 10, MaxOutputBytes: 1_000_000}
+}
+
+// DefaultCeilings returns the largest limits that a caller may ask for on a
+// machine of that many cores. An operator may lower them.
+func DefaultCeilings(cores int) Limits {
+	return Limits{MaxRAMMB: 8192, MaxCPUCores: float64(max(cores, 1)), TimeoutSeconds: 3600, MaxProcesses: 1024, MaxOutputBytes: 64 << 20}
+}
+
+// Timeout returns the wall-clock limit.
+func (l Limits) Timeout() time.Duration {
+	return time.Duration(l.TimeoutSeconds * float64(time.Second))
+}
+
+// MaxTasks returns the limit on kernel tasks.
+func (l Limits) MaxTasks() int { return TasksPerProcess * l.MaxProcesses }
+
+// Over returns l with every field that is 0 taken from base.
+func (l Limits) Over(base Limits) Limits {
+	if l.MaxRAMMB == 0 {
+		l.MaxRAMMB = base.MaxRAMMB
+	}
+	if l.MaxCPUCores == 0 {
+		l.MaxCPUCores = base.MaxCPUCores
+	}
+	if l.TimeoutSeconds == 0 {
+		l.TimeoutSeconds = base.TimeoutSeconds
+	}
+	if l.MaxProcesses == 0 {
+		l.MaxProcesses = base.MaxProcesses
+	}
+	if l.MaxOutputBytes == 0 {
+		l.MaxOutputBytes = base.MaxOutputBytes
+	}
+	return l
+}
+
+// Clamp returns l with every field lowered to its ceiling, and the JSON names
+// of the fields that were too high.
+func (l Limits) Clamp(ceiling Limits) (Limits, []string) {
+	clamped := []string{}
+	if l.MaxRAMMB > ceiling.MaxRAMMB {
+		l.MaxRAMMB, clamped = ceiling.MaxRAMMB, append(clamped, "max_ram_mb")
+	}
+	if l.MaxCPUCores > ceiling.MaxCPUCores {
+		l.MaxCPUCores, clamped = ceiling.MaxCPUCores, append(clamped, "max_cpu_cores")
+	}
+	if l.TimeoutSeconds > ceiling.TimeoutSeconds {
+		l.TimeoutSeconds, clamped = ceiling.TimeoutSeconds, append(clamped, "timeout_seconds")
+	}
+	if l.MaxProcesses > ceiling.MaxProcesses {
+		l.MaxProcesses, clamped = ceiling.MaxProcesses, append(clamped, "max_processes")
+	}
+	if l.MaxOutputBytes > ceiling.MaxOutputBytes {
+		l.MaxOutputBytes, clamped = ceiling.MaxOutputBytes, append(clamped, "max_output_bytes")
+	}
+	return l, clamped
+}
+
+// Check refuses a field that is negative or no number, with
+// [CodeInvalidArgument]. A field of 0 passes: it means the default.
+func (l Limits) Check() error {
+	for _, f := range []struct {
+		name string
+		v    float64
+	}{
+		{"max_ram_mb", float64(l.MaxRAMMB)},
+		{"max_cpu_cores", l.MaxCPUCores},
+		{"timeout_seconds", l.TimeoutSeconds},
+		{"max_processes", float64(l.MaxProcesses)},
+		{"max_output_bytes", float64(l.MaxOutputBytes)},
+	} {
+		if math.IsNaN(f.v) || math.IsInf(f.v, 0) || f.v < 0 {
+			return Errorf(CodeInvalidArgument, "%s is %v; it has to be above 0", f.name, f.v)
+		}
+	}
+	return nil
+}

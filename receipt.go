@@ -1,0 +1,54 @@
+package sandboxmcp
+
+import "time"
+
+// ReceiptPredicateType names version 1 of the receipt. Its fields are frozen.
+const ReceiptPredicateType = "https://github.com/sandboxmcp/sandboxmcp/receipt/v1"
+
+// Receipt is a signed statement of what ran, behind which walls and what came
+// of it: a DSSE envelope whose payload is an in-toto statement with a
+// [ReceiptPredicate]. It can be checked offline with the public key.
+type Receipt struct {
+	PayloadType string             `json:"payloadType"` // application/vnd.in-toto+json
+	Payload     string             `json:"payload"`     // base64 of the statement
+	Signatures  []ReceiptSignature `json:"signatures"`
+}
+
+// ReceiptSignature is one signature of a [Receipt].
+type ReceiptSignature struct {
+	KeyID string `json:"keyid"` // SHA-256 of the public key, hex
+	Sig   string `json:"sig"`   // ed25519 over the DSSE pre-authentication encoding, base64
+}
+
+// ReceiptPredicate is what a receipt states. A part that the product does not
+// have yet is null.
+type ReceiptPredicate struct {
+	Version         int               `json:"version"` // 1
+	Product         string            `json:"product"` // version of the product
+	RequestID       RequestID         `json:"request_id"`
+	SessionID       *SessionID        `json:"session_id"`
+	Namespace       Namespace         `json:"namespace"`
+	Language        Language          `json:"language"`
+	CodeSHA256      string            `json:"code_sha256"`
+	Status          Status            `json:"status"`
+	ExitCode        int               `json:"exit_code"`
+	StartedAt       time.Time         `json:"started_at"`
+	EndedAt         time.Time         `json:"ended_at"`
+	StdoutSHA256    string            `json:"stdout_sha256"` // of stdout as answered
+	StderrSHA256    string            `json:"stderr_sha256"`
+	StdoutTruncated bool              `json:"stdout_truncated"`
+	StderrTruncated bool              `json:"stderr_truncated"`
+	Artifacts       []ReceiptArtifact `json:"artifacts"`
+	Limits          Limits            `json:"limits"`
+	Isolation       *Isolation        `json:"isolation"`
+	Network         *Network          `json:"network"`
+	Secrets         []string          `json:"secrets"`    // names of secrets that the run saw; null: no vault
+	Checkpoint      *string           `json:"checkpoint"` // audit checkpoint; null: not built
+}
+
+// ReceiptArtifact is a file in a receipt.
+type ReceiptArtifact struct {
+	Path      string `json:"path"` // absolute, below /mnt/data
+	SizeBytes int64  `json:"size_bytes"`
+	SHA256    string `json:"sha256"`
+}

@@ -1,0 +1,31 @@
+package sandboxmcp
+
+import "io"
+
+// Display says where the value of a program's last bare expression goes.
+type Display string
+
+// The zero Display is [DisplayNone].
+const (
+	DisplayNone    Display = ""        // nowhere: the plain interpreter
+	DisplayStdout  Display = "stdout"  // its text to stdout, as a REPL prints it; rich forms to results
+	DisplayResults Display = "results" // to results only
+)
+
+// Request asks for one execution. The zero value of a field is its default.
+type Request struct {
+	ID        RequestID         // made by the engine when empty
+	Namespace Namespace         // from the transport's identity; empty: the engine's own
+	Actor     string            // who asks, for the audit: "mcp", "cli", "library"
+	Code      string            // UTF-8, at most max_code_bytes
+	Language  Language          // empty: python
+	FileName  string            // base name that the program sees as its own; empty: main with the language's extension
+	Stdin     []byte            // what the program reads; nil: end of file at once
+	Env       map[string]string // added to the environment that the sandbox builds; names that steer a loader or interpreter are refused
+	Limits    Limits            // 0: default
+	Strict    bool              // a limit above its ceiling is refused with limit_exceeds_cap, not clamped
+	Backend   string            // empty: the configured one
+	Display   Display
+	Stdout    io.Writer // receives the program's stdout while it runs, up to max_output_bytes; may be nil. Errors are ignored
+	Stderr    io.Writer // likewise
+}
