@@ -1,0 +1,47 @@
+// Package jail builds the walls of a sandbox on this host's kernel and starts
+// programs behind them. It decides nothing about who may run what: the caller
+// says how strong a sandbox has to be and how large, and gets one or an error.
+//
+// # Processes
+//
+// A [Jail] is one tree of processes below the server:
+//
+//	server ── builder (user namespace Z; PID 1 of a pid namespace around all)
+//	            ├─ spawner ── init of sandbox 1 (user namespace T1, child of Z) ── program
+//	            └─ spawner ── init of sandbox 2 (user namespace T2, child of Z) ── program
+//
+// Builder, spawners and inits are one static program of a few pages without a
+// libc, whose source is init/init.c and whose bytes for amd64 and arm64 are
+// embedded; the server starts it from a sealed memory file, so that nothing in
+// a sandbox can reach, let alone change, a program file of the host.
+//
+// # Scripts
+//
+// The tiny program knows no policy. The server sends it a [script]: a list of
+// system calls with their arguments. The builder's script makes the template
+// root that every sandbox starts from (template_linux.go); an init's script
+// puts the walls around itself (walls_linux.go). The server thus holds every
+// decision in one place, in Go, by name.
+//
+// # Wire
+//
+// All sockets are SEQPACKET pairs made by the server; numbers are little-endian
+// 32-bit words; descriptors travel as SCM_RIGHTS. Version 1.
+//
+//	server → builder   'B' | spawners<<24, script; descriptors: spawners' sockets, then the script's
+//	builder → server   'R' n results…; or 'E' call errno, and the end
+//
+//	server → spawner   'M' mode flags outer inner, script; descriptors: init's control socket, [network namespace], [cgroup], the script's
+//	spawner → server   'S' pid; descriptors: pidfd, [network namespace]; or 'E' errno
+//	init → server      'R' n results…; descriptors that the script kept; or 'E' call errno, and the end
+//
+//	server → init      'S' tag argc envc limits, directory, argv, envp; descriptors become 0, 1, 2, 3 …
+//	init → server      'P' tag pid; or 'F' tag errno (also after 'P', when the program could not be executed)
+//	init → server      'X' pid status maxrss user system, for every process that ends
+//	server → init      'K' pid signal
+//	server → init      'Q' end everything
+//
+// End of file on its socket ends a builder, a spawner and an init, and with an
+// init, by the kernel, everything in its sandbox. Nothing therefore outlives
+// the server, however it ends.
+package jail

@@ -1,0 +1,93 @@
+package jail
+
+import (
+	"encoding/binary"
+
+	"golang.org/x/sys/unix"
+)
+
+// Rights on files as Landlock numbers them.
+const (
+	llExecute   = 1 << 0
+	llWriteFile = 1 << 1
+	llReadFile  = 1 << 2
+	llReadDir   = 1 << 3
+	llRefer     = 1 << 13 // ABI 2
+	llTruncate  = 1 << 14 // ABI 3
+	llIoctlDev  = 1 << 15 // ABI 5
+
+	llRead  = llExecute | llReadFile | llReadDir
+	llScope = 3 // abstract unix sockets and signals, ABI 6
+)
+
+// landlockABI asks the kernel; 0 when it has none.
+func landlockABI() int {
+	v, _, e := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, 1 /* LANDLOCK_CREATE_RULESET_VERSION */)
+	if e != 0 {
+		return 0
+	}
+	return int(v)
+}
+
+// handledFS is every file right that an ABI knows.
+func handledFS(abi int) uint64 {
+	fs := uint64(1<<13 - 1)
+	if abi >= 2 {
+		fs |= llRefer
+	}
+	if abi >= 3 {
+		fs |= llTruncate
+	}
+	if abi >= 5 {
+		fs |= llIoctlDev
+	}
+	return fs
+}
+
+// landlock allows reading and executing what is there, writing in the
+// sandbox's own places, and nothing else.
+func (s *script) landlock(p plan) {
+	fs := handledFS(p.abi)
+	attr := binary.LittleEndian.AppendUint64(nil, fs)
+	attr = binary.LittleEndian.AppendUint64(attr, 0) // network: the network namespace is the wall
+	size := 8
+	if p.abi >= 4 {
+		size = 16
+	}
+	if p.abi >= 6 {
+		attr, size = binary.LittleEndian.AppendUint64(attr, llScope), 24
+	}
+	rules := s.keep("landlock ruleset", unix.SYS_LANDLOCK_CREATE_RULESET, s.bytes(attr), num(size), num(0))
+	fd := s.reg()
+	allow := func(path string, rights uint64, must bool) {
+		b := binary.LittleEndian.AppendUint64(nil, rights&fs)
+		place := s.bytes(append(b, 0, 0, 0, 0))
+		flags := uint32(0)
+		if !must {
+			flags = mayFail
+		}
+		s.add("open "+path, unix.SYS_OPENAT, flags, fd, []arg{num(unix.AT_FDCWD), s.str(path), num(unix.O_PATH | unix.O_CLOEXEC), num(0)})
+		s.store("rule for "+path, store32, at(place, 8), fd.arg())
+		s.add("allow "+path, unix.SYS_LANDLOCK_ADD_RULE, flags, 0, []arg{rules.arg(), num(1), place, num(0)})
+		s.add("close "+path, unix.SYS_CLOSE, flags, 0, []arg{fd.arg()})
+	}
+	const device = llReadFile | llWriteFile | llTruncate | llIoctlDev
+	if p.plain == nil {
+		allow("/", llRead, true)
+		allow("/mnt/data", fs, true)
+		allow("/tmp", fs, true)
+		allow("/dev/shm", fs&^llExecute, true)
+	} else {
+		for _, d := range p.plain.readable {
+			allow(d, llRead, false)
+		}
+		allow(p.plain.program, llRead, true)
+		allow(p.plain.work, fs, true)
+		allow(p.plain.temp, fs, true)
+	}
+	for _, d := range devices {
+		allow("/dev/"+d, device, true)
+	}
+	s.do("landlock", unix.SYS_LANDLOCK_RESTRICT_SELF, rules.arg(), num(0))
+	s.do("close ruleset", unix.SYS_CLOSE, rules.arg())
+}

@@ -1,0 +1,235 @@
+package jail
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Wall names, as results tell them.
+const (
+	WallUserNS    = "user namespace"
+	WallMountNS   = "mount namespace"
+	WallPIDNS     = "pid namespace"
+	WallNetNS     = "network namespace"
+	WallIPCNS     = "ipc namespace"
+	WallUTSNS     = "uts namespace"
+	WallCgroupNS  = "cgroup namespace"
+	WallRoot      = "read-only root"
+	WallNoNetwork = "no network"
+	WallLandlock  = "landlock" // followed by its ABI
+	WallSeccomp   = "seccomp"
+	WallNoVsock   = "no vsock"
+	WallNNP       = "no_new_privs"
+	WallNoCaps    = "no capabilities"
+	WallUnpriv    = "not the host's root"
+	WallQuota     = "disk quota"
+	WallTasks     = "task limit (rlimit)"
+)
+
+var namespaceWalls = []struct{ file, wall string }{
+	{"user", WallUserNS},
+	{"mnt", WallMountNS},
+	{"pid", WallPIDNS},
+	{"net", WallNetNS},
+	{"ipc", WallIPCNS},
+	{"uts", WallUTSNS},
+	{"cgroup", WallCgroupNS},
+}
+
+// Required lists the walls without which no sandbox of the mode is handed out.
+func (m Mode) Required(abi int) []string {
+	walls := []string{WallSeccomp, WallNoVsock, WallNNP, WallNoCaps, WallUnpriv, landlockWall(abi)}
+	if m == ModePlain {
+		return walls
+	}
+	for _, n := range namespaceWalls {
+		walls = append(walls, n.wall)
+	}
+	return append(walls, WallRoot, WallNoNetwork, WallQuota, WallTasks)
+}
+
+func landlockWall(abi int) string { return WallLandlock + " (ABI " + strconv.Itoa(abi) + ")" }
+
+// Observe tells which walls stand around the sandbox, as the kernel shows them
+// for its init, whose walls every program in it inherits. It reads; it does not
+// trust the script that built them.
+func (s *Slot) Observe() ([]string, error) {
+	dir := "/proc/" + strconv.Itoa(s.pid)
+	walls := []string{}
+	for _, n := range namespaceWalls {
+		theirs, err := os.Readlink(dir + "/ns/" + n.file)
+		if err != nil {
+			return nil, fmt.Errorf("observe namespaces: %w", err)
+		}
+		ours, err := os.Readlink("/proc/self/ns/" + n.file)
+		if err != nil {
+			return nil, fmt.Errorf("observe namespaces: %w", err)
+		}
+		if theirs != ours {
+			walls = append(walls, n.wall)
+		}
+	}
+	status, err := readStatus(dir)
+	if err != nil {
+		return nil, fmt.Errorf("observe status: %w", err)
+	}
+	walls = append(walls, statusWalls(status)...)
+	walls = append(walls, s.probeWalls()...)
+	more, err := s.placeWalls(dir, walls)
+	if err != nil {
+		return nil, err
+	}
+	// The init that was read is still the one that we hold: had it ended, its number could be another's by now.
+	if n, err := hostPID(s.pidfd); err != nil || n != s.pid {
+		return nil, fmt.Errorf("observe sandbox: its init has ended")
+	}
+	return append(walls, more...), nil
+}
+
+func readStatus(dir string) (map[string]string, error) {
+	b, err := os.ReadFile(dir + "/status")
+	if err != nil {
+		return nil, err
+	}
+	m := map[string]string{}
+	for line := range strings.SplitSeq(string(b), "\n") {
+		if k, v, ok := strings.Cut(line, ":"); ok {
+			m[k] = strings.TrimSpace(v)
+		}
+	}
+	return m, nil
+}
+
+func statusWalls(status map[string]string) []string {
+	var walls []string
+	if status["Seccomp"] == "2" {
+		walls = append(walls, WallSeccomp)
+	}
+	if status["NoNewPrivs"] == "1" {
+		walls = append(walls, WallNNP)
+	}
+	none := func(set string) bool {
+		v := status[set]
+		return v != "" && strings.Trim(v, "0") == ""
+	}
+	if !slices.ContainsFunc([]string{"CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"}, func(set string) bool { return !none(set) }) {
+		walls = append(walls, WallNoCaps)
+	}
+	ids := append(strings.Fields(status["Uid"]), strings.Fields(status["Gid"])...) // as this user namespace sees them
+	if len(ids) == 8 && !slices.Contains(ids, "0") {
+		walls = append(walls, WallUnpriv)
+	}
+	return walls
+}
+
+// probeWalls are those that init itself ran against.
+func (s *Slot) probeWalls() []string {
+	var walls []string
+	result := func(i int) unix.Errno {
+		if i < len(s.results) && s.results[i] < 0 {
+			return unix.Errno(-s.results[i])
+		}
+		return 0
+	}
+	if result(s.probes.landlock) == unix.EACCES {
+		walls = append(walls, landlockWall(s.jail.abi))
+	}
+	if result(s.probes.vsock) == unix.EAFNOSUPPORT && result(s.probes.unshare) == unix.EPERM {
+		walls = append(walls, WallNoVsock)
+	}
+	return walls
+}
+
+// placeWalls are those of mounts, network and tasks; without namespaces there are none.
+func (s *Slot) placeWalls(dir string, have []string) ([]string, error) {
+	if s.jail.cfg.Mode == ModePlain {
+		return nil, nil
+	}
+	var walls []string
+	mounts, err := os.ReadFile(dir + "/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("observe mounts: %w", err)
+	}
+	root, quota := mountWalls(string(mounts))
+	if root {
+		walls = append(walls, WallRoot)
+	}
+	if quota {
+		walls = append(walls, WallQuota)
+	}
+	net, err := os.ReadFile(dir + "/net/dev")
+	if err != nil {
+		return nil, fmt.Errorf("observe network: %w", err)
+	}
+	if slices.Contains(have, WallNetNS) && onlyLoopback(string(net)) {
+		walls = append(walls, WallNoNetwork)
+	}
+	limits, err := os.ReadFile(dir + "/limits")
+	if err != nil {
+		return nil, fmt.Errorf("observe limits: %w", err)
+	}
+	if tasksLimited(string(limits)) {
+		walls = append(walls, WallTasks)
+	}
+	return walls, nil
+}
+
+// mountWalls reads mountinfo: root is that everything but the four own places
+// is read-only; quota that each of those is a tmpfs with a size.
+func mountWalls(info string) (root, quota bool) {
+	own := map[string]bool{"/mnt/data": false, "/tmp": false, "/dev/shm": false, "/run": false}
+	root, found := true, false
+	for line := range strings.SplitSeq(strings.TrimSpace(info), "\n") {
+		left, right, ok := strings.Cut(line, " - ")
+		f, g := strings.Fields(left), strings.Fields(right)
+		if !ok || len(f) < 6 || len(g) < 3 {
+			return false, false
+		}
+		place, options := f[4], strings.Split(f[5], ",")
+		if place == "/" {
+			found = true
+		}
+		if _, mine := own[place]; mine && g[0] == "tmpfs" {
+			own[place] = strings.Contains(g[2], "size=") && strings.Contains(g[2], "nr_inodes=")
+			continue
+		}
+		device := strings.HasPrefix(place, "/dev/") // the five nodes, bound one by one
+		if !slices.Contains(options, "ro") && g[0] != "proc" && !device {
+			root = false
+		}
+	}
+	quota = true
+	for _, ok := range own {
+		quota = quota && ok
+	}
+	return root && found, quota
+}
+
+func onlyLoopback(dev string) bool {
+	lines := strings.Split(strings.TrimSpace(dev), "\n")
+	if len(lines) < 2 {
+		return false
+	}
+	for _, l := range lines[2:] {
+		name, _, _ := strings.Cut(strings.TrimSpace(l), ":")
+		if name != "lo" {
+			return false
+		}
+	}
+	return true
+}
+
+func tasksLimited(limits string) bool {
+	for line := range strings.SplitSeq(limits, "\n") {
+		if rest, ok := strings.CutPrefix(line, "Max processes"); ok {
+			f := strings.Fields(rest)
+			return len(f) >= 2 && f[0] != "unlimited" && f[0] == f[1]
+		}
+	}
+	return false
+}

@@ -1,0 +1,188 @@
+package jail
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Command is a program to start in a slot.
+type Command struct {
+	Argv, Env []string
+	Dir       string
+	Files     []int // become descriptors 0, 1, 2 …; the caller keeps and closes its own
+}
+
+// Proc is a program that was started.
+type Proc struct {
+	slot *Slot
+	pid  uint32 // inside the sandbox
+	up   chan struct{}
+	done chan struct{}
+	exit Exit
+	err  error
+}
+
+// Exit is how a program ended and what it took.
+type Exit struct {
+	Status unix.WaitStatus
+	CPU    time.Duration
+	MaxRSS int64 // bytes, of the largest process among it and the children that it waited for
+	Killed bool  // its sandbox was ended under it: Status is unknown
+}
+
+const (
+	startHead  = 24 + 8*16 // struct start of init.c without its text
+	maxStrings = 3900
+)
+
+// ErrTooLarge tells that arguments and environment do not fit into one packet.
+var ErrTooLarge = errors.New("arguments and environment are too large")
+
+// Start starts a program behind the sandbox's walls.
+func (s *Slot) Start(c Command) (*Proc, error) {
+	if len(c.Argv)+len(c.Env) > maxStrings {
+		return nil, ErrTooLarge
+	}
+	p := &Proc{slot: s, up: make(chan struct{}), done: make(chan struct{})}
+	s.mu.Lock()
+	if s.dead {
+		s.mu.Unlock()
+		return nil, errors.New("the sandbox has ended")
+	}
+	s.tag++
+	tag := s.tag
+	s.starting[tag] = p
+	s.mu.Unlock()
+
+	m := make([]byte, startHead, 4096)
+	le := binary.LittleEndian
+	le.PutUint32(m[0:], 'S')
+	le.PutUint32(m[4:], tag)
+	le.PutUint32(m[8:], uint32(len(c.Argv)))
+	le.PutUint32(m[12:], uint32(len(c.Env)))
+	m = append(append(m, c.Dir...), 0)
+	for _, a := range c.Argv {
+		m = append(append(m, a...), 0)
+	}
+	for _, e := range c.Env {
+		m = append(append(m, e...), 0)
+	}
+	err := ErrTooLarge
+	if len(m) < 200<<10 { // what a socket's default buffer takes in one packet
+		err = s.conn.send(m, c.Files...)
+	}
+	if err != nil {
+		s.mu.Lock()
+		delete(s.starting, tag)
+		s.mu.Unlock()
+		return nil, fmt.Errorf("ask init: %w", err)
+	}
+	<-p.up
+	if p.err != nil {
+		return nil, p.err
+	}
+	return p, nil
+}
+
+// Signal sends a signal to the program alone.
+func (p *Proc) Signal(n int) error {
+	select {
+	case <-p.done:
+		return errors.New("the program has ended")
+	default:
+		return p.slot.conn.send(words('K', p.pid, uint32(n)))
+	}
+}
+
+// Done is closed when the program has ended.
+func (p *Proc) Done() <-chan struct{} { return p.done }
+
+// Exit tells how the program ended; only after Done. The error tells that it
+// could not be executed at all.
+func (p *Proc) Exit() (Exit, error) { return p.exit, p.err }
+
+// read takes init's packets until it ends.
+func (s *Slot) read() {
+	b := make([]byte, 256)
+	for {
+		n, fds, err := s.conn.receive(b)
+		closeAll(fds...)
+		if err != nil || n == 0 {
+			break
+		}
+		s.packet(b[:n])
+	}
+	s.mu.Lock()
+	s.dead = true
+	for _, p := range s.starting {
+		p.err = errors.New("the sandbox ended")
+		close(p.up)
+		close(p.done)
+	}
+	for _, p := range s.running {
+		p.exit.Killed = true
+		close(p.done)
+	}
+	clear(s.starting)
+	clear(s.running)
+	s.mu.Unlock()
+	close(s.gone)
+}
+
+func (s *Slot) packet(b []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch word(b, 0) {
+	case 'P':
+		if p := s.starting[word(b, 1)]; p != nil && p.pid == 0 {
+			p.pid = word(b, 2)
+			s.running[p.pid] = p
+			close(p.up)
+		}
+	case 'F':
+		p := s.starting[word(b, 1)]
+		if p == nil {
+			return
+		}
+		delete(s.starting, word(b, 1))
+		p.err = fmt.Errorf("start program: %w", unix.Errno(word(b, 2)))
+		if p.pid == 0 {
+			close(p.up)
+			close(p.done)
+		}
+	case 'X':
+		s.ended(b)
+	}
+}
+
+func (s *Slot) ended(b []byte) {
+	if len(b) < 32 {
+		return
+	}
+	us := binary.LittleEndian.Uint64(b[16:]) + binary.LittleEndian.Uint64(b[24:])
+	cpu := time.Duration(us) * time.Microsecond
+	s.user += cpu
+	p := s.running[word(b, 1)]
+	if p == nil {
+		return // an orphan
+	}
+	delete(s.running, p.pid)
+	for tag, q := range s.starting {
+		if q == p {
+			delete(s.starting, tag)
+		}
+	}
+	p.exit = Exit{Status: unix.WaitStatus(word(b, 2)), CPU: cpu, MaxRSS: int64(word(b, 3)) << 10}
+	close(p.done)
+}
+
+// CPU is what the processes that have ended took, as their parents were told.
+func (s *Slot) CPU() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.user
+}

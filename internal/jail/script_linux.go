@@ -1,0 +1,205 @@
+package jail
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// script is a list of system calls for the tiny program to make, in order. It
+// ends at the first one that fails, unless that one may fail.
+type script struct {
+	calls   []call
+	data    []byte
+	names   []string // what each call does, for error messages
+	results []reg    // whose values come back
+	fds     []reg    // that come back as descriptors
+	regs    reg
+}
+
+type call struct {
+	nr, flags uint32
+	tag       [6]uint8
+	keep      uint8
+	arg       [6]uint64
+}
+
+// arg is an argument of a call. Its tags are those of init.c.
+type arg struct {
+	tag uint8
+	v   uint64
+}
+
+type reg uint8
+
+const (
+	tagNumber = iota
+	tagBytes
+	tagDescriptor
+	tagResult
+)
+
+const (
+	mayFail = 1
+	store64 = 0xffffffff
+	store32 = 0xfffffffe
+
+	maxRegs = 63
+)
+
+func num[T ~int | ~int64 | ~uint32 | ~uint64 | ~uintptr](v T) arg { return arg{tagNumber, uint64(v)} }
+func passed(i int) arg                                              { return arg{tagDescriptor, uint64(i)} }
+func (r reg) arg() arg                                              { return arg{tagResult, uint64(r)} }
+
+// bytes puts b into the packet, 8-byte aligned, and returns its place.
+func (s *script) bytes(b []byte) arg {
+	for len(s.data)%8 != 0 {
+		s.data = append(s.data, 0)
+	}
+	at := len(s.data)
+	s.data = append(s.data, b...)
+	return arg{tagBytes, uint64(at)}
+}
+
+func (s *script) str(v string) arg { return s.bytes(append([]byte(v), 0)) }
+
+// at is a place inside bytes.
+func at(a arg, offset uint64) arg { return arg{a.tag, a.v + offset} }
+
+// do adds a call. name says what it is for: "mount /tmp".
+func (s *script) do(name string, nr int, args ...arg) { s.add(name, uint32(nr), 0, 0, args) }
+
+// try adds a call that may fail.
+func (s *script) try(name string, nr int, args ...arg) { s.add(name, uint32(nr), mayFail, 0, args) }
+
+// keep adds a call and keeps its result.
+func (s *script) keep(name string, nr int, args ...arg) reg {
+	r := s.reg()
+	s.add(name, uint32(nr), 0, r, args)
+	return r
+}
+
+// probe adds a call whose result, good or bad, comes back to the server.
+func (s *script) probe(name string, nr int, args ...arg) (index int) {
+	r := s.reg()
+	s.add(name, uint32(nr), mayFail, r, args)
+	s.results = append(s.results, r)
+	return len(s.results) - 1
+}
+
+func (s *script) store(name string, size uint32, where, what arg) {
+	s.add(name, size, 0, 0, []arg{where, what})
+}
+
+// give makes the descriptor in r come back to the server.
+func (s *script) give(r reg) (index int) {
+	s.fds = append(s.fds, r)
+	return len(s.fds) - 1
+}
+
+func (s *script) reg() reg {
+	if s.regs++; s.regs > maxRegs {
+		panic("jail: script needs too many registers")
+	}
+	return s.regs
+}
+
+func (s *script) add(name string, nr, flags uint32, keep reg, args []arg) {
+	c := call{nr: nr, flags: flags, keep: uint8(keep)}
+	for i, a := range args {
+		c.tag[i], c.arg[i] = a.tag, a.v
+	}
+	s.calls, s.names = append(s.calls, c), append(s.names, name)
+}
+
+const (
+	scriptHead = 64
+	callSize   = 64
+	maxPacket  = 1<<18 - 1
+)
+
+// encode appends the script to a packet; offsets of bytes count from the
+// packet's start.
+func (s *script) encode(p []byte, kind uint32) ([]byte, error) {
+	start := len(p)
+	base := uint64(start + scriptHead + callSize*len(s.calls))
+	le := binary.LittleEndian
+	p = le.AppendUint32(p, kind)
+	p = le.AppendUint32(p, uint32(len(s.calls)))
+	p = le.AppendUint32(p, uint32(len(s.results)))
+	p = le.AppendUint32(p, uint32(len(s.fds)))
+	var res [32]byte
+	var fds [16]byte
+	for i, r := range s.results {
+		res[i] = byte(r)
+	}
+	for i, r := range s.fds {
+		fds[i] = byte(r)
+	}
+	p = append(append(p, res[:]...), fds[:]...)
+	for _, c := range s.calls {
+		p = le.AppendUint32(p, c.nr)
+		p = le.AppendUint32(p, c.flags)
+		p = append(append(p, c.tag[:]...), c.keep, 0)
+		for i, v := range c.arg {
+			if c.tag[i] == tagBytes {
+				v += base
+			}
+			p = le.AppendUint64(p, v)
+		}
+	}
+	p = append(p, s.data...)
+	if len(p) > maxPacket {
+		return nil, fmt.Errorf("script of %d bytes is over the packet size", len(p))
+	}
+	return p, nil
+}
+
+// failure names the call that ended a script.
+func (s *script) failure(index, errno uint32) error {
+	name := "call"
+	if int(index) < len(s.names) {
+		name = s.names[index]
+	}
+	return fmt.Errorf("%s: %w", name, unix.Errno(errno))
+}
+
+// mount adds mount(2).
+func (s *script) mount(source, target, fstype string, flags uintptr, data string) {
+	d := num(0)
+	if data != "" {
+		d = s.str(data)
+	}
+	s.do("mount "+target, unix.SYS_MOUNT, s.str(source), s.str(target), s.str(fstype), num(flags), d)
+}
+
+// mkdirs makes a directory and its parents; made remembers what exists.
+func (s *script) mkdirs(path string, made map[string]bool) {
+	at := ""
+	for part := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
+		at += "/" + part
+		if part != "" && !made[at] {
+			made[at] = true
+			s.do("mkdir "+at, unix.SYS_MKDIRAT, num(unix.AT_FDCWD), s.str(at), num(0o755))
+		}
+	}
+}
+
+// file makes a file.
+func (s *script) file(path, content string, mode int) {
+	fd := s.keep("make "+path, unix.SYS_OPENAT, num(unix.AT_FDCWD), s.str(path), num(unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC), num(mode))
+	if content != "" {
+		s.do("write "+path, unix.SYS_WRITE, fd.arg(), s.str(content), num(len(content)))
+	}
+	s.do("close "+path, unix.SYS_CLOSE, fd.arg())
+	s.free(fd)
+}
+
+// free lets the register that was made last be used again.
+func (s *script) free(r reg) {
+	if r == s.regs {
+		s.regs--
+	}
+}

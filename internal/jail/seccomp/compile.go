@@ -1,0 +1,223 @@
+package seccomp
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+)
+
+// MaxInstructions is the kernel's limit for one filter (BPF_MAXINSNS).
+const MaxInstructions = 4096
+
+// InstructionSize is the size in bytes of one instruction in a compiled filter,
+// which is that of struct sock_filter.
+const InstructionSize = 8
+
+// instruction is one of the kernel's classic BPF instructions (linux/filter.h).
+type instruction struct {
+	code   uint16
+	jt, jf uint8
+	k      uint32
+}
+
+const (
+	opLoad   = 0x20 // A = word at k of seccomp_data
+	opAnd    = 0x54 // A &= k
+	opJump   = 0x05 // skip k
+	opEqual  = 0x15 // A == k ? skip jt : skip jf
+	opGE     = 0x35 // A >= k ? skip jt : skip jf
+	opAnyBit = 0x45 // A & k  ? skip jt : skip jf
+	opReturn = 0x06 // verdict k
+
+	offNumber = 0 // struct seccomp_data (linux/seccomp.h)
+	offAudit  = 4
+	offArgs   = 16
+)
+
+// Compile writes the filter that decides as the policy does on an architecture:
+// an array of struct sock_filter in little-endian byte order, which both
+// architectures have, ready for seccomp(2). It fails for an unknown architecture
+// and for a policy that exceeds the kernel's limit.
+//
+// The filter is a balanced search tree over ranges of numbers with the same
+// verdict. The kernel runs a new filter once for every system call there is, to
+// learn which are allowed whatever the arguments, so the depth is what loading
+// costs; the calls found so are never filtered again.
+func Compile(p Policy, a Arch) ([]byte, error) {
+	table, err := numbersOf(a)
+	if err != nil {
+		return nil, err
+	}
+	leaves := leavesOf(table, p.rulesOf(a))
+	prog := []instruction{
+		{code: opLoad, k: offAudit},
+		{code: opEqual, jt: 1, k: a.AuditValue()},
+		{code: opReturn, k: uint32(KillProcess)},
+		{code: opLoad, k: offNumber},
+	}
+	tree, err := emitTree(leaves)
+	if err != nil {
+		return nil, fmt.Errorf("compile system-call filter for %s: %w", a, err)
+	}
+	prog = append(prog, tree...)
+	if err := check(prog); err != nil {
+		return nil, fmt.Errorf("compile system-call filter for %s: %w", a, err)
+	}
+	out := make([]byte, 0, len(prog)*InstructionSize)
+	for _, in := range prog {
+		out = binary.LittleEndian.AppendUint16(out, in.code)
+		out = append(out, in.jt, in.jf)
+		out = binary.LittleEndian.AppendUint32(out, in.k)
+	}
+	return out, nil
+}
+
+// leaf is a range of numbers, from its first to the one before the next leaf.
+type leaf struct {
+	first uint32
+	rule  rule
+}
+
+// leavesOf covers all 32-bit numbers: gaps, what is above the table, the x32
+// table and -1 are ENOSYS.
+func leavesOf(table []number, rules map[string]rule) []leaf {
+	byNumber := map[uint32]rule{}
+	for _, n := range table {
+		if r, ok := rules[n.name]; ok {
+			byNumber[n.nr] = r
+		}
+	}
+	nrs := make([]uint32, 0, 2*len(byNumber))
+	for nr := range byNumber {
+		nrs = append(nrs, nr, nr+1)
+	}
+	slices.Sort(nrs)
+	absent := rule{otherwise: Refuse(errENOSYS)}
+	leaves := []leaf{{0, absent}}
+	for _, nr := range slices.Compact(nrs) {
+		r, ok := byNumber[nr]
+		if !ok {
+			r = absent
+		}
+		last := &leaves[len(leaves)-1]
+		switch {
+		case last.first == nr:
+			last.rule = r
+		case len(r.clauses) == 0 && len(last.rule.clauses) == 0 && r.otherwise == last.rule.otherwise:
+		default:
+			leaves = append(leaves, leaf{nr, r})
+		}
+	}
+	return leaves
+}
+
+// emitTree expects the number in A. Every path through what it emits ends in a
+// return, so pieces can be put one behind the other without touching.
+func emitTree(leaves []leaf) ([]instruction, error) {
+	if len(leaves) == 1 {
+		return emitRule(leaves[0].rule)
+	}
+	mid := len(leaves) / 2
+	below, err := emitTree(leaves[:mid])
+	if err != nil {
+		return nil, err
+	}
+	above, err := emitTree(leaves[mid:])
+	if err != nil {
+		return nil, err
+	}
+	out := make([]instruction, 0, len(below)+len(above)+2)
+	pivot := leaves[mid].first
+	if len(below) <= 255 {
+		out = append(out, instruction{code: opGE, jt: uint8(len(below)), k: pivot})
+	} else { // a conditional jump reaches 255; the unconditional one has 32 bits
+		out = append(out, instruction{code: opGE, jf: 1, k: pivot}, instruction{code: opJump, k: uint32(len(below))})
+	}
+	return append(append(out, below...), above...), nil
+}
+
+// emitRule emits one block, entered from above only and always left by a return.
+// It must never fall out of a check: the next instruction would compare an
+// argument as if it were a number.
+func emitRule(r rule) ([]instruction, error) {
+	var out []instruction
+	for _, c := range r.clauses {
+		part, err := emitClause(c)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, part...)
+	}
+	return append(out, instruction{code: opReturn, k: uint32(r.otherwise)}), nil
+}
+
+func emitClause(c clause) ([]instruction, error) {
+	var out []instruction
+	var jumps []int
+	for _, t := range c.when {
+		off := uint32(offArgs) + 8*uint32(t.arg)
+		if t.high {
+			off += 4
+		}
+		out = append(out, instruction{code: opLoad, k: off})
+		op := uint16(opEqual)
+		switch {
+		case t.any:
+			op = opAnyBit
+		case t.mask != 0xffffffff:
+			out = append(out, instruction{code: opAnd, k: t.mask})
+		}
+		jumps = append(jumps, len(out))
+		out = append(out, instruction{code: op, k: t.want})
+	}
+	out = append(out, instruction{code: opReturn, k: uint32(c.then)})
+	for _, j := range jumps {
+		skip := len(out) - j - 1
+		if skip > 255 {
+			return nil, fmt.Errorf("a clause of %d tests is too long", len(c.when))
+		}
+		out[j].jf = uint8(skip)
+	}
+	return out, nil
+}
+
+// check proves what the kernel will ask: the length, every jump inside the
+// program, a return at the end. And one thing it will not: that every
+// instruction can be reached.
+func check(prog []instruction) error {
+	if len(prog) > MaxInstructions {
+		return fmt.Errorf("%d instructions, the kernel takes %d", len(prog), MaxInstructions)
+	}
+	reached := make([]bool, len(prog)+1)
+	reached[0] = true
+	mark := func(to uint64) error {
+		if to >= uint64(len(prog)) {
+			return fmt.Errorf("a jump leaves the program of %d instructions", len(prog))
+		}
+		reached[to] = true
+		return nil
+	}
+	for i, in := range prog {
+		if !reached[i] {
+			return fmt.Errorf("instruction %d cannot be reached", i)
+		}
+		next := []uint64{uint64(i) + 1}
+		switch in.code {
+		case opReturn:
+			next = nil
+		case opJump:
+			next[0] += uint64(in.k)
+		case opEqual, opGE, opAnyBit:
+			next = []uint64{uint64(i) + 1 + uint64(in.jt), uint64(i) + 1 + uint64(in.jf)}
+		case opLoad, opAnd:
+		default:
+			return fmt.Errorf("instruction %d has the unknown code %#x", i, in.code)
+		}
+		for _, to := range next {
+			if err := mark(to); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,331 @@
+package seccomp_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"testing"
+
+	"golang.org/x/net/bpf"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/jail/seccomp"
+)
+
+var arches = []seccomp.Arch{seccomp.AMD64, seccomp.ARM64}
+
+// machine runs a compiled filter on an interpreter that is not ours.
+type machine struct{ vm *bpf.VM }
+
+func newMachine(t testing.TB, prog []byte) machine {
+	t.Helper()
+	var ins []bpf.Instruction
+	for ; len(prog) > 0; prog = prog[seccomp.InstructionSize:] {
+		raw := bpf.RawInstruction{
+			Op: binary.LittleEndian.Uint16(prog), Jt: prog[2], Jf: prog[3], K: binary.LittleEndian.Uint32(prog[4:]),
+		}
+		in := raw.Disassemble()
+		if _, unknown := in.(bpf.RawInstruction); unknown {
+			t.Fatalf("instruction %+v is none", raw)
+		}
+		ins = append(ins, in)
+	}
+	vm, err := bpf.NewVM(ins)
+	if err != nil {
+		t.Fatalf("the filter is no valid program: %v", err)
+	}
+	return machine{vm}
+}
+
+// run lays the call out as struct seccomp_data of a little-endian machine, each
+// 32-bit word turned round, because the interpreter loads in network order.
+func (m machine) run(t testing.TB, c seccomp.Call) seccomp.Verdict {
+	t.Helper()
+	var b [64]byte
+	be := binary.BigEndian
+	be.PutUint32(b[0:], c.Number)
+	be.PutUint32(b[4:], c.Audit)
+	for i, a := range c.Args {
+		be.PutUint32(b[16+8*i:], uint32(a))
+		be.PutUint32(b[20+8*i:], uint32(a>>32))
+	}
+	v, err := m.vm.Run(b[:])
+	if err != nil {
+		t.Fatalf("run %+v: %v", c, err)
+	}
+	return seccomp.Verdict(uint32(v))
+}
+
+// edges are values at which a check of arguments may go wrong: what the rules
+// name, its neighbours, single bits, signs, and each with a high word.
+func edges() []uint64 {
+	low := []uint64{
+		0, 1, 2, 3, 6, 7, 9, 10, 11, 13, 15, 16, 17, 18, 26, 31, 32, 33, 34, 35, 38, 40, 41, 132, 136, 262,
+		0x540d, 0x540e, 0x5411, 0x5412, 0x5413, 0x541c, 0x541d, 0x541e, 0x80045430, 0x80005412,
+		0x3d0f00, 0x1200011, 0x4111, 0x80003, 0x80803, 0x80002, 0x80802, 0x800 | 10, 0xfffffff3, 0xfffffffa,
+		0x7fffffff, 0xfffffffe, 0xffffffff,
+	}
+	for b := range 32 {
+		low = append(low, 1<<b)
+	}
+	var all []uint64
+	for _, l := range low {
+		all = append(all, l, l|1<<32, l|0xffffffff<<32)
+	}
+	return append(all, 1<<63, 1<<62|0x5412)
+}
+
+// numbers is every number of today and tomorrow, the x32 table, and the ends.
+func numbers() []uint32 {
+	var all []uint32
+	for nr := range uint32(600) {
+		all = append(all, nr, nr|0x40000000, nr|0x80000000)
+	}
+	return append(all, 0xffffffff, 0x7fffffff, 0x3fffffff)
+}
+
+func variants() []seccomp.Variant {
+	var all []seccomp.Variant
+	for bits := range 16 {
+		all = append(all, variantOf(uint8(bits)))
+	}
+	return all
+}
+
+func variantOf(bits uint8) seccomp.Variant {
+	return seccomp.Variant{
+		NoSharedMemory: bits&1 != 0, NoSockets: bits&2 != 0, NoSetAffinity: bits&4 != 0, AllowSetns: bits&8 != 0,
+	}
+}
+
+func compiled(t testing.TB, v seccomp.Variant, a seccomp.Arch) machine {
+	t.Helper()
+	prog, err := seccomp.Compile(seccomp.New(v), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newMachine(t, prog)
+}
+
+// The filter of every variant decides over every number as the reference does.
+func TestFilterDecidesAsThePolicy(t *testing.T) {
+	foreign := []uint32{0x40000003, 0x40000028, 0xc000003e, 0xc00000b7, 0}
+	for _, a := range arches {
+		for i, v := range variants() {
+			t.Run(fmt.Sprintf("%s/%d", a, i), func(t *testing.T) {
+				p, m := seccomp.New(v), compiled(t, v, a)
+				for k, nr := range numbers() {
+					for _, audit := range []uint32{a.AuditValue(), foreign[k%len(foreign)]} {
+						c := seccomp.Call{Audit: audit, Number: nr}
+						if got, want := m.run(t, c), p.Decide(a, c); got != want {
+							t.Fatalf("%+v: filter says %v, policy %v", c, got, want)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// Arguments: each at every edge value for every number, and in pairs and
+// threes for the calls whose arguments count.
+func TestFilterJudgesArgumentsAsThePolicy(t *testing.T) {
+	values := edges()
+	for _, a := range arches {
+		for _, v := range []seccomp.Variant{{}, {NoSharedMemory: true, NoSockets: true}} {
+			p, m := seccomp.New(v), compiled(t, v, a)
+			same := func(c seccomp.Call) {
+				if got, want := m.run(t, c), p.Decide(a, c); got != want {
+					t.Fatalf("%s %+v: %+v: filter says %v, policy %v", a, v, c, got, want)
+				}
+			}
+			for nr := range uint32(480) {
+				for i := 0; i < len(values); i += 5 { // wrongly checked numbers show at any value
+					x := values[i]
+					same(seccomp.Call{Audit: a.AuditValue(), Number: nr, Args: [6]uint64{x, x, x, x, x, x}})
+				}
+			}
+			for _, name := range []string{"clone", "ioctl", "socket", "socketpair", "personality", "mmap"} {
+				nr := numberOf(t, a, name)
+				for i, x := range values {
+					for j, y := range values {
+						if i%3 != 0 && j%7 != 0 { // high words against some low ones only
+							continue
+						}
+						same(seccomp.Call{Audit: a.AuditValue(), Number: nr, Args: [6]uint64{x, y, 0, y, x, y}})
+						same(seccomp.Call{Audit: a.AuditValue(), Number: nr, Args: [6]uint64{2, x, y, x | y}})
+						same(seccomp.Call{Audit: a.AuditValue(), Number: nr, Args: [6]uint64{x, 2, y, x &^ y}})
+					}
+				}
+			}
+		}
+	}
+}
+
+// A table of cases in plain words, against both the filter and the reference:
+// they could be wrong together.
+func TestVerdicts(t *testing.T) {
+	const (
+		eperm    = 1
+		enomem   = 12
+		enosys   = 38
+		eafnosup = 97
+		high     = 1 << 32
+	)
+	none, full := seccomp.Variant{}, seccomp.Variant{NoSharedMemory: true, NoSockets: true, NoSetAffinity: true, AllowSetns: true}
+	no := seccomp.Refuse
+	cases := []struct {
+		variant seccomp.Variant
+		name    string
+		args    [6]uint64
+		want    seccomp.Verdict
+	}{
+		{none, "read", [6]uint64{}, seccomp.Allow},
+		{none, "openat", [6]uint64{}, seccomp.Allow},
+		{none, "execve", [6]uint64{}, seccomp.Allow},
+		{none, "fsync", [6]uint64{}, seccomp.Allow},
+		{none, "mq_open", [6]uint64{}, seccomp.Allow},
+		{none, "shmget", [6]uint64{}, seccomp.Allow},
+		{none, "memfd_create", [6]uint64{}, seccomp.Allow},
+		{none, "sync", [6]uint64{}, no(eperm)},
+		{none, "ptrace", [6]uint64{}, no(eperm)},
+		{none, "process_vm_readv", [6]uint64{}, no(eperm)},
+		{none, "unshare", [6]uint64{}, no(eperm)},
+		{none, "setns", [6]uint64{}, no(eperm)},
+		{none, "mount", [6]uint64{}, no(eperm)},
+		{none, "bpf", [6]uint64{}, no(eperm)},
+		{none, "keyctl", [6]uint64{}, no(eperm)},
+		{none, "memfd_secret", [6]uint64{}, no(eperm)},
+		{none, "fanotify_mark", [6]uint64{}, no(eperm)},
+		{none, "name_to_handle_at", [6]uint64{}, no(eperm)},
+		{none, "adjtimex", [6]uint64{}, no(eperm)},
+		{none, "userfaultfd", [6]uint64{}, no(eperm)},
+		{none, "clone3", [6]uint64{}, no(enosys)},
+		{none, "io_uring_setup", [6]uint64{}, no(enosys)},
+		{none, "statmount", [6]uint64{}, no(enosys)},
+		{none, "clone", [6]uint64{0x1200011}, seccomp.Allow}, // fork
+		{none, "clone", [6]uint64{0x3d0f00}, seccomp.Allow},  // pthread_create
+		{none, "clone", [6]uint64{0x4111}, seccomp.Allow},    // vfork
+		{none, "clone", [6]uint64{0x10000011}, no(eperm)},
+		{none, "clone", [6]uint64{0x02000011}, no(eperm)},
+		{none, "clone", [6]uint64{0x2011}, no(eperm)},
+		{none, "clone", [6]uint64{0x8011}, no(eperm)},
+		{none, "clone", [6]uint64{0x10000011 | high}, no(eperm)},
+		{none, "ioctl", [6]uint64{0, 0x5401}, seccomp.Allow},
+		{none, "ioctl", [6]uint64{0, 0x5412}, no(eperm)},
+		{none, "ioctl", [6]uint64{0, 0x541c}, no(eperm)},
+		{none, "ioctl", [6]uint64{0, 0x540e}, no(eperm)},
+		{none, "ioctl", [6]uint64{0, 0x541d}, no(eperm)},
+		{none, "ioctl", [6]uint64{0, 0x5412 | high}, no(eperm)},
+		{none, "ioctl", [6]uint64{0, 0x5401 | high}, no(eperm)},
+		{none, "ioctl", [6]uint64{0, 0x5401 | 0xffffffff<<32}, no(eperm)},
+		{none, "ioctl", [6]uint64{0, 0xffffffff_80045430}, seccomp.Allow}, // through an int
+		{none, "socket", [6]uint64{1, 1, 0}, seccomp.Allow},
+		{none, "socket", [6]uint64{2, 0x80001, 6}, seccomp.Allow},
+		{none, "socket", [6]uint64{10, 0x80802, 17}, seccomp.Allow},
+		{none, "socket", [6]uint64{16, 0x80003, 0}, seccomp.Allow},
+		{none, "socket", [6]uint64{16, 3, 15}, no(eafnosup)}, // kernel object events
+		{none, "socket", [6]uint64{2, 3, 6}, no(eperm)},      // raw
+		{none, "socket", [6]uint64{2, 0x80803, 17}, no(eperm)},
+		{none, "socket", [6]uint64{2, 10, 0}, no(eperm)},     // packet by its old name
+		{none, "socket", [6]uint64{2, 1, 262}, no(eafnosup)}, // MPTCP
+		{none, "socket", [6]uint64{2, 1, 132}, no(eafnosup)}, // SCTP
+		{none, "socket", [6]uint64{2, 2, 1}, no(eafnosup)},   // ping
+		{none, "socket", [6]uint64{17, 3, 0}, no(eafnosup)},
+		{none, "socket", [6]uint64{38, 5, 0}, no(eafnosup)},
+		{none, "socket", [6]uint64{40, 1, 0}, no(eafnosup)},
+		{none, "socket", [6]uint64{40 | high, 1, 0}, no(eafnosup)},
+		{none, "socketpair", [6]uint64{1}, seccomp.Allow},
+		{none, "socketpair", [6]uint64{2}, no(eafnosup)},
+		{none, "personality", [6]uint64{0}, seccomp.Allow},
+		{none, "personality", [6]uint64{0xffffffff}, seccomp.Allow},
+		{none, "personality", [6]uint64{0x40000}, no(eperm)},
+		{none, "mmap", [6]uint64{0, 0, 0, 0x21}, seccomp.Allow},
+		{none, "sched_setaffinity", [6]uint64{}, seccomp.Allow},
+		{full, "mmap", [6]uint64{0, 0, 0, 0x21}, no(enomem)},
+		{full, "mmap", [6]uint64{0, 0, 0, 0x23}, no(enomem)},
+		{full, "mmap", [6]uint64{0, 0, 0, 0x22}, seccomp.Allow},
+		{full, "mmap", [6]uint64{0, 0, 0, 0x01}, seccomp.Allow},
+		{full, "memfd_create", [6]uint64{}, no(enosys)},
+		{full, "shmget", [6]uint64{}, no(enosys)},
+		{full, "socket", [6]uint64{1, 1, 0}, no(eafnosup)},
+		{full, "socketpair", [6]uint64{1}, seccomp.Allow},
+		{full, "sched_setaffinity", [6]uint64{}, no(eperm)},
+		{full, "setns", [6]uint64{}, seccomp.Allow},
+		{full, "unshare", [6]uint64{}, no(eperm)},
+	}
+	for _, a := range arches {
+		for _, c := range cases {
+			call := seccomp.Call{Audit: a.AuditValue(), Number: numberOf(t, a, c.name), Args: c.args}
+			if got := seccomp.New(c.variant).Decide(a, call); got != c.want {
+				t.Errorf("%s policy: %s%x: got %v, want %v", a, c.name, c.args, got, c.want)
+			}
+			if got := compiled(t, c.variant, a).run(t, call); got != c.want {
+				t.Errorf("%s filter: %s%x: got %v, want %v", a, c.name, c.args, got, c.want)
+			}
+		}
+	}
+}
+
+func TestForeignTables(t *testing.T) {
+	m := compiled(t, seccomp.Variant{}, seccomp.AMD64)
+	if got := m.run(t, seccomp.Call{Audit: 0x40000003, Number: 20}); got != seccomp.KillProcess {
+		t.Errorf("i386 call: got %v, want kill", got)
+	}
+	if got, want := m.run(t, seccomp.Call{Audit: 0xc000003e, Number: 0x40000000}), seccomp.Refuse(38); got != want {
+		t.Errorf("x32 call: got %v, want %v", got, want)
+	}
+	m = compiled(t, seccomp.Variant{}, seccomp.ARM64)
+	if got := m.run(t, seccomp.Call{Audit: 0x40000028, Number: 20}); got != seccomp.KillProcess {
+		t.Errorf("arm call: got %v, want kill", got)
+	}
+}
+
+func TestCompileUnknownArch(t *testing.T) {
+	if _, err := seccomp.Compile(seccomp.Policy{}, "riscv64"); err == nil {
+		t.Error("a filter for an architecture without a table")
+	}
+}
+
+func TestDigestTellsPoliciesApart(t *testing.T) {
+	seen := map[string]seccomp.Variant{}
+	for _, v := range variants() {
+		sum, err := seccomp.New(v).SHA256()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if other, dup := seen[sum]; dup {
+			t.Errorf("%+v and %+v have one digest", v, other)
+		}
+		seen[sum] = v
+		if again, _ := seccomp.New(v).SHA256(); again != sum {
+			t.Errorf("%+v has two digests", v)
+		}
+	}
+}
+
+// FuzzFilter: whatever the call, the filter and the policy agree.
+func FuzzFilter(f *testing.F) {
+	f.Add(uint8(0), false, uint32(0xc000003e), uint32(41), uint64(2), uint64(3), uint64(6), uint64(0))
+	f.Add(uint8(1), false, uint32(0xc000003e), uint32(9), uint64(0), uint64(0), uint64(0), uint64(0x21))
+	f.Add(uint8(0), true, uint32(0xc00000b7), uint32(220), uint64(0x10000011), uint64(0), uint64(0), uint64(0))
+	f.Add(uint8(0), true, uint32(0xc00000b7), uint32(29), uint64(0), uint64(0x5412), uint64(0), uint64(0))
+	machines := map[string]machine{}
+	for _, a := range arches {
+		for bits := range uint8(16) {
+			machines[fmt.Sprint(a, bits)] = compiled(f, variantOf(bits), a)
+		}
+	}
+	f.Fuzz(func(t *testing.T, bits uint8, arm bool, audit, nr uint32, a0, a1, a2, a3 uint64) {
+		a := seccomp.AMD64
+		if arm {
+			a = seccomp.ARM64
+		}
+		if audit%4 != 0 { // mostly the right table, else nothing is learnt
+			audit = a.AuditValue()
+		}
+		c := seccomp.Call{Audit: audit, Number: nr, Args: [6]uint64{a0, a1, a2, a3}}
+		got, want := machines[fmt.Sprint(a, bits%16)].run(t, c), seccomp.New(variantOf(bits%16)).Decide(a, c)
+		if got != want {
+			t.Errorf("%s %d %+v: filter says %v, policy %v", a, bits, c, got, want)
+		}
+	})
+}

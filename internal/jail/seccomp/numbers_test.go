@@ -1,0 +1,30 @@
+package seccomp_test
+
+import (
+	"testing"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/jail/seccomp"
+)
+
+// numberOf has numbers written out from the kernel's own tables
+// (syscall_64.tbl and asm-generic/unistd.h), not from ours.
+func numberOf(t testing.TB, a seccomp.Arch, name string) uint32 {
+	t.Helper()
+	table := map[string][2]uint32{
+		"read": {0, 63}, "openat": {257, 56}, "execve": {59, 221}, "fsync": {74, 82}, "mq_open": {240, 180},
+		"shmget": {29, 194}, "memfd_create": {319, 279}, "sync": {162, 81}, "ptrace": {101, 117},
+		"process_vm_readv": {310, 270}, "unshare": {272, 97}, "setns": {308, 268}, "mount": {165, 40}, "bpf": {321, 280},
+		"keyctl": {250, 219}, "memfd_secret": {447, 447}, "fanotify_mark": {301, 263}, "name_to_handle_at": {303, 264},
+		"adjtimex": {159, 171}, "userfaultfd": {323, 282}, "clone3": {435, 435}, "io_uring_setup": {425, 425},
+		"statmount": {457, 457}, "clone": {56, 220}, "ioctl": {16, 29}, "socket": {41, 198}, "socketpair": {53, 199},
+		"personality": {135, 92}, "mmap": {9, 222}, "sched_setaffinity": {203, 122},
+	}
+	nr, ok := table[name]
+	if !ok {
+		t.Fatalf("no number for %s", name)
+	}
+	if a == seccomp.ARM64 {
+		return nr[1]
+	}
+	return nr[0]
+}

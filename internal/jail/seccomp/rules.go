@@ -1,0 +1,194 @@
+package seccomp
+
+import "strings"
+
+// refusedNames fail with EPERM. Some are not in the baseline either and would be
+// ENOSYS; they are named so that a program is told that it may not, rather than
+// that the kernel is old.
+const refusedNames = `
+	ptrace process_vm_readv process_vm_writev pidfd_getfd process_madvise kcmp
+	mount umount2 pivot_root chroot fsopen fsconfig fsmount fspick move_mount open_tree open_tree_attr mount_setattr
+	unshare setns sethostname setdomainname
+	bpf perf_event_open userfaultfd memfd_secret modify_ldt
+	keyctl add_key request_key
+	open_by_handle_at name_to_handle_at
+	fanotify_init fanotify_mark quotactl quotactl_fd lookup_dcookie
+	sync syncfs
+	adjtimex clock_adjtime clock_settime settimeofday
+	syslog vhangup acct reboot kexec_load kexec_file_load init_module finit_module delete_module swapon swapoff
+	iopl ioperm
+	move_pages migrate_pages mbind set_mempolicy set_mempolicy_home_node get_mempolicy`
+
+// absentNames fail with ENOSYS although the baseline may have them: programs
+// fall back to an older way. clone3 carries its flags behind a pointer, where no
+// filter can see them. The queues of io_setup are counted for the whole host, so
+// one sandbox could take them from everybody.
+const absentNames = `clone3 io_uring_setup io_uring_enter io_uring_register listmount statmount io_setup`
+
+// sharedMemoryNames are the System V calls, and memfd_create: memory that
+// belongs to no process.
+const sharedMemoryNames = `memfd_create shmget shmat shmctl shmdt msgget msgsnd msgrcv msgctl semget semop semctl semtimedop`
+
+// rule decides over one system call: the first clause whose tests all hold says
+// the verdict, and otherwise the last word does.
+type rule struct {
+	clauses   []clause
+	otherwise Verdict
+}
+
+type clause struct {
+	when []test
+	then Verdict
+}
+
+// test looks at one 32-bit word of an argument. With any it holds when some bit
+// of want is set; otherwise when the bits in mask equal want.
+type test struct {
+	arg  uint8
+	high bool
+	any  bool
+	mask uint32
+	want uint32
+}
+
+func equal(arg uint8, want uint32) test { return masked(arg, 0xffffffff, want) }
+func masked(arg uint8, mask, want uint32) test {
+	return test{arg: arg, mask: mask, want: want}
+}
+func anyBit(arg uint8, bits uint32) test { return test{arg: arg, any: true, want: bits} }
+func highWord(arg uint8, want uint32) test {
+	return test{arg: arg, high: true, mask: 0xffffffff, want: want}
+}
+
+// rulesOf is the policy as data: a rule for every call that is not ENOSYS by
+// default, by name. Later lines win over earlier ones.
+func (p Policy) rulesOf(a Arch) map[string]rule {
+	rules := map[string]rule{}
+	set := func(names []string, v Verdict) {
+		for _, n := range names {
+			rules[n] = rule{otherwise: v}
+		}
+	}
+	set(baselineOf(a), Allow)
+	set(strings.Fields(refusedNames), Refuse(errEPERM))
+	set(strings.Fields(absentNames), Refuse(errENOSYS))
+
+	rules["clone"] = cloneRule()
+	rules["ioctl"] = ioctlRule()
+	rules["socket"] = socketRule()
+	rules["socketpair"] = rule{[]clause{{[]test{equal(0, familyUnix)}, Allow}}, Refuse(errEAFNOSUPPORT)}
+	rules["personality"] = rule{
+		[]clause{{[]test{equal(0, 0)}, Allow}, {[]test{equal(0, 0xffffffff)}, Allow}}, Refuse(errEPERM),
+	}
+
+	if p.variant.NoSharedMemory {
+		set(strings.Fields(sharedMemoryNames), Refuse(errENOSYS))
+		rules["mmap"] = mmapRule()
+	}
+	if p.variant.NoSockets {
+		set([]string{"socket"}, Refuse(errEAFNOSUPPORT))
+	}
+	if p.variant.NoSetAffinity {
+		set([]string{"sched_setaffinity"}, Refuse(errEPERM))
+	}
+	if p.variant.AllowSetns {
+		set([]string{"setns"}, Allow)
+	}
+	return rules
+}
+
+// Flags of clone (linux/sched.h). The kernel takes the low word of the argument.
+// CLONE_NEWTIME shares its bit with the exit signal, where it is no valid
+// signal; it is refused with the others. CLONE_PARENT would give a child to the
+// process outside that started the caller, which would then have to reap it.
+const (
+	cloneNewTime   = 0x00000080
+	clonePtrace    = 0x00002000
+	cloneParent    = 0x00008000
+	cloneNewNS     = 0x00020000
+	cloneUntraced  = 0x00800000
+	cloneNewCgroup = 0x02000000
+	cloneNewUTS    = 0x04000000
+	cloneNewIPC    = 0x08000000
+	cloneNewUser   = 0x10000000
+	cloneNewPID    = 0x20000000
+	cloneNewNet    = 0x40000000
+
+	cloneRefused = cloneNewTime | clonePtrace | cloneParent | cloneNewNS | cloneUntraced |
+		cloneNewCgroup | cloneNewUTS | cloneNewIPC | cloneNewUser | cloneNewPID | cloneNewNet
+)
+
+// On both architectures the flags are the first argument.
+func cloneRule() rule {
+	return rule{[]clause{{[]test{anyBit(0, cloneRefused)}, Refuse(errEPERM)}}, Allow}
+}
+
+// Commands that put input into a terminal or take one over (asm-generic/ioctls.h).
+const (
+	tiocSCTTY = 0x540e
+	tiocSTI   = 0x5412
+	tiocLinux = 0x541c
+	tiocCons  = 0x541d
+)
+
+// The kernel reads the command as 32 bits, so the low word decides. A high word
+// is refused as well, unless it is the sign of a command that went through an
+// int, as C libraries do that declare ioctl so.
+func ioctlRule() rule {
+	var cs []clause
+	for _, cmd := range []uint32{tiocSCTTY, tiocSTI, tiocLinux, tiocCons} {
+		cs = append(cs, clause{[]test{equal(1, cmd)}, Refuse(errEPERM)})
+	}
+	cs = append(cs,
+		clause{[]test{highWord(1, 0)}, Allow},
+		clause{[]test{highWord(1, 0xffffffff), anyBit(1, 0x80000000)}, Allow},
+	)
+	return rule{cs, Refuse(errEPERM)}
+}
+
+// Families, types and protocols of socket (linux/socket.h, linux/net.h, linux/in.h).
+const (
+	familyUnix    = 1
+	familyInet    = 2
+	familyInet6   = 10
+	familyNetlink = 16
+
+	typeMask   = 0xf // SOCK_TYPE_MASK: the kernel cuts SOCK_CLOEXEC and SOCK_NONBLOCK off with it
+	typeRaw    = 3
+	typePacket = 10 // turns the inet family into the packet family
+
+	protoAny     = 0
+	protoTCP     = 6
+	protoUDP     = 17
+	netlinkRoute = 0
+)
+
+// All three arguments are int in the kernel: low words only. Raw netlink sockets
+// are the usual kind and give nothing that the others do not.
+func socketRule() rule {
+	cs := []clause{
+		{[]test{equal(0, familyUnix)}, Allow},
+		{[]test{equal(0, familyNetlink), equal(2, netlinkRoute)}, Allow},
+	}
+	for _, family := range []uint32{familyInet, familyInet6} {
+		for _, kind := range []uint32{typeRaw, typePacket} {
+			cs = append(cs, clause{[]test{equal(0, family), masked(1, typeMask, kind)}, Refuse(errEPERM)})
+		}
+		for _, proto := range []uint32{protoAny, protoTCP, protoUDP} {
+			cs = append(cs, clause{[]test{equal(0, family), equal(2, proto)}, Allow})
+		}
+	}
+	return rule{cs, Refuse(errEAFNOSUPPORT)}
+}
+
+// Flags of mmap. MAP_SHARED and MAP_SHARED_VALIDATE have the first bit in
+// common, and no private kind has it.
+const (
+	mapSharedBit = 0x01
+	mapAnonymous = 0x20
+)
+
+func mmapRule() rule {
+	both := uint32(mapSharedBit | mapAnonymous)
+	return rule{[]clause{{[]test{masked(3, both, both)}, Refuse(errENOMEM)}}, Allow}
+}

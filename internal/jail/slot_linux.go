@@ -1,0 +1,280 @@
+package jail
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// SlotConfig is what one sandbox gets.
+type SlotConfig struct {
+	Size     Size
+	Tasks    []int // cgroup v1 "tasks" files, opened for writing by the server; the caller keeps and closes them
+	Cgroup   int   // cgroup v2 directory to be born into; 0: none
+	WantProc bool  // for a server that has to watch memory itself
+	Plain    *Place
+}
+
+// Place is where a sandbox of ModePlain lives on the host.
+type Place struct {
+	UID                 int // to become; -1: stay
+	Work, Temp, Program string
+	Readable            []string
+}
+
+// Slot is a sandbox: walls around an init that starts programs on request. Its
+// methods may be called concurrently.
+type Slot struct {
+	jail    *Jail
+	conn    *conn
+	pid     int // of init, on the host
+	pidfd   int
+	uid     int // that code has, on the host
+	results []int32
+	probes  probes
+	Dirs    [4]int // descriptors of /mnt/data, /run/program, /tmp and, when wanted, /proc; -1 when absent
+
+	mu       sync.Mutex
+	tag      uint32
+	starting map[uint32]*Proc
+	running  map[uint32]*Proc
+	user     time.Duration // CPU of everything that has ended
+	dead     bool
+	gone     chan struct{} // closed when init's socket ended
+	killOnce sync.Once
+	killErr  error
+}
+
+// makeHead is struct make of init.c.
+const makeHead = 32
+
+const (
+	modeGroups     = 1
+	modePlain      = 2
+	modeIntoCgroup = 16
+)
+
+const slotNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
+
+// New makes a sandbox. When it fails nothing of it is left.
+func (j *Jail) New(cfg SlotConfig) (*Slot, error) {
+	enc, err := j.encoded(cfg)
+	if err != nil {
+		return nil, err
+	}
+	ours, theirs, err := pair()
+	if err != nil {
+		return nil, err
+	}
+	s := &Slot{
+		jail: j, pidfd: -1, probes: enc.probes, Dirs: [4]int{-1, -1, -1, -1},
+		starting: map[uint32]*Proc{}, running: map[uint32]*Proc{}, gone: make(chan struct{}),
+	}
+	packet, fds := j.request(s, cfg, enc, theirs)
+	err = j.spawn(s, packet, fds)
+	closeAll(theirs)
+	if err == nil {
+		err = s.ready(ours, enc.script)
+	}
+	if err == nil {
+		s.conn, err = newConn(ours)
+	}
+	if err != nil {
+		if s.pidfd >= 0 {
+			_ = unix.PidfdSendSignal(s.pidfd, unix.SIGKILL, nil, 0)
+			_ = waitPidfd(s.pidfd, 2*time.Second)
+			closeAll(s.pidfd)
+		}
+		closeAll(ours)
+		closeAll(s.Dirs[:]...)
+		return nil, fmt.Errorf("make sandbox: %w", err)
+	}
+	go s.read()
+	return s, nil
+}
+
+// encoded returns the packet for sandboxes of this kind, made once.
+func (j *Jail) encoded(cfg SlotConfig) (*encoded, error) {
+	key := plan0{cfg.Size, len(cfg.Tasks), cfg.WantProc}
+	if cfg.Plain == nil {
+		j.mu.Lock()
+		enc := j.scripts[key]
+		j.mu.Unlock()
+		if enc != nil {
+			return enc, nil
+		}
+	}
+	p := plan{size: cfg.Size, root: j.cfg.Mode == ModeRoot, tasks: len(cfg.Tasks), abi: j.abi, filter: j.cfg.Filter, wantProc: cfg.WantProc, off: j.cfg.off}
+	if cfg.Plain != nil {
+		p.plain = &plain{cfg.Plain.UID, cfg.Plain.Work, cfg.Plain.Temp, cfg.Plain.Program, cfg.Plain.Readable}
+		p.root = cfg.Plain.UID >= 0
+	}
+	s, pr := wallScript(p)
+	packet, err := s.encode(make([]byte, makeHead), 'B')
+	if err != nil {
+		return nil, err
+	}
+	enc := &encoded{s, pr, packet}
+	if cfg.Plain == nil {
+		j.mu.Lock()
+		if len(j.scripts) > 64 {
+			clear(j.scripts)
+		}
+		j.scripts[key] = enc
+		j.mu.Unlock()
+	}
+	return enc, nil
+}
+
+// request fills in the head of a packet for a spawner.
+func (j *Jail) request(s *Slot, cfg SlotConfig, enc *encoded, control int) ([]byte, []int) {
+	packet := append([]byte(nil), enc.packet...)
+	mode, flags, outer := uint32(0), uint64(slotNamespaces), uint32(0)
+	switch j.cfg.Mode {
+	case ModeRoot:
+		mode = modeGroups
+		outer = 1 + j.next.Add(1)%(idsPerBlock-2)
+		s.uid = j.cfg.FirstUID + int(outer)
+	case ModeUser:
+		s.uid = os.Geteuid()
+	case ModePlain:
+		mode, flags = modePlain, 0
+		s.uid = cfg.Plain.UID
+		if s.uid < 0 {
+			s.uid = os.Geteuid()
+		}
+	}
+	fds := []int{control}
+	if cfg.Cgroup > 0 {
+		mode |= modeIntoCgroup
+		fds = append(fds, cfg.Cgroup)
+	}
+	le := binary.LittleEndian
+	le.PutUint32(packet[0:], 'M')
+	le.PutUint32(packet[4:], mode)
+	le.PutUint64(packet[8:], flags)
+	le.PutUint32(packet[16:], outer)
+	le.PutUint32(packet[20:], InsideUID)
+	le.PutUint32(packet[24:], makeHead)
+	return packet, append(fds, cfg.Tasks...)
+}
+
+// spawn has one of the spawners clone the sandbox.
+func (j *Jail) spawn(s *Slot, packet []byte, fds []int) error {
+	var w int
+	select {
+	case w = <-j.spawners:
+	case <-j.done:
+		return errors.New("the jail has ended")
+	}
+	defer func() { j.spawners <- w }()
+	if err := send(w, packet, fds...); err != nil {
+		return fmt.Errorf("ask spawner: %w", err)
+	}
+	var b [64]byte
+	answer, got, err := receive(w, b[:])
+	switch {
+	case err != nil:
+		return fmt.Errorf("spawner: %w", err)
+	case len(answer) == 0:
+		return errors.New("the spawner has ended")
+	case word(answer, 0) != 'S' || len(got) < 1:
+		closeAll(got...)
+		return fmt.Errorf("clone: %w", unix.Errno(word(answer, 1)))
+	}
+	s.pidfd = got[0]
+	closeAll(got[1:]...)
+	s.pid, err = hostPID(s.pidfd)
+	return err
+}
+
+// ready waits for init's word that every wall stands.
+func (s *Slot) ready(fd int, sc *script) error {
+	var b [256]byte
+	answer, fds, err := receive(fd, b[:])
+	switch {
+	case err != nil:
+		return fmt.Errorf("init: %w", err)
+	case len(answer) == 0:
+		return errors.New("init ended before its walls stood")
+	case word(answer, 0) == 'E':
+		closeAll(fds...)
+		return sc.failure(word(answer, 1), word(answer, 2))
+	}
+	copy(s.Dirs[:], fds)
+	for i := range int(word(answer, 1)) {
+		s.results = append(s.results, int32(word(answer, 2+i)))
+	}
+	return nil
+}
+
+// hostPID reads the number of a process that we hold a pidfd of.
+func hostPID(pidfd int) (int, error) {
+	b, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(pidfd))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, ok := strings.Cut(string(b), "Pid:")
+	if !ok {
+		return 0, errors.New("no Pid in fdinfo")
+	}
+	line, _, _ := strings.Cut(rest, "\n")
+	return strconv.Atoi(strings.TrimSpace(line))
+}
+
+// UID is the host user that code in the sandbox has.
+func (s *Slot) UID() int { return s.uid }
+
+// PID is init's process number on the host.
+func (s *Slot) PID() int { return s.pid }
+
+// Kill ends everything in the sandbox and returns when nothing of it lives.
+func (s *Slot) Kill() error {
+	s.killOnce.Do(func() {
+		if s.jail.cfg.Mode == ModePlain { // no pid namespace: init has to end the others itself
+			_ = s.conn.send(words('Q'))
+			if waitPidfd(s.pidfd, time.Second) == nil {
+				return
+			}
+		}
+		_ = unix.PidfdSendSignal(s.pidfd, unix.SIGKILL, nil, 0)
+		s.killErr = waitPidfd(s.pidfd, 5*time.Second)
+	})
+	return s.killErr
+}
+
+// waitPidfd waits until the process has ended, which for a pid namespace's init
+// is when nothing is left in it.
+func waitPidfd(fd int, limit time.Duration) error {
+	end := time.Now().Add(limit)
+	for {
+		left := time.Until(end)
+		if left <= 0 {
+			return errors.New("processes do not end")
+		}
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(left.Milliseconds())+1)
+		if n > 0 {
+			return nil
+		}
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// Close kills and gives back all descriptors. It may be called once.
+func (s *Slot) Close() error {
+	err := s.Kill()
+	s.conn.close()
+	<-s.gone
+	closeAll(s.Dirs[:]...)
+	closeAll(s.pidfd)
+	return err
+}

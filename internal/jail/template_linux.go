@@ -1,0 +1,150 @@
+package jail
+
+import (
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"sort"
+
+	"golang.org/x/sys/unix"
+)
+
+// The root that every sandbox of a jail starts from is made once, in the
+// builder's mount namespace: a read-only tmpfs into which the system's programs
+// are mounted read-only. A sandbox gets a copy of that namespace and adds only
+// its own writable places.
+
+// systemTrees are shown as they are, read-only, where the machine has them;
+// symbolic links among them stay symbolic links.
+var systemTrees = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
+
+// configTrees are the parts of /etc that programs need and that say nothing of
+// the machine's people or secrets.
+var configTrees = []string{
+	"/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d",
+	"/etc/localtime", "/etc/mime.types", "/etc/fonts", "/etc/matplotlibrc",
+	"/etc/python3", "/etc/python3.11", "/etc/python3.12", "/etc/python3.13", "/etc/perl",
+	"/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/ca-certificates", "/etc/pki/tls/certs", "/etc/pki/ca-trust/extracted",
+	"/etc/magic", "/etc/services", "/etc/protocols", "/etc/debian_version", "/etc/os-release",
+}
+
+// devices are the only nodes in a sandbox's /dev.
+var devices = []string{"null", "zero", "full", "random", "urandom"}
+
+var syntheticFiles = map[string]string{
+	"/etc/passwd":        "root:x:0:0:root:/:/usr/sbin/nologin\nsandbox:x:1000:1000:sandbox:/tmp:/bin/sh\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n",
+	"/etc/group":         "root:x:0:\nsandbox:x:1000:\nnogroup:x:65534:\n",
+	"/etc/hosts":         "127.0.0.1 localhost sandbox\n::1 localhost\n",
+	"/etc/hostname":      "sandbox\n",
+	"/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+	"/etc/resolv.conf":   "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n",
+}
+
+// tree is a mount to graft into the template.
+type tree struct {
+	path   string
+	attr   uint64
+	handle arg // a descriptor made by the server, or the result of the builder's own open_tree
+}
+
+const readOnly = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
+
+// templateScript makes the root. extra are directories beyond the system's own;
+// passedTrees tells for each whether the server opened it itself, because the
+// builder could not reach it, and passes it as the descriptor of that place.
+func templateScript(extra []string, passedTrees map[string]int) *script {
+	s := &script{}
+	s.mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+	// an own /proc: id maps are written through it, and a sandbox may mount a new one only below a fully visible one
+	s.mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+
+	var trees []tree
+	var links [][2]string
+	open := func(path string, attr uint64) {
+		r := s.keep("open "+path, unix.SYS_OPEN_TREE, num(unix.AT_FDCWD), s.str(path), num(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE))
+		trees = append(trees, tree{path, attr, r.arg()})
+	}
+	for _, p := range append(append([]string{}, systemTrees...), configTrees...) {
+		st, err := os.Lstat(p)
+		switch {
+		case err != nil:
+		case st.Mode()&os.ModeSymlink != 0:
+			if target, err := os.Readlink(p); err == nil {
+				links = append(links, [2]string{target, p})
+			}
+		default:
+			open(p, readOnly)
+		}
+	}
+	for _, p := range extra {
+		if i, ok := passedTrees[p]; ok {
+			trees = append(trees, tree{p, readOnly, passed(i)})
+			continue
+		}
+		open(p, readOnly)
+	}
+	for _, d := range devices {
+		open("/dev/"+d, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC)
+	}
+	proc := s.keep("open /proc", unix.SYS_OPEN_TREE, num(unix.AT_FDCWD), s.str("/proc"), num(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC))
+
+	s.mount("root", "/tmp", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755,size=1m,nr_inodes=1024")
+	s.do("chdir", unix.SYS_CHDIR, s.str("/tmp"))
+	s.do("pivot_root", unix.SYS_PIVOT_ROOT, s.str("."), s.str("."))
+	s.do("detach the old root", unix.SYS_UMOUNT2, s.str("."), num(unix.MNT_DETACH))
+	s.do("chdir /", unix.SYS_CHDIR, s.str("/"))
+	s.fill(trees, links, proc)
+	s.mount("", "/", "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "")
+	return s
+}
+
+// fill populates the new root, which is the current one.
+func (s *script) fill(trees []tree, links [][2]string, proc reg) {
+	made := map[string]bool{}
+	for _, d := range []string{"/etc", "/proc", "/tmp", "/run", "/mnt/data", "/dev"} {
+		s.mkdirs(d, made)
+	}
+	for _, l := range links {
+		s.mkdirs(filepath.Dir(l[1]), made)
+		s.do("symlink "+l[1], unix.SYS_SYMLINKAT, s.str(l[0]), num(unix.AT_FDCWD), s.str(l[1]))
+	}
+	files := make([]string, 0, len(syntheticFiles))
+	for f := range syntheticFiles {
+		files = append(files, f)
+	}
+	sort.Strings(files)
+	for _, f := range files {
+		s.file(f, syntheticFiles[f], 0o644)
+	}
+	s.mount("dev", "/dev", "tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, "mode=755,size=64k,nr_inodes=32")
+	s.mkdirs("/dev/shm", made)
+	for _, l := range [][2]string{{"/proc/self/fd", "fd"}, {"/proc/self/fd/0", "stdin"}, {"/proc/self/fd/1", "stdout"}, {"/proc/self/fd/2", "stderr"}} {
+		s.do("symlink /dev/"+l[1], unix.SYS_SYMLINKAT, s.str(l[0]), num(unix.AT_FDCWD), s.str("/dev/"+l[1]))
+	}
+	for _, t := range trees {
+		s.graft(t, made)
+	}
+	s.mount("", "/dev", "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NOEXEC, "")
+	s.moveMount(proc.arg(), "/proc")
+}
+
+func (s *script) graft(t tree, made map[string]bool) {
+	if st, err := os.Stat(t.path); err == nil && st.IsDir() {
+		s.mkdirs(t.path, made)
+	} else {
+		s.mkdirs(filepath.Dir(t.path), made)
+		s.file(t.path, "", 0o644)
+	}
+	// struct mount_attr: set, clear, propagation, user namespace
+	attr := binary.LittleEndian.AppendUint64(nil, t.attr)
+	attr = binary.LittleEndian.AppendUint64(attr, 0)
+	attr = binary.LittleEndian.AppendUint64(attr, unix.MS_PRIVATE)
+	attr = binary.LittleEndian.AppendUint64(attr, 0)
+	s.do("protect "+t.path, unix.SYS_MOUNT_SETATTR, t.handle, s.str(""), num(unix.AT_EMPTY_PATH|unix.AT_RECURSIVE), s.bytes(attr), num(len(attr)))
+	s.moveMount(t.handle, t.path)
+}
+
+func (s *script) moveMount(from arg, to string) {
+	s.do("mount "+to, unix.SYS_MOVE_MOUNT, from, s.str(""), num(unix.AT_FDCWD), s.str(to), num(unix.MOVE_MOUNT_F_EMPTY_PATH))
+	s.do("close", unix.SYS_CLOSE, from)
+}

@@ -1,0 +1,214 @@
+package jail
+
+import (
+	"encoding/binary"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// InsideUID is the user and group that code runs as, in its own user namespace.
+const InsideUID = 1000
+
+// Size is what one sandbox may hold.
+type Size struct {
+	WorkBytes, WorkInodes int64 // of /mnt/data
+	TempBytes             int64 // of /tmp; /dev/shm gets as many
+	MaxTasks              int   // processes and threads, without our own init
+	DataBytes             int64 // writable private memory of one process; 0: no limit. For hosts without a memory cgroup
+	CPUSeconds            int64 // CPU time of one process; 0: no limit
+}
+
+// wall names one wall that the script builds, so that a test can leave it out.
+type wall string
+
+const (
+	wallIDs      wall = "ids"
+	wallCgroupNS wall = "cgroup namespace"
+	wallCaps     wall = "capabilities"
+	wallNNP      wall = "no_new_privs"
+	wallLandlock wall = "landlock"
+	wallSeccomp  wall = "seccomp"
+	wallRlimits  wall = "rlimits"
+	wallMounts   wall = "mounts"
+	wallDump     wall = "dumpable"
+)
+
+// plan is what a sandbox's script is made from.
+type plan struct {
+	size     Size
+	root     bool   // ids were given by a root server: groups can and must be dropped
+	plain    *plain // tier L1: no namespaces; nil otherwise
+	tasks    int    // that many descriptors of cgroup v1 "tasks" files come first
+	abi      int    // of Landlock
+	filter   []byte // seccomp program
+	wantProc bool   // give the server a descriptor of the sandbox's /proc
+	off      map[wall]bool
+}
+
+// plain is where a sandbox without a mount namespace lives: directories of the
+// host, and what it may read there.
+type plain struct {
+	uid                 int // to become; -1: stay
+	work, temp, program string
+	readable            []string
+}
+
+// probes tells where in a script's results each look from inside stands.
+type probes struct{ landlock, vsock, unshare int }
+
+// Descriptors that come back with a script's results, in this order.
+const (
+	fdWork = iota
+	fdProgram
+	fdTemp
+	fdProc
+)
+
+// wallScript puts every wall around the process that runs it, in the only order
+// that works: cgroup first, so that all later memory is charged to it; mounts
+// while there are rights; then the rights go; then Landlock, which forbids
+// mounts; seccomp last, because it forbids most of the above.
+func wallScript(p plan) (*script, probes) {
+	s := &script{}
+	if !p.off[wallIDs] {
+		s.ids(p)
+	}
+	s.do("setsid", unix.SYS_SETSID)
+	s.do("umask", unix.SYS_UMASK, num(0o022))
+	zero := s.str("0") // "myself": spares the kernel's lock over all processes
+	for i := range p.tasks {
+		s.do("enter cgroup", unix.SYS_WRITE, passed(i), zero, num(1))
+	}
+	if p.plain == nil {
+		s.places(p)
+	} else {
+		s.do("become subreaper", unix.SYS_PRCTL, num(unix.PR_SET_CHILD_SUBREAPER), num(1))
+		s.open(p.plain.work, p.plain.program, p.plain.temp)
+	}
+	if !p.off[wallCaps] {
+		s.dropRights()
+	}
+	if !p.off[wallNNP] {
+		s.do("no_new_privs", unix.SYS_PRCTL, num(unix.PR_SET_NO_NEW_PRIVS), num(1), num(0), num(0), num(0))
+	}
+	if !p.off[wallDump] {
+		s.do("not dumpable", unix.SYS_PRCTL, num(unix.PR_SET_DUMPABLE), num(0))
+	}
+	if !p.off[wallRlimits] {
+		s.rlimits(p)
+	}
+	if !p.off[wallLandlock] {
+		s.landlock(p)
+	}
+	var pr probes
+	program := programPlace
+	if p.plain != nil {
+		program = p.plain.program
+	}
+	pr.landlock = s.probe("look: write below "+program, unix.SYS_OPENAT, num(unix.AT_FDCWD), s.str(program+"/.probe"), num(unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC), num(0o600))
+	if !p.off[wallSeccomp] {
+		s.seccomp(p.filter)
+	}
+	pr.vsock = s.probe("look: vsock", unix.SYS_SOCKET, num(unix.AF_VSOCK), num(unix.SOCK_STREAM|unix.SOCK_CLOEXEC), num(0))
+	pr.unshare = s.probe("look: unshare", unix.SYS_UNSHARE, num(0))
+	return s, pr
+}
+
+func (s *script) ids(p plan) {
+	uid := InsideUID
+	if p.plain != nil {
+		uid = p.plain.uid
+	}
+	if p.root {
+		s.do("setgroups", unix.SYS_SETGROUPS, num(0), num(0))
+	}
+	if uid >= 0 {
+		s.do("setresgid", unix.SYS_SETRESGID, num(uid), num(uid), num(uid))
+		s.do("setresuid", unix.SYS_SETRESUID, num(uid), num(uid), num(uid))
+	}
+}
+
+const programPlace = "/run/program"
+
+// places mounts what is this sandbox's own and opens it for the server.
+func (s *script) places(p plan) {
+	if !p.off[wallCgroupNS] {
+		s.do("cgroup namespace", unix.SYS_UNSHARE, num(unix.CLONE_NEWCGROUP))
+	}
+	const nosuid = unix.MS_NOSUID | unix.MS_NODEV
+	size := func(bytes, inodes int64) string {
+		return ",size=" + strconv.FormatInt(max(bytes, 4096), 10) + ",nr_inodes=" + strconv.FormatInt(inodes+1, 10)
+	}
+	if !p.off[wallMounts] {
+		s.mount("data", "/mnt/data", "tmpfs", nosuid, "mode=700"+size(p.size.WorkBytes, p.size.WorkInodes))
+		s.mount("tmp", "/tmp", "tmpfs", nosuid, "mode=1777"+size(p.size.TempBytes, 20000))
+		s.mount("shm", "/dev/shm", "tmpfs", nosuid|unix.MS_NOEXEC, "mode=1777"+size(p.size.TempBytes, 1000))
+	}
+	s.mount("run", "/run", "tmpfs", nosuid, "mode=755"+size(8<<20, 256))
+	s.do("mkdir "+programPlace, unix.SYS_MKDIRAT, num(unix.AT_FDCWD), s.str(programPlace), num(0o755))
+	s.mount("proc", "/proc", "proc", nosuid|unix.MS_NOEXEC, "hidepid=2")
+	s.do("sethostname", unix.SYS_SETHOSTNAME, s.str("sandbox"), num(len("sandbox")))
+	s.open("/mnt/data", programPlace, "/tmp")
+	if p.wantProc {
+		s.open("/proc")
+	}
+}
+
+// open opens directories and gives them to the server.
+func (s *script) open(dirs ...string) {
+	for _, d := range dirs {
+		s.give(s.keep("open "+d, unix.SYS_OPENAT, num(unix.AT_FDCWD), s.str(d), num(unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC), num(0)))
+	}
+}
+
+const (
+	secureBits = 0x2f // noroot, no_setuid_fixup, keep_caps off; the first two locked
+	lastCap    = 63
+)
+
+// dropRights empties every capability set. The bounding set and the secure bits
+// need CAP_SETPCAP, so they come before the effective set goes.
+func (s *script) dropRights() {
+	s.try("securebits", unix.SYS_PRCTL, num(unix.PR_SET_SECUREBITS), num(secureBits), num(0), num(0), num(0))
+	for c := range lastCap + 1 {
+		s.try("drop capability from the bounding set", unix.SYS_PRCTL, num(unix.PR_CAPBSET_DROP), num(c), num(0), num(0), num(0))
+	}
+	s.try("clear ambient set", unix.SYS_PRCTL, num(unix.PR_CAP_AMBIENT), num(unix.PR_CAP_AMBIENT_CLEAR_ALL), num(0), num(0), num(0))
+	head := binary.LittleEndian.AppendUint32(nil, unix.LINUX_CAPABILITY_VERSION_3)
+	head = binary.LittleEndian.AppendUint32(head, 0)
+	s.do("drop capabilities", unix.SYS_CAPSET, s.bytes(head), s.bytes(make([]byte, 24)))
+}
+
+// rlimits are a second wall behind the cgroup; without a cgroup they are the
+// first one for tasks and, per process, for memory.
+func (s *script) rlimits(p plan) {
+	set := func(name string, which int, v int64) {
+		l := binary.LittleEndian.AppendUint64(nil, uint64(v))
+		l = binary.LittleEndian.AppendUint64(l, uint64(v))
+		s.do("limit "+name, unix.SYS_PRLIMIT64, num(0), num(which), s.bytes(l), num(0))
+	}
+	set("core", unix.RLIMIT_CORE, 0)
+	set("nofile", unix.RLIMIT_NOFILE, 1024)
+	set("memlock", unix.RLIMIT_MEMLOCK, 1<<20)
+	set("msgqueue", unix.RLIMIT_MSGQUEUE, 64<<10)
+	set("sigpending", unix.RLIMIT_SIGPENDING, 1024)
+	if p.size.MaxTasks > 0 && p.plain == nil { // counted per user namespace; without one it would count the whole machine's
+		set("nproc", unix.RLIMIT_NPROC, int64(p.size.MaxTasks)+1)
+	}
+	if p.size.DataBytes > 0 {
+		set("data", unix.RLIMIT_DATA, p.size.DataBytes)
+	}
+	if p.size.CPUSeconds > 0 {
+		set("cpu", unix.RLIMIT_CPU, p.size.CPUSeconds)
+	}
+}
+
+func (s *script) seccomp(filter []byte) {
+	code := s.bytes(filter)
+	prog := binary.LittleEndian.AppendUint64(nil, uint64(len(filter)/8))
+	prog = append(prog, make([]byte, 8)...)
+	head := s.bytes(prog)
+	s.store("place of the filter", store64, at(head, 8), code)
+	s.do("seccomp", unix.SYS_SECCOMP, num(unix.SECCOMP_SET_MODE_FILTER), num(0), head)
+}

@@ -1,0 +1,143 @@
+package jail
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// pair makes a SEQPACKET pair: ours, theirs.
+func pair() (ours, theirs int, err error) {
+	p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, -1, fmt.Errorf("socketpair: %w", err)
+	}
+	return p[0], p[1], nil
+}
+
+func send(fd int, p []byte, fds ...int) error {
+	var oob []byte
+	if len(fds) > 0 {
+		oob = unix.UnixRights(fds...)
+	}
+	for {
+		err := unix.Sendmsg(fd, p, oob, nil, unix.MSG_NOSIGNAL)
+		if err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// receive reads one packet; an empty one is the end of the peer.
+func receive(fd int, p []byte) ([]byte, []int, error) {
+	var oob [128]byte
+	for {
+		n, on, _, _, err := unix.Recvmsg(fd, p, oob[:], unix.MSG_CMSG_CLOEXEC)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		fds, err := rights(oob[:on])
+		return p[:n], fds, err
+	}
+}
+
+func rights(oob []byte) ([]int, error) {
+	if len(oob) == 0 {
+		return nil, nil
+	}
+	msgs, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil, err
+	}
+	var fds []int
+	for i := range msgs {
+		f, err := unix.ParseUnixRights(&msgs[i])
+		if err != nil {
+			return nil, err
+		}
+		fds = append(fds, f...)
+	}
+	return fds, nil
+}
+
+func closeAll(fds ...int) {
+	for _, fd := range fds {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
+	}
+}
+
+func word(p []byte, i int) uint32 {
+	if len(p) < 4*i+4 {
+		return 0
+	}
+	return binary.LittleEndian.Uint32(p[4*i:])
+}
+
+func words(v ...uint32) []byte {
+	p := make([]byte, 0, 4*len(v))
+	for _, x := range v {
+		p = binary.LittleEndian.AppendUint32(p, x)
+	}
+	return p
+}
+
+// conn is a packet socket on the runtime's poller: waiting holds no thread.
+type conn struct{ f *os.File }
+
+func newConn(fd int) (*conn, error) {
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return nil, err
+	}
+	return &conn{os.NewFile(uintptr(fd), "sandbox")}, nil
+}
+
+func (c *conn) receive(p []byte) (n int, fds []int, err error) {
+	raw, err := c.f.SyscallConn()
+	if err != nil {
+		return 0, nil, err
+	}
+	var oob [128]byte
+	var on int
+	var rerr error
+	err = raw.Read(func(fd uintptr) bool {
+		for {
+			n, on, _, _, rerr = unix.Recvmsg(int(fd), p, oob[:], unix.MSG_CMSG_CLOEXEC)
+			if rerr != unix.EINTR {
+				return rerr != unix.EAGAIN
+			}
+		}
+	})
+	if err == nil {
+		err = rerr
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	fds, err = rights(oob[:on])
+	return n, fds, err
+}
+
+func (c *conn) send(p []byte, fds ...int) error {
+	raw, err := c.f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var serr error
+	err = raw.Write(func(fd uintptr) bool {
+		serr = send(int(fd), p, fds...)
+		return serr != unix.EAGAIN
+	})
+	if err == nil {
+		err = serr
+	}
+	return err
+}
+
+func (c *conn) close() { _ = c.f.Close() }
