@@ -38,6 +38,7 @@ type Config struct {
 	FirstUID int      // ModeRoot: first of idsPerBlock host user ids that nobody else uses
 	ReadOnly []string // directories beyond the system's own that sandboxes see; absolute
 	Filter   []byte   // seccomp program that every sandbox loads
+	Cgroup   int      // directory of a cgroup v2 group to be born into; 0: none
 	Spawners int      // how many sandboxes can be in the making at once; 0: one per processor
 
 	off map[wall]bool // tests only: walls left out
@@ -218,6 +219,9 @@ func (j *Jail) fork(control int) error {
 		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
 	case ModePlain:
 	}
+	if j.cfg.Cgroup > 0 {
+		attr.UseCgroupFD, attr.CgroupFD = true, j.cfg.Cgroup
+	}
 	null3 := uintptr(null)
 	pid, err := syscall.ForkExec("/proc/self/fd/"+strconv.Itoa(exe), []string{"sandboxmcp-init"}, &syscall.ProcAttr{
 		Env: []string{}, Dir: "/", Files: []uintptr{null3, null3, null3, uintptr(control)}, Sys: attr,
@@ -271,6 +275,12 @@ func (j *Jail) Covers(dirs []string) bool {
 		}
 	}
 	return true
+}
+
+// Policy says in words what all sandboxes of the jail have in common besides
+// the filter, so that two that differ in it can be told apart.
+func (j *Jail) Policy() string {
+	return fmt.Sprintf("mode=%d landlock=%d system=%v config=%v devices=%v read-only=%v", j.cfg.Mode, j.abi, systemTrees, configTrees, devices, j.cfg.ReadOnly)
 }
 
 // LandlockABI is the version of Landlock that the sandboxes use.

@@ -2,6 +2,7 @@ package jail
 
 import (
 	"encoding/binary"
+	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -79,7 +80,11 @@ func (s *script) landlock(p plan) {
 		allow("/dev/shm", fs&^llExecute, true)
 	} else {
 		for _, d := range p.plain.readable {
-			allow(d, llRead, false)
+			rights := uint64(llRead)
+			if st, err := os.Stat(d); err == nil && !st.IsDir() {
+				rights &^= llReadDir
+			}
+			allow(d, rights, false)
 		}
 		allow(p.plain.program, llRead, true)
 		allow(p.plain.work, fs, true)

@@ -50,8 +50,8 @@ const (
 )
 
 func num[T ~int | ~int64 | ~uint32 | ~uint64 | ~uintptr](v T) arg { return arg{tagNumber, uint64(v)} }
-func passed(i int) arg                                              { return arg{tagDescriptor, uint64(i)} }
-func (r reg) arg() arg                                              { return arg{tagResult, uint64(r)} }
+func passed(i int) arg                                            { return arg{tagDescriptor, uint64(i)} }
+func (r reg) arg() arg                                            { return arg{tagResult, uint64(r)} }
 
 // bytes puts b into the packet, 8-byte aligned, and returns its place.
 func (s *script) bytes(b []byte) arg {

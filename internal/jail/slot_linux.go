@@ -232,6 +232,21 @@ func hostPID(pidfd int) (int, error) {
 // UID is the host user that code in the sandbox has.
 func (s *Slot) UID() int { return s.uid }
 
+// Gone is closed when the sandbox's init has ended.
+func (s *Slot) Gone() <-chan struct{} { return s.gone }
+
+// InBlock reports whether the kernel maps the sandbox's user into the jail's
+// block of host ids.
+func (s *Slot) InBlock() bool {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(s.pid) + "/uid_map")
+	f := strings.Fields(string(b))
+	if err != nil || len(f) != 3 || f[2] != "1" {
+		return false
+	}
+	host, err := strconv.Atoi(f[1])
+	return err == nil && host > s.jail.cfg.FirstUID && host < s.jail.cfg.FirstUID+idsPerBlock
+}
+
 // PID is init's process number on the host.
 func (s *Slot) PID() int { return s.pid }
 

@@ -1,0 +1,336 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/cgroup"
+	"github.com/sandboxmcp/sandboxmcp/internal/jail"
+	"github.com/sandboxmcp/sandboxmcp/internal/jail/seccomp"
+	"golang.org/x/sys/unix"
+)
+
+// Backend builds sandboxes on this host's kernel. What it can build is tried
+// when the first one is asked for.
+type Backend struct {
+	cfg    Config
+	log    *slog.Logger
+	kernel string
+
+	mu     sync.Mutex
+	tried  bool
+	reason string // why there are no sandboxes; empty when there are
+	mode   jail.Mode
+	lease  *lease
+	tree   *cgroup.Tree
+	noTree string // why there are no cgroups
+	filter []byte
+	policy string
+	trial  sandboxmcp.Isolation
+	jails  []*jail.Jail
+
+	nextPlain int
+	homes     int
+	live      map[*sandbox]struct{}
+	closed    bool
+}
+
+// New returns the backend. Nothing is started before it is used.
+func New(cfg Config) *Backend {
+	if cfg.MinTier == "" {
+		cfg.MinTier = sandboxmcp.TierL2
+	}
+	if cfg.UIDs == (UIDRange{}) {
+		cfg.UIDs = DefaultUIDs()
+	}
+	if cfg.TempDir == "" {
+		cfg.TempDir = "/tmp"
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Backend{cfg: cfg, log: cfg.Logger, kernel: kernelRelease(), live: map[*sandbox]struct{}{}}
+}
+
+// Name returns "process".
+func (b *Backend) Name() string { return Name }
+
+// Capabilities makes a trial sandbox, the first time, and tells what it had.
+func (b *Backend) Capabilities(ctx context.Context) backend.Capabilities {
+	b.mu.Lock()
+	tried, reason, trial := b.tried, b.reason, b.trial
+	b.mu.Unlock()
+	if !tried {
+		sb, err := b.Open(ctx, backend.Spec{ID: "trial", MemoryBytes: 64 << 20, CPUCores: 1, MaxTasks: 16, WorkBytes: 1 << 20, WorkInodes: 64, TempBytes: 1 << 20})
+		if err != nil {
+			e := sandboxmcp.AsError(err)
+			return backend.Capabilities{Reason: e.Message}
+		}
+		_ = sb.Close()
+		b.mu.Lock()
+		reason, trial = b.reason, b.trial
+		b.mu.Unlock()
+	}
+	return backend.Capabilities{Available: reason == "", Reason: reason, Isolation: trial}
+}
+
+// Open builds a sandbox.
+func (b *Backend) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	j, first, err := b.jailFor(spec.ReadOnlyDirs)
+	if err != nil {
+		return nil, err
+	}
+	sb, err := b.build(j, spec)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	if first { // the trial run of this jail: its walls are looked at before anything runs behind them
+		iso, err := sb.Isolation(ctx)
+		if err == nil {
+			err = b.judge(j, iso)
+		}
+		if err != nil {
+			_ = sb.Close()
+			b.drop(j)
+			return nil, unavailable(err)
+		}
+		b.mu.Lock()
+		b.trial = iso
+		b.mu.Unlock()
+	}
+	minimum := spec.MinTier
+	if minimum == "" {
+		minimum = b.cfg.MinTier
+	}
+	b.mu.Lock()
+	tier := b.trial.Tier
+	b.mu.Unlock()
+	if !tier.AtLeast(minimum) {
+		_ = sb.Close()
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "this machine reaches isolation %s, and %s is demanded", tier, minimum).
+			WithHint("run `sandboxmcp doctor` to see which wall is missing, or lower isolation_min")
+	}
+	return sb, nil
+}
+
+func unavailable(err error) error {
+	var e *sandboxmcp.Error
+	if errors.As(err, &e) {
+		return err
+	}
+	return sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the sandbox cannot be built: %s", err).
+		WithHint("run `sandboxmcp doctor` to see which wall is missing and how to get it").WithCause(err)
+}
+
+// jailFor returns a jail whose sandboxes see the directories; first tells that
+// no sandbox of it has been looked at yet.
+func (b *Backend) jailFor(dirs []string) (j *jail.Jail, first bool, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil, false, sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the process backend is closed")
+	}
+	b.jails = slices.DeleteFunc(b.jails, func(j *jail.Jail) bool {
+		select {
+		case <-j.Done():
+			b.log.Warn("a jail ended; its sandboxes are gone")
+			_ = j.Close()
+			return true
+		default:
+			return false
+		}
+	})
+	for _, j := range b.jails {
+		if j.Covers(dirs) {
+			return j, false, nil
+		}
+	}
+	all := append(slices.Clone(b.cfg.ReadOnly), dirs...)
+	slices.Sort(all)
+	all = slices.Compact(all)
+	if !b.tried {
+		b.prepare()
+	}
+	j, err = b.openJail(all)
+	b.tried = true
+	if err != nil {
+		b.reason = err.Error()
+		return nil, false, unavailable(err)
+	}
+	b.reason = ""
+	b.jails = append(b.jails, j)
+	return j, true, nil
+}
+
+// prepare finds out what stands outside the jail: cgroups.
+func (b *Backend) prepare() {
+	if b.cfg.testOnlyNoCgroup {
+		b.noTree = "left out"
+		return
+	}
+	tree, err := cgroup.Open(cgroup.Config{Logger: b.log})
+	if err != nil {
+		b.noTree = err.Error()
+		return
+	}
+	if n, err := tree.Sweep(); n > 0 || err != nil {
+		b.log.Info("control groups of dead servers removed", "count", n, "error", err)
+	}
+	b.tree = tree
+}
+
+// home makes the control group that a jail's own processes live in, where one
+// is needed: on version 2 only a process inside the tree may clone into it.
+func (b *Backend) home(cfg *jail.Config) (func(), error) {
+	if b.tree == nil || b.tree.Version() != 2 {
+		return func() {}, nil
+	}
+	owner := os.Geteuid()
+	if cfg.Mode == jail.ModeRoot {
+		owner = cfg.FirstUID
+	}
+	if err := b.tree.ChownForEntry(owner, owner); err != nil {
+		return nil, err
+	}
+	b.homes++
+	g, err := b.tree.New("jail-"+strconv.Itoa(b.homes), cgroup.Limits{})
+	if err != nil {
+		return nil, err
+	}
+	entry, err := g.Entry()
+	if err != nil {
+		return nil, err
+	}
+	cfg.Cgroup = int(entry.Dir.Fd())
+	return func() { _ = entry.Close() }, nil
+}
+
+// openJail tries the modes from the strongest on.
+func (b *Backend) openJail(dirs []string) (*jail.Jail, error) {
+	modes := []jail.Mode{jail.ModeUser}
+	if os.Geteuid() == 0 {
+		modes[0] = jail.ModeRoot
+	}
+	if !sandboxmcp.TierL1.AtLeast(b.cfg.MinTier) {
+		return b.tryMode(modes[0], dirs)
+	}
+	j, err := b.tryMode(modes[0], dirs)
+	if err != nil {
+		b.log.Warn("namespaces cannot be made; only Landlock and seccomp will stand", "cause", err)
+		j, plainErr := b.tryMode(jail.ModePlain, dirs)
+		return j, errors.Join(plainErr, errIf(plainErr != nil, err))
+	}
+	return j, nil
+}
+
+func errIf(cond bool, err error) error {
+	if cond {
+		return err
+	}
+	return nil
+}
+
+func (b *Backend) tryMode(mode jail.Mode, dirs []string) (*jail.Jail, error) {
+	cfg := jail.Config{Mode: mode, ReadOnly: dirs}
+	if os.Geteuid() == 0 && b.lease == nil {
+		l, err := leaseBlock(b.cfg.UIDs, leaseDir)
+		if err != nil {
+			return nil, err
+		}
+		b.lease = l
+	}
+	if b.lease != nil {
+		cfg.FirstUID = b.lease.first
+	}
+	arch, ok := seccomp.Native()
+	if !ok {
+		return nil, errors.New("seccomp: no table of system calls for this architecture")
+	}
+	policy := seccomp.New(seccomp.Variant{
+		NoSharedMemory: b.tree == nil,
+		NoSetAffinity:  b.tree == nil,
+		NoSockets:      mode == jail.ModePlain,
+	})
+	filter, err := seccomp.Compile(policy, arch)
+	if err != nil {
+		return nil, fmt.Errorf("seccomp: %w", err)
+	}
+	digest, err := policy.SHA256()
+	if err != nil {
+		return nil, fmt.Errorf("seccomp: %w", err)
+	}
+	cfg.Filter = filter
+	done, err := b.home(&cfg)
+	if err != nil {
+		return nil, err
+	}
+	j, err := jail.Open(cfg)
+	done()
+	if err != nil {
+		return nil, err
+	}
+	b.mode, b.filter, b.policy = mode, filter, policyDigest(digest, j)
+	return j, nil
+}
+
+// judge demands every wall of the mode.
+func (b *Backend) judge(j *jail.Jail, iso sandboxmcp.Isolation) error {
+	for _, w := range b.mode.Required(j.LandlockABI()) {
+		if !slices.Contains(iso.Walls, w) {
+			return fmt.Errorf("the wall %q does not stand", w)
+		}
+	}
+	return nil
+}
+
+func (b *Backend) drop(j *jail.Jail) {
+	b.mu.Lock()
+	b.jails = slices.DeleteFunc(b.jails, func(x *jail.Jail) bool { return x == j })
+	b.mu.Unlock()
+	_ = j.Close()
+}
+
+// Close ends every sandbox.
+func (b *Backend) Close() error {
+	b.mu.Lock()
+	b.closed = true
+	live := make([]*sandbox, 0, len(b.live))
+	for s := range b.live {
+		live = append(live, s)
+	}
+	jails, tree, l := b.jails, b.tree, b.lease
+	b.jails, b.tree, b.lease = nil, nil, nil
+	b.mu.Unlock()
+	var errs []error
+	for _, s := range live {
+		errs = append(errs, s.Close())
+	}
+	for _, j := range jails {
+		errs = append(errs, j.Close())
+	}
+	if tree != nil {
+		errs = append(errs, tree.Close())
+	}
+	l.release()
+	return errors.Join(errs...)
+}
+
+func kernelRelease() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return "unknown"
+	}
+	return strings.TrimRight(string(u.Release[:]), "\x00")
+}

@@ -1,0 +1,107 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/jail"
+)
+
+// Checks tries to build a sandbox and tells, wall by wall, what stood, and for
+// what is missing why and what mends it.
+func (b *Backend) Checks(ctx context.Context) []sandboxmcp.Check {
+	sb, err := b.Open(ctx, backend.Spec{ID: "doctor", MinTier: sandboxmcp.TierL1, MemoryBytes: 64 << 20, CPUCores: 1, MaxTasks: 16, WorkBytes: 1 << 20, WorkInodes: 64, TempBytes: 1 << 20})
+	if err != nil {
+		e := sandboxmcp.AsError(err)
+		return []sandboxmcp.Check{{Name: "sandbox", Detail: e.Message, Fix: fixFor(e.Message)}}
+	}
+	defer func() { _ = sb.Close() }()
+	iso, err := sb.Isolation(ctx)
+	if err != nil {
+		return []sandboxmcp.Check{{Name: "sandbox", Detail: err.Error(), Fix: "report it: a sandbox was built but could not be looked at"}}
+	}
+	s, ok := sb.(*sandbox)
+	if !ok {
+		return nil
+	}
+	checks := []sandboxmcp.Check{{Name: "isolation tier", OK: iso.Tier.AtLeast(sandboxmcp.TierL2), Detail: string(iso.Tier) + " on Linux " + iso.Kernel, Fix: tierFix(iso.Tier)}}
+	wanted := jail.ModeUser.Required(s.jail.LandlockABI())
+	for _, w := range wanted {
+		checks = append(checks, check(w, slices.Contains(iso.Walls, w), "stood around the trial sandbox", "did not stand around the trial sandbox", fixFor(w)))
+	}
+	for _, w := range iso.Walls {
+		if !slices.Contains(wanted, w) {
+			checks = append(checks, sandboxmcp.Check{Name: w, OK: true, Detail: "stood around the trial sandbox"})
+		}
+	}
+	b.mu.Lock()
+	noTree := b.noTree
+	b.mu.Unlock()
+	if s.group == nil {
+		checks = append(checks, sandboxmcp.Check{Name: "memory limit by cgroup", Detail: noTree + "; memory is watched instead", Fix: "run as root, or start it with `systemd-run --user --scope -p Delegate=yes sandboxmcp …`"})
+	}
+	if os.Geteuid() != 0 {
+		checks = append(checks, sandboxmcp.Check{Name: wallUIDs, Detail: "only a server started by root has it; code runs as a user id of its own namespace, mapped to yours", Fix: "start the server as root for tier L3"})
+	}
+	checks = append(checks, b.weapons(ctx, sb)...)
+	for _, w := range iso.Weak {
+		if !strings.HasPrefix(w, "memory") {
+			checks = append(checks, sandboxmcp.Check{Name: "weak", Detail: w, Fix: "see the memory limit above"})
+		}
+	}
+	return checks
+}
+
+// weapons tries from inside what the walls are there to stop.
+func (b *Backend) weapons(ctx context.Context, sb backend.Sandbox) []sandboxmcp.Check {
+	var out strings.Builder
+	r, err := sb.Start(ctx, backend.Process{
+		Argv:   []string{"/bin/sh", "-c", "(echo x > /etc/doctor) 2>/dev/null && echo etc; (cat /etc/shadow) 2>/dev/null && echo shadow; (echo x > /proc/self/oom_score_adj) 2>/dev/null && echo proc; echo tried"},
+		Env:    []string{"PATH=/usr/bin:/bin"},
+		Stdout: &out,
+	})
+	if err == nil {
+		_, err = r.Wait(ctx)
+	}
+	if err == nil {
+		err = errors.Join(sb.Kill(ctx), r.Drain(ctx))
+	}
+	c := sandboxmcp.Check{Name: "host files out of reach", OK: err == nil && out.String() == "tried\n", Detail: "writing /etc, reading /etc/shadow and writing /proc were refused inside"}
+	if !c.OK {
+		c.Detail, c.Fix = "inside could be done: "+strings.TrimSpace(out.String()), "report it: this is a hole"
+	}
+	return []sandboxmcp.Check{c}
+}
+
+func check(name string, ok bool, good, bad, fix string) sandboxmcp.Check {
+	if ok {
+		return sandboxmcp.Check{Name: name, OK: true, Detail: good}
+	}
+	return sandboxmcp.Check{Name: name, Detail: bad, Fix: fix}
+}
+
+func tierFix(t sandboxmcp.Tier) string {
+	if t.AtLeast(sandboxmcp.TierL2) {
+		return ""
+	}
+	return "allow unprivileged user namespaces"
+}
+
+// fixFor names the setting that most often mends a failure with these words.
+func fixFor(text string) string {
+	switch {
+	case strings.Contains(text, "Landlock"), strings.Contains(text, "landlock"):
+		return "boot a kernel of 5.13 or newer with Landlock: add landlock to the lsm= list of its command line"
+	case strings.Contains(text, "start builder"), strings.Contains(text, "namespace"):
+		return "allow unprivileged user namespaces: sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces above 0, and on Ubuntu an AppArmor profile with `userns,` for this program (or sysctl kernel.apparmor_restrict_unprivileged_userns=0); in a container run it with seccomp=unconfined and systempaths=unconfined"
+	case strings.Contains(text, "lease user ids"):
+		return "make /run/sandboxmcp writable for root, or set uid_range to a larger free range"
+	default:
+		return "run it as another user, or see the message"
+	}
+}

@@ -1,0 +1,54 @@
+// Package process is the backend that builds sandboxes on this host's own
+// kernel: namespaces, cgroups, Landlock and seccomp, without Docker and without
+// root where the kernel allows that. How strong they are is found out by a
+// trial, and what is reported of each is read back from it.
+package process
+
+import (
+	"log/slog"
+	"strconv"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// Name is the backend's name in settings and results.
+const Name = "process"
+
+// Config says where the backend finds what it needs. The zero value works for
+// an unprivileged user.
+type Config struct {
+	MinTier  sandboxmcp.Tier // weaker walls are not even tried; empty: L2
+	TempDir  string          // where tier L1 keeps its working directories; empty: /tmp
+	UIDs     UIDRange        // host user ids that a root server may use
+	ReadOnly []string        // directories that every sandbox sees besides the system's own; absolute
+	Logger   *slog.Logger    // nil: none
+
+	testOnlyNoCgroup bool
+}
+
+// UIDRange is a range of host user and group ids. Blocks of 65536 are leased
+// from it; the zero value is [DefaultUIDs].
+type UIDRange struct{ First, Last int }
+
+// DefaultUIDs lies between the ids that systemd and container engines use by
+// default and those that no file system takes.
+func DefaultUIDs() UIDRange { return UIDRange{1_900_000_000, 1_933_554_431} }
+
+// weak spots, as reports tell them.
+const (
+	weakMemory = "memory: watched every 10 ms and ended, not held by the kernel (no delegated cgroup)"
+	weakPlain  = "files: no namespaces, the host's system files can be read, the working directory is not at /mnt/data and has no disk quota"
+	weakIPC    = "system V IPC: not separated"
+)
+
+func weakCPU(cores float64) string {
+	return "cpu: pinned to " + strconv.Itoa(wholeCores(cores)) + " core(s), a fraction is not held (no delegated cgroup)"
+}
+
+func wholeCores(cores float64) int {
+	n := int(cores)
+	if float64(n) < cores {
+		n++
+	}
+	return max(n, 1)
+}

@@ -1,0 +1,40 @@
+//go:build !linux
+
+package process
+
+import (
+	"context"
+	"runtime"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+)
+
+// Backend is not available on this system: it needs a Linux kernel.
+type Backend struct{}
+
+// New returns a backend that refuses to open sandboxes.
+func New(Config) *Backend { return &Backend{} }
+
+// Name returns "process".
+func (*Backend) Name() string { return Name }
+
+const reason = "the process backend needs Linux; this is " + runtime.GOOS
+
+// Capabilities says that there are none.
+func (*Backend) Capabilities(context.Context) backend.Capabilities {
+	return backend.Capabilities{Reason: reason}
+}
+
+// Open fails with isolation_unavailable.
+func (*Backend) Open(context.Context, backend.Spec) (backend.Sandbox, error) {
+	return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "%s", reason)
+}
+
+// Checks tells what is missing.
+func (*Backend) Checks(context.Context) []sandboxmcp.Check {
+	return []sandboxmcp.Check{{Name: "kernel", Detail: reason, Fix: "run it on Linux, or in a Linux virtual machine"}}
+}
+
+// Close does nothing.
+func (*Backend) Close() error { return nil }

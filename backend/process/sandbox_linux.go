@@ -1,0 +1,364 @@
+package process
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/cgroup"
+	"github.com/sandboxmcp/sandboxmcp/internal/jail"
+	"golang.org/x/sys/unix"
+)
+
+// drainLimit is how long a closing sandbox waits for a slow reader of its output.
+const drainLimit = 2 * time.Second
+
+// wallUIDs is the wall that only a root server builds.
+const wallUIDs = "own block of host user ids"
+
+type sandbox struct {
+	b     *Backend
+	jail  *jail.Jail
+	spec  backend.Spec
+	slot  *jail.Slot
+	group *cgroup.Group // nil: none
+	watch *watch        // nil: the kernel holds the limits
+	place *jail.Place   // tier L1 only
+	root  string        // its directory on the host; tier L1 only
+
+	closeOnce sync.Once
+	closeErr  error
+
+	mu      sync.Mutex
+	streams []*pipes // of every process that was started
+}
+
+// build makes a sandbox in a jail. When it fails nothing of it is left.
+func (b *Backend) build(j *jail.Jail, spec backend.Spec) (*sandbox, error) {
+	s := &sandbox{b: b, jail: j, spec: spec}
+	b.mu.Lock()
+	tree, mode := b.tree, b.mode
+	b.mu.Unlock()
+	size := jail.Size{
+		WorkBytes: min(spec.WorkBytes, spec.MemoryBytes/2), WorkInodes: spec.WorkInodes, TempBytes: spec.TempBytes,
+		MaxTasks: spec.MaxTasks, CPUSeconds: int64(spec.CPUTime.Seconds()),
+	}
+	cfg := jail.SlotConfig{WantProc: tree == nil && mode != jail.ModePlain}
+	if tree == nil {
+		size.DataBytes = max(spec.MemoryBytes, 256<<20) // an interpreter has to start; the watch holds the real limit
+		size.TempBytes = min(size.TempBytes, spec.MemoryBytes/4)
+	} else {
+		var err error
+		s.group, err = tree.New(spec.ID, cgroup.Limits{MemoryBytes: spec.MemoryBytes, CPUCores: spec.CPUCores, MaxTasks: spec.MaxTasks + 1})
+		if err != nil {
+			return nil, err
+		}
+		entry, err := s.group.Entry()
+		if err != nil {
+			return nil, errors.Join(err, s.remove())
+		}
+		defer func() { _ = entry.Close() }()
+		if entry.Dir != nil {
+			cfg.Cgroup = int(entry.Dir.Fd())
+		} else {
+			for _, f := range entry.Tasks {
+				cfg.Tasks = append(cfg.Tasks, int(f.Fd()))
+			}
+		}
+	}
+	cfg.Size = size
+	err := s.settle(mode, &cfg)
+	if err == nil {
+		s.slot, err = j.New(cfg)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.remove())
+	}
+	if tree == nil {
+		pin(s.slot.PID(), spec.CPUCores)
+		s.watch = startWatch(s.slot, mode, spec)
+	}
+	b.mu.Lock()
+	closed := b.closed
+	b.live[s] = struct{}{}
+	b.mu.Unlock()
+	if closed {
+		_ = s.Close()
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the process backend is closed")
+	}
+	return s, nil
+}
+
+// settle gives a sandbox of tier L1 directories of the host to live in.
+func (s *sandbox) settle(mode jail.Mode, cfg *jail.SlotConfig) error {
+	if mode != jail.ModePlain {
+		return nil
+	}
+	root, err := os.MkdirTemp(s.b.cfg.TempDir, "sandboxmcp-")
+	if err != nil {
+		return err
+	}
+	s.root = root
+	p := &jail.Place{UID: -1, Work: filepath.Join(root, "data"), Temp: filepath.Join(root, "tmp"), Program: filepath.Join(root, "program"), Readable: plainReadable(s.spec.ReadOnlyDirs)}
+	if os.Geteuid() == 0 {
+		s.b.mu.Lock()
+		s.b.nextPlain++
+		p.UID = s.b.lease.first + 1 + s.b.nextPlain%(idsPerBlock-2)
+		s.b.mu.Unlock()
+		if err := os.Chmod(root, 0o711); err != nil { //nolint:gosec // the sandbox's user has to pass through it
+			return err
+		}
+	}
+	for _, d := range []string{p.Work, p.Temp, p.Program} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			return err
+		}
+		if p.UID >= 0 {
+			if err := os.Lchown(d, p.UID, p.UID); err != nil {
+				return err
+			}
+		}
+	}
+	s.place, cfg.Plain = p, p
+	return nil
+}
+
+// Start starts a process.
+func (s *sandbox) Start(ctx context.Context, p backend.Process) (backend.Running, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := putProgram(s.slot.Dirs[1], s.slot.UID(), p.Program); err != nil {
+		return nil, fmt.Errorf("start process: %w", err)
+	}
+	st, err := openPipes(s.slot.UID(), p.Stdin, p.Stdout, p.Stderr, p.Channel)
+	if err != nil {
+		return nil, fmt.Errorf("start process: %w", err)
+	}
+	cmd := jail.Command{Argv: p.Argv, Env: p.Env, Dir: p.Dir, Files: st.theirs}
+	if cmd.Dir == "" {
+		cmd.Dir = backend.WorkDir
+	}
+	s.relocate(&cmd)
+	proc, err := s.slot.Start(cmd)
+	st.closeTheirs()
+	if err != nil {
+		st.close(0)
+		if errors.Is(err, jail.ErrTooLarge) {
+			return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "env is too large: arguments and environment have to stay below 200 KiB")
+		}
+		return nil, fmt.Errorf("start process: %w", err)
+	}
+	s.mu.Lock()
+	s.streams = append(s.streams, st)
+	s.mu.Unlock()
+	return &running{s: s, proc: proc, pipes: st}, nil
+}
+
+// relocate rewrites the places that arguments and environment name to where
+// they are on the host, for a sandbox that has no mount namespace.
+func (s *sandbox) relocate(c *jail.Command) {
+	if s.place == nil {
+		return
+	}
+	move := func(v string) string {
+		for _, m := range [][2]string{{backend.WorkDir, s.place.Work}, {backend.ProgramDir, s.place.Program}, {backend.TempDir, s.place.Temp}} {
+			if v == m[0] || strings.HasPrefix(v, m[0]+"/") {
+				return m[1] + v[len(m[0]):]
+			}
+		}
+		return v
+	}
+	c.Dir = move(c.Dir)
+	for i, a := range c.Argv {
+		c.Argv[i] = move(a)
+	}
+	for i, e := range c.Env {
+		if k, v, ok := strings.Cut(e, "="); ok {
+			c.Env[i] = k + "=" + move(v)
+		}
+	}
+}
+
+// Kill ends every process.
+func (s *sandbox) Kill(context.Context) error {
+	s.watch.stop()
+	return s.slot.Kill()
+}
+
+// Files gives access to the working directory.
+func (s *sandbox) Files() backend.Files { return files{s.slot.Dirs[0]} }
+
+// Isolation reads which walls stand.
+func (s *sandbox) Isolation(context.Context) (sandboxmcp.Isolation, error) {
+	iso := sandboxmcp.Isolation{Backend: Name, Kernel: s.b.kernel, PolicySHA256: s.b.policy, Weak: []string{}}
+	walls, err := s.slot.Observe()
+	if err != nil {
+		return iso, err
+	}
+	s.b.mu.Lock()
+	mode := s.b.mode
+	s.b.mu.Unlock()
+	if mode == jail.ModeRoot && s.slot.InBlock() {
+		walls = append(walls, wallUIDs)
+	}
+	held := []string{}
+	if s.group != nil {
+		held = s.group.Walls()
+		walls = append(walls, held...)
+		s.b.mu.Lock()
+		if s.b.tree != nil {
+			iso.Weak = append(iso.Weak, s.b.tree.Weak()...)
+		}
+		s.b.mu.Unlock()
+	}
+	iso.Walls = walls
+	iso.Tier = tier(mode, walls, held)
+	if s.group == nil {
+		iso.Weak = append(iso.Weak, weakMemory, weakCPU(s.spec.CPUCores))
+	}
+	if mode == jail.ModePlain {
+		iso.Weak = append(iso.Weak, weakPlain, weakIPC)
+	}
+	return iso, nil
+}
+
+// tier calls a set of walls by its name.
+func tier(mode jail.Mode, walls, held []string) sandboxmcp.Tier {
+	switch {
+	case mode == jail.ModePlain:
+		return sandboxmcp.TierL1
+	case mode == jail.ModeRoot && len(held) >= 3 && contains(walls, wallUIDs):
+		return sandboxmcp.TierL3
+	default:
+		return sandboxmcp.TierL2
+	}
+}
+
+func contains(list []string, v string) bool {
+	for _, x := range list {
+		if x == v {
+			return true
+		}
+	}
+	return false
+}
+
+// Usage tells what the sandbox has taken.
+func (s *sandbox) Usage() backend.Usage {
+	if s.group != nil {
+		u := s.group.Usage()
+		return backend.Usage{PeakMemory: u.PeakMemory, CPU: u.CPU, PeakTasks: max(u.PeakTasks-1, 1), OOMKills: u.OOMKills}
+	}
+	return s.watch.usage(s.slot.CPU())
+}
+
+// Close kills and gives everything back.
+func (s *sandbox) Close() error {
+	s.closeOnce.Do(func() {
+		s.watch.stop()
+		err := s.slot.Close()
+		s.mu.Lock()
+		for _, st := range s.streams { // everything that wrote is dead: they come to their end by themselves
+			st.close(drainLimit)
+		}
+		s.mu.Unlock()
+		s.b.mu.Lock()
+		delete(s.b.live, s)
+		s.b.mu.Unlock()
+		s.closeErr = errors.Join(err, s.remove())
+	})
+	return s.closeErr
+}
+
+// remove gives back what a sandbox holds outside its jail.
+func (s *sandbox) remove() error {
+	var err error
+	if s.group != nil {
+		err = s.group.Remove()
+	}
+	if s.root != "" {
+		err = errors.Join(err, os.RemoveAll(s.root))
+	}
+	return err
+}
+
+// policyDigest names the whole policy: the filter and what else a jail's
+// sandboxes have in common.
+func policyDigest(filter string, j *jail.Jail) string {
+	h := sha256.Sum256([]byte(filter + "\n" + j.Policy()))
+	return hex.EncodeToString(h[:])
+}
+
+// pin keeps a sandbox on as many processors as it may use; its programs cannot
+// change that, because the filter refuses it.
+func pin(pid int, cores float64) {
+	var have, set unix.CPUSet
+	if unix.SchedGetaffinity(0, &have) != nil {
+		return
+	}
+	want, total := wholeCores(cores), have.Count()
+	if want >= total {
+		return
+	}
+	for cpu, seen := pid%total, 0; seen < 2*len(have)*64 && set.Count() < want; seen++ {
+		if have.IsSet(cpu) {
+			set.Set(cpu)
+		}
+		cpu = (cpu + 1) % (len(have) * 64)
+	}
+	_ = unix.SchedSetaffinity(pid, &set)
+}
+
+// running is a started process.
+type running struct {
+	s     *sandbox
+	proc  *jail.Proc
+	pipes *pipes
+}
+
+// Signal sends a signal to the process alone.
+func (r *running) Signal(n int) error { return r.proc.Signal(n) }
+
+// Channel is our end of the private stream.
+func (r *running) Channel() io.ReadWriteCloser {
+	if r.pipes.channel == nil {
+		return nil
+	}
+	return r.pipes.channel
+}
+
+// Wait waits for the process to end.
+func (r *running) Wait(ctx context.Context) (backend.Exit, error) {
+	select {
+	case <-ctx.Done():
+		return backend.Exit{}, ctx.Err()
+	case <-r.proc.Done():
+	}
+	e, err := r.proc.Exit()
+	if err != nil {
+		return backend.Exit{}, err
+	}
+	r.s.watch.ended(e)
+	switch {
+	case e.Killed:
+		return backend.Exit{Signal: int(unix.SIGKILL)}, nil
+	case e.Status.Signaled():
+		return backend.Exit{Signal: int(e.Status.Signal())}, nil
+	default:
+		return backend.Exit{Code: e.Status.ExitStatus()}, nil
+	}
+}
+
+// Drain waits until the streams are read to their end.
+func (r *running) Drain(ctx context.Context) error { return r.pipes.drain(ctx) }

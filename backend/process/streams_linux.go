@@ -1,0 +1,155 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// pipes are a process's streams: the ends that it gets, and what carries bytes
+// to and from ours.
+type pipes struct {
+	theirs  []int    // become 0, 1, 2 and, with a channel, 3
+	channel *os.File // ours; nil when there is none
+	copies  sync.WaitGroup
+	ours    []*os.File
+}
+
+var chunks = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}
+
+// open makes all streams. uid is the host user of the sandbox: its programs may
+// reopen their streams by name only when these belong to it.
+func openPipes(uid int, stdin []byte, stdout, stderr io.Writer, channel bool) (*pipes, error) {
+	p := &pipes{}
+	err := p.input(stdin)
+	if err == nil {
+		err = p.output(stdout, uid)
+	}
+	if err == nil {
+		err = p.output(stderr, uid)
+	}
+	if err == nil && channel {
+		err = p.private()
+	}
+	if err != nil {
+		p.closeTheirs()
+		p.close(0)
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *pipes) input(data []byte) error {
+	if data == nil {
+		fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		p.theirs = append(p.theirs, fd)
+		return err
+	}
+	r, w, err := pipe(1)
+	if err != nil {
+		return err
+	}
+	p.theirs, p.ours = append(p.theirs, r), append(p.ours, w)
+	p.copies.Go(func() {
+		_, _ = w.Write(data) // a program that does not read it all is no failure of ours
+		_ = w.Close()
+	})
+	return nil
+}
+
+func (p *pipes) output(to io.Writer, uid int) error {
+	if to == nil {
+		to = io.Discard
+	}
+	w, r, err := pipe(0)
+	if err != nil {
+		return err
+	}
+	if os.Geteuid() == 0 {
+		_ = unix.Fchown(w, uid, uid) // so that /dev/stdout can be opened
+	}
+	p.theirs, p.ours = append(p.theirs, w), append(p.ours, r)
+	p.copies.Go(func() {
+		b := chunks.Get().(*[]byte) //nolint:forcetypeassert // the pool holds nothing else
+		defer chunks.Put(b)
+		for {
+			n, err := r.Read(*b)
+			if n > 0 {
+				_, _ = to.Write((*b)[:n])
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
+}
+
+func (p *pipes) private() error {
+	s, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	p.theirs = append(p.theirs, s[1])
+	if err := unix.SetNonblock(s[0], true); err != nil {
+		_ = unix.Close(s[0])
+		return err
+	}
+	p.channel = os.NewFile(uintptr(s[0]), "channel")
+	return nil
+}
+
+// pipe makes a pipe; ours is its end number i, on the runtime's poller.
+func pipe(i int) (theirs int, ours *os.File, err error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		return -1, nil, err
+	}
+	if err := unix.SetNonblock(fds[i], true); err != nil {
+		_ = errors.Join(unix.Close(fds[0]), unix.Close(fds[1]))
+		return -1, nil, err
+	}
+	return fds[1-i], os.NewFile(uintptr(fds[i]), "stream"), nil
+}
+
+func (p *pipes) closeTheirs() {
+	for _, fd := range p.theirs {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
+	}
+	p.theirs = nil
+}
+
+// close gives the streams limit to come to their end and then ends all copying;
+// what has not been read by then is lost.
+func (p *pipes) close(limit time.Duration) {
+	if limit > 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), limit) //nolint:forbidigo // teardown outlives every caller
+		_ = p.drain(ctx)
+		cancel()
+	}
+	for _, f := range p.ours {
+		_ = f.Close()
+	}
+	if p.channel != nil {
+		_ = p.channel.Close()
+	}
+}
+
+// drain waits for the end of the streams.
+func (p *pipes) drain(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() { p.copies.Wait(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,211 @@
+package process
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/jail"
+	"golang.org/x/sys/unix"
+)
+
+// watch stands in for a memory cgroup where there is none: it adds up what the
+// sandbox holds every few milliseconds and ends it above its limit. Between two
+// looks a program can take more; results say so.
+type watch struct {
+	slot  *jail.Slot
+	plain bool
+	spec  backend.Spec
+	quit  chan struct{}
+	done  chan struct{}
+	once  sync.Once
+
+	mu    sync.Mutex
+	peak  int64
+	tasks int
+	cpu   time.Duration // of the processes that were alive at the last look
+	ooms  int
+}
+
+const (
+	watchEvery = 10 * time.Millisecond
+	clockTick  = time.Second / 100 // USER_HZ
+)
+
+func startWatch(slot *jail.Slot, mode jail.Mode, spec backend.Spec) *watch {
+	w := &watch{slot: slot, plain: mode == jail.ModePlain, spec: spec, quit: make(chan struct{}), done: make(chan struct{})}
+	go w.run()
+	return w
+}
+
+func (w *watch) stop() {
+	if w == nil {
+		return
+	}
+	w.once.Do(func() { close(w.quit) })
+	<-w.done
+}
+
+func (w *watch) run() {
+	defer close(w.done)
+	t := time.NewTicker(watchEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-w.quit:
+			return
+		case <-w.slot.Gone():
+			return
+		case <-t.C:
+		}
+		if !w.look() {
+			return
+		}
+	}
+}
+
+// look adds up once; false: it has ended the sandbox.
+func (w *watch) look() bool {
+	var rss, tmp int64
+	var tasks int
+	var cpu time.Duration
+	for _, p := range w.processes() {
+		st := w.read(p, "stat")
+		_, rest, ok := strings.Cut(st, ") ")
+		f := strings.Fields(rest)
+		if !ok || len(f) < 22 {
+			continue
+		}
+		number := func(i int) int64 { n, _ := strconv.ParseInt(f[i-3], 10, 64); return n } // as proc(5) counts fields
+		cpu += time.Duration(number(14)+number(15)) * clockTick
+		tasks += int(number(20))
+		rss += number(24) * int64(os.Getpagesize())
+	}
+	for _, d := range w.slot.Dirs[:3] {
+		var fs unix.Statfs_t
+		if !w.plain && d >= 0 && unix.Fstatfs(d, &fs) == nil {
+			tmp += int64(fs.Blocks-fs.Bfree) * fs.Bsize //nolint:unconvert,gosec // differs by architecture; bounded by the quota
+		}
+	}
+	if rss+tmp > w.spec.MemoryBytes {
+		rss = w.exact() // pages that several processes share are counted once
+	}
+	over := rss+tmp > w.spec.MemoryBytes || (w.plain && tasks > w.spec.MaxTasks+1)
+	w.mu.Lock()
+	w.peak, w.tasks, w.cpu = max(w.peak, rss+tmp), max(w.tasks, tasks-1), cpu
+	if rss+tmp > w.spec.MemoryBytes {
+		w.ooms++
+	}
+	w.mu.Unlock()
+	if over {
+		_ = w.slot.Kill()
+	}
+	return !over
+}
+
+// exact adds up proportional sets, which takes longer.
+func (w *watch) exact() int64 {
+	var sum int64
+	for _, p := range w.processes() {
+		_, rest, ok := strings.Cut(w.read(p, "smaps_rollup"), "\nPss:")
+		if f := strings.Fields(rest); ok && len(f) > 0 {
+			kb, _ := strconv.ParseInt(f[0], 10, 64)
+			sum += kb << 10
+			continue
+		}
+		if f := strings.Fields(w.read(p, "statm")); len(f) > 1 {
+			pages, _ := strconv.ParseInt(f[1], 10, 64)
+			sum += pages * int64(os.Getpagesize())
+		}
+	}
+	return sum
+}
+
+// processes lists what runs in the sandbox: numbers of its own pid namespace,
+// as its own /proc shows them, or of the host's in tier L1.
+func (w *watch) processes() []string {
+	if w.plain {
+		return w.descendants(strconv.Itoa(w.slot.PID()), nil)
+	}
+	var pids []string
+	buf := make([]byte, 16<<10)
+	dir := w.slot.Dirs[3]
+	if _, err := unix.Seek(dir, 0, 0); err != nil {
+		return nil
+	}
+	for {
+		n, err := unix.ReadDirent(dir, buf)
+		if n <= 0 || err != nil {
+			return pids
+		}
+		var names []string
+		_, _, names = unix.ParseDirent(buf[:n], -1, names)
+		for _, name := range names {
+			if name[0] >= '1' && name[0] <= '9' {
+				pids = append(pids, name)
+			}
+		}
+	}
+}
+
+func (w *watch) descendants(pid string, found []string) []string {
+	found = append(found, pid)
+	tasks, err := os.ReadDir("/proc/" + pid + "/task")
+	if err != nil {
+		return found
+	}
+	for _, t := range tasks {
+		b, err := os.ReadFile("/proc/" + pid + "/task/" + t.Name() + "/children")
+		if err != nil {
+			continue
+		}
+		for _, c := range bytes.Fields(b) {
+			found = w.descendants(string(c), found)
+		}
+	}
+	return found
+}
+
+func (w *watch) read(pid, name string) string {
+	if w.plain {
+		b, err := os.ReadFile("/proc/" + pid + "/" + name)
+		if err != nil {
+			return ""
+		}
+		return string(b)
+	}
+	fd, err := unix.Openat(w.slot.Dirs[3], pid+"/"+name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = unix.Close(fd) }()
+	buf := make([]byte, 4096)
+	n, err := unix.Read(fd, buf)
+	if err != nil {
+		return ""
+	}
+	return string(buf[:n])
+}
+
+// ended takes into account what init was told of a process.
+func (w *watch) ended(e jail.Exit) {
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	w.peak = max(w.peak, e.MaxRSS)
+	w.mu.Unlock()
+}
+
+func (w *watch) usage(ended time.Duration) backend.Usage {
+	if w == nil {
+		return backend.Usage{CPU: ended, PeakTasks: 1}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return backend.Usage{PeakMemory: w.peak, CPU: max(ended, w.cpu), PeakTasks: max(w.tasks, 1), OOMKills: w.ooms}
+}
