@@ -18,18 +18,18 @@ func (b *Backend) Checks(ctx context.Context) []sandboxmcp.Check {
 	sb, err := b.Open(ctx, backend.Spec{ID: "doctor", MinTier: sandboxmcp.TierL1, MemoryBytes: 64 << 20, CPUCores: 1, MaxTasks: 16, WorkBytes: 1 << 20, WorkInodes: 64, TempBytes: 1 << 20})
 	if err != nil {
 		e := sandboxmcp.AsError(err)
-		return []sandboxmcp.Check{{Name: "sandbox", Detail: e.Message, Fix: fixFor(e.Message)}}
+		return []sandboxmcp.Check{{Name: "sandbox", Needed: true, Detail: e.Message, Fix: fixFor(e.Message)}}
 	}
 	defer func() { _ = sb.Close() }()
 	iso, err := sb.Isolation(ctx)
 	if err != nil {
-		return []sandboxmcp.Check{{Name: "sandbox", Detail: err.Error(), Fix: "report it: a sandbox was built but could not be looked at"}}
+		return []sandboxmcp.Check{{Name: "sandbox", Needed: true, Detail: err.Error(), Fix: "report it: a sandbox was built but could not be looked at"}}
 	}
 	s, ok := sb.(*sandbox)
 	if !ok {
 		return nil
 	}
-	checks := []sandboxmcp.Check{{Name: "isolation tier", OK: iso.Tier.AtLeast(sandboxmcp.TierL2), Detail: string(iso.Tier) + " on Linux " + iso.Kernel, Fix: tierFix(iso.Tier)}}
+	checks := []sandboxmcp.Check{{Name: "isolation tier", Needed: true, OK: iso.Tier.AtLeast(sandboxmcp.TierL2), Detail: string(iso.Tier) + " on Linux " + iso.Kernel, Fix: tierFix(iso.Tier)}}
 	wanted := jail.ModeUser.Required(s.jail.LandlockABI())
 	for _, w := range wanted {
 		checks = append(checks, check(w, slices.Contains(iso.Walls, w), "stood around the trial sandbox", "did not stand around the trial sandbox", fixFor(w)))
@@ -71,7 +71,7 @@ func (b *Backend) weapons(ctx context.Context, sb backend.Sandbox) []sandboxmcp.
 	if err == nil {
 		err = errors.Join(sb.Kill(ctx), r.Drain(ctx))
 	}
-	c := sandboxmcp.Check{Name: "host files out of reach", OK: err == nil && out.String() == "tried\n", Detail: "writing /etc, reading /etc/shadow and writing /proc were refused inside"}
+	c := sandboxmcp.Check{Name: "host files out of reach", Needed: true, OK: err == nil && out.String() == "tried\n", Detail: "writing /etc, reading /etc/shadow and writing /proc were refused inside"}
 	if !c.OK {
 		c.Detail, c.Fix = "inside could be done: "+strings.TrimSpace(out.String()), "report it: this is a hole"
 	}
@@ -80,9 +80,9 @@ func (b *Backend) weapons(ctx context.Context, sb backend.Sandbox) []sandboxmcp.
 
 func check(name string, ok bool, good, bad, fix string) sandboxmcp.Check {
 	if ok {
-		return sandboxmcp.Check{Name: name, OK: true, Detail: good}
+		return sandboxmcp.Check{Name: name, Needed: true, OK: true, Detail: good}
 	}
-	return sandboxmcp.Check{Name: name, Detail: bad, Fix: fix}
+	return sandboxmcp.Check{Name: name, Needed: true, Detail: bad, Fix: fix}
 }
 
 func tierFix(t sandboxmcp.Tier) string {

@@ -125,8 +125,8 @@ func TestFilterDecidesAsThePolicy(t *testing.T) {
 	}
 }
 
-// Arguments: each at every edge value for every number, and in pairs and
-// threes for the calls whose arguments count.
+// Arguments: edge values for every number, all of them for the calls whose
+// arguments count, and in threes where several count together.
 func TestFilterJudgesArgumentsAsThePolicy(t *testing.T) {
 	values := edges()
 	for _, a := range arches {
@@ -143,16 +143,23 @@ func TestFilterJudgesArgumentsAsThePolicy(t *testing.T) {
 					same(seccomp.Call{Audit: a.AuditValue(), Number: nr, Args: [6]uint64{x, x, x, x, x, x}})
 				}
 			}
-			for _, name := range []string{"clone", "ioctl", "socket", "socketpair", "personality", "mmap"} {
+			for _, name := range []string{"clone", "ioctl", "socketpair", "personality", "mmap"} { // one argument decides
 				nr := numberOf(t, a, name)
 				for i, x := range values {
-					for j, y := range values {
-						if i%3 != 0 && j%7 != 0 { // high words against some low ones only
-							continue
-						}
-						same(seccomp.Call{Audit: a.AuditValue(), Number: nr, Args: [6]uint64{x, y, 0, y, x, y}})
-						same(seccomp.Call{Audit: a.AuditValue(), Number: nr, Args: [6]uint64{2, x, y, x | y}})
-						same(seccomp.Call{Audit: a.AuditValue(), Number: nr, Args: [6]uint64{x, 2, y, x &^ y}})
+					y := values[(i*7+3)%len(values)]
+					for arg := range 6 {
+						c := seccomp.Call{Audit: a.AuditValue(), Number: nr, Args: [6]uint64{y, y, y, y, y, y}}
+						c.Args[arg] = x
+						same(c)
+					}
+				}
+			}
+			socket := numberOf(t, a, "socket") // three do
+			for _, family := range []uint64{0, 1, 2, 3, 9, 10, 11, 16, 17, 38, 40, 2 | 1<<32, 10 | 0xffffffff<<32, 1 << 33} {
+				for i, x := range values {
+					for _, y := range []uint64{0, 1, 3, 6, 7, 10, 17, 0x80003, 0x80002, 6 | 1<<32, values[(i*7+3)%len(values)]} {
+						same(seccomp.Call{Audit: a.AuditValue(), Number: socket, Args: [6]uint64{family, x, y}})
+						same(seccomp.Call{Audit: a.AuditValue(), Number: socket, Args: [6]uint64{family, y, x}})
 					}
 				}
 			}

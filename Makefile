@@ -1,0 +1,59 @@
+# make demo   builds the program and shows it at work
+# make test   runs every test
+# make check  runs exactly what CI runs
+#
+# Go 1.26 or newer is taken for granted. As root, the targets install what else
+# they need from Debian's packages; as another user they say what is missing.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := build
+.PHONY: demo build test lint generate check bench tools fuzz race fmt clean
+
+export CGO_ENABLED ?= 0
+VERSION := $(shell scripts/version.sh)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+
+demo: build
+	@scripts/setup.sh run
+	@bin/sandboxmcp demo
+
+build:
+	@mkdir -p bin
+	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/sandboxmcp ./cmd/sandboxmcp
+
+test:
+	@scripts/setup.sh run kit user
+	@scripts/test.sh
+
+lint: tools
+	.tools/bin/golangci-lint run ./...
+
+# Formats every file in place.
+fmt: tools
+	.tools/bin/golangci-lint fmt ./...
+
+# The documents that the sources hold, and the tables of the seccomp compiler.
+generate:
+	go generate ./...
+
+check:
+	@scripts/check.sh
+
+# Writes docs/benchmarks.md.
+bench: build
+	@scripts/setup.sh run bench
+	go run ./internal/bench
+
+tools:
+	@scripts/setup.sh lint
+
+# Every fuzz test for FUZZTIME (30s).
+fuzz:
+	@scripts/fuzz.sh
+
+# The rooms above the seam with the race detector; needs a C compiler.
+race:
+	CGO_ENABLED=1 go test -race -shuffle=on $$(go list ./... | grep -vE '/(backend|internal/(jail|cgroup|bench))(/|$$)')
+
+clean:
+	rm -rf bin dist

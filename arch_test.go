@@ -1,0 +1,277 @@
+package sandboxmcp_test
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const module = "github.com/sandboxmcp/sandboxmcp"
+
+// rooms is the house: every package and what it may import of ours. "." is the
+// root, "*" is anything. A package without a line may not exist; ARCHITECTURE.md
+// holds the same table for readers and is compared with this one.
+//
+// Tests may import more: their own package and the test kits.
+var rooms = map[string][]string{
+	".":                         {},
+	"backend":                   {"."},
+	"backend/process":           {".", "backend", "internal/jail", "internal/jail/seccomp", "internal/cgroup"},
+	"backend/backendtest":       {".", "backend", "internal/testkit"},
+	"internal/jail":             {".", "backend", "internal/jail/seccomp"},
+	"internal/jail/seccomp":     {},
+	"internal/jail/seccomp/gen": {},
+	"internal/cgroup":           {"."},
+	"internal/kernel":           {".", "backend"},
+	"internal/runtimes":         {"."},
+	"internal/queue":            {"."},
+	"internal/store":            {"."},
+	"internal/sign":             {"."},
+	"internal/audit":            {".", "internal/store"},
+	"internal/artifact":         {".", "backend", "internal/store", "internal/sign"},
+	"internal/config":           {"."},
+	"internal/control":          {"."},
+	"internal/server":           {"."},
+	"engine": {
+		".", "backend", "backend/process",
+		"internal/store", "internal/sign", "internal/audit", "internal/artifact", "internal/kernel",
+		"internal/runtimes", "internal/queue", "internal/config",
+	},
+	"internal/cli": {
+		".", "backend", "backend/process", "engine",
+		"internal/cgroup", "internal/kernel", "internal/runtimes", "internal/queue", "internal/store", "internal/sign",
+		"internal/audit", "internal/artifact", "internal/config", "internal/control", "internal/server",
+	},
+	"cmd/sandboxmcp":   {"internal/cli"},
+	"internal/testkit": {},
+	"internal/testsum": {},
+	"internal/bench":   {"*"},
+}
+
+// testRooms are packages for tests: only they may import testing outside
+// _test.go files, and every test may import them.
+var testRooms = []string{"internal/testkit", "backend/backendtest"}
+
+// noRooms are names that promise nothing.
+var noRooms = []string{"util", "utils", "common", "helper", "helpers", "manager", "misc", "base", "shared", "lib"}
+
+// source is a Go file of the module, parsed as far as its imports.
+type source struct {
+	file    string // slash-separated, from the root
+	room    string // its package's directory
+	pkg     string // the name in its package clause
+	test    bool
+	imports []string
+}
+
+// sources parses every Go file of the tree itself, for every platform and build
+// tag: a list made by the go command would leave out the other systems' files,
+// and its answer would be cached.
+func sources(t *testing.T) []source {
+	t.Helper()
+	var all []source
+	walk(t, func(file string) {
+		if path.Ext(file) != ".go" {
+			return
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.FromSlash(file), nil, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := source{file: file, room: path.Dir(file), pkg: f.Name.Name, test: strings.HasSuffix(file, "_test.go")}
+		for _, i := range f.Imports {
+			p, err := strconv.Unquote(i.Path.Value)
+			if err != nil {
+				t.Fatalf("%s: import %s: %v", file, i.Path.Value, err)
+			}
+			s.imports = append(s.imports, p)
+		}
+		all = append(all, s)
+	})
+	if len(all) < 20 {
+		t.Fatalf("only %d Go files were found; the walk is broken", len(all))
+	}
+	return all
+}
+
+// walk calls fn for every file of the tree that is ours.
+func walk(t *testing.T, fn func(file string)) {
+	t.Helper()
+	err := filepath.WalkDir(".", func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := d.Name()
+		if d.IsDir() {
+			if p != "." && (name[0] == '.' && name != ".ci" || name[0] == '_' || slices.Contains([]string{"testdata", "bin", "dist", "node_modules"}, name)) {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		fn(filepath.ToSlash(p))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ours returns the room that an import names, if it is one of this module.
+func ours(imp string) (room string, ok bool) {
+	if imp == module {
+		return ".", true
+	}
+	return strings.CutPrefix(imp, module+"/")
+}
+
+func TestRooms(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range sources(t) {
+		line, known := rooms[s.room]
+		if !known && !seen[s.room] {
+			t.Errorf("package %s has no line in the table of rooms", s.room)
+		}
+		seen[s.room] = true
+		for _, imp := range s.imports {
+			room, ok := ours(imp)
+			if !ok || slices.Contains(line, room) || slices.Contains(line, "*") {
+				continue
+			}
+			if s.test && (room == s.room || slices.Contains(testRooms, room)) {
+				continue
+			}
+			t.Errorf("%s imports %s, which its room's line does not allow: %v", s.file, room, line)
+		}
+	}
+	for room := range rooms {
+		if !seen[room] {
+			t.Errorf("the table has a line for %s, and there is no such package", room)
+		}
+	}
+}
+
+func TestRoomLaws(t *testing.T) {
+	for _, s := range sources(t) {
+		name := path.Base(s.room)
+		if slices.Contains(noRooms, name) || slices.Contains(noRooms, s.pkg) {
+			t.Errorf("%s: package %s promises nothing by its name", s.file, s.pkg)
+		}
+		forTests := slices.Contains(testRooms, s.room)
+		for _, imp := range s.imports {
+			switch {
+			case imp == "C":
+				t.Errorf("%s uses cgo; the binary is static", s.file)
+			case imp == "testing" && !s.test && !forTests:
+				t.Errorf("%s imports testing; only tests and test kits do", s.file)
+			case s.room == "." && !s.test && strings.Contains(strings.Split(imp, "/")[0], "."):
+				t.Errorf("%s imports %s; the root has the standard library only", s.file, imp)
+			}
+			if room, ok := ours(imp); ok && !s.test && !forTests && slices.Contains(testRooms, room) {
+				t.Errorf("%s imports %s, which is for tests", s.file, room)
+			}
+		}
+	}
+}
+
+// TestRoomLawsOfTheTable holds the table itself to the laws of the house.
+func TestRoomLawsOfTheTable(t *testing.T) {
+	for room, line := range rooms {
+		if slices.Contains(line, "*") {
+			continue
+		}
+		if room != "internal/cli" && slices.Contains(line, "engine") && slices.Contains(line, "internal/server") {
+			t.Errorf("%s may import engine and server together; only internal/cli does", room)
+		}
+		for _, to := range line {
+			if _, ok := rooms[to]; !ok {
+				t.Errorf("%s may import %s, which has no line", room, to)
+			}
+			if reaches(to, room, map[string]bool{}) {
+				t.Errorf("%s and %s import each other", room, to)
+			}
+		}
+	}
+}
+
+// reaches reports whether the table lets from import to, directly or not.
+func reaches(from, to string, seen map[string]bool) bool {
+	if from == to {
+		return true
+	}
+	if seen[from] {
+		return false
+	}
+	seen[from] = true
+	return slices.ContainsFunc(rooms[from], func(r string) bool { return reaches(r, to, seen) })
+}
+
+func TestRoomsInArchitecture(t *testing.T) {
+	text, err := os.ReadFile("ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string][]string{}
+	for _, row := range tableAfter(t, string(text), "<!-- rooms") {
+		room := strings.Trim(row[0], "`")
+		if _, twice := got[room]; twice {
+			t.Errorf("ARCHITECTURE.md has two lines for %s", room)
+		}
+		got[room] = []string{}
+		for to := range strings.FieldsSeq(row[len(row)-1]) {
+			if to = strings.Trim(to, "`,"); to != "–" {
+				got[room] = append(got[room], to)
+			}
+		}
+		slices.Sort(got[room])
+	}
+	want := map[string][]string{}
+	for room, line := range rooms {
+		want[room] = append([]string{}, line...)
+		slices.Sort(want[room])
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("the table in ARCHITECTURE.md is not that of this test (-test +document):\n%s", d)
+	}
+	if len(slices.Collect(maps.Keys(got))) == 0 {
+		t.Error("no table was found in ARCHITECTURE.md")
+	}
+}
+
+// tableAfter returns the cells of the rows of the first Markdown table after
+// the mark, less its head.
+func tableAfter(t *testing.T, text, mark string) [][]string {
+	t.Helper()
+	_, text, ok := strings.Cut(text, mark)
+	if !ok {
+		t.Fatalf("there is no %q", mark)
+	}
+	var rows [][]string
+	for l := range strings.Lines(text) {
+		l = strings.TrimSpace(l)
+		if !strings.HasPrefix(l, "|") {
+			if len(rows) > 0 {
+				break
+			}
+			continue
+		}
+		cells := strings.Split(strings.Trim(l, "|"), "|")
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		rows = append(rows, cells)
+	}
+	if len(rows) < 3 {
+		t.Fatalf("there is no table after %q", mark)
+	}
+	return rows[2:] // the head and the line of dashes
+}

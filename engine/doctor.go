@@ -1,0 +1,43 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend/process"
+	"github.com/sandboxmcp/sandboxmcp/internal/runtimes"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
+)
+
+// Doctor tries everything that a run needs on this machine, wall by wall, and
+// says of what is missing why and how to get it. It runs nothing of a caller's.
+func Doctor(ctx context.Context, o Options) []sandboxmcp.Check {
+	checks := []sandboxmcp.Check{checkState(ctx, o)}
+	b := process.New(processConfig(o.Config, o.Logger, o.Env))
+	checks = append(checks, b.Checks(ctx)...)
+	if err := b.Close(); err != nil {
+		checks = append(checks, sandboxmcp.Check{Name: "clean end", Detail: err.Error(), Fix: "report it: something of the trial was left behind"})
+	}
+	set := runtimes.Resolve(ctx, runtimes.Config{Path: lookupEnv(o.Env, "PATH"), HomeEnv: o.Env, Logger: o.Logger})
+	for _, r := range set.List(ctx) {
+		c := sandboxmcp.Check{Name: string(r.Language), OK: r.Available, Detail: r.Version + " at " + r.Path}
+		if !r.Available {
+			c.Detail, c.Fix = "no interpreter on the PATH", r.Hint
+		}
+		checks = append(checks, c)
+	}
+	return checks
+}
+
+func checkState(ctx context.Context, o Options) sandboxmcp.Check {
+	c := sandboxmcp.Check{Name: "state directory", Needed: true, OK: true, Detail: o.Config.StateDir}
+	s, err := store.Open(ctx, store.Config{Dir: o.Config.StateDir, SQLitePath: o.Config.SQLitePath, Logger: o.Logger})
+	if err == nil {
+		err = s.Close()
+	}
+	if err != nil {
+		e := sandboxmcp.AsError(err)
+		c.OK, c.Detail, c.Fix = false, e.Message, e.Hint
+	}
+	return c
+}

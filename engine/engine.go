@@ -1,0 +1,188 @@
+// Package engine runs untrusted code: the one path of an execution, and what a
+// Go program embeds. Every door, MCP, command line or library, comes through
+// [Engine.Execute]; run.go reads from top to bottom as a request goes.
+//
+// A minimal program:
+//
+//	e, err := engine.Default(ctx)
+//	if err != nil {
+//		return err
+//	}
+//	defer e.Close()
+//	res, err := e.Execute(ctx, sandboxmcp.Request{Code: "print(6*7)"})
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
+	"github.com/sandboxmcp/sandboxmcp/internal/audit"
+	"github.com/sandboxmcp/sandboxmcp/internal/queue"
+	"github.com/sandboxmcp/sandboxmcp/internal/runtimes"
+	"github.com/sandboxmcp/sandboxmcp/internal/sign"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
+)
+
+// Config is what an engine is made of. The zero value of a field is its default.
+type Config struct {
+	StateDir    string // where records, files and the key are kept; required
+	SQLitePath  string // the database; empty: in StateDir; ":memory:" keeps no record after Close
+	Synchronous string // "normal" (default) or "full"
+
+	Backends       []backend.Backend // required; the engine closes them
+	DefaultBackend string            // empty: the first of Backends
+	Absent         map[string]error  // backends that are known and not there, with what a request for one is answered
+
+	Namespace    sandboxmcp.Namespace // empty: default
+	Limits       sandboxmcp.Limits    // in force where a request names none; zero fields: DefaultLimits
+	Ceilings     sandboxmcp.Limits    // zero fields: DefaultCeilings
+	MinTier      sandboxmcp.Tier      // weaker isolation is refused; empty: L2
+	MaxCodeBytes int64                // 0: 1 MiB
+	WorkQuotaMB  int                  // of /mnt/data, at most half of a run's memory; 0: 512
+
+	MaxConcurrent int // runs at once; 0: 4
+	MaxQueued     int // waiting per namespace; 0: 64
+
+	KeepFor   time.Duration // age at which records and files of runs are dropped; 0: 24 h
+	KeepBytes int64         // of files per namespace; 0: 1 GiB
+
+	SearchPath string   // PATH on which interpreters are looked for
+	ShimEnv    []string // environment in which version-manager shims are asked
+
+	Actor   string // who uses the engine, for the audit; empty: library
+	Version string // of the product, for receipts; empty: dev
+	Logger  *slog.Logger
+	Now     func() time.Time // nil: the machine's clock
+}
+
+func (c *Config) setDefaults() {
+	def := func(s *string, v string) {
+		if *s == "" {
+			*s = v
+		}
+	}
+	def(&c.Actor, "library")
+	def(&c.Version, "dev")
+	if c.Namespace == "" {
+		c.Namespace = sandboxmcp.DefaultNamespace
+	}
+	if c.MinTier == "" {
+		c.MinTier = sandboxmcp.TierL2
+	}
+	c.Limits = c.Limits.Over(sandboxmcp.DefaultLimits())
+	c.Ceilings = c.Ceilings.Over(sandboxmcp.DefaultCeilings(runtime.NumCPU()))
+	c.Limits, _ = c.Limits.Clamp(c.Ceilings)
+	if c.MaxCodeBytes == 0 {
+		c.MaxCodeBytes = 1 << 20
+	}
+	if c.WorkQuotaMB == 0 {
+		c.WorkQuotaMB = 512
+	}
+	if c.MaxConcurrent == 0 {
+		c.MaxConcurrent = 4
+	}
+	if c.MaxQueued == 0 {
+		c.MaxQueued = 64
+	}
+	if c.KeepFor == 0 {
+		c.KeepFor = 24 * time.Hour
+	}
+	if c.KeepBytes == 0 {
+		c.KeepBytes = 1 << 30
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.DefaultBackend == "" && len(c.Backends) > 0 {
+		c.DefaultBackend = c.Backends[0].Name()
+	}
+}
+
+// Engine runs code. Its methods may be called concurrently.
+type Engine struct {
+	cfg      Config
+	log      *slog.Logger
+	backends map[string]backend.Backend
+	queue    *queue.Queue
+	store    *store.Store
+	key      *sign.Key
+	audit    *audit.Log
+	keeper   *artifact.Keeper
+	runtimes *runtimes.Set
+	counts   counts
+
+	ctx    context.Context //nolint:containedctx // the life of background runs, ended by Close
+	cancel context.CancelFunc
+	work   sync.WaitGroup // everything that Close waits for
+
+	mu     sync.Mutex
+	live   map[sandboxmcp.RequestID]*execution
+	ended  []*execution // background runs that failed before there was anything to keep
+	seq    uint64
+	closed bool
+}
+
+// New opens an engine. It fails with an *[sandboxmcp.Error] when the state
+// directory cannot be used. Backends are not tried before they are needed.
+func New(ctx context.Context, cfg Config) (*Engine, error) {
+	cfg.setDefaults()
+	if len(cfg.Backends) == 0 {
+		return nil, errors.New("open engine: no backend")
+	}
+	e := &Engine{
+		cfg: cfg, log: cfg.Logger, backends: map[string]backend.Backend{},
+		queue: queue.New(queue.Config{MaxConcurrent: cfg.MaxConcurrent, MaxWaiting: cfg.MaxQueued}),
+		live:  map[sandboxmcp.RequestID]*execution{},
+	}
+	for _, b := range cfg.Backends {
+		e.backends[b.Name()] = b
+	}
+	var err error
+	e.store, err = store.Open(ctx, store.Config{Dir: cfg.StateDir, SQLitePath: cfg.SQLitePath, Synchronous: cfg.Synchronous, Logger: cfg.Logger})
+	if err != nil {
+		return nil, fmt.Errorf("open engine: %w", err)
+	}
+	e.key, err = sign.Open(e.store.Dir())
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open engine: %w", err), e.store.Close())
+	}
+	e.audit = audit.New(e.store, cfg.Now)
+	e.keeper = artifact.NewKeeper(e.store, e.key, artifact.Config{MaxAge: cfg.KeepFor, MaxBytes: cfg.KeepBytes, Now: cfg.Now})
+	e.runtimes = runtimes.Resolve(ctx, runtimes.Config{Path: cfg.SearchPath, HomeEnv: cfg.ShimEnv, CacheFile: cachePath(e.store.Dir()), Logger: cfg.Logger, Now: cfg.Now})
+	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	return e, nil
+}
+
+// Namespace is the tenant of a request that names none.
+func (e *Engine) Namespace() sandboxmcp.Namespace { return e.cfg.Namespace }
+
+// Close ends every run, foreground and background, and everything in their
+// sandboxes, and closes the backends and the store. It may be called more than
+// once.
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	first := !e.closed
+	e.closed = true
+	e.mu.Unlock()
+	e.cancel()
+	e.work.Wait()
+	if !first {
+		return nil
+	}
+	var errs []error
+	for _, b := range e.backends {
+		errs = append(errs, b.Close())
+	}
+	return errors.Join(append(errs, e.store.Close())...)
+}

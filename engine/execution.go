@@ -1,0 +1,216 @@
+package engine
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
+	"github.com/sandboxmcp/sandboxmcp/internal/queue"
+	"github.com/sandboxmcp/sandboxmcp/internal/runtimes"
+)
+
+// execution is one request on its way.
+type execution struct {
+	req        sandboxmcp.Request // complete: id, namespace, language, backend, file name
+	limits     sandboxmcp.Limits  // in force
+	clamped    []string
+	codeSHA256 string
+	metadata   map[string]any
+	background bool
+	ticket     *queue.Ticket
+	ctx        context.Context //nolint:containedctx // its own life: the caller's, or the engine's for a background run
+	cancel     context.CancelCauseFunc
+	done       chan struct{}
+
+	received, admitted, started, ended time.Time
+
+	res sandboxmcp.Result // after done
+	err error
+
+	mu     sync.Mutex
+	status sandboxmcp.Status // while it lives; empty: waiting
+}
+
+func (x *execution) note(s sandboxmcp.Status) {
+	x.mu.Lock()
+	x.status = s
+	x.mu.Unlock()
+}
+
+type interpreter = runtimes.Interpreter
+
+// begin validates a request, gives it its names and a place in the queue, and
+// enters it among the living. Nothing has been done for it yet.
+func (e *Engine) begin(ctx context.Context, req sandboxmcp.Request, background bool) (*execution, error) {
+	x := &execution{req: req, background: background, metadata: map[string]any{}, done: make(chan struct{}), received: e.cfg.Now()}
+	if err := e.validate(x); err != nil {
+		return nil, err
+	}
+	if background {
+		ctx = e.ctx
+	}
+	x.ctx, x.cancel = context.WithCancelCause(ctx)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the server is shutting down")
+	}
+	if _, taken := e.live[x.req.ID]; taken {
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "request id %s is in use", x.req.ID)
+	}
+	var err error
+	if x.ticket, err = e.queue.Enter(x.req.Namespace); err != nil {
+		return nil, err
+	}
+	e.live[x.req.ID] = x
+	e.work.Add(1)
+	context.AfterFunc(e.ctx, func() { x.cancel(context.Canceled) }) // Close ends foreground runs too
+	return x, nil
+}
+
+// finish takes a request from among the living.
+func (e *Engine) finish(x *execution) {
+	x.cancel(nil)
+	x.ticket.Release()
+	e.counts.add(x, e.cfg.Now())
+	e.mu.Lock()
+	delete(e.live, x.req.ID)
+	if x.background && x.err != nil {
+		e.ended = append(e.ended, x)
+		if len(e.ended) > maxEnded {
+			e.ended = e.ended[1:]
+		}
+	}
+	e.mu.Unlock()
+	close(x.done)
+	e.work.Done()
+}
+
+const maxEnded = 256
+
+// validate checks everything that can be said about a request without a
+// sandbox, and completes it.
+func (e *Engine) validate(x *execution) error {
+	r := &x.req
+	var err error
+	if r.Namespace == "" {
+		r.Namespace = e.cfg.Namespace
+	}
+	if _, err = sandboxmcp.ParseNamespace(string(r.Namespace)); err != nil {
+		return err
+	}
+	if r.Language, err = sandboxmcp.ParseLanguage(string(r.Language)); err != nil {
+		return err
+	}
+	if r.Actor == "" {
+		r.Actor = e.cfg.Actor
+	}
+	if strings.TrimSpace(r.Code) == "" {
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "code is empty").WithHint("send the program's text as code")
+	}
+	if n := int64(len(r.Code)); n > e.cfg.MaxCodeBytes {
+		return sandboxmcp.Errorf(sandboxmcp.CodeCodeTooLarge, "code is %d bytes; at most %d are allowed", n, e.cfg.MaxCodeBytes).With("size_bytes", n).With("limit_bytes", e.cfg.MaxCodeBytes)
+	}
+	if err := kernel.CheckEnv(r.Env); err != nil {
+		return err
+	}
+	if err := e.limit(x); err != nil {
+		return err
+	}
+	if r.Backend == "" {
+		r.Backend = e.cfg.DefaultBackend
+	}
+	if e.backends[r.Backend] == nil {
+		if err := e.cfg.Absent[r.Backend]; err != nil {
+			return err
+		}
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "backend %s is not known", sandboxmcp.Quote(r.Backend)).WithHint("use process")
+	}
+	if r.ID == "" {
+		r.ID = sandboxmcp.RequestID(uuid.NewString())
+	}
+	sum := sha256.Sum256([]byte(r.Code))
+	x.codeSHA256 = hex.EncodeToString(sum[:])
+	return nil
+}
+
+// limit puts the limits in force together.
+func (e *Engine) limit(x *execution) error {
+	if err := x.req.Limits.Check(); err != nil {
+		return err
+	}
+	x.limits, x.clamped = x.req.Limits.Over(e.cfg.Limits).Clamp(e.cfg.Ceilings)
+	if len(x.clamped) > 0 && x.req.Strict {
+		return sandboxmcp.Errorf(sandboxmcp.CodeLimitExceedsCap, "%s is above its ceiling; the ceilings are max_ram_mb %d, max_cpu_cores %g, timeout_seconds %g, max_processes %d, max_output_bytes %d",
+			strings.Join(x.clamped, ", "), e.cfg.Ceilings.MaxRAMMB, e.cfg.Ceilings.MaxCPUCores, e.cfg.Ceilings.TimeoutSeconds, e.cfg.Ceilings.MaxProcesses, e.cfg.Ceilings.MaxOutputBytes)
+	}
+	return nil
+}
+
+// open builds the sandbox of a single request.
+func (e *Engine) open(x *execution, interp interpreter) (backend.Sandbox, error) {
+	const mib = 1 << 20
+	memory := int64(x.limits.MaxRAMMB) * mib
+	e.mu.Lock()
+	e.seq++
+	id := strconv.FormatUint(e.seq, 36)
+	e.mu.Unlock()
+	sb, err := e.backends[x.req.Backend].Open(x.ctx, backend.Spec{
+		ID: "run-" + id, MinTier: e.cfg.MinTier,
+		MemoryBytes: memory, CPUCores: x.limits.MaxCPUCores, MaxTasks: x.limits.MaxTasks(), CPUTime: cpuTime(x.limits),
+		WorkBytes: min(int64(e.cfg.WorkQuotaMB)*mib, memory/2), WorkInodes: workInodes, TempBytes: min(tempBytes, memory/2),
+		ReadOnlyDirs: interp.ReadOnlyDirs,
+	})
+	if err != nil && x.ctx.Err() != nil {
+		return nil, cancelledError(x.ctx)
+	}
+	return sb, err
+}
+
+const (
+	workInodes = 20_000
+	tempBytes  = 64 << 20
+)
+
+// discard gives a sandbox back without keeping the caller waiting for it.
+func (e *Engine) discard(sb backend.Sandbox) {
+	e.work.Go(func() {
+		if err := sb.Close(); err != nil {
+			e.log.Error("close sandbox", "error", err)
+		}
+	})
+}
+
+// plan says how the program of a request is started.
+func plan(r sandboxmcp.Request, i interpreter) (backend.Process, error) {
+	return kernel.Plan(kernel.Program{Language: r.Language, Code: r.Code, FileName: r.FileName, Display: r.Display, Interpreter: i.Path, Version: i.Version, Env: r.Env})
+}
+
+func cachePath(stateDir string) string { return filepath.Join(stateDir, "runtimes.json") }
+
+func cancelledError(ctx context.Context) error {
+	return sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the request was cancelled before it ran").WithCause(context.Cause(ctx))
+}
+
+// startError explains why a program could not be started.
+func startError(ctx context.Context, err error) error {
+	var e *sandboxmcp.Error
+	switch {
+	case errors.As(err, &e):
+		return err
+	case ctx.Err() != nil:
+		return cancelledError(ctx)
+	default:
+		return sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the program could not be started: %s", err).WithCause(err)
+	}
+}

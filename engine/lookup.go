@@ -1,0 +1,170 @@
+package engine
+
+import (
+	"context"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// Start accepts a request and runs it in the background. It returns at once
+// with the status running and the request's id; [Engine.Lookup] tells the rest.
+// The run lives on after ctx, until it ends, is cancelled or the engine closes.
+func (e *Engine) Start(ctx context.Context, req sandboxmcp.Request) (sandboxmcp.Result, error) {
+	x, err := e.begin(ctx, req, true)
+	if err != nil {
+		return sandboxmcp.Result{}, err
+	}
+	res := x.pending()
+	go func() {
+		defer e.finish(x)
+		_, _ = e.run(x) // kept in x
+	}()
+	return res, nil
+}
+
+// pending is the result of a run that has not ended.
+func (x *execution) pending() sandboxmcp.Result {
+	meta := map[string]any{}
+	if place := x.ticket.Place(); place > 0 {
+		meta["queue_place"] = place
+	}
+	return sandboxmcp.Result{
+		RequestID: x.req.ID, Language: x.req.Language, Namespace: x.req.Namespace, Backend: x.req.Backend, Status: sandboxmcp.StatusRunning,
+		Artifacts: []sandboxmcp.Artifact{}, Results: []sandboxmcp.RichResult{}, Metadata: meta,
+		Usage:   sandboxmcp.ResourceUsage{MaxTasks: x.limits.MaxTasks()},
+		Network: sandboxmcp.Network{Allowed: []string{}, Denied: []sandboxmcp.DeniedRequest{}},
+	}
+}
+
+// Lookup returns what is known of a request: of one that has ended its whole
+// result, of one that has not its status. It waits for the end as long as the
+// question says. A request of another namespace is not known.
+func (e *Engine) Lookup(ctx context.Context, q sandboxmcp.Lookup) (sandboxmcp.Result, error) {
+	if q.Namespace == "" {
+		q.Namespace = e.cfg.Namespace
+	}
+	if _, err := sandboxmcp.ParseRequestID(string(q.RequestID)); err != nil {
+		return sandboxmcp.Result{}, err
+	}
+	x := e.find(q.Namespace, q.RequestID)
+	if x == nil {
+		return e.keeper.Load(ctx, q.Namespace, q.RequestID, q.Content)
+	}
+	if q.Cancel && x.background {
+		x.cancel(errAsked)
+		q.Wait = max(q.Wait, killLimit)
+	}
+	if q.Wait > 0 {
+		t := time.NewTimer(q.Wait)
+		defer t.Stop()
+		select {
+		case <-x.done:
+		case <-t.C:
+		case <-ctx.Done():
+			return sandboxmcp.Result{}, cancelledError(ctx)
+		}
+	}
+	select {
+	case <-x.done:
+	default:
+		return x.pending(), nil
+	}
+	if x.err != nil {
+		return sandboxmcp.Result{}, x.err
+	}
+	return e.keeper.Load(ctx, q.Namespace, q.RequestID, q.Content)
+}
+
+// find returns a live request, or a background one that ended in an error.
+func (e *Engine) find(ns sandboxmcp.Namespace, id sandboxmcp.RequestID) *execution {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if x := e.live[id]; x != nil && x.req.Namespace == ns {
+		return x
+	}
+	i := slices.IndexFunc(e.ended, func(x *execution) bool { return x.req.ID == id && x.req.Namespace == ns })
+	if i < 0 {
+		return nil
+	}
+	return e.ended[i]
+}
+
+// Cancel ends a request of this engine, waiting or running, in the foreground
+// or not. It does not wait for its end.
+func (e *Engine) Cancel(_ context.Context, ns sandboxmcp.Namespace, id sandboxmcp.RequestID) error {
+	if ns == "" {
+		ns = e.cfg.Namespace
+	}
+	e.mu.Lock()
+	x := e.live[id]
+	e.mu.Unlock()
+	if x == nil || x.req.Namespace != ns {
+		return sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "no request %s is running or waiting", sandboxmcp.Quote(string(id)))
+	}
+	x.cancel(errAsked)
+	return nil
+}
+
+// Output returns a stream of an ended request, "stdout" or "stderr", whole as
+// it was kept.
+func (e *Engine) Output(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.RequestID, stream string) ([]byte, error) {
+	if ns == "" {
+		ns = e.cfg.Namespace
+	}
+	return e.keeper.Output(ctx, ns, id, stream)
+}
+
+// ArtifactContent returns a file that a request left, with its content. The
+// path is relative to /mnt/data.
+func (e *Engine) ArtifactContent(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.RequestID, path string) (sandboxmcp.Artifact, error) {
+	if ns == "" {
+		ns = e.cfg.Namespace
+	}
+	return e.keeper.Content(ctx, ns, id, path)
+}
+
+// Runtimes tells which languages and backends there are, and why one is not.
+func (e *Engine) Runtimes(ctx context.Context) sandboxmcp.Runtimes {
+	r := sandboxmcp.Runtimes{Runtimes: e.runtimes.List(ctx), Backends: []sandboxmcp.BackendInfo{}}
+	for i := range r.Runtimes {
+		r.Runtimes[i].Backend = e.cfg.DefaultBackend
+	}
+	for _, b := range e.cfg.Backends {
+		c := b.Capabilities(ctx)
+		info := sandboxmcp.BackendInfo{Name: b.Name(), Available: c.Available, Reason: c.Reason}
+		if c.Available {
+			info.Isolation = &c.Isolation
+		}
+		r.Backends = append(r.Backends, info)
+	}
+	names := make([]string, 0, len(e.cfg.Absent))
+	for name := range e.cfg.Absent {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		r.Backends = append(r.Backends, sandboxmcp.BackendInfo{Name: name, Reason: sandboxmcp.AsError(e.cfg.Absent[name]).Message})
+	}
+	return r
+}
+
+// Stats tells what the engine has done since it was opened.
+func (e *Engine) Stats() sandboxmcp.Stats {
+	s := sandboxmcp.Stats{Queue: e.queue.Stats(), Pool: map[string]any{"kind": "none", "ready": 0}, Resources: ownResources()}
+	s.Executions, s.LatencyMS = e.counts.snapshot()
+	return s
+}
+
+// ownResources is what this process takes.
+func ownResources() sandboxmcp.ResourceTotals {
+	var m runtime.MemStats
+	rss, cpu, ok := processUsage()
+	if !ok {
+		runtime.ReadMemStats(&m)
+		rss = int64(m.Sys) //nolint:gosec // far below the limit
+	}
+	return sandboxmcp.ResourceTotals{RAMMB: float64(rss*100>>20) / 100, CPUSeconds: cpu.Seconds()}
+}

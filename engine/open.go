@@ -1,0 +1,95 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/backend/process"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
+)
+
+// Options opens an engine from settings.
+type Options struct {
+	Config  *config.Config
+	Env     []string // where PATH and what version managers ask for stand; nil: this process's environment
+	Actor   string
+	Version string
+	Logger  *slog.Logger
+}
+
+// Open opens an engine as the settings say.
+func Open(ctx context.Context, o Options) (*Engine, error) {
+	c := o.Config
+	env := o.Env
+	if env == nil {
+		env = os.Environ()
+	}
+	sqlite := c.SQLitePath
+	if c.Audit == "memory" {
+		sqlite = ":memory:"
+	}
+	return New(ctx, Config{
+		StateDir: c.StateDir, SQLitePath: sqlite, Synchronous: c.Synchronous,
+		Backends: []backend.Backend{process.New(processConfig(c, o.Logger, env))}, DefaultBackend: c.DefaultBackend,
+		Absent:    map[string]error{"docker": sandboxmcp.Errorf(sandboxmcp.CodeDockerUnavailable, "the docker backend is not built yet").WithHint("use the process backend")},
+		Namespace: c.Namespace, Limits: c.Limits(), Ceilings: c.Ceilings(), MinTier: c.IsolationMin, MaxCodeBytes: c.MaxCodeBytes, WorkQuotaMB: c.WorkQuotaMB,
+		MaxConcurrent: c.MaxConcurrentJobs, MaxQueued: c.MaxQueued,
+		KeepFor: time.Duration(c.ArtifactKeepHours * float64(time.Hour)), KeepBytes: int64(c.ArtifactKeepMB) << 20,
+		SearchPath: lookupEnv(env, "PATH"), ShimEnv: env,
+		Actor: o.Actor, Version: o.Version, Logger: o.Logger,
+	})
+}
+
+func processConfig(c *config.Config, logger *slog.Logger, env []string) process.Config {
+	return process.Config{MinTier: c.IsolationMin, TempDir: lookupEnv(env, "TMPDIR"), UIDs: process.UIDRange{First: int(c.UIDRange.First), Last: int(c.UIDRange.Last)}, Logger: logger}
+}
+
+// Default opens an engine with every setting at its default: the environment
+// and files are not read, but for the place of the state directory.
+func Default(ctx context.Context) (*Engine, error) {
+	return load(ctx, config.Sources{Env: onlyPlaces(os.Environ())})
+}
+
+// FromEnv opens an engine with the settings of the environment (SANDBOXMCP_…).
+func FromEnv(ctx context.Context) (*Engine, error) {
+	return load(ctx, config.Sources{Env: os.Environ()})
+}
+
+// FromYAML opens an engine with the settings of a file, over which those of the
+// environment go.
+func FromYAML(ctx context.Context, path string) (*Engine, error) {
+	return load(ctx, config.Sources{Env: os.Environ(), File: path})
+}
+
+func load(ctx context.Context, src config.Sources) (*Engine, error) {
+	c, err := config.Load(src)
+	if err != nil {
+		return nil, err
+	}
+	return Open(ctx, Options{Config: c, Actor: "library"})
+}
+
+// onlyPlaces keeps what says where the state directory is.
+func onlyPlaces(env []string) []string {
+	var keep []string
+	for _, name := range []string{"HOME", "XDG_STATE_HOME", "SANDBOXMCP_STATE_DIR"} {
+		if v := lookupEnv(env, name); v != "" {
+			keep = append(keep, name+"="+v)
+		}
+	}
+	return keep
+}
+
+func lookupEnv(env []string, name string) string {
+	for _, kv := range env {
+		if k, v, ok := strings.Cut(kv, "="); ok && k == name {
+			return v
+		}
+	}
+	return ""
+}

@@ -1,0 +1,235 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
+)
+
+// Why we stop a program.
+var (
+	errTimeout = errors.New("its time is up")
+	errOutput  = errors.New("it wrote too much")
+	errAsked   = errors.New("it was cancelled")
+)
+
+const killLimit = 10 * time.Second
+
+// outcome is what came of a program, before it is put into words.
+type outcome struct {
+	exit           backend.Exit
+	stopped        bool  // by us, for the cause
+	cause          error // why the run's context ended; nil when it did not
+	stdout, stderr *capture
+	report         kernel.Report
+	isolation      *sandboxmcp.Isolation
+	usage          backend.Usage
+}
+
+// classify tells the ends of a program apart. What we stopped is called by our
+// reason; what the kernel stopped for memory by that; the rest is the
+// program's own doing, whatever number it chose to exit with.
+func (o *outcome) classify(req sandboxmcp.Request, limits sandboxmcp.Limits) (status sandboxmcp.Status, code int, signal string) {
+	switch {
+	case o.usage.OOMKills > 0:
+		return sandboxmcp.StatusOutOfMemory, sandboxmcp.ExitOutOfMemory, "SIGKILL"
+	case o.stopped && errors.Is(o.cause, errOutput):
+		return sandboxmcp.StatusOutputLimit, sandboxmcp.ExitStopped, ""
+	case o.stopped && errors.Is(o.cause, errTimeout), o.cpuSpent(limits):
+		return sandboxmcp.StatusTimedOut, sandboxmcp.ExitStopped, ""
+	case o.stopped:
+		return sandboxmcp.StatusCancelled, sandboxmcp.ExitStopped, ""
+	case o.exit.Signal != 0:
+		return sandboxmcp.StatusSignalled, sandboxmcp.ExitSignalBase + o.exit.Signal, signalName(o.exit.Signal)
+	case o.report.Syntax != nil && req.Display != sandboxmcp.DisplayNone:
+		return sandboxmcp.StatusRejected, 1, ""
+	case o.exit.Code == 0:
+		return sandboxmcp.StatusCompleted, 0, ""
+	default:
+		return sandboxmcp.StatusFailed, o.exit.Code, ""
+	}
+}
+
+// cpuSpent tells that the kernel ended the program for its CPU time, which is
+// the second wall behind our clock.
+func (o *outcome) cpuSpent(limits sandboxmcp.Limits) bool {
+	return (o.exit.Signal == sigXCPU || o.exit.Signal == sigKill) && o.usage.CPU >= cpuTime(limits)
+}
+
+// cpuTime is the CPU time that one process may take.
+func cpuTime(l sandboxmcp.Limits) time.Duration {
+	return time.Duration(int64(l.TimeoutSeconds*max(l.MaxCPUCores, 1))+2) * time.Second
+}
+
+// result puts an outcome into the form that callers get.
+func (x *execution) result(o *outcome) sandboxmcp.Result {
+	status, code, signal := o.classify(x.req, x.limits)
+	stderr := o.stderr
+	switch status { //nolint:exhaustive // the others say nothing on stderr
+	case sandboxmcp.StatusTimedOut:
+		stderr.line("Execution timed out after " + strconv.FormatFloat(x.limits.TimeoutSeconds, 'f', -1, 64) + "s")
+	case sandboxmcp.StatusRejected:
+		s := o.report.Syntax
+		stderr.line("Validation failed: [REJECT] 1 issue(s)")
+		stderr.line("  L" + strconv.Itoa(s.Line) + ": " + s.Name + ": " + s.Message)
+		x.metadata["validation"] = map[string]any{
+			"valid": false, "verdict": "reject", "fixes_applied": []string{}, "language": x.req.Language,
+			"issues": []map[string]any{{"line": s.Line, "col": s.Col, "message": s.Name + ": " + s.Message, "severity": "error", "rule": "syntax"}},
+		}
+	}
+	if len(x.clamped) > 0 {
+		x.metadata["clamped"] = x.clamped
+	}
+	u := o.usage
+	return sandboxmcp.Result{
+		RequestID: x.req.ID, Success: status == sandboxmcp.StatusCompleted, ExitCode: code,
+		Stdout: o.stdout.text(), Stderr: stderr.text(),
+		DurationMS: milliseconds(x.ended.Sub(x.admitted)), Language: x.req.Language, Artifacts: []sandboxmcp.Artifact{},
+		Usage: sandboxmcp.ResourceUsage{
+			PeakRAMMB: float64(u.PeakMemory*100>>20) / 100, CPUSeconds: u.CPU.Seconds(), PeakTasks: u.PeakTasks,
+			WallSeconds: x.ended.Sub(x.started).Seconds(), MaxTasks: x.limits.MaxTasks(),
+		},
+		Namespace: x.req.Namespace, Metadata: x.metadata,
+		Status: status, Signal: signal, Backend: x.req.Backend,
+		StdoutTruncated: o.stdout.cut(), StderrTruncated: o.stderr.cut(),
+		Results: o.report.Results, Error: o.report.Error,
+		Network:   sandboxmcp.Network{Allowed: []string{}, Denied: []sandboxmcp.DeniedRequest{}},
+		Isolation: o.isolation,
+	}
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// listen reads what the driver tells on the private channel.
+func listen(r backend.Running) <-chan kernel.Report {
+	c := make(chan kernel.Report, 1)
+	ch := r.Channel()
+	if ch == nil {
+		c <- kernel.Report{Results: []sandboxmcp.RichResult{}}
+		return c
+	}
+	go func() { c <- kernel.Read(ch) }()
+	return c
+}
+
+// sight is what looking at the walls came to.
+type sight struct {
+	iso sandboxmcp.Isolation
+	err error
+}
+
+// look reads the walls while the program runs.
+func look(ctx context.Context, sb backend.Sandbox) <-chan sight {
+	c := make(chan sight, 1)
+	ctx = context.WithoutCancel(ctx)
+	go func() {
+		iso, err := sb.Isolation(ctx)
+		c <- sight{iso, err}
+	}()
+	return c
+}
+
+// get returns the walls. A sandbox that was gone before it could be looked at
+// is reported as one of which nothing is known.
+func (s sight) get() (*sandboxmcp.Isolation, error) {
+	if s.err == nil {
+		return &s.iso, nil
+	}
+	if sandboxmcp.CodeOf(s.err) == sandboxmcp.CodeIsolationUnavailable {
+		return nil, s.err
+	}
+	iso := s.iso
+	iso.Tier, iso.Walls = sandboxmcp.TierL0, []string{}
+	iso.Weak = []string{"the sandbox ended before its walls could be read"}
+	return &iso, nil
+}
+
+// capture keeps the first bytes of a stream, hands them on as they come, and
+// calls over when there is far too much.
+type capture struct {
+	limit int64
+	to    io.Writer
+	over  func()
+	buf   []byte
+	total int64
+	extra []byte // our own words, after the program's
+}
+
+func newCapture(limit int64, to io.Writer, over func()) *capture {
+	return &capture{limit: limit, to: to, over: over}
+}
+
+// Write takes bytes of the program. It is called from one goroutine.
+func (c *capture) Write(p []byte) (int, error) {
+	if room := c.limit - int64(len(c.buf)); room > 0 {
+		part := p[:min(int64(len(p)), room)]
+		c.buf = append(c.buf, part...)
+		if c.to != nil {
+			_, _ = c.to.Write(part)
+		}
+	}
+	before := c.total
+	c.total += int64(len(p))
+	if kill := c.limit * sandboxmcp.OutputKillFactor; before <= kill && c.total > kill {
+		c.over()
+	}
+	return len(p), nil
+}
+
+// line adds a line of ours, on a line of its own.
+func (c *capture) line(s string) {
+	if last := append(c.buf[:len(c.buf):len(c.buf)], c.extra...); len(last) > 0 && last[len(last)-1] != '\n' {
+		s = "\n" + s
+	}
+	c.extra = append(c.extra, s+"\n"...)
+	if c.to != nil {
+		_, _ = io.WriteString(c.to, s+"\n")
+	}
+}
+
+func (c *capture) cut() bool { return c.total > c.limit }
+
+// text returns the stream as valid UTF-8: a character that the cut halved is
+// dropped, bytes that are none become U+FFFD.
+func (c *capture) text() string {
+	b := c.buf
+	if c.cut() {
+		b = wholeRunes(b)
+	}
+	return toUTF8(b) + string(c.extra)
+}
+
+// wholeRunes drops an incomplete character at the end.
+func wholeRunes(b []byte) []byte {
+	for i := 1; i < utf8.UTFMax && i <= len(b); i++ {
+		if c := b[len(b)-i]; utf8.RuneStart(c) {
+			if c >= utf8.RuneSelf && !utf8.FullRune(b[len(b)-i:]) {
+				return b[:len(b)-i]
+			}
+			return b
+		}
+	}
+	return b
+}
+
+func toUTF8(b []byte) string {
+	if utf8.Valid(b) {
+		return string(b)
+	}
+	var s strings.Builder
+	s.Grow(len(b) + 16)
+	for len(b) > 0 {
+		r, n := utf8.DecodeRune(b)
+		s.WriteRune(r) // RuneError is U+FFFD
+		b = b[n:]
+	}
+	return s.String()
+}

@@ -1,0 +1,107 @@
+package engine
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
+	"github.com/sandboxmcp/sandboxmcp/internal/sign"
+)
+
+// actionExecute is the audit's word for a run.
+const actionExecute = "execute"
+
+// recordIntent writes down that code is about to run. When that fails, it must
+// not run.
+func (e *Engine) recordIntent(x *execution) error {
+	_, err := e.audit.Append(x.ctx, sandboxmcp.AuditEntry{
+		Action: actionExecute, Phase: sandboxmcp.PhaseIntent, RequestID: x.req.ID, Language: x.req.Language, Namespace: x.req.Namespace, Actor: x.req.Actor,
+		Detail:   string(x.req.Language) + ": " + fmt.Sprint(len(x.req.Code)) + " bytes",
+		Metadata: map[string]any{"code_sha256": x.codeSHA256, "code_bytes": len(x.req.Code), "backend": x.req.Backend, "limits": x.limits},
+	})
+	if err != nil && x.ctx.Err() != nil {
+		return cancelledError(x.ctx)
+	}
+	return err
+}
+
+// recordFailure writes down that an announced run did not come about.
+func (e *Engine) recordFailure(x *execution, cause error) {
+	no := false
+	_, err := e.audit.Append(context.WithoutCancel(x.ctx), sandboxmcp.AuditEntry{
+		Action: actionExecute, Phase: sandboxmcp.PhaseOutcome, RequestID: x.req.ID, Language: x.req.Language, Namespace: x.req.Namespace, Actor: x.req.Actor,
+		Success: &no, Detail: string(x.req.Language) + ": " + string(sandboxmcp.CodeOf(cause)),
+	})
+	if err != nil {
+		e.log.Error("record failure", "request", x.req.ID, "error", err)
+	}
+}
+
+// collect takes the files out of a sandbox in which nothing lives.
+func (e *Engine) collect(x *execution, sb backend.Sandbox, res *sandboxmcp.Result) error {
+	if res.Status == sandboxmcp.StatusRejected {
+		return nil
+	}
+	got, err := e.keeper.Collect(context.WithoutCancel(x.ctx), artifact.Source{Files: sb.Files(), RequestID: x.req.ID, Now: x.ended})
+	if err != nil {
+		return sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the program's files could not be kept: %s", sandboxmcp.AsError(err).Message).WithCause(err)
+	}
+	res.Artifacts = got.Artifacts
+	if len(got.Skipped) > 0 {
+		res.Metadata["skipped"] = got.Skipped
+	}
+	return nil
+}
+
+// sign signs each file, and then the whole as a receipt.
+func (e *Engine) sign(x *execution, res *sandboxmcp.Result) error {
+	files := make([]sandboxmcp.ReceiptArtifact, 0, len(res.Artifacts))
+	for i := range res.Artifacts {
+		a := &res.Artifacts[i]
+		sig, err := e.key.Artifact(sign.ArtifactStatement{Namespace: x.req.Namespace, RequestID: x.req.ID, Path: a.Path, SizeBytes: a.SizeBytes, SHA256: a.SHA256, CodeSHA256: x.codeSHA256, CreatedAt: a.CreatedAt})
+		if err != nil {
+			return fmt.Errorf("sign %s: %w", a.Name, err)
+		}
+		a.Signature = sig
+		files = append(files, sandboxmcp.ReceiptArtifact{Path: a.Path, SizeBytes: a.SizeBytes, SHA256: a.SHA256})
+	}
+	r, err := e.key.Receipt(sign.Statement{Predicate: sandboxmcp.ReceiptPredicate{
+		Version: 1, Product: e.cfg.Version, RequestID: x.req.ID, Namespace: x.req.Namespace, Language: x.req.Language, CodeSHA256: x.codeSHA256,
+		Status: res.Status, ExitCode: res.ExitCode, StartedAt: x.started.UTC(), EndedAt: x.ended.UTC(),
+		StdoutSHA256: hashText(res.Stdout), StderrSHA256: hashText(res.Stderr), StdoutTruncated: res.StdoutTruncated, StderrTruncated: res.StderrTruncated,
+		Artifacts: files, Limits: x.limits, Isolation: res.Isolation, Network: &res.Network,
+	}})
+	if err != nil {
+		return fmt.Errorf("sign receipt: %w", err)
+	}
+	res.Receipt = &r
+	return nil
+}
+
+func hashText(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:])
+}
+
+// recordOutcome keeps the result and writes the outcome down, in one transaction.
+func (e *Engine) recordOutcome(x *execution, o *outcome, res *sandboxmcp.Result) error {
+	entry := &sandboxmcp.AuditEntry{
+		Action: actionExecute, Phase: sandboxmcp.PhaseOutcome, RequestID: x.req.ID, Language: x.req.Language, Namespace: x.req.Namespace, Actor: x.req.Actor,
+		ExitCode: &res.ExitCode, DurationMS: &res.DurationMS, Success: &res.Success, Usage: &res.Usage,
+		Detail: fmt.Sprintf("%s: exit=%d duration=%.0fms", x.req.Language, res.ExitCode, res.DurationMS),
+		Metadata: map[string]any{
+			"status": res.Status, "stdout_bytes": o.stdout.total, "stderr_bytes": o.stderr.total, "stdout_sha256": hashText(res.Stdout), "stderr_sha256": hashText(res.Stderr),
+			"artifacts": len(res.Artifacts), "tier": res.Isolation.Tier,
+		},
+	}
+	ctx := context.WithoutCancel(x.ctx)
+	save, err := e.keeper.Save(ctx, artifact.Record{Result: *res, CreatedAt: x.received, EndedAt: x.ended})
+	if err != nil {
+		return err
+	}
+	return e.store.Update(ctx, save, e.audit.Op(entry))
+}

@@ -1,0 +1,134 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+)
+
+// The way of a request, from top to bottom. The order is kept for the stages
+// that are still to come:
+//
+//	validate → gate → queue → session → syntax → vault → network → execute (streams masked) → collect → sign → audit → event → result
+//
+// Every stage undoes itself by a defer. One Request goes down, one Result comes up.
+
+// Execute runs one request and returns when nothing of it lives any more.
+//
+// When ctx ends while it waits, the error has the code cancelled; when it ends
+// while the program runs, the program and everything that it started is killed
+// within 2 s and the Result has the status cancelled. All errors are
+// *[sandboxmcp.Error].
+func (e *Engine) Execute(ctx context.Context, req sandboxmcp.Request) (sandboxmcp.Result, error) {
+	x, err := e.begin(ctx, req, false)
+	if err != nil {
+		return sandboxmcp.Result{}, err
+	}
+	defer e.finish(x)
+	return e.run(x)
+}
+
+// run takes an accepted request the whole way.
+func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
+	defer func() { x.res, x.err = res, err }()
+
+	// queue: a place in turn, given back at the end
+	if err := x.ticket.Wait(x.ctx); err != nil {
+		return res, cancelledError(x.ctx)
+	}
+	defer x.ticket.Release()
+	x.admitted = e.cfg.Now()
+
+	// runtime: which interpreter
+	interp, err := e.runtimes.Find(x.ctx, x.req.Language)
+	if err != nil {
+		return res, err
+	}
+	// intent: written down before anything is done; what cannot be recorded is not done
+	if err := e.recordIntent(x); err != nil {
+		return res, err
+	}
+	defer func() {
+		if err != nil {
+			e.recordFailure(x, err)
+		}
+	}()
+	// sandbox: a fresh one for a single request
+	sb, err := e.open(x, interp)
+	if err != nil {
+		return res, err
+	}
+	defer e.discard(sb)
+
+	// execute: until the program ends or is ended, and nothing of it lives
+	o, err := e.execute(x, interp, sb)
+	if err != nil {
+		return res, err
+	}
+	res = x.result(o)
+
+	// collect: files, now that nothing can change them any more
+	if err := e.collect(x, sb, &res); err != nil {
+		return res, err
+	}
+	// sign: the files and the whole
+	if err := e.sign(x, &res); err != nil {
+		return res, err
+	}
+	// audit: the outcome and what is kept of it, in one transaction; answered means committed
+	if err := e.recordOutcome(x, o, &res); err != nil {
+		return res, err
+	}
+	return res, nil
+}
+
+// execute starts the program and waits for its end: its own, or one of ours.
+func (e *Engine) execute(x *execution, interp interpreter, sb backend.Sandbox) (*outcome, error) {
+	proc, err := plan(x.req, interp)
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancelCause(x.ctx)
+	defer stop(nil)
+	o := &outcome{
+		stdout: newCapture(x.limits.MaxOutputBytes, x.req.Stdout, func() { stop(errOutput) }),
+		stderr: newCapture(x.limits.MaxOutputBytes, x.req.Stderr, func() { stop(errOutput) }),
+	}
+	proc.Stdin, proc.Stdout, proc.Stderr = x.req.Stdin, o.stdout, o.stderr
+
+	x.started = e.cfg.Now()
+	clock := time.AfterFunc(x.limits.Timeout(), func() { stop(errTimeout) })
+	defer clock.Stop()
+	running, err := sb.Start(ctx, proc)
+	if err != nil {
+		return nil, startError(ctx, err)
+	}
+	x.note(sandboxmcp.StatusRunning)
+	report := listen(running)
+	walls := look(ctx, sb)
+
+	o.exit, err = running.Wait(ctx)
+	o.cause = context.Cause(ctx)
+	if err != nil && o.cause == nil {
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the program could not be started").WithCause(err)
+	}
+	o.stopped = err != nil
+	o.isolation, err = (<-walls).get()
+	if err != nil {
+		return nil, errors.Join(err, sb.Kill(context.WithoutCancel(ctx)))
+	}
+	// Whatever it left behind ends here, and with it every holder of its streams.
+	down, cancel := context.WithTimeout(context.WithoutCancel(ctx), killLimit)
+	defer cancel()
+	if err := sb.Kill(down); err != nil {
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the sandbox could not be ended").WithCause(err)
+	}
+	_ = running.Drain(down)
+	x.ended = e.cfg.Now()
+	o.report = <-report
+	o.usage = sb.Usage()
+	return o, nil
+}

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package engine
+
+import "time"
+
+func processUsage() (rss int64, cpu time.Duration, ok bool) { return 0, 0, false }

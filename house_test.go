@@ -1,0 +1,137 @@
+package sandboxmcp_test
+
+import (
+	"bytes"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const maxFileLines = 600
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.FromSlash(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// TestFileSizes: a file that cannot be read in one sitting is split.
+func TestFileSizes(t *testing.T) {
+	walk(t, func(file string) {
+		if ext := path.Ext(file); ext != ".go" && ext != ".c" && ext != ".h" && ext != ".sh" && ext != ".py" && ext != ".js" {
+			return
+		}
+		text := []byte(read(t, file))
+		if bytes.Contains(text[:min(len(text), 2048)], []byte("DO NOT EDIT")) {
+			return
+		}
+		if n := bytes.Count(text, []byte("\n")); n > maxFileLines {
+			t.Errorf("%s has %d lines, want at most %d", file, n, maxFileLines)
+		}
+	})
+}
+
+var fuzzFunc = regexp.MustCompile(`(?m)^func (Fuzz\w+)\(`)
+
+// TestFuzzSeeds: a fuzz test whose corpus is empty tests nothing in `go test`.
+func TestFuzzSeeds(t *testing.T) {
+	walk(t, func(file string) {
+		if !strings.HasSuffix(file, "_test.go") {
+			return
+		}
+		text := read(t, file)
+		for _, m := range fuzzFunc.FindAllStringSubmatchIndex(text, -1) {
+			name, body := text[m[2]:m[3]], text[m[1]:]
+			if next := strings.Index(body, "\n}\n"); next >= 0 {
+				body = body[:next]
+			}
+			kept, err := filepath.Glob(filepath.Join(filepath.FromSlash(path.Dir(file)), "testdata", "fuzz", name, "*"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(body, ".Add(") && len(kept) == 0 {
+				t.Errorf("%s: %s has no seed", file, name)
+			}
+		}
+	})
+}
+
+var link = regexp.MustCompile(`\]\(([^)#\s]+)[^)]*\)`)
+
+// TestLinks: a link from one document of the house to another leads somewhere.
+func TestLinks(t *testing.T) {
+	n := 0
+	walk(t, func(file string) {
+		if path.Ext(file) != ".md" {
+			return
+		}
+		for _, m := range link.FindAllStringSubmatch(read(t, file), -1) {
+			if strings.Contains(m[1], ":") || strings.HasPrefix(m[1], "../../security/") {
+				continue
+			}
+			n++
+			to := path.Join(path.Dir(file), m[1])
+			if _, err := os.Stat(filepath.FromSlash(to)); err != nil {
+				t.Errorf("%s links to %s, which is not there", file, m[1])
+			}
+		}
+	})
+	if n < 5 {
+		t.Errorf("only %d links were found; the search is broken", n)
+	}
+}
+
+var adrName = regexp.MustCompile(`^(\d{4})-[a-z0-9-]+\.md$`)
+
+// TestDecisions: each decision has a number of its own and the template's parts.
+func TestDecisions(t *testing.T) {
+	entries, err := os.ReadDir("docs/adr")
+	if err != nil {
+		t.Fatal(err)
+	}
+	numbers := map[string]string{}
+	for _, e := range entries {
+		m := adrName.FindStringSubmatch(e.Name())
+		if m == nil {
+			t.Errorf("docs/adr/%s is not called NNNN-title.md", e.Name())
+			continue
+		}
+		if other, twice := numbers[m[1]]; twice {
+			t.Errorf("docs/adr: %s and %s have one number", e.Name(), other)
+		}
+		numbers[m[1]] = e.Name()
+		text := read(t, "docs/adr/"+e.Name())
+		for _, part := range []string{"# " + m[1] + ". ", "\n## Context\n", "\n## Decision\n", "\n## Consequences\n"} {
+			if !strings.Contains("\n"+text, part) {
+				t.Errorf("docs/adr/%s lacks %q", e.Name(), strings.TrimSpace(part))
+			}
+		}
+	}
+	if len(numbers) < 2 {
+		t.Errorf("docs/adr holds %d documents", len(numbers))
+	}
+}
+
+// TestReadmeFirstScreen: what a newcomer has to see without scrolling.
+func TestReadmeFirstScreen(t *testing.T) {
+	lines := strings.Split(read(t, "README.md"), "\n")
+	first := strings.Join(lines[:min(len(lines), 45)], "\n")
+	for _, want := range []string{"make demo", "make test", `"mcpServers"`, "claude mcp add"} {
+		if !strings.Contains(first, want) {
+			t.Errorf("the first screen of README.md lacks %q", want)
+		}
+	}
+	makefile := read(t, "Makefile")
+	for _, target := range []string{"demo", "build", "test", "lint", "generate", "check", "bench"} {
+		if !slices.ContainsFunc(strings.Split(makefile, "\n"), func(l string) bool { return strings.HasPrefix(l, target+":") }) {
+			t.Errorf("the Makefile has no target %s", target)
+		}
+	}
+}

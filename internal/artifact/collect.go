@@ -1,0 +1,246 @@
+package artifact
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+)
+
+// Bounds limits what is taken from one sandbox. A field of 0 is its default.
+type Bounds struct {
+	Files      int   // 200
+	Entries    int   // directory entries that are looked at, hidden ones counted; 5 000
+	Depth      int   // parts of a file's name; 8
+	FileBytes  int64 // 32 MiB
+	TotalBytes int64 // 64 MiB
+}
+
+func (b Bounds) orDefault() Bounds {
+	return Bounds{
+		Files: cmp.Or(b.Files, 200), Entries: cmp.Or(b.Entries, 5000), Depth: cmp.Or(b.Depth, 8),
+		FileBytes: cmp.Or(b.FileBytes, 32<<20), TotalBytes: cmp.Or(b.TotalBytes, 64<<20),
+	}
+}
+
+// maxSkipped is how many skipped files are named; the rest is counted.
+const maxSkipped = 100
+
+// Source is what to collect from.
+type Source struct {
+	Files     backend.Files
+	RequestID sandboxmcp.RequestID
+	SessionID *sandboxmcp.SessionID // nil: a run without a session
+	Now       time.Time             // the artifacts' created_at
+	Bounds    Bounds
+}
+
+// Collection is what was taken, and what was not.
+type Collection struct {
+	// Artifacts are sorted by name, complete but for Signature and
+	// DownloadURL, their content in memory and among the blobs. Not nil.
+	Artifacts []sandboxmcp.Artifact
+
+	// Skipped are files that were left, with names that are safe to print. At
+	// most 100 are named and a last row counts the others. Hidden files, and
+	// what lies in hidden directories, are no artifacts and not in it.
+	Skipped []sandboxmcp.SkippedFile
+}
+
+// Collect takes every regular file below the working directory within the
+// bounds. It fails when the working directory cannot be listed, when a blob
+// cannot be written and when ctx ends; whatever is wrong with a single file
+// only skips that file.
+func (k *Keeper) Collect(ctx context.Context, src Source) (Collection, error) {
+	c := &collector{keeper: k, src: src, bounds: src.Bounds.orDefault()}
+	c.entries = c.bounds.Entries
+	if err := c.directory(ctx, ".", 0); err != nil {
+		return Collection{}, err
+	}
+	if c.unnamed > 0 {
+		c.skipped = append(c.skipped, sandboxmcp.SkippedFile{Name: "…", Reason: fmt.Sprintf("and %d more", c.unnamed)})
+	}
+	if c.artifacts == nil {
+		c.artifacts = []sandboxmcp.Artifact{}
+	}
+	slices.SortFunc(c.artifacts, func(a, b sandboxmcp.Artifact) int { return strings.Compare(a.Name, b.Name) })
+	return Collection{Artifacts: c.artifacts, Skipped: c.skipped}, nil
+}
+
+// collector is one Collect on its way.
+type collector struct {
+	keeper *Keeper
+	src    Source
+	bounds Bounds
+
+	entries   int // that may still be looked at
+	total     int64
+	artifacts []sandboxmcp.Artifact
+	skipped   []sandboxmcp.SkippedFile
+	unnamed   int // skipped beyond the list
+}
+
+func (c *collector) skip(name, reason string) {
+	if len(c.skipped) >= maxSkipped {
+		c.unnamed++
+		return
+	}
+	c.skipped = append(c.skipped, sandboxmcp.SkippedFile{Name: printable(name), Reason: reason})
+}
+
+// directory takes what is in one directory, which is depth parts deep.
+func (c *collector) directory(ctx context.Context, dir string, depth int) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("collect files: %w", err)
+	}
+	if c.entries <= 0 {
+		c.skip(dir+"/", fmt.Sprintf("not looked into: more than %d entries in all", c.bounds.Entries))
+		return nil
+	}
+	list, more, err := c.src.Files.List(dir, c.entries)
+	if err != nil {
+		if dir == "." {
+			return fmt.Errorf("list the working directory: %w", err)
+		}
+		c.skip(dir+"/", "the directory cannot be read")
+		return nil
+	}
+	c.entries -= len(list)
+	slices.SortFunc(list, func(a, b backend.FileInfo) int { return strings.Compare(a.Name, b.Name) })
+	for _, info := range list {
+		if strings.HasPrefix(info.Name, ".") {
+			continue
+		}
+		if err := c.entry(ctx, path.Join(dir, info.Name), info, depth+1); err != nil {
+			return err
+		}
+	}
+	if more {
+		c.skip(strings.TrimPrefix(dir+"/…", "./"), fmt.Sprintf("the rest was not looked at: more than %d entries in all", c.bounds.Entries))
+	}
+	return nil
+}
+
+func (c *collector) entry(ctx context.Context, name string, info backend.FileInfo, depth int) error {
+	if reason := badName(info.Name); reason != "" {
+		c.skip(name, reason)
+		return nil
+	}
+	if info.Mode.IsDir() {
+		if depth >= c.bounds.Depth {
+			c.skip(name+"/", fmt.Sprintf("deeper than %d levels", c.bounds.Depth))
+			return nil
+		}
+		return c.directory(ctx, name, depth)
+	}
+	reason := c.unfit(info)
+	if reason == "" && len(c.artifacts) >= c.bounds.Files {
+		reason = fmt.Sprintf("more than %d files", c.bounds.Files)
+	}
+	if reason == "" && c.total+info.Size > c.bounds.TotalBytes {
+		reason = fmt.Sprintf("all files together are larger than %d bytes", c.bounds.TotalBytes)
+	}
+	if reason != "" {
+		c.skip(name, reason)
+		return nil
+	}
+	return c.take(ctx, name)
+}
+
+// unfit tells why a file is no artifact by what its entry says; empty when it
+// may be one.
+func (c *collector) unfit(info backend.FileInfo) string {
+	switch m := info.Mode; {
+	case m&fs.ModeSymlink != 0:
+		return "symbolic link"
+	case m&fs.ModeNamedPipe != 0:
+		return "FIFO"
+	case m&fs.ModeSocket != 0:
+		return "socket"
+	case m&fs.ModeDevice != 0:
+		return "device"
+	case !m.IsRegular():
+		return "not a regular file"
+	case info.Links > 1:
+		return "hard link"
+	case info.Size < 0 || info.Size > c.bounds.FileBytes:
+		return fmt.Sprintf("larger than %d bytes", c.bounds.FileBytes)
+	}
+	return ""
+}
+
+var errChanged = errors.New("changed while it was read")
+
+// take reads one file and keeps it.
+func (c *collector) take(ctx context.Context, name string) error {
+	data, err := c.read(name)
+	var unfit unfitError
+	switch {
+	case errors.As(err, &unfit):
+		c.skip(name, string(unfit))
+		return nil
+	case errors.Is(err, errChanged), errors.Is(err, fs.ErrNotExist):
+		c.skip(name, errChanged.Error())
+		return nil
+	case err != nil:
+		c.skip(name, "cannot be read")
+		return nil
+	}
+	sum, err := c.keeper.store.PutBlob(ctx, data)
+	if err != nil {
+		return err
+	}
+	c.total += int64(len(data))
+	c.artifacts = append(c.artifacts, sandboxmcp.Artifact{
+		Name: name, ContentB64: data, SizeBytes: int64(len(data)), SHA256: sum, CreatedAt: c.src.Now.UTC().Round(0),
+		Path: absolute(name), MIMEType: mimeType(name, data), URI: uri(c.src.RequestID, c.src.SessionID, name),
+	})
+	return nil
+}
+
+// unfitError is why an opened file is no artifact.
+type unfitError string
+
+func (e unfitError) Error() string { return string(e) }
+
+// read reads a file once, and makes sure that it was the same all the while:
+// what its entry said has no weight here.
+func (c *collector) read(name string) ([]byte, error) {
+	f, err := c.src.Files.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	before, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if reason := c.unfit(before); reason != "" {
+		return nil, unfitError(reason)
+	}
+	if c.total+before.Size > c.bounds.TotalBytes {
+		return nil, errChanged
+	}
+	buf := bytes.NewBuffer(make([]byte, 0, before.Size+bytes.MinRead))
+	if _, err := buf.ReadFrom(io.LimitReader(f, before.Size+1)); err != nil {
+		return nil, err
+	}
+	after, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if int64(buf.Len()) != before.Size || after.Size != before.Size || !after.ModTime.Equal(before.ModTime) || after.Links != before.Links {
+		return nil, errChanged
+	}
+	return buf.Bytes(), nil
+}

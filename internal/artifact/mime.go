@@ -1,0 +1,80 @@
+package artifact
+
+import (
+	"mime"
+	"path"
+	"strings"
+
+	"github.com/gabriel-vasile/mimetype"
+)
+
+// Types of texts by their extension. They count where the content is a text,
+// which it is of any kind: a program that mentions HTML is not a page.
+var textTypes = map[string]string{
+	".txt": "text/plain", ".log": "text/plain", ".md": "text/markdown", ".markdown": "text/markdown", ".rst": "text/x-rst",
+	".py": "text/x-python", ".js": "text/javascript", ".mjs": "text/javascript", ".cjs": "text/javascript", ".ts": "text/x-typescript",
+	".sh": "text/x-shellscript", ".c": "text/x-c", ".h": "text/x-c", ".go": "text/x-go", ".rs": "text/x-rust", ".java": "text/x-java", ".r": "text/x-r", ".sql": "application/sql",
+	".csv": "text/csv", ".tsv": "text/tab-separated-values", ".json": "application/json", ".jsonl": "application/x-ndjson", ".ndjson": "application/x-ndjson",
+	".ipynb": "application/x-ipynb+json", ".geojson": "application/geo+json", ".yaml": "application/yaml", ".yml": "application/yaml", ".toml": "application/toml",
+	".xml": "application/xml", ".svg": "image/svg+xml", ".html": "text/html", ".htm": "text/html", ".css": "text/css", ".tex": "text/x-tex",
+}
+
+// Types of files whose content nothing is known of.
+var binaryTypes = map[string]string{
+	".npy": "application/x-npy", ".npz": "application/x-npz", ".pkl": "application/x-pickle", ".pickle": "application/x-pickle",
+	".parquet": "application/vnd.apache.parquet", ".feather": "application/vnd.apache.arrow.file", ".arrow": "application/vnd.apache.arrow.file",
+	".h5": "application/x-hdf5", ".hdf5": "application/x-hdf5", ".onnx": "application/octet-stream", ".safetensors": "application/octet-stream",
+}
+
+// mimeType tells what a file is, by its content first: an extension refines it
+// and never contradicts it, so that a page called x.png is a page.
+func mimeType(name string, data []byte) string {
+	ext := strings.ToLower(path.Ext(name))
+	if len(data) == 0 {
+		if t, ok := textTypes[ext]; ok {
+			return withCharset(t)
+		}
+		return "application/octet-stream"
+	}
+	found := mimetype.Detect(data)
+	if isText(found) {
+		if t, ok := textTypes[ext]; ok {
+			if strings.HasSuffix(found.String(), "charset=utf-8") || strings.HasPrefix(t, "text/") && !strings.Contains(found.String(), "charset=") {
+				return withCharset(t)
+			}
+			return mime.FormatMediaType(t, charsetOf(found.String()))
+		}
+		return found.String()
+	}
+	if found.Is("application/octet-stream") || found.Is("application/zip") {
+		if t, ok := binaryTypes[ext]; ok {
+			return t
+		}
+	}
+	return found.String()
+}
+
+func withCharset(t string) string {
+	if strings.HasPrefix(t, "text/") {
+		return t + "; charset=utf-8"
+	}
+	return t
+}
+
+func charsetOf(full string) map[string]string {
+	_, params, err := mime.ParseMediaType(full)
+	if err != nil {
+		return nil
+	}
+	return params
+}
+
+// isText reports whether a type is text/plain or a refinement of it.
+func isText(m *mimetype.MIME) bool {
+	for ; m != nil; m = m.Parent() {
+		if m.Is("text/plain") {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,154 @@
+package audit
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
+)
+
+// Log is the record in a state directory. Its methods may be called
+// concurrently, and several processes may append to the same record.
+type Log struct {
+	store *store.Store
+	now   func() time.Time
+}
+
+// New returns the record that is kept in s. now tells the time; nil is the
+// clock of the machine.
+func New(s *store.Store, now func() time.Time) *Log {
+	if now == nil {
+		now = time.Now
+	}
+	return &Log{store: s, now: now}
+}
+
+// Op returns the step that appends e, to stand in one Update with whatever must
+// not happen without it. It sets Seq, Prev and Hash, and ID and Timestamp when
+// they are empty; these hold once that Update has returned nil, and e must not
+// be touched before.
+//
+// An entry without action or namespace, of an unknown phase, or with metadata
+// that is no JSON, fails the Update. The caller must then not do what it wanted
+// to have recorded.
+func (l *Log) Op(e *sandboxmcp.AuditEntry) store.Op {
+	r, err := newRow(e)
+	return func(ctx context.Context, tx *sql.Tx) error {
+		if err != nil {
+			return fmt.Errorf("append to the audit: %w", err)
+		}
+		at := e.Timestamp
+		if at.IsZero() {
+			at = l.now()
+		}
+		at = at.UTC().Round(0)
+		r.Timestamp = formatTime(at)
+		if err := r.append(ctx, tx); err != nil {
+			return fmt.Errorf("append to the audit: %w", err)
+		}
+		e.ID, e.Seq, e.Timestamp, e.Prev, e.Hash = r.ID, r.Seq, at, r.Prev, r.Hash
+		return nil
+	}
+}
+
+// Append records e and returns it as it was recorded. It is [Log.Op] in an
+// Update of its own.
+func (l *Log) Append(ctx context.Context, e sandboxmcp.AuditEntry) (sandboxmcp.AuditEntry, error) {
+	if err := l.store.Update(ctx, l.Op(&e)); err != nil {
+		return sandboxmcp.AuditEntry{}, err
+	}
+	return e, nil
+}
+
+// newRow checks e and writes it down as far as that goes before its place in
+// the chain is known.
+func newRow(e *sandboxmcp.AuditEntry) (*row, error) {
+	switch {
+	case e.Action == "":
+		return nil, errors.New("the entry has no action")
+	case e.Namespace == "":
+		return nil, errors.New("the entry has no namespace")
+	case e.Phase != sandboxmcp.PhaseIntent && e.Phase != sandboxmcp.PhaseOutcome:
+		return nil, fmt.Errorf("the entry has the phase %q", e.Phase)
+	case e.DurationMS != nil && (math.IsNaN(*e.DurationMS) || math.IsInf(*e.DurationMS, 0)):
+		return nil, errors.New("the entry's duration is no number")
+	}
+	r := &row{
+		ID: valid(e.ID), Namespace: valid(string(e.Namespace)), Action: valid(e.Action), Phase: e.Phase,
+		RequestID: valid(string(e.RequestID)), SessionID: valid(string(e.SessionID)), Language: valid(string(e.Language)),
+		Detail: valid(e.Detail), Actor: valid(e.Actor), DurationMS: e.DurationMS,
+	}
+	if r.ID == "" {
+		r.ID = newID()
+	}
+	if e.ExitCode != nil {
+		n := int64(*e.ExitCode)
+		r.ExitCode = &n
+	}
+	if e.Success != nil {
+		n := int64(0)
+		if *e.Success {
+			n = 1
+		}
+		r.Success = &n
+	}
+	var err error
+	if e.Usage != nil {
+		if r.Usage, err = canonicalOf(e.Usage); err != nil {
+			return nil, fmt.Errorf("the entry's resource usage: %w", err)
+		}
+	}
+	meta := e.Metadata
+	if meta == nil {
+		meta = map[string]any{}
+	}
+	if r.Metadata, err = canonicalOf(meta); err != nil {
+		return nil, fmt.Errorf("the entry's metadata: %w", err)
+	}
+	return r, nil
+}
+
+func valid(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
+
+// newID returns UUID version 4 text.
+func newID() string {
+	var b [16]byte
+	rand.Read(b[:]) // never fails
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// append gives the row its place and inserts it. The end of the chain is read
+// each time: it costs a few microseconds, and another process may have moved it.
+func (r *row) append(ctx context.Context, tx *sql.Tx) error {
+	const last = `SELECT seq, hash FROM audit WHERE namespace = ? ORDER BY seq DESC LIMIT 1`
+	err := tx.QueryRowContext(ctx, last, r.Namespace).Scan(&r.Seq, &r.Prev)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		r.Seq, r.Prev = 0, zeroHash
+	case err != nil:
+		return err
+	}
+	r.Seq++
+	r.Hash = r.hash()
+	const insert = `INSERT INTO audit (` + columns + `) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
+	_, err = tx.ExecContext(ctx, insert, r.ID, r.Namespace, r.Seq, r.Timestamp, r.Action, r.Phase, r.RequestID, r.SessionID, r.Language,
+		r.ExitCode, r.DurationMS, r.Success, r.Detail, r.Actor, r.Usage, r.Metadata, r.Prev, r.Hash)
+	return err
+}
+
+const columns = `id, namespace, seq, timestamp, action, phase, request_id, session_id, language,
+	exit_code, duration_ms, success, detail, actor, resource_usage, metadata, prev, hash`
+
+// scan reads the columns in their order.
+func (r *row) scan(rows interface{ Scan(dest ...any) error }) error {
+	return rows.Scan(&r.ID, &r.Namespace, &r.Seq, &r.Timestamp, &r.Action, &r.Phase, &r.RequestID, &r.SessionID, &r.Language,
+		&r.ExitCode, &r.DurationMS, &r.Success, &r.Detail, &r.Actor, &r.Usage, &r.Metadata, &r.Prev, &r.Hash)
+}

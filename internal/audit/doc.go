@@ -1,0 +1,45 @@
+// Package audit is the append-only record, hash-chained: what was about to be
+// done and what came of it, so that a later change of the record shows.
+//
+// Entries are numbered 1, 2, 3 … in each namespace. Number and hash are given
+// inside the transaction that inserts the entry, so any number of processes
+// that share a state directory make one chain per namespace without gaps.
+//
+// # The chain
+//
+// Each entry holds prev, the hash of the entry before it in its namespace (64
+// zeros for entry 1), and hash, the SHA-256 in hex of its own canonical form,
+// which has prev in it and not hash. Whoever changes, removes or moves an entry
+// would have to recompute all that follow; the end of the chain itself is held
+// by signed checkpoints, which are not part of this package yet. Until they
+// are, a removed tail and a chain recomputed as a whole cannot be seen.
+//
+// # The canonical form, version 1
+//
+// One JSON object in UTF-8 without white space between tokens, with exactly
+// these members in this order, which is that of their names:
+//
+//	action actor detail duration_ms exit_code id language metadata namespace
+//	phase prev request_id resource_usage seq session_id success timestamp
+//
+// Strings: as RFC 8785 writes them. Only " and \ and the characters below
+// U+0020 are escaped, as \b \t \n \f \r or \u00xx with small hex digits.
+// Invalid UTF-8 is replaced by U+FFFD before anything is hashed or kept.
+//
+// Numbers: seq, exit_code and every whole number literal that fits 64 bits,
+// signed or not, in decimal digits; all others as RFC 8785 writes a double
+// (ECMAScript's Number to String: 12.5, 1e+21, 1e-7). Whole numbers are not
+// rounded to doubles; that is the one difference from RFC 8785.
+//
+// timestamp: a string, RFC 3339 in UTC with nine digits after the point:
+// "2006-01-02T15:04:05.000000000Z".
+//
+// metadata: an object, empty when there is nothing to say; resource_usage: an
+// object, or null. Inside, members stand in the order of their names by UTF-16
+// code units. exit_code, duration_ms and success: null where they do not apply.
+// All else is a string, empty where it does not apply.
+//
+// The columns of table audit hold the same values under the same names:
+// metadata and resource_usage as the text of their canonical form, success as 0
+// or 1, timestamp as text.
+package audit

@@ -1,0 +1,55 @@
+//go:build !linux
+
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Tree cannot be had on this system.
+type Tree struct{}
+
+// Group cannot be had on this system.
+type Group struct{}
+
+// Open fails: control groups are Linux's.
+func Open(Config) (*Tree, error) {
+	return nil, fmt.Errorf("control groups: %w on this system", errors.ErrUnsupported)
+}
+
+// Version is 0.
+func (*Tree) Version() int { return 0 }
+
+// Weak is empty.
+func (*Tree) Weak() []string { return nil }
+
+// New fails.
+func (*Tree) New(string, Limits) (*Group, error) { return nil, errors.ErrUnsupported }
+
+// ChownForEntry fails.
+func (*Tree) ChownForEntry(int, int) error { return errors.ErrUnsupported }
+
+// Sweep fails.
+func (*Tree) Sweep() (int, error) { return 0, errors.ErrUnsupported }
+
+// Close does nothing.
+func (*Tree) Close() error { return nil }
+
+// Entry fails.
+func (*Group) Entry() (Entry, error) { return Entry{}, errors.ErrUnsupported }
+
+// Set fails.
+func (*Group) Set(Limits) error { return errors.ErrUnsupported }
+
+// Walls is empty.
+func (*Group) Walls() []string { return nil }
+
+// Usage is zero.
+func (*Group) Usage() Usage { return Usage{} }
+
+// Kill fails.
+func (*Group) Kill() error { return errors.ErrUnsupported }
+
+// Remove does nothing.
+func (*Group) Remove() error { return nil }

@@ -1,0 +1,155 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// scene is what the kernel says about hierarchies and our place in them.
+type scene struct {
+	cfg    Config
+	mounts []mount
+	paths  map[string]string // path of this process by controller; "" is version 2
+}
+
+type mount struct {
+	point       string   // with Config.Root before it
+	root        string   // which part of the hierarchy is mounted there
+	controllers []string // nil on version 2
+	unified     bool
+}
+
+func survey(cfg Config) (scene, error) {
+	s := scene{cfg: cfg, paths: map[string]string{}}
+	self, err := os.ReadFile(cfg.Root + "/proc/self/cgroup")
+	if err != nil {
+		return s, err
+	}
+	for line := range strings.Lines(string(self)) {
+		parts := strings.SplitN(strings.TrimRight(line, "\n"), ":", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		for c := range strings.SplitSeq(parts[1], ",") {
+			s.paths[c] = parts[2]
+		}
+	}
+	info, err := os.ReadFile(cfg.Root + "/proc/self/mountinfo")
+	if err != nil {
+		return s, err
+	}
+	for line := range strings.Lines(string(info)) {
+		if m, ok := parseMount(line); ok {
+			m.point = filepath.Join(cfg.Root, m.point)
+			s.mounts = append(s.mounts, m)
+		}
+	}
+	return s, nil
+}
+
+// parseMount reads a line of mountinfo (proc(5)): after the sixth field come
+// optional ones up to a dash, then type, source and options of the file system.
+func parseMount(line string) (mount, bool) {
+	before, after, found := strings.Cut(line, " - ")
+	head, tail := strings.Fields(before), strings.Fields(after)
+	if !found || len(head) < 6 || len(tail) < 3 {
+		return mount{}, false
+	}
+	plainText := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+	m := mount{point: plainText.Replace(head[4]), root: plainText.Replace(head[3])}
+	switch tail[0] {
+	case "cgroup2":
+		m.unified = true
+	case "cgroup":
+		m.controllers = strings.Split(tail[2], ",")
+	default:
+		return mount{}, false
+	}
+	return m, true
+}
+
+// own is the directory of this process's group in a hierarchy.
+func (m mount) own(path string) (string, error) {
+	rel, err := filepath.Rel(m.root, path)
+	if strings.HasPrefix(path, "/..") || // above the root of our cgroup namespace
+		err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
+		return "", fmt.Errorf("own group %s is not below %s, which is mounted at %s", path, m.root, m.point)
+	}
+	return filepath.Join(m.point, rel), nil
+}
+
+// Open finds out whether limits can be had and makes a directory for groups
+// below this process's own group, or on version 2 where its rules allow. It
+// prefers version 2, if the memory and task controllers are there. The error
+// says for each version what stood in the way.
+//
+// A tree without a processor quota is still a tree: Weak tells.
+func Open(cfg Config) (*Tree, error) {
+	s, err := survey(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("look for control groups: %w", err)
+	}
+	if len(s.mounts) == 0 {
+		return nil, errors.New("look for control groups: no control group file system is mounted")
+	}
+	t, err2 := s.open2([]string{"memory", "pids"})
+	if err2 == nil {
+		return t, nil
+	}
+	t, err1 := s.open1()
+	if err1 == nil {
+		return t, nil
+	}
+	return nil, fmt.Errorf("control groups cannot hold limits here: version 2: %w; version 1: %w", err2, err1)
+}
+
+// open1 makes the directories of a version 1 tree, one per hierarchy whatever
+// number of controllers it carries, and tries them.
+func (s scene) open1() (*Tree, error) {
+	t := s.tree(1)
+	for _, want := range []string{"memory", "pids", "cpu", "cpuacct"} {
+		err := s.join1(t, want)
+		needed := want == "memory" || want == "pids"
+		switch {
+		case err == nil:
+		case needed:
+			return nil, errors.Join(fmt.Errorf("controller %s: %w", want, err), t.Close())
+		case want == "cpu":
+			t.weak = append(t.weak, fmt.Sprintf("cpu quota: %v", err))
+		}
+	}
+	if m := t.of("memory"); m != nil {
+		if t.countsSwap = m.has("memory.memsw.limit_in_bytes"); !t.countsSwap {
+			t.weak = append(t.weak, "memory limit: this kernel does not count swap")
+		}
+		// Groups inherit it. It is a courtesy to the disk, not a wall.
+		_ = m.write("memory.swappiness", "0")
+	}
+	if err := t.try(); err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	return t, nil
+}
+
+func (s scene) join1(t *Tree, controller string) error {
+	if t.of(controller) != nil {
+		return nil
+	}
+	i := slices.IndexFunc(s.mounts, func(m mount) bool { return slices.Contains(m.controllers, controller) })
+	if i < 0 {
+		return errors.New("its hierarchy is not mounted")
+	}
+	path, ok := s.paths[controller]
+	if !ok {
+		return errors.New("this process is in no group of it")
+	}
+	base, err := s.mounts[i].own(path)
+	if err != nil {
+		return err
+	}
+	return t.addHierarchy(base, s.mounts[i].controllers)
+}

@@ -1,0 +1,167 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// directory is one directory of a control group file system, held open: its
+// files are reached in one step. Names may have one slash, for a group's files.
+type directory struct {
+	file  *os.File
+	path  string
+	plain bool              // an ordinary directory stands in for the kernel's
+	made  func(path string) // fills new directories of a stand-in; may be nil
+}
+
+func openDirectory(path string) (*os.File, error) {
+	return os.OpenFile(path, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+}
+
+func (d directory) open(name string, flags int) (int, error) {
+	if d.plain && flags != unix.O_RDONLY {
+		flags |= unix.O_TRUNC // the kernel's files are written whole
+	}
+	for {
+		fd, err := unix.Openat(int(d.file.Fd()), name, flags|unix.O_CLOEXEC, 0)
+		if !errors.Is(err, unix.EINTR) {
+			return fd, err
+		}
+	}
+}
+
+func (d directory) fail(verb, name string, err error) error {
+	return fmt.Errorf("%s %s: %w", verb, filepath.Join(d.path, name), err)
+}
+
+func (d directory) read(name string) (string, error) {
+	fd, err := d.open(name, unix.O_RDONLY)
+	if err != nil {
+		return "", d.fail("read", name, err)
+	}
+	defer unix.Close(fd)
+	return d.readAll(fd, name)
+}
+
+func (d directory) readAll(fd int, name string) (string, error) {
+	var buf [4096]byte // the longest file of interest has a few hundred bytes
+	n, err := unix.Pread(fd, buf[:], 0)
+	for errors.Is(err, unix.EINTR) {
+		n, err = unix.Pread(fd, buf[:], 0)
+	}
+	if err != nil {
+		return "", d.fail("read", name, err)
+	}
+	return strings.TrimSpace(string(buf[:n])), nil
+}
+
+func (d directory) write(name, value string) error {
+	fd, err := d.open(name, unix.O_WRONLY)
+	if err != nil {
+		return d.fail("write", name, err)
+	}
+	defer unix.Close(fd)
+	return d.writeAll(fd, name, value)
+}
+
+func (d directory) writeAll(fd int, name, value string) error {
+	_, err := unix.Write(fd, []byte(value))
+	for errors.Is(err, unix.EINTR) {
+		_, err = unix.Write(fd, []byte(value))
+	}
+	if err != nil {
+		return d.fail("write "+value+" to", name, err)
+	}
+	return nil
+}
+
+// set writes a value and reads it back by the same descriptor. Another value in
+// its place is an error.
+func (d directory) set(name, value string) error {
+	fd, err := d.open(name, unix.O_RDWR)
+	if err != nil {
+		return d.fail("set", name, err)
+	}
+	defer unix.Close(fd)
+	if err := d.writeAll(fd, name, value); err != nil {
+		return err
+	}
+	got, err := d.readAll(fd, name)
+	if err != nil {
+		return err
+	}
+	if got != value {
+		return fmt.Errorf("set %s: wrote %q, the kernel says %q", filepath.Join(d.path, name), value, got)
+	}
+	return nil
+}
+
+// number reads a whole number: the first word of a file, or the word behind key
+// where one is given. 0 when there is none.
+func (d directory) number(name, key string) int64 {
+	text, err := d.read(name)
+	if err != nil {
+		return 0
+	}
+	words := strings.Fields(text)
+	for i, w := range words {
+		if key != "" {
+			if w != key || i+1 == len(words) {
+				continue
+			}
+			w = words[i+1]
+		}
+		n, err := strconv.ParseInt(w, 10, 64)
+		if err != nil {
+			return 0
+		}
+		return n
+	}
+	return 0
+}
+
+func (d directory) has(name string) bool {
+	var st unix.Stat_t
+	return unix.Fstatat(int(d.file.Fd()), name, &st, 0) == nil
+}
+
+func (d directory) make(name string) error {
+	if err := unix.Mkdirat(int(d.file.Fd()), name, 0o755); err != nil {
+		return d.fail("make", name, err)
+	}
+	if d.made != nil {
+		d.made(filepath.Join(d.path, name))
+	}
+	return nil
+}
+
+// remove removes a group's directory. A group whose last process has just been
+// killed is busy for a moment: this waits up to a second.
+func (d directory) remove(name string) error {
+	if d.plain {
+		return os.RemoveAll(filepath.Join(d.path, name))
+	}
+	const patience = time.Second
+	wait, waited := time.Millisecond, time.Duration(0)
+	for {
+		err := unix.Unlinkat(int(d.file.Fd()), name, unix.AT_REMOVEDIR)
+		switch {
+		case err == nil || errors.Is(err, unix.ENOENT):
+			return nil
+		case errors.Is(err, unix.EINTR):
+			continue
+		case !errors.Is(err, unix.EBUSY) || waited >= patience:
+			return d.fail("remove", name, err)
+		}
+		<-time.NewTimer(wait).C
+		waited += wait
+		wait = min(2*wait, 50*time.Millisecond)
+	}
+}

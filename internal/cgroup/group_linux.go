@@ -1,0 +1,275 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Group is a set of processes with limits. All methods may be called
+// concurrently.
+type Group struct {
+	tree *Tree
+	name string
+
+	mu      sync.Mutex
+	limits  Limits  // guarded by mu; what was set and read back
+	quota   string  // guarded by mu; what the quota file said
+	before  figures // guarded by mu; at the last Set
+	removed bool    // guarded by mu
+}
+
+// figures are counters that cannot be put back to zero.
+type figures struct {
+	cpu         time.Duration
+	oomKills    int
+	peakMemory  int64
+	peakTasks   int
+	memoryReset bool // the kernel did put peakMemory back to zero
+}
+
+func (g *Group) build(l Limits, o *owner) error {
+	for _, h := range g.tree.hierarchies {
+		if err := h.make(g.name); err != nil {
+			return err
+		}
+		if o != nil {
+			if err := o.give(h.directory, g.name); err != nil {
+				return err
+			}
+		}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.setLocked(l)
+}
+
+// Set changes the limits, for a group that is used again, and starts the usage
+// anew. Lowering memory below what is in use fails. When it fails, the limits are
+// a mixture of old and new: the group is to be removed.
+func (g *Group) Set(l Limits) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := g.setLocked(l); err != nil {
+		return fmt.Errorf("set limits of control group %s: %w", g.name, err)
+	}
+	g.restartLocked()
+	return nil
+}
+
+func (g *Group) setLocked(l Limits) error {
+	if page := int64(os.Getpagesize()); l.MemoryBytes > 0 { // less than a page is not no limit
+		l.MemoryBytes = max(l.MemoryBytes/page, 1) * page
+	}
+	l.MemoryBytes = max(l.MemoryBytes, 0)
+	l.MaxTasks, l.CPUCores = max(l.MaxTasks, 0), max(l.CPUCores, 0)
+	memory, tasks, cpu := g.tree.setMemory1, g.setTasks, g.setQuota1
+	if g.tree.version == 2 {
+		memory, cpu = g.tree.setMemory2, g.setQuota2
+	}
+	if l.MemoryBytes != g.limits.MemoryBytes {
+		if err := memory(g.name, g.limits.MemoryBytes, l.MemoryBytes); err != nil {
+			return err
+		}
+	}
+	if l.MaxTasks != g.limits.MaxTasks {
+		if err := tasks(l.MaxTasks); err != nil {
+			return err
+		}
+	}
+	if g.tree.of("cpu") == nil || g.tree.noQuota {
+		l.CPUCores = 0
+	}
+	if l.CPUCores != g.limits.CPUCores {
+		if err := cpu(l.CPUCores); err != nil {
+			return err
+		}
+	}
+	g.limits = l
+	return nil
+}
+
+func (g *Group) path(file string) string { return g.name + "/" + file }
+
+var errNoController = errors.New("the tree has no such controller")
+
+// setTasks is the same on both versions.
+func (g *Group) setTasks(n int) error {
+	h := g.tree.of("pids")
+	if h == nil {
+		return errNoController
+	}
+	return h.set(g.path("pids.max"), orMax(int64(n)))
+}
+
+func orMax(n int64) string {
+	if n == 0 {
+		return "max"
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// Limits as the kernel takes them: a period of 100 ms and at least 1 ms of it
+// (kernel/sched/core.c).
+const (
+	quotaPeriod = 100_000
+	quotaLeast  = 1_000
+)
+
+func quotaOf(cores float64) int64 {
+	return max(int64(math.Round(cores*quotaPeriod)), quotaLeast)
+}
+
+// Walls names the limits that hold now: set, and read from the kernel in this
+// call.
+func (g *Group) Walls() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.removed {
+		return nil
+	}
+	var walls []string
+	add := func(name string, holds bool) {
+		if holds {
+			walls = append(walls, fmt.Sprintf("%s (cgroup v%d)", name, g.tree.version))
+		}
+	}
+	t := g.tree
+	if g.limits.MemoryBytes > 0 {
+		add(wallMemory, t.holdsMemory(g.name, g.limits.MemoryBytes))
+	}
+	if g.limits.MaxTasks > 0 {
+		add(wallTasks, says(t.of("pids"), g.path("pids.max"), orMax(int64(g.limits.MaxTasks))))
+	}
+	if g.limits.CPUCores > 0 {
+		file := "cpu.cfs_quota_us"
+		if t.version == 2 {
+			file = "cpu.max"
+		}
+		add(wallCPU, says(t.of("cpu"), g.path(file), g.quota))
+	}
+	return walls
+}
+
+func says(h *hierarchy, name, want string) bool {
+	got, err := h.read(name)
+	return err == nil && got == want
+}
+
+// Entry opens the way in. The caller closes it.
+func (g *Group) Entry() (Entry, error) {
+	var e Entry
+	file := "tasks"
+	if g.tree.version == 2 {
+		file = "cgroup.procs"
+	}
+	open := func(h *hierarchy, name string, flags int) (*os.File, error) {
+		fd, err := unix.Openat(int(h.file.Fd()), name, flags|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("open the way into control group %s: %w", g.name, err), e.Close())
+		}
+		return os.NewFile(uintptr(fd), name), nil
+	}
+	for _, h := range g.tree.hierarchies {
+		f, err := open(h, g.path(file), unix.O_WRONLY)
+		if err != nil {
+			return Entry{}, err
+		}
+		e.Tasks = append(e.Tasks, f)
+	}
+	if g.tree.version == 2 {
+		f, err := open(g.tree.hierarchies[0], g.name, unix.O_PATH|unix.O_DIRECTORY)
+		if err != nil {
+			return Entry{}, err
+		}
+		e.Dir = f
+	}
+	return e, nil
+}
+
+// Usage reads what the group took. After Remove it is zero.
+func (g *Group) Usage() Usage {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.removed {
+		return Usage{}
+	}
+	now, b := g.readLocked(), g.before
+	u := Usage{CPU: max(now.cpu-b.cpu, 0), OOMKills: max(now.oomKills-b.oomKills, 0)}
+	// A peak of an earlier use says nothing about this one until it is passed.
+	if b.memoryReset || now.peakMemory > b.peakMemory {
+		u.PeakMemory = now.peakMemory
+	}
+	if now.peakTasks > b.peakTasks {
+		u.PeakTasks = now.peakTasks
+	}
+	return u
+}
+
+// restartLocked makes the present figures the zero of those to come.
+func (g *Group) restartLocked() {
+	reset := false
+	if g.tree.version == 1 {
+		h := g.tree.of("memory")
+		reset = h != nil && h.write(g.path(g.tree.peakFile1()), "0") == nil
+	}
+	g.before = g.readLocked()
+	g.before.memoryReset = reset
+}
+
+func (g *Group) readLocked() figures {
+	if g.tree.version == 1 {
+		return g.tree.read1(g.name)
+	}
+	return g.tree.read2(g.name)
+}
+
+// Kill ends every process in the group at once, on version 2. On version 1 there
+// is no such thing and it fails with errors.ErrUnsupported: end the pid namespace
+// instead.
+func (g *Group) Kill() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.tree.version == 1 {
+		return fmt.Errorf("kill control group %s: %w on version 1", g.name, errors.ErrUnsupported)
+	}
+	if g.removed {
+		return nil
+	}
+	if err := g.tree.hierarchies[0].write(g.path("cgroup.kill"), "1"); err != nil {
+		return fmt.Errorf("kill control group: %w", err)
+	}
+	return nil
+}
+
+// Remove removes the group. Its processes have ended; one that is just ending is
+// waited for, up to a second. It may be called more than once.
+func (g *Group) Remove() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.removed {
+		return nil
+	}
+	var errs []error
+	for _, h := range g.tree.hierarchies {
+		errs = append(errs, h.remove(g.name))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("remove control group %s: %w", g.name, err)
+	}
+	g.removed = true
+	g.tree.forget(g.name)
+	return nil
+}
+
+func (t *Tree) forget(name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.groups, name)
+}

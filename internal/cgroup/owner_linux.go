@@ -1,0 +1,144 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A directory of ours is called sandboxmcp-<pid>-<start>-<n>: the process that
+// owns it, when that was started in ticks since boot, and a number that tells
+// several trees of one process apart. Groups do not survive a boot, so the two
+// name a process for good. The owner also holds a lock on the directory, which
+// tells a server in another pid namespace, to which the pid means nothing, that
+// the owner lives.
+const ownerPrefix = "sandboxmcp-"
+
+func ownerName(root string) (string, error) {
+	start, err := startTime(root + "/proc/self/stat")
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s%d-%d", ownerPrefix, os.Getpid(), start), nil
+}
+
+// startTime is field 22 of a stat file. The second field is a name in
+// parentheses that may hold anything.
+func startTime(path string) (uint64, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	_, after, _ := strings.Cut(string(text[strings.LastIndexByte(string(text), ')')+1:]), " ")
+	fields := strings.Fields(after)
+	if len(fields) < 20 {
+		return 0, fmt.Errorf("read %s: no start time", path)
+	}
+	return strconv.ParseUint(fields[19], 10, 64)
+}
+
+// alive says whether the owner of a directory lives, as far as its name tells.
+// ok is false when the name is not one of ours, which is then nobody's to touch.
+func alive(root, name string) (lives, ok bool) {
+	rest, ours := strings.CutPrefix(name, ownerPrefix)
+	parts := strings.Split(rest, "-")
+	if !ours || len(parts) < 3 {
+		return false, false
+	}
+	pid, err := strconv.Atoi(parts[0])
+	if err != nil || pid < 1 {
+		return false, false
+	}
+	start, err := strconv.ParseUint(parts[1], 10, 64)
+	if err != nil {
+		return false, false
+	}
+	now, err := startTime(fmt.Sprintf("%s/proc/%d/stat", root, pid))
+	switch {
+	case err == nil:
+		return now == start, true
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH):
+		return false, true
+	default: // hidden or unreadable: it may well live
+		return true, true
+	}
+}
+
+// lock takes the owner's lock. It is given up with the last copy of the
+// descriptor, so it ends with the process whatever happens.
+func lock(dir *os.File) error {
+	return unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+}
+
+// sweep removes what dead owners left in a directory, as far as it is empty of
+// processes, and counts the owners' directories that are gone.
+func sweep(root, base string, plain bool) (int, error) {
+	entries, err := os.ReadDir(base)
+	if err != nil {
+		return 0, fmt.Errorf("sweep control groups: %w", err)
+	}
+	removed := 0
+	var errs []error
+	for _, e := range entries {
+		lives, ok := alive(root, e.Name())
+		if !e.IsDir() || !ok || lives {
+			continue
+		}
+		gone, err := sweepOwner(filepath.Join(base, e.Name()), plain)
+		if gone {
+			removed++
+		}
+		errs = append(errs, err)
+	}
+	return removed, errors.Join(errs...)
+}
+
+func sweepOwner(path string, plain bool) (bool, error) {
+	dir, err := openDirectory(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil // another server swept it
+	}
+	if err != nil {
+		return false, fmt.Errorf("sweep control groups: %w", err)
+	}
+	defer dir.Close()
+	if lock(dir) != nil {
+		return false, nil // the owner lives where we cannot see it
+	}
+	if plain {
+		return true, os.RemoveAll(path)
+	}
+	err = removeEmpty(path, 3)
+	switch {
+	case err == nil:
+		return true, nil
+	case errors.Is(err, unix.EBUSY): // processes of a server that died just now; the next sweep has it
+		return false, nil
+	default:
+		return false, fmt.Errorf("sweep control groups: %w", err)
+	}
+}
+
+// removeEmpty removes a group and the groups below it, none of which it empties.
+func removeEmpty(path string, depth int) error {
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		if e.IsDir() && depth > 0 {
+			errs = append(errs, removeEmpty(filepath.Join(path, e.Name()), depth-1))
+		}
+	}
+	if err := unix.Rmdir(path); err != nil && !errors.Is(err, unix.ENOENT) {
+		errs = append(errs, fmt.Errorf("remove %s: %w", path, err))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,238 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Tree makes groups. All methods may be called concurrently.
+type Tree struct {
+	version     int
+	hierarchies []*hierarchy // version 2 has one
+	weak        []string
+	countsSwap  bool
+	noQuota     bool // the trial of a processor quota failed
+	root        string
+	plain       bool
+	made        func(string)
+	log         *slog.Logger
+	leave       func() error // undoes what placing the tree took; may be nil
+
+	mu     sync.Mutex
+	owner  *owner            // guarded by mu; who may enter by clone, nil for us alone
+	groups map[string]*Group // guarded by mu; nil once closed
+}
+
+type owner struct{ uid, gid int }
+
+// hierarchy is our directory in one file system.
+type hierarchy struct {
+	directory
+	controllers []string
+	base        string // where our directory is
+	name        string // what it is called there
+}
+
+func (s scene) tree(version int) *Tree {
+	t := &Tree{
+		version: version, root: s.cfg.Root, plain: s.cfg.Root != "", made: s.cfg.TestOnlyMade,
+		log: s.cfg.Logger, groups: map[string]*Group{},
+	}
+	if t.log == nil {
+		t.log = slog.New(slog.DiscardHandler)
+	}
+	return t
+}
+
+// addHierarchy makes our directory in base, under the first free number.
+func (t *Tree) addHierarchy(base string, controllers []string) error {
+	parent, err := openDirectory(base)
+	if err != nil {
+		return err
+	}
+	defer parent.Close()
+	in := directory{file: parent, path: base, plain: t.plain, made: t.made}
+	owner, err := ownerName(t.root)
+	if err != nil {
+		return err
+	}
+	const most = 1000 // trees of one process
+	for n := range most {
+		name := fmt.Sprintf("%s-%d", owner, n)
+		err := in.make(name)
+		if errors.Is(err, unix.EEXIST) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		h := &hierarchy{controllers: controllers, base: base, name: name}
+		h.directory = directory{path: filepath.Join(base, name), plain: t.plain, made: t.made}
+		if h.file, err = openDirectory(h.path); err == nil {
+			err = lock(h.file)
+		}
+		if err != nil {
+			return errors.Join(fmt.Errorf("hold %s: %w", h.path, err), in.remove(name))
+		}
+		t.hierarchies = append(t.hierarchies, h)
+		return nil
+	}
+	return fmt.Errorf("%s has %d directories of this process", base, most)
+}
+
+// of is the hierarchy of a controller, nil when the tree has none.
+func (t *Tree) of(controller string) *hierarchy {
+	for _, h := range t.hierarchies {
+		if slices.Contains(h.controllers, controller) {
+			return h
+		}
+	}
+	return nil
+}
+
+// try makes a group with limits and takes it away again. What it cannot show
+// does not count.
+func (t *Tree) try() error {
+	g, err := t.New("trial", Limits{MemoryBytes: 32 << 20, MaxTasks: 16})
+	if err != nil {
+		return err
+	}
+	if t.of("cpu") != nil {
+		if err := g.Set(Limits{MemoryBytes: 16 << 20, MaxTasks: 8, CPUCores: 0.5}); err != nil {
+			t.noQuota = true
+			t.weak = append(t.weak, fmt.Sprintf("cpu quota: %v", err))
+		}
+	}
+	walls := strings.Join(g.Walls(), " ")
+	for _, w := range []string{wallMemory, wallTasks} {
+		if !strings.Contains(walls, w) {
+			err = errors.Join(err, fmt.Errorf("%s was set and does not read back", w))
+		}
+	}
+	return errors.Join(err, g.Remove())
+}
+
+// Version is 1 or 2: which control groups hold the limits.
+func (t *Tree) Version() int { return t.version }
+
+// Weak says in words what this tree cannot hold.
+func (t *Tree) Weak() []string { return slices.Clone(t.weak) }
+
+// New makes a group, sets its limits and reads each back. When it fails nothing
+// is left. The name is of letters, digits, "_" and "-", at most 64, and unique
+// among the tree's groups. A processor quota on a tree that cannot hold one is
+// passed over, as Weak and Walls say.
+func (t *Tree) New(name string, l Limits) (*Group, error) {
+	if !validName(name) {
+		return nil, fmt.Errorf("make control group %q: the name is not one of letters, digits, _ and -", name)
+	}
+	g := &Group{tree: t, name: name}
+	t.mu.Lock()
+	_, taken := t.groups[name]
+	closed, owner := t.groups == nil, t.owner
+	if !taken && !closed {
+		t.groups[name] = g
+	}
+	t.mu.Unlock()
+	if taken || closed {
+		return nil, fmt.Errorf("make control group %s: taken %t, tree closed %t", name, taken, closed)
+	}
+	if err := g.build(l, owner); err != nil {
+		return nil, errors.Join(fmt.Errorf("make control group %s: %w", name, err), g.Remove())
+	}
+	return g, nil
+}
+
+func validName(name string) bool {
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
+	return name != "" && len(name) <= 64 && strings.Trim(name, letters) == ""
+}
+
+// ChownForEntry gives the groups that are made from now on to a user, as far as
+// it takes for a process of that user to clone into them: the directories and
+// their procs files, not the limits. The process must itself be in a group of
+// this tree, so the first group to make is one for it. On version 1 nothing has
+// to be given and nothing is.
+func (t *Tree) ChownForEntry(uid, gid int) error {
+	if t.version == 1 {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	o := &owner{uid, gid}
+	if err := o.give(t.hierarchies[0].directory, ""); err != nil {
+		return err
+	}
+	t.owner = o
+	return nil
+}
+
+func (o *owner) give(d directory, group string) error {
+	for _, name := range []string{filepath.Join(".", group), filepath.Join(group, "cgroup.procs")} {
+		if err := unix.Fchownat(int(d.file.Fd()), name, o.uid, o.gid, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			return d.fail("give away", name, err)
+		}
+	}
+	return nil
+}
+
+// Sweep removes the directories that dead owners left in the places where this
+// tree is, and says how many of their trees are gone in the hierarchy that had
+// most. What still holds processes stays for a later sweep. Directories of living
+// owners are never touched.
+func (t *Tree) Sweep() (int, error) {
+	most := 0
+	var errs []error
+	for _, h := range t.hierarchies {
+		n, err := sweep(t.root, h.base, t.plain)
+		most = max(most, n)
+		errs = append(errs, err)
+	}
+	return most, errors.Join(errs...)
+}
+
+// Close removes every group and the tree. The caller has ended the processes; a
+// group that still holds one makes Close fail, after a second for each hierarchy,
+// and stays for a later start to sweep. It may be called more than once.
+func (t *Tree) Close() error {
+	t.mu.Lock()
+	left := t.groups
+	t.groups = nil
+	t.mu.Unlock()
+	var errs []error
+	for _, g := range left {
+		errs = append(errs, g.Remove())
+	}
+	if left == nil {
+		return nil
+	}
+	for _, h := range t.hierarchies {
+		errs = append(errs, t.removeHierarchy(h))
+	}
+	if t.leave != nil {
+		if err := t.leave(); err != nil { // the tree is gone all the same
+			t.log.Warn("control group of the server stays behind", "error", err)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("close control groups: %w", err)
+	}
+	return nil
+}
+
+func (t *Tree) removeHierarchy(h *hierarchy) error {
+	parent, err := openDirectory(h.base)
+	if err != nil {
+		return err
+	}
+	defer parent.Close()
+	in := directory{file: parent, path: h.base, plain: t.plain}
+	return errors.Join(in.remove(h.name), h.file.Close())
+}

@@ -1,0 +1,116 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// peakFile1 counts what the limit counts: swap too where the kernel does.
+func (t *Tree) peakFile1() string {
+	if t.countsSwap {
+		return "memory.memsw.max_usage_in_bytes"
+	}
+	return "memory.max_usage_in_bytes"
+}
+
+// setMemory1 sets memory, and memory with swap to the same. The kernel keeps the
+// second at or above the first at every moment, so the order depends on the
+// direction.
+func (t *Tree) setMemory1(group string, old, limit int64) error {
+	h := t.of("memory")
+	if h == nil {
+		return errNoController
+	}
+	files := []string{"memory.limit_in_bytes", "memory.memsw.limit_in_bytes"}
+	switch {
+	case !t.countsSwap:
+		files = files[:1]
+	case limit == 0 || old != 0 && limit > old:
+		files[0], files[1] = files[1], files[0]
+	}
+	for _, f := range files {
+		name := group + "/" + f
+		if limit == 0 { // reads back as a number that depends on the page size
+			if err := h.write(name, "-1"); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := h.set(name, strconv.FormatInt(limit, 10)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *Group) setQuota1(cores float64) error {
+	h := g.tree.of("cpu")
+	if cores == 0 {
+		g.quota = "-1"
+		return h.set(g.path("cpu.cfs_quota_us"), g.quota)
+	}
+	period := g.path("cpu.cfs_period_us")
+	if got := h.number(period, ""); got != quotaPeriod { // what a new group has
+		if err := h.set(period, strconv.Itoa(quotaPeriod)); err != nil {
+			return err
+		}
+	}
+	want := quotaOf(cores)
+	err := h.set(g.path("cpu.cfs_quota_us"), strconv.FormatInt(want, 10))
+	if errors.Is(err, unix.EINVAL) {
+		// A group may not be given more than one above it has. That one holds for
+		// all groups together, so each gets as much as there is.
+		want, err = g.quotaAbove(want, err)
+	}
+	if err != nil {
+		return err
+	}
+	g.quota = strconv.FormatInt(want, 10)
+	return nil
+}
+
+func (g *Group) quotaAbove(want int64, refused error) (int64, error) {
+	h := g.tree.of("cpu")
+	above := directory{file: h.file, path: h.path}
+	quota, period := above.number("../cpu.cfs_quota_us", ""), above.number("../cpu.cfs_period_us", "")
+	if quota <= 0 || period <= 0 {
+		return 0, refused
+	}
+	most := quota * quotaPeriod / period
+	if most >= want || most < quotaLeast {
+		return 0, refused
+	}
+	if err := h.set(g.path("cpu.cfs_quota_us"), strconv.FormatInt(most, 10)); err != nil {
+		return 0, fmt.Errorf("%w; with the %d that the group above has: %w", refused, most, err)
+	}
+	return most, nil
+}
+
+func (t *Tree) read1(group string) figures {
+	var f figures
+	if h := t.of("memory"); h != nil {
+		f.peakMemory = h.number(group+"/"+t.peakFile1(), "")
+		f.oomKills = int(h.number(group+"/memory.oom_control", "oom_kill"))
+	}
+	if h := t.of("cpuacct"); h != nil {
+		f.cpu = time.Duration(h.number(group+"/cpuacct.usage", ""))
+	}
+	if h := t.of("pids"); h != nil {
+		f.peakTasks = int(h.number(group+"/pids.peak", ""))
+	}
+	return f
+}
+
+// holdsMemory says whether every file that makes the memory limit says so.
+func (t *Tree) holdsMemory(group string, limit int64) bool {
+	h, want := t.of("memory"), strconv.FormatInt(limit, 10)
+	if t.version == 2 {
+		return says(h, group+"/memory.max", want) && (!t.countsSwap || says(h, group+"/memory.swap.max", "0"))
+	}
+	return says(h, group+"/memory.limit_in_bytes", want) &&
+		(!t.countsSwap || says(h, group+"/memory.memsw.limit_in_bytes", want))
+}

@@ -1,0 +1,46 @@
+package cgroup
+
+import (
+	"strconv"
+	"time"
+)
+
+// setMemory2 sets memory, forbids swap where the kernel counts it, and asks that
+// a group that runs out is ended whole rather than left with holes.
+func (t *Tree) setMemory2(group string, _, limit int64) error {
+	h := t.of("memory")
+	if h == nil {
+		return errNoController
+	}
+	if err := h.set(group+"/memory.max", orMax(limit)); err != nil {
+		return err
+	}
+	if t.countsSwap {
+		swap := "0"
+		if limit == 0 {
+			swap = "max"
+		}
+		if err := h.set(group+"/memory.swap.max", swap); err != nil {
+			return err
+		}
+	}
+	return h.set(group+"/memory.oom.group", "1")
+}
+
+func (g *Group) setQuota2(cores float64) error {
+	quota := "max"
+	if cores > 0 {
+		quota = strconv.FormatInt(quotaOf(cores), 10)
+	}
+	g.quota = quota + " " + strconv.Itoa(quotaPeriod)
+	return g.tree.of("cpu").set(g.path("cpu.max"), g.quota)
+}
+
+func (t *Tree) read2(group string) figures {
+	h := t.hierarchies[0]
+	f := figures{cpu: time.Duration(h.number(group+"/cpu.stat", "usage_usec")) * time.Microsecond}
+	f.peakMemory = h.number(group+"/memory.peak", "")
+	f.oomKills = int(h.number(group+"/memory.events", "oom_kill"))
+	f.peakTasks = int(h.number(group+"/pids.peak", ""))
+	return f
+}

@@ -1,0 +1,170 @@
+// Package cli is the command line: it reads the settings, builds the parts,
+// joins them and speaks to a person or a script. It is the only room that knows
+// both the engine and the doors.
+//
+// Its promise: stdout carries what was asked for and nothing else; everything
+// that is said about it goes to stderr. `run` gives the program's bytes and its
+// exit status through; a failure of ours there is 125. Every other failure has
+// the exit status of its code. What is not built is not there: an unknown
+// command or flag is refused with status 2.
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/engine"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
+)
+
+//go:generate go run ../../cmd/sandboxmcp docs ../../docs
+
+// Exit statuses that are not those of a code.
+const (
+	exitUsage       = 2
+	exitTimedOut    = 124
+	exitOurs        = 125 // of run, when it could not run
+	exitCancelled   = 130
+	exitOutOfMemory = 137
+	exitBrokenPipe  = 141 // whoever read our output went away
+	exitOutputLimit = 153
+)
+
+// app is one call of the command line.
+type app struct {
+	env            []string
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	terminal       bool // stdout is one
+	colour         bool
+
+	open     func(ctx context.Context, o engine.Options) (runner, error)
+	diagnose func(ctx context.Context, o engine.Options) []sandboxmcp.Check
+
+	started  bool   // a command took over: a failure is no longer one of usage
+	ours     int    // exit status of a failure of ours; 0: that of its code
+	status   int    // exit status of a command that did what it should
+	json     bool   // --json was given
+	settings string // file named by --config
+}
+
+// Process is what a program is given when it is started.
+type Process struct {
+	Args           []string // the program's name first
+	Env            []string // KEY=value
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+}
+
+// Own is what this process was given.
+func Own() Process {
+	return Process{Args: os.Args, Env: os.Environ(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
+}
+
+// Main carries out a command line and returns the exit status. It takes over
+// SIGINT, SIGTERM, SIGHUP and SIGPIPE while it runs: the first of the former
+// cancels what goes on, a second one ends the process at once.
+func Main(ctx context.Context, p Process) int {
+	a := &app{env: p.Env, stdin: p.Stdin, stdout: p.Stdout, stderr: p.Stderr, open: openEngine, diagnose: engine.Doctor}
+	return a.main(ctx, p.Args)
+}
+
+func (a *app) main(ctx context.Context, argv []string) int {
+	if f, ok := a.stdout.(*os.File); ok {
+		a.terminal = term.IsTerminal(int(f.Fd()))
+	}
+	a.colour = a.terminal && a.variable("NO_COLOR") == "" && a.variable("TERM") != "dumb"
+	ctx, stop := catch(ctx)
+	defer stop()
+	root := a.root() //nolint:contextcheck // cobra hands the context to the commands
+	if len(argv) > 0 {
+		argv = argv[1:]
+	}
+	root.SetArgs(argv)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err != nil {
+		return a.report(cmd, err)
+	}
+	return a.status
+}
+
+// catch cancels the returned context on the signals that ask a program to end.
+// One that was ignored when the program was started stays so. SIGPIPE is taken
+// note of so that a write to a closed pipe fails instead of killing the
+// process; it is not ignored, because programs that we start would inherit that.
+func catch(ctx context.Context) (context.Context, func()) {
+	var ends []os.Signal
+	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
+		if !signal.Ignored(s) {
+			ends = append(ends, s)
+		}
+	}
+	pipe := make(chan os.Signal, 1)
+	signal.Notify(pipe, syscall.SIGPIPE)
+	stop := func() {}
+	if len(ends) > 0 {
+		ctx, stop = signal.NotifyContext(ctx, ends...)
+		context.AfterFunc(ctx, stop) // a second signal has its usual effect
+	}
+	return ctx, func() {
+		stop()
+		signal.Stop(pipe)
+	}
+}
+
+// variable reads an environment variable; empty when it is not there.
+func (a *app) variable(name string) string {
+	for _, kv := range a.env {
+		if n, v, ok := strings.Cut(kv, "="); ok && n == name {
+			return v
+		}
+	}
+	return ""
+}
+
+// load reads the settings.
+func (a *app) load() (*config.Config, error) {
+	return config.Load(config.Sources{Env: a.env, File: a.settings})
+}
+
+// errUsage marks a command line that is wrong in itself.
+type errUsage struct{ text string }
+
+func (e *errUsage) Error() string { return e.text }
+
+func usage(text string) error { return &errUsage{text} }
+
+// report says what failed and returns the exit status.
+func (a *app) report(cmd *cobra.Command, err error) int {
+	var wrong *errUsage
+	if errors.As(err, &wrong) || !a.started {
+		e := sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s", oneLine(err.Error())).
+			WithHint("see `" + cmd.CommandPath() + " --help`")
+		a.failure(e)
+		return exitUsage
+	}
+	e := sandboxmcp.AsError(err)
+	if e.Code == sandboxmcp.CodeInternal && errors.Is(err, context.Canceled) {
+		e = sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "it was interrupted")
+	}
+	if a.json {
+		a.printJSON(e.Body())
+	}
+	a.failure(e)
+	switch {
+	case e.Code == sandboxmcp.CodeCancelled:
+		return exitCancelled
+	case a.ours != 0:
+		return a.ours
+	}
+	return e.Code.Row().Exit
+}

@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/spf13/cobra"
+)
+
+// root builds the tree of commands.
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "sandboxmcp",
+		Short: "Run code that nobody should trust in a real sandbox",
+		Long: `sandboxmcp runs Python, Node.js and shell code that nobody should trust behind
+walls that the kernel holds, and gives back its output, its files and a signed
+receipt. It is an MCP server for agents, a command line and a Go library.`,
+		Example: `  sandboxmcp demo                      see it work
+  sandboxmcp run -c 'print(6*7)'       run a piece of Python
+  sandboxmcp serve                     be an MCP server on stdin and stdout`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usage(unknown(cmd, args[0]))
+			}
+			return usage("a command is missing")
+		},
+	}
+	root.SetIn(a.stdin)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	root.AddGroup(&cobra.Group{ID: "use", Title: "Running code:"}, &cobra.Group{ID: "look", Title: "Looking at it:"})
+	for _, c := range []*cobra.Command{a.runCommand(), a.artifactsCommand(), a.verifyCommand(), a.cancelCommand(), a.demoCommand(), a.serveCommand()} {
+		c.GroupID = "use"
+		root.AddCommand(c)
+	}
+	for _, c := range []*cobra.Command{a.runtimesCommand(), a.queueCommand(), a.statsCommand(), a.doctorCommand(), a.configCommand(), a.versionCommand()} {
+		c.GroupID = "look"
+		root.AddCommand(c)
+	}
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetHelpCommand(a.helpCommand())
+	root.AddCommand(a.completionCommand(), a.docsCommand())
+	return root
+}
+
+// unknown is what is said of a word that is no command, with what is near.
+func unknown(cmd *cobra.Command, word string) string {
+	text := "unknown command " + strconv.Quote(word) + " for " + strconv.Quote(cmd.CommandPath())
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(word); len(near) > 0 {
+		text += ", did you mean " + near[0] + "?"
+	}
+	return text
+}
+
+// group makes a command that only holds others.
+func (a *app) group(cmd *cobra.Command, subs ...*cobra.Command) *cobra.Command {
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return usage(unknown(cmd, args[0]))
+		}
+		return usage("the part after " + strconv.Quote(cmd.CommandPath()) + " is missing")
+	}
+	cmd.AddCommand(subs...)
+	return cmd
+}
+
+// does gives a command its work.
+func (a *app) does(cmd *cobra.Command, work func(ctx context.Context, args []string) error) *cobra.Command {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		a.started = true
+		return work(cmd.Context(), args)
+	}
+	cmd.DisableFlagsInUseLine = true
+	return cmd
+}
+
+// takes demands so many arguments, by name.
+func takes(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < len(names):
+			return usage(names[len(args)] + " is missing")
+		case len(args) > len(names):
+			return usage(strconv.Quote(args[len(names)]) + " is one argument too many")
+		}
+		return nil
+	}
+}
+
+// withJSON gives a command the flag --json.
+func (a *app) withJSON(cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().BoolVar(&a.json, "json", false, "print one JSON document")
+	return cmd
+}
+
+// withConfig gives a command the flag --config.
+func (a *app) withConfig(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&a.settings, "config", "", "read settings from the YAML `FILE`")
+}

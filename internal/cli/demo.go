@@ -1,0 +1,140 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
+	"github.com/sandboxmcp/sandboxmcp/internal/sign"
+)
+
+// demoTimeout bounds each of the programs, so that the demo ends within ten seconds.
+const demoTimeout = 3
+
+// demoPrograms are what the demo runs. The first one looks for the host and for
+// a network and says what it found; none of them could do harm without walls.
+var demoPrograms = []struct {
+	language sandboxmcp.Language
+	code     string
+}{
+	{sandboxmcp.Python, `import os, socket, sys
+print("python", sys.version.split()[0], "as user", os.getuid(), "process", os.getpid())
+def tried(what, f):
+    try:
+        f()
+        print(" ", what + ": possible")
+    except OSError as e:
+        print(" ", what + ":", e.strerror or e)
+tried("read /etc/shadow", lambda: open("/etc/shadow").read())
+tried("write to /usr", lambda: open("/usr/demo", "w"))
+tried("look into /home", lambda: os.listdir("/home"))
+tried("reach the network", lambda: socket.create_connection(("192.0.2.1", 443), 1))
+open("squares.csv", "w").write("".join("%d,%d\n" % (n, n * n) for n in range(10)))
+`},
+	{sandboxmcp.Node, `console.log('node', process.version, 'as user', process.getuid())
+require('fs').writeFileSync('hello.json', JSON.stringify({hello: 'from a sandbox'}))
+`},
+	{sandboxmcp.Shell, `echo "shell as user $(id -u), $(ls /proc | grep -c '^[0-9]') processes to be seen"
+echo "hello from a sandbox" > hello.txt
+`},
+}
+
+func (a *app) demoCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Run a program in each language and show what came of it",
+		Long: `Runs a small Python, Node.js and shell program in sandboxes of their own and
+shows their output, the files that they left, whether the signed receipts verify
+and which walls stood. Takes a few seconds and leaves nothing but its record.`,
+		Example: `  sandboxmcp demo`,
+		Args:    takes(),
+	}
+	a.withConfig(cmd)
+	return a.does(cmd, func(ctx context.Context, _ []string) error {
+		cfg, err := a.load()
+		if err != nil {
+			return err
+		}
+		return a.withEngine(ctx, cfg, func(e runner) error { return a.demo(ctx, cfg, e) })
+	})
+}
+
+func (a *app) demo(ctx context.Context, cfg *config.Config, e runner) error {
+	var isolation *sandboxmcp.Isolation
+	ran := 0
+	for _, p := range demoPrograms {
+		a.print(a.paint(bold, "── "+string(p.language)) + "\n")
+		began := time.Now()
+		res, err := e.Execute(ctx, sandboxmcp.Request{
+			Namespace: cfg.Namespace, Actor: "cli", Code: p.code, Language: p.language,
+			Limits: sandboxmcp.Limits{TimeoutSeconds: min(demoTimeout, cfg.Limits().TimeoutSeconds)},
+		})
+		if sandboxmcp.CodeOf(err) == sandboxmcp.CodeRuntimeUnavailable {
+			a.print("not run: " + clean(sandboxmcp.AsError(err).Message) + "\n\n")
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		a.showDemo(cfg, res, time.Since(began))
+		if !res.Success {
+			a.status = 1
+		}
+		ran, isolation = ran+1, res.Isolation
+	}
+	if ran == 0 {
+		return sandboxmcp.Errorf(sandboxmcp.CodeRuntimeUnavailable, "there is no interpreter on this machine")
+	}
+	a.showIsolation(isolation)
+	a.print("\nNext: sandboxmcp run -c 'print(6*7)', or sandboxmcp serve for an agent\n")
+	return nil
+}
+
+func (a *app) showDemo(cfg *config.Config, res sandboxmcp.Result, took time.Duration) {
+	for line := range strings.Lines(res.Stdout + res.Stderr) {
+		a.print("   " + clean(strings.TrimSuffix(line, "\n")) + "\n")
+	}
+	a.print(fmt.Sprintf("%s, exit code %d, %d ms\n", res.Status, res.ExitCode, took.Milliseconds()))
+	for _, f := range res.Artifacts {
+		a.print(fmt.Sprintf("file %s, %d bytes, sha256 %s\n", clean(f.Name), f.SizeBytes, f.SHA256))
+	}
+	a.print(a.demoReceipt(cfg, res) + "\n\n")
+}
+
+// demoReceipt checks the receipt as somebody else would: with the public key.
+func (a *app) demoReceipt(cfg *config.Config, res sandboxmcp.Result) string {
+	if res.Receipt == nil {
+		a.status = 1
+		return "receipt " + a.paint(red, "missing")
+	}
+	public, err := sign.PublicKey(cfg.StateDir)
+	if err == nil {
+		_, err = sign.Verify(*res.Receipt, public)
+	}
+	if err != nil {
+		a.status = 1
+		return "receipt " + a.paint(red, "MISMATCH") + ": " + oneLine(err.Error())
+	}
+	return "receipt " + a.paint(green, "VERIFIED") + " with key " + sign.KeyID(public)[:16]
+}
+
+func (a *app) showIsolation(i *sandboxmcp.Isolation) {
+	if i == nil {
+		a.status = 1
+		a.print("no isolation report\n")
+		return
+	}
+	a.print(a.paint(bold, "── walls that stood") + "\n")
+	a.print("tier " + string(i.Tier) + ", backend " + clean(i.Backend) + ", kernel " + clean(i.Kernel) + "\n")
+	for _, w := range i.Walls {
+		a.print("   " + a.paint(green, "+") + " " + clean(w) + "\n")
+	}
+	for _, w := range i.Weak {
+		a.print("   " + a.paint(red, "-") + " " + clean(w) + "\n")
+	}
+}

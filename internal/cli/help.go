@@ -1,0 +1,59 @@
+package cli
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// helpCommand is help as a word; a command that does not exist is refused, not
+// answered with the help of another.
+func (a *app) helpCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "help [COMMAND]",
+		Short:   "Explain a command",
+		Long:    "Explains a command, as --help after it does.",
+		Example: `  sandboxmcp help run`,
+		Args:    cobra.ArbitraryArgs,
+	}
+	return a.does(cmd, func(_ context.Context, args []string) error {
+		about, rest, err := cmd.Root().Find(args)
+		if err != nil || len(rest) > 0 || about == cmd.Root() && len(args) > 0 {
+			return usage(unknown(cmd.Root(), strings.Join(args, " ")))
+		}
+		return about.Help()
+	})
+}
+
+func (a *app) completionCommand() *cobra.Command {
+	shells := []string{"bash", "zsh", "fish", "powershell"}
+	cmd := &cobra.Command{
+		Use:   "completion bash | zsh | fish | powershell",
+		Short: "Print a script that teaches a shell the commands",
+		Long: `Prints a script that teaches a shell to complete the commands and flags. Load it
+in the shell's start file, or once:
+
+  bash        source <(sandboxmcp completion bash)
+  zsh         source <(sandboxmcp completion zsh)
+  fish        sandboxmcp completion fish | source
+  powershell  sandboxmcp completion powershell | Out-String | Invoke-Expression`,
+		Example:   `  sandboxmcp completion bash > ~/.local/share/bash-completion/completions/sandboxmcp`,
+		ValidArgs: shells,
+		Args:      takes("a shell"),
+	}
+	return a.does(cmd, func(_ context.Context, args []string) error {
+		root := cmd.Root()
+		switch args[0] {
+		case "bash":
+			return root.GenBashCompletionV2(a.stdout, true)
+		case "zsh":
+			return root.GenZshCompletion(a.stdout)
+		case "fish":
+			return root.GenFishCompletion(a.stdout, true)
+		case "powershell":
+			return root.GenPowerShellCompletionWithDesc(a.stdout)
+		}
+		return usage("shell " + args[0] + " is none of " + strings.Join(shells, ", "))
+	})
+}

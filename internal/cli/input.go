@@ -1,0 +1,109 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// maxStdin bounds what a program is given to read: it is held in memory.
+const maxStdin = 64 << 20
+
+// errTooLong is what a reader says of more bytes than it may take.
+type errTooLong struct{ size, limit int64 }
+
+func (e *errTooLong) Error() string {
+	if e.size == 0 {
+		return "more than " + strconv.FormatInt(e.limit, 10) + " bytes"
+	}
+	return strconv.FormatInt(e.size, 10) + " bytes, more than " + strconv.FormatInt(e.limit, 10)
+}
+
+// readAll reads at most limit bytes. It comes back when ctx ends, although the
+// read may not.
+func readAll(ctx context.Context, r io.Reader, limit int64) ([]byte, error) {
+	type read struct {
+		data []byte
+		err  error
+	}
+	done := make(chan read, 1)
+	go func() {
+		data, err := io.ReadAll(io.LimitReader(r, limit+1))
+		if err == nil && int64(len(data)) > limit {
+			err = &errTooLong{limit: limit}
+		}
+		if data == nil {
+			data = []byte{}
+		}
+		done <- read{data, err}
+	}()
+	select {
+	case got := <-done:
+		return got.data, got.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// readFile reads a file, a pipe or a device of at most limit bytes.
+func readFile(ctx context.Context, path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	st, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case st.IsDir():
+		return nil, errors.New("it is a directory")
+	case st.Mode().IsRegular() && st.Size() > limit:
+		return nil, &errTooLong{size: st.Size(), limit: limit}
+	}
+	return readAll(ctx, f, limit)
+}
+
+// readFailure tells why something could not be read, with the code for too much of it.
+func readFailure(what string, tooLong sandboxmcp.Code, err error) error {
+	var long *errTooLong
+	var at *fs.PathError
+	switch {
+	case errors.Is(err, context.Canceled):
+		return err
+	case errors.As(err, &long):
+		return sandboxmcp.Errorf(tooLong, "%s has %s", what, long)
+	case errors.Is(err, fs.ErrNotExist):
+		return sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "%s is not there", what)
+	case errors.As(err, &at):
+		err = at.Err
+	}
+	return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s cannot be read: %v", what, err)
+}
+
+func baseName(script string) string {
+	if script == "" || script == "-" {
+		return ""
+	}
+	return filepath.Base(script)
+}
+
+// fileName is the name that the program sees as its own: the script's, when it
+// is plain enough to be put anywhere, else the engine's choice.
+func fileName(script string) string {
+	name := baseName(script)
+	odd := strings.ContainsFunc(name, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._-", r)
+	})
+	if odd || name == "" || len(name) > 128 || name[0] == '.' || name[0] == '-' {
+		return ""
+	}
+	return name
+}

@@ -1,0 +1,195 @@
+package cli
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
+	"github.com/sandboxmcp/sandboxmcp/internal/control"
+)
+
+func (a *app) queueCommand() *cobra.Command {
+	status := &cobra.Command{
+		Use:   "status",
+		Short: "Show how busy the running servers are",
+		Long: `Shows how many requests run and wait in the running servers of the state
+directory, all together. Without a server there are none. Off a terminal, and
+with --json, it is one JSON document.`,
+		Example: `  sandboxmcp queue status`,
+		Args:    takes(),
+	}
+	a.withConfig(a.withJSON(status))
+	a.does(status, func(ctx context.Context, _ []string) error {
+		s, err := a.stats(ctx)
+		if err != nil {
+			return err
+		}
+		if a.document() {
+			a.printJSON(s.Queue)
+			return nil
+		}
+		a.table(append([][]string{{"QUEUE", ""}}, queueRows(s)...))
+		return nil
+	})
+	return a.group(&cobra.Command{
+		Use:     "queue",
+		Short:   "Look at the queue",
+		Long:    "Looks at the queue of the running servers.",
+		Example: "  sandboxmcp queue status",
+	}, status)
+}
+
+func (a *app) statsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "stats",
+		Short: "Show what the running servers count",
+		Long: `Shows what the running servers of the state directory have counted since they
+were started, all together: queue, executions by outcome, latency, what the
+servers themselves take. Of several servers the slowest latency is shown. Off a
+terminal, and with --json, it is one JSON document.`,
+		Example: `  sandboxmcp stats --json`,
+		Args:    takes(),
+	}
+	a.withConfig(a.withJSON(cmd))
+	return a.does(cmd, func(ctx context.Context, _ []string) error {
+		s, err := a.stats(ctx)
+		if err != nil {
+			return err
+		}
+		if a.document() {
+			a.printJSON(s)
+			return nil
+		}
+		rows := append([][]string{{"STATS", ""}, {"servers", strconv.Itoa(s.Servers)}}, queueRows(s)...)
+		for _, st := range sandboxmcp.Statuses() {
+			if n := s.Executions[st]; n > 0 {
+				rows = append(rows, []string{string(st), strconv.FormatInt(n, 10)})
+			}
+		}
+		a.table(append(rows,
+			[]string{"latency p50", decimal(s.LatencyMS.P50) + " ms"},
+			[]string{"latency p99", decimal(s.LatencyMS.P99) + " ms"},
+			[]string{"memory", decimal(s.Resources.RAMMB) + " MiB"},
+			[]string{"cpu", decimal(s.Resources.CPUSeconds) + " s"},
+		))
+		return nil
+	})
+}
+
+// serverStats is what all running servers count together.
+type serverStats struct {
+	sandboxmcp.Stats
+	Servers int `json:"servers"`
+}
+
+func queueRows(s serverStats) [][]string {
+	q := s.Queue
+	return [][]string{
+		{"active", strconv.Itoa(q.Active) + " of " + strconv.Itoa(q.MaxConcurrent)},
+		{"queued", strconv.Itoa(q.Queued)},
+		{"processed", strconv.FormatInt(q.TotalProcessed, 10)},
+	}
+}
+
+func decimal(f float64) string { return strconv.FormatFloat(f, 'f', 1, 64) }
+
+// stats adds up what the running servers say. With none, nothing runs, and what
+// could run at a time is what the settings say.
+func (a *app) stats(ctx context.Context) (serverStats, error) {
+	sum := serverStats{Stats: sandboxmcp.Stats{Executions: map[sandboxmcp.Status]int64{}, Pool: map[string]any{}}}
+	cfg, peers, err := a.peers(ctx)
+	if err != nil {
+		return sum, err
+	}
+	for _, p := range peers {
+		s, err := p.Stats(ctx)
+		if err != nil {
+			a.say("server " + p.Peer().ID + " does not answer: " + err.Error())
+			continue
+		}
+		sum.Servers++
+		sum.add(s)
+	}
+	if sum.Servers == 0 {
+		sum.Queue.MaxConcurrent = cfg.MaxConcurrentJobs
+	}
+	return sum, nil
+}
+
+func (s *serverStats) add(o sandboxmcp.Stats) {
+	s.Queue.MaxConcurrent += o.Queue.MaxConcurrent
+	s.Queue.Active += o.Queue.Active
+	s.Queue.Queued += o.Queue.Queued
+	s.Queue.TotalProcessed += o.Queue.TotalProcessed
+	s.Sessions += o.Sessions
+	for k, n := range o.Executions {
+		s.Executions[k] += n
+	}
+	s.LatencyMS.P50 = max(s.LatencyMS.P50, o.LatencyMS.P50)
+	s.LatencyMS.P99 = max(s.LatencyMS.P99, o.LatencyMS.P99)
+	s.Resources.RAMMB += o.Resources.RAMMB
+	s.Resources.CPUSeconds += o.Resources.CPUSeconds
+	for k, v := range o.Pool {
+		was, wasNumber := s.Pool[k].(float64)
+		is, isNumber := v.(float64)
+		if wasNumber && isNumber {
+			v = was + is
+		}
+		s.Pool[k] = v
+	}
+}
+
+// peers finds the running servers, and says which of them do not answer.
+func (a *app) peers(ctx context.Context) (*config.Config, []*control.Client, error) {
+	cfg, err := a.load()
+	if err != nil {
+		return nil, nil, err
+	}
+	peers, err := control.Peers(ctx, cfg.StateDir)
+	if err != nil {
+		a.say(err.Error())
+	}
+	return cfg, peers, nil
+}
+
+func (a *app) cancelCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "cancel REQUEST_ID",
+		Short: "End a run of a running server",
+		Long: `Ends a request that a running server of the state directory runs or keeps
+waiting, in the foreground or the background. Its result says cancelled.`,
+		Example: `  sandboxmcp cancel 0f8c9f0e-6d0b-4f0e-9d3b-1a2b3c4d5e6f`,
+		Args:    takes("REQUEST_ID"),
+	}
+	a.withConfig(a.withJSON(cmd))
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		id, err := sandboxmcp.ParseRequestID(args[0])
+		if err != nil {
+			return err
+		}
+		cfg, peers, err := a.peers(ctx)
+		if err != nil {
+			return err
+		}
+		for _, p := range peers {
+			err := p.Cancel(ctx, cfg.Namespace, id)
+			switch sandboxmcp.CodeOf(err) {
+			case "":
+				if a.json {
+					a.printJSON(map[string]any{"request_id": id, "cancelled": true})
+				} else {
+					a.print("cancelled " + string(id) + "\n")
+				}
+				return nil
+			case sandboxmcp.CodeRequestNotFound:
+			default:
+				a.say("server " + p.Peer().ID + ": " + err.Error())
+			}
+		}
+		return sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "no running server has a request %s that has not ended", sandboxmcp.Quote(string(id))).
+			WithHint("use the request_id of a run that is going on")
+	})
+}

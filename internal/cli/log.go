@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/lmittmann/tint"
+	"golang.org/x/term"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
+)
+
+// How much is logged where nobody said: a command whose stderr belongs to a
+// program says only what is a fault, a server more.
+const (
+	quiet   = false
+	talking = true
+)
+
+// logger makes the log that the settings ask for, and a function that closes
+// it. It goes to stderr unless a file was named; never to stdout.
+func (a *app) logger(cfg *config.Config, talk bool) (*slog.Logger, func(), error) {
+	level := slog.LevelError
+	if talk || cfg.Source("sandbox_log_level") != config.FromDefault {
+		level = logLevel(cfg.Tools.LogLevel)
+	}
+	out, colour, done := a.stderr, false, func() {}
+	if f, ok := a.stderr.(*os.File); ok {
+		colour = term.IsTerminal(int(f.Fd())) && a.variable("NO_COLOR") == "" && a.variable("TERM") != "dumb"
+	}
+	if cfg.Source("sandbox_log_file") != config.FromDefault {
+		f, err := appendTo(cfg.Tools.LogFile)
+		if err != nil {
+			return nil, nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "log file %s cannot be opened", sandboxmcp.Quote(cfg.Tools.LogFile)).
+				WithHint("correct SANDBOX_LOG_FILE").WithCause(err)
+		}
+		out, colour, done = f, false, func() { _ = f.Close() }
+	}
+	return slog.New(logHandler(out, cfg.Tools.LogFormat, level, colour)), done, nil
+}
+
+func logHandler(w io.Writer, format string, level slog.Level, colour bool) slog.Handler {
+	if format == "json" {
+		return slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level})
+	}
+	return tint.NewTextHandler(w, &tint.Options{Level: level, NoColor: !colour, TimeFormat: time.DateTime})
+}
+
+func logLevel(name string) slog.Level {
+	switch name {
+	case "DEBUG":
+		return slog.LevelDebug
+	case "WARNING":
+		return slog.LevelWarn
+	case "ERROR", "CRITICAL":
+		return slog.LevelError
+	}
+	return slog.LevelInfo
+}
+
+func appendTo(path string) (*os.File, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("make directory of log: %w", err)
+	}
+	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+}

@@ -1,0 +1,190 @@
+package cli
+
+import (
+	"context"
+	"runtime"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
+)
+
+func (a *app) runtimesCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "runtimes",
+		Short: "Show which languages can be run",
+		Long: `Shows the interpreters of this machine that programs are run with, and the
+backends with the walls that they were seen to build. What is missing has a
+hint.`,
+		Example: `  sandboxmcp runtimes`,
+		Args:    takes(),
+	}
+	a.withConfig(a.withJSON(cmd))
+	return a.does(cmd, func(ctx context.Context, _ []string) error {
+		cfg, err := a.load()
+		if err != nil {
+			return err
+		}
+		return a.withEngine(ctx, cfg, func(e runner) error {
+			r := e.Runtimes(ctx)
+			if a.json {
+				a.printJSON(r)
+				return nil
+			}
+			a.showRuntimes(r)
+			return nil
+		})
+	})
+}
+
+func (a *app) showRuntimes(r sandboxmcp.Runtimes) {
+	rows := [][]string{{"LANGUAGE", "VERSION", "PATH", "PACKAGES"}}
+	for _, l := range r.Runtimes {
+		version, path := l.Version, l.Path
+		if !l.Available {
+			version, path = "missing", l.Hint
+		}
+		rows = append(rows, []string{string(l.Language), version, path, strings.Join(l.PackagesPreloaded, " ")})
+	}
+	a.table(rows)
+	a.print("\n")
+	rows = [][]string{{"BACKEND", "TIER", "WALLS"}}
+	for _, b := range r.Backends {
+		tier, walls := "-", b.Reason
+		if b.Available && b.Isolation != nil {
+			tier, walls = string(b.Isolation.Tier), strings.Join(b.Isolation.Walls, ", ")
+		}
+		rows = append(rows, []string{b.Name, tier, walls})
+	}
+	a.table(rows)
+}
+
+func (a *app) doctorCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Try each wall that this machine can build",
+		Long: `Tries, on this machine, each wall that a sandbox can have, each limit and each
+interpreter, and says what holds. What is missing has the reason and the command
+that brings it. Ends with 1 when something is missing without which nothing
+runs.`,
+		Example: `  sandboxmcp doctor`,
+		Args:    takes(),
+	}
+	a.withConfig(a.withJSON(cmd))
+	return a.does(cmd, func(ctx context.Context, _ []string) error {
+		cfg, err := a.load()
+		if err != nil {
+			return err
+		}
+		logger, done, err := a.logger(cfg, quiet)
+		if err != nil {
+			return err
+		}
+		defer done()
+		checks := a.diagnose(ctx, a.options(cfg, logger, "cli"))
+		ready := true
+		for _, c := range checks {
+			if c.Needed && !c.OK {
+				ready, a.status = false, 1
+			}
+		}
+		if a.json {
+			a.printJSON(map[string]any{"ok": ready, "version": version(), "checks": checks})
+			return nil
+		}
+		a.showChecks(checks)
+		return nil
+	})
+}
+
+func (a *app) showChecks(checks []sandboxmcp.Check) {
+	width := 0
+	for _, c := range checks {
+		width = max(width, len(c.Name))
+	}
+	for _, c := range checks {
+		word := a.paint(green, "ok     ")
+		if !c.OK {
+			word = a.paint(red, "missing")
+		}
+		a.print(word + "  " + clean(c.Name) + strings.Repeat(" ", width-len(c.Name)) + "  " + oneLine(c.Detail) + "\n")
+		if !c.OK && c.Fix != "" {
+			a.print(strings.Repeat(" ", width+11) + "fix: " + oneLine(c.Fix) + "\n")
+		}
+	}
+}
+
+func (a *app) configCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Show every setting and where it comes from",
+		Long: `Shows the value of every setting and whether it comes from a flag, the
+environment, the YAML file after --config, or the default. Secrets are not
+shown. Off a terminal, and with --json, it is one JSON document.`,
+		Example: `  sandboxmcp config
+  SANDBOXMCP_TIMEOUT=10 sandboxmcp config --config settings.yaml --json`,
+		Args: takes(),
+	}
+	a.withConfig(a.withJSON(cmd))
+	return a.does(cmd, func(context.Context, []string) error {
+		cfg, err := a.load()
+		if err != nil {
+			return err
+		}
+		if a.document() {
+			a.printJSON(settings(cfg))
+			return nil
+		}
+		rows := [][]string{{"SETTING", "VALUE", "SOURCE", "VARIABLE"}}
+		for _, v := range cfg.Values() {
+			rows = append(rows, []string{v.Key, shown(v.Value), string(v.Source), v.Env})
+		}
+		a.table(rows)
+		return nil
+	})
+}
+
+// setting is a value as `config --json` shows it.
+type setting struct {
+	Value  any           `json:"value"`
+	Source config.Source `json:"source"`
+}
+
+func settings(cfg *config.Config) map[string]setting {
+	doc := map[string]setting{}
+	for _, v := range cfg.Values() {
+		doc[v.Key] = setting{v.Value, v.Source}
+	}
+	return doc
+}
+
+func (a *app) versionCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "version",
+		Short:   "Show the version",
+		Long:    "Shows the version of the program, of Go and of the platform that it was built for.",
+		Example: `  sandboxmcp version --json`,
+		Args:    takes(),
+	}
+	a.withJSON(cmd)
+	return a.does(cmd, func(context.Context, []string) error {
+		platform := runtime.GOOS + "/" + runtime.GOARCH
+		if a.json {
+			a.printJSON(map[string]any{"version": version(), "go": runtime.Version(), "platform": platform})
+			return nil
+		}
+		a.print("sandboxmcp " + version() + " " + runtime.Version() + " " + platform + "\n")
+		return nil
+	})
+}
+
+// version is that of the build; "dev" for one without.
+func version() string {
+	if b, ok := debug.ReadBuildInfo(); ok && b.Main.Version != "" && b.Main.Version != "(devel)" {
+		return b.Main.Version
+	}
+	return "dev"
+}

@@ -1,0 +1,52 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"log/slog"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/engine"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
+	"github.com/sandboxmcp/sandboxmcp/internal/control"
+	"github.com/sandboxmcp/sandboxmcp/internal/server"
+)
+
+// runner is what the commands ask of an engine.
+type runner interface {
+	server.Engine
+	control.Handler
+	Namespace() sandboxmcp.Namespace
+	io.Closer
+}
+
+func openEngine(ctx context.Context, o engine.Options) (runner, error) {
+	e, err := engine.Open(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+func (a *app) options(cfg *config.Config, logger *slog.Logger, actor string) engine.Options {
+	return engine.Options{Config: cfg, Env: a.env, Actor: actor, Version: version(), Logger: logger}
+}
+
+// withEngine opens an engine with the settings, works with it and closes it.
+func (a *app) withEngine(ctx context.Context, cfg *config.Config, work func(runner) error) error {
+	logger, done, err := a.logger(cfg, quiet)
+	if err != nil {
+		return err
+	}
+	defer done()
+	e, err := a.open(ctx, a.options(cfg, logger, "cli"))
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := e.Close(); err != nil {
+			logger.Error("close engine", "error", err)
+		}
+	}()
+	return work(e)
+}

@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// outDir is a directory that artifacts are copied into. Nothing is written
+// outside of it, whatever an artifact is called.
+type outDir struct {
+	path string
+	root *os.Root
+}
+
+func openOut(dir string) (*outDir, error) {
+	err := os.MkdirAll(dir, 0o777) //nolint:gosec // a directory of the user's, who has a umask for it
+	if err == nil {
+		var root *os.Root
+		if root, err = os.OpenRoot(dir); err == nil {
+			return &outDir{dir, root}, nil
+		}
+	}
+	return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "--out %s cannot be written to", sandboxmcp.Quote(dir)).
+		WithHint("name a directory that you can write to").WithCause(err)
+}
+
+func (d *outDir) close() { _ = d.root.Close() }
+
+// write puts a file in place as a whole. A file of that name is replaced; so is
+// a link of that name, not what it points to.
+func (d *outDir) write(name string, data []byte) error {
+	if !fs.ValidPath(name) || name == "." {
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidPath, "artifact %s is not written: its name leads elsewhere", sandboxmcp.Quote(name))
+	}
+	if err := d.put(name, data); err != nil {
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "artifact %s cannot be written into %s", sandboxmcp.Quote(name), sandboxmcp.Quote(d.path)).
+			WithHint("make room for it").WithCause(err)
+	}
+	return nil
+}
+
+func (d *outDir) put(name string, data []byte) (err error) {
+	if dir := path.Dir(name); dir != "." {
+		if err = d.root.MkdirAll(dir, 0o777); err != nil {
+			return err
+		}
+	}
+	tmp := path.Join(path.Dir(name), ".sandboxmcp-"+rand.Text())
+	f, err := d.root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = d.root.Remove(tmp)
+		}
+	}()
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return d.root.Rename(tmp, name)
+}
+
+// copyOut writes the artifacts of a result, says which files of the program
+// were not kept, and reports whether all of the others were written. One that
+// could not be does not stop the rest; it is said on stderr.
+func (a *app) copyOut(ctx context.Context, e runner, dir *outDir, res sandboxmcp.Result) bool {
+	whole := true
+	for _, f := range res.Artifacts {
+		err := copyOne(ctx, e, dir, res, f)
+		if err != nil {
+			whole = false
+			a.failure(sandboxmcp.AsError(err))
+		}
+	}
+	if skipped, ok := res.Metadata["skipped"].([]sandboxmcp.SkippedFile); ok {
+		for _, s := range skipped {
+			a.say("file " + sandboxmcp.Quote(s.Name) + " was not kept: " + s.Reason)
+		}
+	}
+	return whole
+}
+
+func copyOne(ctx context.Context, e runner, dir *outDir, res sandboxmcp.Result, f sandboxmcp.Artifact) error {
+	data := f.ContentB64
+	if len(data) == 0 && f.SizeBytes > 0 {
+		kept, err := e.ArtifactContent(ctx, res.Namespace, res.RequestID, f.Name)
+		if err != nil {
+			return fmt.Errorf("fetch artifact %s: %w", sandboxmcp.Quote(f.Name), err)
+		}
+		data = kept.ContentB64
+	}
+	return dir.write(f.Name, data)
+}

@@ -1,0 +1,274 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
+)
+
+// runOptions are the flags of run.
+type runOptions struct {
+	code     string
+	inline   bool // -c was given
+	language string
+	backend  string
+	timeout  float64
+	ram      int
+	cpu      float64
+	tasks    int
+	output   int64
+	env      []string
+	stdin    string
+	out      string
+	limits   sandboxmcp.Limits
+	vars     map[string]string
+	script   string
+}
+
+func (a *app) runCommand() *cobra.Command {
+	o := &runOptions{}
+	cmd := &cobra.Command{
+		Use:   "run SCRIPT | - | -c CODE",
+		Short: "Run a program in a sandbox",
+		Long: `Runs a program in a sandbox of its own and gives its output through as it
+comes, byte for byte. The program is a file, - for what stands on stdin, or the
+text after -c. Its language follows from the file's extension (.py, .js .mjs
+.cjs, .sh .bash), else from its #! line, else it is Python; -l decides.
+
+The program starts in /mnt/data, where it may write. Files that it leaves there
+are kept: --out copies them into a directory, "sandboxmcp artifacts" shows them
+later. It sees nothing else of this machine and has no network.
+
+The exit status is the program's own, and 128+n when signal n ended it. It is
+124 after a timeout, 137 out of memory, 153 over the output limit, 130 when it
+was interrupted, 1 when it was not run because its syntax is wrong, and 125
+when the sandbox could not be had.`,
+		Example: `  sandboxmcp run hello.py
+  sandboxmcp run -c 'print(6*7)'
+  echo 'echo $((6*7))' | sandboxmcp run - -l shell
+  sandboxmcp run plot.py --stdin data.csv --out results --timeout 10 --ram 256`,
+		Args: cobra.ArbitraryArgs,
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVarP(&o.code, "code", "c", "", "the program, in place of a script (`CODE`)")
+	f.StringVarP(&o.language, "language", "l", "", "the program's `LANGUAGE`: python, node or shell")
+	f.Float64Var(&o.timeout, "timeout", 0, "end it after `SECONDS`")
+	f.IntVar(&o.ram, "ram", 0, "`MIB` of memory, files included")
+	f.Float64Var(&o.cpu, "cpu", 0, "how many `CORES`, fractions allowed")
+	f.IntVar(&o.tasks, "processes", 0, "at most `N` processes")
+	f.Int64Var(&o.output, "max-output", 0, "keep so many `BYTES` of each stream")
+	f.StringArrayVar(&o.env, "env", nil, "set a variable, `K=V`; may be repeated")
+	f.StringVar(&o.stdin, "stdin", "", "the program reads `FILE` as its stdin; - is our own")
+	f.StringVar(&o.out, "out", "", "copy the files that it leaves into `DIR`")
+	f.StringVar(&o.backend, "backend", "", "the `BACKEND` that runs it: process or docker")
+	a.withConfig(a.withJSON(cmd))
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		a.ours = exitOurs
+		o.inline = f.Changed("code")
+		if err := o.check(args, f.Changed); err != nil {
+			return err
+		}
+		return a.run(ctx, o)
+	})
+}
+
+// check refuses a command line that is wrong in itself.
+func (o *runOptions) check(args []string, given func(string) bool) error {
+	switch {
+	case o.inline && len(args) > 0:
+		return usage("-c stands in place of a script: " + sandboxmcp.Quote(args[0]) + " is too many")
+	case !o.inline && len(args) == 0:
+		return usage("a script, - or -c CODE is missing")
+	case len(args) > 1:
+		return usage(sandboxmcp.Quote(args[1]) + " is one argument too many")
+	}
+	if !o.inline {
+		o.script = args[0]
+	}
+	if o.script == "-" && o.stdin == "-" {
+		return usage("stdin cannot be both the program and what it reads")
+	}
+	for _, l := range []struct {
+		flag  string
+		value float64
+	}{
+		{"timeout", o.timeout},
+		{"ram", float64(o.ram)},
+		{"cpu", o.cpu},
+		{"processes", float64(o.tasks)},
+		{"max-output", float64(o.output)},
+	} {
+		if given(l.flag) && (!(l.value > 0) || math.IsInf(l.value, 0)) {
+			return usage("--" + l.flag + " has to be above 0")
+		}
+	}
+	o.limits = sandboxmcp.Limits{MaxRAMMB: o.ram, MaxCPUCores: o.cpu, TimeoutSeconds: o.timeout, MaxProcesses: o.tasks, MaxOutputBytes: o.output}
+	if o.language != "" {
+		if _, err := sandboxmcp.ParseLanguage(o.language); err != nil {
+			return usage(sandboxmcp.AsError(err).Message + "; it is python, node or shell")
+		}
+	}
+	o.vars = map[string]string{}
+	for _, kv := range o.env {
+		k, v, ok := strings.Cut(kv, "=")
+		if !ok || k == "" {
+			return usage("--env " + sandboxmcp.Quote(kv) + " is not of the form K=V")
+		}
+		o.vars[k] = v
+	}
+	return nil
+}
+
+func (a *app) run(ctx context.Context, o *runOptions) error {
+	cfg, err := a.load()
+	if err != nil {
+		return err
+	}
+	req, err := a.request(ctx, o, cfg)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if !a.json {
+		req.Stdout = &through{a.stdout, cancel}
+		req.Stderr = &through{a.stderr, cancel}
+	}
+	var dir *outDir
+	if o.out != "" {
+		if dir, err = openOut(o.out); err != nil {
+			return err
+		}
+		defer dir.close()
+	}
+	return a.withEngine(ctx, cfg, func(e runner) error {
+		res, err := e.Execute(ctx, req)
+		if errors.Is(context.Cause(ctx), errReaderGone) {
+			a.status = exitBrokenPipe
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		a.status = exitOf(res)
+		// What is left to do has to be done although the run was interrupted.
+		if dir != nil && !a.copyOut(context.WithoutCancel(ctx), e, dir, res) {
+			a.status = exitOurs
+		}
+		if a.json {
+			a.printJSON(res)
+			return nil
+		}
+		a.remark(res)
+		return nil
+	})
+}
+
+// request makes the engine's request of the flags and the program.
+func (a *app) request(ctx context.Context, o *runOptions, cfg *config.Config) (sandboxmcp.Request, error) {
+	req := sandboxmcp.Request{
+		Namespace: cfg.Namespace, Actor: "cli", Env: o.vars,
+		Limits: o.limits, Strict: true, Backend: o.backend, Display: sandboxmcp.DisplayNone,
+	}
+	switch {
+	case o.inline:
+		req.Code = o.code
+	case o.script == "-":
+		data, err := readAll(ctx, a.stdin, cfg.MaxCodeBytes)
+		if err != nil {
+			return req, readFailure("the code on stdin", sandboxmcp.CodeCodeTooLarge, err)
+		}
+		req.Code = string(data)
+	default:
+		data, err := readFile(ctx, o.script, cfg.MaxCodeBytes)
+		if err != nil {
+			return req, readFailure("script "+sandboxmcp.Quote(o.script), sandboxmcp.CodeCodeTooLarge, err)
+		}
+		req.Code = string(data)
+		req.FileName = fileName(o.script)
+	}
+	req.Language = sandboxmcp.Language(o.language)
+	if o.language == "" {
+		req.Language = sandboxmcp.LanguageOf(baseName(o.script), req.Code)
+	}
+	var err error
+	switch o.stdin {
+	case "":
+	case "-":
+		if req.Stdin, err = readAll(ctx, a.stdin, maxStdin); err != nil {
+			return req, readFailure("stdin", sandboxmcp.CodeFileTooLarge, err)
+		}
+	default:
+		if req.Stdin, err = readFile(ctx, o.stdin, maxStdin); err != nil {
+			return req, readFailure("--stdin "+sandboxmcp.Quote(o.stdin), sandboxmcp.CodeFileTooLarge, err)
+		}
+	}
+	return req, nil
+}
+
+// exitOf is the exit status of a run, by what came of it.
+func exitOf(res sandboxmcp.Result) int {
+	switch res.Status {
+	case sandboxmcp.StatusTimedOut:
+		return exitTimedOut
+	case sandboxmcp.StatusOutOfMemory:
+		return exitOutOfMemory
+	case sandboxmcp.StatusOutputLimit:
+		return exitOutputLimit
+	case sandboxmcp.StatusCancelled:
+		return exitCancelled
+	case sandboxmcp.StatusRejected:
+		return 1
+	case sandboxmcp.StatusCompleted, sandboxmcp.StatusFailed, sandboxmcp.StatusSignalled:
+		return res.ExitCode
+	case sandboxmcp.StatusRunning:
+	}
+	return exitOurs
+}
+
+// remark says what the program's own output does not show. A timeout is said
+// by the engine, as part of stderr.
+func (a *app) remark(res sandboxmcp.Result) {
+	switch res.Status {
+	case sandboxmcp.StatusOutOfMemory:
+		a.say("out_of_memory: the memory limit ended the program (raise --ram)")
+	case sandboxmcp.StatusOutputLimit:
+		a.say("output_limit: the program wrote far more than --max-output and was ended")
+	case sandboxmcp.StatusCompleted, sandboxmcp.StatusFailed, sandboxmcp.StatusTimedOut, sandboxmcp.StatusSignalled,
+		sandboxmcp.StatusCancelled, sandboxmcp.StatusRejected, sandboxmcp.StatusRunning:
+	}
+	if res.StdoutTruncated {
+		a.say("stdout was cut (raise --max-output)")
+	}
+	if res.StderrTruncated {
+		a.say("stderr was cut (raise --max-output)")
+	}
+}
+
+// errReaderGone is the cause of a run that was ended because nobody reads it.
+var errReaderGone = errors.New("whoever read the output went away")
+
+// through hands a program's bytes to one of our own streams, and ends the run
+// when nobody reads it any more.
+type through struct {
+	w    io.Writer
+	stop context.CancelCauseFunc
+}
+
+// Write writes to the stream.
+func (t *through) Write(p []byte) (int, error) {
+	n, err := t.w.Write(p)
+	if errors.Is(err, syscall.EPIPE) {
+		t.stop(errReaderGone)
+	}
+	return n, err
+}

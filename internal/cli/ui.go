@@ -1,0 +1,90 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"unicode"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// The voice: results go to stdout, everything about them to stderr, one line
+// each, with the program's name in front. Lower case, no full stop, and after
+// a failure what to do next. No escape sequence leaves us off a terminal, and
+// nothing that came out of a sandbox reaches a terminal as a control character
+// except the output of `run`, which is the program's.
+
+// failure says on stderr what went wrong, in one line. The person at the
+// keyboard is the operator, so the cause is told as well.
+func (a *app) failure(e *sandboxmcp.Error) {
+	text := string(e.Code) + ": " + e.Message
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	hint := e.Hint
+	if hint == "" {
+		hint = e.Code.Row().Hint
+	}
+	a.say(text + " (" + hint + ")")
+}
+
+// say writes a line about what happens to stderr.
+func (a *app) say(text string) {
+	_, _ = io.WriteString(a.stderr, "sandboxmcp: "+oneLine(text)+"\n")
+}
+
+// print writes text to stdout.
+func (a *app) print(text string) { _, _ = io.WriteString(a.stdout, text) }
+
+// printJSON writes one JSON document to stdout.
+func (a *app) printJSON(v any) {
+	enc := json.NewEncoder(a.stdout)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	_ = enc.Encode(v)
+}
+
+// document reports whether a command that prints JSON off a terminal should.
+func (a *app) document() bool { return a.json || !a.terminal }
+
+// table writes rows in columns; the first row is the heading.
+func (a *app) table(rows [][]string) {
+	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	for _, r := range rows {
+		for i, c := range r {
+			r[i] = clean(c)
+		}
+		_, _ = fmt.Fprintln(w, strings.TrimRight(strings.Join(r, "\t"), "\t"))
+	}
+	_ = w.Flush()
+}
+
+const (
+	green = "32"
+	red   = "31"
+	bold  = "1"
+)
+
+// paint colours text on a terminal.
+func (a *app) paint(colour, text string) string {
+	if !a.colour {
+		return text
+	}
+	return "\x1b[" + colour + "m" + text + "\x1b[0m"
+}
+
+// clean replaces what a terminal would act upon.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '\uFFFD'
+		}
+		return r
+	}, s)
+}
+
+// oneLine joins the lines of a text and cleans it.
+func oneLine(s string) string { return clean(strings.Join(strings.Fields(s), " ")) }

@@ -1,0 +1,230 @@
+package cli
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/sign"
+)
+
+const (
+	maxReceipt = 64 << 20 // a receipt, or a whole result that holds one
+	maxKey     = 64 << 10
+)
+
+type verifyOptions struct {
+	receipt string
+	key     string
+}
+
+func (a *app) verifyCommand() *cobra.Command {
+	o := &verifyOptions{}
+	cmd := &cobra.Command{
+		Use:   "verify FILE SHA256 | --receipt FILE",
+		Short: "Check a file's hash, or a receipt's signature",
+		Long: `Compares a file with a SHA-256, or checks the signature of a receipt. FILE of
+--receipt holds a receipt, or the JSON of a result that has one. The key is that
+of the state directory, or the one in the file after --key.
+
+Prints VERIFIED and ends with 0, or MISMATCH and ends with 1. A receipt that
+verifies says what ran, behind which walls and what came of it.`,
+		Example: `  sandboxmcp verify chart.png 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+  sandboxmcp run --json hello.py > result.json && sandboxmcp verify --receipt result.json`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case o.receipt != "" && len(args) > 0:
+				return usage("--receipt stands in place of FILE and SHA256")
+			case o.receipt != "":
+				return nil
+			case o.key != "":
+				return usage("--key goes with --receipt")
+			}
+			return takes("FILE", "SHA256")(cmd, args)
+		},
+	}
+	cmd.Flags().StringVar(&o.receipt, "receipt", "", "check the receipt in `FILE`; - is stdin")
+	cmd.Flags().StringVar(&o.key, "key", "", "public key in `FILE`, PEM")
+	a.withConfig(a.withJSON(cmd))
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		if o.receipt != "" {
+			return a.verifyReceipt(ctx, o)
+		}
+		return a.verifyFile(ctx, args[0], args[1])
+	})
+}
+
+func (a *app) verifyFile(ctx context.Context, path, want string) error {
+	want = strings.ToLower(want)
+	if raw, err := hex.DecodeString(want); err != nil || len(raw) != sha256.Size {
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s is no SHA-256", sandboxmcp.Quote(want)).WithHint("give 64 hexadecimal digits")
+	}
+	got, err := hashFile(ctx, path)
+	if err != nil {
+		return readFailure("file "+sandboxmcp.Quote(path), sandboxmcp.CodeFileTooLarge, err)
+	}
+	a.verdict(got == want, map[string]any{"file": path, "sha256": got, "expected": want}, "")
+	return nil
+}
+
+func hashFile(ctx context.Context, path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }()
+	if st, err := f.Stat(); err != nil {
+		return "", err
+	} else if st.IsDir() {
+		return "", errors.New("it is a directory")
+	}
+	h := sha256.New()
+	if _, err := io.Copy(h, &untilDone{ctx, f}); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// untilDone reads until its context ends: for one call, never kept.
+type untilDone struct {
+	ctx context.Context //nolint:containedctx // lives only within hashFile
+	r   io.Reader
+}
+
+// Read reads, unless the context has ended.
+func (u *untilDone) Read(p []byte) (int, error) {
+	if err := u.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return u.r.Read(p)
+}
+
+// verdict prints VERIFIED or MISMATCH and sets the exit status.
+func (a *app) verdict(good bool, fields map[string]any, why string) {
+	word := "VERIFIED"
+	if !good {
+		word, a.status = "MISMATCH", 1
+	}
+	if a.json {
+		fields["verified"] = good
+		if why != "" {
+			fields["reason"] = why
+		}
+		a.printJSON(fields)
+		return
+	}
+	a.print(word + "\n")
+	if why != "" {
+		a.say(why)
+	}
+}
+
+func (a *app) verifyReceipt(ctx context.Context, o *verifyOptions) error {
+	public, err := a.publicKey(ctx, o)
+	if err != nil {
+		return err
+	}
+	receipt, err := a.readReceipt(ctx, o.receipt)
+	if err != nil {
+		return err
+	}
+	p, err := sign.Verify(receipt, public)
+	if err != nil {
+		a.verdict(false, map[string]any{"receipt": nil, "key": sign.KeyID(public)}, err.Error())
+		return nil //nolint:nilerr // a receipt that does not verify is an answer
+	}
+	a.verdict(true, map[string]any{"receipt": p, "key": sign.KeyID(public)}, "")
+	if !a.json {
+		a.showPredicate(p)
+	}
+	return nil
+}
+
+func (a *app) publicKey(ctx context.Context, o *verifyOptions) (ed25519.PublicKey, error) {
+	if o.key != "" {
+		data, err := readFile(ctx, o.key, maxKey)
+		if err != nil {
+			return nil, readFailure("key "+sandboxmcp.Quote(o.key), sandboxmcp.CodeFileTooLarge, err)
+		}
+		public, err := sign.ParsePublicKey(data)
+		if err != nil {
+			return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s holds no public key", sandboxmcp.Quote(o.key)).
+				WithHint("name a file like " + sign.PublicFile + " of a state directory").WithCause(err)
+		}
+		return public, nil
+	}
+	cfg, err := a.load()
+	if err != nil {
+		return nil, err
+	}
+	public, err := sign.PublicKey(cfg.StateDir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "state directory %s has no key yet", sandboxmcp.Quote(cfg.StateDir)).
+			WithHint("name the public key with --key")
+	case err != nil:
+		return nil, fmt.Errorf("verify receipt: %w", err)
+	}
+	return public, nil
+}
+
+// readReceipt takes a receipt, or the receipt of a result.
+func (a *app) readReceipt(ctx context.Context, path string) (sandboxmcp.Receipt, error) {
+	var r sandboxmcp.Receipt
+	what, data, err := "receipt "+sandboxmcp.Quote(path), []byte(nil), error(nil)
+	if path == "-" {
+		what = "the receipt on stdin"
+		data, err = readAll(ctx, a.stdin, maxReceipt)
+	} else {
+		data, err = readFile(ctx, path, maxReceipt)
+	}
+	if err != nil {
+		return r, readFailure(what, sandboxmcp.CodeFileTooLarge, err)
+	}
+	var doc struct {
+		sandboxmcp.Receipt
+		Inner *sandboxmcp.Receipt `json:"receipt"`
+	}
+	if err := json.Unmarshal(data, &doc); err != nil {
+		return r, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s is not JSON", what).WithCause(err)
+	}
+	if doc.Inner != nil {
+		return *doc.Inner, nil
+	}
+	if doc.Payload == "" {
+		return r, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s holds no receipt", what)
+	}
+	return doc.Receipt, nil
+}
+
+func (a *app) showPredicate(p sandboxmcp.ReceiptPredicate) {
+	walls := "none"
+	if p.Isolation != nil {
+		walls = string(p.Isolation.Tier) + " on " + p.Isolation.Backend + ": " + strings.Join(p.Isolation.Walls, ", ")
+	}
+	rows := [][]string{
+		{"request", string(p.RequestID)},
+		{"namespace", string(p.Namespace)},
+		{"language", string(p.Language)},
+		{"code", "sha256 " + p.CodeSHA256},
+		{"outcome", fmt.Sprintf("%s, exit code %d", p.Status, p.ExitCode)},
+		{"ended", p.EndedAt.UTC().Format(time.RFC3339)},
+		{"walls", walls},
+	}
+	for _, f := range p.Artifacts {
+		rows = append(rows, []string{"file", f.Path + " sha256 " + f.SHA256})
+	}
+	a.table(rows)
+}

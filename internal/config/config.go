@@ -1,0 +1,397 @@
+// Package config knows every setting once: its key in a YAML file, its
+// environment variable, its default, its legal form and one line about it. It
+// reads them in the order flag, environment, YAML, default, and remembers
+// where each value came from. What cannot be read stops the program by name:
+// a setting is never guessed at and never silently left out.
+//
+// To add a setting: a field in [Config] and its row in the table of rows.go.
+// `make generate` then writes it into docs/config.md.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// Source says where a value came from.
+type Source string
+
+// The sources, strongest first.
+const (
+	FromFlag    Source = "flag"
+	FromEnv     Source = "env"
+	FromYAML    Source = "yaml"
+	FromDefault Source = "default"
+)
+
+// Sources is what [Load] reads.
+type Sources struct {
+	Env   []string          // KEY=value, as os.Environ gives it
+	File  string            // path of a YAML file; empty: none
+	Flags map[string]string // setting key to text, only of flags that were given
+}
+
+// Config holds every setting, checked. It is not changed after [Load] and may
+// be read by several goroutines. Printing it shows no secret.
+type Config struct {
+	StateDir    string // absolute
+	SQLitePath  string // empty: the store's own place in StateDir
+	Audit       string // sqlite or memory
+	Synchronous string // normal or full
+	Namespace   sandboxmcp.Namespace
+
+	DefaultBackend    string
+	MaxConcurrentJobs int
+	MaxQueued         int // per namespace
+	IsolationMin      sandboxmcp.Tier
+	UIDRange          UIDRange
+
+	MaxRAMMB       int
+	MaxCPUCores    float64
+	TimeoutSeconds float64
+	MaxProcesses   int
+	MaxOutputBytes int64
+	MaxCodeBytes   int64
+	WorkQuotaMB    int
+
+	CeilingRAMMB          int
+	CeilingCPUCores       float64 // 0: the machine's cores
+	CeilingTimeoutSeconds float64
+	CeilingProcesses      int
+	CeilingOutputBytes    int64
+
+	ArtifactKeepHours float64
+	ArtifactKeepMB    int
+
+	EnableNetwork   bool
+	AllowedDomains  []string
+	EgressApprovals bool
+	WebAllowHosts   []string
+	SearxngURL      string
+	SearchEngines   []string
+
+	EnableHostAccess    bool
+	HostAutoApprove     bool
+	HostAllowedCommands []string
+	HostBlockedCommands []string
+	HostRoots           []string
+
+	Vault       string // sealed, memory or env
+	VaultInject string // all, named or none
+	RedactPII   bool
+
+	Packages           string // allow, ask or deny
+	PackagesMinAgeDays int
+	PackagesAllow      []string
+	PackagesDeny       []string
+	RejectDangerous    bool
+
+	Image         string // empty: one per language
+	MemoryLimit   Size
+	CPUPeriod     int
+	CPUQuota      int
+	NetworkMode   string
+	Hardened      bool
+	WorkspacePath string
+
+	APIHost     string
+	APIPort     int
+	APIKeys     []APIKey
+	CORSOrigins []string
+
+	Tools Tools // the five tools of mcp-code-sandbox, sessions and the log
+
+	Test              bool
+	EgressTestResolve []string
+	EgressTestDNS     string
+
+	rows    []row
+	sources map[string]Source
+}
+
+// Tools holds the settings that came with mcp-code-sandbox. They govern its
+// five tools, sessions, the artifact server and the log.
+type Tools struct {
+	Image                string
+	MemoryLimit          Size
+	CPULimit             float64
+	ExecTimeoutSeconds   float64
+	SessionTTLMinutes    float64
+	MaxSessions          int
+	CleanupMinutes       float64
+	MaxUploadBytes       int64
+	MaxArtifactReadBytes int64
+	MaxOutputBytes       int64
+	MaxCodeBytes         int64
+	HTTPHost             string
+	HTTPPort             int
+	LogLevel             string // DEBUG, INFO, WARNING or ERROR
+	LogFile              string
+	LogFormat            string // console or json
+	Stateful             bool
+	Network              string // none or approved
+}
+
+// Load reads the settings. It fails with [sandboxmcp.CodeInvalidArgument] and
+// names the variable, flag, or file and line, the value and the legal form. A
+// secret's value is never in the message.
+func Load(src Sources) (*Config, error) {
+	c := &Config{sources: map[string]Source{}}
+	c.rows = table(c)
+	for _, r := range c.rows {
+		if !r.assign(r.def) {
+			return nil, sandboxmcp.Errorf(sandboxmcp.CodeInternal, "the default %q of %s is not legal", r.def, r.key)
+		}
+	}
+	if src.File != "" {
+		if err := c.readFile(src.File); err != nil {
+			return nil, err
+		}
+	}
+	env := environment(src.Env)
+	if err := c.readEnv(env); err != nil {
+		return nil, err
+	}
+	if err := c.readFlags(src.Flags); err != nil {
+		return nil, err
+	}
+	if err := c.settle(env); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Config) readEnv(env map[string]string) error {
+	for _, r := range c.rows {
+		text := env[r.env]
+		if r.env == "" || text == "" {
+			continue
+		}
+		if !r.assign(text) {
+			return r.illegal(r.env, text)
+		}
+		c.sources[r.key] = FromEnv
+	}
+	return nil
+}
+
+func (c *Config) readFlags(flags map[string]string) error {
+	known := 0
+	for _, r := range c.rows {
+		text, ok := flags[r.key]
+		if !ok {
+			continue
+		}
+		known++
+		if !r.assign(text) {
+			return r.illegal(r.key, text)
+		}
+		c.sources[r.key] = FromFlag
+	}
+	if known != len(flags) {
+		return sandboxmcp.Errorf(sandboxmcp.CodeInternal, "a flag stands for a setting that does not exist")
+	}
+	return nil
+}
+
+// settle fills in what depends on other settings, and refuses combinations.
+func (c *Config) settle(env map[string]string) error {
+	if !c.Test {
+		for _, r := range c.rows {
+			if r.test && c.Source(r.key) != FromDefault {
+				return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s is for tests only and needs SANDBOXMCP_TEST=1", r.env).
+					WithHint("unset " + r.env)
+			}
+		}
+	}
+	dir, err := stateDir(c.StateDir, env)
+	if err != nil {
+		return err
+	}
+	c.StateDir = dir
+	for _, p := range []*string{&c.SQLitePath, &c.WorkspacePath} {
+		if *p == "" {
+			continue
+		}
+		if *p, err = filepath.Abs(*p); err != nil {
+			return fmt.Errorf("make path absolute: %w", err)
+		}
+	}
+	return c.checkCeilings()
+}
+
+// checkCeilings refuses a limit that was set above a ceiling that was set.
+func (c *Config) checkCeilings() error {
+	_, over := c.defaults().Clamp(c.Ceilings())
+	for _, key := range over {
+		if c.Source(key) != FromDefault && (key != "max_cpu_cores" || c.CeilingCPUCores != 0) {
+			return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s is above its ceiling", key).
+				WithHint("lower " + key + " or raise its ceiling_… setting")
+		}
+	}
+	return nil
+}
+
+func (c *Config) defaults() sandboxmcp.Limits {
+	return sandboxmcp.Limits{
+		MaxRAMMB: c.MaxRAMMB, MaxCPUCores: c.MaxCPUCores, TimeoutSeconds: c.TimeoutSeconds,
+		MaxProcesses: c.MaxProcesses, MaxOutputBytes: c.MaxOutputBytes,
+	}
+}
+
+// Ceilings returns the largest limits that a caller may ask for.
+func (c *Config) Ceilings() sandboxmcp.Limits {
+	l := sandboxmcp.Limits{
+		MaxRAMMB: c.CeilingRAMMB, MaxCPUCores: c.CeilingCPUCores, TimeoutSeconds: c.CeilingTimeoutSeconds,
+		MaxProcesses: c.CeilingProcesses, MaxOutputBytes: c.CeilingOutputBytes,
+	}
+	cores := sandboxmcp.DefaultCeilings(runtime.NumCPU()).MaxCPUCores
+	if l.MaxCPUCores == 0 || l.MaxCPUCores > cores {
+		l.MaxCPUCores = cores
+	}
+	return l
+}
+
+// Limits returns what holds for a caller who asks for nothing: the configured
+// defaults, none above its ceiling.
+func (c *Config) Limits() sandboxmcp.Limits {
+	l, _ := c.defaults().Clamp(c.Ceilings())
+	return l
+}
+
+// ToolLimits returns the limits of the five tools of mcp-code-sandbox. Where
+// their own variable is not set, the engine's value holds.
+func (c *Config) ToolLimits() sandboxmcp.Limits {
+	l := c.Limits()
+	if c.Source("sandbox_memory_limit") != FromDefault {
+		l.MaxRAMMB = int(max(c.Tools.MemoryLimit.Bytes>>20, 1))
+	}
+	if c.Source("sandbox_cpu_limit") != FromDefault {
+		l.MaxCPUCores = c.Tools.CPULimit
+	}
+	if c.Source("sandbox_exec_timeout_s") != FromDefault {
+		l.TimeoutSeconds = c.Tools.ExecTimeoutSeconds
+	}
+	l.MaxOutputBytes = c.Tools.MaxOutputBytes
+	l, _ = l.Clamp(c.Ceilings())
+	return l
+}
+
+// Port returns the HTTP port and whether the operator chose it: one that was
+// chosen is never exchanged for another when it is taken.
+func (c *Config) Port() (port int, chosen bool) {
+	for _, from := range []Source{FromFlag, FromEnv, FromYAML} {
+		if c.Source("api_port") == from {
+			return c.APIPort, true
+		}
+		if c.Source("sandbox_http_port") == from {
+			return c.Tools.HTTPPort, true
+		}
+	}
+	return c.APIPort, false
+}
+
+// Source tells where a setting came from; [FromDefault] for an unknown key.
+func (c *Config) Source(key string) Source {
+	if s, ok := c.sources[key]; ok {
+		return s
+	}
+	return FromDefault
+}
+
+// Value is one setting as it is shown.
+type Value struct {
+	Key    string
+	Env    string // empty: no variable
+	Value  any    // string, bool, number or []string; a secret is redacted
+	Source Source
+	Doc    string
+}
+
+// Values lists every setting in the order of the documentation, secrets redacted.
+func (c *Config) Values() []Value {
+	out := make([]Value, 0, len(c.rows))
+	for _, r := range c.rows {
+		out = append(out, Value{Key: r.key, Env: r.env, Value: r.into.show(), Source: c.Source(r.key), Doc: r.doc})
+	}
+	return out
+}
+
+// Row is a setting as it is documented.
+type Row struct {
+	Group   string // heading under which it stands
+	Key     string // in a YAML file; empty: an environment variable only
+	Env     string // empty: no variable
+	Default string // as it would be written in the variable
+	Legal   string // its legal form, after "it has to be"
+	Doc     string
+}
+
+// Rows lists the documentation of every setting.
+func Rows() []Row {
+	var out []Row
+	for _, r := range table(&Config{}) {
+		d := Row{Group: r.group, Key: r.key, Env: r.env, Default: r.def, Legal: r.into.legal(), Doc: r.doc}
+		if r.envOnly() {
+			d.Key = ""
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// environment picks the variables that may be ours. Names of mcp-code-sandbox
+// are taken in any case; the exact spelling wins.
+func environment(env []string) map[string]string {
+	out := map[string]string{}
+	for _, kv := range env {
+		name, value, ok := strings.Cut(kv, "=")
+		if !ok {
+			continue
+		}
+		upper := strings.ToUpper(name)
+		if name != upper && !strings.HasPrefix(upper, "SANDBOX_") {
+			continue
+		}
+		if _, there := out[upper]; !there || name == upper {
+			out[upper] = value
+		}
+	}
+	return out
+}
+
+func stateDir(set string, env map[string]string) (string, error) {
+	if set == "" {
+		if home := env["XDG_STATE_HOME"]; filepath.IsAbs(home) {
+			return filepath.Join(home, "sandboxmcp"), nil
+		}
+		home := env["HOME"]
+		if !filepath.IsAbs(home) {
+			return "", sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "there is no place for the state: HOME is not set").
+				WithHint("set SANDBOXMCP_STATE_DIR to a directory")
+		}
+		return filepath.Join(home, ".local", "state", "sandboxmcp"), nil
+	}
+	abs, err := filepath.Abs(set)
+	if err != nil {
+		return "", fmt.Errorf("make state directory absolute: %w", err)
+	}
+	return abs, nil
+}
+
+// readable turns a failure of the file system into a sentence without the path.
+func readable(err error) string {
+	if errors.Is(err, os.ErrNotExist) {
+		return "no such file"
+	}
+	if pe, ok := errors.AsType[*os.PathError](err); ok {
+		return pe.Err.Error()
+	}
+	return err.Error()
+}

@@ -1,0 +1,296 @@
+package config_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
+)
+
+const home = "HOME=/home/u"
+
+func load(t *testing.T, src config.Sources) *config.Config {
+	t.Helper()
+	src.Env = append([]string{home}, src.Env...)
+	c, err := config.Load(src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func value(t *testing.T, c *config.Config, key string) config.Value {
+	t.Helper()
+	for _, v := range c.Values() {
+		if v.Key == key {
+			return v
+		}
+	}
+	t.Fatalf("there is no setting %s", key)
+	return config.Value{}
+}
+
+func file(t *testing.T, text string) string {
+	t.Helper()
+	p := filepath.Join(t.TempDir(), "c.yaml")
+	if err := os.WriteFile(p, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestDefaults(t *testing.T) {
+	c := load(t, config.Sources{})
+	want := map[string]any{
+		"default_backend": "process", "max_concurrent_jobs": 4, "enable_network": false, "allowed_domains": []string{}, "egress_approvals": true,
+		"enable_host_access": false, "host_auto_approve": false, "host_roots": []string{}, "redact_pii": false, "max_ram_mb": 512,
+		"max_cpu_cores": 1.0, "timeout_seconds": 60.0, "max_processes": 10, "namespace": sandboxmcp.DefaultNamespace, "memory_limit": "256m",
+		"cpu_period": 100000, "cpu_quota": 50000, "network_mode": "none", "hardened": true, "isolation_min": sandboxmcp.TierL2, "packages": "allow",
+		"reject_dangerous": false, "work_quota_mb": 512, "vault": "sealed", "audit": "sqlite", "synchronous": "normal",
+		"uid_range": "1900000000-1933554431", "state_dir": "/home/u/.local/state/sandboxmcp", "api_keys": []string{},
+		"sandbox_memory_limit": "512m", "sandbox_log_format": "console", "sandbox_max_output_bytes": int64(102400),
+	}
+	got := map[string]any{}
+	for k := range want {
+		v := value(t, c, k)
+		got[k] = v.Value
+		if v.Source != config.FromDefault {
+			t.Errorf("source of %s: got %s, want default", k, v.Source)
+		}
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff(sandboxmcp.DefaultLimits(), c.Limits()); d != "" {
+		t.Error("limits", d)
+	}
+}
+
+func TestPrecedence(t *testing.T) {
+	c := load(t, config.Sources{
+		Env:   []string{"SANDBOXMCP_MAX_RAM_MB=400", "SANDBOXMCP_API_PORT=2"},
+		File:  file(t, "timeout_seconds: 7\nmax_ram_mb: 300\napi_port: 1\nhost_roots: [/a, /b]\n"),
+		Flags: map[string]string{"api_port": "3"},
+	})
+	type vs struct {
+		Value  any
+		Source config.Source
+	}
+	want := map[string]vs{
+		"timeout_seconds": {7.0, config.FromYAML}, "max_ram_mb": {400, config.FromEnv}, "api_port": {3, config.FromFlag},
+		"max_processes": {10, config.FromDefault}, "host_roots": {[]string{"/a", "/b"}, config.FromYAML},
+	}
+	got := map[string]vs{}
+	for k := range want {
+		v := value(t, c, k)
+		got[k] = vs{v.Value, v.Source}
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestBadVariables(t *testing.T) {
+	for _, kv := range []string{
+		"SANDBOXMCP_MAX_CONCURRENT=many", "SANDBOXMCP_NETWORK=maybe", "SANDBOXMCP_TIMEOUT=-1", "SANDBOXMCP_MAX_CPU_CORES=nan", "SANDBOXMCP_VAULT=drawer",
+		"SANDBOXMCP_AUDIT=paper", "SANDBOXMCP_BACKEND=cloud", "SANDBOXMCP_NAMESPACE=a b", "SANDBOXMCP_ISOLATION_MIN=L9", "SANDBOXMCP_PACKAGES=some",
+		"SANDBOX_MEMORY_LIMIT=12q", "SANDBOX_MAX_SESSIONS=ten", "SANDBOX_LOG_FORMAT=xml", "SANDBOXMCP_API_PORT=99999", "SANDBOXMCP_TIMEOUT=inf",
+		"SANDBOXMCP_MAX_RAM_MB=0", "SANDBOXMCP_MAX_RAM_MB=9000", "SANDBOXMCP_UID_RANGE=0-65535", "SANDBOXMCP_UID_RANGE=100000-100001",
+		"SANDBOXMCP_HOST_ROOTS=relative", "SANDBOXMCP_ALLOWED_DOMAINS=http://x/", "SANDBOXMCP_EGRESS_TEST_DNS=nowhere", "SEARXNG_URL=file:///x",
+		"SANDBOX_MEMORY_LIMIT=0", "SANDBOX_MEMORY_LIMIT=k", "SANDBOXMCP_CEILING_CPU_CORES=-0.5",
+	} {
+		name, bad, _ := strings.Cut(kv, "=")
+		_, err := config.Load(config.Sources{Env: []string{home, "SANDBOXMCP_TEST=1", kv}})
+		if got := sandboxmcp.CodeOf(err); got != sandboxmcp.CodeInvalidArgument {
+			t.Errorf("%s: got code %q, want invalid_argument", kv, got)
+			continue
+		}
+		if !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), bad) || !strings.Contains(err.Error(), "it has to be") {
+			t.Errorf("%s: %v does not name the variable, the value and the legal form", kv, err)
+		}
+	}
+}
+
+func TestTestVariables(t *testing.T) {
+	for _, kv := range []string{"SANDBOXMCP_EGRESS_TEST_DNS=127.0.0.1:53", "SANDBOXMCP_EGRESS_TEST_RESOLVE=a.example:443=127.0.0.1:1"} {
+		name, _, _ := strings.Cut(kv, "=")
+		if _, err := config.Load(config.Sources{Env: []string{home, kv}}); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s without SANDBOXMCP_TEST: got %v, want a refusal by name", kv, err)
+		}
+		load(t, config.Sources{Env: []string{kv, "SANDBOXMCP_TEST=1"}})
+	}
+	if _, err := config.Load(config.Sources{Env: []string{home}, File: file(t, "test: true\n")}); err == nil {
+		t.Error("test in a file: got no error")
+	}
+}
+
+func TestFiles(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		want []string
+	}{
+		{"timeout_seconds: 5\n\ntimeout_secs: 6\n", []string{"c.yaml:3", `"timeout_secs"`, "did you mean timeout_seconds?"}},
+		{"zzzzzzzz: 1\n", []string{"c.yaml:1", "zzzzzzzz"}},
+		{"timeout_seconds: [1\n", []string{"c.yaml"}},
+		{"timeout_seconds: soon\n", []string{"c.yaml:1", "timeout_seconds", `"soon"`}},
+		{"max_ram_mb: 1\nenable_network: maybe\n", []string{"c.yaml:2", "enable_network", `"maybe"`}},
+		{"allowed_domains: 5\n", []string{"allowed_domains", "a list of"}},
+		{"max_ram_mb: [5]\n", []string{"max_ram_mb", "a list"}},
+		{"max_ram_mb: {a: 5}\n", []string{"max_ram_mb", "nested"}},
+		{"max_ram_mb: 5.5\n", []string{"max_ram_mb", "whole number"}},
+		{"max_ram_mb: 5\nmax_ram_mb: 6\n", []string{"c.yaml:2", "max_ram_mb"}},
+		{"- a\n", []string{"c.yaml:1", "mapping"}},
+		{"max_ram_mb: 5\n---\nmax_ram_mb: 6\n", []string{"more than one"}},
+		{"namespace: \"\"\n", []string{"namespace"}},
+		{"max_ram_mb: 500\nceiling_ram_mb: 400\n", []string{"max_ram_mb", "ceiling"}},
+	} {
+		_, err := config.Load(config.Sources{Env: []string{home}, File: file(t, c.text)})
+		if sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument {
+			t.Errorf("%q: got %v, want invalid_argument", c.text, err)
+			continue
+		}
+		for _, w := range c.want {
+			if !strings.Contains(err.Error(), w) {
+				t.Errorf("%q: %v does not hold %q", c.text, err, w)
+			}
+		}
+	}
+	if _, err := config.Load(config.Sources{Env: []string{home}, File: "/none.yaml"}); err == nil || !strings.Contains(err.Error(), "none.yaml") {
+		t.Errorf("missing file: got %v", err)
+	}
+	for _, text := range []string{"", "# nothing\n", "---\n", "image: null\n", "image: \"\"\n"} {
+		load(t, config.Sources{File: file(t, text)})
+	}
+}
+
+// TestEveryKey writes each documented default into a file and reads it back.
+func TestEveryKey(t *testing.T) {
+	var b strings.Builder
+	n := 0
+	for _, r := range config.Rows() {
+		if r.Key == "" {
+			continue
+		}
+		n++
+		if strings.HasPrefix(r.Legal, "a list") {
+			fmt.Fprintf(&b, "%s: [%s]\n", r.Key, r.Default)
+		} else {
+			fmt.Fprintf(&b, "%s: %s\n", r.Key, r.Default)
+		}
+	}
+	if n < 60 {
+		t.Fatalf("got %d keys, want all", n)
+	}
+	c := load(t, config.Sources{File: file(t, b.String())})
+	plain := load(t, config.Sources{})
+	for i, v := range plain.Values() {
+		got := c.Values()[i]
+		got.Source = v.Source
+		if d := cmp.Diff(v, got); d != "" {
+			t.Error(d)
+		}
+	}
+}
+
+func TestBooleans(t *testing.T) {
+	for text, want := range map[string]bool{"true": true, "FALSE": false, "1": true, "0": false, "Yes": true, "no": false, "on": true, "off": false} {
+		if got := load(t, config.Sources{Env: []string{"SANDBOXMCP_NETWORK=" + text}}).EnableNetwork; got != want {
+			t.Errorf("%s: got %v, want %v", text, got, want)
+		}
+		if got := load(t, config.Sources{File: file(t, "enable_network: "+text+"\n")}).EnableNetwork; got != want {
+			t.Errorf("%s in a file: got %v, want %v", text, got, want)
+		}
+	}
+}
+
+func TestSecretsStayHidden(t *testing.T) {
+	const secret = "very-secret-key"
+	c := load(t, config.Sources{Env: []string{"SANDBOXMCP_API_KEYS=" + secret + "=a|b," + secret + "2=="}})
+	if got, want := c.APIKeys[0].Key.Reveal(), secret; got != want {
+		t.Errorf("key: got %q, want %q", got, want)
+	}
+	if got, want := c.APIKeys[1].Key.Reveal(), secret+"2=="; got != want {
+		t.Errorf("key with padding: got %q, want %q", got, want)
+	}
+	if d := cmp.Diff([]sandboxmcp.Namespace{"a", "b"}, c.APIKeys[0].Namespaces); d != "" {
+		t.Error(d)
+	}
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%x"} {
+		if s := fmt.Sprintf(verb, *c) + fmt.Sprintf(verb, c.APIKeys) + fmt.Sprintf(verb, c.Values()); strings.Contains(s, secret) || strings.Contains(s, fmt.Sprintf("%x", secret)) {
+			t.Errorf("%s shows the secret", verb)
+		}
+	}
+	_, err := config.Load(config.Sources{Env: []string{home, "SANDBOXMCP_API_KEYS=" + secret + "=a b"}})
+	if err == nil || strings.Contains(err.Error(), secret) {
+		t.Errorf("illegal key: got %v, want a refusal without the key", err)
+	}
+}
+
+func TestToolVariables(t *testing.T) {
+	c := load(t, config.Sources{Env: []string{"SANDBOXMCP_TIMEOUT=9", "sandbox_memory_limit=96m", "Sandbox_Http_Port=8123"}})
+	l := c.ToolLimits()
+	want := c.Limits()
+	want.MaxRAMMB, want.TimeoutSeconds, want.MaxOutputBytes = 96, 9, 102400
+	if d := cmp.Diff(want, l); d != "" {
+		t.Error(d)
+	}
+	if port, chosen := c.Port(); port != 8123 || !chosen {
+		t.Errorf("port: got %d %v, want 8123 true", port, chosen)
+	}
+	c = load(t, config.Sources{Env: []string{"SANDBOXMCP_TIMEOUT=9", "SANDBOX_EXEC_TIMEOUT_S=1"}})
+	if got := c.ToolLimits().TimeoutSeconds; got != 1 {
+		t.Errorf("timeout: got %v, want 1", got)
+	}
+	if port, chosen := c.Port(); port != 8080 || chosen {
+		t.Errorf("port: got %d %v, want 8080 false", port, chosen)
+	}
+}
+
+func TestCeilings(t *testing.T) {
+	c := load(t, config.Sources{Env: []string{"SANDBOXMCP_CEILING_RAM_MB=256", "SANDBOXMCP_MAX_CPU_CORES=1024"}})
+	if got := c.Limits().MaxRAMMB; got != 256 {
+		t.Errorf("default above the ceiling: got %d, want 256", got)
+	}
+	if got, want := c.Limits().MaxCPUCores, c.Ceilings().MaxCPUCores; got != want {
+		t.Errorf("cores: got %v, want %v", got, want)
+	}
+}
+
+func TestStateDir(t *testing.T) {
+	for _, c := range []struct {
+		env  []string
+		want string
+	}{
+		{[]string{"SANDBOXMCP_STATE_DIR=/s", "HOME=/h"}, "/s"},
+		{[]string{"XDG_STATE_HOME=/x", "HOME=/h"}, "/x/sandboxmcp"},
+		{[]string{"XDG_STATE_HOME=relative", "HOME=/h"}, "/h/.local/state/sandboxmcp"},
+	} {
+		got, err := config.Load(config.Sources{Env: c.env})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.StateDir != c.want {
+			t.Errorf("%v: got %s, want %s", c.env, got.StateDir, c.want)
+		}
+	}
+	_, err := config.Load(config.Sources{})
+	var e *sandboxmcp.Error
+	if !errors.As(err, &e) || !strings.Contains(e.Hint, "SANDBOXMCP_STATE_DIR") {
+		t.Errorf("without HOME: got %v, want a hint at SANDBOXMCP_STATE_DIR", err)
+	}
+}
+
+func BenchmarkLoad(b *testing.B) {
+	for b.Loop() {
+		if _, err := config.Load(config.Sources{Env: []string{home}}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,241 @@
+package config
+
+import (
+	"math"
+	"net"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// value is a setting's place in a [Config] with the way to read and show it.
+type value struct {
+	// set takes one text, or any number for a list, and reports whether they
+	// are legal. Nothing is changed when they are not.
+	set    func(items []string) bool
+	show   func() any
+	legal  func() string
+	isList bool
+}
+
+// assign sets a row from the text of a variable, a flag or a default. Empty
+// text is the empty list, and leaves a single value at its zero.
+func (r row) assign(s string) bool {
+	if !r.into.isList {
+		return s == "" || r.into.set([]string{s})
+	}
+	items := []string{}
+	for item := range strings.SplitSeq(s, ",") {
+		if item = strings.TrimSpace(item); item != "" {
+			items = append(items, item)
+		}
+	}
+	return r.into.set(items)
+}
+
+func scalar[T any](to *T, legal string, parse func(string) (T, bool)) value {
+	return value{
+		set: func(items []string) bool {
+			v, ok := parse(strings.TrimSpace(items[0]))
+			if ok {
+				*to = v
+			}
+			return ok
+		},
+		show:  func() any { return *to },
+		legal: func() string { return legal },
+	}
+}
+
+func text[T ~string](to *T, check func(string) bool, legal string) value {
+	return scalar(to, legal, func(s string) (T, bool) { return T(s), check(s) })
+}
+
+func choice[T ~string](to *T, words ...string) value {
+	return scalar(to, "one of "+strings.Join(words, ", "), func(s string) (T, bool) {
+		for _, w := range words {
+			if strings.EqualFold(s, w) {
+				return T(w), true
+			}
+		}
+		return "", false
+	})
+}
+
+func boolean(to *bool) value {
+	return scalar(to, "true or false, 1 or 0, yes or no, on or off", func(s string) (bool, bool) {
+		switch strings.ToLower(s) {
+		case "true", "1", "yes", "on":
+			return true, true
+		case "false", "0", "no", "off":
+			return false, true
+		}
+		return false, false
+	})
+}
+
+func integer[T ~int | ~int64](to *T, low, high T) value {
+	legal := "a whole number from " + strconv.FormatInt(int64(low), 10) + " to " + strconv.FormatInt(int64(high), 10)
+	return scalar(to, legal, func(s string) (T, bool) {
+		n, err := strconv.ParseInt(s, 10, 64)
+		return T(n), err == nil && n >= int64(low) && n <= int64(high)
+	})
+}
+
+// number takes what is above low and at most high. A low of -1 means that 0 is legal.
+func number(to *float64, low, high float64) value {
+	legal := "a number above 0 and at most " + strconv.FormatFloat(high, 'f', -1, 64)
+	if low < 0 {
+		legal = "a number from 0 to " + strconv.FormatFloat(high, 'f', -1, 64)
+	}
+	return scalar(to, legal, func(s string) (float64, bool) {
+		f, err := strconv.ParseFloat(s, 64)
+		ok := err == nil && !math.IsNaN(f) && f <= high && (f > low && f >= 0)
+		return f, ok
+	})
+}
+
+func list(to *[]string, check func(string) bool, legal string) value {
+	return value{
+		set: func(items []string) bool {
+			for _, s := range items {
+				if !check(s) {
+					return false
+				}
+			}
+			*to = items
+			return true
+		},
+		show:   func() any { return append([]string{}, *to...) },
+		legal:  func() string { return "a list of " + legal },
+		isList: true,
+	}
+}
+
+// address is a URL whose password, if it has one, is not shown.
+func address(to *string) value {
+	v := text(to, func(s string) bool {
+		u, err := url.Parse(s)
+		return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
+	}, "an http or https URL")
+	v.show = func() any {
+		if u, err := url.Parse(*to); err == nil {
+			return u.Redacted()
+		}
+		return redacted
+	}
+	return v
+}
+
+// Size is a number of bytes with the text it was written as.
+type Size struct {
+	Text  string // such as 512m
+	Bytes int64
+}
+
+func size(to *Size) value {
+	v := scalar(to, "a size such as 512m: a whole number above 0 with b, k, m or g", parseSize)
+	v.show = func() any { return to.Text }
+	return v
+}
+
+func parseSize(s string) (Size, bool) {
+	digits, shift := strings.ToLower(s), 0
+	if n := len(digits); n > 0 {
+		if i := strings.IndexByte("bkmg", digits[n-1]); i >= 0 {
+			digits, shift = digits[:n-1], 10*i
+		}
+	}
+	n, err := strconv.ParseUint(digits, 10, 32)
+	return Size{Text: s, Bytes: int64(n) << shift}, err == nil && n > 0
+}
+
+// UIDRange is a range of host user ids, both ends included.
+type UIDRange struct {
+	First, Last uint32
+}
+
+// uidBlock is how many user ids one sandbox takes.
+const uidBlock = 65536
+
+func uids(to *UIDRange) value {
+	v := scalar(to, "a range first-last of at least 65536 user ids, from 65536 on", func(s string) (UIDRange, bool) {
+		a, b, ok := strings.Cut(s, "-")
+		first, err1 := strconv.ParseUint(a, 10, 32)
+		last, err2 := strconv.ParseUint(b, 10, 32)
+		// The last id of all means "unchanged" to the kernel.
+		ok = ok && err1 == nil && err2 == nil && first >= uidBlock && last < math.MaxUint32 && last >= first+uidBlock-1
+		return UIDRange{First: uint32(first), Last: uint32(last)}, ok
+	})
+	v.show = func() any {
+		return strconv.FormatUint(uint64(to.First), 10) + "-" + strconv.FormatUint(uint64(to.Last), 10)
+	}
+	return v
+}
+
+func anyText(s string) bool { return !strings.ContainsRune(s, 0) }
+
+func wordOK(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r == 0x7f })
+}
+
+func namespaceOK(s string) bool {
+	_, err := sandboxmcp.ParseNamespace(s)
+	return err == nil
+}
+
+func absoluteOK(s string) bool { return strings.HasPrefix(s, "/") && anyText(s) }
+
+func patternOK(s string) bool { return s != "*" && anyText(s) && !strings.ContainsAny(s, "\n\r") }
+
+// domainOK takes name, *.name and name:port.
+func domainOK(s string) bool {
+	name := strings.TrimPrefix(s, "*.")
+	if host, port, ok := strings.Cut(name, ":"); ok {
+		if !portOK(port) {
+			return false
+		}
+		name = host
+	}
+	if len(name) > 253 {
+		return false
+	}
+	for label := range strings.SplitSeq(strings.TrimSuffix(name, "."), ".") {
+		if !labelOK(label) {
+			return false
+		}
+	}
+	return true
+}
+
+func labelOK(s string) bool {
+	if s == "" || len(s) > 63 || s[0] == '-' || s[len(s)-1] == '-' {
+		return false
+	}
+	return !strings.ContainsFunc(s, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_'
+	})
+}
+
+func portOK(s string) bool {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return err == nil && n > 0
+}
+
+func hostPortOK(s string) bool {
+	host, port, err := net.SplitHostPort(s)
+	return err == nil && wordOK(host) && portOK(port)
+}
+
+func addrPortOK(s string) bool {
+	_, err := netip.ParseAddrPort(s)
+	return err == nil
+}
+
+func mappingOK(s string) bool {
+	name, to, ok := strings.Cut(s, "=")
+	return ok && domainOK(name) && !strings.HasPrefix(name, "*") && addrPortOK(to)
+}

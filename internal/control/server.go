@@ -1,0 +1,197 @@
+package control
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// Server is an open control socket.
+type Server struct {
+	hello   Hello
+	handler Handler
+	logger  *slog.Logger
+	http    *http.Server
+	root    *os.Root
+	dir     *os.File
+	name    string
+	serving sync.WaitGroup
+	closing sync.Once
+}
+
+// Listen opens a control socket below the state directory and answers on it
+// until [Server.Close]. What it answers with, it asks of the handler, from
+// several goroutines at a time. The context bounds the opening only, and its
+// values reach the handler.
+func Listen(ctx context.Context, stateDir string, h Handler, logger *slog.Logger) (*Server, error) {
+	root, dir, err := openRunDir(stateDir, true)
+	if err != nil {
+		return nil, err
+	}
+	mark := make([]byte, 4)
+	_, _ = rand.Read(mark) // never fails: crypto/rand ends the program instead
+	id := strconv.Itoa(os.Getpid()) + "-" + hex.EncodeToString(mark)
+	s := &Server{
+		hello:   Hello{Protocol: 1, ID: id, PID: os.Getpid(), StartedAt: time.Now().UTC()},
+		handler: h, logger: logger, root: root, dir: dir, name: id + suffix,
+	}
+	l, err := s.bind(ctx)
+	if err != nil {
+		s.release()
+		return nil, fmt.Errorf("open control socket: %w", err)
+	}
+	s.http = &http.Server{
+		Handler:           s.routes(),
+		ReadHeaderTimeout: callTimeout,
+		ReadTimeout:       2 * callTimeout,
+		WriteTimeout:      4 * callTimeout,
+		IdleTimeout:       4 * callTimeout,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+		BaseContext:       func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
+	}
+	s.serving.Go(func() {
+		if err := s.http.Serve(guarded{l, logger}); !errors.Is(err, http.ErrServerClosed) {
+			logger.Error("control socket ended", "error", err)
+		}
+	})
+	return s, nil
+}
+
+// bind listens under a name that nobody looks for and renames the socket when
+// it answers: between the two a look at it would take it for a dead one.
+func (s *Server) bind(ctx context.Context) (*net.UnixListener, error) {
+	hidden := "." + s.name
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "unix", address(s.dir, hidden))
+	if err != nil {
+		return nil, err
+	}
+	u, ok := l.(*net.UnixListener)
+	if !ok {
+		_ = l.Close()
+		return nil, fmt.Errorf("listener is no unix socket: %T", l)
+	}
+	u.SetUnlinkOnClose(false)
+	err = s.root.Chmod(hidden, 0o600)
+	if err == nil {
+		err = s.root.Rename(hidden, s.name)
+	}
+	if err != nil {
+		_ = u.Close()
+		_ = s.root.Remove(hidden)
+		return nil, err
+	}
+	return u, nil
+}
+
+// Hello tells what the socket says of its server.
+func (s *Server) Hello() Hello { return s.hello }
+
+// Close removes the socket, ends what is being answered and returns when
+// nothing of it is left. It may be called more than once.
+func (s *Server) Close() error {
+	var err error
+	s.closing.Do(func() {
+		_ = s.root.Remove(s.name)
+		err = s.http.Close()
+		s.serving.Wait()
+		s.release()
+	})
+	return err
+}
+
+func (s *Server) release() {
+	_ = s.dir.Close()
+	_ = s.root.Close()
+}
+
+// guarded lets in only the users that [trusted] names.
+type guarded struct {
+	net.Listener
+	logger *slog.Logger
+}
+
+// Accept returns the next connection of a trusted user.
+func (g guarded) Accept() (net.Conn, error) {
+	for {
+		c, err := g.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		uid, err := peerUID(c)
+		if err == nil && trusted(uid) {
+			return c, nil
+		}
+		g.logger.Warn("control connection refused", "uid", uid, "error", err)
+		_ = c.Close()
+	}
+}
+
+func (s *Server) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/hello", func(w http.ResponseWriter, _ *http.Request) { s.answer(w, http.StatusOK, s.hello) })
+	mux.HandleFunc("GET /v1/stats", func(w http.ResponseWriter, _ *http.Request) { s.answer(w, http.StatusOK, s.handler.Stats()) })
+	mux.HandleFunc("GET /v1/queue", func(w http.ResponseWriter, _ *http.Request) { s.answer(w, http.StatusOK, s.handler.Stats().Queue) })
+	mux.HandleFunc("POST /v1/cancel", s.cancel)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		s.fail(w, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "the control socket has no %s %s", r.Method, sandboxmcp.Quote(r.URL.Path)).
+			WithHint("the other side may be of another version"))
+	})
+	return mux
+}
+
+func (s *Server) cancel(w http.ResponseWriter, r *http.Request) {
+	var req cancelRequest
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&req); err != nil {
+		s.fail(w, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the body is not a cancel request: %v", err))
+		return
+	}
+	if _, err := sandboxmcp.ParseNamespace(string(req.Namespace)); err != nil {
+		s.fail(w, err)
+		return
+	}
+	if _, err := sandboxmcp.ParseRequestID(string(req.RequestID)); err != nil {
+		s.fail(w, err)
+		return
+	}
+	if err := s.handler.Cancel(r.Context(), req.Namespace, req.RequestID); err != nil {
+		s.fail(w, err)
+		return
+	}
+	s.answer(w, http.StatusOK, map[string]any{"cancelled": req.RequestID})
+}
+
+func (s *Server) fail(w http.ResponseWriter, err error) {
+	e := sandboxmcp.AsError(err)
+	if e.Code == sandboxmcp.CodeInternal {
+		s.logger.Error("control call ended in a fault", "error", err)
+	}
+	s.answer(w, e.Code.Row().HTTP, e.Body())
+}
+
+func (s *Server) answer(w http.ResponseWriter, status int, body any) {
+	data, err := json.Marshal(body)
+	if err != nil {
+		s.logger.Error("encode control answer", "error", err)
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(data, '\n'))
+}

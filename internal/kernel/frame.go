@@ -1,0 +1,169 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// What comes on the channel: frames of 4 bytes of length, big-endian, and a
+// JSON object of so many bytes. The member "type" says what it is.
+//
+//	{"type":"start"}                                      the program was compiled and now begins
+//	{"type":"syntax","name","message","line","col"}       it was not compiled; before start only
+//	{"type":"display","data":{mime: form}}                a value to show
+//	{"type":"error","name","value","traceback":[lines]}   it ended by an exception; the last one counts
+//
+// A type that is not known is skipped, so that later drivers may say more. The
+// program shares the channel with its driver, so every word may be forged: a
+// frame can make a result say what the program could as well have printed, and
+// nothing else. That is why syntax is not believed after start, for it claims
+// that nothing of the program ran.
+const (
+	MaxFrame   = 1 << 20 // bytes of one frame
+	MaxReport  = 8 << 20 // bytes of all frames of a run
+	maxResults = 256
+	maxName    = 256
+	maxText    = 64 << 10 // bytes of an error's value, a syntax message, a traceback
+	maxLines   = 200      // of a traceback
+)
+
+// maxOf bounds the frames of each type.
+var maxOf = map[string]int{"start": 64, "syntax": 512 << 10, "error": 1 << 20, "display": MaxFrame}
+
+// displayTypes are the forms that are taken from a display frame; true where
+// the form is a JSON value and not a text.
+var displayTypes = map[string]bool{
+	"text/plain": false, "text/html": false, "text/markdown": false, "text/latex": false,
+	"image/png": false, "image/jpeg": false, "image/svg+xml": false,
+	"application/json": true, "application/vnd.plotly.v1+json": true,
+}
+
+// Report is what a program's driver told of it.
+type Report struct {
+	Started bool                     // the program was compiled, and began
+	Error   *sandboxmcp.ProgramError // the uncaught exception
+	Syntax  *SyntaxError             // why the program was not compiled; never with Started
+	Results []sandboxmcp.RichResult  // values to show, in order; not nil
+}
+
+// SyntaxError tells why a program could not be compiled.
+type SyntaxError struct {
+	Name    string // "SyntaxError", "IndentationError", "TabError"
+	Line    int    // from 1; 0: not known
+	Col     int    // from 1; 0: not known
+	Message string
+}
+
+// Read reads a channel to its end. It never fails: what follows a frame that
+// cannot be right is read and thrown away, so that nobody is left waiting to
+// write, and what was right before it counts. It holds at most MaxFrame bytes
+// of input at a time and takes at most MaxReport in all.
+func Read(r io.Reader) Report {
+	rep := Report{Results: []sandboxmcp.RichResult{}}
+	left := MaxReport
+	var head [4]byte
+	for {
+		if _, err := io.ReadFull(r, head[:]); err != nil {
+			return rep
+		}
+		n := int64(binary.BigEndian.Uint32(head[:]))
+		if n > MaxFrame || n > int64(left) {
+			break
+		}
+		left -= int(n)
+		body := make([]byte, n)
+		if _, err := io.ReadFull(r, body); err != nil {
+			return rep
+		}
+		if !rep.take(body) {
+			break
+		}
+	}
+	_, _ = io.Copy(io.Discard, r) // a channel that breaks has ended
+	return rep
+}
+
+// take adds one frame; false when it is no frame at all.
+func (rep *Report) take(body []byte) bool {
+	var f struct {
+		Type      string                     `json:"type"`
+		Name      string                     `json:"name"`
+		Message   string                     `json:"message"`
+		Value     string                     `json:"value"`
+		Line      int                        `json:"line"`
+		Col       int                        `json:"col"`
+		Traceback []string                   `json:"traceback"`
+		Data      map[string]json.RawMessage `json:"data"`
+	}
+	if json.Unmarshal(body, &f) != nil || f.Type == "" {
+		return false
+	}
+	if limit, ok := maxOf[f.Type]; ok && len(body) > limit {
+		return false
+	}
+	switch f.Type {
+	case "start":
+		rep.Started, rep.Syntax = true, nil
+	case "syntax":
+		if !rep.Started && rep.Syntax == nil {
+			rep.Syntax = &SyntaxError{Name: cut(f.Name, maxName), Line: max(f.Line, 0), Col: max(f.Col, 0), Message: cut(f.Message, maxText)}
+		}
+	case "error":
+		rep.Error = &sandboxmcp.ProgramError{Name: cut(f.Name, maxName), Value: cut(f.Value, maxText), Traceback: cutLines(f.Traceback)}
+	case "display":
+		if b := bundle(f.Data); b != nil && len(rep.Results) < maxResults {
+			rep.Results = append(rep.Results, b)
+		}
+	}
+	return true
+}
+
+// bundle takes the forms that are known; nil when there is none.
+func bundle(data map[string]json.RawMessage) sandboxmcp.RichResult {
+	b := sandboxmcp.RichResult{}
+	for mime, isJSON := range displayTypes {
+		raw, ok := data[mime]
+		if !ok {
+			continue
+		}
+		if isJSON {
+			b[mime] = slices.Clone(raw)
+			continue
+		}
+		var text string
+		if json.Unmarshal(raw, &text) == nil {
+			b[mime] = text
+		}
+	}
+	if len(b) == 0 {
+		return nil
+	}
+	b["is_main_result"] = string(data["is_main_result"]) == "true"
+	return b
+}
+
+// cut returns s cut to limit bytes, at the border of a character.
+func cut(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	return strings.ToValidUTF8(s[:limit], "")
+}
+
+// cutLines keeps the last lines of a traceback, where the cause stands.
+func cutLines(lines []string) []string {
+	kept, room := []string{}, maxText
+	for _, l := range slices.Backward(lines[max(0, len(lines)-maxLines):]) {
+		if room -= len(l); room < 0 {
+			break
+		}
+		kept = append(kept, l)
+	}
+	slices.Reverse(kept)
+	return kept
+}

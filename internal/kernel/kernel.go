@@ -1,0 +1,88 @@
+// Package kernel holds the language drivers: how a program of each language is
+// started in a sandbox, and what comes back from it on its private channel. It
+// is the same on every backend, because it only says what to start and reads
+// bytes.
+//
+// The program text is never rewritten and never an argument: it travels as a
+// file, under its own name and with its own line numbers.
+package kernel
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+)
+
+// Program is one piece of code that is to be run once.
+type Program struct {
+	Language    sandboxmcp.Language // empty: python
+	Code        string
+	FileName    string             // base name that the program sees as its own; empty: main with the language's extension
+	Display     sandboxmcp.Display // python only: node and shell have none
+	Interpreter string             // absolute path of the real binary
+	Version     string             // of the interpreter, as "20.1.0"; node needs it
+	Env         map[string]string  // added to the environment; see CheckEnv
+}
+
+// Plan says how to start a program: Argv, Env, Program and Channel are set, the
+// streams are the caller's. The environment is built from nothing. It fails
+// with invalid_filename on a name that is not flat, with invalid_argument on
+// an environment that CheckEnv refuses.
+func Plan(p Program) (backend.Process, error) {
+	if p.Language == "" {
+		p.Language = sandboxmcp.Python
+	}
+	if err := CheckEnv(p.Env); err != nil {
+		return backend.Process{}, err
+	}
+	if !path.IsAbs(p.Interpreter) {
+		return backend.Process{}, sandboxmcp.Errorf(sandboxmcp.CodeInternal, "the interpreter %s has no absolute path", sandboxmcp.Quote(p.Interpreter))
+	}
+	if p.FileName == "" {
+		p.FileName = "main" + map[sandboxmcp.Language]string{sandboxmcp.Python: ".py", sandboxmcp.Node: ".js", sandboxmcp.Shell: ".sh"}[p.Language]
+	}
+	if err := checkFileName(p.FileName); err != nil {
+		return backend.Process{}, err
+	}
+	switch p.Language {
+	case sandboxmcp.Python:
+		return planPython(p), nil
+	case sandboxmcp.Node:
+		return planNode(p), nil
+	case sandboxmcp.Shell:
+		return planShell(p), nil
+	}
+	return backend.Process{}, sandboxmcp.Errorf(sandboxmcp.CodeUnsupportedLanguage, "language %s is not supported", sandboxmcp.Quote(string(p.Language)))
+}
+
+// CanDisplay reports whether the language's driver shows the value of a last
+// expression.
+func CanDisplay(l sandboxmcp.Language) bool { return l == sandboxmcp.Python || l == "" }
+
+func checkFileName(name string) error {
+	bad := len(name) > 200 || name == "." || name == ".." || strings.ContainsAny(name, "/\\\x00") ||
+		slices.Contains([]string{pythonDriver, nodeHook}, name)
+	for _, r := range name {
+		bad = bad || r < ' ' || r == 0x7f || r == '\uFFFD'
+	}
+	if bad {
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidFilename, "%s cannot be the name of a program file", sandboxmcp.Quote(name))
+	}
+	return nil
+}
+
+// inProgramDir is the path under which a program file is seen in the sandbox.
+func inProgramDir(name string) string { return path.Join(backend.ProgramDir, name) }
+
+// planShell runs bash, or sh, on the file. Started so, neither reads a start-up
+// file: the variables that would name one are not in the environment.
+func planShell(p Program) backend.Process {
+	return backend.Process{
+		Argv:    []string{p.Interpreter, inProgramDir(p.FileName)},
+		Env:     environment(p, nil),
+		Program: []backend.ProgramFile{{Name: p.FileName, Data: []byte(p.Code)}},
+	}
+}

@@ -1,0 +1,146 @@
+package kernel
+
+import (
+	_ "embed" // the hook
+	"strconv"
+	"strings"
+
+	"github.com/sandboxmcp/sandboxmcp/backend"
+)
+
+//go:embed drivers/hook.cjs
+var nodeHookText []byte
+
+const nodeHook = ".hook.cjs"
+
+func planNode(p Program) backend.Process {
+	argv := []string{p.Interpreter, "--require", inProgramDir(nodeHook)}
+	v := nodeVersion(p.Version)
+	switch {
+	case strings.HasSuffix(p.FileName, ".mjs"), strings.HasSuffix(p.FileName, ".cjs"):
+	case v.detectsModules():
+		// It says so on stderr whenever it found one, as if that were a fault.
+		argv = append(argv, "--disable-warning=MODULE_TYPELESS_PACKAGE_JSON")
+	case v.canDetectModules():
+		argv = append(argv, "--experimental-detect-module")
+	case isModule(p.Code):
+		p.FileName = strings.TrimSuffix(p.FileName, ".js") + ".mjs"
+	}
+	return backend.Process{
+		Argv: append(argv, inProgramDir(p.FileName)),
+		Env:  environment(p, map[string]string{"NODE_PATH": backend.WorkDir + "/node_modules"}),
+		Program: []backend.ProgramFile{
+			{Name: p.FileName, Data: []byte(p.Code)},
+			{Name: nodeHook, Data: nodeHookText},
+		},
+		Channel: true,
+	}
+}
+
+// version is major and minor.
+type version struct{ major, minor int }
+
+// nodeVersion reads "20.19.1"; what cannot be read is version 0, which can do nothing.
+func nodeVersion(s string) version {
+	parts := strings.SplitN(strings.TrimPrefix(s, "v"), ".", 3)
+	if len(parts) < 2 {
+		return version{}
+	}
+	major, err := strconv.Atoi(parts[0])
+	if err != nil {
+		return version{}
+	}
+	minor, err := strconv.Atoi(parts[1])
+	if err != nil {
+		return version{}
+	}
+	return version{major, minor}
+}
+
+// detectsModules: node takes a .js file for an ES module by its syntax, unasked.
+func (v version) detectsModules() bool {
+	return v.major > 22 || v.major == 22 && v.minor >= 7 || v.major == 20 && v.minor >= 19
+}
+
+// canDetectModules: it does so when asked.
+func (v version) canDetectModules() bool {
+	return v.major >= 22 || v.major == 21 && v.minor >= 1 || v.major == 20 && v.minor >= 10
+}
+
+// isModule reports whether JavaScript uses import or export as statements. It
+// skips comments, strings and templates and looks at words that begin a
+// statement outside of all brackets; a regular expression with a quote in it
+// may mislead it, towards "no".
+func isModule(code string) bool {
+	depth, begins := 0, true
+	for i := 0; i < len(code); {
+		rest := code[i:]
+		switch c := code[i]; {
+		case strings.HasPrefix(rest, "//"), i == 0 && strings.HasPrefix(rest, "#!"):
+			i += indexOrEnd(rest, "\n")
+			continue
+		case strings.HasPrefix(rest, "/*"):
+			i += 2 + indexOrEnd(rest[2:], "*/") + 2
+			continue
+		case c == '"' || c == '\'' || c == '`':
+			i += quoted(rest)
+			begins = false
+			continue
+		case strings.IndexByte("([{", c) >= 0:
+			depth++
+			begins = false
+		case strings.IndexByte(")]}", c) >= 0:
+			depth--
+			begins = c == '}'
+		case c == ';' || c == '\n':
+			begins = true
+		case c == ' ' || c == '\t' || c == '\r':
+		default:
+			if begins && depth == 0 && beginsModuleStatement(rest) {
+				return true
+			}
+			begins = false
+		}
+		i++
+	}
+	return false
+}
+
+func beginsModuleStatement(s string) bool {
+	if after, ok := strings.CutPrefix(s, "import"); ok {
+		after = strings.TrimLeft(after, " \t\r\n")
+		if after == "" || after[0] == '(' || after[0] == '.' { // import() is an expression; import.meta is seen as one
+			return false
+		}
+		return strings.IndexByte(`"'{*`, after[0]) >= 0 || len(s) > 6 && (s[6] == ' ' || s[6] == '\t') && isWord(after[0])
+	}
+	if after, ok := strings.CutPrefix(s, "export"); ok && after != "" {
+		trimmed := strings.TrimLeft(after, " \t\r\n")
+		return trimmed != "" && (strings.IndexByte("{*", trimmed[0]) >= 0 || strings.IndexByte(" \t\n", after[0]) >= 0 && isWord(trimmed[0]))
+	}
+	return false
+}
+
+func isWord(c byte) bool {
+	return c == '_' || c == '$' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= 0x80
+}
+
+func indexOrEnd(s, sub string) int {
+	if i := strings.Index(s, sub); i >= 0 {
+		return i
+	}
+	return len(s)
+}
+
+// quoted is the length of the string or template that s begins with.
+func quoted(s string) int {
+	for i := 1; i < len(s); i++ {
+		switch {
+		case s[i] == '\\':
+			i++
+		case s[i] == s[0], s[i] == '\n' && s[0] != '`':
+			return i + 1
+		}
+	}
+	return len(s)
+}

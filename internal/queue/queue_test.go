@@ -1,0 +1,140 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/queue"
+)
+
+func enter(t *testing.T, q *queue.Queue, ns sandboxmcp.Namespace) *queue.Ticket {
+	t.Helper()
+	tk, err := q.Enter(ns)
+	if err != nil {
+		t.Fatalf("enter %s: %v", ns, err)
+	}
+	return tk
+}
+
+func isAdmitted(tk *queue.Ticket) bool {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return tk.Place() == 0 && tk.Wait(ctx) == nil
+}
+
+func TestAdmitsSoManyAtOnce(t *testing.T) {
+	q := queue.New(queue.Config{MaxConcurrent: 2, MaxWaiting: 8})
+	a, b, c := enter(t, q, "x"), enter(t, q, "x"), enter(t, q, "x")
+	if !isAdmitted(a) || !isAdmitted(b) || c.Place() != 1 {
+		t.Fatalf("places %d %d %d, want 0 0 1", a.Place(), b.Place(), c.Place())
+	}
+	a.Release()
+	a.Release() // the second does nothing
+	if got := q.Stats(); got != (sandboxmcp.QueueStats{MaxConcurrent: 2, Active: 2, TotalProcessed: 1}) {
+		t.Errorf("stats %+v", got)
+	}
+	if !isAdmitted(c) {
+		t.Error("c was not admitted after a release")
+	}
+}
+
+func TestTakesTurnsBetweenNamespaces(t *testing.T) {
+	q := queue.New(queue.Config{MaxConcurrent: 1, MaxWaiting: 8})
+	run := enter(t, q, "busy")
+	b1, b2, b3 := enter(t, q, "busy"), enter(t, q, "busy"), enter(t, q, "busy")
+	o := enter(t, q, "other")
+	var order []*queue.Ticket
+	for range 4 {
+		run.Release()
+		for _, tk := range []*queue.Ticket{b1, b2, b3, o} {
+			if tk.Place() == 0 && !contains(order, tk) {
+				order, run = append(order, tk), tk
+				break
+			}
+		}
+	}
+	want := []*queue.Ticket{b1, o, b2, b3}
+	for i := range want {
+		if order[i] != want[i] {
+			t.Fatalf("number %d to be admitted is not the one whose turn it was", i)
+		}
+	}
+}
+
+func contains(list []*queue.Ticket, tk *queue.Ticket) bool {
+	for _, x := range list {
+		if x == tk {
+			return true
+		}
+	}
+	return false
+}
+
+func TestRefusesWhenFull(t *testing.T) {
+	q := queue.New(queue.Config{MaxConcurrent: 1, MaxWaiting: 2})
+	for range 3 {
+		enter(t, q, "x")
+	}
+	_, err := q.Enter("x")
+	if sandboxmcp.CodeOf(err) != sandboxmcp.CodeQueueFull {
+		t.Fatalf("err %v, want queue_full", err)
+	}
+	if b := sandboxmcp.AsError(err).Body(); b["place"] != 3 || b["retry_after_seconds"] == nil {
+		t.Errorf("body %v lacks place or retry_after_seconds", b)
+	}
+	enter(t, q, "y") // another namespace still has room
+}
+
+func TestGivingUpFreesThePlace(t *testing.T) {
+	q := queue.New(queue.Config{MaxConcurrent: 1, MaxWaiting: 2})
+	run := enter(t, q, "x")
+	w1, w2 := enter(t, q, "x"), enter(t, q, "x")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := w1.Wait(ctx); !errors.Is(err, context.Canceled) {
+		t.Fatalf("wait: %v, want canceled", err)
+	}
+	if w2.Place() != 1 {
+		t.Errorf("place %d after the one before left, want 1", w2.Place())
+	}
+	run.Release()
+	if !isAdmitted(w2) {
+		t.Error("the next was not admitted")
+	}
+	w2.Release()
+	if s := q.Stats(); s.Active != 0 || s.Queued != 0 || s.TotalProcessed != 2 {
+		t.Errorf("stats %+v, want nothing left and 2 processed", s)
+	}
+}
+
+func TestManyAtOnce(t *testing.T) {
+	const limit, n = 3, 200
+	q := queue.New(queue.Config{MaxConcurrent: limit, MaxWaiting: n})
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	now, most := 0, 0
+	for i := range n {
+		wg.Go(func() {
+			tk, err := q.Enter(sandboxmcp.Namespace([]string{"a", "b"}[i%2]))
+			if err != nil || tk.Wait(t.Context()) != nil {
+				t.Error("not admitted")
+				return
+			}
+			mu.Lock()
+			now++
+			most = max(most, now)
+			mu.Unlock()
+			mu.Lock()
+			now--
+			mu.Unlock()
+			tk.Release()
+		})
+	}
+	wg.Wait()
+	if s := q.Stats(); most > limit || s.Active != 0 || s.TotalProcessed != n {
+		t.Errorf("at most %d at once, stats %+v", most, s)
+	}
+}

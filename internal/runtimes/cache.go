@@ -1,0 +1,196 @@
+package runtimes
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+const (
+	cacheVersion = 1
+	cacheAge     = 24 * time.Hour
+	failureAge   = 10 * time.Minute // of a shim that chooses nothing, say; somebody may be installing
+	cacheEntries = 64
+	cacheBytes   = 1 << 20
+)
+
+// entry is one finding: what a hit turned out to be.
+type entry struct {
+	Found       fileID      `json:"found"`
+	Real        fileID      `json:"real"`
+	At          time.Time   `json:"at"`
+	Interpreter Interpreter `json:"interpreter"`
+	Failure     string      `json:"failure,omitempty"` // why it is none; empty when it is one
+}
+
+// cacheDisk is the file: {"version": 1, "entries": {"<language> <path> <choice>": entry}}.
+type cacheDisk struct {
+	Version int              `json:"version"`
+	Entries map[string]entry `json:"entries"`
+}
+
+// cache remembers findings, in memory and in the file when there is one. A file
+// that cannot be read or written costs speed, nothing else.
+type cache struct {
+	cfg    Config
+	choice string // the part of the environment that decides what a shim chooses
+
+	mu      sync.Mutex
+	loaded  bool
+	entries map[string]entry
+}
+
+func newCache(cfg Config) *cache {
+	var choice []string
+	for _, kv := range cfg.HomeEnv {
+		name, _, _ := strings.Cut(kv, "=")
+		if name == "HOME" || slices.ContainsFunc([]string{"PYENV_", "NODENV_", "ASDF_", "MISE_", "RTX_", "FNM_", "VOLTA_"}, func(p string) bool { return strings.HasPrefix(name, p) }) {
+			choice = append(choice, kv)
+		}
+	}
+	slices.Sort(choice)
+	return &cache{cfg: cfg, choice: strings.Join(choice, " "), entries: map[string]entry{}}
+}
+
+func (c *cache) key(lang sandboxmcp.Language, h hit) string {
+	return string(lang) + " " + h.path + " " + c.choice
+}
+
+// look returns what is remembered of a hit, if it still holds.
+func (c *cache) look(lang sandboxmcp.Language, h hit) (entry, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.loaded {
+		c.loaded = true
+		c.entries = c.read()
+	}
+	e, ok := c.entries[c.key(lang, h)]
+	if !ok || e.Found != h.id {
+		return entry{}, false
+	}
+	age, limit := c.cfg.Now().Sub(e.At), cacheAge
+	if e.Failure != "" {
+		limit = failureAge
+	}
+	if age < 0 || age > limit {
+		return entry{}, false
+	}
+	if e.Failure == "" {
+		real, ok := statID(e.Interpreter.Path)
+		if !ok || real != e.Real || e.Interpreter.Language != lang || !filepath.IsAbs(e.Interpreter.Path) {
+			return entry{}, false
+		}
+		for _, d := range e.Interpreter.ReadOnlyDirs {
+			if info, err := os.Stat(d); err != nil || !info.IsDir() {
+				return entry{}, false
+			}
+		}
+	}
+	e.Interpreter.ReadOnlyDirs = slices.Clone(e.Interpreter.ReadOnlyDirs)
+	if e.Failure == "" {
+		// Rights change without a trace in size or time, so trust is not remembered.
+		e.Interpreter.TrustedForPreload = trusted(append([]string{e.Interpreter.Path}, e.Interpreter.ReadOnlyDirs...))
+	}
+	return e, true
+}
+
+// keep remembers a finding and writes the file.
+func (c *cache) keep(lang sandboxmcp.Language, h hit, in Interpreter, failure error) entry {
+	e := entry{Found: h.id, At: c.cfg.Now(), Interpreter: in}
+	if failure != nil {
+		e.Failure = failure.Error()
+	} else if e.Real, _ = statID(in.Path); e.Real == (fileID{}) {
+		e.Failure = "it went away"
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cfg.CacheFile != "" {
+		// Another process may have found something meanwhile.
+		for k, v := range c.read() {
+			if mine, ok := c.entries[k]; !ok || v.At.After(mine.At) {
+				c.entries[k] = v
+			}
+		}
+	}
+	c.entries[c.key(lang, h)] = e
+	c.pruneLocked()
+	if err := c.writeLocked(); err != nil {
+		c.cfg.Logger.Warn("interpreter cache not written", "error", err)
+	}
+	return e
+}
+
+func (c *cache) pruneLocked() {
+	for len(c.entries) > cacheEntries {
+		oldest := ""
+		for k, e := range c.entries {
+			if oldest == "" || e.At.Before(c.entries[oldest].At) {
+				oldest = k
+			}
+		}
+		delete(c.entries, oldest)
+	}
+}
+
+// read returns what the file holds. It is believed only when this user alone
+// can write it, for it names programs that will be run.
+func (c *cache) read() map[string]entry {
+	none := map[string]entry{}
+	if c.cfg.CacheFile == "" {
+		return none
+	}
+	f, err := os.Open(c.cfg.CacheFile)
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			c.cfg.Logger.Warn("interpreter cache not read", "error", err)
+		}
+		return none
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Size() > cacheBytes || !ownedByUs(info) {
+		c.cfg.Logger.Warn("interpreter cache ignored: not a private file")
+		return none
+	}
+	data, err := io.ReadAll(io.LimitReader(f, cacheBytes))
+	var d cacheDisk
+	if err != nil || json.Unmarshal(data, &d) != nil || d.Version != cacheVersion || d.Entries == nil {
+		return none
+	}
+	return d.Entries
+}
+
+func (c *cache) writeLocked() error {
+	if c.cfg.CacheFile == "" {
+		return nil
+	}
+	data, err := json.MarshalIndent(cacheDisk{Version: cacheVersion, Entries: c.entries}, "", "\t")
+	if err != nil {
+		return fmt.Errorf("encode cache: %w", err)
+	}
+	temp := c.cfg.CacheFile + "." + rand.Text()
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("create cache: %w", err)
+	}
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(temp, c.cfg.CacheFile)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("write cache: %w", err), os.Remove(temp))
+	}
+	return nil
+}

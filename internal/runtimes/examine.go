@@ -1,0 +1,234 @@
+package runtimes
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+const (
+	probeTimeout = 15 * time.Second // a shim of a cold version manager takes some 100 ms
+	probeOutput  = 64 << 10         // bytes of a probe's answer that are read
+)
+
+// The probes print one line of JSON after a mark, so that what a shim says
+// besides does no harm. The python one runs on every python 3.
+const (
+	probeMark   = "\x1esandboxmcp "
+	pythonProbe = `import sys, json
+print("\x1esandboxmcp " + json.dumps({"executable": sys.executable, "version": "%d.%d.%d" % sys.version_info[:3], "prefixes": [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix]}))`
+	nodeProbe = `"\x1esandboxmcp " + JSON.stringify({executable: process.execPath, version: process.versions.node, prefixes: []})`
+)
+
+// answer is what a probe prints.
+type answer struct {
+	Executable string   `json:"executable"`
+	Version    string   `json:"version"`
+	Prefixes   []string `json:"prefixes"`
+}
+
+// examine finds out what is behind a hit. With exact it makes sure of the
+// version, else it starts a process only where nothing less will do.
+func (s *Set) examine(ctx context.Context, lang sandboxmcp.Language, h hit, exact bool) (Interpreter, error) {
+	real, err := filepath.EvalSymlinks(h.path)
+	if err != nil {
+		return Interpreter{}, fmt.Errorf("follow links: %w", err)
+	}
+	var in Interpreter
+	switch lang {
+	case sandboxmcp.Shell:
+		in, err = s.examineShell(ctx, h.path, real, exact)
+	case sandboxmcp.Python:
+		in, err = s.examinePython(ctx, h.path, real, exact)
+	case sandboxmcp.Node:
+		in, err = s.examineNode(ctx, h.path, real)
+	default:
+		err = errors.New("unknown language")
+	}
+	if err != nil {
+		return Interpreter{}, err
+	}
+	in.Language = lang
+	in.TrustedForPreload = trusted(append([]string{in.Path}, in.ReadOnlyDirs...))
+	return in, nil
+}
+
+var pythonMinor = regexp.MustCompile(`^python(3\.\d+)$`)
+
+func (s *Set) examinePython(ctx context.Context, found, real string, exact bool) (Interpreter, error) {
+	virtual := isVirtualEnv(found)
+	if m := pythonMinor.FindStringSubmatch(filepath.Base(real)); m != nil && !exact && !virtual &&
+		inSystem(real) && !isShim(sandboxmcp.Python, found, real) {
+		if pythonTooOld(m[1]) {
+			return Interpreter{}, fmt.Errorf("python %s is older than 3.8", m[1])
+		}
+		return Interpreter{Path: real, Version: m[1]}, nil
+	}
+	a, err := s.probe(ctx, found, "-I", "-c", pythonProbe)
+	if err != nil {
+		return Interpreter{}, err
+	}
+	if pythonTooOld(a.Version) {
+		return Interpreter{}, fmt.Errorf("python %s is older than 3.8", a.Version)
+	}
+	in := Interpreter{Version: a.Version}
+	if in.Path, err = realBinary(a.Executable, isVirtualEnv(a.Executable)); err != nil {
+		return Interpreter{}, err
+	}
+	var dirs []string
+	for _, p := range a.Prefixes {
+		dirs = append(dirs, installation(p, s.home())...)
+	}
+	if !inSystem(in.Path) {
+		dirs = append(dirs, filepath.Dir(in.Path))
+	}
+	in.ReadOnlyDirs = reduce(dirs)
+	return in, nil
+}
+
+func (s *Set) examineNode(ctx context.Context, found, _ string) (Interpreter, error) {
+	a, err := s.probe(ctx, found, "-p", nodeProbe)
+	if err != nil {
+		return Interpreter{}, err
+	}
+	in := Interpreter{Version: a.Version}
+	if in.Path, err = realBinary(a.Executable, false); err != nil {
+		return Interpreter{}, err
+	}
+	if !inSystem(in.Path) {
+		bin := filepath.Dir(in.Path)
+		dirs := []string{bin}
+		if filepath.Base(bin) == "bin" {
+			dirs = append(dirs, installation(filepath.Dir(bin), s.home())...)
+		}
+		in.ReadOnlyDirs = reduce(dirs)
+	}
+	return in, nil
+}
+
+var bashVersion = regexp.MustCompile(`\d+\.\d+(\.\d+)?`)
+
+func (s *Set) examineShell(ctx context.Context, found, real string, exact bool) (Interpreter, error) {
+	in := Interpreter{Path: real}
+	if !named(sandboxmcp.Shell, real) || isScript(real) {
+		in.Path = found // a multi-call binary, which goes by its name
+	}
+	if !inSystem(in.Path) {
+		in.ReadOnlyDirs = reduce([]string{filepath.Dir(in.Path), filepath.Dir(real)})
+	}
+	if exact && strings.HasPrefix(filepath.Base(in.Path), "bash") {
+		out, err := s.run(ctx, in.Path, "--version")
+		if err != nil {
+			return Interpreter{}, err
+		}
+		in.Version = bashVersion.FindString(string(out))
+	}
+	return in, nil
+}
+
+// realBinary checks what a probe said of itself and follows its links, in the
+// last part too unless it belongs to a virtual environment, which an
+// interpreter finds by the link it was started by.
+func realBinary(executable string, virtual bool) (string, error) {
+	if !filepath.IsAbs(executable) {
+		return "", fmt.Errorf("the interpreter names %q as its path", executable)
+	}
+	p := executable
+	if virtual {
+		dir, err := filepath.EvalSymlinks(filepath.Dir(executable))
+		if err != nil {
+			return "", fmt.Errorf("follow links: %w", err)
+		}
+		p = filepath.Join(dir, filepath.Base(executable))
+	} else {
+		var err error
+		if p, err = filepath.EvalSymlinks(executable); err != nil {
+			return "", fmt.Errorf("follow links: %w", err)
+		}
+	}
+	info, err := os.Stat(p)
+	if err != nil {
+		return "", fmt.Errorf("stat interpreter: %w", err)
+	}
+	if !info.Mode().IsRegular() || isScript(p) {
+		return "", fmt.Errorf("%s is no binary", p)
+	}
+	return p, nil
+}
+
+// isVirtualEnv reports whether a python's path lies in a virtual environment.
+func isVirtualEnv(python string) bool {
+	for _, dir := range []string{filepath.Dir(python), filepath.Dir(filepath.Dir(python))} {
+		if _, err := os.Stat(filepath.Join(dir, "pyvenv.cfg")); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// probe runs a program once and reads its answer.
+func (s *Set) probe(ctx context.Context, path string, args ...string) (answer, error) {
+	out, err := s.run(ctx, path, args...)
+	if err != nil {
+		return answer{}, err
+	}
+	_, line, ok := bytes.Cut(out, []byte(probeMark))
+	if !ok {
+		return answer{}, errors.New("it did not answer the probe")
+	}
+	line, _, _ = bytes.Cut(line, []byte("\n"))
+	var a answer
+	if err := json.Unmarshal(line, &a); err != nil {
+		return answer{}, fmt.Errorf("read the probe's answer: %w", err)
+	}
+	return a, nil
+}
+
+func (s *Set) run(ctx context.Context, path string, args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	out := &bounded{left: probeOutput}
+	cmd := command(ctx, path, args)
+	cmd.Dir, cmd.Env, cmd.Stdout = "/", append([]string{}, s.cfg.HomeEnv...), out
+	cmd.WaitDelay = time.Second
+	s.cfg.Logger.Debug("interpreter probed", "path", path)
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			return nil, errors.New("it did not answer in time")
+		}
+		return nil, fmt.Errorf("it cannot be started: %w", err)
+	}
+	return out.Bytes(), nil
+}
+
+// home is the user's home directory as the shims' environment has it.
+func (s *Set) home() string {
+	for _, kv := range s.cfg.HomeEnv {
+		if v, ok := strings.CutPrefix(kv, "HOME="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+// bounded keeps the first bytes of what is written to it.
+type bounded struct {
+	bytes.Buffer
+	left int
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	n := min(len(p), b.left)
+	b.left -= n
+	b.Buffer.Write(p[:n])
+	return len(p), nil
+}

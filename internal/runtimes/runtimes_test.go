@@ -1,0 +1,310 @@
+package runtimes_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/runtimes"
+)
+
+// put writes an executable file and returns its directory.
+func put(t *testing.T, path, content string) string {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Dir(path)
+}
+
+// binary writes a file that looks like a binary, without being one.
+func binary(t *testing.T, path string) string { return put(t, path, "\x7fELF not really") }
+
+// shim writes a script that answers a probe as a version manager would, and
+// counts its runs in the file count.
+func shim(t *testing.T, path, executable, version, prefix, count string) string {
+	t.Helper()
+	return put(t, path, fmt.Sprintf(`#!/bin/sh
+echo run >> '%s'
+echo noise
+printf '\036sandboxmcp {"executable":"%s","version":"%s","prefixes":["%s","%s"]}\n'
+`, count, executable, version, prefix, prefix))
+}
+
+func runs(t *testing.T, count string) int {
+	t.Helper()
+	data, err := os.ReadFile(count)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return strings.Count(string(data), "run")
+}
+
+func resolve(t *testing.T, cfg runtimes.Config) *runtimes.Set {
+	t.Helper()
+	cfg.HomeEnv = append(cfg.HomeEnv, "PATH=/usr/bin:/bin")
+	return runtimes.Resolve(t.Context(), cfg)
+}
+
+func TestShimIsFollowedOnce(t *testing.T) {
+	root := t.TempDir()
+	count := filepath.Join(root, "count")
+	real := filepath.Join(root, "versions/3.12.1/bin/python3.12")
+	binary(t, real)
+	prefix := filepath.Join(root, "versions/3.12.1")
+	shims := shim(t, filepath.Join(root, "shims/python3"), real, "3.12.1", prefix, count)
+	cacheFile := filepath.Join(root, "runtimes.json")
+	now := time.Now()
+	cfg := runtimes.Config{Path: shims, CacheFile: cacheFile, Now: func() time.Time { return now }}
+	s := resolve(t, cfg)
+	if got := runs(t, count); got != 0 {
+		t.Fatalf("Resolve started %d processes", got)
+	}
+	for range 3 {
+		got, err := s.Find(t.Context(), sandboxmcp.Python)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got.TrustedForPreload = false
+		want := runtimes.Interpreter{Language: sandboxmcp.Python, Path: real, Version: "3.12.1", ReadOnlyDirs: []string{prefix}}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Fatal(d)
+		}
+	}
+	if got := runs(t, count); got != 1 {
+		t.Errorf("the shim ran %d times, want 1", got)
+	}
+	check := func(what string, want int) {
+		t.Helper()
+		if _, err := resolve(t, cfg).Find(t.Context(), sandboxmcp.Python); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if got := runs(t, count); got != want {
+			t.Errorf("%s: the shim ran %d times in all, want %d", what, got, want)
+		}
+	}
+	info, err := os.Stat(cacheFile)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("cache file: %v, %v; want mode 0600", info, err)
+	}
+	check("another process", 1)
+	put(t, real, "\x7fELF another")
+	check("the binary changed", 2)
+	now = now.Add(25 * time.Hour)
+	check("a day later", 3)
+	if err := os.Chmod(cacheFile, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	check("a cache that others can write", 4)
+	if err := os.Remove(cacheFile); err != nil {
+		t.Fatal(err)
+	}
+	check("no cache file", 5)
+	if err := os.WriteFile(cacheFile, []byte(`{"version":99,"entries":null}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	check("a cache of another version", 6)
+	temps, _ := filepath.Glob(cacheFile + ".*")
+	if len(temps) > 0 {
+		t.Errorf("left behind: %v", temps)
+	}
+}
+
+func TestPassesOver(t *testing.T) {
+	root := t.TempDir()
+	count := filepath.Join(root, "count")
+	real := filepath.Join(root, "py/bin/python3.9")
+	binary(t, real)
+	broken := put(t, filepath.Join(root, "broken/python3"), "#!/bin/sh\necho run >> "+count+"\nexit 127\n")
+	old := shim(t, filepath.Join(root, "old/python3"), real, "3.7.17", filepath.Join(root, "py"), count)
+	good := shim(t, filepath.Join(root, "good/python"), real, "3.9.18", filepath.Join(root, "py"), count)
+	path := strings.Join([]string{"relative", ".", "", "/nonexistent/dir", broken, old, good}, ":")
+	s := resolve(t, runtimes.Config{Path: path})
+	for range 2 {
+		in, err := s.Find(t.Context(), sandboxmcp.Python)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if in.Version != "3.9.18" {
+			t.Errorf("version = %s, want 3.9.18", in.Version)
+		}
+	}
+	if got := runs(t, count); got != 3 {
+		t.Errorf("%d processes, want 3: failures are remembered too", got)
+	}
+	_, err := resolve(t, runtimes.Config{Path: broken + ":" + old}).Find(t.Context(), sandboxmcp.Python)
+	e := sandboxmcp.AsError(err)
+	if e.Code != sandboxmcp.CodeRuntimeUnavailable || !strings.Contains(e.Message, "3.7.17") || !strings.Contains(e.Message, "cannot be started") {
+		t.Errorf("error = %v", err)
+	}
+}
+
+func TestMissing(t *testing.T) {
+	s := resolve(t, runtimes.Config{Path: t.TempDir()})
+	for lang, want := range map[sandboxmcp.Language]string{"python": "apt-get install python3", "node": "apt-get install nodejs", "shell": "apt-get install bash"} {
+		_, err := s.Find(t.Context(), lang)
+		e := sandboxmcp.AsError(err)
+		if e.Code != sandboxmcp.CodeRuntimeUnavailable || e.Hint != want {
+			t.Errorf("%s: got %v with hint %q, want runtime_unavailable with %q", lang, err, e.Hint, want)
+		}
+	}
+	for _, r := range s.List(t.Context()) {
+		if r.Available || r.Hint == "" || r.PackagesPreloaded == nil {
+			t.Errorf("row %+v", r)
+		}
+	}
+	if _, err := s.Find(t.Context(), "cobol"); sandboxmcp.CodeOf(err) != sandboxmcp.CodeUnsupportedLanguage {
+		t.Errorf("cobol: %v", err)
+	}
+}
+
+// A prefix that is also somebody's place for other things must not be shown whole.
+func TestHomeIsNotShown(t *testing.T) {
+	home := t.TempDir()
+	count := filepath.Join(home, "count")
+	for _, prefix := range []string{home, filepath.Join(home, ".local")} {
+		real := filepath.Join(prefix, "bin/node")
+		binary(t, real)
+		put(t, filepath.Join(prefix, "lib/x"), "")
+		put(t, filepath.Join(prefix, "share/keyrings/login"), "secret")
+		shims := shim(t, filepath.Join(home, "s", "shims", "node"), real, "20.1.0", "", count)
+		in, err := resolve(t, runtimes.Config{Path: shims, HomeEnv: []string{"HOME=" + home}}).Find(t.Context(), sandboxmcp.Node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []string{filepath.Join(prefix, "bin"), filepath.Join(prefix, "lib")}
+		if d := cmp.Diff(want, in.ReadOnlyDirs); d != "" {
+			t.Errorf("prefix %s: %s", prefix, d)
+		}
+	}
+	// A directory of its own is shown whole.
+	real := filepath.Join(home, "nvm/versions/v20/bin/node")
+	binary(t, real)
+	shims := shim(t, filepath.Join(home, "s", "shims", "node"), real, "20.1.0", "", count)
+	in, err := resolve(t, runtimes.Config{Path: shims, HomeEnv: []string{"HOME=" + home}}).Find(t.Context(), sandboxmcp.Node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]string{filepath.Join(home, "nvm/versions/v20")}, in.ReadOnlyDirs); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestTrusted(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: only root makes files that root alone can write")
+	}
+	root := t.TempDir() // below a directory that others can write
+	count := filepath.Join(root, "count")
+	real := filepath.Join(root, "n/bin/node")
+	binary(t, real)
+	shims := shim(t, filepath.Join(root, "shims/node"), real, "20.1.0", "", count)
+	in, err := resolve(t, runtimes.Config{Path: shims}).Find(t.Context(), sandboxmcp.Node)
+	if err != nil || in.TrustedForPreload {
+		t.Errorf("below %s: trusted = %v, %v; want false", os.TempDir(), in.TrustedForPreload, err)
+	}
+	in, err = resolve(t, runtimes.Config{Path: "/usr/bin:/bin"}).Find(t.Context(), sandboxmcp.Shell)
+	if err != nil || !in.TrustedForPreload {
+		t.Errorf("system shell: trusted = %v, %v; want true", in.TrustedForPreload, err)
+	}
+}
+
+func TestShellOfMultiCallBinaryKeepsItsName(t *testing.T) {
+	root := t.TempDir()
+	binary(t, filepath.Join(root, "busybox"))
+	sh := filepath.Join(root, "sh")
+	if err := os.Symlink("busybox", sh); err != nil {
+		t.Fatal(err)
+	}
+	in, err := resolve(t, runtimes.Config{Path: root}).Find(t.Context(), sandboxmcp.Shell)
+	if err != nil || in.Path != sh {
+		t.Errorf("got %+v, %v; want path %s", in, err, sh)
+	}
+}
+
+func TestLazyAndConcurrent(t *testing.T) {
+	root := t.TempDir()
+	count, nodes := filepath.Join(root, "count"), filepath.Join(root, "nodes")
+	real := filepath.Join(root, "py/bin/python3")
+	binary(t, real)
+	shims := shim(t, filepath.Join(root, "shims/python3"), real, "3.11.7", filepath.Join(root, "py"), count)
+	shim(t, filepath.Join(root, "shims/node"), real, "20.0.0", "", nodes)
+	s := resolve(t, runtimes.Config{Path: shims})
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			if _, err := s.Find(t.Context(), sandboxmcp.Python); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if p, n := runs(t, count), runs(t, nodes); p != 1 || n != 0 {
+		t.Errorf("python shim ran %d times, node shim %d; want 1 and 0", p, n)
+	}
+}
+
+func TestCancelEndsAHangingShim(t *testing.T) {
+	root := t.TempDir()
+	shims := put(t, filepath.Join(root, "shims/python3"), "#!/bin/sh\nsleep 30 &\nwait\n")
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	_, err := resolve(t, runtimes.Config{Path: shims}).Find(ctx, sandboxmcp.Python)
+	if sandboxmcp.CodeOf(err) != sandboxmcp.CodeCancelled || time.Since(start) > 3*time.Second {
+		t.Errorf("got %v after %v, want cancelled at once", err, time.Since(start))
+	}
+}
+
+// What this machine really has.
+func TestHost(t *testing.T) {
+	s := runtimes.Resolve(t.Context(), runtimes.Config{Path: os.Getenv("PATH"), HomeEnv: os.Environ(), CacheFile: filepath.Join(t.TempDir(), "c")})
+	for _, r := range s.List(t.Context()) {
+		if !r.Available {
+			t.Logf("%s: not here: %s", r.Language, r.Hint)
+			continue
+		}
+		in, err := s.Find(t.Context(), r.Language)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%+v", in)
+		if strings.Contains(in.Path, "/shims/") || !filepath.IsAbs(in.Path) || (r.Language != "shell" && strings.Count(in.Version, ".") != 2) {
+			t.Errorf("interpreter %+v", in)
+		}
+	}
+}
+
+func BenchmarkFindWarm(b *testing.B) {
+	s := runtimes.Resolve(b.Context(), runtimes.Config{Path: os.Getenv("PATH"), HomeEnv: os.Environ()})
+	if _, err := s.Find(b.Context(), sandboxmcp.Python); err != nil {
+		b.Skip(err)
+	}
+	for b.Loop() {
+		if _, err := s.Find(b.Context(), sandboxmcp.Python); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// A new process with a cache file: the whole way of a command line's first look.
+func BenchmarkFindFromCacheFile(b *testing.B) {
+	cfg := runtimes.Config{Path: os.Getenv("PATH"), HomeEnv: os.Environ(), CacheFile: filepath.Join(b.TempDir(), "c")}
+	for b.Loop() {
+		if _, err := runtimes.Resolve(b.Context(), cfg).Find(b.Context(), sandboxmcp.Python); err != nil {
+			b.Skip(err)
+		}
+	}
+}

@@ -1,0 +1,117 @@
+package runtimes
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// hit is a file on the PATH that may be an interpreter.
+type hit struct {
+	path string // as found
+	id   fileID
+}
+
+// fileID tells whether a file is still the one that was examined.
+type fileID struct {
+	Size  int64  `json:"size"`
+	MTime int64  `json:"mtime"` // nanoseconds
+	Inode uint64 `json:"inode"`
+}
+
+// search returns the executable files of the given names on a PATH, all of the
+// first name before those of the second, each file once. Directories that
+// cannot be read hold nothing; relative ones are left out, because what they
+// mean depends on where the server was started.
+func search(path string, names []string) []hit {
+	var hits []hit
+	var dirs []string
+	for _, d := range filepath.SplitList(path) {
+		if filepath.IsAbs(d) && !slices.Contains(dirs, filepath.Clean(d)) {
+			dirs = append(dirs, filepath.Clean(d))
+		}
+	}
+	for _, name := range names {
+		for _, d := range dirs {
+			p := filepath.Join(d, name)
+			info, err := os.Stat(p)
+			if err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
+				continue
+			}
+			id := identify(info)
+			if slices.ContainsFunc(hits, func(h hit) bool { return h.id == id && filepath.Base(h.path) == name }) {
+				continue // /bin beside /usr/bin
+			}
+			hits = append(hits, hit{path: p, id: id})
+		}
+	}
+	return hits
+}
+
+// statID returns the identity of the file behind p.
+func statID(p string) (fileID, bool) {
+	info, err := os.Stat(p)
+	if err != nil {
+		return fileID{}, false
+	}
+	return identify(info), true
+}
+
+// isShim reports whether what was found is not an interpreter but something
+// that chooses one: a script, an entry of a shims directory, or a link to a
+// program of another name.
+func isShim(lang sandboxmcp.Language, found, real string) bool {
+	dir := filepath.Base(filepath.Dir(found))
+	return dir == "shims" || isScript(real) || !named(lang, real)
+}
+
+func isScript(p string) bool {
+	f, err := os.Open(p)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var head [2]byte
+	_, err = io.ReadFull(f, head[:])
+	return err == nil && string(head[:]) == "#!"
+}
+
+// named reports whether a binary bears the name of an interpreter of the language.
+func named(lang sandboxmcp.Language, real string) bool {
+	base := filepath.Base(real)
+	switch lang {
+	case sandboxmcp.Python:
+		return strings.HasPrefix(base, "python")
+	case sandboxmcp.Node:
+		return base == "node" || base == "nodejs"
+	case sandboxmcp.Shell:
+		return slices.Contains([]string{"bash", "sh", "dash", "ash", "ksh", "mksh", "zsh"}, base)
+	}
+	return false
+}
+
+// installHint is the command that installs an interpreter with the machine's
+// own package manager.
+func installHint(path string, lang sandboxmcp.Language) string {
+	pkg := map[sandboxmcp.Language]string{sandboxmcp.Python: "python3", sandboxmcp.Node: "nodejs", sandboxmcp.Shell: "bash"}[lang]
+	for _, m := range []struct{ program, install string }{
+		{"apt-get", "apt-get install "}, {"dnf", "dnf install "}, {"apk", "apk add "},
+		{"pacman", "pacman -S "}, {"zypper", "zypper install "}, {"brew", "brew install "},
+	} {
+		if len(search(path, []string{m.program})) == 0 {
+			continue
+		}
+		switch {
+		case m.program == "pacman" && lang == sandboxmcp.Python:
+			pkg = "python"
+		case m.program == "brew" && lang == sandboxmcp.Node:
+			pkg = "node"
+		}
+		return m.install + pkg
+	}
+	return "apt-get install " + pkg
+}

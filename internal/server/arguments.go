@@ -1,0 +1,222 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// arguments are the arguments of a call after they were checked: every one is
+// known and has the type of its schema. Absent ones are not filled in; what
+// absence means is the engine's to say.
+type arguments map[string]any
+
+func (a arguments) text(name string) string    { v, _ := a[name].(string); return v }
+func (a arguments) flag(name string) bool      { v, _ := a[name].(bool); return v }
+func (a arguments) number(name string) float64 { v, _ := a[name].(float64); return v }
+func (a arguments) whole(name string) int      { return int(a.number(name)) }
+
+// flagOr returns a flag whose absence means something else than false.
+func (a arguments) flagOr(name string, absent bool) bool {
+	if v, ok := a[name].(bool); ok {
+		return v
+	}
+	return absent
+}
+
+// texts returns an object of strings, nil when it is absent.
+func (a arguments) texts(name string) map[string]string {
+	m, ok := a[name].(map[string]any)
+	if !ok {
+		return nil
+	}
+	out := make(map[string]string, len(m))
+	for k, v := range m {
+		out[k], _ = v.(string)
+	}
+	return out
+}
+
+// maxWhole is the largest number up to which a float64 holds every whole number.
+const maxWhole = 1 << 53
+
+// checker holds the arguments of one tool against its input schema. Its words
+// name the argument and never repeat more than a little of what was sent.
+type checker struct {
+	tool     string
+	schema   *jsonschema.Schema
+	resolved *jsonschema.Resolved
+}
+
+func newChecker(tool string, s *jsonschema.Schema) (*checker, error) {
+	r, err := s.Resolve(&jsonschema.ResolveOptions{ValidateDefaults: true})
+	if err != nil {
+		return nil, err
+	}
+	return &checker{tool, s, r}, nil
+}
+
+func invalid(format string, args ...any) error {
+	return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, format, args...)
+}
+
+// parse decodes and checks. "namespace" is taken by every tool, also by those
+// that do not declare it.
+func (c *checker) parse(raw json.RawMessage) (arguments, error) {
+	var sent map[string]json.RawMessage
+	if len(raw) > 0 {
+		if err := json.Unmarshal(raw, &sent); err != nil {
+			return nil, invalid("arguments is no object")
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(sent)) {
+		if c.schema.Properties[name] == nil && name != "namespace" {
+			return nil, invalid("argument %s is unknown; %s", sandboxmcp.Quote(name), c.known())
+		}
+	}
+	for _, name := range c.schema.Required {
+		if sent[name] == nil {
+			return nil, invalid("argument %s is missing", name)
+		}
+	}
+	args := make(arguments, len(sent))
+	for name, r := range sent {
+		s := c.schema.Properties[name]
+		if s == nil {
+			s = typed("string")
+		}
+		var v any
+		if err := json.Unmarshal(r, &v); err != nil {
+			return nil, invalid("%s cannot be decoded: a number in it is out of range", name)
+		}
+		if err := checkValue(name, v, s); err != nil {
+			return nil, err
+		}
+		args[name] = v
+	}
+	return args, c.validate(args)
+}
+
+// validate holds the arguments against the whole schema, so that a keyword
+// which checkValue has no words for still holds.
+func (c *checker) validate(args arguments) error {
+	declared := map[string]any(args)
+	if c.schema.Properties["namespace"] == nil {
+		if _, ok := args["namespace"]; ok {
+			declared = maps.Clone(declared)
+			delete(declared, "namespace")
+		}
+	}
+	if err := c.resolved.Validate(declared); err != nil {
+		return invalid("arguments do not fit the schema of %s: %s", c.tool, clip(err.Error(), 300))
+	}
+	return nil
+}
+
+func (c *checker) known() string {
+	if len(c.schema.PropertyOrder) == 0 {
+		return c.tool + " takes none"
+	}
+	return c.tool + " takes " + strings.Join(c.schema.PropertyOrder, ", ")
+}
+
+// checkValue checks type, list of values and bounds of one argument.
+func checkValue(name string, v any, s *jsonschema.Schema) error {
+	kind := kindOf(v)
+	if s.Type == "integer" && kind == "number" {
+		n, _ := v.(float64)
+		if n != math.Trunc(n) || math.Abs(n) > maxWhole {
+			return invalid("%s is %s; it has to be an integer", name, digits(n))
+		}
+	} else if s.Type != "" && s.Type != kind {
+		return invalid("%s is %s; it has to be %s", name, article(kind), article(s.Type))
+	}
+	if len(s.Enum) > 0 && !slices.Contains(s.Enum, v) {
+		text, _ := v.(string)
+		if _, err := sandboxmcp.ParseLanguage(text); name == "language" && err != nil {
+			return err
+		}
+		return invalid("%s is %s; it has to be one of %s", name, sandboxmcp.Quote(text), list(s.Enum))
+	}
+	switch v := v.(type) {
+	case float64:
+		return checkBounds(name, v, s)
+	case map[string]any:
+		if s.AdditionalProperties == nil || len(s.Properties) > 0 {
+			return nil
+		}
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			if err := checkValue(name+"["+sandboxmcp.Quote(key)+"]", v[key], s.AdditionalProperties); err != nil {
+				return err
+			}
+		}
+	case []any:
+		for i, x := range v {
+			if s.Items == nil {
+				break
+			}
+			if err := checkValue(name+"["+strconv.Itoa(i)+"]", x, s.Items); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func checkBounds(name string, v float64, s *jsonschema.Schema) error {
+	switch {
+	case s.Minimum != nil && v < *s.Minimum:
+		return invalid("%s is %s; it has to be at least %s", name, digits(v), digits(*s.Minimum))
+	case s.ExclusiveMinimum != nil && v <= *s.ExclusiveMinimum:
+		return invalid("%s is %s; it has to be above %s", name, digits(v), digits(*s.ExclusiveMinimum))
+	case s.Maximum != nil && v > *s.Maximum:
+		return invalid("%s is %s; it has to be at most %s", name, digits(v), digits(*s.Maximum))
+	}
+	return nil
+}
+
+func kindOf(v any) string {
+	switch v.(type) {
+	case nil:
+		return "null"
+	case bool:
+		return "boolean"
+	case float64:
+		return "number"
+	case string:
+		return "string"
+	case []any:
+		return "array"
+	default:
+		return "object"
+	}
+}
+
+func article(kind string) string {
+	switch kind {
+	case "null":
+		return kind
+	case "integer", "array", "object":
+		return "an " + kind
+	default:
+		return "a " + kind
+	}
+}
+
+func digits(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+
+func list(values []any) string {
+	words := make([]string, len(values))
+	for i, v := range values {
+		words[i] = fmt.Sprint(v)
+	}
+	return strings.Join(words, ", ")
+}

@@ -1,0 +1,295 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+)
+
+const (
+	maxLine      = 128 << 20 // bytes of one message; an upload of 50 MB is about 70 MB of base64
+	keptBuffer   = 1 << 20   // a line buffer above this is not kept for the next line
+	maxErrorText = 600       // bytes of a protocol error's message: the SDK quotes whole requests
+)
+
+// conn is a connection of the SDK over two byte streams. A line that is no
+// message is answered here and never reaches the SDK, which would end on it.
+type conn struct {
+	root     context.Context //nolint:containedctx // the connection's own lifetime, which the SDK's interface cannot carry
+	fail     context.CancelCauseFunc
+	incoming chan jsonrpc.Message // closed at the end of input
+
+	closeOnce sync.Once
+	closed    chan struct{}
+
+	writeMu sync.Mutex
+	out     io.Writer // guarded by writeMu
+
+	mu       sync.Mutex
+	open     map[jsonrpc.ID]bool // calls that were read and not answered; guarded by mu
+	answered chan struct{}       // has a token when open became smaller
+}
+
+// newConn starts to read in. The goroutine ends with in, with root, or stays
+// blocked in a read that nobody can interrupt.
+func newConn(root context.Context, fail context.CancelCauseFunc, in io.Reader, out io.Writer) *conn {
+	c := &conn{
+		root: root, fail: fail, out: out,
+		incoming: make(chan jsonrpc.Message),
+		closed:   make(chan struct{}),
+		open:     map[jsonrpc.ID]bool{},
+		answered: make(chan struct{}, 1),
+	}
+	go c.readLines(bufio.NewReaderSize(in, 64<<10))
+	return c
+}
+
+// SessionID is empty: a pipe has one client.
+func (c *conn) SessionID() string { return "" }
+
+// Close ends reading; it does not close the streams.
+func (c *conn) Close() error {
+	c.closeOnce.Do(func() { close(c.closed) })
+	return nil
+}
+
+// Read returns the next message. At the end of input it waits a moment for the
+// calls that are being answered, so that `printf … | sandboxmcp serve` works.
+func (c *conn) Read(context.Context) (jsonrpc.Message, error) {
+	select {
+	case m, ok := <-c.incoming:
+		if !ok {
+			c.awaitAnswers()
+			return nil, io.EOF
+		}
+		if r, ok := m.(*jsonrpc.Request); ok && r.ID.IsValid() && r.Method != "subscriptions/listen" {
+			c.mu.Lock()
+			c.open[r.ID] = true
+			c.mu.Unlock()
+		}
+		return m, nil
+	case <-c.root.Done():
+		return nil, io.EOF
+	case <-c.closed:
+		return nil, io.EOF
+	}
+}
+
+func (c *conn) awaitAnswers() {
+	t := time.NewTimer(answerGrace)
+	defer t.Stop()
+	for {
+		c.mu.Lock()
+		n := len(c.open)
+		c.mu.Unlock()
+		if n == 0 {
+			return
+		}
+		select {
+		case <-c.answered:
+		case <-t.C:
+			return
+		case <-c.root.Done():
+			return
+		}
+	}
+}
+
+// Write sends a message as one line, in one write.
+func (c *conn) Write(_ context.Context, msg jsonrpc.Message) error {
+	line, err := encodeMessage(msg)
+	if err != nil {
+		return fmt.Errorf("encode message: %w", err)
+	}
+	err = c.send(line)
+	if r, ok := msg.(*jsonrpc.Response); ok {
+		c.mu.Lock()
+		delete(c.open, r.ID)
+		c.mu.Unlock()
+		select {
+		case c.answered <- struct{}{}:
+		default:
+		}
+	}
+	return err
+}
+
+// send is the only place that writes to the client.
+func (c *conn) send(line []byte) error {
+	c.writeMu.Lock()
+	defer c.writeMu.Unlock()
+	if _, err := c.out.Write(line); err != nil {
+		err = &writeError{err}
+		c.fail(err)
+		return err
+	}
+	return nil
+}
+
+func (c *conn) readLines(r *bufio.Reader) {
+	defer close(c.incoming)
+	var buf []byte
+	for {
+		line, tooLong, err := readLine(r, buf[:0])
+		if tooLong {
+			c.refuse(nil, jsonrpc.CodeInvalidRequest, fmt.Sprintf("the line is longer than %d bytes", maxLine))
+		} else if !c.accept(line) {
+			return
+		}
+		if err != nil {
+			return
+		}
+		if buf = line; cap(buf) > keptBuffer {
+			buf = nil
+		}
+	}
+}
+
+// readLine reads to the next newline into buf. A line above the limit is read
+// to its end and dropped.
+func readLine(r *bufio.Reader, buf []byte) (line []byte, tooLong bool, err error) {
+	for {
+		part, err := r.ReadSlice('\n')
+		if len(buf)+len(part) > maxLine {
+			tooLong = true
+			buf = buf[:0]
+		}
+		if !tooLong {
+			buf = append(buf, part...)
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return buf, tooLong, err
+		}
+	}
+}
+
+// accept decodes a line and passes it on; it answers what is no message. It
+// reports whether reading goes on.
+func (c *conn) accept(line []byte) bool {
+	line = bytes.TrimSpace(line)
+	if len(line) == 0 {
+		return true
+	}
+	switch {
+	case !utf8.Valid(line):
+		c.refuse(nil, jsonrpc.CodeParseError, "the line is not UTF-8")
+		return true
+	case !json.Valid(line):
+		c.refuse(nil, jsonrpc.CodeParseError, "the line is not one JSON value")
+		return true
+	case line[0] == '[':
+		c.refuse(nil, jsonrpc.CodeInvalidRequest, "batches are not taken; send one message a line")
+		return true
+	}
+	msg, err := decodeMessage(line)
+	if err != nil {
+		c.refuseMessage(line, err)
+		return true
+	}
+	select {
+	case c.incoming <- msg:
+		return true
+	case <-c.root.Done():
+	case <-c.closed:
+	}
+	return false
+}
+
+// decodeMessage is the SDK's decoder, which copies what it keeps of line, with
+// its panics made errors.
+func decodeMessage(line []byte) (msg jsonrpc.Message, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%v", p)
+		}
+	}()
+	return jsonrpc.DecodeMessage(line)
+}
+
+// refuseMessage answers valid JSON that is no message, under its id where it
+// has a usable one. What looks like a response is dropped: an answer to an
+// answer could go back and forth for ever.
+func (c *conn) refuseMessage(line []byte, cause error) {
+	var m struct {
+		ID     json.RawMessage `json:"id"`
+		Method json.RawMessage `json:"method"`
+		Result json.RawMessage `json:"result"`
+		Error  json.RawMessage `json:"error"`
+	}
+	// Whatever does not fit leaves the fields empty, which is an answer with id null.
+	_ = json.Unmarshal(line, &m)
+	if m.Method == nil && (m.Result != nil || m.Error != nil) {
+		return
+	}
+	if len(m.ID) > 0 && (m.ID[0] == '{' || m.ID[0] == '[' || m.ID[0] == 't' || m.ID[0] == 'f') {
+		m.ID = nil
+	}
+	c.refuse(m.ID, jsonrpc.CodeInvalidRequest, "the line is not a JSON-RPC message: "+cause.Error())
+}
+
+func (c *conn) refuse(id json.RawMessage, code int64, message string) {
+	if id == nil {
+		id = json.RawMessage("null")
+	}
+	// A failed write ends the connection by itself.
+	_ = c.send(errorLine(id, &jsonrpc.Error{Code: code, Message: message}))
+}
+
+// encodeMessage makes the line of a message. A result is taken as the SDK
+// encoded it, without another scan.
+func encodeMessage(msg jsonrpc.Message) ([]byte, error) {
+	r, ok := msg.(*jsonrpc.Response)
+	if !ok {
+		line, err := jsonrpc.EncodeMessage(msg)
+		return append(line, '\n'), err
+	}
+	id, err := json.Marshal(r.ID.Raw())
+	if err != nil {
+		return nil, err
+	}
+	if r.Error != nil {
+		return errorLine(id, r.Error), nil
+	}
+	line := make([]byte, 0, len(r.Result)+len(id)+40)
+	line = append(line, `{"jsonrpc":"2.0","id":`...)
+	line = append(line, id...)
+	line = append(line, `,"result":`...)
+	line = append(line, r.Result...)
+	return append(line, "}\n"...), nil
+}
+
+// errorLine makes the line of a failed call. The SDK's own errors may have no
+// code, a message that repeats the request, and data that is no JSON.
+func errorLine(id json.RawMessage, cause error) []byte {
+	e := jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: cause.Error()}
+	if wire := (*jsonrpc.Error)(nil); errors.As(cause, &wire) {
+		if wire.Code != 0 {
+			e.Code = wire.Code
+		}
+		if json.Valid(wire.Data) {
+			e.Data = wire.Data
+		}
+	}
+	if len(e.Message) > maxErrorText {
+		e.Message = strings.ToValidUTF8(e.Message[:maxErrorText], "") + "…"
+	}
+	line, err := json.Marshal(struct {
+		Version string          `json:"jsonrpc"`
+		ID      json.RawMessage `json:"id"`
+		Error   jsonrpc.Error   `json:"error"`
+	}{"2.0", id, e})
+	if err != nil { // cannot be: every part was checked
+		line = []byte(`{"jsonrpc":"2.0","id":null,"error":{"code":-32603,"message":"internal error"}}`)
+	}
+	return append(line, '\n')
+}

@@ -1,0 +1,63 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"runtime/debug"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// guard makes a panic an answer, refuses what the SDK would answer although we
+// have none of it, and has tool results encoded in one go.
+func (s *Server) guard(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (res mcp.Result, err error) {
+		defer func() {
+			p := recover()
+			if p == nil {
+				return
+			}
+			id := incident()
+			s.log.Error("call panicked", "incident", id, "method", method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			if method == "tools/call" {
+				res, err = errorResult(internalError(id)), nil
+				return
+			}
+			res, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "internal error " + id}
+		}()
+		if strings.HasPrefix(method, "prompts/") {
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "there are no prompts"}
+		}
+		res, err = next(ctx, method, req)
+		if r, ok := res.(*mcp.CallToolResult); ok && r != nil && err == nil {
+			res = fast(r)
+		}
+		return res, err
+	}
+}
+
+// incident makes the word under which an operator finds a fault in the log.
+func incident() string { return rand.Text()[:12] }
+
+func internalError(id string) *sandboxmcp.Error {
+	return sandboxmcp.Errorf(sandboxmcp.CodeInternal, "an internal error occurred; the operator's log has it under %s", id).With("id", id)
+}
+
+// failure is what a caller is told of err. The cause goes to the log alone.
+func (s *Server) failure(tool string, err error) *sandboxmcp.Error {
+	e := sandboxmcp.AsError(err)
+	if e.Code == sandboxmcp.CodeInternal {
+		id := incident()
+		s.log.Error("call failed", "incident", id, "tool", tool, "err", err)
+		return internalError(id)
+	}
+	if e.Err != nil {
+		s.log.Warn("call refused", "tool", tool, "code", string(e.Code), "err", e.Err)
+	}
+	return e
+}

@@ -1,0 +1,174 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"image"
+	"image/color"
+	"image/draw"
+	"image/gif"
+	"image/jpeg"
+	"image/png"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	xdraw "golang.org/x/image/draw"
+	"golang.org/x/image/webp"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+const (
+	maxPictures     = 4
+	maxPictureBytes = 1 << 20
+	maxPictureSide  = 8_000      // pixels; hosts refuse a conversation with a larger one in it
+	scaledSide      = 2_000      // pixels of the longer side after scaling down
+	maxPixels       = 40_000_000 // that are decoded: 160 MB
+	maxSource       = 32 << 20   // bytes of a file that is looked at
+)
+
+// codec is how one kind of picture is read.
+type codec struct {
+	config func([]byte) (image.Config, error)
+	decode func([]byte) (image.Image, error)
+}
+
+// codecFor returns the codec of a MIME type. The standard registry of formats
+// is not used: any imported package may add to it.
+func codecFor(mime string) (codec, bool) {
+	switch mime {
+	case "image/png":
+		return codec{
+			func(b []byte) (image.Config, error) { return png.DecodeConfig(bytes.NewReader(b)) },
+			func(b []byte) (image.Image, error) { return png.Decode(bytes.NewReader(b)) },
+		}, true
+	case "image/jpeg":
+		return codec{
+			func(b []byte) (image.Config, error) { return jpeg.DecodeConfig(bytes.NewReader(b)) },
+			func(b []byte) (image.Image, error) { return jpeg.Decode(bytes.NewReader(b)) },
+		}, true
+	case "image/gif": // its first frame
+		return codec{
+			func(b []byte) (image.Config, error) { return gif.DecodeConfig(bytes.NewReader(b)) },
+			func(b []byte) (image.Image, error) { return gif.Decode(bytes.NewReader(b)) },
+		}, true
+	case "image/webp":
+		return codec{
+			func(b []byte) (image.Config, error) { return webp.DecodeConfig(bytes.NewReader(b)) },
+			func(b []byte) (image.Image, error) { return webp.Decode(bytes.NewReader(b)) },
+		}, true
+	}
+	return codec{}, false
+}
+
+// pictures returns the image blocks of a result: rich results first, then
+// files. One that cannot be shown is left out; its file is still linked.
+func (s *Server) pictures(ctx context.Context, ns sandboxmcp.Namespace, r sandboxmcp.Result) []mcp.Content {
+	var blocks []mcp.Content
+	add := func(mime string, data []byte) {
+		if p := s.picture(ctx, mime, data); p != nil {
+			blocks = append(blocks, p)
+		}
+	}
+	for _, bundle := range r.Results {
+		for _, mime := range []string{"image/png", "image/jpeg", "image/gif", "image/webp"} {
+			text, ok := bundle[mime].(string)
+			if !ok || len(blocks) == maxPictures {
+				continue
+			}
+			if data, err := base64.StdEncoding.DecodeString(text); err == nil {
+				add(mime, data)
+				break // the other forms of it are the same picture
+			}
+		}
+	}
+	for _, a := range r.Artifacts {
+		if _, ok := codecFor(a.MIMEType); !ok || len(blocks) == maxPictures || a.SizeBytes > maxSource {
+			continue
+		}
+		data := a.ContentB64
+		if len(data) == 0 {
+			whole, err := s.engine.ArtifactContent(ctx, ns, r.RequestID, a.Name)
+			if err != nil {
+				continue
+			}
+			data = whole.ContentB64
+		}
+		add(a.MIMEType, data)
+	}
+	return blocks
+}
+
+// picture returns data as an image block, scaled down where it is too large;
+// nil for what is no picture of that kind or has too many pixels. The bytes
+// come from the sandbox, so a fault of a decoder costs the picture only.
+func (s *Server) picture(ctx context.Context, mime string, data []byte) (block *mcp.ImageContent) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.log.Warn("picture could not be decoded", "mime", mime, "panic", p)
+			block = nil
+		}
+	}()
+	c, ok := codecFor(mime)
+	if !ok {
+		return nil
+	}
+	config, err := c.config(data)
+	if err != nil || config.Width <= 0 || config.Height <= 0 {
+		return nil
+	}
+	if len(data) <= maxPictureBytes && max(config.Width, config.Height) <= maxPictureSide {
+		return &mcp.ImageContent{Data: data, MIMEType: mime}
+	}
+	if config.Width > maxPixels/config.Height {
+		return nil
+	}
+	select {
+	case s.decoding <- struct{}{}:
+		defer func() { <-s.decoding }()
+	case <-ctx.Done():
+		return nil
+	}
+	img, err := c.decode(data)
+	if err != nil {
+		return nil
+	}
+	return scaled(img, mime == "image/jpeg")
+}
+
+// scaled makes img smaller until its encoding fits: first as PNG, which keeps
+// the lines of a chart sharp, then as JPEG.
+func scaled(img image.Image, photo bool) *mcp.ImageContent {
+	for side := scaledSide; side >= scaledSide/8; side /= 2 {
+		small := fit(img, side)
+		var b bytes.Buffer
+		if !photo && png.Encode(&b, small) == nil && b.Len() <= maxPictureBytes {
+			return &mcp.ImageContent{Data: b.Bytes(), MIMEType: "image/png"}
+		}
+		b.Reset()
+		if jpeg.Encode(&b, onWhite(small), &jpeg.Options{Quality: 85}) == nil && b.Len() <= maxPictureBytes {
+			return &mcp.ImageContent{Data: b.Bytes(), MIMEType: "image/jpeg"}
+		}
+	}
+	return nil
+}
+
+// fit returns img with its longer side at most side pixels.
+func fit(img image.Image, side int) image.Image {
+	b := img.Bounds()
+	long := max(b.Dx(), b.Dy())
+	if long <= side {
+		return img
+	}
+	small := image.NewRGBA(image.Rect(0, 0, max(b.Dx()*side/long, 1), max(b.Dy()*side/long, 1)))
+	xdraw.BiLinear.Scale(small, small.Bounds(), img, b, draw.Src, nil)
+	return small
+}
+
+// onWhite returns img without transparency, which JPEG would make black.
+func onWhite(img image.Image) image.Image {
+	flat := image.NewRGBA(img.Bounds())
+	draw.Draw(flat, flat.Bounds(), image.NewUniform(color.White), image.Point{}, draw.Src)
+	draw.Draw(flat, flat.Bounds(), img, img.Bounds().Min, draw.Over)
+	return flat
+}

@@ -1,0 +1,76 @@
+package server
+
+import (
+	"encoding/json"
+
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+// field is one property of an object's schema.
+type field struct {
+	name     string
+	required bool
+	schema   *jsonschema.Schema
+}
+
+// need is a property that has to be there, opt one that may.
+func need(name string, s *jsonschema.Schema) field { return field{name, true, s} }
+func opt(name string, s *jsonschema.Schema) field  { return field{name, false, s} }
+
+// input is the schema of a tool's arguments: these and no others.
+func input(fields ...field) *jsonschema.Schema {
+	s := output(fields...)
+	s.AdditionalProperties = &jsonschema.Schema{Not: &jsonschema.Schema{}}
+	return s
+}
+
+// output is the schema of an answer: these, and perhaps more.
+func output(fields ...field) *jsonschema.Schema {
+	s := &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{}}
+	for _, f := range fields {
+		s.Properties[f.name] = f.schema
+		s.PropertyOrder = append(s.PropertyOrder, f.name)
+		if f.required {
+			s.Required = append(s.Required, f.name)
+		}
+	}
+	return s
+}
+
+// typed is a value of one JSON type, or of several.
+func typed(types ...string) *jsonschema.Schema {
+	if len(types) == 1 {
+		return &jsonschema.Schema{Type: types[0]}
+	}
+	return &jsonschema.Schema{Types: types}
+}
+
+// about is a value of one type with words for the model.
+func about(kind, description string) *jsonschema.Schema {
+	return &jsonschema.Schema{Type: kind, Description: description}
+}
+
+// fallback is s with a default, shown to the model.
+func fallback(s *jsonschema.Schema, value string) *jsonschema.Schema {
+	s.Default = json.RawMessage(value)
+	return s
+}
+
+// oneOf is s with a closed list of values.
+func oneOf(s *jsonschema.Schema, values ...string) *jsonschema.Schema {
+	for _, v := range values {
+		s.Enum = append(s.Enum, v)
+	}
+	return s
+}
+
+// atLeast and atMost are s with a bound that is allowed, above one with a bound that is not.
+func atLeast(s *jsonschema.Schema, v float64) *jsonschema.Schema { s.Minimum = &v; return s }
+func atMost(s *jsonschema.Schema, v float64) *jsonschema.Schema  { s.Maximum = &v; return s }
+func above(s *jsonschema.Schema, v float64) *jsonschema.Schema   { s.ExclusiveMinimum = &v; return s }
+
+// valuesOf is an object with any names and values of one type.
+func valuesOf(s *jsonschema.Schema, kind string) *jsonschema.Schema {
+	s.AdditionalProperties = typed(kind)
+	return s
+}

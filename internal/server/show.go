@@ -1,0 +1,124 @@
+package server
+
+import (
+	"context"
+	"slices"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// What a model is shown at most. All of it can be had whole from a resource.
+const (
+	shownChars   = 40_000  // of stdout and stderr together
+	inlineBytes  = 8 << 10 // of one file, and of one value in results
+	shownError   = 4_000   // characters of an exception's text; stderr has it whole
+	shownFrames  = 50      // lines of its traceback
+	linksVersion = "2025-06-18"
+)
+
+// view says what of a result is wanted.
+type view struct {
+	content  bool // of files
+	manifest bool
+}
+
+// shownResult is a result as a model sees it.
+type shownResult struct {
+	sandboxmcp.Result
+	StdoutURI string            `json:"stdout_uri,omitempty"` // set when stdout is shortened
+	StderrURI string            `json:"stderr_uri,omitempty"`
+	Manifest  map[string]string `json:"manifest,omitzero"` // name to SHA-256
+}
+
+// show makes the answer of a result. It changes nothing that res points to.
+func (s *Server) show(ctx context.Context, c *call, res sandboxmcp.Result, v view) answer {
+	r := shownResult{Result: whole(res)}
+	r.Stdout, r.Stderr, r.StdoutURI, r.StderrURI = shownStreams(res)
+	r.Error = shownException(res.Error)
+
+	var pictures []mcp.Content
+	if v.content {
+		pictures = s.pictures(ctx, c.namespace, res)
+	}
+	r.Results = shownResults(res)
+	var links []mcp.Content
+	withLinks := linksKnown(c.request.ProtocolVersion())
+	for i := range r.Artifacts {
+		a := &r.Artifacts[i]
+		if !v.content || len(a.ContentB64) > inlineBytes {
+			a.ContentB64 = nil
+		}
+		if withLinks && a.SizeBytes > int64(len(a.ContentB64)) {
+			links = append(links, &mcp.ResourceLink{URI: a.URI, Name: a.Name, MIMEType: a.MIMEType, Size: &a.SizeBytes})
+		}
+	}
+	if v.manifest {
+		r.Manifest = make(map[string]string, len(r.Artifacts))
+		for _, a := range r.Artifacts {
+			r.Manifest[a.Name] = a.SHA256
+		}
+	}
+	return answer{body: &r, blocks: append(links, pictures...)}
+}
+
+// linksKnown tells whether a client of that version knows the block
+// resource_link. The URIs are in the JSON as well.
+func linksKnown(version string) bool { return version == "" || version >= linksVersion }
+
+// whole returns r with an empty list or object for every one that is absent,
+// and with a copy of the artifacts, whose content is going to be taken out.
+func whole(r sandboxmcp.Result) sandboxmcp.Result {
+	r.Artifacts = each(r.Artifacts)
+	if r.Metadata == nil {
+		r.Metadata = map[string]any{}
+	}
+	r.Network.Allowed = some(r.Network.Allowed)
+	r.Network.Denied = some(r.Network.Denied)
+	r.Isolation = wholeIsolation(r.Isolation)
+	return r
+}
+
+func wholeIsolation(i *sandboxmcp.Isolation) *sandboxmcp.Isolation {
+	if i == nil {
+		return nil
+	}
+	w := *i
+	w.Walls, w.Weak = some(i.Walls), some(i.Weak)
+	return &w
+}
+
+// each returns a copy of list, never nil: nil would be null in JSON.
+func each[T any](list []T) []T { return append(make([]T, 0, len(list)), list...) }
+
+// some returns list itself, or an empty one for nil.
+func some[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+// shownException shortens an exception, keeping the last frames.
+func shownException(e *sandboxmcp.ProgramError) *sandboxmcp.ProgramError {
+	if e == nil {
+		return nil
+	}
+	s := *e
+	s.Name = clip(e.Name, shownError)
+	s.Value = clip(e.Value, shownError)
+	lines := e.Traceback[max(0, len(e.Traceback)-shownFrames):]
+	s.Traceback = make([]string, 0, len(lines))
+	left := shownError
+	for _, line := range slices.Backward(lines) {
+		if left <= 0 {
+			break
+		}
+		line = clip(line, left)
+		left -= len(line)
+		s.Traceback = append(s.Traceback, line)
+	}
+	slices.Reverse(s.Traceback)
+	return &s
+}

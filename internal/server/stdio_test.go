@@ -1,0 +1,436 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+func TestHandshakes(t *testing.T) {
+	for _, c := range []struct{ ask, want string }{
+		{"2024-11-05", "2024-11-05"},
+		{"2025-03-26", "2025-03-26"},
+		{"2025-06-18", "2025-06-18"},
+		{"2025-11-25", "2025-11-25"},
+		{"1999-01-01", "2025-11-25"},
+		{"2099-01-01", "2025-11-25"},
+	} {
+		p := dial(t, newFake())
+		res := p.hello(c.ask)
+		if got := res["protocolVersion"]; got != c.want {
+			t.Errorf("initialize %s answers %v, want %s", c.ask, got, c.want)
+		}
+		who, _ := res["serverInfo"].(map[string]any)
+		if who["name"] != "sandboxmcp" || who["version"] != "1.2.3" {
+			t.Errorf("serverInfo = %v", who)
+		}
+		caps, _ := res["capabilities"].(map[string]any)
+		if caps["tools"] == nil || caps["resources"] == nil || caps["logging"] != nil || caps["prompts"] != nil {
+			t.Errorf("capabilities = %v, want tools and resources only", caps)
+		}
+		if got := p.request("ping", nil)["result"]; got == nil {
+			t.Error("ping is not answered")
+		}
+		p.alive()
+	}
+}
+
+func TestModernEra(t *testing.T) {
+	meta := map[string]any{
+		"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": map[string]any{},
+		"io.modelcontextprotocol/clientInfo": map[string]any{"name": "t", "version": "1"},
+	}
+	p := dial(t, newFake())
+	d, _ := p.request("server/discover", map[string]any{"_meta": meta})["result"].(map[string]any)
+	if d["instructions"] == nil || d["supportedVersions"] == nil {
+		t.Fatalf("server/discover answers %v", d)
+	}
+	tools, _ := p.request("tools/list", map[string]any{"_meta": meta})["result"].(map[string]any)
+	if tools["tools"] == nil || tools["resultType"] != "complete" {
+		t.Errorf("tools/list answers %v", tools)
+	}
+	r, _ := p.request("tools/call", map[string]any{"_meta": meta, "name": "execute_code", "arguments": map[string]any{"code": "42"}})["result"].(map[string]any)
+	if got := structured(r)["stdout"]; got != "42\n" {
+		t.Errorf("stdout = %v", got)
+	}
+	if got := errorCode(p.request("ping", map[string]any{"_meta": meta})); got != -32601 {
+		t.Errorf("ping in the modern era = %d, want -32601", got)
+	}
+}
+
+func TestProtocolErrors(t *testing.T) {
+	p := legacy(t, newFake())
+	for _, c := range []struct {
+		method string
+		params any
+		want   int
+	}{
+		{"tools/call", map[string]any{"name": "no_such_tool", "arguments": map[string]any{}}, -32602},
+		{"tools/call", map[string]any{"name": 5}, -32602},
+		{"tools/call", nil, -32600},
+		{"no/such/method", map[string]any{}, -32601},
+		{"prompts/list", map[string]any{}, -32601},
+		{"initialize", map[string]any{"protocolVersion": "2025-06-18", "capabilities": map[string]any{}, "clientInfo": map[string]any{"name": "t", "version": "1"}}, -32600},
+		{"resources/read", map[string]any{"uri": "run://" + runID + "/stdout"}, -32602},
+		{"resources/read", map[string]any{"uri": "run://" + runID + "/other"}, -32602},
+		{"resources/read", map[string]any{"uri": "file:///etc/passwd"}, -32602},
+		{"resources/read", map[string]any{"uri": "artifact://" + runID + "/%zz"}, -32602},
+		{"resources/read", map[string]any{"uri": "bad\x01\U0010ffff"}, -32602},
+	} {
+		m := p.request(c.method, c.params)
+		if got := errorCode(m); got != c.want {
+			t.Errorf("%s %v = %v, want error %d", c.method, c.params, m, c.want)
+		}
+	}
+	big := p.request("tools/call", map[string]any{"name": strings.Repeat("x", 1<<20)})
+	if e, _ := big["error"].(map[string]any); len(fmt.Sprint(e["message"])) > 1000 {
+		t.Error("an error repeats the request at full length")
+	}
+	p.alive()
+}
+
+func TestCallBeforeHandshake(t *testing.T) {
+	p := dial(t, newFake())
+	if got, want := errorCode(p.request("tools/list", map[string]any{})), -32600; got != want {
+		t.Errorf("code = %d, want %d", got, want)
+	}
+	p.hello("2025-06-18")
+	p.alive()
+}
+
+func TestMalformedLines(t *testing.T) {
+	p := legacy(t, newFake())
+	deep := strings.Repeat(`{"a":`, 3000) + "1" + strings.Repeat("}", 3000)
+	for _, c := range []struct {
+		name, line string
+		code       int
+		id         any
+	}{
+		{"text", "hello", -32700, nil},
+		{"half", `{"jsonrpc":"2.0","id":1,`, -32700, nil},
+		{"two values", `{"jsonrpc":"2.0","id":1,"method":"ping"} {}`, -32700, nil},
+		{"NaN", `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":NaN}}`, -32700, nil},
+		{"no UTF-8", "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"\xff\"}", -32700, nil},
+		{"NUL", "\x00", -32700, nil},
+		{"too deep for any decoder", strings.Repeat("[", 200_000), -32700, nil},
+		{"number", "7", -32600, nil},
+		{"null", "null", -32600, nil},
+		{"batch", `[{"jsonrpc":"2.0","id":1,"method":"ping"}]`, -32600, nil},
+		{"empty batch", `[]`, -32600, nil},
+		{"no version", `{"id":901,"method":"ping"}`, -32600, 901.0},
+		{"wrong version", `{"jsonrpc":"1.0","id":"a","method":"ping"}`, -32600, "a"},
+		{"object id", `{"jsonrpc":"2.0","id":{},"method":"ping"}`, -32600, nil},
+		{"bool id", `{"jsonrpc":"2.0","id":true,"method":"ping"}`, -32600, nil},
+		{"number for method", `{"jsonrpc":"2.0","id":902,"method":7}`, -32600, 902.0},
+		{"neither", `{"jsonrpc":"2.0"}`, -32600, nil},
+		{"deep", `{"jsonrpc":"2.0","id":90001,"method":"tools/call","params":{"name":"execute_code","arguments":{"env":` + deep + `}}}`, -32600, 90001.0},
+	} {
+		p.line(c.line)
+		m := p.read()
+		id, has := m["id"]
+		if got := errorCode(m); got != c.code || !has || id != c.id {
+			t.Errorf("%s: answer %v, want error %d and id %v", c.name, m, c.code, c.id)
+		}
+	}
+	// What needs no answer gets none: the next message is that to the ping.
+	for _, line := range []string{"", "   ", "\r", `{"jsonrpc":"2.0","id":5,"result":{}}`, `{"result":{}}`, `{"jsonrpc":"2.0","error":{"code":-32700,"message":"x"}}`, `{"jsonrpc":"2.0","method":"notifications/unknown"}`} {
+		p.line(line)
+	}
+	p.line(`{"jsonrpc":"2.0","id":"p","method":"ping"}` + "\r")
+	if m := p.read(); m["id"] != "p" || m["result"] == nil {
+		t.Errorf("after lines without an answer came %v", m)
+	}
+	p.line(`{"jsonrpc":"2.0","id":903,"method":"tools/call","params":{"name":"execute_code","arguments":{"code":"print('\ud83d')"}}}`)
+	if m := p.read(); m["id"] != 903.0 || m["result"] == nil {
+		t.Errorf("a lone surrogate is answered with %v", m)
+	}
+	p.alive()
+}
+
+func TestHugeLine(t *testing.T) {
+	if testing.Short() {
+		t.Skip("80 MB")
+	}
+	f := newFake()
+	size := 0
+	f.execute = func(_ context.Context, req sandboxmcp.Request) (sandboxmcp.Result, error) {
+		size = len(req.Code)
+		return result(req, "ok"), nil
+	}
+	p := legacy(t, f)
+	res := p.execute(strings.Repeat("a", 80_000_000))
+	if got, want := size, 80_000_000; got != want {
+		t.Errorf("the engine got %d bytes of code, want %d", got, want)
+	}
+	if got := structured(res)["stdout"]; got != "ok" {
+		t.Errorf("stdout = %v", got)
+	}
+}
+
+func TestLineAboveTheBound(t *testing.T) {
+	if testing.Short() {
+		t.Skip("130 MB")
+	}
+	p := legacy(t, newFake())
+	go func() {
+		chunk := strings.Repeat("a", 1<<20)
+		for range 130 {
+			if _, err := io.WriteString(p.in, chunk); err != nil {
+				return
+			}
+		}
+		_, _ = io.WriteString(p.in, "\n")
+	}()
+	if m := p.read(); errorCode(m) != -32600 {
+		t.Errorf("answer %v, want -32600", m)
+	}
+	p.alive()
+}
+
+func TestPipelined(t *testing.T) {
+	p := legacy(t, newFake())
+	const n = 200
+	go func() {
+		for i := range n {
+			_, _ = fmt.Fprintf(p.in, `{"jsonrpc":"2.0","id":"q%d","method":"tools/call","params":{"name":"execute_code","arguments":{"code":"c%d"}}}`+"\n", i, i)
+		}
+	}()
+	seen := map[any]bool{}
+	for range n {
+		m := p.read()
+		res, _ := m["result"].(map[string]any)
+		id := fmt.Sprint(m["id"])
+		if got, want := structured(res)["stdout"], "c"+strings.TrimPrefix(id, "q")+"\n"; got != want {
+			t.Fatalf("call %s: stdout = %v, want %v", id, got, want)
+		}
+		seen[id] = true
+	}
+	if got := len(seen); got != n {
+		t.Errorf("%d different answers, want %d", got, n)
+	}
+}
+
+func TestCancelledCallEndsTheRun(t *testing.T) {
+	f := newFake()
+	p := legacy(t, f)
+	id := p.begin("tools/call", map[string]any{"name": "execute_code", "arguments": map[string]any{"code": "block"}})
+	<-f.started
+	p.line(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d,"reason":"x"}}`, id))
+	select {
+	case <-f.cancelled:
+	case <-time.NewTimer(5 * time.Second).C:
+		t.Fatal("the engine's ctx was not cancelled")
+	}
+	p.alive()
+}
+
+func TestPanicIsSurvived(t *testing.T) {
+	p := legacy(t, newFake())
+	res := p.call("execute_code", map[string]any{"code": "panic"})
+	body := structured(res)
+	if res["isError"] != true || body["error"] != "internal" || body["id"] == nil || strings.Contains(fmt.Sprint(res), "planted") {
+		t.Errorf("a panic is answered with %v", res)
+	}
+	p.alive()
+}
+
+func TestInternalErrorTellsNothing(t *testing.T) {
+	res := legacy(t, newFake()).call("execute_code", map[string]any{"code": "secret fault"})
+	if body := structured(res); body["error"] != "internal" || body["id"] == nil || strings.Contains(fmt.Sprint(res), "/var/secret") {
+		t.Errorf("answer %v", res)
+	}
+}
+
+func TestProgress(t *testing.T) {
+	f := newFake()
+	f.execute = func(ctx context.Context, req sandboxmcp.Request) (sandboxmcp.Result, error) {
+		select {
+		case <-ctx.Done():
+		case <-time.NewTimer(2300 * time.Millisecond).C:
+		}
+		return result(req, "done"), nil
+	}
+	p := legacy(t, f)
+	m := p.request("tools/call", map[string]any{"name": "execute_code", "arguments": map[string]any{"code": "x"}, "_meta": map[string]any{"progressToken": "tok"}})
+	if m["result"] == nil {
+		t.Fatalf("answer %v", m)
+	}
+	if got, want := len(p.notes), 2; got != want {
+		t.Fatalf("%d notifications, want %d: %v", got, want, p.notes)
+	}
+	last := 0.0
+	for _, n := range p.notes {
+		params, _ := n["params"].(map[string]any)
+		v, _ := params["progress"].(float64)
+		if n["method"] != "notifications/progress" || params["progressToken"] != "tok" || v <= last {
+			t.Errorf("notification %v after %v", n, last)
+		}
+		last = v
+	}
+	select {
+	case m := <-p.lines:
+		t.Errorf("after the result came %v", m)
+	case <-time.NewTimer(1200 * time.Millisecond).C:
+	}
+}
+
+// ends waits for ServeStdio and checks that it took at most 3 s and that the
+// call's context was cancelled.
+func ends(t *testing.T, f *fake, p *pipe) error {
+	t.Helper()
+	start := time.Now()
+	select {
+	case err := <-p.ended:
+		t.Logf("ended after %v", time.Since(start).Round(time.Millisecond))
+		select {
+		case <-f.cancelled:
+		default:
+			t.Error("the running call was not cancelled")
+		}
+		return err
+	case <-time.NewTimer(3 * time.Second).C:
+		t.Fatal("ServeStdio did not end within 3 s")
+	}
+	return nil
+}
+
+func blocked(t *testing.T) (*fake, *pipe) {
+	t.Helper()
+	f := newFake()
+	p := legacy(t, f)
+	p.begin("tools/call", map[string]any{"name": "execute_code", "arguments": map[string]any{"code": "block"}})
+	<-f.started
+	return f, p
+}
+
+func TestEndOfInputEndsEverything(t *testing.T) {
+	f, p := blocked(t)
+	_ = p.in.Close()
+	if err := ends(t, f, p); err != nil {
+		t.Errorf("error = %v, want nil", err)
+	}
+}
+
+func TestCancelEndsEverything(t *testing.T) {
+	f, p := blocked(t)
+	p.stop()
+	if err := ends(t, f, p); err != nil {
+		t.Errorf("error = %v, want nil", err)
+	}
+}
+
+func TestVanishedClientEndsEverything(t *testing.T) {
+	f, p := blocked(t)
+	_ = p.out.CloseWithError(io.ErrClosedPipe)
+	p.line(`{"jsonrpc":"2.0","id":77,"method":"ping"}`)
+	if err := ends(t, f, p); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("error = %v, want the write's", err)
+	}
+}
+
+func TestStalledClientDoesNotHoldTheEnd(t *testing.T) {
+	inR, inW := io.Pipe()
+	_, outW := io.Pipe() // nobody reads
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- newServer(newFake()).ServeStdio(ctx, inR, outW) }()
+	if _, err := io.WriteString(inW, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`+"\n"); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(50 * time.Millisecond)
+	stop()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("ServeStdio = %v", err)
+		}
+	case <-time.NewTimer(3 * time.Second).C:
+		t.Error("ServeStdio did not end within 3 s")
+	}
+}
+
+func TestIdleListenerDoesNotDelayTheEnd(t *testing.T) {
+	meta := map[string]any{"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": map[string]any{}}
+	p := dial(t, newFake())
+	p.begin("subscriptions/listen", map[string]any{"_meta": meta, "notifications": map[string]any{"toolsListChanged": true}})
+	if m := p.read(); m["method"] != "notifications/subscriptions/acknowledged" {
+		t.Fatalf("listen is acknowledged with %v", m)
+	}
+	start := time.Now()
+	_ = p.in.Close()
+	if err := <-p.ended; err != nil {
+		t.Errorf("ServeStdio = %v", err)
+	}
+	if took := time.Since(start); took > 400*time.Millisecond {
+		t.Errorf("the end took %v", took)
+	}
+}
+
+// TestPipedInput is `printf … | sandboxmcp serve`: the input has ended before
+// the first call is answered.
+func TestPipedInput(t *testing.T) {
+	f := newFake()
+	f.execute = func(_ context.Context, req sandboxmcp.Request) (sandboxmcp.Result, error) {
+		time.Sleep(100 * time.Millisecond)
+		return result(req, "late"), nil
+	}
+	var out strings.Builder
+	in := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}
+{"jsonrpc":"2.0","method":"notifications/initialized"}
+{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"execute_code","arguments":{"code":"x"}}}
+`
+	if err := newServer(f).ServeStdio(t.Context(), strings.NewReader(in), &out); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out.String(), `"id":2,"result"`) {
+		t.Errorf("the call was not answered: %.300s", out.String())
+	}
+}
+
+// TestSDKClient has the SDK's own client read what we wrote, in both eras.
+func TestSDKClient(t *testing.T) {
+	for _, version := range []string{"", "2025-06-18"} {
+		f := newFake()
+		f.output["stdout"] = []byte("whole")
+		inR, inW := io.Pipe()
+		outR, outW := io.Pipe()
+		ended := make(chan error, 1)
+		go func() { ended <- newServer(f).ServeStdio(t.Context(), inR, outW) }()
+		client := mcp.NewClient(&mcp.Implementation{Name: "t", Version: "1"}, nil)
+		session, err := client.Connect(t.Context(), &mcp.IOTransport{Reader: outR, Writer: inW}, &mcp.ClientSessionOptions{ProtocolVersion: version})
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "execute_code", Arguments: map[string]any{"code": "hi"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, _ := json.Marshal(res.StructuredContent)
+		if !strings.Contains(string(b), `"stdout":"hi\n"`) {
+			t.Errorf("structured content = %s", b)
+		}
+		r, err := session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: "run://" + runID + "/stdout"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Contents[0].Text; got != "whole" {
+			t.Errorf("resource = %q", got)
+		}
+		if version == "" && r.CacheScope != "private" {
+			t.Errorf("cacheScope = %q, want private", r.CacheScope)
+		}
+		_ = session.Close()
+		if err := <-ended; err != nil {
+			t.Errorf("ServeStdio = %v", err)
+		}
+	}
+}

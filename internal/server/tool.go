@@ -1,0 +1,128 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// tool is one row of the table: all that is fixed about a tool, and what it does.
+type tool struct {
+	name        string // at most 40 of a-z 0-9 _
+	title       string
+	description string // first sentence: what it does; then limits and what comes next
+	hints       hints
+	in          *jsonschema.Schema
+	out         *jsonschema.Schema
+	run         func(s *Server, ctx context.Context, c *call) (answer, error)
+}
+
+// hints are the annotations of a tool beside its title. All are always sent.
+type hints struct {
+	readOnly    bool // changes nothing
+	destructive bool // may delete or overwrite
+	idempotent  bool // twice is as once
+	openWorld   bool // reaches beyond the sandbox
+}
+
+// call is a tool call whose arguments were found right.
+type call struct {
+	args      arguments
+	namespace sandboxmcp.Namespace
+	request   *mcp.CallToolRequest
+}
+
+// answer is what a tool says: one JSON object, and blocks that are shown beside it.
+type answer struct {
+	body   any
+	blocks []mcp.Content
+}
+
+// toolTable lists every tool. To add one: a row in a tools_*.go file, its
+// handler, `go test ./internal/server -update` for the golden list, and
+// `make generate` for docs/tools.md.
+func toolTable() []tool {
+	return []tool{executeCode(), getArtifacts(), listRuntimes(), sandboxStats()}
+}
+
+func (s *Server) addTool(t tool) {
+	check, err := newChecker(t.name, t.in)
+	if err != nil {
+		panic(fmt.Sprintf("input schema of %s: %v", t.name, err)) //nolint:forbidigo // a fault of the table, found by every test
+	}
+	h := t.hints
+	s.mcp.AddTool(&mcp.Tool{
+		Name:        t.name,
+		Description: t.description,
+		Annotations: &mcp.ToolAnnotations{
+			Title: t.title, ReadOnlyHint: h.readOnly, DestructiveHint: &h.destructive,
+			IdempotentHint: h.idempotent, OpenWorldHint: &h.openWorld,
+		},
+		InputSchema:  t.in,
+		OutputSchema: t.out,
+	}, func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		ctx, free := withRoot(ctx)
+		defer free()
+		res, err := s.callTool(ctx, t, check, req)
+		if err != nil {
+			return errorResult(s.failure(t.name, err)), nil
+		}
+		return res, nil
+	})
+}
+
+func (s *Server) callTool(ctx context.Context, t tool, check *checker, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	args, err := check.parse(req.Params.Arguments)
+	if err != nil {
+		return nil, err
+	}
+	ns := s.namespace
+	if name, ok := args["namespace"].(string); ok {
+		if ns, err = s.resolveNamespace(name); err != nil {
+			return nil, err
+		}
+	}
+	a, err := t.run(s, ctx, &call{args: args, namespace: ns, request: req})
+	if err != nil {
+		return nil, err
+	}
+	body, err := encode(a.body)
+	if err != nil {
+		return nil, fmt.Errorf("encode result of %s: %w", t.name, err)
+	}
+	return &mcp.CallToolResult{
+		Content:           append([]mcp.Content{&mcp.TextContent{Text: string(body)}}, a.blocks...),
+		StructuredContent: body,
+	}, nil
+}
+
+// errorResult is a failure as a tool result: the same body as text and as
+// structured content, because a client shows its model only one of the two.
+func errorResult(e *sandboxmcp.Error) *mcp.CallToolResult {
+	body, err := encode(e.Body())
+	if err != nil { // a field that is no JSON; the rest can be said without it
+		body, _ = encode((&sandboxmcp.Error{Code: e.Code, Message: e.Message, Hint: e.Hint}).Body())
+	}
+	return &mcp.CallToolResult{
+		Content:           []mcp.Content{&mcp.TextContent{Text: string(body)}},
+		StructuredContent: body,
+		IsError:           true,
+	}
+}
+
+// encode makes compact JSON in which < > & stay as they are.
+func encode(v any) (json.RawMessage, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimRight(b.Bytes(), "\n"), nil
+}

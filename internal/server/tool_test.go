@@ -1,0 +1,265 @@
+package server_test
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/server"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func listTools(t *testing.T, p *pipe) []map[string]any {
+	t.Helper()
+	res, _ := p.request("tools/list", map[string]any{})["result"].(map[string]any)
+	list, _ := res["tools"].([]any)
+	out := make([]map[string]any, len(list))
+	for i, x := range list {
+		out[i], _ = x.(map[string]any)
+	}
+	return out
+}
+
+func TestToolsGolden(t *testing.T) {
+	tools := listTools(t, legacy(t, newFake()))
+	got, err := json.MarshalIndent(tools, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got = append(got, '\n')
+	file := filepath.Join("testdata", "tools.json")
+	if *update {
+		if err := os.WriteFile(file, got, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), string(got)); d != "" {
+		t.Errorf("tools/list is not testdata/tools.json (-want +got); run with -update if it should be:\n%s", d)
+	}
+}
+
+func TestToolsAreSmallAndComplete(t *testing.T) {
+	total := 0
+	for _, tool := range listTools(t, legacy(t, newFake())) {
+		name, _ := tool["name"].(string)
+		b, err := json.Marshal(tool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		total += len(b)
+		t.Logf("%-16s %5d bytes", name, len(b))
+		if len(name) > 40 || tool["description"] == "" {
+			t.Errorf("%s: name too long or no description", name)
+		}
+		in, _ := tool["inputSchema"].(map[string]any)
+		if got := in["additionalProperties"]; got != false {
+			t.Errorf("%s: additionalProperties = %v, want false", name, got)
+		}
+		if tool["outputSchema"] == nil {
+			t.Errorf("%s has no output schema", name)
+		}
+		hints, _ := tool["annotations"].(map[string]any)
+		for _, h := range []string{"readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"} {
+			if _, ok := hints[h].(bool); !ok {
+				t.Errorf("%s: %s is not set", name, h)
+			}
+		}
+		if hints["title"] == nil {
+			t.Errorf("%s has no title", name)
+		}
+	}
+	t.Logf("all %d bytes", total)
+	if got, limit := total, 5<<10; got > limit {
+		t.Errorf("tools/list takes %d bytes, more than the %d that leave room for all 28", got, limit)
+	}
+	if got := len(server.Instructions); got > 2000 {
+		t.Errorf("the instructions have %d characters, more than 2000", got)
+	}
+}
+
+func TestAnswersFitTheirSchemas(t *testing.T) {
+	f := newFake()
+	f.files["a.txt"] = []byte("x")
+	p := legacy(t, f)
+	calls := map[string]map[string]any{
+		"execute_code":  {"code": "x"},
+		"get_artifacts": {"request_id": runID},
+		"list_runtimes": {},
+		"sandbox_stats": {},
+	}
+	tools := listTools(t, p)
+	if got, want := len(tools), len(calls); got != want {
+		t.Fatalf("%d tools, want %d: extend this test", got, want)
+	}
+	for _, tool := range tools {
+		name, _ := tool["name"].(string)
+		b, err := json.Marshal(tool["outputSchema"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		var s jsonschema.Schema
+		if err := json.Unmarshal(b, &s); err != nil {
+			t.Fatal(err)
+		}
+		r, err := s.Resolve(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res := p.call(name, calls[name])
+		if res["isError"] == true {
+			t.Errorf("%s failed: %v", name, res)
+		}
+		if err := r.Validate(structured(res)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		sameText(t, name, res)
+	}
+}
+
+// sameText checks that the only text block holds what the structured content holds.
+func sameText(t *testing.T, name string, res map[string]any) {
+	t.Helper()
+	texts := blocks(res, "text")
+	if len(texts) != 1 {
+		t.Errorf("%s has %d text blocks, want 1", name, len(texts))
+		return
+	}
+	var got any
+	text, _ := texts[0]["text"].(string)
+	if err := json.Unmarshal([]byte(text), &got); err != nil {
+		t.Errorf("%s: text is no JSON: %v", name, err)
+	}
+	if d := cmp.Diff(any(structured(res)), got); d != "" {
+		t.Errorf("%s: text differs from structured content (-structured +text):\n%s", name, d)
+	}
+}
+
+func TestResultKeysInOrder(t *testing.T) {
+	res := legacy(t, newFake()).execute("x")
+	text, _ := blocks(res, "text")[0]["text"].(string)
+	at := -1
+	for _, key := range []string{"request_id", "success", "exit_code", "stdout", "stderr", "duration_ms", "language", "artifacts", "resource_usage", "namespace", "metadata", "status"} {
+		i := strings.Index(text, `"`+key+`":`)
+		if i <= at {
+			t.Errorf("%s stands at %d, not behind %d", key, i, at)
+		}
+		at = i
+	}
+}
+
+func TestBadArguments(t *testing.T) {
+	p := legacy(t, newFake())
+	for _, c := range []struct {
+		tool, args, code string
+		words            []string
+	}{
+		{"execute_code", `{"code":"1","colour":1}`, "invalid_argument", []string{`"colour"`, "timeout_seconds", "backend"}},
+		{"execute_code", `{}`, "invalid_argument", []string{"code is missing"}},
+		{"execute_code", `{"language":"python"}`, "invalid_argument", []string{"code"}},
+		{"execute_code", `{"code":7}`, "invalid_argument", []string{"code is a number", "a string"}},
+		{"execute_code", `{"code":"1","timeout_seconds":"soon"}`, "invalid_argument", []string{"timeout_seconds is a string", "an integer"}},
+		{"execute_code", `{"code":"1","timeout_seconds":0}`, "invalid_argument", []string{"timeout_seconds is 0"}},
+		{"execute_code", `{"code":"1","timeout_seconds":-5}`, "invalid_argument", []string{"timeout_seconds is -5"}},
+		{"execute_code", `{"code":"1","timeout_seconds":1.5}`, "invalid_argument", []string{"timeout_seconds", "integer"}},
+		{"execute_code", `{"code":"1","timeout_seconds":1e300}`, "invalid_argument", []string{"timeout_seconds", "integer"}},
+		{"execute_code", `{"code":"1","timeout_seconds":1e999}`, "invalid_argument", []string{"timeout_seconds", "range"}},
+		{"execute_code", `{"code":"1","max_cpu_cores":0}`, "invalid_argument", []string{"max_cpu_cores is 0", "above 0"}},
+		{"execute_code", `{"code":"1","max_ram_mb":-1}`, "invalid_argument", []string{"max_ram_mb"}},
+		{"execute_code", `{"code":"1","max_processes":0}`, "invalid_argument", []string{"max_processes"}},
+		{"execute_code", `{"code":"1","background":"yes"}`, "invalid_argument", []string{"background"}},
+		{"execute_code", `{"code":"1","env":[1]}`, "invalid_argument", []string{"env is an array"}},
+		{"execute_code", `{"code":"1","env":{"A":1}}`, "invalid_argument", []string{`env["A"]`}},
+		{"execute_code", `{"code":"1","backend":"moon"}`, "invalid_argument", []string{"backend", "process, docker"}},
+		{"execute_code", `{"code":"1","language":"cobol"}`, "unsupported_language", []string{"cobol"}},
+		{"execute_code", `{"code":"1","session_id":"a"}`, "invalid_argument", []string{"session_id", "unknown"}},
+		{"execute_code", `{"code":"1","allowed_domains":[]}`, "invalid_argument", []string{"allowed_domains", "unknown"}},
+		{"execute_code", `{"code":"1","Code":"2"}`, "invalid_argument", []string{`"Code"`}},
+		{"execute_code", `{"code":"1","namespace":"other"}`, "access_denied", []string{"other"}},
+		{"execute_code", `{"code":"1","namespace":"../x"}`, "invalid_argument", []string{"namespace"}},
+		{"execute_code", `{"code":"1","namespace":"default\u0000"}`, "invalid_argument", []string{"namespace"}},
+		{"execute_code", `{"code":"1","namespace":7}`, "invalid_argument", []string{"namespace"}},
+		{"execute_code", `[1]`, "invalid_argument", []string{"no object"}},
+		{"get_artifacts", `{"request_id":"x","wait_seconds":46}`, "invalid_argument", []string{"wait_seconds", "45"}},
+		{"get_artifacts", `{"request_id":"00000000-0000-4000-8000-000000000000"}`, "request_not_found", []string{"0000"}},
+		{"get_artifacts", `{"request_id":"../x"}`, "request_not_found", nil},
+		{"list_runtimes", `{"x":1}`, "invalid_argument", []string{"takes none"}},
+	} {
+		res := p.call(c.tool, nil2raw(c.args))
+		body := structured(res)
+		if res["isError"] != true || body["error"] != c.code {
+			t.Errorf("%s %s = %v, want error %s", c.tool, c.args, res, c.code)
+			continue
+		}
+		for _, w := range c.words {
+			if text, _ := body["message"].(string); !strings.Contains(text, w) {
+				t.Errorf("%s %s: message %q lacks %q", c.tool, c.args, text, w)
+			}
+		}
+		if hint, _ := body["hint"].(string); hint == "" {
+			t.Errorf("%s %s: no hint", c.tool, c.args)
+		}
+		sameText(t, c.args, res)
+	}
+}
+
+// nil2raw lets call send arguments exactly as they are written.
+func nil2raw(args string) map[string]any {
+	return map[string]any{rawArguments: json.RawMessage(args)}
+}
+
+const rawArguments = "\x00raw"
+
+func TestArgumentsReachTheEngine(t *testing.T) {
+	f := newFake()
+	p := legacy(t, f)
+	p.call("execute_code", map[string]any{
+		"code": "c", "language": "node", "timeout_seconds": 5.0, "stdin": "in", "env": map[string]any{"A": "b"}, "max_ram_mb": 64,
+		"max_cpu_cores": 0.5, "max_processes": 3, "max_output_bytes": 1000, "backend": "docker", "namespace": "default",
+	})
+	got := f.last(t)
+	want := sandboxmcp.Request{
+		Namespace: "team", Actor: "mcp", Code: "c", Language: sandboxmcp.Node, Stdin: []byte("in"), Env: map[string]string{"A": "b"},
+		Limits:  sandboxmcp.Limits{MaxRAMMB: 64, MaxCPUCores: 0.5, TimeoutSeconds: 5, MaxProcesses: 3, MaxOutputBytes: 1000},
+		Backend: "docker", Display: sandboxmcp.DisplayStdout,
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("request (-want +got):\n%s", d)
+	}
+	p.execute("bare")
+	if got := f.last(t).Limits; got != (sandboxmcp.Limits{}) {
+		t.Errorf("limits of a call without any = %+v, want the engine's defaults", got)
+	}
+	res := p.call("execute_code", map[string]any{"code": "c", "background": true, "namespace": "team"})
+	if got, want := structured(res)["status"], "running"; got != want {
+		t.Errorf("status in the background = %v, want %v", got, want)
+	}
+	p.call("get_artifacts", map[string]any{"request_id": runID, "wait_seconds": 1.5, "cancel": true, "include_content": false})
+	if d := cmp.Diff(sandboxmcp.Lookup{Namespace: "team", RequestID: runID, Wait: 1500 * time.Millisecond, Cancel: true}, f.lookups[len(f.lookups)-1]); d != "" {
+		t.Errorf("lookup (-want +got):\n%s", d)
+	}
+}
+
+func TestWriteDocs(t *testing.T) {
+	var b strings.Builder
+	if err := server.WriteDocs(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"## execute_code", "| `timeout_seconds` | integer ≥ 1 | `60` |", "## sandbox_stats", "| `request_id` | string | required |"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("the document lacks %q", want)
+		}
+	}
+}

@@ -1,0 +1,140 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// actor is how the audit calls a request that came through this door.
+const actor = "mcp"
+
+// executeCode is the row of execute_code.
+func executeCode() tool {
+	limit := func(words string) *jsonschema.Schema { return atLeast(about("integer", words), 1) }
+	return tool{
+		name:  "execute_code",
+		title: "Run code in a sandbox",
+		description: "Runs a program (python, node or shell) in a fresh sandbox without network and answers with status, exit_code, stdout, stderr and the files it left in /mnt/data. " +
+			"Nothing is kept between calls. For long work pass background and poll get_artifacts.",
+		hints: hints{},
+		in: input(
+			need("code", about("string", "The program's text")),
+			opt("language", fallback(oneOf(about("string", "python, node or shell"), "python", "node", "shell"), `"python"`)),
+			opt("timeout_seconds", fallback(limit("Wall clock, up to 3600"), "60")),
+			opt("stdin", about("string", "What the program reads")),
+			opt("env", valuesOf(about("object", "Environment variables"), "string")),
+			opt("max_ram_mb", limit("MiB, default 512")),
+			opt("max_cpu_cores", above(about("number", "Default 1"), 0)),
+			opt("max_processes", limit("Default 10")),
+			opt("max_output_bytes", limit("Per stream, default 1000000")),
+			opt("background", fallback(about("boolean", "Answer at once with status running"), "false")),
+			opt("backend", oneOf(about("string", "process or docker; default: the configured one"), "process", "docker")),
+		),
+		out: resultSchema(),
+		run: (*Server).executeCode,
+	}
+}
+
+// resultSchema names the fields that a model needs; a result has more.
+func resultSchema() *jsonschema.Schema {
+	return output(
+		need("request_id", typed("string")),
+		need("status", about("string", "completed, failed, timed_out, out_of_memory, output_limit, signalled, cancelled, rejected or running")),
+		need("success", typed("boolean")),
+		need("exit_code", typed("integer")),
+		need("stdout", typed("string")),
+		need("stderr", typed("string")),
+		need("duration_ms", typed("number")),
+		need("artifacts", typed("array")),
+		need("results", typed("array")),
+		need("resource_usage", typed("object")),
+		need("metadata", typed("object")),
+		opt("error", typed("object", "null")),
+		opt("isolation", typed("object", "null")),
+		opt("stdout_uri", about("string", "Set when stdout is shortened")),
+		opt("stderr_uri", typed("string")),
+	)
+}
+
+func (s *Server) executeCode(ctx context.Context, c *call) (answer, error) {
+	req := sandboxmcp.Request{
+		Namespace: c.namespace,
+		Actor:     actor,
+		Code:      c.args.text("code"),
+		Language:  sandboxmcp.Language(c.args.text("language")),
+		Env:       c.args.texts("env"),
+		Backend:   c.args.text("backend"),
+		Display:   sandboxmcp.DisplayStdout,
+		Limits: sandboxmcp.Limits{
+			MaxRAMMB:       c.args.whole("max_ram_mb"),
+			MaxCPUCores:    c.args.number("max_cpu_cores"),
+			TimeoutSeconds: c.args.number("timeout_seconds"),
+			MaxProcesses:   c.args.whole("max_processes"),
+			MaxOutputBytes: int64(c.args.number("max_output_bytes")),
+		},
+	}
+	if in := c.args.text("stdin"); in != "" {
+		req.Stdin = []byte(in)
+	}
+	run := s.engine.Execute
+	if c.args.flag("background") {
+		run = s.engine.Start
+	}
+	stop := s.reportProgress(ctx, c.request)
+	res, err := run(ctx, req)
+	stop()
+	if err != nil {
+		return answer{}, err
+	}
+	return s.show(ctx, c, res, view{content: true}), nil
+}
+
+// getArtifacts is the row of get_artifacts.
+func getArtifacts() tool {
+	return tool{
+		name:  "get_artifacts",
+		title: "Get a run's result and files",
+		description: "Returns the result and files of an earlier execute_code by its request_id, also while it runs in the background (status running). " +
+			"wait_seconds waits for its end; cancel ends it. Files above 8 KiB come as resource links.",
+		hints: hints{readOnly: true, idempotent: true},
+		in: input(
+			need("request_id", typed("string")),
+			opt("include_content", fallback(about("boolean", "Small files as base64, pictures shown"), "true")),
+			opt("wait_seconds", atMost(atLeast(about("number", "0 to 45"), 0), 45)),
+			opt("cancel", fallback(about("boolean", "End a background run"), "false")),
+		),
+		out: output(
+			need("request_id", typed("string")),
+			need("status", typed("string")),
+			need("artifacts", typed("array")),
+			need("manifest", about("object", "File name to SHA-256")),
+			opt("receipt", typed("object", "null")),
+		),
+		run: (*Server).getArtifacts,
+	}
+}
+
+func (s *Server) getArtifacts(ctx context.Context, c *call) (answer, error) {
+	id, err := sandboxmcp.ParseRequestID(c.args.text("request_id"))
+	if err != nil {
+		return answer{}, err
+	}
+	content := c.args.flagOr("include_content", true)
+	stop := s.reportProgress(ctx, c.request)
+	res, err := s.engine.Lookup(ctx, sandboxmcp.Lookup{
+		Namespace: c.namespace,
+		RequestID: id,
+		Wait:      time.Duration(c.args.number("wait_seconds") * float64(time.Second)),
+		Cancel:    c.args.flag("cancel"),
+		Content:   content,
+	})
+	stop()
+	if err != nil {
+		return answer{}, err
+	}
+	return s.show(ctx, c, res, view{content: content, manifest: true}), nil
+}

@@ -1,0 +1,60 @@
+package server
+
+import (
+	"context"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// listRuntimes is the row of list_runtimes.
+func listRuntimes() tool {
+	return tool{
+		name:  "list_runtimes",
+		title: "List languages and backends",
+		description: "Tells which languages can be run here, in which version and with which packages, and which backends there are with the walls that they build. " +
+			"What is not available has a reason.",
+		hints: hints{readOnly: true, idempotent: true},
+		in:    input(),
+		out:   output(need("runtimes", typed("array")), need("backends", typed("array"))),
+		run: func(s *Server, ctx context.Context, _ *call) (answer, error) {
+			r := s.engine.Runtimes(ctx)
+			r.Runtimes, r.Backends = each(r.Runtimes), each(r.Backends)
+			for i := range r.Runtimes {
+				r.Runtimes[i].PackagesPreloaded = some(r.Runtimes[i].PackagesPreloaded)
+			}
+			for i := range r.Backends {
+				r.Backends[i].Isolation = wholeIsolation(r.Backends[i].Isolation)
+			}
+			return answer{body: r}, nil
+		},
+	}
+}
+
+// sandboxStats is the row of sandbox_stats.
+func sandboxStats() tool {
+	return tool{
+		name:        "sandbox_stats",
+		title:       "Show load and counts",
+		description: "Tells how busy the server is: queue, live sessions, executions by status, latency in ms, and what the server itself takes.",
+		hints:       hints{readOnly: true, idempotent: true},
+		in:          input(),
+		out: output(
+			need("queue", about("object", "max_concurrent, active, queued, total_processed")),
+			need("sessions", typed("integer")),
+			need("executions", about("object", "Count by status")),
+			need("latency_ms", typed("object")),
+			need("pool", typed("object")),
+			need("resources", typed("object")),
+		),
+		run: func(s *Server, _ context.Context, _ *call) (answer, error) {
+			st := s.engine.Stats()
+			if st.Executions == nil {
+				st.Executions = map[sandboxmcp.Status]int64{}
+			}
+			if st.Pool == nil {
+				st.Pool = map[string]any{}
+			}
+			return answer{body: st}, nil
+		},
+	}
+}

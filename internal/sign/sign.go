@@ -1,0 +1,255 @@
+// Package sign is the server's key: made at first start, one for each state
+// directory, signs and verifies.
+//
+// What is signed is always an in-toto Statement, version 1, in the
+// pre-authentication encoding of DSSE, by ed25519. A [sandboxmcp.Receipt] is
+// the whole envelope and can be checked with nothing but the public key; the
+// signature of an artifact is kept alone, and its statement is built again from
+// the artifact's fields when it is checked.
+package sign
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/secure-systems-lab/go-securesystemslib/dsse"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// The files of the key in the state directory.
+const (
+	PrivateFile = "signing.key" // PEM, PKCS #8, mode 0600
+	PublicFile  = "signing.pub" // PEM, PKIX, mode 0644
+)
+
+const (
+	privateBlock = "PRIVATE KEY"
+	publicBlock  = "PUBLIC KEY"
+	maxKeyFile   = 4096
+)
+
+// Key signs. It does not change and may be used concurrently.
+type Key struct {
+	private ed25519.PrivateKey
+	public  ed25519.PublicKey
+	id      string
+}
+
+// Open reads the key of the state directory dir and makes one when there is
+// none. Processes that do so at the same moment end up with the same key. A
+// file that is no such key, or that others may read, is
+// [sandboxmcp.CodeBackendUnavailable]; a key is never replaced.
+func Open(dir string) (*Key, error) {
+	path := filepath.Join(dir, PrivateFile)
+	private, err := readPrivate(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = makePrivate(dir, path); err == nil {
+			private, err = readPrivate(path)
+		}
+	}
+	if err != nil {
+		return nil, unavailable(path, err)
+	}
+	public, ok := private.Public().(ed25519.PublicKey)
+	if !ok {
+		return nil, unavailable(path, errors.New("it has no public half"))
+	}
+	if err := publish(dir, public); err != nil {
+		return nil, unavailable(filepath.Join(dir, PublicFile), err)
+	}
+	return &Key{private: private, public: public, id: KeyID(public)}, nil
+}
+
+// ID names the key: the SHA-256 of the raw public key, in hex.
+func (k *Key) ID() string { return k.id }
+
+// Public returns the key that verifies what this one signs.
+func (k *Key) Public() ed25519.PublicKey { return k.public }
+
+// KeyID returns the name of a public key, as [Key.ID] does.
+func KeyID(public ed25519.PublicKey) string {
+	sum := sha256.Sum256(public)
+	return hex.EncodeToString(sum[:])
+}
+
+// PublicKey reads the public key of the state directory dir, for who verifies
+// and may not sign. The error wraps [fs.ErrNotExist] when nothing was signed yet.
+func PublicKey(dir string) (ed25519.PublicKey, error) {
+	path := filepath.Join(dir, PublicFile)
+	text, err := readSmall(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the public key: %w", err)
+	}
+	public, err := ParsePublicKey(text)
+	if err != nil {
+		return nil, fmt.Errorf("read the public key %s: %w", path, err)
+	}
+	return public, nil
+}
+
+// ParsePublicKey reads a public key in the form of PublicFile.
+func ParsePublicKey(text []byte) (ed25519.PublicKey, error) {
+	block, _ := pem.Decode(text)
+	if block == nil || block.Type != publicBlock {
+		return nil, fmt.Errorf("no PEM block %q in it", publicBlock)
+	}
+	key, err := x509.ParsePKIXPublicKey(block.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	public, ok := key.(ed25519.PublicKey)
+	if !ok {
+		return nil, fmt.Errorf("the key is %T, not ed25519", key)
+	}
+	return public, nil
+}
+
+// sign returns the signature over the payload's pre-authentication encoding.
+func (k *Key) sign(payload []byte) string {
+	return base64.StdEncoding.EncodeToString(ed25519.Sign(k.private, dsse.PAE(payloadType, payload)))
+}
+
+// check reports whether sig is the signature over the payload by public.
+func check(public ed25519.PublicKey, payload []byte, sig string) error {
+	if len(public) != ed25519.PublicKeySize {
+		return errors.New("the public key has a wrong length")
+	}
+	raw, err := decode(sig)
+	if err != nil {
+		return fmt.Errorf("the signature is not base64: %w", err)
+	}
+	if !ed25519.Verify(public, dsse.PAE(payloadType, payload), raw) {
+		return errors.New("the signature does not fit")
+	}
+	return nil
+}
+
+// decode takes the one base64 text that encodes a value, and no other spelling
+// of it: the bytes that were answered are the bytes that verify.
+func decode(s string) ([]byte, error) {
+	raw, err := base64.StdEncoding.DecodeString(s)
+	if err != nil {
+		return nil, err
+	}
+	if base64.StdEncoding.EncodeToString(raw) != s {
+		return nil, errors.New("not the canonical spelling")
+	}
+	return raw, nil
+}
+
+func unavailable(path string, err error) error {
+	return &sandboxmcp.Error{
+		Code:    sandboxmcp.CodeBackendUnavailable,
+		Message: fmt.Sprintf("the signing key %s cannot be used: %v", path, err),
+		Hint:    "run `sandboxmcp doctor`; a key that was lost cannot be made again, and one that is removed is replaced at the next start",
+		Err:     err,
+	}
+}
+
+func readPrivate(path string) (ed25519.PrivateKey, error) {
+	fi, err := os.Lstat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !fi.Mode().IsRegular() {
+		return nil, errors.New("it is not a regular file")
+	}
+	if fi.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("others may read it (mode %04o); take that away with chmod 600", fi.Mode().Perm())
+	}
+	text, err := readSmall(path)
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(text)
+	if block == nil || block.Type != privateBlock {
+		return nil, fmt.Errorf("no PEM block %q in it", privateBlock)
+	}
+	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		return nil, errors.New("it does not hold a key in PKCS #8") // the cause might show bytes of it
+	}
+	private, ok := key.(ed25519.PrivateKey)
+	if !ok {
+		return nil, fmt.Errorf("the key is %T, not ed25519", key)
+	}
+	return private, nil
+}
+
+// makePrivate makes a key and gives it its name only when it is complete and on
+// the disk, so that nobody ever reads half of one. Linking refuses a name that
+// is taken: then another process was faster, and its key is the one.
+func makePrivate(dir, path string) error {
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return err
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		return err
+	}
+	tmp, err := writeTemp(dir, pem.EncodeToMemory(&pem.Block{Type: privateBlock, Bytes: der}), 0o600)
+	if err != nil {
+		return err
+	}
+	err = os.Link(tmp, path)
+	if errors.Is(err, fs.ErrExist) {
+		err = nil
+	}
+	return errors.Join(err, os.Remove(tmp))
+}
+
+// publish writes the public half when it is not there or another key's.
+func publish(dir string, public ed25519.PublicKey) error {
+	if got, err := PublicKey(dir); err == nil && got.Equal(public) {
+		return nil
+	}
+	der, err := x509.MarshalPKIXPublicKey(public)
+	if err != nil {
+		return err
+	}
+	tmp, err := writeTemp(dir, pem.EncodeToMemory(&pem.Block{Type: publicBlock, Bytes: der}), 0o644)
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, filepath.Join(dir, PublicFile)); err != nil {
+		return errors.Join(err, os.Remove(tmp))
+	}
+	return nil
+}
+
+// writeTemp writes a new file with a name that cannot be guessed, to the disk.
+func writeTemp(dir string, text []byte, mode fs.FileMode) (path string, err error) {
+	f, err := os.OpenFile(filepath.Join(dir, ".signing-"+rand.Text()), os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
+	if err != nil {
+		return "", err
+	}
+	_, err = f.Write(text)
+	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()) // the umask may have taken bits of mode
+	if err != nil {
+		return "", errors.Join(err, os.Remove(f.Name()))
+	}
+	return f.Name(), nil
+}
+
+func readSmall(path string) ([]byte, error) {
+	fi, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if fi.Size() > maxKeyFile {
+		return nil, errors.New("it is too large for a key")
+	}
+	return os.ReadFile(path)
+}

@@ -1,0 +1,192 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// abandonedAfter is the age at which an unfinished blob is taken for what a
+// killed process has left.
+const abandonedAfter = time.Hour
+
+// blobDir is where blobs are: tmp holds the unfinished, ab/abcd… the others.
+type blobDir struct {
+	dir  string
+	once sync.Once
+	err  error
+}
+
+// PutBlob keeps data and returns its SHA-256 in hex. A blob that is there
+// already is not written again, but its time is set to now, so that whoever
+// removes blobs that nobody refers to can spare the young ones. A process that
+// is killed leaves either the whole blob or none; a power cut may lose it.
+func (s *Store) PutBlob(ctx context.Context, data []byte) (sum string, err error) {
+	h := sha256.Sum256(data)
+	sum = hex.EncodeToString(h[:])
+	if s.blobs.keep(sum, int64(len(data))) {
+		return sum, nil
+	}
+	sum, _, err = s.PutBlobFrom(ctx, bytes.NewReader(data), int64(len(data)))
+	return sum, err
+}
+
+// PutBlobFrom keeps what r gives and returns its SHA-256 and size. More than
+// limit bytes are [sandboxmcp.CodeFileTooLarge], and nothing is kept; an error
+// of r is returned wrapped. Otherwise as [Store.PutBlob].
+func (s *Store) PutBlobFrom(ctx context.Context, r io.Reader, limit int64) (sum string, size int64, err error) {
+	f, err := s.blobs.create()
+	if err != nil {
+		return "", 0, s.explain("written", err)
+	}
+	defer func() {
+		f.Close()
+		if rerr := os.Remove(f.Name()); err == nil && rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
+			err = s.explain("written", rerr)
+		}
+	}()
+	h := sha256.New()
+	src := &source{ctx: ctx, r: io.LimitReader(r, limit+1)}
+	size, err = io.Copy(io.MultiWriter(h, f), src)
+	switch {
+	case src.err != nil:
+		return "", 0, fmt.Errorf("read a blob: %w", src.err)
+	case err != nil:
+		return "", 0, s.explain("written", err)
+	case size > limit:
+		return "", 0, sandboxmcp.Errorf(sandboxmcp.CodeFileTooLarge, "the content is longer than %d bytes", limit)
+	}
+	if err := f.Close(); err != nil { // some file systems tell of a full disk only here
+		return "", 0, s.explain("written", err)
+	}
+	sum = hex.EncodeToString(h.Sum(nil))
+	if err := s.blobs.finish(f.Name(), sum, size); err != nil {
+		return "", 0, s.explain("written", err)
+	}
+	return sum, size, nil
+}
+
+// OpenBlob opens the blob of that SHA-256 for reading; the caller closes it. A
+// blob that is not there, and a text that is no SHA-256, is [fs.ErrNotExist].
+// The content is not checked against the sum.
+func (s *Store) OpenBlob(sum string) (*os.File, error) {
+	path, err := s.blobs.path(sum)
+	if err != nil {
+		return nil, err
+	}
+	return os.Open(path)
+}
+
+// RemoveBlob removes the blob of that SHA-256. One that is not there is no
+// error. Who has it open can read on.
+func (s *Store) RemoveBlob(sum string) error {
+	path, err := s.blobs.path(sum)
+	if err != nil {
+		return nil
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return s.explain("written", err)
+	}
+	return nil
+}
+
+// source remembers what its reader failed with, to be told from a failure to
+// write, and ends with the context.
+type source struct {
+	ctx context.Context //nolint:containedctx // lives for one call
+	r   io.Reader
+	err error
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	if s.err = s.ctx.Err(); s.err != nil {
+		return 0, s.err
+	}
+	n, err := s.r.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.err = err
+	}
+	return n, err
+}
+
+func (b *blobDir) path(sum string) (string, error) {
+	if raw, err := hex.DecodeString(sum); err != nil || len(raw) != sha256.Size || hex.EncodeToString(raw) != sum {
+		return "", &fs.PathError{Op: "open blob", Path: sandboxmcp.Quote(sum), Err: fs.ErrNotExist}
+	}
+	return filepath.Join(b.dir, sum[:2], sum), nil
+}
+
+// keep reports whether the blob is there, and makes it young. One of another
+// size is what a power cut left of it, and is written anew.
+func (b *blobDir) keep(sum string, size int64) bool {
+	path, err := b.path(sum)
+	if err != nil {
+		return false
+	}
+	if fi, err := os.Lstat(path); err != nil || !fi.Mode().IsRegular() || fi.Size() != size {
+		return false
+	}
+	now := time.Now()
+	return os.Chtimes(path, now, now) == nil
+}
+
+func (b *blobDir) create() (*os.File, error) {
+	tmp := filepath.Join(b.dir, "tmp")
+	b.once.Do(func() {
+		if b.err = os.MkdirAll(tmp, dirMode); b.err == nil {
+			b.err = sweep(tmp, time.Now().Add(-abandonedAfter))
+		}
+	})
+	if b.err != nil {
+		return nil, b.err
+	}
+	return os.OpenFile(filepath.Join(tmp, rand.Text()), os.O_CREATE|os.O_EXCL|os.O_WRONLY, fileMode)
+}
+
+func (b *blobDir) finish(tmp, sum string, size int64) error {
+	if b.keep(sum, size) {
+		return nil
+	}
+	path, err := b.path(sum)
+	if err != nil {
+		return err
+	}
+	err = os.Rename(tmp, path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Mkdir(filepath.Dir(path), dirMode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return os.Rename(tmp, path)
+}
+
+// sweep removes the files of dir that are older than before.
+func sweep(dir string, before time.Time) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		fi, err := e.Info()
+		if err != nil || fi.ModTime().After(before) {
+			continue // gone meanwhile, or in use
+		}
+		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,155 @@
+package store_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
+)
+
+func readBlob(t *testing.T, s *store.Store, sum string) string {
+	t.Helper()
+	f, err := s.OpenBlob(sum)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// unfinished returns what stands in the directory of unfinished blobs.
+func unfinished(t *testing.T, s *store.Store) []os.DirEntry {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Join(s.Dir(), "blobs", "tmp"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return entries
+}
+
+func TestBlob(t *testing.T) {
+	s := open(t, store.Config{Dir: t.TempDir()})
+	for _, content := range []string{"", "hello", strings.Repeat("long ", 100_000)} {
+		h := sha256.Sum256([]byte(content))
+		want := hex.EncodeToString(h[:])
+		got, err := s.PutBlob(t.Context(), []byte(content))
+		if err != nil || got != want {
+			t.Fatalf("PutBlob: got %s, %v, want %s", got, err, want)
+		}
+		path := filepath.Join(s.Dir(), "blobs", want[:2], want)
+		fi, err := os.Stat(path)
+		if err != nil || fi.Mode().Perm() != 0o600 {
+			t.Errorf("file: got %v, %v, want mode 0600", fi, err)
+		}
+		if readBlob(t, s, want) != content {
+			t.Error("the content is another")
+		}
+		// Again: the same file, made young.
+		old := time.Now().Add(-time.Hour)
+		if err := os.Chtimes(path, old, old); err != nil {
+			t.Fatal(err)
+		}
+		if got, size, err := s.PutBlobFrom(t.Context(), strings.NewReader(content), int64(len(content))); got != want || size != int64(len(content)) || err != nil {
+			t.Errorf("PutBlobFrom: got %s, %d, %v", got, size, err)
+		}
+		again, err := os.Stat(path)
+		if err != nil || !os.SameFile(fi, again) || !again.ModTime().After(old) {
+			t.Errorf("the blob was written again, or is still old: %v", err)
+		}
+		if err := errors.Join(s.RemoveBlob(want), s.RemoveBlob(want)); err != nil {
+			t.Error(err)
+		}
+		if _, err := s.OpenBlob(want); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("after RemoveBlob: got %v, want not exist", err)
+		}
+	}
+	if n := len(unfinished(t, s)); n != 0 {
+		t.Errorf("%d unfinished blobs are left", n)
+	}
+}
+
+func TestPutBlobFromFails(t *testing.T) {
+	s := open(t, store.Config{Dir: t.TempDir()})
+	broken := errors.New("broken")
+	if _, _, err := s.PutBlobFrom(t.Context(), iotest.ErrReader(broken), 10); !errors.Is(err, broken) {
+		t.Errorf("got %v, want %v", err, broken)
+	}
+	if _, _, err := s.PutBlobFrom(t.Context(), strings.NewReader("12345"), 4); sandboxmcp.CodeOf(err) != sandboxmcp.CodeFileTooLarge {
+		t.Errorf("got %v, want file_too_large", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := s.PutBlobFrom(ctx, strings.NewReader("1"), 4); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want canceled", err)
+	}
+	if n := len(unfinished(t, s)); n != 0 {
+		t.Errorf("%d unfinished blobs are left", n)
+	}
+}
+
+// What a power cut left empty is written anew.
+func TestPutBlobMendsTruncated(t *testing.T) {
+	s := open(t, store.Config{Dir: t.TempDir()})
+	sum, err := s.PutBlob(t.Context(), []byte("content"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(filepath.Join(s.Dir(), "blobs", sum[:2], sum), 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.PutBlob(t.Context(), []byte("content")); err != nil {
+		t.Fatal(err)
+	}
+	if got := readBlob(t, s, sum); got != "content" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestOpenBlobRefusesOtherNames(t *testing.T) {
+	s := open(t, store.Config{Dir: t.TempDir()})
+	for _, sum := range []string{"", "..", "../sandboxmcp.db", strings.Repeat("A", 64), strings.Repeat("a", 63), strings.Repeat("/", 64)} {
+		if _, err := s.OpenBlob(sum); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%q: got %v, want not exist", sum, err)
+		}
+		if err := s.RemoveBlob(sum); err != nil {
+			t.Errorf("%q: %v", sum, err)
+		}
+	}
+}
+
+func TestAbandonedBlobsAreSwept(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, store.Config{Dir: dir})
+	tmp := filepath.Join(dir, "blobs", "tmp")
+	if err := os.MkdirAll(tmp, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, age := range map[string]time.Duration{"old": 2 * time.Hour, "young": time.Minute} {
+		touch(t, filepath.Join(tmp, name), "x")
+		at := time.Now().Add(-age)
+		if err := os.Chtimes(filepath.Join(tmp, name), at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.PutBlob(t.Context(), []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if got := unfinished(t, s); len(got) != 1 || got[0].Name() != "young" {
+		t.Errorf("got %v, want young alone", got)
+	}
+}

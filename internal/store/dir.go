@@ -1,0 +1,76 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// prepareDir makes dir and sees to it that nobody else may look into it. What
+// it would have to change is changed only in a directory that is plainly ours:
+// "/tmp" given by mistake must not be taken from everybody else.
+func prepareDir(dir string) error {
+	fi, err := os.Stat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = os.MkdirAll(dir, dirMode); err != nil {
+			return err
+		}
+		fi, err = os.Stat(dir)
+	}
+	if err != nil {
+		return err
+	}
+	if !fi.IsDir() {
+		return &dirError{reason: "it is not a directory"}
+	}
+	if !owned(fi) {
+		return &dirError{reason: "it belongs to another user"}
+	}
+	if fi.Mode().Perm()&0o077 != 0 {
+		if err := closeDir(dir); err != nil {
+			return err
+		}
+	}
+	return writable(dir)
+}
+
+// closeDir takes dir away from everybody else if it is empty or holds a state.
+func closeDir(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	ours := len(entries) == 0
+	for _, e := range entries {
+		if e.Name() == databaseName || e.Name() == keyName {
+			ours = true
+		}
+	}
+	if !ours {
+		return &dirError{
+			reason: "others may read it, and it holds files that are not ours",
+			hint:   fmt.Sprintf("set SANDBOXMCP_STATE_DIR to a directory of its own, such as %s", filepath.Join(dir, "sandboxmcp")),
+		}
+	}
+	return os.Chmod(dir, dirMode)
+}
+
+// keyName is the file of package sign by which a state directory is known too.
+const keyName = "signing.key"
+
+// dirError is a directory that cannot be a state directory as it is.
+type dirError struct{ reason, hint string }
+
+func (e *dirError) Error() string { return e.reason }
+
+// newerError is a database that a newer release has written.
+type newerError struct {
+	path    string
+	version int
+}
+
+func (e *newerError) Error() string {
+	return fmt.Sprintf("%s has schema version %d, newer than %d, the newest that this release knows", e.path, e.version, schemaVersion)
+}

@@ -1,0 +1,17 @@
+//go:build !linux && !darwin
+
+package store
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+)
+
+func owned(fs.FileInfo) bool { return true }
+
+func writable(string) error { return nil }
+
+func lockFile(context.Context, string) (func() error, error) {
+	return nil, errors.New("the state directory is not supported on this system")
+}

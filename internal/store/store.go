@@ -1,0 +1,209 @@
+// Package store is the state directory: one SQLite database in WAL mode with
+// its schema and migrations, and content-addressed blobs beside it.
+//
+// Within a process every write goes through one goroutine ([Store.Update]),
+// which takes all who wait into one transaction. Between processes the database's own
+// lock decides: any number of servers and commands may have the directory open
+// at once, each sees what the others have committed, and none waits for longer
+// than the busy timeout.
+//
+// The rooms own their tables: this package creates them and knows nothing of
+// what stands in them.
+package store
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// DefaultBusyTimeout is how long a write waits for other processes.
+const DefaultBusyTimeout = 5 * time.Second
+
+// MemoryPath is the [Config] SQLitePath of a database that ends with the Store.
+const MemoryPath = ":memory:"
+
+// Values of [Config] Synchronous.
+const (
+	// SynchronousNormal loses nothing that was answered when a process is
+	// killed; a power cut may lose the last moments.
+	SynchronousNormal = "normal"
+	// SynchronousFull waits for the disk at every commit.
+	SynchronousFull = "full"
+)
+
+const (
+	dirMode  = 0o700
+	fileMode = 0o600
+)
+
+// Config says where the state is and how hard it is kept.
+type Config struct {
+	Dir         string        // the state directory; made when it is not there
+	SQLitePath  string        // the database; empty: sandboxmcp.db in Dir; MemoryPath: none on disk
+	Synchronous string        // SynchronousNormal (the default) or SynchronousFull
+	BusyTimeout time.Duration // 0: DefaultBusyTimeout
+	Logger      *slog.Logger  // nil: nothing is logged
+}
+
+// Store is an open state directory. All its methods may be called concurrently.
+type Store struct {
+	dir    string
+	path   string
+	log    *slog.Logger
+	busy   time.Duration
+	reader *sql.DB
+	writer *sql.DB
+	conn   *sql.Conn // the writer's only connection; used by the writer goroutine alone
+
+	jobs    chan *job
+	closing chan struct{} // closed by Close: no job is accepted any more
+	stopped chan struct{} // closed by the writer goroutine when it has ended
+	close   func() error
+
+	blobs blobDir
+}
+
+// Open opens the state directory and makes what is missing: the directory and
+// its parents (mode 0700), the database (0600) and its tables. A directory that
+// others may look into is closed to them when it is ours, else refused; one
+// that is ours but holds files of something else is refused too.
+//
+// It fails with [sandboxmcp.CodeBackendUnavailable] and a message that names
+// the directory. ctx bounds the opening only. Call Close in the end.
+func Open(ctx context.Context, cfg Config) (*Store, error) {
+	s := &Store{
+		dir:     cfg.Dir,
+		log:     cfg.Logger,
+		busy:    cmp.Or(cfg.BusyTimeout, DefaultBusyTimeout),
+		jobs:    make(chan *job, maxBatch),
+		closing: make(chan struct{}),
+		stopped: make(chan struct{}),
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if err := s.open(ctx, cfg); err != nil {
+		return nil, s.explain("opened", err)
+	}
+	return s, nil
+}
+
+func (s *Store) open(ctx context.Context, cfg Config) error {
+	if cfg.Dir == "" {
+		return errors.New("no state directory is set")
+	}
+	durability := cmp.Or(cfg.Synchronous, SynchronousNormal)
+	if durability != SynchronousNormal && durability != SynchronousFull {
+		return &sandboxmcp.Error{
+			Code:    sandboxmcp.CodeInvalidArgument,
+			Message: fmt.Sprintf("synchronous is %s; it is normal or full", sandboxmcp.Quote(durability)),
+		}
+	}
+	if err := prepareDir(s.dir); err != nil {
+		return err
+	}
+	s.path = cmp.Or(cfg.SQLitePath, filepath.Join(s.dir, databaseName))
+	s.blobs.dir = filepath.Join(s.dir, "blobs")
+	d, err := newDatabase(s.path, durability, s.busy)
+	if err != nil {
+		return err
+	}
+	if err := d.prepareFile(); err != nil {
+		return err
+	}
+	if err := s.connect(ctx, d); err != nil {
+		return errors.Join(err, s.shutDatabase())
+	}
+	s.close = sync.OnceValue(s.shut)
+	// The writer lives until Close, whatever becomes of the caller that opened.
+	go s.write(context.WithoutCancel(ctx))
+	return nil
+}
+
+// connect opens the database and brings its schema up to date.
+func (s *Store) connect(ctx context.Context, d database) (err error) {
+	if s.writer, err = d.writer(); err != nil {
+		return err
+	}
+	if s.reader, err = d.reader(); err != nil {
+		return err
+	}
+	conn, version, err := d.connect(ctx, s.writer)
+	s.conn = conn
+	if err != nil {
+		return err
+	}
+	if version != schemaVersion {
+		if err := d.migrate(ctx, s.dir); err != nil {
+			return err
+		}
+	}
+	return d.closeFile()
+}
+
+// Dir returns the state directory.
+func (s *Store) Dir() string { return s.dir }
+
+// DB returns the database for reading. A statement that writes fails: writing
+// is what [Store.Update] is for. Connections are made when they are first
+// needed. What Update has returned from is seen by the next query.
+func (s *Store) DB() *sql.DB { return s.reader }
+
+// Close finishes the Updates that wait, refuses new ones, and closes the
+// database. It may be called more than once and returns the same.
+func (s *Store) Close() error { return s.close() }
+
+func (s *Store) shut() error {
+	close(s.closing)
+	<-s.stopped
+	if err := s.shutDatabase(); err != nil {
+		return fmt.Errorf("close the state directory %s: %w", s.dir, err)
+	}
+	return nil
+}
+
+// shutDatabase closes what connect has opened.
+func (s *Store) shutDatabase() error {
+	var errs []error
+	if s.reader != nil {
+		errs = append(errs, s.reader.Close())
+	}
+	if s.conn != nil {
+		errs = append(errs, s.conn.Close())
+	}
+	if s.writer != nil {
+		errs = append(errs, s.writer.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// explain turns whatever kept the state from being used into the error that a
+// caller sees; what was not done is said by verb. Errors that have a code stay.
+func (s *Store) explain(verb string, err error) error {
+	if _, ok := errors.AsType[*sandboxmcp.Error](err); ok {
+		return err
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	reason, hint := reasonOf(err)
+	where := s.dir
+	if s.path != "" && s.path != MemoryPath && filepath.Dir(s.path) != filepath.Clean(s.dir) {
+		where += " (database " + s.path + ")"
+	}
+	return &sandboxmcp.Error{
+		Code:    sandboxmcp.CodeBackendUnavailable,
+		Message: fmt.Sprintf("the state directory %s cannot be %s: %s", where, verb, reason),
+		Hint:    hint,
+		Err:     err,
+	}
+}

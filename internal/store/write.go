@@ -1,0 +1,222 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// maxBatch is how many Updates go into one transaction at most, and how many
+// may wait before the next caller waits for a place to wait in.
+const maxBatch = 512
+
+// Op is one step of an [Store.Update]. It may only use tx, must return every
+// error that tx gives it, must not wait for anything else, and may be called
+// from another goroutine than the one that called Update. ctx carries the
+// values of the caller's and never ends.
+type Op func(ctx context.Context, tx *sql.Tx) error
+
+// job is an Update on its way.
+type job struct {
+	ctx   context.Context //nolint:containedctx // the job is the call; it carries the call's context to the writer
+	ops   []Op
+	since time.Time
+	state atomic.Int32
+	done  chan error
+}
+
+// States of a job. Whoever moves it on from waiting decides what it becomes.
+const (
+	jobWaiting = iota
+	jobTaken
+	jobWithdrawn
+)
+
+func (j *job) take() bool     { return j.state.CompareAndSwap(jobWaiting, jobTaken) }
+func (j *job) withdraw() bool { return j.state.CompareAndSwap(jobWaiting, jobWithdrawn) }
+
+// Update runs ops in order in one transaction and returns after it has been
+// committed. All of them hold or none does. Updates that wait at the same time
+// share a transaction, yet one that fails undoes only itself and returns the
+// error of its Op.
+//
+// When ctx ends before the Update was taken up, it is not run and the context's
+// error is returned; one that was taken up is finished. A database that other
+// processes keep locked for longer than the busy timeout, a full disk and the
+// like are [sandboxmcp.CodeBackendUnavailable]: nothing was recorded then.
+func (s *Store) Update(ctx context.Context, ops ...Op) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	j := &job{ctx: context.WithoutCancel(ctx), ops: ops, since: time.Now(), done: make(chan error, 1)}
+	select {
+	case s.jobs <- j:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.closing:
+		return s.closedError()
+	}
+	select {
+	case err := <-j.done:
+		return err
+	case <-ctx.Done():
+		if j.withdraw() {
+			return ctx.Err()
+		}
+	case <-s.stopped:
+		if j.withdraw() {
+			return s.closedError()
+		}
+	}
+	return <-j.done // it was taken, so the answer comes
+}
+
+func (s *Store) closedError() error {
+	return &sandboxmcp.Error{
+		Code:    sandboxmcp.CodeBackendUnavailable,
+		Message: fmt.Sprintf("the state directory %s is closed", s.dir),
+		Hint:    "the server is ending; ask again when it has been started anew",
+	}
+}
+
+// write is the writer goroutine.
+func (s *Store) write(ctx context.Context) {
+	defer close(s.stopped)
+	batch := make([]*job, 0, maxBatch)
+	for {
+		var first *job
+		select {
+		case first = <-s.jobs:
+		case <-s.closing:
+			select {
+			case first = <-s.jobs: // what waits is still written
+			default:
+				return
+			}
+		}
+		if first.state.Load() == jobWaiting {
+			s.writeFrom(ctx, first, batch[:0])
+		}
+	}
+}
+
+// writeFrom takes the lock on behalf of first, and then everybody who waits by
+// that time into the same transaction.
+func (s *Store) writeFrom(ctx context.Context, first *job, batch []*job) {
+	var tx *sql.Tx
+	err := retryBusy(ctx, time.Until(first.since.Add(s.busy)), func() (err error) {
+		tx, err = s.conn.BeginTx(ctx, nil)
+		return err
+	})
+	if err != nil {
+		if first.take() {
+			first.done <- s.explain("written", err)
+		}
+		return
+	}
+	if first.take() {
+		batch = append(batch, first)
+	}
+	for more := true; more && len(batch) < maxBatch; {
+		select {
+		case j := <-s.jobs:
+			if j.take() {
+				batch = append(batch, j)
+			}
+		default:
+			more = false
+		}
+	}
+	if len(batch) == 1 {
+		s.writeOne(tx, batch[0])
+		return
+	}
+	s.writeMany(ctx, tx, batch)
+}
+
+func (s *Store) writeOne(tx *sql.Tx, j *job) {
+	err := j.run(tx)
+	if err == nil {
+		if err = tx.Commit(); err != nil {
+			j.done <- s.explain("written", err)
+			return
+		}
+		j.done <- nil
+		return
+	}
+	j.done <- s.outcome(s.undo(tx, err))
+}
+
+// writeMany gives each job a savepoint. If the transaction itself breaks, it
+// breaks for all: each is told, and none of them has left anything.
+func (s *Store) writeMany(ctx context.Context, tx *sql.Tx, batch []*job) {
+	errs := make([]error, len(batch))
+	var broken error
+	for i, j := range batch {
+		if _, broken = tx.ExecContext(ctx, "SAVEPOINT job"); broken != nil {
+			break
+		}
+		if errs[i] = j.run(tx); errs[i] != nil {
+			if unusable(errs[i]) {
+				broken = errs[i]
+				break
+			}
+			if _, broken = tx.ExecContext(ctx, "ROLLBACK TO job"); broken != nil {
+				break
+			}
+		}
+		if _, broken = tx.ExecContext(ctx, "RELEASE job"); broken != nil {
+			break
+		}
+	}
+	if broken == nil {
+		broken = tx.Commit()
+	} else {
+		broken = s.undo(tx, broken)
+	}
+	for i, j := range batch {
+		switch {
+		case broken != nil && errs[i] == nil:
+			j.done <- s.explain("written", broken)
+		default:
+			j.done <- s.outcome(errs[i])
+		}
+	}
+}
+
+// undo rolls back and returns err, which may have done so already.
+func (s *Store) undo(tx *sql.Tx, err error) error {
+	if rerr := tx.Rollback(); rerr != nil && sqliteCode(rerr) < 0 {
+		return errors.Join(err, rerr)
+	}
+	return err
+}
+
+// outcome is what the caller of an Update whose Op returned err gets to see.
+func (s *Store) outcome(err error) error {
+	if err != nil && unusable(err) {
+		return s.explain("written", err)
+	}
+	return err
+}
+
+// run runs the ops. A panic in one must not end the writer, and with it
+// everybody else's writes: it becomes an error.
+func (j *job) run(tx *sql.Tx) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("write to the database: panic: %v", p)
+		}
+	}()
+	for _, op := range j.ops {
+		if err := op(j.ctx, tx); err != nil {
+			return err
+		}
+	}
+	return nil
+}

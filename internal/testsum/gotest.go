@@ -1,0 +1,151 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+)
+
+// event is a line of `go test -json`; see `go doc test2json`.
+type event struct {
+	Action      string
+	Package     string
+	ImportPath  string // of build-output and build-fail
+	Test        string
+	Output      string
+	Elapsed     float64
+	FailedBuild string
+}
+
+// gotest follows the events of a `go test -json`.
+type gotest struct {
+	*suite
+	out     io.Writer
+	output  map[string][]string // of a test that has not ended, of a package, of a build
+	parents map[string]bool     // tests that have subtests
+	failed  map[string]bool     // packages and parents in which something was counted as failed
+	ran     map[string]int      // tests per package
+}
+
+// readGo counts tests without subtests; a parent counts only when it failed by
+// itself, a package when it failed without a test that did (a build, a panic).
+func readGo(name string, r io.Reader, out io.Writer) (*suite, error) {
+	g := &gotest{
+		suite: &suite{Name: name}, out: out,
+		output: map[string][]string{}, parents: map[string]bool{}, failed: map[string]bool{}, ran: map[string]int{},
+	}
+	err := lines(r, func(line []byte) {
+		var e event
+		if line[0] != '{' || json.Unmarshal(line, &e) != nil {
+			fmt.Fprintf(out, "%s\n", line) // the go command's own words
+			return
+		}
+		g.take(e)
+	})
+	return g.suite, err
+}
+
+func (g *gotest) take(e event) {
+	key := e.Package + " " + e.Test
+	switch e.Action {
+	case "run":
+		for p := parent(e.Test); p != ""; p = parent(p) {
+			g.parents[e.Package+" "+p] = true
+		}
+	case "output":
+		g.output[key] = append(g.output[key], e.Output)
+	case "build-output":
+		g.output[e.ImportPath] = append(g.output[e.ImportPath], e.Output)
+	case "pass", "fail", "skip":
+		if e.Test == "" {
+			g.endPackage(e)
+		} else {
+			g.endTest(e, key)
+		}
+		delete(g.output, key)
+	}
+}
+
+func (g *gotest) endTest(e event, key string) {
+	name := short(e.Package) + "." + e.Test
+	switch {
+	case e.Action == "fail" && g.failed[key]: // by its subtests, which are counted
+	case e.Action == "fail":
+		g.fail(name)
+		g.failed[e.Package+" "] = true
+		for p := parent(e.Test); p != ""; p = parent(p) {
+			g.failed[e.Package+" "+p] = true
+		}
+		fmt.Fprintf(g.out, "FAIL  %s\n%s", name, indent(g.output[key]))
+	case g.parents[key]:
+		return
+	case e.Action == "skip":
+		g.Skips = append(g.Skips, skip{Test: name, Reason: reason(g.output[key])})
+	default:
+		g.Passed++
+	}
+	g.ran[e.Package]++
+}
+
+func (g *gotest) endPackage(e event) {
+	key := e.Package + " "
+	switch {
+	case e.Action == "fail" && !g.failed[key]:
+		g.fail(short(e.Package))
+		fmt.Fprintf(g.out, "FAIL  %s\n%s%s", short(e.Package), indent(g.output[e.FailedBuild]), indent(g.output[key]))
+		// A panic or a time-out ends tests without an event of their own.
+		for k, o := range g.output {
+			if strings.HasPrefix(k, key) && k != key {
+				fmt.Fprintf(g.out, "      not ended: %s\n%s", k, indent(o))
+			}
+		}
+	case e.Action == "fail":
+		fmt.Fprintf(g.out, "FAIL  %s (%.1f s)\n%s", short(e.Package), e.Elapsed, indent(g.output[key])) // with the seed of the shuffle
+	case g.ran[e.Package] > 0:
+		fmt.Fprintf(g.out, "ok    %s  %d tests (%.1f s)\n", short(e.Package), g.ran[e.Package], e.Elapsed)
+	}
+}
+
+// parent returns the test that the subtest belongs to, or "".
+func parent(test string) string {
+	i := strings.LastIndexByte(test, '/')
+	if i < 0 {
+		return ""
+	}
+	return test[:i]
+}
+
+func short(pkg string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(pkg, "github.com/sandboxmcp/sandboxmcp/"), "github.com/sandboxmcp/")
+}
+
+func indent(output []string) string {
+	var b strings.Builder
+	for l := range strings.Lines(strings.Join(output, "")) {
+		b.WriteString("      " + l)
+		if !strings.HasSuffix(l, "\n") {
+			b.WriteByte('\n')
+		}
+	}
+	return b.String()
+}
+
+var frame = regexp.MustCompile(`^\s*[\w.-]+\.go:\d+: `)
+
+// reason is what a test said before it was skipped.
+func reason(output []string) string {
+	var said []string
+	for l := range strings.Lines(strings.Join(output, "")) {
+		if s := strings.TrimSpace(l); frame.MatchString(l) {
+			said = append(said, frame.ReplaceAllString(s, ""))
+		} else if len(said) > 0 && s != "" && !strings.HasPrefix(s, "--- ") && !strings.HasPrefix(s, "=== ") {
+			said = append(said, s)
+		}
+	}
+	if len(said) == 0 {
+		return "no reason given"
+	}
+	return strings.Join(said, " ")
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"sort"
+)
+
+// suite is what one run of one runner came to.
+type suite struct {
+	Name     string   `json:"name"`
+	Passed   int      `json:"passed"`
+	Failed   int      `json:"failed"`
+	Skips    []skip   `json:"skips"`
+	Failures []string `json:"failures"` // names of what failed
+}
+
+// skip is a test that did not run, and why.
+type skip struct {
+	Test   string `json:"test"`
+	Reason string `json:"reason"`
+}
+
+func (s *suite) good() bool { return s.Failed == 0 && !s.empty() }
+
+func (s *suite) empty() bool { return s.Passed+s.Failed+len(s.Skips) == 0 }
+
+func (s *suite) fail(name string) {
+	s.Failed++
+	s.Failures = append(s.Failures, name)
+}
+
+func (s *suite) save(path string) error {
+	b, err := json.MarshalIndent(s, "", " ")
+	if err != nil {
+		return fmt.Errorf("encode the counts: %w", err)
+	}
+	if err := os.WriteFile(path, append(b, '\n'), 0o600); err != nil {
+		return fmt.Errorf("keep the counts: %w", err)
+	}
+	return nil
+}
+
+func load(path string) (*suite, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the counts: %w", err)
+	}
+	s := &suite{}
+	if err := json.Unmarshal(b, s); err != nil {
+		return nil, fmt.Errorf("read the counts in %s: %w", path, err)
+	}
+	return s, nil
+}
+
+// note makes a suite of one check that a script did itself. verdict is pass,
+// fail or skip.
+func note(name, verdict, text string, out io.Writer) *suite {
+	s := &suite{Name: name}
+	switch verdict {
+	case "pass":
+		s.Passed = 1
+		fmt.Fprintf(out, "ok    %s  %s\n", name, text)
+	case "skip":
+		s.Skips = []skip{{Test: name, Reason: text}}
+		fmt.Fprintf(out, "skip  %s  %s\n", name, text)
+	default:
+		s.fail(text)
+		fmt.Fprintf(out, "FAIL  %s  %s\n", name, text)
+	}
+	return s
+}
+
+// total prints the skips by reason, the failures by name and the closing line.
+// It reports whether all is good.
+func total(paths []string, out io.Writer) (bool, error) {
+	var all suite
+	good := true
+	var suites []*suite
+	for _, p := range paths {
+		s, err := load(p)
+		if err != nil {
+			return false, err
+		}
+		suites = append(suites, s)
+		good = good && s.good()
+		all.Passed += s.Passed
+		all.Failed += s.Failed
+		all.Skips = append(all.Skips, s.Skips...)
+	}
+	byReason := map[string][]string{}
+	for _, s := range suites {
+		for _, k := range s.Skips {
+			byReason[k.Reason] = append(byReason[k.Reason], s.Name+": "+k.Test)
+		}
+	}
+	reasons := make([]string, 0, len(byReason))
+	for r := range byReason {
+		reasons = append(reasons, r)
+	}
+	sort.Strings(reasons)
+	if len(reasons) > 0 {
+		fmt.Fprintln(out, "\nskipped:")
+	}
+	for _, r := range reasons {
+		fmt.Fprintf(out, "  %s\n", r)
+		for _, t := range byReason[r] {
+			fmt.Fprintf(out, "      %s\n", t)
+		}
+	}
+	fmt.Fprintln(out)
+	for _, s := range suites {
+		for _, f := range s.Failures {
+			fmt.Fprintf(out, "FAILED  %s: %s\n", s.Name, f)
+		}
+		if s.empty() {
+			fmt.Fprintf(out, "FAILED  %s: ran nothing\n", s.Name)
+			all.Failed++
+		}
+		fmt.Fprintf(out, "%-28s %5d passed %5d failed %5d skipped\n", s.Name, s.Passed, s.Failed, len(s.Skips))
+	}
+	fmt.Fprintf(out, "%d passed, %d failed, %d skipped\n", all.Passed, all.Failed, len(all.Skips))
+	return good, nil
+}

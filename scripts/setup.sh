@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# Puts in place what a target needs. Go is taken for granted.
+#
+#   scripts/setup.sh [--need] WORD…
+#
+#   run    python3, node and bash, the interpreters that the sandboxes start
+#   kit    Python 3.11 for the acceptance kit
+#   user   useradd and setpriv, for the tests as a second user
+#   init   the C compilers that rebuild the small init for both architectures
+#   bench  bubblewrap, the peer of the benchmark
+#   lint   golangci-lint, built into .tools/bin
+#
+# As root, Debian's packages are installed. As another user, what to install is
+# printed; that is a failure only with --need. lint is always needed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+golangci_version=v2.15.0
+# Where a second user finds programs: nothing of root's home is in it.
+clean_path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+
+need=0
+missing=()
+
+want() { # want TEST-COMMAND PACKAGE…: the packages, if the command says no
+	local test=$1
+	shift
+	if ! PATH=$clean_path bash -c "$test" >/dev/null 2>&1; then missing+=("$@"); fi
+}
+
+golangci() {
+	local bin=.tools/bin/golangci-lint
+	if [ -x "$bin" ] && "$bin" version 2>/dev/null | grep -q "version ${golangci_version#v} "; then return; fi
+	echo "building golangci-lint $golangci_version into .tools/bin (a minute)"
+	GOFLAGS='' GOBIN="$PWD/.tools/bin" go install "github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$golangci_version"
+}
+
+command -v go >/dev/null || { echo "setup: Go 1.26 or newer is needed and is not on the PATH" >&2; exit 1; }
+
+for word in "$@"; do
+	case $word in
+	--need) need=1 ;;
+	run)
+		want 'command -v python3' python3
+		want 'command -v node' nodejs
+		want 'command -v bash' bash
+		;;
+	kit) want 'python3 -c "import sys; sys.exit(sys.version_info < (3, 11))"' python3 ;;
+	user)
+		want 'command -v useradd' passwd
+		want 'command -v setpriv' util-linux
+		;;
+	init)
+		want 'command -v x86_64-linux-gnu-gcc' "$([ "$(uname -m)" = x86_64 ] && echo gcc || echo gcc-x86-64-linux-gnu)"
+		want 'command -v aarch64-linux-gnu-gcc' "$([ "$(uname -m)" = aarch64 ] && echo gcc || echo gcc-aarch64-linux-gnu)"
+		;;
+	bench) want 'command -v bwrap' bubblewrap ;;
+	lint) golangci ;;
+	*)
+		echo "setup: no such word: $word" >&2
+		exit 2
+		;;
+	esac
+done
+
+[ ${#missing[@]} -gt 0 ] || exit 0
+if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+	echo "installing ${missing[*]}"
+	export DEBIAN_FRONTEND=noninteractive
+	log=$(mktemp)
+	trap 'rm -f "$log"' EXIT
+	if apt-get install -y --no-install-recommends "${missing[@]}" >"$log" 2>&1 ||
+		{ apt-get update >"$log" 2>&1 && apt-get install -y --no-install-recommends "${missing[@]}" >>"$log" 2>&1; }; then
+		exit 0
+	fi
+	tail -n 5 "$log" >&2
+fi
+echo "missing here: ${missing[*]}. On Debian and Ubuntu: sudo apt-get install -y ${missing[*]}" >&2
+exit $need

@@ -1,0 +1,162 @@
+#!/usr/bin/env bash
+# Runs all tests, in this order:
+#   1. go test, as who you are
+#   2. as root: the same tests once more as an ordinary user that this script
+#      makes and removes, who has no subordinate ids, no cgroup and a clean home
+#   3. the acceptance kit, where it lies beside the checkout, as both
+#   4. a look at what was left on the machine
+# and ends with one line, "N passed, N failed, N skipped".
+#
+# SANDBOXMCP_MUST_RUN  words of what this machine offers; see internal/testkit
+# TEST_SUMS            a directory for the counts; then the caller sums up
+set -euo pipefail
+cd "$(dirname "$0")/.."
+root=$PWD
+
+must=${SANDBOXMCP_MUST_RUN-}
+kit=../shared/acceptance
+groups=exec,cli,mcp,config
+user=sandboxmcp-test
+clean_path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+
+# One directory for everything, with a short name: sockets live in it, and the
+# kernel allows their paths 107 bytes. The second user has to be able to enter.
+work=$(mktemp -d /tmp/smt.XXXXXX)
+chmod 755 "$work"
+mkdir "$work/r" "$work/b" # scratch of the first user; programs
+sums=${TEST_SUMS:-$work/sums}
+mkdir -p "$sums"
+made_user=0
+uid=''
+
+finish() {
+	if [ $made_user = 1 ]; then
+		# Whatever runs as the user that was made here is ours to end.
+		find /proc -maxdepth 1 -name '[0-9]*' -uid "$uid" -printf '%f\n' 2>/dev/null | xargs -r kill -9 2>/dev/null || true
+		userdel -f "$user" >/dev/null 2>&1 || true
+	fi
+	chmod -R u+rwX "$work" 2>/dev/null || true
+	rm -rf "$work"
+}
+trap finish EXIT
+trap 'exit 143' TERM INT HUP
+
+# No setting of yours reaches the tests.
+while IFS= read -r name; do unset "$name"; done < <(compgen -e | grep -iE '^SANDBOX(MCP)?_' || true)
+
+testsum=$work/b/testsum
+go build -o "$testsum" ./internal/testsum
+go build -trimpath -o "$work/b/test2json" cmd/test2json
+
+less() { # less WORD LIST: the list of words without that one
+	local out=() w
+	for w in ${2//,/ }; do [ "$w" = "$1" ] || out+=("$w"); done
+	(IFS=,; echo "${out[*]-}")
+}
+
+me=$(id -un)
+if [ "$(id -u)" = 0 ]; then must_me=$(less user "$must"); else must_me=$(less root "$must"); fi
+must_user=$(less root "$(less cgroup "$must")")
+kit_must=()
+if [ -n "$must" ]; then kit_must=(--must-run "$groups"); fi
+
+"$root/scripts/leftovers.sh" "$root/bin" "$work" >"$work/before"
+
+echo "== go test as $me"
+TMPDIR=$work/r XDG_STATE_HOME=$work/r/state SANDBOXMCP_MUST_RUN=$must_me \
+	go test -json -shuffle=on -timeout 10m ./... </dev/null 2>&1 | "$testsum" go "go test as $me" "$sums/1-go-$me" || true
+
+second_user() {
+	# Two runs at once would share the user: the second waits. A file that is
+	# there anyway is locked, so that nothing is left behind.
+	exec 9<"$(command -v useradd)"
+	flock 9
+	if ! id "$user" >/dev/null 2>&1; then
+		useradd --system --user-group --no-create-home --home-dir "$work/home" --shell /usr/sbin/nologin "$user"
+		made_user=1
+	fi
+	if grep -qs "^$user:" /etc/subuid /etc/subgid; then
+		echo "test.sh: $user has subordinate ids, and the tests need a user without" >&2
+		return 1
+	fi
+	uid=$(id -u "$user") gid=$(id -g "$user")
+	mkdir "$work/home" "$work/u"
+	chown "$uid:$gid" "$work/home" "$work/u"
+	chmod 700 "$work/home" "$work/u"
+	as_user=(setpriv --reuid "$uid" --regid "$gid" --clear-groups --inh-caps=-all -- env -i
+		HOME="$work/home" USER="$user" LOGNAME="$user" LANG=C.UTF-8 PATH="$clean_path" TMPDIR="$work/u"
+		SANDBOXMCP_MUST_RUN="$must_user")
+}
+
+# A copy of the sources that the user can read: tests read files beside them.
+copy_tree() {
+	mkdir "$work/src"
+	git ls-files -z --cached --others --exclude-standard | tar -c --null --ignore-failed-read -T - 2>/dev/null | tar -x -C "$work/src"
+	chmod -R a+rX "$work/src"
+}
+
+user_tests() {
+	local list=$work/packages dir pkg
+	go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}} {{.ImportPath}}{{end}}' ./... | sed "s|^$root/\{0,1\}||" | grep -v '^ ' >"$list"
+	# shellcheck disable=SC2016
+	cut -d' ' -f1 "$list" | xargs -P 2 -I{} bash -c 'go test -c -o "$0/src/{}/t.test" "./{}" || echo "{}" >>"$0/unbuilt"' "$work"
+	while read -r dir pkg; do
+		[ -x "$work/src/$dir/t.test" ] || {
+			printf '{"Action":"output","Package":"%s","Output":"the test program did not build\\n"}\n{"Action":"fail","Package":"%s"}\n' "$pkg" "$pkg"
+			continue
+		}
+		(cd "$work/src/$dir" && "$work/b/test2json" -t -p "$pkg" "${as_user[@]}" ./t.test -test.v=test2json -test.shuffle=on -test.timeout=10m -test.paniconexit0 </dev/null 2>&1) || true
+	done <"$list"
+}
+
+if [ "$(id -u)" = 0 ]; then
+	echo "== go test as $user"
+	if second_user; then
+		copy_tree
+		user_tests | "$testsum" go "go test as $user" "$sums/2-go-user" || true
+	else
+		"$testsum" note "go test as $user" "$sums/2-go-user" fail "the second user could not be made" || true
+	fi
+fi
+
+if [ -x "$kit/run" ]; then
+	cp -r "$kit" "$work/kit"
+	CGO_ENABLED=0 go build -trimpath -o "$work/b/sandboxmcp" ./cmd/sandboxmcp || true
+	cp acceptance.except "$work/acceptance.except"
+	chmod -R a+rX "$work/kit" "$work/b" "$work/acceptance.except"
+	python=python3
+	if ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then python=/usr/bin/python3; fi
+	accept=("$work/kit/run" --bin "$work/b/sandboxmcp" --group "$groups" --except "$work/acceptance.except" "${kit_must[@]}")
+	echo "== acceptance as $me"
+	"$python" "${accept[@]}" </dev/null 2>&1 | "$testsum" kit "acceptance as $me" "$sums/3-kit-$me" || true
+	if [ -n "$uid" ]; then
+		echo "== acceptance as $user"
+		(cd "$work" && "${as_user[@]}" python3 "${accept[@]}" </dev/null 2>&1) | "$testsum" kit "acceptance as $user" "$sums/4-kit-user" || true
+	fi
+else
+	"$testsum" note acceptance "$sums/3-kit" skip "the acceptance kit is not beside the checkout" || true
+fi
+
+echo "== what was left"
+left() {
+	"$root/scripts/leftovers.sh" "$root/bin" "$work" | sort | comm -13 <(sort "$work/before") -
+	find "$work/r" "$work/u" "$work/home" -mindepth 1 -maxdepth 1 ! -name 'go-build*' -printf 'file %p\n' 2>/dev/null | grep -v "$work/r/state$" || true
+	[ -z "$uid" ] || find /proc -maxdepth 1 -name '[0-9]*' -uid "$uid" -printf '%f\n' 2>/dev/null | while read -r pid; do
+		# A dead one that nobody has reaped is not ours to answer for.
+		grep -qs '^State:.[^ZX]' "/proc/$pid/status" && echo "process $pid $(tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | head -c 80)"
+	done || true
+}
+for _ in $(seq 50); do
+	rest=$(left)
+	[ -n "$rest" ] || break
+	sleep 0.1
+done
+if [ -z "$rest" ]; then
+	"$testsum" note nothing-left "$sums/5-left" pass "no process, mount, cgroup or file stayed" || true
+else
+	"$testsum" note nothing-left "$sums/5-left" fail "$(tr '\n' ';' <<<"$rest")" || true
+	# End what is ours, so that the machine is clean for the next run.
+	sed -n 's/^process \([0-9]*\).*/\1/p' <<<"$rest" | xargs -r kill -9 2>/dev/null || true
+fi
+
+if [ -z "${TEST_SUMS-}" ]; then "$testsum" total "$sums"/*; fi
