@@ -158,7 +158,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 		return nil, errors.Join(fmt.Errorf("open engine: %w", err), e.store.Close())
 	}
 	e.audit = audit.New(e.store, cfg.Now)
-	e.keeper = artifact.NewKeeper(e.store, e.key, artifact.Config{MaxAge: cfg.KeepFor, MaxBytes: cfg.KeepBytes, Now: cfg.Now})
+	e.keeper = artifact.NewKeeper(e.store, artifact.Config{MaxAge: cfg.KeepFor, MaxBytes: cfg.KeepBytes, Now: cfg.Now})
 	e.runtimes = runtimes.Resolve(ctx, runtimes.Config{Path: cfg.SearchPath, HomeEnv: cfg.ShimEnv, CacheFile: cachePath(e.store.Dir()), Logger: cfg.Logger, Now: cfg.Now})
 	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	return e, nil

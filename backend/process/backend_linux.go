@@ -26,17 +26,15 @@ type Backend struct {
 	log    *slog.Logger
 	kernel string
 
-	mu     sync.Mutex
-	tried  bool
-	reason string // why there are no sandboxes; empty when there are
-	mode   jail.Mode
-	lease  *lease
-	tree   *cgroup.Tree
-	noTree string // why there are no cgroups
-	filter []byte
-	policy string
-	trial  sandboxmcp.Isolation
-	jails  []*jail.Jail
+	mu       sync.Mutex
+	prepared bool
+	mode     jail.Mode
+	lease    *lease
+	tree     *cgroup.Tree
+	noTree   string // why there are no cgroups
+	filter   []byte
+	policy   string
+	halls    []*hall
 
 	nextPlain int
 	homes     int
@@ -64,23 +62,40 @@ func New(cfg Config) *Backend {
 // Name returns "process".
 func (b *Backend) Name() string { return Name }
 
-// Capabilities makes a trial sandbox, the first time, and tells what it had.
+// Capabilities makes a trial sandbox and tells what it had.
 func (b *Backend) Capabilities(ctx context.Context) backend.Capabilities {
 	b.mu.Lock()
-	tried, reason, trial := b.tried, b.reason, b.trial
-	b.mu.Unlock()
-	if !tried {
-		sb, err := b.Open(ctx, backend.Spec{ID: "trial", MemoryBytes: 64 << 20, CPUCores: 1, MaxTasks: 16, WorkBytes: 1 << 20, WorkInodes: 64, TempBytes: 1 << 20})
-		if err != nil {
-			e := sandboxmcp.AsError(err)
-			return backend.Capabilities{Reason: e.Message}
-		}
-		_ = sb.Close()
-		b.mu.Lock()
-		reason, trial = b.reason, b.trial
-		b.mu.Unlock()
+	var last *hall
+	if n := len(b.halls); n > 0 {
+		last = b.halls[n-1]
 	}
-	return backend.Capabilities{Available: reason == "", Reason: reason, Isolation: trial}
+	b.mu.Unlock()
+	if last == nil || last.iso.Tier == "" {
+		sb, err := b.Open(ctx, trialSpec("trial"))
+		if err != nil {
+			return backend.Capabilities{Reason: sandboxmcp.AsError(err).Message}
+		}
+		defer func() { _ = sb.Close() }()
+		iso, err := sb.Isolation(ctx)
+		if err != nil {
+			return backend.Capabilities{Reason: sandboxmcp.AsError(err).Message}
+		}
+		return backend.Capabilities{Available: true, Isolation: iso}
+	}
+	return backend.Capabilities{Available: true, Isolation: last.iso}
+}
+
+// trialSpec asks for the smallest sandbox.
+func trialSpec(id string) backend.Spec {
+	return backend.Spec{ID: id, MemoryBytes: 64 << 20, CPUCores: 1, MaxTasks: 16, WorkBytes: 1 << 20, WorkInodes: 64, TempBytes: 1 << 20}
+}
+
+// hall is a jail and what the trial run in it showed.
+type hall struct {
+	*jail.Jail
+	trial sync.Once
+	iso   sandboxmcp.Isolation
+	err   error
 }
 
 // Open builds a sandbox.
@@ -88,38 +103,32 @@ func (b *Backend) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox,
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	j, first, err := b.jailFor(spec.ReadOnlyDirs)
+	h, err := b.hallFor(spec.ReadOnlyDirs)
 	if err != nil {
 		return nil, err
 	}
-	sb, err := b.build(j, spec)
+	sb, err := b.build(h.Jail, spec)
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	if first { // the trial run of this jail: its walls are looked at before anything runs behind them
-		iso, err := sb.Isolation(ctx)
-		if err == nil {
-			err = b.judge(j, iso)
+	// The first sandbox of a jail is its trial run: its walls are looked at before anything runs behind any of them.
+	h.trial.Do(func() {
+		if h.iso, h.err = sb.Isolation(ctx); h.err == nil {
+			h.err = b.judge(h.Jail, h.iso)
 		}
-		if err != nil {
-			_ = sb.Close()
-			b.drop(j)
-			return nil, unavailable(err)
-		}
-		b.mu.Lock()
-		b.trial = iso
-		b.mu.Unlock()
+	})
+	if h.err != nil {
+		_ = sb.Close()
+		b.drop(h)
+		return nil, unavailable(h.err)
 	}
 	minimum := spec.MinTier
 	if minimum == "" {
 		minimum = b.cfg.MinTier
 	}
-	b.mu.Lock()
-	tier := b.trial.Tier
-	b.mu.Unlock()
-	if !tier.AtLeast(minimum) {
+	if !h.iso.Tier.AtLeast(minimum) {
 		_ = sb.Close()
-		return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "this machine reaches isolation %s, and %s is demanded", tier, minimum).
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "this machine reaches isolation %s, and %s is demanded", h.iso.Tier, minimum).
 			WithHint("run `sandboxmcp doctor` to see which wall is missing, or lower isolation_min")
 	}
 	return sb, nil
@@ -134,44 +143,41 @@ func unavailable(err error) error {
 		WithHint("run `sandboxmcp doctor` to see which wall is missing and how to get it").WithCause(err)
 }
 
-// jailFor returns a jail whose sandboxes see the directories; first tells that
-// no sandbox of it has been looked at yet.
-func (b *Backend) jailFor(dirs []string) (j *jail.Jail, first bool, err error) {
+// hallFor returns a jail whose sandboxes see the directories.
+func (b *Backend) hallFor(dirs []string) (*hall, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		return nil, false, sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the process backend is closed")
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the process backend is closed")
 	}
-	b.jails = slices.DeleteFunc(b.jails, func(j *jail.Jail) bool {
+	b.halls = slices.DeleteFunc(b.halls, func(h *hall) bool {
 		select {
-		case <-j.Done():
+		case <-h.Done():
 			b.log.Warn("a jail ended; its sandboxes are gone")
-			_ = j.Close()
+			_ = h.Close()
 			return true
 		default:
 			return false
 		}
 	})
-	for _, j := range b.jails {
-		if j.Covers(dirs) {
-			return j, false, nil
+	for _, h := range b.halls {
+		if h.Covers(dirs) {
+			return h, nil
 		}
 	}
 	all := append(slices.Clone(b.cfg.ReadOnly), dirs...)
 	slices.Sort(all)
-	all = slices.Compact(all)
-	if !b.tried {
+	if !b.prepared {
 		b.prepare()
+		b.prepared = true
 	}
-	j, err = b.openJail(all)
-	b.tried = true
+	j, err := b.openJail(slices.Compact(all))
 	if err != nil {
-		b.reason = err.Error()
-		return nil, false, unavailable(err)
+		return nil, unavailable(err)
 	}
-	b.reason = ""
-	b.jails = append(b.jails, j)
-	return j, true, nil
+	h := &hall{Jail: j}
+	b.halls = append(b.halls, h)
+	return h, nil
 }
 
 // prepare finds out what stands outside the jail: cgroups.
@@ -295,11 +301,11 @@ func (b *Backend) judge(j *jail.Jail, iso sandboxmcp.Isolation) error {
 	return nil
 }
 
-func (b *Backend) drop(j *jail.Jail) {
+func (b *Backend) drop(h *hall) {
 	b.mu.Lock()
-	b.jails = slices.DeleteFunc(b.jails, func(x *jail.Jail) bool { return x == j })
+	b.halls = slices.DeleteFunc(b.halls, func(x *hall) bool { return x == h })
 	b.mu.Unlock()
-	_ = j.Close()
+	_ = h.Close()
 }
 
 // Close ends every sandbox.
@@ -310,15 +316,15 @@ func (b *Backend) Close() error {
 	for s := range b.live {
 		live = append(live, s)
 	}
-	jails, tree, l := b.jails, b.tree, b.lease
-	b.jails, b.tree, b.lease = nil, nil, nil
+	halls, tree, l := b.halls, b.tree, b.lease
+	b.halls, b.tree, b.lease = nil, nil, nil
 	b.mu.Unlock()
 	var errs []error
 	for _, s := range live {
 		errs = append(errs, s.Close())
 	}
-	for _, j := range jails {
-		errs = append(errs, j.Close())
+	for _, h := range halls {
+		errs = append(errs, h.Close())
 	}
 	if tree != nil {
 		errs = append(errs, tree.Close())

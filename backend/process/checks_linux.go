@@ -15,7 +15,9 @@ import (
 // Checks tries to build a sandbox and tells, wall by wall, what stood, and for
 // what is missing why and what mends it.
 func (b *Backend) Checks(ctx context.Context) []sandboxmcp.Check {
-	sb, err := b.Open(ctx, backend.Spec{ID: "doctor", MinTier: sandboxmcp.TierL1, MemoryBytes: 64 << 20, CPUCores: 1, MaxTasks: 16, WorkBytes: 1 << 20, WorkInodes: 64, TempBytes: 1 << 20})
+	spec := trialSpec("doctor")
+	spec.MinTier = sandboxmcp.TierL1
+	sb, err := b.Open(ctx, spec)
 	if err != nil {
 		e := sandboxmcp.AsError(err)
 		return []sandboxmcp.Check{{Name: "sandbox", Needed: true, Detail: e.Message, Fix: fixFor(e.Message)}}

@@ -15,7 +15,6 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
-	"github.com/sandboxmcp/sandboxmcp/internal/sign"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
@@ -33,9 +32,9 @@ type Keeper struct {
 	cfg   Config
 }
 
-// NewKeeper makes a Keeper. It signs nothing itself: signatures are made by the
-// caller of Collect and kept by Save, so the key is not held.
-func NewKeeper(s *store.Store, _ *sign.Key, cfg Config) *Keeper {
+// NewKeeper makes a Keeper over an open state directory. It signs nothing: the
+// caller signs what Collect returned, and Save keeps the signatures.
+func NewKeeper(s *store.Store, cfg Config) *Keeper {
 	if cfg.MaxAge == 0 {
 		cfg.MaxAge = 24 * time.Hour
 	}

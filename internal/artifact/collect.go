@@ -232,7 +232,7 @@ func (c *collector) read(name string) ([]byte, error) {
 		return nil, errChanged
 	}
 	buf := bytes.NewBuffer(make([]byte, 0, before.Size+bytes.MinRead))
-	if _, err := buf.ReadFrom(io.LimitReader(f, before.Size+1)); err != nil {
+	if _, err = buf.ReadFrom(io.LimitReader(f, before.Size+1)); err != nil {
 		return nil, err
 	}
 	after, err := f.Stat()

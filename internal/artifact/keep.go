@@ -48,9 +48,9 @@ func (k *Keeper) Save(ctx context.Context, rec Record) (store.Op, error) {
 	}
 	var receipt sql.NullString
 	if r.Receipt != nil {
-		text, err := json.Marshal(r.Receipt)
-		if err != nil {
-			return nil, fmt.Errorf("encode receipt: %w", err)
+		text, rerr := json.Marshal(r.Receipt)
+		if rerr != nil {
+			return nil, fmt.Errorf("encode receipt: %w", rerr)
 		}
 		receipt = sql.NullString{String: string(text), Valid: true}
 	}
@@ -113,12 +113,12 @@ func (k *Keeper) Load(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmc
 		return sandboxmcp.Result{}, fmt.Errorf("load result: %w", err)
 	}
 	var r sandboxmcp.Result
-	if err := decode(text, &r); err != nil {
+	if err = decode(text, &r); err != nil {
 		return sandboxmcp.Result{}, fmt.Errorf("load result: %w", err)
 	}
 	if receipt.Valid {
 		r.Receipt = &sandboxmcp.Receipt{}
-		if err := decode([]byte(receipt.String), r.Receipt); err != nil {
+		if err = decode([]byte(receipt.String), r.Receipt); err != nil {
 			return sandboxmcp.Result{}, fmt.Errorf("load receipt: %w", err)
 		}
 	}
@@ -163,7 +163,7 @@ func (k *Keeper) artifacts(ctx context.Context, r *sandboxmcp.Result, name strin
 	for rows.Next() {
 		var a sandboxmcp.Artifact
 		var created string
-		if err := rows.Scan(&a.Name, &a.Path, &a.MIMEType, &a.SizeBytes, &a.SHA256, &a.Signature, &created); err != nil {
+		if err = rows.Scan(&a.Name, &a.Path, &a.MIMEType, &a.SizeBytes, &a.SHA256, &a.Signature, &created); err != nil {
 			return nil, fmt.Errorf("load artifacts: %w", err)
 		}
 		if a.CreatedAt, err = time.Parse(stamp, created); err != nil {

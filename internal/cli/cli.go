@@ -90,11 +90,26 @@ func (a *app) main(ctx context.Context, argv []string) int {
 		argv = argv[1:]
 	}
 	root.SetArgs(argv)
+	if cmd, word := stray(root, argv); word != "" {
+		return a.report(cmd, usage(unknown(cmd, word)))
+	}
 	cmd, err := root.ExecuteContextC(ctx)
 	if err != nil {
 		return a.report(cmd, err)
 	}
 	return a.status
+}
+
+// stray finds the word that stands where a command should and is none. It is
+// looked for before the flags are, which belong to nobody then: --help after it
+// would explain another command.
+func stray(root *cobra.Command, argv []string) (*cobra.Command, string) {
+	root.InitDefaultHelpCmd()
+	cmd, rest, err := root.Find(argv)
+	if err != nil || !cmd.HasSubCommands() || len(rest) == 0 || strings.HasPrefix(rest[0], "-") || strings.HasPrefix(rest[0], cobra.ShellCompRequestCmd) {
+		return nil, ""
+	}
+	return cmd, rest[0]
 }
 
 // catch cancels the returned context on the signals that ask a program to end.

@@ -119,9 +119,11 @@ func (s *Slot) read() {
 	s.mu.Lock()
 	s.dead = true
 	for _, p := range s.starting {
-		p.err = errors.New("the sandbox ended")
-		close(p.up)
-		close(p.done)
+		if p.pid == 0 { // those that have started are among the running
+			p.err = errors.New("the sandbox ended")
+			close(p.up)
+			close(p.done)
+		}
 	}
 	for _, p := range s.running {
 		p.exit.Killed = true

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -94,9 +95,7 @@ func environment(p Program, driver map[string]string) []string {
 		"PWD": backend.WorkDir, "SANDBOX_OUTPUT_DIR": backend.WorkDir,
 	}
 	for _, more := range []map[string]string{driver, p.Env} {
-		for k, v := range more {
-			all[k] = v
-		}
+		maps.Copy(all, more)
 	}
 	env := make([]string, 0, len(all))
 	for k, v := range all {

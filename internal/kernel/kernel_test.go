@@ -52,10 +52,31 @@ func TestCheckEnv(t *testing.T) {
 		large[n] = strings.Repeat("x", 60<<10)
 	}
 	for _, bad := range []map[string]string{
-		{"": "x"}, {"1A": "x"}, {"A-B": "x"}, {"A B": "x"}, {"A=B": "x"}, {"A\nB": "x"}, {"Ä": "x"}, {"A\x00": "x"},
-		{"LD_PRELOAD": "x"}, {"LD_AUDIT": ""}, {"PATH": "x"}, {"HOME": "x"}, {"BASH_ENV": "x"}, {"ENV": "x"}, {"NODE_OPTIONS": "x"},
-		{"PYTHONPATH": "x"}, {"PYTHONSTARTUP": "x"}, {"GIT_SSH_COMMAND": "x"}, {"HTTP_PROXY": "x"}, {"https_proxy": "x"}, {"No_Proxy": "x"}, {"PS4": "x"},
-		{"A": "x\x00y"}, {"A": strings.Repeat("x", 64<<10+1)}, many, large,
+		{"": "x"},
+		{"1A": "x"},
+		{"A-B": "x"},
+		{"A B": "x"},
+		{"A=B": "x"},
+		{"A\nB": "x"},
+		{"Ä": "x"},
+		{"A\x00": "x"},
+		{"LD_PRELOAD": "x"},
+		{"LD_AUDIT": ""},
+		{"PATH": "x"},
+		{"HOME": "x"},
+		{"BASH_ENV": "x"},
+		{"ENV": "x"},
+		{"NODE_OPTIONS": "x"},
+		{"PYTHONPATH": "x"},
+		{"PYTHONSTARTUP": "x"},
+		{"GIT_SSH_COMMAND": "x"},
+		{"HTTP_PROXY": "x"},
+		{"https_proxy": "x"},
+		{"No_Proxy": "x"},
+		{"PS4": "x"},
+		{"A": "x\x00y"},
+		{"A": strings.Repeat("x", 64<<10+1)},
+		many, large,
 	} {
 		err := kernel.CheckEnv(bad)
 		if sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument {
@@ -74,7 +95,7 @@ func TestCheckEnv(t *testing.T) {
 }
 
 func frame(s string) string {
-	return string(binary.BigEndian.AppendUint32(nil, uint32(len(s)))) + s //nolint:gosec // a test's own text
+	return string(binary.BigEndian.AppendUint32(nil, uint32(len(s)))) + s
 }
 
 func TestRead(t *testing.T) {
@@ -106,7 +127,8 @@ func TestRead(t *testing.T) {
 		"the last error":      {frame(`{"type":"error","name":"E"}`) + frame(`{"type":"error","name":"F"}`), kernel.Report{Results: []sandboxmcp.RichResult{}, Error: &sandboxmcp.ProgramError{Name: "F", Traceback: []string{}}}},
 		"long error":          {frame(string(long)), kernel.Report{Results: []sandboxmcp.RichResult{}, Error: &sandboxmcp.ProgramError{Name: strings.Repeat("é", 128), Traceback: lines[:109]}}},
 		"display": {frame(`{"type":"display","data":{"text/plain":"t","application/json":{"a":[1]},"image/png":5,"text/x-evil":"e","is_main_result":true}}`), kernel.Report{Results: []sandboxmcp.RichResult{
-			{"text/plain": "t", "application/json": json.RawMessage(`{"a":[1]}`), "is_main_result": true}}}},
+			{"text/plain": "t", "application/json": json.RawMessage(`{"a":[1]}`), "is_main_result": true},
+		}}},
 		"empty display": {frame(`{"type":"display","data":{"x":1}}`), none},
 	} {
 		if d := cmp.Diff(c.want, kernel.Read(strings.NewReader(c.in))); d != "" {

@@ -130,7 +130,8 @@ func TestPythonIsThePlainInterpreter(t *testing.T) {
 					want.Stderr = got.Stderr // its parser shows another line of a file than of a text
 				}
 				for _, d := range []struct{ what, got, want string }{
-					{"stdout", got.Stdout, want.Stdout}, {"stderr", got.Stderr, want.Stderr},
+					{"stdout", got.Stdout, want.Stdout},
+					{"stderr", got.Stderr, want.Stderr},
 					{"exit", fmt.Sprint(got.Code, got.Signal), fmt.Sprint(want.Code, want.Signal)},
 				} {
 					if d := cmp.Diff(address.ReplaceAllString(d.want, "0x"), address.ReplaceAllString(d.got, "0x")); d != "" {

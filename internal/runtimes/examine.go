@@ -142,18 +142,16 @@ func realBinary(executable string, virtual bool) (string, error) {
 	if !filepath.IsAbs(executable) {
 		return "", fmt.Errorf("the interpreter names %q as its path", executable)
 	}
-	p := executable
+	toFollow := executable
 	if virtual {
-		dir, err := filepath.EvalSymlinks(filepath.Dir(executable))
-		if err != nil {
-			return "", fmt.Errorf("follow links: %w", err)
-		}
-		p = filepath.Join(dir, filepath.Base(executable))
-	} else {
-		var err error
-		if p, err = filepath.EvalSymlinks(executable); err != nil {
-			return "", fmt.Errorf("follow links: %w", err)
-		}
+		toFollow = filepath.Dir(executable)
+	}
+	p, err := filepath.EvalSymlinks(toFollow)
+	if err != nil {
+		return "", fmt.Errorf("follow links: %w", err)
+	}
+	if virtual {
+		p = filepath.Join(p, filepath.Base(executable))
 	}
 	info, err := os.Stat(p)
 	if err != nil {

@@ -213,7 +213,7 @@ func TestTrusted(t *testing.T) {
 	shims := shim(t, filepath.Join(root, "shims/node"), real, "20.1.0", "", count)
 	in, err := resolve(t, runtimes.Config{Path: shims}).Find(t.Context(), sandboxmcp.Node)
 	if err != nil || in.TrustedForPreload {
-		t.Errorf("below %s: trusted = %v, %v; want false", os.TempDir(), in.TrustedForPreload, err)
+		t.Errorf("below a temporary directory: trusted = %v, %v; want false", in.TrustedForPreload, err)
 	}
 	in, err = resolve(t, runtimes.Config{Path: "/usr/bin:/bin"}).Find(t.Context(), sandboxmcp.Shell)
 	if err != nil || !in.TrustedForPreload {

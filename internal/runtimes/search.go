@@ -99,8 +99,12 @@ func named(lang sandboxmcp.Language, real string) bool {
 func installHint(path string, lang sandboxmcp.Language) string {
 	pkg := map[sandboxmcp.Language]string{sandboxmcp.Python: "python3", sandboxmcp.Node: "nodejs", sandboxmcp.Shell: "bash"}[lang]
 	for _, m := range []struct{ program, install string }{
-		{"apt-get", "apt-get install "}, {"dnf", "dnf install "}, {"apk", "apk add "},
-		{"pacman", "pacman -S "}, {"zypper", "zypper install "}, {"brew", "brew install "},
+		{"apt-get", "apt-get install "},
+		{"dnf", "dnf install "},
+		{"apk", "apk add "},
+		{"pacman", "pacman -S "},
+		{"zypper", "zypper install "},
+		{"brew", "brew install "},
 	} {
 		if len(search(path, []string{m.program})) == 0 {
 			continue

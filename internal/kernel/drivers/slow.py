@@ -29,6 +29,12 @@ def watch():
     sys.displayhook = displayhook
 
 
+def counts_bytes(value):
+    """A call such as sys.stdout.write(...): its value is a count of what was written, and nobody's answer."""
+    return (type(value).__name__ == "Call" and type(value.func).__name__ == "Attribute"
+            and value.func.attr in ("write", "write_text", "write_bytes"))
+
+
 def slowly():
     last = None
     try:
@@ -38,7 +44,7 @@ def slowly():
             code = compile(code, path, "exec", 0, True)
         else:
             tree = compile(code, path, "exec", 0x400, True)  # the syntax tree
-            if tree.body and type(tree.body[-1]).__name__ == "Expr":
+            if tree.body and type(tree.body[-1]).__name__ == "Expr" and not counts_bytes(tree.body[-1].value):
                 last = tree.body.pop()
             code = compile(tree, path, "exec", 0, True)
             if last is not None:

@@ -1,0 +1,49 @@
+# id: D01
+# tries: to hold more memory than it may, in the way that the environment names; it stops at 224 MiB
+# kind: a Go test runs it
+import ctypes, mmap, os, sys, time
+
+kind, goal, step = os.environ["KIND"], 224 << 20, 4 << 20
+held, keep = 0, []
+
+
+def touch(m):
+    for i in range(0, step, 4096):
+        m[i] = 1
+
+
+def fail(e):
+    print("refused", getattr(e, "errno", None) or type(e).__name__, held >> 20, flush=True)
+    sys.exit(0)
+
+
+try:
+    if kind == "children":
+        for _ in range(7):
+            if os.fork() == 0:
+                try:
+                    m = mmap.mmap(-1, 32 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+                    for i in range(0, 32 << 20, 4096):
+                        m[i] = 1
+                finally:
+                    time.sleep(3)
+                    os._exit(0)
+        time.sleep(2.5)
+        held = goal
+    fd = {"memfd": lambda: os.memfd_create("x"), "shm": lambda: os.open("/dev/shm/x", os.O_RDWR | os.O_CREAT), "tmp": lambda: os.open(os.environ["TMPDIR"] + "/x", os.O_RDWR | os.O_CREAT)}.get(kind, lambda: -1)()
+    while held < goal:
+        if kind == "anonymous":
+            m = mmap.mmap(-1, step, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            touch(m)
+            keep.append(m)
+        elif kind == "shared":
+            m = mmap.mmap(-1, step)
+            touch(m)
+            keep.append(m)
+        else:
+            os.write(fd, b"x" * step)
+        held += step
+except (OSError, MemoryError) as e:
+    fail(e)
+time.sleep(0.5)
+print("held", held >> 20, flush=True)

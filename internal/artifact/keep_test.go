@@ -1,0 +1,214 @@
+package artifact_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
+)
+
+// save collects files and keeps a result with them.
+func (k *kit) save(t *testing.T, r sandboxmcp.Result, files map[string]string) sandboxmcp.Result {
+	t.Helper()
+	root := t.TempDir()
+	fill(t, root, files)
+	r.Artifacts = k.collect(t, artifact.Source{Files: &dir{root: root}, RequestID: r.RequestID, SessionID: r.SessionID}).Artifacts
+	for i := range r.Artifacts {
+		r.Artifacts[i].Signature = "c2ln"
+	}
+	op, err := k.Save(t.Context(), artifact.Record{Result: r, CreatedAt: k.now, EndedAt: k.now.Add(time.Second)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.store.Update(t.Context(), op); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func result(ns sandboxmcp.Namespace, id sandboxmcp.RequestID) sandboxmcp.Result {
+	return sandboxmcp.Result{RequestID: id, Namespace: ns, Language: "python", Status: sandboxmcp.StatusCompleted, Success: true, Artifacts: []sandboxmcp.Artifact{}}
+}
+
+func TestSaveAndLoad(t *testing.T) {
+	k := newKit(t, artifact.Config{})
+	session := sandboxmcp.SessionID("s")
+	r := result("ns", "r1")
+	r.SessionID, r.Stdout, r.Stderr, r.ExitCode, r.DurationMS = &session, "out\x00é", strings.Repeat("e", 70<<10), 3, 1.25
+	r.Error = &sandboxmcp.ProgramError{Name: "E", Value: "v", Traceback: []string{"a"}}
+	r.Results = []sandboxmcp.RichResult{{"text/html": "<b>", "is_main_result": true}}
+	r.Metadata = map[string]any{"clamped": []any{"max_ram_mb"}}
+	r.Isolation = &sandboxmcp.Isolation{Tier: "L3", Walls: []string{"w"}, Weak: []string{}}
+	r.Receipt = &sandboxmcp.Receipt{PayloadType: "t", Payload: "p", Signatures: []sandboxmcp.ReceiptSignature{{KeyID: "k", Sig: "s"}}}
+	r.Network = sandboxmcp.Network{Allowed: []string{}, Denied: []sandboxmcp.DeniedRequest{}}
+	want := k.save(t, r, map[string]string{"a.txt": "A", "d/b.bin": "\x00B"})
+	got, err := k.Load(t.Context(), "ns", "r1", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	got, err = k.Load(t.Context(), "ns", "r1", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(want, got, cmpopts.IgnoreFields(sandboxmcp.Artifact{}, "ContentB64")); d != "" {
+		t.Error(d)
+	}
+	for _, a := range got.Artifacts {
+		if a.ContentB64 != nil {
+			t.Errorf("%s has content that nobody asked for", a.Name)
+		}
+	}
+	for stream, want := range map[string]string{"stdout": r.Stdout, "stderr": r.Stderr} {
+		if got, err := k.Output(t.Context(), "ns", "r1", stream); err != nil || string(got) != want {
+			t.Errorf("%s: %d bytes, %v", stream, len(got), err)
+		}
+	}
+	a, err := k.Content(t.Context(), "ns", "r1", "d/b.bin")
+	if d := cmp.Diff(want.Artifacts[1], a); err != nil || d != "" {
+		t.Error(err, d)
+	}
+	if op, err := k.Save(t.Context(), artifact.Record{Result: r}); err != nil || k.store.Update(t.Context(), op) == nil {
+		t.Error("a request could be kept twice")
+	}
+}
+
+func TestWhatIsNotThere(t *testing.T) {
+	k := newKit(t, artifact.Config{})
+	k.save(t, result("ns", "r1"), map[string]string{"a": "A"})
+	type question struct {
+		ns   sandboxmcp.Namespace
+		id   sandboxmcp.RequestID
+		name string
+		want sandboxmcp.Code
+	}
+	for _, q := range []question{
+		{"ns", "r2", "a", sandboxmcp.CodeRequestNotFound},
+		{"other", "r1", "a", sandboxmcp.CodeRequestNotFound},
+		{"ns", "r1", "b", sandboxmcp.CodeNotFound},
+		{"ns", "r1", "", sandboxmcp.CodeNotFound},
+		{"ns", "r1", "../a", sandboxmcp.CodeNotFound},
+		{"ns", "r1", "' OR 1=1 --", sandboxmcp.CodeNotFound},
+	} {
+		if _, err := k.Content(t.Context(), q.ns, q.id, q.name); sandboxmcp.CodeOf(err) != q.want {
+			t.Errorf("%+v: %v", q, err)
+		}
+		if q.want != sandboxmcp.CodeRequestNotFound {
+			continue
+		}
+		if _, err := k.Load(t.Context(), q.ns, q.id, true); sandboxmcp.CodeOf(err) != q.want {
+			t.Errorf("load %+v: %v", q, err)
+		}
+		if _, err := k.Output(t.Context(), q.ns, q.id, "stdout"); sandboxmcp.CodeOf(err) != q.want {
+			t.Errorf("output %+v: %v", q, err)
+		}
+	}
+	if _, err := k.Output(t.Context(), "ns", "r1", "stdin"); sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument {
+		t.Errorf("stdin: %v", err)
+	}
+}
+
+// blobFiles lists what lies in the state directory besides the database.
+func (k *kit) blobFiles(t *testing.T) []string {
+	t.Helper()
+	var found []string
+	err := filepath.WalkDir(k.store.Dir(), func(p string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() && len(d.Name()) >= 60 {
+			found = append(found, p)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func TestSpoiledContentIsNotServed(t *testing.T) {
+	k := newKit(t, artifact.Config{})
+	k.save(t, result("ns", "r1"), map[string]string{"a": "AAAA"})
+	blobs := k.blobFiles(t)
+	if len(blobs) != 1 {
+		t.Fatalf("blobs %v", blobs)
+	}
+	_ = os.Chmod(blobs[0], 0o600)
+	if err := os.WriteFile(blobs[0], []byte("BBBB"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := k.Content(t.Context(), "ns", "r1", "a"); err == nil {
+		t.Errorf("served %q", a.ContentB64)
+	}
+	if err := os.Remove(blobs[0]); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Content(t.Context(), "ns", "r1", "a"); sandboxmcp.CodeOf(err) != sandboxmcp.CodeNotFound {
+		t.Errorf("got %v, want not_found", err)
+	}
+}
+
+func TestNoFileForARunWithoutArtifacts(t *testing.T) {
+	k := newKit(t, artifact.Config{})
+	r := result("ns", "r1")
+	r.Stdout = strings.Repeat("x", 64<<10)
+	k.save(t, r, nil)
+	if blobs := k.blobFiles(t); len(blobs) != 0 {
+		t.Errorf("files were written: %v", blobs)
+	}
+}
+
+func TestSweep(t *testing.T) {
+	k := newKit(t, artifact.Config{MaxAge: time.Hour, MaxBytes: 1000})
+	k.save(t, result("old", "o1"), map[string]string{"gone": "old content", "shared": "same"})
+	k.now = k.now.Add(2 * time.Hour)
+	for i, id := range []sandboxmcp.RequestID{"b1", "b2", "b3"} {
+		r := result("big", id)
+		r.Stdout = strings.Repeat("x", 100)
+		k.save(t, r, map[string]string{"f": strings.Repeat(string(rune('a'+i)), 400), "shared": "same"})
+		k.now = k.now.Add(time.Minute)
+	}
+	big := result("huge", "h1")
+	big.Stdout = strings.Repeat("h", 70<<10) // a blob, larger than all that may be kept
+	k.save(t, big, nil)
+	for _, b := range k.blobFiles(t) { // as if all had been there for a while
+		if err := os.Chtimes(b, k.now.Add(-time.Hour), k.now.Add(-time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := k.Sweep(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// b3 has 504 bytes and b2 504 more: the oldest that is beyond 1 000 goes, with all before it.
+	want := []artifact.Dropped{
+		{Namespace: "big", RequestID: "b1", Names: []string{"f", "shared"}, Bytes: 504, Reason: "too much"},
+		{Namespace: "big", RequestID: "b2", Names: []string{"f", "shared"}, Bytes: 504, Reason: "too much"},
+		{Namespace: "huge", RequestID: "h1", Bytes: 70 << 10, Reason: "too much"},
+		{Namespace: "old", RequestID: "o1", Names: []string{"gone", "shared"}, Bytes: 15, Reason: "too old"},
+	}
+	byID := cmpopts.SortSlices(func(a, b artifact.Dropped) bool { return a.RequestID < b.RequestID })
+	if d := cmp.Diff(want, got, byID, cmpopts.IgnoreUnexported(artifact.Dropped{}), cmpopts.SortSlices(func(a, b string) bool { return a < b })); d != "" {
+		t.Error(d)
+	}
+	if n := len(k.blobFiles(t)); n != 2 {
+		t.Errorf("%d blobs are left, want the 2 of b3", n)
+	}
+	if r, err := k.Load(t.Context(), "big", "b3", true); err != nil || len(r.Artifacts) != 2 {
+		t.Errorf("what was kept: %v, %v", r.Artifacts, err)
+	}
+	if _, err := k.Load(t.Context(), "old", "o1", false); sandboxmcp.CodeOf(err) != sandboxmcp.CodeRequestNotFound {
+		t.Errorf("what was dropped: %v", err)
+	}
+	if again, err := k.Sweep(t.Context()); err != nil || len(again) != 0 {
+		t.Errorf("a second sweep: %v, %v", again, err)
+	}
+}
