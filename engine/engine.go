@@ -161,6 +161,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 	e.keeper = artifact.NewKeeper(e.store, artifact.Config{MaxAge: cfg.KeepFor, MaxBytes: cfg.KeepBytes, Now: cfg.Now})
 	e.runtimes = runtimes.Resolve(ctx, runtimes.Config{Path: cfg.SearchPath, HomeEnv: cfg.ShimEnv, CacheFile: cachePath(e.store.Dir()), Logger: cfg.Logger, Now: cfg.Now})
 	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	e.work.Go(e.sweepLoop)
 	return e, nil
 }
 
@@ -180,6 +181,7 @@ func (e *Engine) Close() error {
 	if !first {
 		return nil
 	}
+	e.sweepIfDue()
 	var errs []error
 	for _, b := range e.backends {
 		errs = append(errs, b.Close())

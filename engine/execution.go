@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
@@ -30,6 +31,7 @@ type execution struct {
 	ticket     *queue.Ticket
 	ctx        context.Context //nolint:containedctx // its own life: the caller's, or the engine's for a background run
 	cancel     context.CancelCauseFunc
+	release    func() bool // unties it from the engine's life
 	done       chan struct{}
 
 	received, admitted, started, ended time.Time
@@ -74,12 +76,13 @@ func (e *Engine) begin(ctx context.Context, req sandboxmcp.Request, background b
 	}
 	e.live[x.req.ID] = x
 	e.work.Add(1)
-	context.AfterFunc(e.ctx, func() { x.cancel(context.Canceled) }) // Close ends foreground runs too
+	x.release = context.AfterFunc(e.ctx, func() { x.cancel(context.Canceled) }) // Close ends foreground runs too
 	return x, nil
 }
 
 // finish takes a request from among the living.
 func (e *Engine) finish(x *execution) {
+	x.release()
 	x.cancel(nil)
 	x.ticket.Release()
 	e.counts.add(x, e.cfg.Now())

@@ -164,7 +164,7 @@ func ownResources() sandboxmcp.ResourceTotals {
 	rss, cpu, ok := processUsage()
 	if !ok {
 		runtime.ReadMemStats(&m)
-		rss = int64(m.Sys) //nolint:gosec // far below the limit
+		rss = int64(m.Sys)
 	}
 	return sandboxmcp.ResourceTotals{RAMMB: float64(rss*100>>20) / 100, CPUSeconds: cpu.Seconds()}
 }

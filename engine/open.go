@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"log/slog"
-	"os"
 	"strings"
 	"time"
 
@@ -27,7 +26,7 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	c := o.Config
 	env := o.Env
 	if env == nil {
-		env = os.Environ()
+		env = config.Environ()
 	}
 	sqlite := c.SQLitePath
 	if c.Audit == "memory" {
@@ -52,18 +51,18 @@ func processConfig(c *config.Config, logger *slog.Logger, env []string) process.
 // Default opens an engine with every setting at its default: the environment
 // and files are not read, but for the place of the state directory.
 func Default(ctx context.Context) (*Engine, error) {
-	return load(ctx, config.Sources{Env: onlyPlaces(os.Environ())})
+	return load(ctx, config.Sources{Env: onlyPlaces(config.Environ())})
 }
 
 // FromEnv opens an engine with the settings of the environment (SANDBOXMCP_…).
 func FromEnv(ctx context.Context) (*Engine, error) {
-	return load(ctx, config.Sources{Env: os.Environ()})
+	return load(ctx, config.Sources{Env: config.Environ()})
 }
 
 // FromYAML opens an engine with the settings of a file, over which those of the
 // environment go.
 func FromYAML(ctx context.Context, path string) (*Engine, error) {
-	return load(ctx, config.Sources{Env: os.Environ(), File: path})
+	return load(ctx, config.Sources{Env: config.Environ(), File: path})
 }
 
 func load(ctx context.Context, src config.Sources) (*Engine, error) {

@@ -186,7 +186,11 @@ func (c *capture) Write(p []byte) (int, error) {
 
 // line adds a line of ours, on a line of its own.
 func (c *capture) line(s string) {
-	if last := append(c.buf[:len(c.buf):len(c.buf)], c.extra...); len(last) > 0 && last[len(last)-1] != '\n' {
+	last := c.buf
+	if len(c.extra) > 0 {
+		last = c.extra
+	}
+	if n := len(last); n > 0 && last[n-1] != '\n' {
 		s = "\n" + s
 	}
 	c.extra = append(c.extra, s+"\n"...)

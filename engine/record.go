@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strconv"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
@@ -20,7 +21,7 @@ const actionExecute = "execute"
 func (e *Engine) recordIntent(x *execution) error {
 	_, err := e.audit.Append(x.ctx, sandboxmcp.AuditEntry{
 		Action: actionExecute, Phase: sandboxmcp.PhaseIntent, RequestID: x.req.ID, Language: x.req.Language, Namespace: x.req.Namespace, Actor: x.req.Actor,
-		Detail:   string(x.req.Language) + ": " + fmt.Sprint(len(x.req.Code)) + " bytes",
+		Detail:   string(x.req.Language) + ": " + strconv.Itoa(len(x.req.Code)) + " bytes",
 		Metadata: map[string]any{"code_sha256": x.codeSHA256, "code_bytes": len(x.req.Code), "backend": x.req.Backend, "limits": x.limits},
 	})
 	if err != nil && x.ctx.Err() != nil {

@@ -36,7 +36,7 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	defer func() { x.res, x.err = res, err }()
 
 	// queue: a place in turn, given back at the end
-	if err := x.ticket.Wait(x.ctx); err != nil {
+	if x.ticket.Wait(x.ctx) != nil {
 		return res, cancelledError(x.ctx)
 	}
 	defer x.ticket.Release()
@@ -48,7 +48,7 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 		return res, err
 	}
 	// intent: written down before anything is done; what cannot be recorded is not done
-	if err := e.recordIntent(x); err != nil {
+	if err = e.recordIntent(x); err != nil {
 		return res, err
 	}
 	defer func() {
@@ -71,15 +71,15 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	res = x.result(o)
 
 	// collect: files, now that nothing can change them any more
-	if err := e.collect(x, sb, &res); err != nil {
+	if err = e.collect(x, sb, &res); err != nil {
 		return res, err
 	}
 	// sign: the files and the whole
-	if err := e.sign(x, &res); err != nil {
+	if err = e.sign(x, &res); err != nil {
 		return res, err
 	}
 	// audit: the outcome and what is kept of it, in one transaction; answered means committed
-	if err := e.recordOutcome(x, o, &res); err != nil {
+	if err = e.recordOutcome(x, o, &res); err != nil {
 		return res, err
 	}
 	return res, nil

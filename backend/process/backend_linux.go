@@ -11,12 +11,13 @@ import (
 	"strings"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/cgroup"
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 	"github.com/sandboxmcp/sandboxmcp/internal/jail/seccomp"
-	"golang.org/x/sys/unix"
 )
 
 // Backend builds sandboxes on this host's kernel. What it can build is tried
@@ -235,17 +236,13 @@ func (b *Backend) openJail(dirs []string) (*jail.Jail, error) {
 	j, err := b.tryMode(modes[0], dirs)
 	if err != nil {
 		b.log.Warn("namespaces cannot be made; only Landlock and seccomp will stand", "cause", err)
-		j, plainErr := b.tryMode(jail.ModePlain, dirs)
-		return j, errors.Join(plainErr, errIf(plainErr != nil, err))
+		plain, plainErr := b.tryMode(jail.ModePlain, dirs)
+		if plainErr != nil {
+			return nil, errors.Join(err, plainErr)
+		}
+		return plain, nil
 	}
 	return j, nil
-}
-
-func errIf(cond bool, err error) error {
-	if cond {
-		return err
-	}
-	return nil
 }
 
 func (b *Backend) tryMode(mode jail.Mode, dirs []string) (*jail.Jail, error) {

@@ -7,8 +7,9 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/sandboxmcp/sandboxmcp/backend"
 	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
 // files is a working directory seen through a descriptor. The kernel itself

@@ -24,7 +24,7 @@ type lease struct {
 
 // leaseBlock takes the first free block of the range.
 func leaseBlock(r UIDRange, dir string) (*lease, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("lease user ids: %w", err)
 	}
 	f, err := os.OpenFile(filepath.Join(dir, "uids.lock"), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)

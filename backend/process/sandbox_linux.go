@@ -13,11 +13,12 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/cgroup"
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
-	"golang.org/x/sys/unix"
 )
 
 // drainLimit is how long a closing sandbox waits for a slow reader of its output.
@@ -138,7 +139,7 @@ func (s *sandbox) Start(ctx context.Context, p backend.Process) (backend.Running
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if err := putProgram(s.slot.Dirs[1], s.slot.UID(), p.Program); err != nil {
+	if err := putProgram(s.slot.Dirs[jail.DirProgram], s.slot.UID(), p.Program); err != nil {
 		return nil, fmt.Errorf("start process: %w", err)
 	}
 	st, err := openPipes(s.slot.UID(), p.Stdin, p.Stdout, p.Stderr, p.Channel)
@@ -197,7 +198,7 @@ func (s *sandbox) Kill(context.Context) error {
 }
 
 // Files gives access to the working directory.
-func (s *sandbox) Files() backend.Files { return files{s.slot.Dirs[0]} }
+func (s *sandbox) Files() backend.Files { return files{s.slot.Dirs[jail.DirWork]} }
 
 // Isolation reads which walls stand.
 func (s *sandbox) Isolation(context.Context) (sandboxmcp.Isolation, error) {

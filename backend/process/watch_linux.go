@@ -8,9 +8,10 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
-	"golang.org/x/sys/unix"
 )
 
 // watch stands in for a memory cgroup where there is none: it adds up what the
@@ -85,10 +86,10 @@ func (w *watch) look() bool {
 		tasks += int(number(20))
 		rss += number(24) * int64(os.Getpagesize())
 	}
-	for _, d := range w.slot.Dirs[:3] {
+	for _, d := range []int{w.slot.Dirs[jail.DirWork], w.slot.Dirs[jail.DirTemp]} {
 		var fs unix.Statfs_t
 		if !w.plain && d >= 0 && unix.Fstatfs(d, &fs) == nil {
-			tmp += int64(fs.Blocks-fs.Bfree) * fs.Bsize //nolint:unconvert,gosec // differs by architecture; bounded by the quota
+			tmp += int64(fs.Blocks-fs.Bfree) * fs.Bsize
 		}
 	}
 	if rss+tmp > w.spec.MemoryBytes {
@@ -133,7 +134,7 @@ func (w *watch) processes() []string {
 	}
 	var pids []string
 	buf := make([]byte, 16<<10)
-	dir := w.slot.Dirs[3]
+	dir := w.slot.Dirs[jail.DirProc]
 	if _, err := unix.Seek(dir, 0, 0); err != nil {
 		return nil
 	}
@@ -178,7 +179,7 @@ func (w *watch) read(pid, name string) string {
 		}
 		return string(b)
 	}
-	fd, err := unix.Openat(w.slot.Dirs[3], pid+"/"+name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	fd, err := unix.Openat(w.slot.Dirs[jail.DirProc], pid+"/"+name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return ""
 	}

@@ -64,7 +64,11 @@ func writeSettings(w io.Writer) error {
 	for _, r := range config.Rows() {
 		if r.Group != group {
 			group = r.Group
-			b.WriteString("\n## " + group + "\n\n| key | variable | default | meaning |\n|---|---|---|---|\n")
+			b.WriteString("\n## " + group + "\n")
+			if r.Later {
+				b.WriteString("\nRead and checked, and without effect in this version.\n")
+			}
+			b.WriteString("\n| key | variable | default | meaning |\n|---|---|---|---|\n")
 		}
 		legal := strings.ToUpper(r.Legal[:1]) + r.Legal[1:]
 		fmt.Fprintf(&b, "| %s | %s | %s | %s %s. |\n", mono(r.Key), mono(r.Env), mono(r.Default), cell(r.Doc), cell(legal))

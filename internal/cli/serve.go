@@ -85,6 +85,9 @@ func (a *app) serve(ctx context.Context) error {
 	} else {
 		defer func() { _ = door.Close() }()
 	}
+	if idle := cfg.Idle(); len(idle) > 0 {
+		logger.Warn("these settings have no effect in this version", "settings", idle)
+	}
 	logger.Info("serving", "transport", "stdio", "version", version(), "state", cfg.StateDir)
 	s := server.New(server.Config{Engine: e, Version: version(), Logger: logger, Namespace: e.Namespace()})
 	err = s.ServeStdio(ctx, a.stdin, a.stdout)

@@ -305,6 +305,18 @@ func (c *Config) Source(key string) Source {
 	return FromDefault
 }
 
+// Idle names the settings that somebody set although what they set is not
+// built yet: who sets one must not believe that it holds.
+func (c *Config) Idle() []string {
+	var keys []string
+	for _, r := range c.rows {
+		if r.later && c.Source(r.key) != FromDefault {
+			keys = append(keys, r.key)
+		}
+	}
+	return keys
+}
+
 // Value is one setting as it is shown.
 type Value struct {
 	Key    string
@@ -331,13 +343,14 @@ type Row struct {
 	Default string // as it would be written in the variable
 	Legal   string // its legal form, after "it has to be"
 	Doc     string
+	Later   bool // it is read and checked, and has no effect yet
 }
 
 // Rows lists the documentation of every setting.
 func Rows() []Row {
 	var out []Row
 	for _, r := range table(&Config{}) {
-		d := Row{Group: r.group, Key: r.key, Env: r.env, Default: r.def, Legal: r.into.legal(), Doc: r.doc}
+		d := Row{Group: r.group, Key: r.key, Env: r.env, Default: r.def, Legal: r.into.legal(), Doc: r.doc, Later: r.later}
 		if r.envOnly() {
 			d.Key = ""
 		}

@@ -253,6 +253,13 @@ func TestToolVariables(t *testing.T) {
 	}
 }
 
+func TestIdle(t *testing.T) {
+	c := load(t, config.Sources{Env: []string{"SANDBOXMCP_REDACT_PII=true", "SANDBOXMCP_TIMEOUT=9", "SANDBOX_LOG_LEVEL=debug"}})
+	if d := cmp.Diff([]string{"redact_pii"}, c.Idle()); d != "" {
+		t.Error(d)
+	}
+}
+
 func TestCeilings(t *testing.T) {
 	c := load(t, config.Sources{Env: []string{"SANDBOXMCP_CEILING_RAM_MB=256", "SANDBOXMCP_MAX_CPU_CORES=1024"}})
 	if got := c.Limits().MaxRAMMB; got != 256 {

@@ -16,6 +16,8 @@ type row struct {
 	secret bool
 	// test rows are refused without SANDBOXMCP_TEST=1 and cannot stand in a file.
 	test bool
+	// later rows are read and checked, and what they set is not built yet.
+	later bool
 }
 
 // envOnly reports whether the row may not stand in a file: what is for tests
@@ -44,22 +46,24 @@ const (
 func table(c *Config) []row {
 	var all []row
 	for _, g := range []struct {
-		name string
-		rows []row
+		name  string
+		rows  []row
+		later bool // whoever builds it takes this away
 	}{
-		{"State", stateRows(c)},
-		{"Execution", executionRows(c)},
-		{"Limits", limitRows(c)},
-		{"Network and web", networkRows(c)},
-		{"Host access", hostRows(c)},
-		{"Vault, packages and validation", guardRows(c)},
-		{"Docker", dockerRows(c)},
-		{"HTTP", httpRows(c)},
-		{"Variables of mcp-code-sandbox", toolRows(&c.Tools)},
-		{"Tests only", testRows(c)},
+		{"State", stateRows(c), false},
+		{"Execution", executionRows(c), false},
+		{"Limits", limitRows(c), false},
+		{"Network and web", networkRows(c), true},
+		{"Host access", hostRows(c), true},
+		{"Vault, packages and validation", guardRows(c), true},
+		{"Docker", dockerRows(c), true},
+		{"HTTP", httpRows(c), true},
+		{"Log", logRows(&c.Tools), false},
+		{"Variables of mcp-code-sandbox", toolRows(&c.Tools), true},
+		{"Tests only", testRows(c), true},
 	} {
 		for _, r := range g.rows {
-			r.group = g.name
+			r.group, r.later = g.name, g.later
 			all = append(all, r)
 		}
 	}
@@ -176,11 +180,16 @@ func toolRows(t *Tools) []row {
 		{key: "sandbox_max_code_bytes", env: "SANDBOX_MAX_CODE_BYTES", def: "102400", into: integer(&t.MaxCodeBytes, 1, int64(64<<20)), doc: "Bytes of code that sandbox_run_python takes."},
 		{key: "sandbox_http_host", env: "SANDBOX_HTTP_HOST", def: "127.0.0.1", into: text(&t.HTTPHost, wordOK, "a host name or an address"), doc: "Address of the artifact server."},
 		{key: "sandbox_http_port", env: "SANDBOX_HTTP_PORT", def: "8080", into: integer(&t.HTTPPort, 0, 65535), doc: "Port of the artifact server, where api_port is not set."},
+		{key: "sandbox_stateful", env: "SANDBOX_STATEFUL", def: "false", into: boolean(&t.Stateful), doc: "True: the runs of a session of the five tools keep their variables."},
+		{key: "sandbox_network", env: "SANDBOX_NETWORK", def: "none", into: choice(&t.Network, "none", "approved"), doc: "Approved: the sessions of the five tools reach what is open."},
+	}
+}
+
+func logRows(t *Tools) []row {
+	return []row{
 		{key: "sandbox_log_level", env: "SANDBOX_LOG_LEVEL", def: "INFO", into: choice(&t.LogLevel, "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), doc: "What is logged."},
 		{key: "sandbox_log_file", env: "SANDBOX_LOG_FILE", def: "logs/sandbox.log", into: text(&t.LogFile, anyText, "a file"), doc: "Where it is logged. Not set: standard error; the default is for mcp-code-sandbox."},
 		{key: "sandbox_log_format", env: "SANDBOX_LOG_FORMAT", def: "console", into: choice(&t.LogFormat, "console", "json"), doc: "How it is logged."},
-		{key: "sandbox_stateful", env: "SANDBOX_STATEFUL", def: "false", into: boolean(&t.Stateful), doc: "True: the runs of a session of the five tools keep their variables."},
-		{key: "sandbox_network", env: "SANDBOX_NETWORK", def: "none", into: choice(&t.Network, "none", "approved"), doc: "Approved: the sessions of the five tools reach what is open."},
 	}
 }
 

@@ -2,6 +2,7 @@ package jail
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -17,6 +18,7 @@ type script struct {
 	results []reg    // whose values come back
 	fds     []reg    // that come back as descriptors
 	regs    reg
+	err     error // the first thing that does not fit into a script
 }
 
 type call struct {
@@ -50,8 +52,10 @@ const (
 )
 
 func num[T ~int | ~int64 | ~uint32 | ~uint64 | ~uintptr](v T) arg { return arg{tagNumber, uint64(v)} }
-func passed(i int) arg                                            { return arg{tagDescriptor, uint64(i)} }
-func (r reg) arg() arg                                            { return arg{tagResult, uint64(r)} }
+
+func passed(i int) arg { return arg{tagDescriptor, uint64(i)} }
+
+func (r reg) arg() arg { return arg{tagResult, uint64(r)} }
 
 // bytes puts b into the packet, 8-byte aligned, and returns its place.
 func (s *script) bytes(b []byte) arg {
@@ -100,9 +104,11 @@ func (s *script) give(r reg) (index int) {
 }
 
 func (s *script) reg() reg {
-	if s.regs++; s.regs > maxRegs {
-		panic("jail: script needs too many registers")
+	if s.regs >= maxRegs {
+		s.err = errors.New("script needs too many registers")
+		return s.regs
 	}
+	s.regs++
 	return s.regs
 }
 
@@ -123,6 +129,9 @@ const (
 // encode appends the script to a packet; offsets of bytes count from the
 // packet's start.
 func (s *script) encode(p []byte, kind uint32) ([]byte, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
 	start := len(p)
 	base := uint64(start + scriptHead + callSize*len(s.calls))
 	le := binary.LittleEndian

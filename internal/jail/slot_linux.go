@@ -39,7 +39,7 @@ type Slot struct {
 	uid     int // that code has, on the host
 	results []int32
 	probes  probes
-	Dirs    [4]int // descriptors of /mnt/data, /run/program, /tmp and, when wanted, /proc; -1 when absent
+	Dirs    [4]int // descriptors of its own places, see DirWork; -1 when absent
 
 	mu       sync.Mutex
 	tag      uint32

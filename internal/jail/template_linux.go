@@ -31,6 +31,9 @@ var configTrees = []string{
 // devices are the only nodes in a sandbox's /dev.
 var devices = []string{"null", "zero", "full", "random", "urandom"}
 
+// syntheticFiles stand where programs look for who and where they are.
+//
+//nolint:gosec // no credentials: an account list without passwords
 var syntheticFiles = map[string]string{
 	"/etc/passwd":        "root:x:0:0:root:/:/usr/sbin/nologin\nsandbox:x:1000:1000:sandbox:/tmp:/bin/sh\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n",
 	"/etc/group":         "root:x:0:\nsandbox:x:1000:\nnogroup:x:65534:\n",

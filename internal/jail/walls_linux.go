@@ -57,12 +57,12 @@ type plain struct {
 // probes tells where in a script's results each look from inside stands.
 type probes struct{ landlock, vsock, unshare int }
 
-// Descriptors that come back with a script's results, in this order.
+// Places in [Slot.Dirs], in the order in which a script gives them.
 const (
-	fdWork = iota
-	fdProgram
-	fdTemp
-	fdProc
+	DirWork    = iota // /mnt/data
+	DirProgram        // /run/program
+	DirTemp           // /tmp
+	DirProc           // /proc of the sandbox, when it was wanted
 )
 
 // wallScript puts every wall around the process that runs it, in the only order
