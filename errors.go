@@ -3,6 +3,7 @@ package sandboxmcp
 import (
 	"errors"
 	"fmt"
+	"maps"
 )
 
 // Error is a failure of ours: the request could not be carried out. Message and
@@ -67,8 +68,7 @@ func CodeOf(err error) Code {
 	if err == nil {
 		return ""
 	}
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
 	}
 	return CodeInternal
@@ -77,8 +77,7 @@ func CodeOf(err error) Code {
 // AsError returns err as an [*Error]. One that is none becomes
 // [CodeInternal] with a message that tells nothing of the cause.
 func AsError(err error) *Error {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
 	return &Error{Code: CodeInternal, Message: "an internal error occurred", Err: err}
@@ -88,9 +87,7 @@ func AsError(err error) *Error {
 // the further fields. The cause is not in it.
 func (e *Error) Body() map[string]any {
 	b := map[string]any{}
-	for k, v := range e.Fields {
-		b[k] = v
-	}
+	maps.Copy(b, e.Fields)
 	hint := e.Hint
 	if hint == "" {
 		hint = e.Code.Row().Hint

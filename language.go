@@ -52,8 +52,8 @@ func LanguageOf(name, code string) Language {
 	if !strings.HasPrefix(line, "#!") {
 		return Python
 	}
-	words := strings.Fields(line[2:])
-	for _, w := range words {
+	words := strings.FieldsSeq(line[2:])
+	for w := range words {
 		w = w[strings.LastIndexByte(w, '/')+1:]
 		switch {
 		case w == "env" || strings.HasPrefix(w, "-"):

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -38,15 +37,6 @@ type execution struct {
 
 	res sandboxmcp.Result // after done
 	err error
-
-	mu     sync.Mutex
-	status sandboxmcp.Status // while it lives; empty: waiting
-}
-
-func (x *execution) note(s sandboxmcp.Status) {
-	x.mu.Lock()
-	x.status = s
-	x.mu.Unlock()
 }
 
 type interpreter = runtimes.Interpreter
@@ -58,8 +48,8 @@ func (e *Engine) begin(ctx context.Context, req sandboxmcp.Request, background b
 	if err := e.validate(x); err != nil {
 		return nil, err
 	}
-	if background {
-		ctx = e.ctx
+	if background { // lives on after its caller
+		ctx = context.WithoutCancel(ctx)
 	}
 	x.ctx, x.cancel = context.WithCancelCause(ctx)
 	e.mu.Lock()
@@ -76,7 +66,7 @@ func (e *Engine) begin(ctx context.Context, req sandboxmcp.Request, background b
 	}
 	e.live[x.req.ID] = x
 	e.work.Add(1)
-	x.release = context.AfterFunc(e.ctx, func() { x.cancel(context.Canceled) }) // Close ends foreground runs too
+	x.release = context.AfterFunc(e.ctx, func() { x.cancel(context.Canceled) }) // whoever called, Close ends it
 	return x, nil
 }
 

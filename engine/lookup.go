@@ -18,7 +18,7 @@ func (e *Engine) Start(ctx context.Context, req sandboxmcp.Request) (sandboxmcp.
 		return sandboxmcp.Result{}, err
 	}
 	res := x.pending()
-	go func() {
+	go func() { //nolint:contextcheck // it lives on after ctx, with the engine's
 		defer e.finish(x)
 		_, _ = e.run(x) // kept in x
 	}()

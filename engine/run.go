@@ -28,7 +28,7 @@ func (e *Engine) Execute(ctx context.Context, req sandboxmcp.Request) (sandboxmc
 		return sandboxmcp.Result{}, err
 	}
 	defer e.finish(x)
-	return e.run(x)
+	return e.run(x) //nolint:contextcheck // its context is in x
 }
 
 // run takes an accepted request the whole way.
@@ -106,7 +106,6 @@ func (e *Engine) execute(x *execution, interp interpreter, sb backend.Sandbox) (
 	if err != nil {
 		return nil, startError(ctx, err)
 	}
-	x.note(sandboxmcp.StatusRunning)
 	report := listen(running)
 	walls := look(ctx, sb)
 

@@ -136,8 +136,7 @@ func (b *Backend) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox,
 }
 
 func unavailable(err error) error {
-	var e *sandboxmcp.Error
-	if errors.As(err, &e) {
+	if _, ok := errors.AsType[*sandboxmcp.Error](err); ok {
 		return err
 	}
 	return sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the sandbox cannot be built: %s", err).

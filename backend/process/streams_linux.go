@@ -130,9 +130,12 @@ func (p *pipes) closeTheirs() {
 // what has not been read by then is lost.
 func (p *pipes) close(limit time.Duration) {
 	if limit > 0 {
-		ctx, cancel := context.WithTimeout(context.Background(), limit) //nolint:forbidigo // teardown outlives every caller
-		_ = p.drain(ctx)
-		cancel()
+		t := time.NewTimer(limit)
+		defer t.Stop()
+		select {
+		case <-p.copied():
+		case <-t.C:
+		}
 	}
 	for _, f := range p.ours {
 		_ = f.Close()
@@ -144,12 +147,20 @@ func (p *pipes) close(limit time.Duration) {
 
 // drain waits for the end of the streams.
 func (p *pipes) drain(ctx context.Context) error {
-	done := make(chan struct{})
-	go func() { p.copies.Wait(); close(done) }()
 	select {
-	case <-done:
+	case <-p.copied():
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// copied is closed when every stream has been copied to its end.
+func (p *pipes) copied() <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		p.copies.Wait()
+		close(done)
+	}()
+	return done
 }

@@ -164,7 +164,7 @@ func (w *watch) descendants(pid string, found []string) []string {
 		if err != nil {
 			continue
 		}
-		for _, c := range bytes.Fields(b) {
+		for c := range bytes.FieldsSeq(b) {
 			found = w.descendants(string(c), found)
 		}
 	}

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 		fmt.Print(cmd.Run())
 		os.Exit(0)
 	case "eat": // wait for a byte, then take memory for ever
-		io.ReadFull(os.Stdin, make([]byte, 1))
+		_, _ = io.ReadFull(os.Stdin, make([]byte, 1))
 		for hold := [][]byte{}; ; {
 			b := make([]byte, 1<<20)
 			for i := 0; i < len(b); i += 4096 {

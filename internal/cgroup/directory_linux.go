@@ -90,7 +90,7 @@ func (d directory) set(name, value string) error {
 		return d.fail("set", name, err)
 	}
 	defer unix.Close(fd)
-	if err := d.writeAll(fd, name, value); err != nil {
+	if err = d.writeAll(fd, name, value); err != nil {
 		return err
 	}
 	got, err := d.readAll(fd, name)

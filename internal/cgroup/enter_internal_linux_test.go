@@ -126,8 +126,13 @@ func TestChownForEntry(t *testing.T) {
 		name string
 		want uint32
 	}{
-		{before, "", 0}, {before, "cgroup.procs", 0}, {after, "", nobody}, {after, "cgroup.procs", nobody},
-		{after, "cgroup.kill", 0}, {after, "cgroup.subtree_control", 0}, {after, "../cgroup.procs", nobody},
+		{before, "", 0},
+		{before, "cgroup.procs", 0},
+		{after, "", nobody},
+		{after, "cgroup.procs", nobody},
+		{after, "cgroup.kill", 0},
+		{after, "cgroup.subtree_control", 0},
+		{after, "../cgroup.procs", nobody},
 	} {
 		if got := owner(c.g, c.name); got != c.want {
 			t.Errorf("%s/%s belongs to %d, want %d", c.g.name, c.name, got, c.want)

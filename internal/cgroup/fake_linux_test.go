@@ -290,7 +290,7 @@ func TestOpenRefuses(t *testing.T) {
 				t.Errorf("got %q, want it to say %q", err, c.want)
 			}
 			var left []string
-			filepath.WalkDir(filepath.Join(f.root, "sys"), func(path string, d os.DirEntry, err error) error {
+			_ = filepath.WalkDir(filepath.Join(f.root, "sys"), func(path string, d os.DirEntry, err error) error {
 				if err == nil && strings.HasPrefix(d.Name(), "sandboxmcp-") {
 					left = append(left, path)
 				}

@@ -105,9 +105,9 @@ func (t *Tree) try() error {
 		return err
 	}
 	if t.of("cpu") != nil {
-		if err := g.Set(Limits{MemoryBytes: 16 << 20, MaxTasks: 8, CPUCores: 0.5}); err != nil {
+		if quotaErr := g.Set(Limits{MemoryBytes: 16 << 20, MaxTasks: 8, CPUCores: 0.5}); quotaErr != nil {
 			t.noQuota = true
-			t.weak = append(t.weak, fmt.Sprintf("cpu quota: %v", err))
+			t.weak = append(t.weak, fmt.Sprintf("cpu quota: %v", quotaErr))
 		}
 	}
 	walls := strings.Join(g.Walls(), " ")

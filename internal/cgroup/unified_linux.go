@@ -31,14 +31,14 @@ func (s scene) open2(need []string) (*Tree, error) {
 		return nil, err
 	}
 	t := s.tree(2)
-	if err := s.settle(t, s.mounts[i].point, own, need); err != nil {
+	if err = s.settle(t, s.mounts[i].point, own, need); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
 	h := t.hierarchies[0]
 	if len(need) == 0 {
 		return t, nil
 	}
-	if err := enable(h.directory, need); err != nil {
+	if err = enable(h.directory, need); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
 	controllers, err := h.read("cgroup.subtree_control")
@@ -112,7 +112,7 @@ func (s scene) placeInOwn(t *Tree, own string, need []string) error {
 	if got := strings.Fields(procs); len(got) != 1 || got[0] != self {
 		return fmt.Errorf("%s holds other processes too; start in a group of its own (systemd: Delegate=yes)", own)
 	}
-	if err := lacking(d, need); err != nil {
+	if err = lacking(d, need); err != nil {
 		return err
 	}
 	name, err := ownerName(s.cfg.Root)
@@ -147,7 +147,7 @@ func moveBack(own, leaf string, plain bool) error {
 	if err != nil {
 		return err
 	}
-	for _, c := range strings.Fields(text) {
+	for c := range strings.FieldsSeq(text) {
 		if err := d.write("cgroup.subtree_control", "-"+strings.TrimPrefix(c, "+")); err != nil {
 			return err
 		}

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"strings"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -186,14 +186,12 @@ func (s *script) mount(source, target, fstype string, flags uintptr, data string
 
 // mkdirs makes a directory and its parents; made remembers what exists.
 func (s *script) mkdirs(path string, made map[string]bool) {
-	at := ""
-	for part := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
-		at += "/" + part
-		if part != "" && !made[at] {
-			made[at] = true
-			s.do("mkdir "+at, unix.SYS_MKDIRAT, num(unix.AT_FDCWD), s.str(at), num(0o755))
-		}
+	if path == "/" || made[path] {
+		return
 	}
+	s.mkdirs(filepath.Dir(path), made)
+	made[path] = true
+	s.do("mkdir "+path, unix.SYS_MKDIRAT, num(unix.AT_FDCWD), s.str(path), num(0o755))
 }
 
 // file makes a file.

@@ -2,6 +2,7 @@ package jail
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 
@@ -24,7 +25,7 @@ func send(fd int, p []byte, fds ...int) error {
 	}
 	for {
 		err := unix.Sendmsg(fd, p, oob, nil, unix.MSG_NOSIGNAL)
-		if err != unix.EINTR {
+		if !errors.Is(err, unix.EINTR) {
 			return err
 		}
 	}
@@ -35,7 +36,7 @@ func receive(fd int, p []byte) ([]byte, []int, error) {
 	var oob [128]byte
 	for {
 		n, on, _, _, err := unix.Recvmsg(fd, p, oob[:], unix.MSG_CMSG_CLOEXEC)
-		if err == unix.EINTR {
+		if errors.Is(err, unix.EINTR) {
 			continue
 		}
 		if err != nil {
@@ -109,8 +110,8 @@ func (c *conn) receive(p []byte) (n int, fds []int, err error) {
 	err = raw.Read(func(fd uintptr) bool {
 		for {
 			n, on, _, _, rerr = unix.Recvmsg(int(fd), p, oob[:], unix.MSG_CMSG_CLOEXEC)
-			if rerr != unix.EINTR {
-				return rerr != unix.EAGAIN
+			if !errors.Is(rerr, unix.EINTR) {
+				return !errors.Is(rerr, unix.EAGAIN)
 			}
 		}
 	})
@@ -132,7 +133,7 @@ func (c *conn) send(p []byte, fds ...int) error {
 	var serr error
 	err = raw.Write(func(fd uintptr) bool {
 		serr = send(int(fd), p, fds...)
-		return serr != unix.EAGAIN
+		return !errors.Is(serr, unix.EAGAIN)
 	})
 	if err == nil {
 		err = serr

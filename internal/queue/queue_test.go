@@ -3,6 +3,7 @@ package queue_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 
@@ -65,12 +66,7 @@ func TestTakesTurnsBetweenNamespaces(t *testing.T) {
 }
 
 func contains(list []*queue.Ticket, tk *queue.Ticket) bool {
-	for _, x := range list {
-		if x == tk {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(list, tk)
 }
 
 func TestRefusesWhenFull(t *testing.T) {

@@ -21,8 +21,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-
-	"github.com/secure-systems-lab/go-securesystemslib/dsse"
+	"strconv"
 
 	"github.com/sandboxmcp/sandboxmcp"
 )
@@ -117,7 +116,7 @@ func ParsePublicKey(text []byte) (ed25519.PublicKey, error) {
 
 // sign returns the signature over the payload's pre-authentication encoding.
 func (k *Key) sign(payload []byte) string {
-	return base64.StdEncoding.EncodeToString(ed25519.Sign(k.private, dsse.PAE(payloadType, payload)))
+	return base64.StdEncoding.EncodeToString(ed25519.Sign(k.private, preAuth(payloadType, payload)))
 }
 
 // check reports whether sig is the signature over the payload by public.
@@ -129,7 +128,7 @@ func check(public ed25519.PublicKey, payload []byte, sig string) error {
 	if err != nil {
 		return fmt.Errorf("the signature is not base64: %w", err)
 	}
-	if !ed25519.Verify(public, dsse.PAE(payloadType, payload), raw) {
+	if !ed25519.Verify(public, preAuth(payloadType, payload), raw) {
 		return errors.New("the signature does not fit")
 	}
 	return nil
@@ -252,4 +251,15 @@ func readSmall(path string) ([]byte, error) {
 		return nil, errors.New("it is too large for a key")
 	}
 	return os.ReadFile(path)
+}
+
+// preAuth is DSSE's pre-authentication encoding: type and payload with their
+// lengths, so that neither can be read as part of the other.
+func preAuth(payloadType string, payload []byte) []byte {
+	b := make([]byte, 0, len(payload)+len(payloadType)+32)
+	b = append(b, "DSSEv1 "...)
+	b = strconv.AppendInt(b, int64(len(payloadType)), 10)
+	b = append(append(append(b, ' '), payloadType...), ' ')
+	b = strconv.AppendInt(b, int64(len(payload)), 10)
+	return append(append(b, ' '), payload...)
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -56,7 +57,7 @@ func load(prog []byte) (time.Duration, error) {
 func child(part string) {
 	runtime.LockOSThread()
 	var bits uint8
-	fmt.Sscan(os.Getenv(variantEnv), &bits)
+	_, _ = fmt.Sscan(os.Getenv(variantEnv), &bits)
 	code := foreignCode(part)
 	arch, ok := seccomp.Native()
 	if ok && !strings.HasSuffix(part, "-bare") {
@@ -241,13 +242,11 @@ func TestKernelVerdicts(t *testing.T) {
 	if diff := cmp.Diff(want, answer[map[string]string](t, part(t, "table", 0))); diff != "" {
 		t.Errorf("full sandbox (-want +got):\n%s", diff)
 	}
-	for name, v := range map[string]string{
+	maps.Copy(want, map[string]string{
 		"memfd_create": "ENOSYS", "mmap shared anon": "ENOMEM", "shmget": "ENOSYS",
 		"tcp": "EAFNOSUPPORT", "unix": "EAFNOSUPPORT", "netlink uevent": "EAFNOSUPPORT", "raw inet": "EAFNOSUPPORT",
 		"raw icmp": "EAFNOSUPPORT", "affinity": "EPERM", "setns": "EBADF",
-	} {
-		want[name] = v
-	}
+	})
 	if diff := cmp.Diff(want, answer[map[string]string](t, part(t, "table", 15))); diff != "" {
 		t.Errorf("all variants (-want +got):\n%s", diff)
 	}

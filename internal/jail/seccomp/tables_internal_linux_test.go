@@ -24,7 +24,7 @@ func TestListedNamesExist(t *testing.T) {
 		known[n.name] = true
 	}
 	for _, list := range []string{refusedNames, absentNames, sharedMemoryNames} {
-		for _, n := range strings.Fields(list) {
+		for n := range strings.FieldsSeq(list) {
 			if !known[n] {
 				t.Errorf("%s is in no table", n)
 			}

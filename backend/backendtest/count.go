@@ -1,0 +1,128 @@
+package backendtest
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+)
+
+// Counts is what the test process and the machine hold because of it.
+type Counts struct {
+	Processes   []int    // descendants
+	Mounts      int      // lines of mountinfo
+	Groups      []string // control groups of this process
+	Descriptors int
+	RSS         int64 // bytes
+
+	goroutines goleak.Option
+}
+
+// Count counts. A machine without /proc has empty counts.
+func Count(t testing.TB) Counts {
+	t.Helper()
+	runtime.GC()
+	return Counts{
+		Processes: descendants(os.Getpid()), Mounts: lines("/proc/self/mountinfo"), Groups: groups(),
+		Descriptors: entries("/proc/self/fd"), RSS: rss(), goroutines: goleak.IgnoreCurrent(),
+	}
+}
+
+// Same fails the test when there is more now than there was.
+func (c Counts) Same(t *testing.T) {
+	t.Helper()
+	var now Counts
+	diff := func() string {
+		now = Count(t)
+		now.RSS, now.goroutines = c.RSS, nil
+		want := c
+		want.goroutines = nil
+		return cmp.Diff(want, now, cmp.AllowUnexported(Counts{}))
+	}
+	// The kernel frees a few things a moment after the last process is gone.
+	if !soon(t, 3*time.Second, func() bool { return diff() == "" }) {
+		t.Errorf("something is left behind (-before +after):\n%s", diff())
+	}
+	if err := goleak.Find(c.goroutines); err != nil {
+		t.Errorf("goroutines are left behind: %v", err)
+	}
+}
+
+// descendants lists the processes below pid, zombies included.
+func descendants(pid int) []int {
+	var all []int
+	tasks, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children")
+	for _, f := range tasks {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			continue
+		}
+		for _, w := range strings.Fields(string(b)) {
+			if n, err := strconv.Atoi(w); err == nil {
+				all = append(append(all, n), descendants(n)...)
+			}
+		}
+	}
+	return all
+}
+
+func lines(path string) int {
+	b, _ := os.ReadFile(path)
+	return bytes.Count(b, []byte("\n"))
+}
+
+func entries(dir string) int {
+	list, _ := os.ReadDir(dir)
+	return len(list)
+}
+
+// groups finds the control groups that carry our process's number.
+func groups() []string {
+	var found []string
+	mine := "-" + strconv.Itoa(os.Getpid()) + "-"
+	_ = filepath.WalkDir("/sys/fs/cgroup", func(p string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return nil //nolint:nilerr // one that vanishes is none of ours
+		}
+		if name := d.Name() + "-"; strings.Contains(name, "sandboxmcp") && strings.Contains(name, mine) {
+			found = append(found, p)
+		}
+		return nil
+	})
+	return found
+}
+
+func rss() int64 {
+	b, _ := os.ReadFile("/proc/self/statm")
+	if f := strings.Fields(string(b)); len(f) > 1 {
+		n, _ := strconv.ParseInt(f[1], 10, 64)
+		return n * int64(os.Getpagesize())
+	}
+	return 0
+}
+
+// Alive lists the processes of the machine whose command line holds the marker
+// and that are no zombies.
+func Alive(marker string) []int {
+	dirs, _ := os.ReadDir("/proc")
+	var found []int
+	for _, d := range dirs {
+		pid, err := strconv.Atoi(d.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		b, err := os.ReadFile("/proc/" + d.Name() + "/cmdline")
+		if err == nil && bytes.Contains(b, []byte(marker)) {
+			found = append(found, pid)
+		}
+	}
+	return found
+}

@@ -1,0 +1,170 @@
+package backendtest
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp/backend"
+)
+
+func usageSane(t *testing.T, s *suite) {
+	x := s.open(t)
+	if u := x.Usage(); u.OOMKills != 0 || u.CPU < 0 {
+		t.Errorf("Usage of a new sandbox: %+v", u)
+	}
+	e := x.run(t, x.python(t, `
+import os, threading, time
+b = bytearray(60 << 20)
+for i in range(0, len(b), 4096): b[i] = 1
+t = [threading.Thread(target=time.sleep, args=(0.2,)) for _ in range(5)]
+[i.start() for i in t]; [i.join() for i in t]
+end = time.process_time() + 0.4
+while time.process_time() < end: pass
+`))
+	if e.Exit != (backend.Exit{}) {
+		t.Fatalf("the program failed: %+v %s", e.Exit, e.Err)
+	}
+	check := func(when string) {
+		u := x.Usage()
+		if u.PeakMemory < 60*mib || u.PeakMemory > 256*mib {
+			t.Errorf("%s: peak memory %d MiB, want 60 to 256", when, u.PeakMemory/mib)
+		}
+		if u.CPU < 350*time.Millisecond || u.CPU > 10*time.Second {
+			t.Errorf("%s: CPU %v, want some 0.5 s", when, u.CPU)
+		}
+		if u.PeakTasks < 6 || u.PeakTasks > x.spec.MaxTasks {
+			t.Errorf("%s: peak tasks %d, want 6 to %d", when, u.PeakTasks, x.spec.MaxTasks)
+		}
+		if u.OOMKills != 0 {
+			t.Errorf("%s: %d kills for memory, want none", when, u.OOMKills)
+		}
+	}
+	check("alive")
+	if err := x.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	check("killed")
+}
+
+// memoryLimited: however memory is held, the sandbox gets no more than its
+// limit: it is refused, or ended and counted (D01).
+func memoryLimited(t *testing.T, s *suite) {
+	for _, kind := range []string{"anonymous", "shared", "memfd", "shm", "tmp", "children"} {
+		t.Run(kind, func(t *testing.T) {
+			if !s.full() && (kind == "tmp" || kind == "shm") {
+				t.Skip("tier L1 has no temporary files of its own: its isolation says so")
+			}
+			x := s.open(t, func(p *backend.Spec) { p.MemoryBytes, p.TempBytes = 96*mib, 160*mib })
+			s.interlock(t, x)
+			p := x.python(t, "d01-memory.py")
+			p.Env = x.environment(map[string]string{"KIND": kind})
+			e := x.run(t, p)
+			pause(t, 50*time.Millisecond)
+			u := x.Usage()
+			refused := strings.HasPrefix(e.Out, "refused")
+			t.Logf("%+v %q, kills %d, peak %d MiB", e.Exit, strings.TrimSpace(e.Out), u.OOMKills, u.PeakMemory/mib)
+			switch {
+			case u.OOMKills > 0:
+			case !s.o.HeldLimits && refused:
+			default:
+				t.Errorf("neither ended for memory nor refused: %+v %q %q", e.Exit, e.Out, e.Err)
+			}
+			if s.o.HeldLimits && u.PeakMemory > 97*mib {
+				t.Errorf("peak memory %d MiB, limit 96", u.PeakMemory/mib)
+			}
+		})
+	}
+}
+
+// fullDisk: a full working directory is an error of the file system, and what
+// is in it still leaves room to run (D03 fills every place).
+func fullDisk(t *testing.T, s *suite) {
+	if !s.full() {
+		t.Skip("tier L1 has no quota: its isolation says so")
+	}
+	x := s.open(t, func(p *backend.Spec) { p.MemoryBytes, p.WorkBytes = 128*mib, 400*mib }) // a quota above the memory is made smaller
+	e := x.run(t, x.python(t, `
+import errno, os
+n, fd = 0, os.open(os.environ["WORK"] + "/fill", os.O_CREAT | os.O_WRONLY)
+try:
+    while n < 500 << 20: n += os.write(fd, b"x" * (1 << 20))
+    print("no limit")
+except OSError as e:
+    print(errno.errorcode[e.errno], n <= 64 << 20)
+`))
+	if u := x.Usage(); e.Out != "ENOSPC True\n" || u.OOMKills != 0 {
+		t.Errorf("got %q (%+v, %d kills), want ENOSPC within half the memory", e.Out, e.Exit, u.OOMKills)
+	}
+}
+
+// tasksPerSandbox: one sandbox that uses up its tasks takes none from another (D02).
+func tasksPerSandbox(t *testing.T, s *suite) {
+	if !s.full() {
+		t.Skip("tier L1 only ends sandboxes that have too many tasks")
+	}
+	greedy := s.open(t)
+	s.interlock(t, greedy)
+	const count = `
+import os, sys, time
+n = 0
+for _ in range(300):
+    try:
+        if os.fork() == 0: time.sleep(20); os._exit(0)
+        n += 1
+    except OSError: break
+print(n, flush=True)
+time.sleep(20)
+`
+	_, out, errs := greedy.start(t, greedy.python(t, count))
+	_, out2, _ := s.open(t).start(t, greedy.python(t, count))
+	if !soon(t, 20*time.Second, func() bool { return out.String() != "" && out2.String() != "" }) {
+		t.Fatalf("no answer: %q %q", out.String(), errs.String())
+	}
+	for _, got := range []string{out.String(), out2.String()} {
+		if got != "63\n" && got != "62\n" {
+			t.Errorf("children: got %s, want the limit of %d less the process itself", strings.TrimSpace(got), greedy.spec.MaxTasks)
+		}
+	}
+	if u := greedy.Usage(); u.PeakTasks > greedy.spec.MaxTasks {
+		t.Errorf("peak tasks %d, limit %d", u.PeakTasks, greedy.spec.MaxTasks)
+	}
+}
+
+func cpuTime(t *testing.T, s *suite) {
+	x := s.open(t, func(p *backend.Spec) { p.CPUTime = time.Second })
+	r, _, _ := x.start(t, backend.Process{Argv: []string{"/bin/sh", "-c", "trap '' XCPU; while :; do :; done"}})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	e, err := r.Wait(ctx)
+	if err != nil || e.Signal != 9 && e.Signal != 24 {
+		t.Errorf("a busy loop beyond its CPU time: %+v, %v", e, err)
+	}
+}
+
+// cpuQuota: where a quota is reported, two busy processes get it and no more (D09).
+func cpuQuota(t *testing.T, s *suite) {
+	x := s.open(t, func(p *backend.Spec) { p.CPUCores = 0.5 })
+	iso, err := x.Isolation(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(iso.Walls, func(w string) bool { return strings.HasPrefix(w, "cpu quota") }) {
+		if s.o.HeldLimits {
+			t.Errorf("no CPU quota among the walls: %q", iso.Walls)
+		}
+		return
+	}
+	begin := time.Now()
+	x.start(t, backend.Process{Argv: []string{"/bin/sh", "-c", "(while :; do :; done) & while :; do :; done"}})
+	pause(t, 2*time.Second)
+	if err := x.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wall := time.Since(begin)
+	if got, most := x.Usage().CPU, time.Duration(0.5*1.3*float64(wall))+150*time.Millisecond; got > most {
+		t.Errorf("half a core for %v: took %v, want at most %v", wall, got, most)
+	}
+}
