@@ -186,7 +186,7 @@ func (e *Engine) discard(sb backend.Sandbox) {
 
 // plan says how the program of a request is started.
 func plan(r sandboxmcp.Request, i interpreter) (backend.Process, error) {
-	return kernel.Plan(kernel.Program{Language: r.Language, Code: r.Code, FileName: r.FileName, Display: r.Display, Interpreter: i.Path, Version: i.Version, Env: r.Env})
+	return kernel.Plan(kernel.Program{Language: r.Language, Code: r.Code, FileName: r.FileName, Display: r.Display, Interpreter: i.Path, Version: i.Version, Virtual: i.Virtual, Env: r.Env})
 }
 
 func cachePath(stateDir string) string { return filepath.Join(stateDir, "runtimes.json") }

@@ -16,9 +16,15 @@ import (
 // actionExecute is the audit's word for a run.
 const actionExecute = "execute"
 
-// recordIntent writes down that code is about to run. When that fails, it must
-// not run.
-func (e *Engine) recordIntent(x *execution) error {
+// recordIntent begins to write down that code is about to run. Before the
+// channel has said nil, it must not.
+func (e *Engine) recordIntent(x *execution) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- e.intend(x) }()
+	return done
+}
+
+func (e *Engine) intend(x *execution) error {
 	_, err := e.audit.Append(x.ctx, sandboxmcp.AuditEntry{
 		Action: actionExecute, Phase: sandboxmcp.PhaseIntent, RequestID: x.req.ID, Language: x.req.Language, Namespace: x.req.Namespace, Actor: x.req.Actor,
 		Detail:   string(x.req.Language) + ": " + strconv.Itoa(len(x.req.Code)) + " bytes",

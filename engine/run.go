@@ -47,8 +47,14 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	if err != nil {
 		return res, err
 	}
-	// intent: written down before anything is done; what cannot be recorded is not done
-	if err = e.recordIntent(x); err != nil {
+	// intent and sandbox: the one is written down while the other, a fresh one for a single request, is built. What cannot be
+	// recorded is not done: nothing runs in the sandbox before both are there.
+	intent := e.recordIntent(x)
+	sb, openErr := e.open(x, interp)
+	if openErr == nil {
+		defer e.discard(sb)
+	}
+	if err = <-intent; err != nil {
 		return res, err
 	}
 	defer func() {
@@ -56,12 +62,9 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 			e.recordFailure(x, err)
 		}
 	}()
-	// sandbox: a fresh one for a single request
-	sb, err := e.open(x, interp)
-	if err != nil {
-		return res, err
+	if openErr != nil {
+		return res, openErr
 	}
-	defer e.discard(sb)
 
 	// execute: until the program ends or is ended, and nothing of it lives
 	o, err := e.execute(x, interp, sb)

@@ -7,7 +7,7 @@
 #   kit    Python 3.11 for the acceptance kit
 #   user   useradd and setpriv, for the tests as a second user
 #   init   the C compilers that rebuild the small init for both architectures
-#   bench  bubblewrap, the peer of the benchmark
+#   bench  bubblewrap, a peer of the benchmark, and what scripts/peers.sh needs
 #   lint   golangci-lint, built into .tools/bin
 #
 # As root, Debian's packages are installed. As another user, what to install is
@@ -54,7 +54,10 @@ for word in "$@"; do
 		want 'command -v x86_64-linux-gnu-gcc' "$([ "$(uname -m)" = x86_64 ] && echo gcc || echo gcc-x86-64-linux-gnu)"
 		want 'command -v aarch64-linux-gnu-gcc' "$([ "$(uname -m)" = aarch64 ] && echo gcc || echo gcc-aarch64-linux-gnu)"
 		;;
-	bench) want 'command -v bwrap' bubblewrap ;;
+	bench)
+		want 'command -v bwrap' bubblewrap
+		want '/usr/bin/python3 -c "import venv, ensurepip"' python3-venv
+		;;
 	lint) golangci ;;
 	*)
 		echo "setup: no such word: $word" >&2

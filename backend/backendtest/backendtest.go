@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -264,8 +265,10 @@ func soon(t testing.TB, limit time.Duration, ok func() bool) bool {
 func outside(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // a wall, not a mode, has to keep code out
-		t.Fatal(err)
+	for _, d := range []string{dir, filepath.Dir(dir)} { // a wall, not a mode, has to keep code out
+		if err := os.Chmod(d, 0o755); err != nil { //nolint:gosec // see above
+			t.Fatal(err)
+		}
 	}
 	return dir
 }

@@ -137,6 +137,7 @@ func killTwice(t *testing.T, s *suite) {
 }
 
 func closeTwice(t *testing.T, s *suite) {
+	s.open(t).sh(t, ":") // what is made once is there
 	before := Count(t)
 	sb, err := s.b.Open(t.Context(), s.spec())
 	if err != nil {

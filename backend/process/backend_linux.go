@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,12 +30,10 @@ type Backend struct {
 
 	mu       sync.Mutex
 	prepared bool
-	mode     jail.Mode
+	strong   bool // namespaces have been made
 	lease    *lease
 	tree     *cgroup.Tree
 	noTree   string // why there are no cgroups
-	filter   []byte
-	policy   string
 	halls    []*hall
 
 	nextPlain int
@@ -94,6 +93,8 @@ func trialSpec(id string) backend.Spec {
 // hall is a jail and what the trial run in it showed.
 type hall struct {
 	*jail.Jail
+	policy string // digest
+
 	trial sync.Once
 	iso   sandboxmcp.Isolation
 	err   error
@@ -108,14 +109,14 @@ func (b *Backend) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox,
 	if err != nil {
 		return nil, err
 	}
-	sb, err := b.build(h.Jail, spec)
+	sb, err := b.build(h, spec)
 	if err != nil {
 		return nil, unavailable(err)
 	}
 	// The first sandbox of a jail is its trial run: its walls are looked at before anything runs behind any of them.
 	h.trial.Do(func() {
 		if h.iso, h.err = sb.Isolation(ctx); h.err == nil {
-			h.err = b.judge(h.Jail, h.iso)
+			h.err = judge(h, h.iso)
 		}
 	})
 	if h.err != nil {
@@ -165,17 +166,21 @@ func (b *Backend) hallFor(dirs []string) (*hall, error) {
 			return h, nil
 		}
 	}
+	for _, d := range dirs { // no fault of the walls: it must not lead to weaker ones
+		if st, err := os.Stat(d); err != nil || !st.IsDir() || !filepath.IsAbs(d) {
+			return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s is to be shown in the sandbox and is no directory with an absolute name", sandboxmcp.Quote(d)).WithCause(err)
+		}
+	}
 	all := append(slices.Clone(b.cfg.ReadOnly), dirs...)
 	slices.Sort(all)
 	if !b.prepared {
 		b.prepare()
 		b.prepared = true
 	}
-	j, err := b.openJail(slices.Compact(all))
+	h, err := b.openHall(slices.Compact(all))
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	h := &hall{Jail: j}
 	b.halls = append(b.halls, h)
 	return h, nil
 }
@@ -223,28 +228,33 @@ func (b *Backend) home(cfg *jail.Config) (func(), error) {
 	return func() { _ = entry.Close() }, nil
 }
 
-// openJail tries the modes from the strongest on.
-func (b *Backend) openJail(dirs []string) (*jail.Jail, error) {
-	modes := []jail.Mode{jail.ModeUser}
+// openHall tries the modes from the strongest on. Where namespaces have been made
+// once, their failure is a fault and no reason for weaker walls.
+func (b *Backend) openHall(dirs []string) (*hall, error) {
+	mode := jail.ModeUser
 	if os.Geteuid() == 0 {
-		modes[0] = jail.ModeRoot
+		mode = jail.ModeRoot
 	}
-	if !sandboxmcp.TierL1.AtLeast(b.cfg.MinTier) {
-		return b.tryMode(modes[0], dirs)
+	h, err := b.tryMode(mode, dirs)
+	if err == nil {
+		b.strong = true
+		return h, nil
 	}
-	j, err := b.tryMode(modes[0], dirs)
-	if err != nil {
-		b.log.Warn("namespaces cannot be made; only Landlock and seccomp will stand", "cause", err)
-		plain, plainErr := b.tryMode(jail.ModePlain, dirs)
-		if plainErr != nil {
-			return nil, errors.Join(err, plainErr)
-		}
-		return plain, nil
+	if b.strong || !sandboxmcp.TierL1.AtLeast(b.cfg.MinTier) {
+		return nil, err
 	}
-	return j, nil
+	b.log.Warn("namespaces cannot be made; only Landlock and seccomp will stand", "cause", err)
+	plain, plainErr := b.tryMode(jail.ModePlain, dirs)
+	if plainErr != nil {
+		return nil, errors.Join(err, plainErr)
+	}
+	return plain, nil
 }
 
-func (b *Backend) tryMode(mode jail.Mode, dirs []string) (*jail.Jail, error) {
+func (b *Backend) tryMode(mode jail.Mode, dirs []string) (*hall, error) {
+	if b.cfg.testOnlyNoNamespaces && mode != jail.ModePlain {
+		return nil, errors.New("left out")
+	}
 	cfg := jail.Config{Mode: mode, ReadOnly: dirs}
 	if os.Geteuid() == 0 && b.lease == nil {
 		l, err := leaseBlock(b.cfg.UIDs, leaseDir)
@@ -283,13 +293,12 @@ func (b *Backend) tryMode(mode jail.Mode, dirs []string) (*jail.Jail, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.mode, b.filter, b.policy = mode, filter, policyDigest(digest, j)
-	return j, nil
+	return &hall{Jail: j, policy: policyDigest(digest, j)}, nil
 }
 
 // judge demands every wall of the mode.
-func (b *Backend) judge(j *jail.Jail, iso sandboxmcp.Isolation) error {
-	for _, w := range b.mode.Required(j.LandlockABI()) {
+func judge(h *hall, iso sandboxmcp.Isolation) error {
+	for _, w := range h.Mode().Required(h.LandlockABI()) {
 		if !slices.Contains(iso.Walls, w) {
 			return fmt.Errorf("the wall %q does not stand", w)
 		}

@@ -2,6 +2,7 @@ package process
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"runtime"
@@ -32,7 +33,11 @@ func (f files) openat(name string, flags int) (int, error) {
 // Open opens a regular file for reading.
 func (f files) Open(name string) (backend.File, error) {
 	fd, err := f.openat(name, unix.O_RDONLY)
-	if err != nil {
+	switch {
+	case errors.Is(err, unix.ELOOP), errors.Is(err, unix.EXDEV), errors.Is(err, unix.ENXIO): // a link, a way out, a socket
+		err = fmt.Errorf("%w: %w", fs.ErrInvalid, err)
+		fallthrough
+	case err != nil:
 		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
 	}
 	var st unix.Stat_t

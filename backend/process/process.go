@@ -23,7 +23,8 @@ type Config struct {
 	ReadOnly []string        // directories that every sandbox sees besides the system's own; absolute
 	Logger   *slog.Logger    // nil: none
 
-	testOnlyNoCgroup bool
+	testOnlyNoCgroup     bool
+	testOnlyNoNamespaces bool
 }
 
 // UIDRange is a range of host user and group ids. Blocks of 65536 are leased

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -30,7 +31,7 @@ const wallUIDs = "own block of host user ids"
 
 type sandbox struct {
 	b     *Backend
-	jail  *jail.Jail
+	hall  *hall
 	spec  backend.Spec
 	slot  *jail.Slot
 	group *cgroup.Group // nil: none
@@ -46,42 +47,34 @@ type sandbox struct {
 }
 
 // build makes a sandbox in a jail. When it fails nothing of it is left.
-func (b *Backend) build(j *jail.Jail, spec backend.Spec) (*sandbox, error) {
-	s := &sandbox{b: b, jail: j, spec: spec}
+func (b *Backend) build(h *hall, spec backend.Spec) (*sandbox, error) {
+	s := &sandbox{b: b, hall: h, spec: spec}
+	turn, err := h.Turn()
+	if err != nil {
+		return nil, err
+	}
+	defer turn.Cancel()
 	b.mu.Lock()
-	tree, mode := b.tree, b.mode
+	tree, mode := b.tree, h.Mode()
 	b.mu.Unlock()
-	size := jail.Size{
-		WorkBytes: min(spec.WorkBytes, spec.MemoryBytes/2), WorkInodes: spec.WorkInodes, TempBytes: spec.TempBytes,
-		MaxTasks: spec.MaxTasks, CPUSeconds: int64(spec.CPUTime.Seconds()),
+	cfg := jail.SlotConfig{
+		WantProc: tree == nil && mode != jail.ModePlain,
+		Size: jail.Size{
+			WorkBytes: min(spec.WorkBytes, spec.MemoryBytes/2), WorkInodes: spec.WorkInodes, TempBytes: spec.TempBytes,
+			MaxTasks: spec.MaxTasks, CPUSeconds: int64(spec.CPUTime.Seconds()),
+		},
 	}
-	cfg := jail.SlotConfig{WantProc: tree == nil && mode != jail.ModePlain}
 	if tree == nil {
-		size.DataBytes = max(spec.MemoryBytes, 256<<20) // an interpreter has to start; the watch holds the real limit
-		size.TempBytes = min(size.TempBytes, spec.MemoryBytes/4)
-	} else {
-		var err error
-		s.group, err = tree.New(spec.ID, cgroup.Limits{MemoryBytes: spec.MemoryBytes, CPUCores: spec.CPUCores, MaxTasks: spec.MaxTasks + 1})
-		if err != nil {
-			return nil, err
-		}
-		entry, err := s.group.Entry()
-		if err != nil {
-			return nil, errors.Join(err, s.remove())
-		}
-		defer func() { _ = entry.Close() }()
-		if entry.Dir != nil {
-			cfg.Cgroup = int(entry.Dir.Fd())
-		} else {
-			for _, f := range entry.Tasks {
-				cfg.Tasks = append(cfg.Tasks, int(f.Fd()))
-			}
-		}
+		cfg.Size.DataBytes = max(spec.MemoryBytes, 256<<20) // an interpreter has to start; the watch holds the real limit
+		cfg.Size.TempBytes = min(cfg.Size.TempBytes, spec.MemoryBytes/4)
 	}
-	cfg.Size = size
-	err := s.settle(mode, &cfg)
+	done, err := s.limit(tree, &cfg)
+	defer done()
 	if err == nil {
-		s.slot, err = j.New(cfg)
+		err = s.settle(mode, &cfg)
+	}
+	if err == nil {
+		s.slot, err = turn.New(cfg)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.remove())
@@ -99,6 +92,37 @@ func (b *Backend) build(j *jail.Jail, spec backend.Spec) (*sandbox, error) {
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the process backend is closed")
 	}
 	return s, nil
+}
+
+// limit arranges for the sandbox's control group: made while the walls go up
+// where init enters it itself (version 1), before where it is born in it. done
+// gives back what the making needs.
+func (s *sandbox) limit(tree *cgroup.Tree, cfg *jail.SlotConfig) (done func(), err error) {
+	var entry cgroup.Entry
+	done = func() { _ = entry.Close() }
+	if tree == nil {
+		return done, nil
+	}
+	enter := func() ([]int, error) {
+		var err error
+		s.group, err = tree.New(s.spec.ID, cgroup.Limits{MemoryBytes: s.spec.MemoryBytes, CPUCores: s.spec.CPUCores, MaxTasks: s.spec.MaxTasks + 1})
+		if err == nil {
+			entry, err = s.group.Entry()
+		}
+		var tasks []int
+		for _, f := range entry.Tasks {
+			tasks = append(tasks, int(f.Fd()))
+		}
+		return tasks, err
+	}
+	if tree.Version() == 1 {
+		cfg.Ways, cfg.Enter = tree.Ways(), enter
+		return done, nil
+	}
+	if _, err = enter(); err == nil {
+		cfg.Cgroup = int(entry.Dir.Fd())
+	}
+	return done, err
 }
 
 // settle gives a sandbox of tier L1 directories of the host to live in.
@@ -203,20 +227,20 @@ func (s *sandbox) Files() backend.Files { return files{s.slot.Dirs[jail.DirWork]
 
 // Isolation reads which walls stand.
 func (s *sandbox) Isolation(context.Context) (sandboxmcp.Isolation, error) {
-	iso := sandboxmcp.Isolation{Backend: Name, Kernel: s.b.kernel, PolicySHA256: s.b.policy, Weak: []string{}}
+	iso := sandboxmcp.Isolation{Backend: Name, Kernel: s.b.kernel, PolicySHA256: s.hall.policy, Weak: []string{}}
 	walls, err := s.slot.Observe()
 	if err != nil {
 		return iso, err
 	}
-	s.b.mu.Lock()
-	mode := s.b.mode
-	s.b.mu.Unlock()
+	mode := s.hall.Mode()
 	if mode == jail.ModeRoot && s.slot.InBlock() {
 		walls = append(walls, wallUIDs)
 	}
 	held := []string{}
 	if s.group != nil {
-		held = s.group.Walls()
+		if held, err = s.held(); err != nil {
+			return iso, err
+		}
 		walls = append(walls, held...)
 		s.b.mu.Lock()
 		if s.b.tree != nil {
@@ -233,6 +257,27 @@ func (s *sandbox) Isolation(context.Context) (sandboxmcp.Isolation, error) {
 		iso.Weak = append(iso.Weak, weakPlain, weakIPC)
 	}
 	return iso, nil
+}
+
+// held are the limits that the kernel confirms, for a sandbox that is where
+// they are: in its group, in every hierarchy.
+func (s *sandbox) held() ([]string, error) {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(s.slot.PID()) + "/cgroup")
+	if err != nil {
+		return nil, fmt.Errorf("observe control group: %w", err)
+	}
+	held := s.group.Walls()
+	for _, controller := range []string{"memory", "pids", "cpu"} {
+		inside := false
+		for line := range strings.Lines(string(b)) {
+			f := strings.SplitN(strings.TrimSpace(line), ":", 3)
+			inside = inside || len(f) == 3 && (f[1] == "" || slices.Contains(strings.Split(f[1], ","), controller)) && strings.HasSuffix(f[2], "/"+s.spec.ID)
+		}
+		if !inside {
+			return []string{}, nil
+		}
+	}
+	return held, nil
 }
 
 // tier calls a set of walls by its name.

@@ -122,6 +122,9 @@ func (t *Tree) try() error {
 // Version is 1 or 2: which control groups hold the limits.
 func (t *Tree) Version() int { return t.version }
 
+// Ways is how many descriptors the Tasks of an Entry have.
+func (t *Tree) Ways() int { return len(t.hierarchies) }
+
 // Weak says in words what this tree cannot hold.
 func (t *Tree) Weak() []string { return slices.Clone(t.weak) }
 

@@ -31,6 +31,7 @@
 //	server → builder   'B' | spawners<<24, script; descriptors: spawners' sockets, then the script's
 //	builder → server   'R' n results…; or 'E' call errno, and the end
 //
+//	server → spawner   'N': a sandbox is about to be asked for; make its network namespace (no answer)
 //	server → spawner   'M' mode flags outer inner, script; descriptors: init's control socket, [network namespace], [cgroup], the script's
 //	spawner → server   'S' pid; descriptors: pidfd, [network namespace]; or 'E' errno
 //	init → server      'R' n results…; descriptors that the script kept; or 'E' call errno, and the end

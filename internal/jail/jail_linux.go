@@ -41,7 +41,8 @@ type Config struct {
 	Cgroup   int      // directory of a cgroup v2 group to be born into; 0: none
 	Spawners int      // how many sandboxes can be in the making at once; 0: one per processor
 
-	off map[wall]bool // tests only: walls left out
+	off     map[wall]bool // tests only: walls left out
+	without uint64        // tests only: namespaces that a sandbox does not get
 }
 
 // Jail makes sandboxes of one mode with one view of the host's files. Its
@@ -282,6 +283,9 @@ func (j *Jail) Covers(dirs []string) bool {
 func (j *Jail) Policy() string {
 	return fmt.Sprintf("mode=%d landlock=%d system=%v config=%v devices=%v read-only=%v", j.cfg.Mode, j.abi, systemTrees, configTrees, devices, j.cfg.ReadOnly)
 }
+
+// Mode is which kind of walls the jail builds.
+func (j *Jail) Mode() Mode { return j.cfg.Mode }
 
 // LandlockABI is the version of Landlock that the sandboxes use.
 func (j *Jail) LandlockABI() int { return j.abi }

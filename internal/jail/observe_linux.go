@@ -59,18 +59,17 @@ func landlockWall(abi int) string { return WallLandlock + " (ABI " + strconv.Ito
 // for its init, whose walls every program in it inherits. It reads; it does not
 // trust the script that built them.
 func (s *Slot) Observe() ([]string, error) {
-	dir := "/proc/" + strconv.Itoa(s.pid)
+	dir := "/proc/" + strconv.Itoa(s.PID())
 	walls := []string{}
 	for _, n := range namespaceWalls {
-		theirs, err := os.Readlink(dir + "/ns/" + n.file)
+		if s.jail.cfg.Mode == ModePlain { // none is made; and an ordinary user may not even look
+			break
+		}
+		own, err := s.owns(dir, n.file)
 		if err != nil {
 			return nil, fmt.Errorf("observe namespaces: %w", err)
 		}
-		ours, err := os.Readlink("/proc/self/ns/" + n.file)
-		if err != nil {
-			return nil, fmt.Errorf("observe namespaces: %w", err)
-		}
-		if theirs != ours {
+		if own {
 			walls = append(walls, n.wall)
 		}
 	}
@@ -78,17 +77,36 @@ func (s *Slot) Observe() ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("observe status: %w", err)
 	}
-	walls = append(walls, statusWalls(status)...)
+	walls = append(walls, statusWalls(status, s.jail.cfg.Mode == ModePlain)...)
 	walls = append(walls, s.probeWalls()...)
 	more, err := s.placeWalls(dir, walls)
 	if err != nil {
 		return nil, err
 	}
 	// The init that was read is still the one that we hold: had it ended, its number could be another's by now.
-	if n, err := hostPID(s.pidfd); err != nil || n != s.pid {
+	if n, err := hostPID(s.pidfd); err != nil || n != s.PID() {
 		return nil, fmt.Errorf("observe sandbox: its init has ended")
 	}
 	return append(walls, more...), nil
+}
+
+// owns reports whether a namespace is the sandbox's own: neither the server's
+// nor the builder's, which every sandbox of the jail would share.
+func (s *Slot) owns(dir, file string) (bool, error) {
+	theirs, err := os.Readlink(dir + "/ns/" + file)
+	if err != nil {
+		return false, err
+	}
+	for _, process := range []string{"self", strconv.Itoa(s.jail.pid)} {
+		other, err := os.Readlink("/proc/" + process + "/ns/" + file)
+		if err != nil {
+			return false, err
+		}
+		if theirs == other {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 func readStatus(dir string) (map[string]string, error) {
@@ -105,7 +123,9 @@ func readStatus(dir string) (map[string]string, error) {
 	return m, nil
 }
 
-func statusWalls(status map[string]string) []string {
+// statusWalls reads a status file. An ordinary user without a namespace cannot
+// empty the bounding set (plain): it gives nothing to who can gain no rights.
+func statusWalls(status map[string]string, plain bool) []string {
 	var walls []string
 	if status["Seccomp"] == "2" {
 		walls = append(walls, WallSeccomp)
@@ -117,7 +137,11 @@ func statusWalls(status map[string]string) []string {
 		v := status[set]
 		return v != "" && strings.Trim(v, "0") == ""
 	}
-	if !slices.ContainsFunc([]string{"CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"}, func(set string) bool { return !none(set) }) {
+	sets := []string{"CapInh", "CapPrm", "CapEff", "CapAmb"}
+	if !plain || status["NoNewPrivs"] != "1" {
+		sets = append(sets, "CapBnd")
+	}
+	if !slices.ContainsFunc(sets, func(set string) bool { return !none(set) }) {
 		walls = append(walls, WallNoCaps)
 	}
 	ids := append(strings.Fields(status["Uid"]), strings.Fields(status["Gid"])...) // as this user namespace sees them
@@ -173,7 +197,7 @@ func (s *Slot) placeWalls(dir string, have []string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("observe limits: %w", err)
 	}
-	if tasksLimited(string(limits)) {
+	if tasksLimited(string(limits), s.tasks) {
 		walls = append(walls, WallTasks)
 	}
 	return walls, nil
@@ -224,11 +248,13 @@ func onlyLoopback(dev string) bool {
 	return true
 }
 
-func tasksLimited(limits string) bool {
+// tasksLimited reports whether the limit is the one that was set: whoever started
+// the server may have one, too, but counts all that he runs.
+func tasksLimited(limits string, want int) bool {
 	for line := range strings.SplitSeq(limits, "\n") {
 		if rest, ok := strings.CutPrefix(line, "Max processes"); ok {
 			f := strings.Fields(rest)
-			return len(f) >= 2 && f[0] != "unlimited" && f[0] == f[1]
+			return len(f) >= 2 && f[0] == strconv.Itoa(want) && f[0] == f[1]
 		}
 	}
 	return false

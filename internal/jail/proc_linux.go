@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -42,10 +44,28 @@ const (
 // ErrTooLarge tells that arguments and environment do not fit into one packet.
 var ErrTooLarge = errors.New("arguments and environment are too large")
 
-// Start starts a program behind the sandbox's walls.
+// check refuses what the packet to init cannot carry: a NUL would end one string
+// there and begin the next.
+func (c Command) check() error {
+	if len(c.Argv) == 0 {
+		return errors.New("no program is named")
+	}
+	for _, v := range slices.Concat([]string{c.Dir}, c.Argv, c.Env) {
+		if strings.IndexByte(v, 0) >= 0 {
+			return errors.New("a NUL byte in an argument, a variable or the directory")
+		}
+	}
+	return nil
+}
+
+// Start starts a program behind the sandbox's walls. It does not wait for it: a
+// program that cannot be executed shows in Exit.
 func (s *Slot) Start(c Command) (*Proc, error) {
 	if len(c.Argv)+len(c.Env) > maxStrings {
 		return nil, ErrTooLarge
+	}
+	if err := c.check(); err != nil {
+		return nil, err
 	}
 	p := &Proc{slot: s, up: make(chan struct{}), done: make(chan struct{})}
 	s.mu.Lock()
@@ -81,15 +101,12 @@ func (s *Slot) Start(c Command) (*Proc, error) {
 		s.mu.Unlock()
 		return nil, fmt.Errorf("ask init: %w", err)
 	}
-	<-p.up
-	if p.err != nil {
-		return nil, p.err
-	}
 	return p, nil
 }
 
 // Signal sends a signal to the program alone.
 func (p *Proc) Signal(n int) error {
+	<-p.up
 	select {
 	case <-p.done:
 		return errors.New("the program has ended")
@@ -120,7 +137,7 @@ func (s *Slot) read() {
 	s.dead = true
 	for _, p := range s.starting {
 		if p.pid == 0 { // those that have started are among the running
-			p.err = errors.New("the sandbox ended")
+			p.exit.Killed = true
 			close(p.up)
 			close(p.done)
 		}

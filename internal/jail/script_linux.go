@@ -47,6 +47,7 @@ const (
 	mayFail = 1
 	store64 = 0xffffffff
 	store32 = 0xfffffffe
+	load32  = 0xfffffffd
 
 	maxRegs = 63
 )

@@ -16,9 +16,10 @@ import (
 // SlotConfig is what one sandbox gets.
 type SlotConfig struct {
 	Size     Size
-	Tasks    []int // cgroup v1 "tasks" files, opened for writing by the server; the caller keeps and closes them
-	Cgroup   int   // cgroup v2 directory to be born into; 0: none
-	WantProc bool  // for a server that has to watch memory itself
+	Ways     int                   // how many descriptors Enter returns; 0: there is no Enter
+	Enter    func() ([]int, error) // makes the cgroup while the walls go up, and returns its v1 "tasks" files, opened for writing
+	Cgroup   int                   // cgroup v2 directory to be born into; 0: none
+	WantProc bool                  // for a server that has to watch memory itself
 	Plain    *Place
 }
 
@@ -34,9 +35,11 @@ type Place struct {
 type Slot struct {
 	jail    *Jail
 	conn    *conn
-	pid     int // of init, on the host
-	pidfd   int
+	pidOnce sync.Once
+	pid     int // of init, on the host; see PID
+	pidfd   int // of init
 	uid     int // that code has, on the host
+	tasks   int // what RLIMIT_NPROC has to be
 	results []int32
 	probes  probes
 	Dirs    [4]int // descriptors of its own places, see DirWork; -1 when absent
@@ -63,8 +66,40 @@ const (
 
 const slotNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
 
+// Turn is the right to make one sandbox. Its network namespace, the dearest
+// part, is being made from the moment it is given, so that the holder can
+// prepare the rest meanwhile.
+type Turn struct {
+	jail    *Jail
+	spawner int
+	used    bool
+}
+
+// Turn waits until a spawner is free. The caller ends it by New or Cancel.
+func (j *Jail) Turn() (*Turn, error) {
+	select {
+	case w := <-j.spawners:
+		if j.cfg.Mode != ModePlain {
+			_ = send(w, words('N')) // when that fails, so will New
+		}
+		return &Turn{jail: j, spawner: w}, nil
+	case <-j.done:
+		return nil, errors.New("the jail has ended")
+	}
+}
+
+// Cancel gives the turn back. After New it does nothing.
+func (t *Turn) Cancel() {
+	if !t.used {
+		t.used = true
+		t.jail.spawners <- t.spawner
+	}
+}
+
 // New makes a sandbox. When it fails nothing of it is left.
-func (j *Jail) New(cfg SlotConfig) (*Slot, error) {
+func (t *Turn) New(cfg SlotConfig) (*Slot, error) {
+	defer t.Cancel()
+	j := t.jail
 	enc, err := j.encoded(cfg)
 	if err != nil {
 		return nil, err
@@ -74,11 +109,12 @@ func (j *Jail) New(cfg SlotConfig) (*Slot, error) {
 		return nil, err
 	}
 	s := &Slot{
-		jail: j, pidfd: -1, probes: enc.probes, Dirs: [4]int{-1, -1, -1, -1},
+		jail: j, pidfd: -1, probes: enc.probes, tasks: cfg.Size.MaxTasks + 1, Dirs: [4]int{-1, -1, -1, -1},
 		starting: map[uint32]*Proc{}, running: map[uint32]*Proc{}, gone: make(chan struct{}),
 	}
 	packet, fds := j.request(s, cfg, enc, theirs)
-	err = j.spawn(s, packet, fds)
+	err = s.spawn(t.spawner, packet, fds, func() error { return enter(ours, cfg) })
+	t.Cancel() // the next can be made while this one's walls go up
 	closeAll(theirs)
 	if err == nil {
 		err = s.ready(ours, enc.script)
@@ -102,7 +138,7 @@ func (j *Jail) New(cfg SlotConfig) (*Slot, error) {
 
 // encoded returns the packet for sandboxes of this kind, made once.
 func (j *Jail) encoded(cfg SlotConfig) (*encoded, error) {
-	key := plan0{cfg.Size, len(cfg.Tasks), cfg.WantProc}
+	key := plan0{cfg.Size, cfg.Ways, cfg.WantProc}
 	if cfg.Plain == nil {
 		j.mu.Lock()
 		enc := j.scripts[key]
@@ -111,7 +147,7 @@ func (j *Jail) encoded(cfg SlotConfig) (*encoded, error) {
 			return enc, nil
 		}
 	}
-	p := plan{size: cfg.Size, root: j.cfg.Mode == ModeRoot, tasks: len(cfg.Tasks), abi: j.abi, filter: j.cfg.Filter, wantProc: cfg.WantProc, off: j.cfg.off}
+	p := plan{size: cfg.Size, root: j.cfg.Mode == ModeRoot, tasks: cfg.Ways, abi: j.abi, filter: j.cfg.Filter, wantProc: cfg.WantProc, off: j.cfg.off}
 	if cfg.Plain != nil {
 		p.plain = &plain{cfg.Plain.UID, cfg.Plain.Work, cfg.Plain.Temp, cfg.Plain.Program, cfg.Plain.Readable}
 		p.root = cfg.Plain.UID >= 0
@@ -136,7 +172,7 @@ func (j *Jail) encoded(cfg SlotConfig) (*encoded, error) {
 // request fills in the head of a packet for a spawner.
 func (j *Jail) request(s *Slot, cfg SlotConfig, enc *encoded, control int) ([]byte, []int) {
 	packet := append([]byte(nil), enc.packet...)
-	mode, flags, outer := uint32(0), uint64(slotNamespaces), uint32(0)
+	mode, flags, outer := uint32(0), slotNamespaces&^j.cfg.without, uint32(0)
 	switch j.cfg.Mode {
 	case ModeRoot:
 		mode = modeGroups
@@ -163,21 +199,30 @@ func (j *Jail) request(s *Slot, cfg SlotConfig, enc *encoded, control int) ([]by
 	le.PutUint32(packet[16:], outer)
 	le.PutUint32(packet[20:], InsideUID)
 	le.PutUint32(packet[24:], makeHead)
-	return packet, append(fds, cfg.Tasks...)
+	return packet, fds
 }
 
-// spawn has one of the spawners clone the sandbox.
-func (j *Jail) spawn(s *Slot, packet []byte, fds []int) error {
-	var w int
-	select {
-	case w = <-j.spawners:
-	case <-j.done:
-		return errors.New("the jail has ended")
+// enter has the cgroup made and sends init the way in.
+func enter(control int, cfg SlotConfig) error {
+	if cfg.Ways == 0 {
+		return nil
 	}
-	defer func() { j.spawners <- w }()
+	tasks, err := cfg.Enter()
+	if err != nil {
+		return err
+	}
+	if len(tasks) != cfg.Ways {
+		return fmt.Errorf("%d ways into the cgroup, not %d", len(tasks), cfg.Ways)
+	}
+	return send(control, words('C', 0), tasks...)
+}
+
+// spawn has a spawner clone the sandbox, and does something else meanwhile.
+func (s *Slot) spawn(w int, packet []byte, fds []int, meanwhile func() error) error {
 	if err := send(w, packet, fds...); err != nil {
 		return fmt.Errorf("ask spawner: %w", err)
 	}
+	other := meanwhile()
 	var b [64]byte
 	answer, got, err := receive(w, b[:])
 	switch {
@@ -191,8 +236,7 @@ func (j *Jail) spawn(s *Slot, packet []byte, fds []int) error {
 	}
 	s.pidfd = got[0]
 	closeAll(got[1:]...)
-	s.pid, err = hostPID(s.pidfd)
-	return err
+	return other
 }
 
 // ready waits for init's word that every wall stands.
@@ -238,7 +282,7 @@ func (s *Slot) Gone() <-chan struct{} { return s.gone }
 // InBlock reports whether the kernel maps the sandbox's user into the jail's
 // block of host ids.
 func (s *Slot) InBlock() bool {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(s.pid) + "/uid_map")
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(s.PID()) + "/uid_map")
 	f := strings.Fields(string(b))
 	if err != nil || len(f) != 3 || f[2] != "1" {
 		return false
@@ -247,8 +291,11 @@ func (s *Slot) InBlock() bool {
 	return err == nil && host > s.jail.cfg.FirstUID && host < s.jail.cfg.FirstUID+idsPerBlock
 }
 
-// PID is init's process number on the host.
-func (s *Slot) PID() int { return s.pid }
+// PID is init's process number on the host; 0 when it has ended.
+func (s *Slot) PID() int {
+	s.pidOnce.Do(func() { s.pid, _ = hostPID(s.pidfd) })
+	return s.pid
+}
 
 // Kill ends everything in the sandbox and returns when nothing of it lives.
 func (s *Slot) Kill() error {

@@ -21,10 +21,8 @@ var systemTrees = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", 
 // configTrees are the parts of /etc that programs need and that say nothing of
 // the machine's people or secrets.
 var configTrees = []string{
-	"/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d",
-	"/etc/localtime", "/etc/mime.types", "/etc/fonts", "/etc/matplotlibrc",
-	"/etc/python3", "/etc/python3.11", "/etc/python3.12", "/etc/python3.13", "/etc/perl",
-	"/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/ca-certificates", "/etc/pki/tls/certs", "/etc/pki/ca-trust/extracted",
+	"/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime", "/etc/mime.types", "/etc/fonts", "/etc/matplotlibrc",
+	"/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/pki/tls/certs", "/etc/pki/ca-trust/extracted",
 	"/etc/magic", "/etc/services", "/etc/protocols", "/etc/debian_version", "/etc/os-release",
 }
 
@@ -63,6 +61,7 @@ func templateScript(extra []string, passedTrees map[string]int) *script {
 
 	var trees []tree
 	var links [][2]string
+	var copies []string
 	open := func(path string, attr uint64) {
 		r := s.keep("open "+path, unix.SYS_OPEN_TREE, num(unix.AT_FDCWD), s.str(path), num(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE))
 		trees = append(trees, tree{path, attr, r.arg()})
@@ -75,6 +74,8 @@ func templateScript(extra []string, passedTrees map[string]int) *script {
 			if target, err := os.Readlink(p); err == nil {
 				links = append(links, [2]string{target, p})
 			}
+		case st.Mode().IsRegular() && st.Size() <= copiedFile:
+			copies = append(copies, p)
 		default:
 			open(p, readOnly)
 		}
@@ -97,8 +98,21 @@ func templateScript(extra []string, passedTrees map[string]int) *script {
 	s.do("detach the old root", unix.SYS_UMOUNT2, s.str("."), num(unix.MNT_DETACH))
 	s.do("chdir /", unix.SYS_CHDIR, s.str("/"))
 	s.fill(trees, links, proc)
+	s.copyFiles(copies)
 	s.mount("", "/", "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "")
 	return s
+}
+
+// copiedFile is the size up to which a file of the host is copied into the
+// template: every mount has to be copied again for every sandbox.
+const copiedFile = 80 << 10
+
+func (s *script) copyFiles(paths []string) {
+	for _, p := range paths {
+		if b, err := os.ReadFile(p); err == nil {
+			s.file(p, string(b), 0o644)
+		}
+	}
 }
 
 // fill populates the new root, which is the current one.

@@ -39,7 +39,7 @@ type plan struct {
 	size     Size
 	root     bool   // ids were given by a root server: groups can and must be dropped
 	plain    *plain // tier L1: no namespaces; nil otherwise
-	tasks    int    // that many descriptors of cgroup v1 "tasks" files come first
+	tasks    int    // so many descriptors of cgroup v1 "tasks" files are sent to init while it works
 	abi      int    // of Landlock
 	filter   []byte // seccomp program
 	wantProc bool   // give the server a descriptor of the sandbox's /proc
@@ -66,27 +66,31 @@ const (
 )
 
 // wallScript puts every wall around the process that runs it, in the only order
-// that works: cgroup first, so that all later memory is charged to it; mounts
-// while there are rights; then the rights go; then Landlock, which forbids
-// mounts; seccomp last, because it forbids most of the above.
+// that works: mounts and the cgroup while there are rights; then the rights go;
+// then Landlock, which forbids mounts; seccomp last, because it forbids most of
+// the above. The cgroup is being made by the server meanwhile: it is entered
+// when it comes, before anything is put into the sandbox or started there.
 func wallScript(p plan) (*script, probes) {
 	s := &script{}
+	if !p.off[wallCaps] && p.plain != nil { // a change from the host's root to another user takes the right to do it
+		s.boundRights()
+	}
 	if !p.off[wallIDs] {
 		s.ids(p)
 	}
 	s.do("setsid", unix.SYS_SETSID)
 	s.do("umask", unix.SYS_UMASK, num(0o022))
-	zero := s.str("0") // "myself": spares the kernel's lock over all processes
-	for i := range p.tasks {
-		s.do("enter cgroup", unix.SYS_WRITE, passed(i), zero, num(1))
-	}
 	if p.plain == nil {
 		s.places(p)
 	} else {
 		s.do("become subreaper", unix.SYS_PRCTL, num(unix.PR_SET_CHILD_SUBREAPER), num(1))
+		s.enterCgroup(p.tasks)
 		s.open(p.plain.work, p.plain.program, p.plain.temp)
 	}
 	if !p.off[wallCaps] {
+		if p.plain == nil {
+			s.boundRights()
+		}
 		s.dropRights()
 	}
 	if !p.off[wallNNP] {
@@ -129,13 +133,13 @@ func (s *script) ids(p plan) {
 	}
 }
 
+// controlSocket is the descriptor of init's socket, CTL in init.c.
+const controlSocket = 3
+
 const programPlace = "/run/program"
 
 // places mounts what is this sandbox's own and opens it for the server.
 func (s *script) places(p plan) {
-	if !p.off[wallCgroupNS] {
-		s.do("cgroup namespace", unix.SYS_UNSHARE, num(unix.CLONE_NEWCGROUP))
-	}
 	const nosuid = unix.MS_NOSUID | unix.MS_NODEV
 	size := func(bytes, inodes int64) string {
 		return ",size=" + strconv.FormatInt(max(bytes, 4096), 10) + ",nr_inodes=" + strconv.FormatInt(inodes+1, 10)
@@ -148,10 +152,59 @@ func (s *script) places(p plan) {
 	s.mount("run", "/run", "tmpfs", nosuid, "mode=755"+size(8<<20, 256))
 	s.do("mkdir "+programPlace, unix.SYS_MKDIRAT, num(unix.AT_FDCWD), s.str(programPlace), num(0o755))
 	s.mount("proc", "/proc", "proc", nosuid|unix.MS_NOEXEC, "hidepid=2")
+	s.shares()
 	s.do("sethostname", unix.SYS_SETHOSTNAME, s.str("sandbox"), num(len("sandbox")))
+	s.enterCgroup(p.tasks)
+	if !p.off[wallCgroupNS] { // shows the place that it is in as the root
+		s.do("cgroup namespace", unix.SYS_UNSHARE, num(unix.CLONE_NEWCGROUP))
+	}
 	s.open("/mnt/data", programPlace, "/tmp")
 	if p.wantProc {
 		s.open("/proc")
+	}
+}
+
+// shares bounds what the kernel counts for whoever started the server, over all
+// its sandboxes together: one alone could leave the others and the host none.
+func (s *script) shares() {
+	for _, l := range [][2]string{{"max_inotify_instances", "8"}, {"max_inotify_watches", "4096"}} {
+		path := "/proc/sys/user/" + l[0]
+		fd := s.keep("open "+path, unix.SYS_OPENAT, num(unix.AT_FDCWD), s.str(path), num(unix.O_WRONLY|unix.O_CLOEXEC), num(0))
+		s.do("limit "+l[0], unix.SYS_WRITE, fd.arg(), s.str(l[1]), num(len(l[1])))
+		s.do("close "+path, unix.SYS_CLOSE, fd.arg())
+		s.free(fd)
+	}
+}
+
+// enterCgroup waits for n descriptors of "tasks" files and enters by each.
+func (s *script) enterCgroup(n int) {
+	if n == 0 {
+		return
+	}
+	const head = 16 // of SCM_RIGHTS
+	size := (head + 4*n + 7) &^ 7
+	control := make([]byte, size)
+	for i := head; i < size; i++ {
+		control[i] = 0xff // no descriptor: when none come, entering fails
+	}
+	rights := s.bytes(control)
+	word := s.bytes(make([]byte, 8))
+	iov := s.bytes(binary.LittleEndian.AppendUint64(make([]byte, 8), 8))
+	msg := make([]byte, 56) // struct msghdr
+	binary.LittleEndian.PutUint64(msg[24:], 1)
+	binary.LittleEndian.PutUint64(msg[40:], uint64(head+4*n)) //nolint:gosec // small
+	m := s.bytes(msg)
+	s.store("place of the packet", store64, iov, word)
+	s.store("place of the vector", store64, at(m, 16), iov)
+	s.store("place of the descriptors", store64, at(m, 32), rights)
+	s.do("wait for the cgroup", unix.SYS_RECVMSG, num(controlSocket), m, num(unix.MSG_CMSG_CLOEXEC))
+	zero := s.str("0") // "myself": spares the kernel's lock over all processes
+	for i := range n {
+		fd := s.reg()
+		s.add("descriptor of a cgroup", load32, 0, fd, []arg{at(rights, uint64(head+4*i))}) //nolint:gosec // small
+		s.do("enter cgroup", unix.SYS_WRITE, fd.arg(), zero, num(1))
+		s.do("close", unix.SYS_CLOSE, fd.arg())
+		s.free(fd)
 	}
 }
 
@@ -167,13 +220,18 @@ const (
 	lastCap    = 63
 )
 
-// dropRights empties every capability set. The bounding set and the secure bits
-// need CAP_SETPCAP, so they come before the effective set goes.
-func (s *script) dropRights() {
+// boundRights empties the bounding set and locks the secure bits. Both need
+// CAP_SETPCAP, so it comes before the effective set goes; whether it took is seen
+// from the outside.
+func (s *script) boundRights() {
 	s.try("securebits", unix.SYS_PRCTL, num(unix.PR_SET_SECUREBITS), num(secureBits), num(0), num(0), num(0))
 	for c := range lastCap + 1 {
 		s.try("drop capability from the bounding set", unix.SYS_PRCTL, num(unix.PR_CAPBSET_DROP), num(c), num(0), num(0), num(0))
 	}
+}
+
+// dropRights empties the other capability sets.
+func (s *script) dropRights() {
 	s.try("clear ambient set", unix.SYS_PRCTL, num(unix.PR_CAP_AMBIENT), num(unix.PR_CAP_AMBIENT_CLEAR_ALL), num(0), num(0), num(0))
 	head := binary.LittleEndian.AppendUint32(nil, unix.LINUX_CAPABILITY_VERSION_3)
 	head = binary.LittleEndian.AppendUint32(head, 0)

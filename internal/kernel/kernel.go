@@ -24,6 +24,7 @@ type Program struct {
 	Display     sandboxmcp.Display // python only: node and shell have none
 	Interpreter string             // absolute path of the real binary
 	Version     string             // of the interpreter, as "20.1.0"; node needs it
+	Virtual     bool               // a python of a virtual environment, which has to find it at its start
 	Env         map[string]string  // added to the environment; see CheckEnv
 }
 

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	cacheVersion = 1
+	cacheVersion = 2
 	cacheAge     = 24 * time.Hour
 	failureAge   = 10 * time.Minute // of a shim that chooses nothing, say; somebody may be installing
 	cacheEntries = 64

@@ -84,6 +84,7 @@ func (s *Set) examinePython(ctx context.Context, found, real string, exact bool)
 	if in.Path, err = realBinary(a.Executable, isVirtualEnv(a.Executable)); err != nil {
 		return Interpreter{}, err
 	}
+	in.Virtual = isVirtualEnv(in.Path)
 	var dirs []string
 	for _, p := range a.Prefixes {
 		dirs = append(dirs, installation(p, s.home())...)

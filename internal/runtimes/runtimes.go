@@ -46,6 +46,10 @@ type Interpreter struct {
 	// /lib* that it needs. They exist, and none lies in another.
 	ReadOnlyDirs []string `json:"read_only_dirs"`
 
+	// Virtual says that it is the python of a virtual environment, which finds
+	// its packages by a module that it loads at its start.
+	Virtual bool `json:"virtual"`
+
 	// TrustedForPreload says that nobody but root can change the binary, its
 	// ReadOnlyDirs or a directory above them. Entries below are not searched.
 	TrustedForPreload bool `json:"trusted_for_preload"`

@@ -28,6 +28,7 @@ struct rights { ul len; int level, type, fd[MAXFD]; };  // SCM_RIGHTS; 16 bytes 
 static u8 buf[1 << 18] __attribute__((aligned(16)));    // one packet, 256 KiB
 static struct rights got;                               // the descriptors that came with it
 static int ngot;
+static long nbuf;                                       // bytes in buf
 static char *vec[8192];                                 // argv and envp of a program to start
 static long reg[64];                                    // results of a script's calls
 static int subreaper;                                   // no pid namespace: this process has to end the others itself
@@ -41,6 +42,7 @@ static long receive(int fd) {
 	do n = sys3(SYS_recvmsg, fd, (long)&m, 0x40000000 /* MSG_CMSG_CLOEXEC */); while (n == -EINTR);
 	ngot = n > 0 && m.controllen > 16 ? (int)((got.len - 16) / 4) : 0;
 	if (n >= 0) buf[n] = 0;
+	nbuf = n;
 	return n;
 }
 
@@ -66,7 +68,8 @@ static void close_fds(void) { for (int i = 0; i < ngot; i++) sys1(SYS_close, got
 // that came with the packet, or the result of an earlier call.
 enum { NUMBER, BYTES, DESCRIPTOR, RESULT };
 enum { MAY_FAIL = 1 };
-enum { STORE64 = 0xffffffff, STORE32 = 0xfffffffe };    // no system calls: put the second argument where the first one points
+enum { STORE64 = 0xffffffff, STORE32 = 0xfffffffe, LOAD32 = 0xfffffffd }; // no system calls: put the second argument where the first
+                                                        // one points; have what the first one points to as result
 struct call { u32 nr, flags; u8 tag[6], keep, pad; ul arg[6]; };
 struct script { u32 kind, ncalls, nresults, nfds; u8 result[32], fd[16]; struct call call[]; };
 
@@ -85,6 +88,7 @@ static void run(struct script *s) {
 		long r = 0;
 		if (c->nr == STORE64) *(ul *)a[0] = (ul)a[1];
 		else if (c->nr == STORE32) memcpy((void *)a[0], &a[1], 4);
+		else if (c->nr == LOAD32) r = *(int *)a[0];
 		else r = sys6(c->nr, a[0], a[1], a[2], a[3], a[4], a[5]);
 		if (c->keep) reg[c->keep] = r;
 		if (r < 0 && !(c->flags & MAY_FAIL)) {
@@ -109,6 +113,20 @@ static void end_all(void) {
 
 struct start { u32 kind, tag, argc, envc, nlimits, pad; ul limit[8][2]; char text[]; }; // text: directory, argv, envp
 struct status { u32 kind, pid; int status; u32 maxrss; ul user, system; };              // KiB; microseconds
+
+// domain puts a program without a pid namespace into a Landlock domain of its own: its signals reach what it starts, but not this
+// process, which has to end it all. A layer that does not speak of moving files between directories would forbid it.
+static long domain(void) {
+	ul refer = 1 << 13, attr[3] = {refer, 0, 2 /* LANDLOCK_SCOPE_SIGNAL */};
+	struct { ul allowed; int fd; } __attribute__((packed)) rule = {refer, -1};
+	long d = sys3(SYS_landlock_create_ruleset, (long)attr, sizeof attr, 0), r = d;
+	if (r >= 0) r = rule.fd = (int)sys4(SYS_openat, AT_FDCWD, (long)"/", 012000000 /* PATH|CLOEXEC */, 0);
+	if (r >= 0) r = sys4(SYS_landlock_add_rule, d, 1 /* PATH_BENEATH */, (long)&rule, 0);
+	if (r >= 0) r = sys2(SYS_landlock_restrict_self, d, 0);
+	sys1(SYS_close, rule.fd);
+	sys1(SYS_close, d);
+	return r;
+}
 
 // start runs a program. The descriptors of the packet become its 0, 1, 2, 3 …; nothing else stays open.
 static void start(long n) {
@@ -138,7 +156,8 @@ static void start(long n) {
 		ul l[2] = {p->limit[i][1], p->limit[i][1]};
 		sys4(SYS_prlimit64, 0, (long)p->limit[i][0], (long)l, 0);
 	}
-	long r = sys1(SYS_chdir, (long)dir);
+	long r = subreaper ? domain() : 0;
+	if (r >= 0) r = sys1(SYS_chdir, (long)dir);
 	if (r >= 0) r = sys3(SYS_execve, (long)vec[0], (long)vec, (long)env);
 	u32 o[3] = {'F', p->tag, (u32)-r};
 	tell(ctl, o, sizeof o, 0, 0);
@@ -209,6 +228,22 @@ static long put(u32 pid, const char *file, const char *s, ul n) {
 enum { GROUPS = 1, PLAIN = 2, HAVE_NET = 4, WANT_NET = 8, INTO_CGROUP = 16 };
 struct make { u32 kind, mode; ul flags; u32 outer, inner, offset, pad; };
 
+// fresh tells that the spawner's network namespace has not been given to a sandbox yet: it was made ahead, while the server was busy
+// with something else.
+static int fresh;
+
+static long fresh_net(void) {
+	if (fresh) return 0;
+	long err = sys1(SYS_unshare, 0x40000000), s;
+	if (err < 0) return err;
+	struct { char name[16]; short flags; char rest[22]; } lo = {"lo", 65 /* UP|RUNNING */, ""};
+	s = sys3(SYS_socket, 2, 2 | 02000000, 0);
+	err = sys3(SYS_ioctl, s, 0x8914 /* SIOCSIFFLAGS */, (long)&lo);
+	sys1(SYS_close, s);
+	fresh = err >= 0;
+	return err;
+}
+
 static long clone_sandbox(struct make *q, int cgroup, int *pidfd) {
 	if (cgroup < 0) return sys5(SYS_clone, (long)(q->flags | 0x1000 /* PIDFD */ | SIGCHLD), 0, (long)pidfd, 0, 0);
 	ul a[11] = {q->flags | 0x1000 | 0x200000000ul /* INTO_CGROUP */, (ul)pidfd, 0, 0, SIGCHLD, 0, 0, 0, 0, 0, (ul)cgroup};
@@ -220,16 +255,15 @@ static void spawn(void) {
 	struct make *q = (struct make *)buf;
 	int k = 1, go[2] = {-1, -1}, pidfd = -1, cgroup = -1;
 	long net = -1, err = 0, pid;
-	if (q->mode & HAVE_NET) { // belongs to Z: entered before the clone, out of reach after it
+	// A network namespace belongs to Z: it is entered before the clone, and out of reach after it.
+	if (q->mode & HAVE_NET) {
 		net = got.fd[k++];
 		err = sys2(SYS_setns, net, 0x40000000);
+		fresh = 0;
 	} else if (!(q->mode & PLAIN)) {
-		err = sys1(SYS_unshare, 0x40000000);
-		long s = sys3(SYS_socket, 2, 2 | 02000000, 0);
-		struct { char name[16]; short flags; char rest[22]; } lo = {"lo", 65 /* UP|RUNNING */, ""};
-		if (err >= 0) err = sys3(SYS_ioctl, s, 0x8914 /* SIOCSIFFLAGS */, (long)&lo);
-		sys1(SYS_close, s);
-		if (q->mode & WANT_NET) net = sys4(SYS_openat, AT_FDCWD, (long)"/proc/self/ns/net", 02000000, 0);
+		err = fresh_net();
+		fresh = 0; // from here on it is this sandbox's alone
+		if (err >= 0 && q->mode & WANT_NET) net = sys4(SYS_openat, AT_FDCWD, (long)"/proc/self/ns/net", 02000000, 0);
 	}
 	if (q->mode & INTO_CGROUP) cgroup = got.fd[k++];
 	if (err >= 0) err = sys2(SYS_pipe2, (long)go, 02000000);
@@ -247,7 +281,7 @@ static void spawn(void) {
 		struct script *s = (struct script *)(buf + q->offset);
 		run(s);
 		sys3(SYS_close_range, CTL + 1, ~0u, 0);
-		memset(buf, 0, sizeof buf);
+		memset(buf, 0, (ul)nbuf);
 		init();
 	}
 	err = pid;
@@ -273,7 +307,8 @@ static void spawner(void) {
 		long n = receive(CTL);
 		if (n == -EAGAIN) continue;
 		if (n <= 0) sys1(SYS_exit_group, 0); // the server is gone
-		if (((u32 *)buf)[0] == 'M' && n >= (long)(sizeof(struct make) + sizeof(struct script))) spawn();
+		if (((u32 *)buf)[0] == 'N') fresh_net();
+		else if (((u32 *)buf)[0] == 'M' && n >= (long)(sizeof(struct make) + sizeof(struct script))) spawn();
 		else close_fds();
 	}
 }

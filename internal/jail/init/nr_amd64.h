@@ -11,6 +11,9 @@
 #define SYS_getppid 110
 #define SYS_ioctl 16
 #define SYS_kill 62
+#define SYS_landlock_add_rule 445
+#define SYS_landlock_create_ruleset 444
+#define SYS_landlock_restrict_self 446
 #define SYS_openat 257
 #define SYS_pipe2 293
 #define SYS_ppoll 271

@@ -11,6 +11,9 @@
 #define SYS_getppid 173
 #define SYS_ioctl 29
 #define SYS_kill 129
+#define SYS_landlock_add_rule 445
+#define SYS_landlock_create_ruleset 444
+#define SYS_landlock_restrict_self 446
 #define SYS_openat 56
 #define SYS_pipe2 59
 #define SYS_ppoll 73

@@ -1,6 +1,5 @@
 # The slow way of the driver, by compile(): to show a program's last value, or
 # because the program cannot be compiled.
-import posix
 import sys
 
 
@@ -54,11 +53,7 @@ def slowly():
     except Exception as error:
         later("refuse", error)
         raise
-    if display != "none" and channel:
-        try:
-            posix.write(3, b'\0\0\0\x10{"type":"start"}')
-        except OSError:
-            pass
+    start()
     try:
         exec(code, main)
         if last is not None:

@@ -1,6 +1,7 @@
 # id: A24
 # tries: what the kernel says of this process's rights
 # expect caps: 0 0 0 0 0
+# expect[L1,user] caps: 0 0 0 1 0
 # expect nnp: 1
 # expect seccomp: 2
 # expect uid: not root
@@ -23,8 +24,8 @@ class Head(ctypes.Structure):
 def caps():
     d = (ctypes.c_uint32 * 6)()
     libc.capget(ctypes.byref(Head(0x20080522, 0)), d)
-    bound = sum(1 for c in range(64) if libc.prctl(23, c, 0, 0, 0) == 1)
-    ambient = sum(1 for c in range(64) if libc.prctl(47, 1, c, 0, 0) == 1)
+    bound = max(libc.prctl(23, c, 0, 0, 0) == 1 for c in range(64))
+    ambient = max(libc.prctl(47, 1, c, 0, 0) == 1 for c in range(64))
     return "%d %d %d %d %d" % (d[0] | d[3], d[1] | d[4], d[2] | d[5], bound, ambient)
 
 

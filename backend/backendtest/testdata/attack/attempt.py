@@ -34,7 +34,12 @@ def call(name, *args):
     return None
 
 
+BARE = os.environ.get("BARE")  # outside every wall, where only what is named may be tried
+
+
 def attempt(name, f):
+    if BARE is not None and name not in BARE.split(","):
+        return
     try:
         r = f()
         out = "ok" if r is None else str(r)

@@ -5,6 +5,7 @@
 # expect processes: none
 # expect[L1] processes: EACCES
 # expect sysv: ENOENT|ENOSYS
+# expect[L1,held] sysv: ok|ENOENT
 # expect abstract: ECONNREFUSED
 # expect[L1] abstract: EAFNOSUPPORT
 # expect port: ECONNREFUSED

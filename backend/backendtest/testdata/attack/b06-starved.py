@@ -3,6 +3,7 @@
 # beside: starve.py
 # expect fork: ok
 # expect inotify: ok
+# expect[L1,user] inotify: ok|EMFILE
 # expect signals: ok
 # expect threads: ok
 from attempt import *

@@ -30,8 +30,6 @@ from attempt import *
 import socket, struct, subprocess
 
 host = "192.0.2.1"  # an address that documents use and nobody has
-if not os.environ.get("WORK"):
-    attempt("bare", lambda: "only the host's sockets")
 
 
 def connect(family, address, kind=socket.SOCK_STREAM):
@@ -44,42 +42,38 @@ def connect(family, address, kind=socket.SOCK_STREAM):
     return f
 
 
-def names(i):
-    return canaries()[i] if len(canaries()) > i else ""
+attempt("tcp", connect(socket.AF_INET, (host, 80)))
+attempt("tcp6", connect(socket.AF_INET6, ("2001:db8::1", 80)))
+attempt("udp", connect(socket.AF_INET, (host, 53), socket.SOCK_DGRAM))
+attempt("fastopen", lambda: socket.socket().sendto(b"x", 0x20000000, (host, 80)) and None)
+attempt("metadata", connect(socket.AF_INET, ("169.254.169.254", 80)))
 
+def name():
+    try:
+        socket.getaddrinfo("example.com", 80)
+    except OSError:
+        return "refused"
 
-if os.environ.get("WORK"):
-    attempt("tcp", connect(socket.AF_INET, (host, 80)))
-    attempt("tcp6", connect(socket.AF_INET6, ("2001:db8::1", 80)))
-    attempt("udp", connect(socket.AF_INET, (host, 53), socket.SOCK_DGRAM))
-    attempt("fastopen", lambda: socket.socket().sendto(b"x", 0x20000000, (host, 80)) and None)
-    attempt("metadata", connect(socket.AF_INET, ("169.254.169.254", 80)))
+attempt("name", name)
 
-    def name():
-        try:
-            socket.getaddrinfo("example.com", 80)
-        except OSError:
-            return "refused"
+def raw():
+    fd = libc.syscall(ctypes.c_long(NR["socket"][ARM]), ctypes.c_long(2), ctypes.c_long(1), ctypes.c_long(0))
+    if fd < 0:
+        raise OSError(ctypes.get_errno(), "socket")
+    a = struct.pack("<HHI", 2, 0x5000, 0x010200C0) + bytes(8)
+    call(203 if ARM else 42, fd, a, 16)
 
-    attempt("name", name)
-
-    def raw():
-        fd = libc.syscall(ctypes.c_long(NR["socket"][ARM]), ctypes.c_long(2), ctypes.c_long(1), ctypes.c_long(0))
-        if fd < 0:
-            raise OSError(ctypes.get_errno(), "socket")
-        a = struct.pack("<HHI", 2, 0x5000, 0x010200C0) + bytes(8)
-        call(203 if ARM else 42, fd, a, 16)
-
-    attempt("raw-call", raw)
-    attempt("child", lambda: subprocess.run([sys.executable, "-I", "-S", "-c", "import _socket\ntry:\n s=_socket.socket(2,1); s.settimeout(3); s.connect(('192.0.2.1',80)); print('ok')\nexcept OSError: print('refused')"], capture_output=True, text=True).stdout.strip())
-    attempt("docker", connect(socket.AF_UNIX, "/var/run/docker.sock"))
+attempt("raw-call", raw)
+attempt("child", lambda: subprocess.run([sys.executable, "-I", "-S", "-c", "import _socket\ntry:\n s=_socket.socket(2,1); s.settimeout(3); s.connect(('192.0.2.1',80)); print('ok')\nexcept OSError: print('refused')"], capture_output=True, text=True).stdout.strip())
+attempt("docker", connect(socket.AF_UNIX, "/var/run/docker.sock"))
 path, abstract = open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "socket")).read().split("\n")
 attempt("host-socket", connect(socket.AF_UNIX, path))
 attempt("host-abstract", connect(socket.AF_UNIX, "\0" + abstract))
-if os.environ.get("WORK"):
-    def interfaces():
-        socket.socket().close()
-        return " ".join(n for _, n in socket.if_nameindex())
 
-    attempt("interfaces", interfaces)
-    attempt("routes", lambda: sum(1 for l in open("/proc/self/net/route")) - 1)
+
+def interfaces():
+    socket.socket().close()
+    return " ".join(n for _, n in socket.if_nameindex())
+
+attempt("interfaces", interfaces)
+attempt("routes", lambda: sum(1 for l in open("/proc/self/net/route")) - 1)

@@ -6,7 +6,6 @@
 # expect pipe-size: bounded
 # expect stdin: 0
 # expect reopen: ok
-# expect[L1] reopen: EACCES
 from attempt import *
 import array, fcntl, socket
 

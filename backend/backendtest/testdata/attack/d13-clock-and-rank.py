@@ -14,7 +14,6 @@
 # expect fifo: EPERM
 # expect priority: EPERM|EACCES
 # expect affinity: *
-# bare timens: EPERM|ok
 from attempt import *
 import resource, time
 

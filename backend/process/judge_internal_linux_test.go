@@ -1,0 +1,82 @@
+package process
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/jail"
+)
+
+// TestJudge: a jail whose trial lacks one of the required walls is refused, and
+// the error names the wall.
+func TestJudge(t *testing.T) {
+	b := New(Config{})
+	defer func() { _ = b.Close() }()
+	sb, err := b.Open(t.Context(), trialSpec("judge"))
+	if err != nil {
+		t.Skipf("no sandbox can be built here: %v", err)
+	}
+	iso, err := sb.Isolation(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := b.halls[0]
+	if err := judge(h, iso); err != nil {
+		t.Errorf("with every wall: %v", err)
+	}
+	required := h.Mode().Required(h.LandlockABI())
+	if len(required) < 15 {
+		t.Errorf("only %d walls are required: %q", len(required), required)
+	}
+	for _, w := range required {
+		less := iso
+		less.Walls = slices.DeleteFunc(slices.Clone(iso.Walls), func(v string) bool { return v == w })
+		if err := judge(h, less); err == nil || !strings.Contains(err.Error(), w) {
+			t.Errorf("without %q: %v", w, err)
+		}
+	}
+	_ = sb.Close()
+}
+
+// TestBadDirectoryIsNoReasonForWeakerWalls: where the weakest tier is allowed, a
+// fault of the request must not lead to it.
+func TestBadDirectoryIsNoReasonForWeakerWalls(t *testing.T) {
+	b := New(Config{MinTier: sandboxmcp.TierL1, TempDir: t.TempDir()})
+	defer func() { _ = b.Close() }()
+	first, err := b.Open(t.Context(), trialSpec("first"))
+	if err != nil {
+		t.Skipf("no sandbox can be built here: %v", err)
+	}
+	defer func() { _ = first.Close() }()
+	iso, err := first.Isolation(t.Context())
+	if err != nil || iso.Tier == sandboxmcp.TierL1 {
+		t.Skipf("no namespaces here: %v %v", iso.Tier, err)
+	}
+	spec := trialSpec("bad")
+	for _, dir := range []string{"/nonexistent/directory", "relative", os.Args[0], "/proc/self/fd/999"} {
+		spec.ReadOnlyDirs = []string{dir}
+		if sb, err := b.Open(t.Context(), spec); err == nil {
+			_ = sb.Close()
+			t.Errorf("%q is shown", dir)
+		}
+	}
+	after, err := b.Open(t.Context(), trialSpec("after"))
+	if err != nil {
+		t.Fatalf("a bad directory spoils later sandboxes: %v", err)
+	}
+	defer func() { _ = after.Close() }()
+	if got, err := after.Isolation(t.Context()); err != nil || got.Tier != iso.Tier || got.PolicySHA256 != iso.PolicySHA256 {
+		t.Errorf("later sandboxes differ: %+v, %v, want %+v", got, err, iso)
+	}
+	for _, h := range b.halls {
+		if h.Mode() == jail.ModePlain {
+			t.Error("a jail of the weakest kind was made")
+		}
+	}
+}
+
+var _ backend.Backend = (*Backend)(nil)

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/engine"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
+)
+
+// bed is what the modes of a suite run on: engines, servers, a directory.
+type bed struct {
+	o            options
+	env          []string // what the product is started in
+	self         string
+	interpreters []interpreter
+	isolation    sandboxmcp.Isolation
+	engines      map[string]*engine.Engine // by the PATH on which they look
+	null         *os.File
+	server       *client // the product's, nil when it did not start
+	closers      []func() error
+	made         int
+}
+
+func newBed(ctx context.Context, o options) (*bed, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find own program: %w", err)
+	}
+	b := &bed{o: o, self: self, env: set(withoutOurs(os.Environ()), "PATH", o.path), engines: map[string]*engine.Engine{}}
+	if b.null, err = os.Open(os.DevNull); err != nil {
+		return nil, fmt.Errorf("open /dev/null: %w", err)
+	}
+	b.closers = append(b.closers, b.null.Close)
+	b.interpreters = findInterpreters(ctx, o.path, b.env)
+	for _, i := range b.interpreters {
+		if b.engines[i.Search] != nil {
+			continue
+		}
+		dir, err := b.dir("state")
+		if err != nil {
+			return nil, errors.Join(err, b.end())
+		}
+		e, err := openEngine(ctx, dir, i.Search, b.env)
+		if err != nil {
+			return nil, errors.Join(err, b.end())
+		}
+		b.engines[i.Search] = e
+		b.closers = append(b.closers, e.Close)
+		if b.isolation.Tier == "" {
+			res, err := e.Execute(ctx, sandboxmcp.Request{Language: i.Lang, Code: i.hello()})
+			if err != nil {
+				return nil, errors.Join(fmt.Errorf("first run: %w", err), b.end())
+			}
+			if res.Isolation != nil {
+				b.isolation = *res.Isolation
+			}
+		}
+	}
+	if len(b.interpreters) == 0 {
+		return nil, errors.Join(errors.New("no interpreter was found on the PATH"), b.end())
+	}
+	return b, nil
+}
+
+// end closes what is open, the last first.
+func (b *bed) end() error {
+	var errs []error
+	for len(b.closers) > 0 {
+		last := len(b.closers) - 1
+		errs = append(errs, b.closers[last]())
+		b.closers = b.closers[:last]
+	}
+	return errors.Join(errs...)
+}
+
+func (b *bed) close() {
+	if err := b.end(); err != nil {
+		fmt.Fprintln(os.Stderr, "bench: close:", err)
+	}
+}
+
+// openEngine opens an engine as a Go program would, all settings at their defaults.
+func openEngine(ctx context.Context, state, search string, env []string) (*engine.Engine, error) {
+	env = set(set(withoutOurs(env), "SANDBOXMCP_STATE_DIR", state), "PATH", search)
+	c, err := config.Load(config.Sources{Env: env})
+	if err != nil {
+		return nil, fmt.Errorf("settings: %w", err)
+	}
+	e, err := engine.Open(ctx, engine.Options{Config: c, Env: env, Actor: "bench", Version: "bench"})
+	if err != nil {
+		return nil, fmt.Errorf("open engine: %w", err)
+	}
+	return e, nil
+}
+
+// execute runs a hello and wants it to be right.
+func execute(ctx context.Context, e *engine.Engine, req sandboxmcp.Request) (time.Duration, error) {
+	began := time.Now()
+	res, err := e.Execute(ctx, req)
+	took := time.Since(began)
+	if err != nil {
+		return 0, fmt.Errorf("execute: %w", err)
+	}
+	if res.Stdout != "1\n" || !res.Success {
+		return 0, fmt.Errorf("execute: status %s, stdout %.80q, stderr %.200q", res.Status, res.Stdout, res.Stderr)
+	}
+	return took, nil
+}
+
+// shut closes what ends with its process anyway.
+func shut(c io.Closer) { _ = c.Close() }
+
+// program is something to start.
+type program struct {
+	dir  string // empty: /
+	env  []string
+	argv []string
+}
+
+func (p program) cwd() string {
+	if p.dir == "" {
+		return "/"
+	}
+	return p.dir
+}
+
+// plainEnv is what bare programs and bwrap are started in: nothing of the
+// user's settings, which cost some interpreters more than a sandbox does.
+func plainEnv() []string {
+	return []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/tmp", "LANG=C.UTF-8"}
+}
+
+// command runs a program and wants it to print 1 as its last line. The time is
+// that from before the start until it has ended and its output is read, taken
+// with as little of our own as there is.
+func (b *bed) command(ctx context.Context, p program) (time.Duration, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return 0, fmt.Errorf("make pipe: %w", err)
+	}
+	defer func() { _ = r.Close() }()
+	began := time.Now()
+	started, err := os.StartProcess(p.argv[0], p.argv, &os.ProcAttr{Dir: p.cwd(), Env: p.env, Files: []*os.File{b.null, w, b.null}})
+	_ = w.Close()
+	if err != nil {
+		return 0, fmt.Errorf("start: %w", err)
+	}
+	t := time.AfterFunc(time.Minute, func() { _ = started.Kill() })
+	defer t.Stop()
+	out, readErr := io.ReadAll(r)
+	state, err := started.Wait()
+	took := time.Since(began)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("wait: %w", err)
+	case readErr != nil:
+		return 0, fmt.Errorf("read: %w", readErr)
+	case !state.Success():
+		return 0, fmt.Errorf("%s: %s%s", filepath.Base(p.argv[0]), state, p.why(ctx))
+	case !bytes.Equal(lastLine(out), []byte("1")):
+		return 0, fmt.Errorf("%s printed %.80q, not 1", filepath.Base(p.argv[0]), out)
+	}
+	return took, nil
+}
+
+func lastLine(out []byte) []byte {
+	out = bytes.TrimRight(out, "\n")
+	return out[bytes.LastIndexByte(out, '\n')+1:]
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/engine"
+	"github.com/sandboxmcp/sandboxmcp/internal/server"
+)
+
+// first is what the first request of a process took.
+type first struct {
+	OpenMS    float64
+	ExecuteMS float64
+}
+
+// firstRequest is a process whose first request is measured.
+func firstRequest(ctx context.Context, o options, out io.Writer) error {
+	i := interpreter{Lang: sandboxmcp.Language(o.lang)}
+	began := time.Now()
+	e, err := openEngine(ctx, o.state, o.path, os.Environ())
+	opened := time.Since(began)
+	if err != nil {
+		return err
+	}
+	defer shut(e)
+	took, err := execute(ctx, e, sandboxmcp.Request{Language: i.Lang, Code: i.hello()})
+	if err != nil {
+		return err
+	}
+	if err := json.NewEncoder(out).Encode(first{OpenMS: milliseconds(opened), ExecuteMS: milliseconds(took)}); err != nil {
+		return fmt.Errorf("write figures: %w", err)
+	}
+	return nil
+}
+
+// timedServe is the serve command with a clock around the engine: it writes how
+// long the engine took for each request, in ns, as a line on descriptor 3.
+func timedServe(ctx context.Context, o options, in io.Reader, out io.Writer) error {
+	// As the serve command sets them.
+	debug.SetGCPercent(400)
+	debug.SetMemoryLimit(256 << 20)
+	e, err := openEngine(ctx, o.state, o.path, os.Environ())
+	if err != nil {
+		return err
+	}
+	defer shut(e)
+	times := os.NewFile(3, "times")
+	if times == nil {
+		return fmt.Errorf("descriptor 3 is not open")
+	}
+	s := server.New(server.Config{Engine: clocked{e, times}, Version: "bench", Logger: slog.New(slog.DiscardHandler), Namespace: e.Namespace()})
+	if err := s.ServeStdio(ctx, in, out); err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
+	return nil
+}
+
+// clocked is an engine whose whole requests are timed.
+type clocked struct {
+	*engine.Engine
+
+	times io.Writer
+}
+
+// Execute executes and says how long it took.
+func (c clocked) Execute(ctx context.Context, req sandboxmcp.Request) (sandboxmcp.Result, error) {
+	began := time.Now()
+	res, err := c.Engine.Execute(ctx, req)
+	took := time.Since(began)
+	// After the fact and by another goroutine, so that saying it costs the answer nothing.
+	go func() { _, _ = io.WriteString(c.times, strconv.FormatInt(int64(took), 10)+"\n") }()
+	return res, err
+}
+
+// timedClient speaks to a timedServe.
+type timedClient struct {
+	*client
+
+	times *bufio.Reader
+	r     *os.File
+}
+
+// inside is how long the engine took for the request before.
+func (t *timedClient) inside() (time.Duration, error) {
+	line, err := t.times.ReadString('\n')
+	if err != nil {
+		return 0, fmt.Errorf("read the engine's time: %w", err)
+	}
+	ns, err := strconv.ParseInt(strings.TrimSpace(line), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read the engine's time: %w", err)
+	}
+	return time.Duration(ns), nil
+}
+
+func (t *timedClient) close() error {
+	err := t.client.close()
+	_ = t.r.Close()
+	return err
+}
+
+func (b *bed) timed(ctx context.Context) (*timedClient, error) {
+	dir, err := b.dir("timed")
+	if err != nil {
+		return nil, err
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("make pipe: %w", err)
+	}
+	c, err := dialWith(ctx, func(ctx context.Context) *exec.Cmd {
+		cmd := exec.CommandContext(ctx, b.self, "-child", "serve", "-state", dir, "-path", b.o.path)
+		cmd.Env, cmd.Dir, cmd.ExtraFiles = b.env, "/", []*os.File{w}
+		return cmd
+	})
+	_ = w.Close()
+	if err != nil {
+		_ = r.Close()
+		return nil, err
+	}
+	return &timedClient{client: c, times: bufio.NewReader(r), r: r}, nil
+}

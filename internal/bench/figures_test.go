@@ -1,0 +1,65 @@
+package main
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestQuantile(t *testing.T) {
+	for _, tt := range []struct {
+		values []float64
+		q      float64
+		want   float64
+	}{
+		{[]float64{3, 1, 2}, 0.5, 2},
+		{[]float64{4, 1, 2, 3}, 0.5, 2.5},
+		{[]float64{5}, 0.99, 5},
+		{[]float64{0, 100}, 0.99, 99},
+		{[]float64{1, 2, 3}, 1, 3},
+	} {
+		if got := quantile(tt.values, tt.q); got != tt.want {
+			t.Errorf("quantile(%v, %v): got %v, want %v", tt.values, tt.q, got, tt.want)
+		}
+	}
+	if got := quantile(nil, 0.5); !math.IsNaN(got) {
+		t.Errorf("quantile of nothing: got %v, want NaN", got)
+	}
+}
+
+// A ratio is taken round by round: the median of ratios, not the ratio of medians.
+func TestSummarize(t *testing.T) {
+	nan := math.NaN()
+	base := &series{name: "bare", ms: []float64{10, 20, 40, nan, 10}}
+	s := &series{name: "ours", base: "bare", ms: []float64{20, 30, 40, 99, nan}, reason: "1 of 5 failed"}
+	got := summarize(s, map[string]*series{"bare": base, "ours": s})
+	want := row{Name: "ours", Base: "bare", Reason: "1 of 5 failed", N: 4, P50: 35, Min: 20, Ratio: 1.5}
+	want.P99 = quantile([]float64{20, 30, 40, 99}, 0.99)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("summarize (-want +got):\n%s", diff)
+	}
+	if got := summarize(&series{name: "absent", base: "bare", reason: "not installed"}, nil); got.has() || got.Reason != "not installed" {
+		t.Errorf("summarize of nothing: got %+v, want no figures and the reason", got)
+	}
+}
+
+func TestShuffled(t *testing.T) {
+	seen := map[string]bool{}
+	for range 50 {
+		got := shuffled(4)
+		key := ""
+		for _, i := range got {
+			key += string(rune('0' + i))
+		}
+		seen[key] = true
+		slices.Sort(got)
+		if diff := cmp.Diff([]int{0, 1, 2, 3}, got); diff != "" {
+			t.Fatalf("not an order (-want +got):\n%s", diff)
+		}
+	}
+	if len(seen) < 5 {
+		t.Errorf("50 orders of 4: got %d different ones, want at least 5", len(seen))
+	}
+}

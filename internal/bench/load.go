@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+const (
+	burstSize  = 64
+	memoryRuns = 100
+	leakFirst  = 200
+	leakLast   = 2000
+)
+
+// burst is what came of many requests at once.
+type burst struct {
+	Requests int
+	Right    int
+	Wrong    string // what was wrong with the first that was not right
+	WallMS   float64
+	RSS      int64 // of the process before, after one request
+	MaxRSS   int64 // of the process: the peak that the kernel kept
+	MaxTree  int64 // of the process and everything below it, sampled; shared pages count several times
+}
+
+func (b *bed) burst(ctx context.Context) (*burst, error) {
+	dir, err := b.dir("burst")
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, b.self, "-child", "burst", "-state", dir, "-path", b.o.path)
+	cmd.Env = b.env
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("child: %w%s", err, stderrOf(err))
+	}
+	var r burst
+	if err := json.Unmarshal(out, &r); err != nil {
+		return nil, fmt.Errorf("child: %w", err)
+	}
+	return &r, nil
+}
+
+// burstOnce is the process in which they run.
+func burstOnce(ctx context.Context, o options, out io.Writer) error {
+	e, err := openEngine(ctx, o.state, o.path, os.Environ())
+	if err != nil {
+		return err
+	}
+	defer shut(e)
+	if _, err := execute(ctx, e, sandboxmcp.Request{Code: "print(1)"}); err != nil {
+		return err
+	}
+	pid := os.Getpid()
+	r := burst{Requests: burstSize, RSS: statusBytes(pid, "VmRSS")}
+	watched, stop := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		for watched.Err() == nil {
+			tree := statusBytes(pid, "VmRSS")
+			for _, p := range descendants(pid) {
+				tree += statusBytes(p, "VmRSS")
+			}
+			r.MaxTree = max(r.MaxTree, tree)
+			pause(watched, 20*time.Millisecond)
+		}
+	})
+	errs := make([]error, burstSize)
+	var work sync.WaitGroup
+	began := time.Now()
+	for i := range burstSize {
+		work.Go(func() {
+			res, err := e.Execute(ctx, sandboxmcp.Request{Code: "print(" + strconv.Itoa(i) + " * 3)"})
+			if want := strconv.Itoa(i*3) + "\n"; err == nil && res.Stdout != want {
+				err = fmt.Errorf("request %d printed %.80q, not %q", i, res.Stdout, want)
+			}
+			errs[i] = err
+		})
+	}
+	work.Wait()
+	r.WallMS = milliseconds(time.Since(began))
+	stop()
+	watch.Wait()
+	r.MaxRSS = statusBytes(pid, "VmHWM")
+	for _, err := range errs {
+		if err == nil {
+			r.Right++
+		} else if r.Wrong == "" {
+			r.Wrong = err.Error()
+		}
+	}
+	if err := json.NewEncoder(out).Encode(r); err != nil {
+		return fmt.Errorf("write figures: %w", err)
+	}
+	return nil
+}
+
+// serverMemory is what a server takes.
+type serverMemory struct {
+	Calls     int
+	Rested    time.Duration
+	Fresh     int64 // resident, after the handshake
+	RSS       int64 // resident, after the calls and the rest
+	Anon      int64 // of these, not backed by a file
+	Peak      int64
+	Helpers   int   // processes below it
+	HelperRSS int64 // their resident bytes together
+}
+
+func (b *bed) memory(ctx context.Context) (m *serverMemory, err error) {
+	c, err := b.serve(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	pid := c.cmd.Process.Pid
+	m = &serverMemory{Calls: memoryRuns, Rested: b.o.rssWait, Fresh: statusBytes(pid, "VmRSS")}
+	for range memoryRuns {
+		if _, err := c.execute("python", "print(1)", "1\n"); err != nil {
+			return nil, err
+		}
+	}
+	pause(ctx, b.o.rssWait)
+	m.RSS, m.Anon, m.Peak = statusBytes(pid, "VmRSS"), statusBytes(pid, "RssAnon"), statusBytes(pid, "VmHWM")
+	for _, p := range descendants(pid) {
+		m.Helpers++
+		m.HelperRSS += statusBytes(p, "VmRSS")
+	}
+	return m, ctx.Err()
+}
+
+// leak is what one server holds after few and after many runs.
+type leak struct {
+	First, Last   int
+	Before, After held
+	Opened        map[string]int // of the server alone: descriptors that it has more of at the end, by what they are
+}
+
+// leak runs programs of all languages, some of which fail, leave a file or
+// leave a process behind, through one server.
+func (b *bed) leak(ctx context.Context) (l *leak, err error) {
+	c, err := b.serve(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	pid := c.cmd.Process.Pid
+	l = &leak{First: leakFirst, Last: leakLast}
+	programs := b.leakPrograms()
+	var before map[string]int
+	for n := 1; n <= leakLast; n++ {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		p := programs[n%len(programs)]
+		if _, err := c.execute(p.lang, p.code, p.want); err != nil {
+			return nil, fmt.Errorf("run %d: %w", n, err)
+		}
+		switch n {
+		case leakFirst:
+			l.Before = settled(ctx, pid)
+			before = descriptors(pid)
+		case leakLast:
+			l.After = settled(ctx, pid)
+			l.Opened = map[string]int{}
+			for what, n := range descriptors(pid) {
+				if n > before[what] {
+					l.Opened[what] = n - before[what]
+				}
+			}
+		}
+	}
+	return l, nil
+}
+
+type leakProgram struct{ lang, code, want string }
+
+func (b *bed) leakPrograms() []leakProgram {
+	var out []leakProgram
+	for _, i := range b.interpreters {
+		if i.Search != b.o.path {
+			continue
+		}
+		lang := string(i.Lang)
+		out = append(out, leakProgram{lang, i.hello(), "1\n"})
+		switch i.Lang {
+		case sandboxmcp.Python:
+			out = append(out, leakProgram{lang, "open('left.txt', 'w').write('x' * 100000)\nprint(2)", "2\n"})
+		case sandboxmcp.Shell:
+			out = append(out,
+				leakProgram{lang, "echo 3; exit 7", "3\n"},
+				leakProgram{lang, "sleep 600 >/dev/null 2>&1 & echo 4", "4\n"},
+				leakProgram{lang, "head -c 1000000 /dev/zero >/tmp/left; echo 5", "5\n"},
+				leakProgram{lang, "kill -9 $$", ""},
+			)
+		case sandboxmcp.Node:
+		}
+	}
+	return out
+}
+
+// settled looks until two looks agree: sandboxes are cleared away after the answer.
+func settled(ctx context.Context, pid int) held {
+	last := holds(pid)
+	for range 50 {
+		pause(ctx, 100*time.Millisecond)
+		now := holds(pid)
+		rss := now.RSS
+		last.RSS, now.RSS = 0, 0
+		same := now == last
+		now.RSS = rss
+		last = now
+		if same {
+			break
+		}
+	}
+	return last
+}

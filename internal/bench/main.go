@@ -1,0 +1,156 @@
+// Command bench measures what this product costs beside the bare programs and
+// beside its peers, and writes docs/benchmarks.md.
+//
+// Its promise: everything that a table compares was measured in one run, in
+// rounds that hold every mode once, in an order drawn anew for each round; an
+// answer that is not the right one is no measurement; a peer that cannot run
+// here is named with the reason. It fails when it cannot measure, never because
+// a target was missed. It ends what it started and removes what it wrote.
+//
+//	make bench                                  # the whole, as who you are
+//	go run ./internal/bench -user               # as root: also as an unprivileged user
+//	go run ./internal/bench -quick              # 10 rounds, printed, no document
+//	go run ./internal/bench -trace-phases 100   # where the time of a run goes
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/pprof"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// options are the flags.
+type options struct {
+	rounds  int
+	quick   bool
+	user    bool
+	rss     bool
+	rssWait time.Duration
+	leak    bool
+	burst   bool
+	pause   time.Duration
+	out     string
+	bin     string
+	s1      string
+	path    string
+	only    string
+	profile string
+	trace   int
+
+	child string // what a child of this program does
+	suite string // where a child writes its figures
+	state string
+	lang  string
+}
+
+func (o *options) define(f *flag.FlagSet) {
+	f.IntVar(&o.rounds, "rounds", 60, "rounds; each holds every mode once")
+	f.BoolVar(&o.quick, "quick", false, "10 rounds, without -rss and -leak unless given; printed, not written")
+	f.BoolVar(&o.user, "user", false, "as root: measure a second time as an unprivileged user")
+	f.BoolVar(&o.rss, "rss", true, "measure the server's resident memory after 100 calls")
+	f.DurationVar(&o.rssWait, "rss-wait", time.Minute, "how long the server rests before its memory is read")
+	f.BoolVar(&o.leak, "leak", true, "compare what a server holds after 200 and after 2000 runs")
+	f.BoolVar(&o.burst, "burst", true, "64 requests at once")
+	f.DurationVar(&o.pause, "pause", 3*time.Millisecond, "rest between two measurements, in which sandboxes are cleared away")
+	f.StringVar(&o.out, "out", "docs/benchmarks.md", "where the document goes; - prints it")
+	f.StringVar(&o.bin, "bin", "bin/sandboxmcp", "the program that is measured")
+	f.StringVar(&o.s1, "s1", ".tools/s1", "virtual environment that holds sandboxmcp (Python)")
+	f.StringVar(&o.path, "path", os.Getenv("PATH"), "PATH on which interpreters are looked for")
+	f.StringVar(&o.only, "only", "", "only modes whose name holds one of these texts, joined by |; bare programs always stay")
+	f.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile of the measuring process, which holds the engine, to this file")
+	f.IntVar(&o.trace, "trace-phases", 0, "print where the time of so many runs goes, and nothing else")
+	f.StringVar(&o.child, "child", "", "internal: suite, first, serve or burst")
+	f.StringVar(&o.suite, "suite-file", "", "internal: where the figures of a suite go")
+	f.StringVar(&o.state, "state", "", "internal: state directory of a child")
+	f.StringVar(&o.lang, "lang", "python", "language of -trace-phases and of a child")
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, stdout io.Writer) error {
+	var o options
+	f := flag.NewFlagSet("bench", flag.ContinueOnError)
+	o.define(f)
+	if err := f.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return nil
+		}
+		return err
+	}
+	given := map[string]bool{}
+	f.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	if o.quick {
+		o.quicken(given)
+	}
+	if o.profile != "" && (o.child != "" || o.trace > 0) {
+		end, err := profile(o.profile)
+		if err != nil {
+			return err
+		}
+		defer end()
+	}
+	switch {
+	case o.trace > 0:
+		return tracePhases(ctx, o, stdout)
+	case o.child == "suite":
+		return measureSuite(ctx, o)
+	case o.child == "first":
+		return firstRequest(ctx, o, stdout)
+	case o.child == "serve":
+		return timedServe(ctx, o, os.Stdin, stdout)
+	case o.child == "burst":
+		return burstOnce(ctx, o, stdout)
+	case o.child != "":
+		return fmt.Errorf("no such child: %s", o.child)
+	}
+	return parent(ctx, o, strings.Join(args, " "), stdout)
+}
+
+// quicken changes what was not given on the command line.
+func (o *options) quicken(given map[string]bool) {
+	if !given["rounds"] {
+		o.rounds = 10
+	}
+	if !given["rss"] {
+		o.rss = false
+	}
+	if !given["leak"] {
+		o.leak = false
+	}
+	if !given["rss-wait"] {
+		o.rssWait = 5 * time.Second
+	}
+	if !given["out"] {
+		o.out = "-"
+	}
+}
+
+func profile(file string) (end func(), err error) {
+	w, err := os.Create(file)
+	if err != nil {
+		return nil, fmt.Errorf("profile: %w", err)
+	}
+	if err := pprof.StartCPUProfile(w); err != nil {
+		return nil, errors.Join(fmt.Errorf("profile: %w", err), w.Close())
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		_ = w.Close()
+	}, nil
+}

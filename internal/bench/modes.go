@@ -1,0 +1,229 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// Names of rows that something else refers to.
+const (
+	rowBareFile = "bare python hello.py"
+	rowCLI      = "command line, `sandboxmcp run hello.py`"
+	rowServe    = "MCP over stdio, `execute_code`"
+	rowTimed    = "MCP over stdio, a clock around the engine"
+	rowAdded    = "… of which stdio adds"
+	rowS1MCP    = "sandboxmcp (Python), MCP over stdio, warm server"
+	rowS1CLI    = "sandboxmcp (Python), command line"
+	factCLI     = "command line, above the bare run of the same file"
+	factStdio   = "MCP over stdio, above the engine in process"
+)
+
+func inProcess(i interpreter) string { return "in process, " + i.Label }
+func inBwrap(i interpreter) string   { return "bwrap, " + i.Label }
+
+// modes lists everything that is compared.
+func (b *bed) modes(ctx context.Context) []mode {
+	var bare, rest []mode
+	for _, i := range b.interpreters {
+		bare = append(bare, b.one(i.bare(), "", func(ctx context.Context) (time.Duration, error) {
+			return b.command(ctx, program{env: plainEnv(), argv: i.argv()})
+		}))
+		if i.Lang == sandboxmcp.Python {
+			bare = append(bare, b.one("bare "+i.Label+" -S -c", i.bare(), func(ctx context.Context) (time.Duration, error) {
+				return b.command(ctx, program{env: plainEnv(), argv: []string{i.Path, "-S", "-c", i.hello()}})
+			}))
+		}
+		rest = append(rest, b.engineModes(i)...)
+		rest = append(rest, b.bwrap(i))
+	}
+	if len(b.interpreters) > 0 && b.interpreters[0].Lang == sandboxmcp.Python {
+		python := b.interpreters[0]
+		rest = append(rest, b.firstModes(python)...)
+		files, err := b.fileModes(python)
+		if err != nil {
+			files = []mode{{rows: []string{rowCLI}, skip: err.Error()}}
+		}
+		bare = append(bare, files[0])
+		rest = append(rest, files[1:]...)
+		rest = append(rest, b.serverModes(ctx, python)...)
+	}
+	peer, extra := b.s1Modes(ctx)
+	return append(append(bare, extra...), b.chosen(append(rest, peer...))...)
+}
+
+// chosen keeps the modes that -only names.
+func (b *bed) chosen(modes []mode) []mode {
+	if b.o.only == "" {
+		return modes
+	}
+	var out []mode
+	for _, m := range modes {
+		for word := range strings.SplitSeq(b.o.only, "|") {
+			if strings.Contains(m.rows[0], word) {
+				out = append(out, m)
+				break
+			}
+		}
+	}
+	return out
+}
+
+// one is a mode of one row.
+func (b *bed) one(name, base string, run func(context.Context) (time.Duration, error)) mode {
+	return mode{rows: []string{name}, base: base, run: func(ctx context.Context) ([]float64, error) {
+		took, err := run(ctx)
+		return []float64{milliseconds(took)}, err
+	}}
+}
+
+// engineModes are one-shots with nothing prepared.
+func (b *bed) engineModes(i interpreter) []mode {
+	e := b.engines[i.Search]
+	with := func(name string, display sandboxmcp.Display) mode {
+		return b.one(name, i.bare(), func(ctx context.Context) (time.Duration, error) {
+			return execute(ctx, e, sandboxmcp.Request{Language: i.Lang, Code: i.hello(), Display: display})
+		})
+	}
+	out := []mode{with(inProcess(i), sandboxmcp.DisplayNone)}
+	if i.Lang == sandboxmcp.Python {
+		out = append(out, with(inProcess(i)+", display stdout", sandboxmcp.DisplayStdout))
+	}
+	return out
+}
+
+// firstModes are the first request of a process, with a state directory that
+// an earlier process used and with a new one.
+func (b *bed) firstModes(i interpreter) []mode {
+	used, err := b.dir("first")
+	first := func(what string, state func() (string, error)) mode {
+		name := "first request of a process, " + what
+		m := mode{rows: []string{name, name + ": opening the engine", name + ": the request"}, base: i.bare()}
+		if err != nil {
+			m.skip = err.Error()
+		}
+		m.run = func(ctx context.Context) ([]float64, error) {
+			dir, err := state()
+			if err != nil {
+				return nil, err
+			}
+			cmd := exec.CommandContext(ctx, b.self, "-child", "first", "-state", dir, "-path", b.o.path, "-lang", string(i.Lang))
+			cmd.Env = b.env
+			out, err := cmd.Output()
+			if err != nil {
+				return nil, fmt.Errorf("child: %w%s", err, stderrOf(err))
+			}
+			var f first
+			if err := json.Unmarshal(out, &f); err != nil {
+				return nil, fmt.Errorf("child: %w", err)
+			}
+			return []float64{f.OpenMS + f.ExecuteMS, f.OpenMS, f.ExecuteMS}, nil
+		}
+		return m
+	}
+	return []mode{
+		first("known state directory", func() (string, error) { return used, nil }),
+		first("new state directory", func() (string, error) { return b.dir("new") }),
+	}
+}
+
+// fileModes run a file, bare and by the command line.
+func (b *bed) fileModes(i interpreter) ([]mode, error) {
+	dir, err := b.dir("cli")
+	if err != nil {
+		return nil, err
+	}
+	file := filepath.Join(dir, "hello.py")
+	if err := os.WriteFile(file, []byte(i.hello()+"\n"), 0o644); err != nil {
+		return nil, fmt.Errorf("write program: %w", err)
+	}
+	env := set(b.env, "SANDBOXMCP_STATE_DIR", filepath.Join(dir, "state"))
+	return []mode{
+		b.one(rowBareFile, i.bare(), func(ctx context.Context) (time.Duration, error) {
+			return b.command(ctx, program{env: plainEnv(), argv: []string{i.Path, file}})
+		}),
+		b.one(rowCLI, rowBareFile, func(ctx context.Context) (time.Duration, error) {
+			return b.command(ctx, program{env: env, argv: []string{b.o.bin, "run", file}})
+		}),
+	}, nil
+}
+
+// serverModes are round trips with a server in a process of its own.
+func (b *bed) serverModes(ctx context.Context, i interpreter) []mode {
+	var out []mode
+	c, err := b.serve(ctx)
+	m := mode{rows: []string{rowServe}, base: i.bare()}
+	if err != nil {
+		m.skip = err.Error()
+	} else {
+		b.server = c
+		b.closers = append(b.closers, c.close)
+		m = b.one(rowServe, i.bare(), func(context.Context) (time.Duration, error) { return c.execute(string(i.Lang), i.hello(), "1\n") })
+	}
+	out = append(out, m)
+	m = mode{rows: []string{rowTimed, rowAdded}, base: i.bare()}
+	t, err := b.timed(ctx)
+	if err != nil {
+		m.skip = err.Error()
+	} else {
+		b.closers = append(b.closers, t.close)
+		m.run = func(context.Context) ([]float64, error) {
+			whole, err := t.execute(string(i.Lang), i.hello(), "1\n")
+			if err != nil {
+				return nil, err
+			}
+			inside, err := t.inside()
+			if err != nil {
+				return nil, err
+			}
+			return []float64{milliseconds(whole), milliseconds(whole - inside)}, nil
+		}
+	}
+	return append(out, m)
+}
+
+// serve starts the product's server with a state directory of its own.
+func (b *bed) serve(ctx context.Context) (*client, error) {
+	dir, err := b.dir("serve")
+	if err != nil {
+		return nil, err
+	}
+	return dial(ctx, program{env: set(b.env, "SANDBOXMCP_STATE_DIR", dir), argv: []string{b.o.bin, "serve"}})
+}
+
+// serverP50 is the median that the server itself tells of its engine.
+func (b *bed) serverP50() float64 {
+	if b.server == nil {
+		return 0
+	}
+	var stats sandboxmcp.Stats
+	if _, err := b.server.tool("sandbox_stats", map[string]any{}, &stats); err != nil {
+		return 0
+	}
+	return stats.LatencyMS.P50
+}
+
+// why runs a command that failed once more, to say what it complains of.
+func (p program) why(ctx context.Context) string {
+	cmd := exec.CommandContext(ctx, p.argv[0], p.argv[1:]...)
+	cmd.Env, cmd.Dir = p.env, p.cwd()
+	_, err := cmd.Output()
+	return stderrOf(err)
+}
+
+// stderrOf is the last line that a command left on stderr, after a colon.
+func stderrOf(err error) string {
+	exit, ok := err.(*exec.ExitError) //nolint:errorlint // it is not wrapped
+	if !ok || len(bytes.TrimSpace(exit.Stderr)) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(": %.200s", lastLine(bytes.TrimSpace(exit.Stderr)))
+}

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+// cleanPath is where a user finds programs in whose home nothing was installed.
+const cleanPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// parent runs one suite per user in a child process each, and writes the document.
+func parent(ctx context.Context, o options, command string, stdout io.Writer) (err error) {
+	if o.user && os.Geteuid() != 0 {
+		return errors.New("-user needs root, to become somebody else")
+	}
+	work, err := os.MkdirTemp("/tmp", "smbench.")
+	if err != nil {
+		return fmt.Errorf("make scratch directory: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	if err = os.Chmod(work, 0o755); err != nil {
+		return fmt.Errorf("open scratch directory: %w", err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find own program: %w", err)
+	}
+	// The second user has to be able to run them, wherever the checkout lies.
+	bench, bin := filepath.Join(work, "bench"), filepath.Join(work, "sandboxmcp")
+	for to, from := range map[string]string{bench: self, bin: o.bin} {
+		if err = copyFile(from, to); err != nil {
+			return fmt.Errorf("%w (make build makes bin/sandboxmcp)", err)
+		}
+	}
+	if o.s1, err = filepath.Abs(o.s1); err != nil {
+		return fmt.Errorf("make path absolute: %w", err)
+	}
+	d := document{At: time.Now().UTC(), Command: command, Machine: describe(ctx), Peer: s1Versions(o.s1)}
+	s, err := startSuite(ctx, o, suiteUser{name: currentUser(), work: filepath.Join(work, "own"), bench: bench, bin: bin, path: o.path})
+	if err != nil {
+		return err
+	}
+	d.Suites = append(d.Suites, s)
+	if o.user {
+		var uid int
+		if uid, err = scratchUID(); err != nil {
+			return err
+		}
+		s, err = startSuite(ctx, o, suiteUser{name: "unprivileged user", uid: uid, work: filepath.Join(work, "user"), bench: bench, bin: bin, path: cleanPath})
+		if err != nil {
+			return err
+		}
+		d.Suites = append(d.Suites, s)
+	}
+	d.LoadAfter = loadAverage()
+	text := d.markdown()
+	if o.out == "-" {
+		_, err = io.WriteString(stdout, text)
+		return err
+	}
+	if err = replaceFile(o.out, text); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(stdout, "%s\nwritten to %s\n", d.summary(), o.out)
+	return err
+}
+
+// suiteUser is who a suite runs as. A uid of 0 is the user that we are.
+type suiteUser struct {
+	name       string
+	uid        int
+	work       string
+	bench, bin string
+	path       string
+}
+
+func startSuite(ctx context.Context, o options, u suiteUser) (suite, error) {
+	var s suite
+	for _, dir := range []string{u.work, filepath.Join(u.work, "tmp"), filepath.Join(u.work, "home")} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return s, fmt.Errorf("make scratch directory: %w", err)
+		}
+		if u.uid != 0 {
+			if err := os.Chown(dir, u.uid, u.uid); err != nil {
+				return s, fmt.Errorf("give scratch directory: %w", err)
+			}
+		}
+	}
+	file := filepath.Join(u.work, "figures.json")
+	args := []string{
+		u.bench, "-child", "suite", "-suite-file", file, "-state", u.work, "-bin", u.bin, "-s1", o.s1, "-path", u.path, "-only", o.only,
+		"-rounds", strconv.Itoa(o.rounds), "-pause", o.pause.String(), "-rss-wait", o.rssWait.String(),
+		"-rss=" + strconv.FormatBool(o.rss), "-leak=" + strconv.FormatBool(o.leak), "-burst=" + strconv.FormatBool(o.burst),
+	}
+	if o.profile != "" && u.uid == 0 {
+		args = append(args, "-cpuprofile", o.profile)
+	}
+	env := append(withoutOurs(os.Environ()), "TMPDIR="+filepath.Join(u.work, "tmp"))
+	if u.uid != 0 {
+		id := strconv.Itoa(u.uid)
+		args = append([]string{"setpriv", "--reuid", id, "--regid", id, "--clear-groups", "--inh-caps=-all", "--"}, args...)
+		env = []string{"HOME=" + filepath.Join(u.work, "home"), "LANG=C.UTF-8", "PATH=" + cleanPath, "TMPDIR=" + filepath.Join(u.work, "tmp")}
+	}
+	fmt.Fprintf(os.Stderr, "measuring as %s\n", u.name)
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	// Asked to end, it ends what it started; the kernel does that for the rest.
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 10 * time.Second
+	cmd.Env, cmd.Stderr, cmd.Dir = env, os.Stderr, u.work
+	if o.profile != "" && !filepath.IsAbs(o.profile) {
+		cmd.Dir = "" // where the profile is meant to go
+	}
+	if err := cmd.Run(); err != nil {
+		return s, fmt.Errorf("measure as %s: %w", u.name, err)
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return s, fmt.Errorf("read figures: %w", err)
+	}
+	if err := json.Unmarshal(data, &s); err != nil {
+		return s, fmt.Errorf("read figures: %w", err)
+	}
+	s.User = u.name
+	return s, nil
+}
+
+func currentUser() string {
+	if os.Geteuid() == 0 {
+		return "root"
+	}
+	return "an unprivileged user"
+}
+
+// scratchUID finds a user id that nobody has.
+func scratchUID() (int, error) {
+	for uid := 61_700; uid < 61_900; uid++ {
+		_, err := user.LookupId(strconv.Itoa(uid))
+		var unknown user.UnknownUserIdError
+		if errors.As(err, &unknown) && !ownsProcess(uid) {
+			return uid, nil
+		}
+	}
+	return 0, errors.New("no unused user id was found")
+}
+
+func copyFile(from, to string) error {
+	data, err := os.ReadFile(from)
+	if err != nil {
+		return fmt.Errorf("copy program: %w", err)
+	}
+	if err := os.WriteFile(to, data, 0o755); err != nil {
+		return fmt.Errorf("copy program: %w", err)
+	}
+	return nil
+}
+
+// replaceFile puts a text in the place of a file, whole or not at all.
+func replaceFile(name, text string) error {
+	temp := name + ".new"
+	if err := os.WriteFile(temp, []byte(text), 0o644); err != nil {
+		return fmt.Errorf("write document: %w", err)
+	}
+	if err := os.Rename(temp, name); err != nil {
+		return fmt.Errorf("write document: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,222 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// document is what docs/benchmarks.md is made of.
+type document struct {
+	At        time.Time
+	Command   string
+	Machine   machine
+	LoadAfter string
+	Peer      string // versions of sandboxmcp (Python)
+	Suites    []suite
+}
+
+func (d *document) markdown() string {
+	var b strings.Builder
+	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	p("# Benchmarks\n")
+	p("Written by `make bench`; a change by hand is lost.\n")
+	m := d.Machine
+	command := "go run ./internal/bench"
+	if d.Command != "" {
+		command += " " + d.Command
+	}
+	p("Measured on %s by `%s`.\n", d.At.Format("2 January 2006, 15:04 UTC"), command)
+	p("- machine: %d cores (%s), %s, %s, cgroup %s", m.Cores, m.CPU, m.Kernel, m.System, m.Cgroups)
+	p("- load of the minute before: %s; of the last minute of the run: %s. Figures taken above a load of about 0.2 from elsewhere are noisy.", m.Load, d.LoadAfter)
+	p("- %s; %s; %s", m.Go, m.Bwrap, d.peer())
+	p("\nEvery table is of one run: each round held every mode once, in an order drawn")
+	p("anew, on the same interpreters and the same warm file cache. Times are in ms, from")
+	p("before the start until the program has ended and its output is there. *ratio* is the")
+	p("median of the rounds' ratios to the row named beside it; *n* counts right answers.")
+	for i := range d.Suites {
+		d.Suites[i].write(p)
+	}
+	d.limits(p)
+	return b.String()
+}
+
+func (d *document) peer() string {
+	if d.Peer == "" {
+		return "sandboxmcp (Python) is not installed"
+	}
+	return d.Peer
+}
+
+// write prints the part of a suite.
+func (s *suite) write(p func(string, ...any)) {
+	p("\n## As %s\n", s.User)
+	p("Isolation tier %s. Walls: %s.\n", s.Isolation.Tier, strings.Join(s.Isolation.Walls, ", "))
+	if len(s.Isolation.Weak) > 0 {
+		p("Weak: %s.\n", strings.Join(s.Isolation.Weak, "; "))
+	}
+	for _, i := range s.Interpreters {
+		p("- %s: %s %s", i.Label, home(i.Path), i.Version)
+	}
+	p("\n### Targets\n")
+	p("| what | target | measured | |")
+	p("|---|---|---|---|")
+	for _, t := range s.targets() {
+		p("| %s | %s | %s | %s |", t.What, t.Want, t.Measured, t.Verdict)
+	}
+	s.beside(p)
+	p("\n### One program printing one line, %d rounds\n", s.Rounds)
+	p("| mode | p50 | p99 | min | ratio | to | n |")
+	p("|---|---|---|---|---|---|---|")
+	for _, r := range s.Rows {
+		writeRow(p, r)
+	}
+	p("\n| difference within a round | p50 | p99 | min | n |")
+	p("|---|---|---|---|---|")
+	for _, r := range s.Facts {
+		if r.has() && r.Base == "" {
+			p("| %s | %.2f | %.2f | %.2f | %d |", r.Name, r.P50, r.P99, r.Min, r.N)
+		}
+	}
+	for _, r := range s.Facts {
+		if r.has() && r.Base != "" {
+			p("\n%s: %.3f (median of the rounds' ratios).", r.Name, r.Ratio)
+		}
+	}
+	if s.ServerP50 > 0 {
+		p("\n`sandbox_stats` of the server itself told a median of %.2f ms for the engine's part of its requests.", s.ServerP50)
+	}
+	s.writeRest(p)
+}
+
+func writeRow(p func(string, ...any), r row) {
+	if !r.has() {
+		p("| %s | – | – | – | – | – | not measured: %s |", r.Name, oneLine(r.Reason))
+		return
+	}
+	ratio, to := "–", "–"
+	if r.Ratio > 0 {
+		ratio, to = fmt.Sprintf("%.3f", r.Ratio), r.Base
+	}
+	n := strconv.Itoa(r.N)
+	if r.Reason != "" {
+		n += " (" + oneLine(r.Reason) + ")"
+	}
+	p("| %s | %.2f | %.2f | %.2f | %s | %s | %s |", r.Name, r.P50, r.P99, r.Min, ratio, to, n)
+}
+
+// home leaves out where a home directory lies.
+func home(path string) string {
+	dir, err := os.UserHomeDir()
+	if rest, ok := strings.CutPrefix(path, dir+"/"); ok && err == nil {
+		return "~/" + rest
+	}
+	return path
+}
+
+// oneLine makes a text fit into a cell.
+func oneLine(s string) string {
+	return strings.NewReplacer("\n", " ", "|", "/").Replace(strings.TrimSpace(s))
+}
+
+// beside puts the Python original's figures next to ours.
+func (s *suite) beside(p func(string, ...any)) {
+	by := map[string]row{}
+	for _, r := range s.Rows {
+		by[r.Name] = r
+	}
+	cell := func(name string) string {
+		r := by[name]
+		if !r.has() {
+			return "not measured: " + oneLine(r.Reason)
+		}
+		return fmt.Sprintf("%.1f ms, %.2f × %s", r.P50, r.Ratio, r.Base)
+	}
+	p("\n| hello in Python | this program | sandboxmcp (Python) |")
+	p("|---|---|---|")
+	p("| through a warm MCP server | %s | %s |", cell(rowServe), cell(rowS1MCP))
+	p("| by the command line | %s | %s |", cell(rowCLI), cell(rowS1CLI))
+}
+
+// writeRest prints what was measured without rounds.
+func (s *suite) writeRest(p func(string, ...any)) {
+	if b := s.Burst; b != nil {
+		p("\n### %d requests at once\n", b.Requests)
+		p("Through one engine: %d answered rightly, all within %.0f ms. The process that held", b.Right, b.WallMS)
+		p("the engine had %.1f MiB resident before and %.1f MiB at its peak; with everything below", mib(b.RSS), mib(b.MaxRSS))
+		p("it %.0f MiB were seen, pages that processes share counted for each.", mib(b.MaxTree))
+		if b.Wrong != "" {
+			p("\nWrong: %s", oneLine(b.Wrong))
+		}
+	}
+	if m := s.RSS; m != nil {
+		p("\n### Memory of the server\n")
+		p("`sandboxmcp serve`, the process alone: %.1f MiB resident after the handshake, %.1f MiB", mib(m.Fresh), mib(m.RSS))
+		p("%s after %d calls (%.1f MiB of it not backed by a file), %.1f MiB at the peak. Below it", m.Rested.Round(time.Second), m.Calls, mib(m.Anon), mib(m.Peak))
+		p("stood %d processes with %.1f MiB resident together.", m.Helpers, mib(m.HelperRSS))
+	}
+	if l := s.Leak; l != nil {
+		p("\n### What one server holds\n")
+		p("Programs of every language in turn, some of which fail, leave files or leave a process behind.\n")
+		p("| | after run %d | after run %d |", l.First, l.Last)
+		p("|---|---|---|")
+		b, a := l.Before, l.After
+		p("| processes below it | %d | %d |", b.Processes, a.Processes)
+		p("| mounts, in all their mount tables | %d | %d |", b.Mounts, a.Mounts)
+		p("| network namespaces | %d | %d |", b.Namespaces, a.Namespaces)
+		p("| cgroup directories | %d | %d |", b.Cgroups, a.Cgroups)
+		p("| descriptors, of all of them | %d | %d |", b.Descriptors, a.Descriptors)
+		p("| bytes in their tmpfs | %d | %d |", b.TmpfsBytes, a.TmpfsBytes)
+		p("| resident MiB of the server alone | %.1f | %.1f |", mib(b.RSS), mib(a.RSS))
+		if b.Unreadable+a.Unreadable > 0 {
+			p("\nOf %d and %d processes not everything could be read, and what they hold is missing above.", b.Unreadable, a.Unreadable)
+		}
+	}
+	for _, f := range s.Failed {
+		p("\nNot measured: %s", oneLine(f))
+	}
+}
+
+// limits says what the numbers do not.
+func (d *document) limits(p func(string, ...any)) {
+	p(`
+## What these numbers do not say
+
+- *In process* means an engine that has run before: its template of the file system
+  and its spawners stand. No sandbox, network namespace or cgroup of the request
+  existed before it. Clearing the sandbox away comes after the answer and is in no
+  row; the rest between two measurements leaves it room.
+- *First request of a process* leaves out the start of the process itself; the command
+  line's rows hold it. A new state directory means that the database, the key and the
+  list of interpreters are made, too.
+- What stdio adds is taken call by call: the client's round trip less the engine's
+  whole request, by a clock in the server around the engine. That server is the
+  product's, in a process of the benchmark's own program.
+- bwrap sets namespaces only: no cgroup, no Landlock, no seccomp filter, no limits, no
+  record, no files out. sandboxmcp (Python) sets fewer walls than that. A ratio
+  compares times, not walls.
+- sandboxmcp (Python) runs code with the interpreter that it is installed for, and its
+  ratio is to that one, bare.
+- This program starts Python without its "site" module, whose work it does when a
+  program first needs it. The bare rows and the peers do it at every start; how much it
+  is depends on what is installed; the rows with -S leave it out, too.
+- Bare programs and bwrap start in an environment of three variables. A user's own may
+  slow an interpreter down by more than a sandbox does.
+- One program at a time, which does next to nothing: nothing is said of throughput.
+- Memory in pages that processes share counts for each of them.`)
+}
+
+// summary is what a person at the terminal wants to know.
+func (d *document) summary() string {
+	var b strings.Builder
+	for i := range d.Suites {
+		s := &d.Suites[i]
+		fmt.Fprintf(&b, "as %s, tier %s:\n", s.User, s.Isolation.Tier)
+		for _, t := range s.targets() {
+			fmt.Fprintf(&b, "  %-13s %s: %s (%s)\n", t.Verdict, t.What, t.Measured, t.Want)
+		}
+	}
+	return b.String()
+}

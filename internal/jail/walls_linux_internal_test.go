@@ -1,0 +1,232 @@
+package jail
+
+import (
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/jail/seccomp"
+)
+
+// testConfig is a jail of this user. Its ids are of no range that a server
+// leases, so that the two never meet.
+func testConfig(t *testing.T) Config {
+	t.Helper()
+	arch, ok := seccomp.Native()
+	if !ok {
+		t.Skip("no table of system calls for this architecture")
+	}
+	filter, err := seccomp.Compile(seccomp.New(seccomp.Variant{}), arch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := Config{Mode: ModeUser, Filter: filter, Spawners: 1}
+	if os.Geteuid() == 0 {
+		cfg.Mode, cfg.FirstUID = ModeRoot, 1_940_000_000
+	}
+	return cfg
+}
+
+var testSize = Size{WorkBytes: 1 << 20, WorkInodes: 100, TempBytes: 1 << 20, MaxTasks: 20}
+
+// observed builds one sandbox and tells its walls, or why there is none.
+func observed(t *testing.T, cfg Config) ([]string, error) {
+	t.Helper()
+	j, err := Open(cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = j.Close() }()
+	turn, err := j.Turn()
+	if err != nil {
+		return nil, err
+	}
+	defer turn.Cancel()
+	s, err := turn.New(SlotConfig{Size: testSize})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = s.Close() }()
+	return s.Observe()
+}
+
+func whole(t *testing.T, cfg Config) []string {
+	t.Helper()
+	walls, err := observed(t, cfg)
+	if err != nil {
+		t.Fatalf("with every wall: %v", err)
+	}
+	for _, w := range cfg.Mode.Required(landlockABI()) {
+		if !slices.Contains(walls, w) {
+			t.Fatalf("with every wall: %q is not observed among %q", w, walls)
+		}
+	}
+	return walls
+}
+
+// TestWallsOff leaves out each wall in turn: it has to vanish from what is
+// observed, so that a sandbox without it would be refused, or no sandbox comes
+// to be at all. That a wall is reported and does not stand is the worst fault.
+func TestWallsOff(t *testing.T) {
+	cfg := testConfig(t)
+	all := whole(t, cfg)
+	landlock := landlockWall(landlockABI())
+	for off, want := range map[wall][]string{
+		wallIDs:      {WallUnpriv},
+		wallCgroupNS: {WallCgroupNS},
+		wallCaps:     {WallNoCaps},
+		wallNNP:      {WallNNP},
+		wallLandlock: {landlock},
+		wallSeccomp:  {WallSeccomp, WallNoVsock},
+		wallRlimits:  {WallTasks},
+		wallMounts:   {WallQuota},
+		wallDump:     nil, // it shows in nothing that can be read from outside; see TestDumpable
+	} {
+		t.Run(string(off), func(t *testing.T) {
+			if off == wallIDs && cfg.Mode == ModeUser {
+				t.Skip("there the id map alone makes an ordinary user of it: nothing is left out")
+			}
+			c := cfg
+			c.off = map[wall]bool{off: true}
+			vanished(t, c, all, want)
+		})
+	}
+}
+
+// TestNamespacesOff does the same for each namespace that a sandbox is cloned into.
+func TestNamespacesOff(t *testing.T) {
+	cfg := testConfig(t)
+	all := whole(t, cfg)
+	for name, c := range map[string]struct {
+		flag uint64
+		want []string
+	}{
+		"user":  {unix.CLONE_NEWUSER, nil},
+		"mount": {unix.CLONE_NEWNS, nil},
+		"pid":   {unix.CLONE_NEWPID, nil},
+		"ipc":   {unix.CLONE_NEWIPC, []string{WallIPCNS}},
+		"uts":   {unix.CLONE_NEWUTS, []string{WallUTSNS}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conf := cfg
+			conf.without = c.flag
+			vanished(t, conf, all, c.want)
+		})
+	}
+}
+
+// vanished wants that without the named walls no sandbox comes to be, or that
+// exactly these are no longer observed. None named: none may come to be.
+func vanished(t *testing.T, cfg Config, all, want []string) {
+	t.Helper()
+	walls, err := observed(t, cfg)
+	if err != nil {
+		t.Logf("no sandbox comes to be: %v", err)
+		return
+	}
+	var gone []string
+	for _, w := range all {
+		if !slices.Contains(walls, w) {
+			gone = append(gone, w)
+		}
+	}
+	t.Logf("no longer observed: %q", gone)
+	for _, w := range want {
+		if !slices.Contains(gone, w) {
+			t.Errorf("%q is still observed", w)
+		}
+	}
+	if len(want) == 0 && len(gone) == 0 && cfg.without != 0 {
+		t.Error("nothing is missed")
+	}
+	required := cfg.Mode.Required(landlockABI())
+	if len(want) > 0 && !slices.ContainsFunc(gone, func(w string) bool { return slices.Contains(required, w) }) {
+		t.Errorf("what vanished is not required, so the sandbox would be handed out: %q", gone)
+	}
+}
+
+// TestDumpable: init may not be read by others of its user, which its files in
+// /proc show by whom they belong to. The wall is a second one behind the pid
+// namespace.
+func TestDumpable(t *testing.T) {
+	cfg := testConfig(t)
+	j, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = j.Close() }()
+	turn, err := j.Turn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := turn.New(SlotConfig{Size: testSize})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	var st unix.Stat_t
+	if err := unix.Stat("/proc/"+strconv.Itoa(s.PID())+"/environ", &st); err != nil {
+		t.Fatal(err)
+	}
+	if int(st.Uid) == s.UID() && os.Geteuid() == 0 {
+		t.Errorf("init's files belong to %d, the user of its sandbox: it is dumpable", st.Uid)
+	}
+}
+
+// TestReadings shows that what is read is told apart from what only looks like it.
+func TestReadings(t *testing.T) {
+	const own = "1 0 0:1 / /mnt/data rw - tmpfs d rw,size=1k,nr_inodes=2\n1 0 0:1 / /tmp rw - tmpfs d rw,size=1k,nr_inodes=2\n" +
+		"1 0 0:1 / /dev/shm rw - tmpfs d rw,size=1k,nr_inodes=2\n1 0 0:1 / /run rw - tmpfs d rw,size=1k,nr_inodes=2\n"
+	for name, c := range map[string]struct {
+		info        string
+		root, quota bool
+	}{
+		"good":           {own + "1 0 0:1 / / ro - tmpfs r ro\n1 0 0:1 / /usr ro,nosuid - ext4 x rw\n1 0 0:1 / /proc rw - proc p rw\n", true, true},
+		"writable root":  {own + "1 0 0:1 / / rw - tmpfs r rw\n", false, true},
+		"writable usr":   {own + "1 0 0:1 / / ro - tmpfs r ro\n1 0 0:1 / /usr rw - ext4 x rw\n", false, true},
+		"no root":        {own, false, true},
+		"host's tmp":     {strings.Replace(own, "/tmp rw - tmpfs d rw,size=1k,nr_inodes=2", "/tmp rw - ext4 d rw", 1) + "1 0 0:1 / / ro - tmpfs r ro\n", false, false},
+		"no size":        {strings.Replace(own, "size=1k,", "", 1) + "1 0 0:1 / / ro - tmpfs r ro\n", true, false},
+		"unreadable row": {own + "1 0 0:1 / / ro tmpfs r ro\n", false, false},
+		"nothing":        {"", false, false},
+	} {
+		if root, quota := mountWalls(c.info); root != c.root || quota != c.quota {
+			t.Errorf("mounts, %s: got %v %v, want %v %v", name, root, quota, c.root, c.quota)
+		}
+	}
+	const head = "Inter-| Receive\n face |bytes\n"
+	for dev, want := range map[string]bool{head + "    lo: 0 0\n": true, head + "    lo: 0 0\n  eth0: 0\n": false, head + " eth0:0\n": false, "": false, head: true} {
+		if got := onlyLoopback(dev); got != want {
+			t.Errorf("interfaces %q: got %v, want %v", dev, got, want)
+		}
+	}
+	for limits, want := range map[string]bool{
+		"Max processes             21                   21                   processes\n": true, "Max processes             20                   21                   processes\n": false,
+		"Max processes             96365                96365                processes\n": false, "Max processes             unlimited            unlimited            processes\n": false, "": false,
+	} {
+		if got := tasksLimited(limits, 21); got != want {
+			t.Errorf("limits %q: got %v, want %v", limits, got, want)
+		}
+	}
+	good := map[string]string{"Seccomp": "2", "NoNewPrivs": "1", "CapInh": "0", "CapPrm": "0", "CapEff": "0", "CapBnd": "0", "CapAmb": "0", "Uid": "5 5 5 5", "Gid": "5 5 5 5"}
+	if got := statusWalls(good, false); len(got) != 4 {
+		t.Errorf("a good status: %q", got)
+	}
+	for key, value := range map[string]string{"Seccomp": "1", "NoNewPrivs": "0", "CapBnd": "0000000000000001", "CapEff": "", "Uid": "5 0 5 5", "Gid": "5 5 5 0"} {
+		bad := maps.Clone(good)
+		bad[key] = value
+		if got := statusWalls(bad, false); len(got) != 3 {
+			t.Errorf("%s %q: still %q", key, value, got)
+		}
+	}
+	bad := maps.Clone(good)
+	bad["CapBnd"], bad["NoNewPrivs"] = "1", "0"
+	if got := statusWalls(bad, true); len(got) != 2 {
+		t.Errorf("a full bounding set without no_new_privs: %q", got)
+	}
+}
