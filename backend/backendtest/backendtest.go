@@ -232,7 +232,7 @@ func (x *box) python(t *testing.T, program string, args ...string) backend.Proce
 	return backend.Process{Argv: append([]string{x.s.o.Python, backend.ProgramDir + "/main.py"}, args...), Program: files}
 }
 
-// held reports whether the backend is one whose every law has to hold.
+// full reports whether the backend is one of which every law has to hold.
 func (s *suite) full() bool { return s.o.Tier != sandboxmcp.TierL1 }
 
 // pause waits, or less when the test ends.

@@ -5,7 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"testing"
@@ -29,7 +29,7 @@ type Counts struct {
 // Count counts. A machine without /proc has empty counts.
 func Count(t testing.TB) Counts {
 	t.Helper()
-	runtime.GC()
+	debug.FreeOSMemory()
 	return Counts{
 		Processes: descendants(os.Getpid()), Mounts: lines("/proc/self/mountinfo"), Groups: groups(),
 		Descriptors: entries("/proc/self/fd"), RSS: rss(), goroutines: goleak.IgnoreCurrent(),

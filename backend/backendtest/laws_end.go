@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp/backend"
-	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // gone wants that nothing with the marker lives, now. What does live is a fault
@@ -32,8 +31,8 @@ func gone(t *testing.T, marker string) {
 
 func killEndsEverything(t *testing.T, s *suite) {
 	for name, env := range map[string]map[string]string{"deaf": nil, "storm": {"STORM": "1"}} {
-		if name == "storm" && !s.full() {
-			env = nil // tier L1 cannot hold the number of processes of an ordinary user
+		if name == "storm" && !s.full() && !s.o.HeldLimits {
+			continue // such a sandbox is ended by its watch before it is killed
 		}
 		x := s.open(t)
 		s.interlock(t, x)
@@ -166,11 +165,13 @@ func closeTwice(t *testing.T, s *suite) {
 	before.Same(t)
 }
 
-// Churn opens, uses and closes sandboxes and wants that 1000 leave no more
+// Churn opens, uses and closes sandboxes and wants that 2000 leave no more
 // behind than 200 do. It takes a while.
 func Churn(t *testing.T, o Options) {
 	t.Helper()
-	testkit.Need(t, "churn", !testing.Short(), "short run")
+	if testing.Short() {
+		t.Skip("short run")
+	}
 	b := o.New(t)
 	s := &suite{o: o, b: b, dir: outside(t)}
 	defer func() { _ = b.Close() }()
@@ -198,11 +199,11 @@ func Churn(t *testing.T, o Options) {
 	}
 	turn(200)
 	early := Count(t)
-	turn(800)
+	turn(1800)
 	early.Same(t)
 	late := Count(t)
-	t.Logf("after 200: %d descriptors, %d KiB; after 1000: %d descriptors, %d KiB", early.Descriptors, early.RSS>>10, late.Descriptors, late.RSS>>10)
-	if float64(late.RSS) > 1.05*float64(early.RSS)+mib {
+	t.Logf("after 200: %d descriptors, %d KiB; after 2000: %d descriptors, %d KiB", early.Descriptors, early.RSS>>10, late.Descriptors, late.RSS>>10)
+	if float64(late.RSS) > 1.05*float64(early.RSS) {
 		t.Errorf("memory grew from %d to %d KiB", early.RSS>>10, late.RSS>>10)
 	}
 }

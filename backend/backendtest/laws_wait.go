@@ -58,20 +58,20 @@ func waitNotDelayed(t *testing.T, s *suite) {
 
 // stuck is a writer that waits for a word.
 type stuck struct {
-	go_ chan struct{}
-	n   int
+	word chan struct{}
+	n    int
 }
 
 func (w *stuck) Write(p []byte) (int, error) {
-	<-w.go_
+	<-w.word
 	w.n += len(p)
 	return len(p), nil
 }
 
 func waitSlowWriter(t *testing.T, s *suite) {
 	x := s.open(t)
-	w := &stuck{go_: make(chan struct{})}
-	free := sync.OnceFunc(func() { close(w.go_) })
+	w := &stuck{word: make(chan struct{})}
+	free := sync.OnceFunc(func() { close(w.word) })
 	defer free()
 	r, err := x.Start(t.Context(), backend.Process{Argv: []string{"/bin/sh", "-c", "head -c 30000 /dev/zero"}, Env: x.environment(nil), Stdout: w})
 	if err != nil {

@@ -111,6 +111,15 @@ func (t *timedClient) close() error {
 	return err
 }
 
+// child is a process of this program that does one thing.
+func (b *bed) child(ctx context.Context, what string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, b.self, append([]string{"-child", what, "-path", b.o.path}, args...)...)
+	cmd.Env, cmd.Dir = b.env, "/"
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 10 * time.Second
+	return cmd
+}
+
 func (b *bed) timed(ctx context.Context) (*timedClient, error) {
 	dir, err := b.dir("timed")
 	if err != nil {
@@ -121,8 +130,8 @@ func (b *bed) timed(ctx context.Context) (*timedClient, error) {
 		return nil, fmt.Errorf("make pipe: %w", err)
 	}
 	c, err := dialWith(ctx, func(ctx context.Context) *exec.Cmd {
-		cmd := exec.CommandContext(ctx, b.self, "-child", "serve", "-state", dir, "-path", b.o.path)
-		cmd.Env, cmd.Dir, cmd.ExtraFiles = b.env, "/", []*os.File{w}
+		cmd := b.child(ctx, "serve", "-state", dir)
+		cmd.ExtraFiles = []*os.File{w}
 		return cmd
 	})
 	_ = w.Close()

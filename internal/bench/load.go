@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"strconv"
 	"sync"
 	"time"
@@ -38,9 +37,7 @@ func (b *bed) burst(ctx context.Context) (*burst, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, b.self, "-child", "burst", "-state", dir, "-path", b.o.path)
-	cmd.Env = b.env
-	out, err := cmd.Output()
+	out, err := b.child(ctx, "burst", "-state", dir).Output()
 	if err != nil {
 		return nil, fmt.Errorf("child: %w%s", err, stderrOf(err))
 	}

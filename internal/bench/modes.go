@@ -115,9 +115,7 @@ func (b *bed) firstModes(i interpreter) []mode {
 			if err != nil {
 				return nil, err
 			}
-			cmd := exec.CommandContext(ctx, b.self, "-child", "first", "-state", dir, "-path", b.o.path, "-lang", string(i.Lang))
-			cmd.Env = b.env
-			out, err := cmd.Output()
+			out, err := b.child(ctx, "first", "-state", dir, "-lang", string(i.Lang)).Output()
 			if err != nil {
 				return nil, fmt.Errorf("child: %w%s", err, stderrOf(err))
 			}

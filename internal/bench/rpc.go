@@ -31,7 +31,9 @@ func dial(ctx context.Context, p program) (*client, error) {
 }
 
 func dialWith(ctx context.Context, command func(context.Context) *exec.Cmd) (*client, error) {
-	ctx, stop := context.WithCancel(ctx)
+	// It is ended by close, in good order, also when ctx has ended: a server that
+	// is killed leaves its cgroups to the next one.
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	c := &client{cmd: command(ctx), stop: stop}
 	in, err := c.cmd.StdinPipe()
 	if err != nil {

@@ -159,7 +159,7 @@ func (b *bed) rounds(ctx context.Context, modes []mode) (all map[string]*series,
 			m := modes[i]
 			var ms []float64
 			var err error
-			if m.skip == "" {
+			if m.skip == "" && ctx.Err() == nil {
 				pause(ctx, b.o.pause)
 				ms, err = m.run(ctx)
 			}

@@ -50,7 +50,8 @@ type Config struct {
 type Jail struct {
 	cfg      Config
 	abi      int
-	control  int // the builder's socket
+	foreign  map[string]bool // namespaces that are no sandbox's own
+	control  int             // the builder's socket
 	pid      int
 	pidfd    int
 	spawners chan int
@@ -121,11 +122,13 @@ func (j *Jail) start() error {
 		return err
 	}
 	go j.reap()
-	if err := j.build(n); err != nil {
-		_ = j.Close()
-		return err
+	if err = j.build(n); err == nil {
+		err = j.lookAround()
 	}
-	return nil
+	if err != nil {
+		_ = j.Close()
+	}
+	return err
 }
 
 // build sends the builder its script and waits until the template stands.

@@ -1,6 +1,7 @@
 package jail
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -59,72 +60,106 @@ func landlockWall(abi int) string { return WallLandlock + " (ABI " + strconv.Ito
 // for its init, whose walls every program in it inherits. It reads; it does not
 // trust the script that built them.
 func (s *Slot) Observe() ([]string, error) {
-	dir := "/proc/" + strconv.Itoa(s.PID())
+	proc, err := unix.Open("/proc/"+strconv.Itoa(s.PID()), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("observe sandbox: %w", err)
+	}
+	defer closeAll(proc)
+	o := observer{proc: proc, buf: make([]byte, 16<<10)}
 	walls := []string{}
+	plain := s.jail.cfg.Mode == ModePlain
 	for _, n := range namespaceWalls {
-		if s.jail.cfg.Mode == ModePlain { // none is made; and an ordinary user may not even look
+		if plain { // none is made; and an ordinary user may not even look
 			break
 		}
-		own, err := s.owns(dir, n.file)
+		theirs, err := readlinkat(proc, "ns/"+n.file)
 		if err != nil {
 			return nil, fmt.Errorf("observe namespaces: %w", err)
 		}
-		if own {
+		if !s.jail.foreign[theirs] {
 			walls = append(walls, n.wall)
 		}
 	}
-	status, err := readStatus(dir)
+	status, err := o.read("status")
 	if err != nil {
-		return nil, fmt.Errorf("observe status: %w", err)
+		return nil, err
 	}
-	walls = append(walls, statusWalls(status, s.jail.cfg.Mode == ModePlain)...)
+	walls = append(walls, statusWalls(fields(status), plain)...)
 	walls = append(walls, s.probeWalls()...)
-	more, err := s.placeWalls(dir, walls)
-	if err != nil {
-		return nil, err
-	}
-	// The init that was read is still the one that we hold: had it ended, its number could be another's by now.
-	if n, err := hostPID(s.pidfd); err != nil || n != s.PID() {
-		return nil, fmt.Errorf("observe sandbox: its init has ended")
-	}
-	return append(walls, more...), nil
-}
-
-// owns reports whether a namespace is the sandbox's own: neither the server's
-// nor the builder's, which every sandbox of the jail would share.
-func (s *Slot) owns(dir, file string) (bool, error) {
-	theirs, err := os.Readlink(dir + "/ns/" + file)
-	if err != nil {
-		return false, err
-	}
-	for _, process := range []string{"self", strconv.Itoa(s.jail.pid)} {
-		other, err := os.Readlink("/proc/" + process + "/ns/" + file)
+	if !plain {
+		more, err := o.placeWalls(slices.Contains(walls, WallNetNS), s.tasks)
 		if err != nil {
-			return false, err
+			return nil, err
 		}
-		if theirs == other {
-			return false, nil
-		}
+		walls = append(walls, more...)
 	}
-	return true, nil
+	// The init that was read is the one that we hold: it lives, so its number was nobody else's meanwhile.
+	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(s.pidfd), Events: unix.POLLIN}}, 0); n != 0 || err != nil {
+		return nil, errors.New("observe sandbox: its init has ended")
+	}
+	return walls, nil
 }
 
-func readStatus(dir string) (map[string]string, error) {
-	b, err := os.ReadFile(dir + "/status")
-	if err != nil {
-		return nil, err
+// lookAround notes which namespaces the server and the builder are in: one that
+// a sandbox has in common with either is not its own.
+func (j *Jail) lookAround() error {
+	j.foreign = map[string]bool{}
+	if j.cfg.Mode == ModePlain {
+		return nil
 	}
+	for _, n := range namespaceWalls {
+		for _, process := range []string{"self", strconv.Itoa(j.pid)} {
+			l, err := os.Readlink("/proc/" + process + "/ns/" + n.file)
+			if err != nil {
+				return fmt.Errorf("look at namespaces: %w", err)
+			}
+			j.foreign[l] = true
+		}
+	}
+	return nil
+}
+
+// observer reads files of one process's directory in /proc.
+type observer struct {
+	proc int
+	buf  []byte
+}
+
+func (o *observer) read(name string) (string, error) {
+	fd, err := unix.Openat(o.proc, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", fmt.Errorf("observe %s: %w", name, err)
+	}
+	defer closeAll(fd)
+	n := 0
+	for {
+		m, err := unix.Read(fd, o.buf[n:])
+		if err != nil {
+			return "", fmt.Errorf("observe %s: %w", name, err)
+		}
+		if n += m; m == 0 || n == len(o.buf) {
+			return string(o.buf[:n]), nil
+		}
+	}
+}
+
+func readlinkat(dir int, name string) (string, error) {
+	var b [64]byte
+	n, err := unix.Readlinkat(dir, name, b[:])
+	return string(b[:max(n, 0)]), err
+}
+
+// fields splits a file of "Key: value" lines.
+func fields(text string) map[string]string {
 	m := map[string]string{}
-	for line := range strings.SplitSeq(string(b), "\n") {
+	for line := range strings.SplitSeq(text, "\n") {
 		if k, v, ok := strings.Cut(line, ":"); ok {
 			m[k] = strings.TrimSpace(v)
 		}
 	}
-	return m, nil
+	return m
 }
 
-// statusWalls reads a status file. An ordinary user without a namespace cannot
-// empty the bounding set (plain): it gives nothing to who can gain no rights.
 func statusWalls(status map[string]string, plain bool) []string {
 	var walls []string
 	if status["Seccomp"] == "2" {
@@ -169,35 +204,32 @@ func (s *Slot) probeWalls() []string {
 	return walls
 }
 
-// placeWalls are those of mounts, network and tasks; without namespaces there are none.
-func (s *Slot) placeWalls(dir string, have []string) ([]string, error) {
-	if s.jail.cfg.Mode == ModePlain {
-		return nil, nil
-	}
+// placeWalls are those of mounts, network and tasks.
+func (o *observer) placeWalls(ownNetwork bool, tasks int) ([]string, error) {
 	var walls []string
-	mounts, err := os.ReadFile(dir + "/mountinfo")
+	mounts, err := o.read("mountinfo")
 	if err != nil {
-		return nil, fmt.Errorf("observe mounts: %w", err)
+		return nil, err
 	}
-	root, quota := mountWalls(string(mounts))
+	root, quota := mountWalls(mounts)
 	if root {
 		walls = append(walls, WallRoot)
 	}
 	if quota {
 		walls = append(walls, WallQuota)
 	}
-	net, err := os.ReadFile(dir + "/net/dev")
+	net, err := o.read("net/dev")
 	if err != nil {
-		return nil, fmt.Errorf("observe network: %w", err)
+		return nil, err
 	}
-	if slices.Contains(have, WallNetNS) && onlyLoopback(string(net)) {
+	if ownNetwork && onlyLoopback(net) {
 		walls = append(walls, WallNoNetwork)
 	}
-	limits, err := os.ReadFile(dir + "/limits")
+	limits, err := o.read("limits")
 	if err != nil {
-		return nil, fmt.Errorf("observe limits: %w", err)
+		return nil, err
 	}
-	if tasksLimited(string(limits), s.tasks) {
+	if tasksLimited(limits, tasks) {
 		walls = append(walls, WallTasks)
 	}
 	return walls, nil
