@@ -46,6 +46,15 @@ type Backend interface {
 	Close() error
 }
 
+// A Warmer is a Backend that can prepare itself before the first Open, so that
+// the first request does not wait for it.
+type Warmer interface {
+	// Warm prepares for sandboxes that see the directories. It runs nothing,
+	// tells no failure, which Open will, and may be called concurrently with
+	// every other method.
+	Warm(readOnlyDirs []string)
+}
+
 // Capabilities is what a backend can do on this machine.
 type Capabilities struct {
 	Available bool

@@ -54,6 +54,8 @@ type Config struct {
 	KeepFor   time.Duration // age at which records and files of runs are dropped; 0: 24 h
 	KeepBytes int64         // of files per namespace; 0: 1 GiB
 
+	Warm []sandboxmcp.Language // prepare the default backend for these, while the engine opens
+
 	SearchPath string   // PATH on which interpreters are looked for
 	ShimEnv    []string // environment in which version-manager shims are asked
 
@@ -148,21 +150,51 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 	for _, b := range cfg.Backends {
 		e.backends[b.Name()] = b
 	}
+	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	e.runtimes = runtimes.Resolve(ctx, runtimes.Config{Path: cfg.SearchPath, HomeEnv: cfg.ShimEnv, CacheFile: cachePath(cfg.StateDir), Logger: cfg.Logger, Now: cfg.Now})
+	e.warm()
+	if err := e.openRecords(ctx); err != nil {
+		e.cancel()
+		e.work.Wait()
+		for _, b := range cfg.Backends {
+			err = errors.Join(err, b.Close())
+		}
+		return nil, fmt.Errorf("open engine: %w", err)
+	}
+	e.work.Go(e.sweepLoop)
+	return e, nil
+}
+
+// warm prepares the default backend beside everything else.
+func (e *Engine) warm() {
+	w, ok := e.backends[e.cfg.DefaultBackend].(backend.Warmer)
+	if !ok || len(e.cfg.Warm) == 0 {
+		return
+	}
+	e.work.Go(func() {
+		for _, l := range e.cfg.Warm {
+			if i, err := e.runtimes.Find(e.ctx, l); err == nil {
+				w.Warm(i.ReadOnlyDirs)
+			}
+		}
+	})
+}
+
+// openRecords opens what is kept.
+func (e *Engine) openRecords(ctx context.Context) error {
+	cfg := e.cfg
 	var err error
 	e.store, err = store.Open(ctx, store.Config{Dir: cfg.StateDir, SQLitePath: cfg.SQLitePath, Synchronous: cfg.Synchronous, Logger: cfg.Logger})
 	if err != nil {
-		return nil, fmt.Errorf("open engine: %w", err)
+		return err
 	}
 	e.key, err = sign.Open(e.store.Dir())
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open engine: %w", err), e.store.Close())
+		return errors.Join(err, e.store.Close())
 	}
 	e.audit = audit.New(e.store, cfg.Now)
 	e.keeper = artifact.NewKeeper(e.store, artifact.Config{MaxAge: cfg.KeepFor, MaxBytes: cfg.KeepBytes, Now: cfg.Now})
-	e.runtimes = runtimes.Resolve(ctx, runtimes.Config{Path: cfg.SearchPath, HomeEnv: cfg.ShimEnv, CacheFile: cachePath(e.store.Dir()), Logger: cfg.Logger, Now: cfg.Now})
-	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	e.work.Go(e.sweepLoop)
-	return e, nil
+	return nil
 }
 
 // Namespace is the tenant of a request that names none.

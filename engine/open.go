@@ -19,6 +19,7 @@ type Options struct {
 	Actor   string
 	Version string
 	Logger  *slog.Logger
+	Warm    []sandboxmcp.Language // see Config
 }
 
 // Open opens an engine as the settings say.
@@ -40,7 +41,7 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 		MaxConcurrent: c.MaxConcurrentJobs, MaxQueued: c.MaxQueued,
 		KeepFor: time.Duration(c.ArtifactKeepHours * float64(time.Hour)), KeepBytes: int64(c.ArtifactKeepMB) << 20,
 		SearchPath: lookupEnv(env, "PATH"), ShimEnv: env,
-		Actor: o.Actor, Version: o.Version, Logger: o.Logger,
+		Actor: o.Actor, Version: o.Version, Logger: o.Logger, Warm: o.Warm,
 	})
 }
 

@@ -201,7 +201,7 @@ func signalAlone(t *testing.T, s *suite) {
 	x := s.open(t)
 	marker := "alone-" + rand.Text()
 	r, out, errs := x.start(t, backend.Process{Argv: []string{"/bin/sh", "-c", `trap 'echo got; exit 7' USR1
-		/bin/sh -c 'sleep 20; :' `+marker+` & echo up; while :; do sleep 0.05; done`}})
+		/bin/sh -c 'sleep 20; :' ` + marker + ` & echo up; while :; do sleep 0.05; done`}})
 	if !soon(t, 5*time.Second, func() bool { return out.String() == "up\n" && len(Alive(marker)) > 1 }) {
 		t.Fatalf("does not come up: %q %q", out.String(), errs.String())
 	}

@@ -144,6 +144,13 @@ func unavailable(err error) error {
 		WithHint("run `sandboxmcp doctor` to see which wall is missing and how to get it").WithCause(err)
 }
 
+// Warm makes the jail that the first sandbox with these directories needs.
+func (b *Backend) Warm(readOnlyDirs []string) {
+	if _, err := b.hallFor(readOnlyDirs); err != nil {
+		b.log.Debug("warm up", "error", err)
+	}
+}
+
 // hallFor returns a jail whose sandboxes see the directories.
 func (b *Backend) hallFor(dirs []string) (*hall, error) {
 	b.mu.Lock()
@@ -279,10 +286,6 @@ func (b *Backend) tryMode(mode jail.Mode, dirs []string) (*hall, error) {
 	if err != nil {
 		return nil, fmt.Errorf("seccomp: %w", err)
 	}
-	digest, err := policy.SHA256()
-	if err != nil {
-		return nil, fmt.Errorf("seccomp: %w", err)
-	}
 	cfg.Filter = filter
 	done, err := b.home(&cfg)
 	if err != nil {
@@ -293,7 +296,7 @@ func (b *Backend) tryMode(mode jail.Mode, dirs []string) (*hall, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &hall{Jail: j, policy: policyDigest(digest, j)}, nil
+	return &hall{Jail: j, policy: policyDigest(filter, j)}, nil
 }
 
 // judge demands every wall of the mode.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -65,6 +66,9 @@ func (l logTo) Write(p []byte) (int, error) { l.t.Logf("%s", p); return len(p), 
 // options are what the process backend has to reach as this user.
 func options(t testing.TB) backendtest.Options {
 	t.Helper()
+	if runtime.GOOS != "linux" {
+		t.Skip("the process backend needs Linux")
+	}
 	o := backendtest.Options{
 		New: newBackend(), Python: python(), Node: interpreter("node"), Bash: interpreter("bash"), Tier: sandboxmcp.TierL2,
 	}

@@ -337,8 +337,8 @@ func (s *sandbox) remove() error {
 
 // policyDigest names the whole policy: the filter and what else a jail's
 // sandboxes have in common.
-func policyDigest(filter string, j *jail.Jail) string {
-	h := sha256.Sum256([]byte(filter + "\n" + j.Policy()))
+func policyDigest(filter []byte, j *jail.Jail) string {
+	h := sha256.Sum256(append(slices.Clone(filter), j.Policy()...))
 	return hex.EncodeToString(h[:])
 }
 

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command bench measures what this product costs beside the bare programs and
 // beside its peers, and writes docs/benchmarks.md.
 //

@@ -60,7 +60,7 @@ and which walls stood. Takes a few seconds and leaves nothing but its record.`,
 		if err != nil {
 			return err
 		}
-		return a.withEngine(ctx, cfg, func(e runner) error { return a.demo(ctx, cfg, e) })
+		return a.withEngine(ctx, cfg, func(e runner) error { return a.demo(ctx, cfg, e) }, sandboxmcp.Languages()...)
 	})
 }
 

@@ -33,13 +33,16 @@ func (a *app) options(cfg *config.Config, logger *slog.Logger, actor string) eng
 }
 
 // withEngine opens an engine with the settings, works with it and closes it.
-func (a *app) withEngine(ctx context.Context, cfg *config.Config, work func(runner) error) error {
+// What will be run, if anything, is prepared meanwhile.
+func (a *app) withEngine(ctx context.Context, cfg *config.Config, work func(runner) error, warm ...sandboxmcp.Language) error {
 	logger, done, err := a.logger(cfg, quiet)
 	if err != nil {
 		return err
 	}
 	defer done()
-	e, err := a.open(ctx, a.options(cfg, logger, "cli"))
+	o := a.options(cfg, logger, "cli")
+	o.Warm = warm
+	e, err := a.open(ctx, o)
 	if err != nil {
 		return err
 	}

@@ -170,7 +170,7 @@ func (a *app) run(ctx context.Context, o *runOptions) error {
 		}
 		a.remark(res)
 		return nil
-	})
+	}, req.Language)
 }
 
 // request makes the engine's request of the flags and the program.

@@ -69,7 +69,9 @@ func (a *app) serve(ctx context.Context) error {
 	defer done()
 	debug.SetGCPercent(serveGCPercent)
 	debug.SetMemoryLimit(serveMemoryLimit)
-	e, err := a.open(ctx, a.options(cfg, logger, "mcp"))
+	o := a.options(cfg, logger, "mcp")
+	o.Warm = sandboxmcp.Languages()
+	e, err := a.open(ctx, o)
 	if err != nil {
 		return err
 	}
