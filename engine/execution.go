@@ -66,7 +66,7 @@ func (e *Engine) begin(ctx context.Context, req sandboxmcp.Request, background b
 	}
 	e.live[x.req.ID] = x
 	e.work.Add(1)
-	x.release = context.AfterFunc(e.ctx, func() { x.cancel(context.Canceled) }) // whoever called, Close ends it
+	x.release = context.AfterFunc(e.ctx, func() { x.cancel(context.Canceled) }) //nolint:contextcheck // whoever called, Close ends it
 	return x, nil
 }
 

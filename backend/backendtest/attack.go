@@ -165,7 +165,7 @@ func (s *suite) interlock(t *testing.T, x *box) {
 // attacks runs every payload in a sandbox of its own.
 func (s *suite) attacks(t *testing.T) {
 	extra := "/var/tmp/sandboxmcp-canary-" + filepath.Base(filepath.Dir(s.dir)) + rand.Text()
-	if f, err := os.OpenFile(extra, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644); err == nil { //nolint:gosec // everybody may read it: a wall has to keep code out
+	if f, err := os.OpenFile(extra, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644); err == nil {
 		_, _ = f.WriteString("canary")
 		_ = f.Close()
 		t.Cleanup(func() { _ = os.Remove(extra) })

@@ -65,7 +65,7 @@ func descendants(pid int) []int {
 		if err != nil {
 			continue
 		}
-		for _, w := range strings.Fields(string(b)) {
+		for w := range strings.FieldsSeq(string(b)) {
 			if n, err := strconv.Atoi(w); err == nil {
 				all = append(append(all, n), descendants(n)...)
 			}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
@@ -157,12 +158,12 @@ func openManyAtOnce(t *testing.T, s *suite) {
 }
 
 func readOnlyDirs(t *testing.T, s *suite) {
-	dir, err := os.MkdirTemp(sharedDir(t), "shown")
+	dir, err := os.MkdirTemp(sharedDir(t), "shown") //nolint:usetesting // it has to be where others can pass
 	if err != nil {
 		t.Skipf("no directory to show: %v", err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // the sandbox's user has to read it
+	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(dir, "file"), "shown")
@@ -189,7 +190,7 @@ func sharedDir(t *testing.T) string {
 
 func write(t testing.TB, path, content string) {
 	t.Helper()
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644) //nolint:gosec // others have to be able to read it
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
 	if err == nil {
 		_, err = f.WriteString(content)
 		err = errors.Join(err, f.Chmod(0o644), f.Close())
@@ -248,8 +249,8 @@ func closeBackend(t *testing.T, s *suite) {
 	if left := Alive(marker); len(left) > 0 {
 		t.Errorf("Close left processes: %v", left)
 	}
-	if sb, err := s.b.Open(t.Context(), s.spec()); err == nil {
-		_ = sb.Close()
+	if late, err := s.b.Open(t.Context(), s.spec()); err == nil {
+		_ = late.Close()
 		t.Error("Open after Close succeeded")
 	}
 	if err := sb.Close(); err != nil {

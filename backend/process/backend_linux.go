@@ -194,6 +194,9 @@ func (b *Backend) hallFor(dirs []string) (*hall, error) {
 
 // prepare finds out what stands outside the jail: cgroups.
 func (b *Backend) prepare() {
+	if sandboxmcp.TierL1.AtLeast(b.cfg.MinTier) {
+		sweepPlain(b.cfg.TempDir)
+	}
 	if b.cfg.testOnlyNoCgroup {
 		b.noTree = "left out"
 		return

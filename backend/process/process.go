@@ -39,7 +39,9 @@ func DefaultUIDs() UIDRange { return UIDRange{1_900_000_000, 1_933_554_431} }
 const (
 	weakMemory = "memory: watched every 10 ms and ended, not held by the kernel (no delegated cgroup)"
 	weakPlain  = "files: no namespaces, the host's system files can be read, the working directory is not at /mnt/data and has no disk quota"
-	weakIPC    = "system V IPC: not separated"
+	weakIPC    = "IPC: System V and POSIX message queues are those of the host"
+	weakTasks  = "tasks: watched every 10 ms, not held by the kernel"
+	weakUser   = "inotify and other counts per user are shared with the host's user"
 )
 
 func weakCPU(cores float64) string {

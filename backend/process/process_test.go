@@ -47,11 +47,11 @@ func newBackend(change ...func(*process.Config)) func(testing.TB) backend.Backen
 		for _, f := range change {
 			f(&cfg)
 		}
-		if err := os.Chmod(cfg.TempDir, 0o711); err != nil { //nolint:gosec // a sandbox's user has to pass
+		if err := os.Chmod(cfg.TempDir, 0o711); err != nil {
 			t.Fatal(err)
 		}
 		// the temporary directory of a test lies below one that only its user may enter
-		if err := os.Chmod(filepath.Dir(cfg.TempDir), 0o711); err != nil { //nolint:gosec // as above
+		if err := os.Chmod(filepath.Dir(cfg.TempDir), 0o711); err != nil {
 			t.Fatal(err)
 		}
 		return process.New(cfg)

@@ -104,7 +104,6 @@ func (s *sandbox) limit(tree *cgroup.Tree, cfg *jail.SlotConfig) (done func(), e
 		return done, nil
 	}
 	enter := func() ([]int, error) {
-		var err error
 		s.group, err = tree.New(s.spec.ID, cgroup.Limits{MemoryBytes: s.spec.MemoryBytes, CPUCores: s.spec.CPUCores, MaxTasks: s.spec.MaxTasks + 1})
 		if err == nil {
 			entry, err = s.group.Entry()
@@ -130,7 +129,7 @@ func (s *sandbox) settle(mode jail.Mode, cfg *jail.SlotConfig) error {
 	if mode != jail.ModePlain {
 		return nil
 	}
-	root, err := os.MkdirTemp(s.b.cfg.TempDir, "sandboxmcp-")
+	root, err := os.MkdirTemp(s.b.cfg.TempDir, plainPrefix+strconv.Itoa(os.Getpid())+"-")
 	if err != nil {
 		return err
 	}
@@ -254,7 +253,7 @@ func (s *sandbox) Isolation(context.Context) (sandboxmcp.Isolation, error) {
 		iso.Weak = append(iso.Weak, weakMemory, weakCPU(s.spec.CPUCores))
 	}
 	if mode == jail.ModePlain {
-		iso.Weak = append(iso.Weak, weakPlain, weakIPC)
+		iso.Weak = append(iso.Weak, weakPlain, weakIPC, weakTasks, weakUser)
 	}
 	return iso, nil
 }

@@ -87,6 +87,9 @@ func (a *app) serve(ctx context.Context) error {
 	} else {
 		defer func() { _ = door.Close() }()
 	}
+	idleCtx, stopTrim := context.WithCancel(ctx)
+	defer stopTrim()
+	go trim(idleCtx, e.Stats)
 	if idle := cfg.Idle(); len(idle) > 0 {
 		logger.Warn("these settings have no effect in this version", "settings", idle)
 	}

@@ -72,9 +72,9 @@ func (s *Slot) Observe() ([]string, error) {
 		if plain { // none is made; and an ordinary user may not even look
 			break
 		}
-		theirs, err := readlinkat(proc, "ns/"+n.file)
-		if err != nil {
-			return nil, fmt.Errorf("observe namespaces: %w", err)
+		theirs, linkErr := readlinkat(proc, "ns/"+n.file)
+		if linkErr != nil {
+			return nil, fmt.Errorf("observe namespaces: %w", linkErr)
 		}
 		if !s.jail.foreign[theirs] {
 			walls = append(walls, n.wall)

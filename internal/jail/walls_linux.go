@@ -192,7 +192,7 @@ func (s *script) enterCgroup(n int) {
 	iov := s.bytes(binary.LittleEndian.AppendUint64(make([]byte, 8), 8))
 	msg := make([]byte, 56) // struct msghdr
 	binary.LittleEndian.PutUint64(msg[24:], 1)
-	binary.LittleEndian.PutUint64(msg[40:], uint64(head+4*n)) //nolint:gosec // small
+	binary.LittleEndian.PutUint64(msg[40:], uint64(head+4*n))
 	m := s.bytes(msg)
 	s.store("place of the packet", store64, iov, word)
 	s.store("place of the vector", store64, at(m, 16), iov)
@@ -201,7 +201,7 @@ func (s *script) enterCgroup(n int) {
 	zero := s.str("0") // "myself": spares the kernel's lock over all processes
 	for i := range n {
 		fd := s.reg()
-		s.add("descriptor of a cgroup", load32, 0, fd, []arg{at(rights, uint64(head+4*i))}) //nolint:gosec // small
+		s.add("descriptor of a cgroup", load32, 0, fd, []arg{at(rights, uint64(head+4*i))})
 		s.do("enter cgroup", unix.SYS_WRITE, fd.arg(), zero, num(1))
 		s.do("close", unix.SYS_CLOSE, fd.arg())
 		s.free(fd)

@@ -64,11 +64,17 @@ func (d database) connector(params string) (driver.Connector, error) {
 	return sqlite.NewConnector(d.dsn + params)
 }
 
+// readerIdle is how long a connection for reading is kept that nobody uses.
+const readerIdle = 5 * time.Second
+
 // pool makes a pool of at most n connections; none is made yet.
 func pool(c driver.Connector, n int) *sql.DB {
 	db := sql.OpenDB(c)
 	db.SetMaxOpenConns(n)
 	db.SetMaxIdleConns(n)
+	if n > 1 {
+		db.SetConnMaxIdleTime(readerIdle)
+	}
 	return db
 }
 

@@ -1,0 +1,297 @@
+package engine_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+)
+
+// fake is a backend whose sandboxes are made of nothing: a program is a
+// function, and everything that the engine asks for is noted in order.
+type fake struct {
+	// program is what runs; nil: it ends at once with exit code 0.
+	program func(r *fakeRun) backend.Exit
+	// onOpen, onStart and onWalls may refuse; nil: they do not.
+	onOpen  func(ctx context.Context, spec backend.Spec) error
+	onStart func(p backend.Process) error
+	onWalls func() error
+	onKill  func() error
+	onWait  func() error // the sandbox is lost: what Wait returns in place of an exit
+	usage   backend.Usage
+	files   map[string]string // what every program leaves
+
+	mu      sync.Mutex
+	calls   []string
+	opened  int
+	closed  int
+	specs   []backend.Spec
+	started []backend.Process
+	over    bool // Close was called
+}
+
+func (f *fake) note(call string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls = append(f.calls, call)
+}
+
+// seen returns the calls so far.
+func (f *fake) seen() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.calls)
+}
+
+// starts returns how many programs were started, and how many sandboxes are open.
+func (f *fake) starts() (started, open int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.started), f.opened - f.closed
+}
+
+func (f *fake) Name() string { return "fake" }
+
+func (f *fake) walls() sandboxmcp.Isolation {
+	return sandboxmcp.Isolation{Tier: sandboxmcp.TierL3, Backend: "fake", Walls: []string{"thought"}, Weak: []string{"everything"}, Kernel: "0", PolicySHA256: strings.Repeat("0", 64)}
+}
+
+func (f *fake) Capabilities(context.Context) backend.Capabilities {
+	return backend.Capabilities{Available: true, Isolation: f.walls()}
+}
+
+func (f *fake) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox, error) {
+	f.mu.Lock()
+	f.calls, f.specs = append(f.calls, "open"), append(f.specs, spec)
+	f.mu.Unlock()
+	if f.onOpen != nil {
+		if err := f.onOpen(ctx, spec); err != nil {
+			return nil, err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.opened++
+	return &fakeSandbox{f: f, killed: make(chan struct{})}, nil
+}
+
+func (f *fake) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.over = true
+	return nil
+}
+
+type fakeSandbox struct {
+	f      *fake
+	kill   sync.Once
+	close  sync.Once
+	killed chan struct{}
+}
+
+func (s *fakeSandbox) Start(_ context.Context, p backend.Process) (backend.Running, error) {
+	s.f.mu.Lock()
+	s.f.calls = append(s.f.calls, "start")
+	s.f.mu.Unlock()
+	if s.f.onStart != nil {
+		if err := s.f.onStart(p); err != nil {
+			return nil, err
+		}
+	}
+	s.f.mu.Lock()
+	s.f.started = append(s.f.started, p)
+	s.f.mu.Unlock()
+	r := &fakeRun{sandbox: s, Process: p, Killed: s.killed, ended: make(chan struct{})}
+	if p.Channel {
+		r.ours, r.Frames = io.Pipe()
+	}
+	program := s.f.program
+	if program == nil {
+		program = func(*fakeRun) backend.Exit { return backend.Exit{} }
+	}
+	go func() {
+		defer close(r.ended)
+		r.exit = program(r)
+		if r.Frames != nil {
+			_ = r.Frames.Close()
+		}
+	}()
+	return r, nil
+}
+
+func (s *fakeSandbox) Kill(context.Context) error {
+	s.f.note("kill")
+	s.kill.Do(func() { close(s.killed) })
+	if s.f.onKill != nil {
+		return s.f.onKill()
+	}
+	return nil
+}
+
+func (s *fakeSandbox) Files() backend.Files { return fakeFiles{s.f} }
+
+func (s *fakeSandbox) Isolation(context.Context) (sandboxmcp.Isolation, error) {
+	if s.f.onWalls != nil {
+		if err := s.f.onWalls(); err != nil {
+			return sandboxmcp.Isolation{}, err
+		}
+	}
+	return s.f.walls(), nil
+}
+
+func (s *fakeSandbox) Usage() backend.Usage {
+	s.f.note("usage")
+	return s.f.usage
+}
+
+func (s *fakeSandbox) Close() error {
+	s.close.Do(func() {
+		s.kill.Do(func() { close(s.killed) })
+		s.f.mu.Lock()
+		defer s.f.mu.Unlock()
+		s.f.calls = append(s.f.calls, "close")
+		s.f.closed++
+	})
+	return nil
+}
+
+// fakeRun is what a program of the fake sees, and what the engine holds of it.
+type fakeRun struct {
+	backend.Process
+
+	Killed <-chan struct{} // closed when the sandbox is ended
+	Frames *io.PipeWriter  // the program's end of the private channel
+
+	sandbox *fakeSandbox
+	ours    *io.PipeReader
+	ended   chan struct{}
+	exit    backend.Exit
+}
+
+// Code is the program's text.
+func (r *fakeRun) Code() string { return string(r.Program[0].Data) }
+
+// Frame sends a frame on the private channel, as the driver does.
+func (r *fakeRun) Frame(v any) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return
+	}
+	_, _ = r.Frames.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...))
+}
+
+// Hang waits until the sandbox is ended.
+func (r *fakeRun) Hang() backend.Exit {
+	<-r.Killed
+	return backend.Exit{Signal: 9}
+}
+
+func (r *fakeRun) Signal(int) error { return nil }
+
+func (r *fakeRun) Channel() io.ReadWriteCloser {
+	if r.ours == nil {
+		return nil
+	}
+	return struct {
+		io.Reader
+		io.Writer
+		io.Closer
+	}{r.ours, io.Discard, r.ours}
+}
+
+func (r *fakeRun) Wait(ctx context.Context) (backend.Exit, error) {
+	r.sandbox.f.note("wait")
+	if r.sandbox.f.onWait != nil {
+		return backend.Exit{}, r.sandbox.f.onWait()
+	}
+	select {
+	case <-r.ended:
+		return r.exit, nil
+	default:
+	}
+	select {
+	case <-r.ended:
+		return r.exit, nil
+	case <-ctx.Done():
+		return backend.Exit{}, ctx.Err()
+	}
+}
+
+func (r *fakeRun) Drain(ctx context.Context) error {
+	r.sandbox.f.note("drain")
+	select {
+	case <-r.ended:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// fakeFiles serves a map of names.
+type fakeFiles struct{ f *fake }
+
+var fakeTime = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func (f fakeFiles) List(name string, _ int) ([]backend.FileInfo, bool, error) {
+	f.f.note("list")
+	dirs := map[string]bool{}
+	var list []backend.FileInfo
+	for file, data := range f.f.files {
+		rest := file
+		if name != "." {
+			var ok bool
+			if rest, ok = strings.CutPrefix(file, name+"/"); !ok {
+				continue
+			}
+		}
+		if dir, _, below := strings.Cut(rest, "/"); below {
+			if !dirs[dir] {
+				dirs[dir] = true
+				list = append(list, backend.FileInfo{Name: dir, Mode: fs.ModeDir | 0o755, Links: 2, ModTime: fakeTime})
+			}
+			continue
+		}
+		list = append(list, fakeInfo(file, data))
+	}
+	return list, false, nil
+}
+
+func fakeInfo(name, data string) backend.FileInfo {
+	info := backend.FileInfo{Name: path.Base(name), Mode: 0o644, Size: int64(len(data)), Links: 1, ModTime: fakeTime}
+	if data == "link" {
+		info.Mode = fs.ModeSymlink | 0o777
+	}
+	return info
+}
+
+func (f fakeFiles) Open(name string) (backend.File, error) {
+	data, ok := f.f.files[name]
+	if !ok {
+		return nil, fs.ErrNotExist
+	}
+	return fakeFile{bytes.NewReader([]byte(data)), fakeInfo(name, data)}, nil
+}
+
+type fakeFile struct {
+	io.Reader
+	info backend.FileInfo
+}
+
+func (f fakeFile) Close() error                    { return nil }
+func (f fakeFile) Stat() (backend.FileInfo, error) { return f.info, nil }
+
+var errLost = errors.New("the sandbox is lost")

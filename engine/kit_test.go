@@ -1,0 +1,203 @@
+package engine_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	_ "modernc.org/sqlite" // a second, unruly user of the database
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/engine"
+	"github.com/sandboxmcp/sandboxmcp/internal/audit"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
+)
+
+// searchPath holds interpreters of every language that are none: a fake backend
+// does not start them. It is made before any test runs, because a script that
+// is written while another test forks cannot be started.
+var searchPath string
+
+func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+
+func testMain(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "engine")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	searchPath = filepath.Join(dir, "bin")
+	binary := "\x7fELF not really"
+	shim := "#!/bin/sh\nprintf '\\036sandboxmcp {\"executable\":\"%s\",\"version\":\"3.12.1\",\"prefixes\":[]}\\n' '" + dir + "/real/"
+	for name, text := range map[string]string{
+		"real/python3.12": binary, "real/node": binary, "bin/bash": binary,
+		"bin/python3": shim + "python3.12'\n", "bin/node": shim + "node'\n",
+	} {
+		p := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(p), 0o755), os.WriteFile(p, []byte(text), 0o755)); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	code := m.Run()
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, "goroutines are left behind:", err)
+		code = 1
+	}
+	return code
+}
+
+// open opens an engine over the fake, in a state directory of its own unless
+// one is named, and closes it with the test.
+func open(t *testing.T, f *fake, change ...func(*engine.Config)) *engine.Engine {
+	t.Helper()
+	cfg := engine.Config{
+		StateDir: filepath.Join(t.TempDir(), "state"), Backends: []backend.Backend{f}, SearchPath: searchPath, ShimEnv: []string{"PATH=/usr/bin:/bin"},
+		Actor: "tester", Version: "1.2.3",
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	e, err := engine.New(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = e.Close() })
+	return e
+}
+
+// at puts the state into dir.
+func at(dir string) func(*engine.Config) { return func(c *engine.Config) { c.StateDir = dir } }
+
+// execute runs a request that has to come to a result.
+func execute(t *testing.T, e *engine.Engine, r sandboxmcp.Request) sandboxmcp.Result {
+	t.Helper()
+	res, err := e.Execute(t.Context(), r)
+	if err != nil {
+		t.Fatalf("execute: %v", err)
+	}
+	return res
+}
+
+// shell is a request that the fake does not look into.
+func shell(code string) sandboxmcp.Request {
+	return sandboxmcp.Request{Code: code, Language: sandboxmcp.Shell}
+}
+
+// wantCode fails unless err is an *Error of the code, and returns it.
+func wantCode(t *testing.T, err error, want sandboxmcp.Code) *sandboxmcp.Error {
+	t.Helper()
+	if got := sandboxmcp.CodeOf(err); got != want {
+		t.Fatalf("got error %v with the code %q, want %q", err, got, want)
+	}
+	return sandboxmcp.AsError(err)
+}
+
+// eventually waits for something that comes about in another goroutine.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it never came about: %s", what)
+		}
+	}
+}
+
+// rows reads the audit of a namespace, oldest first, as another process would.
+func rows(t *testing.T, dir string, ns sandboxmcp.Namespace) []sandboxmcp.AuditEntry {
+	t.Helper()
+	s, err := store.Open(t.Context(), store.Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	list, _, err := audit.New(s, nil).List(t.Context(), audit.Query{Namespace: ns, Limit: audit.MaxLimit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, j := 0, len(list)-1; i < j; i, j = i+1, j-1 {
+		list[i], list[j] = list[j], list[i]
+	}
+	return list
+}
+
+// database opens the database of a state directory behind the engine's back.
+func database(t *testing.T, dir string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "sandboxmcp.db")+"?_pragma=busy_timeout(5000)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	db.SetMaxOpenConns(1)
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// count asks for one number.
+func count(t *testing.T, db *sql.DB, query string, args ...any) (n int) {
+	t.Helper()
+	if err := db.QueryRowContext(t.Context(), query, args...).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func do(t *testing.T, db *sql.DB, statement string) {
+	t.Helper()
+	if _, err := db.ExecContext(t.Context(), statement); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// background runs fn in a goroutine; the returned function waits for its end.
+func background[T any](t *testing.T, fn func() (T, error)) (wait func() (T, error)) {
+	t.Helper()
+	var v T
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		v, err = fn()
+	}()
+	return func() (T, error) {
+		t.Helper()
+		select {
+		case <-done:
+		case <-time.After(20 * time.Second):
+			t.Fatal("it does not end")
+		}
+		return v, err
+	}
+}
+
+// lines collects what programs say in order.
+type lines struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (l *lines) add(s string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, s)
+}
+
+func (l *lines) list() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]string{}, l.all...)
+}
+
+func executeIn(ctx context.Context, t *testing.T, e *engine.Engine, r sandboxmcp.Request) (wait func() (sandboxmcp.Result, error)) {
+	t.Helper()
+	return background(t, func() (sandboxmcp.Result, error) { return e.Execute(ctx, r) })
+}
