@@ -48,6 +48,11 @@ func (e *Engine) begin(ctx context.Context, req sandboxmcp.Request, background b
 	if err := e.validate(x); err != nil {
 		return nil, err
 	}
+	if req.ID != "" { // of the caller's choice: it may name a run that has ended
+		if _, err := e.keeper.Load(ctx, x.req.Namespace, req.ID, false); err == nil {
+			return nil, takenError(req.ID)
+		}
+	}
 	if background { // lives on after its caller
 		ctx = context.WithoutCancel(ctx)
 	}
@@ -58,7 +63,7 @@ func (e *Engine) begin(ctx context.Context, req sandboxmcp.Request, background b
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the server is shutting down")
 	}
 	if _, taken := e.live[x.req.ID]; taken {
-		return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "request id %s is in use", x.req.ID)
+		return nil, takenError(x.req.ID)
 	}
 	var err error
 	if x.ticket, err = e.queue.Enter(x.req.Namespace); err != nil {
@@ -131,6 +136,8 @@ func (e *Engine) validate(x *execution) error {
 	}
 	if r.ID == "" {
 		r.ID = sandboxmcp.RequestID(uuid.NewString())
+	} else if _, err := sandboxmcp.ParseRequestID(string(r.ID)); err != nil {
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "request id %s is not 1 to 64 characters of A-Z a-z 0-9 _ -", sandboxmcp.Quote(string(r.ID)))
 	}
 	sum := sha256.Sum256([]byte(r.Code))
 	x.codeSHA256 = hex.EncodeToString(sum[:])
@@ -190,6 +197,10 @@ func plan(r sandboxmcp.Request, i interpreter) (backend.Process, error) {
 }
 
 func cachePath(stateDir string) string { return filepath.Join(stateDir, "runtimes.json") }
+
+func takenError(id sandboxmcp.RequestID) error {
+	return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "request id %s is in use", id).WithHint("leave the id out, and one is made")
+}
 
 func cancelledError(ctx context.Context) error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the request was cancelled before it ran").WithCause(context.Cause(ctx))

@@ -175,6 +175,7 @@ type fakeRun struct {
 
 	Killed <-chan struct{} // closed when the sandbox is ended
 	Frames *io.PipeWriter  // the program's end of the private channel
+	Late   string          // what the program wrote to stdout and nobody had read when it ended
 
 	sandbox *fakeSandbox
 	ours    *io.PipeReader
@@ -188,7 +189,7 @@ func (r *fakeRun) Code() string { return string(r.Program[0].Data) }
 // Frame sends a frame on the private channel, as the driver does.
 func (r *fakeRun) Frame(v any) {
 	body, err := json.Marshal(v)
-	if err != nil {
+	if err != nil || r.Frames == nil {
 		return
 	}
 	_, _ = r.Frames.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...))
@@ -235,6 +236,10 @@ func (r *fakeRun) Drain(ctx context.Context) error {
 	r.sandbox.f.note("drain")
 	select {
 	case <-r.ended:
+		if r.Late != "" {
+			_, _ = io.WriteString(r.Stdout, r.Late)
+			r.Late = ""
+		}
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

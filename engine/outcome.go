@@ -41,7 +41,7 @@ func (o *outcome) classify(req sandboxmcp.Request, limits sandboxmcp.Limits) (st
 	switch {
 	case o.usage.OOMKills > 0:
 		return sandboxmcp.StatusOutOfMemory, sandboxmcp.ExitOutOfMemory, "SIGKILL"
-	case o.stopped && errors.Is(o.cause, errOutput):
+	case o.stopped && errors.Is(o.cause, errOutput), !o.stopped && (o.stdout.flooded() || o.stderr.flooded()): // also when it ended before we had read it all
 		return sandboxmcp.StatusOutputLimit, sandboxmcp.ExitStopped, ""
 	case o.stopped && errors.Is(o.cause, errTimeout), o.cpuSpent(limits):
 		return sandboxmcp.StatusTimedOut, sandboxmcp.ExitStopped, ""
@@ -176,9 +176,9 @@ func (c *capture) Write(p []byte) (int, error) {
 			_, _ = c.to.Write(part)
 		}
 	}
-	before := c.total
+	before := c.flooded()
 	c.total += int64(len(p))
-	if kill := c.limit * sandboxmcp.OutputKillFactor; before <= kill && c.total > kill {
+	if !before && c.flooded() {
 		c.over()
 	}
 	return len(p), nil
@@ -198,6 +198,9 @@ func (c *capture) line(s string) {
 		_, _ = io.WriteString(c.to, s+"\n")
 	}
 }
+
+// flooded tells that there was far too much.
+func (c *capture) flooded() bool { return c.total > c.limit*sandboxmcp.OutputKillFactor }
 
 func (c *capture) cut() bool { return c.total > c.limit }
 

@@ -55,7 +55,12 @@ func (e *Engine) collect(x *execution, sb backend.Sandbox, res *sandboxmcp.Resul
 	}
 	got, err := e.keeper.Collect(context.WithoutCancel(x.ctx), artifact.Source{Files: sb.Files(), RequestID: x.req.ID, Now: x.ended})
 	if err != nil {
-		return sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the program's files could not be kept: %s", sandboxmcp.AsError(err).Message).WithCause(err)
+		cause := sandboxmcp.AsError(err)
+		bad := sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the program's files could not be kept: %s", cause.Message).WithCause(cause.Err)
+		if cause.Code == sandboxmcp.CodeBackendUnavailable { // ours to mend, not the program's
+			bad.Code, bad.Hint = cause.Code, cause.Hint
+		}
+		return bad
 	}
 	res.Artifacts = got.Artifacts
 	if len(got.Skipped) > 0 {

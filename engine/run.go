@@ -33,7 +33,12 @@ func (e *Engine) Execute(ctx context.Context, req sandboxmcp.Request) (sandboxmc
 
 // run takes an accepted request the whole way.
 func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
-	defer func() { x.res, x.err = res, err }()
+	defer func() {
+		if err != nil {
+			res, err = sandboxmcp.Result{}, sandboxmcp.AsError(err)
+		}
+		x.res, x.err = res, err
+	}()
 
 	// queue: a place in turn, given back at the end
 	if x.ticket.Wait(x.ctx) != nil {

@@ -226,7 +226,7 @@ func TestReceipt(t *testing.T) {
 	want := sandboxmcp.ReceiptPredicate{
 		Version: 1, Product: "1.2.3", RequestID: res.RequestID, Namespace: "acme", Language: sandboxmcp.Node, CodeSHA256: hash("some code"),
 		Status: sandboxmcp.StatusFailed, ExitCode: 4, StartedAt: p.StartedAt, EndedAt: p.EndedAt,
-		StdoutSHA256: hash("out\ufffd, and m"), StderrSHA256: hash("err"), StdoutTruncated: true,
+		StdoutSHA256: hash("out\ufffd, and mo"), StderrSHA256: hash("err"), StdoutTruncated: true,
 		Artifacts: []sandboxmcp.ReceiptArtifact{{Path: "/mnt/data/a.txt", SizeBytes: 1, SHA256: hash("A")}, {Path: "/mnt/data/sub/b c.txt", SizeBytes: 2, SHA256: hash("BB")}},
 		Limits:    limits, Isolation: res.Isolation, Network: &res.Network,
 	}

@@ -48,15 +48,9 @@ func (e *Engine) sweptMark() string { return filepath.Join(e.store.Dir(), "swept
 
 func (e *Engine) sweep(ctx context.Context) {
 	for range 20 {
-		dropped, err := e.keeper.Sweep(ctx)
-		if err != nil {
-			if !errors.Is(err, context.Canceled) {
-				e.log.Warn("sweep records", "error", err)
-			}
-			return
-		}
-		for _, d := range dropped {
-			_, err := e.audit.Append(ctx, sandboxmcp.AuditEntry{
+		dropped, sweepErr := e.keeper.Sweep(ctx)
+		for _, d := range dropped { // also what was dropped before it failed
+			_, err := e.audit.Append(context.WithoutCancel(ctx), sandboxmcp.AuditEntry{
 				Action: "artifact_dropped", Phase: sandboxmcp.PhaseOutcome, RequestID: d.RequestID, Namespace: d.Namespace, Actor: "sweep",
 				Detail: strconv.Itoa(len(d.Names)) + " files",
 			})
@@ -64,6 +58,12 @@ func (e *Engine) sweep(ctx context.Context) {
 				e.log.Warn("record sweep", "error", err)
 				return
 			}
+		}
+		if sweepErr != nil {
+			if !errors.Is(sweepErr, context.Canceled) {
+				e.log.Warn("sweep records", "error", sweepErr)
+			}
+			return
 		}
 		if len(dropped) == 0 {
 			break

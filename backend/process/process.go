@@ -45,7 +45,7 @@ const (
 )
 
 func weakCPU(cores float64) string {
-	return "cpu: pinned to " + strconv.Itoa(wholeCores(cores)) + " core(s), a fraction is not held (no delegated cgroup)"
+	return "cpu: pinned to " + strconv.Itoa(wholeCores(cores)) + " core(s), a fraction is kept by stopping and continuing the program, not by the kernel (no delegated cgroup)"
 }
 
 func wholeCores(cores float64) int {

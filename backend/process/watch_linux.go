@@ -14,9 +14,10 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
-// watch stands in for a memory cgroup where there is none: it adds up what the
-// sandbox holds every few milliseconds and ends it above its limit. Between two
-// looks a program can take more; results say so.
+// watch stands in for a control group where there is none: it adds up what the
+// sandbox holds every few milliseconds and ends it above its memory limit, and
+// stops its programs for as long as they are ahead of a fraction of a core.
+// Between two looks a program can take more; results say so.
 type watch struct {
 	slot  *jail.Slot
 	plain bool
@@ -24,6 +25,9 @@ type watch struct {
 	quit  chan struct{}
 	done  chan struct{}
 	once  sync.Once
+
+	began   time.Time
+	stopped bool // its programs are, for their share of the processor
 
 	mu    sync.Mutex
 	peak  int64
@@ -38,7 +42,7 @@ const (
 )
 
 func startWatch(slot *jail.Slot, mode jail.Mode, spec backend.Spec) *watch {
-	w := &watch{slot: slot, plain: mode == jail.ModePlain, spec: spec, quit: make(chan struct{}), done: make(chan struct{})}
+	w := &watch{slot: slot, plain: mode == jail.ModePlain, spec: spec, quit: make(chan struct{}), done: make(chan struct{}), began: time.Now()}
 	go w.run()
 	return w
 }
@@ -82,7 +86,7 @@ func (w *watch) look() bool {
 			continue
 		}
 		number := func(i int) int64 { n, _ := strconv.ParseInt(f[i-3], 10, 64); return n } // as proc(5) counts fields
-		cpu += time.Duration(number(14)+number(15)) * clockTick
+		cpu += time.Duration(number(14)+number(15)+number(16)+number(17)) * clockTick      // and of the children it waited for
 		tasks += int(number(20))
 		rss += number(24) * int64(os.Getpagesize())
 	}
@@ -104,8 +108,28 @@ func (w *watch) look() bool {
 	w.mu.Unlock()
 	if over {
 		_ = w.slot.Kill()
+		return false
 	}
-	return !over
+	w.share(cpu + w.slot.CPU())
+	return true
+}
+
+// shareBurst is how far ahead of its share a sandbox may be: two looks.
+const shareBurst = 2 * watchEvery
+
+// share holds a fraction of a core: whole cores are held by pinning.
+func (w *watch) share(used time.Duration) {
+	cores := w.spec.CPUCores
+	if cores <= 0 || cores == float64(wholeCores(cores)) {
+		return
+	}
+	allowed := time.Duration(cores * float64(time.Since(w.began)))
+	switch {
+	case !w.stopped && used > allowed+shareBurst:
+		w.stopped = w.slot.SignalAll(int(unix.SIGSTOP)) == nil
+	case w.stopped && used <= allowed:
+		w.stopped = w.slot.SignalAll(int(unix.SIGCONT)) != nil
+	}
 }
 
 // exact adds up proportional sets, which takes longer.

@@ -27,7 +27,12 @@ func TestMain(m *testing.M) {
 // canRun reports whether this machine can build a sandbox, as doctor says.
 var canRun = sync.OnceValue(func() bool {
 	var out bytes.Buffer
-	env := []string{"HOME=" + os.TempDir(), "PATH=" + os.Getenv("PATH")}
+	home, err := os.MkdirTemp("", "doctor")
+	if err != nil {
+		return false
+	}
+	defer func() { _ = os.RemoveAll(home) }()
+	env := []string{"HOME=" + home, "PATH=" + os.Getenv("PATH")}
 	return cli.Main(context.Background(), cli.Process{Args: []string{"sandboxmcp", "doctor"}, Env: env, Stdin: strings.NewReader(""), Stdout: &out, Stderr: &out}) == 0
 })
 

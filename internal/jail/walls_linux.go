@@ -43,6 +43,7 @@ type plan struct {
 	abi      int    // of Landlock
 	filter   []byte // seccomp program
 	wantProc bool   // give the server a descriptor of the sandbox's /proc
+	sockets  bool   // have init tell when the first socket is made
 	off      map[wall]bool
 }
 
@@ -55,7 +56,7 @@ type plain struct {
 }
 
 // probes tells where in a script's results each look from inside stands.
-type probes struct{ landlock, vsock, unshare int }
+type probes struct{ landlock, vsock, unshare, sockets int }
 
 // Places in [Slot.Dirs], in the order in which a script gives them.
 const (
@@ -111,7 +112,11 @@ func wallScript(p plan) (*script, probes) {
 		program = p.plain.program
 	}
 	pr.landlock = s.probe("look: write below "+program, unix.SYS_OPENAT, num(unix.AT_FDCWD), s.str(program+"/.probe"), num(unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC), num(0o600))
+	pr.sockets = -1
 	if !p.off[wallSeccomp] {
+		if p.sockets {
+			pr.sockets = s.watchSockets()
+		}
 		s.seccomp(p.filter)
 	}
 	pr.vsock = s.probe("look: vsock", unix.SYS_SOCKET, num(unix.AF_VSOCK), num(unix.SOCK_STREAM|unix.SOCK_CLOEXEC), num(0))
@@ -270,3 +275,48 @@ func (s *script) seccomp(filter []byte) {
 	s.store("place of the filter", store64, at(head, 8), code)
 	s.do("seccomp", unix.SYS_SECCOMP, num(unix.SECCOMP_SET_MODE_FILTER), num(0), head)
 }
+
+// socketWatch is WATCH in init.c.
+const socketWatch = 63
+
+// watchSockets has every call that makes a socket wait until init has heard of
+// it, by a filter of its own below the policy's: of two verdicts the kernel takes
+// the harder one, so nothing is allowed by it. Where the kernel cannot (before
+// 5.19), the probe says so, and nobody may conclude anything from init's silence.
+func (s *script) watchSockets() (index int) {
+	code := socketFilter()
+	prog := binary.LittleEndian.AppendUint64(nil, uint64(len(code)/8))
+	prog = append(prog, make([]byte, 8)...)
+	head := s.bytes(prog)
+	s.store("place of the socket filter", store64, at(head, 8), s.bytes(code))
+	flags := unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
+	index = s.probe("watch sockets", unix.SYS_SECCOMP, num(unix.SECCOMP_SET_MODE_FILTER), num(flags), head)
+	listener := s.results[index].arg()
+	s.try("keep the listener", unix.SYS_DUP3, listener, num(socketWatch), num(unix.O_CLOEXEC))
+	s.try("close", unix.SYS_CLOSE, listener)
+	return index
+}
+
+// socketFilter is the program: socket and socketpair of any family are told of,
+// but for the one family that init itself tries and that nobody gets.
+func socketFilter() []byte {
+	const number, family = 0, 16 // in struct seccomp_data, the family's low word
+	ins := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: number},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: 1, K: unix.SYS_SOCKET},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 3, K: unix.SYS_SOCKETPAIR},
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: family},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: 2, K: unix.AF_VSOCK},
+		{Code: unix.BPF_RET, K: seccompNotify},
+		{Code: unix.BPF_RET, K: unix.SECCOMP_RET_ALLOW},
+		{Code: unix.BPF_RET, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EAFNOSUPPORT)},
+	}
+	var code []byte
+	for _, i := range ins {
+		code = binary.LittleEndian.AppendUint16(code, i.Code)
+		code = binary.LittleEndian.AppendUint32(append(code, i.Jt, i.Jf), i.K)
+	}
+	return code
+}
+
+const seccompNotify = 0x7fc00000 // SECCOMP_RET_USER_NOTIF

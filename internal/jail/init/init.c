@@ -18,7 +18,7 @@ typedef unsigned char u8;
 void *memset(void *p, int c, ul n) { u8 *q = p; while (n--) *q++ = (u8)c; return p; }
 void *memcpy(void *p, const void *s, ul n) { u8 *q = p; const u8 *t = s; while (n--) *q++ = *t++; return p; }
 
-enum { CTL = 3, MAXFD = 16, HIGH = 64 };                // control socket; descriptors in one packet; where moved ones go
+enum { CTL = 3, MAXFD = 16, HIGH = 64, WATCH = HIGH - 1 }; // control socket; descriptors in one packet; where moved ones go; see noticed
 enum { AT_FDCWD = -100, EINTR = 4, EAGAIN = 11, SIGCHLD = 17, SIGKILL = 9 };
 
 struct iov { void *base; ul len; };
@@ -175,6 +175,21 @@ static void reap(void) {
 	}
 }
 
+// noticed lets a program make a socket, and has told the server before the first one is made. The script may have put the listener of
+// a seccomp filter at WATCH that stops every such call until it is answered here. A sandbox that is never heard of made no socket,
+// so its network namespace is as it was.
+static void noticed(void) {
+	static int told;
+	struct { ul id; u32 pid, flags; u8 data[64]; } call;
+	struct { ul id; long value; int error; u32 flags; } answer = {0, 0, 0, 1 /* CONTINUE */};
+	memset(&call, 0, sizeof call);
+	if (sys3(SYS_ioctl, WATCH, 0xc0502100 /* NOTIF_RECV */, (long)&call) < 0) return; // it has ended meanwhile
+	if (!told) say('N', 0, 0);
+	told = 1;
+	answer.id = call.id;
+	sys3(SYS_ioctl, WATCH, 0xc0182101 /* NOTIF_SEND */, (long)&answer);
+}
+
 static void init(void) {
 	ul chld = 1ul << (SIGCHLD - 1);
 	struct { ul handler, flags, restorer, mask; } dfl = {0, 0, 0, 0};
@@ -184,9 +199,11 @@ static void init(void) {
 	sys4(SYS_rt_sigprocmask, 0, (long)&chld, 0, 8);
 	int sfd = (int)sys4(SYS_signalfd4, -1, (long)&chld, 8, 02004000 /* CLOEXEC, NONBLOCK */);
 	sys4(SYS_rt_sigaction, SIGCHLD, (long)&dfl, 0, 8); // ignored by the spawner, and that is inherited
-	struct { int fd; short events, revents; } p[2] = {{CTL, 1, 0}, {sfd, 1, 0}};
+	struct { int fd; short events, revents; } p[3] = {{CTL, 1, 0}, {sfd, 1, 0}, {WATCH, 1, 0}};
+	if (sys3(SYS_fcntl, WATCH, 1 /* F_GETFD */, 0) < 0) p[2].fd = -1;
 	for (;;) {
-		sys5(SYS_ppoll, (long)p, 2, 0, 0, 8);
+		sys5(SYS_ppoll, (long)p, 3, 0, 0, 8);
+		if (p[2].revents) noticed();
 		if (p[1].revents) {
 			sys3(SYS_read, sfd, (long)info, sizeof info);
 			reap();
@@ -280,7 +297,8 @@ static void spawn(void) {
 		subreaper = !!(q->mode & PLAIN);
 		struct script *s = (struct script *)(buf + q->offset);
 		run(s);
-		sys3(SYS_close_range, CTL + 1, ~0u, 0);
+		sys3(SYS_close_range, CTL + 1, WATCH - 1, 0);
+		sys3(SYS_close_range, WATCH + 1, ~0u, 0);
 		memset(buf, 0, (ul)nbuf);
 		init();
 	}

@@ -1,0 +1,225 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/engine"
+)
+
+// gate is a fake whose programs each wait to be let through.
+type gate struct {
+	fake
+
+	order lines
+	next  chan struct{}
+}
+
+func newGate() *gate {
+	g := &gate{next: make(chan struct{})}
+	g.program = func(r *fakeRun) backend.Exit {
+		g.order.add(r.Code())
+		select {
+		case <-g.next:
+			return backend.Exit{}
+		case <-r.Killed:
+			return backend.Exit{Signal: 9}
+		}
+	}
+	return g
+}
+
+func one(c *engine.Config) { c.MaxConcurrent = 1 }
+
+// start starts a background run, which takes its place in the queue at once.
+func start(t *testing.T, e *engine.Engine, ns sandboxmcp.Namespace, code string) sandboxmcp.Result {
+	t.Helper()
+	r := shell(code)
+	r.Namespace = ns
+	res, err := e.Start(t.Context(), r)
+	if err != nil {
+		t.Fatalf("start %s: %v", code, err)
+	}
+	return res
+}
+
+// TestFair: who has much to do does not keep another from their turn.
+func TestFair(t *testing.T) {
+	g := newGate()
+	e := open(t, &g.fake, one)
+	start(t, e, "a", "a0")
+	eventually(t, "the first runs", func() bool { return len(g.order.list()) == 1 })
+	for _, w := range []string{"a1", "a2", "a3", "b1", "b2", "c1"} {
+		start(t, e, sandboxmcp.Namespace(w[:1]), w)
+	}
+	want := []string{"a0", "a1", "b1", "c1", "a2", "b2", "a3"}
+	for i := range want {
+		eventually(t, want[i]+" runs", func() bool { return len(g.order.list()) == i+1 })
+		if s := e.Stats().Queue; s.Active != 1 || s.Queued != len(want)-1-i || s.MaxConcurrent != 1 {
+			t.Errorf("when %d had begun the queue was %+v", i+1, s)
+		}
+		g.next <- struct{}{}
+	}
+	if diff := cmp.Diff(want, g.order.list()); diff != "" {
+		t.Errorf("order (-want +got):\n%s", diff)
+	}
+	eventually(t, "all have ended", func() bool { s := e.Stats().Queue; return s.TotalProcessed == 7 && s.Active == 0 })
+}
+
+// TestBounded: never more at once than allowed, and all of them at last.
+func TestBounded(t *testing.T) {
+	busy, most := make(chan struct{}, 100), make(chan int, 100)
+	f := &fake{}
+	f.program = func(*fakeRun) backend.Exit {
+		busy <- struct{}{}
+		most <- len(busy)
+		time.Sleep(2 * time.Millisecond)
+		<-busy
+		return backend.Exit{}
+	}
+	e := open(t, f, func(c *engine.Config) { c.MaxConcurrent = 3 })
+	var waits []func() (sandboxmcp.Result, error)
+	for i := range 20 {
+		waits = append(waits, executeIn(t.Context(), t, e, shell(fmt.Sprint("echo ", i))))
+	}
+	for _, wait := range waits {
+		if res, err := wait(); err != nil || !res.Success {
+			t.Errorf("got %+v, %v", res, err)
+		}
+	}
+	close(most)
+	peak := 0
+	for n := range most {
+		peak = max(peak, n)
+	}
+	if peak != 3 {
+		t.Errorf("%d ran at once, want 3", peak)
+	}
+}
+
+func TestQueueFull(t *testing.T) {
+	g := newGate()
+	e := open(t, &g.fake, one, func(c *engine.Config) { c.MaxQueued = 2 })
+	start(t, e, "a", "runs")
+	for i := 1; i <= 2; i++ {
+		if res := start(t, e, "a", "waits"); res.Status != sandboxmcp.StatusRunning || res.Metadata["queue_place"] != i {
+			t.Errorf("got %s, metadata %v; want running and the place %d", res.Status, res.Metadata, i)
+		}
+	}
+	_, err := e.Execute(t.Context(), sandboxmcp.Request{Code: "x", Namespace: "a"})
+	bad := wantCode(t, err, sandboxmcp.CodeQueueFull)
+	if bad.Fields["place"] != 3 || bad.Fields["retry_after_seconds"] == nil {
+		t.Errorf("got fields %v, want the place and when to ask again", bad.Fields)
+	}
+	start(t, e, "b", "another namespace's")
+}
+
+// TestWaitingCancelled: who goes away while waiting was never there.
+func TestWaitingCancelled(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	g := newGate()
+	e := open(t, &g.fake, one, at(dir))
+	first := start(t, e, "", "runs")
+	ctx, cancel := context.WithCancel(t.Context())
+	wait := executeIn(ctx, t, e, shell("waits"))
+	eventually(t, "it waits", func() bool { return e.Stats().Queue.Queued == 1 })
+	later := start(t, e, "", "later")
+	cancel()
+	_, err := wait()
+	wantCode(t, err, sandboxmcp.CodeCancelled)
+	if s := e.Stats().Queue; s.Queued != 1 || s.Active != 1 {
+		t.Errorf("the queue is %+v, want one that runs and one that waits", s)
+	}
+	g.next <- struct{}{}
+	g.next <- struct{}{}
+	for _, id := range []sandboxmcp.RequestID{first.RequestID, later.RequestID} {
+		if res, err := e.Lookup(t.Context(), sandboxmcp.Lookup{RequestID: id, Wait: 10 * time.Second}); err != nil || !res.Success {
+			t.Errorf("got %+v, %v", res, err)
+		}
+	}
+	if diff := cmp.Diff([]string{"runs", "later"}, g.order.list()); diff != "" {
+		t.Errorf("what ran (-want +got):\n%s", diff)
+	}
+	if n := len(rows(t, dir, "default")); n != 4 {
+		t.Errorf("%d entries are in the audit, want those of two runs", n)
+	}
+	// A context that has ended before the call does nothing either.
+	_, err = e.Execute(ctx, shell("too late"))
+	wantCode(t, err, sandboxmcp.CodeCancelled)
+	if n, _ := g.starts(); n != 2 {
+		t.Errorf("%d programs were started", n)
+	}
+}
+
+// TestCancelDuringOpen: nothing runs, and the audit tells that nothing came of it.
+func TestCancelDuringOpen(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	f := &fake{onOpen: func(ctx context.Context, _ backend.Spec) error { <-ctx.Done(); return ctx.Err() }}
+	e := open(t, f, at(dir))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	wait := executeIn(ctx, t, e, shell("x"))
+	eventually(t, "the intent is written", func() bool { return len(rows(t, dir, "default")) == 1 })
+	cancel()
+	_, err := wait()
+	wantCode(t, err, sandboxmcp.CodeCancelled)
+	if started, _ := f.starts(); started != 0 {
+		t.Errorf("%d programs were started", started)
+	}
+	if list := rows(t, dir, "default"); len(list) != 2 || list[1].Detail != "shell: cancelled" || list[1].Success == nil || *list[1].Success {
+		t.Errorf("the audit holds %+v", list)
+	}
+}
+
+// TestCancel: by id, of what runs in the foreground, what waits and what has ended.
+func TestCancel(t *testing.T) {
+	g := newGate()
+	e := open(t, &g.fake, one)
+	named := func(id sandboxmcp.RequestID) sandboxmcp.Request {
+		r := shell(string(id))
+		r.ID, r.Namespace = id, "a"
+		return r
+	}
+	running := executeIn(t.Context(), t, e, named("runs"))
+	eventually(t, "it runs", func() bool { return len(g.order.list()) == 1 })
+	waiting := executeIn(t.Context(), t, e, named("waits"))
+	eventually(t, "it waits", func() bool { return e.Stats().Queue.Queued == 1 })
+
+	wantCode(t, e.Cancel(t.Context(), "a", "nobody"), sandboxmcp.CodeRequestNotFound)
+	wantCode(t, e.Cancel(t.Context(), "b", "runs"), sandboxmcp.CodeRequestNotFound)
+	wantCode(t, e.Cancel(t.Context(), "", "runs"), sandboxmcp.CodeRequestNotFound)
+	if err := e.Cancel(t.Context(), "a", "waits"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := waiting()
+	wantCode(t, err, sandboxmcp.CodeCancelled)
+	if err := e.Cancel(t.Context(), "a", "runs"); err != nil {
+		t.Fatal(err)
+	}
+	res, err := running()
+	if err != nil || res.Status != sandboxmcp.StatusCancelled || res.ExitCode != -1 || res.Success || res.Receipt == nil {
+		t.Errorf("got %+v, %v; want the status cancelled, -1 and a receipt", res, err)
+	}
+	wantCode(t, e.Cancel(t.Context(), "a", "runs"), sandboxmcp.CodeRequestNotFound)
+	if again, err := e.Lookup(t.Context(), sandboxmcp.Lookup{Namespace: "a", RequestID: "runs"}); err != nil || again.Status != sandboxmcp.StatusCancelled {
+		t.Errorf("as kept it is %+v, %v", again, err)
+	}
+}
+
+// TestCallerDeadline: a caller's own deadline is a cancellation, not our timeout.
+func TestCallerDeadline(t *testing.T) {
+	e := open(t, &fake{program: (*fakeRun).Hang})
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	res, err := e.Execute(ctx, shell("x"))
+	if err != nil || res.Status != sandboxmcp.StatusCancelled || res.Stderr != "" {
+		t.Errorf("got %+v, %v; want cancelled", res, err)
+	}
+}
