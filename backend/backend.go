@@ -55,6 +55,13 @@ type Warmer interface {
 	Warm(readOnlyDirs []string)
 }
 
+// A Pooler is a Backend that keeps something of dead sandboxes for the next ones.
+type Pooler interface {
+	// Pool tells how much of each kind is kept now. A thing that is kept holds
+	// at most one descriptor, and no process, mount or goroutine.
+	Pool() map[string]int
+}
+
 // Capabilities is what a backend can do on this machine.
 type Capabilities struct {
 	Available bool
@@ -73,7 +80,7 @@ type Spec struct {
 	WorkBytes    int64         // quota of WorkDir; the backend may make it smaller, never larger
 	WorkInodes   int64
 	TempBytes    int64
-	ReadOnlyDirs []string // host directories shown at the same path, read-only, besides the system's own; they must exist
+	ReadOnlyDirs []string // host directories, or files, shown at the same path, read-only, besides the system's own; they must exist
 }
 
 // A Sandbox is a closed place with a working directory of its own. All methods
@@ -109,7 +116,7 @@ type Process struct {
 	Dir     string        // absolute; empty: WorkDir
 	Program []ProgramFile // put into ProgramDir before the start
 	Stdin   []byte        // nil: end of file at once
-	Stdout  io.Writer     // called from one goroutine per stream, until Wait returns; an error ends nothing
+	Stdout  io.Writer     // called from one goroutine per stream, until Drain returns; must not block; an error ends nothing
 	Stderr  io.Writer
 	Channel bool // a private stream of bytes on descriptor 3, both ways; see Running.Channel
 }
@@ -143,8 +150,9 @@ type Running interface {
 
 // Exit is how a process ended.
 type Exit struct {
-	Code   int // exit code; meaningless when Signal is not 0
-	Signal int // number of the signal that ended it, 0 for none
+	Code   int  // exit code; meaningless when Signal is not 0
+	Signal int  // number of the signal that ended it, 0 for none
+	Lost   bool // its sandbox ended under it: it did not end by itself, and Signal is SIGKILL
 }
 
 // Usage is what a sandbox took.

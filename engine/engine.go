@@ -59,6 +59,7 @@ type Config struct {
 	SearchPath string   // PATH on which interpreters are looked for
 	ShimEnv    []string // environment in which version-manager shims are asked
 
+	Server  bool   // it serves others: its start and stop are recorded
 	Actor   string // who uses the engine, for the audit; empty: library
 	Version string // of the product, for receipts; empty: dev
 	Logger  *slog.Logger
@@ -153,7 +154,13 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	e.runtimes = runtimes.Resolve(ctx, runtimes.Config{Path: cfg.SearchPath, HomeEnv: cfg.ShimEnv, CacheFile: cachePath(cfg.StateDir), Logger: cfg.Logger, Now: cfg.Now})
 	e.warm()
-	if err := e.openRecords(ctx); err != nil {
+	err := e.openRecords(ctx)
+	if err == nil && cfg.Server {
+		if err = e.recordServer(ctx, "server_start"); err != nil {
+			err = errors.Join(err, e.store.Close())
+		}
+	}
+	if err != nil {
 		e.cancel()
 		e.work.Wait()
 		for _, b := range cfg.Backends {
@@ -212,6 +219,11 @@ func (e *Engine) Close() error {
 	e.work.Wait()
 	if !first {
 		return nil
+	}
+	if e.cfg.Server {
+		if err := e.recordServer(context.WithoutCancel(e.ctx), "server_stop"); err != nil {
+			e.log.Error("record the stop", "error", err)
+		}
 	}
 	e.sweepIfDue()
 	var errs []error

@@ -33,6 +33,8 @@ type execution struct {
 	release    func() bool // unties it from the engine's life
 	done       chan struct{}
 
+	streams []*capture // once it runs
+
 	received, admitted, started, ended time.Time
 
 	res sandboxmcp.Result // after done
@@ -60,13 +62,16 @@ func (e *Engine) begin(ctx context.Context, req sandboxmcp.Request, background b
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
+		x.cancel(nil)
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the server is shutting down")
 	}
 	if _, taken := e.live[x.req.ID]; taken {
+		x.cancel(nil)
 		return nil, takenError(x.req.ID)
 	}
 	var err error
 	if x.ticket, err = e.queue.Enter(x.req.Namespace); err != nil {
+		x.cancel(nil)
 		return nil, err
 	}
 	e.live[x.req.ID] = x
@@ -77,6 +82,9 @@ func (e *Engine) begin(ctx context.Context, req sandboxmcp.Request, background b
 
 // finish takes a request from among the living.
 func (e *Engine) finish(x *execution) {
+	for _, c := range x.streams {
+		c.close()
+	}
 	x.release()
 	x.cancel(nil)
 	x.ticket.Release()
@@ -92,6 +100,13 @@ func (e *Engine) finish(x *execution) {
 	e.mu.Unlock()
 	close(x.done)
 	e.work.Done()
+}
+
+// flush waits until the caller's writers have everything, or ctx ends.
+func (x *execution) flush(ctx context.Context) {
+	for _, c := range x.streams {
+		c.flush(ctx)
+	}
 }
 
 const maxEnded = 256
@@ -120,6 +135,9 @@ func (e *Engine) validate(x *execution) error {
 		return sandboxmcp.Errorf(sandboxmcp.CodeCodeTooLarge, "code is %d bytes; at most %d are allowed", n, e.cfg.MaxCodeBytes).With("size_bytes", n).With("limit_bytes", e.cfg.MaxCodeBytes)
 	}
 	if err := kernel.CheckEnv(r.Env); err != nil {
+		return err
+	}
+	if err := kernel.CheckFileName(r.FileName); err != nil {
 		return err
 	}
 	if err := e.limit(x); err != nil {
@@ -159,6 +177,12 @@ func (e *Engine) limit(x *execution) error {
 
 // open builds the sandbox of a single request.
 func (e *Engine) open(x *execution, interp interpreter) (backend.Sandbox, error) {
+	for _, d := range interp.ReadOnlyDirs {
+		if within(d, e.store.Dir()) {
+			return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the interpreter %s needs %s to be shown to the program, and that holds the state directory", interp.Path, d).
+				WithHint("set SANDBOXMCP_STATE_DIR to a directory elsewhere, or put another interpreter first on the PATH")
+		}
+	}
 	const mib = 1 << 20
 	memory := int64(x.limits.MaxRAMMB) * mib
 	e.mu.Lock()
@@ -175,6 +199,18 @@ func (e *Engine) open(x *execution, interp interpreter) (backend.Sandbox, error)
 		return nil, cancelledError(x.ctx)
 	}
 	return sb, err
+}
+
+// within reports whether p is dir or lies below it, links followed.
+func within(dir, p string) bool {
+	if real, err := filepath.EvalSymlinks(p); err == nil {
+		p = real
+	}
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	rel, err := filepath.Rel(dir, p)
+	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
 }
 
 const (

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -30,6 +31,7 @@ type fake struct {
 	onKill  func() error
 	onWait  func() error // the sandbox is lost: what Wait returns in place of an exit
 	usage   backend.Usage
+	tier    sandboxmcp.Tier   // that is seen; empty: L3
 	files   map[string]string // what every program leaves
 
 	mu      sync.Mutex
@@ -64,7 +66,7 @@ func (f *fake) starts() (started, open int) {
 func (f *fake) Name() string { return "fake" }
 
 func (f *fake) walls() sandboxmcp.Isolation {
-	return sandboxmcp.Isolation{Tier: sandboxmcp.TierL3, Backend: "fake", Walls: []string{"thought"}, Weak: []string{"everything"}, Kernel: "0", PolicySHA256: strings.Repeat("0", 64)}
+	return sandboxmcp.Isolation{Tier: cmp.Or(f.tier, sandboxmcp.TierL3), Backend: "fake", Walls: []string{"thought"}, Weak: []string{"everything"}, Kernel: "0", PolicySHA256: strings.Repeat("0", 64)}
 }
 
 func (f *fake) Capabilities(context.Context) backend.Capabilities {
@@ -103,7 +105,7 @@ type fakeSandbox struct {
 	killed chan struct{}
 }
 
-func (s *fakeSandbox) Start(_ context.Context, p backend.Process) (backend.Running, error) {
+func (s *fakeSandbox) Start(ctx context.Context, p backend.Process) (backend.Running, error) {
 	s.f.mu.Lock()
 	s.f.calls = append(s.f.calls, "start")
 	s.f.mu.Unlock()
@@ -111,6 +113,9 @@ func (s *fakeSandbox) Start(_ context.Context, p backend.Process) (backend.Runni
 		if err := s.f.onStart(p); err != nil {
 			return nil, err
 		}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
 	s.f.mu.Lock()
 	s.f.started = append(s.f.started, p)

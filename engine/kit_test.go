@@ -93,13 +93,19 @@ func shell(code string) sandboxmcp.Request {
 	return sandboxmcp.Request{Code: code, Language: sandboxmcp.Shell}
 }
 
-// wantCode fails unless err is an *Error of the code, and returns it.
-func wantCode(t *testing.T, err error, want sandboxmcp.Code) *sandboxmcp.Error {
+// wantCode fails unless err is an *Error of the code.
+func wantCode(t *testing.T, err error, want sandboxmcp.Code) {
 	t.Helper()
 	if got := sandboxmcp.CodeOf(err); got != want {
 		t.Fatalf("got error %v with the code %q, want %q", err, got, want)
 	}
-	return sandboxmcp.AsError(err)
+}
+
+// asCode is wantCode, and returns the error.
+func asCode(t *testing.T, err error, want sandboxmcp.Code) sandboxmcp.Error {
+	t.Helper()
+	wantCode(t, err, want)
+	return *sandboxmcp.AsError(err)
 }
 
 // eventually waits for something that comes about in another goroutine.
@@ -110,6 +116,14 @@ func eventually(t *testing.T, what string, is func() bool) {
 			t.Fatalf("it never came about: %s", what)
 		}
 	}
+}
+
+// timeUp returns a channel that is ready after d.
+func timeUp(t *testing.T, d time.Duration) <-chan time.Time {
+	t.Helper()
+	timer := time.NewTimer(d)
+	t.Cleanup(func() { timer.Stop() })
+	return timer.C
 }
 
 // rows reads the audit of a namespace, oldest first, as another process would.
@@ -172,7 +186,7 @@ func background[T any](t *testing.T, fn func() (T, error)) (wait func() (T, erro
 		t.Helper()
 		select {
 		case <-done:
-		case <-time.After(20 * time.Second):
+		case <-timeUp(t, 20*time.Second):
 			t.Fatal("it does not end")
 		}
 		return v, err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
 // Start accepts a request and runs it in the background. It returns at once
@@ -28,11 +29,14 @@ func (e *Engine) Start(ctx context.Context, req sandboxmcp.Request) (sandboxmcp.
 // pending is the result of a run that has not ended.
 func (x *execution) pending() sandboxmcp.Result {
 	meta := map[string]any{}
+	if len(x.clamped) > 0 {
+		meta["clamped"] = x.clamped
+	}
 	if place := x.ticket.Place(); place > 0 {
 		meta["queue_place"] = place
 	}
 	return sandboxmcp.Result{
-		RequestID: x.req.ID, Language: x.req.Language, Namespace: x.req.Namespace, Backend: x.req.Backend, Status: sandboxmcp.StatusRunning,
+		RequestID: x.req.ID, Language: x.req.Language, Namespace: x.req.Namespace, Backend: x.req.Backend, Status: sandboxmcp.StatusRunning, ExitCode: sandboxmcp.ExitStopped,
 		Artifacts: []sandboxmcp.Artifact{}, Results: []sandboxmcp.RichResult{}, Metadata: meta,
 		Usage:   sandboxmcp.ResourceUsage{MaxTasks: x.limits.MaxTasks()},
 		Network: sandboxmcp.Network{Allowed: []string{}, Denied: []sandboxmcp.DeniedRequest{}},
@@ -64,7 +68,7 @@ func (e *Engine) Lookup(ctx context.Context, q sandboxmcp.Lookup) (sandboxmcp.Re
 		case <-x.done:
 		case <-t.C:
 		case <-ctx.Done():
-			return sandboxmcp.Result{}, cancelledError(ctx)
+			return sandboxmcp.Result{}, sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "waiting for the request was cancelled; it goes on").WithCause(context.Cause(ctx))
 		}
 	}
 	select {
@@ -154,6 +158,14 @@ func (e *Engine) Runtimes(ctx context.Context) sandboxmcp.Runtimes {
 // Stats tells what the engine has done since it was opened.
 func (e *Engine) Stats() sandboxmcp.Stats {
 	s := sandboxmcp.Stats{Queue: e.queue.Stats(), Pool: map[string]any{"kind": "none", "ready": 0}, Resources: ownResources()}
+	for _, b := range e.backends {
+		if p, ok := b.(backend.Pooler); ok {
+			for kind, n := range p.Pool() {
+				was, _ := s.Pool[kind].(int)
+				s.Pool[kind] = was + n
+			}
+		}
+	}
 	s.Executions, s.LatencyMS = e.counts.snapshot()
 	return s
 }

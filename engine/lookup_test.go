@@ -108,7 +108,7 @@ func TestBackgroundFailed(t *testing.T) {
 	res := start(t, e, "a", "x")
 	for range 2 {
 		_, err := e.Lookup(t.Context(), sandboxmcp.Lookup{Namespace: "a", RequestID: res.RequestID, Wait: 10 * time.Second})
-		if bad := wantCode(t, err, sandboxmcp.CodeIsolationUnavailable); bad.Message != "no walls" || bad.Hint != "build some" {
+		if bad := asCode(t, err, sandboxmcp.CodeIsolationUnavailable); bad.Message != "no walls" || bad.Hint != "build some" {
 			t.Errorf("got %+v", bad)
 		}
 	}
@@ -244,8 +244,27 @@ func TestSweep(t *testing.T) {
 			dropped = append(dropped, r)
 		}
 	}
-	if len(list) != 5 || len(dropped) != 1 || dropped[0].RequestID != old.RequestID || dropped[0].Detail != "2 files" {
+	if len(list) != 7 || len(dropped) != 1 || dropped[0].RequestID != old.RequestID || dropped[0].Detail != "2 files" {
 		t.Errorf("the audit holds %d entries, dropped are %+v", len(list), dropped)
+	}
+}
+
+// TestServerRows: a server's start and stop are in the record, a command's are not.
+func TestServerRows(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	for _, server := range []bool{true, false} {
+		e := open(t, &fake{}, at(dir), func(c *engine.Config) { c.Server = server })
+		execute(t, e, shell("x"))
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got []string
+	for _, r := range rows(t, dir, "default") {
+		got = append(got, r.Action)
+	}
+	if diff := cmp.Diff([]string{"server_start", "execute", "execute", "server_stop", "execute", "execute"}, got); diff != "" {
+		t.Errorf("actions (-want +got):\n%s", diff)
 	}
 }
 

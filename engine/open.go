@@ -20,6 +20,7 @@ type Options struct {
 	Version string
 	Logger  *slog.Logger
 	Warm    []sandboxmcp.Language // see Config
+	Server  bool                  // see Config
 }
 
 // Open opens an engine as the settings say.
@@ -41,12 +42,12 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 		MaxConcurrent: c.MaxConcurrentJobs, MaxQueued: c.MaxQueued,
 		KeepFor: time.Duration(c.ArtifactKeepHours * float64(time.Hour)), KeepBytes: int64(c.ArtifactKeepMB) << 20,
 		SearchPath: lookupEnv(env, "PATH"), ShimEnv: env,
-		Actor: o.Actor, Version: o.Version, Logger: o.Logger, Warm: o.Warm,
+		Actor: o.Actor, Version: o.Version, Logger: o.Logger, Warm: o.Warm, Server: o.Server,
 	})
 }
 
 func processConfig(c *config.Config, logger *slog.Logger, env []string) process.Config {
-	return process.Config{MinTier: c.IsolationMin, TempDir: lookupEnv(env, "TMPDIR"), UIDs: process.UIDRange{First: int(c.UIDRange.First), Last: int(c.UIDRange.Last)}, Logger: logger}
+	return process.Config{MinTier: c.IsolationMin, TempDir: lookupEnv(env, "TMPDIR"), UIDs: process.UIDRange{First: int(c.UIDRange.First), Last: int(c.UIDRange.Last)}, NoPool: !c.SandboxPool, Logger: logger}
 }
 
 // Default opens an engine with every setting at its default: the environment

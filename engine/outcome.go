@@ -3,11 +3,8 @@ package engine
 import (
 	"context"
 	"errors"
-	"io"
 	"strconv"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
@@ -39,7 +36,7 @@ type outcome struct {
 // program's own doing, whatever number it chose to exit with.
 func (o *outcome) classify(req sandboxmcp.Request, limits sandboxmcp.Limits) (status sandboxmcp.Status, code int, signal string) {
 	switch {
-	case o.usage.OOMKills > 0:
+	case o.usage.OOMKills > 0 && !o.stopped && (o.exit.Signal != 0 || o.exit.Code != 0):
 		return sandboxmcp.StatusOutOfMemory, sandboxmcp.ExitOutOfMemory, "SIGKILL"
 	case o.stopped && errors.Is(o.cause, errOutput), !o.stopped && (o.stdout.flooded() || o.stderr.flooded()): // also when it ended before we had read it all
 		return sandboxmcp.StatusOutputLimit, sandboxmcp.ExitStopped, ""
@@ -84,6 +81,9 @@ func (x *execution) result(o *outcome) sandboxmcp.Result {
 			"valid": false, "verdict": "reject", "fixes_applied": []string{}, "language": x.req.Language,
 			"issues": []map[string]any{{"line": s.Line, "col": s.Col, "message": s.Name + ": " + s.Message, "severity": "error", "rule": "syntax"}},
 		}
+	}
+	if o.usage.OOMKills > 0 && status != sandboxmcp.StatusOutOfMemory {
+		x.metadata["oom_kills"] = o.usage.OOMKills // of its children: it went on without them
 	}
 	if len(x.clamped) > 0 {
 		x.metadata["clamped"] = x.clamped
@@ -139,7 +139,10 @@ func look(ctx context.Context, sb backend.Sandbox) <-chan sight {
 
 // get returns the walls. A sandbox that was gone before it could be looked at
 // is reported as one of which nothing is known.
-func (s sight) get() (*sandboxmcp.Isolation, error) {
+func (s sight) get(minimum sandboxmcp.Tier) (*sandboxmcp.Isolation, error) {
+	if s.err == nil && !s.iso.Tier.AtLeast(minimum) {
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the sandbox was seen to have isolation %s, and %s is demanded", s.iso.Tier, minimum)
+	}
 	if s.err == nil {
 		return &s.iso, nil
 	}
@@ -150,93 +153,4 @@ func (s sight) get() (*sandboxmcp.Isolation, error) {
 	iso.Tier, iso.Walls = sandboxmcp.TierL0, []string{}
 	iso.Weak = []string{"the sandbox ended before its walls could be read"}
 	return &iso, nil
-}
-
-// capture keeps the first bytes of a stream, hands them on as they come, and
-// calls over when there is far too much.
-type capture struct {
-	limit int64
-	to    io.Writer
-	over  func()
-	buf   []byte
-	total int64
-	extra []byte // our own words, after the program's
-}
-
-func newCapture(limit int64, to io.Writer, over func()) *capture {
-	return &capture{limit: limit, to: to, over: over}
-}
-
-// Write takes bytes of the program. It is called from one goroutine.
-func (c *capture) Write(p []byte) (int, error) {
-	if room := c.limit - int64(len(c.buf)); room > 0 {
-		part := p[:min(int64(len(p)), room)]
-		c.buf = append(c.buf, part...)
-		if c.to != nil {
-			_, _ = c.to.Write(part)
-		}
-	}
-	before := c.flooded()
-	c.total += int64(len(p))
-	if !before && c.flooded() {
-		c.over()
-	}
-	return len(p), nil
-}
-
-// line adds a line of ours, on a line of its own.
-func (c *capture) line(s string) {
-	last := c.buf
-	if len(c.extra) > 0 {
-		last = c.extra
-	}
-	if n := len(last); n > 0 && last[n-1] != '\n' {
-		s = "\n" + s
-	}
-	c.extra = append(c.extra, s+"\n"...)
-	if c.to != nil {
-		_, _ = io.WriteString(c.to, s+"\n")
-	}
-}
-
-// flooded tells that there was far too much.
-func (c *capture) flooded() bool { return c.total > c.limit*sandboxmcp.OutputKillFactor }
-
-func (c *capture) cut() bool { return c.total > c.limit }
-
-// text returns the stream as valid UTF-8: a character that the cut halved is
-// dropped, bytes that are none become U+FFFD.
-func (c *capture) text() string {
-	b := c.buf
-	if c.cut() {
-		b = wholeRunes(b)
-	}
-	return toUTF8(b) + string(c.extra)
-}
-
-// wholeRunes drops an incomplete character at the end.
-func wholeRunes(b []byte) []byte {
-	for i := 1; i < utf8.UTFMax && i <= len(b); i++ {
-		if c := b[len(b)-i]; utf8.RuneStart(c) {
-			if c >= utf8.RuneSelf && !utf8.FullRune(b[len(b)-i:]) {
-				return b[:len(b)-i]
-			}
-			return b
-		}
-	}
-	return b
-}
-
-func toUTF8(b []byte) string {
-	if utf8.Valid(b) {
-		return string(b)
-	}
-	var s strings.Builder
-	s.Grow(len(b) + 16)
-	for len(b) > 0 {
-		r, n := utf8.DecodeRune(b)
-		s.WriteRune(r) // RuneError is U+FFFD
-		b = b[n:]
-	}
-	return s.String()
 }

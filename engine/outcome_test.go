@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,12 +66,14 @@ func TestOutcomes(t *testing.T) {
 		"CPUTime":       {program: end(backend.Exit{Signal: 24}), usage: backend.Usage{CPU: 62 * time.Second}, status: "timed_out", exit: -1, stderr: "Execution timed out after 60s\n"},
 		"CPUTimeKilled": {program: end(backend.Exit{Signal: 9}), usage: backend.Usage{CPU: 62 * time.Second}, status: "timed_out", exit: -1, stderr: "Execution timed out after 60s\n"},
 		"OutOfMemory":   {program: end(backend.Exit{Signal: 9}), usage: oom, status: "out_of_memory", exit: 137, signal: "SIGKILL"},
+		"MemoryExit1":   {program: end(backend.Exit{Code: 1}), usage: oom, status: "out_of_memory", exit: 137, signal: "SIGKILL"},
+		"ChildOnly":     {program: end(backend.Exit{}), usage: oom, status: "completed"}, // it went on without its child
 		"Timeout":       {program: hang, limits: short, status: "timed_out", exit: -1, stderr: "Execution timed out after 0.05s\n"},
 		"OutputLimit":   {program: flood(hang), limits: little, status: "output_limit", exit: -1},
 		"Cancelled":     {program: hang, cancel: true, status: "cancelled", exit: -1},
-		// Two causes: the first one that stopped it is told, and memory comes before both.
+		// Two causes: the first one that stopped it is told, whatever else the kernel did.
 		"FloodThenTimeout":   {program: flood(hang), limits: sandboxmcp.Limits{MaxOutputBytes: 10, TimeoutSeconds: 0.05}, status: "output_limit", exit: -1},
-		"OutOfMemoryInFlood": {program: flood(hang), limits: little, usage: oom, status: "out_of_memory", exit: 137, signal: "SIGKILL"},
+		"OutOfMemoryInFlood": {program: flood(hang), limits: little, usage: oom, status: "output_limit", exit: -1},
 		"FloodReadLate": {
 			program: func(r *fakeRun) backend.Exit { r.Late = strings.Repeat("x", 161); return backend.Exit{} },
 			limits:  little, status: "output_limit", exit: -1,
@@ -86,7 +90,8 @@ func TestOutcomes(t *testing.T) {
 				}
 				return c.program(r)
 			}
-			e := open(t, f)
+			dir := filepath.Join(t.TempDir(), "state")
+			e := open(t, f, at(dir))
 			req := shell("x")
 			req.Limits = c.limits
 			res, err := e.Execute(ctx, req)
@@ -112,6 +117,14 @@ func TestOutcomes(t *testing.T) {
 			if got := e.Stats().Executions; !maps.Equal(got, want) {
 				t.Errorf("counted %v, want one %s", got, c.status)
 			}
+			var actions []string
+			for _, r := range rows(t, dir, "default") {
+				actions = append(actions, r.Action)
+			}
+			note := map[sandboxmcp.Status]string{"timed_out": "timeout", "out_of_memory": "resource_exceeded", "output_limit": "resource_exceeded"}[c.status]
+			if want := []string{"execute", "execute", note}; !slices.Equal(actions, want) && (note != "" || !slices.Equal(actions, want[:2])) {
+				t.Errorf("the audit holds %v, want %v", actions, want)
+			}
 		})
 	}
 }
@@ -119,6 +132,7 @@ func TestOutcomes(t *testing.T) {
 // TestTimeoutLine: the line that tells of a timeout stands on a line of its own
 // and at the end, for the caller and for who watches.
 func TestTimeoutLine(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct{ said, want string }{
 		"Silent":    {"", "Execution timed out after 1s\n"},
 		"Newline":   {"half\n", "half\nExecution timed out after 1s\n"},
@@ -224,7 +238,7 @@ func TestLive(t *testing.T) {
 		select {
 		case <-arrived:
 			return backend.Exit{}
-		case <-time.After(5 * time.Second):
+		case <-timeUp(t, 5*time.Second):
 			return backend.Exit{Code: 1}
 		}
 	}
@@ -239,6 +253,40 @@ type brokenWriter func()
 func (b brokenWriter) Write([]byte) (int, error) {
 	b()
 	return 0, io.ErrClosedPipe
+}
+
+// TestSlowWatcher: who reads slowly, or not at all, holds up neither the program
+// nor its end, nor anybody else's turn.
+func TestSlowWatcher(t *testing.T) {
+	f := &fake{}
+	f.program = func(r *fakeRun) backend.Exit {
+		for range 1000 {
+			fmt.Fprintln(r.Stdout, "a line")
+		}
+		return backend.Exit{}
+	}
+	e := open(t, f, one)
+	stuck, release := make(chan struct{}), make(chan struct{})
+	defer close(release)
+	r := shell("x")
+	r.Stdout = brokenWriter(func() {
+		select {
+		case <-stuck:
+		default:
+			close(stuck)
+		}
+		<-release
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	wait := executeIn(ctx, t, e, r)
+	<-stuck
+	if res := execute(t, e, shell("another")); !res.Success {
+		t.Errorf("the next one came to %+v", res)
+	}
+	cancel() // it has ended, and only the watcher is waited for
+	if res, err := wait(); err != nil || !res.Success || len(res.Stdout) != 7000 {
+		t.Errorf("got %s, %d bytes, %v; want completed with all of its output", res.Status, len(res.Stdout), err)
+	}
 }
 
 // TestReport: what the driver tells on the private channel.
@@ -305,7 +353,7 @@ func TestClamped(t *testing.T) {
 	}
 	over.Strict = true
 	_, err := e.Execute(t.Context(), over)
-	if bad := wantCode(t, err, sandboxmcp.CodeLimitExceedsCap); !strings.Contains(bad.Message, "max_ram_mb, max_output_bytes") || strings.Contains(bad.Message, "max_processes is") {
+	if bad := asCode(t, err, sandboxmcp.CodeLimitExceedsCap); !strings.Contains(bad.Message, "max_ram_mb, max_output_bytes") || strings.Contains(bad.Message, "max_processes is") {
 		t.Errorf("got message %q", bad.Message)
 	}
 	if n, _ := f.starts(); n != 2 {

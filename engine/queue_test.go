@@ -114,7 +114,7 @@ func TestQueueFull(t *testing.T) {
 		}
 	}
 	_, err := e.Execute(t.Context(), sandboxmcp.Request{Code: "x", Namespace: "a"})
-	bad := wantCode(t, err, sandboxmcp.CodeQueueFull)
+	bad := asCode(t, err, sandboxmcp.CodeQueueFull)
 	if bad.Fields["place"] != 3 || bad.Fields["retry_after_seconds"] == nil {
 		t.Errorf("got fields %v, want the place and when to ask again", bad.Fields)
 	}
@@ -175,6 +175,30 @@ func TestCancelDuringOpen(t *testing.T) {
 	}
 	if list := rows(t, dir, "default"); len(list) != 2 || list[1].Detail != "shell: cancelled" || list[1].Success == nil || *list[1].Success {
 		t.Errorf("the audit holds %+v", list)
+	}
+}
+
+// TestCancelDuringStart: likewise, with a sandbox that is given back.
+func TestCancelDuringStart(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	ctx, cancel := context.WithCancel(t.Context())
+	f := &fake{onStart: func(backend.Process) error { cancel(); return nil }}
+	e := open(t, f, at(dir))
+	_, err := e.Execute(ctx, shell("x"))
+	wantCode(t, err, sandboxmcp.CodeCancelled)
+	eventually(t, "the sandbox is given back", func() bool { started, open := f.starts(); return started == 0 && open == 0 })
+	if list := rows(t, dir, "default"); len(list) != 2 || list[1].Detail != "shell: cancelled" {
+		t.Errorf("the audit holds %+v", list)
+	}
+}
+
+// TestSlowStart: time that is up before the program runs is a timeout all the same.
+func TestSlowStart(t *testing.T) {
+	f := &fake{onStart: func(backend.Process) error { time.Sleep(100 * time.Millisecond); return nil }, program: (*fakeRun).Hang}
+	r := shell("x")
+	r.Limits.TimeoutSeconds = 0.05
+	if res := execute(t, open(t, f), r); res.Status != sandboxmcp.StatusTimedOut || res.ExitCode != -1 {
+		t.Errorf("got %s, exit %d; want timed_out", res.Status, res.ExitCode)
 	}
 }
 

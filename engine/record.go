@@ -11,6 +11,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 	"github.com/sandboxmcp/sandboxmcp/internal/sign"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
 // actionExecute is the audit's word for a run.
@@ -106,7 +107,7 @@ func (e *Engine) recordOutcome(x *execution, o *outcome, res *sandboxmcp.Result)
 		ExitCode: &res.ExitCode, DurationMS: &res.DurationMS, Success: &res.Success, Usage: &res.Usage,
 		Detail: fmt.Sprintf("%s: exit=%d duration=%.0fms", x.req.Language, res.ExitCode, res.DurationMS),
 		Metadata: map[string]any{
-			"status": res.Status, "stdout_bytes": o.stdout.total, "stderr_bytes": o.stderr.total, "stdout_sha256": hashText(res.Stdout), "stderr_sha256": hashText(res.Stderr),
+			"status": res.Status, "stdout_bytes": o.stdout.size(), "stderr_bytes": o.stderr.size(), "stdout_sha256": hashText(res.Stdout), "stderr_sha256": hashText(res.Stderr),
 			"artifacts": len(res.Artifacts), "tier": res.Isolation.Tier,
 		},
 	}
@@ -115,5 +116,41 @@ func (e *Engine) recordOutcome(x *execution, o *outcome, res *sandboxmcp.Result)
 	if err != nil {
 		return err
 	}
-	return e.store.Update(ctx, save, e.audit.Op(entry))
+	ops := []store.Op{save, e.audit.Op(entry)}
+	for _, n := range e.notes(x, res) {
+		ops = append(ops, e.audit.Op(n))
+	}
+	return e.store.Update(ctx, ops...)
+}
+
+// notes are the entries that stand beside the outcome of a run: what stopped it,
+// and that its files were signed.
+func (e *Engine) notes(x *execution, res *sandboxmcp.Result) []*sandboxmcp.AuditEntry {
+	var notes []*sandboxmcp.AuditEntry
+	note := func(action, detail string) {
+		notes = append(notes, &sandboxmcp.AuditEntry{
+			Action: action, Phase: sandboxmcp.PhaseOutcome, RequestID: x.req.ID, Language: x.req.Language, Namespace: x.req.Namespace, Actor: x.req.Actor, Detail: detail,
+		})
+	}
+	switch res.Status {
+	case sandboxmcp.StatusTimedOut:
+		note("timeout", fmt.Sprintf("%s: after %gs", x.req.Language, x.limits.TimeoutSeconds))
+	case sandboxmcp.StatusOutOfMemory:
+		note("resource_exceeded", fmt.Sprintf("%s: max_ram_mb %d", x.req.Language, x.limits.MaxRAMMB))
+	case sandboxmcp.StatusOutputLimit:
+		note("resource_exceeded", fmt.Sprintf("%s: max_output_bytes %d", x.req.Language, x.limits.MaxOutputBytes))
+	case sandboxmcp.StatusRejected:
+		note("validation_failed", string(x.req.Language)+": syntax")
+	case sandboxmcp.StatusCompleted, sandboxmcp.StatusFailed, sandboxmcp.StatusSignalled, sandboxmcp.StatusCancelled, sandboxmcp.StatusRunning:
+	}
+	if n := len(res.Artifacts); n > 0 {
+		note("artifact_signed", strconv.Itoa(n)+" files")
+	}
+	return notes
+}
+
+// recordServer writes down that a server begins or ends.
+func (e *Engine) recordServer(ctx context.Context, action string) error {
+	_, err := e.audit.Append(ctx, sandboxmcp.AuditEntry{Action: action, Phase: sandboxmcp.PhaseOutcome, Namespace: e.cfg.Namespace, Actor: e.cfg.Actor, Detail: e.cfg.Version})
+	return err
 }

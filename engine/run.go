@@ -27,6 +27,7 @@ func (e *Engine) Execute(ctx context.Context, req sandboxmcp.Request) (sandboxmc
 	if err != nil {
 		return sandboxmcp.Result{}, err
 	}
+	defer x.flush(ctx) // after everything else: the caller's own writers may be slow
 	defer e.finish(x)
 	return e.run(x) //nolint:contextcheck // its context is in x
 }
@@ -101,18 +102,17 @@ func (e *Engine) execute(x *execution, interp interpreter, sb backend.Sandbox) (
 	}
 	ctx, stop := context.WithCancelCause(x.ctx)
 	defer stop(nil)
-	o := &outcome{
-		stdout: newCapture(x.limits.MaxOutputBytes, x.req.Stdout, func() { stop(errOutput) }),
-		stderr: newCapture(x.limits.MaxOutputBytes, x.req.Stderr, func() { stop(errOutput) }),
-	}
+	over := func() { stop(errOutput) }
+	o := &outcome{stdout: newCapture(x.limits.MaxOutputBytes, x.req.Stdout, over), stderr: newCapture(x.limits.MaxOutputBytes, x.req.Stderr, over)}
+	x.streams = []*capture{o.stdout, o.stderr}
 	proc.Stdin, proc.Stdout, proc.Stderr = x.req.Stdin, o.stdout, o.stderr
 
 	x.started = e.cfg.Now()
 	clock := time.AfterFunc(x.limits.Timeout(), func() { stop(errTimeout) })
 	defer clock.Stop()
-	running, err := sb.Start(ctx, proc)
+	running, err := sb.Start(x.ctx, proc) // not ctx: time that is up meanwhile is a timeout, not a cancellation
 	if err != nil {
-		return nil, startError(ctx, err)
+		return nil, startError(x.ctx, err)
 	}
 	report := listen(running)
 	walls := look(ctx, sb)
@@ -123,7 +123,7 @@ func (e *Engine) execute(x *execution, interp interpreter, sb backend.Sandbox) (
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the program could not be started").WithCause(err)
 	}
 	o.stopped = err != nil
-	o.isolation, err = (<-walls).get()
+	o.isolation, err = (<-walls).get(e.cfg.MinTier)
 	if err != nil {
 		return nil, errors.Join(err, sb.Kill(context.WithoutCancel(ctx)))
 	}
@@ -137,5 +137,8 @@ func (e *Engine) execute(x *execution, interp interpreter, sb backend.Sandbox) (
 	x.ended = e.cfg.Now()
 	o.report = <-report
 	o.usage = sb.Usage()
+	if o.exit.Lost && !o.stopped && o.usage.OOMKills == 0 {
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the sandbox ended under the program")
+	}
 	return o, nil
 }

@@ -85,7 +85,7 @@ func TestNoIntentNoRun(t *testing.T) {
 	db := database(t, dir)
 	do(t, db, `BEGIN IMMEDIATE`)
 	_, err := e.Execute(t.Context(), shell("true"))
-	bad := wantCode(t, err, sandboxmcp.CodeBackendUnavailable)
+	bad := asCode(t, err, sandboxmcp.CodeBackendUnavailable)
 	if !strings.Contains(bad.Message, dir) || bad.Hint == "" {
 		t.Errorf("got message %q and hint %q, want the directory and what to do", bad.Message, bad.Hint)
 	}
@@ -148,8 +148,8 @@ func TestAudit(t *testing.T) {
 	e := open(t, f, at(dir))
 	res := execute(t, e, sandboxmcp.Request{Code: "print('" + secret + "')", Namespace: "acme", Env: map[string]string{"KEY": secret}, Stdin: []byte(secret), Actor: "mcp"})
 	list := rows(t, dir, "acme")
-	if len(list) != 2 {
-		t.Fatalf("the audit holds %d entries, want 2", len(list))
+	if len(list) != 3 || list[2].Action != "artifact_signed" || list[2].RequestID != res.RequestID || list[2].Detail != "1 files" {
+		t.Fatalf("the audit holds %+v, want intent, outcome and that a file was signed", list)
 	}
 	for i, phase := range []string{sandboxmcp.PhaseIntent, sandboxmcp.PhaseOutcome} {
 		got := list[i]
@@ -193,7 +193,7 @@ func TestAudit(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if report, err := audit.Verify(t.Context(), s.DB(), "acme"); err != nil || report.Bad != nil || report.Entries != 2 {
+	if report, err := audit.Verify(t.Context(), s.DB(), "acme"); err != nil || report.Bad != nil || report.Entries != 3 {
 		t.Errorf("the chain does not hold: %+v, %v", report, err)
 	}
 }
@@ -302,7 +302,9 @@ func TestNothingLeft(t *testing.T) {
 		"Start":    {fake: &fake{onStart: func(backend.Process) error { return errLost }}, want: sandboxmcp.CodeExecutionFailed},
 		"Walls":    {fake: &fake{onWalls: func() error { return refused }}, want: sandboxmcp.CodeIsolationUnavailable},
 		"Wait":     {fake: &fake{onWait: func() error { return errLost }}, want: sandboxmcp.CodeExecutionFailed},
+		"Lost":     {fake: &fake{program: end(backend.Exit{Lost: true})}, want: sandboxmcp.CodeExecutionFailed},
 		"Kill":     {fake: &fake{onKill: func() error { return errLost }}, want: sandboxmcp.CodeExecutionFailed},
+		"Tier":     {fake: &fake{tier: sandboxmcp.TierL1}, want: sandboxmcp.CodeIsolationUnavailable},
 		"FileName": {fake: &fake{}, req: sandboxmcp.Request{FileName: "../x"}, want: sandboxmcp.CodeInvalidFilename},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -328,10 +330,10 @@ func TestNothingLeft(t *testing.T) {
 					t.Errorf("audit entry %d is %+v", i, r)
 				}
 			}
-			if name == "Start" || name == "Wait" {
+			if name == "Start" || name == "Wait" || name == "Lost" {
 				return
 			}
-			f.onOpen, f.onWalls, f.onKill = nil, nil, nil
+			f.onOpen, f.onWalls, f.onKill, f.tier = nil, nil, nil, ""
 			if res := execute(t, e, shell("true")); !res.Success {
 				t.Errorf("it does not work again: %+v", res)
 			}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
 const (
@@ -33,8 +35,12 @@ func (e *Engine) sweepLoop() {
 	}
 }
 
-// sweepIfDue sweeps once when nobody has for a while.
+// sweepIfDue sweeps once when nobody has for a while. A database in memory ends
+// with what it holds, and is no sweep of the one on disk.
 func (e *Engine) sweepIfDue() {
+	if e.cfg.SQLitePath == store.MemoryPath {
+		return
+	}
 	st, err := os.Stat(e.sweptMark())
 	if err == nil && e.cfg.Now().Sub(st.ModTime()) < sweepDue {
 		return
@@ -46,28 +52,16 @@ func (e *Engine) sweepIfDue() {
 
 func (e *Engine) sweptMark() string { return filepath.Join(e.store.Dir(), "swept") }
 
+// sweep drops once. What ends it half way is made up for by the next one.
 func (e *Engine) sweep(ctx context.Context) {
-	for range 20 {
-		dropped, sweepErr := e.keeper.Sweep(ctx)
-		for _, d := range dropped { // also what was dropped before it failed
-			_, err := e.audit.Append(context.WithoutCancel(ctx), sandboxmcp.AuditEntry{
-				Action: "artifact_dropped", Phase: sandboxmcp.PhaseOutcome, RequestID: d.RequestID, Namespace: d.Namespace, Actor: "sweep",
-				Detail: strconv.Itoa(len(d.Names)) + " files",
-			})
-			if err != nil {
-				e.log.Warn("record sweep", "error", err)
-				return
-			}
+	if err := e.keeper.Sweep(ctx, e.noteDropped); err != nil {
+		if ctx.Err() == nil {
+			e.log.Warn("sweep records", "error", err)
 		}
-		if sweepErr != nil {
-			if !errors.Is(sweepErr, context.Canceled) {
-				e.log.Warn("sweep records", "error", sweepErr)
-			}
-			return
-		}
-		if len(dropped) == 0 {
-			break
-		}
+		return
+	}
+	if e.cfg.SQLitePath == store.MemoryPath {
+		return
 	}
 	f, err := os.OpenFile(e.sweptMark(), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err == nil {
@@ -77,4 +71,14 @@ func (e *Engine) sweep(ctx context.Context) {
 	if err != nil {
 		e.log.Warn("mark sweep", "error", err)
 	}
+}
+
+// noteDropped is the audit's word on a request that is no longer kept. Names of
+// files do not stand in the audit: they are the program's.
+func (e *Engine) noteDropped(d artifact.Dropped) store.Op {
+	return e.audit.Op(&sandboxmcp.AuditEntry{
+		Action: "artifact_dropped", Phase: sandboxmcp.PhaseOutcome, RequestID: d.RequestID, Namespace: d.Namespace, Actor: "sweep",
+		Detail:   strconv.Itoa(d.Files) + " files",
+		Metadata: map[string]any{"files": d.Files, "bytes": d.Bytes, "reason": d.Reason},
+	})
 }

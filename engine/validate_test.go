@@ -70,8 +70,8 @@ func TestValidate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for door, call := range map[string]func(context.Context, sandboxmcp.Request) (sandboxmcp.Result, error){"Execute": e.Execute, "Start": e.Start} {
 				res, err := call(t.Context(), c.req)
-				bad := wantCode(t, err, c.want)
-				body := bad.Body()
+				bad := asCode(t, err, c.want)
+				body := (&bad).Body()
 				if message, hint := body["message"].(string), body["hint"].(string); !strings.Contains(message, c.says) || hint == "" || strings.ContainsAny(message, "\n\x00") {
 					t.Errorf("%s: got message %q and hint %q, want %q in one line and what to do", door, message, hint, c.says)
 				}
@@ -89,7 +89,7 @@ func TestValidate(t *testing.T) {
 	}
 
 	_, err := e.Execute(t.Context(), sandboxmcp.Request{Code: strings.Repeat("x", mib+1)})
-	if bad := wantCode(t, err, sandboxmcp.CodeCodeTooLarge); bad.Fields["size_bytes"] != int64(mib+1) || bad.Fields["limit_bytes"] != int64(mib) {
+	if bad := asCode(t, err, sandboxmcp.CodeCodeTooLarge); bad.Fields["size_bytes"] != int64(mib+1) || bad.Fields["limit_bytes"] != int64(mib) {
 		t.Errorf("got fields %v, want size and limit", bad.Fields)
 	}
 }
@@ -172,7 +172,7 @@ func TestMissingInterpreter(t *testing.T) {
 	dir := t.TempDir()
 	e := open(t, f, func(c *engine.Config) { c.SearchPath = dir })
 	_, err := e.Execute(t.Context(), sandboxmcp.Request{Code: "1", Language: sandboxmcp.Node})
-	if bad := wantCode(t, err, sandboxmcp.CodeRuntimeUnavailable); !strings.Contains(bad.Hint, "install") {
+	if bad := asCode(t, err, sandboxmcp.CodeRuntimeUnavailable); !strings.Contains(bad.Hint, "install") {
 		t.Errorf("got hint %q, want how to install it", bad.Hint)
 	}
 	if len(f.seen()) != 0 {
@@ -192,7 +192,7 @@ func TestNew(t *testing.T) {
 	}
 	file := filepath.Join(searchPath, "bash")
 	_, err := engine.New(t.Context(), engine.Config{StateDir: filepath.Join(file, "state"), Backends: []backend.Backend{&fake{}}})
-	if bad := wantCode(t, err, sandboxmcp.CodeBackendUnavailable); !strings.Contains(bad.Message, file) {
+	if bad := asCode(t, err, sandboxmcp.CodeBackendUnavailable); !strings.Contains(bad.Message, file) {
 		t.Errorf("got message %q, want the directory in it", bad.Message)
 	}
 }

@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+
+	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
 // Counts is what the test process and the machine hold because of it.
@@ -24,6 +26,23 @@ type Counts struct {
 	RSS         int64 // bytes
 
 	goroutines goleak.Option
+	pooled     func() int // descriptors of what a backend keeps for the next sandbox
+}
+
+// NetworksKept is the name under which a backend that keeps network namespaces,
+// each by a descriptor, tells how many.
+const NetworksKept = "network_namespaces"
+
+// CountBeside counts what is held besides what a backend keeps on purpose for
+// its next sandboxes, which is bounded and may be more or less at any time.
+func CountBeside(t testing.TB, b backend.Backend) Counts {
+	t.Helper()
+	c := Count(t)
+	if p, ok := b.(backend.Pooler); ok {
+		c.pooled = func() int { return p.Pool()[NetworksKept] }
+		c.Descriptors -= c.pooled()
+	}
+	return c
 }
 
 // Count counts. A machine without /proc has empty counts.
@@ -43,8 +62,11 @@ func (c Counts) Same(t *testing.T) {
 	diff := func() string {
 		now = Count(t)
 		now.RSS, now.goroutines = c.RSS, nil
+		if c.pooled != nil {
+			now.Descriptors -= c.pooled()
+		}
 		want := c
-		want.goroutines = nil
+		want.goroutines, want.pooled = nil, nil
 		return cmp.Diff(want, now, cmp.AllowUnexported(Counts{}))
 	}
 	// The kernel frees a few things a moment after the last process is gone.

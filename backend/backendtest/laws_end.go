@@ -137,7 +137,7 @@ func killTwice(t *testing.T, s *suite) {
 
 func closeTwice(t *testing.T, s *suite) {
 	s.open(t).sh(t, ":") // what is made once is there
-	before := Count(t)
+	before := CountBeside(t, s.b)
 	sb, err := s.b.Open(t.Context(), s.spec())
 	if err != nil {
 		t.Fatal(err)
@@ -198,10 +198,10 @@ func Churn(t *testing.T, o Options) {
 		}
 	}
 	turn(200)
-	early := Count(t)
+	early := CountBeside(t, s.b)
 	turn(1800)
 	early.Same(t)
-	late := Count(t)
+	late := CountBeside(t, s.b)
 	t.Logf("after 200: %d descriptors, %d KiB; after 2000: %d descriptors, %d KiB", early.Descriptors, early.RSS>>10, late.Descriptors, late.RSS>>10)
 	if float64(late.RSS) > 1.05*float64(early.RSS) {
 		t.Errorf("memory grew from %d to %d KiB", early.RSS>>10, late.RSS>>10)

@@ -69,7 +69,7 @@ func openRefusesHigherTier(t *testing.T, s *suite) {
 
 func openFailsCleanly(t *testing.T, s *suite) {
 	s.open(t).sh(t, ":") // what is made once is there
-	before := Count(t)
+	before := CountBeside(t, s.b)
 	for name, change := range map[string]func(*backend.Spec){
 		"missing directory":   func(p *backend.Spec) { p.ReadOnlyDirs = []string{filepath.Join(s.dir, "missing")} },
 		"bad id":              func(p *backend.Spec) { p.ID = "../../x" },
@@ -95,7 +95,7 @@ func openFailsCleanly(t *testing.T, s *suite) {
 
 func openCancelled(t *testing.T, s *suite) {
 	s.open(t).sh(t, ":")
-	before := Count(t)
+	before := CountBeside(t, s.b)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if sb, err := s.b.Open(ended, s.spec()); !errors.Is(err, context.Canceled) {
@@ -128,7 +128,7 @@ func openCancelled(t *testing.T, s *suite) {
 
 func openManyAtOnce(t *testing.T, s *suite) {
 	s.open(t).sh(t, ":")
-	before := Count(t)
+	before := CountBeside(t, s.b)
 	var all sync.WaitGroup
 	for i := range 16 {
 		all.Go(func() {

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -19,6 +21,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/cgroup"
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 	"github.com/sandboxmcp/sandboxmcp/internal/jail/seccomp"
+	"github.com/sandboxmcp/sandboxmcp/internal/spare"
 )
 
 // Backend builds sandboxes on this host's kernel. What it can build is tried
@@ -33,10 +36,14 @@ type Backend struct {
 	strong   bool // namespaces have been made
 	lease    *lease
 	tree     *cgroup.Tree
-	noTree   string // why there are no cgroups
+	noTree   string                      // why there are no cgroups
+	groups   *spare.Shelf[*cgroup.Group] // of dead sandboxes; nil: none are kept
 	halls    []*hall
 
+	builds    sync.WaitGroup
+	trials    int
 	nextPlain int
+	nextGroup int
 	homes     int
 	live      map[*sandbox]struct{}
 	closed    bool
@@ -62,27 +69,30 @@ func New(cfg Config) *Backend {
 // Name returns "process".
 func (b *Backend) Name() string { return Name }
 
-// Capabilities makes a trial sandbox and tells what it had.
+// Capabilities makes a trial sandbox, unless one was seen already, and tells what
+// it had.
 func (b *Backend) Capabilities(ctx context.Context) backend.Capabilities {
 	b.mu.Lock()
-	var last *hall
+	var seen *sandboxmcp.Isolation
 	if n := len(b.halls); n > 0 {
-		last = b.halls[n-1]
+		seen = b.halls[n-1].seen.Load()
 	}
+	b.trials++
+	id := "trial-" + strconv.Itoa(b.trials)
 	b.mu.Unlock()
-	if last == nil || last.iso.Tier == "" {
-		sb, err := b.Open(ctx, trialSpec("trial"))
-		if err != nil {
-			return backend.Capabilities{Reason: sandboxmcp.AsError(err).Message}
-		}
-		defer func() { _ = sb.Close() }()
-		iso, err := sb.Isolation(ctx)
-		if err != nil {
-			return backend.Capabilities{Reason: sandboxmcp.AsError(err).Message}
-		}
-		return backend.Capabilities{Available: true, Isolation: iso}
+	if seen != nil {
+		return backend.Capabilities{Available: true, Isolation: *seen}
 	}
-	return backend.Capabilities{Available: true, Isolation: last.iso}
+	sb, err := b.Open(ctx, trialSpec(id))
+	if err != nil {
+		return backend.Capabilities{Reason: sandboxmcp.AsError(err).Message}
+	}
+	defer func() { _ = sb.Close() }()
+	iso, err := sb.Isolation(ctx)
+	if err != nil {
+		return backend.Capabilities{Reason: sandboxmcp.AsError(err).Message}
+	}
+	return backend.Capabilities{Available: true, Isolation: iso}
 }
 
 // trialSpec asks for the smallest sandbox.
@@ -98,6 +108,7 @@ type hall struct {
 	trial sync.Once
 	iso   sandboxmcp.Isolation
 	err   error
+	seen  atomic.Pointer[sandboxmcp.Isolation] // iso, once it has been judged good
 }
 
 // Open builds a sandbox.
@@ -105,11 +116,11 @@ func (b *Backend) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox,
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	h, err := b.hallFor(spec.ReadOnlyDirs)
-	if err != nil {
-		return nil, err
+	if !b.begin() {
+		return nil, closedError()
 	}
-	sb, err := b.build(h, spec)
+	defer b.builds.Done()
+	h, sb, err := b.place(spec)
 	if err != nil {
 		return nil, unavailable(err)
 	}
@@ -117,6 +128,9 @@ func (b *Backend) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox,
 	h.trial.Do(func() {
 		if h.iso, h.err = sb.Isolation(ctx); h.err == nil {
 			h.err = judge(h, h.iso)
+		}
+		if h.err == nil {
+			h.seen.Store(&h.iso)
 		}
 	})
 	if h.err != nil {
@@ -134,6 +148,46 @@ func (b *Backend) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox,
 			WithHint("run `sandboxmcp doctor` to see which wall is missing, or lower isolation_min")
 	}
 	return sb, nil
+}
+
+// place builds a sandbox in a jail that fits. A jail that turns out to have ended
+// is replaced, once.
+func (b *Backend) place(spec backend.Spec) (*hall, *sandbox, error) {
+	for again := false; ; again = true {
+		h, err := b.hallFor(spec.ReadOnlyDirs)
+		if err != nil {
+			return nil, nil, err
+		}
+		sb, err := b.build(h, spec)
+		if err == nil || again {
+			return h, sb, err
+		}
+		t := time.NewTimer(jailEndLimit)
+		select {
+		case <-h.Done():
+			t.Stop()
+			b.drop(h)
+		case <-t.C:
+			return nil, nil, err
+		}
+	}
+}
+
+// jailEndLimit is how long the end of a jail's processes may take to be noticed.
+const jailEndLimit = 100 * time.Millisecond
+
+// begin announces a build, for which Close waits; false: it is too late.
+func (b *Backend) begin() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.closed {
+		b.builds.Add(1)
+	}
+	return !b.closed
+}
+
+func closedError() error {
+	return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the process backend is closed")
 }
 
 func unavailable(err error) error {
@@ -156,7 +210,7 @@ func (b *Backend) hallFor(dirs []string) (*hall, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		return nil, sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the process backend is closed")
+		return nil, closedError()
 	}
 	b.halls = slices.DeleteFunc(b.halls, func(h *hall) bool {
 		select {
@@ -174,8 +228,8 @@ func (b *Backend) hallFor(dirs []string) (*hall, error) {
 		}
 	}
 	for _, d := range dirs { // no fault of the walls: it must not lead to weaker ones
-		if st, err := os.Stat(d); err != nil || !st.IsDir() || !filepath.IsAbs(d) {
-			return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s is to be shown in the sandbox and is no directory with an absolute name", sandboxmcp.Quote(d)).WithCause(err)
+		if st, err := os.Stat(d); err != nil || !st.IsDir() && !st.Mode().IsRegular() || !filepath.IsAbs(d) {
+			return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s is to be shown in the sandbox and is no directory or file with an absolute name", sandboxmcp.Quote(d)).WithCause(err)
 		}
 	}
 	all := append(slices.Clone(b.cfg.ReadOnly), dirs...)
@@ -210,6 +264,9 @@ func (b *Backend) prepare() {
 		b.log.Info("control groups of dead servers removed", "count", n, "error", err)
 	}
 	b.tree = tree
+	if !b.cfg.NoPool {
+		b.groups = spare.New(spare.Config[*cgroup.Group]{Most: keepMost, Idle: keepFor, Drop: b.dropGroup})
+	}
 }
 
 // home makes the control group that a jail's own processes live in, where one
@@ -242,7 +299,7 @@ func (b *Backend) home(cfg *jail.Config) (func(), error) {
 // once, their failure is a fault and no reason for weaker walls.
 func (b *Backend) openHall(dirs []string) (*hall, error) {
 	mode := jail.ModeUser
-	if os.Geteuid() == 0 {
+	if isHostRoot() {
 		mode = jail.ModeRoot
 	}
 	h, err := b.tryMode(mode, dirs)
@@ -266,7 +323,10 @@ func (b *Backend) tryMode(mode jail.Mode, dirs []string) (*hall, error) {
 		return nil, errors.New("left out")
 	}
 	cfg := jail.Config{Mode: mode, ReadOnly: dirs}
-	if os.Geteuid() == 0 && b.lease == nil {
+	if !b.cfg.NoPool {
+		cfg.Keep = keepMost
+	}
+	if isHostRoot() && b.lease == nil {
 		l, err := leaseBlock(b.cfg.UIDs, leaseDir)
 		if err != nil {
 			return nil, err
@@ -319,29 +379,43 @@ func (b *Backend) drop(h *hall) {
 	_ = h.Close()
 }
 
-// Close ends every sandbox.
+// Close ends every sandbox, also one that is being built.
 func (b *Backend) Close() error {
 	b.mu.Lock()
 	b.closed = true
+	halls := b.halls
+	b.halls = nil
+	b.mu.Unlock()
+	var errs []error
+	for _, h := range halls {
+		errs = append(errs, h.Close()) // with it ends everything in it, and what is being built there fails
+	}
+	b.builds.Wait()
+	b.mu.Lock()
 	live := make([]*sandbox, 0, len(b.live))
 	for s := range b.live {
 		live = append(live, s)
 	}
-	halls, tree, l := b.halls, b.tree, b.lease
-	b.halls, b.tree, b.lease = nil, nil, nil
+	tree, l, groups := b.tree, b.lease, b.groups
+	b.tree, b.lease = nil, nil
 	b.mu.Unlock()
-	var errs []error
 	for _, s := range live {
 		errs = append(errs, s.Close())
 	}
-	for _, h := range halls {
-		errs = append(errs, h.Close())
-	}
+	groups.Close()
 	if tree != nil {
 		errs = append(errs, tree.Close())
 	}
 	l.release()
 	return errors.Join(errs...)
+}
+
+// isHostRoot tells root from the root of a user namespace, as in a rootless
+// container, who is an ordinary user to the kernel and has no ids to give away.
+func isHostRoot() bool {
+	b, err := os.ReadFile("/proc/self/uid_map")
+	f := strings.Fields(string(b))
+	return os.Geteuid() == 0 && err == nil && len(f) == 3 && f[0] == "0" && f[1] == "0" && f[2] == "4294967295"
 }
 
 func kernelRelease() string {

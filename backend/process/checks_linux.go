@@ -53,29 +53,38 @@ func (b *Backend) Checks(ctx context.Context) []sandboxmcp.Check {
 	checks = append(checks, b.weapons(ctx, sb)...)
 	for _, w := range iso.Weak {
 		if !strings.HasPrefix(w, "memory") {
-			checks = append(checks, sandboxmcp.Check{Name: "weak", Detail: w, Fix: "see the memory limit above"})
+			checks = append(checks, sandboxmcp.Check{Name: "weak", Detail: w, Fix: "delegate a control group, or run the server as root"})
 		}
 	}
 	return checks
 }
 
-// weapons tries from inside what the walls are there to stop.
+// weapons tries from inside what the walls are there to stop, on a file that the
+// server's own user can read.
 func (b *Backend) weapons(ctx context.Context, sb backend.Sandbox) []sandboxmcp.Check {
+	c := sandboxmcp.Check{Name: "host files out of reach", Needed: true}
+	host, err := os.CreateTemp(b.cfg.TempDir, "sandboxmcp-doctor-")
+	if err != nil {
+		c.Detail, c.Fix = "not tried: "+err.Error(), "make "+b.cfg.TempDir+" writable"
+		return []sandboxmcp.Check{c}
+	}
+	defer func() { _ = errors.Join(host.Close(), os.Remove(host.Name())) }()
+	const script = `(cat "$0") 2>/dev/null && echo read; (echo x >> "$0") 2>/dev/null && echo written; (echo x > /etc/doctor) 2>/dev/null && echo etc; (echo x > /proc/self/oom_score_adj) 2>/dev/null && echo proc; echo tried`
 	var out strings.Builder
-	r, err := sb.Start(ctx, backend.Process{
-		Argv:   []string{"/bin/sh", "-c", "(echo x > /etc/doctor) 2>/dev/null && echo etc; (cat /etc/shadow) 2>/dev/null && echo shadow; (echo x > /proc/self/oom_score_adj) 2>/dev/null && echo proc; echo tried"},
-		Env:    []string{"PATH=/usr/bin:/bin"},
-		Stdout: &out,
-	})
+	r, err := sb.Start(ctx, backend.Process{Argv: []string{"/bin/sh", "-c", script, host.Name()}, Env: []string{"PATH=/usr/bin:/bin"}, Stdout: &out})
 	if err == nil {
 		_, err = r.Wait(ctx)
 	}
 	if err == nil {
 		err = errors.Join(sb.Kill(ctx), r.Drain(ctx))
 	}
-	c := sandboxmcp.Check{Name: "host files out of reach", Needed: true, OK: err == nil && out.String() == "tried\n", Detail: "writing /etc, reading /etc/shadow and writing /proc were refused inside"}
-	if !c.OK {
-		c.Detail, c.Fix = "inside could be done: "+strings.TrimSpace(out.String()), "report it: this is a hole"
+	switch {
+	case err != nil:
+		c.Detail, c.Fix = "not tried: "+err.Error(), "install a shell as /bin/sh"
+	case out.String() != "tried\n":
+		c.Detail, c.Fix = "inside could be done: "+strings.Join(strings.Fields(out.String()), ", "), "report it: this is a hole"
+	default:
+		c.OK, c.Detail = true, "reading and writing a file of this user, writing to /etc and to /proc were refused inside"
 	}
 	return []sandboxmcp.Check{c}
 }
@@ -101,6 +110,8 @@ func fixFor(text string) string {
 		return "boot a kernel of 5.13 or newer with Landlock: add landlock to the lsm= list of its command line"
 	case strings.Contains(text, "start builder"), strings.Contains(text, "namespace"):
 		return "allow unprivileged user namespaces: sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces above 0, and on Ubuntu an AppArmor profile with `userns,` for this program (or sysctl kernel.apparmor_restrict_unprivileged_userns=0); in a container run it with seccomp=unconfined and systempaths=unconfined"
+	case strings.Contains(text, "limit "):
+		return "raise the hard limits that this program is started with (ulimit -H, or the service's Limit… settings)"
 	case strings.Contains(text, "lease user ids"):
 		return "make /run/sandboxmcp writable for root, or set uid_range to a larger free range"
 	default:

@@ -1,26 +1,43 @@
 package process
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
-	"strconv"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestSweepPlainSparesTheLiving(t *testing.T) {
 	tmp := t.TempDir()
-	mine := filepath.Join(tmp, plainPrefix+strconv.Itoa(os.Getpid())+"-1")
-	dead := filepath.Join(tmp, plainPrefix+"4194303-1") // above the largest process number there is by default
-	other := filepath.Join(tmp, plainPrefix+"notes-1")
-	for _, d := range []string{mine, dead, other} {
+	dir := func(name string) string {
+		d := filepath.Join(tmp, name)
 		if err := os.MkdirAll(filepath.Join(d, "data"), 0o700); err != nil {
 			t.Fatal(err)
 		}
+		return d
+	}
+	young, other := dir(plainPrefix+"young"), dir("sandboxmcp-notes")
+	lock, err := claim(dir(plainPrefix + "mine"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lock.Close() }()
+	if again, err := claim(lock.Name()); !errors.Is(err, unix.EAGAIN) {
+		t.Fatalf("a second claim: %v %v, want EAGAIN", again, err)
 	}
 	sweepPlain(tmp)
-	for d, want := range map[string]bool{mine: true, dead: false, other: true} {
-		if _, err := os.Stat(d); (err == nil) != want {
-			t.Errorf("%s is there: %t, want %t", filepath.Base(d), err == nil, want)
+	for _, d := range []string{young, other, lock.Name()} {
+		if _, err := os.Stat(d); err != nil {
+			t.Errorf("%s was swept", filepath.Base(d))
 		}
+	}
+	if sweepable(young, time.Now()) || !sweepable(young, time.Now().Add(2*time.Minute)) {
+		t.Error("a directory is swept before it is a minute old, or not after that")
+	}
+	if sweepable(lock.Name()+"/data", time.Now().Add(2*time.Minute)) != true {
+		t.Error("an unlocked directory of ours is not swept")
 	}
 }

@@ -4,32 +4,48 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // plainPrefix begins the names of the directories that sandboxes of tier L1
-// live in; their server's process number follows.
-const plainPrefix = "sandboxmcp-"
+// live in.
+const plainPrefix = "sandboxmcp-l1-"
 
-// sweepPlain removes what dead servers left of sandboxes of tier L1. A process
-// number that somebody else has by now spares it until that one has ended too.
+// claim holds the lock that says that a directory's server lives. The kernel
+// lets it go when the server ends, however it does.
+func claim(dir string) (*os.File, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// sweepable reports whether a directory is ours and old enough.
+func sweepable(dir string, now time.Time) bool {
+	var st unix.Stat_t
+	return unix.Lstat(dir, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR && int(st.Uid) == os.Geteuid() && now.Sub(time.Unix(st.Ctim.Unix())) >= time.Minute
+}
+
+// sweepPlain removes what dead servers left of sandboxes of tier L1: what nobody
+// holds a lock on. A directory that was made a moment ago is spared, because its
+// server may not have come to locking it.
 func sweepPlain(tempDir string) {
-	dirs, err := filepath.Glob(filepath.Join(tempDir, plainPrefix+"*-*"))
+	dirs, err := filepath.Glob(filepath.Join(tempDir, plainPrefix+"*"))
 	if err != nil {
 		return
 	}
 	for _, d := range dirs {
-		number, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(d), plainPrefix), "-")
-		pid, err := strconv.Atoi(number)
-		var st unix.Stat_t
-		if err != nil || pid <= 0 || unix.Lstat(d, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Geteuid() {
+		if !sweepable(d, time.Now()) {
 			continue
 		}
-		if errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
-			_ = os.RemoveAll(d)
+		if lock, err := claim(d); err == nil {
+			_ = errors.Join(os.RemoveAll(d), lock.Close())
 		}
 	}
 }

@@ -21,6 +21,7 @@ type Config struct {
 	TempDir  string          // where tier L1 keeps its working directories; empty: /tmp
 	UIDs     UIDRange        // host user ids that a root server may use
 	ReadOnly []string        // directories that every sandbox sees besides the system's own; absolute
+	NoPool   bool            // make everything anew for each sandbox, and keep nothing of a dead one for the next
 	Logger   *slog.Logger    // nil: none
 
 	testOnlyNoCgroup     bool

@@ -43,7 +43,7 @@ func python() string { return interpreter("python3") }
 func newBackend(change ...func(*process.Config)) func(testing.TB) backend.Backend {
 	return func(t testing.TB) backend.Backend {
 		t.Helper()
-		cfg := process.Config{MinTier: sandboxmcp.TierL1, TempDir: t.TempDir(), Logger: slog.New(slog.NewTextHandler(logTo{t}, nil))}
+		cfg := process.Config{MinTier: sandboxmcp.TierL1, TempDir: t.TempDir(), Logger: slog.New(slog.NewTextHandler(logTo{t}, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 		for _, f := range change {
 			f(&cfg)
 		}

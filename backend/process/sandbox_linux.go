@@ -38,12 +38,14 @@ type sandbox struct {
 	watch *watch        // nil: the kernel holds the limits
 	place *jail.Place   // tier L1 only
 	root  string        // its directory on the host; tier L1 only
+	lock  *os.File      // on root
 
 	closeOnce sync.Once
 	closeErr  error
 
 	mu      sync.Mutex
 	streams []*pipes // of every process that was started
+	kept    bool     // its group is the next sandbox's
 }
 
 // build makes a sandbox in a jail. When it fails nothing of it is left.
@@ -104,7 +106,7 @@ func (s *sandbox) limit(tree *cgroup.Tree, cfg *jail.SlotConfig) (done func(), e
 		return done, nil
 	}
 	enter := func() ([]int, error) {
-		s.group, err = tree.New(s.spec.ID, cgroup.Limits{MemoryBytes: s.spec.MemoryBytes, CPUCores: s.spec.CPUCores, MaxTasks: s.spec.MaxTasks + 1})
+		s.group, err = s.b.group(tree, cgroup.Limits{MemoryBytes: s.spec.MemoryBytes, CPUCores: s.spec.CPUCores, MaxTasks: s.spec.MaxTasks + 1})
 		if err == nil {
 			entry, err = s.group.Entry()
 		}
@@ -129,11 +131,14 @@ func (s *sandbox) settle(mode jail.Mode, cfg *jail.SlotConfig) error {
 	if mode != jail.ModePlain {
 		return nil
 	}
-	root, err := os.MkdirTemp(s.b.cfg.TempDir, plainPrefix+strconv.Itoa(os.Getpid())+"-")
+	root, err := os.MkdirTemp(s.b.cfg.TempDir, plainPrefix)
 	if err != nil {
 		return err
 	}
 	s.root = root
+	if s.lock, err = claim(root); err != nil {
+		return err
+	}
 	p := &jail.Place{UID: -1, Work: filepath.Join(root, "data"), Temp: filepath.Join(root, "tmp"), Program: filepath.Join(root, "program"), Readable: plainReadable(s.spec.ReadOnlyDirs)}
 	if os.Geteuid() == 0 {
 		s.b.mu.Lock()
@@ -270,7 +275,7 @@ func (s *sandbox) held() ([]string, error) {
 		inside := false
 		for line := range strings.Lines(string(b)) {
 			f := strings.SplitN(strings.TrimSpace(line), ":", 3)
-			inside = inside || len(f) == 3 && (f[1] == "" || slices.Contains(strings.Split(f[1], ","), controller)) && strings.HasSuffix(f[2], "/"+s.spec.ID)
+			inside = inside || len(f) == 3 && (f[1] == "" || slices.Contains(strings.Split(f[1], ","), controller)) && strings.HasSuffix(f[2], "/"+s.group.Name())
 		}
 		if !inside {
 			return []string{}, nil
@@ -298,6 +303,11 @@ func contains(list []string, v string) bool {
 // Usage tells what the sandbox has taken.
 func (s *sandbox) Usage() backend.Usage {
 	if s.group != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.kept {
+			return backend.Usage{}
+		}
 		u := s.group.Usage()
 		return backend.Usage{PeakMemory: u.PeakMemory, CPU: u.CPU, PeakTasks: max(u.PeakTasks-1, 1), OOMKills: u.OOMKills}
 	}
@@ -317,6 +327,11 @@ func (s *sandbox) Close() error {
 		s.b.mu.Lock()
 		delete(s.b.live, s)
 		s.b.mu.Unlock()
+		if s.group != nil && err == nil {
+			s.mu.Lock()
+			s.kept = s.b.keepGroup(s.group)
+			s.mu.Unlock()
+		}
 		s.closeErr = errors.Join(err, s.remove())
 	})
 	return s.closeErr
@@ -325,11 +340,11 @@ func (s *sandbox) Close() error {
 // remove gives back what a sandbox holds outside its jail.
 func (s *sandbox) remove() error {
 	var err error
-	if s.group != nil {
+	if s.group != nil && !s.kept {
 		err = s.group.Remove()
 	}
 	if s.root != "" {
-		err = errors.Join(err, os.RemoveAll(s.root))
+		err = errors.Join(err, os.RemoveAll(s.root), s.lock.Close())
 	}
 	return err
 }
@@ -393,7 +408,7 @@ func (r *running) Wait(ctx context.Context) (backend.Exit, error) {
 	r.s.watch.ended(e)
 	switch {
 	case e.Killed:
-		return backend.Exit{Signal: int(unix.SIGKILL)}, nil
+		return backend.Exit{Signal: int(unix.SIGKILL), Lost: true}, nil
 	case e.Status.Signaled():
 		return backend.Exit{Signal: int(e.Status.Signal())}, nil
 	default:

@@ -26,8 +26,9 @@ type watch struct {
 	done  chan struct{}
 	once  sync.Once
 
-	began   time.Time
-	stopped bool // its programs are, for their share of the processor
+	began     time.Time
+	notBefore time.Time // of the next exact sum
+	stopped   bool      // its programs are, for their share of the processor
 
 	mu    sync.Mutex
 	peak  int64
@@ -80,9 +81,8 @@ func (w *watch) look() bool {
 	var cpu time.Duration
 	for _, p := range w.processes() {
 		st := w.read(p, "stat")
-		_, rest, ok := strings.Cut(st, ") ")
-		f := strings.Fields(rest)
-		if !ok || len(f) < 22 {
+		f := strings.Fields(st[strings.LastIndexByte(st, ')')+1:]) // the name before it is the program's to choose
+		if len(f) < 22 {
 			continue
 		}
 		number := func(i int) int64 { n, _ := strconv.ParseInt(f[i-3], 10, 64); return n } // as proc(5) counts fields
@@ -97,7 +97,12 @@ func (w *watch) look() bool {
 		}
 	}
 	if rss+tmp > w.spec.MemoryBytes {
-		rss = w.exact() // pages that several processes share are counted once
+		if time.Now().Before(w.notBefore) {
+			return true
+		}
+		began := time.Now()
+		rss = w.exact()                                             // pages that several processes share are counted once
+		w.notBefore = time.Now().Add(min(exactRest*time.Since(began), 20*watchEvery)) // a program that makes this dear gets it less often
 	}
 	over := rss+tmp > w.spec.MemoryBytes || (w.plain && tasks > w.spec.MaxTasks+1)
 	w.mu.Lock()
@@ -131,6 +136,9 @@ func (w *watch) share(used time.Duration) {
 		w.stopped = w.slot.SignalAll(int(unix.SIGCONT)) != nil
 	}
 }
+
+// exactRest is how many times as long as an exact sum took none is made again.
+const exactRest = 9
 
 // exact adds up proportional sets, which takes longer.
 func (w *watch) exact() int64 {

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"path"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -22,6 +23,7 @@ import (
 type Config struct {
 	MaxAge   time.Duration    // of a result with its files; 0: 24 h
 	MaxBytes int64            // of output and files in a namespace; 0: 1 GiB
+	Look     int              // named blobs after which a sweep leaves the others to the next; 0: 20 000
 	Now      func() time.Time // nil: the machine's clock
 }
 
@@ -30,6 +32,7 @@ type Config struct {
 type Keeper struct {
 	store *store.Store
 	cfg   Config
+	shard atomic.Uint32 // of the blobs; where the last look for orphans ended
 }
 
 // NewKeeper makes a Keeper over an open state directory. It signs nothing: the
@@ -41,10 +44,15 @@ func NewKeeper(s *store.Store, cfg Config) *Keeper {
 	if cfg.MaxBytes == 0 {
 		cfg.MaxBytes = 1 << 30
 	}
+	if cfg.Look == 0 {
+		cfg.Look = 20_000
+	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Keeper{store: s, cfg: cfg}
+	k := &Keeper{store: s, cfg: cfg}
+	k.shard.Store(firstShard())
+	return k
 }
 
 // absolute is an artifact's path in the sandbox.

@@ -58,7 +58,9 @@ type Collection struct {
 }
 
 // Collect takes every regular file below the working directory within the
-// bounds. It fails when the working directory cannot be listed, when a blob
+// bounds. All content that it takes stays in memory until the caller lets go of
+// the Collection: up to Bounds.TotalBytes, which is 64 MiB by default, for each
+// Collect that runs at the same time. It fails when the working directory cannot be listed, when a blob
 // cannot be written and when ctx ends; whatever is wrong with a single file
 // only skips that file.
 func (k *Keeper) Collect(ctx context.Context, src Source) (Collection, error) {

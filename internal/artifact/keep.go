@@ -98,7 +98,8 @@ func notFound(id sandboxmcp.RequestID) error {
 }
 
 // Load returns a kept result, whole, with the content of its artifacts if asked
-// for. A request that is not known, no longer kept, or another namespace's is
+// for. Metadata is as JSON gives it, but for "skipped", which is a
+// []sandboxmcp.SkippedFile as it was. A request that is not known, no longer kept, or another namespace's is
 // request_not_found.
 func (k *Keeper) Load(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.RequestID, content bool) (sandboxmcp.Result, error) {
 	var text []byte
@@ -114,6 +115,9 @@ func (k *Keeper) Load(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmc
 	}
 	var r sandboxmcp.Result
 	if err = decode(text, &r); err != nil {
+		return sandboxmcp.Result{}, fmt.Errorf("load result: %w", err)
+	}
+	if err = retype(r.Metadata); err != nil {
 		return sandboxmcp.Result{}, fmt.Errorf("load result: %w", err)
 	}
 	if receipt.Valid {
@@ -150,6 +154,25 @@ func decode(text []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	return d.Decode(into)
+}
+
+// retype gives the skipped files the type again that they had in the process
+// that ran the request.
+func retype(metadata map[string]any) error {
+	kept, ok := metadata["skipped"]
+	if !ok {
+		return nil
+	}
+	text, err := json.Marshal(kept)
+	if err != nil {
+		return err
+	}
+	var skipped []sandboxmcp.SkippedFile
+	if err := decode(text, &skipped); err != nil {
+		return fmt.Errorf("skipped files: %w", err)
+	}
+	metadata["skipped"] = skipped
+	return nil
 }
 
 // artifacts returns the rows of a request, or the one of that name, without content.

@@ -45,7 +45,7 @@ func TestSaveAndLoad(t *testing.T) {
 	r.SessionID, r.Stdout, r.Stderr, r.ExitCode, r.DurationMS = &session, "out\x00é", strings.Repeat("e", 70<<10), 3, 1.25
 	r.Error = &sandboxmcp.ProgramError{Name: "E", Value: "v", Traceback: []string{"a"}}
 	r.Results = []sandboxmcp.RichResult{{"text/html": "<b>", "is_main_result": true}}
-	r.Metadata = map[string]any{"clamped": []any{"max_ram_mb"}}
+	r.Metadata = map[string]any{"clamped": []any{"max_ram_mb"}, "skipped": []sandboxmcp.SkippedFile{{Name: "link", Reason: "symbolic link"}}}
 	r.Isolation = &sandboxmcp.Isolation{Tier: "L3", Walls: []string{"w"}, Weak: []string{}}
 	r.Receipt = &sandboxmcp.Receipt{PayloadType: "t", Payload: "p", Signatures: []sandboxmcp.ReceiptSignature{{KeyID: "k", Sig: "s"}}}
 	r.Network = sandboxmcp.Network{Allowed: []string{}, Denied: []sandboxmcp.DeniedRequest{}}
@@ -163,52 +163,5 @@ func TestNoFileForARunWithoutArtifacts(t *testing.T) {
 	k.save(t, r, nil)
 	if blobs := k.blobFiles(t); len(blobs) != 0 {
 		t.Errorf("files were written: %v", blobs)
-	}
-}
-
-func TestSweep(t *testing.T) {
-	k := newKit(t, artifact.Config{MaxAge: time.Hour, MaxBytes: 1000})
-	k.save(t, result("old", "o1"), map[string]string{"gone": "old content", "shared": "same"})
-	k.now = k.now.Add(2 * time.Hour)
-	for i, id := range []sandboxmcp.RequestID{"b1", "b2", "b3"} {
-		r := result("big", id)
-		r.Stdout = strings.Repeat("x", 100)
-		k.save(t, r, map[string]string{"f": strings.Repeat(string(rune('a'+i)), 400), "shared": "same"})
-		k.now = k.now.Add(time.Minute)
-	}
-	big := result("huge", "h1")
-	big.Stdout = strings.Repeat("h", 70<<10) // a blob, larger than all that may be kept
-	k.save(t, big, nil)
-	for _, b := range k.blobFiles(t) { // as if all had been there for a while
-		if err := os.Chtimes(b, k.now.Add(-time.Hour), k.now.Add(-time.Hour)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := k.Sweep(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	// b3 has 504 bytes and b2 504 more: the oldest that is beyond 1 000 goes, with all before it.
-	want := []artifact.Dropped{
-		{Namespace: "big", RequestID: "b1", Names: []string{"f", "shared"}, Bytes: 504, Reason: "too much"},
-		{Namespace: "big", RequestID: "b2", Names: []string{"f", "shared"}, Bytes: 504, Reason: "too much"},
-		{Namespace: "huge", RequestID: "h1", Bytes: 70 << 10, Reason: "too much"},
-		{Namespace: "old", RequestID: "o1", Names: []string{"gone", "shared"}, Bytes: 15, Reason: "too old"},
-	}
-	byID := cmpopts.SortSlices(func(a, b artifact.Dropped) bool { return a.RequestID < b.RequestID })
-	if d := cmp.Diff(want, got, byID, cmpopts.IgnoreUnexported(artifact.Dropped{}), cmpopts.SortSlices(func(a, b string) bool { return a < b })); d != "" {
-		t.Error(d)
-	}
-	if n := len(k.blobFiles(t)); n != 2 {
-		t.Errorf("%d blobs are left, want the 2 of b3", n)
-	}
-	if r, err := k.Load(t.Context(), "big", "b3", true); err != nil || len(r.Artifacts) != 2 {
-		t.Errorf("what was kept: %v, %v", r.Artifacts, err)
-	}
-	if _, err := k.Load(t.Context(), "old", "o1", false); sandboxmcp.CodeOf(err) != sandboxmcp.CodeRequestNotFound {
-		t.Errorf("what was dropped: %v", err)
-	}
-	if again, err := k.Sweep(t.Context()); err != nil || len(again) != 0 {
-		t.Errorf("a second sweep: %v, %v", again, err)
 	}
 }

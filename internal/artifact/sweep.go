@@ -3,56 +3,54 @@ package artifact
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
-	"io/fs"
-	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-const (
-	sweepBatch = 500              // requests that one transaction drops
-	youngBlob  = 10 * time.Minute // a blob may be put this long before a row names it
-)
+// sweepBatch is how many requests one transaction drops.
+const sweepBatch = 500
 
 // Dropped is a request whose result and files are no longer kept.
 type Dropped struct {
 	Namespace sandboxmcp.Namespace
 	RequestID sandboxmcp.RequestID
-	Names     []string // of its artifacts; may be empty
-	Bytes     int64    // of its output and artifacts
-	Reason    string   // "too old" or "too much"
-
-	blobs []string
+	Files     int    // artifacts
+	Bytes     int64  // of its output and artifacts
+	Reason    string // "too old" or "too much"
 }
 
 // Sweep drops what is older than MaxAge, and in each namespace the oldest until
-// the rest is within MaxBytes. It returns what was dropped, also with an error,
-// so that it can be written down. The audit is not touched.
-func (k *Keeper) Sweep(ctx context.Context) ([]Dropped, error) {
+// the rest is within MaxBytes. The step that note returns for a request stands
+// in the transaction that drops it: when it fails, the request is kept, with
+// those that were to go in the same transaction. note is called for what this
+// Sweep drops and not for what another one has dropped meanwhile.
+//
+// Then it removes content that no result has named for ten minutes, whoever has
+// left it. It looks at a bounded part of all content, and the next Sweep at the
+// part that follows. When ctx ends, what was dropped so far is.
+func (k *Keeper) Sweep(ctx context.Context, note func(Dropped) store.Op) error {
 	due, err := k.due(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var done []Dropped
 	for len(due) > 0 {
 		batch := due[:min(sweepBatch, len(due))]
 		due = due[len(batch):]
 		err := k.store.Update(ctx, func(ctx context.Context, tx *sql.Tx) error {
-			for i := range batch {
-				if err := drop(ctx, tx, &batch[i]); err != nil {
+			for _, d := range batch {
+				if err := drop(ctx, tx, d, note); err != nil {
 					return err
 				}
 			}
 			return nil
 		})
 		if err != nil {
-			return done, err
+			return err
 		}
-		done = append(done, batch...)
 	}
-	return done, k.removeBlobs(ctx, done)
+	return k.removeOrphans(ctx)
 }
 
 // due lists what has to go: a namespace's requests are seen from the newest to
@@ -79,7 +77,6 @@ func (k *Keeper) due(ctx context.Context) (due []Dropped, err error) {
 		for _, b := range []sql.NullString{out, errs} {
 			if b.Valid {
 				d.Bytes += k.blobSize(b.String)
-				d.blobs = append(d.blobs, b.String)
 			}
 		}
 		d.Bytes += files
@@ -103,73 +100,43 @@ func (k *Keeper) due(ctx context.Context) (due []Dropped, err error) {
 	return due, nil
 }
 
-// drop deletes a request's rows and notes which files they named.
-func drop(ctx context.Context, tx *sql.Tx, d *Dropped) error {
-	rows, err := tx.QueryContext(ctx, `DELETE FROM artifacts WHERE request_id = ? RETURNING name, sha256`, d.RequestID)
+// drop deletes a request's rows and notes it, unless it is gone already.
+func drop(ctx context.Context, tx *sql.Tx, d Dropped, note func(Dropped) store.Op) error {
+	n, err := remove(ctx, tx, `DELETE FROM executions WHERE request_id = ?`, d.RequestID)
 	if err != nil {
-		return fmt.Errorf("drop artifacts: %w", err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var name, sum string
-		if err := rows.Scan(&name, &sum); err != nil {
-			return fmt.Errorf("drop artifacts: %w", err)
-		}
-		d.Names, d.blobs = append(d.Names, name), append(d.blobs, sum)
-	}
-	if err := rows.Err(); err != nil {
-		return fmt.Errorf("drop artifacts: %w", err)
-	}
-	if _, err := tx.ExecContext(ctx, `DELETE FROM executions WHERE request_id = ?`, d.RequestID); err != nil {
 		return fmt.Errorf("drop result: %w", err)
+	}
+	if n == 0 {
+		return nil
+	}
+	if d.Files, err = remove(ctx, tx, `DELETE FROM artifacts WHERE request_id = ?`, d.RequestID); err != nil {
+		return fmt.Errorf("drop artifacts: %w", err)
+	}
+	if err := note(d)(ctx, tx); err != nil {
+		return fmt.Errorf("note what is dropped: %w", err)
 	}
 	return nil
 }
 
-// removeBlobs removes the blobs that no row names any more. A young one is
-// spared, because a result that names it may be on its way.
-func (k *Keeper) removeBlobs(ctx context.Context, dropped []Dropped) error {
-	seen := map[string]bool{}
-	var all error
-	for _, d := range dropped {
-		for _, sum := range d.blobs {
-			if seen[sum] {
-				continue
-			}
-			seen[sum] = true
-			var used bool
-			err := k.store.DB().QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM artifacts WHERE sha256 = ?1) OR EXISTS (SELECT 1 FROM executions WHERE stdout_blob = ?1 OR stderr_blob = ?1)`, sum).Scan(&used)
-			if err != nil {
-				return errors.Join(all, fmt.Errorf("look for blob: %w", err))
-			}
-			if used || k.isYoung(sum) {
-				continue
-			}
-			all = errors.Join(all, k.store.RemoveBlob(sum))
-		}
+// remove runs a DELETE and counts the rows.
+func remove(ctx context.Context, tx *sql.Tx, query string, id sandboxmcp.RequestID) (int, error) {
+	res, err := tx.ExecContext(ctx, query, id)
+	if err != nil {
+		return 0, err
 	}
-	return all
-}
-
-func (k *Keeper) isYoung(sum string) bool {
-	info, ok := k.statBlob(sum)
-	return ok && k.cfg.Now().Sub(info.ModTime()) < youngBlob
+	n, err := res.RowsAffected()
+	return int(n), err
 }
 
 func (k *Keeper) blobSize(sum string) int64 {
-	info, ok := k.statBlob(sum)
-	if !ok {
-		return 0
-	}
-	return info.Size()
-}
-
-func (k *Keeper) statBlob(sum string) (fs.FileInfo, bool) {
 	f, err := k.store.OpenBlob(sum)
 	if err != nil {
-		return nil, false
+		return 0
 	}
 	defer f.Close()
 	info, err := f.Stat()
-	return info, err == nil
+	if err != nil {
+		return 0
+	}
+	return info.Size()
 }

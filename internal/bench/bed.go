@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -24,7 +25,8 @@ type bed struct {
 	self         string
 	interpreters []interpreter
 	isolation    sandboxmcp.Isolation
-	engines      map[string]*engine.Engine // by the PATH on which they look
+	engines      map[string]*engine.Engine // by the PATH on which they look; they make everything anew for each sandbox
+	pooled       map[string]*engine.Engine // the same with the settings' defaults
 	null         *os.File
 	server       *client // the product's, nil when it did not start
 	closers      []func() error
@@ -36,7 +38,7 @@ func newBed(ctx context.Context, o options) (*bed, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find own program: %w", err)
 	}
-	b := &bed{o: o, self: self, env: set(withoutOurs(os.Environ()), "PATH", o.path), engines: map[string]*engine.Engine{}}
+	b := &bed{o: o, self: self, env: set(withoutOurs(os.Environ()), "PATH", o.path), engines: map[string]*engine.Engine{}, pooled: map[string]*engine.Engine{}}
 	if b.null, err = os.Open(os.DevNull); err != nil {
 		return nil, fmt.Errorf("open /dev/null: %w", err)
 	}
@@ -50,12 +52,19 @@ func newBed(ctx context.Context, o options) (*bed, error) {
 		if err != nil {
 			return nil, errors.Join(err, b.end())
 		}
-		e, err := openEngine(ctx, dir, i.Search, b.env)
+		e, err := openEngine(ctx, dir, i.Search, set(b.env, "BENCH_NOTHING_PREPARED", "1"))
 		if err != nil {
 			return nil, errors.Join(err, b.end())
 		}
 		b.engines[i.Search] = e
 		b.closers = append(b.closers, e.Close)
+		if dir, err = b.dir("state"); err == nil {
+			b.pooled[i.Search], err = openEngine(ctx, dir, i.Search, b.env)
+		}
+		if err != nil {
+			return nil, errors.Join(err, b.end())
+		}
+		b.closers = append(b.closers, b.pooled[i.Search].Close)
 		if b.isolation.Tier == "" {
 			res, err := e.Execute(ctx, sandboxmcp.Request{Language: i.Lang, Code: i.hello()})
 			if err != nil {
@@ -89,9 +98,16 @@ func (b *bed) close() {
 	}
 }
 
-// openEngine opens an engine as a Go program would, all settings at their defaults.
+// nothingPrepared in an environment asks for an engine that makes everything anew
+// for each sandbox.
+const nothingPrepared = "BENCH_NOTHING_PREPARED=1"
+
+// openEngine opens an engine as a Go program would, all other settings at their defaults.
 func openEngine(ctx context.Context, state, search string, env []string) (*engine.Engine, error) {
 	env = set(set(withoutOurs(env), "SANDBOXMCP_STATE_DIR", state), "PATH", search)
+	if slices.Contains(env, nothingPrepared) {
+		env = set(env, "SANDBOXMCP_SANDBOX_POOL", "false")
+	}
 	c, err := config.Load(config.Sources{Env: env})
 	if err != nil {
 		return nil, fmt.Errorf("settings: %w", err)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/engine"
 )
 
 // Names of rows that something else refers to.
@@ -30,7 +31,10 @@ const (
 )
 
 func inProcess(i interpreter) string { return "in process, " + i.Label }
-func inBwrap(i interpreter) string   { return "bwrap, " + i.Label }
+func inPooled(i interpreter) string {
+	return "in process, pooled cgroup and network namespace, " + i.Label
+}
+func inBwrap(i interpreter) string { return "bwrap, " + i.Label }
 
 // modes lists everything that is compared.
 func (b *bed) modes(ctx context.Context) []mode {
@@ -87,17 +91,20 @@ func (b *bed) one(name, base string, run func(context.Context) (time.Duration, e
 	}}
 }
 
-// engineModes are one-shots with nothing prepared.
+// engineModes are one-shots with nothing prepared, and for the first and the
+// smallest language with what the sandbox before left.
 func (b *bed) engineModes(i interpreter) []mode {
-	e := b.engines[i.Search]
-	with := func(name string, display sandboxmcp.Display) mode {
+	with := func(e *engine.Engine, name string, display sandboxmcp.Display) mode {
 		return b.one(name, i.bare(), func(ctx context.Context) (time.Duration, error) {
 			return execute(ctx, e, sandboxmcp.Request{Language: i.Lang, Code: i.hello(), Display: display})
 		})
 	}
-	out := []mode{with(inProcess(i), sandboxmcp.DisplayNone)}
+	out := []mode{with(b.engines[i.Search], inProcess(i), sandboxmcp.DisplayNone)}
 	if i.Lang == sandboxmcp.Python {
-		out = append(out, with(inProcess(i)+", display stdout", sandboxmcp.DisplayStdout))
+		out = append(out, with(b.engines[i.Search], inProcess(i)+", display stdout", sandboxmcp.DisplayStdout))
+	}
+	if i.Lang == sandboxmcp.Python || i.Lang == sandboxmcp.Shell {
+		out = append(out, with(b.pooled[i.Search], inPooled(i), sandboxmcp.DisplayNone))
 	}
 	return out
 }

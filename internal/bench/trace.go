@@ -168,7 +168,7 @@ func tracePhases(ctx context.Context, o options, out io.Writer) error {
 	env := set(withoutOurs(os.Environ()), "PATH", o.path)
 	e, err := engine.New(ctx, engine.Config{
 		StateDir: state, SearchPath: o.path, ShimEnv: env, Now: m.now, Actor: "bench",
-		Backends: []backend.Backend{tracedBackend{process.New(process.Config{}), m}},
+		Backends: []backend.Backend{tracedBackend{process.New(process.Config{NoPool: true}), m}},
 	})
 	if err != nil {
 		return fmt.Errorf("open engine: %w", err)

@@ -427,3 +427,61 @@ func BenchmarkWalls(b *testing.B) {
 		}
 	}
 }
+
+// TestClearedGroupIsAsNew: after Clear and Set nothing of the last use shows.
+func TestClearedGroupIsAsNew(t *testing.T) {
+	g := group(t, version1(t), limits)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for round := range 2 {
+		cmd := enter(t, g, self)
+		cmd.SysProcAttr = nil
+		cmd.Env = append(os.Environ(), "CGROUP_TEST_PART=eat")
+		cmd.Stdin = strings.NewReader("x")
+		if err := cmd.Run(); err == nil {
+			t.Fatal("it took memory for ever and was not killed")
+		}
+		if u := g.Usage(); u.OOMKills != 1 || u.PeakTasks < 1 || u.PeakMemory < 24<<20 {
+			t.Errorf("round %d: usage %+v", round, u)
+		}
+		if err := g.Clear(); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.Set(limits); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(cgroup.Usage{}, g.Usage()); diff != "" {
+			t.Errorf("round %d: usage of a group that is used again (-want +got):\n%s", round, diff)
+		}
+		if got := g.Walls(); len(got) != 3 {
+			t.Errorf("round %d: walls %q, want three", round, got)
+		}
+	}
+}
+
+// TestClearRefuses what is still in use.
+func TestClearRefuses(t *testing.T) {
+	g := group(t, version1(t), limits)
+	cmd := enter(t, g, "/bin/sh", "-c", "read x")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(50 * time.Millisecond)
+	if err := g.Clear(); err == nil {
+		t.Error("a group with a process in it was cleared")
+	}
+	in.Close()
+	_ = cmd.Wait()
+	if err := g.Remove(); err != nil {
+		t.Error(err)
+	}
+	if err := g.Clear(); err == nil {
+		t.Error("a group that was removed was cleared")
+	}
+}

@@ -42,6 +42,12 @@ func (*Group) Entry() (Entry, error) { return Entry{}, errors.ErrUnsupported }
 // Set fails.
 func (*Group) Set(Limits) error { return errors.ErrUnsupported }
 
+// Clear fails.
+func (*Group) Clear() error { return errors.ErrUnsupported }
+
+// Name is empty.
+func (*Group) Name() string { return "" }
+
 // Walls is empty.
 func (*Group) Walls() []string { return nil }
 

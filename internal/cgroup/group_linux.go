@@ -31,7 +31,8 @@ type figures struct {
 	oomKills    int
 	peakMemory  int64
 	peakTasks   int
-	memoryReset bool // the kernel did put peakMemory back to zero
+	memoryReset bool // the kernel did put peakMemory back, to what was in use
+	inUse       int64
 }
 
 func (g *Group) build(l Limits, o *owner) error {
@@ -94,6 +95,9 @@ func (g *Group) setLocked(l Limits) error {
 	g.limits = l
 	return nil
 }
+
+// Name is what the group is called: the last part of its path.
+func (g *Group) Name() string { return g.name }
 
 func (g *Group) path(file string) string { return g.name + "/" + file }
 
@@ -204,7 +208,7 @@ func (g *Group) Usage() Usage {
 	u := Usage{CPU: max(now.cpu-b.cpu, 0), OOMKills: max(now.oomKills-b.oomKills, 0)}
 	// A peak of an earlier use says nothing about this one until it is passed.
 	if b.memoryReset || now.peakMemory > b.peakMemory {
-		u.PeakMemory = now.peakMemory
+		u.PeakMemory = max(now.peakMemory-b.inUse, 0)
 	}
 	if now.peakTasks > b.peakTasks {
 		u.PeakTasks = now.peakTasks
@@ -221,6 +225,30 @@ func (g *Group) restartLocked() {
 	}
 	g.before = g.readLocked()
 	g.before.memoryReset = reset
+	if reset {
+		g.before.inUse = g.before.peakMemory
+	}
+}
+
+// leftover is how much memory of the last use a group may hold that is used
+// again: what each processor keeps at hand, and the kernel's own small change.
+const leftover = 2 << 20
+
+// Clear makes a group whose processes have ended ready for another use by Set. It
+// fails when a process is left, when memory of the last use is still charged to
+// it, such as files that it was the first to read, or when a figure of the last
+// use cannot be put back to zero, as on version 2: then the group is to be
+// removed. What the group held is not thrown out of memory for it.
+func (g *Group) Clear() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.tree.version != 1 {
+		return fmt.Errorf("clear control group %s: %w on version 2", g.name, errors.ErrUnsupported)
+	}
+	if err := g.clear1(); err != nil {
+		return fmt.Errorf("clear control group %s: %w", g.name, err)
+	}
+	return nil
 }
 
 func (g *Group) readLocked() figures {

@@ -90,6 +90,42 @@ func (g *Group) quotaAbove(want int64, refused error) (int64, error) {
 	return most, nil
 }
 
+// clear1 makes the group of the task controller anew: its peak cannot be put
+// back. That fails where a process is left.
+func (g *Group) clear1() error {
+	if g.removed {
+		return errors.New("it was removed")
+	}
+	h := g.tree.of("pids")
+	if h == nil || h == g.tree.of("memory") || h == g.tree.of("cpu") || h == g.tree.of("cpuacct") {
+		return errors.New("the task controller has no hierarchy of its own")
+	}
+	if n := g.tree.inUse1(g.name); n > leftover {
+		return fmt.Errorf("%d bytes of memory are in use", n)
+	}
+	if err := h.remove(g.name); err != nil {
+		return err
+	}
+	g.limits.MaxTasks = 0
+	// The quota is to be written even when it is the same: that gives back what
+	// the last use had taken of the present period.
+	g.limits.CPUCores = -1
+	return h.make(g.name)
+}
+
+// inUse1 is what is charged to a group now.
+func (t *Tree) inUse1(group string) int64 {
+	name := "/memory.usage_in_bytes"
+	if t.countsSwap {
+		name = "/memory.memsw.usage_in_bytes"
+	}
+	h := t.of("memory")
+	if h == nil {
+		return 0
+	}
+	return h.number(group+name, "")
+}
+
 func (t *Tree) read1(group string) figures {
 	var f figures
 	if h := t.of("memory"); h != nil {

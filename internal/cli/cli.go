@@ -15,6 +15,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -50,11 +51,12 @@ type app struct {
 	open     func(ctx context.Context, o engine.Options) (runner, error)
 	diagnose func(ctx context.Context, o engine.Options) []sandboxmcp.Check
 
-	started  bool   // a command took over: a failure is no longer one of usage
-	ours     int    // exit status of a failure of ours; 0: that of its code
-	status   int    // exit status of a command that did what it should
-	json     bool   // --json was given
-	settings string // file named by --config
+	argv     []string // without the program's name
+	started  bool     // a command took over: a failure is no longer one of usage
+	ours     int      // exit status of a failure of ours; 0: that of its code
+	status   int      // exit status of a command that did what it should
+	json     bool     // --json was given
+	settings string   // file named by --config
 }
 
 // Process is what a program is given when it is started.
@@ -90,6 +92,7 @@ func (a *app) main(ctx context.Context, argv []string) int {
 		argv = argv[1:]
 	}
 	root.SetArgs(argv)
+	a.argv = argv
 	if cmd, word := stray(root, argv); word != "" {
 		return a.report(cmd, usage(unknown(cmd, word)))
 	}
@@ -110,6 +113,24 @@ func stray(root *cobra.Command, argv []string) (*cobra.Command, string) {
 		return nil, ""
 	}
 	return cmd, rest[0]
+}
+
+// wantsJSON reports whether --json is on a command line that may be wrong and
+// that no command may have read.
+func wantsJSON(argv []string) bool {
+	want := false
+	for _, word := range argv {
+		if word == "--" {
+			break
+		}
+		if word == "--json" {
+			want = true
+		} else if v, ok := strings.CutPrefix(word, "--json="); ok {
+			on, err := strconv.ParseBool(v)
+			want = on || err != nil
+		}
+	}
+	return want
 }
 
 // catch cancels the returned context on the signals that ask a program to end.
@@ -164,6 +185,9 @@ func (a *app) report(cmd *cobra.Command, err error) int {
 	if errors.As(err, &wrong) || !a.started {
 		e := sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s", oneLine(err.Error())).
 			WithHint("see `" + cmd.CommandPath() + " --help`")
+		if a.json || !a.started && wantsJSON(a.argv) {
+			a.printJSON(e.Body())
+		}
 		a.failure(e)
 		return exitUsage
 	}

@@ -2,9 +2,13 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"strconv"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/sandboxmcp/sandboxmcp"
 )
 
 // root builds the tree of commands.
@@ -31,6 +35,7 @@ receipt. It is an MCP server for agents, a command line and a Go library.`,
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(flagFailure(err)) })
 	root.AddGroup(&cobra.Group{ID: "use", Title: "Running code:"}, &cobra.Group{ID: "look", Title: "Looking at it:"})
 	for _, c := range []*cobra.Command{a.runCommand(), a.artifactsCommand(), a.verifyCommand(), a.cancelCommand(), a.demoCommand(), a.serveCommand()} {
 		c.GroupID = "use"
@@ -44,6 +49,29 @@ receipt. It is an MCP server for agents, a command line and a Go library.`,
 	root.SetHelpCommand(a.helpCommand())
 	root.AddCommand(a.completionCommand(), a.docsCommand())
 	return root
+}
+
+// flagFailure says what is wrong with a flag, without the names of Go's own parsers.
+func flagFailure(err error) string {
+	var bad *pflag.InvalidValueError
+	if !errors.As(err, &bad) {
+		return err.Error()
+	}
+	f := bad.GetFlag()
+	kind := "another value"
+	switch f.Value.Type() {
+	case "int", "int64":
+		kind = "a whole number above 0"
+	case "float64":
+		kind = "a number above 0"
+	case "bool":
+		kind = "true or false"
+	}
+	text := "--" + f.Name + " has to be " + kind + ", not " + sandboxmcp.Quote(bad.GetValue())
+	if errors.Is(err, strconv.ErrRange) {
+		text += ", which is far too large"
+	}
+	return text
 }
 
 // unknown is what is said of a word that is no command, with what is near.

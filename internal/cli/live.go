@@ -9,6 +9,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 	"github.com/sandboxmcp/sandboxmcp/internal/control"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
 func (a *app) queueCommand() *cobra.Command {
@@ -16,8 +17,9 @@ func (a *app) queueCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Show how busy the running servers are",
 		Long: `Shows how many requests run and wait in the running servers of the state
-directory, all together. Without a server there are none. Off a terminal, and
-with --json, it is one JSON document.`,
+directory, all together, and how many they have ended. Without a server nothing
+runs or waits, and what is counted is what the state directory keeps. Off a
+terminal, and with --json, it is one JSON document.`,
 		Example: `  sandboxmcp queue status`,
 		Args:    takes(),
 	}
@@ -45,11 +47,12 @@ with --json, it is one JSON document.`,
 func (a *app) statsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stats",
-		Short: "Show what the running servers count",
+		Short: "Show what was run, and what the running servers take",
 		Long: `Shows what the running servers of the state directory have counted since they
 were started, all together: queue, executions by outcome, latency, what the
-servers themselves take. Of several servers the slowest latency is shown. Off a
-terminal, and with --json, it is one JSON document.`,
+servers themselves take. Of several servers the slowest latency is shown. Without
+a server it counts the executions that the state directory keeps, and the rest is
+zero. Off a terminal, and with --json, it is one JSON document.`,
 		Example: `  sandboxmcp stats --json`,
 		Args:    takes(),
 	}
@@ -65,9 +68,7 @@ terminal, and with --json, it is one JSON document.`,
 		}
 		rows := append([][]string{{"STATS", ""}, {"servers", strconv.Itoa(s.Servers)}}, queueRows(s)...)
 		for _, st := range sandboxmcp.Statuses() {
-			if n := s.Executions[st]; n > 0 {
-				rows = append(rows, []string{string(st), strconv.FormatInt(n, 10)})
-			}
+			rows = append(rows, []string{string(st), strconv.FormatInt(s.Executions[st], 10)})
 		}
 		a.table(append(rows,
 			[]string{"latency p50", decimal(s.LatencyMS.P50) + " ms"},
@@ -96,10 +97,14 @@ func queueRows(s serverStats) [][]string {
 
 func decimal(f float64) string { return strconv.FormatFloat(f, 'f', 1, 64) }
 
-// stats adds up what the running servers say. With none, nothing runs, and what
-// could run at a time is what the settings say.
+// stats adds up what the running servers say. With none, nothing runs, what
+// could run at a time is what the settings say, and what has ended is what the
+// state directory keeps.
 func (a *app) stats(ctx context.Context) (serverStats, error) {
 	sum := serverStats{Stats: sandboxmcp.Stats{Executions: map[sandboxmcp.Status]int64{}, Pool: map[string]any{}}}
+	for _, st := range sandboxmcp.Statuses() {
+		sum.Executions[st] = 0
+	}
 	cfg, peers, err := a.peers(ctx)
 	if err != nil {
 		return sum, err
@@ -113,8 +118,21 @@ func (a *app) stats(ctx context.Context) (serverStats, error) {
 		sum.Servers++
 		sum.add(s)
 	}
-	if sum.Servers == 0 {
-		sum.Queue.MaxConcurrent = cfg.MaxConcurrentJobs
+	if sum.Servers > 0 {
+		return sum, nil
+	}
+	sum.Queue.MaxConcurrent = cfg.MaxConcurrentJobs
+	path := cfg.SQLitePath
+	if cfg.Audit == "memory" {
+		path = store.MemoryPath
+	}
+	kept, err := store.Executions(ctx, store.Config{Dir: cfg.StateDir, SQLitePath: path})
+	if err != nil {
+		return sum, err
+	}
+	for st, n := range kept {
+		sum.Executions[st] = n
+		sum.Queue.TotalProcessed += n
 	}
 	return sum, nil
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -81,17 +82,30 @@ func (a *app) copyOut(ctx context.Context, e runner, dir *outDir, res sandboxmcp
 			a.failure(sandboxmcp.AsError(err))
 		}
 	}
-	if skipped, ok := res.Metadata["skipped"].([]sandboxmcp.SkippedFile); ok {
-		for _, s := range skipped {
-			a.say("file " + sandboxmcp.Quote(s.Name) + " was not kept: " + s.Reason)
-		}
+	for _, s := range skippedFiles(res) {
+		a.say("file " + sandboxmcp.Quote(s.Name) + " was not kept: " + s.Reason)
 	}
 	return whole
 }
 
+// skippedFiles are the files of a result that were not kept. In metadata they
+// have the type that the engine gave them, or, where the result was read from
+// somewhere, whatever JSON made of it; so they go through JSON here as well.
+func skippedFiles(res sandboxmcp.Result) []sandboxmcp.SkippedFile {
+	text, err := json.Marshal(res.Metadata["skipped"])
+	if err != nil {
+		return nil
+	}
+	var files []sandboxmcp.SkippedFile
+	if json.Unmarshal(text, &files) != nil {
+		return nil
+	}
+	return files
+}
+
 func copyOne(ctx context.Context, e runner, dir *outDir, res sandboxmcp.Result, f sandboxmcp.Artifact) error {
 	data := f.ContentB64
-	if len(data) == 0 && f.SizeBytes > 0 {
+	if len(data) == 0 && f.SizeBytes > 0 && e != nil {
 		kept, err := e.ArtifactContent(ctx, res.Namespace, res.RequestID, f.Name)
 		if err != nil {
 			return fmt.Errorf("fetch artifact %s: %w", sandboxmcp.Quote(f.Name), err)

@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
@@ -45,12 +46,16 @@ text after -c. Its language follows from the file's extension (.py, .js .mjs
 
 The program starts in /mnt/data, where it may write. Files that it leaves there
 are kept: --out copies them into a directory, "sandboxmcp artifacts" shows them
-later. It sees nothing else of this machine and has no network.
+later. Of this machine's files it sees the programs and libraries of the system,
+with what those need of /etc, read-only, and no others. It has no network.
 
 The exit status is the program's own, and 128+n when signal n ended it. It is
 124 after a timeout, 137 out of memory, 153 over the output limit, 130 when it
 was interrupted, 1 when it was not run because its syntax is wrong, and 125
-when the sandbox could not be had.`,
+when the sandbox could not be had.
+
+A limit above its ceiling is refused. The defaults and ceilings below hold where
+the settings say nothing else; "sandboxmcp config" shows those in force.`,
 		Example: `  sandboxmcp run hello.py
   sandboxmcp run -c 'print(6*7)'
   echo 'echo $((6*7))' | sandboxmcp run - -l shell
@@ -61,11 +66,7 @@ when the sandbox could not be had.`,
 	f.SortFlags = false
 	f.StringVarP(&o.code, "code", "c", "", "the program, in place of a script (`CODE`)")
 	f.StringVarP(&o.language, "language", "l", "", "the program's `LANGUAGE`: python, node or shell")
-	f.Float64Var(&o.timeout, "timeout", 0, "end it after `SECONDS`")
-	f.IntVar(&o.ram, "ram", 0, "`MIB` of memory, files included")
-	f.Float64Var(&o.cpu, "cpu", 0, "how many `CORES`, fractions allowed")
-	f.IntVar(&o.tasks, "processes", 0, "at most `N` processes")
-	f.Int64Var(&o.output, "max-output", 0, "keep so many `BYTES` of each stream")
+	o.limitFlags(f)
 	f.StringArrayVar(&o.env, "env", nil, "set a variable, `K=V`; may be repeated")
 	f.StringVar(&o.stdin, "stdin", "", "the program reads `FILE` as its stdin; - is our own")
 	f.StringVar(&o.out, "out", "", "copy the files that it leaves into `DIR`")
@@ -79,6 +80,17 @@ when the sandbox could not be had.`,
 		}
 		return a.run(ctx, o)
 	})
+}
+
+// limitFlags adds the flags of the limits, each with its default and its ceiling.
+func (o *runOptions) limitFlags(f *pflag.FlagSet) {
+	def, top := sandboxmcp.DefaultLimits(), sandboxmcp.DefaultCeilings(1)
+	span := func(def, top string) string { return " (default " + def + ", at most " + top + ")" }
+	f.Float64Var(&o.timeout, "timeout", 0, "end it after `SECONDS`"+span(shown(def.TimeoutSeconds), shown(top.TimeoutSeconds)))
+	f.IntVar(&o.ram, "ram", 0, "`MIB` of memory, files included"+span(shown(def.MaxRAMMB), shown(top.MaxRAMMB)))
+	f.Float64Var(&o.cpu, "cpu", 0, "how many `CORES`, fractions allowed"+span(shown(def.MaxCPUCores), "the machine's"))
+	f.IntVar(&o.tasks, "processes", 0, "at most `N` processes"+span(shown(def.MaxProcesses), shown(top.MaxProcesses)))
+	f.Int64Var(&o.output, "max-output", 0, "keep so many `BYTES` of each stream"+span(shown(def.MaxOutputBytes), shown(top.MaxOutputBytes)))
 }
 
 // check refuses a command line that is wrong in itself.

@@ -31,18 +31,17 @@ func (a *app) serveCommand() *cobra.Command {
 		Short: "Be an MCP server",
 		Long: `Speaks the Model Context Protocol on stdin and stdout, so that an agent can run
 code in sandboxes. It ends when its stdin ends or on SIGTERM, and everything
-that it started ends with it. The log goes to stderr. "queue status", "stats"
-and "cancel" in another terminal reach it.
-
-Only the transport stdio is built, so --port is refused.`,
+that it started ends with it. The log goes to stderr. "queue status", "stats",
+"artifacts" and "cancel" in another terminal reach it.`,
 		Example: `  sandboxmcp serve
   sandboxmcp serve --config settings.yaml`,
 		Args: takes(),
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVar(&transport, "transport", "stdio", "only stdio")
+	f.StringVar(&transport, "transport", "stdio", "`NAME` of the transport: only stdio is built")
 	f.IntVar(&port, "port", 0, "port of HTTP, which is not built")
+	_ = f.MarkHidden("port") // it is there: understood, and refused with a reason
 	a.withConfig(cmd)
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
 		switch {
@@ -70,7 +69,7 @@ func (a *app) serve(ctx context.Context) error {
 	debug.SetGCPercent(serveGCPercent)
 	debug.SetMemoryLimit(serveMemoryLimit)
 	o := a.options(cfg, logger, "mcp")
-	o.Warm = sandboxmcp.Languages()
+	o.Warm, o.Server = sandboxmcp.Languages(), true
 	e, err := a.open(ctx, o)
 	if err != nil {
 		return err

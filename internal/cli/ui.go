@@ -22,13 +22,25 @@ import (
 func (a *app) failure(e *sandboxmcp.Error) {
 	text := string(e.Code) + ": " + e.Message
 	if e.Err != nil {
-		text += ": " + e.Err.Error()
+		text = withCause(text, e.Err.Error())
 	}
 	hint := e.Hint
 	if hint == "" {
 		hint = e.Code.Row().Hint
 	}
 	a.say(text + " (" + hint + ")")
+}
+
+// withCause adds a cause to a text that may have said it already, or the end of it.
+func withCause(text, cause string) string {
+	for !strings.Contains(text, cause) {
+		i := strings.LastIndex(cause, ": ")
+		if i < 0 || !strings.HasSuffix(text, cause[i:]) {
+			return text + ": " + cause
+		}
+		cause = cause[:i]
+	}
+	return text
 }
 
 // say writes a line about what happens to stderr.

@@ -5,7 +5,6 @@ import (
 	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -36,8 +35,11 @@ func (a *app) verifyCommand() *cobra.Command {
 		Use:   "verify FILE SHA256 | --receipt FILE",
 		Short: "Check a file's hash, or a receipt's signature",
 		Long: `Compares a file with a SHA-256, or checks the signature of a receipt. FILE of
---receipt holds a receipt, or the JSON of a result that has one. The key is that
-of the state directory, or the one in the file after --key.
+--receipt holds a receipt, or the JSON of a result that has one: then its output,
+status, exit code, files and isolation are compared with what was signed as well,
+and what differs is named. Its results, metadata, usage and duration are in no
+receipt. The key is that of the state directory, or the one in the file after
+--key.
 
 Prints VERIFIED and ends with 0, or MISMATCH and ends with 1. A receipt that
 verifies says what ran, behind which walls and what came of it.`,
@@ -136,7 +138,7 @@ func (a *app) verifyReceipt(ctx context.Context, o *verifyOptions) error {
 	if err != nil {
 		return err
 	}
-	receipt, err := a.readReceipt(ctx, o.receipt)
+	receipt, result, err := a.readReceipt(ctx, o.receipt)
 	if err != nil {
 		return err
 	}
@@ -145,7 +147,13 @@ func (a *app) verifyReceipt(ctx context.Context, o *verifyOptions) error {
 		a.verdict(false, map[string]any{"receipt": nil, "key": sign.KeyID(public)}, err.Error())
 		return nil //nolint:nilerr // a receipt that does not verify is an answer
 	}
-	a.verdict(true, map[string]any{"receipt": p, "key": sign.KeyID(public)}, "")
+	fields := map[string]any{"receipt": p, "key": sign.KeyID(public)}
+	if differ := differences(result, p); len(differ) > 0 {
+		fields["differs"] = differ
+		a.verdict(false, fields, "the receipt is good, and this of the result is not what it states: "+strings.Join(differ, ", "))
+		return nil
+	}
+	a.verdict(true, fields, "")
 	if !a.json {
 		a.showPredicate(p)
 	}
@@ -180,10 +188,9 @@ func (a *app) publicKey(ctx context.Context, o *verifyOptions) (ed25519.PublicKe
 	return public, nil
 }
 
-// readReceipt takes a receipt, or the receipt of a result.
-func (a *app) readReceipt(ctx context.Context, path string) (sandboxmcp.Receipt, error) {
-	var r sandboxmcp.Receipt
-	what, data, err := "receipt "+sandboxmcp.Quote(path), []byte(nil), error(nil)
+// readReceipt takes a receipt, or the receipt of a result together with that result.
+func (a *app) readReceipt(ctx context.Context, path string) (r sandboxmcp.Receipt, result document, err error) {
+	what, data := "receipt "+sandboxmcp.Quote(path), []byte(nil)
 	if path == "-" {
 		what = "the receipt on stdin"
 		data, err = readAll(ctx, a.stdin, maxReceipt)
@@ -191,22 +198,20 @@ func (a *app) readReceipt(ctx context.Context, path string) (sandboxmcp.Receipt,
 		data, err = readFile(ctx, path, maxReceipt)
 	}
 	if err != nil {
-		return r, readFailure(what, sandboxmcp.CodeFileTooLarge, err)
+		return r, nil, readFailure(what, sandboxmcp.CodeFileTooLarge, err)
 	}
-	var doc struct {
-		sandboxmcp.Receipt
-		Inner *sandboxmcp.Receipt `json:"receipt"`
+	doc, err := parseDocument(data)
+	if err != nil {
+		return r, nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s is not JSON", what).WithCause(err)
 	}
-	if err := json.Unmarshal(data, &doc); err != nil {
-		return r, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s is not JSON", what).WithCause(err)
+	part, whole := doc["receipt"]
+	if !whole || part == nil {
+		part, doc = map[string]any(doc), nil
 	}
-	if doc.Inner != nil {
-		return *doc.Inner, nil
+	if err := into(part, &r); err != nil || r.Payload == "" {
+		return r, nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s holds no receipt", what)
 	}
-	if doc.Payload == "" {
-		return r, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s holds no receipt", what)
-	}
-	return doc.Receipt, nil
+	return r, doc, nil
 }
 
 func (a *app) showPredicate(p sandboxmcp.ReceiptPredicate) {

@@ -51,6 +51,7 @@ type Config struct {
 	MaxQueued         int // per namespace
 	IsolationMin      sandboxmcp.Tier
 	UIDRange          UIDRange
+	SandboxPool       bool // what a dead sandbox leaves is kept for the next
 
 	MaxRAMMB       int
 	MaxCPUCores    float64

@@ -10,8 +10,10 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -34,10 +36,10 @@ type Client struct {
 // Peers finds the living servers of a state directory, oldest first. It removes
 // sockets of dead ones. The error names servers that live but do not answer
 // (the others are returned beside it), or says why the directory cannot be
-// read; one that is not there has no servers.
+// read; one that is not there, or no directory, has no servers.
 func Peers(ctx context.Context, stateDir string) ([]*Client, error) {
 	root, dir, err := openRunDir(stateDir, false)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return nil, nil
 	}
 	if err != nil {
@@ -144,42 +146,81 @@ func (c *Client) Cancel(ctx context.Context, ns sandboxmcp.Namespace, id sandbox
 	return c.call(ctx, http.MethodPost, "/v1/cancel", cancelRequest{Namespace: ns, RequestID: id}, nil)
 }
 
+// Request asks for a request of the server, or one that it can read in the
+// state directory; the wait and the cancelling of q are not passed on. With
+// q.Content the files come with their content, unless there is too much of it:
+// see [Complete]. It fails with request_not_found when the server does not know
+// the request.
+func (c *Client) Request(ctx context.Context, q sandboxmcp.Lookup) (sandboxmcp.Result, error) {
+	form := url.Values{"namespace": {string(q.Namespace)}, "id": {string(q.RequestID)}, "content": {strconv.FormatBool(q.Content)}}
+	var r sandboxmcp.Result
+	data, err := c.ask(ctx, question{method: http.MethodGet, path: "/v1/request", query: form.Encode(), limit: maxResult})
+	if err != nil {
+		return r, err
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber() // metadata is whatever it was
+	if err := d.Decode(&r); err != nil {
+		return r, fmt.Errorf("decode answer of /v1/request: %w", err)
+	}
+	return r, nil
+}
+
+// Complete reports whether the files of a result have their content.
+func Complete(r sandboxmcp.Result) bool {
+	return !slices.ContainsFunc(r.Artifacts, func(a sandboxmcp.Artifact) bool { return int64(len(a.ContentB64)) != a.SizeBytes })
+}
+
 func (c *Client) call(ctx context.Context, method, path string, in, out any) error {
-	var body io.Reader = http.NoBody
-	if in != nil {
-		data, err := json.Marshal(in)
-		if err != nil {
-			return fmt.Errorf("encode %s: %w", path, err)
-		}
-		body = bytes.NewReader(data)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, "http://control"+path, body)
-	if err != nil {
-		return fmt.Errorf("build %s: %w", path, err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	res, err := c.http.Do(req)
-	if err != nil {
-		return fmt.Errorf("ask %s: %w", path, err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	data, err := io.ReadAll(io.LimitReader(res.Body, maxResponse+1))
-	if err != nil {
-		return fmt.Errorf("read answer of %s: %w", path, err)
-	}
-	if len(data) > maxResponse {
-		return fmt.Errorf("answer of %s is longer than %d bytes", path, maxResponse)
-	}
-	if res.StatusCode != http.StatusOK {
-		return failure(path, res.StatusCode, data)
-	}
-	if out == nil {
-		return nil
+	data, err := c.ask(ctx, question{method: method, path: path, body: in, limit: maxResponse})
+	if err != nil || out == nil {
+		return err
 	}
 	if err := json.Unmarshal(data, out); err != nil {
 		return fmt.Errorf("decode answer of %s: %w", path, err)
 	}
 	return nil
+}
+
+// question is one call, and how long its answer may be.
+type question struct {
+	method, path, query string
+	body                any // nil: none
+	limit               int64
+}
+
+func (c *Client) ask(ctx context.Context, q question) ([]byte, error) {
+	path := q.path
+	var body io.Reader = http.NoBody
+	if q.body != nil {
+		data, err := json.Marshal(q.body)
+		if err != nil {
+			return nil, fmt.Errorf("encode %s: %w", path, err)
+		}
+		body = bytes.NewReader(data)
+	}
+	target := url.URL{Scheme: "http", Host: "control", Path: path, RawQuery: q.query}
+	req, err := http.NewRequestWithContext(ctx, q.method, target.String(), body)
+	if err != nil {
+		return nil, fmt.Errorf("build %s: %w", path, err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	res, err := c.http.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w", path, err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	data, err := io.ReadAll(io.LimitReader(res.Body, q.limit+1))
+	if err != nil {
+		return nil, fmt.Errorf("read answer of %s: %w", path, err)
+	}
+	if int64(len(data)) > q.limit {
+		return nil, fmt.Errorf("answer of %s is longer than %d bytes", path, q.limit)
+	}
+	if res.StatusCode != http.StatusOK {
+		return nil, failure(path, res.StatusCode, data)
+	}
+	return data, nil
 }
 
 // failure makes an error of an error body again. A code that this version does

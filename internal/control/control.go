@@ -7,7 +7,12 @@
 //	GET  /v1/hello   → Hello
 //	GET  /v1/stats   → sandboxmcp.Stats
 //	GET  /v1/queue   → sandboxmcp.QueueStats
+//	GET  /v1/request?namespace=&id=&content=  → sandboxmcp.Result
 //	POST /v1/cancel  {"namespace", "request_id"} → {"cancelled": request_id}
+//
+// A request that has not ended is answered with the status running. With
+// content=true the files come with what is in them, unless that is more than
+// 32 MiB together: then it is left out, and stands in the state directory.
 //
 // A failure is the error body {"error", "message", "hint"} with the HTTP
 // status of its code. A socket bears the mark of its server in its name and is
@@ -28,8 +33,10 @@ const (
 	runDir = "run" // below the state directory
 	suffix = ".sock"
 
-	maxRequest  = 64 << 10 // bytes of a request's body
-	maxResponse = 4 << 20  // bytes of an answer's body
+	maxRequest  = 64 << 10  // bytes of a request's body
+	maxResponse = 4 << 20   // bytes of an answer's body
+	maxResult   = 256 << 20 // of one that holds a result: two streams, escaped, and maxContent
+	maxContent  = 32 << 20  // bytes of files in a result
 	callTimeout = 5 * time.Second
 )
 
@@ -37,6 +44,10 @@ const (
 type Handler interface {
 	// Stats tells what the server counts since it was opened.
 	Stats() sandboxmcp.Stats
+
+	// Lookup finds a request, whether it still runs or has ended, or fails with
+	// request_not_found.
+	Lookup(ctx context.Context, q sandboxmcp.Lookup) (sandboxmcp.Result, error)
 
 	// Cancel ends a request of this server, or fails with request_not_found.
 	Cancel(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.RequestID) error

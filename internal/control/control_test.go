@@ -2,6 +2,7 @@ package control_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net"
@@ -24,6 +25,27 @@ func (*handler) Stats() sandboxmcp.Stats {
 		Queue:      sandboxmcp.QueueStats{MaxConcurrent: 4, Active: 1, Queued: 2, TotalProcessed: 3},
 		Executions: map[sandboxmcp.Status]int64{sandboxmcp.StatusCompleted: 3},
 	}
+}
+
+func (*handler) Lookup(_ context.Context, q sandboxmcp.Lookup) (sandboxmcp.Result, error) {
+	r := sandboxmcp.Result{RequestID: q.RequestID, Namespace: q.Namespace, Metadata: map[string]any{}, Artifacts: []sandboxmcp.Artifact{}}
+	file := sandboxmcp.Artifact{Name: "a.txt", SizeBytes: 2}
+	switch {
+	case q.Namespace != "default":
+		return r, sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "request %s is not known", q.RequestID)
+	case q.RequestID == "running":
+		r.Status = sandboxmcp.StatusRunning
+		return r, nil
+	case q.RequestID == "large":
+		file.SizeBytes = 32<<20 + 1
+	case q.RequestID != "ended":
+		return r, sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "request %s is not known", q.RequestID)
+	}
+	if q.Content {
+		file.ContentB64 = []byte("hi")
+	}
+	r.Status, r.Metadata["n"], r.Artifacts = sandboxmcp.StatusCompleted, json.Number("9007199254740993"), append(r.Artifacts, file)
+	return r, nil
 }
 
 func (h *handler) Cancel(_ context.Context, ns sandboxmcp.Namespace, id sandboxmcp.RequestID) error {
@@ -101,6 +123,45 @@ func TestCalls(t *testing.T) {
 	}
 }
 
+func TestRequest(t *testing.T) {
+	dir := t.TempDir()
+	listen(t, dir)
+	c := peers(t, dir, 1)[0]
+	for _, q := range []struct {
+		ns       sandboxmcp.Namespace
+		id       sandboxmcp.RequestID
+		content  bool
+		code     sandboxmcp.Code
+		status   sandboxmcp.Status
+		complete bool
+		text     string
+	}{
+		{ns: "default", id: "running", content: true, status: sandboxmcp.StatusRunning, complete: true},
+		{ns: "default", id: "ended", status: sandboxmcp.StatusCompleted},
+		{ns: "default", id: "ended", content: true, status: sandboxmcp.StatusCompleted, complete: true, text: "hi"},
+		{ns: "default", id: "large", content: true, status: sandboxmcp.StatusCompleted},
+		{ns: "default", id: "other", code: sandboxmcp.CodeRequestNotFound},
+		{ns: "team", id: "ended", code: sandboxmcp.CodeRequestNotFound},
+		{ns: "a b", id: "ended", code: sandboxmcp.CodeInvalidArgument},
+		{ns: "default", id: "a/b", code: sandboxmcp.CodeRequestNotFound},
+	} {
+		got, err := c.Request(t.Context(), sandboxmcp.Lookup{Namespace: q.ns, RequestID: q.id, Content: q.content})
+		if sandboxmcp.CodeOf(err) != q.code || got.Status != q.status {
+			t.Errorf("%+v: got %s and %v", q, got.Status, err)
+			continue
+		}
+		if err != nil {
+			continue
+		}
+		if complete := control.Complete(got); complete != q.complete || got.RequestID != q.id {
+			t.Errorf("%+v: got %+v, complete %v", q, got, complete)
+		}
+		if q.text != "" && (string(got.Artifacts[0].ContentB64) != q.text || got.Metadata["n"] != json.Number("9007199254740993")) {
+			t.Errorf("%+v: got %+v", q, got)
+		}
+	}
+}
+
 func TestSocketIsPrivate(t *testing.T) {
 	dir := t.TempDir()
 	s, _ := listen(t, dir)
@@ -174,6 +235,11 @@ func TestCloseRemovesSocket(t *testing.T) {
 
 func TestNoDirectoryNoPeers(t *testing.T) {
 	peers(t, filepath.Join(t.TempDir(), "none"), 0)
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	peers(t, file, 0)
 }
 
 func TestBadRequests(t *testing.T) {
@@ -189,6 +255,9 @@ func TestBadRequests(t *testing.T) {
 	}{
 		{"GET", "/v2/hello", "", 404},
 		{"POST", "/v1/stats", "", 404},
+		{"GET", "/v1/request", "", 400},
+		{"GET", "/v1/request?namespace=default&id=ended&content=maybe", "", 400},
+		{"GET", "/v1/request?namespace=default&id=ended&content=true", "", 200},
 		{"POST", "/v1/cancel", "{", 400},
 		{"POST", "/v1/cancel", `{"namespace":"default","request_id":"known","more":1}`, 400},
 		{"POST", "/v1/cancel", `{"namespace":"` + strings.Repeat("x", 1<<20) + `"}`, 400},

@@ -145,12 +145,51 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /v1/hello", func(w http.ResponseWriter, _ *http.Request) { s.answer(w, http.StatusOK, s.hello) })
 	mux.HandleFunc("GET /v1/stats", func(w http.ResponseWriter, _ *http.Request) { s.answer(w, http.StatusOK, s.handler.Stats()) })
 	mux.HandleFunc("GET /v1/queue", func(w http.ResponseWriter, _ *http.Request) { s.answer(w, http.StatusOK, s.handler.Stats().Queue) })
+	mux.HandleFunc("GET /v1/request", s.lookup)
 	mux.HandleFunc("POST /v1/cancel", s.cancel)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "the control socket has no %s %s", r.Method, sandboxmcp.Quote(r.URL.Path)).
 			WithHint("the other side may be of another version"))
 	})
 	return mux
+}
+
+func (s *Server) lookup(w http.ResponseWriter, r *http.Request) {
+	form := r.URL.Query()
+	ns, err := sandboxmcp.ParseNamespace(form.Get("namespace"))
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	id, err := sandboxmcp.ParseRequestID(form.Get("id"))
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	content := form.Get("content")
+	if content != "" && content != "true" && content != "false" {
+		s.fail(w, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "content is %s; it is true or false", sandboxmcp.Quote(content)))
+		return
+	}
+	q := sandboxmcp.Lookup{Namespace: ns, RequestID: id}
+	res, err := s.handler.Lookup(r.Context(), q)
+	// Only what is small enough is read into the memory of a server.
+	if err == nil && content == "true" && len(res.Artifacts) > 0 && sizeOf(res.Artifacts) <= maxContent {
+		q.Content = true
+		res, err = s.handler.Lookup(r.Context(), q)
+	}
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	s.answer(w, http.StatusOK, res)
+}
+
+func sizeOf(files []sandboxmcp.Artifact) (sum int64) {
+	for _, f := range files {
+		sum += f.SizeBytes
+	}
+	return sum
 }
 
 func (s *Server) cancel(w http.ResponseWriter, r *http.Request) {

@@ -36,8 +36,12 @@
 //	spawner → server   'S' pid; descriptors: pidfd, [network namespace]; or 'E' errno
 //	init → server      'R' n results…; descriptors that the script kept; or 'E' call errno, and the end
 //
+//	server → spawner   'C'; descriptor: a network namespace
+//	spawner → server   'C' 1: no socket lives in it; or 'C' 0
+//
 //	server → init      'S' tag argc envc limits, directory, argv, envp; descriptors become 0, 1, 2, 3 …
 //	init → server      'P' tag pid; or 'F' tag errno (also after 'P', when the program could not be executed)
+//	init → server      'N': a socket of the network is about to be made, for the first time
 //	init → server      'X' pid status maxrss user system, for every process that ends
 //	server → init      'K' pid signal
 //	server → init      'Q' end everything

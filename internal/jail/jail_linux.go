@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/spare"
 )
 
 // Mode is which kind of walls a jail builds.
@@ -30,6 +32,8 @@ const (
 	idsPerBlock = 65536
 	maxSpawners = 4
 	maxExtra    = 8 // further read-only directories of one jail
+
+	keepFor = time.Minute // what is not used again is dropped
 )
 
 // Config is what a jail is made of.
@@ -40,6 +44,7 @@ type Config struct {
 	Filter   []byte   // seccomp program that every sandbox loads
 	Cgroup   int      // directory of a cgroup v2 group to be born into; 0: none
 	Spawners int      // how many sandboxes can be in the making at once; 0: one per processor
+	Keep     int      // so many untouched network namespaces of dead sandboxes are kept for the next ones; 0: none
 
 	off     map[wall]bool // tests only: walls left out
 	without uint64        // tests only: namespaces that a sandbox does not get
@@ -48,8 +53,10 @@ type Config struct {
 // Jail makes sandboxes of one mode with one view of the host's files. Its
 // methods may be called concurrently.
 type Jail struct {
-	cfg      Config
-	abi      int
+	cfg          Config
+	abi          int
+	zeroIsNobody bool // the server is the root of a user namespace that an ordinary user made
+
 	foreign  map[string]bool // namespaces that are no sandbox's own
 	control  int             // the builder's socket
 	pid      int
@@ -57,10 +64,12 @@ type Jail struct {
 	spawners chan int
 	next     atomic.Uint32 // user ids within the block
 	done     chan struct{}
+	networks *spare.Shelf[int] // namespaces in which no socket was ever made; nil: none are kept
 
 	mu      sync.Mutex
 	scripts map[plan0]*encoded // by what differs between sandboxes
 	closed  bool
+	gone    bool // spawners' sockets are closed
 }
 
 // plan0 is the part of a plan that a cached script depends on.
@@ -91,6 +100,9 @@ func Open(cfg Config) (*Jail, error) {
 		return nil, fmt.Errorf("open jail: %d read-only directories, at most %d", len(cfg.ReadOnly), maxExtra)
 	}
 	j := &Jail{cfg: cfg, abi: landlockABI(), scripts: map[plan0]*encoded{}, done: make(chan struct{})}
+	if cfg.Keep > 0 && cfg.Mode != ModePlain {
+		j.networks = spare.New(spare.Config[int]{Most: cfg.Keep, Idle: keepFor, Drop: func(fd int) { closeAll(fd) }})
+	}
 	if j.abi == 0 {
 		return nil, fmt.Errorf("%w: the kernel has no Landlock, or it is not enabled (boot with lsm=landlock,…)", ErrUnavailable)
 	}
@@ -265,6 +277,7 @@ func (j *Jail) reap() {
 			break
 		}
 	}
+	j.networks.Close() // theirs was the user namespace that ended with it
 	close(j.done)
 }
 
@@ -286,6 +299,9 @@ func (j *Jail) Covers(dirs []string) bool {
 func (j *Jail) Policy() string {
 	return fmt.Sprintf("mode=%d landlock=%d system=%v config=%v devices=%v read-only=%v", j.cfg.Mode, j.abi, systemTrees, configTrees, devices, j.cfg.ReadOnly)
 }
+
+// Networks is how many network namespaces are kept for the next sandboxes.
+func (j *Jail) Networks() int { return j.networks.Len() }
 
 // Mode is which kind of walls the jail builds.
 func (j *Jail) Mode() Mode { return j.cfg.Mode }
@@ -311,9 +327,12 @@ func (j *Jail) Close() error {
 	}
 	if first {
 		closeAll(j.pidfd)
+		j.mu.Lock()
+		j.gone = true
 		for range len(j.spawners) {
 			closeAll(<-j.spawners)
 		}
+		j.mu.Unlock()
 	}
 	return nil
 }

@@ -85,6 +85,9 @@ func (s *Slot) Observe() ([]string, error) {
 		return nil, err
 	}
 	walls = append(walls, statusWalls(fields(status), plain)...)
+	if s.jail.zeroIsNobody && !slices.Contains(walls, WallUnpriv) {
+		walls = append(walls, WallUnpriv) // 0, as this server sees itself, is an ordinary user outside
+	}
 	walls = append(walls, s.probeWalls()...)
 	if !plain {
 		more, err := o.placeWalls(slices.Contains(walls, WallNetNS), s.tasks)
@@ -107,6 +110,12 @@ func (j *Jail) lookAround() error {
 	if j.cfg.Mode == ModePlain {
 		return nil
 	}
+	b, err := os.ReadFile("/proc/self/uid_map")
+	if err != nil {
+		return fmt.Errorf("look at ids: %w", err)
+	}
+	ids := strings.Fields(string(b))
+	j.zeroIsNobody = len(ids) == 3 && ids[0] == "0" && ids[1] != "0"
 	for _, n := range namespaceWalls {
 		for _, process := range []string{"self", strconv.Itoa(j.pid)} {
 			l, err := os.Readlink("/proc/" + process + "/ns/" + n.file)
@@ -118,6 +127,9 @@ func (j *Jail) lookAround() error {
 	}
 	return nil
 }
+
+// maxProcFile is far above what a mount table of a sandbox can be.
+const maxProcFile = 4 << 20
 
 // observer reads files of one process's directory in /proc.
 type observer struct {
@@ -133,11 +145,17 @@ func (o *observer) read(name string) (string, error) {
 	defer closeAll(fd)
 	n := 0
 	for {
+		if n == len(o.buf) {
+			if n >= maxProcFile {
+				return "", fmt.Errorf("observe %s: it is over %d bytes", name, maxProcFile)
+			}
+			o.buf = append(o.buf, make([]byte, n)...)
+		}
 		m, err := unix.Read(fd, o.buf[n:])
 		if err != nil {
 			return "", fmt.Errorf("observe %s: %w", name, err)
 		}
-		if n += m; m == 0 || n == len(o.buf) {
+		if n += m; m == 0 {
 			return string(o.buf[:n]), nil
 		}
 	}
@@ -286,7 +304,8 @@ func tasksLimited(limits string, want int) bool {
 	for line := range strings.SplitSeq(limits, "\n") {
 		if rest, ok := strings.CutPrefix(line, "Max processes"); ok {
 			f := strings.Fields(rest)
-			return len(f) >= 2 && f[0] == strconv.Itoa(want) && f[0] == f[1]
+			n, err := strconv.Atoi(f[0])
+			return len(f) >= 2 && err == nil && n <= want && f[0] == f[1] // less, where the server itself may have no more
 		}
 	}
 	return false

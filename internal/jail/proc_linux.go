@@ -178,6 +178,8 @@ func (s *Slot) packet(b []byte) {
 			close(p.up)
 			close(p.done)
 		}
+	case 'N':
+		s.sockets = true
 	case 'X':
 		s.ended(b)
 	}

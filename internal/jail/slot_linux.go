@@ -42,6 +42,7 @@ type Slot struct {
 	tasks   int // what RLIMIT_NPROC has to be
 	results []int32
 	probes  probes
+	network int    // its network namespace, when that may be used again; else -1
 	Dirs    [4]int // descriptors of its own places, see DirWork; -1 when absent
 
 	mu       sync.Mutex
@@ -50,6 +51,7 @@ type Slot struct {
 	running  map[uint32]*Proc
 	user     time.Duration // CPU of everything that has ended
 	dead     bool
+	sockets  bool          // one of the network was made, or may have been
 	gone     chan struct{} // closed when init's socket ended
 	killOnce sync.Once
 	killErr  error
@@ -61,6 +63,8 @@ const makeHead = 32
 const (
 	modeGroups     = 1
 	modePlain      = 2
+	modeHaveNet    = 4
+	modeWantNet    = 8
 	modeIntoCgroup = 16
 )
 
@@ -72,6 +76,7 @@ const slotNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID
 type Turn struct {
 	jail    *Jail
 	spawner int
+	network int // a namespace that was used before and is as new; else -1
 	used    bool
 }
 
@@ -79,10 +84,14 @@ type Turn struct {
 func (j *Jail) Turn() (*Turn, error) {
 	select {
 	case w := <-j.spawners:
-		if j.cfg.Mode != ModePlain {
+		network, kept := j.networks.Take()
+		if !kept {
+			network = -1
+		}
+		if !kept && j.cfg.Mode != ModePlain {
 			_ = send(w, words('N')) // when that fails, so will New
 		}
-		return &Turn{jail: j, spawner: w}, nil
+		return &Turn{jail: j, spawner: w, network: network}, nil
 	case <-j.done:
 		return nil, errors.New("the jail has ended")
 	}
@@ -92,8 +101,20 @@ func (j *Jail) Turn() (*Turn, error) {
 func (t *Turn) Cancel() {
 	if !t.used {
 		t.used = true
-		t.jail.spawners <- t.spawner
+		t.jail.keep(t.network)
+		t.jail.giveBack(t.spawner)
 	}
+}
+
+// giveBack lets the next one have a spawner.
+func (j *Jail) giveBack(spawner int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.gone { // nobody takes it back any more
+		closeAll(spawner)
+		return
+	}
+	j.spawners <- spawner // has room for every spawner
 }
 
 // New makes a sandbox. When it fails nothing of it is left.
@@ -109,9 +130,10 @@ func (t *Turn) New(cfg SlotConfig) (*Slot, error) {
 		return nil, err
 	}
 	s := &Slot{
-		jail: j, pidfd: -1, probes: enc.probes, tasks: cfg.Size.MaxTasks + 1, Dirs: [4]int{-1, -1, -1, -1},
+		jail: j, pidfd: -1, network: t.network, probes: enc.probes, tasks: cfg.Size.MaxTasks + 1, Dirs: [4]int{-1, -1, -1, -1},
 		starting: map[uint32]*Proc{}, running: map[uint32]*Proc{}, gone: make(chan struct{}),
 	}
+	t.network = -1 // from here on it is the sandbox's
 	packet, fds := j.request(s, cfg, enc, theirs)
 	err = s.spawn(t.spawner, packet, fds, func() error { return enter(ours, cfg) })
 	t.Cancel() // the next can be made while this one's walls go up
@@ -128,7 +150,7 @@ func (t *Turn) New(cfg SlotConfig) (*Slot, error) {
 			_ = waitPidfd(s.pidfd, 2*time.Second)
 			closeAll(s.pidfd)
 		}
-		closeAll(ours)
+		closeAll(ours, s.network)
 		closeAll(s.Dirs[:]...)
 		return nil, fmt.Errorf("make sandbox: %w", err)
 	}
@@ -147,7 +169,7 @@ func (j *Jail) encoded(cfg SlotConfig) (*encoded, error) {
 			return enc, nil
 		}
 	}
-	p := plan{size: cfg.Size, root: j.cfg.Mode == ModeRoot, tasks: cfg.Ways, abi: j.abi, filter: j.cfg.Filter, wantProc: cfg.WantProc, off: j.cfg.off}
+	p := plan{size: cfg.Size, root: j.cfg.Mode == ModeRoot, tasks: cfg.Ways, abi: j.abi, filter: j.cfg.Filter, wantProc: cfg.WantProc, sockets: j.networks != nil, off: j.cfg.off}
 	if cfg.Plain != nil {
 		p.plain = &plain{cfg.Plain.UID, cfg.Plain.Work, cfg.Plain.Temp, cfg.Plain.Program, cfg.Plain.Readable}
 		p.root = cfg.Plain.UID >= 0
@@ -188,6 +210,13 @@ func (j *Jail) request(s *Slot, cfg SlotConfig, enc *encoded, control int) ([]by
 		}
 	}
 	fds := []int{control}
+	switch {
+	case s.network >= 0:
+		mode |= modeHaveNet
+		fds = append(fds, s.network)
+	case j.networks != nil:
+		mode |= modeWantNet
+	}
 	if cfg.Cgroup > 0 {
 		mode |= modeIntoCgroup
 		fds = append(fds, cfg.Cgroup)
@@ -226,7 +255,8 @@ func (s *Slot) spawn(w int, packet []byte, fds []int, meanwhile func() error) er
 	var b [64]byte
 	answer, got, err := receive(w, b[:])
 	switch {
-	case err != nil:
+	case err != nil: // what it says later would be taken for another sandbox's: the jail is thrown away
+		_ = unix.PidfdSendSignal(s.jail.pidfd, unix.SIGKILL, nil, 0)
 		return fmt.Errorf("spawner: %w", err)
 	case len(answer) == 0:
 		return errors.New("the spawner has ended")
@@ -235,6 +265,10 @@ func (s *Slot) spawn(w int, packet []byte, fds []int, meanwhile func() error) er
 		return fmt.Errorf("clone: %w", unix.Errno(word(answer, 1)))
 	}
 	s.pidfd = got[0]
+	if len(got) == 2 && s.network < 0 {
+		s.network = got[1]
+		got = got[:1]
+	}
 	closeAll(got[1:]...)
 	return other
 }
@@ -256,6 +290,9 @@ func (s *Slot) ready(fd int, sc *script) error {
 	for i := range int(word(answer, 1)) {
 		s.results = append(s.results, int32(word(answer, 2+i)))
 	}
+	// where init does not hear of sockets, its silence says nothing
+	i := s.probes.sockets
+	s.sockets = i < 0 || i >= len(s.results) || s.results[i] < 0
 	return nil
 }
 
@@ -338,5 +375,44 @@ func (s *Slot) Close() error {
 	<-s.gone
 	closeAll(s.Dirs[:]...)
 	closeAll(s.pidfd)
+	s.mu.Lock()
+	untouched := err == nil && !s.sockets
+	s.mu.Unlock()
+	if untouched && s.jail.unused(s.network) {
+		s.jail.keep(s.network)
+	} else {
+		closeAll(s.network)
+	}
 	return err
+}
+
+// unused has a spawner look whether no socket lives in a network namespace. One
+// can outlive all processes for a moment, on its way between two others.
+func (j *Jail) unused(network int) bool {
+	if network < 0 {
+		return false
+	}
+	select {
+	case w := <-j.spawners:
+		defer j.giveBack(w)
+		if send(w, words('C'), network) != nil {
+			return false
+		}
+		var b [16]byte
+		answer, fds, err := receive(w, b[:])
+		closeAll(fds...)
+		return err == nil && word(answer, 0) == 'C' && word(answer, 1) == 1
+	case <-j.done:
+		return false
+	}
+}
+
+// keep puts a network namespace away for the next sandbox. Only sockets can
+// change one from a sandbox, which has no rights in the user namespace that owns
+// it: where none of the network was made and none at all is left, it is as the
+// kernel made it.
+func (j *Jail) keep(network int) {
+	if network >= 0 && !j.networks.Put(network) {
+		closeAll(network)
+	}
 }

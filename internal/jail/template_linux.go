@@ -62,6 +62,7 @@ func templateScript(extra []string, passedTrees map[string]int) *script {
 	var trees []tree
 	var links [][2]string
 	var copies []string
+	budget := int64(copiedBytes)
 	open := func(path string, attr uint64) {
 		r := s.keep("open "+path, unix.SYS_OPEN_TREE, num(unix.AT_FDCWD), s.str(path), num(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE))
 		trees = append(trees, tree{path, attr, r.arg()})
@@ -74,8 +75,9 @@ func templateScript(extra []string, passedTrees map[string]int) *script {
 			if target, err := os.Readlink(p); err == nil {
 				links = append(links, [2]string{target, p})
 			}
-		case st.Mode().IsRegular() && st.Size() <= copiedFile:
+		case st.Mode().IsRegular() && st.Size() <= budget:
 			copies = append(copies, p)
+			budget -= st.Size()
 		default:
 			open(p, readOnly)
 		}
@@ -103,9 +105,10 @@ func templateScript(extra []string, passedTrees map[string]int) *script {
 	return s
 }
 
-// copiedFile is the size up to which a file of the host is copied into the
-// template: every mount has to be copied again for every sandbox.
-const copiedFile = 80 << 10
+// copiedBytes is how much of the host's small files is copied into the template
+// instead of being mounted: every mount has to be copied again for every
+// sandbox. All of the script has to fit into one packet.
+const copiedBytes = 96 << 10
 
 func (s *script) copyFiles(paths []string) {
 	for _, p := range paths {

@@ -2,6 +2,7 @@ package jail
 
 import (
 	"encoding/binary"
+	"math"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -43,7 +44,7 @@ type plan struct {
 	abi      int    // of Landlock
 	filter   []byte // seccomp program
 	wantProc bool   // give the server a descriptor of the sandbox's /proc
-	sockets  bool   // have init tell when the first socket is made
+	sockets  bool   // have init tell when the first socket of the network is made
 	off      map[wall]bool
 }
 
@@ -247,12 +248,19 @@ func (s *script) dropRights() {
 // first one for tasks and, per process, for memory.
 func (s *script) rlimits(p plan) {
 	set := func(name string, which int, v int64) {
+		v = min(v, hardLimit(which)) // nobody may raise a limit that the server itself was given
 		l := binary.LittleEndian.AppendUint64(nil, uint64(v))
 		l = binary.LittleEndian.AppendUint64(l, uint64(v))
 		s.do("limit "+name, unix.SYS_PRLIMIT64, num(0), num(which), s.bytes(l), num(0))
 	}
 	set("core", unix.RLIMIT_CORE, 0)
-	set("nofile", unix.RLIMIT_NOFILE, 1024)
+	// Descriptors on their way through sockets are counted by user: where that is the server's own, a sandbox gets few enough that the
+	// server can still send its own.
+	files := int64(512)
+	if p.root {
+		files = 1024
+	}
+	set("nofile", unix.RLIMIT_NOFILE, files)
 	set("memlock", unix.RLIMIT_MEMLOCK, 1<<20)
 	set("msgqueue", unix.RLIMIT_MSGQUEUE, 64<<10)
 	set("sigpending", unix.RLIMIT_SIGPENDING, 1024)
@@ -267,6 +275,15 @@ func (s *script) rlimits(p plan) {
 	}
 }
 
+// hardLimit is the hard limit that the server runs under.
+func hardLimit(which int) int64 {
+	var l unix.Rlimit
+	if unix.Getrlimit(which, &l) != nil || l.Max > math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return int64(l.Max)
+}
+
 func (s *script) seccomp(filter []byte) {
 	code := s.bytes(filter)
 	prog := binary.LittleEndian.AppendUint64(nil, uint64(len(filter)/8))
@@ -279,7 +296,7 @@ func (s *script) seccomp(filter []byte) {
 // socketWatch is WATCH in init.c.
 const socketWatch = 63
 
-// watchSockets has every call that makes a socket wait until init has heard of
+// watchSockets has every call that makes a socket of the network wait until init has heard of
 // it, by a filter of its own below the policy's: of two verdicts the kernel takes
 // the harder one, so nothing is allowed by it. Where the kernel cannot (before
 // 5.19), the probe says so, and nobody may conclude anything from init's silence.
@@ -297,17 +314,19 @@ func (s *script) watchSockets() (index int) {
 	return index
 }
 
-// socketFilter is the program: socket and socketpair of any family are told of,
-// but for the one family that init itself tries and that nobody gets.
+// socketFilter is the program: socket and socketpair are told of, but for the
+// Unix family, which leaves nothing when its last one is closed, and the one that
+// init itself tries and that nobody gets.
 func socketFilter() []byte {
 	const number, family = 0, 16 // in struct seccomp_data, the family's low word
 	ins := []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: number},
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: 1, K: unix.SYS_SOCKET},
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 3, K: unix.SYS_SOCKETPAIR},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 4, K: unix.SYS_SOCKETPAIR},
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: family},
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: 2, K: unix.AF_VSOCK},
-		{Code: unix.BPF_RET, K: seccompNotify},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: 3, K: unix.AF_VSOCK},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: 1, K: unix.AF_UNIX},
+		{Code: unix.BPF_RET, K: unix.SECCOMP_RET_USER_NOTIF},
 		{Code: unix.BPF_RET, K: unix.SECCOMP_RET_ALLOW},
 		{Code: unix.BPF_RET, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EAFNOSUPPORT)},
 	}
@@ -318,5 +337,3 @@ func socketFilter() []byte {
 	}
 	return code
 }
-
-const seccompNotify = 0x7fc00000 // SECCOMP_RET_USER_NOTIF

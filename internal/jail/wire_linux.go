@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,8 +16,17 @@ func pair() (ours, theirs int, err error) {
 	if err != nil {
 		return -1, -1, fmt.Errorf("socketpair: %w", err)
 	}
+	limit := unix.NsecToTimeval(answerLimit.Nanoseconds())
+	if err := unix.SetsockoptTimeval(p[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit); err != nil {
+		closeAll(p[0], p[1])
+		return -1, -1, fmt.Errorf("socketpair: %w", err)
+	}
 	return p[0], p[1], nil
 }
+
+// answerLimit is how long builder, spawner and init may take to answer. They
+// take a thousandth of it, unless they are stopped or broken.
+const answerLimit = 10 * time.Second
 
 func send(fd int, p []byte, fds ...int) error {
 	var oob []byte

@@ -14,7 +14,7 @@ import (
 const (
 	maxEnvEntries = 128
 	maxEnvValue   = 64 << 10  // bytes
-	maxEnvAll     = 256 << 10 // bytes, names and values
+	maxEnvAll     = 180 << 10 // bytes, names and values
 )
 
 // Names that steer a loader, an interpreter or a tool, and so are not a

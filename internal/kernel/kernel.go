@@ -45,7 +45,7 @@ func Plan(p Program) (backend.Process, error) {
 	if p.FileName == "" {
 		p.FileName = "main" + map[sandboxmcp.Language]string{sandboxmcp.Python: ".py", sandboxmcp.Node: ".js", sandboxmcp.Shell: ".sh"}[p.Language]
 	}
-	if err := checkFileName(p.FileName); err != nil {
+	if err := CheckFileName(p.FileName); err != nil {
 		return backend.Process{}, err
 	}
 	switch p.Language {
@@ -63,7 +63,12 @@ func Plan(p Program) (backend.Process, error) {
 // expression.
 func CanDisplay(l sandboxmcp.Language) bool { return l == sandboxmcp.Python || l == "" }
 
-func checkFileName(name string) error {
+// CheckFileName refuses, with invalid_filename, what cannot be the base name of
+// a program file; the empty name is the default one.
+func CheckFileName(name string) error {
+	if name == "" {
+		return nil
+	}
 	bad := len(name) > 200 || name == "." || name == ".." || strings.ContainsAny(name, "/\\\x00") ||
 		slices.Contains([]string{pythonDriver, nodeHook}, name)
 	for _, r := range name {

@@ -10,6 +10,9 @@ import (
 // systemDirs are shown in every sandbox.
 var systemDirs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
 
+// virtualMark is the file that makes a directory a virtual environment.
+const virtualMark = "pyvenv.cfg"
+
 // storeDirs hold packages that lean on each other, so that one of them needs
 // the whole place. They hold nothing of a user.
 var storeDirs = []string{"/nix/store", "/gnu/store", "/home/linuxbrew/.linuxbrew"}
@@ -41,11 +44,14 @@ func installation(prefix, home string) []string {
 			return []string{d}
 		}
 	}
-	if !shared(prefix, home) && !shared(real, home) {
+	parts := []string{"bin", "lib", "lib64"}
+	if _, err := os.Stat(filepath.Join(real, virtualMark)); err == nil { // a virtual environment may be made in a project's own directory
+		parts = append(parts, "include", "share", virtualMark)
+	} else if !shared(prefix, home) && !shared(real, home) {
 		return []string{prefix, real}
 	}
 	var dirs []string
-	for _, sub := range []string{"bin", "lib", "lib64"} {
+	for _, sub := range parts {
 		dirs = append(dirs, filepath.Join(prefix, sub), filepath.Join(real, sub))
 	}
 	return dirs
@@ -75,7 +81,7 @@ func reduce(dirs []string) []string {
 	slices.Sort(dirs)
 	for _, d := range slices.Compact(dirs) {
 		info, err := os.Stat(d)
-		if err != nil || !info.IsDir() || inSystem(d) || d == "/" {
+		if err != nil || !info.IsDir() && !info.Mode().IsRegular() || inSystem(d) || d == "/" {
 			continue
 		}
 		if slices.ContainsFunc(kept, func(k string) bool { return within(k, d) }) {

@@ -57,6 +57,11 @@ func (s *Set) examine(ctx context.Context, lang sandboxmcp.Language, h hit, exac
 	if err != nil {
 		return Interpreter{}, err
 	}
+	for _, d := range in.ReadOnlyDirs {
+		if shared(d, s.home()) {
+			return Interpreter{}, fmt.Errorf("%s would have to show all of %s, which holds other things", in.Path, d)
+		}
+	}
 	in.Language = lang
 	in.TrustedForPreload = trusted(append([]string{in.Path}, in.ReadOnlyDirs...))
 	return in, nil
@@ -167,7 +172,7 @@ func realBinary(executable string, virtual bool) (string, error) {
 // isVirtualEnv reports whether a python's path lies in a virtual environment.
 func isVirtualEnv(python string) bool {
 	for _, dir := range []string{filepath.Dir(python), filepath.Dir(filepath.Dir(python))} {
-		if _, err := os.Stat(filepath.Join(dir, "pyvenv.cfg")); err == nil {
+		if _, err := os.Stat(filepath.Join(dir, virtualMark)); err == nil {
 			return true
 		}
 	}

@@ -22,11 +22,14 @@ import (
 // killed process has left.
 const abandonedAfter = time.Hour
 
-// blobDir is where blobs are: tmp holds the unfinished, ab/abcd… the others.
+// blobDir is where blobs are: tmp holds the unfinished and the discarded,
+// ab/abcd… the others.
 type blobDir struct {
-	dir  string
-	once sync.Once
-	err  error
+	dir     string
+	passing bool // it goes with the Store, as its database does
+	once    sync.Once
+	err     error
+	release func() error // nil: it is not held
 }
 
 // PutBlob keeps data and returns its SHA-256 in hex. A blob that is there
@@ -89,19 +92,6 @@ func (s *Store) OpenBlob(sum string) (*os.File, error) {
 	return os.Open(path)
 }
 
-// RemoveBlob removes the blob of that SHA-256. One that is not there is no
-// error. Who has it open can read on.
-func (s *Store) RemoveBlob(sum string) error {
-	path, err := s.blobs.path(sum)
-	if err != nil {
-		return nil
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return s.explain("written", err)
-	}
-	return nil
-}
-
 // source remembers what its reader failed with, to be told from a failure to
 // write, and ends with the context.
 type source struct {
@@ -143,16 +133,30 @@ func (b *blobDir) keep(sum string, size int64) bool {
 }
 
 func (b *blobDir) create() (*os.File, error) {
-	tmp := filepath.Join(b.dir, "tmp")
+	if err := b.prepare(); err != nil {
+		return nil, err
+	}
+	return os.OpenFile(filepath.Join(b.dir, "tmp", rand.Text()), os.O_CREATE|os.O_EXCL|os.O_WRONLY, fileMode)
+}
+
+// prepare makes the directories when they are first needed.
+func (b *blobDir) prepare() error {
 	b.once.Do(func() {
-		if b.err = os.MkdirAll(tmp, dirMode); b.err == nil {
-			b.err = sweep(tmp, time.Now().Add(-abandonedAfter))
+		b.err = os.MkdirAll(filepath.Join(b.dir, "tmp"), dirMode)
+		if b.err == nil && b.passing {
+			b.release, b.err = holdDir(b.dir)
 		}
 	})
-	if b.err != nil {
-		return nil, b.err
+	return b.err
+}
+
+// close ends the use of the blobs. Those of a database in memory go with it.
+func (b *blobDir) close() error {
+	b.once.Do(func() { b.err = fs.ErrClosed })
+	if b.release == nil {
+		return nil
 	}
-	return os.OpenFile(filepath.Join(tmp, rand.Text()), os.O_CREATE|os.O_EXCL|os.O_WRONLY, fileMode)
+	return errors.Join(os.RemoveAll(b.dir), b.release())
 }
 
 func (b *blobDir) finish(tmp, sum string, size int64) error {
@@ -174,12 +178,15 @@ func (b *blobDir) finish(tmp, sum string, size int64) error {
 }
 
 // sweep removes the files of dir that are older than before.
-func sweep(dir string, before time.Time) error {
+func sweep(ctx context.Context, dir string, before time.Time) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		fi, err := e.Info()
 		if err != nil || fi.ModTime().After(before) {
 			continue // gone meanwhile, or in use

@@ -71,12 +71,6 @@ func TestBlob(t *testing.T) {
 		if err != nil || !os.SameFile(fi, again) || !again.ModTime().After(old) {
 			t.Errorf("the blob was written again, or is still old: %v", err)
 		}
-		if err := errors.Join(s.RemoveBlob(want), s.RemoveBlob(want)); err != nil {
-			t.Error(err)
-		}
-		if _, err := s.OpenBlob(want); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("after RemoveBlob: got %v, want not exist", err)
-		}
 	}
 	if n := len(unfinished(t, s)); n != 0 {
 		t.Errorf("%d unfinished blobs are left", n)
@@ -126,30 +120,8 @@ func TestOpenBlobRefusesOtherNames(t *testing.T) {
 		if _, err := s.OpenBlob(sum); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%q: got %v, want not exist", sum, err)
 		}
-		if err := s.RemoveBlob(sum); err != nil {
+		if err := s.DiscardBlob(sum, 0); err != nil {
 			t.Errorf("%q: %v", sum, err)
 		}
-	}
-}
-
-func TestAbandonedBlobsAreSwept(t *testing.T) {
-	dir := t.TempDir()
-	s := open(t, store.Config{Dir: dir})
-	tmp := filepath.Join(dir, "blobs", "tmp")
-	if err := os.MkdirAll(tmp, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for name, age := range map[string]time.Duration{"old": 2 * time.Hour, "young": time.Minute} {
-		touch(t, filepath.Join(tmp, name), "x")
-		at := time.Now().Add(-age)
-		if err := os.Chtimes(filepath.Join(tmp, name), at, at); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := s.PutBlob(t.Context(), []byte("x")); err != nil {
-		t.Fatal(err)
-	}
-	if got := unfinished(t, s); len(got) != 1 || got[0].Name() != "young" {
-		t.Errorf("got %v, want young alone", got)
 	}
 }

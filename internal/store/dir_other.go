@@ -15,3 +15,7 @@ func writable(string) error { return nil }
 func lockFile(context.Context, string) (func() error, error) {
 	return nil, errors.New("the state directory is not supported on this system")
 }
+
+func holdDir(string) (func() error, error) {
+	return nil, errors.New("the state directory is not supported on this system")
+}

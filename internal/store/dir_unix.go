@@ -53,3 +53,16 @@ func lockFile(ctx context.Context, path string) (unlock func() error, err error)
 		}
 	}
 }
+
+// holdDir holds a directory until release is called or the process ends. It
+// fails when somebody else does.
+func holdDir(dir string) (release func() error, err error) {
+	f, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", dir, err), f.Close())
+	}
+	return f.Close, nil
+}

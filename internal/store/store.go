@@ -8,7 +8,8 @@
 // than the busy timeout.
 //
 // The rooms own their tables: this package creates them and knows nothing of
-// what stands in them.
+// what stands in them, but for [Executions], which counts for those who look at
+// a directory without opening it.
 package store
 
 import (
@@ -48,7 +49,7 @@ const (
 // Config says where the state is and how hard it is kept.
 type Config struct {
 	Dir         string        // the state directory; made when it is not there
-	SQLitePath  string        // the database; empty: sandboxmcp.db in Dir; MemoryPath: none on disk
+	SQLitePath  string        // the database; empty: sandboxmcp.db in Dir; MemoryPath: none on disk, and blobs that go with the Store
 	Synchronous string        // SynchronousNormal (the default) or SynchronousFull
 	BusyTimeout time.Duration // 0: DefaultBusyTimeout
 	Logger      *slog.Logger  // nil: nothing is logged
@@ -112,12 +113,15 @@ func (s *Store) open(ctx context.Context, cfg Config) error {
 		return err
 	}
 	s.path = cmp.Or(cfg.SQLitePath, filepath.Join(s.dir, databaseName))
-	s.blobs.dir = filepath.Join(s.dir, "blobs")
 	d, err := newDatabase(s.path, durability, s.busy)
 	if err != nil {
 		return err
 	}
-	if err := d.prepareFile(); err != nil {
+	if err = d.prepareFile(); err != nil {
+		return err
+	}
+	s.blobs.passing = d.memory()
+	if s.blobs.dir, err = d.blobsOf(s.dir); err != nil {
 		return err
 	}
 	if err := s.connect(ctx, d); err != nil {
@@ -165,7 +169,7 @@ func (s *Store) Close() error { return s.close() }
 func (s *Store) shut() error {
 	close(s.closing)
 	<-s.stopped
-	if err := s.shutDatabase(); err != nil {
+	if err := errors.Join(s.shutDatabase(), s.blobs.close()); err != nil {
 		return fmt.Errorf("close the state directory %s: %w", s.dir, err)
 	}
 	return nil

@@ -46,8 +46,8 @@ static long receive(int fd) {
 	return n;
 }
 
-// tell sends one packet with up to nfd descriptors.
-static void tell(int fd, const void *p, ul n, const int *fds, int nfd) {
+// tell sends one packet with up to nfd descriptors. Negative: it was not sent; the kernel bounds the descriptors on their way by user.
+static long tell(int fd, const void *p, ul n, const int *fds, int nfd) {
 	static struct rights r;
 	struct iov v = {(void *)p, n};
 	struct msg m = {0, 0, &v, 1, 0, 0, 0};
@@ -56,7 +56,7 @@ static void tell(int fd, const void *p, ul n, const int *fds, int nfd) {
 		memcpy(r.fd, fds, 4 * (ul)nfd);
 		m.control = &r, m.controllen = (16 + 4 * (ul)nfd + 7) & ~7ul;
 	}
-	sys3(SYS_sendmsg, fd, (long)&m, 0x4000 /* MSG_NOSIGNAL */);
+	return sys3(SYS_sendmsg, fd, (long)&m, 0x4000 /* MSG_NOSIGNAL */);
 }
 
 static void say(u32 kind, u32 a, u32 b) { u32 o[3] = {kind, a, b}; tell(CTL, o, sizeof o, 0, 0); }
@@ -100,7 +100,7 @@ static void run(struct script *s) {
 	int fds[16];
 	for (u32 i = 0; i < s->nresults; i++) out.v[i] = (int)reg[s->result[i]];
 	for (u32 i = 0; i < s->nfds; i++) fds[i] = (int)reg[s->fd[i]];
-	tell(CTL, &out, sizeof out, fds, (int)s->nfds);
+	if (tell(CTL, &out, sizeof out, fds, (int)s->nfds) < 0) sys1(SYS_exit_group, 1);
 	for (u32 i = 0; i < s->nfds; i++) sys1(SYS_close, fds[i]);
 }
 
@@ -175,9 +175,9 @@ static void reap(void) {
 	}
 }
 
-// noticed lets a program make a socket, and has told the server before the first one is made. The script may have put the listener of
-// a seccomp filter at WATCH that stops every such call until it is answered here. A sandbox that is never heard of made no socket,
-// so its network namespace is as it was.
+// noticed lets a program make a socket of the network, and has told the server before the first one is made. The script may have put
+// the listener of a seccomp filter at WATCH that stops every such call until it is answered here. Nothing else than such a socket
+// can change a network namespace from a sandbox.
 static void noticed(void) {
 	static int told;
 	struct { ul id; u32 pid, flags; u8 data[64]; } call;
@@ -313,10 +313,28 @@ static void spawn(void) {
 	if (err >= 0) err = sys3(SYS_write, go[1], (long)"g", 1);
 	u32 o[3] = {err < 0 ? 'E' : 'S', err < 0 ? (u32)-err : (u32)pid, 0};
 	int fds[2] = {pidfd, (int)net};
-	tell(CTL, o, sizeof o, fds, err < 0 ? 0 : net >= 0 && !(q->mode & HAVE_NET) ? 2 : 1);
+	long sent = tell(CTL, o, sizeof o, fds, err < 0 ? 0 : net >= 0 && !(q->mode & HAVE_NET) ? 2 : 1);
+	if (sent < 0) { // nobody can hold it then: it ends, and the server is told
+		if (pidfd >= 0) sys4(SYS_pidfd_send_signal, pidfd, SIGKILL, 0, 0);
+		say('E', (u32)-sent, 0);
+	}
 	if (net >= 0 && !(q->mode & HAVE_NET)) sys1(SYS_close, net);
 	if (pidfd >= 0) sys1(SYS_close, pidfd);
 	if (go[0] >= 0) { sys1(SYS_close, go[0]); sys1(SYS_close, go[1]); }
+	close_fds();
+}
+
+// unused answers whether no socket lives in a network namespace, such as one on its way between two sockets of the dead.
+static void unused(void) {
+	static const char none[] = "sockets: used 0\n";
+	char text[sizeof none] = "";
+	int same = ngot == 1 && sys2(SYS_setns, got.fd[0], 0x40000000) >= 0;
+	fresh = 0;
+	long fd = sys4(SYS_openat, AT_FDCWD, (long)"/proc/self/net/sockstat", 02000000, 0);
+	same = same && sys3(SYS_read, fd, (long)text, sizeof none - 1) == sizeof none - 1;
+	for (ul i = 0; i < sizeof none; i++) same = same && text[i] == none[i];
+	sys1(SYS_close, fd);
+	say('C', (u32)same, 0);
 	close_fds();
 }
 
@@ -326,6 +344,7 @@ static void spawner(void) {
 		if (n == -EAGAIN) continue;
 		if (n <= 0) sys1(SYS_exit_group, 0); // the server is gone
 		if (((u32 *)buf)[0] == 'N') fresh_net();
+		else if (((u32 *)buf)[0] == 'C') unused();
 		else if (((u32 *)buf)[0] == 'M' && n >= (long)(sizeof(struct make) + sizeof(struct script))) spawn();
 		else close_fds();
 	}
@@ -336,6 +355,11 @@ static void spawner(void) {
 void begin(void) {
 	struct { ul handler, flags, restorer, mask; } dfl = {0, 0, 0, 0}, ignore = {1, 0, 0, 0};
 	for (int i = 1; i <= 64; i++) sys4(SYS_rt_sigaction, i, (long)&dfl, 0, 8); // what the server's starter ignored is no concern of programs
+	ul files[2];                                           // as many descriptors as may be: those on their way are counted by user
+	if (sys4(SYS_prlimit64, 0, 7, 0, (long)files) >= 0) {
+		files[0] = files[1];
+		sys4(SYS_prlimit64, 0, 7, (long)files, 0);
+	}
 	sys4(SYS_rt_sigaction, SIGCHLD, (long)&ignore, 0, 8); // inits are reaped by the kernel; the server watches their pidfds
 	if (receive(CTL) < (long)sizeof(struct script)) sys1(SYS_exit_group, 1);
 	int nspawn = (int)buf[3], sock[MAXFD];                // the kind's fourth byte

@@ -15,6 +15,7 @@
 #define SYS_landlock_create_ruleset 444
 #define SYS_landlock_restrict_self 446
 #define SYS_openat 257
+#define SYS_pidfd_send_signal 424
 #define SYS_pipe2 293
 #define SYS_ppoll 271
 #define SYS_prlimit64 302

@@ -143,7 +143,7 @@ func TestFilterJudgesArgumentsAsThePolicy(t *testing.T) {
 					same(seccomp.Call{Audit: a.AuditValue(), Number: nr, Args: [6]uint64{x, x, x, x, x, x}})
 				}
 			}
-			for _, name := range []string{"clone", "ioctl", "socketpair", "personality", "mmap"} { // one argument decides
+			for _, name := range []string{"clone", "fcntl", "ioctl", "socketpair", "personality", "mmap"} { // one argument decides
 				nr := numberOf(t, a, name)
 				for i, x := range values {
 					y := values[(i*7+3)%len(values)]
@@ -216,6 +216,11 @@ func TestVerdicts(t *testing.T) {
 		{none, "clone", [6]uint64{0x2011}, no(eperm)},
 		{none, "clone", [6]uint64{0x8011}, no(eperm)},
 		{none, "clone", [6]uint64{0x10000011 | high}, no(eperm)},
+		{none, "fcntl", [6]uint64{0, 1}, seccomp.Allow},
+		{none, "fcntl", [6]uint64{0, 1024, 1}, no(eperm)},        // F_SETLEASE
+		{none, "fcntl", [6]uint64{0, 1024 | high, 1}, no(eperm)}, // the kernel reads the low word
+		{none, "fcntl", [6]uint64{0, 1026}, no(eperm)},           // F_NOTIFY
+		{none, "fcntl", [6]uint64{0, 1030}, seccomp.Allow},       // F_DUPFD_CLOEXEC
 		{none, "ioctl", [6]uint64{0, 0x5401}, seccomp.Allow},
 		{none, "ioctl", [6]uint64{0, 0x5412}, no(eperm)},
 		{none, "ioctl", [6]uint64{0, 0x541c}, no(eperm)},

@@ -35,6 +35,11 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 		return decideClone(args[0])
 	case "ioctl":
 		return decideIoctl(args[1])
+	case "fcntl":
+		if command := uint32(args[1]); command == 0x400 || command == 0x402 {
+			return Refuse(errEPERM)
+		}
+		return Allow
 	case "socket":
 		if v.NoSockets {
 			return Refuse(errEAFNOSUPPORT)

@@ -75,6 +75,7 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 
 	rules["clone"] = cloneRule()
 	rules["ioctl"] = ioctlRule()
+	rules["fcntl"] = fcntlRule()
 	rules["socket"] = socketRule()
 	rules["socketpair"] = rule{[]clause{{[]test{equal(0, familyUnix)}, Allow}}, Refuse(errEAFNOSUPPORT)}
 	rules["personality"] = rule{
@@ -121,6 +122,19 @@ const (
 // On both architectures the flags are the first argument.
 func cloneRule() rule {
 	return rule{[]clause{{[]test{anyBit(0, cloneRefused)}, Refuse(errEPERM)}}, Allow}
+}
+
+// Commands of fcntl that reach beyond the sandbox through a file that others use
+// (linux/fcntl.h): a lease makes everybody who opens the file wait for its
+// holder, a notification tells what happens in a directory.
+const (
+	fcntlSetLease = 1024
+	fcntlNotify   = 1026
+)
+
+// The kernel reads the command as 32 bits.
+func fcntlRule() rule {
+	return rule{[]clause{{[]test{equal(1, fcntlSetLease)}, Refuse(errEPERM)}, {[]test{equal(1, fcntlNotify)}, Refuse(errEPERM)}}, Allow}
 }
 
 // Commands that put input into a terminal or take one over (asm-generic/ioctls.h).

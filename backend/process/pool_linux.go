@@ -1,0 +1,62 @@
+package process
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/cgroup"
+)
+
+// What a dead sandbox leaves is kept for the next one: so many of a kind, and
+// for so long.
+const (
+	keepMost = 8
+	keepFor  = time.Minute
+)
+
+// group limits a group that a dead sandbox left, or makes one.
+func (b *Backend) group(tree *cgroup.Tree, l cgroup.Limits) (*cgroup.Group, error) {
+	if g, ok := b.groups.Take(); ok {
+		err := g.Set(l)
+		if err == nil {
+			return g, nil
+		}
+		b.log.Debug("a control group cannot be used again", "error", err)
+		b.dropGroup(g)
+	}
+	b.mu.Lock()
+	b.nextGroup++
+	name := "g" + strconv.Itoa(b.nextGroup)
+	b.mu.Unlock()
+	return tree.New(name, l)
+}
+
+// keepGroup puts the group of a dead sandbox away for the next one, if nothing
+// of the dead one is left in it.
+func (b *Backend) keepGroup(g *cgroup.Group) bool {
+	if b.groups == nil {
+		return false
+	}
+	if err := g.Clear(); err != nil {
+		b.log.Debug("a control group is not kept", "error", err)
+		return false
+	}
+	return b.groups.Put(g)
+}
+
+func (b *Backend) dropGroup(g *cgroup.Group) {
+	if err := g.Remove(); err != nil {
+		b.log.Warn("control group stays behind", "error", err)
+	}
+}
+
+// Pool tells what is kept of dead sandboxes for the next ones.
+func (b *Backend) Pool() map[string]int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	networks := 0
+	for _, h := range b.halls {
+		networks += h.Networks()
+	}
+	return map[string]int{"cgroups": b.groups.Len(), "network_namespaces": networks}
+}

@@ -1,0 +1,177 @@
+package engine
+
+import (
+	"context"
+	"io"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// capture keeps the first bytes of a stream and calls over when there is far
+// too much. A writer that wants them as they come gets them from a goroutine of
+// its own: however slow it is, the program and its end do not wait for it.
+type capture struct {
+	limit int64
+	over  func()
+
+	to   io.Writer     // may be nil
+	more chan struct{} // something is there for to
+	sent chan struct{} // closed when to has everything
+
+	mu     sync.Mutex
+	buf    []byte // the program's bytes, up to limit
+	extra  []byte // our own words, after the program's
+	total  int64
+	closed bool
+}
+
+func newCapture(limit int64, to io.Writer, over func()) *capture {
+	c := &capture{limit: limit, over: over, to: to, more: make(chan struct{}, 1), sent: make(chan struct{})}
+	if to == nil {
+		close(c.sent)
+	} else {
+		go c.relay()
+	}
+	return c
+}
+
+// Write takes bytes of the program.
+func (c *capture) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	before := c.floodedLocked()
+	if !c.closed {
+		if room := c.limit - int64(len(c.buf)); room > 0 {
+			c.buf = append(c.buf, p[:min(int64(len(p)), room)]...)
+		}
+		c.total += int64(len(p))
+	}
+	flooded := c.floodedLocked()
+	c.mu.Unlock()
+	c.nudge()
+	if !before && flooded {
+		c.over()
+	}
+	return len(p), nil
+}
+
+// line adds a line of ours, on a line of its own.
+func (c *capture) line(s string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last := c.buf
+	if len(c.extra) > 0 {
+		last = c.extra
+	}
+	if n := len(last); n > 0 && last[n-1] != '\n' {
+		s = "\n" + s
+	}
+	c.extra = append(c.extra, s+"\n"...)
+}
+
+// close ends the stream: what comes later is not the program's any more.
+func (c *capture) close() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.nudge()
+}
+
+func (c *capture) nudge() {
+	select {
+	case c.more <- struct{}{}:
+	default:
+	}
+}
+
+// relay hands everything on until the stream is closed. Errors are ignored: who
+// does not want the bytes still gets the result.
+func (c *capture) relay() {
+	defer close(c.sent)
+	sent := 0
+	for {
+		c.mu.Lock()
+		part, closed := c.buf[min(sent, len(c.buf)):], c.closed
+		if closed { // only now is the end of buf known
+			part = append(part[:len(part):len(part)], c.extra[max(sent-len(c.buf), 0):]...)
+		}
+		c.mu.Unlock()
+		if len(part) > 0 {
+			_, _ = c.to.Write(part)
+			sent += len(part)
+			continue
+		}
+		if closed {
+			return
+		}
+		<-c.more
+	}
+}
+
+// flush waits until the writer has everything, or ctx ends.
+func (c *capture) flush(ctx context.Context) {
+	select {
+	case <-c.sent:
+	case <-ctx.Done():
+	}
+}
+
+func (c *capture) floodedLocked() bool { return c.total > c.limit*sandboxmcp.OutputKillFactor }
+
+// flooded tells that there was far too much.
+func (c *capture) flooded() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.floodedLocked()
+}
+
+// size is how many bytes the program wrote.
+func (c *capture) size() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.total
+}
+
+func (c *capture) cut() bool { return c.size() > c.limit }
+
+// text returns the stream as valid UTF-8: a character that the cut halved is
+// dropped, bytes that are none become U+FFFD.
+func (c *capture) text() string {
+	cut := c.cut()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b := c.buf
+	if cut {
+		b = wholeRunes(b)
+	}
+	return toUTF8(b) + string(c.extra)
+}
+
+// wholeRunes drops an incomplete character at the end.
+func wholeRunes(b []byte) []byte {
+	for i := 1; i < utf8.UTFMax && i <= len(b); i++ {
+		if c := b[len(b)-i]; utf8.RuneStart(c) {
+			if c >= utf8.RuneSelf && !utf8.FullRune(b[len(b)-i:]) {
+				return b[:len(b)-i]
+			}
+			return b
+		}
+	}
+	return b
+}
+
+func toUTF8(b []byte) string {
+	if utf8.Valid(b) {
+		return string(b)
+	}
+	var s strings.Builder
+	s.Grow(len(b) + 16)
+	for len(b) > 0 {
+		r, n := utf8.DecodeRune(b)
+		s.WriteRune(r) // RuneError is U+FFFD
+		b = b[n:]
+	}
+	return s.String()
+}

@@ -1,0 +1,30 @@
+package engine_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/engine"
+)
+
+// pooling is a backend that keeps something of its dead sandboxes.
+type pooling struct{ *fake }
+
+func (pooling) Pool() map[string]int { return map[string]int{"cgroups": 2, "network_namespaces": 3} }
+
+// TestStatsTellWhatIsKept for the next sandbox, where a backend keeps something.
+func TestStatsTellWhatIsKept(t *testing.T) {
+	f := &fake{}
+	e := open(t, f, func(c *engine.Config) { c.Backends = []backend.Backend{pooling{f}} })
+	got := e.Stats().Pool
+	for kind, want := range map[string]any{"cgroups": 2, "network_namespaces": 3} {
+		if diff := cmp.Diff(want, got[kind]); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", kind, diff)
+		}
+	}
+	if _, ok := open(t, &fake{}).Stats().Pool["cgroups"]; ok {
+		t.Error("a backend that keeps nothing is said to keep control groups")
+	}
+}

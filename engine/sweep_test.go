@@ -1,0 +1,145 @@
+package engine_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/engine"
+)
+
+// agedBlobs makes what is kept look as if it had been there for an hour, and
+// returns how many bytes it has.
+func agedBlobs(t *testing.T, dir string) (size int64) {
+	t.Helper()
+	past := time.Now().Add(-time.Hour)
+	err := filepath.WalkDir(filepath.Join(dir, "blobs"), func(p string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		fi, err := d.Info()
+		if err != nil {
+			return err
+		}
+		size += fi.Size()
+		return os.Chtimes(p, past, past)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return size
+}
+
+// sweepNow lets an engine end that finds a sweep due.
+func sweepNow(t *testing.T, dir string, change func(*engine.Config)) {
+	t.Helper()
+	if err := os.Remove(filepath.Join(dir, "swept")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	if err := open(t, &fake{}, at(dir), change).Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSweepGivesSpaceBack: files that were too young to go with their result go
+// with the next sweep.
+func TestSweepGivesSpaceBack(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	small := func(c *engine.Config) { c.KeepBytes = 1 << 20 }
+	f := &fake{}
+	e := open(t, f, at(dir), small)
+	for _, c := range []string{"a", "b", "c", "d"} {
+		f.files = map[string]string{"big": strings.Repeat(c, 3<<20)}
+		execute(t, e, shell(c))
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := count(t, database(t, dir), `SELECT count(*) FROM artifacts`); n != 0 {
+		t.Errorf("%d files are named, want none within 1 MiB", n)
+	}
+	if size := agedBlobs(t, dir); size != 4*3<<20 {
+		t.Errorf("%d bytes are kept, want all as they are young", size)
+	}
+	sweepNow(t, dir, small)
+	if size := agedBlobs(t, dir); size != 0 {
+		t.Errorf("%d bytes are kept, want none", size)
+	}
+}
+
+// TestNothingIsDroppedUnrecorded: while the audit cannot take the word of it,
+// results and files stay.
+func TestNothingIsDroppedUnrecorded(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	later := func(c *engine.Config) { c.Now = func() time.Time { return time.Now().Add(48 * time.Hour) } }
+	e := open(t, &fake{files: map[string]string{"secret-name.txt": "A"}}, at(dir))
+	res := execute(t, e, shell("x"))
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	agedBlobs(t, dir)
+	db := database(t, dir)
+	do(t, db, `CREATE TRIGGER deaf BEFORE INSERT ON audit WHEN NEW.action = 'artifact_dropped' BEGIN SELECT RAISE(ABORT, 'deaf'); END`)
+	sweepNow(t, dir, later)
+	e = open(t, &fake{}, at(dir))
+	if got := lookup(t, e, sandboxmcp.Lookup{RequestID: res.RequestID, Content: true}); len(got.Artifacts) != 1 || string(got.Artifacts[0].ContentB64) != "A" {
+		t.Errorf("what could not be recorded as dropped is kept as %+v", got.Artifacts)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	do(t, db, `DROP TRIGGER deaf`)
+	sweepNow(t, dir, later)
+	list := rows(t, dir, "default")
+	last := list[len(list)-1]
+	if last.Action != "artifact_dropped" || last.RequestID != res.RequestID || last.Detail != "1 files" {
+		t.Errorf("the last entry is %+v, want the drop", last)
+	}
+	want := map[string]any{"files": 1.0, "bytes": 1.0, "reason": "too old"}
+	if diff := cmp.Diff(want, last.Metadata); diff != "" {
+		t.Error(diff)
+	}
+	if n := count(t, db, `SELECT count(*) FROM audit WHERE detail LIKE '%secret%' OR metadata LIKE '%secret%'`); n != 0 {
+		t.Errorf("%d entries name the program's file", n)
+	}
+}
+
+// TestMemoryLeavesNothing: files of an engine that keeps no record go with it,
+// those of the record on disk stay, and that one is not taken for swept.
+func TestMemoryLeavesNothing(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	e := open(t, &fake{files: map[string]string{"a": "on disk"}}, at(dir))
+	kept := execute(t, e, shell("x"))
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	size := agedBlobs(t, dir)
+	if err := os.Remove(filepath.Join(dir, "swept")); err != nil {
+		t.Fatal(err)
+	}
+	e = open(t, &fake{files: map[string]string{"a": "in memory"}}, at(dir), func(c *engine.Config) { c.SQLitePath = ":memory:" })
+	res := execute(t, e, shell("x"))
+	if got := lookup(t, e, sandboxmcp.Lookup{RequestID: res.RequestID, Content: true}); len(got.Artifacts) != 1 || string(got.Artifacts[0].ContentB64) != "in memory" {
+		t.Errorf("the engine in memory has %+v", got.Artifacts)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "blobs-*")); len(left) != 0 || agedBlobs(t, dir) != size {
+		t.Errorf("left beside the blobs is %v, and of %d bytes on disk there are %d", left, size, agedBlobs(t, dir))
+	}
+	if _, err := os.Stat(filepath.Join(dir, "swept")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the state is marked as swept: %v", err)
+	}
+	e = open(t, &fake{}, at(dir))
+	if got := lookup(t, e, sandboxmcp.Lookup{RequestID: kept.RequestID, Content: true}); len(got.Artifacts) != 1 || string(got.Artifacts[0].ContentB64) != "on disk" {
+		t.Errorf("on disk is %+v", got.Artifacts)
+	}
+}

@@ -1,0 +1,78 @@
+package jail
+
+import (
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestSocketThatOutlivesItsSandbox: a Unix socket is not told of, so a network
+// namespace is kept only where none is left. One that went to somebody else is.
+func TestSocketThatOutlivesItsSandbox(t *testing.T) {
+	const python = "/usr/bin/python3"
+	if _, err := os.Stat(python); err != nil {
+		t.Skip("no python")
+	}
+	cfg := testConfig(t)
+	cfg.Keep = 2
+	j, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = j.Close() }()
+	const pass = "import _socket as s\na = s.socket(s.AF_UNIX, s.SOCK_STREAM, 0)\n" + // descriptor 3 is a socket of ours
+		"s.socket(s.AF_UNIX, s.SOCK_SEQPACKET, 0, 3).sendmsg([b'x'], [(1, 1, a.fileno().to_bytes(4, 'little'))])"
+	for _, c := range []struct {
+		name, program string
+		received      int
+		want          int
+	}{
+		{"None", "pass", 0, 1},
+		{"Closed", "import _socket as s\ns.socket(s.AF_UNIX, s.SOCK_STREAM, 0)", 0, 1},
+		{"Alive", pass, 1, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			turn, err := j.Turn() // takes what is kept
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := turn.New(SlotConfig{Size: testSize})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ours, theirs, err := pair()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer closeAll(ours)
+			null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := s.Start(Command{Argv: []string{python, "-S", "-I", "-c", c.program}, Dir: "/", Files: []int{null, null, null, theirs}})
+			closeAll(null, theirs)
+			if err != nil {
+				t.Fatal(err)
+			}
+			<-p.Done()
+			if e, err := p.Exit(); err != nil || e.Status.ExitStatus() != 0 {
+				t.Fatalf("the program ended with %v, %v", e.Status, err)
+			}
+			var fds []int
+			if c.received > 0 {
+				var b [8]byte
+				if _, fds, err = receive(ours, b[:]); err != nil || len(fds) != c.received {
+					t.Fatalf("received %d descriptors, %v", len(fds), err)
+				}
+			}
+			defer closeAll(fds...)
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+			if got := j.Networks(); got != c.want {
+				t.Errorf("%d network namespaces are kept, want %d", got, c.want)
+			}
+		})
+	}
+}

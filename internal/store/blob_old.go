@@ -1,0 +1,149 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// BlobShards is how many parts the blobs are in: one for each first byte of a
+// SHA-256. Going through them part by part bounds what one look costs.
+const BlobShards = 256
+
+// memoryBlobs begins the name of a directory with the blobs of a database in
+// memory. It is locked as long as that database is there.
+const memoryBlobs = "blobs-memory-"
+
+// blobsOf returns where the blobs of a database are. Each database of a state
+// directory has a place of its own: what its rows do not name may go, which
+// must never be what the rows of another database name.
+func (d database) blobsOf(dir string) (string, error) {
+	if d.memory() {
+		return filepath.Join(dir, memoryBlobs+rand.Text()), nil
+	}
+	own, err := os.Stat(d.path)
+	if err != nil {
+		return "", err
+	}
+	usual, err := os.Stat(filepath.Join(dir, databaseName))
+	if err == nil && os.SameFile(own, usual) {
+		return filepath.Join(dir, "blobs"), nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	path, err := filepath.EvalSymlinks(d.path)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256([]byte(path))
+	return filepath.Join(dir, "blobs-"+hex.EncodeToString(sum[:8])), nil
+}
+
+// OldBlobs returns the SHA-256 of the blobs of one shard, from 0 to
+// [BlobShards]-1, that nobody has put since that long. It is for whoever knows
+// which blobs are referred to, and discards the others.
+func (s *Store) OldBlobs(shard int, age time.Duration) ([]string, error) {
+	dir := filepath.Join(s.blobs.dir, fmt.Sprintf("%02x", shard))
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, s.explain("read", err)
+	}
+	before := time.Now().Add(-age)
+	var old []string
+	for _, e := range entries {
+		path, err := s.blobs.path(e.Name())
+		if err != nil || filepath.Dir(path) != dir {
+			continue // not ours
+		}
+		if fi, err := e.Info(); err == nil && fi.Mode().IsRegular() && fi.ModTime().Before(before) {
+			old = append(old, e.Name())
+		}
+	}
+	return old, nil
+}
+
+// DiscardBlob takes the blob away unless somebody has put it within that age.
+// A PutBlob of the same content at the same moment does not lose: either its
+// blob stays, or it writes another. Call it from an [Op] that has seen that no
+// row names the blob: then nobody can begin to name it meanwhile. One that is
+// not there is no error. The space is free after [Store.RemoveDiscarded].
+func (s *Store) DiscardBlob(sum string, age time.Duration) error {
+	if err := s.blobs.discard(sum, time.Now().Add(-age)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return s.explain("written", err)
+	}
+	return nil
+}
+
+func (b *blobDir) discard(sum string, before time.Time) error {
+	path, err := b.path(sum)
+	if err != nil {
+		return err
+	}
+	fi, err := os.Lstat(path)
+	if err != nil || !fi.ModTime().Before(before) {
+		return err
+	}
+	if err = b.prepare(); err != nil {
+		return err
+	}
+	aside := filepath.Join(b.dir, "tmp", rand.Text())
+	if err = os.Rename(path, aside); err != nil {
+		return err
+	}
+	// From here on nobody can find it and make it young. Whoever has done so
+	// before relies on it.
+	fi, err = os.Lstat(aside)
+	if err != nil {
+		return err
+	}
+	if !fi.ModTime().Before(before) {
+		return os.Rename(aside, path)
+	}
+	return os.Chtimes(aside, time.Unix(0, 0), time.Unix(0, 0))
+}
+
+// RemoveDiscarded gives back the space of discarded blobs, of unfinished ones
+// that a killed process has left more than an hour ago, and of databases in
+// memory that ended likewise.
+func (s *Store) RemoveDiscarded(ctx context.Context) error {
+	before := time.Now().Add(-abandonedAfter)
+	if err := sweep(ctx, filepath.Join(s.blobs.dir, "tmp"), before); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return s.explain("written", err)
+	}
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return s.explain("read", err)
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), memoryBlobs) {
+			continue
+		}
+		if err := removeAbandoned(filepath.Join(s.dir, e.Name()), before); err != nil {
+			return s.explain("written", err)
+		}
+	}
+	return nil
+}
+
+// removeAbandoned removes a directory that was made before and that nobody
+// holds. Its owner may not have locked it yet while it is young.
+func removeAbandoned(dir string, before time.Time) error {
+	fi, err := os.Lstat(dir)
+	if err != nil || !fi.IsDir() || !fi.ModTime().Before(before) {
+		return nil //nolint:nilerr // somebody else was faster
+	}
+	release, err := holdDir(dir)
+	if err != nil {
+		return nil //nolint:nilerr // it is in use
+	}
+	return errors.Join(os.RemoveAll(dir), release())
+}
