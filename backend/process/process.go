@@ -45,6 +45,8 @@ const (
 	weakUser   = "inotify and other counts per user are shared with the host's user"
 )
 
+const weakKernelMemory = "memory of sockets and pipes: not counted"
+
 func weakCPU(cores float64) string {
 	return "cpu: pinned to " + strconv.Itoa(wholeCores(cores)) + " core(s), a fraction is kept by stopping and continuing the program, not by the kernel (no delegated cgroup)"
 }

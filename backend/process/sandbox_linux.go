@@ -223,7 +223,11 @@ func (s *sandbox) relocate(c *jail.Command) {
 // Kill ends every process.
 func (s *sandbox) Kill(context.Context) error {
 	s.watch.stop()
-	return s.slot.Kill()
+	err := s.slot.Kill()
+	if err == nil { // the program may have closed it, to us as well
+		_ = unix.Fchmod(s.slot.Dirs[jail.DirWork], 0o700)
+	}
+	return err
 }
 
 // Files gives access to the working directory.
@@ -255,7 +259,7 @@ func (s *sandbox) Isolation(context.Context) (sandboxmcp.Isolation, error) {
 	iso.Walls = walls
 	iso.Tier = tier(mode, walls, held)
 	if s.group == nil {
-		iso.Weak = append(iso.Weak, weakMemory, weakCPU(s.spec.CPUCores))
+		iso.Weak = append(iso.Weak, weakMemory, weakKernelMemory, weakCPU(s.spec.CPUCores))
 	}
 	if mode == jail.ModePlain {
 		iso.Weak = append(iso.Weak, weakPlain, weakIPC, weakTasks, weakUser)

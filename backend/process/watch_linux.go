@@ -90,7 +90,7 @@ func (w *watch) look() bool {
 		tasks += int(number(20))
 		rss += number(24) * int64(os.Getpagesize())
 	}
-	for _, d := range []int{w.slot.Dirs[jail.DirWork], w.slot.Dirs[jail.DirTemp]} {
+	for _, d := range []int{w.slot.Dirs[jail.DirWork], w.slot.Dirs[jail.DirTemp], w.slot.Dirs[jail.DirShm]} {
 		var fs unix.Statfs_t
 		if !w.plain && d >= 0 && unix.Fstatfs(d, &fs) == nil {
 			tmp += int64(fs.Blocks-fs.Bfree) * fs.Bsize
@@ -101,7 +101,7 @@ func (w *watch) look() bool {
 			return true
 		}
 		began := time.Now()
-		rss = w.exact()                                             // pages that several processes share are counted once
+		rss = w.exact()                                                               // pages that several processes share are counted once
 		w.notBefore = time.Now().Add(min(exactRest*time.Since(began), 20*watchEvery)) // a program that makes this dear gets it less often
 	}
 	over := rss+tmp > w.spec.MemoryBytes || (w.plain && tasks > w.spec.MaxTasks+1)

@@ -126,6 +126,9 @@ func (s scene) open1() (*Tree, error) {
 		if t.countsSwap = m.has("memory.memsw.limit_in_bytes"); !t.countsSwap {
 			t.weak = append(t.weak, "memory limit: this kernel does not count swap")
 		}
+		if t.countsNetwork = m.has(networkFile1); !t.countsNetwork {
+			t.weak = append(t.weak, "memory limit: buffers of network sockets are not counted")
+		}
 		// Groups inherit it. It is a courtesy to the disk, not a wall.
 		_ = m.write("memory.swappiness", "0")
 	}

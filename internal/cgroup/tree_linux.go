@@ -14,16 +14,17 @@ import (
 
 // Tree makes groups. All methods may be called concurrently.
 type Tree struct {
-	version     int
-	hierarchies []*hierarchy // version 2 has one
-	weak        []string
-	countsSwap  bool
-	noQuota     bool // the trial of a processor quota failed
-	root        string
-	plain       bool
-	made        func(string)
-	log         *slog.Logger
-	leave       func() error // undoes what placing the tree took; may be nil
+	version       int
+	hierarchies   []*hierarchy // version 2 has one
+	weak          []string
+	countsSwap    bool
+	countsNetwork bool // version 1: buffers of sockets can be limited
+	noQuota       bool // the trial of a processor quota failed
+	root          string
+	plain         bool
+	made          func(string)
+	log           *slog.Logger
+	leave         func() error // undoes what placing the tree took; may be nil
 
 	mu     sync.Mutex
 	owner  *owner            // guarded by mu; who may enter by clone, nil for us alone

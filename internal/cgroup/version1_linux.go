@@ -17,6 +17,13 @@ func (t *Tree) peakFile1() string {
 	return "memory.max_usage_in_bytes"
 }
 
+// The buffers of TCP and UDP sockets, loopback's too, are not in the memory that
+// version 1 limits. They are counted once they have a limit of their own.
+const (
+	networkFile1  = "memory.kmem.tcp.limit_in_bytes"
+	networkBytes1 = 32 << 20
+)
+
 // setMemory1 sets memory, and memory with swap to the same. The kernel keeps the
 // second at or above the first at every moment, so the order depends on the
 // direction.
@@ -31,6 +38,11 @@ func (t *Tree) setMemory1(group string, old, limit int64) error {
 		files = files[:1]
 	case limit == 0 || old != 0 && limit > old:
 		files[0], files[1] = files[1], files[0]
+	}
+	if old == 0 && limit != 0 && t.countsNetwork {
+		if err := h.set(group+"/"+networkFile1, strconv.Itoa(networkBytes1)); err != nil {
+			return err
+		}
 	}
 	for _, f := range files {
 		name := group + "/" + f

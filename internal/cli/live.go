@@ -110,9 +110,9 @@ func (a *app) stats(ctx context.Context) (serverStats, error) {
 		return sum, err
 	}
 	for _, p := range peers {
-		s, err := p.Stats(ctx)
-		if err != nil {
-			a.say("server " + p.Peer().ID + " does not answer: " + err.Error())
+		s, failed := p.Stats(ctx)
+		if failed != nil {
+			a.say("server " + p.Peer().ID + " does not answer: " + failed.Error())
 			continue
 		}
 		sum.Servers++

@@ -43,7 +43,7 @@ type Slot struct {
 	results []int32
 	probes  probes
 	network int    // its network namespace, when that may be used again; else -1
-	Dirs    [4]int // descriptors of its own places, see DirWork; -1 when absent
+	Dirs    [5]int // descriptors of its own places, see DirWork; -1 when absent
 
 	mu       sync.Mutex
 	tag      uint32
@@ -130,7 +130,7 @@ func (t *Turn) New(cfg SlotConfig) (*Slot, error) {
 		return nil, err
 	}
 	s := &Slot{
-		jail: j, pidfd: -1, network: t.network, probes: enc.probes, tasks: cfg.Size.MaxTasks + 1, Dirs: [4]int{-1, -1, -1, -1},
+		jail: j, pidfd: -1, network: t.network, probes: enc.probes, tasks: cfg.Size.MaxTasks + 1, Dirs: [5]int{-1, -1, -1, -1, -1},
 		starting: map[uint32]*Proc{}, running: map[uint32]*Proc{}, gone: make(chan struct{}),
 	}
 	t.network = -1 // from here on it is the sandbox's

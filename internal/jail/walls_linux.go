@@ -64,6 +64,7 @@ const (
 	DirWork    = iota // /mnt/data
 	DirProgram        // /run/program
 	DirTemp           // /tmp
+	DirShm            // /dev/shm, when /proc was wanted
 	DirProc           // /proc of the sandbox, when it was wanted
 )
 
@@ -166,7 +167,7 @@ func (s *script) places(p plan) {
 	}
 	s.open("/mnt/data", programPlace, "/tmp")
 	if p.wantProc {
-		s.open("/proc")
+		s.open("/dev/shm", "/proc")
 	}
 }
 

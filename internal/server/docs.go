@@ -14,7 +14,7 @@ import (
 func WriteDocs(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("# Tools\n\nGenerated from the tool table; do not edit.\n\n" +
-		"Every tool takes these parameters and no others. An answer is one JSON object, as structured content and as text alike. " +
+		"Every tool takes the parameters that are listed here, and `namespace`, which may only name the caller's own (`default` always does); any other parameter is refused. An answer is one JSON object, as structured content and as text alike. " +
 		"A failure has `isError` and the fields `error`, `message` and `hint`; see errors.md.\n")
 	for _, t := range toolTable() {
 		writeTool(&b, t)
