@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -95,7 +96,7 @@ func (c *capture) relay() {
 		c.mu.Lock()
 		part, closed := c.buf[min(sent, len(c.buf)):], c.closed
 		if closed { // only now is the end of buf known
-			part = append(part[:len(part):len(part)], c.extra[max(sent-len(c.buf), 0):]...)
+			part = append(slices.Clip(part), c.extra[max(sent-len(c.buf), 0):]...)
 		}
 		c.mu.Unlock()
 		if len(part) > 0 {

@@ -38,8 +38,12 @@ type Client struct {
 // (the others are returned beside it), or says why the directory cannot be
 // read; one that is not there, or no directory, has no servers.
 func Peers(ctx context.Context, stateDir string) ([]*Client, error) {
+	st, err := os.Stat(stateDir)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || err == nil && !st.IsDir() {
+		return nil, nil
+	}
 	root, dir, err := openRunDir(stateDir, false)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {

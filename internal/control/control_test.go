@@ -240,6 +240,7 @@ func TestNoDirectoryNoPeers(t *testing.T) {
 		t.Fatal(err)
 	}
 	peers(t, file, 0)
+	peers(t, filepath.Join(file, "below"), 0)
 }
 
 func TestBadRequests(t *testing.T) {

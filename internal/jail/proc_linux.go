@@ -117,7 +117,7 @@ func (p *Proc) Signal(n int) error {
 
 // SignalAll sends a signal to every process in the sandbox but its init.
 func (s *Slot) SignalAll(n int) error {
-	return s.conn.send(words('K', ^uint32(0), uint32(n))) //nolint:gosec // a signal's number
+	return s.conn.send(words('K', ^uint32(0), uint32(n)))
 }
 
 // Done is closed when the program has ended.

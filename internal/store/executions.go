@@ -29,6 +29,8 @@ func Executions(ctx context.Context, cfg Config) (map[sandboxmcp.Status]int64, e
 		return kept, nil
 	case err == nil && !fi.Mode().IsRegular():
 		err = fmt.Errorf("%s is not a regular file", s.path)
+	case err == nil && !owned(fi): // files that reading makes beside it would not be theirs
+		err = &dirError{reason: "its database belongs to another user"}
 	case err == nil:
 		err = s.countExecutions(ctx, kept)
 	}

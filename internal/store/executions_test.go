@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 func addExecution(id string, status sandboxmcp.Status) store.Op {
@@ -55,6 +57,21 @@ func TestExecutionsMakesNothing(t *testing.T) {
 	}
 	if _, err := os.Lstat(dir); err == nil {
 		t.Error("the directory was made")
+	}
+}
+
+func TestExecutionsOfAnotherUser(t *testing.T) {
+	testkit.Root(t)
+	dir := t.TempDir()
+	path := filepath.Join(dir, "sandboxmcp.db")
+	if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Chown(path, 65125, 65125)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Executions(t.Context(), store.Config{Dir: dir}); sandboxmcp.CodeOf(err) != sandboxmcp.CodeBackendUnavailable {
+		t.Errorf("got %v, want backend_unavailable", err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("left: got %v %v, want the database alone", left, err)
 	}
 }
 
