@@ -69,7 +69,7 @@ func (b *Backend) weapons(ctx context.Context, sb backend.Sandbox) []sandboxmcp.
 		return []sandboxmcp.Check{c}
 	}
 	defer func() { _ = errors.Join(host.Close(), os.Remove(host.Name())) }()
-	const script = `(cat "$0") 2>/dev/null && echo read; (echo x >> "$0") 2>/dev/null && echo written; (echo x > /etc/doctor) 2>/dev/null && echo etc; (echo x > /proc/self/oom_score_adj) 2>/dev/null && echo proc; echo tried`
+	const script = `(cat "$0") 2>/dev/null && echo read; (echo x >> "$0") 2>/dev/null; (echo x > /etc/doctor) 2>/dev/null && echo etc; (echo x > /proc/self/oom_score_adj) 2>/dev/null && echo proc; echo tried`
 	var out strings.Builder
 	r, err := sb.Start(ctx, backend.Process{Argv: []string{"/bin/sh", "-c", script, host.Name()}, Env: []string{"PATH=/usr/bin:/bin"}, Stdout: &out})
 	if err == nil {
@@ -78,7 +78,10 @@ func (b *Backend) weapons(ctx context.Context, sb backend.Sandbox) []sandboxmcp.
 	if err == nil {
 		err = errors.Join(sb.Kill(ctx), r.Drain(ctx))
 	}
-	switch {
+	st, statErr := host.Stat()
+	switch err = errors.Join(err, statErr); {
+	case err == nil && st.Size() != 0:
+		c.Detail, c.Fix = "a file of this user was written", "report it: this is a hole"
 	case err != nil:
 		c.Detail, c.Fix = "not tried: "+err.Error(), "install a shell as /bin/sh"
 	case out.String() != "tried\n":
