@@ -75,10 +75,12 @@ type law struct {
 // laws are in the order of the comments of package backend.
 var laws = []law{
 	{"CapabilitiesComeFromATrial", capabilitiesFromTrial},
+	{"CapabilitiesAgreeWhenAskedAtOnce", capabilitiesAtOnce},
 	{"OpenRefusesWhatItCannotReach", openRefusesHigherTier},
 	{"OpenLeavesNothingBehindWhenItFails", openFailsCleanly},
 	{"OpenIsTakenDownWhenItsContextEnds", openCancelled},
 	{"OpenManyAtOnce", openManyAtOnce},
+	{"OpenWorksBesideDescriptorsOnTheirWay", openBesideInFlight},
 	{"OpenShowsReadOnlyDirs", readOnlyDirs},
 	{"IsolationAgreesWithCapabilities", isolationAgrees},
 	{"ProgramFilesAreInPlaceAndReadOnly", programFiles},
@@ -105,8 +107,10 @@ var laws = []law{
 	{"CloseTwice", closeTwice},
 	{"FilesCannotLeave", filesCannotLeave},
 	{"FilesListIsBounded", filesList},
+	{"FilesOfAClosedDirectoryAreListed", filesShut},
 	{"UsageIsSane", usageSane},
 	{"MemoryIsLimited", memoryLimited},
+	{"SocketBuffersAreMemory", socketBuffers},
 	{"FullDiskIsNoOutOfMemory", fullDisk},
 	{"TasksAreCountedPerSandbox", tasksPerSandbox},
 	{"CPUTimeOfAProcessIsLimited", cpuTime},

@@ -52,7 +52,7 @@ while time.process_time() < end: pass
 // memoryLimited: however memory is held, the sandbox gets no more than its
 // limit: it is refused, or ended and counted (D01).
 func memoryLimited(t *testing.T, s *suite) {
-	for _, kind := range []string{"anonymous", "shared", "memfd", "shm", "tmp", "children"} {
+	for _, kind := range []string{"anonymous", "shared", "memfd", "shm", "tmp", "children", "renamed"} {
 		t.Run(kind, func(t *testing.T) {
 			if !s.full() && (kind == "tmp" || kind == "shm") {
 				t.Skip("tier L1 has no temporary files of its own: its isolation says so")

@@ -2,6 +2,7 @@ package process
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -45,9 +46,29 @@ func sweepPlain(tempDir string) {
 			continue
 		}
 		if lock, err := claim(d); err == nil {
-			_ = errors.Join(os.RemoveAll(d), lock.Close())
+			_ = errors.Join(removeTree(d), lock.Close())
 		}
 	}
+}
+
+// removeTree removes a directory in which a dead program may have taken the
+// rights to its own directories away, which stops everybody but root.
+func removeTree(dir string) error {
+	err := os.RemoveAll(dir)
+	if err == nil {
+		return nil
+	}
+	root, openErr := os.OpenRoot(dir) // no link leads out of it
+	if openErr != nil {
+		return errors.Join(err, openErr)
+	}
+	_ = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, _ error) error {
+		if d != nil && d.IsDir() {
+			_ = root.Chmod(name, 0o700)
+		}
+		return nil
+	})
+	return errors.Join(root.Close(), os.RemoveAll(dir))
 }
 
 // plainReadable is what code may read of the host in tier L1: programs and

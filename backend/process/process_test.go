@@ -23,6 +23,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv("SANDBOXMCP_TEST_SERVER") != "" {
 		os.Exit(serve())
 	}
+	if os.Getenv("SANDBOXMCP_TEST_OPEN") != "" {
+		os.Exit(openOne())
+	}
 	os.Exit(m.Run())
 }
 

@@ -348,7 +348,7 @@ func (s *sandbox) remove() error {
 		err = s.group.Remove()
 	}
 	if s.root != "" {
-		err = errors.Join(err, os.RemoveAll(s.root), s.lock.Close())
+		err = errors.Join(err, removeTree(s.root), s.lock.Close())
 	}
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -84,6 +85,11 @@ func (s *Slot) Start(c Command) (*Proc, error) {
 	le.PutUint32(m[4:], tag)
 	le.PutUint32(m[8:], uint32(len(c.Argv)))
 	le.PutUint32(m[12:], uint32(len(c.Env)))
+	if s.uid == os.Geteuid() {
+		le.PutUint32(m[16:], 1)
+		le.PutUint64(m[24:], unix.RLIMIT_NOFILE)
+		le.PutUint64(m[32:], ownFiles())
+	}
 	m = append(append(m, c.Dir...), 0)
 	for _, a := range c.Argv {
 		m = append(append(m, a...), 0)

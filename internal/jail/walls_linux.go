@@ -255,9 +255,7 @@ func (s *script) rlimits(p plan) {
 		s.do("limit "+name, unix.SYS_PRLIMIT64, num(0), num(which), s.bytes(l), num(0))
 	}
 	set("core", unix.RLIMIT_CORE, 0)
-	// Descriptors on their way through sockets are counted by user: where that is the server's own, a sandbox gets few enough that the
-	// server can still send its own.
-	files := int64(512)
+	files := int64(4096) // of init, which has descriptors to send; its programs get fewer, see ownFiles
 	if p.root {
 		files = 1024
 	}
@@ -275,6 +273,12 @@ func (s *script) rlimits(p plan) {
 		set("cpu", unix.RLIMIT_CPU, p.size.CPUSeconds)
 	}
 }
+
+// ownFiles is how many descriptors a program may have whose host user is the
+// server's own. Those on their way through sockets are counted by user and
+// compared with the limit of whoever sends: server, spawners and the inits of
+// other sandboxes have to be left more than a program can take.
+func ownFiles() uint64 { return uint64(min(512, hardLimit(unix.RLIMIT_NOFILE)/2)) }
 
 // hardLimit is the hard limit that the server runs under.
 func hardLimit(which int) int64 {

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/runtimes"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // put writes an executable file and returns its directory.
@@ -199,6 +202,81 @@ func TestHomeIsNotShown(t *testing.T) {
 	}
 	if d := cmp.Diff([]string{filepath.Join(home, "nvm/versions/v20")}, in.ReadOnlyDirs); d != "" {
 		t.Error(d)
+	}
+}
+
+// An interpreter that lies directly in the home directory would need all of it
+// shown: the next one on the PATH is taken.
+func TestInterpreterInHomeIsPassedOver(t *testing.T) {
+	home, other := t.TempDir(), t.TempDir()
+	count := filepath.Join(home, "count")
+	for name, c := range map[string]struct {
+		lang   sandboxmcp.Language
+		first  string // PATH entry of the one in the home directory
+		second string
+	}{
+		"Shell":  {sandboxmcp.Shell, binary(t, filepath.Join(home, "bash")), binary(t, filepath.Join(other, "sh", "bash"))},
+		"Node":   {sandboxmcp.Node, shim(t, filepath.Join(home, "s", "node"), filepath.Join(home, "node"), "20.1.0", "", count), shim(t, filepath.Join(other, "s", "node"), filepath.Join(other, "n", "node"), "20.2.0", "", count)},
+		"Python": {sandboxmcp.Python, shim(t, filepath.Join(home, "s", "python3"), filepath.Join(home, "python3.12"), "3.12.1", home, count), shim(t, filepath.Join(other, "s", "python3"), filepath.Join(other, "p", "python3.12"), "3.12.2", filepath.Join(other, "p"), count)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, real := range []string{filepath.Join(home, "node"), filepath.Join(home, "python3.12"), filepath.Join(other, "n", "node"), filepath.Join(other, "p", "python3.12")} {
+				binary(t, real)
+			}
+			env := []string{"HOME=" + home}
+			in, err := resolve(t, runtimes.Config{Path: c.first + ":" + c.second, HomeEnv: env}).Find(t.Context(), c.lang)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.HasPrefix(in.Path, other+"/") {
+				t.Errorf("got %s, want the one below %s", in.Path, other)
+			}
+			for _, d := range in.ReadOnlyDirs {
+				if !strings.HasPrefix(d, other+"/") {
+					t.Errorf("%s is shown", d)
+				}
+			}
+			_, err = resolve(t, runtimes.Config{Path: c.first, HomeEnv: env}).Find(t.Context(), c.lang)
+			if e := sandboxmcp.AsError(err); e.Code != sandboxmcp.CodeRuntimeUnavailable || !strings.Contains(e.Message, home) {
+				t.Errorf("with that one alone: %v, want that it would show %s", err, home)
+			}
+		})
+	}
+}
+
+// A virtual environment may be made in a project's own directory. What else
+// lies there is not shown.
+func TestVirtualEnvironmentInAProject(t *testing.T) {
+	const system = "/usr/bin/python3"
+	if err := exec.CommandContext(t.Context(), system, "-c", "import venv").Run(); err != nil {
+		testkit.Need(t, "python", false, "no python that can make a virtual environment")
+	}
+	project := filepath.Join(t.TempDir(), "project")
+	put(t, filepath.Join(project, ".env"), "SECRET=1")
+	put(t, filepath.Join(project, "src", "main.py"), "")
+	put(t, filepath.Join(project, ".git", "config"), "")
+	if out, err := exec.CommandContext(t.Context(), system, "-m", "venv", "--without-pip", project).CombinedOutput(); err != nil {
+		t.Fatalf("make a virtual environment: %v: %s", err, out)
+	}
+	in, err := resolve(t, runtimes.Config{Path: filepath.Join(project, "bin") + ":/usr/bin"}).Find(t.Context(), sandboxmcp.Python)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !in.Virtual || filepath.Dir(in.Path) != filepath.Join(project, "bin") {
+		t.Errorf("got %+v, want the one of the project", in)
+	}
+	shown := map[string]bool{}
+	for _, d := range in.ReadOnlyDirs {
+		name, ok := strings.CutPrefix(d, project+"/")
+		if !ok || !slices.Contains([]string{"bin", "lib", "lib64", "include", "share", "pyvenv.cfg"}, name) {
+			t.Errorf("%s is shown", d)
+		}
+		shown[name] = true
+	}
+	for _, name := range []string{"bin", "lib", "pyvenv.cfg"} {
+		if !shown[name] {
+			t.Errorf("%s is not shown: %q", name, in.ReadOnlyDirs)
+		}
 	}
 }
 

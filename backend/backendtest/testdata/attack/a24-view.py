@@ -29,6 +29,7 @@
 # expect devices: fd full null random shm stderr stdin stdout urandom zero
 # expect[L1] devices: EACCES
 # expect nofile: 1024
+# expect[user] nofile: 512
 # expect nproc: the limit
 # expect[L1] nproc: *
 # expect msgqueue: 65536

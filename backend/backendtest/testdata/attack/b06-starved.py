@@ -5,6 +5,7 @@
 # expect inotify: ok
 # expect[L1,user] inotify: ok|EMFILE
 # expect signals: ok
+# expect[L1,user] signals: ok|EAGAIN
 # expect threads: ok
 from attempt import *
 import threading, time

@@ -18,6 +18,9 @@ def fail(e):
 
 
 try:
+    if kind == "renamed":  # for a server that reads what the kernel tells of a process behind its name
+        ctypes.CDLL(None).prctl(15, b"x) 1 1 1", 0, 0, 0)
+        kind = "anonymous"
     if kind == "children":
         for _ in range(7):
             if os.fork() == 0:

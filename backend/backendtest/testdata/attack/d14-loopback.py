@@ -1,0 +1,55 @@
+# id: D14
+# tries: to hold more memory than it may in the buffers of sockets that it never reads; it stops at 128 MiB
+# kind: a Go test runs it
+import os, socket, sys
+
+goal, keep, queued = 128 << 20, [], 0
+block = b"x" * 32768
+
+
+def tcp():
+    global queued
+    l = socket.socket()
+    l.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+    l.bind(("127.0.0.1", 0))
+    l.listen(200)
+    while queued < goal and len(keep) < 200:
+        c = socket.socket()
+        c.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
+        c.settimeout(2)
+        c.connect(l.getsockname())
+        s, _ = l.accept()
+        keep.append((c, s))
+        c.setblocking(False)
+        try:
+            while queued < goal:
+                queued += c.send(block)
+        except BlockingIOError:
+            pass
+
+
+def udp():
+    global queued
+    c = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    while len(keep) < 400:
+        s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        s.bind(("127.0.0.1", 0))
+        s.setblocking(False)
+        keep.append(s)
+        for _ in range(24):
+            c.sendto(block, s.getsockname())
+    for s in keep:  # what was not kept was dropped without a word
+        try:
+            while True:
+                queued += len(s.recv(65536))
+        except BlockingIOError:
+            pass
+
+
+try:
+    {"tcp": tcp, "udp": udp}[os.environ["KIND"]]()
+except OSError as e:
+    print("refused", e.errno, file=sys.stderr)
+print(queued >> 20, flush=True)
+os._exit(0)

@@ -1,0 +1,86 @@
+package process_test
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend/backendtest"
+	"github.com/sandboxmcp/sandboxmcp/backend/process"
+)
+
+// TestOpenAfterTheBuilderWasKilled: what was killed from outside, as by the
+// kernel for want of memory, is replaced without a caller noticing, however
+// soon he comes.
+func TestOpenAfterTheBuilderWasKilled(t *testing.T) {
+	had := childrenOf(os.Getpid())
+	b := newBackend()(t)
+	defer func() { _ = b.Close() }()
+	for i := range 15 {
+		sb, err := b.Open(t.Context(), spec(fmt.Sprintf("again%d", i)))
+		if err != nil {
+			t.Fatalf("open %d: %v", i, err)
+		}
+		killed := 0
+		for _, pid := range childrenOf(os.Getpid()) {
+			if !slices.Contains(had, pid) && syscall.Kill(pid, syscall.SIGKILL) == nil {
+				killed++
+			}
+		}
+		if killed != 1 {
+			t.Fatalf("%d builders were killed, want 1", killed)
+		}
+		time.Sleep(time.Duration(i%5) * 300 * time.Microsecond)
+		next, err := b.Open(t.Context(), spec(fmt.Sprintf("next%d", i)))
+		if err != nil {
+			t.Fatalf("open %d after the builder was killed: %v", i, err)
+		}
+		if err := next.Close(); err != nil {
+			t.Error(err)
+		}
+		_ = sb.Close() // its jail is gone
+	}
+}
+
+// TestCloseWhileOpening: Close of a backend comes while sandboxes are being
+// built. All of it ends, and nothing is left.
+func TestCloseWhileOpening(t *testing.T) {
+	for name, change := range map[string][]func(*process.Config){"Usual": nil, "WithoutCgroup": {process.WithoutCgroup}, "Plain": {process.WithoutNamespaces}} {
+		t.Run(name, func(t *testing.T) {
+			before := backendtest.Count(t)
+			for round := range 6 {
+				b := newBackend(change...)(t)
+				if round%2 == 0 { // the jail stands already
+					b.Capabilities(t.Context())
+				}
+				var wg sync.WaitGroup
+				for i := range 8 {
+					wg.Go(func() {
+						_, err := b.Open(t.Context(), spec(fmt.Sprintf("late%d", i))) // what it gives is the backend's to close
+						if err != nil && sandboxmcp.CodeOf(err) == "" {
+							t.Errorf("Open: %v has no code", err)
+						}
+					})
+				}
+				time.Sleep(time.Duration(round) * 700 * time.Microsecond)
+				begin := time.Now()
+				if err := b.Close(); err != nil {
+					t.Errorf("Close: %v", err)
+				}
+				wg.Wait()
+				if took := time.Since(begin); took > 5*time.Second {
+					t.Errorf("Close and Open took %v", took)
+				}
+				if _, err := b.Open(t.Context(), spec("after")); sandboxmcp.CodeOf(err) != sandboxmcp.CodeBackendUnavailable {
+					t.Errorf("Open after Close: %v", err)
+				}
+			}
+			before.Same(t)
+		})
+	}
+}

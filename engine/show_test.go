@@ -1,0 +1,46 @@
+package engine_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/engine"
+)
+
+// TestStateIsNeverShown: an interpreter that needs a directory shown in which
+// the state lies is refused, and nothing is built for it.
+func TestStateIsNeverShown(t *testing.T) {
+	tools := t.TempDir()
+	if err := os.WriteFile(filepath.Join(tools, "bash"), []byte("\x7fELF not really"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		state string
+		want  sandboxmcp.Code
+	}{
+		"Below":  {filepath.Join(tools, "deep", "state"), sandboxmcp.CodeIsolationUnavailable},
+		"Beside": {tools + "-state", ""}, // the same letters are not the same directory
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Cleanup(func() { _ = os.RemoveAll(c.state) })
+			f := &fake{}
+			e := open(t, f, at(c.state), func(cfg *engine.Config) { cfg.SearchPath = tools })
+			_, err := e.Execute(t.Context(), shell("x"))
+			if c.want == "" {
+				if err != nil {
+					t.Fatalf("execute: %v", err)
+				}
+				return
+			}
+			if bad := asCode(t, err, c.want); !strings.Contains(bad.Message, tools) || bad.Hint == "" {
+				t.Errorf("got message %q and hint %q, want the directory and what to do", bad.Message, bad.Hint)
+			}
+			if n, _ := f.starts(); n != 0 || len(f.seen()) != 0 {
+				t.Errorf("%d programs were started, the backend was asked for %v", n, f.seen())
+			}
+		})
+	}
+}

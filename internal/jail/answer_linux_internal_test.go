@@ -1,0 +1,90 @@
+package jail
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestSilentSpawnerEndsTheJail: a spawner that does not answer keeps nobody for
+// longer than the limit, and no later sandbox is given to it.
+func TestSilentSpawnerEndsTheJail(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for the whole limit")
+	}
+	t.Parallel()
+	j, err := Open(testConfig(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = j.Close() }()
+	if n := stopSpawners(j); n != 1 {
+		t.Fatalf("%d spawners were stopped, want 1", n)
+	}
+	turn, err := j.Turn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	made := make(chan error, 1)
+	go func() {
+		s, err := turn.New(SlotConfig{Size: testSize})
+		if err == nil {
+			_ = s.Close()
+		}
+		made <- err
+	}()
+	select {
+	case err := <-made:
+		if err == nil {
+			t.Error("a stopped spawner made a sandbox")
+		}
+		t.Logf("after %v: %v", time.Since(begin).Round(time.Millisecond), err)
+	case <-time.NewTimer(answerLimit + 5*time.Second).C:
+		t.Fatal("the caller still waits")
+	}
+	select {
+	case <-j.Done():
+	case <-time.NewTimer(2 * time.Second).C:
+		t.Error("the jail goes on with a spawner whose late answer would be taken for another's")
+	}
+	if _, err := j.Turn(); err == nil {
+		select {
+		case <-j.Done(): // its end is what the next caller is told by New
+		default:
+			t.Error("the jail gives another turn")
+		}
+	}
+}
+
+// stopSpawners stops the builder's children, once they are there: it makes them
+// after its answer.
+func stopSpawners(j *Jail) int {
+	stopped := 0
+	for end := time.Now().Add(2 * time.Second); stopped == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		files, _ := filepath.Glob("/proc/" + strconv.Itoa(j.pid) + "/task/*/children")
+		for _, f := range files {
+			b, _ := os.ReadFile(f)
+			for w := range strings.FieldsSeq(string(b)) {
+				if pid, err := strconv.Atoi(w); err == nil && unix.Kill(pid, unix.SIGSTOP) == nil {
+					stopped++
+				}
+			}
+		}
+	}
+	return stopped
+}
+
+// TestFewFilesBesideTheServer: programs of the server's own user get fewer
+// descriptors than the inits beside them, which have some to send.
+func TestFewFilesBesideTheServer(t *testing.T) {
+	most := hardLimit(unix.RLIMIT_NOFILE)
+	if got := int64(ownFiles()); got > 512 || got > most/2 || got < min(512, most/2) {
+		t.Errorf("a program gets %d files where the server may have %d", got, most)
+	}
+}
