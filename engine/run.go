@@ -46,6 +46,9 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 		return res, cancelledError(x.ctx)
 	}
 	defer x.ticket.Release()
+	if e.ctx.Err() != nil { // admitted in the place of one that Close has just ended, before its own context has heard
+		return res, cancelledError(e.ctx)
+	}
 	x.admitted = e.cfg.Now()
 
 	// runtime: which interpreter
