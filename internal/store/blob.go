@@ -129,7 +129,13 @@ func (b *blobDir) keep(sum string, size int64) bool {
 		return false
 	}
 	now := time.Now()
-	return os.Chtimes(path, now, now) == nil
+	if os.Chtimes(path, now, now) != nil {
+		return false
+	}
+	// The name may have been discarded between the kernel's look at it and the
+	// change of the time, which then came too late to be seen.
+	_, gone := os.Lstat(path)
+	return gone == nil
 }
 
 func (b *blobDir) create() (*os.File, error) {
