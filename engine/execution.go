@@ -35,6 +35,8 @@ type execution struct {
 
 	streams []*capture // once it runs
 
+	stdoutSHA256, stderrSHA256 string // of what the result shows; once it is signed
+
 	received, admitted, started, ended time.Time
 
 	res sandboxmcp.Result // after done

@@ -82,10 +82,11 @@ func (e *Engine) sign(x *execution, res *sandboxmcp.Result) error {
 		a.Signature = sig
 		files = append(files, sandboxmcp.ReceiptArtifact{Path: a.Path, SizeBytes: a.SizeBytes, SHA256: a.SHA256})
 	}
+	x.stdoutSHA256, x.stderrSHA256 = hashText(res.Stdout), hashText(res.Stderr)
 	r, err := e.key.Receipt(sign.Statement{Predicate: sandboxmcp.ReceiptPredicate{
 		Version: 1, Product: e.cfg.Version, RequestID: x.req.ID, Namespace: x.req.Namespace, Language: x.req.Language, CodeSHA256: x.codeSHA256,
 		Status: res.Status, ExitCode: res.ExitCode, StartedAt: x.started.UTC(), EndedAt: x.ended.UTC(),
-		StdoutSHA256: hashText(res.Stdout), StderrSHA256: hashText(res.Stderr), StdoutTruncated: res.StdoutTruncated, StderrTruncated: res.StderrTruncated,
+		StdoutSHA256: x.stdoutSHA256, StderrSHA256: x.stderrSHA256, StdoutTruncated: res.StdoutTruncated, StderrTruncated: res.StderrTruncated,
 		Artifacts: files, Limits: x.limits, Isolation: res.Isolation, Network: &res.Network,
 	}})
 	if err != nil {
@@ -107,7 +108,7 @@ func (e *Engine) recordOutcome(x *execution, o *outcome, res *sandboxmcp.Result)
 		ExitCode: &res.ExitCode, DurationMS: &res.DurationMS, Success: &res.Success, Usage: &res.Usage,
 		Detail: fmt.Sprintf("%s: exit=%d duration=%.0fms", x.req.Language, res.ExitCode, res.DurationMS),
 		Metadata: map[string]any{
-			"status": res.Status, "stdout_bytes": o.stdout.size(), "stderr_bytes": o.stderr.size(), "stdout_sha256": hashText(res.Stdout), "stderr_sha256": hashText(res.Stderr),
+			"status": res.Status, "stdout_bytes": o.stdout.size(), "stderr_bytes": o.stderr.size(), "stdout_sha256": x.stdoutSHA256, "stderr_sha256": x.stderrSHA256,
 			"artifacts": len(res.Artifacts), "tier": res.Isolation.Tier,
 		},
 	}
