@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -229,9 +230,18 @@ func (e *Engine) discard(sb backend.Sandbox) {
 	})
 }
 
+var pythonDriver = sync.OnceValue(func() runtimes.Source { return runtimes.NewSource(kernel.PythonDriver()) })
+
 // plan says how the program of a request is started.
-func plan(r sandboxmcp.Request, i interpreter) (backend.Process, error) {
-	return kernel.Plan(kernel.Program{Language: r.Language, Code: r.Code, FileName: r.FileName, Display: r.Display, Interpreter: i.Path, Version: i.Version, Virtual: i.Virtual, Env: r.Env})
+func (e *Engine) plan(r sandboxmcp.Request, i interpreter) (backend.Process, error) {
+	var driver []byte
+	if r.Language == sandboxmcp.Python {
+		var prepare func(context.Context)
+		if driver, prepare = e.runtimes.Compiled(i, pythonDriver()); prepare != nil { // for the next ones, beside this one
+			e.work.Go(func() { prepare(context.WithoutCancel(e.ctx)) })
+		}
+	}
+	return kernel.Plan(kernel.Program{Driver: driver, Language: r.Language, Code: r.Code, FileName: r.FileName, Display: r.Display, Interpreter: i.Path, Version: i.Version, Virtual: i.Virtual, Env: r.Env})
 }
 
 func cachePath(stateDir string) string { return filepath.Join(stateDir, "runtimes.json") }

@@ -99,7 +99,7 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 
 // execute starts the program and waits for its end: its own, or one of ours.
 func (e *Engine) execute(x *execution, interp interpreter, sb backend.Sandbox) (*outcome, error) {
-	proc, err := plan(x.req, interp)
+	proc, err := e.plan(x.req, interp)
 	if err != nil {
 		return nil, err
 	}

@@ -121,8 +121,13 @@ func TestSweepNotesOnce(t *testing.T) {
 	k := newKit(t, artifact.Config{MaxAge: time.Hour})
 	k.save(t, result("ns", "r1"), map[string]string{"a": "A"})
 	k.now = k.now.Add(2 * time.Hour)
+	other, err := store.Open(t.Context(), store.Config{Dir: k.store.Dir()}) // as another process has it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
 	var first []artifact.Dropped
-	slow := artifact.NewKeeper(k.store, artifact.Config{MaxAge: time.Hour, Now: func() time.Time {
+	slow := artifact.NewKeeper(other, artifact.Config{MaxAge: time.Hour, Now: func() time.Time {
 		first = k.sweep(t) // while the list of what is due is being read
 		return k.now
 	}})

@@ -25,6 +25,7 @@ type Program struct {
 	Interpreter string             // absolute path of the real binary
 	Version     string             // of the interpreter, as "20.1.0"; node needs it
 	Virtual     bool               // a python of a virtual environment, which has to find it at its start
+	Driver      []byte             // python only: PythonDriver's text as the interpreter's compiled code; nil: the text itself
 	Env         map[string]string  // added to the environment; see CheckEnv
 }
 

@@ -39,6 +39,10 @@ var pythonText = sync.OnceValue(func() []byte {
 	return []byte(text)
 })
 
+// PythonDriver is the driver of Python programs: the name that its file has and
+// its text, for an interpreter to compile into a Program's Driver.
+func PythonDriver() (name string, text []byte) { return pythonDriver, pythonText() }
+
 func planPython(p Program) backend.Process {
 	display := "none"
 	if p.Display != sandboxmcp.DisplayNone {
@@ -46,6 +50,10 @@ func planPython(p Program) backend.Process {
 		if endsQuietly(p.Code) {
 			display = "quiet" // wrong syntax is still refused
 		}
+	}
+	driver := p.Driver
+	if driver == nil {
+		driver = pythonText()
 	}
 	argv := []string{p.Interpreter}
 	if canDeferSite(p) {
@@ -56,7 +64,7 @@ func planPython(p Program) backend.Process {
 		Env:  environment(p, map[string]string{"PYTHONDONTWRITEBYTECODE": "1"}),
 		Program: []backend.ProgramFile{
 			{Name: p.FileName, Data: []byte(p.Code)},
-			{Name: pythonDriver, Data: pythonText()},
+			{Name: pythonDriver, Data: driver},
 		},
 		Channel: true,
 	}

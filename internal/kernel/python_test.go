@@ -63,7 +63,7 @@ func plain(t *testing.T, python, code string) outcome {
 var address = regexp.MustCompile(`0x[0-9a-f]{6,}|\d+ more times`)
 
 // Whatever a program does, it ends as under the plain interpreter: same output,
-// same words on stderr, same exit.
+// same words on stderr, same exit. So it does with a compiled driver.
 func TestPythonIsThePlainInterpreter(t *testing.T) {
 	programs := map[string]string{
 		"print":               "print(1)",
@@ -113,6 +113,8 @@ func TestPythonIsThePlainInterpreter(t *testing.T) {
 		"exception class":     "raise ZeroDivisionError",
 		"no stdout":           "import sys\nsys.stdout = None\nprint('gone')\nraise ValueError('v')",
 		"stdout closed":       "import sys\nsys.stdout.close()",
+		"file left open":      "f = open('f.txt', 'w')\nf.write('kept')\nimport atexit, os\nprint(os.path.getsize('f.txt'))",
+		"deleted at the end":  "class A:\n    def __init__(self, n): self.n = n\n    def __del__(self): print('del', self.n)\na = A('global')\nb = A('cycle')\nb.b = b\nimport sys\nsys.mine = A('on a module')",
 		"module of ours":      "import sys\nprint([m for m in ('json', 'ast', 'traceback', 'linecache', 'tokenize') if m in sys.modules])",
 		"empty":               "",
 		"no last newline":     "x = '''a\nb'''\nprint(x)",
@@ -126,6 +128,9 @@ func TestPythonIsThePlainInterpreter(t *testing.T) {
 				t.Parallel()
 				got := run(t, kernel.Program{Code: code, Interpreter: python})
 				want := plain(t, python, code)
+				if d := cmp.Diff(blur(got), blur(run(t, kernel.Program{Code: code, Interpreter: python, Driver: compiled(t, python)}))); d != "" {
+					t.Errorf("(-driver as text +compiled) %s", d)
+				}
 				if strings.Contains(python, "/3.8.") && name == "syntax" {
 					want.Stderr = got.Stderr // its parser shows another line of a file than of a text
 				}
@@ -144,6 +149,35 @@ func TestPythonIsThePlainInterpreter(t *testing.T) {
 			})
 		}
 	})
+}
+
+// compiled is the driver as the interpreter's own code.
+func compiled(t *testing.T, python string) []byte {
+	t.Helper()
+	name, text := kernel.PythonDriver()
+	file := filepath.Join(t.TempDir(), "driver")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), python, "-c", "import py_compile, sys; py_compile.compile(sys.argv[1], sys.argv[1] + 'c', sys.argv[2], True)", file, name).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	code, err := os.ReadFile(file + "c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return code
+}
+
+// blur takes out of an outcome what differs from one run to the next.
+func blur(o outcome) outcome {
+	o.Stdout, o.Stderr = address.ReplaceAllString(o.Stdout, "0x"), address.ReplaceAllString(o.Stderr, "0x")
+	if o.Error != nil {
+		o.Error.Value = address.ReplaceAllString(o.Error.Value, "0x")
+		o.Error.Traceback = strings.Split(address.ReplaceAllString(strings.Join(o.Error.Traceback, "\n"), "0x"), "\n")
+	}
+	return o
 }
 
 func TestPythonTellsOfExceptions(t *testing.T) {

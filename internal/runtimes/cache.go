@@ -18,10 +18,11 @@ import (
 )
 
 const (
-	cacheVersion = 2
+	cacheVersion = 3
 	cacheAge     = 24 * time.Hour
 	failureAge   = 10 * time.Minute // of a shim that chooses nothing, say; somebody may be installing
 	cacheEntries = 64
+	maxCodes     = 8 // interpreters whose compiled code is kept
 	cacheBytes   = 1 << 20
 )
 
@@ -34,10 +35,11 @@ type entry struct {
 	Failure     string      `json:"failure,omitempty"` // why it is none; empty when it is one
 }
 
-// cacheDisk is the file: {"version": 1, "entries": {"<language> <path> <choice>": entry}}.
+// cacheDisk is the file: {"version": 3, "entries": {"<language> <path> <choice>": entry}, "compiled": {"<path>": compiled}}.
 type cacheDisk struct {
-	Version int              `json:"version"`
-	Entries map[string]entry `json:"entries"`
+	Version  int                 `json:"version"`
+	Entries  map[string]entry    `json:"entries"`
+	Compiled map[string]compiled `json:"compiled,omitempty"`
 }
 
 // cache remembers findings, in memory and in the file when there is one. A file
@@ -49,6 +51,7 @@ type cache struct {
 	mu      sync.Mutex
 	loaded  bool
 	entries map[string]entry
+	codes   map[string]compiled
 }
 
 func newCache(cfg Config) *cache {
@@ -60,7 +63,7 @@ func newCache(cfg Config) *cache {
 		}
 	}
 	slices.Sort(choice)
-	return &cache{cfg: cfg, choice: strings.Join(choice, " "), entries: map[string]entry{}}
+	return &cache{cfg: cfg, choice: strings.Join(choice, " "), entries: map[string]entry{}, codes: map[string]compiled{}}
 }
 
 func (c *cache) key(lang sandboxmcp.Language, h hit) string {
@@ -71,10 +74,7 @@ func (c *cache) key(lang sandboxmcp.Language, h hit) string {
 func (c *cache) look(lang sandboxmcp.Language, h hit) (entry, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.loaded {
-		c.loaded = true
-		c.entries = c.read()
-	}
+	c.loadLocked()
 	e, ok := c.entries[c.key(lang, h)]
 	if !ok || e.Found != h.id {
 		return entry{}, false
@@ -105,6 +105,35 @@ func (c *cache) look(lang sandboxmcp.Language, h hit) (entry, bool) {
 	return e, true
 }
 
+func (c *cache) loadLocked() {
+	if !c.loaded {
+		c.loaded = true
+		d := c.read()
+		c.entries, c.codes = d.Entries, d.Compiled
+	}
+}
+
+// compiled returns what was compiled by the interpreter.
+func (c *cache) compiled(path string) (compiled, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.loadLocked()
+	code, ok := c.codes[path]
+	return code, ok
+}
+
+// keepCompiled remembers compiled code and writes the file.
+func (c *cache) keepCompiled(path string, code compiled) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.loadLocked()
+	if len(c.codes) >= maxCodes {
+		clear(c.codes)
+	}
+	c.codes[path] = code
+	c.saveLocked()
+}
+
 // keep remembers a finding and writes the file.
 func (c *cache) keep(lang sandboxmcp.Language, h hit, in Interpreter, failure error) entry {
 	e := entry{Found: h.id, At: c.cfg.Now(), Interpreter: in}
@@ -115,20 +144,31 @@ func (c *cache) keep(lang sandboxmcp.Language, h hit, in Interpreter, failure er
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.cfg.CacheFile != "" {
-		// Another process may have found something meanwhile.
-		for k, v := range c.read() {
-			if mine, ok := c.entries[k]; !ok || v.At.After(mine.At) {
-				c.entries[k] = v
-			}
+	c.entries[c.key(lang, h)] = e
+	c.saveLocked()
+	return e
+}
+
+// saveLocked writes the file, with what another process may have found meanwhile.
+func (c *cache) saveLocked() {
+	if c.cfg.CacheFile == "" {
+		return
+	}
+	d := c.read()
+	for k, v := range d.Entries {
+		if mine, ok := c.entries[k]; !ok || v.At.After(mine.At) {
+			c.entries[k] = v
 		}
 	}
-	c.entries[c.key(lang, h)] = e
+	for path, code := range d.Compiled {
+		if _, ok := c.codes[path]; !ok {
+			c.codes[path] = code
+		}
+	}
 	c.pruneLocked()
 	if err := c.writeLocked(); err != nil {
 		c.cfg.Logger.Warn("interpreter cache not written", "error", err)
 	}
-	return e
 }
 
 func (c *cache) pruneLocked() {
@@ -145,8 +185,8 @@ func (c *cache) pruneLocked() {
 
 // read returns what the file holds. It is believed only when this user alone
 // can write it, for it names programs that will be run.
-func (c *cache) read() map[string]entry {
-	none := map[string]entry{}
+func (c *cache) read() cacheDisk {
+	none := cacheDisk{Entries: map[string]entry{}, Compiled: map[string]compiled{}}
 	if c.cfg.CacheFile == "" {
 		return none
 	}
@@ -168,14 +208,14 @@ func (c *cache) read() map[string]entry {
 	if err != nil || json.Unmarshal(data, &d) != nil || d.Version != cacheVersion || d.Entries == nil {
 		return none
 	}
-	return d.Entries
+	if d.Compiled == nil {
+		d.Compiled = none.Compiled
+	}
+	return d
 }
 
 func (c *cache) writeLocked() error {
-	if c.cfg.CacheFile == "" {
-		return nil
-	}
-	data, err := json.MarshalIndent(cacheDisk{Version: cacheVersion, Entries: c.entries}, "", "\t")
+	data, err := json.MarshalIndent(cacheDisk{Version: cacheVersion, Entries: c.entries, Compiled: c.codes}, "", "\t")
 	if err != nil {
 		return fmt.Errorf("encode cache: %w", err)
 	}

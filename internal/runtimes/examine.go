@@ -34,6 +34,7 @@ type answer struct {
 	Executable string   `json:"executable"`
 	Version    string   `json:"version"`
 	Prefixes   []string `json:"prefixes"`
+	Code       string   `json:"code"` // hexadecimal; of compileProbe alone
 }
 
 // examine finds out what is behind a hit. With exact it makes sure of the

@@ -57,9 +57,10 @@ type Interpreter struct {
 
 // Set is what was found so far. All methods may be called concurrently.
 type Set struct {
-	cfg   Config
-	slots map[sandboxmcp.Language]chan struct{} // one finder per language at a time
-	cache *cache
+	cfg      Config
+	slots    map[sandboxmcp.Language]chan struct{} // one finder per language at a time
+	cache    *cache
+	compiler compiler
 }
 
 // Resolve makes a Set. It looks for nothing yet: the first Find of a language
@@ -71,7 +72,7 @@ func Resolve(_ context.Context, cfg Config) *Set {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Set{cfg: cfg, slots: map[sandboxmcp.Language]chan struct{}{}, cache: newCache(cfg)}
+	s := &Set{cfg: cfg, slots: map[sandboxmcp.Language]chan struct{}{}, cache: newCache(cfg), compiler: compiler{busy: map[string]bool{}}}
 	for _, l := range sandboxmcp.Languages() {
 		s.slots[l] = make(chan struct{}, 1)
 	}

@@ -64,17 +64,14 @@ func (d database) connector(params string) (driver.Connector, error) {
 	return sqlite.NewConnector(d.dsn + params)
 }
 
-// readerIdle is how long a connection for reading is kept that nobody uses.
+// readerIdle is how long the connection for reading is kept when nobody uses it.
 const readerIdle = 5 * time.Second
 
-// pool makes a pool of at most n connections; none is made yet.
-func pool(c driver.Connector, n int) *sql.DB {
+// single makes a pool of one connection; it is not made yet.
+func single(c driver.Connector) *sql.DB {
 	db := sql.OpenDB(c)
-	db.SetMaxOpenConns(n)
-	db.SetMaxIdleConns(n)
-	if n > 1 {
-		db.SetConnMaxIdleTime(readerIdle)
-	}
+	db.SetMaxOpenConns(1)
+	db.SetMaxIdleConns(1)
 	return db
 }
 
@@ -86,10 +83,12 @@ func (d database) writer() (*sql.DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	return pool(preparedConnector{c}, 1), nil
+	return single(preparedConnector{c}), nil
 }
 
-// reader may not write. In memory it does not wait for the writer's tables.
+// reader may not write. In memory it does not wait for the writer's tables. One
+// is enough for reads of milliseconds, and SQLite keeps the descriptor of a
+// closed connection for the next one: the most that were ever open at once.
 func (d database) reader() (*sql.DB, error) {
 	p := "&_busy_timeout=" + strconv.FormatInt(d.busy.Milliseconds(), 10) + "&_query_only=1&_dqs=0"
 	if d.memory() {
@@ -99,7 +98,9 @@ func (d database) reader() (*sql.DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	return pool(c, 4), nil
+	db := single(c)
+	db.SetConnMaxIdleTime(readerIdle)
+	return db, nil
 }
 
 // prepareFile makes the file when it is not there, so that SQLite does not make
@@ -185,7 +186,7 @@ func (d database) migrate(ctx context.Context, dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	db := pool(c, 1)
+	db := single(c)
 	defer func() { err = errors.Join(err, db.Close()) }()
 	var version, tables int
 	const q = `SELECT user_version, (SELECT count(*) FROM sqlite_schema WHERE name NOT LIKE 'goose%' AND name NOT LIKE 'sqlite%') FROM pragma_user_version`

@@ -1,0 +1,79 @@
+package runtimes_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/runtimes"
+)
+
+func TestCompiledRunsAsTheText(t *testing.T) {
+	if _, err := exec.LookPath("/usr/bin/python3"); err != nil {
+		t.Skip("no /usr/bin/python3 here")
+	}
+	cacheFile := filepath.Join(t.TempDir(), "runtimes.json")
+	cfg := runtimes.Config{Path: "/usr/bin", CacheFile: cacheFile}
+	src := runtimes.NewSource("where.py", []byte("import sys\nprint('h\u00e9llo', sys._getframe().f_code.co_filename)\n"))
+	set := resolve(t, cfg)
+	in, err := set.Find(t.Context(), sandboxmcp.Python)
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, prepare := set.Compiled(in, src)
+	if code != nil || prepare == nil {
+		t.Fatalf("before: %d bytes, prepare %v", len(code), prepare != nil)
+	}
+	if _, again := set.Compiled(in, src); again != nil {
+		t.Error("a second caller is to prepare it, too")
+	}
+	prepare(t.Context())
+	for what, s := range map[string]*runtimes.Set{"the same set": set, "another process": resolve(t, cfg)} {
+		if code, prepare = s.Compiled(in, src); code == nil || prepare != nil {
+			t.Fatalf("%s: %d bytes, prepare %v", what, len(code), prepare != nil)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "any name")
+	if err := os.WriteFile(file, code, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), in.Path, file).CombinedOutput()
+	if want := "h\u00e9llo where.py\n"; err != nil || string(out) != want {
+		t.Errorf("%q, %v; want %q", out, err, want)
+	}
+	other := runtimes.NewSource("where.py", []byte("pass"))
+	if code, prepare := resolve(t, cfg).Compiled(in, other); code != nil || prepare == nil {
+		t.Errorf("another text: %d bytes, prepare %v", len(code), prepare != nil)
+	}
+	if found, err := resolve(t, cfg).Find(t.Context(), sandboxmcp.Python); err != nil || found.Path != in.Path {
+		t.Errorf("the rest of the cache: %+v, %v", found, err)
+	}
+}
+
+// An interpreter that cannot compile is asked once, and text is run as before.
+func TestCompiledGivesUp(t *testing.T) {
+	dir := t.TempDir()
+	count := filepath.Join(dir, "count")
+	put(t, filepath.Join(dir, "python3"), "#!/bin/sh\necho run >> '"+count+"'\nexit 1\n")
+	set := resolve(t, runtimes.Config{Path: dir})
+	in := runtimes.Interpreter{Path: filepath.Join(dir, "python3")}
+	src := runtimes.NewSource("a.py", []byte("pass"))
+	if code, prepare := set.Compiled(runtimes.Interpreter{Path: filepath.Join(dir, "gone")}, src); code != nil || prepare != nil {
+		t.Error("an interpreter that is not there is to compile")
+	}
+	for range 3 {
+		code, prepare := set.Compiled(in, src)
+		if code != nil {
+			t.Fatalf("%d bytes of code", len(code))
+		}
+		if prepare != nil {
+			prepare(context.WithoutCancel(t.Context()))
+		}
+	}
+	if got := runs(t, count); got != 1 {
+		t.Errorf("it was started %d times, want 1", got)
+	}
+}
