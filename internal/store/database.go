@@ -59,9 +59,13 @@ func newDatabase(path, durability string, busy time.Duration) (database, error) 
 
 func (d database) memory() bool { return d.path == MemoryPath }
 
+// cacheKiB bounds the pages that a connection keeps: rows are written once and
+// seldom read, and SQLite's own bound of 2 MiB would fill up over some 1 000 runs.
+const cacheKiB = 512
+
 // connector knows how to make a connection with the parameters.
 func (d database) connector(params string) (driver.Connector, error) {
-	return sqlite.NewConnector(d.dsn + params)
+	return sqlite.NewConnector(d.dsn + params + "&_pragma=cache_size(-" + strconv.Itoa(cacheKiB) + ")")
 }
 
 // readerIdle is how long the connection for reading is kept when nobody uses it.
