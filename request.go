@@ -9,7 +9,7 @@ type Display string
 const (
 	DisplayNone    Display = ""        // nowhere: the plain interpreter
 	DisplayStdout  Display = "stdout"  // its text to stdout, as a REPL prints it; rich forms to results
-	DisplayResults Display = "results" // to results only
+	DisplayResults Display = "results" // to results only; what sessions do
 )
 
 // Request asks for one execution. The zero value of a field is its default.
@@ -26,6 +26,8 @@ type Request struct {
 	Strict    bool              // a limit above its ceiling is refused with limit_exceeds_cap, not clamped
 	Backend   string            // empty: the configured one
 	Display   Display
-	Stdout    io.Writer // receives the program's stdout while it runs, up to max_output_bytes; may be nil. Errors are ignored
-	Stderr    io.Writer // likewise
+	SessionID SessionID    // a sandbox that stays, made when it is not there; empty: a fresh one, destroyed after the run
+	Session   *SessionSpec // how it is made when SessionID is empty or not there; nil: as the request says
+	Stdout    io.Writer    // receives the program's stdout while it runs, up to max_output_bytes; may be nil. Errors are ignored
+	Stderr    io.Writer    // likewise
 }

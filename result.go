@@ -51,6 +51,7 @@ type Result struct {
 	Status          Status        `json:"status"`
 	Signal          string        `json:"signal,omitempty"` // "SIGKILL" when a signal ended it
 	SessionID       *SessionID    `json:"session_id"`
+	StateLost       bool          `json:"state_lost,omitempty"` // the session's interpreter was ended: its files are there, its variables are not
 	Backend         string        `json:"backend"`
 	StdoutTruncated bool          `json:"stdout_truncated"`
 	StderrTruncated bool          `json:"stderr_truncated"`

@@ -93,6 +93,10 @@ type Sandbox interface {
 	// when none is left. Files stay readable. It may be called more than once.
 	Kill(ctx context.Context) error
 
+	// Clear ends every process in the sandbox, whatever it does, and returns
+	// when none is left. Others can be started in it afterwards.
+	Clear(ctx context.Context) error
+
 	// Files gives access to WorkDir from outside, by descriptors: no name in
 	// it can lead out of it. What it holds is hostile.
 	Files() Files
@@ -143,6 +147,10 @@ type Running interface {
 	// Drain returns.
 	Wait(ctx context.Context) (Exit, error)
 
+	// Flush hands everything to the writers that is in the streams now, so that
+	// what a process wrote before it was heard of on another way is there.
+	Flush(ctx context.Context) error
+
 	// Drain waits until both streams are read to their end, which is after
 	// Kill at the latest.
 	Drain(ctx context.Context) error
@@ -169,6 +177,19 @@ type Usage struct {
 type Files interface {
 	// Open opens a regular file for reading; anything else is fs.ErrInvalid.
 	Open(name string) (File, error)
+
+	// Put writes a regular file as one step: whoever opens the name sees the
+	// whole old or the whole new content. Missing directories on the way are
+	// made. Without overwrite a name that is there is fs.ErrExist. What it holds
+	// counts as the sandbox's memory and against the quota; a full one is
+	// syscall.ENOSPC, and nothing is left of it. It needs the sandbox alive.
+	Put(ctx context.Context, name string, data []byte, overwrite bool) error
+
+	// Stat describes the entry itself, also when it is a symbolic link.
+	Stat(name string) (FileInfo, error)
+
+	// Remove removes a file or link.
+	Remove(name string) error
 
 	// List returns at most limit entries of a directory, in no order, and
 	// whether there are more.

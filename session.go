@@ -1,0 +1,109 @@
+package sandboxmcp
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// SessionStatus says whether a session can be used.
+type SessionStatus string
+
+// The states of a session.
+const (
+	SessionActive  SessionStatus = "active"  // it waits for a run
+	SessionBusy    SessionStatus = "busy"    // a run is going
+	SessionExpired SessionStatus = "expired" // it is gone, and for 24 h its id says so
+)
+
+// SessionSpec asks for a session. The zero value of a field is its default.
+type SessionSpec struct {
+	ID        SessionID // of the caller's choice; empty: one is made
+	Namespace Namespace
+	Actor     string // who asks, for the audit
+	Language  Language
+	Limits    Limits
+	Strict    bool          // a limit above its ceiling is refused, not clamped
+	TTL       time.Duration // how long it lives without being used; 0: the configured one
+	Backend   string
+	Fresh     bool // each run has an interpreter of its own: files stay, variables do not
+}
+
+// Session is a sandbox that lives across requests.
+type Session struct {
+	ID           SessionID     `json:"id"`
+	Language     Language      `json:"language"`
+	Backend      string        `json:"backend"`
+	Status       SessionStatus `json:"status"`
+	CreatedAt    time.Time     `json:"created_at"`
+	LastActivity time.Time     `json:"last_activity"`
+	ExpiresAt    time.Time     `json:"expires_at"`
+	Limits       Limits        `json:"resource_limits"`
+	Namespace    Namespace     `json:"namespace"`
+	Isolation    *Isolation    `json:"isolation"`
+	Owner        string        `json:"owner"` // the server that has it
+}
+
+// MarshalJSON gives the id under both of its names.
+func (s Session) MarshalJSON() ([]byte, error) {
+	type plain Session
+	return json.Marshal(struct {
+		plain
+		SessionID SessionID `json:"session_id"`
+	}{plain(s), s.ID})
+}
+
+// SessionFile is a regular file directly in a session's working directory.
+type SessionFile struct {
+	Path        string  `json:"path"`     // absolute, below /mnt/data
+	Filename    string  `json:"filename"` // its last part
+	SizeBytes   int64   `json:"size_bytes"`
+	MIMEType    string  `json:"mime_type"`
+	DownloadURL *string `json:"download_url"` // nil when no server hands it out
+	SHA256      string  `json:"sha256"`
+}
+
+// Upload asks for a file to be put into a session.
+type Upload struct {
+	Namespace Namespace
+	SessionID SessionID // empty: a session is made
+	Actor     string
+	Name      string // one flat part
+	Content   []byte
+	Overwrite bool
+}
+
+// Bridge asks for values to be handed from one session to another, or kept for
+// the namespace.
+type Bridge struct {
+	Namespace Namespace
+	Actor     string
+	Data      map[string]json.RawMessage // the values; nil: they come from From
+	From      SessionID
+	To        SessionID // empty: they stay in the namespace
+	Keys      []string  // of From; empty: all
+}
+
+// Bridged is what was handed over.
+type Bridged struct {
+	Bridged bool                       `json:"bridged"`
+	Data    map[string]json.RawMessage `json:"data"`
+	Keys    []string                   `json:"keys"`
+	Bytes   int64                      `json:"bytes"`
+}
+
+// State is what a namespace, or one session of it, has.
+type State struct {
+	Namespace Namespace      `json:"namespace"`
+	VaultKeys []string       `json:"vault_keys"`
+	Sessions  []Session      `json:"sessions"`
+	Env       map[string]any `json:"env"`
+	Limits    Limits         `json:"limits"`
+	Egress    EgressState    `json:"egress"`
+	Files     []SessionFile  `json:"files"`
+}
+
+// EgressState is what is open to a namespace, and what was asked for.
+type EgressState struct {
+	Allowed []string `json:"allowed"`
+	Pending []string `json:"pending"`
+}
