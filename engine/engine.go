@@ -26,6 +26,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
+	"github.com/sandboxmcp/sandboxmcp/internal/environment"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
 	"github.com/sandboxmcp/sandboxmcp/internal/runtimes"
 	"github.com/sandboxmcp/sandboxmcp/internal/session"
@@ -135,6 +136,7 @@ type Engine struct {
 	keeper   *artifact.Keeper
 	runtimes *runtimes.Set
 	sessions *session.Table
+	sets     *environment.Library
 	counts   counts
 
 	ctx    context.Context //nolint:containedctx // the life of background runs, ended by Close
@@ -167,6 +169,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 	}
 	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	e.runtimes = runtimes.Resolve(ctx, runtimes.Config{Path: cfg.SearchPath, HomeEnv: cfg.ShimEnv, CacheFile: cachePath(cfg.StateDir), Logger: cfg.Logger, Now: cfg.Now})
+	e.sets = environment.New(environment.Config{Dir: environment.Dir(cfg.StateDir), Logger: cfg.Logger})
 	e.warm()
 	err := e.openRecords(ctx)
 	if err == nil && cfg.Server {
@@ -194,7 +197,7 @@ func (e *Engine) warm() {
 	}
 	e.work.Go(func() {
 		for _, l := range e.cfg.Warm {
-			if i, err := e.runtimes.Find(e.ctx, l); err == nil {
+			if i, err := e.interpreter(e.ctx, l); err == nil {
 				w.Warm(i.ReadOnlyDirs)
 			}
 		}

@@ -261,7 +261,7 @@ func (e *Engine) plan(r sandboxmcp.Request, i interpreter) (backend.Process, err
 			e.work.Go(func() { prepare(context.WithoutCancel(e.ctx)) })
 		}
 	}
-	return kernel.Plan(kernel.Program{Driver: driver, Language: r.Language, Code: r.Code, FileName: r.FileName, Display: r.Display, Interpreter: i.Path, Version: i.Version, Virtual: i.Virtual, Env: r.Env})
+	return kernel.Plan(program(r, i, driver))
 }
 
 func cachePath(stateDir string) string { return filepath.Join(stateDir, "runtimes.json") }

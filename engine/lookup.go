@@ -135,6 +135,7 @@ func (e *Engine) Runtimes(ctx context.Context) sandboxmcp.Runtimes {
 	r := sandboxmcp.Runtimes{Runtimes: e.runtimes.List(ctx), Backends: []sandboxmcp.BackendInfo{}}
 	for i := range r.Runtimes {
 		r.Runtimes[i].Backend = e.cfg.DefaultBackend
+		r.Runtimes[i].PackagesPreloaded = append(r.Runtimes[i].PackagesPreloaded, e.preloaded(r.Runtimes[i])...)
 	}
 	for _, b := range e.cfg.Backends {
 		c := b.Capabilities(ctx)

@@ -55,8 +55,8 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	}
 	x.admitted = e.cfg.Now()
 
-	// runtime: which interpreter
-	interp, err := e.runtimes.Find(x.ctx, x.req.Language)
+	// runtime: which interpreter, with which packages
+	interp, err := e.interpreter(x.ctx, x.req.Language)
 	if err != nil {
 		return res, err
 	}
