@@ -183,8 +183,7 @@ type Usage struct {
 // WorkDir; "." is WorkDir itself. No method follows a symbolic link in any part
 // of a name, crosses a mount or blocks on a FIFO.
 type Files interface {
-	// Open opens a regular file for reading; anything else is fs.ErrInvalid.
-	Open(name string) (File, error)
+	FileReader
 
 	// Put writes a regular file as one step: whoever opens the name sees the
 	// whole old or the whole new content. Missing directories on the way are
@@ -198,6 +197,12 @@ type Files interface {
 
 	// Remove removes a file or link.
 	Remove(name string) error
+}
+
+// FileReader is the part of Files that changes nothing.
+type FileReader interface {
+	// Open opens a regular file for reading; anything else is fs.ErrInvalid.
+	Open(name string) (File, error)
 
 	// List returns at most limit entries of a directory, in no order, and
 	// whether there are more.

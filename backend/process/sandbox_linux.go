@@ -224,8 +224,22 @@ func (s *sandbox) Kill(context.Context) error {
 	return err
 }
 
+// Clear ends every process and keeps the sandbox.
+func (s *sandbox) Clear(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, clearLimit)
+	defer cancel()
+	err := s.slot.Clear(ctx)
+	if err == nil { // as after Kill
+		_ = unix.Fchmod(s.slot.Dirs[jail.DirWork], 0o700)
+	}
+	return err
+}
+
+// clearLimit is how long the processes of a sandbox may take to end.
+const clearLimit = 10 * time.Second
+
 // Files gives access to the working directory.
-func (s *sandbox) Files() backend.Files { return files{s.slot.Dirs[jail.DirWork]} }
+func (s *sandbox) Files() backend.Files { return files{s.slot.Dirs[jail.DirWork], s} }
 
 // Isolation reads which walls stand.
 func (s *sandbox) Isolation(context.Context) (sandboxmcp.Isolation, error) {
@@ -416,6 +430,12 @@ func (r *running) Wait(ctx context.Context) (backend.Exit, error) {
 	default:
 		return backend.Exit{Code: e.Status.ExitStatus()}, nil
 	}
+}
+
+// Flush hands on what is in the streams now.
+func (r *running) Flush(context.Context) error {
+	r.pipes.flush()
+	return nil
 }
 
 // Drain waits until the streams are read to their end.

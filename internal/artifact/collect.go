@@ -38,7 +38,7 @@ const maxSkipped = 100
 
 // Source is what to collect from.
 type Source struct {
-	Files     backend.Files
+	Files     backend.FileReader
 	RequestID sandboxmcp.RequestID
 	SessionID *sandboxmcp.SessionID // nil: a run without a session
 	Now       time.Time             // the artifacts' created_at
