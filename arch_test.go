@@ -36,6 +36,7 @@ var rooms = map[string][]string{
 	"internal/kernel":           {".", "backend"},
 	"internal/runtimes":         {"."},
 	"internal/queue":            {"."},
+	"internal/session":          {".", "internal/store"},
 	"internal/store":            {"."},
 	"internal/sign":             {"."},
 	"internal/audit":            {".", "internal/store"},
@@ -46,7 +47,7 @@ var rooms = map[string][]string{
 	"engine": {
 		".", "backend", "backend/process",
 		"internal/store", "internal/sign", "internal/audit", "internal/artifact", "internal/kernel",
-		"internal/runtimes", "internal/queue", "internal/config",
+		"internal/runtimes", "internal/queue", "internal/session", "internal/config",
 	},
 	"internal/cli": {
 		".", "backend", "backend/process", "engine",

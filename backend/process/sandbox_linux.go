@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -235,6 +236,20 @@ func (s *sandbox) Clear(ctx context.Context) error {
 	return err
 }
 
+// Provide puts files where programs cannot write.
+func (s *sandbox) Provide(_ context.Context, list []backend.ProgramFile) error {
+	dir := files{dir: s.slot.Dirs[jail.DirProgram]}
+	for _, f := range list {
+		if err := asUser(s.slot.UID(), func() error { return dir.makeDirs(path.Dir(f.Name)) }); err != nil {
+			return fmt.Errorf("provide %s: %w", f.Name, err)
+		}
+	}
+	if err := putProgram(s.slot.Dirs[jail.DirProgram], s.slot.UID(), list); err != nil {
+		return fmt.Errorf("provide: %w", err)
+	}
+	return nil
+}
+
 // clearLimit is how long the processes of a sandbox may take to end.
 const clearLimit = 10 * time.Second
 
@@ -398,6 +413,9 @@ type running struct {
 	proc  *jail.Proc
 	pipes *pipes
 }
+
+// Interrupt sends SIGINT to the process and its group.
+func (r *running) Interrupt() error { return r.proc.SignalGroup(int(unix.SIGINT)) }
 
 // Signal sends a signal to the process alone.
 func (r *running) Signal(n int) error { return r.proc.Signal(n) }
