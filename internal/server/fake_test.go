@@ -113,7 +113,10 @@ func (f *fake) Output(_ context.Context, _ sandboxmcp.Namespace, id sandboxmcp.R
 }
 
 func (f *fake) ArtifactContent(_ context.Context, _ sandboxmcp.Namespace, id sandboxmcp.RequestID, path string) (sandboxmcp.Artifact, error) {
-	if data, ok := f.files[path]; ok && id == runID {
+	if id != runID {
+		return sandboxmcp.Artifact{}, sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "request %s is not known", id)
+	}
+	if data, ok := f.files[path]; ok {
 		return artifact(path, data), nil
 	}
 	return sandboxmcp.Artifact{}, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "there is no %s", path)

@@ -111,20 +111,17 @@ func ServeFiles(ctx context.Context, l net.Listener, h http.Handler, log *slog.L
 			log.Error("http ended", "err", err)
 		}
 	})
-	var once sync.Once
-	stop = func() {
-		once.Do(func() {
-			grace, done := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
-			defer done()
-			if srv.Shutdown(grace) != nil {
-				_ = srv.Close()
-			}
-			cancel()
-			wg.Wait()
-		})
-	}
-	unhook := context.AfterFunc(ctx, stop)
-	return func() { unhook(); stop() }
+	end := sync.OnceFunc(func() {
+		grace, done := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
+		defer done()
+		if srv.Shutdown(grace) != nil {
+			_ = srv.Close()
+		}
+		cancel()
+		wg.Wait()
+	})
+	unhook := context.AfterFunc(ctx, end)
+	return func() { unhook(); end() }
 }
 
 // boundedListener has at most as many open connections as free has room for; the
