@@ -37,6 +37,7 @@ var rooms = map[string][]string{
 	"internal/runtimes":         {"."},
 	"internal/environment":      {"."},
 	"internal/queue":            {"."},
+	"internal/session":          {".", "internal/store"},
 	"internal/store":            {"."},
 	"internal/sign":             {"."},
 	"internal/audit":            {".", "internal/store"},
@@ -47,7 +48,7 @@ var rooms = map[string][]string{
 	"engine": {
 		".", "backend", "backend/process",
 		"internal/store", "internal/sign", "internal/audit", "internal/artifact", "internal/kernel",
-		"internal/runtimes", "internal/environment", "internal/queue", "internal/config",
+		"internal/runtimes", "internal/environment", "internal/queue", "internal/session", "internal/config",
 	},
 	"internal/cli": {
 		".", "backend", "backend/process", "engine",

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -230,8 +231,36 @@ func (s *sandbox) Kill(context.Context) error {
 	return err
 }
 
+// Clear ends every process and keeps the sandbox.
+func (s *sandbox) Clear(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, clearLimit)
+	defer cancel()
+	err := s.slot.Clear(ctx)
+	if err == nil { // as after Kill
+		_ = unix.Fchmod(s.slot.Dirs[jail.DirWork], 0o700)
+	}
+	return err
+}
+
+// Provide puts files where programs cannot write.
+func (s *sandbox) Provide(_ context.Context, list []backend.ProgramFile) error {
+	dir := files{dir: s.slot.Dirs[jail.DirProgram]}
+	for _, f := range list {
+		if err := asUser(s.slot.UID(), func() error { return dir.makeDirs(path.Dir(f.Name)) }); err != nil {
+			return fmt.Errorf("provide %s: %w", f.Name, err)
+		}
+	}
+	if err := putProgram(s.slot.Dirs[jail.DirProgram], s.slot.UID(), list); err != nil {
+		return fmt.Errorf("provide: %w", err)
+	}
+	return nil
+}
+
+// clearLimit is how long the processes of a sandbox may take to end.
+const clearLimit = 10 * time.Second
+
 // Files gives access to the working directory.
-func (s *sandbox) Files() backend.Files { return files{s.slot.Dirs[jail.DirWork]} }
+func (s *sandbox) Files() backend.Files { return files{s.slot.Dirs[jail.DirWork], s} }
 
 // Isolation reads which walls stand.
 func (s *sandbox) Isolation(context.Context) (sandboxmcp.Isolation, error) {
@@ -387,6 +416,9 @@ type running struct {
 	pipes *pipes
 }
 
+// Interrupt sends SIGINT to the process and its group.
+func (r *running) Interrupt() error { return r.proc.SignalGroup(int(unix.SIGINT)) }
+
 // Signal sends a signal to the process alone.
 func (r *running) Signal(n int) error { return r.proc.Signal(n) }
 
@@ -418,6 +450,12 @@ func (r *running) Wait(ctx context.Context) (backend.Exit, error) {
 	default:
 		return backend.Exit{Code: e.Status.ExitStatus()}, nil
 	}
+}
+
+// Flush hands on what is in the streams now.
+func (r *running) Flush(context.Context) error {
+	r.pipes.flush()
+	return nil
 }
 
 // Drain waits until the streams are read to their end.

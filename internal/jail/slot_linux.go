@@ -50,7 +50,9 @@ type Slot struct {
 	starting map[uint32]*Proc
 	running  map[uint32]*Proc
 	user     time.Duration // CPU of everything that has ended
-	dead     bool
+	clearing map[uint32]chan struct{}
+	dead     bool          // init has ended, or nothing is to be started any more
+	alone    bool          // init has said that no process is left
 	sockets  bool          // one of the network was made, or may have been
 	gone     chan struct{} // closed when init's socket ended
 	killOnce sync.Once
@@ -131,7 +133,7 @@ func (t *Turn) New(cfg SlotConfig) (*Slot, error) {
 	}
 	s := &Slot{
 		jail: j, pidfd: -1, network: t.network, probes: enc.probes, tasks: cfg.Size.MaxTasks + 1, Dirs: [5]int{-1, -1, -1, -1, -1},
-		starting: map[uint32]*Proc{}, running: map[uint32]*Proc{}, gone: make(chan struct{}),
+		starting: map[uint32]*Proc{}, running: map[uint32]*Proc{}, clearing: map[uint32]chan struct{}{}, gone: make(chan struct{}),
 	}
 	t.network = -1 // from here on it is the sandbox's
 	packet, fds := j.request(s, cfg, enc, theirs)
@@ -334,8 +336,24 @@ func (s *Slot) PID() int {
 	return s.pid
 }
 
-// Kill ends everything in the sandbox and returns when nothing of it lives.
+// Kill ends every program in the sandbox for good and returns when none lives.
+// Where init has told that none is left, that is at once: init itself, and with
+// it the namespaces, ends in Close, when nobody waits.
 func (s *Slot) Kill() error {
+	s.mu.Lock()
+	alone := s.alone
+	if alone {
+		s.dead = true
+	}
+	s.mu.Unlock()
+	if alone {
+		return nil
+	}
+	return s.end()
+}
+
+// end ends init, and with it everything in the sandbox.
+func (s *Slot) end() error {
 	s.killOnce.Do(func() {
 		if s.jail.cfg.Mode == ModePlain { // no pid namespace: init has to end the others itself
 			_ = s.conn.send(words('Q'))
@@ -370,7 +388,7 @@ func waitPidfd(fd int, limit time.Duration) error {
 
 // Close kills and gives back all descriptors. It may be called once.
 func (s *Slot) Close() error {
-	err := s.Kill()
+	err := s.end()
 	s.conn.close()
 	<-s.gone
 	closeAll(s.Dirs[:]...)

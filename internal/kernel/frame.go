@@ -49,6 +49,8 @@ type Report struct {
 	Error   *sandboxmcp.ProgramError // the uncaught exception
 	Syntax  *SyntaxError             // why the program was not compiled; never with Started
 	Results []sandboxmcp.RichResult  // values to show, in order; not nil
+	Done    bool                     // a cell: its driver said that it ended, and the interpreter is there for the next
+	Exit    int                      // a cell that is done: its exit code, as if it had been a program of its own
 }
 
 // SyntaxError tells why a program could not be compiled.
