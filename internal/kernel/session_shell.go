@@ -2,7 +2,6 @@ package kernel
 
 import (
 	_ "embed" // the drivers
-	"io"
 	"maps"
 	"path"
 	"slices"
@@ -20,37 +19,37 @@ var shSession []byte
 
 const shellSessionName = ".session.sh"
 
-// shellCell is sourced for each cell; its name is what messages begin with, as
+// shellCellName is sourced for each cell; its name is what messages begin with, as
 // those of a program that is run once.
 const (
-	shellCell     = "main.sh"
+	shellCellName = "main.sh"
 	shellCellText = "eval \"$__text\"\n"
 )
 
 // planShellInterpreter keeps a bash: working directory, variables, functions,
 // aliases and options stay. Any other sh, which is taken only where there is no
 // bash, has a new shell for each cell: files stay, and nothing else does.
-func planShellInterpreter(p Program) backend.Process {
+func planShellInterpreter(p Program) (backend.Process, error) {
 	driver := shellSession
 	if !strings.HasPrefix(path.Base(p.Interpreter), "bash") {
 		driver = shSession
 	}
 	return backend.Process{
-		Argv: []string{p.Interpreter, inProgramDir(shellSessionName), inProgramDir(shellCell)},
+		Argv: []string{p.Interpreter, inProgramDir(shellSessionName), inProgramDir(shellCellName)},
 		Env:  environment(p, nil),
 		Program: []backend.ProgramFile{
-			{Name: shellCell, Data: []byte(shellCellText)},
+			{Name: shellCellName, Data: []byte(shellCellText)},
 			{Name: shellSessionName, Data: driver},
 		},
 		Channel: true,
-	}
+	}, nil
 }
 
-// sendShell writes a cell for a shell, which cannot read frames: a line for each
+// shellCell is a cell for a shell, which cannot read frames: a line for each
 // of id, code, standard input, the number of variables, and then a name and a
 // value for each, all in the form of printf's %b. A shell's text has no NUL, so
 // those of the code are left out, as bash does with a file that has some.
-func sendShell(w io.Writer, id uint64, c Cell) error {
+func shellCell(id uint64, c Cell) ([]byte, error) { //nolint:unparam // as frameOf
 	var b strings.Builder
 	b.WriteString(strconv.FormatUint(id, 10) + "\n")
 	shellField(&b, strings.ReplaceAll(c.Code, "\x00", ""))
@@ -60,8 +59,7 @@ func sendShell(w io.Writer, id uint64, c Cell) error {
 		b.WriteString(name + "\n")
 		shellField(&b, c.Env[name])
 	}
-	_, err := io.WriteString(w, b.String())
-	return err //nolint:wrapcheck // the caller names what it was writing to
+	return []byte(b.String()), nil
 }
 
 // shellField writes one line that printf's %b makes s of. Bytes are written as
