@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -31,14 +32,18 @@ type site struct {
 
 func newSite(t *testing.T, f *fake, limit int64) *site {
 	t.Helper()
-	l, err := server.Listen(t.Context(), server.ListenConfig{PortSet: true})
+	links := server.NewLinks("team")
+	l, stop, err := server.OpenFiles(t.Context(), server.ListenConfig{PortSet: true},
+		server.FilesConfig{Engine: f, Links: links, MaxBytes: limit, Names: []string{"files.example"}, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	links := server.NewLinks("team")
-	links.Open(l.URL)
-	stop := server.ServeFiles(t.Context(), l, server.Files(server.FilesConfig{Engine: f, Links: links, MaxBytes: limit, Names: []string{"files.example"}}), slog.New(slog.DiscardHandler))
-	t.Cleanup(stop)
+	t.Cleanup(func() {
+		stop()
+		if link := links.URL("team", "s", "a"); link != "" {
+			t.Errorf("after the end there is the link %s", link)
+		}
+	})
 	return &site{t, f, links, l.URL, l.Addr().String()}
 }
 
@@ -456,6 +461,14 @@ func TestListen(t *testing.T) {
 	defer wide.Close()
 	if !strings.HasPrefix(wide.URL, "http://127.0.0.1:") || !strings.Contains(wide.Note, "other machines") {
 		t.Errorf("all addresses: URL %s, note %q", wide.URL, wide.Note)
+	}
+	named, err := server.Listen(t.Context(), server.ListenConfig{Host: "localhost", PortSet: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer named.Close()
+	if !strings.HasPrefix(named.URL, "http://localhost:") || !slices.Equal(named.Names, []string{"localhost"}) {
+		t.Errorf("by name: URL %s, names %v", named.URL, named.Names)
 	}
 	if _, err := server.Listen(t.Context(), server.ListenConfig{Host: "no such host", Port: 1}); err == nil {
 		t.Error("listening on a host that is none did not fail")
