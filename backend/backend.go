@@ -20,6 +20,7 @@ import (
 
 // Places inside every sandbox, the same on every backend.
 const (
+	BridgeDir  = "/run/bridge"  // values that were handed to the sandbox: the directory bridge of ProgramDir
 	WorkDir    = "/mnt/data"    // working directory: writable, with a quota, kept as artifacts
 	ProgramDir = "/run/program" // where Process.Program files are put: read-only for the program
 	TempDir    = "/tmp"         // writable scratch
@@ -55,11 +56,19 @@ type Warmer interface {
 	Warm(readOnlyDirs []string)
 }
 
-// A Pooler is a Backend that keeps something of dead sandboxes for the next ones.
+// A Pooler is a Backend that keeps something for the next sandboxes: what is
+// left of dead ones, or empty ones in which nothing was ever started.
 type Pooler interface {
-	// Pool tells how much of each kind is kept now. A thing that is kept holds
-	// at most one descriptor, and no process, mount or goroutine.
+	// Pool tells how much of each kind is kept now. What is kept is bounded, goes
+	// by itself when nothing is asked for, and ends with the server like
+	// everything else. A thing of a dead sandbox holds at most one descriptor,
+	// and no process, mount or goroutine; an empty sandbox holds what every
+	// sandbox does.
 	Pool() map[string]int
+
+	// Trim gives back all that is kept, and returns when nothing of it is left.
+	// What is asked for afterwards makes the backend keep things again.
+	Trim()
 }
 
 // Capabilities is what a backend can do on this machine.
@@ -96,6 +105,10 @@ type Sandbox interface {
 	// Clear ends every process in the sandbox, whatever it does, and returns
 	// when none is left. Others can be started in it afterwards.
 	Clear(ctx context.Context) error
+
+	// Provide puts files below ProgramDir, where programs can read and not
+	// write. Names are slash-separated; one that is there is replaced.
+	Provide(ctx context.Context, files []ProgramFile) error
 
 	// Files gives access to WorkDir from outside, by descriptors: no name in
 	// it can lead out of it. What it holds is hostile.
@@ -136,6 +149,9 @@ type Running interface {
 	// Signal sends a signal to the process alone.
 	Signal(number int) error
 
+	// Interrupt sends SIGINT to the process and its group, as ^C on a terminal.
+	Interrupt() error
+
 	// Channel is our end of the private stream; nil when none was asked for.
 	// What comes out of it is hostile. It ends when the process's end is closed.
 	Channel() io.ReadWriteCloser
@@ -175,8 +191,7 @@ type Usage struct {
 // WorkDir; "." is WorkDir itself. No method follows a symbolic link in any part
 // of a name, crosses a mount or blocks on a FIFO.
 type Files interface {
-	// Open opens a regular file for reading; anything else is fs.ErrInvalid.
-	Open(name string) (File, error)
+	FileReader
 
 	// Put writes a regular file as one step: whoever opens the name sees the
 	// whole old or the whole new content. Missing directories on the way are
@@ -190,6 +205,12 @@ type Files interface {
 
 	// Remove removes a file or link.
 	Remove(name string) error
+}
+
+// FileReader is the part of Files that changes nothing.
+type FileReader interface {
+	// Open opens a regular file for reading; anything else is fs.ErrInvalid.
+	Open(name string) (File, error)
 
 	// List returns at most limit entries of a directory, in no order, and
 	// whether there are more.
@@ -210,4 +231,8 @@ type FileInfo struct {
 	Blocks  int64 // 512-byte blocks really held
 	Links   uint64
 	ModTime time.Time
+
+	// Mark changes whenever the file's content or any of its attributes do, and
+	// differs from that of another file under the same name; empty: not known.
+	Mark string
 }

@@ -93,7 +93,11 @@ func (a *app) serve(ctx context.Context) error {
 		logger.Warn("these settings have no effect in this version", "settings", idle)
 	}
 	logger.Info("serving", "transport", "stdio", "version", version(), "state", cfg.StateDir)
-	s := server.New(server.Config{Engine: e, Version: version(), Logger: logger, Namespace: e.Namespace()})
+	files := openFiles(ctx, cfg, e, e.Namespace(), logger, false)
+	defer files.stop()
+	s := server.New(server.Config{
+		Engine: e, Version: version(), Logger: logger, Namespace: e.Namespace(), Five: fiveSettings(cfg), Link: files.link, Notes: files.notes,
+	})
 	err = s.ServeStdio(ctx, a.stdin, a.stdout)
 	if err != nil && !errors.Is(err, syscall.EPIPE) {
 		return sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the client can no longer be reached").

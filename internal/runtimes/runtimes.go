@@ -50,6 +50,10 @@ type Interpreter struct {
 	// its packages by a module that it loads at its start.
 	Virtual bool `json:"virtual"`
 
+	// Sets are the package sets that its programs see, which are among the
+	// ReadOnlyDirs. Whoever has looked them up sets it.
+	Sets []string `json:"-"`
+
 	// TrustedForPreload says that nobody but root can change the binary, its
 	// ReadOnlyDirs or a directory above them. Entries below are not searched.
 	TrustedForPreload bool `json:"trusted_for_preload"`

@@ -30,6 +30,11 @@ type Five struct {
 	Stateful       bool              // variables stay from run to run
 }
 
+// session is how the five tools make a session.
+func (f Five) session() *sandboxmcp.SessionSpec {
+	return &sandboxmcp.SessionSpec{Language: sandboxmcp.Python, Limits: f.Limits, TTL: f.TTL, Fresh: !f.Stateful}
+}
+
 func (f Five) filled() Five {
 	f.Limits.MaxOutputBytes = cmp.Or(f.Limits.MaxOutputBytes, 102_400)
 	f.MaxCodeBytes = cmp.Or(f.MaxCodeBytes, 102_400)
@@ -67,7 +72,7 @@ func (s *Server) uploadFile(ctx context.Context, c *call) (answer, error) {
 		return answer{}, tooLarge(size)
 	}
 	id, path, err := s.engine.Upload(ctx, sandboxmcp.Upload{
-		Namespace: c.namespace, SessionID: id, Actor: actor,
+		Namespace: c.namespace, SessionID: id, Session: s.five.session(), Actor: actor,
 		Name: name, Content: data, Overwrite: c.args.flag("overwrite"),
 	})
 	if err != nil {
@@ -106,11 +111,8 @@ func (s *Server) runPython(ctx context.Context, c *call) (answer, error) {
 	}
 	req := sandboxmcp.Request{
 		ID: runID(time.Now()), Namespace: c.namespace, Actor: actor,
-		Code: code, Language: sandboxmcp.Python, Limits: s.five.Limits, SessionID: id,
-		Session: &sandboxmcp.SessionSpec{
-			ID: id, Namespace: c.namespace, Actor: actor, Language: sandboxmcp.Python,
-			Limits: s.five.Limits, TTL: s.five.TTL, Fresh: !s.five.Stateful,
-		},
+		Code: code, Language: sandboxmcp.Python, SessionID: id, Session: s.five.session(),
+		Limits: sandboxmcp.Limits{TimeoutSeconds: s.five.Limits.TimeoutSeconds, MaxOutputBytes: s.five.Limits.MaxOutputBytes},
 	}
 	stop := s.reportProgress(ctx, c.request)
 	res, err := s.engine.Execute(ctx, req)

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -40,21 +39,8 @@ type ListenConfig struct {
 // Listener is an open port for [ServeFiles].
 type Listener struct {
 	net.Listener
-	URL   string   // of the server, for links: http://host:port
-	Names []string // that the operator gave it, for the check of the Host header
-	Note  string   // what the operator should hear, in one line; mostly nothing
-}
-
-// OpenFiles starts the artifact server: it listens, answers with [Files] of c,
-// and lets the links of c lead there until stop is called or ctx ends.
-func OpenFiles(ctx context.Context, at ListenConfig, c FilesConfig) (l *Listener, stop func(), err error) {
-	if l, err = Listen(ctx, at); err != nil {
-		return nil, nil, err
-	}
-	c.Names = append(slices.Clone(c.Names), l.Names...)
-	end := ServeFiles(ctx, l, Files(c), c.Logger)
-	c.Links.Open(l.URL)
-	return l, func() { c.Links.Open(""); end() }, nil
+	URL  string // of the server, for links: http://host:port
+	Note string // what the operator should hear, in one line; mostly nothing
 }
 
 // Listen opens the port. A default port that is taken becomes the next free one,
@@ -79,9 +65,6 @@ func Listen(ctx context.Context, c ListenConfig) (*Listener, error) {
 	}
 	out := &Listener{Listener: &boundedListener{Listener: l, free: make(chan struct{}, maxConnections), closed: make(chan struct{})}}
 	host := c.Host
-	if _, notIP := netip.ParseAddr(host); notIP != nil {
-		out.Names = []string{host}
-	}
 	if at.Addr().IsUnspecified() {
 		host = "127.0.0.1" // where a person on this machine reaches it
 		if ip, bad := netip.ParseAddr(c.Host); bad == nil && ip.Is6() {
