@@ -387,6 +387,8 @@ func TestFilesFromElsewhere(t *testing.T) {
 		{unsigned, "", "192.0.2.1:80", 403},
 		{signed, "127.0.0.1:1234", "", 403},
 		{strings.Replace(unsigned, "192.0.2.1", "127.0.0.1", 1), "192.0.2.9:1234", "192.0.2.1:80", 403},
+		{strings.Replace(signed, "192.0.2.1:80", "127.0.0.1:80", 1), "192.0.2.9:1234", "192.0.2.1:80", 403},
+		{strings.Replace(signed, "192.0.2.1:80", "localhost", 1), "192.0.2.9:1234", "192.0.2.1:80", 403},
 		{strings.Replace(unsigned, "192.0.2.1", "localhost", 1), "192.0.2.9:1234", "192.0.2.1:80", 403},
 		{strings.Replace(unsigned, "192.0.2.1", "127.0.0.1", 1), "[::ffff:127.0.0.1]:1", "[::ffff:127.0.0.1]:80", 200},
 		{strings.Replace(unsigned, "192.0.2.1", "[::1]", 1), "[::1]:1", "[::1]:80", 200},
