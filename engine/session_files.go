@@ -58,6 +58,7 @@ func (e *Engine) Upload(ctx context.Context, u sandboxmcp.Upload) (sandboxmcp.Se
 	if err != nil {
 		return "", "", putError(name, err)
 	}
+	e.log.Info("file_uploaded", "session_id", u.SessionID, "name", name, "bytes", len(u.Content))
 	return u.SessionID, path.Join(backend.WorkDir, name), nil
 }
 

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -20,7 +21,7 @@ type fileDoor struct {
 // openFiles opens the artifact server where the settings want one: always for
 // mcp-code-sandbox, else when a port was chosen. A chosen port that is taken is
 // no reason to end: the agent goes on without links.
-func openFiles(ctx context.Context, cfg *config.Config, files server.FileSource, ns sandboxmcp.Namespace, logger *slog.Logger, five bool) fileDoor {
+func (a *app) openFiles(ctx context.Context, cfg *config.Config, files server.FileSource, ns sandboxmcp.Namespace, logger *slog.Logger, five bool) fileDoor {
 	port, chosen := cfg.Port()
 	if !chosen && !five {
 		return fileDoor{stop: func() {}}
@@ -32,11 +33,11 @@ func openFiles(ctx context.Context, cfg *config.Config, files server.FileSource,
 	l, err := server.Listen(ctx, server.ListenConfig{Host: host, Port: port, PortSet: chosen})
 	if err != nil {
 		why := sandboxmcp.AsError(err).Message
-		logger.Warn(why)
+		a.tell(why)
 		return fileDoor{notes: []string{why}, stop: func() {}}
 	}
 	if l.Note != "" {
-		logger.Warn(l.Note)
+		a.tell(l.Note)
 	}
 	links := server.NewLinks(ns)
 	links.Open(l.URL)
@@ -44,6 +45,9 @@ func openFiles(ctx context.Context, cfg *config.Config, files server.FileSource,
 	logger.Info("files are handed out", "url", l.URL)
 	return fileDoor{link: links.URL, stop: stop}
 }
+
+// tell says something to the person who started the server, wherever the log goes.
+func (a *app) tell(line string) { _, _ = fmt.Fprintln(a.stderr, "sandboxmcp: "+line) }
 
 // fiveSettings are what the operator set for the tools sandbox_*.
 func fiveSettings(cfg *config.Config) server.Five {

@@ -93,7 +93,7 @@ func (a *app) serve(ctx context.Context) error {
 		logger.Warn("these settings have no effect in this version", "settings", idle)
 	}
 	logger.Info("serving", "transport", "stdio", "version", version(), "state", cfg.StateDir)
-	files := openFiles(ctx, cfg, e, e.Namespace(), logger, false)
+	files := a.openFiles(ctx, cfg, e, e.Namespace(), logger, false)
 	defer files.stop()
 	s := server.New(server.Config{
 		Engine: e, Version: version(), Logger: logger, Namespace: e.Namespace(), Five: fiveSettings(cfg), Link: files.link, Notes: files.notes,

@@ -21,6 +21,14 @@ def site_at_last(finder, name, path, target):
             return spec
 
 
+def see(sets):
+    """Puts package sets before the machine's own packages, as boot.py does."""
+    sets = [place + "/site-packages" for place in sets]
+    at = ([place.endswith("-packages") for place in sys.path] + [True]).index(True)
+    sys.path[at:at] = sets
+    fill_caches(sets)
+
+
 def fill_caches(sets):
     """Puts what packages of a set would else work out in every run where they look for it."""
     place = posix.environ.get(b"MPLCONFIGDIR")
