@@ -132,7 +132,6 @@ type asked struct {
 	namespace sandboxmcp.Namespace
 	id        sandboxmcp.SessionID
 	path      string // below /mnt/data
-	signed    bool
 }
 
 // admit tells which file a request names, if it may have it. It does not know
@@ -162,7 +161,6 @@ func (f *files) admit(r *http.Request, rest string) (asked, error) {
 		if len(sig) != 1 || !f.Links.signed(a.namespace, string(id), path, sig[0]) {
 			return asked{}, sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "the signature does not open this file").WithHint(wholeLink)
 		}
-		a.signed = true
 		return a, nil
 	}
 	switch {
@@ -178,10 +176,11 @@ func notThere(id sandboxmcp.SessionID) *sandboxmcp.Error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeSessionNotFound, "session %s is not known", sandboxmcp.Quote(string(id)))
 }
 
-// read returns the file of a session, or of an ended run by its request id.
+// read returns the file of a session, or of an ended run by its request id,
+// which only a signed link can name: it is no id of a session that we made.
 func (f *files) read(ctx context.Context, a asked) (sandboxmcp.SessionFile, []byte, error) {
 	got, data, err := f.Engine.ReadFile(ctx, a.namespace, a.id, workDir+"/"+a.path, f.MaxBytes)
-	if !a.signed || sandboxmcp.CodeOf(err) != sandboxmcp.CodeSessionNotFound {
+	if sandboxmcp.CodeOf(err) != sandboxmcp.CodeSessionNotFound {
 		return got, data, err
 	}
 	kept, lookup := f.Engine.ArtifactContent(ctx, a.namespace, sandboxmcp.RequestID(a.id), a.path)

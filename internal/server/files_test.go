@@ -387,6 +387,8 @@ func TestFilesFromElsewhere(t *testing.T) {
 		{unsigned, "", "192.0.2.1:80", 403},
 		{signed, "127.0.0.1:1234", "", 403},
 		{strings.Replace(unsigned, "192.0.2.1", "127.0.0.1", 1), "192.0.2.9:1234", "192.0.2.1:80", 403},
+		{strings.Replace(signed, "192.0.2.1:80", "127.0.0.1:80", 1), "192.0.2.9:1234", "192.0.2.1:80", 403},
+		{strings.Replace(signed, "192.0.2.1:80", "localhost", 1), "192.0.2.9:1234", "192.0.2.1:80", 403},
 		{strings.Replace(unsigned, "192.0.2.1", "localhost", 1), "192.0.2.9:1234", "192.0.2.1:80", 403},
 		{strings.Replace(unsigned, "192.0.2.1", "127.0.0.1", 1), "[::ffff:127.0.0.1]:1", "[::ffff:127.0.0.1]:80", 200},
 		{strings.Replace(unsigned, "192.0.2.1", "[::1]", 1), "[::1]:1", "[::1]:80", 200},
@@ -456,6 +458,14 @@ func TestListen(t *testing.T) {
 	defer wide.Close()
 	if !strings.HasPrefix(wide.URL, "http://127.0.0.1:") || !strings.Contains(wide.Note, "other machines") {
 		t.Errorf("all addresses: URL %s, note %q", wide.URL, wide.Note)
+	}
+	named, err := server.Listen(t.Context(), server.ListenConfig{Host: "localhost", PortSet: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer named.Close()
+	if !strings.HasPrefix(named.URL, "http://localhost:") {
+		t.Errorf("by name: URL %s", named.URL)
 	}
 	if _, err := server.Listen(t.Context(), server.ListenConfig{Host: "no such host", Port: 1}); err == nil {
 		t.Error("listening on a host that is none did not fail")

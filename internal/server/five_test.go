@@ -101,9 +101,6 @@ func TestSessionIDs(t *testing.T) {
 		if got := f.last(t).SessionID; string(got) != want {
 			t.Errorf("session id %v reached the engine as %q", id, got)
 		}
-		if got := f.last(t).Session.ID; string(got) != want {
-			t.Errorf("session id %v reached the engine's session as %q", id, got)
-		}
 	}
 	p.fails(sandboxmcp.CodeInvalidArgument, "sandbox_run_python", map[string]any{"code": "1", "session_id": 5})
 	p.fails(sandboxmcp.CodeInvalidArgument, "sandbox_list_artifacts", map[string]any{"session_id": nil})
@@ -142,7 +139,10 @@ func TestUploadContent(t *testing.T) {
 	raw := string([]byte{0, 255, 254, 10, 13})
 	for _, data := range []string{"", "a", "ab", "abc", raw} {
 		p.good("sandbox_upload_file", map[string]any{"filename": "a", "content_base64": b64(data), "overwrite": true})
-		want := sandboxmcp.Upload{Namespace: "team", Actor: "mcp", Name: "a", Content: []byte(data), Overwrite: true}
+		want := sandboxmcp.Upload{
+			Namespace: "team", Actor: "mcp", Name: "a", Content: []byte(data), Overwrite: true,
+			Session: &sandboxmcp.SessionSpec{Language: sandboxmcp.Python, Limits: sandboxmcp.Limits{MaxOutputBytes: 102_400}, Fresh: true},
+		}
 		if d := cmp.Diff(want, f.uploads[len(f.uploads)-1]); d != "" {
 			t.Errorf("upload (-want +got):\n%s", d)
 		}
@@ -227,8 +227,9 @@ func TestRunPythonRequest(t *testing.T) {
 	first := got.ID
 	got.ID = ""
 	want := sandboxmcp.Request{
-		Namespace: "team", Actor: "mcp", Code: "c", Language: sandboxmcp.Python, Limits: limits, SessionID: "s",
-		Session: &sandboxmcp.SessionSpec{ID: "s", Namespace: "team", Actor: "mcp", Language: sandboxmcp.Python, Limits: limits, TTL: time.Hour},
+		Namespace: "team", Actor: "mcp", Code: "c", Language: sandboxmcp.Python, SessionID: "s",
+		Limits:  sandboxmcp.Limits{TimeoutSeconds: 7, MaxOutputBytes: 100}, // the rest was settled with the session
+		Session: &sandboxmcp.SessionSpec{Language: sandboxmcp.Python, Limits: limits, TTL: time.Hour},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("request (-want +got):\n%s", d)

@@ -1,5 +1,6 @@
-// Package server is the MCP door: it learns who is asking, decodes a call,
-// hands it to the engine and encodes what came back. It decides nothing.
+// Package server is the MCP door, and beside it the HTTP door for files: it
+// learns who is asking, decodes a call, hands it to the engine and encodes what
+// came back. It decides nothing.
 //
 // Its promise: over stdio nothing but JSON-RPC is ever written; a malformed
 // line, a broken call or a panic is answered and survived; every failure of a
