@@ -8,7 +8,6 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
-	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 	"github.com/sandboxmcp/sandboxmcp/internal/session"
 )
 
@@ -152,11 +151,8 @@ func (e *Engine) furnish(x *execution, interp interpreter) error {
 	}
 	x.room = &room{
 		sandbox: sb, fresh: x.req.Session.Fresh, limits: x.limits,
-		program: kernel.Program{
-			Language: x.req.Language, Interpreter: interp.Path, Version: interp.Version, Virtual: interp.Virtual,
-			Env: map[string]string{"SANDBOX_POLICY": policyText(x.limits)},
-		},
-		ended: func(err error) { e.log.Warn("clear session", "session", x.req.SessionID, "error", err) },
+		program: program(sandboxmcp.Request{Language: x.req.Language, Env: map[string]string{"SANDBOX_POLICY": policyText(x.limits)}}, interp, nil),
+		ended:   func(err error) { e.log.Warn("clear session", "session", x.req.SessionID, "error", err) },
 	}
 	info := x.session.Info()
 	info.Isolation, info.Limits = &iso, x.limits
@@ -205,7 +201,7 @@ func (e *Engine) CreateSession(ctx context.Context, spec sandboxmcp.SessionSpec)
 	e.mu.Unlock()
 	defer e.work.Done()
 	x.ctx = ctx
-	interp, err := e.runtimes.Find(ctx, x.req.Language)
+	interp, err := e.interpreter(ctx, x.req.Language)
 	if err != nil {
 		return sandboxmcp.Session{}, err
 	}
