@@ -13,6 +13,7 @@ import (
 	"context"
 	"io"
 	"io/fs"
+	"strings"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -20,10 +21,11 @@ import (
 
 // Places inside every sandbox, the same on every backend.
 const (
-	BridgeDir  = "/run/bridge"  // values that were handed to the sandbox: the directory bridge of ProgramDir
-	WorkDir    = "/mnt/data"    // working directory: writable, with a quota, kept as artifacts
-	ProgramDir = "/run/program" // where Process.Program files are put: read-only for the program
-	TempDir    = "/tmp"         // writable scratch
+	BridgeDir  = "/run/bridge"     // values that were handed to the sandbox: the directory bridge of ProgramDir
+	WorkDir    = "/mnt/data"       // working directory: writable, with a quota, kept as artifacts
+	ProgramDir = "/run/program"    // where Process.Program files are put: read-only for the program
+	TempDir    = "/tmp"            // writable scratch
+	PackageDir = "/opt/sandboxmcp" // below it package sets are shown, by name
 )
 
 // A Backend builds sandboxes. All methods may be called concurrently.
@@ -89,7 +91,21 @@ type Spec struct {
 	WorkBytes    int64         // quota of WorkDir; the backend may make it smaller, never larger
 	WorkInodes   int64
 	TempBytes    int64
-	ReadOnlyDirs []string // host directories, or files, shown at the same path, read-only, besides the system's own; they must exist
+	ReadOnlyDirs []string // host directories, or files, shown at the same path or as ShownAt says, read-only, besides the system's own; they must exist
+}
+
+// ShownAt is an entry of Spec.ReadOnlyDirs that shows a host directory at another
+// path, one that nobody else has in a sandbox. Where a sandbox has no mounts of
+// its own, the directory is readable at its own path.
+func ShownAt(host, inside string) string { return host + "\x00" + inside }
+
+// Shown takes an entry of Spec.ReadOnlyDirs apart.
+func Shown(entry string) (host, inside string) {
+	host, inside, ok := strings.Cut(entry, "\x00")
+	if !ok {
+		inside = host
+	}
+	return host, inside
 }
 
 // A Sandbox is a closed place with a working directory of its own. All methods

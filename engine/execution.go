@@ -194,7 +194,8 @@ func (e *Engine) limit(x *execution) error {
 
 // open builds the sandbox of a single request, or of a new session.
 func (e *Engine) open(x *execution, interp interpreter) (backend.Sandbox, error) {
-	for _, d := range interp.ReadOnlyDirs {
+	for _, entry := range interp.ReadOnlyDirs {
+		d, _ := backend.Shown(entry)
 		if within(d, e.store.Dir()) {
 			return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the interpreter %s needs %s to be shown to the program, and that holds the state directory", interp.Path, d).
 				WithHint("set SANDBOXMCP_STATE_DIR to a directory elsewhere, or put another interpreter first on the PATH")

@@ -3,9 +3,11 @@ package engine
 import (
 	"context"
 	"fmt"
+	"path"
 	"slices"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/environment"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 )
@@ -17,10 +19,15 @@ func (e *Engine) interpreter(ctx context.Context, l sandboxmcp.Language) (interp
 	if err != nil || l != sandboxmcp.Python {
 		return i, err
 	}
+	var shown []string
 	for _, s := range e.sets.Active(environment.Python{Path: i.Path, Version: i.Version}) {
-		i.Sets = append(i.Sets, s.Dir)
+		inside := path.Join(backend.PackageDir, s.Name)
+		i.Sets, shown = append(i.Sets, inside), append(shown, backend.ShownAt(s.Dir, inside))
+		if e.cfg.MinTier == sandboxmcp.TierL1 { // where there may be no mounts
+			i.Sets = append(i.Sets, s.Dir)
+		}
 	}
-	i.ReadOnlyDirs = slices.Concat(i.ReadOnlyDirs, i.Sets)
+	i.ReadOnlyDirs = slices.Concat(i.ReadOnlyDirs, shown)
 	return i, nil
 }
 

@@ -174,6 +174,38 @@ func readOnlyDirs(t *testing.T, s *suite) {
 	}
 }
 
+func shownElsewhere(t *testing.T, s *suite) {
+	dir, err := os.MkdirTemp(sharedDir(t), "elsewhere") //nolint:usetesting // it has to be where others can pass
+	if err != nil {
+		t.Skipf("no directory to show: %v", err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "file"), "shown")
+	at, want := backend.PackageDir+"/law", "shown"
+	look := "cat " + at + "/file; (echo x > " + at + "/new) 2>/dev/null && echo written; cat " + dir + "/file 2>/dev/null; :"
+	if !s.full() { // no mounts of its own
+		look = "cat " + dir + "/file"
+	}
+	show := func(p *backend.Spec) { p.ReadOnlyDirs = []string{backend.ShownAt(dir, at)} }
+	if got := s.open(t, show).sh(t, look); got != want {
+		t.Errorf("in the sandbox: got %q, want %q", got, want)
+	}
+	// One that is shown whole does not stand for a part of it that is to be elsewhere.
+	s.open(t, func(p *backend.Spec) { p.ReadOnlyDirs = []string{filepath.Dir(dir)} })
+	if got := s.open(t, show).sh(t, look); s.full() && got != want && got != want+want {
+		t.Errorf("beside a wider one: got %q, want %q", got, want)
+	}
+	if host, inside := backend.Shown(backend.ShownAt("/a", "/b")); host != "/a" || inside != "/b" {
+		t.Errorf("taken apart: %q, %q", host, inside)
+	}
+	if host, inside := backend.Shown("/a"); host != "/a" || inside != "/a" {
+		t.Errorf("taken apart: %q, %q", host, inside)
+	}
+}
+
 // sharedDir is a directory of the host, not below /tmp, where everybody may write.
 func sharedDir(t *testing.T) string {
 	t.Helper()

@@ -241,8 +241,9 @@ func (b *Backend) hallFor(dirs []string) (*hall, error) {
 			return h, nil
 		}
 	}
-	for _, d := range dirs { // no fault of the walls: it must not lead to weaker ones
-		if st, err := os.Stat(d); err != nil || !st.IsDir() && !st.Mode().IsRegular() || !filepath.IsAbs(d) {
+	for _, entry := range dirs { // no fault of the walls: it must not lead to weaker ones
+		d, inside := backend.Shown(entry)
+		if st, err := os.Stat(d); err != nil || !st.IsDir() && !st.Mode().IsRegular() || !filepath.IsAbs(d) || !filepath.IsAbs(inside) {
 			return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s is to be shown in the sandbox and is no directory or file with an absolute name", sandboxmcp.Quote(d)).WithCause(err)
 		}
 	}

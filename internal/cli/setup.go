@@ -16,6 +16,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 	"github.com/sandboxmcp/sandboxmcp/internal/environment"
 	"github.com/sandboxmcp/sandboxmcp/internal/runtimes"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
 func (a *app) setupCommand() *cobra.Command {
@@ -100,12 +101,15 @@ func fold(text string) string {
 // setup sees to it that a set is there, and that it works in a sandbox.
 func (a *app) setup(ctx context.Context, cfg *config.Config, r environment.Recipe, o setupOptions) (environment.Report, error) {
 	library := environment.New(environment.Config{Dir: environment.Dir(cfg.StateDir)})
-	python, err := a.python(ctx, cfg)
+	python, err := a.python(ctx)
 	if err != nil {
 		return environment.Report{}, err
 	}
 	if o.verify {
 		return a.verifySet(ctx, library, r, python)
+	}
+	if err = prepareState(ctx, cfg); err != nil {
+		return environment.Report{}, err
 	}
 	order := environment.Order{Recipe: r, Python: python, Env: a.env, Upgrade: o.upgrade, Say: a.progress}
 	if o.lock != "" {
@@ -183,15 +187,22 @@ func (a *app) verifySet(ctx context.Context, library *environment.Library, r env
 		WithHint("run `sandboxmcp setup " + r.Name + "`")
 }
 
+// prepareState makes the state directory as every command has it, before
+// anything is put into it.
+func prepareState(ctx context.Context, cfg *config.Config) error {
+	s, err := store.Open(ctx, store.Config{Dir: cfg.StateDir, SQLitePath: cfg.SQLitePath})
+	if err != nil {
+		return err
+	}
+	return s.Close()
+}
+
 // python is the interpreter that programs are run with.
-func (a *app) python(ctx context.Context, cfg *config.Config) (environment.Python, error) {
+func (a *app) python(ctx context.Context) (environment.Python, error) {
 	set := runtimes.Resolve(ctx, runtimes.Config{Path: a.variable("PATH"), HomeEnv: a.env})
 	in, err := set.Find(ctx, sandboxmcp.Python)
 	if err != nil {
 		return environment.Python{}, err
-	}
-	if err := os.MkdirAll(cfg.StateDir, 0o700); err != nil {
-		return environment.Python{}, sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the state directory %s cannot be made", sandboxmcp.Quote(cfg.StateDir)).WithCause(err)
 	}
 	return environment.Python{Path: in.Path, Version: in.Version}, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/spare"
 )
 
@@ -39,7 +40,7 @@ const (
 type Config struct {
 	Mode     Mode
 	FirstUID int      // ModeRoot: first of idsPerBlock host user ids that nobody else uses
-	ReadOnly []string // directories beyond the system's own that sandboxes see; absolute
+	ReadOnly []string // directories beyond the system's own that sandboxes see; as in backend.Spec
 	Filter   []byte   // seccomp program that every sandbox loads
 	Cgroup   int      // directory of a cgroup v2 group to be born into; 0: none
 	Spawners int      // how many sandboxes can be in the making at once; 0: one per processor
@@ -159,7 +160,8 @@ func (j *Jail) build(spawners int) error {
 		trees := map[string]int{}
 		if j.cfg.Mode == ModeRoot { // the builder is not root on the host: what it may not reach is opened here
 			for _, dir := range j.cfg.ReadOnly {
-				fd, err := openTree(dir)
+				host, _ := backend.Shown(dir)
+				fd, err := openTree(host)
 				if err != nil {
 					closeAll(sockets...)
 					return err
@@ -287,7 +289,9 @@ func (j *Jail) Done() <-chan struct{} { return j.done }
 // Covers reports whether sandboxes of the jail see all the directories.
 func (j *Jail) Covers(dirs []string) bool {
 	for _, d := range dirs {
-		if !slices.ContainsFunc(j.cfg.ReadOnly, func(have string) bool { return d == have || strings.HasPrefix(d, have+"/") }) {
+		if !slices.ContainsFunc(j.cfg.ReadOnly, func(have string) bool {
+			return d == have || strings.HasPrefix(d, have+"/") && !strings.Contains(d, "\x00")
+		}) {
 			return false
 		}
 	}
@@ -297,7 +301,7 @@ func (j *Jail) Covers(dirs []string) bool {
 // Policy says in words what all sandboxes of the jail have in common besides
 // the filter, so that two that differ in it can be told apart.
 func (j *Jail) Policy() string {
-	return fmt.Sprintf("mode=%d landlock=%d system=%v config=%v devices=%v read-only=%v", j.cfg.Mode, j.abi, systemTrees, configTrees, devices, j.cfg.ReadOnly)
+	return fmt.Sprintf("mode=%d landlock=%d system=%v config=%v devices=%v read-only=%q", j.cfg.Mode, j.abi, systemTrees, configTrees, devices, j.cfg.ReadOnly)
 }
 
 // Networks is how many network namespaces are kept for the next sandboxes.

@@ -50,8 +50,8 @@ type Interpreter struct {
 	// its packages by a module that it loads at its start.
 	Virtual bool `json:"virtual"`
 
-	// Sets are the package sets that its programs see, which are among the
-	// ReadOnlyDirs. Whoever has looked them up sets it.
+	// Sets are where its programs see package sets. Whoever has looked them up
+	// sets it, and adds them to ReadOnlyDirs.
 	Sets []string `json:"-"`
 
 	// TrustedForPreload says that nobody but root can change the binary, its
