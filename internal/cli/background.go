@@ -82,9 +82,9 @@ func (a *app) startServer(ctx context.Context, cfg *config.Config) (*control.Cli
 		}
 		select {
 		case <-tick.C:
-		case <-exited:
+		case end := <-exited:
 			return nil, sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the server that was started ended at once: %s", lastWords(log, began)).
-				WithHint("run `sandboxmcp doctor`, or see " + log.Name())
+				WithHint("run `sandboxmcp doctor`, or see " + log.Name()).WithCause(end)
 		case <-over.Done():
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
@@ -107,7 +107,7 @@ func openLog(stateDir string) (*os.File, error) {
 	}
 	defer func() { _ = root.Close() }()
 	how := os.O_RDWR | os.O_CREATE | os.O_APPEND
-	if st, err := root.Stat(backgroundLog); err == nil && st.Size() > maxLog {
+	if st, missing := root.Stat(backgroundLog); missing == nil && st.Size() > maxLog {
 		how |= os.O_TRUNC
 	}
 	f, err := root.OpenFile(backgroundLog, how, 0o600)

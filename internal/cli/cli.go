@@ -62,6 +62,7 @@ type app struct {
 	status   int               // exit status of a command that did what it should
 	json     bool              // --json was given
 	settings string            // file named by --config
+	logFile  bool              // the log goes to the default file where nobody named one
 	flags    map[string]string // settings that flags stand for, by their keys
 }
 

@@ -30,6 +30,7 @@ func (a *app) five(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	a.logFile = true
 	return a.serve(ctx, cfg, fiveTools)
 }
 

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -60,7 +61,8 @@ func (a *app) inspect(ctx context.Context, cfg *config.Config, p place, args []s
 	if len(args) > 0 {
 		s, err := a.owner(ctx, cfg, p, sandboxmcp.SessionID(args[0]))
 		if err == nil {
-			state, err := s.Inspect(ctx, cfg.Namespace, s.session.ID)
+			var state sandboxmcp.State
+			state, err = s.Inspect(ctx, cfg.Namespace, s.session.ID)
 			tidy(&state)
 			return state, err
 		}
@@ -96,9 +98,7 @@ func join(sum *sandboxmcp.State, s sandboxmcp.State) {
 	sum.VaultKeys = append(sum.VaultKeys, s.VaultKeys...)
 	sum.Egress.Allowed = append(sum.Egress.Allowed, s.Egress.Allowed...)
 	sum.Egress.Pending = append(sum.Egress.Pending, s.Egress.Pending...)
-	for k, v := range s.Env {
-		sum.Env[k] = v
-	}
+	maps.Copy(sum.Env, s.Env)
 }
 
 // tidy leaves each name once, and no list as null.

@@ -35,25 +35,27 @@ func (o *runOptions) checkPlace(given func(string) bool) error {
 // runElsewhere has a server run the request: the one that has the session, or
 // one in which it is made.
 func (a *app) runElsewhere(ctx context.Context, o *runOptions, cfg *config.Config, req sandboxmcp.Request) error {
-	work := func(c *control.Client) error { return a.runIn(ctx, o, cfg, c, req) }
-	if o.background {
-		work = func(c *control.Client) error { return a.startIn(ctx, c, req) }
+	work := func(c *control.Client) error {
+		if o.background {
+			return a.startIn(ctx, c, req)
+		}
+		return a.runIn(ctx, o, cfg, c, req)
 	}
 	if o.session == "" {
 		return a.inHome(ctx, cfg, o.place, work)
 	}
 	req.SessionID, req.Display = sandboxmcp.SessionID(o.session), sandboxmcp.DisplayResults
 	s, err := a.owner(ctx, cfg, o.place, req.SessionID)
-	switch sandboxmcp.CodeOf(err) {
-	case "":
-		if o.language == "" && baseName(o.script) == "" && !strings.HasPrefix(req.Code, "#!") {
-			req.Language = s.session.Language
-		}
-		return work(s.Client)
-	case sandboxmcp.CodeSessionNotFound: // it is made
+	if sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionNotFound { // it is made
 		return a.inHome(ctx, cfg, o.place, work)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	if o.language == "" && baseName(o.script) == "" && !strings.HasPrefix(req.Code, "#!") {
+		req.Language = s.session.Language
+	}
+	return work(s.Client)
 }
 
 // startIn has a server run the request in the background.

@@ -123,6 +123,7 @@ func TestFive(t *testing.T) {
 	f := &fake{}
 	var out, errs bytes.Buffer
 	state := t.TempDir()
+	t.Chdir(t.TempDir())
 	a := f.app([]string{"SANDBOXMCP_STATE_DIR=" + state, "SANDBOXMCP_TIMEOUT=not a number", "SANDBOXMCP_NAMESPACE=team", "sandbox_max_sessions=3", "PATH=/p"}, &out, &errs)
 	if got := a.main(t.Context(), []string{"/x/mcp-code-sandbox"}); got != 0 {
 		t.Errorf("got %d and %q, want 0", got, errs.String())
@@ -131,6 +132,21 @@ func TestFive(t *testing.T) {
 	if cfg.StateDir != state || cfg.Namespace != "default" || cfg.Tools.MaxSessions != 3 || f.opened.Actor != "mcp" || !slices.Contains(f.opened.Env, "PATH=/p") {
 		t.Errorf("opened: got %+v", f.opened)
 	}
+	if log, err := os.ReadFile("logs/sandbox.log"); err != nil || !strings.Contains(string(log), "serving") || errs.Len() > 0 {
+		t.Errorf("log: got %q %v, and %q on stderr", log, err, errs.String())
+	}
+	// Where there can be no such file, the server is there all the same.
+	if err := os.RemoveAll("logs"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile("logs", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a = f.app([]string{"SANDBOXMCP_STATE_DIR=" + state}, &out, &errs)
+	if got := a.main(t.Context(), []string{"mcp-code-sandbox"}); got != 0 || !strings.Contains(errs.String(), "the log goes to stderr") {
+		t.Errorf("without a log file: got %d and %q", got, errs.String())
+	}
+	errs.Reset()
 	a = f.app(nil, &out, &errs)
 	if got := a.main(t.Context(), []string{"mcp-code-sandbox", "run"}); got != exitUsage {
 		t.Errorf("with an argument: got %d, want 2", got)

@@ -243,10 +243,9 @@ func (a *app) killSession(ctx context.Context, p place, id sandboxmcp.SessionID)
 		return err
 	}
 	s, err := a.owner(ctx, cfg, p, id)
-	switch sandboxmcp.CodeOf(err) {
-	case "":
+	if err == nil {
 		err = s.TerminateSession(ctx, cfg.Namespace, id)
-	case sandboxmcp.CodeSessionExpired:
+	} else if sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionExpired {
 		// Nobody has it any more, and any server can forget it.
 		if peers, _ := a.servers(ctx, cfg, p); len(peers) > 0 {
 			err = peers[0].TerminateSession(ctx, cfg.Namespace, id)
