@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -302,6 +303,69 @@ func TestHome(t *testing.T) {
 		if d := cmp.Diff(want, all[c.made][0].spec); d != "" || got.stdout != "new\n" {
 			t.Errorf("%s: got %q and %s", c.name, got.stdout, d)
 		}
+	}
+}
+
+// TestStartOnce: of several commands that find no server one starts it.
+func TestStartOnce(t *testing.T) {
+	state := t.TempDir()
+	env := []string{"SANDBOXMCP_STATE_DIR=" + state}
+	var mu sync.Mutex
+	starts := 0
+	made := having()
+	var wg sync.WaitGroup
+	for range 4 {
+		client := &fake{}
+		client.starts = func([]string) (int, <-chan error, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if starts++; starts == 1 {
+				made.listen(t, state, true)
+			}
+			return os.Getpid(), nil, nil
+		}
+		wg.Go(func() {
+			if got := client.cli(t.Context(), t, env, "session", "create"); got.status != 0 {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+	wg.Wait()
+	if starts != 1 || len(made.have) != 4 {
+		t.Errorf("got %d servers and %d sessions, want 1 and 4", starts, len(made.have))
+	}
+}
+
+// TestMuteServer: while a server does not answer, nobody knows whether it has a
+// session that the others have not.
+func TestMuteServer(t *testing.T) {
+	state := t.TempDir()
+	f := having("one")
+	f.listen(t, state, false)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(state, "run", "1-mute.sock")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.Close()
+		}
+	}()
+	env := []string{"SANDBOXMCP_STATE_DIR=" + state}
+	for words, status := range map[string]int{
+		"session show one": 0, "session show two": 9, "run --session two -c x": exitOurs, "session show two --server " + f.id: 5, "session list": 0,
+	} {
+		if got := (&fake{}).cli(t.Context(), t, env, strings.Fields(words)...); got.status != status || status != 0 && status != 5 && !strings.Contains(got.stderr, "1-mute") {
+			t.Errorf("%s: got %+v, want %d", words, got, status)
+		}
+	}
+	if f.got.SessionID != "" {
+		t.Errorf("it was run in %q", f.got.SessionID)
 	}
 }
 
