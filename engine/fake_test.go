@@ -152,6 +152,8 @@ func (s *fakeSandbox) Clear(context.Context) error {
 	return nil
 }
 
+func (s *fakeSandbox) Provide(context.Context, []backend.ProgramFile) error { return nil }
+
 func (s *fakeSandbox) Files() backend.Files { return fakeFiles{s.f} }
 
 func (s *fakeSandbox) Isolation(context.Context) (sandboxmcp.Isolation, error) {
@@ -212,6 +214,8 @@ func (r *fakeRun) Hang() backend.Exit {
 }
 
 func (r *fakeRun) Signal(int) error { return nil }
+
+func (r *fakeRun) Interrupt() error { return nil }
 
 func (r *fakeRun) Channel() io.ReadWriteCloser {
 	if r.ours == nil {

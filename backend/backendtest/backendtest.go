@@ -82,6 +82,7 @@ var laws = []law{
 	{"OpenManyAtOnce", openManyAtOnce},
 	{"OpenWorksBesideDescriptorsOnTheirWay", openBesideInFlight},
 	{"OpenShowsReadOnlyDirs", readOnlyDirs},
+	{"OpenShowsADirectoryElsewhere", shownElsewhere},
 	{"IsolationAgreesWithCapabilities", isolationAgrees},
 	{"ProgramFilesAreInPlaceAndReadOnly", programFiles},
 	{"StreamsAreExact", streamsExact},

@@ -98,10 +98,16 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, five bool) error {
 
 // speak talks to the agent on stdin and stdout until it goes away.
 func (a *app) speak(ctx context.Context, d door) error {
-	if port, chosen := d.cfg.Port(); chosen {
-		d.logger.Warn("no files are handed out: HTTP is not in this version", "port", port)
+	files := a.openFiles(ctx, d.cfg, d.engine, d.engine.Namespace(), d.logger, d.five)
+	defer files.stop()
+	tools := server.AllTools
+	if d.five {
+		tools = server.FiveTools
 	}
-	s := server.New(server.Config{Engine: d.engine, Version: version(), Logger: d.logger, Namespace: d.engine.Namespace()})
+	s := server.New(server.Config{
+		Engine: d.engine, Version: version(), Logger: d.logger, Namespace: d.engine.Namespace(),
+		Tools: tools, Five: fiveSettings(d.cfg), Link: files.link, Notes: files.notes,
+	})
 	err := s.ServeStdio(ctx, a.stdin, a.stdout)
 	if err != nil && !errors.Is(err, syscall.EPIPE) {
 		return sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the client can no longer be reached").

@@ -113,13 +113,18 @@ func (s *Slot) Start(c Command) (*Proc, error) {
 }
 
 // Signal sends a signal to the program alone.
-func (p *Proc) Signal(n int) error {
+func (p *Proc) Signal(n int) error { return p.signal(n, 1) }
+
+// SignalGroup sends a signal to the program and its process group.
+func (p *Proc) SignalGroup(n int) error { return p.signal(n, -1) }
+
+func (p *Proc) signal(n, sign int) error {
 	<-p.up
 	select {
 	case <-p.done:
 		return errors.New("the program has ended")
 	default:
-		return p.slot.conn.send(words('K', p.pid, uint32(n)))
+		return p.slot.conn.send(words('K', uint32(sign*int(p.pid)), uint32(n)))
 	}
 }
 
