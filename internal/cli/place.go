@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 
@@ -173,8 +174,18 @@ func (a *app) inHome(ctx context.Context, cfg *config.Config, p place, work func
 	return err
 }
 
-// expired tells whether a session that no running server has was one: it fails
-// with session_expired then.
-func expired(context.Context, *config.Config, sandboxmcp.Namespace, sandboxmcp.SessionID) error {
-	return nil
+// expiredHere asks the state directory whether a session that no running server
+// has was one: it fails with session_expired then. What cannot be asked knows of none.
+func (a *app) expiredHere(ctx context.Context, cfg *config.Config, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) error {
+	if _, err := os.Stat(cfg.StateDir); err != nil || cfg.Audit == "memory" {
+		return nil //nolint:nilerr // whoever needs it says what is wrong with it
+	}
+	var gone error
+	_ = a.withEngine(ctx, cfg, func(e runner) error {
+		if _, err := e.SessionFiles(ctx, ns, id); sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionExpired {
+			gone = err
+		}
+		return nil
+	})
+	return gone
 }

@@ -224,15 +224,11 @@ func TestSessionKill(t *testing.T) {
 			t.Errorf("%q: got %+v, want %d", args, got, status)
 		}
 	}
-	// One that expired is forgotten by any server; without one it says so.
+	// One that expired is forgotten, and says once more what it was.
 	dead := &fake{}
 	dead.dead = sandboxmcp.Errorf(sandboxmcp.CodeSessionExpired, "it was one")
-	one.gone = ""
-	if dead.cli(t.Context(), t, env, "session", "kill", "old"); one.gone != "old" {
-		t.Errorf("expired: the server was asked to end %q, want old", one.gone)
-	}
-	if got = dead.cli(t.Context(), t, servers(t), "session", "kill", "old"); got.status != 5 || !strings.Contains(got.stderr, "session_expired") {
-		t.Errorf("expired, no server: got %+v", got)
+	if got = dead.cli(t.Context(), t, env, "session", "kill", "old"); got.status != 5 || !strings.Contains(got.stderr, "session_expired") || dead.gone != "old" {
+		t.Errorf("expired: got %+v, and %q forgotten", got, dead.gone)
 	}
 }
 
@@ -303,6 +299,15 @@ func TestHome(t *testing.T) {
 		if d := cmp.Diff(want, all[c.made][0].spec); d != "" || got.stdout != "new\n" {
 			t.Errorf("%s: got %q and %s", c.name, got.stdout, d)
 		}
+	}
+}
+
+// TestCreateTwice: a person does not get two sessions of one id.
+func TestCreateTwice(t *testing.T) {
+	one := having("one")
+	env := servers(t, one, having())
+	if got := (&fake{}).cli(t.Context(), t, env, "session", "create", "--id", "one"); got.status != 2 || !strings.Contains(got.stderr, one.id) {
+		t.Errorf("got %+v, want 2 and the server that has it", got)
 	}
 }
 
