@@ -214,7 +214,11 @@ func (a *app) keep(ctx context.Context, cfg *config.Config, e runner, logger *sl
 		if err != nil && drain.Err() == nil {
 			logger.Warn("close control socket", "error", err)
 		}
-		if ctx.Err() != nil || !inUse(ctx, e) {
+		switch {
+		case ctx.Err() != nil:
+			logger.Info("told to end")
+			return nil
+		case !inUse(ctx, e):
 			logger.Info("nothing is left to keep")
 			return nil
 		}
