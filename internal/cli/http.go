@@ -21,7 +21,7 @@ type fileDoor struct {
 // mcp-code-sandbox, else when a port was chosen. A chosen port that is taken is
 // no reason to end: the agent goes on without links.
 func (a *app) openFiles(ctx context.Context, d door) fileDoor {
-	cfg, logger := d.cfg, d.logger
+	cfg := d.cfg
 	port, chosen := cfg.Port()
 	if !chosen && !d.five {
 		return fileDoor{stop: func() {}}
@@ -41,8 +41,8 @@ func (a *app) openFiles(ctx context.Context, d door) fileDoor {
 	}
 	links := server.NewLinks(d.engine.Namespace())
 	links.Open(l.URL)
-	stop := server.ServeFiles(ctx, l, server.Files(server.FilesConfig{Engine: d.engine, Links: links, MaxBytes: cfg.Tools.MaxArtifactReadBytes, Names: []string{host}, Logger: logger}), logger)
-	logger.Info("files are handed out", "url", l.URL)
+	stop := server.ServeFiles(ctx, l, server.Files(server.FilesConfig{Engine: d.engine, Links: links, MaxBytes: cfg.Tools.MaxArtifactReadBytes, Names: []string{host}, Logger: d.logger}), d.logger)
+	d.logger.Info("files are handed out", "url", l.URL)
 	return fileDoor{link: links.URL, stop: stop}
 }
 
