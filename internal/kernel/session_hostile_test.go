@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -36,9 +37,15 @@ func (l *live) during(t *testing.T, code string, f func()) said {
 		}
 	}
 	f()
-	s := <-done
-	_ = os.Remove(begun)
-	return s
+	for {
+		select {
+		case s := <-done:
+			_ = os.Remove(begun)
+			return s
+		case <-time.NewTimer(50 * time.Millisecond).C:
+			_ = l.cmd.Process.Signal(syscall.SIGURG)
+		}
+	}
 }
 
 func TestPythonInterrupt(t *testing.T) {

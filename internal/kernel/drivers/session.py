@@ -31,24 +31,29 @@ class Gone(Exception):
     """The channel is not ours any more, or the other side has closed it."""
 
 
-# What may be made to raise between two cells waits for the next.
-BLOCKED = tuple(getattr(_signal, n) for n in ("SIGINT", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGUSR1", "SIGUSR2", "SIGCHLD"))
+# Signals whose handlers may raise; what comes between two cells waits for the next.
+HELD = tuple(getattr(_signal, n) for n in ("SIGALRM", "SIGVTALRM", "SIGPROF", "SIGUSR1", "SIGUSR2", "SIGCHLD", "SIGTERM", "SIGHUP"))
 
 
 class Now:
     """What is going on."""
-    id = None            # the cell; None: none
+    id = None            # of the cell; None: there is none
+    cell = None          # the cell, until it begins
     display = "none"
     problem = None       # how it ended, if not well
     room = 0             # bytes that it may still show
     handler = default_int_handler
-    armed = False        # the handler is in force
+    handlers = {}        # of other signals
+    held = set()         # signals that came between two cells
+    armed = False        # the handlers are in force
     interrupted = False  # while a frame was written
     loop = None          # asyncio's, for top-level await
     env = {}             # what the environment was, where the cell changes it
     stdin = None         # our sys.stdin
     ends = ()            # what is to be done after the cell
     shown = ()           # figures that were shown by name
+    remembered = 0       # size of all texts that are kept
+    tries = 0            # to end the cell
     values = ()          # _, __ and ___, unless the program uses these names itself
 
 
@@ -111,6 +116,8 @@ def send(kind, words="", done=False):
         with lock:
             if not ours_still():
                 return False
+            if now.id is None and kind == "display":
+                return False
             text = '{"type":"%s"%s%s}' % (kind, "" if now.id is None else ',"id":%d' % now.id, words)
             data = len(text).to_bytes(4, "big") + text.encode("ascii")
             if done:
@@ -139,8 +146,8 @@ def show(data):
             waiting.append(data)
         return
     now.room -= len(data)
-    if now.room > 0:
-        send("display", ',"data":' + data)
+    if now.room > 0 and not send("display", ',"data":' + data) and now.id is None:
+        waiting.append(data)  # a thread's, and the cell has just ended
 
 
 def receive(count):
@@ -154,14 +161,12 @@ def receive(count):
     return b"".join(got)
 
 
-def next_cell():
-    _signal.pthread_sigmask(_signal.SIG_BLOCK, BLOCKED)
+def fetch():
     try:
-        return parse_json(receive(int.from_bytes(receive(4), "big")).decode("utf-8"))
+        cell = parse_json(receive(int.from_bytes(receive(4), "big")).decode("utf-8"))
+        now.id, now.cell = cell["id"], cell
     except Exception as error:
         raise Gone from error
-    finally:
-        _signal.pthread_sigmask(_signal.SIG_UNBLOCK, BLOCKED)
 
 
 def reader():
@@ -184,7 +189,23 @@ def reader():
 
 def arm():
     now.armed = True
+    for number, handler in now.handlers.items():
+        if _signal.getsignal(number) is hold:
+            signal(number, handler)
     signal(SIGINT, now.handler)
+
+
+def deliver():
+    """Has the program's handlers see what came between two cells. The cell that
+    begins now is not to blame for what they raise, and so goes on."""
+    while now.held:
+        number = now.held.pop()
+        try:
+            now.handlers.get(number, idle)(number, None)
+        except Exception as error:
+            need("later.py")
+            sys.stderr.write("\n".join(all_lines(error, strip(error.__traceback__))) + "\n")
+    now.handlers.clear()
 
 
 def disarm():
@@ -192,6 +213,15 @@ def disarm():
     now.armed = False
     if handler is not idle and handler is not note:
         now.handler = default_int_handler if handler is None else handler
+    for number in HELD:
+        handler = _signal.getsignal(number)
+        if callable(handler) and handler is not hold:
+            now.handlers[number] = handler
+            signal(number, hold)
+
+
+def hold(number, frame):
+    now.held.add(number)
 
 
 # -- what a cell finds and leaves
@@ -250,12 +280,23 @@ def unset_env():
 
 
 lines_waiting = {}  # texts of cells, until there is a linecache
+remembered = []     # names of cells and sizes of their texts
 
 
 def remember(name, text):
+    """Keeps a cell's text for tracebacks and for inspect; of all, the last 16 MiB."""
     lines_waiting[name] = len(text), None, [line + "\n" for line in text.split("\n")], name
-    if "linecache" in sys.modules:
-        fill_linecache(sys.modules["linecache"])
+    remembered.append((name, len(text)))
+    now.remembered += len(text)
+    linecache = sys.modules.get("linecache")
+    while now.remembered > 16 << 20 and len(remembered) > 1:
+        old, size = remembered.pop(0)
+        now.remembered -= size
+        lines_waiting.pop(old, None)
+        if linecache:
+            linecache.cache.pop(old, None)
+    if linecache:
+        fill_linecache(linecache)
 
 
 def fill_linecache(module):
@@ -434,13 +475,14 @@ def run(code, last):
             sys.displayhook = hook
 
 
-def perform(cell):
-    """Runs a cell. An interrupt may end this anywhere; conclude then does the rest."""
+def perform():
+    """Runs the cell. An interrupt may end this anywhere; conclude then does the rest."""
+    cell, now.cell = now.cell, None
     now.problem, now.room, now.display, now.ends, now.shown = None, 8 << 20, cell["display"], [], []
-    now.id = cell["id"]
     text, name = cell["code"], "<cell %d>" % now.id
-    arm()
     try:
+        arm()
+        deliver()
         while waiting:
             show(waiting.pop(0))
         remember(name, text)
@@ -490,7 +532,10 @@ def report(error):
         error.__traceback__ = at
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
     sys.last_exc = error
-    lines = all_lines(error, error.__traceback__)
+    try:
+        lines = all_lines(error, error.__traceback__)
+    except Exception:
+        lines = [type(error).__name__]
     if sys.excepthook is sys.__excepthook__:
         if sys.stderr is not None:
             sys.stderr.write("\n".join(lines) + "\n")
@@ -548,9 +593,15 @@ def step():
     ends a cell early and loses nothing."""
     try:
         disarm()
-        if now.id is not None:
+        if now.id is not None and now.cell is None:
+            now.tries += 1
+            if now.tries > 100:  # nothing works any more
+                raise Gone
             conclude()
-        perform(next_cell())
+        now.tries = 0
+        if now.cell is None:
+            fetch()
+        perform()
     except Gone:
         raise
     except BaseException as error:
@@ -591,6 +642,7 @@ def begin():
         sys.stdout.reconfigure(line_buffering=True)
     now.stdin = sys.stdin
     feed(None)
+    signal(_signal.SIGURG, idle)  # see PlanInterpreter
     disarm()
     now.handler = default_int_handler
     import gc
