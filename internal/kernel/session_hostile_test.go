@@ -159,6 +159,12 @@ func TestPythonHostileCells(t *testing.T) {
 				if name == "steals the words" {
 					return
 				}
+				if name == "closed" || name == "another in its place" { // it cannot answer, and so it ends and says why
+					_ = l.cmd.Wait()
+					if code, err := l.cmd.ProcessState.ExitCode(), l.taken(t, l.stderr); code != 1 || !strings.Contains(s.Stderr+err, "descriptor 3") {
+						t.Errorf("exit %d, stderr %q", code, s.Stderr+err)
+					}
+				}
 				next := l.py(t, "5")
 				if c.gone != errors.Is(next.Err, kernel.ErrGone) || !c.gone && !next.Done {
 					t.Errorf("the next one: %+v", next)

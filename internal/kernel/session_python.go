@@ -20,7 +20,7 @@ var pythonSessionText = sync.OnceValue(func() []byte {
 	for _, name := range []string{"later.py", "notebook.py", "magics.py", "sandbox.py"} {
 		b.WriteString(strconv.Quote(name) + ": " + strconv.QuoteToASCII(pythonPart(name)) + ", ")
 	}
-	b.WriteString("}}\n    del names['main']['boot']\n    exec(compile(" + strconv.QuoteToASCII(pythonPart("session.py")) + ", names['driver'], 'exec'), names)\n    names['serve']()\n\n\nboot()\n")
+	b.WriteString("}}\n    del names['main']['boot']\n    exec(compile(" + strconv.QuoteToASCII(pythonPart("session.py")+"\n"+pythonPart("surroundings.py")) + ", names['driver'], 'exec'), names)\n    names['begin']()\n    names['serve']()\n\n\nboot()\n")
 	return []byte(b.String())
 })
 
