@@ -28,7 +28,7 @@ var pythonSessionText = sync.OnceValue(func() []byte {
 // planPython: a session begins once, and then lasts.
 func planPythonInterpreter(p Program) (backend.Process, error) {
 	return backend.Process{
-		Argv:    []string{p.Interpreter, inProgramDir(pythonSession)},
+		Argv:    append([]string{p.Interpreter, inProgramDir(pythonSession)}, p.Sets...),
 		Env:     environment(p, map[string]string{"PYTHONDONTWRITEBYTECODE": "1", "MPLBACKEND": "Agg"}),
 		Program: []backend.ProgramFile{{Name: pythonSession, Data: pythonSessionText()}},
 		Channel: true,

@@ -462,6 +462,10 @@ def begin():
     for name in "__file__", "__cached__":
         main.pop(name, None)
     main["__loader__"] = sys.modules["_frozen_importlib"].BuiltinImporter
+    if sys.argv[1:]:
+        names = {"__builtins__": __builtins__, "__name__": "sandboxmcp"}
+        exec(compile(texts["later.py"], driver, "exec"), names)
+        names["see"](sys.argv[1:])
     sys.argv, sys.path[0] = [""], ""
     library = sys.path[1:]
     sys.meta_path.insert(0, Finder())
