@@ -273,7 +273,7 @@ function counts() {
 
 // Evaluation.
 
-const session = new Session();
+let session = new Session();
 session.connect();
 const running = new Set(); // promises of cells that are not settled
 
@@ -292,7 +292,7 @@ function evaluate(code, name) {
   const forget = () => session.post('Runtime.releaseObjectGroup', { objectGroup: name });
   session.post('Runtime.evaluate', { expression: `${code}\n//# sourceURL=${name}`, replMode: true, objectGroup: name, silent: true }, (error, result) => {
     answer = { error, wrong: result?.exceptionDetails };
-    if (promise) forget();
+    if (promise && !error) forget();
   });
   unhook();
   if (promise && !answer) {
@@ -379,6 +379,13 @@ let stale = false; // an interrupted cell has left things that the loop waits fo
 function interrupted() {
   for (const [t, owner] of alive) if (owner === cell) clearTimeout(t);
   const left = [...cell.sleeps];
+  if (Atomics.load(shared, 2) === 1) {
+    // What was ended may have been about to tell the inspector of a value. That one
+    // would find out when it collects the garbage, and end the process.
+    session.disconnect();
+    session = new Session();
+    session.connect();
+  }
   complain('Interrupted\n');
   send({ type: 'error', id: cell.id, name: 'Interrupted', value: 'the cell was interrupted', traceback: ['Interrupted: the cell was interrupted'] });
   park(true);
