@@ -213,22 +213,23 @@ func (i *Interpreter) read() {
 			return
 		}
 		i.mu.Lock()
-		ear := i.ear
+		ear, asked := i.ear, i.pending != 0
 		i.ready = i.ready || w.Type == "ready"
 		if w.Type == "done" && w.ID == i.pending {
 			i.pending = 0
 		}
 		i.mu.Unlock()
-		if ear == nil {
-			if unasked -= w.size + 4; unasked < 0 {
-				return
-			}
-			continue
+		if unasked -= w.size + 4; asked {
+			unasked = MaxReport
 		}
-		unasked = MaxReport
-		select {
-		case ear.words <- w:
-		case <-ear.gone:
+		if unasked < 0 {
+			return
+		}
+		if ear != nil {
+			select {
+			case ear.words <- w:
+			case <-ear.gone:
+			}
 		}
 	}
 }

@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -226,4 +228,27 @@ func TestPythonBridge(t *testing.T) {
 			t.Errorf("put out: %s, %v", got, err)
 		}
 	})
+}
+
+// What an interpreter costs to start and a cell to go there and back.
+func BenchmarkPythonCell(b *testing.B) {
+	l := begin(b, kernel.Program{Interpreter: "/usr/bin/python3"})
+	var took []time.Duration
+	for b.Loop() {
+		at := time.Now()
+		if _, err := l.Execute(b.Context(), kernel.Cell{Display: sandboxmcp.DisplayResults}, nil); err != nil {
+			b.Fatal(err)
+		}
+		took = append(took, time.Since(at))
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Nanoseconds()), "p50-ns")
+}
+
+func BenchmarkPythonInterpreterStart(b *testing.B) {
+	for b.Loop() {
+		if _, err := begin(b, kernel.Program{Interpreter: "/usr/bin/python3"}).Execute(b.Context(), kernel.Cell{}, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

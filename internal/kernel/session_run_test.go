@@ -35,12 +35,12 @@ type said struct {
 }
 
 // begin starts an interpreter.
-func begin(t *testing.T, p kernel.Program) *live {
+func begin(t testing.TB, p kernel.Program) *live {
 	t.Helper()
 	return beginIn(t, p, places{t.TempDir(), t.TempDir()})
 }
 
-func beginIn(t *testing.T, p kernel.Program, at places) *live {
+func beginIn(t testing.TB, p kernel.Program, at places) *live {
 	t.Helper()
 	plan, err := kernel.PlanInterpreter(p)
 	if err != nil {
@@ -79,7 +79,7 @@ func beginIn(t *testing.T, p kernel.Program, at places) *live {
 }
 
 // pair is a stream with two ends, ours with deadlines.
-func pair(t *testing.T) (ours, theirs *os.File) {
+func pair(t testing.TB) (ours, theirs *os.File) {
 	t.Helper()
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -93,7 +93,7 @@ func pair(t *testing.T) (ours, theirs *os.File) {
 
 // scratch is a file that takes a stream, so that all that was written before a
 // word on the channel is there when the word is heard.
-func scratch(t *testing.T) *os.File {
+func scratch(t testing.TB) *os.File {
 	t.Helper()
 	f, err := os.OpenFile(filepath.Join(t.TempDir(), "stream"), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
@@ -104,7 +104,7 @@ func scratch(t *testing.T) *os.File {
 }
 
 // taken returns what was added to a stream.
-func (l *live) taken(t *testing.T, f *os.File) string {
+func (l *live) taken(t testing.TB, f *os.File) string {
 	t.Helper()
 	data, err := os.ReadFile(f.Name())
 	if err != nil {
@@ -117,7 +117,7 @@ func (l *live) taken(t *testing.T, f *os.File) string {
 }
 
 // do runs a cell to its end.
-func (l *live) do(t *testing.T, c kernel.Cell) said {
+func (l *live) do(t testing.TB, c kernel.Cell) said {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -128,13 +128,13 @@ func (l *live) do(t *testing.T, c kernel.Cell) said {
 }
 
 // py runs code of which the value is wanted, as a session does.
-func (l *live) py(t *testing.T, code string) said {
+func (l *live) py(t testing.TB, code string) said {
 	t.Helper()
 	return l.do(t, kernel.Cell{Code: code, Display: sandboxmcp.DisplayResults})
 }
 
 // interrupt sends SIGINT to the process.
-func (l *live) interrupt(t *testing.T) {
+func (l *live) interrupt(t testing.TB) {
 	t.Helper()
 	if err := l.cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)

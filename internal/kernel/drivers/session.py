@@ -398,17 +398,22 @@ def carry_out(code):
     if now.loop is None or now.loop.is_closed():
         now.loop = asyncio.new_event_loop()
         asyncio.set_event_loop(now.loop)
-    task = now.loop.create_task(eval(code, main))
+    loop = now.loop
+    # A signal that comes just before the loop waits for events has to wake it.
+    wake = getattr(loop, "_csock", None)
+    before = _signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False) if wake else -1
     try:
-        now.loop.run_until_complete(task)
-    except BaseException:
-        if not task.done():  # interrupted, in whatever the loop was doing
-            task.cancel()
-            try:
-                now.loop.run_until_complete(task)
-            except BaseException:
-                pass
-        raise
+        task = loop.create_task(eval(code, main))
+        try:
+            loop.run_until_complete(task)
+        except BaseException:
+            if not task.done():  # interrupted, in whatever the loop was doing
+                task.cancel()
+                quietly(loop.run_until_complete, asyncio.wait([task], timeout=0.5))
+            raise
+    finally:
+        if wake and not getattr(loop, "_signal_handlers", None):
+            _signal.set_wakeup_fd(before)
 
 
 def run(code, last):
