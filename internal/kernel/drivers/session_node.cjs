@@ -113,6 +113,7 @@ function base() {
 const main = new Module(base().filename, null);
 main.filename = home.filename;
 main.paths = Module._nodeModulePaths(home.dir);
+main.id = '.';
 main.loaded = true;
 process.mainModule = main;
 process.argv = [process.execPath, home.filename];
