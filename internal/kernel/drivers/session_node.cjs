@@ -356,7 +356,8 @@ function watch() {
     if (handled(50) || Atomics.load(shared, 1) === 0) return;
     Atomics.store(shared, 2, 1);
     session.post('Runtime.terminateExecution');
-    if (!handled(100)) tell(process.pid); // it waits for a child: a terminal would have told that one too
+    // It may wait for a child, or be about to: a terminal would have told that one too.
+    for (let i = 0; i < 50 && !handled(100); i++) tell(process.pid);
   };
   signal.start(2);
 }
