@@ -35,7 +35,9 @@ var rooms = map[string][]string{
 	"internal/spare":            {},
 	"internal/kernel":           {".", "backend"},
 	"internal/runtimes":         {"."},
+	"internal/environment":      {"."},
 	"internal/queue":            {"."},
+	"internal/session":          {".", "internal/store"},
 	"internal/store":            {"."},
 	"internal/sign":             {"."},
 	"internal/audit":            {".", "internal/store"},
@@ -46,11 +48,11 @@ var rooms = map[string][]string{
 	"engine": {
 		".", "backend", "backend/process",
 		"internal/store", "internal/sign", "internal/audit", "internal/artifact", "internal/kernel",
-		"internal/runtimes", "internal/queue", "internal/config",
+		"internal/runtimes", "internal/environment", "internal/queue", "internal/session", "internal/config",
 	},
 	"internal/cli": {
 		".", "backend", "backend/process", "engine",
-		"internal/cgroup", "internal/kernel", "internal/runtimes", "internal/queue", "internal/store", "internal/sign",
+		"internal/cgroup", "internal/kernel", "internal/runtimes", "internal/environment", "internal/queue", "internal/store", "internal/sign",
 		"internal/audit", "internal/artifact", "internal/config", "internal/control", "internal/server",
 	},
 	"cmd/sandboxmcp":   {"internal/cli"},

@@ -65,9 +65,10 @@ type SessionFile struct {
 // Upload asks for a file to be put into a session.
 type Upload struct {
 	Namespace Namespace
-	SessionID SessionID // empty: a session is made
+	SessionID SessionID    // empty: a session is made
+	Session   *SessionSpec // how it is made, also when SessionID is not there; nil: with every default, and only when SessionID is empty
 	Actor     string
-	Name      string // one flat part
+	Name      string // a path below /mnt/data, or relative to it
 	Content   []byte
 	Overwrite bool
 }

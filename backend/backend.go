@@ -13,6 +13,7 @@ import (
 	"context"
 	"io"
 	"io/fs"
+	"strings"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -20,9 +21,11 @@ import (
 
 // Places inside every sandbox, the same on every backend.
 const (
-	WorkDir    = "/mnt/data"    // working directory: writable, with a quota, kept as artifacts
-	ProgramDir = "/run/program" // where Process.Program files are put: read-only for the program
-	TempDir    = "/tmp"         // writable scratch
+	BridgeDir  = "/run/bridge"     // values that were handed to the sandbox: the directory bridge of ProgramDir
+	WorkDir    = "/mnt/data"       // working directory: writable, with a quota, kept as artifacts
+	ProgramDir = "/run/program"    // where Process.Program files are put: read-only for the program
+	TempDir    = "/tmp"            // writable scratch
+	PackageDir = "/opt/sandboxmcp" // below it package sets are shown, by name
 )
 
 // A Backend builds sandboxes. All methods may be called concurrently.
@@ -55,11 +58,19 @@ type Warmer interface {
 	Warm(readOnlyDirs []string)
 }
 
-// A Pooler is a Backend that keeps something of dead sandboxes for the next ones.
+// A Pooler is a Backend that keeps something for the next sandboxes: what is
+// left of dead ones, or empty ones in which nothing was ever started.
 type Pooler interface {
-	// Pool tells how much of each kind is kept now. A thing that is kept holds
-	// at most one descriptor, and no process, mount or goroutine.
+	// Pool tells how much of each kind is kept now. What is kept is bounded, goes
+	// by itself when nothing is asked for, and ends with the server like
+	// everything else. A thing of a dead sandbox holds at most one descriptor,
+	// and no process, mount or goroutine; an empty sandbox holds what every
+	// sandbox does.
 	Pool() map[string]int
+
+	// Trim gives back all that is kept, and returns when nothing of it is left.
+	// What is asked for afterwards makes the backend keep things again.
+	Trim()
 }
 
 // Capabilities is what a backend can do on this machine.
@@ -80,7 +91,21 @@ type Spec struct {
 	WorkBytes    int64         // quota of WorkDir; the backend may make it smaller, never larger
 	WorkInodes   int64
 	TempBytes    int64
-	ReadOnlyDirs []string // host directories, or files, shown at the same path, read-only, besides the system's own; they must exist
+	ReadOnlyDirs []string // host directories, or files, shown at the same path or as ShownAt says, read-only, besides the system's own; they must exist
+}
+
+// ShownAt is an entry of Spec.ReadOnlyDirs that shows a host directory at another
+// path, one that nobody else has in a sandbox. Where a sandbox has no mounts of
+// its own, the directory is readable at its own path.
+func ShownAt(host, inside string) string { return host + "\x00" + inside }
+
+// Shown takes an entry of Spec.ReadOnlyDirs apart.
+func Shown(entry string) (host, inside string) {
+	host, inside, ok := strings.Cut(entry, "\x00")
+	if !ok {
+		inside = host
+	}
+	return host, inside
 }
 
 // A Sandbox is a closed place with a working directory of its own. All methods
@@ -96,6 +121,10 @@ type Sandbox interface {
 	// Clear ends every process in the sandbox, whatever it does, and returns
 	// when none is left. Others can be started in it afterwards.
 	Clear(ctx context.Context) error
+
+	// Provide puts files below ProgramDir, where programs can read and not
+	// write. Names are slash-separated; one that is there is replaced.
+	Provide(ctx context.Context, files []ProgramFile) error
 
 	// Files gives access to WorkDir from outside, by descriptors: no name in
 	// it can lead out of it. What it holds is hostile.
@@ -136,6 +165,9 @@ type Running interface {
 	// Signal sends a signal to the process alone.
 	Signal(number int) error
 
+	// Interrupt sends SIGINT to the process and its group, as ^C on a terminal.
+	Interrupt() error
+
 	// Channel is our end of the private stream; nil when none was asked for.
 	// What comes out of it is hostile. It ends when the process's end is closed.
 	Channel() io.ReadWriteCloser
@@ -175,8 +207,7 @@ type Usage struct {
 // WorkDir; "." is WorkDir itself. No method follows a symbolic link in any part
 // of a name, crosses a mount or blocks on a FIFO.
 type Files interface {
-	// Open opens a regular file for reading; anything else is fs.ErrInvalid.
-	Open(name string) (File, error)
+	FileReader
 
 	// Put writes a regular file as one step: whoever opens the name sees the
 	// whole old or the whole new content. Missing directories on the way are
@@ -190,6 +221,12 @@ type Files interface {
 
 	// Remove removes a file or link.
 	Remove(name string) error
+}
+
+// FileReader is the part of Files that changes nothing.
+type FileReader interface {
+	// Open opens a regular file for reading; anything else is fs.ErrInvalid.
+	Open(name string) (File, error)
 
 	// List returns at most limit entries of a directory, in no order, and
 	// whether there are more.
@@ -210,4 +247,8 @@ type FileInfo struct {
 	Blocks  int64 // 512-byte blocks really held
 	Links   uint64
 	ModTime time.Time
+
+	// Mark changes whenever the file's content or any of its attributes do, and
+	// differs from that of another file under the same name; empty: not known.
+	Mark string
 }

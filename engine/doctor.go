@@ -25,6 +25,9 @@ func Doctor(ctx context.Context, o Options) []sandboxmcp.Check {
 			c.Detail, c.Fix = "no interpreter on the PATH", r.Hint
 		}
 		checks = append(checks, c)
+		if r.Language == sandboxmcp.Python && r.Available {
+			checks = append(checks, checkSets(ctx, o, r)...)
+		}
 	}
 	return checks
 }

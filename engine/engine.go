@@ -14,6 +14,7 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -25,8 +26,10 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
+	"github.com/sandboxmcp/sandboxmcp/internal/environment"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
 	"github.com/sandboxmcp/sandboxmcp/internal/runtimes"
+	"github.com/sandboxmcp/sandboxmcp/internal/session"
 	"github.com/sandboxmcp/sandboxmcp/internal/sign"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
@@ -50,6 +53,9 @@ type Config struct {
 
 	MaxConcurrent int // runs at once; 0: 4
 	MaxQueued     int // waiting per namespace; 0: 64
+
+	MaxSessions int           // at once; 0: 10
+	SessionTTL  time.Duration // how long a session lives without being used; 0: 30 minutes
 
 	KeepFor   time.Duration // age at which records and files of runs are dropped; 0: 24 h
 	KeepBytes int64         // of files per namespace; 0: 1 GiB
@@ -95,6 +101,12 @@ func (c *Config) setDefaults() {
 	if c.MaxQueued == 0 {
 		c.MaxQueued = 64
 	}
+	if c.MaxSessions == 0 {
+		c.MaxSessions = 10
+	}
+	if c.SessionTTL == 0 {
+		c.SessionTTL = 30 * time.Minute
+	}
 	if c.KeepFor == 0 {
 		c.KeepFor = 24 * time.Hour
 	}
@@ -123,13 +135,17 @@ type Engine struct {
 	audit    *audit.Log
 	keeper   *artifact.Keeper
 	runtimes *runtimes.Set
+	sessions *session.Table
+	sets     *environment.Library
 	counts   counts
 
 	ctx    context.Context //nolint:containedctx // the life of background runs, ended by Close
 	cancel context.CancelFunc
 	work   sync.WaitGroup // everything that Close waits for
 
-	mu     sync.Mutex
+	mu      sync.Mutex
+	bridged map[sandboxmcp.Namespace]map[string]json.RawMessage // values for sessions that are made later
+
 	live   map[sandboxmcp.RequestID]*execution
 	ended  []*execution // background runs that failed before there was anything to keep
 	seq    uint64
@@ -146,13 +162,14 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 	e := &Engine{
 		cfg: cfg, log: cfg.Logger, backends: map[string]backend.Backend{},
 		queue: queue.New(queue.Config{MaxConcurrent: cfg.MaxConcurrent, MaxWaiting: cfg.MaxQueued}),
-		live:  map[sandboxmcp.RequestID]*execution{},
+		live:  map[sandboxmcp.RequestID]*execution{}, bridged: map[sandboxmcp.Namespace]map[string]json.RawMessage{},
 	}
 	for _, b := range cfg.Backends {
 		e.backends[b.Name()] = b
 	}
 	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	e.runtimes = runtimes.Resolve(ctx, runtimes.Config{Path: cfg.SearchPath, HomeEnv: cfg.ShimEnv, CacheFile: cachePath(cfg.StateDir), Logger: cfg.Logger, Now: cfg.Now})
+	e.sets = environment.New(environment.Config{Dir: environment.Dir(cfg.StateDir), Logger: cfg.Logger})
 	e.warm()
 	err := e.openRecords(ctx)
 	if err == nil && cfg.Server {
@@ -180,7 +197,7 @@ func (e *Engine) warm() {
 	}
 	e.work.Go(func() {
 		for _, l := range e.cfg.Warm {
-			if i, err := e.runtimes.Find(e.ctx, l); err == nil {
+			if i, err := e.interpreter(e.ctx, l); err == nil {
 				w.Warm(i.ReadOnlyDirs)
 			}
 		}
@@ -200,6 +217,7 @@ func (e *Engine) openRecords(ctx context.Context) error {
 		return errors.Join(err, e.store.Close())
 	}
 	e.audit = audit.New(e.store, cfg.Now)
+	e.sessions = session.New(session.Config{Store: e.store, Max: cfg.MaxSessions, Now: cfg.Now, Expired: e.expired})
 	e.keeper = artifact.NewKeeper(e.store, artifact.Config{MaxAge: cfg.KeepFor, MaxBytes: cfg.KeepBytes, Now: cfg.Now})
 	return nil
 }
@@ -220,13 +238,13 @@ func (e *Engine) Close() error {
 	if !first {
 		return nil
 	}
+	errs := []error{e.sessions.Close(context.WithoutCancel(e.ctx))}
 	if e.cfg.Server {
 		if err := e.recordServer(context.WithoutCancel(e.ctx), "server_stop"); err != nil {
 			e.log.Error("record the stop", "error", err)
 		}
 	}
 	e.sweepIfDue()
-	var errs []error
 	for _, b := range e.backends {
 		errs = append(errs, b.Close())
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
 	"github.com/sandboxmcp/sandboxmcp/internal/runtimes"
+	"github.com/sandboxmcp/sandboxmcp/internal/session"
 )
 
 // execution is one request on its way.
@@ -33,6 +34,13 @@ type execution struct {
 	cancel     context.CancelCauseFunc
 	release    func() bool // unties it from the engine's life
 	done       chan struct{}
+
+	session   *session.Session   // nil: a single run
+	newborn   bool               // the session is made by this request
+	anew      bool               // its id may be one that has expired
+	base      *sandboxmcp.Limits // of the live session; nil: the configured ones
+	room      *room              // the session's, once it has one
+	stateLost bool
 
 	streams []*capture // once it runs
 
@@ -88,6 +96,9 @@ func (e *Engine) finish(x *execution) {
 	for _, c := range x.streams {
 		c.close()
 	}
+	if x.session != nil {
+		x.session.Release()
+	}
 	x.release()
 	x.cancel(nil)
 	x.ticket.Release()
@@ -123,6 +134,9 @@ func (e *Engine) validate(x *execution) error {
 		r.Namespace = e.cfg.Namespace
 	}
 	if _, err = sandboxmcp.ParseNamespace(string(r.Namespace)); err != nil {
+		return err
+	}
+	if err = e.validateSession(x); err != nil {
 		return err
 	}
 	if r.Language, err = sandboxmcp.ParseLanguage(string(r.Language)); err != nil {
@@ -170,7 +184,7 @@ func (e *Engine) limit(x *execution) error {
 	if err := x.req.Limits.Check(); err != nil {
 		return err
 	}
-	x.limits, x.clamped = x.req.Limits.Over(e.cfg.Limits).Clamp(e.cfg.Ceilings)
+	x.limits, x.clamped = x.req.Limits.Over(x.baseLimits(e.cfg.Limits)).Clamp(e.cfg.Ceilings)
 	if len(x.clamped) > 0 && x.req.Strict {
 		return sandboxmcp.Errorf(sandboxmcp.CodeLimitExceedsCap, "%s is above its ceiling; the ceilings are max_ram_mb %d, max_cpu_cores %g, timeout_seconds %g, max_processes %d, max_output_bytes %d",
 			strings.Join(x.clamped, ", "), e.cfg.Ceilings.MaxRAMMB, e.cfg.Ceilings.MaxCPUCores, e.cfg.Ceilings.TimeoutSeconds, e.cfg.Ceilings.MaxProcesses, e.cfg.Ceilings.MaxOutputBytes)
@@ -178,9 +192,10 @@ func (e *Engine) limit(x *execution) error {
 	return nil
 }
 
-// open builds the sandbox of a single request.
+// open builds the sandbox of a single request, or of a new session.
 func (e *Engine) open(x *execution, interp interpreter) (backend.Sandbox, error) {
-	for _, d := range interp.ReadOnlyDirs {
+	for _, entry := range interp.ReadOnlyDirs {
+		d, _ := backend.Shown(entry)
 		if within(d, e.store.Dir()) {
 			return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the interpreter %s needs %s to be shown to the program, and that holds the state directory", interp.Path, d).
 				WithHint("set SANDBOXMCP_STATE_DIR to a directory elsewhere, or put another interpreter first on the PATH")
@@ -192,9 +207,13 @@ func (e *Engine) open(x *execution, interp interpreter) (backend.Sandbox, error)
 	e.seq++
 	id := strconv.FormatUint(e.seq, 36)
 	e.mu.Unlock()
+	cpu := cpuTime(x.limits)
+	if x.session != nil { // over all its runs; each has its clock
+		cpu = sessionCPUTime
+	}
 	sb, err := e.backends[x.req.Backend].Open(x.ctx, backend.Spec{
 		ID: "run-" + id, MinTier: e.cfg.MinTier,
-		MemoryBytes: memory, CPUCores: x.limits.MaxCPUCores, MaxTasks: x.limits.MaxTasks(), CPUTime: cpuTime(x.limits),
+		MemoryBytes: memory, CPUCores: x.limits.MaxCPUCores, MaxTasks: x.limits.MaxTasks(), CPUTime: cpu,
 		WorkBytes: min(int64(e.cfg.WorkQuotaMB)*mib, memory/2), WorkInodes: workInodes, TempBytes: min(tempBytes, memory/2),
 		ReadOnlyDirs: interp.ReadOnlyDirs,
 	})
@@ -217,6 +236,8 @@ func within(dir, p string) bool {
 }
 
 const (
+	sessionCPUTime = 24 * time.Hour
+
 	workInodes = 20_000
 	tempBytes  = 64 << 20
 )
@@ -241,7 +262,7 @@ func (e *Engine) plan(r sandboxmcp.Request, i interpreter) (backend.Process, err
 			e.work.Go(func() { prepare(context.WithoutCancel(e.ctx)) })
 		}
 	}
-	return kernel.Plan(kernel.Program{Driver: driver, Language: r.Language, Code: r.Code, FileName: r.FileName, Display: r.Display, Interpreter: i.Path, Version: i.Version, Virtual: i.Virtual, Env: r.Env})
+	return kernel.Plan(program(r, i, driver))
 }
 
 func cachePath(stateDir string) string { return filepath.Join(stateDir, "runtimes.json") }

@@ -147,6 +147,13 @@ func (s *fakeSandbox) Kill(context.Context) error {
 	return nil
 }
 
+func (s *fakeSandbox) Clear(context.Context) error {
+	s.f.note("clear")
+	return nil
+}
+
+func (s *fakeSandbox) Provide(context.Context, []backend.ProgramFile) error { return nil }
+
 func (s *fakeSandbox) Files() backend.Files { return fakeFiles{s.f} }
 
 func (s *fakeSandbox) Isolation(context.Context) (sandboxmcp.Isolation, error) {
@@ -208,6 +215,8 @@ func (r *fakeRun) Hang() backend.Exit {
 
 func (r *fakeRun) Signal(int) error { return nil }
 
+func (r *fakeRun) Interrupt() error { return nil }
+
 func (r *fakeRun) Channel() io.ReadWriteCloser {
 	if r.ours == nil {
 		return nil
@@ -235,6 +244,11 @@ func (r *fakeRun) Wait(ctx context.Context) (backend.Exit, error) {
 	case <-ctx.Done():
 		return backend.Exit{}, ctx.Err()
 	}
+}
+
+func (r *fakeRun) Flush(context.Context) error {
+	r.sandbox.f.note("flush")
+	return nil
 }
 
 func (r *fakeRun) Drain(ctx context.Context) error {
@@ -294,6 +308,27 @@ func (f fakeFiles) Open(name string) (backend.File, error) {
 		return nil, fs.ErrNotExist
 	}
 	return fakeFile{bytes.NewReader([]byte(data)), fakeInfo(name, data)}, nil
+}
+
+func (f fakeFiles) Put(_ context.Context, name string, data []byte, overwrite bool) error {
+	if _, ok := f.f.files[name]; ok && !overwrite {
+		return fs.ErrExist
+	}
+	f.f.files[name] = string(data)
+	return nil
+}
+
+func (f fakeFiles) Stat(name string) (backend.FileInfo, error) {
+	data, ok := f.f.files[name]
+	if !ok {
+		return backend.FileInfo{}, fs.ErrNotExist
+	}
+	return fakeInfo(name, data), nil
+}
+
+func (f fakeFiles) Remove(name string) error {
+	delete(f.f.files, name)
+	return nil
 }
 
 type fakeFile struct {

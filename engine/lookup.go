@@ -36,7 +36,7 @@ func (x *execution) pending() sandboxmcp.Result {
 		meta["queue_place"] = place
 	}
 	return sandboxmcp.Result{
-		RequestID: x.req.ID, Language: x.req.Language, Namespace: x.req.Namespace, Backend: x.req.Backend, Status: sandboxmcp.StatusRunning, ExitCode: sandboxmcp.ExitStopped,
+		RequestID: x.req.ID, SessionID: x.sessionID(), Language: x.req.Language, Namespace: x.req.Namespace, Backend: x.req.Backend, Status: sandboxmcp.StatusRunning, ExitCode: sandboxmcp.ExitStopped,
 		Artifacts: []sandboxmcp.Artifact{}, Results: []sandboxmcp.RichResult{}, Metadata: meta,
 		Usage:   sandboxmcp.ResourceUsage{MaxTasks: x.limits.MaxTasks()},
 		Network: sandboxmcp.Network{Allowed: []string{}, Denied: []sandboxmcp.DeniedRequest{}},
@@ -135,6 +135,7 @@ func (e *Engine) Runtimes(ctx context.Context) sandboxmcp.Runtimes {
 	r := sandboxmcp.Runtimes{Runtimes: e.runtimes.List(ctx), Backends: []sandboxmcp.BackendInfo{}}
 	for i := range r.Runtimes {
 		r.Runtimes[i].Backend = e.cfg.DefaultBackend
+		r.Runtimes[i].PackagesPreloaded = append(r.Runtimes[i].PackagesPreloaded, e.preloaded(r.Runtimes[i])...)
 	}
 	for _, b := range e.cfg.Backends {
 		c := b.Capabilities(ctx)
@@ -157,7 +158,7 @@ func (e *Engine) Runtimes(ctx context.Context) sandboxmcp.Runtimes {
 
 // Stats tells what the engine has done since it was opened.
 func (e *Engine) Stats() sandboxmcp.Stats {
-	s := sandboxmcp.Stats{Queue: e.queue.Stats(), Pool: map[string]any{"kind": "none", "ready": 0}, Resources: ownResources()}
+	s := sandboxmcp.Stats{Queue: e.queue.Stats(), Sessions: e.sessions.Len(), Pool: map[string]any{"kind": "none", "ready": 0}, Resources: ownResources()}
 	for _, b := range e.backends {
 		if p, ok := b.(backend.Pooler); ok {
 			for kind, n := range p.Pool() {

@@ -98,7 +98,7 @@ func (x *execution) result(o *outcome) sandboxmcp.Result {
 			WallSeconds: x.ended.Sub(x.started).Seconds(), MaxTasks: x.limits.MaxTasks(),
 		},
 		Namespace: x.req.Namespace, Metadata: x.metadata,
-		Status: status, Signal: signal, Backend: x.req.Backend,
+		Status: status, Signal: signal, Backend: x.req.Backend, SessionID: x.sessionID(), StateLost: x.stateLost,
 		StdoutTruncated: o.stdout.cut(), StderrTruncated: o.stderr.cut(),
 		Results: o.report.Results, Error: o.report.Error,
 		Network:   sandboxmcp.Network{Allowed: []string{}, Denied: []sandboxmcp.DeniedRequest{}},

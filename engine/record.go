@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"strconv"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -27,7 +28,7 @@ func (e *Engine) recordIntent(x *execution) <-chan error {
 
 func (e *Engine) intend(x *execution) error {
 	_, err := e.audit.Append(x.ctx, sandboxmcp.AuditEntry{
-		Action: actionExecute, Phase: sandboxmcp.PhaseIntent, RequestID: x.req.ID, Language: x.req.Language, Namespace: x.req.Namespace, Actor: x.req.Actor,
+		Action: actionExecute, Phase: sandboxmcp.PhaseIntent, RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.req.Namespace, Actor: x.req.Actor,
 		Detail:   string(x.req.Language) + ": " + strconv.Itoa(len(x.req.Code)) + " bytes",
 		Metadata: map[string]any{"code_sha256": x.codeSHA256, "code_bytes": len(x.req.Code), "backend": x.req.Backend, "limits": x.limits},
 	})
@@ -41,7 +42,7 @@ func (e *Engine) intend(x *execution) error {
 func (e *Engine) recordFailure(x *execution, cause error) {
 	no := false
 	_, err := e.audit.Append(context.WithoutCancel(x.ctx), sandboxmcp.AuditEntry{
-		Action: actionExecute, Phase: sandboxmcp.PhaseOutcome, RequestID: x.req.ID, Language: x.req.Language, Namespace: x.req.Namespace, Actor: x.req.Actor,
+		Action: actionExecute, Phase: sandboxmcp.PhaseOutcome, RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.req.Namespace, Actor: x.req.Actor,
 		Success: &no, Detail: string(x.req.Language) + ": " + string(sandboxmcp.CodeOf(cause)),
 	})
 	if err != nil {
@@ -54,7 +55,11 @@ func (e *Engine) collect(x *execution, sb backend.Sandbox, res *sandboxmcp.Resul
 	if res.Status == sandboxmcp.StatusRejected {
 		return nil
 	}
-	got, err := e.keeper.Collect(context.WithoutCancel(x.ctx), artifact.Source{Files: sb.Files(), RequestID: x.req.ID, Now: x.ended})
+	src := artifact.Source{Files: sb.Files(), RequestID: x.req.ID, Now: x.ended}
+	if x.room != nil {
+		src.SessionID, src.Known = &x.req.SessionID, x.room.known
+	}
+	got, err := e.keeper.Collect(context.WithoutCancel(x.ctx), src)
 	if err != nil {
 		cause := sandboxmcp.AsError(err)
 		bad := sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the program's files could not be kept: %s", cause.Message).WithCause(cause.Err)
@@ -62,6 +67,9 @@ func (e *Engine) collect(x *execution, sb backend.Sandbox, res *sandboxmcp.Resul
 			bad.Code, bad.Hint = cause.Code, cause.Hint
 		}
 		return bad
+	}
+	if x.room != nil {
+		maps.Copy(x.room.known, got.States)
 	}
 	res.Artifacts = got.Artifacts
 	if len(got.Skipped) > 0 {
@@ -84,7 +92,7 @@ func (e *Engine) sign(x *execution, res *sandboxmcp.Result) error {
 	}
 	x.stdoutSHA256, x.stderrSHA256 = hashText(res.Stdout), hashText(res.Stderr)
 	r, err := e.key.Receipt(sign.Statement{Predicate: sandboxmcp.ReceiptPredicate{
-		Version: 1, Product: e.cfg.Version, RequestID: x.req.ID, Namespace: x.req.Namespace, Language: x.req.Language, CodeSHA256: x.codeSHA256,
+		Version: 1, Product: e.cfg.Version, RequestID: x.req.ID, SessionID: x.sessionID(), Namespace: x.req.Namespace, Language: x.req.Language, CodeSHA256: x.codeSHA256,
 		Status: res.Status, ExitCode: res.ExitCode, StartedAt: x.started.UTC(), EndedAt: x.ended.UTC(),
 		StdoutSHA256: x.stdoutSHA256, StderrSHA256: x.stderrSHA256, StdoutTruncated: res.StdoutTruncated, StderrTruncated: res.StderrTruncated,
 		Artifacts: files, Limits: x.limits, Isolation: res.Isolation, Network: &res.Network,
@@ -104,7 +112,7 @@ func hashText(s string) string {
 // recordOutcome keeps the result and writes the outcome down, in one transaction.
 func (e *Engine) recordOutcome(x *execution, o *outcome, res *sandboxmcp.Result) error {
 	entry := &sandboxmcp.AuditEntry{
-		Action: actionExecute, Phase: sandboxmcp.PhaseOutcome, RequestID: x.req.ID, Language: x.req.Language, Namespace: x.req.Namespace, Actor: x.req.Actor,
+		Action: actionExecute, Phase: sandboxmcp.PhaseOutcome, RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.req.Namespace, Actor: x.req.Actor,
 		ExitCode: &res.ExitCode, DurationMS: &res.DurationMS, Success: &res.Success, Usage: &res.Usage,
 		Detail: fmt.Sprintf("%s: exit=%d duration=%.0fms", x.req.Language, res.ExitCode, res.DurationMS),
 		Metadata: map[string]any{
@@ -130,7 +138,7 @@ func (e *Engine) notes(x *execution, res *sandboxmcp.Result) []*sandboxmcp.Audit
 	var notes []*sandboxmcp.AuditEntry
 	note := func(action, detail string) {
 		notes = append(notes, &sandboxmcp.AuditEntry{
-			Action: action, Phase: sandboxmcp.PhaseOutcome, RequestID: x.req.ID, Language: x.req.Language, Namespace: x.req.Namespace, Actor: x.req.Actor, Detail: detail,
+			Action: action, Phase: sandboxmcp.PhaseOutcome, RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.req.Namespace, Actor: x.req.Actor, Detail: detail,
 		})
 	}
 	switch res.Status {

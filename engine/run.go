@@ -12,7 +12,7 @@ import (
 // The way of a request, from top to bottom. The order is kept for the stages
 // that are still to come:
 //
-//	validate → gate → queue → session → syntax → vault → network → execute (streams masked) → collect → sign → audit → event → result
+//	validate → session → gate → queue → syntax → vault → network → execute (streams masked) → collect → sign → audit → event → result
 //
 // Every stage undoes itself by a defer. One Request goes down, one Result comes up.
 
@@ -41,6 +41,10 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 		x.res, x.err = res, err
 	}()
 
+	// session: whose sandbox it is; one in use is told before anything waits
+	if err = e.claim(x); err != nil {
+		return res, err
+	}
 	// queue: a place in turn, given back at the end
 	if x.ticket.Wait(x.ctx) != nil {
 		return res, cancelledError(x.ctx)
@@ -51,16 +55,16 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	}
 	x.admitted = e.cfg.Now()
 
-	// runtime: which interpreter
-	interp, err := e.runtimes.Find(x.ctx, x.req.Language)
+	// runtime: which interpreter, with which packages
+	interp, err := e.interpreter(x.ctx, x.req.Language)
 	if err != nil {
 		return res, err
 	}
 	// intent and sandbox: the one is written down while the other, a fresh one for a single request, is built. What cannot be
 	// recorded is not done: nothing runs in the sandbox before both are there.
 	intent := e.recordIntent(x)
-	sb, openErr := e.open(x, interp)
-	if openErr == nil {
+	sb, openErr := e.place(x, interp)
+	if openErr == nil && x.session == nil {
 		defer e.discard(sb)
 	}
 	if err = <-intent; err != nil {
@@ -75,8 +79,8 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 		return res, openErr
 	}
 
-	// execute: until the program ends or is ended, and nothing of it lives
-	o, err := e.execute(x, interp, sb)
+	// execute: until the program ends or is ended, and nothing of it lives; or, in a session, until its cell is done
+	o, err := e.executeIn(x, interp, sb)
 	if err != nil {
 		return res, err
 	}
@@ -113,6 +117,11 @@ func (e *Engine) execute(x *execution, interp interpreter, sb backend.Sandbox) (
 	x.started = e.cfg.Now()
 	clock := time.AfterFunc(x.limits.Timeout(), func() { stop(errTimeout) })
 	defer clock.Stop()
+	before := backend.Usage{}
+	end := sb.Kill
+	if x.session != nil {
+		before, end = sb.Usage(), sb.Clear
+	}
 	running, err := sb.Start(x.ctx, proc) // not ctx: time that is up meanwhile is a timeout, not a cancellation
 	if err != nil {
 		return nil, startError(x.ctx, err)
@@ -128,18 +137,18 @@ func (e *Engine) execute(x *execution, interp interpreter, sb backend.Sandbox) (
 	o.stopped = err != nil
 	o.isolation, err = (<-walls).get(e.cfg.MinTier)
 	if err != nil {
-		return nil, errors.Join(err, sb.Kill(context.WithoutCancel(ctx)))
+		return nil, errors.Join(err, end(context.WithoutCancel(ctx)))
 	}
 	// Whatever it left behind ends here, and with it every holder of its streams.
 	down, cancel := context.WithTimeout(context.WithoutCancel(ctx), killLimit)
 	defer cancel()
-	if err := sb.Kill(down); err != nil {
+	if err := end(down); err != nil {
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the sandbox could not be ended").WithCause(err)
 	}
 	_ = running.Drain(down)
 	x.ended = e.cfg.Now()
 	o.report = <-report
-	o.usage = sb.Usage()
+	o.usage = since(before, sb.Usage())
 	if o.exit.Lost && !o.stopped && o.usage.OOMKills == 0 {
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the sandbox ended under the program")
 	}

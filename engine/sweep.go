@@ -54,6 +54,11 @@ func (e *Engine) sweptMark() string { return filepath.Join(e.store.Dir(), "swept
 
 // sweep drops once. What ends it half way is made up for by the next one.
 func (e *Engine) sweep(ctx context.Context) {
+	if n, err := e.sessions.Sweep(ctx); err != nil {
+		e.log.Warn("sweep sessions", "error", err)
+	} else if n > 0 {
+		e.log.Warn("sessions of servers that have died are gone", "count", n)
+	}
 	if err := e.keeper.Sweep(ctx, e.noteDropped); err != nil {
 		if ctx.Err() == nil {
 			e.log.Warn("sweep records", "error", err)

@@ -47,7 +47,7 @@ func capabilitiesFromTrial(t *testing.T, s *suite) {
 }
 
 func openRefusesHigherTier(t *testing.T, s *suite) {
-	before := descendants(os.Getpid())
+	before := CountBeside(t, s.b)
 	for _, tier := range []sandboxmcp.Tier{sandboxmcp.TierL2, sandboxmcp.TierL3, sandboxmcp.TierL4} {
 		if s.o.Tier.AtLeast(tier) {
 			continue
@@ -62,9 +62,7 @@ func openRefusesHigherTier(t *testing.T, s *suite) {
 			t.Errorf("Open with %s: got code %q (%v), want %q", tier, got, err, sandboxmcp.CodeIsolationUnavailable)
 		}
 	}
-	if diff := cmp.Diff(before, descendants(os.Getpid())); diff != "" {
-		t.Errorf("processes (-before +after):\n%s", diff)
-	}
+	before.Same(t)
 }
 
 func openFailsCleanly(t *testing.T, s *suite) {
@@ -173,6 +171,38 @@ func readOnlyDirs(t *testing.T, s *suite) {
 	got := x.sh(t, "cat "+dir+"/file; (echo x > "+dir+"/new) 2>/dev/null && echo written; (echo x >> "+dir+"/file) 2>/dev/null && echo appended; cat "+dir+".not 2>/dev/null; :")
 	if got != "shown" {
 		t.Errorf("in the sandbox: got %q, want %q", got, "shown")
+	}
+}
+
+func shownElsewhere(t *testing.T, s *suite) {
+	dir, err := os.MkdirTemp(sharedDir(t), "elsewhere") //nolint:usetesting // it has to be where others can pass
+	if err != nil {
+		t.Skipf("no directory to show: %v", err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "file"), "shown")
+	at, want := backend.PackageDir+"/law", "shown"
+	look := "cat " + at + "/file; (echo x > " + at + "/new) 2>/dev/null && echo written; cat " + dir + "/file 2>/dev/null; :"
+	if !s.full() { // no mounts of its own
+		look = "cat " + dir + "/file"
+	}
+	show := func(p *backend.Spec) { p.ReadOnlyDirs = []string{backend.ShownAt(dir, at)} }
+	if got := s.open(t, show).sh(t, look); got != want {
+		t.Errorf("in the sandbox: got %q, want %q", got, want)
+	}
+	// One that is shown whole does not stand for a part of it that is to be elsewhere.
+	s.open(t, func(p *backend.Spec) { p.ReadOnlyDirs = []string{filepath.Dir(dir)} })
+	if got := s.open(t, show).sh(t, look); s.full() && got != want && got != want+want {
+		t.Errorf("beside a wider one: got %q, want %q", got, want)
+	}
+	if host, inside := backend.Shown(backend.ShownAt("/a", "/b")); host != "/a" || inside != "/b" {
+		t.Errorf("taken apart: %q, %q", host, inside)
+	}
+	if host, inside := backend.Shown("/a"); host != "/a" || inside != "/a" {
+		t.Errorf("taken apart: %q, %q", host, inside)
 	}
 }
 

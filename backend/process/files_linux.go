@@ -1,21 +1,29 @@
 package process
 
 import (
+	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"runtime"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
 // files is a working directory seen through a descriptor. The kernel itself
 // refuses every name that would leave it.
-type files struct{ dir int }
+type files struct {
+	dir     int
+	sandbox *sandbox // to write; nil: only to read
+}
 
 const beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
 
@@ -74,6 +82,175 @@ func (f files) List(name string, limit int) ([]backend.FileInfo, bool, error) {
 	return entries, more, nil
 }
 
+// Stat describes an entry without following it.
+func (f files) Stat(name string) (backend.FileInfo, error) {
+	fd, err := unix.Openat2(f.dir, name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: beneath})
+	if err != nil {
+		return backend.FileInfo{}, &fs.PathError{Op: "stat", Path: name, Err: err}
+	}
+	defer func() { _ = unix.Close(fd) }()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return backend.FileInfo{}, &fs.PathError{Op: "stat", Path: name, Err: err}
+	}
+	return describe(path.Base(name), &st), nil
+}
+
+// Remove removes a file or link.
+func (f files) Remove(name string) error {
+	return f.in(path.Dir(name), func(dir int) error { return unix.Unlinkat(dir, path.Base(name), 0) }, "remove", name)
+}
+
+// in calls do with the directory that a name lies in.
+func (f files) in(dir string, do func(fd int) error, op, name string) error {
+	fd, err := f.openat(dir, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err == nil {
+		err = do(fd)
+		_ = unix.Close(fd)
+	}
+	if err != nil {
+		return &fs.PathError{Op: op, Path: name, Err: err}
+	}
+	return nil
+}
+
+// Put writes a file under a name of its own and then gives it the right one. The
+// bytes are written by a process in the sandbox, so that they are the sandbox's
+// memory and not ours: they reach its file through a descriptor, whatever the
+// programs in the sandbox do to names meanwhile.
+func (f files) Put(ctx context.Context, name string, data []byte, overwrite bool) error {
+	uid := f.sandbox.slot.UID()
+	err := asUser(uid, func() error { return f.makeDirs(path.Dir(name)) })
+	if err != nil {
+		return &fs.PathError{Op: "write", Path: name, Err: err}
+	}
+	return f.in(path.Dir(name), func(dir int) error {
+		temp := ".put-" + rand.Text()
+		fd := -1
+		err := asUser(uid, func() (err error) {
+			fd, err = unix.Openat(dir, temp, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o644)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		err = f.fill(ctx, fd, data)
+		_ = unix.Close(fd)
+		flags := uint(unix.RENAME_NOREPLACE)
+		if overwrite {
+			flags = 0
+		}
+		if err == nil {
+			err = asUser(uid, func() error { return unix.Renameat2(dir, temp, dir, path.Base(name), flags) })
+		}
+		if err != nil {
+			_ = asUser(uid, func() error { return unix.Unlinkat(dir, temp, 0) })
+		}
+		return err
+	}, "write", name)
+}
+
+// makeDirs makes a directory and its parents, link by link.
+func (f files) makeDirs(name string) error {
+	if name == "." || name == "/" {
+		return nil
+	}
+	if err := f.makeDirs(path.Dir(name)); err != nil {
+		return err
+	}
+	parent, err := f.openat(path.Dir(name), unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(parent) }()
+	if err := unix.Mkdirat(parent, path.Base(name), 0o755); err != nil && !errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	return nil
+}
+
+// fill has a process in the sandbox write data into an open file.
+func (f files) fill(ctx context.Context, fd int, data []byte) error {
+	if len(data) == 0 {
+		return nil
+	}
+	r, w, err := pipe(1)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = w.Close() }()
+	null, err := unix.Open("/dev/null", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		_ = unix.Close(r)
+		return err
+	}
+	cmd := jail.Command{Argv: []string{writer(), "bs=64k"}, Env: []string{}, Dir: backend.TempDir, Files: []int{r, fd, null}}
+	f.sandbox.relocate(&cmd)
+	proc, err := f.sandbox.slot.Start(cmd)
+	closeBoth(r, null)
+	if err != nil {
+		return err
+	}
+	_ = w.SetWriteDeadline(time.Now().Add(putLimit))
+	_, writeErr := w.Write(data)
+	_ = w.Close()
+	ctx, cancel := context.WithTimeout(ctx, putLimit)
+	defer cancel()
+	select {
+	case <-proc.Done():
+	case <-ctx.Done():
+		_ = proc.Signal(int(unix.SIGKILL))
+		return ctx.Err()
+	}
+	exit, err := proc.Exit()
+	var st unix.Stat_t
+	switch {
+	case err != nil:
+		return err
+	case exit.Killed:
+		return fs.ErrClosed
+	case unix.Fstat(fd, &st) == nil && st.Size == int64(len(data)) && writeErr == nil && exit.Status.ExitStatus() == 0:
+		return nil
+	}
+	var fsys unix.Statfs_t
+	if unix.Fstatfs(fd, &fsys) == nil && (fsys.Bavail == 0 || fsys.Ffree == 0 || int64(fsys.Bavail)*fsys.Bsize < int64(len(data))-st.Size) {
+		return unix.ENOSPC
+	}
+	return unix.EIO
+}
+
+// putLimit is how long the writing of a file may take.
+const putLimit = 20 * time.Second
+
+// writer is the program that copies its stdin to its stdout.
+var writer = sync.OnceValue(func() string {
+	if _, err := os.Stat("/bin/dd"); err != nil {
+		return "/usr/bin/dd"
+	}
+	return "/bin/dd"
+})
+
+func closeBoth(fds ...int) {
+	for _, fd := range fds {
+		_ = unix.Close(fd)
+	}
+}
+
+// asUser does something to files as the sandbox's user: root has to, because the
+// sandbox's file systems know no other.
+func asUser(uid int, do func() error) error {
+	if os.Geteuid() != 0 || uid == 0 {
+		return do()
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := errors.Join(unix.Setfsgid(uid), unix.Setfsuid(uid)); err != nil {
+		return err
+	}
+	defer func() { _ = errors.Join(unix.Setfsuid(0), unix.Setfsgid(0)) }()
+	return do()
+}
+
 type file struct{ *os.File }
 
 func (f *file) Stat() (backend.FileInfo, error) {
@@ -106,6 +283,7 @@ func describe(name string, st *unix.Stat_t) backend.FileInfo {
 	return backend.FileInfo{
 		Name: name, Mode: mode, Size: st.Size, Blocks: st.Blocks, Links: uint64(st.Nlink), //nolint:unconvert // differs by architecture
 		ModTime: time.Unix(st.Mtim.Unix()),
+		Mark:    fmt.Sprintf("%d.%d.%d", st.Ino, st.Ctim.Sec, st.Ctim.Nsec),
 	}
 }
 
@@ -116,20 +294,14 @@ func putProgram(dir, uid int, program []backend.ProgramFile) error {
 	if len(program) == 0 {
 		return nil
 	}
-	if os.Geteuid() == 0 && uid != 0 {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		if err := errors.Join(unix.Setfsgid(uid), unix.Setfsuid(uid)); err != nil {
-			return err
+	return asUser(uid, func() error {
+		for _, p := range program {
+			if err := putFile(dir, p); err != nil {
+				return &fs.PathError{Op: "write", Path: backend.ProgramDir + "/" + p.Name, Err: err}
+			}
 		}
-		defer func() { _ = errors.Join(unix.Setfsuid(0), unix.Setfsgid(0)) }()
-	}
-	for _, p := range program {
-		if err := putFile(dir, p); err != nil {
-			return &fs.PathError{Op: "write", Path: backend.ProgramDir + "/" + p.Name, Err: err}
-		}
-	}
-	return nil
+		return nil
+	})
 }
 
 func putFile(dir int, p backend.ProgramFile) error {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
 // plainPrefix begins the names of the directories that sandboxes of tier L1
@@ -81,7 +83,8 @@ func plainReadable(extra []string) []string {
 		"/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/hosts", "/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/fonts",
 	}, extra...)
 	there := all[:0]
-	for _, p := range all {
+	for _, entry := range all {
+		p, _ := backend.Shown(entry)
 		if _, err := os.Stat(p); err == nil {
 			there = append(there, p)
 		}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -40,6 +41,8 @@ type sandbox struct {
 	root  string        // its directory on the host; tier L1 only
 	lock  *os.File      // on root
 
+	asked bool // it was handed out
+
 	closeOnce sync.Once
 	closeErr  error
 
@@ -48,7 +51,8 @@ type sandbox struct {
 	kept    bool     // its group is the next sandbox's
 }
 
-// build makes a sandbox in a jail. When it fails nothing of it is left.
+// build makes a sandbox in a jail, which handOut gives to a caller. When it fails
+// nothing of it is left.
 func (b *Backend) build(h *hall, spec backend.Spec) (*sandbox, error) {
 	s := &sandbox{b: b, hall: h, spec: spec}
 	turn, err := h.Turn()
@@ -83,15 +87,6 @@ func (b *Backend) build(h *hall, spec backend.Spec) (*sandbox, error) {
 	}
 	if tree == nil {
 		pin(s.slot.PID(), spec.CPUCores)
-		s.watch = startWatch(s.slot, mode, spec)
-	}
-	b.mu.Lock()
-	closed := b.closed
-	b.live[s] = struct{}{}
-	b.mu.Unlock()
-	if closed {
-		_ = s.Close()
-		return nil, sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the process backend is closed")
 	}
 	return s, nil
 }
@@ -230,8 +225,36 @@ func (s *sandbox) Kill(context.Context) error {
 	return err
 }
 
+// Clear ends every process and keeps the sandbox.
+func (s *sandbox) Clear(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, clearLimit)
+	defer cancel()
+	err := s.slot.Clear(ctx)
+	if err == nil { // as after Kill
+		_ = unix.Fchmod(s.slot.Dirs[jail.DirWork], 0o700)
+	}
+	return err
+}
+
+// Provide puts files where programs cannot write.
+func (s *sandbox) Provide(_ context.Context, list []backend.ProgramFile) error {
+	dir := files{dir: s.slot.Dirs[jail.DirProgram]}
+	for _, f := range list {
+		if err := asUser(s.slot.UID(), func() error { return dir.makeDirs(path.Dir(f.Name)) }); err != nil {
+			return fmt.Errorf("provide %s: %w", f.Name, err)
+		}
+	}
+	if err := putProgram(s.slot.Dirs[jail.DirProgram], s.slot.UID(), list); err != nil {
+		return fmt.Errorf("provide: %w", err)
+	}
+	return nil
+}
+
+// clearLimit is how long the processes of a sandbox may take to end.
+const clearLimit = 10 * time.Second
+
 // Files gives access to the working directory.
-func (s *sandbox) Files() backend.Files { return files{s.slot.Dirs[jail.DirWork]} }
+func (s *sandbox) Files() backend.Files { return files{s.slot.Dirs[jail.DirWork], s} }
 
 // Isolation reads which walls stand.
 func (s *sandbox) Isolation(context.Context) (sandboxmcp.Isolation, error) {
@@ -337,6 +360,10 @@ func (s *sandbox) Close() error {
 			s.mu.Unlock()
 		}
 		s.closeErr = errors.Join(err, s.remove())
+		if s.asked {
+			s.b.ready.given(shapeOf(s.spec))
+			s.b.fill()
+		}
 	})
 	return s.closeErr
 }
@@ -387,6 +414,9 @@ type running struct {
 	pipes *pipes
 }
 
+// Interrupt sends SIGINT to the process and its group.
+func (r *running) Interrupt() error { return r.proc.SignalGroup(int(unix.SIGINT)) }
+
 // Signal sends a signal to the process alone.
 func (r *running) Signal(n int) error { return r.proc.Signal(n) }
 
@@ -418,6 +448,12 @@ func (r *running) Wait(ctx context.Context) (backend.Exit, error) {
 	default:
 		return backend.Exit{Code: e.Status.ExitStatus()}, nil
 	}
+}
+
+// Flush hands on what is in the streams now.
+func (r *running) Flush(context.Context) error {
+	r.pipes.flush()
+	return nil
 }
 
 // Drain waits until the streams are read to their end.

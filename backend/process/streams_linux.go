@@ -18,6 +18,75 @@ type pipes struct {
 	channel *os.File // ours; nil when there is none
 	copies  sync.WaitGroup
 	ours    []*os.File
+	outputs []*output
+}
+
+// output carries one stream to its writer.
+type output struct {
+	r  *os.File
+	to io.Writer
+	mu sync.Mutex // held from before a read until its bytes are with the writer
+}
+
+// take reads what is there, at most limit bytes, and hands it on. io.EOF: the
+// stream has ended; unix.EAGAIN: there is no more now.
+func (o *output) take(fd uintptr, limit int64) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	b := chunks.Get().(*[]byte) //nolint:forcetypeassert // the pool holds nothing else
+	defer chunks.Put(b)
+	for limit > 0 {
+		n, err := unix.Read(int(fd), *b)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return err
+		case n == 0:
+			return io.EOF
+		}
+		_, _ = o.to.Write((*b)[:n])
+		limit -= int64(n)
+	}
+	return nil
+}
+
+// copy carries everything until the stream ends.
+func (o *output) copy() {
+	raw, err := o.r.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Read(func(fd uintptr) (done bool) {
+		for {
+			if err := o.take(fd, 1); err != nil {
+				return !errors.Is(err, unix.EAGAIN)
+			}
+		}
+	})
+}
+
+// flush carries what is in the pipe now.
+func (o *output) flush() {
+	raw, err := o.r.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) {
+		if n, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ); err == nil && n > 0 {
+			_ = o.take(fd, int64(n))
+			return
+		}
+		o.mu.Lock() // what another one has just read is on its way
+		defer o.mu.Unlock()
+	})
+}
+
+// flush hands on what is in the streams now.
+func (p *pipes) flush() {
+	for _, o := range p.outputs {
+		o.flush()
+	}
 }
 
 var chunks = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}
@@ -73,20 +142,9 @@ func (p *pipes) output(to io.Writer, uid int) error {
 	if os.Geteuid() == 0 {
 		_ = unix.Fchown(w, uid, uid) // so that /dev/stdout can be opened
 	}
-	p.theirs, p.ours = append(p.theirs, w), append(p.ours, r)
-	p.copies.Go(func() {
-		b := chunks.Get().(*[]byte) //nolint:forcetypeassert // the pool holds nothing else
-		defer chunks.Put(b)
-		for {
-			n, err := r.Read(*b)
-			if n > 0 {
-				_, _ = to.Write((*b)[:n])
-			}
-			if err != nil {
-				return
-			}
-		}
-	})
+	o := &output{r: r, to: to}
+	p.theirs, p.ours, p.outputs = append(p.theirs, w), append(p.ours, r), append(p.outputs, o)
+	p.copies.Go(o.copy)
 	return nil
 }
 

@@ -2,6 +2,7 @@ package process
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"strconv"
 	"strings"
@@ -15,7 +16,7 @@ import (
 )
 
 // watch stands in for a control group where there is none: it adds up what the
-// sandbox holds every few milliseconds and ends it above its memory limit, and
+// sandbox holds every few milliseconds and ends its programs above its memory limit, and
 // stops its programs for as long as they are ahead of a fraction of a core.
 // Between two looks a program can take more; results say so.
 type watch struct {
@@ -111,12 +112,23 @@ func (w *watch) look() bool {
 		w.ooms++
 	}
 	w.mu.Unlock()
-	if over {
-		_ = w.slot.Kill()
+	if over && !w.relieve(tmp) {
 		return false
 	}
 	w.share(cpu + w.slot.CPU())
 	return true
+}
+
+// relieve ends the programs that hold too much; false: the files alone are too
+// much, and so the sandbox has been ended.
+func (w *watch) relieve(files int64) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if files <= w.spec.MemoryBytes && w.slot.Clear(ctx) == nil {
+		return true
+	}
+	_ = w.slot.Kill()
+	return false
 }
 
 // shareBurst is how far ahead of its share a sandbox may be: two looks.

@@ -38,11 +38,26 @@ const maxSkipped = 100
 
 // Source is what to collect from.
 type Source struct {
-	Files     backend.Files
+	Files     backend.FileReader
 	RequestID sandboxmcp.RequestID
 	SessionID *sandboxmcp.SessionID // nil: a run without a session
 	Now       time.Time             // the artifacts' created_at
 	Bounds    Bounds
+
+	// Known are the files that were there before, by name; one that is as it was
+	// is left out without a word.
+	Known map[string]State
+}
+
+// State is a file as it was at one time.
+type State struct {
+	Info   backend.FileInfo
+	SHA256 string // empty: its content was not looked at
+}
+
+// same reports whether a file is as it was by all that its entry says.
+func (s State) same(info backend.FileInfo) bool {
+	return s.Info.Mark != "" && s.Info.Mark == info.Mark && s.Info.Size == info.Size && s.Info.ModTime.Equal(info.ModTime)
 }
 
 // Collection is what was taken, and what was not.
@@ -55,6 +70,44 @@ type Collection struct {
 	// most 100 are named and a last row counts the others. Hidden files, and
 	// what lies in hidden directories, are no artifacts and not in it.
 	Skipped []sandboxmcp.SkippedFile
+
+	// States are the files whose content is known now.
+	States map[string]State
+}
+
+// Survey looks at all files that Collect would, and reads none. What known says
+// of the content of those that are the same still holds.
+func Survey(files backend.FileReader, known map[string]State, bounds Bounds) map[string]State {
+	b := bounds.orDefault()
+	found := map[string]State{}
+	var look func(dir string, depth int)
+	left := b.Entries
+	look = func(dir string, depth int) {
+		if left <= 0 || depth >= b.Depth {
+			return
+		}
+		list, _, err := files.List(dir, left)
+		if err != nil {
+			return
+		}
+		left -= len(list)
+		for _, info := range list {
+			name := path.Join(dir, info.Name)
+			switch {
+			case strings.HasPrefix(info.Name, "."):
+			case info.Mode.IsDir():
+				look(name, depth+1)
+			default:
+				s := State{Info: info}
+				if k := known[name]; k.same(info) {
+					s.SHA256 = k.SHA256
+				}
+				found[name] = s
+			}
+		}
+	}
+	look(".", 0)
+	return found
 }
 
 // Collect takes every regular file below the working directory within the
@@ -64,7 +117,7 @@ type Collection struct {
 // cannot be written and when ctx ends; whatever is wrong with a single file
 // only skips that file.
 func (k *Keeper) Collect(ctx context.Context, src Source) (Collection, error) {
-	c := &collector{keeper: k, src: src, bounds: src.Bounds.orDefault()}
+	c := &collector{keeper: k, src: src, bounds: src.Bounds.orDefault(), states: map[string]State{}}
 	c.entries = c.bounds.Entries
 	if err := c.directory(ctx, ".", 0); err != nil {
 		return Collection{}, err
@@ -76,7 +129,7 @@ func (k *Keeper) Collect(ctx context.Context, src Source) (Collection, error) {
 		c.artifacts = []sandboxmcp.Artifact{}
 	}
 	slices.SortFunc(c.artifacts, func(a, b sandboxmcp.Artifact) int { return strings.Compare(a.Name, b.Name) })
-	return Collection{Artifacts: c.artifacts, Skipped: c.skipped}, nil
+	return Collection{Artifacts: c.artifacts, Skipped: c.skipped, States: c.states}, nil
 }
 
 // collector is one Collect on its way.
@@ -90,6 +143,7 @@ type collector struct {
 	artifacts []sandboxmcp.Artifact
 	skipped   []sandboxmcp.SkippedFile
 	unnamed   int // skipped beyond the list
+	states    map[string]State
 }
 
 func (c *collector) skip(name, reason string) {
@@ -145,6 +199,10 @@ func (c *collector) entry(ctx context.Context, name string, info backend.FileInf
 		}
 		return c.directory(ctx, name, depth)
 	}
+	known, was := c.src.Known[name]
+	if was && known.same(info) {
+		return nil
+	}
 	reason := c.unfit(info)
 	if reason == "" && len(c.artifacts) >= c.bounds.Files {
 		reason = fmt.Sprintf("more than %d files", c.bounds.Files)
@@ -156,7 +214,7 @@ func (c *collector) entry(ctx context.Context, name string, info backend.FileInf
 		c.skip(name, reason)
 		return nil
 	}
-	return c.take(ctx, name)
+	return c.take(ctx, name, info, known)
 }
 
 // unfit tells why a file is no artifact by what its entry says; empty when it
@@ -184,7 +242,7 @@ func (c *collector) unfit(info backend.FileInfo) string {
 var errChanged = errors.New("changed while it was read")
 
 // take reads one file and keeps it.
-func (c *collector) take(ctx context.Context, name string) error {
+func (c *collector) take(ctx context.Context, name string, info backend.FileInfo, known State) error {
 	data, err := c.read(name)
 	var unfit unfitError
 	switch {
@@ -202,10 +260,14 @@ func (c *collector) take(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	c.states[name] = State{Info: info, SHA256: sum}
+	if known.SHA256 == sum && known.Info.Size == info.Size && known.Info.ModTime.Equal(info.ModTime) {
+		return nil // its rights were changed, or it was put back
+	}
 	c.total += int64(len(data))
 	c.artifacts = append(c.artifacts, sandboxmcp.Artifact{
 		Name: name, ContentB64: data, SizeBytes: int64(len(data)), SHA256: sum, CreatedAt: c.src.Now.UTC().Round(0),
-		Path: absolute(name), MIMEType: mimeType(name, data), URI: uri(c.src.RequestID, c.src.SessionID, name),
+		Path: absolute(name), MIMEType: MIMEType(name, data), URI: uri(c.src.RequestID, c.src.SessionID, name),
 	})
 	return nil
 }

@@ -26,9 +26,9 @@ var binaryTypes = map[string]string{
 	".h5": "application/x-hdf5", ".hdf5": "application/x-hdf5", ".onnx": "application/octet-stream", ".safetensors": "application/octet-stream",
 }
 
-// mimeType tells what a file is, by its content first: an extension refines it
+// MIMEType tells what a file is, by its content first: an extension refines it
 // and never contradicts it, so that a page called x.png is a page.
-func mimeType(name string, data []byte) string {
+func MIMEType(name string, data []byte) string {
 	ext := strings.ToLower(path.Ext(name))
 	if len(data) == 0 {
 		if t, ok := textTypes[ext]; ok {

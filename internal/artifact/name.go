@@ -7,6 +7,9 @@ import (
 	"unicode/utf8"
 )
 
+// BadName reports whether one part of a file's name is not handed out.
+func BadName(part string) bool { return badName(part) != "" }
+
 // badName tells why one part of a file's name is not handed out; empty when it
 // is good. Blanks, apostrophes, letters and signs of all scripts are good. What
 // cannot be seen, turns the direction of text or ends a line is not, nor are a

@@ -42,8 +42,10 @@
 //	server → init      'S' tag argc envc limits, directory, argv, envp; descriptors become 0, 1, 2, 3 …
 //	init → server      'P' tag pid; or 'F' tag errno (also after 'P', when the program could not be executed)
 //	init → server      'N': a socket of the network is about to be made, for the first time
-//	init → server      'X' pid status maxrss user system, for every process that ends
+//	init → server      'X' pid status maxrss user system alone, for every process that ends; alone: no other was left
 //	server → init      'K' pid signal
+//	server → init      'C' tag: end every process but yourself
+//	init → server      'A' tag: none is left
 //	server → init      'Q' end everything
 //
 // End of file on its socket ends a builder, a spawner and an init, and with an

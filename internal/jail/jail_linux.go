@@ -9,12 +9,12 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/spare"
 )
 
@@ -40,7 +40,7 @@ const (
 type Config struct {
 	Mode     Mode
 	FirstUID int      // ModeRoot: first of idsPerBlock host user ids that nobody else uses
-	ReadOnly []string // directories beyond the system's own that sandboxes see; absolute
+	ReadOnly []string // directories beyond the system's own that sandboxes see; as in backend.Spec
 	Filter   []byte   // seccomp program that every sandbox loads
 	Cgroup   int      // directory of a cgroup v2 group to be born into; 0: none
 	Spawners int      // how many sandboxes can be in the making at once; 0: one per processor
@@ -62,12 +62,13 @@ type Jail struct {
 	pid      int
 	pidfd    int
 	spawners chan int
-	next     atomic.Uint32 // user ids within the block
 	done     chan struct{}
 	networks *spare.Shelf[int] // namespaces in which no socket was ever made; nil: none are kept
 
 	mu      sync.Mutex
 	scripts map[plan0]*encoded // by what differs between sandboxes
+	ids     map[uint32]bool    // that live sandboxes have, within the block
+	next    uint32             // the one to begin the search for a free one at
 	closed  bool
 	gone    bool // spawners' sockets are closed
 }
@@ -99,7 +100,7 @@ func Open(cfg Config) (*Jail, error) {
 	if len(cfg.ReadOnly) > maxExtra {
 		return nil, fmt.Errorf("open jail: %d read-only directories, at most %d", len(cfg.ReadOnly), maxExtra)
 	}
-	j := &Jail{cfg: cfg, abi: landlockABI(), scripts: map[plan0]*encoded{}, done: make(chan struct{})}
+	j := &Jail{cfg: cfg, abi: landlockABI(), scripts: map[plan0]*encoded{}, ids: map[uint32]bool{}, done: make(chan struct{})}
 	if cfg.Keep > 0 && cfg.Mode != ModePlain {
 		j.networks = spare.New(spare.Config[int]{Most: cfg.Keep, Idle: keepFor, Drop: func(fd int) { closeAll(fd) }})
 	}
@@ -159,7 +160,8 @@ func (j *Jail) build(spawners int) error {
 		trees := map[string]int{}
 		if j.cfg.Mode == ModeRoot { // the builder is not root on the host: what it may not reach is opened here
 			for _, dir := range j.cfg.ReadOnly {
-				fd, err := openTree(dir)
+				host, _ := backend.Shown(dir)
+				fd, err := openTree(host)
 				if err != nil {
 					closeAll(sockets...)
 					return err
@@ -287,7 +289,9 @@ func (j *Jail) Done() <-chan struct{} { return j.done }
 // Covers reports whether sandboxes of the jail see all the directories.
 func (j *Jail) Covers(dirs []string) bool {
 	for _, d := range dirs {
-		if !slices.ContainsFunc(j.cfg.ReadOnly, func(have string) bool { return d == have || strings.HasPrefix(d, have+"/") }) {
+		if !slices.ContainsFunc(j.cfg.ReadOnly, func(have string) bool {
+			return d == have || strings.HasPrefix(d, have+"/") && !strings.Contains(d, "\x00")
+		}) {
 			return false
 		}
 	}
@@ -297,11 +301,14 @@ func (j *Jail) Covers(dirs []string) bool {
 // Policy says in words what all sandboxes of the jail have in common besides
 // the filter, so that two that differ in it can be told apart.
 func (j *Jail) Policy() string {
-	return fmt.Sprintf("mode=%d landlock=%d system=%v config=%v devices=%v read-only=%v", j.cfg.Mode, j.abi, systemTrees, configTrees, devices, j.cfg.ReadOnly)
+	return fmt.Sprintf("mode=%d landlock=%d system=%v config=%v devices=%v read-only=%q", j.cfg.Mode, j.abi, systemTrees, configTrees, devices, j.cfg.ReadOnly)
 }
 
 // Networks is how many network namespaces are kept for the next sandboxes.
 func (j *Jail) Networks() int { return j.networks.Len() }
+
+// Trim gives back what is kept for the next sandboxes.
+func (j *Jail) Trim() { j.networks.Empty() }
 
 // Mode is which kind of walls the jail builds.
 func (j *Jail) Mode() Mode { return j.cfg.Mode }

@@ -60,6 +60,12 @@ func landlockWall(abi int) string { return WallLandlock + " (ABI " + strconv.Ito
 // for its init, whose walls every program in it inherits. It reads; it does not
 // trust the script that built them.
 func (s *Slot) Observe() ([]string, error) {
+	s.mu.Lock()
+	dead := s.dead
+	s.mu.Unlock()
+	if dead {
+		return nil, fmt.Errorf("observe sandbox: %w", errEnded)
+	}
 	proc, err := unix.Open("/proc/"+strconv.Itoa(s.PID()), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("observe sandbox: %w", err)

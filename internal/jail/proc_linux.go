@@ -1,6 +1,7 @@
 package jail
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -72,11 +73,12 @@ func (s *Slot) Start(c Command) (*Proc, error) {
 	s.mu.Lock()
 	if s.dead {
 		s.mu.Unlock()
-		return nil, errors.New("the sandbox has ended")
+		return nil, errEnded
 	}
 	s.tag++
 	tag := s.tag
 	s.starting[tag] = p
+	s.alone = false
 	s.mu.Unlock()
 
 	m := make([]byte, startHead, 4096)
@@ -111,13 +113,18 @@ func (s *Slot) Start(c Command) (*Proc, error) {
 }
 
 // Signal sends a signal to the program alone.
-func (p *Proc) Signal(n int) error {
+func (p *Proc) Signal(n int) error { return p.signal(n, 1) }
+
+// SignalGroup sends a signal to the program and its process group.
+func (p *Proc) SignalGroup(n int) error { return p.signal(n, -1) }
+
+func (p *Proc) signal(n, sign int) error {
 	<-p.up
 	select {
 	case <-p.done:
 		return errors.New("the program has ended")
 	default:
-		return p.slot.conn.send(words('K', p.pid, uint32(n)))
+		return p.slot.conn.send(words('K', uint32(sign*int(p.pid)), uint32(n)))
 	}
 }
 
@@ -188,13 +195,47 @@ func (s *Slot) packet(b []byte) {
 		s.sockets = true
 	case 'X':
 		s.ended(b)
+	case 'A':
+		if c := s.clearing[word(b, 1)]; c != nil {
+			delete(s.clearing, word(b, 1))
+			close(c)
+		}
 	}
 }
 
+// Clear ends every process in the sandbox but its init and returns when none is
+// left. What is started meanwhile may be among them.
+func (s *Slot) Clear(ctx context.Context) error {
+	done := make(chan struct{})
+	s.mu.Lock()
+	if s.dead {
+		s.mu.Unlock()
+		return errEnded
+	}
+	s.tag++
+	tag := s.tag
+	s.clearing[tag] = done
+	s.mu.Unlock()
+	if err := s.conn.send(words('C', tag)); err != nil {
+		return fmt.Errorf("ask init: %w", err)
+	}
+	select {
+	case <-done:
+		return nil
+	case <-s.gone:
+		return errEnded
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+var errEnded = errors.New("the sandbox has ended")
+
 func (s *Slot) ended(b []byte) {
-	if len(b) < 32 {
+	if len(b) < 40 {
 		return
 	}
+	s.alone = word(b, 8) == 1 && len(s.starting) == len(s.running) // what is being started is no child yet
 	us := binary.LittleEndian.Uint64(b[16:]) + binary.LittleEndian.Uint64(b[24:])
 	cpu := time.Duration(us) * time.Microsecond
 	s.user += cpu

@@ -36,10 +36,11 @@ type Slot struct {
 	jail    *Jail
 	conn    *conn
 	pidOnce sync.Once
-	pid     int // of init, on the host; see PID
-	pidfd   int // of init
-	uid     int // that code has, on the host
-	tasks   int // what RLIMIT_NPROC has to be
+	pid     int    // of init, on the host; see PID
+	pidfd   int    // of init
+	uid     int    // that code has, on the host
+	own     uint32 // uid within the jail's block; 0: it is not from there
+	tasks   int    // what RLIMIT_NPROC has to be
 	results []int32
 	probes  probes
 	network int    // its network namespace, when that may be used again; else -1
@@ -50,7 +51,9 @@ type Slot struct {
 	starting map[uint32]*Proc
 	running  map[uint32]*Proc
 	user     time.Duration // CPU of everything that has ended
-	dead     bool
+	clearing map[uint32]chan struct{}
+	dead     bool          // init has ended, or nothing is to be started any more
+	alone    bool          // init has said that no process is left
 	sockets  bool          // one of the network was made, or may have been
 	gone     chan struct{} // closed when init's socket ended
 	killOnce sync.Once
@@ -131,7 +134,7 @@ func (t *Turn) New(cfg SlotConfig) (*Slot, error) {
 	}
 	s := &Slot{
 		jail: j, pidfd: -1, network: t.network, probes: enc.probes, tasks: cfg.Size.MaxTasks + 1, Dirs: [5]int{-1, -1, -1, -1, -1},
-		starting: map[uint32]*Proc{}, running: map[uint32]*Proc{}, gone: make(chan struct{}),
+		starting: map[uint32]*Proc{}, running: map[uint32]*Proc{}, clearing: map[uint32]chan struct{}{}, gone: make(chan struct{}),
 	}
 	t.network = -1 // from here on it is the sandbox's
 	packet, fds := j.request(s, cfg, enc, theirs)
@@ -152,10 +155,32 @@ func (t *Turn) New(cfg SlotConfig) (*Slot, error) {
 		}
 		closeAll(ours, s.network)
 		closeAll(s.Dirs[:]...)
+		j.giveID(s.own)
 		return nil, fmt.Errorf("make sandbox: %w", err)
 	}
 	go s.read()
 	return s, nil
+}
+
+// takeID finds a user id of the block that no live sandbox has, but for when
+// there are as many of those.
+func (j *Jail) takeID() uint32 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for range idsPerBlock {
+		j.next = j.next%(idsPerBlock-2) + 1
+		if !j.ids[j.next] {
+			break
+		}
+	}
+	j.ids[j.next] = true
+	return j.next
+}
+
+func (j *Jail) giveID(id uint32) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	delete(j.ids, id)
 }
 
 // encoded returns the packet for sandboxes of this kind, made once.
@@ -198,7 +223,8 @@ func (j *Jail) request(s *Slot, cfg SlotConfig, enc *encoded, control int) ([]by
 	switch j.cfg.Mode {
 	case ModeRoot:
 		mode = modeGroups
-		outer = 1 + j.next.Add(1)%(idsPerBlock-2)
+		outer = j.takeID()
+		s.own = outer
 		s.uid = j.cfg.FirstUID + int(outer)
 	case ModeUser:
 		s.uid = os.Geteuid()
@@ -334,8 +360,24 @@ func (s *Slot) PID() int {
 	return s.pid
 }
 
-// Kill ends everything in the sandbox and returns when nothing of it lives.
+// Kill ends every program in the sandbox for good and returns when none lives.
+// Where init has told that none is left, that is at once: init itself, and with
+// it the namespaces, ends in Close, when nobody waits.
 func (s *Slot) Kill() error {
+	s.mu.Lock()
+	alone := s.alone
+	if alone {
+		s.dead = true
+	}
+	s.mu.Unlock()
+	if alone {
+		return nil
+	}
+	return s.end()
+}
+
+// end ends init, and with it everything in the sandbox.
+func (s *Slot) end() error {
 	s.killOnce.Do(func() {
 		if s.jail.cfg.Mode == ModePlain { // no pid namespace: init has to end the others itself
 			_ = s.conn.send(words('Q'))
@@ -370,11 +412,14 @@ func waitPidfd(fd int, limit time.Duration) error {
 
 // Close kills and gives back all descriptors. It may be called once.
 func (s *Slot) Close() error {
-	err := s.Kill()
+	err := s.end()
 	s.conn.close()
 	<-s.gone
 	closeAll(s.Dirs[:]...)
 	closeAll(s.pidfd)
+	if err == nil {
+		s.jail.giveID(s.own)
+	}
 	s.mu.Lock()
 	untouched := err == nil && !s.sockets
 	s.mu.Unlock()

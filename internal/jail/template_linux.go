@@ -7,6 +7,8 @@ import (
 	"sort"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
 // The root that every sandbox of a jail starts from is made once, in the
@@ -43,7 +45,8 @@ var syntheticFiles = map[string]string{
 
 // tree is a mount to graft into the template.
 type tree struct {
-	path   string
+	path   string // on the host
+	inside string
 	attr   uint64
 	handle arg // a descriptor made by the server, or the result of the builder's own open_tree
 }
@@ -63,9 +66,9 @@ func templateScript(extra []string, passedTrees map[string]int) *script {
 	var links [][2]string
 	var copies []string
 	budget := int64(copiedBytes)
-	open := func(path string, attr uint64) {
+	open := func(path, inside string, attr uint64) {
 		r := s.keep("open "+path, unix.SYS_OPEN_TREE, num(unix.AT_FDCWD), s.str(path), num(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE))
-		trees = append(trees, tree{path, attr, r.arg()})
+		trees = append(trees, tree{path, inside, attr, r.arg()})
 	}
 	for _, p := range append(append([]string{}, systemTrees...), configTrees...) {
 		st, err := os.Lstat(p)
@@ -79,18 +82,19 @@ func templateScript(extra []string, passedTrees map[string]int) *script {
 			copies = append(copies, p)
 			budget -= st.Size()
 		default:
-			open(p, readOnly)
+			open(p, p, readOnly)
 		}
 	}
-	for _, p := range extra {
-		if i, ok := passedTrees[p]; ok {
-			trees = append(trees, tree{p, readOnly, passed(i)})
+	for _, entry := range extra {
+		host, inside := backend.Shown(entry)
+		if i, ok := passedTrees[entry]; ok {
+			trees = append(trees, tree{host, inside, readOnly, passed(i)})
 			continue
 		}
-		open(p, readOnly)
+		open(host, inside, readOnly)
 	}
 	for _, d := range devices {
-		open("/dev/"+d, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC)
+		open("/dev/"+d, "/dev/"+d, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC)
 	}
 	proc := s.keep("open /proc", unix.SYS_OPEN_TREE, num(unix.AT_FDCWD), s.str("/proc"), num(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC))
 
@@ -150,18 +154,18 @@ func (s *script) fill(trees []tree, links [][2]string, proc reg) {
 
 func (s *script) graft(t tree, made map[string]bool) {
 	if st, err := os.Stat(t.path); err == nil && st.IsDir() {
-		s.mkdirs(t.path, made)
+		s.mkdirs(t.inside, made)
 	} else {
-		s.mkdirs(filepath.Dir(t.path), made)
-		s.file(t.path, "", 0o644)
+		s.mkdirs(filepath.Dir(t.inside), made)
+		s.file(t.inside, "", 0o644)
 	}
 	// struct mount_attr: set, clear, propagation, user namespace
 	attr := binary.LittleEndian.AppendUint64(nil, t.attr)
 	attr = binary.LittleEndian.AppendUint64(attr, 0)
 	attr = binary.LittleEndian.AppendUint64(attr, unix.MS_PRIVATE)
 	attr = binary.LittleEndian.AppendUint64(attr, 0)
-	s.do("protect "+t.path, unix.SYS_MOUNT_SETATTR, t.handle, s.str(""), num(unix.AT_EMPTY_PATH|unix.AT_RECURSIVE), s.bytes(attr), num(len(attr)))
-	s.moveMount(t.handle, t.path)
+	s.do("protect "+t.inside, unix.SYS_MOUNT_SETATTR, t.handle, s.str(""), num(unix.AT_EMPTY_PATH|unix.AT_RECURSIVE), s.bytes(attr), num(len(attr)))
+	s.moveMount(t.handle, t.inside)
 }
 
 func (s *script) moveMount(from arg, to string) {

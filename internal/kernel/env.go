@@ -94,7 +94,7 @@ func environment(p Program, driver map[string]string) []string {
 		"PATH": search, "LANG": "C.UTF-8", "HOME": backend.TempDir, "TMPDIR": backend.TempDir, "USER": "sandbox",
 		"PWD": backend.WorkDir, "SANDBOX_OUTPUT_DIR": backend.WorkDir,
 	}
-	for _, more := range []map[string]string{driver, p.Env} {
+	for _, more := range []map[string]string{driver, p.Defaults, p.Env} {
 		maps.Copy(all, more)
 	}
 	env := make([]string, 0, len(all))

@@ -62,7 +62,7 @@ func planPython(p Program) backend.Process {
 		argv = append(argv, "-S")
 	}
 	return backend.Process{
-		Argv: append(argv, inProgramDir(pythonDriver), display, inProgramDir(p.FileName)),
+		Argv: append(append(argv, inProgramDir(pythonDriver), display, inProgramDir(p.FileName)), p.Sets...),
 		Env:  environment(p, map[string]string{"PYTHONDONTWRITEBYTECODE": "1"}),
 		Program: []backend.ProgramFile{
 			{Name: p.FileName, Data: []byte(p.Code)},

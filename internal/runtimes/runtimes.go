@@ -50,6 +50,10 @@ type Interpreter struct {
 	// its packages by a module that it loads at its start.
 	Virtual bool `json:"virtual"`
 
+	// Sets are where its programs see package sets. Whoever has looked them up
+	// sets it, and adds them to ReadOnlyDirs.
+	Sets []string `json:"-"`
+
 	// TrustedForPreload says that nobody but root can change the binary, its
 	// ReadOnlyDirs or a directory above them. Entries below are not searched.
 	TrustedForPreload bool `json:"trusted_for_preload"`

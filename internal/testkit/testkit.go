@@ -14,6 +14,7 @@
 //	userns     an unprivileged user namespace can be made
 //	cgroup     cgroups can be made by this process
 //	python     a Python interpreter
+//	pip        its package installer, for the system's python3
 //	node       Node.js
 //	bash       bash
 //	initbytes  the compilers that made the bytes of the small init

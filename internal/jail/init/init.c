@@ -112,7 +112,7 @@ static void end_all(void) {
 }
 
 struct start { u32 kind, tag, argc, envc, nlimits, pad; ul limit[8][2]; char text[]; }; // text: directory, argv, envp
-struct status { u32 kind, pid; int status; u32 maxrss; ul user, system; };              // KiB; microseconds
+struct status { u32 kind, pid; int status; u32 maxrss; ul user, system; u32 alone, pad; }; // KiB; microseconds; no other child was left
 
 // domain puts a program without a pid namespace into a Landlock domain of its own: its signals reach what it starts, but not this
 // process, which has to end it all. A layer that does not speak of moving files between directories would forbid it.
@@ -164,15 +164,30 @@ static void start(long n) {
 	sys1(SYS_exit_group, 127);
 }
 
-static void reap(void) {
+// reap tells of every child that has ended; with flags 0 it waits until none is left. A process whose parent ends becomes a child of
+// this one before the parent can be waited for, so that without a child nothing else lives here.
+static void reap(int flags) {
 	static ul ru[18];
-	struct status s = {'X', 0, 0, 0, 0, 0};
-	long pid;
-	while ((pid = sys4(SYS_wait4, -1, (long)&s.status, 1 /* WNOHANG */, (long)ru)) > 0) {
-		s.pid = (u32)pid, s.maxrss = (u32)ru[4];
+	struct status s = {'X', 0, 0, 0, 0, 0, 0, 0};
+	for (;;) {
+		int status = 0;
+		long pid = sys4(SYS_wait4, -1, (long)&status, flags | 0x40000000 /* __WALL */, (long)ru);
+		if (pid == -EINTR) continue;
+		if (s.pid) {
+			s.alone = pid == -10 /* ECHILD */;
+			tell(CTL, &s, sizeof s, 0, 0);
+		}
+		if (pid <= 0) return;
+		s.pid = (u32)pid, s.status = status, s.maxrss = (u32)ru[4];
 		s.user = ru[0] * 1000000 + ru[1], s.system = ru[2] * 1000000 + ru[3];
-		tell(CTL, &s, sizeof s, 0, 0);
 	}
+}
+
+// clear ends every process of the sandbox but this one, and says so when none is left.
+static void clear(u32 tag) {
+	sys2(SYS_kill, -1, SIGKILL);
+	reap(0);
+	say('A', tag, 0);
 }
 
 // noticed lets a program make a socket of the network, and has told the server before the first one is made. The script may have put
@@ -206,7 +221,7 @@ static void init(void) {
 		if (p[2].revents) noticed();
 		if (p[1].revents) {
 			sys3(SYS_read, sfd, (long)info, sizeof info);
-			reap();
+			reap(1 /* WNOHANG */);
 		}
 		if (p[0].revents) {
 			long n = receive(CTL);
@@ -215,6 +230,7 @@ static void init(void) {
 			if (n <= 0) end_all();
 			if (h[0] == 'S' && n > (long)sizeof(struct start)) start(n);
 			else if (h[0] == 'K' && n >= 12) { sys2(SYS_kill, (int)h[1], (int)h[2]); close_fds(); }
+			else if (h[0] == 'C' && n >= 8) { clear(h[1]); close_fds(); }
 			else if (h[0] == 'Q') end_all();
 			else close_fds();
 		}

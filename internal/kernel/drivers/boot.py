@@ -17,6 +17,9 @@
 # set here; the rest waits until something is imported that is not the
 # interpreter's own (site_at_last in later.py).
 #
+# Package sets stand before the other packages: what is in one was made to fit
+# together, and the machine's own package of the same name may not.
+#
 # Whatever the interpreter has made by now lives as long as it does. Freezing it
 # spares the collector's last rounds from looking at it, a sixteenth of a small run;
 # what the program makes is ended as ever.
@@ -26,7 +29,8 @@
 def boot():
     import gc, posix, sys
     from _frozen_importlib_external import SourceFileLoader
-    display, path = sys.argv[1:]
+    display, path, *sets = sys.argv[1:]
+    sets = [place + "/site-packages" for place in sets]
     sys.argv = [path]
     sys.path[0] = posix.getcwd()
     if sys.flags.no_site:
@@ -34,6 +38,7 @@ def boot():
         builtins.exit = _sitebuiltins.Quitter("exit", "Ctrl-D (i.e. EOF)")
         builtins.quit = _sitebuiltins.Quitter("quit", "Ctrl-D (i.e. EOF)")
         builtins.help = _sitebuiltins._Helper()
+        sys.path += sets
         home = "%s/lib/python%d.%d/" % (sys.prefix, *sys.version_info[:2])
         for place in home.replace("/lib/", "/local/lib/") + "dist", sys.prefix + "/lib/python3/dist", home + "dist", home.replace("/lib/", "/lib64/") + "site", home + "site":
             try:
@@ -49,8 +54,13 @@ def boot():
                     exec(text, names)
                     return names["site_at_last"](self, name, path, target)
 
+        Later.sets = sets
         own = sys.stdlib_module_names
         sys.meta_path.insert(0, Later())
+    elif sets:
+        at = [place.endswith("-packages") for place in sys.path] + [True]
+        at = at.index(True)
+        sys.path[at:at] = sets
     library = sys.path[1:]
     del main["boot"]
     main["__file__"] = path

@@ -14,10 +14,35 @@ def site_at_last(finder, name, path, target):
     import site
     sys.meta_path.remove(finder)
     site.main()
+    fill_caches(finder.sets)
     for finder in list(sys.meta_path):
         spec = finder.find_spec(name, path, target)
         if spec is not None:
             return spec
+
+
+def see(sets):
+    """Puts package sets before the machine's own packages, as boot.py does."""
+    sets = [place + "/site-packages" for place in sets]
+    at = ([place.endswith("-packages") for place in sys.path] + [True]).index(True)
+    sys.path[at:at] = sets
+    fill_caches(sets)
+
+
+def fill_caches(sets):
+    """Puts what packages of a set would else work out in every run where they look for it."""
+    place = posix.environ.get(b"MPLCONFIGDIR")
+    for directory in sets:
+        try:
+            directory = directory[:-len("site-packages")] + "cache"
+            for name in posix.listdir(directory):
+                try:
+                    posix.mkdir(place)
+                except FileExistsError:
+                    pass
+                posix.symlink(directory + "/" + name, place + b"/" + name.encode())
+        except (OSError, TypeError):
+            pass
 
 
 FRAME = 1000000  # bytes of JSON in a frame, a little below the reader's bound

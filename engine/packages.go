@@ -1,0 +1,80 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/environment"
+	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
+)
+
+// interpreter finds what runs a language, with the package sets that its programs
+// see.
+func (e *Engine) interpreter(ctx context.Context, l sandboxmcp.Language) (interpreter, error) {
+	i, err := e.runtimes.Find(ctx, l)
+	if err != nil || l != sandboxmcp.Python {
+		return i, err
+	}
+	var shown []string
+	for _, s := range e.sets.Active(environment.Python{Path: i.Path, Version: i.Version}) {
+		inside := path.Join(backend.PackageDir, s.Name)
+		i.Sets, shown = append(i.Sets, inside), append(shown, backend.ShownAt(s.Dir, inside))
+		if e.cfg.MinTier == sandboxmcp.TierL1 { // where there may be no mounts
+			i.Sets = append(i.Sets, s.Dir)
+		}
+	}
+	i.ReadOnlyDirs = slices.Concat(i.ReadOnlyDirs, shown)
+	return i, nil
+}
+
+// program is what the kernel starts of a request.
+func program(r sandboxmcp.Request, i interpreter, driver []byte) kernel.Program {
+	p := kernel.Program{
+		Driver: driver, Language: r.Language, Code: r.Code, FileName: r.FileName, Display: r.Display,
+		Interpreter: i.Path, Version: i.Version, Virtual: i.Virtual, Sets: i.Sets, Env: r.Env,
+	}
+	if len(i.Sets) > 0 {
+		p.Defaults = environment.Variables()
+	}
+	return p
+}
+
+// preloaded names the packages that a runtime's programs can import beside what
+// is the machine's own.
+func (e *Engine) preloaded(r sandboxmcp.Runtime) []string {
+	var all []string
+	if r.Language == sandboxmcp.Python && r.Available {
+		for _, s := range e.sets.Active(environment.Python{Path: r.Path, Version: r.Version}) {
+			all = append(all, s.Packages()...)
+		}
+	}
+	return all
+}
+
+// checkSets hashes every file of the package sets of an interpreter.
+func checkSets(ctx context.Context, o Options, r sandboxmcp.Runtime) []sandboxmcp.Check {
+	library := environment.New(environment.Config{Dir: environment.Dir(o.Config.StateDir), Logger: o.Logger})
+	var checks []sandboxmcp.Check
+	sets := library.Active(environment.Python{Path: r.Path, Version: r.Version})
+	for _, recipe := range environment.Recipes() {
+		c := sandboxmcp.Check{Name: recipe.Name + " packages", Detail: "not installed", Fix: "sandboxmcp setup " + recipe.Name}
+		if _, err := library.All(); err != nil {
+			c.Detail = err.Error()
+		}
+		if i := slices.IndexFunc(sets, func(s environment.Set) bool { return s.Name == recipe.Name }); i >= 0 {
+			s := sets[i]
+			c.Detail = fmt.Sprintf("%d packages, %d MiB, every file hashed", len(s.Wheels), s.Files.Bytes>>20)
+			if err := library.Verify(ctx, s); err != nil {
+				c.Detail = err.Error()
+			} else {
+				c.OK, c.Fix = true, ""
+			}
+		}
+		checks = append(checks, c)
+	}
+	return checks
+}

@@ -1,0 +1,271 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
+	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
+)
+
+// room is what a session holds: its sandbox, and the interpreter that stays in
+// it. One run at a time uses it; files come and go beside the run.
+type room struct {
+	sandbox backend.Sandbox
+	fresh   bool              // each run has an interpreter of its own
+	limits  sandboxmcp.Limits // of the session
+	program kernel.Program    // how its interpreter is started
+	ended   func(error)       // tells of a failed Close
+
+	writing sync.RWMutex // held to read while a file is put, to write while processes are ended
+
+	// The run's own, which is one at a time.
+	kernel *kernel.Interpreter // nil: not started, or ended
+	proc   backend.Running
+	gone   chan struct{} // closed when proc has ended
+	exit   backend.Exit  // after gone
+	out    [2]relay      // what its stdout and stderr go to
+	known  map[string]artifact.State
+}
+
+// Close ends everything in the room.
+func (r *room) Close() error { return r.sandbox.Close() }
+
+// relay hands a stream of an interpreter to the run that is going, and keeps a
+// little of what comes between two for the next.
+type relay struct {
+	mu   sync.Mutex
+	to   io.Writer
+	late []byte
+}
+
+const keepLate = 64 << 10
+
+// Write takes bytes of the interpreter, or of a thread that outlived its run.
+func (r *relay) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.to != nil {
+		return r.to.Write(p)
+	}
+	r.late = append(r.late, p[:min(len(p), keepLate-len(r.late))]...)
+	return len(p), nil
+}
+
+func (r *relay) turn(to io.Writer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.to = to
+	if to != nil && len(r.late) > 0 {
+		_, _ = to.Write(r.late)
+		r.late = nil
+	}
+}
+
+// ready starts the interpreter when there is none. lost tells that one has ended
+// since the last run, of which nobody has heard yet.
+func (r *room) ready(ctx context.Context) (lost bool, err error) {
+	if r.kernel != nil {
+		select {
+		case <-r.gone: // between two runs
+			lost = true
+			r.forget(ctx)
+		default:
+			return false, nil
+		}
+	}
+	plan, err := kernel.PlanInterpreter(r.program)
+	if err != nil {
+		return lost, err
+	}
+	plan.Stdout, plan.Stderr = &r.out[0], &r.out[1]
+	proc, err := r.sandbox.Start(ctx, plan)
+	if err != nil {
+		return lost, err
+	}
+	r.proc, r.gone = proc, make(chan struct{})
+	r.kernel = kernel.Attach(proc.Channel(), r.program.Language)
+	gone := r.gone
+	go func() {
+		exit, err := proc.Wait(context.WithoutCancel(ctx))
+		if err != nil {
+			exit = backend.Exit{Lost: true}
+		}
+		r.exit = exit
+		close(gone)
+	}()
+	return lost, nil
+}
+
+// forget ends what is left of an interpreter and of everything that it started.
+func (r *room) forget(ctx context.Context) {
+	r.clear(ctx)
+	if r.proc != nil {
+		_ = r.proc.Channel().Close()
+	}
+	r.kernel, r.proc = nil, nil
+}
+
+// clear ends every process in the room, but for one that is writing a file.
+func (r *room) clear(ctx context.Context) {
+	r.writing.Lock()
+	defer r.writing.Unlock()
+	if err := r.sandbox.Clear(context.WithoutCancel(ctx)); err != nil && r.ended != nil {
+		r.ended(err)
+	}
+}
+
+const (
+	interruptLimit = time.Second // that a cell has to end in after it was interrupted
+	endLimit       = 5 * time.Second
+)
+
+// cellEnd is how a cell ended.
+type cellEnd struct {
+	report kernel.Report
+	err    error
+	mute   bool // the interpreter did not end by itself
+}
+
+// executeCell runs a cell in the room's interpreter.
+func (e *Engine) executeCell(x *execution, r *room) (*outcome, error) {
+	ctx, stop := context.WithCancelCause(x.ctx)
+	defer stop(nil)
+	over := func() { stop(errOutput) }
+	o := &outcome{stdout: newCapture(x.limits.MaxOutputBytes, x.req.Stdout, over), stderr: newCapture(x.limits.MaxOutputBytes, x.req.Stderr, over)}
+	x.streams = []*capture{o.stdout, o.stderr}
+	x.started = e.cfg.Now()
+	clock := time.AfterFunc(x.limits.Timeout(), func() { stop(errTimeout) })
+	defer clock.Stop()
+	before := r.sandbox.Usage()
+
+	lost, err := r.ready(x.ctx)
+	if err != nil {
+		return nil, startError(x.ctx, err)
+	}
+	x.stateLost = lost
+	r.out[0].turn(o.stdout)
+	r.out[1].turn(o.stderr)
+	walls := look(ctx, r.sandbox)
+
+	end := e.cell(ctx, x, r)
+	o.cause = context.Cause(ctx)
+	o.report = end.report
+	o.report.Syntax = nil // the interpreter's own error is the answer
+	switch {
+	case end.err == nil:
+		o.exit = backend.Exit{Code: end.report.Exit}
+		o.stopped = o.cause != nil
+		_ = r.proc.Flush(ctx)
+	case o.cause != nil: // we ended it, and its interpreter with it
+		o.stopped = true
+		x.stateLost = true
+	case end.mute: // it lives, and nothing can be heard of it
+		x.stateLost = true
+		o.exit = backend.Exit{Code: 1}
+		o.stderr.line("The program closed the interpreter's own channel (descriptor 3), so the interpreter was ended")
+	default:
+		x.stateLost = true
+		o.exit = r.exit
+	}
+	o.isolation, err = (<-walls).get(e.cfg.MinTier)
+	if end.err != nil {
+		r.forget(ctx)
+	}
+	r.out[0].turn(nil)
+	r.out[1].turn(nil)
+	x.ended = e.cfg.Now()
+	o.usage = since(before, r.sandbox.Usage())
+	if o.report.Results == nil {
+		o.report.Results = []sandboxmcp.RichResult{}
+	}
+	if err == nil && o.exit.Lost && !o.stopped && o.usage.OOMKills == 0 {
+		e.sessions.Lost(x.session)
+		err = sandboxmcp.Errorf(sandboxmcp.CodeSessionExpired, "the session's sandbox ended under the program").WithHint("create a new session")
+	}
+	return o, err
+}
+
+// cell has the interpreter run a cell and returns when it is done, or when the
+// interpreter has ended: by itself, or, when ctx has ended and interrupting it
+// did not help, by us.
+func (e *Engine) cell(ctx context.Context, x *execution, r *room) cellEnd {
+	talk, hush := context.WithCancel(context.WithoutCancel(ctx))
+	defer hush()
+	done := make(chan cellEnd, 1)
+	go func() {
+		rep, err := r.kernel.Execute(talk, kernel.Cell{Code: x.req.Code, Display: x.display(), Stdin: x.req.Stdin, Env: x.req.Env}, nil)
+		done <- cellEnd{report: rep, err: err}
+	}()
+	asked := ctx.Done()
+	gone := (<-chan struct{})(r.gone)
+	var patience <-chan time.Time
+	for {
+		select {
+		case end := <-done:
+			if end.err != nil { // the process may need a moment to be reaped
+				end.mute = !e.await(r, ctx.Err() != nil)
+			}
+			return end
+		case <-gone: // what it said last may still be on its way
+			gone = nil
+			time.AfterFunc(interruptLimit/10, hush)
+		case <-asked:
+			asked = nil
+			if errors.Is(context.Cause(ctx), errOutput) {
+				hush() // what floods has no second to spare
+				continue
+			}
+			_ = r.proc.Interrupt()
+			t := time.NewTimer(interruptLimit)
+			defer t.Stop()
+			patience = t.C
+		case <-patience:
+			patience = nil
+			hush()
+		}
+	}
+}
+
+// await waits for the interpreter's process to end: a moment for it to do so by
+// itself, unless it is to be ended. It reports whether it did.
+func (e *Engine) await(r *room, now bool) bool {
+	t := time.NewTimer(interruptLimit / 2)
+	defer t.Stop()
+	if !now {
+		select {
+		case <-r.gone:
+			return true
+		case <-t.C:
+		}
+	}
+	r.clear(context.Background())
+	t.Reset(endLimit)
+	select {
+	case <-r.gone:
+	case <-t.C:
+		e.log.Error("an interpreter does not end")
+	}
+	return false
+}
+
+// display is where the value of a last expression goes: a session has results,
+// and no REPL that prints.
+func (x *execution) display() sandboxmcp.Display {
+	if x.req.Display == sandboxmcp.DisplayStdout {
+		return sandboxmcp.DisplayResults
+	}
+	return x.req.Display
+}
+
+// since is what was taken between two looks. The peaks are of the sandbox's life.
+func since(before, after backend.Usage) backend.Usage {
+	after.CPU = max(after.CPU-before.CPU, 0)
+	after.OOMKills = max(after.OOMKills-before.OOMKills, 0)
+	return after
+}

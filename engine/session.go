@@ -1,0 +1,314 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
+	"github.com/sandboxmcp/sandboxmcp/internal/session"
+)
+
+// validateSession completes what a request says of its session, and finds the
+// language of one that lives.
+func (e *Engine) validateSession(x *execution) error {
+	r := &x.req
+	if r.SessionID == "" && r.Session == nil {
+		return nil
+	}
+	spec := sandboxmcp.SessionSpec{}
+	if r.Session != nil {
+		spec = *r.Session
+	}
+	if r.SessionID == "" {
+		if r.SessionID = spec.ID; r.SessionID == "" {
+			r.SessionID = session.NewID()
+		}
+	}
+	if _, err := sandboxmcp.ParseSessionID(string(r.SessionID)); err != nil {
+		return err
+	}
+	if spec.TTL == 0 {
+		spec.TTL = e.cfg.SessionTTL
+	}
+	if spec.TTL < 0 || spec.TTL > maxSessionTTL {
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "a session cannot live for %s; more than 0 and at most %s are allowed", spec.TTL, maxSessionTTL)
+	}
+	spec.ID, spec.Namespace, spec.Actor = r.SessionID, r.Namespace, r.Actor
+	r.Session = &spec
+	live, err := e.sessions.Find(x.lookCtx(), r.Namespace, r.SessionID)
+	switch {
+	case err == nil:
+		return x.joins(live)
+	case sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionNotFound || x.anew:
+	default:
+		return err
+	}
+	if r.Language == "" {
+		r.Language = spec.Language
+	}
+	r.Limits = r.Limits.Over(spec.Limits)
+	r.Strict = r.Strict || spec.Strict
+	if r.Backend == "" {
+		r.Backend = spec.Backend
+	}
+	return nil
+}
+
+const maxSessionTTL = 365 * 24 * time.Hour
+
+// lookCtx is what a request looks around with before it has a context of its own.
+func (*execution) lookCtx() context.Context { return context.Background() }
+
+// joins makes a request one of a session that lives: what the session is cannot
+// be changed by a run.
+func (x *execution) joins(live *session.Session) error {
+	info := live.Info()
+	r := &x.req
+	if r.Language != "" && r.Language != info.Language {
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "session %s is one of %s, and the code is %s", sandboxmcp.Quote(string(info.ID)), info.Language, r.Language).
+			WithHint("use a session of that language; files go from one to the other by bridge_data")
+	}
+	for _, l := range []struct {
+		name        string
+		asked, have float64
+	}{
+		{"max_ram_mb", float64(r.Limits.MaxRAMMB), float64(info.Limits.MaxRAMMB)}, {"max_cpu_cores", r.Limits.MaxCPUCores, info.Limits.MaxCPUCores},
+		{"max_processes", float64(r.Limits.MaxProcesses), float64(info.Limits.MaxProcesses)},
+	} {
+		if l.asked != 0 && l.asked != l.have {
+			return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s of session %s is %g, and is set when the session is made", l.name, sandboxmcp.Quote(string(info.ID)), l.have)
+		}
+	}
+	r.Language, r.Backend = info.Language, info.Backend
+	x.base = &info.Limits
+	return nil
+}
+
+// baseLimits are the limits in force where a request names none.
+func (x *execution) baseLimits(configured sandboxmcp.Limits) sandboxmcp.Limits {
+	if x.base != nil {
+		return *x.base
+	}
+	return configured
+}
+
+// sessionID is nil for a single run.
+func (x *execution) sessionID() *sandboxmcp.SessionID {
+	if x.req.SessionID == "" {
+		return nil
+	}
+	id := x.req.SessionID
+	return &id
+}
+
+// claim takes the session of a request for its run.
+func (e *Engine) claim(x *execution) error {
+	if x.req.SessionID == "" {
+		return nil
+	}
+	var err error
+	info := sandboxmcp.Session{ID: x.req.SessionID, Namespace: x.req.Namespace, Language: x.req.Language, Backend: x.req.Backend, Limits: x.limits, CreatedAt: e.cfg.Now().UTC().Round(0)}
+	x.session, x.newborn, err = e.sessions.Claim(x.ctx, info, x.req.Session.TTL, x.anew)
+	if err != nil {
+		return err
+	}
+	if !x.newborn {
+		x.room, _ = x.session.Room().(*room)
+	}
+	return nil
+}
+
+// place is where a request runs: a sandbox of its own, or its session's, which
+// is made here when the session is new.
+func (e *Engine) place(x *execution, interp interpreter) (backend.Sandbox, error) {
+	if x.session == nil {
+		return e.open(x, interp)
+	}
+	if x.newborn {
+		if err := e.furnish(x, interp); err != nil {
+			return nil, err
+		}
+	}
+	x.room.known = artifact.Survey(x.room.sandbox.Files(), x.room.known, artifact.Bounds{})
+	return x.room.sandbox, nil
+}
+
+// furnish makes the sandbox of a new session.
+func (e *Engine) furnish(x *execution, interp interpreter) error {
+	e.log.Info("session_creating", "session_id", x.req.SessionID, "language", x.req.Language)
+	sb, err := e.open(x, interp)
+	if err != nil {
+		return errors.Join(err, x.session.Furnish(x.ctx, nil, sandboxmcp.Session{}))
+	}
+	iso, err := sb.Isolation(x.ctx)
+	if err == nil {
+		err = e.bridgeKept(x.ctx, x.req.Namespace, sb)
+	}
+	if err != nil {
+		return errors.Join(err, sb.Close(), x.session.Furnish(x.ctx, nil, sandboxmcp.Session{}))
+	}
+	prog := program(sandboxmcp.Request{Language: x.req.Language, Env: map[string]string{"SANDBOX_POLICY": policyText(x.limits)}}, interp, nil)
+	x.room = &room{
+		sandbox: sb, fresh: x.req.Session.Fresh, program: prog,
+		ended: func(err error) { e.log.Warn("clear session", "session", x.req.SessionID, "error", err) },
+	}
+	info := x.session.Info()
+	info.Isolation, info.Limits = &iso, x.limits
+	if err := x.session.Furnish(x.ctx, x.room, info); err != nil {
+		return err
+	}
+	e.log.Info("session_created", "session_id", info.ID, "tier", iso.Tier, "max_ram_mb", x.limits.MaxRAMMB)
+	return e.note(x.ctx, "create_session", info, x.req.Actor, string(info.Language))
+}
+
+// executeIn runs a request where it belongs.
+func (e *Engine) executeIn(x *execution, interp interpreter, sb backend.Sandbox) (*outcome, error) {
+	if x.room == nil {
+		return e.execute(x, interp, sb)
+	}
+	e.log.Info("exec_start", "session_id", x.req.SessionID, "request_id", x.req.ID, "code_bytes", len(x.req.Code))
+	var o *outcome
+	var err error
+	if x.room.fresh {
+		o, err = e.execute(x, interp, sb)
+	} else {
+		o, err = e.executeCell(x, x.room)
+	}
+	if err != nil {
+		e.log.Warn("exec_failed", "session_id", x.req.SessionID, "request_id", x.req.ID, "error", err)
+		return o, err
+	}
+	e.log.Info("exec_done", "session_id", x.req.SessionID, "request_id", x.req.ID, "duration_ms", milliseconds(x.ended.Sub(x.started)), "stdout_bytes", o.stdout.size(), "stderr_bytes", o.stderr.size())
+	return o, nil
+}
+
+// note writes down what was done to a session.
+func (e *Engine) note(ctx context.Context, action string, s sandboxmcp.Session, actor, detail string) error {
+	_, err := e.audit.Append(context.WithoutCancel(ctx), sandboxmcp.AuditEntry{
+		Action: action, Phase: sandboxmcp.PhaseOutcome, SessionID: s.ID, Language: s.Language, Namespace: s.Namespace, Actor: actor, Detail: detail,
+	})
+	return err
+}
+
+// CreateSession makes a session: a sandbox that lives until nobody has used it
+// for its time. An id that has expired is made anew.
+func (e *Engine) CreateSession(ctx context.Context, spec sandboxmcp.SessionSpec) (sandboxmcp.Session, error) {
+	x := &execution{metadata: map[string]any{}, anew: true, req: sandboxmcp.Request{
+		Namespace: spec.Namespace, Actor: spec.Actor, Language: spec.Language, Limits: spec.Limits, Strict: spec.Strict, Backend: spec.Backend,
+		SessionID: spec.ID, Session: &spec, Code: "-", // which validate wants, and nobody runs
+	}}
+	if err := e.validate(x); err != nil {
+		return sandboxmcp.Session{}, err
+	}
+	if x.base != nil {
+		return sandboxmcp.Session{}, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "session %s is there already", sandboxmcp.Quote(string(x.req.SessionID))).
+			WithHint("use it as it is, terminate it first, or choose another id")
+	}
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		return sandboxmcp.Session{}, sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the server is shutting down")
+	}
+	e.work.Add(1)
+	e.mu.Unlock()
+	defer e.work.Done()
+	x.ctx = ctx
+	interp, err := e.interpreter(ctx, x.req.Language)
+	if err != nil {
+		return sandboxmcp.Session{}, err
+	}
+	if err := e.claim(x); err != nil {
+		return sandboxmcp.Session{}, err
+	}
+	defer x.session.Release()
+	if !x.newborn { // somebody was faster
+		return sandboxmcp.Session{}, sandboxmcp.Errorf(sandboxmcp.CodeSessionBusy, "session %s is being made by another request", sandboxmcp.Quote(string(x.req.SessionID)))
+	}
+	if err := e.furnish(x, interp); err != nil {
+		return sandboxmcp.Session{}, sandboxmcp.AsError(err)
+	}
+	info := x.session.Info()
+	info.Status = sandboxmcp.SessionActive
+	return info, nil
+}
+
+// TerminateSession ends a session and everything in it, and frees its id. A run
+// of a session that keeps its interpreter is ended; one of a session of single
+// runs makes it busy.
+func (e *Engine) TerminateSession(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, actor string) error {
+	ns = e.orOwn(ns)
+	if _, err := sandboxmcp.ParseSessionID(string(id)); err != nil {
+		return err
+	}
+	live, err := e.sessions.Find(ctx, ns, id)
+	force := false
+	if err == nil {
+		r, ok := live.Room().(*room)
+		force = ok && !r.fresh
+	}
+	s, err := e.sessions.Remove(ctx, ns, id, force)
+	if err != nil && s == nil {
+		return err
+	}
+	e.log.Info("session_destroying", "session_id", id)
+	e.cancelIn(ns, id)
+	info := s.Info()
+	err = errors.Join(err, s.Room().Close())
+	e.log.Info("session_destroyed", "session_id", id)
+	return errors.Join(err, e.note(ctx, "kill_session", info, actor, string(info.Language)))
+}
+
+// cancelIn ends the run that is going in a session.
+func (e *Engine) cancelIn(ns sandboxmcp.Namespace, id sandboxmcp.SessionID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, x := range e.live {
+		if x.req.Namespace == ns && x.req.SessionID == id && x.room != nil {
+			x.cancel(errAsked)
+		}
+	}
+}
+
+// Sessions lists the live sessions of a namespace, or of all when it is empty.
+func (e *Engine) Sessions(_ context.Context, ns sandboxmcp.Namespace) ([]sandboxmcp.Session, error) {
+	return e.sessions.List(ns), nil
+}
+
+// Inspect tells what a namespace has, and the files of one session of it.
+func (e *Engine) Inspect(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) (sandboxmcp.State, error) {
+	ns = e.orOwn(ns)
+	st := sandboxmcp.State{
+		Namespace: ns, VaultKeys: []string{}, Sessions: e.sessions.List(ns), Env: map[string]any{}, Limits: e.cfg.Limits,
+		Egress: sandboxmcp.EgressState{Allowed: []string{}, Pending: []string{}}, Files: []sandboxmcp.SessionFile{},
+	}
+	if id == "" {
+		return st, nil
+	}
+	files, err := e.SessionFiles(ctx, ns, id)
+	if err != nil {
+		return st, err
+	}
+	st.Files = files
+	if s, err := e.sessions.Find(ctx, ns, id); err == nil {
+		st.Limits = s.Info().Limits
+	}
+	return st, nil
+}
+
+func (e *Engine) orOwn(ns sandboxmcp.Namespace) sandboxmcp.Namespace {
+	if ns == "" {
+		return e.cfg.Namespace
+	}
+	return ns
+}
+
+// expired is called for each session whose time was up.
+func (e *Engine) expired(s sandboxmcp.Session) {
+	e.log.Info("session_expired", "session_id", s.ID)
+	if err := e.note(context.Background(), "session_expired", s, "sweep", string(s.Language)); err != nil {
+		e.log.Error("record an expired session", "error", err)
+	}
+}

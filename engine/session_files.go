@@ -1,0 +1,396 @@
+package engine
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
+)
+
+// maxListed is how many entries of a working directory are looked at.
+const maxListed = 5000
+
+// roomOf finds what a live session holds; looking counts as use.
+func (e *Engine) roomOf(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) (*room, error) {
+	if _, err := sandboxmcp.ParseSessionID(string(id)); err != nil {
+		return nil, err
+	}
+	s, err := e.sessions.Find(ctx, e.orOwn(ns), id)
+	if err != nil {
+		return nil, err
+	}
+	r, ok := s.Room().(*room)
+	if !ok {
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeSessionBusy, "session %s is being made", sandboxmcp.Quote(string(id)))
+	}
+	return r, nil
+}
+
+// Upload puts a file into a session's working directory, which is made when the
+// upload names none. It works while a run is going.
+func (e *Engine) Upload(ctx context.Context, u sandboxmcp.Upload) (sandboxmcp.SessionID, string, error) {
+	u.Namespace = e.orOwn(u.Namespace)
+	if u.Actor == "" {
+		u.Actor = e.cfg.Actor
+	}
+	name, err := workName(u.Name)
+	if err != nil {
+		return "", "", err
+	}
+	r, err := e.roomFor(ctx, &u)
+	if err != nil {
+		return "", "", err
+	}
+	r.writing.RLock()
+	defer r.writing.RUnlock()
+	err = r.sandbox.Files().Put(ctx, name, u.Content, u.Overwrite)
+	if err != nil {
+		return "", "", putError(name, err)
+	}
+	e.log.Info("file_uploaded", "session_id", u.SessionID, "name", name, "bytes", len(u.Content))
+	return u.SessionID, path.Join(backend.WorkDir, name), nil
+}
+
+// roomFor finds the session of an upload, or makes it.
+func (e *Engine) roomFor(ctx context.Context, u *sandboxmcp.Upload) (*room, error) {
+	if u.SessionID != "" {
+		r, err := e.roomOf(ctx, u.Namespace, u.SessionID)
+		if u.Session == nil || sandboxmcp.CodeOf(err) != sandboxmcp.CodeSessionNotFound {
+			return r, err
+		}
+	}
+	spec := sandboxmcp.SessionSpec{}
+	if u.Session != nil {
+		spec = *u.Session
+	}
+	spec.ID, spec.Namespace, spec.Actor = u.SessionID, u.Namespace, u.Actor
+	s, err := e.CreateSession(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	u.SessionID = s.ID
+	return e.roomOf(ctx, u.Namespace, u.SessionID)
+}
+
+func putError(name string, err error) error {
+	quoted := sandboxmcp.Quote(name)
+	switch {
+	case errors.Is(err, fs.ErrExist) && !errors.Is(err, syscall.ENOTEMPTY):
+		return sandboxmcp.Errorf(sandboxmcp.CodeFileExists, "%s is there already", quoted).WithHint("pass overwrite: true to replace it, or use another name")
+	case errors.Is(err, syscall.ENOSPC):
+		return sandboxmcp.Errorf(sandboxmcp.CodeFileTooLarge, "%s does not fit: the working directory's quota is used up", quoted).WithHint("remove files, or make the session with more max_ram_mb")
+	case errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.EXDEV), errors.Is(err, syscall.ENOTEMPTY), errors.Is(err, fs.ErrInvalid):
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidPath, "%s cannot be a file: something else has the name, or a part of it", quoted)
+	case errors.Is(err, syscall.ENAMETOOLONG):
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidPath, "%s is too long a name", quoted)
+	case errors.Is(err, fs.ErrPermission):
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidPath, "%s cannot be written: the program has closed the directory", quoted)
+	case errors.Is(err, syscall.EAGAIN):
+		return sandboxmcp.Errorf(sandboxmcp.CodeSessionBusy, "%s cannot be written now: the program has used up its processes", quoted)
+	}
+	return sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "%s could not be written", quoted).WithCause(err)
+}
+
+// workName is a path below /mnt/data, absolute or relative to it, as a name for
+// backend.Files.
+func workName(p string) (string, error) {
+	bad := sandboxmcp.Errorf(sandboxmcp.CodeInvalidPath, "%s is no path of a file below %s", sandboxmcp.Quote(p), backend.WorkDir)
+	if p == "" || strings.ContainsRune(p, 0) || slices.Contains(strings.Split(p, "/"), "..") || strings.HasPrefix(p, "//") {
+		return "", bad
+	}
+	if path.IsAbs(p) {
+		rest, ok := strings.CutPrefix(path.Clean(p), backend.WorkDir+"/")
+		if !ok {
+			return "", bad
+		}
+		return rest, nil
+	}
+	if p = path.Clean(p); p == "." {
+		return "", bad
+	}
+	return p, nil
+}
+
+// SessionFiles lists the regular files directly in a session's working
+// directory, hidden ones left out, by name. It works while a run is going.
+func (e *Engine) SessionFiles(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) ([]sandboxmcp.SessionFile, error) {
+	r, err := e.roomOf(ctx, ns, id)
+	if err != nil {
+		return nil, err
+	}
+	files := r.sandbox.Files()
+	entries, _, err := files.List(".", maxListed)
+	if err != nil {
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the working directory cannot be listed").WithCause(err)
+	}
+	list := []sandboxmcp.SessionFile{}
+	for _, info := range entries {
+		if !info.Mode.IsRegular() || info.Links > 1 || strings.HasPrefix(info.Name, ".") || artifact.BadName(info.Name) {
+			continue
+		}
+		f, _, err := readFile(files, info.Name, hashedBytes)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil { // too large to look into, or gone
+			f = sandboxmcp.SessionFile{Path: path.Join(backend.WorkDir, info.Name), Filename: info.Name, SizeBytes: info.Size, MIMEType: artifact.MIMEType(info.Name, nil)}
+		}
+		list = append(list, f)
+	}
+	slices.SortFunc(list, func(a, b sandboxmcp.SessionFile) int { return strings.Compare(a.Filename, b.Filename) })
+	return list, nil
+}
+
+// hashedBytes is how large a file may be that is hashed for a list.
+const hashedBytes = 64 << 20
+
+// errLarge tells that a file is larger than it may be.
+var errLarge = errors.New("too large")
+
+// readFile reads a regular file whole.
+func readFile(files backend.FileReader, name string, limit int64) (sandboxmcp.SessionFile, []byte, error) {
+	f, err := files.Open(name)
+	if err != nil {
+		return sandboxmcp.SessionFile{}, nil, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return sandboxmcp.SessionFile{}, nil, err
+	}
+	out := sandboxmcp.SessionFile{Path: path.Join(backend.WorkDir, name), Filename: path.Base(name), SizeBytes: st.Size}
+	if st.Size > limit {
+		return out, nil, errLarge
+	}
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	switch {
+	case err != nil:
+		return out, nil, err
+	case int64(len(data)) > limit:
+		return out, nil, errLarge
+	}
+	sum := sha256.Sum256(data)
+	out.SizeBytes, out.SHA256, out.MIMEType = int64(len(data)), hex.EncodeToString(sum[:]), artifact.MIMEType(name, data)
+	return out, data, nil
+}
+
+// ReadFile reads a file of a session, at most limit bytes; one that is larger is
+// artifact_too_large. It works while a run is going.
+func (e *Engine) ReadFile(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, p string, limit int64) (sandboxmcp.SessionFile, []byte, error) {
+	if _, err := sandboxmcp.ParseSessionID(string(id)); err != nil {
+		return sandboxmcp.SessionFile{}, nil, err
+	}
+	name, err := workName(p)
+	if err != nil {
+		return sandboxmcp.SessionFile{}, nil, err
+	}
+	r, err := e.roomOf(ctx, ns, id)
+	if err != nil {
+		return sandboxmcp.SessionFile{}, nil, err
+	}
+	f, data, err := readFile(r.sandbox.Files(), name, limit)
+	switch {
+	case err == nil:
+		return f, data, nil
+	case errors.Is(err, errLarge):
+		return f, nil, sandboxmcp.Errorf(sandboxmcp.CodeArtifactTooLarge, "%s has %d bytes; %d are allowed", sandboxmcp.Quote(p), f.SizeBytes, limit).With("size_bytes", f.SizeBytes).With("limit_bytes", limit)
+	default: // links and whatever else is no regular file are not there
+		return f, nil, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "%s is not there", sandboxmcp.Quote(p)).WithCause(err)
+	}
+}
+
+// RemoveFile removes a file of a session.
+func (e *Engine) RemoveFile(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, p, _ string) error {
+	name, err := workName(p)
+	if err != nil {
+		return err
+	}
+	r, err := e.roomOf(ctx, ns, id)
+	if err != nil {
+		return err
+	}
+	if err := r.sandbox.Files().Remove(name); err != nil {
+		return sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "%s is not there, or is a directory", sandboxmcp.Quote(p)).WithCause(err)
+	}
+	return nil
+}
+
+// Bounds of what is bridged.
+const (
+	maxBridgeKey   = 128
+	maxBridgeKeys  = 100
+	maxBridgeBytes = 4 << 20 // of one bridging, and of what a namespace keeps
+)
+
+func checkBridgeKey(k string) error {
+	ok := k != "" && len(k) <= maxBridgeKey && !strings.HasPrefix(k, ".")
+	for _, c := range k {
+		ok = ok && (c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("_-.", c))
+	}
+	if !ok {
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "bridge key %s is not 1 to %d characters of A-Z a-z 0-9 _ - . that begin with no point", sandboxmcp.Quote(k), maxBridgeKey)
+	}
+	return nil
+}
+
+// Bridge hands values from the caller or from one session to another, or keeps
+// them for the sessions that the namespace makes later.
+func (e *Engine) Bridge(ctx context.Context, b sandboxmcp.Bridge) (sandboxmcp.Bridged, error) {
+	b.Namespace = e.orOwn(b.Namespace)
+	out := sandboxmcp.Bridged{Data: map[string]json.RawMessage{}, Keys: []string{}}
+	if (b.Data == nil) == (b.From == "") {
+		return out, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "either data or from_session is needed")
+	}
+	for _, k := range b.Keys {
+		if err := checkBridgeKey(k); err != nil {
+			return out, err
+		}
+	}
+	var to *room
+	var err error
+	if b.To != "" {
+		if to, err = e.roomOf(ctx, b.Namespace, b.To); err != nil {
+			return out, err
+		}
+	}
+	if b.From != "" {
+		if b.Data, err = e.takeBridge(ctx, b); err != nil {
+			return out, err
+		}
+	}
+	if len(b.Data) > maxBridgeKeys {
+		return out, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%d values are bridged; %d are allowed at once", len(b.Data), maxBridgeKeys)
+	}
+	for k, v := range b.Data {
+		if err := checkBridgeKey(k); err != nil {
+			return out, err
+		}
+		if !json.Valid(v) {
+			return out, sandboxmcp.Errorf(sandboxmcp.CodeInvalidContent, "the value of %s is no JSON", sandboxmcp.Quote(k))
+		}
+		out.Bytes += int64(len(v))
+		out.Keys = append(out.Keys, k)
+		out.Data[k] = v
+	}
+	slices.Sort(out.Keys)
+	if out.Bytes > maxBridgeBytes {
+		return out, sandboxmcp.Errorf(sandboxmcp.CodeFileTooLarge, "the values have %d bytes; %d are allowed", out.Bytes, int64(maxBridgeBytes)).WithHint("put large data into a file")
+	}
+	if to == nil {
+		err = e.keepBridge(b.Namespace, out.Data)
+	} else {
+		err = provideBridge(ctx, to.sandbox, out.Data)
+	}
+	out.Bridged = err == nil
+	return out, err
+}
+
+// takeBridge reads the values that a session has put out.
+func (e *Engine) takeBridge(ctx context.Context, b sandboxmcp.Bridge) (map[string]json.RawMessage, error) {
+	r, err := e.roomOf(ctx, b.Namespace, b.From)
+	if err != nil {
+		return nil, err
+	}
+	files, keys := r.sandbox.Files(), b.Keys
+	if len(keys) == 0 {
+		entries, _, err := files.List(".bridge", maxBridgeKeys)
+		if err != nil {
+			return map[string]json.RawMessage{}, nil //nolint:nilerr // it has put nothing out
+		}
+		for _, f := range entries {
+			if k, ok := strings.CutSuffix(f.Name, ".json"); ok && checkBridgeKey(k) == nil {
+				keys = append(keys, k)
+			}
+		}
+	}
+	data := map[string]json.RawMessage{}
+	for _, k := range keys {
+		_, text, err := readFile(files, ".bridge/"+k+".json", maxBridgeBytes)
+		switch {
+		case errors.Is(err, errLarge):
+			return nil, sandboxmcp.Errorf(sandboxmcp.CodeFileTooLarge, "the value of %s is larger than %d bytes", sandboxmcp.Quote(k), int64(maxBridgeBytes))
+		case err != nil:
+			return nil, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "session %s has put no value %s out", sandboxmcp.Quote(string(b.From)), sandboxmcp.Quote(k)).
+				WithHint("in the session: sandbox.bridge[" + sandboxmcp.Quote(k) + "] = value")
+		}
+		data[k] = text
+	}
+	return data, nil
+}
+
+func provideBridge(ctx context.Context, sb backend.Sandbox, data map[string]json.RawMessage) error {
+	list := make([]backend.ProgramFile, 0, len(data))
+	for k, v := range data {
+		list = append(list, backend.ProgramFile{Name: path.Base(backend.BridgeDir) + "/" + k + ".json", Data: v})
+	}
+	if err := sb.Provide(ctx, list); err != nil {
+		if errors.Is(err, syscall.ENOSPC) {
+			return sandboxmcp.Errorf(sandboxmcp.CodeFileTooLarge, "the values do not fit into the session").WithHint("put large data into a file")
+		}
+		return sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the values could not be handed over").WithCause(err)
+	}
+	return nil
+}
+
+// keepBridge keeps values for the sessions that a namespace makes later.
+func (e *Engine) keepBridge(ns sandboxmcp.Namespace, data map[string]json.RawMessage) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	kept := e.bridged[ns]
+	if kept == nil {
+		kept = map[string]json.RawMessage{}
+		e.bridged[ns] = kept
+	}
+	sum := 0
+	for k, v := range kept {
+		if _, replaced := data[k]; !replaced {
+			sum += len(v)
+		}
+	}
+	for _, v := range data {
+		sum += len(v)
+	}
+	if sum > maxBridgeBytes {
+		return sandboxmcp.Errorf(sandboxmcp.CodeFileTooLarge, "the namespace's values would have %d bytes; %d are allowed", sum, int64(maxBridgeBytes))
+	}
+	for k, v := range data {
+		kept[k] = v
+	}
+	return nil
+}
+
+// bridgeKept gives a new session what its namespace keeps.
+func (e *Engine) bridgeKept(ctx context.Context, ns sandboxmcp.Namespace, sb backend.Sandbox) error {
+	e.mu.Lock()
+	data := map[string]json.RawMessage{}
+	for k, v := range e.bridged[ns] {
+		data[k] = v
+	}
+	e.mu.Unlock()
+	if len(data) == 0 {
+		return nil
+	}
+	return provideBridge(ctx, sb, data)
+}
+
+// policyText is what a session's code can ask of what it may do.
+func policyText(l sandboxmcp.Limits) string {
+	text, err := json.Marshal(map[string]any{
+		"network": map[string]any{"allowed": []string{}}, "writable": []string{backend.WorkDir, backend.TempDir}, "limits": l,
+	})
+	if err != nil {
+		return "{}"
+	}
+	return string(text)
+}

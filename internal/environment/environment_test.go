@@ -1,0 +1,357 @@
+package environment_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/environment"
+)
+
+func TestInstall(t *testing.T) {
+	b := newBench(t)
+	if got := b.library.Active(b.order.Python); got != nil {
+		t.Fatalf("before: %v", got)
+	}
+	r := b.install(t)
+	if r.Already || r.Pip == "" || r.Fetched == 0 {
+		t.Errorf("report %+v", r)
+	}
+	for what, l := range map[string]*environment.Library{"the same": b.library, "another process": b.again()} {
+		sets := l.Active(b.order.Python)
+		if len(sets) != 1 {
+			t.Fatalf("%s: %d sets", what, len(sets))
+		}
+		s := sets[0]
+		if d := cmp.Diff([]string{"apple==1.0"}, s.Packages()); d != "" {
+			t.Errorf("%s: %s", what, d)
+		}
+		if err := l.Verify(t.Context(), s); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if got := l.Active(environment.Python{Path: "/usr/bin/python2.7", Version: "2.7.18"}); got != nil {
+			t.Errorf("%s: another interpreter sees %v", what, got)
+		}
+	}
+	s := r.Set
+	out, err := exec.CommandContext(t.Context(), b.order.Python.Path, "-S", "-c", "import sys; sys.path.append(sys.argv[1]); import apple; print(apple.taste, apple.core_of_apple.seeds, apple.__cached__)", filepath.Join(s.Dir, "site-packages")).CombinedOutput()
+	if err != nil || !strings.HasPrefix(string(out), "sweet 5 "+s.Dir) {
+		t.Errorf("import: %s, %v", out, err)
+	}
+	compiled := strings.Fields(string(out))[2]
+	if code, err := os.ReadFile(compiled); err != nil || len(code) < 16 || code[4] != 1 {
+		t.Errorf("%s is not compiled code that is believed unchecked: %v", compiled, err)
+	} else if bytes.Contains(code, []byte(".new-")) {
+		t.Errorf("%s holds the name of a directory that is gone", compiled)
+	}
+	text, err := os.ReadFile(filepath.Join(s.Dir, "manifest.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum := sha256.Sum256(text); hex.EncodeToString(sum[:]) != filepath.Base(s.Dir) {
+		t.Error("the directory has not the name of its manifest")
+	}
+	if _, err := os.Stat(filepath.Join(s.Dir, "site-packages", "bin")); err == nil {
+		t.Error("programs were installed")
+	}
+	if left, _ := filepath.Glob(filepath.Join(b.dir, ".new-*")); left != nil {
+		t.Errorf("left behind: %v", left)
+	}
+	err = filepath.WalkDir(s.Dir, func(p string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := os.Lstat(p)
+		if err == nil && (info.Mode()&0o222 != 0 || info.Mode()&0o444 != 0o444) {
+			t.Errorf("%s has the mode %v", p, info.Mode())
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// The second installation fetches nothing, even when there is something newer;
+// only an upgrade does.
+func TestInstallAgain(t *testing.T) {
+	b := newBench(t)
+	first := b.install(t)
+	wheel(t, b.index, "apple", "1.1", nil, map[string]string{"apple/__init__.py": "taste = 'sour'\n"})
+	second := b.install(t)
+	if !second.Already || second.Pip != "" || second.Set.Digest != first.Set.Digest || !bytes.Equal(second.Lock, first.Lock) {
+		t.Errorf("second: %+v", second)
+	}
+	b.order.Upgrade = true
+	third := b.install(t)
+	if d := cmp.Diff([]string{"apple==1.1"}, third.Set.Packages()); d != "" || third.Already {
+		t.Errorf("upgrade: %s, already %v", d, third.Already)
+	}
+	if got := b.again().Active(b.order.Python); len(got) != 1 || got[0].Digest != third.Set.Digest {
+		t.Errorf("active: %+v", got)
+	}
+	if _, err := os.Stat(first.Set.Dir); err != nil {
+		t.Errorf("what a running program may have open went at once: %v", err)
+	}
+	b.order.Upgrade = false
+	b.install(t)
+	if _, err := os.Stat(first.Set.Dir); err == nil {
+		t.Error("the replaced set is still there after the next setup")
+	}
+}
+
+// A lock of another machine installs the same, or nothing.
+func TestLock(t *testing.T) {
+	a, b := newBench(t), newBench(t)
+	lock := a.install(t).Lock
+	wheel(t, b.index, "apple", "1.1", nil, map[string]string{"apple/__init__.py": ""})
+	for _, f := range []string{"apple-1.0", "core_of_apple-2.0"} { // bytes of their own: a zip made by hand may differ
+		data, err := os.ReadFile(filepath.Join(a.index, f+"-py3-none-any.whl"))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(b.index, f+"-py3-none-any.whl"), data, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.order.Lock = lock
+	if r := b.install(t); !cmp.Equal(r.Set.Packages(), []string{"apple==1.0"}) || !bytes.Equal(r.Lock, lock) {
+		t.Errorf("got %v and the lock %s", r.Set.Packages(), r.Lock)
+	}
+	c := newBench(t)
+	c.order.Lock = lock
+	wheel(t, c.index, "apple", "1.0", nil, map[string]string{"apple/__init__.py": "taste = 'poison'\n"})
+	_, err := c.library.Install(t.Context(), c.order)
+	if e := sandboxmcp.AsError(err); e.Code != sandboxmcp.CodeInstallFailed || !strings.Contains(e.Message, "lock") {
+		t.Errorf("another wheel of the same name: %v", err)
+	}
+	if got := c.again().Active(c.order.Python); got != nil {
+		t.Errorf("it is active: %v", got)
+	}
+	for what, text := range map[string]string{
+		"empty": "# nothing\n", "an option": "--index-url elsewhere\n", "no hash": "apple==1.0\n", "an address": "apple @ file:///tmp/a.whl\n",
+		"twice": string(lock) + string(lock), "a short hash": "apple==1.0 --hash=sha256:abc\n", "an editable": "-e .\n",
+	} {
+		c.order.Lock = []byte(text)
+		if _, err := c.library.Install(t.Context(), c.order); sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// A package without a wheel is not installed, and none of its code runs.
+func TestOnlyWheels(t *testing.T) {
+	b := newBench(t)
+	ran := filepath.Join(t.TempDir(), "ran")
+	src := filepath.Join(t.TempDir(), "pear-1.0")
+	if err := os.Mkdir(src, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(src, "setup.py"), []byte("open("+`"`+ran+`"`+", 'w')\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "tar", "-czf", filepath.Join(b.index, "pear-1.0.tar.gz"), "-C", filepath.Dir(src), "pear-1.0").CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v", out, err)
+	}
+	b.order.Recipe.Packages = []string{"pear"}
+	b.order.Env = append(b.order.Env, "PIP_NO_BINARY=:all:")
+	_, err := b.library.Install(t.Context(), b.order)
+	if e := sandboxmcp.AsError(err); e.Code != sandboxmcp.CodeInstallFailed || e.Hint == "" {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Stat(ran); err == nil {
+		t.Error("its setup.py was run")
+	}
+	if left, _ := filepath.Glob(filepath.Join(b.dir, ".new-*")); left != nil {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestVerifyNamesWhatChanged(t *testing.T) {
+	b := newBench(t)
+	s := b.install(t).Set
+	site := filepath.Join(s.Dir, "site-packages")
+	file := filepath.Join(site, "core_of_apple.py")
+	was, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		what, want string
+		do         func() error
+	}{
+		{"changed", "core_of_apple.py was changed", func() error { return os.WriteFile(file, []byte("seeds = 6\n"), 0o600) }},
+		{"gone", "core_of_apple.py is gone", func() error { return os.Remove(file) }},
+		{"added", "extra.py was added", func() error {
+			return os.WriteFile(filepath.Join(site, "extra.py"), nil, 0o600)
+		}},
+		{"a link", "no regular file", func() error { return os.Symlink("/etc/passwd", filepath.Join(site, "aa.py")) }},
+	} {
+		if err := os.Chmod(site, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		_ = os.Chmod(file, 0o600)
+		if err := c.do(); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(site, 0o555); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.library.Verify(t.Context(), s); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", c.what, err, c.want)
+		}
+		_ = os.Chmod(site, 0o700)
+		_ = os.Remove(filepath.Join(site, "extra.py"))
+		if err := os.WriteFile(file, was, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := b.install(t)
+	if r.Already {
+		t.Error("a set that is not whole was left as it is")
+	}
+	if err := b.library.Verify(t.Context(), r.Set); err != nil {
+		t.Errorf("made again: %v", err)
+	}
+}
+
+// What others could have written is not used, and that is said.
+func TestCheapLook(t *testing.T) {
+	for what, spoil := range map[string]func(dir, set string) error{
+		"the table can be written":    func(dir, _ string) error { return os.Chmod(filepath.Join(dir, "python.json"), 0o666) },
+		"the sets can be written":     func(dir, _ string) error { return os.Chmod(dir, 0o777) },
+		"the set can be written":      func(_, set string) error { return os.Chmod(set, 0o777) },
+		"the packages can be written": func(_, set string) error { return os.Chmod(filepath.Join(set, "site-packages"), 0o757) },
+		"another manifest": func(_, set string) error {
+			name := filepath.Join(set, "manifest.json")
+			_ = os.Chmod(name, 0o600)
+			return os.WriteFile(name, []byte("{}"), 0o400)
+		},
+		"it is gone": func(_, set string) error { return os.Rename(set, set+"x") },
+		"a link": func(_, set string) error {
+			_ = os.Rename(set, set+"x")
+			return os.Symlink(set+"x", set)
+		},
+		"no digest": func(dir, _ string) error {
+			return os.WriteFile(filepath.Join(dir, "python.json"), []byte(`{"version":1,"active":{"cp311":{"fruit":"../../x"}}}`), 0o600)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			b := newBench(t)
+			s := b.install(t).Set
+			if got := b.again().Active(b.order.Python); len(got) != 1 {
+				t.Fatalf("before: %d sets", len(got))
+			}
+			if err := spoil(b.dir, s.Dir); err != nil {
+				t.Fatal(err)
+			}
+			l := b.again()
+			if got := l.Active(b.order.Python); len(got) != 0 {
+				t.Errorf("it is used: %+v", got)
+			}
+			if _, err := l.All(); err == nil {
+				t.Error("nobody is told")
+			}
+		})
+	}
+}
+
+func TestRemove(t *testing.T) {
+	b := newBench(t)
+	if _, err := b.library.Remove(t.Context(), "fruit"); sandboxmcp.CodeOf(err) != sandboxmcp.CodeNotFound {
+		t.Errorf("before: %v", err)
+	}
+	s := b.install(t).Set
+	if _, err := b.library.Remove(t.Context(), "vegetables"); sandboxmcp.CodeOf(err) != sandboxmcp.CodeNotFound {
+		t.Errorf("another name: %v", err)
+	}
+	gone, err := b.library.Remove(t.Context(), "fruit")
+	if err != nil || len(gone) != 1 || gone[0].Digest != s.Digest {
+		t.Fatalf("got %v, %v", gone, err)
+	}
+	if got := b.again().Active(b.order.Python); got != nil {
+		t.Errorf("still active: %v", got)
+	}
+	if _, err := os.Stat(s.Dir); err == nil {
+		t.Error("still there")
+	}
+	if locks, _ := filepath.Glob(filepath.Join(b.dir, "*-*.lock")); locks != nil {
+		t.Errorf("locks: %v", locks)
+	}
+}
+
+func TestKeep(t *testing.T) {
+	b := newBench(t)
+	s := b.install(t).Set
+	if err := b.library.Keep(s, "fontlist-v3.11.0.json", []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"x.py", "../fontlist-v1.json", "fontlist-v1/.json", ""} {
+		if err := b.library.Keep(s, name, nil); err == nil {
+			t.Errorf("%q was kept", name)
+		}
+	}
+	if err := b.library.Keep(s, "fontlist-v1.json", make([]byte, 5<<20)); err == nil {
+		t.Error("5 MiB were kept")
+	}
+	if err := b.library.Verify(t.Context(), s); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNoPip(t *testing.T) {
+	b := newBench(t)
+	bin := t.TempDir()
+	python := filepath.Join(bin, "python3")
+	// An interpreter that has no pip of its own.
+	script := "#!/bin/sh\nfor a; do [ \"$a\" = pip ] && { echo 'No module named pip' >&2; exit 1; }; done\nexec " + b.order.Python.Path + " \"$@\"\n"
+	if err := os.WriteFile(python, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	env := b.order.Env
+	b.order.Python.Path, b.order.Env = python, []string{"PATH=" + bin, "HOME=" + bin}
+	_, err := b.library.Install(t.Context(), b.order)
+	if e := sandboxmcp.AsError(err); e.Code != sandboxmcp.CodeInstallFailed || !strings.Contains(e.Message, "no pip") || !strings.Contains(e.Hint, "ensurepip") {
+		t.Errorf("got %v, hint %q", err, sandboxmcp.AsError(err).Hint)
+	}
+	// One that lies elsewhere installs for it.
+	b.order.Env = env
+	if r := b.install(t); len(r.Set.Wheels) != 2 {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func TestCancelled(t *testing.T) {
+	b := newBench(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	b.order.Say = func(string) { cancel() }
+	if _, err := b.library.Install(ctx, b.order); sandboxmcp.CodeOf(err) != sandboxmcp.CodeCancelled {
+		t.Errorf("got %v", err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(b.dir, ".new-*")); left != nil {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestTag(t *testing.T) {
+	for _, c := range []struct{ path, version, want string }{
+		{"/usr/bin/python3.11", "3.11", "cp311"},
+		{"/opt/x/bin/python3.13", "3.13.0", "cp313"},
+		{"/opt/x/bin/python3.13t", "3.13.0", "cp313t"},
+		{"/opt/x/bin/pypy3.10", "3.10.14", "pp310"},
+	} {
+		if got := (environment.Python{Path: c.path, Version: c.version}).Tag(); got != c.want {
+			t.Errorf("%s: got %s, want %s", c.path, got, c.want)
+		}
+	}
+}

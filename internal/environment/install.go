@@ -1,0 +1,235 @@
+package environment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// Order asks for a package set.
+type Order struct {
+	Recipe  Recipe
+	Python  Python
+	Env     []string     // the user's environment, for pip
+	Lock    []byte       // a lock that the wheels have to fit; nil: the one that is kept, if any
+	Upgrade bool         // forget the lock that is kept
+	Hurry   bool         // do not try again when the index does not answer
+	Say     func(string) // is told how far it is; may be nil
+}
+
+// Report is what an installation did.
+type Report struct {
+	Set     Set
+	Already bool   // it was there, and whole
+	Pip     string // version of the pip that fetched; empty when nothing was
+	Fetched int64  // bytes of wheels
+	Lock    []byte
+}
+
+// Install sees to it that a set is there and active for an interpreter. One that
+// is, and fits the lock, is hashed and left as it is.
+func (l *Library) Install(ctx context.Context, o Order) (Report, error) {
+	if o.Say == nil {
+		o.Say = func(string) {}
+	}
+	unlock, err := l.lock(ctx)
+	if err != nil {
+		return Report{}, err
+	}
+	defer unlock()
+	if err = l.sweep(); err != nil {
+		return Report{}, broken(err)
+	}
+	kept := filepath.Join(l.dir, lockFile(o.Recipe.Name, o.Python.Tag()))
+	if o.Lock == nil && !o.Upgrade {
+		if o.Lock, err = readOwn(kept, maxManifest); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return Report{}, broken(err)
+		}
+	}
+	var pins []pin
+	if o.Lock != nil {
+		if pins, err = readLock(o.Lock); err != nil {
+			return Report{}, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the lock cannot be used: %s", err).
+				WithHint("give a file that --write-lock has written")
+		}
+		if r, ok := l.already(ctx, o, pins); ok {
+			return r, nil
+		}
+	}
+	stage, err := os.MkdirTemp(l.dir, stagePrefix)
+	if err != nil {
+		return Report{}, broken(err)
+	}
+	defer func() { _ = removeTree(stage) }()
+	r, err := l.build(ctx, o, pins, stage)
+	if err != nil {
+		return Report{}, err
+	}
+	if err := errors.Join(replace(kept, r.Lock), l.activate(o.Recipe.Name, r.Set.Python.Tag, r.Set.Digest)); err != nil {
+		return Report{}, broken(err)
+	}
+	return r, nil
+}
+
+// already finds an active set that fits a lock and is whole.
+func (l *Library) already(ctx context.Context, o Order, pins []pin) (Report, bool) {
+	for _, s := range l.Active(o.Python) {
+		if s.Name != o.Recipe.Name || fits(s.Wheels, pins) != nil {
+			continue
+		}
+		if err := l.Verify(ctx, s); err != nil {
+			o.Say("the installed set is not whole (" + err.Error() + ") and is made again")
+			return Report{}, false
+		}
+		return Report{Set: s, Already: true, Lock: writeLock(s.Name, s.Python, s.Wheels)}, true
+	}
+	return Report{}, false
+}
+
+// build makes a set in a directory beside, and puts it in place.
+func (l *Library) build(ctx context.Context, o Order, pins []pin, stage string) (Report, error) {
+	p, err := findPip(ctx, o, stage)
+	if err != nil {
+		return Report{}, err
+	}
+	fetched, set := filepath.Join(stage, "wheels"), filepath.Join(stage, "set")
+	site := filepath.Join(set, sitePackages)
+	for _, dir := range []string{fetched, set, site, filepath.Join(set, cacheName)} {
+		if err = os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // what is in it is for every sandbox to read
+			return Report{}, broken(err)
+		}
+	}
+	o.Say(fmt.Sprintf("fetching %s with pip %s", strings.Join(o.Recipe.Packages, ", "), p.version))
+	if err = p.download(ctx, o, o.Lock, fetched); err != nil {
+		return Report{}, failed(ctx, err)
+	}
+	m := Manifest{Version: manifestVersion, Name: o.Recipe.Name, Requested: o.Recipe.Packages, Python: p.built}
+	r := Report{Pip: p.version}
+	if m.Wheels, r.Fetched, err = wheelsIn(fetched); err == nil && pins != nil {
+		err = fits(m.Wheels, pins)
+	}
+	if err != nil {
+		return Report{}, failed(ctx, err)
+	}
+	r.Lock = writeLock(m.Name, m.Python, m.Wheels)
+	o.Say(fmt.Sprintf("installing %d wheels, %d MiB", len(m.Wheels), r.Fetched>>20))
+	if err = p.install(ctx, fetched, r.Lock, site); err != nil {
+		return Report{}, failed(ctx, err)
+	}
+	if err = removeTree(filepath.Join(site, "bin")); err != nil { // programs, which would not be on the PATH
+		return Report{}, broken(err)
+	}
+	o.Say("compiling")
+	if err = p.compile(ctx, site); err != nil {
+		return Report{}, failed(ctx, err)
+	}
+	r.Set, err = l.seal(ctx, m, set)
+	if err != nil && ctx.Err() != nil {
+		return Report{}, cancelled(ctx)
+	} else if err != nil {
+		return Report{}, broken(err)
+	}
+	return r, nil
+}
+
+// wheelsIn reads and hashes what was fetched. Anything but wheels is refused.
+func wheelsIn(dir string) ([]Wheel, int64, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, 0, err
+	}
+	var wheels []Wheel
+	var all int64
+	for _, e := range entries {
+		w, err := parseWheel(e.Name())
+		if err != nil {
+			return nil, 0, err
+		}
+		s, err := hashFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			return nil, 0, err
+		}
+		w.SHA256, w.Bytes = s.hex, s.size
+		wheels, all = append(wheels, w), all+s.size
+	}
+	if len(wheels) == 0 {
+		return nil, 0, errors.New("no wheel was fetched")
+	}
+	slices.SortFunc(wheels, func(a, b Wheel) int { return strings.Compare(a.Name, b.Name) })
+	return wheels, all, nil
+}
+
+// seal lists, closes and names a set, and puts it in place.
+func (l *Library) seal(ctx context.Context, m Manifest, set string) (Set, error) {
+	files, err := list(ctx, set)
+	if err != nil {
+		return Set{}, err
+	}
+	m.Files = files.Files
+	text, err := m.encode()
+	if err != nil {
+		return Set{}, err
+	}
+	s := Set{Manifest: m, Digest: digestOf(text)}
+	s.Dir = filepath.Join(l.dir, s.Digest)
+	err = errors.Join(put(filepath.Join(set, filesName), files.text, 0o444), put(filepath.Join(set, manifestName), text, 0o444))
+	if err != nil {
+		return Set{}, err
+	}
+	if err := protect(set); err != nil {
+		return Set{}, err
+	}
+	if err := os.Chmod(set, 0o755); err != nil { //nolint:gosec // to be moved; every sandbox reads it
+		return Set{}, err
+	}
+	if _, err := os.Lstat(s.Dir); err == nil { // of the same content once, and not whole now
+		if err := removeTree(s.Dir); err != nil {
+			return Set{}, err
+		}
+	}
+	if err := os.Rename(set, s.Dir); err != nil {
+		return Set{}, err
+	}
+	return s, os.Chmod(s.Dir, 0o555) //nolint:gosec // as above
+}
+
+// What may be kept for later runs: only the list of fonts, which every run that
+// draws would else make anew.
+var cacheForm = regexp.MustCompile(`^fontlist-v[0-9.]{1,20}\.json$`)
+
+const maxCache = 4 << 20 // bytes
+
+// Keep puts a file that a program of a set has worked out beside the set, for
+// later ones. It comes out of a sandbox and goes only into others.
+func (l *Library) Keep(s Set, name string, data []byte) error {
+	if !cacheForm.MatchString(name) || len(data) > maxCache {
+		return fmt.Errorf("%q is not kept", name)
+	}
+	dir := filepath.Join(s.Dir, cacheName)
+	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // every sandbox reads it
+		return err
+	}
+	err := replace(filepath.Join(dir, name), data)
+	if err == nil {
+		err = os.Chmod(filepath.Join(dir, name), 0o444) //nolint:gosec // as above
+	}
+	return errors.Join(err, os.Chmod(dir, 0o555)) //nolint:gosec // as above
+}
+
+// Discard takes a set that turned out not to work from its interpreter.
+func (l *Library) Discard(ctx context.Context, s Set) error {
+	unlock, err := l.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return errors.Join(l.activate(s.Name, s.Python.Tag, ""), remove(filepath.Join(l.dir, lockFile(s.Name, s.Python.Tag))), l.sweep())
+}

@@ -1,0 +1,248 @@
+package environment
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+)
+
+// listing is every file below a set's site-packages.
+type listing struct {
+	Files
+	text []byte // of files.sha256
+}
+
+const maxFiles = 200_000
+
+// list hashes every file of a set. Anything that is neither a regular file nor a
+// directory is refused, and so are names that a line cannot hold.
+func list(ctx context.Context, set string) (listing, error) {
+	var paths []string
+	var l listing
+	err := filepath.WalkDir(filepath.Join(set, sitePackages), func(p string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		rel, err := filepath.Rel(set, p)
+		switch {
+		case err != nil:
+			return err
+		case !d.Type().IsRegular():
+			return fmt.Errorf("%s is no regular file", rel)
+		case strings.ContainsAny(rel, "\n\r\\\x00"):
+			return fmt.Errorf("%q is no name for a file", rel)
+		case len(paths) >= maxFiles:
+			return fmt.Errorf("there are more than %d files", maxFiles)
+		}
+		paths = append(paths, rel)
+		return nil
+	})
+	if err != nil {
+		return l, err
+	}
+	sums, err := hashAll(ctx, set, paths)
+	if err != nil {
+		return l, err
+	}
+	var text bytes.Buffer
+	for i, rel := range paths {
+		text.WriteString(sums[i].hex + "  " + rel + "\n")
+		l.Bytes += sums[i].size
+	}
+	l.Count, l.text = len(paths), text.Bytes()
+	l.SHA256 = digestOf(l.text)
+	return l, nil
+}
+
+type sum struct {
+	hex  string
+	size int64
+}
+
+// hashAll hashes files on every processor.
+func hashAll(ctx context.Context, dir string, paths []string) ([]sum, error) {
+	sums := make([]sum, len(paths))
+	next := make(chan int)
+	errs := make([]error, runtime.NumCPU())
+	var work sync.WaitGroup
+	for w := range errs {
+		work.Go(func() {
+			for i := range next {
+				if errs[w] == nil {
+					sums[i], errs[w] = hashFile(filepath.Join(dir, paths[i]))
+				}
+			}
+		})
+	}
+	for i := range paths {
+		if ctx.Err() != nil {
+			break
+		}
+		next <- i
+	}
+	close(next)
+	work.Wait()
+	return sums, errors.Join(append(errs, ctx.Err())...)
+}
+
+func hashFile(name string) (sum, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return sum{}, err
+	}
+	defer f.Close()
+	h := sha256.New()
+	n, err := io.Copy(h, f)
+	if err != nil {
+		return sum{}, fmt.Errorf("read %s: %w", name, err)
+	}
+	return sum{hex.EncodeToString(h.Sum(nil)), n}, nil
+}
+
+// Verify hashes every file of a set and compares. It takes about a second.
+func (l *Library) Verify(ctx context.Context, s Set) error {
+	if _, err := l.open(s.Digest); err != nil {
+		return err
+	}
+	want, err := readOwn(filepath.Join(s.Dir, filesName), maxFiles*256)
+	if err != nil {
+		return err
+	}
+	if digestOf(want) != s.Files.SHA256 {
+		return fmt.Errorf("%s is not the one that the manifest names", filepath.Join(s.Dir, filesName))
+	}
+	got, err := list(ctx, s.Dir)
+	if err != nil || got.SHA256 == s.Files.SHA256 {
+		return err
+	}
+	return errors.New(differs(want, got.text))
+}
+
+// differs names the first file in which two listings differ.
+func differs(want, got []byte) string {
+	was := map[string]string{}
+	for line := range strings.Lines(string(want)) {
+		hash, name, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "  ")
+		was[name] = hash
+	}
+	for line := range strings.Lines(string(got)) {
+		hash, name, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "  ")
+		switch old, ok := was[name]; {
+		case !ok:
+			return name + " was added"
+		case old != hash:
+			return name + " was changed"
+		}
+		delete(was, name)
+	}
+	for name := range was {
+		return name + " is gone"
+	}
+	return "the files stand in another order"
+}
+
+// protect takes the right to write from everything below a directory, and gives
+// everybody the right to read: code in a sandbox is another user.
+func protect(dir string) error {
+	return filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		mode := fs.FileMode(0o444)
+		if info, err := d.Info(); err != nil {
+			return err
+		} else if d.IsDir() || info.Mode()&0o111 != 0 {
+			mode = 0o555
+		}
+		return os.Chmod(p, mode) //nolint:gosec // ours alone until it is in place, and list has refused links
+	})
+}
+
+// removeTree removes a directory whose parts may be read-only.
+func removeTree(dir string) error {
+	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		return os.Chmod(p, 0o700) //nolint:gosec // a directory, on its way out
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return errors.Join(err, os.RemoveAll(dir))
+}
+
+// readOwn reads a file that nobody but the process's user or root can write.
+func readOwn(name string, limit int64) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular() || !onlyOursWrite(info):
+		return nil, fmt.Errorf("%s can be written by others", name)
+	case info.Size() > limit:
+		return nil, fmt.Errorf("%s is too large", name)
+	}
+	return io.ReadAll(io.LimitReader(f, limit))
+}
+
+// private fails on what is no directory, or one that others can write.
+func private(dir string) error {
+	info, err := os.Lstat(dir)
+	switch {
+	case err != nil:
+		return err
+	case !info.IsDir():
+		return fmt.Errorf("%s is no directory", dir)
+	case !onlyOursWrite(info):
+		return fmt.Errorf("%s can be written by others", dir)
+	}
+	return nil
+}
+
+// replace writes a file as one step.
+func replace(name string, data []byte) error {
+	temp := name + "." + rand.Text()
+	err := put(temp, data, 0o600)
+	if err == nil {
+		err = os.Rename(temp, name)
+	}
+	if err != nil {
+		return errors.Join(err, remove(temp))
+	}
+	return nil
+}
+
+// put writes a file that is not there.
+func put(name string, data []byte, mode fs.FileMode) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
+}
+
+// remove removes a file that may not be there.
+func remove(name string) error {
+	if err := os.Remove(name); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

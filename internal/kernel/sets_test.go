@@ -1,0 +1,78 @@
+package kernel_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
+)
+
+// versionOf asks an interpreter.
+func versionOf(t *testing.T, python string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), python, "-c", "import sys; print('%d.%d.%d' % sys.version_info[:3])").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// A package of a set is imported, before one of the same name that is the
+// machine's; what its packages would work out is where they look for it; and
+// nothing in the environment tells of the set.
+func TestPythonSets(t *testing.T) {
+	eachPython(t, func(t *testing.T, python string) {
+		real, err := filepath.EvalSymlinks(python)
+		if err != nil {
+			t.Fatal(err)
+		}
+		set := t.TempDir()
+		for name, text := range map[string]string{
+			"site-packages/of_a_set.py": "says = 'set'\n", "site-packages/pip/__init__.py": "says = 'set too'\n", "site-packages/textwrap.py": "1/0\n", "site-packages/a.pth": "import sys; sys.stdout.write('pth was run')\n",
+			"cache/fontlist-v1.json": "{}",
+		} {
+			p := filepath.Join(set, name)
+			if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(p, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		const code = `import os, sys
+import of_a_set, pip
+print(of_a_set.says, pip.says, sys.argv == [sys.argv[0]], [k for k in os.environ if k.startswith("PYTHON")], os.environ["KEPT"], os.environ["OVER"])
+import textwrap
+try: print(open(os.environ["MPLCONFIGDIR"] + "/fontlist-v1.json").read())
+except OSError: print("none")
+`
+		for what, version := range map[string]string{"site later": versionOf(t, real), "site at once": "3.9"} {
+			p := kernel.Program{
+				Language: sandboxmcp.Python, Code: code, Interpreter: real, Version: version, Sets: []string{"/nowhere", set},
+				Env:      map[string]string{"OVER": "theirs"},
+				Defaults: map[string]string{"MPLCONFIGDIR": filepath.Join(t.TempDir(), "config"), "KEPT": "ours", "OVER": "ours"},
+			}
+			want := "set set too True ['PYTHONDONTWRITEBYTECODE'] ours theirs\n"
+			if minorOf(version) >= 10 {
+				want += "{}\n"
+			} else { // there it makes its own
+				want += "none\n"
+			}
+			if got := run(t, p); got.Stdout != want || got.Code != 0 {
+				t.Errorf("%s: got %+v, want stdout %q", what, got, want)
+			}
+		}
+	})
+}
+
+func minorOf(version string) int {
+	n := 0
+	for _, c := range strings.Split(version, ".")[1] {
+		n = n*10 + int(c-'0')
+	}
+	return n
+}

@@ -1,0 +1,66 @@
+package session
+
+import (
+	"context"
+	"time"
+)
+
+// touchLocked begins a session's time anew.
+func (t *Table) touchLocked(s *Session) {
+	now := t.cfg.Now().UTC().Round(0)
+	s.info.LastActivity, s.info.ExpiresAt = now, now.Add(s.ttl)
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+// overdueLocked tells that nobody has used a session for its time.
+func (t *Table) overdueLocked(s *Session) bool {
+	return s.room != nil && !s.busy && t.cfg.Now().After(s.info.ExpiresAt)
+}
+
+// expireLocked takes a session out of the table and has it closed.
+func (t *Table) expireLocked(s *Session) {
+	delete(t.live, s.key)
+	s.gone = true
+	info := s.info
+	t.work.Go(func() {
+		_ = s.room.Close()
+		_ = t.markExpired(context.Background(), s.key, t.cfg.Now())
+		if t.cfg.Expired != nil {
+			t.cfg.Expired(info)
+		}
+	})
+}
+
+// watch expires sessions when their time is up.
+func (t *Table) watch(ctx context.Context) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		timer.Reset(t.sweep())
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.wake:
+		case <-timer.C:
+		}
+	}
+}
+
+// sweep expires what is overdue and tells when to look again.
+func (t *Table) sweep() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	next := time.Hour
+	for _, s := range t.live {
+		switch {
+		case t.overdueLocked(s):
+			t.expireLocked(s)
+		case s.room != nil && !s.busy:
+			next = min(next, s.info.ExpiresAt.Sub(t.cfg.Now())+time.Millisecond)
+		}
+	}
+	return max(next, time.Millisecond)
+}

@@ -1,0 +1,133 @@
+package session
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// keepExpired is how long an id says that it has expired.
+const keepExpired = 24 * time.Hour
+
+const stamp = time.RFC3339Nano
+
+// insert enters a session. What stood there of the id was looked at before.
+func (t *Table) insert(ctx context.Context, info sandboxmcp.Session) error {
+	text, err := json.Marshal(info)
+	if err != nil {
+		return fmt.Errorf("encode session: %w", err)
+	}
+	return t.cfg.Store.Update(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, `DELETE FROM sessions WHERE namespace = ? AND session_id = ? AND state = 'expired'`, info.Namespace, info.ID); err != nil {
+			return fmt.Errorf("free session id: %w", err)
+		}
+		_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO sessions (namespace, session_id, owner, state, changed_at, info) VALUES (?, ?, ?, 'live', ?, ?)`,
+			info.Namespace, info.ID, info.Owner, info.CreatedAt.UTC().Format(stamp), string(text))
+		if err != nil {
+			return fmt.Errorf("enter session: %w", err)
+		}
+		return nil
+	})
+}
+
+// absent tells why an id that does not live here is not to be made: it has
+// expired, or its owner has died, less than a day ago. nil: it is free.
+func (t *Table) absent(ctx context.Context, k key) error {
+	rows, err := t.cfg.Store.DB().QueryContext(ctx, `SELECT owner, state, changed_at FROM sessions WHERE namespace = ? AND session_id = ?`, k.ns, k.id)
+	if err != nil {
+		return fmt.Errorf("look for session: %w", err)
+	}
+	defer rows.Close()
+	var found error
+	for rows.Next() {
+		var who, state, changed string
+		if err := rows.Scan(&who, &state, &changed); err != nil {
+			return fmt.Errorf("look for session: %w", err)
+		}
+		at, _ := time.Parse(stamp, changed)
+		switch {
+		case state == "expired" && t.cfg.Now().Sub(at) < keepExpired:
+			found = expiredError(k.id, "its time was up, or its sandbox ended")
+		case state == "live" && who == t.owner.id(): // it is being closed
+			found = overdueError(k.id)
+		case state == "live" && !t.owner.lives(who) && t.cfg.Now().Sub(at) < keepExpired:
+			found = expiredError(k.id, "the server that had it has ended")
+		}
+	}
+	return errors.Join(rows.Err(), found)
+}
+
+// markExpired notes that the time of a session was up.
+func (t *Table) markExpired(ctx context.Context, k key, at time.Time) error {
+	return t.cfg.Store.Update(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `UPDATE sessions SET state = 'expired', changed_at = ? WHERE namespace = ? AND session_id = ? AND owner = ?`,
+			at.UTC().Format(stamp), k.ns, k.id, t.owner.id())
+		return err
+	})
+}
+
+// forget frees an id: of one owner, or, when that is empty, of all that are dead
+// or have let it expire.
+func (t *Table) forget(ctx context.Context, k key, who string) error {
+	q, args := `DELETE FROM sessions WHERE namespace = ? AND session_id = ? AND owner = ?`, []any{k.ns, k.id, who}
+	if who == "" {
+		q, args = `DELETE FROM sessions WHERE namespace = ? AND session_id = ? AND (state = 'expired' OR owner <> ?)`, []any{k.ns, k.id, t.owner.id()}
+	}
+	return t.cfg.Store.Update(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, q, args...)
+		return err
+	})
+}
+
+// leave notes that everything that an owner had is gone.
+func (t *Table) leave(ctx context.Context, who string) error {
+	return t.cfg.Store.Update(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `UPDATE sessions SET state = 'expired', changed_at = ? WHERE owner = ? AND state = 'live'`, t.cfg.Now().UTC().Format(stamp), who)
+		return err
+	})
+}
+
+// Sweep removes what nobody has to be told any more, and notes which sessions
+// dead owners had. It returns how many of these there were.
+func (t *Table) Sweep(ctx context.Context) (orphans int64, err error) {
+	rows, err := t.cfg.Store.DB().QueryContext(ctx, `SELECT DISTINCT owner FROM sessions WHERE state = 'live'`)
+	if err != nil {
+		return 0, fmt.Errorf("list owners of sessions: %w", err)
+	}
+	var dead []string
+	for rows.Next() {
+		var who string
+		if err := rows.Scan(&who); err != nil {
+			return 0, errors.Join(err, rows.Close())
+		}
+		if who != t.owner.id() && !t.owner.lives(who) {
+			dead = append(dead, who)
+		}
+	}
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+		return 0, fmt.Errorf("list owners of sessions: %w", err)
+	}
+	now := t.cfg.Now().UTC()
+	err = t.cfg.Store.Update(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		orphans = 0
+		for _, who := range dead {
+			res, err := tx.ExecContext(ctx, `UPDATE sessions SET state = 'expired', changed_at = ? WHERE owner = ? AND state = 'live'`, now.Format(stamp), who)
+			if err != nil {
+				return err
+			}
+			n, _ := res.RowsAffected()
+			orphans += n
+		}
+		_, err := tx.ExecContext(ctx, `DELETE FROM sessions WHERE state = 'expired' AND changed_at < ?`, now.Add(-keepExpired).Format(stamp))
+		return err
+	})
+	for _, who := range dead {
+		t.owner.bury(who)
+	}
+	return orphans, err
+}

@@ -1,0 +1,334 @@
+// Package session knows which live sandbox a session's id means. One run at a
+// time, so many sessions at most, each until nobody has used it for its time;
+// and of an id that is gone, why: so that nobody works on in a silently empty
+// session.
+//
+// Sessions live in the process that made them. The table in the state directory
+// is for those who come later: it tells which ids a process had that has died.
+package session
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
+)
+
+// Config says how many sessions there may be and how long they live.
+type Config struct {
+	Store *store.Store
+	Max   int              // at once; at least 1
+	Now   func() time.Time // nil: the machine's clock
+
+	// Expired is called for each session whose time was up, after it is closed.
+	Expired func(sandboxmcp.Session)
+}
+
+// Room is what a session holds: its sandbox and all that goes with it.
+type Room interface {
+	// Close ends everything in it. It is called once.
+	Close() error
+}
+
+// Table holds the sessions of one process. Its methods may be called
+// concurrently.
+type Table struct {
+	cfg   Config
+	owner *owner
+
+	mu     sync.Mutex
+	live   map[key]*Session
+	closed bool
+	wake   chan struct{} // the next expiry may be sooner
+	work   sync.WaitGroup
+	stop   context.CancelFunc
+}
+
+type key struct {
+	ns sandboxmcp.Namespace
+	id sandboxmcp.SessionID
+}
+
+// Session is one of them.
+type Session struct {
+	t   *Table
+	key key
+
+	// guarded by t.mu
+	info sandboxmcp.Session
+	ttl  time.Duration
+	room Room // nil while it is being made
+	busy bool
+	gone bool
+}
+
+// New returns an empty table. The process is entered as an owner when its first
+// session is made.
+func New(cfg Config) *Table {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	cfg.Max = max(cfg.Max, 1)
+	ctx, stop := context.WithCancel(context.Background())
+	t := &Table{cfg: cfg, live: map[key]*Session{}, wake: make(chan struct{}, 1), stop: stop, owner: &owner{dir: cfg.Store.Dir()}}
+	t.work.Go(func() { t.watch(ctx) })
+	return t
+}
+
+// NewID makes an id.
+func NewID() sandboxmcp.SessionID {
+	b := make([]byte, 12)
+	_, _ = rand.Read(b) // never fails: crypto/rand ends the program instead
+	return sandboxmcp.SessionID("sess_" + hex.EncodeToString(b))
+}
+
+// Claim takes the session for one run, and makes it out of info when there is
+// none: then fresh is true, and the caller has to call Furnish before anything
+// else. It fails with session_busy, max_sessions, and session_expired unless the
+// id is asked for anew by somebody who knows that nothing of it is left. The
+// caller ends the run by Release.
+func (t *Table) Claim(ctx context.Context, info sandboxmcp.Session, ttl time.Duration, anew bool) (s *Session, fresh bool, err error) {
+	k := key{info.Namespace, info.ID}
+	if s, err := t.claimLive(k, anew); s != nil || err != nil {
+		return s, false, err
+	}
+	if err := t.absent(ctx, k); err != nil && !(anew && sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionExpired) {
+		return nil, false, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.closed:
+		return nil, false, sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the server is shutting down")
+	case t.live[k] != nil:
+		return nil, false, busyError(k.id)
+	case len(t.live) >= t.cfg.Max:
+		return nil, false, sandboxmcp.Errorf(sandboxmcp.CodeMaxSessions, "there are %d sessions, and %d are allowed", len(t.live), t.cfg.Max).
+			WithHint("terminate one that is no longer needed, or let the operator raise SANDBOX_MAX_SESSIONS").With("limit", t.cfg.Max)
+	}
+	s = &Session{t: t, key: k, info: info, ttl: ttl, busy: true}
+	t.live[k] = s
+	return s, true, nil
+}
+
+func (t *Table) claimLive(k key, anew bool) (*Session, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.live[k]
+	if s == nil {
+		return nil, nil //nolint:nilnil // not there, and no failure
+	}
+	if t.overdueLocked(s) {
+		t.expireLocked(s)
+		if anew {
+			return nil, nil //nolint:nilnil // likewise
+		}
+		return nil, overdueError(k.id)
+	}
+	if s.busy {
+		return nil, busyError(k.id)
+	}
+	s.busy = true
+	t.touchLocked(s)
+	return s, nil
+}
+
+func busyError(id sandboxmcp.SessionID) error {
+	return sandboxmcp.Errorf(sandboxmcp.CodeSessionBusy, "session %s is busy with another run", sandboxmcp.Quote(string(id))).
+		WithHint("wait for the run to end, or use another session")
+}
+
+func overdueError(id sandboxmcp.SessionID) error { return expiredError(id, "its time was up") }
+
+func expiredError(id sandboxmcp.SessionID, why string) error {
+	return sandboxmcp.Errorf(sandboxmcp.CodeSessionExpired, "session %s is gone: %s", sandboxmcp.Quote(string(id)), why).
+		WithHint("create a new session; its files and variables have to be made again")
+}
+
+// Furnish gives a session that Claim made what it holds, or takes it back when
+// room is nil. info is what is known of it now.
+func (s *Session) Furnish(ctx context.Context, room Room, info sandboxmcp.Session) error {
+	if room == nil {
+		s.t.mu.Lock()
+		defer s.t.mu.Unlock()
+		delete(s.t.live, s.key)
+		s.gone = true
+		return nil
+	}
+	name, err := s.t.owner.enter()
+	if err == nil {
+		info.Owner = name
+		err = s.t.insert(ctx, info)
+	}
+	s.t.mu.Lock()
+	if err == nil && s.t.closed {
+		err = sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the server is shutting down")
+	}
+	if err != nil {
+		delete(s.t.live, s.key)
+		s.gone = true
+		s.t.mu.Unlock()
+		return errors.Join(err, room.Close())
+	}
+	s.info, s.room = info, room
+	s.t.touchLocked(s)
+	s.t.mu.Unlock()
+	return nil
+}
+
+// Release ends a run. The session's time begins anew.
+func (s *Session) Release() {
+	s.t.mu.Lock()
+	defer s.t.mu.Unlock()
+	s.busy = false
+	if !s.gone {
+		s.t.touchLocked(s)
+	}
+}
+
+// Room is what the session holds.
+func (s *Session) Room() Room {
+	s.t.mu.Lock()
+	defer s.t.mu.Unlock()
+	return s.room
+}
+
+// Info is what is known of the session.
+func (s *Session) Info() sandboxmcp.Session {
+	s.t.mu.Lock()
+	defer s.t.mu.Unlock()
+	return s.infoLocked()
+}
+
+func (s *Session) infoLocked() sandboxmcp.Session {
+	info := s.info
+	info.Status = sandboxmcp.SessionActive
+	if s.busy {
+		info.Status = sandboxmcp.SessionBusy
+	}
+	return info
+}
+
+// Find returns a live session, beside whatever runs in it, and counts as use. It
+// fails with session_not_found or session_expired.
+func (t *Table) Find(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) (*Session, error) {
+	k := key{ns, id}
+	t.mu.Lock()
+	s := t.live[k]
+	if s != nil && s.room != nil && !t.overdueLocked(s) {
+		t.touchLocked(s)
+		t.mu.Unlock()
+		return s, nil
+	}
+	if s != nil && s.room != nil {
+		t.expireLocked(s)
+		t.mu.Unlock()
+		return nil, overdueError(id)
+	}
+	t.mu.Unlock()
+	if err := t.absent(ctx, k); err != nil {
+		return nil, err
+	}
+	return nil, notFound(id)
+}
+
+func notFound(id sandboxmcp.SessionID) error {
+	return sandboxmcp.Errorf(sandboxmcp.CodeSessionNotFound, "session %s is not known", sandboxmcp.Quote(string(id))).
+		WithHint("create it first, or look with inspect_state which there are")
+}
+
+// List returns the live sessions of a namespace, or of all when ns is empty, the
+// oldest first.
+func (t *Table) List(ns sandboxmcp.Namespace) []sandboxmcp.Session {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	list := []sandboxmcp.Session{}
+	for k, s := range t.live {
+		if s.room != nil && (ns == "" || k.ns == ns) && !t.overdueLocked(s) {
+			list = append(list, s.infoLocked())
+		}
+	}
+	slices.SortFunc(list, func(a, b sandboxmcp.Session) int {
+		if c := a.CreatedAt.Compare(b.CreatedAt); c != 0 {
+			return c
+		}
+		return strings.Compare(string(a.ID), string(b.ID))
+	})
+	return list
+}
+
+// Len is how many sessions live.
+func (t *Table) Len() int { return len(t.List("")) }
+
+// Remove takes a session out of the table and returns it for the caller to
+// close; its id is free again. With force it does so while a run is going, which
+// is for the caller to end; without it that is session_busy. An id that has
+// expired is freed, too, and answers session_expired once more.
+func (t *Table) Remove(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, force bool) (*Session, error) {
+	k := key{ns, id}
+	t.mu.Lock()
+	s := t.live[k]
+	if s != nil && s.room != nil && t.overdueLocked(s) {
+		t.expireLocked(s)
+		t.mu.Unlock()
+		return nil, overdueError(id)
+	}
+	if s != nil {
+		if s.room == nil || s.busy && !force {
+			t.mu.Unlock()
+			return nil, busyError(id)
+		}
+		delete(t.live, k)
+		s.gone = true
+		t.mu.Unlock()
+		return s, t.forget(ctx, k, t.owner.id())
+	}
+	t.mu.Unlock()
+	err := t.absent(ctx, k)
+	if err == nil {
+		return nil, notFound(id)
+	}
+	return nil, errors.Join(err, t.forget(ctx, k, ""))
+}
+
+// Lost takes a session out whose sandbox has ended by itself. Its id answers
+// session_expired.
+func (t *Table) Lost(s *Session) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !s.gone {
+		t.expireLocked(s)
+	}
+}
+
+// Close closes every session; nothing of them is left in the table.
+func (t *Table) Close(ctx context.Context) error {
+	t.mu.Lock()
+	t.closed = true
+	var all []*Session
+	for _, s := range t.live {
+		if s.room != nil {
+			all = append(all, s)
+		}
+		s.gone = true
+	}
+	clear(t.live)
+	t.mu.Unlock()
+	t.stop()
+	t.work.Wait()
+	var errs []error
+	for _, s := range all {
+		errs = append(errs, s.room.Close())
+	}
+	if id := t.owner.id(); id != "" {
+		errs = append(errs, t.leave(ctx, id), t.owner.leave())
+	}
+	return errors.Join(errs...)
+}
