@@ -66,7 +66,7 @@ type SessionFile struct {
 type Upload struct {
 	Namespace Namespace
 	SessionID SessionID    // empty: a session is made
-	Session   *SessionSpec // how it is made when SessionID is empty; nil: a python session with every default
+	Session   *SessionSpec // how it is made, also when SessionID is not there; nil: with every default, and only when SessionID is empty
 	Actor     string
 	Name      string // a path below /mnt/data, or relative to it
 	Content   []byte

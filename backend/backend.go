@@ -58,11 +58,19 @@ type Warmer interface {
 	Warm(readOnlyDirs []string)
 }
 
-// A Pooler is a Backend that keeps something of dead sandboxes for the next ones.
+// A Pooler is a Backend that keeps something for the next sandboxes: what is
+// left of dead ones, or empty ones in which nothing was ever started.
 type Pooler interface {
-	// Pool tells how much of each kind is kept now. A thing that is kept holds
-	// at most one descriptor, and no process, mount or goroutine.
+	// Pool tells how much of each kind is kept now. What is kept is bounded, goes
+	// by itself when nothing is asked for, and ends with the server like
+	// everything else. A thing of a dead sandbox holds at most one descriptor,
+	// and no process, mount or goroutine; an empty sandbox holds what every
+	// sandbox does.
 	Pool() map[string]int
+
+	// Trim gives back all that is kept, and returns when nothing of it is left.
+	// What is asked for afterwards makes the backend keep things again.
+	Trim()
 }
 
 // Capabilities is what a backend can do on this machine.

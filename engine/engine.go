@@ -135,8 +135,8 @@ type Engine struct {
 	audit    *audit.Log
 	keeper   *artifact.Keeper
 	runtimes *runtimes.Set
-	sets     *environment.Library
 	sessions *session.Table
+	sets     *environment.Library
 	counts   counts
 
 	ctx    context.Context //nolint:containedctx // the life of background runs, ended by Close

@@ -12,6 +12,8 @@ import (
 // pooling is a backend that keeps something of its dead sandboxes.
 type pooling struct{ *fake }
 
+func (pooling) Trim() {}
+
 func (pooling) Pool() map[string]int { return map[string]int{"cgroups": 2, "network_namespaces": 3} }
 
 // TestStatsTellWhatIsKept for the next sandbox, where a backend keeps something.

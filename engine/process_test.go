@@ -351,7 +351,8 @@ func TestRealTwoEngines(t *testing.T) {
 
 // TestRealLeak: after 200 runs the process and the machine hold what they held after 50.
 func TestRealLeak(t *testing.T) {
-	e := openReal(t)
+	var b backend.Backend
+	e := openReal(t, func(c *engine.Config) { b = c.Backends[0] })
 	needs(t, e, sandboxmcp.Shell)
 	run := func(n int) {
 		for i := range n {
@@ -373,10 +374,10 @@ func TestRealLeak(t *testing.T) {
 	run(50)
 	eventually(t, "the last sandbox is given back", func() bool { runtime.GC(); return true })
 	time.Sleep(100 * time.Millisecond)
-	before := backendtest.Count(t)
+	before := backendtest.CountBeside(t, b)
 	run(150)
 	before.Same(t)
-	after := backendtest.Count(t)
+	after := backendtest.CountBeside(t, b)
 	t.Logf("resident memory after 50 runs %.1f MiB, after 200 %.1f MiB", float64(before.RSS)/(1<<20), float64(after.RSS)/(1<<20))
 	if grown := after.RSS - before.RSS; grown > 12<<20 {
 		t.Errorf("the process has grown by %d bytes", grown)

@@ -129,6 +129,7 @@ const (
 type cellEnd struct {
 	report kernel.Report
 	err    error
+	mute   bool // the interpreter did not end by itself
 }
 
 // executeCell runs a cell in the room's interpreter.
@@ -164,6 +165,10 @@ func (e *Engine) executeCell(x *execution, r *room) (*outcome, error) {
 	case o.cause != nil: // we ended it, and its interpreter with it
 		o.stopped = true
 		x.stateLost = true
+	case end.mute: // it lives, and nothing can be heard of it
+		x.stateLost = true
+		o.exit = backend.Exit{Code: 1}
+		o.stderr.line("The program closed the interpreter's own channel (descriptor 3), so the interpreter was ended")
 	default:
 		x.stateLost = true
 		o.exit = r.exit
@@ -195,7 +200,7 @@ func (e *Engine) cell(ctx context.Context, x *execution, r *room) cellEnd {
 	done := make(chan cellEnd, 1)
 	go func() {
 		rep, err := r.kernel.Execute(talk, kernel.Cell{Code: x.req.Code, Display: x.display(), Stdin: x.req.Stdin, Env: x.req.Env}, nil)
-		done <- cellEnd{rep, err}
+		done <- cellEnd{report: rep, err: err}
 	}()
 	asked := ctx.Done()
 	gone := (<-chan struct{})(r.gone)
@@ -204,7 +209,7 @@ func (e *Engine) cell(ctx context.Context, x *execution, r *room) cellEnd {
 		select {
 		case end := <-done:
 			if end.err != nil { // the process may need a moment to be reaped
-				e.await(r, ctx.Err() != nil)
+				end.mute = !e.await(r, ctx.Err() != nil)
 			}
 			return end
 		case <-gone: // what it said last may still be on its way
@@ -228,14 +233,14 @@ func (e *Engine) cell(ctx context.Context, x *execution, r *room) cellEnd {
 }
 
 // await waits for the interpreter's process to end: a moment for it to do so by
-// itself, unless it is to be ended.
-func (e *Engine) await(r *room, now bool) {
+// itself, unless it is to be ended. It reports whether it did.
+func (e *Engine) await(r *room, now bool) bool {
 	t := time.NewTimer(interruptLimit / 2)
 	defer t.Stop()
 	if !now {
 		select {
 		case <-r.gone:
-			return
+			return true
 		case <-t.C:
 		}
 	}
@@ -246,6 +251,7 @@ func (e *Engine) await(r *room, now bool) {
 	case <-t.C:
 		e.log.Error("an interpreter does not end")
 	}
+	return false
 }
 
 // display is where the value of a last expression goes: a session has results,

@@ -138,6 +138,7 @@ func (e *Engine) place(x *execution, interp interpreter) (backend.Sandbox, error
 
 // furnish makes the sandbox of a new session.
 func (e *Engine) furnish(x *execution, interp interpreter) error {
+	e.log.Info("session_creating", "session_id", x.req.SessionID, "language", x.req.Language)
 	sb, err := e.open(x, interp)
 	if err != nil {
 		return errors.Join(err, x.session.Furnish(x.ctx, nil, sandboxmcp.Session{}))
@@ -149,25 +150,39 @@ func (e *Engine) furnish(x *execution, interp interpreter) error {
 	if err != nil {
 		return errors.Join(err, sb.Close(), x.session.Furnish(x.ctx, nil, sandboxmcp.Session{}))
 	}
+	prog := program(sandboxmcp.Request{Language: x.req.Language, Env: map[string]string{"SANDBOX_POLICY": policyText(x.limits)}}, interp, nil)
 	x.room = &room{
-		sandbox: sb, fresh: x.req.Session.Fresh, limits: x.limits,
-		program: program(sandboxmcp.Request{Language: x.req.Language, Env: map[string]string{"SANDBOX_POLICY": policyText(x.limits)}}, interp, nil),
-		ended:   func(err error) { e.log.Warn("clear session", "session", x.req.SessionID, "error", err) },
+		sandbox: sb, fresh: x.req.Session.Fresh, program: prog,
+		ended: func(err error) { e.log.Warn("clear session", "session", x.req.SessionID, "error", err) },
 	}
 	info := x.session.Info()
 	info.Isolation, info.Limits = &iso, x.limits
 	if err := x.session.Furnish(x.ctx, x.room, info); err != nil {
 		return err
 	}
+	e.log.Info("session_created", "session_id", info.ID, "tier", iso.Tier, "max_ram_mb", x.limits.MaxRAMMB)
 	return e.note(x.ctx, "create_session", info, x.req.Actor, string(info.Language))
 }
 
 // executeIn runs a request where it belongs.
 func (e *Engine) executeIn(x *execution, interp interpreter, sb backend.Sandbox) (*outcome, error) {
-	if x.room == nil || x.room.fresh {
+	if x.room == nil {
 		return e.execute(x, interp, sb)
 	}
-	return e.executeCell(x, x.room)
+	e.log.Info("exec_start", "session_id", x.req.SessionID, "request_id", x.req.ID, "code_bytes", len(x.req.Code))
+	var o *outcome
+	var err error
+	if x.room.fresh {
+		o, err = e.execute(x, interp, sb)
+	} else {
+		o, err = e.executeCell(x, x.room)
+	}
+	if err != nil {
+		e.log.Warn("exec_failed", "session_id", x.req.SessionID, "request_id", x.req.ID, "error", err)
+		return o, err
+	}
+	e.log.Info("exec_done", "session_id", x.req.SessionID, "request_id", x.req.ID, "duration_ms", milliseconds(x.ended.Sub(x.started)), "stdout_bytes", o.stdout.size(), "stderr_bytes", o.stderr.size())
+	return o, nil
 }
 
 // note writes down what was done to a session.
@@ -238,9 +253,12 @@ func (e *Engine) TerminateSession(ctx context.Context, ns sandboxmcp.Namespace, 
 	if err != nil && s == nil {
 		return err
 	}
+	e.log.Info("session_destroying", "session_id", id)
 	e.cancelIn(ns, id)
 	info := s.Info()
-	return errors.Join(err, s.Room().Close(), e.note(ctx, "kill_session", info, actor, string(info.Language)))
+	err = errors.Join(err, s.Room().Close())
+	e.log.Info("session_destroyed", "session_id", id)
+	return errors.Join(err, e.note(ctx, "kill_session", info, actor, string(info.Language)))
 }
 
 // cancelIn ends the run that is going in a session.
@@ -289,6 +307,7 @@ func (e *Engine) orOwn(ns sandboxmcp.Namespace) sandboxmcp.Namespace {
 
 // expired is called for each session whose time was up.
 func (e *Engine) expired(s sandboxmcp.Session) {
+	e.log.Info("session_expired", "session_id", s.ID)
 	if err := e.note(context.Background(), "session_expired", s, "sweep", string(s.Language)); err != nil {
 		e.log.Error("record an expired session", "error", err)
 	}

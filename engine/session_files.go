@@ -48,19 +48,7 @@ func (e *Engine) Upload(ctx context.Context, u sandboxmcp.Upload) (sandboxmcp.Se
 	if err != nil {
 		return "", "", err
 	}
-	if u.SessionID == "" {
-		spec := sandboxmcp.SessionSpec{Namespace: u.Namespace, Actor: u.Actor}
-		if u.Session != nil {
-			spec = *u.Session
-			spec.Namespace, spec.Actor = u.Namespace, u.Actor
-		}
-		s, err := e.CreateSession(ctx, spec)
-		if err != nil {
-			return "", "", err
-		}
-		u.SessionID = s.ID
-	}
-	r, err := e.roomOf(ctx, u.Namespace, u.SessionID)
+	r, err := e.roomFor(ctx, &u)
 	if err != nil {
 		return "", "", err
 	}
@@ -70,7 +58,29 @@ func (e *Engine) Upload(ctx context.Context, u sandboxmcp.Upload) (sandboxmcp.Se
 	if err != nil {
 		return "", "", putError(name, err)
 	}
+	e.log.Info("file_uploaded", "session_id", u.SessionID, "name", name, "bytes", len(u.Content))
 	return u.SessionID, path.Join(backend.WorkDir, name), nil
+}
+
+// roomFor finds the session of an upload, or makes it.
+func (e *Engine) roomFor(ctx context.Context, u *sandboxmcp.Upload) (*room, error) {
+	if u.SessionID != "" {
+		r, err := e.roomOf(ctx, u.Namespace, u.SessionID)
+		if u.Session == nil || sandboxmcp.CodeOf(err) != sandboxmcp.CodeSessionNotFound {
+			return r, err
+		}
+	}
+	spec := sandboxmcp.SessionSpec{}
+	if u.Session != nil {
+		spec = *u.Session
+	}
+	spec.ID, spec.Namespace, spec.Actor = u.SessionID, u.Namespace, u.Actor
+	s, err := e.CreateSession(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	u.SessionID = s.ID
+	return e.roomOf(ctx, u.Namespace, u.SessionID)
 }
 
 func putError(name string, err error) error {

@@ -26,22 +26,21 @@ type Counts struct {
 	RSS         int64 // bytes
 
 	goroutines goleak.Option
-	pooled     func() int // descriptors of what a backend keeps for the next sandbox
+	trim       func() // has a backend give back what it keeps for the next sandboxes
 }
 
-// NetworksKept is the name under which a backend that keeps network namespaces,
-// each by a descriptor, tells how many.
-const NetworksKept = "network_namespaces"
-
 // CountBeside counts what is held besides what a backend keeps on purpose for
-// its next sandboxes, which is bounded and may be more or less at any time.
+// its next sandboxes, which is bounded and may be more or less at any time: it
+// is given back for that.
 func CountBeside(t testing.TB, b backend.Backend) Counts {
 	t.Helper()
-	c := Count(t)
-	if p, ok := b.(backend.Pooler); ok {
-		c.pooled = func() int { return p.Pool()[NetworksKept] }
-		c.Descriptors -= c.pooled()
+	p, ok := b.(backend.Pooler)
+	if !ok {
+		return Count(t)
 	}
+	p.Trim()
+	c := Count(t)
+	c.trim = p.Trim
 	return c
 }
 
@@ -60,13 +59,13 @@ func (c Counts) Same(t *testing.T) {
 	t.Helper()
 	var now Counts
 	diff := func() string {
+		if c.trim != nil {
+			c.trim()
+		}
 		now = Count(t)
 		now.RSS, now.goroutines = c.RSS, nil
-		if c.pooled != nil {
-			now.Descriptors -= c.pooled()
-		}
 		want := c
-		want.goroutines, want.pooled = nil, nil
+		want.goroutines, want.trim = nil, nil
 		return cmp.Diff(want, now, cmp.AllowUnexported(Counts{}))
 	}
 	// The kernel frees a few things a moment after the last process is gone.

@@ -47,7 +47,7 @@ func capabilitiesFromTrial(t *testing.T, s *suite) {
 }
 
 func openRefusesHigherTier(t *testing.T, s *suite) {
-	before := descendants(os.Getpid())
+	before := CountBeside(t, s.b)
 	for _, tier := range []sandboxmcp.Tier{sandboxmcp.TierL2, sandboxmcp.TierL3, sandboxmcp.TierL4} {
 		if s.o.Tier.AtLeast(tier) {
 			continue
@@ -62,9 +62,7 @@ func openRefusesHigherTier(t *testing.T, s *suite) {
 			t.Errorf("Open with %s: got code %q (%v), want %q", tier, got, err, sandboxmcp.CodeIsolationUnavailable)
 		}
 	}
-	if diff := cmp.Diff(before, descendants(os.Getpid())); diff != "" {
-		t.Errorf("processes (-before +after):\n%s", diff)
-	}
+	before.Same(t)
 }
 
 func openFailsCleanly(t *testing.T, s *suite) {

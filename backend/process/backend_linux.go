@@ -38,9 +38,11 @@ type Backend struct {
 	tree     *cgroup.Tree
 	noTree   string                      // why there are no cgroups
 	groups   *spare.Shelf[*cgroup.Group] // of dead sandboxes; nil: none are kept
+	ready    *readyPool                  // of empty sandboxes; nil: none are made ahead
 	halls    []*hall
 
 	builds    sync.WaitGroup
+	ends      sync.WaitGroup // of jails, being waited for
 	trials    int
 	nextPlain int
 	nextGroup int
@@ -63,7 +65,11 @@ func New(cfg Config) *Backend {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Backend{cfg: cfg, log: cfg.Logger, kernel: kernelRelease(), live: map[*sandbox]struct{}{}}
+	b := &Backend{cfg: cfg, log: cfg.Logger, kernel: kernelRelease(), live: map[*sandbox]struct{}{}}
+	if !cfg.NoPool {
+		b.ready = newReadyPool(cfg.PoolIdle, b.closeReady)
+	}
+	return b
 }
 
 // Name returns "process".
@@ -111,7 +117,7 @@ type hall struct {
 	seen  atomic.Pointer[sandboxmcp.Isolation] // iso, once it has been judged good
 }
 
-// Open builds a sandbox.
+// Open hands out a ready sandbox, or builds one.
 func (b *Backend) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -120,10 +126,18 @@ func (b *Backend) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox,
 		return nil, closedError()
 	}
 	defer b.builds.Done()
-	h, sb, err := b.place(spec)
-	if err != nil {
-		return nil, unavailable(err)
+	sb := b.tryReady(spec)
+	if sb == nil {
+		var err error
+		if sb, err = b.place(spec); err != nil {
+			b.ready.given(shapeOf(spec))
+			return nil, unavailable(err)
+		}
 	}
+	if err := b.handOut(sb); err != nil {
+		return nil, err
+	}
+	h := sb.hall
 	// The first sandbox of a jail is its trial run: its walls are looked at before anything runs behind any of them.
 	h.trial.Do(func() {
 		if h.iso, h.err = sb.Isolation(ctx); h.err == nil {
@@ -152,15 +166,15 @@ func (b *Backend) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox,
 
 // place builds a sandbox in a jail that fits. A jail that turns out to have ended
 // is replaced, once.
-func (b *Backend) place(spec backend.Spec) (*hall, *sandbox, error) {
+func (b *Backend) place(spec backend.Spec) (*sandbox, error) {
 	for again := false; ; again = true {
 		h, err := b.hallFor(spec.ReadOnlyDirs)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		sb, err := b.build(h, spec)
 		if err == nil || again {
-			return h, sb, err
+			return sb, err
 		}
 		t := time.NewTimer(jailEndLimit)
 		select {
@@ -168,7 +182,7 @@ func (b *Backend) place(spec backend.Spec) (*hall, *sandbox, error) {
 			t.Stop()
 			b.drop(h)
 		case <-t.C:
-			return nil, nil, err
+			return nil, err
 		}
 	}
 }
@@ -360,7 +374,14 @@ func (b *Backend) tryMode(mode jail.Mode, dirs []string) (*hall, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &hall{Jail: j, policy: policyDigest(filter, j)}, nil
+	h := &hall{Jail: j, policy: policyDigest(filter, j)}
+	if b.ready != nil {
+		b.ends.Go(func() {
+			<-h.Done()
+			b.closeReady(func() []*sandbox { return b.ready.of(h) })
+		})
+	}
+	return h, nil
 }
 
 // judge demands every wall of the mode.
@@ -391,7 +412,13 @@ func (b *Backend) Close() error {
 	for _, h := range halls {
 		errs = append(errs, h.Close()) // with it ends everything in it, and what is being built there fails
 	}
+	if errors.Join(errs...) == nil {
+		b.ends.Wait()
+	}
 	b.builds.Wait()
+	for _, s := range b.ready.close() {
+		errs = append(errs, s.Close())
+	}
 	b.mu.Lock()
 	live := make([]*sandbox, 0, len(b.live))
 	for s := range b.live {

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -50,7 +51,7 @@ func (b *Backend) dropGroup(g *cgroup.Group) {
 	}
 }
 
-// Pool tells what is kept of dead sandboxes for the next ones.
+// Pool tells what is kept for the next sandboxes: of dead ones, and empty ones.
 func (b *Backend) Pool() map[string]int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -58,5 +59,17 @@ func (b *Backend) Pool() map[string]int {
 	for _, h := range b.halls {
 		networks += h.Networks()
 	}
-	return map[string]int{"cgroups": b.groups.Len(), "network_namespaces": networks}
+	return map[string]int{"cgroups": b.groups.Len(), "network_namespaces": networks, "slots_ready": b.ready.count()}
+}
+
+// Trim gives back what is kept.
+func (b *Backend) Trim() {
+	b.closeReady(b.ready.empty)
+	b.mu.Lock()
+	halls, groups := slices.Clone(b.halls), b.groups
+	b.mu.Unlock()
+	for _, h := range halls {
+		h.Trim()
+	}
+	groups.Empty()
 }

@@ -228,7 +228,9 @@ func TestPoolIsBounded(t *testing.T) {
 	fill := func(b backend.Backend, n int) {
 		var open []backend.Sandbox
 		for i := range n {
-			sb, err := b.Open(t.Context(), spec(fmt.Sprintf("fill%d", i)))
+			sp := spec(fmt.Sprintf("fill%d", i))
+			sp.WorkInodes += int64(i) // no shape twice, so that none is made ready
+			sb, err := b.Open(t.Context(), sp)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -252,7 +254,7 @@ func TestPoolIsBounded(t *testing.T) {
 	if err := one.Close(); err != nil {
 		t.Error(err)
 	}
-	if diff := cmp.Diff(map[string]int{"cgroups": 0, "network_namespaces": 0}, pool(one)); diff != "" {
+	if diff := cmp.Diff(map[string]int{"cgroups": 0, "network_namespaces": 0, "slots_ready": 0}, pool(one)); diff != "" {
 		t.Errorf("after Close (-want +got):\n%s", diff)
 	}
 	fill(other, 1) // it goes on
@@ -273,7 +275,7 @@ func TestPoolOff(t *testing.T) {
 	if err := sb.Close(); err != nil {
 		t.Error(err)
 	}
-	if diff := cmp.Diff(map[string]int{"cgroups": 0, "network_namespaces": 0}, pool(b)); diff != "" {
+	if diff := cmp.Diff(map[string]int{"cgroups": 0, "network_namespaces": 0, "slots_ready": 0}, pool(b)); diff != "" {
 		t.Errorf("kept (-want +got):\n%s", diff)
 	}
 }
@@ -296,6 +298,7 @@ func TestBuilderTakesItsNetworksAlong(t *testing.T) {
 	}
 	open()
 	before := backendtest.CountBeside(t, b)
+	open()
 	if got := pool(b)["network_namespaces"]; got != 1 {
 		t.Fatalf("%d network namespaces kept, want 1", got)
 	}

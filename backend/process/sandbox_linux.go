@@ -41,6 +41,8 @@ type sandbox struct {
 	root  string        // its directory on the host; tier L1 only
 	lock  *os.File      // on root
 
+	asked bool // it was handed out
+
 	closeOnce sync.Once
 	closeErr  error
 
@@ -49,7 +51,8 @@ type sandbox struct {
 	kept    bool     // its group is the next sandbox's
 }
 
-// build makes a sandbox in a jail. When it fails nothing of it is left.
+// build makes a sandbox in a jail, which handOut gives to a caller. When it fails
+// nothing of it is left.
 func (b *Backend) build(h *hall, spec backend.Spec) (*sandbox, error) {
 	s := &sandbox{b: b, hall: h, spec: spec}
 	turn, err := h.Turn()
@@ -84,15 +87,6 @@ func (b *Backend) build(h *hall, spec backend.Spec) (*sandbox, error) {
 	}
 	if tree == nil {
 		pin(s.slot.PID(), spec.CPUCores)
-		s.watch = startWatch(s.slot, mode, spec)
-	}
-	b.mu.Lock()
-	closed := b.closed
-	b.live[s] = struct{}{}
-	b.mu.Unlock()
-	if closed {
-		_ = s.Close()
-		return nil, sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the process backend is closed")
 	}
 	return s, nil
 }
@@ -366,6 +360,10 @@ func (s *sandbox) Close() error {
 			s.mu.Unlock()
 		}
 		s.closeErr = errors.Join(err, s.remove())
+		if s.asked {
+			s.b.ready.given(shapeOf(s.spec))
+			s.b.fill()
+		}
 	})
 	return s.closeErr
 }

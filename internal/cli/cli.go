@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -50,13 +51,19 @@ type app struct {
 
 	open     func(ctx context.Context, o engine.Options) (runner, error)
 	diagnose func(ctx context.Context, o engine.Options) []sandboxmcp.Check
+	expired  func(ctx context.Context, cfg *config.Config, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) error
+	spawn    func(ctx context.Context, args, env []string, log *os.File) (pid int, exited <-chan error, err error)
+	leave    func() error  // before a server in the background begins; nil: nothing
+	linger   time.Duration // how long one stays without anything to keep
 
-	argv     []string // without the program's name
-	started  bool     // a command took over: a failure is no longer one of usage
-	ours     int      // exit status of a failure of ours; 0: that of its code
-	status   int      // exit status of a command that did what it should
-	json     bool     // --json was given
-	settings string   // file named by --config
+	argv     []string          // without the program's name
+	started  bool              // a command took over: a failure is no longer one of usage
+	ours     int               // exit status of a failure of ours; 0: that of its code
+	status   int               // exit status of a command that did what it should
+	json     bool              // --json was given
+	settings string            // file named by --config
+	logFile  bool              // the log goes to the default file where nobody named one
+	flags    map[string]string // settings that flags stand for, by their keys
 }
 
 // Process is what a program is given when it is started.
@@ -76,7 +83,10 @@ func Own() Process {
 // SIGINT, SIGTERM, SIGHUP and SIGPIPE while it runs: the first of the former
 // cancels what goes on, a second one ends the process at once.
 func Main(ctx context.Context, p Process) int {
-	a := &app{env: p.Env, stdin: p.Stdin, stdout: p.Stdout, stderr: p.Stderr, open: openEngine, diagnose: engine.Doctor}
+	a := &app{
+		env: p.Env, stdin: p.Stdin, stdout: p.Stdout, stderr: p.Stderr,
+		open: openEngine, diagnose: engine.Doctor, expired: expired, spawn: spawn, leave: leaveDirectory, linger: lingerFor,
+	}
 	return a.main(ctx, p.Args)
 }
 
@@ -88,8 +98,15 @@ func (a *app) main(ctx context.Context, argv []string) int {
 	ctx, stop := catch(ctx)
 	defer stop()
 	root := a.root() //nolint:contextcheck // cobra hands the context to the commands
+	five := isFive(argv)
 	if len(argv) > 0 {
 		argv = argv[1:]
+	}
+	if five {
+		if err := a.five(ctx, argv); err != nil {
+			return a.report(root, err)
+		}
+		return a.status
 	}
 	root.SetArgs(argv)
 	a.argv = argv
@@ -169,7 +186,7 @@ func (a *app) variable(name string) string {
 
 // load reads the settings.
 func (a *app) load() (*config.Config, error) {
-	return config.Load(config.Sources{Env: a.env, File: a.settings})
+	return config.Load(config.Sources{Env: a.env, File: a.settings, Flags: a.flags})
 }
 
 // errUsage marks a command line that is wrong in itself.

@@ -3,7 +3,6 @@ package cli
 import (
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/internal/control"
 )
 
 // servers opens a control socket for each engine in one state directory and
@@ -21,11 +19,7 @@ func servers(t *testing.T, engines ...*fake) []string {
 	t.Helper()
 	state := t.TempDir()
 	for _, f := range engines {
-		s, err := control.Listen(t.Context(), state, f, slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = s.Close() })
+		f.listen(t, state, false)
 	}
 	return []string{"SANDBOXMCP_STATE_DIR=" + state}
 }
@@ -44,19 +38,19 @@ func TestArtifactsOfServer(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		servers []*fake
-		kept    fake // what the state directory knows
+		kept    *fake // what the state directory knows
 		status  int
 		want    sandboxmcp.Status
 		stderr  string
 		file    string // a.txt below --out
 	}{
-		{"it runs", []*fake{{err: unknownRequest()}, {res: running}}, fake{err: unknownRequest()}, 0, sandboxmcp.StatusRunning, "", ""},
-		{"it has ended", []*fake{{res: ended}}, fake{err: unknownRequest()}, 0, sandboxmcp.StatusCompleted, `file "evil" was not kept: symbolic link`, "hi"},
-		{"too much for the socket", []*fake{{res: without}}, fake{res: ended}, 0, sandboxmcp.StatusCompleted, "evil", "hi"},
-		{"it failed", []*fake{{err: failed}}, fake{err: unknownRequest()}, 1, "", "it came to nothing", ""},
-		{"a fault of the server", []*fake{{err: errors.New("x")}}, fake{res: ended}, 0, sandboxmcp.StatusCompleted, "evil", "hi"},
-		{"nobody knows", []*fake{{err: unknownRequest()}}, fake{err: unknownRequest()}, 5, "", "request_not_found", ""},
-		{"no server", nil, fake{res: ended}, 0, sandboxmcp.StatusCompleted, "evil", "hi"},
+		{"it runs", []*fake{{err: unknownRequest()}, {res: running}}, &fake{err: unknownRequest()}, 0, sandboxmcp.StatusRunning, "", ""},
+		{"it has ended", []*fake{{res: ended}}, &fake{err: unknownRequest()}, 0, sandboxmcp.StatusCompleted, `file "evil" was not kept: symbolic link`, "hi"},
+		{"too much for the socket", []*fake{{res: without}}, &fake{res: ended}, 0, sandboxmcp.StatusCompleted, "evil", "hi"},
+		{"it failed", []*fake{{err: failed}}, &fake{err: unknownRequest()}, 1, "", "it came to nothing", ""},
+		{"a fault of the server", []*fake{{err: errors.New("x")}}, &fake{res: ended}, 0, sandboxmcp.StatusCompleted, "evil", "hi"},
+		{"nobody knows", []*fake{{err: unknownRequest()}}, &fake{err: unknownRequest()}, 5, "", "request_not_found", ""},
+		{"no server", nil, &fake{res: ended}, 0, sandboxmcp.StatusCompleted, "evil", "hi"},
 	} {
 		out := filepath.Join(t.TempDir(), "out")
 		got := c.kept.cli(t.Context(), t, servers(t, c.servers...), "artifacts", "r", "--out", out)

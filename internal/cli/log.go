@@ -23,7 +23,8 @@ const (
 )
 
 // logger makes the log that the settings ask for, and a function that closes
-// it. It goes to stderr unless a file was named; never to stdout.
+// it. It goes to stderr unless a file was named, or the program is one that
+// always logged into a file; never to stdout.
 func (a *app) logger(cfg *config.Config, talk bool) (*slog.Logger, func(), error) {
 	level := slog.LevelError
 	if talk || cfg.Source("sandbox_log_level") != config.FromDefault {
@@ -33,13 +34,18 @@ func (a *app) logger(cfg *config.Config, talk bool) (*slog.Logger, func(), error
 	if f, ok := a.stderr.(*os.File); ok {
 		colour = term.IsTerminal(int(f.Fd())) && a.variable("NO_COLOR") == "" && a.variable("TERM") != "dumb"
 	}
-	if cfg.Source("sandbox_log_file") != config.FromDefault {
+	chosen := cfg.Source("sandbox_log_file") != config.FromDefault
+	if chosen || a.logFile {
 		f, err := appendTo(cfg.Tools.LogFile)
-		if err != nil {
+		switch {
+		case err != nil && !chosen:
+			a.say("the log goes to stderr: " + err.Error())
+		case err != nil:
 			return nil, nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "log file %s cannot be opened", sandboxmcp.Quote(cfg.Tools.LogFile)).
 				WithHint("correct SANDBOX_LOG_FILE").WithCause(err)
+		default:
+			out, colour, done = f, false, func() { _ = f.Close() }
 		}
-		out, colour, done = f, false, func() { _ = f.Close() }
 	}
 	return slog.New(logHandler(out, cfg.Tools.LogFormat, level, colour)), done, nil
 }

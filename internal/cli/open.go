@@ -25,7 +25,10 @@ func openEngine(ctx context.Context, o engine.Options) (runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	return e, nil
+	if whole, ok := any(e).(runner); ok {
+		return whole, nil
+	}
+	return lacking{e}, nil
 }
 
 func (a *app) options(cfg *config.Config, logger *slog.Logger, actor string) engine.Options {

@@ -32,6 +32,10 @@ type runOptions struct {
 	limits   sandboxmcp.Limits
 	vars     map[string]string
 	script   string
+
+	session    string
+	background bool
+	place      place
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -43,6 +47,12 @@ func (a *app) runCommand() *cobra.Command {
 comes, byte for byte. The program is a file, - for what stands on stdin, or the
 text after -c. Its language follows from the file's extension (.py, .js .mjs
 .cjs, .sh .bash), else from its #! line, else it is Python; -l decides.
+
+With --session it runs in a session: files and variables are those
+that the run before it left. The session is that of the running server
+that has it; one that nobody has is made, as "session create" does. The value of
+the program's last expression is printed. With --background it runs on in a
+server, and what is printed is its request id, for "sandboxmcp artifacts".
 
 The program starts in /mnt/data, where it may write. Files that it leaves there
 are kept: --out copies them into a directory, "sandboxmcp artifacts" shows them
@@ -59,7 +69,8 @@ the settings say nothing else; "sandboxmcp config" shows those in force.`,
 		Example: `  sandboxmcp run hello.py
   sandboxmcp run -c 'print(6*7)'
   echo 'echo $((6*7))' | sandboxmcp run - -l shell
-  sandboxmcp run plot.py --stdin data.csv --out results --timeout 10 --ram 256`,
+  sandboxmcp run plot.py --stdin data.csv --out results --timeout 10 --ram 256
+  sandboxmcp run --session analysis -c 'x = 5'`,
 		Args: cobra.ArbitraryArgs,
 	}
 	f := cmd.Flags()
@@ -71,11 +82,17 @@ the settings say nothing else; "sandboxmcp config" shows those in force.`,
 	f.StringVar(&o.stdin, "stdin", "", "the program reads `FILE` as its stdin; - is our own")
 	f.StringVar(&o.out, "out", "", "copy the files that it leaves into `DIR`")
 	f.StringVar(&o.backend, "backend", "", "the `BACKEND` that runs it: process or docker")
+	f.StringVar(&o.session, "session", "", "run in the session with this `ID`")
+	f.BoolVar(&o.background, "background", false, "print the request id and do not wait")
+	o.place.withStart(cmd)
 	a.withConfig(a.withJSON(cmd))
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		a.ours = exitOurs
 		o.inline = f.Changed("code")
 		if err := o.check(args, f.Changed); err != nil {
+			return err
+		}
+		if err := o.checkPlace(f.Changed); err != nil {
 			return err
 		}
 		return a.run(ctx, o)
@@ -109,21 +126,9 @@ func (o *runOptions) check(args []string, given func(string) bool) error {
 	if o.script == "-" && o.stdin == "-" {
 		return usage("stdin cannot be both the program and what it reads")
 	}
-	for _, l := range []struct {
-		flag  string
-		value float64
-	}{
-		{"timeout", o.timeout},
-		{"ram", float64(o.ram)},
-		{"cpu", o.cpu},
-		{"processes", float64(o.tasks)},
-		{"max-output", float64(o.output)},
-	} {
-		if given(l.flag) && (!(l.value > 0) || math.IsInf(l.value, 0)) {
-			return usage("--" + l.flag + " has to be above 0")
-		}
+	if err := o.checkLimits(given); err != nil {
+		return err
 	}
-	o.limits = sandboxmcp.Limits{MaxRAMMB: o.ram, MaxCPUCores: o.cpu, TimeoutSeconds: o.timeout, MaxProcesses: o.tasks, MaxOutputBytes: o.output}
 	if o.language != "" {
 		if _, err := sandboxmcp.ParseLanguage(o.language); err != nil {
 			return usage(sandboxmcp.AsError(err).Message + "; it is python, node or shell")
@@ -140,6 +145,26 @@ func (o *runOptions) check(args []string, given func(string) bool) error {
 	return nil
 }
 
+// checkLimits refuses a limit that is none.
+func (o *runOptions) checkLimits(given func(string) bool) error {
+	for _, l := range []struct {
+		flag  string
+		value float64
+	}{
+		{"timeout", o.timeout},
+		{"ram", float64(o.ram)},
+		{"cpu", o.cpu},
+		{"processes", float64(o.tasks)},
+		{"max-output", float64(o.output)},
+	} {
+		if given(l.flag) && (!(l.value > 0) || math.IsInf(l.value, 0)) {
+			return usage("--" + l.flag + " has to be above 0")
+		}
+	}
+	o.limits = sandboxmcp.Limits{MaxRAMMB: o.ram, MaxCPUCores: o.cpu, TimeoutSeconds: o.timeout, MaxProcesses: o.tasks, MaxOutputBytes: o.output}
+	return nil
+}
+
 func (a *app) run(ctx context.Context, o *runOptions) error {
 	cfg, err := a.load()
 	if err != nil {
@@ -149,12 +174,12 @@ func (a *app) run(ctx context.Context, o *runOptions) error {
 	if err != nil {
 		return err
 	}
+	if o.elsewhere() {
+		return a.runElsewhere(ctx, o, cfg, req)
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if !a.json {
-		req.Stdout = &through{a.stdout, cancel}
-		req.Stderr = &through{a.stderr, cancel}
-	}
+	a.giveThrough(&req, cancel)
 	var dir *outDir
 	if o.out != "" {
 		if dir, err = openOut(o.out); err != nil {
@@ -183,6 +208,15 @@ func (a *app) run(ctx context.Context, o *runOptions) error {
 		a.remark(res)
 		return nil
 	}, req.Language)
+}
+
+// giveThrough hands a program's output to our own streams while it runs, unless
+// a document is asked for.
+func (a *app) giveThrough(req *sandboxmcp.Request, cancel context.CancelCauseFunc) {
+	if !a.json {
+		req.Stdout = &through{a.stdout, cancel}
+		req.Stderr = &through{a.stderr, cancel}
+	}
 }
 
 // request makes the engine's request of the flags and the program.

@@ -29,6 +29,9 @@ type fake struct {
 	got    sandboxmcp.Request
 	opened engine.Options
 	closed bool
+	idle   bool // it counts nothing
+
+	fakeSessions
 }
 
 func (f *fake) Execute(ctx context.Context, r sandboxmcp.Request) (sandboxmcp.Result, error) {
@@ -43,7 +46,8 @@ func (f *fake) Execute(ctx context.Context, r sandboxmcp.Request) (sandboxmcp.Re
 	return f.res, f.err
 }
 
-func (f *fake) Start(context.Context, sandboxmcp.Request) (sandboxmcp.Result, error) {
+func (f *fake) Start(_ context.Context, r sandboxmcp.Request) (sandboxmcp.Result, error) {
+	f.got = r
 	return f.res, f.err
 }
 
@@ -69,6 +73,9 @@ func (f *fake) ArtifactContent(_ context.Context, _ sandboxmcp.Namespace, _ sand
 func (f *fake) Runtimes(context.Context) sandboxmcp.Runtimes { return sandboxmcp.Runtimes{} }
 
 func (f *fake) Stats() sandboxmcp.Stats {
+	if f.idle {
+		return sandboxmcp.Stats{}
+	}
 	return sandboxmcp.Stats{
 		Queue:      sandboxmcp.QueueStats{MaxConcurrent: 4, Active: 1, TotalProcessed: 5},
 		Executions: map[sandboxmcp.Status]int64{sandboxmcp.StatusCompleted: 5},
@@ -102,6 +109,7 @@ func (f *fake) app(env []string, out, errs io.Writer) *app {
 		env: env, stdin: strings.NewReader("print(2)\n"), stdout: out, stderr: errs,
 		open:     func(_ context.Context, o engine.Options) (runner, error) { f.opened = o; return f, nil },
 		diagnose: func(context.Context, engine.Options) []sandboxmcp.Check { return nil },
+		expired:  f.expired, spawn: f.spawn,
 	}
 }
 
@@ -288,7 +296,7 @@ func TestArtifactsDocument(t *testing.T) {
 func TestLive(t *testing.T) {
 	state := t.TempDir()
 	for range 2 {
-		s, err := control.Listen(t.Context(), state, &fake{}, slog.New(slog.DiscardHandler))
+		s, err := control.Listen(t.Context(), control.Config{StateDir: state, Handler: &fake{}, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 	"strconv"
 	"syscall"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
 	"github.com/sandboxmcp/sandboxmcp/internal/control"
 	"github.com/sandboxmcp/sandboxmcp/internal/server"
 )
@@ -31,8 +33,11 @@ func (a *app) serveCommand() *cobra.Command {
 		Short: "Be an MCP server",
 		Long: `Speaks the Model Context Protocol on stdin and stdout, so that an agent can run
 code in sandboxes. It ends when its stdin ends or on SIGTERM, and everything
-that it started ends with it. The log goes to stderr. "queue status", "stats",
-"artifacts" and "cancel" in another terminal reach it.`,
+that it started ends with it. The log goes to stderr. "session", "files",
+"queue status", "stats", "artifacts" and "cancel" in another terminal reach it.
+
+With a port, by --port or a setting, it hands out the files of its sessions on
+that port of this machine as well.`,
 		Example: `  sandboxmcp serve
   sandboxmcp serve --config settings.yaml`,
 		Args: takes(),
@@ -40,8 +45,7 @@ that it started ends with it. The log goes to stderr. "queue status", "stats",
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVar(&transport, "transport", "stdio", "`NAME` of the transport: only stdio is built")
-	f.IntVar(&port, "port", 0, "port of HTTP, which is not built")
-	_ = f.MarkHidden("port") // it is there: understood, and refused with a reason
+	f.IntVar(&port, "port", 0, "hand out files on this `PORT` of this machine; 0: any that is free")
 	a.withConfig(cmd)
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
 		switch {
@@ -49,18 +53,71 @@ that it started ends with it. The log goes to stderr. "queue status", "stats",
 			return usage("transport " + transport + " is not in this version; use stdio")
 		case transport != "stdio":
 			return usage("transport " + strconv.Quote(transport) + " is not known; use stdio")
-		case f.Changed("port"):
-			return usage("--port needs HTTP, which is not in this version")
+		case f.Changed("port") && (port < 0 || port > 65535):
+			return usage("--port has to be a number from 0 to 65535")
 		}
-		return a.serve(ctx)
+		if f.Changed("port") {
+			a.flags = map[string]string{"api_port": strconv.Itoa(port)}
+		}
+		cfg, err := a.load()
+		if err != nil {
+			return err
+		}
+		return a.serve(ctx, cfg, allTools)
 	})
 }
 
-func (a *app) serve(ctx context.Context) error {
-	cfg, err := a.load()
-	if err != nil {
-		return err
+// Which tools a server offers.
+const (
+	allTools  = false
+	fiveTools = true // those of mcp-code-sandbox, under its name
+)
+
+// door is what a server for agents is made of.
+type door struct {
+	engine runner
+	cfg    *config.Config
+	logger *slog.Logger
+	five   bool
+}
+
+// serve is a server on stdin and stdout, with a control socket beside.
+func (a *app) serve(ctx context.Context, cfg *config.Config, five bool) error {
+	return a.asServer(ctx, cfg, "mcp", func(e runner, logger *slog.Logger) error {
+		beside, err := control.Listen(ctx, control.Config{StateDir: cfg.StateDir, Handler: e, Logger: logger})
+		if err != nil {
+			// The agent is not hurt by this; the person in another terminal is told.
+			logger.Warn("no control socket: other commands do not see this server", "error", err)
+		} else {
+			defer func() { _ = beside.Close() }()
+		}
+		logger.Info("serving", "transport", "stdio", "version", version(), "state", cfg.StateDir)
+		return a.speak(ctx, door{engine: e, cfg: cfg, logger: logger, five: five})
+	})
+}
+
+// speak talks to the agent on stdin and stdout until it goes away.
+func (a *app) speak(ctx context.Context, d door) error {
+	files := a.openFiles(ctx, d.cfg, d.engine, d.engine.Namespace(), d.logger, d.five)
+	defer files.stop()
+	tools := server.AllTools
+	if d.five {
+		tools = server.FiveTools
 	}
+	s := server.New(server.Config{
+		Engine: d.engine, Version: version(), Logger: d.logger, Namespace: d.engine.Namespace(),
+		Tools: tools, Five: fiveSettings(d.cfg), Link: files.link, Notes: files.notes,
+	})
+	err := s.ServeStdio(ctx, a.stdin, a.stdout)
+	if err != nil && !errors.Is(err, syscall.EPIPE) {
+		return sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the client can no longer be reached").
+			WithHint("start the client again").WithCause(fmt.Errorf("serve: %w", err))
+	}
+	return nil
+}
+
+// asServer opens an engine for others to use, works with it and closes it.
+func (a *app) asServer(ctx context.Context, cfg *config.Config, actor string, work func(runner, *slog.Logger) error) error {
 	logger, done, err := a.logger(cfg, talking)
 	if err != nil {
 		return err
@@ -68,7 +125,7 @@ func (a *app) serve(ctx context.Context) error {
 	defer done()
 	debug.SetGCPercent(serveGCPercent)
 	debug.SetMemoryLimit(serveMemoryLimit)
-	o := a.options(cfg, logger, "mcp")
+	o := a.options(cfg, logger, actor)
 	o.Warm, o.Server = sandboxmcp.Languages(), true
 	e, err := a.open(ctx, o)
 	if err != nil {
@@ -79,25 +136,11 @@ func (a *app) serve(ctx context.Context) error {
 			logger.Error("close engine", "error", failed)
 		}
 	}()
-	door, err := control.Listen(ctx, cfg.StateDir, e, logger)
-	if err != nil {
-		// The agent is not hurt by this; the person in another terminal is told.
-		logger.Warn("no control socket: other commands do not see this server", "error", err)
-	} else {
-		defer func() { _ = door.Close() }()
-	}
 	idleCtx, stopTrim := context.WithCancel(ctx)
 	defer stopTrim()
 	go trim(idleCtx, e.Stats)
 	if idle := cfg.Idle(); len(idle) > 0 {
 		logger.Warn("these settings have no effect in this version", "settings", idle)
 	}
-	logger.Info("serving", "transport", "stdio", "version", version(), "state", cfg.StateDir)
-	s := server.New(server.Config{Engine: e, Version: version(), Logger: logger, Namespace: e.Namespace()})
-	err = s.ServeStdio(ctx, a.stdin, a.stdout)
-	if err != nil && !errors.Is(err, syscall.EPIPE) {
-		return sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the client can no longer be reached").
-			WithHint("start the client again").WithCause(fmt.Errorf("serve: %w", err))
-	}
-	return nil
+	return work(e, logger)
 }

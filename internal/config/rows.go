@@ -57,9 +57,11 @@ func table(c *Config) []row {
 		{"Host access", hostRows(c), true},
 		{"Vault, packages and validation", guardRows(c), true},
 		{"Docker", dockerRows(c), true},
+		{"Sessions and the tools of mcp-code-sandbox", toolRows(&c.Tools), false},
+		{"Handing out files", fileRows(c), false},
 		{"HTTP", httpRows(c), true},
 		{"Log", logRows(&c.Tools), false},
-		{"Variables of mcp-code-sandbox", toolRows(&c.Tools), true},
+		{"More of mcp-code-sandbox", moreToolRows(&c.Tools), true},
 		{"Tests only", testRows(c), true},
 	} {
 		for _, r := range g.rows {
@@ -89,7 +91,7 @@ func executionRows(c *Config) []row {
 		{key: "max_concurrent_jobs", env: "SANDBOXMCP_MAX_CONCURRENT", def: "4", into: integer(&c.MaxConcurrentJobs, 1, 1024), doc: "How many requests run at a time."},
 		{key: "max_queued", env: "SANDBOXMCP_MAX_QUEUED", def: "64", into: integer(&c.MaxQueued, 1, 65536), doc: "How many requests of a namespace may wait; one more is refused with queue_full."},
 		{key: "uid_range", env: "SANDBOXMCP_UID_RANGE", def: "1900000000-1933554431", into: uids(&c.UIDRange), doc: "Host user ids that a server running as root takes for its sandboxes, in blocks of 65536. No account may use them."},
-		{key: "sandbox_pool", env: "SANDBOXMCP_SANDBOX_POOL", def: "true", into: boolean(&c.SandboxPool), doc: "Keeps the control group of a sandbox that has ended, and its network namespace if no socket was ever made in it, for a minute for the next sandbox. False: everything is made anew for each."},
+		{key: "sandbox_pool", env: "SANDBOXMCP_SANDBOX_POOL", def: "true", into: boolean(&c.SandboxPool), doc: "Keeps the control group of a sandbox that has ended, and its network namespace if no socket was ever made in it, for a minute for the next sandbox, and has a few empty sandboxes ready, for 5 minutes, of what is asked for repeatedly. False: everything is made anew for each."},
 	}
 }
 
@@ -157,10 +159,17 @@ func dockerRows(c *Config) []row {
 	}
 }
 
-func httpRows(c *Config) []row {
+func fileRows(c *Config) []row {
 	return []row{
 		{key: "api_host", env: "SANDBOXMCP_API_HOST", def: "127.0.0.1", into: text(&c.APIHost, wordOK, "a host name or an address"), doc: "Address of the HTTP listener. Without keys only loopback may be used."},
-		{key: "api_port", env: "SANDBOXMCP_API_PORT", def: "8080", into: integer(&c.APIPort, 0, 65535), doc: "Port of the HTTP listener."},
+		{key: "api_port", env: "SANDBOXMCP_API_PORT", def: "8080", into: integer(&c.APIPort, 0, 65535), doc: "Port of the HTTP listener. On stdio there is none unless a port is set."},
+		{key: "sandbox_http_host", env: "SANDBOX_HTTP_HOST", def: "127.0.0.1", into: text(&c.Tools.HTTPHost, wordOK, "a host name or an address"), doc: "Address of the listener, where api_host is not set."},
+		{key: "sandbox_http_port", env: "SANDBOX_HTTP_PORT", def: "8080", into: integer(&c.Tools.HTTPPort, 0, 65535), doc: "Port of the listener, where api_port is not set."},
+	}
+}
+
+func httpRows(c *Config) []row {
+	return []row{
 		{key: "api_keys", env: "SANDBOXMCP_API_KEYS", secret: true, into: keys(&c.APIKeys), doc: "Keys of callers, each with the namespaces it holds; the first is its default. A key without one holds the server's own."},
 		{key: "cors_origins", env: "SANDBOXMCP_CORS_ORIGINS", into: list(&c.CORSOrigins, wordOK, "origins such as https://host"), doc: "Web pages that may call the HTTP doors."},
 	}
@@ -168,7 +177,6 @@ func httpRows(c *Config) []row {
 
 func toolRows(t *Tools) []row {
 	return []row{
-		{key: "sandbox_image", env: "SANDBOX_IMAGE", def: "llm-sandbox:latest", into: text(&t.Image, wordOK, "an image name"), doc: "Image of the five tools on the Docker backend."},
 		{key: "sandbox_memory_limit", env: "SANDBOX_MEMORY_LIMIT", def: "512m", into: size(&t.MemoryLimit), doc: "Memory of a run of the five tools. Not set: max_ram_mb."},
 		{key: "sandbox_cpu_limit", env: "SANDBOX_CPU_LIMIT", def: "1.0", into: number(&t.CPULimit, 0, 1024), doc: "Their cores. Not set: max_cpu_cores."},
 		{key: "sandbox_exec_timeout_s", env: "SANDBOX_EXEC_TIMEOUT_S", def: "60", into: number(&t.ExecTimeoutSeconds, 0, 3600), doc: "Their wall clock. Not set: timeout_seconds."},
@@ -179,9 +187,13 @@ func toolRows(t *Tools) []row {
 		{key: "sandbox_max_artifact_read_bytes", env: "SANDBOX_MAX_ARTIFACT_READ_BYTES", def: "10485760", into: integer(&t.MaxArtifactReadBytes, 1, int64(1<<30)), doc: "Bytes of an artifact that is read in one answer."},
 		{key: "sandbox_max_output_bytes", env: "SANDBOX_MAX_OUTPUT_BYTES", def: "102400", into: integer(&t.MaxOutputBytes, 1, int64(64<<20)), doc: "Bytes of each stream that the five tools answer."},
 		{key: "sandbox_max_code_bytes", env: "SANDBOX_MAX_CODE_BYTES", def: "102400", into: integer(&t.MaxCodeBytes, 1, int64(64<<20)), doc: "Bytes of code that sandbox_run_python takes."},
-		{key: "sandbox_http_host", env: "SANDBOX_HTTP_HOST", def: "127.0.0.1", into: text(&t.HTTPHost, wordOK, "a host name or an address"), doc: "Address of the artifact server."},
-		{key: "sandbox_http_port", env: "SANDBOX_HTTP_PORT", def: "8080", into: integer(&t.HTTPPort, 0, 65535), doc: "Port of the artifact server, where api_port is not set."},
 		{key: "sandbox_stateful", env: "SANDBOX_STATEFUL", def: "false", into: boolean(&t.Stateful), doc: "True: the runs of a session of the five tools keep their variables."},
+	}
+}
+
+func moreToolRows(t *Tools) []row {
+	return []row{
+		{key: "sandbox_image", env: "SANDBOX_IMAGE", def: "llm-sandbox:latest", into: text(&t.Image, wordOK, "an image name"), doc: "Image of the five tools on the Docker backend."},
 		{key: "sandbox_network", env: "SANDBOX_NETWORK", def: "none", into: choice(&t.Network, "none", "approved"), doc: "Approved: the sessions of the five tools reach what is open."},
 	}
 }

@@ -18,7 +18,10 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/control"
 )
 
-type handler struct{ cancelled []sandboxmcp.RequestID }
+type handler struct {
+	sessions
+	cancelled []sandboxmcp.RequestID
+}
 
 func (*handler) Stats() sandboxmcp.Stats {
 	return sandboxmcp.Stats{
@@ -64,7 +67,7 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 func listen(t *testing.T, dir string) (*control.Server, *handler) {
 	t.Helper()
 	h := &handler{}
-	s, err := control.Listen(t.Context(), dir, h, quiet())
+	s, err := control.Listen(t.Context(), control.Config{StateDir: dir, Handler: h, Logger: quiet()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +186,7 @@ func TestSharedDirectoryIsRefused(t *testing.T) {
 	if err := os.Chmod(filepath.Join(dir, "run"), 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := control.Listen(t.Context(), dir, &handler{}, quiet()); !errors.Is(err, os.ErrPermission) {
+	if _, err := control.Listen(t.Context(), control.Config{StateDir: dir, Handler: &handler{}, Logger: quiet()}); !errors.Is(err, os.ErrPermission) {
 		t.Errorf("listen: got %v, want a refusal", err)
 	}
 	if _, err := control.Peers(t.Context(), dir); !errors.Is(err, os.ErrPermission) {

@@ -31,12 +31,19 @@ type Server struct {
 	closing sync.Once
 }
 
+// Config is what a [Server] is made of. Everything but Background is required.
+type Config struct {
+	StateDir   string
+	Handler    Handler // asked from several goroutines at a time
+	Logger     *slog.Logger
+	Background bool // see [Hello]
+}
+
 // Listen opens a control socket below the state directory and answers on it
-// until [Server.Close]. What it answers with, it asks of the handler, from
-// several goroutines at a time. The context bounds the opening only, and its
-// values reach the handler.
-func Listen(ctx context.Context, stateDir string, h Handler, logger *slog.Logger) (*Server, error) {
-	root, dir, err := openRunDir(stateDir, true)
+// until [Server.Close]. The context bounds the opening only, and its values
+// reach the handler.
+func Listen(ctx context.Context, c Config) (*Server, error) {
+	root, dir, err := openRunDir(c.StateDir, true)
 	if err != nil {
 		return nil, err
 	}
@@ -44,8 +51,8 @@ func Listen(ctx context.Context, stateDir string, h Handler, logger *slog.Logger
 	_, _ = rand.Read(mark) // never fails: crypto/rand ends the program instead
 	id := strconv.Itoa(os.Getpid()) + "-" + hex.EncodeToString(mark)
 	s := &Server{
-		hello:   Hello{Protocol: 1, ID: id, PID: os.Getpid(), StartedAt: time.Now().UTC()},
-		handler: h, logger: logger, root: root, dir: dir, name: id + suffix,
+		hello:   Hello{Protocol: 1, ID: id, PID: os.Getpid(), StartedAt: time.Now().UTC(), Background: c.Background},
+		handler: c.Handler, logger: c.Logger, root: root, dir: dir, name: id + suffix,
 	}
 	l, err := s.bind(ctx)
 	if err != nil {
@@ -59,12 +66,12 @@ func Listen(ctx context.Context, stateDir string, h Handler, logger *slog.Logger
 		WriteTimeout:      4 * callTimeout,
 		IdleTimeout:       4 * callTimeout,
 		MaxHeaderBytes:    16 << 10,
-		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+		ErrorLog:          slog.NewLogLogger(c.Logger.Handler(), slog.LevelDebug),
 		BaseContext:       func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 	}
 	s.serving.Go(func() {
-		if err := s.http.Serve(guarded{l, logger}); !errors.Is(err, http.ErrServerClosed) {
-			logger.Error("control socket ended", "error", err)
+		if err := s.http.Serve(guarded{l, c.Logger}); !errors.Is(err, http.ErrServerClosed) {
+			c.Logger.Error("control socket ended", "error", err)
 		}
 	})
 	return s, nil
@@ -102,11 +109,19 @@ func (s *Server) Hello() Hello { return s.hello }
 
 // Close removes the socket, ends what is being answered and returns when
 // nothing of it is left. It may be called more than once.
-func (s *Server) Close() error {
+func (s *Server) Close() error { return s.end(s.http.Close) }
+
+// Drain is [Server.Close] that lets what is being answered come to its end, for
+// as long as ctx lasts.
+func (s *Server) Drain(ctx context.Context) error {
+	return s.end(func() error { return errors.Join(s.http.Shutdown(ctx), s.http.Close()) })
+}
+
+func (s *Server) end(how func() error) error {
 	var err error
 	s.closing.Do(func() {
 		_ = s.root.Remove(s.name)
-		err = s.http.Close()
+		err = how()
 		s.serving.Wait()
 		s.release()
 	})
@@ -147,6 +162,9 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /v1/queue", func(w http.ResponseWriter, _ *http.Request) { s.answer(w, http.StatusOK, s.handler.Stats().Queue) })
 	mux.HandleFunc("GET /v1/request", s.lookup)
 	mux.HandleFunc("POST /v1/cancel", s.cancel)
+	mux.HandleFunc("POST /v1/execute", s.execute)
+	mux.HandleFunc("POST /v1/start", s.start)
+	s.sessionRoutes(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "the control socket has no %s %s", r.Method, sandboxmcp.Quote(r.URL.Path)).
 			WithHint("the other side may be of another version"))
@@ -154,73 +172,18 @@ func (s *Server) routes() http.Handler {
 	return mux
 }
 
-func (s *Server) lookup(w http.ResponseWriter, r *http.Request) {
-	form := r.URL.Query()
-	ns, err := sandboxmcp.ParseNamespace(form.Get("namespace"))
-	if err != nil {
-		s.fail(w, err)
-		return
-	}
-	id, err := sandboxmcp.ParseRequestID(form.Get("id"))
-	if err != nil {
-		s.fail(w, err)
-		return
-	}
-	content := form.Get("content")
-	if content != "" && content != "true" && content != "false" {
-		s.fail(w, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "content is %s; it is true or false", sandboxmcp.Quote(content)))
-		return
-	}
-	q := sandboxmcp.Lookup{Namespace: ns, RequestID: id}
-	res, err := s.handler.Lookup(r.Context(), q)
-	// Only what is small enough is read into the memory of a server.
-	if err == nil && content == "true" && len(res.Artifacts) > 0 && sizeOf(res.Artifacts) <= maxContent {
-		q.Content = true
-		res, err = s.handler.Lookup(r.Context(), q)
-	}
-	if err != nil {
-		s.fail(w, err)
-		return
-	}
-	s.answer(w, http.StatusOK, res)
-}
-
-func sizeOf(files []sandboxmcp.Artifact) (sum int64) {
-	for _, f := range files {
-		sum += f.SizeBytes
-	}
-	return sum
-}
-
-func (s *Server) cancel(w http.ResponseWriter, r *http.Request) {
-	var req cancelRequest
-	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&req); err != nil {
-		s.fail(w, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the body is not a cancel request: %v", err))
-		return
-	}
-	if _, err := sandboxmcp.ParseNamespace(string(req.Namespace)); err != nil {
-		s.fail(w, err)
-		return
-	}
-	if _, err := sandboxmcp.ParseRequestID(string(req.RequestID)); err != nil {
-		s.fail(w, err)
-		return
-	}
-	if err := s.handler.Cancel(r.Context(), req.Namespace, req.RequestID); err != nil {
-		s.fail(w, err)
-		return
-	}
-	s.answer(w, http.StatusOK, map[string]any{"cancelled": req.RequestID})
-}
-
 func (s *Server) fail(w http.ResponseWriter, err error) {
+	e := s.coded(err)
+	s.answer(w, e.Code.Row().HTTP, e.Body())
+}
+
+// coded is a failure as it is shown; a fault of ours goes to the log.
+func (s *Server) coded(err error) *sandboxmcp.Error {
 	e := sandboxmcp.AsError(err)
 	if e.Code == sandboxmcp.CodeInternal {
 		s.logger.Error("control call ended in a fault", "error", err)
 	}
-	s.answer(w, e.Code.Row().HTTP, e.Body())
+	return e
 }
 
 func (s *Server) answer(w http.ResponseWriter, status int, body any) {

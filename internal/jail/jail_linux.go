@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -63,12 +62,13 @@ type Jail struct {
 	pid      int
 	pidfd    int
 	spawners chan int
-	next     atomic.Uint32 // user ids within the block
 	done     chan struct{}
 	networks *spare.Shelf[int] // namespaces in which no socket was ever made; nil: none are kept
 
 	mu      sync.Mutex
 	scripts map[plan0]*encoded // by what differs between sandboxes
+	ids     map[uint32]bool    // that live sandboxes have, within the block
+	next    uint32             // the one to begin the search for a free one at
 	closed  bool
 	gone    bool // spawners' sockets are closed
 }
@@ -100,7 +100,7 @@ func Open(cfg Config) (*Jail, error) {
 	if len(cfg.ReadOnly) > maxExtra {
 		return nil, fmt.Errorf("open jail: %d read-only directories, at most %d", len(cfg.ReadOnly), maxExtra)
 	}
-	j := &Jail{cfg: cfg, abi: landlockABI(), scripts: map[plan0]*encoded{}, done: make(chan struct{})}
+	j := &Jail{cfg: cfg, abi: landlockABI(), scripts: map[plan0]*encoded{}, ids: map[uint32]bool{}, done: make(chan struct{})}
 	if cfg.Keep > 0 && cfg.Mode != ModePlain {
 		j.networks = spare.New(spare.Config[int]{Most: cfg.Keep, Idle: keepFor, Drop: func(fd int) { closeAll(fd) }})
 	}
@@ -306,6 +306,9 @@ func (j *Jail) Policy() string {
 
 // Networks is how many network namespaces are kept for the next sandboxes.
 func (j *Jail) Networks() int { return j.networks.Len() }
+
+// Trim gives back what is kept for the next sandboxes.
+func (j *Jail) Trim() { j.networks.Empty() }
 
 // Mode is which kind of walls the jail builds.
 func (j *Jail) Mode() Mode { return j.cfg.Mode }

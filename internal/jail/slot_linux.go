@@ -36,10 +36,11 @@ type Slot struct {
 	jail    *Jail
 	conn    *conn
 	pidOnce sync.Once
-	pid     int // of init, on the host; see PID
-	pidfd   int // of init
-	uid     int // that code has, on the host
-	tasks   int // what RLIMIT_NPROC has to be
+	pid     int    // of init, on the host; see PID
+	pidfd   int    // of init
+	uid     int    // that code has, on the host
+	own     uint32 // uid within the jail's block; 0: it is not from there
+	tasks   int    // what RLIMIT_NPROC has to be
 	results []int32
 	probes  probes
 	network int    // its network namespace, when that may be used again; else -1
@@ -154,10 +155,32 @@ func (t *Turn) New(cfg SlotConfig) (*Slot, error) {
 		}
 		closeAll(ours, s.network)
 		closeAll(s.Dirs[:]...)
+		j.giveID(s.own)
 		return nil, fmt.Errorf("make sandbox: %w", err)
 	}
 	go s.read()
 	return s, nil
+}
+
+// takeID finds a user id of the block that no live sandbox has, but for when
+// there are as many of those.
+func (j *Jail) takeID() uint32 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for range idsPerBlock {
+		j.next = j.next%(idsPerBlock-2) + 1
+		if !j.ids[j.next] {
+			break
+		}
+	}
+	j.ids[j.next] = true
+	return j.next
+}
+
+func (j *Jail) giveID(id uint32) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	delete(j.ids, id)
 }
 
 // encoded returns the packet for sandboxes of this kind, made once.
@@ -200,7 +223,8 @@ func (j *Jail) request(s *Slot, cfg SlotConfig, enc *encoded, control int) ([]by
 	switch j.cfg.Mode {
 	case ModeRoot:
 		mode = modeGroups
-		outer = 1 + j.next.Add(1)%(idsPerBlock-2)
+		outer = j.takeID()
+		s.own = outer
 		s.uid = j.cfg.FirstUID + int(outer)
 	case ModeUser:
 		s.uid = os.Geteuid()
@@ -393,6 +417,9 @@ func (s *Slot) Close() error {
 	<-s.gone
 	closeAll(s.Dirs[:]...)
 	closeAll(s.pidfd)
+	if err == nil {
+		s.jail.giveID(s.own)
+	}
 	s.mu.Lock()
 	untouched := err == nil && !s.sockets
 	s.mu.Unlock()

@@ -3,6 +3,7 @@ package kernel
 import (
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"io"
 	"slices"
 	"strings"
@@ -18,11 +19,12 @@ import (
 //	{"type":"display","data":{mime: form}}                a value to show
 //	{"type":"error","name","value","traceback":[lines]}   it ended by an exception; the last one counts
 //
-// A type that is not known is skipped, so that later drivers may say more. The
-// program shares the channel with its driver, so every word may be forged: a
-// frame can make a result say what the program could as well have printed, and
-// nothing else. That is why syntax is not believed after start, for it claims
-// that nothing of the program ran.
+// An interpreter that takes cells says more; see Interpreter. A type that is not
+// known is skipped, so that later drivers may say more. The program shares the
+// channel with its driver, so every word may be forged: a frame can make a result
+// say what the program could as well have printed, and nothing else. That is why
+// syntax is not believed after start, for it claims that nothing of the program
+// ran.
 const (
 	MaxFrame   = 1 << 20 // bytes of one frame
 	MaxReport  = 8 << 20 // bytes of all frames of a run
@@ -33,7 +35,7 @@ const (
 )
 
 // maxOf bounds the frames of each type.
-var maxOf = map[string]int{"start": 64, "syntax": 512 << 10, "error": 1 << 20, "display": MaxFrame}
+var maxOf = map[string]int{"ready": 64, "start": 64, "syntax": 512 << 10, "error": 1 << 20, "display": MaxFrame, "done": 256}
 
 // displayTypes are the forms that are taken from a display frame; true where
 // the form is a JSON value and not a text.
@@ -67,62 +69,97 @@ type SyntaxError struct {
 // of input at a time and takes at most MaxReport in all.
 func Read(r io.Reader) Report {
 	rep := Report{Results: []sandboxmcp.RichResult{}}
-	left := MaxReport
-	var head [4]byte
-	for {
-		if _, err := io.ReadFull(r, head[:]); err != nil {
-			return rep
-		}
-		n := int64(binary.BigEndian.Uint32(head[:]))
-		if n > MaxFrame || n > int64(left) {
+	for left := MaxReport; ; {
+		w, err := readWord(r, left)
+		if errors.Is(err, errNoFrame) {
 			break
 		}
-		left -= int(n)
-		body := make([]byte, n)
-		if _, err := io.ReadFull(r, body); err != nil {
+		if err != nil {
 			return rep
 		}
-		if !rep.take(body) {
-			break
-		}
+		left -= w.size
+		rep.take(w)
 	}
 	_, _ = io.Copy(io.Discard, r) // a channel that breaks has ended
 	return rep
 }
 
-// take adds one frame; false when it is no frame at all.
-func (rep *Report) take(body []byte) bool {
-	var f struct {
-		Type      string                     `json:"type"`
-		Name      string                     `json:"name"`
-		Message   string                     `json:"message"`
-		Value     string                     `json:"value"`
-		Line      int                        `json:"line"`
-		Col       int                        `json:"col"`
-		Traceback []string                   `json:"traceback"`
-		Data      map[string]json.RawMessage `json:"data"`
+// errNoFrame tells that what came cannot be a frame.
+var errNoFrame = errors.New("not a frame")
+
+// readWord reads one frame, of at most limit bytes. The error is the reader's
+// or errNoFrame.
+func readWord(r io.Reader, limit int) (word, error) {
+	var head [4]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return word{}, err
 	}
-	if json.Unmarshal(body, &f) != nil || f.Type == "" {
-		return false
+	n := int64(binary.BigEndian.Uint32(head[:]))
+	if n > min(MaxFrame, int64(limit)) {
+		return word{}, errNoFrame
 	}
-	if limit, ok := maxOf[f.Type]; ok && len(body) > limit {
-		return false
+	body := make([]byte, n)
+	if _, err := io.ReadFull(r, body); err != nil {
+		return word{}, err
 	}
-	switch f.Type {
+	w := word{size: len(body)}
+	if json.Unmarshal(body, &w) != nil || w.Type == "" {
+		return word{}, errNoFrame
+	}
+	if most, known := maxOf[w.Type]; known && len(body) > most {
+		return word{}, errNoFrame
+	}
+	return w, nil
+}
+
+// word is a frame's text. Which members mean something depends on its type.
+type word struct {
+	Type      string                     `json:"type"`
+	ID        uint64                     `json:"id"` // of the cell; 0 where there are no cells
+	Name      string                     `json:"name"`
+	Message   string                     `json:"message"`
+	Value     string                     `json:"value"`
+	Line      int                        `json:"line"`
+	Col       int                        `json:"col"`
+	Traceback []string                   `json:"traceback"`
+	Data      map[string]json.RawMessage `json:"data"`
+	OK        bool                       `json:"ok"`
+	Exit      *int                       `json:"exit"`
+	size      int                        // bytes of the frame
+}
+
+// take adds what one frame says, and returns the value that it shows, if any.
+func (rep *Report) take(w word) sandboxmcp.RichResult {
+	switch w.Type {
 	case "start":
 		rep.Started, rep.Syntax = true, nil
 	case "syntax":
 		if !rep.Started && rep.Syntax == nil {
-			rep.Syntax = &SyntaxError{Name: cut(f.Name, maxName), Line: max(f.Line, 0), Col: max(f.Col, 0), Message: cut(f.Message, maxText)}
+			rep.Syntax = &SyntaxError{Name: cut(w.Name, maxName), Line: max(w.Line, 0), Col: max(w.Col, 0), Message: cut(w.Message, maxText)}
 		}
 	case "error":
-		rep.Error = &sandboxmcp.ProgramError{Name: cut(f.Name, maxName), Value: cut(f.Value, maxText), Traceback: cutLines(f.Traceback)}
+		rep.Error = &sandboxmcp.ProgramError{Name: cut(w.Name, maxName), Value: cut(w.Value, maxText), Traceback: cutLines(w.Traceback)}
+	case "done":
+		rep.Done, rep.Exit = true, exitOf(w)
 	case "display":
-		if b := bundle(f.Data); b != nil && len(rep.Results) < maxResults {
+		if b := bundle(w.Data); b != nil && len(rep.Results) < maxResults {
 			rep.Results = append(rep.Results, b)
+			return b
 		}
 	}
-	return true
+	return nil
+}
+
+// exitOf is the exit code of a cell that is done.
+func exitOf(w word) int {
+	switch {
+	case w.Exit != nil:
+		return *w.Exit & 0xff
+	case w.OK:
+		return 0
+	default:
+		return 1
+	}
 }
 
 // bundle takes the forms that are known; nil when there is none.

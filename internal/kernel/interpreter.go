@@ -2,8 +2,13 @@ package kernel
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"io"
+	"path"
+	"sync"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
@@ -23,22 +28,228 @@ var ErrGone = errors.New("the interpreter has ended")
 
 // Interpreter is the near side of an interpreter that keeps its state from one
 // cell to the next. It runs one cell at a time; the caller sees to that.
-type Interpreter struct{}
+//
+// The two sides speak over the private channel, a stream, in frames of 4 bytes of
+// length, big-endian, and a JSON object of so many bytes (a language whose driver
+// cannot read those may be sent cells in another form; it answers in frames).
+//
+//	driver  {"type":"ready"}                                       once: it takes cells from now on
+//
+//	near    {"type":"execute","id","code","display","stdin","env"} one cell: display is none, stdout or results;
+//	                                                               stdin is base64, or absent for none
+//	driver  {"type":"start","id"}                                  the cell was compiled and now begins
+//	driver  {"type":"display","id","data":{mime: form, "is_main_result"}}
+//	                                                               a value to show, any number of them
+//	driver  {"type":"syntax","id","name","message","line","col"}   it was not compiled; no start then
+//	driver  {"type":"error","id","name","value","traceback"}       it ended by an exception, that of its syntax too
+//	driver  {"type":"done","id","ok","exit"}                       it ended, and its output is flushed; exit, where
+//	                                                               there is one, is the code that it wanted to end with
+//
+// Ids count up from 1. What has another id than the cell that is going is not
+// for anybody and is dropped: the words of a cell that was given up, or of a
+// thread that outlived its own. SIGINT to the process interrupts the cell that
+// is going and does nothing between two.
+//
+// The program shares the channel with its driver, and what was said of forged
+// words at MaxFrame holds: it can end its cell early or say that it failed, and
+// later output then is that of a later cell, all of which are its own. What is no
+// frame, is larger than its type allows, or comes unasked without end, ends the
+// conversation. Displays beyond MaxReport bytes of one cell are dropped.
+type Interpreter struct {
+	channel io.ReadWriteCloser
+	send    func(id uint64, c Cell) ([]byte, error) // how a cell looks on the channel
+	last    uint64                                  // id of the last cell that was sent; Execute's own
+	written chan struct{}                           // closed when its text is on the channel; Execute's own
+	gone    chan struct{}                           // closed when no more words will come
+
+	mu      sync.Mutex
+	ready   bool
+	pending uint64    // the cell that has been sent and is not done; 0: none
+	ear     *listener // who listens; nil: nobody
+}
+
+// listener is one wait for words. The reader gives up handing them over when
+// its gone is closed.
+type listener struct {
+	words chan word
+	gone  chan struct{}
+}
 
 // PlanInterpreter says how to start the interpreter of p's language so that it
 // takes cells. Code and FileName of p mean nothing. The interpreter is
 // interrupted by SIGINT to the process.
-func PlanInterpreter(_ Program) (backend.Process, error) {
-	return backend.Process{}, errors.New("not built")
+func PlanInterpreter(p Program) (backend.Process, error) {
+	if p.Language == "" {
+		p.Language = sandboxmcp.Python
+	}
+	if err := CheckEnv(p.Env); err != nil {
+		return backend.Process{}, err
+	}
+	if !path.IsAbs(p.Interpreter) {
+		return backend.Process{}, sandboxmcp.Errorf(sandboxmcp.CodeInternal, "the interpreter %s has no absolute path", sandboxmcp.Quote(p.Interpreter))
+	}
+	switch p.Language {
+	case sandboxmcp.Python:
+		return planPythonInterpreter(p)
+	case sandboxmcp.Node:
+		return planNodeInterpreter(p)
+	case sandboxmcp.Shell:
+		return planShellInterpreter(p)
+	}
+	return backend.Process{}, sandboxmcp.Errorf(sandboxmcp.CodeUnsupportedLanguage, "language %s is not supported", sandboxmcp.Quote(string(p.Language)))
 }
 
-// Attach begins to speak with an interpreter over its private channel.
-func Attach(_ io.ReadWriteCloser, _ sandboxmcp.Language) *Interpreter { return nil }
+// Attach begins to speak with an interpreter over its private channel. The
+// channel stays the caller's to close, which ends everything here. A process
+// that ended may have left children that hold the other end, so that nothing is
+// heard of it here: the caller watches the process, and ends ctx of Execute.
+func Attach(channel io.ReadWriteCloser, l sandboxmcp.Language) *Interpreter {
+	i := &Interpreter{channel: channel, send: frameOf, written: make(chan struct{}), gone: make(chan struct{})}
+	close(i.written)
+	if l == sandboxmcp.Shell {
+		i.send = shellCell
+	}
+	go i.read()
+	return i
+}
 
 // Execute runs a cell and returns when its driver says that it is done. show is
 // called for each value to show, as it comes, from one goroutine and never after
-// Execute has returned. The error is ErrGone, or ctx's: then the cell still
-// runs, and the next Execute first waits for its end.
-func (*Interpreter) Execute(_ context.Context, _ Cell, _ func(sandboxmcp.RichResult)) (Report, error) {
-	return Report{}, ErrGone
+// Execute has returned; it may be nil, the values are in the Report as well. The
+// error is ErrGone, or ctx's: then the cell still runs, and the next Execute
+// first waits for its end.
+func (i *Interpreter) Execute(ctx context.Context, c Cell, show func(sandboxmcp.RichResult)) (Report, error) {
+	none := Report{Results: []sandboxmcp.RichResult{}}
+	ear := &listener{words: make(chan word), gone: make(chan struct{})}
+	i.listen(ear)
+	defer func() {
+		i.listen(nil)
+		close(ear.gone)
+	}()
+	// What is heard until the cell is sent is of the one before.
+	if err := i.hear(ctx, ear, i.idle, func(word) {}); err != nil {
+		return none, err
+	}
+	select { // the text of the one before may still be on its way, if its end was forged
+	case <-ctx.Done():
+		return none, ctx.Err()
+	case <-i.gone:
+		return none, ErrGone
+	case <-i.written:
+	}
+	text, err := i.send(i.last+1, c)
+	if err != nil {
+		return none, err
+	}
+	i.begin()
+	// The writing may take as long as the driver likes; it ends with the channel.
+	written := make(chan struct{})
+	i.written = written
+	go func() {
+		defer close(written)
+		_, _ = i.channel.Write(text)
+	}()
+	rep, left := none, MaxReport
+	err = i.hear(ctx, ear, func() bool { return rep.Done }, func(w word) {
+		if w.Type == "display" {
+			if left -= w.size; left < 0 {
+				return
+			}
+		}
+		if v := rep.take(w); v != nil && show != nil {
+			show(v)
+		}
+	})
+	return rep, err
+}
+
+// hear hands the words of the last cell to take until wanted says that it is enough.
+func (i *Interpreter) hear(ctx context.Context, ear *listener, wanted func() bool, take func(word)) error {
+	for !wanted() {
+		if ctx.Err() != nil { // a flood does not hold it up
+			return ctx.Err()
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-i.gone:
+			return ErrGone
+		case w := <-ear.words:
+			if w.ID == i.last {
+				take(w)
+			}
+		}
+	}
+	return nil
+}
+
+// idle reports whether a cell can be sent.
+func (i *Interpreter) idle() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.ready && i.pending == 0
+}
+
+func (i *Interpreter) begin() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.last++
+	i.pending = i.last
+}
+
+func (i *Interpreter) listen(l *listener) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.ear = l
+}
+
+// read reads words until the channel ends or what comes is none.
+func (i *Interpreter) read() {
+	defer close(i.gone)
+	unasked := MaxReport
+	for {
+		w, err := readWord(i.channel, MaxFrame)
+		if err != nil {
+			return
+		}
+		i.mu.Lock()
+		ear, asked := i.ear, i.pending != 0
+		i.ready = i.ready || w.Type == "ready"
+		if w.Type == "done" && w.ID == i.pending {
+			i.pending = 0
+		}
+		i.mu.Unlock()
+		if unasked -= w.size + 4; asked {
+			unasked = MaxReport
+		}
+		if unasked < 0 {
+			return
+		}
+		if ear != nil {
+			select {
+			case ear.words <- w:
+			case <-ear.gone:
+			}
+		}
+	}
+}
+
+// frameOf is a cell as a frame.
+func frameOf(id uint64, c Cell) ([]byte, error) {
+	display := c.Display
+	if display == sandboxmcp.DisplayNone {
+		display = "none"
+	}
+	m := map[string]any{"type": "execute", "id": id, "code": c.Code, "display": display}
+	if c.Stdin != nil {
+		m["stdin"] = base64.StdEncoding.EncodeToString(c.Stdin)
+	}
+	if len(c.Env) > 0 {
+		m["env"] = c.Env
+	}
+	body, err := json.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...), nil
 }

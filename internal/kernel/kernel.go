@@ -73,7 +73,7 @@ func CheckFileName(name string) error {
 		return nil
 	}
 	bad := len(name) > 200 || name == "." || name == ".." || strings.ContainsAny(name, "/\\\x00") ||
-		slices.Contains([]string{pythonDriver, nodeHook}, name)
+		slices.Contains([]string{pythonDriver, pythonSession, nodeHook}, name)
 	for _, r := range name {
 		bad = bad || r < ' ' || r == 0x7f || r == '\uFFFD'
 	}

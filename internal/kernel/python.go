@@ -19,25 +19,27 @@ const pythonDriver = ".importlib_bootstrap.py"
 // pythonText is boot.py with the other parts in it as strings: one file that is
 // always there, even when the program has used up its descriptors.
 var pythonText = sync.OnceValue(func() []byte {
-	part := func(name string) string {
-		data, err := pythonFiles.ReadFile("drivers/" + name)
-		if err != nil {
-			panic(err) //nolint:forbidigo // it is embedded
-		}
-		var kept []string
-		for line := range strings.SplitSeq(string(data), "\n") {
-			if !strings.HasPrefix(strings.TrimSpace(line), "#") {
-				kept = append(kept, line)
-			}
-		}
-		return strings.Join(kept, "\n")
-	}
-	text := part("boot.py")
+	text := pythonPart("boot.py")
 	for _, name := range []string{"later.py", "slow.py"} {
-		text = strings.Replace(text, `"@`+name+`@"`, strconv.QuoteToASCII(part(name)), 1)
+		text = strings.Replace(text, `"@`+name+`@"`, strconv.QuoteToASCII(pythonPart(name)), 1)
 	}
 	return []byte(text)
 })
+
+// pythonPart is the text of one part of the drivers, without its comments.
+func pythonPart(name string) string {
+	data, err := pythonFiles.ReadFile("drivers/" + name)
+	if err != nil {
+		panic(err) //nolint:forbidigo // it is embedded
+	}
+	var kept []string
+	for line := range strings.SplitSeq(string(data), "\n") {
+		if !strings.HasPrefix(strings.TrimSpace(line), "#") {
+			kept = append(kept, line)
+		}
+	}
+	return strings.Join(kept, "\n")
+}
 
 // PythonDriver is the driver of Python programs: the name that its file has and
 // its text, for an interpreter to compile into a Program's Driver.

@@ -45,6 +45,26 @@ func (a arguments) texts(name string) map[string]string {
 	return out
 }
 
+// session returns the session id that an argument names, empty when it is
+// absent or null.
+func (a arguments) session(name string) (sandboxmcp.SessionID, error) {
+	if v, ok := a[name].(string); ok {
+		return sandboxmcp.ParseSessionID(v)
+	}
+	return "", nil
+}
+
+// limits returns the limits among the arguments, 0 where they are absent.
+func (a arguments) limits() sandboxmcp.Limits {
+	return sandboxmcp.Limits{
+		MaxRAMMB:       a.whole("max_ram_mb"),
+		MaxCPUCores:    a.number("max_cpu_cores"),
+		TimeoutSeconds: a.number("timeout_seconds"),
+		MaxProcesses:   a.whole("max_processes"),
+		MaxOutputBytes: int64(a.number("max_output_bytes")),
+	}
+}
+
 // maxWhole is the largest number up to which a float64 holds every whole number.
 const maxWhole = 1 << 53
 
@@ -136,8 +156,8 @@ func checkValue(name string, v any, s *jsonschema.Schema) error {
 		if n != math.Trunc(n) || math.Abs(n) > maxWhole {
 			return invalid("%s is %s; it has to be an integer", name, digits(n))
 		}
-	} else if s.Type != "" && s.Type != kind {
-		return invalid("%s is %s; it has to be %s", name, article(kind), article(s.Type))
+	} else if !takesKind(s, kind) {
+		return invalid("%s is %s; it has to be %s", name, article(kind), kindsOf(s, article))
 	}
 	if len(s.Enum) > 0 && !slices.Contains(s.Enum, v) {
 		text, _ := v.(string)
@@ -150,14 +170,7 @@ func checkValue(name string, v any, s *jsonschema.Schema) error {
 	case float64:
 		return checkBounds(name, v, s)
 	case map[string]any:
-		if s.AdditionalProperties == nil || len(s.Properties) > 0 {
-			return nil
-		}
-		for _, key := range slices.Sorted(maps.Keys(v)) {
-			if err := checkValue(name+"["+sandboxmcp.Quote(key)+"]", v[key], s.AdditionalProperties); err != nil {
-				return err
-			}
-		}
+		return checkObject(name, v, s)
 	case []any:
 		for i, x := range v {
 			if s.Items == nil {
@@ -169,6 +182,47 @@ func checkValue(name string, v any, s *jsonschema.Schema) error {
 		}
 	}
 	return nil
+}
+
+// checkObject checks the values of an object: of its own properties, which are
+// a closed list, or of any names where the schema has none.
+func checkObject(name string, v map[string]any, s *jsonschema.Schema) error {
+	for _, key := range slices.Sorted(maps.Keys(v)) {
+		of, path := s.AdditionalProperties, name+"["+sandboxmcp.Quote(key)+"]"
+		if len(s.Properties) > 0 {
+			if of = s.Properties[key]; of == nil {
+				return invalid("%s is unknown; %s takes %s", path, name, strings.Join(s.PropertyOrder, ", "))
+			}
+			path = name + "." + key
+		}
+		if of == nil {
+			continue
+		}
+		if err := checkValue(path, v[key], of); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takesKind tells whether a value of that JSON type may stand there.
+func takesKind(s *jsonschema.Schema, kind string) bool {
+	if len(s.Types) > 0 {
+		return slices.Contains(s.Types, kind)
+	}
+	return s.Type == "" || s.Type == kind
+}
+
+// kindsOf says which JSON types a schema takes.
+func kindsOf(s *jsonschema.Schema, word func(string) string) string {
+	if len(s.Types) == 0 {
+		return word(s.Type)
+	}
+	words := make([]string, len(s.Types))
+	for i, t := range s.Types {
+		words[i] = word(t)
+	}
+	return strings.Join(words, " or ")
 }
 
 func checkBounds(name string, v float64, s *jsonschema.Schema) error {

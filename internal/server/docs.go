@@ -54,7 +54,10 @@ func writeTool(b *strings.Builder, t tool) {
 
 // kindWords is the type of a parameter with its values or bounds.
 func kindWords(s *jsonschema.Schema) string {
-	words := []string{s.Type}
+	words := []string{kindsOf(s, func(kind string) string { return kind })}
+	if len(s.PropertyOrder) > 0 {
+		words = append(words, "of `"+strings.Join(s.PropertyOrder, "`, `")+"`")
+	}
 	for _, v := range s.Enum {
 		words = append(words, fmt.Sprintf("`%v`", v))
 	}

@@ -31,10 +31,12 @@ type fake struct {
 	files     map[string][]byte
 	output    map[string][]byte
 	results   []sandboxmcp.RichResult
+	config    server.Config // what a test sets besides
+	fakeSessions
 }
 
 func newFake() *fake {
-	return &fake{started: make(chan struct{}, 8), cancelled: make(chan struct{}, 8), files: map[string][]byte{}, output: map[string][]byte{}}
+	return &fake{started: make(chan struct{}, 8), cancelled: make(chan struct{}, 8), files: map[string][]byte{}, output: map[string][]byte{}, fakeSessions: newFakeSessions()}
 }
 
 func result(req sandboxmcp.Request, stdout string) sandboxmcp.Result {
@@ -111,7 +113,10 @@ func (f *fake) Output(_ context.Context, _ sandboxmcp.Namespace, id sandboxmcp.R
 }
 
 func (f *fake) ArtifactContent(_ context.Context, _ sandboxmcp.Namespace, id sandboxmcp.RequestID, path string) (sandboxmcp.Artifact, error) {
-	if data, ok := f.files[path]; ok && id == runID {
+	if id != runID {
+		return sandboxmcp.Artifact{}, sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "request %s is not known", id)
+	}
+	if data, ok := f.files[path]; ok {
 		return artifact(path, data), nil
 	}
 	return sandboxmcp.Artifact{}, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "there is no %s", path)
@@ -151,7 +156,9 @@ type pipe struct {
 }
 
 func newServer(f *fake) *server.Server {
-	return server.New(server.Config{Engine: f, Version: "1.2.3", Logger: slog.New(slog.DiscardHandler), Namespace: "team"})
+	c := f.config
+	c.Engine, c.Version, c.Logger, c.Namespace = f, "1.2.3", slog.New(slog.DiscardHandler), "team"
+	return server.New(c)
 }
 
 func dial(t testing.TB, f *fake) *pipe {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 	"strings"
 
@@ -50,14 +51,19 @@ func internalError(id string) *sandboxmcp.Error {
 
 // failure is what a caller is told of err. The cause goes to the log alone.
 func (s *Server) failure(tool string, err error) *sandboxmcp.Error {
+	return told(s.log, tool, err)
+}
+
+// told is what a caller is told of err, what being the tool or the route.
+func told(log *slog.Logger, what string, err error) *sandboxmcp.Error {
 	e := sandboxmcp.AsError(err)
 	if e.Code == sandboxmcp.CodeInternal {
 		id := incident()
-		s.log.Error("call failed", "incident", id, "tool", tool, "err", err)
+		log.Error("call failed", "incident", id, "tool", what, "err", err)
 		return internalError(id)
 	}
 	if e.Err != nil {
-		s.log.Warn("call refused", "tool", tool, "code", string(e.Code), "err", e.Err)
+		log.Warn("call refused", "tool", what, "code", string(e.Code), "err", e.Err)
 	}
 	return e
 }

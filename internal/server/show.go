@@ -47,6 +47,9 @@ func (s *Server) show(ctx context.Context, c *call, res sandboxmcp.Result, v vie
 	withLinks := linksKnown(c.request.ProtocolVersion())
 	for i := range r.Artifacts {
 		a := &r.Artifacts[i]
+		if a.DownloadURL == nil {
+			a.DownloadURL = s.link(c.namespace, string(r.RequestID), a.Name)
+		}
 		if !v.content || len(a.ContentB64) > inlineBytes {
 			a.ContentB64 = nil
 		}

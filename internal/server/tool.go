@@ -48,7 +48,10 @@ type answer struct {
 // handler, `go test ./internal/server -update` for the golden list, and
 // `make generate` for docs/tools.md.
 func toolTable() []tool {
-	return []tool{executeCode(), getArtifacts(), listRuntimes(), sandboxStats()}
+	return append([]tool{
+		executeCode(), getArtifacts(), listRuntimes(), sandboxStats(),
+		createSession(), terminateSession(), bridgeData(), inspectState(),
+	}, fiveTable()...)
 }
 
 func (s *Server) addTool(t tool) {

@@ -14,23 +14,23 @@ const actor = "mcp"
 
 // executeCode is the row of execute_code.
 func executeCode() tool {
-	limit := func(words string) *jsonschema.Schema { return atLeast(about("integer", words), 1) }
 	return tool{
 		name:  "execute_code",
 		title: "Run code in a sandbox",
-		description: "Runs a program (python, node or shell) in a fresh sandbox without network and answers with status, exit_code, stdout, stderr and the files it left in /mnt/data. " +
-			"Nothing is kept between calls. For long work pass background and poll get_artifacts.",
+		description: "Runs a program (python, node or shell) in a sandbox without network and answers with status, exit_code, stdout, stderr and the files it left in /mnt/data. " +
+			"Without session_id the sandbox is fresh and nothing is kept; with one, files and variables stay. For long work pass background and poll get_artifacts.",
 		hints: hints{},
 		in: input(
 			need("code", about("string", "The program's text")),
-			opt("language", fallback(oneOf(about("string", "python, node or shell"), "python", "node", "shell"), `"python"`)),
-			opt("timeout_seconds", fallback(limit("Wall clock, up to 3600"), "60")),
+			opt("language", languageSchema()),
+			opt("timeout_seconds", fallback(limitSchema("Wall clock, up to 3600"), "60")),
+			opt("session_id", about("string", "Session to run in, made when it is not there")),
 			opt("stdin", about("string", "What the program reads")),
 			opt("env", valuesOf(about("object", "Environment variables"), "string")),
-			opt("max_ram_mb", limit("MiB, default 512")),
+			opt("max_ram_mb", limitSchema("MiB, default 512")),
 			opt("max_cpu_cores", above(about("number", "Default 1"), 0)),
-			opt("max_processes", limit("Default 10")),
-			opt("max_output_bytes", limit("Per stream, default 1000000")),
+			opt("max_processes", limitSchema("Default 10")),
+			opt("max_output_bytes", limitSchema("Per stream, default 1000000")),
 			opt("background", fallback(about("boolean", "Answer at once with status running"), "false")),
 			opt("backend", oneOf(about("string", "process or docker; default: the configured one"), "process", "docker")),
 		),
@@ -38,6 +38,14 @@ func executeCode() tool {
 		run: (*Server).executeCode,
 	}
 }
+
+// languageSchema is the argument language.
+func languageSchema() *jsonschema.Schema {
+	return fallback(oneOf(about("string", "python, node or shell"), "python", "node", "shell"), `"python"`)
+}
+
+// limitSchema is a limit that is a whole number.
+func limitSchema(words string) *jsonschema.Schema { return atLeast(about("integer", words), 1) }
 
 // resultSchema names the fields that a model needs; a result has more.
 func resultSchema() *jsonschema.Schema {
@@ -55,12 +63,18 @@ func resultSchema() *jsonschema.Schema {
 		need("metadata", typed("object")),
 		opt("error", typed("object", "null")),
 		opt("isolation", typed("object", "null")),
+		opt("session_id", typed("string", "null")),
+		opt("state_lost", about("boolean", "The session's variables are gone")),
 		opt("stdout_uri", about("string", "Set when stdout is shortened")),
 		opt("stderr_uri", typed("string")),
 	)
 }
 
 func (s *Server) executeCode(ctx context.Context, c *call) (answer, error) {
+	id, err := c.args.session("session_id")
+	if err != nil {
+		return answer{}, err
+	}
 	req := sandboxmcp.Request{
 		Namespace: c.namespace,
 		Actor:     actor,
@@ -69,13 +83,11 @@ func (s *Server) executeCode(ctx context.Context, c *call) (answer, error) {
 		Env:       c.args.texts("env"),
 		Backend:   c.args.text("backend"),
 		Display:   sandboxmcp.DisplayStdout,
-		Limits: sandboxmcp.Limits{
-			MaxRAMMB:       c.args.whole("max_ram_mb"),
-			MaxCPUCores:    c.args.number("max_cpu_cores"),
-			TimeoutSeconds: c.args.number("timeout_seconds"),
-			MaxProcesses:   c.args.whole("max_processes"),
-			MaxOutputBytes: int64(c.args.number("max_output_bytes")),
-		},
+		Limits:    c.args.limits(),
+		SessionID: id,
+	}
+	if id != "" {
+		req.Display = sandboxmcp.DisplayResults
 	}
 	if in := c.args.text("stdin"); in != "" {
 		req.Stdin = []byte(in)

@@ -25,7 +25,10 @@ func listRuntimes() tool {
 			for i := range r.Backends {
 				r.Backends[i].Isolation = wholeIsolation(r.Backends[i].Isolation)
 			}
-			return answer{body: r}, nil
+			return answer{body: struct {
+				sandboxmcp.Runtimes
+				Notes []string `json:"notes,omitempty"`
+			}{r, s.notes}}, nil
 		},
 	}
 }

@@ -109,15 +109,20 @@ func (s *Shelf[T]) Len() int {
 	return len(s.things)
 }
 
+// Empty drops everything.
+func (s *Shelf[T]) Empty() { s.dropAll(false) }
+
 // Close drops everything; nothing can be put here afterwards. It may be called
 // more than once.
-func (s *Shelf[T]) Close() {
+func (s *Shelf[T]) Close() { s.dropAll(true) }
+
+func (s *Shelf[T]) dropAll(forGood bool) {
 	if s == nil {
 		return
 	}
 	s.mu.Lock()
 	left := s.things
-	s.things, s.closed = nil, true
+	s.things, s.closed = nil, s.closed || forGood
 	if s.timer != nil {
 		s.timer.Stop()
 	}

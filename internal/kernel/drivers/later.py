@@ -21,6 +21,14 @@ def site_at_last(finder, name, path, target):
             return spec
 
 
+def see(sets):
+    """Puts package sets before the machine's own packages, as boot.py does."""
+    sets = [place + "/site-packages" for place in sets]
+    at = ([place.endswith("-packages") for place in sys.path] + [True]).index(True)
+    sys.path[at:at] = sets
+    fill_caches(sets)
+
+
 def fill_caches(sets):
     """Puts what packages of a set would else work out in every run where they look for it."""
     place = posix.environ.get(b"MPLCONFIGDIR")
@@ -79,31 +87,44 @@ def strip(trace):
     return trace
 
 
-def lines_of(error, trace):
+def ours(name):
+    """Imports a module of the interpreter's own, whatever lies in the working directory."""
+    path, sys.path = sys.path, library
+    try:
+        return __import__(name)
+    finally:
+        sys.path = path
+
+
+def all_lines(error, trace):
     path, sys.path = sys.path, library  # a traceback.py of the user's is not ours
     try:
         import traceback
-        lines = "".join(traceback.format_exception(type(error), error, trace)).rstrip("\n").split("\n")
+        return "".join(traceback.format_exception(type(error), error, trace)).rstrip("\n").split("\n")
     finally:
         sys.path = path
+
+
+def error_words(error, lines):
+    """The members of an error frame."""
     if len(lines) > 200:
         lines = lines[:99] + ["... %d lines left out ..." % (len(lines) - 198)] + lines[-99:]
-    out, room = [], 65536
+    kept, room = [], 65536
     for line in reversed(lines):
         room -= len(line)
         if room < 0:
             break
-        out.append(line)
-    return out[::-1]
+        kept.append(quote(line))
+    return '"name":%s,"value":%s,"traceback":[%s]' % (
+        quote(type(error).__name__[:256]), quote(text_of(error)), ",".join(kept[::-1]))
 
 
 def error_frame(error, trace):
     try:
-        lines = lines_of(error, trace)
+        lines = all_lines(error, trace)
     except Exception:
         lines = []
-    send('{"type":"error","name":%s,"value":%s,"traceback":[%s]}' % (
-        quote(type(error).__name__[:256]), quote(text_of(error)), ",".join(map(quote, lines))))
+    send('{"type":"error",%s}' % error_words(error, lines))
 
 
 def tell(error):
@@ -126,12 +147,17 @@ def tell(error):
     sys.excepthook = excepthook
 
 
+def syntax_words(error):
+    """The members of a syntax frame."""
+    return '"name":%s,"message":%s,"line":%d,"col":%d' % (
+        quote(type(error).__name__), quote(text_of(error.msg)), error.lineno or 0, error.offset or 0)
+
+
 def refuse(error):
     """The program cannot be compiled: a frame where somebody waits for it, else the interpreter's own words."""
     said = SyntaxError(str(error)) if isinstance(error, ValueError) else error  # NUL bytes, before Python 3.12
     if display != "none" and isinstance(said, SyntaxError):
-        if send('{"type":"syntax","name":%s,"message":%s,"line":%d,"col":%d}' % (
-                quote(type(said).__name__), quote(text_of(said.msg)), said.lineno or 0, said.offset or 0)):
+        if send('{"type":"syntax",%s}' % syntax_words(said)):
             raise SystemExit(1) from None
     tell(error)
 
@@ -174,8 +200,22 @@ def encode(form):
     if isinstance(form, (bytes, bytearray)):
         from binascii import b2a_base64
         return quote(b2a_base64(form, newline=False).decode("ascii"))
-    from json import dumps
-    return dumps(form)
+    return ours("json").dumps(form)
+
+
+def data_of(found, main):
+    """The data of a display frame; None when there is nothing to show."""
+    parts, room = ['{"is_main_result":%s' % ("true" if main else "false")], FRAME - 100
+    for mime in sorted(found, key=lambda mime: mime != "text/plain"):  # the text is what stays
+        try:
+            form = found[mime]
+            part = ",%s:%s" % (quote(mime), encode(form))
+        except Exception:
+            continue
+        if isinstance(mime, str) and len(part) <= room:  # a form that is too large is left out
+            room -= len(part)
+            parts.append(part)
+    return "".join(parts) + "}" if len(parts) > 1 else None
 
 
 def display_frame(value):
@@ -185,14 +225,6 @@ def display_frame(value):
             found.setdefault("text/plain", repr(value)[:65536])
         except Exception:
             pass
-    parts, room = ['{"type":"display","data":{"is_main_result":true'], FRAME - 100
-    for mime, form in found.items():
-        try:
-            part = ",%s:%s" % (quote(mime), encode(form))
-        except Exception:
-            continue
-        if isinstance(mime, str) and len(part) <= room:  # a form that is too large is left out
-            room -= len(part)
-            parts.append(part)
-    if len(parts) > 1:
-        send("".join(parts) + "}}")
+    data = data_of(found, True)
+    if data:
+        send('{"type":"display","data":%s}' % data)

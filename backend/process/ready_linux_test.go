@@ -1,0 +1,321 @@
+package process_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/backend/backendtest"
+	"github.com/sandboxmcp/sandboxmcp/backend/process"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
+)
+
+func ready(b backend.Backend) int { return pool(b)["slots_ready"] }
+
+// until waits for a number of ready sandboxes.
+func until(t *testing.T, b backend.Backend, what string, ok func(n int) bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !ok(ready(b)); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d sandboxes are ready, want %s", ready(b), what)
+		}
+	}
+}
+
+// readied is a backend that has ready sandboxes of the shape of spec, and how many.
+func readied(t *testing.T, b backend.Backend, sp backend.Spec) int {
+	t.Helper()
+	for range 2 {
+		sb, err := b.Open(t.Context(), sp)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := sb.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, b, "2: one at once, and one more", func(n int) bool { return n == 2 })
+	return 2
+}
+
+func openClosed(t *testing.T, b backend.Backend, sp backend.Spec) {
+	t.Helper()
+	sb, err := b.Open(t.Context(), sp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sb.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestReadyByUse: what was asked for once gets none ready, what was asked for
+// twice does, each is taken by its own shape only, and what is taken is made again.
+func TestReadyByUse(t *testing.T) {
+	b := newBackend()(t)
+	defer func() { _ = b.Close() }()
+	openClosed(t, b, spec("once"))
+	if n := ready(b); n != 0 {
+		t.Errorf("%d are ready after one use, want 0", n)
+	}
+	openClosed(t, b, spec("twice"))
+	until(t, b, "2", func(n int) bool { return n == 2 })
+	for name, change := range map[string]func(*backend.Spec){
+		"memory": func(s *backend.Spec) { s.MemoryBytes++ }, "cores": func(s *backend.Spec) { s.CPUCores = 0.5 }, "tasks": func(s *backend.Spec) { s.MaxTasks++ },
+		"cpu time": func(s *backend.Spec) { s.CPUTime = time.Minute }, "work": func(s *backend.Spec) { s.WorkBytes /= 2 }, "inodes": func(s *backend.Spec) { s.WorkInodes++ },
+		"temp": func(s *backend.Spec) { s.TempBytes /= 2 }, "directories": func(s *backend.Spec) { s.ReadOnlyDirs = []string{t.TempDir()} },
+	} {
+		sp := spec("other")
+		change(&sp)
+		sb, err := b.Open(t.Context(), sp)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := ready(b); n != 2 {
+			t.Errorf("%d are ready when one of another %s was opened, want 2", n, name)
+		}
+		_ = sb.Close()
+	}
+	sb, err := b.Open(t.Context(), spec("third"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := ready(b); n != 1 {
+		t.Errorf("%d are ready after one was taken, want 1", n)
+	}
+	if err := sb.Close(); err != nil {
+		t.Error(err)
+	}
+	until(t, b, "2 again", func(n int) bool { return n == 2 })
+}
+
+// self prints all that the kernel tells a program of itself and of its places,
+// and nothing that differs from one start to the next.
+const self = `
+import os, re
+def show(name, drop=()):
+    for line in open(name).read().splitlines():
+        if not line.startswith(drop): print(name, line)
+show('/proc/self/status', ('Pid:', 'Tgid:', 'NSpid:', 'NStgid:', 'NSpgid:', 'NSsid:', 'Vm', 'Rss', 'voluntary', 'nonvoluntary', 'Ngid', 'Cpus_allowed'))
+for n in 'limits', 'cgroup', 'oom_score_adj', 'setgroups', 'loginuid', 'timerslack_ns', 'personality':
+    try: show('/proc/self/' + n)
+    except OSError as e: print(n, e.errno)
+for line in open('/proc/self/mountinfo'):
+    f = line.split()
+    print('mount', f[3:6], re.sub(r'uid=\d+|gid=\d+', '', ' '.join(f[6:])))
+for n in sorted(os.listdir('/proc/self/ns')):
+    print('namespace of its own', n, len(os.readlink('/proc/self/ns/' + n)) > 0)
+print('sees', [p for p in os.listdir('/proc') if p.isdigit()])
+print('ids', os.getresuid(), os.getresgid(), os.getgroups(), os.getpid(), os.getsid(0) == os.getpid(), os.umask(0o22))
+print('map', open('/proc/self/uid_map').read().split()[0::2], open('/proc/self/gid_map').read().split()[0::2])
+print('descriptors', [(f, os.readlink('/proc/self/fd/' + f).split(':')[0]) for f in sorted(os.listdir('/proc/self/fd')) if f in '012'])
+for d in '/mnt/data', '/tmp', '/dev/shm', '/run', '/run/program', '/':
+    s = os.statvfs(d)
+    print('place', d, sorted(os.listdir(d)), oct(os.stat(d).st_mode), os.stat(d).st_uid, s.f_blocks, s.f_files)
+print('host', os.uname().nodename, open('/proc/sys/user/max_inotify_instances').read())
+def errno(f):
+    try: f(); return 0
+    except OSError as e: return e.errno
+print('kill 1', errno(lambda: os.kill(1, 9)), 'write', errno(lambda: open('/etc/x', 'w')), errno(lambda: open('/run/program/x', 'w')), errno(lambda: open('/proc/self/oom_score_adj', 'w').write('0')))
+`
+
+// TestReadyIsAsFresh compares a ready sandbox with one that was built for its
+// request, as a program in it and as the backend see them.
+func TestReadyIsAsFresh(t *testing.T) {
+	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
+	for name, change := range map[string][]func(*process.Config){"Usual": nil, "WithoutCgroup": {process.WithoutCgroup}} {
+		t.Run(name, func(t *testing.T) {
+			b := newBackend(change...)(t)
+			defer func() { _ = b.Close() }()
+			want, wantIso := seen(t, b, 0)
+			readied(t, b, spec("warm"))
+			got, gotIso := seen(t, b, 1)
+			if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")); diff != "" {
+				t.Errorf("a ready sandbox is another than a new one (-new +ready):\n%s", diff)
+			}
+			if !strings.Contains(want, "NoNewPrivs:\t1") || !strings.Contains(want, "kill 1") {
+				t.Fatalf("nothing was looked at: %.300s", want)
+			}
+			if diff := cmp.Diff(wantIso, gotIso); diff != "" {
+				t.Errorf("isolation (-new +ready):\n%s", diff)
+			}
+		})
+	}
+}
+
+// seen runs self in a sandbox; left is how many are ready once it is open.
+func seen(t *testing.T, b backend.Backend, left int) (string, any) {
+	t.Helper()
+	sb, err := b.Open(t.Context(), spec("seen"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := ready(b); n != left {
+		t.Errorf("%d are ready beside the open one, want %d", n, left)
+	}
+	defer func() { _ = sb.Close() }()
+	var out, errs bytes.Buffer
+	r, err := sb.Start(t.Context(), backend.Process{
+		Argv: []string{python(), "-S", "-I", backend.ProgramDir + "/main.py"}, Env: []string{"PATH=/usr/bin:/bin"},
+		Program: []backend.ProgramFile{{Name: "main.py", Data: []byte(self)}}, Stdout: &out, Stderr: &errs,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	iso, err := sb.Isolation(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := sb.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if errs.Len() > 0 {
+		t.Fatal(errs.String())
+	}
+	return out.String(), iso
+}
+
+// TestReadyIsWatched: a sandbox without a control group is ended above its
+// memory, and a fraction of a core is kept, also when it was ready for a while.
+func TestReadyIsWatched(t *testing.T) {
+	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
+	b := newBackend(process.WithoutCgroup)(t)
+	defer func() { _ = b.Close() }()
+	sp := spec("watched")
+	sp.CPUCores = 0.25
+	readied(t, b, sp)
+	run := func(program string) (backend.Exit, backend.Usage, time.Duration) {
+		t.Helper()
+		had := ready(b)
+		sb, err := b.Open(t.Context(), sp)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = sb.Close() }()
+		if n := ready(b); n != had-1 {
+			t.Errorf("%d of %d are ready, so it was no ready one", n, had)
+		}
+		begin := time.Now()
+		r, err := sb.Start(t.Context(), backend.Process{Argv: []string{python(), "-S", "-I", "-c", program}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := r.Wait(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e, sb.Usage(), time.Since(begin)
+	}
+	time.Sleep(2 * time.Second) // time in which nothing runs is not saved up
+	_, _, took := run("import time\nwhile time.process_time() < .4: pass")
+	if took < 900*time.Millisecond {
+		t.Errorf("0.4 s of a quarter core were used within %v", took)
+	}
+	until(t, b, "2", func(n int) bool { return n == 2 })
+	e, u, _ := run("b = []\nwhile True: b.append(bytearray(1 << 20))\n")
+	if e.Signal != int(syscall.SIGKILL) || u.OOMKills == 0 {
+		t.Errorf("a program of endless memory ended with %+v, %+v", e, u)
+	}
+}
+
+// TestBurstAboveThePool: three times as many at once as are ready.
+func TestBurstAboveThePool(t *testing.T) {
+	b := newBackend()(t)
+	defer func() { _ = b.Close() }()
+	n := readied(t, b, spec("burst"))
+	for round := range 3 {
+		var wg sync.WaitGroup
+		for i := range 3 * n {
+			wg.Go(func() {
+				sb, err := b.Open(t.Context(), spec(fmt.Sprintf("burst%d-%d", round, i)))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer func() { _ = sb.Close() }()
+				r, err := sb.Start(t.Context(), backend.Process{Argv: []string{"/bin/sh", "-c", "exit 7"}})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if e, err := r.Wait(t.Context()); err != nil || e.Code != 7 {
+					t.Errorf("got %+v, %v, want code 7", e, err)
+				}
+			})
+		}
+		wg.Wait()
+		n = max(n, ready(b))
+	}
+	until(t, b, "as many as were used at once", func(n int) bool { return n > 2 })
+}
+
+// TestReadyGoesWhenIdle: nobody asks, and all of it goes.
+func TestReadyGoesWhenIdle(t *testing.T) {
+	b := newBackend(func(c *process.Config) { c.PoolIdle = 300 * time.Millisecond })(t)
+	defer func() { _ = b.Close() }()
+	before := backendtest.CountBeside(t, b)
+	readied(t, b, spec("idle"))
+	before = backendtest.CountBeside(t, b) // the builder is there now
+	readied(t, b, spec("idle"))
+	until(t, b, "none", func(n int) bool { return n == 0 })
+	before.Same(t)
+}
+
+// TestReadyEndsWithItsJail: the builder is killed from outside, and what was ready with it.
+func TestReadyEndsWithItsJail(t *testing.T) {
+	had := childrenOf(os.Getpid())
+	b := newBackend()(t)
+	defer func() { _ = b.Close() }()
+	readied(t, b, spec("jail"))
+	for _, pid := range childrenOf(os.Getpid()) {
+		if !slices.Contains(had, pid) {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+	until(t, b, "none", func(n int) bool { return n == 0 })
+	readied(t, b, spec("jail"))
+}
+
+// TestReadyWhoseInitEnded is not handed out.
+func TestReadyWhoseInitEnded(t *testing.T) {
+	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
+	b := newBackend()(t)
+	defer func() { _ = b.Close() }()
+	had := childrenOf(os.Getpid())
+	readied(t, b, spec("init"))
+	killed := 0
+	for _, builder := range childrenOf(os.Getpid()) {
+		if slices.Contains(had, builder) {
+			continue
+		}
+		for _, spawner := range childrenOf(builder) {
+			for _, pid := range childrenOf(spawner) {
+				if syscall.Kill(pid, syscall.SIGKILL) == nil {
+					killed++
+				}
+			}
+		}
+	}
+	if killed != 2 {
+		t.Fatalf("%d inits were killed, want those of the 2 ready sandboxes", killed)
+	}
+	time.Sleep(50 * time.Millisecond)
+	if out, _ := tenant(t, b, "print('up')"); out != "up\n" {
+		t.Errorf("got %q, want %q", out, "up\n")
+	}
+}

@@ -1,0 +1,430 @@
+package engine_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/engine"
+)
+
+// create makes a session that is ended with the engine.
+func create(t *testing.T, e *engine.Engine, spec sandboxmcp.SessionSpec) sandboxmcp.SessionID {
+	t.Helper()
+	s, err := e.CreateSession(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Status != sandboxmcp.SessionActive || s.Isolation == nil || len(s.Isolation.Walls) == 0 || !s.ExpiresAt.After(s.CreatedAt) {
+		t.Errorf("session = %+v", s)
+	}
+	return s.ID
+}
+
+// in is a request of a session.
+func in(id sandboxmcp.SessionID, code string) sandboxmcp.Request {
+	return sandboxmcp.Request{SessionID: id, Code: code, Display: sandboxmcp.DisplayStdout}
+}
+
+func code(err error) sandboxmcp.Code {
+	if err == nil {
+		return ""
+	}
+	return sandboxmcp.CodeOf(err)
+}
+
+func artifactNames(r sandboxmcp.Result) string {
+	var names []string
+	for _, a := range r.Artifacts {
+		names = append(names, a.Name)
+	}
+	return strings.Join(names, " ")
+}
+
+func TestSessionKeepsState(t *testing.T) {
+	t.Parallel()
+	e := openReal(t)
+	needs(t, e, sandboxmcp.Python)
+	id := create(t, e, sandboxmcp.SessionSpec{})
+	execute(t, e, in(id, "import math\nx = [40]\nopen('f.txt', 'w').write('kept')\nNone"))
+	r := execute(t, e, in(id, "x[0] += 2\nprint(x[0], open('f.txt').read())\nx[0]"))
+	if r.Stdout != "42 kept\n" || len(r.Results) != 1 || r.Results[0]["text/plain"] != "42" || r.StateLost || r.SessionID == nil || *r.SessionID != id {
+		t.Errorf("%+v", r)
+	}
+	if r.Receipt == nil || r.Isolation == nil || r.Isolation.Tier == sandboxmcp.TierL0 {
+		t.Errorf("receipt %v, isolation %+v", r.Receipt, r.Isolation)
+	}
+	if r = execute(t, e, in(id, "raise RuntimeError('no')")); r.Status != sandboxmcp.StatusFailed || r.Error == nil || r.Error.Name != "RuntimeError" || r.StateLost {
+		t.Errorf("%+v", r)
+	}
+	if r = execute(t, e, in(id, "print(")); r.Status != sandboxmcp.StatusFailed || !strings.Contains(r.Stderr, "SyntaxError") {
+		t.Errorf("wrong syntax: %s %q", r.Status, r.Stderr)
+	}
+	if r = execute(t, e, in(id, "import sys; sys.exit(3)")); r.Status != sandboxmcp.StatusFailed || r.ExitCode != 3 || r.StateLost {
+		t.Errorf("sys.exit: %s %d, lost %v", r.Status, r.ExitCode, r.StateLost)
+	}
+	if r = execute(t, e, in(id, "print(x)")); r.Stdout != "[42]\n" {
+		t.Errorf("afterwards: %q", r.Stdout)
+	}
+	got, err := e.Lookup(t.Context(), sandboxmcp.Lookup{RequestID: r.RequestID})
+	if err != nil || got.SessionID == nil || *got.SessionID != id {
+		t.Errorf("Lookup: %+v, %v", got.SessionID, err)
+	}
+}
+
+// Every end of an interpreter is said once, and leaves the files.
+func TestSessionSaysWhatItLost(t *testing.T) {
+	t.Parallel()
+	e := openReal(t)
+	needs(t, e, sandboxmcp.Python)
+	for name, c := range map[string]struct {
+		code   string
+		status sandboxmcp.Status
+		exit   int
+	}{
+		"exit":    {"import os; os._exit(3)", sandboxmcp.StatusFailed, 3},
+		"crash":   {"import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", sandboxmcp.StatusSignalled, 139},
+		"exec":    {"import os; os.execv('/bin/true', ['true'])", sandboxmcp.StatusCompleted, 0},
+		"channel": {"import os; os.close(3)\nimport time; time.sleep(30)", sandboxmcp.StatusFailed, 1},
+		"timeout": {"import time\nwhile True:\n    try: time.sleep(30)\n    except BaseException: pass", sandboxmcp.StatusTimedOut, -1},
+		"memory":  {"x = bytearray(400 << 20)", sandboxmcp.StatusOutOfMemory, 137},
+		"flood":   {"while True: print('x' * 1000)", sandboxmcp.StatusOutputLimit, -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			id := create(t, e, sandboxmcp.SessionSpec{Limits: sandboxmcp.Limits{MaxRAMMB: 128, MaxOutputBytes: 10_000}})
+			execute(t, e, in(id, "x = 5; open('f', 'w').write('kept')"))
+			req := in(id, c.code)
+			req.Limits.TimeoutSeconds = 2
+			r := execute(t, e, req)
+			if r.Status != c.status || r.ExitCode != c.exit || !r.StateLost {
+				t.Errorf("%s, exit %d, lost %v, stderr %q; want %s, %d", r.Status, r.ExitCode, r.StateLost, r.Stderr, c.status, c.exit)
+			}
+			if r = execute(t, e, in(id, "print('x' in globals(), open('f').read())")); r.Stdout != "False kept\n" || r.StateLost {
+				t.Errorf("the next run: %q, %q, lost %v", r.Stdout, r.Stderr, r.StateLost)
+			}
+		})
+	}
+}
+
+// An interpreter that ends between two runs is missed by the second.
+func TestSessionEndsBetweenRuns(t *testing.T) {
+	t.Parallel()
+	e := openReal(t)
+	needs(t, e, sandboxmcp.Python)
+	id := create(t, e, sandboxmcp.SessionSpec{})
+	execute(t, e, in(id, "x = 1\nimport os, threading\nthreading.Timer(.05, lambda: (print('late', flush=True), os._exit(0))).start()"))
+	time.Sleep(300 * time.Millisecond)
+	r := execute(t, e, in(id, "print('x' in globals())"))
+	if !r.StateLost || r.Stdout != "late\nFalse\n" {
+		t.Errorf("lost %v, stdout %q, stderr %q", r.StateLost, r.Stdout, r.Stderr)
+	}
+}
+
+func TestSessionIsInterrupted(t *testing.T) {
+	t.Parallel()
+	e := openReal(t)
+	needs(t, e, sandboxmcp.Python)
+	id := create(t, e, sandboxmcp.SessionSpec{})
+	execute(t, e, in(id, "x = 5"))
+	for _, code := range []string{"import time; time.sleep(30)", "while True: pass", "import subprocess; subprocess.run(['sleep', '30'])"} {
+		req := in(id, code)
+		req.Limits.TimeoutSeconds = 0.3
+		if r := execute(t, e, req); r.Status != sandboxmcp.StatusTimedOut || r.ExitCode != -1 || r.StateLost || !strings.HasSuffix(r.Stderr, "Execution timed out after 0.3s\n") {
+			t.Errorf("%s: %s, exit %d, lost %v, stderr %q", code, r.Status, r.ExitCode, r.StateLost, r.Stderr)
+		}
+		if r := execute(t, e, in(id, "print(x)")); r.Stdout != "5\n" {
+			t.Errorf("after %s: %q", code, r.Stdout)
+		}
+	}
+}
+
+func TestSessionOfOtherLanguages(t *testing.T) {
+	t.Parallel()
+	e := openReal(t)
+	needs(t, e, sandboxmcp.Shell)
+	id := create(t, e, sandboxmcp.SessionSpec{Language: sandboxmcp.Shell})
+	execute(t, e, in(id, "mkdir -p sub; cd sub; V=41; f() { echo $((V + 1)); }"))
+	if r := execute(t, e, in(id, "f; basename \"$PWD\"")); r.Stdout != "42\nsub\n" || r.Language != sandboxmcp.Shell {
+		t.Errorf("%q %q %s", r.Stdout, r.Stderr, r.Language)
+	}
+	if r := execute(t, e, in(id, "exit 7")); r.ExitCode != 7 || r.Status != sandboxmcp.StatusFailed {
+		t.Errorf("exit: %s %d", r.Status, r.ExitCode)
+	}
+	req := in(id, "sleep 30; echo not")
+	req.Limits.TimeoutSeconds = 0.3
+	if r := execute(t, e, req); r.Status != sandboxmcp.StatusTimedOut || r.StateLost || r.Stdout != "" {
+		t.Errorf("timeout: %s, lost %v, %q", r.Status, r.StateLost, r.Stdout)
+	}
+	if r := execute(t, e, in(id, "f")); r.Stdout != "42\n" {
+		t.Errorf("afterwards: %q", r.Stdout)
+	}
+	wrong := in(id, "1")
+	wrong.Language = sandboxmcp.Python
+	if _, err := e.Execute(t.Context(), wrong); code(err) != sandboxmcp.CodeInvalidArgument {
+		t.Errorf("another language: %v", err)
+	}
+	other := in(id, "f")
+	other.Limits.MaxRAMMB = 100
+	if _, err := e.Execute(t.Context(), other); code(err) != sandboxmcp.CodeInvalidArgument {
+		t.Errorf("other memory: %v", err)
+	}
+}
+
+// Hammered from 16 sides, one runs and the others are told at once.
+func TestSessionBusy(t *testing.T) {
+	t.Parallel()
+	e := openReal(t)
+	needs(t, e, sandboxmcp.Python)
+	id := create(t, e, sandboxmcp.SessionSpec{})
+	execute(t, e, in(id, "n = 0"))
+	var ran, busy atomic.Int32
+	var wait sync.WaitGroup
+	for range 16 {
+		wait.Go(func() {
+			_, err := e.Execute(t.Context(), in(id, "n += 1\nimport time; time.sleep(.5)"))
+			switch code(err) {
+			case "":
+				ran.Add(1)
+			case sandboxmcp.CodeSessionBusy:
+				busy.Add(1)
+			default:
+				t.Error(err)
+			}
+		})
+	}
+	wait.Wait()
+	if ran.Load() != 1 || busy.Load() != 15 {
+		t.Errorf("%d ran, %d were busy", ran.Load(), busy.Load())
+	}
+	if r := execute(t, e, in(id, "print(n)")); r.Stdout != "1\n" {
+		t.Errorf("n = %q", r.Stdout)
+	}
+}
+
+// Files of a session: what a run made or changed, and nothing else, is its artifact.
+func TestSessionArtifacts(t *testing.T) {
+	t.Parallel()
+	e := openReal(t)
+	needs(t, e, sandboxmcp.Python)
+	id := create(t, e, sandboxmcp.SessionSpec{})
+	if _, _, err := e.Upload(t.Context(), sandboxmcp.Upload{SessionID: id, Name: "up.csv", Content: []byte("a,b\n1,2\n")}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ code, want string }{
+		{"open('a.txt', 'w').write('1'); open('b.txt', 'w').write('1')", "a.txt b.txt"},
+		{"open('a.txt').read(); open('up.csv').read()", ""},
+		{"open('b.txt', 'w').write('2')", "b.txt"},
+		{"import os; s = os.stat('b.txt'); open('b.txt', 'w').write('3'); os.utime('b.txt', ns=(s.st_atime_ns, s.st_mtime_ns))", "b.txt"},
+		{"os.chmod('b.txt', 0o600)", ""},
+		{"os.rename('a.txt', 'c.txt')", "c.txt"},
+		{"open('up.csv', 'a').write('3,4\\n'); open('.hidden', 'w').write('x')", "up.csv"},
+	} {
+		if got := artifactNames(execute(t, e, in(id, c.code))); got != c.want {
+			t.Errorf("%s: %q, want %q", c.code, got, c.want)
+		}
+	}
+	files, err := e.SessionFiles(t.Context(), "", id)
+	var names []string
+	for _, f := range files {
+		names = append(names, fmt.Sprintf("%s:%d", f.Filename, f.SizeBytes))
+	}
+	if got, want := strings.Join(names, " "), "b.txt:1 c.txt:1 up.csv:12"; err != nil || got != want {
+		t.Errorf("SessionFiles: %q, %v; want %q", got, err, want)
+	}
+}
+
+func TestSessionFiles(t *testing.T) {
+	t.Parallel()
+	e := openReal(t)
+	needs(t, e, sandboxmcp.Python)
+	ctx := t.Context()
+	id, path, err := e.Upload(ctx, sandboxmcp.Upload{Name: "d.bin", Content: []byte("data")})
+	if err != nil || path != "/mnt/data/d.bin" {
+		t.Fatal(id, path, err)
+	}
+	wait := background(t, func() (sandboxmcp.Result, error) { return e.Execute(ctx, in(id, "import time; time.sleep(1)")) })
+	time.Sleep(200 * time.Millisecond) // beside the run
+	for _, c := range []struct {
+		name      string
+		overwrite bool
+		want      sandboxmcp.Code
+	}{
+		{"d.bin", false, sandboxmcp.CodeFileExists}, {"d.bin", true, ""}, {"/mnt/data/sub/e.bin", false, ""}, {"../x", false, sandboxmcp.CodeInvalidPath},
+		{"/etc/passwd", false, sandboxmcp.CodeInvalidPath}, {"d.bin/x", false, sandboxmcp.CodeInvalidPath}, {"", false, sandboxmcp.CodeInvalidPath}, {"sub", true, sandboxmcp.CodeInvalidPath},
+	} {
+		if _, _, err := e.Upload(ctx, sandboxmcp.Upload{SessionID: id, Name: c.name, Content: []byte("new"), Overwrite: c.overwrite}); code(err) != c.want {
+			t.Errorf("Upload %q: %v, want %q", c.name, err, c.want)
+		}
+	}
+	for _, c := range []struct {
+		path, data string
+		want       sandboxmcp.Code
+	}{
+		{"d.bin", "new", ""}, {"/mnt/data//sub/./e.bin", "new", ""}, {"missing", "", sandboxmcp.CodeNotFound}, {"sub", "", sandboxmcp.CodeNotFound},
+		{"/mnt/data/../x", "", sandboxmcp.CodeInvalidPath}, {"//mnt/data/d.bin", "", sandboxmcp.CodeInvalidPath}, {"/proc/1/environ", "", sandboxmcp.CodeInvalidPath},
+	} {
+		f, data, err := e.ReadFile(ctx, "", id, c.path, 100)
+		if code(err) != c.want || string(data) != c.data {
+			t.Errorf("ReadFile %q: %q, %v; want %q, %q", c.path, data, err, c.data, c.want)
+		}
+		if err == nil && (f.SizeBytes != 3 || len(f.SHA256) != 64) {
+			t.Errorf("ReadFile %q: %+v", c.path, f)
+		}
+	}
+	if f, _, err := e.ReadFile(ctx, "", id, "d.bin", 2); code(err) != sandboxmcp.CodeArtifactTooLarge || f.SizeBytes != 3 {
+		t.Errorf("above the limit: %+v, %v", f, err)
+	}
+	if r, err := wait(); err != nil || r.Status != sandboxmcp.StatusCompleted || artifactNames(r) != "d.bin sub/e.bin" {
+		t.Errorf("the run: %s %q, %v", r.Status, artifactNames(r), err)
+	}
+	if err := e.RemoveFile(ctx, "", id, "d.bin", "test"); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := e.ReadFile(ctx, "", id, "d.bin", 100); code(err) != sandboxmcp.CodeNotFound {
+		t.Errorf("after it was removed: %v", err)
+	}
+	execute(t, e, in(id, "import os; os.symlink('/etc/passwd', 'link'); os.mkfifo('fifo')"))
+	for _, name := range []string{"link", "fifo"} {
+		if _, data, err := e.ReadFile(ctx, "", id, name, 100); code(err) != sandboxmcp.CodeNotFound {
+			t.Errorf("ReadFile %s: %q, %v", name, data, err)
+		}
+	}
+}
+
+// A session of single runs: files stay, variables and processes do not.
+func TestSessionOfFreshRuns(t *testing.T) {
+	t.Parallel()
+	e := openReal(t)
+	needs(t, e, sandboxmcp.Python)
+	req := func(id sandboxmcp.SessionID, code string) sandboxmcp.Request {
+		return sandboxmcp.Request{SessionID: id, Code: code, Session: &sandboxmcp.SessionSpec{Fresh: true}}
+	}
+	r := execute(t, e, req("", "x = 1\nimport subprocess\nsubprocess.Popen(['sleep', '60'], start_new_session=True)\nopen('f', 'w').write('kept')"))
+	if r.SessionID == nil || r.Status != sandboxmcp.StatusCompleted {
+		t.Fatalf("%+v", r)
+	}
+	id := *r.SessionID
+	r = execute(t, e, req(id, "import os, glob\nprint('x' in globals(), open('f').read())\nprint(sum(b'sleep' in open(p, 'rb').read() for p in glob.glob('/proc/[0-9]*/cmdline')))"))
+	if r.Stdout != "False kept\n0\n" || r.StateLost {
+		t.Errorf("%q %q, lost %v", r.Stdout, r.Stderr, r.StateLost)
+	}
+	if err := e.TerminateSession(t.Context(), "", id, "test"); err != nil {
+		t.Error(err)
+	}
+	if _, err := e.SessionFiles(t.Context(), "", id); code(err) != sandboxmcp.CodeSessionNotFound {
+		t.Errorf("after it was closed: %v", err)
+	}
+}
+
+func TestSessionTerminatedWhileItRuns(t *testing.T) {
+	t.Parallel()
+	e := openReal(t)
+	needs(t, e, sandboxmcp.Python)
+	id := create(t, e, sandboxmcp.SessionSpec{})
+	wait := background(t, func() (sandboxmcp.Result, error) {
+		return e.Execute(t.Context(), in(id, "import time; time.sleep(60)"))
+	})
+	eventually(t, "it runs", func() bool {
+		list, _ := e.Sessions(t.Context(), "default")
+		return len(list) == 1 && list[0].Status == sandboxmcp.SessionBusy
+	})
+	time.Sleep(100 * time.Millisecond)
+	if err := e.TerminateSession(t.Context(), "", id, "test"); err != nil {
+		t.Fatal(err)
+	}
+	r, err := wait()
+	if err == nil && r.Status != sandboxmcp.StatusCancelled {
+		t.Errorf("the run: %s", r.Status)
+	}
+	if s := e.Stats().Sessions; s != 0 {
+		t.Errorf("%d sessions", s)
+	}
+}
+
+func TestSessionBridge(t *testing.T) {
+	t.Parallel()
+	e := openReal(t)
+	needs(t, e, sandboxmcp.Python)
+	ctx := t.Context()
+	raw := func(s string) json.RawMessage { return json.RawMessage(s) }
+	if _, err := e.Bridge(ctx, sandboxmcp.Bridge{Data: map[string]json.RawMessage{"kept": raw(`"for later"`)}}); err != nil {
+		t.Fatal(err)
+	}
+	a, b := create(t, e, sandboxmcp.SessionSpec{}), create(t, e, sandboxmcp.SessionSpec{})
+	execute(t, e, in(a, "import sandbox\nsandbox.bridge['t'] = {'rows': [1, 2], 'u': '\\u00fc'}"))
+	got, err := e.Bridge(ctx, sandboxmcp.Bridge{From: a, To: b, Keys: []string{"t"}})
+	if err != nil || !got.Bridged || len(got.Keys) != 1 || got.Bytes == 0 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if r := execute(t, e, in(b, "import sandbox, json\nprint(sandbox.bridge['t'], sandbox.bridge['kept'], json.load(open('/run/bridge/t.json'))['u'])")); r.Stdout != "{'rows': [1, 2], 'u': '\u00fc'} for later \u00fc\n" {
+		t.Errorf("%q %q", r.Stdout, r.Stderr)
+	}
+	if r := execute(t, e, in(b, "open('/run/bridge/t.json', 'w')")); r.Error == nil {
+		t.Error("the program can write where values are handed over")
+	}
+	for _, c := range []struct {
+		b    sandboxmcp.Bridge
+		want sandboxmcp.Code
+	}{
+		{sandboxmcp.Bridge{To: a}, sandboxmcp.CodeInvalidArgument},
+		{sandboxmcp.Bridge{To: "nobody", Data: map[string]json.RawMessage{"a": raw("1")}}, sandboxmcp.CodeSessionNotFound},
+		{sandboxmcp.Bridge{To: a, Data: map[string]json.RawMessage{"../a": raw("1")}}, sandboxmcp.CodeInvalidArgument},
+		{sandboxmcp.Bridge{To: a, Data: map[string]json.RawMessage{"a": raw("{")}}, sandboxmcp.CodeInvalidContent},
+		{sandboxmcp.Bridge{From: a, To: b, Keys: []string{"missing"}}, sandboxmcp.CodeNotFound},
+		{sandboxmcp.Bridge{To: a, Data: map[string]json.RawMessage{"a": raw(`"` + strings.Repeat("x", 5<<20) + `"`)}}, sandboxmcp.CodeFileTooLarge},
+	} {
+		if _, err := e.Bridge(ctx, c.b); code(err) != c.want {
+			t.Errorf("%+v: %v, want %s", c.b.Keys, err, c.want)
+		}
+	}
+}
+
+func TestSessionExpires(t *testing.T) {
+	t.Parallel()
+	e := openReal(t)
+	needs(t, e, sandboxmcp.Shell)
+	id := create(t, e, sandboxmcp.SessionSpec{Language: sandboxmcp.Shell, TTL: 300 * time.Millisecond})
+	eventually(t, "it has expired", func() bool { return e.Stats().Sessions == 0 })
+	_, err := e.Execute(t.Context(), in(id, "echo x"))
+	if code(err) != sandboxmcp.CodeSessionExpired {
+		t.Errorf("%v", err)
+	}
+	if s, err := e.CreateSession(t.Context(), sandboxmcp.SessionSpec{ID: id, Language: sandboxmcp.Shell}); err != nil || s.ID != id {
+		t.Errorf("made anew: %v", err)
+	}
+	if _, err := e.CreateSession(t.Context(), sandboxmcp.SessionSpec{ID: id, Language: sandboxmcp.Shell}); code(err) != sandboxmcp.CodeInvalidArgument {
+		t.Errorf("made twice: %v", err)
+	}
+}
+
+// What a name or a request says of a session is checked before anything is made.
+func TestSessionRefusals(t *testing.T) {
+	t.Parallel()
+	e := openReal(t)
+	ctx := t.Context()
+	for _, id := range []sandboxmcp.SessionID{"a b", "../a", "a\n", "é", "a.b", sandboxmcp.SessionID(strings.Repeat("x", 65))} {
+		if _, err := e.CreateSession(ctx, sandboxmcp.SessionSpec{ID: id}); code(err) != sandboxmcp.CodeInvalidSessionID {
+			t.Errorf("id %q: %v", id, err)
+		}
+		if _, err := e.SessionFiles(ctx, "", id); code(err) != sandboxmcp.CodeInvalidSessionID {
+			t.Errorf("SessionFiles %q: %v", id, err)
+		}
+	}
+	for _, spec := range []sandboxmcp.SessionSpec{{TTL: -1}, {Limits: sandboxmcp.Limits{MaxRAMMB: -1}}, {Backend: "none"}} {
+		if _, err := e.CreateSession(ctx, spec); code(err) != sandboxmcp.CodeInvalidArgument {
+			t.Errorf("%+v: %v", spec, err)
+		}
+	}
+	if err := e.TerminateSession(ctx, "", "nobody", "test"); code(err) != sandboxmcp.CodeSessionNotFound {
+		t.Errorf("%v", err)
+	}
+	if s := e.Stats().Sessions; s != 0 {
+		t.Errorf("%d sessions are left", s)
+	}
+}

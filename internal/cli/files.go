@@ -1,0 +1,206 @@
+package cli
+
+import (
+	"context"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
+	"github.com/sandboxmcp/sandboxmcp/internal/control"
+)
+
+func (a *app) filesCommand() *cobra.Command {
+	return a.group(&cobra.Command{
+		Use:     "files",
+		Short:   "Put files into a session and get them out",
+		Long:    "Puts files into a session of a running server, shows them, gets them out and removes them.",
+		Example: "  sandboxmcp files list analysis",
+	}, a.filesUploadCommand(), a.filesListCommand(), a.filesReadCommand(), a.filesRemoveCommand())
+}
+
+// inSession gives a command about a session its work, with the one server that has it.
+func (a *app) inSession(cmd *cobra.Command, work func(ctx context.Context, cfg *config.Config, s found, args []string) error) *cobra.Command {
+	p := &place{}
+	p.withServer(cmd)
+	a.withConfig(a.withJSON(cmd))
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		cfg, err := a.load()
+		if err != nil {
+			return err
+		}
+		s, err := a.owner(ctx, cfg, *p, sandboxmcp.SessionID(args[0]))
+		if err != nil {
+			return err
+		}
+		return work(ctx, cfg, s, args[1:])
+	})
+}
+
+func (a *app) filesUploadCommand() *cobra.Command {
+	var name string
+	var overwrite bool
+	cmd := &cobra.Command{
+		Use:   "upload SESSION FILE",
+		Short: "Put a file into a session",
+		Long: `Copies a file into the working directory of a session, /mnt/data, and prints its
+path there. It keeps its name unless --name says otherwise: one flat part of
+A-Z a-z 0-9 . _ -.`,
+		Example: `  sandboxmcp files upload analysis sales.csv`,
+		Args:    takes("SESSION", "FILE"),
+	}
+	cmd.Flags().StringVar(&name, "name", "", "call it `NAME` there")
+	cmd.Flags().BoolVar(&overwrite, "overwrite", false, "replace a file of that name")
+	return a.inSession(cmd, func(ctx context.Context, cfg *config.Config, s found, args []string) error {
+		content, err := readFile(ctx, args[0], cfg.Tools.MaxUploadBytes)
+		if err != nil {
+			return readFailure("file "+sandboxmcp.Quote(args[0]), sandboxmcp.CodeUploadTooLarge, err)
+		}
+		if !cmd.Flags().Changed("name") {
+			name = filepath.Base(args[0])
+		}
+		id, path, err := s.Upload(ctx, sandboxmcp.Upload{Namespace: cfg.Namespace, SessionID: s.session.ID, Name: name, Content: content, Overwrite: overwrite})
+		if err != nil {
+			return err
+		}
+		if a.json {
+			a.printJSON(map[string]any{"session_id": id, "path": path})
+			return nil
+		}
+		a.print(clean(path) + "\n")
+		return nil
+	})
+}
+
+func (a *app) filesListCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "list SESSION",
+		Short:   "Show the files of a session",
+		Long:    `Shows the files that stand in the working directory of a session, /mnt/data.`,
+		Example: `  sandboxmcp files list analysis --json`,
+		Args:    takes("SESSION"),
+	}
+	return a.inSession(cmd, func(ctx context.Context, cfg *config.Config, s found, _ []string) error {
+		files, err := s.SessionFiles(ctx, cfg.Namespace, s.session.ID)
+		if err != nil {
+			return err
+		}
+		if a.json {
+			a.printJSON(map[string]any{"artifacts": append([]sandboxmcp.SessionFile{}, files...)})
+			return nil
+		}
+		rows := [][]string{{"PATH", "BYTES", "TYPE", "SHA-256"}}
+		for _, f := range files {
+			rows = append(rows, []string{f.Path, strconv.FormatInt(f.SizeBytes, 10), f.MIMEType, f.SHA256})
+		}
+		a.table(rows)
+		return nil
+	})
+}
+
+// readAnswer is a file of a session as --json shows it.
+type readAnswer struct {
+	sandboxmcp.SessionFile
+	Content []byte `json:"content_base64"`
+}
+
+func (a *app) filesReadCommand() *cobra.Command {
+	var out string
+	cmd := &cobra.Command{
+		Use:   "read SESSION PATH",
+		Short: "Get a file out of a session",
+		Long: `Writes a file of a session to stdout, byte for byte, or with -o into a file of
+this machine. On a terminal what it would act upon is left out. The path is one
+below /mnt/data.`,
+		Example: `  sandboxmcp files read analysis /mnt/data/plot.png -o plot.png`,
+		Args:    takes("SESSION", "PATH"),
+	}
+	cmd.Flags().StringVarP(&out, "output", "o", "", "write it into `FILE`")
+	return a.inSession(cmd, func(ctx context.Context, cfg *config.Config, s found, args []string) error {
+		limit := int64(control.MaxFile)
+		if cfg.Source("sandbox_max_artifact_read_bytes") != config.FromDefault {
+			limit = min(limit, cfg.Tools.MaxArtifactReadBytes)
+		}
+		f, content, err := s.ReadFile(ctx, cfg.Namespace, s.session.ID, args[0], limit)
+		if err != nil {
+			return err
+		}
+		if out != "" {
+			if err := writeInto(out, content); err != nil {
+				return err
+			}
+		}
+		switch {
+		case a.json:
+			a.printJSON(readAnswer{f, content})
+		case out != "":
+		case a.terminal:
+			for line := range strings.Lines(string(content)) {
+				a.print(clean(strings.TrimSuffix(line, "\n")) + "\n")
+			}
+		default:
+			_, _ = a.stdout.Write(content)
+		}
+		return nil
+	})
+}
+
+// writeInto writes a file of the user's as a whole. What is no regular file,
+// such as a device, is written to.
+func writeInto(path string, data []byte) error {
+	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() && !st.IsDir() {
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err == nil {
+			_, err = f.Write(data)
+			if closed := f.Close(); err == nil {
+				err = closed
+			}
+		}
+		return outputFailure(path, err)
+	}
+	root, err := os.OpenRoot(filepath.Dir(path))
+	if err != nil {
+		return outputFailure(path, err)
+	}
+	dir := &outDir{filepath.Dir(path), root}
+	defer dir.close()
+	name := filepath.Base(path)
+	if !fs.ValidPath(name) || name == "." {
+		return outputFailure(path, fs.ErrInvalid)
+	}
+	return outputFailure(path, dir.put(name, data))
+}
+
+func outputFailure(path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s cannot be written", sandboxmcp.Quote(path)).
+		WithHint("name a file that you can write to").WithCause(err)
+}
+
+func (a *app) filesRemoveCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "rm SESSION PATH",
+		Short:   "Remove a file of a session",
+		Long:    `Removes a file of a session. The path is one below /mnt/data.`,
+		Example: `  sandboxmcp files rm analysis /mnt/data/sales.csv`,
+		Args:    takes("SESSION", "PATH"),
+	}
+	return a.inSession(cmd, func(ctx context.Context, cfg *config.Config, s found, args []string) error {
+		if err := s.RemoveFile(ctx, cfg.Namespace, s.session.ID, args[0]); err != nil {
+			return err
+		}
+		if a.json {
+			a.printJSON(map[string]any{"removed": args[0]})
+			return nil
+		}
+		a.print("removed " + clean(args[0]) + "\n")
+		return nil
+	})
+}

@@ -1,0 +1,59 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
+	"github.com/sandboxmcp/sandboxmcp/internal/server"
+)
+
+// fileDoor hands out files of sessions over HTTP. Its zero value hands out none.
+type fileDoor struct {
+	link  server.LinkFunc
+	notes []string
+	stop  func()
+}
+
+// openFiles opens the artifact server where the settings want one: always for
+// mcp-code-sandbox, else when a port was chosen. A chosen port that is taken is
+// no reason to end: the agent goes on without links.
+func (a *app) openFiles(ctx context.Context, cfg *config.Config, files server.FileSource, ns sandboxmcp.Namespace, logger *slog.Logger, five bool) fileDoor {
+	port, chosen := cfg.Port()
+	if !chosen && !five {
+		return fileDoor{stop: func() {}}
+	}
+	host := cfg.APIHost
+	if cfg.Source("api_host") == config.FromDefault {
+		host = cfg.Tools.HTTPHost
+	}
+	l, err := server.Listen(ctx, server.ListenConfig{Host: host, Port: port, PortSet: chosen})
+	if err != nil {
+		why := sandboxmcp.AsError(err).Message
+		a.tell(why)
+		return fileDoor{notes: []string{why}, stop: func() {}}
+	}
+	if l.Note != "" {
+		a.tell(l.Note)
+	}
+	links := server.NewLinks(ns)
+	links.Open(l.URL)
+	stop := server.ServeFiles(ctx, l, server.Files(server.FilesConfig{Engine: files, Links: links, MaxBytes: cfg.Tools.MaxArtifactReadBytes, Names: []string{host}, Logger: logger}), logger)
+	logger.Info("files are handed out", "url", l.URL)
+	return fileDoor{link: links.URL, stop: stop}
+}
+
+// tell says something to the person who started the server, wherever the log goes.
+func (a *app) tell(line string) { _, _ = fmt.Fprintln(a.stderr, "sandboxmcp: "+line) }
+
+// fiveSettings are what the operator set for the tools sandbox_*.
+func fiveSettings(cfg *config.Config) server.Five {
+	t := cfg.Tools
+	return server.Five{
+		Limits: cfg.ToolLimits(), TTL: time.Duration(t.SessionTTLMinutes * float64(time.Minute)),
+		MaxCodeBytes: int(t.MaxCodeBytes), MaxUploadBytes: t.MaxUploadBytes, MaxReadBytes: t.MaxArtifactReadBytes, Stateful: t.Stateful,
+	}
+}

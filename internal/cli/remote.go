@@ -1,0 +1,205 @@
+package cli
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
+	"github.com/sandboxmcp/sandboxmcp/internal/control"
+)
+
+// elsewhere reports whether a run is for a server and not for this process.
+func (o *runOptions) elsewhere() bool { return o.session != "" || o.background }
+
+// checkPlace refuses flags that do not go together.
+func (o *runOptions) checkPlace(given func(string) bool) error {
+	if given("session") {
+		if _, err := sandboxmcp.ParseSessionID(o.session); err != nil {
+			return err
+		}
+	}
+	switch {
+	case o.place.server != "" && !o.elsewhere():
+		return usage("--server goes with --session or --background")
+	case o.background && o.out != "":
+		return usage("--out cannot wait for a run in the background; `sandboxmcp artifacts REQUEST_ID --out DIR` has its files")
+	}
+	return nil
+}
+
+// runElsewhere has a server run the request: the one that has the session, or
+// one in which it is made.
+func (a *app) runElsewhere(ctx context.Context, o *runOptions, cfg *config.Config, req sandboxmcp.Request) error {
+	work := func(c *control.Client) error {
+		if o.background {
+			return a.startIn(ctx, c, req)
+		}
+		return a.runIn(ctx, o, cfg, c, req)
+	}
+	if o.session == "" {
+		return a.inHome(ctx, cfg, o.place, work)
+	}
+	req.SessionID, req.Display = sandboxmcp.SessionID(o.session), sandboxmcp.DisplayResults
+	s, err := a.owner(ctx, cfg, o.place, req.SessionID)
+	if sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionNotFound { // it is made
+		return a.inHome(ctx, cfg, o.place, work)
+	}
+	if err != nil {
+		return err
+	}
+	if o.language == "" && baseName(o.script) == "" && !strings.HasPrefix(req.Code, "#!") {
+		req.Language = s.session.Language
+	}
+	return work(s.Client)
+}
+
+// startIn has a server run the request in the background.
+func (a *app) startIn(ctx context.Context, c *control.Client, req sandboxmcp.Request) error {
+	res, err := c.Start(ctx, req)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		a.printJSON(res)
+		return nil
+	}
+	a.print(string(res.RequestID) + "\n")
+	if a.terminal {
+		a.say("it runs in the background; see `sandboxmcp artifacts " + string(res.RequestID) + "`")
+	}
+	return nil
+}
+
+// runIn has a server run the request and gives its output through as it comes.
+func (a *app) runIn(ctx context.Context, o *runOptions, cfg *config.Config, c *control.Client, req sandboxmcp.Request) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	a.giveThrough(&req, cancel)
+	var dir *outDir
+	if o.out != "" {
+		var err error
+		if dir, err = openOut(o.out); err != nil {
+			return err
+		}
+		defer dir.close()
+	}
+	res, err := c.Execute(ctx, req)
+	if errors.Is(context.Cause(ctx), errReaderGone) {
+		a.status = exitBrokenPipe
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	a.status = exitOf(res)
+	show := func(e runner) error {
+		if dir != nil && (!a.copyOut(ctx, e, dir, res) || !a.drawOut(dir, res)) {
+			a.status = exitOurs
+		}
+		if a.json {
+			a.printJSON(a.filled(ctx, e, res))
+			return nil
+		}
+		a.showResults(res, dir != nil)
+		a.remark(res)
+		return nil
+	}
+	if control.Complete(res) || dir == nil && !a.json {
+		return show(nil)
+	}
+	return a.withEngine(ctx, cfg, show) // large files stand in the state directory
+}
+
+// filled is a result with the content of its files, as far as it can be had.
+func (a *app) filled(ctx context.Context, e runner, res sandboxmcp.Result) sandboxmcp.Result {
+	if e == nil {
+		return res
+	}
+	res.Artifacts = slices.Clone(res.Artifacts)
+	for i, f := range res.Artifacts {
+		if len(f.ContentB64) > 0 || f.SizeBytes == 0 {
+			continue
+		}
+		kept, err := e.ArtifactContent(ctx, res.Namespace, res.RequestID, f.Name)
+		if err != nil {
+			a.failure(sandboxmcp.AsError(err))
+			continue
+		}
+		res.Artifacts[i].ContentB64 = kept.ContentB64
+	}
+	return res
+}
+
+// showResults prints the value of the last expression, as a REPL would, and
+// says which pictures there are if nobody took them.
+func (a *app) showResults(res sandboxmcp.Result, drawn bool) {
+	pictures := 0
+	for _, r := range res.Results {
+		for _, p := range pictureTypes {
+			if _, ok := r[p.mime].(string); ok {
+				pictures++
+				break
+			}
+		}
+		if main, _ := r["is_main_result"].(bool); !main {
+			continue
+		}
+		if text, ok := r["text/plain"].(string); ok {
+			a.print(strings.TrimSuffix(text, "\n") + "\n")
+		}
+	}
+	if pictures > 0 && !drawn {
+		a.say("pictures were drawn: " + strconv.Itoa(pictures) + " (--out DIR writes them)")
+	}
+}
+
+// pictureTypes are the forms of a result that --out writes, with their
+// extensions. Those that are not text are base64.
+var pictureTypes = []struct {
+	mime, ext string
+	text      bool
+}{
+	{"image/png", ".png", false},
+	{"image/jpeg", ".jpg", false},
+	{"image/svg+xml", ".svg", true},
+}
+
+// drawOut writes the pictures of a result, as result-1.png and so on, beside
+// the files that the program left.
+func (a *app) drawOut(dir *outDir, res sandboxmcp.Result) bool {
+	whole := true
+	taken := map[string]bool{}
+	for _, f := range res.Artifacts {
+		taken[f.Name] = true
+	}
+	for i, r := range res.Results {
+		for _, p := range pictureTypes {
+			text, ok := r[p.mime].(string)
+			if !ok {
+				continue
+			}
+			name := "result-" + strconv.Itoa(i+1)
+			for taken[name+p.ext] {
+				name += "-shown"
+			}
+			taken[name+p.ext] = true
+			data, err := []byte(text), error(nil)
+			if !p.text {
+				data, err = base64.StdEncoding.DecodeString(strings.Join(strings.Fields(text), ""))
+			}
+			if err == nil {
+				err = dir.write(name+p.ext, data)
+			}
+			if err != nil {
+				whole = false
+				a.say("picture " + name + p.ext + " is not written: " + err.Error())
+			}
+		}
+	}
+	return whole
+}

@@ -1,0 +1,263 @@
+package cli
+
+import (
+	"context"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/control"
+)
+
+func (a *app) sessionCommand() *cobra.Command {
+	return a.group(&cobra.Command{
+		Use:     "session",
+		Short:   "Make, see and end sessions",
+		Long:    "Makes, shows and ends sessions: sandboxes that keep files and variables from run to run.",
+		Example: "  sandboxmcp session list",
+	}, a.sessionListCommand(), a.sessionShowCommand(), a.sessionCreateCommand(), a.sessionKillCommand())
+}
+
+func (a *app) sessionListCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "Show the sessions of the running servers",
+		Long: `Shows the sessions of the running servers of the state directory, those of agents
+and those of commands.`,
+		Example: `  sandboxmcp session list --json`,
+		Args:    takes(),
+	}
+	var p place
+	p.withServer(cmd)
+	a.withConfig(a.withJSON(cmd))
+	return a.does(cmd, func(ctx context.Context, _ []string) error {
+		all, err := a.sessions(ctx, p)
+		if err != nil {
+			return err
+		}
+		if a.json {
+			a.printJSON(map[string]any{"sessions": all})
+			return nil
+		}
+		rows := [][]string{{"SESSION", "LANGUAGE", "STATUS", "LAST USED", "EXPIRES", "SERVER"}}
+		for _, s := range all {
+			rows = append(rows, []string{string(s.ID), string(s.Language), string(s.Status), clock(s.LastActivity), clock(s.ExpiresAt), s.Owner})
+		}
+		a.table(rows)
+		return nil
+	})
+}
+
+// clock is a time as it is shown.
+func clock(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// sessions are those of all running servers, oldest first. As the owner each
+// has the id of its server, which --server takes.
+func (a *app) sessions(ctx context.Context, p place) ([]sandboxmcp.Session, error) {
+	all := []sandboxmcp.Session{}
+	cfg, err := a.load()
+	if err != nil {
+		return nil, err
+	}
+	peers, err := a.servers(ctx, cfg, p)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range peers {
+		have, err := c.Sessions(ctx, cfg.Namespace)
+		switch sandboxmcp.CodeOf(err) {
+		case "":
+		case sandboxmcp.CodeNotFound: // of a version that has none
+		default:
+			a.say("server " + c.Peer().ID + ": " + err.Error())
+		}
+		for _, s := range have {
+			s.Owner = c.Peer().ID
+			all = append(all, s)
+		}
+	}
+	slices.SortStableFunc(all, func(x, y sandboxmcp.Session) int { return x.CreatedAt.Compare(y.CreatedAt) })
+	return all, ctx.Err()
+}
+
+func (a *app) sessionShowCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "show ID",
+		Short:   "Show a session",
+		Long:    `Shows a session of a running server: its language, its limits, its walls and when it ends.`,
+		Example: `  sandboxmcp session show analysis`,
+		Args:    takes("ID"),
+	}
+	var p place
+	p.withServer(cmd)
+	a.withConfig(a.withJSON(cmd))
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		cfg, err := a.load()
+		if err != nil {
+			return err
+		}
+		s, err := a.owner(ctx, cfg, p, sandboxmcp.SessionID(args[0]))
+		if err != nil {
+			return err
+		}
+		s.session.Owner = s.Peer().ID
+		a.showSession(s.session)
+		return nil
+	})
+}
+
+func (a *app) showSession(s sandboxmcp.Session) {
+	if a.json {
+		a.printJSON(s)
+		return
+	}
+	rows := [][]string{
+		{"SESSION", string(s.ID)},
+		{"language", string(s.Language)},
+		{"status", string(s.Status)},
+		{"server", s.Owner},
+		{"created", clock(s.CreatedAt)},
+		{"last used", clock(s.LastActivity)},
+		{"expires", clock(s.ExpiresAt)},
+		{"limits", limitText(s.Limits)},
+	}
+	if s.Isolation != nil {
+		rows = append(rows, []string{"walls", string(s.Isolation.Tier) + ": " + strings.Join(s.Isolation.Walls, ", ")})
+	}
+	a.table(rows)
+}
+
+func limitText(l sandboxmcp.Limits) string {
+	return shown(l.MaxRAMMB) + " MiB, " + shown(l.MaxCPUCores) + " cores, " + shown(l.TimeoutSeconds) + " s, " + shown(l.MaxProcesses) + " processes"
+}
+
+// createOptions are the flags of session create.
+type createOptions struct {
+	runOptions // language, backend and limits
+	id         string
+	ttl        float64
+	place      place
+}
+
+func (a *app) sessionCreateCommand() *cobra.Command {
+	o := &createOptions{}
+	cmd := &cobra.Command{
+		Use:   "create",
+		Short: "Make a session",
+		Long: `Makes a session and prints its id. It is made in a server that runs in the
+background. Where there is none the only running server is taken, and else one is
+started: it ends five minutes after its last session. A session ends when it was
+not used for its time to live, by "session kill", and with its server.
+
+The limits hold for each run in it, as with "run"; one above its ceiling is
+refused.`,
+		Example: `  sandboxmcp session create --id analysis --ram 1024
+  sandboxmcp run --session analysis -c 'x = 5'
+  sandboxmcp run --session analysis -c 'x + 1'`,
+		Args: takes(),
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVarP(&o.language, "language", "l", "python", "the `LANGUAGE` of its programs: python, node or shell")
+	f.StringVar(&o.id, "id", "", "the session's `ID`: 1 to 64 characters of A-Z a-z 0-9 _ -; without it one is made")
+	f.Float64Var(&o.ttl, "ttl", 0, "it ends after `MINUTES` without use (default: the settings, 30)")
+	o.limitFlags(f)
+	f.StringVar(&o.backend, "backend", "", "the `BACKEND` that runs it: process or docker")
+	o.place.withStart(cmd)
+	a.withConfig(a.withJSON(cmd))
+	return a.does(cmd, func(ctx context.Context, _ []string) error {
+		if err := o.checkLimits(f.Changed); err != nil {
+			return err
+		}
+		if f.Changed("ttl") && (!(o.ttl > 0) || math.IsInf(o.ttl, 0)) {
+			return usage("--ttl has to be above 0")
+		}
+		language, err := sandboxmcp.ParseLanguage(o.language)
+		if err != nil {
+			return err
+		}
+		if f.Changed("id") {
+			if _, err = sandboxmcp.ParseSessionID(o.id); err != nil {
+				return err
+			}
+		}
+		return a.createSession(ctx, o, language)
+	})
+}
+
+func (a *app) createSession(ctx context.Context, o *createOptions, language sandboxmcp.Language) error {
+	cfg, err := a.load()
+	if err != nil {
+		return err
+	}
+	spec := sandboxmcp.SessionSpec{
+		ID: sandboxmcp.SessionID(o.id), Namespace: cfg.Namespace, Language: language, Limits: o.limits, Strict: true,
+		TTL: time.Duration(min(o.ttl*float64(time.Minute), math.MaxInt64/2)), Backend: o.backend,
+	}
+	return a.inHome(ctx, cfg, o.place, func(c *control.Client) error {
+		s, err := c.CreateSession(ctx, spec)
+		if err != nil {
+			return err
+		}
+		if s.Owner = c.Peer().ID; a.json {
+			a.printJSON(s)
+			return nil
+		}
+		a.print(string(s.ID) + "\n")
+		return nil
+	})
+}
+
+func (a *app) sessionKillCommand() *cobra.Command {
+	var id string
+	cmd := &cobra.Command{
+		Use:   "kill ID | --id ID",
+		Short: "End a session",
+		Long: `Ends a session of a running server. Its processes, files and variables are gone
+then, and its id is free again.`,
+		Example: `  sandboxmcp session kill analysis`,
+		Args:    cobra.ArbitraryArgs,
+	}
+	cmd.Flags().StringVar(&id, "id", "", "the session's `ID`")
+	var p place
+	p.withServer(cmd)
+	a.withConfig(a.withJSON(cmd))
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		if cmd.Flags().Changed("id") {
+			args = append([]string{id}, args...)
+		}
+		if err := takes("ID")(cmd, args); err != nil {
+			return err
+		}
+		return a.killSession(ctx, p, sandboxmcp.SessionID(args[0]))
+	})
+}
+
+func (a *app) killSession(ctx context.Context, p place, id sandboxmcp.SessionID) error {
+	cfg, err := a.load()
+	if err != nil {
+		return err
+	}
+	s, err := a.owner(ctx, cfg, p, id)
+	if err == nil {
+		err = s.TerminateSession(ctx, cfg.Namespace, id)
+	} else if sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionExpired {
+		// Nobody has it any more, and any server can forget it.
+		if peers, _ := a.servers(ctx, cfg, p); len(peers) > 0 {
+			err = peers[0].TerminateSession(ctx, cfg.Namespace, id)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if a.json {
+		a.printJSON(map[string]any{"killed": id, "wiped": true})
+		return nil
+	}
+	a.print("killed " + string(id) + "\n")
+	return nil
+}

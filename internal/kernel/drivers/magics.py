@@ -1,0 +1,333 @@
+# What IPython understands beside Python: lines that begin with % or !, names with
+# a question mark. A cell comes here only when it is not Python as it stands.
+# Each such line becomes a call on the same line, so the numbers of lines hold.
+import re
+
+ASSIGNED = re.compile(r"(\s*)([A-Za-z_][\w., \t\[\]'\"]*?)\s*=\s*([!%])(?!=)\s*(.*)\Z", re.S)
+HELP = re.compile(r"(\s*)(\?{0,2})\s*([A-Za-z_][\w.]*)(\?{0,2})\s*\Z")
+INSTALL = re.compile(r"(?:^|[;&|(]\s*)(?:sudo\s+)?(?:(?:\S*/)?python[\d.]*\s+-m\s+)?(?:uv\s+|\S*/)?(?:pip[\d.]*|conda|mamba|uv)\s+(?:install|add)\b")
+
+
+class UsageError(Exception):
+    """A line that only a notebook would understand, and this one does not."""
+    __module__ = "builtins"
+
+
+def transform(text):
+    """The cell as Python; unchanged when nothing in it is of this kind."""
+    lines = text.split("\n")
+    first = next((i for i, line in enumerate(lines) if line.strip()), len(lines))
+    if first < len(lines) and lines[first].startswith("%%"):
+        name, _, rest = lines[first][2:].strip().partition(" ")
+        if name != "time":
+            body = "\n".join(lines[first + 1:])
+            return "\n" * first + "__sandbox_magic__(%r, %r, %r)" % ("%%" + name, rest.strip(), body)
+        lines[first] = "__sandbox_magic__('%%time', '')"
+    out, i, inside = [], 0, State()
+    while i < len(lines):
+        line, taken = lines[i], 1
+        call = None
+        if inside.at_start():
+            whole = line
+            while begins(line) and whole.endswith("\\") and i + taken < len(lines):
+                whole = whole[:-1] + lines[i + taken]
+                taken += 1
+            call = rewritten(whole)
+        if call is None:
+            taken = 1
+            inside.read(line)
+            out.append(line)
+        else:
+            out.extend([call] + [""] * (taken - 1))
+        i += taken
+    return "\n".join(out)
+
+
+def begins(line):
+    return line.lstrip()[:1] in ("!", "%") or ASSIGNED.match(line)
+
+
+def rewritten(line):
+    """The call that stands for a line; None for a line of Python."""
+    bare = line.lstrip()
+    indent = line[:len(line) - len(bare)]
+    if bare.startswith("!!"):
+        return "%s__sandbox_magic__('=!', %r)" % (indent, bare[2:].strip())
+    if bare.startswith("!"):
+        return "%s__sandbox_magic__('!', %r)" % (indent, bare[1:].strip())
+    if bare.startswith("%") and bare[1:2].isalpha():
+        name, _, rest = bare[1:].partition(" ")
+        return "%s__sandbox_magic__(%r, %r)" % (indent, "%" + name.strip(), rest.strip())
+    found = ASSIGNED.match(line)
+    if found:
+        indent, target, kind, rest = found.groups()
+        name, _, rest = ("=!", None, rest) if kind == "!" else ("%" + rest.partition(" ")[0], None, rest.partition(" ")[2])
+        return "%s%s = __sandbox_magic__(%r, %r)" % (indent, target, name, rest.strip())
+    found = HELP.match(line)
+    if found and (found.group(2) or found.group(4)):
+        return "%s__sandbox_magic__(%r, %r)" % (found.group(1), found.group(2) or found.group(4), found.group(3))
+    return None
+
+
+class State:
+    """Whether a line begins a statement: it is not in a string, in brackets or after a backslash."""
+
+    def __init__(self):
+        self.quote, self.depth, self.continued = None, 0, False
+
+    def at_start(self):
+        return not self.quote and not self.depth and not self.continued
+
+    def read(self, line):
+        i, self.continued = 0, False
+        while i < len(line):
+            c = line[i]
+            if self.quote:
+                if c == "\\":
+                    i += 1
+                elif line.startswith(self.quote, i):
+                    i += len(self.quote) - 1
+                    self.quote = None
+            elif c == "#":
+                return
+            elif c in "'\"":
+                self.quote = c * 3 if line.startswith(c * 3, i) else c
+                i += len(self.quote) - 1
+            elif c in "([{":
+                self.depth += 1
+            elif c in ")]}":
+                self.depth = max(0, self.depth - 1)
+            i += 1
+        self.continued = line.endswith("\\")
+        if self.quote and len(self.quote) == 1 and not self.continued:
+            self.quote = None
+
+
+def magic(name, rest, body=None):
+    """Does what one such line says."""
+    if name in ("!", "=!"):
+        return shell(rest, name == "=!")
+    if name in ("?", "??"):
+        return explain(rest, name)
+    if name == "%%time":
+        now.ends.append(clock())
+        return None
+    if name.startswith("%%"):
+        do = CELLS.get(name[2:])
+        if do is None:
+            raise UsageError("Cell magic `%s` not found." % name)
+        return do(rest, body)
+    do = LINES.get(name[1:])
+    if do is None:
+        raise UsageError("Line magic function `%s` not found." % name)
+    return do(rest)
+
+
+# -- shells
+
+class Lines(list):
+    """The lines that a command printed."""
+    l = property(list)
+    n = property("\n".join)
+    s = property(" ".join)
+
+
+def expanded(command):
+    """The command with {expression} and $name of Python's in it filled in, where they are known."""
+    def value(found):
+        text = found.group(1) or found.group(2)
+        try:
+            return str(eval(text, main)) if found.group(1) else str(main[text])
+        except Exception:
+            return found.group(0)
+
+    return re.sub(r"(?<![$\\])\{([^{}\s'\"$:][^{}]*)\}|(?<![\\$])\$([A-Za-z_]\w*)", value, command)
+
+
+def flush():
+    for stream in sys.stdout, sys.stderr:
+        if stream is not None:
+            stream.flush()
+
+
+def shell(command, caught):
+    import subprocess
+    if INSTALL.search(command):
+        refuse_install()
+    flush()
+    command = expanded(command)
+    program = next((p for p in ("/bin/bash", "/usr/bin/bash") if os.path.exists(p)), "/bin/sh")
+    done = subprocess.run([program, "-c", command], stdout=subprocess.PIPE if caught else None, stderr=subprocess.STDOUT if caught else None)
+    main["_exit_code"] = done.returncode
+    if caught:
+        return Lines(done.stdout.decode("utf-8", "replace").splitlines())
+
+
+def script(program):
+    def do(rest, body):
+        import subprocess
+        if any(INSTALL.search(line.strip()) for line in body.split("\n")):
+            refuse_install()
+        flush()
+        subprocess.run([program, "-c", body, program] + rest.split(), check=True)
+
+    return do
+
+
+def refuse_install():
+    raise UsageError("Packages cannot be installed from within the sandbox: use the install_package tool, then import.")
+
+
+def pip(rest):
+    if rest.split()[:1] in (["install"], ["add"]):
+        refuse_install()
+    shell("%s -m pip %s" % (sys.executable, rest), False)
+
+
+# -- times
+
+def seconds(value):
+    for unit, factor in ("s", 1), ("ms", 1e3), ("µs", 1e6):
+        if value * factor >= 1:
+            return "%.3g %s" % (value * factor, unit)
+    return "%.3g ns" % (value * 1e9)
+
+
+def clock():
+    import time
+    wall, t = time.perf_counter(), os.times()
+
+    def tell():
+        u = os.times()
+        user, system = u.user - t.user, u.system - t.system
+        print("CPU times: user %s, sys: %s, total: %s" % (seconds(user), seconds(system), seconds(user + system)))
+        print("Wall time: %s" % seconds(time.perf_counter() - wall))
+
+    return tell
+
+
+def time_line(rest):
+    try:
+        code = compile(rest, "<timed line>", "eval")
+    except SyntaxError:
+        code = compile(rest, "<timed line>", "exec")
+    tell = clock()
+    value = eval(code, main)
+    tell()
+    return value
+
+
+def timeit(rest, body=None):
+    import math
+    import timeit
+    found = re.match(r"((?:-[nr]\s*\d+\s+|-[qo]\s+)*)(.*)\Z", rest + " ", re.S)
+    options = dict(re.findall(r"-([nr])\s*(\d+)", found.group(1)))
+    statement, setup = (found.group(2).strip(), "pass") if body is None else (body, found.group(2).strip() or "pass")
+    timer = timeit.Timer(statement, setup, globals=main)
+    count, rounds = int(options.get("n", 0)), int(options.get("r", 7))
+    if not count:
+        count = timer.autorange()[0]
+    times = [t / count for t in timer.repeat(rounds, count)]
+    mean = math.fsum(times) / len(times)
+    spread = math.sqrt(math.fsum((t - mean) ** 2 for t in times) / len(times))
+    print("%s ± %s per loop (mean ± std. dev. of %d run%s, %s loop%s each)" % (
+        seconds(mean), seconds(spread), rounds, "s" * (rounds != 1), format(count, ","), "s" * (count != 1)))
+
+
+# -- the rest
+
+def cd(rest):
+    os.chdir(os.path.expanduser(rest.strip("'\"") or "~"))
+    print(os.getcwd())
+
+
+def env(rest):
+    if not rest:
+        return dict(environ)
+    name, given, value = rest.partition("=") if "=" in rest else rest.partition(" ")
+    if not given:
+        try:
+            return environ[name]
+        except KeyError:
+            raise UsageError("Environment does not have key: %s" % name) from None
+    environ[name.strip()] = expanded(value.strip())
+    print("env: %s=%s" % (name.strip(), environ[name.strip()]))
+
+
+def names():
+    return sorted(n for n in main if not n.startswith("_") and type(main[n]).__name__ != "module")
+
+
+def who(rest):
+    print("\t".join(names()) or "Interactive namespace is empty.")
+
+
+def whos(rest):
+    for name in names():
+        print("%-20s %-16s %s" % (name, type(main[name]).__name__, repr(main[name]).split("\n")[0][:60]))
+
+
+def run_file(rest):
+    import runpy
+    import shlex
+    words = shlex.split(rest)
+    if not words:
+        raise UsageError("%run wants the name of a file.")
+    kept, sys.argv = sys.argv, words
+    try:
+        found = runpy.run_path(words[0], run_name="__main__")
+    finally:
+        sys.argv = kept
+    main.update((n, v) for n, v in found.items() if not (n.startswith("__") and n.endswith("__")))
+
+
+def write_file(rest, body):
+    append = rest.startswith("-a ")
+    name = os.path.expanduser(rest[3 * append:].strip().strip("'\""))
+    if not name:
+        raise UsageError("%%writefile wants the name of a file.")
+    print("%s %s" % ("Appending to" if append else "Overwriting" if os.path.exists(name) else "Writing", name))
+    with open(name, "a" if append else "w", encoding="utf-8") as file:
+        file.write(body if body.endswith("\n") else body + "\n")
+
+
+def explain(name, marks):
+    import inspect
+    import pydoc
+    try:
+        value = eval(name, main)
+    except Exception:
+        print("Object `%s` not found." % name)
+        return
+    if marks == "??":
+        try:
+            print(inspect.getsource(value))
+            return
+        except (OSError, TypeError):
+            pass
+    print(pydoc.plain(pydoc.render_doc(value, title="%s")))
+
+
+def shown(mime):
+    def do(rest, body):
+        need("later.py")
+        show(data_of({mime: body, "text/plain": body[:65536]}, False))
+
+    return do
+
+
+def nothing(rest):
+    pass
+
+
+LINES = {
+    "time": time_line, "timeit": timeit, "cd": cd, "pwd": lambda rest: os.getcwd(), "env": env, "set_env": env,
+    "who": who, "whos": whos, "run": run_file, "pip": pip, "conda": pip, "matplotlib": nothing, "config": nothing,
+    "sx": lambda rest: shell(rest, True), "system": lambda rest: shell(rest, True),
+    "ls": lambda rest: shell("ls " + rest, False), "cat": lambda rest: shell("cat " + rest, False),
+}
+CELLS = {
+    "timeit": timeit, "bash": script("bash"), "sh": script("sh"), "writefile": write_file, "file": write_file,
+    "html": shown("text/html"), "HTML": shown("text/html"), "markdown": shown("text/markdown"),
+    "latex": shown("text/latex"), "svg": shown("image/svg+xml"), "SVG": shown("image/svg+xml"),
+}

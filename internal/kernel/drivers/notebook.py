@@ -1,0 +1,68 @@
+# What the driver does for modules that a notebook would look after: figures of
+# matplotlib, the source of classes. Compiled when one of them is there.
+
+
+def patch(module):
+    if module.__name__ == "inspect":
+        patch_inspect(module)
+    else:
+        patch_pyplot(module)
+
+
+def patch_inspect(inspect):
+    """Lets the source of classes be found, too: __main__ has no file that would tell."""
+    getfile = inspect.getfile
+
+    def in_cell(value):
+        if isinstance(value, type) and value.__module__ == "__main__":
+            for method in vars(value).values():
+                code = getattr(getattr(method, "__func__", method), "__code__", None)
+                if code is not None and code.co_filename.startswith("<cell "):
+                    return code.co_filename
+            from linecache import cache
+            for name in sorted((n for n in cache if n.startswith("<cell ")), key=lambda n: -int(n[6:-1])):
+                if any(line.split("(")[0].split(":")[0].split() == ["class", value.__name__] for line in cache[name][2]):
+                    return name
+        return getfile(value)
+
+    in_cell.__name__, in_cell.__doc__ = "getfile", getfile.__doc__
+    inspect.getfile = in_cell
+
+
+def patch_pyplot(pyplot):
+    """Has show() show the figures as values and close them, as a notebook does."""
+    def show(*arguments, **options):
+        if posix.getpid() == pid:
+            now.shown = []
+            show_figures(pyplot)
+
+    show.__doc__ = pyplot.show.__doc__
+    pyplot.show = show
+
+
+def picture(figure):
+    """A figure as PNG that fits into a frame; None when none does."""
+    from io import BytesIO
+    for dpi in "figure", 72, 36:
+        out = BytesIO()
+        if not figure.axes and not figure.lines and not figure.texts and not figure.images:
+            figure.savefig(out, format="png", dpi=dpi)
+        else:
+            figure.savefig(out, format="png", dpi=dpi, bbox_inches="tight")
+        if len(out.getvalue()) * 4 < FRAME * 3 - 10000:
+            return out.getvalue()
+
+
+def show_figures(pyplot):
+    """Shows all open figures and closes them."""
+    need("later.py")
+    numbers = getattr(pyplot, "get_fignums", tuple)()
+    try:
+        for number in numbers:
+            figure = pyplot.figure(number)
+            if not any(figure is f for f in now.shown):
+                image = picture(figure)
+                show(data_of({"text/plain": repr(figure), "image/png": image} if image else {"text/plain": repr(figure)}, False))
+    finally:
+        if numbers:
+            pyplot.close("all")

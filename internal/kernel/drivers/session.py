@@ -1,0 +1,605 @@
+# An interpreter that stays: it takes cells from the private channel, runs them one
+# after the other in __main__, and says how each ended. interpreter.go has the
+# protocol.
+#
+# Everything here lives in a namespace of its own, so that __main__ is the user's
+# alone. All parts are compiled under the driver's file name: by that its frames are
+# known and left out of tracebacks. The name holds "importlib" and "_bootstrap",
+# so that the warnings module takes them for the interpreter's own. What most
+# sessions do not need waits as text.
+#
+# A cell can be interrupted while it runs and at no other time: the handler of
+# SIGINT is the program's own during a cell, and one that does nothing else.
+import posix
+import sys
+from _io import open
+import _signal
+import builtins
+import os
+from _ast import Interactive
+from _io import open
+from _signal import SIGINT, default_int_handler, signal
+from _thread import RLock, get_ident
+
+main_thread, pid = get_ident(), posix.getpid()
+lock = RLock()
+environ = os.environ
+parts = set()
+
+
+class Gone(Exception):
+    """The channel is not ours any more, or the other side has closed it."""
+
+
+# What may be made to raise between two cells waits for the next.
+BLOCKED = tuple(getattr(_signal, n) for n in ("SIGINT", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGUSR1", "SIGUSR2", "SIGCHLD"))
+
+
+class Now:
+    """What is going on."""
+    id = None            # the cell; None: none
+    display = "none"
+    problem = None       # how it ended, if not well
+    room = 0             # bytes that it may still show
+    handler = default_int_handler
+    armed = False        # the handler is in force
+    interrupted = False  # while a frame was written
+    loop = None          # asyncio's, for top-level await
+    env = {}             # what the environment was, where the cell changes it
+    stdin = None         # our sys.stdin
+    ends = ()            # what is to be done after the cell
+    shown = ()           # figures that were shown by name
+    values = ()          # _, __ and ___, unless the program uses these names itself
+
+
+now = Now()
+waiting = []  # displays of threads, until there is a cell to show them in
+
+
+def need(part):
+    """Compiles a part of the driver when it is first wanted. A signal's handler may
+    come here in the middle of it, so nothing changes but by whole parts."""
+    if part in parts:
+        return
+    code = compile(texts[part], driver, "exec")
+    if part == "later.py":
+        names = {"__builtins__": __builtins__, "__name__": "sandboxmcp", "driver": driver, "library": library}
+        exec(code, names)
+        globals().update((n, names[n]) for n in ("FRAME", "all_lines", "data_of", "error_words", "forms", "ours", "strip", "syntax_words"))
+    else:
+        exec(code, globals())
+    parts.add(part)
+
+
+# -- the channel
+
+def ours_still():
+    """Whether descriptor 3 is the channel that this process was given."""
+    try:
+        seen = posix.fstat(3)
+    except OSError:
+        return False
+    return (seen.st_dev, seen.st_ino, posix.getpid()) == (channel.st_dev, channel.st_ino, pid)
+
+
+def forget():
+    """In a forked child: the channel is not its own."""
+    try:
+        seen = posix.fstat(3)
+        if (seen.st_dev, seen.st_ino) == (channel.st_dev, channel.st_ino):
+            posix.close(3)
+    except OSError:
+        pass
+
+
+def note(number, frame):
+    now.interrupted = True
+
+
+def idle(number, frame):
+    pass
+
+
+def send(kind, words="", done=False):
+    """Writes one frame, whole or not at all; an interrupt waits for its end."""
+    if posix.getpid() != pid:
+        return False
+    mine = get_ident() == main_thread and now.armed
+    if mine:
+        handler = signal(SIGINT, note)
+    try:
+        with lock:
+            if not ours_still():
+                return False
+            text = '{"type":"%s"%s%s}' % (kind, "" if now.id is None else ',"id":%d' % now.id, words)
+            data = len(text).to_bytes(4, "big") + text.encode("ascii")
+            if done:
+                now.id = None
+            wrote = posix.write(3, data)
+            while wrote < len(data):
+                wrote += posix.write(3, memoryview(data)[wrote:])
+            return True
+    except OSError:
+        return False
+    finally:
+        if mine:
+            signal(SIGINT, default_int_handler if handler is None else handler)
+            if now.interrupted:
+                now.interrupted = False
+                if callable(handler):
+                    handler(SIGINT, None)
+
+
+def show(data):
+    """Sends a value to show: into the cell that runs, else into the next."""
+    if data is None or posix.getpid() != pid:
+        return
+    if now.id is None or lock._is_owned():  # no cell; or a signal's handler, in the middle of a frame
+        if len(waiting) < 8:
+            waiting.append(data)
+        return
+    now.room -= len(data)
+    if now.room > 0:
+        send("display", ',"data":' + data)
+
+
+def receive(count):
+    got = []
+    while count:
+        more = posix.read(3, min(count, 1 << 20)) if ours_still() else b""
+        if not more:
+            raise Gone
+        got.append(more)
+        count -= len(more)
+    return b"".join(got)
+
+
+def next_cell():
+    _signal.pthread_sigmask(_signal.SIG_BLOCK, BLOCKED)
+    try:
+        return parse_json(receive(int.from_bytes(receive(4), "big")).decode("utf-8"))
+    except Exception as error:
+        raise Gone from error
+    finally:
+        _signal.pthread_sigmask(_signal.SIG_UNBLOCK, BLOCKED)
+
+
+def reader():
+    """A parser of JSON, without all that the json module imports, if there is one."""
+    try:
+        from _json import make_scanner
+    except ImportError:
+        from json import loads
+        return loads
+
+    class Context:
+        strict, object_hook, object_pairs_hook = True, None, None
+        parse_float, parse_int, parse_constant, memo = float, int, float, {}
+
+    scan = make_scanner(Context)
+    return lambda text: scan(text, 0)[0]
+
+
+# -- interrupts
+
+def arm():
+    now.armed = True
+    signal(SIGINT, now.handler)
+
+
+def disarm():
+    handler = signal(SIGINT, idle)
+    now.armed = False
+    if handler is not idle and handler is not note:
+        now.handler = default_int_handler if handler is None else handler
+
+
+# -- what a cell finds and leaves
+
+def feed(data):
+    """Makes data what descriptor 0 gives."""
+    try:
+        at = posix.fstat(0)
+        fresh = data is not None or at.st_rdev != null
+    except OSError:
+        fresh = True
+    if fresh:
+        if data is None:
+            fd = posix.open("/dev/null", posix.O_RDONLY | posix.O_CLOEXEC)
+        else:
+            fd = temporary(data)
+        if fd != 0:
+            posix.dup2(fd, 0)
+            posix.close(fd)
+    if fresh or now.stdin is None or now.stdin.closed:
+        new = open(0, "r", encoding="utf-8", errors="surrogateescape", closefd=False)
+        if sys.stdin is now.stdin or sys.stdin is None or getattr(sys.stdin, "closed", False):
+            sys.stdin = new
+        sys.__stdin__ = now.stdin = new
+
+
+def temporary(data):
+    """A file without a name that holds data and is read from its beginning."""
+    place = environ.get("TMPDIR") or "/tmp"
+    try:
+        fd = posix.open(place, posix.O_TMPFILE | posix.O_RDWR | posix.O_CLOEXEC, 0o600)
+    except (OSError, AttributeError):
+        name = "%s/.stdin-%s" % (place, posix.urandom(8).hex())
+        fd = posix.open(name, posix.O_CREAT | posix.O_EXCL | posix.O_RDWR | posix.O_CLOEXEC, 0o600)
+        posix.unlink(name)
+    at = 0
+    while at < len(data):
+        at += posix.write(fd, memoryview(data)[at:at + (1 << 20)])
+    posix.lseek(fd, 0, 0)
+    return fd
+
+
+def set_env(env):
+    for name, value in env.items():
+        now.env[name] = environ.get(name)
+        environ[name] = value
+
+
+def unset_env():
+    while now.env:
+        name, value = now.env.popitem()
+        if value is None:
+            environ.pop(name, None)
+        else:
+            environ[name] = value
+
+
+lines_waiting = {}  # texts of cells, until there is a linecache
+
+
+def remember(name, text):
+    lines_waiting[name] = len(text), None, [line + "\n" for line in text.split("\n")], name
+    if "linecache" in sys.modules:
+        fill_linecache(sys.modules["linecache"])
+
+
+def fill_linecache(module):
+    module.cache.update(lines_waiting)
+    lines_waiting.clear()
+
+
+class Finder:
+    """Gives the module "sandbox", and looks after modules that need something of us."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name == "sandbox":
+            from _frozen_importlib import ModuleSpec
+            return ModuleSpec(name, self)
+        if name not in ("linecache", "inspect", "matplotlib.pyplot"):
+            return None
+        for finder in sys.meta_path:
+            spec = None if finder is self else finder.find_spec(name, path, target)
+            if spec is not None:
+                self.wrap(spec.loader, name)
+                return spec
+
+    def wrap(self, loader, name):
+        if isinstance(loader, type) or not hasattr(loader, "exec_module"):
+            return
+        run = loader.exec_module
+
+        def exec_module(module):
+            run(module)
+            if name == "linecache":
+                fill_linecache(module)
+            else:
+                need("notebook.py")
+                patch(module)
+
+        loader.exec_module = exec_module
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        module.__dict__.update(display=display, __file__=None)
+        del module.__file__
+        exec(compile(texts["sandbox.py"], driver, "exec"), module.__dict__)
+
+
+# -- values
+
+def display(*values):
+    """Shows values, in the richest forms that they have."""
+    need("later.py")
+    for value in values:
+        found = all_forms(value)
+        if "application/json" not in found and isinstance(value, (dict, list)):
+            found["application/json"] = value
+        if "text/plain" not in found:
+            found["text/plain"] = repr(value)[:65536]
+        show(data_of(found, False))
+
+
+display.__module__ = "sandbox"
+
+
+def all_forms(value):
+    found = forms(value)
+    if "matplotlib.figure" in sys.modules and isinstance(value, sys.modules["matplotlib.figure"].Figure):
+        need("notebook.py")
+        found.setdefault("image/png", picture(value))
+        now.shown.append(value)
+    return found
+
+
+def show_result(value):
+    """Shows the value of a cell's last expression, and keeps it as _."""
+    if value is None:
+        return
+    need("later.py")
+    if now.display == "stdout":
+        sys.displayhook(value)
+        found = all_forms(value)
+    else:
+        found = all_forms(value)
+        if "text/plain" not in found:
+            try:
+                found["text/plain"] = repr(value)[:65536]
+            except Exception:
+                if not found:
+                    raise
+    if now.display == "results" or found:
+        if "text/plain" not in found:
+            found["text/plain"] = repr(value)[:65536]
+        show(data_of(found, True))
+    names = "_", "__", "___"
+    if all(main.get(n, v) is v for n, v in zip(names, now.values)) and (now.values or not any(n in main for n in names)):
+        now.values = (value, *now.values, "", "")[:3]
+        main.update(zip(names, now.values))
+
+
+# -- running
+
+def quiet(value):
+    """A call such as f.write(...): its value is a count of what was written, and nobody's answer."""
+    return (type(value).__name__ == "Call" and type(value.func).__name__ == "Attribute"
+            and value.func.attr in ("write", "write_text", "write_bytes"))
+
+
+def parse(text, name):
+    """The syntax tree of a cell, and the flags to compile it with."""
+    flags = 0x2000 if "await" in text or "async" in text else 0  # top-level await
+    try:
+        return compile(text, name, "exec", 0x400 | flags, True), flags
+    except SyntaxError:
+        need("magics.py")
+        changed = transform(text)
+        if changed == text:
+            raise
+    builtins.__sandbox_magic__ = magic
+    return compile(changed, name, "exec", 0x400 | flags, True), flags
+
+
+def prepare(text, name):
+    """A cell's code, and that of its last expression if its value is wanted."""
+    tree, flags = parse(text, name)
+    last = None
+    if now.display != "none" and tree.body and type(tree.body[-1]).__name__ == "Expr" and not quiet(tree.body[-1].value):
+        last = tree.body.pop()
+    code = compile(tree, name, "exec", flags, True)
+    if last is not None:
+        last = compile(Interactive([last]), name, "single", flags | code.co_flags & 0x1FE0000, True)
+    return code, last
+
+
+def carry_out(code):
+    if not code.co_flags & 0x80:  # a coroutine
+        exec(code, main)
+        return
+    need("later.py")
+    ours("asyncio")
+    asyncio = sys.modules["asyncio"]
+    if now.loop is None or now.loop.is_closed():
+        now.loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(now.loop)
+    loop = now.loop
+    # A signal that comes just before the loop waits for events has to wake it.
+    wake = getattr(loop, "_csock", None)
+    before = _signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False) if wake else -1
+    try:
+        task = loop.create_task(eval(code, main))
+        try:
+            loop.run_until_complete(task)
+        except BaseException:
+            if not task.done():  # interrupted, in whatever the loop was doing
+                task.cancel()
+                quietly(loop.run_until_complete, asyncio.wait([task], timeout=0.5))
+            raise
+    finally:
+        if wake and not getattr(loop, "_signal_handlers", None):
+            _signal.set_wakeup_fd(before)
+
+
+def run(code, last):
+    carry_out(code)
+    if last is None:
+        return
+    hook = sys.displayhook
+
+    def displayhook(value):
+        sys.displayhook = hook
+        show_result(value)
+
+    sys.displayhook = displayhook
+    try:
+        carry_out(last)
+    finally:
+        if sys.displayhook is displayhook:
+            sys.displayhook = hook
+
+
+def perform(cell):
+    """Runs a cell. An interrupt may end this anywhere; conclude then does the rest."""
+    now.problem, now.room, now.display, now.ends, now.shown = None, 8 << 20, cell["display"], [], []
+    now.id = cell["id"]
+    text, name = cell["code"], "<cell %d>" % now.id
+    arm()
+    try:
+        while waiting:
+            show(waiting.pop(0))
+        remember(name, text)
+        make_ready(cell)
+        try:
+            code, last = prepare(text, name)
+        except (SyntaxError, ValueError) as error:  # ValueError: NUL bytes, before Python 3.12
+            need("later.py")
+            send("syntax", "," + syntax_words(error if isinstance(error, SyntaxError) else SyntaxError(str(error))))
+            raise
+        send("start")
+        run(code, last)
+    except BaseException as error:
+        now.problem = error
+    try:
+        if "matplotlib.pyplot" in sys.modules and posix.getpid() == pid:
+            need("notebook.py")
+            show_figures(sys.modules["matplotlib.pyplot"])
+        for end in now.ends:
+            end()
+    except BaseException as error:
+        now.problem = now.problem or error
+
+
+def make_ready(cell):
+    stdin = cell.get("stdin")
+    if stdin is not None:
+        from binascii import a2b_base64
+        stdin = a2b_base64(stdin)
+    feed(stdin)
+    set_env(cell.get("env") or {})
+    main.pop("__warningregistry__", None)
+
+
+def report(error):
+    """Tells of an exception, on stderr and on the channel."""
+    need("later.py")
+    seen, at = set(), error
+    while at is not None and id(at) not in seen:
+        seen.add(id(at))
+        at.__traceback__ = strip(at.__traceback__)
+        at = at.__cause__ or at.__context__
+    at = error.__traceback__
+    while at is not None and at.tb_frame.f_globals is not main:
+        at = at.tb_next  # asyncio's own
+    if at is not None:
+        error.__traceback__ = at
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+    sys.last_exc = error
+    lines = all_lines(error, error.__traceback__)
+    if sys.excepthook is sys.__excepthook__:
+        if sys.stderr is not None:
+            sys.stderr.write("\n".join(lines) + "\n")
+    else:
+        sys.excepthook(type(error), error, error.__traceback__)
+    send("error", "," + error_words(error, lines))
+
+
+def exit_code(error):
+    if not isinstance(error, SystemExit):
+        return 130 if type(error) is KeyboardInterrupt else 1
+    code = error.code
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xff
+    if sys.stderr is not None:
+        print(code, file=sys.stderr)
+    return 1
+
+
+def quietly(do, *arguments):
+    try:
+        do(*arguments)
+    except BaseException:
+        pass
+
+
+def conclude():
+    """Ends the cell that ran: says how, leaves things as they were before it."""
+    problem, now.problem, code = now.problem, None, 0
+    if problem is not None:
+        code = 1
+        if not isinstance(problem, SystemExit):
+            quietly(report, problem)
+        try:
+            code = exit_code(problem)
+        except BaseException:
+            pass
+    for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+        if stream is not None:
+            quietly(stream.flush)
+    if posix.getpid() != pid:  # a child that came back from the cell: it ends as a program
+        raise SystemExit(code)
+    quietly(unset_env)
+    quietly(feed, None)
+    exit = ',"exit":%d' % code if code > 1 or isinstance(problem, SystemExit) else ""
+    if not send("done", ',"ok":%s%s' % ("false" if code else "true", exit), True):
+        raise Gone
+
+
+def step():
+    """Ends the cell before, if that is still to be done, and runs the next. What is
+    raised at a bad moment, by an interrupt or a signal's handler of the program's,
+    ends a cell early and loses nothing."""
+    try:
+        disarm()
+        if now.id is not None:
+            conclude()
+        perform(next_cell())
+    except Gone:
+        raise
+    except BaseException as error:
+        if posix.getpid() != pid:
+            raise
+        now.problem = now.problem or error
+
+
+def serve():
+    send("ready")
+    while True:
+        try:
+            step()
+        except Gone:
+            return
+        except KeyboardInterrupt:
+            pass
+
+
+def begin():
+    global channel, parse_json, null, library
+    null = posix.stat("/dev/null").st_rdev
+    try:
+        posix.set_inheritable(3, False)
+        channel = posix.fstat(3)
+    except OSError:
+        raise SystemExit("there is no channel to take cells from")
+    parse_json = reader()
+    for name in "__file__", "__cached__":
+        main.pop(name, None)
+    main["__loader__"] = sys.modules["_frozen_importlib"].BuiltinImporter
+    if sys.argv[1:]:
+        names = {"__builtins__": __builtins__, "__name__": "sandboxmcp"}
+        exec(compile(texts["later.py"], driver, "exec"), names)
+        names["see"](sys.argv[1:])
+    sys.argv, sys.path[0] = [""], ""
+    library = sys.path[1:]
+    sys.meta_path.insert(0, Finder())
+    builtins.display = display
+    posix.register_at_fork(after_in_child=forget)
+    if sys.stdout:
+        sys.stdout.reconfigure(line_buffering=True)
+    now.stdin = sys.stdin
+    feed(None)
+    disarm()
+    now.handler = default_int_handler
+    import gc
+    if hasattr(gc, "freeze"):
+        gc.freeze()
+
+
+begin()

@@ -1,0 +1,502 @@
+'use strict';
+// Keeps a Node.js from one cell to the next: it takes cells from descriptor 3,
+// in frames, and answers there.
+//
+// A cell is evaluated by V8's inspector in the mode that consoles use: const, let
+// and class may be declared again by a later cell, await stands at the top level,
+// and the last expression has a value. Nothing of the text is changed, except
+// that import() is given another name of as many letters, because a text of the
+// inspector's may not import, and that a static import becomes a dynamic one.
+//
+// When a cell is over. Its value is awaited when that is a promise; then, as at a
+// program's end, what the cell has begun and what ends by itself: timeouts, files,
+// lookups, requests, child processes, workers. What has no end of its own is not
+// waited for and goes on: servers, the connections they took, intervals and
+// watchers; nor is what the cell has called unref() of. A connection that it made
+// and that is no HTTP request, as to a database, is waited for as long as
+// LINGER says. The loop tells by "beforeExit" that nothing is left: during a cell
+// the channel does not keep it alive, and what is not waited for is unref()'d.
+//
+// SIGINT ends the cell that is going. The main thread hears of it only when it is
+// back in its loop, so another thread hears it too and has V8 end what runs. The
+// timers of that cell are cleared; what else it has begun goes on, unheeded.
+const fs = require('fs');
+const os = require('os');
+const net = require('net');
+const path = require('path');
+const util = require('util');
+const Module = require('module');
+const { pathToFileURL } = require('url');
+const { Session } = require('inspector');
+const { Worker } = require('worker_threads');
+const timers = require('timers');
+const vm = require('vm');
+const { promiseHooks } = require('v8');
+const sleeps = require('timers/promises');
+
+const LINGER = 1000; // ms
+const MAX_FRAME = 1 << 20;
+const MAX_TEXT = 256 << 10;
+const really = { exit: process.reallyExit.bind(process), setTimeout, setInterval, clearTimeout, clearInterval };
+const EXIT = Symbol('exit');
+process.execArgv.length = 0;
+
+let cell = null; // the one that is going
+let cells = 0;
+let last = 0; // id of the last one
+
+// The channel.
+
+function send(frame) {
+  const body = Buffer.from(JSON.stringify(frame));
+  if (body.length > MAX_FRAME) return false;
+  const data = Buffer.alloc(4 + body.length);
+  data.writeUInt32BE(body.length, 0);
+  body.copy(data, 4);
+  for (let at = 0; at < data.length;) {
+    try {
+      at += fs.writeSync(3, data, at);
+    } catch (e) {
+      if (e.code !== 'EAGAIN') return false;
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1);
+    }
+  }
+  return true;
+}
+
+const channel = new net.Socket({ fd: 3, readable: true, writable: false });
+let input = Buffer.alloc(0);
+const waiting = [];
+channel.on('data', (data) => {
+  input = input.length ? Buffer.concat([input, data]) : data;
+  while (input.length >= 4 && input.length >= 4 + input.readUInt32BE(0)) {
+    const size = 4 + input.readUInt32BE(0);
+    waiting.push(JSON.parse(input.subarray(4, size)));
+    input = input.subarray(size);
+  }
+  next();
+});
+for (const event of ['close', 'error']) {
+  channel.on(event, () => {
+    session.disconnect();
+    really.exit(0);
+  });
+}
+
+function next() {
+  while (!cell && waiting.length) {
+    const m = waiting.shift();
+    if (m.type === 'execute') begin(m);
+  }
+}
+
+// What a cell sees.
+
+let home; // a module of the working directory, which nothing has to be in
+function base() {
+  const dir = process.cwd();
+  if (!home || home.dir !== dir) {
+    const filename = path.join(dir, 'cell.js');
+    const m = new Module(filename, null);
+    m.filename = filename;
+    m.paths = Module._nodeModulePaths(dir);
+    try {
+      m._compile('module.exports = (name, options) => import(name, options)', filename);
+    } catch {
+      m._compile('module.exports = (name) => import(name)', filename);
+    }
+    home = { dir, filename, require: Module.createRequire(filename), import: m.exports };
+  }
+  return home;
+}
+
+const main = new Module(base().filename, null);
+main.filename = home.filename;
+main.paths = Module._nodeModulePaths(home.dir);
+main.loaded = true;
+process.mainModule = main;
+process.argv = [process.execPath, home.filename];
+
+function cellRequire(name) {
+  return base().require(name);
+}
+cellRequire.resolve = Object.assign((name, options) => base().require.resolve(name, options), { paths: (name) => base().require.resolve.paths(name) });
+Object.assign(cellRequire, { main, cache: home.require.cache, extensions: home.require.extensions });
+main.require = cellRequire;
+
+function cellImport(name, options) {
+  return name === 'sandbox' ? Promise.resolve({ default: sandbox, ...sandbox }) : base().import(name, options);
+}
+cellImport.meta = {
+  get dirname() { return base().dir; },
+  get filename() { return base().filename; },
+  get url() { return pathToFileURL(base().filename).href; },
+  resolve: (name) => (/^\.{0,2}\//.test(name) ? new URL(name, cellImport.meta.url).href : pathToFileURL(base().require.resolve(name)).href),
+};
+
+for (const [name, value] of Object.entries({ require: cellRequire, module: main, exports: main.exports, $mport: cellImport })) {
+  Object.defineProperty(globalThis, name, { value, writable: true, configurable: true, enumerable: false });
+}
+for (const [name, get] of [['__dirname', () => base().dir], ['__filename', () => base().filename]]) {
+  Object.defineProperty(globalThis, name, { get, set(value) { Object.defineProperty(globalThis, name, { value, writable: true, configurable: true }); }, configurable: true });
+}
+
+//@session_sandbox.cjs
+
+// Errors.
+
+// withoutOurs takes the frames of this driver off the stacks of an error and of its causes.
+function withoutOurs(error, depth = 0) {
+  if (!util.types.isNativeError(error) || depth > 8) return;
+  try {
+    if (typeof error.stack === 'string') {
+      const lines = error.stack.split('\n');
+      const at = lines.findIndex((l) => /^ +at /.test(l) && (l.includes('(node:inspector:') || l.includes(__filename)));
+      if (at >= 0) error.stack = lines.filter((l, i) => i < at || !/^ +at /.test(l)).join('\n');
+    }
+    withoutOurs(error.cause, depth + 1);
+    if (Array.isArray(error.errors)) error.errors.slice(0, 20).forEach((e) => withoutOurs(e, depth + 1));
+  } catch {
+    // as it is
+  }
+}
+
+function text(f, limit = 65536) {
+  try {
+    return String(f()).slice(0, limit);
+  } catch {
+    return '<unprintable>';
+  }
+}
+
+function complain(words) {
+  try {
+    fs.writeSync(2, words);
+  } catch {
+    process.stderr.write(words);
+  }
+}
+
+function report(error) {
+  withoutOurs(error);
+  const isError = util.types.isNativeError(error) || (error !== null && typeof error === 'object' && 'stack' in error);
+  complain((isError ? '' : 'Uncaught ') + text(() => util.inspect(error), MAX_TEXT) + '\n');
+  if (!cell) return;
+  let lines = text(() => (isError ? error.stack : util.inspect(error))).split('\n');
+  if (lines.length > 200) lines = [...lines.slice(0, 99), `... ${lines.length - 198} lines left out ...`, ...lines.slice(-99)];
+  send({
+    type: 'error',
+    id: cell.id,
+    name: text(() => (isError ? error.name || error.constructor.name : typeof error), 256),
+    value: text(() => (isError ? error.message : util.inspect(error))),
+    traceback: lines,
+  });
+}
+
+for (const event of ['uncaughtException', 'unhandledRejection']) {
+  process.on(event, (error) => {
+    if (error === EXIT) return void (cell?.exit !== undefined && finish(0));
+    if (error?.cause === EXIT) return; // a sleep of a cell that was interrupted
+    if (process.listenerCount(event) > 1) return; // the program's own affair
+    report(error);
+    if (cell) finish(1);
+  });
+}
+
+process.exit = (code = process.exitCode) => {
+  if (cell) cell.exit ??= Number(code ?? 0) & 255;
+  throw EXIT;
+};
+
+//@session_imports.cjs
+
+// Timers: whose they are, so that an interrupted cell's can be cleared, and which
+// are intervals, which nobody waits for.
+
+const alive = new Map(); // timer → cell
+let room = 256;
+function track(timer) {
+  alive.set(timer, cell);
+  if (alive.size > room) {
+    for (const t of alive.keys()) if (t._destroyed) alive.delete(t);
+    room = Math.max(256, 2 * alive.size);
+  }
+  return timer;
+}
+
+const tracked = {
+  apply: (f, self, args) => track(Reflect.apply(f, self, args)),
+  get: (f, name) => (f === really.setTimeout && name === util.promisify.custom ? sleeps.setTimeout : f[name]),
+};
+for (const name of ['setTimeout', 'setInterval']) globalThis[name] = timers[name] = new Proxy(really[name], tracked);
+const sleep = sleeps.setTimeout;
+sleeps.setTimeout = new Proxy(sleep, {
+  apply(f, self, [ms, value, options]) {
+    if (!cell || options?.signal) return Reflect.apply(f, self, [ms, value, options]);
+    const end = new AbortController();
+    const mine = cell;
+    mine.sleeps.add(end);
+    return Reflect.apply(f, self, [ms, value, { ...options, signal: end.signal }]).finally(() => mine.sleeps.delete(end));
+  },
+});
+Module.syncBuiltinESMExports();
+
+// parked are the handles that have no end and do not keep a cell from its own.
+const parked = new Set();
+
+function unpark() {
+  for (const h of parked) h.ref();
+  parked.clear();
+}
+
+function park(everything) {
+  const lingered = cell && performance.now() - cell.since > LINGER;
+  for (const h of process._getActiveHandles()) {
+    if (typeof h.unref !== 'function' || h === channel) continue;
+    const isConnection = h instanceof net.Socket && h.remotePort !== undefined;
+    const isEndless = h instanceof net.Server || h.constructor?.name === 'FSWatcher' || h.constructor?.name === 'StatWatcher' || (h.constructor?.name === 'Socket' && typeof h.bind === 'function') || (isConnection && (h.server || (lingered && !h._httpMessage)));
+    if (everything || isEndless) {
+      h.unref();
+      parked.add(h);
+    }
+  }
+  for (const t of alive.keys()) {
+    if (t._destroyed || !t._repeat || !t.hasRef()) continue;
+    t.unref();
+    parked.add(t);
+  }
+}
+
+function counts() {
+  const n = {};
+  for (const kind of process.getActiveResourcesInfo()) n[kind] = (n[kind] ?? 0) + 1;
+  return n;
+}
+
+// Evaluation.
+
+const session = new Session();
+session.connect();
+const running = new Set(); // promises of cells that are not settled
+
+// evaluate begins a cell. The inspector's own answer comes when the cell's promise
+// is settled, except when nothing began. That promise is the first one that is
+// made. It is kept, because the inspector ends the process when it is collected
+// before it is settled; and its value is taken from it and not from the inspector,
+// which has only descriptions.
+function evaluate(code, name) {
+  let answer;
+  let promise;
+  const unhook = promiseHooks.onInit((p) => {
+    promise = p;
+    unhook();
+  });
+  const forget = () => session.post('Runtime.releaseObjectGroup', { objectGroup: name });
+  session.post('Runtime.evaluate', { expression: `${code}\n//# sourceURL=${name}`, replMode: true, objectGroup: name, silent: true }, (error, result) => {
+    answer = { error, wrong: result?.exceptionDetails };
+    if (promise) forget();
+  });
+  unhook();
+  if (promise && !answer) {
+    running.add(promise);
+    return { promise: promise.finally(() => running.delete(promise)) };
+  }
+  if (answer?.error) return { isInterrupted: true };
+  const { wrong } = answer;
+  forget();
+  const lines = code.split('\n');
+  const isInside = wrong.lineNumber < lines.length;
+  return {
+    wrong: {
+      name: wrong.exception?.className ?? 'SyntaxError',
+      message: (wrong.exception?.description ?? wrong.text).split('\n    at ')[0].replace(/^\w+: /, ''),
+      line: isInside ? wrong.lineNumber + 1 : lines.length,
+      col: isInside ? wrong.columnNumber + 1 : lines[lines.length - 1].length + 1,
+    },
+  };
+}
+
+// Interrupts. The thread counts signals; the main one says in shared[0] how many
+// it has handled and in shared[1] whether a cell is going.
+
+const shared = new Int32Array(new SharedArrayBuffer(8));
+
+function watch() {
+  const emit = process.emitWarning;
+  process.emitWarning = () => {};
+  const { Signal } = require('internal/test/binding').internalBinding('signal_wrap');
+  process.emitWarning = emit;
+  const { workerData: shared } = require('worker_threads');
+  const fs = require('fs');
+  const session = new (require('inspector').Session)();
+  session.connectToMainThread();
+  let seen = 0;
+  const handled = (ms) => {
+    for (const end = performance.now() + ms; Atomics.load(shared, 0) < seen;) {
+      const left = end - performance.now();
+      if (left <= 0) return false;
+      Atomics.wait(shared, 0, Atomics.load(shared, 0), left);
+    }
+    return true;
+  };
+  const signal = new Signal();
+  signal.onsignal = () => {
+    seen++;
+    if (handled(50) || Atomics.load(shared, 1) === 0) return;
+    session.post('Runtime.terminateExecution');
+    if (handled(100)) return;
+    try { // it waits for a child: a terminal would have told that one too
+      for (const pid of fs.readFileSync(`/proc/${process.pid}/task/${process.pid}/children`, 'utf8').split(' ').filter(Boolean)) process.kill(Number(pid), 'SIGINT');
+    } catch {
+      // nobody to tell
+    }
+  };
+  signal.start(2);
+}
+
+process.on('SIGINT', () => {
+  if (cell) interrupted();
+  Atomics.add(shared, 0, 1);
+  Atomics.notify(shared, 0);
+});
+try {
+  const watcher = new Worker(`(${watch})()`, { eval: true, workerData: shared, execArgv: ['--expose-internals'], stdout: true, stderr: true });
+  watcher.on('error', () => {}); // loops cannot be interrupted then
+  watcher.unref();
+} catch {
+  // as above
+}
+
+let stale = false; // an interrupted cell has left things that the loop waits for
+
+function interrupted() {
+  for (const [t, owner] of alive) if (owner === cell) clearTimeout(t);
+  const left = [...cell.sleeps];
+  complain('Interrupted\n');
+  send({ type: 'error', id: cell.id, name: 'Interrupted', value: 'the cell was interrupted', traceback: ['Interrupted: the cell was interrupted'] });
+  park(true);
+  stale = true;
+  finish(130);
+  left.forEach((end) => end.abort(EXIT));
+}
+
+// The cell.
+
+function begin(m) {
+  cell = { id: m.id, display: m.display, exit: undefined, settled: false, since: 0, env: [], sleeps: new Set() };
+  last = m.id;
+  Atomics.store(shared, 1, 1);
+  unpark();
+  channel.unref();
+  cell.before = stale ? counts() : null;
+  process.exitCode = undefined;
+  for (const [name, value] of Object.entries(m.env ?? {})) {
+    cell.env.push([name, process.env[name]]);
+    process.env[name] = value;
+  }
+  setInput(m.stdin);
+  const name = `cell-${++cells}.js`;
+  const text = adapt(m.code);
+  const mine = cell;
+  if (text.parses) send({ type: 'start', id: m.id });
+  const { promise, wrong, isInterrupted } = evaluate(text.code, name);
+  if (isInterrupted) return interrupted();
+  if (wrong) return refuse(wrong, m.code, name, text.parses);
+  if (!text.parses) send({ type: 'start', id: m.id });
+  promise.then(async (value) => {
+    value = value['.repl_result'];
+    if (util.types.isPromise(value)) value = await value;
+    if (cell === mine) settle(value);
+  }).catch((error) => {
+    if (cell !== mine) return;
+    if (error !== EXIT) report(error);
+    finish(1);
+  });
+}
+
+// refuse tells that a text was not compiled.
+function refuse({ name, message, line, col }, code, file, isLate) {
+  if (!isLate) send({ type: 'syntax', id: cell.id, name, message, line, col });
+  const shown = code.split('\n')[line - 1] ?? '';
+  const place = [`${file}:${line}`, ...(shown.length < 2000 ? [shown, ' '.repeat(col - 1) + '^'] : []), ''];
+  const lines = [...place, ...`${name}: ${message}`.split('\n')];
+  complain(lines.join('\n') + '\n');
+  send({ type: 'error', id: cell.id, name, value: message, traceback: lines });
+  finish(1);
+}
+
+// settle takes the value of a cell, which then ends when the loop has nothing left.
+function settle(value) {
+  cell.settled = true;
+  cell.since = performance.now();
+  if (value !== undefined) {
+    if (cell.display === 'results') show(value, true);
+    else if (cell.display === 'stdout') console.log(util.inspect(value));
+  }
+  park(false);
+  cell.poll = really.setInterval(() => {
+    park(false);
+    if (!cell.before) return;
+    const now = counts();
+    if (Object.keys(now).every((kind) => now[kind] <= (cell.before[kind] ?? 0))) finish(0);
+  }, 20).unref();
+}
+
+process.on('beforeExit', () => {
+  if (!cell) return void channel.ref();
+  stale = false;
+  if (cell.settled) return finish(0);
+  complain('Warning: Detected unsettled top-level await\n');
+  finish(13);
+});
+
+// finish ends the cell; what it gave process.exit or process.exitCode comes first.
+function finish(exit) {
+  const { id, env, poll, exit: wanted } = cell;
+  exit = wanted ?? (exit || (Number(process.exitCode ?? 0) & 255));
+  clearInterval(poll);
+  park(false);
+  for (const [name, value] of env) {
+    if (value === undefined) delete process.env[name];
+    else process.env[name] = value;
+  }
+  setInput();
+  process.exitCode = undefined;
+  session.post('Runtime.discardConsoleEntries');
+  cell = null;
+  Atomics.store(shared, 1, 0);
+  channel.ref();
+  send({ type: 'done', id, ok: exit === 0, exit });
+  setImmediate(next);
+}
+
+// Standard input: descriptor 0 is opened again for each cell that has some.
+
+let stdin; // the stream on it, when one was asked for
+let hasInput = false;
+function setInput(data) {
+  stdin?.destroy();
+  stdin = undefined;
+  if (data === undefined && !hasInput) return;
+  hasInput = data !== undefined;
+  let name = os.devNull;
+  if (hasInput) {
+    name = path.join(os.tmpdir(), `.stdin.${process.pid}.${last}`);
+    fs.writeFileSync(name, Buffer.from(data, 'base64'), { mode: 0o600 });
+  }
+  try {
+    fs.closeSync(0);
+  } catch {
+    // the program has done so
+  }
+  fs.openSync(name, 'r'); // the lowest that is free
+  if (hasInput) fs.unlinkSync(name);
+}
+Object.defineProperty(process, 'stdin', {
+  get: () => (stdin ??= Object.assign(new fs.ReadStream(null, { fd: 0, autoClose: false }), { fd: 0 })),
+  configurable: true,
+  enumerable: true,
+});
+
+for (const stream of [process.stdout, process.stderr]) stream._handle?.setBlocking?.(true);
+send({ type: 'ready' });

@@ -1,0 +1,41 @@
+# Runs cells with a sh that is no bash, each in a new shell: files stay, and
+# nothing else does. What comes is as session_shell.sh has it. An interrupt ends
+# the cell's shell; the program that it waited for goes on.
+tell() {
+  size=$(printf %03o "${#1}")
+  printf "\\000\\000\\000\\$size%s" "$1" >&3
+}
+
+field() { IFS= read -r "$1" <&3; }
+
+tell '{"type":"ready"}'
+cell=$1 child=
+trap '[ ! "$child" ] || kill "$child"' INT
+while field id && field code && field input && field count; do
+  set --
+  while [ "$count" -gt 0 ] && field name && field value; do
+    value=$(printf '%b_' "$value")
+    set -- "$@" "$name=${value%_}"
+    count=$((count - 1))
+  done
+  tell "{\"type\":\"start\",\"id\":$id}"
+  printf %b "$input" | (
+    trap - INT
+    exec 3>&-
+    [ $# -eq 0 ] || export "$@"
+    set --
+    __text=$(printf '%b_' "$code")
+    __text=${__text%_}
+    . "$cell"
+  ) &
+  child=$!
+  wait "$child"
+  status=$?
+  while kill -0 "$child" 2>/dev/null; do
+    wait "$child"
+    status=$?
+  done
+  child= ok=false
+  [ "$status" -ne 0 ] || ok=true
+  tell "{\"type\":\"done\",\"id\":$id,\"ok\":$ok,\"exit\":$status}"
+done

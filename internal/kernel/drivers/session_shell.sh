@@ -1,0 +1,169 @@
+# Keeps a bash from one cell to the next. Started as
+#
+#	bash .session.sh CELL
+#
+# CELL is a file whose only line evaluates the text of a cell, so that the lines
+# of a cell are counted from 1 and messages bear that file's name. It is sourced
+# at the top level and from no function, for "declare" has to make variables
+# that stay.
+#
+# There are two processes. The first only waits: a shell that waits for a program
+# puts a signal off until that has ended, so an interrupt is sent to the second
+# one's process group, as a terminal does it. Jobs of the background ignore it.
+#
+# The channel is descriptor 3. A cell comes as lines, in the form of printf's %b:
+# its id, its code, its standard input, the number of its variables, and a name
+# and a value for each. The loop runs with descriptor 3 closed; bash keeps a copy
+# for itself that programs do not inherit, and that one is used here. A subshell
+# has it as it has everything of the shell's.
+#
+# "exit", an interrupt and what fails under "set -e" end the cell and not the
+# shell: a trap on DEBUG that returns 2 makes every function and sourced file
+# return, up to the loop. What cannot be held so ("builtin exit", a variable that
+# is not set under "set -u") comes to the trap on EXIT, and from there a copy of
+# the shell goes on: it has the variables, and the jobs of the background are no
+# longer its own to wait for. After sixteen of these it ends. A trap on ERR or INT
+# that a cell sets is its own until it ends, one on EXIT for good; with it goes
+# what is said here of that trap.
+if [[ ${1-} != again ]]; then
+  if [[ ${2-} != loop ]]; then
+    set -m
+    "$BASH" --norc --noprofile "$0" "$1" loop &
+    __main=$!
+    trap 'kill -INT -- "-$__main"' INT
+    exec </dev/null >/dev/null 2>&1 3>&-
+    wait "$__main"
+    __status=$?
+    while kill -0 "$__main"; do
+      wait "$__main"
+      __status=$?
+    done
+    exit "$__status"
+  fi
+  trap '' INT
+  __driver=$0 __file=$1 __again=0 __flags= __busy=
+  __channel=10 __out=11 __err=12 # copies are made from 10 on, in the order of the loop's redirections
+  BASH_ARGV0=$1
+  set --
+fi
+
+__base() { __depth=${#FUNCNAME[@]}; }
+
+# __arm ends the cell with status $1. Nothing may follow it in its caller.
+__arm() {
+  __code=$1 __traced=${-//[^T]/}
+  builtin shopt -s extdebug
+  builtin set -T
+  builtin trap __unwind DEBUG
+}
+
+__unwind() {
+  ((${#FUNCNAME[@]} > __depth)) && return 2
+  builtin trap - DEBUG
+  builtin shopt -u extdebug
+  builtin set +T -E ${__traced:+-T}
+}
+
+exit() {
+  builtin local code=${1-$?}
+  if [[ ! $__busy || $BASHPID != "$__pid" || $# -gt 1 ]]; then
+    builtin exit "$@"
+  fi
+  if [[ ! $code =~ ^(0|[1-9][0-9]{0,2})$ ]]; then
+    (builtin exit "$code")
+    code=$?
+  fi
+  __arm $((code & 255))
+}
+
+__failed() {
+  builtin local code=$?
+  if [[ $- == *e* && $BASHPID == "$__pid" ]]; then
+    builtin set +e
+    __stops=e
+    __arm "$code"
+  fi
+}
+
+__interrupted() {
+  [[ $BASHPID == "$__pid" ]] || builtin exit 130
+  __arm 130
+}
+
+# __send writes a frame of at most 255 bytes.
+__send() {
+  builtin local size
+  builtin printf -v size '\\x%02x' "${#1}"
+  builtin printf "\\0\\0\\0$size%s" "$1" >&"$__channel"
+}
+
+__line() { IFS= builtin read -r -u "$__channel" "$1"; }
+
+__field() { __line "$1" && builtin printf -v "$1" %b "${!1}"; }
+
+# __next takes a cell; it fails when the channel has ended.
+__next() {
+  __line __id && __field __code && __line __input && __line __count || return
+  __text=${__flags:+builtin set -$__flags; }$__code
+  __names=() __olds=()
+  while ((__count-- > 0)); do
+    __line __name && __field __value || return
+    __names+=("$__name")
+    __olds+=("${!__name+${!__name@a}=${!__name}}")
+    builtin export "$__name=$__value"
+  done
+  __send "{\"type\":\"start\",\"id\":$__id}"
+  __code= __stops= __busy=1
+  builtin set -E
+  builtin trap __failed ERR
+  builtin trap __interrupted INT
+}
+
+# __after tells how the cell ended, which is in __status and __options.
+__after() {
+  builtin trap '' INT
+  builtin trap - ERR
+  __busy= __flags=${__options//[!euxva]/}
+  [[ $__flags == *e* ]] || __flags+=$__stops
+  for __count in "${!__names[@]}"; do
+    __name=${__names[__count]} __value=${__olds[__count]}
+    if [[ ! $__value ]]; then
+      builtin unset -v "$__name"
+      continue
+    fi
+    builtin printf -v "$__name" %s "${__value#*=}"
+    [[ ${__value%%=*} == *x* ]] || builtin export -n "${__name?}"
+  done
+  __code=${__code:-$__status}
+  if ((__code == 0)); then __ok=true; else __ok=false; fi
+  __send "{\"type\":\"done\",\"id\":$__id,\"ok\":$__ok,\"exit\":$__code}"
+}
+
+__pid=$BASHPID
+__base
+builtin trap '{ __status=$? __options=$-; builtin set +euxva; builtin trap "" INT; } 2>/dev/null
+if [[ $__busy ]] && ((__again++ < 16)); then (builtin . "$__driver" again); fi' EXIT
+if [[ ${1-} == again ]]; then
+  builtin exec >&"$__out" 2>&"$__err"
+  __after
+else
+  builtin exec 4>&1 5>&2
+fi
+{
+  if [[ ${1-} != again ]]; then
+    __send '{"type":"ready"}'
+  else
+    builtin set --
+  fi
+  while __next; do
+    if [[ $__input ]]; then
+      builtin :
+      builtin . "$__file" < <(builtin printf %b "$__input")
+    else
+      builtin :
+      builtin . "$__file" </dev/null
+    fi
+    { __status=$? __options=$-; builtin set +euxva; } 2>/dev/null
+    __after
+  done
+} 3>&- 4>&- 5>&-

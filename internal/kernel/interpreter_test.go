@@ -1,0 +1,237 @@
+package kernel_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
+)
+
+func TestPlanInterpreterRefuses(t *testing.T) {
+	for name, c := range map[string]struct {
+		p    kernel.Program
+		want sandboxmcp.Code
+	}{
+		"language":        {kernel.Program{Language: "cobol", Interpreter: "/x"}, sandboxmcp.CodeUnsupportedLanguage},
+		"env":             {kernel.Program{Interpreter: "/x", Env: map[string]string{"PATH": "/"}}, sandboxmcp.CodeInvalidArgument},
+		"relative binary": {kernel.Program{Interpreter: "python3"}, sandboxmcp.CodeInternal},
+	} {
+		if _, err := kernel.PlanInterpreter(c.p); sandboxmcp.CodeOf(err) != c.want {
+			t.Errorf("%s: %v, want %s", name, err, c.want)
+		}
+	}
+}
+
+// deaf is a channel on which nothing that is written is read, until it is closed.
+type deaf struct {
+	io.Reader
+	closed chan struct{}
+}
+
+func (d deaf) Write([]byte) (int, error) {
+	<-d.closed
+	return 0, io.ErrClosedPipe
+}
+
+func (d deaf) Close() error {
+	close(d.closed)
+	return nil
+}
+
+// scripted is a driver that says first, then waits for a cell, then says then.
+type scripted struct {
+	first, then io.Reader
+	told        chan struct{}
+}
+
+func (s *scripted) Read(p []byte) (int, error) {
+	if n, err := s.first.Read(p); n > 0 || !errors.Is(err, io.EOF) {
+		return n, err
+	}
+	<-s.told
+	return s.then.Read(p)
+}
+
+func (s *scripted) Write(p []byte) (int, error) {
+	close(s.told)
+	return len(p), nil
+}
+
+func (*scripted) Close() error { return nil }
+
+// heard runs one cell with a driver that is ready and then says what in is.
+func heard(ctx context.Context, in io.Reader, show func(sandboxmcp.RichResult)) (kernel.Report, error) {
+	c := &scripted{strings.NewReader(frame(`{"type":"ready"}`)), in, make(chan struct{})}
+	return kernel.Attach(c, sandboxmcp.Python).Execute(ctx, kernel.Cell{Code: "1"}, show)
+}
+
+func TestInterpreterWords(t *testing.T) {
+	const start, done = `{"type":"start","id":1}`, `{"type":"done","id":1,"ok":true}`
+	none := kernel.Report{Results: []sandboxmcp.RichResult{}}
+	good := kernel.Report{Started: true, Done: true, Results: []sandboxmcp.RichResult{}}
+	for name, c := range map[string]struct {
+		in   []string
+		want kernel.Report
+		gone bool
+	}{
+		"nothing":           {nil, none, true},
+		"a cell":            {[]string{start, done}, good, false},
+		"exit":              {[]string{start, `{"type":"done","id":1,"ok":false,"exit":3}`}, kernel.Report{Started: true, Done: true, Exit: 3, Results: []sandboxmcp.RichResult{}}, false},
+		"failed":            {[]string{start, `{"type":"done","id":1}`}, kernel.Report{Started: true, Done: true, Exit: 1, Results: []sandboxmcp.RichResult{}}, false},
+		"exit that is none": {[]string{start, `{"type":"done","id":1,"exit":-1}`}, kernel.Report{Started: true, Done: true, Exit: 255, Results: []sandboxmcp.RichResult{}}, false},
+		"other ids":         {[]string{`{"type":"done","id":2}`, `{"type":"done"}`, `{"type":"error","id":9,"name":"E"}`, start, done}, good, false},
+		"ended before":      {[]string{start}, kernel.Report{Started: true, Results: []sandboxmcp.RichResult{}}, true},
+		"negative id":       {[]string{start, `{"type":"done","id":-1}`, done}, kernel.Report{Started: true, Results: []sandboxmcp.RichResult{}}, true},
+		"large start":       {[]string{`{"type":"start","x":"` + strings.Repeat("x", 100) + `"}`, start, done}, none, true},
+		"not JSON":          {[]string{start, "x", done}, kernel.Report{Started: true, Results: []sandboxmcp.RichResult{}}, true},
+		"error": {[]string{`{"type":"syntax","id":1,"name":"SyntaxError","line":2}`, `{"type":"error","id":1,"name":"SyntaxError"}`, `{"type":"done","id":1}`}, kernel.Report{
+			Done: true, Exit: 1, Results: []sandboxmcp.RichResult{}, Syntax: &kernel.SyntaxError{Name: "SyntaxError", Line: 2}, Error: &sandboxmcp.ProgramError{Name: "SyntaxError", Traceback: []string{}},
+		}, false},
+	} {
+		var in strings.Builder
+		for _, f := range c.in {
+			in.WriteString(frame(f))
+		}
+		got, err := heard(t.Context(), strings.NewReader(in.String()), nil)
+		if errors.Is(err, kernel.ErrGone) != c.gone || err != nil && !c.gone {
+			t.Errorf("%s: %v, want gone: %v", name, err, c.gone)
+		}
+		if d := cmp.Diff(c.want, got); d != "" {
+			t.Errorf("%s: %s", name, d)
+		}
+	}
+}
+
+// asked is a driver in Go: it answers each execute frame with what answer says.
+func asked(t *testing.T, answer func(id int) []string) io.ReadWriteCloser {
+	t.Helper()
+	ours, theirs := net.Pipe()
+	t.Cleanup(func() { _, _ = ours.Close(), theirs.Close() })
+	go func() {
+		_, _ = io.WriteString(theirs, frame(`{"type":"ready"}`))
+		for id := 1; ; id++ {
+			head := make([]byte, 4)
+			if _, err := io.ReadFull(theirs, head); err != nil {
+				return
+			}
+			n := int(head[0])<<24 | int(head[1])<<16 | int(head[2])<<8 | int(head[3])
+			if _, err := io.CopyN(io.Discard, theirs, int64(n)); err != nil {
+				return
+			}
+			for _, f := range answer(id) {
+				if _, err := io.WriteString(theirs, frame(f)); err != nil {
+					return
+				}
+			}
+		}
+	}()
+	return ours
+}
+
+func TestInterpreterShows(t *testing.T) {
+	i := kernel.Attach(asked(t, func(id int) []string {
+		n := string(rune('0' + id))
+		return []string{`{"type":"start","id":` + n + `}`, `{"type":"display","id":` + n + `,"data":{"text/plain":"` + n + `"}}`, `{"type":"display","id":0,"data":{"text/plain":"no"}}`, `{"type":"done","id":` + n + `,"ok":true}`}
+	}), sandboxmcp.Python)
+	for _, want := range []string{"1", "2"} {
+		var shown []sandboxmcp.RichResult
+		rep, err := i.Execute(t.Context(), kernel.Cell{}, func(r sandboxmcp.RichResult) { shown = append(shown, r) })
+		if d := cmp.Diff([]sandboxmcp.RichResult{{"text/plain": want, "is_main_result": false}}, shown); d != "" || err != nil || !cmp.Equal(rep.Results, shown) {
+			t.Errorf("%v %+v %s", err, rep, d)
+		}
+	}
+}
+
+// A driver that does not read holds nobody up, and neither does one that never stops talking.
+func TestInterpreterDoesNotWaitForEver(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	n := 0
+	talk := &endless{frame: frame(`{"type":"display","id":1,"data":{"text/plain":"x"}}`), n: 1 << 40}
+	rep, err := heard(ctx, talk, func(sandboxmcp.RichResult) {
+		if n++; n == 10 {
+			cancel()
+		}
+	})
+	if !errors.Is(err, context.Canceled) || len(rep.Results) < 10 {
+		t.Errorf("%v, %d results", err, len(rep.Results))
+	}
+	ctx, cancel = context.WithCancel(t.Context())
+	c := deaf{io.MultiReader(strings.NewReader(frame(`{"type":"ready"}`)), &hook{f: cancel}), make(chan struct{})}
+	defer func() { _ = c.Close() }()
+	if _, err := kernel.Attach(c, sandboxmcp.Python).Execute(ctx, kernel.Cell{}, nil); !errors.Is(err, context.Canceled) && !errors.Is(err, kernel.ErrGone) {
+		t.Errorf("nobody reads: %v", err)
+	}
+	// Where no cell goes, a limit ends the conversation.
+	idle := &endless{frame: frame(`{"type":"display","id":1,"data":{"text/plain":"` + strings.Repeat("x", 1<<19) + `"}}`), n: 1 << 40}
+	talks := deaf{idle, make(chan struct{})}
+	defer func() { _ = talks.Close() }()
+	if _, err := kernel.Attach(talks, sandboxmcp.Python).Execute(t.Context(), kernel.Cell{}, nil); !errors.Is(err, kernel.ErrGone) {
+		t.Errorf("talk of nobody: %v", err)
+	}
+}
+
+// hook is a reader that calls f and then waits for ever, as a silent driver does.
+type hook struct{ f func() }
+
+func (h *hook) Read([]byte) (int, error) {
+	h.f()
+	select {}
+}
+
+func TestInterpreterIsBounded(t *testing.T) {
+	big := `{"type":"display","id":1,"data":{"text/plain":"` + strings.Repeat("x", 900<<10) + `"}}`
+	i := kernel.Attach(asked(t, func(int) []string {
+		all := make([]string, 30)
+		for n := range all {
+			all[n] = big
+		}
+		return append(all, `{"type":"done","id":1,"ok":true}`)
+	}), sandboxmcp.Python)
+	rep, err := i.Execute(t.Context(), kernel.Cell{}, nil)
+	if err != nil || len(rep.Results) != 9 || !rep.Done {
+		t.Errorf("%v, %d results, want the 9 that fit into 8 MiB", err, len(rep.Results))
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err = heard(t.Context(), strings.NewReader("\x7f\xff\xff\xff"+strings.Repeat("x", 1000)), nil)
+	runtime.ReadMemStats(&after)
+	if got := after.TotalAlloc - before.TotalAlloc; got > kernel.MaxFrame || !errors.Is(err, kernel.ErrGone) {
+		t.Errorf("a length of 2 GiB made it allocate %d bytes, %v", got, err)
+	}
+}
+
+// The law: whatever a driver says, Execute ends when it does, with done or
+// without, and its report can be shown and keeps the bounds.
+func FuzzInterpreter(f *testing.F) {
+	f.Add([]byte(frame(`{"type":"start","id":1}`) + frame(`{"type":"done","id":1,"ok":true}`)))
+	f.Add([]byte(frame(`{"type":"error","id":1,"name":"E","traceback":["a"]}`) + "\xff\xff\xff\xff"))
+	f.Add([]byte(frame(`{"type":"display","id":1,"data":{"application/json":[[]],"text/html":"x"}}`) + "ab"))
+	f.Add([]byte(frame(`{"type":"done","id":1,"exit":9007199254740993}`)))
+	f.Add([]byte(frame(`{"type":"syntax","id":1,"line":1e3}`)))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		shown := 0
+		rep, err := heard(t.Context(), bytes.NewReader(in), func(sandboxmcp.RichResult) { shown++ })
+		if err != nil && !errors.Is(err, kernel.ErrGone) || rep.Done != (err == nil) {
+			t.Fatalf("%v with %+v", err, rep)
+		}
+		if rep.Results == nil || shown != len(rep.Results) || shown > 256 || rep.Exit < 0 || rep.Exit > 255 || rep.Started && rep.Syntax != nil {
+			t.Fatalf("%d shown, %+v", shown, rep)
+		}
+		if e := rep.Error; e != nil && (len(e.Name) > 256 || len(e.Value) > 64<<10 || len(e.Traceback) > 200) {
+			t.Fatalf("error beyond its bounds: %+v", e)
+		}
+		if out, jsonErr := json.Marshal(rep.Results); jsonErr != nil || len(out) > 6*len(in)+64 {
+			t.Fatalf("%d bytes of results from %d, %v", len(out), len(in), jsonErr)
+		}
+	})
+}

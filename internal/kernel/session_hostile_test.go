@@ -1,0 +1,162 @@
+package kernel_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
+)
+
+// during runs a cell, and calls f when the cell has come to begun(), which may
+// be left out where it is the beginning.
+func (l *live) during(t *testing.T, code string, f func()) said {
+	t.Helper()
+	done := make(chan said)
+	if !strings.Contains(code, "begun()") {
+		code = "begun()\n" + code
+	}
+	go func() {
+		done <- l.do(t, kernel.Cell{Code: strings.ReplaceAll(code, "begun()", "open('begun', 'w').close()"), Display: sandboxmcp.DisplayResults})
+	}()
+	begun := filepath.Join(l.at.work, "begun")
+	for {
+		if _, err := os.Stat(begun); err == nil {
+			break
+		}
+		select {
+		case s := <-done:
+			return s
+		case <-time.NewTimer(time.Millisecond).C:
+		}
+	}
+	f()
+	s := <-done
+	_ = os.Remove(begun)
+	return s
+}
+
+func TestPythonInterrupt(t *testing.T) {
+	forever := []string{
+		"while True: pass",
+		"import time\ntime.sleep(60)",
+		"import subprocess\nsubprocess.run(['sleep', '60'])",
+		"!sleep 60",
+		"import asyncio\nawait asyncio.sleep(60)",
+		"import asyncio\nasync def f():\n    while True: pass\nawait f()",
+		"while True: display('x' * 100000)",
+		"import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\nwhile True: pass",
+		"while True: print('x' * 10)",
+	}
+	eachPython(t, func(t *testing.T, python string) {
+		for _, code := range forever {
+			t.Run(strings.ReplaceAll(code, "\n", " "), func(t *testing.T) {
+				t.Parallel()
+				l := begin(t, kernel.Program{Interpreter: python})
+				if s := l.py(t, "x = 5"); s.Err != nil {
+					t.Fatal(s.Err)
+				}
+				s := l.during(t, code, func() { l.interrupt(t) })
+				if s.Err != nil || s.Error == nil || s.Error.Name != "KeyboardInterrupt" || s.Exit != 130 || !strings.HasSuffix(strings.TrimSpace(s.Stderr), "KeyboardInterrupt") {
+					t.Fatalf("%v %d %.300s %+v", s.Err, s.Exit, s.Stderr, s.Error)
+				}
+				l.interrupt(t) // harmless: nothing runs
+				if s := l.py(t, "x"); s.Err != nil || len(s.Results) != 1 || s.Results[0]["text/plain"] != "5" {
+					t.Errorf("after it: %+v", s)
+				}
+			})
+		}
+		l := begin(t, kernel.Program{Interpreter: python})
+		s := l.during(t, "import time\ntry:\n    begun()\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    print('caught')", func() { l.interrupt(t) })
+		if s.Err != nil || s.Exit != 0 || s.Stdout != "caught\n" {
+			t.Errorf("caught: %+v", s)
+		}
+		s = l.during(t, "import asyncio\nasync def f():\n    try:\n        begun()\n        await asyncio.sleep(60)\n    finally: print('finally')\nawait f()", func() { l.interrupt(t) })
+		if s.Err != nil || s.Exit != 130 || s.Stdout != "finally\n" {
+			t.Errorf("finally: %+v", s)
+		}
+		for range 300 { // between two and in any part of one
+			l.interrupt(t)
+			if s := l.py(t, "1"); s.Err != nil {
+				t.Fatalf("interrupted at random: %+v", s)
+			}
+		}
+		if s := l.py(t, "import signal; signal.getsignal(signal.SIGINT) is signal.default_int_handler"); len(s.Results) != 1 || s.Results[0]["text/plain"] != "True" {
+			t.Errorf("the handler that a program sees: %+v", s)
+		}
+	})
+}
+
+// A cell that is given up goes on; the next waits for it.
+func TestPythonGivenUp(t *testing.T) {
+	l := begin(t, kernel.Program{Interpreter: pythons(t)[0]})
+	ctx, cancel := context.WithCancel(t.Context())
+	rep, err := l.Execute(ctx, kernel.Cell{Code: "display('first')\nimport time\ntime.sleep(.2)\nx = 'late'\ndisplay('late')"}, func(sandboxmcp.RichResult) { cancel() })
+	if !errors.Is(err, context.Canceled) || rep.Done || len(rep.Results) != 1 || !rep.Started {
+		t.Fatalf("%+v, %v", rep, err)
+	}
+	if _, err := l.Execute(ctx, kernel.Cell{Code: "never = 1"}, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	s := l.py(t, "x, 'never' in globals()")
+	if s.Err != nil || len(s.Results) != 1 || s.Results[0]["text/plain"] != "('late', False)" {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestPythonHostileCells(t *testing.T) {
+	const forge = "import os, struct\ndef say(s): os.write(3, struct.pack('>I', len(s)) + s.encode())\n"
+	eachPython(t, func(t *testing.T, python string) {
+		for name, c := range map[string]struct {
+			code string
+			gone bool
+			exit int
+		}{
+			"closed":               {code: "import os\nos.close(3)", gone: true},
+			"closed and failed":    {code: "import os\nos.close(3)\n1/0", gone: true},
+			"another in its place": {code: "import os, socket\na, b = socket.socketpair()\nos.dup2(a.fileno(), 3)", gone: true},
+			"a file in its place":  {code: "import os\nos.close(3)\nf = open('f', 'w')\nassert f.fileno() == 3", gone: true},
+			"ended":                {code: "import os\nos._exit(0)", gone: true},
+			"killed":               {code: "import os\nos.kill(os.getpid(), 9)", gone: true},
+			"a child holds it":     {code: "import os, time\nif os.fork() == 0:\n    time.sleep(20)\nos._exit(1)", gone: true},
+			"garbage":              {code: "import os\nos.write(3, b'\\xff' * 3000000)", gone: true},
+			"not JSON":             {code: forge + "say('x')", gone: true},
+			"large done":           {code: forge + `say('{"type":"done","id":1,"x":"%s"}' % ('x' * 300))`, gone: true},
+			"another's id":         {code: forge + `say('{"type":"done","id":7,"ok":false}'); say('{"type":"done","id":0}')`},
+			"unknown":              {code: forge + `say('{"type":"later","id":1}')`},
+			"forged end":           {code: forge + `say('{"type":"done","id":1,"ok":false,"exit":1000000}')`, exit: 64},
+			"too many displays":    {code: "for i in range(30): display('x' * 900000)"},
+			"too many forged":      {code: forge + `for i in range(30): say('{"type":"display","id":1,"data":{"text/html":"%s"}}' % ('x' * 900000))`},
+			"steals the words":     {code: "import os, threading\nthreading.Thread(target=lambda: os.read(3, 100), daemon=True).start()"},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				l := begin(t, kernel.Program{Interpreter: python})
+				s := l.py(t, c.code)
+				size := 0
+				for _, r := range s.Results {
+					for _, v := range r {
+						if text, ok := v.(string); ok {
+							size += len(text)
+						}
+					}
+				}
+				if errors.Is(s.Err, kernel.ErrGone) != c.gone || s.Err == nil && s.Exit != c.exit || size > kernel.MaxReport {
+					t.Fatalf("%v, exit %d, %d bytes, stderr %.300s", s.Err, s.Exit, size, s.Stderr)
+				}
+				if name == "steals the words" {
+					return
+				}
+				next := l.py(t, "5")
+				if c.gone != errors.Is(next.Err, kernel.ErrGone) || !c.gone && !next.Done {
+					t.Errorf("the next one: %+v", next)
+				}
+			})
+		}
+	})
+}

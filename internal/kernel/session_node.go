@@ -1,0 +1,42 @@
+package kernel
+
+import (
+	"embed"
+	"strings"
+	"sync"
+
+	"github.com/sandboxmcp/sandboxmcp/backend"
+)
+
+//go:embed drivers/session_*.cjs
+var nodeFiles embed.FS
+
+const nodeSession = ".session.cjs"
+
+// nodeSessionText is session_node.cjs with the other parts in it.
+var nodeSessionText = sync.OnceValue(func() []byte {
+	part := func(name string) string {
+		data, err := nodeFiles.ReadFile("drivers/" + name)
+		if err != nil {
+			panic(err) //nolint:forbidigo // it is embedded
+		}
+		return string(data)
+	}
+	text := part("session_node.cjs")
+	for _, name := range []string{"session_imports.cjs", "session_sandbox.cjs"} {
+		text = strings.Replace(text, "//@"+name+"\n", part(name), 1)
+	}
+	return []byte(text)
+})
+
+// planNodeInterpreter starts a driver of our own. Node checks that callbacks end
+// in the order in which they began, and would abort where one is interrupted;
+// the flag turns that check off.
+func planNodeInterpreter(p Program) (backend.Process, error) {
+	return backend.Process{
+		Argv:    []string{p.Interpreter, "--no-force-async-hooks-checks", inProgramDir(nodeSession)},
+		Env:     environment(p, map[string]string{"NODE_PATH": backend.WorkDir + "/node_modules"}),
+		Program: []backend.ProgramFile{{Name: nodeSession, Data: nodeSessionText()}},
+		Channel: true,
+	}, nil
+}

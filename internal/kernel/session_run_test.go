@@ -1,0 +1,142 @@
+package kernel_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
+)
+
+// live is an interpreter that takes cells, started without a sandbox: its
+// directories are temporary, and their names in what comes back are the real ones.
+type live struct {
+	*kernel.Interpreter
+	at             places
+	cmd            *exec.Cmd
+	channel        *os.File
+	stdout, stderr *os.File
+	names          *strings.Replacer
+}
+
+// said is what one cell came to.
+type said struct {
+	Stdout, Stderr string
+	Shown          []sandboxmcp.RichResult // by show, which is the report's as well
+	kernel.Report
+	Err error
+}
+
+// begin starts an interpreter.
+func begin(t testing.TB, p kernel.Program) *live {
+	t.Helper()
+	return beginIn(t, p, places{t.TempDir(), t.TempDir()})
+}
+
+func beginIn(t testing.TB, p kernel.Program, at places) *live {
+	t.Helper()
+	plan, err := kernel.PlanInterpreter(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range plan.Program {
+		if err := os.WriteFile(filepath.Join(at.program, f.Name), f.Data, 0o444); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in := strings.NewReplacer(backend.ProgramDir, at.program, backend.WorkDir, at.work)
+	l := &live{at: at, names: strings.NewReplacer(at.program, backend.ProgramDir, at.work, backend.WorkDir)}
+	var theirs *os.File
+	l.channel, theirs = pair(t)
+	l.stdout, l.stderr = scratch(t), scratch(t)
+	l.cmd = exec.CommandContext(t.Context(), plan.Argv[0])
+	for _, a := range plan.Argv[1:] {
+		l.cmd.Args = append(l.cmd.Args, in.Replace(a))
+	}
+	for _, e := range plan.Env {
+		l.cmd.Env = append(l.cmd.Env, in.Replace(e))
+	}
+	l.cmd.Env = append(l.cmd.Env, "SANDBOX_BRIDGE_DIR="+filepath.Join(at.program, "bridge"))
+	l.cmd.Dir, l.cmd.Stdout, l.cmd.Stderr, l.cmd.ExtraFiles = at.work, l.stdout, l.stderr, []*os.File{theirs}
+	if err := l.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = theirs.Close()
+	t.Cleanup(func() {
+		_ = l.channel.Close()
+		_ = l.cmd.Process.Kill()
+		_ = l.cmd.Wait()
+	})
+	l.Interpreter = kernel.Attach(l.channel, p.Language)
+	return l
+}
+
+// pair is a stream with two ends, ours with deadlines.
+func pair(t testing.TB) (ours, theirs *os.File) {
+	t.Helper()
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.SetNonblock(fds[0], true); err != nil {
+		t.Fatal(err)
+	}
+	return os.NewFile(uintptr(fds[0]), "channel"), os.NewFile(uintptr(fds[1]), "theirs")
+}
+
+// scratch is a file that takes a stream, so that all that was written before a
+// word on the channel is there when the word is heard.
+func scratch(t testing.TB) *os.File {
+	t.Helper()
+	f, err := os.OpenFile(filepath.Join(t.TempDir(), "stream"), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+// taken returns what was added to a stream.
+func (l *live) taken(t testing.TB, f *os.File) string {
+	t.Helper()
+	data, err := os.ReadFile(f.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Truncate(0); err != nil {
+		t.Fatal(err)
+	}
+	return l.names.Replace(string(data))
+}
+
+// do runs a cell to its end.
+func (l *live) do(t testing.TB, c kernel.Cell) said {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var s said
+	s.Report, s.Err = l.Execute(ctx, c, func(r sandboxmcp.RichResult) { s.Shown = append(s.Shown, r) })
+	s.Stdout, s.Stderr = l.taken(t, l.stdout), l.taken(t, l.stderr)
+	return s
+}
+
+// py runs code of which the value is wanted, as a session does.
+func (l *live) py(t testing.TB, code string) said {
+	t.Helper()
+	return l.do(t, kernel.Cell{Code: code, Display: sandboxmcp.DisplayResults})
+}
+
+// interrupt sends SIGINT to the process.
+func (l *live) interrupt(t testing.TB) {
+	t.Helper()
+	if err := l.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,312 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// FileSource is what the artifact server asks of the engine.
+type FileSource interface {
+	// ReadFile is that of [Sessions].
+	ReadFile(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, path string, limit int64) (sandboxmcp.SessionFile, []byte, error)
+	// ArtifactContent is that of [Engine].
+	ArtifactContent(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.RequestID, path string) (sandboxmcp.Artifact, error)
+}
+
+// FilesConfig is what the handler of [Files] is made of.
+type FilesConfig struct {
+	Engine   FileSource   // required
+	Links    *Links       // required
+	MaxBytes int64        // of one file; 0: [DefaultMaxRead]
+	Names    []string     // host names of the listener; its addresses need not be named
+	Logger   *slog.Logger // nil: none
+}
+
+// maxReads is how many files are held in memory at a time.
+const maxReads = 8
+
+// files hands out files of sessions, and of ended runs, to browsers.
+type files struct {
+	FilesConfig
+	reads chan struct{}
+}
+
+// Files returns the handler of GET and HEAD /files/{session_id}/{path} and of
+// /healthz. It hands out what a signed link names. Without a signature it hands
+// out only what a program on this machine asks for by a session id that the
+// server made, which cannot be guessed, in the server's own namespace. A request
+// for another host name or from another origin gets nothing: a page on the web
+// that had its name point here would otherwise read files. What a browser would
+// run is a download, and everything is under a policy that lets nothing run.
+func Files(c FilesConfig) http.Handler {
+	f := &files{FilesConfig: c, reads: make(chan struct{}, maxReads)}
+	if f.MaxBytes <= 0 {
+		f.MaxBytes = DefaultMaxRead
+	}
+	if f.Logger == nil {
+		f.Logger = slog.New(slog.DiscardHandler)
+	}
+	return f
+}
+
+// ServeHTTP answers one request. The path is taken as it was sent: a router
+// would clean it first.
+func (f *files) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	defer func() {
+		if p := recover(); p != nil {
+			id := incident()
+			f.Logger.Error("request panicked", "incident", id, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			refuse(w, internalError(id))
+		}
+	}()
+	h := w.Header()
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Security-Policy", "sandbox; default-src 'none'; frame-ancestors 'none'")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cache-Control", "private, no-store")
+	if err := checkOrigin(r, f.Names); err != nil {
+		refuse(w, told(f.Logger, "http", err))
+		return
+	}
+	rest, isFile := strings.CutPrefix(r.URL.EscapedPath(), filesRoute)
+	switch health := r.URL.Path == "/healthz"; {
+	case !isFile && !health:
+		refuse(w, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "there is nothing here").WithHint("files are at /files/{session_id}/{filename}"))
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		h.Set("Allow", "GET, HEAD")
+		refuseWith(w, http.StatusMethodNotAllowed, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the method is not GET or HEAD").WithHint("use GET"))
+	case health:
+		writeJSON(w, http.StatusOK, map[string]any{"status": "ok"})
+	default:
+		f.serve(w, r, rest)
+	}
+}
+
+func (f *files) serve(w http.ResponseWriter, r *http.Request, rest string) {
+	a, err := f.admit(r, rest)
+	if err != nil {
+		refuse(w, told(f.Logger, filesRoute, err))
+		return
+	}
+	select {
+	case f.reads <- struct{}{}:
+		defer func() { <-f.reads }()
+	case <-r.Context().Done():
+		return
+	}
+	got, data, err := f.read(r.Context(), a)
+	if err != nil {
+		refuse(w, told(f.Logger, filesRoute, err))
+		return
+	}
+	if !isSum(got.SHA256) {
+		sum := sha256.Sum256(data)
+		got.SHA256 = hex.EncodeToString(sum[:])
+	}
+	name := a.path[strings.LastIndexByte(a.path, '/')+1:]
+	kind, disposition := presented(name, got.MIMEType, data)
+	h := w.Header()
+	h.Set("Content-Type", kind)
+	h.Set("Content-Disposition", disposition)
+	h.Set("ETag", `"`+got.SHA256+`"`)
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
+}
+
+// asked is a file that somebody may have.
+type asked struct {
+	namespace sandboxmcp.Namespace
+	id        sandboxmcp.SessionID
+	path      string // below /mnt/data
+}
+
+// admit tells which file a request names, if it may have it. It does not know
+// yet whether there is one, so a refusal tells nothing of that.
+func (f *files) admit(r *http.Request, rest string) (asked, error) {
+	first, rest, _ := strings.Cut(rest, "/")
+	id, err := sandboxmcp.ParseSessionID(first)
+	if err != nil {
+		return asked{}, err
+	}
+	path, err := unescapePath(rest)
+	if err != nil {
+		return asked{}, err
+	}
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return asked{}, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the query cannot be decoded")
+	}
+	a := asked{namespace: f.Links.own, id: id, path: path}
+	if ns, ok := query["ns"]; ok {
+		if a.namespace, err = sandboxmcp.ParseNamespace(ns[0]); err != nil {
+			return asked{}, err
+		}
+	}
+	wholeLink := "use the download_url as it was given, signature included"
+	if sig, ok := query["sig"]; ok {
+		if len(sig) != 1 || !f.Links.signed(a.namespace, string(id), path, sig[0]) {
+			return asked{}, sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "the signature does not open this file").WithHint(wholeLink)
+		}
+		return a, nil
+	}
+	switch {
+	case !local(r):
+		return asked{}, sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "the request has no signature").WithHint(wholeLink)
+	case a.namespace != f.Links.own || !serverMade(id):
+		return asked{}, notThere(id).WithHint(wholeLink)
+	}
+	return a, nil
+}
+
+func notThere(id sandboxmcp.SessionID) *sandboxmcp.Error {
+	return sandboxmcp.Errorf(sandboxmcp.CodeSessionNotFound, "session %s is not known", sandboxmcp.Quote(string(id)))
+}
+
+// read returns the file of a session, or of an ended run by its request id,
+// which only a signed link can name: it is no id of a session that we made.
+func (f *files) read(ctx context.Context, a asked) (sandboxmcp.SessionFile, []byte, error) {
+	got, data, err := f.Engine.ReadFile(ctx, a.namespace, a.id, workDir+"/"+a.path, f.MaxBytes)
+	if sandboxmcp.CodeOf(err) != sandboxmcp.CodeSessionNotFound {
+		return got, data, err
+	}
+	kept, lookup := f.Engine.ArtifactContent(ctx, a.namespace, sandboxmcp.RequestID(a.id), a.path)
+	switch {
+	case sandboxmcp.CodeOf(lookup) == sandboxmcp.CodeRequestNotFound:
+		return got, nil, err
+	case lookup != nil:
+		return got, nil, lookup
+	case kept.SizeBytes > f.MaxBytes:
+		return got, nil, sandboxmcp.Errorf(sandboxmcp.CodeArtifactTooLarge, "the file has %d bytes, above the limit of %d bytes", kept.SizeBytes, f.MaxBytes).
+			With("size_bytes", kept.SizeBytes)
+	}
+	return sandboxmcp.SessionFile{MIMEType: kept.MIMEType, SHA256: kept.SHA256}, kept.ContentB64, nil
+}
+
+// unescapePath decodes the parts of a path one by one, so that an encoded slash
+// stays inside its part and is seen there.
+func unescapePath(escaped string) (string, error) {
+	bad := sandboxmcp.Errorf(sandboxmcp.CodeInvalidPath, "the path %s cannot name a file", sandboxmcp.Quote(escaped))
+	parts := strings.Split(escaped, "/")
+	for i, p := range parts {
+		part, err := url.PathUnescape(p)
+		if err != nil || strings.Contains(part, "/") {
+			return "", bad
+		}
+		parts[i] = part
+	}
+	path := strings.Join(parts, "/")
+	if clean, ok := servable(path); !ok || clean != path {
+		return "", bad
+	}
+	return path, nil
+}
+
+// serverMade tells whether an id has the form of those that the server makes.
+// They have 96 random bits; a caller's own may be "default".
+func serverMade(id sandboxmcp.SessionID) bool {
+	hexDigits, ok := strings.CutPrefix(string(id), "sess_")
+	return ok && len(hexDigits) == 24 && isHex(hexDigits)
+}
+
+func isSum(s string) bool { return len(s) == 2*sha256.Size && isHex(s) }
+
+func isHex(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" }
+
+// local tells whether a request comes from a program on this machine, and was
+// not passed on by a proxy on it.
+func local(r *http.Request) bool {
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"} {
+		if len(r.Header.Values(name)) > 0 {
+			return false
+		}
+	}
+	from, err := netip.ParseAddrPort(r.RemoteAddr)
+	return err == nil && from.Addr().Unmap().IsLoopback() && listenAddr(r).IsLoopback()
+}
+
+// listenAddr is the address on which a request arrived; the zero one when that
+// is not known.
+func listenAddr(r *http.Request) netip.Addr {
+	a, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	if !ok {
+		return netip.Addr{}
+	}
+	p, err := netip.ParseAddrPort(a.String())
+	if err != nil {
+		return netip.Addr{}
+	}
+	return p.Addr().Unmap().WithZone("")
+}
+
+// checkOrigin refuses a request for a host that is not this one, and one that a
+// page of another origin makes.
+func checkOrigin(r *http.Request, names []string) error {
+	if !ownHost(r, names) {
+		return sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "host %s is not this server", sandboxmcp.Quote(r.Host)).
+			WithHint("use the address that the server listens on")
+	}
+	for _, origin := range r.Header.Values("Origin") {
+		if !strings.EqualFold(origin, "http://"+r.Host) {
+			return sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "origin %s may not ask", sandboxmcp.Quote(origin)).
+				WithHint("open the address itself")
+		}
+	}
+	return nil
+}
+
+// ownHost tells whether the Host header names the listener: by the address on
+// which the request arrived, by another name of this machine where that is a
+// loopback address, or by one of names. The port may differ: it does behind a
+// tunnel.
+func ownHost(r *http.Request, names []string) bool {
+	host := r.Host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	} else {
+		host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	}
+	if host == "" {
+		return false
+	}
+	if slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, host) }) {
+		return true
+	}
+	at := listenAddr(r)
+	if ip, err := netip.ParseAddr(host); err == nil {
+		ip = ip.Unmap().WithZone("")
+		return ip == at || ip.IsLoopback() && at.IsLoopback()
+	}
+	return strings.EqualFold(host, "localhost") && at.IsLoopback()
+}
+
+// refuse answers with the one error body of the product.
+func refuse(w http.ResponseWriter, e *sandboxmcp.Error) { refuseWith(w, e.Code.Row().HTTP, e) }
+
+func refuseWith(w http.ResponseWriter, status int, e *sandboxmcp.Error) {
+	writeJSON(w, status, e.Body())
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	body, err := encode(v)
+	if err != nil {
+		status, body = http.StatusInternalServerError, []byte(`{"error":"internal","message":"an internal error occurred","hint":""}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	// A client that went away is told nothing.
+	_, _ = w.Write(append(body, '\n')) //nolint:gosec // G705: JSON, never sniffed, under a policy that runs nothing
+}

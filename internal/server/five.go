@@ -1,0 +1,277 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"maps"
+	"math"
+	"mime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// Five is what the operator sets for the tools sandbox_*. A zero field is the
+// default.
+type Five struct {
+	Limits         sandboxmcp.Limits // of a run; MaxOutputBytes 102 400, the others the engine's
+	TTL            time.Duration     // how long a session lives unused; the engine's
+	MaxCodeBytes   int               // 102 400
+	MaxUploadBytes int64             // 52 428 800
+	MaxReadBytes   int64             // 10 485 760
+	Stateful       bool              // variables stay from run to run
+}
+
+// session is how the five tools make a session.
+func (f Five) session() *sandboxmcp.SessionSpec {
+	return &sandboxmcp.SessionSpec{Language: sandboxmcp.Python, Limits: f.Limits, TTL: f.TTL, Fresh: !f.Stateful}
+}
+
+func (f Five) filled() Five {
+	f.Limits.MaxOutputBytes = cmp.Or(f.Limits.MaxOutputBytes, 102_400)
+	f.MaxCodeBytes = cmp.Or(f.MaxCodeBytes, 102_400)
+	f.MaxUploadBytes = cmp.Or(f.MaxUploadBytes, 50<<20)
+	f.MaxReadBytes = cmp.Or(f.MaxReadBytes, DefaultMaxRead)
+	return f
+}
+
+// DefaultMaxRead is how many bytes of one file are handed out, where nobody
+// said otherwise.
+const DefaultMaxRead int64 = 10 << 20
+
+// uploadFile checks id, length, name and content, in this order; what has to be
+// looked up is the engine's to check.
+func (s *Server) uploadFile(ctx context.Context, c *call) (answer, error) {
+	id, err := c.args.session("session_id")
+	if err != nil {
+		return answer{}, err
+	}
+	limit, text, name := s.five.MaxUploadBytes, c.args.text("content_base64"), c.args.text("filename")
+	tooLarge := func(size int64) error {
+		return sandboxmcp.Errorf(sandboxmcp.CodeUploadTooLarge, "the file has %d bytes, above the limit of %d bytes", size, limit)
+	}
+	if encoded := int64(len(text)); encoded > (limit+2)/3*4 {
+		return answer{}, tooLarge(encoded / 4 * 3)
+	}
+	if err = checkName(name); err != nil {
+		return answer{}, err
+	}
+	data, err := decodeStrict(text)
+	if err != nil {
+		return answer{}, err
+	}
+	if size := int64(len(data)); size > limit {
+		return answer{}, tooLarge(size)
+	}
+	id, path, err := s.engine.Upload(ctx, sandboxmcp.Upload{
+		Namespace: c.namespace, SessionID: id, Session: s.five.session(), Actor: actor,
+		Name: name, Content: data, Overwrite: c.args.flag("overwrite"),
+	})
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{body: struct {
+		SessionID sandboxmcp.SessionID `json:"session_id"`
+		Path      string               `json:"path"`
+	}{id, path}}, nil
+}
+
+// pythonRun is the answer of sandbox_run_python. Its streams are never shortened.
+type pythonRun struct {
+	SessionID       sandboxmcp.SessionID     `json:"session_id"`
+	RunID           sandboxmcp.RequestID     `json:"run_id"`
+	ExitCode        int                      `json:"exit_code"`
+	Stdout          string                   `json:"stdout"`
+	Stderr          string                   `json:"stderr"`
+	StdoutTruncated bool                     `json:"stdout_truncated"`
+	StderrTruncated bool                     `json:"stderr_truncated"`
+	Artifacts       []sandboxmcp.SessionFile `json:"artifacts"`
+	DurationMS      int64                    `json:"duration_ms"`
+	Status          sandboxmcp.Status        `json:"status"`
+	StateLost       bool                     `json:"state_lost,omitempty"`
+	Isolation       *sandboxmcp.Isolation    `json:"isolation"`
+}
+
+func (s *Server) runPython(ctx context.Context, c *call) (answer, error) {
+	id, err := c.args.session("session_id")
+	if err != nil {
+		return answer{}, err
+	}
+	code := c.args.text("code")
+	if size, limit := len(code), s.five.MaxCodeBytes; size > limit {
+		return answer{}, sandboxmcp.Errorf(sandboxmcp.CodeCodeTooLarge, "code has %d bytes, above the limit of %d bytes", size, limit)
+	}
+	req := sandboxmcp.Request{
+		ID: runID(time.Now()), Namespace: c.namespace, Actor: actor,
+		Code: code, Language: sandboxmcp.Python, SessionID: id, Session: s.five.session(),
+		Limits: sandboxmcp.Limits{TimeoutSeconds: s.five.Limits.TimeoutSeconds, MaxOutputBytes: s.five.Limits.MaxOutputBytes},
+	}
+	stop := s.reportProgress(ctx, c.request)
+	res, err := s.engine.Execute(ctx, req)
+	stop()
+	if err != nil {
+		return answer{}, err
+	}
+	if res.SessionID != nil {
+		id = *res.SessionID
+	}
+	return answer{body: pythonRun{
+		SessionID: id, RunID: res.RequestID, ExitCode: res.ExitCode,
+		Stdout: res.Stdout, Stderr: res.Stderr,
+		StdoutTruncated: res.StdoutTruncated, StderrTruncated: res.StderrTruncated,
+		Artifacts:  s.newFiles(c.namespace, id, res),
+		DurationMS: int64(math.Round(res.DurationMS)),
+		Status:     res.Status, StateLost: res.StateLost, Isolation: wholeIsolation(res.Isolation),
+	}}, nil
+}
+
+// runID makes the id of a run as these tools write it.
+func runID(now time.Time) sandboxmcp.RequestID {
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return sandboxmcp.RequestID("run_" + now.UTC().Format("20060102T150405Z") + "_" + hex.EncodeToString(b[:]))
+}
+
+// newFiles is what a run of exit code 0 left directly in /mnt/data, dot files
+// left out.
+func (s *Server) newFiles(ns sandboxmcp.Namespace, id sandboxmcp.SessionID, res sandboxmcp.Result) []sandboxmcp.SessionFile {
+	files := []sandboxmcp.SessionFile{}
+	if res.ExitCode != 0 {
+		return files
+	}
+	for _, a := range res.Artifacts {
+		if strings.Contains(a.Name, "/") || strings.HasPrefix(a.Name, ".") {
+			continue
+		}
+		f := sandboxmcp.SessionFile{
+			Path: workDir + "/" + a.Name, Filename: a.Name, SizeBytes: a.SizeBytes,
+			MIMEType: bareType(a.MIMEType), SHA256: a.SHA256,
+		}
+		s.addLink(ns, id, &f)
+		files = append(files, f)
+	}
+	return files
+}
+
+func (s *Server) addLink(ns sandboxmcp.Namespace, id sandboxmcp.SessionID, f *sandboxmcp.SessionFile) {
+	if f.DownloadURL == nil {
+		f.DownloadURL = s.link(ns, string(id), f.Path)
+	}
+}
+
+// bareType is a MIME type without its parameters.
+func bareType(full string) string {
+	if t, _, err := mime.ParseMediaType(full); err == nil && strings.Contains(t, "/") {
+		return t
+	}
+	return "application/octet-stream"
+}
+
+// readArtifact checks id, session and path, in this order.
+func (s *Server) readArtifact(ctx context.Context, c *call) (answer, error) {
+	id, err := c.args.session("session_id")
+	if err != nil {
+		return answer{}, err
+	}
+	path, err := cleanPath(c.args.text("path"))
+	if err != nil {
+		if missing := s.present(ctx, c.namespace, id); missing != nil {
+			return answer{}, missing
+		}
+		return answer{}, err
+	}
+	f, data, err := s.engine.ReadFile(ctx, c.namespace, id, path, s.five.MaxReadBytes)
+	if err != nil {
+		return answer{}, s.tooLarge(err, c.namespace, id, path)
+	}
+	a := answer{body: struct {
+		Path     string `json:"path"`
+		Filename string `json:"filename"`
+		MIMEType string `json:"mime_type"`
+		Size     int64  `json:"size_bytes"`
+		Content  string `json:"content_base64"`
+	}{path, f.Filename, bareType(f.MIMEType), int64(len(data)), base64.StdEncoding.EncodeToString(data)}}
+	if len(data) <= maxPictureBytes {
+		if p := s.picture(ctx, bareType(f.MIMEType), data); p != nil {
+			a.blocks = []mcp.Content{p}
+		}
+	}
+	return a, nil
+}
+
+// present returns nil for a session that is alive, and else the engine's word
+// for what became of it.
+func (s *Server) present(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) error {
+	live, err := s.engine.Sessions(ctx, ns)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(live, func(x sandboxmcp.Session) bool { return x.ID == id }) {
+		return nil
+	}
+	_, err = s.engine.SessionFiles(ctx, ns, id)
+	return err
+}
+
+// tooLarge adds to artifact_too_large where the file can be had.
+func (s *Server) tooLarge(err error, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, path string) error {
+	e, ok := errors.AsType[*sandboxmcp.Error](err)
+	if !ok || e.Code != sandboxmcp.CodeArtifactTooLarge {
+		return err
+	}
+	more := *e
+	more.Fields = maps.Clone(e.Fields)
+	return more.With("download_url", s.link(ns, string(id), path)).
+		WithHint("let a program in the session split it or make it smaller")
+}
+
+func (s *Server) listArtifacts(ctx context.Context, c *call) (answer, error) {
+	id, err := c.args.session("session_id")
+	if err != nil {
+		return answer{}, err
+	}
+	files, err := s.engine.SessionFiles(ctx, c.namespace, id)
+	if err != nil {
+		return answer{}, err
+	}
+	files = each(files)
+	for i := range files {
+		files[i].MIMEType = bareType(files[i].MIMEType)
+		s.addLink(c.namespace, id, &files[i])
+	}
+	slices.SortFunc(files, func(a, b sandboxmcp.SessionFile) int { return strings.Compare(a.Filename, b.Filename) })
+	return answer{body: struct {
+		Artifacts []sandboxmcp.SessionFile `json:"artifacts"`
+	}{files}}, nil
+}
+
+// closeSession refuses while a run is going, which terminate_session would end.
+func (s *Server) closeSession(ctx context.Context, c *call) (answer, error) {
+	id, err := c.args.session("session_id")
+	if err != nil {
+		return answer{}, err
+	}
+	live, err := s.engine.Sessions(ctx, c.namespace)
+	if err != nil {
+		return answer{}, err
+	}
+	for _, x := range live {
+		if x.ID == id && x.Status == sandboxmcp.SessionBusy {
+			return answer{}, sandboxmcp.Errorf(sandboxmcp.CodeSessionBusy, "a run is going on in session %s", id)
+		}
+	}
+	if err := s.engine.TerminateSession(ctx, c.namespace, id, actor); err != nil {
+		return answer{}, err
+	}
+	return answer{body: struct {
+		Status string `json:"status"`
+	}{"closed"}}, nil
+}

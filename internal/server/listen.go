@@ -1,0 +1,165 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// Bounds of the HTTP door.
+const (
+	maxHeaderBytes  = 16 << 10
+	maxConnections  = 64
+	maxPortsTried   = 100
+	headerTimeout   = 5 * time.Second
+	requestTimeout  = 10 * time.Second
+	responseTimeout = 2 * time.Minute // a slow line needs some of it for the largest file
+	idleTimeout     = 30 * time.Second
+	closeGrace      = time.Second
+)
+
+// ListenConfig says where to listen.
+type ListenConfig struct {
+	Host    string // empty: 127.0.0.1
+	Port    int
+	PortSet bool // by the operator: then no other is tried
+}
+
+// Listener is an open port for [ServeFiles].
+type Listener struct {
+	net.Listener
+	URL  string // of the server, for links: http://host:port
+	Note string // what the operator should hear, in one line; mostly nothing
+}
+
+// Listen opens the port. A default port that is taken becomes the next free one,
+// and Note says so. One that the operator set and that is taken is
+// [sandboxmcp.CodeBackendUnavailable]; its message is one line for the operator.
+func Listen(ctx context.Context, c ListenConfig) (*Listener, error) {
+	if c.Host == "" {
+		c.Host = "127.0.0.1"
+	}
+	l, err := listenAt(ctx, c.Host, c.Port)
+	for port := c.Port + 1; err != nil && !c.PortSet && errors.Is(err, syscall.EADDRINUSE) && port <= min(c.Port+maxPortsTried, 65535); port++ {
+		l, err = listenAt(ctx, c.Host, port)
+	}
+	if err != nil {
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "HTTP is off: cannot listen on port %d of %s", c.Port, c.Host).
+			WithHint("free the port or set another").WithCause(err)
+	}
+	at, err := netip.ParseAddrPort(l.Addr().String())
+	if err != nil {
+		_ = l.Close()
+		return nil, fmt.Errorf("address of the listener: %w", err)
+	}
+	out := &Listener{Listener: &boundedListener{Listener: l, free: make(chan struct{}, maxConnections), closed: make(chan struct{})}}
+	host := c.Host
+	if at.Addr().IsUnspecified() {
+		host = "127.0.0.1" // where a person on this machine reaches it
+		if ip, bad := netip.ParseAddr(c.Host); bad == nil && ip.Is6() {
+			host = "::1"
+		}
+	}
+	out.URL = "http://" + net.JoinHostPort(host, strconv.Itoa(int(at.Port())))
+	if int(at.Port()) != c.Port && c.Port != 0 {
+		out.Note = fmt.Sprintf("HTTP port %d is taken; listening on %d instead. ", c.Port, at.Port())
+	}
+	if !at.Addr().Unmap().IsLoopback() {
+		out.Note += fmt.Sprintf("HTTP listens on %s, which other machines may reach. ", at)
+	}
+	out.Note = strings.TrimSpace(out.Note)
+	return out, nil
+}
+
+func listenAt(ctx context.Context, host string, port int) (net.Listener, error) {
+	var lc net.ListenConfig
+	return lc.Listen(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+}
+
+// ServeFiles answers with h what arrives at l, until ctx ends or stop is called.
+// stop waits for the requests that are being answered for a second, then closes
+// their connections, and returns when nothing is left.
+func ServeFiles(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger) (stop func()) {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	base, cancel := context.WithCancel(ctx)
+	srv := &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       requestTimeout,
+		WriteTimeout:      responseTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		BaseContext:       func(net.Listener) context.Context { return base },
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug), // what clients do wrong
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("http ended", "err", err)
+		}
+	})
+	end := sync.OnceFunc(func() {
+		grace, done := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
+		defer done()
+		if srv.Shutdown(grace) != nil {
+			_ = srv.Close()
+		}
+		cancel()
+		wg.Wait()
+	})
+	unhook := context.AfterFunc(ctx, end)
+	return func() { unhook(); end() }
+}
+
+// boundedListener has at most as many open connections as free has room for; the
+// others wait in the kernel's queue.
+type boundedListener struct {
+	net.Listener
+	free   chan struct{} // has an element for each open connection
+	closed chan struct{}
+	once   sync.Once
+}
+
+// Accept waits for room and for a connection.
+func (l *boundedListener) Accept() (net.Conn, error) {
+	select {
+	case l.free <- struct{}{}:
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+	c, err := l.Listener.Accept()
+	if err != nil {
+		<-l.free
+		return nil, err
+	}
+	return &boundedConn{Conn: c, release: sync.OnceFunc(func() { <-l.free })}, nil
+}
+
+// Close ends waiting as well.
+func (l *boundedListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return l.Listener.Close()
+}
+
+type boundedConn struct {
+	net.Conn
+	release func()
+}
+
+func (c *boundedConn) Close() error {
+	defer c.release()
+	return c.Conn.Close()
+}

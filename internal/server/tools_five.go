@@ -1,0 +1,109 @@
+package server
+
+import (
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+// fiveTable lists the tools of mcp-code-sandbox. Their names, types, defaults
+// and answers are those of that program, and so are their annotations.
+func fiveTable() []tool {
+	return []tool{uploadFile(), runPython(), readArtifact(), listArtifacts(), closeSession()}
+}
+
+// anySession is the argument session_id of a tool that makes a session when it
+// is null.
+func anySession() *jsonschema.Schema {
+	s := typed("string", "null")
+	s.Description = "null makes a session"
+	return fallback(s, "null")
+}
+
+// uploadFile is the row of sandbox_upload_file.
+func uploadFile() tool {
+	return tool{
+		name:        "sandbox_upload_file",
+		title:       "Upload File to Sandbox",
+		description: "Puts a file into /mnt/data of a session, at most 50 MiB. Pass the answer's session_id to sandbox_run_python.",
+		in: input(
+			need("filename", about("string", "Flat name of A-Z a-z 0-9 . _ -")),
+			need("content_base64", about("string", "Standard base64")),
+			opt("session_id", anySession()),
+			opt("overwrite", fallback(about("boolean", "Replace a file of that name"), "false")),
+		),
+		out: output(need("session_id", typed("string")), need("path", typed("string"))),
+		run: (*Server).uploadFile,
+	}
+}
+
+// runPython is the row of sandbox_run_python.
+func runPython() tool {
+	return tool{
+		name:  "sandbox_run_python",
+		title: "Run Python in Sandbox",
+		description: "Runs Python in a session without network. Files in /mnt/data stay from run to run; every run is a fresh interpreter. " +
+			"Use print to see values. artifacts are the files that a run with exit_code 0 made or changed.",
+		in: input(need("code", about("string", "At most 100 KiB")), opt("session_id", anySession())),
+		out: output(
+			need("session_id", typed("string")),
+			need("run_id", typed("string")),
+			need("exit_code", typed("integer")),
+			need("stdout", typed("string")),
+			need("stderr", typed("string")),
+			need("stdout_truncated", typed("boolean")),
+			need("stderr_truncated", typed("boolean")),
+			need("artifacts", typed("array")),
+			need("duration_ms", typed("integer")),
+			need("status", typed("string")),
+			need("isolation", typed("object", "null")),
+		),
+		run: (*Server).runPython,
+	}
+}
+
+// readArtifact is the row of sandbox_read_artifact.
+func readArtifact() tool {
+	return tool{
+		name:        "sandbox_read_artifact",
+		title:       "Read Artifact from Sandbox",
+		description: "Returns a file of a session as base64, at most 10 MiB; a picture is shown as well.",
+		hints:       hints{readOnly: true, idempotent: true},
+		in: input(
+			need("session_id", typed("string")),
+			need("path", about("string", "Absolute, below /mnt/data")),
+		),
+		out: output(
+			need("path", typed("string")),
+			need("filename", typed("string")),
+			need("mime_type", typed("string")),
+			need("size_bytes", typed("integer")),
+			need("content_base64", typed("string")),
+		),
+		run: (*Server).readArtifact,
+	}
+}
+
+// listArtifacts is the row of sandbox_list_artifacts.
+func listArtifacts() tool {
+	return tool{
+		name:        "sandbox_list_artifacts",
+		title:       "List Sandbox Artifacts",
+		description: "Lists the files directly in /mnt/data of a session, uploads included, with size, type, SHA-256 and download_url.",
+		hints:       hints{readOnly: true, idempotent: true},
+		in:          input(need("session_id", typed("string"))),
+		out:         output(need("artifacts", typed("array"))),
+		run:         (*Server).listArtifacts,
+	}
+}
+
+// closeSession is the row of sandbox_close_session.
+func closeSession() tool {
+	return tool{
+		name:        "sandbox_close_session",
+		title:       "Close Sandbox Session",
+		description: "Ends a session and deletes its files. Fetch what is needed first.",
+		hints:       hints{destructive: true},
+		in:          input(need("session_id", typed("string"))),
+		out:         output(need("status", oneOf(typed("string"), "closed"))),
+		run:         (*Server).closeSession,
+	}
+}

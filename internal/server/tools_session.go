@@ -1,0 +1,224 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// maxTTLMinutes is the longest life that a session can be asked to have: a week.
+const maxTTLMinutes = 7 * 24 * 60
+
+// createSession is the row of create_session.
+func createSession() tool {
+	limits := input(
+		opt("max_ram_mb", limitSchema("")),
+		opt("max_cpu_cores", above(typed("number"), 0)),
+		opt("timeout_seconds", limitSchema("")),
+		opt("max_processes", limitSchema("")),
+		opt("max_output_bytes", limitSchema("")),
+	)
+	limits.Description = "Of each run in it"
+	return tool{
+		name:        "create_session",
+		title:       "Create a session",
+		description: "Makes a sandbox that keeps files and the interpreter's variables from call to call; pass its id to execute_code. It ends with terminate_session, or unused after ttl_minutes.",
+		in: input(
+			opt("language", languageSchema()),
+			opt("timeout_seconds", fallback(limitSchema("Of each run"), "60")),
+			opt("session_id", about("string", "1 to 64 of A-Z a-z 0-9 _ -; default: a new one")),
+			opt("ttl_minutes", atMost(above(about("number", "Life without use, default 30"), 0), maxTTLMinutes)),
+			opt("limits", limits),
+		),
+		out: output(
+			need("id", typed("string")),
+			need("session_id", about("string", "The id again")),
+			need("status", typed("string")),
+			need("expires_at", typed("string")),
+			need("resource_limits", typed("object")),
+			need("isolation", typed("object", "null")),
+		),
+		run: (*Server).createSession,
+	}
+}
+
+func (s *Server) createSession(ctx context.Context, c *call) (answer, error) {
+	id, err := c.args.session("session_id")
+	if err != nil {
+		return answer{}, err
+	}
+	spec := sandboxmcp.SessionSpec{
+		ID:        id,
+		Namespace: c.namespace,
+		Actor:     actor,
+		Language:  sandboxmcp.Language(c.args.text("language")),
+		TTL:       minutes(c.args.number("ttl_minutes")),
+	}
+	if m, ok := c.args["limits"].(map[string]any); ok {
+		spec.Limits = arguments(m).limits()
+	}
+	if n := c.args.number("timeout_seconds"); n != 0 {
+		if in := spec.Limits.TimeoutSeconds; in != 0 && in != n {
+			return answer{}, invalid("timeout_seconds is %s and limits.timeout_seconds is %s; give one", digits(n), digits(in))
+		}
+		spec.Limits.TimeoutSeconds = n
+	}
+	session, err := s.engine.CreateSession(ctx, spec)
+	if err != nil {
+		return answer{}, err
+	}
+	session.Isolation = wholeIsolation(session.Isolation)
+	return answer{body: session}, nil
+}
+
+// minutes is a duration, never 0 for a number above 0: 0 asks for the default.
+func minutes(n float64) time.Duration {
+	if n <= 0 {
+		return 0
+	}
+	return max(time.Duration(n*float64(time.Minute)), time.Millisecond)
+}
+
+// terminateSession is the row of terminate_session.
+func terminateSession() tool {
+	return tool{
+		name:        "terminate_session",
+		title:       "Terminate a session",
+		description: "Ends a session: processes, files and variables. Artifacts of its runs stay in get_artifacts.",
+		hints:       hints{destructive: true},
+		in:          input(need("session_id", typed("string"))),
+		out:         output(need("killed", typed("string")), need("wiped", typed("boolean"))),
+		run: func(s *Server, ctx context.Context, c *call) (answer, error) {
+			id, err := c.args.session("session_id")
+			if err != nil {
+				return answer{}, err
+			}
+			if err := s.engine.TerminateSession(ctx, c.namespace, id, actor); err != nil {
+				return answer{}, err
+			}
+			return answer{body: struct {
+				Killed sandboxmcp.SessionID `json:"killed"`
+				Wiped  bool                 `json:"wiped"`
+			}{id, true}}, nil
+		},
+	}
+}
+
+// bridgeData is the row of bridge_data.
+func bridgeData() tool {
+	return tool{
+		name:  "bridge_data",
+		title: "Hand values between sessions",
+		description: "Hands JSON values to a session: data, or what from_session put out. " +
+			"Programs read /run/bridge/KEY.json and put out /mnt/data/.bridge/KEY.json. Without to_session the namespace keeps them.",
+		in: input(
+			opt("data", about("object", "Values by key")),
+			opt("from_session", typed("string")),
+			opt("to_session", typed("string")),
+			opt("keys", &jsonschema.Schema{Type: "array", Items: typed("string"), Description: "Of from_session; default: all"}),
+		),
+		out: output(
+			need("bridged", typed("boolean")),
+			need("data", typed("object")),
+			need("keys", typed("array")),
+			need("bytes", typed("integer")),
+		),
+		run: (*Server).bridgeData,
+	}
+}
+
+func (s *Server) bridgeData(ctx context.Context, c *call) (answer, error) {
+	b := sandboxmcp.Bridge{Namespace: c.namespace, Actor: actor}
+	var err error
+	if b.From, err = c.args.session("from_session"); err != nil {
+		return answer{}, err
+	}
+	if b.To, err = c.args.session("to_session"); err != nil {
+		return answer{}, err
+	}
+	if b.Data, err = rawObject(c.request.Params.Arguments, "data"); err != nil {
+		return answer{}, err
+	}
+	if b.Data == nil && b.From == "" {
+		return answer{}, invalid("data and from_session are missing; one of them is needed")
+	}
+	keys, _ := c.args["keys"].([]any)
+	for _, k := range keys {
+		key, _ := k.(string)
+		b.Keys = append(b.Keys, key)
+	}
+	done, err := s.engine.Bridge(ctx, b)
+	if err != nil {
+		return answer{}, err
+	}
+	done.Keys = some(done.Keys)
+	if done.Data == nil {
+		done.Data = map[string]json.RawMessage{}
+	}
+	return answer{body: done}, nil
+}
+
+// rawObject returns the values of an object among the arguments as they were
+// written, so that no number loses a digit; nil when it is absent.
+func rawObject(args json.RawMessage, name string) (map[string]json.RawMessage, error) {
+	var sent, values map[string]json.RawMessage
+	if err := json.Unmarshal(args, &sent); err != nil || sent[name] == nil {
+		return nil, err
+	}
+	return values, json.Unmarshal(sent[name], &values)
+}
+
+// inspectState is the row of inspect_state.
+func inspectState() tool {
+	list := func() *jsonschema.Schema { return typed("array") }
+	return tool{
+		name:        "inspect_state",
+		title:       "Inspect sessions and settings",
+		description: "Tells what there is: sessions, limits, open domains, names of secrets; with session_id also the files in its /mnt/data.",
+		hints:       hints{readOnly: true, idempotent: true},
+		in: input(
+			opt("namespace", fallback(typed("string"), `"default"`)),
+			opt("session_id", typed("string")),
+		),
+		out: output(
+			need("vault_keys", list()),
+			need("sessions", list()),
+			need("env", typed("object")),
+			need("limits", typed("object")),
+			need("egress", about("object", "allowed and pending")),
+			need("files", list()),
+		),
+		run: (*Server).inspectState,
+	}
+}
+
+func (s *Server) inspectState(ctx context.Context, c *call) (answer, error) {
+	id, err := c.args.session("session_id")
+	if err != nil {
+		return answer{}, err
+	}
+	state, err := s.engine.Inspect(ctx, c.namespace, id)
+	if err != nil {
+		return answer{}, err
+	}
+	state.VaultKeys = some(state.VaultKeys)
+	state.Sessions = each(state.Sessions)
+	for i := range state.Sessions {
+		state.Sessions[i].Isolation = wholeIsolation(state.Sessions[i].Isolation)
+	}
+	if state.Env == nil {
+		state.Env = map[string]any{}
+	}
+	state.Egress.Allowed, state.Egress.Pending = some(state.Egress.Allowed), some(state.Egress.Pending)
+	state.Files = each(state.Files)
+	if id != "" {
+		for i := range state.Files {
+			s.addLink(c.namespace, id, &state.Files[i])
+		}
+	}
+	return answer{body: state}, nil
+}
