@@ -142,10 +142,13 @@ func (a *app) tried(ctx context.Context, e runner, library *environment.Library,
 	return err
 }
 
+// trialTimeout leaves a slow disk its time; a lower ceiling holds.
+const trialTimeout = 300
+
 // try runs the trial of a set and keeps what it worked out for later runs. Where no
 // sandbox can be built, nothing is tried, and that is said.
 func (a *app) try(ctx context.Context, e runner, library *environment.Library, s environment.Set, r environment.Recipe) error {
-	res, err := e.Execute(ctx, sandboxmcp.Request{Actor: "cli", Code: r.Trial, FileName: "trial.py"})
+	res, err := e.Execute(ctx, sandboxmcp.Request{Actor: "cli", Code: r.Trial, FileName: "trial.py", Limits: sandboxmcp.Limits{TimeoutSeconds: trialTimeout}})
 	switch {
 	case sandboxmcp.CodeOf(err) == sandboxmcp.CodeIsolationUnavailable:
 		a.say("the packages were not tried: " + err.Error())

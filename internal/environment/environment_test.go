@@ -140,7 +140,8 @@ func TestLock(t *testing.T) {
 	}
 	for what, text := range map[string]string{
 		"empty": "# nothing\n", "an option": "--index-url elsewhere\n", "no hash": "apple==1.0\n", "an address": "apple @ file:///tmp/a.whl\n",
-		"twice": string(lock) + string(lock), "a short hash": "apple==1.0 --hash=sha256:abc\n", "an editable": "-e .\n",
+		"another python": "# sandboxmcp setup fruit, for cp27 on here\n" + string(lock),
+		"twice":          string(lock) + string(lock), "a short hash": "apple==1.0 --hash=sha256:abc\n", "an editable": "-e .\n",
 	} {
 		c.order.Lock = []byte(text)
 		if _, err := c.library.Install(t.Context(), c.order); sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument {
