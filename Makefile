@@ -14,8 +14,8 @@ VERSION := $(shell scripts/version.sh)
 LDFLAGS := -s -w -X github.com/sandboxmcp/sandboxmcp/internal/cli.buildVersion=$(VERSION)
 
 demo: build
-	@scripts/setup.sh run
-	@bin/sandboxmcp demo
+	@scripts/setup.sh run science
+	@bin/sandboxmcp demo --science --out bin/demo
 
 build:
 	@mkdir -p bin

@@ -4,6 +4,7 @@
 #   scripts/setup.sh [--need] WORD…
 #
 #   run    python3, node and bash, the interpreters that the sandboxes start
+#   science  pip, for the packages of the demo's chart
 #   kit    Python 3.11 for the acceptance kit
 #   user   useradd and setpriv, for the tests as a second user
 #   init   the C compilers that rebuild the small init for both architectures
@@ -45,6 +46,7 @@ for word in "$@"; do
 		want 'command -v node' nodejs
 		want 'command -v bash' bash
 		;;
+	science) want 'python3 -m pip --version' python3-pip ;;
 	kit) want 'python3 -c "import sys; sys.exit(sys.version_info < (3, 11))"' python3 ;;
 	user)
 		want 'command -v useradd' passwd

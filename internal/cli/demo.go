@@ -45,26 +45,33 @@ echo "hello from a sandbox" > hello.txt
 }
 
 func (a *app) demoCommand() *cobra.Command {
+	var o demoOptions
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Run a program in each language and show what came of it",
 		Long: `Runs a small Python, Node.js and shell program in sandboxes of their own and
 shows their output, the files that they left, whether the signed receipts verify
-and which walls stood. Takes a few seconds and leaves nothing but its record.`,
-		Example: `  sandboxmcp demo`,
-		Args:    takes(),
+and which walls stood. Takes a few seconds and leaves nothing but its record. With
+the packages of "setup science" it draws a chart, too; --science installs them
+when they are not there, which takes half a minute, and goes on without them when
+they cannot be had.`,
+		Example: `  sandboxmcp demo
+  sandboxmcp demo --science --out charts`,
+		Args: takes(),
 	}
 	a.withConfig(cmd)
+	cmd.Flags().StringVar(&o.out, "out", "", "copy the chart into `DIR`")
+	cmd.Flags().BoolVar(&o.science, "science", false, "install the packages that the chart needs, if they can be had")
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
 		cfg, err := a.load()
 		if err != nil {
 			return err
 		}
-		return a.withEngine(ctx, cfg, func(e runner) error { return a.demo(ctx, cfg, e) }, sandboxmcp.Languages()...)
+		return a.withEngine(ctx, cfg, func(e runner) error { return a.demo(ctx, cfg, e, o) }, sandboxmcp.Languages()...)
 	})
 }
 
-func (a *app) demo(ctx context.Context, cfg *config.Config, e runner) error {
+func (a *app) demo(ctx context.Context, cfg *config.Config, e runner, o demoOptions) error {
 	var isolation *sandboxmcp.Isolation
 	ran := 0
 	for _, p := range demoPrograms {
@@ -89,6 +96,9 @@ func (a *app) demo(ctx context.Context, cfg *config.Config, e runner) error {
 	}
 	if ran == 0 {
 		return sandboxmcp.Errorf(sandboxmcp.CodeRuntimeUnavailable, "there is no interpreter on this machine")
+	}
+	if err := a.demoChart(ctx, cfg, e, o); err != nil {
+		return err
 	}
 	a.showIsolation(isolation)
 	a.print("\nNext: sandboxmcp run -c 'print(6*7)', or sandboxmcp serve for an agent\n")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -51,7 +52,15 @@ func TestScript(t *testing.T) {
 			e.Setenv("DOCKER_HOST", "unix://"+e.WorkDir+"/none.sock")
 			return os.Mkdir(e.WorkDir+"/home", 0o700)
 		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"wheels": wheels},
 		Condition: func(cond string) (bool, error) {
+			if cond == "pip" {
+				err := exec.CommandContext(t.Context(), "python3", "-m", "pip", "--version").Run()
+				if err != nil && testkit.Demanded("pip") {
+					return false, fmt.Errorf("pip is demanded by %s: %w", testkit.MustRun, err)
+				}
+				return err == nil, nil
+			}
 			if cond != "sandbox" {
 				return false, fmt.Errorf("unknown condition %q", cond)
 			}
@@ -61,4 +70,32 @@ func TestScript(t *testing.T) {
 			return canRun(), nil
 		},
 	})
+}
+
+// wheels makes an index of packages in a directory, which have the names of those
+// of the science set and next to nothing in them.
+func wheels(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: wheels DIR")
+	}
+	dir := ts.MkAbs(args[0])
+	ts.Check(os.MkdirAll(dir, 0o700))
+	files := map[string]map[string]string{
+		"pandas": {"__init__": "import numpy"}, "numpy": {"__init__": "pi = 3"}, "seaborn": {"__init__": ""}, "openpyxl": {"__init__": ""},
+		"scipy": {"__init__": "", "stats": ""}, "pyarrow": {"__init__": "", "parquet": ""}, "reportlab": {"__init__": "", "pdfgen/__init__": "", "pdfgen/canvas": ""},
+		"matplotlib": {
+			"__init__": "import os\ndef get_cachedir():\n    os.makedirs(os.environ['MPLCONFIGDIR'], exist_ok=True)\n    return os.environ['MPLCONFIGDIR']\n",
+			"pyplot":   "import matplotlib, os\np = matplotlib.get_cachedir() + '/fontlist-v1.json'\nmade = not os.path.exists(p)\nif made: open(p, 'w').write('{}')\n",
+		},
+	}
+	for name, modules := range files {
+		w := testkit.Wheel{Name: name, Version: "9.0", Files: map[string]string{}}
+		if name == "pandas" {
+			w.Requires = []string{"numpy"}
+		}
+		for m, text := range modules {
+			w.Files[name+"/"+m+".py"] = text + "\n"
+		}
+		ts.Check(w.Write(dir))
+	}
 }

@@ -120,27 +120,35 @@ func (a *app) setup(ctx context.Context, cfg *config.Config, r environment.Recip
 	return a.install(ctx, cfg, library, order)
 }
 
-// install installs a set, tries it in a sandbox and keeps what the trial worked
-// out. One that does not work there is taken away again.
+// install installs a set and tries it in a sandbox.
 func (a *app) install(ctx context.Context, cfg *config.Config, library *environment.Library, order environment.Order) (environment.Report, error) {
 	report, err := library.Install(ctx, order)
 	if err != nil || report.Already {
 		return report, err
 	}
 	a.progress("importing them in a sandbox")
-	err = a.withEngine(ctx, cfg, func(e runner) error { return a.try(ctx, e, library, report.Set, order.Recipe) })
+	err = a.withEngine(ctx, cfg, func(e runner) error { return a.tried(ctx, e, library, report.Set, order.Recipe) })
+	return report, err
+}
+
+// tried tries a set, and takes it away when it does not work.
+func (a *app) tried(ctx context.Context, e runner, library *environment.Library, s environment.Set, r environment.Recipe) error {
+	err := a.try(ctx, e, library, s, r)
 	if err != nil {
-		if failed := library.Discard(context.WithoutCancel(ctx), report.Set); failed != nil {
+		if failed := library.Discard(context.WithoutCancel(ctx), s); failed != nil {
 			a.say(failed.Error())
 		}
 	}
-	return report, err
+	return err
 }
+
+// trialTimeout leaves a slow disk its time; a lower ceiling holds.
+const trialTimeout = 300
 
 // try runs the trial of a set and keeps what it worked out for later runs. Where no
 // sandbox can be built, nothing is tried, and that is said.
 func (a *app) try(ctx context.Context, e runner, library *environment.Library, s environment.Set, r environment.Recipe) error {
-	res, err := e.Execute(ctx, sandboxmcp.Request{Actor: "cli", Code: r.Trial, FileName: "trial.py"})
+	res, err := e.Execute(ctx, sandboxmcp.Request{Actor: "cli", Code: r.Trial, FileName: "trial.py", Limits: sandboxmcp.Limits{TimeoutSeconds: trialTimeout}})
 	switch {
 	case sandboxmcp.CodeOf(err) == sandboxmcp.CodeIsolationUnavailable:
 		a.say("the packages were not tried: " + err.Error())

@@ -116,7 +116,15 @@ func (l *Library) Active(p Python) []Set {
 	if err != nil {
 		return nil
 	}
-	return sets[p.Tag()]
+	var whole []Set
+	for _, s := range sets[p.Tag()] {
+		if err := private(s.Dir); err != nil { // since it was looked at
+			l.log.Warn("package set is not used", "set", s.Name, "error", err)
+			continue
+		}
+		whole = append(whole, s)
+	}
+	return whole
 }
 
 // look reads what is active, unless that is known. The error is the first fault

@@ -140,7 +140,8 @@ func TestLock(t *testing.T) {
 	}
 	for what, text := range map[string]string{
 		"empty": "# nothing\n", "an option": "--index-url elsewhere\n", "no hash": "apple==1.0\n", "an address": "apple @ file:///tmp/a.whl\n",
-		"twice": string(lock) + string(lock), "a short hash": "apple==1.0 --hash=sha256:abc\n", "an editable": "-e .\n",
+		"another python": "# sandboxmcp setup fruit, for cp27 on here\n" + string(lock),
+		"twice":          string(lock) + string(lock), "a short hash": "apple==1.0 --hash=sha256:abc\n", "an editable": "-e .\n",
 	} {
 		c.order.Lock = []byte(text)
 		if _, err := c.library.Install(t.Context(), c.order); sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument {
@@ -227,6 +228,8 @@ func TestVerifyNamesWhatChanged(t *testing.T) {
 
 // What others could have written is not used, and that is said.
 func TestCheapLook(t *testing.T) {
+	whole := newBench(t)
+	digest := whole.install(t).Set.Digest
 	for what, spoil := range map[string]func(dir, set string) error{
 		"the table can be written":    func(dir, _ string) error { return os.Chmod(filepath.Join(dir, "python.json"), 0o666) },
 		"the sets can be written":     func(dir, _ string) error { return os.Chmod(dir, 0o777) },
@@ -247,19 +250,27 @@ func TestCheapLook(t *testing.T) {
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			b := newBench(t)
-			s := b.install(t).Set
-			if got := b.again().Active(b.order.Python); len(got) != 1 {
+			b := &bench{dir: filepath.Join(t.TempDir(), "environments"), order: whole.order}
+			if out, err := exec.CommandContext(t.Context(), "cp", "-a", whole.dir, b.dir).CombinedOutput(); err != nil {
+				t.Fatalf("%s: %v", out, err)
+			}
+			t.Cleanup(b.open)
+			set := filepath.Join(b.dir, digest)
+			seen := b.again()
+			if got := seen.Active(b.order.Python); len(got) != 1 {
 				t.Fatalf("before: %d sets", len(got))
 			}
-			if err := spoil(b.dir, s.Dir); err != nil {
+			if err := spoil(b.dir, set); err != nil {
 				t.Fatal(err)
 			}
 			l := b.again()
+			if strings.HasPrefix(what, "it is gone") { // a library that has seen it
+				l = seen
+			}
 			if got := l.Active(b.order.Python); len(got) != 0 {
 				t.Errorf("it is used: %+v", got)
 			}
-			if _, err := l.All(); err == nil {
+			if _, err := b.again().All(); err == nil {
 				t.Error("nobody is told")
 			}
 		})

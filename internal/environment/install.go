@@ -60,6 +60,10 @@ func (l *Library) Install(ctx context.Context, o Order) (Report, error) {
 			return Report{}, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the lock cannot be used: %s", err).
 				WithHint("give a file that --write-lock has written")
 		}
+		if tag := madeFor(o.Lock); tag != "" && tag != o.Python.Tag() {
+			return Report{}, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the lock is for %s, and %s is %s", tag, o.Python.Path, o.Python.Tag()).
+				WithHint("make a lock with that interpreter, by --write-lock")
+		}
 		if r, ok := l.already(ctx, o, pins); ok {
 			return r, nil
 		}

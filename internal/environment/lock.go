@@ -25,6 +25,17 @@ func writeLock(name string, b Built, wheels []Wheel) []byte {
 	return []byte(text.String())
 }
 
+var lockHead = regexp.MustCompile(`^# sandboxmcp setup \S+, for (\S+) on (\S+)`)
+
+// madeFor tells which kind of interpreter a lock says that it is for; empty when
+// it does not say.
+func madeFor(lock []byte) string {
+	if m := lockHead.FindSubmatch(lock); m != nil {
+		return string(m[1])
+	}
+	return ""
+}
+
 // pin is one line of a lock.
 type pin struct {
 	name, version string

@@ -244,6 +244,8 @@ func failed(ctx context.Context, err error) error {
 	case unreachable.MatchString(text):
 		e.Message = "the package index cannot be reached"
 		return e.WithHint("see index and proxy in `pip config list`, or install later: nothing else needs it")
+	case strings.Contains(text, "(from versions: none)"): // without another try, this is all that pip says of an index that is not there
+		e.Message = "the package index cannot be reached, or has no wheel that fits this interpreter: " + err.Error()
 	}
 	return e.WithHint("see index and proxy in `pip config list`")
 }
