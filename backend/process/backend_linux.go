@@ -134,7 +134,7 @@ func (b *Backend) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox,
 			return nil, unavailable(err)
 		}
 	}
-	if err := b.handOut(sb); err != nil {
+	if err := b.handOut(sb); err != nil { //nolint:contextcheck // the watch is nobody's call
 		return nil, err
 	}
 	h := sb.hall

@@ -39,7 +39,7 @@ func (t *Table) watch(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		timer.Reset(t.sweep()) //nolint:contextcheck // what expires is written down also when the table is being closed
+		timer.Reset(t.sweep())
 		select {
 		case <-ctx.Done():
 			return

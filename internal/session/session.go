@@ -103,7 +103,7 @@ func IsMade(id sandboxmcp.SessionID) bool { return made.MatchString(string(id)) 
 // caller ends the run by Release.
 func (t *Table) Claim(ctx context.Context, info sandboxmcp.Session, ttl time.Duration, anew bool) (s *Session, fresh bool, err error) {
 	k := key{info.Namespace, info.ID}
-	s, err = t.claimLive(k, anew) //nolint:contextcheck // what expires is written down after the caller is answered
+	s, err = t.claimLive(k, anew)
 	if s != nil || err != nil {
 		return s, false, err
 	}
@@ -236,7 +236,7 @@ func (t *Table) Find(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp
 		return s, nil
 	}
 	if s != nil && s.room != nil {
-		t.expireLocked(s) //nolint:contextcheck // likewise
+		t.expireLocked(s)
 		t.mu.Unlock()
 		return nil, overdueError(id)
 	}
@@ -284,7 +284,7 @@ func (t *Table) Remove(ctx context.Context, ns sandboxmcp.Namespace, id sandboxm
 	t.mu.Lock()
 	s := t.live[k]
 	if s != nil && s.room != nil && t.overdueLocked(s) {
-		t.expireLocked(s) //nolint:contextcheck // likewise
+		t.expireLocked(s)
 		t.mu.Unlock()
 		return nil, overdueError(id)
 	}
