@@ -151,7 +151,22 @@ type Process struct {
 	Stdin   []byte        // nil: end of file at once
 	Stdout  io.Writer     // called from one goroutine per stream, until Drain returns; must not block; an error ends nothing
 	Stderr  io.Writer
-	Channel bool // a private stream of bytes on descriptor 3, both ways; see Running.Channel
+	Channel bool  // a private stream of bytes on descriptor 3, both ways; see Running.Channel
+	Fork    *Fork // nil: it has to be executed
+}
+
+// Fork says that a process is an interpreter of Python that runs a script, and
+// that nobody but root can change what it loads when it starts. A backend may
+// then start one such interpreter ahead, outside of any sandbox, and fork it
+// into this one: behind the same walls, and so that the script cannot tell but
+// by what forks share, which is their layout of memory, their seed of hashes and
+// their command line as the kernel shows it. A backend that does not know how
+// ignores it. Nothing here may come from a caller: it is seen by all forks.
+type Fork struct {
+	Options int      // how many of Argv stand before the script, which is a file of ProgramDir
+	Argv    []string // what the interpreter is started with: as the process's own up to the script
+	Script  []byte   // the script's text
+	Env     []string // what the interpreter is started with, of Env
 }
 
 // ProgramFile is a file that a process needs in order to start.

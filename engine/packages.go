@@ -35,7 +35,7 @@ func (e *Engine) interpreter(ctx context.Context, l sandboxmcp.Language) (interp
 func program(r sandboxmcp.Request, i interpreter, driver []byte) kernel.Program {
 	p := kernel.Program{
 		Driver: driver, Language: r.Language, Code: r.Code, FileName: r.FileName, Display: r.Display,
-		Interpreter: i.Path, Version: i.Version, Virtual: i.Virtual, Sets: i.Sets, Env: r.Env,
+		Interpreter: i.Path, Version: i.Version, Virtual: i.Virtual, Trusted: i.TrustedForPreload, Sets: i.Sets, Env: r.Env,
 	}
 	if len(i.Sets) > 0 {
 		p.Defaults = environment.Variables()

@@ -115,6 +115,10 @@ type hall struct {
 	iso   sandboxmcp.Isolation
 	err   error
 	seen  atomic.Pointer[sandboxmcp.Isolation] // iso, once it has been judged good
+
+	forkMu    sync.Mutex
+	nests     map[string]*nest // guarded by forkMu; see fork_linux.go
+	forksOver bool             // guarded by forkMu
 }
 
 // Open hands out a ready sandbox, or builds one.
@@ -374,10 +378,11 @@ func (b *Backend) tryMode(mode jail.Mode, dirs []string) (*hall, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &hall{Jail: j, policy: policyDigest(filter, j)}
+	h := &hall{Jail: j, policy: policyDigest(filter, j), nests: map[string]*nest{}}
 	if b.ready != nil {
 		b.ends.Go(func() {
 			<-h.Done()
+			h.endForks(true)
 			b.closeReady(func() []*sandbox { return b.ready.of(h) })
 		})
 	}

@@ -55,11 +55,12 @@ func (b *Backend) dropGroup(g *cgroup.Group) {
 func (b *Backend) Pool() map[string]int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	networks := 0
+	networks, zygotes := 0, 0
 	for _, h := range b.halls {
 		networks += h.Networks()
+		zygotes += h.zygotes()
 	}
-	return map[string]int{"cgroups": b.groups.Len(), "network_namespaces": networks, "slots_ready": b.ready.count()}
+	return map[string]int{"cgroups": b.groups.Len(), "network_namespaces": networks, "slots_ready": b.ready.count(), "zygotes": zygotes}
 }
 
 // Trim gives back what is kept.
@@ -69,6 +70,7 @@ func (b *Backend) Trim() {
 	halls, groups := slices.Clone(b.halls), b.groups
 	b.mu.Unlock()
 	for _, h := range halls {
+		h.endForks(false)
 		h.Trim()
 	}
 	groups.Empty()

@@ -28,6 +28,7 @@ type Config struct {
 
 	testOnlyNoCgroup     bool
 	testOnlyNoNamespaces bool
+	testOnlyForkAgain    bool // not only the first process of a sandbox
 }
 
 // UIDRange is a range of host user and group ids. Blocks of 65536 are leased

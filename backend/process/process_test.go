@@ -118,6 +118,9 @@ func serve() int {
 		process.WithoutNamespaces(&cfg)
 	}
 	b := process.New(cfg)
+	if os.Getenv("SANDBOXMCP_TEST_FORK") != "" {
+		return serveForks(ctx, b)
+	}
 	for i := range 4 {
 		sb, err := b.Open(ctx, backend.Spec{ID: fmt.Sprintf("dying%d", i), MemoryBytes: 256 << 20, CPUCores: 1, MaxTasks: 64, WorkBytes: 1 << 20, WorkInodes: 100, TempBytes: 1 << 20})
 		if err != nil {

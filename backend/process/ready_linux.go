@@ -50,6 +50,7 @@ type stock struct {
 	last   time.Time  // when it was asked for
 	wanted bool       // it was asked for twice within readyWindow
 	live   int        // handed out and not given back
+	fork   string     // key of the zygote that the last program in one could be forked from
 
 	since        time.Time // begin of the window of peak
 	peak, before int       // most alive at once in this window and the one before
@@ -200,15 +201,27 @@ func (p *readyPool) lackingLocked() *stock {
 
 // next tells what to build now; ok is false when there is nothing to, and then
 // start has to be asked again.
-func (p *readyPool) next() (spec backend.Spec, ok bool) {
+func (p *readyPool) next() (spec backend.Spec, fork string, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	st := p.lackingLocked()
 	if st == nil {
 		p.filling = false
-		return spec, false
+		return spec, "", false
 	}
-	return st.spec, true
+	return st.spec, st.fork, true
+}
+
+// forks notes what the last program in a sandbox of the shape could be forked from.
+func (p *readyPool) forks(sh shape, key string) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if st := p.stocks[sh]; st != nil {
+		st.fork = key
+	}
 }
 
 // stop ends the building, when one could not be built.
@@ -363,7 +376,7 @@ func (b *Backend) fill() {
 func (b *Backend) fillOne() bool {
 	b.ready.turn.Lock()
 	defer b.ready.turn.Unlock()
-	spec, ok := b.ready.next()
+	spec, fork, ok := b.ready.next()
 	if !ok {
 		return false
 	}
@@ -378,10 +391,14 @@ func (b *Backend) fillOne() bool {
 		b.ready.stop()
 		return false
 	}
-	if !b.ready.put(s) {
+	sound := fork == "" || s.readyFork(fork)
+	if !sound {
+		b.ready.stop()
+	}
+	if !sound || !b.ready.put(s) {
 		_ = s.Close()
 	}
-	return true
+	return sound
 }
 
 // standing is a jail in which a sandbox of tier L2 or better has been judged good.

@@ -41,7 +41,9 @@ type sandbox struct {
 	root  string        // its directory on the host; tier L1 only
 	lock  *os.File      // on root
 
-	asked bool // it was handed out
+	asked    bool        // it was handed out
+	child    *jail.Child // a fork that waits; guarded by mu once it is handed out
+	childKey string
 
 	closeOnce sync.Once
 	closeErr  error
@@ -49,6 +51,7 @@ type sandbox struct {
 	mu      sync.Mutex
 	streams []*pipes // of every process that was started
 	kept    bool     // its group is the next sandbox's
+	started bool     // something was
 }
 
 // build makes a sandbox in a jail, which handOut gives to a caller. When it fails
@@ -175,7 +178,7 @@ func (s *sandbox) Start(ctx context.Context, p backend.Process) (backend.Running
 		cmd.Dir = backend.WorkDir
 	}
 	s.relocate(&cmd)
-	proc, err := s.slot.Start(cmd)
+	proc, err := s.run(ctx, p, cmd)
 	st.closeTheirs()
 	if err != nil {
 		st.close(0)
@@ -347,6 +350,10 @@ func (s *sandbox) Close() error {
 		s.watch.stop()
 		err := s.slot.Close()
 		s.mu.Lock()
+		if s.child != nil {
+			s.child.Release()
+			s.child = nil
+		}
 		for _, st := range s.streams { // everything that wrote is dead: they come to their end by themselves
 			st.close(drainLimit)
 		}

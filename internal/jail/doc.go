@@ -8,7 +8,8 @@
 //
 //	server ── builder (user namespace Z; PID 1 of a pid namespace around all)
 //	            ├─ spawner ── init of sandbox 1 (user namespace T1, child of Z) ── program
-//	            └─ spawner ── init of sandbox 2 (user namespace T2, child of Z) ── program
+//	            ├─ spawner ── init of sandbox 2 (user namespace T2, child of Z) ── program
+//	            └─ zygote, an interpreter that waits to be forked into sandboxes (zygote.py)
 //
 // Builder, spawners and inits are one static program of a few pages without a
 // libc, whose source is init/init.c and whose bytes for amd64 and arm64 are
@@ -48,7 +49,13 @@
 //	init → server      'A' tag: none is left
 //	server → init      'Q' end everything
 //
-// End of file on its socket ends a builder, a spawner and an init, and with an
+//	server → zygote    'W' number, script: the walls of a kind of fork
+//	server → zygote    'F' number ahead; descriptors: init's pidfd, the fork's socket, the Landlock ruleset, ways into the cgroup
+//	zygote → server    'R' when it waits; 'P': done; or 'E' errno
+//	fork → server      'R' pid results…; descriptor: its pidfd; or 'E' errno, and the end
+//	server → fork      "S", options, argc, directory, argv, envp, each with a NUL; descriptors become 0, 1, 2, 3 …
+//
+// End of file on its socket ends a zygote and a waiting fork, a builder, a spawner and an init, and with an
 // init, by the kernel, everything in its sandbox. Nothing therefore outlives
 // the server, however it ends.
 package jail

@@ -17,8 +17,9 @@ const (
 	llTruncate  = 1 << 14 // ABI 3
 	llIoctlDev  = 1 << 15 // ABI 5
 
-	llRead  = llExecute | llReadFile | llReadDir
-	llScope = 3 // abstract unix sockets and signals, ABI 6
+	llRead         = llExecute | llReadFile | llReadDir
+	llScopeSockets = 1 // abstract unix sockets, ABI 6
+	llScopeSignals = 2 // ABI 6
 )
 
 // landlockABI asks the kernel; 0 when it has none.
@@ -46,8 +47,12 @@ func handledFS(abi int) uint64 {
 }
 
 // landlock allows reading and executing what is there, writing in the
-// sandbox's own places, and nothing else.
-func (s *script) landlock(p plan) {
+// sandbox's own places, and nothing else. It returns where the ruleset comes
+// back; -1: nowhere.
+//
+// Signals are the pid namespace's to keep in, where there is one: init has to
+// reach forks, which stand in a domain of their own beside its.
+func (s *script) landlock(p plan) (ruleset int) {
 	fs := handledFS(p.abi)
 	attr := binary.LittleEndian.AppendUint64(nil, fs)
 	attr = binary.LittleEndian.AppendUint64(attr, 0) // network: the network namespace is the wall
@@ -56,7 +61,11 @@ func (s *script) landlock(p plan) {
 		size = 16
 	}
 	if p.abi >= 6 {
-		attr, size = binary.LittleEndian.AppendUint64(attr, llScope), 24
+		scope := uint64(llScopeSockets)
+		if p.plain != nil {
+			scope |= llScopeSignals
+		}
+		attr, size = binary.LittleEndian.AppendUint64(attr, scope), 24
 	}
 	rules := s.keep("landlock ruleset", unix.SYS_LANDLOCK_CREATE_RULESET, s.bytes(attr), num(size), num(0))
 	fd := s.reg()
@@ -94,5 +103,9 @@ func (s *script) landlock(p plan) {
 		allow("/dev/"+d, device, true)
 	}
 	s.do("landlock", unix.SYS_LANDLOCK_RESTRICT_SELF, rules.arg(), num(0))
+	if p.plain == nil { // init closes what it has given
+		return s.give(rules)
+	}
 	s.do("close ruleset", unix.SYS_CLOSE, rules.arg())
+	return -1
 }

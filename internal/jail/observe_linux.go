@@ -59,6 +59,9 @@ func landlockWall(abi int) string { return WallLandlock + " (ABI " + strconv.Ito
 // Observe tells which walls stand around the sandbox, as the kernel shows them
 // for its init, whose walls every program in it inherits. It reads; it does not
 // trust the script that built them.
+//
+// A fork of a zygote inherits nothing from init. It was looked at itself, before
+// it ran anything, and what does not stand around it too is left out.
 func (s *Slot) Observe() ([]string, error) {
 	s.mu.Lock()
 	dead := s.dead
@@ -66,12 +69,27 @@ func (s *Slot) Observe() ([]string, error) {
 	if dead {
 		return nil, fmt.Errorf("observe sandbox: %w", errEnded)
 	}
-	proc, err := unix.Open("/proc/"+strconv.Itoa(s.PID()), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	walls, err := s.observe(s.PID(), s.pidfd, s.results, s.probes)
 	if err != nil {
-		return nil, fmt.Errorf("observe sandbox: %w", err)
+		return nil, err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, theirs := range s.forked {
+		walls = slices.DeleteFunc(walls, func(w string) bool { return !slices.Contains(theirs, w) })
+	}
+	return walls, nil
+}
+
+// observe tells which walls stand around a process of the sandbox. results are
+// what it found when it ran against some of them.
+func (s *Slot) observe(pid, pidfd int, results []int32, pr probes) ([]string, error) {
+	o, err := observe(pid)
+	if err != nil {
+		return nil, err
+	}
+	proc := o.proc
 	defer closeAll(proc)
-	o := observer{proc: proc, buf: make([]byte, 16<<10)}
 	walls := []string{}
 	plain := s.jail.cfg.Mode == ModePlain
 	for _, n := range namespaceWalls {
@@ -94,7 +112,7 @@ func (s *Slot) Observe() ([]string, error) {
 	if s.jail.zeroIsNobody && !slices.Contains(walls, WallUnpriv) {
 		walls = append(walls, WallUnpriv) // 0, as this server sees itself, is an ordinary user outside
 	}
-	walls = append(walls, s.probeWalls()...)
+	walls = append(walls, probeWalls(results, pr, s.jail.abi)...)
 	if !plain {
 		more, err := o.placeWalls(slices.Contains(walls, WallNetNS), s.tasks)
 		if err != nil {
@@ -102,9 +120,9 @@ func (s *Slot) Observe() ([]string, error) {
 		}
 		walls = append(walls, more...)
 	}
-	// The init that was read is the one that we hold: it lives, so its number was nobody else's meanwhile.
-	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(s.pidfd), Events: unix.POLLIN}}, 0); n != 0 || err != nil {
-		return nil, errors.New("observe sandbox: its init has ended")
+	// The process that was read is the one that we hold: it lives, so its number was nobody else's meanwhile.
+	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 0); n != 0 || err != nil {
+		return nil, errors.New("observe sandbox: the process has ended")
 	}
 	return walls, nil
 }
@@ -136,6 +154,15 @@ func (j *Jail) lookAround() error {
 
 // maxProcFile is far above what a mount table of a sandbox can be.
 const maxProcFile = 4 << 20
+
+// observe opens a process's directory in /proc.
+func observe(pid int) (observer, error) {
+	proc, err := unix.Open("/proc/"+strconv.Itoa(pid), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return observer{}, fmt.Errorf("observe process: %w", err)
+	}
+	return observer{proc: proc, buf: make([]byte, 16<<10)}, nil
+}
 
 // observer reads files of one process's directory in /proc.
 type observer struct {
@@ -210,19 +237,19 @@ func statusWalls(status map[string]string, plain bool) []string {
 	return walls
 }
 
-// probeWalls are those that init itself ran against.
-func (s *Slot) probeWalls() []string {
+// probeWalls are those that the process itself ran against.
+func probeWalls(results []int32, pr probes, abi int) []string {
 	var walls []string
 	result := func(i int) unix.Errno {
-		if i < len(s.results) && s.results[i] < 0 {
-			return unix.Errno(-s.results[i])
+		if i < len(results) && results[i] < 0 {
+			return unix.Errno(-results[i])
 		}
 		return 0
 	}
-	if result(s.probes.landlock) == unix.EACCES {
-		walls = append(walls, landlockWall(s.jail.abi))
+	if result(pr.landlock) == unix.EACCES {
+		walls = append(walls, landlockWall(abi))
 	}
-	if result(s.probes.vsock) == unix.EAFNOSUPPORT && result(s.probes.unshare) == unix.EPERM {
+	if result(pr.vsock) == unix.EAFNOSUPPORT && result(pr.unshare) == unix.EPERM {
 		walls = append(walls, WallNoVsock)
 	}
 	return walls

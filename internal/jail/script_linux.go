@@ -195,9 +195,9 @@ func (s *script) mkdirs(path string, made map[string]bool) {
 	s.do("mkdir "+path, unix.SYS_MKDIRAT, num(unix.AT_FDCWD), s.str(path), num(0o755))
 }
 
-// file makes a file.
-func (s *script) file(path, content string, mode int) {
-	fd := s.keep("make "+path, unix.SYS_OPENAT, num(unix.AT_FDCWD), s.str(path), num(unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC), num(mode))
+// file makes a file that everybody may read.
+func (s *script) file(path, content string) {
+	fd := s.keep("make "+path, unix.SYS_OPENAT, num(unix.AT_FDCWD), s.str(path), num(unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC), num(0o644))
 	if content != "" {
 		s.do("write "+path, unix.SYS_WRITE, fd.arg(), s.str(content), num(len(content)))
 	}

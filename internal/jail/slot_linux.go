@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -43,6 +44,8 @@ type Slot struct {
 	tasks   int    // what RLIMIT_NPROC has to be
 	results []int32
 	probes  probes
+	size    Size
+	rules   int    // its Landlock ruleset; -1: none
 	network int    // its network namespace, when that may be used again; else -1
 	Dirs    [5]int // descriptors of its own places, see DirWork; -1 when absent
 
@@ -55,6 +58,7 @@ type Slot struct {
 	dead     bool          // init has ended, or nothing is to be started any more
 	alone    bool          // init has said that no process is left
 	sockets  bool          // one of the network was made, or may have been
+	forked   [][]string    // walls of each fork of a zygote in it
 	gone     chan struct{} // closed when init's socket ended
 	killOnce sync.Once
 	killErr  error
@@ -133,7 +137,7 @@ func (t *Turn) New(cfg SlotConfig) (*Slot, error) {
 		return nil, err
 	}
 	s := &Slot{
-		jail: j, pidfd: -1, network: t.network, probes: enc.probes, tasks: cfg.Size.MaxTasks + 1, Dirs: [5]int{-1, -1, -1, -1, -1},
+		jail: j, pidfd: -1, rules: -1, size: cfg.Size, network: t.network, probes: enc.probes, tasks: cfg.Size.MaxTasks + 1, Dirs: [5]int{-1, -1, -1, -1, -1},
 		starting: map[uint32]*Proc{}, running: map[uint32]*Proc{}, clearing: map[uint32]chan struct{}{}, gone: make(chan struct{}),
 	}
 	t.network = -1 // from here on it is the sandbox's
@@ -153,7 +157,7 @@ func (t *Turn) New(cfg SlotConfig) (*Slot, error) {
 			_ = waitPidfd(s.pidfd, 2*time.Second)
 			closeAll(s.pidfd)
 		}
-		closeAll(ours, s.network)
+		closeAll(ours, s.network, s.rules)
 		closeAll(s.Dirs[:]...)
 		j.giveID(s.own)
 		return nil, fmt.Errorf("make sandbox: %w", err)
@@ -312,6 +316,10 @@ func (s *Slot) ready(fd int, sc *script) error {
 		closeAll(fds...)
 		return sc.failure(word(answer, 1), word(answer, 2))
 	}
+	if i := s.probes.ruleset; i >= 0 && i < len(fds) {
+		s.rules = fds[i]
+		fds = slices.Delete(fds, i, i+1)
+	}
 	copy(s.Dirs[:], fds)
 	for i := range int(word(answer, 1)) {
 		s.results = append(s.results, int32(word(answer, 2+i)))
@@ -416,7 +424,7 @@ func (s *Slot) Close() error {
 	s.conn.close()
 	<-s.gone
 	closeAll(s.Dirs[:]...)
-	closeAll(s.pidfd)
+	closeAll(s.pidfd, s.rules)
 	if err == nil {
 		s.jail.giveID(s.own)
 	}

@@ -117,7 +117,7 @@ const copiedBytes = 96 << 10
 func (s *script) copyFiles(paths []string) {
 	for _, p := range paths {
 		if b, err := os.ReadFile(p); err == nil {
-			s.file(p, string(b), 0o644)
+			s.file(p, string(b))
 		}
 	}
 }
@@ -138,7 +138,7 @@ func (s *script) fill(trees []tree, links [][2]string, proc reg) {
 	}
 	sort.Strings(files)
 	for _, f := range files {
-		s.file(f, syntheticFiles[f], 0o644)
+		s.file(f, syntheticFiles[f])
 	}
 	s.mount("dev", "/dev", "tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, "mode=755,size=64k,nr_inodes=32")
 	s.mkdirs("/dev/shm", made)
@@ -157,7 +157,7 @@ func (s *script) graft(t tree, made map[string]bool) {
 		s.mkdirs(t.inside, made)
 	} else {
 		s.mkdirs(filepath.Dir(t.inside), made)
-		s.file(t.inside, "", 0o644)
+		s.file(t.inside, "")
 	}
 	// struct mount_attr: set, clear, propagation, user namespace
 	attr := binary.LittleEndian.AppendUint64(nil, t.attr)

@@ -58,8 +58,9 @@ type plain struct {
 	readable            []string
 }
 
-// probes tells where in a script's results each look from inside stands.
-type probes struct{ landlock, vsock, unshare, sockets int }
+// probes tells where in a script's results each look from inside stands, and
+// where in its descriptors the Landlock ruleset.
+type probes struct{ landlock, vsock, unshare, sockets, ruleset int }
 
 // Places in [Slot.Dirs], in the order in which a script gives them.
 const (
@@ -107,10 +108,10 @@ func wallScript(p plan) (*script, probes) {
 	if !p.off[wallRlimits] {
 		s.rlimits(p)
 	}
+	pr := probes{ruleset: -1}
 	if !p.off[wallLandlock] {
-		s.landlock(p)
+		pr.ruleset = s.landlock(p)
 	}
-	var pr probes
 	program := programPlace
 	if p.plain != nil {
 		program = p.plain.program

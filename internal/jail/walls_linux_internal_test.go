@@ -15,7 +15,7 @@ import (
 
 // testConfig is a jail of this user. Its ids are of no range that a server
 // leases, so that the two never meet.
-func testConfig(t *testing.T) Config {
+func testConfig(t testing.TB) Config {
 	t.Helper()
 	arch, ok := seccomp.Native()
 	if !ok {

@@ -25,6 +25,7 @@ type Program struct {
 	Interpreter string             // absolute path of the real binary
 	Version     string             // of the interpreter, as "20.1.0"; node needs it
 	Virtual     bool               // a python of a virtual environment, which has to find it at its start
+	Trusted     bool               // nobody but root can change the interpreter and what it loads
 	Driver      []byte             // python only: PythonDriver's text as the interpreter's compiled code; nil: the text itself
 	Sets        []string           // python only: directories of package sets, each with a site-packages, as the sandbox shows them; one that is not there does no harm
 	Env         map[string]string  // added to the environment; see CheckEnv

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"embed"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -61,15 +62,35 @@ func planPython(p Program) backend.Process {
 	if canDeferSite(p) {
 		argv = append(argv, "-S")
 	}
+	fixed := map[string]string{"PYTHONDONTWRITEBYTECODE": "1"}
+	var fork *backend.Fork
+	if canFork(p) {
+		fork = &backend.Fork{
+			Options: len(argv), Argv: append(slices.Clone(argv), inProgramDir(pythonDriver), "none", inProgramDir("main.py")),
+			Script: pythonText(), Env: environment(Program{Interpreter: p.Interpreter, Defaults: p.Defaults}, fixed),
+		}
+	}
 	return backend.Process{
 		Argv: append(append(argv, inProgramDir(pythonDriver), display, inProgramDir(p.FileName)), p.Sets...),
-		Env:  environment(p, map[string]string{"PYTHONDONTWRITEBYTECODE": "1"}),
+		Env:  environment(p, fixed),
+		Fork: fork,
 		Program: []backend.ProgramFile{
 			{Name: p.FileName, Data: []byte(p.Code)},
 			{Name: pythonDriver, Data: driver},
 		},
 		Channel: true,
 	}
+}
+
+// canFork reports whether an interpreter that started without the program's own
+// variables is as one that started with them.
+func canFork(p Program) bool {
+	for name := range p.Env {
+		if name == "TZ" || name == "TZDIR" || name == "LANG" || name == "LANGUAGE" || strings.HasPrefix(name, "LC_") {
+			return false
+		}
+	}
+	return p.Trusted && canDeferSite(p)
 }
 
 // canDeferSite reports whether the driver can do at need what the interpreter's

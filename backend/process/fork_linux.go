@@ -1,0 +1,295 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/jail"
+)
+
+// Interpreters that have started already and are forked into sandboxes. One is
+// started, beside everything else, when a program that may be forked from it is
+// run for the second time; until it is there, and whenever it is not, programs
+// are executed as any other.
+
+const (
+	zygoteForks = 1000 // then it is made anew: its forks have one layout of memory and one seed of hashes
+	zygoteAge   = 10 * time.Minute
+	zygoteRest  = time.Minute // after one could not be started
+	zygotesMost = 4           // of one jail
+)
+
+// nest is where a zygote is, or may come to be. All of it is guarded by the
+// hall's forkMu.
+type nest struct {
+	cfg      jail.ZygoteConfig
+	uses     int
+	starting bool
+	zygote   *jail.Zygote // nil: none yet
+	born     time.Time
+	forks    int
+	refused  int // forks, one after the other
+	failed   time.Time
+	idle     *time.Timer
+}
+
+// forkKey names the zygote that a process can be forked from; empty: it has to be
+// executed. Only the first process of a sandbox is forked: while a fork puts its
+// walls up, nothing of a tenant runs beside it.
+func (s *sandbox) forkKey(p backend.Process) string {
+	f := p.Fork
+	s.mu.Lock()
+	first := !s.started || s.b.cfg.testOnlyForkAgain
+	s.started = true
+	s.mu.Unlock()
+	if f == nil || !first || s.b.ready == nil || s.hall.Mode() == jail.ModePlain || p.Stdin != nil || p.Dir != "" && p.Dir != backend.WorkDir ||
+		f.Options < 1 || f.Options >= len(p.Argv) || f.Options >= len(f.Argv) || !slices.Equal(p.Argv[:f.Options+1], f.Argv[:f.Options+1]) || !s.b.forksInto() {
+		return ""
+	}
+	return nestKey(f.Argv, f.Env)
+}
+
+func nestKey(argv, env []string) string {
+	return strings.Join(slices.Concat(argv, []string{""}, env), "\x00")
+}
+
+// forksInto tells whether a fork can enter control groups as they are here. On
+// version 2 a process is born in its group, which a fork is not.
+func (b *Backend) forksInto() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.tree == nil || b.tree.Version() == 1
+}
+
+// nestFor notes that a program is run that could be forked, and tells from what.
+func (b *Backend) nestFor(h *hall, key string, p backend.Process, spec backend.Spec) (*nest, *jail.Zygote) {
+	h.forkMu.Lock()
+	defer h.forkMu.Unlock()
+	n := h.nests[key]
+	switch {
+	case h.forksOver:
+		return nil, nil
+	case n == nil && len(h.nests) >= zygotesMost:
+		return nil, nil
+	case n == nil:
+		n = &nest{cfg: jail.ZygoteConfig{Argv: p.Fork.Argv, Options: p.Fork.Options, Env: p.Fork.Env, Script: p.Fork.Script}}
+		n.idle = time.AfterFunc(b.ready.idle, func() { b.retire(h, key) })
+		h.nests[key] = n
+	case !bytes.Equal(n.cfg.Script, p.Fork.Script):
+		return nil, nil
+	}
+	n.uses++
+	n.idle.Reset(b.ready.idle)
+	var old *jail.Zygote
+	if n.zygote != nil && (n.forks >= zygoteForks || time.Since(n.born) >= zygoteAge) {
+		old, n.zygote = n.zygote, nil
+	}
+	if n.zygote == nil && n.uses >= 2 && !n.starting && time.Since(n.failed) >= zygoteRest && b.begin() {
+		n.starting = true
+		go func() {
+			defer b.builds.Done()
+			if old != nil {
+				old.Close()
+			}
+			b.hatch(h, n, spec)
+		}()
+	} else if old != nil {
+		go old.Close()
+	}
+	return n, n.zygote
+}
+
+// hatch starts a zygote, and has it forked once before it is used.
+func (b *Backend) hatch(h *hall, n *nest, spec backend.Spec) {
+	z, err := h.Zygote(n.cfg)
+	if err == nil {
+		if err = b.tryFork(h, z, spec); err != nil {
+			z.Close()
+		}
+	}
+	if err != nil {
+		b.log.Debug("programs are not forked but executed", "error", err)
+	}
+	h.forkMu.Lock()
+	defer h.forkMu.Unlock()
+	n.starting = false
+	switch {
+	case err != nil:
+		n.failed = time.Now()
+	case h.forksOver || h.nests[nestKey(n.cfg.Argv, n.cfg.Env)] != n:
+		z.Close()
+	default:
+		n.zygote, n.born, n.forks, n.refused = z, time.Now(), 0, 0
+	}
+}
+
+// tryFork makes a fork in a sandbox of its own, which is a trial: no request is
+// the first to find out that a fork cannot be made here.
+func (b *Backend) tryFork(h *hall, z *jail.Zygote, spec backend.Spec) error {
+	s, err := b.build(h, spec)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = s.Close() }()
+	s.child, err = s.forkFrom(z, true)
+	return err
+}
+
+// retire ends the zygote of a nest that nobody asks for.
+func (b *Backend) retire(h *hall, key string) {
+	h.forkMu.Lock()
+	var z *jail.Zygote
+	if n := h.nests[key]; n != nil {
+		z = n.endLocked()
+		delete(h.nests, key)
+	}
+	h.forkMu.Unlock()
+	if z != nil {
+		z.Close()
+	}
+}
+
+// endLocked gives out what is to be closed, if anything.
+func (n *nest) endLocked() (z *jail.Zygote) {
+	n.idle.Stop()
+	z, n.zygote = n.zygote, nil
+	return z
+}
+
+// endForks ends all zygotes of a jail; over: for good.
+func (h *hall) endForks(over bool) {
+	h.forkMu.Lock()
+	var all []*jail.Zygote
+	for _, n := range h.nests {
+		if z := n.endLocked(); z != nil {
+			all = append(all, z)
+		}
+	}
+	h.nests, h.forksOver = map[string]*nest{}, h.forksOver || over
+	h.forkMu.Unlock()
+	for _, z := range all {
+		z.Close()
+	}
+}
+
+// zygotes is how many wait to be forked.
+func (h *hall) zygotes() (count int) {
+	h.forkMu.Lock()
+	defer h.forkMu.Unlock()
+	for _, n := range h.nests {
+		if n.zygote != nil {
+			count++
+		}
+	}
+	return count
+}
+
+// fork makes a fork in the sandbox. An error that is jail.ErrNotForked leaves it
+// as it was; after any other nothing may be run in it.
+func (s *sandbox) fork(n *nest, z *jail.Zygote, ahead bool) (*jail.Child, error) {
+	c, err := s.forkFrom(z, ahead)
+	s.hall.forkMu.Lock()
+	n.forks++
+	n.refused++
+	if err == nil {
+		n.refused = 0
+	}
+	over := err != nil && !s.gone() && n.zygote == z && (z.Broken() || n.refused >= refusedMost)
+	if over {
+		n.zygote, n.failed = nil, time.Now()
+	}
+	s.hall.forkMu.Unlock()
+	if over {
+		s.b.log.Warn("a zygote is given up", "error", err)
+		z.Close()
+	}
+	return c, err
+}
+
+// refusedMost is how many forks one after the other may fail before another
+// interpreter is started.
+const refusedMost = 3
+
+func (s *sandbox) forkFrom(z *jail.Zygote, ahead bool) (*jail.Child, error) {
+	var ways []int
+	if s.group != nil {
+		entry, err := s.group.Entry()
+		if err != nil {
+			return nil, errors.Join(jail.ErrNotForked, err)
+		}
+		defer func() { _ = entry.Close() }()
+		for _, f := range entry.Tasks {
+			ways = append(ways, int(f.Fd()))
+		}
+	}
+	c, err := z.Fork(s.slot, ways, ahead)
+	if err == nil && s.group == nil {
+		pin(c.HostPID(), s.spec.CPUCores)
+	}
+	return c, err
+}
+
+// readyFork puts a fork into a ready sandbox, where its shape has lately been
+// used for what can be forked. False: the sandbox may not be used.
+func (s *sandbox) readyFork(key string) bool {
+	h := s.hall
+	h.forkMu.Lock()
+	n := h.nests[key]
+	var z *jail.Zygote
+	if n != nil {
+		z = n.zygote
+	}
+	h.forkMu.Unlock()
+	if z == nil {
+		return true
+	}
+	c, err := s.fork(n, z, true)
+	if err != nil {
+		return errors.Is(err, jail.ErrNotForked)
+	}
+	s.child, s.childKey = c, key
+	return true
+}
+
+// run starts a command: in the fork that waits in the sandbox, in one that is
+// made now, or else by executing it.
+func (s *sandbox) run(ctx context.Context, p backend.Process, cmd jail.Command) (*jail.Proc, error) {
+	key := s.forkKey(p)
+	s.b.ready.forks(shapeOf(s.spec), key)
+	s.mu.Lock()
+	c := s.child
+	s.child = nil
+	s.mu.Unlock()
+	var n *nest
+	var z *jail.Zygote
+	if key != "" {
+		n, z = s.b.nestFor(s.hall, key, p, s.spec)
+	}
+	if c != nil && (key == "" || s.childKey != key) {
+		if err := c.Drop(); err != nil {
+			return nil, err
+		}
+		c = nil
+	}
+	if c == nil && z != nil {
+		var err error
+		if c, err = s.fork(n, z, false); err != nil && !errors.Is(err, jail.ErrNotForked) {
+			_ = s.Kill(context.WithoutCancel(ctx))
+			return nil, sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the sandbox could not be prepared").WithCause(err)
+		}
+	}
+	if c != nil {
+		proc, err := c.Begin(cmd)
+		if err == nil || errors.Is(err, jail.ErrTooLarge) {
+			return proc, err
+		}
+		s.b.log.Debug("a fork ended before it was used", "error", err)
+	}
+	return s.slot.Start(cmd)
+}

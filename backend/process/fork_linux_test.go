@@ -1,0 +1,541 @@
+package process_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/backend/backendtest"
+	"github.com/sandboxmcp/sandboxmcp/backend/process"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
+)
+
+// forkScript runs the file that is named as its argument, under that name.
+const forkScript = `
+def boot():
+    import sys
+    sys.argv = sys.argv[1:]
+    path = sys.argv[0]
+    with open(path) as f: text = f.read()
+    del main["boot"]
+    exec(compile(text, path, "exec"), main)
+type(boot)(boot.__code__, {"__builtins__": __builtins__, "main": globals()})()
+`
+
+// forkable is a program that may be forked.
+func forkable(program string) (backend.Process, *bytes.Buffer) {
+	var out bytes.Buffer
+	env := []string{"LANG=C.UTF-8", "PATH=/usr/bin:/bin"}
+	return backend.Process{
+		Argv: []string{python(), "-S", backend.ProgramDir + "/boot.py", backend.ProgramDir + "/main.py"}, Env: env, Stdout: &out, Stderr: &out,
+		Program: []backend.ProgramFile{{Name: "boot.py", Data: []byte(forkScript)}, {Name: "main.py", Data: []byte(program)}},
+		Fork:    &backend.Fork{Options: 2, Argv: []string{python(), "-S", backend.ProgramDir + "/boot.py", "any"}, Script: []byte(forkScript), Env: env},
+	}, &out
+}
+
+// ran runs a program and tells what it printed, how it ended and what stood around it.
+func ran(t *testing.T, b backend.Backend, sp backend.Spec, program string) (string, backend.Exit, backend.Usage, any) {
+	t.Helper()
+	sb, err := b.Open(t.Context(), sp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := sb.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	p, out := forkable(program)
+	r, err := sb.Start(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	iso, err := sb.Isolation(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := r.Wait(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := sb.Usage()
+	if err := sb.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return out.String(), e, u, iso
+}
+
+// hatched is a backend whose zygote waits, and that has as many ready sandboxes, with forks in them.
+func hatched(t *testing.T, b backend.Backend, sp backend.Spec) {
+	t.Helper()
+	for range 2 {
+		ran(t, b, sp, "pass")
+	}
+	for i := 0; pool(b)["zygotes"] != 1; i++ {
+		if i == 10 {
+			t.Fatalf("no zygote: %v", pool(b))
+		}
+		ran(t, b, sp, "import time; time.sleep(.1)")
+	}
+}
+
+// TestForkIsAsExecuted compares a fork with an executed program, line by line.
+func TestForkIsAsExecuted(t *testing.T) {
+	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
+	for name, change := range map[string][]func(*process.Config){"Usual": nil, "WithoutCgroup": {process.WithoutCgroup}} {
+		t.Run(name, func(t *testing.T) {
+			b := newBackend(change...)(t)
+			defer func() { _ = b.Close() }()
+			// a fork is the third process of its sandbox, has one filter less because it tells of no socket, and a smaller table of descriptors
+			same := strings.NewReplacer("Seccomp_filters:\t2", "Seccomp_filters:\t1", "FDSize:\t128", "FDSize:\t64", "sees ['2']", "sees ['3']", "[] 2 True", "[] 3 True")
+			want, wantExit, _, wantIso := ran(t, b, spec("executed"), self)
+			hatched(t, b, spec("warm"))
+			got, gotExit, _, gotIso := ran(t, b, spec("forked"), self)
+			if !strings.Contains(want, "sees ['2']") || !strings.Contains(got, "sees ['3']") {
+				t.Fatal("one was not executed and the other not forked")
+			}
+			want = same.Replace(want)
+			got = same.Replace(got)
+			if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")); diff != "" {
+				t.Errorf("a fork is another than an executed program (-executed +forked):\n%s", diff)
+			}
+			if diff := cmp.Diff([]any{wantExit, wantIso}, []any{gotExit, gotIso}); diff != "" {
+				t.Errorf("exit and isolation (-executed +forked):\n%s", diff)
+			}
+			if !slices.Contains(strings.Split(got, "\n"), "/proc/self/status NoNewPrivs:\t1") {
+				t.Fatalf("nothing was looked at: %.300s", got)
+			}
+		})
+	}
+}
+
+// forking has every program of Python that the suite runs forked, but for those
+// that it looks for by their arguments, which a fork does not show outside.
+type forking struct {
+	*process.Backend
+
+	t     testing.TB
+	forks int
+}
+
+func (b *forking) Open(ctx context.Context, sp backend.Spec) (backend.Sandbox, error) {
+	sb, err := b.Backend.Open(ctx, sp)
+	if err != nil {
+		return nil, err
+	}
+	return &forkingSandbox{sb, b}, nil
+}
+
+type forkingSandbox struct {
+	backend.Sandbox
+
+	b *forking
+}
+
+func (s *forkingSandbox) Start(ctx context.Context, p backend.Process) (backend.Running, error) {
+	if len(p.Argv) == 2 && p.Argv[0] == python() && p.Argv[1] == backend.ProgramDir+"/main.py" && p.Stdin == nil {
+		q, _ := forkable("")
+		p.Program = append([]backend.ProgramFile{q.Program[0]}, p.Program...)
+		p.Argv, p.Fork = append([]string{python(), "-S", q.Argv[2]}, p.Argv[1:]...), q.Fork
+		s.b.hatch(ctx)
+	}
+	return s.Sandbox.Start(ctx, p)
+}
+
+// hatch sees to it that a zygote waits.
+func (b *forking) hatch(ctx context.Context) {
+	for range 200 {
+		if b.Pool()["zygotes"] == 1 {
+			return
+		}
+		sb, err := b.Backend.Open(ctx, spec("hatch"))
+		if err != nil {
+			return
+		}
+		p, _ := forkable("pass")
+		if r, err := sb.Start(ctx, p); err == nil {
+			_, _ = r.Wait(ctx)
+		}
+		_ = sb.Close()
+	}
+	b.t.Error("no zygote comes")
+}
+
+func (b *forking) Close() error {
+	b.forks += b.Forks()
+	return b.Backend.Close()
+}
+
+// TestConformanceForked runs laws and attacks by forks.
+func TestConformanceForked(t *testing.T) {
+	o := options(t)
+	all := 0
+	for name, change := range map[string][]func(*process.Config){"Usual": {process.ForkAgain}, "WithoutCgroup": {process.ForkAgain, process.WithoutCgroup}} {
+		if testing.Short() && name != "Usual" {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			o := o
+			if name != "Usual" {
+				o.Tier, o.HeldLimits = sandboxmcp.TierL2, false
+			}
+			var made []*forking
+			o.New = func(t testing.TB) backend.Backend {
+				t.Helper()
+				b := &forking{Backend: newBackend(change...)(t).(*process.Backend), t: t}
+				made = append(made, b)
+				return b
+			}
+			backendtest.Run(t, o)
+			for _, b := range made {
+				all += b.forks
+			}
+		})
+	}
+	if all < 50 {
+		t.Errorf("%d programs were forked: that shows nothing", all)
+	}
+	t.Logf("%d forks", all)
+}
+
+// deaf is a program that leaves all kinds of processes and says in which namespace.
+const deaf = `
+import os, signal, time
+for s in range(1, 65):
+    try: signal.signal(s, signal.SIG_IGN)
+    except (OSError, ValueError): pass
+r, w = os.pipe()
+for i in range(4):
+    if os.fork() == 0:
+        if i % 2: os.setsid()
+        if i == 2 and os.fork(): os._exit(0)
+        os.write(w, b'x')
+        if i == 3: os.kill(os.getpid(), 19)
+        while True: time.sleep(1) if i else None
+for i in range(4): os.read(r, 1)
+print(os.readlink('/proc/self/ns/pid'), flush=True)
+while True: time.sleep(1)
+`
+
+// inNamespace lists the processes of the machine in a pid namespace.
+func inNamespace(link string) (pids []string) {
+	all, _ := filepath.Glob("/proc/[0-9]*/ns/pid")
+	for _, p := range all {
+		if l, err := os.Readlink(p); err == nil && l == link {
+			pids = append(pids, p)
+		}
+	}
+	return pids
+}
+
+// TestForksAreReached by signals, Clear, Kill and the end of their jail, with all
+// that they have started.
+func TestForksAreReached(t *testing.T) {
+	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
+	for name, change := range map[string][]func(*process.Config){"Usual": nil, "WithoutCgroup": {process.WithoutCgroup}} {
+		t.Run(name, func(t *testing.T) {
+			b := newBackend(change...)(t)
+			defer func() { _ = b.Close() }()
+			hatched(t, b, spec("warm"))
+			up := func(program string) (backend.Sandbox, backend.Running, string) {
+				t.Helper()
+				forks := b.(*process.Backend).Forks()
+				sb, err := b.Open(t.Context(), spec("reached"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = sb.Close() })
+				p, _ := forkable(program)
+				r, w, err := os.Pipe()
+				if err != nil {
+					t.Fatal(err)
+				}
+				p.Stdout = w
+				run, err := sb.Start(t.Context(), p)
+				if err != nil {
+					t.Fatal(err)
+				}
+				line, _ := bufio.NewReader(r).ReadString('\n')
+				_ = r.Close()
+				if got := b.(*process.Backend).Forks(); got < 1 || got < forks || pool(b)["zygotes"] != 1 {
+					t.Fatal("it was not forked")
+				}
+				return sb, run, strings.TrimSpace(line)
+			}
+			all := func(link string, want bool) {
+				t.Helper()
+				if got := inNamespace(link); want && len(got) < 6 || !want && len(got) > 0 {
+					t.Errorf("in %s are %v", link, got)
+				}
+			}
+			sb, _, link := up(deaf)
+			all(link, true)
+			if err := sb.Kill(t.Context()); err != nil {
+				t.Error(err)
+			}
+			all(link, false)
+
+			sb, run, link := up(deaf)
+			all(link, true)
+			if err := sb.Clear(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if got := inNamespace(link); len(got) != 1 { // init
+				t.Errorf("after Clear there are %v", got)
+			}
+			if e, err := run.Wait(t.Context()); err != nil || e.Signal != 9 {
+				t.Errorf("after Clear: %+v, %v", e, err)
+			}
+			var out bytes.Buffer
+			again, err := sb.Start(t.Context(), backend.Process{Argv: []string{"/bin/sh", "-c", "echo again"}, Stdout: &out})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := again.Wait(t.Context()); err != nil || sb.Kill(t.Context()) != nil || again.Drain(t.Context()) != nil || out.String() != "again\n" {
+				t.Errorf("after Clear: %q, %v", out.String(), err)
+			}
+
+			_, run, _ = up("print('up', flush=True)\nimport time\ntime.sleep(60)")
+			if err := run.Signal(15); err != nil {
+				t.Error(err)
+			}
+			if e, err := run.Wait(t.Context()); err != nil || e.Signal != 15 {
+				t.Errorf("after a signal: %+v, %v", e, err)
+			}
+
+			_, run, link = up(deaf)
+			if err := b.Close(); err != nil {
+				t.Error(err)
+			}
+			all(link, false)
+			if e, err := run.Wait(t.Context()); err != nil || !e.Lost {
+				t.Errorf("after Close of the backend: %+v, %v", e, err)
+			}
+		})
+	}
+}
+
+// TestForkGivesWay to what cannot be forked: in a sandbox where one waits, also
+// one that was killed meanwhile, a program that is executed is alone.
+func TestForkGivesWay(t *testing.T) {
+	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
+	b := newBackend()(t)
+	defer func() { _ = b.Close() }()
+	sp := spec("way")
+	hatched(t, b, sp)
+	const alone = "import os; print(sorted(p for p in os.listdir('/proc') if p.isdigit()) == [str(os.getpid())], os.getppid())"
+	for _, how := range []string{"waits", "cleared"} {
+		ran(t, b, sp, "pass") // the ready ones after it hold forks
+		until(t, b, "2", func(n int) bool { return n == 2 })
+		sb, err := b.Open(t.Context(), sp)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if how == "cleared" {
+			if err := sb.Clear(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		p, out := forkable(alone)
+		p.Fork = nil
+		r, err := sb.Start(t.Context(), p)
+		if err != nil {
+			t.Fatalf("%s: %v", how, err)
+		}
+		if _, err := r.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		_ = sb.Kill(t.Context())
+		_ = r.Drain(t.Context())
+		_ = sb.Close()
+		if out.String() != "True 1\n" {
+			t.Errorf("%s: got %q", how, out.String())
+		}
+	}
+}
+
+// TestZygoteIsKilled from outside: programs are executed, and later forked again.
+func TestZygoteIsKilled(t *testing.T) {
+	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
+	b := newBackend()(t)
+	defer func() { _ = b.Close() }()
+	sp := spec("killed")
+	hatched(t, b, sp)
+	for _, pid := range b.(*process.Backend).Zygotes() {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 8 {
+		if out, e, _, _ := ran(t, b, sp, "print('up')"); out != "up\n" || e.Code != 0 {
+			t.Errorf("program %d after the zygote was killed: %q, %+v", i, out, e)
+		}
+	}
+}
+
+// TestForksKeepNothing: neither a caller's variables nor its program are in the
+// zygote, and so in no other fork; and nothing is left when all is given back.
+func TestForksKeepNothing(t *testing.T) {
+	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
+	b := newBackend()(t)
+	defer func() { _ = b.Close() }()
+	sp := spec("secret")
+	hatched(t, b, sp)
+	before := backendtest.CountBeside(t, b)
+	hatched(t, b, sp)
+	const secret = "tenant-one-secret"
+	sb, err := b.Open(t.Context(), sp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, out := forkable("import os\nprint(os.environ['TOKEN'])\n#" + secret)
+	p.Env = append(slices.Clone(p.Env), "TOKEN="+secret)
+	p.Argv = append(p.Argv, secret)
+	r, err := sb.Start(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_ = sb.Kill(t.Context())
+	_ = r.Drain(t.Context())
+	if err := sb.Close(); err != nil {
+		t.Error(err)
+	}
+	if out.String() != secret+"\n" {
+		t.Fatalf("got %q", out.String())
+	}
+	const search = `
+import os
+needle, found, size = b'tenant-one-' + b'secret'[:3] + b'ret', [], 0
+with open('/proc/self/maps') as maps, open('/proc/self/mem', 'rb', 0) as mem:
+    for line in maps.read().splitlines():
+        span, rights = line.split()[:2]
+        if 'r' in rights and '[v' not in line:
+            a, b = (int(x, 16) for x in span.split('-'))
+            try:
+                mem.seek(a)
+                data = mem.read(b - a)
+            except OSError: continue
+            size += len(data)
+            if data.count(needle) > 0: found.append(line)
+            del data
+print(size > 1000000, 'TOKEN' in os.environ, len(found))
+`
+	for range 3 { // the needle itself may be found in the searcher's own memory once
+		got, _, _, _ := ran(t, b, sp, search)
+		plain := strings.TrimSpace(got)
+		if !strings.HasPrefix(plain, "True False ") {
+			t.Errorf("got %q", got)
+		}
+		clean, _, _, _ := ran(t, b, sp, strings.ReplaceAll(search, "tenant-one-", "tenant-two-"))
+		if clean != got {
+			t.Errorf("of the other tenant's secret a fork finds %q, of one that never was %q", got, clean)
+		}
+	}
+	before.Same(t)
+}
+
+// serveForks is a server with forks that are deaf to everything, and with ready ones.
+func serveForks(ctx context.Context, b *process.Backend) int {
+	f := &forking{Backend: b}
+	f.hatch(ctx)
+	for range 4 {
+		sb, err := b.Open(ctx, spec("dying"))
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 2
+		}
+		p, _ := forkable(deaf)
+		r, w, _ := os.Pipe()
+		p.Stdout = w
+		if _, err := sb.Start(ctx, p); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 2
+		}
+		if line, _ := bufio.NewReader(r).ReadString('\n'); !strings.HasPrefix(line, "pid:") {
+			return 2
+		}
+	}
+	if b.Forks() < 4 || b.Pool()["zygotes"] != 1 {
+		return 2
+	}
+	fmt.Println("ready")
+	select {}
+}
+
+// TestForksDieWithTheServer that is killed: they, what they started, the zygote
+// and the ready sandboxes, also when nobody between can carry anything out.
+func TestForksDieWithTheServer(t *testing.T) {
+	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
+	for range 3 {
+		temp := t.TempDir()
+		cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
+		cmd.Env = []string{"PATH=/usr/bin:/bin", "SANDBOXMCP_TEST_SERVER=forks", "SANDBOXMCP_TEST_FORK=1", "SANDBOXMCP_TEST_TEMP=" + temp}
+		cmd.Stderr = os.Stderr
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+			_ = cmd.Process.Kill()
+			t.Fatalf("the server does not come up: %q, %v", line, err)
+		}
+		all := below(cmd.Process.Pid)
+		if len(all) < 4*6 {
+			t.Errorf("only %d processes are there", len(all))
+		}
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait()
+		var left []int
+		for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+			left = slices.DeleteFunc(slices.Clone(all), func(pid int) bool { return !lives(pid) })
+			if len(left) == 0 {
+				break
+			}
+		}
+		for _, pid := range left {
+			t.Errorf("process %d outlived the server by 2 s", pid)
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+}
+
+// below lists the processes below one.
+func below(pid int) (all []int) {
+	for _, c := range childrenOf(pid) {
+		all = append(append(all, c), below(c)...)
+	}
+	return all
+}
+
+func lives(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	i := bytes.LastIndexByte(b, ')')
+	return len(b) > i+2 && b[i+2] != 'Z'
+}

@@ -1,0 +1,199 @@
+# The beginning of an interpreter that waits to be forked. Behind this text stands the
+# script that is to be run: in a fork, serve() returns, and the script runs as the
+# interpreter's own, with nothing of this left in its names, modules or descriptors.
+#
+# The interpreter runs as the owner of the sandboxes' user namespaces, with the rights
+# to enter them and no others. It parses only what the server sends, and what one
+# sandbox is to run never passes through it: that goes to the fork itself, over a
+# socket of its own, after its walls stand.
+#
+# 3 is the server's socket. The walls of a fork are a script of the server's, in the
+# form of init.c: a list of system calls.
+def serve():
+    import sys
+    had = set(sys.modules)
+    import posix, _ctypes, _socket
+
+    class c_long(_ctypes._SimpleCData):
+        _type_ = "l"
+
+    class c_char(_ctypes._SimpleCData):
+        _type_ = "c"
+
+    class Syscall(_ctypes.CFuncPtr):
+        _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_USE_ERRNO
+        _restype_ = c_long
+        _argtypes_ = (c_long,) * 7
+
+    syscall = Syscall(_ctypes.dlsym(_ctypes.dlopen(None, 2), "syscall"))
+    pid_namespace, numbers, bytes_, descriptor = 0x20000000, 0, 1, 2
+    may_fail, store64 = 1, 0xFFFFFFFF
+
+    def word(packet, at, size=4):
+        return int.from_bytes(packet[at:at + size], "little")
+
+    def parse(packet):
+        """Makes calls of a script, with descriptors as negative numbers. What they point to stays where it is."""
+        memory = (c_char * len(packet)).from_buffer_copy(packet)
+        base, calls = _ctypes.addressof(memory), []
+        for at in range(64, 64 + 64 * word(packet, 4), 64):
+            nr, flags, keep, args = word(packet, at), word(packet, at + 4), packet[at + 14], []
+            for i in range(6):
+                tag, value = packet[at + 8 + i], word(packet, at + 16 + 8 * i, 8)
+                if tag not in (numbers, bytes_, descriptor):
+                    raise ValueError("no such argument")
+                args.append(base + value if tag == bytes_ else -1 - value if tag == descriptor else value)
+            if nr == store64:
+                c_long.from_address(args[0]).value = args[1]
+            elif nr > 0xFFFF:
+                raise ValueError("no such call")
+            else:
+                calls.append((nr, flags & may_fail, keep, args))
+        return memory, calls
+
+    def build(calls, fds):
+        """Puts up the walls and returns what the looks from inside found."""
+        found = []
+        for nr, fails, keep, args in calls:
+            result = syscall(nr, *[fds[-1 - a] if a < 0 else a for a in args])
+            if result < 0:
+                result = -_ctypes.get_errno()
+                if not fails:
+                    raise OSError(-result, "system call %d" % nr)
+            if keep:
+                found.append(result)
+        return found
+
+    def receive(socket, size):
+        packet, rights, flags, _ = socket.recvmsg(size, 256, 0x40000000)  # MSG_CMSG_CLOEXEC
+        fds = []
+        for _, _, data in rights:
+            fds += [int.from_bytes(data[i:i + 4], sys.byteorder) for i in range(0, len(data) - 3, 4)]
+        return packet, fds
+
+    def answer(kind, *values):
+        return b"".join((v & 0xFFFFFFFF).to_bytes(4, "little") for v in (kind[0],) + values)
+
+    def fork(calls, fds):
+        """Forks twice, so that the child belongs to the sandbox's own init. True in the child."""
+        error = syscall(nr_setns, fds[0], pid_namespace, 0, 0, 0, 0)
+        if error < 0:
+            raise OSError(_ctypes.get_errno(), "enter the pid namespace")
+        pid = -1
+        try:
+            pid = posix.fork()
+            if pid == 0:
+                try:
+                    pid = posix.fork()
+                except BaseException:
+                    posix._exit(1)
+                if pid:
+                    posix._exit(0)
+                return True
+        finally:
+            if pid and syscall(nr_setns, own, pid_namespace, 0, 0, 0, 0) < 0:
+                posix._exit(1)
+        if posix.waitpid(pid, 0)[1]:
+            raise OSError(11, "fork")
+        return False
+
+    def wait():
+        """Serves until it has forked; returns, in the child, its walls and descriptors."""
+        plans = {}
+        while True:
+            packet, fds = receive(control, 1 << 17)
+            if not packet:
+                posix._exit(0)
+            number = word(packet, 4)
+            try:
+                if packet[:1] == b"W":
+                    plans[number] = parse(packet[8:])
+                elif packet[:1] == b"F" and len(posix.listdir("/proc/self/task")) == 1:
+                    if fork(plans[number], fds):
+                        return plans[number], fds, word(packet, 8)
+                else:
+                    raise ValueError
+                said = answer(b"P")
+            except OSError as error:
+                said = answer(b"E", error.errno or 5)
+            except Exception:
+                said = answer(b"E", 22)
+            for fd in fds:
+                posix.close(fd)
+            control.send(said)
+
+    def own_memory():
+        """The writable memory that a fork shares with this process until it writes."""
+        found = []
+        with open("/proc/self/maps") as file:
+            for line in file:
+                span, rights, _ = line.split(None, 2)
+                if rights == "rw-p":
+                    start, end = (int(n, 16) for n in span.split("-"))
+                    found.append((start, end - start))
+        return found
+
+    def child(plan, fds, ahead):
+        """Becomes a program of the sandbox; returns its packet. There is no way back."""
+        _, calls = plan  # the other is what they point to
+        socket = _socket.socket(fileno=fds[1])
+        try:
+            self = posix.pidfd_open(posix.getpid(), 0)
+            found = build(calls, fds)
+            if ahead:  # nobody waits: its pages are made its own now, and not one by one when it runs
+                for start, size in memory:
+                    syscall(nr_madvise, start, size, 23, 0, 0, 0)  # MADV_POPULATE_WRITE
+            while posix.getppid() != 1:  # until the process between has ended
+                posix.sched_yield()
+            socket.sendmsg([answer(b"R", posix.getpid(), *found)], [(1, 1, self.to_bytes(4, sys.byteorder))])
+            posix.dup2(socket.detach(), 3, False)
+            posix.closerange(4, 1 << 20)
+            socket = _socket.socket(fileno=3)
+            packet, fds = receive(socket, 1 << 18)
+            if not packet:
+                posix._exit(0)
+            socket.detach()
+            for to, fd in enumerate(fds):
+                posix.dup2(fd, to)
+            posix.closerange(len(fds), 1 << 20)
+            return packet
+        except BaseException as error:
+            try:
+                socket.send(answer(b"E", getattr(error, "errno", 0) or 5))
+            finally:
+                posix._exit(1)
+
+    def text(value):
+        return value.decode("utf-8", "surrogateescape")
+
+    nr_setns, nr_madvise = main["calls"]
+    control = _socket.socket(fileno=3)
+    own = posix.open("/proc/self/ns/pid", posix.O_RDONLY | posix.O_CLOEXEC)
+    memory = own_memory()
+    control.send(answer(b"R"))
+    packet = child(*wait())
+    control.detach()
+    strings = packet.split(b"\0")
+    options, count, directory = int(strings[1]), int(strings[2]), strings[3]
+    argv, env = strings[4:4 + count], {}
+    for entry in strings[4 + count:-1]:
+        name, _, value = entry.partition(b"=")
+        env[name] = value
+    posix.chdir(directory)
+    for name in posix.environ.keys() - env.keys():
+        posix.unsetenv(name)
+        del posix.environ[name]
+    for name, value in env.items():
+        if posix.environ.get(name) != value:
+            posix.putenv(name, value)
+            posix.environ[name] = value
+    sys.orig_argv = [text(a) for a in argv]
+    sys.argv = sys.orig_argv[options:]
+    sys.path_importer_cache.pop(sys.path[0], None)
+    for name in set(sys.modules) - had:
+        del sys.modules[name]
+    del main["serve"], main["calls"]
+
+
+calls = @calls@
+type(serve)(serve.__code__, {"__builtins__": __builtins__, "main": globals()})()
