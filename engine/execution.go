@@ -58,7 +58,7 @@ type interpreter = runtimes.Interpreter
 // enters it among the living. Nothing has been done for it yet.
 func (e *Engine) begin(ctx context.Context, req sandboxmcp.Request, background bool) (*execution, error) {
 	x := &execution{req: req, background: background, metadata: map[string]any{}, done: make(chan struct{}), received: e.cfg.Now()}
-	if err := e.validate(x); err != nil {
+	if err := e.validate(ctx, x); err != nil {
 		return nil, err
 	}
 	if req.ID != "" { // of the caller's choice: it may name a run that has ended
@@ -127,7 +127,7 @@ const maxEnded = 256
 
 // validate checks everything that can be said about a request without a
 // sandbox, and completes it.
-func (e *Engine) validate(x *execution) error {
+func (e *Engine) validate(ctx context.Context, x *execution) error {
 	r := &x.req
 	var err error
 	if r.Namespace == "" {
@@ -136,7 +136,7 @@ func (e *Engine) validate(x *execution) error {
 	if _, err = sandboxmcp.ParseNamespace(string(r.Namespace)); err != nil {
 		return err
 	}
-	if err = e.validateSession(x); err != nil {
+	if err = e.validateSession(ctx, x); err != nil {
 		return err
 	}
 	if r.Language, err = sandboxmcp.ParseLanguage(string(r.Language)); err != nil {

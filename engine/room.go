@@ -17,10 +17,9 @@ import (
 // it. One run at a time uses it; files come and go beside the run.
 type room struct {
 	sandbox backend.Sandbox
-	fresh   bool              // each run has an interpreter of its own
-	limits  sandboxmcp.Limits // of the session
-	program kernel.Program    // how its interpreter is started
-	ended   func(error)       // tells of a failed Close
+	fresh   bool           // each run has an interpreter of its own
+	program kernel.Program // how its interpreter is started
+	ended   func(error)    // tells of a failed Close
 
 	writing sync.RWMutex // held to read while a file is put, to write while processes are ended
 
@@ -209,7 +208,7 @@ func (e *Engine) cell(ctx context.Context, x *execution, r *room) cellEnd {
 		select {
 		case end := <-done:
 			if end.err != nil { // the process may need a moment to be reaped
-				end.mute = !e.await(r, ctx.Err() != nil)
+				end.mute = !e.await(ctx, r)
 			}
 			return end
 		case <-gone: // what it said last may still be on its way
@@ -233,18 +232,18 @@ func (e *Engine) cell(ctx context.Context, x *execution, r *room) cellEnd {
 }
 
 // await waits for the interpreter's process to end: a moment for it to do so by
-// itself, unless it is to be ended. It reports whether it did.
-func (e *Engine) await(r *room, now bool) bool {
+// itself, unless ctx has ended and it is to be ended. It reports whether it did.
+func (e *Engine) await(ctx context.Context, r *room) bool {
 	t := time.NewTimer(interruptLimit / 2)
 	defer t.Stop()
-	if !now {
+	if ctx.Err() == nil {
 		select {
 		case <-r.gone:
 			return true
 		case <-t.C:
 		}
 	}
-	r.clear(context.Background())
+	r.clear(ctx)
 	t.Reset(endLimit)
 	select {
 	case <-r.gone:

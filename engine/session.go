@@ -13,7 +13,7 @@ import (
 
 // validateSession completes what a request says of its session, and finds the
 // language of one that lives.
-func (e *Engine) validateSession(x *execution) error {
+func (e *Engine) validateSession(ctx context.Context, x *execution) error {
 	r := &x.req
 	if r.SessionID == "" && r.Session == nil {
 		return nil
@@ -22,9 +22,10 @@ func (e *Engine) validateSession(x *execution) error {
 	if r.Session != nil {
 		spec = *r.Session
 	}
+	own := false
 	if r.SessionID == "" {
 		if r.SessionID = spec.ID; r.SessionID == "" {
-			r.SessionID = session.NewID()
+			r.SessionID, own = session.NewID(), true
 		}
 	}
 	if _, err := sandboxmcp.ParseSessionID(string(r.SessionID)); err != nil {
@@ -38,11 +39,12 @@ func (e *Engine) validateSession(x *execution) error {
 	}
 	spec.ID, spec.Namespace, spec.Actor = r.SessionID, r.Namespace, r.Actor
 	r.Session = &spec
-	live, err := e.sessions.Find(x.lookCtx(), r.Namespace, r.SessionID)
+	live, err := e.sessions.Find(ctx, r.Namespace, r.SessionID)
 	switch {
 	case err == nil:
 		return x.joins(live)
-	case sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionNotFound || x.anew:
+	case x.anew:
+	case sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionNotFound && (own || !session.IsMade(r.SessionID)): // one that we made and that is gone was ended: nobody is to go on in an empty one
 	default:
 		return err
 	}
@@ -59,9 +61,6 @@ func (e *Engine) validateSession(x *execution) error {
 
 const maxSessionTTL = 365 * 24 * time.Hour
 
-// lookCtx is what a request looks around with before it has a context of its own.
-func (*execution) lookCtx() context.Context { return context.Background() }
-
 // joins makes a request one of a session that lives: what the session is cannot
 // be changed by a run.
 func (x *execution) joins(live *session.Session) error {
@@ -75,7 +74,8 @@ func (x *execution) joins(live *session.Session) error {
 		name        string
 		asked, have float64
 	}{
-		{"max_ram_mb", float64(r.Limits.MaxRAMMB), float64(info.Limits.MaxRAMMB)}, {"max_cpu_cores", r.Limits.MaxCPUCores, info.Limits.MaxCPUCores},
+		{"max_ram_mb", float64(r.Limits.MaxRAMMB), float64(info.Limits.MaxRAMMB)},
+		{"max_cpu_cores", r.Limits.MaxCPUCores, info.Limits.MaxCPUCores},
 		{"max_processes", float64(r.Limits.MaxProcesses), float64(info.Limits.MaxProcesses)},
 	} {
 		if l.asked != 0 && l.asked != l.have {
@@ -200,7 +200,7 @@ func (e *Engine) CreateSession(ctx context.Context, spec sandboxmcp.SessionSpec)
 		Namespace: spec.Namespace, Actor: spec.Actor, Language: spec.Language, Limits: spec.Limits, Strict: spec.Strict, Backend: spec.Backend,
 		SessionID: spec.ID, Session: &spec, Code: "-", // which validate wants, and nobody runs
 	}}
-	if err := e.validate(x); err != nil {
+	if err := e.validate(ctx, x); err != nil {
 		return sandboxmcp.Session{}, err
 	}
 	if x.base != nil {
@@ -308,7 +308,7 @@ func (e *Engine) orOwn(ns sandboxmcp.Namespace) sandboxmcp.Namespace {
 // expired is called for each session whose time was up.
 func (e *Engine) expired(s sandboxmcp.Session) {
 	e.log.Info("session_expired", "session_id", s.ID)
-	if err := e.note(context.Background(), "session_expired", s, "sweep", string(s.Language)); err != nil {
+	if err := e.note(e.ctx, "session_expired", s, "sweep", string(s.Language)); err != nil {
 		e.log.Error("record an expired session", "error", err)
 	}
 }

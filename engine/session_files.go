@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -273,7 +274,7 @@ func (e *Engine) Bridge(ctx context.Context, b sandboxmcp.Bridge) (sandboxmcp.Br
 		return out, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%d values are bridged; %d are allowed at once", len(b.Data), maxBridgeKeys)
 	}
 	for k, v := range b.Data {
-		if err := checkBridgeKey(k); err != nil {
+		if err = checkBridgeKey(k); err != nil {
 			return out, err
 		}
 		if !json.Valid(v) {
@@ -364,9 +365,7 @@ func (e *Engine) keepBridge(ns sandboxmcp.Namespace, data map[string]json.RawMes
 	if sum > maxBridgeBytes {
 		return sandboxmcp.Errorf(sandboxmcp.CodeFileTooLarge, "the namespace's values would have %d bytes; %d are allowed", sum, int64(maxBridgeBytes))
 	}
-	for k, v := range data {
-		kept[k] = v
-	}
+	maps.Copy(kept, data)
 	return nil
 }
 
@@ -374,9 +373,7 @@ func (e *Engine) keepBridge(ns sandboxmcp.Namespace, data map[string]json.RawMes
 func (e *Engine) bridgeKept(ctx context.Context, ns sandboxmcp.Namespace, sb backend.Sandbox) error {
 	e.mu.Lock()
 	data := map[string]json.RawMessage{}
-	for k, v := range e.bridged[ns] {
-		data[k] = v
-	}
+	maps.Copy(data, e.bridged[ns])
 	e.mu.Unlock()
 	if len(data) == 0 {
 		return nil

@@ -255,8 +255,14 @@ func TestSessionFiles(t *testing.T) {
 		overwrite bool
 		want      sandboxmcp.Code
 	}{
-		{"d.bin", false, sandboxmcp.CodeFileExists}, {"d.bin", true, ""}, {"/mnt/data/sub/e.bin", false, ""}, {"../x", false, sandboxmcp.CodeInvalidPath},
-		{"/etc/passwd", false, sandboxmcp.CodeInvalidPath}, {"d.bin/x", false, sandboxmcp.CodeInvalidPath}, {"", false, sandboxmcp.CodeInvalidPath}, {"sub", true, sandboxmcp.CodeInvalidPath},
+		{"d.bin", false, sandboxmcp.CodeFileExists},
+		{"d.bin", true, ""},
+		{"/mnt/data/sub/e.bin", false, ""},
+		{"../x", false, sandboxmcp.CodeInvalidPath},
+		{"/etc/passwd", false, sandboxmcp.CodeInvalidPath},
+		{"d.bin/x", false, sandboxmcp.CodeInvalidPath},
+		{"", false, sandboxmcp.CodeInvalidPath},
+		{"sub", true, sandboxmcp.CodeInvalidPath},
 	} {
 		if _, _, err := e.Upload(ctx, sandboxmcp.Upload{SessionID: id, Name: c.name, Content: []byte("new"), Overwrite: c.overwrite}); code(err) != c.want {
 			t.Errorf("Upload %q: %v, want %q", c.name, err, c.want)
@@ -266,8 +272,13 @@ func TestSessionFiles(t *testing.T) {
 		path, data string
 		want       sandboxmcp.Code
 	}{
-		{"d.bin", "new", ""}, {"/mnt/data//sub/./e.bin", "new", ""}, {"missing", "", sandboxmcp.CodeNotFound}, {"sub", "", sandboxmcp.CodeNotFound},
-		{"/mnt/data/../x", "", sandboxmcp.CodeInvalidPath}, {"//mnt/data/d.bin", "", sandboxmcp.CodeInvalidPath}, {"/proc/1/environ", "", sandboxmcp.CodeInvalidPath},
+		{"d.bin", "new", ""},
+		{"/mnt/data//sub/./e.bin", "new", ""},
+		{"missing", "", sandboxmcp.CodeNotFound},
+		{"sub", "", sandboxmcp.CodeNotFound},
+		{"/mnt/data/../x", "", sandboxmcp.CodeInvalidPath},
+		{"//mnt/data/d.bin", "", sandboxmcp.CodeInvalidPath},
+		{"/proc/1/environ", "", sandboxmcp.CodeInvalidPath},
 	} {
 		f, data, err := e.ReadFile(ctx, "", id, c.path, 100)
 		if code(err) != c.want || string(data) != c.data {

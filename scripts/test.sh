@@ -15,7 +15,7 @@ root=$PWD
 
 must=${SANDBOXMCP_MUST_RUN-}
 kit=../shared/acceptance
-groups=exec,cli,mcp,config
+groups=exec,files,sessions,cli,mcp,config
 user=sandboxmcp-test
 clean_path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
@@ -58,7 +58,7 @@ me=$(id -un)
 if [ "$(id -u)" = 0 ]; then must_me=$(less user "$must"); else must_me=$(less root "$must"); fi
 must_user=$(less root "$(less cgroup "$must")")
 kit_must=()
-if [ -n "$must" ]; then kit_must=(--must-run "$groups"); fi
+if [ -n "$must" ]; then kit_must=(--must-run "${groups/sessions,/}"); fi
 
 "$root/scripts/leftovers.sh" "$root/bin" "$work" >"$work/before"
 

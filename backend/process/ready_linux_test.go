@@ -268,9 +268,8 @@ func TestBurstAboveThePool(t *testing.T) {
 func TestReadyGoesWhenIdle(t *testing.T) {
 	b := newBackend(func(c *process.Config) { c.PoolIdle = 300 * time.Millisecond })(t)
 	defer func() { _ = b.Close() }()
-	before := backendtest.CountBeside(t, b)
 	readied(t, b, spec("idle"))
-	before = backendtest.CountBeside(t, b) // the builder is there now
+	before := backendtest.CountBeside(t, b) // the builder is there now
 	readied(t, b, spec("idle"))
 	until(t, b, "none", func(n int) bool { return n == 0 })
 	before.Same(t)

@@ -122,7 +122,7 @@ func (w *watch) look() bool {
 // relieve ends the programs that hold too much; false: the files alone are too
 // much, and so the sandbox has been ended.
 func (w *watch) relieve(files int64) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second) //nolint:forbidigo // the watch is nobody's call
 	defer cancel()
 	if files <= w.spec.MemoryBytes && w.slot.Clear(ctx) == nil {
 		return true

@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -28,6 +27,7 @@ const (
 
 	startWithin = 5 * time.Second        // a server that was started answers
 	startLook   = 20 * time.Millisecond  // between two looks for it
+	startAnswer = 500 * time.Millisecond // and how long a look takes at most
 	lingerFor   = 5 * time.Minute        // without anything to keep
 	lingerLook  = 500 * time.Millisecond // at most, between two looks at what it keeps
 	drainWithin = 5 * time.Second
@@ -52,7 +52,8 @@ func spawn(ctx context.Context, args, env []string, log *os.File) (pid int, exit
 	return cmd.Process.Pid, end, nil
 }
 
-// startServer starts a server in the background and waits until it answers.
+// startServer starts a server in the background and waits until it answers. Of
+// several commands at a time one does so, and the others take what it started.
 func (a *app) startServer(ctx context.Context, cfg *config.Config) (*control.Client, error) {
 	log, err := openLog(cfg.StateDir)
 	if err != nil {
@@ -60,6 +61,10 @@ func (a *app) startServer(ctx context.Context, cfg *config.Config) (*control.Cli
 			WithHint("see to the state directory " + cfg.StateDir).WithCause(err)
 	}
 	defer func() { _ = log.Close() }()
+	defer first(ctx, log.Name())()
+	if c := started(ctx, cfg, func(h control.Hello) bool { return h.Background }); c != nil {
+		return c, nil
+	}
 	began, _ := log.Seek(0, io.SeekEnd)
 	args := []string{backgroundWord}
 	if a.settings != "" {
@@ -74,11 +79,8 @@ func (a *app) startServer(ctx context.Context, cfg *config.Config) (*control.Cli
 	tick := time.NewTicker(startLook)
 	defer tick.Stop()
 	for {
-		peers, _ := control.Peers(over, cfg.StateDir) // whoever does not answer is not the one
-		for _, c := range peers {
-			if c.Peer().PID == pid {
-				return c, nil
-			}
+		if c := started(over, cfg, func(h control.Hello) bool { return h.PID == pid }); c != nil {
+			return c, nil
 		}
 		select {
 		case <-tick.C:
@@ -93,6 +95,40 @@ func (a *app) startServer(ctx context.Context, cfg *config.Config) (*control.Cli
 				WithHint("see " + log.Name())
 		}
 	}
+}
+
+// started finds a running server. One that does not answer at once is not it.
+func started(ctx context.Context, cfg *config.Config, is func(control.Hello) bool) *control.Client {
+	ctx, cancel := context.WithTimeout(ctx, startAnswer)
+	defer cancel()
+	peers, _ := control.Peers(ctx, cfg.StateDir)
+	for _, c := range peers {
+		if is(c.Peer()) {
+			return c
+		}
+	}
+	return nil
+}
+
+// first waits until nobody else starts a server, but not for ever, and returns
+// what lets the next one do so. The lock is on the log: it is a file of
+// its own here, so that the server that is started does not hold it.
+func first(ctx context.Context, path string) (unlock func()) {
+	f, err := os.Open(path)
+	if err != nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithTimeout(ctx, startWithin)
+	defer cancel()
+	tick := time.NewTicker(startLook)
+	defer tick.Stop()
+	for !tryLock(f) && ctx.Err() == nil {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+	return func() { _ = f.Close() }
 }
 
 // openLog opens the log of servers in the background, and makes the state
@@ -172,13 +208,17 @@ func (a *app) keep(ctx context.Context, cfg *config.Config, e runner, logger *sl
 		a.untilIdle(ctx, e)
 		// A session may have been asked for just now: nobody gets in any more, and
 		// then it is seen whether there is something after all.
-		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainWithin)
+		drain, cancel := context.WithTimeout(ctx, drainWithin)
 		err = door.Drain(drain)
 		cancel()
-		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		if err != nil && drain.Err() == nil {
 			logger.Warn("close control socket", "error", err)
 		}
-		if ctx.Err() != nil || !inUse(ctx, e) {
+		switch {
+		case ctx.Err() != nil:
+			logger.Info("told to end")
+			return nil
+		case !inUse(ctx, e):
 			logger.Info("nothing is left to keep")
 			return nil
 		}

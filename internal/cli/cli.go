@@ -85,8 +85,9 @@ func Own() Process {
 func Main(ctx context.Context, p Process) int {
 	a := &app{
 		env: p.Env, stdin: p.Stdin, stdout: p.Stdout, stderr: p.Stderr,
-		open: openEngine, diagnose: engine.Doctor, expired: expired, spawn: spawn, leave: leaveDirectory, linger: lingerFor,
+		open: openEngine, diagnose: engine.Doctor, spawn: spawn, leave: leaveDirectory, linger: lingerFor,
 	}
+	a.expired = a.expiredHere
 	return a.main(ctx, p.Args)
 }
 

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -21,9 +20,10 @@ type fileDoor struct {
 // openFiles opens the artifact server where the settings want one: always for
 // mcp-code-sandbox, else when a port was chosen. A chosen port that is taken is
 // no reason to end: the agent goes on without links.
-func (a *app) openFiles(ctx context.Context, cfg *config.Config, files server.FileSource, ns sandboxmcp.Namespace, logger *slog.Logger, five bool) fileDoor {
+func (a *app) openFiles(ctx context.Context, d door) fileDoor {
+	cfg := d.cfg
 	port, chosen := cfg.Port()
-	if !chosen && !five {
+	if !chosen && !d.five {
 		return fileDoor{stop: func() {}}
 	}
 	host := cfg.APIHost
@@ -39,10 +39,10 @@ func (a *app) openFiles(ctx context.Context, cfg *config.Config, files server.Fi
 	if l.Note != "" {
 		a.tell(l.Note)
 	}
-	links := server.NewLinks(ns)
+	links := server.NewLinks(d.engine.Namespace())
 	links.Open(l.URL)
-	stop := server.ServeFiles(ctx, l, server.Files(server.FilesConfig{Engine: files, Links: links, MaxBytes: cfg.Tools.MaxArtifactReadBytes, Names: []string{host}, Logger: logger}), logger)
-	logger.Info("files are handed out", "url", l.URL)
+	stop := server.ServeFiles(ctx, l, server.Files(server.FilesConfig{Engine: d.engine, Links: links, MaxBytes: cfg.Tools.MaxArtifactReadBytes, Names: []string{host}, Logger: d.logger}), d.logger)
+	d.logger.Info("files are handed out", "url", l.URL)
 	return fileDoor{link: links.URL, stop: stop}
 }
 

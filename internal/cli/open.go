@@ -25,10 +25,7 @@ func openEngine(ctx context.Context, o engine.Options) (runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	if whole, ok := any(e).(runner); ok {
-		return whole, nil
-	}
-	return lacking{e}, nil
+	return e, nil
 }
 
 func (a *app) options(cfg *config.Config, logger *slog.Logger, actor string) engine.Options {

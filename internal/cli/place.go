@@ -3,6 +3,8 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"strings"
 	"sync"
 
@@ -30,19 +32,26 @@ func (p *place) withStart(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&p.alone, "no-server", false, "fail rather than start a server in the background")
 }
 
-// servers finds the running servers that may be asked.
+// servers finds the running servers that may be asked, and says which do not answer.
 func (a *app) servers(ctx context.Context, cfg *config.Config, p place) ([]*control.Client, error) {
-	all, err := control.Peers(ctx, cfg.StateDir)
-	if err != nil {
-		a.say(err.Error())
+	all, mute, err := a.ask(ctx, cfg, p)
+	if mute != nil {
+		a.say(mute.Error())
 	}
+	return all, err
+}
+
+// ask finds the running servers that may be asked. Mute tells of those that
+// run and do not answer.
+func (a *app) ask(ctx context.Context, cfg *config.Config, p place) (some []*control.Client, mute, err error) {
+	all, mute := control.Peers(ctx, cfg.StateDir)
 	if p.server == "" {
-		return all, nil
+		return all, mute, nil
 	}
 	names := make([]string, 0, len(all))
 	for _, c := range all {
 		if c.Peer().ID == p.server {
-			return []*control.Client{c}, nil
+			return []*control.Client{c}, nil, nil
 		}
 		names = append(names, c.Peer().ID)
 	}
@@ -50,7 +59,7 @@ func (a *app) servers(ctx context.Context, cfg *config.Config, p place) ([]*cont
 	if len(names) > 0 {
 		hint = "running are " + strings.Join(names, ", ")
 	}
-	return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "no running server has the id %s", sandboxmcp.Quote(p.server)).WithHint(hint)
+	return nil, mute, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "no running server has the id %s", sandboxmcp.Quote(p.server)).WithHint(hint)
 }
 
 // found is a session with the server that has it.
@@ -61,17 +70,19 @@ type found struct {
 
 // owner finds the one server that has a session. Where several have one of this
 // id it fails and names them, and where none has it with session_not_found, or
-// session_expired if there was one.
+// session_expired if there was one. While a server does not answer nobody knows
+// that: then it fails with backend_unavailable, so that nobody works on in
+// another session of that name.
 func (a *app) owner(ctx context.Context, cfg *config.Config, p place, id sandboxmcp.SessionID) (found, error) {
 	if _, err := sandboxmcp.ParseSessionID(string(id)); err != nil {
 		return found{}, err
 	}
-	peers, err := a.servers(ctx, cfg, p)
+	peers, mute, err := a.ask(ctx, cfg, p)
 	if err != nil {
 		return found{}, err
 	}
 	var (
-		mu     sync.Mutex // guards owners
+		mu     sync.Mutex // guards owners and mute
 		owners []found
 		wg     sync.WaitGroup
 	)
@@ -85,7 +96,7 @@ func (a *app) owner(ctx context.Context, cfg *config.Config, p place, id sandbox
 				owners = append(owners, found{c, s})
 			case sandboxmcp.CodeSessionNotFound, sandboxmcp.CodeSessionExpired:
 			default:
-				a.say("server " + c.Peer().ID + ": " + err.Error())
+				mute = errors.Join(mute, fmt.Errorf("server %s: %w", c.Peer().ID, err))
 			}
 		})
 	}
@@ -100,6 +111,10 @@ func (a *app) owner(ctx context.Context, cfg *config.Config, p place, id sandbox
 	}
 	if err := a.expired(ctx, cfg, cfg.Namespace, id); err != nil {
 		return found{}, err
+	}
+	if mute != nil {
+		return found{}, sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "no server that answers has a session %s", sandboxmcp.Quote(string(id))).
+			WithHint("a server that does not answer may have it; end that, or pick another with --server").WithCause(mute)
 	}
 	return found{}, sandboxmcp.Errorf(sandboxmcp.CodeSessionNotFound, "no running server has a session %s", sandboxmcp.Quote(string(id))).
 		WithHint("see `sandboxmcp session list`, or create it with `sandboxmcp session create --id " + string(id) + "`")
@@ -159,8 +174,18 @@ func (a *app) inHome(ctx context.Context, cfg *config.Config, p place, work func
 	return err
 }
 
-// expired tells whether a session that no running server has was one: it fails
-// with session_expired then.
-func expired(context.Context, *config.Config, sandboxmcp.Namespace, sandboxmcp.SessionID) error {
-	return nil
+// expiredHere asks the state directory whether a session that no running server
+// has was one: it fails with session_expired then. What cannot be asked knows of none.
+func (a *app) expiredHere(ctx context.Context, cfg *config.Config, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) error {
+	if _, err := os.Stat(cfg.StateDir); err != nil || cfg.Audit == "memory" {
+		return nil //nolint:nilerr // whoever needs it says what is wrong with it
+	}
+	var gone error
+	_ = a.withEngine(ctx, cfg, func(e runner) error {
+		if _, err := e.SessionFiles(ctx, ns, id); sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionExpired {
+			gone = err
+		}
+		return nil
+	})
+	return gone
 }

@@ -98,7 +98,7 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, five bool) error {
 
 // speak talks to the agent on stdin and stdout until it goes away.
 func (a *app) speak(ctx context.Context, d door) error {
-	files := a.openFiles(ctx, d.cfg, d.engine, d.engine.Namespace(), d.logger, d.five)
+	files := a.openFiles(ctx, d)
 	defer files.stop()
 	tools := server.AllTools
 	if d.five {

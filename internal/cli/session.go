@@ -198,6 +198,16 @@ func (a *app) createSession(ctx context.Context, o *createOptions, language sand
 		ID: sandboxmcp.SessionID(o.id), Namespace: cfg.Namespace, Language: language, Limits: o.limits, Strict: true,
 		TTL: time.Duration(min(o.ttl*float64(time.Minute), math.MaxInt64/2)), Backend: o.backend,
 	}
+	if spec.ID != "" {
+		s, err := a.owner(ctx, cfg, place{}, spec.ID)
+		if err == nil {
+			return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "session %s is there already, in the server %s", sandboxmcp.Quote(o.id), s.Peer().ID).
+				WithHint("use it as it is, end it first, or choose another id")
+		}
+		if code := sandboxmcp.CodeOf(err); code != sandboxmcp.CodeSessionNotFound && code != sandboxmcp.CodeSessionExpired {
+			return err
+		}
+	}
 	return a.inHome(ctx, cfg, o.place, func(c *control.Client) error {
 		s, err := c.CreateSession(ctx, spec)
 		if err != nil {
@@ -243,13 +253,12 @@ func (a *app) killSession(ctx context.Context, p place, id sandboxmcp.SessionID)
 		return err
 	}
 	s, err := a.owner(ctx, cfg, p, id)
+	if sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionExpired {
+		// Nobody has it any more, and anybody can have it forgotten.
+		_ = a.withEngine(ctx, cfg, func(e runner) error { return e.TerminateSession(ctx, cfg.Namespace, id, control.Actor) })
+	}
 	if err == nil {
 		err = s.TerminateSession(ctx, cfg.Namespace, id)
-	} else if sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionExpired {
-		// Nobody has it any more, and any server can forget it.
-		if peers, _ := a.servers(ctx, cfg, p); len(peers) > 0 {
-			err = peers[0].TerminateSession(ctx, cfg.Namespace, id)
-		}
 	}
 	if err != nil {
 		return err

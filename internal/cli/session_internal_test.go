@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -223,15 +224,11 @@ func TestSessionKill(t *testing.T) {
 			t.Errorf("%q: got %+v, want %d", args, got, status)
 		}
 	}
-	// One that expired is forgotten by any server; without one it says so.
+	// One that expired is forgotten, and says once more what it was.
 	dead := &fake{}
 	dead.dead = sandboxmcp.Errorf(sandboxmcp.CodeSessionExpired, "it was one")
-	one.gone = ""
-	if dead.cli(t.Context(), t, env, "session", "kill", "old"); one.gone != "old" {
-		t.Errorf("expired: the server was asked to end %q, want old", one.gone)
-	}
-	if got = dead.cli(t.Context(), t, servers(t), "session", "kill", "old"); got.status != 5 || !strings.Contains(got.stderr, "session_expired") {
-		t.Errorf("expired, no server: got %+v", got)
+	if got = dead.cli(t.Context(), t, env, "session", "kill", "old"); got.status != 5 || !strings.Contains(got.stderr, "session_expired") || dead.gone != "old" {
+		t.Errorf("expired: got %+v, and %q forgotten", got, dead.gone)
 	}
 }
 
@@ -302,6 +299,78 @@ func TestHome(t *testing.T) {
 		if d := cmp.Diff(want, all[c.made][0].spec); d != "" || got.stdout != "new\n" {
 			t.Errorf("%s: got %q and %s", c.name, got.stdout, d)
 		}
+	}
+}
+
+// TestCreateTwice: a person does not get two sessions of one id.
+func TestCreateTwice(t *testing.T) {
+	one := having("one")
+	env := servers(t, one, having())
+	if got := (&fake{}).cli(t.Context(), t, env, "session", "create", "--id", "one"); got.status != 2 || !strings.Contains(got.stderr, one.id) {
+		t.Errorf("got %+v, want 2 and the server that has it", got)
+	}
+}
+
+// TestStartOnce: of several commands that find no server one starts it.
+func TestStartOnce(t *testing.T) {
+	state := t.TempDir()
+	env := []string{"SANDBOXMCP_STATE_DIR=" + state}
+	var mu sync.Mutex
+	starts := 0
+	made := having()
+	var wg sync.WaitGroup
+	for range 4 {
+		client := &fake{}
+		client.starts = func([]string) (int, <-chan error, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if starts++; starts == 1 {
+				made.listen(t, state, true)
+			}
+			return os.Getpid(), nil, nil
+		}
+		wg.Go(func() {
+			if got := client.cli(t.Context(), t, env, "session", "create"); got.status != 0 {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+	wg.Wait()
+	if starts != 1 || len(made.have) != 4 {
+		t.Errorf("got %d servers and %d sessions, want 1 and 4", starts, len(made.have))
+	}
+}
+
+// TestMuteServer: while a server does not answer, nobody knows whether it has a
+// session that the others have not.
+func TestMuteServer(t *testing.T) {
+	state := t.TempDir()
+	f := having("one")
+	f.listen(t, state, false)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(state, "run", "1-mute.sock")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.Close()
+		}
+	}()
+	env := []string{"SANDBOXMCP_STATE_DIR=" + state}
+	for words, status := range map[string]int{
+		"session show one": 0, "session show two": 9, "run --session two -c x": exitOurs, "session show two --server " + f.id: 5, "session list": 0,
+	} {
+		if got := (&fake{}).cli(t.Context(), t, env, strings.Fields(words)...); got.status != status || status != 0 && status != 5 && !strings.Contains(got.stderr, "1-mute") {
+			t.Errorf("%s: got %+v, want %d", words, got, status)
+		}
+	}
+	if f.got.SessionID != "" {
+		t.Errorf("it was run in %q", f.got.SessionID)
 	}
 }
 

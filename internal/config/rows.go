@@ -182,7 +182,7 @@ func toolRows(t *Tools) []row {
 		{key: "sandbox_exec_timeout_s", env: "SANDBOX_EXEC_TIMEOUT_S", def: "60", into: number(&t.ExecTimeoutSeconds, 0, 3600), doc: "Their wall clock. Not set: timeout_seconds."},
 		{key: "sandbox_session_ttl_m", env: "SANDBOX_SESSION_TTL_M", def: "30", into: number(&t.SessionTTLMinutes, 0, 525600), doc: "Minutes without use after which a session ends."},
 		{key: "sandbox_max_sessions", env: "SANDBOX_MAX_SESSIONS", def: "10", into: integer(&t.MaxSessions, 1, 10000), doc: "How many sessions may be open."},
-		{key: "sandbox_cleanup_interval_m", env: "SANDBOX_CLEANUP_INTERVAL_M", def: "5", into: number(&t.CleanupMinutes, 0, 1440), doc: "Minutes between two looks for sessions that have ended."},
+		{key: "sandbox_cleanup_interval_m", env: "SANDBOX_CLEANUP_INTERVAL_M", def: "5", into: number(&t.CleanupMinutes, 0, 1440), doc: "Minutes between two looks for sessions that have ended. Taken so that old settings hold: a session ends when its time is up, whatever this says."},
 		{key: "sandbox_max_upload_bytes", env: "SANDBOX_MAX_UPLOAD_BYTES", def: "52428800", into: integer(&t.MaxUploadBytes, 1, int64(1<<34)), doc: "Bytes of an uploaded file."},
 		{key: "sandbox_max_artifact_read_bytes", env: "SANDBOX_MAX_ARTIFACT_READ_BYTES", def: "10485760", into: integer(&t.MaxArtifactReadBytes, 1, int64(1<<30)), doc: "Bytes of an artifact that is read in one answer."},
 		{key: "sandbox_max_output_bytes", env: "SANDBOX_MAX_OUTPUT_BYTES", def: "102400", into: integer(&t.MaxOutputBytes, 1, int64(64<<20)), doc: "Bytes of each stream that the five tools answer."},

@@ -77,7 +77,10 @@ type listener struct {
 
 // PlanInterpreter says how to start the interpreter of p's language so that it
 // takes cells. Code and FileName of p mean nothing. The interpreter is
-// interrupted by SIGINT to the process.
+// interrupted by SIGINT to the process. One that comes just before the process
+// begins to wait in the kernel is seen by python only when something wakes it:
+// SIGURG does that, any number of times, and nothing else, in every language. So
+// whoever interrupts sends one every now and then until the cell is done.
 func PlanInterpreter(p Program) (backend.Process, error) {
 	if p.Language == "" {
 		p.Language = sandboxmcp.Python

@@ -16,11 +16,11 @@ const pythonSession = ".importlib_bootstrap_session.py"
 // code of __main__ that is not the user's starts it, and leaves no name there.
 var pythonSessionText = sync.OnceValue(func() []byte {
 	var b strings.Builder
-	b.WriteString("def boot():\n    names = {'__builtins__': __builtins__, '__name__': 'sandboxmcp', 'main': globals(), 'driver': boot.__code__.co_filename, 'texts': {")
+	b.WriteString("def boot():\n    names = {'__builtins__': dict(__builtins__.__dict__), '__name__': 'sandboxmcp', 'main': globals(), 'driver': boot.__code__.co_filename, 'texts': {")
 	for _, name := range []string{"later.py", "notebook.py", "magics.py", "sandbox.py"} {
 		b.WriteString(strconv.Quote(name) + ": " + strconv.QuoteToASCII(pythonPart(name)) + ", ")
 	}
-	b.WriteString("}}\n    del names['main']['boot']\n    exec(compile(" + strconv.QuoteToASCII(pythonPart("session.py")) + ", names['driver'], 'exec'), names)\n    names['serve']()\n\n\nboot()\n")
+	b.WriteString("}}\n    del names['main']['boot']\n    exec(compile(" + strconv.QuoteToASCII(pythonPart("session.py")+"\n"+pythonPart("surroundings.py")) + ", names['driver'], 'exec'), names)\n    names['begin']()\n    names['serve']()\n\n\nboot()\n")
 	return []byte(b.String())
 })
 

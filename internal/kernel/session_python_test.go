@@ -79,10 +79,13 @@ func TestPythonCells(t *testing.T) {
 		"recursion":         {cells: []string{"def f(): f()\nf()"}, err: "RecursionError", exit: 1},
 		"deep syntax":       {cells: []string{strings.Repeat("(", 5000) + strings.Repeat(")", 5000)}, err: "*", exit: 1},
 		"shadowed":          {cells: []string{"exec = compile = open = type = Exception = SystemExit = BaseException = print = None", "4"}, results: text("4")},
+		"builtins damaged":  {cells: []string{"import builtins\nfor n in ('exec', 'compile', 'len', 'type', 'isinstance', 'print', 'open'): setattr(builtins, n, None)", "4"}, results: text("4")},
+		"low recursion":     {cells: []string{"import sys\ndef f(n): return n and f(n - 1)\nsys.setrecursionlimit(60)\nf(100)"}, err: "*", exit: 1, stderr: "*"},
 		"streams closed":    {cells: []string{"import sys\nsys.stdout.close(); sys.stdin.close()", "4"}, results: text("4")},
 		"stdout gone":       {cells: []string{"import sys\nsys.stdout = sys.stderr = None\n1/0"}, err: "ZeroDivisionError", exit: 1},
 		"user's modules":    {cells: []string{"open('traceback.py', 'w').write('1/0'); open('json.py', 'w').write('1/0'); open('asyncio.py', 'w').write('1/0')", "display({'a': 1})\nundefined"}, err: "NameError", exit: 1, results: []sandboxmcp.RichResult{{"text/plain": "{'a': 1}", "application/json": json.RawMessage(`{"a": 1}`), "is_main_result": false}}},
 		"stray alarm":       {cells: []string{"import signal\ndef h(*a): raise TimeoutError('late')\nsignal.signal(signal.SIGALRM, h)\nsignal.setitimer(signal.ITIMER_REAL, .01)", "import time\ntry:\n    time.sleep(.1)\nexcept TimeoutError: pass", "5"}, results: text("5")},
+		"signal between":    {cells: []string{"import os, signal, time, threading\ngot = []\ndef h(*a): got.append(1); raise TimeoutError('late')\nsignal.signal(signal.SIGALRM, h)\nt = threading.Thread(target=lambda: (time.sleep(.05), os.kill(os.getpid(), signal.SIGALRM))); t.start()", "got * 0", "t.join()", "got"}, results: text("[1]")},
 		"alarm displays":    {cells: []string{"import signal\nsignal.signal(signal.SIGALRM, lambda *a: display('a'))\nsignal.setitimer(signal.ITIMER_REAL, .005, .005)\nfor i in range(100): display('x' * 1000)\nsignal.setitimer(signal.ITIMER_REAL, 0)", "None"}, results: nil, err: "", stdout: "", exit: 0, stderr: "*"},
 		"empty":             {cells: []string{""}},
 	}
@@ -172,6 +175,62 @@ func TestPythonCellMagics(t *testing.T) {
 		for code, want := range map[string]string{"%time 1+1": "Wall time: ", "%timeit -n 2 -r 2 pass": "2 runs, 2 loops each", "%%time\nx = 1\nprint(x)": "Wall time: "} {
 			if s := l.py(t, code); !strings.Contains(s.Stdout, want) || s.Exit != 0 {
 				t.Errorf("%q: %+v", code, s)
+			}
+		}
+	})
+}
+
+// A stand-in for matplotlib that records what it is asked: show() shows and
+// closes, and so does the end of a cell.
+func TestPythonFigures(t *testing.T) {
+	const stub = `
+figures = {}
+class Figure:
+    axes = lines = texts = images = ()
+    dpi = 100
+    def __init__(self, n): self.n = n
+    def __repr__(self): return "<Figure %d>" % self.n
+    def get_size_inches(self): return 6, 4
+    def savefig(self, out, format, dpi, **options):
+        if self.n == 13: raise ValueError("cannot be drawn")
+        out.write(b"x" * (2000000 if self.n == 9 and dpi == "figure" else 3))
+def figure(n):
+    return figures.setdefault(n, Figure(n))
+def get_fignums(): return sorted(figures)
+def close(which): figures.clear()
+def show(): raise RuntimeError("not ours")
+`
+	fig := func(n string, main bool) sandboxmcp.RichResult {
+		return sandboxmcp.RichResult{"text/plain": "<Figure " + n + ">", "image/png": "eHh4", "is_main_result": main}
+	}
+	const head = "import matplotlib.pyplot as plt\n"
+	eachPython(t, func(t *testing.T, python string) {
+		at := places{t.TempDir(), t.TempDir()}
+		if err := os.Mkdir(filepath.Join(at.work, "matplotlib"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for name, code := range map[string]string{"__init__": "", "figure": stub, "pyplot": "from .figure import *"} {
+			if err := os.WriteFile(filepath.Join(at.work, "matplotlib", name+".py"), []byte(code), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l := beginIn(t, kernel.Program{Interpreter: python}, at)
+		for _, c := range []struct {
+			code string
+			want []sandboxmcp.RichResult
+			err  bool
+		}{
+			{head + "plt.figure(1); None", []sandboxmcp.RichResult{fig("1", false)}, false},
+			{"plt.figure(2); plt.show(); plt.figure(3); plt.show()", []sandboxmcp.RichResult{fig("2", false), fig("3", false)}, false},
+			{"f = plt.figure(4)\nf", []sandboxmcp.RichResult{fig("4", true)}, false},
+			{"plt.figure(9); None", []sandboxmcp.RichResult{fig("9", false)}, false},
+			{"plt.figure(5); 1/0", []sandboxmcp.RichResult{fig("5", false)}, true},
+			{"plt.figure(13); None", nil, true},
+			{"plt.get_fignums()", text("[]"), false},
+		} {
+			s := l.py(t, c.code)
+			if d := cmp.Diff(append([]sandboxmcp.RichResult{}, c.want...), s.Results); d != "" || (s.Error != nil) != c.err || s.Err != nil {
+				t.Errorf("%q: %+v %s", c.code, s, d)
 			}
 		}
 	})

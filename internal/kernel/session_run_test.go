@@ -23,6 +23,7 @@ type live struct {
 	cmd            *exec.Cmd
 	channel        *os.File
 	stdout, stderr *os.File
+	read           map[*os.File]int // how much of it has been taken
 	names          *strings.Replacer
 }
 
@@ -52,7 +53,7 @@ func beginIn(t testing.TB, p kernel.Program, at places) *live {
 		}
 	}
 	in := strings.NewReplacer(backend.ProgramDir, at.program, backend.WorkDir, at.work)
-	l := &live{at: at, names: strings.NewReplacer(at.program, backend.ProgramDir, at.work, backend.WorkDir)}
+	l := &live{at: at, read: map[*os.File]int{}, names: strings.NewReplacer(at.program, backend.ProgramDir, at.work, backend.WorkDir)}
 	var theirs *os.File
 	l.channel, theirs = pair(t)
 	l.stdout, l.stderr = scratch(t), scratch(t)
@@ -103,17 +104,16 @@ func scratch(t testing.TB) *os.File {
 	return f
 }
 
-// taken returns what was added to a stream.
+// taken returns what was added to a stream since the last time.
 func (l *live) taken(t testing.TB, f *os.File) string {
 	t.Helper()
 	data, err := os.ReadFile(f.Name())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Truncate(0); err != nil {
-		t.Fatal(err)
-	}
-	return l.names.Replace(string(data))
+	more := data[l.read[f]:]
+	l.read[f] = len(data)
+	return l.names.Replace(string(more))
 }
 
 // do runs a cell to its end.

@@ -49,7 +49,7 @@ func planShellInterpreter(p Program) (backend.Process, error) {
 // of id, code, standard input, the number of variables, and then a name and a
 // value for each, all in the form of printf's %b. A shell's text has no NUL, so
 // those of the code are left out, as bash does with a file that has some.
-func shellCell(id uint64, c Cell) ([]byte, error) { //nolint:unparam // as frameOf
+func shellCell(id uint64, c Cell) ([]byte, error) {
 	var b strings.Builder
 	b.WriteString(strconv.FormatUint(id, 10) + "\n")
 	shellField(&b, strings.ReplaceAll(c.Code, "\x00", ""))

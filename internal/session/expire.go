@@ -27,7 +27,7 @@ func (t *Table) expireLocked(s *Session) {
 	info := s.info
 	t.work.Go(func() {
 		_ = s.room.Close()
-		_ = t.markExpired(context.Background(), s.key, t.cfg.Now())
+		_ = t.markExpired(t.life, s.key, t.cfg.Now())
 		if t.cfg.Expired != nil {
 			t.cfg.Expired(info)
 		}
@@ -39,7 +39,7 @@ func (t *Table) watch(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		timer.Reset(t.sweep())
+		timer.Reset(t.sweep()) //nolint:contextcheck // what expires is written down also when the table is being closed
 		select {
 		case <-ctx.Done():
 			return

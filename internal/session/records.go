@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
 // keepExpired is how long an id says that it has expired.
@@ -102,32 +103,37 @@ func (t *Table) Sweep(ctx context.Context) (orphans int64, err error) {
 	var dead []string
 	for rows.Next() {
 		var who string
-		if err := rows.Scan(&who); err != nil {
+		if err = rows.Scan(&who); err != nil {
 			return 0, errors.Join(err, rows.Close())
 		}
 		if who != t.owner.id() && !t.owner.lives(who) {
 			dead = append(dead, who)
 		}
 	}
-	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+	if err = errors.Join(rows.Err(), rows.Close()); err != nil {
 		return 0, fmt.Errorf("list owners of sessions: %w", err)
 	}
 	now := t.cfg.Now().UTC()
-	err = t.cfg.Store.Update(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		orphans = 0
+	err = t.cfg.Store.Update(ctx, t.bury(dead, now, &orphans))
+	for _, who := range dead {
+		t.owner.bury(who)
+	}
+	return orphans, err
+}
+
+// bury notes what dead owners had, and forgets what nobody has to be told.
+func (t *Table) bury(dead []string, now time.Time, orphans *int64) store.Op {
+	return func(ctx context.Context, tx *sql.Tx) error {
+		*orphans = 0
 		for _, who := range dead {
 			res, err := tx.ExecContext(ctx, `UPDATE sessions SET state = 'expired', changed_at = ? WHERE owner = ? AND state = 'live'`, now.Format(stamp), who)
 			if err != nil {
 				return err
 			}
 			n, _ := res.RowsAffected()
-			orphans += n
+			*orphans += n
 		}
 		_, err := tx.ExecContext(ctx, `DELETE FROM sessions WHERE state = 'expired' AND changed_at < ?`, now.Add(-keepExpired).Format(stamp))
 		return err
-	})
-	for _, who := range dead {
-		t.owner.bury(who)
 	}
-	return orphans, err
 }

@@ -12,6 +12,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -48,6 +49,7 @@ type Table struct {
 	closed bool
 	wake   chan struct{} // the next expiry may be sooner
 	work   sync.WaitGroup
+	life   context.Context //nolint:containedctx // of what nobody calls: expiry
 	stop   context.CancelFunc
 }
 
@@ -70,14 +72,14 @@ type Session struct {
 }
 
 // New returns an empty table. The process is entered as an owner when its first
-// session is made.
-func New(cfg Config) *Table {
+// session is made. Sessions live until Close, whatever becomes of ctx.
+func New(ctx context.Context, cfg Config) *Table {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
 	cfg.Max = max(cfg.Max, 1)
-	ctx, stop := context.WithCancel(context.Background())
-	t := &Table{cfg: cfg, live: map[key]*Session{}, wake: make(chan struct{}, 1), stop: stop, owner: &owner{dir: cfg.Store.Dir()}}
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	t := &Table{cfg: cfg, live: map[key]*Session{}, wake: make(chan struct{}, 1), life: context.WithoutCancel(ctx), stop: stop, owner: &owner{dir: cfg.Store.Dir()}}
 	t.work.Go(func() { t.watch(ctx) })
 	return t
 }
@@ -89,6 +91,11 @@ func NewID() sandboxmcp.SessionID {
 	return sandboxmcp.SessionID("sess_" + hex.EncodeToString(b))
 }
 
+var made = regexp.MustCompile(`^sess_[0-9a-f]{24}$`)
+
+// IsMade reports whether an id is of the form that NewID makes.
+func IsMade(id sandboxmcp.SessionID) bool { return made.MatchString(string(id)) }
+
 // Claim takes the session for one run, and makes it out of info when there is
 // none: then fresh is true, and the caller has to call Furnish before anything
 // else. It fails with session_busy, max_sessions, and session_expired unless the
@@ -96,10 +103,11 @@ func NewID() sandboxmcp.SessionID {
 // caller ends the run by Release.
 func (t *Table) Claim(ctx context.Context, info sandboxmcp.Session, ttl time.Duration, anew bool) (s *Session, fresh bool, err error) {
 	k := key{info.Namespace, info.ID}
-	if s, err := t.claimLive(k, anew); s != nil || err != nil {
+	s, err = t.claimLive(k, anew) //nolint:contextcheck // what expires is written down after the caller is answered
+	if s != nil || err != nil {
 		return s, false, err
 	}
-	if err := t.absent(ctx, k); err != nil && !(anew && sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionExpired) {
+	if err = t.absent(ctx, k); err != nil && !(anew && sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionExpired) {
 		return nil, false, err
 	}
 	t.mu.Lock()
@@ -228,7 +236,7 @@ func (t *Table) Find(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp
 		return s, nil
 	}
 	if s != nil && s.room != nil {
-		t.expireLocked(s)
+		t.expireLocked(s) //nolint:contextcheck // likewise
 		t.mu.Unlock()
 		return nil, overdueError(id)
 	}
@@ -276,7 +284,7 @@ func (t *Table) Remove(ctx context.Context, ns sandboxmcp.Namespace, id sandboxm
 	t.mu.Lock()
 	s := t.live[k]
 	if s != nil && s.room != nil && t.overdueLocked(s) {
-		t.expireLocked(s)
+		t.expireLocked(s) //nolint:contextcheck // likewise
 		t.mu.Unlock()
 		return nil, overdueError(id)
 	}

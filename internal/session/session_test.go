@@ -2,6 +2,8 @@ package session_test
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -48,7 +50,7 @@ func newKit(t *testing.T, dir string, most int) *kit {
 		t.Fatal(err)
 	}
 	k := &kit{dir: dir, at: time.Now(), expired: make(chan sandboxmcp.Session, 10)}
-	k.Table = session.New(session.Config{Store: s, Max: most, Now: k.now, Expired: func(s sandboxmcp.Session) { k.expired <- s }})
+	k.Table = session.New(t.Context(), session.Config{Store: s, Max: most, Now: k.now, Expired: func(s sandboxmcp.Session) { k.expired <- s }})
 	t.Cleanup(func() {
 		if err := k.Close(context.WithoutCancel(t.Context())); err != nil {
 			t.Error(err)
@@ -284,7 +286,7 @@ func TestOwners(t *testing.T) {
 	if n, err := b.Sweep(t.Context()); n != 1 || err != nil {
 		t.Errorf("Sweep: %d, %v; want 1", n, err)
 	}
-	if _, err := os.Stat(dead); !os.IsNotExist(err) {
+	if _, err := os.Stat(dead); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the file of the dead owner is left: %v", err)
 	}
 	if _, code := b.claim(t, "mine"); code != sandboxmcp.CodeSessionExpired {

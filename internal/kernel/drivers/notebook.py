@@ -43,7 +43,8 @@ def patch_pyplot(pyplot):
 def picture(figure):
     """A figure as PNG that fits into a frame; None when none does."""
     from io import BytesIO
-    for dpi in "figure", 72, 36:
+    size = max(*figure.get_size_inches(), 1)
+    for dpi in "figure", 800 / size, 300 / size:
         out = BytesIO()
         if not figure.axes and not figure.lines and not figure.texts and not figure.images:
             figure.savefig(out, format="png", dpi=dpi)

@@ -6,18 +6,16 @@
 # alone. All parts are compiled under the driver's file name: by that its frames are
 # known and left out of tracebacks. The name holds "importlib" and "_bootstrap",
 # so that the warnings module takes them for the interpreter's own. What most
-# sessions do not need waits as text.
+# sessions do not need waits as text. surroundings.py is the other half of this file.
 #
 # A cell can be interrupted while it runs and at no other time: the handler of
 # SIGINT is the program's own during a cell, and one that does nothing else.
 import posix
 import sys
-from _io import open
 import _signal
 import builtins
 import os
 from _ast import Interactive
-from _io import open
 from _signal import SIGINT, default_int_handler, signal
 from _thread import RLock, get_ident
 
@@ -31,24 +29,29 @@ class Gone(Exception):
     """The channel is not ours any more, or the other side has closed it."""
 
 
-# What may be made to raise between two cells waits for the next.
-BLOCKED = tuple(getattr(_signal, n) for n in ("SIGINT", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGUSR1", "SIGUSR2", "SIGCHLD"))
+# Signals whose handlers may raise; what comes between two cells waits for the next.
+HELD = tuple(getattr(_signal, n) for n in ("SIGALRM", "SIGVTALRM", "SIGPROF", "SIGUSR1", "SIGUSR2", "SIGCHLD", "SIGTERM", "SIGHUP"))
 
 
 class Now:
     """What is going on."""
-    id = None            # the cell; None: none
+    id = None            # of the cell; None: there is none
+    cell = None          # the cell, until it begins
     display = "none"
     problem = None       # how it ended, if not well
     room = 0             # bytes that it may still show
     handler = default_int_handler
-    armed = False        # the handler is in force
+    handlers = {}        # of other signals
+    held = set()         # signals that came between two cells
+    armed = False        # the handlers are in force
     interrupted = False  # while a frame was written
     loop = None          # asyncio's, for top-level await
     env = {}             # what the environment was, where the cell changes it
     stdin = None         # our sys.stdin
     ends = ()            # what is to be done after the cell
     shown = ()           # figures that were shown by name
+    remembered = 0       # size of all texts that are kept
+    tries = 0            # to end the cell
     values = ()          # _, __ and ___, unless the program uses these names itself
 
 
@@ -111,6 +114,8 @@ def send(kind, words="", done=False):
         with lock:
             if not ours_still():
                 return False
+            if now.id is None and kind == "display":
+                return False
             text = '{"type":"%s"%s%s}' % (kind, "" if now.id is None else ',"id":%d' % now.id, words)
             data = len(text).to_bytes(4, "big") + text.encode("ascii")
             if done:
@@ -139,8 +144,8 @@ def show(data):
             waiting.append(data)
         return
     now.room -= len(data)
-    if now.room > 0:
-        send("display", ',"data":' + data)
+    if now.room > 0 and not send("display", ',"data":' + data) and now.id is None:
+        waiting.append(data)  # a thread's, and the cell has just ended
 
 
 def receive(count):
@@ -154,14 +159,12 @@ def receive(count):
     return b"".join(got)
 
 
-def next_cell():
-    _signal.pthread_sigmask(_signal.SIG_BLOCK, BLOCKED)
+def fetch():
     try:
-        return parse_json(receive(int.from_bytes(receive(4), "big")).decode("utf-8"))
+        cell = parse_json(receive(int.from_bytes(receive(4), "big")).decode("utf-8"))
+        now.id, now.cell = cell["id"], cell
     except Exception as error:
         raise Gone from error
-    finally:
-        _signal.pthread_sigmask(_signal.SIG_UNBLOCK, BLOCKED)
 
 
 def reader():
@@ -184,7 +187,23 @@ def reader():
 
 def arm():
     now.armed = True
+    for number, handler in now.handlers.items():
+        if _signal.getsignal(number) is hold:
+            signal(number, handler)
     signal(SIGINT, now.handler)
+
+
+def deliver():
+    """Has the program's handlers see what came between two cells. The cell that
+    begins now is not to blame for what they raise, and so goes on."""
+    while now.held:
+        number = now.held.pop()
+        try:
+            now.handlers.get(number, idle)(number, None)
+        except Exception as error:
+            need("later.py")
+            sys.stderr.write("\n".join(all_lines(error, strip(error.__traceback__))) + "\n")
+    now.handlers.clear()
 
 
 def disarm():
@@ -192,166 +211,15 @@ def disarm():
     now.armed = False
     if handler is not idle and handler is not note:
         now.handler = default_int_handler if handler is None else handler
+    for number in HELD:
+        handler = _signal.getsignal(number)
+        if callable(handler) and handler is not hold:
+            now.handlers[number] = handler
+            signal(number, hold)
 
 
-# -- what a cell finds and leaves
-
-def feed(data):
-    """Makes data what descriptor 0 gives."""
-    try:
-        at = posix.fstat(0)
-        fresh = data is not None or at.st_rdev != null
-    except OSError:
-        fresh = True
-    if fresh:
-        if data is None:
-            fd = posix.open("/dev/null", posix.O_RDONLY | posix.O_CLOEXEC)
-        else:
-            fd = temporary(data)
-        if fd != 0:
-            posix.dup2(fd, 0)
-            posix.close(fd)
-    if fresh or now.stdin is None or now.stdin.closed:
-        new = open(0, "r", encoding="utf-8", errors="surrogateescape", closefd=False)
-        if sys.stdin is now.stdin or sys.stdin is None or getattr(sys.stdin, "closed", False):
-            sys.stdin = new
-        sys.__stdin__ = now.stdin = new
-
-
-def temporary(data):
-    """A file without a name that holds data and is read from its beginning."""
-    place = environ.get("TMPDIR") or "/tmp"
-    try:
-        fd = posix.open(place, posix.O_TMPFILE | posix.O_RDWR | posix.O_CLOEXEC, 0o600)
-    except (OSError, AttributeError):
-        name = "%s/.stdin-%s" % (place, posix.urandom(8).hex())
-        fd = posix.open(name, posix.O_CREAT | posix.O_EXCL | posix.O_RDWR | posix.O_CLOEXEC, 0o600)
-        posix.unlink(name)
-    at = 0
-    while at < len(data):
-        at += posix.write(fd, memoryview(data)[at:at + (1 << 20)])
-    posix.lseek(fd, 0, 0)
-    return fd
-
-
-def set_env(env):
-    for name, value in env.items():
-        now.env[name] = environ.get(name)
-        environ[name] = value
-
-
-def unset_env():
-    while now.env:
-        name, value = now.env.popitem()
-        if value is None:
-            environ.pop(name, None)
-        else:
-            environ[name] = value
-
-
-lines_waiting = {}  # texts of cells, until there is a linecache
-
-
-def remember(name, text):
-    lines_waiting[name] = len(text), None, [line + "\n" for line in text.split("\n")], name
-    if "linecache" in sys.modules:
-        fill_linecache(sys.modules["linecache"])
-
-
-def fill_linecache(module):
-    module.cache.update(lines_waiting)
-    lines_waiting.clear()
-
-
-class Finder:
-    """Gives the module "sandbox", and looks after modules that need something of us."""
-
-    def find_spec(self, name, path=None, target=None):
-        if name == "sandbox":
-            from _frozen_importlib import ModuleSpec
-            return ModuleSpec(name, self)
-        if name not in ("linecache", "inspect", "matplotlib.pyplot"):
-            return None
-        for finder in sys.meta_path:
-            spec = None if finder is self else finder.find_spec(name, path, target)
-            if spec is not None:
-                self.wrap(spec.loader, name)
-                return spec
-
-    def wrap(self, loader, name):
-        if isinstance(loader, type) or not hasattr(loader, "exec_module"):
-            return
-        run = loader.exec_module
-
-        def exec_module(module):
-            run(module)
-            if name == "linecache":
-                fill_linecache(module)
-            else:
-                need("notebook.py")
-                patch(module)
-
-        loader.exec_module = exec_module
-
-    def create_module(self, spec):
-        return None
-
-    def exec_module(self, module):
-        module.__dict__.update(display=display, __file__=None)
-        del module.__file__
-        exec(compile(texts["sandbox.py"], driver, "exec"), module.__dict__)
-
-
-# -- values
-
-def display(*values):
-    """Shows values, in the richest forms that they have."""
-    need("later.py")
-    for value in values:
-        found = all_forms(value)
-        if "application/json" not in found and isinstance(value, (dict, list)):
-            found["application/json"] = value
-        if "text/plain" not in found:
-            found["text/plain"] = repr(value)[:65536]
-        show(data_of(found, False))
-
-
-display.__module__ = "sandbox"
-
-
-def all_forms(value):
-    found = forms(value)
-    if "matplotlib.figure" in sys.modules and isinstance(value, sys.modules["matplotlib.figure"].Figure):
-        need("notebook.py")
-        found.setdefault("image/png", picture(value))
-        now.shown.append(value)
-    return found
-
-
-def show_result(value):
-    """Shows the value of a cell's last expression, and keeps it as _."""
-    if value is None:
-        return
-    need("later.py")
-    if now.display == "stdout":
-        sys.displayhook(value)
-        found = all_forms(value)
-    else:
-        found = all_forms(value)
-        if "text/plain" not in found:
-            try:
-                found["text/plain"] = repr(value)[:65536]
-            except Exception:
-                if not found:
-                    raise
-    if now.display == "results" or found:
-        if "text/plain" not in found:
-            found["text/plain"] = repr(value)[:65536]
-        show(data_of(found, True))
-    names = "_", "__", "___"
-    if all(main.get(n, v) is v for n, v in zip(names, now.values)) and (now.values or not any(n in main for n in names)):
-        now.values = (value, *now.values, "", "")[:3]
-        main.update(zip(names, now.values))
+def hold(number, frame):
+    now.held.add(number)
 
 
 # -- running
@@ -434,13 +302,14 @@ def run(code, last):
             sys.displayhook = hook
 
 
-def perform(cell):
-    """Runs a cell. An interrupt may end this anywhere; conclude then does the rest."""
+def perform():
+    """Runs the cell. An interrupt may end this anywhere; conclude then does the rest."""
+    cell, now.cell = now.cell, None
     now.problem, now.room, now.display, now.ends, now.shown = None, 8 << 20, cell["display"], [], []
-    now.id = cell["id"]
     text, name = cell["code"], "<cell %d>" % now.id
-    arm()
     try:
+        arm()
+        deliver()
         while waiting:
             show(waiting.pop(0))
         remember(name, text)
@@ -490,7 +359,10 @@ def report(error):
         error.__traceback__ = at
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
     sys.last_exc = error
-    lines = all_lines(error, error.__traceback__)
+    try:
+        lines = all_lines(error, error.__traceback__)
+    except Exception:
+        lines = [type(error).__name__]
     if sys.excepthook is sys.__excepthook__:
         if sys.stderr is not None:
             sys.stderr.write("\n".join(lines) + "\n")
@@ -539,7 +411,9 @@ def conclude():
     quietly(feed, None)
     exit = ',"exit":%d' % code if code > 1 or isinstance(problem, SystemExit) else ""
     if not send("done", ',"ok":%s%s' % ("false" if code else "true", exit), True):
-        raise Gone
+        if not ours_still() and sys.__stderr__ is not None:
+            quietly(posix.write, 2, b"The program closed the interpreter's own channel (descriptor 3), so the interpreter ends\n")
+        raise SystemExit(code or 1)
 
 
 def step():
@@ -548,13 +422,19 @@ def step():
     ends a cell early and loses nothing."""
     try:
         disarm()
-        if now.id is not None:
+        if now.id is not None and now.cell is None:
+            now.tries += 1
+            if now.tries > 100:  # nothing works any more
+                raise Gone
             conclude()
-        perform(next_cell())
+        now.tries = 0
+        if now.cell is None:
+            fetch()
+        perform()
     except Gone:
         raise
     except BaseException as error:
-        if posix.getpid() != pid:
+        if posix.getpid() != pid or now.id is not None and not ours_still():
             raise
         now.problem = now.problem or error
 
@@ -595,11 +475,9 @@ def begin():
         sys.stdout.reconfigure(line_buffering=True)
     now.stdin = sys.stdin
     feed(None)
+    signal(_signal.SIGURG, idle)  # see PlanInterpreter
     disarm()
     now.handler = default_int_handler
     import gc
     if hasattr(gc, "freeze"):
         gc.freeze()
-
-
-begin()

@@ -113,6 +113,7 @@ function base() {
 const main = new Module(base().filename, null);
 main.filename = home.filename;
 main.paths = Module._nodeModulePaths(home.dir);
+main.id = '.';
 main.loaded = true;
 process.mainModule = main;
 process.argv = [process.execPath, home.filename];
@@ -255,10 +256,8 @@ function park(everything) {
     if (typeof h.unref !== 'function' || h === channel) continue;
     const isConnection = h instanceof net.Socket && h.remotePort !== undefined;
     const isEndless = h instanceof net.Server || h.constructor?.name === 'FSWatcher' || h.constructor?.name === 'StatWatcher' || (h.constructor?.name === 'Socket' && typeof h.bind === 'function') || (isConnection && (h.server || (lingered && !h._httpMessage)));
-    if (everything || isEndless) {
-      h.unref();
-      parked.add(h);
-    }
+    if (everything || isEndless) h.unref();
+    if (isEndless) parked.add(h);
   }
   for (const t of alive.keys()) {
     if (t._destroyed || !t._repeat || !t.hasRef()) continue;
@@ -275,7 +274,7 @@ function counts() {
 
 // Evaluation.
 
-const session = new Session();
+let session = new Session();
 session.connect();
 const running = new Set(); // promises of cells that are not settled
 
@@ -294,7 +293,7 @@ function evaluate(code, name) {
   const forget = () => session.post('Runtime.releaseObjectGroup', { objectGroup: name });
   session.post('Runtime.evaluate', { expression: `${code}\n//# sourceURL=${name}`, replMode: true, objectGroup: name, silent: true }, (error, result) => {
     answer = { error, wrong: result?.exceptionDetails };
-    if (promise) forget();
+    if (promise && !error) forget();
   });
   unhook();
   if (promise && !answer) {
@@ -316,10 +315,11 @@ function evaluate(code, name) {
   };
 }
 
-// Interrupts. The thread counts signals; the main one says in shared[0] how many
-// it has handled and in shared[1] whether a cell is going.
+// Interrupts. The thread counts signals and sets shared[2] when it has ended what
+// ran; the main one says in shared[0] how many it has handled and in shared[1]
+// whether a cell is going.
 
-const shared = new Int32Array(new SharedArrayBuffer(8));
+const shared = new Int32Array(new SharedArrayBuffer(12));
 
 function watch() {
   const emit = process.emitWarning;
@@ -339,17 +339,25 @@ function watch() {
     }
     return true;
   };
+  const tell = (parent) => {
+    for (const pid of fs.readdirSync('/proc')) {
+      try {
+        if (!/^\d+$/.test(pid) || Number(/\) \S (\d+)/.exec(fs.readFileSync(`/proc/${pid}/stat`, 'utf8'))[1]) !== parent) continue;
+        tell(Number(pid));
+        process.kill(Number(pid), 'SIGINT');
+      } catch {
+        // it has ended, or is not to be seen
+      }
+    }
+  };
   const signal = new Signal();
   signal.onsignal = () => {
     seen++;
     if (handled(50) || Atomics.load(shared, 1) === 0) return;
+    Atomics.store(shared, 2, 1);
     session.post('Runtime.terminateExecution');
-    if (handled(100)) return;
-    try { // it waits for a child: a terminal would have told that one too
-      for (const pid of fs.readFileSync(`/proc/${process.pid}/task/${process.pid}/children`, 'utf8').split(' ').filter(Boolean)) process.kill(Number(pid), 'SIGINT');
-    } catch {
-      // nobody to tell
-    }
+    // It may wait for a child, or be about to: a terminal would have told that one too.
+    for (let i = 0; i < 50 && !handled(100); i++) tell(process.pid);
   };
   signal.start(2);
 }
@@ -367,15 +375,23 @@ try {
   // as above
 }
 
+let wasInterrupted = false;
 let stale = false; // an interrupted cell has left things that the loop waits for
 
 function interrupted() {
   for (const [t, owner] of alive) if (owner === cell) clearTimeout(t);
   const left = [...cell.sleeps];
+  if (Atomics.load(shared, 2) === 1) {
+    // What was ended may have been about to tell the inspector of a value. That one
+    // would find out when it collects the garbage, and end the process.
+    session.disconnect();
+    session = new Session();
+    session.connect();
+  }
   complain('Interrupted\n');
   send({ type: 'error', id: cell.id, name: 'Interrupted', value: 'the cell was interrupted', traceback: ['Interrupted: the cell was interrupted'] });
   park(true);
-  stale = true;
+  stale = wasInterrupted = true;
   finish(130);
   left.forEach((end) => end.abort(EXIT));
 }
@@ -385,6 +401,7 @@ function interrupted() {
 function begin(m) {
   cell = { id: m.id, display: m.display, exit: undefined, settled: false, since: 0, env: [], sleeps: new Set() };
   last = m.id;
+  Atomics.store(shared, 2, 0);
   Atomics.store(shared, 1, 1);
   unpark();
   channel.unref();
@@ -400,7 +417,7 @@ function begin(m) {
   const mine = cell;
   if (text.parses) send({ type: 'start', id: m.id });
   const { promise, wrong, isInterrupted } = evaluate(text.code, name);
-  if (isInterrupted) return interrupted();
+  if (isInterrupted) return Atomics.load(shared, 2) === 1 ? channel.ref() : interrupted();
   if (wrong) return refuse(wrong, m.code, name, text.parses);
   if (!text.parses) send({ type: 'start', id: m.id });
   promise.then(async (value) => {
@@ -444,8 +461,10 @@ function settle(value) {
 
 process.on('beforeExit', () => {
   if (!cell) return void channel.ref();
+  if (Atomics.load(shared, 2) === 1) return void channel.ref(); // the signal is not heard of yet
   stale = false;
   if (cell.settled) return finish(0);
+  if (wasInterrupted) return void channel.ref(); // it may be something left of then that it waits for
   complain('Warning: Detected unsettled top-level await\n');
   finish(13);
 });

@@ -9,8 +9,8 @@ tell() {
 field() { IFS= read -r "$1" <&3; }
 
 tell '{"type":"ready"}'
-cell=$1 child=
-trap '[ ! "$child" ] || kill "$child"' INT
+cell=$1
+trap '' INT
 while field id && field code && field input && field count; do
   set --
   while [ "$count" -gt 0 ] && field name && field value; do
@@ -29,13 +29,15 @@ while field id && field code && field input && field count; do
     . "$cell"
   ) &
   child=$!
+  trap 'kill "$child"' INT
   wait "$child"
   status=$?
   while kill -0 "$child" 2>/dev/null; do
     wait "$child"
     status=$?
   done
-  child= ok=false
+  trap '' INT
+  ok=false
   [ "$status" -ne 0 ] || ok=true
   tell "{\"type\":\"done\",\"id\":$id,\"ok\":$ok,\"exit\":$status}"
 done

@@ -42,7 +42,9 @@ if [[ ${1-} != again ]]; then
   fi
   trap '' INT
   __driver=$0 __file=$1 __again=0 __flags= __busy=
-  __channel=10 __out=11 __err=12 # copies are made from 10 on, in the order of the loop's redirections
+  # Copies are made from 10 on, in the order of the loop's redirections.
+  exec 10>&- 11>&- 12>&-
+  __channel=10 __out=11 __err=12
   BASH_ARGV0=$1
   set --
 fi
@@ -70,8 +72,9 @@ exit() {
     builtin exit "$@"
   fi
   if [[ ! $code =~ ^(0|[1-9][0-9]{0,2})$ ]]; then
-    (builtin exit "$code")
+    (builtin exit "$code") 2>/dev/null
     code=$?
+    [[ $1 =~ ^[-+]?[0-9]+$ ]] || builtin printf '%s: line %s: exit: %s: numeric argument required\n' "$__file" "${BASH_LINENO[0]}" "$1" >&2
   fi
   __arm $((code & 255))
 }
@@ -87,6 +90,8 @@ __failed() {
 
 __interrupted() {
   [[ $BASHPID == "$__pid" ]] || builtin exit 130
+  [[ $- != *e* ]] || __stops=e
+  builtin set +e
   __arm 130
 }
 
@@ -144,8 +149,12 @@ __base
 builtin trap '{ __status=$? __options=$-; builtin set +euxva; builtin trap "" INT; } 2>/dev/null
 if [[ $__busy ]] && ((__again++ < 16)); then (builtin . "$__driver" again); fi' EXIT
 if [[ ${1-} == again ]]; then
-  builtin exec >&"$__out" 2>&"$__err"
-  __after
+  # An exit may undo the redirections of the loop that it left.
+  if { : >&3 >&4 >&5; } 2>/dev/null; then
+    builtin exec >&4 2>&5
+  else
+    builtin exec >&"$__out" 2>&"$__err"
+  fi
 else
   builtin exec 4>&1 5>&2
 fi
@@ -154,6 +163,7 @@ fi
     __send '{"type":"ready"}'
   else
     builtin set --
+    __after
   fi
   while __next; do
     if [[ $__input ]]; then
