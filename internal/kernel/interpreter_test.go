@@ -207,12 +207,16 @@ func TestInterpreterIsBounded(t *testing.T) {
 	if err != nil || len(rep.Results) != 9 || !rep.Done {
 		t.Errorf("%v, %d results, want the 9 that fit into 8 MiB", err, len(rep.Results))
 	}
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	_, err = heard(t.Context(), strings.NewReader("\x7f\xff\xff\xff"+strings.Repeat("x", 1000)), nil)
-	runtime.ReadMemStats(&after)
-	if got := after.TotalAlloc - before.TotalAlloc; got > kernel.MaxFrame || !errors.Is(err, kernel.ErrGone) {
-		t.Errorf("a length of 2 GiB made it allocate %d bytes, %v", got, err)
+	least := uint64(1 << 62) // what else the process does counts, too
+	for range 5 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err = heard(t.Context(), strings.NewReader("\x7f\xff\xff\xff"+strings.Repeat("x", 1000)), nil)
+		runtime.ReadMemStats(&after)
+		least = min(least, after.TotalAlloc-before.TotalAlloc)
+	}
+	if least > kernel.MaxFrame || !errors.Is(err, kernel.ErrGone) {
+		t.Errorf("a length of 2 GiB made it allocate %d bytes, %v", least, err)
 	}
 }
 
