@@ -371,6 +371,9 @@ func TestRealLeak(t *testing.T) {
 			}
 		}
 	}
+	if _, err := e.Lookup(t.Context(), sandboxmcp.Lookup{RequestID: "nobodys"}); err == nil { // each connection to the database has been made
+		t.Error("an unknown request was found")
+	}
 	run(50)
 	eventually(t, "the last sandbox is given back", func() bool { runtime.GC(); return true })
 	time.Sleep(100 * time.Millisecond)

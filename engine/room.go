@@ -203,7 +203,8 @@ func (e *Engine) cell(ctx context.Context, x *execution, r *room) cellEnd {
 	}()
 	asked := ctx.Done()
 	gone := (<-chan struct{})(r.gone)
-	var patience <-chan time.Time
+	var patience, again <-chan time.Time
+	times := 0
 	for {
 		select {
 		case end := <-done:
@@ -221,13 +222,30 @@ func (e *Engine) cell(ctx context.Context, x *execution, r *room) cellEnd {
 				continue
 			}
 			_ = r.proc.Interrupt()
-			t := time.NewTimer(interruptLimit)
+			t, tick := time.NewTimer(interruptLimit), time.NewTicker(interruptLimit/20)
 			defer t.Stop()
-			patience = t.C
+			defer tick.Stop()
+			patience, again = t.C, tick.C
+		case <-again:
+			times++
+			r.remind(times)
 		case <-patience:
 			patience = nil
 			hush()
 		}
+	}
+}
+
+// remind repeats an interrupt that may have come a moment too early: before a
+// system call that Python then began, which any signal that its driver takes
+// wakes from, or while a shell was starting a program. It is called every
+// twentieth of the time that a cell has to end in.
+func (r *room) remind(times int) {
+	switch {
+	case r.program.Language == sandboxmcp.Python:
+		_ = r.proc.Signal(sigURG)
+	case times == 6:
+		_ = r.proc.Interrupt()
 	}
 }
 

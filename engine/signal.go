@@ -6,6 +6,7 @@ import "strconv"
 // whatever the engine itself runs on.
 const (
 	sigKill = 9
+	sigURG  = 23
 	sigXCPU = 24
 )
 

@@ -32,9 +32,10 @@ const (
 
 func inProcess(i interpreter) string { return "in process, " + i.Label }
 func inPooled(i interpreter) string {
-	return "in process, pooled cgroup and network namespace, " + i.Label
+	return "in process, ready sandbox, " + i.Label
 }
-func inBwrap(i interpreter) string { return "bwrap, " + i.Label }
+func inSession(i interpreter) string { return "in process, a session's run, " + i.Label }
+func inBwrap(i interpreter) string   { return "bwrap, " + i.Label }
 
 // modes lists everything that is compared.
 func (b *bed) modes(ctx context.Context) []mode {
@@ -91,8 +92,9 @@ func (b *bed) one(name, base string, run func(context.Context) (time.Duration, e
 	}}
 }
 
-// engineModes are one-shots with nothing prepared, and for the first and the
-// smallest language with what the sandbox before left.
+// engineModes are one-shots with nothing prepared, for the first and the
+// smallest language in a sandbox that was ready, and runs in a session, whose
+// first, which makes it, is among those that warm up.
 func (b *bed) engineModes(i interpreter) []mode {
 	with := func(e *engine.Engine, name string, display sandboxmcp.Display) mode {
 		return b.one(name, i.bare(), func(ctx context.Context) (time.Duration, error) {
@@ -106,7 +108,10 @@ func (b *bed) engineModes(i interpreter) []mode {
 	if i.Lang == sandboxmcp.Python || i.Lang == sandboxmcp.Shell {
 		out = append(out, with(b.pooled[i.Search], inPooled(i), sandboxmcp.DisplayNone))
 	}
-	return out
+	return append(out, b.one(inSession(i), i.bare(), func(ctx context.Context) (time.Duration, error) {
+		id := sandboxmcp.SessionID("bench-" + string(i.Lang))
+		return execute(ctx, b.pooled[i.Search], sandboxmcp.Request{Language: i.Lang, Code: i.hello(), SessionID: id})
+	}))
 }
 
 // firstModes are the first request of a process, with a state directory that

@@ -57,12 +57,19 @@ func (s *suite) targets() []target {
 	}
 	var out []target
 	for _, i := range s.Interpreters {
-		if i.Lang != sandboxmcp.Python {
+		switch i.Lang {
+		case sandboxmcp.Python:
+		case sandboxmcp.Shell:
+			out = append(out, atMost("in process, ready sandbox, "+i.Label+": × bare", ratio(inPooled(i)), 1.2, "%.3f"))
+			continue
+		default:
 			continue
 		}
 		out = append(out,
 			atMost("in process, nothing prepared, "+i.Label+": × bare", ratio(inProcess(i)), 1.12, "%.3f"),
 			atMost("in process, nothing prepared, "+i.Label+": × bwrap", s.overBwrap(by, i), 0.85, "%.3f"),
+			atMost("in process, ready sandbox, "+i.Label+": × bare", ratio(inPooled(i)), 1.08, "%.3f"),
+			atMost("in process, a session's run, "+i.Label+": × bare", ratio(inSession(i)), 0.02, "%.3f"),
 		)
 	}
 	rss, right := math.NaN(), math.NaN()

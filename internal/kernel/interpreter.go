@@ -169,8 +169,12 @@ func (i *Interpreter) Execute(ctx context.Context, c Cell, show func(sandboxmcp.
 // hear hands the words of the last cell to take until wanted says that it is enough.
 func (i *Interpreter) hear(ctx context.Context, ear *listener, wanted func() bool, take func(word)) error {
 	for !wanted() {
-		if ctx.Err() != nil { // a flood does not hold it up
+		select { // first, so that no flood of words holds them up
+		case <-i.gone:
+			return ErrGone
+		case <-ctx.Done():
 			return ctx.Err()
+		default:
 		}
 		select {
 		case <-ctx.Done():
@@ -206,10 +210,14 @@ func (i *Interpreter) listen(l *listener) {
 	i.ear = l
 }
 
+// maxUnasked bounds what is said where no cell goes, or where nobody waits for
+// the one that does: more than an honest driver says of a cell that was given up.
+const maxUnasked = 2 * MaxReport
+
 // read reads words until the channel ends or what comes is none.
 func (i *Interpreter) read() {
 	defer close(i.gone)
-	unasked := MaxReport
+	unasked := maxUnasked
 	for {
 		w, err := readWord(i.channel, MaxFrame)
 		if err != nil {
@@ -218,12 +226,12 @@ func (i *Interpreter) read() {
 		i.mu.Lock()
 		ear, asked := i.ear, i.pending != 0
 		i.ready = i.ready || w.Type == "ready"
-		if w.Type == "done" && w.ID == i.pending {
-			i.pending = 0
+		if asked && w.Type == "done" && w.ID == i.pending {
+			i.pending, unasked = 0, maxUnasked
 		}
 		i.mu.Unlock()
-		if unasked -= w.size + 4; asked {
-			unasked = MaxReport
+		if !asked || ear == nil {
+			unasked -= w.size + 4
 		}
 		if unasked < 0 {
 			return

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -156,14 +157,19 @@ func TestInterpreterShows(t *testing.T) {
 func TestInterpreterDoesNotWaitForEver(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	n := 0
-	talk := &endless{frame: frame(`{"type":"display","id":1,"data":{"text/plain":"x"}}`), n: 1 << 40}
-	rep, err := heard(ctx, talk, func(sandboxmcp.RichResult) {
+	talk := &endless{frame: frame(`{"type":"display","id":1,"data":{"text/plain":"` + strings.Repeat("x", 1<<14) + `"}}`), n: 1 << 40}
+	i := kernel.Attach(&scripted{strings.NewReader(frame(`{"type":"ready"}`)), talk, make(chan struct{})}, sandboxmcp.Python)
+	rep, err := i.Execute(ctx, kernel.Cell{}, func(sandboxmcp.RichResult) {
 		if n++; n == 10 {
 			cancel()
 		}
 	})
 	if !errors.Is(err, context.Canceled) || len(rep.Results) < 10 {
 		t.Errorf("%v, %d results", err, len(rep.Results))
+	}
+	for !errors.Is(err, kernel.ErrGone) { // nobody waits for it any more, and so it has a limit
+		<-time.NewTimer(time.Millisecond).C
+		_, err = i.Execute(ctx, kernel.Cell{}, nil)
 	}
 	ctx, cancel = context.WithCancel(t.Context())
 	c := deaf{io.MultiReader(strings.NewReader(frame(`{"type":"ready"}`)), &hook{f: cancel}), make(chan struct{})}
@@ -201,12 +207,16 @@ func TestInterpreterIsBounded(t *testing.T) {
 	if err != nil || len(rep.Results) != 9 || !rep.Done {
 		t.Errorf("%v, %d results, want the 9 that fit into 8 MiB", err, len(rep.Results))
 	}
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	_, err = heard(t.Context(), strings.NewReader("\x7f\xff\xff\xff"+strings.Repeat("x", 1000)), nil)
-	runtime.ReadMemStats(&after)
-	if got := after.TotalAlloc - before.TotalAlloc; got > kernel.MaxFrame || !errors.Is(err, kernel.ErrGone) {
-		t.Errorf("a length of 2 GiB made it allocate %d bytes, %v", got, err)
+	least := uint64(1 << 62) // what else the process does counts, too
+	for range 5 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err = heard(t.Context(), strings.NewReader("\x7f\xff\xff\xff"+strings.Repeat("x", 1000)), nil)
+		runtime.ReadMemStats(&after)
+		least = min(least, after.TotalAlloc-before.TotalAlloc)
+	}
+	if least > kernel.MaxFrame || !errors.Is(err, kernel.ErrGone) {
+		t.Errorf("a length of 2 GiB made it allocate %d bytes, %v", least, err)
 	}
 }
 

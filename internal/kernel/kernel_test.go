@@ -169,12 +169,16 @@ func TestReadIsBounded(t *testing.T) {
 	if rep := kernel.Read(small); len(rep.Results) != 256 || small.n != 0 {
 		t.Errorf("%d results, want 256", len(rep.Results))
 	}
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	kernel.Read(strings.NewReader("\x7f\xff\xff\xff" + strings.Repeat("x", 1000)))
-	runtime.ReadMemStats(&after)
-	if got := after.TotalAlloc - before.TotalAlloc; got > kernel.MaxFrame {
-		t.Errorf("a length of 2 GiB made it allocate %d bytes", got)
+	least := uint64(1 << 62) // what else the process does counts, too
+	for range 5 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		kernel.Read(strings.NewReader("\x7f\xff\xff\xff" + strings.Repeat("x", 1000)))
+		runtime.ReadMemStats(&after)
+		least = min(least, after.TotalAlloc-before.TotalAlloc)
+	}
+	if least > kernel.MaxFrame {
+		t.Errorf("a length of 2 GiB made it allocate %d bytes", least)
 	}
 }
 

@@ -90,6 +90,7 @@ __failed() {
 
 __interrupted() {
   [[ $BASHPID == "$__pid" ]] || builtin exit 130
+  [[ ! $__code ]] || builtin return 0 # it ends already
   [[ $- != *e* ]] || __stops=e
   builtin set +e
   __arm 130
