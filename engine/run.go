@@ -45,6 +45,7 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	if err = e.claim(x); err != nil {
 		return res, err
 	}
+	defer e.unclaim(x)
 	// queue: a place in turn, given back at the end
 	if x.ticket.Wait(x.ctx) != nil {
 		return res, cancelledError(x.ctx)
