@@ -95,7 +95,7 @@ func TestSessionSaysWhatItLost(t *testing.T) {
 		"exec":    {"import os; os.execv('/bin/true', ['true'])", sandboxmcp.StatusCompleted, 0},
 		"channel": {"import os; os.close(3)\nimport time; time.sleep(30)", sandboxmcp.StatusFailed, 1},
 		"timeout": {"import time\nwhile True:\n    try: time.sleep(30)\n    except BaseException: pass", sandboxmcp.StatusTimedOut, -1},
-		"memory":  {"x = bytearray(400 << 20)", sandboxmcp.StatusOutOfMemory, 137},
+		"memory":  {"x = []\nwhile True: x.append(bytearray(1 << 20))", sandboxmcp.StatusOutOfMemory, 137},
 		"flood":   {"while True: print('x' * 1000)", sandboxmcp.StatusOutputLimit, -1},
 	} {
 		t.Run(name, func(t *testing.T) {
