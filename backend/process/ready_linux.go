@@ -329,17 +329,8 @@ func (p *readyPool) countLocked() int {
 	return n
 }
 
-// gone reports that nothing lives in a sandbox any more.
-func (s *sandbox) gone() bool {
-	select {
-	case <-s.slot.Gone():
-		return true
-	case <-s.hall.Done():
-		return true
-	default:
-		return false
-	}
-}
+// gone reports that nothing lives in a sandbox any more, which has not been closed.
+func (s *sandbox) gone() bool { return s.slot.Ended() || s.hall.Ended() }
 
 // fill builds, beside everything else, what is lacking. It does not return when
 // that is done but at once.

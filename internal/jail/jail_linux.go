@@ -70,7 +70,7 @@ type Jail struct {
 	ids     map[uint32]bool    // that live sandboxes have, within the block
 	next    uint32             // the one to begin the search for a free one at
 	closed  bool
-	gone    bool // spawners' sockets are closed
+	gone    bool // spawners' sockets and pidfd are closed
 }
 
 // plan0 is the part of a plan that a cached script depends on.
@@ -307,6 +307,28 @@ func (j *Jail) Policy() string {
 // Networks is how many network namespaces are kept for the next sandboxes.
 func (j *Jail) Networks() int { return j.networks.Len() }
 
+// abandon ends a jail whose processes cannot be relied on any more. It may come
+// late, when the number of its descriptor is another's.
+func (j *Jail) abandon() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if !j.gone {
+		_ = unix.PidfdSendSignal(j.pidfd, unix.SIGKILL, nil, 0)
+	}
+}
+
+// Ended reports whether the jail has, to the kernel; Done is closed a moment later.
+func (j *Jail) Ended() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.gone || ended(j.pidfd)
+}
+
+func ended(pidfd int) bool {
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 0)
+	return n != 0 || err != nil
+}
+
 // Trim gives back what is kept for the next sandboxes.
 func (j *Jail) Trim() { j.networks.Empty() }
 
@@ -333,9 +355,9 @@ func (j *Jail) Close() error {
 		return errors.New("close jail: the builder does not end")
 	}
 	if first {
-		closeAll(j.pidfd)
 		j.mu.Lock()
 		j.gone = true
+		closeAll(j.pidfd)
 		for range len(j.spawners) {
 			closeAll(<-j.spawners)
 		}

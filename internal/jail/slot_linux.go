@@ -282,7 +282,7 @@ func (s *Slot) spawn(w int, packet []byte, fds []int, meanwhile func() error) er
 	answer, got, err := receive(w, b[:])
 	switch {
 	case err != nil: // what it says later would be taken for another sandbox's: the jail is thrown away
-		_ = unix.PidfdSendSignal(s.jail.pidfd, unix.SIGKILL, nil, 0)
+		s.jail.abandon()
 		return fmt.Errorf("spawner: %w", err)
 	case len(answer) == 0:
 		return errors.New("the spawner has ended")
@@ -341,6 +341,10 @@ func (s *Slot) UID() int { return s.uid }
 
 // Gone is closed when the sandbox's init has ended.
 func (s *Slot) Gone() <-chan struct{} { return s.gone }
+
+// Ended reports whether init has, to the kernel; Gone is closed a moment later.
+// It may not be called after Close.
+func (s *Slot) Ended() bool { return ended(s.pidfd) }
 
 // InBlock reports whether the kernel maps the sandbox's user into the jail's
 // block of host ids.
