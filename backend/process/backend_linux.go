@@ -188,7 +188,7 @@ func (b *Backend) place(spec backend.Spec) (*sandbox, error) {
 }
 
 // jailEndLimit is how long the end of a jail's processes may take to be noticed.
-const jailEndLimit = 100 * time.Millisecond
+const jailEndLimit = time.Second
 
 // begin announces a build, for which Close waits; false: it is too late.
 func (b *Backend) begin() bool {

@@ -22,7 +22,9 @@ func TestOpenAfterTheBuilderWasKilled(t *testing.T) {
 	b := newBackend()(t)
 	defer func() { _ = b.Close() }()
 	for i := range 15 {
-		sb, err := b.Open(t.Context(), spec(fmt.Sprintf("again%d", i)))
+		again, later := spec(fmt.Sprintf("again%d", i)), spec(fmt.Sprintf("next%d", i))
+		again.WorkInodes, later.WorkInodes = int64(100+2*i), int64(101+2*i) // no shape twice: none is ready, all are built
+		sb, err := b.Open(t.Context(), again)
 		if err != nil {
 			t.Fatalf("open %d: %v", i, err)
 		}
@@ -36,7 +38,7 @@ func TestOpenAfterTheBuilderWasKilled(t *testing.T) {
 			t.Fatalf("%d builders were killed, want 1", killed)
 		}
 		time.Sleep(time.Duration(i%5) * 300 * time.Microsecond)
-		next, err := b.Open(t.Context(), spec(fmt.Sprintf("next%d", i)))
+		next, err := b.Open(t.Context(), later)
 		if err != nil {
 			t.Fatalf("open %d after the builder was killed: %v", i, err)
 		}
