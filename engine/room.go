@@ -153,14 +153,8 @@ type cellEnd struct {
 
 // executeCell runs a cell in the room's interpreter.
 func (e *Engine) executeCell(x *execution, r *room) (*outcome, error) {
-	ctx, stop := context.WithCancelCause(x.ctx)
-	defer stop(nil)
-	over := func() { stop(errOutput) }
-	o := &outcome{stdout: newCapture(x.limits.MaxOutputBytes, x.req.Stdout, over), stderr: newCapture(x.limits.MaxOutputBytes, x.req.Stderr, over)}
-	x.streams = []*capture{o.stdout, o.stderr}
-	x.started = e.cfg.Now()
-	clock := time.AfterFunc(x.limits.Timeout(), func() { stop(errTimeout) })
-	defer clock.Stop()
+	ctx, o, stop := e.attend(x)
+	defer stop()
 	before := r.sandbox.Usage()
 
 	lost, err := r.ready(x.ctx)

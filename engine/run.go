@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
@@ -108,16 +107,9 @@ func (e *Engine) execute(x *execution, interp interpreter, sb backend.Sandbox) (
 	if err != nil {
 		return nil, err
 	}
-	ctx, stop := context.WithCancelCause(x.ctx)
-	defer stop(nil)
-	over := func() { stop(errOutput) }
-	o := &outcome{stdout: newCapture(x.limits.MaxOutputBytes, x.req.Stdout, over), stderr: newCapture(x.limits.MaxOutputBytes, x.req.Stderr, over)}
-	x.streams = []*capture{o.stdout, o.stderr}
+	ctx, o, stop := e.attend(x)
+	defer stop()
 	proc.Stdin, proc.Stdout, proc.Stderr = x.req.Stdin, o.stdout, o.stderr
-
-	x.started = e.cfg.Now()
-	clock := time.AfterFunc(x.limits.Timeout(), func() { stop(errTimeout) })
-	defer clock.Stop()
 	before := backend.Usage{}
 	end := sb.Kill
 	if x.session != nil {
