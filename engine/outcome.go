@@ -31,6 +31,22 @@ type outcome struct {
 	usage          backend.Usage
 }
 
+// attend makes the outcome of a run that begins now. ctx ends when its time is
+// up, when it has written far too much and when its caller goes; the cause says
+// which. The caller ends it by stop.
+func (e *Engine) attend(x *execution) (ctx context.Context, o *outcome, stop func()) {
+	ctx, end := context.WithCancelCause(x.ctx)
+	over := func() { end(errOutput) }
+	o = &outcome{stdout: newCapture(x.limits.MaxOutputBytes, x.req.Stdout, over), stderr: newCapture(x.limits.MaxOutputBytes, x.req.Stderr, over)}
+	x.streams = []*capture{o.stdout, o.stderr}
+	x.started = e.cfg.Now()
+	clock := time.AfterFunc(x.limits.Timeout(), func() { end(errTimeout) })
+	return ctx, o, func() {
+		clock.Stop()
+		end(nil)
+	}
+}
+
 // classify tells the ends of a program apart. What we stopped is called by our
 // reason; what the kernel stopped for memory by that; the rest is the
 // program's own doing, whatever number it chose to exit with.

@@ -32,7 +32,12 @@ const systemPath = "/usr/local/bin:/usr/bin:/bin"
 // openReal opens an engine over the process backend, or skips.
 func openReal(t *testing.T, change ...func(*engine.Config)) *engine.Engine {
 	t.Helper()
-	b := process.New(process.Config{})
+	return openRealOn(t, process.Config{}, change...)
+}
+
+func openRealOn(t *testing.T, c process.Config, change ...func(*engine.Config)) *engine.Engine {
+	t.Helper()
+	b := process.New(c)
 	if c := b.Capabilities(t.Context()); !c.Available {
 		word := "userns"
 		if os.Geteuid() == 0 {

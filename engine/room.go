@@ -29,6 +29,7 @@ type room struct {
 	gone   chan struct{} // closed when proc has ended
 	exit   backend.Exit  // after gone
 	out    [2]relay      // what its stdout and stderr go to
+	lost   bool          // an interpreter has ended, and no answer has said so yet
 	known  map[string]artifact.State
 }
 
@@ -72,12 +73,12 @@ func (r *room) ready(ctx context.Context) (lost bool, err error) {
 	if r.kernel != nil {
 		select {
 		case <-r.gone: // between two runs
-			lost = true
 			r.forget(ctx)
 		default:
-			return false, nil
+			return r.lost, nil
 		}
 	}
+	lost = r.lost
 	plan, err := kernel.PlanInterpreter(r.program)
 	if err != nil {
 		return lost, err
@@ -108,19 +109,38 @@ func (r *room) forget(ctx context.Context) {
 		_ = r.proc.Channel().Close()
 	}
 	r.kernel, r.proc = nil, nil
+	r.lost = true
 }
 
 // clear ends every process in the room, but for one that is writing a file.
 func (r *room) clear(ctx context.Context) {
-	r.writing.Lock()
-	defer r.writing.Unlock()
+	if r.free() {
+		defer r.writing.Unlock()
+	}
 	if err := r.sandbox.Clear(context.WithoutCancel(ctx)); err != nil && r.ended != nil {
 		r.ended(err)
 	}
 }
 
+// free waits for a file that is being put, and not for long: a program may have
+// stopped what writes it.
+func (r *room) free() bool {
+	t, end := time.NewTicker(writingLimit/100), time.NewTimer(writingLimit)
+	defer t.Stop()
+	defer end.Stop()
+	for !r.writing.TryLock() {
+		select {
+		case <-t.C:
+		case <-end.C:
+			return false
+		}
+	}
+	return true
+}
+
 const (
-	interruptLimit = time.Second // that a cell has to end in after it was interrupted
+	writingLimit   = 200 * time.Millisecond // that the end of a run waits for a file that is being put
+	interruptLimit = time.Second            // that a cell has to end in after it was interrupted
 	endLimit       = 5 * time.Second
 )
 
@@ -133,14 +153,8 @@ type cellEnd struct {
 
 // executeCell runs a cell in the room's interpreter.
 func (e *Engine) executeCell(x *execution, r *room) (*outcome, error) {
-	ctx, stop := context.WithCancelCause(x.ctx)
-	defer stop(nil)
-	over := func() { stop(errOutput) }
-	o := &outcome{stdout: newCapture(x.limits.MaxOutputBytes, x.req.Stdout, over), stderr: newCapture(x.limits.MaxOutputBytes, x.req.Stderr, over)}
-	x.streams = []*capture{o.stdout, o.stderr}
-	x.started = e.cfg.Now()
-	clock := time.AfterFunc(x.limits.Timeout(), func() { stop(errTimeout) })
-	defer clock.Stop()
+	ctx, o, stop := e.attend(x)
+	defer stop()
 	before := r.sandbox.Usage()
 
 	lost, err := r.ready(x.ctx)
@@ -178,6 +192,7 @@ func (e *Engine) executeCell(x *execution, r *room) (*outcome, error) {
 	}
 	r.out[0].turn(nil)
 	r.out[1].turn(nil)
+	r.lost = r.lost && !x.answers()
 	x.ended = e.cfg.Now()
 	o.usage = since(before, r.sandbox.Usage())
 	if o.report.Results == nil {
@@ -189,6 +204,9 @@ func (e *Engine) executeCell(x *execution, r *room) (*outcome, error) {
 	}
 	return o, err
 }
+
+// answers reports whether somebody is there to read the result.
+func (x *execution) answers() bool { return x.ctx.Err() == nil }
 
 // cell has the interpreter run a cell and returns when it is done, or when the
 // interpreter has ended: by itself, or, when ctx has ended and interrupting it

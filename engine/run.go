@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
@@ -45,6 +44,7 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	if err = e.claim(x); err != nil {
 		return res, err
 	}
+	defer e.unclaim(x)
 	// queue: a place in turn, given back at the end
 	if x.ticket.Wait(x.ctx) != nil {
 		return res, cancelledError(x.ctx)
@@ -107,16 +107,9 @@ func (e *Engine) execute(x *execution, interp interpreter, sb backend.Sandbox) (
 	if err != nil {
 		return nil, err
 	}
-	ctx, stop := context.WithCancelCause(x.ctx)
-	defer stop(nil)
-	over := func() { stop(errOutput) }
-	o := &outcome{stdout: newCapture(x.limits.MaxOutputBytes, x.req.Stdout, over), stderr: newCapture(x.limits.MaxOutputBytes, x.req.Stderr, over)}
-	x.streams = []*capture{o.stdout, o.stderr}
+	ctx, o, stop := e.attend(x)
+	defer stop()
 	proc.Stdin, proc.Stdout, proc.Stderr = x.req.Stdin, o.stdout, o.stderr
-
-	x.started = e.cfg.Now()
-	clock := time.AfterFunc(x.limits.Timeout(), func() { stop(errTimeout) })
-	defer clock.Stop()
 	before := backend.Usage{}
 	end := sb.Kill
 	if x.session != nil {

@@ -109,16 +109,25 @@ func (e *Engine) claim(x *execution) error {
 	if x.req.SessionID == "" {
 		return nil
 	}
-	var err error
 	info := sandboxmcp.Session{ID: x.req.SessionID, Namespace: x.req.Namespace, Language: x.req.Language, Backend: x.req.Backend, Limits: x.limits, CreatedAt: e.cfg.Now().UTC().Round(0)}
-	x.session, x.newborn, err = e.sessions.Claim(x.ctx, info, x.req.Session.TTL, x.anew)
+	s, newborn, err := e.sessions.Claim(x.ctx, info, x.req.Session.TTL, x.anew)
 	if err != nil {
 		return err
 	}
-	if !x.newborn {
-		x.room, _ = x.session.Room().(*room)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	x.session, x.newborn = s, newborn
+	if !newborn {
+		x.room, _ = s.Room().(*room)
 	}
 	return nil
+}
+
+// unclaim takes a session back that was to be made and was not.
+func (e *Engine) unclaim(x *execution) {
+	if x.newborn && x.room == nil {
+		_ = x.session.Furnish(x.ctx, nil, sandboxmcp.Session{})
+	}
 }
 
 // place is where a request runs: a sandbox of its own, or its session's, which
@@ -151,15 +160,18 @@ func (e *Engine) furnish(x *execution, interp interpreter) error {
 		return errors.Join(err, sb.Close(), x.session.Furnish(x.ctx, nil, sandboxmcp.Session{}))
 	}
 	prog := program(sandboxmcp.Request{Language: x.req.Language, Env: map[string]string{"SANDBOX_POLICY": policyText(x.limits)}}, interp, nil)
-	x.room = &room{
+	r := &room{
 		sandbox: sb, fresh: x.req.Session.Fresh, program: prog,
 		ended: func(err error) { e.log.Warn("clear session", "session", x.req.SessionID, "error", err) },
 	}
 	info := x.session.Info()
 	info.Isolation, info.Limits = &iso, x.limits
-	if err := x.session.Furnish(x.ctx, x.room, info); err != nil {
+	if err := x.session.Furnish(x.ctx, r, info); err != nil {
 		return err
 	}
+	e.mu.Lock()
+	x.room = r
+	e.mu.Unlock()
 	e.log.Info("session_created", "session_id", info.ID, "tier", iso.Tier, "max_ram_mb", x.limits.MaxRAMMB)
 	return e.note(x.ctx, "create_session", info, x.req.Actor, string(info.Language))
 }
@@ -254,20 +266,33 @@ func (e *Engine) TerminateSession(ctx context.Context, ns sandboxmcp.Namespace, 
 		return err
 	}
 	e.log.Info("session_destroying", "session_id", id)
-	e.cancelIn(ns, id)
+	e.cancelIn(ctx, s)
 	info := s.Info()
 	err = errors.Join(err, s.Room().Close())
 	e.log.Info("session_destroyed", "session_id", id)
 	return errors.Join(err, e.note(ctx, "kill_session", info, actor, string(info.Language)))
 }
 
-// cancelIn ends the run that is going in a session.
-func (e *Engine) cancelIn(ns sandboxmcp.Namespace, id sandboxmcp.SessionID) {
+// cancelIn ends the run that is going in a session, and waits a while for it.
+func (e *Engine) cancelIn(ctx context.Context, s *session.Session) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
+	var ends []chan struct{}
 	for _, x := range e.live {
-		if x.req.Namespace == ns && x.req.SessionID == id && x.room != nil {
+		if x.session == s {
 			x.cancel(errAsked)
+			ends = append(ends, x.done)
+		}
+	}
+	e.mu.Unlock()
+	t := time.NewTimer(endLimit)
+	defer t.Stop()
+	for _, done := range ends {
+		select {
+		case <-done:
+		case <-t.C:
+			return
+		case <-ctx.Done():
+			return
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend/backendtest"
+	"github.com/sandboxmcp/sandboxmcp/backend/process"
 	"github.com/sandboxmcp/sandboxmcp/engine"
 )
 
@@ -92,7 +95,7 @@ func TestSessionSaysWhatItLost(t *testing.T) {
 		"exec":    {"import os; os.execv('/bin/true', ['true'])", sandboxmcp.StatusCompleted, 0},
 		"channel": {"import os; os.close(3)\nimport time; time.sleep(30)", sandboxmcp.StatusFailed, 1},
 		"timeout": {"import time\nwhile True:\n    try: time.sleep(30)\n    except BaseException: pass", sandboxmcp.StatusTimedOut, -1},
-		"memory":  {"x = bytearray(400 << 20)", sandboxmcp.StatusOutOfMemory, 137},
+		"memory":  {"x = []\nwhile True: x.append(bytearray(1 << 20))", sandboxmcp.StatusOutOfMemory, 137},
 		"flood":   {"while True: print('x' * 1000)", sandboxmcp.StatusOutputLimit, -1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -411,6 +414,74 @@ func TestSessionExpires(t *testing.T) {
 	}
 	if _, err := e.CreateSession(t.Context(), sandboxmcp.SessionSpec{ID: id, Language: sandboxmcp.Shell}); code(err) != sandboxmcp.CodeInvalidArgument {
 		t.Errorf("made twice: %v", err)
+	}
+}
+
+// A request that is cancelled while it waits leaves no session behind that is
+// being made for ever.
+func TestSessionOfACancelledRequest(t *testing.T) {
+	t.Parallel()
+	e := openReal(t, func(c *engine.Config) { c.MaxConcurrent, c.MaxSessions = 1, 2 })
+	needs(t, e, sandboxmcp.Shell)
+	wait := background(t, func() (sandboxmcp.Result, error) { return e.Execute(t.Context(), shell("sleep 1")) })
+	eventually(t, "it runs", func() bool { return e.Stats().Queue.Active == 1 })
+	for _, id := range []sandboxmcp.SessionID{"a", "b"} {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		req := in(id, "echo x")
+		req.Language = sandboxmcp.Shell
+		if _, err := e.Execute(ctx, req); code(err) != sandboxmcp.CodeCancelled {
+			t.Errorf("%v", err)
+		}
+		cancel()
+	}
+	if _, err := wait(); err != nil {
+		t.Error(err)
+	}
+	for _, id := range []sandboxmcp.SessionID{"a", "b"} {
+		create(t, e, sandboxmcp.SessionSpec{ID: id, Language: sandboxmcp.Shell})
+	}
+	req := in("c", "echo x")
+	req.Language = "node"
+	if _, err := e.Execute(t.Context(), req); code(err) != sandboxmcp.CodeMaxSessions {
+		t.Errorf("the third: %v", err)
+	}
+}
+
+// A loss that was said to nobody, because the caller had gone, is said to the next.
+func TestSessionLossIsSaidToSomebody(t *testing.T) {
+	t.Parallel()
+	e := openReal(t)
+	needs(t, e, sandboxmcp.Python)
+	id := create(t, e, sandboxmcp.SessionSpec{})
+	execute(t, e, in(id, "x = 1"))
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	_, _ = e.Execute(ctx, in(id, "import time\nwhile True:\n    try: time.sleep(30)\n    except BaseException: pass"))
+	if r := execute(t, e, in(id, "print('x' in globals())")); r.Stdout != "False\n" || !r.StateLost {
+		t.Errorf("%q, lost %v", r.Stdout, r.StateLost)
+	}
+	if r := execute(t, e, in(id, "1")); r.StateLost {
+		t.Error("said twice")
+	}
+}
+
+// Runs in a session leave no descriptor open in the server.
+func TestSessionHoldsNoMore(t *testing.T) {
+	e := openRealOn(t, process.Config{NoPool: true})
+	needs(t, e, sandboxmcp.Python)
+	id := create(t, e, sandboxmcp.SessionSpec{Fresh: true})
+	for range 3 {
+		execute(t, e, in(id, "open('f', 'w').write('x')"))
+	}
+	if _, err := e.Lookup(t.Context(), sandboxmcp.Lookup{RequestID: "nobodys"}); err == nil {
+		t.Error("an unknown request was found")
+	}
+	before := backendtest.Count(t)
+	for range 20 {
+		execute(t, e, in(id, "open('f', 'w').write('x')"))
+	}
+	if after := backendtest.Count(t); after.Descriptors > before.Descriptors {
+		t.Errorf("%d descriptors, then %d", before.Descriptors, after.Descriptors)
 	}
 }
 

@@ -25,6 +25,41 @@ type files struct {
 	sandbox *sandbox // to write; nil: only to read
 }
 
+// heldFiles is the working directory of a sandbox for as long as that is open.
+type heldFiles struct{ s *sandbox }
+
+func (h heldFiles) do(op, name string, f func(files) error) error {
+	release, err := h.s.hold()
+	if err != nil {
+		return &fs.PathError{Op: op, Path: name, Err: err}
+	}
+	defer release()
+	return f(files{h.s.slot.Dirs[jail.DirWork], h.s})
+}
+
+func (h heldFiles) Open(name string) (f backend.File, err error) {
+	err = h.do("open", name, func(x files) error { f, err = x.Open(name); return err })
+	return f, err
+}
+
+func (h heldFiles) List(name string, limit int) (list []backend.FileInfo, more bool, err error) {
+	err = h.do("list", name, func(x files) error { list, more, err = x.List(name, limit); return err })
+	return list, more, err
+}
+
+func (h heldFiles) Stat(name string) (info backend.FileInfo, err error) {
+	err = h.do("stat", name, func(x files) error { info, err = x.Stat(name); return err })
+	return info, err
+}
+
+func (h heldFiles) Remove(name string) error {
+	return h.do("remove", name, func(x files) error { return x.Remove(name) })
+}
+
+func (h heldFiles) Put(ctx context.Context, name string, data []byte, overwrite bool) error {
+	return h.do("write", name, func(x files) error { return x.Put(ctx, name, data, overwrite) })
+}
+
 const beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
 
 func (f files) openat(name string, flags int) (int, error) {
@@ -186,16 +221,21 @@ func (f files) fill(ctx context.Context, fd int, data []byte) error {
 	}
 	cmd := jail.Command{Argv: []string{writer(), "bs=64k"}, Env: []string{}, Dir: backend.TempDir, Files: []int{r, fd, null}}
 	f.sandbox.relocate(&cmd)
+	if err = ctx.Err(); err != nil {
+		closeBoth(r, null)
+		return err
+	}
 	proc, err := f.sandbox.slot.Start(cmd)
 	closeBoth(r, null)
 	if err != nil {
 		return err
 	}
-	_ = w.SetWriteDeadline(time.Now().Add(putLimit))
-	_, writeErr := w.Write(data)
-	_ = w.Close()
 	ctx, cancel := context.WithTimeout(ctx, putLimit)
 	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = w.SetWriteDeadline(time.Unix(1, 0)) })
+	_, writeErr := w.Write(data)
+	stop()
+	_ = w.Close()
 	select {
 	case <-proc.Done():
 	case <-ctx.Done():

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -48,8 +49,11 @@ type sandbox struct {
 	closeOnce sync.Once
 	closeErr  error
 
+	use  sync.RWMutex // held to read while its descriptors are in use from outside
+	shut bool         // they are closed; guarded by use
+
 	mu      sync.Mutex
-	streams []*pipes // of every process that was started
+	streams []stream // of every process that was started
 	kept    bool     // its group is the next sandbox's
 	started bool     // something was
 }
@@ -166,7 +170,12 @@ func (s *sandbox) Start(ctx context.Context, p backend.Process) (backend.Running
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if err := putProgram(s.slot.Dirs[jail.DirProgram], s.slot.UID(), p.Program); err != nil {
+	release, err := s.hold()
+	if err != nil {
+		return nil, fmt.Errorf("start process: %w", err)
+	}
+	defer release()
+	if err = putProgram(s.slot.Dirs[jail.DirProgram], s.slot.UID(), p.Program); err != nil {
 		return nil, fmt.Errorf("start process: %w", err)
 	}
 	st, err := openPipes(s.slot.UID(), p.Stdin, p.Stdout, p.Stderr, p.Channel)
@@ -188,9 +197,43 @@ func (s *sandbox) Start(ctx context.Context, p backend.Process) (backend.Running
 		return nil, fmt.Errorf("start process: %w", err)
 	}
 	s.mu.Lock()
-	s.streams = append(s.streams, st)
+	s.streams = append(slices.DeleteFunc(s.streams, stream.over), stream{st, proc})
 	s.mu.Unlock()
 	return &running{s: s, proc: proc, pipes: st}, nil
+}
+
+// stream is what a process reads and writes.
+type stream struct {
+	*pipes
+	proc *jail.Proc
+}
+
+// over gives the descriptors of a process back that has ended, and whose output
+// has been carried to its end.
+func (s stream) over() bool {
+	select {
+	case <-s.proc.Done():
+	default:
+		return false
+	}
+	select {
+	case <-s.copied():
+		s.close(0)
+		return true
+	default:
+		return false
+	}
+}
+
+// hold keeps the sandbox's descriptors open until release is called. Once they
+// are closed their numbers are others'.
+func (s *sandbox) hold() (release func(), err error) {
+	s.use.RLock()
+	if s.shut {
+		s.use.RUnlock()
+		return nil, fs.ErrClosed
+	}
+	return s.use.RUnlock, nil
 }
 
 // relocate rewrites the places that arguments and environment name to where
@@ -221,7 +264,12 @@ func (s *sandbox) relocate(c *jail.Command) {
 // Kill ends every process.
 func (s *sandbox) Kill(context.Context) error {
 	s.watch.stop()
-	err := s.slot.Kill()
+	release, err := s.hold()
+	if err != nil {
+		return nil //nolint:nilerr // it has been closed, and so nothing of it lives
+	}
+	defer release()
+	err = s.slot.Kill()
 	if err == nil { // the program may have closed it, to us as well
 		_ = unix.Fchmod(s.slot.Dirs[jail.DirWork], 0o700)
 	}
@@ -232,7 +280,12 @@ func (s *sandbox) Kill(context.Context) error {
 func (s *sandbox) Clear(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, clearLimit)
 	defer cancel()
-	err := s.slot.Clear(ctx)
+	release, err := s.hold()
+	if err != nil {
+		return err
+	}
+	defer release()
+	err = s.slot.Clear(ctx)
 	if err == nil { // as after Kill
 		_ = unix.Fchmod(s.slot.Dirs[jail.DirWork], 0o700)
 	}
@@ -241,6 +294,11 @@ func (s *sandbox) Clear(ctx context.Context) error {
 
 // Provide puts files where programs cannot write.
 func (s *sandbox) Provide(_ context.Context, list []backend.ProgramFile) error {
+	release, err := s.hold()
+	if err != nil {
+		return fmt.Errorf("provide: %w", err)
+	}
+	defer release()
 	dir := files{dir: s.slot.Dirs[jail.DirProgram]}
 	for _, f := range list {
 		if err := asUser(s.slot.UID(), func() error { return dir.makeDirs(path.Dir(f.Name)) }); err != nil {
@@ -257,7 +315,7 @@ func (s *sandbox) Provide(_ context.Context, list []backend.ProgramFile) error {
 const clearLimit = 10 * time.Second
 
 // Files gives access to the working directory.
-func (s *sandbox) Files() backend.Files { return files{s.slot.Dirs[jail.DirWork], s} }
+func (s *sandbox) Files() backend.Files { return heldFiles{s} }
 
 // Isolation reads which walls stand.
 func (s *sandbox) Isolation(context.Context) (sandboxmcp.Isolation, error) {
@@ -348,6 +406,10 @@ func (s *sandbox) Usage() backend.Usage {
 func (s *sandbox) Close() error {
 	s.closeOnce.Do(func() {
 		s.watch.stop()
+		_ = s.slot.Kill() // whoever waits for a process in it need not wait any more
+		s.use.Lock()
+		s.shut = true
+		s.use.Unlock()
 		err := s.slot.Close()
 		s.mu.Lock()
 		if s.child != nil {

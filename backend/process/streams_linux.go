@@ -19,6 +19,9 @@ type pipes struct {
 	copies  sync.WaitGroup
 	ours    []*os.File
 	outputs []*output
+
+	once sync.Once
+	done chan struct{} // closed when every stream has been copied to its end; see copied
 }
 
 // output carries one stream to its writer.
@@ -215,10 +218,12 @@ func (p *pipes) drain(ctx context.Context) error {
 
 // copied is closed when every stream has been copied to its end.
 func (p *pipes) copied() <-chan struct{} {
-	done := make(chan struct{})
-	go func() {
-		p.copies.Wait()
-		close(done)
-	}()
-	return done
+	p.once.Do(func() {
+		p.done = make(chan struct{})
+		go func() {
+			p.copies.Wait()
+			close(p.done)
+		}()
+	})
+	return p.done
 }

@@ -146,9 +146,10 @@ type leak struct {
 }
 
 // leak runs programs of all languages, some of which fail, leave a file or
-// leave a process behind, through one server.
+// leave a process behind, through one server. It keeps nothing for later
+// sandboxes: what is kept is bounded, and more or less at any time.
 func (b *bed) leak(ctx context.Context) (l *leak, err error) {
-	c, err := b.serve(ctx)
+	c, err := b.serve(ctx, "SANDBOXMCP_SANDBOX_POOL", "false")
 	if err != nil {
 		return nil, err
 	}

@@ -203,12 +203,16 @@ func (b *bed) serverModes(ctx context.Context, i interpreter) []mode {
 }
 
 // serve starts the product's server with a state directory of its own.
-func (b *bed) serve(ctx context.Context) (*client, error) {
+func (b *bed) serve(ctx context.Context, settings ...string) (*client, error) {
 	dir, err := b.dir("serve")
 	if err != nil {
 		return nil, err
 	}
-	return dial(ctx, program{env: set(b.env, "SANDBOXMCP_STATE_DIR", dir), argv: []string{b.o.bin, "serve"}})
+	env := set(b.env, "SANDBOXMCP_STATE_DIR", dir)
+	for i := 0; i+1 < len(settings); i += 2 {
+		env = set(env, settings[i], settings[i+1])
+	}
+	return dial(ctx, program{env: env, argv: []string{b.o.bin, "serve"}})
 }
 
 // serverP50 is the median that the server itself tells of its engine.

@@ -206,6 +206,9 @@ func (d *document) limits(p func(string, ...any)) {
   is depends on what is installed; the rows with -S leave it out, too.
 - Bare programs and bwrap start in an environment of three variables. A user's own may
   slow an interpreter down by more than a sandbox does.
+- What is held after run 200 and run 2000 is that of a server which keeps nothing for
+  later sandboxes (sandbox_pool is false). What is kept otherwise is bounded, goes when
+  it is not used, and stands in sandbox_stats.
 - One program at a time, which does next to nothing: nothing is said of throughput.
 - Memory in pages that processes share counts for each of them.`)
 }

@@ -169,6 +169,9 @@ func openRunDir(stateDir string, create bool) (*os.Root, *os.File, error) {
 	return root, dir, nil
 }
 
+// mayAsk reports whether a server lets a user in: its own, and root.
+func mayAsk(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
+
 // trusted reports whether a user may be on the other side: oneself, and root.
 // Root talks to any user's server: it could do so in other ways as well.
 func trusted(uid uint32) bool {

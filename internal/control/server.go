@@ -147,7 +147,7 @@ func (g guarded) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		uid, err := peerUID(c)
-		if err == nil && trusted(uid) {
+		if err == nil && mayAsk(uid) {
 			return c, nil
 		}
 		g.logger.Warn("control connection refused", "uid", uid, "error", err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -14,6 +15,10 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 )
+
+// Whoever starts the tests may ignore SIGINT, and that is inherited; what is
+// handled is not. A sandbox's init sees to it for real programs.
+func init() { signal.Notify(make(chan os.Signal, 1), os.Interrupt) }
 
 // live is an interpreter that takes cells, started without a sandbox: its
 // directories are temporary, and their names in what comes back are the real ones.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
@@ -174,7 +175,11 @@ func TestShCells(t *testing.T) {
 			t.Errorf("%s: %+v, want %q", c.cell.Code, s, c.want)
 		}
 	}
-	s := l.whenBegun(t, ": > begun; while :; do :; done", func() { l.interrupt(t) })
+	s := l.whenBegun(t, ": > begun; while :; do :; done", func() {
+		l.interrupt(t)
+		again := time.AfterFunc(300*time.Millisecond, func() { l.interrupt(t) }) // as the engine does: the first may come while a shell is started
+		t.Cleanup(func() { again.Stop() })
+	})
 	if s.Err != nil || s.Exit == 0 {
 		t.Errorf("interrupted: %+v", s)
 	}

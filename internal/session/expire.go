@@ -27,7 +27,7 @@ func (t *Table) expireLocked(s *Session) {
 	info := s.info
 	t.work.Go(func() {
 		_ = s.room.Close()
-		_ = t.markExpired(t.life, s.key, t.cfg.Now())
+		_ = t.markExpired(t.life, info, t.cfg.Now())
 		if t.cfg.Expired != nil {
 			t.cfg.Expired(info)
 		}

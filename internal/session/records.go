@@ -63,24 +63,29 @@ func (t *Table) absent(ctx context.Context, k key) error {
 	return errors.Join(rows.Err(), found)
 }
 
-// markExpired notes that the time of a session was up.
-func (t *Table) markExpired(ctx context.Context, k key, at time.Time) error {
+// markExpired notes that the time of a session was up. One that was made under
+// its id since is another.
+func (t *Table) markExpired(ctx context.Context, s sandboxmcp.Session, at time.Time) error {
 	return t.cfg.Store.Update(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `UPDATE sessions SET state = 'expired', changed_at = ? WHERE namespace = ? AND session_id = ? AND owner = ?`,
-			at.UTC().Format(stamp), k.ns, k.id, t.owner.id())
+		_, err := tx.ExecContext(ctx, `UPDATE sessions SET state = 'expired', changed_at = ? WHERE namespace = ? AND session_id = ? AND owner = ? AND changed_at = ?`,
+			at.UTC().Format(stamp), s.Namespace, s.ID, s.Owner, s.CreatedAt.UTC().Format(stamp))
 		return err
 	})
 }
 
-// forget frees an id: of one owner, or, when that is empty, of all that are dead
-// or have let it expire.
-func (t *Table) forget(ctx context.Context, k key, who string) error {
-	q, args := `DELETE FROM sessions WHERE namespace = ? AND session_id = ? AND owner = ?`, []any{k.ns, k.id, who}
-	if who == "" {
-		q, args = `DELETE FROM sessions WHERE namespace = ? AND session_id = ? AND (state = 'expired' OR owner <> ?)`, []any{k.ns, k.id, t.owner.id()}
-	}
+// forget frees the id of a session of ours that was closed.
+func (t *Table) forget(ctx context.Context, s sandboxmcp.Session) error {
 	return t.cfg.Store.Update(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, q, args...)
+		_, err := tx.ExecContext(ctx, `DELETE FROM sessions WHERE namespace = ? AND session_id = ? AND owner = ? AND changed_at = ?`,
+			s.Namespace, s.ID, s.Owner, s.CreatedAt.UTC().Format(stamp))
+		return err
+	})
+}
+
+// forgetExpired frees an id that had expired, whoever had it.
+func (t *Table) forgetExpired(ctx context.Context, k key) error {
+	return t.cfg.Store.Update(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `DELETE FROM sessions WHERE namespace = ? AND session_id = ? AND state = 'expired'`, k.ns, k.id)
 		return err
 	})
 }

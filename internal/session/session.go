@@ -140,7 +140,7 @@ func (t *Table) claimLive(k key, anew bool) (*Session, error) {
 		}
 		return nil, overdueError(k.id)
 	}
-	if s.busy {
+	if s.busy || s.room == nil {
 		return nil, busyError(k.id)
 	}
 	s.busy = true
@@ -166,8 +166,7 @@ func (s *Session) Furnish(ctx context.Context, room Room, info sandboxmcp.Sessio
 	if room == nil {
 		s.t.mu.Lock()
 		defer s.t.mu.Unlock()
-		delete(s.t.live, s.key)
-		s.gone = true
+		s.dropLocked()
 		return nil
 	}
 	name, err := s.t.owner.enter()
@@ -180,8 +179,7 @@ func (s *Session) Furnish(ctx context.Context, room Room, info sandboxmcp.Sessio
 		err = sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the server is shutting down")
 	}
 	if err != nil {
-		delete(s.t.live, s.key)
-		s.gone = true
+		s.dropLocked()
 		s.t.mu.Unlock()
 		return errors.Join(err, room.Close())
 	}
@@ -189,6 +187,14 @@ func (s *Session) Furnish(ctx context.Context, room Room, info sandboxmcp.Sessio
 	s.t.touchLocked(s)
 	s.t.mu.Unlock()
 	return nil
+}
+
+// dropLocked takes a session that was not made out of the table.
+func (s *Session) dropLocked() {
+	if s.t.live[s.key] == s {
+		delete(s.t.live, s.key)
+	}
+	s.gone = true
 }
 
 // Release ends a run. The session's time begins anew.
@@ -296,14 +302,15 @@ func (t *Table) Remove(ctx context.Context, ns sandboxmcp.Namespace, id sandboxm
 		delete(t.live, k)
 		s.gone = true
 		t.mu.Unlock()
-		return s, t.forget(ctx, k, t.owner.id())
+		return s, t.forget(ctx, s.info)
 	}
 	t.mu.Unlock()
 	err := t.absent(ctx, k)
 	if err == nil {
 		return nil, notFound(id)
 	}
-	return nil, errors.Join(err, t.forget(ctx, k, ""))
+	_, swept := t.Sweep(ctx) // what dead owners had counts as expired
+	return nil, errors.Join(err, swept, t.forgetExpired(ctx, k))
 }
 
 // Lost takes a session out whose sandbox has ended by itself. Its id answers
