@@ -41,14 +41,15 @@ type Backend struct {
 	ready    *readyPool                  // of empty sandboxes; nil: none are made ahead
 	halls    []*hall
 
-	builds    sync.WaitGroup
-	ends      sync.WaitGroup // of jails, being waited for
-	trials    int
-	nextPlain int
-	nextGroup int
-	homes     int
-	live      map[*sandbox]struct{}
-	closed    bool
+	builds     sync.WaitGroup
+	ends       sync.WaitGroup // of jails, being waited for
+	trials     int
+	nextPlain  int
+	nextGroup  int
+	homes      int
+	live       map[*sandbox]struct{}
+	closed     bool
+	forkBounds forkBounds
 }
 
 // New returns the backend. Nothing is started before it is used.
@@ -65,7 +66,7 @@ func New(cfg Config) *Backend {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	b := &Backend{cfg: cfg, log: cfg.Logger, kernel: kernelRelease(), live: map[*sandbox]struct{}{}}
+	b := &Backend{cfg: cfg, log: cfg.Logger, kernel: kernelRelease(), forkBounds: usualForks, live: map[*sandbox]struct{}{}}
 	if !cfg.NoPool {
 		b.ready = newReadyPool(cfg.PoolIdle, b.closeReady)
 	}
@@ -359,12 +360,16 @@ func (b *Backend) tryMode(mode jail.Mode, dirs []string) (*hall, error) {
 	if !ok {
 		return nil, errors.New("seccomp: no table of system calls for this architecture")
 	}
-	policy := seccomp.New(seccomp.Variant{
+	variant := seccomp.Variant{
 		NoSharedMemory: b.tree == nil,
 		NoSetAffinity:  b.tree == nil,
 		NoSockets:      mode == jail.ModePlain,
-	})
-	filter, err := seccomp.Compile(policy, arch)
+	}
+	filter, err := seccomp.Compile(seccomp.New(variant), arch)
+	if err == nil {
+		variant.AllowSetns = true
+		cfg.Entering, err = seccomp.Compile(seccomp.New(variant), arch)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("seccomp: %w", err)
 	}

@@ -1,5 +1,7 @@
 package process
 
+import "time"
+
 // ForkAgain makes a backend fork every process that can be, not only the first
 // one of a sandbox.
 func ForkAgain(c *Config) { c.testOnlyForkAgain = true }
@@ -32,4 +34,9 @@ func (b *Backend) Zygotes() (pids []int) {
 		h.forkMu.Unlock()
 	}
 	return pids
+}
+
+// BoundForks says when a backend, which has not been used yet, makes a zygote anew and gives one up.
+func BoundForks(b *Backend, forks int, age, rest time.Duration, refused int) {
+	b.forkBounds = forkBounds{forks, age, rest, refused}
 }

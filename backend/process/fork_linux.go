@@ -18,12 +18,18 @@ import (
 // run for the second time; until it is there, and whenever it is not, programs
 // are executed as any other.
 
-const (
-	zygoteForks = 1000 // then it is made anew: its forks have one layout of memory and one seed of hashes
-	zygoteAge   = 10 * time.Minute
-	zygoteRest  = time.Minute // after one could not be started
-	zygotesMost = 4           // of one jail
-)
+// forkBounds says when a zygote is made anew, because its forks have one layout of
+// memory and one seed of hashes, and when it is given up.
+type forkBounds struct {
+	forks   int           // of one zygote
+	age     time.Duration // of a zygote, and of one whose fork waits in a ready sandbox
+	rest    time.Duration // after one could not be started, or was given up
+	refused int           // forks, one after the other, and then it is given up
+}
+
+var usualForks = forkBounds{forks: 1000, age: 10 * time.Minute, rest: time.Minute, refused: 3}
+
+const zygotesMost = 4 // of one jail
 
 // nest is where a zygote is, or may come to be. All of it is guarded by the
 // hall's forkMu.
@@ -87,10 +93,10 @@ func (b *Backend) nestFor(h *hall, key string, p backend.Process, spec backend.S
 	n.uses++
 	n.idle.Reset(b.ready.idle)
 	var old *jail.Zygote
-	if n.zygote != nil && (n.forks >= zygoteForks || time.Since(n.born) >= zygoteAge) {
+	if n.zygote != nil && (n.forks >= b.forkBounds.forks || time.Since(n.born) >= b.forkBounds.age) {
 		old, n.zygote = n.zygote, nil
 	}
-	if n.zygote == nil && n.uses >= 2 && !n.starting && time.Since(n.failed) >= zygoteRest && b.begin() {
+	if n.zygote == nil && n.uses >= 2 && !n.starting && time.Since(n.failed) >= b.forkBounds.rest && b.begin() {
 		n.starting = true
 		go func() {
 			defer b.builds.Done()
@@ -200,7 +206,7 @@ func (s *sandbox) fork(n *nest, z *jail.Zygote, ahead bool) (*jail.Child, error)
 	if err == nil {
 		n.refused = 0
 	}
-	over := err != nil && !s.gone() && n.zygote == z && (z.Broken() || n.refused >= refusedMost)
+	over := err != nil && !s.gone() && n.zygote == z && (z.Broken() || n.refused >= s.b.forkBounds.refused)
 	if over {
 		n.zygote, n.failed = nil, time.Now()
 	}
@@ -211,10 +217,6 @@ func (s *sandbox) fork(n *nest, z *jail.Zygote, ahead bool) (*jail.Child, error)
 	}
 	return c, err
 }
-
-// refusedMost is how many forks one after the other may fail before another
-// interpreter is started.
-const refusedMost = 3
 
 func (s *sandbox) forkFrom(z *jail.Zygote, ahead bool) (*jail.Child, error) {
 	var ways []int
@@ -230,7 +232,7 @@ func (s *sandbox) forkFrom(z *jail.Zygote, ahead bool) (*jail.Child, error) {
 	}
 	c, err := z.Fork(s.slot, ways, ahead)
 	if err == nil && s.group == nil {
-		pin(c.HostPID(), s.spec.CPUCores)
+		pinAs(c.HostPID(), s.slot.PID())
 	}
 	return c, err
 }
@@ -242,8 +244,9 @@ func (s *sandbox) readyFork(key string) bool {
 	h.forkMu.Lock()
 	n := h.nests[key]
 	var z *jail.Zygote
+	var born time.Time
 	if n != nil {
-		z = n.zygote
+		z, born = n.zygote, n.born
 	}
 	h.forkMu.Unlock()
 	if z == nil {
@@ -253,7 +256,7 @@ func (s *sandbox) readyFork(key string) bool {
 	if err != nil {
 		return errors.Is(err, jail.ErrNotForked)
 	}
-	s.child, s.childKey = c, key
+	s.child, s.childKey, s.childBorn = c, key, born
 	return true
 }
 
@@ -271,7 +274,7 @@ func (s *sandbox) run(ctx context.Context, p backend.Process, cmd jail.Command) 
 	if key != "" {
 		n, z = s.b.nestFor(s.hall, key, p, s.spec)
 	}
-	if c != nil && (key == "" || s.childKey != key) {
+	if c != nil && (key == "" || s.childKey != key || time.Since(s.childBorn) >= s.b.forkBounds.age) {
 		if err := c.Drop(); err != nil {
 			return nil, err
 		}

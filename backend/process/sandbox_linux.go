@@ -42,9 +42,10 @@ type sandbox struct {
 	root  string        // its directory on the host; tier L1 only
 	lock  *os.File      // on root
 
-	asked    bool        // it was handed out
-	child    *jail.Child // a fork that waits; guarded by mu once it is handed out
-	childKey string
+	asked     bool        // it was handed out
+	child     *jail.Child // a fork that waits; guarded by mu once it is handed out
+	childKey  string
+	childBorn time.Time // when its zygote was
 
 	closeOnce sync.Once
 	closeErr  error
@@ -474,6 +475,14 @@ func pin(pid int, cores float64) {
 		cpu = (cpu + 1) % (len(have) * 64)
 	}
 	_ = unix.SchedSetaffinity(pid, &set)
+}
+
+// pinAs keeps a process on the processors of another.
+func pinAs(pid, other int) {
+	var set unix.CPUSet
+	if unix.SchedGetaffinity(other, &set) == nil {
+		_ = unix.SchedSetaffinity(pid, &set)
+	}
 }
 
 // running is a started process.

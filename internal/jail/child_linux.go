@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -34,7 +35,7 @@ func (z *Zygote) Fork(s *Slot, ways []int, ahead bool) (*Child, error) {
 	if ahead {
 		early = 1
 	}
-	if s.jail != z.jail || s.rules < 0 {
+	if s.jail != z.jail || s.rules < 0 || z.broken.Load() { // a broken one may answer what it was asked before
 		return nil, ErrNotForked
 	}
 	ours, theirs, err := pair()
@@ -52,9 +53,12 @@ func (z *Zygote) Fork(s *Slot, ways []int, ahead bool) (*Child, error) {
 	if err == nil {
 		s.mu.Lock()
 		s.sockets = true // its own filter does not tell init of them
+		s.alone = false
 		s.mu.Unlock()
 		if err = c.ready(cs.probes); err != nil {
-			z.broken.Store(true)
+			if waitPidfd(s.pidfd, 100*time.Millisecond) != nil { // else its sandbox was ended, which ends a fork a little before init
+				z.broken.Store(true)
+			}
 			err = fmt.Errorf("fork: %w", err)
 		}
 	}
@@ -138,7 +142,8 @@ func (c *Child) ready(pr probes) error {
 	return nil
 }
 
-// sameAsInit demands that a process is in init's namespaces and control groups.
+// sameAsInit demands that a process is in init's namespaces and control groups,
+// and has its ids, rights and limits.
 func (s *Slot) sameAsInit(pid int) error {
 	init, err := observe(s.PID())
 	if err != nil {
@@ -163,7 +168,38 @@ func (s *Slot) sameAsInit(pid int) error {
 	if got, err := other.read("cgroup"); err != nil || got != want {
 		return errors.New("it is in another control group")
 	}
+	if want, err = init.read("status"); err != nil {
+		return err
+	}
+	wanted := fields(want)
+	text, err := other.read("status")
+	if err != nil {
+		return err
+	}
+	got := fields(text)
+	for _, name := range []string{"Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp"} {
+		if got[name] != wanted[name] {
+			return fmt.Errorf("its %s is %s, not %s", name, got[name], wanted[name])
+		}
+	}
+	if want, err = init.read("limits"); err != nil {
+		return err
+	}
+	if text, err = other.read("limits"); err != nil {
+		return err
+	}
+	if limitsButFiles(text) != limitsButFiles(want) {
+		return errors.New("its limits are others")
+	}
 	return nil
+}
+
+// limitsButFiles leaves the number of descriptors out: where init has the server's
+// own user, a program gets fewer.
+func limitsButFiles(limits string) string {
+	before, after, _ := strings.Cut(limits, "Max open files")
+	_, after, _ = strings.Cut(after, "\n")
+	return before + after
 }
 
 // HostPID is the fork's process number on the host.
@@ -171,8 +207,9 @@ func (c *Child) HostPID() int { return c.host }
 
 // Begin has the fork run a program: Argv as it was said to be for the zygote, but
 // for the script's arguments. It is an error when the fork has ended meanwhile;
-// then nothing was run.
+// then nothing was run. After any error it ends.
 func (c *Child) Begin(cmd Command) (*Proc, error) {
+	defer c.Release() // where nothing was sent, that is what it hears
 	if len(cmd.Argv)+len(cmd.Env) > maxStrings {
 		return nil, ErrTooLarge
 	}
@@ -195,10 +232,7 @@ func (c *Child) Begin(cmd Command) (*Proc, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = send(c.control, m, cmd.Files...)
-	closeAll(c.control)
-	c.control = -1
-	if err != nil {
+	if err = send(c.control, m, cmd.Files...); err != nil {
 		c.forget(tag)
 		return nil, fmt.Errorf("begin in a fork: %w", err)
 	}
@@ -225,8 +259,7 @@ func (c *Child) register() (*Proc, uint32, error) {
 func (c *Child) Drop() error {
 	p, tag, err := c.register()
 	ended := err == nil && c.nobody() // it holds the other end for as long as it lives
-	closeAll(c.control)
-	c.control = -1
+	c.Release()
 	if err != nil {
 		return err
 	}
@@ -251,7 +284,7 @@ func (c *Child) forget(tag uint32) {
 	delete(c.slot.running, c.pid)
 }
 
-// Release gives back the descriptor of a fork whose sandbox has ended.
+// Release gives back the descriptor of a fork, which ends unless it was told what to run.
 func (c *Child) Release() {
 	closeAll(c.control)
 	c.control = -1

@@ -42,6 +42,7 @@ type Config struct {
 	FirstUID int      // ModeRoot: first of idsPerBlock host user ids that nobody else uses
 	ReadOnly []string // directories beyond the system's own that sandboxes see; as in backend.Spec
 	Filter   []byte   // seccomp program that every sandbox loads
+	Entering []byte   // seccomp program of zygotes, which stays on their forks beside Filter: what that allows, and setns; empty: there are no zygotes
 	Cgroup   int      // directory of a cgroup v2 group to be born into; 0: none
 	Spawners int      // how many sandboxes can be in the making at once; 0: one per processor
 	Keep     int      // so many untouched network namespaces of dead sandboxes are kept for the next ones; 0: none

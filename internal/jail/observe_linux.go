@@ -112,7 +112,11 @@ func (s *Slot) observe(pid, pidfd int, results []int32, pr probes) ([]string, er
 	if s.jail.zeroIsNobody && !slices.Contains(walls, WallUnpriv) {
 		walls = append(walls, WallUnpriv) // 0, as this server sees itself, is an ordinary user outside
 	}
-	walls = append(walls, probeWalls(results, pr, s.jail.abi)...)
+	probed := probeWalls(results, pr, s.jail.abi)
+	if !slices.Contains(probed, WallNoVsock) { // it has a filter, but not the one that it has to have
+		walls = slices.DeleteFunc(walls, func(w string) bool { return w == WallSeccomp })
+	}
+	walls = append(walls, probed...)
 	if !plain {
 		more, err := o.placeWalls(slices.Contains(walls, WallNetNS), s.tasks)
 		if err != nil {
@@ -249,7 +253,7 @@ func probeWalls(results []int32, pr probes, abi int) []string {
 	if result(pr.landlock) == unix.EACCES {
 		walls = append(walls, landlockWall(abi))
 	}
-	if result(pr.vsock) == unix.EAFNOSUPPORT && result(pr.unshare) == unix.EPERM {
+	if result(pr.vsock) == unix.EAFNOSUPPORT && result(pr.setns) == unix.EPERM {
 		walls = append(walls, WallNoVsock)
 	}
 	return walls

@@ -48,6 +48,7 @@ type plan struct {
 	wantProc bool   // give the server a descriptor of the sandbox's /proc
 	sockets  bool   // have init tell when the first socket of the network is made
 	off      map[wall]bool
+	without  uint64 // tests only: namespaces that a fork does not enter
 }
 
 // plain is where a sandbox without a mount namespace lives: directories of the
@@ -60,7 +61,11 @@ type plain struct {
 
 // probes tells where in a script's results each look from inside stands, and
 // where in its descriptors the Landlock ruleset.
-type probes struct{ landlock, vsock, unshare, sockets, ruleset int }
+type probes struct{ landlock, vsock, setns, sockets, ruleset int }
+
+// none is no descriptor: without a filter setns says so, and with that of a zygote,
+// which stays on its forks, too.
+var none = num(uint32(math.MaxUint32))
 
 // Places in [Slot.Dirs], in the order in which a script gives them.
 const (
@@ -125,7 +130,7 @@ func wallScript(p plan) (*script, probes) {
 		s.seccomp(p.filter)
 	}
 	pr.vsock = s.probe("look: vsock", unix.SYS_SOCKET, num(unix.AF_VSOCK), num(unix.SOCK_STREAM|unix.SOCK_CLOEXEC), num(0))
-	pr.unshare = s.probe("look: unshare", unix.SYS_UNSHARE, num(0))
+	pr.setns = s.probe("look: setns", unix.SYS_SETNS, none, num(0))
 	return s, pr
 }
 

@@ -25,7 +25,11 @@ func testConfig(t testing.TB) Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := Config{Mode: ModeUser, Filter: filter, Spawners: 1}
+	entering, err := seccomp.Compile(seccomp.New(seccomp.Variant{AllowSetns: true}), arch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := Config{Mode: ModeUser, Filter: filter, Entering: entering, Spawners: 1}
 	if os.Geteuid() == 0 {
 		cfg.Mode, cfg.FirstUID = ModeRoot, 1_940_000_000
 	}

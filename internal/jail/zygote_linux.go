@@ -62,10 +62,10 @@ const (
 // Zygote starts an interpreter and returns when it waits. It fails where what the
 // kernel tells of it is not what it should be.
 func (j *Jail) Zygote(cfg ZygoteConfig) (*Zygote, error) {
-	if j.cfg.Mode == ModePlain || cfg.Options < 1 || cfg.Options >= len(cfg.Argv) {
+	if j.cfg.Mode == ModePlain || len(j.cfg.Entering) == 0 || cfg.Options < 1 || cfg.Options >= len(cfg.Argv) {
 		return nil, errors.ErrUnsupported
 	}
-	s, err := zygoteScript(cfg)
+	s, err := zygoteScript(cfg, j.cfg.Entering)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func (z *Zygote) look() error {
 		return err
 	}
 	status, rights := fields(text), fmt.Sprintf("%016x", uint64(zygoteRights))
-	for name, want := range map[string]string{"CapInh": strings.Repeat("0", 16), "CapPrm": rights, "CapEff": rights, "CapBnd": rights, "CapAmb": strings.Repeat("0", 16), "NoNewPrivs": "1", "Threads": "1"} {
+	for name, want := range map[string]string{"CapInh": strings.Repeat("0", 16), "CapPrm": rights, "CapEff": rights, "CapBnd": rights, "CapAmb": strings.Repeat("0", 16), "NoNewPrivs": "1", "Seccomp": "2", "Threads": "1"} {
 		if status[name] != want {
 			return fmt.Errorf("%s is %s, not %s", name, status[name], want)
 		}
@@ -168,7 +168,7 @@ func (z *Zygote) look() error {
 }
 
 // zygoteScript makes a process of the jail the interpreter.
-func zygoteScript(cfg ZygoteConfig) (*script, error) {
+func zygoteScript(cfg ZygoteConfig, filter []byte) (*script, error) {
 	s, path := &script{}, cfg.Argv[cfg.Options]
 	name, ok := strings.CutPrefix(path, programPlace+"/")
 	if !ok || strings.ContainsRune(name, '/') {
@@ -204,6 +204,7 @@ func zygoteScript(cfg ZygoteConfig) (*script, error) {
 	}
 	s.do("close the rest", unix.SYS_CLOSE_RANGE, num(4), num(uint64(^uint32(0))), num(unix.CLOSE_RANGE_CLOEXEC))
 	s.do("keep the socket", unix.SYS_FCNTL, num(controlSocket), num(unix.F_SETFD), num(0))
+	s.seccomp(filter)
 	s.do("execute "+cfg.Argv[0], unix.SYS_EXECVE, s.str(cfg.Argv[0]), s.strings(cfg.Argv), s.strings(cfg.Env))
 	return s, nil
 }
@@ -232,7 +233,7 @@ func childWalls(p plan, programs int64) (*script, probes) {
 		s.do("enter cgroup", unix.SYS_WRITE, passed(3+i), zero, num(1))
 	}
 	const all = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
-	s.do("enter the sandbox", unix.SYS_SETNS, passed(0), num(all))
+	s.do("enter the sandbox", unix.SYS_SETNS, passed(0), num(all&^p.without))
 	s.do("setsid", unix.SYS_SETSID)
 	s.do("umask", unix.SYS_UMASK, num(0o022))
 	if !p.off[wallIDs] {
@@ -260,7 +261,7 @@ func childWalls(p plan, programs int64) (*script, probes) {
 		s.seccomp(p.filter)
 	}
 	pr.vsock = s.probe("look: vsock", unix.SYS_SOCKET, num(unix.AF_VSOCK), num(unix.SOCK_STREAM|unix.SOCK_CLOEXEC), num(0))
-	pr.unshare = s.probe("look: unshare", unix.SYS_UNSHARE, num(0))
+	pr.setns = s.probe("look: setns", unix.SYS_SETNS, none, num(0))
 	return s, pr
 }
 
@@ -277,7 +278,7 @@ func (z *Zygote) wallsLocked(size Size, tasks int) (*childScript, error) {
 	if j.cfg.Mode == ModeUser {
 		programs = int64(ownFiles())
 	}
-	s, pr := childWalls(plan{size: size, root: j.cfg.Mode == ModeRoot, tasks: tasks, abi: j.abi, filter: j.cfg.Filter, off: j.cfg.off}, programs)
+	s, pr := childWalls(plan{size: size, root: j.cfg.Mode == ModeRoot, tasks: tasks, abi: j.abi, filter: j.cfg.Filter, off: j.cfg.off, without: j.cfg.without}, programs)
 	number := uint32(len(z.plans))
 	body, err := s.encode(nil, 'B')
 	if err != nil {

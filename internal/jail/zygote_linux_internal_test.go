@@ -1,12 +1,15 @@
 package jail
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -126,6 +129,265 @@ func TestForkRuns(t *testing.T) {
 	if out, _ := runs(t, j, z, "1/0"); !strings.Contains(out, "ZeroDivisionError") {
 		t.Errorf("got %q", out)
 	}
+}
+
+// TestForkWallsOff leaves out each wall in turn around forks alone, in sandboxes
+// that have it: every fork has to be refused, and nothing of it may be left.
+func TestForkWallsOff(t *testing.T) {
+	changes := map[string]func(*Config){}
+	for _, w := range []wall{wallIDs, wallCaps, wallLandlock, wallSeccomp, wallRlimits} {
+		changes[string(w)] = func(c *Config) { c.off = map[wall]bool{w: true} }
+	}
+	for name, flag := range map[string]uint64{
+		"user": unix.CLONE_NEWUSER, "mount": unix.CLONE_NEWNS, "network": unix.CLONE_NEWNET, "ipc": unix.CLONE_NEWIPC, "uts": unix.CLONE_NEWUTS, "cgroup": unix.CLONE_NEWCGROUP,
+	} {
+		changes[name] = func(c *Config) { c.without = flag }
+	}
+	for name, change := range changes {
+		t.Run(name, func(t *testing.T) {
+			cfg := testConfig(t)
+			if name == string(wallIDs) && cfg.Mode == ModeUser {
+				t.Skip("there the id map alone makes an ordinary user of it: nothing is left out")
+			}
+			j, err := Open(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = j.Close() }()
+			z := testZygote(t, j)
+			turn, err := j.Turn()
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := turn.New(SlotConfig{Size: testSize})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = s.Close() }()
+			change(&j.cfg) // the sandbox and the zygote stand
+			c, err := z.Fork(s, nil, false)
+			if err == nil {
+				c.Release()
+				t.Fatalf("a fork without it is handed out; walls %q", s.forked)
+			}
+			t.Log(err)
+			if !errors.Is(err, ErrNotForked) || len(s.forked) > 0 {
+				t.Errorf("got %v and walls %q: something is left", err, s.forked)
+			}
+		})
+	}
+}
+
+// TestZygoteFilter: an interpreter without a filter of its own is not used, and
+// under it nothing but entering sandboxes is allowed beyond what programs may do.
+func TestZygoteFilter(t *testing.T) {
+	cfg := testConfig(t)
+	cfg.Entering = nil
+	j, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = j.Close() }()
+	zc := ZygoteConfig{Argv: []string{systemPython(t), "-S", "/run/program/boot.py", "main.py"}, Options: 2, Env: []string{"PATH=/usr/bin:/bin"}, Script: []byte(testScript)}
+	if z, err := j.Zygote(zc); err == nil {
+		z.Close()
+		t.Error("a zygote without a filter")
+	}
+	j.cfg.Entering = cfg.Filter // which does not allow setns
+	z, err := j.Zygote(zc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer z.Close()
+	turn, err := j.Turn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := turn.New(SlotConfig{Size: testSize})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	if c, err := z.Fork(s, nil, false); !errors.Is(err, ErrNotForked) || !errors.Is(err, unix.EPERM) {
+		if err == nil {
+			c.Release()
+		}
+		t.Errorf("under the filter of programs a fork enters a sandbox: %v", err)
+	}
+}
+
+// TestForkIsNotTold: a fork that is told nothing, because there is too much to
+// tell or its sandbox is being ended, ends, and its descriptor is given back.
+func TestForkIsNotTold(t *testing.T) {
+	j, err := Open(testConfig(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = j.Close() }()
+	z := testZygote(t, j)
+	for name, fail := range map[string]func(*Slot) (Command, error){
+		"too large": func(*Slot) (Command, error) {
+			return Command{Argv: []string{strings.Repeat("x", 201<<10)}}, ErrTooLarge
+		},
+		"too many": func(*Slot) (Command, error) { return Command{Argv: make([]string, maxStrings+1)}, ErrTooLarge },
+		"wrong":    func(*Slot) (Command, error) { return Command{}, nil },
+		"ended": func(s *Slot) (Command, error) {
+			s.mu.Lock()
+			s.dead = true
+			s.mu.Unlock()
+			return Command{Argv: []string{"x"}}, errEnded
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			turn, err := j.Turn()
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := turn.New(SlotConfig{Size: testSize})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = s.Close() }()
+			c, err := z.Fork(s, nil, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			life, err := unix.PidfdOpen(c.HostPID(), 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer closeAll(life)
+			control := c.control
+			cmd, want := fail(s)
+			if _, err := c.Begin(cmd); err == nil || want != nil && !errors.Is(err, want) {
+				t.Errorf("got %v, want %v", err, want)
+			}
+			if _, err := unix.FcntlInt(uintptr(control), unix.F_GETFD, 0); !errors.Is(err, unix.EBADF) {
+				t.Errorf("its descriptor is still open: %v", err)
+			}
+			if err := waitPidfd(life, answerLimit); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestForkOfADyingZygote kills the zygote at any moment of a fork: there is a fork
+// then, or it was refused and nothing of it is left in the sandbox.
+func TestForkOfADyingZygote(t *testing.T) {
+	j, err := Open(testConfig(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = j.Close() }()
+	made, refused := 0, 0
+	for i := range 80 {
+		z := testZygote(t, j)
+		turn, err := j.Turn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := turn.New(SlotConfig{Size: testSize})
+		if err != nil {
+			t.Fatal(err)
+		}
+		killed := make(chan struct{})
+		go func() {
+			defer close(killed)
+			time.Sleep(time.Duration(i) * 25 * time.Microsecond)
+			_ = unix.PidfdSendSignal(z.pidfd, unix.SIGKILL, nil, 0)
+		}()
+		c, err := z.Fork(s, nil, i%2 == 0)
+		<-killed
+		want := 1
+		switch {
+		case err == nil:
+			made, want = made+1, 2
+		case errors.Is(err, ErrNotForked):
+			refused++
+		default:
+			t.Errorf("killed after %d us: %v", 25*i, err)
+		}
+		if got := inside(t, s); got != want {
+			t.Errorf("killed after %d us: %d processes in the sandbox, want %d; %v", 25*i, got, want, err)
+		}
+		if c != nil {
+			if err := c.Drop(); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		z.Close()
+	}
+	t.Logf("%d forks, %d refused", made, refused)
+}
+
+// TestForkInADyingSandbox ends the sandbox at any moment of a fork: nothing of it
+// is left, nobody waits, and the zygote goes on.
+func TestForkInADyingSandbox(t *testing.T) {
+	j, err := Open(testConfig(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = j.Close() }()
+	z := testZygote(t, j)
+	failed := 0
+	for i := range 120 {
+		turn, err := j.Turn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := turn.New(SlotConfig{Size: testSize})
+		if err != nil {
+			t.Fatal(err)
+		}
+		killed := make(chan struct{})
+		go func() {
+			defer close(killed)
+			time.Sleep(time.Duration(i%60) * 25 * time.Microsecond)
+			_ = unix.PidfdSendSignal(s.pidfd, unix.SIGKILL, nil, 0)
+		}()
+		c, err := z.Fork(s, nil, i%2 == 0)
+		if err != nil {
+			failed++
+		}
+		<-killed
+		if c != nil {
+			if _, err := c.Begin(Command{Argv: []string{"x"}}); err == nil {
+				t.Log("it ended later") // init's end is known by its socket, a little after the kill
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if z.Broken() {
+			t.Fatalf("killed after %d us, the zygote is given up: %v", i%60*25, err)
+		}
+	}
+	if out, e := runs(t, j, z, "print('up')"); out != "up\n" || e.Status.ExitStatus() != 0 {
+		t.Errorf("then: %q, %v", out, e)
+	}
+	t.Logf("%d of 120 failed", failed)
+}
+
+// inside counts what runs in a sandbox: what ends has given its memory back before
+// its descriptors, and runs nothing any more.
+func inside(t *testing.T, s *Slot) (n int) {
+	t.Helper()
+	want, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", s.PID()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, _ := filepath.Glob("/proc/[0-9]*/ns/pid")
+	for _, p := range all {
+		_, ending := os.Readlink(filepath.Join(filepath.Dir(filepath.Dir(p)), "exe"))
+		if got, err := os.Readlink(p); err == nil && got == want && ending == nil {
+			n++
+		}
+	}
+	return n
 }
 
 // BenchmarkFork is what a fork in a ready sandbox costs.
