@@ -326,8 +326,12 @@ func (j *Jail) Ended() bool {
 }
 
 func ended(pidfd int) bool {
-	n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 0)
-	return n != 0 || err != nil
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 0)
+		if !errors.Is(err, unix.EINTR) { // a signal of the runtime's to this thread
+			return n != 0 || err != nil
+		}
+	}
 }
 
 // Trim gives back what is kept for the next sandboxes.

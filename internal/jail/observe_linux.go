@@ -125,7 +125,7 @@ func (s *Slot) observe(pid, pidfd int, results []int32, pr probes) ([]string, er
 		walls = append(walls, more...)
 	}
 	// The process that was read is the one that we hold: it lives, so its number was nobody else's meanwhile.
-	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 0); n != 0 || err != nil {
+	if ended(pidfd) {
 		return nil, errors.New("observe sandbox: the process has ended")
 	}
 	return walls, nil

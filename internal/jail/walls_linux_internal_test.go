@@ -3,6 +3,7 @@ package jail
 import (
 	"maps"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -180,6 +181,38 @@ func TestDumpable(t *testing.T) {
 	if int(st.Uid) == s.UID() && os.Geteuid() == 0 {
 		t.Errorf("init's files belong to %d, the user of its sandbox: it is dumpable", st.Uid)
 	}
+}
+
+// TestEndedIsNotInterrupted: signals to the thread that looks, as the runtime sends
+// them, do not make a process that lives look ended.
+func TestEndedIsNotInterrupted(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	self, err := unix.PidfdOpen(os.Getpid(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll(self)
+	stop, stopped, thread := make(chan struct{}), make(chan struct{}), unix.Gettid()
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_ = unix.Tgkill(os.Getpid(), thread, unix.SIGURG)
+			}
+		}
+	}()
+	for range 20_000 {
+		if ended(self) {
+			t.Error("this very process has ended")
+			break
+		}
+	}
+	close(stop)
+	<-stopped
 }
 
 // TestReadings shows that what is read is told apart from what only looks like it.
