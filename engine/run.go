@@ -55,17 +55,11 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	}
 	x.admitted = e.cfg.Now()
 
-	// runtime: which interpreter, with which packages; a session that keeps one has it
-	var interp interpreter
-	if x.room == nil || x.room.fresh {
-		if interp, err = e.interpreter(x.ctx, x.req.Language); err != nil {
-			return res, err
-		}
-	}
-	// intent and sandbox: the one is written down while the other, a fresh one for a single request, is built. What cannot be
-	// recorded is not done: nothing runs in the sandbox before both are there.
+	// intent, runtime and sandbox: the one is written down while the others, which interpreter with which packages, and a
+	// fresh sandbox for a single request, are got. What cannot be recorded is not done: nothing runs in the sandbox before
+	// all are there.
 	intent := e.recordIntent(x)
-	sb, openErr := e.place(x, interp)
+	interp, sb, openErr := e.place(x)
 	if openErr == nil && x.session == nil {
 		defer e.discard(sb)
 	}
