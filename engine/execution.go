@@ -97,6 +97,9 @@ func (e *Engine) finish(x *execution) {
 		c.close()
 	}
 	if x.session != nil {
+		if r := x.room; r != nil && !r.fresh && r.walls.due(wallsRest) {
+			e.work.Go(func() { r.walls.read(context.WithoutCancel(e.ctx), r.sandbox, wallsRest) })
+		}
 		x.session.Release()
 	}
 	x.release()

@@ -135,38 +135,3 @@ func listen(r backend.Running) <-chan kernel.Report {
 	go func() { c <- kernel.Read(ch) }()
 	return c
 }
-
-// sight is what looking at the walls came to.
-type sight struct {
-	iso sandboxmcp.Isolation
-	err error
-}
-
-// look reads the walls while the program runs.
-func look(ctx context.Context, sb backend.Sandbox) <-chan sight {
-	c := make(chan sight, 1)
-	ctx = context.WithoutCancel(ctx)
-	go func() {
-		iso, err := sb.Isolation(ctx)
-		c <- sight{iso, err}
-	}()
-	return c
-}
-
-// get returns the walls. A sandbox that was gone before it could be looked at
-// is reported as one of which nothing is known.
-func (s sight) get(minimum sandboxmcp.Tier) (*sandboxmcp.Isolation, error) {
-	if s.err == nil && !s.iso.Tier.AtLeast(minimum) {
-		return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the sandbox was seen to have isolation %s, and %s is demanded", s.iso.Tier, minimum)
-	}
-	if s.err == nil {
-		return &s.iso, nil
-	}
-	if sandboxmcp.CodeOf(s.err) == sandboxmcp.CodeIsolationUnavailable {
-		return nil, s.err
-	}
-	iso := s.iso
-	iso.Tier, iso.Walls = sandboxmcp.TierL0, []string{}
-	iso.Weak = []string{"the sandbox ended before its walls could be read"}
-	return &iso, nil
-}

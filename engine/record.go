@@ -22,6 +22,10 @@ const actionExecute = "execute"
 // channel has said nil, it must not.
 func (e *Engine) recordIntent(x *execution) <-chan error {
 	done := make(chan error, 1)
+	if x.room != nil { // there is nothing to build meanwhile
+		done <- e.intend(x)
+		return done
+	}
 	go func() { done <- e.intend(x) }()
 	return done
 }

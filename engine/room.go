@@ -20,6 +20,7 @@ type room struct {
 	fresh   bool           // each run has an interpreter of its own
 	program kernel.Program // how its interpreter is started
 	ended   func(error)    // tells of a failed Close
+	walls   watched
 
 	writing sync.RWMutex // held to read while a file is put, to write while processes are ended
 
@@ -34,7 +35,10 @@ type room struct {
 }
 
 // Close ends everything in the room.
-func (r *room) Close() error { return r.sandbox.Close() }
+func (r *room) Close() error {
+	r.walls.close()
+	return r.sandbox.Close()
+}
 
 // relay hands a stream of an interpreter to the run that is going, and keeps a
 // little of what comes between two for the next.
@@ -164,7 +168,7 @@ func (e *Engine) executeCell(x *execution, r *room) (*outcome, error) {
 	x.stateLost = lost
 	r.out[0].turn(o.stdout)
 	r.out[1].turn(o.stderr)
-	walls := look(ctx, r.sandbox)
+	walls := r.walls.look(ctx, r.sandbox)
 
 	end := e.cell(ctx, x, r)
 	o.cause = context.Cause(ctx)

@@ -27,8 +27,8 @@ func (e *Engine) Execute(ctx context.Context, req sandboxmcp.Request) (sandboxmc
 		return sandboxmcp.Result{}, err
 	}
 	defer x.flush(ctx) // after everything else: the caller's own writers may be slow
-	defer e.finish(x)
-	return e.run(x) //nolint:contextcheck // its context is in x
+	defer e.finish(x)  //nolint:contextcheck // what goes on after the answer ends with the engine
+	return e.run(x)    //nolint:contextcheck // its context is in x
 }
 
 // run takes an accepted request the whole way.
@@ -55,15 +55,11 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	}
 	x.admitted = e.cfg.Now()
 
-	// runtime: which interpreter, with which packages
-	interp, err := e.interpreter(x.ctx, x.req.Language)
-	if err != nil {
-		return res, err
-	}
-	// intent and sandbox: the one is written down while the other, a fresh one for a single request, is built. What cannot be
-	// recorded is not done: nothing runs in the sandbox before both are there.
+	// intent, runtime and sandbox: the one is written down while the others, which interpreter with which packages, and a
+	// fresh sandbox for a single request, are got. What cannot be recorded is not done: nothing runs in the sandbox before
+	// all are there.
 	intent := e.recordIntent(x)
-	sb, openErr := e.place(x, interp)
+	interp, sb, openErr := e.place(x)
 	if openErr == nil && x.session == nil {
 		defer e.discard(sb)
 	}

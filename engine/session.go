@@ -130,19 +130,26 @@ func (e *Engine) unclaim(x *execution) {
 	}
 }
 
-// place is where a request runs: a sandbox of its own, or its session's, which
-// is made here when the session is new.
-func (e *Engine) place(x *execution, interp interpreter) (backend.Sandbox, error) {
+// place is what runs a request and where: a sandbox of its own, or its
+// session's, which is made here when the session is new. A session that keeps
+// its interpreter is not asked which.
+func (e *Engine) place(x *execution) (interp interpreter, sb backend.Sandbox, err error) {
+	if x.room == nil || x.room.fresh {
+		if interp, err = e.interpreter(x.ctx, x.req.Language); err != nil {
+			return interp, nil, err
+		}
+	}
 	if x.session == nil {
-		return e.open(x, interp)
+		sb, err = e.open(x, interp)
+		return interp, sb, err
 	}
 	if x.newborn {
-		if err := e.furnish(x, interp); err != nil {
-			return nil, err
+		if err = e.furnish(x, interp); err != nil {
+			return interp, nil, err
 		}
 	}
 	x.room.known = artifact.Survey(x.room.sandbox.Files(), x.room.known, artifact.Bounds{})
-	return x.room.sandbox, nil
+	return interp, x.room.sandbox, nil
 }
 
 // furnish makes the sandbox of a new session.

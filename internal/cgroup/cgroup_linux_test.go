@@ -485,3 +485,41 @@ func TestClearRefuses(t *testing.T) {
 		t.Error("a group that was removed was cleared")
 	}
 }
+
+// A group that is read often keeps its files open, tells what it told before, and
+// gives them back when it is cleared and when it is removed.
+func TestUsageReadOften(t *testing.T) {
+	g := group(t, version1(t), cgroup.Limits{MemoryBytes: 64 << 20, MaxTasks: 8})
+	descriptors := func() int {
+		list, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	for _, give := range []func() error{g.Clear, g.Remove} {
+		cmd := enter(t, g, "/bin/sh", "-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done")
+		if err := cmd.Run(); err != nil {
+			t.Fatal(err)
+		}
+		before := descriptors()
+		first := g.Usage()
+		if first.CPU <= 0 || first.PeakTasks < 1 {
+			t.Errorf("got %+v", first)
+		}
+		for range 6 {
+			if diff := cmp.Diff(first, g.Usage()); diff != "" {
+				t.Errorf("read again (-first +now):\n%s", diff)
+			}
+		}
+		if got := descriptors(); got <= before {
+			t.Errorf("descriptors: got %d, want more than %d", got, before)
+		}
+		if err := give(); err != nil {
+			t.Fatal(err)
+		}
+		if got := descriptors(); got != before {
+			t.Errorf("descriptors: got %d, want %d", got, before)
+		}
+	}
+}

@@ -110,6 +110,10 @@ func (d directory) number(name, key string) int64 {
 	if err != nil {
 		return 0
 	}
+	return numberIn(text, key)
+}
+
+func numberIn(text, key string) int64 {
 	words := strings.Fields(text)
 	for i, w := range words {
 		if key != "" {

@@ -22,6 +22,7 @@ type Group struct {
 	limits  Limits  // guarded by mu; what was set and read back
 	quota   string  // guarded by mu; what the quota file said
 	before  figures // guarded by mu; at the last Set
+	gauges  gauges  // guarded by mu
 	removed bool    // guarded by mu
 }
 
@@ -242,6 +243,7 @@ const leftover = 2 << 20
 func (g *Group) Clear() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.gauges.close()
 	if g.tree.version != 1 {
 		return fmt.Errorf("clear control group %s: %w on version 2", g.name, errors.ErrUnsupported)
 	}
@@ -252,10 +254,11 @@ func (g *Group) Clear() error {
 }
 
 func (g *Group) readLocked() figures {
+	g.gauges.reads++
 	if g.tree.version == 1 {
-		return g.tree.read1(g.name)
+		return g.tree.read1(g.name, &g.gauges)
 	}
-	return g.tree.read2(g.name)
+	return g.tree.read2(g.name, &g.gauges)
 }
 
 // Kill ends every process in the group at once, on version 2. On version 1 there
@@ -284,6 +287,7 @@ func (g *Group) Remove() error {
 	if g.removed {
 		return nil
 	}
+	g.gauges.close()
 	var errs []error
 	for _, h := range g.tree.hierarchies {
 		errs = append(errs, h.remove(g.name))

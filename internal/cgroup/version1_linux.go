@@ -138,17 +138,17 @@ func (t *Tree) inUse1(group string) int64 {
 	return h.number(group+name, "")
 }
 
-func (t *Tree) read1(group string) figures {
+func (t *Tree) read1(group string, g *gauges) figures {
 	var f figures
 	if h := t.of("memory"); h != nil {
-		f.peakMemory = h.number(group+"/"+t.peakFile1(), "")
-		f.oomKills = int(h.number(group+"/memory.oom_control", "oom_kill"))
+		f.peakMemory = g.number(h, group+"/"+t.peakFile1(), "")
+		f.oomKills = int(g.number(h, group+"/memory.oom_control", "oom_kill"))
 	}
 	if h := t.of("cpuacct"); h != nil {
-		f.cpu = time.Duration(h.number(group+"/cpuacct.usage", ""))
+		f.cpu = time.Duration(g.number(h, group+"/cpuacct.usage", ""))
 	}
 	if h := t.of("pids"); h != nil {
-		f.peakTasks = int(h.number(group+"/pids.peak", ""))
+		f.peakTasks = int(g.number(h, group+"/pids.peak", ""))
 	}
 	return f
 }

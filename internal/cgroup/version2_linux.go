@@ -36,11 +36,11 @@ func (g *Group) setQuota2(cores float64) error {
 	return g.tree.of("cpu").set(g.path("cpu.max"), g.quota)
 }
 
-func (t *Tree) read2(group string) figures {
+func (t *Tree) read2(group string, g *gauges) figures {
 	h := t.hierarchies[0]
-	f := figures{cpu: time.Duration(h.number(group+"/cpu.stat", "usage_usec")) * time.Microsecond}
-	f.peakMemory = h.number(group+"/memory.peak", "")
-	f.oomKills = int(h.number(group+"/memory.events", "oom_kill"))
-	f.peakTasks = int(h.number(group+"/pids.peak", ""))
+	f := figures{cpu: time.Duration(g.number(h, group+"/cpu.stat", "usage_usec")) * time.Microsecond}
+	f.peakMemory = g.number(h, group+"/memory.peak", "")
+	f.oomKills = int(g.number(h, group+"/memory.events", "oom_kill"))
+	f.peakTasks = int(g.number(h, group+"/pids.peak", ""))
 	return f
 }

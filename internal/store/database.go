@@ -24,7 +24,7 @@ const (
 	// schemaVersion is the number of the newest file in migrations. Each of them
 	// ends with setting the database's user_version to its own number, which is
 	// what Open looks at: asking goose takes milliseconds, this takes none.
-	schemaVersion = 3
+	schemaVersion = 4
 	// applicationID marks a database as ours ("smcp").
 	applicationID = 0x736d6370
 )
@@ -68,6 +68,9 @@ func (d database) connector(params string) (driver.Connector, error) {
 	return sqlite.NewConnector(d.dsn + params + "&_pragma=cache_size(-" + strconv.Itoa(cacheKiB) + ")")
 }
 
+// logPages is how long the log may grow: 32 MiB.
+const logPages = 8192
+
 // readerIdle is how long the connection for reading is kept when nobody uses it.
 const readerIdle = 5 * time.Second
 
@@ -80,10 +83,11 @@ func single(c driver.Connector) *sql.DB {
 }
 
 // writer has one connection and takes the lock at "begin". It does not wait
-// inside SQLite, whose steps grow to a tenth of a second: the writer goroutine
-// waits, in shorter steps and with a deadline for each caller.
+// inside SQLite, whose steps grow to a tenth of a second: whoever writes waits,
+// in shorter steps and with a deadline for each caller. The log is moved into
+// the database beside it (tidy), and by itself only when that does not keep up.
 func (d database) writer() (*sql.DB, error) {
-	c, err := d.connector("&_txlock=immediate&_busy_timeout=0&_synchronous=" + d.sync + "&_dqs=0")
+	c, err := d.connector("&_txlock=immediate&_busy_timeout=0&_synchronous=" + d.sync + "&_dqs=0&_pragma=wal_autocheckpoint(" + strconv.Itoa(logPages) + ")")
 	if err != nil {
 		return nil, err
 	}

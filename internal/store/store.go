@@ -1,8 +1,8 @@
 // Package store is the state directory: one SQLite database in WAL mode with
 // its schema and migrations, and content-addressed blobs beside it.
 //
-// Within a process every write goes through one goroutine ([Store.Update]),
-// which takes all who wait into one transaction. Between processes the database's own
+// Within a process one goroutine writes at a time ([Store.Update]), and takes all
+// who wait into its transaction. Between processes the database's own
 // lock decides: any number of servers and commands may have the directory open
 // at once, each sees what the others have committed, and none waits for longer
 // than the busy timeout.
@@ -21,6 +21,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -63,11 +64,13 @@ type Store struct {
 	busy   time.Duration
 	reader *sql.DB
 	writer *sql.DB
-	conn   *sql.Conn // the writer's only connection; used by the writer goroutine alone
+	conn   *sql.Conn // the writer's only connection; used by whoever has the turn
 
-	jobs    chan *job
-	closing chan struct{} // closed by Close: no job is accepted any more
-	stopped chan struct{} // closed by the writer goroutine when it has ended
+	line    line
+	turn    chan struct{}  // full while somebody writes
+	untidy  int            // transactions that tidy has not seen; of whoever has the turn
+	tidying atomic.Bool    // it is at it
+	work    sync.WaitGroup // Updates, and tidy
 	close   func() error
 
 	blobs blobDir
@@ -82,13 +85,12 @@ type Store struct {
 // the directory. ctx bounds the opening only. Call Close in the end.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	s := &Store{
-		dir:     cfg.Dir,
-		log:     cfg.Logger,
-		busy:    cmp.Or(cfg.BusyTimeout, DefaultBusyTimeout),
-		jobs:    make(chan *job, maxBatch),
-		closing: make(chan struct{}),
-		stopped: make(chan struct{}),
+		dir:  cfg.Dir,
+		log:  cfg.Logger,
+		busy: cmp.Or(cfg.BusyTimeout, DefaultBusyTimeout),
+		turn: make(chan struct{}, 1),
 	}
+	s.line.work = &s.work
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -128,8 +130,6 @@ func (s *Store) open(ctx context.Context, cfg Config) error {
 		return errors.Join(err, s.shutDatabase())
 	}
 	s.close = sync.OnceValue(s.shut)
-	// The writer lives until Close, whatever becomes of the caller that opened.
-	go s.write(context.WithoutCancel(ctx))
 	return nil
 }
 
@@ -167,8 +167,8 @@ func (s *Store) DB() *sql.DB { return s.reader }
 func (s *Store) Close() error { return s.close() }
 
 func (s *Store) shut() error {
-	close(s.closing)
-	<-s.stopped
+	s.line.close()
+	s.work.Wait()
 	if err := errors.Join(s.shutDatabase(), s.blobs.close()); err != nil {
 		return fmt.Errorf("close the state directory %s: %w", s.dir, err)
 	}

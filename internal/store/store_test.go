@@ -14,7 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pressly/goose/v3"
+
 	"github.com/sandboxmcp/sandboxmcp"
+
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
@@ -102,6 +105,40 @@ func TestSchemaVersion(t *testing.T) {
 	}
 	if user != len(files) || counted != len(files) {
 		t.Errorf("user_version %d, goose %d, want %d", user, counted, len(files))
+	}
+}
+
+// What an older release has kept is there after its schema was brought up to date.
+func TestMigrationsKeepResults(t *testing.T) {
+	dir := t.TempDir()
+	db, err := sql.Open("sqlite", "file:"+dir+"/sandboxmcp.db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	p, err := goose.NewProvider(goose.DialectSQLite3, db, os.DirFS("migrations"), goose.WithLogger(goose.NopLogger()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.UpTo(t.Context(), 3); err != nil {
+		t.Fatal(err)
+	}
+	const insert = `INSERT INTO executions (request_id, namespace, session_id, language, status, exit_code, created_at, ended_at, result, stdout, stderr, stdout_blob, stderr_blob, receipt)
+		VALUES (?, 'ns', 's', 'python', 'completed', 3, ?, 'e', '{}', x'6f', x'', NULL, 'sum', 'r')`
+	for _, row := range [][2]string{{"b", "1"}, {"a", "2"}} {
+		if _, err := db.ExecContext(t.Context(), insert, row[0], row[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, store.Config{Dir: dir})
+	var got string
+	err = s.DB().QueryRowContext(t.Context(), `SELECT group_concat(request_id || namespace || session_id || language || status || exit_code || created_at || ended_at || result || stdout || coalesce(stdout_blob, '-') || stderr_blob || receipt, ' ')
+		FROM (SELECT * FROM executions ORDER BY rowid)`).Scan(&got)
+	if want := "bnsspythoncompleted31e{}o-sumr ansspythoncompleted32e{}o-sumr"; err != nil || got != want {
+		t.Errorf("got %q, %v, want %q", got, err, want)
 	}
 }
 

@@ -5,14 +5,14 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// maxBatch is how many Updates go into one transaction at most, and how many
-// may wait before the next caller waits for a place to wait in.
+// maxBatch is how many Updates go into one transaction at most.
 const maxBatch = 512
 
 // Op is one step of an [Store.Update]. It may only use tx, must return every
@@ -54,26 +54,24 @@ func (s *Store) Update(ctx context.Context, ops ...Op) error {
 		return err
 	}
 	j := &job{ctx: context.WithoutCancel(ctx), ops: ops, since: time.Now(), done: make(chan error, 1)}
-	select {
-	case s.jobs <- j:
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-s.closing:
+	if !s.line.join(j) {
 		return s.closedError()
 	}
-	select {
-	case err := <-j.done:
-		return err
-	case <-ctx.Done():
-		if j.withdraw() {
-			return ctx.Err()
-		}
-	case <-s.stopped:
-		if j.withdraw() {
-			return s.closedError()
+	defer s.work.Done()
+	for {
+		select {
+		case err := <-j.done:
+			return err
+		case s.turn <- struct{}{}: // nobody writes: this goroutine does, for itself and for all who wait
+			s.write(ctx)
+			<-s.turn
+		case <-ctx.Done():
+			if j.withdraw() {
+				return ctx.Err()
+			}
+			return <-j.done // it was taken, so the answer comes
 		}
 	}
-	return <-j.done // it was taken, so the answer comes
 }
 
 func (s *Store) closedError() error {
@@ -84,59 +82,111 @@ func (s *Store) closedError() error {
 	}
 }
 
-// write is the writer goroutine.
-func (s *Store) write(ctx context.Context) {
-	defer close(s.stopped)
-	batch := make([]*job, 0, maxBatch)
-	for {
-		var first *job
-		select {
-		case first = <-s.jobs:
-		case <-s.closing:
-			select {
-			case first = <-s.jobs: // what waits is still written
-			default:
-				return
-			}
-		}
-		if first.state.Load() == jobWaiting {
-			s.writeFrom(ctx, first, batch[:0])
-		}
-	}
+// line is where Updates wait, the oldest first.
+type line struct {
+	work *sync.WaitGroup // has one for each that has joined
+
+	mu     sync.Mutex
+	jobs   []*job
+	closed bool
 }
 
-// writeFrom takes the lock on behalf of first, and then everybody who waits by
-// that time into the same transaction.
-func (s *Store) writeFrom(ctx context.Context, first *job, batch []*job) {
+// join puts a job at the end, unless the line is closed.
+func (l *line) join(j *job) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
+	l.work.Add(1)
+	l.jobs = append(l.jobs, j)
+	return true
+}
+
+// close keeps further jobs out.
+func (l *line) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+}
+
+// first is the oldest job that waits, and leaves it there; nil: none does.
+func (l *line) first() *job {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.jobs) > 0 && l.jobs[0].state.Load() != jobWaiting {
+		l.jobs = l.jobs[1:]
+	}
+	if len(l.jobs) == 0 {
+		return nil
+	}
+	return l.jobs[0]
+}
+
+// take takes up to n jobs out that still wait.
+func (l *line) take(n int) []*job {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var batch []*job
+	for len(l.jobs) > 0 && len(batch) < n {
+		if l.jobs[0].take() {
+			batch = append(batch, l.jobs[0])
+		}
+		l.jobs[0], l.jobs = nil, l.jobs[1:]
+	}
+	return batch
+}
+
+// write takes the database's lock, and then everybody who waits by that time
+// into the same transaction. The caller has the turn; when its ctx ends, nothing
+// is taken, and somebody else writes.
+func (s *Store) write(ctx context.Context) {
+	first := s.line.first()
+	if first == nil {
+		return
+	}
+	base := context.WithoutCancel(ctx)
 	var tx *sql.Tx
 	err := retryBusy(ctx, time.Until(first.since.Add(s.busy)), func() (err error) {
-		tx, err = s.conn.BeginTx(ctx, nil)
+		tx, err = s.conn.BeginTx(base, nil)
 		return err
 	})
 	if err != nil {
-		if first.take() {
+		if ctx.Err() == nil && first.take() {
 			first.done <- s.explain("written", err)
 		}
 		return
 	}
-	if first.take() {
-		batch = append(batch, first)
-	}
-	for more := true; more && len(batch) < maxBatch; {
-		select {
-		case j := <-s.jobs:
-			if j.take() {
-				batch = append(batch, j)
-			}
-		default:
-			more = false
-		}
-	}
-	if len(batch) == 1 {
+	batch := s.line.take(maxBatch)
+	switch len(batch) {
+	case 0: // it was withdrawn
+		_ = s.undo(tx, nil)
+	case 1:
 		s.writeOne(tx, batch[0])
+	default:
+		s.writeMany(base, tx, batch)
+	}
+	s.tidy(base)
+}
+
+// tidyAfter is how many transactions go by until what they wrote is moved from
+// the log into the database: about a thousand pages of runs.
+const tidyAfter = 64
+
+// tidy has the log moved into the database, beside whoever writes meanwhile: it
+// waits for the disk. The caller has the turn.
+func (s *Store) tidy(ctx context.Context) {
+	s.untidy++
+	if s.untidy < tidyAfter || s.path == MemoryPath || !s.tidying.CompareAndSwap(false, true) {
 		return
 	}
-	s.writeMany(ctx, tx, batch)
+	s.untidy = 0
+	s.work.Go(func() {
+		defer s.tidying.Store(false)
+		if _, err := s.reader.ExecContext(ctx, `PRAGMA wal_checkpoint(PASSIVE)`); err != nil {
+			s.log.Debug("move the log into the database", "error", err)
+		}
+	})
 }
 
 func (s *Store) writeOne(tx *sql.Tx, j *job) {
