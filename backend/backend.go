@@ -91,6 +91,7 @@ type Spec struct {
 	WorkBytes    int64         // quota of WorkDir; the backend may make it smaller, never larger
 	WorkInodes   int64
 	TempBytes    int64
+	Hint         string   // what will be started in it, in a word; those of one hint are prepared alike
 	ReadOnlyDirs []string // host directories, or files, shown at the same path or as ShownAt says, read-only, besides the system's own; they must exist
 }
 
@@ -153,6 +154,19 @@ type Process struct {
 	Stderr  io.Writer
 	Channel bool  // a private stream of bytes on descriptor 3, both ways; see Running.Channel
 	Fork    *Fork // nil: it has to be executed
+	Ahead   *Ahead
+}
+
+// Ahead says that a process may be started before it is asked for, with the same
+// Argv, in a sandbox in which nothing else was: with this Env and these files it
+// comes up and waits for the word on its descriptor 3, which there always is a
+// stream of bytes. Told to go on it is as one that was started then, but for its
+// clocks and what the kernel shows of its first environment. Nothing here but
+// Begin may come from a caller. A backend that does not know how ignores it.
+type Ahead struct {
+	Env     []string
+	Program []ProgramFile // put into ProgramDir before that start, and in place of those of the process that have their names
+	Begin   []byte        // the word, with what else of the process's own it has to know
 }
 
 // Fork says that a process is an interpreter of Python that runs a script, and

@@ -215,7 +215,7 @@ func (e *Engine) open(x *execution, interp interpreter) (backend.Sandbox, error)
 		cpu = sessionCPUTime
 	}
 	sb, err := e.backends[x.req.Backend].Open(x.ctx, backend.Spec{
-		ID: "run-" + id, MinTier: e.cfg.MinTier,
+		ID: "run-" + id, MinTier: e.cfg.MinTier, Hint: string(x.req.Language),
 		MemoryBytes: memory, CPUCores: x.limits.MaxCPUCores, MaxTasks: x.limits.MaxTasks(), CPUTime: cpu,
 		WorkBytes: min(int64(e.cfg.WorkQuotaMB)*mib, memory/2), WorkInodes: workInodes, TempBytes: min(tempBytes, memory/2),
 		ReadOnlyDirs: interp.ReadOnlyDirs,

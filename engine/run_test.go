@@ -271,7 +271,7 @@ func TestSpec(t *testing.T) {
 	res := execute(t, e, sandboxmcp.Request{Code: "x", Language: sandboxmcp.Shell, Limits: sandboxmcp.Limits{MaxRAMMB: 100, MaxCPUCores: 0.5, MaxProcesses: 3, TimeoutSeconds: 7}, Env: map[string]string{"KEY": "v"}, Stdin: []byte("in")})
 	got := f.specs[0]
 	want := backend.Spec{
-		ID: got.ID, MinTier: sandboxmcp.TierL2, MemoryBytes: 100 << 20, CPUCores: 0.5, MaxTasks: 48, CPUTime: got.CPUTime,
+		ID: got.ID, MinTier: sandboxmcp.TierL2, Hint: "shell", MemoryBytes: 100 << 20, CPUCores: 0.5, MaxTasks: 48, CPUTime: got.CPUTime,
 		WorkBytes: 50 << 20, WorkInodes: 20_000, TempBytes: 50 << 20, ReadOnlyDirs: got.ReadOnlyDirs,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

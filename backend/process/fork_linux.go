@@ -264,7 +264,7 @@ func (s *sandbox) readyFork(key string) bool {
 // made now, or else by executing it.
 func (s *sandbox) run(ctx context.Context, p backend.Process, cmd jail.Command) (*jail.Proc, error) {
 	key := s.forkKey(p)
-	s.b.ready.forks(shapeOf(s.spec), key)
+	s.b.ready.expect(shapeOf(s.spec), prospect{fork: key, ahead: aheadOf(p)})
 	s.mu.Lock()
 	c := s.child
 	s.child = nil

@@ -60,7 +60,7 @@ func (b *Backend) Pool() map[string]int {
 		networks += h.Networks()
 		zygotes += h.zygotes()
 	}
-	return map[string]int{"cgroups": b.groups.Len(), "network_namespaces": networks, "slots_ready": b.ready.count(), "zygotes": zygotes}
+	return map[string]int{"cgroups": b.groups.Len(), "network_namespaces": networks, "slots_ready": b.ready.count(), "processes_ahead": b.ready.waiting(), "zygotes": zygotes}
 }
 
 // Trim gives back what is kept.

@@ -36,11 +36,11 @@ type shape struct {
 	cores                                    float64
 	tasks                                    int
 	cpuTime                                  time.Duration
-	dirs                                     string
+	dirs, hint                               string
 }
 
 func shapeOf(s backend.Spec) shape {
-	return shape{s.MemoryBytes, s.WorkBytes, s.WorkInodes, s.TempBytes, s.CPUCores, s.MaxTasks, s.CPUTime, strings.Join(s.ReadOnlyDirs, "\x00")}
+	return shape{s.MemoryBytes, s.WorkBytes, s.WorkInodes, s.TempBytes, s.CPUCores, s.MaxTasks, s.CPUTime, strings.Join(s.ReadOnlyDirs, "\x00"), s.Hint}
 }
 
 // stock is what is known of a shape, and what is ready of it.
@@ -50,7 +50,7 @@ type stock struct {
 	last   time.Time  // when it was asked for
 	wanted bool       // it was asked for twice within readyWindow
 	live   int        // handed out and not given back
-	fork   string     // key of the zygote that the last program in one could be forked from
+	next   prospect   // how the next program in one will probably be started
 
 	since        time.Time // begin of the window of peak
 	peak, before int       // most alive at once in this window and the one before
@@ -201,26 +201,33 @@ func (p *readyPool) lackingLocked() *stock {
 
 // next tells what to build now; ok is false when there is nothing to, and then
 // start has to be asked again.
-func (p *readyPool) next() (spec backend.Spec, fork string, ok bool) {
+func (p *readyPool) next() (spec backend.Spec, next prospect, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	st := p.lackingLocked()
 	if st == nil {
 		p.filling = false
-		return spec, "", false
+		return spec, next, false
 	}
-	return st.spec, st.fork, true
+	return st.spec, st.next, true
 }
 
-// forks notes what the last program in a sandbox of the shape could be forked from.
-func (p *readyPool) forks(sh shape, key string) {
+// prospect is what can be done for a program before it is asked for: by what the
+// last one in a sandbox of the shape was.
+type prospect struct {
+	fork  string           // key of the zygote that it could be forked from
+	ahead *backend.Process // what could be started ahead; nothing in it is a caller's
+}
+
+// expect notes how the last program in a sandbox of the shape could be started.
+func (p *readyPool) expect(sh shape, next prospect) {
 	if p == nil {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if st := p.stocks[sh]; st != nil {
-		st.fork = key
+		st.next = next
 	}
 }
 
@@ -334,6 +341,23 @@ func (p *readyPool) count() int {
 	return p.countLocked()
 }
 
+// waiting is in how many of them a process waits.
+func (p *readyPool) waiting() (n int) {
+	if p == nil {
+		return 0
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, st := range p.stocks {
+		for _, s := range st.ready {
+			if s.ahead != nil || s.child != nil {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 func (p *readyPool) countLocked() int {
 	n := 0
 	for _, st := range p.stocks {
@@ -367,7 +391,7 @@ func (b *Backend) fill() {
 func (b *Backend) fillOne() bool {
 	b.ready.turn.Lock()
 	defer b.ready.turn.Unlock()
-	spec, fork, ok := b.ready.next()
+	spec, next, ok := b.ready.next()
 	if !ok {
 		return false
 	}
@@ -382,7 +406,7 @@ func (b *Backend) fillOne() bool {
 		b.ready.stop()
 		return false
 	}
-	sound := fork == "" || s.readyFork(fork)
+	sound := (next.fork == "" || s.readyFork(next.fork)) && (next.ahead == nil || s.startAhead(*next.ahead))
 	if !sound {
 		b.ready.stop()
 	}

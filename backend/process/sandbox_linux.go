@@ -46,6 +46,7 @@ type sandbox struct {
 	child     *jail.Child // a fork that waits; guarded by mu once it is handed out
 	childKey  string
 	childBorn time.Time // when its zygote was
+	ahead     *ahead    // a process that waits; likewise
 
 	closeOnce sync.Once
 	closeErr  error
@@ -176,10 +177,15 @@ func (s *sandbox) Start(ctx context.Context, p backend.Process) (backend.Running
 		return nil, fmt.Errorf("start process: %w", err)
 	}
 	defer release()
+	if r, gone := s.goOn(p); gone != nil {
+		return nil, errors.Join(fmt.Errorf("start process: %w", gone), s.slot.Kill())
+	} else if r != nil {
+		return r, nil
+	}
 	if err = putProgram(s.slot.Dirs[jail.DirProgram], s.slot.UID(), p.Program); err != nil {
 		return nil, fmt.Errorf("start process: %w", err)
 	}
-	st, err := openPipes(s.slot.UID(), p.Stdin, p.Stdout, p.Stderr, p.Channel)
+	st, err := openPipes(s.slot.UID(), p.Stdin, p.Channel)
 	if err != nil {
 		return nil, fmt.Errorf("start process: %w", err)
 	}
@@ -188,6 +194,7 @@ func (s *sandbox) Start(ctx context.Context, p backend.Process) (backend.Running
 		cmd.Dir = backend.WorkDir
 	}
 	s.relocate(&cmd)
+	st.carry(p.Stdout, p.Stderr)
 	proc, err := s.run(ctx, p, cmd)
 	st.closeTheirs()
 	if err != nil {

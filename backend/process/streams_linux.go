@@ -94,16 +94,17 @@ func (p *pipes) flush() {
 
 var chunks = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}
 
-// open makes all streams. uid is the host user of the sandbox: its programs may
-// reopen their streams by name only when these belong to it.
-func openPipes(uid int, stdin []byte, stdout, stderr io.Writer, channel bool) (*pipes, error) {
+// open makes all streams, whose output goes nowhere until carry. uid is the host
+// user of the sandbox: its programs may reopen their streams by name only when
+// these belong to it.
+func openPipes(uid int, stdin []byte, channel bool) (*pipes, error) {
 	p := &pipes{}
 	err := p.input(stdin)
 	if err == nil {
-		err = p.output(stdout, uid)
+		err = p.output(uid)
 	}
 	if err == nil {
-		err = p.output(stderr, uid)
+		err = p.output(uid)
 	}
 	if err == nil && channel {
 		err = p.private()
@@ -134,10 +135,17 @@ func (p *pipes) input(data []byte) error {
 	return nil
 }
 
-func (p *pipes) output(to io.Writer, uid int) error {
-	if to == nil {
-		to = io.Discard
+// carry begins to hand on what is written, and what was so far. It is called once.
+func (p *pipes) carry(to ...io.Writer) {
+	for i, o := range p.outputs {
+		if o.to = to[i]; o.to == nil {
+			o.to = io.Discard
+		}
+		p.copies.Go(o.copy)
 	}
+}
+
+func (p *pipes) output(uid int) error {
 	w, r, err := pipe(0)
 	if err != nil {
 		return err
@@ -145,9 +153,7 @@ func (p *pipes) output(to io.Writer, uid int) error {
 	if os.Geteuid() == 0 {
 		_ = unix.Fchown(w, uid, uid) // so that /dev/stdout can be opened
 	}
-	o := &output{r: r, to: to}
-	p.theirs, p.ours, p.outputs = append(p.theirs, w), append(p.ours, r), append(p.outputs, o)
-	p.copies.Go(o.copy)
+	p.theirs, p.ours, p.outputs = append(p.theirs, w), append(p.ours, r), append(p.outputs, &output{r: r})
 	return nil
 }
 

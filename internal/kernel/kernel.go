@@ -74,7 +74,7 @@ func CheckFileName(name string) error {
 		return nil
 	}
 	bad := len(name) > 200 || name == "." || name == ".." || strings.ContainsAny(name, "/\\\x00") ||
-		slices.Contains([]string{pythonDriver, pythonSession, nodeHook}, name)
+		slices.Contains([]string{pythonDriver, pythonSession, nodeHook, shellAhead}, name)
 	for _, r := range name {
 		bad = bad || r < ' ' || r == 0x7f || r == '\uFFFD'
 	}
@@ -93,6 +93,7 @@ func planShell(p Program) backend.Process {
 	return backend.Process{
 		Argv:    []string{p.Interpreter, inProgramDir(p.FileName)},
 		Env:     environment(p, nil),
+		Ahead:   aheadShell(p),
 		Program: []backend.ProgramFile{{Name: p.FileName, Data: []byte(p.Code)}},
 	}
 }

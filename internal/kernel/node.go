@@ -26,9 +26,11 @@ func planNode(p Program) backend.Process {
 	case isModule(p.Code):
 		p.FileName = strings.TrimSuffix(p.FileName, ".js") + ".mjs"
 	}
+	fixed := map[string]string{"NODE_PATH": backend.WorkDir + "/node_modules"}
 	return backend.Process{
-		Argv: append(argv, inProgramDir(p.FileName)),
-		Env:  environment(p, map[string]string{"NODE_PATH": backend.WorkDir + "/node_modules"}),
+		Argv:  append(argv, inProgramDir(p.FileName)),
+		Env:   environment(p, fixed),
+		Ahead: aheadNode(p, fixed),
 		Program: []backend.ProgramFile{
 			{Name: p.FileName, Data: []byte(p.Code)},
 			{Name: nodeHook, Data: nodeHookText},

@@ -86,7 +86,7 @@ func planPython(p Program) backend.Process {
 // variables is as one that started with them.
 func canFork(p Program) bool {
 	for name := range p.Env {
-		if name == "TZ" || name == "TZDIR" || name == "LANG" || name == "LANGUAGE" || strings.HasPrefix(name, "LC_") {
+		if isLocale(name) {
 			return false
 		}
 	}

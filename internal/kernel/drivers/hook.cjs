@@ -66,4 +66,5 @@
     if (found !== false || isMain || !/^\.\.?(\/|$)/.test(request) || paths.length !== 1 || paths[0] !== require('path').dirname(main)) return found;
     return Reflect.apply(lookup, this, [request, [process.cwd()], isMain]);
   };
+  // @ahead@
 })();

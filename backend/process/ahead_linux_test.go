@@ -1,0 +1,153 @@
+package process_test
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/backend/process"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
+)
+
+// aheadable is a program that may be started ahead, and tells whether it was.
+func aheadable(program string) (backend.Process, *bytes.Buffer) {
+	p, out := forkable(program)
+	p.Fork = nil
+	p.Ahead = &backend.Ahead{
+		Env: append(p.Env, "WAITED=1"), Begin: []byte("x"),
+		Program: []backend.ProgramFile{{Name: "boot.py", Data: []byte("import os\nif not os.read(3, 1): os._exit(0)\nos.close(3); del os\n" + forkScript)}},
+	}
+	return p, out
+}
+
+// begun starts a program in a sandbox of its own and returns when it has ended.
+func begun(t *testing.T, b backend.Backend, sp backend.Spec, p backend.Process, before func(backend.Sandbox)) (backend.Exit, any) {
+	t.Helper()
+	sb, err := b.Open(t.Context(), sp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := sb.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if before != nil {
+		before(sb)
+	}
+	r, err := sb.Start(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	iso, err := sb.Isolation(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := r.Wait(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sb.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return e, iso
+}
+
+// expectant is a backend in whose ready sandboxes processes wait.
+func expectant(t *testing.T, b backend.Backend, sp backend.Spec) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
+		for range 2 {
+			p, _ := aheadable("pass")
+			begun(t, b, sp, p, nil)
+		}
+		until(t, b, "some", func(n int) bool { return n > 0 })
+		time.Sleep(5 * time.Millisecond)
+		if n := pool(b); n["slots_ready"] == n["processes_ahead"] && n["slots_ready"] > 0 {
+			return
+		}
+		b.(backend.Pooler).Trim()
+	}
+	t.Fatalf("nothing is started ahead: %v", pool(b))
+}
+
+const waited = "\nprint('waited', 'WAITED' in os.environ)"
+
+// TestAheadIsAsStarted compares a process that waited with one that was started
+// when it was asked for, line by line, as it sees itself and as the kernel shows it.
+func TestAheadIsAsStarted(t *testing.T) {
+	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
+	for name, change := range map[string][]func(*process.Config){"Usual": nil, "WithoutCgroup": {process.WithoutCgroup}} {
+		t.Run(name, func(t *testing.T) {
+			b := newBackend(change...)(t)
+			defer func() { _ = b.Close() }()
+			p, want := aheadable(self + waited)
+			wantExit, wantIso := begun(t, b, spec("started"), p, nil)
+			sp := spec("ahead")
+			expectant(t, b, sp)
+			p, got := aheadable(self + waited)
+			gotExit, gotIso := begun(t, b, sp, p, nil)
+			if !strings.Contains(want.String(), "waited False") || !strings.Contains(got.String(), "waited True") {
+				t.Fatalf("one did not start when it was asked for, or the other had not waited: %.2000s", got)
+			}
+			same := strings.NewReplacer("waited True", "waited False")
+			if diff := cmp.Diff(strings.Split(want.String(), "\n"), strings.Split(same.Replace(got.String()), "\n")); diff != "" {
+				t.Errorf("one that waited is another (-started +waited):\n%s", diff)
+			}
+			if diff := cmp.Diff([]any{wantExit, wantIso}, []any{gotExit, gotIso}); diff != "" {
+				t.Errorf("exit and isolation (-started +waited):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestAheadGivesWay to what is not what waits: a program that is started is
+// alone, and nothing is there of what had waited.
+func TestAheadGivesWay(t *testing.T) {
+	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
+	b := newBackend()(t)
+	defer func() { _ = b.Close() }()
+	sp := spec("way")
+	const alone = "import os, sys; print(sorted(p for p in os.listdir('/proc') if p.isdigit()) == [str(os.getpid())], os.getppid(), sorted(os.listdir('/run/program')), sys.stdin.read())" + waited
+	clear := func(sb backend.Sandbox) {
+		if err := sb.Clear(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(*backend.Process)
+		before func(backend.Sandbox)
+		want   string
+	}{
+		"It":        {nil, nil, "True 1 ['boot.py', 'main.py'] \nwaited True\n"},
+		"Another":   {func(p *backend.Process) { p.Ahead = nil }, nil, "True 1 ['boot.py', 'main.py'] \nwaited False\n"},
+		"Arguments": {func(p *backend.Process) { p.Argv = append(p.Argv, "more") }, nil, "True 1 ['boot.py', 'main.py'] \nwaited False\n"},
+		"Variables": {func(p *backend.Process) { p.Ahead.Env = p.Ahead.Env[1:] }, nil, "True 1 ['boot.py', 'main.py'] \nwaited False\n"},
+		"Files":     {func(p *backend.Process) { p.Ahead.Program[0].Data = []byte("pass") }, nil, "True 1 ['boot.py', 'main.py'] \nwaited False\n"},
+		"Input":     {func(p *backend.Process) { p.Stdin = []byte("in") }, nil, "True 1 ['boot.py', 'main.py'] in\nwaited False\n"},
+		"Renamed": {func(p *backend.Process) {
+			p.Ahead, p.Argv[2], p.Program[0].Name = nil, backend.ProgramDir+"/begin.py", "begin.py"
+		}, nil, "True 1 ['begin.py', 'main.py'] \nwaited False\n"},
+		"Cleared": {nil, clear, "True 1 ['boot.py', 'main.py'] \nwaited False\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			expectant(t, b, sp)
+			p, out := aheadable(alone)
+			if c.change != nil {
+				c.change(&p)
+			}
+			e, _ := begun(t, b, sp, p, c.before)
+			if out.String() != c.want || e.Code != 0 {
+				t.Errorf("got %q, %+v, want %q", out, e, c.want)
+			}
+		})
+	}
+}

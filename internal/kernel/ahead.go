@@ -1,0 +1,76 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"path"
+	"strings"
+
+	_ "embed" // what waits
+
+	"github.com/sandboxmcp/sandboxmcp/backend"
+)
+
+// Interpreters that are started before anybody asks, and wait at the last point
+// that is the same for all programs: before their script is looked for.
+
+//go:embed drivers/ahead.cjs
+var nodeAheadText string
+
+//go:embed drivers/ahead.sh
+var shellAheadText []byte
+
+const (
+	shellAhead = ".ahead.sh"
+
+	// nodeAheadMark is the line of the hook that what waits takes the place of.
+	nodeAheadMark = "  // @ahead@\n"
+)
+
+var nodeAheadHook = []byte(strings.Replace(string(nodeHookText), nodeAheadMark, nodeAheadText, 1))
+
+// aheadNode says how node is started before it is asked for; nil: it cannot be.
+func aheadNode(p Program, fixed map[string]string) *backend.Ahead {
+	if p.FileName != "main.js" { // the word does not tell it
+		return nil
+	}
+	for name := range p.Env { // what node or its libraries read at their start
+		if strings.HasPrefix(name, "NODE") || strings.HasPrefix(name, "UV_") || strings.HasPrefix(name, "ICU_") || isLocale(name) {
+			return nil
+		}
+	}
+	word := map[string]any{}
+	if len(p.Env) > 0 { // whole, for its order
+		word["env"] = environment(p, fixed)
+	}
+	body, err := json.Marshal(word)
+	if err != nil {
+		return nil
+	}
+	p.Env = nil
+	return &backend.Ahead{
+		Env:     environment(p, fixed),
+		Program: []backend.ProgramFile{{Name: nodeHook, Data: nodeAheadHook}},
+		Begin:   append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...),
+	}
+}
+
+// aheadShell says how bash is started before it is asked for. Other shells read
+// nothing before their script; and bash gives variables a meaning that only it can
+// when it starts.
+func aheadShell(p Program) *backend.Ahead {
+	if len(p.Env) > 0 || p.FileName != "main.sh" || path.Base(p.Interpreter) != "bash" {
+		return nil
+	}
+	return &backend.Ahead{
+		Env:     environment(p, map[string]string{"BASH_ENV": inProgramDir(shellAhead)}),
+		Program: []backend.ProgramFile{{Name: shellAhead, Data: shellAheadText}},
+		Begin:   []byte("\n"),
+	}
+}
+
+// isLocale reports whether a variable is one that C libraries read at the start
+// of a program.
+func isLocale(name string) bool {
+	return name == "TZ" || name == "TZDIR" || name == "LANG" || name == "LANGUAGE" || strings.HasPrefix(name, "LC_")
+}

@@ -1,0 +1,23 @@
+  // Started before it was asked for: what a program often needs is loaded, and
+  // then it waits on descriptor 3 for the word and the program's own variables.
+  for (const name of ['net', 'tty', 'stream', 'vm']) require(name);
+  try {
+    const Warm = require('module');
+    Warm._findPath('/', [''], true);
+    new Warm('/')._compile('', '/');
+  } catch {
+    // Only time is lost.
+  }
+  const take = (length) => {
+    const data = Buffer.alloc(length);
+    for (let at = 0, n; at < length; at += n) {
+      n = fs.readSync(3, data, at, length - at, null);
+      if (n === 0) process.reallyExit(0); // nobody asks any more
+    }
+    return data;
+  };
+  const { env } = JSON.parse(take(take(4).readUInt32BE(0)).toString());
+  if (env !== undefined) {
+    for (const name of Object.keys(process.env)) delete process.env[name];
+    for (const entry of env) process.env[entry.slice(0, entry.indexOf('='))] = entry.slice(entry.indexOf('=') + 1);
+  }

@@ -1,0 +1,8 @@
+# Read by a bash that was started before it was asked for, in the place where one
+# reads the file of $BASH_ENV, before it opens its script. It waits for the word on
+# descriptor 3, and leaves the shell as if it had not been read.
+read -r -u 3 || exit 0
+exec 3<&-
+unset BASH_ENV REPLY
+SECONDS=0
+: "$BASH"
