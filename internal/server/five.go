@@ -114,9 +114,10 @@ func (s *Server) runPython(ctx context.Context, c *call) (answer, error) {
 		Code: code, Language: sandboxmcp.Python, SessionID: id, Session: s.five.session(),
 		Limits: sandboxmcp.Limits{TimeoutSeconds: s.five.Limits.TimeoutSeconds, MaxOutputBytes: s.five.Limits.MaxOutputBytes},
 	}
-	stop := s.reportProgress(ctx, c.request)
+	progress, stop := s.reportProgress(ctx, c.request)
+	defer stop()
+	progress.follow(&req)
 	res, err := s.engine.Execute(ctx, req)
-	stop()
 	if err != nil {
 		return answer{}, err
 	}
