@@ -361,6 +361,45 @@ func TestSessionTerminatedWhileItRuns(t *testing.T) {
 	}
 }
 
+// TestSessionClosedUnlessBusy: to close a session never ends a run, whichever of
+// the two comes first.
+func TestSessionClosedUnlessBusy(t *testing.T) {
+	t.Parallel()
+	e := openReal(t)
+	needs(t, e, sandboxmcp.Shell)
+	id := create(t, e, sandboxmcp.SessionSpec{Language: sandboxmcp.Shell})
+	req, out := in(id, "echo begun; until [ -e go ]; do sleep .01; done"), newLive()
+	req.Stdout = out
+	wait := executeIn(t.Context(), t, e, req)
+	out.await(t, "begun", 0)
+	if err := e.CloseSession(t.Context(), "", id, "test"); code(err) != sandboxmcp.CodeSessionBusy {
+		t.Errorf("while it runs: %v", err)
+	}
+	if _, _, err := e.Upload(t.Context(), sandboxmcp.Upload{SessionID: id, Name: "go", Content: []byte("x")}); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := wait(); err != nil || !r.Success {
+		t.Fatalf("the run: %s, %v", r.Status, err)
+	}
+	if err := e.CloseSession(t.Context(), "", id, "test"); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+	if err := e.CloseSession(t.Context(), "", id, "test"); code(err) != sandboxmcp.CodeSessionNotFound {
+		t.Errorf("once more: %v", err)
+	}
+	for range 30 {
+		id := create(t, e, sandboxmcp.SessionSpec{Language: sandboxmcp.Shell})
+		wait := executeIn(t.Context(), t, e, in(id, ":"))
+		closed := e.CloseSession(t.Context(), "", id, "test")
+		r, err := wait()
+		ran := err == nil && r.Success && !r.StateLost
+		if late := code(err) == sandboxmcp.CodeSessionNotFound || code(err) == sandboxmcp.CodeSessionExpired; !ran && !late || late && closed != nil || closed != nil && code(closed) != sandboxmcp.CodeSessionBusy {
+			t.Fatalf("the run: %s, %v; to close it: %v", r.Status, err, closed)
+		}
+		_ = e.TerminateSession(t.Context(), "", id, "test") // where it was busy
+	}
+}
+
 func TestSessionBridge(t *testing.T) {
 	t.Parallel()
 	e := openReal(t)

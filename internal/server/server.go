@@ -90,6 +90,8 @@ type Sessions interface {
 	CreateSession(ctx context.Context, spec sandboxmcp.SessionSpec) (sandboxmcp.Session, error)
 	// TerminateSession ends a session with all that is in it.
 	TerminateSession(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, actor string) error
+	// CloseSession does so unless a run is going, which is session_busy.
+	CloseSession(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, actor string) error
 	// Sessions lists what is alive.
 	Sessions(ctx context.Context, ns sandboxmcp.Namespace) ([]sandboxmcp.Session, error)
 	// Upload puts a file into a session and returns where.
