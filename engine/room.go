@@ -103,9 +103,14 @@ func (r *room) ready(ctx context.Context) (lost bool, err error) {
 }
 
 // forget ends what is left of an interpreter and of everything that it started.
+// What they wrote last goes where their streams go now: a later run is not to
+// have it as its own.
 func (r *room) forget(ctx context.Context) {
 	r.clear(ctx)
 	if r.proc != nil {
+		down, cancel := context.WithTimeout(context.WithoutCancel(ctx), endLimit)
+		_ = r.proc.Drain(down)
+		cancel()
 		_ = r.proc.Channel().Close()
 	}
 	r.kernel, r.proc = nil, nil
