@@ -26,7 +26,7 @@ type Program struct {
 	Version     string             // of the interpreter, as "20.1.0"; node needs it
 	Virtual     bool               // a python of a virtual environment, which has to find it at its start
 	Driver      []byte             // python only: PythonDriver's text as the interpreter's compiled code; nil: the text itself
-	Sets        []string           // python only: directories of package sets, each with a site-packages, as the sandbox shows them; one that is not there does no harm
+	Sets        []string           // directories of package sets of python, each with a site-packages, as the sandbox shows them; one that is not there does no harm
 	Env         map[string]string  // added to the environment; see CheckEnv
 	Defaults    map[string]string  // likewise, where Env does not say otherwise; ours, so not checked
 }
