@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -176,37 +174,6 @@ func TestSessionOfOtherLanguages(t *testing.T) {
 	other.Limits.MaxRAMMB = 100
 	if _, err := e.Execute(t.Context(), other); code(err) != sandboxmcp.CodeInvalidArgument {
 		t.Errorf("other memory: %v", err)
-	}
-}
-
-// Hammered from 16 sides, one runs and the others are told at once.
-func TestSessionBusy(t *testing.T) {
-	t.Parallel()
-	e := openReal(t)
-	needs(t, e, sandboxmcp.Python)
-	id := create(t, e, sandboxmcp.SessionSpec{})
-	execute(t, e, in(id, "n = 0"))
-	var ran, busy atomic.Int32
-	var wait sync.WaitGroup
-	for range 16 {
-		wait.Go(func() {
-			_, err := e.Execute(t.Context(), in(id, "n += 1\nimport time; time.sleep(.5)"))
-			switch code(err) {
-			case "":
-				ran.Add(1)
-			case sandboxmcp.CodeSessionBusy:
-				busy.Add(1)
-			default:
-				t.Error(err)
-			}
-		})
-	}
-	wait.Wait()
-	if ran.Load() != 1 || busy.Load() != 15 {
-		t.Errorf("%d ran, %d were busy", ran.Load(), busy.Load())
-	}
-	if r := execute(t, e, in(id, "print(n)")); r.Stdout != "1\n" {
-		t.Errorf("n = %q", r.Stdout)
 	}
 }
 
