@@ -2,7 +2,8 @@ package sandboxmcp
 
 import "io"
 
-// Display says where the value of a program's last bare expression goes.
+// Display says where the value of a program's last bare expression goes. It is
+// that of a Python program, and in sessions that of Node.js too.
 type Display string
 
 // The zero Display is [DisplayNone].
