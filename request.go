@@ -2,7 +2,8 @@ package sandboxmcp
 
 import "io"
 
-// Display says where the value of a program's last bare expression goes.
+// Display says where the value of a program's last bare expression goes. It is
+// that of a Python program, and in sessions that of Node.js too.
 type Display string
 
 // The zero Display is [DisplayNone].
@@ -30,4 +31,12 @@ type Request struct {
 	Session   *SessionSpec // how it is made when SessionID is empty or not there; nil: as the request says
 	Stdout    io.Writer    // receives the program's stdout while it runs, up to max_output_bytes; may be nil. Errors are ignored
 	Stderr    io.Writer    // likewise
+	Shown     ResultWriter // receives what the program shows while it runs, in order, as it will stand in Results; may be nil
+}
+
+// ResultWriter takes rich results one by one. It is called from one goroutine,
+// and the result is its own to keep. However slow it is, the program does not
+// wait for it; the answer does, as it waits for the writers of the streams.
+type ResultWriter interface {
+	WriteResult(r RichResult)
 }

@@ -43,6 +43,7 @@ type execution struct {
 	stateLost bool
 
 	streams []*capture // once it runs
+	shown   *showing   // likewise; nil: nobody wants to see
 
 	stdoutSHA256, stderrSHA256 string // of what the result shows; once it is signed
 
@@ -96,6 +97,7 @@ func (e *Engine) finish(x *execution) {
 	for _, c := range x.streams {
 		c.close()
 	}
+	x.shown.close()
 	if x.session != nil {
 		if r := x.room; r != nil && !r.fresh && r.walls.due(wallsRest) {
 			e.work.Go(func() { r.walls.read(context.WithoutCancel(e.ctx), r.sandbox, wallsRest) })
@@ -124,6 +126,7 @@ func (x *execution) flush(ctx context.Context) {
 	for _, c := range x.streams {
 		c.flush(ctx)
 	}
+	x.shown.flush(ctx)
 }
 
 const maxEnded = 256

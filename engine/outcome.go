@@ -38,7 +38,7 @@ func (e *Engine) attend(x *execution) (ctx context.Context, o *outcome, stop fun
 	ctx, end := context.WithCancelCause(x.ctx)
 	over := func() { end(errOutput) }
 	o = &outcome{stdout: newCapture(x.limits.MaxOutputBytes, x.req.Stdout, over), stderr: newCapture(x.limits.MaxOutputBytes, x.req.Stderr, over)}
-	x.streams = []*capture{o.stdout, o.stderr}
+	x.streams, x.shown = []*capture{o.stdout, o.stderr}, newShowing(x.req.Shown)
 	x.started = e.cfg.Now()
 	clock := time.AfterFunc(x.limits.Timeout(), func() { end(errTimeout) })
 	return ctx, o, func() {
@@ -125,13 +125,13 @@ func (x *execution) result(o *outcome) sandboxmcp.Result {
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // listen reads what the driver tells on the private channel.
-func listen(r backend.Running) <-chan kernel.Report {
+func listen(r backend.Running, show func(sandboxmcp.RichResult)) <-chan kernel.Report {
 	c := make(chan kernel.Report, 1)
 	ch := r.Channel()
 	if ch == nil {
 		c <- kernel.Report{Results: []sandboxmcp.RichResult{}}
 		return c
 	}
-	go func() { c <- kernel.Read(ch) }()
+	go func() { c <- kernel.Read(ch, show) }()
 	return c
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
@@ -16,11 +18,11 @@ import (
 // see.
 func (e *Engine) interpreter(ctx context.Context, l sandboxmcp.Language) (interpreter, error) {
 	i, err := e.runtimes.Find(ctx, l)
-	if err != nil || l != sandboxmcp.Python {
+	if err != nil {
 		return i, err
 	}
 	var shown []string
-	for _, s := range e.sets.Active(environment.Python{Path: i.Path, Version: i.Version}) {
+	for _, s := range e.setsFor(ctx, i) {
 		inside := path.Join(backend.PackageDir, s.Name)
 		i.Sets, shown = append(i.Sets, inside), append(shown, backend.ShownAt(s.Dir, inside))
 		if e.cfg.MinTier == sandboxmcp.TierL1 { // where there may be no mounts
@@ -29,6 +31,31 @@ func (e *Engine) interpreter(ctx context.Context, l sandboxmcp.Language) (interp
 	}
 	i.ReadOnlyDirs = slices.Concat(i.ReadOnlyDirs, shown)
 	return i, nil
+}
+
+// setsFor are the package sets that programs of an interpreter see. Those of
+// another language see what the python has that they would start.
+func (e *Engine) setsFor(ctx context.Context, i interpreter) []environment.Set {
+	if i.Language != sandboxmcp.Python {
+		if all, _ := e.sets.All(); len(all) == 0 {
+			return nil
+		}
+		var err error
+		if i, err = e.runtimes.Find(ctx, sandboxmcp.Python); err != nil || !startedAs("python3", i.Path) {
+			return nil
+		}
+	}
+	return e.sets.Active(environment.Python{Path: i.Path, Version: i.Version})
+}
+
+// startedAs reports whether a program that starts name starts the binary.
+func startedAs(name, binary string) bool {
+	for dir := range strings.SplitSeq(kernel.SearchPath, ":") {
+		if p, err := filepath.EvalSymlinks(filepath.Join(dir, name)); err == nil {
+			return p == binary
+		}
+	}
+	return false
 }
 
 // program is what the kernel starts of a request.

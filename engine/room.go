@@ -107,9 +107,14 @@ func (r *room) ready(ctx context.Context) (lost bool, err error) {
 }
 
 // forget ends what is left of an interpreter and of everything that it started.
+// What they wrote last goes where their streams go now: a later run is not to
+// have it as its own.
 func (r *room) forget(ctx context.Context) {
 	r.clear(ctx)
 	if r.proc != nil {
+		down, cancel := context.WithTimeout(context.WithoutCancel(ctx), endLimit)
+		_ = r.proc.Drain(down)
+		cancel()
 		_ = r.proc.Channel().Close()
 	}
 	r.kernel, r.proc = nil, nil
@@ -220,7 +225,7 @@ func (e *Engine) cell(ctx context.Context, x *execution, r *room) cellEnd {
 	defer hush()
 	done := make(chan cellEnd, 1)
 	go func() {
-		rep, err := r.kernel.Execute(talk, kernel.Cell{Code: x.req.Code, Display: x.display(), Stdin: x.req.Stdin, Env: x.req.Env}, nil)
+		rep, err := r.kernel.Execute(talk, kernel.Cell{Code: x.req.Code, Display: x.display(), Stdin: x.req.Stdin, Env: x.req.Env}, x.shown.add)
 		done <- cellEnd{report: rep, err: err}
 	}()
 	asked := ctx.Done()

@@ -258,15 +258,25 @@ func (e *Engine) CreateSession(ctx context.Context, spec sandboxmcp.SessionSpec)
 // of a session that keeps its interpreter is ended; one of a session of single
 // runs makes it busy.
 func (e *Engine) TerminateSession(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, actor string) error {
+	force := false
+	if live, err := e.sessions.Find(ctx, e.orOwn(ns), id); err == nil {
+		r, ok := live.Room().(*room)
+		force = ok && !r.fresh
+	}
+	return e.endSession(ctx, ns, id, actor, force)
+}
+
+// CloseSession is TerminateSession for who does not mean to end a run: while one
+// is going it fails with session_busy and ends nothing. A run that begins
+// meanwhile finds the session either whole or gone.
+func (e *Engine) CloseSession(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, actor string) error {
+	return e.endSession(ctx, ns, id, actor, false)
+}
+
+func (e *Engine) endSession(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, actor string, force bool) error {
 	ns = e.orOwn(ns)
 	if _, err := sandboxmcp.ParseSessionID(string(id)); err != nil {
 		return err
-	}
-	live, err := e.sessions.Find(ctx, ns, id)
-	force := false
-	if err == nil {
-		r, ok := live.Room().(*room)
-		force = ok && !r.fresh
 	}
 	s, err := e.sessions.Remove(ctx, ns, id, force)
 	if err != nil && s == nil {

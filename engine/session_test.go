@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -179,37 +177,6 @@ func TestSessionOfOtherLanguages(t *testing.T) {
 	}
 }
 
-// Hammered from 16 sides, one runs and the others are told at once.
-func TestSessionBusy(t *testing.T) {
-	t.Parallel()
-	e := openReal(t)
-	needs(t, e, sandboxmcp.Python)
-	id := create(t, e, sandboxmcp.SessionSpec{})
-	execute(t, e, in(id, "n = 0"))
-	var ran, busy atomic.Int32
-	var wait sync.WaitGroup
-	for range 16 {
-		wait.Go(func() {
-			_, err := e.Execute(t.Context(), in(id, "n += 1\nimport time; time.sleep(.5)"))
-			switch code(err) {
-			case "":
-				ran.Add(1)
-			case sandboxmcp.CodeSessionBusy:
-				busy.Add(1)
-			default:
-				t.Error(err)
-			}
-		})
-	}
-	wait.Wait()
-	if ran.Load() != 1 || busy.Load() != 15 {
-		t.Errorf("%d ran, %d were busy", ran.Load(), busy.Load())
-	}
-	if r := execute(t, e, in(id, "print(n)")); r.Stdout != "1\n" {
-		t.Errorf("n = %q", r.Stdout)
-	}
-}
-
 // Files of a session: what a run made or changed, and nothing else, is its artifact.
 func TestSessionArtifacts(t *testing.T) {
 	t.Parallel()
@@ -358,6 +325,45 @@ func TestSessionTerminatedWhileItRuns(t *testing.T) {
 	}
 	if s := e.Stats().Sessions; s != 0 {
 		t.Errorf("%d sessions", s)
+	}
+}
+
+// TestSessionClosedUnlessBusy: to close a session never ends a run, whichever of
+// the two comes first.
+func TestSessionClosedUnlessBusy(t *testing.T) {
+	t.Parallel()
+	e := openReal(t)
+	needs(t, e, sandboxmcp.Shell)
+	id := create(t, e, sandboxmcp.SessionSpec{Language: sandboxmcp.Shell})
+	req, out := in(id, "echo begun; until [ -e go ]; do sleep .01; done"), newLive()
+	req.Stdout = out
+	wait := executeIn(t.Context(), t, e, req)
+	out.await(t, "begun", 0)
+	if err := e.CloseSession(t.Context(), "", id, "test"); code(err) != sandboxmcp.CodeSessionBusy {
+		t.Errorf("while it runs: %v", err)
+	}
+	if _, _, err := e.Upload(t.Context(), sandboxmcp.Upload{SessionID: id, Name: "go", Content: []byte("x")}); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := wait(); err != nil || !r.Success {
+		t.Fatalf("the run: %s, %v", r.Status, err)
+	}
+	if err := e.CloseSession(t.Context(), "", id, "test"); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+	if err := e.CloseSession(t.Context(), "", id, "test"); code(err) != sandboxmcp.CodeSessionNotFound {
+		t.Errorf("once more: %v", err)
+	}
+	for range 30 {
+		id := create(t, e, sandboxmcp.SessionSpec{Language: sandboxmcp.Shell})
+		wait := executeIn(t.Context(), t, e, in(id, ":"))
+		closed := e.CloseSession(t.Context(), "", id, "test")
+		r, err := wait()
+		ran := err == nil && r.Success && !r.StateLost
+		if late := code(err) == sandboxmcp.CodeSessionNotFound || code(err) == sandboxmcp.CodeSessionExpired; !ran && !late || late && closed != nil || closed != nil && code(closed) != sandboxmcp.CodeSessionBusy {
+			t.Fatalf("the run: %s, %v; to close it: %v", r.Status, err, closed)
+		}
+		_ = e.TerminateSession(t.Context(), "", id, "test") // where it was busy
 	}
 }
 

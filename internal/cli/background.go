@@ -200,7 +200,7 @@ func leaveDirectory() error { return os.Chdir(string(filepath.Separator)) }
 // keep answers at the control socket until there was nothing to keep for a while.
 func (a *app) keep(ctx context.Context, cfg *config.Config, e runner, logger *slog.Logger) error {
 	for {
-		door, err := control.Listen(ctx, control.Config{StateDir: cfg.StateDir, Handler: e, Logger: logger, Background: true})
+		door, err := control.Listen(ctx, control.Config{StateDir: cfg.StateDir, Handler: e, Logger: logger, MaxUpload: cfg.Tools.MaxUploadBytes, Background: true})
 		if err != nil {
 			return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the control socket cannot be opened").WithCause(err)
 		}

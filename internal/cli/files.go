@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -57,14 +58,21 @@ A-Z a-z 0-9 . _ -.`,
 	cmd.Flags().StringVar(&name, "name", "", "call it `NAME` there")
 	cmd.Flags().BoolVar(&overwrite, "overwrite", false, "replace a file of that name")
 	return a.inSession(cmd, func(ctx context.Context, cfg *config.Config, s found, args []string) error {
-		content, err := readFile(ctx, args[0], cfg.Tools.MaxUploadBytes)
-		if err != nil {
+		tell := func(err error) error {
 			return readFailure("file "+sandboxmcp.Quote(args[0]), sandboxmcp.CodeUploadTooLarge, err)
 		}
+		src, err := openInput(args[0], cfg.Tools.MaxUploadBytes)
+		if err != nil {
+			return tell(err)
+		}
+		defer src.Close()
 		if !cmd.Flags().Changed("name") {
 			name = filepath.Base(args[0])
 		}
-		id, path, err := s.Upload(ctx, sandboxmcp.Upload{Namespace: cfg.Namespace, SessionID: s.session.ID, Name: name, Content: content, Overwrite: overwrite})
+		id, path, err := s.Upload(ctx, sandboxmcp.Upload{Namespace: cfg.Namespace, SessionID: s.session.ID, Name: name, Overwrite: overwrite}, src, src.size)
+		if unread, ok := errors.AsType[*inputError](err); ok {
+			return tell(unread.err)
+		}
 		if err != nil {
 			return err
 		}

@@ -54,22 +54,67 @@ func readAll(ctx context.Context, r io.Reader, limit int64) ([]byte, error) {
 
 // readFile reads a file, a pipe or a device of at most limit bytes.
 func readFile(ctx context.Context, path string, limit int64) ([]byte, error) {
+	in, err := openInput(path, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	return readAll(ctx, in.file, limit)
+}
+
+// input is a file, a pipe or a device that is read as it is needed.
+type input struct {
+	file  *os.File
+	size  int64 // -1: not known
+	left  int64 // bytes that may still come
+	limit int64
+}
+
+// inputError is what reading an input ended in, to be told from what whoever
+// read it ended in.
+type inputError struct{ err error }
+
+func (e *inputError) Error() string { return e.err.Error() }
+func (e *inputError) Unwrap() error { return e.err }
+
+// openInput opens an input of at most limit bytes.
+func openInput(path string, limit int64) (*input, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }()
+	in := &input{file: f, size: -1, left: limit, limit: limit}
 	st, err := f.Stat()
 	switch {
 	case err != nil:
-		return nil, err
 	case st.IsDir():
-		return nil, errors.New("it is a directory")
+		err = errors.New("it is a directory")
 	case st.Mode().IsRegular() && st.Size() > limit:
-		return nil, &errTooLong{size: st.Size(), limit: limit}
+		err = &errTooLong{size: st.Size(), limit: limit}
+	case st.Mode().IsRegular() && st.Size() > 0: // those of the kernel have none
+		in.size = st.Size()
 	}
-	return readAll(ctx, f, limit)
+	if err != nil {
+		in.Close()
+		return nil, err
+	}
+	return in, nil
 }
+
+// Read reads on, and fails where there is more than there may be.
+func (in *input) Read(p []byte) (int, error) {
+	n, err := in.file.Read(p[:min(int64(len(p)), in.left+1)])
+	if in.left -= int64(n); in.left < 0 {
+		err = &errTooLong{limit: in.limit}
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = &inputError{err}
+	}
+	return n, err
+}
+
+// Close lets the file go. It may be called more than once.
+func (in *input) Close() error { return in.file.Close() }
 
 // readFailure tells why something could not be read, with the code for too much of it.
 func readFailure(what string, tooLong sandboxmcp.Code, err error) error {

@@ -49,10 +49,10 @@ text after -c. Its language follows from the file's extension (.py, .js .mjs
 .cjs, .sh .bash), else from its #! line, else it is Python; -l decides.
 
 With --session it runs in a session: files and variables are those that the run
-before it left, and the value of its last expression is printed. The session is
-that of the running server that has it; one that nobody has is made, as "session
-create" does. With --background it runs on in a server, and what is printed is its
-request id, for "sandboxmcp artifacts".
+before it left, and in Python and Node.js the value of its last expression is
+printed. The session is that of the running server that has it; one that nobody
+has is made, as "session create" does. With --background it runs on in a server,
+and what is printed is its request id, for "sandboxmcp artifacts".
 
 The program starts in /mnt/data, where it may write. Files that it leaves there
 are kept: --out copies them into a directory, "sandboxmcp artifacts" shows them

@@ -84,7 +84,7 @@ type door struct {
 // serve is a server on stdin and stdout, with a control socket beside.
 func (a *app) serve(ctx context.Context, cfg *config.Config, five bool) error {
 	return a.asServer(ctx, cfg, "mcp", func(e runner, logger *slog.Logger) error {
-		beside, err := control.Listen(ctx, control.Config{StateDir: cfg.StateDir, Handler: e, Logger: logger})
+		beside, err := control.Listen(ctx, control.Config{StateDir: cfg.StateDir, Handler: e, Logger: logger, MaxUpload: cfg.Tools.MaxUploadBytes})
 		if err != nil {
 			// The agent is not hurt by this; the person in another terminal is told.
 			logger.Warn("no control socket: other commands do not see this server", "error", err)

@@ -75,6 +75,10 @@ func (f *fakeSessions) TerminateSession(_ context.Context, ns sandboxmcp.Namespa
 	return f.find(ns, id)
 }
 
+func (f *fakeSessions) CloseSession(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, actor string) error {
+	return f.TerminateSession(ctx, ns, id, actor)
+}
+
 func (f *fakeSessions) Sessions(_ context.Context, ns sandboxmcp.Namespace) ([]sandboxmcp.Session, error) {
 	if ns != "" && ns != "default" {
 		return nil, nil

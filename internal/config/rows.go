@@ -161,7 +161,7 @@ func dockerRows(c *Config) []row {
 
 func fileRows(c *Config) []row {
 	return []row{
-		{key: "api_host", env: "SANDBOXMCP_API_HOST", def: "127.0.0.1", into: text(&c.APIHost, wordOK, "a host name or an address"), doc: "Address of the HTTP listener. Without keys only loopback may be used."},
+		{key: "api_host", env: "SANDBOXMCP_API_HOST", def: "127.0.0.1", into: text(&c.APIHost, wordOK, "a host name or an address"), doc: "Address of the HTTP listener, which links name. Where it is all addresses, 0.0.0.0 or ::, links name the first address of the machine that is not loopback; set that one itself to choose another. Without keys only loopback may be used."},
 		{key: "api_port", env: "SANDBOXMCP_API_PORT", def: "8080", into: integer(&c.APIPort, 0, 65535), doc: "Port of the HTTP listener. On stdio there is none unless a port is set."},
 		{key: "sandbox_http_host", env: "SANDBOX_HTTP_HOST", def: "127.0.0.1", into: text(&c.Tools.HTTPHost, wordOK, "a host name or an address"), doc: "Address of the listener, where api_host is not set."},
 		{key: "sandbox_http_port", env: "SANDBOX_HTTP_PORT", def: "8080", into: integer(&c.Tools.HTTPPort, 0, 65535), doc: "Port of the listener, where api_port is not set."},

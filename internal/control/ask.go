@@ -18,7 +18,9 @@ import (
 type question struct {
 	method, path string
 	query        url.Values
-	body         []byte // nil: none
+	body         []byte    // nil: none, or stream
+	stream       io.Reader // a body that is not held in memory
+	size         int64     // of stream; -1: not known
 	limit        int64
 	time         time.Duration
 	exact        bool // numbers of no known type stay as they are written
@@ -74,7 +76,10 @@ func (c *Client) call(ctx context.Context, q question, out any) error {
 // to read and to close; a failure that the server answered is an error.
 func (c *Client) ask(ctx context.Context, q question) (*http.Response, error) {
 	var body io.Reader = http.NoBody
-	if q.body != nil {
+	switch {
+	case q.stream != nil:
+		body = q.stream
+	case q.body != nil:
 		body = bytes.NewReader(q.body)
 	}
 	target := url.URL{Scheme: "http", Host: "control", Path: q.path, RawQuery: q.query.Encode()}
@@ -83,6 +88,12 @@ func (c *Client) ask(ctx context.Context, q question) (*http.Response, error) {
 		return nil, fmt.Errorf("build %s: %w", q.path, err)
 	}
 	req.Header.Set("Content-Type", "application/json")
+	if q.stream != nil {
+		if req.ContentLength = q.size; q.size == 0 {
+			req.Body = http.NoBody
+		}
+		req.Header.Set("Expect", "100-continue") // so that a refusal comes before all of it is sent
+	}
 	res, err := c.http.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("ask %s: %w", q.path, err)

@@ -33,6 +33,7 @@ func newClient(stateDir, name string) *Client {
 			DisableKeepAlives:      true,
 			DisableCompression:     true,
 			MaxResponseHeaderBytes: 16 << 10,
+			ExpectContinueTimeout:  callTimeout,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -75,16 +76,15 @@ func (c *Client) ReadFile(ctx context.Context, ns sandboxmcp.Namespace, id sandb
 	return f.SessionFile, f.Content, err
 }
 
-// Upload puts a file into a session and tells its path there.
-func (c *Client) Upload(ctx context.Context, u sandboxmcp.Upload) (sandboxmcp.SessionID, string, error) {
-	if len(u.Content) > maxUpload {
-		return "", "", sandboxmcp.Errorf(sandboxmcp.CodeUploadTooLarge, "the file has %d bytes, above the limit of %d bytes", len(u.Content), maxUpload)
-	}
+// Upload puts a file into a session and tells its path there. What is in it is
+// read from content as it is sent, size bytes, or to its end when size is -1;
+// Content of u means nothing. An error of content is returned wrapped.
+func (c *Client) Upload(ctx context.Context, u sandboxmcp.Upload, content io.Reader, size int64) (sandboxmcp.SessionID, string, error) {
 	form := naming(u.Namespace, u.SessionID)
 	form.Set("name", u.Name)
 	form.Set("overwrite", strconv.FormatBool(u.Overwrite))
 	var done uploaded
-	err := c.call(ctx, question{method: http.MethodPut, path: "/v1/file", query: form, body: append([]byte{}, u.Content...), limit: maxResponse, time: workTimeout}, &done)
+	err := c.call(ctx, question{method: http.MethodPut, path: "/v1/file", query: form, stream: content, size: size, limit: maxResponse, time: workTimeout}, &done)
 	return done.SessionID, done.Path, err
 }
 

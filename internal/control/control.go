@@ -58,13 +58,15 @@ const (
 	maxRequest  = 64 << 10  // bytes of a request's body
 	maxProgram  = 160 << 20 // of one that holds a program and what it reads, in base64
 	maxBridge   = 16 << 20  // of one that holds values
-	maxUpload   = 50 << 20  // of an uploaded file
 	maxResponse = 4 << 20   // bytes of an answer's body
 	maxResult   = 256 << 20 // of one that holds a result: two streams, escaped, and maxContent
 	maxContent  = 32 << 20  // bytes of files in a result
 	callTimeout = 5 * time.Second
 	workTimeout = 60 * time.Second // of a call that builds a sandbox, or moves a file
 )
+
+// defaultUpload bounds a file that is put into a session, where nobody said otherwise.
+const defaultUpload = 50 << 20
 
 // MaxFile is how many bytes of a file of a session are read in one call.
 const MaxFile = 64 << 20

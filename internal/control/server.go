@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -23,6 +24,7 @@ type Server struct {
 	hello   Hello
 	handler Handler
 	logger  *slog.Logger
+	upload  int64
 	http    *http.Server
 	root    *os.Root
 	dir     *os.File
@@ -31,12 +33,13 @@ type Server struct {
 	closing sync.Once
 }
 
-// Config is what a [Server] is made of. Everything but Background is required.
+// Config is what a [Server] is made of. Background and MaxUpload may be left out.
 type Config struct {
 	StateDir   string
 	Handler    Handler // asked from several goroutines at a time
 	Logger     *slog.Logger
-	Background bool // see [Hello]
+	Background bool  // see [Hello]
+	MaxUpload  int64 // bytes of a file that is put into a session; 0: 52 428 800
 }
 
 // Listen opens a control socket below the state directory and answers on it
@@ -52,7 +55,7 @@ func Listen(ctx context.Context, c Config) (*Server, error) {
 	id := strconv.Itoa(os.Getpid()) + "-" + hex.EncodeToString(mark)
 	s := &Server{
 		hello:   Hello{Protocol: 1, ID: id, PID: os.Getpid(), StartedAt: time.Now().UTC(), Background: c.Background},
-		handler: c.Handler, logger: c.Logger, root: root, dir: dir, name: id + suffix,
+		handler: c.Handler, logger: c.Logger, upload: cmp.Or(c.MaxUpload, defaultUpload), root: root, dir: dir, name: id + suffix,
 	}
 	l, err := s.bind(ctx)
 	if err != nil {

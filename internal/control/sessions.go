@@ -19,7 +19,7 @@ func (s *Server) sessionRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("POST /v1/bridge", s.bridge)
 	mux.HandleFunc("GET /v1/files", s.listFiles)
 	mux.HandleFunc("GET /v1/file", s.readFile)
-	mux.HandleFunc("PUT /v1/file", s.upload)
+	mux.HandleFunc("PUT /v1/file", s.putFile)
 	mux.HandleFunc("POST /v1/file/remove", s.removeFile)
 }
 
@@ -156,7 +156,7 @@ func (s *Server) readFile(w http.ResponseWriter, r *http.Request) {
 	s.reply(w, fileContent{SessionFile: file, Content: append([]byte{}, content...)}, err)
 }
 
-func (s *Server) upload(w http.ResponseWriter, r *http.Request) {
+func (s *Server) putFile(w http.ResponseWriter, r *http.Request) {
 	form := r.URL.Query()
 	ns, id, err := named(r)
 	if err != nil {
@@ -168,18 +168,39 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, err)
 		return
 	}
-	content, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxUpload))
-	if _, long := errors.AsType[*http.MaxBytesError](err); long {
-		s.fail(w, sandboxmcp.Errorf(sandboxmcp.CodeUploadTooLarge, "the file has more than %d bytes", maxUpload))
-		return
-	}
-	if err != nil {
-		s.fail(w, sandboxmcp.Errorf(sandboxmcp.CodeInvalidContent, "the file did not arrive whole").WithHint("send it again"))
-		return
-	}
 	patient(w)
+	content, err := s.receive(w, r)
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
 	id, path, err := s.handler.Upload(r.Context(), sandboxmcp.Upload{Namespace: ns, SessionID: id, Actor: Actor, Name: form.Get("name"), Content: content, Overwrite: overwrite})
 	s.reply(w, uploaded{id, path}, err)
+}
+
+// receive reads a file. One whose size is told is held once, one that is too
+// large is refused unread.
+func (s *Server) receive(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	var content []byte
+	long := r.ContentLength > s.upload
+	var err error
+	switch {
+	case long:
+	case r.ContentLength >= 0:
+		content = make([]byte, r.ContentLength)
+		_, err = io.ReadFull(r.Body, content)
+	default:
+		content, err = io.ReadAll(http.MaxBytesReader(w, r.Body, s.upload))
+		_, long = errors.AsType[*http.MaxBytesError](err)
+	}
+	switch {
+	case long:
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeUploadTooLarge, "the file has more than %d bytes", s.upload).
+			WithHint("let the operator raise SANDBOX_MAX_UPLOAD_BYTES").With("limit_bytes", s.upload)
+	case err != nil:
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidContent, "the file did not arrive whole").WithHint("send it again")
+	}
+	return content, nil
 }
 
 func (s *Server) removeFile(w http.ResponseWriter, r *http.Request) {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -151,7 +152,7 @@ func TestSessionCalls(t *testing.T) {
 	same("bridge was asked", h.asked(), b, nil)
 
 	u := sandboxmcp.Upload{Namespace: "default", SessionID: "mine", Actor: control.Actor, Name: "a b%\n", Content: []byte("\x00\xff"), Overwrite: true}
-	id, path, err := c.Upload(ctx, u)
+	id, path, err := c.Upload(ctx, u, bytes.NewReader([]byte("\x00\xff")), 2)
 	same("upload", string(id)+path, "mine/mnt/data/a b%\n", err)
 	same("upload was asked", h.asked(), u, nil)
 	files, err := c.SessionFiles(ctx, "default", "mine")
@@ -175,7 +176,7 @@ func TestSessionFailures(t *testing.T) {
 		"read":      func(id sandboxmcp.SessionID) error { _, _, err := c.ReadFile(ctx, "default", id, "/x", 9); return err },
 		"remove":    func(id sandboxmcp.SessionID) error { return c.RemoveFile(ctx, "default", id, "/x") },
 		"upload": func(id sandboxmcp.SessionID) error {
-			_, _, err := c.Upload(ctx, sandboxmcp.Upload{Namespace: "default", SessionID: id, Name: "a"})
+			_, _, err := c.Upload(ctx, sandboxmcp.Upload{Namespace: "default", SessionID: id, Name: "a"}, strings.NewReader(""), 0)
 			return err
 		},
 	} {
@@ -190,14 +191,66 @@ func TestSessionFailures(t *testing.T) {
 	if _, _, err := c.ReadFile(ctx, "default", "mine", "/x", 1); !errors.As(err, &e) || e.Code != sandboxmcp.CodeArtifactTooLarge || e.Fields["size_bytes"] != 2.0 {
 		t.Errorf("large file: got %#v, want artifact_too_large with its size", err)
 	}
-	large := sandboxmcp.Upload{Namespace: "default", SessionID: "mine", Name: "a", Content: make([]byte, 50<<20+1)}
-	if _, _, err := c.Upload(ctx, large); sandboxmcp.CodeOf(err) != sandboxmcp.CodeUploadTooLarge {
-		t.Errorf("large upload: got %v, want upload_too_large", err)
+}
+
+// TestUploadBound: a file may be as large as the server's setting says, and is
+// refused before it is sent where its size is known.
+func TestUploadBound(t *testing.T) {
+	for name, c := range map[string]struct{ set, bound int64 }{"Default": {0, 50 << 20}, "Less": {1000, 1000}, "More": {60 << 20, 60 << 20}} {
+		dir := t.TempDir()
+		h := &handler{}
+		s, err := control.Listen(t.Context(), control.Config{StateDir: dir, Handler: h, Logger: quiet(), MaxUpload: c.set})
+		if err != nil {
+			t.Fatal(err)
+		}
+		to, u := peers(t, dir, 1)[0], sandboxmcp.Upload{Namespace: "default", SessionID: "mine", Name: "a"}
+		for _, told := range []bool{true, false} {
+			for _, more := range []int64{0, 1} {
+				size := int64(-1)
+				if told {
+					size = c.bound + more
+				}
+				in := &counted{r: io.LimitReader(zeros{}, c.bound+more)}
+				_, _, err := to.Upload(t.Context(), u, in, size)
+				switch {
+				case more == 0 && (err != nil || in.n != c.bound):
+					t.Errorf("%s: %d bytes: %v after %d", name, c.bound, err, in.n)
+				case more == 1 && told && (sandboxmcp.CodeOf(err) != sandboxmcp.CodeUploadTooLarge || in.n != 0):
+					t.Errorf("%s: one byte more: %v after %d bytes, want upload_too_large before any", name, err, in.n)
+				case more == 1 && err == nil:
+					t.Errorf("%s: one byte more, untold, was taken", name)
+				}
+			}
+		}
+		if got := int64(len(h.asked().(sandboxmcp.Upload).Content)); got != c.bound {
+			t.Errorf("%s: the last that arrived has %d bytes, want %d", name, got, c.bound)
+		}
+		broken := errors.New("a bad disk")
+		if _, _, err := to.Upload(t.Context(), u, iotest.ErrReader(broken), 5); !errors.Is(err, broken) {
+			t.Errorf("%s: a file that cannot be read: %v", name, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
 	}
-	large.Content = large.Content[1:]
-	if _, _, err := c.Upload(ctx, large); err != nil {
-		t.Errorf("largest upload: got %v", err)
-	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+type counted struct {
+	r io.Reader
+	n int64
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n += int64(n)
+	return n, err
 }
 
 func TestExecute(t *testing.T) {

@@ -83,16 +83,27 @@ func isDeniedEnv(name string) bool {
 	})
 }
 
+// SearchPath is where programs look for others, after the directory of their own
+// interpreter.
+const SearchPath = "/usr/local/bin:/usr/bin:/bin"
+
 // environment builds a program's whole environment from nothing: what every
 // language has, what its driver adds, what the caller adds.
 func environment(p Program, driver map[string]string) []string {
-	search := "/usr/local/bin:/usr/bin:/bin"
+	search := SearchPath
 	if bin := path.Dir(p.Interpreter); !slices.Contains(strings.Split(search, ":"), bin) {
 		search = bin + ":" + search
 	}
 	all := map[string]string{
 		"PATH": search, "LANG": "C.UTF-8", "HOME": backend.TempDir, "TMPDIR": backend.TempDir, "USER": "sandbox",
 		"PWD": backend.WorkDir, "SANDBOX_OUTPUT_DIR": backend.WorkDir,
+	}
+	if p.Language != sandboxmcp.Python && len(p.Sets) > 0 { // python's driver does it later
+		var dirs []string
+		for _, set := range p.Sets {
+			dirs = append(dirs, set+"/site-packages")
+		}
+		all["PYTHONPATH"] = strings.Join(dirs, ":")
 	}
 	for _, more := range []map[string]string{driver, p.Defaults, p.Env} {
 		maps.Copy(all, more)

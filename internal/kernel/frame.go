@@ -66,8 +66,9 @@ type SyntaxError struct {
 // Read reads a channel to its end. It never fails: what follows a frame that
 // cannot be right is read and thrown away, so that nobody is left waiting to
 // write, and what was right before it counts. It holds at most MaxFrame bytes
-// of input at a time and takes at most MaxReport in all.
-func Read(r io.Reader) Report {
+// of input at a time and takes at most MaxReport in all. show is called for each
+// value to show, as it comes; it may be nil, the values are in the Report as well.
+func Read(r io.Reader, show func(sandboxmcp.RichResult)) Report {
 	rep := Report{Results: []sandboxmcp.RichResult{}}
 	for left := MaxReport; ; {
 		w, err := readWord(r, left)
@@ -78,7 +79,9 @@ func Read(r io.Reader) Report {
 			return rep
 		}
 		left -= w.size
-		rep.take(w)
+		if v := rep.take(w); v != nil && show != nil {
+			show(v)
+		}
 	}
 	_, _ = io.Copy(io.Discard, r) // a channel that breaks has ended
 	return rep

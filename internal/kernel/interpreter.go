@@ -17,7 +17,7 @@ import (
 // Cell is one piece of code for an interpreter that stays.
 type Cell struct {
 	Code    string
-	Display sandboxmcp.Display // where the value of the last expression goes
+	Display sandboxmcp.Display // where the value of the last expression goes, in python and node; a shell has none
 	Stdin   []byte             // what the cell reads; nil: end of file at once
 	Env     map[string]string  // set for the cell and taken back after it; see CheckEnv
 }

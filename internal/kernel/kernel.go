@@ -21,13 +21,13 @@ type Program struct {
 	Language    sandboxmcp.Language // empty: python
 	Code        string
 	FileName    string             // base name that the program sees as its own; empty: main with the language's extension
-	Display     sandboxmcp.Display // python only: node and shell have none
+	Display     sandboxmcp.Display // python only: a node program that is run once shows nothing, other than a cell, and a shell has no values
 	Interpreter string             // absolute path of the real binary
 	Version     string             // of the interpreter, as "20.1.0"; node needs it
 	Virtual     bool               // a python of a virtual environment, which has to find it at its start
 	Trusted     bool               // nobody but root can change the interpreter and what it loads
 	Driver      []byte             // python only: PythonDriver's text as the interpreter's compiled code; nil: the text itself
-	Sets        []string           // python only: directories of package sets, each with a site-packages, as the sandbox shows them; one that is not there does no harm
+	Sets        []string           // directories of package sets of python, each with a site-packages, as the sandbox shows them; one that is not there does no harm
 	Env         map[string]string  // added to the environment; see CheckEnv
 	Defaults    map[string]string  // likewise, where Env does not say otherwise; ours, so not checked
 }
@@ -62,10 +62,6 @@ func Plan(p Program) (backend.Process, error) {
 	}
 	return backend.Process{}, sandboxmcp.Errorf(sandboxmcp.CodeUnsupportedLanguage, "language %s is not supported", sandboxmcp.Quote(string(p.Language)))
 }
-
-// CanDisplay reports whether the language's driver shows the value of a last
-// expression.
-func CanDisplay(l sandboxmcp.Language) bool { return l == sandboxmcp.Python || l == "" }
 
 // CheckFileName refuses, with invalid_filename, what cannot be the base name of
 // a program file; the empty name is the default one.

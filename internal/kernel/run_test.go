@@ -71,7 +71,7 @@ func runIn(t *testing.T, p kernel.Program, at places) outcome {
 			t.Fatal(err)
 		}
 		_ = w.Close()
-		go func() { report <- kernel.Read(r) }()
+		go func() { report <- kernel.Read(r, nil) }()
 	} else {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)

@@ -23,7 +23,7 @@ func versionOf(t *testing.T, python string) string {
 
 // A package of a set is imported, before one of the same name that is the
 // machine's; what its packages would work out is where they look for it; and
-// nothing in the environment tells of the set.
+// interpreters that the program starts find the set as well.
 func TestPythonSets(t *testing.T) {
 	eachPython(t, func(t *testing.T, python string) {
 		real, err := filepath.EvalSymlinks(python)
@@ -43,17 +43,29 @@ func TestPythonSets(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		const code = `import os, sys
+		child := t.TempDir()
+		if err := os.WriteFile(filepath.Join(child, "theirs.py"), []byte("says = 'theirs'\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		const code = `import os, subprocess, sys
 import of_a_set, pip
-print(of_a_set.says, pip.says, sys.argv == [sys.argv[0]], [k for k in os.environ if k.startswith("PYTHON")], os.environ["KEPT"], os.environ["OVER"])
+print(of_a_set.says, pip.says, sys.argv == [sys.argv[0]], [k for k in os.environ if k.startswith("PYTHON") and k != "PYTHONPATH"], os.environ["KEPT"], os.environ["OVER"])
 import textwrap
 try: print(open(os.environ["MPLCONFIGDIR"] + "/fontlist-v1.json").read())
 except OSError: print("none")
+def start(code, *flags, **more):
+    sys.stdout.flush()
+    subprocess.run([sys.executable, *flags, "-c", code], env=dict(os.environ, **more), stderr=subprocess.DEVNULL)
+start("import of_a_set; print(of_a_set.says, [k for k in __import__('os').environ if k == 'PYTHONPATH'])")
+start("import of_a_set", "-I")
+start("import theirs; print(theirs.says)", PYTHONPATH=os.environ["CHILD"])
+start("import theirs, of_a_set; print(theirs.says, of_a_set.says)", PYTHONPATH=os.environ["CHILD"] + ":" + os.environ["PYTHONPATH"])
+os.system("'%s' -c 'import of_a_set; print(of_a_set.says)'" % sys.executable)
 `
 		for what, version := range map[string]string{"site later": versionOf(t, real), "site at once": "3.9"} {
 			p := kernel.Program{
 				Language: sandboxmcp.Python, Code: code, Interpreter: real, Version: version, Sets: []string{"/nowhere", set},
-				Env:      map[string]string{"OVER": "theirs"},
+				Env:      map[string]string{"OVER": "theirs", "CHILD": child},
 				Defaults: map[string]string{"MPLCONFIGDIR": filepath.Join(t.TempDir(), "config"), "KEPT": "ours", "OVER": "ours"},
 			}
 			want := "set set too True ['PYTHONDONTWRITEBYTECODE'] ours theirs\n"
@@ -62,6 +74,7 @@ except OSError: print("none")
 			} else { // there it makes its own
 				want += "none\n"
 			}
+			want += "set ['PYTHONPATH']\ntheirs\ntheirs set\nset\n"
 			if got := run(t, p); got.Stdout != want || got.Code != 0 {
 				t.Errorf("%s: got %+v, want stdout %q", what, got, want)
 			}
@@ -75,4 +88,33 @@ func minorOf(version string) int {
 		n = n*10 + int(c-'0')
 	}
 	return n
+}
+
+// Programs of the other languages find the set in a python that they start.
+func TestSetsOfOthers(t *testing.T) {
+	eachPython(t, func(t *testing.T, python string) {
+		set := t.TempDir()
+		if err := os.Mkdir(filepath.Join(set, "site-packages"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(set, "site-packages", "of_a_set.py"), []byte("print('set')\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for lang, code := range map[sandboxmcp.Language]string{
+			sandboxmcp.Shell: "\"$WHICH\" -c 'import of_a_set'\n",
+			sandboxmcp.Node:  "process.stdout.write(require('child_process').execFileSync(process.env.WHICH, ['-c', 'import of_a_set']))\n",
+		} {
+			binary, err := exec.LookPath(map[sandboxmcp.Language]string{sandboxmcp.Shell: "bash", sandboxmcp.Node: "node"}[lang])
+			if err != nil {
+				continue
+			}
+			p := kernel.Program{Language: lang, Code: code, Interpreter: binary, Sets: []string{"/nowhere", set}, Env: map[string]string{"WHICH": python}}
+			if got := run(t, p); got.Stdout != "set\n" || got.Code != 0 {
+				t.Errorf("%s: got %+v, want set", lang, got)
+			}
+			if p.Sets = nil; run(t, p).Code == 0 {
+				t.Errorf("%s: without the set it was found, too", lang)
+			}
+		}
+	})
 }

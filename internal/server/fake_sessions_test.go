@@ -95,6 +95,16 @@ func (f *fake) TerminateSession(_ context.Context, ns sandboxmcp.Namespace, id s
 	return nil
 }
 
+func (f *fake) CloseSession(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, actor string) error {
+	f.mu.Lock()
+	busy := f.busy[id]
+	f.mu.Unlock()
+	if busy {
+		return sandboxmcp.Errorf(sandboxmcp.CodeSessionBusy, "session %s is busy", id)
+	}
+	return f.TerminateSession(ctx, ns, id, actor)
+}
+
 func (f *fake) Sessions(context.Context, sandboxmcp.Namespace) ([]sandboxmcp.Session, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

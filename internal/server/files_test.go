@@ -456,8 +456,19 @@ func TestListen(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer wide.Close()
-	if !strings.HasPrefix(wide.URL, "http://127.0.0.1:") || !strings.Contains(wide.Note, "other machines") {
-		t.Errorf("all addresses: URL %s, note %q", wide.URL, wide.Note)
+	if at, err := url.Parse(wide.URL); err != nil || strings.Contains(wide.URL, "//0.0.0.0") || !strings.Contains(wide.Note, "other machines") || !strings.Contains(wide.Note, at.Hostname()) {
+		t.Errorf("all addresses: URL %s, note %q, %v", wide.URL, wide.Note, err)
+	}
+	links := server.NewLinks("team")
+	defer server.ServeFiles(t.Context(), wide, server.Files(server.FilesConfig{Engine: newFake(), Links: links, Names: []string{"0.0.0.0"}}), nil)()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, wide.URL+"/healthz", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res, err := (&http.Transport{}).RoundTrip(req); err != nil || res.StatusCode != http.StatusOK { // the machine's own address stays on it
+		t.Errorf("a link of a listener on all addresses: %v, %v", res, err)
+	} else {
+		_ = res.Body.Close()
 	}
 	named, err := server.Listen(t.Context(), server.ListenConfig{Host: "localhost", PortSet: true})
 	if err != nil {

@@ -114,9 +114,10 @@ func (s *Server) runPython(ctx context.Context, c *call) (answer, error) {
 		Code: code, Language: sandboxmcp.Python, SessionID: id, Session: s.five.session(),
 		Limits: sandboxmcp.Limits{TimeoutSeconds: s.five.Limits.TimeoutSeconds, MaxOutputBytes: s.five.Limits.MaxOutputBytes},
 	}
-	stop := s.reportProgress(ctx, c.request)
+	progress, stop := s.reportProgress(ctx, c.request)
+	defer stop()
+	progress.follow(&req)
 	res, err := s.engine.Execute(ctx, req)
-	stop()
 	if err != nil {
 		return answer{}, err
 	}
@@ -259,16 +260,7 @@ func (s *Server) closeSession(ctx context.Context, c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	live, err := s.engine.Sessions(ctx, c.namespace)
-	if err != nil {
-		return answer{}, err
-	}
-	for _, x := range live {
-		if x.ID == id && x.Status == sandboxmcp.SessionBusy {
-			return answer{}, sandboxmcp.Errorf(sandboxmcp.CodeSessionBusy, "a run is going on in session %s", id)
-		}
-	}
-	if err := s.engine.TerminateSession(ctx, c.namespace, id, actor); err != nil {
+	if err := s.engine.CloseSession(ctx, c.namespace, id, actor); err != nil {
 		return answer{}, err
 	}
 	return answer{body: struct {

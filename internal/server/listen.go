@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -39,7 +40,7 @@ type ListenConfig struct {
 // Listener is an open port for [ServeFiles].
 type Listener struct {
 	net.Listener
-	URL  string // of the server, for links: http://host:port
+	URL  string // of the server, for links: http://host:port; where all addresses are listened on, one of the machine's
 	Note string // what the operator should hear, in one line; mostly nothing
 }
 
@@ -64,22 +65,65 @@ func Listen(ctx context.Context, c ListenConfig) (*Listener, error) {
 		return nil, fmt.Errorf("address of the listener: %w", err)
 	}
 	out := &Listener{Listener: &boundedListener{Listener: l, free: make(chan struct{}, maxConnections), closed: make(chan struct{})}}
-	host := c.Host
-	if at.Addr().IsUnspecified() {
-		host = "127.0.0.1" // where a person on this machine reaches it
-		if ip, bad := netip.ParseAddr(c.Host); bad == nil && ip.Is6() {
-			host = "::1"
-		}
-	}
+	host := linkHost(c.Host, at.Addr(), ownAddresses)
 	out.URL = "http://" + net.JoinHostPort(host, strconv.Itoa(int(at.Port())))
 	if int(at.Port()) != c.Port && c.Port != 0 {
 		out.Note = fmt.Sprintf("HTTP port %d is taken; listening on %d instead. ", c.Port, at.Port())
 	}
 	if !at.Addr().Unmap().IsLoopback() {
-		out.Note += fmt.Sprintf("HTTP listens on %s, which other machines may reach. ", at)
+		out.Note += fmt.Sprintf("HTTP listens on %s, which other machines may reach; links name %s. ", at, host)
 	}
 	out.Note = strings.TrimSpace(out.Note)
 	return out, nil
+}
+
+// linkHost is the host that links name. Where all addresses are listened on it is
+// one of this machine's, of the family that was asked for if there is one, by
+// which another machine can reach it; a machine without any reaches itself.
+func linkHost(asked string, bound netip.Addr, own func() []netip.Addr) string {
+	if !bound.IsUnspecified() {
+		return asked
+	}
+	want6 := false
+	if ip, err := netip.ParseAddr(asked); err == nil {
+		want6 = ip.Is6() && !ip.Is4In6()
+	}
+	all := own()
+	if i := slices.IndexFunc(all, func(a netip.Addr) bool { return a.Is6() == want6 }); i >= 0 {
+		return all[i].String()
+	}
+	switch {
+	case len(all) > 0:
+		return all[0].String()
+	case want6:
+		return "::1"
+	}
+	return "127.0.0.1"
+}
+
+// ownAddresses are the addresses of this machine that others may reach, in the
+// order of its interfaces. Nobody is asked over a network.
+func ownAddresses() []netip.Addr {
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return nil
+	}
+	var own []netip.Addr
+	for _, i := range interfaces {
+		if i.Flags&net.FlagUp == 0 || i.Flags&net.FlagLoopback != 0 {
+			continue
+		}
+		list, err := i.Addrs()
+		if err != nil {
+			continue
+		}
+		for _, a := range list {
+			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().IsGlobalUnicast() {
+				own = append(own, p.Addr().Unmap())
+			}
+		}
+	}
+	return own
 }
 
 func listenAt(ctx context.Context, host string, port int) (net.Listener, error) {

@@ -51,7 +51,7 @@ Reading an answer
 Limits
 - There is no network unless it was opened. Only /mnt/data and /tmp can be written.
 - Defaults: 60 s, 512 MiB, 1 core, 10 processes, 1 MB of output per stream. Each can be set per call.
-- In Python the value of a last bare expression is printed, as in a REPL; in a session it is in results.`
+- In Python the value of a last bare expression is printed, as in a REPL; in sessions of Python and Node.js it is in results.`
 
 // InstructionsFive is the same for the five tools of mcp-code-sandbox.
 const InstructionsFive = `Runs Python that nobody should trust in a sandbox without network.
@@ -90,6 +90,8 @@ type Sessions interface {
 	CreateSession(ctx context.Context, spec sandboxmcp.SessionSpec) (sandboxmcp.Session, error)
 	// TerminateSession ends a session with all that is in it.
 	TerminateSession(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, actor string) error
+	// CloseSession does so unless a run is going, which is session_busy.
+	CloseSession(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, actor string) error
 	// Sessions lists what is alive.
 	Sessions(ctx context.Context, ns sandboxmcp.Namespace) ([]sandboxmcp.Session, error)
 	// Upload puts a file into a session and returns where.

@@ -283,6 +283,48 @@ func TestProgress(t *testing.T) {
 	}
 }
 
+// TestProgressHasTheOutput: what a run puts out is told while it runs, whatever
+// the tool, and nothing after the answer.
+func TestProgressHasTheOutput(t *testing.T) {
+	for _, tool := range []string{"execute_code", "sandbox_run_python"} {
+		f := newFake()
+		heard := make(chan struct{})
+		f.execute = func(ctx context.Context, req sandboxmcp.Request) (sandboxmcp.Result, error) {
+			if req.Stdout == nil || req.Stderr == nil || req.Shown == nil {
+				return result(req, "nobody listens"), nil
+			}
+			_, _ = fmt.Fprint(req.Stdout, "so far")
+			req.Shown.WriteResult(sandboxmcp.RichResult{"image/png": "aGk="})
+			select {
+			case <-heard:
+			case <-ctx.Done():
+			}
+			_, _ = fmt.Fprint(req.Stderr, "at the end")
+			return result(req, "done"), nil
+		}
+		p := legacy(t, f)
+		id := p.begin("tools/call", map[string]any{"name": tool, "arguments": map[string]any{"code": "x"}, "_meta": map[string]any{"progressToken": 7}})
+		m := p.read()
+		params, _ := m["params"].(map[string]any)
+		if got, want := params["message"], "so far\n[display image/png]\n"; m["method"] != "notifications/progress" || params["progressToken"] != 7.0 || got != want {
+			t.Fatalf("%s: first came %v, want the message %q", tool, m, want)
+		}
+		close(heard)
+		if res, _ := p.answer(id)["result"].(map[string]any); structured(res)["stdout"] != "done" {
+			t.Errorf("%s answers %v", tool, res)
+		}
+		before := len(p.notes)
+		p.request("ping", nil)
+		if after := p.notes[before:]; len(after) > 0 {
+			t.Errorf("after the answer came %v", after)
+		}
+		p = legacy(t, f)
+		if res := p.call(tool, map[string]any{"code": "x"}); structured(res)["stdout"] != "nobody listens" {
+			t.Errorf("%s: without a token it answers %v", tool, res)
+		}
+	}
+}
+
 // ends waits for ServeStdio and checks that it took at most 3 s and that the
 // call's context was cancelled.
 func ends(t *testing.T, f *fake, p *pipe) error {

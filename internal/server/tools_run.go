@@ -92,13 +92,14 @@ func (s *Server) executeCode(ctx context.Context, c *call) (answer, error) {
 	if in := c.args.text("stdin"); in != "" {
 		req.Stdin = []byte(in)
 	}
-	run := s.engine.Execute
-	if c.args.flag("background") {
-		run = s.engine.Start
+	progress, stop := s.reportProgress(ctx, c.request)
+	defer stop()
+	run := s.engine.Start
+	if !c.args.flag("background") {
+		run = s.engine.Execute
+		progress.follow(&req)
 	}
-	stop := s.reportProgress(ctx, c.request)
 	res, err := run(ctx, req)
-	stop()
 	if err != nil {
 		return answer{}, err
 	}
@@ -136,7 +137,8 @@ func (s *Server) getArtifacts(ctx context.Context, c *call) (answer, error) {
 		return answer{}, err
 	}
 	content := c.args.flagOr("include_content", true)
-	stop := s.reportProgress(ctx, c.request)
+	_, stop := s.reportProgress(ctx, c.request)
+	defer stop()
 	res, err := s.engine.Lookup(ctx, sandboxmcp.Lookup{
 		Namespace: c.namespace,
 		RequestID: id,
@@ -144,7 +146,6 @@ func (s *Server) getArtifacts(ctx context.Context, c *call) (answer, error) {
 		Cancel:    c.args.flag("cancel"),
 		Content:   content,
 	})
-	stop()
 	if err != nil {
 		return answer{}, err
 	}

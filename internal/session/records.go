@@ -54,8 +54,8 @@ func (t *Table) absent(ctx context.Context, k key) error {
 		switch {
 		case state == "expired" && t.cfg.Now().Sub(at) < keepExpired:
 			found = expiredError(k.id, "its time was up, or its sandbox ended")
-		case state == "live" && who == t.owner.id(): // it is being closed
-			found = overdueError(k.id)
+		case state == "live" && who == t.owner.id():
+			found = expiredError(k.id, "it is being closed")
 		case state == "live" && !t.owner.lives(who) && t.cfg.Now().Sub(at) < keepExpired:
 			found = expiredError(k.id, "the server that had it has ended")
 		}

@@ -18,7 +18,9 @@
 # interpreter's own (site_at_last in later.py).
 #
 # Package sets stand before the other packages: what is in one was made to fit
-# together, and the machine's own package of the same name may not.
+# together, and the machine's own package of the same name may not. Interpreters
+# that the program starts find them by PYTHONPATH, which is set only here: from its
+# own start on this one would look into the sets for every module of the library.
 #
 # Whatever the interpreter has made by now lives as long as it does. Freezing it
 # spares the collector's last rounds from looking at it, a sixteenth of a small run;
@@ -31,6 +33,14 @@ def boot():
     from _frozen_importlib_external import SourceFileLoader
     display, path, *sets = sys.argv[1:]
     sets = [place + "/site-packages" for place in sets]
+    if sets:
+        known = ":".join(sets)
+        if "os" in sys.modules:
+            sys.modules["os"].environ["PYTHONPATH"] = known
+        else:  # which makes its own of this one
+            known = known.encode("utf-8", "surrogateescape")
+            posix.environ[b"PYTHONPATH"] = known
+            posix.putenv(b"PYTHONPATH", known)
     sys.argv = [path]
     sys.path[0] = posix.getcwd()
     if sys.flags.no_site:

@@ -23,7 +23,9 @@ def site_at_last(finder, name, path, target):
 
 def see(sets):
     """Puts package sets before the machine's own packages, as boot.py does."""
+    import os
     sets = [place + "/site-packages" for place in sets]
+    os.environ["PYTHONPATH"] = ":".join(sets)
     at = ([place.endswith("-packages") for place in sys.path] + [True]).index(True)
     sys.path[at:at] = sets
     fill_caches(sets)

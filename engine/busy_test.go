@@ -1,0 +1,60 @@
+package engine_test
+
+import (
+	"testing"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// TestSessionBusy: hammered from 16 sides at once, a session runs one of them, and
+// the other 15 are told at once that it is busy: the one waits for a file that is
+// put only when they all have been. It is so time and again, and nothing is lost.
+func TestSessionBusy(t *testing.T) {
+	t.Parallel()
+	e := openReal(t)
+	const sides, rounds = 16, 8
+	for lang, c := range map[sandboxmcp.Language]struct{ first, each, last string }{
+		sandboxmcp.Python: {"import os, time; n = 0", "n += 1\nwhile not os.path.exists('go'): time.sleep(.005)\nos.remove('go')", "print(n)"},
+		sandboxmcp.Node:   {"const fs = require('fs'); let n = 0", "n++\nwhile (!fs.existsSync('go')) await new Promise(done => setTimeout(done, 5))\nfs.unlinkSync('go')", "console.log(n)"},
+		sandboxmcp.Shell:  {"n=0", "n=$((n+1)); until [ -e go ]; do sleep .005; done; rm go", "echo $n"},
+	} {
+		t.Run(string(lang), func(t *testing.T) {
+			t.Parallel()
+			needs(t, e, lang)
+			id := create(t, e, sandboxmcp.SessionSpec{Language: lang})
+			execute(t, e, in(id, c.first))
+			for range rounds {
+				together, ends := make(chan struct{}), make(chan error, sides)
+				for range sides {
+					go func() {
+						<-together
+						_, err := e.Execute(t.Context(), in(id, c.each))
+						ends <- err
+					}()
+				}
+				close(together)
+				await := func() error {
+					select {
+					case err := <-ends:
+						return err
+					case <-timeUp(t, backstop):
+						t.Fatal("nobody is answered")
+						return nil
+					}
+				}
+				for range sides - 1 {
+					wantCode(t, await(), sandboxmcp.CodeSessionBusy)
+				}
+				if _, _, err := e.Upload(t.Context(), sandboxmcp.Upload{SessionID: id, Name: "go", Content: []byte("x")}); err != nil {
+					t.Fatal(err)
+				}
+				if err := await(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if r := execute(t, e, in(id, c.last)); r.Stdout != "8\n" || r.StateLost {
+				t.Errorf("of %d rounds %q ran; lost %v", rounds, r.Stdout, r.StateLost)
+			}
+		})
+	}
+}
