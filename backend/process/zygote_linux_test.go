@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
@@ -148,12 +147,13 @@ func TestZygoteDiesUnderLoad(t *testing.T) {
 			stop, killed := make(chan struct{}), 0
 			var killer, workers sync.WaitGroup
 			killer.Go(func() {
-				for range 2000 {
+				for i := range 2000 {
 					select {
 					case <-stop:
 						return
-					case <-time.After(time.Duration(rand.IntN(8000)) * time.Microsecond):
+					default:
 					}
+					time.Sleep(time.Duration(i*1373%8000) * time.Microsecond) // any moment
 					for _, pid := range b.Zygotes() {
 						if pid > 0 && syscall.Kill(pid, syscall.SIGKILL) == nil {
 							killed++
