@@ -92,6 +92,35 @@ func TestOldForkIsNotUsed(t *testing.T) {
 	}
 }
 
+// TestPoolWhileForking: what is kept can be asked for while zygotes come and go.
+func TestPoolWhileForking(t *testing.T) {
+	b := bounded(t, 1, time.Hour, 0, 3)
+	stop := make(chan struct{})
+	var asking, running sync.WaitGroup
+	for range 2 {
+		asking.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					pool(b)
+				}
+			}
+		})
+		running.Go(func() {
+			for range 25 {
+				if out, _, _, _ := ran(t, b, spec("asked"), "print('up')"); out != "up\n" {
+					t.Errorf("got %q", out)
+				}
+			}
+		})
+	}
+	running.Wait()
+	close(stop)
+	asking.Wait()
+}
+
 // TestZygoteGoes when nobody asks for it.
 func TestZygoteGoes(t *testing.T) {
 	b := bounded(t, 1000, time.Hour, time.Hour, 3, func(c *process.Config) { c.PoolIdle = 500 * time.Millisecond })
