@@ -157,8 +157,11 @@ func (s *fakeSandbox) Provide(context.Context, []backend.ProgramFile) error { re
 func (s *fakeSandbox) Files() backend.Files { return fakeFiles{s.f} }
 
 func (s *fakeSandbox) Isolation(context.Context) (sandboxmcp.Isolation, error) {
-	if s.f.onWalls != nil {
-		if err := s.f.onWalls(); err != nil {
+	s.f.mu.Lock()
+	look := s.f.onWalls
+	s.f.mu.Unlock()
+	if look != nil {
+		if err := look(); err != nil {
 			return sandboxmcp.Isolation{}, err
 		}
 	}

@@ -1,38 +1,41 @@
 package process
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // ForkAgain makes a backend fork every process that can be, not only the first
 // one of a sandbox.
 func ForkAgain(c *Config) { c.testOnlyForkAgain = true }
 
-// Forks is how many forks the zygotes that wait now have made.
-func (b *Backend) Forks() (n int) {
+// eachNest calls f for all that is, or may become, a zygote.
+func (b *Backend) eachNest(f func(n *nest)) {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, h := range b.halls {
+	halls := slices.Clone(b.halls)
+	b.mu.Unlock()
+	for _, h := range halls {
 		h.forkMu.Lock()
-		for _, x := range h.nests {
-			n += x.forks
+		for _, n := range h.nests {
+			f(n)
 		}
 		h.forkMu.Unlock()
 	}
-	return n
+}
+
+// Forks is how many forks the zygotes that wait now have made.
+func (b *Backend) Forks() (count int) {
+	b.eachNest(func(n *nest) { count += n.forks })
+	return count
 }
 
 // Zygotes are the process numbers of those that wait.
 func (b *Backend) Zygotes() (pids []int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, h := range b.halls {
-		h.forkMu.Lock()
-		for _, n := range h.nests {
-			if n.zygote != nil {
-				pids = append(pids, n.zygote.PID())
-			}
+	b.eachNest(func(n *nest) {
+		if n.zygote != nil {
+			pids = append(pids, n.zygote.PID())
 		}
-		h.forkMu.Unlock()
-	}
+	})
 	return pids
 }
 

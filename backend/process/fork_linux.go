@@ -32,7 +32,8 @@ var usualForks = forkBounds{forks: 1000, age: 10 * time.Minute, rest: time.Minut
 const zygotesMost = 4 // of one jail
 
 // nest is where a zygote is, or may come to be. All of it is guarded by the
-// hall's forkMu.
+// hall's forkMu, which may be held when the backend's mu is taken, and not the
+// other way round.
 type nest struct {
 	cfg      jail.ZygoteConfig
 	uses     int
@@ -123,15 +124,17 @@ func (b *Backend) hatch(h *hall, n *nest, spec backend.Spec) {
 		b.log.Debug("programs are not forked but executed", "error", err)
 	}
 	h.forkMu.Lock()
-	defer h.forkMu.Unlock()
 	n.starting = false
+	late := h.forksOver || h.nests[nestKey(n.cfg.Argv, n.cfg.Env)] != n
 	switch {
 	case err != nil:
 		n.failed = time.Now()
-	case h.forksOver || h.nests[nestKey(n.cfg.Argv, n.cfg.Env)] != n:
-		z.Close()
-	default:
+	case !late:
 		n.zygote, n.born, n.forks, n.refused = z, time.Now(), 0, 0
+	}
+	h.forkMu.Unlock()
+	if err == nil && late {
+		z.Close()
 	}
 }
 

@@ -54,13 +54,14 @@ func (b *Backend) dropGroup(g *cgroup.Group) {
 // Pool tells what is kept for the next sandboxes: of dead ones, and empty ones.
 func (b *Backend) Pool() map[string]int {
 	b.mu.Lock()
-	defer b.mu.Unlock()
+	halls, groups := slices.Clone(b.halls), b.groups
+	b.mu.Unlock()
 	networks, zygotes := 0, 0
-	for _, h := range b.halls {
+	for _, h := range halls {
 		networks += h.Networks()
 		zygotes += h.zygotes()
 	}
-	return map[string]int{"cgroups": b.groups.Len(), "network_namespaces": networks, "slots_ready": b.ready.count(), "processes_ahead": b.ready.waiting(), "zygotes": zygotes}
+	return map[string]int{"cgroups": groups.Len(), "network_namespaces": networks, "slots_ready": b.ready.count(), "processes_ahead": b.ready.waiting(), "zygotes": zygotes}
 }
 
 // Trim gives back what is kept.

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
@@ -93,6 +92,35 @@ func TestOldForkIsNotUsed(t *testing.T) {
 	}
 }
 
+// TestPoolWhileForking: what is kept can be asked for while zygotes come and go.
+func TestPoolWhileForking(t *testing.T) {
+	b := bounded(t, 1, time.Hour, 0, 3)
+	stop := make(chan struct{})
+	var asking, running sync.WaitGroup
+	for range 2 {
+		asking.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					pool(b)
+				}
+			}
+		})
+		running.Go(func() {
+			for range 25 {
+				if out, _, _, _ := ran(t, b, spec("asked"), "print('up')"); out != "up\n" {
+					t.Errorf("got %q", out)
+				}
+			}
+		})
+	}
+	running.Wait()
+	close(stop)
+	asking.Wait()
+}
+
 // TestZygoteGoes when nobody asks for it.
 func TestZygoteGoes(t *testing.T) {
 	b := bounded(t, 1000, time.Hour, time.Hour, 3, func(c *process.Config) { c.PoolIdle = 500 * time.Millisecond })
@@ -148,12 +176,13 @@ func TestZygoteDiesUnderLoad(t *testing.T) {
 			stop, killed := make(chan struct{}), 0
 			var killer, workers sync.WaitGroup
 			killer.Go(func() {
-				for range 2000 {
+				for i := range 2000 {
 					select {
 					case <-stop:
 						return
-					case <-time.After(time.Duration(rand.IntN(8000)) * time.Microsecond):
+					default:
 					}
+					time.Sleep(time.Duration(i*1373%8000) * time.Microsecond) // any moment
 					for _, pid := range b.Zygotes() {
 						if pid > 0 && syscall.Kill(pid, syscall.SIGKILL) == nil {
 							killed++
@@ -322,8 +351,8 @@ func TestForkIsTooLarge(t *testing.T) {
 	b := bounded(t, 1000, time.Hour, time.Hour, 3)
 	sp := spec("large")
 	hatched(t, b, sp)
-	ran(t, b, sp, "pass")
-	before := backendtest.CountBeside(t, b)
+	before := backendtest.CountBeside(t, b) // with a jail, and no zygote any more
+	hatched(t, b, sp)
 	for range 10 {
 		sb, err := b.Open(t.Context(), sp)
 		if err != nil {

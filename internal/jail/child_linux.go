@@ -165,15 +165,15 @@ func (s *Slot) sameAsInit(pid int) error {
 	if err != nil {
 		return err
 	}
-	if got, err := other.read("cgroup"); err != nil || got != want {
+	text, err := other.read("cgroup")
+	if err != nil || text != want {
 		return errors.New("it is in another control group")
 	}
 	if want, err = init.read("status"); err != nil {
 		return err
 	}
 	wanted := fields(want)
-	text, err := other.read("status")
-	if err != nil {
+	if text, err = other.read("status"); err != nil {
 		return err
 	}
 	got := fields(text)

@@ -3,9 +3,9 @@
 # interpreter's own, with nothing of this left in its names, modules or descriptors.
 #
 # The interpreter runs as the owner of the sandboxes' user namespaces, with the rights
-# to enter them and no others. It parses only what the server sends, and what one
-# sandbox is to run never passes through it: that goes to the fork itself, over a
-# socket of its own, after its walls stand.
+# to enter them and no others, under a filter of system calls. It parses only what the
+# server sends, and what one sandbox is to run never passes through it: that goes to the
+# fork itself, over a socket of its own, after its walls stand.
 #
 # 3 is the server's socket. The walls of a fork are a script of the server's, in the
 # form of init.c: a list of system calls.
