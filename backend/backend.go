@@ -180,6 +180,7 @@ type Fork struct {
 	Options int      // how many of Argv stand before the script, which is a file of ProgramDir
 	Argv    []string // what the interpreter is started with: as the process's own up to the script
 	Script  []byte   // the script's text
+	Preload []byte   // what runs before the interpreter waits, in the names of the script; from a place that only the server's user or root can change
 	Env     []string // what the interpreter is started with, of Env
 }
 

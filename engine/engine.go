@@ -145,6 +145,7 @@ type Engine struct {
 
 	mu      sync.Mutex
 	bridged map[sandboxmcp.Namespace]map[string]json.RawMessage // values for sessions that are made later
+	whole   map[string]bool                                     // package sets that were looked at, by digest: every file was what it had to be
 
 	live   map[sandboxmcp.RequestID]*execution
 	ended  []*execution // background runs that failed before there was anything to keep
@@ -162,7 +163,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 	e := &Engine{
 		cfg: cfg, log: cfg.Logger, backends: map[string]backend.Backend{},
 		queue: queue.New(queue.Config{MaxConcurrent: cfg.MaxConcurrent, MaxWaiting: cfg.MaxQueued}),
-		live:  map[sandboxmcp.RequestID]*execution{}, bridged: map[sandboxmcp.Namespace]map[string]json.RawMessage{},
+		live:  map[sandboxmcp.RequestID]*execution{}, bridged: map[sandboxmcp.Namespace]map[string]json.RawMessage{}, whole: map[string]bool{},
 	}
 	for _, b := range cfg.Backends {
 		e.backends[b.Name()] = b

@@ -268,7 +268,9 @@ func (e *Engine) plan(r sandboxmcp.Request, i interpreter) (backend.Process, err
 			e.work.Go(func() { prepare(context.WithoutCancel(e.ctx)) })
 		}
 	}
-	return kernel.Plan(program(r, i, driver))
+	p := program(r, i, driver)
+	p.Preload = e.preload(r, i)
+	return kernel.Plan(p)
 }
 
 func cachePath(stateDir string) string { return filepath.Join(stateDir, "runtimes.json") }

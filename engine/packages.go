@@ -70,6 +70,43 @@ func program(r sandboxmcp.Request, i interpreter, driver []byte) kernel.Program 
 	return p
 }
 
+// preload names the modules that a forked interpreter may have imported for a
+// program. Only what is in a set whose every file was hashed, since the engine
+// was opened, runs outside of the program's own sandbox.
+func (e *Engine) preload(r sandboxmcp.Request, i interpreter) []string {
+	if r.Language != sandboxmcp.Python || len(i.Sets) == 0 || !i.TrustedForPreload {
+		return nil
+	}
+	for _, s := range e.sets.Active(environment.Python{Path: i.Path, Version: i.Version}) {
+		if modules := s.Preload(r.Code); modules != nil && e.hashed(s) {
+			return modules
+		}
+	}
+	return nil
+}
+
+// hashed reports whether every file of a set is what it was made of, and begins to
+// find out, beside everything else, when that is not known.
+func (e *Engine) hashed(s environment.Set) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	whole, known := e.whole[s.Digest]
+	if known {
+		return whole
+	}
+	e.whole[s.Digest] = false
+	e.work.Go(func() {
+		err := e.sets.Verify(e.ctx, s)
+		if err != nil && e.ctx.Err() == nil {
+			e.log.Warn("nothing of a package set is imported ahead", "set", s.Name, "error", err)
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.whole[s.Digest] = err == nil
+	})
+	return false
+}
+
 // preloaded names the packages that a runtime's programs can import beside what
 // is the machine's own.
 func (e *Engine) preloaded(r sandboxmcp.Runtime) []string {

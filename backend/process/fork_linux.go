@@ -59,11 +59,11 @@ func (s *sandbox) forkKey(p backend.Process) string {
 		f.Options < 1 || f.Options >= len(p.Argv) || f.Options >= len(f.Argv) || !slices.Equal(p.Argv[:f.Options+1], f.Argv[:f.Options+1]) || !s.b.forksInto() {
 		return ""
 	}
-	return nestKey(f.Argv, f.Env)
+	return nestKey(f.Argv, f.Env, f.Preload)
 }
 
-func nestKey(argv, env []string) string {
-	return strings.Join(slices.Concat(argv, []string{""}, env), "\x00")
+func nestKey(argv, env []string, preload []byte) string {
+	return strings.Join(slices.Concat(argv, []string{""}, env, []string{string(preload)}), "\x00")
 }
 
 // forksInto tells whether a fork can enter control groups as they are here. On
@@ -85,7 +85,7 @@ func (b *Backend) nestFor(h *hall, key string, p backend.Process, spec backend.S
 	case n == nil && len(h.nests) >= zygotesMost:
 		return nil, nil
 	case n == nil:
-		n = &nest{cfg: jail.ZygoteConfig{Argv: p.Fork.Argv, Options: p.Fork.Options, Env: p.Fork.Env, Script: p.Fork.Script}}
+		n = &nest{cfg: jail.ZygoteConfig{Argv: p.Fork.Argv, Options: p.Fork.Options, Env: p.Fork.Env, Script: p.Fork.Script, Preload: p.Fork.Preload}}
 		n.idle = time.AfterFunc(b.ready.idle, func() { b.retire(h, key) })
 		h.nests[key] = n
 	case !bytes.Equal(n.cfg.Script, p.Fork.Script):
@@ -125,7 +125,7 @@ func (b *Backend) hatch(h *hall, n *nest, spec backend.Spec) {
 	}
 	h.forkMu.Lock()
 	n.starting = false
-	late := h.forksOver || h.nests[nestKey(n.cfg.Argv, n.cfg.Env)] != n
+	late := h.forksOver || h.nests[nestKey(n.cfg.Argv, n.cfg.Env, n.cfg.Preload)] != n
 	switch {
 	case err != nil:
 		n.failed = time.Now()

@@ -1,6 +1,7 @@
 package environment
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -12,6 +13,34 @@ type Recipe struct {
 	Name     string
 	Packages []string // as the index has them
 	Trial    string   // a program that imports them all and leaves what may be kept for later runs
+
+	preload []preload // the first that fits a program is taken
+}
+
+// preload are modules that a program will import that has a word for one of them.
+type preload struct {
+	imports *regexp.Regexp
+	modules []string
+}
+
+// Preload names modules of the set that a program is going to import, by what its
+// code looks like: a guess that costs time and nothing else when it is wrong.
+func (s Set) Preload(code string) []string {
+	r, err := FindRecipe(s.Name)
+	if err != nil {
+		return nil
+	}
+	for _, p := range r.preload {
+		if p.imports.MatchString(code) {
+			return p.modules
+		}
+	}
+	return nil
+}
+
+// importing finds a program that imports one of some packages.
+func importing(packages string) *regexp.Regexp {
+	return regexp.MustCompile(`(?m)^[ \t]*(?:import|from)[ \t]+(?:[\w., ]+,[ \t]*)?(?:` + packages + `)\b`)
 }
 
 // Recipes are the sets that there are.
@@ -40,6 +69,10 @@ import matplotlib, matplotlib.pyplot, seaborn
 for path in glob.glob(os.path.join(matplotlib.get_cachedir(), "fontlist-v*.json")):
     shutil.copy(path, ".")
 `,
+	preload: []preload{
+		{importing("matplotlib|seaborn"), []string{"numpy", "pandas", "matplotlib.pyplot"}},
+		{importing("pandas|numpy|scipy|pyarrow"), []string{"numpy", "pandas"}},
+	},
 }
 
 // Variables are what packages of sets are steered by: as many threads as a

@@ -170,6 +170,8 @@ def serve():
     control = _socket.socket(fileno=3)
     own = posix.open("/proc/self/ns/pid", posix.O_RDONLY | posix.O_CLOEXEC)
     memory = own_memory()
+    if sum(size for _, size in memory) > 24 << 20:  # packages, most of whose pages a program does not write
+        memory = []
     control.send(answer(b"R"))
     packet = child(*wait())
     control.detach()

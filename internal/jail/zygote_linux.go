@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,6 +26,7 @@ type ZygoteConfig struct {
 	Options int      // how many of Argv stand before the script
 	Env     []string // the whole environment; nothing in it may be a secret
 	Script  []byte   // the script's text
+	Preload []byte   // run before it waits
 }
 
 // Zygote is an interpreter that waits to be forked into sandboxes of its jail. It
@@ -97,7 +99,7 @@ func (j *Jail) Zygote(cfg ZygoteConfig) (*Zygote, error) {
 	closeAll(theirs, out[1])
 	z := &Zygote{jail: j, options: cfg.Options, pidfd: slot.pidfd, control: ours, plans: map[childPlan]*childScript{}}
 	if err == nil {
-		err = z.ready(s)
+		err = z.ready(s, len(cfg.Preload) > 0)
 	}
 	if err == nil {
 		err = z.look()
@@ -109,8 +111,18 @@ func (j *Jail) Zygote(cfg ZygoteConfig) (*Zygote, error) {
 	return z, nil
 }
 
-// ready waits until the interpreter stands.
-func (z *Zygote) ready(s *script) error {
+// ready waits until the interpreter stands; long: it imports packages first.
+func (z *Zygote) ready(s *script, long bool) error {
+	if long {
+		limit := unix.NsecToTimeval(preloadLimit.Nanoseconds())
+		if err := unix.SetsockoptTimeval(z.control, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit); err != nil {
+			return err
+		}
+		defer func() {
+			limit = unix.NsecToTimeval(answerLimit.Nanoseconds())
+			_ = unix.SetsockoptTimeval(z.control, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit)
+		}()
+	}
 	var b [64]byte
 	answer, fds, err := receive(z.control, b[:])
 	closeAll(fds...)
@@ -124,6 +136,9 @@ func (z *Zygote) ready(s *script) error {
 	}
 	return nil
 }
+
+// preloadLimit is how long an interpreter may take to import packages.
+const preloadLimit = time.Minute
 
 // look compares what the kernel tells of the interpreter with what it has to be:
 // without rights beyond those that it needs, single-threaded, and without memory
@@ -174,11 +189,14 @@ func zygoteScript(cfg ZygoteConfig, filter []byte) (*script, error) {
 	if !ok || strings.ContainsRune(name, '/') {
 		return nil, fmt.Errorf("start zygote: %s is not in %s", path, programPlace)
 	}
-	text := strings.Replace(zygoteText, "@calls@", fmt.Sprintf("%d, %d", unix.SYS_SETNS, unix.SYS_MADVISE), 1) + "\n" + string(cfg.Script)
+	text := string(cfg.Preload) + "\n" + strings.Replace(zygoteText, "@calls@", fmt.Sprintf("%d, %d", unix.SYS_SETNS, unix.SYS_MADVISE), 1) + "\n" + string(cfg.Script)
 	s.do("setsid", unix.SYS_SETSID)
 	s.do("umask", unix.SYS_UMASK, num(0o022))
 	s.do("signals of children", unix.SYS_RT_SIGACTION, num(unix.SIGCHLD), s.bytes(make([]byte, 32)), num(0), num(8))
 	s.mount("run", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=755,size=1m,nr_inodes=16")
+	if len(cfg.Preload) > 0 { // packages that look for a place of their own
+		s.mount("tmp", "/tmp", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=700,size=1m,nr_inodes=64")
+	}
 	s.do("mkdir "+programPlace, unix.SYS_MKDIRAT, num(unix.AT_FDCWD), s.str(programPlace), num(0o755))
 	s.file(path, text)
 	s.mount("", "/run", "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")

@@ -28,6 +28,7 @@ type Program struct {
 	Trusted     bool               // nobody but root can change the interpreter and what it loads
 	Driver      []byte             // python only: PythonDriver's text as the interpreter's compiled code; nil: the text itself
 	Sets        []string           // directories of package sets of python, each with a site-packages, as the sandbox shows them; one that is not there does no harm
+	Preload     []string           // python only: modules of Sets that an interpreter that is forked may have imported; the sets were hashed
 	Env         map[string]string  // added to the environment; see CheckEnv
 	Defaults    map[string]string  // likewise, where Env does not say otherwise; ours, so not checked
 }

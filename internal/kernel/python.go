@@ -17,15 +17,36 @@ var pythonFiles embed.FS
 // pythonDriver is the driver's file name; boot.py says why it is so long.
 const pythonDriver = ".importlib_bootstrap.py"
 
-// pythonText is boot.py with the other parts in it as strings: one file that is
-// always there, even when the program has used up its descriptors.
-var pythonText = sync.OnceValue(func() []byte {
-	text := pythonPart("boot.py")
+// pythonText is boot.py with the other parts in it: one file that is always
+// there, even when the program has used up its descriptors.
+var pythonText = sync.OnceValue(func() []byte { return []byte(pythonWhole("boot.py")) })
+
+// pythonWhole is the text of a part with the others in it: as code, or as strings
+// that are compiled when they are needed.
+func pythonWhole(name string) string {
+	text := pythonPart(name)
+	if before, _, found := strings.Cut(text, `"@paths.py@"`); found {
+		indent := before[strings.LastIndexByte(before, '\n')+1:]
+		text = strings.Replace(text, `"@paths.py@"`, strings.ReplaceAll(strings.TrimSpace(pythonPart("paths.py")), "\n", "\n"+indent), 1)
+	}
 	for _, name := range []string{"later.py", "slow.py"} {
 		text = strings.Replace(text, `"@`+name+`@"`, strconv.QuoteToASCII(pythonPart(name)), 1)
 	}
-	return []byte(text)
-})
+	return text
+}
+
+// pythonPreload is the text that imports modules of package sets in an
+// interpreter that is forked.
+func pythonPreload(sets, modules []string) []byte {
+	list := func(all []string) string {
+		text := "["
+		for _, v := range all {
+			text += strconv.QuoteToASCII(v) + ", "
+		}
+		return text + "]"
+	}
+	return []byte(strings.NewReplacer(`"@sets@"`, list(sets), `"@modules@"`, list(modules)).Replace(pythonWhole("preload.py")))
+}
 
 // pythonPart is the text of one part of the drivers, without its comments.
 func pythonPart(name string) string {
@@ -69,6 +90,9 @@ func planPython(p Program) backend.Process {
 			Options: len(argv), Argv: append(slices.Clone(argv), inProgramDir(pythonDriver), "none", inProgramDir("main.py")),
 			Script: pythonText(), Env: environment(Program{Interpreter: p.Interpreter, Defaults: p.Defaults}, fixed),
 		}
+		if canPreload(p) {
+			fork.Preload = pythonPreload(p.Sets, p.Preload)
+		}
 	}
 	return backend.Process{
 		Argv: append(append(argv, inProgramDir(pythonDriver), display, inProgramDir(p.FileName)), p.Sets...),
@@ -91,6 +115,17 @@ func canFork(p Program) bool {
 		}
 	}
 	return p.Trusted && canDeferSite(p)
+}
+
+// canPreload reports whether packages that were imported without the program's
+// own variables are as those that were imported with them.
+func canPreload(p Program) bool {
+	for name := range p.Env {
+		if _, ok := p.Defaults[name]; ok {
+			return false
+		}
+	}
+	return len(p.Preload) > 0
 }
 
 // canDeferSite reports whether the driver can do at need what the interpreter's

@@ -33,6 +33,9 @@ def boot():
     from _frozen_importlib_external import SourceFileLoader
     display, path, *sets = sys.argv[1:]
     sets = [place + "/site-packages" for place in sets]
+    again = main.pop("again", None)  # of preload.py, before this was forked
+    if again:
+        again()
     if sets:
         known = ":".join(sets)
         if "os" in sys.modules:
@@ -43,31 +46,9 @@ def boot():
             posix.putenv(b"PYTHONPATH", known)
     sys.argv = [path]
     sys.path[0] = posix.getcwd()
-    if sys.flags.no_site:
-        import builtins, _sitebuiltins
-        builtins.exit = _sitebuiltins.Quitter("exit", "Ctrl-D (i.e. EOF)")
-        builtins.quit = _sitebuiltins.Quitter("quit", "Ctrl-D (i.e. EOF)")
-        builtins.help = _sitebuiltins._Helper()
-        sys.path += sets
-        home = "%s/lib/python%d.%d/" % (sys.prefix, *sys.version_info[:2])
-        for place in home.replace("/lib/", "/local/lib/") + "dist", sys.prefix + "/lib/python3/dist", home + "dist", home.replace("/lib/", "/lib64/") + "site", home + "site":
-            try:
-                posix.stat(place + "-packages")
-                sys.path.append(place + "-packages")
-            except OSError:
-                pass
-
-        class Later:
-            def find_spec(self, name, path=None, target=None):
-                if name not in own and path is None or name in ("importlib.metadata", "pkgutil"):
-                    names = dict(globals(), sys=sys)
-                    exec(text, names)
-                    return names["site_at_last"](self, name, path, target)
-
-        Later.sets = sets
-        own = sys.stdlib_module_names
-        sys.meta_path.insert(0, Later())
-    elif sets:
+    if sys.flags.no_site and not again:
+        "@paths.py@"
+    elif sets and not again:
         at = [place.endswith("-packages") for place in sys.path] + [True]
         at = at.index(True)
         sys.path[at:at] = sets
