@@ -69,6 +69,19 @@ func TestToolsAreSmallAndComplete(t *testing.T) {
 		if got := in["additionalProperties"]; got != false {
 			t.Errorf("%s: additionalProperties = %v, want false", name, got)
 		}
+		// A host that checks arguments itself tells its model that a value is wrong,
+		// and not which are right.
+		properties, _ := in["properties"].(map[string]any)
+		for arg, p := range properties {
+			schema, _ := p.(map[string]any)
+			words, _ := schema["description"].(string)
+			values, _ := schema["enum"].([]any)
+			for _, v := range values {
+				if s, _ := v.(string); !strings.Contains(words, s) {
+					t.Errorf("%s: the description of %s does not name %s", name, arg, s)
+				}
+			}
+		}
 		if tool["outputSchema"] == nil {
 			t.Errorf("%s has no output schema", name)
 		}
