@@ -9,6 +9,7 @@
 #   user   useradd and setpriv, for the tests as a second user
 #   init   the C compilers that rebuild the small init for both architectures
 #   bench  bubblewrap, a peer of the benchmark, and what scripts/peers.sh needs
+#   clients  npm and venv, for scripts/clients.sh
 #   lint   golangci-lint, built into .tools/bin
 #
 # As root, Debian's packages are installed. As another user, what to install is
@@ -58,6 +59,10 @@ for word in "$@"; do
 		;;
 	bench)
 		want 'command -v bwrap' bubblewrap
+		want '/usr/bin/python3 -c "import venv, ensurepip"' python3-venv
+		;;
+	clients)
+		want 'command -v npm' npm
 		want '/usr/bin/python3 -c "import venv, ensurepip"' python3-venv
 		;;
 	lint) golangci ;;
