@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -29,6 +28,10 @@ type bed struct {
 	pooled       map[string]*engine.Engine // the same with the settings' defaults
 	null         *os.File
 	server       *client // the product's, nil when it did not start
+	judge        *judge
+	science      science
+	meter        meter
+	closeDocker  func() error // nil when it does not run
 	closers      []func() error
 	made         int
 }
@@ -38,7 +41,7 @@ func newBed(ctx context.Context, o options) (*bed, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find own program: %w", err)
 	}
-	b := &bed{o: o, self: self, env: set(withoutOurs(os.Environ()), "PATH", o.path), engines: map[string]*engine.Engine{}, pooled: map[string]*engine.Engine{}}
+	b := &bed{o: o, self: self, env: set(withoutOurs(os.Environ()), "PATH", o.path), meter: newMeter(o.group), engines: map[string]*engine.Engine{}, pooled: map[string]*engine.Engine{}}
 	if b.null, err = os.Open(os.DevNull); err != nil {
 		return nil, fmt.Errorf("open /dev/null: %w", err)
 	}
@@ -52,7 +55,7 @@ func newBed(ctx context.Context, o options) (*bed, error) {
 		if err != nil {
 			return nil, errors.Join(err, b.end())
 		}
-		e, err := openEngine(ctx, dir, i.Search, set(b.env, "BENCH_NOTHING_PREPARED", "1"))
+		e, err := openEngine(ctx, dir, i.Search, b.env, nothingPrepared)
 		if err != nil {
 			return nil, errors.Join(err, b.end())
 		}
@@ -78,12 +81,18 @@ func newBed(ctx context.Context, o options) (*bed, error) {
 	if len(b.interpreters) == 0 {
 		return nil, errors.Join(errors.New("no interpreter was found on the PATH"), b.end())
 	}
+	b.science = b.openScience(ctx)
+	if b.science.skip == "" {
+		b.judge = b.startJudge(ctx, b.science.packages(), b.science.env())
+	} else {
+		b.judge = b.startJudge(ctx, "", nil)
+	}
 	return b, nil
 }
 
 // end closes what is open, the last first.
 func (b *bed) end() error {
-	var errs []error
+	errs := []error{b.endDocker()}
 	for len(b.closers) > 0 {
 		last := len(b.closers) - 1
 		errs = append(errs, b.closers[last]())
@@ -92,22 +101,30 @@ func (b *bed) end() error {
 	return errors.Join(errs...)
 }
 
+// endDocker ends docker's engine, if it runs.
+func (b *bed) endDocker() error {
+	end := b.closeDocker
+	if b.closeDocker = nil; end == nil {
+		return nil
+	}
+	return end()
+}
+
 func (b *bed) close() {
 	if err := b.end(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench: close:", err)
 	}
 }
 
-// nothingPrepared in an environment asks for an engine that makes everything anew
-// for each sandbox.
-const nothingPrepared = "BENCH_NOTHING_PREPARED=1"
+// nothingPrepared is the setting of an engine that makes everything anew for each
+// sandbox.
+const nothingPrepared = "SANDBOXMCP_SANDBOX_POOL=false"
 
-// openEngine opens an engine as a Go program would, all other settings at their defaults.
-func openEngine(ctx context.Context, state, search string, env []string) (*engine.Engine, error) {
+// openEngine opens an engine as a Go program would, all but the given settings at
+// their defaults.
+func openEngine(ctx context.Context, state, search string, env []string, settings ...string) (*engine.Engine, error) {
 	env = set(set(withoutOurs(env), "SANDBOXMCP_STATE_DIR", state), "PATH", search)
-	if slices.Contains(env, nothingPrepared) {
-		env = set(env, "SANDBOXMCP_SANDBOX_POOL", "false")
-	}
+	env = append(env, settings...)
 	c, err := config.Load(config.Sources{Env: env})
 	if err != nil {
 		return nil, fmt.Errorf("settings: %w", err)
