@@ -9,21 +9,24 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/backend/process"
 	"github.com/sandboxmcp/sandboxmcp/engine"
 )
 
 const (
 	leftEvals = 10_000 // of one session
 	leftRuns  = 5_000  // each in a sandbox of its own
-	leftEarly = 500    // after which it is looked for the first time
+	leftEarly = 1000   // after which it is looked for the first time
 	leftTime  = 80 * time.Second
 )
 
-// leftover is what an engine with the settings' defaults holds after few and
-// after many of a kind.
+// leftover is what an engine that keeps things ready, as it does by default, holds
+// after few and after many of a kind, when it has been asked to give that back.
 type leftover struct {
 	What          string
 	First, Last   int
@@ -54,14 +57,19 @@ func leftoversOnce(ctx context.Context, o options, out io.Writer) error {
 		return fmt.Errorf("make scratch directory: %w", err)
 	}
 	pid := os.Getpid()
+	walls := process.New(process.Config{TempDir: temp})
 	look := func() held {
+		walls.Trim()
+		debug.FreeOSMemory()
 		h := settled(ctx, pid)
 		entries, _ := os.ReadDir(temp)
 		h.Scratch = len(entries)
 		return h
 	}
 	r := leftovers{Start: look()}
-	e, err := openEngine(ctx, filepath.Join(o.state, "state"), o.path, set(os.Environ(), "TMPDIR", temp))
+	e, err := engine.New(ctx, engine.Config{
+		StateDir: filepath.Join(o.state, "state"), Backends: []backend.Backend{walls}, SearchPath: o.path, ShimEnv: os.Environ(), Actor: "bench", Version: "bench",
+	})
 	if err != nil {
 		return err
 	}

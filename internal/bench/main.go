@@ -74,7 +74,7 @@ func (o *options) define(f *flag.FlagSet) {
 	f.BoolVar(&o.leak, "leak", true, "compare what a server holds after 200 and after 2000 runs")
 	f.BoolVar(&o.burst, "burst", true, "64 requests at once")
 	f.BoolVar(&o.load, "load", true, "operations per second and their CPU time, at 1, 2 and 8 at once")
-	f.DurationVar(&o.cell, "cell", 3*time.Second, "how long each of these is measured")
+	f.DurationVar(&o.cell, "cell", 2*time.Second, "how long each of these is measured")
 	f.BoolVar(&o.idle, "idle", true, "memory of sessions that wait")
 	f.BoolVar(&o.ready, "drain", true, "three times as many requests at once as there are ready sandboxes")
 	f.BoolVar(&o.long, "long", true, "what 10000 runs of a session and 5000 fresh ones leave (two minutes)")

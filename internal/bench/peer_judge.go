@@ -104,16 +104,17 @@ func judgeMounts(packages string) string {
 			fmt.Fprintf(&y, "  - {type: bind, source: %q, target: %q, readonly: %t}\n", dir, dir, readOnly)
 		}
 	}
-	for _, dir := range []string{"/bin", "/lib", "/lib64", "/usr", "/etc/ld.so.cache", "/etc/alternatives", packages} {
-		if dir != "" {
-			bind(dir, true)
-		}
+	for _, dir := range []string{"/bin", "/lib", "/lib64", "/usr", "/etc/ld.so.cache", "/etc/alternatives"} {
+		bind(dir, true)
 	}
 	for _, node := range []string{"/dev/null", "/dev/urandom", "/dev/random", "/dev/zero", "/dev/full"} {
 		bind(node, false)
 	}
 	for _, dir := range []string{"/w", "/tmp"} {
 		fmt.Fprintf(&y, "  - {type: tmpfs, target: %q, data: \"size=128m,nr_inodes=4k\"}\n", dir)
+	}
+	if packages != "" { // which may lie in one of these
+		bind(packages, true)
 	}
 	y.WriteString("proc: true\nworkDir: /w\nhostName: judge\ndomainName: judge\nuid: 1000\ngid: 1000\n")
 	return y.String()

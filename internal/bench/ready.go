@@ -62,35 +62,18 @@ func ask[T any](ctx context.Context, b *bed, what string, args ...string) (*T, e
 // drainOnce is the process in which it happens.
 func drainOnce(ctx context.Context, o options, out io.Writer) error {
 	atOnce := "SANDBOXMCP_MAX_CONCURRENT=" + strconv.Itoa(readyAtOnce)
-	e, err := openEngine(ctx, o.state, o.path, os.Environ(), atOnce)
-	if err != nil {
-		return err
-	}
-	defer shut(e)
 	fresh, err := openEngine(ctx, o.state, o.path, os.Environ(), atOnce, nothingPrepared)
 	if err != nil {
 		return err
 	}
 	defer shut(fresh)
 	r := drained{Bursts: readyRounds, Refilled: true}
-	for range 3 {
-		if _, err := volley(ctx, e, readyPrepare); err != nil {
-			return err
-		}
-		if _, err := volley(ctx, fresh, readyPrepare); err != nil {
-			return err
-		}
-	}
-	pause(ctx, readyWithin)
-	r.Ready = slotsReady(e)
-	r.Requests = readyTimes * r.Ready
 	var ours, anew []float64
 	for range readyRounds {
-		ms, err := volley(ctx, e, r.Requests)
-		r.refilled(ctx, e, time.Now())
+		// Each burst makes an engine have more ready, so each has an engine of its own.
+		ms, err := r.drain(ctx, o, atOnce)
 		if err != nil {
-			r.Failed++
-			r.Wrong = err.Error()
+			return err
 		}
 		ours = append(ours, ms...)
 		if ms, err = volley(ctx, fresh, r.Requests); err != nil {
@@ -99,9 +82,36 @@ func drainOnce(ctx context.Context, o options, out io.Writer) error {
 		anew = append(anew, ms...)
 		pause(ctx, clearing)
 	}
-	r.P50, r.P99 = quantile0(ours, 0.5), quantile0(ours, 0.99)
-	r.FreshP50, r.FreshP99 = quantile0(anew, 0.5), quantile0(anew, 0.99)
+	r.P50, r.P99 = quantileOrZero(ours, 0.5), quantileOrZero(ours, 0.99)
+	r.FreshP50, r.FreshP99 = quantileOrZero(anew, 0.5), quantileOrZero(anew, 0.99)
 	return encode(out, r)
+}
+
+// drain makes an engine have some sandboxes ready and asks for more than that.
+func (r *drained) drain(ctx context.Context, o options, settings ...string) ([]float64, error) {
+	e, err := openEngine(ctx, o.state, o.path, os.Environ(), settings...)
+	if err != nil {
+		return nil, err
+	}
+	defer shut(e)
+	for range 3 {
+		if _, err = volley(ctx, e, readyPrepare); err != nil {
+			return nil, err
+		}
+	}
+	for last := -1; last != slotsReady(e) && ctx.Err() == nil; {
+		last = slotsReady(e)
+		pause(ctx, 300*time.Millisecond)
+	}
+	r.Ready = slotsReady(e)
+	r.Requests = readyTimes * r.Ready
+	ms, err := volley(ctx, e, r.Requests)
+	if err != nil {
+		r.Failed++
+		r.Wrong = err.Error()
+	}
+	r.refilled(ctx, e, time.Now())
+	return ms, nil
 }
 
 // refilled waits until as many sandboxes are ready as before.

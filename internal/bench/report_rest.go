@@ -16,7 +16,7 @@ func (s *suite) writeCells(p func(string, ...any)) {
 	}
 	v := s.sight()
 	p("\n### Operations per second\n")
-	p("By so many at once, each number of them measured in %d pieces spread over the whole time. *CPU/op* is in ms, at 2", slices3)
+	p("By so many at once, each number of them measured in %d pieces spread over the whole time. *CPU/op* is in ms, at 2", pieces)
 	p("at once: %s, divided by the operations.\n", s.CPUHow)
 	p("| what | 1 | 2 | 8 | CPU/op | p50 at 2, ms | p99 at 8, ms |")
 	p("|---|---|---|---|---|---|---|")
@@ -27,7 +27,7 @@ func (s *suite) writeCells(p func(string, ...any)) {
 		}
 		seen[c.Name] = true
 		at := v.cells[c.Name]
-		if why := v.why(c.Name); why != "" && !at[workers2].has() {
+		if why := v.why(c.Name); why != "" && !at[2].has() {
 			p("| %s | – | – | – | – | – | not measured: %s |", c.Name, oneLine(strings.TrimPrefix(why, c.Name+": ")))
 			continue
 		}
@@ -38,8 +38,8 @@ func (s *suite) writeCells(p func(string, ...any)) {
 			return fmt.Sprintf(format, get(at[n]))
 		}
 		rate := func(n int) string { return figure(n, "%.1f", cell.rate) }
-		p("| %s | %s | %s | %s | %s | %s | %s |", c.Name, rate(workers1), rate(workers2), rate(workers8), figure(workers2, "%.2f", cell.cost),
-			figure(workers2, "%.2f", func(c cell) float64 { return c.P50 }), figure(workers8, "%.2f", func(c cell) float64 { return c.P99 }))
+		p("| %s | %s | %s | %s | %s | %s | %s |", c.Name, rate(1), rate(2), rate(8), figure(2, "%.2f", cell.cost),
+			figure(2, "%.2f", func(c cell) float64 { return c.P50 }), figure(8, "%.2f", func(c cell) float64 { return c.P99 }))
 	}
 }
 
@@ -100,7 +100,8 @@ func (s *suite) writeLeftovers(p func(string, ...any)) {
 		return
 	}
 	p("\n### What very many runs leave\n")
-	p("Of one engine with the settings' defaults.\n")
+	p("Of one engine that keeps things ready, as it does by default, and gives them back before")
+	p("each look. Memory is what is left after a collection.\n")
 	titles, looks := []string{"before it was opened"}, []held{l.Start}
 	for _, k := range l.Kinds {
 		titles = append(titles, fmt.Sprintf("after %d %s", k.First, k.What), fmt.Sprintf("after %d", k.Last))

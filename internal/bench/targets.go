@@ -54,11 +54,11 @@ func (v sight) peers(i interpreter) []target {
 	for _, at := range []struct {
 		n    int
 		want float64
-	}{{workers1, 1.2}, {workers2, 1.2}, {workers8, 1.15}} {
+	}{{1, 1.2}, {2, 1.2}, {8, 1.15}} {
 		out = append(out, atLeast(fmt.Sprintf("… operations per second at %d: × go-judge", at.n), v.rate(ours, at.n)/v.rate(judge, at.n), at.want, "%.2f").because(why))
 	}
 	out = append(out,
-		atMost("… CPU time per operation at 2: × go-judge", v.cost(ours, workers2)/v.cost(judge, workers2), 0.9, "%.2f").because(why),
+		atMost("… CPU time per operation at 2: × go-judge", v.cost(ours, 2)/v.cost(judge, 2), 0.9, "%.2f").because(why),
 		atLeast("faster than docker exec (in process; over HTTP with the doors): ×", v.ratio(over(rowDockerExec, ours)), 80, "%.0f").because(v.why(rowDockerExec)),
 		atLeast("faster than docker run (likewise): ×", v.ratio(over(rowDockerRun, ours)), 250, "%.0f").because(v.why(rowDockerRun)),
 	)
@@ -79,7 +79,7 @@ func (v sight) forked(i interpreter) []target {
 		later("… over HTTP: × bare", "≤ 0.08", v.ratio(ours), "%.3f"),
 		atMost("Python code, forked on demand (none of its shape ready): × bare", v.ratio(inDemand(i)), 0.2, "%.3f"),
 	}
-	for _, n := range []int{workers1, workers2, workers8} {
+	for _, n := range []int{1, 2, 8} {
 		out = append(out,
 			later(fmt.Sprintf("… over HTTP, operations per second at %d: × bare", n), "≥ 3", v.rate(ours, n)/v.rate(bare, n), "%.2f"),
 			later(fmt.Sprintf("… over HTTP, operations per second at %d: × go-judge", n), "≥ 4.5", v.rate(ours, n)/v.rate(judge, n), "%.2f"))
@@ -92,8 +92,8 @@ func (v sight) pandas() []target {
 	return []target{
 		atMost("pandas, ready sandbox: × bare", v.ratio(rowPandasPooled), 0.02, "%.3f").because(why),
 		atMost("pandas, on demand (none of its shape ready): × bare", v.ratio(rowPandasDemand), 0.04, "%.3f").because(why),
-		atLeast("pandas, operations per second at 2: × bare", v.rate(rowPandasPooled, workers2)/v.rate(rowPandas, workers2), 20, "%.2f").because(why),
-		atLeast("pandas, operations per second at 2: × go-judge", v.rate(rowPandasPooled, workers2)/v.rate(rowPandasJudge, workers2), 20, "%.2f").because(why).because(v.why(rowPandasJudge)),
+		atLeast("pandas, operations per second at 2: × bare", v.rate(rowPandasPooled, 2)/v.rate(rowPandas, 2), 20, "%.2f").because(why),
+		atLeast("pandas, operations per second at 2: × go-judge", v.rate(rowPandasPooled, 2)/v.rate(rowPandasJudge, 2), 20, "%.2f").because(why).because(v.why(rowPandasJudge)),
 	}
 }
 
@@ -103,7 +103,7 @@ func (v sight) sessions(i interpreter) []target {
 		atMost("in process, a session's run, python: × bare", v.ratio(ours), 0.02, "%.3f"),
 		atMost("in process, a session's run, python", v.median(ours), 0.3, "%.2f ms"),
 		later("over HTTP, a session's run, python: × bare", "≤ 0.05", v.ratio(ours), "%.3f"),
-		later("over HTTP, a session's runs per second at 1: × bare", "≥ 40", v.rate(ours, workers1)/v.rate(i.bare(), workers1), "%.1f"),
+		later("over HTTP, a session's runs per second at 1: × bare", "≥ 40", v.rate(ours, 1)/v.rate(i.bare(), 1), "%.1f"),
 	}
 }
 
@@ -111,10 +111,10 @@ func (v sight) sessions(i interpreter) []target {
 func (v sight) empties(i interpreter) []target {
 	why := v.why(rowEmpty, rowEmpty0)
 	out := []target{
-		atMost(rowEmpty+", CPU time at 1: × bare python", v.cost(rowEmpty, workers1)/v.cost(i.bare(), workers1), 0.05, "%.3f").because(why),
-		atMost(rowEmpty+", CPU time at 1", v.cost(rowEmpty, workers1), 0.5, "%.2f ms").because(why),
+		atMost(rowEmpty+", CPU time at 1: × bare python", v.cost(rowEmpty, 1)/v.cost(i.bare(), 1), 0.05, "%.3f").because(why),
+		atMost(rowEmpty+", CPU time at 1", v.cost(rowEmpty, 1), 0.5, "%.2f ms").because(why),
 	}
-	for _, n := range []int{workers1, workers2, workers8} {
+	for _, n := range []int{1, 2, 8} {
 		out = append(out, atLeast(fmt.Sprintf("… per second at %d: × with everything made anew", n), v.rate(rowEmpty, n)/v.rate(rowEmpty0, n), 1.8, "%.2f").because(why))
 	}
 	return out

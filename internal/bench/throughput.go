@@ -48,11 +48,8 @@ func (c cell) cost() float64 { return 1000 * c.CPU / float64(c.Done) }
 func (c cell) has() bool { return c.Done > 0 && c.Seconds > 0 }
 
 const (
-	slices3   = 3                      // each cell is measured in so many pieces, spread over the whole time
+	pieces    = 3                      // each cell is measured in so many pieces, spread over the whole time
 	clearing  = 200 * time.Millisecond // after a piece, for what is done after answers
-	workers1  = 1
-	workers2  = 2
-	workers8  = 8
 	rowEmpty  = "an empty sandbox made and ended"
 	rowEmpty0 = rowEmpty + ", nothing kept"
 )
@@ -76,7 +73,7 @@ func (b *bed) throughput(ctx context.Context) []cell {
 			}
 		}
 	}
-	for range slices3 {
+	for range pieces {
 		for _, i := range shuffled(len(pairs)) {
 			p := pairs[i]
 			if p.cell.Reason != "" || ctx.Err() != nil {
@@ -85,7 +82,7 @@ func (b *bed) throughput(ctx context.Context) []cell {
 			pause(ctx, 20*time.Millisecond)
 			before, err := b.meter.read()
 			if err == nil {
-				err = together(ctx, p.load, p.cell.Workers, b.o.cell/slices3, p.cell)
+				err = together(ctx, p.load, p.cell.Workers, b.o.cell/pieces, p.cell)
 			}
 			pause(ctx, clearing)
 			after, err2 := b.meter.read()
@@ -101,14 +98,14 @@ func (b *bed) throughput(ctx context.Context) []cell {
 	}
 	out := make([]cell, 0, len(pairs))
 	for _, p := range pairs {
-		p.cell.P50, p.cell.P99 = quantile0(p.cell.ms, 0.5), quantile0(p.cell.ms, 0.99)
+		p.cell.P50, p.cell.P99 = quantileOrZero(p.cell.ms, 0.5), quantileOrZero(p.cell.ms, 0.99)
 		out = append(out, *p.cell)
 	}
 	return out
 }
 
-// quantile0 is a quantile that can be written as JSON.
-func quantile0(values []float64, q float64) float64 {
+// quantileOrZero is a quantile that can be written as JSON.
+func quantileOrZero(values []float64, q float64) float64 {
 	if len(values) == 0 {
 		return 0
 	}
@@ -153,7 +150,7 @@ func (b *bed) loads(ctx context.Context) []load {
 	if len(b.interpreters) == 0 || b.interpreters[0].Lang != sandboxmcp.Python {
 		return nil
 	}
-	python, all := b.interpreters[0], []int{workers1, workers2, workers8}
+	python, all := b.interpreters[0], []int{1, 2, 8}
 	hello := sandboxmcp.Request{Language: python.Lang, Code: python.hello()}
 	command := func(name string, at []int, skip string, p program) load {
 		return load{name: name, at: at, skip: skip, work: func(ctx context.Context, _ int) error {
@@ -187,7 +184,7 @@ func (b *bed) loads(ctx context.Context) []load {
 	out = append(out, judge(inJudge(python), python.hello(), all), command(inBwrap(python), all, skip, bwrap))
 	out = append(out, b.emptyLoads(all)...)
 	if s := b.science; s.skip == "" {
-		two := []int{workers2}
+		two := []int{2}
 		req := sandboxmcp.Request{Language: python.Lang, Code: pandasCode}
 		out = append(out, command(rowPandas, two, "", s.bare(python)),
 			with(rowPandasFresh, two, s.fresh, "", req, false), with(rowPandasPooled, two, s.pooled, "", req, false),
