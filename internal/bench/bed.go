@@ -25,7 +25,7 @@ type bed struct {
 	interpreters []interpreter
 	isolation    sandboxmcp.Isolation
 	engines      map[string]*engine.Engine // by the PATH on which they look; they make everything anew for each sandbox
-	pooled       map[string]*engine.Engine // the same with the settings' defaults
+	pooled       map[string]*engine.Engine // with the settings' defaults, by the interpreter's label: what one has ready for a language no other takes
 	null         *os.File
 	server       *client // the product's, nil when it did not start
 	judge        *judge
@@ -48,26 +48,17 @@ func newBed(ctx context.Context, o options) (*bed, error) {
 	b.closers = append(b.closers, b.null.Close)
 	b.interpreters = findInterpreters(ctx, o.path, b.env)
 	for _, i := range b.interpreters {
+		if b.pooled[i.Label], err = b.open(ctx, i.Search); err != nil {
+			return nil, errors.Join(err, b.end())
+		}
 		if b.engines[i.Search] != nil {
 			continue
 		}
-		dir, err := b.dir("state")
-		if err != nil {
-			return nil, errors.Join(err, b.end())
-		}
-		e, err := openEngine(ctx, dir, i.Search, b.env, nothingPrepared)
+		e, err := b.open(ctx, i.Search, nothingPrepared)
 		if err != nil {
 			return nil, errors.Join(err, b.end())
 		}
 		b.engines[i.Search] = e
-		b.closers = append(b.closers, e.Close)
-		if dir, err = b.dir("state"); err == nil {
-			b.pooled[i.Search], err = openEngine(ctx, dir, i.Search, b.env)
-		}
-		if err != nil {
-			return nil, errors.Join(err, b.end())
-		}
-		b.closers = append(b.closers, b.pooled[i.Search].Close)
 		if b.isolation.Tier == "" {
 			res, err := e.Execute(ctx, sandboxmcp.Request{Language: i.Lang, Code: i.hello()})
 			if err != nil {
@@ -88,6 +79,20 @@ func newBed(ctx context.Context, o options) (*bed, error) {
 		b.judge = b.startJudge(ctx, "", nil)
 	}
 	return b, nil
+}
+
+// open opens an engine with a state directory of its own, which ends with the bed.
+func (b *bed) open(ctx context.Context, search string, settings ...string) (*engine.Engine, error) {
+	dir, err := b.dir("state")
+	if err != nil {
+		return nil, err
+	}
+	e, err := openEngine(ctx, dir, search, b.env, settings...)
+	if err != nil {
+		return nil, err
+	}
+	b.closers = append(b.closers, e.Close)
+	return e, nil
 }
 
 // end closes what is open, the last first.

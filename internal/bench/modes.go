@@ -116,13 +116,13 @@ func (b *bed) engineModes(i interpreter) []mode {
 	if i.Lang == sandboxmcp.Python {
 		out = append(out, with(b.engines[i.Search], inProcess(i)+", display stdout", sandboxmcp.DisplayStdout))
 	}
-	out = append(out, with(b.pooled[i.Search], inPooled(i), sandboxmcp.DisplayNone))
+	out = append(out, with(b.pooled[i.Label], inPooled(i), sandboxmcp.DisplayNone))
 	if i.Lang == sandboxmcp.Python {
-		out = append(out, b.one(inDemand(i), i.bare(), onDemand(b.pooled[i.Search], i, i.hello())))
+		out = append(out, b.one(inDemand(i), i.bare(), onDemand(b.pooled[i.Label], i, i.hello())))
 	}
 	return append(out, b.one(inSession(i), i.bare(), func(ctx context.Context) (time.Duration, error) {
 		id := sandboxmcp.SessionID("bench-" + string(i.Lang))
-		return execute(ctx, b.pooled[i.Search], sandboxmcp.Request{Language: i.Lang, Code: i.hello(), SessionID: id})
+		return execute(ctx, b.pooled[i.Label], sandboxmcp.Request{Language: i.Lang, Code: i.hello(), SessionID: id})
 	}))
 }
 

@@ -215,6 +215,8 @@ func (d *document) limits(p func(string, ...any)) {
 - Operations per second include the program that makes the load, on the same cores. A
   run that was begun is waited for. With pandas, rows have a third of the rounds, docker
   exec a third and docker run a sixth.
+- Rows in process with ready sandboxes have one engine for each language. One that is
+  asked for several in turn shares what it has ready among them.
 - *none of its shape ready* asks for a limit of memory that nobody asked for before.
 - Memory in pages that processes share counts for each of them.`)
 }

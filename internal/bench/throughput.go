@@ -171,9 +171,14 @@ func (b *bed) loads(ctx context.Context) []load {
 	out := []load{
 		command(python.bare(), all, "", program{env: plainEnv(), argv: python.argv()}),
 		with(inProcess(python), all, b.engines[python.Search], "", hello, false),
-		with(inPooled(python), all, b.pooled[python.Search], "", hello, false),
+		with(inPooled(python), all, b.pooled[python.Label], "", hello, false),
 	}
-	sessions, skip := b.loadEngine(ctx, python)
+	// How many sessions there may be is bounded, so that they have an engine of their own.
+	sessions, err := b.open(ctx, python.Search)
+	skip := ""
+	if err != nil {
+		skip = err.Error()
+	}
 	out = append(out, with(inSession(python), all, sessions, skip, hello, true))
 	judge := func(name, code string, at []int) load {
 		l := load{name: name, at: at, skip: b.judge.skip}
@@ -191,21 +196,6 @@ func (b *bed) loads(ctx context.Context) []load {
 			judge(rowPandasJudge, pandasCode, two))
 	}
 	return out
-}
-
-// loadEngine is an engine that has only the sessions of a load: how many there
-// may be is bounded.
-func (b *bed) loadEngine(ctx context.Context, i interpreter) (*engine.Engine, string) {
-	dir, err := b.dir("state")
-	if err != nil {
-		return nil, err.Error()
-	}
-	e, err := openEngine(ctx, dir, i.Search, b.env)
-	if err != nil {
-		return nil, err.Error()
-	}
-	b.closers = append(b.closers, e.Close)
-	return e, ""
 }
 
 func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, "  "+format+"\n", args...) }
