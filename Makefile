@@ -48,7 +48,7 @@ check:
 # Writes docs/benchmarks.md.
 bench: build
 	@scripts/setup.sh run bench
-	@scripts/peers.sh || echo 'the benchmark goes without it'
+	@scripts/peers.sh || echo 'the benchmark goes without what is missing'
 	go run ./internal/bench
 
 tools:
