@@ -7,7 +7,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
-.PHONY: demo build test lint generate check bench tools fuzz race fmt clean
+.PHONY: demo build test test-clients lint generate check bench tools fuzz race fmt clean
 
 export CGO_ENABLED ?= 0
 VERSION := $(shell scripts/version.sh)
@@ -24,6 +24,12 @@ build:
 test:
 	@scripts/setup.sh run kit user
 	@scripts/test.sh
+
+# Stock MCP clients against the program: installs them, and fails without them.
+test-clients:
+	@scripts/setup.sh run clients
+	@scripts/clients.sh
+	SANDBOXMCP_MUST_RUN=clients go test -count=1 -v ./internal/clients
 
 lint: tools
 	.tools/bin/golangci-lint run ./...
@@ -42,7 +48,7 @@ check:
 # Writes docs/benchmarks.md.
 bench: build
 	@scripts/setup.sh run bench
-	@scripts/peers.sh || echo 'the benchmark goes without it'
+	@scripts/peers.sh || echo 'the benchmark goes without what is missing'
 	go run ./internal/bench
 
 tools:

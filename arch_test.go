@@ -58,6 +58,7 @@ var rooms = map[string][]string{
 	"cmd/sandboxmcp":   {"internal/cli"},
 	"internal/testkit": {},
 	"internal/testsum": {},
+	"internal/clients": {"internal/server"},
 	"internal/bench":   {"*"},
 }
 

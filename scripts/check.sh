@@ -45,7 +45,10 @@ init_bytes() {
 }
 
 started=$SECONDS
-step "set-up" scripts/setup.sh run kit user init lint
+step "set-up" scripts/setup.sh run kit user init clients lint
+step "MCP clients" scripts/clients.sh
+# Without a way to the registries their tests are skipped; installed, they run.
+if [ -n "$must" ] && [ -e .tools/clients/ready ]; then SANDBOXMCP_MUST_RUN+=,clients; fi
 step "go.mod" go mod tidy -diff
 step "format" format
 step "lint" .tools/bin/golangci-lint run ./...

@@ -8,7 +8,9 @@
 #   kit    Python 3.11 for the acceptance kit
 #   user   useradd and setpriv, for the tests as a second user
 #   init   the C compilers that rebuild the small init for both architectures
-#   bench  bubblewrap, a peer of the benchmark, and what scripts/peers.sh needs
+#   bench  bubblewrap, a peer of the benchmark, what scripts/peers.sh needs, and
+#          pip, for the package set that it measures
+#   clients  npm and venv, for scripts/clients.sh
 #   lint   golangci-lint, built into .tools/bin
 #
 # As root, Debian's packages are installed. As another user, what to install is
@@ -58,6 +60,12 @@ for word in "$@"; do
 		;;
 	bench)
 		want 'command -v bwrap' bubblewrap
+		want '/usr/bin/python3 -c "import venv, ensurepip"' python3-venv
+		want 'python3 -m pip --version' python3-pip
+		if [ "$(id -u)" = 0 ]; then want 'command -v mmdebstrap' mmdebstrap; fi
+		;;
+	clients)
+		want 'command -v npm' npm
 		want '/usr/bin/python3 -c "import venv, ensurepip"' python3-venv
 		;;
 	lint) golangci ;;

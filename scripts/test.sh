@@ -56,7 +56,7 @@ less() { # less WORD LIST: the list of words without that one
 
 me=$(id -un)
 if [ "$(id -u)" = 0 ]; then must_me=$(less user "$must"); else must_me=$(less root "$must"); fi
-must_user=$(less root "$(less cgroup "$must")")
+must_user=$(less root "$(less cgroup "$(less clients "$must")")") # they are not in the copy of the tree
 kit_must=()
 if [ -n "$must" ]; then kit_must=(--must-run "${groups/sessions,/}"); fi
 

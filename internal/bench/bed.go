@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -26,9 +25,13 @@ type bed struct {
 	interpreters []interpreter
 	isolation    sandboxmcp.Isolation
 	engines      map[string]*engine.Engine // by the PATH on which they look; they make everything anew for each sandbox
-	pooled       map[string]*engine.Engine // the same with the settings' defaults
+	pooled       map[string]*engine.Engine // with the settings' defaults, by the interpreter's label: what one has ready for a language no other takes
 	null         *os.File
 	server       *client // the product's, nil when it did not start
+	judge        *judge
+	science      science
+	meter        meter
+	closeDocker  func() error // nil when it does not run
 	closers      []func() error
 	made         int
 }
@@ -38,33 +41,24 @@ func newBed(ctx context.Context, o options) (*bed, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find own program: %w", err)
 	}
-	b := &bed{o: o, self: self, env: set(withoutOurs(os.Environ()), "PATH", o.path), engines: map[string]*engine.Engine{}, pooled: map[string]*engine.Engine{}}
+	b := &bed{o: o, self: self, env: set(withoutOurs(os.Environ()), "PATH", o.path), meter: newMeter(o.group), engines: map[string]*engine.Engine{}, pooled: map[string]*engine.Engine{}}
 	if b.null, err = os.Open(os.DevNull); err != nil {
 		return nil, fmt.Errorf("open /dev/null: %w", err)
 	}
 	b.closers = append(b.closers, b.null.Close)
 	b.interpreters = findInterpreters(ctx, o.path, b.env)
 	for _, i := range b.interpreters {
+		if b.pooled[i.Label], err = b.open(ctx, i.Search); err != nil {
+			return nil, errors.Join(err, b.end())
+		}
 		if b.engines[i.Search] != nil {
 			continue
 		}
-		dir, err := b.dir("state")
-		if err != nil {
-			return nil, errors.Join(err, b.end())
-		}
-		e, err := openEngine(ctx, dir, i.Search, set(b.env, "BENCH_NOTHING_PREPARED", "1"))
+		e, err := b.open(ctx, i.Search, nothingPrepared)
 		if err != nil {
 			return nil, errors.Join(err, b.end())
 		}
 		b.engines[i.Search] = e
-		b.closers = append(b.closers, e.Close)
-		if dir, err = b.dir("state"); err == nil {
-			b.pooled[i.Search], err = openEngine(ctx, dir, i.Search, b.env)
-		}
-		if err != nil {
-			return nil, errors.Join(err, b.end())
-		}
-		b.closers = append(b.closers, b.pooled[i.Search].Close)
 		if b.isolation.Tier == "" {
 			res, err := e.Execute(ctx, sandboxmcp.Request{Language: i.Lang, Code: i.hello()})
 			if err != nil {
@@ -78,12 +72,32 @@ func newBed(ctx context.Context, o options) (*bed, error) {
 	if len(b.interpreters) == 0 {
 		return nil, errors.Join(errors.New("no interpreter was found on the PATH"), b.end())
 	}
+	b.science = b.openScience(ctx)
+	if b.science.skip == "" {
+		b.judge = b.startJudge(ctx, b.science.packages(), b.science.env())
+	} else {
+		b.judge = b.startJudge(ctx, "", nil)
+	}
 	return b, nil
+}
+
+// open opens an engine with a state directory of its own, which ends with the bed.
+func (b *bed) open(ctx context.Context, search string, settings ...string) (*engine.Engine, error) {
+	dir, err := b.dir("state")
+	if err != nil {
+		return nil, err
+	}
+	e, err := openEngine(ctx, dir, search, b.env, settings...)
+	if err != nil {
+		return nil, err
+	}
+	b.closers = append(b.closers, e.Close)
+	return e, nil
 }
 
 // end closes what is open, the last first.
 func (b *bed) end() error {
-	var errs []error
+	errs := []error{b.endDocker()}
 	for len(b.closers) > 0 {
 		last := len(b.closers) - 1
 		errs = append(errs, b.closers[last]())
@@ -92,22 +106,30 @@ func (b *bed) end() error {
 	return errors.Join(errs...)
 }
 
+// endDocker ends docker's engine, if it runs.
+func (b *bed) endDocker() error {
+	end := b.closeDocker
+	if b.closeDocker = nil; end == nil {
+		return nil
+	}
+	return end()
+}
+
 func (b *bed) close() {
 	if err := b.end(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench: close:", err)
 	}
 }
 
-// nothingPrepared in an environment asks for an engine that makes everything anew
-// for each sandbox.
-const nothingPrepared = "BENCH_NOTHING_PREPARED=1"
+// nothingPrepared is the setting of an engine that makes everything anew for each
+// sandbox.
+const nothingPrepared = "SANDBOXMCP_SANDBOX_POOL=false"
 
-// openEngine opens an engine as a Go program would, all other settings at their defaults.
-func openEngine(ctx context.Context, state, search string, env []string) (*engine.Engine, error) {
+// openEngine opens an engine as a Go program would, all but the given settings at
+// their defaults.
+func openEngine(ctx context.Context, state, search string, env []string, settings ...string) (*engine.Engine, error) {
 	env = set(set(withoutOurs(env), "SANDBOXMCP_STATE_DIR", state), "PATH", search)
-	if slices.Contains(env, nothingPrepared) {
-		env = set(env, "SANDBOXMCP_SANDBOX_POOL", "false")
-	}
+	env = append(env, settings...)
 	c, err := config.Load(config.Sources{Env: env})
 	if err != nil {
 		return nil, fmt.Errorf("settings: %w", err)

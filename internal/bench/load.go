@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -39,15 +38,7 @@ func (b *bed) burst(ctx context.Context) (*burst, error) {
 	if err != nil {
 		return nil, err
 	}
-	out, err := b.child(ctx, "burst", "-state", dir).Output()
-	if err != nil {
-		return nil, fmt.Errorf("child: %w%s", err, stderrOf(err))
-	}
-	var r burst
-	if err := json.Unmarshal(out, &r); err != nil {
-		return nil, fmt.Errorf("child: %w", err)
-	}
-	return &r, nil
+	return ask[burst](ctx, b, "burst", "-state", dir)
 }
 
 // burstOnce is the process in which they run.
@@ -98,10 +89,7 @@ func burstOnce(ctx context.Context, o options, out io.Writer) error {
 			r.Wrong = err.Error()
 		}
 	}
-	if err := json.NewEncoder(out).Encode(r); err != nil {
-		return fmt.Errorf("write figures: %w", err)
-	}
-	return nil
+	return encode(out, r)
 }
 
 // serverMemory is what a server takes.

@@ -38,10 +38,18 @@ type options struct {
 	rssWait time.Duration
 	leak    bool
 	burst   bool
+	load    bool
+	cell    time.Duration
+	idle    bool
+	ready   bool
+	long    bool
 	pause   time.Duration
 	out     string
 	bin     string
 	s1      string
+	judge   string
+	docker  string
+	science string
 	path    string
 	only    string
 	profile string
@@ -51,28 +59,43 @@ type options struct {
 	suite string // where a child writes its figures
 	state string
 	lang  string
+
+	noScience string // why there is no package set
+	group     string // of control groups, in which a suite is
+	pandas    bool
 }
 
 func (o *options) define(f *flag.FlagSet) {
 	f.IntVar(&o.rounds, "rounds", 60, "rounds; each holds every mode once")
-	f.BoolVar(&o.quick, "quick", false, "10 rounds, without -rss and -leak unless given; printed, not written")
+	f.BoolVar(&o.quick, "quick", false, "10 rounds, short loads, without -rss, -leak and -long unless given; printed, not written")
 	f.BoolVar(&o.user, "user", false, "as root: measure a second time as an unprivileged user")
 	f.BoolVar(&o.rss, "rss", true, "measure the server's resident memory after 100 calls")
 	f.DurationVar(&o.rssWait, "rss-wait", time.Minute, "how long the server rests before its memory is read")
 	f.BoolVar(&o.leak, "leak", true, "compare what a server holds after 200 and after 2000 runs")
 	f.BoolVar(&o.burst, "burst", true, "64 requests at once")
+	f.BoolVar(&o.load, "load", true, "operations per second and their CPU time, at 1, 2 and 8 at once")
+	f.DurationVar(&o.cell, "cell", 2*time.Second, "how long each of these is measured")
+	f.BoolVar(&o.idle, "idle", true, "memory of sessions that wait")
+	f.BoolVar(&o.ready, "drain", true, "three times as many requests at once as there are ready sandboxes")
+	f.BoolVar(&o.long, "long", true, "what 10000 runs of a session and 5000 fresh ones leave (two minutes)")
 	f.DurationVar(&o.pause, "pause", 3*time.Millisecond, "rest between two measurements, in which sandboxes are cleared away")
 	f.StringVar(&o.out, "out", "docs/benchmarks.md", "where the document goes; - prints it")
 	f.StringVar(&o.bin, "bin", "bin/sandboxmcp", "the program that is measured")
 	f.StringVar(&o.s1, "s1", ".tools/s1", "virtual environment that holds sandboxmcp (Python)")
+	f.StringVar(&o.judge, "go-judge", ".tools/bin/go-judge", "the program go-judge, a peer")
+	f.StringVar(&o.docker, "docker", ".tools/docker", "directory that holds docker's programs and an image, as scripts/peers.sh makes it")
+	f.StringVar(&o.science, "science", ".tools/science", "state directory in which the package set science is kept from run to run; empty: without pandas")
 	f.StringVar(&o.path, "path", os.Getenv("PATH"), "PATH on which interpreters are looked for")
 	f.StringVar(&o.only, "only", "", "only modes whose name holds one of these texts, joined by |; bare programs always stay")
 	f.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile of the measuring process, which holds the engine, to this file")
 	f.IntVar(&o.trace, "trace-phases", 0, "print where the time of so many runs goes, and nothing else")
-	f.StringVar(&o.child, "child", "", "internal: suite, first, serve or burst")
+	f.StringVar(&o.child, "child", "", "internal: which part a child measures")
 	f.StringVar(&o.suite, "suite-file", "", "internal: where the figures of a suite go")
 	f.StringVar(&o.state, "state", "", "internal: state directory of a child")
 	f.StringVar(&o.lang, "lang", "python", "language of -trace-phases and of a child")
+	f.StringVar(&o.noScience, "no-science", "not asked for", "internal: why there is no package set")
+	f.StringVar(&o.group, "group", "", "internal: control group in which a suite is")
+	f.BoolVar(&o.pandas, "pandas", false, "internal: a child's programs use pandas")
 }
 
 func main() {
@@ -118,6 +141,12 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		return timedServe(ctx, o, os.Stdin, stdout)
 	case o.child == "burst":
 		return burstOnce(ctx, o, stdout)
+	case o.child == "drained":
+		return drainOnce(ctx, o, stdout)
+	case o.child == "idle":
+		return idleOnce(ctx, o, stdout)
+	case o.child == "leftovers":
+		return leftoversOnce(ctx, o, stdout)
 	case o.child != "":
 		return fmt.Errorf("no such child: %s", o.child)
 	}
@@ -134,6 +163,12 @@ func (o *options) quicken(given map[string]bool) {
 	}
 	if !given["leak"] {
 		o.leak = false
+	}
+	if !given["long"] {
+		o.long = false
+	}
+	if !given["cell"] {
+		o.cell = 600 * time.Millisecond
 	}
 	if !given["rss-wait"] {
 		o.rssWait = 5 * time.Second

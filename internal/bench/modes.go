@@ -19,21 +19,28 @@ import (
 
 // Names of rows that something else refers to.
 const (
-	rowBareFile = "bare python hello.py"
-	rowCLI      = "command line, `sandboxmcp run hello.py`"
-	rowServe    = "MCP over stdio, `execute_code`"
-	rowTimed    = "MCP over stdio, a clock around the engine"
-	rowAdded    = "… of which stdio adds"
-	rowS1MCP    = "sandboxmcp (Python), MCP over stdio, warm server"
-	rowS1CLI    = "sandboxmcp (Python), command line"
-	factCLI     = "command line, above the bare run of the same file"
-	factStdio   = "MCP over stdio, above the engine in process"
+	rowBareFile    = "bare python hello.py"
+	rowCLI         = "command line, `sandboxmcp run hello.py`"
+	rowServe       = "MCP over stdio, `execute_code`"
+	rowTimed       = "MCP over stdio, a clock around the engine"
+	rowAdded       = "… of which stdio adds"
+	rowNsjail      = "nsjail, python"
+	rowSrt         = "srt, python"
+	rowRunscRun    = "runsc run, python"
+	rowRunscExec   = "runsc exec, a warm container, python"
+	rowHTTP        = "MCP over HTTP, `execute_code`"
+	rowHTTPSession = "MCP over HTTP, a session's run"
+	rowS1MCP       = "sandboxmcp (Python), MCP over stdio, warm server"
+	rowS1CLI       = "sandboxmcp (Python), command line"
+	factCLI        = "command line, above the bare run of the same file"
+	factStdio      = "MCP over stdio, above the engine in process"
 )
 
 func inProcess(i interpreter) string { return "in process, " + i.Label }
 func inPooled(i interpreter) string {
 	return "in process, ready sandbox, " + i.Label
 }
+func inDemand(i interpreter) string  { return "in process, none of its shape ready, " + i.Label }
 func inSession(i interpreter) string { return "in process, a session's run, " + i.Label }
 func inBwrap(i interpreter) string   { return "bwrap, " + i.Label }
 
@@ -62,6 +69,10 @@ func (b *bed) modes(ctx context.Context) []mode {
 		bare = append(bare, files[0])
 		rest = append(rest, files[1:]...)
 		rest = append(rest, b.serverModes(ctx, python)...)
+		rest = append(rest, b.science.modes(b, python)...)
+		rest = append(rest, b.judge.modes(b, python)...)
+		rest = append(rest, b.dockerModes(ctx, python)...)
+		rest = append(rest, absentModes()...)
 	}
 	peer, extra := b.s1Modes(ctx)
 	return append(append(bare, extra...), b.chosen(append(rest, peer...))...)
@@ -92,8 +103,8 @@ func (b *bed) one(name, base string, run func(context.Context) (time.Duration, e
 	}}
 }
 
-// engineModes are one-shots with nothing prepared, for the first and the
-// smallest language in a sandbox that was ready, and runs in a session, whose
+// engineModes are one-shots with nothing prepared and in a sandbox that was
+// ready, and runs in a session, whose
 // first, which makes it, is among those that warm up.
 func (b *bed) engineModes(i interpreter) []mode {
 	with := func(e *engine.Engine, name string, display sandboxmcp.Display) mode {
@@ -105,13 +116,25 @@ func (b *bed) engineModes(i interpreter) []mode {
 	if i.Lang == sandboxmcp.Python {
 		out = append(out, with(b.engines[i.Search], inProcess(i)+", display stdout", sandboxmcp.DisplayStdout))
 	}
-	if i.Lang == sandboxmcp.Python || i.Lang == sandboxmcp.Shell {
-		out = append(out, with(b.pooled[i.Search], inPooled(i), sandboxmcp.DisplayNone))
+	out = append(out, with(b.pooled[i.Label], inPooled(i), sandboxmcp.DisplayNone))
+	if i.Lang == sandboxmcp.Python {
+		out = append(out, b.one(inDemand(i), i.bare(), onDemand(b.pooled[i.Label], i, i.hello())))
 	}
 	return append(out, b.one(inSession(i), i.bare(), func(ctx context.Context) (time.Duration, error) {
 		id := sandboxmcp.SessionID("bench-" + string(i.Lang))
-		return execute(ctx, b.pooled[i.Search], sandboxmcp.Request{Language: i.Lang, Code: i.hello(), SessionID: id})
+		return execute(ctx, b.pooled[i.Label], sandboxmcp.Request{Language: i.Lang, Code: i.hello(), SessionID: id})
 	}))
+}
+
+// onDemand is a request where sandboxes are kept ready, but none of the shape that
+// it asks for: its limits are no other's.
+func onDemand(e *engine.Engine, i interpreter, code string) func(context.Context) (time.Duration, error) {
+	n := 0
+	return func(ctx context.Context) (time.Duration, error) {
+		n++
+		limits := sandboxmcp.Limits{MaxRAMMB: sandboxmcp.DefaultLimits().MaxRAMMB + n}
+		return execute(ctx, e, sandboxmcp.Request{Language: i.Lang, Code: code, Limits: limits})
+	}
 }
 
 // firstModes are the first request of a process, with a state directory that

@@ -13,6 +13,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"time"
 )
 
@@ -38,15 +39,24 @@ func parent(ctx context.Context, o options, command string, stdout io.Writer) (e
 	}
 	// The second user has to be able to run them, wherever the checkout lies.
 	bench, bin := filepath.Join(work, "bench"), filepath.Join(work, "sandboxmcp")
+	if judge := filepath.Join(work, "go-judge"); copyFile(o.judge, judge) == nil {
+		o.judge = judge
+	}
 	for to, from := range map[string]string{bench: self, bin: o.bin} {
 		if err = copyFile(from, to); err != nil {
 			return fmt.Errorf("%w (make build makes bin/sandboxmcp)", err)
 		}
 	}
-	if o.s1, err = filepath.Abs(o.s1); err != nil {
-		return fmt.Errorf("make path absolute: %w", err)
+	for _, path := range []*string{&o.s1, &o.docker, &o.science, &o.judge} {
+		if *path == "" {
+			continue
+		}
+		if *path, err = filepath.Abs(*path); err != nil {
+			return fmt.Errorf("make path absolute: %w", err)
+		}
 	}
 	d := document{At: time.Now().UTC(), Command: command, Machine: describe(ctx), Peer: s1Versions(o.s1)}
+	d.Peers = []string{judgeVersion(ctx, o.judge), dockerVersion(ctx, o.docker)}
 	s, err := startSuite(ctx, o, suiteUser{name: currentUser(), work: filepath.Join(work, "own"), bench: bench, bin: bin, path: o.path})
 	if err != nil {
 		return err
@@ -98,11 +108,12 @@ func startSuite(ctx context.Context, o options, u suiteUser) (suite, error) {
 		}
 	}
 	file := filepath.Join(u.work, "figures.json")
-	args := []string{
-		u.bench, "-child", "suite", "-suite-file", file, "-state", u.work, "-bin", u.bin, "-s1", o.s1, "-path", u.path, "-only", o.only,
-		"-rounds", strconv.Itoa(o.rounds), "-pause", o.pause.String(), "-rss-wait", o.rssWait.String(),
-		"-rss=" + strconv.FormatBool(o.rss), "-leak=" + strconv.FormatBool(o.leak), "-burst=" + strconv.FormatBool(o.burst),
-	}
+	o.state, o.suite, o.bin, o.path = u.work, file, u.bin, u.path
+	o.science, o.noScience = scienceFor(ctx, o, u)
+	group, fd, remove := makeGroup()
+	defer remove()
+	o.group = group
+	args := append([]string{u.bench, "-child", "suite"}, o.pass()...)
 	if o.profile != "" && u.uid == 0 {
 		args = append(args, "-cpuprofile", o.profile)
 	}
@@ -116,7 +127,10 @@ func startSuite(ctx context.Context, o options, u suiteUser) (suite, error) {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	// Asked to end, it ends what it started; the kernel does that for the rest.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = 10 * time.Second
+	cmd.WaitDelay = 30 * time.Second
+	if fd != nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(fd.Fd())}
+	}
 	cmd.Env, cmd.Stderr, cmd.Dir = env, os.Stderr, u.work
 	if o.profile != "" && !filepath.IsAbs(o.profile) {
 		cmd.Dir = "" // where the profile is meant to go
@@ -133,6 +147,38 @@ func startSuite(ctx context.Context, o options, u suiteUser) (suite, error) {
 	}
 	s.User = u.name
 	return s, nil
+}
+
+// pass are the flags of a suite's own process.
+func (o *options) pass() []string {
+	out := []string{
+		"-suite-file", o.suite, "-state", o.state, "-bin", o.bin, "-s1", o.s1, "-go-judge", o.judge, "-docker", o.docker,
+		"-science", o.science, "-no-science", o.noScience, "-group", o.group, "-path", o.path, "-only", o.only,
+		"-rounds", strconv.Itoa(o.rounds), "-pause", o.pause.String(), "-rss-wait", o.rssWait.String(), "-cell", o.cell.String(),
+	}
+	for name, on := range map[string]bool{"rss": o.rss, "leak": o.leak, "burst": o.burst, "load": o.load, "idle": o.idle, "drain": o.ready, "long": o.long} {
+		out = append(out, "-"+name+"="+strconv.FormatBool(on))
+	}
+	return out
+}
+
+// scienceFor is a state directory with the package set that is the user's own, or
+// why there is none.
+func scienceFor(ctx context.Context, o options, u suiteUser) (dir, why string) {
+	if o.science == "" {
+		return "", o.noScience
+	}
+	if err := setUpScience(ctx, o, u.path); err != nil {
+		return "", err.Error()
+	}
+	if u.uid == 0 {
+		return o.science, ""
+	}
+	dir = filepath.Join(u.work, "science")
+	if err := giveScience(ctx, o.science, dir, u.uid); err != nil {
+		return "", err.Error()
+	}
+	return dir, ""
 }
 
 func currentUser() string {

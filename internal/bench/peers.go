@@ -14,16 +14,50 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
+// absent are peers that nothing here can start, with the reason.
+var absent = []struct{ row, why string }{
+	{rowNsjail, "no package of the system's; other registries have only builds by others than its makers"},
+	{rowRunscRun, "gVisor is no package of the system's"},
+	{rowRunscExec, "gVisor is no package of the system's"},
+	{rowSrt, "there is no row for it yet"},
+	{rowHTTP, "there is no MCP over HTTP yet; its row comes with the doors"},
+	{rowHTTPSession, "there is no MCP over HTTP yet; its row comes with the doors"},
+}
+
+func absentModes() []mode {
+	out := make([]mode, 0, len(absent))
+	for _, a := range absent {
+		out = append(out, mode{rows: []string{a.row}, skip: a.why})
+	}
+	return out
+}
+
+// whyAbsent is the reason of such a row.
+func whyAbsent(row string) string {
+	for _, a := range absent {
+		if a.row == row {
+			return a.why
+		}
+	}
+	return ""
+}
+
 // bwrap is the mode of bubblewrap: namespaces, and nothing else of our walls.
 func (b *bed) bwrap(i interpreter) mode {
+	p, skip := bwrapProgram(i)
+	if skip != "" {
+		return mode{rows: []string{inBwrap(i)}, skip: skip}
+	}
+	return b.one(inBwrap(i), i.bare(), func(ctx context.Context) (time.Duration, error) { return b.command(ctx, p) })
+}
+
+// bwrapProgram says why not, when it cannot be started.
+func bwrapProgram(i interpreter) (p program, skip string) {
 	path, err := exec.LookPath("bwrap")
 	if err != nil {
-		return mode{rows: []string{inBwrap(i)}, skip: "bwrap is not installed"}
+		return p, "bwrap is not installed"
 	}
-	argv := append(bwrapArgv(path, i), i.argv()...)
-	return b.one(inBwrap(i), i.bare(), func(ctx context.Context) (time.Duration, error) {
-		return b.command(ctx, program{env: plainEnv(), argv: argv})
-	})
+	return program{env: plainEnv(), argv: append(bwrapArgv(path, i), i.argv()...)}, ""
 }
 
 func bwrapArgv(path string, i interpreter) []string {

@@ -22,13 +22,15 @@ type held struct {
 	Descriptors int // of the process and of those below it
 	TmpfsBytes  int64
 	RSS         int64 // of the process alone
+	Threads     int   // likewise
+	Scratch     int   // files in the directory for temporary ones, where somebody looked
 	Unreadable  int   // processes of which not everything could be read
 }
 
 // holds looks at a process from outside.
 func holds(pid int) held {
 	below := descendants(pid)
-	h := held{Processes: len(below), RSS: statusBytes(pid, "VmRSS"), Cgroups: cgroupsOf(pid)}
+	h := held{Processes: len(below), RSS: statusBytes(pid, "VmRSS"), Threads: threads(pid), Cgroups: cgroupsOf(pid)}
 	nets, tmpfs, tables := map[string]bool{}, map[string]int64{}, map[string]int{}
 	host := tmpfsDevices("self")
 	for _, p := range append(below, pid) {
@@ -168,6 +170,11 @@ func descendants(pid int) []int {
 	}
 	slices.Sort(out)
 	return out
+}
+
+func threads(pid int) int {
+	tasks, _ := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/task")
+	return len(tasks)
 }
 
 // statusBytes reads a size of /proc/PID/status; 0 when it is not there.

@@ -16,7 +16,8 @@ type document struct {
 	Command   string
 	Machine   machine
 	LoadAfter string
-	Peer      string // versions of sandboxmcp (Python)
+	Peer      string   // versions of sandboxmcp (Python)
+	Peers     []string // versions of others
 	Suites    []suite
 }
 
@@ -33,13 +34,13 @@ func (d *document) markdown() string {
 	p("Measured on %s by `%s`.\n", d.At.Format("2 January 2006, 15:04 UTC"), command)
 	p("- machine: %d cores (%s), %s, %s, cgroup %s", m.Cores, m.CPU, m.Kernel, m.System, m.Cgroups)
 	p("- load of the minute before: %s; of the last minute of the run: %s. Figures taken above a load of about 0.2 from elsewhere are noisy.", m.Load, d.LoadAfter)
-	p("- %s; %s; %s", m.Go, m.Bwrap, d.peer())
+	p("- %s; %s; %s; %s", m.Go, m.Bwrap, strings.Join(d.Peers, "; "), d.peer())
 	p("\nEvery table is of one run: each round held every mode once, in an order drawn")
 	p("anew, on the same interpreters and the same warm file cache. Times are in ms, from")
 	p("before the start until the program has ended and its output is there. *ratio* is the")
 	p("median of the rounds' ratios to the row named beside it; *n* counts right answers.")
 	for i := range d.Suites {
-		d.Suites[i].write(p)
+		d.Suites[i].write(p, &d.Suites[0])
 	}
 	d.limits(p)
 	return b.String()
@@ -53,7 +54,7 @@ func (d *document) peer() string {
 }
 
 // write prints the part of a suite.
-func (s *suite) write(p func(string, ...any)) {
+func (s *suite) write(p func(string, ...any), root *suite) {
 	p("\n## As %s\n", s.User)
 	p("Isolation tier %s. Walls: %s.\n", s.Isolation.Tier, strings.Join(s.Isolation.Walls, ", "))
 	if len(s.Isolation.Weak) > 0 {
@@ -62,10 +63,13 @@ func (s *suite) write(p func(string, ...any)) {
 	for _, i := range s.Interpreters {
 		p("- %s: %s %s", i.Label, home(i.Path), i.Version)
 	}
+	if s.Science != "" {
+		p("- package set science: %s", s.Science)
+	}
 	p("\n### Targets\n")
 	p("| what | target | measured | |")
 	p("|---|---|---|---|")
-	for _, t := range s.targets() {
+	for _, t := range s.targets(root) {
 		p("| %s | %s | %s | %s |", t.What, t.Want, t.Measured, t.Verdict)
 	}
 	s.beside(p)
@@ -82,14 +86,18 @@ func (s *suite) write(p func(string, ...any)) {
 			p("| %s | %.2f | %.2f | %.2f | %d |", r.Name, r.P50, r.P99, r.Min, r.N)
 		}
 	}
+	p("\n| ratio within a round, median | |")
+	p("|---|---|")
 	for _, r := range s.Facts {
 		if r.has() && r.Base != "" {
-			p("\n%s: %.3f (median of the rounds' ratios).", r.Name, r.Ratio)
+			p("| %s | %.3f |", r.Name, r.Ratio)
 		}
 	}
 	if s.ServerP50 > 0 {
 		p("\n`sandbox_stats` of the server itself told a median of %.2f ms for the engine's part of its requests.", s.ServerP50)
 	}
+	s.writeCells(p)
+	s.writeIdle(p)
 	s.writeRest(p)
 }
 
@@ -153,6 +161,7 @@ func (s *suite) writeRest(p func(string, ...any)) {
 			p("\nWrong: %s", oneLine(b.Wrong))
 		}
 	}
+	s.writeDrained(p)
 	if m := s.RSS; m != nil {
 		p("\n### Memory of the server\n")
 		p("`sandboxmcp serve`, the process alone: %.1f MiB resident after the handshake, %.1f MiB", mib(m.Fresh), mib(m.RSS))
@@ -162,20 +171,9 @@ func (s *suite) writeRest(p func(string, ...any)) {
 	if l := s.Leak; l != nil {
 		p("\n### What one server holds\n")
 		p("Programs of every language in turn, some of which fail, leave files or leave a process behind.\n")
-		p("| | after run %d | after run %d |", l.First, l.Last)
-		p("|---|---|---|")
-		b, a := l.Before, l.After
-		p("| processes below it | %d | %d |", b.Processes, a.Processes)
-		p("| mounts, in all their mount tables | %d | %d |", b.Mounts, a.Mounts)
-		p("| network namespaces | %d | %d |", b.Namespaces, a.Namespaces)
-		p("| cgroup directories | %d | %d |", b.Cgroups, a.Cgroups)
-		p("| descriptors, of all of them | %d | %d |", b.Descriptors, a.Descriptors)
-		p("| bytes in their tmpfs | %d | %d |", b.TmpfsBytes, a.TmpfsBytes)
-		p("| resident MiB of the server alone | %.1f | %.1f |", mib(b.RSS), mib(a.RSS))
-		if b.Unreadable+a.Unreadable > 0 {
-			p("\nOf %d and %d processes not everything could be read, and what they hold is missing above.", b.Unreadable, a.Unreadable)
-		}
+		writeHeld(p, []string{fmt.Sprintf("after run %d", l.First), fmt.Sprintf("after run %d", l.Last)}, l.Before, l.After)
 	}
+	s.writeLeftovers(p)
 	for _, f := range s.Failed {
 		p("\nNot measured: %s", oneLine(f))
 	}
@@ -209,7 +207,17 @@ func (d *document) limits(p func(string, ...any)) {
 - What is held after run 200 and run 2000 is that of a server which keeps nothing for
   later sandboxes (sandbox_pool is false). What is kept otherwise is bounded, goes when
   it is not used, and stands in sandbox_stats.
-- One program at a time, which does next to nothing: nothing is said of throughput.
+- go-judge runs as its HTTP server with eight containers ready, which it keeps from
+  program to program; so does docker exec. Ours are destroyed after each program.
+  go-judge loads no seccomp filter here.
+- docker's engine is the bench's own, without bridges and packet filters; its image
+  holds the same release of the system as its package archive has it.
+- Operations per second include the program that makes the load, on the same cores. A
+  run that was begun is waited for. With pandas, rows have a third of the rounds, docker
+  exec a third and docker run a sixth.
+- Rows in process with ready sandboxes have one engine for each language. One that is
+  asked for several in turn shares what it has ready among them.
+- *none of its shape ready* asks for a limit of memory that nobody asked for before.
 - Memory in pages that processes share counts for each of them.`)
 }
 
@@ -219,7 +227,7 @@ func (d *document) summary() string {
 	for i := range d.Suites {
 		s := &d.Suites[i]
 		fmt.Fprintf(&b, "as %s, tier %s:\n", s.User, s.Isolation.Tier)
-		for _, t := range s.targets() {
+		for _, t := range s.targets(&d.Suites[0]) {
 			fmt.Fprintf(&b, "  %-13s %s: %s (%s)\n", t.Verdict, t.What, t.Measured, t.Want)
 		}
 	}

@@ -31,6 +31,13 @@ type suite struct {
 	RSS          *serverMemory
 	Burst        *burst
 	Leak         *leak
+	Cells        []cell
+	CPUHow       string // how the CPU time of cells was counted
+	Science      string // what is in the package set
+	NoScience    string // why there is none
+	Idle         []idle
+	Drained      *drained
+	Leftovers    *leftovers
 	Failed       []string // parts that could not be measured, with the reason
 }
 
@@ -76,6 +83,8 @@ type mode struct {
 	base string // of the first row; the others are differences and have none
 	skip string // why it cannot be measured here
 	run  func(ctx context.Context) ([]float64, error)
+
+	every int // it is in each so manieth round alone; 0: in each
 }
 
 // measureSuite is the whole of a child process.
@@ -98,6 +107,12 @@ func measureSuite(ctx context.Context, o options) error {
 	}
 	s.Facts = facts(all, b.interpreters)
 	s.ServerP50 = b.serverP50()
+	s.Science, s.NoScience, s.CPUHow = b.science.versions(), b.science.skip, b.meter.how()
+	b.quiet()
+	if o.load {
+		progress("operations per second")
+		s.Cells = b.throughput(ctx)
+	}
 	b.close() // the rest wants a quiet machine
 	b.rest(ctx, &s)
 	data, err := json.Marshal(s)
@@ -122,8 +137,11 @@ func (b *bed) rest(ctx context.Context, s *suite) {
 		}
 	}
 	part(b.o.burst, "64 requests at once", func() (err error) { s.Burst, err = b.burst(ctx); return err })
+	part(b.o.ready, "more requests than ready sandboxes", func() (err error) { s.Drained, err = b.drained(ctx); return err })
+	part(b.o.idle, "memory of sessions", func() (err error) { s.Idle, err = b.idles(ctx); return err })
 	part(b.o.rss, "the server's memory", func() (err error) { s.RSS, err = b.memory(ctx); return err })
 	part(b.o.leak, "what a server holds after 200 and 2000 runs", func() (err error) { s.Leak, err = b.leak(ctx); return err })
+	part(b.o.long, "what very many runs leave", func() (err error) { s.Leftovers, err = b.leftovers(ctx); return err })
 }
 
 // rounds runs every mode once per round, in random order.
@@ -161,7 +179,7 @@ func (b *bed) rounds(ctx context.Context, modes []mode) (all map[string]*series,
 			m := modes[i]
 			var ms []float64
 			var err error
-			if m.skip == "" && ctx.Err() == nil {
+			if m.skip == "" && ctx.Err() == nil && m.due(round) {
 				pause(ctx, b.o.pause)
 				ms, err = m.run(ctx)
 			}
@@ -181,7 +199,17 @@ func (b *bed) rounds(ctx context.Context, modes []mode) (all map[string]*series,
 	return all, order
 }
 
-// facts are differences within a round, and ratios to bwrap.
+// due tells whether a mode is in a round.
+func (m mode) due(round int) bool { return m.every < 2 || round%m.every == 0 }
+
+// quiet ends what the loads do not need and what would take CPU time beside them.
+func (b *bed) quiet() {
+	if err := b.endDocker(); err != nil {
+		fmt.Fprintln(os.Stderr, "bench: close:", err)
+	}
+}
+
+// facts are differences within a round, and ratios of two rows within a round.
 func facts(all map[string]*series, interpreters []interpreter) []row {
 	var out []row
 	for _, d := range []struct{ name, a, b string }{
@@ -195,12 +223,12 @@ func facts(all map[string]*series, interpreters []interpreter) []row {
 		s := &series{name: d.name, ms: pairwise(a.ms, b.ms, func(x, y float64) float64 { return x - y })}
 		out = append(out, summarize(s, nil))
 	}
-	for _, i := range interpreters {
-		ours, theirs := all[inProcess(i)], all[inBwrap(i)]
-		if ours == nil || theirs == nil {
+	for _, p := range comparisons(interpreters) {
+		a, b := all[p[0]], all[p[1]]
+		if a == nil || b == nil {
 			continue
 		}
-		s := &series{name: factBwrap(i), base: theirs.name, ms: ours.ms}
+		s := &series{name: over(p[0], p[1]), base: b.name, ms: a.ms}
 		if r := summarize(s, all); r.Ratio > 0 {
 			out = append(out, r)
 		}
@@ -208,7 +236,24 @@ func facts(all map[string]*series, interpreters []interpreter) []row {
 	return out
 }
 
-func factBwrap(i interpreter) string { return "in process over bwrap, " + i.Label }
+// comparisons are the pairs of rows whose ratio is told besides that to a bare
+// program. To add one is to add a pair.
+func comparisons(interpreters []interpreter) [][2]string {
+	var out [][2]string
+	for n, i := range interpreters {
+		out = append(out, [2]string{inProcess(i), inBwrap(i)})
+		if i.Lang != sandboxmcp.Python {
+			continue
+		}
+		out = append(out, [2]string{inPooled(i), inBwrap(i)})
+		if n == 0 {
+			out = append(out, [2]string{inPooled(i), inJudge(i)}, [2]string{rowDockerExec, inPooled(i)}, [2]string{rowDockerRun, inPooled(i)})
+		}
+	}
+	return append(out, [2]string{rowPandasPooled, rowPandasJudge}, [2]string{rowPandasPooled, rowPandasBwrap})
+}
+
+func over(a, b string) string { return a + " over " + b }
 
 func pause(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)

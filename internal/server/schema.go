@@ -13,26 +13,32 @@ type field struct {
 	schema   *jsonschema.Schema
 }
 
-// need is a property that has to be there, opt one that may.
+// need is a property that has to be there, opt one that may. In an answer need
+// is for the reader: see [output].
 func need(name string, s *jsonschema.Schema) field { return field{name, true, s} }
 func opt(name string, s *jsonschema.Schema) field  { return field{name, false, s} }
 
 // input is the schema of a tool's arguments: these and no others.
 func input(fields ...field) *jsonschema.Schema {
 	s := output(fields...)
+	for _, f := range fields {
+		if f.required {
+			s.Required = append(s.Required, f.name)
+		}
+	}
 	s.AdditionalProperties = &jsonschema.Schema{Not: &jsonschema.Schema{}}
 	return s
 }
 
-// output is the schema of an answer: these, and perhaps more.
+// output is the schema of an answer: these, and perhaps more. None is required,
+// because a failure has none of them and its body stands in the same place: a
+// client that holds every structured content to the schema would show its model
+// a complaint about the schema instead of the failure.
 func output(fields ...field) *jsonschema.Schema {
 	s := &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{}}
 	for _, f := range fields {
 		s.Properties[f.name] = f.schema
 		s.PropertyOrder = append(s.PropertyOrder, f.name)
-		if f.required {
-			s.Required = append(s.Required, f.name)
-		}
 	}
 	return s
 }

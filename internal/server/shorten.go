@@ -3,6 +3,8 @@ package server
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -14,24 +16,26 @@ func runURI(id sandboxmcp.RequestID, part string) string {
 	return "run://" + string(id) + "/" + part
 }
 
-// shownStreams divides the room between the streams: one that needs less than
-// half leaves the rest to the other.
-func shownStreams(r sandboxmcp.Result) (stdout, stderr, stdoutURI, stderrURI string) {
+// shownStreams divides room between the streams of a result: one that needs
+// less than half leaves the rest to the other. room is asked for only when they
+// take more than minStreams.
+func shownStreams(r sandboxmcp.Result, room func() int) (stdout, stderr, stdoutURI, stderrURI string) {
 	stdout, stderr = r.Stdout, r.Stderr
-	if len(stdout)+len(stderr) <= shownChars { // as bytes: never more characters
+	out, err := cost(stdout), cost(stderr)
+	if out+err <= minStreams {
 		return stdout, stderr, "", ""
 	}
-	out, err := chars(stdout), chars(stderr)
-	if out+err <= shownChars {
+	all := max(room(), minStreams)
+	if out+err <= all {
 		return stdout, stderr, "", ""
 	}
-	const half = shownChars / 2
+	half := all / 2
 	outRoom, errRoom := half, half
 	switch {
 	case out < half:
-		outRoom, errRoom = out, shownChars-out
+		outRoom, errRoom = out, all-out
 	case err < half:
-		outRoom, errRoom = shownChars-err, err
+		outRoom, errRoom = all-err, err
 	}
 	if out > outRoom {
 		stdoutURI = runURI(r.RequestID, "stdout")
@@ -44,15 +48,37 @@ func shownStreams(r sandboxmcp.Result) (stdout, stderr, stdoutURI, stderrURI str
 	return stdout, stderr, stdoutURI, stderrURI
 }
 
-// chars counts the characters of s, exactly only where it may be few enough.
-func chars(s string) int {
-	if len(s) > utf8.UTFMax*shownChars {
-		return shownChars + 1
+// cost counts the characters that s takes in an answer, exactly only where they
+// may be few enough.
+func cost(s string) int {
+	n := 0
+	for _, r := range s {
+		if n += runeCost(r); n > shownChars {
+			break
+		}
 	}
-	return utf8.RuneCountInString(s)
+	return n
 }
 
-// headAndTail returns at most room characters of s: its beginning, how many
+// runeCost is how many characters a host counts for r in JSON: those of its
+// escape, and two for what is two units of UTF-16.
+func runeCost(r rune) int {
+	switch r {
+	case '"', '\\', '\n', '\r', '\t', '\b', '\f':
+		return 2
+	case '\u2028', '\u2029', utf8.RuneError: // the last as it stands for a byte that is none
+		return 6
+	}
+	switch {
+	case r < ' ':
+		return 6
+	case r > 0xFFFF:
+		return 2
+	}
+	return 1
+}
+
+// headAndTail returns what costs at most room of s: its beginning, how many
 // bytes are left out and where they are, its end.
 func headAndTail(s string, room int, uri string) string {
 	const words = 60 // room for the words and the number between
@@ -62,65 +88,77 @@ func headAndTail(s string, room int, uri string) string {
 	return fmt.Sprintf("%s\n[… %d bytes left out, whole at %s …]\n%s", head, len(s)-len(head)-len(tail), uri, tail)
 }
 
-// after returns the offset behind the first n characters of s.
-func after(s string, n int) int {
+// after returns the offset behind the beginning of s that costs at most room.
+func after(s string, room int) int {
 	i := 0
-	for ; n > 0 && i < len(s); n-- {
-		_, size := utf8.DecodeRuneInString(s[i:])
+	for i < len(s) {
+		r, size := utf8.DecodeRuneInString(s[i:])
+		if room -= runeCost(r); room < 0 {
+			break
+		}
 		i += size
 	}
 	return i
 }
 
-// before returns the offset of the last n characters of s.
-func before(s string, n int) int {
+// before returns the offset of the end of s that costs at most room.
+func before(s string, room int) int {
 	i := len(s)
-	for ; n > 0 && i > 0; n-- {
-		_, size := utf8.DecodeLastRuneInString(s[:i])
+	for i > 0 {
+		r, size := utf8.DecodeLastRuneInString(s[:i])
+		if room -= runeCost(r); room < 0 {
+			break
+		}
 		i -= size
 	}
 	return i
 }
 
-// clip returns at most n characters of s, with a mark when some are gone.
+// clip returns what costs at most n of s, with a mark when some is gone.
 func clip(s string, n int) string {
-	if len(s) <= n || utf8.RuneCountInString(s) <= n {
+	if cost(s) <= n {
 		return s
 	}
 	return s[:after(s, n-1)] + "…"
 }
 
-// shownResults takes long values out of rich results. A picture is shown as a
-// block instead; the whole list is a resource.
+// shownResults takes long values out of rich results, and those for which the
+// ones before leave no room. A picture is shown as a block instead; the whole
+// list is a resource.
 func shownResults(r sandboxmcp.Result) []sandboxmcp.RichResult {
 	shown := make([]sandboxmcp.RichResult, 0, len(r.Results))
+	left := resultChars
 	for _, bundle := range r.Results {
 		b := make(sandboxmcp.RichResult, len(bundle))
-		for kind, v := range bundle {
-			b[kind] = shownValue(kind, v, runURI(r.RequestID, "results"))
+		for _, kind := range slices.Backward(slices.Sorted(maps.Keys(bundle))) { // text/plain comes first
+			v, took := shownValue(kind, bundle[kind], left, runURI(r.RequestID, "results"))
+			b[kind] = v
+			left -= min(took, left)
 		}
 		shown = append(shown, b)
 	}
 	return shown
 }
 
-func shownValue(kind string, v any, uri string) any {
+// shownValue returns v, or in its place what costs no more than room, and what
+// that costs.
+func shownValue(kind string, v any, room int, uri string) (shown any, took int) {
 	switch v := v.(type) {
 	case bool, nil:
-		return v
+		return v, 0
 	case string:
-		if len(v) <= inlineBytes {
-			return v
+		if n := cost(v); n <= room {
+			return v, n
 		}
 		if strings.HasPrefix(kind, "image/") && kind != "image/svg+xml" {
-			return "" // base64 that is cut is of no use
+			return "", 0 // base64 that is cut is of no use
 		}
-		return headAndTail(v, inlineBytes, uri)
+		return headAndTail(v, room, uri), room
 	default:
 		text, err := json.Marshal(v)
-		if err != nil || len(text) > inlineBytes {
-			return fmt.Sprintf("[… %d bytes left out, whole at %s …]", len(text), uri)
+		if err != nil || len(text) > room {
+			return fmt.Sprintf("[… %d bytes left out, whole at %s …]", len(text), uri), 0
 		}
-		return v
+		return v, len(text)
 	}
 }

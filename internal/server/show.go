@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -10,11 +11,19 @@ import (
 )
 
 // What a model is shown at most. All of it can be had whole from a resource.
+//
+// Characters are counted as they stand in the JSON: a line break is two. The
+// hosts count so, and one that finds an answer too long cuts it blindly: of more
+// than 40,000 characters it keeps the first 8,000 and the last 32,000, or of more
+// than 50,000 the first 2,000.
 const (
-	shownChars   = 40_000  // of stdout and stderr together
-	inlineBytes  = 8 << 10 // of one file, and of one value in results
-	shownError   = 4_000   // characters of an exception's text; stderr has it whole
-	shownFrames  = 50      // lines of its traceback
+	shownChars   = 39_000   // of an answer; the rest is for what a host writes around it
+	minStreams   = 6_000    // of stdout and stderr together, however long the rest is
+	resultChars  = 8_000    // of all values in results
+	inlineBytes  = 8 << 10  // of one file
+	inlineTotal  = 10 << 10 // of all files
+	shownError   = 4_000    // of an exception's text; stderr has it whole
+	shownFrames  = 50       // lines of its traceback
 	linksVersion = "2025-06-18"
 )
 
@@ -35,7 +44,6 @@ type shownResult struct {
 // show makes the answer of a result. It changes nothing that res points to.
 func (s *Server) show(ctx context.Context, c *call, res sandboxmcp.Result, v view) answer {
 	r := shownResult{Result: whole(res)}
-	r.Stdout, r.Stderr, r.StdoutURI, r.StderrURI = shownStreams(res)
 	r.Error = shownException(res.Error)
 
 	var pictures []mcp.Content
@@ -45,14 +53,16 @@ func (s *Server) show(ctx context.Context, c *call, res sandboxmcp.Result, v vie
 	r.Results = shownResults(res)
 	var links []mcp.Content
 	withLinks := linksKnown(c.request.ProtocolVersion())
+	inline := inlineTotal
 	for i := range r.Artifacts {
 		a := &r.Artifacts[i]
 		if a.DownloadURL == nil {
 			a.DownloadURL = s.link(c.namespace, string(r.RequestID), a.Name)
 		}
-		if !v.content || len(a.ContentB64) > inlineBytes {
+		if !v.content || len(a.ContentB64) > min(inline, inlineBytes) {
 			a.ContentB64 = nil
 		}
+		inline -= len(a.ContentB64)
 		if withLinks && a.SizeBytes > int64(len(a.ContentB64)) {
 			links = append(links, &mcp.ResourceLink{URI: a.URI, Name: a.Name, MIMEType: a.MIMEType, Size: &a.SizeBytes})
 		}
@@ -63,7 +73,28 @@ func (s *Server) show(ctx context.Context, c *call, res sandboxmcp.Result, v vie
 			r.Manifest[a.Name] = a.SHA256
 		}
 	}
-	return answer{body: &r, blocks: append(links, pictures...)}
+	blocks := slices.Concat(links, pictures)
+	r.Stdout, r.Stderr, r.StdoutURI, r.StderrURI = shownStreams(res, func() int { return shownChars - r.others(blocks) })
+	return answer{body: &r, blocks: blocks}
+}
+
+// others counts the characters of an answer without its streams, blocks
+// included, which some hosts turn into lines of text behind it.
+func (r *shownResult) others(blocks []mcp.Content) int {
+	empty := *r
+	empty.Stdout, empty.Stderr = "", ""
+	body, err := encode(&empty)
+	if err != nil { // will be said when the answer is encoded
+		return 0
+	}
+	n := utf8.RuneCount(body) + 2*len(`,"stdout_uri":""`+runURI(r.RequestID, "stdout"))
+	for _, b := range blocks {
+		n += 100
+		if link, ok := b.(*mcp.ResourceLink); ok {
+			n += len(link.Name) + len(link.URI)
+		}
+	}
+	return n
 }
 
 // linksKnown tells whether a client of that version knows the block

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"hash/crc32"
 	"image"
 	"image/color"
@@ -16,7 +17,7 @@ import (
 	"io"
 	"strings"
 	"testing"
-	"unicode/utf8"
+	"unicode/utf16"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -31,19 +32,24 @@ func answers(t *testing.T, f *fake, r sandboxmcp.Result) map[string]any {
 }
 
 func TestStreamsAreShortened(t *testing.T) {
-	long := func(n int) string { return "HEAD" + strings.Repeat("é", n) + "TAIL\n" }
+	long := func(n int, of string) string { return "HEAD" + strings.Repeat(of, n/len(of)) + "TAIL\n" }
 	uri := func(s string) string { return "run://" + runID + "/" + s }
 	for _, c := range []struct {
 		name, stdout, stderr       string
 		wantOut, wantErr           bool // shortened
-		roomOut, roomErr, minChars int
+		roomOut, roomErr, minChars int  // as they stand in JSON
 	}{
 		{"short", "a", "b", false, false, 1, 1, 0},
-		{"40000 characters fit", strings.Repeat("é", 39_999), "b", false, false, 39_999, 1, 0},
-		{"stdout alone", long(200_000), "", true, false, 40_000, 0, 39_800},
-		{"stdout, little stderr", long(200_000), "oops", true, false, 39_996, 4, 39_700},
-		{"stderr, little stdout", "oops", long(200_000), false, true, 4, 39_996, 39_700},
-		{"both", long(200_000), long(100_000), true, true, 20_000, 20_000, 39_500},
+		{"38000 characters fit", strings.Repeat("é", 37_999), "b", false, false, 37_999, 1, 0},
+		{"stdout alone", long(200_000, "é"), "", true, false, 39_000, 0, 38_000},
+		{"stdout, little stderr", long(200_000, "é"), "oops", true, false, 38_996, 4, 38_000},
+		{"stderr, little stdout", "oops", long(200_000, "é"), false, true, 4, 38_996, 38_000},
+		{"both", long(200_000, "é"), long(100_000, "é"), true, true, 19_500, 19_500, 38_000},
+		{"short lines", long(60_000, "12\n"), "", true, false, 39_000, 0, 38_000},
+		{"quotes", long(30_000, `"`), "", true, false, 39_000, 0, 38_000},
+		{"NULs", long(30_000, "\x00"), "", true, false, 39_000, 0, 38_000},
+		{"line separators", long(60_000, "\u2028"), "", true, false, 39_000, 0, 38_000},
+		{"two units of UTF-16", long(200_000, "\U0001f600"), "", true, false, 39_000, 0, 38_000},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := result(sandboxmcp.Request{}, c.stdout)
@@ -58,7 +64,7 @@ func TestStreamsAreShortened(t *testing.T) {
 				room        int
 			}{{"stdout", c.stdout, c.wantOut, c.roomOut}, {"stderr", c.stderr, c.wantErr, c.roomErr}} {
 				got, _ := body[s.name].(string)
-				chars := utf8.RuneCountInString(got)
+				chars := jsonChars(t, got) - 2
 				total += chars
 				if chars > s.room {
 					t.Errorf("%s shows %d characters, more than %d", s.name, chars, s.room)
@@ -85,7 +91,71 @@ func TestStreamsAreShortened(t *testing.T) {
 			if total < c.minChars {
 				t.Errorf("%d characters are shown, fewer than %d", total, c.minChars)
 			}
+			fits(t, res)
 		})
+	}
+}
+
+// jsonChars counts the characters of v in JSON as a host written in JavaScript
+// does, in units of UTF-16.
+func jsonChars(t *testing.T, v any) int {
+	t.Helper()
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		t.Fatal(err)
+	}
+	return len(utf16.Encode([]rune(strings.TrimSuffix(b.String(), "\n"))))
+}
+
+// fits checks that no host cuts the answer: Gemini CLI cuts at 40,000 characters
+// of text, words of its own and lines for links included.
+func fits(t *testing.T, res map[string]any) {
+	t.Helper()
+	text, _ := blocks(res, "text")[0]["text"].(string)
+	n := len(utf16.Encode([]rune(text)))
+	for _, link := range blocks(res, "resource_link") {
+		n += len(fmt.Sprintf("Resource Link: %s at %s\n", link["name"], link["uri"]))
+	}
+	if limit := 39_500; n > limit {
+		t.Errorf("the answer has %d characters, more than %d", n, limit)
+	}
+}
+
+// TestEverythingLongFits: streams, rich results and files are each within their
+// bounds, and what they leave is enough for all of them together.
+func TestEverythingLongFits(t *testing.T) {
+	r := result(sandboxmcp.Request{}, strings.Repeat("out\n", 30_000))
+	r.Stderr = strings.Repeat("err\n", 30_000)
+	for range 5 {
+		r.Results = append(r.Results, sandboxmcp.RichResult{"text/plain": strings.Repeat("\"r\"", 3000), "text/html": strings.Repeat("<b>\n", 3000), "application/json": strings.Repeat("j", 3000)})
+	}
+	for i := range 12 {
+		r.Artifacts = append(r.Artifacts, artifact(fmt.Sprintf("file %d.txt", i), bytes.Repeat([]byte("f"), 4<<10)))
+	}
+	res := answers(t, newFake(), r)
+	fits(t, res)
+	body := structured(res)
+	for _, stream := range []string{"stdout", "stderr"} {
+		if s, _ := body[stream].(string); len(s) < 2000 || body[stream+"_uri"] == nil {
+			t.Errorf("%s shows %d bytes and %s_uri is %v", stream, len(s), stream, body[stream+"_uri"])
+		}
+	}
+	var whole int
+	list, _ := body["artifacts"].([]any)
+	for _, x := range list {
+		if a, _ := x.(map[string]any); a["content_b64"] != "" {
+			whole++
+		}
+	}
+	if links := len(blocks(res, "resource_link")); whole != 2 || links != 10 {
+		t.Errorf("%d files are shown and %d linked, want 2 and 10", whole, links)
+	}
+	results, _ := body["results"].([]any)
+	first, _ := results[0].(map[string]any)
+	if plain, _ := first["text/plain"].(string); len(plain) < 4000 {
+		t.Errorf("the first value shows %d bytes of its text", len(plain))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -68,6 +69,19 @@ func TestToolsAreSmallAndComplete(t *testing.T) {
 		if got := in["additionalProperties"]; got != false {
 			t.Errorf("%s: additionalProperties = %v, want false", name, got)
 		}
+		// A host that checks arguments itself tells its model that a value is wrong,
+		// and not which are right.
+		properties, _ := in["properties"].(map[string]any)
+		for arg, p := range properties {
+			schema, _ := p.(map[string]any)
+			words, _ := schema["description"].(string)
+			values, _ := schema["enum"].([]any)
+			for _, v := range values {
+				if s, _ := v.(string); !strings.Contains(words, s) {
+					t.Errorf("%s: the description of %s does not name %s", name, arg, s)
+				}
+			}
+		}
 		if tool["outputSchema"] == nil {
 			t.Errorf("%s has no output schema", name)
 		}
@@ -120,27 +134,61 @@ func TestAnswersFitTheirSchemas(t *testing.T) {
 	}
 	for _, tool := range tools {
 		name, _ := tool["name"].(string)
-		b, err := json.Marshal(tool["outputSchema"])
-		if err != nil {
-			t.Fatal(err)
-		}
-		var s jsonschema.Schema
-		if err := json.Unmarshal(b, &s); err != nil {
-			t.Fatal(err)
-		}
-		r, err := s.Resolve(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
 		res := p.call(name, calls[name])
 		if res["isError"] == true {
 			t.Errorf("%s failed: %v", name, res)
 		}
-		if err := r.Validate(structured(res)); err != nil {
+		if err := schemaOf(t, tool["outputSchema"]).Validate(structured(res)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		// The schema requires nothing, see TestFailuresFitTheirSchemas, and all the
+		// same an answer has every field that is named there, but for these.
+		out, _ := tool["outputSchema"].(map[string]any)
+		fields, _ := out["properties"].(map[string]any)
+		for field := range fields {
+			sometimes := slices.Contains([]string{"state_lost", "stdout_uri", "stderr_uri"}, field)
+			if _, ok := structured(res)[field]; !ok && !sometimes {
+				t.Errorf("%s: the answer lacks %s", name, field)
+			}
+		}
+		sameText(t, name, res)
+	}
+}
+
+// TestFailuresFitTheirSchemas: clients made with the first TypeScript SDK hold
+// the structured content of a failure to the tool's output schema, too, and show
+// their model the mismatch in place of the failure.
+func TestFailuresFitTheirSchemas(t *testing.T) {
+	p := legacy(t, newFake())
+	for _, tool := range listTools(t, p) {
+		name, _ := tool["name"].(string)
+		res := p.call(name, map[string]any{"no_such_argument": 1})
+		if res["isError"] != true || structured(res)["error"] != "invalid_argument" {
+			t.Errorf("%s answers %v, want invalid_argument", name, res)
+		}
+		if err := schemaOf(t, tool["outputSchema"]).Validate(structured(res)); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		sameText(t, name, res)
 	}
+}
+
+// schemaOf is a schema as it came over the wire.
+func schemaOf(t *testing.T, wire any) *jsonschema.Resolved {
+	t.Helper()
+	b, err := json.Marshal(wire)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s jsonschema.Schema
+	if err = json.Unmarshal(b, &s); err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.Resolve(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
 
 // sameText checks that the only text block holds what the structured content holds.

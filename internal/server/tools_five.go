@@ -41,7 +41,7 @@ func runPython() tool {
 		name:  "sandbox_run_python",
 		title: "Run Python in Sandbox",
 		description: "Runs Python in a session without network. Files in /mnt/data stay from run to run; every run is a fresh interpreter. " +
-			"Use print to see values. artifacts are the files that a run with exit_code 0 made or changed.",
+			"Use print to see values, at most some 30,000 characters of them: hosts cut longer answers. artifacts are the files that a run with exit_code 0 made or changed.",
 		in: input(need("code", about("string", "At most 100 KiB")), opt("session_id", anySession())),
 		out: output(
 			need("session_id", typed("string")),
@@ -65,7 +65,7 @@ func readArtifact() tool {
 	return tool{
 		name:        "sandbox_read_artifact",
 		title:       "Read Artifact from Sandbox",
-		description: "Returns a file of a session as base64, at most 10 MiB; a picture is shown as well.",
+		description: "Returns a file of a session as base64, at most 10 MiB; a picture is shown as well. Hosts cut long answers: look into a large file with code.",
 		hints:       hints{readOnly: true, idempotent: true},
 		in: input(
 			need("session_id", typed("string")),

@@ -61,7 +61,7 @@ func resultSchema() *jsonschema.Schema {
 		need("results", typed("array")),
 		need("resource_usage", typed("object")),
 		need("metadata", typed("object")),
-		opt("error", typed("object", "null")),
+		opt("error", typed("object", "null", "string")), // a string is the code of a failure
 		opt("isolation", typed("object", "null")),
 		opt("session_id", typed("string", "null")),
 		opt("state_lost", about("boolean", "The session's variables are gone")),

@@ -17,6 +17,7 @@
 //	pip        its package installer, for the system's python3
 //	node       Node.js
 //	bash       bash
+//	clients    the MCP clients of scripts/clients.sh
 //	initbytes  the compilers that made the bytes of the small init
 package testkit
 

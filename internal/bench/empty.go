@@ -1,0 +1,68 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/backend/process"
+)
+
+// emptyLoads make sandboxes in which nothing runs, and end them: with what the
+// backend keeps for the next, and with everything made anew for each.
+func (b *bed) emptyLoads(at []int) []load {
+	out := []load{}
+	for _, kind := range []struct {
+		name   string
+		noPool bool
+	}{{rowEmpty, false}, {rowEmpty0, true}} {
+		made := process.New(process.Config{TempDir: b.o.state, NoPool: kind.noPool})
+		b.closers = append(b.closers, made.Close)
+		var n atomic.Int64
+		out = append(out, load{name: kind.name, at: at, work: func(ctx context.Context, _ int) error {
+			s, err := made.Open(ctx, emptySpec(int(n.Add(1))))
+			if err != nil {
+				return fmt.Errorf("make a sandbox: %w", err)
+			}
+			if err := s.Close(); err != nil {
+				return fmt.Errorf("end a sandbox: %w", err)
+			}
+			return nil
+		}})
+	}
+	return out
+}
+
+// emptySpec is what an engine asks for by default, as near as matters here.
+func emptySpec(n int) backend.Spec {
+	l := sandboxmcp.DefaultLimits()
+	return backend.Spec{
+		ID: "empty-" + strconv.Itoa(n), MinTier: sandboxmcp.TierL2, MemoryBytes: int64(l.MaxRAMMB) << 20, CPUCores: l.MaxCPUCores,
+		MaxTasks: l.MaxTasks(), CPUTime: l.Timeout(), WorkBytes: 64 << 20, WorkInodes: 4096, TempBytes: 64 << 20,
+	}
+}
+
+// emptyMemory is what so many take together that wait for a program.
+func emptyMemory(ctx context.Context, n int, temp string) (one, many footprint, err error) {
+	made := process.New(process.Config{TempDir: temp, NoPool: true})
+	defer shut(made)
+	var before footprint
+	for i := range n + 1 {
+		// The first stays, too: what all of them share is not theirs.
+		if _, err := made.Open(ctx, emptySpec(i)); err != nil {
+			return one, many, fmt.Errorf("make a sandbox: %w", err)
+		}
+		switch i {
+		case 0:
+			before = footprintOf(ctx)
+		case 1:
+			one = footprintOf(ctx).less(before)
+		}
+	}
+	return one, footprintOf(ctx).less(before), nil
+}

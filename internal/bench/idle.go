@@ -1,0 +1,250 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/engine"
+	"github.com/sandboxmcp/sandboxmcp/internal/environment"
+)
+
+const (
+	idleMany  = 20 // sessions together
+	idleLarge = 4  // where each is large
+	idleFirst = 2  // runs without a session before, which prepare what they share
+)
+
+// Labels of what is no language alone.
+const (
+	idleEmpty  = "an empty sandbox"
+	idlePandas = "python, pandas in use"
+)
+
+// footprint is memory of processes: PSS counts a page that n of them share as
+// 1/n of it for each, and private is what no other process has.
+type footprint struct {
+	PSS, Private int64
+	Kernel       int64 // that the kernel accounts to the sandboxes' groups, page tables and so on; -1: it does not tell
+	Unreadable   int   // processes that could not be read
+}
+
+// idle is what sessions take that wait for a run after one that printed a line.
+type idle struct {
+	Label string
+	One   footprint // the first, the interpreter that others share or wait for included
+	Many  footprint // so many, beyond what was there before the first
+	N     int
+	Bare  int64 // PSS of one such process without a sandbox, of several; 0: not measured
+	Ready int   // empty sandboxes that the engine keeps then, which are counted, too
+}
+
+func (b *bed) idles(ctx context.Context) ([]idle, error) {
+	var all []idle
+	for _, i := range b.interpreters {
+		if i.Search != b.o.path {
+			continue
+		}
+		dir, err := b.dir("idle")
+		if err != nil {
+			return nil, err
+		}
+		r, err := ask[idle](ctx, b, "idle", "-state", dir, "-lang", string(i.Lang))
+		if err != nil {
+			return all, fmt.Errorf("%s: %w", i.Label, err)
+		}
+		r.Label = i.Label
+		all = append(all, *r)
+	}
+	dir, err := b.dir("idle")
+	if err != nil {
+		return all, err
+	}
+	empty, err := ask[idle](ctx, b, "idle", "-state", dir, "-lang", idleEmpty)
+	if err != nil {
+		return all, fmt.Errorf("%s: %w", idleEmpty, err)
+	}
+	all = append(all, *empty)
+	if b.o.science == "" {
+		return all, nil
+	}
+	r, err := ask[idle](ctx, b, "idle", "-state", b.o.science, "-lang", string(sandboxmcp.Python), "-pandas")
+	if err != nil {
+		return all, fmt.Errorf("pandas: %w", err)
+	}
+	return append(all, *r), nil
+}
+
+// idleOnce is the process that has the sessions.
+func idleOnce(ctx context.Context, o options, out io.Writer) error {
+	if o.lang == idleEmpty {
+		r := idle{Label: idleEmpty, N: idleMany}
+		var err error
+		if r.One, r.Many, err = emptyMemory(ctx, r.N, o.state); err != nil {
+			return err
+		}
+		return encode(out, r)
+	}
+	e, err := openEngine(ctx, o.state, o.path, os.Environ(), "SANDBOX_MAX_SESSIONS="+strconv.Itoa(idleMany))
+	if err != nil {
+		return err
+	}
+	defer shut(e)
+	i := interpreter{Lang: sandboxmcp.Language(o.lang)}
+	r := idle{Label: o.lang, N: idleMany}
+	code := i.hello()
+	if o.pandas {
+		r.Label, r.N, code = idlePandas, idleLarge, pandasCode
+		if r.Bare, err = barePandas(ctx, o); err != nil {
+			return err
+		}
+	}
+	for range idleFirst {
+		if _, err := execute(ctx, e, sandboxmcp.Request{Language: i.Lang, Code: code}); err != nil {
+			return err
+		}
+	}
+	before := footprintOf(ctx)
+	for n := range r.N {
+		if err := idleSession(ctx, e, i, code, n); err != nil {
+			return err
+		}
+		if n == 0 {
+			r.One = footprintOf(ctx).less(before)
+		}
+	}
+	r.Many, r.Ready = footprintOf(ctx).less(before), slotsReady(e)
+	return encode(out, r)
+}
+
+func encode(out io.Writer, v any) error {
+	if err := json.NewEncoder(out).Encode(v); err != nil {
+		return fmt.Errorf("write figures: %w", err)
+	}
+	return nil
+}
+
+// barePandas is the PSS of a process that has used pandas and waits, one of as
+// many as there will be sessions.
+func barePandas(ctx context.Context, o options) (int64, error) {
+	found := findInterpreters(ctx, o.path, os.Environ())
+	if len(found) == 0 || found[0].Lang != sandboxmcp.Python {
+		return 0, errors.New("there is no Python")
+	}
+	i := found[0]
+	sets := environment.New(environment.Config{Dir: environment.Dir(o.state)}).Active(environment.Python{Path: i.Path, Version: i.Version})
+	if len(sets) == 0 {
+		return 0, errors.New("there is no package set for " + i.Path)
+	}
+	s := science{set: sets[0]}
+	before := footprintOf(ctx)
+	for range idleLarge {
+		cmd := exec.CommandContext(ctx, i.Path, "-c", pandasCode+"\nprint(flush=True)\ninput()")
+		cmd.Env = append(plainEnv(), s.env()...)
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			return 0, fmt.Errorf("make pipe: %w", err)
+		}
+		lines, err := cmd.StdoutPipe()
+		if err != nil {
+			return 0, fmt.Errorf("make pipe: %w", err)
+		}
+		if err := cmd.Start(); err != nil {
+			return 0, fmt.Errorf("start: %w", err)
+		}
+		defer func() { _ = in.Close(); _ = cmd.Wait() }()
+		if _, err := lines.Read(make([]byte, 1)); err != nil {
+			return 0, fmt.Errorf("pandas without a sandbox: %w", err)
+		}
+	}
+	return footprintOf(ctx).less(before).PSS / idleLarge, nil
+}
+
+func idleSession(ctx context.Context, e *engine.Engine, i interpreter, code string, n int) error {
+	_, err := execute(ctx, e, sandboxmcp.Request{Language: i.Lang, Code: code, SessionID: ownSession("idle-" + strconv.Itoa(n))})
+	return err
+}
+
+// footprintOf reads everything below this process, when it has settled.
+func footprintOf(ctx context.Context) footprint {
+	pause(ctx, 500*time.Millisecond)
+	f := footprint{Kernel: kernelMemory(os.Getpid())}
+	for _, p := range descendants(os.Getpid()) {
+		data, err := os.ReadFile("/proc/" + strconv.Itoa(p) + "/smaps_rollup")
+		if err != nil {
+			f.Unreadable++
+			continue
+		}
+		for line := range strings.Lines(string(data)) {
+			name, rest, _ := strings.Cut(line, ":")
+			kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+			if err != nil {
+				continue
+			}
+			switch name {
+			case "Pss":
+				f.PSS += kib << 10
+			case "Private_Clean", "Private_Dirty", "Private_Hugetlb":
+				f.Private += kib << 10
+			}
+		}
+	}
+	return f
+}
+
+func (f footprint) less(before footprint) footprint {
+	out := footprint{PSS: f.PSS - before.PSS, Private: f.Private - before.Private, Kernel: -1, Unreadable: f.Unreadable}
+	if f.Kernel >= 0 && before.Kernel >= 0 {
+		out.Kernel = f.Kernel - before.Kernel
+	}
+	return out
+}
+
+// per is the share of one of n.
+func (f footprint) per(n int) footprint {
+	out := footprint{PSS: f.PSS / int64(n), Private: f.Private / int64(n), Kernel: -1}
+	if f.Kernel >= 0 {
+		out.Kernel = f.Kernel / int64(n)
+	}
+	return out
+}
+
+// kernelMemory sums what the groups of a process's sandboxes have of the kernel's
+// own memory; -1 when no group tells.
+func kernelMemory(pid int) int64 {
+	mark := "sandboxmcp-" + strconv.Itoa(pid) + "-"
+	sum, told := int64(0), false
+	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return nil //nolint:nilerr // one that has just gone
+		}
+		if !strings.HasPrefix(d.Name(), mark) {
+			return nil
+		}
+		// Each counts those below it.
+		if data, err := os.ReadFile(filepath.Join(path, "memory.kmem.usage_in_bytes")); err == nil {
+			n, _ := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
+			sum, told = sum+n, true
+		} else if v := lineOf(filepath.Join(path, "memory.stat"), "kernel", " "); v != "" {
+			n, _ := strconv.ParseInt(v, 10, 64)
+			sum, told = sum+n, true
+		}
+		return fs.SkipDir
+	})
+	if !told {
+		return -1
+	}
+	return sum
+}

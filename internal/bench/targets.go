@@ -1,0 +1,275 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// targets judges a suite. The root suite is that which was measured as root in
+// the same run, nil when there is none.
+func (s *suite) targets(root *suite) []target {
+	v := s.sight()
+	var out []target
+	for n, i := range s.Interpreters {
+		switch i.Lang {
+		case sandboxmcp.Python:
+			out = append(out, v.python(i)...)
+			if n == 0 {
+				out = append(out, v.peers(i)...)
+				out = append(out, v.forked(i)...)
+				out = append(out, v.pandas()...)
+				out = append(out, v.sessions(i)...)
+				out = append(out, v.empties(i)...)
+				out = append(out, v.rootless(i, root))
+			}
+		case sandboxmcp.Node:
+			out = append(out, atMost("in process, ready sandbox, node: × bare", v.ratio(inPooled(i)), 0.1, "%.3f"))
+		case sandboxmcp.Shell:
+			out = append(out, atMost("in process, ready sandbox, bash: × bare", v.ratio(inPooled(i)), 1.2, "%.3f"))
+		}
+	}
+	return append(append(out, v.memory()...), v.server()...)
+}
+
+func (v sight) python(i interpreter) []target {
+	return []target{
+		atMost("in process, ready sandbox, "+i.Label+": × bare", v.ratio(inPooled(i)), 1.08, "%.3f"),
+		later("over HTTP, ready sandbox, "+i.Label+": × bare", "≤ 1.15", v.ratio(inPooled(i)), "%.3f"),
+		atMost("in process, nothing prepared, "+i.Label+": × bare", v.ratio(inProcess(i)), 1.12, "%.3f"),
+		atMost("in process, nothing prepared, "+i.Label+": × bwrap", v.ratio(over(inProcess(i), inBwrap(i))), 0.85, "%.3f").because(v.why(inBwrap(i))),
+	}
+}
+
+// peers judges a fresh Python program in a ready sandbox beside what others do.
+func (v sight) peers(i interpreter) []target {
+	ours, judge := inPooled(i), inJudge(i)
+	why := v.why(judge)
+	out := []target{atMost("in process, ready sandbox, python: × go-judge", v.ratio(over(ours, judge)), 0.6, "%.3f").because(why)}
+	for _, at := range []struct {
+		n    int
+		want float64
+	}{{1, 1.2}, {2, 1.2}, {8, 1.15}} {
+		out = append(out, atLeast(fmt.Sprintf("… operations per second at %d: × go-judge", at.n), v.rate(ours, at.n)/v.rate(judge, at.n), at.want, "%.2f").because(why))
+	}
+	out = append(out,
+		atMost("… CPU time per operation at 2: × go-judge", v.cost(ours, 2)/v.cost(judge, 2), 0.9, "%.2f").because(why),
+		atLeast("faster than docker exec (in process; over HTTP with the doors): ×", v.ratio(over(rowDockerExec, ours)), 80, "%.0f").because(v.why(rowDockerExec)),
+		atLeast("faster than docker run (likewise): ×", v.ratio(over(rowDockerRun, ours)), 250, "%.0f").because(v.why(rowDockerRun)),
+	)
+	for _, p := range []struct {
+		row  string
+		want float64
+	}{{rowRunscRun, 180}, {rowRunscExec, 50}, {rowSrt, 380}} {
+		out = append(out, atLeast("faster than "+p.row+": ×", math.NaN(), p.want, "%.0f").because(whyAbsent(p.row)))
+	}
+	return out
+}
+
+// forked judges a fresh Python program that is forked where that is built.
+func (v sight) forked(i interpreter) []target {
+	ours, bare, judge := inPooled(i), i.bare(), inJudge(i)
+	out := []target{
+		atMost("Python code, forked and waiting (ready sandbox): × bare", v.ratio(ours), 0.035, "%.3f"),
+		later("… over HTTP: × bare", "≤ 0.08", v.ratio(ours), "%.3f"),
+		atMost("Python code, forked on demand (none of its shape ready): × bare", v.ratio(inDemand(i)), 0.2, "%.3f"),
+	}
+	for _, n := range []int{1, 2, 8} {
+		out = append(out,
+			later(fmt.Sprintf("… over HTTP, operations per second at %d: × bare", n), "≥ 3", v.rate(ours, n)/v.rate(bare, n), "%.2f"),
+			later(fmt.Sprintf("… over HTTP, operations per second at %d: × go-judge", n), "≥ 4.5", v.rate(ours, n)/v.rate(judge, n), "%.2f"))
+	}
+	return out
+}
+
+func (v sight) pandas() []target {
+	why := v.s.NoScience
+	return []target{
+		atMost("pandas, ready sandbox: × bare", v.ratio(rowPandasPooled), 0.02, "%.3f").because(why),
+		atMost("pandas, on demand (none of its shape ready): × bare", v.ratio(rowPandasDemand), 0.04, "%.3f").because(why),
+		atLeast("pandas, operations per second at 2: × bare", v.rate(rowPandasPooled, 2)/v.rate(rowPandas, 2), 20, "%.2f").because(why),
+		atLeast("pandas, operations per second at 2: × go-judge", v.rate(rowPandasPooled, 2)/v.rate(rowPandasJudge, 2), 20, "%.2f").because(why).because(v.why(rowPandasJudge)),
+	}
+}
+
+func (v sight) sessions(i interpreter) []target {
+	ours := inSession(i)
+	return []target{
+		atMost("in process, a session's run, python: × bare", v.ratio(ours), 0.02, "%.3f"),
+		atMost("in process, a session's run, python", v.median(ours), 0.3, "%.2f ms"),
+		later("over HTTP, a session's run, python: × bare", "≤ 0.05", v.ratio(ours), "%.3f"),
+		later("over HTTP, a session's runs per second at 1: × bare", "≥ 40", v.rate(ours, 1)/v.rate(i.bare(), 1), "%.1f"),
+	}
+}
+
+// empties judges the making and ending of sandboxes.
+func (v sight) empties(i interpreter) []target {
+	why := v.why(rowEmpty, rowEmpty0)
+	out := []target{
+		atMost(rowEmpty+", CPU time at 1: × bare python", v.cost(rowEmpty, 1)/v.cost(i.bare(), 1), 0.05, "%.3f").because(why),
+		atMost(rowEmpty+", CPU time at 1", v.cost(rowEmpty, 1), 0.5, "%.2f ms").because(why),
+	}
+	for _, n := range []int{1, 2, 8} {
+		out = append(out, atLeast(fmt.Sprintf("… per second at %d: × with everything made anew", n), v.rate(rowEmpty, n)/v.rate(rowEmpty0, n), 1.8, "%.2f").because(why))
+	}
+	return out
+}
+
+// rootless compares an unprivileged user's ratio to bare with root's.
+func (v sight) rootless(i interpreter, root *suite) target {
+	got := math.NaN()
+	if root != nil && root != v.s {
+		got = v.ratio(inPooled(i)) / root.sight().ratio(inPooled(i))
+	}
+	return atMost("as an unprivileged user, ready sandbox, python: × root's ratio to bare", got, 1.05, "%.3f").because("compared in the part of the unprivileged user")
+}
+
+func (v sight) memory() []target {
+	find := func(label string) (idle, bool) {
+		n := slices.IndexFunc(v.s.Idle, func(i idle) bool { return i.Label == label })
+		if n < 0 {
+			return idle{}, false
+		}
+		return v.s.Idle[n], true
+	}
+	together, private, slot, pandas := math.NaN(), math.NaN(), math.NaN(), math.NaN()
+	if i, ok := find("python"); ok {
+		together, private = mib(i.Many.PSS), mib(i.Many.per(i.N).Private)
+	}
+	if i, ok := find(idleEmpty); ok {
+		one := i.Many.per(i.N)
+		slot = mib(one.PSS + max(one.Kernel, 0))
+	}
+	if i, ok := find(idlePandas); ok && i.Bare > 0 {
+		pandas = float64(i.Many.per(i.N).PSS) / float64(i.Bare)
+	}
+	return []target{
+		atMost(fmt.Sprintf("%d idle sessions of python together", idleMany), together, 30, "%.1f MiB"),
+		atMost("… private memory of each", private, 1, "%.2f MiB"),
+		atMost("a session that has used pandas: PSS × that of the bare interpreter", pandas, 1.0/6, "%.3f").because(v.s.NoScience),
+		atMost("an empty sandbox, kernel's memory included", slot, 0.4, "%.2f MiB"),
+	}
+}
+
+// server judges the doors and what a server holds.
+func (v sight) server() []target {
+	s := v.s
+	rss, wrong, failed, refill := math.NaN(), math.NaN(), math.NaN(), math.NaN()
+	if s.RSS != nil && s.RSS.RSS > 0 {
+		rss = mib(s.RSS.RSS)
+	}
+	if s.Burst != nil {
+		wrong = float64(s.Burst.Requests - s.Burst.Right)
+	}
+	if d := s.Drained; d != nil {
+		failed, refill = float64(d.Failed), d.RefillMS/1000
+		if !d.Refilled {
+			refill = math.Inf(1)
+		}
+	}
+	out := []target{
+		atMost("command line, above the bare run of the same file", v.median(factCLI), 25, "%.1f ms"),
+		atMost("stdio adds to the engine's time", v.median(rowAdded), 1, "%.2f ms"),
+		atMost("server's resident memory after 100 calls and a rest", rss, 30, "%.1f MiB"),
+		atMost("64 requests at once: wrong answers", wrong, 0, "%.0f"),
+		atMost("three times as many requests as ready sandboxes: bursts with an error", failed, 0, "%.0f"),
+		atMost("… as many are ready again after", refill, readyWithin.Seconds(), "%.2f s"),
+		s.Leak.target(),
+	}
+	if math.IsInf(refill, 1) {
+		out[5].Verdict, out[5].Measured = "missed", "not within that time"
+	}
+	return append(out, s.Leftovers.targets()...)
+}
+
+// target wants nothing to grow between the two looks, and memory by 5 % at most.
+func (l *leak) target() target {
+	t := target{What: "held after run 2000 as after run 200", Want: sameHeld, Measured: "–", Verdict: notMeasured}
+	if l == nil {
+		return t
+	}
+	var grown strings.Builder
+	grown.WriteString(l.Before.grown(l.After))
+	for what, n := range l.Opened {
+		fmt.Fprintf(&grown, " (%d more of %s)", n, what)
+	}
+	return t.held(grown.String(), l.Before, l.After)
+}
+
+const sameHeld = "the same, memory + 5 % at most"
+
+// held judges growth.
+func (t target) held(grown string, before, after held) target {
+	change := 100 * (float64(after.RSS)/float64(before.RSS) - 1)
+	t.Verdict = "ok"
+	if grown != "" || change > 5 {
+		t.Verdict = "missed"
+	}
+	if grown == "" {
+		grown = "the same"
+	}
+	t.Measured = strings.TrimLeft(grown, ", ") + fmt.Sprintf(", memory %+.1f %%", change)
+	return t
+}
+
+// grown names what there is more of afterwards.
+func (h held) grown(after held) string {
+	var out strings.Builder
+	for _, c := range h.counts(after) {
+		if c.after > c.before+c.slack {
+			fmt.Fprintf(&out, ", %s %d → %d", c.name, c.before, c.after)
+		}
+	}
+	return out.String()
+}
+
+type count struct {
+	name                 string
+	before, after, slack int64
+}
+
+// threadSlack is how many threads a Go program may come to have besides, when
+// more of them happen to be in the kernel at once.
+const threadSlack = 8
+
+// counts are two looks side by side.
+func (h held) counts(after held) []count {
+	return []count{
+		{"processes", int64(h.Processes), int64(after.Processes), 0},
+		{"mounts", int64(h.Mounts), int64(after.Mounts), 0},
+		{"network namespaces", int64(h.Namespaces), int64(after.Namespaces), 0},
+		{"cgroups", int64(h.Cgroups), int64(after.Cgroups), 0},
+		{"descriptors", int64(h.Descriptors), int64(after.Descriptors), 0},
+		{"threads", int64(h.Threads), int64(after.Threads), threadSlack},
+		{"tmpfs bytes", h.TmpfsBytes, after.TmpfsBytes, 0},
+		{"scratch files", int64(h.Scratch), int64(after.Scratch), 0},
+	}
+}
+
+// targets wants nothing to grow with the number of runs, and nothing to be there
+// when the engine is closed.
+func (l *leftovers) targets() []target {
+	if l == nil {
+		return []target{{What: "what 10000 runs of a session and 5000 fresh ones leave", Want: sameHeld, Measured: "–", Verdict: notMeasured}}
+	}
+	var out []target
+	for _, k := range l.Kinds {
+		t := target{What: fmt.Sprintf("held after %d %s as after %d", k.Last, k.What, k.First), Want: sameHeld}
+		out = append(out, t.held(k.Before.grown(k.After), k.Before, k.After))
+	}
+	t := target{What: "held after the engine was closed as before it was opened", Want: "the same", Verdict: "ok", Measured: "the same"}
+	closed := l.Closed
+	closed.Descriptors -= runtimeDescriptors
+	if grown := l.Start.grown(closed); grown != "" {
+		t.Verdict, t.Measured = "missed", strings.TrimLeft(grown, ", ")
+	}
+	return append(out, t)
+}
+
+// runtimeDescriptors are those that Go itself opens when it first waits for one.
+const runtimeDescriptors = 2

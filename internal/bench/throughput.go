@@ -1,0 +1,201 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/engine"
+)
+
+// A load is something that is done again and again by several at once.
+type load struct {
+	name string
+	at   []int  // by how many
+	skip string // why it cannot be measured here
+	work func(ctx context.Context, worker int) error
+}
+
+// cell is what came of a load at one number of workers.
+type cell struct {
+	Name    string
+	Workers int
+	Reason  string // why there is nothing
+	Done    int
+	Failed  int
+	Seconds float64
+	CPU     float64 // seconds, of everything, the clearing away included
+	P50     float64 // ms, of one
+	P99     float64
+
+	ms []float64
+}
+
+// rate is operations per second.
+func (c cell) rate() float64 { return float64(c.Done) / c.Seconds }
+
+// cost is CPU time per operation in ms.
+func (c cell) cost() float64 { return 1000 * c.CPU / float64(c.Done) }
+
+func (c cell) has() bool { return c.Done > 0 && c.Seconds > 0 }
+
+const (
+	pieces    = 3                      // each cell is measured in so many pieces, spread over the whole time
+	clearing  = 200 * time.Millisecond // after a piece, for what is done after answers
+	rowEmpty  = "an empty sandbox made and ended"
+	rowEmpty0 = rowEmpty + ", nothing kept"
+)
+
+// throughput measures all cells, in pieces and in an order drawn anew for each.
+func (b *bed) throughput(ctx context.Context) []cell {
+	type pair struct {
+		load load
+		cell *cell
+	}
+	var pairs []pair
+	for _, l := range b.loads(ctx) {
+		for _, n := range l.at {
+			pairs = append(pairs, pair{l, &cell{Name: l.name, Workers: n, Reason: l.skip}})
+		}
+	}
+	for _, p := range pairs { // it is warm before it counts
+		if p.cell.Reason == "" && ctx.Err() == nil {
+			if err := together(ctx, p.load, p.cell.Workers, 50*time.Millisecond, &cell{}); err != nil {
+				p.cell.Reason = err.Error()
+			}
+		}
+	}
+	for range pieces {
+		for _, i := range shuffled(len(pairs)) {
+			p := pairs[i]
+			if p.cell.Reason != "" || ctx.Err() != nil {
+				continue
+			}
+			pause(ctx, 20*time.Millisecond)
+			before, err := b.meter.read()
+			if err == nil {
+				err = together(ctx, p.load, p.cell.Workers, b.o.cell/pieces, p.cell)
+			}
+			pause(ctx, clearing)
+			after, err2 := b.meter.read()
+			if err == nil {
+				err = err2
+			}
+			if err != nil {
+				p.cell.Reason = err.Error()
+				continue
+			}
+			p.cell.CPU += (after - before).Seconds()
+		}
+	}
+	out := make([]cell, 0, len(pairs))
+	for _, p := range pairs {
+		p.cell.P50, p.cell.P99 = quantileOrZero(p.cell.ms, 0.5), quantileOrZero(p.cell.ms, 0.99)
+		out = append(out, *p.cell)
+	}
+	return out
+}
+
+// quantileOrZero is a quantile that can be written as JSON.
+func quantileOrZero(values []float64, q float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	return quantile(values, q)
+}
+
+// together lets workers do a load for a while and adds what they did to a cell.
+// Nothing that was begun is broken off. The first failure is returned, and ends it.
+func together(ctx context.Context, l load, workers int, length time.Duration, into *cell) error {
+	var work sync.WaitGroup
+	var failed atomic.Bool
+	took := make([][]float64, workers)
+	errs := make([]error, workers)
+	began := time.Now()
+	for w := range workers {
+		work.Go(func() {
+			for ctx.Err() == nil && !failed.Load() && (len(took[w]) == 0 || time.Since(began) < length) {
+				at := time.Now()
+				if err := l.work(ctx, w); err != nil {
+					errs[w] = err
+					failed.Store(true)
+					return
+				}
+				took[w] = append(took[w], milliseconds(time.Since(at)))
+			}
+		})
+	}
+	work.Wait()
+	into.Seconds += time.Since(began).Seconds()
+	into.ms = slices.Concat(append(took, into.ms)...)
+	into.Done = len(into.ms)
+	for _, err := range errs {
+		if err != nil {
+			return fmt.Errorf("with %d at once: %w", workers, err)
+		}
+	}
+	return ctx.Err()
+}
+
+// loads lists what is measured. To add one is to add an element.
+func (b *bed) loads(ctx context.Context) []load {
+	if len(b.interpreters) == 0 || b.interpreters[0].Lang != sandboxmcp.Python {
+		return nil
+	}
+	python, all := b.interpreters[0], []int{1, 2, 8}
+	hello := sandboxmcp.Request{Language: python.Lang, Code: python.hello()}
+	command := func(name string, at []int, skip string, p program) load {
+		return load{name: name, at: at, skip: skip, work: func(ctx context.Context, _ int) error {
+			_, err := b.command(ctx, p)
+			return err
+		}}
+	}
+	with := func(name string, at []int, e *engine.Engine, skip string, req sandboxmcp.Request, session bool) load {
+		return load{name: name, at: at, skip: skip, work: func(ctx context.Context, worker int) error {
+			req := req
+			if session {
+				req.SessionID = sandboxmcp.SessionID("load-" + strconv.Itoa(worker))
+			}
+			_, err := execute(ctx, e, req)
+			return err
+		}}
+	}
+	out := []load{
+		command(python.bare(), all, "", program{env: plainEnv(), argv: python.argv()}),
+		with(inProcess(python), all, b.engines[python.Search], "", hello, false),
+		with(inPooled(python), all, b.pooled[python.Label], "", hello, false),
+	}
+	// How many sessions there may be is bounded, so that they have an engine of their own.
+	sessions, err := b.open(ctx, python.Search)
+	skip := ""
+	if err != nil {
+		skip = err.Error()
+	}
+	out = append(out, with(inSession(python), all, sessions, skip, hello, true))
+	judge := func(name, code string, at []int) load {
+		l := load{name: name, at: at, skip: b.judge.skip}
+		l.work = func(ctx context.Context, _ int) error { _, err := b.judge.execute(ctx, python, code); return err }
+		return l
+	}
+	bwrap, skip := bwrapProgram(python)
+	out = append(out, judge(inJudge(python), python.hello(), all), command(inBwrap(python), all, skip, bwrap))
+	out = append(out, b.emptyLoads(all)...)
+	if s := b.science; s.skip == "" {
+		two := []int{2}
+		req := sandboxmcp.Request{Language: python.Lang, Code: pandasCode}
+		out = append(out, command(rowPandas, two, "", s.bare(python)),
+			with(rowPandasFresh, two, s.fresh, "", req, false), with(rowPandasPooled, two, s.pooled, "", req, false),
+			judge(rowPandasJudge, pandasCode, two))
+	}
+	return out
+}
+
+func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, "  "+format+"\n", args...) }
