@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -34,6 +35,19 @@ var forkPrograms = map[string]string{
 	"Streams":       "import sys; print(sys.stdout, sys.stderr, sys.stdout.line_buffering, sys.stdout.buffer.raw, sys.stdout.seekable(), sys.stderr.line_buffering, file=sys.stderr)",
 	"AtExit":        "import atexit; atexit.register(print, 'late'); print('early', end='')",
 	"Destructor":    "class C:\n    def __del__(self, p=print): p('gone')\nc = C()",
+	"Destructors":   "import sys\nclass A:\n    def __init__(self, n): self.n = n\n    def __del__(self): print('del', self.n, helper())\ndef helper(): return sys.flags.no_site\na = A('global')\nb = A('cycle'); b.b = b\nA.c = A('of the class')\ndef f(x=A('of a function')): pass",
+	"OpenFile":      "f = open('f.txt', 'w'); f.write('kept')\ndef g(): return f\nimport tempfile; t = tempfile.TemporaryDirectory(); print('end')",
+	"OwnModule":     "open('mine.py', 'w').write('class A:\\n    def __del__(self): print(\"of a module\")\\na = A()\\nf = open(\"g.txt\", \"w\"); f.write(\"kept\")\\n')\nimport mine; print(mine.a is not None)",
+	"AtExitUses":    "import atexit\nclass A:\n    def __del__(self): print('del')\na = A()\ndef late(): print('late', a is not None, len(globals()) > 5)\natexit.register(late); None",
+	"DaemonThread":  "import threading, time\nx = [1]\nclass A:\n    def __del__(self): print('del')\na = A()\ndef f():\n    while True: x.append(1); time.sleep(.0001)\nthreading.Thread(target=f, daemon=True).start(); time.sleep(.02); print('end')",
+	"ExitInAtExit":  "import atexit, sys\natexit.register(sys.exit, 5)\nsys.exit(3)",
+	"ExitCodes":     "raise SystemExit(-1)",
+	"ExitLarge":     "raise SystemExit(2**70)",
+	"ExitBool":      "raise SystemExit(True)",
+	"ExitNone":      "raise SystemExit(None)",
+	"RaisedInDel":   "class A:\n    def __del__(self): raise KeyError\na = A(); del a; print(1)",
+	"LastTraceback": "import sys, atexit\natexit.register(lambda: print(sys.last_value))\n1/0",
+	"ForkExits":     "import os, sys\nif os.fork() == 0:\n    print('child'); sys.exit(4)\nprint(os.waitstatus_to_exitcode(os.wait()[1]))",
 	"Thread":        "import threading, time\ndef f():\n    time.sleep(.05); print('thread')\nthreading.Thread(target=f).start(); print(threading.main_thread().name, threading.active_count())",
 	"Signal":        "import os, signal; os.kill(os.getpid(), signal.SIGTERM)",
 	"Interrupt":     "import os, signal; os.kill(os.getpid(), signal.SIGINT)\nimport time; time.sleep(5)",
@@ -98,9 +112,15 @@ func TestForkIsWhatACallerSees(t *testing.T) {
 	}
 }
 
+var address = regexp.MustCompile(`0x[0-9a-f]+`)
+
 // seen is what a caller sees of a result, but for what differs between two runs.
 func seen(res sandboxmcp.Result) string {
-	text := fmt.Sprintf("%s %v %d %q\n%s\n%s\n%v %v", res.Status, res.Success, res.ExitCode, res.Signal, res.Stdout, res.Stderr, res.Error, len(res.Artifacts))
+	text := fmt.Sprintf("%s %v %d %q\n%s\n%s\n%v", res.Status, res.Success, res.ExitCode, res.Signal, res.Stdout, res.Stderr, res.Error)
+	text = address.ReplaceAllString(text, "0x")
+	for _, a := range res.Artifacts {
+		text += fmt.Sprintf("\n%s %d %s", a.Name, a.SizeBytes, a.SHA256)
+	}
 	for _, r := range res.Results {
 		text += fmt.Sprintf("\n%v", r)
 	}

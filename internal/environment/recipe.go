@@ -82,5 +82,6 @@ func Variables() map[string]string {
 	return map[string]string{
 		"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "NUMEXPR_NUM_THREADS": "1",
 		"MPLBACKEND": "Agg", "MPLCONFIGDIR": "/tmp/matplotlib",
+		"JE_ARROW_MALLOC_CONF": "background_thread:false", // a thread in every program that imports pandas
 	}
 }

@@ -35,15 +35,15 @@ func pythonWhole(name string) string {
 	return text
 }
 
-// pythonPreload is the text that imports modules of package sets in an
-// interpreter that is forked.
+// pythonPreload is the text that makes an interpreter ready to be forked, with
+// modules of package sets imported.
 func pythonPreload(sets, modules []string) []byte {
 	list := func(all []string) string {
-		text := "["
+		var quoted []string
 		for _, v := range all {
-			text += strconv.QuoteToASCII(v) + ", "
+			quoted = append(quoted, strconv.QuoteToASCII(v))
 		}
-		return text + "]"
+		return "[" + strings.Join(quoted, ", ") + "]"
 	}
 	return []byte(strings.NewReplacer(`"@sets@"`, list(sets), `"@modules@"`, list(modules)).Replace(pythonWhole("preload.py")))
 }
@@ -92,6 +92,8 @@ func planPython(p Program) backend.Process {
 		}
 		if canPreload(p) {
 			fork.Preload = pythonPreload(p.Sets, p.Preload)
+		} else {
+			fork.Preload = pythonPreload(nil, nil)
 		}
 	}
 	return backend.Process{

@@ -23,8 +23,10 @@
 # own start on this one would look into the sets for every module of the library.
 #
 # Whatever the interpreter has made by now lives as long as it does. Freezing it
-# spares the collector's last rounds from looking at it, a sixteenth of a small run;
-# what the program makes is ended as ever.
+# spares the collector's last rounds from looking at it, a sixteenth of a small run.
+# The program gets a __main__ that is made after that and that nothing here keeps: it
+# is ended as ever, with what it stands for. Else a file that the program leaves open
+# would lose its last bytes.
 #
 # The file may hold this text or what the interpreter compiled of it, which
 # saves a fourteenth of a small run: so nothing here may depend on where it is.
@@ -33,9 +35,8 @@ def boot():
     from _frozen_importlib_external import SourceFileLoader
     display, path, *sets = sys.argv[1:]
     sets = [place + "/site-packages" for place in sets]
-    again = main.pop("again", None)  # of preload.py, before this was forked
-    if again:
-        again()
+    again = first.pop("again", None)  # of preload.py, before this was forked
+    ended = again and again()
     if sets:
         known = ":".join(sets)
         if "os" in sys.modules:
@@ -46,16 +47,15 @@ def boot():
             posix.putenv(b"PYTHONPATH", known)
     sys.argv = [path]
     sys.path[0] = posix.getcwd()
-    if sys.flags.no_site and not again:
+    paths = again and again.paths
+    if sys.flags.no_site and not paths:
         "@paths.py@"
-    elif sets and not again:
+    elif sets and not paths:
         at = [place.endswith("-packages") for place in sys.path] + [True]
         at = at.index(True)
         sys.path[at:at] = sets
     library = sys.path[1:]
-    del main["boot"]
-    main["__file__"] = path
-    main["__loader__"] = SourceFileLoader("__main__", path)
+    del first["boot"]
     begun = strict = channel = None
 
     def start():
@@ -72,8 +72,14 @@ def boot():
         pass
     if sys.stdout:
         sys.stdout.reconfigure(line_buffering=True)
-    if hasattr(gc, "freeze"):
-        gc.freeze()
+    gc.freeze()
+    module = type(sys)("__main__")
+    main = module.__dict__
+    main.update(first)
+    main["__file__"] = path
+    main["__loader__"] = SourceFileLoader("__main__", path)
+    sys.modules["__main__"] = module
+    del module
     try:
         if display == "none" or display == "quiet":
             from _imp import _fix_co_filename
@@ -94,10 +100,14 @@ def boot():
             filters.insert(0, strict)
             sys.setprofile(begin)
             exec(code, main)
-    except SystemExit:
+    except SystemExit as error:
+        if ended:
+            ended.how = error.code
         raise
     except BaseException as error:
         if begun:
+            if ended:
+                ended.how = error
             names = dict(globals(), **locals())
             exec(text, names)
             names["tell"](error)
@@ -111,4 +121,4 @@ def boot():
         names["slowly"]()
 
 
-type(boot)(boot.__code__, {"__builtins__": __builtins__, "main": globals(), "driver": boot.__code__.co_filename, "text": "@later.py@", "slow": "@slow.py@"})()
+type(boot)(boot.__code__, {"__builtins__": __builtins__, "first": globals(), "driver": boot.__code__.co_filename, "text": "@later.py@", "slow": "@slow.py@"})()

@@ -51,6 +51,8 @@ def slowly():
                 last = compile(Interactive([last]), path, "single", code.co_flags & 0x1FE0000, True)
             tree = None
     except Exception as error:
+        if ended:
+            ended.how = error
         later("refuse", error)
         raise
     start()
@@ -59,8 +61,12 @@ def slowly():
         if last is not None:
             watch()
             exec(last, main)
-    except SystemExit:
+    except SystemExit as error:
+        if ended:
+            ended.how = error.code
         raise
     except BaseException as error:
+        if ended:
+            ended.how = error
         later("tell", error)
         raise
