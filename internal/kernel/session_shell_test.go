@@ -113,7 +113,7 @@ func TestShellInterrupt(t *testing.T) {
 				l.interrupt(t) // between two it does nothing
 			}
 			l.do(t, kernel.Cell{Code: "sleep 0.3"}) // what came late is for this one
-			if s := l.do(t, kernel.Cell{Code: "echo $kept; touch go; wait; until [ -s bg ]; do sleep 0.01; done; cat bg"}); s.Err != nil || s.Stdout != "7\nbg\n" || s.Stderr != "" {
+			if s := l.do(t, kernel.Cell{Code: "echo $kept; touch go; wait; for i in {1..300}; do [ -s bg ] && break; sleep 0.01; done; cat bg"}); s.Err != nil || s.Stdout != "7\nbg\n" || s.Stderr != "" {
 				t.Errorf("%+v", s)
 			}
 		})
