@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -538,4 +539,44 @@ func lives(pid int) bool {
 	}
 	i := bytes.LastIndexByte(b, ')')
 	return len(b) > i+2 && b[i+2] != 'Z'
+}
+
+// TestForksThatEndAtOnce: the end of a fork is heard of, even when it comes before
+// init has turned from building walls to waiting for its children.
+func TestForksThatEndAtOnce(t *testing.T) {
+	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
+	b := newBackend()(t)
+	defer func() { _ = b.Close() }()
+	sp := spec("once")
+	hatched(t, b, sp)
+	once := func() error {
+		sb, err := b.Open(t.Context(), sp)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = sb.Close() }()
+		p, out := forkable("import posix; posix._exit(3)")
+		r, err := sb.Start(t.Context(), p)
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		if e, err := r.Wait(ctx); err != nil || e.Code != 3 {
+			return fmt.Errorf("got %+v, %w, %s", e, err, out)
+		}
+		return nil
+	}
+	var wg sync.WaitGroup
+	for range 6 {
+		wg.Go(func() {
+			for range 60 {
+				if err := once(); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
 }

@@ -207,13 +207,12 @@ static void noticed(void) {
 
 static void init(void) {
 	ul chld = 1ul << (SIGCHLD - 1);
-	struct { ul handler, flags, restorer, mask; } dfl = {0, 0, 0, 0};
 	u8 info[128];
 	// ending all by kill(-1) is allowed only where it cannot reach the parent, which has the same user and stands outside the domain
 	if (subreaper && sys2(SYS_kill, sys0(SYS_getppid), 0) != -1 /* EPERM */) sys1(SYS_exit_group, 1);
 	sys4(SYS_rt_sigprocmask, 0, (long)&chld, 0, 8);
 	int sfd = (int)sys4(SYS_signalfd4, -1, (long)&chld, 8, 02004000 /* CLOEXEC, NONBLOCK */);
-	sys4(SYS_rt_sigaction, SIGCHLD, (long)&dfl, 0, 8); // ignored by the spawner, and that is inherited
+	reap(1 /* WNOHANG */); // a fork may have been put here, and have ended, since the script told that the walls stand
 	struct { int fd; short events, revents; } p[3] = {{CTL, 1, 0}, {sfd, 1, 0}, {WATCH, 1, 0}};
 	if (sys3(SYS_fcntl, WATCH, 1 /* F_GETFD */, 0) < 0) p[2].fd = -1;
 	for (;;) {
@@ -311,6 +310,8 @@ static void spawn(void) {
 		sys3(SYS_close_range, HIGH + MAXFD, ~0u, 0);
 		for (int i = k; i < ngot; i++) got.fd[i - k] = got.fd[i];
 		subreaper = !!(q->mode & PLAIN);
+		struct { ul handler, flags, restorer, mask; } dfl = {0, 0, 0, 0};
+		sys4(SYS_rt_sigaction, SIGCHLD, (long)&dfl, 0, 8); // ignored by the spawner, and that is inherited
 		struct script *s = (struct script *)(buf + q->offset);
 		run(s);
 		sys3(SYS_close_range, CTL + 1, WATCH - 1, 0);
