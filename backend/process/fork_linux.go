@@ -289,6 +289,9 @@ func (s *sandbox) run(ctx context.Context, p backend.Process, cmd jail.Command) 
 			_ = s.Kill(context.WithoutCancel(ctx))
 			return nil, sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the sandbox could not be prepared").WithCause(err)
 		}
+		if err != nil {
+			s.b.log.Debug("a program is not forked but executed", "error", err)
+		}
 	}
 	if c != nil {
 		proc, err := c.Begin(cmd)

@@ -283,14 +283,15 @@ func childWalls(p plan, programs int64) (*script, probes) {
 	return s, pr
 }
 
+// maxPlans is how many scripts an interpreter keeps.
+const maxPlans = 32
+
 // walls tells the interpreter the script of a kind of fork, once.
 func (z *Zygote) wallsLocked(size Size, tasks int) (*childScript, error) {
+	size.WorkBytes, size.WorkInodes, size.TempBytes = 0, 0, 0 // no limits of a process
 	key := childPlan{size, tasks}
 	if have := z.plans[key]; have != nil {
 		return have, nil
-	}
-	if len(z.plans) >= 32 {
-		return nil, fmt.Errorf("%w: too many kinds of sandboxes", ErrNotForked)
 	}
 	j, programs := z.jail, int64(0)
 	if j.cfg.Mode == ModeUser {
@@ -298,6 +299,13 @@ func (z *Zygote) wallsLocked(size Size, tasks int) (*childScript, error) {
 	}
 	s, pr := childWalls(plan{size: size, root: j.cfg.Mode == ModeRoot, tasks: tasks, abi: j.abi, filter: j.cfg.Filter, off: j.cfg.off, without: j.cfg.without}, programs)
 	number := uint32(len(z.plans))
+	if number >= maxPlans { // in the place of one that is known
+		for old, cs := range z.plans {
+			number = cs.number
+			delete(z.plans, old)
+			break
+		}
+	}
 	body, err := s.encode(nil, 'B')
 	if err != nil {
 		return nil, err
