@@ -46,6 +46,9 @@ func nodeHookFor(display sandboxmcp.Display) []byte {
 }
 
 func planNode(p Program) backend.Process {
+	if strings.HasSuffix(p.FileName, ".mjs") || endsQuietlyJS(p.Code) {
+		p.Display = sandboxmcp.DisplayNone
+	}
 	argv := []string{p.Interpreter, "--require", inProgramDir(nodeHook)}
 	v := nodeVersion(p.Version)
 	switch {

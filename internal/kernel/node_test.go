@@ -179,6 +179,7 @@ func TestNodeDisplay(t *testing.T) {
 		{"much", "Array(100).fill('x'.repeat(9000))", "results", want{}},
 		{"stack", "const s = new Error('x').stack\ns.includes('.hook.cjs')", "stdout", want{stdout: "false\n"}},
 		{"hashbang", "#!/usr/bin/env node\n6*7", "stdout", want{stdout: "42\n"}},
+		{"after a print", "console.log(1); [2].concat(3)", "stdout", want{stdout: "1\n[ 2, 3 ]\n"}},
 		{"two calls", "const xs = [3]; xs.push(4); xs.length", "stdout", want{stdout: "2\n"}},
 		{"channel closed", "require('fs').closeSync(3); 5", "stdout", want{stdout: "5\n"}},
 	} {

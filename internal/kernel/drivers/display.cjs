@@ -26,7 +26,6 @@ function show(value) {
 
 // script is a program as a script; undefined: it is none with a value.
 function script(code, filename) {
-  if (filename.endsWith('.mjs') || /\bimport\b/.test(code)) return undefined; // which a script may not, or not without a warning
   try {
     const text = lastExpression(code);
     return text && { text, compiled: new vm.Script(code, { filename }) };

@@ -19,15 +19,13 @@ function lastExpression(code) {
     const line = code.slice(code.lastIndexOf('\n') + 1).trimStart();
     if (line.startsWith('//')) code = code.slice(0, code.lastIndexOf('\n') + 1);
     else if (code.endsWith(';')) code = code.slice(0, -1);
-    else if (/^(?:console|process\.stdout|process\.stderr)\.\w+\(.*\)$/.test(line)) return undefined;
     else break;
   }
-  for (let at = code.length, tries = 0; at > 0 && tries < 300; ) {
+  for (let at = code.length, tries = 0; at > 0 && tries < 100; tries++) {
     at = Math.max(code.lastIndexOf('\n', at - 1), code.lastIndexOf(';', at - 1), 0);
     const before = at ? code.slice(0, at + 1) : '';
     const text = code.slice(before.length).trimStart();
     if (/^(?:$|[{}\])?:.,]|\/\/|function\b|class\b|async\s+function\b)/.test(text)) continue;
-    tries++;
     if (!parses(`(${text}\n)`) || !parses(before)) continue;
     return /^[\w$.]+\.write(?:Sync|File|FileSync)?\(/.test(text) ? undefined : text; // how much was written is nobody's answer
   }
