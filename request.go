@@ -2,8 +2,9 @@ package sandboxmcp
 
 import "io"
 
-// Display says where the value of a program's last bare expression goes. It is
-// that of a Python program, and in sessions that of Node.js too.
+// Display says where the value of the bare expression goes that a program of Python
+// or Node.js ends with: not of an ES module of Node.js outside of a session, nor of a
+// program there that imports.
 type Display string
 
 // The zero Display is [DisplayNone].

@@ -40,7 +40,8 @@ type Session struct {
 	Limits       Limits        `json:"resource_limits"`
 	Namespace    Namespace     `json:"namespace"`
 	Isolation    *Isolation    `json:"isolation"`
-	Owner        string        `json:"owner"` // the server that has it
+	Owner        string        `json:"owner"`             // the server that has it
+	Clamped      []string      `json:"clamped,omitempty"` // the limits that were above their ceilings and lowered when it was made; told then only
 }
 
 // MarshalJSON gives the id under both of its names.

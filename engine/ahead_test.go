@@ -73,6 +73,8 @@ var aheadPrograms = map[sandboxmcp.Language]map[string]string{
 		"Memory":      "console.log(process.memoryUsage().heapUsed < 2e7, require('v8').getHeapStatistics().number_of_native_contexts)",
 		"Random":      "console.log(Math.random() !== Math.random(), require('crypto').randomBytes(4).length)",
 		"Wasm":        "console.log(new WebAssembly.Module(new Uint8Array([0,97,115,109,1,0,0,0])) instanceof WebAssembly.Module)",
+		"Value":       "const x = 41\nx + 1",
+		"Awaited":     "const f = async () => ({a: 1})\nf()",
 		"Closed":      "const fs = require('fs'); fs.closeSync(1); fs.closeSync(3); throw new Error('x')",
 	},
 }
@@ -107,15 +109,15 @@ func TestAheadIsWhatACallerSees(t *testing.T) {
 			t.Fatalf("%s was not started ahead: %q", l, got)
 		}
 		for name, code := range programs {
-			for _, env := range []map[string]string{nil, {"MINE": "a b\n'\"ü", "EMPTY": ""}} {
+			for _, r := range []sandboxmcp.Request{{}, {Env: map[string]string{"MINE": "a b\n'\"ü", "EMPTY": ""}}, {Display: sandboxmcp.DisplayStdout}} {
 				t.Run(string(l)+"/"+name, func(t *testing.T) {
-					if l == sandboxmcp.Shell && env != nil {
+					if l == sandboxmcp.Shell && r.Env != nil {
 						t.Skip("a shell with variables is not started ahead")
 					}
 					if !waits(l) {
 						t.Fatal("nothing waits: nothing would be compared")
 					}
-					r := sandboxmcp.Request{Code: code, Language: l, Env: env}
+					r.Code, r.Language = code, l
 					want, got := seen(execute(t, plain, r)), seen(execute(t, e, r))
 					if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")); diff != "" {
 						t.Errorf("one that was started ahead is another (-started +ahead):\n%s", diff)

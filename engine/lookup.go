@@ -158,7 +158,7 @@ func (e *Engine) Runtimes(ctx context.Context) sandboxmcp.Runtimes {
 
 // Stats tells what the engine has done since it was opened.
 func (e *Engine) Stats() sandboxmcp.Stats {
-	s := sandboxmcp.Stats{Queue: e.queue.Stats(), Sessions: e.sessions.Len(), Pool: map[string]any{"kind": "none", "ready": 0}, Resources: ownResources()}
+	s := sandboxmcp.Stats{Queue: e.queue.Stats(), Sessions: e.sessions.Len(), Pool: map[string]any{}, Resources: ownResources()}
 	for _, b := range e.backends {
 		if p, ok := b.(backend.Pooler); ok {
 			for kind, n := range p.Pool() {

@@ -68,7 +68,7 @@ func (x *execution) joins(live *session.Session) error {
 	r := &x.req
 	if r.Language != "" && r.Language != info.Language {
 		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "session %s is one of %s, and the code is %s", sandboxmcp.Quote(string(info.ID)), info.Language, r.Language).
-			WithHint("use a session of that language; files go from one to the other by bridge_data")
+			WithHint("use a session of that language; values go from one to the other over the bridge")
 	}
 	for _, l := range []struct {
 		name        string
@@ -250,7 +250,7 @@ func (e *Engine) CreateSession(ctx context.Context, spec sandboxmcp.SessionSpec)
 		return sandboxmcp.Session{}, sandboxmcp.AsError(err)
 	}
 	info := x.session.Info()
-	info.Status = sandboxmcp.SessionActive
+	info.Status, info.Clamped = sandboxmcp.SessionActive, x.clamped
 	return info, nil
 }
 

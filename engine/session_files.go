@@ -88,7 +88,7 @@ func putError(name string, err error) error {
 	quoted := sandboxmcp.Quote(name)
 	switch {
 	case errors.Is(err, fs.ErrExist) && !errors.Is(err, syscall.ENOTEMPTY):
-		return sandboxmcp.Errorf(sandboxmcp.CodeFileExists, "%s is there already", quoted).WithHint("pass overwrite: true to replace it, or use another name")
+		return sandboxmcp.Errorf(sandboxmcp.CodeFileExists, "%s is there already", quoted).WithHint("overwrite replaces it; or use another name")
 	case errors.Is(err, syscall.ENOSPC):
 		return sandboxmcp.Errorf(sandboxmcp.CodeFileTooLarge, "%s does not fit: the working directory's quota is used up", quoted).WithHint("remove files, or make the session with more max_ram_mb")
 	case errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.EXDEV), errors.Is(err, syscall.ENOTEMPTY), errors.Is(err, fs.ErrInvalid):

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -492,6 +493,15 @@ func TestSessionHoldsNoMore(t *testing.T) {
 }
 
 // What a name or a request says of a session is checked before anything is made.
+func TestSessionClamps(t *testing.T) {
+	t.Parallel()
+	e := openReal(t)
+	s, err := e.CreateSession(t.Context(), sandboxmcp.SessionSpec{Limits: sandboxmcp.Limits{MaxProcesses: 1 << 20}})
+	if err != nil || !slices.Equal(s.Clamped, []string{"max_processes"}) || s.Limits.MaxProcesses >= 1<<20 {
+		t.Errorf("got %+v, %v; want max_processes lowered and named", s, err)
+	}
+}
+
 func TestSessionRefusals(t *testing.T) {
 	t.Parallel()
 	e := openReal(t)

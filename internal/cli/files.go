@@ -50,8 +50,8 @@ func (a *app) filesUploadCommand() *cobra.Command {
 		Use:   "upload SESSION FILE",
 		Short: "Put a file into a session",
 		Long: `Copies a file into the working directory of a session, /mnt/data, and prints its
-path there. It keeps its name unless --name says otherwise: one flat part of
-A-Z a-z 0-9 . _ -.`,
+path there. It keeps its name unless --name says otherwise, which may be a path below
+/mnt/data: its directories are made.`,
 		Example: `  sandboxmcp files upload analysis sales.csv`,
 		Args:    takes("SESSION", "FILE"),
 	}

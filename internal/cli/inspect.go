@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
+	"github.com/sandboxmcp/sandboxmcp/internal/control"
 )
 
 func (a *app) inspectCommand() *cobra.Command {
@@ -63,6 +64,7 @@ func (a *app) inspect(ctx context.Context, cfg *config.Config, p place, args []s
 		if err == nil {
 			var state sandboxmcp.State
 			state, err = s.Inspect(ctx, cfg.Namespace, s.session.ID)
+			belongTo(&state, s.Client)
 			tidy(&state)
 			return state, err
 		}
@@ -81,13 +83,18 @@ func (a *app) inspect(ctx context.Context, cfg *config.Config, p place, args []s
 			a.say("server " + c.Peer().ID + ": " + err.Error())
 			continue
 		}
-		for i := range state.Sessions {
-			state.Sessions[i].Owner = c.Peer().ID
-		}
+		belongTo(&state, c)
 		join(&sum, state)
 	}
 	tidy(&sum)
 	return sum, ctx.Err()
+}
+
+// belongTo names the server as the sessions' owner, as --server takes it.
+func belongTo(s *sandboxmcp.State, c *control.Client) {
+	for i := range s.Sessions {
+		s.Sessions[i].Owner = c.Peer().ID
+	}
 }
 
 // join adds what a server says of a namespace to what others said.

@@ -20,7 +20,7 @@ func (o *runOptions) elsewhere() bool { return o.session != "" || o.background }
 func (o *runOptions) checkPlace(given func(string) bool) error {
 	if given("session") {
 		if _, err := sandboxmcp.ParseSessionID(o.session); err != nil {
-			return usage(sandboxmcp.AsError(err).Message)
+			return err
 		}
 	}
 	switch {

@@ -87,7 +87,6 @@ the settings say nothing else; "sandboxmcp config" shows those in force.`,
 	o.place.withStart(cmd)
 	a.withConfig(a.withJSON(cmd))
 	return a.does(cmd, func(ctx context.Context, args []string) error {
-		a.ours = exitOurs
 		o.inline = f.Changed("code")
 		if err := o.check(args, f.Changed); err != nil {
 			return err
@@ -95,6 +94,7 @@ the settings say nothing else; "sandboxmcp config" shows those in force.`,
 		if err := o.checkPlace(f.Changed); err != nil {
 			return err
 		}
+		a.ours = exitOurs // what fails from here on is no wrong command line
 		return a.run(ctx, o)
 	})
 }
@@ -131,7 +131,7 @@ func (o *runOptions) check(args []string, given func(string) bool) error {
 	}
 	if o.language != "" {
 		if _, err := sandboxmcp.ParseLanguage(o.language); err != nil {
-			return usage(sandboxmcp.AsError(err).Message + "; it is python, node or shell")
+			return err
 		}
 	}
 	o.vars = map[string]string{}

@@ -132,7 +132,7 @@ func (a *app) showSession(s sandboxmcp.Session) {
 }
 
 func limitText(l sandboxmcp.Limits) string {
-	return shown(l.MaxRAMMB) + " MiB, " + shown(l.MaxCPUCores) + " cores, " + shown(l.TimeoutSeconds) + " s, " + shown(l.MaxProcesses) + " processes"
+	return shown(l.MaxRAMMB) + " MiB, cores " + shown(l.MaxCPUCores) + ", " + shown(l.TimeoutSeconds) + " s, " + shown(l.MaxProcesses) + " processes"
 }
 
 // createOptions are the flags of session create.

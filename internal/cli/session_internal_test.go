@@ -524,13 +524,14 @@ func TestBridge(t *testing.T) {
 }
 
 func TestInspect(t *testing.T) {
-	env := servers(t, having("one"), having("two"))
+	one, two := having("one"), having("two")
+	env := servers(t, one, two)
 	doc := parsed[sandboxmcp.State](t, (&fake{}).cli(t.Context(), t, env, "inspect").stdout)
 	if len(doc.Sessions) != 2 || !slices.Equal(doc.VaultKeys, []string{"A", "B"}) {
 		t.Errorf("of the namespace: got %+v", doc)
 	}
 	doc = parsed[sandboxmcp.State](t, (&fake{}).cli(t.Context(), t, env, "inspect", "one").stdout)
-	if doc.Env["asked"] != "one" {
+	if doc.Env["asked"] != "one" || len(doc.Sessions) != 1 || doc.Sessions[0].Owner != one.id {
 		t.Errorf("of a session: got %+v", doc)
 	}
 	doc = parsed[sandboxmcp.State](t, (&fake{}).cli(t.Context(), t, env, "inspect", "--namespace", "team").stdout)

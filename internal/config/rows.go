@@ -91,7 +91,7 @@ func executionRows(c *Config) []row {
 		{key: "max_concurrent_jobs", env: "SANDBOXMCP_MAX_CONCURRENT", def: "4", into: integer(&c.MaxConcurrentJobs, 1, 1024), doc: "How many requests run at a time."},
 		{key: "max_queued", env: "SANDBOXMCP_MAX_QUEUED", def: "64", into: integer(&c.MaxQueued, 1, 65536), doc: "How many requests of a namespace may wait; one more is refused with queue_full."},
 		{key: "uid_range", env: "SANDBOXMCP_UID_RANGE", def: "1900000000-1933554431", into: uids(&c.UIDRange), doc: "Host user ids that a server running as root takes for its sandboxes, in blocks of 65536. No account may use them."},
-		{key: "sandbox_pool", env: "SANDBOXMCP_SANDBOX_POOL", def: "true", into: boolean(&c.SandboxPool), doc: "Keeps the control group of a sandbox that has ended, and its network namespace if no socket was ever made in it, for a minute for the next sandbox, and has a few empty sandboxes ready, for 5 minutes, of what is asked for repeatedly, and an interpreter of Python from which programs are forked. False: everything is made anew for each."},
+		{key: "sandbox_pool", env: "SANDBOXMCP_SANDBOX_POOL", def: "true", into: boolean(&c.SandboxPool), doc: "Keeps the control group of a sandbox that has ended, and its network namespace if no socket was ever made in it, for a minute for the next sandbox, and has a few empty sandboxes ready, for 5 minutes, of what is asked for repeatedly, and an interpreter of Python from which programs are forked, and Node and bash waiting in ready sandboxes. False: everything is made anew for each."},
 	}
 }
 

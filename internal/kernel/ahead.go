@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"path"
 	"strings"
+	"sync"
 
 	_ "embed" // what waits
 
+	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
@@ -20,14 +22,11 @@ var nodeAheadText string
 //go:embed drivers/ahead.sh
 var shellAheadText []byte
 
-const (
-	shellAhead = ".ahead.sh"
+const shellAhead = ".ahead.sh"
 
-	// nodeAheadMark is the line of the hook that what waits takes the place of.
-	nodeAheadMark = "  // @ahead@\n"
-)
-
-var nodeAheadHook = []byte(strings.Replace(string(nodeHookText), nodeAheadMark, nodeAheadText, 1))
+var nodeAheadHook = sync.OnceValue(func() []byte {
+	return []byte(strings.NewReplacer("  // @ahead@\n", nodeAheadText, "  // @display@\n", nodeDisplay()).Replace(nodeHookText))
+})
 
 // aheadNode says how node is started before it is asked for; nil: it cannot be.
 func aheadNode(p Program, fixed map[string]string) *backend.Ahead {
@@ -40,6 +39,9 @@ func aheadNode(p Program, fixed map[string]string) *backend.Ahead {
 		}
 	}
 	word := map[string]any{}
+	if p.Display != sandboxmcp.DisplayNone {
+		word["display"] = p.Display
+	}
 	if len(p.Env) > 0 { // whole, for its order
 		word["env"] = environment(p, fixed)
 	}
@@ -50,7 +52,7 @@ func aheadNode(p Program, fixed map[string]string) *backend.Ahead {
 	p.Env = nil
 	return &backend.Ahead{
 		Env:     environment(p, fixed),
-		Program: []backend.ProgramFile{{Name: nodeHook, Data: nodeAheadHook}},
+		Program: []backend.ProgramFile{{Name: nodeHook, Data: nodeAheadHook()}},
 		Begin:   append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...),
 	}
 }

@@ -21,7 +21,7 @@ type Program struct {
 	Language    sandboxmcp.Language // empty: python
 	Code        string
 	FileName    string             // base name that the program sees as its own; empty: main with the language's extension
-	Display     sandboxmcp.Display // python only: a node program that is run once shows nothing, other than a cell, and a shell has no values
+	Display     sandboxmcp.Display // of the last expression; a shell has no values, nor have ES modules of node
 	Interpreter string             // absolute path of the real binary
 	Version     string             // of the interpreter, as "20.1.0"; node needs it
 	Virtual     bool               // a python of a virtual environment, which has to find it at its start

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -15,25 +16,12 @@ var statements = []string{
 // Showing a value needs a syntax tree, which takes a tenth of a small program's
 // time; most programs end by print. When in doubt it says no.
 func endsQuietly(code string) bool {
-	line := lastLine(code)
+	line := lastLine(code, "#")
 	if line == "" || line[0] == ' ' || line[0] == '\t' || strings.ContainsAny(line, ";\\#") || strings.Contains(line, `"""`) || strings.Contains(line, "'''") {
 		return false
 	}
-	depth, closedAt := 0, -1
-	for i, c := range line {
-		switch c {
-		case '(', '[', '{':
-			depth++
-		case ')', ']', '}':
-			if depth--; depth < 0 {
-				return false // closes what an earlier line opened
-			}
-			if depth == 0 && closedAt < 0 {
-				closedAt = i
-			}
-		}
-	}
-	if depth != 0 {
+	closedAt, ok := brackets(line)
+	if !ok {
 		return false
 	}
 	if strings.HasPrefix(line, "print(") {
@@ -43,12 +31,43 @@ func endsQuietly(code string) bool {
 	return slices.Contains(statements, word) || isName(word) && strings.HasPrefix(rest, "= ")
 }
 
-func lastLine(code string) string {
+// endsQuietlyJS is the same for JavaScript: its last line calls the console. What
+// imports has no value either, for a script may not, or not without a warning.
+func endsQuietlyJS(code string) bool {
+	line := strings.TrimRight(lastLine(code, "//"), "; \t")
+	closedAt, ok := brackets(line)
+	return strings.HasPrefix(line, "console.") && ok && closedAt == len(line)-1 || imports.MatchString(code)
+}
+
+var imports = regexp.MustCompile(`\bimport\b`)
+
+// brackets is where the first outer bracket of a line closes, -1 where there is
+// none. It is not ok when the line closes what it did not open, or leaves one open.
+func brackets(line string) (closedAt int, ok bool) {
+	depth, closedAt := 0, -1
+	for i, c := range line {
+		switch c {
+		case '(', '[', '{':
+			depth++
+		case ')', ']', '}':
+			if depth--; depth < 0 {
+				return closedAt, false
+			}
+			if depth == 0 && closedAt < 0 {
+				closedAt = i
+			}
+		}
+	}
+	return closedAt, depth == 0
+}
+
+// lastLine is the last line of code that has more than a comment.
+func lastLine(code, comment string) string {
 	for {
 		code = strings.TrimRight(code, " \t\r\n\f")
 		i := strings.LastIndexByte(code, '\n')
 		line := code[i+1:]
-		if !strings.HasPrefix(strings.TrimLeft(line, " \t"), "#") || i < 0 {
+		if !strings.HasPrefix(strings.TrimLeft(line, " \t"), comment) || i < 0 {
 			return line
 		}
 		code = code[:i]

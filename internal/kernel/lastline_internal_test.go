@@ -45,3 +45,24 @@ func TestEndsQuietly(t *testing.T) {
 		}
 	}
 }
+
+func TestEndsQuietlyJS(t *testing.T) {
+	for code, want := range map[string]bool{
+		"console.log(1)":                       true,
+		"f()\nconsole.error([1], {});\n// end": true,
+		"import fs from 'fs'\nfs":              true,
+		"const m = import('fs')\nm":            true,
+		"importer()":                           false,
+		"console.log(1); f(2)":                 false,
+		"console.log(1), f(2)":                 false,
+		"console.log(1) || f(2)":               false,
+		"f(\nconsole.log(1))":                  false, // closes an earlier line's
+		"consoles.log(1)":                      false,
+		"1+1":                                  false,
+		"":                                     false,
+	} {
+		if got := endsQuietlyJS(code); got != want {
+			t.Errorf("%q: got %t, want %t", code, got, want)
+		}
+	}
+}

@@ -2,18 +2,53 @@ package kernel
 
 import (
 	_ "embed" // the hook
+	"encoding/json"
 	"strconv"
 	"strings"
+	"sync"
 
+	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
 //go:embed drivers/hook.cjs
-var nodeHookText []byte
+var nodeHookText string
+
+//go:embed drivers/values.cjs
+var nodeValuesText string
+
+//go:embed drivers/display.cjs
+var nodeDisplayText string
 
 const nodeHook = ".hook.cjs"
 
+// nodeDisplay is the part of the hook that shows a value. It has a name of node's
+// own, so that a program that looks at its stack sees no file of ours.
+var nodeDisplay = sync.OnceValue(func() string {
+	text := strings.Replace(nodeDisplayText, "//@values.cjs\n", nodeValuesText, 1)
+	return "  if (display) require('vm').compileFunction(" + quoteJS(text) + ", ['require', 'display', 'send'], { filename: 'node:internal/display' })(require, display, send);\n"
+})
+
+func quoteJS(text string) string {
+	quoted, err := json.Marshal(text)
+	if err != nil {
+		panic(err) //nolint:forbidigo // a string can be quoted
+	}
+	return string(quoted)
+}
+
+// nodeHookFor is the hook of a program that is started when it is asked for.
+func nodeHookFor(display sandboxmcp.Display) []byte {
+	if display == sandboxmcp.DisplayNone {
+		return []byte(nodeHookText)
+	}
+	return []byte(strings.NewReplacer("  let display;\n", "  const display = "+quoteJS(string(display))+";\n", "  // @display@\n", nodeDisplay()).Replace(nodeHookText))
+}
+
 func planNode(p Program) backend.Process {
+	if strings.HasSuffix(p.FileName, ".mjs") || endsQuietlyJS(p.Code) {
+		p.Display = sandboxmcp.DisplayNone
+	}
 	argv := []string{p.Interpreter, "--require", inProgramDir(nodeHook)}
 	v := nodeVersion(p.Version)
 	switch {
@@ -33,7 +68,7 @@ func planNode(p Program) backend.Process {
 		Ahead: aheadNode(p, fixed),
 		Program: []backend.ProgramFile{
 			{Name: p.FileName, Data: []byte(p.Code)},
-			{Name: nodeHook, Data: nodeHookText},
+			{Name: nodeHook, Data: nodeHookFor(p.Display)},
 		},
 		Channel: true,
 	}

@@ -1,6 +1,7 @@
 package kernel_test
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -126,5 +127,116 @@ func TestShell(t *testing.T) {
 		if o.Stdout != "/run/program/main.sh "+backend.WorkDir+" /tmp\n" || o.Code != 4 || o.Stderr != "" {
 			t.Errorf("%s: %+v", sh, o)
 		}
+	}
+}
+
+// TestNodeDisplay: the last value of a program that is run once is shown, and the
+// program is otherwise as one that shows nothing.
+func TestNodeDisplay(t *testing.T) {
+	path, version := node(t)
+	type want struct {
+		stdout  string
+		results []sandboxmcp.RichResult
+	}
+	main := func(forms sandboxmcp.RichResult) []sandboxmcp.RichResult {
+		forms["is_main_result"] = true
+		return []sandboxmcp.RichResult{forms}
+	}
+	for _, c := range []struct {
+		name, code string
+		display    sandboxmcp.Display
+		want       want
+	}{
+		{"sum", "1+1", "stdout", want{stdout: "2\n"}},
+		{"sum to results", "1+1", "results", want{results: main(sandboxmcp.RichResult{"text/plain": "2"})}},
+		{"none", "1+1", "", want{}},
+		{"text", "const s = 'a'\ns + 'b';\n// the end\n", "stdout", want{stdout: "'ab'\n"}},
+		{"one line", "const x = 41; x + 1 // sum", "stdout", want{stdout: "42\n"}},
+		{"many lines", "const xs = [1, 2]\nxs\n  .map((x) => {\n    return x * 2;\n  })", "stdout", want{stdout: "[ 2, 4 ]\n"}},
+		{"object", "const o = {a: [1]}\no", "results", want{results: main(sandboxmcp.RichResult{"text/plain": "{ a: [ 1 ] }", "application/json": json.RawMessage(`{"a":[1]}`)})}},
+		{"null", "null", "stdout", want{stdout: "null\n"}},
+		{"undefined", "undefined", "stdout", want{}},
+		{"statement", "const x = 5", "stdout", want{}},
+		{"not the last", "5\nconst x = 1", "stdout", want{}},
+		{"loop", "const xs = []\nfor (const x of [1, 2]) {\n  xs.push(x);\n}", "stdout", want{}},
+		{"loop without braces", "const xs = []\nfor (let i = 0; i < 2; i++)\n  xs.push(i)", "stdout", want{}},
+		{"branch", "if (true) {\n  5\n}", "stdout", want{}},
+		{"else", "if (false) 1\nelse 5", "stdout", want{}},
+		{"function", "5\nfunction f() {}", "stdout", want{}},
+		{"printed", "console.log('a')", "stdout", want{stdout: "a\n"}},
+		{"written", "const {stdout} = process; stdout.write('a\\n')", "stdout", want{stdout: "a\n"}},
+		{"timer", "setTimeout(() => console.log('late'), 1)", "stdout", want{stdout: "late\n"}},
+		{"emitter", "new (require('events'))().on('x', () => {})", "stdout", want{}},
+		{"promise", "const f = async () => 7\nf()", "stdout", want{stdout: "7\n"}},
+		{"promise of nothing", "async function main() { console.log('in') }\nmain()", "stdout", want{stdout: "in\n"}},
+		{"caught elsewhere", "const p = Promise.reject(new Error('x')); p.catch(() => console.log('caught'))\np", "stdout", want{stdout: "caught\n"}},
+		{"module's names", "require.main === module && exports === module.exports && __filename.endsWith('main.js') && require('./helper').x", "stdout", want{stdout: "7\n"}},
+		{"import()", "import('fs').then((m) => typeof m.readFileSync)", "stdout", want{}},
+		{"ES module", "import fs from 'fs'\nconsole.log(typeof fs)\nawait 5", "stdout", want{stdout: "object\n"}},
+		{"return", "console.log('a')\nreturn 5", "stdout", want{stdout: "a\n"}},
+		{"forms of its own", "({toMIMEBundle: () => ({'text/html': '<b>x</b>'}), [require('util').inspect.custom]: () => 'x'})", "stdout", want{stdout: "x\n", results: main(sandboxmcp.RichResult{"text/plain": "x", "text/html": "<b>x</b>"})}},
+		{"forms that fail", "({toMIMEBundle() { throw new Error('no') }})", "stdout", want{}},
+		{"much", "Array(100).fill('x'.repeat(9000))", "results", want{}},
+		{"stack", "const s = new Error('x').stack\ns.includes('.hook.cjs')", "stdout", want{stdout: "false\n"}},
+		{"hashbang", "#!/usr/bin/env node\n6*7", "stdout", want{stdout: "42\n"}},
+		{"after a print", "console.log(1); [2].concat(3)", "stdout", want{stdout: "1\n[ 2, 3 ]\n"}},
+		{"two calls", "const xs = [3]; xs.push(4); xs.length", "stdout", want{stdout: "2\n"}},
+		{"channel closed", "require('fs').closeSync(3); 5", "stdout", want{stdout: "5\n"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			at := places{t.TempDir(), t.TempDir()}
+			if err := os.WriteFile(filepath.Join(at.work, "helper.js"), []byte("exports.x = 7"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			o := runIn(t, kernel.Program{Language: sandboxmcp.Node, Code: c.code, Display: c.display, Interpreter: path, Version: version}, at)
+			if o.Code != 0 || o.Stderr != "" {
+				t.Errorf("exit %d, stderr %q", o.Code, o.Stderr)
+			}
+			if c.name == "much" && len(o.Results) == 1 { // what is cut is compared by its length
+				got, _ := o.Results[0]["text/plain"].(string)
+				if len(got) != 256<<10+4 || o.Results[0]["application/json"] != nil {
+					t.Errorf("%d bytes, and json %v", len(got), o.Results[0]["application/json"] != nil)
+				}
+				return
+			}
+			if c.want.results == nil {
+				c.want.results = []sandboxmcp.RichResult{}
+			}
+			if d := cmp.Diff(c.want, want{o.Stdout, o.Results}, cmp.AllowUnexported(want{})); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+// TestNodeDisplayFails as a program that shows nothing does.
+func TestNodeDisplayFails(t *testing.T) {
+	path, version := node(t)
+	for name, code := range map[string]string{
+		"throws":    "const x = null\nx.y",
+		"in a call": "function f() {\n  throw new RangeError('r')\n}\nf()",
+		"rejects":   "async function f() {\n  throw new RangeError('r')\n}\nf()",
+		"syntax":    "let x = ;\nx",
+		"exit":      "process.exitCode = 3; 5\nprocess.exit()",
+		"missing":   "require('./nothing')",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := kernel.Program{Language: sandboxmcp.Node, Code: code, Interpreter: path, Version: version}
+			want := run(t, p)
+			p.Display = sandboxmcp.DisplayStdout
+			got := run(t, p)
+			if want.Code == 0 || got.Code != want.Code || got.Stdout != want.Stdout || (want.Error == nil) != (got.Error == nil) {
+				t.Errorf("got %+v, want %+v", got, want)
+			}
+			if want.Error != nil && (got.Error.Name != want.Error.Name || got.Error.Traceback[0] != want.Error.Traceback[0]) {
+				t.Errorf("got %+v, want %+v", got.Error, want.Error)
+			}
+			first, _, _ := strings.Cut(want.Stderr, "\n    at ")
+			if !strings.HasPrefix(got.Stderr, first) || strings.Contains(got.Stderr, ".hook.cjs") {
+				t.Errorf("stderr is %q, want %q", got.Stderr, want.Stderr)
+			}
+		})
 	}
 }

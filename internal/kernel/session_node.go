@@ -26,7 +26,7 @@ var nodeSessionText = sync.OnceValue(func() []byte {
 	for _, name := range []string{"session_imports.cjs", "session_sandbox.cjs"} {
 		text = strings.Replace(text, "//@"+name+"\n", part(name), 1)
 	}
-	return []byte(text)
+	return []byte(strings.Replace(text, "//@values.cjs\n", nodeValuesText, 1))
 })
 
 // planNodeInterpreter starts a driver of our own. Node checks that callbacks end

@@ -51,7 +51,7 @@ Reading an answer
 Limits
 - There is no network unless it was opened. Only /mnt/data and /tmp can be written.
 - Defaults: 60 s, 512 MiB, 1 core, 10 processes, 1 MB of output per stream. Each can be set per call.
-- In Python the value of a last bare expression is printed, as in a REPL; in sessions of Python and Node.js it is in results.`
+- The value of a last bare expression of Python or Node.js is printed, as in a REPL (not of ES modules); in sessions it is in results.`
 
 // InstructionsFive is the same for the five tools of mcp-code-sandbox.
 const InstructionsFive = `Runs Python that nobody should trust in a sandbox without network.

@@ -255,7 +255,7 @@ func (t *Table) Find(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp
 
 func notFound(id sandboxmcp.SessionID) error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeSessionNotFound, "session %s is not known", sandboxmcp.Quote(string(id))).
-		WithHint("create it first, or look with inspect_state which there are")
+		WithHint("use one that is there, or leave the id out to have a new one")
 }
 
 // List returns the live sessions of a namespace, or of all when ns is empty, the

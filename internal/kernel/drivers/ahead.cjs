@@ -16,7 +16,8 @@
     }
     return data;
   };
-  const { env } = JSON.parse(take(take(4).readUInt32BE(0)).toString());
+  let env;
+  ({ env, display } = JSON.parse(take(take(4).readUInt32BE(0)).toString()));
   if (env !== undefined) {
     for (const name of Object.keys(process.env)) delete process.env[name];
     for (const entry of env) process.env[entry.slice(0, entry.indexOf('='))] = entry.slice(entry.indexOf('=') + 1);

@@ -1,7 +1,8 @@
 'use strict';
 // Loaded before the program: tells of an uncaught error on descriptor 3, and
-// resolves './x' of the program from the working directory too. It changes
-// nothing else, and nothing of it reaches child processes.
+// resolves './x' of the program from the working directory too, and shows the last
+// value when that is asked for. It changes nothing else, and nothing of it reaches
+// child processes.
 (() => {
   const fs = require('fs');
   const argv = process.execArgv;
@@ -14,7 +15,9 @@
     return seen === undefined ? (seen = now, true) : now.ino === seen.ino && now.dev === seen.dev;
   };
   const send = (frame) => {
+    if (seen === null || !same()) return false;
     const body = Buffer.from(JSON.stringify(frame));
+    if (body.length > 1 << 20) return false;
     const data = Buffer.alloc(4 + body.length);
     data.writeUInt32BE(body.length, 0);
     body.copy(data, 4);
@@ -25,6 +28,7 @@
         if (e.code !== 'EAGAIN') throw e;
       }
     }
+    return true;
   };
   try {
     same();
@@ -42,7 +46,7 @@
   if (seen !== null) {
     process.on('uncaughtExceptionMonitor', (error) => {
       try {
-        if (process.listenerCount('uncaughtException') > 0 || process.hasUncaughtExceptionCaptureCallback() || !same()) return;
+        if (process.listenerCount('uncaughtException') > 0 || process.hasUncaughtExceptionCaptureCallback()) return;
         const isError = error !== null && typeof error === 'object' && 'stack' in error;
         let lines = text(() => (isError ? error.stack : error)).split('\n');
         if (lines.length > 200) lines = [...lines.slice(0, 99), `... ${lines.length - 198} lines left out ...`, ...lines.slice(-99)];
@@ -66,5 +70,7 @@
     if (found !== false || isMain || !/^\.\.?(\/|$)/.test(request) || paths.length !== 1 || paths[0] !== require('path').dirname(main)) return found;
     return Reflect.apply(lookup, this, [request, [process.cwd()], isMain]);
   };
+  let display;
   // @ahead@
+  // @display@
 })();

@@ -1,14 +1,5 @@
 // What of a cell's text has to be put otherwise.
 
-function parses(code) {
-  try {
-    // The text is compiled and not run.
-    return Boolean(new vm.Script(`async()=>{${code}\n}`));
-  } catch {
-    return false;
-  }
-}
-
 // adapt returns the text as it can be evaluated, and whether it is sure to parse.
 function adapt(code) {
   if (code.startsWith('#!')) code = '//' + code.slice(2);

@@ -36,7 +36,6 @@ const sleeps = require('timers/promises');
 
 const LINGER = 1000; // ms
 const MAX_FRAME = 1 << 20;
-const MAX_TEXT = 256 << 10;
 const really = { exit: process.reallyExit.bind(process), setTimeout, setInterval, clearTimeout, clearInterval };
 const EXIT = Symbol('exit');
 process.execArgv.length = 0;
@@ -416,6 +415,7 @@ function begin(m) {
   const text = adapt(m.code);
   const mine = cell;
   if (text.parses) send({ type: 'start', id: m.id });
+  cell.isShown = cell.display !== 'none' && lastExpression(text.code) !== undefined; // other statements have values, too
   const { promise, wrong, isInterrupted } = evaluate(text.code, name);
   if (isInterrupted) return Atomics.load(shared, 2) === 1 ? channel.ref() : interrupted();
   if (wrong) return refuse(wrong, m.code, name, text.parses);
@@ -446,7 +446,7 @@ function refuse({ name, message, line, col }, code, file, isLate) {
 function settle(value) {
   cell.settled = true;
   cell.since = performance.now();
-  if (value !== undefined) {
+  if (value !== undefined && cell.isShown) {
     if (cell.display === 'results') show(value, true);
     else if (cell.display === 'stdout') console.log(util.inspect(value));
   }

@@ -76,38 +76,10 @@ Module._load = function (request, ...rest) {
   return request === 'sandbox' ? sandbox : Reflect.apply(load, this, [request, ...rest]);
 };
 
-// Values.
-
-function isPlain(v) {
-  if (v === null || typeof v !== 'object' || util.types.isProxy(v)) return false;
-  const proto = Object.getPrototypeOf(v);
-  return Array.isArray(v) || proto === Object.prototype || proto === null;
-}
-
-function forms(value) {
-  withoutOurs(value);
-  const data = {};
-  let own = value?.toMIMEBundle ?? value?.[Symbol.for('Jupyter.display')];
-  if (typeof own === 'function') {
-    own = Reflect.apply(own, value, []);
-    for (const [mime, form] of Object.entries(own ?? {})) {
-      if (mime.endsWith('json')) data[mime] = form;
-      else data[mime] = ArrayBuffer.isView(form) ? Buffer.from(form.buffer, form.byteOffset, form.byteLength).toString('base64') : String(form);
-    }
-  } else if (isPlain(value)) {
-    try {
-      const text = JSON.stringify(value);
-      if (text.length <= MAX_TEXT) data['application/json'] = JSON.parse(text);
-    } catch {
-      // no JSON
-    }
-  }
-  data['text/plain'] ??= util.inspect(value);
-  if (data['text/plain'].length > MAX_TEXT) data['text/plain'] = data['text/plain'].slice(0, MAX_TEXT) + ' ...';
-  return data;
-}
+//@values.cjs
 
 function show(value, isMain) {
+  withoutOurs(value);
   const data = forms(value);
   const id = cell?.id ?? last;
   if (send({ type: 'display', id, data: { ...data, is_main_result: isMain } })) return;
