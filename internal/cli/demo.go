@@ -3,6 +3,8 @@ package cli
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -101,7 +103,11 @@ func (a *app) demo(ctx context.Context, cfg *config.Config, e runner, o demoOpti
 		return err
 	}
 	a.showIsolation(isolation)
-	a.print("\nNext: sandboxmcp run -c 'print(6*7)', or sandboxmcp serve for an agent\n")
+	name := "sandboxmcp"
+	if filepath.Base(os.Args[0]) == name { // as it was called: it need not be on the PATH
+		name = os.Args[0]
+	}
+	a.print("\nNext: " + name + " run -c 'print(6*7)', or " + name + " serve for an agent\n")
 	return nil
 }
 
