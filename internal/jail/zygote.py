@@ -91,7 +91,7 @@ def serve():
                     posix._exit(0)
                 return True
         finally:
-            if pid and syscall(nr_setns, own, pid_namespace, 0, 0, 0, 0) < 0:
+            if pid and syscall(nr_setns, home, pid_namespace, 0, 0, 0, 0) < 0:
                 posix._exit(1)
         if posix.waitpid(pid, 0)[1]:
             raise OSError(11, "fork")
@@ -166,12 +166,13 @@ def serve():
     def text(value):
         return value.decode("utf-8", "surrogateescape")
 
-    nr_setns, nr_madvise = main["calls"]
+    nr_setns, nr_madvise, own_most = main["facts"]
     control = _socket.socket(fileno=3)
-    own = posix.open("/proc/self/ns/pid", posix.O_RDONLY | posix.O_CLOEXEC)
+    home = posix.open("/proc/self/ns/pid", posix.O_RDONLY | posix.O_CLOEXEC)
     memory = own_memory()
-    if sum(size for _, size in memory) > 24 << 20:  # packages, most of whose pages a program does not write
+    if sum(size for _, size in memory) > own_most:
         memory = []
+    own = [name for name in sys.modules if name not in had]  # a fork that looks at all names writes to all their pages
     control.send(answer(b"R"))
     packet = child(*wait())
     control.detach()
@@ -192,10 +193,10 @@ def serve():
     sys.orig_argv = [text(a) for a in argv]
     sys.argv = sys.orig_argv[options:]
     sys.path_importer_cache.pop(sys.path[0], None)
-    for name in set(sys.modules) - had:
+    for name in own:
         del sys.modules[name]
-    del main["serve"], main["calls"]
+    del main["serve"], main["facts"]
 
 
-calls = @calls@
+facts = @facts@
 type(serve)(serve.__code__, {"__builtins__": __builtins__, "main": globals()})()
