@@ -92,6 +92,8 @@ type Spec struct {
 	WorkInodes   int64
 	TempBytes    int64
 	Hint         string   // what will be started in it, in a word; those of one hint are prepared alike
+	Stays        bool     // it will be kept for long, whatever is done in it
+	Fork         *Fork    // what the first process in it will have, if that is known: it may be made ready for
 	ReadOnlyDirs []string // host directories, or files, shown at the same path or as ShownAt says, read-only, besides the system's own; they must exist
 }
 
@@ -182,6 +184,7 @@ type Fork struct {
 	Script  []byte   // the script's text
 	Preload []byte   // what runs before the interpreter waits, in the names of the script; from a place that only the server's user or root can change
 	Env     []string // what the interpreter is started with, of Env
+	Stays   bool     // it will live for long: the memory that it has to itself counts for more than its first moments
 }
 
 // ProgramFile is a file that a process needs in order to start.

@@ -198,8 +198,9 @@ func (e *Engine) limit(x *execution) error {
 	return nil
 }
 
-// open builds the sandbox of a single request, or of a new session.
-func (e *Engine) open(x *execution, interp interpreter) (backend.Sandbox, error) {
+// open builds the sandbox of a single request, or of a new session, whose
+// interpreter may be forked.
+func (e *Engine) open(x *execution, interp interpreter, fork *backend.Fork) (backend.Sandbox, error) {
 	for _, entry := range interp.ReadOnlyDirs {
 		d, _ := backend.Shown(entry)
 		if within(d, e.store.Dir()) {
@@ -221,7 +222,7 @@ func (e *Engine) open(x *execution, interp interpreter) (backend.Sandbox, error)
 		ID: "run-" + id, MinTier: e.cfg.MinTier, Hint: string(x.req.Language),
 		MemoryBytes: memory, CPUCores: x.limits.MaxCPUCores, MaxTasks: x.limits.MaxTasks(), CPUTime: cpu,
 		WorkBytes: min(int64(e.cfg.WorkQuotaMB)*mib, memory/2), WorkInodes: workInodes, TempBytes: min(tempBytes, memory/2),
-		ReadOnlyDirs: interp.ReadOnlyDirs,
+		Stays: x.session != nil, Fork: fork, ReadOnlyDirs: interp.ReadOnlyDirs,
 	})
 	if err != nil && x.ctx.Err() != nil {
 		return nil, cancelledError(x.ctx)

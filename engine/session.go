@@ -8,6 +8,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
+	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 	"github.com/sandboxmcp/sandboxmcp/internal/session"
 )
 
@@ -140,7 +141,7 @@ func (e *Engine) place(x *execution) (interp interpreter, sb backend.Sandbox, er
 		}
 	}
 	if x.session == nil {
-		sb, err = e.open(x, interp)
+		sb, err = e.open(x, interp, nil)
 		return interp, sb, err
 	}
 	if x.newborn {
@@ -155,7 +156,12 @@ func (e *Engine) place(x *execution) (interp interpreter, sb backend.Sandbox, er
 // furnish makes the sandbox of a new session.
 func (e *Engine) furnish(x *execution, interp interpreter) error {
 	e.log.Info("session_creating", "session_id", x.req.SessionID, "language", x.req.Language)
-	sb, err := e.open(x, interp)
+	prog := program(sandboxmcp.Request{Language: x.req.Language, Env: map[string]string{"SANDBOX_POLICY": policyText(x.limits)}}, interp, nil)
+	var fork *backend.Fork
+	if plan, err := kernel.PlanInterpreter(prog); err == nil && !x.req.Session.Fresh { // else its run will tell
+		fork = plan.Fork
+	}
+	sb, err := e.open(x, interp, fork)
 	if err != nil {
 		return errors.Join(err, x.session.Furnish(x.ctx, nil, sandboxmcp.Session{}))
 	}
@@ -166,7 +172,6 @@ func (e *Engine) furnish(x *execution, interp interpreter) error {
 	if err != nil {
 		return errors.Join(err, sb.Close(), x.session.Furnish(x.ctx, nil, sandboxmcp.Session{}))
 	}
-	prog := program(sandboxmcp.Request{Language: x.req.Language, Env: map[string]string{"SANDBOX_POLICY": policyText(x.limits)}}, interp, nil)
 	r := &room{
 		sandbox: sb, fresh: x.req.Session.Fresh, program: prog,
 		ended: func(err error) { e.log.Warn("clear session", "session", x.req.SessionID, "error", err) },

@@ -91,9 +91,7 @@ func (s *sandbox) word(a *ahead, p backend.Process) (*running, error) {
 	if err := putProgram(s.slot.Dirs[jail.DirProgram], s.slot.UID(), files); err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	s.started = true
-	s.mu.Unlock()
+	s.first()
 	s.b.ready.expect(shapeOf(s.spec), prospect{ahead: aheadOf(p)})
 	if _, err := a.pipes.channel.Write(p.Ahead.Begin); err != nil {
 		return nil, nil //nolint:nilerr,nilnil // it has not heard it, so it has done nothing

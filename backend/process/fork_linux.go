@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -29,16 +30,20 @@ type forkBounds struct {
 
 var usualForks = forkBounds{forks: 1000, age: 10 * time.Minute, rest: time.Minute, refused: 3}
 
-const zygotesMost = 4 // of one jail
+const (
+	zygotesMost = 5           // of one jail
+	hatchLimit  = time.Second // that a process that stays waits for one that is being started
+)
 
 // nest is where a zygote is, or may come to be. All of it is guarded by the
 // hall's forkMu, which may be held when the backend's mu is taken, and not the
 // other way round.
 type nest struct {
+	key      string
 	cfg      jail.ZygoteConfig
 	uses     int
-	starting bool
-	zygote   *jail.Zygote // nil: none yet
+	starting chan struct{} // closed when that has ended; nil: none is started
+	zygote   *jail.Zygote  // nil: none yet
 	born     time.Time
 	forks    int
 	refused  int // forks, one after the other
@@ -46,24 +51,42 @@ type nest struct {
 	idle     *time.Timer
 }
 
+// first tells whether nothing was started in the sandbox before, and that
+// something is now.
+func (s *sandbox) first() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := !s.started
+	s.started = true
+	return first
+}
+
 // forkKey names the zygote that a process can be forked from; empty: it has to be
 // executed. Only the first process of a sandbox is forked: while a fork puts its
 // walls up, nothing of a tenant runs beside it.
-func (s *sandbox) forkKey(p backend.Process) string {
+func (s *sandbox) forkKey(p backend.Process, first bool) string {
 	f := p.Fork
-	s.mu.Lock()
-	first := !s.started || s.b.cfg.testOnlyForkAgain
-	s.started = true
-	s.mu.Unlock()
-	if f == nil || !first || s.b.ready == nil || s.hall.Mode() == jail.ModePlain || p.Stdin != nil || p.Dir != "" && p.Dir != backend.WorkDir ||
-		f.Options < 1 || f.Options >= len(p.Argv) || f.Options >= len(f.Argv) || !slices.Equal(p.Argv[:f.Options+1], f.Argv[:f.Options+1]) || !s.b.forksInto() {
+	if !first && !s.b.cfg.testOnlyForkAgain || !s.forks(f) || p.Stdin != nil || p.Dir != "" && p.Dir != backend.WorkDir ||
+		f.Options >= len(p.Argv) || !slices.Equal(p.Argv[:f.Options+1], f.Argv[:f.Options+1]) {
 		return ""
 	}
-	return nestKey(f.Argv, f.Env, f.Preload)
+	return nestKey(f)
 }
 
-func nestKey(argv, env []string, preload []byte) string {
-	return strings.Join(slices.Concat(argv, []string{""}, env, []string{string(preload)}), "\x00")
+// forks tells whether there can be a zygote for the sandbox.
+func (s *sandbox) forks(f *backend.Fork) bool {
+	return f != nil && s.b.ready != nil && s.hall.Mode() != jail.ModePlain && f.Options >= 1 && f.Options < len(f.Argv) && s.b.forksInto()
+}
+
+// foresee has a zygote started for what will be the first process in a sandbox.
+func (s *sandbox) foresee(f *backend.Fork) {
+	if s.forks(f) {
+		s.b.nestFor(s.hall, f, s.spec)
+	}
+}
+
+func nestKey(f *backend.Fork) string {
+	return strings.Join(slices.Concat(f.Argv, []string{""}, f.Env, []string{strconv.FormatBool(f.Stays), string(f.Preload)}), "\x00")
 }
 
 // forksInto tells whether a fork can enter control groups as they are here. On
@@ -75,7 +98,8 @@ func (b *Backend) forksInto() bool {
 }
 
 // nestFor notes that a program is run that could be forked, and tells from what.
-func (b *Backend) nestFor(h *hall, key string, p backend.Process, spec backend.Spec) (*nest, *jail.Zygote) {
+func (b *Backend) nestFor(h *hall, f *backend.Fork, spec backend.Spec) (*nest, *jail.Zygote) {
+	key := nestKey(f)
 	h.forkMu.Lock()
 	defer h.forkMu.Unlock()
 	n := h.nests[key]
@@ -85,10 +109,10 @@ func (b *Backend) nestFor(h *hall, key string, p backend.Process, spec backend.S
 	case n == nil && len(h.nests) >= zygotesMost:
 		return nil, nil
 	case n == nil:
-		n = &nest{cfg: jail.ZygoteConfig{Argv: p.Fork.Argv, Options: p.Fork.Options, Env: p.Fork.Env, Script: p.Fork.Script, Preload: p.Fork.Preload}}
+		n = &nest{key: key, cfg: jail.ZygoteConfig{Argv: f.Argv, Options: f.Options, Env: f.Env, Script: f.Script, Preload: f.Preload, Stays: f.Stays}}
 		n.idle = time.AfterFunc(b.ready.idle, func() { b.retire(h, key) })
 		h.nests[key] = n
-	case !bytes.Equal(n.cfg.Script, p.Fork.Script):
+	case !bytes.Equal(n.cfg.Script, f.Script):
 		return nil, nil
 	}
 	n.uses++
@@ -97,8 +121,8 @@ func (b *Backend) nestFor(h *hall, key string, p backend.Process, spec backend.S
 	if n.zygote != nil && (n.forks >= b.forkBounds.forks || time.Since(n.born) >= b.forkBounds.age) {
 		old, n.zygote = n.zygote, nil
 	}
-	if n.zygote == nil && n.uses >= 2 && !n.starting && time.Since(n.failed) >= b.forkBounds.rest && b.begin() {
-		n.starting = true
+	if n.zygote == nil && (n.uses >= 2 || n.cfg.Stays) && n.starting == nil && time.Since(n.failed) >= b.forkBounds.rest && b.begin() {
+		n.starting = make(chan struct{})
 		go func() {
 			defer b.builds.Done()
 			if old != nil {
@@ -124,8 +148,9 @@ func (b *Backend) hatch(h *hall, n *nest, spec backend.Spec) {
 		b.log.Debug("programs are not forked but executed", "error", err)
 	}
 	h.forkMu.Lock()
-	n.starting = false
-	late := h.forksOver || h.nests[nestKey(n.cfg.Argv, n.cfg.Env, n.cfg.Preload)] != n
+	close(n.starting)
+	n.starting = nil
+	late := h.forksOver || h.nests[n.key] != n
 	switch {
 	case err != nil:
 		n.failed = time.Now()
@@ -136,6 +161,27 @@ func (b *Backend) hatch(h *hall, n *nest, spec backend.Spec) {
 	if err == nil && late {
 		z.Close()
 	}
+}
+
+// await waits for a zygote that is being started: what stays takes less for as long
+// as it lives when it is forked.
+func (b *Backend) await(ctx context.Context, h *hall, n *nest) *jail.Zygote {
+	h.forkMu.Lock()
+	starting := n.starting
+	h.forkMu.Unlock()
+	if starting == nil {
+		return nil
+	}
+	t := time.NewTimer(hatchLimit)
+	defer t.Stop()
+	select {
+	case <-starting:
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	h.forkMu.Lock()
+	defer h.forkMu.Unlock()
+	return n.zygote
 }
 
 // tryFork makes a fork in a sandbox of its own, which is a trial: no request is
@@ -266,8 +312,11 @@ func (s *sandbox) readyFork(key string) bool {
 // run starts a command: in the fork that waits in the sandbox, in one that is
 // made now, or else by executing it.
 func (s *sandbox) run(ctx context.Context, p backend.Process, cmd jail.Command) (*jail.Proc, error) {
-	key := s.forkKey(p)
-	s.b.ready.expect(shapeOf(s.spec), prospect{fork: key, ahead: aheadOf(p)})
+	first := s.first()
+	key := s.forkKey(p, first)
+	if first {
+		s.b.ready.expect(shapeOf(s.spec), prospect{fork: key, ahead: aheadOf(p)})
+	}
 	s.mu.Lock()
 	c := s.child
 	s.child = nil
@@ -275,7 +324,9 @@ func (s *sandbox) run(ctx context.Context, p backend.Process, cmd jail.Command) 
 	var n *nest
 	var z *jail.Zygote
 	if key != "" {
-		n, z = s.b.nestFor(s.hall, key, p, s.spec)
+		if n, z = s.b.nestFor(s.hall, p.Fork, s.spec); n != nil && z == nil && p.Fork.Stays {
+			z = s.b.await(ctx, s.hall, n)
+		}
 	}
 	if c != nil && (key == "" || s.childKey != key || time.Since(s.childBorn) >= s.b.forkBounds.age) {
 		if err := c.Drop(); err != nil {

@@ -23,6 +23,7 @@ const (
 	readyWindow = time.Minute // what was asked for twice in it gets ready ones
 	readyIdle   = 5 * time.Minute
 	readyShapes = 16 // so many are remembered
+	fillDelay   = 50 * time.Millisecond
 
 	readyBytes = 64 << 20 // of the machine's memory, for each
 	readyLeast = 4        // which is always allowed
@@ -36,11 +37,12 @@ type shape struct {
 	cores                                    float64
 	tasks                                    int
 	cpuTime                                  time.Duration
+	stays                                    bool
 	dirs, hint                               string
 }
 
 func shapeOf(s backend.Spec) shape {
-	return shape{s.MemoryBytes, s.WorkBytes, s.WorkInodes, s.TempBytes, s.CPUCores, s.MaxTasks, s.CPUTime, strings.Join(s.ReadOnlyDirs, "\x00"), s.Hint}
+	return shape{s.MemoryBytes, s.WorkBytes, s.WorkInodes, s.TempBytes, s.CPUCores, s.MaxTasks, s.CPUTime, s.Stays, strings.Join(s.ReadOnlyDirs, "\x00"), s.Hint}
 }
 
 // stock is what is known of a shape, and what is ready of it.
@@ -57,10 +59,14 @@ type stock struct {
 }
 
 // want is how many should be ready: what is in use at once at the most, and one
-// because the next is often asked for before the last has been given back.
+// because the next is often asked for before the last has been given back. How
+// many stay tells nothing of how many come next.
 func (s *stock) want() int {
-	if !s.wanted {
+	switch {
+	case !s.wanted:
 		return 0
+	case s.spec.Stays:
+		return 1
 	}
 	return max(s.peak, s.before) + 1
 }
@@ -369,6 +375,13 @@ func (p *readyPool) countLocked() int {
 // gone reports that nothing lives in a sandbox any more, which has not been closed.
 func (s *sandbox) gone() bool { return s.slot.Ended() || s.hall.Ended() }
 
+// fillSoon is fill, when what was asked for now has probably been answered.
+func (b *Backend) fillSoon() {
+	if b.ready != nil {
+		time.AfterFunc(fillDelay, b.fill)
+	}
+}
+
 // fill builds, beside everything else, what is lacking. It does not return when
 // that is done but at once.
 func (b *Backend) fill() {
@@ -456,6 +469,9 @@ func (b *Backend) tryReady(spec backend.Spec) *sandbox {
 // the caller who closes it.
 func (b *Backend) handOut(s *sandbox) error {
 	s.asked = true
+	if s.spec.Stays { // it may not be given back before the next is asked for
+		b.fillSoon()
+	}
 	if s.group == nil {
 		s.watch = startWatch(s.slot, s.hall.Mode(), s.spec)
 	}

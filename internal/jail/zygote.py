@@ -91,7 +91,7 @@ def serve():
                     posix._exit(0)
                 return True
         finally:
-            if pid and syscall(nr_setns, own, pid_namespace, 0, 0, 0, 0) < 0:
+            if pid and syscall(nr_setns, home, pid_namespace, 0, 0, 0, 0) < 0:
                 posix._exit(1)
         if posix.waitpid(pid, 0)[1]:
             raise OSError(11, "fork")
@@ -183,9 +183,9 @@ def serve():
     def forget():
         """Leaves nothing of this among the names and modules of the script."""
         control.detach()
-        for name in set(sys.modules) - had:
+        for name in own:
             del sys.modules[name]
-        del main["serve"], main["calls"]
+        del main["serve"], main["facts"]
 
     def child(plan, fds, ahead):
         """Becomes a program of the sandbox; returns its packet. There is no way back."""
@@ -220,10 +220,11 @@ def serve():
     def text(value):
         return value.decode("utf-8", "surrogateescape")
 
-    nr_setns, nr_madvise = main["calls"]
+    nr_setns, nr_madvise, stays = main["facts"]
     control = _socket.socket(fileno=3)
-    own = posix.open("/proc/self/ns/pid", posix.O_RDONLY | posix.O_CLOEXEC)
-    memory = written()
+    home = posix.open("/proc/self/ns/pid", posix.O_RDONLY | posix.O_CLOEXEC)
+    own = [name for name in sys.modules if name not in had]  # a fork that looks at all names writes to all their pages
+    memory = [] if stays else written()
     if memory is None:
         return forget()
     control.send(answer(b"R"))
@@ -248,5 +249,5 @@ def serve():
     forget()
 
 
-calls = @calls@
+facts = @facts@
 type(serve)(serve.__code__, {"__builtins__": __builtins__, "main": globals()})()

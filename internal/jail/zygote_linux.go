@@ -27,6 +27,7 @@ type ZygoteConfig struct {
 	Env     []string // the whole environment; nothing in it may be a secret
 	Script  []byte   // the script's text
 	Preload []byte   // run before it waits
+	Stays   bool     // its forks live for long, and so share memory for as long as they can
 }
 
 // Zygote is an interpreter that waits to be forked into sandboxes of its jail. It
@@ -189,7 +190,11 @@ func zygoteScript(cfg ZygoteConfig, filter []byte) (*script, error) {
 	if !ok || strings.ContainsRune(name, '/') {
 		return nil, fmt.Errorf("start zygote: %s is not in %s", path, programPlace)
 	}
-	text := string(cfg.Preload) + "\n" + strings.Replace(zygoteText, "@calls@", fmt.Sprintf("%d, %d", unix.SYS_SETNS, unix.SYS_MADVISE), 1) + "\n" + string(cfg.Script)
+	stays := 0
+	if cfg.Stays {
+		stays = 1
+	}
+	text := string(cfg.Preload) + "\n" + strings.Replace(zygoteText, "@facts@", fmt.Sprintf("%d, %d, %d", unix.SYS_SETNS, unix.SYS_MADVISE, stays), 1) + "\n" + string(cfg.Script)
 	s.do("setsid", unix.SYS_SETSID)
 	s.do("umask", unix.SYS_UMASK, num(0o022))
 	s.do("signals of children", unix.SYS_RT_SIGACTION, num(unix.SIGCHLD), s.bytes(make([]byte, 32)), num(0), num(8))

@@ -24,28 +24,37 @@ var pythonText = sync.OnceValue(func() []byte { return []byte(pythonWhole("boot.
 // pythonWhole is the text of a part with the others in it: as code, or as strings
 // that are compiled when they are needed.
 func pythonWhole(name string) string {
-	text := pythonPart(name)
-	if before, _, found := strings.Cut(text, `"@paths.py@"`); found {
-		indent := before[strings.LastIndexByte(before, '\n')+1:]
-		text = strings.Replace(text, `"@paths.py@"`, strings.ReplaceAll(strings.TrimSpace(pythonPart("paths.py")), "\n", "\n"+indent), 1)
-	}
+	text := pythonWithin(pythonPart(name), "paths.py")
 	for _, name := range []string{"later.py", "slow.py"} {
 		text = strings.Replace(text, `"@`+name+`@"`, strconv.QuoteToASCII(pythonPart(name)), 1)
 	}
 	return text
 }
 
+// pythonWithin is a text with a part in it as code, where its place is.
+func pythonWithin(text, name string) string {
+	place := `"@` + name + `@"`
+	before, _, found := strings.Cut(text, place)
+	if !found {
+		return text
+	}
+	indent := before[strings.LastIndexByte(before, '\n')+1:]
+	return strings.Replace(text, place, strings.ReplaceAll(strings.TrimSpace(pythonPart(name)), "\n", "\n"+indent), 1)
+}
+
 // pythonPreload is the text that makes an interpreter ready to be forked, with
 // modules of package sets imported.
 func pythonPreload(sets, modules []string) []byte {
-	list := func(all []string) string {
-		var quoted []string
-		for _, v := range all {
-			quoted = append(quoted, strconv.QuoteToASCII(v))
-		}
-		return "[" + strings.Join(quoted, ", ") + "]"
+	return []byte(strings.NewReplacer(`"@sets@"`, pythonList(sets), `"@modules@"`, pythonList(modules)).Replace(pythonWhole("preload.py")))
+}
+
+// pythonList is a list of strings as Python writes it.
+func pythonList(all []string) string {
+	var quoted []string
+	for _, v := range all {
+		quoted = append(quoted, strconv.QuoteToASCII(v))
 	}
-	return []byte(strings.NewReplacer(`"@sets@"`, list(sets), `"@modules@"`, list(modules)).Replace(pythonWhole("preload.py")))
+	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
 // pythonPart is the text of one part of the drivers, without its comments.

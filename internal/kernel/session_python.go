@@ -1,6 +1,8 @@
 package kernel
 
 import (
+	"bytes"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -12,24 +14,45 @@ import (
 // says why it is so long.
 const pythonSession = ".importlib_bootstrap_session.py"
 
-// pythonSessionText is the driver with all its parts in it as strings. The only
-// code of __main__ that is not the user's starts it, and leaves no name there.
-var pythonSessionText = sync.OnceValue(func() []byte {
-	var b strings.Builder
-	b.WriteString("def boot():\n    names = {'__builtins__': dict(__builtins__.__dict__), '__name__': 'sandboxmcp', 'main': globals(), 'driver': boot.__code__.co_filename, 'texts': {")
-	for _, name := range []string{"later.py", "notebook.py", "magics.py", "sandbox.py"} {
-		b.WriteString(strconv.Quote(name) + ": " + strconv.QuoteToASCII(pythonPart(name)) + ", ")
-	}
-	b.WriteString("}}\n    del names['main']['boot']\n    exec(compile(" + strconv.QuoteToASCII(pythonPart("session.py")+"\n"+pythonPart("surroundings.py")) + ", names['driver'], 'exec'), names)\n    names['begin']()\n    names['serve']()\n\n\nboot()\n")
-	return []byte(b.String())
-})
+// pythonSessionText is the driver with all its parts in it as strings.
+var pythonSessionText = sync.OnceValue(func() []byte { return pythonSessionWhole("session_boot.py") })
 
-// planPythonInterpreter starts the interpreter with its "site" module, unlike
-// planPython: a session begins once, and then lasts.
+// pythonSessionPreload makes an interpreter ready to be forked with the driver.
+func pythonSessionPreload(sets []string) []byte {
+	return bytes.Replace(pythonSessionAhead(), []byte(`"@sets@"`), []byte(pythonList(sets)), 1)
+}
+
+var pythonSessionAhead = sync.OnceValue(func() []byte { return pythonSessionWhole("session_preload.py") })
+
+func pythonSessionWhole(name string) []byte {
+	var texts []string
+	for _, part := range []string{"later.py", "notebook.py", "magics.py", "sandbox.py"} {
+		texts = append(texts, strconv.Quote(part)+": "+strconv.QuoteToASCII(pythonPart(part)))
+	}
+	driver := pythonWithin(pythonPart("session.py"), "paths.py") + "\n" + pythonPart("surroundings.py")
+	return []byte(strings.NewReplacer(`"@texts@"`, "{"+strings.Join(texts, ", ")+"}", `"@session.py@"`, strconv.QuoteToASCII(driver)).
+		Replace(pythonWithin(pythonPart(name), "session_names.py")))
+}
+
+// planPythonInterpreter has the interpreter forked where it can be: most of what
+// one that does nothing holds is what every one holds.
 func planPythonInterpreter(p Program) (backend.Process, error) {
+	argv, fixed := []string{p.Interpreter}, map[string]string{"PYTHONDONTWRITEBYTECODE": "1", "MPLBACKEND": "Agg"}
+	if canDeferSite(p) {
+		argv = append(argv, "-S")
+	}
+	argv = append(argv, inProgramDir(pythonSession))
+	var fork *backend.Fork
+	if canFork(p) {
+		fork = &backend.Fork{
+			Options: len(argv) - 1, Argv: slices.Clone(argv), Script: pythonSessionText(), Preload: pythonSessionPreload(p.Sets), Stays: true,
+			Env: environment(Program{Interpreter: p.Interpreter, Defaults: p.Defaults}, fixed),
+		}
+	}
 	return backend.Process{
-		Argv:    append([]string{p.Interpreter, inProgramDir(pythonSession)}, p.Sets...),
-		Env:     environment(p, map[string]string{"PYTHONDONTWRITEBYTECODE": "1", "MPLBACKEND": "Agg"}),
+		Argv:    append(argv, p.Sets...),
+		Env:     environment(p, fixed),
+		Fork:    fork,
 		Program: []backend.ProgramFile{{Name: pythonSession, Data: pythonSessionText()}},
 		Channel: true,
 	}, nil

@@ -90,10 +90,10 @@ func TestPythonCells(t *testing.T) {
 		"empty":             {cells: []string{""}},
 	}
 	eachPython(t, func(t *testing.T, python string) {
-		for name, r := range rows {
-			t.Run(name, func(t *testing.T) {
+		run := func(name string, r row, version string) {
+			t.Run(strings.TrimSpace(name+" "+version), func(t *testing.T) {
 				t.Parallel()
-				l := begin(t, kernel.Program{Interpreter: python})
+				l := begin(t, kernel.Program{Interpreter: python, Version: version})
 				var s said
 				for _, c := range r.cells {
 					if s = l.py(t, c); s.Err != nil {
@@ -127,6 +127,10 @@ func TestPythonCells(t *testing.T) {
 					t.Errorf("syntax %+v, started %v", s.Syntax, s.Started)
 				}
 			})
+		}
+		for name, r := range rows {
+			run(name, r, "")
+			run(name, r, "3.9") // begins with site
 		}
 	})
 }

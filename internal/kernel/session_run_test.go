@@ -7,6 +7,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -48,6 +49,9 @@ func begin(t testing.TB, p kernel.Program) *live {
 
 func beginIn(t testing.TB, p kernel.Program, at places) *live {
 	t.Helper()
+	if p.Language == "" && p.Version == "" {
+		p.Version = knownVersion(t, p.Interpreter)
+	}
 	plan, err := kernel.PlanInterpreter(p)
 	if err != nil {
 		t.Fatal(err)
@@ -82,6 +86,19 @@ func beginIn(t testing.TB, p kernel.Program, at places) *live {
 	})
 	l.Interpreter = kernel.Attach(l.channel, p.Language)
 	return l
+}
+
+var versions sync.Map // by path of the interpreter
+
+// knownVersion is versionOf, asked once.
+func knownVersion(t testing.TB, python string) string {
+	t.Helper()
+	known, ok := versions.Load(python)
+	if !ok {
+		known, _ = versions.LoadOrStore(python, versionOf(t, python))
+	}
+	version, _ := known.(string)
+	return version
 }
 
 // pair is a stream with two ends, ours with deadlines.

@@ -1,6 +1,7 @@
 package kernel_test
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,7 +13,7 @@ import (
 )
 
 // versionOf asks an interpreter.
-func versionOf(t *testing.T, python string) string {
+func versionOf(t testing.TB, python string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), python, "-c", "import sys; print('%d.%d.%d' % sys.version_info[:3])").Output()
 	if err != nil {
@@ -115,6 +116,35 @@ func TestSetsOfOthers(t *testing.T) {
 			if p.Sets = nil; run(t, p).Code == 0 {
 				t.Errorf("%s: without the set it was found, too", lang)
 			}
+		}
+	})
+}
+
+// What runs before an interpreter is forked leaves the environment to the fork.
+func TestPythonPreloadedEnvironment(t *testing.T) {
+	eachPython(t, func(t *testing.T, python string) {
+		version := versionOf(t, python)
+		if minorOf(version) < 10 {
+			t.Skip("it is not forked")
+		}
+		at := places{t.TempDir(), t.TempDir()}
+		plan, err := kernel.Plan(kernel.Program{
+			Code: "import os; print(os.environ['LATER'], os.environ['USER'], 'EARLIER' in os.environ)", Display: sandboxmcp.DisplayNone, Interpreter: python, Version: version,
+			Trusted: true, Sets: []string{"/nowhere"}, Preload: []string{"os"},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const between = "\nimport posix\nposix.environ[b'LATER'] = b'x'; del posix.environ[b'EARLIER'], posix\n"
+		main, driver := filepath.Join(at.program, "main.py"), filepath.Join(at.program, ".importlib_bootstrap.py")
+		text := string(plan.Fork.Preload) + between + string(plan.Fork.Script)
+		if err := errors.Join(os.WriteFile(main, plan.Program[0].Data, 0o600), os.WriteFile(driver, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), python, "-S", driver, "none", main)
+		cmd.Env = append([]string{"EARLIER=y"}, plan.Fork.Env...)
+		if out, err := cmd.CombinedOutput(); err != nil || string(out) != "x sandbox False\n" {
+			t.Errorf("%v, %s", err, out)
 		}
 	})
 }

@@ -13,7 +13,12 @@ def site_at_last(finder, name, path, target):
     """Does what the interpreter's start left out, and then looks for the module."""
     import site
     sys.meta_path.remove(finder)
+    first = sys.path[:1] == [""]  # a session's working directory, which site would name
+    if first:
+        del sys.path[0]
     site.main()
+    if first:
+        sys.path.insert(0, "")
     fill_caches(finder.sets)
     for finder in list(sys.meta_path):
         spec = finder.find_spec(name, path, target)

@@ -37,10 +37,6 @@ def preload():
                 names["fill_caches"](sets)
 
     def again():
-        if "os" in sys.modules:
-            environ = sys.modules["os"].environ._data
-            environ.clear()
-            environ.update(posix.environ)
         if "numpy.random" in sys.modules:  # which was seeded once for all
             sys.modules["numpy.random"].seed()
         if modules and "matplotlib" not in sys.modules:
@@ -48,7 +44,7 @@ def preload():
         register(ended)  # the first that is registered is the last that is called
         return ended
 
-    def own(module):
+    def theirs(module):
         """Whether a module is the program's own: neither the interpreter's nor of a package."""
         name, file = getattr(module, "__name__", None), getattr(module, "__file__", None)
         return type(name) is type(file) is str and name.partition(".")[0] not in sys.stdlib_module_names and "-packages/" not in file
@@ -67,7 +63,7 @@ def preload():
         try:
             ended.how = how = builtins._ = sys.last_type = sys.last_value = sys.last_traceback = None
             unregister()
-            for name in [name for name, m in sys.modules.items() if name not in known and own(m)] + ["__main__"]:
+            for name in [name for name, m in sys.modules.items() if name not in known and theirs(m)] + ["__main__"]:
                 module = sys.modules.pop(name, None)
                 for value in list(vars(module).values()):  # before the collector closes what it writes to
                     if isinstance(value, _io._IOBase) and not value.closed:

@@ -19,7 +19,6 @@ from _ast import Interactive
 from _signal import SIGINT, default_int_handler, signal
 from _thread import RLock, get_ident
 
-main_thread, pid = get_ident(), posix.getpid()
 lock = RLock()
 environ = os.environ
 parts = set()
@@ -64,7 +63,9 @@ def need(part):
     come here in the middle of it, so nothing changes but by whole parts."""
     if part in parts:
         return
-    code = compile(texts[part], driver, "exec")
+    code = texts[part]
+    if isinstance(code, str):
+        code = compile(code, driver, "exec")
     if part == "later.py":
         names = {"__builtins__": __builtins__, "__name__": "sandboxmcp", "driver": driver, "library": library}
         exec(code, names)
@@ -244,7 +245,7 @@ def parse(text, name):
     return compile(changed, name, "exec", 0x400 | flags, True), flags
 
 
-def prepare(text, name):
+def compiled(text, name):
     """A cell's code, and that of its last expression if its value is wanted."""
     tree, flags = parse(text, name)
     last = None
@@ -315,7 +316,7 @@ def perform():
         remember(name, text)
         make_ready(cell)
         try:
-            code, last = prepare(text, name)
+            code, last = compiled(text, name)
         except (SyntaxError, ValueError) as error:  # ValueError: NUL bytes, before Python 3.12
             need("later.py")
             send("syntax", "," + syntax_words(error if isinstance(error, SyntaxError) else SyntaxError(str(error))))
@@ -450,26 +451,44 @@ def serve():
             pass
 
 
+def find_packages(sets):
+    """Has a cell find package sets, and the machine's own packages; boot.py says how."""
+    text = texts["later.py"]
+    if not sys.flags.no_site:
+        if sets:
+            names = {"__builtins__": __builtins__, "__name__": "sandboxmcp"}
+            exec(text, names)
+            names["see"](sets)
+        return
+    sets = [place + "/site-packages" for place in sets]
+    if sets:
+        environ["PYTHONPATH"] = ":".join(sets)
+    "@paths.py@"
+
+
+def prepare(sets):
+    """Does all that is the same for every process, and may be done before there is one."""
+    global parse_json
+    parse_json = reader()
+    for name in "__file__", "__cached__":
+        main.pop(name, None)
+    main["__loader__"] = sys.modules["_frozen_importlib"].BuiltinImporter
+    find_packages(sets)
+    sys.meta_path.insert(0, Finder())
+    builtins.display = display
+
+
 def begin():
-    global channel, parse_json, null, library
+    global channel, null, library, main_thread, pid
+    main_thread, pid = get_ident(), posix.getpid()
     null = posix.stat("/dev/null").st_rdev
     try:
         posix.set_inheritable(3, False)
         channel = posix.fstat(3)
     except OSError:
         raise SystemExit("there is no channel to take cells from")
-    parse_json = reader()
-    for name in "__file__", "__cached__":
-        main.pop(name, None)
-    main["__loader__"] = sys.modules["_frozen_importlib"].BuiltinImporter
-    if sys.argv[1:]:
-        names = {"__builtins__": __builtins__, "__name__": "sandboxmcp"}
-        exec(compile(texts["later.py"], driver, "exec"), names)
-        names["see"](sys.argv[1:])
     sys.argv, sys.path[0] = [""], ""
     library = sys.path[1:]
-    sys.meta_path.insert(0, Finder())
-    builtins.display = display
     posix.register_at_fork(after_in_child=forget)
     if sys.stdout:
         sys.stdout.reconfigure(line_buffering=True)

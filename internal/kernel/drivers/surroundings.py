@@ -119,7 +119,8 @@ class Finder:
     def exec_module(self, module):
         module.__dict__.update(display=display, __file__=None)
         del module.__file__
-        exec(compile(texts["sandbox.py"], driver, "exec"), module.__dict__)
+        code = texts["sandbox.py"]
+        exec(compile(code, driver, "exec") if isinstance(code, str) else code, module.__dict__)
 
 
 # -- values
