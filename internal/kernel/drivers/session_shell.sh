@@ -41,7 +41,7 @@ if [[ ${1-} != again ]]; then
     exit "$__status"
   fi
   trap '' INT
-  __driver=$0 __file=$1 __again=0 __flags= __busy=
+  __driver=$0 __file=$1 __again=0 __flags= __busy= __job=
   # Copies are made from 10 on, in the order of the loop's redirections.
   exec 10>&- 11>&- 12>&-
   __channel=10 __out=11 __err=12
@@ -125,10 +125,28 @@ __next() {
   builtin trap __interrupted INT
 }
 
+# __settle waits, for a while, until the jobs of the background have begun: until
+# then each is a copy of this shell that does not ignore an interrupt yet.
+__settle() {
+  builtin local kids pid name value tries=0
+  __job=$!
+  builtin read -r -a kids <"/proc/$__pid/task/$__pid/children"
+  for pid in "${kids[@]}"; do
+    while ((tries < 100)); do
+      [[ /proc/$pid/exe -ef /proc/$__pid/exe ]] || builtin continue 2
+      while builtin read -r name value && [[ $name != SigIgn: ]]; do :; done <"/proc/$pid/status"
+      ((16#0${value: -1} & 2)) && builtin continue 2
+      builtin command -p sleep 0.01
+      ((tries++))
+    done
+  done
+} 2>/dev/null
+
 # __after tells how the cell ended, which is in __status and __options.
 __after() {
   builtin trap '' INT
   builtin trap - ERR
+  [[ $! == "$__job" || $__options == *m* ]] || __settle
   __busy= __flags=${__options//[!euxva]/}
   [[ $__flags == *e* ]] || __flags+=$__stops
   for __count in "${!__names[@]}"; do

@@ -1,0 +1,186 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/backend/backendtest"
+	"github.com/sandboxmcp/sandboxmcp/engine"
+)
+
+// launcher puts the files of an attack into a directory and becomes it: in this
+// process, or in a child of a shell's or of node's.
+const launcher = `
+def _attack(spec):
+    import json, os, sys
+    spec = json.loads(spec)
+    d = '/tmp/attack'
+    os.makedirs(d, exist_ok=True)
+    for name, text in spec['files'].items():
+        with open(d + '/' + name, 'w') as f: f.write(text)
+    os.environ.update(spec['env'])
+    main = d + '/' + spec['main']
+    if main.endswith('.sh'):
+        if spec['become']: os.execv('/bin/sh', ['sh', main])
+        import subprocess
+        print(subprocess.run(['/bin/sh', main], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True).stdout, end='', flush=True)
+        return
+    if spec['become']: os.execv(sys.executable, [sys.executable, main])
+    sys.path.insert(0, d)
+    with open(main) as f: code = compile(f.read(), main, 'exec')
+    exec(code, {'__name__': '__main__', '__file__': main, '__builtins__': __builtins__})
+_attack(`
+
+// attacker is a way in which code of a caller is run.
+type attacker struct {
+	language sandboxmcp.Language
+	session  bool
+	code     func(launcher string) string
+	// other are outcomes that differ by what a session shows of itself, by payload.
+	other map[string]map[string]string
+}
+
+func quoted(s string) string {
+	b, _ := json.Marshal(s)
+	return string(b)
+}
+
+func plainCode(s string) string { return s }
+func shellCode(s string) string { return "exec python3 - <<'--end--'\n" + s + "\n--end--\n" }
+func childCode(s string) string { return "python3 - <<'--end--'\n" + s + "\n--end--\n" }
+func nodeCode(s string) string {
+	return "require('child_process').spawnSync('python3', ['-c', " + quoted(s) + "], {stdio: ['ignore', 'inherit', 'inherit']})"
+}
+
+// ownChannel: an interpreter of Python has the one over which it reports.
+var ownChannel = map[string]map[string]string{"a04-fd-leak.py": {"open": "3 140777"}}
+
+// ownProcesses: a child of a session's interpreter sees that one, and nobody else.
+var ownProcesses = map[string]map[string]string{
+	"a07-proc-peek.py":   {"seen": "*"},
+	"b03-kill-others.py": {"reachable": "*", "all": "reached", "tgkill": "*"},
+}
+
+var attackers = map[string]attacker{
+	"ForkedPython":  {language: sandboxmcp.Python, code: plainCode, other: ownChannel},
+	"ShellAhead":    {language: sandboxmcp.Shell, code: shellCode},
+	"NodeAhead":     {language: sandboxmcp.Node, code: nodeCode, other: ownProcesses},
+	"PythonSession": {language: sandboxmcp.Python, session: true, code: plainCode, other: ownChannel},
+	"ShellSession":  {language: sandboxmcp.Shell, session: true, code: childCode, other: ownProcesses},
+	"NodeSession":   {language: sandboxmcp.Node, session: true, code: nodeCode, other: ownProcesses},
+}
+
+// warm makes an engine have something ready for programs of a language, and
+// tells whether it does.
+func warm(t *testing.T, e *engine.Engine, b backend.Backend, l sandboxmcp.Language) bool {
+	t.Helper()
+	pool := b.(backend.Pooler)
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+		if l == sandboxmcp.Python {
+			execute(t, e, sandboxmcp.Request{Code: "import time; time.sleep(.05)", Language: l})
+			if pool.Pool()["zygotes"] > 0 {
+				return true
+			}
+			continue
+		}
+		execute(t, e, sandboxmcp.Request{Code: "1", Language: l})
+		for range 200 {
+			if n := pool.Pool(); n["processes_ahead"] > 0 && n["processes_ahead"] == n["slots_ready"] {
+				return true
+			}
+			time.Sleep(2 * time.Millisecond)
+		}
+		pool.Trim()
+	}
+	return false
+}
+
+// request has an attack run.
+func (by attacker) request(t *testing.T, a backendtest.Attack) sandboxmcp.Request {
+	t.Helper()
+	files := map[string]string{}
+	for _, f := range a.Files {
+		files[f.Name] = string(f.Data)
+	}
+	spec, err := json.Marshal(map[string]any{"files": files, "env": a.Env, "main": a.Main, "become": by.language != sandboxmcp.Python})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sandboxmcp.Request{Code: by.code(launcher + quoted(string(spec)) + ")\n"), Language: by.language, Limits: sandboxmcp.Limits{TimeoutSeconds: 60}}
+}
+
+// beside runs what an attack looks for, in a session of another namespace, until the test's end.
+func beside(t *testing.T, e *engine.Engine, a backendtest.Attack) {
+	t.Helper()
+	by := attackers["PythonSession"]
+	r := by.request(t, a)
+	r.Namespace = "neighbour"
+	r.SessionID = create(t, e, sandboxmcp.SessionSpec{Namespace: r.Namespace, Language: by.language})
+	up := make(chan struct{})
+	r.Stdout = brokenWriter(sync.OnceFunc(func() { close(up) }))
+	ctx, cancel := context.WithCancel(t.Context())
+	wait := executeIn(ctx, t, e, r)
+	t.Cleanup(func() {
+		cancel()
+		_, _ = wait()
+	})
+	select {
+	case <-up:
+	case <-timeUp(t, 20*time.Second):
+		t.Fatal("the neighbour does not come up")
+	}
+}
+
+// attack runs an attack and returns what it printed.
+func attack(t *testing.T, e *engine.Engine, by attacker, a backendtest.Attack) string {
+	t.Helper()
+	r := by.request(t, a)
+	if by.session {
+		r.SessionID = create(t, e, sandboxmcp.SessionSpec{Language: by.language})
+		defer func() {
+			if err := e.CloseSession(t.Context(), "", r.SessionID, ""); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	res := execute(t, e, r)
+	if t.Failed() || testing.Verbose() && res.Stderr != "" {
+		t.Logf("%s: %s", res.Status, res.Stderr)
+	}
+	return res.Stdout
+}
+
+// TestAttacksOfEveryKind runs the suite's attacks in each way that an engine runs code.
+func TestAttacksOfEveryKind(t *testing.T) {
+	for name, by := range attackers {
+		t.Run(name, func(t *testing.T) {
+			var b backend.Backend
+			e := openReal(t, func(c *engine.Config) { b = c.Backends[0] })
+			needs(t, e, sandboxmcp.Python, by.language)
+			iso := execute(t, e, sandboxmcp.Request{Code: "1", Language: by.language}).Isolation
+			for _, a := range backendtest.Attacks(t, backendtest.Options{Tier: iso.Tier, HeldLimits: iso.Tier.AtLeast(sandboxmcp.TierL3)}) {
+				t.Run(a.Name, func(t *testing.T) {
+					if a.Beside != nil {
+						if !by.session {
+							t.Skip("a session beside has ready sandboxes of its own, so that it cannot be told what this would be")
+						}
+						beside(t, e, *a.Beside)
+					}
+					if !by.session && !warm(t, e, b, by.language) {
+						t.Fatal("nothing is ready: this would be an executed program")
+					}
+					out := attack(t, e, by, a)
+					a.Check(t, out, by.other[a.Name])
+					if t.Failed() {
+						t.Log(out)
+					}
+				})
+			}
+		})
+	}
+}
