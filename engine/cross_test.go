@@ -14,7 +14,8 @@ secret = 'secret-' + 'of-another'
 for d in '/mnt/data', '/tmp', '/dev/shm':
     with open(d + '/' + secret, 'w') as f: f.write(secret)
 os.environ['HELD'] = secret
-shared = mmap.mmap(-1, 4096); shared.write(secret.encode())
+try: shared = mmap.mmap(-1, 4096); shared.write(secret.encode())
+except OSError: pass  # where nothing counts such memory there is none
 child = subprocess.Popen(['sleep', '600'], env={'HELD': secret})
 libc = ctypes.CDLL(None, use_errno=True)
 ipc = libc.shmget(0x5ec3e7, 4096, 0o1666)
