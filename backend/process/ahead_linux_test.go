@@ -25,42 +25,6 @@ func aheadable(program string) (backend.Process, *bytes.Buffer) {
 	return p, out
 }
 
-// begun starts a program in a sandbox of its own and returns when it has ended.
-func begun(t *testing.T, b backend.Backend, sp backend.Spec, p backend.Process, before func(backend.Sandbox)) (backend.Exit, any) {
-	t.Helper()
-	sb, err := b.Open(t.Context(), sp)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := sb.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	if before != nil {
-		before(sb)
-	}
-	r, err := sb.Start(t.Context(), p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	iso, err := sb.Isolation(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := r.Wait(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := sb.Kill(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Drain(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	return e, iso
-}
-
 // expectant is a backend in whose ready sandboxes processes wait.
 func expectant(t *testing.T, b backend.Backend, sp backend.Spec) {
 	t.Helper()
@@ -90,11 +54,11 @@ func TestAheadIsAsStarted(t *testing.T) {
 			b := newBackend(change...)(t)
 			defer func() { _ = b.Close() }()
 			p, want := aheadable(self + waited)
-			wantExit, wantIso := begun(t, b, spec("started"), p, nil)
+			wantExit, _, wantIso := begun(t, b, spec("started"), p, nil)
 			sp := spec("ahead")
 			expectant(t, b, sp)
 			p, got := aheadable(self + waited)
-			gotExit, gotIso := begun(t, b, sp, p, nil)
+			gotExit, _, gotIso := begun(t, b, sp, p, nil)
 			if !strings.Contains(want.String(), "waited False") || !strings.Contains(got.String(), "waited True") {
 				t.Fatalf("one did not start when it was asked for, or the other had not waited: %.2000s", got)
 			}
@@ -144,7 +108,7 @@ func TestAheadGivesWay(t *testing.T) {
 			if c.change != nil {
 				c.change(&p)
 			}
-			e, _ := begun(t, b, sp, p, c.before)
+			e, _, _ := begun(t, b, sp, p, c.before)
 			if out.String() != c.want || e.Code != 0 {
 				t.Errorf("got %q, %+v, want %q", out, e, c.want)
 			}

@@ -81,7 +81,7 @@ func (s *sandbox) forks(f *backend.Fork) bool {
 // foresee has a zygote started for what will be the first process in a sandbox.
 func (s *sandbox) foresee(f *backend.Fork) {
 	if s.forks(f) {
-		s.b.nestFor(s.hall, f, s.spec)
+		s.b.nestFor(s.hall, nestKey(f), f, s.spec)
 	}
 }
 
@@ -98,8 +98,7 @@ func (b *Backend) forksInto() bool {
 }
 
 // nestFor notes that a program is run that could be forked, and tells from what.
-func (b *Backend) nestFor(h *hall, f *backend.Fork, spec backend.Spec) (*nest, *jail.Zygote) {
-	key := nestKey(f)
+func (b *Backend) nestFor(h *hall, key string, f *backend.Fork, spec backend.Spec) (*nest, *jail.Zygote) {
 	h.forkMu.Lock()
 	defer h.forkMu.Unlock()
 	n := h.nests[key]
@@ -324,7 +323,7 @@ func (s *sandbox) run(ctx context.Context, p backend.Process, cmd jail.Command) 
 	var n *nest
 	var z *jail.Zygote
 	if key != "" {
-		if n, z = s.b.nestFor(s.hall, p.Fork, s.spec); n != nil && z == nil && p.Fork.Stays {
+		if n, z = s.b.nestFor(s.hall, key, p.Fork, s.spec); n != nil && z == nil && p.Fork.Stays {
 			z = s.b.await(ctx, s.hall, n)
 		}
 	}

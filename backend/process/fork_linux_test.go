@@ -50,6 +50,15 @@ func forkable(program string) (backend.Process, *bytes.Buffer) {
 // ran runs a program and tells what it printed, how it ended and what stood around it.
 func ran(t *testing.T, b backend.Backend, sp backend.Spec, program string) (string, backend.Exit, backend.Usage, any) {
 	t.Helper()
+	p, out := forkable(program)
+	e, u, iso := begun(t, b, sp, p, nil)
+	return out.String(), e, u, iso
+}
+
+// begun runs a process in a sandbox of its own, in which before, unless it is nil,
+// did something, and tells how it ended, what it took and what stood around it.
+func begun(t *testing.T, b backend.Backend, sp backend.Spec, p backend.Process, before func(backend.Sandbox)) (backend.Exit, backend.Usage, any) {
+	t.Helper()
 	sb, err := b.Open(t.Context(), sp)
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +68,9 @@ func ran(t *testing.T, b backend.Backend, sp backend.Spec, program string) (stri
 			t.Error(err)
 		}
 	}()
-	p, out := forkable(program)
+	if before != nil {
+		before(sb)
+	}
 	r, err := sb.Start(t.Context(), p)
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +90,7 @@ func ran(t *testing.T, b backend.Backend, sp backend.Spec, program string) (stri
 	if err := r.Drain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return out.String(), e, u, iso
+	return e, u, iso
 }
 
 // hatched is a backend whose zygote waits, and that has as many ready sandboxes, with forks in them.

@@ -45,8 +45,15 @@ func pythonWithin(text, name string) string {
 // pythonPreload is the text that makes an interpreter ready to be forked, with
 // modules of package sets imported.
 func pythonPreload(sets, modules []string) []byte {
-	return []byte(strings.NewReplacer(`"@sets@"`, pythonList(sets), `"@modules@"`, pythonList(modules)).Replace(pythonWhole("preload.py")))
+	text := strings.Replace(pythonAhead(), `"@sets@"`, pythonList(sets), 1)
+	return []byte(strings.Replace(text, `"@modules@"`, pythonList(modules), 1))
 }
+
+// What every run needs is made once.
+var (
+	pythonAhead  = sync.OnceValue(func() string { return pythonWhole("preload.py") })
+	pythonNoSets = sync.OnceValue(func() []byte { return pythonPreload(nil, nil) })
+)
 
 // pythonList is a list of strings as Python writes it.
 func pythonList(all []string) string {
@@ -102,7 +109,7 @@ func planPython(p Program) backend.Process {
 		if canPreload(p) {
 			fork.Preload = pythonPreload(p.Sets, p.Preload)
 		} else {
-			fork.Preload = pythonPreload(nil, nil)
+			fork.Preload = pythonNoSets()
 		}
 	}
 	return backend.Process{
