@@ -19,6 +19,7 @@ type room struct {
 	sandbox backend.Sandbox
 	fresh   bool           // each run has an interpreter of its own
 	program kernel.Program // how its interpreter is started
+	interp  interpreter    // which it is
 	ended   func(error)    // tells of a failed Close
 	walls   watched
 
@@ -166,6 +167,9 @@ func (e *Engine) executeCell(x *execution, r *room) (*outcome, error) {
 	defer stop()
 	before := r.sandbox.Usage()
 
+	if r.kernel == nil {
+		r.program.Preload = e.preload(x.req, r.interp)
+	}
 	lost, err := r.ready(x.ctx)
 	if err != nil {
 		return nil, startError(x.ctx, err)

@@ -157,6 +157,7 @@ func (e *Engine) place(x *execution) (interp interpreter, sb backend.Sandbox, er
 func (e *Engine) furnish(x *execution, interp interpreter) error {
 	e.log.Info("session_creating", "session_id", x.req.SessionID, "language", x.req.Language)
 	prog := program(sandboxmcp.Request{Language: x.req.Language, Env: map[string]string{"SANDBOX_POLICY": policyText(x.limits)}}, interp, nil)
+	prog.Preload = e.preload(x.req, interp)
 	var fork *backend.Fork
 	if plan, err := kernel.PlanInterpreter(prog); err == nil && !x.req.Session.Fresh { // else its run will tell
 		fork = plan.Fork
@@ -173,7 +174,7 @@ func (e *Engine) furnish(x *execution, interp interpreter) error {
 		return errors.Join(err, sb.Close(), x.session.Furnish(x.ctx, nil, sandboxmcp.Session{}))
 	}
 	r := &room{
-		sandbox: sb, fresh: x.req.Session.Fresh, program: prog,
+		sandbox: sb, fresh: x.req.Session.Fresh, program: prog, interp: interp,
 		ended: func(err error) { e.log.Warn("clear session", "session", x.req.SessionID, "error", err) },
 	}
 	info := x.session.Info()

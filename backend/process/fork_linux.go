@@ -31,8 +31,8 @@ type forkBounds struct {
 var usualForks = forkBounds{forks: 1000, age: 10 * time.Minute, rest: time.Minute, refused: 3}
 
 const (
-	zygotesMost = 5           // of one jail
-	hatchLimit  = time.Second // that a process that stays waits for one that is being started
+	zygotesMost = 5               // of one jail
+	hatchLimit  = 3 * time.Second // that a process that stays waits for one that is being started: it would import as long itself
 )
 
 // nest is where a zygote is, or may come to be. All of it is guarded by the
