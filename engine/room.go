@@ -194,7 +194,7 @@ func (e *Engine) executeCell(x *execution, r *room) (*outcome, error) {
 	case end.mute: // it lives, and nothing can be heard of it
 		x.stateLost = true
 		o.exit = backend.Exit{Code: 1}
-		o.stderr.line("The program closed the interpreter's own channel (descriptor 3), so the interpreter was ended")
+		o.stderr.line("The program closed the interpreter's own channel (descriptor 3) or wrote to it, so the interpreter was ended")
 	default:
 		x.stateLost = true
 		o.exit = r.exit

@@ -17,6 +17,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
+	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 )
 
 // maxListed is how many entries of a working directory are looked at.
@@ -277,8 +278,8 @@ func (e *Engine) Bridge(ctx context.Context, b sandboxmcp.Bridge) (sandboxmcp.Br
 		if err = checkBridgeKey(k); err != nil {
 			return out, err
 		}
-		if !json.Valid(v) {
-			return out, sandboxmcp.Errorf(sandboxmcp.CodeInvalidContent, "the value of %s is no JSON", sandboxmcp.Quote(k))
+		if v, err = kernel.CleanJSON(v); err != nil {
+			return out, sandboxmcp.Errorf(sandboxmcp.CodeInvalidContent, "the value of %s cannot be bridged: %s", sandboxmcp.Quote(k), err)
 		}
 		out.Bytes += int64(len(v))
 		out.Keys = append(out.Keys, k)
