@@ -140,6 +140,7 @@ type Engine struct {
 	sets     *environment.Library
 	counts   counts
 	events   *event.Bus
+	pressure pressure
 
 	ctx    context.Context //nolint:containedctx // the life of background runs, ended by Close
 	cancel context.CancelFunc
@@ -243,7 +244,11 @@ func (e *Engine) Close() error {
 	if !first {
 		return nil
 	}
+	had := e.sessions.List("")
 	errs := []error{e.sessions.Close(context.WithoutCancel(e.ctx))}
+	for _, s := range had {
+		e.tellSession(s, goneStop)
+	}
 	if e.cfg.Server {
 		if err := e.recordServer(context.WithoutCancel(e.ctx), "server_stop"); err != nil {
 			e.log.Error("record the stop", "error", err)

@@ -84,8 +84,10 @@ func (e *Engine) begin(ctx context.Context, req sandboxmcp.Request, background b
 	var err error
 	if x.ticket, err = e.queue.Enter(x.req.Namespace); err != nil {
 		x.cancel(nil)
+		e.pressed(x.req.Namespace, 0, err)
 		return nil, err
 	}
+	e.pressed(x.req.Namespace, x.ticket.Place(), nil)
 	e.live[x.req.ID] = x
 	e.work.Add(1)
 	x.release = context.AfterFunc(e.ctx, func() { x.cancel(context.Canceled) }) //nolint:contextcheck // whoever called, Close ends it

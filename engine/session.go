@@ -185,7 +185,11 @@ func (e *Engine) furnish(x *execution, interp interpreter) error {
 	x.room = r
 	e.mu.Unlock()
 	e.log.Info("session_created", "session_id", info.ID, "tier", iso.Tier, "max_ram_mb", x.limits.MaxRAMMB)
-	return e.note(x.ctx, "create_session", info, x.req.Actor, string(info.Language))
+	if err := e.note(x.ctx, "create_session", info, x.req.Actor, string(info.Language)); err != nil {
+		return err
+	}
+	e.tellSession(info, "")
+	return nil
 }
 
 // executeIn runs a request where it belongs.
@@ -292,7 +296,9 @@ func (e *Engine) endSession(ctx context.Context, ns sandboxmcp.Namespace, id san
 	info := s.Info()
 	err = errors.Join(err, s.Room().Close())
 	e.log.Info("session_destroyed", "session_id", id)
-	return errors.Join(err, e.note(ctx, "kill_session", info, actor, string(info.Language)))
+	err = errors.Join(err, e.note(ctx, "kill_session", info, actor, string(info.Language)))
+	e.tellSession(info, goneTerminated)
+	return err
 }
 
 // cancelIn ends the run that is going in a session, and waits a while for it.
@@ -358,4 +364,5 @@ func (e *Engine) expired(s sandboxmcp.Session) {
 	if err := e.note(e.ctx, "session_expired", s, "sweep", string(s.Language)); err != nil {
 		e.log.Error("record an expired session", "error", err)
 	}
+	e.tellSession(s, goneExpired)
 }
