@@ -28,6 +28,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/environment"
 	"github.com/sandboxmcp/sandboxmcp/internal/event"
+	"github.com/sandboxmcp/sandboxmcp/internal/limits"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
 	"github.com/sandboxmcp/sandboxmcp/internal/runtimes"
 	"github.com/sandboxmcp/sandboxmcp/internal/session"
@@ -139,6 +140,7 @@ type Engine struct {
 	sessions *session.Table
 	sets     *environment.Library
 	counts   counts
+	limits   *limits.Table
 	events   *event.Bus
 	pressure pressure
 
@@ -222,6 +224,7 @@ func (e *Engine) openRecords(ctx context.Context) error {
 		return errors.Join(err, e.store.Close())
 	}
 	e.audit = audit.New(e.store, cfg.Now)
+	e.limits = limits.New(e.store, cfg.Now)
 	//nolint:contextcheck // sessions live as long as the engine
 	e.sessions = session.New(e.ctx, session.Config{Store: e.store, Max: cfg.MaxSessions, Now: cfg.Now, Expired: e.expired})
 	e.keeper = artifact.NewKeeper(e.store, artifact.Config{MaxAge: cfg.KeepFor, MaxBytes: cfg.KeepBytes, Now: cfg.Now})

@@ -53,7 +53,7 @@ func (e *Engine) validateSession(ctx context.Context, x *execution) error {
 		r.Language = spec.Language
 	}
 	r.Limits = r.Limits.Over(spec.Limits)
-	r.Strict = r.Strict || spec.Strict
+	r.Strict, r.Modest = r.Strict || spec.Strict, r.Modest || spec.Modest
 	if r.Backend == "" {
 		r.Backend = spec.Backend
 	}
@@ -86,14 +86,6 @@ func (x *execution) joins(live *session.Session) error {
 	r.Language, r.Backend = info.Language, info.Backend
 	x.base = &info.Limits
 	return nil
-}
-
-// baseLimits are the limits in force where a request names none.
-func (x *execution) baseLimits(configured sandboxmcp.Limits) sandboxmcp.Limits {
-	if x.base != nil {
-		return *x.base
-	}
-	return configured
 }
 
 // sessionID is nil for a single run.
@@ -225,7 +217,7 @@ func (e *Engine) note(ctx context.Context, action string, s sandboxmcp.Session, 
 // for its time. An id that has expired is made anew.
 func (e *Engine) CreateSession(ctx context.Context, spec sandboxmcp.SessionSpec) (sandboxmcp.Session, error) {
 	x := &execution{metadata: map[string]any{}, anew: true, req: sandboxmcp.Request{
-		Namespace: spec.Namespace, Actor: spec.Actor, Language: spec.Language, Limits: spec.Limits, Strict: spec.Strict, Backend: spec.Backend,
+		Namespace: spec.Namespace, Actor: spec.Actor, Language: spec.Language, Limits: spec.Limits, Strict: spec.Strict, Modest: spec.Modest, Backend: spec.Backend,
 		SessionID: spec.ID, Session: &spec, Code: "-", // which validate wants, and nobody runs
 	}}
 	if err := e.validate(ctx, x); err != nil {
@@ -333,8 +325,12 @@ func (e *Engine) Sessions(_ context.Context, ns sandboxmcp.Namespace) ([]sandbox
 // Inspect tells what a namespace has, and the files of one session of it.
 func (e *Engine) Inspect(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) (sandboxmcp.State, error) {
 	ns = e.orOwn(ns)
+	_, inForce, err := e.keptLimits(ctx, ns)
+	if err != nil {
+		return sandboxmcp.State{}, err
+	}
 	st := sandboxmcp.State{
-		Namespace: ns, VaultKeys: []string{}, Sessions: e.sessions.List(ns), Env: map[string]any{}, Limits: e.cfg.Limits,
+		Namespace: ns, VaultKeys: []string{}, Sessions: e.sessions.List(ns), Env: map[string]any{}, Limits: inForce,
 		Egress: sandboxmcp.EgressState{Allowed: []string{}, Pending: []string{}}, Files: []sandboxmcp.SessionFile{},
 	}
 	if id == "" {
