@@ -37,7 +37,9 @@ var rooms = map[string][]string{
 	"internal/runtimes":         {"."},
 	"internal/environment":      {"."},
 	"internal/queue":            {"."},
+	"internal/event":            {"."},
 	"internal/session":          {".", "internal/store"},
+	"internal/limits":           {".", "internal/store"},
 	"internal/store":            {"."},
 	"internal/sign":             {"."},
 	"internal/audit":            {".", "internal/store"},
@@ -48,7 +50,7 @@ var rooms = map[string][]string{
 	"engine": {
 		".", "backend", "backend/process",
 		"internal/store", "internal/sign", "internal/audit", "internal/artifact", "internal/kernel",
-		"internal/runtimes", "internal/environment", "internal/queue", "internal/session", "internal/config",
+		"internal/runtimes", "internal/environment", "internal/queue", "internal/session", "internal/config", "internal/event", "internal/limits",
 	},
 	"internal/cli": {
 		".", "backend", "backend/process", "engine",

@@ -26,6 +26,7 @@ type Request struct {
 	Env       map[string]string // added to the environment that the sandbox builds; names that steer a loader or interpreter are refused
 	Limits    Limits            // 0: default
 	Strict    bool              // a limit above its ceiling is refused with limit_exceeds_cap, not clamped
+	Modest    bool              // Limits are settings and no wish of the caller: a lower one that the namespace, or the session, keeps goes before
 	Backend   string            // empty: the configured one
 	Display   Display
 	SessionID SessionID    // a sandbox that stays, made when it is not there; empty: a fresh one, destroyed after the run

@@ -23,6 +23,7 @@ type SessionSpec struct {
 	Language  Language
 	Limits    Limits
 	Strict    bool          // a limit above its ceiling is refused, not clamped
+	Modest    bool          // see Request
 	TTL       time.Duration // how long it lives without being used; 0: the configured one
 	Backend   string
 	Fresh     bool // each run has an interpreter of its own: files stay, variables do not

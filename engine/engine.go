@@ -27,6 +27,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/environment"
+	"github.com/sandboxmcp/sandboxmcp/internal/event"
+	"github.com/sandboxmcp/sandboxmcp/internal/limits"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
 	"github.com/sandboxmcp/sandboxmcp/internal/runtimes"
 	"github.com/sandboxmcp/sandboxmcp/internal/session"
@@ -138,6 +140,9 @@ type Engine struct {
 	sessions *session.Table
 	sets     *environment.Library
 	counts   counts
+	limits   *limits.Table
+	events   *event.Bus
+	pressure pressure
 
 	ctx    context.Context //nolint:containedctx // the life of background runs, ended by Close
 	cancel context.CancelFunc
@@ -162,8 +167,9 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 	}
 	e := &Engine{
 		cfg: cfg, log: cfg.Logger, backends: map[string]backend.Backend{},
-		queue: queue.New(queue.Config{MaxConcurrent: cfg.MaxConcurrent, MaxWaiting: cfg.MaxQueued}),
-		live:  map[sandboxmcp.RequestID]*execution{}, bridged: map[sandboxmcp.Namespace]map[string]json.RawMessage{}, whole: map[string]bool{},
+		queue:  queue.New(queue.Config{MaxConcurrent: cfg.MaxConcurrent, MaxWaiting: cfg.MaxQueued}),
+		events: event.New(cfg.Now),
+		live:   map[sandboxmcp.RequestID]*execution{}, bridged: map[sandboxmcp.Namespace]map[string]json.RawMessage{}, whole: map[string]bool{},
 	}
 	for _, b := range cfg.Backends {
 		e.backends[b.Name()] = b
@@ -218,6 +224,7 @@ func (e *Engine) openRecords(ctx context.Context) error {
 		return errors.Join(err, e.store.Close())
 	}
 	e.audit = audit.New(e.store, cfg.Now)
+	e.limits = limits.New(e.store, cfg.Now)
 	//nolint:contextcheck // sessions live as long as the engine
 	e.sessions = session.New(e.ctx, session.Config{Store: e.store, Max: cfg.MaxSessions, Now: cfg.Now, Expired: e.expired})
 	e.keeper = artifact.NewKeeper(e.store, artifact.Config{MaxAge: cfg.KeepFor, MaxBytes: cfg.KeepBytes, Now: cfg.Now})
@@ -240,12 +247,17 @@ func (e *Engine) Close() error {
 	if !first {
 		return nil
 	}
+	had := e.sessions.List("")
 	errs := []error{e.sessions.Close(context.WithoutCancel(e.ctx))}
+	for _, s := range had {
+		e.tellSession(s, goneStop)
+	}
 	if e.cfg.Server {
 		if err := e.recordServer(context.WithoutCancel(e.ctx), "server_stop"); err != nil {
 			e.log.Error("record the stop", "error", err)
 		}
 	}
+	e.events.Close()
 	e.sweepIfDue()
 	for _, b := range e.backends {
 		errs = append(errs, b.Close())

@@ -69,6 +69,7 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	defer func() {
 		if err != nil {
 			e.recordFailure(x, err)
+			e.tellFailed(x, err)
 		}
 	}()
 	if openErr != nil {
@@ -76,6 +77,7 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	}
 
 	// execute: until the program ends or is ended, and nothing of it lives; or, in a session, until its cell is done
+	e.tellStarted(x)
 	o, err := e.executeIn(x, interp, sb)
 	if err != nil {
 		return res, err
@@ -94,6 +96,8 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	if err = e.recordOutcome(x, o, &res); err != nil {
 		return res, err
 	}
+	// event: told to whoever listens, who is not waited for
+	e.tellEnded(x, &res)
 	return res, nil
 }
 

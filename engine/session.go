@@ -53,7 +53,7 @@ func (e *Engine) validateSession(ctx context.Context, x *execution) error {
 		r.Language = spec.Language
 	}
 	r.Limits = r.Limits.Over(spec.Limits)
-	r.Strict = r.Strict || spec.Strict
+	r.Strict, r.Modest = r.Strict || spec.Strict, r.Modest || spec.Modest
 	if r.Backend == "" {
 		r.Backend = spec.Backend
 	}
@@ -86,14 +86,6 @@ func (x *execution) joins(live *session.Session) error {
 	r.Language, r.Backend = info.Language, info.Backend
 	x.base = &info.Limits
 	return nil
-}
-
-// baseLimits are the limits in force where a request names none.
-func (x *execution) baseLimits(configured sandboxmcp.Limits) sandboxmcp.Limits {
-	if x.base != nil {
-		return *x.base
-	}
-	return configured
 }
 
 // sessionID is nil for a single run.
@@ -186,7 +178,11 @@ func (e *Engine) furnish(x *execution, interp interpreter) error {
 	x.room = r
 	e.mu.Unlock()
 	e.log.Info("session_created", "session_id", info.ID, "tier", iso.Tier, "max_ram_mb", x.limits.MaxRAMMB)
-	return e.note(x.ctx, "create_session", info, x.req.Actor, string(info.Language))
+	if err := e.note(x.ctx, "create_session", info, x.req.Actor, string(info.Language)); err != nil {
+		return err
+	}
+	e.tellSession(info, "")
+	return nil
 }
 
 // executeIn runs a request where it belongs.
@@ -222,7 +218,7 @@ func (e *Engine) note(ctx context.Context, action string, s sandboxmcp.Session, 
 // for its time. An id that has expired is made anew.
 func (e *Engine) CreateSession(ctx context.Context, spec sandboxmcp.SessionSpec) (sandboxmcp.Session, error) {
 	x := &execution{metadata: map[string]any{}, anew: true, req: sandboxmcp.Request{
-		Namespace: spec.Namespace, Actor: spec.Actor, Language: spec.Language, Limits: spec.Limits, Strict: spec.Strict, Backend: spec.Backend,
+		Namespace: spec.Namespace, Actor: spec.Actor, Language: spec.Language, Limits: spec.Limits, Strict: spec.Strict, Modest: spec.Modest, Backend: spec.Backend,
 		SessionID: spec.ID, Session: &spec, Code: "-", // which validate wants, and nobody runs
 	}}
 	if err := e.validate(ctx, x); err != nil {
@@ -293,7 +289,9 @@ func (e *Engine) endSession(ctx context.Context, ns sandboxmcp.Namespace, id san
 	info := s.Info()
 	err = errors.Join(err, s.Room().Close())
 	e.log.Info("session_destroyed", "session_id", id)
-	return errors.Join(err, e.note(ctx, "kill_session", info, actor, string(info.Language)))
+	err = errors.Join(err, e.note(ctx, "kill_session", info, actor, string(info.Language)))
+	e.tellSession(info, goneTerminated)
+	return err
 }
 
 // cancelIn ends the run that is going in a session, and waits a while for it.
@@ -328,8 +326,12 @@ func (e *Engine) Sessions(_ context.Context, ns sandboxmcp.Namespace) ([]sandbox
 // Inspect tells what a namespace has, and the files of one session of it.
 func (e *Engine) Inspect(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) (sandboxmcp.State, error) {
 	ns = e.orOwn(ns)
+	_, inForce, err := e.keptLimits(ctx, ns)
+	if err != nil {
+		return sandboxmcp.State{}, err
+	}
 	st := sandboxmcp.State{
-		Namespace: ns, VaultKeys: []string{}, Sessions: e.sessions.List(ns), Env: map[string]any{}, Limits: e.cfg.Limits,
+		Namespace: ns, VaultKeys: []string{}, Sessions: e.sessions.List(ns), Env: map[string]any{}, Limits: inForce,
 		Egress: sandboxmcp.EgressState{Allowed: []string{}, Pending: []string{}}, Files: []sandboxmcp.SessionFile{},
 	}
 	if id == "" {
@@ -359,4 +361,5 @@ func (e *Engine) expired(s sandboxmcp.Session) {
 	if err := e.note(e.ctx, "session_expired", s, "sweep", string(s.Language)); err != nil {
 		e.log.Error("record an expired session", "error", err)
 	}
+	e.tellSession(s, goneExpired)
 }

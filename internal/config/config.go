@@ -266,10 +266,10 @@ func (c *Config) Limits() sandboxmcp.Limits {
 	return l
 }
 
-// ToolLimits returns the limits of the five tools of mcp-code-sandbox. Where
-// their own variable is not set, the engine's value holds.
+// ToolLimits returns the limits of the five tools of mcp-code-sandbox. One is 0
+// where its own variable is not set: the engine's holds.
 func (c *Config) ToolLimits() sandboxmcp.Limits {
-	l := c.Limits()
+	l := sandboxmcp.Limits{}
 	if c.Source("sandbox_memory_limit") != FromDefault {
 		l.MaxRAMMB = int(max(c.Tools.MemoryLimit.Bytes>>20, 1))
 	}

@@ -25,6 +25,10 @@
 //	PUT  /v1/file?namespace=&id=&name=&overwrite=  the bytes → {"session_id", "path"}
 //	POST /v1/file/remove {"namespace", "session_id", "path"} → {"removed": path}
 //
+//	POST /v1/limits  {"namespace", "limits", "reset", "strict"} → sandboxmcp.LimitsChanged
+//	GET  /v1/events?namespace=                → {"events": [sandboxmcp.Event]}
+//	GET  /v1/events/follow?namespace=&recent= → one sandboxmcp.Event a line
+//
 // A request that has not ended is answered with the status running. With
 // content=true the files come with what is in them, unless that is more than
 // 32 MiB together: then it is left out, and stands in the state directory. It
@@ -35,6 +39,10 @@
 // often as there is something, and at last {"result": sandboxmcp.Result} or
 // {"error": error body}. When the caller hangs up, the run is cancelled. What
 // was refused before it began is an error like any other.
+//
+// Who follows the events of a namespace, or of all without one, is answered
+// until it hangs up or the server ends. With recent=true it begins with the last
+// 256. One that reads too slowly loses the oldest, and each event says how many.
 //
 // A failure is the error body {"error", "message", "hint"} with the HTTP
 // status of its code. A socket bears the mark of its server in its name and is
@@ -71,6 +79,9 @@ const defaultUpload = 50 << 20
 // MaxFile is how many bytes of a file of a session are read in one call.
 const MaxFile = 64 << 20
 
+// Protocol is the version of what is spoken here.
+const Protocol = 1
+
 // Actor is who asks, in the record, when it was asked here.
 const Actor = "cli"
 
@@ -93,6 +104,7 @@ type Handler interface {
 	Start(ctx context.Context, req sandboxmcp.Request) (sandboxmcp.Result, error)
 
 	SessionHandler
+	GuardHandler
 }
 
 // SessionHandler is what a server offers of its sessions. It fails with
@@ -129,7 +141,7 @@ type SessionHandler interface {
 
 // Hello tells which server is on the other side.
 type Hello struct {
-	Protocol   int       `json:"protocol"` // 1
+	Protocol   int       `json:"protocol"` // [Protocol] of its release
 	ID         string    `json:"id"`
 	PID        int       `json:"pid"`
 	StartedAt  time.Time `json:"started_at"`

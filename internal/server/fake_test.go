@@ -32,6 +32,8 @@ type fake struct {
 	output    map[string][]byte
 	results   []sandboxmcp.RichResult
 	config    server.Config // what a test sets besides
+	changes   []sandboxmcp.LimitsChange
+	kept      sandboxmcp.Limits
 	fakeSessions
 }
 

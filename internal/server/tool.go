@@ -51,6 +51,7 @@ func toolTable() []tool {
 	return append([]tool{
 		executeCode(), getArtifacts(), listRuntimes(), sandboxStats(),
 		createSession(), terminateSession(), bridgeData(), inspectState(),
+		setResourceLimits(),
 	}, fiveTable()...)
 }
 

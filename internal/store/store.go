@@ -157,6 +157,9 @@ func (s *Store) connect(ctx context.Context, d database) (err error) {
 // Dir returns the state directory.
 func (s *Store) Dir() string { return s.dir }
 
+// Path returns the database's file, [MemoryPath] when there is none.
+func (s *Store) Path() string { return s.path }
+
 // DB returns the database for reading. A statement that writes fails: writing
 // is what [Store.Update] is for. Connections are made when they are first
 // needed. What Update has returned from is seen by the next query.

@@ -1,0 +1,150 @@
+package engine
+
+import (
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// emit tells whoever listens that something has happened. It never waits. What
+// it is told is names, numbers and sizes: never code, output or a secret. Data
+// must not be changed afterwards.
+func (e *Engine) emit(t sandboxmcp.EventType, ns sandboxmcp.Namespace, message string, data map[string]any) {
+	e.events.Emit(sandboxmcp.Event{Type: t, Namespace: ns, Message: message, Data: data})
+}
+
+// Subscribe returns a channel of what happens from now on in a namespace, or in
+// all of them when it is empty. The engine never waits for who reads it: one
+// that does not keep up loses the oldest of 256 events, and the Dropped of those
+// after say how many. Stop has to be called in the end. The channel is closed by
+// it and by [Engine.Close]; what it holds can still be read then.
+func (e *Engine) Subscribe(ns sandboxmcp.Namespace) (events <-chan sandboxmcp.Event, stop func()) {
+	return e.events.Subscribe(ns, false)
+}
+
+// Follow is [Engine.Subscribe] that begins with the events that are kept: the
+// last 256.
+func (e *Engine) Follow(ns sandboxmcp.Namespace) (events <-chan sandboxmcp.Event, stop func()) {
+	return e.events.Subscribe(ns, true)
+}
+
+// Events returns the last events of a namespace, or of all when it is empty, of
+// the last 256 of the engine, the oldest first.
+func (e *Engine) Events(ns sandboxmcp.Namespace) []sandboxmcp.Event { return e.events.Recent(ns) }
+
+// tellStarted, tellEnded and tellFailed are the events of a request that was
+// admitted and whose intent is on record.
+func (e *Engine) tellStarted(x *execution) {
+	e.emit(sandboxmcp.EventExecutionStarted, x.req.Namespace, string(x.req.Language)+" run started", x.names())
+}
+
+func (e *Engine) tellEnded(x *execution, res *sandboxmcp.Result) {
+	ns, run := x.req.Namespace, string(x.req.Language)+" run"
+	exceeded := func(limit string, value any) {
+		data := x.names()
+		data["limit"], data["value"] = limit, value
+		e.emit(sandboxmcp.EventResourceExceeded, ns, run+" went over "+limit, data)
+	}
+	kind, how := sandboxmcp.EventExecutionFailed, " ended: "+string(res.Status)
+	switch res.Status {
+	case sandboxmcp.StatusCompleted:
+		kind, how = sandboxmcp.EventExecutionCompleted, " completed"
+	case sandboxmcp.StatusTimedOut:
+		kind, how = sandboxmcp.EventExecutionTimeout, fmt.Sprintf(" was ended after %gs", x.limits.TimeoutSeconds)
+	case sandboxmcp.StatusOutOfMemory:
+		exceeded("max_ram_mb", x.limits.MaxRAMMB)
+	case sandboxmcp.StatusOutputLimit:
+		exceeded("max_output_bytes", x.limits.MaxOutputBytes)
+	case sandboxmcp.StatusFailed, sandboxmcp.StatusSignalled, sandboxmcp.StatusCancelled, sandboxmcp.StatusRejected, sandboxmcp.StatusRunning:
+	}
+	if n := len(res.Artifacts); n > 0 {
+		data := x.names()
+		data["artifacts"] = n
+		e.emit(sandboxmcp.EventArtifactSigned, ns, strconv.Itoa(n)+" files of a "+run+" were signed", data)
+	}
+	data := x.names()
+	data["status"], data["exit_code"], data["duration_ms"] = res.Status, res.ExitCode, res.DurationMS
+	e.emit(kind, ns, run+how, data)
+}
+
+func (e *Engine) tellFailed(x *execution, cause error) {
+	data := x.names()
+	data["error"] = sandboxmcp.CodeOf(cause)
+	e.emit(sandboxmcp.EventExecutionFailed, x.req.Namespace, string(x.req.Language)+" run could not be had", data)
+}
+
+// names are what every event of a run has.
+func (x *execution) names() map[string]any {
+	names := map[string]any{"request_id": x.req.ID, "language": x.req.Language}
+	if x.req.SessionID != "" {
+		names["session_id"] = x.req.SessionID
+	}
+	return names
+}
+
+// tellSession tells of a session that was made, or, with a reason, that is gone.
+func (e *Engine) tellSession(s sandboxmcp.Session, reason string) {
+	data := map[string]any{"session_id": s.ID, "language": s.Language}
+	if reason == "" {
+		e.emit(sandboxmcp.EventSessionCreated, s.Namespace, string(s.Language)+" session created", data)
+		return
+	}
+	data["reason"] = reason
+	e.emit(sandboxmcp.EventSessionKilled, s.Namespace, string(s.Language)+" session is gone: "+reason, data)
+}
+
+// Why a session is gone.
+const (
+	goneTerminated = "terminated"
+	goneExpired    = "its time was up, or its sandbox ended"
+	goneStop       = "server stop"
+)
+
+// pressure tells that requests of a namespace are refused, or that many wait. It
+// does so once a second at most for each: who is refused asks again.
+type pressure struct {
+	mu   sync.Mutex
+	told map[sandboxmcp.Namespace]time.Time
+}
+
+const (
+	pressureEvery = time.Second
+	pressureNames = 1024 // namespaces that are remembered
+)
+
+// pressed is told how a request fared that asked for a place in the queue.
+func (e *Engine) pressed(ns sandboxmcp.Namespace, place int, refused error) {
+	bound := (e.cfg.MaxQueued + 1) / 2
+	if refused == nil && place < bound {
+		return
+	}
+	if !e.pressure.due(ns, e.cfg.Now()) {
+		return
+	}
+	q := e.queue.Stats()
+	data := map[string]any{"queued": q.Queued, "active": q.Active, "refused": refused != nil}
+	text := strconv.Itoa(place) + " requests wait"
+	if refused != nil {
+		text = "the queue is full: requests are refused"
+	}
+	e.emit(sandboxmcp.EventQueueBackpressure, ns, text, data)
+}
+
+func (p *pressure) due(ns sandboxmcp.Namespace, now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if last, told := p.told[ns]; told && now.Sub(last) < pressureEvery {
+		return false
+	}
+	if len(p.told) >= pressureNames {
+		clear(p.told)
+	}
+	if p.told == nil {
+		p.told = map[sandboxmcp.Namespace]time.Time{}
+	}
+	p.told[ns] = now
+	return true
+}
