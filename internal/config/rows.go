@@ -116,8 +116,9 @@ func limitRows(c *Config) []row {
 func networkRows(c *Config) []row {
 	return []row{
 		{key: "enable_network", env: "SANDBOXMCP_NETWORK", def: "false", into: boolean(&c.EnableNetwork), doc: "False: nothing is open until a person approves it. True: allowed_domains are open, others ask."},
-		{key: "allowed_domains", env: "SANDBOXMCP_ALLOWED_DOMAINS", into: list(&c.AllowedDomains, domainOK, "domains such as name, *.name or name:port"), doc: "Domains that are open when the network is on."},
+		{key: "allowed_domains", env: "SANDBOXMCP_ALLOWED_DOMAINS", into: items(&c.AllowedDomains, "domains such as name.example, *.name.example or name.example:8443", parseDomain), doc: "Domains that are open when the network is on, at ports 80 and 443 or at the one that is named. A wildcard opens the names below it."},
 		{key: "egress_approvals", env: "SANDBOXMCP_EGRESS_APPROVALS", def: "true", into: boolean(&c.EgressApprovals), doc: "False: nobody is asked, and nothing but allowed_domains opens."},
+		{key: "egress_private_hosts", env: "SANDBOXMCP_EGRESS_PRIVATE_HOSTS", into: items(&c.EgressPrivateHosts, "names such as name.example or name.example:5432", parseName), doc: "Names whose address may be private, local or otherwise special, at ports 80 and 443 or at the one that is named. It opens nothing: the name has to be allowed or approved as any other."},
 		{key: "web_allow_hosts", env: "SANDBOXMCP_WEB_ALLOW_HOSTS", into: list(&c.WebAllowHosts, hostPortOK, "addresses of the form host:port"), doc: "What the web tools may reach although its address is private. Sandboxes gain nothing by it."},
 		{key: "searxng_url", env: "SEARXNG_URL", into: address(&c.SearxngURL), doc: "The search engine that is asked first."},
 		{key: "websearch_engines", env: "WEBSEARCH_ENGINES", into: list(&c.SearchEngines, wordOK, "names of search engines"), doc: "Search engines in the order in which they are asked."},
@@ -209,7 +210,7 @@ func logRows(t *Tools) []row {
 func testRows(c *Config) []row {
 	return []row{
 		{key: "test", env: "SANDBOXMCP_TEST", def: "false", into: boolean(&c.Test), doc: "Allows the two variables below."},
-		{key: "egress_test_resolve", env: "SANDBOXMCP_EGRESS_TEST_RESOLVE", test: true, into: list(&c.EgressTestResolve, mappingOK, "mappings of the form name[:port]=ip:port"), doc: "Where an allowed connection goes instead of resolving the name."},
-		{key: "egress_test_dns", env: "SANDBOXMCP_EGRESS_TEST_DNS", test: true, into: text(&c.EgressTestDNS, addrPortOK, "an address of the form ip:port"), doc: "The resolver of every other name."},
+		{key: "egress_test_resolve", env: "SANDBOXMCP_EGRESS_TEST_RESOLVE", test: true, into: items(&c.EgressTestResolve, "mappings of the form name[:port]=ip:port", parseMapping), doc: "Where an allowed connection goes instead of resolving the name."},
+		{key: "egress_test_dns", env: "SANDBOXMCP_EGRESS_TEST_DNS", test: true, into: resolver(&c.EgressTestDNS), doc: "The resolver of every other name."},
 	}
 }
