@@ -41,6 +41,7 @@ var rooms = map[string][]string{
 	"internal/store":            {"."},
 	"internal/sign":             {"."},
 	"internal/audit":            {".", "internal/store"},
+	"internal/gate":             {".", "internal/store", "internal/audit"},
 	"internal/artifact":         {".", "backend", "internal/store", "internal/sign"},
 	"internal/config":           {"."},
 	"internal/control":          {"."},
