@@ -37,6 +37,7 @@ var rooms = map[string][]string{
 	"internal/runtimes":         {"."},
 	"internal/environment":      {"."},
 	"internal/queue":            {"."},
+	"internal/event":            {"."},
 	"internal/session":          {".", "internal/store"},
 	"internal/store":            {"."},
 	"internal/sign":             {"."},
@@ -49,7 +50,7 @@ var rooms = map[string][]string{
 	"engine": {
 		".", "backend", "backend/process",
 		"internal/store", "internal/sign", "internal/audit", "internal/artifact", "internal/kernel",
-		"internal/runtimes", "internal/environment", "internal/queue", "internal/session", "internal/config",
+		"internal/runtimes", "internal/environment", "internal/queue", "internal/session", "internal/config", "internal/event",
 	},
 	"internal/cli": {
 		".", "backend", "backend/process", "engine",

@@ -27,6 +27,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/environment"
+	"github.com/sandboxmcp/sandboxmcp/internal/event"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
 	"github.com/sandboxmcp/sandboxmcp/internal/runtimes"
 	"github.com/sandboxmcp/sandboxmcp/internal/session"
@@ -138,6 +139,7 @@ type Engine struct {
 	sessions *session.Table
 	sets     *environment.Library
 	counts   counts
+	events   *event.Bus
 
 	ctx    context.Context //nolint:containedctx // the life of background runs, ended by Close
 	cancel context.CancelFunc
@@ -162,8 +164,9 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 	}
 	e := &Engine{
 		cfg: cfg, log: cfg.Logger, backends: map[string]backend.Backend{},
-		queue: queue.New(queue.Config{MaxConcurrent: cfg.MaxConcurrent, MaxWaiting: cfg.MaxQueued}),
-		live:  map[sandboxmcp.RequestID]*execution{}, bridged: map[sandboxmcp.Namespace]map[string]json.RawMessage{}, whole: map[string]bool{},
+		queue:  queue.New(queue.Config{MaxConcurrent: cfg.MaxConcurrent, MaxWaiting: cfg.MaxQueued}),
+		events: event.New(cfg.Now),
+		live:   map[sandboxmcp.RequestID]*execution{}, bridged: map[sandboxmcp.Namespace]map[string]json.RawMessage{}, whole: map[string]bool{},
 	}
 	for _, b := range cfg.Backends {
 		e.backends[b.Name()] = b
@@ -246,6 +249,7 @@ func (e *Engine) Close() error {
 			e.log.Error("record the stop", "error", err)
 		}
 	}
+	e.events.Close()
 	e.sweepIfDue()
 	for _, b := range e.backends {
 		errs = append(errs, b.Close())
