@@ -50,7 +50,7 @@ var rooms = map[string][]string{
 	"engine": {
 		".", "backend", "backend/process",
 		"internal/store", "internal/sign", "internal/audit", "internal/artifact", "internal/kernel",
-		"internal/runtimes", "internal/environment", "internal/queue", "internal/session", "internal/config", "internal/event",
+		"internal/runtimes", "internal/environment", "internal/queue", "internal/session", "internal/config", "internal/event", "internal/egress", "internal/gate",
 	},
 	"internal/cli": {
 		".", "backend", "backend/process", "engine",

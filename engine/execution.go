@@ -35,6 +35,9 @@ type execution struct {
 	release    func() bool // unties it from the engine's life
 	done       chan struct{}
 
+	reach reach // where to it may go
+	way   *way  // out of its sandbox; nil: there is none
+
 	session   *session.Session   // nil: a single run
 	newborn   bool               // the session is made by this request
 	anew      bool               // its id may be one that has expired

@@ -74,6 +74,7 @@ type Config struct {
 	EnableNetwork      bool
 	AllowedDomains     []sandboxmcp.Domain
 	EgressApprovals    bool
+	EgressHoldSeconds  float64
 	EgressPrivateHosts []sandboxmcp.Domain // without wildcards
 	WebAllowHosts      []string
 	SearxngURL         string

@@ -62,23 +62,22 @@ func QuoteReason(s string) string {
 }
 
 // Request asks a person, unless the same is asked already or was denied a moment
-// ago: then the answer is that one. Whether it is open already is the caller's
-// to look up.
-func (g *Gate) Request(ctx context.Context, ask sandboxmcp.EgressAsk) (sandboxmcp.Approval, error) {
+// ago: then the answer is that one, and fresh is false. Whether it is open
+// already is the caller's to look up.
+func (g *Gate) Request(ctx context.Context, ask sandboxmcp.EgressAsk) (asked sandboxmcp.Approval, fresh bool, err error) {
 	d, err := ParseDomain(ask.Domain, ask.Port)
 	if err != nil {
-		return sandboxmcp.Approval{}, err
+		return sandboxmcp.Approval{}, false, err
 	}
 	text, digest, err := canonical(ask.Namespace, d)
 	if err != nil {
-		return sandboxmcp.Approval{}, err
+		return sandboxmcp.Approval{}, false, err
 	}
 	reason := strings.ToValidUTF8(ask.Reason, "\uFFFD")
 	if len(reason) > maxReason {
 		reason = strings.ToValidUTF8(reason[:maxReason], "")
 	}
 	var a approval
-	fresh := false
 	err = g.change(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		now := g.now()
 		fresh = false
@@ -109,12 +108,12 @@ func (g *Gate) Request(ctx context.Context, ask sandboxmcp.EgressAsk) (sandboxmc
 		return err
 	})
 	if err != nil {
-		return sandboxmcp.Approval{}, err
+		return sandboxmcp.Approval{}, false, err
 	}
 	if fresh {
 		g.bell.ring(a.info)
 	}
-	return a.info, nil
+	return a.info, fresh, nil
 }
 
 // lapse ends what nobody answered in time, and forgets what ended long ago.

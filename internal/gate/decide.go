@@ -286,7 +286,7 @@ func (g *Gate) Revoke(ctx context.Context, ns sandboxmcp.Namespace, domain, acto
 
 func (g *Gate) notGranted(ns sandboxmcp.Namespace, d sandboxmcp.Domain) error {
 	e := sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "nobody has opened %s to namespace %s", d, ns).WithHint("see `sandboxmcp egress list`")
-	if covered(g.cfg.Operator, d) {
+	if Covered(g.cfg.Operator, d) {
 		e.WithHint("the settings open it: take it out of allowed_domains")
 	}
 	return e

@@ -212,18 +212,36 @@ func (g *Gate) take(ctx context.Context, n grant, who Who) (bool, error) {
 	return taken && err == nil, err
 }
 
-// Covers reports whether everything in d is open to who.
-func (g *Gate) Covers(ctx context.Context, who Who, d sandboxmcp.Domain) (bool, error) {
-	open, err := g.Open(ctx, who)
-	if err != nil {
-		return false, err
+// Covers reports whether everything in d is open to who, and until when at least;
+// nil: for good, as far as anybody knows.
+func (g *Gate) Covers(ctx context.Context, who Who, d sandboxmcp.Domain) (ok bool, until *time.Time, err error) {
+	if Covered(g.cfg.Operator, d) || !g.cfg.Approvals {
+		return Covered(g.cfg.Operator, d), nil, nil
 	}
-	return covered(open, d), nil
+	s, err := g.current(ctx)
+	if err != nil {
+		return false, nil, err
+	}
+	now := g.now()
+	open := append([]sandboxmcp.Domain(nil), g.cfg.Operator...)
+	for _, n := range s.grants[who.Namespace] {
+		if !n.fits(who, now) {
+			continue
+		}
+		open = append(open, n.domain)
+		if n.domain.Covers(d) && (!ok || n.expires.IsZero() || until != nil && n.expires.After(*until)) {
+			ok, until = true, nil
+			if at := n.expires; !at.IsZero() {
+				until = &at
+			}
+		}
+	}
+	return Covered(open, d), until, nil
 }
 
-// covered reports whether d lies in the domains together: one without a port
+// Covered reports whether d lies in the domains together: one without a port
 // means two, which may be open by two of them.
-func covered(open []sandboxmcp.Domain, d sandboxmcp.Domain) bool {
+func Covered(open []sandboxmcp.Domain, d sandboxmcp.Domain) bool {
 	one := func(d sandboxmcp.Domain) bool {
 		for _, o := range open {
 			if o.Covers(d) {
