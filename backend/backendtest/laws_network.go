@@ -32,6 +32,7 @@ var networkLaws = []law{
 	{"StoppedProgramsHoldNothingUp", networkStopped},
 	{"NetworkEndsWithTheSandbox", networkEnds},
 	{"NetworkLeavesNothing", networkLeavesNothing},
+	{"FloodOfConnectionsEnds", networkFlood},
 	{"NetworkIsAWallThatIsTold", networkTold},
 }
 
@@ -400,8 +401,7 @@ func networkPrograms(t *testing.T, s *suite) {
 
 func networkOfOne(t *testing.T, s *suite) {
 	with, other, without := s.open(t), s.open(t), s.open(t)
-	n := with.network(t)
-	_ = n
+	with.network(t)
 	m, err := other.Sandbox.(backend.Networker).Network(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -412,6 +412,7 @@ func networkOfOne(t *testing.T, s *suite) {
 			if err != nil {
 				return
 			}
+			_, _ = c.Read(make([]byte, 512))
 			_, _ = c.Write([]byte("the other"))
 			_ = c.Close()
 		}
@@ -607,6 +608,54 @@ func networkLeavesNothing(t *testing.T, s *suite) {
 	for range rounds {
 		one()
 	}
+	before.Same(t)
+}
+
+// flooding makes so many connections to the proxy, and keeps as many of others
+// as it can, of which nobody hears.
+const flooding = `
+import resource, socket, sys
+bad = 0
+for i in range(int(sys.argv[1])):
+    try: socket.create_connection(("127.0.0.1", 3128), 10).close()
+    except OSError: bad += 1
+print(bad, flush=True)
+kept = []
+try:
+    while len(kept) < 2000:
+        s = socket.socket()
+        s.setblocking(False)
+        s.connect_ex(("1.2.3.4", 443))
+        try: s.send(b"x" * 65536)
+        except OSError: pass
+        kept.append(s)
+except OSError: pass
+print(len(kept) > 100, flush=True)
+sys.stdin.read()
+import time; time.sleep(60)
+`
+
+// networkFlood: neither many connections nor such as are never accepted keep a
+// sandbox from ending, or leave something.
+func networkFlood(t *testing.T, s *suite) {
+	before := CountBeside(t, s.b)
+	count := "10000"
+	if testing.Short() {
+		count = "1000"
+	}
+	func() {
+		sb, err := s.b.Open(t.Context(), s.spec())
+		must(t, err)
+		defer func() { must(t, sb.Close()) }()
+		x := &box{s: s, spec: s.spec(), Sandbox: sb}
+		n, err := sb.(backend.Networker).Network(t.Context(), nil)
+		must(t, err)
+		go echo(n.Proxy)
+		_, out, errs := x.start(t, x.python(t, flooding, count))
+		if !soon(t, patience, func() bool { return strings.Count(out.String(), "\n") == 2 }) || out.String() != "0\nTrue\n" {
+			t.Errorf("the program printed %q, %q", out.String(), errs.String())
+		}
+	}()
 	before.Same(t)
 }
 

@@ -113,7 +113,9 @@ func missing(have *backend.Network, ports []int) []jail.Socket {
 
 // openSockets makes sockets in the sandbox: all of them, or none.
 func (s *sandbox) openSockets(ctx context.Context, want []jail.Socket) (*backend.Network, error) {
-	n := &backend.Network{TCP: map[int]net.Listener{}}
+	s.b.mu.Lock()
+	n := &backend.Network{TCP: map[int]net.Listener{}, Certificates: s.b.certs}
+	s.b.mu.Unlock()
 	parts := map[int][]net.Listener{}
 	var err error
 	for some := range slices.Chunk(want, jail.MaxSockets) {
