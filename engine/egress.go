@@ -88,7 +88,7 @@ func (e *Engine) egressAnswer(ctx context.Context, ask sandboxmcp.EgressAsk, d s
 	case a.Status == sandboxmcp.ApprovalApproved || open:
 		answer.Approved, answer.Status, answer.ExpiresAt = true, sandboxmcp.ApprovalApproved, expires
 	case a.Status == sandboxmcp.ApprovalDenied:
-		answer.HowToApprove = "a person has denied it; ask them before you ask again. A person can still open it with `sandboxmcp egress " + e.forNamespace(a.Namespace, d.String()) + "`"
+		answer.HowToApprove = howAfterAll(a)
 	default:
 		answer.Status = sandboxmcp.ApprovalPending
 		at := a.ExpiresAt
@@ -99,12 +99,13 @@ func (e *Engine) egressAnswer(ctx context.Context, ask sandboxmcp.EgressAsk, d s
 	return answer, nil
 }
 
-// forNamespace is the end of a command about a domain.
-func (e *Engine) forNamespace(ns sandboxmcp.Namespace, domain string) string {
-	if ns == sandboxmcp.DefaultNamespace {
-		return domain
+// howAfterAll says how a domain is opened that was denied.
+func howAfterAll(a sandboxmcp.Approval) string {
+	command := a.Domain
+	if a.Namespace != sandboxmcp.DefaultNamespace {
+		command += " --namespace " + string(a.Namespace)
 	}
-	return domain + " --namespace " + string(ns)
+	return "a person has denied it; talk to them before you ask again. They can still open it with `sandboxmcp egress " + command + "`"
 }
 
 // FindEgress tells what a question is and what became of it. It fails with
@@ -128,23 +129,12 @@ func (e *Engine) DecideEgress(ctx context.Context, d sandboxmcp.EgressDecision) 
 	if err != nil {
 		return sandboxmcp.EgressAnswer{}, err
 	}
-	answer := sandboxmcp.EgressAnswer{Domain: a.Domain, Status: a.Status, ApprovalID: a.ID}
-	ns := a.Namespace
-	if n != nil {
-		answer.Domain, answer.Status, answer.ExpiresAt, answer.ApprovalID = n.Domain, sandboxmcp.ApprovalApproved, n.ExpiresAt, n.ApprovalID
-		ns = n.Namespace
+	if n == nil {
+		e.emit(sandboxmcp.EventEgressDenied, a.Namespace, a.Domain+" was denied", map[string]any{"domain": a.Domain, "approval_id": a.ID})
+		return sandboxmcp.EgressAnswer{Domain: a.Domain, Status: sandboxmcp.ApprovalDenied, ApprovalID: a.ID, HowToApprove: howAfterAll(a)}, nil
 	}
-	answer.Approved = answer.Status == sandboxmcp.ApprovalApproved
-	data := map[string]any{"domain": answer.Domain, "approval_id": answer.ApprovalID}
-	if answer.Approved {
-		if n != nil {
-			data["scope"] = n.Scope
-		}
-		e.emit(sandboxmcp.EventEgressApproved, ns, answer.Domain+" was opened", data)
-	} else {
-		e.emit(sandboxmcp.EventEgressDenied, ns, answer.Domain+" was denied", data)
-	}
-	return answer, nil
+	e.emit(sandboxmcp.EventEgressApproved, n.Namespace, n.Domain+" was opened", map[string]any{"domain": n.Domain, "approval_id": n.ApprovalID, "scope": n.Scope})
+	return sandboxmcp.EgressAnswer{Domain: n.Domain, Approved: true, Status: sandboxmcp.ApprovalApproved, ApprovalID: n.ApprovalID, ExpiresAt: n.ExpiresAt}, nil
 }
 
 // RevokeEgress closes what persons opened: just this domain, in one namespace. It

@@ -142,6 +142,7 @@ type way struct {
 	link *egress.Link
 
 	mu    sync.Mutex
+	env   map[string]string // what programs are told of it
 	ports []int
 	at    reach // of the run that is going, or what holds between two
 }
@@ -200,6 +201,11 @@ func (e *Engine) wayOut(x *execution, sb backend.Sandbox) (*way, error) {
 		return nil, err
 	}
 	w.ports = append(w.ports, x.reach.ports...)
+	w.env = map[string]string{}
+	for _, kv := range n.Environ() {
+		k, v, _ := strings.Cut(kv, "=")
+		w.env[k] = v
+	}
 	if w.link == nil {
 		w.link = e.proxy.Attach(n, w)
 		return w, nil
@@ -249,6 +255,12 @@ func (w *way) reach() reach {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.at
+}
+
+func (w *way) told() map[string]string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.env
 }
 
 // Decide says whether a connection may leave, after a person was asked if
@@ -339,16 +351,9 @@ func (x *execution) environ() map[string]string {
 	if x.way == nil || x.reach.offline {
 		return x.req.Env
 	}
-	env := map[string]string{}
+	env := maps.Clone(x.way.told())
 	if x.room != nil {
 		env["SANDBOX_POLICY"] = policyText(x.limits, x.openText())
-	}
-	proxy := "http://127.0.0.1:" + strconv.Itoa(backend.ProxyPort)
-	for _, name := range []string{"http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"} {
-		env[name] = proxy
-	}
-	for _, name := range []string{"no_proxy", "NO_PROXY"} {
-		env[name] = "localhost,127.0.0.1,::1"
 	}
 	maps.Copy(env, x.req.Env)
 	return env

@@ -60,7 +60,11 @@ func (g *Gate) answer(ctx context.Context, tx *sql.Tx, d sandboxmcp.EgressDecisi
 	case a.info.Status == sandboxmcp.ApprovalDenied && d.Deny:
 		return a, nil, nil
 	case a.info.Status == sandboxmcp.ApprovalApproved && !d.Deny:
-		n, err := grantOf(ctx, tx, a.grant)
+		n, err := g.grantOf(ctx, tx, a.grant)
+		if n == nil && err == nil {
+			err = sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "approval %s was approved, and what it opened is closed again", sandboxmcp.Quote(d.ID)).
+				WithHint("open it with `sandboxmcp egress " + a.info.Domain + "`")
+		}
 		return a, n, err
 	default:
 		return a, nil, answered(a)
@@ -143,7 +147,7 @@ func (g *Gate) open(ctx context.Context, d sandboxmcp.EgressDecision) (*sandboxm
 		if err != nil {
 			return err
 		}
-		have, _, err := scanGrant(tx.QueryRowContext(ctx, q, d.Namespace, digest, d.Scope, n.SessionID, format(g.now()), format(made.expires)))
+		have, _, err := scanGrant(tx.QueryRowContext(ctx, q, d.Namespace, digest, d.Scope, n.SessionID, format(g.now()), format(made.nearly())))
 		if err == nil {
 			n = &have.info
 			return nil
@@ -219,6 +223,15 @@ func newGrant(d sandboxmcp.EgressDecision, domain sandboxmcp.Domain, approvalID 
 	return n, nil
 }
 
+// nearly is a moment before a grant ends: one that ends then is as good. Several
+// servers that are told the same one after the other make one grant of it.
+func (n *grant) nearly() time.Time {
+	if n.expires.IsZero() {
+		return n.expires
+	}
+	return n.expires.Add(-min(10*time.Second, n.expires.Sub(n.info.GrantedAt)/10))
+}
+
 // words says what is opened, for the record's reader.
 func (n *grant) words() string {
 	switch n.info.Scope {
@@ -242,10 +255,12 @@ func (n *grant) describe(e *sandboxmcp.AuditEntry) {
 	}
 }
 
-func grantOf(ctx context.Context, tx *sql.Tx, id string) (*sandboxmcp.EgressGrant, error) {
-	n, _, err := scanGrant(tx.QueryRowContext(ctx, `SELECT `+grantColumns+` FROM grants WHERE id = ?`, id))
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil, nil //nolint:nilnil // it was open, long ago
+// grantOf is what an approval has opened; nil: it is closed again.
+func (g *Gate) grantOf(ctx context.Context, tx *sql.Tx, id string) (*sandboxmcp.EgressGrant, error) {
+	const q = `SELECT ` + grantColumns + ` FROM grants WHERE id = ? AND revoked_at = '' AND (expires_at = '' OR expires_at > ?)`
+	n, whole, err := scanGrant(tx.QueryRowContext(ctx, q, id, format(g.now())))
+	if errors.Is(err, sql.ErrNoRows) || err == nil && !whole {
+		return nil, nil //nolint:nilnil // no failure
 	}
 	return &n.info, err
 }
