@@ -35,6 +35,7 @@ var rooms = map[string][]string{
 	"internal/spare":            {},
 	"internal/kernel":           {".", "backend"},
 	"internal/runtimes":         {"."},
+	"internal/egress":           {".", "backend"},
 	"internal/environment":      {"."},
 	"internal/queue":            {"."},
 	"internal/event":            {"."},
