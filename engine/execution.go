@@ -264,7 +264,7 @@ func (e *Engine) discard(sb backend.Sandbox) {
 var pythonDriver = sync.OnceValue(func() runtimes.Source { return runtimes.NewSource(kernel.PythonDriver()) })
 
 // plan says how the program of a request is started.
-func (e *Engine) plan(r sandboxmcp.Request, i interpreter) (backend.Process, error) {
+func (e *Engine) plan(r sandboxmcp.Request, i interpreter, network map[string]string) (backend.Process, error) {
 	var driver []byte
 	if r.Language == sandboxmcp.Python {
 		var prepare func(context.Context)
@@ -273,7 +273,7 @@ func (e *Engine) plan(r sandboxmcp.Request, i interpreter) (backend.Process, err
 		}
 	}
 	p := program(r, i, driver)
-	p.Preload = e.preload(r, i)
+	p.Preload, p.Network = e.preload(r, i), network
 	return kernel.Plan(p)
 }
 

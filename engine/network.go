@@ -345,15 +345,24 @@ func (w *way) AllowsName(h sandboxmcp.Host) bool {
 	return err == nil && in(open)
 }
 
-// environ is the environment that a run is given besides what every one has:
-// with a network, where its proxy is. What the caller says goes over that.
+// environ is what the program of a run is told of the network; nil: it has none.
 func (x *execution) environ() map[string]string {
 	if x.way == nil || x.reach.offline {
-		return x.req.Env
+		return nil
 	}
 	env := maps.Clone(x.way.told())
 	if x.room != nil {
 		env["SANDBOX_POLICY"] = policyText(x.limits, x.openText())
+	}
+	return env
+}
+
+// cellEnv is what a cell finds in its environment besides what its interpreter
+// has: what it is told of the network, over which goes what its caller says.
+func (x *execution) cellEnv() map[string]string {
+	env := x.environ()
+	if env == nil {
+		return x.req.Env
 	}
 	maps.Copy(env, x.req.Env)
 	return env

@@ -228,7 +228,7 @@ func (e *Engine) cell(ctx context.Context, x *execution, r *room) cellEnd {
 	defer hush()
 	done := make(chan cellEnd, 1)
 	go func() {
-		rep, err := r.kernel.Execute(talk, kernel.Cell{Code: x.req.Code, Display: x.display(), Stdin: x.req.Stdin, Env: x.environ()}, x.shown.add)
+		rep, err := r.kernel.Execute(talk, kernel.Cell{Code: x.req.Code, Display: x.display(), Stdin: x.req.Stdin, Env: x.cellEnv()}, x.shown.add)
 		done <- cellEnd{report: rep, err: err}
 	}()
 	asked := ctx.Done()

@@ -109,9 +109,7 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 
 // execute starts the program and waits for its end: its own, or one of ours.
 func (e *Engine) execute(x *execution, interp interpreter, sb backend.Sandbox) (*outcome, error) {
-	req := x.req
-	req.Env = x.environ()
-	proc, err := e.plan(req, interp)
+	proc, err := e.plan(x.req, interp, x.environ())
 	if err != nil {
 		return nil, err
 	}
