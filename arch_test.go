@@ -35,6 +35,7 @@ var rooms = map[string][]string{
 	"internal/spare":            {},
 	"internal/kernel":           {".", "backend"},
 	"internal/runtimes":         {"."},
+	"internal/egress":           {".", "backend"},
 	"internal/environment":      {"."},
 	"internal/queue":            {"."},
 	"internal/event":            {"."},
@@ -43,6 +44,7 @@ var rooms = map[string][]string{
 	"internal/store":            {"."},
 	"internal/sign":             {"."},
 	"internal/audit":            {".", "internal/store"},
+	"internal/gate":             {".", "internal/store", "internal/audit"},
 	"internal/artifact":         {".", "backend", "internal/store", "internal/sign"},
 	"internal/config":           {"."},
 	"internal/control":          {"."},
@@ -50,7 +52,7 @@ var rooms = map[string][]string{
 	"engine": {
 		".", "backend", "backend/process",
 		"internal/store", "internal/sign", "internal/audit", "internal/artifact", "internal/kernel",
-		"internal/runtimes", "internal/environment", "internal/queue", "internal/session", "internal/config", "internal/event", "internal/limits",
+		"internal/runtimes", "internal/environment", "internal/queue", "internal/session", "internal/config", "internal/event", "internal/egress", "internal/gate", "internal/limits",
 	},
 	"internal/cli": {
 		".", "backend", "backend/process", "engine",

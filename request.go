@@ -1,6 +1,9 @@
 package sandboxmcp
 
-import "io"
+import (
+	"io"
+	"time"
+)
 
 // Display says where the value of the bare expression goes that a program of Python
 // or Node.js ends with: not of an ES module of Node.js outside of a session, nor of a
@@ -34,6 +37,16 @@ type Request struct {
 	Stdout    io.Writer    // receives the program's stdout while it runs, up to max_output_bytes; may be nil. Errors are ignored
 	Stderr    io.Writer    // likewise
 	Shown     ResultWriter // receives what the program shows while it runs, in order, as it will stand in Results; may be nil
+
+	// AllowedDomains are the domains that this run may reach, as [ParseDomain]
+	// reads them, and no others; nil: what is open to its namespace. They can only
+	// narrow that, and a domain that is not open fails with egress_denied, unless
+	// GrantDomains says that the caller is who may open them: then they are open to
+	// this run, and the record says so.
+	AllowedDomains []string
+	GrantDomains   bool
+	Offline        bool          // no network, whatever is open
+	Hold           time.Duration // how long a connection to a name that is not open waits for a person; 0: as the settings say
 }
 
 // ResultWriter takes rich results one by one. It is called from one goroutine,

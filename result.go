@@ -89,11 +89,13 @@ type Network struct {
 	Denied  []DeniedRequest `json:"denied"`
 }
 
-// DeniedRequest is a destination that was refused.
+// DeniedRequest is a destination that was refused. Port is 0 where only the name
+// was asked for.
 type DeniedRequest struct {
-	Host  string `json:"host"`
-	Port  int    `json:"port"`
-	Times int    `json:"times"`
+	Host   string `json:"host"`
+	Port   int    `json:"port"`
+	Times  int    `json:"times"`
+	Reason string `json:"reason,omitempty"` // of the last time
 }
 
 // Artifact is a file that a run left below /mnt/data.

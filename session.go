@@ -27,6 +27,7 @@ type SessionSpec struct {
 	TTL       time.Duration // how long it lives without being used; 0: the configured one
 	Backend   string
 	Fresh     bool // each run has an interpreter of its own: files stay, variables do not
+	Offline   bool // no run in it has a network, whatever is open
 }
 
 // Session is a sandbox that lives across requests.
@@ -107,6 +108,6 @@ type State struct {
 
 // EgressState is what is open to a namespace, and what was asked for.
 type EgressState struct {
-	Allowed []string `json:"allowed"`
-	Pending []string `json:"pending"`
+	Allowed []string   `json:"allowed"`
+	Pending []Approval `json:"pending"`
 }

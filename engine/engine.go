@@ -17,7 +17,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/netip"
 	"runtime"
 	"sync"
 	"time"
@@ -26,8 +28,10 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
+	"github.com/sandboxmcp/sandboxmcp/internal/egress"
 	"github.com/sandboxmcp/sandboxmcp/internal/environment"
 	"github.com/sandboxmcp/sandboxmcp/internal/event"
+	"github.com/sandboxmcp/sandboxmcp/internal/gate"
 	"github.com/sandboxmcp/sandboxmcp/internal/limits"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
 	"github.com/sandboxmcp/sandboxmcp/internal/runtimes"
@@ -66,6 +70,15 @@ type Config struct {
 
 	SearchPath string   // PATH on which interpreters are looked for
 	ShimEnv    []string // environment in which version-manager shims are asked
+
+	Network  bool                                 // Operator holds, and names that are refused are counted although nothing is open
+	Operator []sandboxmcp.Domain                  // what is open to every run, when Network is on
+	NoAsking bool                                 // persons are neither asked nor may they open anything
+	Hold     time.Duration                        // how long a connection to a name that is not open waits for a person; 0: not at all
+	Private  []sandboxmcp.Domain                  // names whose address may be private; they are opened like any other
+	Detours  map[sandboxmcp.Domain]netip.AddrPort // for tests: where connections to a name go in place of its address; said in isolation.weak
+	Resolver netip.AddrPort                       // for tests: what resolves every other name; likewise
+	Notices  io.Writer                            // gets a bell and a line for each question to a person; nil: the log does
 
 	Server  bool   // it serves others: its start and stop are recorded
 	Actor   string // who uses the engine, for the audit; empty: library
@@ -141,6 +154,8 @@ type Engine struct {
 	sets     *environment.Library
 	counts   counts
 	limits   *limits.Table
+	gate     *gate.Gate
+	proxy    *egress.Proxy
 	events   *event.Bus
 	pressure pressure
 
@@ -225,6 +240,7 @@ func (e *Engine) openRecords(ctx context.Context) error {
 	}
 	e.audit = audit.New(e.store, cfg.Now)
 	e.limits = limits.New(e.store, cfg.Now)
+	e.openGate()
 	//nolint:contextcheck // sessions live as long as the engine
 	e.sessions = session.New(e.ctx, session.Config{Store: e.store, Max: cfg.MaxSessions, Now: cfg.Now, Expired: e.expired})
 	e.keeper = artifact.NewKeeper(e.store, artifact.Config{MaxAge: cfg.KeepFor, MaxBytes: cfg.KeepBytes, Now: cfg.Now})

@@ -35,6 +35,9 @@ type execution struct {
 	release    func() bool // unties it from the engine's life
 	done       chan struct{}
 
+	reach reach // where to it may go
+	way   *way  // out of its sandbox; nil: there is none
+
 	session   *session.Session   // nil: a single run
 	newborn   bool               // the session is made by this request
 	anew      bool               // its id may be one that has expired
@@ -250,7 +253,7 @@ func (e *Engine) discard(sb backend.Sandbox) {
 var pythonDriver = sync.OnceValue(func() runtimes.Source { return runtimes.NewSource(kernel.PythonDriver()) })
 
 // plan says how the program of a request is started.
-func (e *Engine) plan(r sandboxmcp.Request, i interpreter) (backend.Process, error) {
+func (e *Engine) plan(r sandboxmcp.Request, i interpreter, network map[string]string) (backend.Process, error) {
 	var driver []byte
 	if r.Language == sandboxmcp.Python {
 		var prepare func(context.Context)
@@ -259,7 +262,7 @@ func (e *Engine) plan(r sandboxmcp.Request, i interpreter) (backend.Process, err
 		}
 	}
 	p := program(r, i, driver)
-	p.Preload = e.preload(r, i)
+	p.Preload, p.Network = e.preload(r, i), network
 	return kernel.Plan(p)
 }
 

@@ -2,7 +2,9 @@ package engine
 
 import (
 	"context"
+	"io"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -21,6 +23,7 @@ type Options struct {
 	Logger  *slog.Logger
 	Warm    []sandboxmcp.Language // see Config
 	Server  bool                  // see Config
+	Notices io.Writer             // see Config
 }
 
 // Open opens an engine as the settings say.
@@ -41,14 +44,25 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 		Namespace: c.Namespace, Limits: c.Limits(), Ceilings: c.Ceilings(), MinTier: c.IsolationMin, MaxCodeBytes: c.MaxCodeBytes, WorkQuotaMB: c.WorkQuotaMB,
 		MaxConcurrent: c.MaxConcurrentJobs, MaxQueued: c.MaxQueued,
 		MaxSessions: c.Tools.MaxSessions, SessionTTL: time.Duration(c.Tools.SessionTTLMinutes * float64(time.Minute)),
+		Network: c.EnableNetwork, Operator: c.AllowedDomains, NoAsking: !c.EgressApprovals, Hold: time.Duration(c.EgressHoldSeconds * float64(time.Second)),
+		Private: c.EgressPrivateHosts, Detours: detours(c.EgressTestResolve), Resolver: c.EgressTestDNS, Notices: o.Notices,
 		KeepFor: time.Duration(c.ArtifactKeepHours * float64(time.Hour)), KeepBytes: int64(c.ArtifactKeepMB) << 20,
 		SearchPath: lookupEnv(env, "PATH"), ShimEnv: env,
 		Actor: o.Actor, Version: o.Version, Logger: o.Logger, Warm: o.Warm, Server: o.Server,
 	})
 }
 
+func detours(list []config.Mapping) map[sandboxmcp.Domain]netip.AddrPort {
+	m := make(map[sandboxmcp.Domain]netip.AddrPort, len(list))
+	for _, d := range list {
+		m[sandboxmcp.Domain{Host: d.Host, Port: d.Port}] = d.To
+	}
+	return m
+}
+
 func processConfig(c *config.Config, logger *slog.Logger, env []string) process.Config {
-	return process.Config{MinTier: c.IsolationMin, TempDir: lookupEnv(env, "TMPDIR"), UIDs: process.UIDRange{First: int(c.UIDRange.First), Last: int(c.UIDRange.Last)}, NoPool: !c.SandboxPool, Logger: logger}
+	return process.Config{MinTier: c.IsolationMin, TempDir: lookupEnv(env, "TMPDIR"), UIDs: process.UIDRange{First: int(c.UIDRange.First), Last: int(c.UIDRange.Last)}, NoPool: !c.SandboxPool, Logger: logger,
+		CertFile: lookupEnv(env, "SSL_CERT_FILE")}
 }
 
 // Default opens an engine with every setting at its default: the environment

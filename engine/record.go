@@ -31,11 +31,17 @@ func (e *Engine) recordIntent(x *execution) <-chan error {
 }
 
 func (e *Engine) intend(x *execution) error {
-	_, err := e.audit.Append(x.ctx, sandboxmcp.AuditEntry{
+	entry := sandboxmcp.AuditEntry{
 		Action: actionExecute, Phase: sandboxmcp.PhaseIntent, RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.req.Namespace, Actor: x.req.Actor,
 		Detail:   string(x.req.Language) + ": " + strconv.Itoa(len(x.req.Code)) + " bytes",
 		Metadata: map[string]any{"code_sha256": x.codeSHA256, "code_bytes": len(x.req.Code), "backend": x.req.Backend, "limits": x.limits},
-	})
+	}
+	x.reach.describe(&entry)
+	ops := []store.Op{e.audit.Op(&entry)}
+	if opened := e.openings(x); opened != nil {
+		ops = append(ops, e.audit.Op(opened))
+	}
+	err := e.store.Update(x.ctx, ops...)
 	if err != nil && x.ctx.Err() != nil {
 		return cancelledError(x.ctx)
 	}
@@ -130,7 +136,7 @@ func (e *Engine) recordOutcome(x *execution, o *outcome, res *sandboxmcp.Result)
 		return err
 	}
 	ops := []store.Op{save, e.audit.Op(entry)}
-	for _, n := range e.notes(x, res) {
+	for _, n := range append(e.notes(x, res), e.refusals(x, res)...) {
 		ops = append(ops, e.audit.Op(n))
 	}
 	return e.store.Update(ctx, ops...)

@@ -22,6 +22,8 @@ type room struct {
 	interp  interpreter    // which it is
 	ended   func(error)    // tells of a failed Close
 	walls   watched
+	way     *way // out of the sandbox; nil: none was needed yet. The run's own, which is one at a time
+	offline bool // it has none, and never will
 
 	writing sync.RWMutex // held to read while a file is put, to write while processes are ended
 
@@ -38,6 +40,7 @@ type room struct {
 // Close ends everything in the room.
 func (r *room) Close() error {
 	r.walls.close()
+	r.way.close()
 	return r.sandbox.Close()
 }
 
@@ -229,7 +232,7 @@ func (e *Engine) cell(ctx context.Context, x *execution, r *room) cellEnd {
 	defer hush()
 	done := make(chan cellEnd, 1)
 	go func() {
-		rep, err := r.kernel.Execute(talk, kernel.Cell{Code: x.req.Code, Display: x.display(), Stdin: x.req.Stdin, Env: x.req.Env}, x.shown.add)
+		rep, err := r.kernel.Execute(talk, kernel.Cell{Code: x.req.Code, Display: x.display(), Stdin: x.req.Stdin, Env: x.cellEnv()}, x.shown.add)
 		done <- cellEnd{report: rep, err: err}
 	}()
 	asked := ctx.Done()

@@ -45,6 +45,10 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 		return res, err
 	}
 	defer e.unclaim(x)
+	// gate: where to it may go; who would go further is told before anything waits
+	if err = e.mayReach(x); err != nil {
+		return res, err
+	}
 	// queue: a place in turn, given back at the end
 	if x.ticket.Wait(x.ctx) != nil {
 		return res, cancelledError(x.ctx)
@@ -75,6 +79,11 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	if openErr != nil {
 		return res, openErr
 	}
+	// network: the sandbox's way out, when there is anywhere to go. What is open is looked up at each connection.
+	if err = e.connect(x, sb); err != nil {
+		return res, err
+	}
+	defer e.disconnect(x)
 
 	// execute: until the program ends or is ended, and nothing of it lives; or, in a session, until its cell is done
 	e.tellStarted(x)
@@ -83,6 +92,7 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 		return res, err
 	}
 	res = x.result(o)
+	e.tellNetwork(x, &res)
 
 	// collect: files, now that nothing can change them any more
 	if err = e.collect(x, sb, &res); err != nil {
@@ -103,7 +113,7 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 
 // execute starts the program and waits for its end: its own, or one of ours.
 func (e *Engine) execute(x *execution, interp interpreter, sb backend.Sandbox) (*outcome, error) {
-	proc, err := e.plan(x.req, interp)
+	proc, err := e.plan(x.req, interp, x.environ())
 	if err != nil {
 		return nil, err
 	}

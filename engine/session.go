@@ -148,7 +148,7 @@ func (e *Engine) place(x *execution) (interp interpreter, sb backend.Sandbox, er
 // furnish makes the sandbox of a new session.
 func (e *Engine) furnish(x *execution, interp interpreter) error {
 	e.log.Info("session_creating", "session_id", x.req.SessionID, "language", x.req.Language)
-	prog := program(sandboxmcp.Request{Language: x.req.Language, Env: map[string]string{"SANDBOX_POLICY": policyText(x.limits)}}, interp, nil)
+	prog := program(sandboxmcp.Request{Language: x.req.Language, Env: map[string]string{"SANDBOX_POLICY": policyText(x.limits, e.openTo(x))}}, interp, nil)
 	prog.Preload = e.preload(x.req, interp)
 	var fork *backend.Fork
 	if plan, err := kernel.PlanInterpreter(prog); err == nil && !x.req.Session.Fresh { // else its run will tell
@@ -166,7 +166,7 @@ func (e *Engine) furnish(x *execution, interp interpreter) error {
 		return errors.Join(err, sb.Close(), x.session.Furnish(x.ctx, nil, sandboxmcp.Session{}))
 	}
 	r := &room{
-		sandbox: sb, fresh: x.req.Session.Fresh, program: prog, interp: interp,
+		sandbox: sb, fresh: x.req.Session.Fresh, program: prog, interp: interp, offline: x.req.Session.Offline,
 		ended: func(err error) { e.log.Warn("clear session", "session", x.req.SessionID, "error", err) },
 	}
 	info := x.session.Info()
@@ -332,7 +332,10 @@ func (e *Engine) Inspect(ctx context.Context, ns sandboxmcp.Namespace, id sandbo
 	}
 	st := sandboxmcp.State{
 		Namespace: ns, VaultKeys: []string{}, Sessions: e.sessions.List(ns), Env: map[string]any{}, Limits: inForce,
-		Egress: sandboxmcp.EgressState{Allowed: []string{}, Pending: []string{}}, Files: []sandboxmcp.SessionFile{},
+		Files: []sandboxmcp.SessionFile{},
+	}
+	if st.Egress, err = e.egressState(ctx, ns, id); err != nil {
+		return st, err
 	}
 	if id == "" {
 		return st, nil

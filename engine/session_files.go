@@ -382,10 +382,11 @@ func (e *Engine) bridgeKept(ctx context.Context, ns sandboxmcp.Namespace, sb bac
 	return provideBridge(ctx, sb, data)
 }
 
-// policyText is what a session's code can ask of what it may do.
-func policyText(l sandboxmcp.Limits) string {
+// policyText is what a session's code can ask of what it may do, as it was when
+// the session was made.
+func policyText(l sandboxmcp.Limits, open []string) string {
 	text, err := json.Marshal(map[string]any{
-		"network": map[string]any{"allowed": []string{}}, "writable": []string{backend.WorkDir, backend.TempDir}, "limits": l,
+		"network": map[string]any{"allowed": open}, "writable": []string{backend.WorkDir, backend.TempDir}, "limits": l,
 	})
 	if err != nil {
 		return "{}"

@@ -50,7 +50,6 @@ func TestValidate(t *testing.T) {
 		"BASH_ENV":          {env("BASH_ENV", "x"), sandboxmcp.CodeInvalidArgument, "BASH_ENV"},
 		"NODE_OPTIONS":      {env("NODE_OPTIONS", "x"), sandboxmcp.CodeInvalidArgument, "NODE_OPTIONS"},
 		"PYTHONPATH":        {env("PYTHONPATH", "x"), sandboxmcp.CodeInvalidArgument, "PYTHONPATH"},
-		"https_proxy":       {env("https_proxy", "x"), sandboxmcp.CodeInvalidArgument, "https_proxy"},
 		"NegativeRAM":       {limits(sandboxmcp.Limits{MaxRAMMB: -1}), sandboxmcp.CodeInvalidArgument, "max_ram_mb"},
 		"NegativeTime":      {limits(sandboxmcp.Limits{TimeoutSeconds: -1}), sandboxmcp.CodeInvalidArgument, "timeout_seconds"},
 		"NaNTime":           {limits(sandboxmcp.Limits{TimeoutSeconds: nan}), sandboxmcp.CodeInvalidArgument, "timeout_seconds"},

@@ -127,7 +127,7 @@ func (a *app) main(ctx context.Context, argv []string) int {
 func stray(root *cobra.Command, argv []string) (*cobra.Command, string) {
 	root.InitDefaultHelpCmd()
 	cmd, rest, err := root.Find(argv)
-	if err != nil || !cmd.HasSubCommands() || len(rest) == 0 || strings.HasPrefix(rest[0], "-") || strings.HasPrefix(rest[0], cobra.ShellCompRequestCmd) {
+	if err != nil || !cmd.HasSubCommands() || cmd.Annotations[takesWord] != "" || len(rest) == 0 || strings.HasPrefix(rest[0], "-") || strings.HasPrefix(rest[0], cobra.ShellCompRequestCmd) {
 		return nil, ""
 	}
 	return cmd, rest[0]

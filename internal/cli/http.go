@@ -54,6 +54,6 @@ func fiveSettings(cfg *config.Config) server.Five {
 	t := cfg.Tools
 	return server.Five{
 		Limits: cfg.ToolLimits(), TTL: time.Duration(t.SessionTTLMinutes * float64(time.Minute)),
-		MaxCodeBytes: int(t.MaxCodeBytes), MaxUploadBytes: t.MaxUploadBytes, MaxReadBytes: t.MaxArtifactReadBytes, Stateful: t.Stateful,
+		MaxCodeBytes: int(t.MaxCodeBytes), MaxUploadBytes: t.MaxUploadBytes, MaxReadBytes: t.MaxArtifactReadBytes, Stateful: t.Stateful, Network: t.Network == "approved",
 	}
 }

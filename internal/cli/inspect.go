@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -86,6 +87,16 @@ func (a *app) inspect(ctx context.Context, cfg *config.Config, p place, args []s
 		belongTo(&state, c)
 		join(&sum, state)
 	}
+	if _, missing := os.Stat(cfg.StateDir); len(peers) == 0 && missing == nil && p.server == "" { // what is kept is what holds
+		err = a.withEngine(ctx, cfg, func(e runner) error {
+			state, err := e.Inspect(ctx, cfg.Namespace, "")
+			join(&sum, state)
+			return err
+		})
+		if err != nil {
+			return sum, err
+		}
+	}
 	tidy(&sum)
 	return sum, ctx.Err()
 }
@@ -110,10 +121,11 @@ func join(sum *sandboxmcp.State, s sandboxmcp.State) {
 
 // tidy leaves each name once, and no list as null.
 func tidy(s *sandboxmcp.State) {
-	for _, l := range []*[]string{&s.VaultKeys, &s.Egress.Allowed, &s.Egress.Pending} {
+	for _, l := range []*[]string{&s.VaultKeys, &s.Egress.Allowed} {
 		slices.Sort(*l)
 		*l = append([]string{}, slices.Compact(*l)...)
 	}
+	s.Egress.Pending = eachApproval(s.Egress.Pending)
 	s.Sessions = append([]sandboxmcp.Session{}, s.Sessions...)
 	s.Files = append([]sandboxmcp.SessionFile{}, s.Files...)
 	if s.Env == nil {
@@ -132,7 +144,7 @@ func (a *app) showState(s sandboxmcp.State) {
 	for _, l := range []struct {
 		name  string
 		words []string
-	}{{"secrets", s.VaultKeys}, {"open", s.Egress.Allowed}, {"asked for", s.Egress.Pending}} {
+	}{{"secrets", s.VaultKeys}, {"open", s.Egress.Allowed}, {"asked for", domainsOf(s.Egress.Pending)}} {
 		if len(l.words) > 0 {
 			rows = append(rows, []string{l.name, strings.Join(l.words, ", ")})
 		}

@@ -29,7 +29,16 @@ func openEngine(ctx context.Context, o engine.Options) (runner, error) {
 }
 
 func (a *app) options(cfg *config.Config, logger *slog.Logger, actor string) engine.Options {
-	return engine.Options{Config: cfg, Env: a.env, Actor: actor, Version: version(), Logger: logger}
+	return engine.Options{Config: cfg, Env: a.env, Actor: actor, Version: version(), Logger: logger, Notices: a.notices(cfg)}
+}
+
+// notices is where a person is told that something waits for an answer: nowhere
+// but to a log whose readers would not know what to do with another line.
+func (a *app) notices(cfg *config.Config) io.Writer {
+	if cfg.Tools.LogFormat == "json" {
+		return nil
+	}
+	return a.stderr
 }
 
 // withEngine opens an engine with the settings, works with it and closes it.

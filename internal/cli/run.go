@@ -5,8 +5,10 @@ import (
 	"errors"
 	"io"
 	"math"
+	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -33,6 +35,9 @@ type runOptions struct {
 	vars     map[string]string
 	script   string
 
+	domains []string
+	hold    float64
+
 	session    string
 	background bool
 	place      place
@@ -57,7 +62,10 @@ and what is printed is its request id, for "sandboxmcp artifacts".
 The program starts in /mnt/data, where it may write. Files that it leaves there
 are kept: --out copies them into a directory, "sandboxmcp artifacts" shows them
 later. Of this machine's files it sees the programs and libraries of the system,
-with what those need of /etc, read-only, and no others. It has no network.
+with what those need of /etc, read-only, and no others. It reaches the domains that
+"egress" or the settings have opened, and with --allow-domain those that are named
+there in place of them; a name without a port means 80 and 443. With --hold a
+connection to any other name waits for "egress approve" in another terminal.
 
 The exit status is the program's own, and 128+n when signal n ended it. It is
 124 after a timeout, 137 out of memory, 153 over the output limit, 130 when it
@@ -82,6 +90,8 @@ the settings say nothing else; "sandboxmcp config" shows those in force.`,
 	f.StringVar(&o.stdin, "stdin", "", "the program reads `FILE` as its stdin; - is our own")
 	f.StringVar(&o.out, "out", "", "copy the files that it leaves into `DIR`")
 	f.StringVar(&o.backend, "backend", "", "the `BACKEND` that runs it: process or docker")
+	f.StringArrayVar(&o.domains, "allow-domain", nil, "let it reach `DOMAIN`, such as name.example, *.name.example or name.example:8443, and no other; may be repeated")
+	f.Float64Var(&o.hold, "hold", 0, "hold a connection to another domain for `SECONDS`, until a person has answered")
 	f.StringVar(&o.session, "session", "", "run in the session with this `ID`")
 	f.BoolVar(&o.background, "background", false, "print the request id and do not wait")
 	o.place.withStart(cmd)
@@ -98,6 +108,8 @@ the settings say nothing else; "sandboxmcp config" shows those in force.`,
 		return a.run(ctx, o)
 	})
 }
+
+const maxHoldSeconds = 3600
 
 // limitFlags adds the flags of the limits, each with its default and its ceiling.
 func (o *runOptions) limitFlags(f *pflag.FlagSet) {
@@ -131,6 +143,14 @@ func (o *runOptions) check(args []string, given func(string) bool) error {
 	}
 	if o.language != "" {
 		if _, err := sandboxmcp.ParseLanguage(o.language); err != nil {
+			return err
+		}
+	}
+	if given("hold") && (!(o.hold > 0) || o.hold > maxHoldSeconds) {
+		return usage("--hold has to be above 0 and at most " + strconv.Itoa(maxHoldSeconds))
+	}
+	for _, d := range o.domains {
+		if _, err := sandboxmcp.ParseDomain(d); err != nil {
 			return err
 		}
 	}
@@ -224,6 +244,7 @@ func (a *app) request(ctx context.Context, o *runOptions, cfg *config.Config) (s
 	req := sandboxmcp.Request{
 		Namespace: cfg.Namespace, Actor: "cli", Env: o.vars,
 		Limits: o.limits, Strict: true, Backend: o.backend, Display: sandboxmcp.DisplayNone,
+		AllowedDomains: o.domains, GrantDomains: o.domains != nil, Hold: time.Duration(o.hold * float64(time.Second)),
 	}
 	switch {
 	case o.inline:

@@ -367,3 +367,23 @@ func TestServe(t *testing.T) {
 		t.Errorf("sockets left: got %v %v", left, err)
 	}
 }
+
+func (*fake) RequestEgress(context.Context, sandboxmcp.EgressAsk) (sandboxmcp.EgressAnswer, error) {
+	return sandboxmcp.EgressAnswer{}, nil
+}
+
+func (*fake) FindEgress(context.Context, string) (sandboxmcp.Approval, error) {
+	return sandboxmcp.Approval{}, nil
+}
+
+func (*fake) Egress(context.Context, sandboxmcp.Namespace) (sandboxmcp.EgressList, error) {
+	return sandboxmcp.EgressList{}, nil
+}
+
+func (*fake) DecideEgress(context.Context, sandboxmcp.EgressDecision) (sandboxmcp.EgressAnswer, error) {
+	return sandboxmcp.EgressAnswer{}, nil
+}
+
+func (*fake) RevokeEgress(context.Context, sandboxmcp.Namespace, string, string) (sandboxmcp.EgressRevoked, error) {
+	return sandboxmcp.EgressRevoked{}, nil
+}

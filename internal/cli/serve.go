@@ -106,7 +106,7 @@ func (a *app) speak(ctx context.Context, d door) error {
 	}
 	s := server.New(server.Config{
 		Engine: d.engine, Version: version(), Logger: d.logger, Namespace: d.engine.Namespace(),
-		Tools: tools, Five: fiveSettings(d.cfg), Link: files.link, Notes: files.notes,
+		Tools: tools, Five: fiveSettings(d.cfg), Link: files.link, Notes: files.notes, OpenWorld: d.cfg.EgressApprovals || d.cfg.EnableNetwork,
 	})
 	err := s.ServeStdio(ctx, a.stdin, a.stdout)
 	if err != nil && !errors.Is(err, syscall.EPIPE) {

@@ -11,6 +11,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -70,12 +71,14 @@ type Config struct {
 	ArtifactKeepHours float64
 	ArtifactKeepMB    int
 
-	EnableNetwork   bool
-	AllowedDomains  []string
-	EgressApprovals bool
-	WebAllowHosts   []string
-	SearxngURL      string
-	SearchEngines   []string
+	EnableNetwork      bool
+	AllowedDomains     []sandboxmcp.Domain
+	EgressApprovals    bool
+	EgressHoldSeconds  float64
+	EgressPrivateHosts []sandboxmcp.Domain // without wildcards
+	WebAllowHosts      []string
+	SearxngURL         string
+	SearchEngines      []string
 
 	EnableHostAccess    bool
 	HostAutoApprove     bool
@@ -109,8 +112,8 @@ type Config struct {
 	Tools Tools // the five tools of mcp-code-sandbox, sessions and the log
 
 	Test              bool
-	EgressTestResolve []string
-	EgressTestDNS     string
+	EgressTestResolve []Mapping
+	EgressTestDNS     netip.AddrPort // zero: none
 
 	rows    []row
 	sources map[string]Source

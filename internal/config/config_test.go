@@ -126,8 +126,48 @@ func TestTestVariables(t *testing.T) {
 		}
 		load(t, config.Sources{Env: []string{kv, "SANDBOXMCP_TEST=1"}})
 	}
+	c := load(t, config.Sources{Env: []string{
+		"SANDBOXMCP_TEST=1", "SANDBOXMCP_EGRESS_TEST_DNS=127.0.0.1:53", "SANDBOXMCP_EGRESS_TEST_RESOLVE=A.Example:443=127.0.0.1:1, b.example=[::1]:2",
+	}})
+	if got, want := fmt.Sprint(c.EgressTestResolve, c.EgressTestDNS), "[a.example:443=127.0.0.1:1 b.example=[::1]:2] 127.0.0.1:53"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if c := load(t, config.Sources{}); c.EgressTestDNS.IsValid() || len(c.EgressTestResolve) != 0 || value(t, c, "egress_test_dns").Value != "" {
+		t.Errorf("without variables: got %v %v", c.EgressTestResolve, c.EgressTestDNS)
+	}
+	for _, bad := range []string{"a.example", "a.example=127.0.0.1", "*.a.example=127.0.0.1:1", "127.0.0.1=127.0.0.1:1", "a.example=b.example:1", "localhost=127.0.0.1:1", "a.example=127.0.0.1:0", "=127.0.0.1:1"} {
+		_, err := config.Load(config.Sources{Env: []string{home, "SANDBOXMCP_TEST=1", "SANDBOXMCP_EGRESS_TEST_RESOLVE=" + bad}})
+		if sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument || !strings.Contains(fmt.Sprint(err), "EGRESS_TEST_RESOLVE") {
+			t.Errorf("%s: got %v, want invalid_argument that names the variable", bad, err)
+		}
+	}
 	if _, err := config.Load(config.Sources{Env: []string{home}, File: file(t, "test: true\n")}); err == nil {
 		t.Error("test in a file: got no error")
+	}
+}
+
+func TestDomains(t *testing.T) {
+	c := load(t, config.Sources{
+		Env:  []string{"SANDBOXMCP_ALLOWED_DOMAINS=Api.Example., *.b.example:8443"},
+		File: file(t, "egress_private_hosts: [db.corp.example:5432]\n"),
+	})
+	if d := cmp.Diff([]sandboxmcp.Domain{{Host: "api.example"}, {Host: "b.example", Wild: true, Port: 8443}}, c.AllowedDomains); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff([]sandboxmcp.Domain{{Host: "db.corp.example", Port: 5432}}, c.EgressPrivateHosts); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff([]string{"api.example", "*.b.example:8443"}, value(t, c, "allowed_domains").Value); d != "" {
+		t.Error("shown", d)
+	}
+	for _, kv := range []string{
+		"SANDBOXMCP_ALLOWED_DOMAINS=*", "SANDBOXMCP_ALLOWED_DOMAINS=*.com", "SANDBOXMCP_ALLOWED_DOMAINS=a.example,10.0.0.1", "SANDBOXMCP_ALLOWED_DOMAINS=printer",
+		"SANDBOXMCP_EGRESS_PRIVATE_HOSTS=*.corp.example", "SANDBOXMCP_EGRESS_PRIVATE_HOSTS=10.0.0.1",
+	} {
+		name, _, _ := strings.Cut(kv, "=")
+		if _, err := config.Load(config.Sources{Env: []string{home, kv}}); sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: got %v, want invalid_argument that names it", kv, err)
+		}
 	}
 }
 

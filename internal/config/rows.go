@@ -53,7 +53,8 @@ func table(c *Config) []row {
 		{"State", stateRows(c), false},
 		{"Execution", executionRows(c), false},
 		{"Limits", limitRows(c), false},
-		{"Network and web", networkRows(c), true},
+		{"Network", networkRows(c), false},
+		{"Web", webRows(c), true},
 		{"Host access", hostRows(c), true},
 		{"Vault, packages and validation", guardRows(c), true},
 		{"Docker", dockerRows(c), true},
@@ -62,7 +63,7 @@ func table(c *Config) []row {
 		{"HTTP", httpRows(c), true},
 		{"Log", logRows(&c.Tools), false},
 		{"More of mcp-code-sandbox", moreToolRows(&c.Tools), true},
-		{"Tests only", testRows(c), true},
+		{"Tests only", testRows(c), false},
 	} {
 		for _, r := range g.rows {
 			r.group, r.later = g.name, g.later
@@ -116,8 +117,15 @@ func limitRows(c *Config) []row {
 func networkRows(c *Config) []row {
 	return []row{
 		{key: "enable_network", env: "SANDBOXMCP_NETWORK", def: "false", into: boolean(&c.EnableNetwork), doc: "False: nothing is open until a person approves it. True: allowed_domains are open, others ask."},
-		{key: "allowed_domains", env: "SANDBOXMCP_ALLOWED_DOMAINS", into: list(&c.AllowedDomains, domainOK, "domains such as name, *.name or name:port"), doc: "Domains that are open when the network is on."},
+		{key: "allowed_domains", env: "SANDBOXMCP_ALLOWED_DOMAINS", into: items(&c.AllowedDomains, "domains such as name.example, *.name.example or name.example:8443", parseDomain), doc: "Domains that are open when the network is on, at ports 80 and 443 or at the one that is named. A wildcard opens the names below it."},
 		{key: "egress_approvals", env: "SANDBOXMCP_EGRESS_APPROVALS", def: "true", into: boolean(&c.EgressApprovals), doc: "False: nobody is asked, and nothing but allowed_domains opens."},
+		{key: "egress_private_hosts", env: "SANDBOXMCP_EGRESS_PRIVATE_HOSTS", into: items(&c.EgressPrivateHosts, "names such as name.example or name.example:5432", parseName), doc: "Names whose address may be private, local or otherwise special, at ports 80 and 443 or at the one that is named. It opens nothing: the name has to be allowed or approved as any other."},
+		{key: "egress_hold_seconds", env: "SANDBOXMCP_EGRESS_HOLD_SECONDS", def: "0", into: number(&c.EgressHoldSeconds, -1, 3600), doc: "How long a connection to a name that is not open waits for a person to approve it, and goes on then; 0: it fails at once. The clock of the run goes on meanwhile."},
+	}
+}
+
+func webRows(c *Config) []row {
+	return []row{
 		{key: "web_allow_hosts", env: "SANDBOXMCP_WEB_ALLOW_HOSTS", into: list(&c.WebAllowHosts, hostPortOK, "addresses of the form host:port"), doc: "What the web tools may reach although its address is private. Sandboxes gain nothing by it."},
 		{key: "searxng_url", env: "SEARXNG_URL", into: address(&c.SearxngURL), doc: "The search engine that is asked first."},
 		{key: "websearch_engines", env: "WEBSEARCH_ENGINES", into: list(&c.SearchEngines, wordOK, "names of search engines"), doc: "Search engines in the order in which they are asked."},
@@ -188,13 +196,13 @@ func toolRows(t *Tools) []row {
 		{key: "sandbox_max_output_bytes", env: "SANDBOX_MAX_OUTPUT_BYTES", def: "102400", into: integer(&t.MaxOutputBytes, 1, int64(64<<20)), doc: "Bytes of each stream that the five tools answer."},
 		{key: "sandbox_max_code_bytes", env: "SANDBOX_MAX_CODE_BYTES", def: "102400", into: integer(&t.MaxCodeBytes, 1, int64(64<<20)), doc: "Bytes of code that sandbox_run_python takes."},
 		{key: "sandbox_stateful", env: "SANDBOX_STATEFUL", def: "false", into: boolean(&t.Stateful), doc: "True: the runs of a session of the five tools keep their variables."},
+		{key: "sandbox_network", env: "SANDBOX_NETWORK", def: "none", into: choice(&t.Network, "none", "approved"), doc: "Approved: the sessions of the five tools reach what is open. None: they never have a network."},
 	}
 }
 
 func moreToolRows(t *Tools) []row {
 	return []row{
 		{key: "sandbox_image", env: "SANDBOX_IMAGE", def: "llm-sandbox:latest", into: text(&t.Image, wordOK, "an image name"), doc: "Image of the five tools on the Docker backend."},
-		{key: "sandbox_network", env: "SANDBOX_NETWORK", def: "none", into: choice(&t.Network, "none", "approved"), doc: "Approved: the sessions of the five tools reach what is open."},
 	}
 }
 
@@ -209,7 +217,7 @@ func logRows(t *Tools) []row {
 func testRows(c *Config) []row {
 	return []row{
 		{key: "test", env: "SANDBOXMCP_TEST", def: "false", into: boolean(&c.Test), doc: "Allows the two variables below."},
-		{key: "egress_test_resolve", env: "SANDBOXMCP_EGRESS_TEST_RESOLVE", test: true, into: list(&c.EgressTestResolve, mappingOK, "mappings of the form name[:port]=ip:port"), doc: "Where an allowed connection goes instead of resolving the name."},
-		{key: "egress_test_dns", env: "SANDBOXMCP_EGRESS_TEST_DNS", test: true, into: text(&c.EgressTestDNS, addrPortOK, "an address of the form ip:port"), doc: "The resolver of every other name."},
+		{key: "egress_test_resolve", env: "SANDBOXMCP_EGRESS_TEST_RESOLVE", test: true, into: items(&c.EgressTestResolve, "mappings of the form name[:port]=ip:port", parseMapping), doc: "Where an allowed connection goes instead of resolving the name."},
+		{key: "egress_test_dns", env: "SANDBOXMCP_EGRESS_TEST_DNS", test: true, into: resolver(&c.EgressTestDNS), doc: "The resolver of every other name."},
 	}
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"math"
 	"net"
 	"net/netip"
@@ -115,6 +116,33 @@ func list(to *[]string, check func(string) bool, legal string) value {
 	}
 }
 
+// items is a list whose entries are more than text.
+func items[T fmt.Stringer](to *[]T, legal string, parse func(string) (T, bool)) value {
+	return value{
+		set: func(texts []string) bool {
+			all := make([]T, 0, len(texts))
+			for _, s := range texts {
+				v, ok := parse(s)
+				if !ok {
+					return false
+				}
+				all = append(all, v)
+			}
+			*to = all
+			return true
+		},
+		show: func() any {
+			texts := make([]string, 0, len(*to))
+			for _, v := range *to {
+				texts = append(texts, v.String())
+			}
+			return texts
+		},
+		legal:  func() string { return "a list of " + legal },
+		isList: true,
+	}
+}
+
 // address is a URL whose password, if it has one, is not shown.
 func address(to *string) value {
 	v := text(to, func(s string) bool {
@@ -126,6 +154,17 @@ func address(to *string) value {
 			return u.Redacted()
 		}
 		return redacted
+	}
+	return v
+}
+
+func resolver(to *netip.AddrPort) value {
+	v := scalar(to, "an address of the form ip:port", parseAddrPort)
+	v.show = func() any {
+		if !to.IsValid() {
+			return ""
+		}
+		return to.String()
 	}
 	return v
 }
@@ -191,35 +230,6 @@ func absoluteOK(s string) bool { return strings.HasPrefix(s, "/") && anyText(s) 
 
 func patternOK(s string) bool { return s != "*" && anyText(s) && !strings.ContainsAny(s, "\n\r") }
 
-// domainOK takes name, *.name and name:port.
-func domainOK(s string) bool {
-	name := strings.TrimPrefix(s, "*.")
-	if host, port, ok := strings.Cut(name, ":"); ok {
-		if !portOK(port) {
-			return false
-		}
-		name = host
-	}
-	if len(name) > 253 {
-		return false
-	}
-	for label := range strings.SplitSeq(strings.TrimSuffix(name, "."), ".") {
-		if !labelOK(label) {
-			return false
-		}
-	}
-	return true
-}
-
-func labelOK(s string) bool {
-	if s == "" || len(s) > 63 || s[0] == '-' || s[len(s)-1] == '-' {
-		return false
-	}
-	return !strings.ContainsFunc(s, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_'
-	})
-}
-
 func portOK(s string) bool {
 	n, err := strconv.ParseUint(s, 10, 16)
 	return err == nil && n > 0
@@ -230,12 +240,37 @@ func hostPortOK(s string) bool {
 	return err == nil && wordOK(host) && portOK(port)
 }
 
-func addrPortOK(s string) bool {
-	_, err := netip.ParseAddrPort(s)
-	return err == nil
+// Mapping says where a connection to a host goes instead of to its address.
+type Mapping struct {
+	Host sandboxmcp.Host
+	Port int // of the host; 0: every port
+	To   netip.AddrPort
 }
 
-func mappingOK(s string) bool {
+// String returns the mapping as it is written: name[:port]=ip:port.
+func (m Mapping) String() string {
+	return sandboxmcp.Domain{Host: m.Host, Port: m.Port}.String() + "=" + m.To.String()
+}
+
+func parseMapping(s string) (Mapping, bool) {
 	name, to, ok := strings.Cut(s, "=")
-	return ok && domainOK(name) && !strings.HasPrefix(name, "*") && addrPortOK(to)
+	d, err1 := sandboxmcp.ParseDomain(name)
+	addr, err2 := parseAddrPort(to)
+	return Mapping{Host: d.Host, Port: d.Port, To: addr}, ok && err1 == nil && err2 && !d.Wild
+}
+
+func parseAddrPort(s string) (netip.AddrPort, bool) {
+	a, err := netip.ParseAddrPort(s)
+	return a, err == nil && a.Port() != 0
+}
+
+func parseDomain(s string) (sandboxmcp.Domain, bool) {
+	d, err := sandboxmcp.ParseDomain(s)
+	return d, err == nil
+}
+
+// parseName is parseDomain without wildcards.
+func parseName(s string) (sandboxmcp.Domain, bool) {
+	d, ok := parseDomain(s)
+	return d, ok && !d.Wild
 }

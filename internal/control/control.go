@@ -20,6 +20,10 @@
 //	GET  /v1/inspect?namespace=&id=           → sandboxmcp.State
 //	POST /v1/bridge  {"namespace", "data", "from_session", "to_session", "keys"} → sandboxmcp.Bridged
 //
+//	GET  /v1/egress?namespace=                → sandboxmcp.EgressList
+//	POST /v1/egress/decide {"id" or "domain", "namespace", "deny", "scope", …} → sandboxmcp.EgressAnswer
+//	POST /v1/egress/revoke {"namespace", "domain"} → sandboxmcp.EgressRevoked
+//
 //	GET  /v1/files?namespace=&id=             → {"artifacts": [sandboxmcp.SessionFile]}
 //	GET  /v1/file?namespace=&id=&path=&limit= → sandboxmcp.SessionFile and "content_base64"
 //	PUT  /v1/file?namespace=&id=&name=&overwrite=  the bytes → {"session_id", "path"}
@@ -105,6 +109,7 @@ type Handler interface {
 
 	SessionHandler
 	GuardHandler
+	EgressHandler
 }
 
 // SessionHandler is what a server offers of its sessions. It fails with

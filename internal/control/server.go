@@ -174,6 +174,7 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("POST /v1/start", s.start)
 	s.sessionRoutes(mux)
 	s.guardRoutes(mux)
+	s.egressRoutes(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		if err := otherVersion(r); err != nil {
 			s.fail(w, err)

@@ -31,6 +31,15 @@ type programRequest struct {
 	Display   sandboxmcp.Display   `json:"display,omitempty"`
 	SessionID sandboxmcp.SessionID `json:"session_id,omitempty"`
 	Session   *sessionRequest      `json:"session,omitempty"`
+	Network   *networkRequest      `json:"network,omitempty"`
+}
+
+// networkRequest is where to a program may go: what the person at the other
+// terminal opens for it.
+type networkRequest struct {
+	AllowedDomains []string `json:"allowed_domains"` // null: what is open
+	GrantDomains   bool     `json:"grant_domains"`
+	HoldSeconds    float64  `json:"hold_seconds"`
 }
 
 func newProgram(r sandboxmcp.Request) programRequest {
@@ -44,6 +53,9 @@ func newProgram(r sandboxmcp.Request) programRequest {
 	if r.Session != nil {
 		s := newSession(*r.Session)
 		p.Session = &s
+	}
+	if r.AllowedDomains != nil || r.Hold != 0 {
+		p.Network = &networkRequest{r.AllowedDomains, r.GrantDomains, r.Hold.Seconds()}
 	}
 	return p
 }
@@ -60,6 +72,9 @@ func (p programRequest) request() sandboxmcp.Request {
 		spec := p.Session.spec()
 		r.Session = &spec
 	}
+	if n := p.Network; n != nil {
+		r.AllowedDomains, r.GrantDomains, r.Hold = n.AllowedDomains, n.GrantDomains, time.Duration(n.HoldSeconds*float64(time.Second))
+	}
 	return r
 }
 
@@ -74,19 +89,20 @@ type sessionRequest struct {
 	TTLMinutes float64              `json:"ttl_minutes,omitempty"`
 	Backend    string               `json:"backend,omitempty"`
 	Fresh      bool                 `json:"fresh,omitempty"`
+	Offline    bool                 `json:"offline,omitempty"`
 }
 
 func newSession(s sandboxmcp.SessionSpec) sessionRequest {
 	return sessionRequest{
 		Namespace: s.Namespace, SessionID: s.ID, Language: s.Language, Limits: s.Limits, Strict: s.Strict, Modest: s.Modest,
-		TTLMinutes: s.TTL.Minutes(), Backend: s.Backend, Fresh: s.Fresh,
+		TTLMinutes: s.TTL.Minutes(), Backend: s.Backend, Fresh: s.Fresh, Offline: s.Offline,
 	}
 }
 
 func (s sessionRequest) spec() sandboxmcp.SessionSpec {
 	return sandboxmcp.SessionSpec{
 		ID: s.SessionID, Namespace: s.Namespace, Actor: Actor, Language: s.Language, Limits: s.Limits, Strict: s.Strict, Modest: s.Modest,
-		TTL: time.Duration(s.TTLMinutes * float64(time.Minute)), Backend: s.Backend, Fresh: s.Fresh,
+		TTL: time.Duration(s.TTLMinutes * float64(time.Minute)), Backend: s.Backend, Fresh: s.Fresh, Offline: s.Offline,
 	}
 }
 

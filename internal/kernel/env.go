@@ -28,7 +28,8 @@ var deniedEnv = []string{
 
 // CheckEnv refuses, with invalid_argument, what may not be added to a program's
 // environment: names that are not [A-Za-z_][A-Za-z0-9_]*, names that steer a
-// loader, an interpreter or a proxy, values with a NUL, and too much of it. The
+// loader or an interpreter, values with a NUL, and too much of it. A proxy is the
+// program's own affair: what it reaches is decided elsewhere. The
 // message names the entry and never its value.
 func CheckEnv(env map[string]string) error {
 	if len(env) > maxEnvEntries {
@@ -74,9 +75,6 @@ func isEnvName(s string) bool {
 }
 
 func isDeniedEnv(name string) bool {
-	if strings.HasSuffix(strings.ToUpper(name), "_PROXY") {
-		return true
-	}
 	return slices.ContainsFunc(deniedEnv, func(rule string) bool {
 		prefix, wild := strings.CutSuffix(rule, "*")
 		return name == rule || wild && strings.HasPrefix(name, prefix)

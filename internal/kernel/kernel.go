@@ -8,6 +8,7 @@
 package kernel
 
 import (
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -30,6 +31,7 @@ type Program struct {
 	Sets        []string           // directories of package sets of python, each with a site-packages, as the sandbox shows them; one that is not there does no harm
 	Preload     []string           // python only: modules of Sets that an interpreter that is forked may have imported; the sets were hashed
 	Env         map[string]string  // added to the environment; see CheckEnv
+	Network     map[string]string  // likewise, where Env does not say otherwise: what a sandbox with a network tells its programs; ours, so not checked
 	Defaults    map[string]string  // likewise, where Env does not say otherwise; ours, so not checked
 }
 
@@ -43,6 +45,11 @@ func Plan(p Program) (backend.Process, error) {
 	}
 	if err := CheckEnv(p.Env); err != nil {
 		return backend.Process{}, err
+	}
+	if len(p.Network) > 0 {
+		env := maps.Clone(p.Network)
+		maps.Copy(env, p.Env)
+		p.Env = env
 	}
 	if !path.IsAbs(p.Interpreter) {
 		return backend.Process{}, sandboxmcp.Errorf(sandboxmcp.CodeInternal, "the interpreter %s has no absolute path", sandboxmcp.Quote(p.Interpreter))

@@ -45,6 +45,16 @@ func (a arguments) texts(name string) map[string]string {
 	return out
 }
 
+// words are the texts of a list that was checked to hold nothing else.
+func words(list []any) []string {
+	out := make([]string, 0, len(list))
+	for _, v := range list {
+		text, _ := v.(string)
+		out = append(out, text)
+	}
+	return out
+}
+
 // session returns the session id that an argument names, empty when it is
 // absent or null.
 func (a arguments) session(name string) (sandboxmcp.SessionID, error) {

@@ -28,11 +28,12 @@ type Five struct {
 	MaxUploadBytes int64             // 52 428 800
 	MaxReadBytes   int64             // 10 485 760
 	Stateful       bool              // variables stay from run to run
+	Network        bool              // runs reach what is open
 }
 
 // session is how the five tools make a session.
 func (f Five) session() *sandboxmcp.SessionSpec {
-	return &sandboxmcp.SessionSpec{Language: sandboxmcp.Python, Limits: f.Limits, Modest: true, TTL: f.TTL, Fresh: !f.Stateful}
+	return &sandboxmcp.SessionSpec{Language: sandboxmcp.Python, Limits: f.Limits, Modest: true, TTL: f.TTL, Fresh: !f.Stateful, Offline: !f.Network}
 }
 
 func (f Five) filled() Five {
@@ -111,7 +112,7 @@ func (s *Server) runPython(ctx context.Context, c *call) (answer, error) {
 	}
 	req := sandboxmcp.Request{
 		ID: runID(time.Now()), Namespace: c.namespace, Actor: actor,
-		Code: code, Language: sandboxmcp.Python, SessionID: id, Session: s.five.session(),
+		Code: code, Language: sandboxmcp.Python, SessionID: id, Session: s.five.session(), Offline: !s.five.Network,
 		Limits: sandboxmcp.Limits{TimeoutSeconds: s.five.Limits.TimeoutSeconds, MaxOutputBytes: s.five.Limits.MaxOutputBytes},
 		Modest: true,
 	}

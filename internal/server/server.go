@@ -82,6 +82,18 @@ type Engine interface {
 	Stats() sandboxmcp.Stats
 	Sessions
 	LimitKeeper
+	Approvals
+}
+
+// Approvals is what the door asks of the gate.
+type Approvals interface {
+	// RequestEgress asks a person to open a domain, and waits as long as the ask says.
+	RequestEgress(ctx context.Context, ask sandboxmcp.EgressAsk) (sandboxmcp.EgressAnswer, error)
+	// FindEgress tells what a question is.
+	FindEgress(ctx context.Context, id string) (sandboxmcp.Approval, error)
+	// DecideEgress carries out a person's answer. A tool may only call it with one
+	// that the client brought in a form of ours.
+	DecideEgress(ctx context.Context, d sandboxmcp.EgressDecision) (sandboxmcp.EgressAnswer, error)
 }
 
 // Sessions is what the door asks of sandboxes that live across requests. A
@@ -132,6 +144,7 @@ type Config struct {
 	Five      Five     // settings of the tools sandbox_*
 	Link      LinkFunc // nil: there are no links
 	Notes     []string // what list_runtimes says besides, such as why there are no links
+	OpenWorld bool     // a domain may be open to programs, or be opened
 }
 
 // Server answers MCP clients. Make one with [New]; it holds nothing that has to
@@ -145,6 +158,7 @@ type Server struct {
 	linkTo    LinkFunc
 	notes     []string
 	decoding  chan struct{} // held while a large picture is decoded: one at a time
+	forms     *forms
 }
 
 // New makes a server with all tools and resources in memory.
@@ -157,6 +171,7 @@ func New(c Config) *Server {
 		linkTo:    c.Link,
 		notes:     c.Notes,
 		decoding:  make(chan struct{}, 1),
+		forms:     newForms(),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -176,6 +191,7 @@ func New(c Config) *Server {
 	})
 	s.mcp.AddReceivingMiddleware(s.guard)
 	for _, t := range tools {
+		t.hints.openWorld = t.hints.openWorld || t.letsOut && c.OpenWorld
 		s.addTool(t)
 	}
 	if c.Tools == AllTools {

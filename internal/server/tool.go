@@ -20,6 +20,7 @@ type tool struct {
 	hints       hints
 	in          *jsonschema.Schema
 	out         *jsonschema.Schema
+	letsOut     bool // it runs what may reach what is open
 	run         func(s *Server, ctx context.Context, c *call) (answer, error)
 }
 
@@ -42,6 +43,7 @@ type call struct {
 type answer struct {
 	body   any
 	blocks []mcp.Content
+	ask    *mcp.CallToolResult // not an answer yet: what a person is asked first; nil: nothing
 }
 
 // toolTable lists every tool. To add one: a row in a tools_*.go file, its
@@ -51,7 +53,7 @@ func toolTable() []tool {
 	return append([]tool{
 		executeCode(), getArtifacts(), listRuntimes(), sandboxStats(),
 		createSession(), terminateSession(), bridgeData(), inspectState(),
-		setResourceLimits(),
+		setResourceLimits(), requestEgress(),
 	}, fiveTable()...)
 }
 
@@ -95,6 +97,9 @@ func (s *Server) callTool(ctx context.Context, t tool, check *checker, req *mcp.
 	a, err := t.run(s, ctx, &call{args: args, namespace: ns, request: req})
 	if err != nil {
 		return nil, err
+	}
+	if a.ask != nil {
+		return a.ask, nil
 	}
 	body, err := encode(a.body)
 	if err != nil {

@@ -17,12 +17,13 @@ func executeCode() tool {
 	return tool{
 		name:  "execute_code",
 		title: "Run code in a sandbox",
-		description: "Runs a program (python, node or shell) in a sandbox without network and answers with status, exit_code, stdout, stderr and the files it left in /mnt/data. " +
-			"Without session_id the sandbox is fresh and nothing is kept; with one, files and variables stay. For long work pass background and poll get_artifacts.",
-		hints: hints{},
+		description: "Runs a program (python, node or shell) in a sandbox and answers with status, exit_code, stdout, stderr and the files it left in /mnt/data. " +
+			"Without session_id the sandbox is fresh and nothing is kept; with one, files and variables stay. For long work pass background and poll get_artifacts. There is no network but to domains that request_egress or an operator opened.",
+		hints: hints{}, letsOut: true,
 		in: input(
 			need("code", about("string", "The program's text")),
 			opt("language", languageSchema()),
+			opt("allowed_domains", &jsonschema.Schema{Type: "array", Items: typed("string"), Description: "Of the open domains, only these; default: all that are open"}),
 			opt("timeout_seconds", fallback(limitSchema("Wall clock, up to 3600"), "60")),
 			opt("session_id", about("string", "Session to run in, made when it is not there")),
 			opt("stdin", about("string", "What the program reads")),
@@ -61,6 +62,7 @@ func resultSchema() *jsonschema.Schema {
 		need("results", typed("array")),
 		need("resource_usage", typed("object")),
 		need("metadata", typed("object")),
+		opt("network", about("object", "allowed: reached host:port; denied: host, port, times, reason")),
 		opt("error", typed("object", "null", "string")), // a string is the code of a failure
 		opt("isolation", typed("object", "null")),
 		opt("session_id", typed("string", "null")),
@@ -88,6 +90,9 @@ func (s *Server) executeCode(ctx context.Context, c *call) (answer, error) {
 	}
 	if id != "" {
 		req.Display = sandboxmcp.DisplayResults
+	}
+	if list, ok := c.args["allowed_domains"].([]any); ok { // an empty one closes everything
+		req.AllowedDomains = words(list)
 	}
 	if in := c.args.text("stdin"); in != "" {
 		req.Stdin = []byte(in)

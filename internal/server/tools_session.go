@@ -213,7 +213,7 @@ func (s *Server) inspectState(ctx context.Context, c *call) (answer, error) {
 	if state.Env == nil {
 		state.Env = map[string]any{}
 	}
-	state.Egress.Allowed, state.Egress.Pending = some(state.Egress.Allowed), some(state.Egress.Pending)
+	state.Egress.Allowed, state.Egress.Pending = some(state.Egress.Allowed), each(state.Egress.Pending)
 	state.Files = each(state.Files)
 	if id != "" {
 		for i := range state.Files {

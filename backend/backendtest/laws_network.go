@@ -1,0 +1,678 @@
+package backendtest
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
+)
+
+// networkLaws are those of sandboxes that can be given a network.
+var networkLaws = []law{
+	{"EveryAddressLeadsToTheListeners", networkReaches},
+	{"OtherPortsAndProtocolsLeadNowhere", networkRefuses},
+	{"NoProgramHasTheListenersPorts", networkPorts},
+	{"OwnServersAreReached", networkOwn},
+	{"NamesAreAnsweredFromTheAddressAsked", networkNames},
+	{"ProgramsGetThereByName", networkPrograms},
+	{"ListenersAreOfOneSandbox", networkOfOne},
+	{"PortsAreAddedWhileAProgramRuns", networkLater},
+	{"PortsThatAProgramHasAreAnError", networkTaken},
+	{"PortsThatCannotBeAreAnError", networkNonsense},
+	{"StoppedProgramsHoldNothingUp", networkStopped},
+	{"NetworkEndsWithTheSandbox", networkEnds},
+	{"NetworkLeavesNothing", networkLeavesNothing},
+	{"FloodOfConnectionsEnds", networkFlood},
+	{"NetworkIsAWallThatIsTold", networkTold},
+}
+
+// networks runs them.
+func (s *suite) networks(t *testing.T) {
+	sb := s.open(t)
+	if _, ok := sb.Sandbox.(backend.Networker); !ok {
+		t.Skip("the backend's sandboxes have no network")
+	}
+	if !s.full() {
+		_, err := sb.Sandbox.(backend.Networker).Network(t.Context(), nil)
+		if got := sandboxmcp.CodeOf(err); got != sandboxmcp.CodeIsolationUnavailable {
+			t.Errorf("Network failed with %v, want %s", err, sandboxmcp.CodeIsolationUnavailable)
+		}
+		return
+	}
+	for _, l := range networkLaws {
+		t.Run(l.name, func(t *testing.T) { l.test(t, s) })
+	}
+}
+
+// network opens the sandbox's network. Connections are answered with the address
+// that the program asked for, and questions for names with nameAddress.
+func (x *box) network(t *testing.T, ports ...int) *backend.Network {
+	t.Helper()
+	n, err := x.Sandbox.(backend.Networker).Network(t.Context(), ports)
+	if err != nil {
+		t.Fatalf("Network: %v", err)
+	}
+	x.once.Do(func() {
+		for _, c := range n.DNS {
+			go names(c)
+		}
+		for _, l := range n.DNSTCP {
+			go echo(l)
+		}
+		go echo(n.Proxy)
+	})
+	for p, l := range n.TCP {
+		if _, known := x.ports.LoadOrStore(p, true); !known {
+			go echo(l)
+		}
+	}
+	return n
+}
+
+// answering is what of a sandbox's network the test answers on.
+type answering struct {
+	once  sync.Once
+	ports sync.Map
+}
+
+// echo answers like a web server, with the address that was asked for.
+func echo(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer func() { _ = c.Close() }()
+			_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+			var b [512]byte
+			_, _ = c.Read(b[:])
+			text := c.LocalAddr().String() + "\n"
+			_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(text), text)
+			if tcp, ok := c.(*net.TCPConn); ok {
+				_ = tcp.CloseWrite()
+			}
+			_, _ = io.Copy(io.Discard, c)
+		}()
+	}
+}
+
+// nameAddress is what every name means to a test.
+var nameAddress = net.IPv4(198, 18, 0, 5).To4()
+
+// names answers questions for A, and none of others.
+func names(c net.PacketConn) {
+	for b := make([]byte, 1500); ; {
+		n, from, err := c.ReadFrom(b)
+		if err != nil {
+			return
+		}
+		end := 12 // of the question
+		for end < n && b[end] != 0 {
+			end += 1 + int(b[end])
+		}
+		if end += 5; n < 17 || end > n {
+			continue
+		}
+		answer := slices.Clone(b[:end])
+		copy(answer[2:], []byte{0x81, 0x80, 0, 1, 0, 0, 0, 0, 0, 0})
+		if binary.BigEndian.Uint16(b[end-4:]) == 1 {
+			answer[7] = 1
+			answer = append(append(answer, 0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4), nameAddress...)
+		}
+		_, _ = c.WriteTo(answer, from)
+	}
+}
+
+// attempts is a program that asks for addresses, one to a line of its arguments,
+// and prints what came of each.
+const attempts = `
+import socket, sys, errno
+def tcp(host, port):
+    s = socket.create_connection((host, port), 10)
+    s.sendall(b"GET / HTTP/1.0\r\n\r\n")
+    b = b""
+    while True:
+        part = s.recv(4096)
+        if not part: break
+        b += part
+    return b.decode().split("\r\n\r\n")[-1].strip()
+def udp(host, port):
+    s = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
+    s.settimeout(10)
+    s.connect((host, port))
+    s.send(b"\0\1\1\0\0\1\0\0\0\0\0\0\1x\4test\0\0\1\0\1")
+    return socket.inet_ntoa(s.recv(512)[-4:])
+for a in sys.argv[1:]:
+    kind, host, port = a.split(" ")
+    try:
+        r = {"tcp": tcp, "udp": udp}[kind](host, int(port))
+    except OSError as e:
+        r = errno.errorcode.get(e.errno, repr(e))
+    print(a, "=", r, flush=True)
+`
+
+// attempt asks for addresses, and wants of each what stands after it.
+func (x *box) attempt(t *testing.T, want [][2]string) {
+	t.Helper()
+	args, lines := []string{}, ""
+	for _, w := range want {
+		args = append(args, w[0])
+		lines += w[0] + " = " + w[1] + "\n"
+	}
+	if e := x.run(t, x.python(t, attempts, args...)); e.Out != lines {
+		t.Errorf("got\n%swant\n%s%s", e.Out, lines, e.Err)
+	}
+}
+
+func networkReaches(t *testing.T, s *suite) {
+	x := s.open(t)
+	x.network(t, 5432, 22)
+	x.attempt(t, [][2]string{
+		{"tcp 1.2.3.4 80", "1.2.3.4:80"},
+		{"tcp 93.184.216.34 443", "93.184.216.34:443"},
+		{"tcp 169.254.169.254 80", "169.254.169.254:80"},
+		{"tcp 10.255.0.1 5432", "10.255.0.1:5432"},
+		{"tcp 198.18.0.5 22", "198.18.0.5:22"},
+		{"tcp 127.0.0.1 80", "127.0.0.1:80"},
+		{"tcp 127.0.0.1 3128", "127.0.0.1:3128"},
+		{"tcp 2001:db8::1 443", "[2001:db8::1]:443"},
+		{"tcp fd00:ec2::254 80", "[fd00:ec2::254]:80"},
+		{"tcp ::1 5432", "[::1]:5432"},
+		{"tcp ::ffff:10.1.1.1 80", "10.1.1.1:80"},
+		{"tcp 9.9.9.9 53", "9.9.9.9:53"},
+	})
+}
+
+func networkRefuses(t *testing.T, s *suite) {
+	x := s.open(t)
+	host, heard := deaf(t)
+	x.attempt(t, [][2]string{ // before it is opened
+		{"tcp 1.2.3.4 80", "ENETUNREACH"},
+		{"tcp 2001:db8::1 80", "ENETUNREACH"},
+		{"tcp 127.0.0.1 3128", "ECONNREFUSED"},
+		{"udp 127.0.0.1 53", "ECONNREFUSED"},
+	})
+	x.network(t)
+	var want [][2]string
+	for _, a := range []string{"127.0.0.1", "1.2.3.4", "::1", "2001:db8::1"} {
+		for _, to := range []string{"tcp " + a + " 22", "tcp " + a + " 8443", "udp " + a + " 443", "udp " + a + " 123", "udp " + a + " 5353"} {
+			want = append(want, [2]string{to, "ECONNREFUSED"})
+		}
+	}
+	for _, p := range host {
+		want = append(want, [2]string{p, "ECONNREFUSED"})
+	}
+	x.attempt(t, append(want, [2]string{"tcp 1.2.3.4 3128", "ECONNREFUSED"}))
+	for name, n := range heard() {
+		if n != 0 {
+			t.Errorf("%s of the host was reached", name)
+		}
+	}
+	e := x.run(t, x.python(t, `
+import socket, errno, os
+def attempt(name, f):
+    try: print(name, f() or "ok")
+    except OSError as e: print(name, errno.errorcode[e.errno])
+def route():
+    s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
+    s.sendall(bytes.fromhex("24000000180005060100000000000000") + bytes([2,0,0,0,254,3,0,1,0,0,0,0,8,0,4,0,1,0,0,0]))
+    raise OSError(-int.from_bytes(s.recv(100)[16:20], "little", signed=True), "")
+attempt("raw", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1))
+attempt("raw6", lambda: socket.socket(socket.AF_INET6, socket.SOCK_RAW, 58))
+attempt("ping", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM, 1))
+attempt("packet", lambda: socket.socket(17, socket.SOCK_RAW, 0))
+attempt("vsock", lambda: socket.socket(40, socket.SOCK_STREAM, 0))
+attempt("route", route)
+attempt("ports", lambda: open("/proc/sys/net/ipv4/ip_unprivileged_port_start", "w"))
+`))
+	got := strings.Fields(e.Out)
+	for i := 0; i+1 < len(got); i += 2 {
+		if ok := slices.Contains([]string{"EPERM", "EACCES", "EAFNOSUPPORT", "EPROTONOSUPPORT", "EROFS"}, got[i+1]); !ok {
+			t.Errorf("%s: %s, want a refusal", got[i], got[i+1])
+		}
+	}
+	if len(got) != 14 {
+		t.Errorf("the program printed %q, %q", e.Out, e.Err)
+	}
+}
+
+// deaf listens on the host's loopback. It returns how a program would get there,
+// and later what was heard.
+func deaf(t *testing.T) (ways []string, heard func() map[string]int) {
+	t.Helper()
+	var mu sync.Mutex
+	counts := map[string]int{}
+	note := func(name string) {
+		mu.Lock()
+		defer mu.Unlock()
+		counts[name]++
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = l.Close(), c.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			note("tcp")
+			_ = conn.Close()
+		}
+	}()
+	go func() {
+		var b [64]byte
+		for {
+			if _, _, err := c.ReadFrom(b[:]); err != nil {
+				return
+			}
+			note("udp")
+		}
+	}()
+	_, tcp, _ := net.SplitHostPort(l.Addr().String())
+	_, udp, _ := net.SplitHostPort(c.LocalAddr().String())
+	return []string{"tcp 127.0.0.1 " + tcp, "udp 127.0.0.1 " + udp}, func() map[string]int {
+		pause(t, 50*time.Millisecond)
+		mu.Lock()
+		defer mu.Unlock()
+		return map[string]int{"tcp": counts["tcp"], "udp": counts["udp"]}
+	}
+}
+
+// binder tries to have ports, in every way that there is.
+const binder = `
+import socket, errno, sys
+for port in (53, 80, 443, 3128, 5432):
+    for host in ("0.0.0.0", "127.0.0.1", "198.18.0.5", "::", "::1"):
+        for kind in ((socket.SOCK_STREAM, socket.SOCK_DGRAM) if port == 53 else (socket.SOCK_STREAM,)):
+            for option in (0, socket.SO_REUSEADDR, socket.SO_REUSEPORT):
+                s = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, kind)
+                if option: s.setsockopt(socket.SOL_SOCKET, option, 1)
+                try:
+                    s.bind((host, port))
+                    if kind == socket.SOCK_STREAM: s.listen()
+                    print(port, host, option, "bound")
+                except OSError as e:
+                    if e.errno not in (errno.EACCES, errno.EADDRINUSE, errno.EPERM): print(port, host, option, e)
+                s.close()
+print("tried")
+`
+
+func networkPorts(t *testing.T, s *suite) {
+	x := s.open(t)
+	x.network(t, 5432)
+	e := x.run(t, x.python(t, binder))
+	// 127.0.0.1 is all that the proxy's listener has of its port
+	want := ""
+	for _, host := range []string{"198.18.0.5", "::1"} {
+		for _, option := range []string{"0", "2", "15"} {
+			want += "3128 " + host + " " + option + " bound\n"
+		}
+	}
+	if got := e.Out; got != want+"tried\n" {
+		t.Errorf("got\n%s\nwant\n%s%s", got, want, e.Err)
+	}
+}
+
+func networkOwn(t *testing.T, s *suite) {
+	x := s.open(t)
+	x.network(t)
+	out := x.run(t, x.python(t, `
+import socket, threading
+for host in ("127.0.0.1", "0.0.0.0", "::1"):
+    s = socket.create_server((host, 8000), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    c = socket.create_connection(("127.0.0.1" if host == "0.0.0.0" else host, 8000))
+    a, _ = s.accept()
+    a.sendall(b"own")
+    print(c.recv(9).decode())
+    for x in (a, c, s): x.close()
+`))
+	if out.Out != "own\nown\nown\n" {
+		t.Errorf("got %q, %q", out.Out, out.Err)
+	}
+}
+
+func networkNames(t *testing.T, s *suite) {
+	x := s.open(t)
+	x.network(t)
+	var want [][2]string
+	for _, a := range []string{"127.0.0.1", "8.8.8.8", "10.0.0.53", "::1", "2001:4860:4860::8888", "fd00::53"} {
+		want = append(want, [2]string{"udp " + a + " 53", nameAddress.String()})
+	}
+	x.attempt(t, want)
+}
+
+func networkPrograms(t *testing.T, s *suite) {
+	x := s.open(t)
+	e := x.run(t, x.python(t, "import socket\ntry: socket.getaddrinfo('some.test', 80)\nexcept OSError as e: print('none')"))
+	if e.Out != "none\n" {
+		t.Errorf("without a network a name was %q, %q", e.Out, e.Err)
+	}
+	x.network(t)
+	want := nameAddress.String() + ":80"
+	check := func(t *testing.T, e ended) {
+		t.Helper()
+		if strings.TrimSpace(e.Out) != want {
+			t.Errorf("got %q, %q, want %s", e.Out, e.Err, want)
+		}
+	}
+	t.Run("Python", func(t *testing.T) {
+		check(t, x.run(t, x.python(t, "import urllib.request\nprint(urllib.request.urlopen('http://some.test/').read().decode())")))
+	})
+	t.Run("Node", func(t *testing.T) {
+		testkit.Need(t, "node", s.o.Node != "", "no interpreter that a sandbox can see")
+		check(t, x.run(t, backend.Process{Argv: []string{s.o.Node, "-e", "fetch('http://some.test/').then(r => r.text()).then(console.log)"}}))
+	})
+	t.Run("NodeResolver", func(t *testing.T) { // which is not the C library's
+		testkit.Need(t, "node", s.o.Node != "", "no interpreter that a sandbox can see")
+		e := x.run(t, backend.Process{Argv: []string{s.o.Node, "-e", "require('dns').promises.resolve4('some.test').then(a => console.log(a[0] + ':80'))"}})
+		check(t, e)
+	})
+	t.Run("Curl", func(t *testing.T) {
+		testkit.Need(t, "curl", s.o.Curl != "", "no curl that a sandbox can see")
+		check(t, x.run(t, backend.Process{Argv: []string{s.o.Curl, "-sS", "http://some.test/"}}))
+	})
+	t.Run("StaticGo", func(t *testing.T) {
+		testkit.Need(t, "static", s.o.Static != nil, "no static program")
+		file := []backend.ProgramFile{{Name: "static", Data: s.o.Static}}
+		if err := x.Files().Put(t.Context(), "static", file[0].Data, true); err != nil {
+			t.Fatal(err)
+		}
+		check(t, x.run(t, backend.Process{Argv: []string{"/bin/sh", "-c", "cp static /tmp/s && chmod 700 /tmp/s && exec /tmp/s http://some.test/"}, Env: []string{"PATH=/usr/bin:/bin"}}))
+	})
+}
+
+func networkOfOne(t *testing.T, s *suite) {
+	with, other, without := s.open(t), s.open(t), s.open(t)
+	with.network(t)
+	m, err := other.Sandbox.(backend.Networker).Network(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { // says something else
+		for {
+			c, err := m.Proxy.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Read(make([]byte, 512))
+			_, _ = c.Write([]byte("the other"))
+			_ = c.Close()
+		}
+	}()
+	other.attempt(t, [][2]string{{"tcp 127.0.0.1 3128", "the other"}})
+	with.attempt(t, [][2]string{{"tcp 127.0.0.1 3128", "127.0.0.1:3128"}})
+	without.attempt(t, [][2]string{{"tcp 127.0.0.1 3128", "ECONNREFUSED"}, {"tcp 1.2.3.4 80", "ENETUNREACH"}})
+}
+
+func networkLater(t *testing.T, s *suite) {
+	x := s.open(t)
+	r, out, errs := x.start(t, x.python(t, attemptsOnDemand))
+	if !soon(t, 10*time.Second, func() bool { return out.String() == "ENETUNREACH\n" }) {
+		t.Fatalf("the program said %q, %q", out.String(), errs.String())
+	}
+	first := x.network(t)
+	next := func(port string) {
+		t.Helper()
+		if err := x.Files().Put(t.Context(), "go", []byte(port), true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next("80")
+	if !soon(t, 10*time.Second, func() bool { return strings.HasSuffix(out.String(), "1.2.3.4:80\n") }) {
+		t.Fatalf("the program said %q, %q", out.String(), errs.String())
+	}
+	next("6432")
+	if !soon(t, 10*time.Second, func() bool { return strings.HasSuffix(out.String(), "ECONNREFUSED\n") }) {
+		t.Fatalf("the program said %q, %q", out.String(), errs.String())
+	}
+	if second := x.network(t, 6432); second != first {
+		t.Error("a second call returned another network")
+	}
+	next("6432")
+	if !soon(t, 10*time.Second, func() bool { return strings.HasSuffix(out.String(), "1.2.3.4:6432\n") }) {
+		t.Fatalf("the program said %q, %q", out.String(), errs.String())
+	}
+	if err := x.Kill(t.Context()); err != nil {
+		t.Error(err)
+	}
+	_, _ = r.Wait(t.Context())
+}
+
+// attemptsOnDemand asks for a port when a file names it.
+const attemptsOnDemand = `
+import errno, os, socket, time
+port = 80
+while True:
+    try:
+        s = socket.create_connection(("1.2.3.4", port), 10)
+        s.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        print(b"".join(iter(lambda: s.recv(4096), b"")).decode().split("\r\n\r\n")[-1].strip(), flush=True)
+    except OSError as e:
+        print(errno.errorcode[e.errno], flush=True)
+    while not os.path.exists("go"): time.sleep(0.01)
+    port = int(open("go").read())
+    os.remove("go")
+`
+
+func networkTaken(t *testing.T, s *suite) {
+	x := s.open(t)
+	has := func(port int) (release func()) {
+		t.Helper()
+		r, out, errs := x.start(t, x.python(t, fmt.Sprintf("import socket, time\ns = socket.create_server(('0.0.0.0', %d))\nprint('up', flush=True)\ntime.sleep(60)", port)))
+		if !soon(t, 10*time.Second, func() bool { return out.String() == "up\n" }) {
+			t.Fatalf("the program said %q, %q", out.String(), errs.String())
+		}
+		return func() {
+			t.Helper()
+			if err := r.Signal(9); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := r.Wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	refused := func(ports ...int) {
+		t.Helper()
+		_, err := x.Sandbox.(backend.Networker).Network(t.Context(), ports)
+		if got := sandboxmcp.CodeOf(err); got != sandboxmcp.CodeBackendUnavailable || !strings.Contains(err.Error(), fmt.Sprint("port ", ports[len(ports)-1])) {
+			t.Errorf("Network failed with %v, want %s and the port", err, sandboxmcp.CodeBackendUnavailable)
+		}
+	}
+	release := has(backend.ProxyPort)
+	if _, err := x.Sandbox.(backend.Networker).Network(t.Context(), nil); sandboxmcp.CodeOf(err) != sandboxmcp.CodeBackendUnavailable {
+		t.Errorf("Network failed with %v, want %s", err, sandboxmcp.CodeBackendUnavailable)
+	}
+	x.attempt(t, [][2]string{{"tcp 1.2.3.4 80", "ENETUNREACH"}}) // nothing is open
+	release()
+	x.network(t)
+	release = has(5432)
+	refused(5432)
+	x.attempt(t, [][2]string{{"tcp 1.2.3.4 80", "1.2.3.4:80"}}) // what was open is
+	release()
+	x.network(t, 5432)
+	x.attempt(t, [][2]string{{"tcp 1.2.3.4 5432", "1.2.3.4:5432"}})
+}
+
+func networkNonsense(t *testing.T, s *suite) {
+	x := s.open(t)
+	many := []int{}
+	for p := range 70 {
+		many = append(many, 7000+p)
+	}
+	for _, ports := range [][]int{{0}, {-1}, {65536}, {53}, {backend.ProxyPort}, many} {
+		if _, err := x.Sandbox.(backend.Networker).Network(t.Context(), ports); sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument {
+			t.Errorf("ports %v: %v, want %s", ports, err, sandboxmcp.CodeInvalidArgument)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := x.Sandbox.(backend.Networker).Network(ctx, nil); err != nil && sandboxmcp.CodeOf(err) != sandboxmcp.CodeCancelled {
+		t.Errorf("with a context that has ended: %v", err)
+	}
+	n := x.network(t, many[:60]...)
+	if got := len(n.TCP); got != 62 {
+		t.Errorf("%d ports are open, want 62", got)
+	}
+	x.attempt(t, [][2]string{{"tcp 1.2.3.4 7059", "1.2.3.4:7059"}})
+}
+
+func networkStopped(t *testing.T, s *suite) {
+	x := s.open(t)
+	r, out, _ := x.start(t, x.python(t, "import os, signal\nprint('up', flush=True)\nos.kill(os.getpid(), signal.SIGSTOP)"))
+	if !soon(t, 10*time.Second, func() bool { return out.String() == "up\n" }) {
+		t.Fatal("the program did not start")
+	}
+	x.network(t)
+	if err := x.Kill(t.Context()); err != nil {
+		t.Error(err)
+	}
+	_, _ = r.Wait(t.Context())
+}
+
+func networkEnds(t *testing.T, s *suite) {
+	for name, end := range map[string]func(*testing.T, *box){
+		"Kill":  func(t *testing.T, x *box) { t.Helper(); must(t, x.Kill(t.Context())) },
+		"Close": func(t *testing.T, x *box) { t.Helper(); must(t, x.Close()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := s.open(t)
+			n := x.network(t)
+			ended := make(chan error, 1)
+			m, err := x.Sandbox.(backend.Networker).Network(t.Context(), []int{6000})
+			must(t, err)
+			go func() {
+				_, err := m.TCP[6000].Accept()
+				ended <- err
+			}()
+			end(t, x)
+			select {
+			case err := <-ended:
+				if err == nil {
+					t.Error("a connection was accepted")
+				}
+			case <-time.After(10 * time.Second):
+				t.Error("Accept does not end")
+			}
+			if _, err := n.Proxy.Accept(); err == nil {
+				t.Error("the proxy still listens")
+			}
+			if _, err := x.Sandbox.(backend.Networker).Network(t.Context(), nil); sandboxmcp.CodeOf(err) != sandboxmcp.CodeBackendUnavailable {
+				t.Errorf("afterwards Network says %v, want %s", err, sandboxmcp.CodeBackendUnavailable)
+			}
+		})
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func networkLeavesNothing(t *testing.T, s *suite) {
+	rounds := 200
+	if testing.Short() {
+		rounds = 20
+	}
+	one := func() {
+		x, err := s.b.Open(t.Context(), s.spec())
+		must(t, err)
+		n, err := x.(backend.Networker).Network(t.Context(), []int{9000})
+		must(t, err)
+		go echo(n.Proxy)
+		go echo(n.TCP[80])
+		must(t, x.Close())
+	}
+	one()
+	before := CountBeside(t, s.b)
+	for range rounds {
+		one()
+	}
+	before.Same(t)
+}
+
+// flooding makes so many connections to the proxy, and keeps as many of others
+// as it can, of which nobody hears.
+const flooding = `
+import resource, socket, sys
+bad = 0
+for i in range(int(sys.argv[1])):
+    try: socket.create_connection(("127.0.0.1", 3128), 10).close()
+    except OSError: bad += 1
+print(bad, flush=True)
+kept = []
+try:
+    while len(kept) < 2000:
+        s = socket.socket()
+        s.setblocking(False)
+        s.connect_ex(("1.2.3.4", 443))
+        try: s.send(b"x" * 65536)
+        except OSError: pass
+        kept.append(s)
+except OSError: pass
+print(len(kept) > 100, flush=True)
+sys.stdin.read()
+import time; time.sleep(60)
+`
+
+// networkFlood: neither many connections nor such as are never accepted keep a
+// sandbox from ending, or leave something.
+func networkFlood(t *testing.T, s *suite) {
+	before := CountBeside(t, s.b)
+	count := "10000"
+	if testing.Short() {
+		count = "1000"
+	}
+	func() {
+		sb, err := s.b.Open(t.Context(), s.spec())
+		must(t, err)
+		defer func() { must(t, sb.Close()) }()
+		x := &box{s: s, spec: s.spec(), Sandbox: sb}
+		n, err := sb.(backend.Networker).Network(t.Context(), nil)
+		must(t, err)
+		go echo(n.Proxy)
+		_, out, errs := x.start(t, x.python(t, flooding, count))
+		if !soon(t, patience, func() bool { return strings.Count(out.String(), "\n") == 2 }) || out.String() != "0\nTrue\n" {
+			t.Errorf("the program printed %q, %q", out.String(), errs.String())
+		}
+	}()
+	before.Same(t)
+}
+
+func networkTold(t *testing.T, s *suite) {
+	const none, egress = "no network", "no network but egress"
+	x := s.open(t)
+	for _, want := range []string{none, egress} {
+		iso, err := x.Isolation(t.Context())
+		must(t, err)
+		if got := slices.Contains(iso.Walls, none); got != (want == none) {
+			t.Errorf("%q is told: %v", none, got)
+		}
+		if got := slices.Contains(iso.Walls, egress); got != (want == egress) {
+			t.Errorf("%q is told: %v", egress, got)
+		}
+		if want == none {
+			x.network(t)
+		}
+	}
+}

@@ -1,0 +1,189 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/egress"
+	"github.com/sandboxmcp/sandboxmcp/internal/gate"
+)
+
+// openGate makes what decides where to programs may go, and what dials there.
+func (e *Engine) openGate() {
+	c := e.cfg
+	var operator []sandboxmcp.Domain
+	if c.Network {
+		operator = c.Operator
+	}
+	e.gate = gate.New(gate.Config{Store: e.store, Audit: e.audit, Operator: operator, Approvals: !c.NoAsking, Now: c.Now, Notices: c.Notices, Logger: c.Logger})
+	e.proxy = egress.New(egress.Config{Logger: c.Logger, Private: c.Private, Resolve: c.Detours, DNS: c.Resolver, Now: c.Now})
+}
+
+// RequestEgress asks a person to open a domain to the programs of a namespace,
+// and waits for the answer as long as the ask says. What is open already is
+// approved at once, and where persons are not asked everything else is denied.
+// It fails with invalid_argument or blocked_address for what cannot be opened,
+// and with queue_full where too much is asked for.
+func (e *Engine) RequestEgress(ctx context.Context, ask sandboxmcp.EgressAsk) (sandboxmcp.EgressAnswer, error) {
+	ask.Namespace = e.orOwn(ask.Namespace)
+	if ask.Actor == "" {
+		ask.Actor = e.cfg.Actor
+	}
+	d, err := gate.ParseDomain(ask.Domain, ask.Port)
+	if err != nil {
+		return sandboxmcp.EgressAnswer{}, err
+	}
+	answer := sandboxmcp.EgressAnswer{Domain: d.String(), Status: sandboxmcp.ApprovalDenied}
+	open, expires, err := e.isOpen(ctx, ask, d)
+	switch {
+	case err != nil:
+		return answer, err
+	case open:
+		answer.Approved, answer.Status, answer.ExpiresAt = true, sandboxmcp.ApprovalApproved, expires
+		return answer, nil
+	case e.cfg.NoAsking:
+		answer.HowToApprove = "approvals are turned off by the operator (egress_approvals); only the domains of the settings are open"
+		return answer, nil
+	}
+	a, err := e.ask(ctx, ask)
+	if err != nil {
+		return answer, err
+	}
+	if ask.Wait > 0 && a.Status == sandboxmcp.ApprovalPending {
+		wait, cancel := context.WithTimeout(ctx, ask.Wait)
+		defer cancel()
+		a, err = e.gate.Wait(wait, a.ID, func() bool {
+			open, _, err := e.isOpen(ctx, ask, d)
+			return err == nil && open
+		})
+		if err != nil {
+			return answer, err
+		}
+		if ctx.Err() != nil {
+			return answer, cancelledError(ctx)
+		}
+	}
+	return e.egressAnswer(ctx, ask, d, a)
+}
+
+// isOpen reports whether all of a domain is open to a namespace, and until when.
+func (e *Engine) isOpen(ctx context.Context, ask sandboxmcp.EgressAsk, d sandboxmcp.Domain) (open bool, expires *time.Time, err error) {
+	who := gate.Who{Namespace: ask.Namespace, SessionID: ask.SessionID, RequestID: unborn}
+	return e.gate.Covers(ctx, who, d)
+}
+
+// unborn is a run that nobody has asked for yet: what is open for one run is open
+// to it.
+const unborn sandboxmcp.RequestID = "?"
+
+// egressAnswer puts into words what became of a question.
+func (e *Engine) egressAnswer(ctx context.Context, ask sandboxmcp.EgressAsk, d sandboxmcp.Domain, a sandboxmcp.Approval) (sandboxmcp.EgressAnswer, error) {
+	answer := sandboxmcp.EgressAnswer{Domain: d.String(), Status: a.Status, ApprovalID: a.ID}
+	open, expires, err := e.isOpen(ctx, ask, d)
+	if err != nil {
+		return answer, err
+	}
+	switch {
+	case a.Status == sandboxmcp.ApprovalApproved || open:
+		answer.Approved, answer.Status, answer.ExpiresAt = true, sandboxmcp.ApprovalApproved, expires
+	case a.Status == sandboxmcp.ApprovalDenied:
+		answer.HowToApprove = howAfterAll(a)
+	default:
+		answer.Status = sandboxmcp.ApprovalPending
+		at := a.ExpiresAt
+		answer.ExpiresAt = &at
+		answer.HowToApprove = "a person runs `sandboxmcp egress approve " + a.ID + "` in a terminal of the machine that this server runs on; call request_egress again afterwards, or run the code again. " +
+			"`sandboxmcp egress list` shows what waits"
+	}
+	return answer, nil
+}
+
+// howAfterAll says how a domain is opened that was denied.
+func howAfterAll(a sandboxmcp.Approval) string {
+	command := a.Domain
+	if a.Namespace != sandboxmcp.DefaultNamespace {
+		command += " --namespace " + string(a.Namespace)
+	}
+	return "a person has denied it; talk to them before you ask again. They can still open it with `sandboxmcp egress " + command + "`"
+}
+
+// FindEgress tells what a question is and what became of it. It fails with
+// request_not_found.
+func (e *Engine) FindEgress(ctx context.Context, id string) (sandboxmcp.Approval, error) {
+	return e.gate.Find(ctx, id)
+}
+
+// DecideEgress carries out what a person decided: it answers a question, or opens
+// a domain that nobody asked for. It is recorded in the same transaction; what
+// cannot be recorded does not happen. No tool calls it but with the answer of a
+// person that the client brought.
+func (e *Engine) DecideEgress(ctx context.Context, d sandboxmcp.EgressDecision) (sandboxmcp.EgressAnswer, error) {
+	if d.Actor == "" {
+		d.Actor = e.cfg.Actor
+	}
+	if d.ID == "" {
+		d.Namespace = e.orOwn(d.Namespace)
+	}
+	a, n, err := e.gate.Decide(ctx, d)
+	if err != nil {
+		return sandboxmcp.EgressAnswer{}, err
+	}
+	if n == nil {
+		e.emit(sandboxmcp.EventEgressDenied, a.Namespace, a.Domain+" was denied", map[string]any{"domain": a.Domain, "approval_id": a.ID})
+		return sandboxmcp.EgressAnswer{Domain: a.Domain, Status: sandboxmcp.ApprovalDenied, ApprovalID: a.ID, HowToApprove: howAfterAll(a)}, nil
+	}
+	e.emit(sandboxmcp.EventEgressApproved, n.Namespace, n.Domain+" was opened", map[string]any{"domain": n.Domain, "approval_id": n.ApprovalID, "scope": n.Scope})
+	return sandboxmcp.EgressAnswer{Domain: n.Domain, Approved: true, Status: sandboxmcp.ApprovalApproved, ApprovalID: n.ApprovalID, ExpiresAt: n.ExpiresAt}, nil
+}
+
+// RevokeEgress closes what persons opened: just this domain, in one namespace. It
+// fails with request_not_found when there is nothing to close.
+func (e *Engine) RevokeEgress(ctx context.Context, ns sandboxmcp.Namespace, domain, actor string) (sandboxmcp.EgressRevoked, error) {
+	if actor == "" {
+		actor = e.cfg.Actor
+	}
+	return e.gate.Revoke(ctx, e.orOwn(ns), domain, actor)
+}
+
+// Egress tells what is asked for and open, in a namespace, or in all of them when
+// it is empty.
+func (e *Engine) Egress(ctx context.Context, ns sandboxmcp.Namespace) (sandboxmcp.EgressList, error) {
+	return e.gate.List(ctx, ns)
+}
+
+// egressState is what is open to a namespace, or to one session of it, and asked for.
+func (e *Engine) egressState(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) (sandboxmcp.EgressState, error) {
+	st := sandboxmcp.EgressState{Allowed: []string{}, Pending: []sandboxmcp.Approval{}}
+	who := gate.Who{Namespace: ns, RequestID: unborn}
+	if s, err := e.sessions.Find(ctx, ns, id); id != "" && err == nil {
+		if r, ok := s.Room().(*room); ok && r.offline {
+			return st, nil
+		}
+		who.SessionID, who.Born = id, s.Info().CreatedAt
+	}
+	open, err := e.gate.Open(ctx, who)
+	if err != nil {
+		return st, err
+	}
+	st.Allowed = texts(open)
+	l, err := e.gate.List(ctx, ns)
+	if err != nil {
+		return st, err
+	}
+	st.Pending = l.Pending
+	return st, nil
+}
+
+// ask puts a question to a person, and tells of it when it is a new one.
+func (e *Engine) ask(ctx context.Context, ask sandboxmcp.EgressAsk) (sandboxmcp.Approval, error) {
+	a, fresh, err := e.gate.Request(ctx, ask)
+	if fresh {
+		e.tellAsked(a)
+	}
+	return a, err
+}
+
+func (e *Engine) tellAsked(a sandboxmcp.Approval) {
+	e.emit(sandboxmcp.EventEgressRequested, a.Namespace, a.Domain+" was asked for", map[string]any{"domain": a.Domain, "approval_id": a.ID, "expires_at": a.ExpiresAt})
+}

@@ -1,0 +1,369 @@
+package cli
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
+	"github.com/sandboxmcp/sandboxmcp/internal/control"
+)
+
+// takesWord marks a command that has others below it and takes a word of its own.
+const takesWord = "takes a word"
+
+// scope are the flags that say how long a domain stays open.
+type scope struct {
+	once    bool
+	always  bool
+	session string
+	span    time.Duration
+}
+
+func (o *scope) flags(f *pflag.FlagSet) {
+	f.BoolVar(&o.once, "once", false, "open it for one run, the first that uses it within 15 minutes")
+	f.StringVar(&o.session, "session", "", "open it for the session with this `ID`, at most for a day")
+	f.DurationVar(&o.span, "for", 0, "open it for a `TIME` such as 30m or 24h")
+	f.BoolVar(&o.always, "always", false, "open it until it is revoked")
+}
+
+// decision puts the flags into a decision; none of them leaves it to the gate.
+func (o *scope) decision(d *sandboxmcp.EgressDecision, given func(string) bool) error {
+	n := 0
+	for _, name := range []string{"once", "session", "for", "always"} {
+		if given(name) {
+			n++
+		}
+	}
+	switch {
+	case n > 1:
+		return usage("--once, --session, --for and --always exclude each other")
+	case o.once:
+		d.Scope = sandboxmcp.GrantOnce
+	case o.always:
+		d.Scope = sandboxmcp.GrantAlways
+	case given("session"):
+		if _, err := sandboxmcp.ParseSessionID(o.session); err != nil {
+			return err
+		}
+		d.Scope, d.SessionID = sandboxmcp.GrantSession, sandboxmcp.SessionID(o.session)
+	case given("for"):
+		d.Scope, d.For = sandboxmcp.GrantDuration, o.span
+	}
+	return nil
+}
+
+func (a *app) egressCommand() *cobra.Command {
+	var namespace string
+	var how scope
+	cmd := &cobra.Command{
+		Use:   "egress DOMAIN",
+		Short: "Open a domain to programs, or answer who asks for one",
+		Long: `Opens a domain to the programs of a namespace, in the running servers of the
+state directory and in those to come, until "egress revoke". A domain is a name,
+*.name for what is below one, or either with :port; without a port it means 80
+and 443. The commands below show what programs and models ask for, and answer.
+Off a terminal, and with --json, it is one JSON document.`,
+		Example: `  sandboxmcp egress api.example.com
+  sandboxmcp egress '*.example.com' --for 2h
+  sandboxmcp egress list
+  sandboxmcp egress approve ID --once`,
+		Annotations: map[string]string{takesWord: "DOMAIN"},
+		Args:        cobra.ArbitraryArgs,
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVar(&namespace, "namespace", "", "open it to the namespace `NAME`")
+	how.flags(f)
+	a.withConfig(a.withJSON(cmd))
+	a.does(cmd, func(ctx context.Context, args []string) error {
+		if len(args) == 0 {
+			return usage("DOMAIN is missing")
+		}
+		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 && !strings.Contains(args[0], ".") || len(args) > 1 {
+			return usage(unknown(cmd, args[0]))
+		}
+		if _, err := sandboxmcp.ParseDomain(args[0]); err != nil {
+			return err
+		}
+		cfg, err := a.inNamespace(cmd, namespace)
+		if err != nil {
+			return err
+		}
+		d := sandboxmcp.EgressDecision{Namespace: cfg.Namespace, Domain: args[0], Actor: control.Actor}
+		if err := how.decision(&d, f.Changed); err != nil {
+			return err
+		}
+		return a.decide(ctx, cfg, d)
+	})
+	cmd.AddCommand(a.egressList(), a.egressApprove(), a.egressDeny(), a.egressRevoke())
+	return cmd
+}
+
+// inNamespace reads the settings, with the namespace that the flag names.
+func (a *app) inNamespace(cmd *cobra.Command, name string) (*config.Config, error) {
+	cfg, err := a.load()
+	if err == nil && cmd.Flags().Changed("namespace") {
+		cfg.Namespace, err = sandboxmcp.ParseNamespace(name)
+	}
+	return cfg, err
+}
+
+func (a *app) egressList() *cobra.Command {
+	var namespace string
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "Show what is asked for and what is open",
+		Long: `Shows the domains that are asked for and wait for an answer, and those that are
+open. What stands in quotes as a reason was written by a model: nobody has checked
+it. Off a terminal, and with --json, it is one JSON document.`,
+		Example: `  sandboxmcp egress list`,
+		Args:    takes(),
+	}
+	cmd.Flags().StringVar(&namespace, "namespace", "", "only those of the namespace `NAME`; without it: of all")
+	a.withConfig(a.withJSON(cmd))
+	return a.does(cmd, func(ctx context.Context, _ []string) error {
+		cfg, err := a.inNamespace(cmd, namespace)
+		if err != nil {
+			return err
+		}
+		ns := sandboxmcp.Namespace("")
+		if cmd.Flags().Changed("namespace") {
+			ns = cfg.Namespace
+		}
+		sum := sandboxmcp.EgressList{Pending: []sandboxmcp.Approval{}, Granted: []sandboxmcp.EgressGrant{}, Operator: []string{}}
+		err = a.everywhere(ctx, cfg, func(c gatekeeper) error {
+			l, err := c.Egress(ctx, ns)
+			sum.Pending, sum.Granted, sum.Operator = append(sum.Pending, l.Pending...), append(sum.Granted, l.Granted...), append(sum.Operator, l.Operator...)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		sum.Pending, sum.Granted = eachApproval(sum.Pending), eachGrant(sum.Granted)
+		slices.Sort(sum.Operator)
+		sum.Operator = slices.Compact(sum.Operator)
+		if a.document() {
+			a.printJSON(sum)
+			return nil
+		}
+		a.showEgress(sum)
+		return nil
+	})
+}
+
+func (a *app) showEgress(l sandboxmcp.EgressList) {
+	rows := [][]string{{"STATE", "DOMAIN", "NAMESPACE", "ID", "UNTIL", "WHY"}}
+	for _, p := range l.Pending {
+		why := "the model says " + p.Reason
+		if p.RequestID != "" {
+			why = "a program waits for it"
+		}
+		rows = append(rows, []string{"waits", p.Domain, string(p.Namespace), p.ID, clock(p.ExpiresAt), why})
+	}
+	for _, g := range l.Granted {
+		until := "revoked"
+		if g.ExpiresAt != nil {
+			until = clock(*g.ExpiresAt)
+		}
+		why := "opened by " + g.GrantedBy + ", " + string(g.Scope)
+		if g.SessionID != "" {
+			why += " " + string(g.SessionID)
+		}
+		rows = append(rows, []string{"open", g.Domain, string(g.Namespace), g.ID, until, why})
+	}
+	for _, d := range l.Operator {
+		rows = append(rows, []string{"open", d, "all", "", "", "by the settings"})
+	}
+	a.table(rows)
+}
+
+func (a *app) egressApprove() *cobra.Command {
+	var how scope
+	cmd := &cobra.Command{
+		Use:   "approve ID",
+		Short: "Open what is asked for",
+		Long: `Opens just the domain that is asked for, as "egress list" shows it, for 24 hours
+unless a flag says otherwise. Who waits for it goes on. Off a terminal, and with
+--json, it is one JSON document.`,
+		Example: `  sandboxmcp egress approve apr_3x7k
+  sandboxmcp egress approve apr_3x7k --once`,
+		Args: takes("ID"),
+	}
+	cmd.Flags().SortFlags = false
+	how.flags(cmd.Flags())
+	a.withConfig(a.withJSON(cmd))
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		d := sandboxmcp.EgressDecision{ID: args[0], Actor: control.Actor}
+		if err := how.decision(&d, cmd.Flags().Changed); err != nil {
+			return err
+		}
+		cfg, err := a.load()
+		if err != nil {
+			return err
+		}
+		return a.decide(ctx, cfg, d)
+	})
+}
+
+func (a *app) egressDeny() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "deny ID",
+		Short: "Refuse what is asked for",
+		Long: `Refuses what is asked for, for good: the same question is answered alike for ten
+minutes, and can be asked again then. Off a terminal, and with --json, it is one
+JSON document.`,
+		Example: `  sandboxmcp egress deny apr_3x7k`,
+		Args:    takes("ID"),
+	}
+	a.withConfig(a.withJSON(cmd))
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		cfg, err := a.load()
+		if err != nil {
+			return err
+		}
+		return a.decide(ctx, cfg, sandboxmcp.EgressDecision{ID: args[0], Deny: true, Actor: control.Actor})
+	})
+}
+
+func (a *app) egressRevoke() *cobra.Command {
+	var namespace string
+	cmd := &cobra.Command{
+		Use:   "revoke DOMAIN",
+		Short: "Close a domain that was opened",
+		Long: `Closes just this domain, as "egress list" shows it, to the programs of a
+namespace. No connection is let through to it from then on; one that is open
+already goes on until it ends. Off a terminal, and with --json, it is one JSON
+document.`,
+		Example: `  sandboxmcp egress revoke api.example.com`,
+		Args:    takes("DOMAIN"),
+	}
+	cmd.Flags().StringVar(&namespace, "namespace", "", "close it to the namespace `NAME`")
+	a.withConfig(a.withJSON(cmd))
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		if _, err := sandboxmcp.ParseDomain(args[0]); err != nil {
+			return err
+		}
+		cfg, err := a.inNamespace(cmd, namespace)
+		if err != nil {
+			return err
+		}
+		var done sandboxmcp.EgressRevoked
+		err = a.everywhere(ctx, cfg, func(c gatekeeper) error {
+			r, err := c.RevokeEgress(ctx, cfg.Namespace, args[0])
+			done.Domain, done.Revoked = r.Domain, done.Revoked+r.Revoked
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if a.document() {
+			a.printJSON(done)
+			return nil
+		}
+		a.print("closed " + clean(done.Domain) + "\n")
+		return nil
+	})
+}
+
+// decide carries out what the person at the keyboard decided, and says so.
+func (a *app) decide(ctx context.Context, cfg *config.Config, d sandboxmcp.EgressDecision) error {
+	var answer sandboxmcp.EgressAnswer
+	err := a.everywhere(ctx, cfg, func(c gatekeeper) error {
+		got, err := c.DecideEgress(ctx, d)
+		if err == nil {
+			answer = got
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case a.document():
+		a.printJSON(answer)
+	case !answer.Approved:
+		a.print("denied " + clean(answer.Domain) + "\n")
+	case answer.ExpiresAt != nil:
+		a.print("open until " + clock(*answer.ExpiresAt) + ": " + clean(answer.Domain) + "\n")
+	default:
+		a.print("open until it is revoked: " + clean(answer.Domain) + "\n")
+	}
+	return nil
+}
+
+// gatekeeper is a running server, or this process on the state directory.
+type gatekeeper interface {
+	Egress(ctx context.Context, ns sandboxmcp.Namespace) (sandboxmcp.EgressList, error)
+	DecideEgress(ctx context.Context, d sandboxmcp.EgressDecision) (sandboxmcp.EgressAnswer, error)
+	RevokeEgress(ctx context.Context, ns sandboxmcp.Namespace, domain string) (sandboxmcp.EgressRevoked, error)
+}
+
+// here is this process as a gatekeeper.
+type here struct{ runner }
+
+// RevokeEgress closes a domain.
+func (h here) RevokeEgress(ctx context.Context, ns sandboxmcp.Namespace, domain string) (sandboxmcp.EgressRevoked, error) {
+	return h.runner.RevokeEgress(ctx, ns, domain, control.Actor)
+}
+
+// everywhere does something at the gate of each running server, since each may
+// have a record of its own; where they share one, the second finds it done. What
+// none of them knows of is looked for in the state directory. It fails if that
+// fails, or as the first server did that refused.
+func (a *app) everywhere(ctx context.Context, cfg *config.Config, work func(gatekeeper) error) error {
+	peers, err := a.servers(ctx, cfg, place{})
+	if err != nil {
+		return err
+	}
+	done := false
+	for _, c := range peers {
+		err := work(c)
+		switch sandboxmcp.CodeOf(err) {
+		case "":
+			done = true
+		case sandboxmcp.CodeRequestNotFound, sandboxmcp.CodeNotFound: // not there, or a server that has no gate
+		case sandboxmcp.CodeInternal:
+			a.say("server " + c.Peer().ID + ": " + err.Error())
+		default:
+			return err
+		}
+	}
+	if done || ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return a.withEngine(ctx, cfg, func(e runner) error { return work(here{e}) })
+}
+
+// eachApproval leaves each once that several servers told of.
+func eachApproval(list []sandboxmcp.Approval) []sandboxmcp.Approval {
+	slices.SortFunc(list, func(x, y sandboxmcp.Approval) int {
+		if c := x.RequestedAt.Compare(y.RequestedAt); c != 0 {
+			return c
+		}
+		return strings.Compare(x.ID, y.ID)
+	})
+	return append([]sandboxmcp.Approval{}, slices.CompactFunc(list, func(x, y sandboxmcp.Approval) bool { return x.ID == y.ID })...)
+}
+
+func eachGrant(list []sandboxmcp.EgressGrant) []sandboxmcp.EgressGrant {
+	slices.SortFunc(list, func(x, y sandboxmcp.EgressGrant) int {
+		if c := x.GrantedAt.Compare(y.GrantedAt); c != 0 {
+			return c
+		}
+		return strings.Compare(x.ID, y.ID)
+	})
+	return append([]sandboxmcp.EgressGrant{}, slices.CompactFunc(list, func(x, y sandboxmcp.EgressGrant) bool { return x.ID == y.ID })...)
+}
+
+func domainsOf(list []sandboxmcp.Approval) []string {
+	domains := make([]string, 0, len(list))
+	for _, p := range list {
+		domains = append(domains, p.Domain)
+	}
+	return domains
+}

@@ -1,0 +1,110 @@
+package egress
+
+import (
+	"net"
+	"net/netip"
+)
+
+// special is what no sandbox is let through to: the special-purpose registries
+// of IANA whole, also what they call globally reachable, multicast and what is
+// reserved. Of IPv6 only global unicast can pass at all.
+var special = func() (all []block) {
+	for _, s := range []struct{ prefix, what string }{
+		{"0.0.0.0/8", "unspecified"},
+		{"10.0.0.0/8", "private"},
+		{"100.64.0.0/10", "of a carrier's or a cloud's own network"},
+		{"127.0.0.0/8", "loopback"},
+		{"169.254.0.0/16", "link-local, where clouds keep their metadata"},
+		{"172.16.0.0/12", "private"},
+		{"192.0.0.0/24", "reserved for protocols"},
+		{"192.0.2.0/24", "for documentation"},
+		{"192.31.196.0/24", "reserved for protocols"},
+		{"192.52.193.0/24", "reserved for protocols"},
+		{"192.88.99.0/24", "a 6to4 relay"},
+		{"192.168.0.0/16", "private"},
+		{"192.175.48.0/24", "reserved for protocols"},
+		{"198.18.0.0/15", "for benchmarks"},
+		{"198.51.100.0/24", "for documentation"},
+		{"203.0.113.0/24", "for documentation"},
+		{"224.0.0.0/4", "multicast"},
+		{"240.0.0.0/4", "reserved"},
+		{"168.63.129.16/32", "where a cloud keeps its metadata"}, // looks public, and is each machine's own host
+
+		{"2001::/23", "reserved for protocols, such as Teredo"},
+		{"2001:db8::/32", "for documentation"},
+		{"2002::/16", "6to4"},
+		{"2620:4f:8000::/48", "reserved for protocols"},
+		{"3fff::/20", "for documentation"},
+	} {
+		all = append(all, block{netip.MustParsePrefix(s.prefix), s.what})
+	}
+	return all
+}()
+
+// block is a range of addresses and what it is.
+type block struct {
+	netip.Prefix
+	what string
+}
+
+var (
+	globalUnicast = netip.MustParsePrefix("2000::/3")
+	nat64         = netip.MustParsePrefix("64:ff9b::/96") // an IPv4 address is in its last four bytes
+)
+
+// Special says what is special about an address; empty: it is an ordinary
+// public one. An IPv4 address in the clothes of IPv6, mapped or for NAT64, is
+// judged as what it leads to. That of another tunnel, and one with a zone, is
+// special.
+func Special(a netip.Addr) string {
+	if !a.IsValid() {
+		return "none"
+	}
+	if a.Zone() != "" {
+		return "link-local"
+	}
+	a = a.Unmap()
+	if nat64.Contains(a) {
+		b := a.As16()
+		return Special(netip.AddrFrom4([4]byte(b[12:])))
+	}
+	for _, s := range special {
+		if s.Contains(a) {
+			return s.what
+		}
+	}
+	if a.Is4() || globalUnicast.Contains(a) {
+		return ""
+	}
+	switch {
+	case a.IsLoopback():
+		return "loopback"
+	case a.IsUnspecified():
+		return "unspecified"
+	case a.IsPrivate():
+		return "private"
+	case a.IsLinkLocalUnicast():
+		return "link-local"
+	case a.IsMulticast():
+		return "multicast"
+	default:
+		return "reserved"
+	}
+}
+
+// ofThisMachine reports whether the address is one of this machine's own. Such
+// a connection does not leave it, so that no firewall before it is passed.
+func ofThisMachine(a netip.Addr) bool {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return true // not known: refused
+	}
+	a = a.Unmap()
+	for _, n := range all {
+		p, err := netip.ParsePrefix(n.String())
+		if err == nil && p.Addr().Unmap() == a {
+			return true
+		}
+	}
+	return false
+}

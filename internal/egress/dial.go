@@ -1,0 +1,117 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// BlockedError says that a host has only addresses that are refused.
+type BlockedError struct {
+	Host sandboxmcp.Host
+	Addr netip.Addr
+	What string // what is special about it
+}
+
+// Error names the host, the address and what is special about it.
+func (e *BlockedError) Error() string {
+	return string(e.Host) + " has the address " + e.Addr.String() + ", which is " + e.What
+}
+
+// dialer connects to hosts by name and looks at the address that is used. It
+// heeds no proxy of the server's environment.
+type dialer struct {
+	timeout  time.Duration
+	private  map[sandboxmcp.Domain]bool // as in Config, without wildcards
+	resolve  map[sandboxmcp.Domain]netip.AddrPort
+	resolver *net.Resolver
+}
+
+func newDialer(c Config, timeout time.Duration) *dialer {
+	d := &dialer{timeout: timeout, private: map[sandboxmcp.Domain]bool{}, resolve: c.Resolve, resolver: &net.Resolver{}}
+	for _, p := range c.Private {
+		if !p.Wild {
+			d.private[p] = true
+		}
+	}
+	if c.DNS.IsValid() {
+		to := c.DNS.String()
+		d.resolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			var n net.Dialer
+			return n.DialContext(ctx, network, to)
+		}}
+	}
+	return d
+}
+
+// DialContext connects to the host by TCP, as Decide has allowed it. Where each
+// of the host's addresses is special the error wraps a [*BlockedError]. Who
+// dials for a web tool follows redirects through it, too.
+func (p *Proxy) DialContext(ctx context.Context, h sandboxmcp.Host, port int) (net.Conn, error) {
+	return p.dial.connect(ctx, h, port)
+}
+
+func (d *dialer) connect(ctx context.Context, h sandboxmcp.Host, port int) (net.Conn, error) {
+	n := net.Dialer{Timeout: d.timeout, Resolver: d.resolver}
+	for _, key := range []sandboxmcp.Domain{{Host: h, Port: port}, {Host: h}} {
+		if to, ok := d.resolve[key]; ok {
+			return n.DialContext(ctx, "tcp", to.String())
+		}
+	}
+	if !d.mayBePrivate(h, port) {
+		// What stands here is the address of the socket itself, after every lookup: a
+		// name that means something else by now is seen.
+		n.Control = func(_, address string, _ syscall.RawConn) error { return check(h, address) }
+	}
+	// The last dot keeps the server's own search list away from the name.
+	return n.DialContext(ctx, "tcp", net.JoinHostPort(string(h)+".", strconv.Itoa(port)))
+}
+
+func (d *dialer) mayBePrivate(h sandboxmcp.Host, port int) bool {
+	return d.private[sandboxmcp.Domain{Host: h, Port: port}] || d.private[sandboxmcp.Domain{Host: h}] && (port == 80 || port == 443)
+}
+
+func check(h sandboxmcp.Host, address string) error {
+	to, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return &BlockedError{Host: h, What: "of no known form"}
+	}
+	what := Special(to.Addr())
+	if what == "" && ofThisMachine(to.Addr()) {
+		what = "this machine's own"
+	}
+	if what != "" {
+		return &BlockedError{Host: h, Addr: to.Addr(), What: what}
+	}
+	return nil
+}
+
+// unreachable says in a few words why a dial failed, and nothing of the server's
+// own network.
+func unreachable(err error) string {
+	if dns, ok := errors.AsType[*net.DNSError](err); ok {
+		if dns.IsNotFound {
+			return "the name does not exist"
+		}
+		return "the name could not be resolved"
+	}
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), isTimeout(err):
+		return "it did not answer in time"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "it refused the connection"
+	default:
+		return "it could not be reached"
+	}
+}
+
+func isTimeout(err error) bool {
+	n, ok := errors.AsType[net.Error](err)
+	return ok && n.Timeout()
+}

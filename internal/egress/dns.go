@@ -1,0 +1,185 @@
+package egress
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+const (
+	dnsTTL     = 5    // seconds: what is open may change
+	dnsMessage = 4096 // bytes of a question at most
+)
+
+// answer returns the answer to a DNS message; nil: there is none to give. It
+// asks nobody: a name that is open has the address that stands for it, localhost
+// has loopback, and no other name exists.
+func (l *Link) answer(msg []byte) []byte {
+	var p dnsmessage.Parser
+	h, err := p.Start(msg)
+	if err != nil || h.Response {
+		return nil
+	}
+	out := dnsmessage.Header{ID: h.ID, Response: true, OpCode: h.OpCode, RecursionDesired: h.RecursionDesired, RecursionAvailable: true}
+	if h.OpCode != 0 {
+		return packed(out, dnsmessage.RCodeNotImplemented, nil, nil, false)
+	}
+	all, err := p.AllQuestions()
+	if err != nil || len(all) != 1 {
+		return packed(out, dnsmessage.RCodeFormatError, nil, nil, false)
+	}
+	q := all[0]
+	edns := extended(&p)
+	if q.Class != dnsmessage.ClassINET || q.Type == dnsmessage.TypeAXFR || q.Type == 251 { // 251: IXFR
+		return packed(out, dnsmessage.RCodeRefused, &q, nil, edns)
+	}
+	code, a := l.lookup(q)
+	return packed(out, code, &q, a, edns)
+}
+
+// lookup decides about a question. Without an address the name exists and has
+// nothing of the type that was asked for.
+func (l *Link) lookup(q dnsmessage.Question) (dnsmessage.RCode, dnsmessage.ResourceBody) {
+	text := q.Name.String()
+	h, err := sandboxmcp.ParseHost(text)
+	if h == "localhost" || strings.HasSuffix(string(h), ".localhost") {
+		switch q.Type {
+		case dnsmessage.TypeA:
+			return dnsmessage.RCodeSuccess, &dnsmessage.AResource{A: [4]byte{127, 0, 0, 1}}
+		case dnsmessage.TypeAAAA:
+			return dnsmessage.RCodeSuccess, &dnsmessage.AAAAResource{AAAA: netip.IPv6Loopback().As16()}
+		default:
+			return dnsmessage.RCodeSuccess, nil
+		}
+	}
+	if err != nil || !l.policy.AllowsName(h) {
+		if !strings.HasSuffix(strings.ToLower(text), ".arpa.") { // names of addresses, which programs look up by themselves
+			if err == nil {
+				text = string(h)
+			}
+			l.ledger.denyOnce(Entry{Host: text, Via: ViaDNS, Reason: "the name is not open"}, q.Type == dnsmessage.TypeAAAA)
+		}
+		return dnsmessage.RCodeNameError, nil
+	}
+	if q.Type != dnsmessage.TypeA {
+		return dnsmessage.RCodeSuccess, nil
+	}
+	a, ok := l.names.address(h)
+	if !ok {
+		l.ledger.deny(Entry{Host: string(h), Via: ViaDNS, Reason: "too many names were asked for"})
+		return dnsmessage.RCodeServerFailure, nil
+	}
+	return dnsmessage.RCodeSuccess, &dnsmessage.AResource{A: a.As4()}
+}
+
+// extended reports whether the message has an OPT record, which wants one back.
+func extended(p *dnsmessage.Parser) bool {
+	if p.SkipAllAnswers() != nil || p.SkipAllAuthorities() != nil {
+		return false
+	}
+	for {
+		h, err := p.AdditionalHeader()
+		if err != nil {
+			return false
+		}
+		if h.Type == dnsmessage.TypeOPT {
+			return true
+		}
+		if p.SkipAdditional() != nil {
+			return false
+		}
+	}
+}
+
+func packed(h dnsmessage.Header, code dnsmessage.RCode, q *dnsmessage.Question, a dnsmessage.ResourceBody, edns bool) []byte {
+	h.RCode = code
+	m := dnsmessage.Message{Header: h}
+	if q != nil {
+		m.Questions = []dnsmessage.Question{*q}
+	}
+	if a != nil {
+		m.Answers = []dnsmessage.Resource{{Header: dnsmessage.ResourceHeader{Name: q.Name, Class: dnsmessage.ClassINET, TTL: dnsTTL}, Body: a}}
+	}
+	if edns {
+		var opt dnsmessage.ResourceHeader
+		if opt.SetEDNS0(dnsMessage, code, false) == nil {
+			m.Additionals = []dnsmessage.Resource{{Header: opt, Body: &dnsmessage.OPTResource{}}}
+		}
+	}
+	b, err := m.Pack()
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+// serveUDP answers questions until the socket is closed.
+func (l *Link) serveUDP(c net.PacketConn) {
+	buf := make([]byte, dnsMessage)
+	for {
+		n, from, err := c.ReadFrom(buf)
+		if err != nil {
+			if l.stopped(err) {
+				return
+			}
+			continue
+		}
+		if !l.questions.take(l.proxy.now()) {
+			l.ledger.deny(Entry{Host: "dns", Port: 53, Via: ViaDNS, Reason: "too many questions a second"})
+			continue
+		}
+		if out := l.answer(buf[:n]); out != nil {
+			_, _ = c.WriteTo(out, from) // one that cannot be told asks again
+		}
+	}
+}
+
+// serveDNS answers the questions of a connection, each with its length before it.
+func (l *Link) serveDNS(c net.Conn) {
+	var head [2]byte
+	for {
+		_ = c.SetDeadline(time.Now().Add(l.proxy.caps.Head))
+		if _, err := io.ReadFull(c, head[:]); err != nil {
+			return
+		}
+		msg := make([]byte, binary.BigEndian.Uint16(head[:]))
+		if _, err := io.ReadFull(c, msg); err != nil {
+			return
+		}
+		if !l.questions.take(l.proxy.now()) {
+			l.ledger.deny(Entry{Host: "dns", Port: 53, Via: ViaDNS, Reason: "too many questions a second"})
+			return
+		}
+		out := l.answer(msg)
+		if out == nil {
+			return
+		}
+		if _, err := c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(out))), out...)); err != nil {
+			return
+		}
+	}
+}
+
+// stopped reports whether a socket's error is its end, and else waits a moment:
+// what fails for want of memory or descriptors may go on later.
+func (l *Link) stopped(err error) bool {
+	if errors.Is(err, net.ErrClosed) || l.ctx.Err() != nil {
+		return true
+	}
+	t := time.NewTimer(20 * time.Millisecond)
+	defer t.Stop()
+	select {
+	case <-l.ctx.Done():
+		return true
+	case <-t.C:
+		return false
+	}
+}

@@ -1,0 +1,367 @@
+package egress
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/textproto"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// serveProxy serves a program that uses the proxy.
+func (l *Link) serveProxy(c net.Conn) {
+	v := l.newVisit(c, 0)
+	v.host, v.aim = "", "proxy"
+	r, ok := v.request(ViaProxy)
+	if !ok {
+		return
+	}
+	if !r.absolute {
+		v.refuse(ViaProxy, http.StatusBadRequest, "this is a proxy: the request line has to name a host")
+		return
+	}
+	v.host, v.port = r.host, r.port
+	if r.Method == http.MethodConnect {
+		v.connect(r)
+		return
+	}
+	switch v.port {
+	case 0:
+		v.port = 80
+	case 443:
+		v.refuse(ViaProxy, http.StatusBadRequest, "port 443 speaks TLS and goes by CONNECT")
+		return
+	}
+	v.forward(ViaProxy, r)
+}
+
+// http serves HTTP on a connection to a host, or to an address that stands for
+// none.
+func (v *visit) http() {
+	r, ok := v.request(ViaHTTP)
+	if !ok {
+		return
+	}
+	switch {
+	case r.Method == http.MethodConnect:
+		v.refuse(ViaHTTP, http.StatusMethodNotAllowed, "CONNECT is for the proxy at 127.0.0.1:3128")
+		return
+	case v.host == "" && r.host == "":
+		v.refuse(ViaHTTP, http.StatusBadRequest, "no name stands for this address, and the request has no Host")
+		return
+	case v.host != "" && r.host != "" && r.host != v.host:
+		v.denyHost(string(r.host), ViaHTTP, "the connection is for "+string(v.host)+", and the request is for another host", "")
+		v.answer(http.StatusForbidden, "the request is for another host than the connection")
+		return
+	case r.port != 0 && r.port != v.port:
+		v.refuse(ViaHTTP, http.StatusForbidden, "the request names another port than the connection's")
+		return
+	}
+	if v.host == "" {
+		v.host = r.host
+	}
+	v.forward(ViaHTTP, r)
+}
+
+// request reads the head of a request, and answers one that is refused.
+func (v *visit) request(via Via) (*request, bool) {
+	r, err := readRequest(v.br)
+	if err == nil {
+		return r, true
+	}
+	if h, ok := errors.AsType[hostError](err); ok {
+		v.denyHost(h.text, via, "it is no host name", "")
+		v.answer(http.StatusForbidden, err.Error())
+		return nil, false
+	}
+	if h, ok := errors.AsType[headError](err); ok {
+		v.refuse(via, http.StatusBadRequest, string(h))
+		return nil, false
+	}
+	switch {
+	case isTimeout(err):
+		v.refuse(via, http.StatusRequestTimeout, "no request came in time")
+	case errors.Is(err, io.EOF) && v.br.Buffered() == 0: // opened and closed
+	default:
+		v.deny(via, "the request broke off")
+	}
+	return nil, false
+}
+
+// connect serves CONNECT: the host is dialled before the answer, so that a
+// program reads why it failed.
+func (v *visit) connect(r *request) {
+	if r.ContentLength != 0 {
+		v.refuse(ViaConnect, http.StatusBadRequest, "CONNECT has no body")
+		return
+	}
+	up := v.reach(ViaConnect)
+	if up == nil {
+		return
+	}
+	defer v.l.untrack(up)
+	v.up = up
+	if _, err := io.WriteString(v.c, "HTTP/1.1 200 OK\r\n\r\n"); err != nil {
+		return
+	}
+	v.speakSoon()
+}
+
+// speakSoon is speak with time for the first words.
+func (v *visit) speakSoon() {
+	v.in.allow(0)
+	v.headDeadline()
+	v.speak()
+}
+
+// reach decides and dials, and answers what is refused or failed with nil.
+func (v *visit) reach(via Via) net.Conn {
+	if v.up != nil {
+		return v.up
+	}
+	verdict := v.decide(via)
+	if !verdict.Allowed {
+		v.closed(verdict.Reason)
+		return nil
+	}
+	up, err := v.dial(via, verdict)
+	if err == nil {
+		return up
+	}
+	if b, ok := errors.AsType[*BlockedError](err); ok {
+		v.answer(http.StatusForbidden, place(v.host, v.port)+" is open, but its address is "+b.What+"; such addresses are not reached")
+		return nil
+	}
+	v.answer(http.StatusBadGateway, place(v.host, v.port)+" could not be reached: "+unreachable(err))
+	return nil
+}
+
+// forward sends the request on, written anew, and the answer back.
+func (v *visit) forward(via Via, r *request) {
+	up := v.reach(via)
+	if up == nil {
+		return
+	}
+	defer v.l.untrack(up)
+	f := v.l.newFlow()
+	v.in.allow(f.idle)
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		if err := v.send(f, up, r); err != nil {
+			_ = up.Close() // the answer ends, too
+		}
+	}()
+	whole := v.back(f, up, r)
+	_ = up.Close()
+	if !whole {
+		reset(v.c)
+		<-sent
+		return
+	}
+	v.in.stop() // a body that goes on is not waited for
+	<-sent
+	if v.br.Buffered()+r.rest.Buffered() > 0 {
+		v.deny(via, "a second request came on the connection")
+	}
+	linger(v.c)
+}
+
+// hop are the fields that concern one connection only. Expect is answered here.
+var hop = map[string]bool{
+	"Connection": true, "Proxy-Connection": true, "Keep-Alive": true, "Te": true, "Trailer": true, "Transfer-Encoding": true,
+	"Upgrade": true, "Proxy-Authorization": true, "Proxy-Authenticate": true, "Http2-Settings": true, "Expect": true,
+	"Host": true, "Content-Length": true, // written anew
+}
+
+// leftOut returns the names of fields that are not passed on.
+func leftOut(h http.Header) map[string]bool {
+	out := map[string]bool{}
+	for _, value := range h["Connection"] {
+		for name := range strings.SplitSeq(value, ",") {
+			out[textproto.CanonicalMIMEHeaderKey(strings.TrimSpace(name))] = true
+		}
+	}
+	for name := range hop {
+		out[name] = true
+	}
+	return out
+}
+
+// send writes the request. An error means that the program did not send it whole.
+func (v *visit) send(f *flow, up net.Conn, r *request) error {
+	w := bufio.NewWriterSize(up, 16<<10)
+	host := string(v.host)
+	if v.port != 80 {
+		host = place(v.host, v.port)
+	}
+	fmt.Fprintf(w, "%s %s HTTP/1.1\r\nHost: %s\r\n", r.Method, r.target, host)
+	_ = r.Header.WriteSubset(w, leftOut(r.Header)) // the writer keeps its error
+	chunked := r.ContentLength < 0
+	switch {
+	case chunked:
+		_, _ = io.WriteString(w, "Transfer-Encoding: chunked\r\n")
+	case r.ContentLength > 0 || r.Header.Get("Content-Length") != "":
+		fmt.Fprintf(w, "Content-Length: %d\r\n", r.ContentLength)
+	}
+	_, _ = io.WriteString(w, "Connection: close\r\n\r\n")
+	if strings.EqualFold(r.Header.Get("Expect"), "100-continue") {
+		if _, err := io.WriteString(v.c, "HTTP/1.1 100 Continue\r\n\r\n"); err != nil {
+			return err
+		}
+	}
+	var to io.Writer = w
+	var end io.Closer
+	if chunked {
+		c := httputil.NewChunkedWriter(w)
+		to, end = c, c
+	}
+	if r.ContentLength != 0 {
+		_ = w.Flush()
+		if _, err := io.Copy(to, f.reader(r.Body)); err != nil {
+			if errors.Is(err, errBytes) {
+				v.deny(ViaHTTP, errBytes.Error())
+			} else if w.Flush() != nil {
+				return nil // the host wants no more of it, and may have answered
+			}
+			return err
+		}
+	}
+	if end != nil {
+		_ = end.Close()                  // writes the last chunk
+		_, _ = io.WriteString(w, "\r\n") // and no trailers
+	}
+	_ = w.Flush() // what fails here is seen where the answer is read
+	return nil
+}
+
+// back writes the answer of the host, and reports whether it was whole.
+func (v *visit) back(f *flow, up net.Conn, r *request) (whole bool) {
+	limit := &io.LimitedReader{R: &patient{Conn: up, wait: f.idle}, N: 4 * headBytes}
+	br := bufio.NewReaderSize(limit, 4<<10)
+	res, err := readAnswer(br, r.Request)
+	if err != nil {
+		v.answer(http.StatusBadGateway, place(v.host, v.port)+" gave no answer that is understood")
+		return false
+	}
+	defer res.Body.Close()
+	limit.N = 1<<63 - 1
+
+	chunked := res.ContentLength < 0 && len(res.TransferEncoding) > 0
+	var head strings.Builder
+	fmt.Fprintf(&head, "HTTP/1.1 %s\r\n", status(res))
+	if err := res.Header.WriteSubset(&head, leftOut(res.Header)); err != nil {
+		return false
+	}
+	if cl := res.Header.Get("Content-Length"); cl != "" && !chunked {
+		head.WriteString("Content-Length: " + cl + "\r\n")
+	}
+	if chunked && r.keepsHTTP {
+		head.WriteString("Transfer-Encoding: chunked\r\n")
+	}
+	head.WriteString("Connection: close\r\n\r\n")
+	if _, err := io.WriteString(v.c, head.String()); err != nil {
+		return false
+	}
+	err = v.body(f, up, br, res, chunked, r.keepsHTTP)
+	if errors.Is(err, errBytes) {
+		v.deny(ViaHTTP, errBytes.Error())
+	}
+	return err == nil
+}
+
+// body writes the body of an answer. What has a length, or ends with the
+// connection, goes from socket to socket.
+func (v *visit) body(f *flow, up net.Conn, br *bufio.Reader, res *http.Response, chunked, keepsHTTP bool) error {
+	if res.Body == http.NoBody || res.ContentLength == 0 {
+		return nil
+	}
+	if chunked {
+		if !keepsHTTP {
+			_, err := io.Copy(v.c, f.reader(res.Body))
+			return err
+		}
+		w := httputil.NewChunkedWriter(v.c)
+		if _, err := io.Copy(w, f.reader(res.Body)); err != nil {
+			return err
+		}
+		if err := w.Close(); err != nil {
+			return err
+		}
+		_, err := io.WriteString(v.c, "\r\n")
+		return err
+	}
+	left := res.ContentLength // -1: to the end
+	early := int64(br.Buffered())
+	if left >= 0 {
+		early = min(early, left)
+		left -= early
+	}
+	f.count(early)
+	if _, err := io.CopyN(v.c, br, early); err != nil {
+		return err
+	}
+	return f.copy(v.c, up, left)
+}
+
+// readAnswer reads the head of the answer after those that are only under way.
+func readAnswer(br *bufio.Reader, r *http.Request) (*http.Response, error) {
+	for range 8 {
+		res, err := http.ReadResponse(br, r)
+		if err != nil {
+			return nil, fmt.Errorf("read answer: %w", err)
+		}
+		switch {
+		case res.StatusCode == http.StatusSwitchingProtocols || res.StatusCode < 100:
+			return nil, errors.New("an answer that was not asked for")
+		case res.StatusCode >= 200:
+			return res, nil
+		}
+		_ = res.Body.Close()
+	}
+	return nil, errors.New("too many interim answers")
+}
+
+func status(res *http.Response) string {
+	if len(res.Status) < 3 || strings.ContainsAny(res.Status, "\r\n") {
+		return strconv.Itoa(res.StatusCode)
+	}
+	return res.Status
+}
+
+// refuse counts a refusal and answers with it.
+func (v *visit) refuse(via Via, code int, reason string) {
+	v.deny(via, reason)
+	v.answer(code, reason)
+}
+
+// closed answers that the host is not open, and how it can be.
+func (v *visit) closed(reason string) {
+	d := sandboxmcp.Domain{Host: v.host}
+	if !d.MatchPort(v.port) {
+		d.Port = v.port
+	}
+	v.write(http.StatusForbidden, place(v.host, v.port)+" is not open; ask with request_egress",
+		fmt.Sprintf("%s is not open to this sandbox: %s.\nAsk for it with the tool request_egress and the domain %s, or have a person run: sandboxmcp egress %s\n",
+			place(v.host, v.port), reason, d, d))
+}
+
+func (v *visit) answer(code int, reason string) {
+	v.write(code, "sandboxmcp: "+http.StatusText(code), "sandboxmcp: "+reason+".\n")
+}
+
+// write answers and closes. Many programs show the words of the status line and
+// nothing else of an answer.
+func (v *visit) write(code int, words, body string) {
+	_ = v.c.SetWriteDeadline(time.Now().Add(v.l.proxy.caps.Head))
+	_, _ = fmt.Fprintf(v.c, "HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", code, words, len(body), body)
+	linger(v.c)
+}

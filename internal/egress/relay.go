@@ -1,0 +1,155 @@
+package egress
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// chunk is how much is copied before bytes are counted. The kernel moves them
+// from socket to socket where both are plain TCP connections.
+const chunk = 1 << 20
+
+var (
+	errBytes = errors.New("the run has carried as many bytes as it may")
+	errIdle  = errors.New("nothing was carried for too long")
+)
+
+// flow counts the bytes of one connection, both ways.
+type flow struct {
+	ledger *ledger
+	max    int64
+	idle   time.Duration
+	moved  atomic.Int64
+}
+
+func (l *Link) newFlow() *flow {
+	return &flow{ledger: l.ledger, max: l.proxy.caps.Bytes, idle: l.proxy.caps.Idle}
+}
+
+func (f *flow) count(n int64) {
+	f.moved.Add(n)
+	f.ledger.add(n)
+}
+
+// copy copies from src to dst until its end, or n bytes when n is not below 0.
+// It gives up when neither way has carried anything for the idle time.
+func (f *flow) copy(dst io.Writer, src net.Conn, n int64) error {
+	seen, still := int64(-1), 0
+	for n != 0 {
+		want := min(chunk, f.ledger.left(f.max))
+		if want == 0 {
+			return errBytes
+		}
+		if n > 0 {
+			want = min(want, n)
+		}
+		if err := src.SetReadDeadline(time.Now().Add(f.idle / 2)); err != nil {
+			return err
+		}
+		lr := &io.LimitedReader{R: src, N: want}
+		got, err := io.Copy(dst, lr)
+		f.count(got)
+		if n > 0 {
+			n -= got
+		}
+		switch total := f.moved.Load(); {
+		case err == nil && lr.N > 0:
+			if n > 0 {
+				return io.ErrUnexpectedEOF
+			}
+			return nil
+		case err == nil:
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			return err
+		case total != seen:
+			seen, still = total, 0
+		case still > 0:
+			return errIdle
+		default:
+			still++
+		}
+	}
+	return nil
+}
+
+// reader counts what is read of r, for what the kernel cannot copy alone.
+func (f *flow) reader(r io.Reader) io.Reader { return &counted{f, r} }
+
+type counted struct {
+	f *flow
+	r io.Reader
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	left := c.f.ledger.left(c.f.max)
+	if left == 0 {
+		return 0, errBytes
+	}
+	n, err := c.r.Read(p[:min(int64(len(p)), left)])
+	c.f.count(int64(n))
+	return n, err
+}
+
+// patient is a connection of which each read may take as long as was last said.
+type patient struct {
+	net.Conn
+
+	mu   sync.Mutex
+	wait time.Duration // 0: as the deadline of the connection says
+	over bool
+}
+
+func (p *patient) Read(b []byte) (int, error) {
+	if err := p.begin(); err != nil {
+		return 0, err
+	}
+	return p.Conn.Read(b)
+}
+
+func (p *patient) begin() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.over:
+		return os.ErrDeadlineExceeded
+	case p.wait > 0:
+		return p.SetReadDeadline(time.Now().Add(p.wait))
+	default:
+		return nil
+	}
+}
+
+// allow sets how long each read may take.
+func (p *patient) allow(wait time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.wait = wait
+}
+
+// stop ends the read that is going on, and every later one.
+func (p *patient) stop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.over = true
+	_ = p.SetReadDeadline(time.Unix(1, 0))
+}
+
+func closeWrite(c net.Conn) {
+	if t, ok := c.(interface{ CloseWrite() error }); ok {
+		_ = t.CloseWrite()
+	}
+}
+
+// linger closes a connection so that what was written last arrives: with unread
+// input a close would be a reset, which overtakes it.
+func linger(c net.Conn) {
+	closeWrite(c)
+	_ = c.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
+	_, _ = io.CopyN(io.Discard, c, 256<<10)
+	_ = c.Close()
+}

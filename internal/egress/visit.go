@@ -1,0 +1,275 @@
+package egress
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// visit is a connection from the sandbox.
+type visit struct {
+	l    *Link
+	c    net.Conn
+	in   *patient
+	br   *bufio.Reader // over in
+	host sandboxmcp.Host
+	aim  string // what is reported while no host is known
+	port int
+	up   net.Conn // to the host, when CONNECT has made it
+}
+
+func (l *Link) newVisit(c net.Conn, port int) *visit {
+	v := &visit{l: l, c: c, in: &patient{Conn: c}, aim: l.aim(c), port: port}
+	v.br = bufio.NewReaderSize(v.in, 4<<10)
+	if a, ok := local(c); ok {
+		v.host, _ = l.names.name(a)
+	}
+	v.headDeadline()
+	return v
+}
+
+// headDeadline gives the program its time for what it has to say first.
+func (v *visit) headDeadline() { _ = v.c.SetReadDeadline(time.Now().Add(v.l.proxy.caps.Head)) }
+
+// servePort serves a connection to a port of whatever address.
+func (l *Link) servePort(c net.Conn, port int) {
+	v := l.newVisit(c, port)
+	if a, ok := local(c); ok && v.host == "" && stands.Contains(a) {
+		v.deny(ViaTCP, "no name has this address")
+		reset(c)
+		return
+	}
+	v.speak()
+}
+
+// speak goes by what the port is for.
+func (v *visit) speak() {
+	switch v.port {
+	case 80:
+		v.http()
+	case 443:
+		v.tls()
+	default:
+		v.guess()
+	}
+}
+
+// deny counts a refusal of what the connection is for.
+func (v *visit) deny(via Via, reason string) { v.denyHost(string(v.host), via, reason, "") }
+
+func (v *visit) denyHost(host string, via Via, reason, rule string) {
+	if host == "" {
+		host = v.aim
+	}
+	v.l.ledger.deny(Entry{Host: host, Port: v.port, Via: via, Rule: rule, Reason: reason})
+}
+
+// decide asks the policy. A program that goes away meanwhile ends the question.
+func (v *visit) decide(via Via) Verdict {
+	ctx, cancel := context.WithCancel(v.l.ctx)
+	defer cancel()
+	defer v.watch(cancel)()
+	verdict := v.l.policy.Decide(ctx, Ask{Host: v.host, Port: v.port, Via: via})
+	if verdict.Allowed && ctx.Err() != nil {
+		verdict = Verdict{Reason: "the program went away"}
+	}
+	if !verdict.Allowed {
+		if verdict.Reason == "" {
+			verdict.Reason = "it is not open"
+		}
+		v.denyHost(string(v.host), via, verdict.Reason, verdict.Rule)
+	}
+	return verdict
+}
+
+// watch calls gone when the program closes the connection, until the function
+// that it returns is called. Nobody else reads meanwhile.
+func (v *visit) watch(gone func()) (stop func()) {
+	done := make(chan struct{})
+	_ = v.c.SetReadDeadline(time.Time{})
+	v.in.allow(0)
+	go func() {
+		defer close(done)
+		for {
+			_, err := v.br.Peek(v.br.Buffered() + 1)
+			switch {
+			case err == nil:
+			case errors.Is(err, bufio.ErrBufferFull), isTimeout(err):
+				return
+			default:
+				gone()
+				return
+			}
+		}
+	}()
+	return func() {
+		_ = v.c.SetReadDeadline(time.Unix(1, 0))
+		<-done
+		_ = v.c.SetReadDeadline(time.Time{})
+	}
+}
+
+// dial connects to the host, which the policy has allowed. The connection is
+// given up by untrack.
+func (v *visit) dial(via Via, verdict Verdict) (net.Conn, error) {
+	up, err := v.l.proxy.dial.connect(v.l.ctx, v.host, v.port)
+	if err != nil {
+		v.l.proxy.log.Debug("dial for a sandbox", "host", v.host, "port", v.port, "error", err)
+		if b, ok := errors.AsType[*BlockedError](err); ok {
+			v.deny(via, "its address is "+b.What)
+			return nil, err
+		}
+	}
+	v.l.ledger.allow(Ask{Host: v.host, Port: v.port, Via: via}, verdict.Rule)
+	if err != nil {
+		return nil, err
+	}
+	if !v.l.track(up) {
+		return nil, net.ErrClosed
+	}
+	return up, nil
+}
+
+// open decides and dials; nil: it was refused or failed, which is counted.
+func (v *visit) open(via Via) net.Conn {
+	if v.up != nil {
+		return v.up
+	}
+	verdict := v.decide(via)
+	if !verdict.Allowed {
+		return nil
+	}
+	up, err := v.dial(via, verdict)
+	if err != nil {
+		return nil
+	}
+	return up
+}
+
+// tls lets TLS through whose server name is the host.
+func (v *visit) tls() {
+	first, ok := v.hello()
+	if !ok {
+		return
+	}
+	up := v.open(ViaTLS)
+	if up == nil {
+		v.alert()
+		return
+	}
+	defer v.l.untrack(up)
+	v.relay(up, first)
+}
+
+// alert refuses TLS in its own words.
+func (v *visit) alert() {
+	_, _ = v.c.Write(denied)
+	linger(v.c)
+}
+
+// hello reads a ClientHello and holds it to the host; where that is not known, it
+// is the server name from now on. What it refuses is closed and counted.
+func (v *visit) hello() (raw []byte, ok bool) {
+	h, err := readHello(v.l.ctx, v.br)
+	if err != nil {
+		reason := "what was sent is not TLS"
+		if isTimeout(err) {
+			reason = "no ClientHello came in time"
+		} else if errors.Is(err, io.EOF) && len(h.raw) == 0 {
+			return nil, false // it was opened and closed, and nothing was asked
+		}
+		v.deny(ViaTLS, reason)
+		if len(h.raw) > 0 && h.raw[0] == 0x16 {
+			v.alert()
+		}
+		reset(v.c)
+		return nil, false
+	}
+	name, err := sandboxmcp.ParseHost(h.name)
+	switch {
+	case h.name == "":
+		v.deny(ViaTLS, "the ClientHello has no server name")
+	case err != nil:
+		v.denyHost(h.name, ViaTLS, "the server name is not a host name", "")
+	case v.host != "" && name != v.host:
+		v.denyHost(string(name), ViaTLS, "the connection is for "+string(v.host)+", and the server name is another", "")
+	case h.ech:
+		v.denyHost(string(name), ViaTLS, "the server name is encrypted (ECH)", "")
+	default:
+		v.host = name
+		return h.raw, true
+	}
+	v.alert()
+	return nil, false
+}
+
+// relay copies both ways until both have ended. first and what was read already
+// go before the rest of what the program sends.
+func (v *visit) relay(up net.Conn, first []byte) {
+	v.relayAfter(up, func(f *flow) error {
+		f.count(int64(len(first)))
+		_, err := up.Write(first)
+		return err
+	})
+}
+
+// relayAfter begins to copy what the program sends when begin has returned.
+func (v *visit) relayAfter(up net.Conn, begin func(*flow) error) {
+	_ = v.c.SetDeadline(time.Time{})
+	f := v.l.newFlow()
+	back := make(chan error, 1)
+	end := func(err error) {
+		if err == nil {
+			return
+		}
+		if errors.Is(err, errBytes) {
+			v.deny(ViaTCP, errBytes.Error())
+		}
+		// Both ends learn that it is over, and the other way of the two stops.
+		reset(v.c)
+		reset(up)
+	}
+	go func() {
+		err := f.copy(v.c, up, -1)
+		if err == nil {
+			closeWrite(v.c)
+		}
+		end(err)
+		back <- err
+	}()
+	err := begin(f)
+	if err == nil {
+		err = v.drain(f, up)
+	}
+	if err == nil {
+		err = f.copy(up, v.c, -1)
+	}
+	if err == nil {
+		closeWrite(up)
+	}
+	end(err)
+	<-back
+}
+
+// drain sends on what was read of the program's and not looked at.
+func (v *visit) drain(f *flow, up net.Conn) error {
+	n := v.br.Buffered()
+	if n == 0 {
+		return nil
+	}
+	f.count(int64(n))
+	if _, err := io.CopyN(up, v.br, int64(n)); err != nil {
+		return fmt.Errorf("send on: %w", err)
+	}
+	return nil
+}
+
+// place is the host and port as they are shown.
+func place(h sandboxmcp.Host, port int) string { return string(h) + ":" + strconv.Itoa(port) }

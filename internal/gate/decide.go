@@ -1,0 +1,308 @@
+package gate
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// Decide carries out what a person decided: it answers a question by its id, or
+// opens a domain that nobody asked for. The record of it and the act are one
+// transaction. An answer that was given before is given again, when it is the
+// same; another one is refused: a denial is final, and what is open is closed by
+// [Gate.Revoke].
+func (g *Gate) Decide(ctx context.Context, d sandboxmcp.EgressDecision) (sandboxmcp.Approval, *sandboxmcp.EgressGrant, error) {
+	if !g.cfg.Approvals && !d.Deny {
+		return sandboxmcp.Approval{}, nil, Off()
+	}
+	if d.ID == "" {
+		n, err := g.open(ctx, d)
+		return sandboxmcp.Approval{}, n, err
+	}
+	var a approval
+	var n *sandboxmcp.EgressGrant
+	err := g.change(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
+		a, n, err = g.answer(ctx, tx, d)
+		return err
+	})
+	if err != nil {
+		return sandboxmcp.Approval{}, nil, err
+	}
+	return a.info, n, nil
+}
+
+// Off is the failure of whoever asks where the settings let nobody open anything.
+func Off() error {
+	return sandboxmcp.Errorf(sandboxmcp.CodeNetworkDisabled, "approvals are turned off: only the domains of the settings are open").
+		WithHint("an operator sets egress_approvals (SANDBOXMCP_EGRESS_APPROVALS), or adds to allowed_domains")
+}
+
+// answer answers a question in a transaction.
+func (g *Gate) answer(ctx context.Context, tx *sql.Tx, d sandboxmcp.EgressDecision) (approval, *sandboxmcp.EgressGrant, error) {
+	const q = `SELECT ` + approvalColumns + ` FROM approvals WHERE id = ? AND (? = '' OR namespace = ?)`
+	a, err := scanApproval(tx.QueryRowContext(ctx, q, d.ID, d.Namespace, d.Namespace))
+	if errors.Is(err, sql.ErrNoRows) {
+		return a, nil, unknown(d.ID)
+	}
+	if err != nil {
+		return a, nil, err
+	}
+	now := g.now()
+	if !a.whole || d.SHA256 != "" && d.SHA256 != a.info.SHA256 {
+		return a, nil, sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "approval %s is not what was shown, so nothing is opened", sandboxmcp.Quote(d.ID)).
+			WithHint("look at it again: `sandboxmcp egress list`")
+	}
+	switch {
+	case a.info.Status == sandboxmcp.ApprovalPending && now.Before(a.info.ExpiresAt):
+	case a.info.Status == sandboxmcp.ApprovalDenied && d.Deny:
+		return a, nil, nil
+	case a.info.Status == sandboxmcp.ApprovalApproved && !d.Deny:
+		n, err := g.grantOf(ctx, tx, a.grant)
+		if n == nil && err == nil {
+			err = sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "approval %s was approved, and what it opened is closed again", sandboxmcp.Quote(d.ID)).
+				WithHint("open it with `sandboxmcp egress " + a.info.Domain + "`")
+		}
+		return a, n, err
+	default:
+		return a, nil, answered(a)
+	}
+	by := sandboxmcp.ApprovalApproved
+	var n *sandboxmcp.EgressGrant
+	entry := &sandboxmcp.AuditEntry{
+		Action: actionDenied, Phase: sandboxmcp.PhaseOutcome, Namespace: a.info.Namespace, RequestID: a.info.RequestID, SessionID: a.info.SessionID, Actor: d.Actor, Detail: a.info.Domain,
+		Metadata: map[string]any{"approval_id": a.info.ID, "domain": a.info.Domain, "sha256": a.info.SHA256},
+	}
+	if d.Deny {
+		by = sandboxmcp.ApprovalDenied
+	} else {
+		if d.Scope == "" {
+			d.Scope, d.For = sandboxmcp.GrantDuration, DefaultFor
+		}
+		if d.SessionID == "" {
+			d.SessionID = a.info.SessionID
+		}
+		d.Namespace = a.info.Namespace
+		made, err := newGrant(d, a.domain, a.info.ID, now)
+		if err != nil {
+			return a, nil, err
+		}
+		n = &made.info
+		entry.Action, entry.Detail = actionOpened, made.words()
+		made.describe(entry)
+		if err := g.record(ctx, tx, entry, &made); err != nil {
+			return a, nil, err
+		}
+		a.grant = n.ID
+	}
+	if d.Deny {
+		if err := g.cfg.Audit.Op(entry)(ctx, tx); err != nil {
+			return a, nil, err
+		}
+	}
+	const done = `UPDATE approvals SET state = ?, decided_at = ?, decided_by = ?, grant_id = ? WHERE id = ? AND state = 'pending'`
+	if _, err := tx.ExecContext(ctx, done, by, format(now), d.Actor, a.grant, a.info.ID); err != nil {
+		return a, nil, err
+	}
+	a.info.Status = by
+	return a, n, nil
+}
+
+// answered is what is said to who answers what has an answer.
+func answered(a approval) error {
+	id := sandboxmcp.Quote(a.info.ID)
+	switch a.info.Status {
+	case sandboxmcp.ApprovalDenied:
+		return sandboxmcp.Errorf(sandboxmcp.CodeEgressDenied, "approval %s was denied, and that is final", id).
+			WithHint("open it with `sandboxmcp egress " + a.info.Domain + "` if it is to be open after all")
+	case sandboxmcp.ApprovalApproved:
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "approval %s was approved", id).
+			WithHint("close it with `sandboxmcp egress revoke " + a.info.Domain + "`")
+	case sandboxmcp.ApprovalPending, sandboxmcp.ApprovalExpired:
+	}
+	return sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "approval %s has lapsed: nobody answered within %s", id, PendingFor).
+		WithHint("open it with `sandboxmcp egress " + a.info.Domain + "`, or let it be asked for again")
+}
+
+// open opens a domain that nobody asked for. One that is open in the same way
+// already stays as it is, and a question for it is answered thereby.
+func (g *Gate) open(ctx context.Context, d sandboxmcp.EgressDecision) (*sandboxmcp.EgressGrant, error) {
+	domain, err := ParseDomain(d.Domain, 0)
+	if err != nil {
+		return nil, err
+	}
+	if d.Scope == "" {
+		d.Scope = sandboxmcp.GrantAlways
+	}
+	made, err := newGrant(d, domain, "", g.now())
+	if err != nil {
+		return nil, err
+	}
+	n := &made.info
+	err = g.change(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		const q = `SELECT ` + grantColumns + ` FROM grants WHERE namespace = ? AND digest = ? AND scope = ? AND scope <> 'once' AND session_id = ? AND revoked_at = '' AND (expires_at = '' OR expires_at > ? AND expires_at >= ?)`
+		_, digest, err := canonical(d.Namespace, domain)
+		if err != nil {
+			return err
+		}
+		have, _, err := scanGrant(tx.QueryRowContext(ctx, q, d.Namespace, digest, d.Scope, n.SessionID, format(g.now()), format(made.nearly())))
+		if err == nil {
+			n = &have.info
+			return nil
+		}
+		if !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		// A question for just this is answered by it.
+		var asked string
+		err = tx.QueryRowContext(ctx, `SELECT id FROM approvals WHERE namespace = ? AND digest = ? AND state = 'pending' AND expires_at > ?`, d.Namespace, digest, format(g.now())).Scan(&asked)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		n.ApprovalID = asked
+		entry := &sandboxmcp.AuditEntry{Action: actionOpened, Phase: sandboxmcp.PhaseOutcome, Namespace: d.Namespace, SessionID: n.SessionID, Actor: d.Actor, Detail: made.words(), Metadata: map[string]any{}}
+		made.describe(entry)
+		if err := g.record(ctx, tx, entry, &made); err != nil {
+			return err
+		}
+		const done = `UPDATE approvals SET state = 'approved', decided_at = ?, decided_by = ?, grant_id = ? WHERE id = ? AND state = 'pending'`
+		_, err = tx.ExecContext(ctx, done, format(g.now()), d.Actor, n.ID, asked)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return n, nil
+}
+
+// record writes an opening down, and then opens.
+func (g *Gate) record(ctx context.Context, tx *sql.Tx, entry *sandboxmcp.AuditEntry, n *grant) error {
+	if err := g.cfg.Audit.Op(entry)(ctx, tx); err != nil {
+		return err
+	}
+	i := n.info
+	text, digest, err := canonical(i.Namespace, n.domain)
+	if err != nil {
+		return err
+	}
+	const insert = `INSERT INTO grants (` + grantColumns + `, revoked_at) VALUES (?,?,?,?,?,?,?,?,?,?,?,'')`
+	_, err = tx.ExecContext(ctx, insert, i.ID, i.Namespace, text, digest, i.Scope, i.SessionID, i.RequestID, i.ApprovalID, i.GrantedBy, format(i.GrantedAt), format(n.expires))
+	return err
+}
+
+// newGrant makes a grant of a decision.
+func newGrant(d sandboxmcp.EgressDecision, domain sandboxmcp.Domain, approvalID string, now time.Time) (grant, error) {
+	n := grant{domain: domain, info: sandboxmcp.EgressGrant{
+		ID: newID("grt"), Domain: domain.String(), Namespace: d.Namespace, Scope: d.Scope, ApprovalID: approvalID, GrantedBy: d.Actor, GrantedAt: now,
+	}}
+	if _, err := sandboxmcp.ParseNamespace(string(d.Namespace)); err != nil {
+		return n, err
+	}
+	switch d.Scope {
+	case sandboxmcp.GrantOnce:
+		n.expires = now.Add(onceFor)
+	case sandboxmcp.GrantSession:
+		if _, err := sandboxmcp.ParseSessionID(string(d.SessionID)); err != nil {
+			return n, err
+		}
+		n.info.SessionID, n.expires = d.SessionID, now.Add(sessionFor)
+	case sandboxmcp.GrantDuration:
+		if d.For < time.Second || d.For > MaxFor {
+			return n, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "a domain cannot be open for %s; at least a second and at most a year are allowed", d.For)
+		}
+		n.expires = now.Add(d.For)
+	case sandboxmcp.GrantAlways:
+	default:
+		return n, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "scope %s is none of once, session, duration, always", sandboxmcp.Quote(string(d.Scope)))
+	}
+	if !n.expires.IsZero() {
+		n.info.ExpiresAt = &n.expires
+	}
+	return n, nil
+}
+
+// nearly is a moment before a grant ends: one that ends then is as good. Several
+// servers that are told the same one after the other make one grant of it.
+func (n *grant) nearly() time.Time {
+	if n.expires.IsZero() {
+		return n.expires
+	}
+	return n.expires.Add(-min(10*time.Second, n.expires.Sub(n.info.GrantedAt)/10))
+}
+
+// words says what is opened, for the record's reader.
+func (n *grant) words() string {
+	switch n.info.Scope {
+	case sandboxmcp.GrantOnce:
+		return n.info.Domain + " for one run"
+	case sandboxmcp.GrantSession:
+		return n.info.Domain + " for session " + string(n.info.SessionID)
+	case sandboxmcp.GrantDuration:
+		return n.info.Domain + " until " + n.expires.Format(time.RFC3339)
+	case sandboxmcp.GrantAlways:
+	}
+	return n.info.Domain + " until it is revoked"
+}
+
+// describe puts into an entry what a grant is, exactly.
+func (n *grant) describe(e *sandboxmcp.AuditEntry) {
+	e.Metadata["grant_id"], e.Metadata["domain"], e.Metadata["scope"], e.Metadata["expires_at"] = n.info.ID, n.info.Domain, n.info.Scope, format(n.expires)
+	_, e.Metadata["sha256"], _ = canonical(n.info.Namespace, n.domain)
+	if n.info.ApprovalID != "" {
+		e.Metadata["approval_id"] = n.info.ApprovalID
+	}
+}
+
+// grantOf is what an approval has opened; nil: it is closed again.
+func (g *Gate) grantOf(ctx context.Context, tx *sql.Tx, id string) (*sandboxmcp.EgressGrant, error) {
+	const q = `SELECT ` + grantColumns + ` FROM grants WHERE id = ? AND revoked_at = '' AND (expires_at = '' OR expires_at > ?)`
+	n, whole, err := scanGrant(tx.QueryRowContext(ctx, q, id, format(g.now())))
+	if errors.Is(err, sql.ErrNoRows) || err == nil && !whole {
+		return nil, nil //nolint:nilnil // no failure
+	}
+	return &n.info, err
+}
+
+// Revoke takes back every grant of just this domain and namespace, and tells how
+// many there were. It fails with request_not_found when there is none; what the
+// settings open stays open, and that is said.
+func (g *Gate) Revoke(ctx context.Context, ns sandboxmcp.Namespace, domain, actor string) (sandboxmcp.EgressRevoked, error) {
+	d, err := ParseDomain(domain, 0)
+	if err != nil {
+		return sandboxmcp.EgressRevoked{}, err
+	}
+	_, digest, err := canonical(ns, d)
+	if err != nil {
+		return sandboxmcp.EgressRevoked{}, err
+	}
+	out := sandboxmcp.EgressRevoked{Domain: d.String()}
+	err = g.change(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		const q = `UPDATE grants SET revoked_at = ?1 WHERE namespace = ?2 AND digest = ?3 AND revoked_at = '' AND (expires_at = '' OR expires_at > ?1)`
+		done, err := tx.ExecContext(ctx, q, format(g.now()), ns, digest)
+		if err != nil {
+			return err
+		}
+		n, err := done.RowsAffected()
+		if err != nil {
+			return err
+		}
+		if out.Revoked = int(n); n == 0 {
+			return g.notGranted(ns, d)
+		}
+		return g.cfg.Audit.Op(&sandboxmcp.AuditEntry{
+			Action: actionApproval, Phase: sandboxmcp.PhaseOutcome, Namespace: ns, Actor: actor, Detail: "revoked " + out.Domain,
+			Metadata: map[string]any{"domain": out.Domain, "sha256": digest, "grants": out.Revoked},
+		})(ctx, tx)
+	})
+	return out, err
+}
+
+func (g *Gate) notGranted(ns sandboxmcp.Namespace, d sandboxmcp.Domain) error {
+	e := sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "nobody has opened %s to namespace %s", d, ns).WithHint("see `sandboxmcp egress list`")
+	if Covered(g.cfg.Operator, d) {
+		e.WithHint("the settings open it: take it out of allowed_domains")
+	}
+	return e
+}

@@ -1,0 +1,301 @@
+package gate
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// snapshot is what was open when it was read.
+type snapshot struct {
+	mark   int64
+	at     time.Time // of the machine's clock, for its age
+	grants map[sandboxmcp.Namespace][]grant
+}
+
+// grant is a row of grants that can be used.
+type grant struct {
+	info    sandboxmcp.EgressGrant
+	domain  sandboxmcp.Domain
+	expires time.Time // zero: never
+}
+
+// fits reports whether a grant is one to who, at a time.
+func (n grant) fits(who Who, now time.Time) bool {
+	if !n.expires.IsZero() && !now.Before(n.expires) {
+		return false
+	}
+	switch n.info.Scope {
+	case sandboxmcp.GrantSession:
+		return n.info.SessionID == who.SessionID && who.SessionID != "" && !n.info.GrantedAt.Before(who.Born)
+	case sandboxmcp.GrantOnce:
+		return who.RequestID != "" && (n.info.RequestID == "" || n.info.RequestID == who.RequestID)
+	case sandboxmcp.GrantDuration:
+		return !n.expires.IsZero()
+	case sandboxmcp.GrantAlways:
+		return true
+	}
+	return false
+}
+
+// current is what is open now, in whichever process it was opened. It costs a
+// stat as long as nothing changes.
+func (g *Gate) current(ctx context.Context) (*snapshot, error) {
+	mark, err := g.mark.size()
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	if s := g.snap.Load(); g.holds(s, mark) {
+		return s, nil
+	}
+	g.load.Lock()
+	defer g.load.Unlock()
+	if s := g.snap.Load(); g.holds(s, mark) {
+		return s, nil
+	}
+	s := &snapshot{mark: mark, at: time.Now(), grants: map[sandboxmcp.Namespace][]grant{}}
+	if mark > 0 { // else nothing was ever opened here
+		all, err := g.readGrants(ctx, "")
+		if err != nil {
+			return nil, err
+		}
+		for _, n := range all {
+			s.grants[n.info.Namespace] = append(s.grants[n.info.Namespace], n)
+		}
+	}
+	g.snap.Store(s)
+	return s, nil
+}
+
+// holds reports whether a snapshot can be used. One that has grants is read
+// again now and then: a process may have died between taking one away and
+// telling of it.
+func (g *Gate) holds(s *snapshot, mark int64) bool {
+	return s != nil && s.mark == mark && (len(s.grants) == 0 || time.Since(s.at) < refreshAfter)
+}
+
+func unreadable(err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the request was cancelled").WithCause(err)
+	}
+	return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "what is open cannot be read, so nothing is").
+		WithHint("see to the state directory").WithCause(err)
+}
+
+const grantColumns = `id, namespace, subject, digest, scope, session_id, request_id, approval_id, actor, granted_at, expires_at`
+
+// readGrants reads the grants that hold, of a namespace or of all.
+func (g *Gate) readGrants(ctx context.Context, ns sandboxmcp.Namespace) ([]grant, error) {
+	const q = `SELECT ` + grantColumns + ` FROM grants WHERE revoked_at = '' AND (expires_at = '' OR expires_at > ?) AND (? = '' OR namespace = ?) ORDER BY granted_at, id`
+	rows, err := g.cfg.Store.DB().QueryContext(ctx, q, format(g.now()), ns, ns)
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	defer func() { _ = rows.Close() }()
+	var all []grant
+	for rows.Next() {
+		n, ok, err := scanGrant(rows)
+		if err != nil {
+			return nil, unreadable(err)
+		}
+		if !ok {
+			g.cfg.Logger.Error("a grant in the state directory is not what was approved, and opens nothing", "grant", n.info.ID)
+			continue
+		}
+		all = append(all, n)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, unreadable(err)
+	}
+	return all, nil
+}
+
+// scanGrant reads a row; ok is false for one that was changed since it was made.
+func scanGrant(row interface{ Scan(dest ...any) error }) (n grant, ok bool, err error) {
+	var text, digest, granted, expires string
+	i := &n.info
+	if err = row.Scan(&i.ID, &i.Namespace, &text, &digest, &i.Scope, &i.SessionID, &i.RequestID, &i.ApprovalID, &i.GrantedBy, &granted, &expires); err != nil {
+		return n, false, err
+	}
+	n.domain, ok = reading(text, digest)
+	i.Domain, i.GrantedAt = n.domain.String(), parse(granted)
+	if expires != "" {
+		n.expires = parse(expires)
+		i.ExpiresAt = &n.expires
+		ok = ok && !n.expires.IsZero()
+	}
+	if _, mine, err := canonical(i.Namespace, n.domain); err != nil || mine != digest {
+		ok = false // it is of another namespace
+	}
+	return n, ok, nil
+}
+
+// Open lists what is open to who: the operator's domains first.
+func (g *Gate) Open(ctx context.Context, who Who) ([]sandboxmcp.Domain, error) {
+	open := append([]sandboxmcp.Domain(nil), g.cfg.Operator...)
+	if !g.cfg.Approvals {
+		return open, nil
+	}
+	s, err := g.current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(s.grants) == 0 {
+		return open, nil
+	}
+	now := g.now()
+	for _, n := range s.grants[who.Namespace] {
+		if n.fits(who, now) {
+			open = append(open, n.domain)
+		}
+	}
+	return open, nil
+}
+
+// Allows reports whether who may be let out to a host and port, and by what
+// rule. A grant for one run is that run's from here on.
+func (g *Gate) Allows(ctx context.Context, who Who, h sandboxmcp.Host, port int) (rule string, ok bool, err error) {
+	for _, d := range g.cfg.Operator {
+		if d.Match(h, port) {
+			return d.String(), true, nil
+		}
+	}
+	if !g.cfg.Approvals {
+		return "", false, nil
+	}
+	s, err := g.current(ctx)
+	if err != nil {
+		return "", false, err
+	}
+	now := g.now()
+	var once []grant
+	for _, n := range s.grants[who.Namespace] {
+		if !n.fits(who, now) || !n.domain.Match(h, port) {
+			continue
+		}
+		if n.info.Scope == sandboxmcp.GrantOnce && n.info.RequestID == "" {
+			once = append(once, n)
+			continue
+		}
+		return n.info.Domain, true, nil
+	}
+	for _, n := range once {
+		if taken, err := g.take(ctx, n, who); taken || err != nil {
+			return n.info.Domain, taken, err
+		}
+	}
+	return "", false, nil
+}
+
+// take makes a grant for one run that run's. Another may have been faster.
+func (g *Gate) take(ctx context.Context, n grant, who Who) (bool, error) {
+	taken := false
+	err := g.change(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		taken = false
+		const q = `UPDATE grants SET request_id = ? WHERE id = ? AND request_id IN ('', ?) AND revoked_at = '' AND expires_at > ?`
+		done, err := tx.ExecContext(ctx, q, who.RequestID, n.info.ID, who.RequestID, format(g.now()))
+		if err != nil {
+			return err
+		}
+		if rows, err := done.RowsAffected(); err != nil || rows == 0 {
+			return err
+		}
+		taken = true
+		return g.cfg.Audit.Op(&sandboxmcp.AuditEntry{
+			Action: actionApproval, Phase: sandboxmcp.PhaseOutcome, Namespace: who.Namespace, RequestID: who.RequestID, SessionID: who.SessionID, Actor: "gate",
+			Detail: "used once: " + n.info.Domain, Metadata: map[string]any{"grant_id": n.info.ID, "domain": n.info.Domain},
+		})(ctx, tx)
+	})
+	return taken && err == nil, err
+}
+
+// Covers reports whether everything in d is open to who, and until when at least;
+// nil: for good, as far as anybody knows.
+func (g *Gate) Covers(ctx context.Context, who Who, d sandboxmcp.Domain) (ok bool, until *time.Time, err error) {
+	if Covered(g.cfg.Operator, d) || !g.cfg.Approvals {
+		return Covered(g.cfg.Operator, d), nil, nil
+	}
+	s, err := g.current(ctx)
+	if err != nil {
+		return false, nil, err
+	}
+	now := g.now()
+	open := append([]sandboxmcp.Domain(nil), g.cfg.Operator...)
+	for _, n := range s.grants[who.Namespace] {
+		if !n.fits(who, now) {
+			continue
+		}
+		open = append(open, n.domain)
+		if n.domain.Covers(d) && (!ok || n.expires.IsZero() || until != nil && n.expires.After(*until)) {
+			ok, until = true, nil
+			if at := n.expires; !at.IsZero() {
+				until = &at
+			}
+		}
+	}
+	return Covered(open, d), until, nil
+}
+
+// Covered reports whether d lies in the domains together: one without a port
+// means two, which may be open by two of them.
+func Covered(open []sandboxmcp.Domain, d sandboxmcp.Domain) bool {
+	one := func(d sandboxmcp.Domain) bool {
+		for _, o := range open {
+			if o.Covers(d) {
+				return true
+			}
+		}
+		return false
+	}
+	if one(d) || d.Port != 0 {
+		return one(d)
+	}
+	plain, secure := d, d
+	plain.Port, secure.Port = 80, 443
+	return one(plain) && one(secure)
+}
+
+// List tells all that is asked for and open, of a namespace or of all.
+func (g *Gate) List(ctx context.Context, ns sandboxmcp.Namespace) (sandboxmcp.EgressList, error) {
+	l := sandboxmcp.EgressList{Pending: []sandboxmcp.Approval{}, Granted: []sandboxmcp.EgressGrant{}, Operator: []string{}}
+	for _, d := range g.cfg.Operator {
+		l.Operator = append(l.Operator, d.String())
+	}
+	var all []grant
+	var err error
+	if g.cfg.Approvals { // else none of them opens anything
+		if all, err = g.readGrants(ctx, ns); err != nil {
+			return l, err
+		}
+	}
+	for _, n := range all {
+		l.Granted = append(l.Granted, n.info)
+	}
+	l.Pending, err = g.pending(ctx, ns)
+	return l, err
+}
+
+// pending reads the questions that wait, the oldest first.
+func (g *Gate) pending(ctx context.Context, ns sandboxmcp.Namespace) ([]sandboxmcp.Approval, error) {
+	const q = `SELECT ` + approvalColumns + ` FROM approvals WHERE state = 'pending' AND expires_at > ? AND (? = '' OR namespace = ?) ORDER BY asked_at, id`
+	rows, err := g.cfg.Store.DB().QueryContext(ctx, q, format(g.now()), ns, ns)
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	defer func() { _ = rows.Close() }()
+	list := []sandboxmcp.Approval{}
+	for rows.Next() {
+		a, err := scanApproval(rows)
+		if err != nil {
+			return nil, unreadable(err)
+		}
+		list = append(list, a.info)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, unreadable(err)
+	}
+	return list, nil
+}

@@ -1,0 +1,52 @@
+package gate
+
+import (
+	"io"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// notices tells the person at the server's terminal that something waits.
+type notices struct {
+	to  io.Writer
+	log *slog.Logger
+
+	mu     sync.Mutex
+	since  time.Time
+	rung   int // since then
+	silent int // that were not told one by one
+}
+
+const noticesPerMinute = 10
+
+// ring writes a bell and one line, ten times a minute at most; of the rest it
+// says how many there were. What a model wrote is in quotes and escaped.
+func (n *notices) ring(a sandboxmcp.Approval) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if now := time.Now(); now.Sub(n.since) >= time.Minute {
+		n.since, n.rung = now, 0
+	}
+	if n.rung++; n.rung > noticesPerMinute {
+		n.silent++
+		return
+	}
+	if n.to == nil {
+		n.log.Warn("a domain waits for approval", "domain", a.Domain, "namespace", a.Namespace, "approval_id", a.ID, "model_says", a.Reason)
+		return
+	}
+	line := "\asandboxmcp: namespace " + string(a.Namespace) + " asks for " + a.Domain + "; the model says " + a.Reason
+	if a.RequestID != "" {
+		line = "\asandboxmcp: a program of namespace " + string(a.Namespace) + " waits for " + a.Domain
+	}
+	line += "; answer with `sandboxmcp egress approve " + a.ID + "` or `sandboxmcp egress deny " + a.ID + "`"
+	if n.silent > 0 {
+		line += "; " + strconv.Itoa(n.silent) + " more wait, see `sandboxmcp egress list`"
+		n.silent = 0
+	}
+	_, _ = io.WriteString(n.to, line+"\n")
+}

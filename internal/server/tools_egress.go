@@ -1,0 +1,180 @@
+package server
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+const maxWaitSeconds = 45
+
+// requestEgress is the row of request_egress.
+func requestEgress() tool {
+	return tool{
+		name:  "request_egress",
+		title: "Ask for a domain",
+		description: "Asks a person to open a domain to programs of execute_code, and waits for the answer. " +
+			"pending: nobody has answered; tell the user how_to_approve, then call again. denied is final. No tool can approve.",
+		hints: hints{openWorld: true},
+		in: input(
+			need("domain", about("string", "Such as api.example.com or *.example.com; no URL, address or *")),
+			opt("namespace", fallback(typed("string"), `"default"`)),
+			opt("reason", about("string", "What for, in a few words; shown to the person as yours")),
+			opt("port", atMost(atLeast(about("integer", "Default: 80 and 443"), 1), 65535)),
+			opt("wait_seconds", fallback(atMost(atLeast(about("number", "0 to 45; 0: answer at once"), 0), maxWaitSeconds), strconv.Itoa(maxWaitSeconds))),
+		),
+		out: output(
+			need("domain", typed("string")),
+			need("approved", typed("boolean")),
+			need("status", about("string", "approved, denied or pending")),
+			need("approval_id", typed("string")),
+			need("expires_at", typed("string", "null")),
+			need("how_to_approve", typed("string")),
+		),
+		run: (*Server).requestEgress,
+	}
+}
+
+func (s *Server) requestEgress(ctx context.Context, c *call) (answer, error) {
+	ask := sandboxmcp.EgressAsk{
+		Namespace: c.namespace, Actor: actor, Domain: c.args.text("domain"), Port: c.args.whole("port"), Reason: c.args.text("reason"),
+	}
+	wait := time.Duration(c.args.number("wait_seconds") * float64(time.Second))
+	if _, given := c.args["wait_seconds"]; !given {
+		wait = maxWaitSeconds * time.Second
+	}
+	_, stop := s.reportProgress(ctx, c.request)
+	defer stop()
+	if p := c.request.Params; p.RequestState != "" || len(p.InputResponses) > 0 {
+		return s.formBack(ctx, c, ask)
+	}
+	// What was dismissed once is not shown again: who asks again waits for another
+	// way to be approved.
+	if wait > 0 && canShowForm(c.request) {
+		got, err := s.engine.RequestEgress(ctx, ask)
+		if err != nil || got.Status != sandboxmcp.ApprovalPending {
+			return answer{body: got}, err
+		}
+		if !s.forms.dismissed(got.ApprovalID) {
+			return s.showForm(ctx, c, ask, got.ApprovalID, wait)
+		}
+	}
+	ask.Wait = wait
+	got, err := s.engine.RequestEgress(ctx, ask)
+	return answer{body: got}, err
+}
+
+// canShowForm reports whether the client says that it shows forms to a person.
+func canShowForm(r *mcp.CallToolRequest) bool {
+	c := r.ClientCapabilities()
+	return c != nil && c.Elicitation != nil && (c.Elicitation.Form != nil || c.Elicitation.URL == nil)
+}
+
+// modernVersion is the first version in which a server does not call its client.
+const modernVersion = "2026-07-28"
+
+// showForm asks the person at the client, in the way of its version.
+func (s *Server) showForm(ctx context.Context, c *call, ask sandboxmcp.EgressAsk, id string, wait time.Duration) (answer, error) {
+	asked, err := s.engine.FindEgress(ctx, id)
+	if err != nil {
+		return answer{}, err
+	}
+	if c.request.ProtocolVersion() < modernVersion {
+		return s.elicit(ctx, c, ask, asked, wait)
+	}
+	state, err := s.forms.issue(c, asked)
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{ask: &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{formName: form(asked)}, RequestState: state}}, nil
+}
+
+// formBack takes what a person answered, if the form is one of ours, was shown
+// for just this call, and was not answered before.
+func (s *Server) formBack(ctx context.Context, c *call, ask sandboxmcp.EgressAsk) (answer, error) {
+	st, err := s.forms.redeem(c)
+	if err != nil {
+		return answer{}, err
+	}
+	result, _ := c.request.Params.InputResponses[formName].(*mcp.ElicitResult)
+	return s.decide(ctx, c, ask, st.ID, st.SHA256, result)
+}
+
+// decide carries out what a person answered. Dismissing the form, and whatever is
+// no answer, leaves the question open.
+func (s *Server) decide(ctx context.Context, c *call, ask sandboxmcp.EgressAsk, id, sum string, r *mcp.ElicitResult) (answer, error) {
+	d := sandboxmcp.EgressDecision{ID: id, Namespace: c.namespace, SHA256: sum, Actor: formActor}
+	switch ok := r != nil; {
+	case ok && r.Action == "decline":
+		d.Deny = true
+	case ok && r.Action == "accept" && openFor(r.Content, &d):
+	default:
+		s.forms.dismiss(id)
+		got, err := s.engine.RequestEgress(ctx, ask)
+		return answer{body: got}, err
+	}
+	got, err := s.engine.DecideEgress(context.WithoutCancel(ctx), d)
+	switch sandboxmcp.CodeOf(err) {
+	case sandboxmcp.CodeRequestNotFound, sandboxmcp.CodeEgressDenied, sandboxmcp.CodeInvalidArgument: // it was answered elsewhere, or has lapsed
+		got, err = s.engine.RequestEgress(ctx, ask)
+	}
+	return answer{body: got}, err
+}
+
+// elicit asks the client in a call of ours, as versions before the modern one
+// have it. Whichever comes first, an answer there or at a terminal, is the answer.
+func (s *Server) elicit(ctx context.Context, c *call, ask sandboxmcp.EgressAsk, asked sandboxmcp.Approval, wait time.Duration) (answer, error) {
+	shown, hide := context.WithTimeout(ctx, wait)
+	defer hide()
+	back := make(chan answer, 1)
+	failed := make(chan error, 1)
+	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				s.log.Error("form panicked", "panic", p)
+			}
+		}()
+		r, err := c.request.Session.Elicit(shown, form(asked))
+		if err != nil { // it cannot, or time is up: the terminal remains
+			return
+		}
+		got, err := s.decide(ctx, c, ask, asked.ID, asked.SHA256, r)
+		if err != nil {
+			failed <- err
+			return
+		}
+		back <- got
+	}()
+	waiting := make(chan answer, 1)
+	ask.Wait = wait
+	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				s.log.Error("wait panicked", "panic", p)
+			}
+		}()
+		got, err := s.engine.RequestEgress(shown, ask)
+		switch {
+		case err == nil:
+			waiting <- answer{body: got}
+		case shown.Err() == nil || ctx.Err() != nil:
+			failed <- err
+		}
+	}()
+	select {
+	case a := <-back:
+		return a, nil
+	case a := <-waiting:
+		return a, nil
+	case err := <-failed:
+		return answer{}, err
+	case <-shown.Done():
+	}
+	ask.Wait = 0
+	got, err := s.engine.RequestEgress(ctx, ask)
+	return answer{body: got}, err
+}
