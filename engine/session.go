@@ -173,7 +173,7 @@ func (e *Engine) furnish(x *execution, interp interpreter) error {
 		return errors.Join(err, sb.Close(), x.session.Furnish(x.ctx, nil, sandboxmcp.Session{}))
 	}
 	r := &room{
-		sandbox: sb, fresh: x.req.Session.Fresh, program: prog,
+		sandbox: sb, fresh: x.req.Session.Fresh, program: prog, out: [2]*relay{newRelay(), newRelay()},
 		ended: func(err error) { e.log.Warn("clear session", "session", x.req.SessionID, "error", err) },
 	}
 	info := x.session.Info()
