@@ -270,8 +270,13 @@ func (e *Engine) plan(r sandboxmcp.Request, i interpreter) (backend.Process, err
 		}
 	}
 	p := program(r, i, driver)
-	p.Preload = e.preload(r, i)
-	return kernel.Plan(p)
+	var whole func() error
+	p.Preload, whole = e.preload(r, i)
+	proc, err := kernel.Plan(p)
+	if proc.Fork != nil {
+		proc.Fork.Whole = whole
+	}
+	return proc, err
 }
 
 func cachePath(stateDir string) string { return filepath.Join(stateDir, "runtimes.json") }
