@@ -20,7 +20,7 @@ import (
 
 // importing is a package that tells where it was imported: in the program's own
 // process, or before there was one.
-const importing = "import os\nat, says = os.getpid(), 'good'\n"
+const importing = "import os, random, tempfile\nat, says, drawn = os.getpid(), 'good', next(tempfile._get_candidate_names())\n"
 
 // preloadedBy runs programs that import pandas until one has found it imported;
 // what it said, or what the last one did.
@@ -113,6 +113,28 @@ func TestPoisonedPackages(t *testing.T) {
 		testkit.Need(t, "zygote", ahead, "nothing is imported ahead here, so that nothing can be poisoned")
 		if said != "good" {
 			t.Errorf("it says %q", said)
+		}
+	})
+	t.Run("ForksDrawTheirOwnLots", func(t *testing.T) {
+		_, run := open(t)
+		_, ahead := preloadedBy(t, run)
+		testkit.Need(t, "zygote", ahead, "nothing is imported ahead here")
+		seen := map[string]bool{}
+		for range 6 {
+			res := run(sandboxmcp.Request{Language: sandboxmcp.Python, Code: "import pandas\nimport os, random, tempfile, uuid, secrets\nprint(pandas.at != os.getpid())\nprint(random.random(), next(tempfile._get_candidate_names()), uuid.uuid4(), secrets.token_hex(8), random.Random().random(), sep='\\n')"})
+			where, lots, _ := strings.Cut(res.Stdout, "\n")
+			if where != "True" {
+				t.Fatalf("it was not imported ahead: %q %q", res.Stdout, res.Stderr)
+			}
+			for lot := range strings.FieldsSeq(lots) {
+				if seen[lot] {
+					t.Errorf("two forks drew %s", lot)
+				}
+				seen[lot] = true
+			}
+		}
+		if len(seen) != 30 {
+			t.Errorf("%d lots were drawn, want 30", len(seen))
 		}
 	})
 	t.Run("BeforeTheFirstRun", func(t *testing.T) {
