@@ -262,8 +262,14 @@ func (e *Engine) plan(r sandboxmcp.Request, i interpreter, network map[string]st
 		}
 	}
 	p := program(r, i, driver)
-	p.Preload, p.Network = e.preload(r, i), network
-	return kernel.Plan(p)
+	var whole func() error
+	p.Preload, whole = e.preload(r, i)
+	p.Network = network
+	proc, err := kernel.Plan(p)
+	if proc.Fork != nil {
+		proc.Fork.Whole = whole
+	}
+	return proc, err
 }
 
 func cachePath(stateDir string) string { return filepath.Join(stateDir, "runtimes.json") }

@@ -21,8 +21,8 @@ import (
 )
 
 // plantSet puts a package set with some modules, whole as one that was installed,
-// into a state directory. One of them is of_a_set.
-func plantSet(t *testing.T, state string, python environment.Python, modules map[string]string) {
+// into a state directory, and returns where they are. One of them is of_a_set.
+func plantSet(t *testing.T, state string, python environment.Python, modules map[string]string) (site string) {
 	t.Helper()
 	files := map[string]string{"site-packages/of_a_set.py": "says = 'set'\n"}
 	for name, text := range modules {
@@ -47,11 +47,12 @@ func plantSet(t *testing.T, state string, python environment.Python, modules map
 		os.WriteFile(filepath.Join(environment.Dir(state), "python.json"), table, 0o600))
 	for name, text := range files {
 		path := filepath.Join(dir, filepath.FromSlash(name))
-		err = errors.Join(err, os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o444))
+		err = errors.Join(err, os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644))
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
+	return filepath.Join(dir, "site-packages")
 }
 
 // withPython opens an engine on a state directory with a set for its Python.

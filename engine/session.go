@@ -149,10 +149,13 @@ func (e *Engine) place(x *execution) (interp interpreter, sb backend.Sandbox, er
 func (e *Engine) furnish(x *execution, interp interpreter) error {
 	e.log.Info("session_creating", "session_id", x.req.SessionID, "language", x.req.Language)
 	prog := program(sandboxmcp.Request{Language: x.req.Language, Env: map[string]string{"SANDBOX_POLICY": policyText(x.limits, e.openTo(x))}}, interp, nil)
-	prog.Preload = e.preload(x.req, interp)
+	var whole func() error
+	prog.Preload, whole = e.preload(x.req, interp)
 	var fork *backend.Fork
 	if plan, err := kernel.PlanInterpreter(prog); err == nil && !x.req.Session.Fresh { // else its run will tell
-		fork = plan.Fork
+		if fork = plan.Fork; fork != nil {
+			fork.Whole = whole
+		}
 	}
 	sb, err := e.open(x, interp, fork)
 	if err != nil {
@@ -166,7 +169,7 @@ func (e *Engine) furnish(x *execution, interp interpreter) error {
 		return errors.Join(err, sb.Close(), x.session.Furnish(x.ctx, nil, sandboxmcp.Session{}))
 	}
 	r := &room{
-		sandbox: sb, fresh: x.req.Session.Fresh, program: prog, interp: interp, offline: x.req.Session.Offline,
+		sandbox: sb, fresh: x.req.Session.Fresh, program: prog, interp: interp, offline: x.req.Session.Offline, out: [2]*relay{newRelay(), newRelay()},
 		ended: func(err error) { e.log.Warn("clear session", "session", x.req.SessionID, "error", err) },
 	}
 	info := x.session.Info()

@@ -41,6 +41,7 @@ const (
 type nest struct {
 	key      string
 	cfg      jail.ZygoteConfig
+	whole    func() error
 	uses     int
 	starting chan struct{} // closed when that has ended; nil: none is started
 	zygote   *jail.Zygote  // nil: none yet
@@ -114,6 +115,7 @@ func (b *Backend) nestFor(h *hall, key string, f *backend.Fork, spec backend.Spe
 	case !bytes.Equal(n.cfg.Script, f.Script):
 		return nil, nil
 	}
+	n.whole = f.Whole
 	n.uses++
 	n.idle.Reset(b.ready.idle)
 	var old *jail.Zygote
@@ -122,12 +124,13 @@ func (b *Backend) nestFor(h *hall, key string, f *backend.Fork, spec backend.Spe
 	}
 	if n.zygote == nil && (n.uses >= 2 || n.cfg.Stays) && n.starting == nil && time.Since(n.failed) >= b.forkBounds.rest && b.begin() {
 		n.starting = make(chan struct{})
+		whole := n.whole
 		go func() {
 			defer b.builds.Done()
 			if old != nil {
 				old.Close()
 			}
-			b.hatch(h, n, spec)
+			b.hatch(h, n, spec, whole)
 		}()
 	} else if old != nil {
 		go old.Close()
@@ -135,11 +138,18 @@ func (b *Backend) nestFor(h *hall, key string, f *backend.Fork, spec backend.Spe
 	return n, n.zygote
 }
 
-// hatch starts a zygote, and has it forked once before it is used.
-func (b *Backend) hatch(h *hall, n *nest, spec backend.Spec) {
+// hatch starts a zygote, asks whether what it loaded may be forked, and has it
+// forked once before it is used.
+func (b *Backend) hatch(h *hall, n *nest, spec backend.Spec, whole func() error) {
 	z, err := h.Zygote(n.cfg)
 	if err == nil {
-		if err = b.tryFork(h, z, spec); err != nil {
+		if whole != nil {
+			err = whole()
+		}
+		if err == nil {
+			err = b.tryFork(h, z, spec)
+		}
+		if err != nil {
 			z.Close()
 		}
 	}

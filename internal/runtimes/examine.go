@@ -64,7 +64,7 @@ func (s *Set) examine(ctx context.Context, lang sandboxmcp.Language, h hit, exac
 		}
 	}
 	in.Language = lang
-	in.TrustedForPreload = trusted(append([]string{in.Path}, in.ReadOnlyDirs...))
+	in.judge()
 	return in, nil
 }
 
