@@ -334,7 +334,7 @@ func (e *Engine) Inspect(ctx context.Context, ns sandboxmcp.Namespace, id sandbo
 		return sandboxmcp.State{}, err
 	}
 	st := sandboxmcp.State{
-		Namespace: ns, VaultKeys: []string{}, Sessions: e.sessions.List(ns), Env: map[string]any{}, Limits: inForce,
+		Namespace: ns, VaultKeys: []string{}, Sessions: e.sessions.List(ns), Env: surroundings(), Limits: inForce,
 		Files: []sandboxmcp.SessionFile{},
 	}
 	if st.Egress, err = e.egressState(ctx, ns, id); err != nil {
@@ -350,6 +350,9 @@ func (e *Engine) Inspect(ctx context.Context, ns sandboxmcp.Namespace, id sandbo
 	st.Files = files
 	if s, err := e.sessions.Find(ctx, ns, id); err == nil {
 		st.Limits = s.Info().Limits
+		if r, ok := s.Room().(*room); ok {
+			st.Env = r.surroundings()
+		}
 	}
 	return st, nil
 }

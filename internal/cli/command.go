@@ -45,6 +45,7 @@ receipt. It is an MCP server for agents, a command line and a Go library.`,
 		c.GroupID = "look"
 		root.AddCommand(c)
 	}
+	a.guardCommands(root)
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpCommand(a.helpCommand())
 	root.AddCommand(a.completionCommand(), a.docsCommand(), a.backgroundCommand())

@@ -85,6 +85,15 @@ func isDeniedEnv(name string) bool {
 // interpreter.
 const SearchPath = "/usr/local/bin:/usr/bin:/bin"
 
+// Surroundings is what every program of every language finds in its environment
+// and no caller sets, but for PATH, which begins with its interpreter's directory.
+func Surroundings() map[string]string {
+	return map[string]string{
+		"LANG": "C.UTF-8", "HOME": backend.TempDir, "TMPDIR": backend.TempDir, "USER": "sandbox",
+		"PWD": backend.WorkDir, "SANDBOX_OUTPUT_DIR": backend.WorkDir,
+	}
+}
+
 // environment builds a program's whole environment from nothing: what every
 // language has, what its driver adds, what the caller adds.
 func environment(p Program, driver map[string]string) []string {
@@ -92,10 +101,8 @@ func environment(p Program, driver map[string]string) []string {
 	if bin := path.Dir(p.Interpreter); !slices.Contains(strings.Split(search, ":"), bin) {
 		search = bin + ":" + search
 	}
-	all := map[string]string{
-		"PATH": search, "LANG": "C.UTF-8", "HOME": backend.TempDir, "TMPDIR": backend.TempDir, "USER": "sandbox",
-		"PWD": backend.WorkDir, "SANDBOX_OUTPUT_DIR": backend.WorkDir,
-	}
+	all := Surroundings()
+	all["PATH"] = search
 	if p.Language != sandboxmcp.Python && len(p.Sets) > 0 { // python's driver does it later
 		var dirs []string
 		for _, set := range p.Sets {
