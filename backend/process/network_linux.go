@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"slices"
@@ -18,7 +19,7 @@ import (
 
 const (
 	dnsPort  = 53
-	maxPorts = 64 // of one sandbox: each is two descriptors
+	maxPorts = 32 // of one sandbox: each is two descriptors, and twice the queue of connections
 )
 
 // network is what a sandbox has of a way out. The zero value is none.
@@ -208,9 +209,7 @@ func (n *network) add(more *backend.Network) (*backend.Network, error) {
 	case n.out == nil:
 		n.out = more
 	default:
-		for p, l := range more.TCP {
-			n.out.TCP[p] = l
-		}
+		maps.Copy(n.out.TCP, more.TCP)
 	}
 	return n.out, nil
 }
