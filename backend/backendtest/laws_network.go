@@ -30,6 +30,7 @@ var networkLaws = []law{
 	{"NetworkLeavesNothing", networkLeavesNothing},
 	{"FloodOfConnectionsEnds", networkFlood},
 	{"NetworkIsAWallThatIsTold", networkTold},
+	{"RefusedDestinationsAreTold", networkRefused},
 }
 
 // networks runs them.
@@ -503,5 +504,51 @@ func networkTold(t *testing.T, s *suite) {
 		if want == none {
 			x.network(t)
 		}
+	}
+}
+
+func networkRefused(t *testing.T, s *suite) {
+	x := s.open(t)
+	n := x.network(t)
+	if n.Refused == nil {
+		t.Skip("the backend does not know them")
+	}
+	x.attempt(t, [][2]string{
+		{"tcp 1.2.3.4 80", "1.2.3.4:80"},
+		{"tcp 198.18.0.5 8443", "ECONNREFUSED"},
+		{"tcp 198.18.0.5 8443", "ECONNREFUSED"},
+		{"udp 9.9.9.9 443", "ECONNREFUSED"},
+		{"tcp 2001:db8::7 22", "ECONNREFUSED"},
+		{"udp 2001:db8::8 123", "ECONNREFUSED"},
+		{"tcp 127.0.0.1 9999", "ECONNREFUSED"},
+		{"udp 127.0.0.1 9999", "ECONNREFUSED"},
+		{"tcp ::1 9999", "ECONNREFUSED"},
+		{"udp ::1 9999", "ECONNREFUSED"},
+	})
+	told := func() string {
+		list, lost := n.Refused()
+		return fmt.Sprint(list, lost)
+	}
+	if got, want := told(), "[{tcp 198.18.0.5:8443 2} {udp 9.9.9.9:443 1} {tcp [2001:db8::7]:22 1} {udp [2001:db8::8]:123 1}] 0"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got := told(); got != "[] 0" {
+		t.Errorf("asked again it tells %s", got)
+	}
+	e := x.run(t, x.python(t, `
+import socket
+for i in range(3000):
+    s = socket.socket()
+    try: s.connect(("1.2.%d.%d" % (i // 250, i % 250), 9))
+    except OSError: pass
+    s.close()
+`))
+	if e.Exit != (backend.Exit{}) {
+		t.Errorf("the program ended with %+v, %q", e.Exit, e.Err)
+	}
+	must(t, x.Kill(t.Context()))
+	list, lost := n.Refused() // what was seen before the end
+	if len(list) != 64 || len(list)+lost != 3000 {
+		t.Errorf("of 3000 refusals %d are told and %d are lost", len(list), lost)
 	}
 }

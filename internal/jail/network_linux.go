@@ -16,9 +16,13 @@ type Socket struct {
 	UDP      bool // else it listens for TCP
 	V6       bool
 	Loopback bool // bound to 127.0.0.1 or ::1; else to every address
+	Refusals bool // none of these, but one that sees what the kernel refuses; see ParseRefused
 }
 
 func (w Socket) String() string {
+	if w.Refusals {
+		return "refusals"
+	}
 	network, family := "tcp", "4"
 	if w.UDP {
 		network = "udp"
@@ -28,6 +32,9 @@ func (w Socket) String() string {
 	}
 	return fmt.Sprintf("%s%s port %d", network, family, w.Port)
 }
+
+// loopback is the number of its device in every namespace.
+const loopback = 1
 
 // MaxSockets is how many can be asked for at once.
 const MaxSockets = 16
@@ -169,6 +176,10 @@ func socketScript(want []Socket) *script {
 		s.setting("/proc/sys/net/ipv4/"+name, bufferSizes)
 	}
 	for _, w := range want {
+		if w.Refusals {
+			s.refusals()
+			continue
+		}
 		s.socket(w)
 	}
 	s.everyAddress()
@@ -218,7 +229,7 @@ func (s *script) socket(w Socket) {
 // everyAddress makes every address one of the namespace's own, by one route to
 // its loopback device for each family. Where they are already nothing changes.
 func (s *script) everyAddress() {
-	const head, loopback, answer = 16, 1, 128 // of a message; the device's number in every namespace; room
+	const head, answer = 16, 128 // of a message; room
 	fd := s.keep("make a netlink socket", unix.SYS_SOCKET, num(unix.AF_NETLINK), num(unix.SOCK_RAW|unix.SOCK_CLOEXEC), num(unix.NETLINK_ROUTE))
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		ne := binary.NativeEndian

@@ -348,6 +348,11 @@ func socketFilter() []byte {
 		{Code: unix.BPF_RET, K: unix.SECCOMP_RET_ALLOW},
 		{Code: unix.BPF_RET, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EAFNOSUPPORT)},
 	}
+	return filterBytes(ins)
+}
+
+// filterBytes is a filter as the kernel reads it.
+func filterBytes(ins []unix.SockFilter) []byte {
 	var code []byte
 	for _, i := range ins {
 		code = binary.LittleEndian.AppendUint16(code, i.Code)
