@@ -49,6 +49,11 @@ func (s *suite) networks(t *testing.T) {
 	for _, l := range networkLaws {
 		t.Run(l.name, func(t *testing.T) { l.test(t, s) })
 	}
+	s.net = true
+	defer func() { s.net = false }()
+	for _, name := range []string{"a04-fd-leak.py", "a11-proc-sys.py", "a16-kernel-surface.py", "a19-socket-families.py", "a24-status.py", "a24-view.py", "b08-port.py", "c01-python-network.py"} {
+		t.Run("Attack/"+name, func(t *testing.T) { s.attack(t, name, readHead(t, string(payload(t, name)))) })
+	}
 }
 
 func networkReaches(t *testing.T, s *suite) {
@@ -129,9 +134,10 @@ import socket, errno, sys
 for port in (53, 80, 443, 3128, 5432):
     for host in ("0.0.0.0", "127.0.0.1", "198.18.0.5", "::", "::1"):
         for kind in ((socket.SOCK_STREAM, socket.SOCK_DGRAM) if port == 53 else (socket.SOCK_STREAM,)):
-            for option in (0, socket.SO_REUSEADDR, socket.SO_REUSEPORT):
+            for option in (0, socket.SO_REUSEADDR, socket.SO_REUSEPORT, socket.SO_BINDTODEVICE):
                 s = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, kind)
-                if option: s.setsockopt(socket.SOL_SOCKET, option, 1)
+                if option: s.setsockopt(socket.SOL_SOCKET, option, b"lo" if option == socket.SO_BINDTODEVICE else 1)
+                if ":" in host: s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, option == 0)
                 try:
                     s.bind((host, port))
                     if kind == socket.SOCK_STREAM: s.listen()
@@ -148,8 +154,11 @@ func networkPorts(t *testing.T, s *suite) {
 	e := x.run(t, x.python(t, binder))
 	// 127.0.0.1 is all that the proxy's listener has of its port
 	var want strings.Builder
-	for _, host := range []string{"198.18.0.5", "::1"} {
-		for _, option := range []string{"0", "2", "15"} {
+	for _, host := range []string{"198.18.0.5", "::", "::1"} {
+		for _, option := range []string{"0", "2", "15", "25"} {
+			if host == "::" && option != "0" { // that is IPv4 as well
+				continue
+			}
 			want.WriteString("3128 " + host + " " + option + " bound\n")
 		}
 	}

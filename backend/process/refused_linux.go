@@ -52,7 +52,7 @@ func (r *refusals) readLocked() {
 	var b [256]byte
 	for range mostPackets {
 		n, _, err := unix.Recvfrom(r.fd, b[:], unix.MSG_DONTWAIT)
-		if err == unix.EINTR { //nolint:errorlint // as the kernel gives it
+		if err == unix.EINTR {
 			continue
 		}
 		if err != nil {
