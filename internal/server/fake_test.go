@@ -33,10 +33,11 @@ type fake struct {
 	results   []sandboxmcp.RichResult
 	config    server.Config // what a test sets besides
 	fakeSessions
+	fakeGate
 }
 
 func newFake() *fake {
-	return &fake{started: make(chan struct{}, 8), cancelled: make(chan struct{}, 8), files: map[string][]byte{}, output: map[string][]byte{}, fakeSessions: newFakeSessions()}
+	return &fake{started: make(chan struct{}, 8), cancelled: make(chan struct{}, 8), files: map[string][]byte{}, output: map[string][]byte{}, fakeSessions: newFakeSessions(), fakeGate: newFakeGate()}
 }
 
 func result(req sandboxmcp.Request, stdout string) sandboxmcp.Result {
