@@ -30,9 +30,11 @@ type fake struct {
 	onWalls func() error
 	onKill  func() error
 	onWait  func() error // the sandbox is lost: what Wait returns in place of an exit
-	usage   backend.Usage
-	tier    sandboxmcp.Tier   // that is seen; empty: L3
-	files   map[string]string // what every program leaves
+	// onNetwork opens a way out; nil: sandboxes have none.
+	onNetwork func(ports []int) (*backend.Network, error)
+	usage     backend.Usage
+	tier      sandboxmcp.Tier   // that is seen; empty: L3
+	files     map[string]string // what every program leaves
 
 	mu      sync.Mutex
 	calls   []string
@@ -88,7 +90,11 @@ func (f *fake) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox, er
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.opened++
-	return &fakeSandbox{f: f, killed: make(chan struct{})}, nil
+	s := &fakeSandbox{f: f, killed: make(chan struct{})}
+	if f.onNetwork != nil {
+		return fakeConnected{s}, nil
+	}
+	return s, nil
 }
 
 func (f *fake) Close() error {
@@ -96,6 +102,14 @@ func (f *fake) Close() error {
 	defer f.mu.Unlock()
 	f.over = true
 	return nil
+}
+
+// fakeConnected is a sandbox that can be given a network.
+type fakeConnected struct{ *fakeSandbox }
+
+func (s fakeConnected) Network(_ context.Context, ports []int) (*backend.Network, error) {
+	s.f.note("network")
+	return s.f.onNetwork(ports)
 }
 
 type fakeSandbox struct {

@@ -21,6 +21,7 @@ import (
 type handler struct {
 	sessions
 	guard
+	doorkeeper
 	cancelled []sandboxmcp.RequestID
 }
 

@@ -133,12 +133,14 @@ func lapse(ctx context.Context, tx *sql.Tx, now time.Time) error {
 	return nil
 }
 
-// findSame finds the question that asks the same: one that waits, or one that was
-// denied a moment ago.
+// findSame finds the question that asks the same: one that waits, one that was
+// denied a moment ago, or one whose answer has just opened it.
 func findSame(ctx context.Context, tx *sql.Tx, ns sandboxmcp.Namespace, digest string, now time.Time) (approval, error) {
-	const q = `SELECT ` + approvalColumns + ` FROM approvals WHERE namespace = ? AND digest = ? AND (state = 'pending' OR state = 'denied' AND decided_at > ?)
+	const q = `SELECT ` + approvalColumns + ` FROM approvals WHERE namespace = ? AND digest = ? AND (
+			state = 'pending' OR state = 'denied' AND decided_at > ? OR state = 'approved' AND EXISTS (
+				SELECT 1 FROM grants WHERE id = grant_id AND revoked_at = '' AND (expires_at = '' OR expires_at > ?) AND scope <> 'session' AND request_id = ''))
 		ORDER BY state = 'pending' DESC, decided_at DESC LIMIT 1`
-	return scanApproval(tx.QueryRowContext(ctx, q, ns, digest, format(now.Add(-deniedFor))))
+	return scanApproval(tx.QueryRowContext(ctx, q, ns, digest, format(now.Add(-deniedFor)), format(now)))
 }
 
 // room refuses a question where too many are asked.

@@ -35,10 +35,11 @@ type fake struct {
 	changes   []sandboxmcp.LimitsChange
 	kept      sandboxmcp.Limits
 	fakeSessions
+	fakeGate
 }
 
 func newFake() *fake {
-	return &fake{started: make(chan struct{}, 8), cancelled: make(chan struct{}, 8), files: map[string][]byte{}, output: map[string][]byte{}, fakeSessions: newFakeSessions()}
+	return &fake{started: make(chan struct{}, 8), cancelled: make(chan struct{}, 8), files: map[string][]byte{}, output: map[string][]byte{}, fakeSessions: newFakeSessions(), fakeGate: newFakeGate()}
 }
 
 func result(req sandboxmcp.Request, stdout string) sandboxmcp.Result {

@@ -42,14 +42,15 @@ Workflow
 2. Files that the program leaves below /mnt/data (its working directory) come back as artifacts: small ones as base64, larger ones as resource links (artifact://...), pictures are shown. Long output is shown as head and tail; the whole is the resource run://<request_id>/stdout or /stderr.
 3. sandbox_upload_file puts a file into a session, sandbox_read_artifact gets one. bridge_data hands JSON values from one session to another.
 4. For work of more than about 45 seconds pass background: true, then ask get_artifacts with the request_id and wait_seconds until status is no longer "running". cancel: true ends the run.
-5. list_runtimes tells which languages and packages are there; inspect_state which sessions, limits and files.
+5. list_runtimes tells which languages and packages are there; inspect_state which sessions, limits, open domains and files.
+6. There is no network but to open domains. request_egress asks a person for one; when it says pending, tell the user how_to_approve.
 
 Reading an answer
 - A program that failed is a normal answer, not an error: look at status and exit_code. rejected means that the syntax is wrong and nothing ran.
 - An error has the fields error (a code word), message and hint. The hint says what to do next.
 
 Limits
-- There is no network unless it was opened. Only /mnt/data and /tmp can be written.
+- Only /mnt/data and /tmp can be written.
 - Defaults: 60 s, 512 MiB, 1 core, 10 processes, 1 MB of output per stream. Each can be set per call.
 - The value of a last bare expression of Python or Node.js is printed, as in a REPL (not of ES modules); in sessions it is in results.`
 

@@ -17,15 +17,15 @@ func requestEgress() tool {
 	return tool{
 		name:  "request_egress",
 		title: "Ask for a domain",
-		description: "Asks a person to open a domain to programs of execute_code, and waits for the answer. " +
-			"pending: nobody has answered; tell the user how_to_approve, then call again. denied is final. No tool can approve.",
+		description: "Asks a person to open a domain to programs, and waits for the answer. " +
+			"pending: tell the user how_to_approve, then call again. denied is final.",
 		hints: hints{openWorld: true},
 		in: input(
-			need("domain", about("string", "Such as api.example.com or *.example.com; no URL, address or *")),
+			need("domain", about("string", "api.example.com or *.example.com; no URL or address")),
 			opt("namespace", fallback(typed("string"), `"default"`)),
-			opt("reason", about("string", "What for, in a few words; shown to the person as yours")),
+			opt("reason", about("string", "What for; shown to the person as yours")),
 			opt("port", atMost(atLeast(about("integer", "Default: 80 and 443"), 1), 65535)),
-			opt("wait_seconds", fallback(atMost(atLeast(about("number", "0 to 45; 0: answer at once"), 0), maxWaitSeconds), strconv.Itoa(maxWaitSeconds))),
+			opt("wait_seconds", fallback(atMost(atLeast(about("number", "0 to 45"), 0), maxWaitSeconds), strconv.Itoa(maxWaitSeconds))),
 		),
 		out: output(
 			need("domain", typed("string")),

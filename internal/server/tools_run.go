@@ -18,12 +18,12 @@ func executeCode() tool {
 		name:  "execute_code",
 		title: "Run code in a sandbox",
 		description: "Runs a program (python, node or shell) in a sandbox and answers with status, exit_code, stdout, stderr and the files it left in /mnt/data. " +
-			"Without session_id the sandbox is fresh and nothing is kept; with one, files and variables stay. For long work pass background and poll get_artifacts. There is no network but to domains that request_egress or an operator opened.",
+			"Without session_id the sandbox is fresh and nothing is kept; with one, files and variables stay. For long work pass background and poll get_artifacts. It reaches open domains only: request_egress.",
 		hints: hints{}, letsOut: true,
 		in: input(
 			need("code", about("string", "The program's text")),
 			opt("language", languageSchema()),
-			opt("allowed_domains", &jsonschema.Schema{Type: "array", Items: typed("string"), Description: "Of the open domains, only these; default: all that are open"}),
+			opt("allowed_domains", &jsonschema.Schema{Type: "array", Items: typed("string"), Description: "Reach only these of the open domains"}),
 			opt("timeout_seconds", fallback(limitSchema("Wall clock, up to 3600"), "60")),
 			opt("session_id", about("string", "Session to run in, made when it is not there")),
 			opt("stdin", about("string", "What the program reads")),
@@ -62,7 +62,7 @@ func resultSchema() *jsonschema.Schema {
 		need("results", typed("array")),
 		need("resource_usage", typed("object")),
 		need("metadata", typed("object")),
-		opt("network", about("object", "allowed: reached host:port; denied: host, port, times, reason")),
+		opt("network", about("object", "allowed and denied")),
 		opt("error", typed("object", "null", "string")), // a string is the code of a failure
 		opt("isolation", typed("object", "null")),
 		opt("session_id", typed("string", "null")),

@@ -1,0 +1,524 @@
+package engine_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/engine"
+)
+
+// site is a place to go to, and the settings for tests that lead names to it.
+func site(t *testing.T) map[sandboxmcp.Domain]netip.AddrPort {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "hello from "+r.Host) }))
+	t.Cleanup(s.Close)
+	to := netip.MustParseAddrPort(s.Listener.Addr().String())
+	return map[sandboxmcp.Domain]netip.AddrPort{{Host: "api.site.test"}: to, {Host: "other.site.test"}: to}
+}
+
+func domains(t *testing.T, texts ...string) []sandboxmcp.Domain {
+	t.Helper()
+	var list []sandboxmcp.Domain
+	for _, s := range texts {
+		d, err := sandboxmcp.ParseDomain(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, d)
+	}
+	return list
+}
+
+// connected is a fake whose programs ask the proxy of their network for what
+// their code names, a line each.
+func connected(t *testing.T) *fake {
+	t.Helper()
+	f := &fake{}
+	var mu sync.Mutex
+	var proxy string
+	f.onNetwork = func(ports []int) (*backend.Network, error) {
+		l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it stands in for a socket of a sandbox
+		if err != nil {
+			return nil, err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		proxy = l.Addr().String()
+		return &backend.Network{Proxy: l, TCP: map[int]net.Listener{}}, nil
+	}
+	f.program = func(r *fakeRun) backend.Exit {
+		for line := range strings.Lines(r.Code()) {
+			mu.Lock()
+			at := proxy
+			mu.Unlock()
+			fmt.Fprintln(r.Stdout, through(at, strings.TrimSpace(line)))
+		}
+		return backend.Exit{}
+	}
+	return f
+}
+
+// through asks a proxy for http://host/ and says in a word what came.
+func through(proxy, host string) string {
+	if proxy == "" {
+		return host + " no network"
+	}
+	c, err := net.Dial("tcp", proxy) //nolint:noctx // it stands in for a program
+	if err != nil {
+		return host + " refused"
+	}
+	defer c.Close()
+	fmt.Fprintf(c, "GET http://%s/ HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", host, host)
+	res, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		return host + " broken"
+	}
+	defer res.Body.Close()
+	return host + " " + strconv.Itoa(res.StatusCode)
+}
+
+func wantOut(t *testing.T, res sandboxmcp.Result, want ...string) {
+	t.Helper()
+	if got := strings.Split(strings.TrimSpace(res.Stdout), "\n"); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// Where there is nowhere to go, nothing is built for it.
+func TestNoNetworkIsFree(t *testing.T) {
+	f := connected(t)
+	e := open(t, f)
+	res := execute(t, e, shell("api.site.test"))
+	wantOut(t, res, "api.site.test no network")
+	if d := cmp.Diff(sandboxmcp.Network{Allowed: []string{}, Denied: []sandboxmcp.DeniedRequest{}}, res.Network); d != "" {
+		t.Error(d)
+	}
+	if slices.Contains(f.seen(), "network") {
+		t.Errorf("a network was opened: %v", f.seen())
+	}
+	for _, kv := range f.started[0].Env {
+		if strings.Contains(strings.ToLower(kv), "proxy") {
+			t.Errorf("the program is told of a proxy: %s", kv)
+		}
+	}
+}
+
+func TestOperatorsDomains(t *testing.T) {
+	f, dir := connected(t), filepath.Join(t.TempDir(), "state")
+	e := open(t, f, at(dir), func(c *engine.Config) {
+		c.Network, c.Operator, c.Detours = true, domains(t, "api.site.test"), site(t)
+	})
+	res := execute(t, e, shell("api.site.test\nother.site.test\nother.site.test"))
+	wantOut(t, res, "api.site.test 200", "other.site.test 403", "other.site.test 403")
+	if d := cmp.Diff([]string{"api.site.test:80"}, res.Network.Allowed); d != "" {
+		t.Error(d)
+	}
+	if len(res.Network.Denied) != 1 || res.Network.Denied[0].Host != "other.site.test" || res.Network.Denied[0].Port != 80 || res.Network.Denied[0].Times != 2 {
+		t.Errorf("denied: %+v", res.Network.Denied)
+	}
+	if !slices.ContainsFunc(res.Isolation.Weak, func(s string) bool { return strings.Contains(s, "tests") }) {
+		t.Errorf("the settings for tests are not told: %q", res.Isolation.Weak)
+	}
+	if !slices.Contains(f.started[0].Env, "HTTP_PROXY=http://127.0.0.1:3128") {
+		t.Errorf("the program is not told of the proxy: %q", f.started[0].Env)
+	}
+	var got []string
+	for _, r := range rows(t, dir, "default") {
+		if strings.HasPrefix(r.Action, "egress") {
+			got = append(got, r.Action+" "+r.Detail+" "+string(r.RequestID))
+		}
+	}
+	if d := cmp.Diff([]string{"egress_denied other.site.test:80, 2 times " + string(res.RequestID)}, got); d != "" {
+		t.Errorf("record (-want +got):\n%s", d)
+	}
+	// Without the network the list opens nothing.
+	off := open(t, connected(t), func(c *engine.Config) { c.Operator = domains(t, "api.site.test") })
+	wantOut(t, execute(t, off, shell("api.site.test")), "api.site.test no network")
+}
+
+// With the network on and nothing open, what is tried is counted.
+func TestNetworkWithNothingOpen(t *testing.T) {
+	e := open(t, connected(t), func(c *engine.Config) { c.Network = true })
+	res := execute(t, e, shell("api.site.test"))
+	wantOut(t, res, "api.site.test 403")
+	if len(res.Network.Denied) != 1 || res.Network.Denied[0].Host != "api.site.test" || res.Network.Denied[0].Port != 80 {
+		t.Errorf("denied: %+v", res.Network.Denied)
+	}
+}
+
+// A caller that may not open anything can only narrow.
+func TestAllowedDomainsOnlyNarrow(t *testing.T) {
+	f := connected(t)
+	e := open(t, f, func(c *engine.Config) {
+		c.Network, c.Operator, c.Detours = true, domains(t, "api.site.test", "*.wide.test", "port.test:8443"), site(t)
+	})
+	ask := func(list ...string) error {
+		r := shell("api.site.test\nother.site.test")
+		r.AllowedDomains = append([]string{}, list...)
+		_, err := e.Execute(t.Context(), r)
+		return err
+	}
+	for _, ok := range [][]string{{}, {"api.site.test"}, {"API.site.test."}, {"api.site.test:443"}, {"a.wide.test", "*.b.wide.test"}, {"port.test:8443"}} {
+		if err := ask(ok...); err != nil {
+			t.Errorf("%q: %v", ok, err)
+		}
+	}
+	before, _ := f.starts()
+	for _, bad := range [][]string{
+		{"other.site.test"}, {"*"}, {"*.com"}, {"*.site.test"}, {"wide.test"}, {"api.site.test", "other.site.test"}, {"api.site.test:22"}, {"port.test"}, {"port.test:443"},
+	} {
+		e := asCode(t, ask(bad...), sandboxmcp.CodeEgressDenied)
+		if !strings.Contains(e.Hint, "request_egress") {
+			t.Errorf("%q: hint %q", bad, e.Hint)
+		}
+	}
+	for _, bad := range []string{"http://api.site.test/", "a b", "", "api.site.test\nother.site.test"} {
+		wantCode(t, ask(bad), sandboxmcp.CodeInvalidArgument)
+	}
+	wantCode(t, ask("127.0.0.1"), sandboxmcp.CodeBlockedAddress)
+	wantCode(t, ask(slices.Repeat([]string{"api.site.test"}, 257)...), sandboxmcp.CodeInvalidArgument)
+	if after, _ := f.starts(); after != before {
+		t.Errorf("%d programs ran although they were refused", after-before)
+	}
+	r := shell("api.site.test")
+	r.AllowedDomains = []string{"*.b.wide.test"}
+	wantOut(t, execute(t, e, r), "api.site.test 403")
+	r.AllowedDomains = []string{}
+	wantOut(t, execute(t, e, r), "api.site.test 403")
+}
+
+// A caller who may open domains opens them for the one request, and the record
+// says so before it runs.
+func TestGrantDomains(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	e := open(t, connected(t), at(dir), func(c *engine.Config) { c.Detours = site(t) })
+	r := shell("api.site.test\nother.site.test")
+	r.AllowedDomains, r.GrantDomains = []string{"api.site.test"}, true
+	res := execute(t, e, r)
+	wantOut(t, res, "api.site.test 200", "other.site.test 403")
+	var got []string
+	for _, row := range rows(t, dir, "default") {
+		got = append(got, row.Action+" "+row.Phase)
+		if row.Action == "egress_approved" && (fmt.Sprint(row.Metadata["domains"]) != "[api.site.test]" || row.RequestID != res.RequestID || row.Actor != "tester") {
+			t.Errorf("got %+v", row)
+		}
+	}
+	if d := cmp.Diff([]string{"execute intent", "egress_approved outcome", "execute outcome", "egress_denied outcome"}, got); d != "" {
+		t.Errorf("record (-want +got):\n%s", d)
+	}
+	r.AllowedDomains, r.GrantDomains = nil, false
+	if res := execute(t, e, r); strings.Contains(res.Stdout, "200") {
+		t.Errorf("the next run: %q", res.Stdout)
+	}
+
+	strict := open(t, connected(t), func(c *engine.Config) { c.NoAsking, c.Network, c.Operator = true, true, domains(t, "api.site.test") })
+	r.AllowedDomains, r.GrantDomains = []string{"api.site.test", "other.site.test"}, true
+	_, err := strict.Execute(t.Context(), r)
+	wantCode(t, err, sandboxmcp.CodeNetworkDisabled)
+}
+
+// A backend without a network says so: to who asked for it in so many words by
+// an error, to others in the result.
+func TestBackendWithoutNetwork(t *testing.T) {
+	for name, f := range map[string]*fake{
+		"none":    {},
+		"refuses": {onNetwork: func([]int) (*backend.Network, error) { return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "not here") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := open(t, f, func(c *engine.Config) { c.Network, c.Operator = true, domains(t, "api.site.test") })
+			r := shell("x")
+			r.AllowedDomains = []string{"api.site.test"}
+			_, err := e.Execute(t.Context(), r)
+			wantCode(t, err, sandboxmcp.CodeIsolationUnavailable)
+			res := execute(t, e, shell("x"))
+			if text := fmt.Sprint(res.Metadata["network"]); !strings.Contains(text, "not available") {
+				t.Errorf("nothing is said of it: %v", res.Metadata)
+			}
+		})
+	}
+}
+
+func TestOffline(t *testing.T) {
+	e := open(t, connected(t), func(c *engine.Config) {
+		c.Network, c.Operator, c.Detours = true, domains(t, "api.site.test"), site(t)
+	})
+	r := shell("api.site.test")
+	r.Offline = true
+	wantOut(t, execute(t, e, r), "api.site.test no network")
+	r.AllowedDomains = []string{"api.site.test"}
+	_, err := e.Execute(t.Context(), r)
+	wantCode(t, err, sandboxmcp.CodeEgressDenied)
+}
+
+// What a person opens is open to the next run, for as long as it is.
+func TestApprovals(t *testing.T) {
+	var notices bytes.Buffer
+	e := open(t, connected(t), func(c *engine.Config) { c.Detours, c.Notices = site(t), &notices })
+	a, err := e.RequestEgress(t.Context(), sandboxmcp.EgressAsk{Domain: "API.site.test", Reason: "to look"})
+	if err != nil || a.Status != sandboxmcp.ApprovalPending || a.Approved || a.ExpiresAt == nil {
+		t.Fatalf("got %+v, %v", a, err)
+	}
+	if !strings.Contains(a.HowToApprove, "`sandboxmcp egress approve "+a.ApprovalID+"`") || !strings.Contains(notices.String(), a.ApprovalID) {
+		t.Errorf("how: %q, notice: %q", a.HowToApprove, notices.String())
+	}
+	st, err := e.Inspect(t.Context(), "", "")
+	if err != nil || len(st.Egress.Pending) != 1 || st.Egress.Pending[0].Domain != "api.site.test" || len(st.Egress.Allowed) != 0 {
+		t.Errorf("state: %+v, %v", st.Egress, err)
+	}
+	wantOut(t, execute(t, e, shell("api.site.test")), "api.site.test no network")
+	wait := background(t, func() (sandboxmcp.EgressAnswer, error) {
+		return e.RequestEgress(t.Context(), sandboxmcp.EgressAsk{Domain: "api.site.test", Wait: 15 * time.Second})
+	})
+	done, err := e.DecideEgress(t.Context(), sandboxmcp.EgressDecision{ID: a.ApprovalID})
+	if err != nil || !done.Approved {
+		t.Fatalf("got %+v, %v", done, err)
+	}
+	if got, err := wait(); err != nil || !got.Approved || got.ApprovalID != a.ApprovalID && got.ApprovalID != "" || got.ExpiresAt == nil {
+		t.Errorf("who waited heard %+v, %v", got, err)
+	}
+	wantOut(t, execute(t, e, shell("api.site.test\nother.site.test")), "api.site.test 200", "other.site.test 403")
+	if st, _ := e.Inspect(t.Context(), "", ""); !slices.Equal(st.Egress.Allowed, []string{"api.site.test"}) {
+		t.Errorf("state: %+v", st.Egress)
+	}
+	other := shell("api.site.test")
+	other.Namespace = "other"
+	if res := execute(t, e, other); strings.Contains(res.Stdout, "200") {
+		t.Errorf("another namespace: %q", res.Stdout)
+	}
+	if _, err := e.RevokeEgress(t.Context(), "", "api.site.test", "me"); err != nil {
+		t.Fatal(err)
+	}
+	if res := execute(t, e, shell("api.site.test")); strings.Contains(res.Stdout, "200") {
+		t.Errorf("after it was revoked: %q", res.Stdout)
+	}
+	if got, err := e.RequestEgress(t.Context(), sandboxmcp.EgressAsk{Domain: "x.site.test"}); err != nil || got.Status != sandboxmcp.ApprovalPending {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+// Where nobody is asked, nobody is.
+func TestNoAsking(t *testing.T) {
+	var notices bytes.Buffer
+	e := open(t, connected(t), func(c *engine.Config) {
+		c.NoAsking, c.Notices, c.Network, c.Operator = true, &notices, true, domains(t, "api.site.test")
+	})
+	got, err := e.RequestEgress(t.Context(), sandboxmcp.EgressAsk{Domain: "x.site.test", Wait: 10 * time.Second})
+	if err != nil || got.Status != sandboxmcp.ApprovalDenied || got.Approved || got.ApprovalID != "" {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if got, err := e.RequestEgress(t.Context(), sandboxmcp.EgressAsk{Domain: "api.site.test"}); err != nil || !got.Approved {
+		t.Errorf("what the settings open: %+v, %v", got, err)
+	}
+	_, err = e.DecideEgress(t.Context(), sandboxmcp.EgressDecision{Domain: "x.site.test"})
+	wantCode(t, err, sandboxmcp.CodeNetworkDisabled)
+	r := shell("x")
+	r.Hold = time.Second
+	_, err = e.Execute(t.Context(), r)
+	wantCode(t, err, sandboxmcp.CodeNetworkDisabled)
+	if notices.Len() > 0 {
+		t.Errorf("somebody was asked: %q", notices.String())
+	}
+}
+
+// A held connection waits for the answer and goes on, or is refused.
+func TestHeldConnections(t *testing.T) {
+	for name, deny := range map[string]bool{"approved": false, "denied": true} {
+		t.Run(name, func(t *testing.T) {
+			e := open(t, connected(t), func(c *engine.Config) { c.Detours = site(t) })
+			r := shell("api.site.test\napi.site.test")
+			r.Hold = 20 * time.Second
+			wait := executeIn(t.Context(), t, e, r)
+			var asked sandboxmcp.Approval
+			eventually(t, "somebody is asked", func() bool {
+				l, err := e.Egress(t.Context(), "")
+				if err == nil && len(l.Pending) == 1 {
+					asked = l.Pending[0]
+				}
+				return asked.ID != ""
+			})
+			if asked.Domain != "api.site.test" || asked.RequestID == "" {
+				t.Errorf("asked: %+v", asked)
+			}
+			if _, err := e.DecideEgress(t.Context(), sandboxmcp.EgressDecision{ID: asked.ID, Deny: deny}); err != nil {
+				t.Fatal(err)
+			}
+			res, err := wait()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if deny {
+				wantOut(t, res, "api.site.test 403", "api.site.test 403")
+			} else {
+				wantOut(t, res, "api.site.test 200", "api.site.test 200")
+			}
+		})
+	}
+	t.Run("nobody answers", func(t *testing.T) {
+		e := open(t, connected(t), func(c *engine.Config) { c.Hold = 50 * time.Millisecond })
+		wantOut(t, execute(t, e, shell("api.site.test")), "api.site.test 403")
+	})
+	t.Run("the run ends", func(t *testing.T) {
+		f := connected(t)
+		e := open(t, f)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		r := shell("api.site.test")
+		r.Hold = 20 * time.Minute
+		wait := executeIn(ctx, t, e, r)
+		eventually(t, "somebody is asked", func() bool {
+			l, err := e.Egress(t.Context(), "")
+			return err == nil && len(l.Pending) == 1
+		})
+		cancel(errors.New("enough"))
+		if res, err := wait(); err != nil || res.Status != sandboxmcp.StatusCancelled {
+			t.Errorf("got %v, %v", res.Status, err)
+		}
+	})
+}
+
+// No more entries of what was refused than the record can bear.
+func TestRefusalsAreBounded(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	e := open(t, connected(t), at(dir), func(c *engine.Config) { c.Network = true })
+	var code strings.Builder
+	for i := range 60 {
+		fmt.Fprintf(&code, "a%d.site.test\n", i)
+	}
+	execute(t, e, shell(code.String()))
+	var denied []sandboxmcp.AuditEntry
+	for _, r := range rows(t, dir, "default") {
+		if r.Action == "egress_denied" {
+			denied = append(denied, r)
+		}
+	}
+	if len(denied) != 32 || denied[31].Detail != "29 more destinations" {
+		t.Errorf("%d entries, the last %q", len(denied), denied[len(denied)-1].Detail)
+	}
+}
+
+// real is a program of Python that tries a few addresses.
+func real(urls ...string) sandboxmcp.Request {
+	var b strings.Builder
+	b.WriteString("import urllib.request\n")
+	for _, u := range urls {
+		fmt.Fprintf(&b, "try: print('GOT', urllib.request.urlopen(%q, timeout=10).read().decode())\nexcept Exception as e: print('NOT', type(e).__name__)\n", u)
+	}
+	return sandboxmcp.Request{Code: b.String(), Language: sandboxmcp.Python}
+}
+
+func answers(res sandboxmcp.Result) string {
+	var out []string
+	for line := range strings.Lines(res.Stdout) {
+		out = append(out, strings.Fields(line)[0])
+	}
+	return strings.Join(out, " ")
+}
+
+// A session is let out when a person says so, and kept in when they take it back;
+// what it left running as well.
+func TestRealSessionNetwork(t *testing.T) {
+	t.Parallel()
+	e := openReal(t, func(c *engine.Config) { c.Detours = site(t) })
+	needs(t, e, sandboxmcp.Python)
+	try := func(id sandboxmcp.SessionID, change ...func(*sandboxmcp.Request)) sandboxmcp.Result {
+		t.Helper()
+		r := real("http://api.site.test/", "http://other.site.test/")
+		r.SessionID = id
+		for _, f := range change {
+			f(&r)
+		}
+		res := execute(t, e, r)
+		if res.Status != sandboxmcp.StatusCompleted {
+			t.Fatalf("got %s: %s", res.Status, res.Stderr)
+		}
+		return res
+	}
+	if got := answers(try("s")); got != "NOT NOT" {
+		t.Errorf("before: %s", got)
+	}
+	if _, err := e.DecideEgress(t.Context(), sandboxmcp.EgressDecision{Domain: "api.site.test"}); err != nil {
+		t.Fatal(err)
+	}
+	res := try("s")
+	if got := answers(res); got != "GOT NOT" || !slices.Contains(res.Network.Allowed, "api.site.test:80") || res.StateLost {
+		t.Errorf("approved: %s, %+v", got, res.Network)
+	}
+	if res := try("s", func(r *sandboxmcp.Request) { r.AllowedDomains = []string{} }); answers(res) != "NOT NOT" || len(res.Network.Allowed) != 0 {
+		t.Errorf("narrowed to nothing: %s, %+v", res.Stdout, res.Network)
+	}
+	if res := try("s", func(r *sandboxmcp.Request) { r.AllowedDomains, r.GrantDomains = []string{"other.site.test"}, true }); answers(res) != "NOT GOT" {
+		t.Errorf("opened for one run: %s", res.Stdout)
+	}
+	if got := answers(try("s")); got != "GOT NOT" {
+		t.Errorf("afterwards: %s", got)
+	}
+	if got := answers(try("s", func(r *sandboxmcp.Request) { r.Offline = true })); got != "NOT NOT" {
+		t.Errorf("a run without a network: %s", got)
+	}
+	if got := answers(try("off", func(r *sandboxmcp.Request) { r.Session = &sandboxmcp.SessionSpec{Offline: true} })); got != "NOT NOT" {
+		t.Errorf("a session without a network: %s", got)
+	}
+	if got := answers(try("off")); got != "NOT NOT" {
+		t.Errorf("its next run: %s", got)
+	}
+	if _, err := e.RevokeEgress(t.Context(), "", "api.site.test", "me"); err != nil {
+		t.Fatal(err)
+	}
+	if got := answers(try("s")); got != "NOT NOT" {
+		t.Errorf("revoked: %s", got)
+	}
+	if _, err := e.DecideEgress(t.Context(), sandboxmcp.EgressDecision{Domain: "api.site.test", Scope: sandboxmcp.GrantSession, SessionID: "s"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := answers(try("s")); got != "GOT NOT" {
+		t.Errorf("for the session: %s", got)
+	}
+	if got := answers(try("t")); got != "NOT NOT" {
+		t.Errorf("another session: %s", got)
+	}
+	if err := e.TerminateSession(t.Context(), "", "s", "me"); err != nil {
+		t.Fatal(err)
+	}
+	if got := answers(try("s")); got != "NOT NOT" {
+		t.Errorf("a new session of the name: %s", got)
+	}
+}
+
+// The languages are let out alike, without knowing of a proxy or by it, in fresh
+// sandboxes, and each run anew.
+func TestRealNetworkLanguages(t *testing.T) {
+	t.Parallel()
+	e := openReal(t, func(c *engine.Config) {
+		c.Network, c.Operator, c.Detours = true, domains(t, "api.site.test"), site(t)
+	})
+	needs(t, e, sandboxmcp.Python, sandboxmcp.Node, sandboxmcp.Shell)
+	for name, r := range map[string]sandboxmcp.Request{
+		"python":           real("http://api.site.test/", "http://other.site.test/"),
+		"python, no proxy": {Language: sandboxmcp.Python, Code: "import os\nfor k in list(os.environ):\n    if 'proxy' in k.lower(): del os.environ[k]\n" + real("http://api.site.test/", "http://other.site.test/").Code},
+		"node":             {Language: sandboxmcp.Node, Code: "(async () => { for (const u of ['http://api.site.test/', 'http://other.site.test/']) { try { const r = await fetch(u); console.log(r.ok ? 'GOT' : 'NOT', await r.text()) } catch (e) { console.log('NOT', e.message) } } })()"},
+		"bash":             {Language: sandboxmcp.Shell, Code: "for h in api.site.test other.site.test; do if exec 3<>/dev/tcp/$h/80; then printf 'GET / HTTP/1.1\\r\\nHost: %s\\r\\nConnection: close\\r\\n\\r\\n' $h >&3; if head -1 <&3 | grep -q 200; then echo GOT; else echo NOT; fi; else echo NOT; fi; done 2>/dev/null"},
+	} {
+		for range 2 {
+			if res := execute(t, e, r); answers(res) != "GOT NOT" {
+				t.Errorf("%s: %q %q", name, res.Stdout, res.Stderr)
+			}
+		}
+	}
+}

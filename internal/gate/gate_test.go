@@ -1,0 +1,653 @@
+package gate_test
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	_ "modernc.org/sqlite" // a second, unruly user of the database
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/audit"
+	"github.com/sandboxmcp/sandboxmcp/internal/gate"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
+)
+
+// childEnv makes the test binary a second process: "<dir> <what> <argument>".
+const childEnv = "GATE_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	if args := os.Getenv(childEnv); args != "" {
+		if err := child(args); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// child decides in another process.
+func child(args string) (err error) {
+	var dir, what, arg string
+	if _, err := fmt.Sscan(args, &dir, &what, &arg); err != nil {
+		return err
+	}
+	ctx := context.Background()
+	s, err := store.Open(ctx, store.Config{Dir: dir})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	g := gate.New(gate.Config{Store: s, Audit: audit.New(s, nil), Approvals: true})
+	switch what {
+	case "approve", "deny":
+		_, _, err = g.Decide(ctx, sandboxmcp.EgressDecision{ID: arg, Deny: what == "deny", Actor: "child"})
+	case "open":
+		_, _, err = g.Decide(ctx, sandboxmcp.EgressDecision{Namespace: "default", Domain: arg, Actor: "child"})
+	case "revoke":
+		_, err = g.Revoke(ctx, "default", arg, "child")
+	}
+	return err
+}
+
+func inAnotherProcess(t *testing.T, dir, what, arg string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), childEnv+"="+dir+" "+what+" "+arg)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s %s: %v\n%s", what, arg, err, out)
+	}
+}
+
+// bed is a gate with a clock that stands still.
+type bed struct {
+	*gate.Gate
+	t       *testing.T
+	dir     string
+	store   *store.Store
+	notices bytes.Buffer
+
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (b *bed) pass(d time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.now = b.now.Add(d)
+}
+
+func (b *bed) set(now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.now = now
+}
+
+func open(t *testing.T, change ...func(*gate.Config)) *bed {
+	t.Helper()
+	b := &bed{t: t, dir: filepath.Join(t.TempDir(), "state"), now: time.Date(2031, 2, 3, 4, 5, 6, 0, time.UTC)}
+	var err error
+	if b.store, err = store.Open(t.Context(), store.Config{Dir: b.dir}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.store.Close() })
+	clock := func() time.Time {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.now
+	}
+	c := gate.Config{Store: b.store, Audit: audit.New(b.store, clock), Approvals: true, Now: clock, Notices: &b.notices}
+	for _, f := range change {
+		f(&c)
+	}
+	b.Gate = gate.New(c)
+	return b
+}
+
+func (b *bed) ask(domain string) sandboxmcp.Approval {
+	b.t.Helper()
+	a, _, err := b.Request(b.t.Context(), sandboxmcp.EgressAsk{Namespace: "default", Actor: "mcp", Domain: domain, Reason: "to read"})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return a
+}
+
+func (b *bed) grant(d sandboxmcp.EgressDecision) sandboxmcp.EgressGrant {
+	b.t.Helper()
+	if d.ID == "" && d.Namespace == "" {
+		d.Namespace = "default"
+	}
+	d.Actor = "cli"
+	_, n, err := b.Decide(b.t.Context(), d)
+	if err != nil || n == nil {
+		b.t.Fatalf("decide %+v: %v, %v", d, n, err)
+	}
+	return *n
+}
+
+var one = gate.Who{Namespace: "default", RequestID: "r1"}
+
+// lets reports whether a host is open at port 443.
+func (b *bed) lets(who gate.Who, host sandboxmcp.Host) bool {
+	b.t.Helper()
+	_, ok, err := b.Allows(b.t.Context(), who, host, 443)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return ok
+}
+
+// record lists the audit of the namespace, oldest first: action and detail.
+func (b *bed) record(ns sandboxmcp.Namespace) []string {
+	b.t.Helper()
+	all, _, err := audit.New(b.store, nil).List(b.t.Context(), audit.Query{Namespace: ns})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var out []string
+	for _, e := range all {
+		out = append([]string{e.Action + ": " + e.Detail}, out...)
+	}
+	return out
+}
+
+func wantCode(t *testing.T, err error, want sandboxmcp.Code) {
+	t.Helper()
+	if got := sandboxmcp.CodeOf(err); got != want {
+		t.Fatalf("got %v with the code %q, want %q", err, got, want)
+	}
+}
+
+func TestAskAndApprove(t *testing.T) {
+	b := open(t)
+	if b.lets(one, "api.example.com") {
+		t.Fatal("it is open before anybody asked")
+	}
+	a := b.ask("API.example.com.")
+	if a.Status != sandboxmcp.ApprovalPending || a.Domain != "api.example.com" || a.Reason != `"to read"` || a.ReasonFrom != "model" {
+		t.Errorf("got %+v", a)
+	}
+	if len(a.ID) < 26 {
+		t.Errorf("the id %q can be guessed", a.ID)
+	}
+	if got := b.ask("api.example.com"); got.ID != a.ID {
+		t.Errorf("the same was asked twice: %s and %s", a.ID, got.ID)
+	}
+	if b.lets(one, "api.example.com") {
+		t.Fatal("to ask for it opened it")
+	}
+	n := b.grant(sandboxmcp.EgressDecision{ID: a.ID, SHA256: a.SHA256})
+	if n.Scope != sandboxmcp.GrantDuration || n.ExpiresAt == nil || !n.ExpiresAt.Equal(b.now.Add(gate.DefaultFor)) || n.ApprovalID != a.ID {
+		t.Errorf("got %+v", n)
+	}
+	for host, want := range map[sandboxmcp.Host]bool{"api.example.com": true, "example.com": false, "x.api.example.com": false, "xapi.example.com": false} {
+		if got := b.lets(one, host); got != want {
+			t.Errorf("%s is open: %t, want %t", host, got, want)
+		}
+	}
+	if b.lets(gate.Who{Namespace: "other", RequestID: "r"}, "api.example.com") {
+		t.Error("it is open to another namespace")
+	}
+	if got := b.grant(sandboxmcp.EgressDecision{ID: a.ID}); got.ID != n.ID {
+		t.Error("to approve twice opened twice")
+	}
+	if got := b.ask("api.example.com"); got.ID != a.ID || got.Status != sandboxmcp.ApprovalApproved {
+		t.Errorf("asked for while it is open: %+v", got)
+	}
+	_, _, err := b.Decide(t.Context(), sandboxmcp.EgressDecision{ID: a.ID, Deny: true})
+	wantCode(t, err, sandboxmcp.CodeInvalidArgument)
+	b.pass(gate.DefaultFor)
+	if b.lets(one, "api.example.com") {
+		t.Error("it is open after its time")
+	}
+	want := []string{"egress_request: api.example.com", "egress_approved: api.example.com until 2031-02-04T04:05:06Z"}
+	if d := cmp.Diff(want, b.record("default")); d != "" {
+		t.Errorf("record (-want +got):\n%s", d)
+	}
+}
+
+func TestDenialIsFinal(t *testing.T) {
+	b := open(t)
+	a := b.ask("api.example.com")
+	if _, _, err := b.Decide(t.Context(), sandboxmcp.EgressDecision{ID: a.ID, Deny: true, Actor: "cli"}); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err := b.Decide(t.Context(), sandboxmcp.EgressDecision{ID: a.ID})
+	wantCode(t, err, sandboxmcp.CodeEgressDenied)
+	if got := b.ask("api.example.com"); got.ID != a.ID || got.Status != sandboxmcp.ApprovalDenied {
+		t.Errorf("asked again at once: %+v", got)
+	}
+	if b.lets(one, "api.example.com") {
+		t.Error("it is open")
+	}
+	b.pass(11 * time.Minute)
+	if got := b.ask("api.example.com"); got.ID == a.ID || got.Status != sandboxmcp.ApprovalPending {
+		t.Errorf("asked again later: %+v", got)
+	}
+	want := []string{"egress_request: api.example.com", "egress_denied: api.example.com", "egress_request: api.example.com"}
+	if d := cmp.Diff(want, b.record("default")); d != "" {
+		t.Errorf("record (-want +got):\n%s", d)
+	}
+}
+
+func TestQuestionsLapse(t *testing.T) {
+	b := open(t)
+	a := b.ask("api.example.com")
+	b.pass(gate.PendingFor)
+	_, _, err := b.Decide(t.Context(), sandboxmcp.EgressDecision{ID: a.ID})
+	wantCode(t, err, sandboxmcp.CodeRequestNotFound)
+	if got, err := b.Wait(t.Context(), a.ID, func() bool { return false }); err != nil || got.Status != sandboxmcp.ApprovalExpired {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if l, err := b.List(t.Context(), ""); err != nil || len(l.Pending) != 0 {
+		t.Errorf("got %+v, %v", l, err)
+	}
+	if got := b.ask("api.example.com"); got.ID == a.ID {
+		t.Error("what has lapsed was asked on")
+	}
+	if b.lets(one, "api.example.com") {
+		t.Error("it is open")
+	}
+}
+
+func TestUnknownID(t *testing.T) {
+	b := open(t)
+	_, _, err := b.Decide(t.Context(), sandboxmcp.EgressDecision{ID: "apr_nobody"})
+	wantCode(t, err, sandboxmcp.CodeRequestNotFound)
+	_, err = b.Find(t.Context(), "apr_nobody")
+	wantCode(t, err, sandboxmcp.CodeRequestNotFound)
+	a := b.ask("api.example.com")
+	_, _, err = b.Decide(t.Context(), sandboxmcp.EgressDecision{ID: a.ID, Namespace: "other"})
+	wantCode(t, err, sandboxmcp.CodeRequestNotFound)
+}
+
+func TestScopes(t *testing.T) {
+	b := open(t)
+	t.Run("once", func(t *testing.T) {
+		n := b.grant(sandboxmcp.EgressDecision{Domain: "once.example.com", Scope: sandboxmcp.GrantOnce})
+		if got, _ := b.Open(t.Context(), gate.Who{Namespace: "default"}); len(got) != 0 {
+			t.Errorf("open between two runs: %v", got)
+		}
+		two := gate.Who{Namespace: "default", RequestID: "r2"}
+		if !b.lets(one, "once.example.com") || !b.lets(one, "once.example.com") {
+			t.Error("it is not open to the run that used it first")
+		}
+		if b.lets(two, "once.example.com") {
+			t.Error("it is open to a second run")
+		}
+		if want := "approval: used once: once.example.com"; b.record("default")[1] != want {
+			t.Errorf("record: %q, want %q", b.record("default"), want)
+		}
+		if l, _ := b.List(t.Context(), "default"); len(l.Granted) != 1 || l.Granted[0].ID != n.ID || l.Granted[0].RequestID != "r1" {
+			t.Errorf("got %+v", l.Granted)
+		}
+	})
+	t.Run("session", func(t *testing.T) {
+		born := b.now
+		b.pass(time.Second)
+		b.grant(sandboxmcp.EgressDecision{Domain: "session.example.com", Scope: sandboxmcp.GrantSession, SessionID: "s"})
+		in := func(id sandboxmcp.SessionID, born time.Time) gate.Who {
+			return gate.Who{Namespace: "default", SessionID: id, Born: born}
+		}
+		if !b.lets(in("s", born), "session.example.com") {
+			t.Error("it is not open to the session")
+		}
+		if b.lets(one, "session.example.com") || b.lets(in("t", born), "session.example.com") {
+			t.Error("it is open to others")
+		}
+		if b.lets(in("s", b.now.Add(time.Second)), "session.example.com") {
+			t.Error("it is open to a later session of that name")
+		}
+		_, _, err := b.Decide(t.Context(), sandboxmcp.EgressDecision{Namespace: "default", Domain: "x.example.com", Scope: sandboxmcp.GrantSession, SessionID: "a b"})
+		wantCode(t, err, sandboxmcp.CodeInvalidSessionID)
+	})
+	t.Run("always", func(t *testing.T) {
+		n := b.grant(sandboxmcp.EgressDecision{Domain: "*.always.example.com:8443"})
+		if n.ExpiresAt != nil || n.Scope != sandboxmcp.GrantAlways {
+			t.Errorf("got %+v", n)
+		}
+		b.pass(1000 * time.Hour)
+		if _, ok, _ := b.Allows(t.Context(), one, "a.always.example.com", 8443); !ok {
+			t.Error("it is closed")
+		}
+		if _, ok, _ := b.Allows(t.Context(), one, "a.always.example.com", 443); ok {
+			t.Error("another port is open")
+		}
+		if got := b.grant(sandboxmcp.EgressDecision{Domain: "*.always.example.com:8443"}); got.ID != n.ID {
+			t.Error("to open what is open made another grant")
+		}
+	})
+	t.Run("duration", func(t *testing.T) {
+		for _, d := range []time.Duration{0, -time.Second, time.Millisecond, 10000 * time.Hour} {
+			_, _, err := b.Decide(t.Context(), sandboxmcp.EgressDecision{Namespace: "default", Domain: "x.example.com", Scope: sandboxmcp.GrantDuration, For: d})
+			wantCode(t, err, sandboxmcp.CodeInvalidArgument)
+		}
+		_, _, err := b.Decide(t.Context(), sandboxmcp.EgressDecision{Namespace: "default", Domain: "x.example.com", Scope: "for good"})
+		wantCode(t, err, sandboxmcp.CodeInvalidArgument)
+	})
+}
+
+// Many runs at once: one of them gets what is open for one.
+func TestOnceIsOnce(t *testing.T) {
+	b := open(t)
+	b.grant(sandboxmcp.EgressDecision{Domain: "once.example.com", Scope: sandboxmcp.GrantOnce})
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	n := 0
+	for i := range 8 {
+		wg.Go(func() {
+			_, ok, err := b.Allows(t.Context(), gate.Who{Namespace: "default", RequestID: sandboxmcp.RequestID(fmt.Sprint("r", i))}, "once.example.com", 80)
+			if err != nil {
+				t.Error(err)
+			}
+			if ok {
+				mu.Lock()
+				n++
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	if n != 1 {
+		t.Errorf("%d runs were let out, want 1", n)
+	}
+}
+
+func TestRevoke(t *testing.T) {
+	b := open(t, func(c *gate.Config) { c.Operator = []sandboxmcp.Domain{{Host: "fixed.example.com"}} })
+	b.grant(sandboxmcp.EgressDecision{Domain: "api.example.com"})
+	b.grant(sandboxmcp.EgressDecision{Domain: "api.example.com", Scope: sandboxmcp.GrantDuration, For: time.Hour})
+	if !b.lets(one, "api.example.com") {
+		t.Fatal("it is closed")
+	}
+	_, err := b.Revoke(t.Context(), "other", "api.example.com", "cli")
+	wantCode(t, err, sandboxmcp.CodeRequestNotFound)
+	done, err := b.Revoke(t.Context(), "default", "API.example.com", "cli")
+	if err != nil || done.Revoked != 2 {
+		t.Errorf("got %+v, %v", done, err)
+	}
+	if b.lets(one, "api.example.com") {
+		t.Error("it is open")
+	}
+	_, err = b.Revoke(t.Context(), "default", "api.example.com", "cli")
+	wantCode(t, err, sandboxmcp.CodeRequestNotFound)
+	_, err = b.Revoke(t.Context(), "default", "fixed.example.com", "cli")
+	wantCode(t, err, sandboxmcp.CodeRequestNotFound)
+	if e := sandboxmcp.AsError(err); !strings.Contains(e.Hint, "allowed_domains") {
+		t.Errorf("the hint %q does not say that the settings open it", e.Hint)
+	}
+	if got := b.record("default"); got[len(got)-1] != "approval: revoked api.example.com" {
+		t.Errorf("record: %q", got)
+	}
+}
+
+// What the operator's settings open needs no record, and what they forbid nobody
+// opens.
+func TestOperator(t *testing.T) {
+	b := open(t, func(c *gate.Config) { c.Operator = []sandboxmcp.Domain{{Host: "fixed.example.com"}} })
+	b.grant(sandboxmcp.EgressDecision{Domain: "api.example.com"})
+	closed := gate.New(gate.Config{Store: b.store, Audit: audit.New(b.store, nil), Operator: []sandboxmcp.Domain{{Host: "fixed.example.com"}}})
+	for host, want := range map[sandboxmcp.Host]bool{"fixed.example.com": true, "api.example.com": false} {
+		_, ok, err := closed.Allows(t.Context(), one, host, 443)
+		if ok != want || err != nil {
+			t.Errorf("%s: %t, %v", host, ok, err)
+		}
+	}
+	_, _, err := closed.Decide(t.Context(), sandboxmcp.EgressDecision{Namespace: "default", Domain: "x.example.com"})
+	wantCode(t, err, sandboxmcp.CodeNetworkDisabled)
+	if l, err := closed.List(t.Context(), ""); err != nil || len(l.Granted) != 0 {
+		t.Errorf("grants that open nothing are listed: %+v, %v", l, err)
+	}
+}
+
+func TestCovers(t *testing.T) {
+	b := open(t)
+	b.grant(sandboxmcp.EgressDecision{Domain: "*.example.com"})
+	b.grant(sandboxmcp.EgressDecision{Domain: "api.example.net:443"})
+	b.grant(sandboxmcp.EgressDecision{Domain: "both.example.net:443"})
+	b.grant(sandboxmcp.EgressDecision{Domain: "both.example.net:80"})
+	for text, want := range map[string]bool{
+		"api.example.com": true, "*.api.example.com": true, "api.example.com:80": true, "api.example.com:81": false, "example.com": false,
+		"*.example.com": true, "*.example.net": false, "api.example.net:443": true, "api.example.net": false, "both.example.net": true,
+	} {
+		d, err := sandboxmcp.ParseDomain(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _, err := b.Covers(t.Context(), one, d); got != want || err != nil {
+			t.Errorf("%s is covered: %t, %v, want %t", text, got, err, want)
+		}
+	}
+}
+
+func TestParseDomain(t *testing.T) {
+	for _, tt := range []struct {
+		text string
+		port int
+		want string
+		code sandboxmcp.Code
+	}{
+		{"api.example.com", 0, "api.example.com", ""},
+		{"api.example.com", 443, "api.example.com", ""},
+		{"api.example.com", 8443, "api.example.com:8443", ""},
+		{"api.example.com:8443", 8443, "api.example.com:8443", ""},
+		{"api.example.com:8443", 1, "", sandboxmcp.CodeInvalidArgument},
+		{"api.example.com", 70000, "", sandboxmcp.CodeInvalidArgument},
+		{"127.0.0.1", 0, "", sandboxmcp.CodeBlockedAddress},
+		{"[::1]", 0, "", sandboxmcp.CodeBlockedAddress},
+		{"169.254.169.254", 80, "", sandboxmcp.CodeBlockedAddress},
+		{"*", 0, "", sandboxmcp.CodeInvalidArgument},
+		{"http://api.example.com/", 0, "", sandboxmcp.CodeInvalidArgument},
+		{"2130706433", 0, "", sandboxmcp.CodeInvalidArgument},
+		{"", 0, "", sandboxmcp.CodeInvalidArgument},
+	} {
+		d, err := gate.ParseDomain(tt.text, tt.port)
+		if sandboxmcp.CodeOf(err) != tt.code || err == nil && d.String() != tt.want {
+			t.Errorf("%q and %d: got %s, %v", tt.text, tt.port, d, err)
+		}
+	}
+}
+
+// No audit, no act: what cannot be recorded is not opened, not denied and not
+// closed.
+func TestFailsClosed(t *testing.T) {
+	b := open(t)
+	a := b.ask("api.example.com")
+	b.grant(sandboxmcp.EgressDecision{Domain: "open.example.com"})
+	b.grant(sandboxmcp.EgressDecision{Domain: "once.example.com", Scope: sandboxmcp.GrantOnce})
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(b.dir, "sandboxmcp.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.ExecContext(t.Context(), `CREATE TRIGGER full BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'the disk is full'); END`); err != nil {
+		t.Fatal(err)
+	}
+	for name, act := range map[string]func() error{
+		"approve": func() error {
+			_, _, err := b.Decide(t.Context(), sandboxmcp.EgressDecision{ID: a.ID})
+			return err
+		},
+		"deny": func() error {
+			_, _, err := b.Decide(t.Context(), sandboxmcp.EgressDecision{ID: a.ID, Deny: true})
+			return err
+		},
+		"open": func() error {
+			_, _, err := b.Decide(t.Context(), sandboxmcp.EgressDecision{Namespace: "default", Domain: "new.example.com"})
+			return err
+		},
+		"revoke": func() error {
+			_, err := b.Revoke(t.Context(), "default", "open.example.com", "cli")
+			return err
+		},
+		"ask": func() error {
+			_, _, err := b.Request(t.Context(), sandboxmcp.EgressAsk{Namespace: "default", Domain: "new.example.com"})
+			return err
+		},
+		"use once": func() error {
+			_, ok, err := b.Allows(t.Context(), one, "once.example.com", 443)
+			if ok {
+				t.Error("it was used without a record")
+			}
+			return err
+		},
+	} {
+		if err := act(); err == nil {
+			t.Errorf("%s: it was done without a record", name)
+		}
+	}
+	if b.lets(one, "api.example.com") || b.lets(one, "new.example.com") || !b.lets(one, "open.example.com") {
+		t.Error("something changed without a record")
+	}
+	if got, err := b.Find(t.Context(), a.ID); err != nil || got.Status != sandboxmcp.ApprovalPending {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+// A grant that somebody wrote or changed in the database opens nothing.
+func TestChangedRows(t *testing.T) {
+	b := open(t)
+	b.grant(sandboxmcp.EgressDecision{Domain: "api.example.com"})
+	a := b.ask("asked.example.com")
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(b.dir, "sandboxmcp.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	for _, q := range []string{
+		`UPDATE grants SET subject = replace(subject, 'api.', 'evil.')`,
+		`UPDATE approvals SET subject = replace(subject, 'asked.', 'evil.')`,
+	} {
+		if _, err := db.ExecContext(t.Context(), q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fresh := gate.New(gate.Config{Store: b.store, Audit: audit.New(b.store, nil), Approvals: true})
+	for _, host := range []sandboxmcp.Host{"api.example.com", "evil.example.com"} {
+		if _, ok, err := fresh.Allows(t.Context(), one, host, 443); ok || err != nil {
+			t.Errorf("%s: %t, %v", host, ok, err)
+		}
+	}
+	_, _, err = b.Decide(t.Context(), sandboxmcp.EgressDecision{ID: a.ID})
+	wantCode(t, err, sandboxmcp.CodeAccessDenied)
+	_, _, err = b.Decide(t.Context(), sandboxmcp.EgressDecision{ID: b.ask("other.example.com").ID, SHA256: a.SHA256})
+	wantCode(t, err, sandboxmcp.CodeAccessDenied)
+}
+
+// What another process decides holds here, whoever waits hears of it, and what it
+// takes back is closed.
+func TestTwoProcesses(t *testing.T) {
+	b := open(t)
+	if b.lets(one, "api.example.com") {
+		t.Fatal("it is open")
+	}
+	a := b.ask("api.example.com")
+	done := make(chan sandboxmcp.Approval, 1)
+	go func() {
+		got, err := b.Wait(t.Context(), a.ID, func() bool { return false })
+		if err != nil {
+			t.Error(err)
+		}
+		done <- got
+	}()
+	b.set(time.Now()) // the other process has the machine's
+	a2 := b.ask("second.example.com")
+	inAnotherProcess(t, b.dir, "approve", a2.ID)
+	if !b.lets(one, "second.example.com") {
+		t.Error("it is closed here")
+	}
+	inAnotherProcess(t, b.dir, "revoke", "second.example.com")
+	if b.lets(one, "second.example.com") {
+		t.Error("it is open here")
+	}
+	inAnotherProcess(t, b.dir, "open", "*.example.net")
+	if !b.lets(one, "a.example.net") {
+		t.Error("it is closed here")
+	}
+	b.set(time.Date(2031, 2, 3, 4, 5, 6, 0, time.UTC))
+	inAnotherProcess(t, b.dir, "deny", a.ID)
+	if got := <-done; got.Status != sandboxmcp.ApprovalDenied {
+		t.Errorf("who waited heard %+v", got)
+	}
+}
+
+func TestWaitEnds(t *testing.T) {
+	b := open(t)
+	a := b.ask("api.example.com")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if got, err := b.Wait(ctx, a.ID, func() bool { return false }); err != nil || got.Status != sandboxmcp.ApprovalPending {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if got, err := b.Wait(t.Context(), a.ID, func() bool { return true }); err != nil || got.Status != sandboxmcp.ApprovalPending {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	_, err := b.Wait(t.Context(), "apr_nobody", func() bool { return false })
+	wantCode(t, err, sandboxmcp.CodeRequestNotFound)
+}
+
+func TestBounds(t *testing.T) {
+	b := open(t)
+	var last error
+	asked := 0
+	for i := range 100 {
+		if i%20 == 19 {
+			b.pass(time.Minute)
+		}
+		if _, _, last = b.Request(t.Context(), sandboxmcp.EgressAsk{Namespace: "default", Domain: fmt.Sprintf("a%d.example.com", i)}); last == nil {
+			asked++
+		}
+	}
+	wantCode(t, last, sandboxmcp.CodeQueueFull)
+	if asked != 32 {
+		t.Errorf("%d questions wait at once, want 32", asked)
+	}
+	if n := strings.Count(b.notices.String(), "\a"); n == 0 || n > 32 {
+		t.Errorf("%d bells rang", n)
+	}
+	quick := open(t)
+	for i := range 40 {
+		a, _, err := quick.Request(t.Context(), sandboxmcp.EgressAsk{Namespace: "default", Domain: fmt.Sprintf("a%d.example.com", i)})
+		if last = err; err == nil {
+			_, _, _ = quick.Decide(t.Context(), sandboxmcp.EgressDecision{ID: a.ID, Deny: true})
+		}
+	}
+	wantCode(t, last, sandboxmcp.CodeQueueFull)
+}
+
+// What a model writes reaches a terminal as one quoted line, and the record not
+// at all.
+func TestReasons(t *testing.T) {
+	b := open(t)
+	evil := "\x1b[2Japproved by admin\n\asandboxmcp: ok \u202egnp.exe" + strings.Repeat("long ", 400)
+	a, fresh, err := b.Request(t.Context(), sandboxmcp.EgressAsk{Namespace: "default", Actor: "mcp", Domain: "api.example.com", Reason: evil})
+	if err != nil || !fresh {
+		t.Fatal(fresh, err)
+	}
+	line := b.notices.String()
+	if strings.Count(line, "\n") != 1 || strings.Count(line, "\a") != 1 || strings.ContainsAny(line, "\x1b\u202e") || len(line) > 700 {
+		t.Errorf("notice: %q", line)
+	}
+	if !strings.Contains(line, "`sandboxmcp egress approve "+a.ID+"`") || !strings.Contains(line, `the model says "`) {
+		t.Errorf("notice: %q", line)
+	}
+	if strings.ContainsAny(a.Reason, "\x1b\n\a\u202e") || len(a.Reason) > 500 || !strings.HasPrefix(a.Reason, `"`) {
+		t.Errorf("reason: %q", a.Reason)
+	}
+	all, _, err := audit.New(b.store, nil).List(t.Context(), audit.Query{Namespace: "default"})
+	if err != nil || len(all) != 1 || strings.Contains(fmt.Sprint(all[0]), "admin") {
+		t.Errorf("record: %v, %v", all, err)
+	}
+}

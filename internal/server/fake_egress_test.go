@@ -1,0 +1,108 @@
+package server_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// fakeGate is a gate with one question, which a person may answer.
+type fakeGate struct {
+	gateMu  sync.Mutex
+	asks    []sandboxmcp.EgressAsk
+	decided []sandboxmcp.EgressDecision
+	status  sandboxmcp.ApprovalStatus // of the question; empty: nobody has asked
+	changed chan struct{}
+}
+
+const question = "apr_question"
+
+func newFakeGate() fakeGate { return fakeGate{changed: make(chan struct{}, 8)} }
+
+func (f *fakeGate) answerLocked() sandboxmcp.EgressAnswer {
+	a := sandboxmcp.EgressAnswer{Domain: f.asks[0].Domain, Status: f.status, Approved: f.status == sandboxmcp.ApprovalApproved, ApprovalID: question}
+	if f.status == sandboxmcp.ApprovalPending {
+		a.HowToApprove = "sandboxmcp egress approve " + question
+	}
+	return a
+}
+
+func (f *fakeGate) RequestEgress(ctx context.Context, ask sandboxmcp.EgressAsk) (sandboxmcp.EgressAnswer, error) {
+	if _, err := sandboxmcp.ParseDomain(ask.Domain); err != nil {
+		return sandboxmcp.EgressAnswer{}, err
+	}
+	f.gateMu.Lock()
+	f.asks = append(f.asks, ask)
+	if f.status == "" {
+		f.status = sandboxmcp.ApprovalPending
+	}
+	a := f.answerLocked()
+	f.gateMu.Unlock()
+	if a.Status != sandboxmcp.ApprovalPending || ask.Wait == 0 {
+		return a, nil
+	}
+	t := time.NewTimer(ask.Wait)
+	defer t.Stop()
+	select {
+	case <-f.changed:
+	case <-t.C:
+	case <-ctx.Done():
+		return a, sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "cancelled")
+	}
+	f.gateMu.Lock()
+	defer f.gateMu.Unlock()
+	return f.answerLocked(), nil
+}
+
+func (f *fakeGate) FindEgress(_ context.Context, id string) (sandboxmcp.Approval, error) {
+	if id != question {
+		return sandboxmcp.Approval{}, sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "no approval")
+	}
+	f.gateMu.Lock()
+	defer f.gateMu.Unlock()
+	return sandboxmcp.Approval{
+		ID: id, Domain: f.asks[0].Domain, Reason: `"say \"yes\"\nnow"`, Namespace: f.asks[0].Namespace, Status: f.status, SHA256: "sum-of-question",
+		ExpiresAt: time.Date(2031, 2, 3, 4, 5, 6, 0, time.UTC),
+	}, nil
+}
+
+func (f *fakeGate) DecideEgress(_ context.Context, d sandboxmcp.EgressDecision) (sandboxmcp.EgressAnswer, error) {
+	f.gateMu.Lock()
+	defer f.gateMu.Unlock()
+	f.decided = append(f.decided, d)
+	if f.status != sandboxmcp.ApprovalPending {
+		return sandboxmcp.EgressAnswer{}, sandboxmcp.Errorf(sandboxmcp.CodeEgressDenied, "it was denied")
+	}
+	f.setLocked(d.Deny)
+	return f.answerLocked(), nil
+}
+
+func (f *fakeGate) setLocked(deny bool) {
+	f.status = sandboxmcp.ApprovalApproved
+	if deny {
+		f.status = sandboxmcp.ApprovalDenied
+	}
+	f.changed <- struct{}{}
+}
+
+// terminal is a person who answers elsewhere.
+func (f *fakeGate) terminal(deny bool) {
+	f.gateMu.Lock()
+	defer f.gateMu.Unlock()
+	f.setLocked(deny)
+}
+
+func (f *fakeGate) asksSoFar() []sandboxmcp.EgressAsk {
+	f.gateMu.Lock()
+	defer f.gateMu.Unlock()
+	return slices.Clone(f.asks)
+}
+
+func (f *fakeGate) decisions() []sandboxmcp.EgressDecision {
+	f.gateMu.Lock()
+	defer f.gateMu.Unlock()
+	return slices.Clone(f.decided)
+}
