@@ -39,6 +39,20 @@ func (e *Engine) roomOf(ctx context.Context, ns sandboxmcp.Namespace, id sandbox
 	return r, nil
 }
 
+// goneError tells what became of a session whose sandbox was closed under what was
+// done in it; nil: something else went wrong.
+func (e *Engine) goneError(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, r *room, err error) error {
+	if !errors.Is(err, fs.ErrClosed) {
+		return nil
+	}
+	s, err := e.sessions.Find(ctx, e.orOwn(ns), id)
+	if err == nil && s.Room() != r { // the id is another session's already
+		err = sandboxmcp.Errorf(sandboxmcp.CodeSessionNotFound, "session %s was closed meanwhile", sandboxmcp.Quote(string(id))).
+			WithHint("there is a new one under its id")
+	}
+	return err
+}
+
 // Upload puts a file into a session's working directory, which is made when the
 // upload names none. It works while a run is going.
 func (e *Engine) Upload(ctx context.Context, u sandboxmcp.Upload) (sandboxmcp.SessionID, string, error) {
@@ -57,6 +71,9 @@ func (e *Engine) Upload(ctx context.Context, u sandboxmcp.Upload) (sandboxmcp.Se
 	r.writing.RLock()
 	defer r.writing.RUnlock()
 	err = r.sandbox.Files().Put(ctx, name, u.Content, u.Overwrite)
+	if gone := e.goneError(ctx, u.Namespace, u.SessionID, r, err); gone != nil {
+		return "", "", gone
+	}
 	if err != nil {
 		return "", "", putError(name, err)
 	}
@@ -133,6 +150,9 @@ func (e *Engine) SessionFiles(ctx context.Context, ns sandboxmcp.Namespace, id s
 	}
 	files := r.sandbox.Files()
 	entries, _, err := files.List(".", maxListed)
+	if gone := e.goneError(ctx, ns, id, r, err); gone != nil {
+		return nil, gone
+	}
 	if err != nil {
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the working directory cannot be listed").WithCause(err)
 	}
@@ -202,6 +222,9 @@ func (e *Engine) ReadFile(ctx context.Context, ns sandboxmcp.Namespace, id sandb
 		return sandboxmcp.SessionFile{}, nil, err
 	}
 	f, data, err := readFile(r.sandbox.Files(), name, limit)
+	if gone := e.goneError(ctx, ns, id, r, err); gone != nil {
+		return f, nil, gone
+	}
 	switch {
 	case err == nil:
 		return f, data, nil
@@ -223,6 +246,9 @@ func (e *Engine) RemoveFile(ctx context.Context, ns sandboxmcp.Namespace, id san
 		return err
 	}
 	if err := r.sandbox.Files().Remove(name); err != nil {
+		if gone := e.goneError(ctx, ns, id, r, err); gone != nil {
+			return gone
+		}
 		return sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "%s is not there, or is a directory", sandboxmcp.Quote(p)).WithCause(err)
 	}
 	return nil
@@ -293,6 +319,9 @@ func (e *Engine) Bridge(ctx context.Context, b sandboxmcp.Bridge) (sandboxmcp.Br
 		err = e.keepBridge(b.Namespace, out.Data)
 	} else {
 		err = provideBridge(ctx, to.sandbox, out.Data)
+		if gone := e.goneError(ctx, b.Namespace, b.To, to, err); gone != nil {
+			err = gone
+		}
 	}
 	out.Bridged = err == nil
 	return out, err
@@ -307,6 +336,9 @@ func (e *Engine) takeBridge(ctx context.Context, b sandboxmcp.Bridge) (map[strin
 	files, keys := r.sandbox.Files(), b.Keys
 	if len(keys) == 0 {
 		entries, _, err := files.List(".bridge", maxBridgeKeys)
+		if gone := e.goneError(ctx, b.Namespace, b.From, r, err); gone != nil {
+			return nil, gone
+		}
 		if err != nil {
 			return map[string]json.RawMessage{}, nil //nolint:nilerr // it has put nothing out
 		}
@@ -323,6 +355,9 @@ func (e *Engine) takeBridge(ctx context.Context, b sandboxmcp.Bridge) (map[strin
 		case errors.Is(err, errLarge):
 			return nil, sandboxmcp.Errorf(sandboxmcp.CodeFileTooLarge, "the value of %s is larger than %d bytes", sandboxmcp.Quote(k), int64(maxBridgeBytes))
 		case err != nil:
+			if gone := e.goneError(ctx, b.Namespace, b.From, r, err); gone != nil {
+				return nil, gone
+			}
 			return nil, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "session %s has put no value %s out", sandboxmcp.Quote(string(b.From)), sandboxmcp.Quote(k)).
 				WithHint("in the session: sandbox.bridge[" + sandboxmcp.Quote(k) + "] = value")
 		}
