@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
+	"strings"
 )
 
 // ProxyPort is where Network.Proxy listens in a sandbox, on 127.0.0.1.
@@ -25,13 +27,51 @@ type Networker interface {
 // for is refused by the sandbox's own kernel at once. Nothing else leads out, and
 // what comes out of them is hostile.
 //
-// Its fields are read under the lock that the caller of Networker.Network holds
-// over its calls: a later call puts more into TCP.
+// A later call of Networker.Network puts more into TCP: whoever reads that map
+// beside such calls takes a lock around both. DNS, DNSTCP and Proxy stay as they
+// are. What DNS.ReadFrom returns as the sender is what WriteTo has to be given;
+// it knows which address was asked.
 type Network struct {
 	DNS    []net.PacketConn     // port 53 of every address, UDP; answers come from the address that was asked
 	DNSTCP []net.Listener       // port 53, TCP
 	Proxy  net.Listener         // 127.0.0.1:3128, for programs that use a proxy
 	TCP    map[int]net.Listener // by port, of every address: LocalAddr of a connection is the address that the program asked for
+
+	// Refused tells where programs wanted to go that no socket listens for, since it
+	// was last asked, so that they can be told what to ask for: the sandbox's kernel
+	// has refused them. lost is how many others there were that are not in the list.
+	// It may be called concurrently, and after the sandbox's end once more; nil: not
+	// known on this backend.
+	Refused func() (list []Refusal, lost int)
+
+	// Certificates is the file of the host's certificate authorities as programs
+	// in the sandbox see it; empty: there is none.
+	Certificates string
+}
+
+// Refusal is a destination that programs asked for and that is not open.
+type Refusal struct {
+	Network string // "tcp" or "udp"
+	Address netip.AddrPort
+	Count   int // of attempts
+}
+
+// Environ is what programs are told of the network, KEY=value: the proxy, for
+// those that use one, and the certificate authorities. None of it is needed to get
+// out, and none of it opens anything.
+func (n *Network) Environ() []string {
+	const proxy = "http://127.0.0.1:3128"
+	env := []string{"NO_PROXY=localhost,127.0.0.1,::1", "no_proxy=localhost,127.0.0.1,::1"}
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"} {
+		env = append(env, name+"="+proxy, strings.ToLower(name)+"="+proxy)
+	}
+	if n.Certificates == "" {
+		return env
+	}
+	for _, name := range []string{"SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "PIP_CERT", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO"} {
+		env = append(env, name+"="+n.Certificates)
+	}
+	return env
 }
 
 // Close closes all sockets. Nobody listens in the sandbox then, and programs in

@@ -48,7 +48,10 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 }
 
 func processConfig(c *config.Config, logger *slog.Logger, env []string) process.Config {
-	return process.Config{MinTier: c.IsolationMin, TempDir: lookupEnv(env, "TMPDIR"), UIDs: process.UIDRange{First: int(c.UIDRange.First), Last: int(c.UIDRange.Last)}, NoPool: !c.SandboxPool, Logger: logger}
+	return process.Config{
+		MinTier: c.IsolationMin, TempDir: lookupEnv(env, "TMPDIR"), UIDs: process.UIDRange{First: int(c.UIDRange.First), Last: int(c.UIDRange.Last)}, NoPool: !c.SandboxPool, Logger: logger,
+		CertFile: lookupEnv(env, "SSL_CERT_FILE"),
+	}
 }
 
 // Default opens an engine with every setting at its default: the environment

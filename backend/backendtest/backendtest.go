@@ -33,7 +33,11 @@ type Options struct {
 
 	// Python, Node and Bash are interpreters that sandboxes can see, as absolute
 	// paths; the tests that need an empty one are skipped as testkit.Need says.
-	Python, Node, Bash string
+	Python, Node, Bash, Curl string
+
+	// Static is a program without libraries, which prints what is at the address
+	// that it is given; nil: none.
+	Static []byte
 
 	// Tier is what sandboxes must reach, neither more nor less. The suite expects
 	// of L1 what it can hold and of everything above that all laws hold.
@@ -54,6 +58,7 @@ func Run(t *testing.T, o Options) {
 			t.Run(l.name, func(t *testing.T) { l.test(t, s) })
 		}
 	})
+	t.Run("Networks", s.networks)
 	t.Run("Attacks", s.attacks)
 	t.Run("CloseBackend", func(t *testing.T) { closeBackend(t, s) })
 	t.Run("NothingIsLeft", func(t *testing.T) { before.Same(t) })
@@ -65,6 +70,7 @@ type suite struct {
 	b    backend.Backend
 	dir  string // outside every sandbox: what no code may reach
 	made atomic.Int64
+	net  bool // attacks come from sandboxes with a network
 }
 
 type law struct {
@@ -136,6 +142,7 @@ type box struct {
 	s    *suite
 	spec backend.Spec
 	backend.Sandbox
+	answering
 }
 
 // open opens a sandbox that is closed at the test's end.
@@ -154,7 +161,7 @@ func (s *suite) open(t *testing.T, change ...func(*backend.Spec)) *box {
 			t.Errorf("Close: %v", err)
 		}
 	})
-	return &box{s, spec, sb}
+	return &box{s: s, spec: spec, Sandbox: sb}
 }
 
 // environment is what the payloads are told.

@@ -142,7 +142,7 @@ func closeTwice(t *testing.T, s *suite) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := &box{s, s.spec(), sb}
+	x := &box{s: s, spec: s.spec(), Sandbox: sb}
 	r, _, _ := x.start(t, backend.Process{Argv: []string{"/bin/sh", "-c", "sleep 30"}, Channel: true})
 	for i := range 2 {
 		if err := sb.Close(); err != nil {

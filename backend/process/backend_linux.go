@@ -49,6 +49,7 @@ type Backend struct {
 	homes      int
 	live       map[*sandbox]struct{}
 	closed     bool
+	certs      string // of authorities, as sandboxes see it
 	forkBounds forkBounds
 }
 
@@ -253,12 +254,12 @@ func (b *Backend) hallFor(dirs []string) (*hall, error) {
 			return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s is to be shown in the sandbox and is no directory or file with an absolute name", sandboxmcp.Quote(d)).WithCause(err)
 		}
 	}
-	all := append(slices.Clone(b.cfg.ReadOnly), dirs...)
-	slices.Sort(all)
 	if !b.prepared {
 		b.prepare()
 		b.prepared = true
 	}
+	all := append(slices.Clone(b.cfg.ReadOnly), dirs...)
+	slices.Sort(all)
 	h, err := b.openHall(slices.Compact(all))
 	if err != nil {
 		return nil, unavailable(err)
@@ -267,8 +268,12 @@ func (b *Backend) hallFor(dirs []string) (*hall, error) {
 	return h, nil
 }
 
-// prepare finds out what stands outside the jail: cgroups.
+// prepare finds out what stands outside the jail: cgroups and certificates.
 func (b *Backend) prepare() {
+	shown := ""
+	if b.certs, shown = b.certificates(); shown != "" {
+		b.cfg.ReadOnly = append(slices.Clone(b.cfg.ReadOnly), shown)
+	}
 	if sandboxmcp.TierL1.AtLeast(b.cfg.MinTier) {
 		sweepPlain(b.cfg.TempDir)
 	}

@@ -160,6 +160,10 @@ type forkingSandbox struct {
 	b *forking
 }
 
+func (s *forkingSandbox) Network(ctx context.Context, ports []int) (*backend.Network, error) {
+	return s.Sandbox.(backend.Networker).Network(ctx, ports)
+}
+
 func (s *forkingSandbox) Start(ctx context.Context, p backend.Process) (backend.Running, error) {
 	if len(p.Argv) == 2 && p.Argv[0] == python() && p.Argv[1] == backend.ProgramDir+"/main.py" && p.Stdin == nil {
 		q, _ := forkable("")

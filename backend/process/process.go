@@ -22,6 +22,7 @@ type Config struct {
 	TempDir  string          // where tier L1 keeps its working directories; empty: /tmp
 	UIDs     UIDRange        // host user ids that a root server may use
 	ReadOnly []string        // directories that every sandbox sees besides the system's own; absolute
+	CertFile string          // certificate authorities that programs with a network are to trust; empty: the system's
 	NoPool   bool            // make everything anew for each sandbox: nothing ahead, and nothing kept of a dead one for the next
 	PoolIdle time.Duration   // empty sandboxes that nobody wants for so long go; 0: 5 minutes
 	Logger   *slog.Logger    // nil: none

@@ -73,7 +73,7 @@ func options(t testing.TB) backendtest.Options {
 		t.Skip("the process backend needs Linux")
 	}
 	o := backendtest.Options{
-		New: newBackend(), Python: python(), Node: interpreter("node"), Bash: interpreter("bash"), Tier: sandboxmcp.TierL2,
+		New: newBackend(), Python: python(), Node: interpreter("node"), Bash: interpreter("bash"), Curl: interpreter("curl"), Static: static(), Tier: sandboxmcp.TierL2,
 	}
 	if tree, err := cgroup.Open(cgroup.Config{}); err == nil {
 		_ = tree.Close()
@@ -126,6 +126,12 @@ func serve() int {
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 2
+		}
+		if n, ok := sb.(backend.Networker); ok && os.Getenv("SANDBOXMCP_TEST_PLAIN") == "" {
+			if _, err := n.Network(ctx, []int{5432}); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				return 2
+			}
 		}
 		r, w, _ := os.Pipe()
 		_, err = sb.Start(ctx, backend.Process{

@@ -48,6 +48,8 @@ type sandbox struct {
 	childBorn time.Time // when its zygote was
 	ahead     *ahead    // a process that waits; likewise
 
+	net network // what it was given of a way out
+
 	closeOnce sync.Once
 	closeErr  error
 
@@ -272,6 +274,7 @@ func (s *sandbox) relocate(c *jail.Command) {
 // Kill ends every process.
 func (s *sandbox) Kill(context.Context) error {
 	s.watch.stop()
+	s.net.close()
 	release, err := s.hold()
 	if err != nil {
 		return nil //nolint:nilerr // it has been closed, and so nothing of it lives
@@ -415,6 +418,7 @@ func (s *sandbox) Close() error {
 	s.closeOnce.Do(func() {
 		s.watch.stop()
 		_ = s.slot.Kill() // whoever waits for a process in it need not wait any more
+		s.net.close()
 		s.use.Lock()
 		s.shut = true
 		s.use.Unlock()

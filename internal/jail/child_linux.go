@@ -129,6 +129,9 @@ func (c *Child) ready(pr probes) error {
 		return err
 	}
 	for _, w := range s.jail.cfg.Mode.Required(s.jail.abi) {
+		if w == WallNoNetwork && slices.Contains(walls, WallEgress) {
+			continue
+		}
 		if !slices.Contains(walls, w) {
 			return fmt.Errorf("the wall %q does not stand", w)
 		}
@@ -247,7 +250,7 @@ func (c *Child) register() (*Proc, uint32, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.dead {
-		return nil, 0, errEnded
+		return nil, 0, ErrEnded
 	}
 	s.tag++
 	s.starting[s.tag], s.running[c.pid] = p, p

@@ -40,6 +40,10 @@
 //	server → spawner   'C'; descriptor: a network namespace
 //	spawner → server   'C' 1: no socket lives in it; or 'C' 0
 //
+//	server → spawner   'M' as above, of the mode that ends with its script; descriptors: its socket, a sandbox's pidfd
+//	spawner → server   'S' pid; descriptor: pidfd; or 'E' errno
+//	its fork → server  'R'; descriptors: sockets in the sandbox's network namespace; or 'E' call errno
+//
 //	server → init      'S' tag argc envc limits, directory, argv, envp; descriptors become 0, 1, 2, 3 …
 //	init → server      'P' tag pid; or 'F' tag errno (also after 'P', when the program could not be executed)
 //	init → server      'N': a socket of the network is about to be made, for the first time

@@ -31,7 +31,7 @@ const (
 const (
 	idsPerBlock = 65536
 	maxSpawners = 4
-	maxExtra    = 8 // further read-only directories of one jail
+	maxExtra    = 9 // further read-only directories of one jail
 
 	keepFor = time.Minute // what is not used again is dropped
 )

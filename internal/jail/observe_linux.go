@@ -22,7 +22,8 @@ const (
 	WallCgroupNS  = "cgroup namespace"
 	WallRoot      = "read-only root"
 	WallNoNetwork = "no network"
-	WallLandlock  = "landlock" // followed by its ABI
+	WallEgress    = "no network but egress" // in place of the one before: nothing but loopback, and sockets of ours in it
+	WallLandlock  = "landlock"              // followed by its ABI
 	WallSeccomp   = "seccomp"
 	WallNoVsock   = "no vsock"
 	WallNNP       = "no_new_privs"
@@ -67,7 +68,7 @@ func (s *Slot) Observe() ([]string, error) {
 	dead := s.dead
 	s.mu.Unlock()
 	if dead {
-		return nil, fmt.Errorf("observe sandbox: %w", errEnded)
+		return nil, fmt.Errorf("observe sandbox: %w", ErrEnded)
 	}
 	walls, err := s.observe(s.PID(), s.pidfd, s.results, s.probes)
 	if err != nil {
@@ -76,7 +77,12 @@ func (s *Slot) Observe() ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, theirs := range s.forked {
-		walls = slices.DeleteFunc(walls, func(w string) bool { return !slices.Contains(theirs, w) })
+		walls = slices.DeleteFunc(walls, func(w string) bool {
+			if w == WallEgress && slices.Contains(theirs, WallNoNetwork) { // seen before it was opened, in the same namespace
+				return false
+			}
+			return !slices.Contains(theirs, w)
+		})
 	}
 	return walls, nil
 }
@@ -121,6 +127,9 @@ func (s *Slot) observe(pid, pidfd int, results []int32, pr probes) ([]string, er
 		more, err := o.placeWalls(slices.Contains(walls, WallNetNS), s.tasks)
 		if err != nil {
 			return nil, err
+		}
+		if i := slices.Index(more, WallNoNetwork); i >= 0 && s.Egress() {
+			more[i] = WallEgress
 		}
 		walls = append(walls, more...)
 	}

@@ -73,7 +73,7 @@ func (s *Slot) Start(c Command) (*Proc, error) {
 	s.mu.Lock()
 	if s.dead {
 		s.mu.Unlock()
-		return nil, errEnded
+		return nil, ErrEnded
 	}
 	s.tag++
 	tag := s.tag
@@ -210,7 +210,7 @@ func (s *Slot) Clear(ctx context.Context) error {
 	s.mu.Lock()
 	if s.dead {
 		s.mu.Unlock()
-		return errEnded
+		return ErrEnded
 	}
 	s.tag++
 	tag := s.tag
@@ -223,13 +223,14 @@ func (s *Slot) Clear(ctx context.Context) error {
 	case <-done:
 		return nil
 	case <-s.gone:
-		return errEnded
+		return ErrEnded
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-var errEnded = errors.New("the sandbox has ended")
+// ErrEnded tells that a sandbox has ended, or that nothing is to be started in it any more.
+var ErrEnded = errors.New("the sandbox has ended")
 
 func (s *Slot) ended(b []byte) {
 	if len(b) < 40 {

@@ -58,6 +58,7 @@ type Slot struct {
 	dead     bool          // init has ended, or nothing is to be started any more
 	alone    bool          // init has said that no process is left
 	sockets  bool          // one of the network was made, or may have been
+	egress   bool          // sockets of the server's stand in it, or may
 	forked   [][]string    // walls of each fork of a zygote in it
 	gone     chan struct{} // closed when init's socket ended
 	killOnce sync.Once
@@ -73,6 +74,7 @@ const (
 	modeHaveNet    = 4
 	modeWantNet    = 8
 	modeIntoCgroup = 16
+	modeOnce       = 32
 )
 
 const slotNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS

@@ -4,7 +4,9 @@ import (
 	"encoding/binary"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -24,8 +26,15 @@ var systemTrees = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", 
 // the machine's people or secrets.
 var configTrees = []string{
 	"/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime", "/etc/mime.types", "/etc/fonts", "/etc/matplotlibrc",
-	"/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/pki/tls/certs", "/etc/pki/ca-trust/extracted",
+	"/etc/ssl/certs", "/etc/ssl/cert.pem", "/etc/ssl/ca-bundle.pem", "/etc/ssl/openssl.cnf", "/etc/pki/tls/certs", "/etc/pki/ca-trust/extracted",
 	"/etc/magic", "/etc/services", "/etc/protocols", "/etc/debian_version", "/etc/os-release",
+}
+
+// Shows reports whether every sandbox with mounts of its own sees the host's file at its own path.
+func Shows(path string) bool {
+	return slices.ContainsFunc(slices.Concat(systemTrees, configTrees), func(tree string) bool {
+		return path == tree || strings.HasPrefix(path, tree+"/")
+	})
 }
 
 // devices are the only nodes in a sandbox's /dev.

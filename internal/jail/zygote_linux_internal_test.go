@@ -235,7 +235,7 @@ func TestForkIsNotTold(t *testing.T) {
 			s.mu.Lock()
 			s.dead = true
 			s.mu.Unlock()
-			return Command{Argv: []string{"x"}}, errEnded
+			return Command{Argv: []string{"x"}}, ErrEnded
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -4,6 +4,7 @@
 //   builder  child of the server, owner of user namespace Z and PID 1 of a pid namespace around every sandbox. Carries out a script
 //            that makes the template root, then forks the spawners and waits: when the server goes, it ends and the kernel ends all.
 //   spawner  clones sandboxes on request and writes their id maps. A fork of a few pages is why it is not the server that does it.
+//            For a sandbox's network it forks one that enters the sandbox's network namespace, carries out a script there, and ends.
 //   init     PID 1 of a sandbox. Carries out a script that puts every wall around itself, then starts programs on request; they
 //            inherit the walls. End of file on its control socket ends it, and the kernel ends whatever else is in the sandbox.
 //
@@ -255,9 +256,9 @@ static long put(u32 pid, const char *file, const char *s, ul n) {
 	return r;
 }
 
-// make: what kind of sandbox. mode bit 0: the maps have room for groups (root); bit 1: no namespaces (tier L1).
-// Descriptors: control socket of the sandbox, [network namespace], then what the script names.
-enum { GROUPS = 1, PLAIN = 2, HAVE_NET = 4, WANT_NET = 8, INTO_CGROUP = 16 };
+// make: what kind of sandbox. mode bit 0: the maps have room for groups (root); bit 1: no namespaces (tier L1); bit 5: no sandbox but
+// a process that ends with its script. Descriptors: control socket of the sandbox, [network namespace], then what the script names.
+enum { GROUPS = 1, PLAIN = 2, HAVE_NET = 4, WANT_NET = 8, INTO_CGROUP = 16, ONCE = 32 };
 struct make { u32 kind, mode; ul flags; u32 outer, inner, offset, pad; };
 
 // fresh tells that the spawner's network namespace has not been given to a sandbox yet: it was made ahead, while the server was busy
@@ -314,6 +315,7 @@ static void spawn(void) {
 		sys4(SYS_rt_sigaction, SIGCHLD, (long)&dfl, 0, 8); // ignored by the spawner, and that is inherited
 		struct script *s = (struct script *)(buf + q->offset);
 		run(s);
+		if (q->mode & ONCE) sys1(SYS_exit_group, 0);
 		sys3(SYS_close_range, CTL + 1, WATCH - 1, 0);
 		sys3(SYS_close_range, WATCH + 1, ~0u, 0);
 		memset(buf, 0, (ul)nbuf);

@@ -1,0 +1,563 @@
+package backendtest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
+)
+
+// networkLaws are those of sandboxes that can be given a network.
+var networkLaws = []law{
+	{"EveryAddressLeadsToTheListeners", networkReaches},
+	{"OtherPortsAndProtocolsLeadNowhere", networkRefuses},
+	{"NoProgramHasTheListenersPorts", networkPorts},
+	{"OwnServersAreReached", networkOwn},
+	{"NamesAreAnsweredFromTheAddressAsked", networkNames},
+	{"ProgramsGetThereByName", networkPrograms},
+	{"ListenersAreOfOneSandbox", networkOfOne},
+	{"PortsAreAddedWhileAProgramRuns", networkLater},
+	{"PortsThatAProgramHasAreAnError", networkTaken},
+	{"PortsThatCannotBeAreAnError", networkNonsense},
+	{"StoppedProgramsHoldNothingUp", networkStopped},
+	{"NetworkEndsWithTheSandbox", networkEnds},
+	{"NetworkLeavesNothing", networkLeavesNothing},
+	{"FloodOfConnectionsEnds", networkFlood},
+	{"NetworkIsAWallThatIsTold", networkTold},
+	{"RefusedDestinationsAreTold", networkRefused},
+}
+
+// networks runs them.
+func (s *suite) networks(t *testing.T) {
+	sb := s.open(t)
+	if _, ok := sb.Sandbox.(backend.Networker); !ok {
+		t.Skip("the backend's sandboxes have no network")
+	}
+	if !s.full() {
+		_, err := sb.Sandbox.(backend.Networker).Network(t.Context(), nil)
+		if got := sandboxmcp.CodeOf(err); got != sandboxmcp.CodeIsolationUnavailable {
+			t.Errorf("Network failed with %v, want %s", err, sandboxmcp.CodeIsolationUnavailable)
+		}
+		return
+	}
+	for _, l := range networkLaws {
+		t.Run(l.name, func(t *testing.T) { l.test(t, s) })
+	}
+	s.net = true
+	defer func() { s.net = false }()
+	for _, name := range []string{"a04-fd-leak.py", "a11-proc-sys.py", "a16-kernel-surface.py", "a19-socket-families.py", "a24-status.py", "a24-view.py", "b08-port.py", "c01-python-network.py"} {
+		t.Run("Attack/"+name, func(t *testing.T) { s.attack(t, name, readHead(t, string(payload(t, name)))) })
+	}
+}
+
+func networkReaches(t *testing.T, s *suite) {
+	x := s.open(t)
+	x.network(t, 5432, 22)
+	x.attempt(t, [][2]string{
+		{"tcp 1.2.3.4 80", "1.2.3.4:80"},
+		{"tcp 93.184.216.34 443", "93.184.216.34:443"},
+		{"tcp 169.254.169.254 80", "169.254.169.254:80"},
+		{"tcp 10.255.0.1 5432", "10.255.0.1:5432"},
+		{"tcp 198.18.0.5 22", "198.18.0.5:22"},
+		{"tcp 127.0.0.1 80", "127.0.0.1:80"},
+		{"tcp 127.0.0.1 3128", "127.0.0.1:3128"},
+		{"tcp 2001:db8::1 443", "[2001:db8::1]:443"},
+		{"tcp fd00:ec2::254 80", "[fd00:ec2::254]:80"},
+		{"tcp ::1 5432", "[::1]:5432"},
+		{"tcp ::ffff:10.1.1.1 80", "10.1.1.1:80"},
+		{"tcp 9.9.9.9 53", "9.9.9.9:53"},
+	})
+}
+
+func networkRefuses(t *testing.T, s *suite) {
+	x := s.open(t)
+	host, heard := deaf(t)
+	x.attempt(t, [][2]string{ // before it is opened
+		{"tcp 1.2.3.4 80", "ENETUNREACH"},
+		{"tcp 2001:db8::1 80", "ENETUNREACH"},
+		{"tcp 127.0.0.1 3128", "ECONNREFUSED"},
+		{"udp 127.0.0.1 53", "ECONNREFUSED"},
+	})
+	x.network(t)
+	var want [][2]string
+	for _, a := range []string{"127.0.0.1", "1.2.3.4", "::1", "2001:db8::1"} {
+		for _, to := range []string{"tcp " + a + " 22", "tcp " + a + " 8443", "udp " + a + " 443", "udp " + a + " 123", "udp " + a + " 5353"} {
+			want = append(want, [2]string{to, "ECONNREFUSED"})
+		}
+	}
+	for _, p := range host {
+		want = append(want, [2]string{p, "ECONNREFUSED"})
+	}
+	x.attempt(t, append(want, [2]string{"tcp 1.2.3.4 3128", "ECONNREFUSED"}))
+	for name, n := range heard() {
+		if n != 0 {
+			t.Errorf("%s of the host was reached", name)
+		}
+	}
+	e := x.run(t, x.python(t, `
+import socket, errno, os
+def attempt(name, f):
+    try: print(name, f() or "ok")
+    except OSError as e: print(name, errno.errorcode[e.errno])
+def route():
+    s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
+    s.sendall(bytes.fromhex("24000000180005060100000000000000") + bytes([2,0,0,0,254,3,0,1,0,0,0,0,8,0,4,0,1,0,0,0]))
+    raise OSError(-int.from_bytes(s.recv(100)[16:20], "little", signed=True), "")
+attempt("raw", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1))
+attempt("raw6", lambda: socket.socket(socket.AF_INET6, socket.SOCK_RAW, 58))
+attempt("ping", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM, 1))
+attempt("packet", lambda: socket.socket(17, socket.SOCK_RAW, 0))
+attempt("vsock", lambda: socket.socket(40, socket.SOCK_STREAM, 0))
+attempt("route", route)
+attempt("ports", lambda: open("/proc/sys/net/ipv4/ip_unprivileged_port_start", "w"))
+`))
+	got := strings.Fields(e.Out)
+	for i := 0; i+1 < len(got); i += 2 {
+		if ok := slices.Contains([]string{"EPERM", "EACCES", "EAFNOSUPPORT", "EPROTONOSUPPORT", "EROFS"}, got[i+1]); !ok {
+			t.Errorf("%s: %s, want a refusal", got[i], got[i+1])
+		}
+	}
+	if len(got) != 14 {
+		t.Errorf("the program printed %q, %q", e.Out, e.Err)
+	}
+}
+
+// binder tries to have ports, in every way that there is.
+const binder = `
+import socket, errno, sys
+for port in (53, 80, 443, 3128, 5432):
+    for host in ("0.0.0.0", "127.0.0.1", "198.18.0.5", "::", "::1"):
+        for kind in ((socket.SOCK_STREAM, socket.SOCK_DGRAM) if port == 53 else (socket.SOCK_STREAM,)):
+            for option in (0, socket.SO_REUSEADDR, socket.SO_REUSEPORT, socket.SO_BINDTODEVICE):
+                s = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, kind)
+                if option: s.setsockopt(socket.SOL_SOCKET, option, b"lo" if option == socket.SO_BINDTODEVICE else 1)
+                if ":" in host: s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, option == 0)
+                try:
+                    s.bind((host, port))
+                    if kind == socket.SOCK_STREAM: s.listen()
+                    print(port, host, option, "bound")
+                except OSError as e:
+                    if e.errno not in (errno.EACCES, errno.EADDRINUSE, errno.EPERM): print(port, host, option, e)
+                s.close()
+print("tried")
+`
+
+func networkPorts(t *testing.T, s *suite) {
+	x := s.open(t)
+	x.network(t, 5432)
+	e := x.run(t, x.python(t, binder))
+	// 127.0.0.1 is all that the proxy's listener has of its port
+	var want strings.Builder
+	for _, host := range []string{"198.18.0.5", "::", "::1"} {
+		for _, option := range []string{"0", "2", "15", "25"} {
+			if host == "::" && option != "0" { // that is IPv4 as well
+				continue
+			}
+			want.WriteString("3128 " + host + " " + option + " bound\n")
+		}
+	}
+	want.WriteString("tried\n")
+	if got := e.Out; got != want.String() {
+		t.Errorf("got\n%s\nwant\n%s%s", got, want.String(), e.Err)
+	}
+}
+
+func networkOwn(t *testing.T, s *suite) {
+	x := s.open(t)
+	x.network(t)
+	out := x.run(t, x.python(t, `
+import socket, threading
+for host in ("127.0.0.1", "0.0.0.0", "::1"):
+    s = socket.create_server((host, 8000), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    c = socket.create_connection(("127.0.0.1" if host == "0.0.0.0" else host, 8000))
+    a, _ = s.accept()
+    a.sendall(b"own")
+    print(c.recv(9).decode())
+    for x in (a, c, s): x.close()
+`))
+	if out.Out != "own\nown\nown\n" {
+		t.Errorf("got %q, %q", out.Out, out.Err)
+	}
+}
+
+func networkNames(t *testing.T, s *suite) {
+	x := s.open(t)
+	x.network(t)
+	var want [][2]string
+	for _, a := range []string{"127.0.0.1", "8.8.8.8", "10.0.0.53", "::1", "2001:4860:4860::8888", "fd00::53"} {
+		want = append(want, [2]string{"udp " + a + " 53", nameAddress.String()})
+	}
+	x.attempt(t, want)
+}
+
+func networkPrograms(t *testing.T, s *suite) {
+	x := s.open(t)
+	e := x.run(t, x.python(t, "import socket\ntry: socket.getaddrinfo('some.test', 80)\nexcept OSError as e: print('none')"))
+	if e.Out != "none\n" {
+		t.Errorf("without a network a name was %q, %q", e.Out, e.Err)
+	}
+	x.network(t)
+	want := nameAddress.String() + ":80"
+	check := func(t *testing.T, e ended) {
+		t.Helper()
+		if strings.TrimSpace(e.Out) != want {
+			t.Errorf("got %q, %q, want %s", e.Out, e.Err, want)
+		}
+	}
+	t.Run("Python", func(t *testing.T) {
+		check(t, x.run(t, x.python(t, "import urllib.request\nprint(urllib.request.urlopen('http://some.test/').read().decode())")))
+	})
+	t.Run("Node", func(t *testing.T) {
+		testkit.Need(t, "node", s.o.Node != "", "no interpreter that a sandbox can see")
+		check(t, x.run(t, backend.Process{Argv: []string{s.o.Node, "-e", "fetch('http://some.test/').then(r => r.text()).then(console.log)"}}))
+	})
+	t.Run("NodeResolver", func(t *testing.T) { // which is not the C library's
+		testkit.Need(t, "node", s.o.Node != "", "no interpreter that a sandbox can see")
+		e := x.run(t, backend.Process{Argv: []string{s.o.Node, "-e", "require('dns').promises.resolve4('some.test').then(a => console.log(a[0] + ':80'))"}})
+		check(t, e)
+	})
+	t.Run("Curl", func(t *testing.T) {
+		testkit.Need(t, "curl", s.o.Curl != "", "no curl that a sandbox can see")
+		check(t, x.run(t, backend.Process{Argv: []string{s.o.Curl, "-sS", "http://some.test/"}}))
+	})
+	t.Run("StaticGo", func(t *testing.T) {
+		testkit.Need(t, "static", s.o.Static != nil, "no static program")
+		file := []backend.ProgramFile{{Name: "static", Data: s.o.Static}}
+		if err := x.Files().Put(t.Context(), "static", file[0].Data, true); err != nil {
+			t.Fatal(err)
+		}
+		check(t, x.run(t, backend.Process{Argv: []string{"/bin/sh", "-c", "cp static /tmp/s && chmod 700 /tmp/s && exec /tmp/s http://some.test/"}, Env: []string{"PATH=/usr/bin:/bin"}}))
+	})
+}
+
+func networkOfOne(t *testing.T, s *suite) {
+	with, other, without := s.open(t), s.open(t), s.open(t)
+	with.network(t)
+	m, err := other.Sandbox.(backend.Networker).Network(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { // says something else
+		for {
+			c, err := m.Proxy.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Read(make([]byte, 512))
+			_, _ = c.Write([]byte("the other"))
+			_ = c.Close()
+		}
+	}()
+	other.attempt(t, [][2]string{{"tcp 127.0.0.1 3128", "the other"}})
+	with.attempt(t, [][2]string{{"tcp 127.0.0.1 3128", "127.0.0.1:3128"}})
+	without.attempt(t, [][2]string{{"tcp 127.0.0.1 3128", "ECONNREFUSED"}, {"tcp 1.2.3.4 80", "ENETUNREACH"}})
+}
+
+func networkLater(t *testing.T, s *suite) {
+	x := s.open(t)
+	r, out, errs := x.start(t, x.python(t, attemptsOnDemand))
+	if !soon(t, 10*time.Second, func() bool { return out.String() == "ENETUNREACH\n" }) {
+		t.Fatalf("the program said %q, %q", out.String(), errs.String())
+	}
+	first := x.network(t)
+	next := func(port string) {
+		t.Helper()
+		if err := x.Files().Put(t.Context(), "go", []byte(port), true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next("80")
+	if !soon(t, 10*time.Second, func() bool { return strings.HasSuffix(out.String(), "1.2.3.4:80\n") }) {
+		t.Fatalf("the program said %q, %q", out.String(), errs.String())
+	}
+	next("6432")
+	if !soon(t, 10*time.Second, func() bool { return strings.HasSuffix(out.String(), "ECONNREFUSED\n") }) {
+		t.Fatalf("the program said %q, %q", out.String(), errs.String())
+	}
+	if second := x.network(t, 6432); second != first {
+		t.Error("a second call returned another network")
+	}
+	next("6432")
+	if !soon(t, 10*time.Second, func() bool { return strings.HasSuffix(out.String(), "1.2.3.4:6432\n") }) {
+		t.Fatalf("the program said %q, %q", out.String(), errs.String())
+	}
+	if err := x.Kill(t.Context()); err != nil {
+		t.Error(err)
+	}
+	_, _ = r.Wait(t.Context())
+}
+
+// attemptsOnDemand asks for a port when a file names it.
+const attemptsOnDemand = `
+import errno, os, socket, time
+port = 80
+while True:
+    try:
+        s = socket.create_connection(("1.2.3.4", port), 10)
+        s.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        print(b"".join(iter(lambda: s.recv(4096), b"")).decode().split("\r\n\r\n")[-1].strip(), flush=True)
+    except OSError as e:
+        print(errno.errorcode[e.errno], flush=True)
+    while not os.path.exists("go"): time.sleep(0.01)
+    port = int(open("go").read())
+    os.remove("go")
+`
+
+func networkTaken(t *testing.T, s *suite) {
+	x := s.open(t)
+	has := func(port int) (release func()) {
+		t.Helper()
+		r, out, errs := x.start(t, x.python(t, fmt.Sprintf("import socket, time\ns = socket.create_server(('0.0.0.0', %d))\nprint('up', flush=True)\ntime.sleep(60)", port)))
+		if !soon(t, 10*time.Second, func() bool { return out.String() == "up\n" }) {
+			t.Fatalf("the program said %q, %q", out.String(), errs.String())
+		}
+		return func() {
+			t.Helper()
+			if err := r.Signal(9); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := r.Wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	refused := func(ports ...int) {
+		t.Helper()
+		_, err := x.Sandbox.(backend.Networker).Network(t.Context(), ports)
+		if got := sandboxmcp.CodeOf(err); got != sandboxmcp.CodeBackendUnavailable || !strings.Contains(err.Error(), fmt.Sprint("port ", ports[len(ports)-1])) {
+			t.Errorf("Network failed with %v, want %s and the port", err, sandboxmcp.CodeBackendUnavailable)
+		}
+	}
+	release := has(backend.ProxyPort)
+	if _, err := x.Sandbox.(backend.Networker).Network(t.Context(), nil); sandboxmcp.CodeOf(err) != sandboxmcp.CodeBackendUnavailable {
+		t.Errorf("Network failed with %v, want %s", err, sandboxmcp.CodeBackendUnavailable)
+	}
+	x.attempt(t, [][2]string{{"tcp 1.2.3.4 80", "ENETUNREACH"}}) // nothing is open
+	release()
+	x.network(t)
+	release = has(5432)
+	refused(5432)
+	x.attempt(t, [][2]string{{"tcp 1.2.3.4 80", "1.2.3.4:80"}}) // what was open is
+	release()
+	x.network(t, 5432)
+	x.attempt(t, [][2]string{{"tcp 1.2.3.4 5432", "1.2.3.4:5432"}})
+}
+
+func networkNonsense(t *testing.T, s *suite) {
+	x := s.open(t)
+	many := []int{}
+	for p := range 70 {
+		many = append(many, 7000+p)
+	}
+	for _, ports := range [][]int{{0}, {-1}, {65536}, {53}, {backend.ProxyPort}, many} {
+		if _, err := x.Sandbox.(backend.Networker).Network(t.Context(), ports); sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument {
+			t.Errorf("ports %v: %v, want %s", ports, err, sandboxmcp.CodeInvalidArgument)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := x.Sandbox.(backend.Networker).Network(ctx, nil); err != nil && sandboxmcp.CodeOf(err) != sandboxmcp.CodeCancelled {
+		t.Errorf("with a context that has ended: %v", err)
+	}
+	n := x.network(t, many[:30]...)
+	if got := len(n.TCP); got != 32 {
+		t.Errorf("%d ports are open, want 32", got)
+	}
+	x.attempt(t, [][2]string{{"tcp 1.2.3.4 7029", "1.2.3.4:7029"}})
+}
+
+func networkStopped(t *testing.T, s *suite) {
+	x := s.open(t)
+	r, out, _ := x.start(t, x.python(t, "import os, signal\nprint('up', flush=True)\nos.kill(os.getpid(), signal.SIGSTOP)"))
+	if !soon(t, 10*time.Second, func() bool { return out.String() == "up\n" }) {
+		t.Fatal("the program did not start")
+	}
+	x.network(t)
+	if err := x.Kill(t.Context()); err != nil {
+		t.Error(err)
+	}
+	_, _ = r.Wait(t.Context())
+}
+
+func networkEnds(t *testing.T, s *suite) {
+	for name, end := range map[string]func(*testing.T, *box){
+		"Kill":  func(t *testing.T, x *box) { t.Helper(); must(t, x.Kill(t.Context())) },
+		"Close": func(t *testing.T, x *box) { t.Helper(); must(t, x.Close()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := s.open(t)
+			n := x.network(t)
+			ended := make(chan error, 1)
+			m, err := x.Sandbox.(backend.Networker).Network(t.Context(), []int{6000})
+			must(t, err)
+			go func() {
+				_, err := m.TCP[6000].Accept()
+				ended <- err
+			}()
+			end(t, x)
+			limit := time.NewTimer(10 * time.Second)
+			defer limit.Stop()
+			select {
+			case err := <-ended:
+				if err == nil {
+					t.Error("a connection was accepted")
+				}
+			case <-limit.C:
+				t.Error("Accept does not end")
+			}
+			if _, err := n.Proxy.Accept(); err == nil {
+				t.Error("the proxy still listens")
+			}
+			if _, err := x.Sandbox.(backend.Networker).Network(t.Context(), nil); sandboxmcp.CodeOf(err) != sandboxmcp.CodeBackendUnavailable {
+				t.Errorf("afterwards Network says %v, want %s", err, sandboxmcp.CodeBackendUnavailable)
+			}
+		})
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func networkLeavesNothing(t *testing.T, s *suite) {
+	rounds := 200
+	if testing.Short() {
+		rounds = 20
+	}
+	one := func() {
+		x, err := s.b.Open(t.Context(), s.spec())
+		must(t, err)
+		n, err := x.(backend.Networker).Network(t.Context(), []int{9000})
+		must(t, err)
+		go echo(n.Proxy)
+		go echo(n.TCP[80])
+		must(t, x.Close())
+	}
+	one()
+	before := CountBeside(t, s.b)
+	for range rounds {
+		one()
+	}
+	before.Same(t)
+}
+
+// flooding makes so many connections to the proxy, and keeps as many of others
+// as it can, of which nobody hears.
+const flooding = `
+import resource, socket, sys
+bad = 0
+for i in range(int(sys.argv[1])):
+    try: socket.create_connection(("127.0.0.1", 3128), 10).close()
+    except OSError: bad += 1
+print(bad, flush=True)
+kept = []
+try:
+    while len(kept) < 2000:
+        s = socket.socket()
+        s.setblocking(False)
+        s.connect_ex(("1.2.3.4", 443))
+        try: s.send(b"x" * 65536)
+        except OSError: pass
+        kept.append(s)
+except OSError: pass
+print(len(kept) > 100, flush=True)
+sys.stdin.read()
+import time; time.sleep(60)
+`
+
+// networkFlood: neither many connections nor such as are never accepted keep a
+// sandbox from ending, or leave something.
+func networkFlood(t *testing.T, s *suite) {
+	before := CountBeside(t, s.b)
+	count := "10000"
+	if testing.Short() {
+		count = "1000"
+	}
+	func() {
+		sb, err := s.b.Open(t.Context(), s.spec())
+		must(t, err)
+		defer func() { must(t, sb.Close()) }()
+		x := &box{s: s, spec: s.spec(), Sandbox: sb}
+		n, err := sb.(backend.Networker).Network(t.Context(), nil)
+		must(t, err)
+		go echo(n.Proxy)
+		_, out, errs := x.start(t, x.python(t, flooding, count))
+		if !soon(t, patience, func() bool { return strings.Count(out.String(), "\n") == 2 }) || out.String() != "0\nTrue\n" {
+			t.Errorf("the program printed %q, %q", out.String(), errs.String())
+		}
+	}()
+	before.Same(t)
+}
+
+func networkTold(t *testing.T, s *suite) {
+	const none, egress = "no network", "no network but egress"
+	x := s.open(t)
+	for _, want := range []string{none, egress} {
+		iso, err := x.Isolation(t.Context())
+		must(t, err)
+		if got := slices.Contains(iso.Walls, none); got != (want == none) {
+			t.Errorf("%q is told: %v", none, got)
+		}
+		if got := slices.Contains(iso.Walls, egress); got != (want == egress) {
+			t.Errorf("%q is told: %v", egress, got)
+		}
+		if want == none {
+			x.network(t)
+		}
+	}
+}
+
+func networkRefused(t *testing.T, s *suite) {
+	x := s.open(t)
+	n := x.network(t)
+	if n.Refused == nil {
+		t.Skip("the backend does not know them")
+	}
+	x.attempt(t, [][2]string{
+		{"tcp 1.2.3.4 80", "1.2.3.4:80"},
+		{"tcp 198.18.0.5 8443", "ECONNREFUSED"},
+		{"tcp 198.18.0.5 8443", "ECONNREFUSED"},
+		{"udp 9.9.9.9 443", "ECONNREFUSED"},
+		{"tcp 2001:db8::7 22", "ECONNREFUSED"},
+		{"udp 2001:db8::8 123", "ECONNREFUSED"},
+		{"tcp 127.0.0.1 9999", "ECONNREFUSED"},
+		{"udp 127.0.0.1 9999", "ECONNREFUSED"},
+		{"tcp ::1 9999", "ECONNREFUSED"},
+		{"udp ::1 9999", "ECONNREFUSED"},
+	})
+	told := func() string {
+		list, lost := n.Refused()
+		return fmt.Sprint(list, lost)
+	}
+	if got, want := told(), "[{tcp 198.18.0.5:8443 2} {udp 9.9.9.9:443 1} {tcp [2001:db8::7]:22 1} {udp [2001:db8::8]:123 1}] 0"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got := told(); got != "[] 0" {
+		t.Errorf("asked again it tells %s", got)
+	}
+	e := x.run(t, x.python(t, `
+import socket
+for i in range(3000):
+    s = socket.socket()
+    try: s.connect(("1.2.%d.%d" % (i // 250, i % 250), 9))
+    except OSError: pass
+    s.close()
+`))
+	if e.Exit != (backend.Exit{}) {
+		t.Errorf("the program ended with %+v, %q", e.Exit, e.Err)
+	}
+	must(t, x.Kill(t.Context()))
+	list, lost := n.Refused() // what was seen before the end
+	if len(list) != 64 || len(list)+lost != 3000 {
+		t.Errorf("of 3000 refusals %d are told and %d are lost", len(list), lost)
+	}
+}

@@ -1,0 +1,78 @@
+package process
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/jail"
+)
+
+// systemCertificates is where systems keep their certificate authorities.
+var systemCertificates = []string{
+	"/etc/ssl/certs/ca-certificates.crt",
+	"/etc/pki/tls/certs/ca-bundle.crt",
+	"/etc/ssl/ca-bundle.pem",
+	"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+	"/etc/ssl/cert.pem",
+}
+
+const (
+	shownCertificates = "/etc/ssl/sandboxmcp.pem" // where those of a setting are seen
+	maxCertificates   = 8 << 20
+)
+
+// certificates finds the file of authorities: as sandboxes see it, and what has to
+// be shown to them for that, if anything.
+func (b *Backend) certificates() (inside, shown string) {
+	if own := b.cfg.CertFile; own != "" {
+		target, err := certificateFile(own)
+		switch {
+		case err != nil:
+			b.log.Warn("the file of certificates is not shown in sandboxes; they have the system's", "file", own, "error", err)
+		case jail.Shows(own) && jail.Shows(target):
+			return own, ""
+		default:
+			return shownCertificates, backend.ShownAt(target, shownCertificates)
+		}
+	}
+	for _, path := range systemCertificates {
+		if target, err := certificateFile(path); err == nil && jail.Shows(path) && jail.Shows(target) {
+			return path, ""
+		}
+	}
+	return "", ""
+}
+
+// certificateFile demands a file of certificates and of nothing secret, which
+// programs in sandboxes can read. It returns its real name.
+func certificateFile(path string) (string, error) {
+	if !filepath.IsAbs(path) {
+		return "", errors.New("it is not named by an absolute path")
+	}
+	target, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return "", err
+	}
+	st, err := os.Stat(target)
+	switch {
+	case err != nil:
+		return "", err
+	case !st.Mode().IsRegular() || st.Size() > maxCertificates:
+		return "", errors.New("it is no file, or a very large one")
+	case os.Geteuid() == 0 && st.Mode().Perm()&0o004 == 0:
+		return "", errors.New("not everybody may read it")
+	}
+	text, err := os.ReadFile(target)
+	switch {
+	case err != nil:
+		return "", err
+	case bytes.Contains(text, []byte("PRIVATE KEY")):
+		return "", errors.New("it holds a private key")
+	case !bytes.Contains(text, []byte("CERTIFICATE-----")):
+		return "", errors.New("it holds no certificate")
+	}
+	return target, nil
+}
