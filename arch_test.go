@@ -42,6 +42,8 @@ var rooms = map[string][]string{
 	"internal/sign":             {"."},
 	"internal/audit":            {".", "internal/store"},
 	"internal/artifact":         {".", "backend", "internal/store", "internal/sign"},
+	"internal/redact":           {"."},
+	"internal/vault":            {".", "internal/store", "internal/audit"},
 	"internal/config":           {"."},
 	"internal/control":          {"."},
 	"internal/server":           {"."},
@@ -49,6 +51,7 @@ var rooms = map[string][]string{
 		".", "backend", "backend/process",
 		"internal/store", "internal/sign", "internal/audit", "internal/artifact", "internal/kernel",
 		"internal/runtimes", "internal/environment", "internal/queue", "internal/session", "internal/config",
+		"internal/vault", "internal/redact",
 	},
 	"internal/cli": {
 		".", "backend", "backend/process", "engine",

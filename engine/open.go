@@ -41,7 +41,9 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 		Namespace: c.Namespace, Limits: c.Limits(), Ceilings: c.Ceilings(), MinTier: c.IsolationMin, MaxCodeBytes: c.MaxCodeBytes, WorkQuotaMB: c.WorkQuotaMB,
 		MaxConcurrent: c.MaxConcurrentJobs, MaxQueued: c.MaxQueued,
 		MaxSessions: c.Tools.MaxSessions, SessionTTL: time.Duration(c.Tools.SessionTTLMinutes * float64(time.Minute)),
-		KeepFor: time.Duration(c.ArtifactKeepHours * float64(time.Hour)), KeepBytes: int64(c.ArtifactKeepMB) << 20,
+		Vault: c.Vault, VaultKeyring: c.VaultKey == "keyring", VaultInject: c.VaultInject, VaultEnv: env, AllowSecretArtifacts: c.AllowSecretArtifacts, RedactPII: c.RedactPII,
+		Namespaces: namespacesOf(c),
+		KeepFor:    time.Duration(c.ArtifactKeepHours * float64(time.Hour)), KeepBytes: int64(c.ArtifactKeepMB) << 20,
 		SearchPath: lookupEnv(env, "PATH"), ShimEnv: env,
 		Actor: o.Actor, Version: o.Version, Logger: o.Logger, Warm: o.Warm, Server: o.Server,
 	})

@@ -31,13 +31,17 @@ func (e *Engine) recordIntent(x *execution) <-chan error {
 }
 
 func (e *Engine) intend(x *execution) error {
-	_, err := e.audit.Append(x.ctx, sandboxmcp.AuditEntry{
+	use, opened := e.vault.Use(x.req.Namespace, func(keys []string) (*sandboxmcp.AuditEntry, error) { return e.choose(x, keys) })
+	err := e.store.Update(x.ctx, e.audit.Op(&sandboxmcp.AuditEntry{
 		Action: actionExecute, Phase: sandboxmcp.PhaseIntent, RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.req.Namespace, Actor: x.req.Actor,
 		Detail:   string(x.req.Language) + ": " + strconv.Itoa(len(x.req.Code)) + " bytes",
 		Metadata: map[string]any{"code_sha256": x.codeSHA256, "code_bytes": len(x.req.Code), "backend": x.req.Backend, "limits": x.limits},
-	})
+	}), use)
 	if err != nil && x.ctx.Err() != nil {
 		return cancelledError(x.ctx)
+	}
+	if err == nil {
+		e.arm(x, opened)
 	}
 	return err
 }
@@ -63,6 +67,7 @@ func (e *Engine) collect(x *execution, sb backend.Sandbox, res *sandboxmcp.Resul
 	if x.room != nil {
 		src.SessionID, src.Known = &x.req.SessionID, x.room.known
 	}
+	e.guardFiles(x, &src)
 	got, err := e.keeper.Collect(context.WithoutCancel(x.ctx), src)
 	if err != nil {
 		cause := sandboxmcp.AsError(err)

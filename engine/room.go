@@ -32,6 +32,8 @@ type room struct {
 	out    [2]relay      // what its stdout and stderr go to
 	lost   bool          // an interpreter has ended, and no answer has said so yet
 	known  map[string]artifact.State
+
+	had hadSecrets
 }
 
 // Close ends everything in the room.
@@ -190,7 +192,6 @@ func (e *Engine) executeCell(x *execution, r *room) (*outcome, error) {
 	case end.mute: // it lives, and nothing can be heard of it
 		x.stateLost = true
 		o.exit = backend.Exit{Code: 1}
-		o.stderr.line("The program closed the interpreter's own channel (descriptor 3), so the interpreter was ended")
 	default:
 		x.stateLost = true
 		o.exit = r.exit
@@ -201,6 +202,9 @@ func (e *Engine) executeCell(x *execution, r *room) (*outcome, error) {
 	}
 	r.out[0].turn(nil)
 	r.out[1].turn(nil)
+	if end.mute && o.cause == nil {
+		o.stderr.line("The program closed the interpreter's own channel (descriptor 3), so the interpreter was ended")
+	}
 	r.lost = r.lost && !x.answers()
 	x.ended = e.cfg.Now()
 	o.usage = since(before, r.sandbox.Usage())

@@ -35,7 +35,7 @@ func (e *Engine) Execute(ctx context.Context, req sandboxmcp.Request) (sandboxmc
 func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	defer func() {
 		if err != nil {
-			res, err = sandboxmcp.Result{}, sandboxmcp.AsError(err)
+			res, err = sandboxmcp.Result{}, x.guard.failure(sandboxmcp.AsError(err))
 		}
 		x.res, x.err = res, err
 	}()
@@ -73,6 +73,10 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	}()
 	if openErr != nil {
 		return res, openErr
+	}
+	// vault: the secrets that the record now says the program gets
+	if err = e.unlock(x); err != nil {
+		return res, err
 	}
 
 	// execute: until the program ends or is ended, and nothing of it lives; or, in a session, until its cell is done

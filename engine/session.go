@@ -331,6 +331,9 @@ func (e *Engine) Inspect(ctx context.Context, ns sandboxmcp.Namespace, id sandbo
 		Namespace: ns, VaultKeys: []string{}, Sessions: e.sessions.List(ns), Env: map[string]any{}, Limits: e.cfg.Limits,
 		Egress: sandboxmcp.EgressState{Allowed: []string{}, Pending: []string{}}, Files: []sandboxmcp.SessionFile{},
 	}
+	if err := e.inspectVault(ctx, &st); err != nil {
+		return st, err
+	}
 	if id == "" {
 		return st, nil
 	}

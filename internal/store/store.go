@@ -157,6 +157,15 @@ func (s *Store) connect(ctx context.Context, d database) (err error) {
 // Dir returns the state directory.
 func (s *Store) Dir() string { return s.dir }
 
+// Lock waits until no other process, and nobody else in this one, has the lock of
+// that name in the state directory. It goes with the process, at the latest.
+func (s *Store) Lock(ctx context.Context, name string) (unlock func() error, err error) {
+	if unlock, err = lockFile(ctx, filepath.Join(s.dir, name)); err != nil {
+		return nil, s.explain("locked", err)
+	}
+	return unlock, nil
+}
+
 // DB returns the database for reading. A statement that writes fails: writing
 // is what [Store.Update] is for. Connections are made when they are first
 // needed. What Update has returned from is seen by the next query.
