@@ -28,6 +28,11 @@ type guard struct {
 	files  []string          // names of artifacts in which there is a secret
 }
 
+// used are the keys of the secrets that the program gets. Not nil.
+func (g *guard) used() []string {
+	return append([]string{}, slices.Compact(slices.Sorted(maps.Values(g.given)))...)
+}
+
 // failure keeps secrets out of an error.
 func (g *guard) failure(err *sandboxmcp.Error) *sandboxmcp.Error {
 	if err == nil || g.masker == nil {
@@ -68,7 +73,7 @@ func (e *Engine) choose(x *execution, keys []string) (*sandboxmcp.AuditEntry, er
 	if len(g.given) == 0 {
 		return nil, nil //nolint:nilnil // there is nothing to write down
 	}
-	used := slices.Compact(slices.Sorted(maps.Values(g.given)))
+	used := g.used()
 	return &sandboxmcp.AuditEntry{
 		Action: vault.Action, Phase: sandboxmcp.PhaseIntent, RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.req.Namespace, Actor: x.req.Actor,
 		Detail: vault.Detail("use", used), Metadata: map[string]any{"keys": used, "vault": e.vault.Kind()},

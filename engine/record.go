@@ -81,6 +81,9 @@ func (e *Engine) collect(x *execution, sb backend.Sandbox, res *sandboxmcp.Resul
 		maps.Copy(x.room.known, got.States)
 	}
 	res.Artifacts = got.Artifacts
+	if len(x.guard.files) > 0 {
+		res.Metadata["secret_artifacts"] = x.guard.files
+	}
 	if len(got.Skipped) > 0 {
 		res.Metadata["skipped"] = got.Skipped
 	}
@@ -104,7 +107,7 @@ func (e *Engine) sign(x *execution, res *sandboxmcp.Result) error {
 		Version: 1, Product: e.cfg.Version, RequestID: x.req.ID, SessionID: x.sessionID(), Namespace: x.req.Namespace, Language: x.req.Language, CodeSHA256: x.codeSHA256,
 		Status: res.Status, ExitCode: res.ExitCode, StartedAt: x.started.UTC(), EndedAt: x.ended.UTC(),
 		StdoutSHA256: x.stdoutSHA256, StderrSHA256: x.stderrSHA256, StdoutTruncated: res.StdoutTruncated, StderrTruncated: res.StderrTruncated,
-		Artifacts: files, Limits: x.limits, Isolation: res.Isolation, Network: &res.Network,
+		Artifacts: files, Limits: x.limits, Isolation: res.Isolation, Network: &res.Network, Secrets: x.guard.used(),
 	}})
 	if err != nil {
 		return fmt.Errorf("sign receipt: %w", err)

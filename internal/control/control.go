@@ -25,6 +25,10 @@
 //	PUT  /v1/file?namespace=&id=&name=&overwrite=  the bytes → {"session_id", "path"}
 //	POST /v1/file/remove {"namespace", "session_id", "path"} → {"removed": path}
 //
+//	GET  /v1/vault?namespace=                 → VaultList
+//	POST /v1/vault/add    {"namespace", "key", "value" in base64, "ttl_seconds"} → {"added": key}
+//	POST /v1/vault/delete {"namespace", "key"} → {"deleted": key}
+//
 // A request that has not ended is answered with the status running. With
 // content=true the files come with what is in them, unless that is more than
 // 32 MiB together: then it is left out, and stands in the state directory. It
@@ -93,6 +97,7 @@ type Handler interface {
 	Start(ctx context.Context, req sandboxmcp.Request) (sandboxmcp.Result, error)
 
 	SessionHandler
+	VaultHandler
 }
 
 // SessionHandler is what a server offers of its sessions. It fails with

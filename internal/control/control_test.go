@@ -20,6 +20,7 @@ import (
 
 type handler struct {
 	sessions
+	secrets
 	cancelled []sandboxmcp.RequestID
 }
 

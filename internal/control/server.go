@@ -168,6 +168,7 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("POST /v1/execute", s.execute)
 	mux.HandleFunc("POST /v1/start", s.start)
 	s.sessionRoutes(mux)
+	s.vaultRoutes(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "the control socket has no %s %s", r.Method, sandboxmcp.Quote(r.URL.Path)).
 			WithHint("the other side may be of another version"))

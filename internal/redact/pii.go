@@ -2,6 +2,7 @@ package redact
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -153,11 +154,11 @@ func luhn(b []byte) bool {
 		return false
 	}
 	sum, double := 0, false
-	for i := len(b) - 1; i >= 0; i-- {
-		if b[i] < '0' || b[i] > '9' {
+	for _, c := range slices.Backward(b) {
+		if c < '0' || c > '9' {
 			continue
 		}
-		d := int(b[i] - '0')
+		d := int(c - '0')
 		if double {
 			if d *= 2; d > 9 {
 				d -= 9

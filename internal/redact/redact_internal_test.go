@@ -6,7 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
+	"math/rand/v2" //nolint:depguard // tests that can be run again as they were
 	"net/url"
 	"slices"
 	"strconv"
@@ -195,8 +195,15 @@ func TestPartial(t *testing.T) {
 		text string
 		want bool
 	}{
-		{"x" + v[:12], true}, {"x" + v[:12] + "\n", true}, {"x" + v[:7] + "\n", false}, {v + v[:4], false}, {v, false},
-		{v[10:] + " rest", true}, {" " + v[10:] + " rest", false}, {v[15:], false}, {v[:11] + "." + v[11:], true},
+		{"x" + v[:12], true},
+		{"x" + v[:12] + "\n", true},
+		{"x" + v[:7] + "\n", false},
+		{v + v[:4], false},
+		{v, false},
+		{v[10:] + " rest", true},
+		{" " + v[10:] + " rest", false},
+		{v[15:], false},
+		{v[:11] + "." + v[11:], true},
 		{hex.EncodeToString([]byte(v))[:30], true},
 	} {
 		s := New(append(secretsOf("somethingelse"), Secret{"V", v}), false).Stream()

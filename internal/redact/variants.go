@@ -182,14 +182,13 @@ func escapedWhole(v string) []string {
 
 // quotedBySource is the value as languages quote it in their own text.
 func quotedBySource(v string) []string {
-	escape := func(s, chars, by string) string {
+	escape := func(s, chars string) string { // by a backslash
 		var b strings.Builder
 		for i := range len(s) {
 			if strings.IndexByte(chars, s[i]) >= 0 {
-				b.WriteString(strings.ReplaceAll(by, "@", s[i:i+1]))
-			} else {
-				b.WriteByte(s[i])
+				b.WriteByte('\\')
 			}
+			b.WriteByte(s[i])
 		}
 		return b.String()
 	}
@@ -199,10 +198,10 @@ func quotedBySource(v string) []string {
 	numbers := strings.NewReplacer(`"`, "&#34;", "'", "&#39;")
 	goQuoted, _ := json.Marshal(v) //nolint:errchkjson // a string
 	return []string{
-		slash.Replace(v), escape(slash.Replace(v), "'", `\@`), escape(slash.Replace(v), `"`, `\@`), // Python, JavaScript
-		pythonBytes(v), escape(pythonBytes(v), "'", `\@`),
+		slash.Replace(v), escape(slash.Replace(v), "'"), escape(slash.Replace(v), `"`), // Python, JavaScript
+		pythonBytes(v), escape(pythonBytes(v), "'"),
 		strings.ReplaceAll(v, "'", `'\''`), strings.ReplaceAll(v, "'", `'"'"'`), // shells
-		escape(v, "\"$`\\", `\@`), escape(v, " \t!\"#$&'()*,;<>?[\\]^`{|}~", `\@`),
+		escape(v, "\"$`\\"), escape(v, " \t!\"#$&'()*,;<>?[\\]^`{|}~"),
 		html.Replace(v), quotes.Replace(html.Replace(v)), numbers.Replace(html.Replace(v)),
 		string(goQuoted[1 : len(goQuoted)-1]),
 	}

@@ -159,8 +159,7 @@ func seal(plain []byte, to *age.X25519Recipient) ([]byte, error) {
 }
 
 func keyError(p place, err error) error {
-	var coded *sandboxmcp.Error
-	if errors.As(err, &coded) {
+	if _, coded := errors.AsType[*sandboxmcp.Error](err); coded {
 		return err
 	}
 	why := fmt.Sprintf("%s cannot be used: %v", p, err)

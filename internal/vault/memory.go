@@ -121,8 +121,8 @@ func (v *Vault) fromEnv(ns sandboxmcp.Namespace) (*Set, error) {
 	part := envPart(ns)
 	var items []Item
 	seen := map[string]bool{}
-	for n := len(v.cfg.Env) - 1; n >= 0; n-- { // of two of a name the last one holds
-		name, value, ok := strings.Cut(v.cfg.Env[n], "=")
+	for n, kv := range slices.Backward(v.cfg.Env) { // of two of a name the last one holds
+		name, value, ok := strings.Cut(kv, "=")
 		key, is := strings.CutPrefix(name, part)
 		if !ok || !is || key == "" || seen[key] {
 			continue

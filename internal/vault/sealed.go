@@ -64,7 +64,7 @@ func (v *Vault) lookSealed(ctx context.Context, db querier, ns sandboxmcp.Namesp
 		var i Item
 		var sealed []byte
 		var created, expires string
-		if err := rows.Scan(&i.Version, &i.Key, &sealed, &created, &expires); err != nil {
+		if err = rows.Scan(&i.Version, &i.Key, &sealed, &created, &expires); err != nil {
 			return nil, fmt.Errorf("look into the vault: %w", err)
 		}
 		if i.created, err = time.Parse(stamp, created); err == nil && expires != "" {
@@ -103,8 +103,7 @@ func (v *Vault) open(ns sandboxmcp.Namespace, l *looked) (*Set, error) {
 				value, err = unpack(ns, i.Key, plain)
 			}
 			if err != nil {
-				var coded *sandboxmcp.Error
-				if errors.As(err, &coded) {
+				if _, coded := errors.AsType[*sandboxmcp.Error](err); coded {
 					return nil, err
 				}
 				return nil, unavailable("the secret "+i.Key+" of the namespace "+string(ns)+" cannot be unsealed", err).
@@ -293,7 +292,7 @@ func (v *Vault) Rotate(ctx context.Context, ns sandboxmcp.Namespace, actor strin
 	if err != nil {
 		return 0, unavailable("a key cannot be made", err)
 	}
-	if err := v.key.replace(append([]*age.X25519Identity{id}, old...)); err != nil {
+	if err = v.key.replace(append([]*age.X25519Identity{id}, old...)); err != nil {
 		return 0, err
 	}
 	count := 0
@@ -322,18 +321,18 @@ func (v *Vault) reseal(ctx context.Context, tx *sql.Tx, to *age.X25519Recipient)
 	for rows.Next() {
 		var version int64
 		var sealed []byte
-		if err := rows.Scan(&version, &sealed); err != nil {
+		if err = rows.Scan(&version, &sealed); err != nil {
 			return 0, err
 		}
 		all[version] = bytes.Clone(sealed)
 	}
-	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+	if err = errors.Join(rows.Err(), rows.Close()); err != nil {
 		return 0, err
 	}
 	for version, sealed := range all {
-		plain, err := v.key.unseal(sealed)
-		if err != nil {
-			return 0, unavailable("a secret cannot be unsealed, so nothing was changed", err).WithHint("put the key back that it was sealed for, or delete it")
+		plain, failed := v.key.unseal(sealed)
+		if failed != nil {
+			return 0, unavailable("a secret cannot be unsealed, so nothing was changed", failed).WithHint("put the key back that it was sealed for, or delete it")
 		}
 		if sealed, err = seal(plain, to); err != nil {
 			return 0, err

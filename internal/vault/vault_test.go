@@ -139,9 +139,27 @@ func TestAddListDelete(t *testing.T) {
 func TestRefused(t *testing.T) {
 	kinds(t, func(t *testing.T, k *kit) {
 		for _, tt := range [][2]string{
-			{"", value}, {"1A", value}, {"A B", value}, {"A=B", value}, {"A\nB", value}, {"Ä", value}, {strings.Repeat("A", 129), value},
-			{"LD_PRELOAD", value}, {"ld_preload", value}, {"PATH", value}, {"HOME", value}, {"BASH_ENV", value}, {"NODE_OPTIONS", value}, {"PYTHONPATH", value}, {"GIT_SSH", value}, {"HTTPS_PROXY", value}, {"https_proxy", value},
-			{"A", ""}, {"A", "1234567"}, {"A", "12345678\x00"}, {"A", strings.Repeat("x", 64<<10+1)},
+			{"", value},
+			{"1A", value},
+			{"A B", value},
+			{"A=B", value},
+			{"A\nB", value},
+			{"Ä", value},
+			{strings.Repeat("A", 129), value},
+			{"LD_PRELOAD", value},
+			{"ld_preload", value},
+			{"PATH", value},
+			{"HOME", value},
+			{"BASH_ENV", value},
+			{"NODE_OPTIONS", value},
+			{"PYTHONPATH", value},
+			{"GIT_SSH", value},
+			{"HTTPS_PROXY", value},
+			{"https_proxy", value},
+			{"A", ""},
+			{"A", "1234567"},
+			{"A", "12345678\x00"},
+			{"A", strings.Repeat("x", 64<<10+1)},
 		} {
 			err := k.Add(t.Context(), sandboxmcp.SecretSpec{Namespace: "ns", Key: tt[0], Value: sandboxmcp.NewSecret(tt[1])})
 			wantCode(t, err, sandboxmcp.CodeInvalidArgument)
