@@ -337,7 +337,7 @@ func (v *Vault) reseal(ctx context.Context, tx *sql.Tx, to *age.X25519Recipient)
 		if sealed, err = seal(plain, to); err != nil {
 			return 0, err
 		}
-		if _, err := tx.ExecContext(ctx, `UPDATE secrets SET sealed = ? WHERE version = ?`, sealed, version); err != nil {
+		if _, err = tx.ExecContext(ctx, `UPDATE secrets SET sealed = ? WHERE version = ?`, sealed, version); err != nil {
 			return 0, err
 		}
 	}
