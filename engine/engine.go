@@ -38,6 +38,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/session"
 	"github.com/sandboxmcp/sandboxmcp/internal/sign"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/vault"
 )
 
 // Config is what an engine is made of. The zero value of a field is its default.
@@ -62,6 +63,14 @@ type Config struct {
 
 	MaxSessions int           // at once; 0: 10
 	SessionTTL  time.Duration // how long a session lives without being used; 0: 30 minutes
+
+	Vault                string                 // "sealed" (default), "memory" or "env"
+	VaultKeyring         bool                   // the key of a sealed vault is in the desktop's keyring
+	VaultInject          string                 // which secrets a program gets: "all" (default), "named" or "none"
+	VaultEnv             []string               // KEY=value: where a vault "env" has its secrets, and the keyring its desktop
+	AllowSecretArtifacts bool                   // files that hold a secret are handed out
+	RedactPII            bool                   // mask personal data, too
+	Namespaces           []sandboxmcp.Namespace // that are in use besides Namespace
 
 	KeepFor   time.Duration // age at which records and files of runs are dropped; 0: 24 h
 	KeepBytes int64         // of files per namespace; 0: 1 GiB
@@ -107,6 +116,7 @@ func (c *Config) setDefaults() {
 	if c.MaxCodeBytes == 0 {
 		c.MaxCodeBytes = 1 << 20
 	}
+	def(&c.VaultInject, injectAll)
 	if c.WorkQuotaMB == 0 {
 		c.WorkQuotaMB = 512
 	}
@@ -152,6 +162,8 @@ type Engine struct {
 	runtimes *runtimes.Set
 	sessions *session.Table
 	sets     *environment.Library
+	vault    *vault.Vault
+	maskers  maskers
 	counts   counts
 	limits   *limits.Table
 	gate     *gate.Gate
@@ -241,6 +253,9 @@ func (e *Engine) openRecords(ctx context.Context) error {
 	e.audit = audit.New(e.store, cfg.Now)
 	e.limits = limits.New(e.store, cfg.Now)
 	e.openGate()
+	if err = e.openVault(); err != nil {
+		return errors.Join(err, e.store.Close())
+	}
 	//nolint:contextcheck // sessions live as long as the engine
 	e.sessions = session.New(e.ctx, session.Config{Store: e.store, Max: cfg.MaxSessions, Now: cfg.Now, Expired: e.expired})
 	e.keeper = artifact.NewKeeper(e.store, artifact.Config{MaxAge: cfg.KeepFor, MaxBytes: cfg.KeepBytes, Now: cfg.Now})

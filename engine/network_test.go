@@ -239,8 +239,10 @@ func TestGrantDomains(t *testing.T) {
 // an error, to others in the result.
 func TestBackendWithoutNetwork(t *testing.T) {
 	for name, f := range map[string]*fake{
-		"none":    {},
-		"refuses": {onNetwork: func([]int) (*backend.Network, error) { return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "not here") }},
+		"none": {},
+		"refuses": {onNetwork: func([]int) (*backend.Network, error) {
+			return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "not here")
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := open(t, f, func(c *engine.Config) { c.Network, c.Operator = true, domains(t, "api.site.test") })

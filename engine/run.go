@@ -35,7 +35,7 @@ func (e *Engine) Execute(ctx context.Context, req sandboxmcp.Request) (sandboxmc
 func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	defer func() {
 		if err != nil {
-			res, err = sandboxmcp.Result{}, sandboxmcp.AsError(err)
+			res, err = sandboxmcp.Result{}, x.guard.failure(sandboxmcp.AsError(err))
 		}
 		x.res, x.err = res, err
 	}()
@@ -78,6 +78,10 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	}()
 	if openErr != nil {
 		return res, openErr
+	}
+	// vault: the secrets that the record now says the program gets
+	if err = e.unlock(x); err != nil {
+		return res, err
 	}
 	// network: the sandbox's way out, when there is anywhere to go. What is open is looked up at each connection.
 	if err = e.connect(x, sb); err != nil {

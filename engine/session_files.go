@@ -148,6 +148,10 @@ func (e *Engine) SessionFiles(ctx context.Context, ns sandboxmcp.Namespace, id s
 	if err != nil {
 		return nil, err
 	}
+	masks, err := e.masksOf(ctx, e.orOwn(ns), r)
+	if err != nil {
+		return nil, err
+	}
 	files := r.sandbox.Files()
 	entries, _, err := files.List(".", maxListed)
 	if gone := e.goneError(ctx, ns, id, r, err); gone != nil {
@@ -168,6 +172,7 @@ func (e *Engine) SessionFiles(ctx context.Context, ns sandboxmcp.Namespace, id s
 		if err != nil { // too large to look into, or gone
 			f = sandboxmcp.SessionFile{Path: path.Join(backend.WorkDir, info.Name), Filename: info.Name, SizeBytes: info.Size, MIMEType: artifact.MIMEType(info.Name, nil)}
 		}
+		f.Path, f.Filename = masks.Text(f.Path), masks.Text(f.Filename)
 		list = append(list, f)
 	}
 	slices.SortFunc(list, func(a, b sandboxmcp.SessionFile) int { return strings.Compare(a.Filename, b.Filename) })
@@ -221,12 +226,20 @@ func (e *Engine) ReadFile(ctx context.Context, ns sandboxmcp.Namespace, id sandb
 	if err != nil {
 		return sandboxmcp.SessionFile{}, nil, err
 	}
-	f, data, err := readFile(r.sandbox.Files(), name, limit)
+	masks, err := e.masksOf(ctx, e.orOwn(ns), r)
+	if err != nil {
+		return sandboxmcp.SessionFile{}, nil, err
+	}
+	f, data, err := readFile(r.sandbox.Files(), unmasked(r.sandbox.Files(), masks, name), limit)
+	f.Path, f.Filename = masks.Text(f.Path), masks.Text(f.Filename)
 	if gone := e.goneError(ctx, ns, id, r, err); gone != nil {
 		return f, nil, gone
 	}
 	switch {
 	case err == nil:
+		if key := masks.Find(data); key != "" && !e.cfg.AllowSecretArtifacts {
+			return f, nil, secretFileError(p, key)
+		}
 		return f, data, nil
 	case errors.Is(err, errLarge):
 		return f, nil, sandboxmcp.Errorf(sandboxmcp.CodeArtifactTooLarge, "%s has %d bytes; %d are allowed", sandboxmcp.Quote(p), f.SizeBytes, limit).With("size_bytes", f.SizeBytes).With("limit_bytes", limit)
@@ -294,6 +307,9 @@ func (e *Engine) Bridge(ctx context.Context, b sandboxmcp.Bridge) (sandboxmcp.Br
 	}
 	if b.From != "" {
 		if b.Data, err = e.takeBridge(ctx, b); err != nil {
+			return out, err
+		}
+		if err = e.maskBridge(ctx, b); err != nil {
 			return out, err
 		}
 	}

@@ -54,6 +54,9 @@ func (e *Engine) sweptMark() string { return filepath.Join(e.store.Dir(), "swept
 
 // sweep drops once. What ends it half way is made up for by the next one.
 func (e *Engine) sweep(ctx context.Context) {
+	if _, err := e.vault.Sweep(ctx); err != nil {
+		e.log.Warn("sweep secrets", "error", err)
+	}
 	if n, err := e.sessions.Sweep(ctx); err != nil {
 		e.log.Warn("sweep sessions", "error", err)
 	} else if n > 0 {

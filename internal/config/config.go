@@ -86,9 +86,11 @@ type Config struct {
 	HostBlockedCommands []string
 	HostRoots           []string
 
-	Vault       string // sealed, memory or env
-	VaultInject string // all, named or none
-	RedactPII   bool
+	Vault                string // sealed, memory or env
+	VaultKey             string // file or keyring
+	VaultInject          string // all, named or none
+	AllowSecretArtifacts bool
+	RedactPII            bool
 
 	Packages           string // allow, ask or deny
 	PackagesMinAgeDays int

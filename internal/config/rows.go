@@ -56,7 +56,8 @@ func table(c *Config) []row {
 		{"Network", networkRows(c), false},
 		{"Web", webRows(c), true},
 		{"Host access", hostRows(c), true},
-		{"Vault, packages and validation", guardRows(c), true},
+		{"Vault", vaultRows(c), false},
+		{"Packages and validation", guardRows(c), true},
 		{"Docker", dockerRows(c), true},
 		{"Sessions and the tools of mcp-code-sandbox", toolRows(&c.Tools), false},
 		{"Handing out files", fileRows(c), false},
@@ -142,11 +143,18 @@ func hostRows(c *Config) []row {
 	}
 }
 
+func vaultRows(c *Config) []row {
+	return []row{
+		{key: "vault", env: "SANDBOXMCP_VAULT", def: "sealed", into: choice(&c.Vault, "sealed", "memory", "env"), doc: "Where secrets are: encrypted in the state directory, in the memory of one running server, or in variables SANDBOXMCP_SECRET_{NAMESPACE}_{KEY} of the one who starts the program, the namespace in upper case and every other character of it than letters and digits as _."},
+		{key: "vault_key", env: "SANDBOXMCP_VAULT_KEY", def: "file", into: choice(&c.VaultKey, "file", "keyring"), doc: "Where the key of the sealed vault is: in vault.key in the state directory, or in the keyring of the person's desktop session."},
+		{key: "vault_inject", env: "SANDBOXMCP_VAULT_INJECT", def: "all", into: choice(&c.VaultInject, "all", "named", "none"), doc: "Which secrets of the namespace a run gets as environment variables: all, those that its env names as secret://KEY, or none. The sandbox_* tools get none."},
+		{key: "allow_secret_artifacts", env: "SANDBOXMCP_ALLOW_SECRET_ARTIFACTS", def: "false", into: boolean(&c.AllowSecretArtifacts), doc: "Hands out files in which a secret was found, unaltered, and names them in metadata. Otherwise they are left out, and named in metadata."},
+		{key: "redact_pii", env: "SANDBOXMCP_REDACT_PII", def: "false", into: boolean(&c.RedactPII), doc: "Masks e-mail addresses, phone, card and social security numbers in outputs and values. Files are left as they are."},
+	}
+}
+
 func guardRows(c *Config) []row {
 	return []row{
-		{key: "vault", env: "SANDBOXMCP_VAULT", def: "sealed", into: choice(&c.Vault, "sealed", "memory", "env"), doc: "Where secrets are: encrypted in the state directory, in memory, or in SANDBOXMCP_SECRET_{NAMESPACE}_{KEY}."},
-		{key: "vault_inject", env: "SANDBOXMCP_VAULT_INJECT", def: "all", into: choice(&c.VaultInject, "all", "named", "none"), doc: "Which secrets of the namespace a run sees."},
-		{key: "redact_pii", env: "SANDBOXMCP_REDACT_PII", def: "false", into: boolean(&c.RedactPII), doc: "Masks e-mail addresses, phone, card and social security numbers in outputs."},
 		{key: "packages", env: "SANDBOXMCP_PACKAGES", def: "allow", into: choice(&c.Packages, "allow", "ask", "deny"), doc: "Whether packages may be installed into sandboxes."},
 		{key: "packages_min_age_days", env: "SANDBOXMCP_PACKAGES_MIN_AGE_DAYS", def: "0", into: integer(&c.PackagesMinAgeDays, 0, 3650), doc: "How long a release has to be public before it is installed."},
 		{key: "packages_allow", env: "SANDBOXMCP_PACKAGES_ALLOW", into: list(&c.PackagesAllow, wordOK, "names of packages"), doc: "When not empty, only these packages are installed."},

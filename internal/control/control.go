@@ -32,6 +32,9 @@
 //	POST /v1/limits  {"namespace", "limits", "reset", "strict"} → sandboxmcp.LimitsChanged
 //	GET  /v1/events?namespace=                → {"events": [sandboxmcp.Event]}
 //	GET  /v1/events/follow?namespace=&recent= → one sandboxmcp.Event a line
+//	GET  /v1/vault?namespace=                 → VaultList
+//	POST /v1/vault/add    {"namespace", "key", "value" in base64, "ttl_seconds"} → {"added": key}
+//	POST /v1/vault/delete {"namespace", "key"} → {"deleted": key}
 //
 // A request that has not ended is answered with the status running. With
 // content=true the files come with what is in them, unless that is more than
@@ -110,6 +113,7 @@ type Handler interface {
 	SessionHandler
 	GuardHandler
 	EgressHandler
+	VaultHandler
 }
 
 // SessionHandler is what a server offers of its sessions. It fails with

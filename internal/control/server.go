@@ -175,6 +175,7 @@ func (s *Server) routes() http.Handler {
 	s.sessionRoutes(mux)
 	s.guardRoutes(mux)
 	s.egressRoutes(mux)
+	s.vaultRoutes(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		if err := otherVersion(r); err != nil {
 			s.fail(w, err)

@@ -160,6 +160,15 @@ func (s *Store) Dir() string { return s.dir }
 // Path returns the database's file, [MemoryPath] when there is none.
 func (s *Store) Path() string { return s.path }
 
+// Lock waits until no other process, and nobody else in this one, has the lock of
+// that name in the state directory. It goes with the process, at the latest.
+func (s *Store) Lock(ctx context.Context, name string) (unlock func() error, err error) {
+	if unlock, err = lockFile(ctx, filepath.Join(s.dir, name)); err != nil {
+		return nil, s.explain("locked", err)
+	}
+	return unlock, nil
+}
+
 // DB returns the database for reading. A statement that writes fails: writing
 // is what [Store.Update] is for. Connections are made when they are first
 // needed. What Update has returned from is seen by the next query.
