@@ -14,6 +14,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/egress"
 	"github.com/sandboxmcp/sandboxmcp/internal/gate"
+	"github.com/sandboxmcp/sandboxmcp/internal/redact"
 )
 
 // reach is where to a run may go.
@@ -28,6 +29,7 @@ type reach struct {
 	ports    []int               // that are named in what is open
 	open     []sandboxmcp.Domain // when it began
 	actor    string
+	masker   *redact.Masker // finds secrets in names; nil: there are none
 }
 
 // mayReach is the gate: it finds out where to a run may go, and refuses one that
@@ -150,6 +152,7 @@ type way struct {
 // connect opens the way out of a sandbox where there is somewhere to go, and
 // says of an open one whose run it is from here on.
 func (e *Engine) connect(x *execution, sb backend.Sandbox) error {
+	x.reach.masker = x.guard.masker
 	if x.room != nil {
 		x.way = x.room.way
 	}
@@ -271,6 +274,8 @@ func (w *way) Decide(ctx context.Context, ask egress.Ask) egress.Verdict {
 	switch {
 	case r.offline:
 		return egress.Verdict{Rule: "offline", Reason: "this run has no network"}
+	case r.tells(ask.Host):
+		return egress.Verdict{Rule: "vault", Reason: "there is a secret in the name"}
 	case r.granted && listed >= 0:
 		return egress.Verdict{Allowed: true, Rule: r.only[listed].String()}
 	case r.narrowed && listed < 0:
@@ -329,7 +334,7 @@ func (w *way) AllowsName(h sandboxmcp.Host) bool {
 		return slices.ContainsFunc(list, func(d sandboxmcp.Domain) bool { return d.MatchHost(h) })
 	}
 	switch {
-	case r.offline:
+	case r.offline, r.tells(h):
 		return false
 	case r.narrowed && !in(r.only):
 		return false
@@ -343,6 +348,19 @@ func (w *way) AllowsName(h sandboxmcp.Host) bool {
 	}
 	open, err := w.e.gate.Open(w.e.ctx, r.who)
 	return err == nil && in(open)
+}
+
+// tells reports whether a name holds a secret: whoever looks it up, or is asked to
+// open it, would read it.
+func (r reach) tells(h sandboxmcp.Host) bool {
+	return r.masker != nil && r.masker.Text(string(h)) != string(h)
+}
+
+func (r reach) mask(text string) string {
+	if r.masker == nil {
+		return text
+	}
+	return r.masker.Text(text)
 }
 
 // environ is what the program of a run is told of the network; nil: it has none.
@@ -393,6 +411,9 @@ func (e *Engine) openTo(x *execution) []string {
 func (e *Engine) tellNetwork(x *execution, res *sandboxmcp.Result) {
 	if x.way != nil {
 		res.Network = x.way.link.Report(true).Network()
+		for i, d := range res.Network.Denied {
+			res.Network.Denied[i].Host = x.reach.mask(d.Host)
+		}
 	}
 	if weak := e.proxy.Weak(); len(weak) > 0 && res.Isolation != nil {
 		iso := *res.Isolation
