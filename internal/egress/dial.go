@@ -42,7 +42,7 @@ func newDialer(c Config, timeout time.Duration) *dialer {
 	}
 	if c.DNS.IsValid() {
 		to := c.DNS.String()
-		d.resolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		d.resolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) { //nolint:forbidigo // a field, and it has a context
 			var n net.Dialer
 			return n.DialContext(ctx, network, to)
 		}}
@@ -50,13 +50,8 @@ func newDialer(c Config, timeout time.Duration) *dialer {
 	return d
 }
 
-// DialContext connects to the host by TCP, as Decide has allowed it. Where each
-// of the host's addresses is special the error wraps a [*BlockedError]. Who
-// dials for a web tool follows redirects through it, too.
-func (p *Proxy) DialContext(ctx context.Context, h sandboxmcp.Host, port int) (net.Conn, error) {
-	return p.dial.connect(ctx, h, port)
-}
-
+// connect connects to the host by TCP. Where each of its addresses is special the
+// error wraps a [*BlockedError].
 func (d *dialer) connect(ctx context.Context, h sandboxmcp.Host, port int) (net.Conn, error) {
 	n := net.Dialer{Timeout: d.timeout, Resolver: d.resolver}
 	for _, key := range []sandboxmcp.Domain{{Host: h, Port: port}, {Host: h}} {

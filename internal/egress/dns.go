@@ -23,6 +23,7 @@ const (
 // asks nobody: a name that is open has the address that stands for it, localhost
 // has loopback, and no other name exists.
 func (l *Link) answer(msg []byte) []byte {
+	defer l.survive()
 	var p dnsmessage.Parser
 	h, err := p.Start(msg)
 	if err != nil || h.Response {

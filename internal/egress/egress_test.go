@@ -54,6 +54,7 @@ func TestProxyConnect(t *testing.T) {
 	if err != nil || res.StatusCode != 200 {
 		t.Fatalf("CONNECT: got %v, %v", res, err)
 	}
+	defer res.Body.Close()
 	tc, err := shake(c, "api.kit.test")
 	if err != nil {
 		t.Fatal(err)

@@ -191,11 +191,14 @@ func cutScheme(target string) (string, bool) {
 	return target[len(scheme):], true
 }
 
-// hostError is an authority whose host is no name; text is what it was.
-type hostError struct{ text string }
+// hostError is an authority whose host is no name.
+type hostError struct {
+	host string // as it was written
+	port int    // 0: none was named
+}
 
 func (e hostError) Error() string {
-	return sandboxmcp.Quote(e.text) + " is no host name; addresses are not reached, only names"
+	return sandboxmcp.Quote(e.host) + " is no host name; addresses are not reached, only names"
 }
 
 // splitAuthority reads name or name:port; a port that is not there is 0.
@@ -204,13 +207,13 @@ func splitAuthority(s string) (sandboxmcp.Host, int, error) {
 	if i := strings.LastIndexByte(s, ':'); i >= 0 && !strings.HasSuffix(s, "]") {
 		n, err := strconv.ParseUint(s[i+1:], 10, 16)
 		if err != nil || n == 0 || s[i+1] == '0' || s[i+1] == '+' {
-			return "", 0, hostError{s}
+			return "", 0, hostError{host: s}
 		}
 		name, port = s[:i], int(n)
 	}
 	h, err := sandboxmcp.ParseHost(name)
 	if err != nil {
-		return "", 0, hostError{s}
+		return "", 0, hostError{host: strings.Trim(name, "[]"), port: port}
 	}
 	return h, port, nil
 }

@@ -35,8 +35,8 @@ var errStop = errors.New("that is enough")
 func readHello(ctx context.Context, r io.Reader) (hello, error) {
 	var h hello
 	var seen bytes.Buffer
-	server := tls.Server(silent{r: io.TeeReader(io.LimitReader(r, helloBytes), &seen)}, &tls.Config{
-		MinVersion: tls.VersionTLS10, // what is spoken is the two ends' affair
+	server := tls.Server(silent{r: io.TeeReader(io.LimitReader(r, helloBytes), &seen)}, &tls.Config{ //nolint:gosec // nothing is spoken here: the version is the two ends' affair
+		MinVersion: tls.VersionTLS10,
 		GetConfigForClient: func(info *tls.ClientHelloInfo) (*tls.Config, error) {
 			h.name, h.ech = info.ServerName, slices.Contains(info.Extensions, echExtension)
 			return nil, errStop

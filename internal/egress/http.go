@@ -2,6 +2,7 @@ package egress
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -78,7 +79,8 @@ func (v *visit) request(via Via) (*request, bool) {
 		return r, true
 	}
 	if h, ok := errors.AsType[hostError](err); ok {
-		v.denyHost(h.text, via, "it is no host name", "")
+		v.port = cmp.Or(h.port, v.port, 80)
+		v.denyHost(h.host, via, "it is no host name", "")
 		v.answer(http.StatusForbidden, err.Error())
 		return nil, false
 	}
@@ -156,9 +158,13 @@ func (v *visit) forward(via Via, r *request) {
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
+		defer v.l.survive()
+		end := func() { _ = up.Close() } // the answer ends, too
 		if err := v.send(f, up, r); err != nil {
-			_ = up.Close() // the answer ends, too
+			end()
+			return
 		}
+		v.leaving(end, false)
 	}()
 	whole := v.back(f, up, r)
 	_ = up.Close()
@@ -258,9 +264,7 @@ func (v *visit) back(f *flow, up net.Conn, r *request) (whole bool) {
 	chunked := res.ContentLength < 0 && len(res.TransferEncoding) > 0
 	var head strings.Builder
 	fmt.Fprintf(&head, "HTTP/1.1 %s\r\n", status(res))
-	if err := res.Header.WriteSubset(&head, leftOut(res.Header)); err != nil {
-		return false
-	}
+	_ = res.Header.WriteSubset(&head, leftOut(res.Header)) // to memory
 	if cl := res.Header.Get("Content-Length"); cl != "" && !chunked {
 		head.WriteString("Content-Length: " + cl + "\r\n")
 	}
@@ -268,38 +272,40 @@ func (v *visit) back(f *flow, up net.Conn, r *request) (whole bool) {
 		head.WriteString("Transfer-Encoding: chunked\r\n")
 	}
 	head.WriteString("Connection: close\r\n\r\n")
-	if _, err := io.WriteString(v.c, head.String()); err != nil {
+	if _, err = io.WriteString(v.c, head.String()); err != nil {
 		return false
 	}
-	err = v.body(f, up, br, res, chunked, r.keepsHTTP)
+	switch {
+	case res.Body == http.NoBody || res.ContentLength == 0:
+	case chunked && r.keepsHTTP:
+		err = v.chunks(f, res)
+	case chunked:
+		_, err = io.Copy(v.c, f.reader(res.Body))
+	default:
+		err = v.body(f, up, br, res.ContentLength)
+	}
 	if errors.Is(err, errBytes) {
 		v.deny(ViaHTTP, errBytes.Error())
 	}
 	return err == nil
 }
 
-// body writes the body of an answer. What has a length, or ends with the
-// connection, goes from socket to socket.
-func (v *visit) body(f *flow, up net.Conn, br *bufio.Reader, res *http.Response, chunked, keepsHTTP bool) error {
-	if res.Body == http.NoBody || res.ContentLength == 0 {
-		return nil
-	}
-	if chunked {
-		if !keepsHTTP {
-			_, err := io.Copy(v.c, f.reader(res.Body))
-			return err
-		}
-		w := httputil.NewChunkedWriter(v.c)
-		if _, err := io.Copy(w, f.reader(res.Body)); err != nil {
-			return err
-		}
-		if err := w.Close(); err != nil {
-			return err
-		}
-		_, err := io.WriteString(v.c, "\r\n")
+// chunks writes the body of an answer in chunks, as it came.
+func (v *visit) chunks(f *flow, res *http.Response) error {
+	w := httputil.NewChunkedWriter(v.c)
+	if _, err := io.Copy(w, f.reader(res.Body)); err != nil {
 		return err
 	}
-	left := res.ContentLength // -1: to the end
+	if err := w.Close(); err != nil {
+		return err
+	}
+	_, err := io.WriteString(v.c, "\r\n")
+	return err
+}
+
+// body writes the body of an answer that has a length, or with -1 ends with the
+// connection. It goes from socket to socket.
+func (v *visit) body(f *flow, up net.Conn, br *bufio.Reader, left int64) error {
 	early := int64(br.Buffered())
 	if left >= 0 {
 		early = min(early, left)

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -211,6 +212,7 @@ func (b *box) lookup(name string) string {
 // say sends text and returns all that comes back until the end, and whether that
 // was a clean end.
 func say(c net.Conn, text string) (string, error) {
+	defer c.Close()
 	if _, err := io.WriteString(c, text); err != nil {
 		return "", err
 	}
@@ -273,6 +275,7 @@ func newSite(t testing.TB, secure bool) *site {
 		w.Header().Set("X-Site", "yes")
 		_, _ = io.WriteString(w, "hello from "+r.Host)
 	}))
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // handshakes are broken off on purpose
 	s.Config.ConnState = func(_ net.Conn, st http.ConnState) {
 		if st == http.StateNew {
 			s.mu.Lock()
@@ -312,7 +315,7 @@ type world struct {
 func newWorld(t testing.TB, open ...string) *world {
 	t.Helper()
 	w := &world{api: newSite(t, false), apiTLS: newSite(t, true), other: newSite(t, false), otherTLS: newSite(t, true)}
-	s := setup{open: []string{"api.kit.test"}, sites: map[string]string{}, ports: []int{8080}}
+	s := setup{open: []string{"api.kit.test"}, sites: map[string]string{}, ports: []int{8080}, caps: egress.Caps{PerSecond: 1e6, Questions: 1e6}}
 	if len(open) > 0 {
 		s.open = open
 	}

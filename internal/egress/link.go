@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -112,8 +113,16 @@ func (l *Link) accept(s net.Listener, port int, serve func(net.Conn)) {
 		}
 		l.wg.Go(func() {
 			defer l.leave(c)
+			defer l.survive()
 			serve(c)
 		})
+	}
+}
+
+// survive keeps a fault that hostile bytes have found to their connection.
+func (l *Link) survive() {
+	if p := recover(); p != nil {
+		l.proxy.log.Error("a connection of a sandbox met a fault", "panic", p, "stack", string(debug.Stack()))
 	}
 }
 

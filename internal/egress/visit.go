@@ -75,11 +75,8 @@ func (v *visit) denyHost(host string, via Via, reason, rule string) {
 func (v *visit) decide(via Via) Verdict {
 	ctx, cancel := context.WithCancel(v.l.ctx)
 	defer cancel()
-	defer v.watch(cancel)()
+	defer v.watch(cancel, via == ViaTCP)()
 	verdict := v.l.policy.Decide(ctx, Ask{Host: v.host, Port: v.port, Via: via})
-	if verdict.Allowed && ctx.Err() != nil {
-		verdict = Verdict{Reason: "the program went away"}
-	}
 	if !verdict.Allowed {
 		if verdict.Reason == "" {
 			verdict.Reason = "it is not open"
@@ -90,29 +87,36 @@ func (v *visit) decide(via Via) Verdict {
 }
 
 // watch calls gone when the program closes the connection, until the function
-// that it returns is called. Nobody else reads meanwhile.
-func (v *visit) watch(gone func()) (stop func()) {
+// that it returns is called. Nobody else reads meanwhile. With half it is not
+// gone when it has closed its own side only, as programs do that have said all.
+func (v *visit) watch(gone func(), half bool) (stop func()) {
 	done := make(chan struct{})
 	_ = v.c.SetReadDeadline(time.Time{})
 	v.in.allow(0)
 	go func() {
 		defer close(done)
-		for {
-			_, err := v.br.Peek(v.br.Buffered() + 1)
-			switch {
-			case err == nil:
-			case errors.Is(err, bufio.ErrBufferFull), isTimeout(err):
-				return
-			default:
-				gone()
-				return
-			}
-		}
+		v.leaving(gone, half)
 	}()
 	return func() {
 		_ = v.c.SetReadDeadline(time.Unix(1, 0))
 		<-done
 		_ = v.c.SetReadDeadline(time.Time{})
+	}
+}
+
+// leaving reads ahead until the program closes the connection, which is when it
+// calls gone, or until reading is stopped.
+func (v *visit) leaving(gone func(), half bool) {
+	for {
+		_, err := v.br.Peek(v.br.Buffered() + 1)
+		switch {
+		case err == nil:
+		case errors.Is(err, bufio.ErrBufferFull), isTimeout(err), half && errors.Is(err, io.EOF):
+			return
+		default:
+			gone()
+			return
+		}
 	}
 }
 
@@ -255,7 +259,9 @@ func (v *visit) relayAfter(up net.Conn, begin func(*flow) error) {
 		closeWrite(up)
 	}
 	end(err)
-	<-back
+	if err = <-back; err != nil {
+		v.l.proxy.log.Debug("relay", "host", v.host, "port", v.port, "error", err)
+	}
 }
 
 // drain sends on what was read of the program's and not looked at.
