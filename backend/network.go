@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"strings"
 )
 
@@ -36,9 +37,23 @@ type Network struct {
 	Proxy  net.Listener         // 127.0.0.1:3128, for programs that use a proxy
 	TCP    map[int]net.Listener // by port, of every address: LocalAddr of a connection is the address that the program asked for
 
+	// Refused tells where programs wanted to go that no socket listens for, since it
+	// was last asked, so that they can be told what to ask for: the sandbox's kernel
+	// has refused them. lost is how many others there were that are not in the list.
+	// It may be called concurrently, and after the sandbox's end once more; nil: not
+	// known on this backend.
+	Refused func() (list []Refusal, lost int)
+
 	// Certificates is the file of the host's certificate authorities as programs
 	// in the sandbox see it; empty: there is none.
 	Certificates string
+}
+
+// Refusal is a destination that programs asked for and that is not open.
+type Refusal struct {
+	Network string // "tcp" or "udp"
+	Address netip.AddrPort
+	Count   int // of attempts
 }
 
 // Environ is what programs are told of the network, KEY=value: the proxy, for

@@ -61,8 +61,10 @@ func detours(list []config.Mapping) map[sandboxmcp.Domain]netip.AddrPort {
 }
 
 func processConfig(c *config.Config, logger *slog.Logger, env []string) process.Config {
-	return process.Config{MinTier: c.IsolationMin, TempDir: lookupEnv(env, "TMPDIR"), UIDs: process.UIDRange{First: int(c.UIDRange.First), Last: int(c.UIDRange.Last)}, NoPool: !c.SandboxPool, Logger: logger,
-		CertFile: lookupEnv(env, "SSL_CERT_FILE")}
+	return process.Config{
+		MinTier: c.IsolationMin, TempDir: lookupEnv(env, "TMPDIR"), UIDs: process.UIDRange{First: int(c.UIDRange.First), Last: int(c.UIDRange.Last)}, NoPool: !c.SandboxPool, Logger: logger,
+		CertFile: lookupEnv(env, "SSL_CERT_FILE"),
+	}
 }
 
 // Default opens an engine with every setting at its default: the environment

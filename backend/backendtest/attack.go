@@ -102,7 +102,7 @@ func readHead(t testing.TB, program string) head {
 func (s *suite) holds(when []string) bool {
 	is := map[string]bool{
 		"L1": !s.full(), "ns": s.full(), "root": os.Geteuid() == 0, "user": os.Geteuid() != 0,
-		"held": s.o.HeldLimits, "weak": !s.o.HeldLimits, runtime.GOARCH: true,
+		"held": s.o.HeldLimits, "weak": !s.o.HeldLimits, runtime.GOARCH: true, "net": s.net,
 	}
 	return !slices.ContainsFunc(when, func(c string) bool { return !is[c] })
 }
@@ -218,6 +218,9 @@ func (s *suite) attack(t *testing.T, name string, h head) {
 		}
 	})
 	s.interlock(t, x)
+	if s.net {
+		x.network(t)
+	}
 	p := s.process(t, x, name)
 	sockets := hostSockets(t, s)
 	p.Program = append(p.Program, backend.ProgramFile{Name: "namespaces", Data: namespaces()}, backend.ProgramFile{Name: "socket", Data: []byte(strings.Join(sockets, "\n"))})

@@ -70,6 +70,7 @@ type suite struct {
 	b    backend.Backend
 	dir  string // outside every sandbox: what no code may reach
 	made atomic.Int64
+	net  bool // attacks come from sandboxes with a network
 }
 
 type law struct {

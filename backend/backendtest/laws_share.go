@@ -57,6 +57,9 @@ func openBesideInFlight(t *testing.T, s *suite) {
 		if got := x.sh(t, "echo runs"); got != "runs\n" {
 			t.Errorf("%s: another sandbox prints %q", when, got)
 		}
+		if _, ok := x.Sandbox.(backend.Networker); ok && s.full() {
+			x.network(t)
+		}
 		if took := time.Since(begin); took > 3*time.Second {
 			t.Errorf("%s: another sandbox took %v", when, took)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"slices"
@@ -18,7 +19,7 @@ import (
 
 const (
 	dnsPort  = 53
-	maxPorts = 64 // of one sandbox: each is two descriptors
+	maxPorts = 32 // of one sandbox: each is two descriptors, and twice the queue of connections
 )
 
 // network is what a sandbox has of a way out. The zero value is none.
@@ -28,6 +29,7 @@ type network struct {
 	mu   sync.Mutex
 	over bool             // the sandbox has ended, or its sockets were closed
 	out  *backend.Network // nil: nothing is open
+	seen *refusals        // of what is open
 }
 
 // Network opens what is missing of the way out.
@@ -60,11 +62,11 @@ func (s *sandbox) Network(ctx context.Context, ports []int) (*backend.Network, e
 	if err != nil {
 		return nil, networkError(err)
 	}
-	more, err := s.openSockets(ctx, missing(have, ports))
+	more, seen, err := s.openSockets(ctx, missing(have, ports))
 	if err != nil {
 		return nil, networkError(err)
 	}
-	out, err := s.net.add(more)
+	out, err := s.net.add(more, seen)
 	if err != nil {
 		return nil, networkError(err)
 	}
@@ -100,7 +102,7 @@ func missing(have *backend.Network, ports []int) []jail.Socket {
 	if have == nil {
 		add(jail.Socket{Port: dnsPort, UDP: true})
 		add(jail.Socket{Port: dnsPort})
-		want = append(want, jail.Socket{Port: backend.ProxyPort, Loopback: true})
+		want = append(want, jail.Socket{Port: backend.ProxyPort, Loopback: true}, jail.Socket{Refusals: true})
 		have = &backend.Network{}
 	}
 	for _, p := range ports {
@@ -112,11 +114,12 @@ func missing(have *backend.Network, ports []int) []jail.Socket {
 }
 
 // openSockets makes sockets in the sandbox: all of them, or none.
-func (s *sandbox) openSockets(ctx context.Context, want []jail.Socket) (*backend.Network, error) {
+func (s *sandbox) openSockets(ctx context.Context, want []jail.Socket) (*backend.Network, *refusals, error) {
 	s.b.mu.Lock()
 	n := &backend.Network{TCP: map[int]net.Listener{}, Certificates: s.b.certs}
 	s.b.mu.Unlock()
 	parts := map[int][]net.Listener{}
+	var seen *refusals
 	var err error
 	for some := range slices.Chunk(want, jail.MaxSockets) {
 		var fds []int
@@ -124,6 +127,11 @@ func (s *sandbox) openSockets(ctx context.Context, want []jail.Socket) (*backend
 			break
 		}
 		for i, w := range some {
+			if w.Refusals {
+				seen = newRefusals(fds[i])
+				n.Refused = seen.take
+				continue
+			}
 			f := os.NewFile(uintptr(fds[i]), w.String())
 			err = errors.Join(err, take(n, parts, w, f), f.Close())
 		}
@@ -139,9 +147,10 @@ func (s *sandbox) openSockets(ctx context.Context, want []jail.Socket) (*backend
 		n.TCP[port] = join(p)
 	}
 	if err != nil {
-		return nil, errors.Join(err, n.Close())
+		seen.close()
+		return nil, nil, errors.Join(err, n.Close())
 	}
-	return n, nil
+	return n, seen, nil
 }
 
 // take puts a socket where it belongs.
@@ -199,18 +208,17 @@ func (n *network) current() (*backend.Network, error) {
 }
 
 // add puts more into what is open.
-func (n *network) add(more *backend.Network) (*backend.Network, error) {
+func (n *network) add(more *backend.Network, seen *refusals) (*backend.Network, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch {
 	case n.over:
+		seen.close()
 		return nil, errors.Join(net.ErrClosed, more.Close())
 	case n.out == nil:
-		n.out = more
+		n.out, n.seen = more, seen
 	default:
-		for p, l := range more.TCP {
-			n.out.TCP[p] = l
-		}
+		maps.Copy(n.out.TCP, more.TCP)
 	}
 	return n.out, nil
 }
@@ -221,6 +229,7 @@ func (n *network) close() {
 	defer n.mu.Unlock()
 	n.over = true
 	_ = n.out.Close()
+	n.seen.close()
 }
 
 func networkOver() error {

@@ -3,6 +3,7 @@ package process_test
 import (
 	"bytes"
 	"encoding/pem"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -116,7 +117,7 @@ func TestNetworkOfEveryStart(t *testing.T) {
 				t.Fatal(err)
 			}
 			e, err := r.Wait(t.Context())
-			if err = sb.Kill(t.Context()); err != nil {
+			if err = errors.Join(err, sb.Kill(t.Context())); err != nil {
 				t.Error(err)
 			}
 			_ = r.Drain(t.Context())
@@ -209,13 +210,15 @@ func TestNetworkClosesWithADeadInit(t *testing.T) {
 	if err := process.EndInit(sb); err != nil {
 		t.Fatal(err)
 	}
+	limit := time.NewTimer(10 * time.Second)
+	defer limit.Stop()
 	for range 2 {
 		select {
 		case err := <-ended:
 			if err == nil {
 				t.Error("a connection was accepted")
 			}
-		case <-time.After(10 * time.Second):
+		case <-limit.C:
 			t.Fatal("Accept does not end")
 		}
 	}

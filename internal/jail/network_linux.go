@@ -16,9 +16,13 @@ type Socket struct {
 	UDP      bool // else it listens for TCP
 	V6       bool
 	Loopback bool // bound to 127.0.0.1 or ::1; else to every address
+	Refusals bool // none of these, but one that sees what the kernel refuses; see ParseRefused
 }
 
 func (w Socket) String() string {
+	if w.Refusals {
+		return "refusals"
+	}
 	network, family := "tcp", "4"
 	if w.UDP {
 		network = "udp"
@@ -29,12 +33,21 @@ func (w Socket) String() string {
 	return fmt.Sprintf("%s%s port %d", network, family, w.Port)
 }
 
+// loopback is the number of its device in every namespace.
+const loopback = 1
+
 // MaxSockets is how many can be asked for at once.
 const MaxSockets = 16
 
 // backlog is how many connections wait to be accepted. They are the server's
 // memory, and a program can fill them.
 const backlog = 128
+
+// bufferSizes are the least, first and most bytes of a connection's buffers in a
+// sandbox with sockets of the server's. Half of what is in connections to those is
+// not in the sandbox's memory: a program could fill the queues of what is not
+// accepted yet, and what is read slowly. Nothing is far away, so little is enough.
+const bufferSizes = "4096 16384 4194304"
 
 // HaveV6 reports whether the kernel has IPv6 at all.
 var HaveV6 = sync.OnceValue(func() bool {
@@ -159,7 +172,14 @@ func (s *Slot) stand(fds []int) error {
 func socketScript(want []Socket) *script {
 	s := &script{}
 	s.do("enter the network namespace", unix.SYS_SETNS, passed(0), num(unix.CLONE_NEWNET))
+	for _, name := range []string{"tcp_rmem", "tcp_wmem"} {
+		s.setting("/proc/sys/net/ipv4/"+name, bufferSizes)
+	}
 	for _, w := range want {
+		if w.Refusals {
+			s.refusals()
+			continue
+		}
 		s.socket(w)
 	}
 	s.everyAddress()
@@ -209,7 +229,7 @@ func (s *script) socket(w Socket) {
 // everyAddress makes every address one of the namespace's own, by one route to
 // its loopback device for each family. Where they are already nothing changes.
 func (s *script) everyAddress() {
-	const head, loopback, answer = 16, 1, 128 // of a message; the device's number in every namespace; room
+	const head, answer = 16, 128 // of a message; room
 	fd := s.keep("make a netlink socket", unix.SYS_SOCKET, num(unix.AF_NETLINK), num(unix.SOCK_RAW|unix.SOCK_CLOEXEC), num(unix.NETLINK_ROUTE))
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		ne := binary.NativeEndian

@@ -184,12 +184,16 @@ func (s *script) places(p plan) {
 // its sandboxes together: one alone could leave the others and the host none.
 func (s *script) shares() {
 	for _, l := range [][2]string{{"max_inotify_instances", "8"}, {"max_inotify_watches", "4096"}} {
-		path := "/proc/sys/user/" + l[0]
-		fd := s.keep("open "+path, unix.SYS_OPENAT, num(unix.AT_FDCWD), s.str(path), num(unix.O_WRONLY|unix.O_CLOEXEC), num(0))
-		s.do("limit "+l[0], unix.SYS_WRITE, fd.arg(), s.str(l[1]), num(len(l[1])))
-		s.do("close "+path, unix.SYS_CLOSE, fd.arg())
-		s.free(fd)
+		s.setting("/proc/sys/user/"+l[0], l[1])
 	}
+}
+
+// setting writes one of the kernel's.
+func (s *script) setting(path, value string) {
+	fd := s.keep("open "+path, unix.SYS_OPENAT, num(unix.AT_FDCWD), s.str(path), num(unix.O_WRONLY|unix.O_CLOEXEC), num(0))
+	s.do("set "+path, unix.SYS_WRITE, fd.arg(), s.str(value), num(len(value)))
+	s.do("close "+path, unix.SYS_CLOSE, fd.arg())
+	s.free(fd)
 }
 
 // enterCgroup waits for n descriptors of "tasks" files and enters by each.
@@ -344,6 +348,11 @@ func socketFilter() []byte {
 		{Code: unix.BPF_RET, K: unix.SECCOMP_RET_ALLOW},
 		{Code: unix.BPF_RET, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EAFNOSUPPORT)},
 	}
+	return filterBytes(ins)
+}
+
+// filterBytes is a filter as the kernel reads it.
+func filterBytes(ins []unix.SockFilter) []byte {
 	var code []byte
 	for _, i := range ins {
 		code = binary.LittleEndian.AppendUint16(code, i.Code)

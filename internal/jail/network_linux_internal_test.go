@@ -1,0 +1,128 @@
+package jail
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// made is a sandbox of a jail.
+func made(t *testing.T, j *Jail) *Slot {
+	t.Helper()
+	turn, err := j.Turn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := turn.New(SlotConfig{Size: testSize})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestSocketsStandInTheirSandbox: what is handed out is looked at, and one that
+// stands elsewhere, on the host or in another sandbox, is not.
+func TestSocketsStandInTheirSandbox(t *testing.T) {
+	j, err := Open(testConfig(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = j.Close() }()
+	s, other := made(t, j), made(t, j)
+	defer func() { _ = other.Close() }()
+	want := []Socket{{Port: 53, UDP: true}, {Port: 80}, {Port: 3128, Loopback: true}}
+	fds, err := s.Sockets(t.Context(), want)
+	if err != nil || len(fds) != len(want) {
+		t.Fatalf("Sockets: %v, %v", fds, err)
+	}
+	defer closeAll(fds...)
+	for i, fd := range fds {
+		name, err := unix.Getsockname(fd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantAddr := [4]byte{}
+		if want[i].Loopback {
+			wantAddr = [4]byte{127, 0, 0, 1}
+		}
+		if got := name.(*unix.SockaddrInet4); got.Port != want[i].Port || got.Addr != wantAddr {
+			t.Errorf("%v is bound to %v port %d", want[i], got.Addr, got.Port)
+		}
+		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+		closes, err2 := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+		if errors.Join(err, err2) != nil || flags&unix.O_NONBLOCK == 0 || closes&unix.FD_CLOEXEC == 0 {
+			t.Errorf("%v has flags %#x, %#x", want[i], flags, closes)
+		}
+	}
+	if err := s.stand(fds); err != nil {
+		t.Errorf("its own: %v", err)
+	}
+	if err := other.stand(fds[:1]); err == nil {
+		t.Error("a socket of another sandbox is taken for its own")
+	}
+	host, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll(host)
+	if err := s.stand([]int{host}); err == nil {
+		t.Error("a socket of the host is taken for its own")
+	}
+	if walls, err := s.Observe(); err != nil || !slices.Contains(walls, WallEgress) || slices.Contains(walls, WallNoNetwork) {
+		t.Errorf("the walls are %q, %v", walls, err)
+	}
+	if walls, err := other.Observe(); err != nil || slices.Contains(walls, WallEgress) || !slices.Contains(walls, WallNoNetwork) {
+		t.Errorf("the walls of one without are %q, %v", walls, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSocketsThatCannotBe: nothing is left open of what fails, and the failure
+// has a name.
+func TestSocketsThatCannotBe(t *testing.T) {
+	j, err := Open(testConfig(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = j.Close() }()
+	s := made(t, j)
+	fds, err := s.Sockets(t.Context(), []Socket{{Port: 80}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll(fds...)
+	if _, err := s.Sockets(t.Context(), []Socket{{Port: 81}, {Port: 80}}); !errors.Is(err, ErrPortTaken) || !errors.Is(err, unix.EADDRINUSE) {
+		t.Errorf("a port that is taken: %v, want %v", err, ErrPortTaken)
+	}
+	again, err := s.Sockets(t.Context(), []Socket{{Port: 81}}) // what failed has left it
+	if err != nil {
+		t.Error(err)
+	}
+	closeAll(again...)
+	for _, n := range []int{0, MaxSockets + 1} {
+		if _, err := s.Sockets(t.Context(), make([]Socket, n)); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("%d sockets: %v", n, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	w := <-j.spawners // nobody is free
+	if _, err := s.Sockets(ctx, []Socket{{Port: 82}}); !errors.Is(err, context.Canceled) {
+		t.Errorf("with a context that has ended: %v", err)
+	}
+	j.giveBack(w)
+	if err := s.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Sockets(t.Context(), []Socket{{Port: 83}}); err == nil {
+		t.Error("sockets were made in a sandbox that has ended")
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
