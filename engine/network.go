@@ -149,18 +149,13 @@ type way struct {
 	at    reach // of the run that is going, or what holds between two
 }
 
-// connect opens the way out of a sandbox where there is somewhere to go, and
-// says of an open one whose run it is from here on.
+// connect opens the way out of a sandbox where there is somewhere to go. Nothing
+// leaves by it that could not before, until letOut says so.
 func (e *Engine) connect(x *execution, sb backend.Sandbox) error {
-	x.reach.masker = x.guard.masker
 	if x.room != nil {
 		x.way = x.room.way
 	}
-	if x.way == nil && (x.reach.offline || !x.reach.wanted) {
-		return nil
-	}
-	if x.reach.offline {
-		x.way.begin(x.reach)
+	if x.reach.offline || x.way == nil && !x.reach.wanted {
 		return nil
 	}
 	w, err := e.wayOut(x, sb)
@@ -189,14 +184,12 @@ func (e *Engine) wayOut(x *execution, sb backend.Sandbox) (*way, error) {
 		if !ok {
 			return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the backend %s has no network", x.req.Backend).WithHint("use the process backend")
 		}
-		w = &way{e: e, net: net}
+		w = &way{e: e, net: net, at: reach{offline: true}}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.at = x.reach
 	missing := slices.ContainsFunc(x.reach.ports, func(p int) bool { return !slices.Contains(w.ports, p) })
 	if w.link != nil && !missing {
-		w.link.Report(true)
 		return w, nil
 	}
 	n, err := w.net.Network(x.ctx, x.reach.ports)
@@ -214,16 +207,19 @@ func (e *Engine) wayOut(x *execution, sb backend.Sandbox) (*way, error) {
 		return w, nil
 	}
 	w.link.Serve(n)
-	w.link.Report(true)
 	return w, nil
 }
 
-// begin makes a way that of a run.
-func (w *way) begin(r reach) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.at = r
-	w.link.Report(true)
+// letOut makes the way that of the run from here on, if there is one.
+func (x *execution) letOut() {
+	if x.way == nil {
+		return
+	}
+	x.reach.masker = x.guard.masker
+	x.way.mu.Lock()
+	defer x.way.mu.Unlock()
+	x.way.at = x.reach
+	x.way.link.Report(true)
 }
 
 // end takes a way from its run. What the run's caller narrowed it to still holds

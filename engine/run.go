@@ -67,6 +67,11 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	if openErr == nil && x.session == nil {
 		defer e.discard(sb)
 	}
+	// network: its way out, when there is anywhere to go. What is open is looked up at each connection.
+	if openErr == nil {
+		openErr = e.connect(x, sb)
+		defer e.disconnect(x)
+	}
 	if err = <-intent; err != nil {
 		return res, err
 	}
@@ -83,11 +88,7 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	if err = e.unlock(x); err != nil {
 		return res, err
 	}
-	// network: the sandbox's way out, when there is anywhere to go. What is open is looked up at each connection.
-	if err = e.connect(x, sb); err != nil {
-		return res, err
-	}
-	defer e.disconnect(x)
+	x.letOut() // as far as the record says now
 
 	// execute: until the program ends or is ended, and nothing of it lives; or, in a session, until its cell is done
 	e.tellStarted(x)
