@@ -258,7 +258,11 @@ func (e *Engine) RemoveFile(ctx context.Context, ns sandboxmcp.Namespace, id san
 	if err != nil {
 		return err
 	}
-	if err := r.sandbox.Files().Remove(name); err != nil {
+	masks, err := e.masksOf(ctx, e.orOwn(ns), r)
+	if err != nil {
+		return err
+	}
+	if err := r.sandbox.Files().Remove(unmasked(r.sandbox.Files(), masks, name)); err != nil {
 		if gone := e.goneError(ctx, ns, id, r, err); gone != nil {
 			return gone
 		}

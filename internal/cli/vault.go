@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"slices"
 	"strconv"
@@ -241,6 +242,14 @@ func (a *app) tellOthers(ctx context.Context, cfg *config.Config) {
 	}
 	for i, c := range some {
 		a.say("server " + c.Peer().ID + " does not see it: its secrets are kept as " + lists[i].Kind)
+	}
+}
+
+// tellUnread says that secrets in the environment are not taken from there.
+func (a *app) tellUnread(cfg *config.Config, logger *slog.Logger) {
+	isSecret := func(kv string) bool { return strings.HasPrefix(kv, "SANDBOXMCP_SECRET_") }
+	if cfg.Vault != vaultEnv && slices.ContainsFunc(a.env, isSecret) {
+		logger.Warn("variables SANDBOXMCP_SECRET_... are not read: they are for SANDBOXMCP_VAULT=env", "vault", cfg.Vault)
 	}
 }
 

@@ -49,7 +49,7 @@ type pattern struct {
 
 // What things take of memory, about.
 const (
-	nodeBytes = 32
+	nodeBytes = 28
 	goBytes   = 12
 )
 
@@ -82,7 +82,12 @@ type longForm struct {
 	window      int
 }
 
-func newBuilder() *builder { return &builder{a: &automaton{nodes: make([]node, 1, 4096)}} }
+// usualGrowth is how many times as long as a value all its forms are together, when
+// it has few characters that need an escape.
+const usualGrowth = 48
+
+// newBuilder makes a builder with room for so many nodes.
+func newBuilder(room int) *builder { return &builder{a: &automaton{nodes: make([]node, 1, room+1)}} }
 
 // add takes the forms of a value.
 func (b *builder) add(owner int, value string) {

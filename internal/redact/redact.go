@@ -6,10 +6,11 @@
 //
 // Of every secret: the value itself; in upper and in lower case; backwards; as
 // base64 in both alphabets and all three alignments, without the digits at its
-// edges that other bytes share; as hex in both cases; as UTF-16; percent-encoded,
-// wholly or as the common libraries do it; with the escapes of JSON, of Python and
-// of shells, and wholly in \u or \x escapes; with those of HTML. Of a value of
-// several lines, its longer lines as well. What is encrypted, compressed, encoded
+// edges that other bytes share, and as base32 by itself; as hex in both cases, also
+// with a space or a colon between bytes, and as a list of decimal numbers; as UTF-16;
+// percent-encoded, wholly or as the common libraries do it; with the escapes of JSON,
+// of Python, of shells and of mail, and wholly in \u or \x escapes; with those of HTML.
+// Of a value of several lines, its longer lines as well. What is encrypted, compressed, encoded
 // twice or changed in another way is not found.
 //
 // Everything that a form covers is masked. Forms that overlap or touch are masked
@@ -58,7 +59,11 @@ type Masker struct {
 // to be found; a nil Masker changes nothing.
 func New(secrets []Secret, pii bool) *Masker {
 	m := &Masker{pii: pii}
-	b := newBuilder()
+	room := 0
+	for _, s := range secrets {
+		room += min(len(s.Value), exactBytes) * usualGrowth
+	}
+	b := newBuilder(min(room, maxNodes))
 	for _, s := range secrets {
 		if len(s.Value) < MinBytes {
 			continue

@@ -1,12 +1,15 @@
 package redact
 
 import (
+	"encoding/base32"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -17,12 +20,12 @@ const lineBytes = 16
 // variants are the forms of a value, each once, the value itself first.
 func variants(v string) []string {
 	all := []string{v, strings.ToUpper(v), strings.ToLower(v), mapASCII(v, 'a', 'z', -0x20), mapASCII(v, 'A', 'Z', 0x20)}
+	all = append(all, otherCases(v)...)
 	all = append(all, backwards(v)...)
 	all = append(all, encodedBase64(v)...)
-	h := hex.EncodeToString([]byte(v))
-	all = append(all, h, strings.ToUpper(h))
+	all = append(all, asNumbers(v)...)
 	for _, wide := range widened(v) {
-		all = append(all, wide, pythonBytes(wide))
+		all = append(all, wide, pythonBytes(wide), strings.ReplaceAll(pythonBytes(wide), "'", `\'`))
 	}
 	all = append(all, percentEncoded(v)...)
 	all = append(all, escapedJSON(v)...)
@@ -53,6 +56,62 @@ func mapASCII(s string, from, to byte, by int) string {
 	return string(b)
 }
 
+// otherCases is the value with its cases exchanged, and with every word's, or only
+// its own, first letter large.
+func otherCases(v string) []string {
+	word := false // in one
+	title := strings.Map(func(r rune) rune {
+		first := !word
+		if word = unicode.IsLetter(r); word && first {
+			return unicode.ToUpper(r)
+		}
+		return unicode.ToLower(r)
+	}, v)
+	exchanged := strings.Map(func(r rune) rune {
+		if unicode.IsUpper(r) {
+			return unicode.ToLower(r)
+		}
+		return unicode.ToUpper(r)
+	}, v)
+	_, n := utf8.DecodeRuneInString(v)
+	return []string{title, exchanged, strings.ToUpper(v[:n]) + strings.ToLower(v[n:])}
+}
+
+// asNumbers is the value's bytes as hex, together, apart, and in the lines that
+// tools make of it; and as lists of decimal numbers.
+func asNumbers(v string) []string {
+	small := hex.EncodeToString([]byte(v))
+	large := strings.ToUpper(small)
+	all := []string{small, large}
+	for _, between := range []string{" ", ":"} {
+		all = append(all, apart(small, 2, between), apart(large, 2, between))
+	}
+	if len(small) > xxdLine {
+		all = append(all, apart(small, xxdLine, "\n"))
+	}
+	decimals := make([]string, len(v))
+	for i := range len(v) {
+		decimals[i] = strconv.Itoa(int(v[i]))
+	}
+	return append(all, strings.Join(decimals, ","), strings.Join(decimals, ", "))
+}
+
+// Lines of encoders.
+const (
+	xxdLine  = 60
+	mimeLine = 76
+	pemLine  = 64
+)
+
+// apart puts something between every n bytes.
+func apart(s string, n int, between string) string {
+	var parts []string
+	for part := range slices.Chunk([]byte(s), n) {
+		parts = append(parts, string(part))
+	}
+	return strings.Join(parts, between)
+}
+
 // backwards is the value from its end, by bytes and by characters.
 func backwards(v string) []string {
 	b := []byte(v)
@@ -66,16 +125,24 @@ func backwards(v string) []string {
 }
 
 // encodedBase64 is the value as it looks in base64 behind no, one or two other
-// bytes: the digits that depend on it alone.
+// bytes: the digits that depend on it alone. Alone in the lines of mail and of
+// keys, and in base32, it is found as well.
 func encodedBase64(v string) []string {
 	var all []string
 	for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 		for before := range 3 {
 			whole := enc.EncodeToString([]byte(strings.Repeat("\x00", before) + v))
-			all = append(all, whole[(8*before+5)/6:8*(before+len(v))/6])
+			whole = whole[(8*before+5)/6 : 8*(before+len(v))/6]
+			all = append(all, whole)
+			for _, line := range []int{mimeLine, pemLine} {
+				if before == 0 && len(whole) > line {
+					all = append(all, apart(whole, line, "\n"))
+				}
+			}
 		}
 	}
-	return all
+	b32 := base32.StdEncoding.EncodeToString([]byte(v))[:8*len(v)/5]
+	return append(all, b32, strings.ToLower(b32))
 }
 
 // widened is the value in UTF-16, little and big end first.
@@ -105,7 +172,7 @@ const (
 func percentEncoded(v string) []string {
 	var all []string
 	for _, digits := range []string{"%%%02X", "%%%02x"} {
-		for _, keep := range []string{"", unreserved, unreserved + "/", unreserved + "!'()*", unreserved + ";,/?:@&=+$#!'()*", unreserved + "$&+=:@", letters + "-._*"} {
+		for _, keep := range []string{"", unreserved, unreserved + "/", unreserved + "!'()*", unreserved + ";,/?:@&=+$#!'()*", unreserved + "$&+=:@", letters + "-._*", letters + "@*_+-./", unreserved + "!$&'()*+,/:;=@[]|^%"} {
 			var b strings.Builder
 			for i := range len(v) {
 				if strings.IndexByte(keep, v[i]) >= 0 {
@@ -201,10 +268,42 @@ func quotedBySource(v string) []string {
 		slash.Replace(v), escape(slash.Replace(v), "'"), escape(slash.Replace(v), `"`), // Python, JavaScript
 		pythonBytes(v), escape(pythonBytes(v), "'"),
 		strings.ReplaceAll(v, "'", `'\''`), strings.ReplaceAll(v, "'", `'"'"'`), // shells
-		escape(v, "\"$`\\"), escape(v, " \t!\"#$&'()*,;<>?[\\]^`{|}~"),
+		escape(v, "\"$`\\"), escape(v, " \t!\"#$&'()*,;<>?[\\]^`{|}~"), escape(v, " \t!\"$&'()*,;<>?[\\]^`{|}"),
+		pythonASCII(v), strings.ReplaceAll(pythonASCII(v), "'", `\'`), quotedPrintable(v),
 		html.Replace(v), quotes.Replace(html.Replace(v)), numbers.Replace(html.Replace(v)),
 		string(goQuoted[1 : len(goQuoted)-1]),
 	}
+}
+
+// pythonASCII is what Python's ascii and unicode_escape make of it.
+func pythonASCII(v string) string {
+	var b strings.Builder
+	for _, r := range v {
+		switch {
+		case r < utf8.RuneSelf:
+			b.WriteString(pythonBytes(string(r)))
+		case r < 0x100:
+			fmt.Fprintf(&b, `\x%02x`, r)
+		case r < 0x10000:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			fmt.Fprintf(&b, `\U%08x`, r)
+		}
+	}
+	return b.String()
+}
+
+// quotedPrintable is what mail makes of it.
+func quotedPrintable(v string) string {
+	var b strings.Builder
+	for i := range len(v) {
+		if c := v[i]; c == '=' || c < ' ' || c >= 0x7f {
+			fmt.Fprintf(&b, "=%02X", c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
 }
 
 // pythonBytes is what Python shows of bytes.
