@@ -32,6 +32,7 @@ type fake struct {
 	idle   bool // it counts nothing
 
 	fakeSessions
+	fakeRecord
 }
 
 func (f *fake) Execute(ctx context.Context, r sandboxmcp.Request) (sandboxmcp.Result, error) {

@@ -20,6 +20,9 @@
 //	GET  /v1/inspect?namespace=&id=           → sandboxmcp.State
 //	POST /v1/bridge  {"namespace", "data", "from_session", "to_session", "keys"} → sandboxmcp.Bridged
 //
+//	GET  /v1/audit?namespace=&action=&since=&after=&limit=&oldest_first= → sandboxmcp.AuditPage
+//	GET  /v1/audit/verify → sandboxmcp.AuditReport
+//
 //	GET  /v1/files?namespace=&id=             → {"artifacts": [sandboxmcp.SessionFile]}
 //	GET  /v1/file?namespace=&id=&path=&limit= → sandboxmcp.SessionFile and "content_base64"
 //	PUT  /v1/file?namespace=&id=&name=&overwrite=  the bytes → {"session_id", "path"}
@@ -93,6 +96,7 @@ type Handler interface {
 	Start(ctx context.Context, req sandboxmcp.Request) (sandboxmcp.Result, error)
 
 	SessionHandler
+	AuditHandler
 }
 
 // SessionHandler is what a server offers of its sessions. It fails with
@@ -134,6 +138,8 @@ type Hello struct {
 	PID        int       `json:"pid"`
 	StartedAt  time.Time `json:"started_at"`
 	Background bool      `json:"background"` // it was started for commands, and speaks to no agent
+
+	AuditInMemory bool `json:"audit_in_memory"` // its record is not in the state directory
 }
 
 // openRunDir opens the directory of the sockets, and makes it when asked to. It

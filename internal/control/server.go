@@ -54,7 +54,7 @@ func Listen(ctx context.Context, c Config) (*Server, error) {
 	_, _ = rand.Read(mark) // never fails: crypto/rand ends the program instead
 	id := strconv.Itoa(os.Getpid()) + "-" + hex.EncodeToString(mark)
 	s := &Server{
-		hello:   Hello{Protocol: 1, ID: id, PID: os.Getpid(), StartedAt: time.Now().UTC(), Background: c.Background},
+		hello:   Hello{Protocol: 1, ID: id, PID: os.Getpid(), StartedAt: time.Now().UTC(), Background: c.Background, AuditInMemory: c.Handler.AuditInMemory()},
 		handler: c.Handler, logger: c.Logger, upload: cmp.Or(c.MaxUpload, defaultUpload), root: root, dir: dir, name: id + suffix,
 	}
 	l, err := s.bind(ctx)
@@ -168,6 +168,7 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("POST /v1/execute", s.execute)
 	mux.HandleFunc("POST /v1/start", s.start)
 	s.sessionRoutes(mux)
+	s.auditRoutes(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "the control socket has no %s %s", r.Method, sandboxmcp.Quote(r.URL.Path)).
 			WithHint("the other side may be of another version"))

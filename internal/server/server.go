@@ -81,6 +81,7 @@ type Engine interface {
 	// Stats tells what was counted.
 	Stats() sandboxmcp.Stats
 	Sessions
+	Auditor
 }
 
 // Sessions is what the door asks of sandboxes that live across requests. A

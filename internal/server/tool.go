@@ -50,7 +50,7 @@ type answer struct {
 func toolTable() []tool {
 	return append([]tool{
 		executeCode(), getArtifacts(), listRuntimes(), sandboxStats(),
-		createSession(), terminateSession(), bridgeData(), inspectState(),
+		createSession(), terminateSession(), bridgeData(), inspectState(), auditExecution(),
 	}, fiveTable()...)
 }
 
