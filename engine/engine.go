@@ -47,6 +47,9 @@ type Config struct {
 	SQLitePath  string // the database; empty: in StateDir; ":memory:" keeps no record after Close
 	Synchronous string // "normal" (default) or "full"
 
+	AuditCheckpointFile string        // second place of the record's checkpoints; empty: there is none
+	AuditKeep           time.Duration // age at which entries of the record are dropped; 0: never
+
 	Backends       []backend.Backend // required; the engine closes them
 	DefaultBackend string            // empty: the first of Backends
 	Absent         map[string]error  // backends that are known and not there, with what a request for one is answered
@@ -208,6 +211,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 	err := e.openRecords(ctx)
 	if err == nil && cfg.Server {
 		if err = e.recordServer(ctx, "server_start"); err != nil {
+			e.audit.Close(context.WithoutCancel(ctx))
 			err = errors.Join(err, e.store.Close())
 		}
 	}
@@ -250,10 +254,13 @@ func (e *Engine) openRecords(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, e.store.Close())
 	}
-	e.audit = audit.New(e.store, cfg.Now)
+	if e.audit, err = e.openAudit(); err != nil {
+		return errors.Join(err, e.store.Close())
+	}
 	e.limits = limits.New(e.store, cfg.Now)
 	e.openGate()
 	if err = e.openVault(); err != nil {
+		e.audit.Close(context.WithoutCancel(ctx))
 		return errors.Join(err, e.store.Close())
 	}
 	//nolint:contextcheck // sessions live as long as the engine
@@ -290,6 +297,7 @@ func (e *Engine) Close() error {
 	}
 	e.events.Close()
 	e.sweepIfDue()
+	e.audit.Close(context.WithoutCancel(e.ctx)) // with all that was recorded under a checkpoint
 	for _, b := range e.backends {
 		errs = append(errs, b.Close())
 	}

@@ -47,8 +47,9 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 		Network: c.EnableNetwork, Operator: c.AllowedDomains, NoAsking: !c.EgressApprovals, Hold: time.Duration(c.EgressHoldSeconds * float64(time.Second)),
 		Private: c.EgressPrivateHosts, Detours: detours(c.EgressTestResolve), Resolver: c.EgressTestDNS, Notices: o.Notices,
 		Vault: c.Vault, VaultKeyring: c.VaultKey == "keyring", VaultInject: c.VaultInject, VaultEnv: env, AllowSecretArtifacts: c.AllowSecretArtifacts, RedactPII: c.RedactPII,
-		Namespaces: namespacesOf(c),
-		KeepFor:    time.Duration(c.ArtifactKeepHours * float64(time.Hour)), KeepBytes: int64(c.ArtifactKeepMB) << 20,
+		Namespaces:          namespacesOf(c),
+		AuditCheckpointFile: c.AuditCheckpointFile, AuditKeep: time.Duration(c.AuditKeepDays) * 24 * time.Hour,
+		KeepFor: time.Duration(c.ArtifactKeepHours * float64(time.Hour)), KeepBytes: int64(c.ArtifactKeepMB) << 20,
 		SearchPath: lookupEnv(env, "PATH"), ShimEnv: env,
 		Actor: o.Actor, Version: o.Version, Logger: o.Logger, Warm: o.Warm, Server: o.Server,
 	})

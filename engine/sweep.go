@@ -68,6 +68,11 @@ func (e *Engine) sweep(ctx context.Context) {
 		}
 		return
 	}
+	if n, err := e.audit.Drop(ctx, e.cfg.AuditKeep); err != nil && ctx.Err() == nil {
+		e.log.Warn("drop old audit entries", "error", err)
+	} else if n > 0 {
+		e.log.Info("old audit entries are dropped", "count", n)
+	}
 	if e.cfg.SQLitePath == store.MemoryPath {
 		return
 	}

@@ -41,7 +41,7 @@ receipt. It is an MCP server for agents, a command line and a Go library.`,
 		c.GroupID = "use"
 		root.AddCommand(c)
 	}
-	for _, c := range []*cobra.Command{a.runtimesCommand(), a.inspectCommand(), a.queueCommand(), a.statsCommand(), a.doctorCommand(), a.configCommand(), a.versionCommand()} {
+	for _, c := range []*cobra.Command{a.runtimesCommand(), a.inspectCommand(), a.auditCommand(), a.queueCommand(), a.statsCommand(), a.doctorCommand(), a.configCommand(), a.versionCommand()} {
 		c.GroupID = "look"
 		root.AddCommand(c)
 	}
