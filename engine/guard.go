@@ -120,6 +120,7 @@ func (e *Engine) unlock(x *execution) error {
 		env[name] = values[key]
 	}
 	x.req.Env = env // not the caller's map
+	e.tellSecrets(x.req.Namespace, "use", g.used(), x.names())
 	return nil
 }
 

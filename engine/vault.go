@@ -60,7 +60,11 @@ func (e *Engine) AddSecret(ctx context.Context, s sandboxmcp.SecretSpec) error {
 	if s.Actor == "" {
 		s.Actor = e.cfg.Actor
 	}
-	return e.vault.Add(ctx, s)
+	if err := e.vault.Add(ctx, s); err != nil {
+		return err
+	}
+	e.tellSecrets(s.Namespace, "add", []string{s.Key}, map[string]any{})
+	return nil
 }
 
 // DeleteSecret takes a secret out of a namespace. One that is not there is
@@ -69,7 +73,11 @@ func (e *Engine) DeleteSecret(ctx context.Context, ns sandboxmcp.Namespace, key,
 	if actor == "" {
 		actor = e.cfg.Actor
 	}
-	return e.vault.Delete(ctx, e.orOwn(ns), key, actor)
+	if err := e.vault.Delete(ctx, e.orOwn(ns), key, actor); err != nil {
+		return err
+	}
+	e.tellSecrets(e.orOwn(ns), "delete", []string{key}, map[string]any{})
+	return nil
 }
 
 // Secrets tells which secrets a namespace has, and never a value.
