@@ -73,7 +73,8 @@ func lookInto(files backend.FileReader, f *sandboxmcp.SessionFile, limit int64) 
 		return !errors.Is(err, fs.ErrNotExist)
 	}
 	defer func() { _ = r.Close() }()
-	if st, err := r.Stat(); err != nil || st.Size > limit {
+	st, err := r.Stat()
+	if err != nil || st.Size > limit {
 		return err == nil
 	}
 	var head bytes.Buffer
