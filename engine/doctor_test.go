@@ -2,7 +2,6 @@ package engine_test
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,7 +19,7 @@ func TestDoctorTellsWhatIsAhead(t *testing.T) {
 	needs(t, openReal(t), sandboxmcp.Languages()...)
 	told := func(env ...string) map[string]sandboxmcp.Check {
 		t.Helper()
-		env = append(env, "PATH="+systemPath, "HOME="+t.TempDir(), "TMPDIR="+os.TempDir(), "SANDBOXMCP_STATE_DIR="+filepath.Join(t.TempDir(), "state"))
+		env = append(env, "PATH="+systemPath, "HOME="+t.TempDir(), "TMPDIR="+t.TempDir(), "SANDBOXMCP_STATE_DIR="+filepath.Join(t.TempDir(), "state"))
 		c, err := config.Load(config.Sources{Env: env})
 		if err != nil {
 			t.Fatal(err)

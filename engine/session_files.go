@@ -20,9 +20,6 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 )
 
-// maxListed is how many entries of a working directory are looked at.
-const maxListed = 5000
-
 // roomOf finds what a live session holds; looking counts as use.
 func (e *Engine) roomOf(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) (*room, error) {
 	if _, err := sandboxmcp.ParseSessionID(string(id)); err != nil {
@@ -141,47 +138,6 @@ func workName(p string) (string, error) {
 	return p, nil
 }
 
-// SessionFiles lists the regular files directly in a session's working
-// directory, hidden ones left out, by name. It works while a run is going.
-func (e *Engine) SessionFiles(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) ([]sandboxmcp.SessionFile, error) {
-	r, err := e.roomOf(ctx, ns, id)
-	if err != nil {
-		return nil, err
-	}
-	masks, err := e.masksOf(ctx, e.orOwn(ns), r)
-	if err != nil {
-		return nil, err
-	}
-	files := r.sandbox.Files()
-	entries, _, err := files.List(".", maxListed)
-	if gone := e.goneError(ctx, ns, id, r, err); gone != nil {
-		return nil, gone
-	}
-	if err != nil {
-		return nil, sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the working directory cannot be listed").WithCause(err)
-	}
-	list := []sandboxmcp.SessionFile{}
-	for _, info := range entries {
-		if !info.Mode.IsRegular() || info.Links > 1 || strings.HasPrefix(info.Name, ".") || artifact.BadName(info.Name) {
-			continue
-		}
-		f, _, err := readFile(files, info.Name, hashedBytes)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil { // too large to look into, or gone
-			f = sandboxmcp.SessionFile{Path: path.Join(backend.WorkDir, info.Name), Filename: info.Name, SizeBytes: info.Size, MIMEType: artifact.MIMEType(info.Name, nil)}
-		}
-		f.Path, f.Filename = masks.Text(f.Path), masks.Text(f.Filename)
-		list = append(list, f)
-	}
-	slices.SortFunc(list, func(a, b sandboxmcp.SessionFile) int { return strings.Compare(a.Filename, b.Filename) })
-	return list, nil
-}
-
-// hashedBytes is how large a file may be that is hashed for a list.
-const hashedBytes = 64 << 20
-
 // errLarge tells that a file is larger than it may be.
 var errLarge = errors.New("too large")
 
@@ -297,6 +253,9 @@ func (e *Engine) Bridge(ctx context.Context, b sandboxmcp.Bridge) (sandboxmcp.Br
 	if (b.Data == nil) == (b.From == "") {
 		return out, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "either data or from_session is needed")
 	}
+	if len(b.Keys) > maxBridgeKeys {
+		return out, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%d keys are named; %d are allowed at once", len(b.Keys), maxBridgeKeys)
+	}
 	for _, k := range b.Keys {
 		if err := checkBridgeKey(k); err != nil {
 			return out, err
@@ -368,7 +327,7 @@ func (e *Engine) takeBridge(ctx context.Context, b sandboxmcp.Bridge) (map[strin
 			}
 		}
 	}
-	data := map[string]json.RawMessage{}
+	data, sum := map[string]json.RawMessage{}, 0
 	for _, k := range keys {
 		_, text, err := readFile(files, ".bridge/"+k+".json", maxBridgeBytes)
 		switch {
@@ -382,6 +341,9 @@ func (e *Engine) takeBridge(ctx context.Context, b sandboxmcp.Bridge) (map[strin
 				WithHint("in the session: sandbox.bridge[" + sandboxmcp.Quote(k) + "] = value")
 		}
 		data[k] = text
+		if sum += len(text); sum > maxBridgeBytes { // all of it is in memory
+			return nil, sandboxmcp.Errorf(sandboxmcp.CodeFileTooLarge, "the values have more than %d bytes, which is what is allowed", int64(maxBridgeBytes)).WithHint("put large data into a file")
+		}
 	}
 	return data, nil
 }
