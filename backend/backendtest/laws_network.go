@@ -202,7 +202,7 @@ func networkPrograms(t *testing.T, s *suite) {
 	if e.Out != "none\n" {
 		t.Errorf("without a network a name was %q, %q", e.Out, e.Err)
 	}
-	x.network(t)
+	n := x.network(t)
 	want := nameAddress.String() + ":80"
 	check := func(t *testing.T, e ended) {
 		t.Helper()
@@ -212,6 +212,13 @@ func networkPrograms(t *testing.T, s *suite) {
 	}
 	t.Run("Python", func(t *testing.T) {
 		check(t, x.run(t, x.python(t, "import urllib.request\nprint(urllib.request.urlopen('http://some.test/').read().decode())")))
+	})
+	t.Run("PythonByProxy", func(t *testing.T) { // as the environment says
+		p := x.python(t, "import urllib.request\nprint(urllib.request.urlopen('http://some.test/').read().decode())")
+		p.Env = append(x.environment(nil), n.Environ()...)
+		if e := x.run(t, p); strings.TrimSpace(e.Out) != "127.0.0.1:3128" {
+			t.Errorf("got %q, %q, want the proxy", e.Out, e.Err)
+		}
 	})
 	t.Run("Node", func(t *testing.T) {
 		testkit.Need(t, "node", s.o.Node != "", "no interpreter that a sandbox can see")
@@ -369,7 +376,10 @@ func networkNonsense(t *testing.T, s *suite) {
 	if got := len(n.TCP); got != 32 {
 		t.Errorf("%d ports are open, want 32", got)
 	}
-	x.attempt(t, [][2]string{{"tcp 1.2.3.4 7029", "1.2.3.4:7029"}})
+	if _, err := x.Sandbox.(backend.Networker).Network(t.Context(), many[30:31]); sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument {
+		t.Errorf("one port more than can be: %v, want %s", err, sandboxmcp.CodeInvalidArgument)
+	}
+	x.attempt(t, [][2]string{{"tcp 1.2.3.4 7029", "1.2.3.4:7029"}, {"tcp 1.2.3.4 7030", "ECONNREFUSED"}})
 }
 
 func networkStopped(t *testing.T, s *suite) {
