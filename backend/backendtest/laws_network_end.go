@@ -21,9 +21,9 @@ func networkAtOnce(t *testing.T, s *suite) {
 			var all sync.WaitGroup
 			for i := range 8 {
 				all.Go(func() {
-					_, err := sb.(backend.Networker).Network(t.Context(), []int{first + i})
-					if code := sandboxmcp.CodeOf(err); err != nil && (first == 7000 || code != sandboxmcp.CodeBackendUnavailable) {
-						t.Errorf("port %d: %v", first+i, err)
+					_, failed := sb.(backend.Networker).Network(t.Context(), []int{first + i})
+					if code := sandboxmcp.CodeOf(failed); failed != nil && (first == 7000 || code != sandboxmcp.CodeBackendUnavailable) {
+						t.Errorf("port %d: %v", first+i, failed)
 					}
 				})
 			}
