@@ -1,6 +1,7 @@
 package egress_test
 
 import (
+	"bytes"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -49,7 +50,7 @@ func TestAttackHTTP(t *testing.T) {
 		{"http2", direct, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "400", "api.kit.test", 80, "only HTTP/1.0 and HTTP/1.1"},
 		{"no-target", direct, "OPTIONS * HTTP/1.1\r\nHost: api.kit.test\r\n\r\n", "400", "api.kit.test", 80, "neither a path nor an http:// URL"},
 		{"other-scheme", direct, "GET ftp://api.kit.test/ HTTP/1.1\r\nHost: api.kit.test\r\n\r\n", "400", "api.kit.test", 80, "neither a path nor an http:// URL"},
-		{"long", direct, "GET / HTTP/1.1\r\nHost: api.kit.test\r\nX: " + strings.Repeat("a", 70000) + "\r\n\r\n", "400", "api.kit.test", 80, "longer than 64 KiB"},
+		{"long", direct, "GET / HTTP/1.1\r\nHost: api.kit.test\r\nX: " + strings.Repeat("a", 70000) + "\r\n\r\n", "400", "api.kit.test", 80, "longer than 32 KiB"},
 		{"not-http", direct, "SSH-2.0-x\r\n\r\n", "400", "api.kit.test", 80, "request line"},
 
 		{"closed", proxied, "GET http://other.kit.test/ HTTP/1.1\r\nHost: other.kit.test\r\n\r\n", "403", "other.kit.test", 80, "not open"},
@@ -194,10 +195,15 @@ func (w *world) way(connect bool) net.Conn {
 // TestAttackECH: a hello with Encrypted Client Hello shows a name that need not
 // be the one that is meant.
 func TestAttackECH(t *testing.T) {
-	for _, connect := range []bool{false, true} {
+	ech := grab(t, &tls.Config{ServerName: "hidden.kit.test", EncryptedClientHelloConfigList: echList(t, "api.kit.test"), MinVersion: tls.VersionTLS13})
+	plain := grab(t, helloFor("api.kit.test"))
+	draft := bytes.Replace(plain, []byte{0xff, 1, 0, 1, 0}, []byte{0xff, 0xce, 0, 1, 0}, 1) // in the place of renegotiation_info
+	if bytes.Equal(draft, plain) {
+		t.Fatal("the hello has no renegotiation_info")
+	}
+	for i, raw := range [][]byte{ech, ech, draft} {
 		w := newWorld(t)
-		raw := grab(t, &tls.Config{ServerName: "hidden.kit.test", EncryptedClientHelloConfigList: echList(t, "api.kit.test"), MinVersion: tls.VersionTLS13})
-		c := w.way(connect)
+		c := w.way(i == 1)
 		got, _ := say(c, string(raw))
 		if want := "\x15\x03\x01\x00\x02\x02\x31"; got != want {
 			t.Errorf("got %q, want the alert access_denied", got)

@@ -13,7 +13,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-const headBytes = 64 << 10 // of a request's head; of an answer's four times as many
+const headBytes = 32 << 10 // of a request's head; of an answer's eight times as many
 
 // request is the head of a request, checked.
 type request struct {
@@ -66,7 +66,7 @@ func readHead(br *bufio.Reader) ([]byte, error) {
 		piece, err := br.ReadSlice('\n')
 		head = append(head, piece...)
 		if len(head) > headBytes {
-			return nil, headError("the head of the request is longer than 64 KiB")
+			return nil, headError("the head of the request is longer than 32 KiB")
 		}
 		if errors.Is(err, bufio.ErrBufferFull) {
 			continue

@@ -251,7 +251,7 @@ func (v *visit) send(f *flow, up net.Conn, r *request) error {
 
 // back writes the answer of the host, and reports whether it was whole.
 func (v *visit) back(f *flow, up net.Conn, r *request) (whole bool) {
-	limit := &io.LimitedReader{R: &patient{Conn: up, wait: f.idle}, N: 4 * headBytes}
+	limit := &io.LimitedReader{R: &patient{Conn: up, wait: f.idle}, N: 8 * headBytes}
 	br := bufio.NewReaderSize(limit, 4<<10)
 	res, err := readAnswer(br, r.Request)
 	if err != nil {
