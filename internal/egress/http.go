@@ -15,12 +15,13 @@ import (
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
 // serveProxy serves a program that uses the proxy.
 func (l *Link) serveProxy(c net.Conn) {
-	v := l.newVisit(c, 0)
-	v.host, v.aim = "", "proxy"
+	v := l.newVisit(c, backend.ProxyPort)
+	v.host = ""
 	r, ok := v.request(ViaProxy)
 	if !ok {
 		return
@@ -79,7 +80,10 @@ func (v *visit) request(via Via) (*request, bool) {
 		return r, true
 	}
 	if h, ok := errors.AsType[hostError](err); ok {
-		v.port = cmp.Or(h.port, v.port, 80)
+		if via == ViaProxy {
+			v.port = 80
+		}
+		v.port = cmp.Or(h.port, v.port)
 		v.denyHost(h.host, via, "it is no host name", "")
 		v.answer(http.StatusForbidden, err.Error())
 		return nil, false
@@ -89,9 +93,9 @@ func (v *visit) request(via Via) (*request, bool) {
 		return nil, false
 	}
 	switch {
+	case errors.Is(err, errUnsaid): // it was opened, and nothing was asked
 	case isTimeout(err):
 		v.refuse(via, http.StatusRequestTimeout, "no request came in time")
-	case errors.Is(err, io.EOF) && v.br.Buffered() == 0: // opened and closed
 	default:
 		v.deny(via, "the request broke off")
 	}
