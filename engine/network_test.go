@@ -55,7 +55,7 @@ func connected(t *testing.T) *fake {
 	var mu sync.Mutex
 	var proxy string
 	f.onNetwork = func(ports []int) (*backend.Network, error) {
-		l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it stands in for a socket of a sandbox
+		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, err
 		}
@@ -81,7 +81,7 @@ func through(proxy, host string) string {
 	if proxy == "" {
 		return host + " no network"
 	}
-	c, err := net.Dial("tcp", proxy) //nolint:noctx // it stands in for a program
+	c, err := net.Dial("tcp", proxy)
 	if err != nil {
 		return host + " refused"
 	}
@@ -239,8 +239,10 @@ func TestGrantDomains(t *testing.T) {
 // an error, to others in the result.
 func TestBackendWithoutNetwork(t *testing.T) {
 	for name, f := range map[string]*fake{
-		"none":    {},
-		"refuses": {onNetwork: func([]int) (*backend.Network, error) { return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "not here") }},
+		"none": {},
+		"refuses": {onNetwork: func([]int) (*backend.Network, error) {
+			return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "not here")
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := open(t, f, func(c *engine.Config) { c.Network, c.Operator = true, domains(t, "api.site.test") })
