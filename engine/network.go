@@ -423,3 +423,11 @@ func (e *Engine) refusals(x *execution, res *sandboxmcp.Result) []*sandboxmcp.Au
 }
 
 const maxRefusals = 32
+
+// tellRefused are the events of what a run was refused, of so many destinations.
+func (e *Engine) tellRefused(x *execution, res *sandboxmcp.Result) {
+	for _, d := range res.Network.Denied[:min(len(res.Network.Denied), maxRefusals)] {
+		e.emit(sandboxmcp.EventEgressDenied, x.req.Namespace, d.Host+" was refused to a run",
+			map[string]any{"request_id": x.req.ID, "host": d.Host, "port": d.Port, "times": d.Times})
+	}
+}

@@ -181,6 +181,13 @@ func TestAllowedDomainsOnlyNarrow(t *testing.T) {
 			t.Errorf("%q: %v", ok, err)
 		}
 	}
+	fresh := shell("x")
+	fresh.SessionID, fresh.AllowedDomains = "new", []string{"other.site.test"}
+	_, err := e.Execute(t.Context(), fresh)
+	wantCode(t, err, sandboxmcp.CodeEgressDenied)
+	if list, err := e.Sessions(t.Context(), ""); err != nil || len(list) != 0 {
+		t.Errorf("a refused run has made a session: %v, %v", list, err)
+	}
 	before, _ := f.starts()
 	for _, bad := range [][]string{
 		{"other.site.test"}, {"*"}, {"*.com"}, {"*.site.test"}, {"wide.test"}, {"api.site.test", "other.site.test"}, {"api.site.test:22"}, {"port.test"}, {"port.test:443"},
@@ -337,6 +344,62 @@ func TestNoAsking(t *testing.T) {
 	wantCode(t, err, sandboxmcp.CodeNetworkDisabled)
 	if notices.Len() > 0 {
 		t.Errorf("somebody was asked: %q", notices.String())
+	}
+}
+
+// What is open is looked up at each connection: a person opens and closes a
+// domain while the run goes on.
+func TestApprovalDuringARun(t *testing.T) {
+	f := connected(t)
+	once := f.program
+	step := make(chan string)
+	f.program = func(r *fakeRun) backend.Exit {
+		for range step {
+			var out bytes.Buffer
+			one := *r
+			one.Stdout = &out
+			exit := once(&one)
+			step <- strings.TrimSpace(out.String())
+			if exit.Code != 0 {
+				return exit
+			}
+		}
+		return backend.Exit{}
+	}
+	e := open(t, f, func(c *engine.Config) { c.Network, c.Detours = true, site(t) })
+	events, stop := e.Subscribe("")
+	defer stop()
+	wait := executeIn(t.Context(), t, e, shell("api.site.test"))
+	try := func(want string) {
+		t.Helper()
+		step <- ""
+		if got := <-step; got != "api.site.test "+want {
+			t.Errorf("got %q, want %s", got, want)
+		}
+	}
+	try("403")
+	if _, err := e.DecideEgress(t.Context(), sandboxmcp.EgressDecision{Domain: "api.site.test"}); err != nil {
+		t.Fatal(err)
+	}
+	try("200")
+	if _, err := e.RevokeEgress(t.Context(), "", "api.site.test", "me"); err != nil {
+		t.Fatal(err)
+	}
+	try("403")
+	close(step)
+	res, err := wait()
+	if err != nil || len(res.Network.Denied) != 1 || res.Network.Denied[0].Times != 2 || !slices.Equal(res.Network.Allowed, []string{"api.site.test:80"}) {
+		t.Errorf("got %+v, %v", res.Network, err)
+	}
+	stop()
+	var told []sandboxmcp.EventType
+	for ev := range events {
+		if strings.HasPrefix(string(ev.Type), "egress.") {
+			told = append(told, ev.Type)
+		}
+	}
+	if d := cmp.Diff([]sandboxmcp.EventType{sandboxmcp.EventEgressApproved, sandboxmcp.EventEgressDenied}, told); d != "" {
+		t.Errorf("events (-want +got):\n%s", d)
 	}
 }
 

@@ -104,6 +104,7 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	if err = e.recordOutcome(x, o, &res); err != nil {
 		return res, err
 	}
+	e.tellRefused(x, &res)
 	return res, nil
 }
 
