@@ -515,13 +515,17 @@ func TestRealSessionNetwork(t *testing.T) {
 		}
 		return res
 	}
-	if got := answers(try("s")); got != "NOT NOT" {
-		t.Errorf("before: %s", got)
+	const closed, opened = "no network", "no network but egress"
+	if res := try("s"); answers(res) != "NOT NOT" || !slices.Contains(res.Isolation.Walls, closed) {
+		t.Errorf("before: %s, %q", answers(res), res.Isolation.Walls)
 	}
 	if _, err := e.DecideEgress(t.Context(), sandboxmcp.EgressDecision{Domain: "api.site.test"}); err != nil {
 		t.Fatal(err)
 	}
 	res := try("s")
+	if !slices.Contains(res.Isolation.Walls, opened) || slices.Contains(res.Isolation.Walls, closed) {
+		t.Errorf("what is reported of its walls was read before it was let out: %q", res.Isolation.Walls)
+	}
 	if got := answers(res); got != "GOT NOT" || !slices.Contains(res.Network.Allowed, "api.site.test:80") || res.StateLost {
 		t.Errorf("approved: %s, %+v", got, res.Network)
 	}
