@@ -170,8 +170,9 @@ func (e *Engine) connect(x *execution, sb backend.Sandbox) error {
 		return nil
 	}
 	x.way = w
-	if x.room != nil {
+	if x.room != nil && x.room.way == nil {
 		x.room.way = w
+		x.room.walls.stale() // it had no network, which a report may still say
 	}
 	return nil
 }
@@ -395,7 +396,11 @@ func (e *Engine) openTo(x *execution) []string {
 	if x.req.Offline || x.req.Session != nil && x.req.Session.Offline {
 		return []string{}
 	}
-	open, err := e.gate.Open(x.ctx, gate.Who{Namespace: x.req.Namespace, SessionID: x.req.SessionID, RequestID: x.req.ID})
+	who := gate.Who{Namespace: x.req.Namespace, SessionID: x.req.SessionID, RequestID: x.req.ID}
+	if x.session != nil {
+		who.Born = x.session.Info().CreatedAt
+	}
+	open, err := e.gate.Open(x.ctx, who)
 	if err != nil {
 		return []string{}
 	}
