@@ -228,8 +228,9 @@ func TestRunPythonRequest(t *testing.T) {
 	got.ID = ""
 	want := sandboxmcp.Request{
 		Namespace: "team", Actor: "mcp", Code: "c", Language: sandboxmcp.Python, SessionID: "s",
-		Limits:  sandboxmcp.Limits{TimeoutSeconds: 7, MaxOutputBytes: 100}, // the rest was settled with the session
-		Session: &sandboxmcp.SessionSpec{Language: sandboxmcp.Python, Limits: limits, TTL: time.Hour},
+		NoSecrets: true,
+		Limits:    sandboxmcp.Limits{TimeoutSeconds: 7, MaxOutputBytes: 100}, // the rest was settled with the session
+		Session:   &sandboxmcp.SessionSpec{Language: sandboxmcp.Python, Limits: limits, TTL: time.Hour},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("request (-want +got):\n%s", d)
