@@ -86,6 +86,9 @@ func (a *app) inspect(ctx context.Context, cfg *config.Config, p place, args []s
 		belongTo(&state, c)
 		join(&sum, state)
 	}
+	if len(peers) == 0 {
+		a.keptSecrets(ctx, cfg, &sum)
+	}
 	tidy(&sum)
 	return sum, ctx.Err()
 }

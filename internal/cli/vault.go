@@ -317,6 +317,24 @@ func (a *app) secrets(ctx context.Context, cfg *config.Config, p place) ([]sandb
 	return all, err
 }
 
+// keptSecrets adds to what is told of a namespace which secrets it has where no
+// server runs. Nothing is made by looking.
+func (a *app) keptSecrets(ctx context.Context, cfg *config.Config, into *sandboxmcp.State) {
+	if _, err := os.Stat(cfg.StateDir); err != nil || cfg.Vault == vaultMemory {
+		return
+	}
+	list, err := a.secrets(ctx, cfg, place{})
+	if err != nil {
+		a.say("the vault: " + err.Error())
+	}
+	for _, s := range list {
+		into.VaultKeys = append(into.VaultKeys, s.Key)
+		if cfg.VaultInject == "all" {
+			into.Env[s.Key] = sandboxmcp.Secret{}.String()
+		}
+	}
+}
+
 func (a *app) vaultDeleteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete KEY",
