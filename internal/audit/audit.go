@@ -158,6 +158,7 @@ func newRow(e *sandboxmcp.AuditEntry) (*row, error) {
 	if r.Metadata, err = canonicalOf(meta); err != nil {
 		return nil, fmt.Errorf("the entry's metadata: %w", err)
 	}
+	r.prepare()
 	return r, nil
 }
 
