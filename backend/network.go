@@ -47,6 +47,11 @@ type Network struct {
 	// Certificates is the file of the host's certificate authorities as programs
 	// in the sandbox see it; empty: there is none.
 	Certificates string
+
+	// Chosen says that somebody named that file. Node has a list of its own, and
+	// reads another at its start, which doubles the time of that: so it is told of
+	// one that was named, and not of the system's.
+	Chosen bool
 }
 
 // Refusal is a destination that programs asked for and that is not open.
@@ -68,7 +73,10 @@ func (n *Network) Environ() []string {
 	if n.Certificates == "" {
 		return env
 	}
-	for _, name := range []string{"SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "PIP_CERT", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO"} {
+	if n.Chosen {
+		env = append(env, "NODE_EXTRA_CA_CERTS="+n.Certificates)
+	}
+	for _, name := range []string{"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO"} {
 		env = append(env, name+"="+n.Certificates)
 	}
 	return env

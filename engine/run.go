@@ -67,6 +67,11 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	if openErr == nil && x.session == nil {
 		defer e.discard(sb)
 	}
+	// network: its way out, when there is anywhere to go. What is open is looked up at each connection.
+	if openErr == nil {
+		openErr = e.connect(x, sb)
+		defer e.disconnect(x)
+	}
 	if err = <-intent; err != nil {
 		return res, err
 	}
@@ -79,11 +84,6 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	if openErr != nil {
 		return res, openErr
 	}
-	// network: the sandbox's way out, when there is anywhere to go. What is open is looked up at each connection.
-	if err = e.connect(x, sb); err != nil {
-		return res, err
-	}
-	defer e.disconnect(x)
 
 	// execute: until the program ends or is ended, and nothing of it lives; or, in a session, until its cell is done
 	e.tellStarted(x)

@@ -78,11 +78,16 @@ func flagFailure(err error) string {
 // unknown is what is said of a word that is no command, with what is near.
 func unknown(cmd *cobra.Command, word string) string {
 	text := "unknown command " + strconv.Quote(word) + " for " + strconv.Quote(cmd.CommandPath())
-	cmd.SuggestionsMinimumDistance = 2
-	if near := cmd.SuggestionsFor(word); len(near) > 0 {
-		text += ", did you mean " + near[0] + "?"
+	if names := near(cmd, word); len(names) > 0 {
+		text += ", did you mean " + names[0] + "?"
 	}
 	return text
+}
+
+// near names the commands below one that a word may have meant.
+func near(cmd *cobra.Command, word string) []string {
+	cmd.SuggestionsMinimumDistance = 2
+	return cmd.SuggestionsFor(word)
 }
 
 // group makes a command that only holds others.

@@ -85,8 +85,11 @@ Off a terminal, and with --json, it is one JSON document.`,
 		if len(args) == 0 {
 			return usage("DOMAIN is missing")
 		}
-		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 && !strings.Contains(args[0], ".") || len(args) > 1 {
+		switch {
+		case !strings.Contains(args[0], ".") && len(near(cmd, args[0])) > 0: // a command, misspelt
 			return usage(unknown(cmd, args[0]))
+		case len(args) > 1:
+			return usage(sandboxmcp.Quote(args[1]) + " is one argument too many")
 		}
 		if _, err := sandboxmcp.ParseDomain(args[0]); err != nil {
 			return err

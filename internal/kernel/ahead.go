@@ -3,7 +3,9 @@ package kernel
 import (
 	"encoding/binary"
 	"encoding/json"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 
@@ -61,13 +63,21 @@ func aheadNode(p Program, fixed map[string]string) *backend.Ahead {
 // nothing before their script; and bash gives variables a meaning that only it can
 // when it starts.
 func aheadShell(p Program) *backend.Ahead {
-	if len(p.Env) > 0 || p.FileName != "main.sh" || path.Base(p.Interpreter) != "bash" {
+	if p.FileName != "main.sh" || path.Base(p.Interpreter) != "bash" {
 		return nil
 	}
+	var word strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(p.Env)) { // those of the network are ours, and mean nothing to bash
+		if value, ours := p.Network[name]; !ours || value != p.Env[name] || strings.Contains(value, "\n") {
+			return nil
+		}
+		word.WriteString(name + "=" + p.Env[name] + "\n")
+	}
+	p.Env = nil
 	return &backend.Ahead{
 		Env:     environment(p, map[string]string{"BASH_ENV": inProgramDir(shellAhead)}),
 		Program: []backend.ProgramFile{{Name: shellAhead, Data: shellAheadText}},
-		Begin:   []byte("\n"),
+		Begin:   []byte(word.String() + "\n"),
 	}
 }
 

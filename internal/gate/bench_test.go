@@ -1,0 +1,41 @@
+package gate_test
+
+import (
+	"testing"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/audit"
+	"github.com/sandboxmcp/sandboxmcp/internal/gate"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// What a run pays at the gate: where nothing was ever opened, and where
+// something is.
+func BenchmarkOpen(b *testing.B) {
+	s, err := store.Open(b.Context(), store.Config{Dir: b.TempDir()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	g := gate.New(gate.Config{Store: s, Audit: audit.New(s, nil), Approvals: true})
+	run := func(b *testing.B) {
+		for b.Loop() {
+			if _, err := g.Open(b.Context(), one); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	b.Run("nothing", run)
+	if _, _, err := g.Decide(b.Context(), sandboxmcp.EgressDecision{Namespace: "default", Domain: "api.example.com"}); err != nil {
+		b.Fatal(err)
+	}
+	b.Run("one", run)
+	b.Run("allows", func(b *testing.B) {
+		for b.Loop() {
+			if _, ok, err := g.Allows(b.Context(), one, "api.example.com", 443); !ok || err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}

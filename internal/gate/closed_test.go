@@ -1,0 +1,209 @@
+package gate_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	_ "modernc.org/sqlite" // a second, unruly user of the database
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/audit"
+	"github.com/sandboxmcp/sandboxmcp/internal/gate"
+)
+
+// No audit, no act: what cannot be recorded is not opened, not denied and not
+// closed.
+func TestFailsClosed(t *testing.T) {
+	b := open(t)
+	a := b.ask("api.example.com")
+	b.grant(sandboxmcp.EgressDecision{Domain: "open.example.com"})
+	b.grant(sandboxmcp.EgressDecision{Domain: "once.example.com", Scope: sandboxmcp.GrantOnce})
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(b.dir, "sandboxmcp.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.ExecContext(t.Context(), `CREATE TRIGGER full BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'the disk is full'); END`); err != nil {
+		t.Fatal(err)
+	}
+	for name, act := range map[string]func() error{
+		"approve": func() error {
+			_, _, err := b.Decide(t.Context(), sandboxmcp.EgressDecision{ID: a.ID})
+			return err
+		},
+		"deny": func() error {
+			_, _, err := b.Decide(t.Context(), sandboxmcp.EgressDecision{ID: a.ID, Deny: true})
+			return err
+		},
+		"open": func() error {
+			_, _, err := b.Decide(t.Context(), sandboxmcp.EgressDecision{Namespace: "default", Domain: "new.example.com"})
+			return err
+		},
+		"revoke": func() error {
+			_, err := b.Revoke(t.Context(), "default", "open.example.com", "cli")
+			return err
+		},
+		"ask": func() error {
+			_, _, err := b.Request(t.Context(), sandboxmcp.EgressAsk{Namespace: "default", Domain: "new.example.com"})
+			return err
+		},
+		"use once": func() error {
+			_, ok, err := b.Allows(t.Context(), one, "once.example.com", 443)
+			if ok {
+				t.Error("it was used without a record")
+			}
+			return err
+		},
+	} {
+		if err := act(); err == nil {
+			t.Errorf("%s: it was done without a record", name)
+		}
+	}
+	if b.lets(one, "api.example.com") || b.lets(one, "new.example.com") || !b.lets(one, "open.example.com") {
+		t.Error("something changed without a record")
+	}
+	if got, err := b.Find(t.Context(), a.ID); err != nil || got.Status != sandboxmcp.ApprovalPending {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+// A grant that somebody wrote or changed in the database opens nothing.
+func TestChangedRows(t *testing.T) {
+	b := open(t)
+	b.grant(sandboxmcp.EgressDecision{Domain: "api.example.com"})
+	a := b.ask("asked.example.com")
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(b.dir, "sandboxmcp.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	for _, q := range []string{
+		`UPDATE grants SET subject = replace(subject, 'api.', 'evil.')`,
+		`UPDATE approvals SET subject = replace(subject, 'asked.', 'evil.')`,
+	} {
+		if _, err := db.ExecContext(t.Context(), q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fresh := gate.New(gate.Config{Store: b.store, Audit: audit.New(b.store, nil), Approvals: true})
+	for _, host := range []sandboxmcp.Host{"api.example.com", "evil.example.com"} {
+		if _, ok, err := fresh.Allows(t.Context(), one, host, 443); ok || err != nil {
+			t.Errorf("%s: %t, %v", host, ok, err)
+		}
+	}
+	_, _, err = b.Decide(t.Context(), sandboxmcp.EgressDecision{ID: a.ID})
+	wantCode(t, err, sandboxmcp.CodeAccessDenied)
+	_, _, err = b.Decide(t.Context(), sandboxmcp.EgressDecision{ID: b.ask("other.example.com").ID, SHA256: a.SHA256})
+	wantCode(t, err, sandboxmcp.CodeAccessDenied)
+}
+
+// What another process decides holds here, whoever waits hears of it, and what it
+// takes back is closed.
+func TestTwoProcesses(t *testing.T) {
+	b := open(t)
+	if b.lets(one, "api.example.com") {
+		t.Fatal("it is open")
+	}
+	a := b.ask("api.example.com")
+	done := make(chan sandboxmcp.Approval, 1)
+	go func() {
+		got, err := b.Wait(t.Context(), a.ID, func() bool { return false })
+		if err != nil {
+			t.Error(err)
+		}
+		done <- got
+	}()
+	b.set(time.Now()) // the other process has the machine's
+	a2 := b.ask("second.example.com")
+	inAnotherProcess(t, b.dir, "approve", a2.ID)
+	if !b.lets(one, "second.example.com") {
+		t.Error("it is closed here")
+	}
+	inAnotherProcess(t, b.dir, "revoke", "second.example.com")
+	if b.lets(one, "second.example.com") {
+		t.Error("it is open here")
+	}
+	inAnotherProcess(t, b.dir, "open", "*.example.net")
+	if !b.lets(one, "a.example.net") {
+		t.Error("it is closed here")
+	}
+	b.set(time.Date(2031, 2, 3, 4, 5, 6, 0, time.UTC))
+	inAnotherProcess(t, b.dir, "deny", a.ID)
+	if got := <-done; got.Status != sandboxmcp.ApprovalDenied {
+		t.Errorf("who waited heard %+v", got)
+	}
+}
+
+func TestWaitEnds(t *testing.T) {
+	b := open(t)
+	a := b.ask("api.example.com")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if got, err := b.Wait(ctx, a.ID, func() bool { return false }); err != nil || got.Status != sandboxmcp.ApprovalPending {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if got, err := b.Wait(t.Context(), a.ID, func() bool { return true }); err != nil || got.Status != sandboxmcp.ApprovalPending {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	_, err := b.Wait(t.Context(), "apr_nobody", func() bool { return false })
+	wantCode(t, err, sandboxmcp.CodeRequestNotFound)
+}
+
+func TestBounds(t *testing.T) {
+	b := open(t)
+	var last error
+	asked := 0
+	for i := range 100 {
+		if i%20 == 19 {
+			b.pass(time.Minute)
+		}
+		if _, _, last = b.Request(t.Context(), sandboxmcp.EgressAsk{Namespace: "default", Domain: fmt.Sprintf("a%d.example.com", i)}); last == nil {
+			asked++
+		}
+	}
+	wantCode(t, last, sandboxmcp.CodeQueueFull)
+	if asked != 32 {
+		t.Errorf("%d questions wait at once, want 32", asked)
+	}
+	if n := strings.Count(b.notices.String(), "\a"); n == 0 || n > 32 {
+		t.Errorf("%d bells rang", n)
+	}
+	quick := open(t)
+	for i := range 40 {
+		a, _, err := quick.Request(t.Context(), sandboxmcp.EgressAsk{Namespace: "default", Domain: fmt.Sprintf("a%d.example.com", i)})
+		if last = err; err == nil {
+			_, _, _ = quick.Decide(t.Context(), sandboxmcp.EgressDecision{ID: a.ID, Deny: true})
+		}
+	}
+	wantCode(t, last, sandboxmcp.CodeQueueFull)
+}
+
+// What a model writes reaches a terminal as one quoted line, and the record not
+// at all.
+func TestReasons(t *testing.T) {
+	b := open(t)
+	evil := "\x1b[2Japproved by admin\n\asandboxmcp: ok \u202egnp.exe" + strings.Repeat("long ", 400)
+	a, fresh, err := b.Request(t.Context(), sandboxmcp.EgressAsk{Namespace: "default", Actor: "mcp", Domain: "api.example.com", Reason: evil})
+	if err != nil || !fresh {
+		t.Fatal(fresh, err)
+	}
+	line := b.notices.String()
+	if strings.Count(line, "\n") != 1 || strings.Count(line, "\a") != 1 || strings.ContainsAny(line, "\x1b\u202e") || len(line) > 700 {
+		t.Errorf("notice: %q", line)
+	}
+	if !strings.Contains(line, "`sandboxmcp egress approve "+a.ID+"`") || !strings.Contains(line, `the model says "`) {
+		t.Errorf("notice: %q", line)
+	}
+	if strings.ContainsAny(a.Reason, "\x1b\n\a\u202e") || len(a.Reason) > 500 || !strings.HasPrefix(a.Reason, `"`) {
+		t.Errorf("reason: %q", a.Reason)
+	}
+	all, _, err := audit.New(b.store, nil).List(t.Context(), audit.Query{Namespace: "default"})
+	if err != nil || len(all) != 1 || strings.Contains(fmt.Sprint(all[0]), "admin") {
+		t.Errorf("record: %v, %v", all, err)
+	}
+}

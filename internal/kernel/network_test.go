@@ -1,0 +1,78 @@
+package kernel_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
+)
+
+// What a network tells programs does not cost them the interpreter that waits,
+// and what a caller says goes over it.
+func TestNetworkVariables(t *testing.T) {
+	told := map[string]string{"HTTP_PROXY": "http://127.0.0.1:3128", "SSL_CERT_FILE": "/etc/a file"}
+	for _, l := range []sandboxmcp.Language{sandboxmcp.Python, sandboxmcp.Node, sandboxmcp.Shell} {
+		p, err := kernel.Plan(kernel.Program{Language: l, Code: "1", Interpreter: "/usr/bin/bash", Version: "20.1.0", Network: told, Env: map[string]string{"HTTP_PROXY": "mine"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Contains(p.Env, "HTTP_PROXY=mine") || !slices.Contains(p.Env, "SSL_CERT_FILE=/etc/a file") {
+			t.Errorf("%s: %q", l, p.Env)
+		}
+		if l == sandboxmcp.Shell && p.Ahead != nil {
+			t.Error("a caller's variable is handed to a bash that waits")
+		}
+	}
+}
+
+func TestWaitingShellWithNetwork(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	testkit.Need(t, "bash", err == nil, "there is no bash")
+	p, err := kernel.Plan(kernel.Program{
+		Language: sandboxmcp.Shell, Code: "env | grep -E 'PROXY|CERT|REPLY|BASH_ENV' | sort\necho $SECONDS", Interpreter: bash,
+		Network: map[string]string{"HTTP_PROXY": "http://127.0.0.1:3128", "SSL_CERT_FILE": "/etc/$(echo no)/a  file "},
+	})
+	if err != nil || p.Ahead == nil {
+		t.Fatal(p.Ahead, err)
+	}
+	dir := t.TempDir()
+	for _, f := range append(p.Program, p.Ahead.Program...) {
+		if err := os.WriteFile(filepath.Join(dir, f.Name), f.Data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	word, err := os.CreateTemp(dir, "word")
+	if err == nil {
+		_, err = word.Write(p.Ahead.Begin)
+	}
+	if err == nil {
+		_, err = word.Seek(0, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer word.Close()
+	cmd := exec.CommandContext(t.Context(), bash, filepath.Join(dir, "main.sh"))
+	for _, kv := range p.Ahead.Env {
+		if name, v, _ := strings.Cut(kv, "="); name == "BASH_ENV" {
+			kv = name + "=" + filepath.Join(dir, filepath.Base(v))
+		}
+		cmd.Env = append(cmd.Env, kv)
+	}
+	cmd.ExtraFiles = []*os.File{word}
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err, out.String())
+	}
+	if want := "HTTP_PROXY=http://127.0.0.1:3128\nSSL_CERT_FILE=/etc/$(echo no)/a  file \n0\n"; out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
+	}
+}
