@@ -300,7 +300,7 @@ func TestAttackSmuggling(t *testing.T) {
 // TestHopByHop: what concerns one connection, and who is behind it, stays here.
 func TestHopByHop(t *testing.T) {
 	w := newWorld(t)
-	got, err := say(w.proxy(), "GET http://api.kit.test/ HTTP/1.1\r\nHost: api.kit.test\r\nConnection: upgrade, X-Hop, keep-alive\r\nUpgrade: websocket\r\nX-Hop: 1\r\nProxy-Authorization: Basic eA==\r\n"+
+	got, err := say(w.proxy(), "GET http://api.kit.test/ HTTP/1.1\r\nHost: api.kit.test\r\nConnection: X-Hop, keep-alive\r\nUpgrade: websocket\r\nX-Hop: 1\r\nProxy-Authorization: Basic eA==\r\n"+
 		"Proxy-Connection: keep-alive\r\nKeep-Alive: 5\r\nTE: trailers\r\nHTTP2-Settings: AA\r\nX-Mine: 1\r\n\r\n")
 	if err != nil || !strings.HasPrefix(got, "HTTP/1.1 200 ") || !strings.Contains(got, "X-Site: yes\r\n") {
 		t.Errorf("got %q, %v, want the site's answer", got, err)
