@@ -147,8 +147,8 @@ type way struct {
 	at    reach // of the run that is going, or what holds between two
 }
 
-// connect opens the way out of a sandbox where there is somewhere to go, and
-// says of an open one whose run it is from here on.
+// connect opens the way out of a sandbox where there is somewhere to go. It is as
+// open as before until the run enters it, when its intent is on record.
 func (e *Engine) connect(x *execution, sb backend.Sandbox) error {
 	if x.room != nil {
 		x.way = x.room.way
@@ -157,7 +157,6 @@ func (e *Engine) connect(x *execution, sb backend.Sandbox) error {
 		return nil
 	}
 	if x.reach.offline {
-		x.way.begin(x.reach)
 		return nil
 	}
 	w, err := e.wayOut(x, sb)
@@ -186,14 +185,12 @@ func (e *Engine) wayOut(x *execution, sb backend.Sandbox) (*way, error) {
 		if !ok {
 			return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the backend %s has no network", x.req.Backend).WithHint("use the process backend")
 		}
-		w = &way{e: e, net: net}
+		w = &way{e: e, net: net, at: reach{offline: true}} // what a session left running was not let out before
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.at = x.reach
 	missing := slices.ContainsFunc(x.reach.ports, func(p int) bool { return !slices.Contains(w.ports, p) })
 	if w.link != nil && !missing {
-		w.link.Report(true)
 		return w, nil
 	}
 	n, err := w.net.Network(x.ctx, x.reach.ports)
@@ -211,27 +208,38 @@ func (e *Engine) wayOut(x *execution, sb backend.Sandbox) (*way, error) {
 		return w, nil
 	}
 	w.link.Serve(n)
-	w.link.Report(true)
 	return w, nil
 }
 
-// begin makes a way that of a run.
-func (w *way) begin(r reach) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.at = r
-	w.link.Report(true)
+// enter makes the way out of a run's sandbox, if there is one, the run's own.
+func (x *execution) enter() {
+	if x.way != nil {
+		x.way.turn(func(reach) reach { return x.reach })
+		x.way.link.Report(true)
+	}
 }
 
 // end takes a way from its run. What the run's caller narrowed it to still holds
 // for what the run left behind; what the caller opened for it does not.
 func (w *way) end() {
+	w.turn(func(r reach) reach {
+		r.who.RequestID, r.hold = "", 0
+		r.offline = r.offline || r.granted
+		return r
+	})
+}
+
+// turn changes where to the way leads, for connections that are there, too: what
+// a run left running has them still.
+func (w *way) turn(change func(reach) reach) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.at.who.RequestID, w.at.hold = "", 0
-	if w.at.granted {
-		w.at.offline = true
-	}
+	w.at = change(w.at)
+	w.mu.Unlock()
+	w.link.Review(func(ask egress.Ask) bool {
+		r := w.reach()
+		r.hold = 0 // nobody is asked for what is there
+		return w.judge(w.e.ctx, r, ask).Allowed
+	})
 }
 
 func (w *way) close() {
@@ -266,7 +274,10 @@ func (w *way) told() map[string]string {
 // Decide says whether a connection may leave, after a person was asked if
 // connections are held.
 func (w *way) Decide(ctx context.Context, ask egress.Ask) egress.Verdict {
-	r := w.reach()
+	return w.judge(ctx, w.reach(), ask)
+}
+
+func (w *way) judge(ctx context.Context, r reach, ask egress.Ask) egress.Verdict {
 	listed := slices.IndexFunc(r.only, func(d sandboxmcp.Domain) bool { return d.Match(ask.Host, ask.Port) })
 	switch {
 	case r.offline:

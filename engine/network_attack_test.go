@@ -1,0 +1,113 @@
+package engine_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/engine"
+)
+
+// dripping is a site that answers for as long as somebody listens.
+func dripping(t *testing.T) map[sandboxmcp.Domain]netip.AddrPort {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for r.Context().Err() == nil {
+			fmt.Fprintln(w, "drip")
+			w.(http.Flusher).Flush()
+			select {
+			case <-r.Context().Done():
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	}))
+	t.Cleanup(s.Close)
+	return map[sandboxmcp.Domain]netip.AddrPort{{Host: "api.site.test"}: netip.MustParseAddrPort(s.Listener.Addr().String())}
+}
+
+// leaves starts a program that stays connected and says in files when it has heard
+// something and when it is cut off.
+const leaves = `
+import os, subprocess, sys, time
+for f in ('got', 'cut'):
+    if os.path.exists(f): os.remove(f)
+code = '''
+import socket
+s = socket.create_connection(("api.site.test", 80), 10)
+s.sendall(b"GET / HTTP/1.1\\r\\nHost: api.site.test\\r\\n\\r\\n")
+try:
+    while True:
+        b = s.recv(4096)
+        if not b: break
+        if b"drip" in b: open("got", "w").close()
+except OSError: pass
+open("cut", "w").close()
+'''
+subprocess.Popen([sys.executable, '-c', code], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+def there(name, patience):
+    end = time.time() + patience
+    while not os.path.exists(name) and time.time() < end: time.sleep(0.02)
+    return os.path.exists(name)
+`
+
+// What a run of a session left connected does not lead out of the next one, when
+// that may not go there: the sandbox is one, and its programs talk to each other.
+func TestRealConnectionsOfBefore(t *testing.T) {
+	t.Parallel()
+	e := openReal(t, func(c *engine.Config) { c.Detours = dripping(t) })
+	needs(t, e, sandboxmcp.Python)
+	run := func(id sandboxmcp.SessionID, code string, change func(*sandboxmcp.Request)) sandboxmcp.Result {
+		t.Helper()
+		r := sandboxmcp.Request{Language: sandboxmcp.Python, SessionID: id, Code: code}
+		if change != nil {
+			change(&r)
+		}
+		res := execute(t, e, r)
+		if res.Status != sandboxmcp.StatusCompleted {
+			t.Fatalf("got %s: %s", res.Status, res.Stderr)
+		}
+		return res
+	}
+	grant := func(r *sandboxmcp.Request) { r.AllowedDomains, r.GrantDomains = []string{"api.site.test"}, true }
+	const got, cut, still = leaves + "print(there('got', 10))", "print(there('cut', 10))", "print(there('cut', 0.3))"
+	want := func(what string, res sandboxmcp.Result, want string) {
+		t.Helper()
+		if strings.TrimSpace(res.Stdout) != want {
+			t.Errorf("%s: got %q, want %s", what, res.Stdout, want)
+		}
+	}
+
+	want("granted for one run", run("s", got, grant), "True")
+	want("the run is over", run("s", cut, nil), "True")
+
+	if _, err := e.DecideEgress(t.Context(), sandboxmcp.EgressDecision{Domain: "api.site.test", Scope: sandboxmcp.GrantOnce}); err != nil {
+		t.Fatal(err)
+	}
+	want("opened for one run", run("s", got, nil), "True")
+	want("that run is over", run("s", cut, nil), "True")
+
+	if _, err := e.DecideEgress(t.Context(), sandboxmcp.EgressDecision{Domain: "api.site.test"}); err != nil {
+		t.Fatal(err)
+	}
+	want("open", run("s", got, nil), "True")
+	want("open still", run("s", still, nil), "False")
+	res := run("s", cut, func(r *sandboxmcp.Request) { r.AllowedDomains = []string{} })
+	want("narrowed to nothing", res, "True")
+	if len(res.Network.Allowed) != 0 {
+		t.Errorf("narrowed to nothing, and %v", res.Network.Allowed)
+	}
+
+	want("open", run("s", got, nil), "True")
+	want("a run without a network", run("s", cut, func(r *sandboxmcp.Request) { r.Offline = true }), "True")
+
+	want("open", run("s", got, nil), "True")
+	if _, err := e.RevokeEgress(t.Context(), "", "api.site.test", "me"); err != nil {
+		t.Fatal(err)
+	}
+	want("revoked", run("s", cut, nil), "True")
+}
