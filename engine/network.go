@@ -64,14 +64,34 @@ func (e *Engine) mayReach(x *execution) error {
 			return gate.Off()
 		}
 	}
-	for _, d := range open {
-		if d.Port != 0 && !slices.Contains(at.ports, d.Port) {
-			at.ports = append(at.ports, d.Port)
-		}
-	}
 	at.open = open
+	if left := at.listen(); left > 0 {
+		x.metadata["network"] = strconv.Itoa(left) + " ports that are open are reached through the proxy alone"
+	}
 	at.wanted = len(open) > 0 || e.cfg.Network || at.hold > 0
 	return nil
+}
+
+// maxListeners is how many named ports a sandbox listens on. What a person opens, one at a
+// time, may not keep all of the network from being opened.
+const maxListeners = 24
+
+// listen chooses the ports to listen on. Every other one is reached through the
+// proxy alone: the sandbox's own DNS and proxy have theirs, and there is room for
+// so many.
+func (r *reach) listen() (left int) {
+	seen := map[int]bool{0: true, 80: true, 443: true} // which are there
+	for _, d := range r.open {
+		switch {
+		case seen[d.Port]:
+		case d.Port == 53 || d.Port == backend.ProxyPort || len(r.ports) == maxListeners:
+			left++
+		default:
+			r.ports = append(r.ports, d.Port)
+		}
+		seen[d.Port] = true
+	}
+	return left
 }
 
 // allowList takes the domains that a request names. Who may not open any can

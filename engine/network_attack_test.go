@@ -5,11 +5,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/engine"
 )
 
@@ -110,4 +112,40 @@ func TestRealConnectionsOfBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("revoked", run("s", cut, nil), "True")
+}
+
+// No port that was opened, and no number of them, takes the network from a run.
+func TestPortsThatAreOpen(t *testing.T) {
+	f := connected(t)
+	var asked []int
+	inner := f.onNetwork
+	f.onNetwork = func(ports []int) (*backend.Network, error) {
+		asked = ports
+		return inner(ports)
+	}
+	dns := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(dns.Close)
+	e := open(t, f, func(c *engine.Config) {
+		c.Detours = map[sandboxmcp.Domain]netip.AddrPort{{Host: "api.site.test"}: netip.MustParseAddrPort(dns.Listener.Addr().String())}
+	})
+	grant := func(d string) {
+		t.Helper()
+		if _, err := e.DecideEgress(t.Context(), sandboxmcp.EgressDecision{Domain: d}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	grant("api.site.test:53")
+	grant("api.site.test:3128")
+	grant("api.site.test:443")
+	for port := range 40 {
+		grant(fmt.Sprintf("api.site.test:%d", 9000+port))
+	}
+	res := execute(t, e, shell("api.site.test:53\napi.site.test:3128\napi.site.test:9039\napi.site.test:80"))
+	wantOut(t, res, "api.site.test:53 200", "api.site.test:3128 200", "api.site.test:9039 200", "api.site.test:80 403")
+	if len(asked) != 24 || slices.Contains(asked, 53) || slices.Contains(asked, 3128) || slices.Contains(asked, 443) || asked[0] != 9000 {
+		t.Errorf("asked for the ports %v", asked)
+	}
+	if text := fmt.Sprint(res.Metadata["network"]); text != "18 ports that are open are reached through the proxy alone" {
+		t.Errorf("the result says %q", text)
+	}
 }

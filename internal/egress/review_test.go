@@ -31,7 +31,9 @@ func TestReview(t *testing.T) {
 	if first, second := both(); first != nil || second != nil {
 		t.Fatal(first, second)
 	}
-	b.link.Review(func(ask egress.Ask) bool { return ask.Host == "b.kit.test" && ask.Port == 99 && ask.Via == egress.ViaTCP })
+	b.link.Review(func(ask egress.Ask) bool {
+		return ask.Host == "b.kit.test" && ask.Port == 99 && ask.Via == egress.ViaTCP
+	})
 	if first, second := both(); first == nil || second != nil {
 		t.Errorf("after the review: got %v and %v, want the first cut", first, second)
 	}
