@@ -150,6 +150,7 @@ func (l *Link) accept(s net.Listener, port int, serve func(net.Conn)) {
 			reset(c)
 			continue
 		}
+		giveUp(c, l.proxy.caps.Idle)
 		l.wg.Go(func() {
 			defer l.leave(c)
 			defer l.survive()

@@ -144,6 +144,7 @@ func (v *visit) dial(via Via, verdict Verdict) (net.Conn, error) {
 			v.l.ledger.allow(v.ask, verdict.Rule)
 			return nil, err
 		}
+		giveUp(up, v.l.proxy.caps.Idle)
 		switch v.l.track(v, up) {
 		case kept:
 			v.l.ledger.allow(v.ask, verdict.Rule)
