@@ -14,6 +14,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/egress"
 	"github.com/sandboxmcp/sandboxmcp/internal/gate"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
 // reach is where to a run may go.
@@ -232,11 +233,31 @@ func (e *Engine) wayOut(x *execution, sb backend.Sandbox) (*way, error) {
 }
 
 // enter makes the way out of a run's sandbox, if there is one, the run's own.
-func (x *execution) enter() {
-	if x.way != nil {
-		x.way.turn(func(reach) reach { return x.reach })
-		x.way.link.Report(true)
+// What was refused before is in no result: it is on record, or the run does not
+// begin.
+func (e *Engine) enter(x *execution) error {
+	if x.way == nil {
+		return nil
 	}
+	err := x.way.settle(x.ctx)
+	x.way.turn(func(reach) reach { return x.reach })
+	x.way.link.Report(true)
+	return err
+}
+
+// settle records what was refused between two runs.
+func (w *way) settle(ctx context.Context) error {
+	at := w.reach()
+	denied := w.link.Report(true).Network().Denied
+	if len(denied) == 0 || at.who.SessionID == "" {
+		return nil
+	}
+	var ops []store.Op
+	for _, entry := range refusals(denied, sandboxmcp.AuditEntry{Namespace: at.who.Namespace, SessionID: at.who.SessionID, Actor: at.actor}) {
+		entry.Metadata["between_runs"] = true
+		ops = append(ops, w.e.audit.Op(entry))
+	}
+	return w.e.store.Update(context.WithoutCancel(ctx), ops...)
 }
 
 // end takes a way from its run. What the run's caller narrowed it to still holds
@@ -266,6 +287,18 @@ func (w *way) close() {
 	if w != nil {
 		w.link.Close()
 	}
+}
+
+// closeSession is close for a session, which may have been refused something since
+// its last run.
+func (w *way) closeSession() {
+	if w == nil {
+		return
+	}
+	if err := w.settle(w.e.ctx); err != nil {
+		w.e.log.Error("record what a session was refused after its last run", "error", err)
+	}
+	w.close()
 }
 
 // disconnect ends what a run has of the network: of a single run all of it.
@@ -432,23 +465,21 @@ func (e *Engine) tellNetwork(x *execution, res *sandboxmcp.Result) {
 	}
 }
 
-// refusals are the entries of what a run was refused: one for each destination,
-// of so many.
-func (e *Engine) refusals(x *execution, res *sandboxmcp.Result) []*sandboxmcp.AuditEntry {
-	denied := res.Network.Denied
+// refusals are the entries of what was refused: one for each destination, of so
+// many. They are like another entry.
+func refusals(denied []sandboxmcp.DeniedRequest, like sandboxmcp.AuditEntry) []*sandboxmcp.AuditEntry {
 	list := make([]*sandboxmcp.AuditEntry, 0, min(len(denied), maxRefusals))
 	for i, d := range denied {
-		entry := &sandboxmcp.AuditEntry{
-			Action: "egress_denied", Phase: sandboxmcp.PhaseOutcome, RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.req.Namespace, Actor: x.req.Actor,
-			Detail:   fmt.Sprintf("%s:%d, %d times", d.Host, d.Port, d.Times),
-			Metadata: map[string]any{"host": d.Host, "port": d.Port, "times": d.Times, "reason": d.Reason},
-		}
+		entry := like
+		entry.Action, entry.Phase = "egress_denied", sandboxmcp.PhaseOutcome
+		entry.Detail = fmt.Sprintf("%s:%d, %d times", d.Host, d.Port, d.Times)
+		entry.Metadata = map[string]any{"host": d.Host, "port": d.Port, "times": d.Times, "reason": d.Reason}
 		if i == maxRefusals-1 && len(denied) > maxRefusals {
 			n := len(denied) - i
 			entry.Detail, entry.Metadata = strconv.Itoa(n)+" more destinations", map[string]any{"destinations": n}
-			return append(list, entry)
+			return append(list, &entry)
 		}
-		list = append(list, entry)
+		list = append(list, &entry)
 	}
 	return list
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -147,5 +148,54 @@ func TestPortsThatAreOpen(t *testing.T) {
 	}
 	if text := fmt.Sprint(res.Metadata["network"]); text != "18 ports that are open are reached through the proxy alone" {
 		t.Errorf("the result says %q", text)
+	}
+}
+
+// What a session's program tries between two runs, or after the last one, is in no
+// result, and is on record.
+func TestRealRefusedBetweenRuns(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "state")
+	e := openReal(t, at(dir), func(c *engine.Config) { c.Network, c.Detours = true, site(t) })
+	needs(t, e, sandboxmcp.Python)
+	tries := func() (n int) {
+		for _, r := range rows(t, dir, "default") {
+			if r.Action == "egress_denied" && r.Metadata["between_runs"] == true && r.Metadata["host"] == "between.site.test" && r.SessionID == "s" && r.RequestID == "" {
+				n++
+			}
+		}
+		return n
+	}
+	run := func(code string) {
+		t.Helper()
+		if res := execute(t, e, sandboxmcp.Request{Language: sandboxmcp.Python, SessionID: "s", Code: code}); res.Status != sandboxmcp.StatusCompleted {
+			t.Fatalf("got %s: %s", res.Status, res.Stderr)
+		}
+	}
+	run(`
+import subprocess, sys
+code = """
+import socket, time
+while True:
+    try: socket.getaddrinfo("between.site.test", 80)
+    except OSError: pass
+    time.sleep(0.02)
+"""
+subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+`)
+	for i := 0; tries() == 0; i++ {
+		if i == 50 {
+			t.Fatal("what was tried between two runs is not on record")
+		}
+		time.Sleep(50 * time.Millisecond)
+		run("pass")
+	}
+	before := tries()
+	time.Sleep(500 * time.Millisecond)
+	if err := e.TerminateSession(t.Context(), "", "s", "me"); err != nil {
+		t.Fatal(err)
+	}
+	if tries() == before {
+		t.Error("what was tried after the last run is not on record")
 	}
 }
