@@ -177,6 +177,9 @@ func (l *Link) enter(c net.Conn) string {
 		return "too many connections at once"
 	case !l.arrivals.take(l.proxy.now()):
 		return "too many connections a second"
+	case l.proxy.busy.Add(1) > int64(l.proxy.caps.All):
+		l.proxy.busy.Add(-1)
+		return "too many connections at once, of all sandboxes together"
 	}
 	l.busy++
 	l.open[c] = true
@@ -188,6 +191,7 @@ func (l *Link) leave(c net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.busy--
+	l.proxy.busy.Add(-1)
 	delete(l.open, c)
 }
 

@@ -7,7 +7,9 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/egress"
 )
 
@@ -71,4 +73,33 @@ func TestReviewMeanwhile(t *testing.T) {
 	}
 	b.wantDenied("a.kit.test", 80, "not any more")
 	b.wantAllowed()
+}
+
+// TestConnectionsOfAll: the sandboxes together take no more than there is.
+func TestConnectionsOfAll(t *testing.T) {
+	a := newBox(t, setup{ports: []int{99}, caps: egress.Caps{All: 3, Conns: 3}})
+	other := &backend.Network{TCP: map[int]net.Listener{99: newQueue()}}
+	link := a.proxyOf.Attach(other, a.rules)
+	t.Cleanup(link.Close)
+	refused := func(c net.Conn) bool {
+		_ = c.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+		_, err := c.Read(make([]byte, 1))
+		return !isDeadline(err)
+	}
+	for i, tc := range []struct {
+		to      net.Listener
+		refused bool
+	}{{a.net.TCP[80], false}, {a.net.TCP[80], false}, {other.TCP[99], false}, {other.TCP[99], true}, {a.net.TCP[80], true}} {
+		if c := a.through(tc.to, "1.2.3.4", 99); refused(c) != tc.refused {
+			t.Errorf("connection %d: got refused %v", i, !tc.refused)
+		}
+	}
+}
+
+// TestAllowedFlood: destinations that found no place are told of in a result.
+func TestAllowedFlood(t *testing.T) {
+	n := egress.Report{Allowed: []egress.Entry{{Host: "a.kit.test", Port: 80}}, OtherAllowed: 7}.Network()
+	if len(n.Allowed) != 2 || n.Allowed[1] != "others, 7 times: too many to list" {
+		t.Errorf("got %q", n.Allowed)
+	}
 }

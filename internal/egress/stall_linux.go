@@ -23,3 +23,12 @@ func giveUp(c net.Conn, after time.Duration) {
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(max(after.Milliseconds(), 1)))
 	})
 }
+
+// descriptors is how many this process may have.
+func descriptors() int {
+	var r unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &r) != nil {
+		return 1024
+	}
+	return int(min(r.Cur, 1<<20))
+}
