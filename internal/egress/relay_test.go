@@ -363,8 +363,10 @@ func TestKernelRefusals(t *testing.T) {
 	b := newBox(t, setup{open: []string{"api.kit.test"}})
 	at := func(a string, port uint16) netip.AddrPort { return netip.AddrPortFrom(netip.MustParseAddr(a), port) }
 	next := []backend.Refusal{
-		{Network: "tcp", Address: at(b.lookup("api.kit.test"), 22), Count: 3}, {Network: "udp", Address: at("8.8.8.8", 443), Count: 1},
-		{Network: "tcp", Address: at("::1", 9), Count: 1}, {Network: "tcp", Address: at("127.0.0.1", 9), Count: 1},
+		{Network: "tcp", Address: at(b.lookup("api.kit.test"), 22), Count: 3},
+		{Network: "udp", Address: at("8.8.8.8", 443), Count: 1},
+		{Network: "tcp", Address: at("::1", 9), Count: 1},
+		{Network: "tcp", Address: at("127.0.0.1", 9), Count: 1},
 	}
 	b.net.Refused = func() ([]backend.Refusal, int) {
 		defer func() { next = nil }()
