@@ -54,8 +54,8 @@ func (e *Engine) RequestEgress(ctx context.Context, ask sandboxmcp.EgressAsk) (s
 		wait, cancel := context.WithTimeout(ctx, ask.Wait)
 		defer cancel()
 		a, err = e.gate.Wait(wait, a.ID, func() bool {
-			open, _, err := e.isOpen(ctx, ask, d)
-			return err == nil && open
+			now, _, failed := e.isOpen(ctx, ask, d)
+			return failed == nil && now
 		})
 		if err != nil {
 			return answer, err

@@ -192,8 +192,9 @@ func (e *Engine) connect(x *execution, sb backend.Sandbox) error {
 		return nil
 	}
 	x.way = w
-	if x.room != nil {
+	if x.room != nil && x.room.way == nil {
 		x.room.way = w
+		x.room.walls.stale() // it had no network, which a report may still say
 	}
 	return nil
 }
@@ -445,7 +446,11 @@ func (e *Engine) openTo(x *execution) []string {
 	if x.req.Offline || x.req.Session != nil && x.req.Session.Offline {
 		return []string{}
 	}
-	open, err := e.gate.Open(x.ctx, gate.Who{Namespace: x.req.Namespace, SessionID: x.req.SessionID, RequestID: x.req.ID})
+	who := gate.Who{Namespace: x.req.Namespace, SessionID: x.req.SessionID, RequestID: x.req.ID}
+	if x.session != nil {
+		who.Born = x.session.Info().CreatedAt
+	}
+	open, err := e.gate.Open(x.ctx, who)
 	if err != nil {
 		return []string{}
 	}
@@ -485,3 +490,11 @@ func refusals(denied []sandboxmcp.DeniedRequest, like sandboxmcp.AuditEntry) []*
 }
 
 const maxRefusals = 32
+
+// tellRefused are the events of what a run was refused, of so many destinations.
+func (e *Engine) tellRefused(x *execution, res *sandboxmcp.Result) {
+	for _, d := range res.Network.Denied[:min(len(res.Network.Denied), maxRefusals)] {
+		e.emit(sandboxmcp.EventEgressDenied, x.req.Namespace, d.Host+" was refused to a run",
+			map[string]any{"request_id": x.req.ID, "host": d.Host, "port": d.Port, "times": d.Times})
+	}
+}

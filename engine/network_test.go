@@ -55,7 +55,7 @@ func connected(t *testing.T) *fake {
 	var mu sync.Mutex
 	var proxy string
 	f.onNetwork = func(ports []int) (*backend.Network, error) {
-		l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it stands in for a socket of a sandbox
+		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, err
 		}
@@ -81,7 +81,7 @@ func through(proxy, host string) string {
 	if proxy == "" {
 		return host + " no network"
 	}
-	c, err := net.Dial("tcp", proxy) //nolint:noctx // it stands in for a program
+	c, err := net.Dial("tcp", proxy)
 	if err != nil {
 		return host + " refused"
 	}
@@ -181,6 +181,13 @@ func TestAllowedDomainsOnlyNarrow(t *testing.T) {
 			t.Errorf("%q: %v", ok, err)
 		}
 	}
+	fresh := shell("x")
+	fresh.SessionID, fresh.AllowedDomains = "new", []string{"other.site.test"}
+	_, err := e.Execute(t.Context(), fresh)
+	wantCode(t, err, sandboxmcp.CodeEgressDenied)
+	if list, err := e.Sessions(t.Context(), ""); err != nil || len(list) != 0 {
+		t.Errorf("a refused run has made a session: %v, %v", list, err)
+	}
 	before, _ := f.starts()
 	for _, bad := range [][]string{
 		{"other.site.test"}, {"*"}, {"*.com"}, {"*.site.test"}, {"wide.test"}, {"api.site.test", "other.site.test"}, {"api.site.test:22"}, {"port.test"}, {"port.test:443"},
@@ -239,8 +246,10 @@ func TestGrantDomains(t *testing.T) {
 // an error, to others in the result.
 func TestBackendWithoutNetwork(t *testing.T) {
 	for name, f := range map[string]*fake{
-		"none":    {},
-		"refuses": {onNetwork: func([]int) (*backend.Network, error) { return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "not here") }},
+		"none": {},
+		"refuses": {onNetwork: func([]int) (*backend.Network, error) {
+			return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "not here")
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := open(t, f, func(c *engine.Config) { c.Network, c.Operator = true, domains(t, "api.site.test") })
@@ -335,6 +344,62 @@ func TestNoAsking(t *testing.T) {
 	wantCode(t, err, sandboxmcp.CodeNetworkDisabled)
 	if notices.Len() > 0 {
 		t.Errorf("somebody was asked: %q", notices.String())
+	}
+}
+
+// What is open is looked up at each connection: a person opens and closes a
+// domain while the run goes on.
+func TestApprovalDuringARun(t *testing.T) {
+	f := connected(t)
+	once := f.program
+	step := make(chan string)
+	f.program = func(r *fakeRun) backend.Exit {
+		for range step {
+			var out bytes.Buffer
+			one := *r
+			one.Stdout = &out
+			exit := once(&one)
+			step <- strings.TrimSpace(out.String())
+			if exit.Code != 0 {
+				return exit
+			}
+		}
+		return backend.Exit{}
+	}
+	e := open(t, f, func(c *engine.Config) { c.Network, c.Detours = true, site(t) })
+	events, stop := e.Subscribe("")
+	defer stop()
+	wait := executeIn(t.Context(), t, e, shell("api.site.test"))
+	try := func(want string) {
+		t.Helper()
+		step <- ""
+		if got := <-step; got != "api.site.test "+want {
+			t.Errorf("got %q, want %s", got, want)
+		}
+	}
+	try("403")
+	if _, err := e.DecideEgress(t.Context(), sandboxmcp.EgressDecision{Domain: "api.site.test"}); err != nil {
+		t.Fatal(err)
+	}
+	try("200")
+	if _, err := e.RevokeEgress(t.Context(), "", "api.site.test", "me"); err != nil {
+		t.Fatal(err)
+	}
+	try("403")
+	close(step)
+	res, err := wait()
+	if err != nil || len(res.Network.Denied) != 1 || res.Network.Denied[0].Times != 2 || !slices.Equal(res.Network.Allowed, []string{"api.site.test:80"}) {
+		t.Errorf("got %+v, %v", res.Network, err)
+	}
+	stop()
+	var told []sandboxmcp.EventType
+	for ev := range events {
+		if strings.HasPrefix(string(ev.Type), "egress.") {
+			told = append(told, ev.Type)
+		}
+	}
+	if d := cmp.Diff([]sandboxmcp.EventType{sandboxmcp.EventEgressApproved, sandboxmcp.EventEgressDenied}, told); d != "" {
+		t.Errorf("events (-want +got):\n%s", d)
 	}
 }
 
@@ -450,13 +515,17 @@ func TestRealSessionNetwork(t *testing.T) {
 		}
 		return res
 	}
-	if got := answers(try("s")); got != "NOT NOT" {
-		t.Errorf("before: %s", got)
+	const closed, opened = "no network", "no network but egress"
+	if res := try("s"); answers(res) != "NOT NOT" || !slices.Contains(res.Isolation.Walls, closed) {
+		t.Errorf("before: %s, %q", answers(res), res.Isolation.Walls)
 	}
 	if _, err := e.DecideEgress(t.Context(), sandboxmcp.EgressDecision{Domain: "api.site.test"}); err != nil {
 		t.Fatal(err)
 	}
 	res := try("s")
+	if !slices.Contains(res.Isolation.Walls, opened) || slices.Contains(res.Isolation.Walls, closed) {
+		t.Errorf("what is reported of its walls was read before it was let out: %q", res.Isolation.Walls)
+	}
 	if got := answers(res); got != "GOT NOT" || !slices.Contains(res.Network.Allowed, "api.site.test:80") || res.StateLost {
 		t.Errorf("approved: %s, %+v", got, res.Network)
 	}

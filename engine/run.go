@@ -110,6 +110,7 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 		return res, err
 	}
 	// event: told to whoever listens, who is not waited for
+	e.tellRefused(x, &res)
 	e.tellEnded(x, &res)
 	return res, nil
 }

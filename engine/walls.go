@@ -93,6 +93,13 @@ func (w *watched) read(ctx context.Context, sb backend.Sandbox, rest time.Durati
 	return w.sight
 }
 
+// stale has them read anew: something about them was changed.
+func (w *watched) stale() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.at = time.Time{}
+}
+
 // due tells that nobody has read them for so long.
 func (w *watched) due(rest time.Duration) bool {
 	w.mu.Lock()

@@ -141,9 +141,9 @@ it. Off a terminal, and with --json, it is one JSON document.`,
 		}
 		sum := sandboxmcp.EgressList{Pending: []sandboxmcp.Approval{}, Granted: []sandboxmcp.EgressGrant{}, Operator: []string{}}
 		err = a.everywhere(ctx, cfg, func(c gatekeeper) error {
-			l, err := c.Egress(ctx, ns)
+			l, failed := c.Egress(ctx, ns)
 			sum.Pending, sum.Granted, sum.Operator = append(sum.Pending, l.Pending...), append(sum.Granted, l.Granted...), append(sum.Operator, l.Operator...)
-			return err
+			return failed
 		})
 		if err != nil {
 			return err
@@ -258,9 +258,9 @@ document.`,
 		}
 		var done sandboxmcp.EgressRevoked
 		err = a.everywhere(ctx, cfg, func(c gatekeeper) error {
-			r, err := c.RevokeEgress(ctx, cfg.Namespace, args[0])
+			r, failed := c.RevokeEgress(ctx, cfg.Namespace, args[0])
 			done.Domain, done.Revoked = r.Domain, done.Revoked+r.Revoked
-			return err
+			return failed
 		})
 		if err != nil {
 			return err

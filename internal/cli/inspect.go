@@ -82,9 +82,9 @@ func (a *app) inspect(ctx context.Context, cfg *config.Config, p place, args []s
 		return sum, err
 	}
 	for _, c := range peers {
-		state, err := c.Inspect(ctx, cfg.Namespace, "")
-		if err != nil {
-			a.say("server " + c.Peer().ID + ": " + err.Error())
+		state, failed := c.Inspect(ctx, cfg.Namespace, "")
+		if failed != nil {
+			a.say("server " + c.Peer().ID + ": " + failed.Error())
 			continue
 		}
 		belongTo(&state, c)
@@ -92,9 +92,9 @@ func (a *app) inspect(ctx context.Context, cfg *config.Config, p place, args []s
 	}
 	if _, missing := os.Stat(cfg.StateDir); len(peers) == 0 && missing == nil && p.server == "" { // what is kept is what holds
 		err = a.withEngine(ctx, cfg, func(e runner) error {
-			state, err := e.Inspect(ctx, cfg.Namespace, "")
+			state, failed := e.Inspect(ctx, cfg.Namespace, "")
 			sum.Egress = state.Egress
-			return err
+			return failed
 		})
 		if err != nil {
 			return sum, err

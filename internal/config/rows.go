@@ -120,7 +120,7 @@ func networkRows(c *Config) []row {
 		{key: "allowed_domains", env: "SANDBOXMCP_ALLOWED_DOMAINS", into: items(&c.AllowedDomains, "domains such as name.example, *.name.example or name.example:8443", parseDomain), doc: "Domains that are open when the network is on, at ports 80 and 443 or at the one that is named. A wildcard opens the names below it."},
 		{key: "egress_approvals", env: "SANDBOXMCP_EGRESS_APPROVALS", def: "true", into: boolean(&c.EgressApprovals), doc: "False: nobody is asked, and nothing but allowed_domains opens."},
 		{key: "egress_private_hosts", env: "SANDBOXMCP_EGRESS_PRIVATE_HOSTS", into: items(&c.EgressPrivateHosts, "names such as name.example or name.example:5432", parseName), doc: "Names whose address may be private, local or otherwise special, at ports 80 and 443 or at the one that is named. It opens nothing: the name has to be allowed or approved as any other."},
-		{key: "egress_hold_seconds", env: "SANDBOXMCP_EGRESS_HOLD_SECONDS", def: "0", into: number(&c.EgressHoldSeconds, -1, 3600), doc: "How long a connection to a name that is not open waits for a person to approve it, and goes on then; 0: it fails at once. The clock of the run goes on meanwhile."},
+		{key: "egress_hold_seconds", env: "SANDBOXMCP_EGRESS_HOLD_SECONDS", def: "0", into: number(&c.EgressHoldSeconds, -1, 3600), doc: "How long a connection to a name that is not open waits, at port 80 or 443 or through the proxy, for a person to approve it, and goes on then; 0: it fails at once. The clock of the run goes on meanwhile."},
 	}
 }
 

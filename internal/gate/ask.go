@@ -84,15 +84,15 @@ func (g *Gate) Request(ctx context.Context, ask sandboxmcp.EgressAsk) (asked san
 	err = g.change(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		now := g.now()
 		fresh = false
-		if err := lapse(ctx, tx, now); err != nil {
-			return err
+		failed := lapse(ctx, tx, now)
+		if failed != nil {
+			return failed
 		}
-		var err error
-		if a, err = findSame(ctx, tx, ask.Namespace, digest, now); err == nil || !errors.Is(err, sql.ErrNoRows) {
-			return err
+		if a, failed = findSame(ctx, tx, ask.Namespace, digest, now); !errors.Is(failed, sql.ErrNoRows) {
+			return failed
 		}
-		if err := g.room(ctx, tx, ask.Namespace, now); err != nil {
-			return err
+		if failed = g.room(ctx, tx, ask.Namespace, now); failed != nil {
+			return failed
 		}
 		g.asked.add(ask.Namespace, now)
 		a = approval{domain: d, whole: true, info: sandboxmcp.Approval{
@@ -102,14 +102,15 @@ func (g *Gate) Request(ctx context.Context, ask sandboxmcp.EgressAsk) (asked san
 		fresh = true
 		const insert = `INSERT INTO approvals (` + approvalColumns + `, decided_by) VALUES (?,?,?,?,?,?,?,?,?,?,?,'','','')`
 		i := a.info
-		if err := g.cfg.Audit.Op(&sandboxmcp.AuditEntry{
+		failed = g.cfg.Audit.Op(&sandboxmcp.AuditEntry{
 			Action: actionAsked, Phase: sandboxmcp.PhaseIntent, Namespace: ask.Namespace, RequestID: ask.RequestID, SessionID: ask.SessionID, Actor: ask.Actor, Detail: i.Domain,
 			Metadata: map[string]any{"approval_id": i.ID, "domain": i.Domain, "sha256": digest, "reason_bytes": len(ask.Reason), "reason_sha256": digestOf(ask.Reason), "expires_at": format(i.ExpiresAt)},
-		})(ctx, tx); err != nil {
-			return err
+		})(ctx, tx)
+		if failed != nil {
+			return failed
 		}
-		_, err = tx.ExecContext(ctx, insert, i.ID, i.Namespace, text, digest, reason, i.RequestedBy, i.SessionID, i.RequestID, i.Status, format(i.RequestedAt), format(i.ExpiresAt))
-		return err
+		_, failed = tx.ExecContext(ctx, insert, i.ID, i.Namespace, text, digest, reason, i.RequestedBy, i.SessionID, i.RequestID, i.Status, format(i.RequestedAt), format(i.ExpiresAt))
+		return failed
 	})
 	if err != nil {
 		return sandboxmcp.Approval{}, false, err

@@ -20,6 +20,7 @@ func BenchmarkOpen(b *testing.B) {
 	defer s.Close()
 	g := gate.New(gate.Config{Store: s, Audit: audit.New(s, nil), Approvals: true})
 	run := func(b *testing.B) {
+		b.Helper()
 		for b.Loop() {
 			if _, err := g.Open(b.Context(), one); err != nil {
 				b.Fatal(err)

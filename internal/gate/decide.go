@@ -142,39 +142,53 @@ func (g *Gate) open(ctx context.Context, d sandboxmcp.EgressDecision) (*sandboxm
 	}
 	n := &made.info
 	err = g.change(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		const q = `SELECT ` + grantColumns + ` FROM grants WHERE namespace = ? AND digest = ? AND scope = ? AND scope <> 'once' AND session_id = ? AND revoked_at = '' AND (expires_at = '' OR expires_at > ? AND expires_at >= ?)`
-		_, digest, err := canonical(d.Namespace, domain)
-		if err != nil {
-			return err
+		have, failed := g.alike(ctx, tx, &made)
+		if have != nil || failed != nil {
+			n = have
+			return failed
 		}
-		have, _, err := scanGrant(tx.QueryRowContext(ctx, q, d.Namespace, digest, d.Scope, n.SessionID, format(g.now()), format(made.nearly())))
-		if err == nil {
-			n = &have.info
-			return nil
-		}
-		if !errors.Is(err, sql.ErrNoRows) {
-			return err
-		}
-		// A question for just this is answered by it.
-		var asked string
-		err = tx.QueryRowContext(ctx, `SELECT id FROM approvals WHERE namespace = ? AND digest = ? AND state = 'pending' AND expires_at > ?`, d.Namespace, digest, format(g.now())).Scan(&asked)
-		if err != nil && !errors.Is(err, sql.ErrNoRows) {
-			return err
-		}
-		n.ApprovalID = asked
-		entry := &sandboxmcp.AuditEntry{Action: actionOpened, Phase: sandboxmcp.PhaseOutcome, Namespace: d.Namespace, SessionID: n.SessionID, Actor: d.Actor, Detail: made.words(), Metadata: map[string]any{}}
-		made.describe(entry)
-		if err := g.record(ctx, tx, entry, &made); err != nil {
-			return err
-		}
-		const done = `UPDATE approvals SET state = 'approved', decided_at = ?, decided_by = ?, grant_id = ? WHERE id = ? AND state = 'pending'`
-		_, err = tx.ExecContext(ctx, done, format(g.now()), d.Actor, n.ID, asked)
-		return err
+		n = &made.info
+		return g.openNow(ctx, tx, &made)
 	})
 	if err != nil {
 		return nil, err
 	}
 	return n, nil
+}
+
+// alike finds a grant that does all that another would; nil: there is none.
+func (g *Gate) alike(ctx context.Context, tx *sql.Tx, n *grant) (*sandboxmcp.EgressGrant, error) {
+	const q = `SELECT ` + grantColumns + ` FROM grants WHERE namespace = ? AND digest = ? AND scope = ? AND scope <> 'once' AND session_id = ? AND revoked_at = '' AND (expires_at = '' OR expires_at > ? AND expires_at >= ?)`
+	_, digest, err := canonical(n.info.Namespace, n.domain)
+	if err != nil {
+		return nil, err
+	}
+	have, _, err := scanGrant(tx.QueryRowContext(ctx, q, n.info.Namespace, digest, n.info.Scope, n.info.SessionID, format(g.now()), format(n.nearly())))
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil //nolint:nilnil // no failure
+	}
+	return &have.info, err
+}
+
+// openNow opens a domain, and answers a question for just that.
+func (g *Gate) openNow(ctx context.Context, tx *sql.Tx, n *grant) error {
+	_, digest, err := canonical(n.info.Namespace, n.domain)
+	if err != nil {
+		return err
+	}
+	const find = `SELECT id FROM approvals WHERE namespace = ? AND digest = ? AND state = 'pending' AND expires_at > ?`
+	err = tx.QueryRowContext(ctx, find, n.info.Namespace, digest, format(g.now())).Scan(&n.info.ApprovalID)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return err
+	}
+	entry := &sandboxmcp.AuditEntry{Action: actionOpened, Phase: sandboxmcp.PhaseOutcome, Namespace: n.info.Namespace, SessionID: n.info.SessionID, Actor: n.info.GrantedBy, Detail: n.words(), Metadata: map[string]any{}}
+	n.describe(entry)
+	if err = g.record(ctx, tx, entry, n); err != nil {
+		return err
+	}
+	const done = `UPDATE approvals SET state = 'approved', decided_at = ?, decided_by = ?, grant_id = ? WHERE id = ? AND state = 'pending'`
+	_, err = tx.ExecContext(ctx, done, format(g.now()), n.info.GrantedBy, n.info.ID, n.info.ApprovalID)
+	return err
 }
 
 // record writes an opening down, and then opens.
@@ -280,13 +294,13 @@ func (g *Gate) Revoke(ctx context.Context, ns sandboxmcp.Namespace, domain, acto
 	out := sandboxmcp.EgressRevoked{Domain: d.String()}
 	err = g.change(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		const q = `UPDATE grants SET revoked_at = ?1 WHERE namespace = ?2 AND digest = ?3 AND revoked_at = '' AND (expires_at = '' OR expires_at > ?1)`
-		done, err := tx.ExecContext(ctx, q, format(g.now()), ns, digest)
-		if err != nil {
-			return err
+		done, failed := tx.ExecContext(ctx, q, format(g.now()), ns, digest)
+		if failed != nil {
+			return failed
 		}
-		n, err := done.RowsAffected()
-		if err != nil {
-			return err
+		n, failed := done.RowsAffected()
+		if failed != nil {
+			return failed
 		}
 		if out.Revoked = int(n); n == 0 {
 			return g.notGranted(ns, d)
@@ -302,7 +316,7 @@ func (g *Gate) Revoke(ctx context.Context, ns sandboxmcp.Namespace, domain, acto
 func (g *Gate) notGranted(ns sandboxmcp.Namespace, d sandboxmcp.Domain) error {
 	e := sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "nobody has opened %s to namespace %s", d, ns).WithHint("see `sandboxmcp egress list`")
 	if Covered(g.cfg.Operator, d) {
-		e.WithHint("the settings open it: take it out of allowed_domains")
+		e.Hint = "the settings open it: take it out of allowed_domains"
 	}
 	return e
 }

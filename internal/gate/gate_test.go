@@ -279,8 +279,10 @@ func TestScopes(t *testing.T) {
 			t.Errorf("open between two runs: %v", got)
 		}
 		two := gate.Who{Namespace: "default", RequestID: "r2"}
-		if !b.lets(one, "once.example.com") || !b.lets(one, "once.example.com") {
-			t.Error("it is not open to the run that used it first")
+		for range 2 {
+			if !b.lets(one, "once.example.com") {
+				t.Error("it is not open to the run that used it first")
+			}
 		}
 		if b.lets(two, "once.example.com") {
 			t.Error("it is open to a second run")

@@ -1,6 +1,8 @@
 package gate
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -24,7 +26,7 @@ func newMark(stateDir string) mark {
 // size is where the mark is; 0 as long as nothing was ever changed.
 func (m *mark) size() (int64, error) {
 	st, err := os.Stat(m.path)
-	if os.IsNotExist(err) {
+	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
 	if err != nil {

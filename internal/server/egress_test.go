@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"encoding/json"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -54,9 +55,7 @@ func TestFormsCannotBeMadeUp(t *testing.T) {
 		{"requestState": "x"},
 	} {
 		params := map[string]any{"name": "request_egress", "arguments": map[string]any{"domain": "api.example.com"}}
-		for k, v := range extra {
-			params[k] = v
-		}
+		maps.Copy(params, extra)
 		res, _ := p.request("tools/call", params)["result"].(map[string]any)
 		if res["isError"] != true || structured(res)["error"] != "invalid_argument" {
 			t.Errorf("%v: got %v", extra, res)
@@ -77,9 +76,7 @@ func (p *pipe) modern(args map[string]any, more map[string]any) map[string]any {
 			"io.modelcontextprotocol/clientCapabilities": map[string]any{"elicitation": map[string]any{"form": map[string]any{}}},
 		},
 	}
-	for k, v := range more {
-		params[k] = v
-	}
+	maps.Copy(params, more)
 	m := p.request("tools/call", params)
 	res, _ := m["result"].(map[string]any)
 	if res == nil {

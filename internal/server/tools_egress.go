@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"time"
 
@@ -101,25 +102,25 @@ func (s *Server) formBack(ctx context.Context, c *call, ask sandboxmcp.EgressAsk
 		return answer{}, err
 	}
 	result, _ := c.request.Params.InputResponses[formName].(*mcp.ElicitResult)
-	return s.decide(ctx, c, ask, st.ID, st.SHA256, result)
+	return s.decide(ctx, ask, sandboxmcp.EgressDecision{ID: st.ID, SHA256: st.SHA256}, result)
 }
 
 // decide carries out what a person answered. Dismissing the form, and whatever is
-// no answer, leaves the question open.
-func (s *Server) decide(ctx context.Context, c *call, ask sandboxmcp.EgressAsk, id, sum string, r *mcp.ElicitResult) (answer, error) {
-	d := sandboxmcp.EgressDecision{ID: id, Namespace: c.namespace, SHA256: sum, Actor: formActor}
+// no answer, leaves the question open. d says which question, as it was shown.
+func (s *Server) decide(ctx context.Context, ask sandboxmcp.EgressAsk, d sandboxmcp.EgressDecision, r *mcp.ElicitResult) (answer, error) {
+	d.Namespace, d.Actor = ask.Namespace, formActor
 	switch ok := r != nil; {
 	case ok && r.Action == "decline":
 		d.Deny = true
 	case ok && r.Action == "accept" && openFor(r.Content, &d):
 	default:
-		s.forms.dismiss(id)
+		s.forms.dismiss(d.ID)
 		got, err := s.engine.RequestEgress(ctx, ask)
 		return answer{body: got}, err
 	}
 	got, err := s.engine.DecideEgress(context.WithoutCancel(ctx), d)
-	switch sandboxmcp.CodeOf(err) {
-	case sandboxmcp.CodeRequestNotFound, sandboxmcp.CodeEgressDenied, sandboxmcp.CodeInvalidArgument: // it was answered elsewhere, or has lapsed
+	answered := []sandboxmcp.Code{sandboxmcp.CodeRequestNotFound, sandboxmcp.CodeEgressDenied, sandboxmcp.CodeInvalidArgument} // elsewhere, or it has lapsed
+	if slices.Contains(answered, sandboxmcp.CodeOf(err)) {
 		got, err = s.engine.RequestEgress(ctx, ask)
 	}
 	return answer{body: got}, err
@@ -142,7 +143,7 @@ func (s *Server) elicit(ctx context.Context, c *call, ask sandboxmcp.EgressAsk, 
 		if err != nil { // it cannot, or time is up: the terminal remains
 			return
 		}
-		got, err := s.decide(ctx, c, ask, asked.ID, asked.SHA256, r)
+		got, err := s.decide(ctx, ask, sandboxmcp.EgressDecision{ID: asked.ID, SHA256: asked.SHA256}, r)
 		if err != nil {
 			failed <- err
 			return
