@@ -26,7 +26,8 @@ type reach struct {
 	offline  bool                // nowhere
 	wanted   bool                // there is somewhere to go, or somebody wants to know of attempts
 	hold     time.Duration
-	ports    []int               // that are named in what is open
+	ports    []int               // that are named in what is open, and listened on
+	beyond   int                 // how many others are named
 	open     []sandboxmcp.Domain // when it began
 	actor    string
 }
@@ -66,9 +67,7 @@ func (e *Engine) mayReach(x *execution) error {
 		}
 	}
 	at.open = open
-	if left := at.listen(); left > 0 {
-		x.metadata["network"] = strconv.Itoa(left) + " ports that are open are reached through the proxy alone"
-	}
+	at.listen()
 	at.wanted = len(open) > 0 || e.cfg.Network || at.hold > 0
 	return nil
 }
@@ -80,19 +79,18 @@ const maxListeners = 24
 // listen chooses the ports to listen on. Every other one is reached through the
 // proxy alone: the sandbox's own DNS and proxy have theirs, and there is room for
 // so many.
-func (r *reach) listen() (left int) {
+func (r *reach) listen() {
 	seen := map[int]bool{0: true, 80: true, 443: true} // which are there
 	for _, d := range r.open {
 		switch {
 		case seen[d.Port]:
 		case d.Port == 53 || d.Port == backend.ProxyPort || len(r.ports) == maxListeners:
-			left++
+			r.beyond++
 		default:
 			r.ports = append(r.ports, d.Port)
 		}
 		seen[d.Port] = true
 	}
-	return left
 }
 
 // allowList takes the domains that a request names. Who may not open any can
@@ -211,15 +209,22 @@ func (e *Engine) wayOut(x *execution, sb backend.Sandbox) (*way, error) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	missing := slices.ContainsFunc(x.reach.ports, func(p int) bool { return !slices.Contains(w.ports, p) })
-	if w.link != nil && !missing {
+	missing := slices.DeleteFunc(slices.Clone(x.reach.ports), func(p int) bool { return slices.Contains(w.ports, p) })
+	if room := maxListeners - len(w.ports); len(missing) > room { // of a session, earlier runs had others
+		x.reach.beyond += len(missing) - room
+		missing = missing[:room]
+	}
+	if x.reach.beyond > 0 {
+		x.metadata["network"] = strconv.Itoa(x.reach.beyond) + " ports that are open are reached through the proxy alone"
+	}
+	if w.link != nil && len(missing) == 0 {
 		return w, nil
 	}
-	n, err := w.net.Network(x.ctx, x.reach.ports)
+	n, err := w.net.Network(x.ctx, missing)
 	if err != nil {
 		return nil, err
 	}
-	w.ports = append(w.ports, x.reach.ports...)
+	w.ports = append(w.ports, missing...)
 	w.env = map[string]string{}
 	for _, kv := range n.Environ() {
 		k, v, _ := strings.Cut(kv, "=")

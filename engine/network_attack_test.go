@@ -199,3 +199,44 @@ subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, stdout=
 		t.Error("what was tried after the last run is not on record")
 	}
 }
+
+// The ports of a session's earlier runs do not keep the network from a later one.
+func TestRealPortsOfSession(t *testing.T) {
+	t.Parallel()
+	e := openReal(t, func(c *engine.Config) { c.Detours = site(t) })
+	needs(t, e, sandboxmcp.Python)
+	for round := range 3 {
+		r := real("http://api.site.test/")
+		r.SessionID, r.GrantDomains = "s", true
+		r.AllowedDomains = []string{"api.site.test"}
+		for port := range 20 {
+			r.AllowedDomains = append(r.AllowedDomains, fmt.Sprintf("api.site.test:%d", 9000+100*round+port))
+		}
+		if res := execute(t, e, r); answers(res) != "GOT" || (res.Metadata["network"] == nil) != (round == 0) {
+			t.Errorf("round %d: %s%s, %v", round, res.Stdout, res.Stderr, res.Metadata["network"])
+		}
+	}
+}
+
+// Who asked is told for whom it was opened, when that is not everybody.
+func TestApprovedForOneSession(t *testing.T) {
+	e := open(t, connected(t))
+	wait := background(t, func() (sandboxmcp.EgressAnswer, error) {
+		return e.RequestEgress(t.Context(), sandboxmcp.EgressAsk{Domain: "api.site.test", Wait: 15 * time.Second})
+	})
+	var asked []sandboxmcp.Approval
+	for len(asked) == 0 && t.Context().Err() == nil {
+		l, err := e.Egress(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked = l.Pending
+	}
+	if _, err := e.DecideEgress(t.Context(), sandboxmcp.EgressDecision{ID: asked[0].ID, Scope: sandboxmcp.GrantSession, SessionID: "s"}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := wait()
+	if err != nil || !got.Approved || got.ExpiresAt == nil || got.HowToApprove != "it is open to the session s alone" {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
