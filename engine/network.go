@@ -382,6 +382,9 @@ func (w *way) held(ctx context.Context, r reach, ask egress.Ask) (string, bool) 
 	defer cancel()
 	rule, ok := "", false
 	open := func() bool {
+		if w.reach().who != r.who { // the run is over, and what is opened now is another's
+			return false
+		}
 		rule, ok = w.open(ctx, r, ask)
 		return ok
 	}

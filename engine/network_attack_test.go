@@ -240,3 +240,37 @@ func TestApprovedForOneSession(t *testing.T) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }
+
+// What a person opens for one run is not used up by what a run that is over left
+// waiting.
+func TestRealHeldBeyondItsRun(t *testing.T) {
+	t.Parallel()
+	e := openReal(t, func(c *engine.Config) { c.Detours = site(t) })
+	needs(t, e, sandboxmcp.Python)
+	res := execute(t, e, sandboxmcp.Request{Language: sandboxmcp.Python, SessionID: "s", Hold: time.Minute, Code: `
+import os, subprocess, sys, time
+code = """
+import socket
+s = socket.create_connection(("127.0.0.1", 3128))
+s.sendall(b"GET http://api.site.test/ HTTP/1.1\\r\\nHost: api.site.test\\r\\n\\r\\n")
+open("sent", "w").close()
+s.recv(1000)
+"""
+subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+while not os.path.exists("sent"): time.sleep(0.02)
+time.sleep(1)
+`})
+	l, err := e.Egress(t.Context(), "")
+	if err != nil || len(l.Pending) != 1 || res.Status != sandboxmcp.StatusCompleted {
+		t.Fatalf("%+v, %v, %s", l, err, res.Stderr)
+	}
+	if _, err := e.DecideEgress(t.Context(), sandboxmcp.EgressDecision{ID: l.Pending[0].ID, Scope: sandboxmcp.GrantOnce}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(500 * time.Millisecond) // who waits looks ten times a second
+	r := real("http://api.site.test/")
+	r.SessionID = "s"
+	if res := execute(t, e, r); answers(res) != "GOT" {
+		t.Errorf("the run that it was opened for: %q", res.Stdout)
+	}
+}
