@@ -240,21 +240,21 @@ func (e *Engine) wayOut(x *execution, sb backend.Sandbox) (*way, error) {
 
 // enter makes the way out of a run's sandbox, if there is one, the run's own.
 // What was refused before is in no result: it is on record, or the run does not
-// begin.
+// begin. What is cut because this run may not go there is in its own.
 func (e *Engine) enter(x *execution) error {
-	if x.way == nil {
+	w := x.way
+	if w == nil {
 		return nil
 	}
-	err := x.way.settle(x.ctx)
-	x.way.turn(func(reach) reach { return x.reach })
-	x.way.link.Report(true)
-	return err
+	before := w.set(func(reach) reach { return x.reach })
+	left := w.link.Report(true)
+	w.review()
+	return w.settle(x.ctx, before, left)
 }
 
-// settle records what was refused between two runs.
-func (w *way) settle(ctx context.Context) error {
-	at := w.reach()
-	denied := w.link.Report(true).Network().Denied
+// settle records what was refused to a session between two runs.
+func (w *way) settle(ctx context.Context, at reach, left egress.Report) error {
+	denied := left.Network().Denied
 	if len(denied) == 0 || at.who.SessionID == "" {
 		return nil
 	}
@@ -269,23 +269,30 @@ func (w *way) settle(ctx context.Context) error {
 // end takes a way from its run. What the run's caller narrowed it to still holds
 // for what the run left behind; what the caller opened for it does not.
 func (w *way) end() {
-	w.turn(func(r reach) reach {
+	w.set(func(r reach) reach {
 		r.who.RequestID, r.hold = "", 0
 		r.offline = r.offline || r.granted
 		return r
 	})
+	w.review()
 }
 
-// turn changes where to the way leads, for connections that are there, too: what
-// a run left running has them still.
-func (w *way) turn(change func(reach) reach) {
+// set changes where to the way leads, and returns where it led before.
+func (w *way) set(change func(reach) reach) (before reach) {
 	w.mu.Lock()
-	w.at = change(w.at)
-	w.mu.Unlock()
+	defer w.mu.Unlock()
+	before = w.at
+	w.at = change(before)
+	return before
+}
+
+// review ends the connections that may not be there any more: what a run left
+// running has them still.
+func (w *way) review() {
 	w.link.Review(func(ask egress.Ask) bool {
 		r := w.reach()
 		r.hold = 0 // nobody is asked for what is there
-		return w.judge(w.e.ctx, r, ask).Allowed
+		return w.judge(context.WithoutCancel(w.e.ctx), r, ask).Allowed
 	})
 }
 
@@ -301,7 +308,7 @@ func (w *way) closeSession() {
 	if w == nil {
 		return
 	}
-	if err := w.settle(w.e.ctx); err != nil {
+	if err := w.settle(w.e.ctx, w.reach(), w.link.Report(true)); err != nil {
 		w.e.log.Error("record what a session was refused after its last run", "error", err)
 	}
 	w.close()

@@ -101,8 +101,8 @@ func TestRealConnectionsOfBefore(t *testing.T) {
 	want("open still", run("s", still, nil), "False")
 	res := run("s", cut, func(r *sandboxmcp.Request) { r.AllowedDomains = []string{} })
 	want("narrowed to nothing", res, "True")
-	if len(res.Network.Allowed) != 0 {
-		t.Errorf("narrowed to nothing, and %v", res.Network.Allowed)
+	if len(res.Network.Allowed) != 0 || len(res.Network.Denied) != 1 || !strings.Contains(res.Network.Denied[0].Reason, "was ended") {
+		t.Errorf("narrowed to nothing, and %+v", res.Network)
 	}
 
 	want("open", run("s", got, nil), "True")

@@ -2,6 +2,7 @@ package egress_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -101,5 +102,20 @@ func TestAllowedFlood(t *testing.T) {
 	n := egress.Report{Allowed: []egress.Entry{{Host: "a.kit.test", Port: 80}}, OtherAllowed: 7}.Network()
 	if len(n.Allowed) != 2 || n.Allowed[1] != "others, 7 times: too many to list" {
 		t.Errorf("got %q", n.Allowed)
+	}
+}
+
+// TestManyFields: what a head takes of memory is not many times its bytes.
+func TestManyFields(t *testing.T) {
+	w := newWorld(t)
+	for n, want := range map[int]string{127: "200", 128: "400"} { // and Host
+		var fields strings.Builder
+		for i := range n {
+			fmt.Fprintf(&fields, "x%d:\r\n", i)
+		}
+		got, _ := say(w.proxy(), "GET http://api.kit.test/ HTTP/1.1\r\nHost: api.kit.test\r\n"+fields.String()+"\r\n")
+		if !strings.HasPrefix(got, "HTTP/1.1 "+want) {
+			t.Errorf("%d fields: got %q, want %s", n, got, want)
+		}
 	}
 }
