@@ -85,8 +85,10 @@ func (e *Engine) egressAnswer(ctx context.Context, ask sandboxmcp.EgressAsk, d s
 		return answer, err
 	}
 	switch {
-	case a.Status == sandboxmcp.ApprovalApproved || open:
+	case open:
 		answer.Approved, answer.Status, answer.ExpiresAt = true, sandboxmcp.ApprovalApproved, expires
+	case a.Status == sandboxmcp.ApprovalApproved:
+		return e.approvedElse(ctx, a, answer)
 	case a.Status == sandboxmcp.ApprovalDenied:
 		answer.HowToApprove = howAfterAll(a)
 	default:
@@ -96,6 +98,30 @@ func (e *Engine) egressAnswer(ctx context.Context, ask sandboxmcp.EgressAsk, d s
 		answer.HowToApprove = "a person runs `sandboxmcp egress approve " + a.ID + "` in a terminal of the machine that this server runs on; call request_egress again afterwards, or run the code again. " +
 			"`sandboxmcp egress list` shows what waits"
 	}
+	return answer, nil
+}
+
+// approvedElse is the answer to a question that was approved, but not for all
+// programs of the namespace, or not any more.
+func (e *Engine) approvedElse(ctx context.Context, a sandboxmcp.Approval, answer sandboxmcp.EgressAnswer) (sandboxmcp.EgressAnswer, error) {
+	list, err := e.gate.List(ctx, a.Namespace)
+	if err != nil {
+		return answer, err
+	}
+	for _, n := range list.Granted {
+		if n.ApprovalID == a.ID {
+			answer.Approved, answer.ExpiresAt = true, n.ExpiresAt
+			if n.Scope == sandboxmcp.GrantSession {
+				answer.HowToApprove = "it is open to the session " + string(n.SessionID) + " alone"
+			}
+			if n.Scope == sandboxmcp.GrantOnce {
+				answer.HowToApprove = "it was opened for one run, which has begun"
+			}
+			return answer, nil
+		}
+	}
+	answer.Status = sandboxmcp.ApprovalDenied
+	answer.HowToApprove = "it was approved and is closed again; ask again if it is needed"
 	return answer, nil
 }
 

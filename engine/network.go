@@ -15,6 +15,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/egress"
 	"github.com/sandboxmcp/sandboxmcp/internal/gate"
 	"github.com/sandboxmcp/sandboxmcp/internal/redact"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
 // reach is where to a run may go.
@@ -26,7 +27,8 @@ type reach struct {
 	offline  bool                // nowhere
 	wanted   bool                // there is somewhere to go, or somebody wants to know of attempts
 	hold     time.Duration
-	ports    []int               // that are named in what is open
+	ports    []int               // that are named in what is open, and listened on
+	beyond   int                 // how many others are named
 	open     []sandboxmcp.Domain // when it began
 	actor    string
 	masker   *redact.Masker // finds secrets in names; nil: there are none
@@ -66,14 +68,31 @@ func (e *Engine) mayReach(x *execution) error {
 			return gate.Off()
 		}
 	}
-	for _, d := range open {
-		if d.Port != 0 && !slices.Contains(at.ports, d.Port) {
-			at.ports = append(at.ports, d.Port)
-		}
-	}
 	at.open = open
+	at.listen()
 	at.wanted = len(open) > 0 || e.cfg.Network || at.hold > 0
 	return nil
+}
+
+// maxListeners is how many named ports a sandbox listens on. What a person opens, one at a
+// time, may not keep all of the network from being opened.
+const maxListeners = 24
+
+// listen chooses the ports to listen on. Every other one is reached through the
+// proxy alone: the sandbox's own DNS and proxy have theirs, and there is room for
+// so many.
+func (r *reach) listen() {
+	seen := map[int]bool{0: true, 80: true, 443: true} // which are there
+	for _, d := range r.open {
+		switch {
+		case seen[d.Port]:
+		case d.Port == 53 || d.Port == backend.ProxyPort || len(r.ports) == maxListeners:
+			r.beyond++
+		default:
+			r.ports = append(r.ports, d.Port)
+		}
+		seen[d.Port] = true
+	}
 }
 
 // allowList takes the domains that a request names. Who may not open any can
@@ -149,8 +168,8 @@ type way struct {
 	at    reach // of the run that is going, or what holds between two
 }
 
-// connect opens the way out of a sandbox where there is somewhere to go. Nothing
-// leaves by it that could not before, until letOut says so.
+// connect opens the way out of a sandbox where there is somewhere to go. It is as
+// open as before until the run enters it, when its intent is on record.
 func (e *Engine) connect(x *execution, sb backend.Sandbox) error {
 	if x.room != nil {
 		x.way = x.room.way
@@ -185,19 +204,26 @@ func (e *Engine) wayOut(x *execution, sb backend.Sandbox) (*way, error) {
 		if !ok {
 			return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the backend %s has no network", x.req.Backend).WithHint("use the process backend")
 		}
-		w = &way{e: e, net: net, at: reach{offline: true}}
+		w = &way{e: e, net: net, at: reach{offline: true}} // what a session left running was not let out before
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	missing := slices.ContainsFunc(x.reach.ports, func(p int) bool { return !slices.Contains(w.ports, p) })
-	if w.link != nil && !missing {
+	missing := slices.DeleteFunc(slices.Clone(x.reach.ports), func(p int) bool { return slices.Contains(w.ports, p) })
+	if room := maxListeners - len(w.ports); len(missing) > room { // of a session, earlier runs had others
+		x.reach.beyond += len(missing) - room
+		missing = missing[:room]
+	}
+	if x.reach.beyond > 0 {
+		x.metadata["network"] = strconv.Itoa(x.reach.beyond) + " ports that are open are reached through the proxy alone"
+	}
+	if w.link != nil && len(missing) == 0 {
 		return w, nil
 	}
-	n, err := w.net.Network(x.ctx, x.reach.ports)
+	n, err := w.net.Network(x.ctx, missing)
 	if err != nil {
 		return nil, err
 	}
-	w.ports = append(w.ports, x.reach.ports...)
+	w.ports = append(w.ports, missing...)
 	w.env = map[string]string{}
 	for _, kv := range n.Environ() {
 		k, v, _ := strings.Cut(kv, "=")
@@ -211,33 +237,84 @@ func (e *Engine) wayOut(x *execution, sb backend.Sandbox) (*way, error) {
 	return w, nil
 }
 
-// letOut makes the way that of the run from here on, if there is one.
-func (x *execution) letOut() {
-	if x.way == nil {
-		return
+// enter makes the way out of a run's sandbox, if there is one, the run's own.
+// What was refused before is in no result: it is on record, or the run does not
+// begin. What is cut because this run may not go there is in its own.
+func (e *Engine) enter(x *execution) error {
+	w := x.way
+	if w == nil {
+		return nil
 	}
 	x.reach.masker = x.guard.masker
-	x.way.mu.Lock()
-	defer x.way.mu.Unlock()
-	x.way.at = x.reach
-	x.way.link.Report(true)
+	before := w.set(func(reach) reach { return x.reach })
+	left := w.link.Report(true)
+	w.review()
+	return w.settle(x.ctx, before, left)
+}
+
+// settle records what was refused to a session between two runs.
+func (w *way) settle(ctx context.Context, at reach, left egress.Report) error {
+	denied := left.Network().Denied
+	if len(denied) == 0 || at.who.SessionID == "" {
+		return nil
+	}
+	var ops []store.Op
+	for i, d := range denied {
+		denied[i].Host = at.mask(d.Host)
+	}
+	for _, entry := range refusals(denied, sandboxmcp.AuditEntry{Namespace: at.who.Namespace, SessionID: at.who.SessionID, Actor: at.actor}) {
+		entry.Metadata["between_runs"] = true
+		ops = append(ops, w.e.audit.Op(entry))
+	}
+	return w.e.store.Update(context.WithoutCancel(ctx), ops...)
 }
 
 // end takes a way from its run. What the run's caller narrowed it to still holds
 // for what the run left behind; what the caller opened for it does not.
 func (w *way) end() {
+	w.set(func(r reach) reach {
+		r.who.RequestID, r.hold = "", 0
+		r.offline = r.offline || r.granted
+		return r
+	})
+	w.review()
+}
+
+// set changes where to the way leads, and returns where it led before.
+func (w *way) set(change func(reach) reach) (before reach) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.at.who.RequestID, w.at.hold = "", 0
-	if w.at.granted {
-		w.at.offline = true
-	}
+	before = w.at
+	w.at = change(before)
+	return before
+}
+
+// review ends the connections that may not be there any more: what a run left
+// running has them still.
+func (w *way) review() {
+	w.link.Review(func(ask egress.Ask) bool {
+		r := w.reach()
+		r.hold = 0 // nobody is asked for what is there
+		return w.judge(context.WithoutCancel(w.e.ctx), r, ask).Allowed
+	})
 }
 
 func (w *way) close() {
 	if w != nil {
 		w.link.Close()
 	}
+}
+
+// closeSession is close for a session, which may have been refused something since
+// its last run.
+func (w *way) closeSession() {
+	if w == nil {
+		return
+	}
+	if err := w.settle(w.e.ctx, w.reach(), w.link.Report(true)); err != nil {
+		w.e.log.Error("record what a session was refused after its last run", "error", err)
+	}
+	w.close()
 }
 
 // disconnect ends what a run has of the network: of a single run all of it.
@@ -266,7 +343,10 @@ func (w *way) told() map[string]string {
 // Decide says whether a connection may leave, after a person was asked if
 // connections are held.
 func (w *way) Decide(ctx context.Context, ask egress.Ask) egress.Verdict {
-	r := w.reach()
+	return w.judge(ctx, w.reach(), ask)
+}
+
+func (w *way) judge(ctx context.Context, r reach, ask egress.Ask) egress.Verdict {
 	listed := slices.IndexFunc(r.only, func(d sandboxmcp.Domain) bool { return d.Match(ask.Host, ask.Port) })
 	switch {
 	case r.offline:
@@ -314,6 +394,9 @@ func (w *way) held(ctx context.Context, r reach, ask egress.Ask) (string, bool) 
 	defer cancel()
 	rule, ok := "", false
 	open := func() bool {
+		if w.reach().who != r.who { // the run is over, and what is opened now is another's
+			return false
+		}
 		rule, ok = w.open(ctx, r, ask)
 		return ok
 	}
@@ -423,23 +506,21 @@ func (e *Engine) tellNetwork(x *execution, res *sandboxmcp.Result) {
 	}
 }
 
-// refusals are the entries of what a run was refused: one for each destination,
-// of so many.
-func (e *Engine) refusals(x *execution, res *sandboxmcp.Result) []*sandboxmcp.AuditEntry {
-	denied := res.Network.Denied
+// refusals are the entries of what was refused: one for each destination, of so
+// many. They are like another entry.
+func refusals(denied []sandboxmcp.DeniedRequest, like sandboxmcp.AuditEntry) []*sandboxmcp.AuditEntry {
 	list := make([]*sandboxmcp.AuditEntry, 0, min(len(denied), maxRefusals))
 	for i, d := range denied {
-		entry := &sandboxmcp.AuditEntry{
-			Action: "egress_denied", Phase: sandboxmcp.PhaseOutcome, RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.req.Namespace, Actor: x.req.Actor,
-			Detail:   fmt.Sprintf("%s:%d, %d times", d.Host, d.Port, d.Times),
-			Metadata: map[string]any{"host": d.Host, "port": d.Port, "times": d.Times, "reason": d.Reason},
-		}
+		entry := like
+		entry.Action, entry.Phase = "egress_denied", sandboxmcp.PhaseOutcome
+		entry.Detail = fmt.Sprintf("%s:%d, %d times", d.Host, d.Port, d.Times)
+		entry.Metadata = map[string]any{"host": d.Host, "port": d.Port, "times": d.Times, "reason": d.Reason}
 		if i == maxRefusals-1 && len(denied) > maxRefusals {
 			n := len(denied) - i
 			entry.Detail, entry.Metadata = strconv.Itoa(n)+" more destinations", map[string]any{"destinations": n}
-			return append(list, entry)
+			return append(list, &entry)
 		}
-		list = append(list, entry)
+		list = append(list, &entry)
 	}
 	return list
 }

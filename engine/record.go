@@ -144,7 +144,10 @@ func (e *Engine) recordOutcome(x *execution, o *outcome, res *sandboxmcp.Result)
 		return err
 	}
 	ops := []store.Op{save, e.audit.Op(entry)}
-	for _, n := range append(e.notes(x, res), e.refusals(x, res)...) {
+	notes := append(e.notes(x, res), refusals(res.Network.Denied, sandboxmcp.AuditEntry{
+		RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.req.Namespace, Actor: x.req.Actor,
+	})...)
+	for _, n := range notes {
 		ops = append(ops, e.audit.Op(n))
 	}
 	return e.store.Update(ctx, ops...)

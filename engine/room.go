@@ -43,7 +43,7 @@ type room struct {
 // Close ends everything in the room.
 func (r *room) Close() error {
 	r.walls.close()
-	r.way.close()
+	r.way.closeSession()
 	return r.sandbox.Close()
 }
 

@@ -88,7 +88,9 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	if err = e.unlock(x); err != nil {
 		return res, err
 	}
-	x.letOut() // as far as the record says now
+	if err = e.enter(x); err != nil {
+		return res, err
+	}
 
 	// execute: until the program ends or is ended, and nothing of it lives; or, in a session, until its cell is done
 	e.tellStarted(x)

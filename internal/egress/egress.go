@@ -3,15 +3,17 @@ package egress
 import (
 	"log/slog"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// Caps bound one [Link]. A field of 0 is its default.
+// Caps bound one [Link], and All all of them. A field of 0 is its default.
 type Caps struct {
-	Conns     int           // connections at once, 256
+	Conns     int           // connections at once, 256, and not more than a quarter of All
+	All       int           // connections at once of all links of the Proxy, 4096, and not more than a twelfth of this process's descriptors
 	PerSecond int           // new connections a second, 200; twice as many may come in a burst
 	Questions int           // DNS questions a second, 500; likewise
 	Bytes     int64         // both ways together until the next reset of the report, 8 GiB; exceeded by 4 MiB for each way of a connection at most
@@ -49,6 +51,7 @@ type Proxy struct {
 	caps Caps
 	now  func() time.Time
 	weak []string
+	busy atomic.Int64 // connections from all sandboxes
 }
 
 // New makes a Proxy. It holds nothing that has to be closed.
@@ -92,7 +95,10 @@ func (c Caps) orDefault() Caps {
 			*d = v
 		}
 	}
-	def(&c.Conns, 256)
+	// Each is two sockets, and as many as four descriptors more while the kernel
+	// copies: half of what there is is left to all else.
+	def(&c.All, min(4096, descriptors()/12))
+	def(&c.Conns, max(min(256, c.All/4), 1))
 	def(&c.PerSecond, 200)
 	def(&c.Questions, 500)
 	def(&c.Names, 4096)

@@ -142,6 +142,10 @@ func (v *visit) reach(via Via) net.Conn {
 	if err == nil {
 		return up
 	}
+	if c, ok := errors.AsType[closedError](err); ok {
+		v.closed(c.reason)
+		return nil
+	}
 	if b, ok := errors.AsType[*BlockedError](err); ok {
 		v.answer(http.StatusForbidden, place(v.host, v.port)+" is open, but its address is "+b.What+"; such addresses are not reached")
 		return nil

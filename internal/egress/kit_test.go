@@ -103,6 +103,8 @@ type box struct {
 	dns   net.Addr
 	rules *rules
 	lis   net.Listener
+
+	proxyOf *egress.Proxy
 }
 
 // setup says what a box is to have.
@@ -137,8 +139,8 @@ func newBox(t testing.TB, s setup) *box {
 	for _, p := range s.ports {
 		n.TCP[p] = newQueue()
 	}
-	b := &box{t: t, net: n, dns: udp.LocalAddr(), rules: r, lis: listen(t)}
-	b.link = egress.New(c).Attach(n, r)
+	b := &box{t: t, net: n, dns: udp.LocalAddr(), rules: r, lis: listen(t), proxyOf: egress.New(c)}
+	b.link = b.proxyOf.Attach(n, r)
 	t.Cleanup(b.link.Close)
 	return b
 }

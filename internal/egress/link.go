@@ -3,6 +3,7 @@ package egress
 import (
 	"context"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"runtime/debug"
@@ -27,9 +28,11 @@ type Link struct {
 
 	mu     sync.Mutex
 	closed bool
-	served map[io.Closer]bool // the sandbox's sockets
-	open   map[net.Conn]bool  // connections, both ends
-	busy   int                // connections from the sandbox
+	served map[io.Closer]bool  // the sandbox's sockets
+	open   map[net.Conn]bool   // connections, both ends
+	out    map[net.Conn]*visit // those to the outside, and whose they are
+	round  int                 // how often there was a review
+	busy   int                 // connections from the sandbox
 	wg     sync.WaitGroup
 
 	refusals sync.Mutex // held while refused is asked and counted
@@ -42,7 +45,7 @@ func newLink(p *Proxy, policy Policy) *Link {
 		proxy: p, policy: policy, ctx: ctx, cancel: cancel,
 		names: newNames(p.caps.Names), ledger: &ledger{max: p.caps.Entries},
 		questions: newBucket(p.caps.Questions), arrivals: newBucket(p.caps.PerSecond),
-		served: map[io.Closer]bool{}, open: map[net.Conn]bool{},
+		served: map[io.Closer]bool{}, open: map[net.Conn]bool{}, out: map[net.Conn]*visit{},
 	}
 }
 
@@ -147,6 +150,7 @@ func (l *Link) accept(s net.Listener, port int, serve func(net.Conn)) {
 			reset(c)
 			continue
 		}
+		giveUp(c, l.proxy.caps.Idle)
 		l.wg.Go(func() {
 			defer l.leave(c)
 			defer l.survive()
@@ -173,6 +177,9 @@ func (l *Link) enter(c net.Conn) string {
 		return "too many connections at once"
 	case !l.arrivals.take(l.proxy.now()):
 		return "too many connections a second"
+	case l.proxy.busy.Add(1) > int64(l.proxy.caps.All):
+		l.proxy.busy.Add(-1)
+		return "too many connections at once, of all sandboxes together"
 	}
 	l.busy++
 	l.open[c] = true
@@ -184,20 +191,34 @@ func (l *Link) leave(c net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.busy--
+	l.proxy.busy.Add(-1)
 	delete(l.open, c)
 }
 
-// track makes Close close a connection to the outside; false: it is closed
-// already. It is given up by untrack.
-func (l *Link) track(c net.Conn) bool {
+// outcome is what became of a connection that was made.
+type outcome int
+
+const (
+	kept    outcome = iota
+	late            // the link is closed
+	changed         // what is open has changed since it was decided
+)
+
+// track makes Close and Review close a connection to the outside that was decided
+// in the round of v. One that is not kept is closed. It is given up by untrack.
+func (l *Link) track(v *visit, c net.Conn) outcome {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
+	switch {
+	case l.closed:
 		_ = c.Close()
-		return false
+		return late
+	case l.round != v.round:
+		_ = c.Close()
+		return changed
 	}
-	l.open[c] = true
-	return true
+	l.open[c], l.out[c] = true, v
+	return kept
 }
 
 func (l *Link) untrack(c net.Conn) {
@@ -205,6 +226,31 @@ func (l *Link) untrack(c net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.open, c)
+	delete(l.out, c)
+}
+
+// Review looks at what was decided before: it ends the connections that keep does
+// not want any more, and those that are being made are decided anew. It is called
+// when another has to be content with what is open, after the policy knows.
+func (l *Link) Review(keep func(Ask) bool) {
+	l.mu.Lock()
+	l.round++
+	out := maps.Clone(l.out)
+	l.mu.Unlock()
+	for c, v := range out {
+		if ask := v.ask; !keep(ask) {
+			l.ledger.deny(Entry{Host: string(ask.Host), Port: ask.Port, Via: ask.Via, Reason: "it is not open any more, and a connection to it was ended"})
+			reset(c)
+			reset(v.c)
+		}
+	}
+}
+
+// now is the round that a decision belongs to.
+func (l *Link) now() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.round
 }
 
 // aim says, for a report, what a connection was aimed at: the name that the

@@ -39,6 +39,9 @@ func (r Report) Network() sandboxmcp.Network {
 	for _, e := range r.Allowed {
 		n.Allowed = append(n.Allowed, e.Host+":"+strconv.Itoa(e.Port))
 	}
+	if r.OtherAllowed > 0 {
+		n.Allowed = append(n.Allowed, "others, "+strconv.Itoa(r.OtherAllowed)+" times: too many to list")
+	}
 	for _, e := range r.Denied {
 		n.Denied = append(n.Denied, sandboxmcp.DeniedRequest{Host: e.Host, Port: e.Port, Times: e.Times, Reason: e.Reason})
 	}

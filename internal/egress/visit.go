@@ -23,6 +23,9 @@ type visit struct {
 	aim  string // what is reported while no host is known
 	port int
 	up   net.Conn // to the host, when CONNECT has made it
+
+	round int // in which the last decision was made
+	ask   Ask // what it was about
 }
 
 func (l *Link) newVisit(c net.Conn, port int) *visit {
@@ -76,7 +79,8 @@ func (v *visit) decide(via Via) Verdict {
 	ctx, cancel := context.WithCancel(v.l.ctx)
 	defer cancel()
 	defer v.watch(cancel, via == ViaTCP)()
-	verdict := v.l.policy.Decide(ctx, Ask{Host: v.host, Port: v.port, Via: via})
+	v.round, v.ask = v.l.now(), Ask{Host: v.host, Port: v.port, Via: via}
+	verdict := v.l.policy.Decide(ctx, v.ask)
 	if !verdict.Allowed {
 		if verdict.Reason == "" {
 			verdict.Reason = "it is not open"
@@ -120,25 +124,39 @@ func (v *visit) leaving(gone func(), half bool) {
 	}
 }
 
-// dial connects to the host, which the policy has allowed. The connection is
-// given up by untrack.
+// closedError is a refusal of the policy.
+type closedError struct{ reason string }
+
+func (e closedError) Error() string { return e.reason }
+
+// dial connects to the host, which the policy has allowed; where that has changed
+// its mind meanwhile the error is a closedError. The connection is given up by
+// untrack.
 func (v *visit) dial(via Via, verdict Verdict) (net.Conn, error) {
-	up, err := v.l.proxy.dial.connect(v.l.ctx, v.host, v.port)
-	if err != nil {
-		v.l.proxy.log.Debug("dial for a sandbox", "host", v.host, "port", v.port, "error", err)
-		if b, ok := errors.AsType[*BlockedError](err); ok {
-			v.deny(via, "its address is "+b.What)
+	for {
+		up, err := v.l.proxy.dial.connect(v.l.ctx, v.host, v.port)
+		if err != nil {
+			v.l.proxy.log.Debug("dial for a sandbox", "host", v.host, "port", v.port, "error", err)
+			if b, ok := errors.AsType[*BlockedError](err); ok {
+				v.deny(via, "its address is "+b.What)
+				return nil, err
+			}
+			v.l.ledger.allow(v.ask, verdict.Rule)
 			return nil, err
 		}
+		giveUp(up, v.l.proxy.caps.Idle)
+		switch v.l.track(v, up) {
+		case kept:
+			v.l.ledger.allow(v.ask, verdict.Rule)
+			return up, nil
+		case late:
+			return nil, net.ErrClosed
+		case changed:
+			if verdict = v.decide(via); !verdict.Allowed {
+				return nil, closedError{verdict.Reason}
+			}
+		}
 	}
-	v.l.ledger.allow(Ask{Host: v.host, Port: v.port, Via: via}, verdict.Rule)
-	if err != nil {
-		return nil, err
-	}
-	if !v.l.track(up) {
-		return nil, net.ErrClosed
-	}
-	return up, nil
 }
 
 // open decides and dials; nil: it was refused or failed, which is counted.

@@ -77,6 +77,9 @@ func (g *Gate) Request(ctx context.Context, ask sandboxmcp.EgressAsk) (asked san
 	if len(reason) > maxReason {
 		reason = strings.ToValidUTF8(reason[:maxReason], "")
 	}
+	if a, known, err := g.known(ctx, ask.Namespace, digest); known || err != nil {
+		return a.info, false, err
+	}
 	var a approval
 	err = g.change(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		now := g.now()
@@ -91,6 +94,7 @@ func (g *Gate) Request(ctx context.Context, ask sandboxmcp.EgressAsk) (asked san
 		if failed = g.room(ctx, tx, ask.Namespace, now); failed != nil {
 			return failed
 		}
+		g.asked.add(ask.Namespace, now)
 		a = approval{domain: d, whole: true, info: sandboxmcp.Approval{
 			ID: newID("apr"), Domain: d.String(), Reason: QuoteReason(reason), ReasonFrom: reasonFrom, Namespace: ask.Namespace, Status: sandboxmcp.ApprovalPending, SHA256: digest,
 			RequestedBy: ask.Actor, SessionID: ask.SessionID, RequestID: ask.RequestID, RequestedAt: now, ExpiresAt: now.Add(PendingFor),
@@ -117,6 +121,29 @@ func (g *Gate) Request(ctx context.Context, ask sandboxmcp.EgressAsk) (asked san
 	return a.info, fresh, nil
 }
 
+// known finds what was asked already, and refuses what may not be asked now,
+// without writing: programs ask as fast as they like where connections are held,
+// and who waits looks up everything at each change.
+func (g *Gate) known(ctx context.Context, ns sandboxmcp.Namespace, digest string) (a approval, known bool, err error) {
+	now := g.now()
+	a, err = findSame(ctx, g.cfg.Store.DB(), ns, digest, now)
+	switch {
+	case err == nil:
+		return a, a.info.Status != sandboxmcp.ApprovalPending || now.Before(a.info.ExpiresAt), nil
+	case !errors.Is(err, sql.ErrNoRows):
+		return a, false, unreadable(err)
+	}
+	if err := g.room(ctx, g.cfg.Store.DB(), ns, now); err != nil {
+		return a, false, sandboxmcp.AsError(err)
+	}
+	return a, false, nil
+}
+
+// reader is the database, or a transaction of it.
+type reader interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
 // lapse ends what nobody answered in time, and forgets what ended long ago.
 func lapse(ctx context.Context, tx *sql.Tx, now time.Time) error {
 	for _, q := range []struct {
@@ -136,7 +163,7 @@ func lapse(ctx context.Context, tx *sql.Tx, now time.Time) error {
 
 // findSame finds the question that asks the same: one that waits, one that was
 // denied a moment ago, or one whose answer has just opened it.
-func findSame(ctx context.Context, tx *sql.Tx, ns sandboxmcp.Namespace, digest string, now time.Time) (approval, error) {
+func findSame(ctx context.Context, tx reader, ns sandboxmcp.Namespace, digest string, now time.Time) (approval, error) {
 	const q = `SELECT ` + approvalColumns + ` FROM approvals WHERE namespace = ? AND digest = ? AND (
 			state = 'pending' OR state = 'denied' AND decided_at > ? OR state = 'approved' AND EXISTS (
 				SELECT 1 FROM grants WHERE id = grant_id AND revoked_at = '' AND (expires_at = '' OR expires_at > ?) AND scope <> 'session' AND request_id = ''))
@@ -145,17 +172,17 @@ func findSame(ctx context.Context, tx *sql.Tx, ns sandboxmcp.Namespace, digest s
 }
 
 // room refuses a question where too many are asked.
-func (g *Gate) room(ctx context.Context, tx *sql.Tx, ns sandboxmcp.Namespace, now time.Time) error {
+func (g *Gate) room(ctx context.Context, tx reader, ns sandboxmcp.Namespace, now time.Time) error {
 	var own, all int
-	const q = `SELECT count(CASE WHEN namespace = ? THEN 1 END), count(*) FROM approvals WHERE state = 'pending'`
-	if err := tx.QueryRowContext(ctx, q, ns).Scan(&own, &all); err != nil {
+	const q = `SELECT count(CASE WHEN namespace = ? THEN 1 END), count(*) FROM approvals WHERE state = 'pending' AND expires_at > ?`
+	if err := tx.QueryRowContext(ctx, q, ns, format(now)).Scan(&own, &all); err != nil {
 		return err
 	}
 	if own >= maxPending || all >= maxPendingAll {
 		return sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, "%d requests are waiting for a person already", own).
 			WithHint("ask again when some were answered: `sandboxmcp egress list`").With("limit", maxPending)
 	}
-	if !g.asked.more(ns, now) {
+	if g.asked.full(ns, now) {
 		return sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, "more than %d domains were asked for within a minute", newPerMinute).
 			WithHint("ask again in a minute, and only for what is needed").With("limit", newPerMinute)
 	}
@@ -168,22 +195,30 @@ type rate struct {
 	seen map[sandboxmcp.Namespace][]time.Time
 }
 
-func (r *rate) more(ns sandboxmcp.Namespace, now time.Time) bool {
+// full reports whether no more may be asked now.
+func (r *rate) full(ns sandboxmcp.Namespace, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	recent := r.seen[ns]
 	for len(recent) > 0 && now.Sub(recent[0]) >= time.Minute {
 		recent = recent[1:]
 	}
+	if len(recent) == 0 {
+		delete(r.seen, ns)
+		return false
+	}
+	r.seen[ns] = recent
+	return len(recent) >= newPerMinute
+}
+
+// add counts a question.
+func (r *rate) add(ns sandboxmcp.Namespace, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.seen == nil {
 		r.seen = map[sandboxmcp.Namespace][]time.Time{}
 	}
-	if len(recent) >= newPerMinute {
-		r.seen[ns] = recent
-		return false
-	}
-	r.seen[ns] = append(recent, now)
-	return true
+	r.seen[ns] = append(r.seen[ns], now)
 }
 
 // Find returns a question. It fails with request_not_found.

@@ -1,0 +1,276 @@
+package engine_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/engine"
+)
+
+// dripping is a site that answers for as long as somebody listens.
+func dripping(t *testing.T) map[sandboxmcp.Domain]netip.AddrPort {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for r.Context().Err() == nil {
+			fmt.Fprintln(w, "drip")
+			w.(http.Flusher).Flush()
+			select {
+			case <-r.Context().Done():
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	}))
+	t.Cleanup(s.Close)
+	return map[sandboxmcp.Domain]netip.AddrPort{{Host: "api.site.test"}: netip.MustParseAddrPort(s.Listener.Addr().String())}
+}
+
+// leaves starts a program that stays connected and says in files when it has heard
+// something and when it is cut off.
+const leaves = `
+import os, subprocess, sys, time
+for f in ('got', 'cut'):
+    if os.path.exists(f): os.remove(f)
+code = '''
+import socket
+s = socket.create_connection(("api.site.test", 80), 10)
+s.sendall(b"GET / HTTP/1.1\\r\\nHost: api.site.test\\r\\n\\r\\n")
+try:
+    while True:
+        b = s.recv(4096)
+        if not b: break
+        if b"drip" in b: open("got", "w").close()
+except OSError: pass
+open("cut", "w").close()
+'''
+subprocess.Popen([sys.executable, '-c', code], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+def there(name, patience):
+    end = time.time() + patience
+    while not os.path.exists(name) and time.time() < end: time.sleep(0.02)
+    return os.path.exists(name)
+`
+
+// What a run of a session left connected does not lead out of the next one, when
+// that may not go there: the sandbox is one, and its programs talk to each other.
+func TestRealConnectionsOfBefore(t *testing.T) {
+	t.Parallel()
+	e := openReal(t, func(c *engine.Config) { c.Detours = dripping(t) })
+	needs(t, e, sandboxmcp.Python)
+	run := func(id sandboxmcp.SessionID, code string, change func(*sandboxmcp.Request)) sandboxmcp.Result {
+		t.Helper()
+		r := sandboxmcp.Request{Language: sandboxmcp.Python, SessionID: id, Code: code}
+		if change != nil {
+			change(&r)
+		}
+		res := execute(t, e, r)
+		if res.Status != sandboxmcp.StatusCompleted {
+			t.Fatalf("got %s: %s", res.Status, res.Stderr)
+		}
+		return res
+	}
+	grant := func(r *sandboxmcp.Request) { r.AllowedDomains, r.GrantDomains = []string{"api.site.test"}, true }
+	const got, cut, still = leaves + "print(there('got', 10))", "print(there('cut', 10))", "print(there('cut', 0.3))"
+	want := func(what string, res sandboxmcp.Result, want string) {
+		t.Helper()
+		if strings.TrimSpace(res.Stdout) != want {
+			t.Errorf("%s: got %q, want %s", what, res.Stdout, want)
+		}
+	}
+
+	want("granted for one run", run("s", got, grant), "True")
+	want("the run is over", run("s", cut, nil), "True")
+
+	if _, err := e.DecideEgress(t.Context(), sandboxmcp.EgressDecision{Domain: "api.site.test", Scope: sandboxmcp.GrantOnce}); err != nil {
+		t.Fatal(err)
+	}
+	want("opened for one run", run("s", got, nil), "True")
+	want("that run is over", run("s", cut, nil), "True")
+
+	if _, err := e.DecideEgress(t.Context(), sandboxmcp.EgressDecision{Domain: "api.site.test"}); err != nil {
+		t.Fatal(err)
+	}
+	want("open", run("s", got, nil), "True")
+	want("open still", run("s", still, nil), "False")
+	res := run("s", cut, func(r *sandboxmcp.Request) { r.AllowedDomains = []string{} })
+	want("narrowed to nothing", res, "True")
+	if len(res.Network.Allowed) != 0 || len(res.Network.Denied) != 1 || !strings.Contains(res.Network.Denied[0].Reason, "was ended") {
+		t.Errorf("narrowed to nothing, and %+v", res.Network)
+	}
+
+	want("open", run("s", got, nil), "True")
+	want("a run without a network", run("s", cut, func(r *sandboxmcp.Request) { r.Offline = true }), "True")
+
+	want("open", run("s", got, nil), "True")
+	if _, err := e.RevokeEgress(t.Context(), "", "api.site.test", "me"); err != nil {
+		t.Fatal(err)
+	}
+	want("revoked", run("s", cut, nil), "True")
+}
+
+// No port that was opened, and no number of them, takes the network from a run.
+func TestPortsThatAreOpen(t *testing.T) {
+	f := connected(t)
+	var asked []int
+	inner := f.onNetwork
+	f.onNetwork = func(ports []int) (*backend.Network, error) {
+		asked = ports
+		return inner(ports)
+	}
+	dns := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(dns.Close)
+	e := open(t, f, func(c *engine.Config) {
+		c.Detours = map[sandboxmcp.Domain]netip.AddrPort{{Host: "api.site.test"}: netip.MustParseAddrPort(dns.Listener.Addr().String())}
+	})
+	grant := func(d string) {
+		t.Helper()
+		if _, err := e.DecideEgress(t.Context(), sandboxmcp.EgressDecision{Domain: d}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	grant("api.site.test:53")
+	grant("api.site.test:3128")
+	grant("api.site.test:443")
+	for port := range 40 {
+		grant(fmt.Sprintf("api.site.test:%d", 9000+port))
+	}
+	res := execute(t, e, shell("api.site.test:53\napi.site.test:3128\napi.site.test:9039\napi.site.test:80"))
+	wantOut(t, res, "api.site.test:53 200", "api.site.test:3128 200", "api.site.test:9039 200", "api.site.test:80 403")
+	if len(asked) != 24 || slices.Contains(asked, 53) || slices.Contains(asked, 3128) || slices.Contains(asked, 443) || asked[0] != 9000 {
+		t.Errorf("asked for the ports %v", asked)
+	}
+	if text := fmt.Sprint(res.Metadata["network"]); text != "18 ports that are open are reached through the proxy alone" {
+		t.Errorf("the result says %q", text)
+	}
+}
+
+// What a session's program tries between two runs, or after the last one, is in no
+// result, and is on record.
+func TestRealRefusedBetweenRuns(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "state")
+	e := openReal(t, at(dir), func(c *engine.Config) { c.Network, c.Detours = true, site(t) })
+	needs(t, e, sandboxmcp.Python)
+	tries := func() (n int) {
+		for _, r := range rows(t, dir, "default") {
+			if r.Action == "egress_denied" && r.Metadata["between_runs"] == true && r.Metadata["host"] == "between.site.test" && r.SessionID == "s" && r.RequestID == "" {
+				n++
+			}
+		}
+		return n
+	}
+	run := func(code string) {
+		t.Helper()
+		if res := execute(t, e, sandboxmcp.Request{Language: sandboxmcp.Python, SessionID: "s", Code: code}); res.Status != sandboxmcp.StatusCompleted {
+			t.Fatalf("got %s: %s", res.Status, res.Stderr)
+		}
+	}
+	run(`
+import subprocess, sys
+code = """
+import socket, time
+while True:
+    try: socket.getaddrinfo("between.site.test", 80)
+    except OSError: pass
+    time.sleep(0.02)
+"""
+subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+`)
+	for i := 0; tries() == 0; i++ {
+		if i == 50 {
+			t.Fatal("what was tried between two runs is not on record")
+		}
+		time.Sleep(50 * time.Millisecond)
+		run("pass")
+	}
+	before := tries()
+	time.Sleep(500 * time.Millisecond)
+	if err := e.TerminateSession(t.Context(), "", "s", "me"); err != nil {
+		t.Fatal(err)
+	}
+	if tries() == before {
+		t.Error("what was tried after the last run is not on record")
+	}
+}
+
+// The ports of a session's earlier runs do not keep the network from a later one.
+func TestRealPortsOfSession(t *testing.T) {
+	t.Parallel()
+	e := openReal(t, func(c *engine.Config) { c.Detours = site(t) })
+	needs(t, e, sandboxmcp.Python)
+	for round := range 3 {
+		r := real("http://api.site.test/")
+		r.SessionID, r.GrantDomains = "s", true
+		r.AllowedDomains = []string{"api.site.test"}
+		for port := range 20 {
+			r.AllowedDomains = append(r.AllowedDomains, fmt.Sprintf("api.site.test:%d", 9000+100*round+port))
+		}
+		if res := execute(t, e, r); answers(res) != "GOT" || (res.Metadata["network"] == nil) != (round == 0) {
+			t.Errorf("round %d: %s%s, %v", round, res.Stdout, res.Stderr, res.Metadata["network"])
+		}
+	}
+}
+
+// Who asked is told for whom it was opened, when that is not everybody.
+func TestApprovedForOneSession(t *testing.T) {
+	e := open(t, connected(t))
+	wait := background(t, func() (sandboxmcp.EgressAnswer, error) {
+		return e.RequestEgress(t.Context(), sandboxmcp.EgressAsk{Domain: "api.site.test", Wait: 15 * time.Second})
+	})
+	var asked []sandboxmcp.Approval
+	for len(asked) == 0 && t.Context().Err() == nil {
+		l, err := e.Egress(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked = l.Pending
+	}
+	if _, err := e.DecideEgress(t.Context(), sandboxmcp.EgressDecision{ID: asked[0].ID, Scope: sandboxmcp.GrantSession, SessionID: "s"}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := wait()
+	if err != nil || !got.Approved || got.ExpiresAt == nil || got.HowToApprove != "it is open to the session s alone" {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+// What a person opens for one run is not used up by what a run that is over left
+// waiting.
+func TestRealHeldBeyondItsRun(t *testing.T) {
+	t.Parallel()
+	e := openReal(t, func(c *engine.Config) { c.Detours = site(t) })
+	needs(t, e, sandboxmcp.Python)
+	res := execute(t, e, sandboxmcp.Request{Language: sandboxmcp.Python, SessionID: "s", Hold: time.Minute, Code: `
+import os, subprocess, sys, time
+code = """
+import socket
+s = socket.create_connection(("127.0.0.1", 3128))
+s.sendall(b"GET http://api.site.test/ HTTP/1.1\\r\\nHost: api.site.test\\r\\n\\r\\n")
+open("sent", "w").close()
+s.recv(1000)
+"""
+subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+while not os.path.exists("sent"): time.sleep(0.02)
+time.sleep(1)
+`})
+	l, err := e.Egress(t.Context(), "")
+	if err != nil || len(l.Pending) != 1 || res.Status != sandboxmcp.StatusCompleted {
+		t.Fatalf("%+v, %v, %s", l, err, res.Stderr)
+	}
+	if _, err := e.DecideEgress(t.Context(), sandboxmcp.EgressDecision{ID: l.Pending[0].ID, Scope: sandboxmcp.GrantOnce}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(500 * time.Millisecond) // who waits looks ten times a second
+	r := real("http://api.site.test/")
+	r.SessionID = "s"
+	if res := execute(t, e, r); answers(res) != "GOT" {
+		t.Errorf("the run that it was opened for: %q", res.Stdout)
+	}
+}

@@ -1,0 +1,121 @@
+package egress_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/egress"
+)
+
+// TestReview: what is not open any more is cut, and the rest goes on.
+func TestReview(t *testing.T) {
+	echo := func() string {
+		return server(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })
+	}
+	b := newBox(t, setup{open: []string{"a.kit.test:99", "b.kit.test:99"}, ports: []int{99}, sites: map[string]string{"a.kit.test:99": echo(), "b.kit.test:99": echo()}})
+	a, c := b.toName("a.kit.test", 99), b.toName("b.kit.test", 99)
+	both := func() (first, second error) {
+		one := func(c io.ReadWriter) error {
+			if _, err := c.Write([]byte{0, 1, 2}); err != nil {
+				return err
+			}
+			_, err := io.ReadFull(c, make([]byte, 3))
+			return err
+		}
+		return one(a), one(c)
+	}
+	if first, second := both(); first != nil || second != nil {
+		t.Fatal(first, second)
+	}
+	b.link.Review(func(ask egress.Ask) bool {
+		return ask.Host == "b.kit.test" && ask.Port == 99 && ask.Via == egress.ViaTCP
+	})
+	if first, second := both(); first == nil || second != nil {
+		t.Errorf("after the review: got %v and %v, want the first cut", first, second)
+	}
+	b.wantDenied("a.kit.test", 99, "was ended")
+}
+
+// TestReviewMeanwhile: what was allowed before a review and is connected after it
+// is decided anew.
+func TestReviewMeanwhile(t *testing.T) {
+	s := newSite(t, false)
+	asked, review := make(chan bool), make(chan bool)
+	var times atomic.Int32
+	b := newBox(t, setup{sites: map[string]string{"a.kit.test": s.addr()}, hold: func(context.Context, egress.Ask) egress.Verdict {
+		if times.Add(1) > 1 {
+			return egress.Verdict{Reason: "not any more"}
+		}
+		asked <- true
+		<-review
+		return egress.Verdict{Allowed: true}
+	}})
+	done := make(chan string)
+	c := b.proxy()
+	go func() {
+		got, _ := say(c, "GET http://a.kit.test/ HTTP/1.1\r\nHost: a.kit.test\r\n\r\n")
+		done <- got
+	}()
+	<-asked
+	b.link.Review(func(egress.Ask) bool { return false })
+	close(review)
+	if got := <-done; !strings.HasPrefix(got, "HTTP/1.1 403 ") {
+		t.Errorf("got %q, want it refused", got)
+	}
+	if len(s.asked()) != 0 {
+		t.Errorf("the site was asked: %v", s.asked())
+	}
+	b.wantDenied("a.kit.test", 80, "not any more")
+	b.wantAllowed()
+}
+
+// TestConnectionsOfAll: the sandboxes together take no more than there is.
+func TestConnectionsOfAll(t *testing.T) {
+	a := newBox(t, setup{ports: []int{99}, caps: egress.Caps{All: 3, Conns: 3}})
+	other := &backend.Network{TCP: map[int]net.Listener{99: newQueue()}}
+	link := a.proxyOf.Attach(other, a.rules)
+	t.Cleanup(link.Close)
+	refused := func(c net.Conn) bool {
+		_ = c.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+		_, err := c.Read(make([]byte, 1))
+		return !isDeadline(err)
+	}
+	for i, tc := range []struct {
+		to      net.Listener
+		refused bool
+	}{{a.net.TCP[80], false}, {a.net.TCP[80], false}, {other.TCP[99], false}, {other.TCP[99], true}, {a.net.TCP[80], true}} {
+		if c := a.through(tc.to, "1.2.3.4", 99); refused(c) != tc.refused {
+			t.Errorf("connection %d: got refused %v", i, !tc.refused)
+		}
+	}
+}
+
+// TestAllowedFlood: destinations that found no place are told of in a result.
+func TestAllowedFlood(t *testing.T) {
+	n := egress.Report{Allowed: []egress.Entry{{Host: "a.kit.test", Port: 80}}, OtherAllowed: 7}.Network()
+	if len(n.Allowed) != 2 || n.Allowed[1] != "others, 7 times: too many to list" {
+		t.Errorf("got %q", n.Allowed)
+	}
+}
+
+// TestManyFields: what a head takes of memory is not many times its bytes.
+func TestManyFields(t *testing.T) {
+	w := newWorld(t)
+	for n, want := range map[int]string{127: "200", 128: "400"} { // and Host
+		var fields strings.Builder
+		for i := range n {
+			fmt.Fprintf(&fields, "x%d:\r\n", i)
+		}
+		got, _ := say(w.proxy(), "GET http://api.kit.test/ HTTP/1.1\r\nHost: api.kit.test\r\n"+fields.String()+"\r\n")
+		if !strings.HasPrefix(got, "HTTP/1.1 "+want) {
+			t.Errorf("%d fields: got %q, want %s", n, got, want)
+		}
+	}
+}

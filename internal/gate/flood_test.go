@@ -1,0 +1,39 @@
+package gate_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// TestFloodWritesNothing: what asks again and again, or more than may be asked, is
+// answered without a write, and nobody who waits is made to look.
+func TestFloodWritesNothing(t *testing.T) {
+	b := open(t)
+	for i := range 30 {
+		b.ask(fmt.Sprintf("a%d.example.com", i))
+	}
+	mark := func() int64 {
+		t.Helper()
+		st, err := os.Stat(filepath.Join(b.dir, "gate"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st.Size()
+	}
+	before := mark()
+	for i := range 500 {
+		b.ask("a1.example.com")
+		_, fresh, err := b.Request(t.Context(), sandboxmcp.EgressAsk{Namespace: "default", Domain: fmt.Sprintf("b%d.example.com", i)})
+		if fresh {
+			t.Fatal("a question too many")
+		}
+		wantCode(t, err, sandboxmcp.CodeQueueFull)
+	}
+	if after := mark(); after != before {
+		t.Errorf("%d changes were told of, and there was none", after-before)
+	}
+}
