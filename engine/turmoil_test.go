@@ -82,11 +82,9 @@ func TestSessionTurmoil(t *testing.T) {
 	}
 	wg.Wait()
 	t.Log(seen)
-	for range 50 { // until nothing of the name is left
-		if err := e.TerminateSession(t.Context(), "", name, ""); sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionNotFound {
-			break
-		}
-	}
+	eventually(t, "nothing of the name is left", func() bool { // one that expired is closed by itself, and says so until it is ended
+		return sandboxmcp.CodeOf(e.TerminateSession(t.Context(), "", name, "")) == sandboxmcp.CodeSessionNotFound
+	})
 	if s, err := e.Sessions(t.Context(), ""); err != nil || len(s) != 0 {
 		t.Errorf("sessions that are left: %+v, %v", s, err)
 	}
