@@ -433,7 +433,7 @@ func TestRelayOfARelay(t *testing.T) {
 // TestSlowAndFlood: who takes its time, or opens too much, is cut off.
 func TestSlowAndFlood(t *testing.T) {
 	sites := map[string]string{"api.kit.test": newSite(t, false).addr()}
-	slow := newBox(t, setup{open: []string{"api.kit.test"}, sites: sites, caps: egress.Caps{Head: 50 * time.Millisecond}})
+	slow := newBox(t, setup{open: []string{"api.kit.test"}, sites: sites, caps: egress.Caps{Head: 300 * time.Millisecond}})
 	for _, c := range []struct {
 		conn func() net.Conn
 		text string
