@@ -62,6 +62,27 @@ func (l Limits) Over(base Limits) Limits {
 	return l
 }
 
+// Under returns l with every field lowered to that of bound where both are set.
+func (l Limits) Under(bound Limits) Limits {
+	lower := Limits{}
+	if bound.MaxRAMMB > 0 && l.MaxRAMMB > bound.MaxRAMMB {
+		lower.MaxRAMMB = bound.MaxRAMMB
+	}
+	if bound.MaxCPUCores > 0 && l.MaxCPUCores > bound.MaxCPUCores {
+		lower.MaxCPUCores = bound.MaxCPUCores
+	}
+	if bound.TimeoutSeconds > 0 && l.TimeoutSeconds > bound.TimeoutSeconds {
+		lower.TimeoutSeconds = bound.TimeoutSeconds
+	}
+	if bound.MaxProcesses > 0 && l.MaxProcesses > bound.MaxProcesses {
+		lower.MaxProcesses = bound.MaxProcesses
+	}
+	if bound.MaxOutputBytes > 0 && l.MaxOutputBytes > bound.MaxOutputBytes {
+		lower.MaxOutputBytes = bound.MaxOutputBytes
+	}
+	return lower.Over(l)
+}
+
 // Clamp returns l with every field lowered to its ceiling, and the JSON names
 // of the fields that were too high.
 func (l Limits) Clamp(ceiling Limits) (Limits, []string) {
@@ -102,4 +123,22 @@ func (l Limits) Check() error {
 		}
 	}
 	return nil
+}
+
+// LimitsChange asks for other limits of a namespace.
+type LimitsChange struct {
+	Namespace Namespace
+	Actor     string // who asks, for the audit
+	Limits    Limits // a field of 0 stays as it is
+	Reset     bool   // the namespace keeps none but those of Limits: the configured ones hold again
+	Strict    bool   // a limit above its ceiling is refused with limit_exceeds_cap, not clamped
+}
+
+// LimitsChanged tells the limits of a namespace before and after a change: those
+// that hold where a request names none, none above its ceiling. Sessions that
+// are there keep those that they were made with.
+type LimitsChanged struct {
+	Previous Limits   `json:"previous"`
+	Current  Limits   `json:"current"`
+	Clamped  []string `json:"clamped"` // what was asked for and is above its ceiling
 }

@@ -23,6 +23,7 @@ type SessionSpec struct {
 	Language  Language
 	Limits    Limits
 	Strict    bool          // a limit above its ceiling is refused, not clamped
+	Modest    bool          // see Request
 	TTL       time.Duration // how long it lives without being used; 0: the configured one
 	Backend   string
 	Fresh     bool // each run has an interpreter of its own: files stay, variables do not
@@ -61,7 +62,7 @@ type SessionFile struct {
 	SizeBytes   int64   `json:"size_bytes"`
 	MIMEType    string  `json:"mime_type"`
 	DownloadURL *string `json:"download_url"` // nil when no server hands it out
-	SHA256      string  `json:"sha256"`
+	SHA256      string  `json:"sha256"`       // empty in a list where it, or all files together, are too large to look into
 }
 
 // Upload asks for a file to be put into a session.

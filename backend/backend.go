@@ -179,12 +179,13 @@ type Ahead struct {
 // their command line as the kernel shows it. A backend that does not know how
 // ignores it. Nothing here may come from a caller: it is seen by all forks.
 type Fork struct {
-	Options int      // how many of Argv stand before the script, which is a file of ProgramDir
-	Argv    []string // what the interpreter is started with: as the process's own up to the script
-	Script  []byte   // the script's text
-	Preload []byte   // what runs before the interpreter waits, in the names of the script; from a place that only the server's user or root can change
-	Env     []string // what the interpreter is started with, of Env
-	Stays   bool     // it will live for long: the memory that it has to itself counts for more than its first moments
+	Options int          // how many of Argv stand before the script, which is a file of ProgramDir
+	Argv    []string     // what the interpreter is started with: as the process's own up to the script
+	Script  []byte       // the script's text
+	Preload []byte       // what runs before the interpreter waits, in the names of the script; from a place that only the server's user or root can change
+	Env     []string     // what the interpreter is started with, of Env
+	Whole   func() error // nil: nobody asks. Asked when Preload has run, and before anything is forked: an error says that what it loaded is not what it should be
+	Stays   bool         // it will live for long: the memory that it has to itself counts for more than its first moments
 }
 
 // ProgramFile is a file that a process needs in order to start.

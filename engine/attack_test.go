@@ -3,6 +3,8 @@ package engine_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -50,11 +52,23 @@ func quoted(s string) string {
 	return string(b)
 }
 
+// wasReady is what a single run says on stderr whose interpreter was there before
+// the request: Python by its number in the sandbox, for between init and a fork
+// there was another process; bash by the file that it waited in; node by its clock.
+const wasReady = "this was ready\n"
+
 func plainCode(s string) string { return s }
-func shellCode(s string) string { return "exec python3 - <<'--end--'\n" + s + "\n--end--\n" }
+func forkCode(s string) string {
+	return "import os, sys\nif os.getpid() == 3: print('this was ready', file=sys.stderr)\n" + s
+}
+
+func shellCode(s string) string {
+	return "grep -q BASH_ENV /proc/$$/environ && echo this was ready >&2\nexec python3 - <<'--end--'\n" + s + "\n--end--\n"
+}
 func childCode(s string) string { return "python3 - <<'--end--'\n" + s + "\n--end--\n" }
 func nodeCode(s string) string {
-	return "require('child_process').spawnSync('python3', ['-c', " + quoted(s) + "], {stdio: ['ignore', 'inherit', 'inherit']})"
+	return fmt.Sprintf("if (Date.now() - process.uptime() * 1000 < %d) console.error('this was ready')\n", time.Now().UnixMilli()) +
+		"require('child_process').spawnSync('python3', ['-c', " + quoted(s) + "], {stdio: ['ignore', 'inherit', 'inherit']})"
 }
 
 // ownChannel: an interpreter of Python has the one over which it reports.
@@ -62,18 +76,25 @@ var ownChannel = map[string]map[string]string{"a04-fd-leak.py": {"open": "3 1407
 
 // ownProcesses: a child of a session's interpreter sees that one, and nobody else.
 var ownProcesses = map[string]map[string]string{
+	"a24-view.py":        {"parent": "2|3", "session": "2"},
 	"a07-proc-peek.py":   {"seen": "*"},
 	"b03-kill-others.py": {"reachable": "*", "all": "reached", "tgkill": "*"},
 }
 
 var attackers = map[string]attacker{
-	"ForkedPython":  {language: sandboxmcp.Python, code: plainCode, other: ownChannel},
+	"ForkedPython":  {language: sandboxmcp.Python, code: forkCode, other: ownChannel},
 	"ShellAhead":    {language: sandboxmcp.Shell, code: shellCode},
 	"NodeAhead":     {language: sandboxmcp.Node, code: nodeCode, other: ownProcesses},
 	"PythonSession": {language: sandboxmcp.Python, session: true, code: plainCode, other: ownChannel},
 	"ShellSession":  {language: sandboxmcp.Shell, session: true, code: childCode, other: ownProcesses},
 	"NodeSession":   {language: sandboxmcp.Node, session: true, code: nodeCode, other: ownProcesses},
 }
+
+// attacked are the limits that the attacks try, and how they come to sandboxes.
+var (
+	attacked = sandboxmcp.Limits{MaxRAMMB: 256, MaxProcesses: 4}
+	walled   = backend.Spec{MaxTasks: 64, WorkBytes: 128 << 20, WorkInodes: 20_000, TempBytes: 64 << 20}
+)
 
 // warm makes an engine have something ready for programs of a language, and
 // tells whether it does.
@@ -88,7 +109,9 @@ func warm(t *testing.T, e *engine.Engine, b backend.Backend, l sandboxmcp.Langua
 			}
 			continue
 		}
-		execute(t, e, sandboxmcp.Request{Code: "1", Language: l})
+		for range 2 { // what is asked for again is made ready
+			execute(t, e, sandboxmcp.Request{Code: "1", Language: l})
+		}
 		for range 200 {
 			if n := pool.Pool(); n["processes_ahead"] > 0 && n["processes_ahead"] == n["slots_ready"] {
 				return true
@@ -111,7 +134,7 @@ func (by attacker) request(t *testing.T, a backendtest.Attack) sandboxmcp.Reques
 	if err != nil {
 		t.Fatal(err)
 	}
-	return sandboxmcp.Request{Code: by.code(launcher + quoted(string(spec)) + ")\n"), Language: by.language, Limits: sandboxmcp.Limits{TimeoutSeconds: 60}}
+	return sandboxmcp.Request{Code: by.code(launcher + quoted(string(spec)) + ")\n"), Language: by.language, Limits: sandboxmcp.Limits{TimeoutSeconds: 60}.Over(attacked)}
 }
 
 // beside runs what an attack looks for, in a session of another namespace, until the test's end.
@@ -120,7 +143,8 @@ func beside(t *testing.T, e *engine.Engine, a backendtest.Attack) {
 	by := attackers["PythonSession"]
 	r := by.request(t, a)
 	r.Namespace = "neighbour"
-	r.SessionID = create(t, e, sandboxmcp.SessionSpec{Namespace: r.Namespace, Language: by.language})
+	r.SessionID = create(t, e, sandboxmcp.SessionSpec{Namespace: r.Namespace, Language: by.language, Limits: attacked})
+	r.Limits.MaxRAMMB, r.Limits.MaxProcesses = 0, 0
 	up := make(chan struct{})
 	r.Stdout = brokenWriter(sync.OnceFunc(func() { close(up) }))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -139,40 +163,74 @@ func beside(t *testing.T, e *engine.Engine, a backendtest.Attack) {
 // attack runs an attack and returns what it printed.
 func attack(t *testing.T, e *engine.Engine, by attacker, a backendtest.Attack) string {
 	t.Helper()
-	r := by.request(t, a)
-	if by.session {
-		r.SessionID = create(t, e, sandboxmcp.SessionSpec{Language: by.language})
-		defer func() {
-			if err := e.CloseSession(t.Context(), "", r.SessionID, ""); err != nil {
-				t.Error(err)
+	if !by.session {
+		for range 50 { // until one was ready
+			res := execute(t, e, by.request(t, a))
+			if rest, ok := strings.CutPrefix(res.Stderr, wasReady); ok {
+				if testing.Verbose() && rest != "" {
+					t.Logf("%s: %s", res.Status, rest)
+				}
+				return res.Stdout
 			}
-		}()
+			time.Sleep(20 * time.Millisecond)
+		}
+		t.Fatal("nothing is ready: these were executed programs")
 	}
+	id := create(t, e, sandboxmcp.SessionSpec{Language: by.language, Limits: attacked})
+	r := by.request(t, a)
+	r.SessionID = id
+	r.Limits.MaxRAMMB, r.Limits.MaxProcesses = 0, 0
 	res := execute(t, e, r)
-	if t.Failed() || testing.Verbose() && res.Stderr != "" {
+	if testing.Verbose() && res.Stderr != "" {
 		t.Logf("%s: %s", res.Status, res.Stderr)
 	}
+	stillServes(t, e, id, by.language)
+	if err := e.CloseSession(t.Context(), "", id, ""); err != nil {
+		t.Error(err)
+	}
 	return res.Stdout
+}
+
+// stillServes: whatever a run did to its session, the next one is answered, and a
+// file comes in and goes out.
+func stillServes(t *testing.T, e *engine.Engine, id sandboxmcp.SessionID, l sandboxmcp.Language) {
+	t.Helper()
+	hello := map[sandboxmcp.Language]string{sandboxmcp.Python: "print('hello')", sandboxmcp.Node: "console.log('hello')", sandboxmcp.Shell: "echo hello"}[l]
+	if res := execute(t, e, sandboxmcp.Request{SessionID: id, Code: hello}); !res.Success || res.Stdout != "hello\n" {
+		t.Errorf("the run after it: %s %q %q", res.Status, res.Stdout, res.Stderr)
+	}
+	upload := func() error {
+		_, _, err := e.Upload(t.Context(), sandboxmcp.Upload{SessionID: id, Name: "after.txt", Content: []byte("after"), Overwrite: true})
+		return err
+	}
+	err := upload()
+	if sandboxmcp.CodeOf(err) == sandboxmcp.CodeFileTooLarge { // full of files; its owner can make room
+		for _, name := range []string{"i0", "i1"} {
+			if err := e.RemoveFile(t.Context(), "", id, name, ""); err != nil {
+				t.Error(err)
+			}
+		}
+		err = upload()
+	}
+	if err != nil {
+		t.Errorf("an upload after it: %v", err)
+	}
+	if _, data, err := e.ReadFile(t.Context(), "", id, "after.txt", 100); err != nil || string(data) != "after" {
+		t.Errorf("a file after it: %q, %v", data, err)
+	}
 }
 
 // TestAttacksOfEveryKind runs the suite's attacks in each way that an engine runs code.
 func TestAttacksOfEveryKind(t *testing.T) {
 	for name, by := range attackers {
 		t.Run(name, func(t *testing.T) {
-			var b backend.Backend
-			e := openReal(t, func(c *engine.Config) { b = c.Backends[0] })
+			e := openReal(t)
 			needs(t, e, sandboxmcp.Python, by.language)
 			iso := execute(t, e, sandboxmcp.Request{Code: "1", Language: by.language}).Isolation
-			for _, a := range backendtest.Attacks(t, backendtest.Options{Tier: iso.Tier, HeldLimits: iso.Tier.AtLeast(sandboxmcp.TierL3)}) {
+			for _, a := range backendtest.Attacks(t, backendtest.Options{Tier: iso.Tier, HeldLimits: iso.Tier.AtLeast(sandboxmcp.TierL3)}, walled) {
 				t.Run(a.Name, func(t *testing.T) {
 					if a.Beside != nil {
-						if !by.session {
-							t.Skip("a session beside has ready sandboxes of its own, so that it cannot be told what this would be")
-						}
 						beside(t, e, *a.Beside)
-					}
-					if !by.session && !warm(t, e, b, by.language) {
-						t.Fatal("nothing is ready: this would be an executed program")
 					}
 					out := attack(t, e, by, a)
 					a.Check(t, out, by.other[a.Name])

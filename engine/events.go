@@ -1,6 +1,11 @@
 package engine
 
 import (
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
@@ -29,3 +34,139 @@ func (e *Engine) Follow(ns sandboxmcp.Namespace) (events <-chan sandboxmcp.Event
 // Events returns the last events of a namespace, or of all when it is empty, of
 // the last 256 of the engine, the oldest first.
 func (e *Engine) Events(ns sandboxmcp.Namespace) []sandboxmcp.Event { return e.events.Recent(ns) }
+
+// tellStarted, tellEnded and tellFailed are the events of a request that was
+// admitted and whose intent is on record.
+func (e *Engine) tellStarted(x *execution) {
+	e.emit(sandboxmcp.EventExecutionStarted, x.req.Namespace, string(x.req.Language)+" run started", x.names())
+}
+
+func (e *Engine) tellEnded(x *execution, res *sandboxmcp.Result) {
+	ns, run := x.req.Namespace, string(x.req.Language)+" run"
+	exceeded := func(limit string, value any) {
+		data := x.names()
+		data["limit"], data["value"] = limit, value
+		e.emit(sandboxmcp.EventResourceExceeded, ns, run+" went over "+limit, data)
+	}
+	kind, how := sandboxmcp.EventExecutionFailed, " ended: "+string(res.Status)
+	switch res.Status {
+	case sandboxmcp.StatusCompleted:
+		kind, how = sandboxmcp.EventExecutionCompleted, " completed"
+	case sandboxmcp.StatusTimedOut:
+		kind, how = sandboxmcp.EventExecutionTimeout, fmt.Sprintf(" was ended after %gs", x.limits.TimeoutSeconds)
+	case sandboxmcp.StatusOutOfMemory:
+		exceeded("max_ram_mb", x.limits.MaxRAMMB)
+	case sandboxmcp.StatusOutputLimit:
+		exceeded("max_output_bytes", x.limits.MaxOutputBytes)
+	case sandboxmcp.StatusFailed, sandboxmcp.StatusSignalled, sandboxmcp.StatusCancelled, sandboxmcp.StatusRejected, sandboxmcp.StatusRunning:
+	}
+	if n := len(res.Artifacts); n > 0 {
+		data := x.names()
+		data["artifacts"] = n
+		e.emit(sandboxmcp.EventArtifactSigned, ns, strconv.Itoa(n)+" files of a "+run+" were signed", data)
+	}
+	e.tellRefused(x, res.Network.Denied)
+	data := x.names()
+	data["status"], data["exit_code"], data["duration_ms"] = res.Status, res.ExitCode, res.DurationMS
+	e.emit(kind, ns, run+how, data)
+}
+
+// tellRefused tells where a run was not let go, of so many places.
+func (e *Engine) tellRefused(x *execution, denied []sandboxmcp.DeniedRequest) {
+	for i, d := range denied {
+		data, message := x.names(), d.Host+" was refused"
+		data["host"], data["port"], data["times"], data["reason"] = d.Host, d.Port, d.Times, d.Reason
+		if i == maxRefusals-1 && len(denied) > maxRefusals {
+			data, message = x.names(), strconv.Itoa(len(denied)-i)+" more destinations were refused"
+			data["destinations"] = len(denied) - i
+		}
+		if e.emit(sandboxmcp.EventEgressDenied, x.req.Namespace, message, data); i == maxRefusals-1 {
+			return
+		}
+	}
+}
+
+// tellSecrets tells that secrets were added, deleted or given to a program.
+func (e *Engine) tellSecrets(ns sandboxmcp.Namespace, what string, keys []string, data map[string]any) {
+	data["keys"], data["access"] = keys, what
+	e.emit(sandboxmcp.EventVaultAccessed, ns, what+" of "+strconv.Itoa(len(keys))+" secrets", data)
+}
+
+func (e *Engine) tellFailed(x *execution, cause error) {
+	data := x.names()
+	data["error"] = sandboxmcp.CodeOf(cause)
+	e.emit(sandboxmcp.EventExecutionFailed, x.req.Namespace, string(x.req.Language)+" run could not be had", data)
+}
+
+// names are what every event of a run has.
+func (x *execution) names() map[string]any {
+	names := map[string]any{"request_id": x.req.ID, "language": x.req.Language}
+	if x.req.SessionID != "" {
+		names["session_id"] = x.req.SessionID
+	}
+	return names
+}
+
+// tellSession tells of a session that was made, or, with a reason, that is gone.
+func (e *Engine) tellSession(s sandboxmcp.Session, reason string) {
+	data := map[string]any{"session_id": s.ID, "language": s.Language}
+	if reason == "" {
+		e.emit(sandboxmcp.EventSessionCreated, s.Namespace, string(s.Language)+" session created", data)
+		return
+	}
+	data["reason"] = reason
+	e.emit(sandboxmcp.EventSessionKilled, s.Namespace, string(s.Language)+" session is gone: "+reason, data)
+}
+
+// Why a session is gone.
+const (
+	goneTerminated = "terminated"
+	goneExpired    = "its time was up, or its sandbox ended"
+	goneStop       = "server stop"
+)
+
+// pressure tells that requests of a namespace are refused, or that many wait. It
+// does so once a second at most for each: who is refused asks again.
+type pressure struct {
+	mu   sync.Mutex
+	told map[sandboxmcp.Namespace]time.Time
+}
+
+const (
+	pressureEvery = time.Second
+	pressureNames = 1024 // namespaces that are remembered
+)
+
+// pressed is told how a request fared that asked for a place in the queue.
+func (e *Engine) pressed(ns sandboxmcp.Namespace, place int, refused error) {
+	bound := (e.cfg.MaxQueued + 1) / 2
+	if refused == nil && place < bound {
+		return
+	}
+	if !e.pressure.due(ns, e.cfg.Now()) {
+		return
+	}
+	q := e.queue.Stats()
+	data := map[string]any{"queued": q.Queued, "active": q.Active, "refused": refused != nil}
+	text := strconv.Itoa(place) + " requests wait"
+	if refused != nil {
+		text = "the queue is full: requests are refused"
+	}
+	e.emit(sandboxmcp.EventQueueBackpressure, ns, text, data)
+}
+
+func (p *pressure) due(ns sandboxmcp.Namespace, now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if last, told := p.told[ns]; told && now.Sub(last) < pressureEvery {
+		return false
+	}
+	if len(p.told) >= pressureNames {
+		clear(p.told)
+	}
+	if p.told == nil {
+		p.told = map[sandboxmcp.Namespace]time.Time{}
+	}
+	p.told[ns] = now
+	return true
+}

@@ -43,6 +43,7 @@ type execution struct {
 	anew      bool               // its id may be one that has expired
 	base      *sandboxmcp.Limits // of the live session; nil: the configured ones
 	room      *room              // the session's, once it has one
+	guard     guard              // once its intent is on record
 	stateLost bool
 
 	streams []*capture // once it runs
@@ -87,8 +88,10 @@ func (e *Engine) begin(ctx context.Context, req sandboxmcp.Request, background b
 	var err error
 	if x.ticket, err = e.queue.Enter(x.req.Namespace); err != nil {
 		x.cancel(nil)
+		e.pressed(x.req.Namespace, 0, err)
 		return nil, err
 	}
+	e.pressed(x.req.Namespace, x.ticket.Place(), nil)
 	e.live[x.req.ID] = x
 	e.work.Add(1)
 	x.release = context.AfterFunc(e.ctx, func() { x.cancel(context.Canceled) }) //nolint:contextcheck // whoever called, Close ends it
@@ -166,7 +169,7 @@ func (e *Engine) validate(ctx context.Context, x *execution) error {
 	if err := kernel.CheckFileName(r.FileName); err != nil {
 		return err
 	}
-	if err := e.limit(x); err != nil {
+	if err := e.limit(ctx, x); err != nil {
 		return err
 	}
 	if r.Backend == "" {
@@ -185,19 +188,6 @@ func (e *Engine) validate(ctx context.Context, x *execution) error {
 	}
 	sum := sha256.Sum256([]byte(r.Code))
 	x.codeSHA256 = hex.EncodeToString(sum[:])
-	return nil
-}
-
-// limit puts the limits in force together.
-func (e *Engine) limit(x *execution) error {
-	if err := x.req.Limits.Check(); err != nil {
-		return err
-	}
-	x.limits, x.clamped = x.req.Limits.Over(x.baseLimits(e.cfg.Limits)).Clamp(e.cfg.Ceilings)
-	if len(x.clamped) > 0 && x.req.Strict {
-		return sandboxmcp.Errorf(sandboxmcp.CodeLimitExceedsCap, "%s is above its ceiling; the ceilings are max_ram_mb %d, max_cpu_cores %g, timeout_seconds %g, max_processes %d, max_output_bytes %d",
-			strings.Join(x.clamped, ", "), e.cfg.Ceilings.MaxRAMMB, e.cfg.Ceilings.MaxCPUCores, e.cfg.Ceilings.TimeoutSeconds, e.cfg.Ceilings.MaxProcesses, e.cfg.Ceilings.MaxOutputBytes)
-	}
 	return nil
 }
 
@@ -273,8 +263,14 @@ func (e *Engine) plan(r sandboxmcp.Request, i interpreter, network map[string]st
 		}
 	}
 	p := program(r, i, driver)
-	p.Preload, p.Network = e.preload(r, i), network
-	return kernel.Plan(p)
+	var whole func() error
+	p.Preload, whole = e.preload(r, i)
+	p.Network = network
+	proc, err := kernel.Plan(p)
+	if proc.Fork != nil {
+		proc.Fork.Whole = whole
+	}
+	return proc, err
 }
 
 func cachePath(stateDir string) string { return filepath.Join(stateDir, "runtimes.json") }

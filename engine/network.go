@@ -14,6 +14,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/egress"
 	"github.com/sandboxmcp/sandboxmcp/internal/gate"
+	"github.com/sandboxmcp/sandboxmcp/internal/redact"
 )
 
 // reach is where to a run may go.
@@ -28,6 +29,7 @@ type reach struct {
 	ports    []int               // that are named in what is open
 	open     []sandboxmcp.Domain // when it began
 	actor    string
+	masker   *redact.Masker // finds secrets in names; nil: there are none
 }
 
 // mayReach is the gate: it finds out where to a run may go, and refuses one that
@@ -147,17 +149,13 @@ type way struct {
 	at    reach // of the run that is going, or what holds between two
 }
 
-// connect opens the way out of a sandbox where there is somewhere to go, and
-// says of an open one whose run it is from here on.
+// connect opens the way out of a sandbox where there is somewhere to go. Nothing
+// leaves by it that could not before, until letOut says so.
 func (e *Engine) connect(x *execution, sb backend.Sandbox) error {
 	if x.room != nil {
 		x.way = x.room.way
 	}
-	if x.way == nil && (x.reach.offline || !x.reach.wanted) {
-		return nil
-	}
-	if x.reach.offline {
-		x.way.begin(x.reach)
+	if x.reach.offline || x.way == nil && !x.reach.wanted {
 		return nil
 	}
 	w, err := e.wayOut(x, sb)
@@ -187,14 +185,12 @@ func (e *Engine) wayOut(x *execution, sb backend.Sandbox) (*way, error) {
 		if !ok {
 			return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the backend %s has no network", x.req.Backend).WithHint("use the process backend")
 		}
-		w = &way{e: e, net: net}
+		w = &way{e: e, net: net, at: reach{offline: true}}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.at = x.reach
 	missing := slices.ContainsFunc(x.reach.ports, func(p int) bool { return !slices.Contains(w.ports, p) })
 	if w.link != nil && !missing {
-		w.link.Report(true)
 		return w, nil
 	}
 	n, err := w.net.Network(x.ctx, x.reach.ports)
@@ -212,16 +208,19 @@ func (e *Engine) wayOut(x *execution, sb backend.Sandbox) (*way, error) {
 		return w, nil
 	}
 	w.link.Serve(n)
-	w.link.Report(true)
 	return w, nil
 }
 
-// begin makes a way that of a run.
-func (w *way) begin(r reach) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.at = r
-	w.link.Report(true)
+// letOut makes the way that of the run from here on, if there is one.
+func (x *execution) letOut() {
+	if x.way == nil {
+		return
+	}
+	x.reach.masker = x.guard.masker
+	x.way.mu.Lock()
+	defer x.way.mu.Unlock()
+	x.way.at = x.reach
+	x.way.link.Report(true)
 }
 
 // end takes a way from its run. What the run's caller narrowed it to still holds
@@ -272,6 +271,8 @@ func (w *way) Decide(ctx context.Context, ask egress.Ask) egress.Verdict {
 	switch {
 	case r.offline:
 		return egress.Verdict{Rule: "offline", Reason: "this run has no network"}
+	case r.tells(ask.Host):
+		return egress.Verdict{Rule: "vault", Reason: "there is a secret in the name"}
 	case r.granted && listed >= 0:
 		return egress.Verdict{Allowed: true, Rule: r.only[listed].String()}
 	case r.narrowed && listed < 0:
@@ -330,7 +331,7 @@ func (w *way) AllowsName(h sandboxmcp.Host) bool {
 		return slices.ContainsFunc(list, func(d sandboxmcp.Domain) bool { return d.MatchHost(h) })
 	}
 	switch {
-	case r.offline:
+	case r.offline, r.tells(h):
 		return false
 	case r.narrowed && !in(r.only):
 		return false
@@ -344,6 +345,19 @@ func (w *way) AllowsName(h sandboxmcp.Host) bool {
 	}
 	open, err := w.e.gate.Open(w.e.ctx, r.who)
 	return err == nil && in(open)
+}
+
+// tells reports whether a name holds a secret: whoever looks it up, or is asked to
+// open it, would read it.
+func (r reach) tells(h sandboxmcp.Host) bool {
+	return r.masker != nil && r.masker.Text(string(h)) != string(h)
+}
+
+func (r reach) mask(text string) string {
+	if r.masker == nil {
+		return text
+	}
+	return r.masker.Text(text)
 }
 
 // environ is what the program of a run is told of the network; nil: it has none.
@@ -398,6 +412,9 @@ func (e *Engine) openTo(x *execution) []string {
 func (e *Engine) tellNetwork(x *execution, res *sandboxmcp.Result) {
 	if x.way != nil {
 		res.Network = x.way.link.Report(true).Network()
+		for i, d := range res.Network.Denied {
+			res.Network.Denied[i].Host = x.reach.mask(d.Host)
+		}
 	}
 	if weak := e.proxy.Weak(); len(weak) > 0 && res.Isolation != nil {
 		iso := *res.Isolation
@@ -428,11 +445,3 @@ func (e *Engine) refusals(x *execution, res *sandboxmcp.Result) []*sandboxmcp.Au
 }
 
 const maxRefusals = 32
-
-// tellRefused are the events of what a run was refused, of so many destinations.
-func (e *Engine) tellRefused(x *execution, res *sandboxmcp.Result) {
-	for _, d := range res.Network.Denied[:min(len(res.Network.Denied), maxRefusals)] {
-		e.emit(sandboxmcp.EventEgressDenied, x.req.Namespace, d.Host+" was refused to a run",
-			map[string]any{"request_id": x.req.ID, "host": d.Host, "port": d.Port, "times": d.Times})
-	}
-}

@@ -71,18 +71,19 @@ func program(r sandboxmcp.Request, i interpreter, driver []byte) kernel.Program 
 }
 
 // preload names the modules that a forked interpreter may have imported for a
-// program. Only what is in a set whose every file was hashed, since the engine
-// was opened, runs outside of the program's own sandbox.
-func (e *Engine) preload(r sandboxmcp.Request, i interpreter) []string {
-	if r.Language != sandboxmcp.Python || len(i.Sets) == 0 || !i.TrustedForPreload {
-		return nil
+// program, and what tells afterwards whether they were the right ones. Only what
+// is in a set whose every file was hashed, since the engine was opened and again
+// when it had been imported, runs outside of the program's own sandbox.
+func (e *Engine) preload(r sandboxmcp.Request, i interpreter) (modules []string, whole func() error) {
+	if r.Language != sandboxmcp.Python || len(i.Sets) == 0 || !i.TrustedSite {
+		return nil, nil
 	}
 	for _, s := range e.sets.Active(environment.Python{Path: i.Path, Version: i.Version}) {
 		if modules := s.Preload(r.Code); modules != nil && e.hashed(s) {
-			return modules
+			return modules, func() error { return e.hash(s) }
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 // hashed reports whether every file of a set is what it was made of, and begins to
@@ -95,16 +96,20 @@ func (e *Engine) hashed(s environment.Set) bool {
 		return whole
 	}
 	e.whole[s.Digest] = false
-	e.work.Go(func() {
-		err := e.sets.Verify(e.ctx, s)
-		if err != nil && e.ctx.Err() == nil {
-			e.log.Warn("nothing of a package set is imported ahead", "set", s.Name, "error", err)
-		}
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.whole[s.Digest] = err == nil
-	})
+	e.work.Go(func() { _ = e.hash(s) })
 	return false
+}
+
+// hash looks at every file of a set, and remembers whether all are right.
+func (e *Engine) hash(s environment.Set) error {
+	err := e.sets.Verify(e.ctx, s)
+	if err != nil && e.ctx.Err() == nil {
+		e.log.Warn("nothing of a package set is imported ahead", "set", s.Name, "error", err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.whole[s.Digest] = err == nil
+	return err
 }
 
 // preloaded names the packages that a runtime's programs can import beside what

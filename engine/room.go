@@ -19,6 +19,8 @@ type room struct {
 	sandbox backend.Sandbox
 	fresh   bool           // each run has an interpreter of its own
 	program kernel.Program // how its interpreter is started
+	interp  interpreter    // which it is
+	whole   func() error   // tells whether what it was forked with was what it had to be; may be nil
 	ended   func(error)    // tells of a failed Close
 	walls   watched
 	way     *way // out of the sandbox; nil: none was needed yet. The run's own, which is one at a time
@@ -31,9 +33,11 @@ type room struct {
 	proc   backend.Running
 	gone   chan struct{} // closed when proc has ended
 	exit   backend.Exit  // after gone
-	out    [2]relay      // what its stdout and stderr go to
+	out    [2]*relay     // what its stdout and stderr go to
 	lost   bool          // an interpreter has ended, and no answer has said so yet
 	known  map[string]artifact.State
+
+	had hadSecrets
 }
 
 // Close ends everything in the room.
@@ -44,30 +48,62 @@ func (r *room) Close() error {
 }
 
 // relay hands a stream of an interpreter to the run that is going, and keeps a
-// little of what comes between two for the next.
+// little of what comes between two for the next. What comes then beyond that is
+// lost, and taken slowly: the time to read it is ours and not the sandbox's.
 type relay struct {
 	mu   sync.Mutex
 	to   io.Writer
 	late []byte
+
+	turned chan struct{} // has something when to was changed
+	rest   func(turned <-chan struct{})
 }
 
-const keepLate = 64 << 10
+const (
+	keepLate = 64 << 10
+	restLate = 20 * time.Millisecond // after each part of what is lost, some 64 KiB
+)
+
+func newRelay() *relay {
+	return &relay{turned: make(chan struct{}, 1), rest: func(turned <-chan struct{}) {
+		t := time.NewTimer(restLate)
+		defer t.Stop()
+		select {
+		case <-turned:
+		case <-t.C:
+		}
+	}}
+}
 
 // Write takes bytes of the interpreter, or of a thread that outlived its run.
 func (r *relay) Write(p []byte) (int, error) {
+	if r.take(p) {
+		r.rest(r.turned)
+	}
+	return len(p), nil
+}
+
+// take hands on or keeps what is written. It tells whether there was too much.
+func (r *relay) take(p []byte) (lost bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.to != nil {
-		return r.to.Write(p)
+		_, _ = r.to.Write(p)
+		return false
 	}
-	r.late = append(r.late, p[:min(len(p), keepLate-len(r.late))]...)
-	return len(p), nil
+	n := min(len(p), keepLate-len(r.late))
+	r.late = append(r.late, p[:n]...)
+	return n < len(p)
 }
 
 func (r *relay) turn(to io.Writer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.to = to
+	select {
+	case r.turned <- struct{}{}:
+	default:
+	}
 	if to != nil && len(r.late) > 0 {
 		_, _ = to.Write(r.late)
 		r.late = nil
@@ -90,7 +126,10 @@ func (r *room) ready(ctx context.Context) (lost bool, err error) {
 	if err != nil {
 		return lost, err
 	}
-	plan.Stdout, plan.Stderr = &r.out[0], &r.out[1]
+	if plan.Fork != nil {
+		plan.Fork.Whole = r.whole
+	}
+	plan.Stdout, plan.Stderr = r.out[0], r.out[1]
 	proc, err := r.sandbox.Start(ctx, plan)
 	if err != nil {
 		return lost, err
@@ -169,6 +208,9 @@ func (e *Engine) executeCell(x *execution, r *room) (*outcome, error) {
 	defer stop()
 	before := r.sandbox.Usage()
 
+	if r.kernel == nil {
+		r.program.Preload, r.whole = e.preload(x.req, r.interp)
+	}
 	lost, err := r.ready(x.ctx)
 	if err != nil {
 		return nil, startError(x.ctx, err)
@@ -193,7 +235,6 @@ func (e *Engine) executeCell(x *execution, r *room) (*outcome, error) {
 	case end.mute: // it lives, and nothing can be heard of it
 		x.stateLost = true
 		o.exit = backend.Exit{Code: 1}
-		o.stderr.line("The program closed the interpreter's own channel (descriptor 3), so the interpreter was ended")
 	default:
 		x.stateLost = true
 		o.exit = r.exit
@@ -204,6 +245,9 @@ func (e *Engine) executeCell(x *execution, r *room) (*outcome, error) {
 	}
 	r.out[0].turn(nil)
 	r.out[1].turn(nil)
+	if end.mute && o.cause == nil {
+		o.stderr.line("The program closed the interpreter's own channel (descriptor 3) or wrote to it, so the interpreter was ended")
+	}
 	r.lost = r.lost && !x.answers()
 	x.ended = e.cfg.Now()
 	o.usage = since(before, r.sandbox.Usage())

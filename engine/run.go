@@ -35,7 +35,7 @@ func (e *Engine) Execute(ctx context.Context, req sandboxmcp.Request) (sandboxmc
 func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	defer func() {
 		if err != nil {
-			res, err = sandboxmcp.Result{}, sandboxmcp.AsError(err)
+			res, err = sandboxmcp.Result{}, x.guard.failure(sandboxmcp.AsError(err))
 		}
 		x.res, x.err = res, err
 	}()
@@ -78,13 +78,20 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	defer func() {
 		if err != nil {
 			e.recordFailure(x, err)
+			e.tellFailed(x, err)
 		}
 	}()
 	if openErr != nil {
 		return res, openErr
 	}
+	// vault: the secrets that the record now says the program gets
+	if err = e.unlock(x); err != nil {
+		return res, err
+	}
+	x.letOut() // as far as the record says now
 
 	// execute: until the program ends or is ended, and nothing of it lives; or, in a session, until its cell is done
+	e.tellStarted(x)
 	o, err := e.executeIn(x, interp, sb)
 	if err != nil {
 		return res, err
@@ -104,7 +111,8 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	if err = e.recordOutcome(x, o, &res); err != nil {
 		return res, err
 	}
-	e.tellRefused(x, &res)
+	// event: told to whoever listens, who is not waited for
+	e.tellEnded(x, &res)
 	return res, nil
 }
 

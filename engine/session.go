@@ -53,7 +53,7 @@ func (e *Engine) validateSession(ctx context.Context, x *execution) error {
 		r.Language = spec.Language
 	}
 	r.Limits = r.Limits.Over(spec.Limits)
-	r.Strict = r.Strict || spec.Strict
+	r.Strict, r.Modest = r.Strict || spec.Strict, r.Modest || spec.Modest
 	if r.Backend == "" {
 		r.Backend = spec.Backend
 	}
@@ -86,14 +86,6 @@ func (x *execution) joins(live *session.Session) error {
 	r.Language, r.Backend = info.Language, info.Backend
 	x.base = &info.Limits
 	return nil
-}
-
-// baseLimits are the limits in force where a request names none.
-func (x *execution) baseLimits(configured sandboxmcp.Limits) sandboxmcp.Limits {
-	if x.base != nil {
-		return *x.base
-	}
-	return configured
 }
 
 // sessionID is nil for a single run.
@@ -157,9 +149,13 @@ func (e *Engine) place(x *execution) (interp interpreter, sb backend.Sandbox, er
 func (e *Engine) furnish(x *execution, interp interpreter) error {
 	e.log.Info("session_creating", "session_id", x.req.SessionID, "language", x.req.Language)
 	prog := program(sandboxmcp.Request{Language: x.req.Language, Env: map[string]string{"SANDBOX_POLICY": policyText(x.limits, e.openTo(x))}}, interp, nil)
+	var whole func() error
+	prog.Preload, whole = e.preload(x.req, interp)
 	var fork *backend.Fork
 	if plan, err := kernel.PlanInterpreter(prog); err == nil && !x.req.Session.Fresh { // else its run will tell
-		fork = plan.Fork
+		if fork = plan.Fork; fork != nil {
+			fork.Whole = whole
+		}
 	}
 	sb, err := e.open(x, interp, fork)
 	if err != nil {
@@ -173,11 +169,15 @@ func (e *Engine) furnish(x *execution, interp interpreter) error {
 		return errors.Join(err, sb.Close(), x.session.Furnish(x.ctx, nil, sandboxmcp.Session{}))
 	}
 	r := &room{
-		sandbox: sb, fresh: x.req.Session.Fresh, program: prog, offline: x.req.Session.Offline,
+		sandbox: sb, fresh: x.req.Session.Fresh, program: prog, interp: interp, offline: x.req.Session.Offline, out: [2]*relay{newRelay(), newRelay()},
 		ended: func(err error) { e.log.Warn("clear session", "session", x.req.SessionID, "error", err) },
 	}
 	info := x.session.Info()
 	info.Isolation, info.Limits = &iso, x.limits
+	// What cannot be recorded is not there.
+	if err := e.note(x.ctx, "create_session", info, x.req.Actor, string(info.Language)); err != nil {
+		return errors.Join(err, sb.Close(), x.session.Furnish(x.ctx, nil, sandboxmcp.Session{}))
+	}
 	if err := x.session.Furnish(x.ctx, r, info); err != nil {
 		return err
 	}
@@ -185,7 +185,8 @@ func (e *Engine) furnish(x *execution, interp interpreter) error {
 	x.room = r
 	e.mu.Unlock()
 	e.log.Info("session_created", "session_id", info.ID, "tier", iso.Tier, "max_ram_mb", x.limits.MaxRAMMB)
-	return e.note(x.ctx, "create_session", info, x.req.Actor, string(info.Language))
+	e.tellSession(info, "")
+	return nil
 }
 
 // executeIn runs a request where it belongs.
@@ -221,7 +222,7 @@ func (e *Engine) note(ctx context.Context, action string, s sandboxmcp.Session, 
 // for its time. An id that has expired is made anew.
 func (e *Engine) CreateSession(ctx context.Context, spec sandboxmcp.SessionSpec) (sandboxmcp.Session, error) {
 	x := &execution{metadata: map[string]any{}, anew: true, req: sandboxmcp.Request{
-		Namespace: spec.Namespace, Actor: spec.Actor, Language: spec.Language, Limits: spec.Limits, Strict: spec.Strict, Backend: spec.Backend,
+		Namespace: spec.Namespace, Actor: spec.Actor, Language: spec.Language, Limits: spec.Limits, Strict: spec.Strict, Modest: spec.Modest, Backend: spec.Backend,
 		SessionID: spec.ID, Session: &spec, Code: "-", // which validate wants, and nobody runs
 	}}
 	if err := e.validate(ctx, x); err != nil {
@@ -292,7 +293,9 @@ func (e *Engine) endSession(ctx context.Context, ns sandboxmcp.Namespace, id san
 	info := s.Info()
 	err = errors.Join(err, s.Room().Close())
 	e.log.Info("session_destroyed", "session_id", id)
-	return errors.Join(err, e.note(ctx, "kill_session", info, actor, string(info.Language)))
+	err = errors.Join(err, e.note(ctx, "kill_session", info, actor, string(info.Language)))
+	e.tellSession(info, goneTerminated)
+	return err
 }
 
 // cancelIn ends the run that is going in a session, and waits a while for it.
@@ -327,12 +330,18 @@ func (e *Engine) Sessions(_ context.Context, ns sandboxmcp.Namespace) ([]sandbox
 // Inspect tells what a namespace has, and the files of one session of it.
 func (e *Engine) Inspect(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) (sandboxmcp.State, error) {
 	ns = e.orOwn(ns)
+	_, inForce, err := e.keptLimits(ctx, ns)
+	if err != nil {
+		return sandboxmcp.State{}, err
+	}
 	st := sandboxmcp.State{
-		Namespace: ns, VaultKeys: []string{}, Sessions: e.sessions.List(ns), Env: map[string]any{}, Limits: e.cfg.Limits,
+		Namespace: ns, VaultKeys: []string{}, Sessions: e.sessions.List(ns), Env: surroundings(), Limits: inForce,
 		Files: []sandboxmcp.SessionFile{},
 	}
-	var err error
 	if st.Egress, err = e.egressState(ctx, ns, id); err != nil {
+		return st, err
+	}
+	if err := e.inspectVault(ctx, &st); err != nil {
 		return st, err
 	}
 	if id == "" {
@@ -345,6 +354,9 @@ func (e *Engine) Inspect(ctx context.Context, ns sandboxmcp.Namespace, id sandbo
 	st.Files = files
 	if s, err := e.sessions.Find(ctx, ns, id); err == nil {
 		st.Limits = s.Info().Limits
+		if r, ok := s.Room().(*room); ok {
+			st.Env = r.surroundings()
+		}
 	}
 	return st, nil
 }
@@ -362,4 +374,5 @@ func (e *Engine) expired(s sandboxmcp.Session) {
 	if err := e.note(e.ctx, "session_expired", s, "sweep", string(s.Language)); err != nil {
 		e.log.Error("record an expired session", "error", err)
 	}
+	e.tellSession(s, goneExpired)
 }

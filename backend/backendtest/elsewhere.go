@@ -1,6 +1,7 @@
 package backendtest
 
 import (
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,9 +22,10 @@ type Attack struct {
 	want map[string]string
 }
 
-// Attacks are the payloads that need no limits but the usual ones, in the order
-// of their names. Of the options those count that say what is reached.
-func Attacks(t *testing.T, o Options) []Attack {
+// Attacks are the payloads in the order of their names, but those of node and
+// those that a Go test runs in several ways. Of the options those count that say
+// what is reached, and of the spec the limits that the payloads try.
+func Attacks(t *testing.T, o Options, spec backend.Spec) []Attack {
 	t.Helper()
 	s := &suite{o: o, dir: outside(t)}
 	write(t, s.canaries()[0], "canary")
@@ -36,6 +38,7 @@ func Attacks(t *testing.T, o Options) []Attack {
 	env := map[string]string{
 		"WORK": backend.WorkDir, "TMPDIR": backend.TempDir, "HOME": backend.TempDir, "PROGRAM": backend.ProgramDir,
 		"PYTHONDONTWRITEBYTECODE": "1", "MARKER": "neighbour-marker",
+		"MAXTASKS": fmt.Sprint(spec.MaxTasks), "WORKBYTES": fmt.Sprint(spec.WorkBytes), "WORKINODES": fmt.Sprint(spec.WorkInodes), "TEMPBYTES": fmt.Sprint(spec.TempBytes),
 	}
 	of := func(name string) Attack {
 		main := "main" + filepath.Ext(name)
@@ -47,11 +50,8 @@ func Attacks(t *testing.T, o Options) []Attack {
 	}
 	var all []Attack
 	for _, f := range dir {
-		text := string(payload(t, f.Name()))
-		h := readHead(t, text)
-		if h.goTest || len(h.expect) == 0 || filepath.Ext(f.Name()) == ".js" || h.beside == "starve.py" || slices.ContainsFunc([]string{"MAXTASKS", "BYTES", "INODES", "KIND"}, func(w string) bool {
-			return strings.Contains(text, `environ["`+w) || strings.Contains(text, `environ["WORK`+w) || strings.Contains(text, `environ["TEMP`+w)
-		}) {
+		h := readHead(t, string(payload(t, f.Name())))
+		if h.goTest || len(h.expect) == 0 || filepath.Ext(f.Name()) == ".js" {
 			continue
 		}
 		a := of(f.Name())

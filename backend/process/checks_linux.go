@@ -50,6 +50,7 @@ func (b *Backend) Checks(ctx context.Context) []sandboxmcp.Check {
 	if os.Geteuid() != 0 {
 		checks = append(checks, sandboxmcp.Check{Name: wallUIDs, Detail: "only a server started by root has it; code runs as a user id of its own namespace, mapped to yours", Fix: "start the server as root for tier L3"})
 	}
+	checks = append(checks, s.wayOut(ctx))
 	checks = append(checks, b.weapons(ctx, sb)...)
 	for _, w := range iso.Weak {
 		if !strings.HasPrefix(w, "memory") {
@@ -57,6 +58,15 @@ func (b *Backend) Checks(ctx context.Context) []sandboxmcp.Check {
 		}
 	}
 	return checks
+}
+
+// wayOut tries whether a network can be opened.
+func (s *sandbox) wayOut(ctx context.Context) sandboxmcp.Check {
+	c := sandboxmcp.Check{Name: "network through egress", OK: true, Detail: "sockets of the server's stood in the trial sandbox"}
+	if _, err := s.Network(ctx, nil); err != nil {
+		c.OK, c.Detail, c.Fix = false, sandboxmcp.AsError(err).Message, "programs run, without a network; the message says what is missing"
+	}
+	return c
 }
 
 // weapons tries from inside what the walls are there to stop, on a file that the

@@ -31,8 +31,8 @@ type forkBounds struct {
 var usualForks = forkBounds{forks: 1000, age: 10 * time.Minute, rest: time.Minute, refused: 3}
 
 const (
-	zygotesMost = 5           // of one jail
-	hatchLimit  = time.Second // that a process that stays waits for one that is being started
+	zygotesMost = 5               // of one jail
+	hatchLimit  = 3 * time.Second // that a process that stays waits for one that is being started: it would import as long itself
 )
 
 // nest is where a zygote is, or may come to be. All of it is guarded by the
@@ -41,6 +41,7 @@ const (
 type nest struct {
 	key      string
 	cfg      jail.ZygoteConfig
+	whole    func() error
 	uses     int
 	starting chan struct{} // closed when that has ended; nil: none is started
 	zygote   *jail.Zygote  // nil: none yet
@@ -114,6 +115,7 @@ func (b *Backend) nestFor(h *hall, key string, f *backend.Fork, spec backend.Spe
 	case !bytes.Equal(n.cfg.Script, f.Script):
 		return nil, nil
 	}
+	n.whole = f.Whole
 	n.uses++
 	n.idle.Reset(b.ready.idle)
 	var old *jail.Zygote
@@ -122,12 +124,13 @@ func (b *Backend) nestFor(h *hall, key string, f *backend.Fork, spec backend.Spe
 	}
 	if n.zygote == nil && (n.uses >= 2 || n.cfg.Stays) && n.starting == nil && time.Since(n.failed) >= b.forkBounds.rest && b.begin() {
 		n.starting = make(chan struct{})
+		whole := n.whole
 		go func() {
 			defer b.builds.Done()
 			if old != nil {
 				old.Close()
 			}
-			b.hatch(h, n, spec)
+			b.hatch(h, n, spec, whole)
 		}()
 	} else if old != nil {
 		go old.Close()
@@ -135,17 +138,25 @@ func (b *Backend) nestFor(h *hall, key string, f *backend.Fork, spec backend.Spe
 	return n, n.zygote
 }
 
-// hatch starts a zygote, and has it forked once before it is used.
-func (b *Backend) hatch(h *hall, n *nest, spec backend.Spec) {
+// hatch starts a zygote, asks whether what it loaded may be forked, and has it
+// forked once before it is used.
+func (b *Backend) hatch(h *hall, n *nest, spec backend.Spec, whole func() error) {
 	z, err := h.Zygote(n.cfg)
 	if err == nil {
-		if err = b.tryFork(h, z, spec); err != nil {
+		if whole != nil {
+			err = whole()
+		}
+		if err == nil {
+			err = b.tryFork(h, z, spec)
+		}
+		if err != nil {
 			z.Close()
 		}
 	}
 	if err != nil {
 		b.log.Debug("programs are not forked but executed", "error", err)
 	}
+	b.noteFork(err)
 	h.forkMu.Lock()
 	close(n.starting)
 	n.starting = nil
@@ -160,6 +171,29 @@ func (b *Backend) hatch(h *hall, n *nest, spec backend.Spec) {
 	if err == nil && late {
 		z.Close()
 	}
+}
+
+// noteFork remembers how the last attempt to have a zygote ended.
+func (b *Backend) noteFork(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.noFork = err
+}
+
+// NotForked tells why programs of Python are executed and not forked, as far as
+// that is known; nil: nothing is in the way.
+func (b *Backend) NotForked() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, h := range b.halls {
+		if h.Mode() == jail.ModePlain {
+			return errors.New("there are no namespaces to fork into")
+		}
+	}
+	if b.tree != nil && b.tree.Version() != 1 {
+		return errors.New("control groups are of version 2, in which processes are born")
+	}
+	return b.noFork
 }
 
 // await waits for a zygote that is being started: what stays takes less for as long

@@ -62,6 +62,9 @@ func (s *sandbox) Network(ctx context.Context, ports []int) (*backend.Network, e
 	if err != nil {
 		return nil, networkError(err)
 	}
+	if err = fits(have, ports); err != nil {
+		return nil, err
+	}
 	more, seen, err := s.openSockets(ctx, missing(have, ports))
 	if err != nil {
 		return nil, networkError(err)
@@ -82,11 +85,20 @@ func wantedPorts(ports []int) ([]int, error) {
 	}
 	all := append([]int{80, 443}, ports...)
 	slices.Sort(all)
-	all = slices.Compact(all)
-	if len(all) > maxPorts {
-		return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%d ports are to be open in one sandbox, and %d can", len(all), maxPorts)
+	return slices.Compact(all), nil
+}
+
+// fits demands that no more ports will be open than can be.
+func fits(have *backend.Network, ports []int) error {
+	all := slices.Clone(ports)
+	if have != nil {
+		all = slices.AppendSeq(all, maps.Keys(have.TCP))
 	}
-	return all, nil
+	slices.Sort(all)
+	if n := len(slices.Compact(all)); n > maxPorts {
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%d ports are to be open in one sandbox, and %d can", n, maxPorts)
+	}
+	return nil
 }
 
 // missing are the sockets that a network lacks.

@@ -22,9 +22,10 @@ import (
 )
 
 const (
-	idleMany  = 20 // sessions together
-	idleLarge = 4  // where each is large
-	idleFirst = 2  // runs without a session before, which prepare what they share
+	idleMany  = 20              // sessions together
+	idleLarge = 4               // where each is large
+	idleFirst = 2               // runs without a session before, which prepare what they share
+	hashing   = 6 * time.Second // that a package set takes to be hashed, beside them
 )
 
 // Labels of what is no language alone.
@@ -46,6 +47,7 @@ type idle struct {
 	Label string
 	One   footprint // the first, the interpreter that others share or wait for included
 	Many  footprint // so many, beyond what was there before the first
+	Kept  footprint // what stays when the first is closed: the interpreter that they are forked from, and what is ready
 	N     int
 	Bare  int64 // PSS of one such process without a sandbox, of several; 0: not measured
 	Ready int   // empty sandboxes that the engine keeps then, which are counted, too
@@ -116,13 +118,22 @@ func idleOnce(ctx context.Context, o options, out io.Writer) error {
 			return err
 		}
 	}
+	if o.pandas {
+		pause(ctx, hashing)
+	}
 	before := footprintOf(ctx)
+	first := ownSession("idle")
+	if _, err = execute(ctx, e, sandboxmcp.Request{Language: i.Lang, Code: code, SessionID: first}); err != nil {
+		return err
+	}
+	r.One = footprintOf(ctx).less(before)
+	if err = e.TerminateSession(ctx, e.Namespace(), first, "bench"); err != nil {
+		return err
+	}
+	r.Kept = footprintOf(ctx).less(before)
 	for n := range r.N {
 		if err := idleSession(ctx, e, i, code, n); err != nil {
 			return err
-		}
-		if n == 0 {
-			r.One = footprintOf(ctx).less(before)
 		}
 	}
 	r.Many, r.Ready = footprintOf(ctx).less(before), slotsReady(e)

@@ -51,17 +51,18 @@ func (s *suite) writeIdle(p func(string, ...any)) {
 	p("\n### Memory of sandboxes that wait\n")
 	p("In MiB, beyond what two runs before them had left there. A session has run one program.")
 	p("*PSS* counts a page that n processes share as 1/n of it; *kernel* is what the kernel")
-	p("accounts to their control groups for itself. Empty sandboxes that the engine has ready")
-	p("meanwhile are counted, too.\n")
-	p("| what | PSS of the first | n | PSS of all | PSS of each | private of each | kernel of each | ready |")
-	p("|---|---|---|---|---|---|---|---|")
+	p("accounts to their control groups for itself. *Stays* is what is left when the first is")
+	p("closed, and in the PSS of all: the interpreter that sessions are forked from, and empty")
+	p("sandboxes that the engine has ready.\n")
+	p("| what | PSS of the first | stays | n | PSS of all | PSS of each | private of each | kernel of each | ready |")
+	p("|---|---|---|---|---|---|---|---|---|")
 	unreadable := 0
 	for _, i := range s.Idle {
 		one, kernel := i.Many.per(i.N), "–"
 		if one.Kernel >= 0 {
 			kernel = fmt.Sprintf("%.2f", mib(one.Kernel))
 		}
-		p("| %s | %.2f | %d | %.1f | %.2f | %.2f | %s | %d |", i.Label, mib(i.One.PSS), i.N, mib(i.Many.PSS), mib(one.PSS), mib(one.Private), kernel, i.Ready)
+		p("| %s | %.2f | %.2f | %d | %.1f | %.2f | %.2f | %s | %d |", i.Label, mib(i.One.PSS), mib(i.Kept.PSS), i.N, mib(i.Many.PSS), mib(one.PSS), mib(one.Private), kernel, i.Ready)
 		unreadable += i.Many.Unreadable
 	}
 	for _, i := range s.Idle {

@@ -139,19 +139,19 @@ func (v sight) memory() []target {
 	}
 	together, private, slot, pandas := math.NaN(), math.NaN(), math.NaN(), math.NaN()
 	if i, ok := find("python"); ok {
-		together, private = mib(i.Many.PSS), mib(i.Many.per(i.N).Private)
+		together, private = mib(i.Many.PSS-i.Kept.PSS), mib(i.Many.per(i.N).Private)
 	}
 	if i, ok := find(idleEmpty); ok {
 		one := i.Many.per(i.N)
 		slot = mib(one.PSS + max(one.Kernel, 0))
 	}
 	if i, ok := find(idlePandas); ok && i.Bare > 0 {
-		pandas = float64(i.Many.per(i.N).PSS) / float64(i.Bare)
+		pandas = float64(i.Many.less(i.Kept).per(i.N).PSS) / float64(i.Bare)
 	}
 	return []target{
-		atMost(fmt.Sprintf("%d idle sessions of python together", idleMany), together, 30, "%.1f MiB"),
+		atMost(fmt.Sprintf("%d idle sessions of python together, beyond what stays of one that is closed", idleMany), together, 30, "%.1f MiB"),
 		atMost("… private memory of each", private, 1, "%.2f MiB"),
-		atMost("a session that has used pandas: PSS × that of the bare interpreter", pandas, 1.0/6, "%.3f").because(v.s.NoScience),
+		atMost("a session that has used pandas, beyond the same: PSS × that of the bare interpreter", pandas, 1.0/6, "%.3f").because(v.s.NoScience),
 		atMost("an empty sandbox, kernel's memory included", slot, 0.4, "%.2f MiB"),
 	}
 }

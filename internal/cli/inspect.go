@@ -73,8 +73,11 @@ func (a *app) inspect(ctx context.Context, cfg *config.Config, p place, args []s
 			return sandboxmcp.State{}, err
 		}
 	}
-	sum := sandboxmcp.State{Namespace: cfg.Namespace, Limits: cfg.Limits(), Env: map[string]any{}}
+	sum := sandboxmcp.State{Namespace: cfg.Namespace, Env: map[string]any{}}
 	peers, err := a.servers(ctx, cfg, p)
+	if err == nil && len(peers) == 0 {
+		sum.Limits, err = a.limitsOf(ctx, cfg, cfg.Namespace)
+	}
 	if err != nil {
 		return sum, err
 	}

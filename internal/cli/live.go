@@ -2,6 +2,8 @@ package cli
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -66,9 +68,12 @@ zero. Off a terminal, and with --json, it is one JSON document.`,
 			a.printJSON(s)
 			return nil
 		}
-		rows := append([][]string{{"STATS", ""}, {"servers", strconv.Itoa(s.Servers)}}, queueRows(s)...)
+		rows := append([][]string{{"STATS", ""}, {"servers", strconv.Itoa(s.Servers)}, {"sessions", strconv.Itoa(s.Sessions)}}, queueRows(s)...)
 		for _, st := range sandboxmcp.Statuses() {
 			rows = append(rows, []string{string(st), strconv.FormatInt(s.Executions[st], 10)})
+		}
+		for _, kind := range slices.Sorted(maps.Keys(s.Pool)) {
+			rows = append(rows, []string{"pool " + kind, shown(s.Pool[kind])})
 		}
 		a.table(append(rows,
 			[]string{"latency p50", decimal(s.LatencyMS.P50) + " ms"},

@@ -32,6 +32,8 @@ type fake struct {
 	idle   bool // it counts nothing
 
 	fakeSessions
+	fakeGuard
+	fakeRecord
 }
 
 func (f *fake) Execute(ctx context.Context, r sandboxmcp.Request) (sandboxmcp.Result, error) {

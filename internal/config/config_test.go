@@ -276,8 +276,7 @@ func TestSecretsStayHidden(t *testing.T) {
 func TestToolVariables(t *testing.T) {
 	c := load(t, config.Sources{Env: []string{"SANDBOXMCP_TIMEOUT=9", "sandbox_memory_limit=96m", "Sandbox_Http_Port=8123"}})
 	l := c.ToolLimits()
-	want := c.Limits()
-	want.MaxRAMMB, want.TimeoutSeconds, want.MaxOutputBytes = 96, 9, 102400
+	want := sandboxmcp.Limits{MaxRAMMB: 96, MaxOutputBytes: 102400} // and of the engine's the 9 s
 	if d := cmp.Diff(want, l); d != "" {
 		t.Error(d)
 	}
@@ -294,8 +293,8 @@ func TestToolVariables(t *testing.T) {
 }
 
 func TestIdle(t *testing.T) {
-	c := load(t, config.Sources{Env: []string{"SANDBOXMCP_REDACT_PII=true", "SANDBOXMCP_TIMEOUT=9", "SANDBOX_LOG_LEVEL=debug"}})
-	if d := cmp.Diff([]string{"redact_pii"}, c.Idle()); d != "" {
+	c := load(t, config.Sources{Env: []string{"SANDBOXMCP_REJECT_DANGEROUS=true", "SANDBOXMCP_TIMEOUT=9", "SANDBOX_LOG_LEVEL=debug"}})
+	if d := cmp.Diff([]string{"reject_dangerous"}, c.Idle()); d != "" {
 		t.Error(d)
 	}
 }

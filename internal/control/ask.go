@@ -95,6 +95,9 @@ func (c *Client) ask(ctx context.Context, q question) (*http.Response, error) {
 		req.Header.Set("Expect", "100-continue") // so that a refusal comes before all of it is sent
 	}
 	res, err := c.http.Do(req)
+	if err != nil && ctx.Err() != nil {
+		return nil, fmt.Errorf("ask %s: %w", q.path, context.Cause(ctx))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("ask %s: %w", q.path, err)
 	}

@@ -23,11 +23,20 @@
 //	GET  /v1/egress?namespace=                → sandboxmcp.EgressList
 //	POST /v1/egress/decide {"id" or "domain", "namespace", "deny", "scope", …} → sandboxmcp.EgressAnswer
 //	POST /v1/egress/revoke {"namespace", "domain"} → sandboxmcp.EgressRevoked
+//	GET  /v1/audit?namespace=&action=&since=&after=&limit=&oldest_first= → sandboxmcp.AuditPage
+//	GET  /v1/audit/verify → sandboxmcp.AuditReport
 //
 //	GET  /v1/files?namespace=&id=             → {"artifacts": [sandboxmcp.SessionFile]}
 //	GET  /v1/file?namespace=&id=&path=&limit= → sandboxmcp.SessionFile and "content_base64"
 //	PUT  /v1/file?namespace=&id=&name=&overwrite=  the bytes → {"session_id", "path"}
 //	POST /v1/file/remove {"namespace", "session_id", "path"} → {"removed": path}
+//
+//	POST /v1/limits  {"namespace", "limits", "reset", "strict"} → sandboxmcp.LimitsChanged
+//	GET  /v1/events?namespace=                → {"events": [sandboxmcp.Event]}
+//	GET  /v1/events/follow?namespace=&recent= → one sandboxmcp.Event a line
+//	GET  /v1/vault?namespace=                 → VaultList
+//	POST /v1/vault/add    {"namespace", "key", "value" in base64, "ttl_seconds"} → {"added": key}
+//	POST /v1/vault/delete {"namespace", "key"} → {"deleted": key}
 //
 // A request that has not ended is answered with the status running. With
 // content=true the files come with what is in them, unless that is more than
@@ -39,6 +48,10 @@
 // often as there is something, and at last {"result": sandboxmcp.Result} or
 // {"error": error body}. When the caller hangs up, the run is cancelled. What
 // was refused before it began is an error like any other.
+//
+// Who follows the events of a namespace, or of all without one, is answered
+// until it hangs up or the server ends. With recent=true it begins with the last
+// 256. One that reads too slowly loses the oldest, and each event says how many.
 //
 // A failure is the error body {"error", "message", "hint"} with the HTTP
 // status of its code. A socket bears the mark of its server in its name and is
@@ -75,6 +88,9 @@ const defaultUpload = 50 << 20
 // MaxFile is how many bytes of a file of a session are read in one call.
 const MaxFile = 64 << 20
 
+// Protocol is the version of what is spoken here.
+const Protocol = 1
+
 // Actor is who asks, in the record, when it was asked here.
 const Actor = "cli"
 
@@ -97,7 +113,10 @@ type Handler interface {
 	Start(ctx context.Context, req sandboxmcp.Request) (sandboxmcp.Result, error)
 
 	SessionHandler
+	GuardHandler
 	EgressHandler
+	VaultHandler
+	AuditHandler
 }
 
 // SessionHandler is what a server offers of its sessions. It fails with
@@ -134,11 +153,13 @@ type SessionHandler interface {
 
 // Hello tells which server is on the other side.
 type Hello struct {
-	Protocol   int       `json:"protocol"` // 1
+	Protocol   int       `json:"protocol"` // [Protocol] of its release
 	ID         string    `json:"id"`
 	PID        int       `json:"pid"`
 	StartedAt  time.Time `json:"started_at"`
 	Background bool      `json:"background"` // it was started for commands, and speaks to no agent
+
+	AuditInMemory bool `json:"audit_in_memory"` // its record is not in the state directory
 }
 
 // openRunDir opens the directory of the sockets, and makes it when asked to. It

@@ -20,7 +20,9 @@ import (
 
 type handler struct {
 	sessions
+	guard
 	doorkeeper
+	secrets
 	cancelled []sandboxmcp.RequestID
 }
 

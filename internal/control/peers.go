@@ -17,10 +17,42 @@ import (
 const maxPeers = 1024
 
 // Peers finds the living servers of a state directory, oldest first. It removes
-// sockets of dead ones. The error names servers that live but do not answer
-// (the others are returned beside it), or says why the directory cannot be
-// read; one that is not there, or no directory, has no servers.
+// sockets of dead ones. The error names servers that live but do not answer, or
+// speak another version of the protocol (the others are returned beside it), or
+// says why the directory cannot be read; one that is not there, or no directory,
+// has no servers.
 func Peers(ctx context.Context, stateDir string) ([]*Client, error) {
+	ids, err := IDs(stateDir)
+	if err != nil {
+		return nil, err
+	}
+	var (
+		mu   sync.Mutex // guards out and mute
+		wg   sync.WaitGroup
+		mute []error
+		out  []*Client
+	)
+	for _, id := range ids {
+		wg.Go(func() {
+			c, err := Find(ctx, stateDir, id)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil:
+				out = append(out, c)
+			case !errors.Is(err, fs.ErrNotExist):
+				mute = append(mute, err)
+			}
+		})
+	}
+	wg.Wait()
+	slices.SortFunc(out, func(a, b *Client) int { return a.hello.StartedAt.Compare(b.hello.StartedAt) })
+	return out, errors.Join(mute...)
+}
+
+// IDs lists the servers whose sockets are in a state directory, living and dead,
+// in no order. A directory that is not there has none.
+func IDs(stateDir string) ([]string, error) {
 	st, err := os.Stat(stateDir)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || err == nil && !st.IsDir() {
 		return nil, nil
@@ -38,34 +70,36 @@ func Peers(ctx context.Context, stateDir string) ([]*Client, error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("read socket directory: %w", err)
 	}
-	var (
-		mu   sync.Mutex // guards peers and mute
-		wg   sync.WaitGroup
-		mute []error
-		out  []*Client
-	)
+	var ids []string
 	for _, name := range names {
-		if !strings.HasSuffix(name, suffix) || strings.HasPrefix(name, ".") {
-			continue
+		if id, ok := strings.CutSuffix(name, suffix); ok && !strings.HasPrefix(name, ".") {
+			ids = append(ids, id)
 		}
-		wg.Go(func() {
-			c := newClient(stateDir, name)
-			hello, err := c.Hello(ctx)
-			mu.Lock()
-			defer mu.Unlock()
-			switch {
-			case err == nil:
-				c.hello = hello
-				out = append(out, c)
-			case errors.Is(err, syscall.ECONNREFUSED):
-				_ = root.Remove(name)
-			case errors.Is(err, fs.ErrNotExist):
-			default:
-				mute = append(mute, fmt.Errorf("server %s does not answer: %w", strings.TrimSuffix(name, suffix), err))
-			}
-		})
 	}
-	wg.Wait()
-	slices.SortFunc(out, func(a, b *Client) int { return a.hello.StartedAt.Compare(b.hello.StartedAt) })
-	return out, errors.Join(mute...)
+	return ids, nil
+}
+
+// Find greets the server of that id. It fails with fs.ErrNotExist when it is
+// gone, and removes the socket of one that died. One that does not answer within
+// five seconds, or speaks another version of the protocol, is named in the error.
+func Find(ctx context.Context, stateDir, id string) (*Client, error) {
+	c := newClient(stateDir, id+suffix)
+	hello, err := c.Hello(ctx)
+	switch {
+	case err == nil && hello.Protocol == Protocol:
+		c.hello = hello
+		return c, nil
+	case err == nil:
+		return nil, fmt.Errorf("server %s speaks version %d of the control protocol and this program version %d: use the same release of sandboxmcp on both sides", id, hello.Protocol, Protocol)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		if root, dir, failed := openRunDir(stateDir, false); failed == nil {
+			_ = root.Remove(id + suffix)
+			_ = dir.Close()
+			_ = root.Close()
+		}
+		return nil, fmt.Errorf("server %s has died: %w", id, fs.ErrNotExist)
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("server %s is gone: %w", id, fs.ErrNotExist)
+	}
+	return nil, fmt.Errorf("server %s does not answer: %w", id, err)
 }

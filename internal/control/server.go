@@ -14,6 +14,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -31,6 +32,9 @@ type Server struct {
 	name    string
 	serving sync.WaitGroup
 	closing sync.Once
+
+	followers atomic.Int32
+	ending    chan struct{} // closed when followers have to go
 }
 
 // Config is what a [Server] is made of. Background and MaxUpload may be left out.
@@ -54,8 +58,8 @@ func Listen(ctx context.Context, c Config) (*Server, error) {
 	_, _ = rand.Read(mark) // never fails: crypto/rand ends the program instead
 	id := strconv.Itoa(os.Getpid()) + "-" + hex.EncodeToString(mark)
 	s := &Server{
-		hello:   Hello{Protocol: 1, ID: id, PID: os.Getpid(), StartedAt: time.Now().UTC(), Background: c.Background},
-		handler: c.Handler, logger: c.Logger, upload: cmp.Or(c.MaxUpload, defaultUpload), root: root, dir: dir, name: id + suffix,
+		hello:   Hello{Protocol: Protocol, ID: id, PID: os.Getpid(), StartedAt: time.Now().UTC(), Background: c.Background, AuditInMemory: c.Handler.AuditInMemory()},
+		handler: c.Handler, logger: c.Logger, upload: cmp.Or(c.MaxUpload, defaultUpload), root: root, dir: dir, name: id + suffix, ending: make(chan struct{}),
 	}
 	l, err := s.bind(ctx)
 	if err != nil {
@@ -124,6 +128,7 @@ func (s *Server) end(how func() error) error {
 	var err error
 	s.closing.Do(func() {
 		_ = s.root.Remove(s.name)
+		close(s.ending)
 		err = how()
 		s.serving.Wait()
 		s.release()
@@ -168,8 +173,15 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("POST /v1/execute", s.execute)
 	mux.HandleFunc("POST /v1/start", s.start)
 	s.sessionRoutes(mux)
+	s.guardRoutes(mux)
 	s.egressRoutes(mux)
+	s.vaultRoutes(mux)
+	s.auditRoutes(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		if err := otherVersion(r); err != nil {
+			s.fail(w, err)
+			return
+		}
 		s.fail(w, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "the control socket has no %s %s", r.Method, sandboxmcp.Quote(r.URL.Path)).
 			WithHint("the other side may be of another version"))
 	})

@@ -26,6 +26,7 @@ type programRequest struct {
 	Env       map[string][]byte    `json:"env,omitempty"`
 	Limits    sandboxmcp.Limits    `json:"limits"`
 	Strict    bool                 `json:"strict"`
+	Modest    bool                 `json:"modest,omitempty"`
 	Backend   string               `json:"backend,omitempty"`
 	Display   sandboxmcp.Display   `json:"display,omitempty"`
 	SessionID sandboxmcp.SessionID `json:"session_id,omitempty"`
@@ -44,7 +45,7 @@ type networkRequest struct {
 func newProgram(r sandboxmcp.Request) programRequest {
 	p := programRequest{
 		Namespace: r.Namespace, RequestID: r.ID, Code: []byte(r.Code), Language: r.Language, FileName: r.FileName, Stdin: r.Stdin,
-		Env: map[string][]byte{}, Limits: r.Limits, Strict: r.Strict, Backend: r.Backend, Display: r.Display, SessionID: r.SessionID,
+		Env: map[string][]byte{}, Limits: r.Limits, Strict: r.Strict, Modest: r.Modest, Backend: r.Backend, Display: r.Display, SessionID: r.SessionID,
 	}
 	for k, v := range r.Env {
 		p.Env[k] = []byte(v)
@@ -62,7 +63,7 @@ func newProgram(r sandboxmcp.Request) programRequest {
 func (p programRequest) request() sandboxmcp.Request {
 	r := sandboxmcp.Request{
 		ID: p.RequestID, Namespace: p.Namespace, Actor: Actor, Code: string(p.Code), Language: p.Language, FileName: p.FileName, Stdin: p.Stdin,
-		Env: map[string]string{}, Limits: p.Limits, Strict: p.Strict, Backend: p.Backend, Display: p.Display, SessionID: p.SessionID,
+		Env: map[string]string{}, Limits: p.Limits, Strict: p.Strict, Modest: p.Modest, Backend: p.Backend, Display: p.Display, SessionID: p.SessionID,
 	}
 	for k, v := range p.Env {
 		r.Env[k] = string(v)
@@ -84,6 +85,7 @@ type sessionRequest struct {
 	Language   sandboxmcp.Language  `json:"language,omitempty"`
 	Limits     sandboxmcp.Limits    `json:"limits"`
 	Strict     bool                 `json:"strict"`
+	Modest     bool                 `json:"modest,omitempty"`
 	TTLMinutes float64              `json:"ttl_minutes,omitempty"`
 	Backend    string               `json:"backend,omitempty"`
 	Fresh      bool                 `json:"fresh,omitempty"`
@@ -92,14 +94,14 @@ type sessionRequest struct {
 
 func newSession(s sandboxmcp.SessionSpec) sessionRequest {
 	return sessionRequest{
-		Namespace: s.Namespace, SessionID: s.ID, Language: s.Language, Limits: s.Limits, Strict: s.Strict,
+		Namespace: s.Namespace, SessionID: s.ID, Language: s.Language, Limits: s.Limits, Strict: s.Strict, Modest: s.Modest,
 		TTLMinutes: s.TTL.Minutes(), Backend: s.Backend, Fresh: s.Fresh, Offline: s.Offline,
 	}
 }
 
 func (s sessionRequest) spec() sandboxmcp.SessionSpec {
 	return sandboxmcp.SessionSpec{
-		ID: s.SessionID, Namespace: s.Namespace, Actor: Actor, Language: s.Language, Limits: s.Limits, Strict: s.Strict,
+		ID: s.SessionID, Namespace: s.Namespace, Actor: Actor, Language: s.Language, Limits: s.Limits, Strict: s.Strict, Modest: s.Modest,
 		TTL: time.Duration(s.TTLMinutes * float64(time.Minute)), Backend: s.Backend, Fresh: s.Fresh, Offline: s.Offline,
 	}
 }

@@ -1,6 +1,7 @@
 package egress_test
 
 import (
+	"bytes"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -49,34 +50,34 @@ func TestAttackHTTP(t *testing.T) {
 		{"http2", direct, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "400", "api.kit.test", 80, "only HTTP/1.0 and HTTP/1.1"},
 		{"no-target", direct, "OPTIONS * HTTP/1.1\r\nHost: api.kit.test\r\n\r\n", "400", "api.kit.test", 80, "neither a path nor an http:// URL"},
 		{"other-scheme", direct, "GET ftp://api.kit.test/ HTTP/1.1\r\nHost: api.kit.test\r\n\r\n", "400", "api.kit.test", 80, "neither a path nor an http:// URL"},
-		{"long", direct, "GET / HTTP/1.1\r\nHost: api.kit.test\r\nX: " + strings.Repeat("a", 70000) + "\r\n\r\n", "400", "api.kit.test", 80, "longer than 64 KiB"},
+		{"long", direct, "GET / HTTP/1.1\r\nHost: api.kit.test\r\nX: " + strings.Repeat("a", 70000) + "\r\n\r\n", "400", "api.kit.test", 80, "longer than 32 KiB"},
 		{"not-http", direct, "SSH-2.0-x\r\n\r\n", "400", "api.kit.test", 80, "request line"},
 
 		{"closed", proxied, "GET http://other.kit.test/ HTTP/1.1\r\nHost: other.kit.test\r\n\r\n", "403", "other.kit.test", 80, "not open"},
-		{"proxy-host-not-uri", proxied, "GET http://api.kit.test/ HTTP/1.1\r\nHost: other.kit.test\r\n\r\n", "400", "proxy", 0, "Host field is not the host of the request line"},
-		{"proxy-path", proxied, "GET / HTTP/1.1\r\nHost: api.kit.test\r\n\r\n", "400", "proxy", 0, "has to name a host"},
+		{"proxy-host-not-uri", proxied, "GET http://api.kit.test/ HTTP/1.1\r\nHost: other.kit.test\r\n\r\n", "400", "127.0.0.1", 3128, "Host field is not the host of the request line"},
+		{"proxy-path", proxied, "GET / HTTP/1.1\r\nHost: api.kit.test\r\n\r\n", "400", "127.0.0.1", 3128, "has to name a host"},
 		{"userinfo", proxied, "GET http://api.kit.test@other.kit.test/ HTTP/1.1\r\nHost: other.kit.test\r\n\r\n", "403", "api.kit.test@other.kit.test", 80, "no host name"},
 		{"userinfo-port", proxied, "GET http://api.kit.test:80@other.kit.test/ HTTP/1.1\r\nHost: other.kit.test\r\n\r\n", "403", "api.kit.test:80@other.kit.test", 80, "no host name"},
-		{"backslash", proxied, `GET http://other.kit.test\@api.kit.test/ HTTP/1.1` + "\r\nHost: api.kit.test\r\n\r\n", "400", "proxy", 0, "no form"},
-		{"nul", proxied, "CONNECT api.kit.test\x00.other.kit.test:443 HTTP/1.1\r\n\r\n", "400", "proxy", 0, "request line"},
-		{"percent-nul", proxied, "GET http://api.kit.test%00.other.kit.test/ HTTP/1.1\r\nHost: x.test\r\n\r\n", "400", "proxy", 0, "no form"},
-		{"percent", proxied, "GET http://api%2ekit.test/ HTTP/1.1\r\nHost: api.kit.test\r\n\r\n", "400", "proxy", 0, "no form"},
-		{"full-width", proxied, "GET http://ａpi.kit.test/ HTTP/1.1\r\nHost: api.kit.test\r\n\r\n", "400", "proxy", 0, "request line"},
+		{"backslash", proxied, `GET http://other.kit.test\@api.kit.test/ HTTP/1.1` + "\r\nHost: api.kit.test\r\n\r\n", "400", "127.0.0.1", 3128, "no form"},
+		{"nul", proxied, "CONNECT api.kit.test\x00.other.kit.test:443 HTTP/1.1\r\n\r\n", "400", "127.0.0.1", 3128, "request line"},
+		{"percent-nul", proxied, "GET http://api.kit.test%00.other.kit.test/ HTTP/1.1\r\nHost: x.test\r\n\r\n", "400", "127.0.0.1", 3128, "no form"},
+		{"percent", proxied, "GET http://api%2ekit.test/ HTTP/1.1\r\nHost: api.kit.test\r\n\r\n", "400", "127.0.0.1", 3128, "no form"},
+		{"full-width", proxied, "GET http://ａpi.kit.test/ HTTP/1.1\r\nHost: api.kit.test\r\n\r\n", "400", "127.0.0.1", 3128, "request line"},
 		{"full-width-host", direct, "GET / HTTP/1.1\r\nHost: ａpi.kit.test\r\n\r\n", "403", `"\uff41pi.kit.test"`, 80, "no host name"},
 		{"suffix", proxied, "GET http://xapi.kit.test/ HTTP/1.1\r\nHost: xapi.kit.test\r\n\r\n", "403", "xapi.kit.test", 80, "not open"},
 		{"prefix", proxied, "GET http://api.kit.test.evil.test/ HTTP/1.1\r\nHost: api.kit.test.evil.test\r\n\r\n", "403", "api.kit.test.evil.test", 80, "not open"},
 		{"below", proxied, "GET http://a.api.kit.test/ HTTP/1.1\r\nHost: a.api.kit.test\r\n\r\n", "403", "a.api.kit.test", 80, "not open"},
 		{"parent", proxied, "GET http://kit.test/ HTTP/1.1\r\nHost: kit.test\r\n\r\n", "403", "kit.test", 80, "not open"},
 		{"two-dots", proxied, "GET http://api.kit.test../ HTTP/1.1\r\nHost: api.kit.test\r\n\r\n", "403", "api.kit.test..", 80, "no host name"},
-		{"port-22", proxied, "CONNECT api.kit.test:22 HTTP/1.1\r\n Host: api.kit.test:22\r\n\r\n", "400", "proxy", 0, "folded"},
+		{"port-22", proxied, "CONNECT api.kit.test:22 HTTP/1.1\r\n Host: api.kit.test:22\r\n\r\n", "400", "127.0.0.1", 3128, "folded"},
 		{"connect-22", proxied, "CONNECT api.kit.test:22 HTTP/1.1\r\nHost: api.kit.test:22\r\n\r\n", "403", "api.kit.test", 22, "not open"},
 		{"port-wrapped", proxied, "CONNECT api.kit.test:65979 HTTP/1.1\r\nHost: api.kit.test:65979\r\n\r\n", "403", "api.kit.test:65979", 80, "no host name"}, // 443 + 65536
 		{"port-zeros", proxied, "CONNECT api.kit.test:0443 HTTP/1.1\r\nHost: api.kit.test\r\n\r\n", "403", "api.kit.test:0443", 80, "no host name"},
-		{"connect-no-port", proxied, "CONNECT api.kit.test HTTP/1.1\r\nHost: api.kit.test\r\n\r\n", "400", "proxy", 0, "no port"},
-		{"connect-host", proxied, "CONNECT api.kit.test:443 HTTP/1.1\r\nHost: other.kit.test:443\r\n\r\n", "400", "proxy", 0, "Host field"},
+		{"connect-no-port", proxied, "CONNECT api.kit.test HTTP/1.1\r\nHost: api.kit.test\r\n\r\n", "400", "127.0.0.1", 3128, "no port"},
+		{"connect-host", proxied, "CONNECT api.kit.test:443 HTTP/1.1\r\nHost: other.kit.test:443\r\n\r\n", "400", "127.0.0.1", 3128, "Host field"},
 		{"connect-body", proxied, "CONNECT api.kit.test:443 HTTP/1.1\r\nHost: api.kit.test:443\r\nContent-Length: 3\r\n\r\nabc", "400", "api.kit.test", 443, "no body"},
-		{"crlf", proxied, "CONNECT api.kit.test:443\r\nX: HTTP/1.1\r\nHost: other.kit.test\r\n\r\n", "400", "proxy", 0, "request line"},
-		{"https-uri", proxied, "GET https://api.kit.test/ HTTP/1.1\r\nHost: api.kit.test\r\n\r\n", "400", "proxy", 0, "https goes by CONNECT"},
+		{"crlf", proxied, "CONNECT api.kit.test:443\r\nX: HTTP/1.1\r\nHost: other.kit.test\r\n\r\n", "400", "127.0.0.1", 3128, "request line"},
+		{"https-uri", proxied, "GET https://api.kit.test/ HTTP/1.1\r\nHost: api.kit.test\r\n\r\n", "400", "127.0.0.1", 3128, "https goes by CONNECT"},
 		{"plain-at-443", proxied, "GET http://api.kit.test:443/ HTTP/1.1\r\nHost: api.kit.test:443\r\n\r\n", "400", "api.kit.test", 443, "speaks TLS"},
 	} {
 		t.Run(c.way+"/"+c.name, func(t *testing.T) {
@@ -194,10 +195,15 @@ func (w *world) way(connect bool) net.Conn {
 // TestAttackECH: a hello with Encrypted Client Hello shows a name that need not
 // be the one that is meant.
 func TestAttackECH(t *testing.T) {
-	for _, connect := range []bool{false, true} {
+	ech := grab(t, &tls.Config{ServerName: "hidden.kit.test", EncryptedClientHelloConfigList: echList(t, "api.kit.test"), MinVersion: tls.VersionTLS13})
+	plain := grab(t, helloFor("api.kit.test"))
+	draft := bytes.Replace(plain, []byte{0xff, 1, 0, 1, 0}, []byte{0xff, 0xce, 0, 1, 0}, 1) // in the place of renegotiation_info
+	if bytes.Equal(draft, plain) {
+		t.Fatal("the hello has no renegotiation_info")
+	}
+	for i, raw := range [][]byte{ech, ech, draft} {
 		w := newWorld(t)
-		raw := grab(t, &tls.Config{ServerName: "hidden.kit.test", EncryptedClientHelloConfigList: echList(t, "api.kit.test"), MinVersion: tls.VersionTLS13})
-		c := w.way(connect)
+		c := w.way(i == 1)
 		got, _ := say(c, string(raw))
 		if want := "\x15\x03\x01\x00\x02\x02\x31"; got != want {
 			t.Errorf("got %q, want the alert access_denied", got)
@@ -207,6 +213,17 @@ func TestAttackECH(t *testing.T) {
 			t.Errorf("requests at the open host: got %d, want 0", n)
 		}
 	}
+}
+
+// TestAttackNameKind: a name that is there and is not a host's is none.
+func TestAttackNameKind(t *testing.T) {
+	raw := grab(t, helloFor("api.kit.test"))
+	raw[bytes.Index(raw, []byte("api.kit.test"))-3] = 0x22
+	w := newWorld(t)
+	if got, _ := say(w.toName("api.kit.test", 443), string(raw)); got != "\x15\x03\x01\x00\x02\x02\x31" {
+		t.Errorf("got %q, want the alert access_denied", got)
+	}
+	w.wantDenied("api.kit.test", 443, "no server name")
 }
 
 // TestAttackNotTLS: port 443 speaks TLS, from the first byte and in time.
@@ -300,7 +317,7 @@ func TestAttackSmuggling(t *testing.T) {
 // TestHopByHop: what concerns one connection, and who is behind it, stays here.
 func TestHopByHop(t *testing.T) {
 	w := newWorld(t)
-	got, err := say(w.proxy(), "GET http://api.kit.test/ HTTP/1.1\r\nHost: api.kit.test\r\nConnection: upgrade, X-Hop, keep-alive\r\nUpgrade: websocket\r\nX-Hop: 1\r\nProxy-Authorization: Basic eA==\r\n"+
+	got, err := say(w.proxy(), "GET http://api.kit.test/ HTTP/1.1\r\nHost: api.kit.test\r\nConnection: X-Hop, keep-alive\r\nUpgrade: websocket\r\nX-Hop: 1\r\nProxy-Authorization: Basic eA==\r\n"+
 		"Proxy-Connection: keep-alive\r\nKeep-Alive: 5\r\nTE: trailers\r\nHTTP2-Settings: AA\r\nX-Mine: 1\r\n\r\n")
 	if err != nil || !strings.HasPrefix(got, "HTTP/1.1 200 ") || !strings.Contains(got, "X-Site: yes\r\n") {
 		t.Errorf("got %q, %v, want the site's answer", got, err)
@@ -426,13 +443,18 @@ func TestSlowAndFlood(t *testing.T) {
 	}{
 		{func() net.Conn { return slow.toName("api.kit.test", 443) }, "\x16\x03\x01", "api.kit.test", 443, "in time"},
 		{func() net.Conn { return slow.toName("api.kit.test", 80) }, "GET / HT", "api.kit.test", 80, "in time"},
-		{slow.proxy, "CONNECT api", "proxy", 0, "in time"},
+		{slow.proxy, "CONNECT api", "127.0.0.1", 3128, "in time"},
 	} {
 		got, _ := say(c.conn(), c.text)
+		_, _ = say(c.conn(), "") // who says nothing has asked for nothing
 		if strings.HasPrefix(got, "HTTP/1.1 2") {
 			t.Errorf("%q: got %q", c.text, got)
 		}
 		slow.wantDenied(c.host, c.port, c.why)
+	}
+
+	if r := slow.link.Report(false); len(r.Denied) != 3 || r.Denied[0].Times+r.Denied[1].Times+r.Denied[2].Times != 3 {
+		t.Errorf("denied: got %+v, want each once", r.Denied)
 	}
 
 	few := newBox(t, setup{open: []string{"api.kit.test"}, sites: sites, caps: egress.Caps{Conns: 3}})

@@ -28,7 +28,7 @@ func (e *BlockedError) Error() string {
 // heeds no proxy of the server's environment.
 type dialer struct {
 	timeout  time.Duration
-	private  map[sandboxmcp.Domain]bool // as in Config, without wildcards
+	private  map[sandboxmcp.Domain]bool // as in Config; one with a wildcard is never looked up
 	resolve  map[sandboxmcp.Domain]netip.AddrPort
 	resolver *net.Resolver
 }
@@ -36,9 +36,7 @@ type dialer struct {
 func newDialer(c Config, timeout time.Duration) *dialer {
 	d := &dialer{timeout: timeout, private: map[sandboxmcp.Domain]bool{}, resolve: c.Resolve, resolver: &net.Resolver{}}
 	for _, p := range c.Private {
-		if !p.Wild {
-			d.private[p] = true
-		}
+		d.private[p] = true
 	}
 	if c.DNS.IsValid() {
 		to := c.DNS.String()

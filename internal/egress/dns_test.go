@@ -163,6 +163,24 @@ func TestAttackTunnel(t *testing.T) {
 	}
 }
 
+// TestNamesCap: below a wildcard a program can choose names without end; so many
+// have an address.
+func TestNamesCap(t *testing.T) {
+	b := newBox(t, setup{open: []string{"*.wild.test"}, caps: egress.Caps{Names: 3}})
+	seen := map[string]bool{}
+	for _, name := range []string{"a", "b", "c", "a", "b"} {
+		seen[b.lookup(name+".wild.test")] = true
+	}
+	if len(seen) != 3 {
+		t.Errorf("three names have the addresses %v", seen)
+	}
+	var m dnsmessage.Message
+	if err := m.Unpack(b.udp(question(t, "d.wild.test.", dnsmessage.TypeA, dnsmessage.ClassINET))); err != nil || m.RCode != dnsmessage.RCodeServerFailure || len(m.Answers) != 0 {
+		t.Errorf("the fourth: got %+v, %v, want a failure", m, err)
+	}
+	b.wantDenied("d.wild.test", 0, "too many names")
+}
+
 // TestDNSGarbage: what is no question gets no answer or a short one.
 func TestDNSGarbage(t *testing.T) {
 	b := newBox(t, setup{open: []string{"api.kit.test"}})

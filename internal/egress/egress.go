@@ -14,7 +14,7 @@ type Caps struct {
 	Conns     int           // connections at once, 256
 	PerSecond int           // new connections a second, 200; twice as many may come in a burst
 	Questions int           // DNS questions a second, 500; likewise
-	Bytes     int64         // both ways together until the next reset of the report, 8 GiB; exceeded by 1 MiB a connection at most
+	Bytes     int64         // both ways together until the next reset of the report, 8 GiB; exceeded by 4 MiB for each way of a connection at most
 	Names     int           // names that get an address, 4096
 	Entries   int           // distinct entries in each list of a report, 200
 	Head      time.Duration // how long a program may take for a ClientHello or the head of a request, 10 s

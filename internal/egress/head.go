@@ -13,7 +13,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-const headBytes = 64 << 10 // of a request's head; of an answer's four times as many
+const headBytes = 32 << 10 // of a request's head; of an answer's eight times as many
 
 // request is the head of a request, checked.
 type request struct {
@@ -40,6 +40,9 @@ func (e headError) Error() string { return string(e) }
 func readRequest(br *bufio.Reader) (*request, error) {
 	head, err := readHead(br)
 	if err != nil {
+		if len(head) == 0 {
+			err = fmt.Errorf("%w: %w", errUnsaid, err)
+		}
 		return nil, err
 	}
 	field, err := checkHead(head)
@@ -58,7 +61,11 @@ func readRequest(br *bufio.Reader) (*request, error) {
 	return r, nil
 }
 
-// readHead returns the bytes of a head, its last empty line included.
+// errUnsaid is the end of a connection, or of its time, before a word was said.
+var errUnsaid = errors.New("nothing was said")
+
+// readHead returns the bytes of a head, its last empty line included; with an
+// error those that came.
 func readHead(br *bufio.Reader) ([]byte, error) {
 	var head []byte
 	start := 0 // of the line that is being read
@@ -66,17 +73,17 @@ func readHead(br *bufio.Reader) ([]byte, error) {
 		piece, err := br.ReadSlice('\n')
 		head = append(head, piece...)
 		if len(head) > headBytes {
-			return nil, headError("the head of the request is longer than 64 KiB")
+			return head, headError("the head of the request is longer than 32 KiB")
 		}
 		if errors.Is(err, bufio.ErrBufferFull) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read head: %w", err)
+			return head, fmt.Errorf("read head: %w", err)
 		}
 		line := head[start:]
 		if !bytes.HasSuffix(line, []byte("\r\n")) {
-			return nil, headError("a line of the head does not end with CR LF")
+			return head, headError("a line of the head does not end with CR LF")
 		}
 		if len(line) == 2 && start > 0 {
 			return head, nil

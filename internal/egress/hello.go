@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// helloBytes bounds what is read for a ClientHello: the largest handshake
-// message that crypto/tls takes, in records of any size.
-const helloBytes = 128 << 10
+// helloBytes bounds what is read for a ClientHello. One with the key shares of
+// today's largest algorithms and tickets has a few thousand.
+const helloBytes = 32 << 10
 
-// echExtension is the number of Encrypted Client Hello: the name that is to be
-// seen may not be the one that is meant.
-const echExtension = 0xfe0d
+// hiding are the extensions behind which another name than the one that is to be
+// seen may be meant: Encrypted Client Hello, and the draft before it.
+var hiding = []uint16{0xfe0d, 0xffce}
 
 // hello is a ClientHello as far as it matters here.
 type hello struct {
@@ -38,7 +38,8 @@ func readHello(ctx context.Context, r io.Reader) (hello, error) {
 	server := tls.Server(silent{r: io.TeeReader(io.LimitReader(r, helloBytes), &seen)}, &tls.Config{ //nolint:gosec // nothing is spoken here: the version is the two ends' affair
 		MinVersion: tls.VersionTLS10,
 		GetConfigForClient: func(info *tls.ClientHelloInfo) (*tls.Config, error) {
-			h.name, h.ech = info.ServerName, slices.Contains(info.Extensions, echExtension)
+			h.name = info.ServerName
+			h.ech = slices.ContainsFunc(info.Extensions, func(x uint16) bool { return slices.Contains(hiding, x) })
 			return nil, errStop
 		},
 	})

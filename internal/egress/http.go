@@ -15,12 +15,13 @@ import (
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
 // serveProxy serves a program that uses the proxy.
 func (l *Link) serveProxy(c net.Conn) {
-	v := l.newVisit(c, 0)
-	v.host, v.aim = "", "proxy"
+	v := l.newVisit(c, backend.ProxyPort)
+	v.host = ""
 	r, ok := v.request(ViaProxy)
 	if !ok {
 		return
@@ -79,7 +80,10 @@ func (v *visit) request(via Via) (*request, bool) {
 		return r, true
 	}
 	if h, ok := errors.AsType[hostError](err); ok {
-		v.port = cmp.Or(h.port, v.port, 80)
+		if via == ViaProxy {
+			v.port = 80
+		}
+		v.port = cmp.Or(h.port, v.port)
 		v.denyHost(h.host, via, "it is no host name", "")
 		v.answer(http.StatusForbidden, err.Error())
 		return nil, false
@@ -89,9 +93,9 @@ func (v *visit) request(via Via) (*request, bool) {
 		return nil, false
 	}
 	switch {
+	case errors.Is(err, errUnsaid): // it was opened, and nothing was asked
 	case isTimeout(err):
 		v.refuse(via, http.StatusRequestTimeout, "no request came in time")
-	case errors.Is(err, io.EOF) && v.br.Buffered() == 0: // opened and closed
 	default:
 		v.deny(via, "the request broke off")
 	}
@@ -251,7 +255,7 @@ func (v *visit) send(f *flow, up net.Conn, r *request) error {
 
 // back writes the answer of the host, and reports whether it was whole.
 func (v *visit) back(f *flow, up net.Conn, r *request) (whole bool) {
-	limit := &io.LimitedReader{R: &patient{Conn: up, wait: f.idle}, N: 4 * headBytes}
+	limit := &io.LimitedReader{R: &patient{Conn: up, wait: f.idle}, N: 8 * headBytes}
 	br := bufio.NewReaderSize(limit, 4<<10)
 	res, err := readAnswer(br, r.Request)
 	if err != nil {

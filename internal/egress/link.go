@@ -31,6 +31,9 @@ type Link struct {
 	open   map[net.Conn]bool  // connections, both ends
 	busy   int                // connections from the sandbox
 	wg     sync.WaitGroup
+
+	refusals sync.Mutex // held while refused is asked and counted
+	refused  func() ([]backend.Refusal, int)
 }
 
 func newLink(p *Proxy, policy Policy) *Link {
@@ -46,6 +49,9 @@ func newLink(p *Proxy, policy Policy) *Link {
 // Serve begins to serve what is in n and is not served yet. It is called again
 // when n has more; on a link that is closed it closes them.
 func (l *Link) Serve(n *backend.Network) {
+	l.refusals.Lock()
+	l.refused = n.Refused // the same of every call
+	l.refusals.Unlock()
 	for _, c := range n.DNS {
 		l.start(c, func() { l.serveUDP(c) })
 	}
@@ -74,9 +80,39 @@ func (l *Link) start(s io.Closer, serve func()) {
 	l.wg.Go(serve)
 }
 
-// Report tells what was let through and what was refused. With reset it begins
-// anew; a count of bytes that are under way goes to the next.
-func (l *Link) Report(reset bool) Report { return l.ledger.report(reset) }
+// Report tells what was let through and what was refused, by the sandbox's kernel
+// too. With reset it begins anew; a count of bytes that are under way goes to the
+// next.
+func (l *Link) Report(reset bool) Report {
+	l.countRefused()
+	return l.ledger.report(reset)
+}
+
+// countRefused counts what the sandbox's kernel has refused because nobody
+// listens there.
+func (l *Link) countRefused() {
+	l.refusals.Lock()
+	defer l.refusals.Unlock()
+	if l.refused == nil {
+		return
+	}
+	list, lost := l.refused()
+	for _, r := range list {
+		a := r.Address.Addr().Unmap()
+		if a.IsLoopback() { // a server of the sandbox's own that is not there
+			continue
+		}
+		e := Entry{Host: a.String(), Port: int(r.Address.Port()), Times: r.Count, Via: ViaTCP, Reason: "the port is not open"}
+		if h, ok := l.names.name(a); ok {
+			e.Host = string(h)
+		}
+		if r.Network == "udp" {
+			e.Via, e.Reason = ViaUDP, "nothing but TCP leaves a sandbox"
+		}
+		l.ledger.deny(e)
+	}
+	l.ledger.denyOthers(lost)
+}
 
 // Close closes the sockets and every connection, ends what waits for a decision,
 // and returns when nothing of the link runs any more. It may be called more than

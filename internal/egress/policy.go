@@ -17,6 +17,7 @@ const (
 	ViaTLS     Via = "tls"     // port 443, or TLS at a named port
 	ViaTCP     Via = "tcp"     // a named port, neither of them
 	ViaDNS     Via = "dns"     // a question for a name; in reports alone
+	ViaUDP     Via = "udp"     // which nobody listens for; in reports alone
 )
 
 // Ask is a destination that a program wants.

@@ -12,7 +12,7 @@ import (
 
 // chunk is how much is copied before bytes are counted. The kernel moves them
 // from socket to socket where both are plain TCP connections.
-const chunk = 1 << 20
+const chunk = 4 << 20
 
 var (
 	errBytes = errors.New("the run has carried as many bytes as it may")

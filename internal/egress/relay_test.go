@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -290,7 +291,7 @@ func TestIdle(t *testing.T) {
 	})
 	b := newBox(t, setup{open: []string{"a.kit.test:99"}, ports: []int{99}, sites: map[string]string{"a.kit.test:99": drip}, caps: egress.Caps{Idle: 100 * time.Millisecond}})
 	got, err := say(b.toName("a.kit.test", 99), "\x00")
-	if got != strings.Repeat(".", 12) || err == nil {
+	if got != strings.Repeat(".", 12) || err == nil || isDeadline(err) {
 		t.Errorf("got %q, %v, want all and then a reset", got, err)
 	}
 }
@@ -353,6 +354,33 @@ func TestReportOrder(t *testing.T) {
 	}
 	if !slices.Equal(n.Allowed, []string{"api.kit.test:80"}) {
 		t.Errorf("allowed: got %v", n.Allowed)
+	}
+}
+
+// TestKernelRefusals: what nobody listens for is in the report, by the name that
+// its address stands for, each time once.
+func TestKernelRefusals(t *testing.T) {
+	b := newBox(t, setup{open: []string{"api.kit.test"}})
+	at := func(a string, port uint16) netip.AddrPort { return netip.AddrPortFrom(netip.MustParseAddr(a), port) }
+	next := []backend.Refusal{
+		{Network: "tcp", Address: at(b.lookup("api.kit.test"), 22), Count: 3},
+		{Network: "udp", Address: at("8.8.8.8", 443), Count: 1},
+		{Network: "tcp", Address: at("::1", 9), Count: 1},
+		{Network: "tcp", Address: at("127.0.0.1", 9), Count: 1},
+	}
+	b.net.Refused = func() ([]backend.Refusal, int) {
+		defer func() { next = nil }()
+		return next, len(next) / 2
+	}
+	b.link.Serve(b.net)
+	b.wantDenied("api.kit.test", 22, "the port is not open")
+	b.wantDenied("8.8.8.8", 443, "nothing but TCP")
+	r := b.link.Report(false)
+	if len(r.Denied) != 2 || r.Denied[0].Times != 3 || r.OtherDenied != 2 {
+		t.Errorf("got %+v", r)
+	}
+	if n := r.Network().Denied; len(n) != 3 || n[2].Times != 2 {
+		t.Errorf("as a result tells it: got %+v", n)
 	}
 }
 

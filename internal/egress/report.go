@@ -69,27 +69,27 @@ type key struct {
 	port int
 }
 
-// count counts a time of an entry. A twin is a time only where there is no entry.
+// count counts a time of an entry, or its Times. A twin is a time only where there is no entry.
 func (b *book) count(e Entry, twin bool, limit int) {
+	e.Times = max(e.Times, 1)
 	k := key{e.Host, e.Port}
 	i, ok := b.at[k]
 	if !ok {
 		if len(b.entries) >= limit {
-			b.other++
+			b.other += e.Times
 			return
 		}
 		if b.at == nil {
 			b.at = map[key]int{}
 		}
 		b.at[k] = len(b.entries)
-		e.Times = 1
 		b.entries = append(b.entries, e)
 		return
 	}
 	if twin {
 		return
 	}
-	b.entries[i].Times++
+	b.entries[i].Times += e.Times
 	b.entries[i].Via, b.entries[i].Rule, b.entries[i].Reason = e.Via, e.Rule, e.Reason
 }
 
@@ -108,6 +108,13 @@ func (l *ledger) denyOnce(e Entry, twin bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.denied.count(e, twin, l.max)
+}
+
+// denyOthers counts denials of which nothing is known.
+func (l *ledger) denyOthers(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.denied.other += n
 }
 
 func (l *ledger) add(n int64) {

@@ -183,14 +183,15 @@ func (v *visit) alert() {
 func (v *visit) hello() (raw []byte, ok bool) {
 	h, err := readHello(v.l.ctx, v.br)
 	if err != nil {
+		if len(h.raw) == 0 {
+			return nil, false // it was opened, and nothing was asked
+		}
 		reason := "what was sent is not TLS"
 		if isTimeout(err) {
 			reason = "no ClientHello came in time"
-		} else if errors.Is(err, io.EOF) && len(h.raw) == 0 {
-			return nil, false // it was opened and closed, and nothing was asked
 		}
 		v.deny(ViaTLS, reason)
-		if len(h.raw) > 0 && h.raw[0] == 0x16 {
+		if h.raw[0] == 0x16 {
 			v.alert()
 		}
 		reset(v.c)

@@ -122,11 +122,29 @@ func (l *Library) Verify(ctx context.Context, s Set) error {
 	if digestOf(want) != s.Files.SHA256 {
 		return fmt.Errorf("%s is not the one that the manifest names", filepath.Join(s.Dir, filesName))
 	}
+	if err = onlyOurs(s.Dir); err != nil {
+		return err
+	}
 	got, err := list(ctx, s.Dir)
 	if err != nil || got.SHA256 == s.Files.SHA256 {
 		return err
 	}
 	return errors.New(differs(want, got.text))
+}
+
+// onlyOurs fails when others can write anything below a directory: what was hashed
+// would not have to be what is read.
+func onlyOurs(dir string) error {
+	return filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || d.Type()&fs.ModeSymlink != 0 {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil && !onlyOursWrite(info) {
+			err = fmt.Errorf("%s can be written by others", p)
+		}
+		return err
+	})
 }
 
 // differs names the first file in which two listings differ.

@@ -1,6 +1,7 @@
 package jail
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -58,6 +59,64 @@ func TestSilentSpawnerEndsTheJail(t *testing.T) {
 		case <-j.Done(): // its end is what the next caller is told by New
 		default:
 			t.Error("the jail gives another turn")
+		}
+	}
+}
+
+// TestStoppedZygote: whoever asks a zygote that does not run is refused, all of
+// them together and not one after the other, and nothing of a fork is in their
+// sandboxes.
+func TestStoppedZygote(t *testing.T) {
+	t.Parallel()
+	j, err := Open(testConfig(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = j.Close() }()
+	z := testZygote(t, j)
+	const askers = 6
+	var slots []*Slot
+	for range askers {
+		turn, err := j.Turn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := turn.New(SlotConfig{Size: testSize})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = s.Close() }()
+		slots = append(slots, s)
+	}
+	if err := unix.Kill(z.PID(), unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	begin, answers := time.Now(), make(chan error, askers)
+	for _, s := range slots {
+		go func() {
+			_, err := z.Fork(s, nil, false)
+			answers <- err
+		}()
+	}
+	up := time.NewTimer(answerLimit)
+	defer up.Stop()
+	for range askers {
+		select {
+		case err := <-answers:
+			if !errors.Is(err, ErrNotForked) {
+				t.Errorf("got %v, want a refusal that leaves the sandbox as it was", err)
+			}
+		case <-up.C:
+			t.Fatal("the askers still wait")
+		}
+	}
+	t.Logf("after %v", time.Since(begin).Round(time.Millisecond))
+	if !z.Broken() {
+		t.Error("it is asked again")
+	}
+	for _, s := range slots {
+		if n := inside(t, s); n != 1 {
+			t.Errorf("%d processes are in a sandbox, want its init alone", n)
 		}
 	}
 }

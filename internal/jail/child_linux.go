@@ -43,6 +43,7 @@ func (z *Zygote) Fork(s *Slot, ways []int, ahead bool) (*Child, error) {
 		return nil, fmt.Errorf("%w: %w", ErrNotForked, err)
 	}
 	c := &Child{slot: s, control: ours, options: z.options}
+	_ = hearFor(ours, forkLimit) // else it takes as long as anything may
 	z.mu.Lock()
 	cs, err := z.wallsLocked(s.size, len(ways))
 	if err == nil {
@@ -66,6 +67,9 @@ func (z *Zygote) Fork(s *Slot, ways []int, ahead bool) (*Child, error) {
 		return c, nil
 	}
 	defer closeAll(ours)
+	if z.broken.Load() { // and may be stopped, with what it was sent
+		z.kill()
+	}
 	if !c.nobody() {
 		z.broken.Store(true)
 		z.kill()
@@ -84,8 +88,7 @@ func (z *Zygote) Fork(s *Slot, ways []int, ahead bool) (*Child, error) {
 // it from its beginning to its end.
 func (c *Child) nobody() bool {
 	_ = unix.Shutdown(c.control, unix.SHUT_WR)
-	limit := unix.NsecToTimeval(time.Second.Nanoseconds())
-	if unix.SetsockoptTimeval(c.control, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit) != nil {
+	if hearFor(c.control, time.Second) != nil {
 		return false
 	}
 	var b [64]byte

@@ -16,12 +16,17 @@ func pair() (ours, theirs int, err error) {
 	if err != nil {
 		return -1, -1, fmt.Errorf("socketpair: %w", err)
 	}
-	limit := unix.NsecToTimeval(answerLimit.Nanoseconds())
-	if err := unix.SetsockoptTimeval(p[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit); err != nil {
+	if err := hearFor(p[0], answerLimit); err != nil {
 		closeAll(p[0], p[1])
 		return -1, -1, fmt.Errorf("socketpair: %w", err)
 	}
 	return p[0], p[1], nil
+}
+
+// hearFor bounds how long a receive waits.
+func hearFor(fd int, limit time.Duration) error {
+	t := unix.NsecToTimeval(limit.Nanoseconds())
+	return unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &t)
 }
 
 // answerLimit is how long builder, spawner and init may take to answer. They

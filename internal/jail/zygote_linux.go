@@ -37,9 +37,11 @@ type ZygoteConfig struct {
 type Zygote struct {
 	jail    *Jail
 	options int
-	pidfd   int
 	broken  atomic.Bool
 	once    sync.Once
+
+	life  sync.Mutex // of pidfd; never held for long
+	pidfd int        // -1: given back
 
 	mu      sync.Mutex // one fork at a time
 	control int        // -1: closed
@@ -115,15 +117,11 @@ func (j *Jail) Zygote(cfg ZygoteConfig) (*Zygote, error) {
 // ready waits until the interpreter stands; long: it imports packages first.
 func (z *Zygote) ready(s *script, long bool) error {
 	if long {
-		limit := unix.NsecToTimeval(preloadLimit.Nanoseconds())
-		if err := unix.SetsockoptTimeval(z.control, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit); err != nil {
+		if err := hearFor(z.control, preloadLimit); err != nil {
 			return err
 		}
-		defer func() {
-			limit = unix.NsecToTimeval(answerLimit.Nanoseconds())
-			_ = unix.SetsockoptTimeval(z.control, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit)
-		}()
 	}
+	defer func() { _ = hearFor(z.control, forkLimit) }()
 	var b [64]byte
 	answer, fds, err := receive(z.control, b[:])
 	closeAll(fds...)
@@ -138,8 +136,10 @@ func (z *Zygote) ready(s *script, long bool) error {
 	return nil
 }
 
-// preloadLimit is how long an interpreter may take to import packages.
-const preloadLimit = time.Minute
+const (
+	preloadLimit = time.Minute     // that an interpreter may take to import packages
+	forkLimit    = 3 * time.Second // that it may take to fork, and a fork to put its walls up: some milliseconds, or a request executes its program
+)
 
 // look compares what the kernel tells of the interpreter with what it has to be:
 // without rights beyond those that it needs, single-threaded, and without memory
@@ -325,7 +325,7 @@ func (z *Zygote) wallsLocked(size Size, tasks int) (*childScript, error) {
 
 // askLocked sends a request and takes the answer to it.
 func (z *Zygote) askLocked(packet []byte, fds ...int) error {
-	if z.control < 0 {
+	if z.control < 0 || z.broken.Load() { // its answer would be that to somebody else's question
 		return fmt.Errorf("%w: the zygote is closed", ErrNotForked)
 	}
 	if err := send(z.control, packet, fds...); err != nil {
@@ -359,31 +359,34 @@ var ErrNotForked = errors.New("not forked")
 // more than once.
 func (z *Zygote) Close() {
 	z.once.Do(func() {
-		if z.pidfd >= 0 {
-			_ = unix.PidfdSendSignal(z.pidfd, unix.SIGKILL, nil, 0) // whoever asks it now gets an end
-		}
+		z.kill() // whoever asks it now gets an end
 		z.mu.Lock()
 		defer z.mu.Unlock()
 		closeAll(z.control)
-		if z.pidfd >= 0 {
+		z.control = -1
+		if z.pidfd >= 0 { // which nobody else changes
 			_ = waitPidfd(z.pidfd, answerLimit)
 		}
+		z.life.Lock()
+		defer z.life.Unlock()
 		closeAll(z.pidfd)
-		z.control = -1
+		z.pidfd = -1
 	})
 }
 
-// kill ends the interpreter, and gives nothing back.
+// kill ends the interpreter, and gives nothing back. It waits for nobody who asks.
 func (z *Zygote) kill() {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	if z.control >= 0 {
+	z.life.Lock()
+	defer z.life.Unlock()
+	if z.pidfd >= 0 {
 		_ = unix.PidfdSendSignal(z.pidfd, unix.SIGKILL, nil, 0)
 	}
 }
 
 // PID is the interpreter's process number on the host.
 func (z *Zygote) PID() int {
+	z.life.Lock()
+	defer z.life.Unlock()
 	n, _ := hostPID(z.pidfd)
 	return n
 }

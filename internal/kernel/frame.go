@@ -165,7 +165,8 @@ func exitOf(w word) int {
 	}
 }
 
-// bundle takes the forms that are known; nil when there is none.
+// bundle takes the forms that are known and that can be handed on; nil when there
+// is none.
 func bundle(data map[string]json.RawMessage) sandboxmcp.RichResult {
 	b := sandboxmcp.RichResult{}
 	for mime, isJSON := range displayTypes {
@@ -174,7 +175,9 @@ func bundle(data map[string]json.RawMessage) sandboxmcp.RichResult {
 			continue
 		}
 		if isJSON {
-			b[mime] = slices.Clone(raw)
+			if form, err := cleanShown(raw); err == nil {
+				b[mime] = form
+			}
 			continue
 		}
 		var text string

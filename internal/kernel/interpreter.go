@@ -53,7 +53,7 @@ var ErrGone = errors.New("the interpreter has ended")
 // The program shares the channel with its driver, and what was said of forged
 // words at MaxFrame holds: it can end its cell early or say that it failed, and
 // later output then is that of a later cell, all of which are its own. What is no
-// frame, is larger than its type allows, or comes unasked without end, ends the
+// frame, is larger than its type allows, or comes without end, ends the
 // conversation. Displays beyond MaxReport bytes of one cell are dropped.
 type Interpreter struct {
 	channel io.ReadWriteCloser
@@ -85,7 +85,7 @@ func PlanInterpreter(p Program) (backend.Process, error) {
 	if p.Language == "" {
 		p.Language = sandboxmcp.Python
 	}
-	if err := CheckEnv(p.Env); err != nil {
+	if err := checkEnv(p.Env, wholeEnv); err != nil {
 		return backend.Process{}, err
 	}
 	if !path.IsAbs(p.Interpreter) {
@@ -212,12 +212,17 @@ func (i *Interpreter) listen(l *listener) {
 
 // maxUnasked bounds what is said where no cell goes, or where nobody waits for
 // the one that does: more than an honest driver says of a cell that was given up.
-const maxUnasked = 2 * MaxReport
+// maxAsked bounds what is said of a cell that is waited for: the time to read it is
+// ours and not the sandbox's. A driver stops at MaxReport.
+const (
+	maxUnasked = 2 * MaxReport
+	maxAsked   = 4 * MaxReport
+)
 
 // read reads words until the channel ends or what comes is none.
 func (i *Interpreter) read() {
 	defer close(i.gone)
-	unasked := maxUnasked
+	unasked, answer := maxUnasked, maxAsked
 	for {
 		w, err := readWord(i.channel, MaxFrame)
 		if err != nil {
@@ -227,13 +232,15 @@ func (i *Interpreter) read() {
 		ear, asked := i.ear, i.pending != 0
 		i.ready = i.ready || w.Type == "ready"
 		if asked && w.Type == "done" && w.ID == i.pending {
-			i.pending, unasked = 0, maxUnasked
+			i.pending, unasked, answer = 0, maxUnasked, maxAsked
 		}
 		i.mu.Unlock()
-		if !asked || ear == nil {
+		if asked && ear != nil {
+			answer -= w.size + 4
+		} else {
 			unasked -= w.size + 4
 		}
-		if unasked < 0 {
+		if unasked < 0 || answer < 0 {
 			return
 		}
 		if ear != nil {

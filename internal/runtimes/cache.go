@@ -99,8 +99,7 @@ func (c *cache) look(lang sandboxmcp.Language, h hit) (entry, bool) {
 	}
 	e.Interpreter.ReadOnlyDirs = slices.Clone(e.Interpreter.ReadOnlyDirs)
 	if e.Failure == "" {
-		// Rights change without a trace in size or time, so trust is not remembered.
-		e.Interpreter.TrustedForPreload = trusted(append([]string{e.Interpreter.Path}, e.Interpreter.ReadOnlyDirs...))
+		e.Interpreter.judge()
 	}
 	return e, true
 }

@@ -55,8 +55,13 @@ type Interpreter struct {
 	Sets []string `json:"-"`
 
 	// TrustedForPreload says that nobody but root can change the binary, its
-	// ReadOnlyDirs or a directory above them. Entries below are not searched.
+	// ReadOnlyDirs, a Python's library or a directory above them. Entries below
+	// are not searched.
 	TrustedForPreload bool `json:"trusted_for_preload"`
+
+	// TrustedSite says the same of the directories, besides, in which a Python
+	// looks for packages, and runs what lies there when the first is imported.
+	TrustedSite bool `json:"trusted_site"`
 }
 
 // Set is what was found so far. All methods may be called concurrently.

@@ -22,7 +22,7 @@ import (
 // Five is what the operator sets for the tools sandbox_*. A zero field is the
 // default.
 type Five struct {
-	Limits         sandboxmcp.Limits // of a run; MaxOutputBytes 102 400, the others the engine's
+	Limits         sandboxmcp.Limits // of a run, where the namespace keeps no lower ones; MaxOutputBytes 102 400, the others the engine's
 	TTL            time.Duration     // how long a session lives unused; the engine's
 	MaxCodeBytes   int               // 102 400
 	MaxUploadBytes int64             // 52 428 800
@@ -33,7 +33,7 @@ type Five struct {
 
 // session is how the five tools make a session.
 func (f Five) session() *sandboxmcp.SessionSpec {
-	return &sandboxmcp.SessionSpec{Language: sandboxmcp.Python, Limits: f.Limits, TTL: f.TTL, Fresh: !f.Stateful, Offline: !f.Network}
+	return &sandboxmcp.SessionSpec{Language: sandboxmcp.Python, Limits: f.Limits, Modest: true, TTL: f.TTL, Fresh: !f.Stateful, Offline: !f.Network}
 }
 
 func (f Five) filled() Five {
@@ -113,7 +113,9 @@ func (s *Server) runPython(ctx context.Context, c *call) (answer, error) {
 	req := sandboxmcp.Request{
 		ID: runID(time.Now()), Namespace: c.namespace, Actor: actor,
 		Code: code, Language: sandboxmcp.Python, SessionID: id, Session: s.five.session(), Offline: !s.five.Network,
-		Limits: sandboxmcp.Limits{TimeoutSeconds: s.five.Limits.TimeoutSeconds, MaxOutputBytes: s.five.Limits.MaxOutputBytes},
+		NoSecrets: true,
+		Limits:    sandboxmcp.Limits{TimeoutSeconds: s.five.Limits.TimeoutSeconds, MaxOutputBytes: s.five.Limits.MaxOutputBytes},
+		Modest:    true,
 	}
 	progress, stop := s.reportProgress(ctx, c.request)
 	defer stop()

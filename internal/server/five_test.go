@@ -141,7 +141,7 @@ func TestUploadContent(t *testing.T) {
 		p.good("sandbox_upload_file", map[string]any{"filename": "a", "content_base64": b64(data), "overwrite": true})
 		want := sandboxmcp.Upload{
 			Namespace: "team", Actor: "mcp", Name: "a", Content: []byte(data), Overwrite: true,
-			Session: &sandboxmcp.SessionSpec{Language: sandboxmcp.Python, Limits: sandboxmcp.Limits{MaxOutputBytes: 102_400}, Fresh: true, Offline: true},
+			Session: &sandboxmcp.SessionSpec{Language: sandboxmcp.Python, Limits: sandboxmcp.Limits{MaxOutputBytes: 102_400}, Modest: true, Fresh: true, Offline: true},
 		}
 		if d := cmp.Diff(want, f.uploads[len(f.uploads)-1]); d != "" {
 			t.Errorf("upload (-want +got):\n%s", d)
@@ -229,7 +229,8 @@ func TestRunPythonRequest(t *testing.T) {
 	want := sandboxmcp.Request{
 		Namespace: "team", Actor: "mcp", Code: "c", Language: sandboxmcp.Python, SessionID: "s",
 		Limits:  sandboxmcp.Limits{TimeoutSeconds: 7, MaxOutputBytes: 100}, // the rest was settled with the session
-		Session: &sandboxmcp.SessionSpec{Language: sandboxmcp.Python, Limits: limits, TTL: time.Hour, Offline: true}, Offline: true,
+		Modest:  true,
+		Session: &sandboxmcp.SessionSpec{Language: sandboxmcp.Python, Limits: limits, Modest: true, TTL: time.Hour, Offline: true}, Offline: true,
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("request (-want +got):\n%s", d)

@@ -82,7 +82,9 @@ type Engine interface {
 	// Stats tells what was counted.
 	Stats() sandboxmcp.Stats
 	Sessions
+	LimitKeeper
 	Approvals
+	Auditor
 }
 
 // Approvals is what the door asks of the gate.

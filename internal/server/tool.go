@@ -52,7 +52,8 @@ type answer struct {
 func toolTable() []tool {
 	return append([]tool{
 		executeCode(), getArtifacts(), listRuntimes(), sandboxStats(),
-		createSession(), terminateSession(), bridgeData(), inspectState(), requestEgress(),
+		createSession(), terminateSession(), bridgeData(), inspectState(),
+		setResourceLimits(), requestEgress(), auditExecution(),
 	}, fiveTable()...)
 }
 

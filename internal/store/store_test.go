@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -103,9 +104,9 @@ func TestSchemaVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	newest, err := strconv.Atoi(filepath.Base(files[len(files)-1])[:4])
-	if err != nil || user != newest || counted != newest {
-		t.Errorf("user_version %d, goose %d, want %d (%v)", user, counted, newest, err)
+	number, _, _ := strings.Cut(filepath.Base(slices.Max(files)), "_")
+	if newest, err := strconv.Atoi(number); err != nil || user != newest || counted != newest {
+		t.Errorf("user_version %d, goose %d, want %s, %v", user, counted, number, err)
 	}
 }
 

@@ -207,7 +207,7 @@ def encode(form):
     if isinstance(form, (bytes, bytearray)):
         from binascii import b2a_base64
         return quote(b2a_base64(form, newline=False).decode("ascii"))
-    return ours("json").dumps(form)
+    return ours("json").dumps(form, allow_nan=False)  # which is no JSON, and would end the conversation
 
 
 def data_of(found, main):

@@ -1,0 +1,131 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
+)
+
+// keptLimits returns the limits that a namespace keeps, 0 where it keeps none,
+// and those that are in force for a request that names none: its own over the
+// configured ones, and no higher than the ceilings, which may be lower by now.
+func (e *Engine) keptLimits(ctx context.Context, ns sandboxmcp.Namespace) (kept, inForce sandboxmcp.Limits, err error) {
+	if kept, err = e.limits.Kept(ctx, ns); err != nil {
+		return kept, kept, err
+	}
+	return kept, e.inForce(kept), nil
+}
+
+func (e *Engine) inForce(kept sandboxmcp.Limits) sandboxmcp.Limits {
+	l, _ := kept.Over(e.cfg.Limits).Clamp(e.cfg.Ceilings)
+	return l
+}
+
+// limit puts the limits of a request together: its own, then those of its
+// session, or for what is new those that its namespace keeps, then the
+// configured ones.
+func (e *Engine) limit(ctx context.Context, x *execution) error {
+	asked := x.req.Limits
+	if err := asked.Check(); err != nil {
+		return err
+	}
+	var bound, base sandboxmcp.Limits
+	if x.base != nil {
+		bound, base = *x.base, *x.base
+	} else {
+		var err error
+		if bound, base, err = e.keptLimits(ctx, x.req.Namespace); err != nil {
+			return err
+		}
+	}
+	if x.req.Modest {
+		asked = asked.Under(bound)
+	}
+	x.limits, x.clamped = asked.Over(base).Clamp(e.cfg.Ceilings)
+	if len(x.clamped) > 0 && x.req.Strict {
+		return e.capError(x.clamped)
+	}
+	return nil
+}
+
+func (e *Engine) capError(over []string) error {
+	top := e.cfg.Ceilings
+	return sandboxmcp.Errorf(sandboxmcp.CodeLimitExceedsCap, "%s is above its ceiling; the ceilings are max_ram_mb %d, max_cpu_cores %g, timeout_seconds %g, max_processes %d, max_output_bytes %d",
+		strings.Join(over, ", "), top.MaxRAMMB, top.MaxCPUCores, top.TimeoutSeconds, top.MaxProcesses, top.MaxOutputBytes)
+}
+
+// SetLimits changes the limits that hold for a namespace where a request names
+// none, and keeps them in the state directory: for every process that uses it,
+// from its next request on. Sessions that are there keep theirs. The change is
+// on record, in the same transaction. A change that names nothing changes
+// nothing and tells how things are.
+func (e *Engine) SetLimits(ctx context.Context, c sandboxmcp.LimitsChange) (sandboxmcp.LimitsChanged, error) {
+	ns := e.orOwn(c.Namespace)
+	if _, err := sandboxmcp.ParseNamespace(string(ns)); err != nil {
+		return sandboxmcp.LimitsChanged{}, err
+	}
+	if err := c.Limits.Check(); err != nil {
+		return sandboxmcp.LimitsChanged{}, err
+	}
+	asked, over := c.Limits.Clamp(e.cfg.Ceilings)
+	if len(over) > 0 && c.Strict {
+		return sandboxmcp.LimitsChanged{}, e.capError(over)
+	}
+	done := sandboxmcp.LimitsChanged{Clamped: over}
+	if asked == (sandboxmcp.Limits{}) && !c.Reset {
+		_, now, err := e.keptLimits(ctx, ns)
+		done.Previous, done.Current = now, now
+		return done, err
+	}
+	change := func(kept sandboxmcp.Limits) (sandboxmcp.Limits, error) {
+		done.Previous = e.inForce(kept)
+		if c.Reset {
+			kept = sandboxmcp.Limits{}
+		}
+		kept = asked.Over(kept)
+		done.Current = e.inForce(kept)
+		return kept, nil
+	}
+	actor := c.Actor
+	if actor == "" {
+		actor = e.cfg.Actor
+	}
+	record := func() store.Op {
+		return e.audit.Op(&sandboxmcp.AuditEntry{
+			Action: "limits_changed", Phase: sandboxmcp.PhaseOutcome, Namespace: ns, Actor: actor,
+			Detail: limitsDetail(done, c.Reset), Metadata: map[string]any{"previous": done.Previous, "current": done.Current, "clamped": over},
+		})
+	}
+	if err := e.limits.Change(ctx, ns, change, record); err != nil {
+		return sandboxmcp.LimitsChanged{}, err
+	}
+	return done, nil
+}
+
+// limitsDetail names what is different.
+func limitsDetail(d sandboxmcp.LimitsChanged, reset bool) string {
+	var words []string
+	note := func(name string, was, is any) {
+		if was != is {
+			words = append(words, fmt.Sprintf("%s %v → %v", name, was, is))
+		}
+	}
+	note("max_ram_mb", d.Previous.MaxRAMMB, d.Current.MaxRAMMB)
+	note("max_cpu_cores", d.Previous.MaxCPUCores, d.Current.MaxCPUCores)
+	note("timeout_seconds", d.Previous.TimeoutSeconds, d.Current.TimeoutSeconds)
+	note("max_processes", d.Previous.MaxProcesses, d.Current.MaxProcesses)
+	note("max_output_bytes", d.Previous.MaxOutputBytes, d.Current.MaxOutputBytes)
+	text := strings.Join(words, ", ")
+	switch {
+	case text == "" && reset:
+		return "reset"
+	case text == "":
+		return "kept as they are"
+	case reset:
+		return "reset: " + text
+	}
+	return text
+}

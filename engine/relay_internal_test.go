@@ -1,0 +1,43 @@
+package engine
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+// What comes between two runs is kept for the next as far as there is room, and
+// whoever goes on writing is held up: nobody reads it, and to take it costs us.
+func TestRelayHoldsUpWhoWritesToNobody(t *testing.T) {
+	r, rests := newRelay(), 0
+	r.rest = func(<-chan struct{}) { rests++ }
+	write := func(n int) {
+		t.Helper()
+		if got, err := r.Write([]byte(strings.Repeat("x", n))); got != n || err != nil {
+			t.Fatalf("wrote %d of %d, %v", got, n, err)
+		}
+	}
+	write(keepLate - 10)
+	write(10)
+	if rests != 0 {
+		t.Error("it was held up while there was room")
+	}
+	for range 5 {
+		write(1 << 10)
+	}
+	if rests != 5 {
+		t.Errorf("it was held up %d times by 5 parts that nobody reads", rests)
+	}
+	var next bytes.Buffer
+	r.turn(&next)
+	write(1 << 20)
+	if rests != 5 || next.Len() != keepLate+1<<20 {
+		t.Errorf("the next run has %d bytes, want what was kept and all of its own; held up %d times", next.Len(), rests)
+	}
+	r.turn(nil)
+	write(5)
+	r.turn(&next)
+	if next.Len() != keepLate+1<<20+5 {
+		t.Errorf("what came after it is not the next one's: %d", next.Len())
+	}
+}

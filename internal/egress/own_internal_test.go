@@ -1,0 +1,39 @@
+package egress
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"testing"
+)
+
+// TestOfThisMachine: every address of an interface is this machine's, in both of
+// its forms.
+func TestOfThisMachine(t *testing.T) {
+	all, err := net.InterfaceAddrs()
+	if err != nil || len(all) == 0 {
+		t.Fatal(all, err)
+	}
+	for _, n := range all {
+		a := netip.MustParsePrefix(n.String()).Addr()
+		if !ofThisMachine(a) || a.Is4() && !ofThisMachine(netip.AddrFrom16(a.As16())) {
+			t.Errorf("%s is not seen to be this machine's", a)
+		}
+	}
+	if ofThisMachine(netip.MustParseAddr("1.1.1.1")) {
+		t.Error("1.1.1.1 is this machine's")
+	}
+}
+
+// TestCheck: what a socket is about to use is judged in every form in which the
+// dialer writes it.
+func TestCheck(t *testing.T) {
+	for address, ok := range map[string]bool{
+		"1.1.1.1:443": true, "[2606:4700::1]:443": true, "127.0.0.1:443": false, "[::1]:443": false, "[fe80::1%eth0]:443": false, "[::ffff:10.0.0.1]:443": false, "": false, "name:443": false,
+	} {
+		err := check("a.kit.test", address)
+		if b, is := errors.AsType[*BlockedError](err); (err == nil) != ok || is && (b.Host != "a.kit.test" || b.What == "" || b.Error() == "") {
+			t.Errorf("%q: got %v, want refused %v", address, err, !ok)
+		}
+	}
+}

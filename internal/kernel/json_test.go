@@ -1,0 +1,88 @@
+package kernel_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
+)
+
+func TestCleanJSON(t *testing.T) {
+	deep := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+	for in, want := range map[string]string{
+		`{"b": [1, "x\n"], "a" : {}, "b":null}`:                                 `{"b": [1, "x\n"], "a" : {}, "b":null}`,                          // as it stands
+		"{\"b\": [1, {\"x\": \"<\xff\"}], \"a\" : {}, \"b\":[[], null, false]}": "{\"b\":[1,{\"x\":\"<\uFFFD\"}],\"a\":{},\"b\":[[],null,false]}", // in its order
+		`"<b> & ü 😀"`:            `"<b> & ü 😀"`,
+		`"\ud83d\ude00"`:         `"😀"`,
+		`"\ud83d"`:               "\"\uFFFD\"",
+		"\"\xff\"":               "\"\uFFFD\"",
+		"{\"\xff\": [\"\xc3\"]}": "{\"\uFFFD\":[\"\uFFFD\"]}",
+		`["\ud800", 1e400, 12345678901234567890, -0.10]`: `["�",1e400,12345678901234567890,-0.10]`, // every digit
+		` true `:    ` true `,
+		deep(50):    deep(50),
+		deep(51):    "",
+		deep(9999):  "",
+		deep(20000): "",
+		`NaN`:       "",
+		`{} {}`:     "",
+		`{"a":1,}`:  "",
+		``:          "",
+	} {
+		got, err := kernel.CleanJSON([]byte(in))
+		if string(got) != want || (err == nil) != (want != "") {
+			t.Errorf("%.40q: got %.60q, %v; want %.60q", in, got, err, want)
+		}
+	}
+}
+
+// A form that a reader of the answer might stumble over is not among the results,
+// or is repaired.
+func TestShownFormsAreClean(t *testing.T) {
+	for in, want := range map[string]sandboxmcp.RichResult{
+		"\"\xff\xfe\"": {"application/json": json.RawMessage("\"\uFFFD\uFFFD\""), "text/plain": "x", "is_main_result": false},
+		`"\ud800"`:     {"application/json": json.RawMessage("\"\uFFFD\""), "text/plain": "x", "is_main_result": false},
+		`[1e308]`:      {"application/json": json.RawMessage(`[1e308]`), "text/plain": "x", "is_main_result": false},
+		`[1e309]`:      {"text/plain": "x", "is_main_result": false},
+		strings.Repeat("[", 5000) + strings.Repeat("]", 5000): {"text/plain": "x", "is_main_result": false},
+	} {
+		rep := kernel.Read(strings.NewReader(frame("{\"type\":\"display\",\"data\":{\"text/plain\":\"x\",\"application/json\":"+in+"}}")), nil)
+		if d := cmp.Diff([]sandboxmcp.RichResult{want}, rep.Results); d != "" {
+			t.Errorf("%.20q: %s", in, d)
+		}
+		if text, err := json.Marshal(rep.Results); err != nil || !utf8.Valid(text) {
+			t.Errorf("%.20q: %q, %v", in, text, err)
+		}
+	}
+}
+
+// What is no JSON is not sent as JSON: the interpreter lives on, and the text is shown.
+func TestPythonShowsWhatIsNoJSON(t *testing.T) {
+	l := begin(t, kernel.Program{Interpreter: pythons(t)[0]})
+	for _, code := range []string{"from sandbox import display\ndisplay({'a': float('nan')})", "class A:\n    def __repr__(self): return \"{'a': nan}\"\n    def _repr_json_(self): return [float('inf')]\nA()"} {
+		s := l.py(t, code)
+		if s.Err != nil || !s.Done || len(s.Results) != 1 || s.Results[0]["text/plain"] != "{'a': nan}" || s.Results[0]["application/json"] != nil {
+			t.Errorf("%s: %+v", code, s)
+		}
+	}
+}
+
+// What is said of one cell has an end, even where every word of it could be right.
+func TestInterpreterHearsNoFlood(t *testing.T) {
+	const most = 40 << 20
+	for _, word := range []string{`{"type":"later","id":1,"x":"%s"}`, `{"type":"error","id":1,"name":"%s"}`, `{"type":"display","id":2,"x":"%s"}`} {
+		word = fmt.Sprintf(word, strings.Repeat("x", 1000))
+		flood := &endless{frame: frame(word), n: most / len(frame(word))}
+		_, err := heard(t.Context(), io.MultiReader(flood, strings.NewReader(frame(`{"type":"done","id":1,"ok":true}`))), nil)
+		if !errors.Is(err, kernel.ErrGone) {
+			t.Errorf("%.20s: after %d bytes of it %v, want the end of the conversation", word, most, err)
+		}
+	}
+}

@@ -1,0 +1,222 @@
+package limits_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/limits"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
+)
+
+// open opens a state directory as a process of its own would.
+func open(t *testing.T, cfg store.Config) (*limits.Table, *store.Store) {
+	t.Helper()
+	s, err := store.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return limits.New(s, func() time.Time { return time.Unix(1, 0) }), s
+}
+
+func kept(t *testing.T, l *limits.Table, ns sandboxmcp.Namespace) sandboxmcp.Limits {
+	t.Helper()
+	k, err := l.Kept(t.Context(), ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func nothing() store.Op { return func(context.Context, *sql.Tx) error { return nil } }
+
+func set(t *testing.T, l *limits.Table, ns sandboxmcp.Namespace, to sandboxmcp.Limits) {
+	t.Helper()
+	err := l.Change(t.Context(), ns, func(was sandboxmcp.Limits) (sandboxmcp.Limits, error) { return to.Over(was), nil }, nothing)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A change by one process holds for the next question of every other, time and
+// again, for its namespace and no other, and for who comes later.
+func TestAChangeIsSeenByOthers(t *testing.T) {
+	dir := t.TempDir()
+	a, _ := open(t, store.Config{Dir: dir})
+	b, _ := open(t, store.Config{Dir: dir})
+	if got := kept(t, b, "one"); got != (sandboxmcp.Limits{}) {
+		t.Errorf("before: got %+v", got)
+	}
+	for n := 1; n <= 50; n++ {
+		set(t, a, "one", sandboxmcp.Limits{MaxRAMMB: n})
+		if got := kept(t, b, "one"); got != (sandboxmcp.Limits{MaxRAMMB: n}) {
+			t.Fatalf("after change %d: got %+v", n, got)
+		}
+		set(t, b, "two", sandboxmcp.Limits{MaxProcesses: n})
+		if got := kept(t, a, "two"); got != (sandboxmcp.Limits{MaxProcesses: n}) {
+			t.Fatalf("after change %d the other way: got %+v", n, got)
+		}
+	}
+	if got := kept(t, a, "three"); got != (sandboxmcp.Limits{}) {
+		t.Errorf("another namespace: got %+v", got)
+	}
+	c, _ := open(t, store.Config{Dir: dir})
+	if got := kept(t, c, "one"); got != (sandboxmcp.Limits{MaxRAMMB: 50}) {
+		t.Errorf("later: got %+v", got)
+	}
+	if err := c.Change(t.Context(), "one", func(sandboxmcp.Limits) (sandboxmcp.Limits, error) { return sandboxmcp.Limits{}, nil }, nothing); err != nil {
+		t.Fatal(err)
+	}
+	if got := kept(t, a, "one"); got != (sandboxmcp.Limits{}) {
+		t.Errorf("reset: got %+v", got)
+	}
+}
+
+// What stands in the cache is what is asked for again: no question reads the
+// database while nothing changes.
+func TestNothingIsReadTwice(t *testing.T) {
+	a, s := open(t, store.Config{Dir: t.TempDir()})
+	set(t, a, "one", sandboxmcp.Limits{MaxRAMMB: 7})
+	kept(t, a, "one")
+	if err := s.DB().Close(); err != nil { // whoever reads now fails
+		t.Fatal(err)
+	}
+	if got := kept(t, a, "one"); got.MaxRAMMB != 7 {
+		t.Errorf("got %+v", got)
+	}
+	if got := kept(t, a, "two"); got != (sandboxmcp.Limits{}) {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// Several who change different limits at the same time lose none.
+func TestChangesAreNotLost(t *testing.T) {
+	dir := t.TempDir()
+	a, _ := open(t, store.Config{Dir: dir})
+	b, _ := open(t, store.Config{Dir: dir})
+	var wg sync.WaitGroup
+	for n := 1; n <= 20; n++ {
+		wg.Go(func() { set(t, a, "one", sandboxmcp.Limits{MaxRAMMB: n}) })
+		wg.Go(func() { set(t, b, "one", sandboxmcp.Limits{MaxProcesses: n}) })
+	}
+	wg.Wait()
+	x, y := kept(t, a, "one"), kept(t, b, "one")
+	if x != y || x.MaxRAMMB == 0 || x.MaxProcesses == 0 {
+		t.Errorf("got %+v and %+v", x, y)
+	}
+}
+
+// What cannot be recorded, and what is refused, is not changed.
+func TestWhatIsNotRecordedIsNotChanged(t *testing.T) {
+	a, _ := open(t, store.Config{Dir: t.TempDir()})
+	set(t, a, "one", sandboxmcp.Limits{MaxRAMMB: 7})
+	no := errors.New("no")
+	change := func(sandboxmcp.Limits) (sandboxmcp.Limits, error) { return sandboxmcp.Limits{MaxRAMMB: 8}, nil }
+	err := a.Change(t.Context(), "one", change, func() store.Op { return func(context.Context, *sql.Tx) error { return no } })
+	if !errors.Is(err, no) {
+		t.Errorf("got %v", err)
+	}
+	err = a.Change(t.Context(), "one", func(sandboxmcp.Limits) (sandboxmcp.Limits, error) { return sandboxmcp.Limits{MaxRAMMB: 8}, no }, nothing)
+	if !errors.Is(err, no) {
+		t.Errorf("got %v", err)
+	}
+	asked := false
+	err = a.Change(t.Context(), "one", func(was sandboxmcp.Limits) (sandboxmcp.Limits, error) { return was, nil }, func() store.Op { asked = true; return nothing() })
+	if err != nil || asked {
+		t.Errorf("no change: %v, recorded %v", err, asked)
+	}
+	if got := kept(t, a, "one"); got.MaxRAMMB != 7 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// While a change is on its way, and when whoever made it died before the end of
+// it, nothing is taken from memory.
+func TestAnUnfinishedChange(t *testing.T) {
+	dir := t.TempDir()
+	a, s := open(t, store.Config{Dir: dir})
+	set(t, a, "one", sandboxmcp.Limits{MaxRAMMB: 7})
+	mark := filepath.Join(dir, "sandboxmcp.db-limits")
+	whole, err := os.ReadFile(mark)
+	if err != nil || strings.HasPrefix(string(whole), "changing") {
+		t.Fatalf("the mark says %q, %v", whole, err)
+	}
+	if err = os.WriteFile(mark, []byte("changing for ever"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for n := 8; n < 11; n++ {
+		kept(t, a, "one")
+		err = s.Update(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, `UPDATE limits SET kept = json_set(kept, '$.max_ram_mb', ?)`, n)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := kept(t, a, "one"); got.MaxRAMMB != n {
+			t.Errorf("got %+v, want %d", got, n)
+		}
+	}
+	set(t, a, "one", sandboxmcp.Limits{MaxRAMMB: 12}) // and the next change mends it
+	if whole, _ = os.ReadFile(mark); strings.HasPrefix(string(whole), "changing") {
+		t.Errorf("the mark says %q", whole)
+	}
+}
+
+func TestInMemory(t *testing.T) {
+	a, _ := open(t, store.Config{Dir: t.TempDir(), SQLitePath: store.MemoryPath})
+	if got := kept(t, a, "one"); got != (sandboxmcp.Limits{}) {
+		t.Errorf("got %+v", got)
+	}
+	set(t, a, "one", sandboxmcp.Limits{MaxRAMMB: 7})
+	if got := kept(t, a, "one"); got.MaxRAMMB != 7 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// A mark that cannot be read is no reason to run without the limits.
+func TestAMarkThatCannotBeRead(t *testing.T) {
+	dir := t.TempDir()
+	a, _ := open(t, store.Config{Dir: dir})
+	if err := os.Mkdir(filepath.Join(dir, "sandboxmcp.db-limits"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Kept(t.Context(), "one"); sandboxmcp.CodeOf(err) != sandboxmcp.CodeBackendUnavailable {
+		t.Errorf("got %v", err)
+	}
+	err := a.Change(t.Context(), "one", func(sandboxmcp.Limits) (sandboxmcp.Limits, error) { return sandboxmcp.Limits{MaxRAMMB: 8}, nil }, nothing)
+	if sandboxmcp.CodeOf(err) != sandboxmcp.CodeBackendUnavailable {
+		t.Errorf("a change: got %v", err)
+	}
+}
+
+func BenchmarkKept(b *testing.B) {
+	for _, name := range []string{"never set", "set"} {
+		b.Run(name, func(b *testing.B) {
+			s, err := store.Open(b.Context(), store.Config{Dir: b.TempDir()})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer s.Close()
+			l := limits.New(s, nil)
+			if name == "set" {
+				if err = l.Change(b.Context(), "one", func(sandboxmcp.Limits) (sandboxmcp.Limits, error) { return sandboxmcp.Limits{MaxRAMMB: 8}, nil }, nothing); err != nil {
+					b.Fatal(err)
+				}
+			}
+			for b.Loop() {
+				if _, err := l.Kept(b.Context(), "one"); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,18 @@
+package server_test
+
+import (
+	"context"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// SetLimits keeps what it is asked for over the defaults.
+func (f *fake) SetLimits(_ context.Context, c sandboxmcp.LimitsChange) (sandboxmcp.LimitsChanged, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.changes = append(f.changes, c)
+	was := f.kept.Over(sandboxmcp.DefaultLimits())
+	f.kept = c.Limits.Over(f.kept)
+	is, over := f.kept.Over(sandboxmcp.DefaultLimits()).Clamp(sandboxmcp.DefaultCeilings(8))
+	return sandboxmcp.LimitsChanged{Previous: was, Current: is, Clamped: over}, nil
+}

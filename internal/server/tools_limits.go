@@ -1,0 +1,44 @@
+package server
+
+import (
+	"context"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// LimitKeeper is what the door asks of the limits that a namespace keeps.
+type LimitKeeper interface {
+	// SetLimits changes them, or, when the change names nothing, tells them.
+	SetLimits(ctx context.Context, c sandboxmcp.LimitsChange) (sandboxmcp.LimitsChanged, error)
+}
+
+// setResourceLimits is the row of set_resource_limits.
+func setResourceLimits() tool {
+	return tool{
+		name:  "set_resource_limits",
+		title: "Set resource limits",
+		description: "Sets the default limits of this namespace's runs and new sessions and keeps them; sessions that exist keep theirs. " +
+			"Above a ceiling a limit is lowered and named in clamped. Without arguments it changes nothing and shows them.",
+		hints: hints{idempotent: true},
+		in: input(
+			opt("max_ram_mb", limitSchema("")),
+			opt("max_cpu_cores", above(typed("number"), 0)),
+			opt("timeout_seconds", limitSchema("")),
+			opt("max_processes", limitSchema("")),
+			opt("max_output_bytes", limitSchema("Per stream")),
+		),
+		out: output(
+			need("previous", typed("object")),
+			need("current", typed("object")),
+			need("clamped", typed("array")),
+		),
+		run: func(s *Server, ctx context.Context, c *call) (answer, error) {
+			done, err := s.engine.SetLimits(ctx, sandboxmcp.LimitsChange{Namespace: c.namespace, Actor: actor, Limits: c.args.limits()})
+			if err != nil {
+				return answer{}, err
+			}
+			done.Clamped = some(done.Clamped)
+			return answer{body: done}, nil
+		},
+	}
+}

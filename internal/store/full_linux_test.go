@@ -1,0 +1,184 @@
+package store_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
+)
+
+// onSmallDisk runs the test again in a process that alone sees a small file system,
+// and returns its directory there; where it returns none, that process was the test.
+func onSmallDisk(t *testing.T, size string) string {
+	t.Helper()
+	testkit.Root(t)
+	if dir := os.Getenv("SMALL_DISK"); dir != "" {
+		if err := unix.Mount("small", dir, "tmpfs", 0, "size="+size); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), "SMALL_DISK="+t.TempDir())
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
+		t.Errorf("%v\n%s", err, out)
+	}
+	return ""
+}
+
+// TestFullDiskAcknowledgesNobodyWrongly: the disk fills up under many who write at
+// once, in groups with some that fail by themselves, and there is room again and
+// again. Who was told that it is written finds it, and of nobody else is anything
+// there.
+func TestFullDiskAcknowledgesNobodyWrongly(t *testing.T) {
+	disk := onSmallDisk(t, "3m")
+	if disk == "" {
+		return
+	}
+	dir := filepath.Join(disk, "state")
+	s, err := store.Open(t.Context(), store.Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ballast := filepath.Join(disk, "ballast")
+	const writers, rounds = 8, 6
+	var mu sync.Mutex
+	told, refused := map[string]bool{}, 0
+	for round := range rounds {
+		if err := os.WriteFile(ballast, make([]byte, 1<<20), 0o600); err != nil && !errors.Is(err, unix.ENOSPC) {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for w := range writers {
+			wg.Go(func() {
+				for i := range 40 {
+					id := fmt.Sprintf("%d.%d.%d ", round, w, i)
+					ops := []store.Op{addServer(id + strings.Repeat("x", 4000)), addServer(id + "twin")}
+					switch i % 10 {
+					case 3:
+						ops = append(ops, func(context.Context, *sql.Tx) error { return errors.New("of its own") })
+					case 7:
+						ops = append(ops, func(context.Context, *sql.Tx) error { panic("oh") })
+					}
+					err := s.Update(t.Context(), ops...)
+					own := err != nil && (strings.Contains(err.Error(), "of its own") || strings.Contains(err.Error(), "oh"))
+					if err != nil && !own && sandboxmcp.CodeOf(err) != sandboxmcp.CodeBackendUnavailable {
+						t.Errorf("got %v", err)
+					}
+					mu.Lock()
+					if err == nil {
+						told[id] = true
+					} else if !own {
+						refused++
+					}
+					mu.Unlock()
+				}
+			})
+		}
+		wg.Wait()
+		_ = os.Remove(ballast)
+		if err := s.Update(t.Context(), func(ctx context.Context, tx *sql.Tx) error { // room for the next round
+			_, err := tx.ExecContext(ctx, `DELETE FROM servers WHERE id LIKE '%x'`)
+			return err
+		}); err != nil {
+			t.Fatalf("with room again: %v", err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Errorf("close: %v", err)
+	}
+	if refused == 0 || len(told) == 0 {
+		t.Fatalf("%d were told that it is written and %d were not: the disk was never full, or always", len(told), refused)
+	}
+	t.Logf("%d were told that it is written, %d that there is no room", len(told), refused)
+	again := open(t, store.Config{Dir: dir})
+	rows, err := again.DB().QueryContext(t.Context(), `SELECT id FROM servers`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			t.Fatal(err)
+		}
+		if id = strings.TrimSuffix(id, "twin"); !told[id] {
+			t.Errorf("%q is there, and its writer was told that it is not", id)
+		}
+		delete(told, id)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	if len(told) > 0 {
+		t.Errorf("%d who were told that it is written find nothing", len(told))
+	}
+}
+
+// TestCloseUnderWriters: a store that is closed while many write has what it said
+// that it has, and lets everybody go.
+func TestCloseUnderWriters(t *testing.T) {
+	dir := t.TempDir()
+	for round := range 10 {
+		s, err := store.Open(t.Context(), store.Config{Dir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		begin := countServers(t, s)
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		told := 0
+		started := make(chan struct{}, 8)
+		for w := range 8 {
+			wg.Go(func() {
+				for i := 0; ; i++ {
+					ctx, cancel := context.WithCancel(t.Context())
+					if i%3 == 1 {
+						go cancel() // at any moment
+					}
+					err := s.Update(ctx, addServer(fmt.Sprintf("%d.%d.%d", round, w, i)))
+					cancel()
+					switch {
+					case err == nil:
+						mu.Lock()
+						told++
+						mu.Unlock()
+					case errors.Is(err, context.Canceled):
+					default: // it is closed
+						return
+					}
+					if i == 5 {
+						started <- struct{}{}
+					}
+				}
+			})
+		}
+		<-started
+		if err := s.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+		wg.Wait()
+		again := open(t, store.Config{Dir: dir})
+		if got := countServers(t, again) - begin; got != told {
+			t.Errorf("%d rows are there, and %d writers were told so", got, told)
+		}
+		if err := again.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
