@@ -341,7 +341,7 @@ func (e *Engine) Inspect(ctx context.Context, ns sandboxmcp.Namespace, id sandbo
 	if st.Egress, err = e.egressState(ctx, ns, id); err != nil {
 		return st, err
 	}
-	if err := e.inspectVault(ctx, &st); err != nil {
+	if err = e.inspectVault(ctx, &st); err != nil {
 		return st, err
 	}
 	if id == "" {
