@@ -28,13 +28,11 @@ type chainEnd struct {
 }
 
 // A hash is that of one entry, in one place, after one past: where the record ends
-// with it, all is as it was. Where it does not, insertIfLast finds that seq may
-// not be NULL. (INSERT … SELECT … WHERE would take twice as long.)
-const (
-	insertRow    = `INSERT INTO audit (` + columns + `) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
-	insertIfLast = `INSERT INTO audit (` + columns + `) VALUES (?1,?2,CASE WHEN (SELECT hash FROM audit ORDER BY position DESC LIMIT 1) = ?19 THEN ?3 END,` +
-		`?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18)`
-)
+// with it, all is as it was. Where it does not, insertRow finds that seq may not be
+// NULL. One statement for both cases: compiling it takes longer than running it.
+// (INSERT … SELECT … WHERE would take twice as long to run.)
+const insertRow = `INSERT INTO audit (` + columns + `)
+	VALUES (?1,?2,CASE WHEN ?19 IS NULL OR (SELECT hash FROM audit ORDER BY position DESC LIMIT 1) = ?19 THEN ?3 END,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18)`
 
 // append gives the row its place in its chain, inserts it, and returns the place
 // over all namespaces. What is remembered is tried first: one statement instead
@@ -42,14 +40,14 @@ const (
 func (e *ends) append(ctx context.Context, tx *sql.Tx, r *row) (position int64, err error) {
 	end, known := e.of[r.Namespace]
 	if known {
-		position, err = r.insert(ctx, tx, end, insertIfLast, e.last)
+		position, err = r.insert(ctx, tx, end, e.last)
 	}
 	if !known || err != nil { // what else may have failed fails again
 		e.leaves = e.leaves[:0]
 		if end, err = e.look(ctx, tx, r.Namespace, known); err != nil {
 			return 0, err
 		}
-		if position, err = r.insert(ctx, tx, end, insertRow); err != nil {
+		if position, err = r.insert(ctx, tx, end, nil); err != nil {
 			return 0, err
 		}
 	}
@@ -84,9 +82,10 @@ func (e *ends) since(size int64) []tlog.Hash {
 // prepare gets ready what is known of the row before it has its place: whoever
 // waits for the database does not wait for that.
 func (r *row) prepare() {
-	r.values = append(make([]any, 0, 19),
+	r.values = []any{
 		r.ID, r.Namespace, nil, nil, r.Action, r.Phase, r.RequestID, r.SessionID, r.Language,
-		orNull(r.ExitCode), orNull(r.DurationMS), orNull(r.Success), r.Detail, r.Actor, orNull(r.Usage), orNull(r.Metadata), nil, nil)
+		orNull(r.ExitCode), orNull(r.DurationMS), orNull(r.Success), r.Detail, r.Actor, orNull(r.Usage), orNull(r.Metadata), nil, nil, nil,
+	}
 }
 
 func orNull[T any](p *T) any {
@@ -119,13 +118,14 @@ func (e *ends) look(ctx context.Context, tx *sql.Tx, ns string, stale bool) (end
 	return end, err
 }
 
-// insert puts the row behind the end.
-func (r *row) insert(ctx context.Context, tx *sql.Tx, end chainEnd, statement string, more ...any) (position int64, err error) {
+// insert puts the row behind the end, if the record ends with the entry that has
+// the hash last; nil: whatever it ends with.
+func (r *row) insert(ctx context.Context, tx *sql.Tx, end chainEnd, last any) (position int64, err error) {
 	r.Seq, r.Prev = end.seq+1, end.hash
 	r.Hash = r.hash()
 	args := r.values
-	args[2], args[3], args[16], args[17] = r.Seq, r.Timestamp, r.Prev, r.Hash
-	res, err := tx.ExecContext(ctx, statement, append(args, more...)...)
+	args[2], args[3], args[16], args[17], args[18] = r.Seq, r.Timestamp, r.Prev, r.Hash, last
+	res, err := tx.ExecContext(ctx, insertRow, args...)
 	if err != nil {
 		return 0, err
 	}

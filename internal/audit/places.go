@@ -116,9 +116,9 @@ func (p places) writeHead(c checkpoint) error {
 }
 
 // compare holds what the places have against the record, whose newest
-// checkpoint is over size entries. Inside a transaction: what a place has was
+// checkpoint is c. Inside a transaction: what a place has was
 // committed before it was written there.
-func (p places) compare(ctx context.Context, tx *sql.Tx, open func(string) (string, error), size int64) error {
+func (p places) compare(ctx context.Context, tx *sql.Tx, open func(string) (string, error), c checkpoint) error {
 	var notes []string
 	if p.head != "" {
 		n, err := readHead(p.head)
@@ -135,15 +135,15 @@ func (p places) compare(ctx context.Context, tx *sql.Tx, open func(string) (stri
 		notes = append(notes, n)
 	}
 	for _, n := range notes {
-		if n == "" {
+		if n == "" || n == c.note {
 			continue
 		}
 		st, err := openStatement(open, originCheckpoint, n)
 		if err != nil {
 			return &tamperedError{fmt.Sprintf("a checkpoint that is kept outside of the database is none of ours: %v", err)}
 		}
-		if st.size > size {
-			return &tamperedError{fmt.Sprintf("it had %d signed entries, and the newest checkpoint is over %d", st.size, size)}
+		if st.size > c.size {
+			return &tamperedError{fmt.Sprintf("it had %d signed entries, and the newest checkpoint is over %d", st.size, c.size)}
 		}
 		var same bool
 		const q = `SELECT EXISTS (SELECT 1 FROM audit_checkpoints WHERE size = ? AND note = ?) OR ? < coalesce((SELECT max(size) FROM audit_rotations), 0)`

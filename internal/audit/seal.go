@@ -233,7 +233,7 @@ func (s *sealer) resume(ctx context.Context, tx *sql.Tx, c checkpoint) (edge, er
 		return edge{}, &tamperedError{fmt.Sprintf("it had %d signed entries, and the newest checkpoint is over %d", was, c.size)}
 	}
 	if !s.compared {
-		if err := s.places.compare(ctx, tx, s.signer.OpenNote, c.size); err != nil {
+		if err := s.places.compare(ctx, tx, s.signer.OpenNote, c); err != nil {
 			return edge{}, err
 		}
 		s.compared = true
