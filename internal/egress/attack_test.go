@@ -215,6 +215,17 @@ func TestAttackECH(t *testing.T) {
 	}
 }
 
+// TestAttackNameKind: a name that is there and is not a host's is none.
+func TestAttackNameKind(t *testing.T) {
+	raw := grab(t, helloFor("api.kit.test"))
+	raw[bytes.Index(raw, []byte("api.kit.test"))-3] = 0x22
+	w := newWorld(t)
+	if got, _ := say(w.toName("api.kit.test", 443), string(raw)); got != "\x15\x03\x01\x00\x02\x02\x31" {
+		t.Errorf("got %q, want the alert access_denied", got)
+	}
+	w.wantDenied("api.kit.test", 443, "no server name")
+}
+
 // TestAttackNotTLS: port 443 speaks TLS, from the first byte and in time.
 func TestAttackNotTLS(t *testing.T) {
 	for _, text := range []string{"GET / HTTP/1.1\r\nHost: api.kit.test\r\n\r\n", "SSH-2.0-OpenSSH\r\n", "\x00\x00\x00\x00\x00\x00", "\x80\x2e\x01\x00\x02\x00\x15\x00\x00\x00\x10\x01\x00"} {
@@ -422,7 +433,7 @@ func TestRelayOfARelay(t *testing.T) {
 // TestSlowAndFlood: who takes its time, or opens too much, is cut off.
 func TestSlowAndFlood(t *testing.T) {
 	sites := map[string]string{"api.kit.test": newSite(t, false).addr()}
-	slow := newBox(t, setup{open: []string{"api.kit.test"}, sites: sites, caps: egress.Caps{Head: 50 * time.Millisecond}})
+	slow := newBox(t, setup{open: []string{"api.kit.test"}, sites: sites, caps: egress.Caps{Head: 300 * time.Millisecond}})
 	for _, c := range []struct {
 		conn func() net.Conn
 		text string

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"net"
 	"regexp"
 	"time"
 )
@@ -37,8 +38,12 @@ func (v *visit) guess() {
 		v.raw(true)
 		return
 	}
-	v.headDeadline()
-	switch v.listen() {
+	v.answerTongue(v.listen())
+}
+
+// answerTongue goes on with a program that speaks first.
+func (v *visit) answerTongue(said tongue) {
+	switch said {
 	case speaksTLS:
 		v.tls()
 	case speaksHTTP:
@@ -102,7 +107,13 @@ func (v *visit) raw(silent bool) {
 		v.relay(up, nil)
 		return
 	}
-	v.relayAfter(up, func(f *flow) error {
+	banner := v.await(up)
+	if len(banner) == 0 && v.up != nil { // the program spoke first after all
+		v.headDeadline()
+		v.answerTongue(v.listen())
+		return
+	}
+	v.relayAfter(up, banner, func(f *flow) error {
 		v.in.allow(v.l.proxy.caps.Idle)
 		switch v.listen() {
 		case speaksTLS:
@@ -114,7 +125,7 @@ func (v *visit) raw(silent bool) {
 			_, err := up.Write(first)
 			return err
 		case speaksHTTP:
-			v.deny(ViaHTTP, "HTTP was spoken after a pause, when nobody was asked for it")
+			v.deny(ViaHTTP, "HTTP was spoken after the host had spoken")
 			return errLate
 		case speaksMurky:
 			v.deny(ViaTCP, murky)
@@ -124,6 +135,33 @@ func (v *visit) raw(silent bool) {
 		}
 		return nil
 	})
+}
+
+// await waits until one side speaks, and returns what the host has said. When it
+// is the program, the connection goes on as one that has just begun, with up in
+// its place.
+func (v *visit) await(up net.Conn) (banner []byte) {
+	heard := make(chan []byte, 1)
+	_ = up.SetReadDeadline(time.Now().Add(v.l.proxy.caps.Idle))
+	v.in.allow(0)
+	_ = v.c.SetReadDeadline(time.Now().Add(v.l.proxy.caps.Idle))
+	go func() {
+		b := make([]byte, 4<<10)
+		n, err := up.Read(b)
+		if n > 0 || !isTimeout(err) {
+			_ = v.c.SetReadDeadline(time.Unix(1, 0)) // what goes on here is over
+		}
+		heard <- b[:n]
+	}()
+	_, err := v.br.Peek(1)
+	_ = up.SetReadDeadline(time.Unix(1, 0))
+	banner = <-heard
+	_ = up.SetReadDeadline(time.Time{})
+	_ = v.c.SetReadDeadline(time.Time{})
+	if len(banner) == 0 && err == nil {
+		v.up = up
+	}
+	return banner
 }
 
 var errLate = errors.New("refused after it was opened")

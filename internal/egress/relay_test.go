@@ -91,9 +91,10 @@ func TestRawPort(t *testing.T) {
 // TestNamedPortChecks: TLS and HTTP at a named port are held to the host.
 func TestNamedPortChecks(t *testing.T) {
 	plain, secure, silent := newSite(t, false), newSite(t, true), server(t, func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c) })
+	wordy := server(t, func(c *net.TCPConn) { _, _ = io.WriteString(c, "hi"); _, _ = io.Copy(io.Discard, c) })
 	b := newBox(t, setup{
-		open: []string{"a.kit.test:8080", "s.kit.test:8080", "q.kit.test:8080"}, ports: []int{8080},
-		sites: map[string]string{"a.kit.test:8080": plain.addr(), "s.kit.test:8080": secure.addr(), "q.kit.test:8080": silent},
+		open: []string{"a.kit.test:8080", "s.kit.test:8080", "q.kit.test:8080", "w.kit.test:8080"}, ports: []int{8080},
+		sites: map[string]string{"a.kit.test:8080": plain.addr(), "s.kit.test:8080": secure.addr(), "q.kit.test:8080": silent, "w.kit.test:8080": wordy},
 	})
 	if code, body := get(t, b.toName("a.kit.test", 8080), "a.kit.test:8080", "/"); code != 200 || body != "hello from a.kit.test:8080" {
 		t.Errorf("HTTP: got %d %q", code, body)
@@ -114,28 +115,40 @@ func TestNamedPortChecks(t *testing.T) {
 	}
 	b.wantDenied("a.kit.test", 8080, "the connection is for s.kit.test")
 
-	// After a pause the same holds. The pause is over when the policy was asked.
-	late := func(name, text string) (string, error) {
+	// After a pause the same holds, when the host has not spoken and when it has.
+	// The pause is over when the policy was asked.
+	late := func(name, banner, text string) (string, error) {
 		asked := len(b.rules.asks())
 		c := b.toName(name, 8080)
 		for len(b.rules.asks()) == asked {
 			time.Sleep(time.Millisecond)
 		}
+		if _, err := io.ReadFull(c, make([]byte, len(banner))); err != nil {
+			t.Fatalf("banner of %s: %v", name, err)
+		}
 		return say(c, text)
 	}
 	hello := string(grab(t, helloFor("a.kit.test")))
-	if got, _ := late("q.kit.test", hello); got != "\x15\x03\x01\x00\x02\x02\x31" {
-		t.Errorf("late TLS for another: got %q, want the alert", got)
+	for name, banner := range map[string]string{"q.kit.test": "", "w.kit.test": "hi"} {
+		if got, _ := late(name, banner, hello); got != "\x15\x03\x01\x00\x02\x02\x31" {
+			t.Errorf("late TLS for another: got %q, want the alert", got)
+		}
+		b.wantDenied("a.kit.test", 8080, "the connection is for "+name)
+		if got, err := late(name, banner, strings.Repeat("G", 5000)); got != "" || err == nil {
+			t.Errorf("late endless line: got %q, %v, want a reset", got, err)
+		}
+		b.wantDenied(name, 8080, "a line that does not end")
 	}
-	b.wantDenied("a.kit.test", 8080, "the connection is for q.kit.test")
-	if got, err := late("q.kit.test", "\r\nGET / HTTP/1.1\r\nHost: a.kit.test\r\n\r\n"); got != "" || err == nil {
-		t.Errorf("late HTTP: got %q, %v, want a reset", got, err)
+	if got, _ := late("q.kit.test", "", "GET / HTTP/1.1\r\nHost: s.kit.test:8080\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 403 ") {
+		t.Errorf("late HTTP for another: got %q, want 403", got)
 	}
-	b.wantDenied("q.kit.test", 8080, "after a pause")
-	if got, err := late("q.kit.test", strings.Repeat("G", 5000)); got != "" || err == nil {
-		t.Errorf("late endless line: got %q, %v, want a reset", got, err)
+	if got, err := late("a.kit.test", "", "GET / HTTP/1.1\r\nHost: a.kit.test:8080\r\n\r\n"); !strings.HasSuffix(got, "hello from a.kit.test:8080") || err != nil {
+		t.Errorf("late HTTP: got %q, %v, want the site", got, err)
 	}
-	b.wantDenied("q.kit.test", 8080, "a line that does not end")
+	if got, err := late("w.kit.test", "hi", "\r\nGET / HTTP/1.1\r\nHost: a.kit.test\r\n\r\n"); got != "" || err == nil {
+		t.Errorf("HTTP after a banner: got %q, %v, want a reset", got, err)
+	}
+	b.wantDenied("w.kit.test", 8080, "after the host had spoken")
 }
 
 // TestByServerName: a connection to an address that stands for no name goes to
@@ -289,7 +302,7 @@ func TestIdle(t *testing.T) {
 		}
 		_, _ = io.Copy(io.Discard, c)
 	})
-	b := newBox(t, setup{open: []string{"a.kit.test:99"}, ports: []int{99}, sites: map[string]string{"a.kit.test:99": drip}, caps: egress.Caps{Idle: 100 * time.Millisecond}})
+	b := newBox(t, setup{open: []string{"a.kit.test:99"}, ports: []int{99}, sites: map[string]string{"a.kit.test:99": drip}, caps: egress.Caps{Idle: 500 * time.Millisecond}})
 	got, err := say(b.toName("a.kit.test", 99), "\x00")
 	if got != strings.Repeat(".", 12) || err == nil || isDeadline(err) {
 		t.Errorf("got %q, %v, want all and then a reset", got, err)

@@ -236,15 +236,16 @@ func (v *visit) hello() (raw []byte, ok bool) {
 // relay copies both ways until both have ended. first and what was read already
 // go before the rest of what the program sends.
 func (v *visit) relay(up net.Conn, first []byte) {
-	v.relayAfter(up, func(f *flow) error {
+	v.relayAfter(up, nil, func(f *flow) error {
 		f.count(int64(len(first)))
 		_, err := up.Write(first)
 		return err
 	})
 }
 
-// relayAfter begins to copy what the program sends when begin has returned.
-func (v *visit) relayAfter(up net.Conn, begin func(*flow) error) {
+// relayAfter begins to copy what the program sends when begin has returned. What
+// the host has said already is its banner.
+func (v *visit) relayAfter(up net.Conn, banner []byte, begin func(*flow) error) {
 	_ = v.c.SetDeadline(time.Time{})
 	f := v.l.newFlow()
 	back := make(chan error, 1)
@@ -260,7 +261,11 @@ func (v *visit) relayAfter(up net.Conn, begin func(*flow) error) {
 		reset(up)
 	}
 	go func() {
-		err := f.copy(v.c, up, -1)
+		f.count(int64(len(banner)))
+		_, err := v.c.Write(banner)
+		if err == nil {
+			err = f.copy(v.c, up, -1)
+		}
 		if err == nil {
 			closeWrite(v.c)
 		}
