@@ -46,6 +46,8 @@ var rooms = map[string][]string{
 	"internal/audit":            {".", "internal/store"},
 	"internal/gate":             {".", "internal/store", "internal/audit"},
 	"internal/artifact":         {".", "backend", "internal/store", "internal/sign"},
+	"internal/redact":           {"."},
+	"internal/vault":            {".", "internal/store", "internal/audit"},
 	"internal/config":           {"."},
 	"internal/control":          {"."},
 	"internal/server":           {"."},
@@ -53,6 +55,7 @@ var rooms = map[string][]string{
 		".", "backend", "backend/process",
 		"internal/store", "internal/sign", "internal/audit", "internal/artifact", "internal/kernel",
 		"internal/runtimes", "internal/environment", "internal/queue", "internal/session", "internal/config", "internal/event", "internal/egress", "internal/gate", "internal/limits",
+		"internal/vault", "internal/redact",
 	},
 	"internal/cli": {
 		".", "backend", "backend/process", "engine",

@@ -30,3 +30,75 @@ const (
 	PhaseIntent  = "intent"
 	PhaseOutcome = "outcome"
 )
+
+// AuditQuery says which entries of the record are wanted.
+type AuditQuery struct {
+	Namespace Namespace // a tenant sees its own entries only; empty: the engine's own
+	Action    string    // empty: every action
+	Since     time.Time // entries of this time and later; zero: all
+	After     int64     // entries with a larger Seq; 0: all
+	Limit     int       // 1 to 1000; 0: 50
+
+	OldestFirst bool // the oldest ones instead of the newest, oldest first
+}
+
+// AuditPage is what the record has of a query.
+type AuditPage struct {
+	Entries []AuditEntry `json:"entries"`
+	Total   int          `json:"total"` // how many the query asks for without its limit
+	Head    AuditHead    `json:"head"`
+}
+
+// AuditHead is the newest checkpoint: what the server has signed of the first
+// Size entries of the record, of all namespaces, in the order in which they were
+// committed. Before there is one Size is 0 and SignedAt nil.
+type AuditHead struct {
+	Size     int64      `json:"size"`
+	Root     string     `json:"root"` // of the Merkle tree over the entries' hashes (RFC 6962), base64
+	SignedAt *time.Time `json:"signed_at"`
+}
+
+// AuditReport is what became of a check of the whole record.
+type AuditReport struct {
+	OK          bool             `json:"ok"` // no fault was found
+	Entries     int64            `json:"entries"`
+	Namespaces  []AuditNamespace `json:"namespaces"`
+	Checkpoints int64            `json:"checkpoints"`
+	Head        AuditHead        `json:"head"`             // the newest checkpoint that fits the entries
+	Tail        AuditTail        `json:"tail"`             // entries that no checkpoint covers yet
+	Dropped     *AuditHead       `json:"dropped"`          // entries that were dropped for their age, under a signed statement; nil: none
+	Second      *AuditSecond     `json:"second,omitempty"` // the checkpoints of a second place; nil: there is none
+	Key         string           `json:"key"`              // SHA-256 of the raw public key that was checked with, hex
+	Faults      []AuditFault     `json:"faults"`           // at most 50
+}
+
+// AuditNamespace is the chain of one namespace.
+type AuditNamespace struct {
+	Namespace Namespace `json:"namespace"`
+	Entries   int64     `json:"entries"`
+	Seq       int64     `json:"seq"`  // of the last entry
+	Hash      string    `json:"hash"` // of the last entry
+}
+
+// AuditTail is the end of the record that no checkpoint covers yet.
+type AuditTail struct {
+	Entries int64      `json:"entries"`
+	Since   *time.Time `json:"since"` // of the first of them; nil: there are none
+}
+
+// AuditSecond is the second place, where checkpoints are written too.
+type AuditSecond struct {
+	File  string `json:"file"`
+	Notes int    `json:"notes"`
+	Size  int64  `json:"size"` // of the newest of them
+}
+
+// AuditFault is something in the record that is not what was written there.
+type AuditFault struct {
+	Kind      string    `json:"kind"` // edited, deleted, repeated, reordered, truncated, rewritten, unsigned, checkpoint, key or unreadable
+	Namespace Namespace `json:"namespace"`
+	Seq       int64     `json:"seq"` // as it stands in the row; 0: the fault is of no one row
+	Row       int64     `json:"row"` // the place in the record, from 1
+	ID        string    `json:"id"`
+	Reason    string    `json:"reason"`
+}

@@ -26,7 +26,8 @@ type Request struct {
 	Language  Language          // empty: python
 	FileName  string            // base name that the program sees as its own; empty: main with the language's extension
 	Stdin     []byte            // what the program reads; nil: end of file at once
-	Env       map[string]string // added to the environment that the sandbox builds; names that steer a loader or interpreter are refused
+	Env       map[string]string // added to the environment that the sandbox builds; names that steer a loader or interpreter are refused. A value of SecretRef and a key is that secret's
+	NoSecrets bool              // the program gets no secret of the namespace, whatever vault_inject says
 	Limits    Limits            // 0: default
 	Strict    bool              // a limit above its ceiling is refused with limit_exceeds_cap, not clamped
 	Modest    bool              // Limits are settings and no wish of the caller: a lower one that the namespace, or the session, keeps goes before

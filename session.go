@@ -62,7 +62,7 @@ type SessionFile struct {
 	SizeBytes   int64   `json:"size_bytes"`
 	MIMEType    string  `json:"mime_type"`
 	DownloadURL *string `json:"download_url"` // nil when no server hands it out
-	SHA256      string  `json:"sha256"`
+	SHA256      string  `json:"sha256"`       // empty in a list where it, or all files together, are too large to look into
 }
 
 // Upload asks for a file to be put into a session.

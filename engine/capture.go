@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/redact"
 )
 
 // capture keeps the first bytes of a stream and calls over when there is far
@@ -18,19 +19,23 @@ type capture struct {
 	limit int64
 	over  func()
 
-	to   io.Writer     // may be nil
-	more chan struct{} // something is there for to
-	sent chan struct{} // closed when to has everything
+	mask *redact.Stream // nil: there is nothing to mask
+	to   io.Writer      // may be nil
+	more chan struct{}  // something is there for to
+	sent chan struct{}  // closed when to has everything
 
 	mu     sync.Mutex
-	buf    []byte // the program's bytes, up to limit
+	buf    []byte // the program's bytes, masked, up to limit
 	extra  []byte // our own words, after the program's
-	total  int64
+	total  int64  // bytes of the program
+	shown  int64  // bytes of it, masked; not counted any more when that is above limit
+	part   []byte // what was masked last
+	ended  bool   // the program's bytes are whole
 	closed bool
 }
 
-func newCapture(limit int64, to io.Writer, over func()) *capture {
-	c := &capture{limit: limit, over: over, to: to, more: make(chan struct{}, 1), sent: make(chan struct{})}
+func newCapture(limit int64, to io.Writer, over func(), mask *redact.Stream) *capture {
+	c := &capture{limit: limit, over: over, mask: mask, to: to, more: make(chan struct{}, 1), sent: make(chan struct{})}
 	if to == nil {
 		close(c.sent)
 	} else {
@@ -44,8 +49,8 @@ func (c *capture) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	before := c.floodedLocked()
 	if !c.closed {
-		if room := c.limit - int64(len(c.buf)); room > 0 {
-			c.buf = append(c.buf, p[:min(int64(len(p)), room)]...)
+		if !c.ended {
+			c.takeLocked(p)
 		}
 		c.total += int64(len(p))
 	}
@@ -58,10 +63,49 @@ func (c *capture) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// line adds a line of ours, on a line of its own.
+// takeLocked keeps what there is room for, after it was masked: only then is it
+// known where the cut is.
+func (c *capture) takeLocked(p []byte) {
+	if c.shown > c.limit {
+		return
+	}
+	if c.mask != nil {
+		c.part = c.mask.Write(c.part[:0], p)
+		p = c.part
+	}
+	c.keepLocked(p)
+}
+
+func (c *capture) keepLocked(p []byte) {
+	c.shown += int64(len(p))
+	if room := c.limit - int64(len(c.buf)); room > 0 {
+		c.buf = append(c.buf, p[:min(int64(len(p)), room)]...)
+	}
+}
+
+// end tells that the program writes no more: what was held back because it might
+// have been the beginning of a secret comes out.
+func (c *capture) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.endLocked()
+}
+
+func (c *capture) endLocked() {
+	if c.ended {
+		return
+	}
+	c.ended = true
+	if c.mask != nil {
+		c.keepLocked(c.mask.Close(nil))
+	}
+}
+
+// line adds a line of ours, on a line of its own. The program's bytes are whole.
 func (c *capture) line(s string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.endLocked()
 	last := c.buf
 	if len(c.extra) > 0 {
 		last = c.extra
@@ -75,6 +119,7 @@ func (c *capture) line(s string) {
 // close ends the stream: what comes later is not the program's any more.
 func (c *capture) close() {
 	c.mu.Lock()
+	c.endLocked()
 	c.closed = true
 	c.mu.Unlock()
 	c.nudge()
@@ -135,7 +180,12 @@ func (c *capture) size() int64 {
 	return c.total
 }
 
-func (c *capture) cut() bool { return c.size() > c.limit }
+// cut tells that there is more than is kept.
+func (c *capture) cut() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.shown > c.limit
+}
 
 // text returns the stream as valid UTF-8: a character that the cut halved is
 // dropped, bytes that are none become U+FFFD.

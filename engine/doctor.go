@@ -15,9 +15,6 @@ func Doctor(ctx context.Context, o Options) []sandboxmcp.Check {
 	checks := []sandboxmcp.Check{checkState(ctx, o)}
 	b := process.New(processConfig(o.Config, o.Logger, o.Env))
 	checks = append(checks, b.Checks(ctx)...)
-	if err := b.Close(); err != nil {
-		checks = append(checks, sandboxmcp.Check{Name: "clean end", Detail: err.Error(), Fix: "report it: something of the trial was left behind"})
-	}
 	set := runtimes.Resolve(ctx, runtimes.Config{Path: lookupEnv(o.Env, "PATH"), HomeEnv: o.Env, Logger: o.Logger})
 	for _, r := range set.List(ctx) {
 		c := sandboxmcp.Check{Name: string(r.Language), OK: r.Available, Detail: r.Version + " at " + r.Path}
@@ -25,9 +22,15 @@ func Doctor(ctx context.Context, o Options) []sandboxmcp.Check {
 			c.Detail, c.Fix = "no interpreter on the PATH", r.Hint
 		}
 		checks = append(checks, c)
+		if r.Available {
+			checks = append(checks, checkAhead(ctx, o, b, set, r.Language))
+		}
 		if r.Language == sandboxmcp.Python && r.Available {
 			checks = append(checks, checkSets(ctx, o, r)...)
 		}
+	}
+	if err := b.Close(); err != nil {
+		checks = append(checks, sandboxmcp.Check{Name: "clean end", Detail: err.Error(), Fix: "report it: something of the trial was left behind"})
 	}
 	return checks
 }

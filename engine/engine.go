@@ -38,6 +38,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/session"
 	"github.com/sandboxmcp/sandboxmcp/internal/sign"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/vault"
 )
 
 // Config is what an engine is made of. The zero value of a field is its default.
@@ -45,6 +46,9 @@ type Config struct {
 	StateDir    string // where records, files and the key are kept; required
 	SQLitePath  string // the database; empty: in StateDir; ":memory:" keeps no record after Close
 	Synchronous string // "normal" (default) or "full"
+
+	AuditCheckpointFile string        // second place of the record's checkpoints; empty: there is none
+	AuditKeep           time.Duration // age at which entries of the record are dropped; 0: never
 
 	Backends       []backend.Backend // required; the engine closes them
 	DefaultBackend string            // empty: the first of Backends
@@ -62,6 +66,14 @@ type Config struct {
 
 	MaxSessions int           // at once; 0: 10
 	SessionTTL  time.Duration // how long a session lives without being used; 0: 30 minutes
+
+	Vault                string                 // "sealed" (default), "memory" or "env"
+	VaultKeyring         bool                   // the key of a sealed vault is in the desktop's keyring
+	VaultInject          string                 // which secrets a program gets: "all" (default), "named" or "none"
+	VaultEnv             []string               // KEY=value: where a vault "env" has its secrets, and the keyring its desktop
+	AllowSecretArtifacts bool                   // files that hold a secret are handed out
+	RedactPII            bool                   // mask personal data, too
+	Namespaces           []sandboxmcp.Namespace // that are in use besides Namespace
 
 	KeepFor   time.Duration // age at which records and files of runs are dropped; 0: 24 h
 	KeepBytes int64         // of files per namespace; 0: 1 GiB
@@ -107,6 +119,7 @@ func (c *Config) setDefaults() {
 	if c.MaxCodeBytes == 0 {
 		c.MaxCodeBytes = 1 << 20
 	}
+	def(&c.VaultInject, injectAll)
 	if c.WorkQuotaMB == 0 {
 		c.WorkQuotaMB = 512
 	}
@@ -152,6 +165,8 @@ type Engine struct {
 	runtimes *runtimes.Set
 	sessions *session.Table
 	sets     *environment.Library
+	vault    *vault.Vault
+	maskers  maskers
 	counts   counts
 	limits   *limits.Table
 	gate     *gate.Gate
@@ -196,6 +211,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 	err := e.openRecords(ctx)
 	if err == nil && cfg.Server {
 		if err = e.recordServer(ctx, "server_start"); err != nil {
+			e.audit.Close(context.WithoutCancel(ctx))
 			err = errors.Join(err, e.store.Close())
 		}
 	}
@@ -238,9 +254,15 @@ func (e *Engine) openRecords(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, e.store.Close())
 	}
-	e.audit = audit.New(e.store, cfg.Now)
+	if e.audit, err = e.openAudit(); err != nil {
+		return errors.Join(err, e.store.Close())
+	}
 	e.limits = limits.New(e.store, cfg.Now)
 	e.openGate()
+	if err = e.openVault(); err != nil {
+		e.audit.Close(context.WithoutCancel(ctx))
+		return errors.Join(err, e.store.Close())
+	}
 	//nolint:contextcheck // sessions live as long as the engine
 	e.sessions = session.New(e.ctx, session.Config{Store: e.store, Max: cfg.MaxSessions, Now: cfg.Now, Expired: e.expired})
 	e.keeper = artifact.NewKeeper(e.store, artifact.Config{MaxAge: cfg.KeepFor, MaxBytes: cfg.KeepBytes, Now: cfg.Now})
@@ -275,6 +297,7 @@ func (e *Engine) Close() error {
 	}
 	e.events.Close()
 	e.sweepIfDue()
+	e.audit.Close(context.WithoutCancel(e.ctx)) // with all that was recorded under a checkpoint
 	for _, b := range e.backends {
 		errs = append(errs, b.Close())
 	}

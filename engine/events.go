@@ -65,9 +65,31 @@ func (e *Engine) tellEnded(x *execution, res *sandboxmcp.Result) {
 		data["artifacts"] = n
 		e.emit(sandboxmcp.EventArtifactSigned, ns, strconv.Itoa(n)+" files of a "+run+" were signed", data)
 	}
+	e.tellRefused(x, res.Network.Denied)
 	data := x.names()
 	data["status"], data["exit_code"], data["duration_ms"] = res.Status, res.ExitCode, res.DurationMS
 	e.emit(kind, ns, run+how, data)
+}
+
+// tellRefused tells where a run was not let go, of so many places.
+func (e *Engine) tellRefused(x *execution, denied []sandboxmcp.DeniedRequest) {
+	for i, d := range denied {
+		data, message := x.names(), d.Host+" was refused"
+		data["host"], data["port"], data["times"], data["reason"] = d.Host, d.Port, d.Times, d.Reason
+		if i == maxRefusals-1 && len(denied) > maxRefusals {
+			data, message = x.names(), strconv.Itoa(len(denied)-i)+" more destinations were refused"
+			data["destinations"] = len(denied) - i
+		}
+		if e.emit(sandboxmcp.EventEgressDenied, x.req.Namespace, message, data); i == maxRefusals-1 {
+			return
+		}
+	}
+}
+
+// tellSecrets tells that secrets were added, deleted or given to a program.
+func (e *Engine) tellSecrets(ns sandboxmcp.Namespace, what string, keys []string, data map[string]any) {
+	data["keys"], data["access"] = keys, what
+	e.emit(sandboxmcp.EventVaultAccessed, ns, what+" of "+strconv.Itoa(len(keys))+" secrets", data)
 }
 
 func (e *Engine) tellFailed(x *execution, cause error) {

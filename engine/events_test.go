@@ -3,6 +3,7 @@ package engine_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -204,5 +205,52 @@ func BenchmarkRunWithEvents(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// Secrets and destinations are told of by their names, and by nothing that is
+// secret in them.
+func TestEventsOfTheGuard(t *testing.T) {
+	e := open(t, connected(t), func(c *engine.Config) { c.Network = true })
+	heard, stop := e.Subscribe("default")
+	defer stop()
+	const value = "kit0123456789ab"
+	addSecret(t, e, "TOKEN", value)
+	var names []string
+	for n := range 40 {
+		names = append(names, fmt.Sprintf("n%d.site.test", n))
+	}
+	execute(t, e, shell(strings.Join(append([]string{value + ".site.test", "n1.site.test"}, names...), "\n")))
+	if _, err := e.RequestEgress(t.Context(), sandboxmcp.EgressAsk{Domain: "api.site.test"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.DecideEgress(t.Context(), sandboxmcp.EgressDecision{Domain: "api.site.test"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.DeleteSecret(t.Context(), "", "TOKEN", ""); err != nil {
+		t.Fatal(err)
+	}
+	count, refused := map[sandboxmcp.EventType]int{}, 0
+	for range 3 + 2 + 32 + 2 {
+		v := <-heard
+		count[v.Type]++
+		if strings.Contains(fmt.Sprint(v), value) {
+			t.Errorf("an event has the secret: %v", v)
+		}
+		if n, ok := v.Data["destinations"].(int); ok && v.Type == sandboxmcp.EventEgressDenied {
+			refused += n
+		} else if v.Type == sandboxmcp.EventEgressDenied {
+			refused++
+		}
+	}
+	want := map[sandboxmcp.EventType]int{
+		sandboxmcp.EventVaultAccessed: 3, sandboxmcp.EventExecutionStarted: 1, sandboxmcp.EventExecutionCompleted: 1, sandboxmcp.EventEgressDenied: 32,
+		sandboxmcp.EventEgressRequested: 1, sandboxmcp.EventEgressApproved: 1,
+	}
+	if d := cmp.Diff(want, count); d != "" {
+		t.Errorf("events (-want +got):\n%s", d)
+	}
+	if refused != 41 {
+		t.Errorf("%d destinations were told of, of 41", refused)
 	}
 }

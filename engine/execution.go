@@ -43,6 +43,7 @@ type execution struct {
 	anew      bool               // its id may be one that has expired
 	base      *sandboxmcp.Limits // of the live session; nil: the configured ones
 	room      *room              // the session's, once it has one
+	guard     guard              // once its intent is on record
 	stateLost bool
 
 	streams []*capture // once it runs

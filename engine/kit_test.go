@@ -134,10 +134,11 @@ func rows(t *testing.T, dir string, ns sandboxmcp.Namespace) []sandboxmcp.AuditE
 		t.Fatal(err)
 	}
 	defer s.Close()
-	list, _, err := audit.New(s, nil).List(t.Context(), audit.Query{Namespace: ns, Limit: audit.MaxLimit})
+	page, err := audit.List(t.Context(), s.DB(), sandboxmcp.AuditQuery{Namespace: ns, Limit: audit.MaxLimit})
 	if err != nil {
 		t.Fatal(err)
 	}
+	list := page.Entries
 	for i, j := 0, len(list)-1; i < j; i, j = i+1, j-1 {
 		list[i], list[j] = list[j], list[i]
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/egress"
 	"github.com/sandboxmcp/sandboxmcp/internal/gate"
+	"github.com/sandboxmcp/sandboxmcp/internal/redact"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
@@ -30,6 +31,7 @@ type reach struct {
 	beyond   int                 // how many others are named
 	open     []sandboxmcp.Domain // when it began
 	actor    string
+	masker   *redact.Masker // finds secrets in names; nil: there are none
 }
 
 // mayReach is the gate: it finds out where to a run may go, and refuses one that
@@ -166,16 +168,13 @@ type way struct {
 	at    reach // of the run that is going, or what holds between two
 }
 
-// connect opens the way out of a sandbox where there is somewhere to go. It is as
-// open as before until the run enters it, when its intent is on record.
+// connect opens the way out of a sandbox where there is somewhere to go. Nothing
+// leaves by it that could not before, until letOut says so.
 func (e *Engine) connect(x *execution, sb backend.Sandbox) error {
 	if x.room != nil {
 		x.way = x.room.way
 	}
-	if x.way == nil && (x.reach.offline || !x.reach.wanted) {
-		return nil
-	}
-	if x.reach.offline {
+	if x.reach.offline || x.way == nil && !x.reach.wanted {
 		return nil
 	}
 	w, err := e.wayOut(x, sb)
@@ -238,14 +237,15 @@ func (e *Engine) wayOut(x *execution, sb backend.Sandbox) (*way, error) {
 	return w, nil
 }
 
-// enter makes the way out of a run's sandbox, if there is one, the run's own.
+// letOut makes the way out of a run's sandbox, if there is one, the run's own.
 // What was refused before is in no result: it is on record, or the run does not
 // begin. What is cut because this run may not go there is in its own.
-func (e *Engine) enter(x *execution) error {
+func (e *Engine) letOut(x *execution) error {
 	w := x.way
 	if w == nil {
 		return nil
 	}
+	x.reach.masker = x.guard.masker
 	before := w.set(func(reach) reach { return x.reach })
 	left := w.link.Report(true)
 	w.review()
@@ -257,6 +257,9 @@ func (w *way) settle(ctx context.Context, at reach, left egress.Report) error {
 	denied := left.Network().Denied
 	if len(denied) == 0 || at.who.SessionID == "" {
 		return nil
+	}
+	for i, d := range denied {
+		denied[i].Host = at.mask(d.Host)
 	}
 	var ops []store.Op
 	for _, entry := range refusals(denied, sandboxmcp.AuditEntry{Namespace: at.who.Namespace, SessionID: at.who.SessionID, Actor: at.actor}) {
@@ -348,6 +351,8 @@ func (w *way) judge(ctx context.Context, r reach, ask egress.Ask) egress.Verdict
 	switch {
 	case r.offline:
 		return egress.Verdict{Rule: "offline", Reason: "this run has no network"}
+	case r.tells(ask.Host):
+		return egress.Verdict{Rule: "vault", Reason: "there is a secret in the name"}
 	case r.granted && listed >= 0:
 		return egress.Verdict{Allowed: true, Rule: r.only[listed].String()}
 	case r.narrowed && listed < 0:
@@ -409,7 +414,7 @@ func (w *way) AllowsName(h sandboxmcp.Host) bool {
 		return slices.ContainsFunc(list, func(d sandboxmcp.Domain) bool { return d.MatchHost(h) })
 	}
 	switch {
-	case r.offline:
+	case r.offline, r.tells(h):
 		return false
 	case r.narrowed && !in(r.only):
 		return false
@@ -423,6 +428,19 @@ func (w *way) AllowsName(h sandboxmcp.Host) bool {
 	}
 	open, err := w.e.gate.Open(w.e.ctx, r.who)
 	return err == nil && in(open)
+}
+
+// tells reports whether a name holds a secret: whoever looks it up, or is asked to
+// open it, would read it.
+func (r reach) tells(h sandboxmcp.Host) bool {
+	return r.masker != nil && r.masker.Text(string(h)) != string(h)
+}
+
+func (r reach) mask(text string) string {
+	if r.masker == nil {
+		return text
+	}
+	return r.masker.Text(text)
 }
 
 // environ is what the program of a run is told of the network; nil: it has none.
@@ -477,6 +495,9 @@ func (e *Engine) openTo(x *execution) []string {
 func (e *Engine) tellNetwork(x *execution, res *sandboxmcp.Result) {
 	if x.way != nil {
 		res.Network = x.way.link.Report(true).Network()
+		for i, d := range res.Network.Denied {
+			res.Network.Denied[i].Host = x.reach.mask(d.Host)
+		}
 	}
 	if weak := e.proxy.Weak(); len(weak) > 0 && res.Isolation != nil {
 		iso := *res.Isolation
@@ -505,11 +526,3 @@ func refusals(denied []sandboxmcp.DeniedRequest, like sandboxmcp.AuditEntry) []*
 }
 
 const maxRefusals = 32
-
-// tellRefused are the events of what a run was refused, of so many destinations.
-func (e *Engine) tellRefused(x *execution, res *sandboxmcp.Result) {
-	for _, d := range res.Network.Denied[:min(len(res.Network.Denied), maxRefusals)] {
-		e.emit(sandboxmcp.EventEgressDenied, x.req.Namespace, d.Host+" was refused to a run",
-			map[string]any{"request_id": x.req.ID, "host": d.Host, "port": d.Port, "times": d.Times})
-	}
-}

@@ -591,3 +591,34 @@ func TestRealNetworkLanguages(t *testing.T) {
 		}
 	}
 }
+
+// A name that holds a secret goes nowhere: no resolver, person or record reads it.
+func TestSecretInAName(t *testing.T) {
+	const value = "kit0123456789ab"
+	to := site(t)[sandboxmcp.Domain{Host: "api.site.test"}]
+	dir := filepath.Join(t.TempDir(), "state")
+	e := open(t, connected(t), at(dir), func(c *engine.Config) {
+		c.Network, c.Operator, c.Hold = true, domains(t, "*.site.test"), time.Minute
+		c.Detours = map[sandboxmcp.Domain]netip.AddrPort{{Host: "api.site.test"}: to, {Host: value + ".site.test"}: to}
+	})
+	addSecret(t, e, "TOKEN", value)
+	names := []string{value + ".site.test", fmt.Sprintf("%x.site.test", value), value + ".elsewhere.test"}
+	res := execute(t, e, shell(strings.Join(append(names, "api.site.test"), "\n")))
+	wantOut(t, res, mask+".site.test 403", mask+".site.test 403", mask+".elsewhere.test 403", "api.site.test 200")
+	for _, d := range res.Network.Denied {
+		if !strings.HasPrefix(d.Host, mask) || d.Reason != "there is a secret in the name" {
+			t.Errorf("denied: %+v", d)
+		}
+	}
+	if len(res.Network.Denied) != 3 {
+		t.Errorf("denied: %+v", res.Network.Denied)
+	}
+	if l, err := e.Egress(t.Context(), ""); err != nil || len(l.Pending) > 0 {
+		t.Errorf("somebody was asked: %+v, %v", l, err)
+	}
+	for _, r := range rows(t, dir, "default") {
+		if text := fmt.Sprintf("%+v", r); strings.Contains(text, value) || strings.Contains(text, fmt.Sprintf("%x", value)) {
+			t.Errorf("on record: %s", text)
+		}
+	}
+}

@@ -37,8 +37,9 @@ type outcome struct {
 func (e *Engine) attend(x *execution) (ctx context.Context, o *outcome, stop func()) {
 	ctx, end := context.WithCancelCause(x.ctx)
 	over := func() { end(errOutput) }
-	o = &outcome{stdout: newCapture(x.limits.MaxOutputBytes, x.req.Stdout, over), stderr: newCapture(x.limits.MaxOutputBytes, x.req.Stderr, over)}
-	x.streams, x.shown = []*capture{o.stdout, o.stderr}, newShowing(x.req.Shown)
+	mask := x.guard.masker
+	o = &outcome{stdout: newCapture(x.limits.MaxOutputBytes, x.req.Stdout, over, mask.Stream()), stderr: newCapture(x.limits.MaxOutputBytes, x.req.Stderr, over, mask.Stream())}
+	x.streams, x.shown = []*capture{o.stdout, o.stderr}, newShowing(x.req.Shown, mask)
 	x.started = e.cfg.Now()
 	clock := time.AfterFunc(x.limits.Timeout(), func() { end(errTimeout) })
 	return ctx, o, func() {
@@ -84,6 +85,9 @@ func cpuTime(l sandboxmcp.Limits) time.Duration {
 
 // result puts an outcome into the form that callers get.
 func (x *execution) result(o *outcome) sandboxmcp.Result {
+	o.stdout.end()
+	o.stderr.end()
+	x.keepSecrets(o)
 	status, code, signal := o.classify(x.req, x.limits)
 	stderr := o.stderr
 	switch status { //nolint:exhaustive // the others say nothing on stderr

@@ -31,19 +31,23 @@ func (e *Engine) recordIntent(x *execution) <-chan error {
 }
 
 func (e *Engine) intend(x *execution) error {
+	use, opened := e.vault.Use(x.req.Namespace, func(keys []string) (*sandboxmcp.AuditEntry, error) { return e.choose(x, keys) })
 	entry := sandboxmcp.AuditEntry{
 		Action: actionExecute, Phase: sandboxmcp.PhaseIntent, RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.req.Namespace, Actor: x.req.Actor,
 		Detail:   string(x.req.Language) + ": " + strconv.Itoa(len(x.req.Code)) + " bytes",
 		Metadata: map[string]any{"code_sha256": x.codeSHA256, "code_bytes": len(x.req.Code), "backend": x.req.Backend, "limits": x.limits},
 	}
 	x.reach.describe(&entry)
-	ops := []store.Op{e.audit.Op(&entry)}
-	if opened := e.openings(x); opened != nil {
-		ops = append(ops, e.audit.Op(opened))
+	ops := []store.Op{e.audit.Op(&entry), use}
+	if grants := e.openings(x); grants != nil {
+		ops = append(ops, e.audit.Op(grants))
 	}
 	err := e.store.Update(x.ctx, ops...)
 	if err != nil && x.ctx.Err() != nil {
 		return cancelledError(x.ctx)
+	}
+	if err == nil {
+		e.arm(x, opened)
 	}
 	return err
 }
@@ -69,6 +73,7 @@ func (e *Engine) collect(x *execution, sb backend.Sandbox, res *sandboxmcp.Resul
 	if x.room != nil {
 		src.SessionID, src.Known = &x.req.SessionID, x.room.known
 	}
+	e.guardFiles(x, &src)
 	got, err := e.keeper.Collect(context.WithoutCancel(x.ctx), src)
 	if err != nil {
 		cause := sandboxmcp.AsError(err)
@@ -82,6 +87,9 @@ func (e *Engine) collect(x *execution, sb backend.Sandbox, res *sandboxmcp.Resul
 		maps.Copy(x.room.known, got.States)
 	}
 	res.Artifacts = got.Artifacts
+	if len(x.guard.files) > 0 {
+		res.Metadata["secret_artifacts"] = x.guard.files
+	}
 	if len(got.Skipped) > 0 {
 		res.Metadata["skipped"] = got.Skipped
 	}
@@ -105,7 +113,7 @@ func (e *Engine) sign(x *execution, res *sandboxmcp.Result) error {
 		Version: 1, Product: e.cfg.Version, RequestID: x.req.ID, SessionID: x.sessionID(), Namespace: x.req.Namespace, Language: x.req.Language, CodeSHA256: x.codeSHA256,
 		Status: res.Status, ExitCode: res.ExitCode, StartedAt: x.started.UTC(), EndedAt: x.ended.UTC(),
 		StdoutSHA256: x.stdoutSHA256, StderrSHA256: x.stderrSHA256, StdoutTruncated: res.StdoutTruncated, StderrTruncated: res.StderrTruncated,
-		Artifacts: files, Limits: x.limits, Isolation: res.Isolation, Network: &res.Network,
+		Artifacts: files, Limits: x.limits, Isolation: res.Isolation, Network: &res.Network, Secrets: x.guard.used(),
 	}})
 	if err != nil {
 		return fmt.Errorf("sign receipt: %w", err)

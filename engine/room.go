@@ -36,6 +36,8 @@ type room struct {
 	out    [2]*relay     // what its stdout and stderr go to
 	lost   bool          // an interpreter has ended, and no answer has said so yet
 	known  map[string]artifact.State
+
+	had hadSecrets
 }
 
 // Close ends everything in the room.
@@ -233,7 +235,6 @@ func (e *Engine) executeCell(x *execution, r *room) (*outcome, error) {
 	case end.mute: // it lives, and nothing can be heard of it
 		x.stateLost = true
 		o.exit = backend.Exit{Code: 1}
-		o.stderr.line("The program closed the interpreter's own channel (descriptor 3) or wrote to it, so the interpreter was ended")
 	default:
 		x.stateLost = true
 		o.exit = r.exit
@@ -244,6 +245,9 @@ func (e *Engine) executeCell(x *execution, r *room) (*outcome, error) {
 	}
 	r.out[0].turn(nil)
 	r.out[1].turn(nil)
+	if end.mute && o.cause == nil {
+		o.stderr.line("The program closed the interpreter's own channel (descriptor 3) or wrote to it, so the interpreter was ended")
+	}
 	r.lost = r.lost && !x.answers()
 	x.ended = e.cfg.Now()
 	o.usage = since(before, r.sandbox.Usage())

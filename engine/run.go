@@ -35,7 +35,7 @@ func (e *Engine) Execute(ctx context.Context, req sandboxmcp.Request) (sandboxmc
 func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	defer func() {
 		if err != nil {
-			res, err = sandboxmcp.Result{}, sandboxmcp.AsError(err)
+			res, err = sandboxmcp.Result{}, x.guard.failure(sandboxmcp.AsError(err))
 		}
 		x.res, x.err = res, err
 	}()
@@ -84,7 +84,12 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	if openErr != nil {
 		return res, openErr
 	}
-	if err = e.enter(x); err != nil {
+	// vault: the secrets that the record now says the program gets
+	if err = e.unlock(x); err != nil {
+		return res, err
+	}
+	// what is left running of earlier runs is held to it as well
+	if err = e.letOut(x); err != nil {
 		return res, err
 	}
 
@@ -110,7 +115,6 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 		return res, err
 	}
 	// event: told to whoever listens, who is not waited for
-	e.tellRefused(x, &res)
 	e.tellEnded(x, &res)
 	return res, nil
 }

@@ -193,7 +193,7 @@ func TestAudit(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if report, err := audit.Verify(t.Context(), s.DB(), "acme"); err != nil || report.Bad != nil || report.Entries != 3 {
+	if report, err := audit.Verify(t.Context(), s.DB(), audit.Evidence{Open: func(string) (string, error) { return "", nil }}); err != nil || len(report.Faults) != 0 || report.Entries != 3 {
 		t.Errorf("the chain does not hold: %+v, %v", report, err)
 	}
 }

@@ -174,6 +174,10 @@ func (e *Engine) furnish(x *execution, interp interpreter) error {
 	}
 	info := x.session.Info()
 	info.Isolation, info.Limits = &iso, x.limits
+	// What cannot be recorded is not there.
+	if err := e.note(x.ctx, "create_session", info, x.req.Actor, string(info.Language)); err != nil {
+		return errors.Join(err, sb.Close(), x.session.Furnish(x.ctx, nil, sandboxmcp.Session{}))
+	}
 	if err := x.session.Furnish(x.ctx, r, info); err != nil {
 		return err
 	}
@@ -181,9 +185,6 @@ func (e *Engine) furnish(x *execution, interp interpreter) error {
 	x.room = r
 	e.mu.Unlock()
 	e.log.Info("session_created", "session_id", info.ID, "tier", iso.Tier, "max_ram_mb", x.limits.MaxRAMMB)
-	if err := e.note(x.ctx, "create_session", info, x.req.Actor, string(info.Language)); err != nil {
-		return err
-	}
 	e.tellSession(info, "")
 	return nil
 }
@@ -338,6 +339,9 @@ func (e *Engine) Inspect(ctx context.Context, ns sandboxmcp.Namespace, id sandbo
 		Files: []sandboxmcp.SessionFile{},
 	}
 	if st.Egress, err = e.egressState(ctx, ns, id); err != nil {
+		return st, err
+	}
+	if err := e.inspectVault(ctx, &st); err != nil {
 		return st, err
 	}
 	if id == "" {

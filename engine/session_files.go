@@ -20,9 +20,6 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 )
 
-// maxListed is how many entries of a working directory are looked at.
-const maxListed = 5000
-
 // roomOf finds what a live session holds; looking counts as use.
 func (e *Engine) roomOf(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) (*room, error) {
 	if _, err := sandboxmcp.ParseSessionID(string(id)); err != nil {
@@ -37,6 +34,20 @@ func (e *Engine) roomOf(ctx context.Context, ns sandboxmcp.Namespace, id sandbox
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeSessionBusy, "session %s is being made", sandboxmcp.Quote(string(id)))
 	}
 	return r, nil
+}
+
+// goneError tells what became of a session whose sandbox was closed under what was
+// done in it; nil: something else went wrong.
+func (e *Engine) goneError(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, r *room, err error) error {
+	if !errors.Is(err, fs.ErrClosed) {
+		return nil
+	}
+	s, err := e.sessions.Find(ctx, e.orOwn(ns), id)
+	if err == nil && s.Room() != r { // the id is another session's already
+		err = sandboxmcp.Errorf(sandboxmcp.CodeSessionNotFound, "session %s was closed meanwhile", sandboxmcp.Quote(string(id))).
+			WithHint("there is a new one under its id")
+	}
+	return err
 }
 
 // Upload puts a file into a session's working directory, which is made when the
@@ -57,6 +68,9 @@ func (e *Engine) Upload(ctx context.Context, u sandboxmcp.Upload) (sandboxmcp.Se
 	r.writing.RLock()
 	defer r.writing.RUnlock()
 	err = r.sandbox.Files().Put(ctx, name, u.Content, u.Overwrite)
+	if gone := e.goneError(ctx, u.Namespace, u.SessionID, r, err); gone != nil {
+		return "", "", gone
+	}
 	if err != nil {
 		return "", "", putError(name, err)
 	}
@@ -124,39 +138,6 @@ func workName(p string) (string, error) {
 	return p, nil
 }
 
-// SessionFiles lists the regular files directly in a session's working
-// directory, hidden ones left out, by name. It works while a run is going.
-func (e *Engine) SessionFiles(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) ([]sandboxmcp.SessionFile, error) {
-	r, err := e.roomOf(ctx, ns, id)
-	if err != nil {
-		return nil, err
-	}
-	files := r.sandbox.Files()
-	entries, _, err := files.List(".", maxListed)
-	if err != nil {
-		return nil, sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the working directory cannot be listed").WithCause(err)
-	}
-	list := []sandboxmcp.SessionFile{}
-	for _, info := range entries {
-		if !info.Mode.IsRegular() || info.Links > 1 || strings.HasPrefix(info.Name, ".") || artifact.BadName(info.Name) {
-			continue
-		}
-		f, _, err := readFile(files, info.Name, hashedBytes)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil { // too large to look into, or gone
-			f = sandboxmcp.SessionFile{Path: path.Join(backend.WorkDir, info.Name), Filename: info.Name, SizeBytes: info.Size, MIMEType: artifact.MIMEType(info.Name, nil)}
-		}
-		list = append(list, f)
-	}
-	slices.SortFunc(list, func(a, b sandboxmcp.SessionFile) int { return strings.Compare(a.Filename, b.Filename) })
-	return list, nil
-}
-
-// hashedBytes is how large a file may be that is hashed for a list.
-const hashedBytes = 64 << 20
-
 // errLarge tells that a file is larger than it may be.
 var errLarge = errors.New("too large")
 
@@ -201,9 +182,20 @@ func (e *Engine) ReadFile(ctx context.Context, ns sandboxmcp.Namespace, id sandb
 	if err != nil {
 		return sandboxmcp.SessionFile{}, nil, err
 	}
-	f, data, err := readFile(r.sandbox.Files(), name, limit)
+	masks, err := e.masksOf(ctx, e.orOwn(ns), r)
+	if err != nil {
+		return sandboxmcp.SessionFile{}, nil, err
+	}
+	f, data, err := readFile(r.sandbox.Files(), unmasked(r.sandbox.Files(), masks, name), limit)
+	f.Path, f.Filename = masks.Text(f.Path), masks.Text(f.Filename)
+	if gone := e.goneError(ctx, ns, id, r, err); gone != nil {
+		return f, nil, gone
+	}
 	switch {
 	case err == nil:
+		if key := masks.Find(data); key != "" && !e.cfg.AllowSecretArtifacts {
+			return f, nil, secretFileError(p, key)
+		}
 		return f, data, nil
 	case errors.Is(err, errLarge):
 		return f, nil, sandboxmcp.Errorf(sandboxmcp.CodeArtifactTooLarge, "%s has %d bytes; %d are allowed", sandboxmcp.Quote(p), f.SizeBytes, limit).With("size_bytes", f.SizeBytes).With("limit_bytes", limit)
@@ -222,7 +214,14 @@ func (e *Engine) RemoveFile(ctx context.Context, ns sandboxmcp.Namespace, id san
 	if err != nil {
 		return err
 	}
-	if err := r.sandbox.Files().Remove(name); err != nil {
+	masks, err := e.masksOf(ctx, e.orOwn(ns), r)
+	if err != nil {
+		return err
+	}
+	if err := r.sandbox.Files().Remove(unmasked(r.sandbox.Files(), masks, name)); err != nil {
+		if gone := e.goneError(ctx, ns, id, r, err); gone != nil {
+			return gone
+		}
 		return sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "%s is not there, or is a directory", sandboxmcp.Quote(p)).WithCause(err)
 	}
 	return nil
@@ -254,6 +253,9 @@ func (e *Engine) Bridge(ctx context.Context, b sandboxmcp.Bridge) (sandboxmcp.Br
 	if (b.Data == nil) == (b.From == "") {
 		return out, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "either data or from_session is needed")
 	}
+	if len(b.Keys) > maxBridgeKeys {
+		return out, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%d keys are named; %d are allowed at once", len(b.Keys), maxBridgeKeys)
+	}
 	for _, k := range b.Keys {
 		if err := checkBridgeKey(k); err != nil {
 			return out, err
@@ -268,6 +270,9 @@ func (e *Engine) Bridge(ctx context.Context, b sandboxmcp.Bridge) (sandboxmcp.Br
 	}
 	if b.From != "" {
 		if b.Data, err = e.takeBridge(ctx, b); err != nil {
+			return out, err
+		}
+		if err = e.maskBridge(ctx, b); err != nil {
 			return out, err
 		}
 	}
@@ -293,6 +298,9 @@ func (e *Engine) Bridge(ctx context.Context, b sandboxmcp.Bridge) (sandboxmcp.Br
 		err = e.keepBridge(b.Namespace, out.Data)
 	} else {
 		err = provideBridge(ctx, to.sandbox, out.Data)
+		if gone := e.goneError(ctx, b.Namespace, b.To, to, err); gone != nil {
+			err = gone
+		}
 	}
 	out.Bridged = err == nil
 	return out, err
@@ -307,6 +315,9 @@ func (e *Engine) takeBridge(ctx context.Context, b sandboxmcp.Bridge) (map[strin
 	files, keys := r.sandbox.Files(), b.Keys
 	if len(keys) == 0 {
 		entries, _, err := files.List(".bridge", maxBridgeKeys)
+		if gone := e.goneError(ctx, b.Namespace, b.From, r, err); gone != nil {
+			return nil, gone
+		}
 		if err != nil {
 			return map[string]json.RawMessage{}, nil //nolint:nilerr // it has put nothing out
 		}
@@ -316,17 +327,23 @@ func (e *Engine) takeBridge(ctx context.Context, b sandboxmcp.Bridge) (map[strin
 			}
 		}
 	}
-	data := map[string]json.RawMessage{}
+	data, sum := map[string]json.RawMessage{}, 0
 	for _, k := range keys {
 		_, text, err := readFile(files, ".bridge/"+k+".json", maxBridgeBytes)
 		switch {
 		case errors.Is(err, errLarge):
 			return nil, sandboxmcp.Errorf(sandboxmcp.CodeFileTooLarge, "the value of %s is larger than %d bytes", sandboxmcp.Quote(k), int64(maxBridgeBytes))
 		case err != nil:
+			if gone := e.goneError(ctx, b.Namespace, b.From, r, err); gone != nil {
+				return nil, gone
+			}
 			return nil, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "session %s has put no value %s out", sandboxmcp.Quote(string(b.From)), sandboxmcp.Quote(k)).
 				WithHint("in the session: sandbox.bridge[" + sandboxmcp.Quote(k) + "] = value")
 		}
 		data[k] = text
+		if sum += len(text); sum > maxBridgeBytes { // all of it is in memory
+			return nil, sandboxmcp.Errorf(sandboxmcp.CodeFileTooLarge, "the values have more than %d bytes, which is what is allowed", int64(maxBridgeBytes)).WithHint("put large data into a file")
+		}
 	}
 	return data, nil
 }

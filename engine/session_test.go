@@ -102,7 +102,9 @@ func TestSessionSaysWhatItLost(t *testing.T) {
 			id := create(t, e, sandboxmcp.SessionSpec{Limits: sandboxmcp.Limits{MaxRAMMB: 128, MaxOutputBytes: 10_000}})
 			execute(t, e, in(id, "x = 5; open('f', 'w').write('kept')"))
 			req := in(id, c.code)
-			req.Limits.TimeoutSeconds = 2
+			if req.Limits.TimeoutSeconds = 30; c.status == sandboxmcp.StatusTimedOut {
+				req.Limits.TimeoutSeconds = 2
+			}
 			r := execute(t, e, req)
 			if r.Status != c.status || r.ExitCode != c.exit || !r.StateLost {
 				t.Errorf("%s, exit %d, lost %v, stderr %q; want %s, %d", r.Status, r.ExitCode, r.StateLost, r.Stderr, c.status, c.exit)

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/redact"
 )
 
 // showing hands what a program shows to a writer that wants it as it comes, as
@@ -14,19 +15,20 @@ import (
 // showing is for nobody.
 type showing struct {
 	to   sandboxmcp.ResultWriter
-	more chan struct{} // something is there for to
-	sent chan struct{} // closed when to has everything
+	mask *redact.Masker // nil: there is nothing to mask
+	more chan struct{}  // something is there for to
+	sent chan struct{}  // closed when to has everything
 
 	mu     sync.Mutex
 	list   []sandboxmcp.RichResult // not handed over yet
 	closed bool
 }
 
-func newShowing(to sandboxmcp.ResultWriter) *showing {
+func newShowing(to sandboxmcp.ResultWriter, mask *redact.Masker) *showing {
 	if to == nil {
 		return nil
 	}
-	s := &showing{to: to, more: make(chan struct{}, 1), sent: make(chan struct{})}
+	s := &showing{to: to, mask: mask, more: make(chan struct{}, 1), sent: make(chan struct{})}
 	go s.relay()
 	return s
 }
@@ -37,9 +39,10 @@ func (s *showing) add(r sandboxmcp.RichResult) {
 	if s == nil {
 		return
 	}
+	r = maskResult(s.mask, maps.Clone(r))
 	s.mu.Lock()
 	if !s.closed {
-		s.list = append(s.list, maps.Clone(r))
+		s.list = append(s.list, r)
 	}
 	s.mu.Unlock()
 	s.nudge()

@@ -54,6 +54,9 @@ func (e *Engine) sweptMark() string { return filepath.Join(e.store.Dir(), "swept
 
 // sweep drops once. What ends it half way is made up for by the next one.
 func (e *Engine) sweep(ctx context.Context) {
+	if _, err := e.vault.Sweep(ctx); err != nil {
+		e.log.Warn("sweep secrets", "error", err)
+	}
 	if n, err := e.sessions.Sweep(ctx); err != nil {
 		e.log.Warn("sweep sessions", "error", err)
 	} else if n > 0 {
@@ -64,6 +67,11 @@ func (e *Engine) sweep(ctx context.Context) {
 			e.log.Warn("sweep records", "error", err)
 		}
 		return
+	}
+	if n, err := e.audit.Drop(ctx, e.cfg.AuditKeep); err != nil && ctx.Err() == nil {
+		e.log.Warn("drop old audit entries", "error", err)
+	} else if n > 0 {
+		e.log.Info("old audit entries are dropped", "count", n)
 	}
 	if e.cfg.SQLitePath == store.MemoryPath {
 		return

@@ -93,9 +93,11 @@ func (s *sandbox) word(a *ahead, p backend.Process) (*running, error) {
 	}
 	s.first()
 	s.b.ready.expect(shapeOf(s.spec), prospect{ahead: aheadOf(p)})
+	_ = a.pipes.channel.SetWriteDeadline(time.Now().Add(wordLimit))
 	if _, err := a.pipes.channel.Write(p.Ahead.Begin); err != nil {
 		return nil, nil //nolint:nilerr,nilnil // it has not heard it, so it has done nothing
 	}
+	_ = a.pipes.channel.SetWriteDeadline(time.Time{})
 	a.pipes.carry(p.Stdout, p.Stderr)
 	if !p.Channel {
 		_ = a.pipes.channel.Close()
@@ -122,5 +124,7 @@ func (s *sandbox) drop(a *ahead) error {
 
 var errNotDropped = errors.New("a process that waited does not end")
 
-// dropLimit is how long the end of a process may take that nobody wants.
-const dropLimit = 5 * time.Second
+const (
+	wordLimit = time.Second     // that a process that waits may take to hear its word
+	dropLimit = 5 * time.Second // that the end of one may take that nobody wants
+)

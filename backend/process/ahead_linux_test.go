@@ -73,6 +73,36 @@ func TestAheadIsAsStarted(t *testing.T) {
 	}
 }
 
+// TestAheadThatDoesNotListen is ended, and the program is started as usual: its word
+// is longer than what the kernel takes for it.
+func TestAheadThatDoesNotListen(t *testing.T) {
+	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
+	b := newBackend()(t)
+	defer func() { _ = b.Close() }()
+	deaf := func() (backend.Process, *bytes.Buffer) {
+		p, out := aheadable("import os\nprint('runs')" + waited)
+		p.Ahead.Program[0].Data = []byte("import time\ntime.sleep(600)\n")
+		p.Ahead.Begin = bytes.Repeat([]byte("x"), 1<<20)
+		return p, out
+	}
+	sp, had := spec("deaf"), 0
+	for end := time.Now().Add(20 * time.Second); had < 2 && time.Now().Before(end); {
+		n := pool(b)
+		all := n["processes_ahead"] > 0 && n["processes_ahead"] == n["slots_ready"]
+		p, out := deaf()
+		if exit, _, _ := begun(t, b, sp, p, nil); exit != (backend.Exit{}) || out.String() != "runs\nwaited False\n" {
+			t.Fatalf("%+v, %q", exit, out)
+		}
+		if all {
+			had++
+		}
+		time.Sleep(20 * time.Millisecond) // for what is made ready beside
+	}
+	if had < 2 {
+		t.Errorf("nothing waited: %v", pool(b))
+	}
+}
+
 // TestAheadGivesWay to what is not what waits: a program that is started is
 // alone, and nothing is there of what had waited.
 func TestAheadGivesWay(t *testing.T) {

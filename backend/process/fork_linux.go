@@ -156,6 +156,7 @@ func (b *Backend) hatch(h *hall, n *nest, spec backend.Spec, whole func() error)
 	if err != nil {
 		b.log.Debug("programs are not forked but executed", "error", err)
 	}
+	b.noteFork(err)
 	h.forkMu.Lock()
 	close(n.starting)
 	n.starting = nil
@@ -170,6 +171,29 @@ func (b *Backend) hatch(h *hall, n *nest, spec backend.Spec, whole func() error)
 	if err == nil && late {
 		z.Close()
 	}
+}
+
+// noteFork remembers how the last attempt to have a zygote ended.
+func (b *Backend) noteFork(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.noFork = err
+}
+
+// NotForked tells why programs of Python are executed and not forked, as far as
+// that is known; nil: nothing is in the way.
+func (b *Backend) NotForked() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, h := range b.halls {
+		if h.Mode() == jail.ModePlain {
+			return errors.New("there are no namespaces to fork into")
+		}
+	}
+	if b.tree != nil && b.tree.Version() != 1 {
+		return errors.New("control groups are of version 2, in which processes are born")
+	}
+	return b.noFork
 }
 
 // await waits for a zygote that is being started: what stays takes less for as long

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -47,6 +48,13 @@ type Source struct {
 	// Known are the files that were there before, by name; one that is as it was
 	// is left out without a word.
 	Known map[string]State
+
+	// Refuse tells why a file may not be taken, by what is in it; empty: it may.
+	// It is asked before anything of it is kept. May be nil.
+	Refuse func(name string, data []byte) string
+
+	// Rename is how a file is called in all that is said of it. May be nil.
+	Rename func(name string) string
 }
 
 // State is a file as it was at one time.
@@ -125,11 +133,36 @@ func (k *Keeper) Collect(ctx context.Context, src Source) (Collection, error) {
 	if c.unnamed > 0 {
 		c.skipped = append(c.skipped, sandboxmcp.SkippedFile{Name: "…", Reason: fmt.Sprintf("and %d more", c.unnamed)})
 	}
+	c.rename()
 	if c.artifacts == nil {
 		c.artifacts = []sandboxmcp.Artifact{}
 	}
 	slices.SortFunc(c.artifacts, func(a, b sandboxmcp.Artifact) int { return strings.Compare(a.Name, b.Name) })
 	return Collection{Artifacts: c.artifacts, Skipped: c.skipped, States: c.states}, nil
+}
+
+// rename gives the artifacts the names that they are to have, each one of its own.
+func (c *collector) rename() {
+	if c.src.Rename == nil {
+		return
+	}
+	taken := map[string]bool{}
+	for _, a := range c.artifacts {
+		taken[a.Name] = true
+	}
+	for i := range c.artifacts {
+		a := &c.artifacts[i]
+		name := c.src.Rename(a.Name)
+		if name == a.Name {
+			continue
+		}
+		ext := path.Ext(name)
+		for n, stem := 2, strings.TrimSuffix(name, ext); taken[name]; n++ {
+			name = stem + "-" + strconv.Itoa(n) + ext
+		}
+		taken[name] = true
+		a.Name, a.Path, a.URI = name, absolute(name), uri(c.src.RequestID, c.src.SessionID, name)
+	}
 }
 
 // collector is one Collect on its way.
@@ -150,6 +183,9 @@ func (c *collector) skip(name, reason string) {
 	if len(c.skipped) >= maxSkipped {
 		c.unnamed++
 		return
+	}
+	if c.src.Rename != nil {
+		name = c.src.Rename(name)
 	}
 	c.skipped = append(c.skipped, sandboxmcp.SkippedFile{Name: printable(name), Reason: reason})
 }
@@ -255,6 +291,12 @@ func (c *collector) take(ctx context.Context, name string, info backend.FileInfo
 	case err != nil:
 		c.skip(name, "cannot be read")
 		return nil
+	}
+	if c.src.Refuse != nil {
+		if reason := c.src.Refuse(name, data); reason != "" {
+			c.skip(name, reason)
+			return nil
+		}
 	}
 	sum, err := c.keeper.store.PutBlob(ctx, data)
 	if err != nil {

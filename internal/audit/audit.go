@@ -4,8 +4,10 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"strings"
 	"time"
@@ -17,17 +19,48 @@ import (
 // Log is the record in a state directory. Its methods may be called
 // concurrently, and several processes may append to the same record.
 type Log struct {
-	store *store.Store
-	now   func() time.Time
+	store  *store.Store
+	now    func() time.Time
+	sealer *sealer // nil: nothing is signed
+	ends   ends    // of whoever writes
 }
 
-// New returns the record that is kept in s. now tells the time; nil is the
-// clock of the machine.
-func New(s *store.Store, now func() time.Time) *Log {
-	if now == nil {
-		now = time.Now
+// Config says what a [Log] is made of. All of it may be left out.
+type Config struct {
+	Now            func() time.Time // nil: the clock of the machine
+	Signer         Signer           // signs checkpoints; nil: there are none
+	HeadFile       string           // where the newest checkpoint is kept beside the key, see [HeadFile]; empty: nowhere
+	CheckpointFile string           // the second place, to which checkpoints are appended; empty: there is none
+	Logger         *slog.Logger
+}
+
+// Open returns the record that is kept in s. With a Signer it is signed as it
+// grows: call Close before the store's. It fails when the second place cannot be
+// written to.
+func Open(ctx context.Context, s *store.Store, c Config) (*Log, error) {
+	if c.Now == nil {
+		c.Now = time.Now
 	}
-	return &Log{store: s, now: now}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	l := &Log{store: s, now: c.Now}
+	if c.Signer == nil {
+		return l, nil
+	}
+	if err := openSecond(c.CheckpointFile); err != nil {
+		return nil, err
+	}
+	l.sealer = newSealer(ctx, s, c)
+	return l, nil
+}
+
+// Close puts what was appended here under a checkpoint, unless another process
+// has, and ends the signing. It is called once, when nothing more is appended.
+func (l *Log) Close(ctx context.Context) {
+	if l.sealer != nil {
+		l.sealer.close(ctx)
+	}
 }
 
 // Op returns the step that appends e, to stand in one Update with whatever must
@@ -50,7 +83,11 @@ func (l *Log) Op(e *sandboxmcp.AuditEntry) store.Op {
 		}
 		at = at.UTC().Round(0)
 		r.Timestamp = formatTime(at)
-		if err := r.append(ctx, tx); err != nil {
+		position, err := l.ends.append(ctx, tx, r)
+		if err == nil && l.sealer != nil {
+			err = l.sealer.appended(ctx, tx, position, &l.ends)
+		}
+		if err != nil {
 			return fmt.Errorf("append to the audit: %w", err)
 		}
 		e.ID, e.Seq, e.Timestamp, e.Prev, e.Hash = r.ID, r.Seq, at, r.Prev, r.Hash
@@ -122,26 +159,14 @@ func newID() string {
 	var b [16]byte
 	rand.Read(b[:]) // never fails
 	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
-}
-
-// append gives the row its place and inserts it. The end of the chain is read
-// each time: it costs a few microseconds, and another process may have moved it.
-func (r *row) append(ctx context.Context, tx *sql.Tx) error {
-	const last = `SELECT seq, hash FROM audit WHERE namespace = ? ORDER BY seq DESC LIMIT 1`
-	err := tx.QueryRowContext(ctx, last, r.Namespace).Scan(&r.Seq, &r.Prev)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		r.Seq, r.Prev = 0, zeroHash
-	case err != nil:
-		return err
+	t := make([]byte, 0, 36)
+	for i, part := range [][]byte{b[:4], b[4:6], b[6:8], b[8:10], b[10:]} {
+		if i > 0 {
+			t = append(t, '-')
+		}
+		t = hex.AppendEncode(t, part)
 	}
-	r.Seq++
-	r.Hash = r.hash()
-	const insert = `INSERT INTO audit (` + columns + `) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
-	_, err = tx.ExecContext(ctx, insert, r.ID, r.Namespace, r.Seq, r.Timestamp, r.Action, r.Phase, r.RequestID, r.SessionID, r.Language,
-		r.ExitCode, r.DurationMS, r.Success, r.Detail, r.Actor, r.Usage, r.Metadata, r.Prev, r.Hash)
-	return err
+	return string(t)
 }
 
 const columns = `id, namespace, seq, timestamp, action, phase, request_id, session_id, language,

@@ -52,7 +52,10 @@ func child(args string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	l := audit.New(s, nil)
+	l, err := audit.Open(context.Background(), s, audit.Config{})
+	if err != nil {
+		return err
+	}
 	for i := range n {
 		e := entry("default", i)
 		if i%3 == 0 {
@@ -104,7 +107,7 @@ func entry(ns sandboxmcp.Namespace, i int) sandboxmcp.AuditEntry {
 // fill makes a log with n entries in the namespace.
 func fill(tb testing.TB, s *store.Store, ns sandboxmcp.Namespace, n int) *audit.Log {
 	tb.Helper()
-	l := audit.New(s, nil)
+	l := record(tb, s, nil)
 	for i := range n {
 		if _, err := l.Append(tb.Context(), entry(ns, i)); err != nil {
 			tb.Fatal(err)
@@ -113,20 +116,50 @@ func fill(tb testing.TB, s *store.Store, ns sandboxmcp.Namespace, n int) *audit.
 	return l
 }
 
-func verify(t *testing.T, s *store.Store, ns sandboxmcp.Namespace) audit.Report {
+// chainReport is what became of the check of one namespace.
+type chainReport struct {
+	Entries int64
+	Head    string
+	Bad     *sandboxmcp.AuditFault // the first
+}
+
+// verify checks a record that is under no checkpoint.
+func verify(t *testing.T, s *store.Store, ns sandboxmcp.Namespace) chainReport {
 	t.Helper()
-	rep, err := audit.Verify(t.Context(), s.DB(), ns)
+	rep, err := audit.Verify(t.Context(), s.DB(), audit.Evidence{Open: func(string) (string, error) { return "", errors.New("there is no key") }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return rep
+	c := chainReport{}
+	for _, n := range rep.Namespaces {
+		if n.Namespace == ns {
+			c.Entries, c.Head = n.Entries, n.Hash
+		}
+	}
+	for _, f := range rep.Faults {
+		if f.Kind != "unsigned" && (f.Namespace == ns || f.Namespace == "") {
+			c.Bad = &f
+			break
+		}
+	}
+	return c
+}
+
+// record is the record in s, which is not signed.
+func record(tb testing.TB, s *store.Store, now func() time.Time) *audit.Log {
+	tb.Helper()
+	l, err := audit.Open(tb.Context(), s, audit.Config{Now: now})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return l
 }
 
 // The hash is over the text that doc.go describes, written out here by hand.
 func TestHashIsOverTheCanonicalForm(t *testing.T) {
 	s := open(t, t.TempDir())
 	at := time.Date(2031, 2, 3, 4, 5, 6, 700, time.FixedZone("x", 3600))
-	l := audit.New(s, func() time.Time { return at })
+	l := record(t, s, func() time.Time { return at })
 	code, ok, took := -1, false, 1e21
 	got, err := l.Append(t.Context(), sandboxmcp.AuditEntry{
 		ID: "id", Namespace: "ns", Action: "execute", Phase: "outcome", RequestID: "r", Language: "python",
@@ -157,7 +190,7 @@ func TestHashIsOverTheCanonicalForm(t *testing.T) {
 
 func TestChain(t *testing.T) {
 	s := open(t, t.TempDir())
-	l := audit.New(s, nil)
+	l := record(t, s, nil)
 	prev := map[sandboxmcp.Namespace]string{"a": strings.Repeat("0", 64), "b": strings.Repeat("0", 64)}
 	for i := range 10 {
 		ns := sandboxmcp.Namespace([]string{"a", "b"}[i%2])
@@ -181,16 +214,12 @@ func TestChain(t *testing.T) {
 			t.Errorf("%s: got %+v", ns, rep)
 		}
 	}
-	all, err := audit.Namespaces(t.Context(), s.DB())
-	if diff := cmp.Diff([]sandboxmcp.Namespace{"a", "b"}, all); diff != "" || err != nil {
-		t.Errorf("namespaces (-want +got):\n%s%v", diff, err)
-	}
 }
 
 // Entries of one Update are chained too, and none stays when it fails.
 func TestOpInOneUpdate(t *testing.T) {
 	s := open(t, t.TempDir())
-	l := audit.New(s, nil)
+	l := record(t, s, nil)
 	a, b, c := entry("default", 0), entry("default", 1), entry("default", 2)
 	if err := s.Update(t.Context(), l.Op(&a), l.Op(&b)); err != nil {
 		t.Fatal(err)
@@ -210,7 +239,7 @@ func TestOpInOneUpdate(t *testing.T) {
 
 func TestAppendRefuses(t *testing.T) {
 	s := open(t, t.TempDir())
-	l := audit.New(s, nil)
+	l := record(t, s, nil)
 	nan := math.NaN()
 	for name, change := range map[string]func(*sandboxmcp.AuditEntry){
 		"no action":    func(e *sandboxmcp.AuditEntry) { e.Action = "" },
@@ -257,7 +286,7 @@ const columns = `id, namespace, seq, timestamp, action, phase, request_id, sessi
 func TestList(t *testing.T) {
 	s := open(t, t.TempDir())
 	at := time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC)
-	l := audit.New(s, func() time.Time { at = at.Add(time.Second); return at })
+	l := record(t, s, func() time.Time { at = at.Add(time.Second); return at })
 	want := make([]sandboxmcp.AuditEntry, 6)
 	for i := range want {
 		e := entry("default", i)
@@ -274,34 +303,37 @@ func TestList(t *testing.T) {
 	}
 	tests := []struct {
 		name  string
-		query audit.Query
+		query sandboxmcp.AuditQuery
 		want  []sandboxmcp.AuditEntry
 		total int
 	}{
-		{"all, newest first", audit.Query{}, want, 6},
-		{"limit", audit.Query{Limit: 2}, want[:2], 6},
-		{"action", audit.Query{Action: "create_session"}, want[3:4], 1},
-		{"since", audit.Query{Since: want[1].Timestamp}, want[:2], 2},
-		{"since, later", audit.Query{Since: want[1].Timestamp.Add(1)}, want[:1], 1},
-		{"future", audit.Query{Since: at.AddDate(900, 0, 0)}, []sandboxmcp.AuditEntry{}, 0},
+		{"all, newest first", sandboxmcp.AuditQuery{}, want, 6},
+		{"limit", sandboxmcp.AuditQuery{Limit: 2}, want[:2], 6},
+		{"action", sandboxmcp.AuditQuery{Action: "create_session"}, want[3:4], 1},
+		{"since", sandboxmcp.AuditQuery{Since: want[1].Timestamp}, want[:2], 2},
+		{"since, later", sandboxmcp.AuditQuery{Since: want[1].Timestamp.Add(1)}, want[:1], 1},
+		{"after a seq", sandboxmcp.AuditQuery{After: 4}, want[:2], 2},
+		{"future", sandboxmcp.AuditQuery{Since: at.AddDate(900, 0, 0)}, []sandboxmcp.AuditEntry{}, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.query.Namespace = "default"
-			got, total, err := l.List(t.Context(), tt.query)
+			got, err := l.List(t.Context(), tt.query)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if total != tt.total {
-				t.Errorf("total: got %d, want %d", total, tt.total)
+			if got.Total != tt.total {
+				t.Errorf("total: got %d, want %d", got.Total, tt.total)
 			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
+			if diff := cmp.Diff(tt.want, got.Entries); diff != "" {
 				t.Errorf("entries (-want +got):\n%s", diff)
 			}
 		})
 	}
-	if _, _, err := l.List(t.Context(), audit.Query{}); err == nil {
-		t.Error("a list without a namespace was not refused")
+	for _, bad := range []sandboxmcp.AuditQuery{{}, {Namespace: "default", Limit: 1001}, {Namespace: "default", Limit: -1}} {
+		if _, err := l.List(t.Context(), bad); sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument {
+			t.Errorf("%+v: got %v, want invalid_argument", bad, err)
+		}
 	}
 }
 
@@ -321,8 +353,9 @@ func TestVerifyFindsTheFirstBadRow(t *testing.T) {
 		{"delete in the middle", `DELETE FROM audit WHERE seq = 4`, 5, "entry 4 is missing"},
 		{"delete the first", `DELETE FROM audit WHERE seq = 1`, 2, "entry 1 is missing"},
 		{"delete and close the gap", `DELETE FROM audit WHERE seq = 4; UPDATE audit SET seq = seq - 1 WHERE seq > 4`, 4, "prev of entry 4"},
-		{"reorder", `UPDATE audit SET seq = 100 WHERE seq = 4; UPDATE audit SET seq = 4 WHERE seq = 5; UPDATE audit SET seq = 5 WHERE seq = 100`, 4, "prev of entry 4"},
-		{"a second entry", `DROP INDEX audit_chain; INSERT INTO audit SELECT * FROM audit WHERE seq = 4`, 4, "more than once"},
+		{"reorder", `UPDATE audit SET seq = 100 WHERE seq = 4; UPDATE audit SET seq = 4 WHERE seq = 5; UPDATE audit SET seq = 5 WHERE seq = 100`, 5, "entry 4 is missing"},
+		{"an entry again", `DROP INDEX audit_chain; INSERT INTO audit (` + columns + `) SELECT ` + columns + ` FROM audit WHERE seq = 8`, 8, "more than once"},
+		{"an older one again", `DROP INDEX audit_chain; INSERT INTO audit (` + columns + `) SELECT ` + columns + ` FROM audit WHERE seq = 4`, 4, "stands after entry 8"},
 		{"into another namespace", `UPDATE audit SET namespace = 'other' WHERE seq = 4`, 5, "entry 4 is missing"},
 		{"another table", `ALTER TABLE audit RENAME TO old; CREATE TABLE audit AS SELECT * FROM old; UPDATE audit SET exit_code = 'four' WHERE seq = 4`, 0, "cannot be read"},
 	}
@@ -432,7 +465,7 @@ func TestKilledProcessLeavesSoundChain(t *testing.T) {
 }
 
 func BenchmarkAppend(b *testing.B) {
-	l := audit.New(open(b, b.TempDir()), nil)
+	l := record(b, open(b, b.TempDir()), nil)
 	e := entry("default", 1)
 	all := []time.Duration{}
 	for b.Loop() {
@@ -451,7 +484,7 @@ func BenchmarkVerify(b *testing.B) {
 	s := open(b, b.TempDir())
 	fill(b, s, "default", 1000)
 	for b.Loop() {
-		if rep, err := audit.Verify(b.Context(), s.DB(), "default"); err != nil || rep.Entries != 1000 {
+		if rep, err := audit.Verify(b.Context(), s.DB(), audit.Evidence{}); err != nil || rep.Entries != 1000 {
 			b.Fatal(rep, err)
 		}
 	}

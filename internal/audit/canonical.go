@@ -3,13 +3,17 @@ package audit
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf16"
 )
@@ -156,7 +160,7 @@ func appendNumber(b []byte, n json.Number) ([]byte, error) {
 	return appendDouble(b, f), nil
 }
 
-func appendValue(b []byte, v any) (_ []byte, err error) {
+func appendValue(b []byte, v any) ([]byte, error) {
 	switch v := v.(type) {
 	case nil:
 		return append(b, "null"...), nil
@@ -167,33 +171,9 @@ func appendValue(b []byte, v any) (_ []byte, err error) {
 	case json.Number:
 		return appendNumber(b, v)
 	case []any:
-		b = append(b, '[')
-		for i, e := range v {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			if b, err = appendValue(b, e); err != nil {
-				return nil, err
-			}
-		}
-		return append(b, ']'), nil
+		return appendList(b, v, appendValue)
 	case map[string]any:
-		keys := make([]string, 0, len(v))
-		for k := range v {
-			keys = append(keys, k)
-		}
-		slices.SortFunc(keys, compareUTF16)
-		b = append(b, '{')
-		for i, k := range keys {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = append(appendString(b, k), ':')
-			if b, err = appendValue(b, v[k]); err != nil {
-				return nil, err
-			}
-		}
-		return append(b, '}'), nil
+		return appendMap(b, v, appendValue)
 	}
 	return nil, fmt.Errorf("value of type %T", v)
 }
@@ -201,7 +181,15 @@ func appendValue(b []byte, v any) (_ []byte, err error) {
 // compareUTF16 orders as RFC 8785 does, which differs from the order of bytes
 // only where characters above U+FFFF meet those of U+E000 to U+FFFF.
 func compareUTF16(a, b string) int {
-	return slices.Compare(utf16.Encode([]rune(a)), utf16.Encode([]rune(b)))
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] && a[i] >= 0xee && b[i] >= 0xee { // the first bytes of both kinds
+			return slices.Compare(utf16.Encode([]rune(a)), utf16.Encode([]rune(b)))
+		}
+		if a[i] != b[i] {
+			break
+		}
+	}
+	return strings.Compare(a, b)
 }
 
 // canonicalText returns the canonical form of a JSON text. It refuses one with
@@ -222,12 +210,167 @@ func canonicalText(text []byte) (string, error) {
 
 // canonicalOf returns the canonical form of a value that encoding/json can print.
 func canonicalOf(v any) (*string, error) {
+	b, err := appendGo(make([]byte, 0, 512), v)
+	if err != nil {
+		return nil, err
+	}
+	s := string(b)
+	return &s, nil
+}
+
+// appendGo writes what encoding/json would print of v, in canonical form. What
+// entries are made of it writes itself; the rest goes through encoding/json.
+func appendGo(b []byte, v any) ([]byte, error) {
+	switch v := v.(type) {
+	case nil:
+		return append(b, "null"...), nil
+	case bool:
+		return strconv.AppendBool(b, v), nil
+	case string:
+		return appendString(b, valid(v)), nil
+	case int:
+		return strconv.AppendInt(b, int64(v), 10), nil
+	case int64:
+		return strconv.AppendInt(b, v, 10), nil
+	case float64:
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return nil, errors.New("a number that is none")
+		}
+		return appendDouble(b, v), nil
+	case map[string]any:
+		return appendMap(b, v, appendGo)
+	case []any:
+		return appendList(b, v, appendGo)
+	}
+	r := reflect.ValueOf(v)
+	if _, special := v.(json.Marshaler); special {
+		return appendAny(b, v)
+	}
+	switch r.Kind() {
+	case reflect.String:
+		if _, number := v.(json.Number); !number {
+			return appendString(b, valid(r.String())), nil
+		}
+	case reflect.Pointer:
+		if r.IsNil() {
+			return append(b, "null"...), nil
+		}
+		if r.Elem().Kind() == reflect.Struct {
+			return appendGo(b, r.Elem().Interface())
+		}
+	case reflect.Struct:
+		if fields := fieldsOf(r.Type()); fields != nil {
+			return appendStruct(b, r, fields)
+		}
+	default:
+	}
+	return appendAny(b, v)
+}
+
+// appendAny goes through encoding/json.
+func appendAny(b []byte, v any) ([]byte, error) {
 	text, err := json.Marshal(v)
 	if err != nil {
 		return nil, err
 	}
 	s, err := canonicalText(text)
-	return &s, err
+	return append(b, s...), err
+}
+
+func appendList(b []byte, list []any, value func([]byte, any) ([]byte, error)) (_ []byte, err error) {
+	b = append(b, '[')
+	for i, e := range list {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		if b, err = value(b, e); err != nil {
+			return nil, err
+		}
+	}
+	return append(b, ']'), nil
+}
+
+func appendMap(b []byte, m map[string]any, value func([]byte, any) ([]byte, error)) (_ []byte, err error) {
+	var some [16]string
+	keys := some[:0]
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, compareUTF16)
+	b = append(b, '{')
+	for i, k := range keys {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(appendString(b, valid(k)), ':')
+		if b, err = value(b, m[k]); err != nil {
+			return nil, err
+		}
+	}
+	return append(b, '}'), nil
+}
+
+// field is one of a struct, with its name as it is written.
+type field struct {
+	index int
+	name  string
+}
+
+var structs sync.Map // reflect.Type to []field
+
+// fieldsOf are the fields of a type of struct in the order of their names; nil
+// for one that is not as simple as those of entries: every field is exported, of
+// a plain kind, and has a name and no more in its tag.
+func fieldsOf(t reflect.Type) []field {
+	if known, ok := structs.Load(t); ok {
+		fields, _ := known.([]field)
+		return fields
+	}
+	var fields []field
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name := f.Tag.Get("json")
+		simple := f.IsExported() && !f.Anonymous && name != "" && name != "-" && !strings.ContainsAny(name, `,"\`)
+		switch f.Type.Kind() {
+		case reflect.Int, reflect.Int64, reflect.Float64, reflect.Bool, reflect.String:
+			simple = simple && (f.Type.PkgPath() == "" || f.Type.Kind() == reflect.String && f.Type != reflect.TypeFor[json.Number]())
+			simple = simple && !f.Type.Implements(reflect.TypeFor[json.Marshaler]()) && !f.Type.Implements(reflect.TypeFor[encoding.TextMarshaler]())
+		default:
+			simple = false
+		}
+		if !simple {
+			structs.Store(t, []field(nil))
+			return nil
+		}
+		fields = append(fields, field{i, name})
+	}
+	slices.SortFunc(fields, func(x, y field) int { return compareUTF16(x.name, y.name) })
+	structs.Store(t, fields)
+	return fields
+}
+
+func appendStruct(b []byte, r reflect.Value, fields []field) (_ []byte, err error) {
+	b = append(b, '{')
+	for i, f := range fields {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(appendString(b, f.name), ':')
+		switch v := r.Field(f.index); v.Kind() {
+		case reflect.Int, reflect.Int64:
+			b = strconv.AppendInt(b, v.Int(), 10)
+		case reflect.Float64:
+			b, err = appendGo(b, v.Float())
+		case reflect.Bool:
+			b = strconv.AppendBool(b, v.Bool())
+		default:
+			b = appendString(b, valid(v.String()))
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return append(b, '}'), nil
 }
 
 func formatTime(t time.Time) string { return t.UTC().Format(timeFormat) }

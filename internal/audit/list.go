@@ -1,7 +1,9 @@
 package audit
 
 import (
+	"cmp"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -9,33 +11,29 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// Bounds of [Query] Limit.
+// Bounds of an AuditQuery's Limit.
 const (
 	DefaultLimit = 50
 	MaxLimit     = 1000
 )
 
-// Query says which entries are wanted.
-type Query struct {
-	Namespace sandboxmcp.Namespace // required: a tenant sees its own entries only
-	Action    string               // empty: every action
-	Since     time.Time            // entries of this time and later; zero: all
-	Limit     int                  // 0: DefaultLimit; more than MaxLimit is MaxLimit
+// List returns what q asks for: the newest entries, newest first, unless it says
+// otherwise, how many there are in all without the limit, and the newest
+// checkpoint.
+func (l *Log) List(ctx context.Context, q sandboxmcp.AuditQuery) (sandboxmcp.AuditPage, error) {
+	return List(ctx, l.store.DB(), q)
 }
 
-// List returns the newest entries that q asks for, newest first, and how many
-// there are in all, without the limit.
-func (l *Log) List(ctx context.Context, q Query) (entries []sandboxmcp.AuditEntry, total int, err error) {
+// List is [Log.List] of a database that is only looked at.
+func List(ctx context.Context, db *sql.DB, q sandboxmcp.AuditQuery) (page sandboxmcp.AuditPage, err error) {
 	if q.Namespace == "" {
-		return nil, 0, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the audit is asked for without a namespace")
+		return page, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the audit is asked for without a namespace")
 	}
-	limit := q.Limit
-	switch {
-	case limit <= 0:
-		limit = DefaultLimit
-	case limit > MaxLimit:
-		limit = MaxLimit
+	if q.Limit < 0 || q.Limit > MaxLimit {
+		return page, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "limit is %d; it is 1 to %d", q.Limit, MaxLimit).
+			WithHint("ask for fewer entries, and for older ones with since and action")
 	}
+	limit := cmp.Or(q.Limit, DefaultLimit)
 	where, args := "namespace = ?", []any{string(q.Namespace)}
 	if q.Action != "" {
 		where, args = where+" AND action = ?", append(args, q.Action)
@@ -43,32 +41,41 @@ func (l *Log) List(ctx context.Context, q Query) (entries []sandboxmcp.AuditEntr
 	if !q.Since.IsZero() {
 		where, args = where+" AND timestamp >= ?", append(args, formatTime(q.Since))
 	}
-	db := l.store.DB()
-	if err = db.QueryRowContext(ctx, `SELECT count(*) FROM audit WHERE `+where, args...).Scan(&total); err != nil {
-		return nil, 0, fmt.Errorf("count audit entries: %w", err)
+	if q.After > 0 {
+		where, args = where+" AND seq > ?", append(args, q.After)
 	}
-	list := `SELECT ` + columns + ` FROM audit WHERE ` + where + ` ORDER BY seq DESC LIMIT ?` //nolint:gosec // all parts are constants
+	order := "DESC"
+	if q.OldestFirst {
+		order = "ASC"
+	}
+	page.Entries = []sandboxmcp.AuditEntry{}
+	if err = db.QueryRowContext(ctx, `SELECT count(*) FROM audit WHERE `+where, args...).Scan(&page.Total); err != nil {
+		return page, fmt.Errorf("count audit entries: %w", err)
+	}
+	if page.Head, err = Head(ctx, db); err != nil {
+		return page, err
+	}
+	list := `SELECT ` + columns + ` FROM audit WHERE ` + where + ` ORDER BY seq ` + order + ` LIMIT ?` //nolint:gosec // all parts are constants
 	rows, err := db.QueryContext(ctx, list, append(args, limit)...)
 	if err != nil {
-		return nil, 0, fmt.Errorf("list audit entries: %w", err)
+		return page, fmt.Errorf("list audit entries: %w", err)
 	}
 	defer rows.Close()
-	entries = []sandboxmcp.AuditEntry{}
 	for rows.Next() {
 		var r row
 		if err := r.scan(rows); err != nil {
-			return nil, 0, fmt.Errorf("list audit entries: %w", err)
+			return page, fmt.Errorf("list audit entries: %w", err)
 		}
 		e, err := r.entry()
 		if err != nil {
-			return nil, 0, fmt.Errorf("list audit entries: entry %d: %w", r.Seq, err)
+			return page, fmt.Errorf("list audit entries: entry %d: %w", r.Seq, err)
 		}
-		entries = append(entries, e)
+		page.Entries = append(page.Entries, e)
 	}
 	if err := rows.Err(); err != nil {
-		return nil, 0, fmt.Errorf("list audit entries: %w", err)
+		return page, fmt.Errorf("list audit entries: %w", err)
 	}
-	return entries, total, nil
+	return page, nil
 }
 
 // entry is the row in the vocabulary's terms.

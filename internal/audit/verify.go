@@ -3,110 +3,381 @@ package audit
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"io/fs"
+	"slices"
+	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// Report is what walking a chain came to.
-type Report struct {
-	Namespace sandboxmcp.Namespace `json:"namespace"`
-	Entries   int64                `json:"entries"` // sound entries from the first on
-	Head      string               `json:"head"`    // hash of the last of them; 64 zeros when there are none
-	Bad       *Fault               `json:"bad"`     // the first row that is not what it has to be; nil: the chain is sound
+// maxFaults is how many faults a report names.
+const maxFaults = 50
+
+// Evidence is what a record is checked against, besides itself.
+type Evidence struct {
+	Key            string                            // names the key; for the report
+	Open           func(note string) (string, error) // checks a note and returns its text; nil: there is no key
+	HeadFile       string                            // see [Config]
+	CheckpointFile string                            // see [Config]
 }
 
-// Fault is the first row that breaks a chain.
-type Fault struct {
-	Row    int64  `json:"row"` // SQLite's rowid
-	Seq    int64  `json:"seq"` // as it stands in the row
-	ID     string `json:"id"`
-	Reason string `json:"reason"`
-}
-
-// Verify walks the chain of a namespace from its first entry, over one state of
-// the database, and stops at the first row that is not what it has to be: one
-// that was changed, moved, put in, or that follows one that was removed. It
-// cannot see that entries are missing at the end.
+// Verify checks the whole record, over one state of the database: every entry
+// against its own hash, the chain of each namespace, the order of all, and the
+// tree over them against every checkpoint that there is, in the database and
+// outside of it. db nil is a record that is not there.
 //
-// The error tells that the record could not be read, never that it is unsound.
-func Verify(ctx context.Context, db *sql.DB, ns sandboxmcp.Namespace) (Report, error) {
-	rep := Report{Namespace: ns, Head: zeroHash}
-	rows, err := db.QueryContext(ctx, `SELECT rowid, `+columns+` FROM audit WHERE namespace = ? ORDER BY seq, rowid`, string(ns))
+// The error tells that something could not be read, never that it is unsound.
+func Verify(ctx context.Context, db *sql.DB, with Evidence) (sandboxmcp.AuditReport, error) {
+	v := &verifier{with: with, signed: map[int64][]signed{}, chains: map[string]*chain{}, report: sandboxmcp.AuditReport{
+		Key: with.Key, Head: EmptyHead(), Namespaces: []sandboxmcp.AuditNamespace{}, Faults: []sandboxmcp.AuditFault{},
+	}}
+	// What stands outside first: it was in the database when it was written.
+	err := v.outside()
+	if err == nil && db != nil {
+		err = v.inside(ctx, db)
+	}
 	if err != nil {
-		return rep, fmt.Errorf("verify the audit of %s: %w", ns, err)
+		return v.report, fmt.Errorf("verify the audit: %w", err)
+	}
+	v.end()
+	return v.report, nil
+}
+
+// verifier is a check on its way.
+type verifier struct {
+	with   Evidence
+	report sandboxmcp.AuditReport
+
+	signed   map[int64][]signed // checkpoints by their size
+	apart    []signed           // those that stand outside of the database
+	most     signed             // the one of most entries
+	chains   map[string]*chain
+	order    []string // names of chains, as they came
+	tree     edge
+	unopened bool // something is signed, and there is no key
+	broken   bool // the entries are not what was signed: later checkpoints cannot fit either
+
+	last   int64     // row that was read
+	sound  int64     // entries under the last checkpoint that fits
+	after  place     // the first entry behind that
+	tailAt time.Time // when it was recorded
+}
+
+// signed is a checkpoint whose signature holds.
+type signed struct {
+	statement
+	where  string
+	inside bool // in the database
+}
+
+// chain is how far a namespace was followed.
+type chain struct {
+	entries, seq int64
+	hash         string
+}
+
+// place names an entry.
+type place struct {
+	row, seq int64
+	ns, id   string
+}
+
+func (v *verifier) fault(kind string, at place, reason string) {
+	if len(v.report.Faults) < maxFaults {
+		v.report.Faults = append(v.report.Faults, sandboxmcp.AuditFault{
+			Kind: kind, Namespace: sandboxmcp.Namespace(at.ns), Seq: at.seq, Row: at.row, ID: at.id, Reason: reason,
+		})
+	}
+}
+
+// note takes a checkpoint in, if it is one, and returns what it says.
+func (v *verifier) note(origin, where, text string) (statement, bool) {
+	if v.with.Open == nil {
+		v.unopened = true // said once, in the end
+		return statement{}, false
+	}
+	s, err := openStatement(v.with.Open, origin, text)
+	if err != nil {
+		v.fault(kindCheckpoint, place{}, where+": "+err.Error())
+		return s, false
+	}
+	return s, true
+}
+
+func (v *verifier) expect(s signed) {
+	v.signed[s.size] = append(v.signed[s.size], s)
+	if !s.inside {
+		v.apart = append(v.apart, s)
+	}
+	if s.size > v.most.size {
+		v.most = s
+	}
+}
+
+// outside reads the checkpoints that stand outside of the database.
+func (v *verifier) outside() error {
+	if v.with.HeadFile != "" {
+		text, err := readHead(v.with.HeadFile)
+		if err != nil {
+			return err
+		}
+		if text != "" {
+			if s, ok := v.note(originCheckpoint, "the newest checkpoint, in "+v.with.HeadFile, text); ok {
+				v.expect(signed{s, "the newest checkpoint beside the key,", false})
+			}
+		}
+	}
+	if v.with.CheckpointFile == "" {
+		return nil
+	}
+	v.report.Second = &sandboxmcp.AuditSecond{File: v.with.CheckpointFile}
+	b, err := readBounded(v.with.CheckpointFile, maxPlace)
+	if errors.Is(err, fs.ErrNotExist) {
+		v.fault(kindCheckpoint, place{}, "the second place "+v.with.CheckpointFile+" is not there")
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for i, text := range splitNotes(string(b)) {
+		where := fmt.Sprintf("note %d of the second place", i+1)
+		if s, ok := v.note(originCheckpoint, where, text); ok {
+			v.expect(signed{s, where, false})
+			v.report.Second.Size = max(v.report.Second.Size, s.size)
+		}
+		v.report.Second.Notes++
+	}
+	return nil
+}
+
+// inside reads the database, over one state of it.
+func (v *verifier) inside(ctx context.Context, db *sql.DB) error {
+	tx, err := db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	if err := v.dropped(ctx, tx); err != nil {
+		return err
+	}
+	if err := v.checkpoints(ctx, tx); err != nil {
+		return err
+	}
+	v.compare()
+	return v.entries(ctx, tx)
+}
+
+// checkpoints reads those of the database.
+func (v *verifier) checkpoints(ctx context.Context, tx *sql.Tx) error {
+	rows, err := tx.QueryContext(ctx, `SELECT size, note, edge FROM audit_checkpoints ORDER BY size`)
+	if err != nil {
+		return err
 	}
 	defer rows.Close()
 	for rows.Next() {
+		var c checkpoint
+		if err := rows.Scan(&c.size, &c.note, &c.edge); err != nil {
+			v.fault(kindCheckpoint, place{}, fmt.Sprintf("a checkpoint after the one over %d entries cannot be read: %v", v.most.size, err))
+			return nil //nolint:nilerr // it is a finding
+		}
+		v.report.Checkpoints++
+		where := fmt.Sprintf("the checkpoint over %d entries", c.size)
+		s, ok := v.note(originCheckpoint, where, c.note)
+		if !ok {
+			continue
+		}
+		e, err := parseEdge(c.size, c.edge)
+		switch {
+		case s.size != c.size:
+			v.fault(kindCheckpoint, place{}, fmt.Sprintf("%s was signed over %d", where, s.size))
+		case err != nil:
+			v.fault(kindCheckpoint, place{}, where+": "+err.Error())
+		case e.root() != s.root:
+			v.fault(kindCheckpoint, place{}, where+": the edge of its tree is not that of what was signed")
+		}
+		v.expect(signed{s, "the checkpoint in the database", true})
+	}
+	return rows.Err()
+}
+
+// entries walks over all of them, in their order.
+func (v *verifier) entries(ctx context.Context, tx *sql.Tx) error {
+	rows, err := tx.QueryContext(ctx, `SELECT position, `+columns+` FROM audit ORDER BY position`)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	next := v.tree.size + 1
+	for ; rows.Next(); next++ {
 		var r row
-		var rowid int64
-		if err := r.scan(rowidFirst{rows, &rowid}); err != nil {
+		var position int64
+		if err := r.scan(positionFirst{rows, &position}); err != nil {
 			// Not even the types are ours: the table was rebuilt.
-			rep.Bad = &Fault{Row: rowid, Seq: r.Seq, ID: r.ID, Reason: fmt.Sprintf("the row after entry %d cannot be read: %v", rep.Entries, err)}
-			return rep, nil
+			v.broken = true
+			v.fault(kindUnreadable, place{row: position, ns: r.Namespace, seq: r.Seq, id: r.ID}, fmt.Sprintf("the row cannot be read: %v", err))
+			continue
 		}
-		if reason := r.fault(rep.Entries+1, rep.Head); reason != "" {
-			rep.Bad = &Fault{Row: rowid, Seq: r.Seq, ID: r.ID, Reason: reason}
-			return rep, nil
-		}
-		rep.Entries, rep.Head = r.Seq, r.Hash
+		at := place{row: position, ns: r.Namespace, seq: r.Seq, id: r.ID}
+		v.entry(&r, at, next)
+		next, v.last = position, position
 	}
-	if err := rows.Err(); err != nil {
-		return rep, fmt.Errorf("verify the audit of %s: %w", ns, err)
-	}
-	return rep, nil
+	return rows.Err()
 }
 
-// Namespaces lists the namespaces that have entries, in the order of their names.
-func Namespaces(ctx context.Context, db *sql.DB) ([]sandboxmcp.Namespace, error) {
-	rows, err := db.QueryContext(ctx, `SELECT DISTINCT namespace FROM audit ORDER BY namespace`)
-	if err != nil {
-		return nil, fmt.Errorf("list the audit's namespaces: %w", err)
+func missingRows(first, last int64) string {
+	if first == last {
+		return fmt.Sprintf("row %d is missing", first)
 	}
-	defer rows.Close()
-	all := []sandboxmcp.Namespace{}
-	for rows.Next() {
-		var ns string
-		if err := rows.Scan(&ns); err != nil {
-			return nil, fmt.Errorf("list the audit's namespaces: %w", err)
+	return fmt.Sprintf("rows %d to %d are missing", first, last)
+}
+
+// entry checks one against its chain, and puts it into the tree. It should stand
+// in the row next.
+func (v *verifier) entry(r *row, at place, next int64) {
+	c := v.chains[r.Namespace]
+	if c == nil {
+		c = &chain{hash: zeroHash}
+		v.chains[r.Namespace] = c
+		v.order = append(v.order, r.Namespace)
+	}
+	hash := r.hash()
+	kind, reason := r.fault(c.seq+1, c.hash, hash)
+	switch {
+	case at.row == next && kind == kindDeleted:
+		kind = kindReordered // no row has gone
+	case at.row == next:
+	case kind == "":
+		kind, reason = kindDeleted, missingRows(next, at.row-1)
+	default:
+		reason += "; " + missingRows(next, at.row-1)
+	}
+	if kind != "" {
+		v.broken = true
+		v.fault(kind, at, reason)
+	}
+	if c.entries++; r.Seq > c.seq {
+		c.seq, c.hash = r.Seq, r.Hash
+	}
+	v.report.Entries++
+	leaf, err := leafOf(hash)
+	if err != nil { // it was made just now
+		v.broken = true
+		return
+	}
+	if v.tree.size == v.sound {
+		v.after, v.tailAt = at, time.Time{}
+		if t, err := time.Parse(timeFormat, r.Timestamp); err == nil {
+			v.tailAt = t
 		}
-		all = append(all, sandboxmcp.Namespace(ns))
 	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("list the audit's namespaces: %w", err)
-	}
-	return all, nil
+	v.tree.add(leaf)
+	v.compare()
 }
 
-// rowidFirst scans a rowid in front of the columns.
-type rowidFirst struct {
-	rows  *sql.Rows
-	rowid *int64
+// compare holds the tree against the checkpoints of its size. After a fault in
+// an entry none can fit, and that was said.
+func (v *verifier) compare() {
+	all := v.signed[v.tree.size]
+	if len(all) == 0 || v.broken {
+		return
+	}
+	root := v.tree.root()
+	for _, s := range all {
+		if s.root != root {
+			v.broken = true
+			v.fault(kindRewritten, v.after, fmt.Sprintf("the entries do not fit %s over %d of them, signed at %s: between this entry and row %d something is not what was signed",
+				s.where, s.size, formatTime(s.at), s.size))
+			return
+		}
+	}
+	v.sound = v.tree.size
+	v.report.Head = all[0].head()
 }
 
-// Scan reads the rowid and then into dest.
-func (s rowidFirst) Scan(dest ...any) error {
-	return s.rows.Scan(append([]any{s.rowid}, dest...)...)
+// end says what shows only when all was read.
+func (v *verifier) end() {
+	rep := &v.report
+	if v.unopened || v.with.Open == nil && rep.Entries > 0 {
+		v.fault(kindKey, place{}, "the key's public half is not there: no checkpoint can be checked")
+	}
+	have := max(v.last, v.droppedSize())
+	if v.most.size > have {
+		v.broken = true
+		v.fault(kindTruncated, place{row: have + 1}, fmt.Sprintf("%s says that there were %d entries, signed at %s: the last %d are missing",
+			v.most.where, v.most.size, formatTime(v.most.at), v.most.size-have))
+	}
+	for _, s := range v.apart {
+		kept := slices.ContainsFunc(v.signed[s.size], func(o signed) bool { return o.inside && o.root == s.root })
+		if !kept && s.size > v.droppedSize() && len(rep.Faults) == 0 {
+			v.fault(kindCheckpoint, place{}, fmt.Sprintf("%s over %d entries is not in the database, where it was before it was written there", s.where, s.size))
+		}
+	}
+	covered := max(v.sound, v.droppedSize())
+	if v.broken { // where they are not what was signed, they were signed
+		covered = max(covered, min(v.most.size, v.tree.size))
+	}
+	if rep.Tail.Entries = v.tree.size - covered; rep.Tail.Entries > 0 && !v.broken {
+		if !v.tailAt.IsZero() {
+			rep.Tail.Since = &v.tailAt
+		}
+		if rep.Tail.Entries > alarmTail && !v.broken && v.with.Open != nil {
+			v.fault(kindUnsigned, v.after, fmt.Sprintf("%d entries from this one on are under no checkpoint; a server leaves no more than %d so", rep.Tail.Entries, maxTail))
+		}
+	}
+	for _, name := range v.order {
+		c := v.chains[name]
+		rep.Namespaces = append(rep.Namespaces, sandboxmcp.AuditNamespace{Namespace: sandboxmcp.Namespace(name), Entries: c.entries, Seq: c.seq, Hash: c.hash})
+	}
+	rep.OK = len(rep.Faults) == 0
+}
+
+// Kinds of an AuditFault.
+const (
+	kindEdited     = "edited"     // a row's content does not have its hash
+	kindDeleted    = "deleted"    // a row between two others is missing
+	kindRepeated   = "repeated"   // a row stands there twice
+	kindReordered  = "reordered"  // a row is not the one after the one before it
+	kindTruncated  = "truncated"  // rows at the end are missing
+	kindRewritten  = "rewritten"  // the rows are in order, and are not those that were signed
+	kindUnsigned   = "unsigned"   // more rows than may be are under no checkpoint
+	kindCheckpoint = "checkpoint" // a checkpoint is not ours, or cannot be read
+	kindKey        = "key"        // there is nothing to check with
+	kindUnreadable = "unreadable" // a row has values of the wrong types
+)
+
+// positionFirst scans a position in front of the columns.
+type positionFirst struct {
+	rows     *sql.Rows
+	position *int64
+}
+
+// Scan reads the position and then into dest.
+func (s positionFirst) Scan(dest ...any) error {
+	return s.rows.Scan(append([]any{s.position}, dest...)...)
 }
 
 // fault tells what is wrong with the row as entry seq after one with the hash
-// prev; empty: nothing is.
-func (r *row) fault(seq int64, prev string) string {
+// prev, hash being that of its content; empty: nothing is.
+func (r *row) fault(seq int64, prev, hash string) (kind, reason string) {
 	switch {
 	case r.Seq > seq:
-		return fmt.Sprintf("entry %d is missing: the row after entry %d is entry %d", seq, seq-1, r.Seq)
+		return kindDeleted, fmt.Sprintf("entry %d is missing: the row after entry %d is entry %d", seq, seq-1, r.Seq)
+	case r.Seq == seq-1:
+		return kindRepeated, fmt.Sprintf("entry %d stands there more than once", r.Seq)
 	case r.Seq < seq:
-		return fmt.Sprintf("entry %d stands there more than once", r.Seq)
+		return kindReordered, fmt.Sprintf("entry %d stands after entry %d", r.Seq, seq-1)
 	case r.Prev != prev:
-		return fmt.Sprintf("prev of entry %d is not the hash of entry %d", seq, seq-1)
+		return kindReordered, fmt.Sprintf("prev of entry %d is not the hash of entry %d", seq, seq-1)
 	case r.Success != nil && *r.Success != 0 && *r.Success != 1:
-		return fmt.Sprintf("success of entry %d is neither 0 nor 1", seq)
+		return kindEdited, fmt.Sprintf("success of entry %d is neither 0 nor 1", seq)
 	case !canonical(r.Metadata), !canonical(r.Usage):
-		return fmt.Sprintf("metadata or resource_usage of entry %d is not in canonical form", seq)
-	case r.Hash != r.hash():
-		return fmt.Sprintf("entry %d does not have the hash that its content gives", seq)
+		return kindEdited, fmt.Sprintf("metadata or resource_usage of entry %d is not in canonical form", seq)
+	case r.Hash != hash:
+		return kindEdited, fmt.Sprintf("entry %d does not have the hash that its content gives", seq)
 	}
-	return ""
+	return "", ""
 }
 
 func canonical(text *string) bool {

@@ -37,11 +37,11 @@ receipt. It is an MCP server for agents, a command line and a Go library.`,
 	root.SetErr(a.stderr)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(flagFailure(err)) })
 	root.AddGroup(&cobra.Group{ID: "use", Title: "Running code:"}, &cobra.Group{ID: "look", Title: "Looking at it:"})
-	for _, c := range []*cobra.Command{a.runCommand(), a.sessionCommand(), a.filesCommand(), a.bridgeCommand(), a.artifactsCommand(), a.verifyCommand(), a.cancelCommand(), a.demoCommand(), a.serveCommand(), a.setupCommand(), a.egressCommand()} {
+	for _, c := range []*cobra.Command{a.runCommand(), a.sessionCommand(), a.filesCommand(), a.bridgeCommand(), a.artifactsCommand(), a.verifyCommand(), a.cancelCommand(), a.vaultCommand(), a.demoCommand(), a.serveCommand(), a.setupCommand(), a.egressCommand()} {
 		c.GroupID = "use"
 		root.AddCommand(c)
 	}
-	for _, c := range []*cobra.Command{a.runtimesCommand(), a.inspectCommand(), a.queueCommand(), a.statsCommand(), a.doctorCommand(), a.configCommand(), a.versionCommand()} {
+	for _, c := range []*cobra.Command{a.runtimesCommand(), a.inspectCommand(), a.auditCommand(), a.queueCommand(), a.statsCommand(), a.doctorCommand(), a.configCommand(), a.versionCommand()} {
 		c.GroupID = "look"
 		root.AddCommand(c)
 	}

@@ -66,8 +66,8 @@ func (a *app) doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Try each wall that this machine can build",
-		Long: `Tries, on this machine, each wall that a sandbox can have, each limit and each
-interpreter, and says what holds. What is missing has the reason and the command
+		Long: `Tries, on this machine, each wall that a sandbox can have, each limit, each
+interpreter and whether it is ready ahead, and says what holds. What is missing has the reason and the command
 that brings it. Ends with 1 when something is missing without which nothing
 runs.`,
 		Example: `  sandboxmcp doctor`,

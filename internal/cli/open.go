@@ -17,6 +17,7 @@ type runner interface {
 	server.Engine
 	control.Handler
 	Namespace() sandboxmcp.Namespace
+	RotateVault(ctx context.Context, actor string) (int, error)
 	io.Closer
 }
 

@@ -86,7 +86,7 @@ the settings say nothing else; "sandboxmcp config" shows those in force.`,
 	f.StringVarP(&o.code, "code", "c", "", "the program, in place of a script (`CODE`)")
 	f.StringVarP(&o.language, "language", "l", "", "the program's `LANGUAGE`: python, node or shell")
 	o.limitFlags(f)
-	f.StringArrayVar(&o.env, "env", nil, "set a variable, `K=V`; may be repeated")
+	f.StringArrayVar(&o.env, "env", nil, "set a variable, `K=V`, where V may be secret://KEY of the vault; may be repeated")
 	f.StringVar(&o.stdin, "stdin", "", "the program reads `FILE` as its stdin; - is our own")
 	f.StringVar(&o.out, "out", "", "copy the files that it leaves into `DIR`")
 	f.StringVar(&o.backend, "backend", "", "the `BACKEND` that runs it: process or docker")

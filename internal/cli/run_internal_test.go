@@ -33,6 +33,7 @@ type fake struct {
 
 	fakeSessions
 	fakeGuard
+	fakeRecord
 }
 
 func (f *fake) Execute(ctx context.Context, r sandboxmcp.Request) (sandboxmcp.Result, error) {

@@ -142,5 +142,6 @@ func (a *app) asServer(ctx context.Context, cfg *config.Config, actor string, wo
 	if idle := cfg.Idle(); len(idle) > 0 {
 		logger.Warn("these settings have no effect in this version", "settings", idle)
 	}
+	a.tellUnread(cfg, logger)
 	return work(e, logger)
 }

@@ -31,6 +31,10 @@ type fakeSessions struct {
 	over sandboxmcp.Bridge
 	gone string // what was removed or ended
 
+	kind    string // of its vault; empty: sealed
+	secrets []sandboxmcp.SecretSpec
+	rotated int
+
 	id      string // of its server, once it listens
 	dead    error  // what expired says
 	spawned [][]string

@@ -45,7 +45,11 @@ type Config struct {
 	SQLitePath  string // empty: the store's own place in StateDir
 	Audit       string // sqlite or memory
 	Synchronous string // normal or full
-	Namespace   sandboxmcp.Namespace
+
+	AuditCheckpointFile string // empty: none; else absolute
+	AuditKeepDays       int    // 0: for ever
+
+	Namespace sandboxmcp.Namespace
 
 	DefaultBackend    string
 	MaxConcurrentJobs int
@@ -86,9 +90,11 @@ type Config struct {
 	HostBlockedCommands []string
 	HostRoots           []string
 
-	Vault       string // sealed, memory or env
-	VaultInject string // all, named or none
-	RedactPII   bool
+	Vault                string // sealed, memory or env
+	VaultKey             string // file or keyring
+	VaultInject          string // all, named or none
+	AllowSecretArtifacts bool
+	RedactPII            bool
 
 	Packages           string // allow, ask or deny
 	PackagesMinAgeDays int
@@ -219,7 +225,7 @@ func (c *Config) settle(env map[string]string) error {
 		return err
 	}
 	c.StateDir = dir
-	for _, p := range []*string{&c.SQLitePath, &c.WorkspacePath} {
+	for _, p := range []*string{&c.SQLitePath, &c.AuditCheckpointFile, &c.WorkspacePath} {
 		if *p == "" {
 			continue
 		}

@@ -293,8 +293,8 @@ func TestToolVariables(t *testing.T) {
 }
 
 func TestIdle(t *testing.T) {
-	c := load(t, config.Sources{Env: []string{"SANDBOXMCP_REDACT_PII=true", "SANDBOXMCP_TIMEOUT=9", "SANDBOX_LOG_LEVEL=debug"}})
-	if d := cmp.Diff([]string{"redact_pii"}, c.Idle()); d != "" {
+	c := load(t, config.Sources{Env: []string{"SANDBOXMCP_REJECT_DANGEROUS=true", "SANDBOXMCP_TIMEOUT=9", "SANDBOX_LOG_LEVEL=debug"}})
+	if d := cmp.Diff([]string{"reject_dangerous"}, c.Idle()); d != "" {
 		t.Error(d)
 	}
 }

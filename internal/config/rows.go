@@ -56,7 +56,8 @@ func table(c *Config) []row {
 		{"Network", networkRows(c), false},
 		{"Web", webRows(c), true},
 		{"Host access", hostRows(c), true},
-		{"Vault, packages and validation", guardRows(c), true},
+		{"Vault", vaultRows(c), false},
+		{"Packages and validation", guardRows(c), true},
 		{"Docker", dockerRows(c), true},
 		{"Sessions and the tools of mcp-code-sandbox", toolRows(&c.Tools), false},
 		{"Handing out files", fileRows(c), false},
@@ -79,6 +80,8 @@ func stateRows(c *Config) []row {
 		{key: "sqlite_path", env: "SANDBOXMCP_SQLITE_PATH", into: text(&c.SQLitePath, anyText, "a file"), doc: "The SQLite file. Without it: in the state directory."},
 		{key: "audit", env: "SANDBOXMCP_AUDIT", def: "sqlite", into: choice(&c.Audit, "sqlite", "memory"), doc: "Where the audit record is kept. In memory it ends with the process."},
 		{key: "synchronous", env: "SANDBOXMCP_SYNCHRONOUS", def: "normal", into: choice(&c.Synchronous, "normal", "full"), doc: "With normal a power cut may lose the last moments of the record; with full every answer waits for the disk."},
+		{key: "audit_checkpoint_file", env: "SANDBOXMCP_AUDIT_CHECKPOINT_FILE", into: text(&c.AuditCheckpointFile, anyText, "a file"), doc: "A second place for the signed checkpoints of the audit record: a file, best one that this machine can append to and not change, to which each is appended and synced. One that cannot be opened at start stops the program; a write that fails later is logged and made up for. It is for one record: not for several state directories, nor for one in memory."},
+		{key: "audit_keep_days", env: "SANDBOXMCP_AUDIT_KEEP_DAYS", def: "0", into: integer(&c.AuditKeepDays, 0, 36500), doc: "How long audit entries are kept; 0: for ever. Older ones are dropped behind a signed checkpoint, and a signed statement says what went."},
 		{key: "namespace", env: "SANDBOXMCP_NAMESPACE", def: "default", into: text(&c.Namespace, namespaceOK, "1 to 64 characters of A-Z a-z 0-9 _ . -"), doc: "The tenant of callers that have no other."},
 		{key: "artifact_keep_hours", env: "SANDBOXMCP_ARTIFACT_KEEP_HOURS", def: "24", into: number(&c.ArtifactKeepHours, 0, 87600), doc: "How long artifacts and outputs are kept."},
 		{key: "artifact_keep_mb", env: "SANDBOXMCP_ARTIFACT_KEEP_MB", def: "1024", into: integer(&c.ArtifactKeepMB, 1, 1<<24), doc: "How much of them is kept per namespace, in MiB."},
@@ -142,11 +145,18 @@ func hostRows(c *Config) []row {
 	}
 }
 
+func vaultRows(c *Config) []row {
+	return []row{
+		{key: "vault", env: "SANDBOXMCP_VAULT", def: "sealed", into: choice(&c.Vault, "sealed", "memory", "env"), doc: "Where secrets are: encrypted in the state directory, in the memory of one running server, or in variables SANDBOXMCP_SECRET_{NAMESPACE}_{KEY} of the one who starts the program, the namespace in upper case and every other character of it than letters and digits as _."},
+		{key: "vault_key", env: "SANDBOXMCP_VAULT_KEY", def: "file", into: choice(&c.VaultKey, "file", "keyring"), doc: "Where the key of the sealed vault is: in vault.key in the state directory, or in the keyring of the person's desktop session."},
+		{key: "vault_inject", env: "SANDBOXMCP_VAULT_INJECT", def: "all", into: choice(&c.VaultInject, "all", "named", "none"), doc: "Which secrets of the namespace a run gets as environment variables: all, those that its env names as secret://KEY, or none. The sandbox_* tools get none."},
+		{key: "allow_secret_artifacts", env: "SANDBOXMCP_ALLOW_SECRET_ARTIFACTS", def: "false", into: boolean(&c.AllowSecretArtifacts), doc: "Hands out files in which a secret was found, unaltered, and names them in metadata. Otherwise they are left out, and named in metadata."},
+		{key: "redact_pii", env: "SANDBOXMCP_REDACT_PII", def: "false", into: boolean(&c.RedactPII), doc: "Masks e-mail addresses, phone, card and social security numbers in outputs and values. Files are left as they are."},
+	}
+}
+
 func guardRows(c *Config) []row {
 	return []row{
-		{key: "vault", env: "SANDBOXMCP_VAULT", def: "sealed", into: choice(&c.Vault, "sealed", "memory", "env"), doc: "Where secrets are: encrypted in the state directory, in memory, or in SANDBOXMCP_SECRET_{NAMESPACE}_{KEY}."},
-		{key: "vault_inject", env: "SANDBOXMCP_VAULT_INJECT", def: "all", into: choice(&c.VaultInject, "all", "named", "none"), doc: "Which secrets of the namespace a run sees."},
-		{key: "redact_pii", env: "SANDBOXMCP_REDACT_PII", def: "false", into: boolean(&c.RedactPII), doc: "Masks e-mail addresses, phone, card and social security numbers in outputs."},
 		{key: "packages", env: "SANDBOXMCP_PACKAGES", def: "allow", into: choice(&c.Packages, "allow", "ask", "deny"), doc: "Whether packages may be installed into sandboxes."},
 		{key: "packages_min_age_days", env: "SANDBOXMCP_PACKAGES_MIN_AGE_DAYS", def: "0", into: integer(&c.PackagesMinAgeDays, 0, 3650), doc: "How long a release has to be public before it is installed."},
 		{key: "packages_allow", env: "SANDBOXMCP_PACKAGES_ALLOW", into: list(&c.PackagesAllow, wordOK, "names of packages"), doc: "When not empty, only these packages are installed."},

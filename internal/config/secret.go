@@ -1,8 +1,6 @@
 package config
 
 import (
-	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 
@@ -11,31 +9,9 @@ import (
 
 const redacted = "***REDACTED***"
 
-// Secret is text that does not print: every way of formatting, encoding or
-// logging it shows the same placeholder. Reveal gives the text.
-type Secret struct{ text string }
-
-// Reveal returns the secret's text.
-func (s Secret) Reveal() string { return s.text }
-
-// String returns a placeholder.
-func (s Secret) String() string { return redacted }
-
-// GoString returns a placeholder.
-func (s Secret) GoString() string { return redacted }
-
-// Format writes a placeholder, whatever the verb.
-func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) }
-
-// MarshalText returns a placeholder.
-func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
-
-// LogValue returns a placeholder.
-func (s Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
-
 // APIKey is a key of the HTTP doors with the namespaces that it holds.
 type APIKey struct {
-	Key        Secret
+	Key        sandboxmcp.Secret
 	Namespaces []sandboxmcp.Namespace // the first is the default; empty: the server's own
 }
 
@@ -45,7 +21,7 @@ func keys(to *[]APIKey) value {
 			var all []APIKey
 			for _, item := range items {
 				k, ok := parseKey(item)
-				if !ok || slices.ContainsFunc(all, func(o APIKey) bool { return o.Key == k.Key }) {
+				if !ok || slices.ContainsFunc(all, func(o APIKey) bool { return o.Key.Reveal() == k.Key.Reveal() }) {
 					return false
 				}
 				all = append(all, k)
@@ -79,7 +55,7 @@ func parseKey(s string) (APIKey, bool) {
 	if i := strings.LastIndexByte(s, '='); i > 0 && i < len(s)-1 {
 		key, names = s[:i], s[i+1:]
 	}
-	k := APIKey{Key: Secret{key}}
+	k := APIKey{Key: sandboxmcp.NewSecret(key)}
 	if !wordOK(key) {
 		return k, false
 	}

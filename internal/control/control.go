@@ -23,6 +23,8 @@
 //	GET  /v1/egress?namespace=                → sandboxmcp.EgressList
 //	POST /v1/egress/decide {"id" or "domain", "namespace", "deny", "scope", …} → sandboxmcp.EgressAnswer
 //	POST /v1/egress/revoke {"namespace", "domain"} → sandboxmcp.EgressRevoked
+//	GET  /v1/audit?namespace=&action=&since=&after=&limit=&oldest_first= → sandboxmcp.AuditPage
+//	GET  /v1/audit/verify → sandboxmcp.AuditReport
 //
 //	GET  /v1/files?namespace=&id=             → {"artifacts": [sandboxmcp.SessionFile]}
 //	GET  /v1/file?namespace=&id=&path=&limit= → sandboxmcp.SessionFile and "content_base64"
@@ -32,6 +34,9 @@
 //	POST /v1/limits  {"namespace", "limits", "reset", "strict"} → sandboxmcp.LimitsChanged
 //	GET  /v1/events?namespace=                → {"events": [sandboxmcp.Event]}
 //	GET  /v1/events/follow?namespace=&recent= → one sandboxmcp.Event a line
+//	GET  /v1/vault?namespace=                 → VaultList
+//	POST /v1/vault/add    {"namespace", "key", "value" in base64, "ttl_seconds"} → {"added": key}
+//	POST /v1/vault/delete {"namespace", "key"} → {"deleted": key}
 //
 // A request that has not ended is answered with the status running. With
 // content=true the files come with what is in them, unless that is more than
@@ -110,6 +115,8 @@ type Handler interface {
 	SessionHandler
 	GuardHandler
 	EgressHandler
+	VaultHandler
+	AuditHandler
 }
 
 // SessionHandler is what a server offers of its sessions. It fails with
@@ -151,6 +158,8 @@ type Hello struct {
 	PID        int       `json:"pid"`
 	StartedAt  time.Time `json:"started_at"`
 	Background bool      `json:"background"` // it was started for commands, and speaks to no agent
+
+	AuditInMemory bool `json:"audit_in_memory"` // its record is not in the state directory
 }
 
 // openRunDir opens the directory of the sockets, and makes it when asked to. It

@@ -22,6 +22,7 @@ type handler struct {
 	sessions
 	guard
 	doorkeeper
+	secrets
 	cancelled []sandboxmcp.RequestID
 }
 

@@ -58,7 +58,7 @@ func Listen(ctx context.Context, c Config) (*Server, error) {
 	_, _ = rand.Read(mark) // never fails: crypto/rand ends the program instead
 	id := strconv.Itoa(os.Getpid()) + "-" + hex.EncodeToString(mark)
 	s := &Server{
-		hello:   Hello{Protocol: Protocol, ID: id, PID: os.Getpid(), StartedAt: time.Now().UTC(), Background: c.Background},
+		hello:   Hello{Protocol: Protocol, ID: id, PID: os.Getpid(), StartedAt: time.Now().UTC(), Background: c.Background, AuditInMemory: c.Handler.AuditInMemory()},
 		handler: c.Handler, logger: c.Logger, upload: cmp.Or(c.MaxUpload, defaultUpload), root: root, dir: dir, name: id + suffix, ending: make(chan struct{}),
 	}
 	l, err := s.bind(ctx)
@@ -175,6 +175,8 @@ func (s *Server) routes() http.Handler {
 	s.sessionRoutes(mux)
 	s.guardRoutes(mux)
 	s.egressRoutes(mux)
+	s.vaultRoutes(mux)
+	s.auditRoutes(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		if err := otherVersion(r); err != nil {
 			s.fail(w, err)

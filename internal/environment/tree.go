@@ -122,7 +122,7 @@ func (l *Library) Verify(ctx context.Context, s Set) error {
 	if digestOf(want) != s.Files.SHA256 {
 		return fmt.Errorf("%s is not the one that the manifest names", filepath.Join(s.Dir, filesName))
 	}
-	if err := onlyOurs(s.Dir); err != nil {
+	if err = onlyOurs(s.Dir); err != nil {
 		return err
 	}
 	got, err := list(ctx, s.Dir)

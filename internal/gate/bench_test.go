@@ -3,7 +3,6 @@ package gate_test
 import (
 	"testing"
 
-	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/gate"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 
@@ -18,7 +17,7 @@ func BenchmarkOpen(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer s.Close()
-	g := gate.New(gate.Config{Store: s, Audit: audit.New(s, nil), Approvals: true})
+	g := gate.New(gate.Config{Store: s, Audit: recordIn(s, nil), Approvals: true})
 	run := func(b *testing.B) {
 		b.Helper()
 		for b.Loop() {

@@ -12,7 +12,6 @@ import (
 	_ "modernc.org/sqlite" // a second, unruly user of the database
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/gate"
 )
 
@@ -90,7 +89,7 @@ func TestChangedRows(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	fresh := gate.New(gate.Config{Store: b.store, Audit: audit.New(b.store, nil), Approvals: true})
+	fresh := gate.New(gate.Config{Store: b.store, Audit: recordIn(b.store, nil), Approvals: true})
 	for _, host := range []sandboxmcp.Host{"api.example.com", "evil.example.com"} {
 		if _, ok, err := fresh.Allows(t.Context(), one, host, 443); ok || err != nil {
 			t.Errorf("%s: %t, %v", host, ok, err)
@@ -202,7 +201,8 @@ func TestReasons(t *testing.T) {
 	if strings.ContainsAny(a.Reason, "\x1b\n\a\u202e") || len(a.Reason) > 500 || !strings.HasPrefix(a.Reason, `"`) {
 		t.Errorf("reason: %q", a.Reason)
 	}
-	all, _, err := audit.New(b.store, nil).List(t.Context(), audit.Query{Namespace: "default"})
+	page, err := recordIn(b.store, nil).List(t.Context(), sandboxmcp.AuditQuery{Namespace: "default"})
+	all := page.Entries
 	if err != nil || len(all) != 1 || strings.Contains(fmt.Sprint(all[0]), "admin") {
 		t.Errorf("record: %v, %v", all, err)
 	}

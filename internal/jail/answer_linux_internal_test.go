@@ -98,14 +98,15 @@ func TestStoppedZygote(t *testing.T) {
 			answers <- err
 		}()
 	}
-	up := time.After(answerLimit)
+	up := time.NewTimer(answerLimit)
+	defer up.Stop()
 	for range askers {
 		select {
 		case err := <-answers:
 			if !errors.Is(err, ErrNotForked) {
 				t.Errorf("got %v, want a refusal that leaves the sandbox as it was", err)
 			}
-		case <-up:
+		case <-up.C:
 			t.Fatal("the askers still wait")
 		}
 	}

@@ -15,6 +15,7 @@ const (
 	maxEnvEntries = 128
 	maxEnvValue   = 64 << 10  // bytes
 	maxEnvAll     = 180 << 10 // bytes, names and values
+	wholeEnv      = 2         // times as much is what a program may have in all
 )
 
 // Names that steer a loader, an interpreter or a tool, and so are not a
@@ -31,9 +32,13 @@ var deniedEnv = []string{
 // loader or an interpreter, values with a NUL, and too much of it. A proxy is the
 // program's own affair: what it reaches is decided elsewhere. The
 // message names the entry and never its value.
-func CheckEnv(env map[string]string) error {
-	if len(env) > maxEnvEntries {
-		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "env has %d entries; %d are allowed", len(env), maxEnvEntries)
+func CheckEnv(env map[string]string) error { return checkEnv(env, 1) }
+
+// checkEnv is CheckEnv with so many times its bounds: what secrets and the network
+// add to a caller's environment is not the caller's.
+func checkEnv(env map[string]string, times int) error {
+	if len(env) > times*maxEnvEntries {
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "env has %d entries; %d are allowed", len(env), times*maxEnvEntries)
 	}
 	names := make([]string, 0, len(env))
 	for name := range env {
@@ -55,8 +60,8 @@ func CheckEnv(env map[string]string) error {
 			return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "env %s has %d bytes; %d are allowed", sandboxmcp.Quote(name), len(value), maxEnvValue)
 		}
 	}
-	if all > maxEnvAll {
-		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "env has %d bytes in all; %d are allowed", all, maxEnvAll)
+	if all > times*maxEnvAll {
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "env has %d bytes in all; %d are allowed", all, times*maxEnvAll)
 	}
 	return nil
 }

@@ -85,7 +85,7 @@ func PlanInterpreter(p Program) (backend.Process, error) {
 	if p.Language == "" {
 		p.Language = sandboxmcp.Python
 	}
-	if err := CheckEnv(p.Env); err != nil {
+	if err := checkEnv(p.Env, wholeEnv); err != nil {
 		return backend.Process{}, err
 	}
 	if !path.IsAbs(p.Interpreter) {

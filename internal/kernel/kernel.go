@@ -43,7 +43,7 @@ func Plan(p Program) (backend.Process, error) {
 	if p.Language == "" {
 		p.Language = sandboxmcp.Python
 	}
-	if err := CheckEnv(p.Env); err != nil {
+	if err := checkEnv(p.Env, wholeEnv); err != nil {
 		return backend.Process{}, err
 	}
 	if len(p.Network) > 0 {

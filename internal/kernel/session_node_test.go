@@ -222,3 +222,18 @@ func TestNodeSandboxModule(t *testing.T) {
 		t.Errorf("left over: %q", left)
 	}
 }
+
+// A cell that shows without end keeps its session.
+func TestNodeShowsNoMoreThanIsTaken(t *testing.T) {
+	path, version := node(t)
+	l := begin(t, kernel.Program{Language: sandboxmcp.Node, Interpreter: path, Version: version})
+	for _, code := range []string{
+		"const { display } = require('sandbox'); for (let i = 0; i < 60; i++) display({ toMIMEBundle: () => ({ 'text/html': 'x'.repeat(900000) }) })",
+		"require('sandbox').display(5)",
+	} {
+		s := l.do(t, kernel.Cell{Code: code, Display: sandboxmcp.DisplayResults})
+		if s.Err != nil || !s.Done || s.Exit != 0 || len(s.Results) == 0 {
+			t.Errorf("%s: %v, done %v, exit %d, %d results, %s", code, s.Err, s.Done, s.Exit, len(s.Results), s.Stderr)
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -203,7 +204,7 @@ func (s *Set) run(ctx context.Context, path string, args ...string) ([]byte, err
 	defer cancel()
 	out := &bounded{left: probeOutput}
 	cmd := command(ctx, path, args)
-	cmd.Dir, cmd.Env, cmd.Stdout = "/", append([]string{}, s.cfg.HomeEnv...), out
+	cmd.Dir, cmd.Env, cmd.Stdout = "/", foreign(s.cfg.HomeEnv), out
 	cmd.WaitDelay = time.Second
 	s.cfg.Logger.Debug("interpreter probed", "path", path)
 	if err := cmd.Run(); err != nil {
@@ -236,4 +237,10 @@ func (b *bounded) Write(p []byte) (int, error) {
 	b.left -= n
 	b.Buffer.Write(p[:n])
 	return len(p), nil
+}
+
+// foreign is an environment without our own settings, in which keys and secrets
+// may stand: a shim is nobody's to trust with them. Not nil, which would be all.
+func foreign(env []string) []string {
+	return slices.DeleteFunc(append([]string{}, env...), func(kv string) bool { return strings.HasPrefix(kv, "SANDBOXMCP_") })
 }

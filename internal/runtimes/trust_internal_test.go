@@ -11,13 +11,13 @@ import (
 
 // TestWhoCanChangeAPython: an interpreter is as trusted as what it loads.
 func TestWhoCanChangeAPython(t *testing.T) {
-	testkit.Root(t) // nobody else makes what root alone can write
-	root, err := os.MkdirTemp("/run", "sandboxmcp-test-")
+	testkit.Root(t)                                       // nobody else makes what root alone can write
+	root, err := os.MkdirTemp("/run", "sandboxmcp-test-") //nolint:usetesting // everybody can write above that one
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(root) })
-	if err := os.Chmod(root, 0o755); err != nil { //nolint:gosec // the modes are what is tested
+	if err := os.Chmod(root, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	in := Interpreter{Language: sandboxmcp.Python, Path: filepath.Join(root, "bin/python3.12"), Version: "3.12.1"}
@@ -26,7 +26,7 @@ func TestWhoCanChangeAPython(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(in.Path, nil, 0o755); err != nil { //nolint:gosec // likewise
+	if err := os.WriteFile(in.Path, nil, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if !trusted([]string{root}) {
@@ -44,14 +44,14 @@ func TestWhoCanChangeAPython(t *testing.T) {
 		"lib/python3.12/site-packages": true, "lib/python3/dist-packages": true, "local/lib/python3.12": true, "local/lib/python3.12/dist-packages": true,
 	} {
 		p := filepath.Join(root, dir)
-		_ = os.Chmod(p, 0o777) //nolint:gosec // likewise
+		_ = os.Chmod(p, 0o777)
 		check(dir+" is everybody's", preload, false)
-		_ = os.Chmod(p, 0o755) //nolint:gosec // likewise
+		_ = os.Chmod(p, 0o755)
 		_ = os.Chown(p, 0, 4711)
-		_ = os.Chmod(p, 0o775) //nolint:gosec // likewise
+		_ = os.Chmod(p, 0o775)
 		check(dir+" is a group's", preload, false)
 		_ = os.Chown(p, 4711, 0)
-		_ = os.Chmod(p, 0o755) //nolint:gosec // likewise
+		_ = os.Chmod(p, 0o755)
 		check(dir+" is another user's", preload, false)
 		_ = os.Chown(p, 0, 0)
 		check("after "+dir, true, true)

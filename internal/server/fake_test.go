@@ -31,6 +31,7 @@ type fake struct {
 	files     map[string][]byte
 	output    map[string][]byte
 	results   []sandboxmcp.RichResult
+	queries   []sandboxmcp.AuditQuery
 	config    server.Config // what a test sets besides
 	changes   []sandboxmcp.LimitsChange
 	kept      sandboxmcp.Limits

@@ -113,8 +113,9 @@ func (s *Server) runPython(ctx context.Context, c *call) (answer, error) {
 	req := sandboxmcp.Request{
 		ID: runID(time.Now()), Namespace: c.namespace, Actor: actor,
 		Code: code, Language: sandboxmcp.Python, SessionID: id, Session: s.five.session(), Offline: !s.five.Network,
-		Limits: sandboxmcp.Limits{TimeoutSeconds: s.five.Limits.TimeoutSeconds, MaxOutputBytes: s.five.Limits.MaxOutputBytes},
-		Modest: true,
+		NoSecrets: true,
+		Limits:    sandboxmcp.Limits{TimeoutSeconds: s.five.Limits.TimeoutSeconds, MaxOutputBytes: s.five.Limits.MaxOutputBytes},
+		Modest:    true,
 	}
 	progress, stop := s.reportProgress(ctx, c.request)
 	defer stop()

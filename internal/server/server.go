@@ -84,6 +84,7 @@ type Engine interface {
 	Sessions
 	LimitKeeper
 	Approvals
+	Auditor
 }
 
 // Approvals is what the door asks of the gate.

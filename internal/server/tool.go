@@ -53,7 +53,7 @@ func toolTable() []tool {
 	return append([]tool{
 		executeCode(), getArtifacts(), listRuntimes(), sandboxStats(),
 		createSession(), terminateSession(), bridgeData(), inspectState(),
-		setResourceLimits(), requestEgress(),
+		setResourceLimits(), requestEgress(), auditExecution(),
 	}, fiveTable()...)
 }
 

@@ -22,6 +22,9 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
+
+	"golang.org/x/mod/sumdb/note"
 
 	"github.com/sandboxmcp/sandboxmcp"
 )
@@ -43,6 +46,8 @@ type Key struct {
 	private ed25519.PrivateKey
 	public  ed25519.PublicKey
 	id      string
+
+	verifier func() (note.Verifier, error) // of notes
 }
 
 // Open reads the key of the state directory dir and makes one when there is
@@ -67,7 +72,10 @@ func Open(dir string) (*Key, error) {
 	if err := publish(dir, public); err != nil {
 		return nil, unavailable(filepath.Join(dir, PublicFile), err)
 	}
-	return &Key{private: private, public: public, id: KeyID(public)}, nil
+	return &Key{
+		private: private, public: public, id: KeyID(public),
+		verifier: sync.OnceValues(func() (note.Verifier, error) { return noteVerifier(public) }),
+	}, nil
 }
 
 // ID names the key: the SHA-256 of the raw public key, in hex.

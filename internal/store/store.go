@@ -18,7 +18,9 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -60,6 +62,7 @@ type Config struct {
 type Store struct {
 	dir    string
 	path   string
+	full   bool // every commit waits for the disk
 	log    *slog.Logger
 	busy   time.Duration
 	reader *sql.DB
@@ -111,10 +114,11 @@ func (s *Store) open(ctx context.Context, cfg Config) error {
 			Message: fmt.Sprintf("synchronous is %s; it is normal or full", sandboxmcp.Quote(durability)),
 		}
 	}
+	s.full = durability == SynchronousFull
 	if err := prepareDir(s.dir); err != nil {
 		return err
 	}
-	s.path = cmp.Or(cfg.SQLitePath, filepath.Join(s.dir, databaseName))
+	s.path = Path(cfg)
 	d, err := newDatabase(s.path, durability, s.busy)
 	if err != nil {
 		return err
@@ -160,10 +164,38 @@ func (s *Store) Dir() string { return s.dir }
 // Path returns the database's file, [MemoryPath] when there is none.
 func (s *Store) Path() string { return s.path }
 
+// Lock waits until no other process, and nobody else in this one, has the lock of
+// that name in the state directory. It goes with the process, at the latest.
+func (s *Store) Lock(ctx context.Context, name string) (unlock func() error, err error) {
+	if unlock, err = lockFile(ctx, filepath.Join(s.dir, name)); err != nil {
+		return nil, s.explain("locked", err)
+	}
+	return unlock, nil
+}
+
 // DB returns the database for reading. A statement that writes fails: writing
 // is what [Store.Update] is for. Connections are made when they are first
 // needed. What Update has returned from is seen by the next query.
 func (s *Store) DB() *sql.DB { return s.reader }
+
+// Sync returns when the disk has everything that was committed before. With
+// [SynchronousFull], and in memory, there is nothing to wait for.
+func (s *Store) Sync() error {
+	if s.full || s.path == MemoryPath {
+		return nil
+	}
+	f, err := os.Open(s.path + "-wal")
+	if errors.Is(err, fs.ErrNotExist) { // all of it was moved into the database, and that waits for the disk
+		return nil
+	}
+	if err == nil {
+		err = errors.Join(f.Sync(), f.Close())
+	}
+	if err != nil {
+		return s.explain("written", err)
+	}
+	return nil
+}
 
 // Close finishes the Updates that wait, refuses new ones, and closes the
 // database. It may be called more than once and returns the same.

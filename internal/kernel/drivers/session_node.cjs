@@ -36,12 +36,14 @@ const sleeps = require('timers/promises');
 
 const LINGER = 1000; // ms
 const MAX_FRAME = 1 << 20;
+const MAX_SHOWN = 8 << 20; // bytes of a cell's displays
 const really = { exit: process.reallyExit.bind(process), setTimeout, setInterval, clearTimeout, clearInterval };
 const EXIT = Symbol('exit');
 process.execArgv.length = 0;
 
 let cell = null; // the one that is going
 let cells = 0;
+let showable = MAX_SHOWN;
 let last = 0; // id of the last one
 
 // The channel.
@@ -49,6 +51,7 @@ let last = 0; // id of the last one
 function send(frame) {
   const body = Buffer.from(JSON.stringify(frame));
   if (body.length > MAX_FRAME) return false;
+  if (frame.type === 'display' && (showable -= body.length) < 0) return true; // nobody would take it
   const data = Buffer.alloc(4 + body.length);
   data.writeUInt32BE(body.length, 0);
   body.copy(data, 4);
@@ -400,6 +403,7 @@ function interrupted() {
 function begin(m) {
   cell = { id: m.id, display: m.display, exit: undefined, settled: false, since: 0, env: [], sleeps: new Set() };
   last = m.id;
+  showable = MAX_SHOWN;
   Atomics.store(shared, 2, 0);
   Atomics.store(shared, 1, 1);
   unpark();

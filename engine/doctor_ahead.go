@@ -1,0 +1,115 @@
+package engine
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
+	"github.com/sandboxmcp/sandboxmcp/internal/runtimes"
+)
+
+// aheadLimit is how long a trial of what is made ready may take.
+const aheadLimit = 5 * time.Second
+
+// checkAhead runs small programs of an interpreter and looks whether the next one
+// would find an interpreter that has started already, which is what answers in
+// milliseconds are made of. Without one everything runs, and takes longer.
+func checkAhead(ctx context.Context, o Options, b backend.Backend, set *runtimes.Set, l sandboxmcp.Language) sandboxmcp.Check {
+	c := sandboxmcp.Check{Name: string(l) + " ahead"}
+	pool, ok := b.(backend.Pooler)
+	in, err := set.Find(ctx, l)
+	switch {
+	case err != nil || !ok:
+		c.Detail = "nothing is made ready here"
+		return c
+	case !o.Config.SandboxPool:
+		c.Detail, c.Fix = "turned off: sandbox_pool is false", "set sandbox_pool to true"
+		return c
+	}
+	what, count := "the interpreter waits in sandboxes that are ready", "processes_ahead"
+	if l == sandboxmcp.Python {
+		what, count = "programs are forked from an interpreter that has started, behind all walls", "zygotes"
+		if c.Detail, c.Fix = unforkable(in); c.Detail != "" {
+			return c
+		}
+	}
+	proc, err := kernel.Plan(program(sandboxmcp.Request{Language: l, Code: "\n"}, in, nil))
+	if err == nil && proc.Fork == nil && proc.Ahead == nil {
+		c.Detail = "each program starts an interpreter: " + in.Path + " cannot wait for one"
+		return c
+	}
+	ctx, cancel := context.WithTimeout(ctx, aheadLimit)
+	defer cancel()
+	defer pool.Trim()
+	for err == nil {
+		if err = small(ctx, b, in, proc); err != nil {
+			break
+		}
+		for range 20 {
+			if pool.Pool()[count] > 0 {
+				c.OK, c.Detail = true, what
+				return c
+			}
+			if sleep(ctx, 5*time.Millisecond) != nil {
+				break
+			}
+		}
+		err = ctx.Err()
+		if why, ok := b.(interface{ NotForked() error }); ok && l == sandboxmcp.Python && why.NotForked() != nil {
+			err = why.NotForked()
+		}
+	}
+	c.Detail = "each program starts an interpreter, which takes longer: in the trial none was made ready: " + err.Error()
+	return c
+}
+
+// unforkable tells why a Python has to be executed each time, and what mends it.
+func unforkable(in interpreter) (why, fix string) {
+	_, rest, _ := strings.Cut(in.Version, ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	n, _ := strconv.Atoi(minor)
+	const other = "put an interpreter of the system, such as /usr/bin/python3, first on the PATH"
+	switch {
+	case in.Virtual:
+		return "each program starts an interpreter, which takes longer: " + in.Path + " belongs to a virtual environment", other
+	case !in.TrustedForPreload:
+		return "each program starts an interpreter, which takes longer: others than root can change " + in.Path + " or what it loads", other
+	case n < 10:
+		return "each program starts an interpreter, which takes longer: " + in.Path + " is older than 3.10", other
+	}
+	return "", ""
+}
+
+// small runs a program that does nothing, as a request's would be.
+func small(ctx context.Context, b backend.Backend, in interpreter, proc backend.Process) error {
+	const mib = 1 << 20
+	limits := sandboxmcp.DefaultLimits()
+	sb, err := b.Open(ctx, backend.Spec{
+		ID: "doctor", Hint: string(in.Language), MemoryBytes: int64(limits.MaxRAMMB) * mib, CPUCores: limits.MaxCPUCores, MaxTasks: limits.MaxTasks(), CPUTime: time.Minute,
+		WorkBytes: 16 * mib, WorkInodes: 100, TempBytes: 16 * mib, ReadOnlyDirs: in.ReadOnlyDirs,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sb.Close() }()
+	r, err := sb.Start(ctx, proc)
+	if err == nil {
+		_, err = r.Wait(ctx)
+	}
+	return err
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}

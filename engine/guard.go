@@ -1,0 +1,345 @@
+package engine
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
+	"github.com/sandboxmcp/sandboxmcp/internal/redact"
+	"github.com/sandboxmcp/sandboxmcp/internal/vault"
+)
+
+// guard is what a run gets of its namespace's secrets, and what keeps them, with
+// those that it does not get, out of everything that is shown of it.
+type guard struct {
+	masker *redact.Masker    // nil: there is nothing to mask
+	given  map[string]string // variable to key
+	beaten []string          // variables that the caller set to something else
+	set    *vault.Set        // what the namespace has
+	err    error             // why the secrets cannot be had
+	files  []string          // names of artifacts in which there is a secret
+}
+
+// used are the keys of the secrets that the program gets. Not nil.
+func (g *guard) used() []string {
+	return append([]string{}, slices.Compact(slices.Sorted(maps.Values(g.given)))...)
+}
+
+// failure keeps secrets out of an error.
+func (g *guard) failure(err *sandboxmcp.Error) *sandboxmcp.Error {
+	if err == nil || g.masker == nil {
+		return err
+	}
+	masked := *err
+	masked.Message, masked.Hint = g.masker.Text(err.Message), g.masker.Text(err.Hint)
+	return &masked
+}
+
+// choose says which secrets a run gets, and makes the entry that tells it. It is
+// called in the transaction of the run's intent.
+func (e *Engine) choose(x *execution, keys []string) (*sandboxmcp.AuditEntry, error) {
+	g := &x.guard
+	g.given, g.beaten = map[string]string{}, nil
+	all := e.cfg.VaultInject == injectAll && !x.req.NoSecrets
+	for _, key := range keys {
+		if value, set := x.req.Env[key]; all && set && !strings.HasPrefix(value, sandboxmcp.SecretRef) {
+			g.beaten = append(g.beaten, key)
+		} else if all && !set {
+			g.given[key] = key
+		}
+	}
+	for name, value := range x.req.Env {
+		key, is := strings.CutPrefix(value, sandboxmcp.SecretRef)
+		switch {
+		case !is:
+		case e.cfg.VaultInject == injectNone || x.req.NoSecrets:
+			return nil, sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "env %s asks for a secret, and programs get none", sandboxmcp.Quote(name)).
+				WithHint("an operator lets them with vault_inject")
+		case !slices.Contains(keys, key):
+			return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "env %s asks for the secret %s, which the namespace does not have", sandboxmcp.Quote(name), sandboxmcp.Quote(key)).
+				WithHint("a person adds it with `sandboxmcp vault add`")
+		default:
+			g.given[name] = key
+		}
+	}
+	if len(g.given) == 0 {
+		return nil, nil //nolint:nilnil // there is nothing to write down
+	}
+	used := g.used()
+	return &sandboxmcp.AuditEntry{
+		Action: vault.Action, Phase: sandboxmcp.PhaseIntent, RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.req.Namespace, Actor: x.req.Actor,
+		Detail: vault.Detail("use", used), Metadata: map[string]any{"keys": used, "vault": e.vault.Kind()},
+	}, nil
+}
+
+// What VaultInject says.
+const (
+	injectAll  = "all"
+	injectNone = "none"
+)
+
+// arm gets the namespace's secrets and what masks them, beside the building of the
+// sandbox. What fails is told by unlock.
+func (e *Engine) arm(x *execution, opened func() (*vault.Set, error)) {
+	g := &x.guard
+	if g.set, g.err = opened(); g.err == nil {
+		g.masker = e.maskers.of(x.req.Namespace, g.set, e.cfg.RedactPII)
+	}
+}
+
+// unlock puts the secrets into the program's environment. What the caller set
+// itself stays as the caller set it.
+func (e *Engine) unlock(x *execution) error {
+	g := &x.guard
+	if g.err != nil {
+		return g.err
+	}
+	if x.room != nil {
+		g.masker = x.room.remember(g, e.cfg.RedactPII)
+	}
+	if len(g.given) == 0 {
+		return nil
+	}
+	values := map[string]string{}
+	for _, i := range g.set.Items {
+		values[i.Key] = i.Value.Reveal()
+	}
+	env := maps.Clone(x.req.Env)
+	if env == nil {
+		env = map[string]string{}
+	}
+	for name, key := range g.given {
+		env[name] = values[key]
+	}
+	x.req.Env = env // not the caller's map
+	e.tellSecrets(x.req.Namespace, "use", g.used(), x.names())
+	return nil
+}
+
+// remember adds the secrets of a run to those that the session's programs have
+// had, and tells what masks them all: one that was deleted or replaced may still
+// be in a variable.
+func (r *room) remember(g *guard, pii bool) *redact.Masker {
+	r.had.mu.Lock()
+	defer r.had.mu.Unlock()
+	now := map[int64]bool{}
+	given := slices.Collect(maps.Values(g.given))
+	for _, i := range g.set.Items {
+		now[i.Version] = true
+		if slices.Contains(given, i.Key) {
+			if r.had.all == nil {
+				r.had.all = map[int64]redact.Secret{}
+			}
+			r.had.all[i.Version] = redact.Secret{Name: i.Key, Value: i.Value.Reveal()}
+		}
+	}
+	var old []redact.Secret
+	for version, s := range r.had.all {
+		if !now[version] {
+			old = append(old, s)
+		}
+	}
+	if len(old) == 0 {
+		return g.masker
+	}
+	slices.SortFunc(old, func(a, b redact.Secret) int { return strings.Compare(a.Name+"\x00"+a.Value, b.Name+"\x00"+b.Value) })
+	if r.had.masker == nil || r.had.set != g.set || !slices.Equal(r.had.old, old) {
+		r.had.set, r.had.old, r.had.masker = g.set, old, redact.New(append(secretsOf(g.set), old...), pii)
+	}
+	return r.had.masker
+}
+
+// hadSecrets are the secrets that a session's programs have had and may still have,
+// by version; with what masks those that are gone and those of now, while neither
+// changes.
+type hadSecrets struct {
+	mu     sync.Mutex
+	all    map[int64]redact.Secret
+	set    *vault.Set
+	old    []redact.Secret
+	masker *redact.Masker
+}
+
+func secretsOf(set *vault.Set) []redact.Secret {
+	all := make([]redact.Secret, 0, len(set.Items))
+	for _, i := range set.Items {
+		all = append(all, redact.Secret{Name: i.Key, Value: i.Value.Reveal()})
+	}
+	return all
+}
+
+// maskers are what masks the secrets of each namespace; each is kept while they
+// do not change.
+type maskers struct {
+	mu  sync.Mutex
+	all map[sandboxmcp.Namespace]maskerOf
+	pii *redact.Masker // where there are no secrets
+}
+
+type maskerOf struct {
+	set    *vault.Set
+	masker *redact.Masker
+}
+
+func (m *maskers) of(ns sandboxmcp.Namespace, set *vault.Set, pii bool) *redact.Masker {
+	if len(set.Items) == 0 && !pii {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(set.Items) == 0 {
+		if m.pii == nil {
+			m.pii = redact.New(nil, true)
+		}
+		return m.pii
+	}
+	have := m.all[ns]
+	if have.set != set {
+		if m.all == nil {
+			m.all = map[sandboxmcp.Namespace]maskerOf{}
+		}
+		have = maskerOf{set, redact.New(secretsOf(set), pii)}
+		m.all[ns] = have
+	}
+	return have.masker
+}
+
+// keepSecrets masks what a program's driver told, and says what secrets it had and
+// of which a half was seen.
+func (x *execution) keepSecrets(o *outcome) {
+	g := &x.guard
+	if len(g.given) > 0 {
+		x.metadata["secrets_exposed"] = slices.Sorted(maps.Keys(g.given))
+	}
+	if len(g.beaten) > 0 {
+		x.metadata["secrets_shadowed"] = g.beaten
+	}
+	m := g.masker
+	if m == nil {
+		return
+	}
+	partial := append(o.stdout.mask.Partial(), o.stderr.mask.Partial()...)
+	if slices.Sort(partial); len(partial) > 0 {
+		x.metadata["secrets_partial"] = slices.Compact(partial)
+	}
+	for i, r := range o.report.Results {
+		o.report.Results[i] = maskResult(m, r)
+	}
+	if p := o.report.Error; p != nil {
+		p.Name, p.Value = m.Text(p.Name), m.Text(p.Value)
+		whole := strings.Join(p.Traceback, "\n") // a value may go across lines
+		if text := m.Text(whole); text != whole {
+			p.Traceback = strings.Split(text, "\n")
+		}
+	}
+	if s := o.report.Syntax; s != nil {
+		s.Name, s.Message = m.Text(s.Name), m.Text(s.Message)
+	}
+}
+
+// maskResult masks every form of a value that is shown. A picture in which there
+// is a secret is left out: it cannot be masked.
+func maskResult(m *redact.Masker, r sandboxmcp.RichResult) sandboxmcp.RichResult {
+	if m == nil {
+		return r
+	}
+	for form, v := range r {
+		switch v := v.(type) {
+		case json.RawMessage:
+			r[form] = m.JSON(v)
+		case string:
+			if text := m.Text(v); text != v && !isPicture(form) {
+				r[form] = text
+			} else if text != v || isPicture(form) && m.Find(pictureBytes(v)) != "" {
+				delete(r, form)
+			}
+		}
+	}
+	if len(r) <= 1 { // is_main_result alone
+		r["text/plain"] = redact.Mask
+	}
+	return r
+}
+
+func isPicture(form string) bool { return form == "image/png" || form == "image/jpeg" }
+
+func pictureBytes(text string) []byte {
+	data, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(text), ""))
+	if err != nil {
+		return nil
+	}
+	return data
+}
+
+// guardFiles keeps files that hold a secret back, and secrets out of the names of
+// the others.
+func (e *Engine) guardFiles(x *execution, src *artifact.Source) {
+	m := x.guard.masker
+	if m == nil {
+		return
+	}
+	src.Rename = m.Text
+	src.Refuse = func(name string, data []byte) string {
+		key := m.Find(data)
+		if key == "" {
+			return ""
+		}
+		if e.cfg.AllowSecretArtifacts {
+			x.guard.files = append(x.guard.files, m.Text(name))
+			return ""
+		}
+		return fmt.Sprintf("it holds the secret %s (allow_secret_artifacts hands such files out)", key)
+	}
+}
+
+func secretFileError(name, key string) error {
+	return sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "%s holds the secret %s, and is not handed out", sandboxmcp.Quote(name), key).
+		WithHint("leave the secret out of the file; an operator lets such files out with allow_secret_artifacts")
+}
+
+// masksOf is what masks what a session has: the secrets of its namespace, and those
+// that its programs have had.
+func (e *Engine) masksOf(ctx context.Context, ns sandboxmcp.Namespace, r *room) (*redact.Masker, error) {
+	set, err := e.vault.Current(ctx, ns)
+	if err != nil {
+		return nil, err
+	}
+	return r.remember(&guard{set: set, masker: e.maskers.of(ns, set, e.cfg.RedactPII)}, e.cfg.RedactPII), nil
+}
+
+// unmasked finds the file whose name was told with a mask in it.
+func unmasked(files backend.FileReader, m *redact.Masker, name string) string {
+	if m == nil || !strings.Contains(name, redact.Mask) {
+		return name
+	}
+	for have := range artifact.Survey(files, nil, artifact.Bounds{}) {
+		if m.Text(have) == name {
+			return have
+		}
+	}
+	return name
+}
+
+// maskBridge keeps secrets out of values that leave a session.
+func (e *Engine) maskBridge(ctx context.Context, b sandboxmcp.Bridge) error {
+	r, err := e.roomOf(ctx, b.Namespace, b.From)
+	if err != nil {
+		return err
+	}
+	m, err := e.masksOf(ctx, b.Namespace, r)
+	if err != nil || m == nil {
+		return err
+	}
+	for k, v := range b.Data {
+		b.Data[k] = m.JSON(v)
+	}
+	return nil
+}

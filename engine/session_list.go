@@ -1,0 +1,98 @@
+package engine
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
+)
+
+// Bounds of what is looked at for a list. A file of many bytes may take none of
+// its sandbox's memory, but it takes our time.
+const (
+	maxListed   = 5000      // entries of a working directory
+	hashedBytes = 64 << 20  // of a file that is hashed
+	hashedInAll = 256 << 20 // of all of them, the smallest first
+	sniffed     = 4 << 10   // of a file, to tell its type
+)
+
+// SessionFiles lists the regular files directly in a session's working
+// directory, hidden ones left out, by name. A file that is too large to look into
+// has no SHA256. It works while a run is going.
+func (e *Engine) SessionFiles(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) ([]sandboxmcp.SessionFile, error) {
+	r, err := e.roomOf(ctx, ns, id)
+	if err != nil {
+		return nil, err
+	}
+	masks, err := e.masksOf(ctx, e.orOwn(ns), r)
+	if err != nil {
+		return nil, err
+	}
+	files := r.sandbox.Files()
+	entries, _, err := files.List(".", maxListed)
+	if gone := e.goneError(ctx, ns, id, r, err); gone != nil {
+		return nil, gone
+	}
+	if err != nil {
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the working directory cannot be listed").WithCause(err)
+	}
+	slices.SortStableFunc(entries, func(a, b backend.FileInfo) int { return cmp.Compare(a.Size, b.Size) })
+	list, left := []sandboxmcp.SessionFile{}, int64(hashedInAll)
+	for _, info := range entries {
+		if ctx.Err() != nil {
+			return nil, cancelledError(ctx)
+		}
+		if !info.Mode.IsRegular() || info.Links > 1 || strings.HasPrefix(info.Name, ".") || artifact.BadName(info.Name) {
+			continue
+		}
+		f := sandboxmcp.SessionFile{Path: path.Join(backend.WorkDir, info.Name), Filename: info.Name, SizeBytes: info.Size, MIMEType: artifact.MIMEType(info.Name, nil)}
+		if !lookInto(files, &f, min(hashedBytes, left)) {
+			continue
+		}
+		if f.SHA256 != "" {
+			left -= f.SizeBytes
+		}
+		f.Path, f.Filename = masks.Text(f.Path), masks.Text(f.Filename)
+		list = append(list, f)
+	}
+	slices.SortFunc(list, func(a, b sandboxmcp.SessionFile) int { return strings.Compare(a.Filename, b.Filename) })
+	return list, nil
+}
+
+// lookInto tells the size of a file, its type and, when it has at most limit
+// bytes, its hash. False: it is gone.
+func lookInto(files backend.FileReader, f *sandboxmcp.SessionFile, limit int64) bool {
+	r, err := files.Open(f.Filename)
+	if err != nil {
+		return !errors.Is(err, fs.ErrNotExist)
+	}
+	defer func() { _ = r.Close() }()
+	st, err := r.Stat()
+	if err != nil || st.Size > limit {
+		return err == nil
+	}
+	var head bytes.Buffer
+	h := sha256.New()
+	n, err := io.Copy(io.MultiWriter(&head, h), io.LimitReader(r, sniffed))
+	if err == nil && n == sniffed {
+		var more int64
+		more, err = io.Copy(h, io.LimitReader(r, limit+1-n))
+		n += more
+	}
+	if err != nil || n > limit { // it grew meanwhile
+		return true
+	}
+	f.SizeBytes, f.SHA256, f.MIMEType = n, hex.EncodeToString(h.Sum(nil)), artifact.MIMEType(f.Filename, head.Bytes())
+	return true
+}

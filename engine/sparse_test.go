@@ -1,0 +1,51 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// Files that are nearly nothing to make and much to read: what is looked at of them
+// is bounded over all, and the rest is told without.
+func TestSparseFilesAreNotAllRead(t *testing.T) {
+	e := openReal(t)
+	needs(t, e, sandboxmcp.Python)
+	id := create(t, e, sandboxmcp.SessionSpec{})
+	made := execute(t, e, in(id, "import os\nfor i in range(64):\n    with open('sparse%02d' % i, 'wb') as f: f.truncate(60 << 20)\nwith open('small.txt', 'w') as f: _ = f.write('x')\nos.makedirs('.bridge')\nfor i in range(20):\n    with open('.bridge/k%d.json' % i, 'wb') as f: f.truncate(4 << 20)\n"))
+	if !made.Success {
+		t.Fatal(made.Stderr)
+	}
+	files, err := e.SessionFiles(t.Context(), "", id)
+	if err != nil || len(files) != 65 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	hashed := int64(0)
+	for _, f := range files {
+		if f.SHA256 != "" {
+			hashed += f.SizeBytes
+		}
+		if f.SizeBytes != 60<<20 && (f.Filename != "small.txt" || f.SHA256 == "") {
+			t.Errorf("got %+v", f)
+		}
+	}
+	if hashed > 256<<20 {
+		t.Errorf("%d MiB were read for a list", hashed>>20)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := e.SessionFiles(ctx, "", id); !errors.Is(err, context.Canceled) && sandboxmcp.CodeOf(err) != sandboxmcp.CodeCancelled {
+		t.Errorf("nobody waits for the list any more: %v", err)
+	}
+	_, err = e.Bridge(t.Context(), sandboxmcp.Bridge{From: id})
+	wantCode(t, err, sandboxmcp.CodeFileTooLarge)
+	var many []string
+	for i := range 101 {
+		many = append(many, fmt.Sprint("k", i))
+	}
+	_, err = e.Bridge(t.Context(), sandboxmcp.Bridge{From: id, Keys: many})
+	wantCode(t, err, sandboxmcp.CodeInvalidArgument)
+}

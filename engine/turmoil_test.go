@@ -1,0 +1,96 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/engine"
+)
+
+// TestSessionTurmoil: a session that is made, run in, written to, read, closed and
+// made again under one name by many at once, and expires meanwhile, answers each of
+// them with what they asked for or with what became of it, and leaves the name free.
+func TestSessionTurmoil(t *testing.T) {
+	e := openReal(t, func(c *engine.Config) { c.MaxSessions = 3 })
+	needs(t, e, sandboxmcp.Shell)
+	const name, sides, rounds = sandboxmcp.SessionID("name"), 6, 60
+	spec := sandboxmcp.SessionSpec{ID: name, Language: sandboxmcp.Shell, TTL: 30 * time.Millisecond}
+	run := func(ctx context.Context, n int) error {
+		made := spec
+		res, err := e.Execute(ctx, sandboxmcp.Request{SessionID: name, Session: &made, Language: sandboxmcp.Shell, Code: fmt.Sprintf("echo $mine; mine=%d; cat left 2>/dev/null; sleep .0%d", n, n%4)})
+		switch {
+		case err != nil:
+			return err
+		case res.Status == sandboxmcp.StatusCancelled || res.Success:
+			return nil
+		}
+		return fmt.Errorf("%s %q %q", res.Status, res.Stdout, res.Stderr)
+	}
+	deeds := []func(ctx context.Context, n int) error{
+		run, run, run,
+		func(ctx context.Context, _ int) error { _, err := e.CreateSession(ctx, spec); return err },
+		func(ctx context.Context, n int) error {
+			_, _, err := e.Upload(ctx, sandboxmcp.Upload{SessionID: name, Name: "left", Content: []byte(strings.Repeat("x", n)), Overwrite: true})
+			return err
+		},
+		func(ctx context.Context, _ int) error {
+			_, _, err := e.ReadFile(ctx, "", name, "left", 1000)
+			return err
+		},
+		func(ctx context.Context, _ int) error { _, err := e.SessionFiles(ctx, "", name); return err },
+		func(ctx context.Context, _ int) error { _, err := e.Inspect(ctx, "", name); return err },
+		func(ctx context.Context, _ int) error { return e.RemoveFile(ctx, "", name, "left", "") },
+		func(ctx context.Context, _ int) error {
+			_, err := e.Bridge(ctx, sandboxmcp.Bridge{To: name, Data: map[string]json.RawMessage{"k": json.RawMessage("1")}})
+			return err
+		},
+		func(ctx context.Context, _ int) error { return e.CloseSession(ctx, "", name, "") },
+		func(ctx context.Context, _ int) error { return e.TerminateSession(ctx, "", name, "") },
+		func(context.Context, int) error { time.Sleep(40 * time.Millisecond); return nil }, // long enough to expire
+	}
+	fine := []sandboxmcp.Code{"", sandboxmcp.CodeSessionBusy, sandboxmcp.CodeSessionNotFound, sandboxmcp.CodeSessionExpired}
+	var mu sync.Mutex
+	seen := map[string]int{}
+	var wg sync.WaitGroup
+	for side := range sides {
+		wg.Go(func() {
+			for n := range rounds {
+				which := (side*7 + n*5) % len(deeds)
+				err := deeds[which](t.Context(), n)
+				code := sandboxmcp.CodeOf(err)
+				if err != nil && code == "" {
+					code = "none"
+				}
+				mu.Lock()
+				seen[fmt.Sprintf("%d %s", which, code)]++
+				mu.Unlock()
+				ended := which < 3 && code == sandboxmcp.CodeCancelled                   // before it began
+				there := which == 3 && code == sandboxmcp.CodeInvalidArgument            // a session of the name
+				missing := (which == 5 || which == 8) && code == sandboxmcp.CodeNotFound // the file
+				if !slices.Contains(fine, code) && !ended && !there && !missing {
+					t.Errorf("deed %d: %v", which, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	t.Log(seen)
+	for range 50 { // until nothing of the name is left
+		if err := e.TerminateSession(t.Context(), "", name, ""); sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionNotFound {
+			break
+		}
+	}
+	if s, err := e.Sessions(t.Context(), ""); err != nil || len(s) != 0 {
+		t.Errorf("sessions that are left: %+v, %v", s, err)
+	}
+	if err := run(t.Context(), 1); err != nil {
+		t.Errorf("the name, used again: %v", err)
+	}
+}

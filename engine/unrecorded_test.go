@@ -1,0 +1,148 @@
+package engine_test
+
+import (
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/engine"
+)
+
+// TestLockedRecord: while somebody keeps the database locked for longer than is
+// waited, each run is refused with one clear error and nothing runs; afterwards
+// runs go on.
+func TestLockedRecord(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "state")
+	f := &fake{}
+	e := open(t, f, at(dir))
+	execute(t, e, shell("true"))
+	before, _ := f.starts()
+	db := database(t, dir)
+	conn, err := db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.ExecContext(t.Context(), `BEGIN IMMEDIATE`); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			_, err := e.Execute(t.Context(), shell("true"))
+			got := sandboxmcp.AsError(err)
+			if got.Code != sandboxmcp.CodeBackendUnavailable || !strings.Contains(got.Message, "locked") || got.Hint == "" {
+				t.Errorf("got %v (%s), want backend_unavailable that says that the database is locked", err, got.Hint)
+			}
+		})
+	}
+	wg.Wait()
+	if started, _ := f.starts(); started != before {
+		t.Errorf("%d programs were started", started-before)
+	}
+	eventually(t, "no sandbox is left", func() bool { _, left := f.starts(); return left == 0 })
+	if _, err := conn.ExecContext(t.Context(), `ROLLBACK`); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, e, shell("true"))
+	if got := len(rows(t, dir, "default")); got != 4 {
+		t.Errorf("%d entries, want those of the two runs that ran", got)
+	}
+}
+
+// TestUnwritableRecord: a record that takes no entry takes no run, whatever the
+// reason is.
+func TestUnwritableRecord(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "state")
+	f := &fake{}
+	e := open(t, f, at(dir))
+	if _, err := database(t, dir).ExecContext(t.Context(), `CREATE TRIGGER never BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'not today'); END`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Execute(t.Context(), shell("true")); err == nil {
+		t.Error("it ran")
+	}
+	if _, err := e.CreateSession(t.Context(), sandboxmcp.SessionSpec{Language: sandboxmcp.Shell}); err == nil {
+		t.Error("a session was made")
+	}
+	if started, _ := f.starts(); started != 0 {
+		t.Errorf("%d programs were started", started)
+	}
+	eventually(t, "no sandbox is left", func() bool { _, left := f.starts(); return left == 0 })
+}
+
+// TestAuditOfEngine: what the engine has recorded can be asked for, of one
+// namespace, and verifies; after Close all of it is under a checkpoint, in the
+// second place too.
+func TestAuditOfEngine(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "state")
+	place := filepath.Join(t.TempDir(), "checkpoints")
+	e := open(t, &fake{files: map[string]string{"a": "b"}}, at(dir), func(c *engine.Config) { c.Server, c.AuditCheckpointFile = true, place })
+	execute(t, e, shell("true"))
+	r := shell("true")
+	r.Namespace = "other"
+	execute(t, e, r)
+	page, err := e.Audit(t.Context(), sandboxmcp.AuditQuery{})
+	if err != nil || page.Total != 4 || page.Entries[0].Action != "artifact_signed" || page.Entries[3].Action != "server_start" {
+		t.Errorf("got %+v and %v", page, err)
+	}
+	if e.AuditInMemory() {
+		t.Error("it says that its record is in memory")
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	e = open(t, &fake{}, at(dir), func(c *engine.Config) { c.AuditCheckpointFile = place })
+	rep, err := e.VerifyAudit(t.Context())
+	if err != nil || !rep.OK || rep.Entries != 8 || rep.Tail.Entries != 0 || rep.Second.Size != 8 || rep.Head.SignedAt == nil || time.Since(*rep.Head.SignedAt) > time.Hour {
+		t.Errorf("got %+v and %v", rep, err)
+	}
+}
+
+// TestAuditInMemory: it is signed and verifies while it lasts, and has no second place.
+func TestAuditInMemory(t *testing.T) {
+	t.Parallel()
+	memory := func(c *engine.Config) { c.SQLitePath = ":memory:" }
+	e := open(t, &fake{}, memory)
+	execute(t, e, shell("true"))
+	eventually(t, "a checkpoint", func() bool {
+		page, err := e.Audit(t.Context(), sandboxmcp.AuditQuery{})
+		return err == nil && page.Head.Size == 2
+	})
+	if rep, err := e.VerifyAudit(t.Context()); err != nil || !rep.OK || rep.Entries != 2 || !e.AuditInMemory() {
+		t.Errorf("got %+v and %v", rep, err)
+	}
+	_, err := engine.New(t.Context(), engine.Config{StateDir: t.TempDir(), SQLitePath: ":memory:", AuditCheckpointFile: filepath.Join(t.TempDir(), "x"), Backends: []backend.Backend{&fake{}}, SearchPath: searchPath})
+	wantCode(t, err, sandboxmcp.CodeInvalidArgument)
+}
+
+// TestAuditIsKeptSoLong: entries go with their age, and what is left verifies.
+func TestAuditIsKeptSoLong(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "state")
+	now := time.Now()
+	clock := func(c *engine.Config) { c.Now = func() time.Time { return now }; c.AuditKeep = 24 * time.Hour }
+	e := open(t, &fake{}, at(dir), clock)
+	execute(t, e, shell("true"))
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(48 * time.Hour)
+	e = open(t, &fake{}, at(dir), clock)
+	execute(t, e, shell("true"))
+	if err := e.Close(); err != nil { // which sweeps
+		t.Fatal(err)
+	}
+	e = open(t, &fake{}, at(dir))
+	rep, err := e.VerifyAudit(t.Context())
+	if err != nil || !rep.OK || rep.Dropped == nil || rep.Dropped.Size != 2 || rep.Entries < 2 {
+		t.Errorf("got %+v and %v", rep, err)
+	}
+}

@@ -1,0 +1,126 @@
+package audit
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// maxEnds bounds how many chains' ends are remembered.
+const maxEnds = 256
+
+// ends remembers where the chains end, for as long as the record ends with the
+// entry that was appended last here: nothing was appended elsewhere then, and
+// nothing undone. It is used inside of transactions, by one at a time.
+type ends struct {
+	last string // hash of that entry
+	of   map[string]chainEnd
+
+	first  int64       // place of the first of leaves
+	leaves []tlog.Hash // of the last entries, one behind the other: they were all appended here, and nothing was undone
+}
+
+type chainEnd struct {
+	seq  int64
+	hash string
+}
+
+// A hash is that of one entry, in one place, after one past: where the record ends
+// with it, all is as it was. Where it does not, insertIfLast finds that seq may
+// not be NULL. (INSERT … SELECT … WHERE would take twice as long.)
+const (
+	insertRow    = `INSERT INTO audit (` + columns + `) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
+	insertIfLast = `INSERT INTO audit (` + columns + `) VALUES (?1,?2,CASE WHEN (SELECT hash FROM audit ORDER BY position DESC LIMIT 1) = ?19 THEN ?3 END,` +
+		`?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18)`
+)
+
+// append gives the row its place in its chain, inserts it, and returns the place
+// over all namespaces. What is remembered is tried first: one statement instead
+// of two.
+func (e *ends) append(ctx context.Context, tx *sql.Tx, r *row) (position int64, err error) {
+	end, known := e.of[r.Namespace]
+	if known {
+		position, err = r.insert(ctx, tx, end, insertIfLast, e.last)
+	}
+	if !known || err != nil { // what else may have failed fails again
+		e.leaves = e.leaves[:0]
+		if end, err = e.look(ctx, tx, r.Namespace, known); err != nil {
+			return 0, err
+		}
+		if position, err = r.insert(ctx, tx, end, insertRow); err != nil {
+			return 0, err
+		}
+	}
+	if e.of == nil || len(e.of) >= maxEnds {
+		e.of = map[string]chainEnd{}
+	}
+	e.last, e.of[r.Namespace] = r.Hash, chainEnd{r.Seq, r.Hash}
+	return position, e.leaf(position, r.Hash)
+}
+
+// leaf remembers the leaf of an entry, for who signs.
+func (e *ends) leaf(position int64, hash string) error {
+	if len(e.leaves) > 2*maxTail || position != e.first+int64(len(e.leaves)) {
+		e.first, e.leaves = position, e.leaves[:0]
+	}
+	leaf, err := leafOf(hash)
+	if err == nil {
+		e.leaves = append(e.leaves, leaf)
+	}
+	return err
+}
+
+// since are the leaves behind so many entries, up to the last one; nil when they
+// are not all known.
+func (e *ends) since(size int64) []tlog.Hash {
+	if i := size + 1 - e.first; i >= 0 && i < int64(len(e.leaves)) {
+		return e.leaves[i:]
+	}
+	return nil
+}
+
+func orNull[T any](p *T) any {
+	if p == nil {
+		return nil
+	}
+	return *p
+}
+
+// look reads the end of a chain, and forgets the others unless they hold still.
+func (e *ends) look(ctx context.Context, tx *sql.Tx, ns string, stale bool) (end chainEnd, err error) {
+	if !stale && e.last != "" {
+		var last string
+		err = tx.QueryRowContext(ctx, `SELECT hash FROM audit ORDER BY position DESC LIMIT 1`).Scan(&last)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return end, err
+		}
+		stale = last != e.last
+	}
+	if stale {
+		e.of = nil
+	}
+	err = tx.QueryRowContext(ctx, `SELECT seq, hash FROM audit WHERE namespace = ? ORDER BY seq DESC LIMIT 1`, ns).Scan(&end.seq, &end.hash)
+	if errors.Is(err, sql.ErrNoRows) { // all of it was dropped for its age, or there never was one
+		err = tx.QueryRowContext(ctx, `SELECT seq, hash FROM audit_dropped WHERE namespace = ?`, ns).Scan(&end.seq, &end.hash)
+	}
+	if errors.Is(err, sql.ErrNoRows) {
+		return chainEnd{hash: zeroHash}, nil
+	}
+	return end, err
+}
+
+// insert puts the row behind the end.
+func (r *row) insert(ctx context.Context, tx *sql.Tx, end chainEnd, statement string, more ...any) (position int64, err error) {
+	r.Seq, r.Prev = end.seq+1, end.hash
+	r.Hash = r.hash()
+	res, err := tx.ExecContext(ctx, statement, append([]any{
+		r.ID, r.Namespace, r.Seq, r.Timestamp, r.Action, r.Phase, r.RequestID, r.SessionID, r.Language,
+		orNull(r.ExitCode), orNull(r.DurationMS), orNull(r.Success), r.Detail, r.Actor, orNull(r.Usage), orNull(r.Metadata), r.Prev, r.Hash,
+	}, more...)...)
+	if err != nil {
+		return 0, err
+	}
+	return res.LastInsertId()
+}

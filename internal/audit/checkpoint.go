@@ -1,0 +1,141 @@
+package audit
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// First lines of what is signed.
+const (
+	originCheckpoint = "sandboxmcp audit checkpoint v1"
+	originDropped    = "sandboxmcp audit dropped v1"
+)
+
+// Signer signs the text of notes, and opens what it has signed. A [sign.Key] is
+// behind it.
+type Signer interface {
+	Note(text string) (string, error)
+	OpenNote(signed string) (text string, err error)
+}
+
+// statement is what a note says: of so many entries from the first on this is
+// the root.
+type statement struct {
+	origin string
+	size   int64
+	root   tlog.Hash
+	at     time.Time
+	ends   string // of originDropped: SHA-256 of the ends of the chains, hex
+}
+
+// text is what is signed. There is one text for a statement and one statement
+// for a text.
+func (s statement) text() string {
+	t := s.origin + "\n" + strconv.FormatInt(s.size, 10) + "\n" + s.root.String() + "\ntime " + formatTime(s.at) + "\n"
+	if s.origin == originDropped {
+		t += "ends " + s.ends + "\n"
+	}
+	return t
+}
+
+func parseStatement(text string) (statement, error) {
+	bad := errors.New("its text is no statement about the audit")
+	lines := strings.Split(text, "\n")
+	if len(lines) < 5 {
+		return statement{}, bad
+	}
+	s := statement{origin: lines[0]}
+	var err, err2, err3 error
+	s.size, err = strconv.ParseInt(lines[1], 10, 64)
+	s.root, err2 = tlog.ParseHash(lines[2])
+	s.at, err3 = time.Parse("time "+timeFormat, lines[3])
+	if errors.Join(err, err2, err3) != nil || s.size <= 0 {
+		return statement{}, bad
+	}
+	switch s.origin {
+	case originCheckpoint:
+	case originDropped:
+		s.ends = strings.TrimPrefix(lines[4], "ends ")
+	default:
+		return statement{}, bad
+	}
+	if s.text() != text {
+		return statement{}, bad
+	}
+	return s, nil
+}
+
+// openStatement checks a note and reads what it says.
+func openStatement(open func(string) (string, error), origin, signed string) (statement, error) {
+	text, err := open(signed)
+	if err != nil {
+		return statement{}, err
+	}
+	s, err := parseStatement(text)
+	if err == nil && s.origin != origin {
+		err = errors.New("it is a statement about something else")
+	}
+	return s, err
+}
+
+// head is the statement in the vocabulary's terms.
+func (s statement) head() sandboxmcp.AuditHead {
+	at := s.at
+	return sandboxmcp.AuditHead{Size: s.size, Root: s.root.String(), SignedAt: &at}
+}
+
+// checkpoint is a row of audit_checkpoints, or of audit_rotations.
+type checkpoint struct {
+	size int64
+	note string
+	edge []byte
+}
+
+const newestCheckpoint = `SELECT size, note, edge FROM audit_checkpoints ORDER BY size DESC LIMIT 1`
+
+// queryer is a database or a transaction.
+type queryer interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// newest returns the newest checkpoint; one of size 0 when there is none.
+func newest(ctx context.Context, db queryer) (c checkpoint, err error) {
+	err = db.QueryRowContext(ctx, newestCheckpoint).Scan(&c.size, &c.note, &c.edge)
+	if errors.Is(err, sql.ErrNoRows) {
+		return checkpoint{}, nil
+	}
+	if err != nil {
+		return c, fmt.Errorf("read the newest checkpoint: %w", err)
+	}
+	return c, nil
+}
+
+// EmptyHead is the head of a record without a checkpoint.
+func EmptyHead() sandboxmcp.AuditHead {
+	e := edge{}
+	return sandboxmcp.AuditHead{Root: e.root().String()}
+}
+
+// Head is the newest checkpoint of a record, as it says itself: see [Verify].
+func Head(ctx context.Context, db *sql.DB) (sandboxmcp.AuditHead, error) {
+	c, err := newest(ctx, db)
+	if err != nil || c.size == 0 {
+		return EmptyHead(), err
+	}
+	text, _, _ := strings.Cut(c.note, "\n\n")
+	s, err := parseStatement(text + "\n")
+	if err != nil {
+		return sandboxmcp.AuditHead{}, fmt.Errorf("read the newest checkpoint: %w", err)
+	}
+	return s.head(), nil
+}

@@ -1,0 +1,240 @@
+package audit
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// dropAtOnce is how many entries are dropped in one transaction at most, and
+// not less than a checkpoint has.
+const dropAtOnce = sealAtOnce
+
+// Drop drops entries that are older than keep, the oldest first, as far as they
+// are under a checkpoint and something is left. In their place stays a signed
+// statement: how many they were, their root and the end of each chain, from
+// which [Verify] goes on. It returns how many have gone.
+func (l *Log) Drop(ctx context.Context, keep time.Duration) (n int64, err error) {
+	if l.sealer == nil || keep <= 0 {
+		return 0, nil
+	}
+	for {
+		var some int64
+		err := l.store.Update(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
+			some, err = l.drop(ctx, tx, formatTime(l.now().Add(-keep)))
+			return err
+		})
+		if n += some; err != nil || some == 0 {
+			return n, err
+		}
+	}
+}
+
+// drop drops up to the newest checkpoint that has only entries from before, and
+// not more of them at once than takes a moment.
+func (l *Log) drop(ctx context.Context, tx *sql.Tx, before string) (int64, error) {
+	c, was, err := l.boundary(ctx, tx, before)
+	if err != nil || c.size == 0 {
+		return 0, err
+	}
+	open := l.sealer.signer.OpenNote
+	st, err := openStatement(open, originCheckpoint, c.note)
+	if err == nil && st.size != c.size {
+		err = errors.New("it was signed over another number of entries")
+	}
+	if err != nil {
+		return 0, &tamperedError{fmt.Sprintf("checkpoint %d: %v", c.size, err)}
+	}
+	e, err := parseEdge(c.size, c.edge)
+	if err != nil || e.root() != st.root {
+		return 0, &tamperedError{fmt.Sprintf("checkpoint %d does not have the edge that was signed", c.size)}
+	}
+	ends, err := checkSpan(ctx, tx, was, st)
+	if err != nil {
+		return 0, err
+	}
+	for ns, end := range ends {
+		const keep = `INSERT INTO audit_dropped (namespace, seq, hash) VALUES (?,?,?) ON CONFLICT (namespace) DO UPDATE SET seq = excluded.seq, hash = excluded.hash`
+		if _, err = tx.ExecContext(ctx, keep, ns, end.seq, end.hash); err != nil {
+			return 0, fmt.Errorf("drop old audit entries: %w", err)
+		}
+	}
+	sum, _, err := endsOf(ctx, tx)
+	if err != nil {
+		return 0, err
+	}
+	note, err := l.sealer.signer.Note(statement{origin: originDropped, size: c.size, root: st.root, at: l.now(), ends: sum}.text())
+	if err != nil {
+		return 0, err
+	}
+	for _, step := range []struct {
+		query string
+		args  []any
+	}{
+		{`INSERT INTO audit_rotations (size, note, edge) VALUES (?,?,?)`, []any{c.size, note, c.edge}},
+		{`DELETE FROM audit_rotations WHERE size < ?`, []any{c.size}},
+		{`DELETE FROM audit WHERE position <= ?`, []any{c.size}},
+		{`DELETE FROM audit_checkpoints WHERE size < ?`, []any{c.size}},
+	} {
+		if _, err := tx.ExecContext(ctx, step.query, step.args...); err != nil {
+			return 0, fmt.Errorf("drop old audit entries: %w", err)
+		}
+	}
+	return c.size - was.size, nil
+}
+
+// boundary is the checkpoint up to which entries go, of size 0 when none does,
+// and the statement about those that have gone before.
+func (l *Log) boundary(ctx context.Context, tx *sql.Tx, before string) (c, was checkpoint, err error) {
+	if was, err = lastDropped(ctx, tx); err != nil {
+		return c, was, err
+	}
+	// The first entry that stays: the last one, or a younger one, or there are too many for once.
+	var last, stays int64
+	if err = tx.QueryRowContext(ctx, `SELECT coalesce(max(position), 0) FROM audit`).Scan(&last); err != nil {
+		return c, was, err
+	}
+	most := was.size + dropAtOnce + 1
+	const young = `SELECT position FROM audit WHERE position > ? AND position < ? AND timestamp >= ? ORDER BY position LIMIT 1`
+	err = tx.QueryRowContext(ctx, young, was.size, most, before).Scan(&stays)
+	if errors.Is(err, sql.ErrNoRows) {
+		stays, err = most, nil
+	}
+	if err != nil {
+		return c, was, err
+	}
+	stays = min(stays, last)
+	const newest = `SELECT size, note, edge FROM audit_checkpoints WHERE size < ? AND size > ? ORDER BY size DESC LIMIT 1`
+	err = tx.QueryRowContext(ctx, newest, stays, was.size).Scan(&c.size, &c.note, &c.edge)
+	if errors.Is(err, sql.ErrNoRows) {
+		return checkpoint{}, was, nil
+	}
+	return c, was, err
+}
+
+func lastDropped(ctx context.Context, db queryer) (c checkpoint, err error) {
+	err = db.QueryRowContext(ctx, `SELECT size, note, edge FROM audit_rotations ORDER BY size DESC LIMIT 1`).Scan(&c.size, &c.note, &c.edge)
+	if errors.Is(err, sql.ErrNoRows) {
+		return checkpoint{}, nil
+	}
+	return c, err
+}
+
+// checkSpan sees to it that what goes is what was signed, because afterwards
+// nobody can, and returns where each chain ends there.
+func checkSpan(ctx context.Context, tx *sql.Tx, was checkpoint, st statement) (map[string]chain, error) {
+	tree, err := parseEdge(was.size, was.edge)
+	if err != nil {
+		return nil, &tamperedError{err.Error()}
+	}
+	rows, err := tx.QueryContext(ctx, `SELECT position, `+columns+` FROM audit WHERE position <= ? ORDER BY position`, st.size)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	ends := map[string]chain{}
+	for rows.Next() {
+		var r row
+		var position int64
+		if err := r.scan(positionFirst{rows, &position}); err != nil {
+			return nil, &tamperedError{err.Error()}
+		}
+		hash := r.hash()
+		leaf, err := leafOf(hash)
+		if err != nil || position != tree.size+1 || hash != r.Hash {
+			return nil, &tamperedError{fmt.Sprintf("row %d is not what was signed", position)}
+		}
+		tree.add(leaf)
+		ends[r.Namespace] = chain{seq: r.Seq, hash: hash}
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	if tree.size != st.size || tree.root() != st.root {
+		return nil, &tamperedError{fmt.Sprintf("the first %d rows are not what was signed", st.size)}
+	}
+	return ends, nil
+}
+
+// endsOf is the SHA-256 over the ends of the chains of dropped entries, and
+// these.
+func endsOf(ctx context.Context, db queryer) (sum string, ends map[string]chain, err error) {
+	rows, err := db.QueryContext(ctx, `SELECT namespace, seq, hash FROM audit_dropped ORDER BY namespace`)
+	if err != nil {
+		return "", nil, err
+	}
+	defer rows.Close()
+	h, ends := sha256.New(), map[string]chain{}
+	for rows.Next() {
+		var ns string
+		var c chain
+		if err := rows.Scan(&ns, &c.seq, &c.hash); err != nil {
+			return "", nil, err
+		}
+		ends[ns] = c
+		h.Write([]byte(ns + " " + strconv.FormatInt(c.seq, 10) + " " + c.hash + "\n"))
+	}
+	return hex.EncodeToString(h.Sum(nil)), ends, rows.Err()
+}
+
+// dropped reads what is signed of entries that were dropped, and lets the check
+// begin behind them.
+func (v *verifier) dropped(ctx context.Context, tx *sql.Tx) error {
+	c, err := lastDropped(ctx, tx)
+	if err != nil {
+		return err
+	}
+	sum, ends, err := endsOf(ctx, tx)
+	if err != nil {
+		return err
+	}
+	if c.size == 0 {
+		if len(ends) > 0 {
+			v.fault(kindCheckpoint, place{}, "entries were dropped, says a table, and no statement about them is there")
+		}
+		return nil
+	}
+	where := fmt.Sprintf("the statement about %d dropped entries", c.size)
+	s, ok := v.note(originDropped, where, c.note)
+	if !ok && v.with.Open != nil {
+		v.broken = true
+		return nil
+	}
+	tree, err := parseEdge(c.size, c.edge)
+	if !ok { // it cannot be checked, which is said in the end
+		s = statement{origin: originDropped, size: c.size, root: tree.root(), ends: sum}
+	}
+	switch {
+	case s.size != c.size:
+		err = fmt.Errorf("it was signed over %d", s.size)
+	case err == nil && tree.root() != s.root:
+		err = errors.New("the edge of its tree is not that of what was signed")
+	case err == nil && s.ends != sum:
+		err = errors.New("the ends of the chains are not those that were signed")
+	}
+	if err != nil {
+		v.broken = true
+		v.fault(kindCheckpoint, place{}, where+": "+err.Error())
+		return nil
+	}
+	h := s.head()
+	v.report.Dropped = &h
+	v.tree, v.sound = tree, c.size
+	for ns, c := range ends {
+		v.chains[ns] = &chain{seq: c.seq, hash: c.hash}
+		v.order = append(v.order, ns)
+	}
+	return nil
+}
+
+func (v *verifier) droppedSize() int64 {
+	if v.report.Dropped == nil {
+		return 0
+	}
+	return v.report.Dropped.Size
+}

@@ -1,0 +1,142 @@
+package audit_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/audit"
+)
+
+// clock is what the record takes for the time.
+type clock struct{ at time.Time }
+
+func (c *clock) now() time.Time { return c.at }
+
+// aged makes a record of 30 entries, ten a day, of which a has the first only.
+func aged(t *testing.T, dir string) *clock {
+	t.Helper()
+	c := &clock{time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC)}
+	for day, ns := range []sandboxmcp.Namespace{"a", "b", "b"} {
+		r := openSealed(t, dir, func(cfg *audit.Config) { cfg.Now = c.now })
+		if day == 0 {
+			r.append(t, "a", 2)
+		}
+		r.append(t, ns, 10)
+		r.close(t)
+		c.at = c.at.Add(24 * time.Hour)
+	}
+	return c
+}
+
+func drop(t *testing.T, dir string, c *clock, keep time.Duration) int64 {
+	t.Helper()
+	r := openSealed(t, dir, func(cfg *audit.Config) { cfg.Now = c.now })
+	defer r.close(t)
+	n, err := r.l.Drop(t.Context(), keep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// Entries go by their age, up to a checkpoint, and what stays verifies. A chain
+// of which nothing is left goes on where it was.
+func TestDrop(t *testing.T) {
+	dir := t.TempDir()
+	c := aged(t, dir) // on the fourth day
+	if n := drop(t, dir, c, 0); n != 0 {
+		t.Errorf("%d entries went where none may", n)
+	}
+	if n := drop(t, dir, c, 100*time.Hour); n != 0 {
+		t.Errorf("%d entries went that are not old", n)
+	}
+	if n := drop(t, dir, c, 60*time.Hour); n != 12 {
+		t.Errorf("%d entries went, want 12", n)
+	}
+	rep := check(t, dir, second(dir))
+	if !rep.OK || rep.Entries != 20 || rep.Dropped == nil || rep.Dropped.Size != 12 || rep.Head.Size != 32 {
+		t.Errorf("got %+v", rep)
+	}
+	r := openSealed(t, dir, func(cfg *audit.Config) { cfg.Now = c.now })
+	e, err := r.l.Append(t.Context(), entry("a", 0))
+	if err != nil || e.Seq != 13 || strings.Trim(e.Prev, "0") == "" {
+		t.Errorf("the next entry of a: got %d after %s (%v)", e.Seq, e.Prev, err)
+	}
+	r.close(t)
+	c.at = c.at.Add(1000 * time.Hour)
+	if n := drop(t, dir, c, time.Hour); n != 20 {
+		t.Errorf("%d entries went, want 20: one stays", n)
+	}
+	if rep := check(t, dir, second(dir)); !rep.OK || rep.Entries != 1 || rep.Dropped.Size != 32 || rep.Head.Size != 33 {
+		t.Errorf("got %+v", rep)
+	}
+	r = openSealed(t, dir)
+	r.append(t, "b", 1)
+	r.close(t)
+	if rep := check(t, dir, second(dir)); !rep.OK || rep.Head.Size != 34 {
+		t.Errorf("got %+v", rep)
+	}
+}
+
+// Nothing goes that is not what was signed: afterwards nobody could tell.
+func TestDropRefuses(t *testing.T) {
+	for name, statement := range map[string]string{
+		"edit":                 `UPDATE audit SET action = 'x' WHERE position = 5`,
+		"delete":               `DELETE FROM audit WHERE position = 5`,
+		"another edge":         `UPDATE audit_checkpoints SET edge = zeroblob(length(edge)) WHERE size = 12`,
+		"somebody else's note": `UPDATE audit_checkpoints SET note = replace(note, 'v1', 'v2') WHERE size = 12`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			c := aged(t, dir)
+			alter(t, dir, statement)
+			r := openSealed(t, dir, func(cfg *audit.Config) { cfg.Now = c.now })
+			defer r.close(t)
+			if n, err := r.l.Drop(t.Context(), 60*time.Hour); err == nil || n != 0 {
+				t.Errorf("%d entries went, %v", n, err)
+			}
+		})
+	}
+}
+
+// Dropped entries are not to be had by deleting rows and tables.
+func TestForgedDrop(t *testing.T) {
+	for name, statement := range map[string]string{
+		"no statement":            `DELETE FROM audit_rotations`,
+		"another statement":       `UPDATE audit_rotations SET note = replace(note, 'dropped', 'droped')`,
+		"more has gone":           `DELETE FROM audit WHERE position < 20`,
+		"another end":             `UPDATE audit_dropped SET seq = 40`,
+		"another namespace ended": `INSERT INTO audit_dropped VALUES ('c', 1, 'x')`,
+		"another size":            `UPDATE audit_rotations SET size = 22; DELETE FROM audit WHERE position <= 22`,
+		"another edge":            `UPDATE audit_rotations SET edge = zeroblob(length(edge))`,
+		"all of it":               `DELETE FROM audit; DELETE FROM audit_checkpoints; DELETE FROM audit_rotations; DELETE FROM audit_dropped`,
+		"all but the statement":   `DELETE FROM audit; DELETE FROM audit_checkpoints`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			c := aged(t, dir)
+			if n := drop(t, dir, c, 60*time.Hour); n != 12 {
+				t.Fatalf("%d entries went, want 12", n)
+			}
+			alter(t, dir, statement)
+			if rep := check(t, dir); rep.OK {
+				t.Errorf("it is sound: %+v", rep)
+			}
+		})
+	}
+}
+
+// The database itself refuses to let a row go that is under no statement.
+func TestTriggersOfDrop(t *testing.T) {
+	dir := t.TempDir()
+	c := aged(t, dir)
+	drop(t, dir, c, 60*time.Hour)
+	s := open(t, dir)
+	for _, statement := range []string{`DELETE FROM audit WHERE position = 13`, `DELETE FROM audit_checkpoints WHERE size = 12`, `UPDATE audit_checkpoints SET size = 1`} {
+		if err := s.Update(t.Context(), execute(statement)); err == nil {
+			t.Errorf("%s was not refused", statement)
+		}
+	}
+}

@@ -1,0 +1,44 @@
+package audit
+
+import (
+	"context"
+	"database/sql"
+)
+
+// Rechain writes seq, prev and hash of every row anew, as they have to be for
+// what stands in it. It is what a forger without the key can do.
+func Rechain(ctx context.Context, tx *sql.Tx) error {
+	rows, err := tx.QueryContext(ctx, `SELECT position, `+columns+` FROM audit ORDER BY position`)
+	if err != nil {
+		return err
+	}
+	all := map[int64]row{}
+	var order []int64
+	for rows.Next() {
+		var r row
+		var position int64
+		if err := r.scan(positionFirst{rows, &position}); err != nil {
+			return err
+		}
+		all[position], order = r, append(order, position)
+	}
+	if err := rows.Close(); err != nil {
+		return err
+	}
+	ends := map[string]string{}
+	for _, position := range order {
+		r := all[position]
+		if r.Prev = ends[r.Namespace]; r.Prev == "" {
+			r.Prev = zeroHash
+		}
+		hash := r.hash()
+		ends[r.Namespace] = hash
+		if _, err := tx.ExecContext(ctx, `UPDATE audit SET prev = ?, hash = ? WHERE position = ?`, r.Prev, hash, position); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Canonical is the canonical form of a JSON text.
+func Canonical(text []byte) (string, error) { return canonicalText(text) }

@@ -1,0 +1,255 @@
+package audit
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// maxPlace bounds what is read of a place: a note is 300 bytes.
+const maxPlace = 256 << 20
+
+// maxNote is more than a note has.
+const maxNote = 1024
+
+// places are the files outside of the database that have checkpoints, too.
+type places struct {
+	head   string // the newest one, replaced each time; empty: none
+	second string // one after the other; empty: none
+}
+
+func (p places) none() bool { return p.head == "" && p.second == "" }
+
+// HeadFile is where the newest checkpoint of a database stands beside the key:
+// who can write to the database alone cannot take its end away unseen.
+func HeadFile(stateDir, database string) string {
+	abs, err := filepath.Abs(database)
+	if err != nil {
+		abs = database
+	}
+	if dir, err := filepath.Abs(stateDir); err == nil && filepath.Dir(abs) == dir {
+		return filepath.Join(stateDir, strings.TrimSuffix(filepath.Base(abs), ".db")+".head")
+	}
+	sum := sha256.Sum256([]byte(abs))
+	return filepath.Join(stateDir, "audit-"+hex.EncodeToString(sum[:6])+".head")
+}
+
+// openSecond sees to it that the second place can be written to.
+func openSecond(path string) error {
+	if path == "" {
+		return nil
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the second place of the audit's checkpoints, %s, cannot be written to: %v", sandboxmcp.Quote(path), err).
+			WithHint("make audit_checkpoint_file name a file that can be appended to, or take the setting away").WithCause(err)
+	}
+	return nil
+}
+
+// write puts a checkpoint into each place that does not have it yet.
+func (p places) write(c checkpoint) error {
+	return errors.Join(p.writeSecond(c), p.writeHead(c))
+}
+
+// writeSecond appends in one write, so that several processes may.
+func (p places) writeSecond(c checkpoint) error {
+	if p.second == "" {
+		return nil
+	}
+	last, whole, err := lastNote(p.second)
+	if err != nil {
+		return err
+	}
+	if sizeOf(last) >= c.size {
+		return nil
+	}
+	text := c.note
+	if !whole { // somebody's write was cut short
+		text = "\n" + text
+	}
+	f, err := os.OpenFile(p.second, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// writeHead replaces the head by a newer one. One that says of more entries is
+// left: another process was faster, or it is evidence.
+func (p places) writeHead(c checkpoint) error {
+	if p.head == "" {
+		return nil
+	}
+	old, err := readHead(p.head)
+	if err != nil || sizeOf(old) >= c.size {
+		return err
+	}
+	tmp := filepath.Join(filepath.Dir(p.head), ".head-"+rand.Text())
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(c.note)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(tmp, p.head)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(tmp))
+	}
+	return nil
+}
+
+// compare holds what the places have against the record, whose newest
+// checkpoint is over size entries. Inside a transaction: what a place has was
+// committed before it was written there.
+func (p places) compare(ctx context.Context, tx *sql.Tx, open func(string) (string, error), size int64) error {
+	var notes []string
+	if p.head != "" {
+		n, err := readHead(p.head)
+		if err != nil {
+			return err
+		}
+		notes = append(notes, n)
+	}
+	if p.second != "" {
+		n, _, err := lastNote(p.second)
+		if err != nil {
+			return err
+		}
+		notes = append(notes, n)
+	}
+	for _, n := range notes {
+		if n == "" {
+			continue
+		}
+		st, err := openStatement(open, originCheckpoint, n)
+		if err != nil {
+			return &tamperedError{fmt.Sprintf("a checkpoint that is kept outside of the database is none of ours: %v", err)}
+		}
+		if st.size > size {
+			return &tamperedError{fmt.Sprintf("it had %d signed entries, and the newest checkpoint is over %d", st.size, size)}
+		}
+		var same bool
+		const q = `SELECT EXISTS (SELECT 1 FROM audit_checkpoints WHERE size = ? AND note = ?) OR ? < coalesce((SELECT max(size) FROM audit_rotations), 0)`
+		if err := tx.QueryRowContext(ctx, q, st.size, n, st.size).Scan(&same); err != nil {
+			return fmt.Errorf("look for checkpoint %d: %w", st.size, err)
+		}
+		if !same {
+			return &tamperedError{fmt.Sprintf("the checkpoint over %d entries is another one than was signed", st.size)}
+		}
+	}
+	return nil
+}
+
+// sizeOf is what a note says of its size, whoever signed it; 0: nothing.
+func sizeOf(note string) int64 {
+	text, _, _ := strings.Cut(note, "\n\n")
+	s, err := parseStatement(text + "\n")
+	if err != nil {
+		return 0
+	}
+	return s.size
+}
+
+// readHead is the note in a head file, empty when there is none.
+func readHead(path string) (string, error) {
+	b, err := readBounded(path, maxNote)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return string(b), err
+}
+
+func readBounded(path string, most int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	fi, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !fi.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(b)) > most {
+		err = fmt.Errorf("%s is larger than %d bytes", path, most)
+	}
+	return b, err
+}
+
+// lastNote is the last note of a second place, empty when there is none, and
+// whether the file ends with a whole line.
+func lastNote(path string) (note string, whole bool, err error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", true, nil
+	}
+	if err != nil {
+		return "", false, err
+	}
+	defer func() { _ = f.Close() }()
+	fi, err := f.Stat()
+	if err != nil {
+		return "", false, err
+	}
+	if !fi.Mode().IsRegular() { // a pipe to somewhere, which cannot be read
+		return "", true, nil
+	}
+	end := make([]byte, min(fi.Size(), 4*maxNote))
+	if n, err := f.ReadAt(end, fi.Size()-int64(len(end))); err != nil && !errors.Is(err, io.EOF) || n != len(end) {
+		return "", false, errors.Join(err, fmt.Errorf("%s changes while it is read", path))
+	}
+	text := string(end)
+	whole = text == "" || strings.HasSuffix(text, "\n")
+	if notes := splitNotes(text); len(notes) > 0 {
+		note = notes[len(notes)-1]
+		if !strings.HasSuffix(note, "\n") && len(notes) > 1 {
+			note = notes[len(notes)-2]
+		}
+	}
+	return note, whole, nil
+}
+
+// splitNotes takes a second place apart. What is no note comes as it is, up to
+// where one begins or ends.
+func splitNotes(text string) []string {
+	var notes []string
+	start := 0
+	for at := 0; at < len(text); {
+		line, _, whole := strings.Cut(text[at:], "\n")
+		end := at + len(line)
+		if whole {
+			end++
+		}
+		if line == originCheckpoint && at > start {
+			notes, start = append(notes, text[start:at]), at
+		}
+		if strings.HasPrefix(line, "— ") {
+			notes, start = append(notes, text[start:end]), end
+		}
+		at = end
+	}
+	if start < len(text) {
+		notes = append(notes, text[start:])
+	}
+	return notes
+}

@@ -1,0 +1,489 @@
+package audit_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/audit"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
+)
+
+// keeper signs as a key would, with a word that only it knows.
+type keeper struct{ word string }
+
+func (k keeper) seal(text string) string {
+	sum := sha256.Sum256([]byte(k.word + text))
+	return text + "\n— keeper " + hex.EncodeToString(sum[:]) + "\n"
+}
+
+func (k keeper) Note(text string) (string, error) { return k.seal(text), nil }
+
+func (k keeper) OpenNote(signed string) (string, error) {
+	text, _, ok := strings.Cut(signed, "\n\n")
+	if text += "\n"; !ok || k.seal(text) != signed {
+		return "", errors.New("its signature does not fit")
+	}
+	return text, nil
+}
+
+var ours = keeper{"ours"}
+
+// sealed is a record that is signed, in a directory that may have one already.
+type sealed struct {
+	dir string
+	cfg audit.Config
+	s   *store.Store
+	l   *audit.Log
+}
+
+func openSealed(tb testing.TB, dir string, change ...func(*audit.Config)) *sealed {
+	tb.Helper()
+	s, err := store.Open(tb.Context(), store.Config{Dir: dir})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	r := &sealed{dir: dir, s: s, cfg: audit.Config{Signer: ours, HeadFile: audit.HeadFile(dir, s.Path()), CheckpointFile: filepath.Join(dir, "second")}}
+	for _, c := range change {
+		c(&r.cfg)
+	}
+	if r.l, err = audit.Open(tb.Context(), s, r.cfg); err != nil {
+		tb.Fatal(errors.Join(err, s.Close()))
+	}
+	return r
+}
+
+func (r *sealed) close(tb testing.TB) {
+	tb.Helper()
+	r.l.Close(context.WithoutCancel(tb.Context()))
+	if err := r.s.Close(); err != nil {
+		tb.Error(err)
+	}
+}
+
+func (r *sealed) append(tb testing.TB, ns sandboxmcp.Namespace, n int) {
+	tb.Helper()
+	for i := range n {
+		if _, err := r.l.Append(tb.Context(), entry(ns, i)); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+// filled makes a directory with a record of 30 entries of two namespaces, under
+// several checkpoints.
+func filled(tb testing.TB, dir string) {
+	tb.Helper()
+	for range 3 {
+		r := openSealed(tb, dir)
+		r.append(tb, "a", 6)
+		r.append(tb, "b", 4)
+		r.close(tb)
+	}
+}
+
+// check verifies a directory with what stands in it.
+func check(tb testing.TB, dir string, change ...func(*audit.Evidence)) sandboxmcp.AuditReport {
+	tb.Helper()
+	path := filepath.Join(dir, "sandboxmcp.db")
+	with := audit.Evidence{Open: ours.OpenNote, HeadFile: audit.HeadFile(dir, path)}
+	for _, c := range change {
+		c(&with)
+	}
+	v, err := store.Look(tb.Context(), store.Config{Dir: dir})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var db *sql.DB
+	if v != nil {
+		defer func() {
+			if err := v.Close(); err != nil {
+				tb.Error(err)
+			}
+		}()
+		db = v.DB()
+	}
+	rep, err := audit.Verify(tb.Context(), db, with)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return rep
+}
+
+func second(dir string) func(*audit.Evidence) {
+	return func(e *audit.Evidence) { e.CheckpointFile = filepath.Join(dir, "second") }
+}
+
+func alone(e *audit.Evidence) { e.HeadFile = "" }
+
+// alter changes a database behind everybody's back.
+func alter(tb testing.TB, dir, statement string) {
+	tb.Helper()
+	db, err := sql.Open("sqlite", filepath.Join(dir, "sandboxmcp.db"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	const open = `DROP TRIGGER IF EXISTS audit_no_update; DROP TRIGGER IF EXISTS audit_no_delete; DROP TRIGGER IF EXISTS audit_no_replace;
+		DROP TRIGGER IF EXISTS audit_checkpoints_no_update; DROP TRIGGER IF EXISTS audit_checkpoints_no_delete; `
+	_, err = db.ExecContext(tb.Context(), open+statement)
+	if err = errors.Join(err, db.Close()); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func TestCheckpoints(t *testing.T) {
+	dir := t.TempDir()
+	if rep := check(t, dir); !rep.OK || rep.Entries != 0 || rep.Head.Size != 0 || rep.Head.SignedAt != nil {
+		t.Errorf("of nothing: got %+v", rep)
+	}
+	filled(t, dir)
+	rep := check(t, dir, second(dir))
+	if !rep.OK || rep.Entries != 30 || rep.Checkpoints != 3 || rep.Tail.Entries != 0 || rep.Head.Size != 30 || rep.Head.SignedAt == nil {
+		t.Errorf("got %+v", rep)
+	}
+	if len(rep.Namespaces) != 2 || rep.Namespaces[0].Entries != 18 || rep.Namespaces[1].Seq != 12 {
+		t.Errorf("namespaces: got %+v", rep.Namespaces)
+	}
+	if rep.Second == nil || rep.Second.Notes != 3 || rep.Second.Size != 30 {
+		t.Errorf("second place: got %+v", rep.Second)
+	}
+	r := openSealed(t, dir)
+	defer r.close(t)
+	page, err := r.l.List(t.Context(), sandboxmcp.AuditQuery{Namespace: "a", Limit: 1})
+	if err != nil || page.Head.Root != rep.Head.Root || page.Head.Size != 30 || !page.Head.SignedAt.Equal(*rep.Head.SignedAt) {
+		t.Errorf("head: got %+v and %v, want %+v", page.Head, err, rep.Head)
+	}
+	r.append(t, "a", 3)
+	if rep := check(t, dir); !rep.OK || rep.Tail.Entries != 3 || rep.Tail.Since == nil {
+		t.Errorf("with a tail: got %+v", rep)
+	}
+}
+
+// A server that appends nothing signs nothing, and one whose entries another has
+// signed neither.
+func TestIdleServersSignNothing(t *testing.T) {
+	dir := t.TempDir()
+	filled(t, dir)
+	for range 3 {
+		openSealed(t, dir).close(t)
+	}
+	if rep := check(t, dir, second(dir)); rep.Checkpoints != 3 || rep.Second.Notes != 3 {
+		t.Errorf("got %d checkpoints and %d notes, want 3 of each", rep.Checkpoints, rep.Second.Notes)
+	}
+	x, y := openSealed(t, dir), openSealed(t, dir)
+	x.append(t, "a", 1)
+	y.append(t, "a", 1)
+	x.close(t)
+	y.close(t)
+	if rep := check(t, dir, second(dir)); !rep.OK || rep.Checkpoints != 4 || rep.Second.Notes != 4 || rep.Head.Size != 32 {
+		t.Errorf("got %+v", rep)
+	}
+}
+
+// However many append at once, no commit leaves more than 100 entries unsigned.
+func TestTailIsBounded(t *testing.T) {
+	dir := t.TempDir()
+	r := openSealed(t, dir)
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for range 60 {
+				a, b := entry("a", i), entry("b", i)
+				if err := r.s.Update(context.WithoutCancel(t.Context()), r.l.Op(&a), r.l.Op(&b)); err != nil {
+					t.Error(err)
+					return
+				}
+				var tail int64
+				const q = `SELECT (SELECT max(position) FROM audit) - coalesce((SELECT max(size) FROM audit_checkpoints), 0)`
+				if err := r.s.DB().QueryRowContext(t.Context(), q).Scan(&tail); err != nil || tail > 100 {
+					t.Errorf("the tail has %d entries (%v)", tail, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	r.close(t)
+	if rep := check(t, dir, second(dir)); !rep.OK || rep.Entries != 960 || rep.Head.Size != 960 || rep.Checkpoints < 9 {
+		t.Errorf("got %+v", rep)
+	}
+}
+
+// A lone entry is signed without anybody asking for it.
+func TestTailIsSignedInTime(t *testing.T) {
+	dir := t.TempDir()
+	r := openSealed(t, dir)
+	defer r.close(t)
+	r.append(t, "a", 1)
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if rep := check(t, dir, second(dir)); rep.Head.Size == 1 && rep.Second.Size == 1 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("it never was")
+		}
+	}
+}
+
+// rechain gives every entry the hash of its content anew, as whoever knows the
+// form can.
+func rechain(tb testing.TB, dir string) {
+	tb.Helper()
+	s := open(tb, dir)
+	err := s.Update(tb.Context(), audit.Rechain)
+	if err = errors.Join(err, s.Close()); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func TestTampering(t *testing.T) {
+	const forge = `UPDATE audit SET action = 'exekute' WHERE namespace = 'a' AND seq = 8`
+	tests := []struct {
+		name    string
+		do      func(t *testing.T, dir string)
+		kind    string
+		row     int64
+		reason  string
+		without bool // it is found by who has the database and the key alone, too
+	}{
+		{"edit", func(t *testing.T, dir string) { alter(t, dir, forge) }, "edited", 12, "does not have the hash", true},
+		{"delete in the middle", func(t *testing.T, dir string) { alter(t, dir, `DELETE FROM audit WHERE position = 12`) }, "deleted", 13, "is missing", true},
+		{"delete the last of a namespace, with others behind", func(t *testing.T, dir string) {
+			alter(t, dir, `DELETE FROM audit WHERE position >= 20 AND namespace = 'b'`)
+		}, "deleted", 21, "row 20 is missing", true},
+		{"delete the first", func(t *testing.T, dir string) { alter(t, dir, `DELETE FROM audit WHERE position = 1`) }, "deleted", 2, "row 1 is missing", true},
+		{"delete and renumber", func(t *testing.T, dir string) {
+			alter(t, dir, `DELETE FROM audit WHERE position = 12; UPDATE audit SET position = position - 1 WHERE position > 12; UPDATE audit SET seq = seq - 1 WHERE namespace = 'a' AND position >= 12`)
+			rechain(t, dir)
+		}, "rewritten", 11, "not what was signed", true},
+		{"reorder", func(t *testing.T, dir string) {
+			alter(t, dir, `UPDATE audit SET position = 100 WHERE position = 12; UPDATE audit SET position = 12 WHERE position = 17; UPDATE audit SET position = 17 WHERE position = 100`)
+		}, "reordered", 0, "", true},
+		{"rewrite", func(t *testing.T, dir string) { alter(t, dir, forge); rechain(t, dir) }, "rewritten", 11, "signed at", true},
+		{"truncate", func(t *testing.T, dir string) { alter(t, dir, `DELETE FROM audit WHERE position > 27`) }, "truncated", 28, "the last 3 are missing", true},
+		{"truncate to nothing", func(t *testing.T, dir string) { alter(t, dir, `DELETE FROM audit`) }, "truncated", 1, "the last 30 are missing", true},
+		{"truncate to a checkpoint, with the later ones", func(t *testing.T, dir string) {
+			alter(t, dir, `DELETE FROM audit WHERE position > 20; DELETE FROM audit_checkpoints WHERE size > 20`)
+		}, "truncated", 21, "the last 10 are missing", false},
+		{"rewrite without checkpoints", func(t *testing.T, dir string) {
+			alter(t, dir, forge+`; DELETE FROM audit_checkpoints`)
+			rechain(t, dir)
+		}, "rewritten", 0, "signed at", false},
+		{"take the database away", func(t *testing.T, dir string) {
+			for _, f := range []string{"sandboxmcp.db", "sandboxmcp.db-wal", "sandboxmcp.db-shm"} {
+				if err := os.Remove(filepath.Join(dir, f)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+					t.Fatal(err)
+				}
+			}
+		}, "truncated", 1, "the last 30 are missing", false},
+		{"a checkpoint of somebody else", func(t *testing.T, dir string) {
+			note := keeper{"theirs"}.seal("sandboxmcp audit checkpoint v1\n20\nAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\ntime 2031-01-01T00:00:00.000000000Z\n")
+			alter(t, dir, `UPDATE audit_checkpoints SET note = '`+note+`' WHERE size = 20`)
+		}, "checkpoint", 0, "over 20 entries: its signature", true},
+		{"a checkpoint elsewhere", func(t *testing.T, dir string) {
+			alter(t, dir, `UPDATE audit_checkpoints SET size = 25 WHERE size = 20`)
+		}, "checkpoint", 0, "was signed over 20", true},
+		{"another edge", func(t *testing.T, dir string) {
+			alter(t, dir, `UPDATE audit_checkpoints SET edge = (SELECT zeroblob(length(edge)) FROM audit_checkpoints WHERE size = 30) WHERE size = 30`)
+		}, "checkpoint", 0, "edge", true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			filled(t, dir)
+			if rep := check(t, dir, second(dir)); !rep.OK {
+				t.Fatalf("before: got %+v", rep)
+			}
+			tt.do(t, dir)
+			for _, with := range [][]func(*audit.Evidence){{}, {second(dir), alone}, {alone}} {
+				rep := check(t, dir, with...)
+				if len(with) == 1 && !tt.without { // it cannot be seen, and that is what the others are for
+					continue
+				}
+				if rep.OK || len(rep.Faults) == 0 {
+					t.Errorf("with %d: it was not found: %+v", len(with), rep)
+					continue
+				}
+				f := rep.Faults[0]
+				if f.Kind != tt.kind || tt.row != 0 && f.Row != tt.row || !strings.Contains(f.Reason, tt.reason) {
+					t.Errorf("with %d: got %+v, want %s of row %d: %q", len(with), f, tt.kind, tt.row, tt.reason)
+				}
+			}
+		})
+	}
+}
+
+// Who has the key can make a record that is sound in itself. The second place
+// tells.
+func TestRewriteWithTheKey(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	filled(t, dir)
+	r := openSealed(t, other)
+	r.append(t, "a", 40)
+	r.close(t)
+	if rep := check(t, other); !rep.OK {
+		t.Fatalf("the forgery: got %+v", rep)
+	}
+	rep := check(t, other, second(dir))
+	if rep.OK || rep.Faults[0].Kind != "rewritten" || !strings.Contains(rep.Faults[0].Reason, "second place") {
+		t.Errorf("got %+v", rep)
+	}
+	short := t.TempDir()
+	r = openSealed(t, short)
+	r.append(t, "a", 2)
+	r.close(t)
+	if rep := check(t, short, second(dir)); rep.OK || rep.Faults[0].Kind != "truncated" {
+		t.Errorf("a shorter one: got %+v", rep)
+	}
+	rep = check(t, dir, func(e *audit.Evidence) { e.Open = keeper{"new"}.OpenNote })
+	if rep.OK || rep.Faults[0].Kind != "checkpoint" {
+		t.Errorf("under a new key: got %+v", rep)
+	}
+	rep = check(t, dir, func(e *audit.Evidence) { e.Open = nil })
+	if rep.OK || rep.Faults[0].Kind != "key" {
+		t.Errorf("without a key: got %+v", rep)
+	}
+}
+
+// A record that was changed is not signed on: that would make it right.
+func TestTamperedRecordIsNotSigned(t *testing.T) {
+	for name, statement := range map[string]string{
+		"cut, and its checkpoints": `DELETE FROM audit WHERE position > 20; DELETE FROM audit_checkpoints WHERE size > 20`,
+		"cut":                      `DELETE FROM audit WHERE position > 27`,
+		"no checkpoints":           `DELETE FROM audit_checkpoints`,
+		"another edge":             `UPDATE audit_checkpoints SET edge = zeroblob(length(edge))`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			filled(t, dir)
+			before := check(t, dir)
+			alter(t, dir, statement)
+			r := openSealed(t, dir)
+			r.append(t, "a", 120) // it is recorded all the same
+			r.close(t)
+			rep := check(t, dir)
+			if rep.OK {
+				t.Errorf("it is sound again: %+v", rep)
+			}
+			if name == "cut" { // the rows behind take the places of those that have gone
+				return
+			}
+			if rep.Checkpoints > before.Checkpoints {
+				t.Errorf("%d checkpoints became %d", before.Checkpoints, rep.Checkpoints)
+			}
+		})
+	}
+}
+
+// A server that runs sees that what it has signed has gone.
+func TestCutUnderARunningServer(t *testing.T) {
+	dir := t.TempDir()
+	filled(t, dir)
+	r := openSealed(t, dir)
+	r.append(t, "a", 60) // 50 of which are signed at once
+	for end := time.Now().Add(20 * time.Second); check(t, dir).Checkpoints < 4; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("nothing is signed")
+		}
+	}
+	alter(t, dir, `DELETE FROM audit WHERE position > 10; DELETE FROM audit_checkpoints WHERE size > 10`)
+	if err := os.Remove(audit.HeadFile(dir, filepath.Join(dir, "sandboxmcp.db"))); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	r.append(t, "a", 2)
+	r.close(t)
+	if rep := check(t, dir, second(dir)); rep.OK || rep.Checkpoints != 1 {
+		t.Errorf("got %+v", rep)
+	}
+}
+
+func TestSecondPlace(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	_, err := audit.Open(t.Context(), s, audit.Config{Signer: ours, CheckpointFile: filepath.Join(dir, "none", "second")})
+	if e := sandboxmcp.AsError(err); e.Code != sandboxmcp.CodeBackendUnavailable || !strings.Contains(e.Hint, "audit_checkpoint_file") {
+		t.Errorf("one that cannot be written to: got %v", err)
+	}
+	filled(t, dir)
+	place := filepath.Join(dir, "second")
+	whole, err := os.ReadFile(place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fi, err := os.Stat(place); err != nil || fi.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", fi.Mode(), err)
+	}
+	// A write that was cut short is a fault, and spoils no other note.
+	if err := os.WriteFile(place, append(whole, "sandboxmcp audit checkp"...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := openSealed(t, dir)
+	r.append(t, "a", 1)
+	r.close(t)
+	rep := check(t, dir, second(dir))
+	if len(rep.Faults) != 1 || rep.Second.Size != 31 || rep.Second.Notes != 5 {
+		t.Errorf("got %+v and %+v", rep.Faults, rep.Second)
+	}
+	if rep := check(t, dir, func(e *audit.Evidence) { e.CheckpointFile = filepath.Join(dir, "none") }); rep.OK {
+		t.Error("a second place that is not there is sound")
+	}
+}
+
+// One that stops taking writes costs no entry, and gets the next checkpoint.
+func TestSecondPlaceComesBack(t *testing.T) {
+	dir := t.TempDir()
+	place := filepath.Join(dir, "second")
+	r := openSealed(t, dir)
+	if err := errors.Join(os.Remove(place), os.Mkdir(place, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	r.append(t, "a", 60)
+	for end := time.Now().Add(20 * time.Second); check(t, dir).Checkpoints == 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("nothing is signed")
+		}
+	}
+	if err := os.Remove(place); err != nil {
+		t.Fatal(err)
+	}
+	r.append(t, "a", 1)
+	r.close(t)
+	if rep := check(t, dir, second(dir)); !rep.OK || rep.Second.Size != 61 {
+		t.Errorf("got %+v %+v", rep, rep.Second)
+	}
+}
+
+func TestHeadFile(t *testing.T) {
+	if got, want := audit.HeadFile("/s", "/s/sandboxmcp.db"), "/s/sandboxmcp.head"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	a, b := audit.HeadFile("/s", "/elsewhere/audit.db"), audit.HeadFile("/s", "/other/audit.db")
+	if a == b || filepath.Dir(a) != "/s" {
+		t.Errorf("got %s and %s", a, b)
+	}
+}
+
+// A record of a release that signed nothing is signed with the first new entry.
+func TestOldRecordIsSigned(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	fill(t, s, "default", 2500)
+	if rep := check(t, dir); rep.OK || rep.Faults[0].Kind != "unsigned" {
+		t.Errorf("before: got %+v", rep.Faults)
+	}
+	r := openSealed(t, dir)
+	r.append(t, "a", 1)
+	r.close(t)
+	if rep := check(t, dir); !rep.OK || rep.Head.Size != 2501 || rep.Checkpoints != 3 {
+		t.Errorf("got %+v", rep)
+	}
+}

@@ -1,0 +1,391 @@
+package cli
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
+	"github.com/sandboxmcp/sandboxmcp/internal/control"
+)
+
+// Where secrets are that a running server has to be asked for.
+const (
+	vaultMemory = "memory"
+	vaultEnv    = "env"
+)
+
+// maxSecretValue bounds what is read as a secret: one byte and a newline more than
+// a secret may have, so that the vault says what is wrong with it.
+const maxSecretValue = 64<<10 + 2
+
+func (a *app) vaultCommand() *cobra.Command {
+	return a.group(&cobra.Command{
+		Use:   "vault",
+		Short: "Keep secrets for programs",
+		Long: `Keeps secrets. A program finds each one of its namespace as an environment
+variable; in all that comes out of the program it is masked. No command shows a
+value again.
+
+Secrets are encrypted in the state directory, where every server sees them at its
+next run; with SANDBOXMCP_VAULT=memory they are in the memory of one running server.`,
+		Example: "  sandboxmcp vault add API_KEY",
+	}, a.vaultAddCommand(), a.vaultListCommand(), a.vaultDeleteCommand(), a.vaultRotateCommand())
+}
+
+// vaultFlags are what the commands of the vault have in common.
+type vaultFlags struct {
+	namespace string
+	place     place
+}
+
+func (a *app) withVault(cmd *cobra.Command) *vaultFlags {
+	v := &vaultFlags{}
+	cmd.Flags().StringVar(&v.namespace, "namespace", "", "in the namespace `NAME`")
+	v.place.withServer(cmd)
+	a.withConfig(a.withJSON(cmd))
+	return v
+}
+
+// vaultSettings are the settings, with the namespace that was asked for.
+func (a *app) vaultSettings(v *vaultFlags) (*config.Config, error) {
+	cfg, err := a.load()
+	if err == nil && v.namespace != "" {
+		cfg.Namespace, err = sandboxmcp.ParseNamespace(v.namespace)
+	}
+	return cfg, err
+}
+
+func (a *app) vaultAddCommand() *cobra.Command {
+	var ttl string
+	cmd := &cobra.Command{
+		Use:   "add KEY [VALUE | -]",
+		Short: "Put a secret in",
+		Long: `Puts a secret in, in place of one of the same key. KEY is the name of the variable
+that programs have it in: letters, digits and _, and no name that steers programs,
+such as PATH. The value has 8 bytes to 64 KiB. It is asked for without showing it,
+or with - read from stdin, less one newline at its end. As VALUE it stands on the
+command line, where other programs of this machine can see it and the shell may
+keep it.`,
+		Example: `  sandboxmcp vault add API_KEY
+  sandboxmcp vault add API_KEY - < key.txt
+  sandboxmcp vault add API_KEY - --ttl 8h --namespace team < key.txt`,
+		Args: cobra.ArbitraryArgs,
+	}
+	v := a.withVault(cmd)
+	cmd.Flags().StringVar(&ttl, "ttl", "", "it is gone after this `TIME`, such as 30m or 24h")
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		switch {
+		case len(args) == 0:
+			return usage("KEY is missing")
+		case len(args) > 2:
+			return usage("more than KEY and VALUE was given")
+		}
+		s := sandboxmcp.SecretSpec{Key: args[0], Actor: "cli"}
+		if ttl != "" {
+			var err error
+			if s.TTL, err = time.ParseDuration(ttl); err != nil || s.TTL <= 0 {
+				return usage("--ttl has to be a time above 0 such as 30m or 24h, not " + sandboxmcp.Quote(ttl))
+			}
+		}
+		cfg, err := a.vaultSettings(v)
+		if err != nil {
+			return err
+		}
+		s.Namespace = cfg.Namespace
+		if s.Value, err = a.secretValue(ctx, args); err != nil {
+			return err
+		}
+		if err := a.addSecret(ctx, cfg, v.place, s); err != nil {
+			return err
+		}
+		if a.json {
+			a.printJSON(map[string]any{"added": s.Key, "namespace": s.Namespace})
+			return nil
+		}
+		a.print("added " + s.Key + " to the namespace " + string(s.Namespace) + "\n")
+		return nil
+	})
+}
+
+// secretValue is the value that a command line gives, or says where it is.
+func (a *app) secretValue(ctx context.Context, args []string) (sandboxmcp.Secret, error) {
+	if len(args) == 2 && args[1] != "-" {
+		a.say("the value stood on the command line, where other programs can see it: leave it out, and it is asked for; or give it on stdin with -")
+		return sandboxmcp.NewSecret(args[1]), nil
+	}
+	if len(args) == 1 {
+		f, ok := a.stdin.(*os.File)
+		if !ok || !term.IsTerminal(int(f.Fd())) {
+			return sandboxmcp.Secret{}, usage("VALUE is missing: - reads it from stdin")
+		}
+		return a.askSecret(ctx, f, args[0])
+	}
+	data, err := readAll(ctx, a.stdin, maxSecretValue)
+	if err != nil {
+		return sandboxmcp.Secret{}, readFailure("the value on stdin", sandboxmcp.CodeInvalidArgument, err)
+	}
+	return sandboxmcp.NewSecret(strings.TrimSuffix(string(data), "\n")), nil
+}
+
+// askSecret asks a person, without showing what is typed. Interrupted, it leaves
+// the terminal as it was.
+func (a *app) askSecret(ctx context.Context, f *os.File, key string) (sandboxmcp.Secret, error) {
+	fd := int(f.Fd())
+	before, err := term.GetState(fd)
+	if err != nil {
+		return sandboxmcp.Secret{}, readFailure("the terminal", sandboxmcp.CodeInvalidArgument, err)
+	}
+	_, _ = a.stderr.Write([]byte("value of " + clean(key) + ": "))
+	type typed struct {
+		text []byte
+		err  error
+	}
+	done := make(chan typed, 1)
+	go func() {
+		text, err := term.ReadPassword(fd)
+		done <- typed{text, err}
+	}()
+	select {
+	case got := <-done:
+		_, _ = a.stderr.Write([]byte("\n"))
+		if got.err != nil {
+			return sandboxmcp.Secret{}, readFailure("the value", sandboxmcp.CodeInvalidArgument, got.err)
+		}
+		return sandboxmcp.NewSecret(string(got.text)), nil
+	case <-ctx.Done():
+		_ = term.Restore(fd, before)
+		_, _ = a.stderr.Write([]byte("\n"))
+		return sandboxmcp.Secret{}, ctx.Err()
+	}
+}
+
+func (a *app) addSecret(ctx context.Context, cfg *config.Config, p place, s sandboxmcp.SecretSpec) error {
+	if cfg.Vault == vaultMemory {
+		c, err := a.memoryVault(ctx, cfg, p)
+		if err != nil {
+			return err
+		}
+		return c.AddSecret(ctx, s)
+	}
+	if err := p.unused(cfg); err != nil {
+		return err
+	}
+	err := a.withEngine(ctx, cfg, func(e runner) error { return e.AddSecret(ctx, s) })
+	if err == nil {
+		a.tellOthers(ctx, cfg)
+	}
+	return err
+}
+
+// unused refuses --server where no server is asked.
+func (p place) unused(cfg *config.Config) error {
+	if p.server == "" {
+		return nil
+	}
+	return usage("--server goes with a vault in memory; this one is kept as " + cfg.Vault + ", the same for every server")
+}
+
+// vaultsOf asks the running servers what they have, and gives those of a kind.
+func (a *app) vaultsOf(ctx context.Context, cfg *config.Config, p place, is func(kind string) bool) ([]*control.Client, []control.VaultList, error) {
+	peers, err := a.servers(ctx, cfg, p)
+	if err != nil {
+		return nil, nil, err
+	}
+	var some []*control.Client
+	var lists []control.VaultList
+	for _, c := range peers {
+		l, err := c.Vault(ctx, cfg.Namespace)
+		switch {
+		case err != nil:
+			a.say("server " + c.Peer().ID + ": " + err.Error())
+		case is(l.Kind):
+			some, lists = append(some, c), append(lists, l)
+		}
+	}
+	return some, lists, nil
+}
+
+// memoryVault finds the one server that has secrets in its memory.
+func (a *app) memoryVault(ctx context.Context, cfg *config.Config, p place) (*control.Client, error) {
+	some, _, err := a.vaultsOf(ctx, cfg, p, func(kind string) bool { return kind == vaultMemory })
+	switch {
+	case err != nil:
+		return nil, err
+	case len(some) == 0:
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeVaultUnavailable, "the vault is in the memory of a server, and no running server has one").
+			WithHint("start a server with SANDBOXMCP_VAULT=memory, or unset it to keep secrets encrypted in the state directory")
+	case len(some) > 1:
+		names := make([]string, 0, len(some))
+		for _, c := range some {
+			names = append(names, c.Peer().ID)
+		}
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%d servers have a vault in their memory: %s", len(some), strings.Join(names, ", ")).
+			WithHint("pick one with --server").With("servers", names)
+	}
+	return some[0], nil
+}
+
+// tellOthers says which running servers do not see what is in the state directory.
+func (a *app) tellOthers(ctx context.Context, cfg *config.Config) {
+	some, lists, err := a.vaultsOf(ctx, cfg, place{}, func(kind string) bool { return kind != cfg.Vault })
+	if err != nil {
+		return
+	}
+	for i, c := range some {
+		a.say("server " + c.Peer().ID + " does not see it: its secrets are kept as " + lists[i].Kind)
+	}
+}
+
+// tellUnread says that secrets in the environment are not taken from there.
+func (a *app) tellUnread(cfg *config.Config, logger *slog.Logger) {
+	isSecret := func(kv string) bool { return strings.HasPrefix(kv, "SANDBOXMCP_SECRET_") }
+	if cfg.Vault != vaultEnv && slices.ContainsFunc(a.env, isSecret) {
+		logger.Warn("variables SANDBOXMCP_SECRET_... are not read: they are for SANDBOXMCP_VAULT=env", "vault", cfg.Vault)
+	}
+}
+
+func (a *app) vaultListCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "Show which secrets there are",
+		Long:    "Shows the keys of a namespace's secrets, since when they are there and until when.",
+		Example: "  sandboxmcp vault list --json",
+		Args:    takes(),
+	}
+	v := a.withVault(cmd)
+	return a.does(cmd, func(ctx context.Context, _ []string) error {
+		cfg, err := a.vaultSettings(v)
+		if err != nil {
+			return err
+		}
+		list, err := a.secrets(ctx, cfg, v.place)
+		if err != nil {
+			return err
+		}
+		if a.json {
+			a.printJSON(map[string]any{"vault": cfg.Vault, "namespace": cfg.Namespace, "secrets": list})
+			return nil
+		}
+		rows := [][]string{{"KEY", "ADDED", "EXPIRES"}}
+		for _, s := range list {
+			row := []string{s.Key, "", "never"}
+			if !s.CreatedAt.IsZero() {
+				row[1] = clock(s.CreatedAt)
+			}
+			if s.ExpiresAt != nil {
+				row[2] = clock(*s.ExpiresAt)
+			}
+			rows = append(rows, row)
+		}
+		a.table(rows)
+		return nil
+	})
+}
+
+// secrets are those of the running servers that have some of their own, else of
+// the state directory or of our own environment.
+func (a *app) secrets(ctx context.Context, cfg *config.Config, p place) ([]sandboxmcp.SecretInfo, error) {
+	all := []sandboxmcp.SecretInfo{}
+	if cfg.Vault == vaultMemory || cfg.Vault == vaultEnv {
+		some, lists, err := a.vaultsOf(ctx, cfg, p, func(kind string) bool { return kind == cfg.Vault })
+		if err != nil {
+			return nil, err
+		}
+		for _, l := range lists {
+			all = append(all, l.Secrets...)
+		}
+		if len(some) > 0 || cfg.Vault == vaultMemory {
+			slices.SortStableFunc(all, func(a, b sandboxmcp.SecretInfo) int { return strings.Compare(a.Key, b.Key) })
+			return slices.CompactFunc(all, func(a, b sandboxmcp.SecretInfo) bool { return a.Key == b.Key }), nil
+		}
+	} else if err := p.unused(cfg); err != nil {
+		return nil, err
+	}
+	err := a.withEngine(ctx, cfg, func(e runner) (err error) {
+		all, err = e.Secrets(ctx, cfg.Namespace)
+		return err
+	})
+	return all, err
+}
+
+func (a *app) vaultDeleteCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "delete KEY",
+		Short: "Take a secret out",
+		Long: `Takes a secret out. The next program does not get it; one that is running keeps
+it, and so do the variables of a session, which goes on masking it.`,
+		Example: "  sandboxmcp vault delete API_KEY",
+		Args:    takes("KEY"),
+	}
+	v := a.withVault(cmd)
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		cfg, err := a.vaultSettings(v)
+		if err != nil {
+			return err
+		}
+		if err := a.deleteSecret(ctx, cfg, v.place, args[0]); err != nil {
+			return err
+		}
+		if a.json {
+			a.printJSON(map[string]any{"deleted": args[0], "namespace": cfg.Namespace})
+			return nil
+		}
+		a.print("deleted " + clean(args[0]) + " from the namespace " + string(cfg.Namespace) + "\n")
+		return nil
+	})
+}
+
+func (a *app) deleteSecret(ctx context.Context, cfg *config.Config, p place, key string) error {
+	if cfg.Vault != vaultMemory {
+		if err := p.unused(cfg); err != nil {
+			return err
+		}
+		return a.withEngine(ctx, cfg, func(e runner) error { return e.DeleteSecret(ctx, cfg.Namespace, key, "cli") })
+	}
+	c, err := a.memoryVault(ctx, cfg, p)
+	if err != nil {
+		return err
+	}
+	return c.DeleteSecret(ctx, cfg.Namespace, key)
+}
+
+func (a *app) vaultRotateCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "rotate",
+		Short: "Replace the key of the vault",
+		Long: `Makes a new key and encrypts every secret of the state directory for it, those of
+all namespaces. Running servers go on. The old key is gone afterwards; who has a
+copy of it and of the database as it was can still read what was in there, so
+change the secrets themselves, too, if that may be so.`,
+		Example: "  sandboxmcp vault rotate",
+		Args:    takes(),
+	}
+	a.withConfig(a.withJSON(cmd))
+	return a.does(cmd, func(ctx context.Context, _ []string) error {
+		cfg, err := a.load()
+		if err != nil {
+			return err
+		}
+		return a.withEngine(ctx, cfg, func(e runner) error {
+			n, err := e.RotateVault(ctx, "cli")
+			if err != nil {
+				return err
+			}
+			if a.json {
+				a.printJSON(map[string]any{"rotated": true, "secrets": n})
+				return nil
+			}
+			a.print("the key was replaced; " + strconv.Itoa(n) + " secrets are sealed for the new one\n")
+			return nil
+		})
+	})
+}

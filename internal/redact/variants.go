@@ -1,0 +1,329 @@
+package redact
+
+import (
+	"encoding/base32"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// lineBytes is how long a line of a value is that is looked for by itself.
+const lineBytes = 16
+
+// variants are the forms of a value, each once, the value itself first.
+func variants(v string) []string {
+	all := []string{v, strings.ToUpper(v), strings.ToLower(v), mapASCII(v, 'a', 'z', -0x20), mapASCII(v, 'A', 'Z', 0x20)}
+	all = append(all, otherCases(v)...)
+	all = append(all, backwards(v)...)
+	all = append(all, encodedBase64(v)...)
+	all = append(all, asNumbers(v)...)
+	for _, wide := range widened(v) {
+		all = append(all, wide, pythonBytes(wide), strings.ReplaceAll(pythonBytes(wide), "'", `\'`))
+	}
+	all = append(all, percentEncoded(v)...)
+	all = append(all, escapedJSON(v)...)
+	all = append(all, escapedWhole(v)...)
+	all = append(all, quotedBySource(v)...)
+	if strings.Contains(strings.TrimSpace(v), "\n") {
+		for line := range strings.SplitSeq(v, "\n") {
+			if line = strings.TrimSpace(line); len(line) >= lineBytes && !strings.HasPrefix(line, "-----") {
+				all = append(all, line)
+			}
+		}
+	}
+	seen := make(map[string]bool, len(all))
+	return slices.DeleteFunc(all, func(s string) bool {
+		double := seen[s] || len(s) < MinBytes
+		seen[s] = true
+		return double
+	})
+}
+
+func mapASCII(s string, from, to byte, by int) string {
+	b := []byte(s)
+	for i, c := range b {
+		if c >= from && c <= to {
+			b[i] = byte(int(c) + by)
+		}
+	}
+	return string(b)
+}
+
+// otherCases is the value with its cases exchanged, and with every word's, or only
+// its own, first letter large.
+func otherCases(v string) []string {
+	word := false // in one
+	title := strings.Map(func(r rune) rune {
+		first := !word
+		if word = unicode.IsLetter(r); word && first {
+			return unicode.ToUpper(r)
+		}
+		return unicode.ToLower(r)
+	}, v)
+	exchanged := strings.Map(func(r rune) rune {
+		if unicode.IsUpper(r) {
+			return unicode.ToLower(r)
+		}
+		return unicode.ToUpper(r)
+	}, v)
+	_, n := utf8.DecodeRuneInString(v)
+	return []string{title, exchanged, strings.ToUpper(v[:n]) + strings.ToLower(v[n:])}
+}
+
+// asNumbers is the value's bytes as hex, together, apart, and in the lines that
+// tools make of it; and as lists of decimal numbers.
+func asNumbers(v string) []string {
+	small := hex.EncodeToString([]byte(v))
+	large := strings.ToUpper(small)
+	all := []string{small, large}
+	for _, between := range []string{" ", ":"} {
+		all = append(all, apart(small, 2, between), apart(large, 2, between))
+	}
+	if len(small) > xxdLine {
+		all = append(all, apart(small, xxdLine, "\n"))
+	}
+	decimals := make([]string, len(v))
+	for i := range len(v) {
+		decimals[i] = strconv.Itoa(int(v[i]))
+	}
+	return append(all, strings.Join(decimals, ","), strings.Join(decimals, ", "))
+}
+
+// Lines of encoders.
+const (
+	xxdLine  = 60
+	mimeLine = 76
+	pemLine  = 64
+)
+
+// apart puts something between every n bytes.
+func apart(s string, n int, between string) string {
+	var parts []string
+	for part := range slices.Chunk([]byte(s), n) {
+		parts = append(parts, string(part))
+	}
+	return strings.Join(parts, between)
+}
+
+// backwards is the value from its end, by bytes and by characters.
+func backwards(v string) []string {
+	b := []byte(v)
+	slices.Reverse(b)
+	r := []rune(v)
+	slices.Reverse(r)
+	if !utf8.ValidString(v) {
+		return []string{string(b)}
+	}
+	return []string{string(b), string(r)}
+}
+
+// encodedBase64 is the value as it looks in base64 behind no, one or two other
+// bytes: the digits that depend on it alone. Alone in the lines of mail and of
+// keys, and in base32, it is found as well.
+func encodedBase64(v string) []string {
+	var all []string
+	for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+		for before := range 3 {
+			whole := enc.EncodeToString([]byte(strings.Repeat("\x00", before) + v))
+			whole = whole[(8*before+5)/6 : 8*(before+len(v))/6]
+			all = append(all, whole)
+			for _, line := range []int{mimeLine, pemLine} {
+				if before == 0 && len(whole) > line {
+					all = append(all, apart(whole, line, "\n"))
+				}
+			}
+		}
+	}
+	b32 := base32.StdEncoding.EncodeToString([]byte(v))[:8*len(v)/5]
+	return append(all, b32, strings.ToLower(b32))
+}
+
+// widened is the value in UTF-16, little and big end first.
+func widened(v string) []string {
+	var little, big []byte
+	units := utf16.Encode([]rune(v))
+	if !utf8.ValidString(v) {
+		units = units[:0]
+		for i := range len(v) {
+			units = append(units, uint16(v[i]))
+		}
+	}
+	for _, u := range units {
+		little, big = append(little, byte(u), byte(u>>8)), append(big, byte(u>>8), byte(u))
+	}
+	return []string{string(little), string(big)}
+}
+
+const (
+	letters    = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+	unreserved = letters + "-._~"
+)
+
+// percentEncoded is the value as URLs have it: every byte encoded, and as it is
+// done by Python's quote and quote_plus, JavaScript's encodeURIComponent and
+// encodeURI, forms of browsers, Go and Java.
+func percentEncoded(v string) []string {
+	var all []string
+	for _, digits := range []string{"%%%02X", "%%%02x"} {
+		for _, keep := range []string{"", unreserved, unreserved + "/", unreserved + "!'()*", unreserved + ";,/?:@&=+$#!'()*", unreserved + "$&+=:@", letters + "-._*", letters + "@*_+-./", unreserved + "!$&'()*+,/:;=@[]|^%"} {
+			var b strings.Builder
+			for i := range len(v) {
+				if strings.IndexByte(keep, v[i]) >= 0 {
+					b.WriteByte(v[i])
+				} else {
+					fmt.Fprintf(&b, digits, v[i])
+				}
+			}
+			all = append(all, b.String())
+			if keep != "" && strings.Contains(v, " ") {
+				all = append(all, strings.ReplaceAll(b.String(), "%20", "+"))
+			}
+		}
+	}
+	return all
+}
+
+// escapedJSON is the value inside of a JSON string, by the habits of several
+// encoders, and inside of a JSON string in a JSON string.
+func escapedJSON(v string) []string {
+	var all []string
+	for _, ascii := range []string{"", `\u%04x`, `\u%04X`} {
+		for _, special := range []string{"", "/", "<>&", "<>&'", "/<>&"} {
+			all = append(all, stringJSON(v, ascii, special))
+		}
+	}
+	return append(all, stringJSON(stringJSON(v, "", ""), "", ""), stringJSON(stringJSON(v, `\u%04x`, ""), "", ""))
+}
+
+// stringJSON escapes what has to be, besides what is not ASCII in the form of
+// ascii, a slash by a backslash and other special characters by number.
+func stringJSON(v, ascii, special string) string {
+	var b strings.Builder
+	for _, r := range v {
+		short := strings.IndexRune("\"\\\b\f\n\r\t", r)
+		switch {
+		case short >= 0:
+			b.WriteByte('\\')
+			b.WriteByte(`"\bfnrt`[short])
+		case r == '/' && strings.Contains(special, "/"):
+			b.WriteString(`\/`)
+		case r < ' ' || r == 0x7f && ascii != "" || strings.ContainsRune(special, r):
+			fmt.Fprintf(&b, `\u%04x`, r)
+		case r >= utf8.RuneSelf && ascii != "":
+			for _, u := range utf16.Encode([]rune{r}) {
+				fmt.Fprintf(&b, ascii, u)
+			}
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// escapedWhole is the value with each character, or byte, by its number.
+func escapedWhole(v string) []string {
+	var all []string
+	for _, form := range []string{`\u%04x`, `\u%04X`} {
+		var b strings.Builder
+		for _, u := range utf16.Encode([]rune(v)) {
+			fmt.Fprintf(&b, form, u)
+		}
+		all = append(all, b.String())
+	}
+	for _, form := range []string{`\x%02x`, `\x%02X`} {
+		var b strings.Builder
+		for i := range len(v) {
+			fmt.Fprintf(&b, form, v[i])
+		}
+		all = append(all, b.String())
+	}
+	return all
+}
+
+// quotedBySource is the value as languages quote it in their own text.
+func quotedBySource(v string) []string {
+	escape := func(s, chars string) string { // by a backslash
+		var b strings.Builder
+		for i := range len(s) {
+			if strings.IndexByte(chars, s[i]) >= 0 {
+				b.WriteByte('\\')
+			}
+			b.WriteByte(s[i])
+		}
+		return b.String()
+	}
+	slash := strings.NewReplacer(`\`, `\\`, "\n", `\n`, "\r", `\r`, "\t", `\t`)
+	html := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
+	quotes := strings.NewReplacer(`"`, "&quot;", "'", "&#x27;")
+	numbers := strings.NewReplacer(`"`, "&#34;", "'", "&#39;")
+	goQuoted, _ := json.Marshal(v) //nolint:errchkjson // a string
+	return []string{
+		slash.Replace(v), escape(slash.Replace(v), "'"), escape(slash.Replace(v), `"`), // Python, JavaScript
+		pythonBytes(v), escape(pythonBytes(v), "'"),
+		strings.ReplaceAll(v, "'", `'\''`), strings.ReplaceAll(v, "'", `'"'"'`), // shells
+		escape(v, "\"$`\\"), escape(v, " \t!\"#$&'()*,;<>?[\\]^`{|}~"), escape(v, " \t!\"$&'()*,;<>?[\\]^`{|}"),
+		pythonASCII(v), strings.ReplaceAll(pythonASCII(v), "'", `\'`), quotedPrintable(v),
+		html.Replace(v), quotes.Replace(html.Replace(v)), numbers.Replace(html.Replace(v)),
+		string(goQuoted[1 : len(goQuoted)-1]),
+	}
+}
+
+// pythonASCII is what Python's ascii and unicode_escape make of it.
+func pythonASCII(v string) string {
+	var b strings.Builder
+	for _, r := range v {
+		switch {
+		case r < utf8.RuneSelf:
+			b.WriteString(pythonBytes(string(r)))
+		case r < 0x100:
+			fmt.Fprintf(&b, `\x%02x`, r)
+		case r < 0x10000:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			fmt.Fprintf(&b, `\U%08x`, r)
+		}
+	}
+	return b.String()
+}
+
+// quotedPrintable is what mail makes of it.
+func quotedPrintable(v string) string {
+	var b strings.Builder
+	for i := range len(v) {
+		if c := v[i]; c == '=' || c < ' ' || c >= 0x7f {
+			fmt.Fprintf(&b, "=%02X", c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}
+
+// pythonBytes is what Python shows of bytes.
+func pythonBytes(v string) string {
+	var b strings.Builder
+	for i := range len(v) {
+		switch c := v[i]; {
+		case c == '\\':
+			b.WriteString(`\\`)
+		case c == '\n':
+			b.WriteString(`\n`)
+		case c == '\r':
+			b.WriteString(`\r`)
+		case c == '\t':
+			b.WriteString(`\t`)
+		case c < ' ' || c >= 0x7f:
+			fmt.Fprintf(&b, `\x%02x`, c)
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,113 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// View is a database that is only looked at: nothing is made, brought up to date
+// or written, and nobody who works there has to wait.
+type View struct {
+	s       *Store
+	version int
+}
+
+// Look opens the database of a state directory for reading. A directory or a
+// database that is not there, and one in memory, is nil: nothing is kept there.
+// The errors are those of [Open]. Call Close in the end.
+func Look(ctx context.Context, cfg Config) (*View, error) {
+	s := &Store{dir: cfg.Dir, path: Path(cfg), busy: cmp.Or(cfg.BusyTimeout, DefaultBusyTimeout)}
+	if s.path == MemoryPath {
+		return nil, nil
+	}
+	fi, err := os.Stat(s.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+	case !fi.Mode().IsRegular():
+		err = fmt.Errorf("%s is not a regular file", s.path)
+	case !owned(fi): // files that reading makes beside it would not be theirs
+		err = &dirError{reason: "its database belongs to another user"}
+	}
+	if err != nil {
+		return nil, s.explain("read", err)
+	}
+	v := &View{s: s}
+	if err = v.open(ctx); err != nil {
+		return nil, s.explain("read", errors.Join(err, s.shutDatabase()))
+	}
+	if v.version == 0 { // somebody is making it right now
+		return nil, v.Close()
+	}
+	return v, nil
+}
+
+func (v *View) open(ctx context.Context) error {
+	d, err := newDatabase(v.s.path, SynchronousNormal, v.s.busy)
+	if err != nil {
+		return err
+	}
+	if v.s.reader, err = d.reader(); err != nil {
+		return err
+	}
+	conn, version, err := d.connect(ctx, v.s.reader)
+	if conn != nil { // back to the pool
+		err = errors.Join(err, conn.Close())
+	}
+	v.version = version
+	return err
+}
+
+// DB returns the database for reading.
+func (v *View) DB() *sql.DB { return v.s.reader }
+
+// Current reports whether the schema is the newest. An older one is brought up
+// to date by the next [Open].
+func (v *View) Current() bool { return v.version == schemaVersion }
+
+// Close closes the database.
+func (v *View) Close() error { return v.s.shutDatabase() }
+
+// Path is where the database of a configuration is, or [MemoryPath].
+func Path(cfg Config) string { return cmp.Or(cfg.SQLitePath, filepath.Join(cfg.Dir, databaseName)) }
+
+// Executions counts the executions that a state directory keeps, by status, for
+// someone who only looks. A status of which there is none is absent.
+func Executions(ctx context.Context, cfg Config) (map[sandboxmcp.Status]int64, error) {
+	kept := map[sandboxmcp.Status]int64{}
+	v, err := Look(ctx, cfg)
+	if v == nil || err != nil {
+		return kept, err
+	}
+	err = v.executions(ctx, kept)
+	if err = errors.Join(err, v.Close()); err != nil {
+		return nil, v.s.explain("read", err)
+	}
+	return kept, nil
+}
+
+func (v *View) executions(ctx context.Context, into map[sandboxmcp.Status]int64) error {
+	rows, err := v.DB().QueryContext(ctx, `SELECT status, count(*) FROM executions GROUP BY status`)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var status sandboxmcp.Status
+		var n int64
+		if err := rows.Scan(&status, &n); err != nil {
+			return err
+		}
+		into[status] = n
+	}
+	return rows.Err()
+}

@@ -1,0 +1,290 @@
+package vault
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"filippo.io/age"
+	"github.com/zalando/go-keyring"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// KeyFile is the file of the key in the state directory: age identities, the one
+// in use first. While the key is changed there are two.
+const KeyFile = "vault.key"
+
+const maxKeyFile = 4096
+
+// keys are the keys of a sealed vault, as they were last read. Another process may
+// change them; whoever finds that none fits reads them again.
+type keys struct {
+	place place
+
+	mu  sync.Mutex
+	all []*age.X25519Identity // the one in use first; nil: not read yet
+}
+
+// place is where keys are kept.
+type place interface {
+	// read returns the text of the keys; fs.ErrNotExist when there are none.
+	read() ([]byte, error)
+	// write keeps a text. With fresh it keeps none in place of another, and
+	// says fs.ErrExist.
+	write(text []byte, fresh bool) error
+	fmt.Stringer
+}
+
+func newKeys(cfg Config) *keys {
+	if cfg.Keyring {
+		sum := sha256.Sum256([]byte(cfg.Store.Dir()))
+		return &keys{place: desktop{user: hex.EncodeToString(sum[:8]), env: cfg.Env}}
+	}
+	return &keys{place: keyFile(filepath.Join(cfg.Store.Dir(), KeyFile))}
+}
+
+// current are the keys, read anew; with fresh one is made when there is none.
+func (k *keys) current(fresh bool) ([]*age.X25519Identity, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	err := k.readLocked()
+	if errors.Is(err, fs.ErrNotExist) && fresh {
+		var id *age.X25519Identity
+		if id, err = age.GenerateX25519Identity(); err == nil {
+			if err = k.place.write(keyText(id), true); errors.Is(err, fs.ErrExist) { // somebody was faster
+				err = nil
+			}
+		}
+		if err == nil {
+			err = k.readLocked()
+		}
+	}
+	if err != nil {
+		return nil, keyError(k.place, err)
+	}
+	return slices.Clone(k.all), nil
+}
+
+func (k *keys) readLocked() error {
+	text, err := k.place.read()
+	if err != nil {
+		return err
+	}
+	var all []*age.X25519Identity
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		id, err := age.ParseX25519Identity(line)
+		if err != nil {
+			return errors.New("it does not hold an age identity") // the cause might show a part of it
+		}
+		all = append(all, id)
+	}
+	if len(all) == 0 {
+		return errors.New("it holds no age identity")
+	}
+	k.all = all
+	return nil
+}
+
+// replace puts keys in place of the ones there are.
+func (k *keys) replace(all []*age.X25519Identity) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.place.write(keyText(all...), false); err != nil {
+		return keyError(k.place, err)
+	}
+	k.all = all
+	return nil
+}
+
+func keyText(all ...*age.X25519Identity) []byte {
+	var b bytes.Buffer
+	b.WriteString("# the key of the vault in this state directory; without it no secret can be read\n")
+	for _, id := range all {
+		b.WriteString(id.String() + "\n")
+	}
+	return b.Bytes()
+}
+
+// unseal decrypts, with the keys as they were last read and if that fails as they
+// are now.
+func (k *keys) unseal(sealed []byte) ([]byte, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for fresh := k.all == nil; ; fresh = true {
+		if fresh {
+			if err := k.readLocked(); err != nil {
+				return nil, keyError(k.place, err)
+			}
+		}
+		ids := make([]age.Identity, len(k.all))
+		for i, id := range k.all {
+			ids[i] = id
+		}
+		r, err := age.Decrypt(bytes.NewReader(sealed), ids...)
+		if err == nil {
+			return io.ReadAll(r)
+		}
+		if fresh {
+			return nil, err
+		}
+	}
+}
+
+func seal(plain []byte, to *age.X25519Recipient) ([]byte, error) {
+	var b bytes.Buffer
+	w, err := age.Encrypt(&b, to)
+	if err != nil {
+		return nil, err
+	}
+	if _, err = w.Write(plain); err == nil {
+		err = w.Close()
+	}
+	return b.Bytes(), err
+}
+
+func keyError(p place, err error) error {
+	if _, coded := errors.AsType[*sandboxmcp.Error](err); coded {
+		return err
+	}
+	why := fmt.Sprintf("%s cannot be used: %v", p, err)
+	if errors.Is(err, fs.ErrNotExist) {
+		why = fmt.Sprintf("%s is not there", p)
+	}
+	return unavailable(why, err).WithHint("put the key back; secrets that were sealed for a key that is lost cannot be read again: delete them and add them anew")
+}
+
+// keyFile is a key in a file of its owner's.
+type keyFile string
+
+func (f keyFile) String() string { return "the key file " + string(f) }
+
+func (f keyFile) read() ([]byte, error) {
+	fi, err := os.Lstat(string(f))
+	switch {
+	case err != nil:
+		return nil, err
+	case !fi.Mode().IsRegular():
+		return nil, errors.New("it is not a regular file")
+	case runtime.GOOS != "windows" && fi.Mode().Perm()&0o077 != 0:
+		return nil, fmt.Errorf("others may read it (mode %04o); take that away with chmod 600", fi.Mode().Perm())
+	case fi.Size() > maxKeyFile:
+		return nil, errors.New("it is too large for a key")
+	}
+	return os.ReadFile(string(f))
+}
+
+// write gives the file its name only when it is complete and on the disk.
+func (f keyFile) write(text []byte, fresh bool) (err error) {
+	tmp := filepath.Join(filepath.Dir(string(f)), ".vault-"+rand.Text())
+	t, err := os.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = t.Write(text)
+	err = errors.Join(err, t.Sync(), t.Close())
+	if err == nil && fresh {
+		err = os.Link(tmp, string(f)) // refuses a name that is taken
+	} else if err == nil {
+		return os.Rename(tmp, string(f))
+	}
+	if gone := os.Remove(tmp); err == nil {
+		err = gone
+	}
+	return err
+}
+
+// desktop is a key in the keyring of a desktop session.
+type desktop struct {
+	user string // its name there, one for each state directory
+	env  []string
+}
+
+const keyringService = "sandboxmcp vault"
+
+func (desktop) String() string { return "the keyring" }
+
+// keyringWait is how long the keyring may take: it may ask a person to unlock it.
+const keyringWait = 30 * time.Second
+
+// ask asks the keyring, which has no deadline of its own. Where there is no bus to
+// ask it on, it is not asked: a library below would start one.
+func (d desktop) ask(what func() (string, error)) (string, error) {
+	if runtime.GOOS != "darwin" && runtime.GOOS != "windows" && !d.bus() {
+		return "", unavailable("there is no keyring: this process has no D-Bus session", nil).
+			WithHint("start it in a desktop session with a keyring, or set SANDBOXMCP_VAULT_KEY=file")
+	}
+	type answer struct {
+		text string
+		err  error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		text, err := what()
+		done <- answer{text, err}
+	}()
+	t := time.NewTimer(keyringWait)
+	defer t.Stop()
+	var err error
+	select {
+	case a := <-done:
+		if a.err == nil {
+			return a.text, nil
+		}
+		if errors.Is(a.err, keyring.ErrNotFound) {
+			return "", fs.ErrNotExist
+		}
+		err = a.err
+	case <-t.C:
+		err = fmt.Errorf("nothing came within %s", keyringWait)
+	}
+	return "", unavailable("the keyring does not answer: "+err.Error(), err).WithHint("unlock it, or set SANDBOXMCP_VAULT_KEY=file")
+}
+
+func (d desktop) bus() bool {
+	for _, kv := range d.env {
+		name, value, _ := strings.Cut(kv, "=")
+		switch {
+		case name == "DBUS_SESSION_BUS_ADDRESS" && value != "" && value != "autolaunch:":
+			return true
+		case name == "XDG_RUNTIME_DIR" && value != "":
+			if _, err := os.Stat(filepath.Join(value, "bus")); err == nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (d desktop) read() ([]byte, error) {
+	text, err := d.ask(func() (string, error) { return keyring.Get(keyringService, d.user) })
+	if err != nil {
+		return nil, err
+	}
+	return []byte(text), nil
+}
+
+func (d desktop) write(text []byte, fresh bool) error {
+	if fresh {
+		if _, err := d.read(); err == nil {
+			return fs.ErrExist
+		}
+	}
+	_, err := d.ask(func() (string, error) { return "", keyring.Set(keyringService, d.user, string(text)) })
+	return err
+}

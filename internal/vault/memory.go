@@ -1,0 +1,154 @@
+package vault
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// inMemory is what a namespace has in memory now.
+func (v *Vault) inMemory(ns sandboxmcp.Namespace) *Set {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	set := v.memory[ns]
+	if set == nil {
+		return &Set{}
+	}
+	now := v.cfg.Now()
+	if slices.ContainsFunc(set.Items, func(i Item) bool { return !i.expires.IsZero() && !i.expires.After(now) }) {
+		set = v.sorted(set.Items)
+		v.memory[ns] = set
+	}
+	return set
+}
+
+// addMemory writes the access down, and then lets it take effect.
+func (v *Vault) addMemory(ctx context.Context, s sandboxmcp.SecretSpec) error {
+	v.adding.Lock()
+	defer v.adding.Unlock()
+	if err := v.room(v.inMemory(s.Namespace).Items, s); err != nil {
+		return err
+	}
+	if err := v.cfg.Store.Update(ctx, v.cfg.Audit.Op(v.entry(s.Namespace, s.Actor, "add", s.Key))); err != nil {
+		return err
+	}
+	now := v.cfg.Now()
+	had := v.inMemory(s.Namespace).Items
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.last++
+	item := Item{Key: s.Key, Value: s.Value, Version: v.last, created: now.UTC()}
+	if s.TTL > 0 {
+		item.expires = now.Add(s.TTL).UTC()
+	}
+	had = slices.DeleteFunc(slices.Clone(had), func(i Item) bool { return i.Key == s.Key })
+	v.memory[s.Namespace] = v.sorted(append(had, item))
+	return nil
+}
+
+func (v *Vault) deleteMemory(ctx context.Context, ns sandboxmcp.Namespace, key, actor string) error {
+	v.adding.Lock()
+	defer v.adding.Unlock()
+	is := func(i Item) bool { return i.Key == key }
+	if !slices.ContainsFunc(v.inMemory(ns).Items, is) {
+		return unknown(key)
+	}
+	if err := v.cfg.Store.Update(ctx, v.cfg.Audit.Op(v.entry(ns, actor, "delete", key))); err != nil {
+		return err
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if set := v.memory[ns]; set != nil {
+		v.memory[ns] = v.sorted(slices.DeleteFunc(slices.Clone(set.Items), is))
+	}
+	return nil
+}
+
+// room refuses what would be too much for the environment of a program.
+func (v *Vault) room(have []Item, s sandboxmcp.SecretSpec) error {
+	count, sum := 1, len(s.Value.Reveal())
+	for _, i := range have {
+		if i.Key != s.Key {
+			count, sum = count+1, sum+len(i.Value.Reveal())
+		}
+	}
+	return tooMuch(count, sum)
+}
+
+func tooMuch(count, sum int) error {
+	switch {
+	case count > maxKeys:
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the namespace would have %d secrets; %d are allowed", count, maxKeys)
+	case sum > maxBytes:
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the namespace's secrets would have %d bytes; %d are allowed", sum, maxBytes)
+	}
+	return nil
+}
+
+// envPrefix begins the variables of a vault in the environment.
+const envPrefix = "SANDBOXMCP_SECRET_"
+
+// envPart is a namespace as it stands in the name of a variable.
+func envPart(ns sandboxmcp.Namespace) string {
+	return envPrefix + strings.Map(func(r rune) rune {
+		if r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '_'
+	}, strings.ToUpper(string(ns))) + "_"
+}
+
+// inEnv is what the environment has for a namespace. It does not change.
+func (v *Vault) inEnv(ns sandboxmcp.Namespace) (*Set, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if set := v.memory[ns]; set != nil {
+		return set, nil
+	}
+	set, err := v.fromEnv(ns)
+	if err == nil {
+		v.memory[ns] = set
+	}
+	return set, err
+}
+
+// fromEnv is what the environment has for a namespace: what follows upon the
+// namespace's part of a variable's name is the key. A variable that another
+// namespace in use could take for its own, too, belongs to neither: that is told.
+func (v *Vault) fromEnv(ns sandboxmcp.Namespace) (*Set, error) {
+	part := envPart(ns)
+	var items []Item
+	seen := map[string]bool{}
+	for n, kv := range slices.Backward(v.cfg.Env) { // of two of a name the last one holds
+		name, value, ok := strings.Cut(kv, "=")
+		key, is := strings.CutPrefix(name, part)
+		if !ok || !is || key == "" || seen[key] {
+			continue
+		}
+		seen[key] = true
+		for _, other := range v.cfg.Namespaces {
+			if other != ns && strings.HasPrefix(name, envPart(other)) {
+				return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s may be a secret of the namespace %s or of %s", name, ns, other).
+					WithHint("rename one of the namespaces, or use another SANDBOXMCP_VAULT")
+			}
+		}
+		if err := v.check(key, value); err != nil {
+			e := sandboxmcp.AsError(err)
+			return nil, sandboxmcp.Errorf(e.Code, "%s: %s", name, e.Message).WithHint("correct or unset " + name)
+		}
+		items = append(items, Item{Key: key, Value: sandboxmcp.NewSecret(value), Version: int64(n + 1)})
+	}
+	if err := tooMuch(len(items), sumOf(items)); err != nil {
+		return nil, err
+	}
+	return v.sorted(items), nil
+}
+
+func sumOf(items []Item) (sum int) {
+	for _, i := range items {
+		sum += len(i.Value.Reveal())
+	}
+	return sum
+}

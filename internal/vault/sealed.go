@@ -1,0 +1,346 @@
+package vault
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"filippo.io/age"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
+)
+
+// stamp is how times stand in the database: text order is time order.
+const stamp = "2006-01-02T15:04:05.000000000Z07:00"
+
+// querier is a database or a transaction.
+type querier interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// looked is what a namespace had when it was last looked at. Number of rows and
+// highest version tell whether that is still so: versions are never given again.
+type looked struct {
+	count  int
+	newest int64
+	items  []Item // without values
+	sealed [][]byte
+	set    *Set // once it was opened; under Vault.mu
+}
+
+var nothing = &looked{set: &Set{}}
+
+// lookSealed reads what a namespace has, unless that is known.
+func (v *Vault) lookSealed(ctx context.Context, db querier, ns sandboxmcp.Namespace) (*looked, error) {
+	now := v.cfg.Now().UTC().Format(stamp)
+	l := &looked{}
+	const ask = `SELECT count(*), coalesce(max(version), 0) FROM secrets WHERE namespace = ? AND (expires_at = '' OR expires_at > ?)`
+	if err := db.QueryRowContext(ctx, ask, ns, now).Scan(&l.count, &l.newest); err != nil {
+		return nil, fmt.Errorf("look into the vault: %w", err)
+	}
+	if l.count == 0 {
+		return nothing, nil
+	}
+	v.mu.Lock()
+	had := v.cache[ns]
+	v.mu.Unlock()
+	if had != nil && had.count == l.count && had.newest == l.newest {
+		return had, nil
+	}
+	const list = `SELECT version, key, sealed, created_at, expires_at FROM secrets WHERE namespace = ? AND (expires_at = '' OR expires_at > ?) ORDER BY key`
+	rows, err := db.QueryContext(ctx, list, ns, now)
+	if err != nil {
+		return nil, fmt.Errorf("look into the vault: %w", err)
+	}
+	defer rows.Close()
+	l.count, l.newest = 0, 0
+	for rows.Next() {
+		var i Item
+		var sealed []byte
+		var created, expires string
+		if err = rows.Scan(&i.Version, &i.Key, &sealed, &created, &expires); err != nil {
+			return nil, fmt.Errorf("look into the vault: %w", err)
+		}
+		if i.created, err = time.Parse(stamp, created); err == nil && expires != "" {
+			i.expires, err = time.Parse(stamp, expires)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("look into the vault: %w", err)
+		}
+		l.items, l.sealed = append(l.items, i), append(l.sealed, sealed)
+		l.count, l.newest = l.count+1, max(l.newest, i.Version)
+	}
+	return l, rows.Err()
+}
+
+// open unseals what was looked at, and keeps it for the next time.
+func (v *Vault) open(ns sandboxmcp.Namespace, l *looked) (*Set, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if l.set != nil {
+		return l.set, nil
+	}
+	known := map[int64]sandboxmcp.Secret{}
+	had := v.cache[ns]
+	if had != nil && had.set != nil {
+		for _, i := range had.set.Items {
+			known[i.Version] = i.Value
+		}
+	}
+	set := &Set{Items: slices.Clone(l.items)}
+	for n := range set.Items {
+		i := &set.Items[n]
+		value, ok := known[i.Version]
+		if !ok {
+			plain, err := v.key.unseal(l.sealed[n])
+			if err == nil {
+				value, err = unpack(ns, i.Key, plain)
+			}
+			if err != nil {
+				if _, coded := errors.AsType[*sandboxmcp.Error](err); coded {
+					return nil, err
+				}
+				return nil, unavailable("the secret "+i.Key+" of the namespace "+string(ns)+" cannot be unsealed", err).
+					WithHint("the key is not the one that it was sealed for, or the row was changed: put the key back, or delete the secret and add it anew")
+			}
+		}
+		i.Value = value
+	}
+	l.set, l.sealed = set, nil
+	if had == nil || had.newest <= l.newest {
+		v.cache[ns] = l
+	}
+	return set, nil
+}
+
+// What is sealed begins with whose it is.
+func pack(ns sandboxmcp.Namespace, key, value string) []byte {
+	return []byte("1\x00" + string(ns) + "\x00" + key + "\x00" + value)
+}
+
+func unpack(ns sandboxmcp.Namespace, key string, plain []byte) (sandboxmcp.Secret, error) {
+	value, ok := bytes.CutPrefix(plain, pack(ns, key, ""))
+	if !ok {
+		return sandboxmcp.Secret{}, errors.New("it is another secret's")
+	}
+	return sandboxmcp.NewSecret(string(value)), nil
+}
+
+// sealedMore is what a sealed value has more than itself, at most, names aside.
+const sealedMore = 300
+
+// lockName is the file whose lock is held while something is sealed, so that
+// nothing is sealed for a key that is being replaced.
+const lockName = "vault.lock"
+
+// addSealed seals a value and puts it in.
+func (v *Vault) addSealed(ctx context.Context, s sandboxmcp.SecretSpec) error {
+	if v.cfg.Volatile {
+		return volatileError()
+	}
+	unlock, err := v.cfg.Store.Lock(ctx, lockName)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unlock() }()
+	to, err := v.recipient(ctx)
+	if err != nil {
+		return err
+	}
+	sealed, err := seal(pack(s.Namespace, s.Key, s.Value.Reveal()), to)
+	if err != nil {
+		return unavailable("the secret cannot be sealed", err)
+	}
+	return v.cfg.Store.Update(ctx, v.insert(s, sealed, to), v.cfg.Audit.Op(v.entry(s.Namespace, s.Actor, "add", s.Key)))
+}
+
+func volatileError() error {
+	return unavailable("the record is kept in memory, and a sealed vault is in the state directory beside it", nil).
+		WithHint("set SANDBOXMCP_AUDIT=sqlite, or SANDBOXMCP_VAULT=memory")
+}
+
+// recipient is whom to seal for: the key that all secrets are sealed for, which
+// has to be there; or, when there are none, the one in use. The lock is held.
+func (v *Vault) recipient(ctx context.Context) (*age.X25519Recipient, error) {
+	all, err := v.key.current(true)
+	if err != nil {
+		return nil, err
+	}
+	var have string
+	err = v.cfg.Store.DB().QueryRowContext(ctx, `SELECT recipient FROM vault_recipient WHERE EXISTS (SELECT 1 FROM secrets)`).Scan(&have)
+	if errors.Is(err, sql.ErrNoRows) {
+		return all[0].Recipient(), nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look into the vault: %w", err)
+	}
+	i := slices.IndexFunc(all, func(id *age.X25519Identity) bool { return id.Recipient().String() == have })
+	if i < 0 {
+		return nil, unavailable(v.key.place.String()+" is not the one that the secrets of this state directory are sealed for", nil).
+			WithHint("put the right key back; or delete every secret, and add them anew")
+	}
+	return all[i].Recipient(), nil
+}
+
+// insert is the step that puts a sealed value in.
+func (v *Vault) insert(s sandboxmcp.SecretSpec, sealed []byte, to *age.X25519Recipient) store.Op {
+	now, expires := v.cfg.Now().UTC(), ""
+	if s.TTL > 0 {
+		expires = now.Add(s.TTL).Format(stamp)
+	}
+	return func(ctx context.Context, tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO vault_recipient (id, recipient) VALUES (1, ?)`, to.String()); err != nil {
+			return err
+		}
+		var count, sum int
+		const others = `SELECT count(*), coalesce(sum(length(sealed)), 0) FROM secrets WHERE namespace = ? AND key != ? AND (expires_at = '' OR expires_at > ?)`
+		if err := tx.QueryRowContext(ctx, others, s.Namespace, s.Key, now.Format(stamp)).Scan(&count, &sum); err != nil {
+			return err
+		}
+		if err := tooMuch(count+1, max(0, sum-count*sealedMore)+len(s.Value.Reveal())); err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, `DELETE FROM secrets WHERE namespace = ? AND key = ?`, s.Namespace, s.Key); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, `INSERT INTO secrets (namespace, key, sealed, created_at, expires_at) VALUES (?, ?, ?, ?, ?)`, s.Namespace, s.Key, sealed, now.Format(stamp), expires)
+		return err
+	}
+}
+
+func (v *Vault) deleteSealed(ctx context.Context, ns sandboxmcp.Namespace, key, actor string) error {
+	return v.cfg.Store.Update(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		done, err := tx.ExecContext(ctx, `DELETE FROM secrets WHERE namespace = ? AND key = ?`, ns, key)
+		if err != nil {
+			return err
+		}
+		if n, err := done.RowsAffected(); err != nil || n == 0 {
+			return errors.Join(err, unknown(key))
+		}
+		return v.cfg.Audit.Op(v.entry(ns, actor, "delete", key))(ctx, tx)
+	})
+}
+
+// Sweep takes out what has expired, and tells how many those were.
+func (v *Vault) Sweep(ctx context.Context) (int, error) {
+	if v.cfg.Kind != Sealed {
+		return 0, nil // what is in memory goes when it is looked at
+	}
+	now := v.cfg.Now().UTC().Format(stamp)
+	gone := 0
+	const ask = `SELECT count(*) FROM secrets WHERE expires_at != '' AND expires_at <= ?`
+	if err := v.cfg.Store.DB().QueryRowContext(ctx, ask, now).Scan(&gone); err != nil || gone == 0 {
+		return 0, err
+	}
+	gone = 0
+	err := v.cfg.Store.Update(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		rows, err := tx.QueryContext(ctx, `DELETE FROM secrets WHERE expires_at != '' AND expires_at <= ? RETURNING namespace, key`, now)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		of := map[sandboxmcp.Namespace][]string{}
+		for rows.Next() {
+			var ns sandboxmcp.Namespace
+			var key string
+			if err := rows.Scan(&ns, &key); err != nil {
+				return err
+			}
+			of[ns] = append(of[ns], key)
+			gone++
+		}
+		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+			return err
+		}
+		for ns, keys := range of {
+			slices.Sort(keys)
+			if err := v.cfg.Audit.Op(v.entry(ns, "sweep", "expire", keys...))(ctx, tx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return gone, err
+}
+
+// Rotate makes a new key and seals everything for it. Both are there until that is
+// done, so nothing is lost however it ends, and running servers go on; the old one
+// is gone then. It tells how many secrets there are.
+func (v *Vault) Rotate(ctx context.Context, ns sandboxmcp.Namespace, actor string) (int, error) {
+	switch {
+	case v.cfg.Kind != Sealed:
+		return 0, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "only a sealed vault has a key, and this one is kept as %s", v.cfg.Kind)
+	case v.cfg.Volatile:
+		return 0, volatileError()
+	}
+	unlock, err := v.cfg.Store.Lock(ctx, lockName)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = unlock() }()
+	old, err := v.key.current(true)
+	if err != nil {
+		return 0, err
+	}
+	id, err := age.GenerateX25519Identity()
+	if err != nil {
+		return 0, unavailable("a key cannot be made", err)
+	}
+	if err = v.key.replace(append([]*age.X25519Identity{id}, old...)); err != nil {
+		return 0, err
+	}
+	count := 0
+	entry := v.entry(ns, actor, "rotate the key")
+	err = v.cfg.Store.Update(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
+		if count, err = v.reseal(ctx, tx, id.Recipient()); err != nil {
+			return err
+		}
+		entry.Metadata = map[string]any{"secrets": count, "vault": Sealed, "was": old[0].Recipient().String(), "is": id.Recipient().String()}
+		return v.cfg.Audit.Op(entry)(ctx, tx)
+	})
+	if err != nil {
+		return 0, errors.Join(err, v.key.replace(old))
+	}
+	return count, v.key.replace([]*age.X25519Identity{id})
+}
+
+// reseal seals every secret for another key.
+func (v *Vault) reseal(ctx context.Context, tx *sql.Tx, to *age.X25519Recipient) (int, error) {
+	rows, err := tx.QueryContext(ctx, `SELECT version, sealed FROM secrets`)
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Close()
+	all := map[int64][]byte{}
+	for rows.Next() {
+		var version int64
+		var sealed []byte
+		if err = rows.Scan(&version, &sealed); err != nil {
+			return 0, err
+		}
+		all[version] = bytes.Clone(sealed)
+	}
+	if err = errors.Join(rows.Err(), rows.Close()); err != nil {
+		return 0, err
+	}
+	for version, sealed := range all {
+		plain, failed := v.key.unseal(sealed)
+		if failed != nil {
+			return 0, unavailable("a secret cannot be unsealed, so nothing was changed", failed).WithHint("put the key back that it was sealed for, or delete it")
+		}
+		if sealed, err = seal(plain, to); err != nil {
+			return 0, err
+		}
+		if _, err = tx.ExecContext(ctx, `UPDATE secrets SET sealed = ? WHERE version = ?`, sealed, version); err != nil {
+			return 0, err
+		}
+	}
+	_, err = tx.ExecContext(ctx, `INSERT OR REPLACE INTO vault_recipient (id, recipient) VALUES (1, ?)`, to.String())
+	return len(all), err
+}
