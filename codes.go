@@ -81,7 +81,7 @@ func (c Code) Row() CodeRow {
 
 var codeRows = []CodeRow{
 	{CodeInvalidArgument, 2, 400, false, "correct the argument that the message names", "An argument is missing, unknown, of the wrong type or outside its range."},
-	{CodeInvalidSessionID, 2, 400, false, "use 1 to 64 characters of A-Z a-z 0-9 _ -", "A session id has a form that no session can have."},
+	{CodeInvalidSessionID, 2, 400, false, "leave the id out to have one made, or use the id of a session that is there", "A session id has a form that no session can have."},
 	{CodeInvalidFilename, 2, 400, false, "use one flat name of A-Z a-z 0-9 . _ -", "A file name holds characters that are not allowed."},
 	{CodeInvalidPath, 2, 400, false, "use an absolute path below /mnt/data without ..", "A path leads out of the working directory."},
 	{CodeInvalidContent, 2, 400, false, "send the content as standard base64", "The content could not be decoded."},

@@ -301,5 +301,7 @@ func (e *Engine) Close() error {
 	for _, b := range e.backends {
 		errs = append(errs, b.Close())
 	}
-	return errors.Join(append(errs, e.store.Close())...)
+	errs = append(errs, e.store.Close())
+	e.audit.Publish()
+	return errors.Join(errs...)
 }

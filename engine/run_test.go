@@ -229,6 +229,7 @@ func TestReceipt(t *testing.T) {
 		StdoutSHA256: hash("out\ufffd, and mo"), StderrSHA256: hash("err"), StdoutTruncated: true,
 		Artifacts: []sandboxmcp.ReceiptArtifact{{Path: "/mnt/data/a.txt", SizeBytes: 1, SHA256: hash("A")}, {Path: "/mnt/data/sub/b c.txt", SizeBytes: 2, SHA256: hash("BB")}},
 		Limits:    limits, Isolation: res.Isolation, Network: &res.Network,
+		Secrets: []string{},
 	}
 	if diff := cmp.Diff(want, p); diff != "" {
 		t.Errorf("receipt (-want +got):\n%s", diff)

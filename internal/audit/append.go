@@ -81,6 +81,14 @@ func (e *ends) since(size int64) []tlog.Hash {
 	return nil
 }
 
+// prepare gets ready what is known of the row before it has its place: whoever
+// waits for the database does not wait for that.
+func (r *row) prepare() {
+	r.values = append(make([]any, 0, 19),
+		r.ID, r.Namespace, nil, nil, r.Action, r.Phase, r.RequestID, r.SessionID, r.Language,
+		orNull(r.ExitCode), orNull(r.DurationMS), orNull(r.Success), r.Detail, r.Actor, orNull(r.Usage), orNull(r.Metadata), nil, nil)
+}
+
 func orNull[T any](p *T) any {
 	if p == nil {
 		return nil
@@ -115,10 +123,9 @@ func (e *ends) look(ctx context.Context, tx *sql.Tx, ns string, stale bool) (end
 func (r *row) insert(ctx context.Context, tx *sql.Tx, end chainEnd, statement string, more ...any) (position int64, err error) {
 	r.Seq, r.Prev = end.seq+1, end.hash
 	r.Hash = r.hash()
-	res, err := tx.ExecContext(ctx, statement, append([]any{
-		r.ID, r.Namespace, r.Seq, r.Timestamp, r.Action, r.Phase, r.RequestID, r.SessionID, r.Language,
-		orNull(r.ExitCode), orNull(r.DurationMS), orNull(r.Success), r.Detail, r.Actor, orNull(r.Usage), orNull(r.Metadata), r.Prev, r.Hash,
-	}, more...)...)
+	args := r.values
+	args[2], args[3], args[16], args[17] = r.Seq, r.Timestamp, r.Prev, r.Hash
+	res, err := tx.ExecContext(ctx, statement, append(args, more...)...)
 	if err != nil {
 		return 0, err
 	}

@@ -35,7 +35,7 @@ type Config struct {
 }
 
 // Open returns the record that is kept in s. With a Signer it is signed as it
-// grows: call Close before the store's. It fails when the second place cannot be
+// grows: call Close before the store's, and Publish after it. It fails when the second place cannot be
 // written to.
 func Open(ctx context.Context, s *store.Store, c Config) (*Log, error) {
 	if c.Now == nil {
@@ -104,6 +104,15 @@ func (l *Log) Append(ctx context.Context, e sandboxmcp.AuditEntry) (sandboxmcp.A
 	return e, nil
 }
 
+// Publish writes the newest checkpoint to the head file and the second place,
+// after Close and after the store was closed: by then the disk has most often all
+// that it is about, and nobody waits for it once more.
+func (l *Log) Publish() {
+	if l.sealer != nil {
+		l.sealer.publish()
+	}
+}
+
 // newRow checks e and writes it down as far as that goes before its place in
 // the chain is known.
 func newRow(e *sandboxmcp.AuditEntry) (*row, error) {
@@ -149,6 +158,7 @@ func newRow(e *sandboxmcp.AuditEntry) (*row, error) {
 	if r.Metadata, err = canonicalOf(meta); err != nil {
 		return nil, fmt.Errorf("the entry's metadata: %w", err)
 	}
+	r.prepare()
 	return r, nil
 }
 

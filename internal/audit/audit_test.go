@@ -235,6 +235,15 @@ func TestOpInOneUpdate(t *testing.T) {
 	if rep := verify(t, s, "default"); rep.Entries != 2 || rep.Bad != nil {
 		t.Errorf("got %+v", rep)
 	}
+	// What was undone is not where the next one goes on.
+	for i, ns := range []sandboxmcp.Namespace{"default", "other", "default"} {
+		if e, err := l.Append(t.Context(), entry(ns, i)); err != nil || e.Seq != []int64{3, 1, 4}[i] {
+			t.Errorf("got %d and %v", e.Seq, err)
+		}
+	}
+	if rep := verify(t, s, "default"); rep.Entries != 4 || rep.Bad != nil {
+		t.Errorf("got %+v", rep)
+	}
 }
 
 func TestAppendRefuses(t *testing.T) {

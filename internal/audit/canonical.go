@@ -35,6 +35,8 @@ type row struct {
 	Detail, Actor                  string
 	Usage, Metadata                *string // canonical JSON
 	Prev, Hash                     string
+
+	values []any // of the columns; see prepare
 }
 
 // hash returns what Hash has to be.

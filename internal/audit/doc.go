@@ -1,5 +1,6 @@
-// Package audit is the append-only record, hash-chained: what was about to be
-// done and what came of it, so that a later change of the record shows.
+// Package audit is the append-only record, hash-chained and under signed
+// checkpoints: what was about to be done and what came of it, so that a later
+// change of the record shows.
 //
 // Entries are numbered 1, 2, 3 … in each namespace. Number and hash are given
 // inside the transaction that inserts the entry, so any number of processes
@@ -10,9 +11,30 @@
 // Each entry holds prev, the hash of the entry before it in its namespace (64
 // zeros for entry 1), and hash, the SHA-256 in hex of its own canonical form,
 // which has prev in it and not hash. Whoever changes, removes or moves an entry
-// would have to recompute all that follow; the end of the chain itself is held
-// by signed checkpoints, which are not part of this package yet. Until they
-// are, a removed tail and a chain recomputed as a whole cannot be seen.
+// would have to recompute all that follow. What was recomputed as a whole, and an
+// end that was cut off, show against the checkpoints.
+//
+// # Checkpoints
+//
+// Entries of all namespaces have a place in one order, that of their commits, from
+// 1. A checkpoint is a signed note (golang.org/x/mod/sumdb/note) with the text
+//
+//	sandboxmcp audit checkpoint v1
+//	<how many entries, from the first on>
+//	<root of the Merkle tree over them, base64>
+//	time <when it was signed, as below>
+//
+// The tree is that of RFC 6962 (golang.org/x/mod/sumdb/tlog); a leaf is the 32
+// bytes of an entry's hash. At most 100 entries, or those of the last second, are
+// under no checkpoint. Table audit_checkpoints has the notes, each with its edge:
+// the roots of the perfect subtrees, from which the next tree is built. The newest
+// note stands in a file beside the key, too, and on request all go to a second
+// place, one after the other.
+//
+// Entries that were dropped for their age leave a note of the same form, which
+// begins with "sandboxmcp audit dropped v1" and has one more line, "ends" and the
+// SHA-256 of the ends of their chains: for each namespace, in the order of their
+// names, a line with the namespace, the last seq and hash.
 //
 // # The canonical form, version 1
 //

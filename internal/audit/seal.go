@@ -119,14 +119,11 @@ func (s *sealer) loop(ctx context.Context) {
 	}
 }
 
-// close seals what this process has appended, publishes it and ends.
+// close seals what this process has appended and ends.
 func (s *sealer) close(ctx context.Context) {
 	close(s.stop)
 	s.work.Wait()
 	_ = s.pass(ctx) // it has said what was wrong
-	if !s.places.none() {
-		s.publish()
-	}
 }
 
 // pass seals what there is, unless somebody else has.
@@ -286,7 +283,7 @@ func (s *sealer) publishLoop() {
 // after the disk has what it is about: a power cut must not look like a theft.
 func (s *sealer) publish() {
 	c := s.fresh.Load()
-	if c == nil || c.size <= s.published || s.broken.Load() {
+	if c == nil || s.places.none() || c.size <= s.published || s.broken.Load() {
 		return
 	}
 	err := s.store.Sync()

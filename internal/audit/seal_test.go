@@ -69,6 +69,7 @@ func (r *sealed) close(tb testing.TB) {
 	if err := r.s.Close(); err != nil {
 		tb.Error(err)
 	}
+	r.l.Publish()
 }
 
 func (r *sealed) append(tb testing.TB, ns sandboxmcp.Namespace, n int) {

@@ -60,7 +60,7 @@ comes from now on as well, oldest first, one a line, until it is ended.`,
 		if o.follow {
 			return a.followAudit(ctx, cfg, q)
 		}
-		page, err := a.readAudit(ctx, cfg, q)
+		page, _, err := a.readAudit(ctx, a.auditSources(ctx, cfg), q)
 		if err != nil {
 			return err
 		}
@@ -168,26 +168,30 @@ func (a *app) auditSources(ctx context.Context, cfg *config.Config) []auditSourc
 	return all
 }
 
-// readAudit is what all records have of a query.
-func (a *app) readAudit(ctx context.Context, cfg *config.Config, q sandboxmcp.AuditQuery) (sandboxmcp.AuditPage, error) {
-	sum := sandboxmcp.AuditPage{Entries: []sandboxmcp.AuditEntry{}, Head: audit.EmptyHead()}
-	for i, s := range a.auditSources(ctx, cfg) {
+// readAudit is what all records have of a query, and behind which entry each of
+// them goes on.
+func (a *app) readAudit(ctx context.Context, sources []auditSource, q sandboxmcp.AuditQuery) (sandboxmcp.AuditPage, map[string]int64, error) {
+	sum, ends := sandboxmcp.AuditPage{Entries: []sandboxmcp.AuditEntry{}, Head: audit.EmptyHead()}, map[string]int64{}
+	for i, s := range sources {
 		page, err := s.list(ctx, q)
 		if err != nil && s.server != nil {
 			a.say("server " + s.name() + " does not answer: " + err.Error())
 			continue
 		}
 		if err != nil {
-			return sum, err
+			return sum, nil, err
 		}
 		if i == 0 {
 			sum.Head = page.Head
+		}
+		if len(page.Entries) > 0 {
+			ends[s.name()] = page.Entries[0].Seq
 		}
 		sum.Entries, sum.Total = append(sum.Entries, page.Entries...), sum.Total+page.Total
 	}
 	slices.SortStableFunc(sum.Entries, func(x, y sandboxmcp.AuditEntry) int { return y.Timestamp.Compare(x.Timestamp) })
 	sum.Entries = sum.Entries[:min(len(sum.Entries), q.Limit)]
-	return sum, nil
+	return sum, ends, nil
 }
 
 // showAudit prints entries as a table. Whatever an entry says has no control
@@ -218,20 +222,13 @@ func auditCells(e sandboxmcp.AuditEntry) []string {
 
 // followAudit prints entries as they come, until ctx ends.
 func (a *app) followAudit(ctx context.Context, cfg *config.Config, q sandboxmcp.AuditQuery) error {
-	page, err := a.readAudit(ctx, cfg, q)
+	sources := a.auditSources(ctx, cfg)
+	page, seen, err := a.readAudit(ctx, sources, q)
 	if err != nil {
 		return err
 	}
 	slices.Reverse(page.Entries)
 	a.printEntries(page.Entries)
-	// From where each record goes on: behind its last entry of all, whatever its action.
-	seen := map[string]int64{}
-	sources := a.auditSources(ctx, cfg)
-	for _, s := range sources {
-		if seen[s.name()], err = lastSeq(ctx, s, q, page.Entries); err != nil {
-			return err
-		}
-	}
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
 	for n := 1; ; n++ {
@@ -256,21 +253,6 @@ func (a *app) followAudit(ctx context.Context, cfg *config.Config, q sandboxmcp.
 			}
 		}
 	}
-}
-
-// lastSeq is behind which entry of a record --follow goes on: the newest that was
-// printed, or, where none was, the newest that there was.
-func lastSeq(ctx context.Context, s auditSource, q sandboxmcp.AuditQuery, printed []sandboxmcp.AuditEntry) (int64, error) {
-	q.Limit = 1
-	page, err := s.list(ctx, q)
-	if err != nil || len(page.Entries) == 0 {
-		return 0, err
-	}
-	last := page.Entries[0]
-	if slices.ContainsFunc(printed, func(e sandboxmcp.AuditEntry) bool { return e.ID == last.ID }) {
-		return last.Seq, nil
-	}
-	return last.Seq - 1, nil // it came just now
 }
 
 func (a *app) printEntries(all []sandboxmcp.AuditEntry) {

@@ -82,6 +82,7 @@ func recorded(t *testing.T, dir string, details ...string) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
+	l.Publish()
 }
 
 func TestAuditCommand(t *testing.T) {

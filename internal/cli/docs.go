@@ -110,7 +110,7 @@ func writeCommand(b *strings.Builder, cmd *cobra.Command) {
 		if c.Hidden || c.Name() == "help" {
 			continue
 		}
-		if !c.HasSubCommands() {
+		if !c.HasSubCommands() || c.Flags().HasFlags() { // one that does something itself
 			fmt.Fprintf(b, "\n## %s\n\n```\n%s\n```\n\n%s\n", c.CommandPath(), c.UseLine(), c.Long)
 			writeFlags(b, c)
 			if c.Example != "" {

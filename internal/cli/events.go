@@ -108,12 +108,13 @@ func (a *app) lastEvents(ctx context.Context, cfg *config.Config, ns sandboxmcp.
 
 // eventText is what happened, with the names that tell which.
 func eventText(e sandboxmcp.Event) string {
-	text := e.Message
+	words := []string{e.Message}
 	for _, k := range slices.Sorted(maps.Keys(e.Data)) {
 		if v, ok := e.Data[k].(string); ok && strings.HasSuffix(k, "_id") {
-			text += ", " + strings.TrimSuffix(k, "_id") + " " + v
+			words = append(words, strings.TrimSuffix(k, "_id")+" "+v)
 		}
 	}
+	text := strings.Join(words, ", ")
 	if e.Dropped > 0 {
 		text += " (" + strconv.FormatInt(e.Dropped, 10) + " before it lost)"
 	}

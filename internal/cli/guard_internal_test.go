@@ -151,7 +151,7 @@ func TestLimitsCommand(t *testing.T) {
 	}
 	// With a record in memory there is only the server.
 	f.changes = nil
-	memory := append(env, "SANDBOXMCP_AUDIT=memory")
+	memory := []string{env[0], "SANDBOXMCP_AUDIT=memory"}
 	if out = f.cli(t.Context(), t, memory, "limits", "--ram", "300"); out.status != 2 || !strings.Contains(out.stderr, "limit_exceeds_cap") {
 		t.Errorf("in memory, refused: got %+v", out)
 	}
@@ -302,7 +302,7 @@ func TestFollowEndsWithItsReader(t *testing.T) {
 		if status != exitBrokenPipe {
 			t.Errorf("status: got %d, want %d", status, exitBrokenPipe)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.NewTimer(20 * time.Second).C:
 		t.Fatal("it goes on")
 	}
 }

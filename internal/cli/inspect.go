@@ -93,7 +93,7 @@ func (a *app) inspect(ctx context.Context, cfg *config.Config, p place, args []s
 	if _, missing := os.Stat(cfg.StateDir); len(peers) == 0 && missing == nil && p.server == "" { // what is kept is what holds
 		err = a.withEngine(ctx, cfg, func(e runner) error {
 			state, failed := e.Inspect(ctx, cfg.Namespace, "")
-			sum.Egress = state.Egress
+			sum.Egress, sum.VaultKeys, sum.Env = state.Egress, state.VaultKeys, state.Env
 			return failed
 		})
 		if err != nil {

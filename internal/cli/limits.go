@@ -129,9 +129,9 @@ func (a *app) limitsOf(ctx context.Context, cfg *config.Config, ns sandboxmcp.Na
 		return cfg.Limits(), nil
 	}
 	err = a.withEngine(ctx, cfg, func(e runner) error {
-		done, err := e.SetLimits(ctx, sandboxmcp.LimitsChange{Namespace: ns})
-		l = done.Current
-		return err
+		now, failed := e.SetLimits(ctx, sandboxmcp.LimitsChange{Namespace: ns})
+		l = now.Current
+		return failed
 	})
 	return l, err
 }

@@ -34,7 +34,8 @@ func (a *app) serveCommand() *cobra.Command {
 		Long: `Speaks the Model Context Protocol on stdin and stdout, so that an agent can run
 code in sandboxes. It ends when its stdin ends or on SIGTERM, and everything
 that it started ends with it. The log goes to stderr. "session", "files",
-"queue status", "stats", "artifacts" and "cancel" in another terminal reach it.
+"queue status", "stats", "inspect", "limits", "events", "artifacts" and "cancel"
+in another terminal reach it.
 
 With a port, by --port or a setting, it hands out the files of its sessions on
 that port of this machine as well.`,

@@ -282,7 +282,7 @@ func TestSlowCallersHoldNothingUp(t *testing.T) {
 		for stuck := false; !stuck; {
 			select {
 			case l <- flood:
-			case <-time.After(200 * time.Millisecond):
+			case <-time.NewTimer(200 * time.Millisecond).C:
 				stuck, full = true, full+1
 			}
 		}
@@ -304,7 +304,7 @@ func TestSlowCallersHoldNothingUp(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.NewTimer(20 * time.Second).C:
 		t.Fatal("the server does not end")
 	}
 }

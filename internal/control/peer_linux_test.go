@@ -52,6 +52,18 @@ func TestAsAnother(t *testing.T) {
 	}
 }
 
+// open makes a directory that others may come to: into the test's own nobody else
+// may look.
+func open(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "control") //nolint:usetesting // see above
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
 // again starts this program once more, as somebody else.
 func again(t *testing.T, uid uint32, env string) *exec.Cmd {
 	t.Helper()
@@ -59,11 +71,7 @@ func again(t *testing.T, uid uint32, env string) *exec.Cmd {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("", "control") // not below the test's own, into which nobody else may look
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := open(t)
 	program := filepath.Join(dir, "program")
 	if err = errors.Join(os.Chmod(dir, 0o755), os.WriteFile(program, own, 0o755)); err != nil {
 		t.Fatal(err)
@@ -78,11 +86,7 @@ func again(t *testing.T, uid uint32, env string) *exec.Cmd {
 // kernel says who is asking.
 func TestAnotherUserIsRefused(t *testing.T) {
 	testkit.Root(t)
-	dir, err := os.MkdirTemp("", "control")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
+	dir := open(t)
 	s, _ := listen(t, dir)
 	socket := filepath.Join(dir, "run", s.Hello().ID+".sock")
 	for _, p := range []string{dir, filepath.Dir(socket)} {
@@ -108,12 +112,8 @@ func TestAnotherUserIsRefused(t *testing.T) {
 // Root reaches the server of any user.
 func TestRootReachesAUsersServer(t *testing.T) {
 	testkit.Root(t)
-	dir, err := os.MkdirTemp("", "control")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
-	if err = os.Chown(dir, stranger, stranger); err != nil {
+	dir := open(t)
+	if err := os.Chown(dir, stranger, stranger); err != nil {
 		t.Fatal(err)
 	}
 	cmd := again(t, stranger, asServer+"="+dir)

@@ -120,6 +120,55 @@ func TestShellInterrupt(t *testing.T) {
 	}
 }
 
+// A program of the background that takes an interrupt for itself, as Node.js does
+// at its start, outlives the interrupts of later cells, and so does what it starts
+// by then; what the later cell started does not.
+func TestShellProgramsThatUndoItOutliveInterrupts(t *testing.T) {
+	p := bash(t)
+	taker := `python3 -c "import signal, time, os, subprocess
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+open('up-$NAME', 'w').close()
+while not os.path.exists('go'): time.sleep(.01)
+open('late-$NAME', 'w').write(subprocess.run(['echo', 'lives'], capture_output=True, text=True).stdout)"`
+	up := " until [ -e up-$NAME ]; do sleep 0.01; done"
+	for name, first := range map[string]string{
+		"child":     taker + " &" + up,
+		"orphan":    "(" + taker + " &);" + up,
+		"of a job":  "{ " + taker + "; } &" + up,
+		"exits":     taker + " &" + up + "; exit 3",
+		"again":     taker + " &" + up + "; builtin exit 3",
+		"no globs":  "set -f; " + taker + " &" + up,
+		"odd glob":  "shopt -s nullglob failglob; " + taker + " &" + up,
+		"many":      "for i in {1..50}; do sleep 60 & done; " + taker + " &" + up,
+		"other IFS": "IFS=/12; " + taker + " &" + up,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := begin(t, p)
+			if s := l.do(t, kernel.Cell{Code: "NAME=a; export NAME; " + first}); s.Err != nil || strings.Contains(s.Stderr, "syntax") {
+				t.Fatalf("%+v", s)
+			}
+			for range 2 {
+				if s := l.whenBegun(t, `sh -c ': > begun; exec sleep 60'; echo no`, func() { l.interrupt(t) }); s.Err != nil || s.Exit != 130 || s.Stdout != "" {
+					t.Fatalf("%+v", s)
+				}
+				l.do(t, kernel.Cell{Code: "rm -f begun; sleep 0.3"}) // what came late is for this one
+			}
+			if s := l.do(t, kernel.Cell{Code: "touch go; for i in {1..500}; do [ -s late-a ] && break; sleep 0.01; done; cat late-a; unset IFS; kill $(jobs -p) 2>/dev/null; true"}); s.Stdout != "lives\n" {
+				t.Errorf("it is gone: %+v", s)
+			}
+			// And one that the interrupted cell itself started is interrupted.
+			again := strings.ReplaceAll(taker+" & until [ -e up-b ]; do sleep 0.01; done; rm go; ", "$NAME", "b") + `sh -c ': > begun; exec sleep 60'`
+			if s := l.whenBegun(t, "rm -f go; "+again, func() { l.interrupt(t) }); s.Err != nil || s.Exit != 130 {
+				t.Fatalf("%+v", s)
+			}
+			if s := l.do(t, kernel.Cell{Code: "wait $! 2>/dev/null; echo $?"}); name != "again" && s.Stdout != "130\n" {
+				t.Errorf("what the interrupted cell started: %+v", s)
+			}
+		})
+	}
+}
+
 // Jobs of the background live through an interrupt of the next cell, those too
 // that had no time to begin before it.
 func TestShellJobsOutliveInterrupts(t *testing.T) {

@@ -385,9 +385,15 @@ func BenchmarkStream(b *testing.B) {
 	for i := range raw {
 		raw[i] = byte(r.UintN(256))
 	}
-	for name, in := range map[string][]byte{"text": []byte(text.String()), "base64": []byte(base64.StdEncoding.EncodeToString(raw[:768<<10])), "binary": raw, "zeros": make([]byte, 1<<20)} {
+	secrets := fifty()
+	var hostile bytes.Buffer // all but the end of secrets, time after time
+	for hostile.Len() < 1<<20 {
+		v := secrets[r.IntN(50)].Value
+		hostile.WriteString(v[:len(v)-1])
+	}
+	for name, in := range map[string][]byte{"hostile": hostile.Bytes(), "text": []byte(text.String()), "base64": []byte(base64.StdEncoding.EncodeToString(raw[:768<<10])), "binary": raw, "zeros": make([]byte, 1<<20)} {
 		for _, n := range []int{1, 50} {
-			m := New(fifty()[:n], false)
+			m := New(secrets[:n], false)
 			b.Run(name+"/"+strconv.Itoa(n), func(b *testing.B) {
 				b.SetBytes(int64(len(in)))
 				s, out := m.Stream(), []byte(nil)

@@ -124,7 +124,7 @@ func (f *files) serve(w http.ResponseWriter, r *http.Request, rest string) {
 	h.Set("Content-Type", kind)
 	h.Set("Content-Disposition", disposition)
 	h.Set("ETag", `"`+got.SHA256+`"`)
-	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
+	http.ServeContent(&contentWriter{ResponseWriter: w}, r, "", time.Time{}, bytes.NewReader(data))
 }
 
 // asked is a file that somebody may have.

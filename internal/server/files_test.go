@@ -3,6 +3,7 @@ package server_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -166,7 +167,20 @@ func TestFilesHeaders(t *testing.T) {
 	if got := res.body; res.status != 206 || !strings.HasPrefix(res.header.Get("Content-Type"), "multipart/byteranges") || !strings.Contains(got, "bytes 3-3/4") {
 		t.Errorf("two ranges = %d %q", res.status, got)
 	}
-	s.status(416, "GET", target, "Range: bytes=9-")
+	for status, header := range map[int]string{416: "Range: bytes=9-", 412: `If-Match: "other"`} {
+		s.status(status, "HEAD", target, header)
+		res = s.ask("GET", target, header)
+		var body map[string]any
+		if err := json.Unmarshal([]byte(res.body), &body); err != nil || res.status != status || body["error"] != "invalid_argument" || body["message"] == "" || body["hint"] == "" {
+			t.Errorf("%s = %d %q, want %d and the body of a failure", header, res.status, res.body, status)
+		}
+		if got := res.header.Get("Content-Type"); got != "application/json" || res.header.Get("Content-Disposition") != "" {
+			t.Errorf("%s: content type %q, headers %v", header, got, res.header)
+		}
+	}
+	if got := s.ask("GET", target, "Range: bytes=9-").header.Get("Content-Range"); got != "bytes */4" {
+		t.Errorf("Content-Range of 416 = %q", got)
+	}
 	s.status(200, "GET", target, "Range: bytes=1-2", `If-Range: "other"`)
 }
 

@@ -228,9 +228,9 @@ func TestRunPythonRequest(t *testing.T) {
 	got.ID = ""
 	want := sandboxmcp.Request{
 		Namespace: "team", Actor: "mcp", Code: "c", Language: sandboxmcp.Python, SessionID: "s",
+		NoSecrets: true, Modest: true, Offline: true,
 		Limits:  sandboxmcp.Limits{TimeoutSeconds: 7, MaxOutputBytes: 100}, // the rest was settled with the session
-		Modest:  true,
-		Session: &sandboxmcp.SessionSpec{Language: sandboxmcp.Python, Limits: limits, Modest: true, TTL: time.Hour, Offline: true}, Offline: true,
+		Session: &sandboxmcp.SessionSpec{Language: sandboxmcp.Python, Limits: limits, Modest: true, TTL: time.Hour, Offline: true},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("request (-want +got):\n%s", d)

@@ -73,7 +73,7 @@ func oneOf(s *jsonschema.Schema, values ...string) *jsonschema.Schema {
 // atLeast and atMost are s with a bound that is allowed, above one with a bound that is not.
 func atLeast(s *jsonschema.Schema, v float64) *jsonschema.Schema { s.Minimum = &v; return s }
 func atMost(s *jsonschema.Schema, v float64) *jsonschema.Schema  { s.Maximum = &v; return s }
-func above(s *jsonschema.Schema, v float64) *jsonschema.Schema   { s.ExclusiveMinimum = &v; return s }
+func above(s *jsonschema.Schema, v float64) *jsonschema.Schema   { s.ExclusiveMinimum = &v; return s } //nolint:unparam // 0 is one of many
 
 // valuesOf is an object with any names and values of one type.
 func valuesOf(s *jsonschema.Schema, kind string) *jsonschema.Schema {

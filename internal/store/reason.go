@@ -38,7 +38,7 @@ func reasonOf(err error) (reason, hint string) {
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
 		return "another process has kept the database locked", "ask again; if it lasts, end the process that holds the database"
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
-		return "the database is damaged", "move the database away and keep it for examination; a new one is made at the next start"
+		return "the database is damaged", "move the database and its .head file away and keep them for examination; new ones are made at the next start"
 	case sqlite3.SQLITE_CANTOPEN:
 		return "the database cannot be opened", hintElsewhere
 	case sqlite3.SQLITE_IOERR:

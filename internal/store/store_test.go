@@ -144,6 +144,57 @@ func TestMigrationsKeepResults(t *testing.T) {
 	}
 }
 
+// The record of an older release is there too, each entry in the place that it
+// had, also after a way back.
+func TestMigrationsKeepTheRecord(t *testing.T) {
+	dir := t.TempDir()
+	db, err := sql.Open("sqlite", "file:"+dir+"/sandboxmcp.db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	p, err := goose.NewProvider(goose.DialectSQLite3, db, os.DirFS("migrations"), goose.WithLogger(goose.NopLogger()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.UpTo(t.Context(), 4); err != nil {
+		t.Fatal(err)
+	}
+	const insert = `INSERT INTO audit VALUES ('id' || ?1, ?2, ?3, 't', 'a', 'outcome', 'r', 's', 'l', 3, 1.5, 1, 'd', 'w', '{}', '{}', 'p', 'h')`
+	for i, row := range []struct {
+		ns  string
+		seq int
+	}{{"x", 1}, {"y", 1}, {"x", 2}} {
+		if _, err := db.ExecContext(t.Context(), insert, i, row.ns, row.seq); err != nil {
+			t.Fatal(err)
+		}
+	}
+	look := func(place string) {
+		t.Helper()
+		var got string
+		err := db.QueryRowContext(t.Context(), `SELECT group_concat(`+place+` || id || namespace || seq || exit_code || duration_ms || metadata || hash, ' ') FROM (SELECT *, `+place+` FROM audit ORDER BY `+place+`)`).Scan(&got)
+		if want := "1id0x131.5{}h 2id1y131.5{}h 3id2x231.5{}h"; err != nil || got != want {
+			t.Errorf("got %q, %v, want %q", got, err, want)
+		}
+	}
+	if _, err := p.UpTo(t.Context(), 7); err != nil {
+		t.Fatal(err)
+	}
+	look("position")
+	if _, err := p.DownTo(t.Context(), 4); err != nil {
+		t.Fatal(err)
+	}
+	look("rowid")
+	if _, err := p.Up(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range []string{`UPDATE audit SET seq = 9`, `DELETE FROM audit`} {
+		if _, err := db.ExecContext(t.Context(), bad); err == nil {
+			t.Errorf("%s was not refused", bad)
+		}
+	}
+}
+
 func TestOpenKeepsWhatIsThere(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 3 {

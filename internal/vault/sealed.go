@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"filippo.io/age"
@@ -30,8 +31,10 @@ type looked struct {
 	count  int
 	newest int64
 	items  []Item // without values
+
+	mu     sync.Mutex // held while it is opened, and by nobody who writes to the database
 	sealed [][]byte
-	set    *Set // once it was opened; under Vault.mu
+	set    *Set // once it was opened
 }
 
 var nothing = &looked{set: &Set{}}
@@ -81,14 +84,16 @@ func (v *Vault) lookSealed(ctx context.Context, db querier, ns sandboxmcp.Namesp
 
 // open unseals what was looked at, and keeps it for the next time.
 func (v *Vault) open(ns sandboxmcp.Namespace, l *looked) (*Set, error) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.set != nil {
 		return l.set, nil
 	}
 	known := map[int64]sandboxmcp.Secret{}
-	had := v.cache[ns]
-	if had != nil && had.set != nil {
+	v.mu.Lock()
+	had := v.cache[ns] // which was opened before it was kept
+	v.mu.Unlock()
+	if had != nil {
 		for _, i := range had.set.Items {
 			known[i.Version] = i.Value
 		}
@@ -113,7 +118,9 @@ func (v *Vault) open(ns sandboxmcp.Namespace, l *looked) (*Set, error) {
 		i.Value = value
 	}
 	l.set, l.sealed = set, nil
-	if had == nil || had.newest <= l.newest {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if had = v.cache[ns]; had == nil || had.newest <= l.newest {
 		v.cache[ns] = l
 	}
 	return set, nil

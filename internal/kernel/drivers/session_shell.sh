@@ -8,8 +8,11 @@
 # that stay.
 #
 # There are two processes. The first only waits: a shell that waits for a program
-# puts a signal off until that has ended, so an interrupt is sent to the second
-# one's process group, as a terminal does it. Jobs of the background ignore it.
+# puts a signal off until that has ended, so an interrupt is sent to the second one
+# and to what it has started, one by one. Jobs of the background ignore it, but for
+# programs that undo that, as Node.js does. So what the shell has started and is
+# there between two cells is written, as a line of pids, into a pipe of the first
+# (its descriptor 6), and is left out; so is what nobody waits for any more.
 #
 # The channel is descriptor 3. A cell comes as lines, in the form of printf's %b:
 # its id, its code, its standard input, the number of its variables, and a name
@@ -27,10 +30,24 @@
 # what is said here of that trap.
 if [[ ${1-} != again ]]; then
   if [[ ${2-} != loop ]]; then
+    __below() {
+      local kids pid
+      read -r kids <"/proc/$1/task/$1/children"
+      for pid in $kids; do
+        [[ $__kept == *" $pid "* ]] || __below "$pid"
+      done
+      kill -INT "$1"
+    }
+    __interrupt() {
+      while read -r -t 0 -u 6 && IFS= read -r -u 6 __kept; do :; done
+      __below "$__main"
+    }
+    exec 6<> <(:)
+    __kept=
     set -m
-    "$BASH" --norc --noprofile "$0" "$1" loop &
+    "$BASH" --norc --noprofile "$0" "$1" loop 6>&- &
     __main=$!
-    trap 'kill -INT -- "-$__main"' INT
+    trap __interrupt INT
     exec </dev/null >/dev/null 2>&1 3>&-
     wait "$__main"
     __status=$?
@@ -45,6 +62,7 @@ if [[ ${1-} != again ]]; then
   # Copies are made from 10 on, in the order of the loop's redirections.
   exec 10>&- 11>&- 12>&-
   __channel=10 __out=11 __err=12
+  __first=/proc/$PPID/fd/6 __before= __there=
   BASH_ARGV0=$1
   set --
 fi
@@ -142,11 +160,22 @@ __settle() {
   done
 } 2>/dev/null
 
+# __remain tells the first process what outlives the cell.
+__remain() {
+  builtin local kids= line
+  IFS= builtin read -r kids <"/proc/$__pid/task/$__pid/children"
+  [[ $__before$kids != "$__there" ]] || builtin return 0
+  __there=$__before$kids
+  while builtin read -r -t 0 <"$__first" && IFS= builtin read -r line <"$__first"; do :; done
+  builtin printf ' %s \n' "${__there:0:30000}" >"$__first"
+} 2>/dev/null
+
 # __after tells how the cell ended, which is in __status and __options.
 __after() {
   builtin trap '' INT
   builtin trap - ERR
   [[ $! == "$__job" || $__options == *m* ]] || __settle
+  __remain
   __busy= __flags=${__options//[!euxva]/}
   [[ $__flags == *e* ]] || __flags+=$__stops
   for __count in "${!__names[@]}"; do
@@ -163,6 +192,11 @@ __after() {
   __send "{\"type\":\"done\",\"id\":$__id,\"ok\":$__ok,\"exit\":$__code}"
 }
 
+# What a copy cannot wait for it has all the same.
+if [[ ${1-} == again ]]; then
+  IFS= builtin read -r __text <"/proc/$__pid/task/$__pid/children"
+  __before+=" ${__text/$BASHPID /} "
+fi 2>/dev/null
 __pid=$BASHPID
 __base
 builtin trap '{ __status=$? __options=$-; builtin set +euxva; builtin trap "" INT; } 2>/dev/null
