@@ -168,8 +168,8 @@ type way struct {
 	at    reach // of the run that is going, or what holds between two
 }
 
-// connect opens the way out of a sandbox where there is somewhere to go. It is as
-// open as before until the run enters it, when its intent is on record.
+// connect opens the way out of a sandbox where there is somewhere to go. Nothing
+// leaves by it that could not before, until letOut says so.
 func (e *Engine) connect(x *execution, sb backend.Sandbox) error {
 	if x.room != nil {
 		x.way = x.room.way
@@ -237,10 +237,10 @@ func (e *Engine) wayOut(x *execution, sb backend.Sandbox) (*way, error) {
 	return w, nil
 }
 
-// enter makes the way out of a run's sandbox, if there is one, the run's own.
+// letOut makes the way out of a run's sandbox, if there is one, the run's own.
 // What was refused before is in no result: it is on record, or the run does not
 // begin. What is cut because this run may not go there is in its own.
-func (e *Engine) enter(x *execution) error {
+func (e *Engine) letOut(x *execution) error {
 	w := x.way
 	if w == nil {
 		return nil
@@ -258,10 +258,10 @@ func (w *way) settle(ctx context.Context, at reach, left egress.Report) error {
 	if len(denied) == 0 || at.who.SessionID == "" {
 		return nil
 	}
-	var ops []store.Op
 	for i, d := range denied {
 		denied[i].Host = at.mask(d.Host)
 	}
+	var ops []store.Op
 	for _, entry := range refusals(denied, sandboxmcp.AuditEntry{Namespace: at.who.Namespace, SessionID: at.who.SessionID, Actor: at.actor}) {
 		entry.Metadata["between_runs"] = true
 		ops = append(ops, w.e.audit.Op(entry))

@@ -20,13 +20,12 @@ import (
 func dripping(t *testing.T) map[sandboxmcp.Domain]netip.AddrPort {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		every := time.NewTicker(20 * time.Millisecond)
+		defer every.Stop()
 		for r.Context().Err() == nil {
 			fmt.Fprintln(w, "drip")
 			w.(http.Flusher).Flush()
-			select {
-			case <-r.Context().Done():
-			case <-time.After(20 * time.Millisecond):
-			}
+			<-every.C
 		}
 	}))
 	t.Cleanup(s.Close)

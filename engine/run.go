@@ -88,7 +88,8 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	if err = e.unlock(x); err != nil {
 		return res, err
 	}
-	if err = e.enter(x); err != nil {
+	// what is left running of earlier runs is held to it as well
+	if err = e.letOut(x); err != nil {
 		return res, err
 	}
 

@@ -77,10 +77,10 @@ func (g *Gate) Request(ctx context.Context, ask sandboxmcp.EgressAsk) (asked san
 	if len(reason) > maxReason {
 		reason = strings.ToValidUTF8(reason[:maxReason], "")
 	}
-	if a, known, err := g.known(ctx, ask.Namespace, digest); known || err != nil {
+	a, known, err := g.known(ctx, ask.Namespace, digest)
+	if known || err != nil {
 		return a.info, false, err
 	}
-	var a approval
 	err = g.change(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		now := g.now()
 		fresh = false
