@@ -88,7 +88,7 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	if err = e.unlock(x); err != nil {
 		return res, err
 	}
-	// what is left running of earlier runs is held to it as well
+	// … and no further than the record says now: what is left running of earlier runs is held to it as well
 	if err = e.letOut(x); err != nil {
 		return res, err
 	}
