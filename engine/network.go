@@ -162,6 +162,9 @@ type way struct {
 	net  backend.Networker
 	link *egress.Link
 
+	closed chan struct{}
+	ending sync.Once
+
 	mu    sync.Mutex
 	env   map[string]string // what programs are told of it
 	ports []int
@@ -230,7 +233,8 @@ func (e *Engine) wayOut(x *execution, sb backend.Sandbox) (*way, error) {
 		w.env[k] = v
 	}
 	if w.link == nil {
-		w.link = e.proxy.Attach(n, w)
+		w.link, w.closed = e.proxy.Attach(n, w), make(chan struct{})
+		e.work.Go(w.watch)
 		return w, nil
 	}
 	w.link.Serve(n)
@@ -291,16 +295,34 @@ func (w *way) set(change func(reach) reach) (before reach) {
 
 // review ends the connections that may not be there any more: what a run left
 // running has them still.
-func (w *way) review() {
-	w.link.Review(func(ask egress.Ask) bool {
-		r := w.reach()
-		r.hold = 0 // nobody is asked for what is there
-		return w.judge(context.WithoutCancel(w.e.ctx), r, ask).Allowed
-	})
+func (w *way) review() { w.link.Review(w.holds) }
+
+// holds tells whether a connection that is there may go on.
+func (w *way) holds(ask egress.Ask) bool {
+	r := w.reach()
+	r.hold = 0 // nobody is asked for what is there
+	return w.judge(context.WithoutCancel(w.e.ctx), r, ask).Allowed
 }
+
+// watch ends connections to what was closed, or has lapsed, since they were made.
+func (w *way) watch() {
+	t := time.NewTicker(reviewEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			w.link.Cut(w.holds)
+		case <-w.closed:
+			return
+		}
+	}
+}
+
+const reviewEvery = 500 * time.Millisecond
 
 func (w *way) close() {
 	if w != nil {
+		w.ending.Do(func() { close(w.closed) })
 		w.link.Close()
 	}
 }

@@ -306,7 +306,7 @@ func TestInspectVault(t *testing.T) {
 		t.Fatal(err)
 	}
 	st, err := e.Inspect(t.Context(), "", "")
-	if err != nil || fmt.Sprint(st.VaultKeys, st.Env["TOKEN"]) != "[TOKEN] "+mask || st.Env["OTHER"] != nil {
+	if err != nil || fmt.Sprint(st.VaultKeys, st.Env["TOKEN"]) != "[TOKEN]"+mask || st.Env["OTHER"] != nil {
 		t.Errorf("got %+v, %v", st, err)
 	}
 	list, err := e.Secrets(t.Context(), "team")

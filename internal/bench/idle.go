@@ -114,7 +114,7 @@ func idleOnce(ctx context.Context, o options, out io.Writer) error {
 		}
 	}
 	for range idleFirst {
-		if _, err := execute(ctx, e, sandboxmcp.Request{Language: i.Lang, Code: code}); err != nil {
+		if _, err = execute(ctx, e, sandboxmcp.Request{Language: i.Lang, Code: code}); err != nil {
 			return err
 		}
 	}

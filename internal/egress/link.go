@@ -235,6 +235,14 @@ func (l *Link) untrack(c net.Conn) {
 func (l *Link) Review(keep func(Ask) bool) {
 	l.mu.Lock()
 	l.round++
+	l.mu.Unlock()
+	l.Cut(keep)
+}
+
+// Cut ends the connections that keep does not want any more, because what let them
+// through was closed or has lapsed.
+func (l *Link) Cut(keep func(Ask) bool) {
+	l.mu.Lock()
 	out := maps.Clone(l.out)
 	l.mu.Unlock()
 	for c, v := range out {
