@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -92,6 +93,7 @@ func through(proxy, host string) string {
 		return host + " broken"
 	}
 	defer res.Body.Close()
+	_, _ = io.Copy(io.Discard, res.Body)
 	return host + " " + strconv.Itoa(res.StatusCode)
 }
 
@@ -475,5 +477,35 @@ func TestRefusalsAreBounded(t *testing.T) {
 	}
 	if len(denied) != 32 || denied[31].Detail != "29 more destinations" {
 		t.Errorf("%d entries, the last %q", len(denied), denied[len(denied)-1].Detail)
+	}
+}
+
+// What is closed while a program uses it is closed to it.
+func TestRevokedWhileInUse(t *testing.T) {
+	begun := make(chan struct{}, 1)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintln(w, "hello")
+		http.NewResponseController(w).Flush() //nolint:errcheck // the reader tells
+		begun <- struct{}{}
+		<-r.Context().Done()
+	}))
+	t.Cleanup(s.Close)
+	e := open(t, connected(t), func(c *engine.Config) {
+		c.Detours = map[sandboxmcp.Domain]netip.AddrPort{{Host: "slow.site.test"}: netip.MustParseAddrPort(s.Listener.Addr().String())}
+	})
+	if _, err := e.DecideEgress(t.Context(), sandboxmcp.EgressDecision{Domain: "slow.site.test"}); err != nil {
+		t.Fatal(err)
+	}
+	wait := executeIn(t.Context(), t, e, shell("slow.site.test"))
+	<-begun
+	if _, err := e.RevokeEgress(t.Context(), "", "slow.site.test", "test"); err != nil {
+		t.Fatal(err)
+	}
+	res, err := wait()
+	if err != nil || res.Status != sandboxmcp.StatusCompleted {
+		t.Fatalf("%v, %v", res.Status, err)
+	}
+	if len(res.Network.Denied) != 1 || !strings.Contains(res.Network.Denied[0].Reason, "not open any more") {
+		t.Errorf("denied: %+v", res.Network.Denied)
 	}
 }

@@ -241,7 +241,7 @@ func (a *app) egressRevoke() *cobra.Command {
 		Short: "Close a domain that was opened",
 		Long: `Closes just this domain, as "egress list" shows it, to the programs of a
 namespace. No connection is let through to it from then on; one that is open
-already goes on until it ends. Off a terminal, and with --json, it is one JSON
+already is ended within a second. Off a terminal, and with --json, it is one JSON
 document.`,
 		Example: `  sandboxmcp egress revoke api.example.com`,
 		Args:    takes("DOMAIN"),
