@@ -15,7 +15,7 @@ root=$PWD
 
 must=${SANDBOXMCP_MUST_RUN-}
 kit=../shared/acceptance
-groups=exec,files,sessions,cli,mcp,config,audit
+groups=exec,files,sessions,cli,mcp,config,audit,egress,vault,limits
 user=sandboxmcp-test
 clean_path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
