@@ -147,7 +147,7 @@ func (v *visit) reach(via Via) net.Conn {
 		return nil
 	}
 	if b, ok := errors.AsType[*BlockedError](err); ok {
-		v.answer(http.StatusForbidden, place(v.host, v.port)+" is open, but its address is "+b.What+"; such addresses are not reached")
+		v.answer(http.StatusForbidden, place(v.host, v.port)+" is open, but its address is "+b.What+"; an operator lets it be reached with egress_private_hosts")
 		return nil
 	}
 	v.answer(http.StatusBadGateway, place(v.host, v.port)+" could not be reached: "+unreachable(err))
@@ -369,7 +369,18 @@ func (v *visit) closed(reason string) {
 }
 
 func (v *visit) answer(code int, reason string) {
-	v.write(code, "sandboxmcp: "+http.StatusText(code), "sandboxmcp: "+reason+".\n")
+	v.write(code, "sandboxmcp: "+phrase(reason), "sandboxmcp: "+reason+".\n")
+}
+
+// phrase makes a text fit for a status line.
+func phrase(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '?'
+		}
+		return r
+	}, text)
+	return text[:min(len(text), 200)]
 }
 
 // write answers and closes. Many programs show the words of the status line and

@@ -134,6 +134,9 @@ func encodedBase64(v string) []string {
 			whole := enc.EncodeToString([]byte(strings.Repeat("\x00", before) + v))
 			whole = whole[(8*before+5)/6 : 8*(before+len(v))/6]
 			all = append(all, whole)
+			if before == 0 {
+				all = append(all, enc.EncodeToString([]byte(v))) // with its last digit, of which a part may be what follows
+			}
 			for _, line := range []int{mimeLine, pemLine} {
 				if before == 0 && len(whole) > line {
 					all = append(all, apart(whole, line, "\n"))
@@ -141,8 +144,8 @@ func encodedBase64(v string) []string {
 			}
 		}
 	}
-	b32 := base32.StdEncoding.EncodeToString([]byte(v))[:8*len(v)/5]
-	return append(all, b32, strings.ToLower(b32))
+	b32 := base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString([]byte(v))
+	return append(all, b32, strings.ToLower(b32), b32[:8*len(v)/5], strings.ToLower(b32[:8*len(v)/5]))
 }
 
 // widened is the value in UTF-16, little and big end first.
