@@ -35,8 +35,10 @@ type execution struct {
 	release    func() bool // unties it from the engine's life
 	done       chan struct{}
 
-	reach reach // where to it may go
-	way   *way  // out of its sandbox; nil: there is none
+	reach   reach               // where to it may go
+	way     *way                // out of its sandbox; nil: there is none
+	out     bool                // the way is the run's own
+	network *sandboxmcp.Network // what was told of it; nil: nothing yet
 
 	session   *session.Session   // nil: a single run
 	newborn   bool               // the session is made by this request

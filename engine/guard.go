@@ -328,18 +328,17 @@ func unmasked(files backend.FileReader, m *redact.Masker, name string) string {
 	return name
 }
 
-// maskBridge keeps secrets out of values that leave a session.
-func (e *Engine) maskBridge(ctx context.Context, b sandboxmcp.Bridge) error {
-	r, err := e.roomOf(ctx, b.Namespace, b.From)
-	if err != nil {
-		return err
+// maskBridge keeps secrets out of values that leave a session. One whose key is a
+// secret stays there.
+func maskBridge(m *redact.Masker, data map[string]json.RawMessage) {
+	if m == nil {
+		return
 	}
-	m, err := e.masksOf(ctx, b.Namespace, r)
-	if err != nil || m == nil {
-		return err
+	for k, v := range data {
+		if m.Find([]byte(k)) != "" {
+			delete(data, k)
+			continue
+		}
+		data[k] = m.JSON(v)
 	}
-	for k, v := range b.Data {
-		b.Data[k] = m.JSON(v)
-	}
-	return nil
 }

@@ -26,6 +26,7 @@ type reach struct {
 	only     []sandboxmcp.Domain // of narrowed and granted
 	offline  bool                // nowhere
 	wanted   bool                // there is somewhere to go, or somebody wants to know of attempts
+	own      bool                // what the namespace has open is not its own: it has a list, and nobody is asked
 	hold     time.Duration
 	ports    []int               // that are named in what is open, and listened on
 	beyond   int                 // how many others are named
@@ -68,6 +69,7 @@ func (e *Engine) mayReach(x *execution) error {
 			return gate.Off()
 		}
 	}
+	at.own = at.granted && at.hold == 0
 	at.open = open
 	at.listen()
 	at.wanted = len(open) > 0 || e.cfg.Network || at.hold > 0
@@ -175,7 +177,7 @@ type way struct {
 // leaves by it that could not before, until letOut says so.
 func (e *Engine) connect(x *execution, sb backend.Sandbox) error {
 	if x.room != nil {
-		x.way = x.room.way
+		x.way = x.room.wayOut()
 	}
 	if x.reach.offline || x.way == nil && !x.reach.wanted {
 		return nil
@@ -192,8 +194,7 @@ func (e *Engine) connect(x *execution, sb backend.Sandbox) error {
 		return nil
 	}
 	x.way = w
-	if x.room != nil && x.room.way == nil {
-		x.room.way = w
+	if x.room != nil && x.room.adopt(w) {
 		x.room.walls.stale() // it had no network, which a report may still say
 	}
 	return nil
@@ -207,7 +208,8 @@ func (e *Engine) wayOut(x *execution, sb backend.Sandbox) (*way, error) {
 		if !ok {
 			return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the backend %s has no network", x.req.Backend).WithHint("use the process backend")
 		}
-		w = &way{e: e, net: net, at: reach{offline: true}} // what a session left running was not let out before
+		w = &way{e: e, net: net, at: reach{offline: true, who: x.reach.who, actor: x.reach.actor, masker: x.reach.masker}} // what a session left running was not let out before
+		w.at.who.RequestID = ""
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -251,6 +253,7 @@ func (e *Engine) letOut(x *execution) error {
 	}
 	x.reach.masker = x.guard.masker
 	before := w.set(func(reach) reach { return x.reach })
+	x.out = true
 	left := w.link.Report(true)
 	w.review()
 	return w.settle(x.ctx, before, left)
@@ -258,12 +261,9 @@ func (e *Engine) letOut(x *execution) error {
 
 // settle records what was refused to a session between two runs.
 func (w *way) settle(ctx context.Context, at reach, left egress.Report) error {
-	denied := left.Network().Denied
+	denied := at.masked(left.Network()).Denied
 	if len(denied) == 0 || at.who.SessionID == "" {
 		return nil
-	}
-	for i, d := range denied {
-		denied[i].Host = at.mask(d.Host)
 	}
 	var ops []store.Op
 	for _, entry := range refusals(denied, sandboxmcp.AuditEntry{Namespace: at.who.Namespace, SessionID: at.who.SessionID, Actor: at.actor}) {
@@ -313,6 +313,8 @@ func (w *way) watch() {
 		case <-t.C:
 			w.link.Cut(w.holds)
 		case <-w.closed:
+			return
+		case <-w.e.ctx.Done(): // sessions are closed after everything that Close waits for
 			return
 		}
 	}
@@ -393,7 +395,7 @@ func (w *way) judge(ctx context.Context, r reach, ask egress.Ask) egress.Verdict
 // open asks the gate, unless it belongs to a request that has its own list. What
 // cannot be read is closed.
 func (w *way) open(ctx context.Context, r reach, ask egress.Ask) (string, bool) {
-	if r.granted && r.hold == 0 {
+	if r.own {
 		return "", false
 	}
 	rule, ok, err := w.e.gate.Allows(ctx, r.who, ask.Host, ask.Port)
@@ -455,14 +457,33 @@ func (w *way) AllowsName(h sandboxmcp.Host) bool {
 // tells reports whether a name holds a secret: whoever looks it up, or is asked to
 // open it, would read it.
 func (r reach) tells(h sandboxmcp.Host) bool {
-	return r.masker != nil && r.masker.Text(string(h)) != string(h)
+	return r.masker != nil && r.masker.Find([]byte(h)) != ""
 }
 
-func (r reach) mask(text string) string {
+// masked is a report with no secret in it.
+func (r reach) masked(n sandboxmcp.Network) sandboxmcp.Network {
 	if r.masker == nil {
-		return text
+		return n
 	}
-	return r.masker.Text(text)
+	for i, text := range n.Allowed {
+		n.Allowed[i] = r.masker.Text(text)
+	}
+	for i, d := range n.Denied {
+		n.Denied[i].Host, n.Denied[i].Reason = r.masker.Text(d.Host), r.masker.Text(d.Reason)
+	}
+	return n
+}
+
+// refused is where a run was not let go that did not come to a result.
+func (x *execution) refused() []sandboxmcp.DeniedRequest {
+	if x.network == nil && x.out {
+		n := x.reach.masked(x.way.link.Report(true).Network())
+		x.network = &n
+	}
+	if x.network == nil {
+		return nil
+	}
+	return x.network.Denied
 }
 
 // environ is what the program of a run is told of the network; nil: it has none.
@@ -516,10 +537,9 @@ func (e *Engine) openTo(x *execution) []string {
 // seen there.
 func (e *Engine) tellNetwork(x *execution, res *sandboxmcp.Result) {
 	if x.way != nil {
-		res.Network = x.way.link.Report(true).Network()
-		for i, d := range res.Network.Denied {
-			res.Network.Denied[i].Host = x.reach.mask(d.Host)
-		}
+		res.Network = x.reach.masked(x.way.link.Report(true).Network())
+		n := res.Network
+		x.network = &n
 	}
 	if weak := e.proxy.Weak(); len(weak) > 0 && res.Isolation != nil {
 		iso := *res.Isolation

@@ -509,3 +509,35 @@ func TestRevokedWhileInUse(t *testing.T) {
 		t.Errorf("denied: %+v", res.Network.Denied)
 	}
 }
+
+// What a person let a held connection do holds for as long as it takes.
+func TestHeldConnectionGoesOn(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "hello")
+		http.NewResponseController(w).Flush() //nolint:errcheck // the reader tells
+		time.Sleep(1200 * time.Millisecond)   // longer than the time between two looks at what is open
+		fmt.Fprintln(w, "goodbye")
+	}))
+	t.Cleanup(s.Close)
+	e := open(t, connected(t), func(c *engine.Config) {
+		c.Detours = map[sandboxmcp.Domain]netip.AddrPort{{Host: "slow.site.test"}: netip.MustParseAddrPort(s.Listener.Addr().String())}
+	})
+	r := shell("slow.site.test")
+	r.Hold, r.AllowedDomains, r.GrantDomains = 20*time.Second, []string{"own.site.test"}, true
+	wait := executeIn(t.Context(), t, e, r)
+	id := ""
+	eventually(t, "somebody is asked", func() bool {
+		l, err := e.Egress(t.Context(), "")
+		if err == nil && len(l.Pending) == 1 {
+			id = l.Pending[0].ID
+		}
+		return id != ""
+	})
+	if _, err := e.DecideEgress(t.Context(), sandboxmcp.EgressDecision{ID: id}); err != nil {
+		t.Fatal(err)
+	}
+	res, err := wait()
+	if err != nil || len(res.Network.Denied) != 0 || !slices.Equal(res.Network.Allowed, []string{"slow.site.test:80"}) {
+		t.Errorf("%+v, %v", res.Network, err)
+	}
+}

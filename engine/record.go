@@ -55,11 +55,15 @@ func (e *Engine) intend(x *execution) error {
 // recordFailure writes down that an announced run did not come about.
 func (e *Engine) recordFailure(x *execution, cause error) {
 	no := false
-	_, err := e.audit.Append(context.WithoutCancel(x.ctx), sandboxmcp.AuditEntry{
+	entry := sandboxmcp.AuditEntry{
 		Action: actionExecute, Phase: sandboxmcp.PhaseOutcome, RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.req.Namespace, Actor: x.req.Actor,
 		Success: &no, Detail: string(x.req.Language) + ": " + string(sandboxmcp.CodeOf(cause)),
-	})
-	if err != nil {
+	}
+	ops := []store.Op{e.audit.Op(&entry)}
+	for _, n := range refusals(x.refused(), sandboxmcp.AuditEntry{RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.req.Namespace, Actor: x.req.Actor}) {
+		ops = append(ops, e.audit.Op(n))
+	}
+	if err := e.store.Update(context.WithoutCancel(x.ctx), ops...); err != nil {
 		e.log.Error("record failure", "request", x.req.ID, "error", err)
 	}
 }

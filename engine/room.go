@@ -20,11 +20,12 @@ type room struct {
 	fresh   bool           // each run has an interpreter of its own
 	program kernel.Program // how its interpreter is started
 	interp  interpreter    // which it is
-	whole   func() error   // tells whether what it was forked with was what it had to be; may be nil
 	ended   func(error)    // tells of a failed Close
 	walls   watched
-	way     *way // out of the sandbox; nil: none was needed yet. The run's own, which is one at a time
-	offline bool // it has none, and never will
+	ways    sync.Mutex // guards way and shut
+	way     *way       // out of the sandbox; nil: none was needed yet
+	shut    bool       // the room is closed
+	offline bool       // it has none, and never will
 
 	writing sync.RWMutex // held to read while a file is put, to write while processes are ended
 
@@ -43,8 +44,30 @@ type room struct {
 // Close ends everything in the room.
 func (r *room) Close() error {
 	r.walls.close()
-	r.way.closeSession()
+	r.ways.Lock()
+	r.shut = true
+	w := r.way
+	r.ways.Unlock()
+	w.closeSession()
 	return r.sandbox.Close()
+}
+
+// adopt makes a way out the room's, and reports whether it had none. One that comes
+// when the room is closed already is closed too.
+func (r *room) adopt(w *way) bool {
+	r.ways.Lock()
+	defer r.ways.Unlock()
+	first := r.way == nil
+	if r.way = w; r.shut && first {
+		w.close()
+	}
+	return first
+}
+
+func (r *room) wayOut() *way {
+	r.ways.Lock()
+	defer r.ways.Unlock()
+	return r.way
 }
 
 // relay hands a stream of an interpreter to the run that is going, and keeps a
@@ -112,7 +135,7 @@ func (r *relay) turn(to io.Writer) {
 
 // ready starts the interpreter when there is none. lost tells that one has ended
 // since the last run, of which nobody has heard yet.
-func (r *room) ready(ctx context.Context) (lost bool, err error) {
+func (r *room) ready(ctx context.Context, program kernel.Program, whole func() error) (lost bool, err error) {
 	if r.kernel != nil {
 		select {
 		case <-r.gone: // between two runs
@@ -122,12 +145,12 @@ func (r *room) ready(ctx context.Context) (lost bool, err error) {
 		}
 	}
 	lost = r.lost
-	plan, err := kernel.PlanInterpreter(r.program)
+	plan, err := kernel.PlanInterpreter(program)
 	if err != nil {
 		return lost, err
 	}
 	if plan.Fork != nil {
-		plan.Fork.Whole = r.whole
+		plan.Fork.Whole = whole
 	}
 	plan.Stdout, plan.Stderr = r.out[0], r.out[1]
 	proc, err := r.sandbox.Start(ctx, plan)
@@ -208,10 +231,11 @@ func (e *Engine) executeCell(x *execution, r *room) (*outcome, error) {
 	defer stop()
 	before := r.sandbox.Usage()
 
+	program, whole := r.program, (func() error)(nil)
 	if r.kernel == nil {
-		r.program.Preload, r.whole = e.preload(x.req, r.interp)
+		program.Preload, whole = e.preload(x.req, r.interp)
 	}
-	lost, err := r.ready(x.ctx)
+	lost, err := r.ready(x.ctx, program, whole)
 	if err != nil {
 		return nil, startError(x.ctx, err)
 	}

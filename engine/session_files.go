@@ -269,10 +269,7 @@ func (e *Engine) Bridge(ctx context.Context, b sandboxmcp.Bridge) (sandboxmcp.Br
 		}
 	}
 	if b.From != "" {
-		if b.Data, err = e.takeBridge(ctx, b); err != nil {
-			return out, err
-		}
-		if err = e.maskBridge(ctx, b); err != nil {
+		if b.Data, err = e.bridgeOut(ctx, b); err != nil {
 			return out, err
 		}
 	}
@@ -306,12 +303,27 @@ func (e *Engine) Bridge(ctx context.Context, b sandboxmcp.Bridge) (sandboxmcp.Br
 	return out, err
 }
 
-// takeBridge reads the values that a session has put out.
-func (e *Engine) takeBridge(ctx context.Context, b sandboxmcp.Bridge) (map[string]json.RawMessage, error) {
+// bridgeOut is what a session has put out, with no secret in it: keys are names of
+// files, which the program chose.
+func (e *Engine) bridgeOut(ctx context.Context, b sandboxmcp.Bridge) (map[string]json.RawMessage, error) {
 	r, err := e.roomOf(ctx, b.Namespace, b.From)
 	if err != nil {
 		return nil, err
 	}
+	masks, err := e.masksOf(ctx, b.Namespace, r)
+	if err != nil {
+		return nil, err
+	}
+	data, err := e.takeBridge(ctx, b, r)
+	if err != nil {
+		return nil, (&guard{masker: masks}).failure(sandboxmcp.AsError(err))
+	}
+	maskBridge(masks, data)
+	return data, nil
+}
+
+// takeBridge reads the values that a session has put out.
+func (e *Engine) takeBridge(ctx context.Context, b sandboxmcp.Bridge, r *room) (map[string]json.RawMessage, error) {
 	files, keys := r.sandbox.Files(), b.Keys
 	if len(keys) == 0 {
 		entries, _, err := files.List(".bridge", maxBridgeKeys)

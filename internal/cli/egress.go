@@ -277,10 +277,14 @@ document.`,
 // decide carries out what the person at the keyboard decided, and says so.
 func (a *app) decide(ctx context.Context, cfg *config.Config, d sandboxmcp.EgressDecision) error {
 	var answer sandboxmcp.EgressAnswer
+	opened := false
 	err := a.everywhere(ctx, cfg, func(c gatekeeper) error {
+		if opened && d.Scope == sandboxmcp.GrantOnce { // for one run, in whichever server
+			return nil
+		}
 		got, err := c.DecideEgress(ctx, d)
 		if err == nil {
-			answer = got
+			answer, opened = got, true
 		}
 		return err
 	})

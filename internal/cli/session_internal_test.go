@@ -548,7 +548,7 @@ func TestInspect(t *testing.T) {
 		}
 	}
 	got := (&fake{}).cli(t.Context(), t, servers(t), "inspect", "default")
-	for _, part := range []string{`"vault_keys": []`, `"sessions": []`, `"files": []`, `"allowed": []`, `"max_ram_mb": 512`} {
+	for _, part := range []string{`"vault_keys": [`, `"B"`, `"sessions": []`, `"files": []`, `"allowed": []`, `"max_ram_mb": 512`} {
 		if got.status != 0 || !strings.Contains(got.stdout, part) {
 			t.Errorf("without a server: got %+v, want %s", got, part)
 		}

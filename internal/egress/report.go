@@ -149,8 +149,8 @@ func (l *ledger) report(reset bool) Report {
 // shown makes what a program wrote as a host fit for a report.
 func shown(s string) string {
 	const limit = 253
-	if len(s) > limit {
-		s = s[:limit]
+	if len(s) > limit { // no host; and half of what stands in it could not be known for what it is
+		return "a name of " + strconv.Itoa(len(s)) + " bytes"
 	}
 	if strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '"' || r == '\\' }) {
 		return strconv.QuoteToASCII(s)

@@ -150,15 +150,15 @@ func (s *Server) elicit(ctx context.Context, c *call, ask sandboxmcp.EgressAsk, 
 		}
 		back <- got
 	}()
-	waiting := make(chan answer, 1)
-	ask.Wait = wait
+	waiting, patient := make(chan answer, 1), ask // a copy: the form's goroutine reads the other
+	patient.Wait = wait
 	go func() {
 		defer func() {
 			if p := recover(); p != nil {
 				s.log.Error("wait panicked", "panic", p)
 			}
 		}()
-		got, err := s.engine.RequestEgress(shown, ask)
+		got, err := s.engine.RequestEgress(shown, patient)
 		switch {
 		case err == nil:
 			waiting <- answer{body: got}
@@ -175,7 +175,7 @@ func (s *Server) elicit(ctx context.Context, c *call, ask sandboxmcp.EgressAsk, 
 		return answer{}, err
 	case <-shown.Done():
 	}
-	ask.Wait = 0
-	got, err := s.engine.RequestEgress(ctx, ask)
+	patient.Wait = 0
+	got, err := s.engine.RequestEgress(ctx, patient)
 	return answer{body: got}, err
 }

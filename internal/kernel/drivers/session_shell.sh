@@ -31,12 +31,16 @@
 if [[ ${1-} != again ]]; then
   if [[ ${2-} != loop ]]; then
     __below() {
-      local kids pid
+      local kids= more= pid
       read -r kids <"/proc/$1/task/$1/children"
+      kill -INT "$1" # before the others: a shell that hears of it too late goes on with what it has begun to start
+      read -r more <"/proc/$1/task/$1/children"
+      for pid in $more; do
+        [[ " $kids " == *" $pid "* ]] || kids+=" $pid"
+      done
       for pid in $kids; do
         [[ $__kept == *" $pid "* ]] || __below "$pid"
       done
-      kill -INT "$1"
     }
     __interrupt() {
       while read -r -t 0 -u 6 && IFS= read -r -u 6 __kept; do :; done
