@@ -342,7 +342,7 @@ func (r *room) remind(times int) {
 	switch {
 	case r.program.Language == sandboxmcp.Python:
 		_ = r.proc.Signal(sigURG)
-	case times == 6:
+	case r.program.Language == sandboxmcp.Shell && times == 6: // Node's driver needs none, and a second could end the next cell
 		_ = r.proc.Interrupt()
 	}
 }
