@@ -208,8 +208,7 @@ func (e *Engine) wayOut(x *execution, sb backend.Sandbox) (*way, error) {
 		if !ok {
 			return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the backend %s has no network", x.req.Backend).WithHint("use the process backend")
 		}
-		w = &way{e: e, net: net, at: reach{offline: true, who: x.reach.who, actor: x.reach.actor, masker: x.reach.masker}} // what a session left running was not let out before
-		w.at.who.RequestID = ""
+		w = &way{e: e, net: net, at: reach{offline: true}} // what a session left running was not let out before
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -253,6 +252,10 @@ func (e *Engine) letOut(x *execution) error {
 	}
 	x.reach.masker = x.guard.masker
 	before := w.set(func(reach) reach { return x.reach })
+	before.masker = x.reach.masker // which knows what the session had before, too
+	if before.who.SessionID == "" {
+		before.who, before.actor = x.reach.who, x.reach.actor // nobody was let out before
+	}
 	x.out = true
 	left := w.link.Report(true)
 	w.review()
