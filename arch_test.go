@@ -49,7 +49,7 @@ var rooms = map[string][]string{
 	"internal/redact":           {"."},
 	"internal/vault":            {".", "internal/store", "internal/audit"},
 	"internal/config":           {"."},
-	"internal/control":          {"."},
+	"internal/api":              {"."},
 	"internal/server":           {"."},
 	"engine": {
 		".", "backend", "backend/process",
@@ -60,7 +60,7 @@ var rooms = map[string][]string{
 	"internal/cli": {
 		".", "backend", "backend/process", "engine",
 		"internal/cgroup", "internal/kernel", "internal/runtimes", "internal/environment", "internal/queue", "internal/store", "internal/sign",
-		"internal/audit", "internal/artifact", "internal/config", "internal/control", "internal/server",
+		"internal/audit", "internal/artifact", "internal/config", "internal/api", "internal/server",
 	},
 	"cmd/sandboxmcp":   {"internal/cli"},
 	"internal/testkit": {},

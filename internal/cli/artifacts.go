@@ -9,7 +9,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
-	"github.com/sandboxmcp/sandboxmcp/internal/control"
+	"github.com/sandboxmcp/sandboxmcp/internal/api"
 )
 
 // record is a kept execution as it is shown: its result, and a manifest.
@@ -65,7 +65,7 @@ one JSON document with everything, contents included.`,
 // stands in the state directory. The error is the answer where it is not there
 // either: how a background run failed that came to no result.
 func (a *app) askServers(ctx context.Context, cfg *config.Config, q sandboxmcp.Lookup) (res sandboxmcp.Result, found bool, err error) {
-	peers, err := control.Peers(ctx, cfg.StateDir)
+	peers, err := api.Peers(ctx, cfg.StateDir)
 	if err != nil {
 		a.say(err.Error())
 		err = nil
@@ -74,7 +74,7 @@ func (a *app) askServers(ctx context.Context, cfg *config.Config, q sandboxmcp.L
 		got, failed := p.Request(ctx, q)
 		var coded *sandboxmcp.Error
 		switch {
-		case failed == nil && control.Complete(got):
+		case failed == nil && api.Complete(got):
 			return got, true, nil
 		case failed == nil, sandboxmcp.CodeOf(failed) == sandboxmcp.CodeRequestNotFound:
 		case errors.As(failed, &coded):

@@ -13,7 +13,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
-	"github.com/sandboxmcp/sandboxmcp/internal/control"
+	"github.com/sandboxmcp/sandboxmcp/internal/api"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
@@ -115,7 +115,7 @@ func since(text string, now time.Time) (time.Time, error) {
 
 // auditSource is a record: that of the state directory, or of a server's memory.
 type auditSource struct {
-	server *control.Client // nil: the state directory's
+	server *api.Client // nil: the state directory's
 	cfg    *config.Config
 }
 
@@ -156,7 +156,7 @@ func (a *app) auditSources(ctx context.Context, cfg *config.Config) []auditSourc
 	if cfg.Audit != "memory" {
 		all = append(all, auditSource{cfg: cfg})
 	}
-	peers, err := control.Peers(ctx, cfg.StateDir)
+	peers, err := api.Peers(ctx, cfg.StateDir)
 	if err != nil {
 		a.say(err.Error())
 	}

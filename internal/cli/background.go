@@ -16,7 +16,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
-	"github.com/sandboxmcp/sandboxmcp/internal/control"
+	"github.com/sandboxmcp/sandboxmcp/internal/api"
 )
 
 const (
@@ -54,7 +54,7 @@ func spawn(ctx context.Context, args, env []string, log *os.File) (pid int, exit
 
 // startServer starts a server in the background and waits until it answers. Of
 // several commands at a time one does so, and the others take what it started.
-func (a *app) startServer(ctx context.Context, cfg *config.Config) (*control.Client, error) {
+func (a *app) startServer(ctx context.Context, cfg *config.Config) (*api.Client, error) {
 	log, err := openLog(cfg.StateDir)
 	if err != nil {
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "a server cannot be started: its log cannot be opened").
@@ -62,7 +62,7 @@ func (a *app) startServer(ctx context.Context, cfg *config.Config) (*control.Cli
 	}
 	defer func() { _ = log.Close() }()
 	defer first(ctx, log.Name())()
-	if c := started(ctx, cfg, func(h control.Hello) bool { return h.Background }); c != nil {
+	if c := started(ctx, cfg, func(h api.Hello) bool { return h.Background }); c != nil {
 		return c, nil
 	}
 	began, _ := log.Seek(0, io.SeekEnd)
@@ -79,7 +79,7 @@ func (a *app) startServer(ctx context.Context, cfg *config.Config) (*control.Cli
 	tick := time.NewTicker(startLook)
 	defer tick.Stop()
 	for {
-		if c := started(over, cfg, func(h control.Hello) bool { return h.PID == pid }); c != nil {
+		if c := started(over, cfg, func(h api.Hello) bool { return h.PID == pid }); c != nil {
 			return c, nil
 		}
 		select {
@@ -98,10 +98,10 @@ func (a *app) startServer(ctx context.Context, cfg *config.Config) (*control.Cli
 }
 
 // started finds a running server. One that does not answer at once is not it.
-func started(ctx context.Context, cfg *config.Config, is func(control.Hello) bool) *control.Client {
+func started(ctx context.Context, cfg *config.Config, is func(api.Hello) bool) *api.Client {
 	ctx, cancel := context.WithTimeout(ctx, startAnswer)
 	defer cancel()
-	peers, _ := control.Peers(ctx, cfg.StateDir)
+	peers, _ := api.Peers(ctx, cfg.StateDir)
 	for _, c := range peers {
 		if is(c.Peer()) {
 			return c
@@ -200,7 +200,7 @@ func leaveDirectory() error { return os.Chdir(string(filepath.Separator)) }
 // keep answers at the control socket until there was nothing to keep for a while.
 func (a *app) keep(ctx context.Context, cfg *config.Config, e runner, logger *slog.Logger) error {
 	for {
-		door, err := control.Listen(ctx, control.Config{StateDir: cfg.StateDir, Handler: e, Logger: logger, MaxUpload: cfg.Tools.MaxUploadBytes, Background: true})
+		door, err := api.Listen(ctx, api.Config{StateDir: cfg.StateDir, Handler: e, Logger: logger, MaxUpload: cfg.Tools.MaxUploadBytes, Background: true})
 		if err != nil {
 			return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the control socket cannot be opened").WithCause(err)
 		}

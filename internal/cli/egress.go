@@ -11,7 +11,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
-	"github.com/sandboxmcp/sandboxmcp/internal/control"
+	"github.com/sandboxmcp/sandboxmcp/internal/api"
 )
 
 // takesWord marks a command that has others below it and takes a word of its own.
@@ -98,7 +98,7 @@ Off a terminal, and with --json, it is one JSON document.`,
 		if err != nil {
 			return err
 		}
-		d := sandboxmcp.EgressDecision{Namespace: cfg.Namespace, Domain: args[0], Actor: control.Actor}
+		d := sandboxmcp.EgressDecision{Namespace: cfg.Namespace, Domain: args[0], Actor: api.Actor}
 		if err := how.decision(&d, f.Changed); err != nil {
 			return err
 		}
@@ -202,7 +202,7 @@ unless a flag says otherwise. Who waits for it goes on. Off a terminal, and with
 	how.flags(cmd.Flags())
 	a.withConfig(a.withJSON(cmd))
 	return a.does(cmd, func(ctx context.Context, args []string) error {
-		d := sandboxmcp.EgressDecision{ID: args[0], Actor: control.Actor}
+		d := sandboxmcp.EgressDecision{ID: args[0], Actor: api.Actor}
 		if err := how.decision(&d, cmd.Flags().Changed); err != nil {
 			return err
 		}
@@ -230,7 +230,7 @@ JSON document.`,
 		if err != nil {
 			return err
 		}
-		return a.decide(ctx, cfg, sandboxmcp.EgressDecision{ID: args[0], Deny: true, Actor: control.Actor})
+		return a.decide(ctx, cfg, sandboxmcp.EgressDecision{ID: args[0], Deny: true, Actor: api.Actor})
 	})
 }
 
@@ -315,7 +315,7 @@ type here struct{ runner }
 
 // RevokeEgress closes a domain.
 func (h here) RevokeEgress(ctx context.Context, ns sandboxmcp.Namespace, domain string) (sandboxmcp.EgressRevoked, error) {
-	return h.runner.RevokeEgress(ctx, ns, domain, control.Actor)
+	return h.runner.RevokeEgress(ctx, ns, domain, api.Actor)
 }
 
 // everywhere does something at the gate of each running server, since each may

@@ -17,7 +17,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
-	"github.com/sandboxmcp/sandboxmcp/internal/control"
+	"github.com/sandboxmcp/sandboxmcp/internal/api"
 )
 
 const (
@@ -152,7 +152,7 @@ func (a *app) follow(ctx context.Context, cfg *config.Config, ns sandboxmcp.Name
 	tick := time.NewTicker(followLook)
 	defer tick.Stop()
 	for {
-		ids, err := control.IDs(cfg.StateDir)
+		ids, err := api.IDs(cfg.StateDir)
 		if err != nil {
 			return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the servers of %s cannot be found", cfg.StateDir).WithCause(err)
 		}
@@ -184,7 +184,7 @@ func (f *followers) look(ctx context.Context, ids []string) {
 
 // watch tells what happens in a server until it ends.
 func (f *followers) watch(ctx context.Context, id string) {
-	c, err := control.Find(ctx, f.cfg.StateDir, id)
+	c, err := api.Find(ctx, f.cfg.StateDir, id)
 	if err == nil {
 		err = c.Follow(ctx, f.ns, true, f.tell)
 	}

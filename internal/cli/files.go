@@ -13,7 +13,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
-	"github.com/sandboxmcp/sandboxmcp/internal/control"
+	"github.com/sandboxmcp/sandboxmcp/internal/api"
 )
 
 func (a *app) filesCommand() *cobra.Command {
@@ -130,7 +130,7 @@ below /mnt/data.`,
 	}
 	cmd.Flags().StringVarP(&out, "output", "o", "", "write it into `FILE`")
 	return a.inSession(cmd, func(ctx context.Context, cfg *config.Config, s found, args []string) error {
-		limit := int64(control.MaxFile)
+		limit := int64(api.MaxFile)
 		if cfg.Source("sandbox_max_artifact_read_bytes") != config.FromDefault {
 			limit = min(limit, cfg.Tools.MaxArtifactReadBytes)
 		}

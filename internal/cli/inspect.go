@@ -13,7 +13,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
-	"github.com/sandboxmcp/sandboxmcp/internal/control"
+	"github.com/sandboxmcp/sandboxmcp/internal/api"
 )
 
 func (a *app) inspectCommand() *cobra.Command {
@@ -105,7 +105,7 @@ func (a *app) inspect(ctx context.Context, cfg *config.Config, p place, args []s
 }
 
 // belongTo names the server as the sessions' owner, as --server takes it.
-func belongTo(s *sandboxmcp.State, c *control.Client) {
+func belongTo(s *sandboxmcp.State, c *api.Client) {
 	for i := range s.Sessions {
 		s.Sessions[i].Owner = c.Peer().ID
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
-	"github.com/sandboxmcp/sandboxmcp/internal/control"
+	"github.com/sandboxmcp/sandboxmcp/internal/api"
 )
 
 func (a *app) limitsCommand() *cobra.Command {
@@ -63,7 +63,7 @@ JSON document.`,
 				return err
 			}
 		}
-		done, err := a.setLimits(ctx, cfg, sandboxmcp.LimitsChange{Namespace: cfg.Namespace, Actor: control.Actor, Limits: l, Reset: reset, Strict: true})
+		done, err := a.setLimits(ctx, cfg, sandboxmcp.LimitsChange{Namespace: cfg.Namespace, Actor: api.Actor, Limits: l, Reset: reset, Strict: true})
 		if err != nil {
 			return err
 		}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
-	"github.com/sandboxmcp/sandboxmcp/internal/control"
+	"github.com/sandboxmcp/sandboxmcp/internal/api"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
@@ -166,12 +166,12 @@ func (s *serverStats) add(o sandboxmcp.Stats) {
 }
 
 // peers finds the running servers, and says which of them do not answer.
-func (a *app) peers(ctx context.Context) (*config.Config, []*control.Client, error) {
+func (a *app) peers(ctx context.Context) (*config.Config, []*api.Client, error) {
 	cfg, err := a.load()
 	if err != nil {
 		return nil, nil, err
 	}
-	peers, err := control.Peers(ctx, cfg.StateDir)
+	peers, err := api.Peers(ctx, cfg.StateDir)
 	if err != nil {
 		a.say(err.Error())
 	}

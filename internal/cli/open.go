@@ -8,14 +8,14 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/engine"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
-	"github.com/sandboxmcp/sandboxmcp/internal/control"
+	"github.com/sandboxmcp/sandboxmcp/internal/api"
 	"github.com/sandboxmcp/sandboxmcp/internal/server"
 )
 
 // runner is what the commands ask of an engine.
 type runner interface {
 	server.Engine
-	control.Handler
+	api.Handler
 	Namespace() sandboxmcp.Namespace
 	RotateVault(ctx context.Context, actor string) (int, error)
 	io.Closer

@@ -12,7 +12,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
-	"github.com/sandboxmcp/sandboxmcp/internal/control"
+	"github.com/sandboxmcp/sandboxmcp/internal/api"
 )
 
 // place says where a session is looked for, or made: the flags of a command.
@@ -33,7 +33,7 @@ func (p *place) withStart(cmd *cobra.Command) {
 }
 
 // servers finds the running servers that may be asked, and says which do not answer.
-func (a *app) servers(ctx context.Context, cfg *config.Config, p place) ([]*control.Client, error) {
+func (a *app) servers(ctx context.Context, cfg *config.Config, p place) ([]*api.Client, error) {
 	all, mute, err := a.ask(ctx, cfg, p)
 	if mute != nil {
 		a.say(mute.Error())
@@ -43,15 +43,15 @@ func (a *app) servers(ctx context.Context, cfg *config.Config, p place) ([]*cont
 
 // ask finds the running servers that may be asked. Mute tells of those that
 // run and do not answer.
-func (a *app) ask(ctx context.Context, cfg *config.Config, p place) (some []*control.Client, mute, err error) {
-	all, mute := control.Peers(ctx, cfg.StateDir)
+func (a *app) ask(ctx context.Context, cfg *config.Config, p place) (some []*api.Client, mute, err error) {
+	all, mute := api.Peers(ctx, cfg.StateDir)
 	if p.server == "" {
 		return all, mute, nil
 	}
 	names := make([]string, 0, len(all))
 	for _, c := range all {
 		if c.Peer().ID == p.server {
-			return []*control.Client{c}, nil, nil
+			return []*api.Client{c}, nil, nil
 		}
 		names = append(names, c.Peer().ID)
 	}
@@ -64,7 +64,7 @@ func (a *app) ask(ctx context.Context, cfg *config.Config, p place) (some []*con
 
 // found is a session with the server that has it.
 type found struct {
-	*control.Client
+	*api.Client
 	session sandboxmcp.Session
 }
 
@@ -133,7 +133,7 @@ func severalOwners(id sandboxmcp.SessionID, owners []found) error {
 // home finds the server for something new: one in the background if there is
 // one, else the only one that runs; where there is none, or several belong to
 // agents, one is started in the background.
-func (a *app) home(ctx context.Context, cfg *config.Config, p place) (*control.Client, error) {
+func (a *app) home(ctx context.Context, cfg *config.Config, p place) (*api.Client, error) {
 	peers, err := a.servers(ctx, cfg, p)
 	if err != nil {
 		return nil, err
@@ -158,7 +158,7 @@ func (a *app) home(ctx context.Context, cfg *config.Config, p place) (*control.C
 
 // inHome does something new in a server, and once more in another one if that
 // ended just then.
-func (a *app) inHome(ctx context.Context, cfg *config.Config, p place, work func(*control.Client) error) error {
+func (a *app) inHome(ctx context.Context, cfg *config.Config, p place, work func(*api.Client) error) error {
 	c, err := a.home(ctx, cfg, p)
 	if err != nil {
 		return err

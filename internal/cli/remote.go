@@ -10,7 +10,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
-	"github.com/sandboxmcp/sandboxmcp/internal/control"
+	"github.com/sandboxmcp/sandboxmcp/internal/api"
 )
 
 // elsewhere reports whether a run is for a server and not for this process.
@@ -35,7 +35,7 @@ func (o *runOptions) checkPlace(given func(string) bool) error {
 // runElsewhere has a server run the request: the one that has the session, or
 // one in which it is made.
 func (a *app) runElsewhere(ctx context.Context, o *runOptions, cfg *config.Config, req sandboxmcp.Request) error {
-	work := func(c *control.Client) error {
+	work := func(c *api.Client) error {
 		if o.background {
 			return a.startIn(ctx, c, req)
 		}
@@ -59,7 +59,7 @@ func (a *app) runElsewhere(ctx context.Context, o *runOptions, cfg *config.Confi
 }
 
 // startIn has a server run the request in the background.
-func (a *app) startIn(ctx context.Context, c *control.Client, req sandboxmcp.Request) error {
+func (a *app) startIn(ctx context.Context, c *api.Client, req sandboxmcp.Request) error {
 	res, err := c.Start(ctx, req)
 	if err != nil {
 		return err
@@ -76,7 +76,7 @@ func (a *app) startIn(ctx context.Context, c *control.Client, req sandboxmcp.Req
 }
 
 // runIn has a server run the request and gives its output through as it comes.
-func (a *app) runIn(ctx context.Context, o *runOptions, cfg *config.Config, c *control.Client, req sandboxmcp.Request) error {
+func (a *app) runIn(ctx context.Context, o *runOptions, cfg *config.Config, c *api.Client, req sandboxmcp.Request) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	a.giveThrough(&req, cancel)
@@ -109,7 +109,7 @@ func (a *app) runIn(ctx context.Context, o *runOptions, cfg *config.Config, c *c
 		a.remark(res)
 		return nil
 	}
-	if control.Complete(res) || dir == nil && !a.json {
+	if api.Complete(res) || dir == nil && !a.json {
 		return show(nil)
 	}
 	return a.withEngine(ctx, cfg, show) // large files stand in the state directory

@@ -16,7 +16,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/engine"
-	"github.com/sandboxmcp/sandboxmcp/internal/control"
+	"github.com/sandboxmcp/sandboxmcp/internal/api"
 )
 
 // fake is an engine that answers what it was told to.
@@ -298,7 +298,7 @@ func TestArtifactsDocument(t *testing.T) {
 func TestLive(t *testing.T) {
 	state := t.TempDir()
 	for range 2 {
-		s, err := control.Listen(t.Context(), control.Config{StateDir: state, Handler: &fake{}, Logger: slog.New(slog.DiscardHandler)})
+		s, err := api.Listen(t.Context(), api.Config{StateDir: state, Handler: &fake{}, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}

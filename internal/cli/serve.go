@@ -13,7 +13,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
-	"github.com/sandboxmcp/sandboxmcp/internal/control"
+	"github.com/sandboxmcp/sandboxmcp/internal/api"
 	"github.com/sandboxmcp/sandboxmcp/internal/server"
 )
 
@@ -85,7 +85,7 @@ type door struct {
 // serve is a server on stdin and stdout, with a control socket beside.
 func (a *app) serve(ctx context.Context, cfg *config.Config, five bool) error {
 	return a.asServer(ctx, cfg, "mcp", func(e runner, logger *slog.Logger) error {
-		beside, err := control.Listen(ctx, control.Config{StateDir: cfg.StateDir, Handler: e, Logger: logger, MaxUpload: cfg.Tools.MaxUploadBytes})
+		beside, err := api.Listen(ctx, api.Config{StateDir: cfg.StateDir, Handler: e, Logger: logger, MaxUpload: cfg.Tools.MaxUploadBytes})
 		if err != nil {
 			// The agent is not hurt by this; the person in another terminal is told.
 			logger.Warn("no control socket: other commands do not see this server", "error", err)

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/internal/control"
+	"github.com/sandboxmcp/sandboxmcp/internal/api"
 )
 
 func (a *app) sessionCommand() *cobra.Command {
@@ -208,7 +208,7 @@ func (a *app) createSession(ctx context.Context, o *createOptions, language sand
 			return err
 		}
 	}
-	return a.inHome(ctx, cfg, o.place, func(c *control.Client) error {
+	return a.inHome(ctx, cfg, o.place, func(c *api.Client) error {
 		s, err := c.CreateSession(ctx, spec)
 		if err != nil {
 			return err
@@ -255,7 +255,7 @@ func (a *app) killSession(ctx context.Context, p place, id sandboxmcp.SessionID)
 	s, err := a.owner(ctx, cfg, p, id)
 	if sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionExpired {
 		// Nobody has it any more, and anybody can have it forgotten.
-		_ = a.withEngine(ctx, cfg, func(e runner) error { return e.TerminateSession(ctx, cfg.Namespace, id, control.Actor) })
+		_ = a.withEngine(ctx, cfg, func(e runner) error { return e.TerminateSession(ctx, cfg.Namespace, id, api.Actor) })
 	}
 	if err == nil {
 		err = s.TerminateSession(ctx, cfg.Namespace, id)

@@ -19,7 +19,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
-	"github.com/sandboxmcp/sandboxmcp/internal/control"
+	"github.com/sandboxmcp/sandboxmcp/internal/api"
 )
 
 // fakeSessions is the part of a fake engine that has sessions.
@@ -136,7 +136,7 @@ func (f *fakeSessions) spawn(_ context.Context, args, _ []string, _ *os.File) (i
 // listen opens a control socket for the engine.
 func (f *fake) listen(t *testing.T, state string, background bool) {
 	t.Helper()
-	s, err := control.Listen(t.Context(), control.Config{StateDir: state, Handler: f, Logger: slog.New(slog.DiscardHandler), Background: background})
+	s, err := api.Listen(t.Context(), api.Config{StateDir: state, Handler: f, Logger: slog.New(slog.DiscardHandler), Background: background})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -418,7 +418,7 @@ func TestKeep(t *testing.T) {
 	ended := make(chan int, 1)
 	go func() { ended <- a.main(t.Context(), []string{"sandboxmcp", backgroundWord}) }()
 	for { // until it is there
-		if peers, _ := control.Peers(t.Context(), state); len(peers) == 1 && peers[0].Peer().Background {
+		if peers, _ := api.Peers(t.Context(), state); len(peers) == 1 && peers[0].Peer().Background {
 			break
 		}
 		select {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
-	"github.com/sandboxmcp/sandboxmcp/internal/control"
+	"github.com/sandboxmcp/sandboxmcp/internal/api"
 )
 
 // Where secrets are that a running server has to be asked for.
@@ -195,13 +195,13 @@ func (p place) unused(cfg *config.Config) error {
 }
 
 // vaultsOf asks the running servers what they have, and gives those of a kind.
-func (a *app) vaultsOf(ctx context.Context, cfg *config.Config, p place, is func(kind string) bool) ([]*control.Client, []control.VaultList, error) {
+func (a *app) vaultsOf(ctx context.Context, cfg *config.Config, p place, is func(kind string) bool) ([]*api.Client, []api.VaultList, error) {
 	peers, err := a.servers(ctx, cfg, p)
 	if err != nil {
 		return nil, nil, err
 	}
-	var some []*control.Client
-	var lists []control.VaultList
+	var some []*api.Client
+	var lists []api.VaultList
 	for _, c := range peers {
 		l, err := c.Vault(ctx, cfg.Namespace)
 		switch {
@@ -215,7 +215,7 @@ func (a *app) vaultsOf(ctx context.Context, cfg *config.Config, p place, is func
 }
 
 // memoryVault finds the one server that has secrets in its memory.
-func (a *app) memoryVault(ctx context.Context, cfg *config.Config, p place) (*control.Client, error) {
+func (a *app) memoryVault(ctx context.Context, cfg *config.Config, p place) (*api.Client, error) {
 	some, _, err := a.vaultsOf(ctx, cfg, p, func(kind string) bool { return kind == vaultMemory })
 	switch {
 	case err != nil:

@@ -1,4 +1,4 @@
-package control_test
+package api_test
 
 import (
 	"errors"
@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/sandboxmcp/sandboxmcp/internal/control"
+	"github.com/sandboxmcp/sandboxmcp/internal/api"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
@@ -40,7 +40,7 @@ func TestAsAnother(t *testing.T) {
 		_, _ = fmt.Fprintf(os.Stdout, "%s %v\n", answer, err)
 	}
 	if dir := os.Getenv(asServer); dir != "" {
-		s, err := control.Listen(t.Context(), control.Config{StateDir: dir, Handler: &handler{}, Logger: quiet()})
+		s, err := api.Listen(t.Context(), api.Config{StateDir: dir, Handler: &handler{}, Logger: quiet()})
 		if err != nil {
 			t.Fatal(err)
 		}

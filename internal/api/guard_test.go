@@ -1,4 +1,4 @@
-package control_test
+package api_test
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/internal/control"
+	"github.com/sandboxmcp/sandboxmcp/internal/api"
 )
 
 // guard is a handler of limits and events: what happens is put into the channels
@@ -319,7 +319,7 @@ func TestHungServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close() }()
-	cs, err := control.Peers(t.Context(), dir) // it takes connections, and never looks at them
+	cs, err := api.Peers(t.Context(), dir) // it takes connections, and never looks at them
 	if len(cs) != 1 || err == nil || !strings.Contains(err.Error(), "server 1-hung does not answer") || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %d peers and %v", len(cs), err)
 	}
@@ -334,11 +334,11 @@ func TestOtherVersions(t *testing.T) {
 		t.Fatal(err)
 	}
 	later := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(control.Hello{Protocol: 2, ID: "1-later"})
+		_ = json.NewEncoder(w).Encode(api.Hello{Protocol: 2, ID: "1-later"})
 	})}
 	go func() { _ = later.Serve(l) }()
 	defer func() { _ = later.Close() }()
-	cs, err := control.Peers(t.Context(), dir)
+	cs, err := api.Peers(t.Context(), dir)
 	if len(cs) != 1 || err == nil || !strings.Contains(err.Error(), "server 1-later speaks version 2 of the control protocol and this program version 1") {
 		t.Errorf("got %d peers and %v", len(cs), err)
 	}
@@ -352,14 +352,14 @@ func TestOtherVersions(t *testing.T) {
 func TestFind(t *testing.T) {
 	dir := t.TempDir()
 	s, _ := listen(t, dir)
-	ids, err := control.IDs(dir)
+	ids, err := api.IDs(dir)
 	if d := cmp.Diff([]string{s.Hello().ID}, ids); d != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, d)
 	}
-	if c, err := control.Find(t.Context(), dir, ids[0]); err != nil || c.Peer() != s.Hello() {
+	if c, err := api.Find(t.Context(), dir, ids[0]); err != nil || c.Peer() != s.Hello() {
 		t.Errorf("got %v", err)
 	}
-	if _, err = control.Find(t.Context(), dir, "1-none"); !errors.Is(err, os.ErrNotExist) {
+	if _, err = api.Find(t.Context(), dir, "1-none"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("of none: got %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package control_test
+package api_test
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package control_test
+package api_test
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/internal/control"
+	"github.com/sandboxmcp/sandboxmcp/internal/api"
 )
 
 type handler struct {
@@ -67,10 +67,10 @@ func (h *handler) Cancel(_ context.Context, ns sandboxmcp.Namespace, id sandboxm
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-func listen(t *testing.T, dir string) (*control.Server, *handler) {
+func listen(t *testing.T, dir string) (*api.Server, *handler) {
 	t.Helper()
 	h := &handler{}
-	s, err := control.Listen(t.Context(), control.Config{StateDir: dir, Handler: h, Logger: quiet()})
+	s, err := api.Listen(t.Context(), api.Config{StateDir: dir, Handler: h, Logger: quiet()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,9 +78,9 @@ func listen(t *testing.T, dir string) (*control.Server, *handler) {
 	return s, h
 }
 
-func peers(t *testing.T, dir string, want int) []*control.Client {
+func peers(t *testing.T, dir string, want int) []*api.Client {
 	t.Helper()
-	cs, err := control.Peers(t.Context(), dir)
+	cs, err := api.Peers(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func TestRequest(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		if complete := control.Complete(got); complete != q.complete || got.RequestID != q.id {
+		if complete := api.Complete(got); complete != q.complete || got.RequestID != q.id {
 			t.Errorf("%+v: got %+v, complete %v", q, got, complete)
 		}
 		if q.text != "" && (string(got.Artifacts[0].ContentB64) != q.text || got.Metadata["n"] != json.Number("9007199254740993")) {
@@ -189,10 +189,10 @@ func TestSharedDirectoryIsRefused(t *testing.T) {
 	if err := os.Chmod(filepath.Join(dir, "run"), 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := control.Listen(t.Context(), control.Config{StateDir: dir, Handler: &handler{}, Logger: quiet()}); !errors.Is(err, os.ErrPermission) {
+	if _, err := api.Listen(t.Context(), api.Config{StateDir: dir, Handler: &handler{}, Logger: quiet()}); !errors.Is(err, os.ErrPermission) {
 		t.Errorf("listen: got %v, want a refusal", err)
 	}
-	if _, err := control.Peers(t.Context(), dir); !errors.Is(err, os.ErrPermission) {
+	if _, err := api.Peers(t.Context(), dir); !errors.Is(err, os.ErrPermission) {
 		t.Errorf("peers: got %v, want a refusal", err)
 	}
 }
@@ -304,7 +304,7 @@ func TestMuteServerIsNamed(t *testing.T) {
 			_ = c.Close() // accepts, and says nothing
 		}
 	}()
-	cs, err := control.Peers(t.Context(), dir)
+	cs, err := api.Peers(t.Context(), dir)
 	if len(cs) != 1 || err == nil || !strings.Contains(err.Error(), "1-mute") {
 		t.Errorf("got %d peers and %v, want one and the mute one named", len(cs), err)
 	}

@@ -57,7 +57,7 @@
 // status of its code. A socket bears the mark of its server in its name and is
 // put in place only when it answers, so one that refuses belongs to a server
 // that died and is removed by whoever finds it.
-package control
+package api
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package control_test
+package api_test
 
 import (
 	"bytes"
@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/internal/control"
+	"github.com/sandboxmcp/sandboxmcp/internal/api"
 )
 
 // sessions is a handler that knows the session "mine" of the default namespace,
@@ -135,23 +135,23 @@ func TestSessionCalls(t *testing.T) {
 	shown, err := c.Session(ctx, "default", "mine")
 	same("session", shown, mine(), err)
 	spec := sandboxmcp.SessionSpec{
-		ID: "mine", Namespace: "default", Actor: control.Actor, Language: sandboxmcp.Node, Limits: sandboxmcp.Limits{MaxRAMMB: 64}, Strict: true,
+		ID: "mine", Namespace: "default", Actor: api.Actor, Language: sandboxmcp.Node, Limits: sandboxmcp.Limits{MaxRAMMB: 64}, Strict: true,
 		TTL: 90 * time.Second, Backend: "process", Fresh: true,
 	}
 	made, err := c.CreateSession(ctx, spec)
 	same("create", made, mine(), err)
 	same("create was asked", h.asked(), spec, nil)
 	same("terminate", nil, nil, c.TerminateSession(ctx, "default", "mine"))
-	same("terminate was asked by", h.asked(), control.Actor, nil)
+	same("terminate was asked by", h.asked(), api.Actor, nil)
 	state, err := c.Inspect(ctx, "default", "")
 	same("inspect", state.Sessions, []sandboxmcp.Session{mine()}, err)
 
-	b := sandboxmcp.Bridge{Namespace: "default", Actor: control.Actor, To: "mine", From: "other", Keys: []string{"k"}, Data: map[string]json.RawMessage{"k": json.RawMessage(`{"v":9007199254740993}`)}}
+	b := sandboxmcp.Bridge{Namespace: "default", Actor: api.Actor, To: "mine", From: "other", Keys: []string{"k"}, Data: map[string]json.RawMessage{"k": json.RawMessage(`{"v":9007199254740993}`)}}
 	bridged, err := c.Bridge(ctx, b)
 	same("bridge", bridged.Data, b.Data, err)
 	same("bridge was asked", h.asked(), b, nil)
 
-	u := sandboxmcp.Upload{Namespace: "default", SessionID: "mine", Actor: control.Actor, Name: "a b%\n", Content: []byte("\x00\xff"), Overwrite: true}
+	u := sandboxmcp.Upload{Namespace: "default", SessionID: "mine", Actor: api.Actor, Name: "a b%\n", Content: []byte("\x00\xff"), Overwrite: true}
 	id, path, err := c.Upload(ctx, u, bytes.NewReader([]byte("\x00\xff")), 2)
 	same("upload", string(id)+path, "mine/mnt/data/a b%\n", err)
 	same("upload was asked", h.asked(), u, nil)
@@ -199,7 +199,7 @@ func TestUploadBound(t *testing.T) {
 	for name, c := range map[string]struct{ set, bound int64 }{"Default": {0, 50 << 20}, "Less": {1000, 1000}, "More": {60 << 20, 60 << 20}} {
 		dir := t.TempDir()
 		h := &handler{}
-		s, err := control.Listen(t.Context(), control.Config{StateDir: dir, Handler: h, Logger: quiet(), MaxUpload: c.set})
+		s, err := api.Listen(t.Context(), api.Config{StateDir: dir, Handler: h, Logger: quiet(), MaxUpload: c.set})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -258,9 +258,9 @@ func TestExecute(t *testing.T) {
 	_, h := listen(t, dir)
 	c := peers(t, dir, 1)[0]
 	req := sandboxmcp.Request{
-		ID: "r", Namespace: "default", Actor: control.Actor, Code: "x\xff\x00", Language: sandboxmcp.Shell, FileName: "a.sh", Stdin: []byte("\xfe"), Env: map[string]string{"A": "\xff"},
+		ID: "r", Namespace: "default", Actor: api.Actor, Code: "x\xff\x00", Language: sandboxmcp.Shell, FileName: "a.sh", Stdin: []byte("\xfe"), Env: map[string]string{"A": "\xff"},
 		Limits: sandboxmcp.Limits{TimeoutSeconds: 1.5}, Strict: true, Backend: "process", Display: sandboxmcp.DisplayResults, SessionID: "mine",
-		Session: &sandboxmcp.SessionSpec{Namespace: "default", Actor: control.Actor, Language: sandboxmcp.Shell},
+		Session: &sandboxmcp.SessionSpec{Namespace: "default", Actor: api.Actor, Language: sandboxmcp.Shell},
 	}
 	// What the program writes is there while it runs: it waits for its reader.
 	seen := make(chan struct{})
@@ -328,7 +328,7 @@ func TestExecuteFails(t *testing.T) {
 	h.run = func(context.Context, sandboxmcp.Request) (sandboxmcp.Result, error) {
 		return sandboxmcp.Result{Artifacts: []sandboxmcp.Artifact{{Name: "a", SizeBytes: 32<<20 + 1, ContentB64: []byte("a")}}}, nil
 	}
-	if res, err := c.Execute(t.Context(), req); err != nil || control.Complete(res) {
+	if res, err := c.Execute(t.Context(), req); err != nil || api.Complete(res) {
 		t.Errorf("large file: got %+v and %v, want it without its content", res, err)
 	}
 	// A server that goes away in the middle.
