@@ -33,11 +33,10 @@ const (
 
 // AuditQuery says which entries of the record are wanted.
 type AuditQuery struct {
-	Namespace Namespace // a tenant sees its own entries only; empty: the engine's own
-	Action    string    // empty: every action
-	Since     time.Time // entries of this time and later; zero: all
-	After     int64     // entries with a larger Seq; 0: all
-	Limit     int       // 1 to 1000; 0: 50
+	Action string    // empty: every action
+	Since  time.Time // entries of this time and later; zero: all
+	After  int64     // entries with a larger Seq; 0: all
+	Limit  int       // 1 to 1000; 0: 50
 
 	OldestFirst bool // the oldest ones instead of the newest, oldest first
 }

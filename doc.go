@@ -15,5 +15,5 @@
 //	e, err := engine.Default(ctx)
 //	if err != nil { … }
 //	defer e.Close()
-//	res, err := e.Execute(ctx, sandboxmcp.Request{Code: "print(6*7)"})
+//	res, err := e.Execute(ctx, sandboxmcp.Caller{}, sandboxmcp.Request{Code: "print(6*7)"})
 package sandboxmcp

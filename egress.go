@@ -4,14 +4,12 @@ import "time"
 
 // EgressAsk asks that a person open a domain to the programs of a namespace.
 type EgressAsk struct {
-	Namespace Namespace
-	Actor     string // who asks, for the audit
-	Domain    string // as [ParseDomain] reads it
-	Port      int    // of the domain, where it names none; 0: as Domain says
-	Reason    string // in the words of whoever asks: a model, so nothing in it is to be believed
-	SessionID SessionID
-	RequestID RequestID     // of the run whose connection waits; empty: none does
-	Wait      time.Duration // for the person; 0: not at all
+	Domain    string        `json:"domain"`           // as [ParseDomain] reads it
+	Port      int           `json:"port,omitempty"`   // of the domain, where it names none; 0: as Domain says
+	Reason    string        `json:"reason,omitempty"` // in the words of whoever asks: a model, so nothing in it is to be believed
+	SessionID SessionID     `json:"session_id,omitempty"`
+	RequestID RequestID     `json:"request_id,omitempty"` // of the run whose connection waits; empty: none does
+	Wait      time.Duration `json:"wait_ns,omitempty"`    // for the person; 0: not at all
 }
 
 // ApprovalStatus is what became of what a person was asked.
@@ -50,15 +48,13 @@ const (
 // EgressDecision is a person's answer to a pending approval, by its ID, or, with
 // a Domain in place of an ID, the opening of a domain that nobody asked for.
 type EgressDecision struct {
-	ID        string
-	Namespace Namespace // of the domain; with an ID, empty: that of the approval, whichever it is
-	Domain    string
-	SHA256    string // of what the person saw, as [Approval] has it; empty: not known. Another one is refused
-	Deny      bool
-	Scope     GrantScope
-	For       time.Duration // of GrantDuration
-	SessionID SessionID     // of GrantSession
-	Actor     string        // through which door the person answered, for the audit
+	ID        string        `json:"approval_id,omitempty"`
+	Domain    string        `json:"domain,omitempty"`
+	SHA256    string        `json:"sha256,omitempty"` // of what the person saw, as [Approval] has it; empty: not known. Another one is refused
+	Deny      bool          `json:"deny,omitempty"`
+	Scope     GrantScope    `json:"scope,omitempty"`
+	For       time.Duration `json:"for_ns,omitempty"`     // of GrantDuration
+	SessionID SessionID     `json:"session_id,omitempty"` // of GrantSession
 }
 
 // Approval is a question to a person.

@@ -21,7 +21,7 @@ func fortyTwo(ctx context.Context, w io.Writer) error {
 	}
 	defer e.Close()
 
-	res, err := e.Execute(ctx, sandboxmcp.Request{
+	res, err := e.Execute(ctx, sandboxmcp.Caller{}, sandboxmcp.Request{
 		Code:   "print(6*7)",
 		Limits: sandboxmcp.Limits{TimeoutSeconds: 5, MaxRAMMB: 128},
 	})

@@ -127,11 +127,9 @@ func (l Limits) Check() error {
 
 // LimitsChange asks for other limits of a namespace.
 type LimitsChange struct {
-	Namespace Namespace
-	Actor     string // who asks, for the audit
-	Limits    Limits // a field of 0 stays as it is
-	Reset     bool   // the namespace keeps none but those of Limits: the configured ones hold again
-	Strict    bool   // a limit above its ceiling is refused with limit_exceeds_cap, not clamped
+	Limits Limits `json:"limits,omitzero"`  // a field of 0 stays as it is
+	Reset  bool   `json:"reset,omitempty"`  // the namespace keeps none but those of Limits: the configured ones hold again
+	Strict bool   `json:"strict,omitempty"` // a limit above its ceiling is refused with limit_exceeds_cap, not clamped
 }
 
 // LimitsChanged tells the limits of a namespace before and after a change: those

@@ -19,35 +19,33 @@ const (
 
 // Request asks for one execution. The zero value of a field is its default.
 type Request struct {
-	ID        RequestID         // made by the engine when empty
-	Namespace Namespace         // from the transport's identity; empty: the engine's own
-	Actor     string            // who asks, for the audit: "mcp", "cli", "library"
-	Code      string            // UTF-8, at most max_code_bytes
-	Language  Language          // empty: python
-	FileName  string            // base name that the program sees as its own; empty: main with the language's extension
-	Stdin     []byte            // what the program reads; nil: end of file at once
-	Env       map[string]string // added to the environment that the sandbox builds; names that steer a loader or interpreter are refused. A value of SecretRef and a key is that secret's
-	NoSecrets bool              // the program gets no secret of the namespace, whatever vault_inject says
-	Limits    Limits            // 0: default
-	Strict    bool              // a limit above its ceiling is refused with limit_exceeds_cap, not clamped
-	Modest    bool              // Limits are settings and no wish of the caller: a lower one that the namespace, or the session, keeps goes before
-	Backend   string            // empty: the configured one
-	Display   Display
-	SessionID SessionID    // a sandbox that stays, made when it is not there; empty: a fresh one, destroyed after the run
-	Session   *SessionSpec // how it is made when SessionID is empty or not there; nil: as the request says
-	Stdout    io.Writer    // receives the program's stdout while it runs, up to max_output_bytes; may be nil. Errors are ignored
-	Stderr    io.Writer    // likewise
-	Shown     ResultWriter // receives what the program shows while it runs, in order, as it will stand in Results; may be nil
+	ID        RequestID         `json:"request_id,omitempty"`   // made by the engine when empty
+	Code      string            `json:"code"`                   // UTF-8, at most max_code_bytes
+	Language  Language          `json:"language,omitempty"`     // empty: python
+	FileName  string            `json:"file_name,omitempty"`    // base name that the program sees as its own; empty: main with the language's extension
+	Stdin     []byte            `json:"stdin_base64,omitempty"` // what the program reads; nil: end of file at once
+	Env       map[string]string `json:"env,omitempty"`          // added to the environment that the sandbox builds; names that steer a loader or interpreter are refused. A value of SecretRef and a key is that secret's
+	NoSecrets bool              `json:"no_secrets,omitempty"`   // the program gets no secret of the namespace, whatever vault_inject says
+	Limits    Limits            `json:"limits,omitzero"`        // 0: default
+	Strict    bool              `json:"strict,omitempty"`       // a limit above its ceiling is refused with limit_exceeds_cap, not clamped
+	Modest    bool              `json:"modest,omitempty"`       // Limits are settings and no wish of the caller: a lower one that the namespace, or the session, keeps goes before
+	Backend   string            `json:"backend,omitempty"`      // empty: the configured one
+	Display   Display           `json:"display,omitempty"`
+	SessionID SessionID         `json:"session_id,omitempty"` // a sandbox that stays, made when it is not there; empty: a fresh one, destroyed after the run
+	Session   *SessionSpec      `json:"session,omitempty"`    // how it is made when SessionID is empty or not there; nil: as the request says
+	Stdout    io.Writer         `json:"-"`                    // receives the program's stdout while it runs, up to max_output_bytes; may be nil. Errors are ignored
+	Stderr    io.Writer         `json:"-"`                    // likewise
+	Shown     ResultWriter      `json:"-"`                    // receives what the program shows while it runs, in order, as it will stand in Results; may be nil
 
 	// AllowedDomains are the domains that this run may reach, as [ParseDomain]
 	// reads them, and no others; nil: what is open to its namespace. They can only
 	// narrow that, and a domain that is not open fails with egress_denied, unless
 	// GrantDomains says that the caller is who may open them: then they are open to
 	// this run, and the record says so.
-	AllowedDomains []string
-	GrantDomains   bool
-	Offline        bool          // no network, whatever is open
-	Hold           time.Duration // how long a connection to a name that is not open waits for a person; 0: as the settings say
+	AllowedDomains []string      `json:"allowed_domains"`
+	GrantDomains   bool          `json:"grant_domains,omitempty"`
+	Offline        bool          `json:"offline,omitempty"` // no network, whatever is open
+	Hold           time.Duration `json:"hold_ns,omitempty"` // how long a connection to a name that is not open waits for a person; 0: as the settings say
 }
 
 // ResultWriter takes rich results one by one. It is called from one goroutine,

@@ -50,14 +50,18 @@ type SecretInfo struct {
 	ExpiresAt *time.Time `json:"expires_at"` // nil: never
 }
 
+// VaultList is what the vault of a server has of a namespace.
+type VaultList struct {
+	Kind    string       `json:"kind"` // where secrets are kept: sealed, memory or env
+	Secrets []SecretInfo `json:"secrets"`
+}
+
 // SecretSpec asks for a secret to be put into a vault, in place of one of the same
 // key.
 type SecretSpec struct {
-	Namespace Namespace     // empty: the engine's own
-	Key       string        // [A-Za-z_][A-Za-z0-9_]{0,127}, and no name that steers programs
-	Value     Secret        // 8 bytes to 64 KiB, without a NUL
-	TTL       time.Duration // how long it is there; 0: until it is deleted
-	Actor     string        // who asks, for the audit
+	Key   string        // [A-Za-z_][A-Za-z0-9_]{0,127}, and no name that steers programs
+	Value Secret        // 8 bytes to 64 KiB, without a NUL
+	TTL   time.Duration // how long it is there; 0: until it is deleted
 }
 
 // SecretRef is how an environment variable of a request names a secret of its

@@ -2,6 +2,7 @@ package sandboxmcp
 
 import (
 	"encoding/json"
+	"io"
 	"time"
 )
 
@@ -17,17 +18,15 @@ const (
 
 // SessionSpec asks for a session. The zero value of a field is its default.
 type SessionSpec struct {
-	ID        SessionID // of the caller's choice; empty: one is made
-	Namespace Namespace
-	Actor     string // who asks, for the audit
-	Language  Language
-	Limits    Limits
-	Strict    bool          // a limit above its ceiling is refused, not clamped
-	Modest    bool          // see Request
-	TTL       time.Duration // how long it lives without being used; 0: the configured one
-	Backend   string
-	Fresh     bool // each run has an interpreter of its own: files stay, variables do not
-	Offline   bool // no run in it has a network, whatever is open
+	ID       SessionID     `json:"session_id,omitempty"` // of the caller's choice; empty: one is made
+	Language Language      `json:"language,omitempty"`
+	Limits   Limits        `json:"limits,omitzero"`
+	Strict   bool          `json:"strict,omitempty"` // a limit above its ceiling is refused, not clamped
+	Modest   bool          `json:"modest,omitempty"` // see Request
+	TTL      time.Duration `json:"ttl_ns,omitempty"` // how long it lives without being used; 0: the configured one
+	Backend  string        `json:"backend,omitempty"`
+	Fresh    bool          `json:"fresh,omitempty"`   // each run has an interpreter of its own: files stay, variables do not
+	Offline  bool          `json:"offline,omitempty"` // no run in it has a network, whatever is open
 }
 
 // Session is a sandbox that lives across requests.
@@ -67,24 +66,22 @@ type SessionFile struct {
 
 // Upload asks for a file to be put into a session.
 type Upload struct {
-	Namespace Namespace
 	SessionID SessionID    // empty: a session is made
 	Session   *SessionSpec // how it is made, also when SessionID is not there; nil: with every default, and only when SessionID is empty
-	Actor     string
-	Name      string // a path below /mnt/data, or relative to it
+	Name      string       // a path below /mnt/data, or relative to it
 	Content   []byte
+	Body      io.Reader // the content, in place of Content; nil: Content is it
+	Size      int64     // bytes of Body; -1: not known
 	Overwrite bool
 }
 
 // Bridge asks for values to be handed from one session to another, or kept for
 // the namespace.
 type Bridge struct {
-	Namespace Namespace
-	Actor     string
-	Data      map[string]json.RawMessage // the values; nil: they come from From
-	From      SessionID
-	To        SessionID // empty: they stay in the namespace
-	Keys      []string  // of From; empty: all
+	Data map[string]json.RawMessage `json:"data"` // the values; nil: they come from From
+	From SessionID                  `json:"from_session,omitempty"`
+	To   SessionID                  `json:"to_session,omitempty"` // empty: they stay in the namespace
+	Keys []string                   `json:"keys,omitempty"`       // of From; empty: all
 }
 
 // Bridged is what was handed over.

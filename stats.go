@@ -14,8 +14,8 @@ type Stats struct {
 	Sessions   int              `json:"sessions"` // live sessions
 	Executions map[Status]int64 `json:"executions"`
 	LatencyMS  Latency          `json:"latency_ms"` // of the last 1 024 executions, whole way through the engine
-	Pool       map[string]any   `json:"pool"`
-	Resources  ResourceTotals   `json:"resources"` // of the server's own process
+	Pool       map[string]int   `json:"pool"`       // what is kept ready, by kind
+	Resources  ResourceTotals   `json:"resources"`  // of the server's own process
 }
 
 // Latency is a pair of percentiles in milliseconds; 0 while nothing has run.

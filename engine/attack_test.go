@@ -142,13 +142,13 @@ func beside(t *testing.T, e *engine.Engine, a backendtest.Attack) {
 	t.Helper()
 	by := attackers["PythonSession"]
 	r := by.request(t, a)
-	r.Namespace = "neighbour"
-	r.SessionID = create(t, e, sandboxmcp.SessionSpec{Namespace: r.Namespace, Language: by.language, Limits: attacked})
+	neighbor := of("neighbour")
+	r.SessionID = create(t, e, sandboxmcp.SessionSpec{Language: by.language, Limits: attacked}, neighbor)
 	r.Limits.MaxRAMMB, r.Limits.MaxProcesses = 0, 0
 	up := make(chan struct{})
 	r.Stdout = brokenWriter(sync.OnceFunc(func() { close(up) }))
 	ctx, cancel := context.WithCancel(t.Context())
-	wait := executeIn(ctx, t, e, r)
+	wait := executeIn(ctx, t, e, r, neighbor)
 	t.Cleanup(func() {
 		cancel()
 		_, _ = wait()
@@ -185,7 +185,7 @@ func attack(t *testing.T, e *engine.Engine, by attacker, a backendtest.Attack) s
 		t.Logf("%s: %s", res.Status, res.Stderr)
 	}
 	stillServes(t, e, id, by.language)
-	if err := e.CloseSession(t.Context(), "", id, ""); err != nil {
+	if err := e.CloseSession(t.Context(), sandboxmcp.Caller{}, id); err != nil {
 		t.Error(err)
 	}
 	return res.Stdout
@@ -200,13 +200,13 @@ func stillServes(t *testing.T, e *engine.Engine, id sandboxmcp.SessionID, l sand
 		t.Errorf("the run after it: %s %q %q", res.Status, res.Stdout, res.Stderr)
 	}
 	upload := func() error {
-		_, _, err := e.Upload(t.Context(), sandboxmcp.Upload{SessionID: id, Name: "after.txt", Content: []byte("after"), Overwrite: true})
+		_, _, err := e.Upload(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Upload{SessionID: id, Name: "after.txt", Content: []byte("after"), Overwrite: true})
 		return err
 	}
 	err := upload()
 	if sandboxmcp.CodeOf(err) == sandboxmcp.CodeFileTooLarge { // full of files; its owner can make room
 		for _, name := range []string{"i0", "i1"} {
-			if err := e.RemoveFile(t.Context(), "", id, name, ""); err != nil {
+			if err := e.RemoveFile(t.Context(), sandboxmcp.Caller{}, id, name); err != nil {
 				t.Error(err)
 			}
 		}
@@ -215,7 +215,7 @@ func stillServes(t *testing.T, e *engine.Engine, id sandboxmcp.SessionID, l sand
 	if err != nil {
 		t.Errorf("an upload after it: %v", err)
 	}
-	if _, data, err := e.ReadFile(t.Context(), "", id, "after.txt", 100); err != nil || string(data) != "after" {
+	if _, data, err := e.ReadFile(t.Context(), sandboxmcp.Caller{}, id, "after.txt", 100); err != nil || string(data) != "after" {
 		t.Errorf("a file after it: %q, %v", data, err)
 	}
 }

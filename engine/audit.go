@@ -22,21 +22,25 @@ func (e *Engine) openAudit() (*audit.Log, error) {
 
 // Audit returns what the record has of a query. Of a record that several servers
 // share it has the entries of all of them.
-func (e *Engine) Audit(ctx context.Context, q sandboxmcp.AuditQuery) (sandboxmcp.AuditPage, error) {
-	if q.Namespace == "" {
-		q.Namespace = e.cfg.Namespace
+func (e *Engine) Audit(ctx context.Context, c sandboxmcp.Caller, q sandboxmcp.AuditQuery) (sandboxmcp.AuditPage, error) {
+	c, err := e.caller(c)
+	if err != nil {
+		return sandboxmcp.AuditPage{}, err
 	}
-	page, err := e.audit.List(ctx, q)
+	page, err := e.audit.List(ctx, c.Namespace, q)
 	if err != nil {
 		return sandboxmcp.AuditPage{}, sandboxmcp.AsError(err)
 	}
 	return page, nil
 }
 
-// VerifyAudit checks the whole record, of every namespace: see
-// [sandboxmcp.AuditReport]. Of one in memory nothing stands elsewhere to check it
-// against.
-func (e *Engine) VerifyAudit(ctx context.Context) (sandboxmcp.AuditReport, error) {
+// VerifyAudit checks the whole record, of every namespace. Only a caller that holds
+// every namespace, and the zero Caller, may ask. A record in memory is checked
+// against nothing outside of it.
+func (e *Engine) VerifyAudit(ctx context.Context, c sandboxmcp.Caller) (sandboxmcp.AuditReport, error) {
+	if c.Namespace != "" && c.Namespace != sandboxmcp.EveryNamespace {
+		return sandboxmcp.AuditReport{}, sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "the record of all namespaces is checked only for its owner")
+	}
 	with := audit.Evidence{Key: e.key.ID(), Open: e.key.OpenNote, CheckpointFile: e.cfg.AuditCheckpointFile}
 	if e.store.Path() != store.MemoryPath {
 		with.HeadFile = audit.HeadFile(e.store.Dir(), e.store.Path())

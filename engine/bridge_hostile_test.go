@@ -21,11 +21,11 @@ func TestBridgeHandsOnCleanValues(t *testing.T) {
 		}
 	}
 	put(`b'{"a": "\xff\xc3", "b": 10}'`)
-	got, err := e.Bridge(t.Context(), sandboxmcp.Bridge{From: id, Keys: []string{"k"}})
+	got, err := e.Bridge(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Bridge{From: id, Keys: []string{"k"}})
 	if text, _ := json.Marshal(got); err != nil || !utf8.Valid(text) || string(got.Data["k"]) != `{"a":"`+"\uFFFD\uFFFD"+`","b":10}` {
 		t.Errorf("got %q, %v", got.Data["k"], err)
 	}
 	put(`b'[' * 5000 + b']' * 5000`)
-	_, err = e.Bridge(t.Context(), sandboxmcp.Bridge{From: id, Keys: []string{"k"}})
+	_, err = e.Bridge(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Bridge{From: id, Keys: []string{"k"}})
 	wantCode(t, err, sandboxmcp.CodeInvalidContent)
 }

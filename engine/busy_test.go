@@ -28,7 +28,7 @@ func TestSessionBusy(t *testing.T) {
 				for range sides {
 					go func() {
 						<-together
-						_, err := e.Execute(t.Context(), in(id, c.each))
+						_, err := e.Execute(t.Context(), sandboxmcp.Caller{}, in(id, c.each))
 						ends <- err
 					}()
 				}
@@ -45,7 +45,7 @@ func TestSessionBusy(t *testing.T) {
 				for range sides - 1 {
 					wantCode(t, await(), sandboxmcp.CodeSessionBusy)
 				}
-				if _, _, err := e.Upload(t.Context(), sandboxmcp.Upload{SessionID: id, Name: "go", Content: []byte("x")}); err != nil {
+				if _, _, err := e.Upload(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Upload{SessionID: id, Name: "go", Content: []byte("x")}); err != nil {
 					t.Fatal(err)
 				}
 				if err := await(); err != nil {

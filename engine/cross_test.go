@@ -80,8 +80,8 @@ func TestSessionsReachNothingOfEachOther(t *testing.T) {
 	needs(t, e, sandboxmcp.Python)
 	run := func(ns sandboxmcp.Namespace, id sandboxmcp.SessionID, code string) string {
 		r := in(id, code)
-		r.Namespace, r.Language = ns, sandboxmcp.Python
-		res := execute(t, e, r)
+		r.Language = sandboxmcp.Python
+		res := execute(t, e, r, of(ns))
 		return res.Stdout + res.Stderr
 	}
 	owner := create(t, e, sandboxmcp.SessionSpec{})
@@ -92,7 +92,7 @@ func TestSessionsReachNothingOfEachOther(t *testing.T) {
 		t.Fatalf("its owner does not find it, so that nobody would: %q", got)
 	}
 	for _, ns := range []sandboxmcp.Namespace{"", "other"} {
-		id := create(t, e, sandboxmcp.SessionSpec{Namespace: ns})
+		id := create(t, e, sandboxmcp.SessionSpec{}, of(ns))
 		if got := run(ns, id, searchOf(state)); got != "[]\n" {
 			t.Errorf("a session of namespace %q found %s", ns, got)
 		}
@@ -103,7 +103,7 @@ func TestSessionsReachNothingOfEachOther(t *testing.T) {
 	if got := run("", owner, "print(child.poll(), open('/tmp/' + secret).read() == secret)"); got != "None True\n" {
 		t.Errorf("of what was held there is %q", got)
 	}
-	if _, err := e.Execute(t.Context(), sandboxmcp.Request{Namespace: "other", SessionID: owner, Code: "1"}); sandboxmcp.CodeOf(err) == "" {
+	if _, err := e.Execute(t.Context(), sandboxmcp.Caller{Namespace: "other"}, sandboxmcp.Request{SessionID: owner, Code: "1"}); sandboxmcp.CodeOf(err) == "" {
 		t.Error("a session was used from another namespace")
 	}
 }
@@ -122,7 +122,7 @@ func TestNextTenantFindsNothing(t *testing.T) {
 		if res := execute(t, e, in(id, held)); res.Stdout != "True True\n" {
 			t.Fatalf("nothing is held: %q %q", res.Stdout, res.Stderr)
 		}
-		if err := e.CloseSession(t.Context(), "", id, ""); err != nil {
+		if err := e.CloseSession(t.Context(), sandboxmcp.Caller{}, id); err != nil {
 			t.Fatal(err)
 		}
 		if res := execute(t, e, sandboxmcp.Request{Code: searchOf(state), Language: sandboxmcp.Python}); res.Stdout != "[]\n" {

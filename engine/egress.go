@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/egress"
@@ -25,17 +24,18 @@ func (e *Engine) openGate() {
 // approved at once, and where persons are not asked everything else is denied.
 // It fails with invalid_argument or blocked_address for what cannot be opened,
 // and with queue_full where too much is asked for.
-func (e *Engine) RequestEgress(ctx context.Context, ask sandboxmcp.EgressAsk) (sandboxmcp.EgressAnswer, error) {
-	ask.Namespace = e.orOwn(ask.Namespace)
-	if ask.Actor == "" {
-		ask.Actor = e.cfg.Actor
+func (e *Engine) RequestEgress(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.EgressAsk) (sandboxmcp.EgressAnswer, error) {
+	c, err := e.caller(c)
+	if err != nil {
+		return sandboxmcp.EgressAnswer{}, err
 	}
 	d, err := gate.ParseDomain(ask.Domain, ask.Port)
 	if err != nil {
 		return sandboxmcp.EgressAnswer{}, err
 	}
 	answer := sandboxmcp.EgressAnswer{Domain: d.String(), Status: sandboxmcp.ApprovalDenied}
-	open, expires, err := e.isOpen(ctx, ask, d)
+	who := gate.Who{Namespace: c.Namespace, SessionID: ask.SessionID, RequestID: unborn}
+	open, expires, err := e.gate.Covers(ctx, who, d)
 	switch {
 	case err != nil:
 		return answer, err
@@ -46,7 +46,7 @@ func (e *Engine) RequestEgress(ctx context.Context, ask sandboxmcp.EgressAsk) (s
 		answer.HowToApprove = "approvals are turned off by the operator (egress_approvals); only the domains of the settings are open"
 		return answer, nil
 	}
-	a, err := e.ask(ctx, ask)
+	a, err := e.ask(ctx, c, ask)
 	if err != nil {
 		return answer, err
 	}
@@ -54,7 +54,7 @@ func (e *Engine) RequestEgress(ctx context.Context, ask sandboxmcp.EgressAsk) (s
 		wait, cancel := context.WithTimeout(ctx, ask.Wait)
 		defer cancel()
 		a, err = e.gate.Wait(wait, a.ID, func() bool {
-			now, _, failed := e.isOpen(ctx, ask, d)
+			now, _, failed := e.gate.Covers(ctx, who, d)
 			return failed == nil && now
 		})
 		if err != nil {
@@ -64,13 +64,7 @@ func (e *Engine) RequestEgress(ctx context.Context, ask sandboxmcp.EgressAsk) (s
 			return answer, cancelledError(ctx)
 		}
 	}
-	return e.egressAnswer(ctx, ask, d, a)
-}
-
-// isOpen reports whether all of a domain is open to a namespace, and until when.
-func (e *Engine) isOpen(ctx context.Context, ask sandboxmcp.EgressAsk, d sandboxmcp.Domain) (open bool, expires *time.Time, err error) {
-	who := gate.Who{Namespace: ask.Namespace, SessionID: ask.SessionID, RequestID: unborn}
-	return e.gate.Covers(ctx, who, d)
+	return e.egressAnswer(ctx, who, d, a)
 }
 
 // unborn is a run that nobody has asked for yet: what is open for one run is open
@@ -78,9 +72,9 @@ func (e *Engine) isOpen(ctx context.Context, ask sandboxmcp.EgressAsk, d sandbox
 const unborn sandboxmcp.RequestID = "?"
 
 // egressAnswer puts into words what became of a question.
-func (e *Engine) egressAnswer(ctx context.Context, ask sandboxmcp.EgressAsk, d sandboxmcp.Domain, a sandboxmcp.Approval) (sandboxmcp.EgressAnswer, error) {
+func (e *Engine) egressAnswer(ctx context.Context, who gate.Who, d sandboxmcp.Domain, a sandboxmcp.Approval) (sandboxmcp.EgressAnswer, error) {
 	answer := sandboxmcp.EgressAnswer{Domain: d.String(), Status: a.Status, ApprovalID: a.ID}
-	open, expires, err := e.isOpen(ctx, ask, d)
+	open, expires, err := e.gate.Covers(ctx, who, d)
 	if err != nil {
 		return answer, err
 	}
@@ -136,22 +130,24 @@ func howAfterAll(a sandboxmcp.Approval) string {
 
 // FindEgress tells what a question is and what became of it. It fails with
 // request_not_found.
-func (e *Engine) FindEgress(ctx context.Context, id string) (sandboxmcp.Approval, error) {
-	return e.gate.Find(ctx, id)
+func (e *Engine) FindEgress(ctx context.Context, c sandboxmcp.Caller, id string) (sandboxmcp.Approval, error) {
+	return e.gate.Find(ctx, e.listed(c), id)
 }
 
 // DecideEgress carries out what a person decided: it answers a question, or opens
 // a domain that nobody asked for. It is recorded in the same transaction; what
 // cannot be recorded does not happen. No tool calls it but with the answer of a
 // person that the client brought.
-func (e *Engine) DecideEgress(ctx context.Context, d sandboxmcp.EgressDecision) (sandboxmcp.EgressAnswer, error) {
-	if d.Actor == "" {
-		d.Actor = e.cfg.Actor
+func (e *Engine) DecideEgress(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.EgressDecision) (sandboxmcp.EgressAnswer, error) {
+	if c.Namespace != sandboxmcp.EveryNamespace || d.ID == "" {
+		var err error
+		if c, err = e.caller(c); err != nil {
+			return sandboxmcp.EgressAnswer{}, err
+		}
+	} else if c.Actor == "" {
+		c.Actor = e.cfg.Actor
 	}
-	if d.ID == "" {
-		d.Namespace = e.orOwn(d.Namespace)
-	}
-	a, n, err := e.gate.Decide(ctx, d)
+	a, n, err := e.gate.Decide(ctx, c, d)
 	if err != nil {
 		return sandboxmcp.EgressAnswer{}, err
 	}
@@ -165,17 +161,17 @@ func (e *Engine) DecideEgress(ctx context.Context, d sandboxmcp.EgressDecision) 
 
 // RevokeEgress closes what persons opened: just this domain, in one namespace. It
 // fails with request_not_found when there is nothing to close.
-func (e *Engine) RevokeEgress(ctx context.Context, ns sandboxmcp.Namespace, domain, actor string) (sandboxmcp.EgressRevoked, error) {
-	if actor == "" {
-		actor = e.cfg.Actor
+func (e *Engine) RevokeEgress(ctx context.Context, c sandboxmcp.Caller, domain string) (sandboxmcp.EgressRevoked, error) {
+	c, err := e.caller(c)
+	if err != nil {
+		return sandboxmcp.EgressRevoked{}, err
 	}
-	return e.gate.Revoke(ctx, e.orOwn(ns), domain, actor)
+	return e.gate.Revoke(ctx, c, domain)
 }
 
-// Egress tells what is asked for and open, in a namespace, or in all of them when
-// it is empty.
-func (e *Engine) Egress(ctx context.Context, ns sandboxmcp.Namespace) (sandboxmcp.EgressList, error) {
-	return e.gate.List(ctx, ns)
+// Egress lists what is asked for and open. It accepts EveryNamespace.
+func (e *Engine) Egress(ctx context.Context, c sandboxmcp.Caller) (sandboxmcp.EgressList, error) {
+	return e.gate.List(ctx, e.listed(c))
 }
 
 // egressState is what is open to a namespace, or to one session of it, and asked for.
@@ -202,8 +198,8 @@ func (e *Engine) egressState(ctx context.Context, ns sandboxmcp.Namespace, id sa
 }
 
 // ask puts a question to a person, and tells of it when it is a new one.
-func (e *Engine) ask(ctx context.Context, ask sandboxmcp.EgressAsk) (sandboxmcp.Approval, error) {
-	a, fresh, err := e.gate.Request(ctx, ask)
+func (e *Engine) ask(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.EgressAsk) (sandboxmcp.Approval, error) {
+	a, fresh, err := e.gate.Request(ctx, c, ask)
 	if fresh {
 		e.tellAsked(a)
 	}

@@ -9,7 +9,7 @@
 //		return err
 //	}
 //	defer e.Close()
-//	res, err := e.Execute(ctx, sandboxmcp.Request{Code: "print(6*7)"})
+//	res, err := e.Execute(ctx, sandboxmcp.Caller{}, sandboxmcp.Request{Code: "print(6*7)"})
 package engine
 
 import (

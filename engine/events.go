@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"sync"
@@ -16,33 +17,38 @@ func (e *Engine) emit(t sandboxmcp.EventType, ns sandboxmcp.Namespace, message s
 	e.events.Emit(sandboxmcp.Event{Type: t, Namespace: ns, Message: message, Data: data})
 }
 
-// Subscribe returns a channel of what happens from now on in a namespace, or in
-// all of them when it is empty. The engine never waits for who reads it: one
-// that does not keep up loses the oldest of 256 events, and the Dropped of those
-// after say how many. Stop has to be called in the end. The channel is closed by
-// it and by [Engine.Close]; what it holds can still be read then.
-func (e *Engine) Subscribe(ns sandboxmcp.Namespace) (events <-chan sandboxmcp.Event, stop func()) {
-	return e.events.Subscribe(ns, false)
+// Subscribe returns a channel of what happens from now on. It accepts
+// EveryNamespace. Publishing never blocks: a subscriber that is too slow loses the
+// oldest of 256 events, and Dropped of the next one says how many. The caller calls
+// stop, which closes the channel, as [Engine.Close] does; buffered events can
+// still be read then.
+func (e *Engine) Subscribe(c sandboxmcp.Caller) (events <-chan sandboxmcp.Event, stop func()) {
+	return e.events.Subscribe(e.listed(c), false)
 }
 
-// Follow is [Engine.Subscribe] that begins with the events that are kept: the
-// last 256.
-func (e *Engine) Follow(ns sandboxmcp.Namespace) (events <-chan sandboxmcp.Event, stop func()) {
-	return e.events.Subscribe(ns, true)
+// Follow returns a channel of what happens from now on, with recent beginning with
+// the last 256 events. It is closed when ctx ends and by [Engine.Close]; see
+// Subscribe for slow readers. It accepts EveryNamespace.
+func (e *Engine) Follow(ctx context.Context, c sandboxmcp.Caller, recent bool) (<-chan sandboxmcp.Event, error) {
+	events, stop := e.events.Subscribe(e.listed(c), recent)
+	context.AfterFunc(ctx, stop)
+	return events, nil
 }
 
-// Events returns the last events of a namespace, or of all when it is empty, of
-// the last 256 of the engine, the oldest first.
-func (e *Engine) Events(ns sandboxmcp.Namespace) []sandboxmcp.Event { return e.events.Recent(ns) }
+// Events returns those of the last 256 events that concern the caller, oldest
+// first. It accepts EveryNamespace.
+func (e *Engine) Events(_ context.Context, c sandboxmcp.Caller) ([]sandboxmcp.Event, error) {
+	return e.events.Recent(e.listed(c)), nil
+}
 
 // tellStarted, tellEnded and tellFailed are the events of a request that was
 // admitted and whose intent is on record.
 func (e *Engine) tellStarted(x *execution) {
-	e.emit(sandboxmcp.EventExecutionStarted, x.req.Namespace, string(x.req.Language)+" run started", x.names())
+	e.emit(sandboxmcp.EventExecutionStarted, x.who.Namespace, string(x.req.Language)+" run started", x.names())
 }
 
 func (e *Engine) tellEnded(x *execution, res *sandboxmcp.Result) {
-	ns, run := x.req.Namespace, string(x.req.Language)+" run"
+	ns, run := x.who.Namespace, string(x.req.Language)+" run"
 	exceeded := func(limit string, value any) {
 		data := x.names()
 		data["limit"], data["value"] = limit, value
@@ -80,7 +86,7 @@ func (e *Engine) tellRefused(x *execution, denied []sandboxmcp.DeniedRequest) {
 			data, message = x.names(), strconv.Itoa(len(denied)-i)+" more destinations were refused"
 			data["destinations"] = len(denied) - i
 		}
-		if e.emit(sandboxmcp.EventEgressDenied, x.req.Namespace, message, data); i == maxRefusals-1 {
+		if e.emit(sandboxmcp.EventEgressDenied, x.who.Namespace, message, data); i == maxRefusals-1 {
 			return
 		}
 	}
@@ -95,7 +101,7 @@ func (e *Engine) tellSecrets(ns sandboxmcp.Namespace, what string, keys []string
 func (e *Engine) tellFailed(x *execution, cause error) {
 	data := x.names()
 	data["error"] = sandboxmcp.CodeOf(cause)
-	e.emit(sandboxmcp.EventExecutionFailed, x.req.Namespace, string(x.req.Language)+" run could not be had", data)
+	e.emit(sandboxmcp.EventExecutionFailed, x.who.Namespace, string(x.req.Language)+" run could not be had", data)
 }
 
 // names are what every event of a run has.

@@ -19,7 +19,7 @@ import (
 // types are those of the kept events of a namespace.
 func types(e *engine.Engine, ns sandboxmcp.Namespace) []sandboxmcp.EventType {
 	all := []sandboxmcp.EventType{}
-	for _, ev := range e.Events(ns) {
+	for _, ev := range recent(e, of(ns)) {
 		all = append(all, ev.Type)
 	}
 	return all
@@ -47,9 +47,9 @@ func TestEventsOfRuns(t *testing.T) {
 			t.Parallel()
 			f := c.fake
 			e := open(t, f)
-			heard, stop := e.Subscribe("default")
+			heard, stop := e.Subscribe(of("default"))
 			defer stop()
-			other, stopOther := e.Subscribe("elsewhere")
+			other, stopOther := e.Subscribe(of("elsewhere"))
 			defer stopOther()
 			req := shell("secret code")
 			req.Limits = c.limits
@@ -66,7 +66,7 @@ func TestEventsOfRuns(t *testing.T) {
 					t.Errorf("it holds code, or is no JSON: %s, %v", text, err)
 				}
 			}
-			last := e.Events("")[len(c.want)-1]
+			last := recent(e, everyone())[len(c.want)-1]
 			if last.Data["status"] != c.status || last.Data["exit_code"] != res.ExitCode {
 				t.Errorf("the last has the data %v", last.Data)
 			}
@@ -84,19 +84,19 @@ func TestEventOfAFailureOfOurs(t *testing.T) {
 	f := &fake{}
 	f.onStart = func(backend.Process) error { return errors.New("no") }
 	e := open(t, f)
-	if _, err := e.Execute(t.Context(), shell("x")); sandboxmcp.CodeOf(err) != sandboxmcp.CodeExecutionFailed {
+	if _, err := e.Execute(t.Context(), sandboxmcp.Caller{}, shell("x")); sandboxmcp.CodeOf(err) != sandboxmcp.CodeExecutionFailed {
 		t.Fatal(err)
 	}
 	if got := types(e, ""); !cmp.Equal(got, []sandboxmcp.EventType{"execution.started", "execution.failed"}) {
 		t.Errorf("got %v", got)
 	}
-	if got := e.Events("")[1].Data["error"]; got != sandboxmcp.CodeExecutionFailed {
+	if got := recent(e, everyone())[1].Data["error"]; got != sandboxmcp.CodeExecutionFailed {
 		t.Errorf("error: got %v", got)
 	}
-	if _, err := e.Execute(t.Context(), shell(" ")); sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument {
+	if _, err := e.Execute(t.Context(), sandboxmcp.Caller{}, shell(" ")); sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument {
 		t.Fatal(err)
 	}
-	if n := len(e.Events("")); n != 2 {
+	if n := len(recent(e, everyone())); n != 2 {
 		t.Errorf("a refusal is told of: %v", types(e, ""))
 	}
 }
@@ -104,11 +104,11 @@ func TestEventOfAFailureOfOurs(t *testing.T) {
 func TestEventsOfSessions(t *testing.T) {
 	t.Parallel()
 	e := open(t, &fake{})
-	heard, stop := e.Subscribe("")
+	heard, stop := e.Subscribe(everyone())
 	defer stop()
 	made := func(spec sandboxmcp.SessionSpec) sandboxmcp.SessionID {
 		spec.Language, spec.Fresh = sandboxmcp.Shell, true
-		s, err := e.CreateSession(t.Context(), spec)
+		s, err := e.CreateSession(t.Context(), sandboxmcp.Caller{}, spec)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,7 +128,7 @@ func TestEventsOfSessions(t *testing.T) {
 	}
 	id := made(sandboxmcp.SessionSpec{})
 	hear("session.created", id, "")
-	if err := e.TerminateSession(t.Context(), "", id, "tester"); err != nil {
+	if err := e.TerminateSession(t.Context(), sandboxmcp.Caller{Actor: "tester"}, id); err != nil {
 		t.Fatal(err)
 	}
 	hear("session.killed", id, "terminated")
@@ -155,7 +155,7 @@ func TestBackpressure(t *testing.T) {
 	clock := func() time.Time { return now }
 	e := open(t, &g.fake, one, func(c *engine.Config) { c.MaxQueued, c.Now = 4, clock })
 	of := func(ns sandboxmcp.Namespace) (all []sandboxmcp.Event) {
-		return slices.DeleteFunc(e.Events(ns), func(ev sandboxmcp.Event) bool { return ev.Type != sandboxmcp.EventQueueBackpressure })
+		return slices.DeleteFunc(recent(e, of(ns)), func(ev sandboxmcp.Event) bool { return ev.Type != sandboxmcp.EventQueueBackpressure })
 	}
 	start(t, e, "a", "runs")
 	start(t, e, "a", "waits")
@@ -169,7 +169,7 @@ func TestBackpressure(t *testing.T) {
 	start(t, e, "a", "waits")
 	start(t, e, "a", "waits")
 	refuse := func() {
-		if _, err := e.Execute(t.Context(), sandboxmcp.Request{Code: "x", Namespace: "a"}); sandboxmcp.CodeOf(err) != sandboxmcp.CodeQueueFull {
+		if _, err := e.Execute(t.Context(), sandboxmcp.Caller{Namespace: "a"}, sandboxmcp.Request{Code: "x"}); sandboxmcp.CodeOf(err) != sandboxmcp.CodeQueueFull {
 			t.Fatal(err)
 		}
 	}
@@ -196,11 +196,11 @@ func BenchmarkRunWithEvents(b *testing.B) {
 			}
 			defer e.Close()
 			for range n {
-				_, stop := e.Subscribe("")
+				_, stop := e.Subscribe(everyone())
 				defer stop()
 			}
 			for b.Loop() {
-				if _, err := e.Execute(b.Context(), shell("x")); err != nil {
+				if _, err := e.Execute(b.Context(), sandboxmcp.Caller{}, shell("x")); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -212,7 +212,7 @@ func BenchmarkRunWithEvents(b *testing.B) {
 // secret in them.
 func TestEventsOfTheGuard(t *testing.T) {
 	e := open(t, connected(t), func(c *engine.Config) { c.Network = true })
-	heard, stop := e.Subscribe("default")
+	heard, stop := e.Subscribe(of("default"))
 	defer stop()
 	const value = "kit0123456789ab"
 	addSecret(t, e, "TOKEN", value)
@@ -221,13 +221,13 @@ func TestEventsOfTheGuard(t *testing.T) {
 		names = append(names, fmt.Sprintf("n%d.site.test", n))
 	}
 	execute(t, e, shell(strings.Join(append([]string{value + ".site.test", "n1.site.test"}, names...), "\n")))
-	if _, err := e.RequestEgress(t.Context(), sandboxmcp.EgressAsk{Domain: "api.site.test"}); err != nil {
+	if _, err := e.RequestEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressAsk{Domain: "api.site.test"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.DecideEgress(t.Context(), sandboxmcp.EgressDecision{Domain: "api.site.test"}); err != nil {
+	if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressDecision{Domain: "api.site.test"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.DeleteSecret(t.Context(), "", "TOKEN", ""); err != nil {
+	if err := e.DeleteSecret(t.Context(), sandboxmcp.Caller{}, "TOKEN"); err != nil {
 		t.Fatal(err)
 	}
 	count, refused := map[sandboxmcp.EventType]int{}, 0

@@ -23,7 +23,8 @@ import (
 
 // execution is one request on its way.
 type execution struct {
-	req        sandboxmcp.Request // complete: id, namespace, language, backend, file name
+	who        sandboxmcp.Caller  // complete
+	req        sandboxmcp.Request // complete: id, language, backend, file name
 	limits     sandboxmcp.Limits  // in force
 	clamped    []string
 	codeSHA256 string
@@ -63,13 +64,13 @@ type interpreter = runtimes.Interpreter
 
 // begin validates a request, gives it its names and a place in the queue, and
 // enters it among the living. Nothing has been done for it yet.
-func (e *Engine) begin(ctx context.Context, req sandboxmcp.Request, background bool) (*execution, error) {
-	x := &execution{req: req, background: background, metadata: map[string]any{}, done: make(chan struct{}), received: e.cfg.Now()}
+func (e *Engine) begin(ctx context.Context, c sandboxmcp.Caller, req sandboxmcp.Request, background bool) (*execution, error) {
+	x := &execution{who: c, req: req, background: background, metadata: map[string]any{}, done: make(chan struct{}), received: e.cfg.Now()}
 	if err := e.validate(ctx, x); err != nil {
 		return nil, err
 	}
 	if req.ID != "" { // of the caller's choice: it may name a run that has ended
-		if _, err := e.keeper.Load(ctx, x.req.Namespace, req.ID, false); err == nil {
+		if _, err := e.keeper.Load(ctx, x.who.Namespace, req.ID, false); err == nil {
 			return nil, takenError(req.ID)
 		}
 	}
@@ -88,12 +89,12 @@ func (e *Engine) begin(ctx context.Context, req sandboxmcp.Request, background b
 		return nil, takenError(x.req.ID)
 	}
 	var err error
-	if x.ticket, err = e.queue.Enter(x.req.Namespace); err != nil {
+	if x.ticket, err = e.queue.Enter(x.who.Namespace); err != nil {
 		x.cancel(nil)
-		e.pressed(x.req.Namespace, 0, err)
+		e.pressed(x.who.Namespace, 0, err)
 		return nil, err
 	}
-	e.pressed(x.req.Namespace, x.ticket.Place(), nil)
+	e.pressed(x.who.Namespace, x.ticket.Place(), nil)
 	e.live[x.req.ID] = x
 	e.work.Add(1)
 	x.release = context.AfterFunc(e.ctx, func() { x.cancel(context.Canceled) }) //nolint:contextcheck // whoever called, Close ends it
@@ -144,10 +145,7 @@ const maxEnded = 256
 func (e *Engine) validate(ctx context.Context, x *execution) error {
 	r := &x.req
 	var err error
-	if r.Namespace == "" {
-		r.Namespace = e.cfg.Namespace
-	}
-	if _, err = sandboxmcp.ParseNamespace(string(r.Namespace)); err != nil {
+	if x.who, err = e.caller(x.who); err != nil {
 		return err
 	}
 	if err = e.validateSession(ctx, x); err != nil {
@@ -155,9 +153,6 @@ func (e *Engine) validate(ctx context.Context, x *execution) error {
 	}
 	if r.Language, err = sandboxmcp.ParseLanguage(string(r.Language)); err != nil {
 		return err
-	}
-	if r.Actor == "" {
-		r.Actor = e.cfg.Actor
 	}
 	if strings.TrimSpace(r.Code) == "" {
 		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "code is empty").WithHint("send the program's text as code")

@@ -63,10 +63,9 @@ func TestGreedySessions(t *testing.T) {
 	needs(t, e, sandboxmcp.Python, sandboxmcp.Node, sandboxmcp.Shell)
 	limits := attacked
 	limits.MaxOutputBytes = 64 << 10
-	other := create(t, e, sandboxmcp.SessionSpec{Namespace: "other"})
+	other := create(t, e, sandboxmcp.SessionSpec{}, of("other"))
 	beside := in(other, "kept = 1")
-	beside.Namespace = "other"
-	execute(t, e, beside)
+	execute(t, e, beside, of("other"))
 	beside.Code = "print(kept)"
 	for l, cells := range greedy {
 		for name, g := range cells {
@@ -88,11 +87,11 @@ func TestGreedySessions(t *testing.T) {
 					return
 				}
 				if g.stays {
-					_, _, err := e.Upload(t.Context(), sandboxmcp.Upload{SessionID: id, Name: "x", Content: []byte("x")})
+					_, _, err := e.Upload(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Upload{SessionID: id, Name: "x", Content: []byte("x")})
 					if err != nil {
 						wantCode(t, err, sandboxmcp.CodeSessionBusy)
 					}
-					if err := e.TerminateSession(t.Context(), "", id, ""); err != nil {
+					if err := e.TerminateSession(t.Context(), sandboxmcp.Caller{}, id); err != nil {
 						t.Error(err)
 					}
 					return
@@ -108,7 +107,7 @@ func TestGreedySessions(t *testing.T) {
 func ended(t *testing.T, e *engine.Engine, id sandboxmcp.SessionID) bool {
 	t.Helper()
 	held := execute(t, e, sandboxmcp.Request{Code: "1", Language: sandboxmcp.Python}).Isolation.Tier.AtLeast(sandboxmcp.TierL3)
-	_, err := e.SessionFiles(t.Context(), "", id)
+	_, err := e.SessionFiles(t.Context(), sandboxmcp.Caller{}, id)
 	gone := sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionExpired
 	if gone && held {
 		t.Errorf("the session is gone: %v", err)

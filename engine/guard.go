@@ -75,7 +75,7 @@ func (e *Engine) choose(x *execution, keys []string) (*sandboxmcp.AuditEntry, er
 	}
 	used := g.used()
 	return &sandboxmcp.AuditEntry{
-		Action: vault.Action, Phase: sandboxmcp.PhaseIntent, RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.req.Namespace, Actor: x.req.Actor,
+		Action: vault.Action, Phase: sandboxmcp.PhaseIntent, RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.who.Namespace, Actor: x.who.Actor,
 		Detail: vault.Detail("use", used), Metadata: map[string]any{"keys": used, "vault": e.vault.Kind()},
 	}, nil
 }
@@ -91,7 +91,7 @@ const (
 func (e *Engine) arm(x *execution, opened func() (*vault.Set, error)) {
 	g := &x.guard
 	if g.set, g.err = opened(); g.err == nil {
-		g.masker = e.maskers.of(x.req.Namespace, g.set, e.cfg.RedactPII)
+		g.masker = e.maskers.of(x.who.Namespace, g.set, e.cfg.RedactPII)
 	}
 }
 
@@ -120,7 +120,7 @@ func (e *Engine) unlock(x *execution) error {
 		env[name] = values[key]
 	}
 	x.req.Env = env // not the caller's map
-	e.tellSecrets(x.req.Namespace, "use", g.used(), x.names())
+	e.tellSecrets(x.who.Namespace, "use", g.used(), x.names())
 	return nil
 }
 

@@ -14,7 +14,7 @@ func TestInspectTellsTheEnvironment(t *testing.T) {
 	needs(t, e, sandboxmcp.Shell)
 	id := create(t, e, sandboxmcp.SessionSpec{Language: sandboxmcp.Shell})
 	for _, of := range []sandboxmcp.SessionID{"", id} {
-		st, err := e.Inspect(t.Context(), "", of)
+		st, err := e.Inspect(t.Context(), sandboxmcp.Caller{}, of)
 		if err != nil || len(st.Env) < 5 || st.Env["HOME"] != "/tmp" || st.Env["SANDBOX_OUTPUT_DIR"] != "/mnt/data" {
 			t.Fatalf("of %q: got %v, %v", of, st.Env, err)
 		}

@@ -79,13 +79,49 @@ func open(t *testing.T, f *fake, change ...func(*engine.Config)) *engine.Engine 
 func at(dir string) func(*engine.Config) { return func(c *engine.Config) { c.StateDir = dir } }
 
 // execute runs a request that has to come to a result.
-func execute(t *testing.T, e *engine.Engine, r sandboxmcp.Request) sandboxmcp.Result {
+func execute(t *testing.T, e *engine.Engine, r sandboxmcp.Request, who ...sandboxmcp.Caller) sandboxmcp.Result {
 	t.Helper()
-	res, err := e.Execute(t.Context(), r)
+	res, err := e.Execute(t.Context(), callerOf(who), r)
 	if err != nil {
 		t.Fatalf("execute: %v", err)
 	}
 	return res
+}
+
+// callerOf returns the caller that a test names, or the zero one.
+func callerOf(who []sandboxmcp.Caller) sandboxmcp.Caller {
+	if len(who) == 0 {
+		return sandboxmcp.Caller{}
+	}
+	return who[0]
+}
+
+// in namespace ns.
+func of(ns sandboxmcp.Namespace) sandboxmcp.Caller { return sandboxmcp.Caller{Namespace: ns} }
+
+// everyone lists what all namespaces have.
+func everyone() sandboxmcp.Caller { return of(sandboxmcp.EveryNamespace) }
+
+// stats returns what the engine has counted.
+func stats(e *engine.Engine) sandboxmcp.Stats {
+	s, _ := e.Stats(context.Background())
+	return s
+}
+
+// recent returns the last events of a caller.
+func recent(e *engine.Engine, c sandboxmcp.Caller) []sandboxmcp.Event {
+	all, _ := e.Events(context.Background(), c)
+	return all
+}
+
+// languages returns the runtimes of this machine.
+func languages(t *testing.T, e *engine.Engine) []sandboxmcp.Runtime {
+	t.Helper()
+	r, err := e.Runtimes(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Runtimes
 }
 
 // shell is a request that the fake does not look into.
@@ -134,7 +170,7 @@ func rows(t *testing.T, dir string, ns sandboxmcp.Namespace) []sandboxmcp.AuditE
 		t.Fatal(err)
 	}
 	defer s.Close()
-	page, err := audit.List(t.Context(), s.DB(), sandboxmcp.AuditQuery{Namespace: ns, Limit: audit.MaxLimit})
+	page, err := audit.List(t.Context(), s.DB(), ns, sandboxmcp.AuditQuery{Limit: audit.MaxLimit})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +248,7 @@ func (l *lines) list() []string {
 	return append([]string{}, l.all...)
 }
 
-func executeIn(ctx context.Context, t *testing.T, e *engine.Engine, r sandboxmcp.Request) (wait func() (sandboxmcp.Result, error)) {
+func executeIn(ctx context.Context, t *testing.T, e *engine.Engine, r sandboxmcp.Request, who ...sandboxmcp.Caller) (wait func() (sandboxmcp.Result, error)) {
 	t.Helper()
-	return background(t, func() (sandboxmcp.Result, error) { return e.Execute(ctx, r) })
+	return background(t, func() (sandboxmcp.Result, error) { return e.Execute(ctx, callerOf(who), r) })
 }

@@ -37,7 +37,7 @@ func (e *Engine) limit(ctx context.Context, x *execution) error {
 		bound, base = *x.base, *x.base
 	} else {
 		var err error
-		if bound, base, err = e.keptLimits(ctx, x.req.Namespace); err != nil {
+		if bound, base, err = e.keptLimits(ctx, x.who.Namespace); err != nil {
 			return err
 		}
 	}
@@ -62,44 +62,40 @@ func (e *Engine) capError(over []string) error {
 // from its next request on. Sessions that are there keep theirs. The change is
 // on record, in the same transaction. A change that names nothing changes
 // nothing and tells how things are.
-func (e *Engine) SetLimits(ctx context.Context, c sandboxmcp.LimitsChange) (sandboxmcp.LimitsChanged, error) {
-	ns := e.orOwn(c.Namespace)
-	if _, err := sandboxmcp.ParseNamespace(string(ns)); err != nil {
+func (e *Engine) SetLimits(ctx context.Context, c sandboxmcp.Caller, change sandboxmcp.LimitsChange) (sandboxmcp.LimitsChanged, error) {
+	c, err := e.caller(c)
+	if err != nil {
 		return sandboxmcp.LimitsChanged{}, err
 	}
-	if err := c.Limits.Check(); err != nil {
+	if err := change.Limits.Check(); err != nil {
 		return sandboxmcp.LimitsChanged{}, err
 	}
-	asked, over := c.Limits.Clamp(e.cfg.Ceilings)
-	if len(over) > 0 && c.Strict {
+	asked, over := change.Limits.Clamp(e.cfg.Ceilings)
+	if len(over) > 0 && change.Strict {
 		return sandboxmcp.LimitsChanged{}, e.capError(over)
 	}
 	done := sandboxmcp.LimitsChanged{Clamped: over}
-	if asked == (sandboxmcp.Limits{}) && !c.Reset {
-		_, now, err := e.keptLimits(ctx, ns)
+	if asked == (sandboxmcp.Limits{}) && !change.Reset {
+		_, now, err := e.keptLimits(ctx, c.Namespace)
 		done.Previous, done.Current = now, now
 		return done, err
 	}
-	change := func(kept sandboxmcp.Limits) (sandboxmcp.Limits, error) {
+	alter := func(kept sandboxmcp.Limits) (sandboxmcp.Limits, error) {
 		done.Previous = e.inForce(kept)
-		if c.Reset {
+		if change.Reset {
 			kept = sandboxmcp.Limits{}
 		}
 		kept = asked.Over(kept)
 		done.Current = e.inForce(kept)
 		return kept, nil
 	}
-	actor := c.Actor
-	if actor == "" {
-		actor = e.cfg.Actor
-	}
 	record := func() store.Op {
 		return e.audit.Op(&sandboxmcp.AuditEntry{
-			Action: "limits_changed", Phase: sandboxmcp.PhaseOutcome, Namespace: ns, Actor: actor,
-			Detail: limitsDetail(done, c.Reset), Metadata: map[string]any{"previous": done.Previous, "current": done.Current, "clamped": over},
+			Action: "limits_changed", Phase: sandboxmcp.PhaseOutcome, Namespace: c.Namespace, Actor: c.Actor,
+			Detail: limitsDetail(done, change.Reset), Metadata: map[string]any{"previous": done.Previous, "current": done.Current, "clamped": over},
 		})
 	}
-	if err := e.limits.Change(ctx, ns, change, record); err != nil {
+	if err := e.limits.Change(ctx, c.Namespace, alter, record); err != nil {
 		return sandboxmcp.LimitsChanged{}, err
 	}
 	return done, nil

@@ -11,9 +11,9 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/engine"
 )
 
-func setLimits(t *testing.T, e *engine.Engine, c sandboxmcp.LimitsChange) sandboxmcp.LimitsChanged {
+func setLimits(t *testing.T, e *engine.Engine, c sandboxmcp.LimitsChange, who ...sandboxmcp.Caller) sandboxmcp.LimitsChanged {
 	t.Helper()
-	done, err := e.SetLimits(t.Context(), c)
+	done, err := e.SetLimits(t.Context(), callerOf(who), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,9 +28,9 @@ func (f *fake) spec() backend.Spec {
 }
 
 // memoryOf runs something and returns the MiB that its sandbox had.
-func memoryOf(t *testing.T, e *engine.Engine, f *fake, r sandboxmcp.Request) int {
+func memoryOf(t *testing.T, e *engine.Engine, f *fake, r sandboxmcp.Request, who ...sandboxmcp.Caller) int {
 	t.Helper()
-	execute(t, e, r)
+	execute(t, e, r, who...)
 	return int(f.spec().MemoryBytes >> 20)
 }
 
@@ -44,7 +44,7 @@ func TestKeptLimits(t *testing.T) {
 	if got := memoryOf(t, e, f, shell("x")); got != 300 {
 		t.Errorf("configured: got %d", got)
 	}
-	done := setLimits(t, e, sandboxmcp.LimitsChange{Limits: sandboxmcp.Limits{MaxRAMMB: 100, TimeoutSeconds: 99999}, Actor: "mcp"})
+	done := setLimits(t, e, sandboxmcp.LimitsChange{Limits: sandboxmcp.Limits{MaxRAMMB: 100, TimeoutSeconds: 99999}}, sandboxmcp.Caller{Actor: "mcp"})
 	want := sandboxmcp.DefaultLimits()
 	want.MaxRAMMB = 300
 	if done.Previous != want {
@@ -62,12 +62,10 @@ func TestKeptLimits(t *testing.T) {
 	if got := memoryOf(t, e, f, own); got != 200 {
 		t.Errorf("its own: got %d", got)
 	}
-	other := shell("x")
-	other.Namespace = "other"
-	if got := memoryOf(t, e, f, other); got != 300 {
+	if got := memoryOf(t, e, f, shell("x"), of("other")); got != 300 {
 		t.Errorf("another namespace: got %d", got)
 	}
-	if st, err := e.Inspect(t.Context(), "", ""); err != nil || st.Limits != want {
+	if st, err := e.Inspect(t.Context(), sandboxmcp.Caller{}, ""); err != nil || st.Limits != want {
 		t.Errorf("inspect: got %+v, %v", st.Limits, err)
 	}
 	// Another engine on the directory, with a lower ceiling.
@@ -96,18 +94,19 @@ func TestLimitsAreRecorded(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
 	e := open(t, &fake{}, at(dir))
-	setLimits(t, e, sandboxmcp.LimitsChange{Limits: sandboxmcp.Limits{MaxRAMMB: 100}, Actor: "mcp"})
+	setLimits(t, e, sandboxmcp.LimitsChange{Limits: sandboxmcp.Limits{MaxRAMMB: 100}}, sandboxmcp.Caller{Actor: "mcp"})
 	setLimits(t, e, sandboxmcp.LimitsChange{Limits: sandboxmcp.Limits{MaxRAMMB: 100}})
 	setLimits(t, e, sandboxmcp.LimitsChange{})
 	for name, c := range map[string]sandboxmcp.LimitsChange{
-		"negative":      {Limits: sandboxmcp.Limits{MaxCPUCores: -1}},
-		"bad namespace": {Namespace: "a b", Limits: sandboxmcp.Limits{MaxRAMMB: 1}},
+		"negative": {Limits: sandboxmcp.Limits{MaxCPUCores: -1}},
 	} {
-		if _, err := e.SetLimits(t.Context(), c); sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument {
+		if _, err := e.SetLimits(t.Context(), sandboxmcp.Caller{}, c); sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
-	_, err := e.SetLimits(t.Context(), sandboxmcp.LimitsChange{Limits: sandboxmcp.Limits{MaxRAMMB: 99999, MaxProcesses: 3}, Strict: true})
+	_, err := e.SetLimits(t.Context(), of("a b"), sandboxmcp.LimitsChange{Limits: sandboxmcp.Limits{MaxRAMMB: 1}})
+	wantCode(t, err, sandboxmcp.CodeInvalidArgument)
+	_, err = e.SetLimits(t.Context(), sandboxmcp.Caller{}, sandboxmcp.LimitsChange{Limits: sandboxmcp.Limits{MaxRAMMB: 99999, MaxProcesses: 3}, Strict: true})
 	wantCode(t, err, sandboxmcp.CodeLimitExceedsCap)
 	setLimits(t, e, sandboxmcp.LimitsChange{Reset: true})
 	var got []string
@@ -126,7 +125,7 @@ func TestNoRecordNoChange(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	e := open(t, &fake{}, at(dir))
 	do(t, database(t, dir), `CREATE TRIGGER no_audit BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'no'); END`)
-	if _, err := e.SetLimits(t.Context(), sandboxmcp.LimitsChange{Limits: sandboxmcp.Limits{MaxRAMMB: 100}}); err == nil {
+	if _, err := e.SetLimits(t.Context(), sandboxmcp.Caller{}, sandboxmcp.LimitsChange{Limits: sandboxmcp.Limits{MaxRAMMB: 100}}); err == nil {
 		t.Error("it was changed all the same")
 	}
 	if now := setLimits(t, e, sandboxmcp.LimitsChange{}); now.Current.MaxRAMMB != 512 {
@@ -142,18 +141,18 @@ func TestSessionsKeepTheirLimits(t *testing.T) {
 	e := open(t, f)
 	spec := sandboxmcp.SessionSpec{Language: sandboxmcp.Shell, Fresh: true}
 	setLimits(t, e, sandboxmcp.LimitsChange{Limits: sandboxmcp.Limits{MaxRAMMB: 100, MaxOutputBytes: 50}})
-	old, err := e.CreateSession(t.Context(), spec)
+	old, err := e.CreateSession(t.Context(), sandboxmcp.Caller{}, spec)
 	if err != nil || old.Limits.MaxRAMMB != 100 {
 		t.Fatalf("got %+v, %v", old.Limits, err)
 	}
 	setLimits(t, e, sandboxmcp.LimitsChange{Limits: sandboxmcp.Limits{MaxRAMMB: 200}})
-	all, err := e.Sessions(t.Context(), "")
+	all, err := e.Sessions(t.Context(), everyone())
 	if err != nil || len(all) != 1 || all[0].Limits.MaxRAMMB != 100 {
 		t.Errorf("the old one: got %+v, %v", all, err)
 	}
 	spec.Limits = sandboxmcp.Limits{MaxRAMMB: 300, MaxOutputBytes: 40}
 	spec.Modest = true
-	made, err := e.CreateSession(t.Context(), spec)
+	made, err := e.CreateSession(t.Context(), sandboxmcp.Caller{}, spec)
 	if err != nil || made.Limits.MaxRAMMB != 200 || made.Limits.MaxOutputBytes != 40 {
 		t.Errorf("of settings: got %+v, %v", made.Limits, err)
 	}

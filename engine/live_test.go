@@ -93,7 +93,7 @@ func TestOutputIsLiveInSessions(t *testing.T) {
 			wait := executeIn(t.Context(), t, e, req)
 			out.await(t, "out\n", c.shown)
 			errs.await(t, "err\n", 0)
-			if _, _, err := e.Upload(t.Context(), sandboxmcp.Upload{SessionID: id, Name: "go", Content: []byte("x")}); err != nil {
+			if _, _, err := e.Upload(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Upload{SessionID: id, Name: "go", Content: []byte("x")}); err != nil {
 				t.Fatal(err)
 			}
 			res, err := wait()

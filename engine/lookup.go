@@ -13,8 +13,8 @@ import (
 // Start accepts a request and runs it in the background. It returns at once
 // with the status running and the request's id; [Engine.Lookup] tells the rest.
 // The run lives on after ctx, until it ends, is cancelled or the engine closes.
-func (e *Engine) Start(ctx context.Context, req sandboxmcp.Request) (sandboxmcp.Result, error) {
-	x, err := e.begin(ctx, req, true)
+func (e *Engine) Start(ctx context.Context, c sandboxmcp.Caller, req sandboxmcp.Request) (sandboxmcp.Result, error) {
+	x, err := e.begin(ctx, c, req, true)
 	if err != nil {
 		return sandboxmcp.Result{}, err
 	}
@@ -36,7 +36,7 @@ func (x *execution) pending() sandboxmcp.Result {
 		meta["queue_place"] = place
 	}
 	return sandboxmcp.Result{
-		RequestID: x.req.ID, SessionID: x.sessionID(), Language: x.req.Language, Namespace: x.req.Namespace, Backend: x.req.Backend, Status: sandboxmcp.StatusRunning, ExitCode: sandboxmcp.ExitStopped,
+		RequestID: x.req.ID, SessionID: x.sessionID(), Language: x.req.Language, Namespace: x.who.Namespace, Backend: x.req.Backend, Status: sandboxmcp.StatusRunning, ExitCode: sandboxmcp.ExitStopped,
 		Artifacts: []sandboxmcp.Artifact{}, Results: []sandboxmcp.RichResult{}, Metadata: meta,
 		Usage:   sandboxmcp.ResourceUsage{MaxTasks: x.limits.MaxTasks()},
 		Network: sandboxmcp.Network{Allowed: []string{}, Denied: []sandboxmcp.DeniedRequest{}},
@@ -46,16 +46,17 @@ func (x *execution) pending() sandboxmcp.Result {
 // Lookup returns what is known of a request: of one that has ended its whole
 // result, of one that has not its status. It waits for the end as long as the
 // question says. A request of another namespace is not known.
-func (e *Engine) Lookup(ctx context.Context, q sandboxmcp.Lookup) (sandboxmcp.Result, error) {
-	if q.Namespace == "" {
-		q.Namespace = e.cfg.Namespace
+func (e *Engine) Lookup(ctx context.Context, c sandboxmcp.Caller, q sandboxmcp.Lookup) (sandboxmcp.Result, error) {
+	c, err := e.caller(c)
+	if err != nil {
+		return sandboxmcp.Result{}, err
 	}
 	if _, err := sandboxmcp.ParseRequestID(string(q.RequestID)); err != nil {
 		return sandboxmcp.Result{}, err
 	}
-	x := e.find(q.Namespace, q.RequestID)
+	x := e.find(c.Namespace, q.RequestID)
 	if x == nil {
-		return e.keeper.Load(ctx, q.Namespace, q.RequestID, q.Content)
+		return e.keeper.Load(ctx, c.Namespace, q.RequestID, q.Content)
 	}
 	if q.Cancel && x.background {
 		x.cancel(errAsked)
@@ -79,17 +80,17 @@ func (e *Engine) Lookup(ctx context.Context, q sandboxmcp.Lookup) (sandboxmcp.Re
 	if x.err != nil {
 		return sandboxmcp.Result{}, x.err
 	}
-	return e.keeper.Load(ctx, q.Namespace, q.RequestID, q.Content)
+	return e.keeper.Load(ctx, c.Namespace, q.RequestID, q.Content)
 }
 
 // find returns a live request, or a background one that ended in an error.
 func (e *Engine) find(ns sandboxmcp.Namespace, id sandboxmcp.RequestID) *execution {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if x := e.live[id]; x != nil && x.req.Namespace == ns {
+	if x := e.live[id]; x != nil && x.who.Namespace == ns {
 		return x
 	}
-	i := slices.IndexFunc(e.ended, func(x *execution) bool { return x.req.ID == id && x.req.Namespace == ns })
+	i := slices.IndexFunc(e.ended, func(x *execution) bool { return x.req.ID == id && x.who.Namespace == ns })
 	if i < 0 {
 		return nil
 	}
@@ -98,14 +99,15 @@ func (e *Engine) find(ns sandboxmcp.Namespace, id sandboxmcp.RequestID) *executi
 
 // Cancel ends a request of this engine, waiting or running, in the foreground
 // or not. It does not wait for its end.
-func (e *Engine) Cancel(_ context.Context, ns sandboxmcp.Namespace, id sandboxmcp.RequestID) error {
-	if ns == "" {
-		ns = e.cfg.Namespace
+func (e *Engine) Cancel(_ context.Context, c sandboxmcp.Caller, id sandboxmcp.RequestID) error {
+	c, err := e.caller(c)
+	if err != nil {
+		return err
 	}
 	e.mu.Lock()
 	x := e.live[id]
 	e.mu.Unlock()
-	if x == nil || x.req.Namespace != ns {
+	if x == nil || x.who.Namespace != c.Namespace {
 		return sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "no request %s is running or waiting", sandboxmcp.Quote(string(id)))
 	}
 	x.cancel(errAsked)
@@ -114,24 +116,26 @@ func (e *Engine) Cancel(_ context.Context, ns sandboxmcp.Namespace, id sandboxmc
 
 // Output returns a stream of an ended request, "stdout" or "stderr", whole as
 // it was kept.
-func (e *Engine) Output(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.RequestID, stream string) ([]byte, error) {
-	if ns == "" {
-		ns = e.cfg.Namespace
+func (e *Engine) Output(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp.RequestID, stream string) ([]byte, error) {
+	c, err := e.caller(c)
+	if err != nil {
+		return nil, err
 	}
-	return e.keeper.Output(ctx, ns, id, stream)
+	return e.keeper.Output(ctx, c.Namespace, id, stream)
 }
 
 // ArtifactContent returns a file that a request left, with its content. The
 // path is relative to /mnt/data.
-func (e *Engine) ArtifactContent(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.RequestID, path string) (sandboxmcp.Artifact, error) {
-	if ns == "" {
-		ns = e.cfg.Namespace
+func (e *Engine) ArtifactContent(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp.RequestID, path string) (sandboxmcp.Artifact, error) {
+	c, err := e.caller(c)
+	if err != nil {
+		return sandboxmcp.Artifact{}, err
 	}
-	return e.keeper.Content(ctx, ns, id, path)
+	return e.keeper.Content(ctx, c.Namespace, id, path)
 }
 
 // Runtimes tells which languages and backends there are, and why one is not.
-func (e *Engine) Runtimes(ctx context.Context) sandboxmcp.Runtimes {
+func (e *Engine) Runtimes(ctx context.Context) (sandboxmcp.Runtimes, error) {
 	r := sandboxmcp.Runtimes{Runtimes: e.runtimes.List(ctx), Backends: []sandboxmcp.BackendInfo{}}
 	for i := range r.Runtimes {
 		r.Runtimes[i].Backend = e.cfg.DefaultBackend
@@ -153,22 +157,21 @@ func (e *Engine) Runtimes(ctx context.Context) sandboxmcp.Runtimes {
 	for _, name := range names {
 		r.Backends = append(r.Backends, sandboxmcp.BackendInfo{Name: name, Reason: sandboxmcp.AsError(e.cfg.Absent[name]).Message})
 	}
-	return r
+	return r, nil
 }
 
 // Stats tells what the engine has done since it was opened.
-func (e *Engine) Stats() sandboxmcp.Stats {
-	s := sandboxmcp.Stats{Queue: e.queue.Stats(), Sessions: e.sessions.Len(), Pool: map[string]any{}, Resources: ownResources()}
+func (e *Engine) Stats(context.Context) (sandboxmcp.Stats, error) {
+	s := sandboxmcp.Stats{Queue: e.queue.Stats(), Sessions: e.sessions.Len(), Pool: map[string]int{}, Resources: ownResources()}
 	for _, b := range e.backends {
 		if p, ok := b.(backend.Pooler); ok {
 			for kind, n := range p.Pool() {
-				was, _ := s.Pool[kind].(int)
-				s.Pool[kind] = was + n
+				s.Pool[kind] += n
 			}
 		}
 	}
 	s.Executions, s.LatencyMS = e.counts.snapshot()
-	return s
+	return s, nil
 }
 
 // ownResources is what this process takes.

@@ -29,9 +29,9 @@ func asJSON(t *testing.T, v any) string {
 	return string(b)
 }
 
-func lookup(t *testing.T, e *engine.Engine, q sandboxmcp.Lookup) sandboxmcp.Result {
+func lookup(t *testing.T, e *engine.Engine, q sandboxmcp.Lookup, who ...sandboxmcp.Caller) sandboxmcp.Result {
 	t.Helper()
-	res, err := e.Lookup(t.Context(), q)
+	res, err := e.Lookup(t.Context(), callerOf(who), q)
 	if err != nil {
 		t.Fatalf("look up %s: %v", q.RequestID, err)
 	}
@@ -44,7 +44,7 @@ func TestBackground(t *testing.T) {
 	g.files = map[string]string{"a.txt": "A"}
 	e := open(t, &g.fake)
 	ctx, cancel := context.WithCancel(t.Context())
-	res, err := e.Start(ctx, shell("x"))
+	res, err := e.Start(ctx, sandboxmcp.Caller{}, shell("x"))
 	cancel()
 	if err != nil || res.Status != sandboxmcp.StatusRunning || res.RequestID == "" || res.Receipt != nil || res.Success {
 		t.Fatalf("got %+v, %v; want running and an id", res, err)
@@ -60,13 +60,13 @@ func TestBackground(t *testing.T) {
 	}
 	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	_, err = e.Lookup(short, sandboxmcp.Lookup{RequestID: res.RequestID, Wait: time.Hour})
+	_, err = e.Lookup(short, sandboxmcp.Caller{}, sandboxmcp.Lookup{RequestID: res.RequestID, Wait: time.Hour})
 	wantCode(t, err, sandboxmcp.CodeCancelled)
-	_, err = e.Lookup(t.Context(), sandboxmcp.Lookup{RequestID: res.RequestID, Namespace: "other", Cancel: true})
+	_, err = e.Lookup(t.Context(), sandboxmcp.Caller{Namespace: "other"}, sandboxmcp.Lookup{RequestID: res.RequestID, Cancel: true})
 	wantCode(t, err, sandboxmcp.CodeRequestNotFound)
 
 	q.Wait = 10 * time.Second
-	wait := background(t, func() (sandboxmcp.Result, error) { return e.Lookup(t.Context(), q) })
+	wait := background(t, func() (sandboxmcp.Result, error) { return e.Lookup(t.Context(), sandboxmcp.Caller{}, q) })
 	g.next <- struct{}{}
 	if got, err := wait(); err != nil || got.Status != sandboxmcp.StatusCompleted || got.Receipt == nil || len(got.Artifacts) != 1 || len(got.Artifacts[0].ContentB64) != 0 {
 		t.Errorf("got %+v, %v; want it completed, with a receipt and an artifact without content", got, err)
@@ -88,7 +88,7 @@ func TestBackgroundCancelled(t *testing.T) {
 	running := start(t, e, "", "runs")
 	eventually(t, "it runs", func() bool { return len(g.order.list()) == 1 })
 	waiting := start(t, e, "", "waits")
-	_, err := e.Lookup(t.Context(), sandboxmcp.Lookup{RequestID: waiting.RequestID, Cancel: true})
+	_, err := e.Lookup(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Lookup{RequestID: waiting.RequestID, Cancel: true})
 	wantCode(t, err, sandboxmcp.CodeCancelled)
 	got := lookup(t, e, sandboxmcp.Lookup{RequestID: running.RequestID, Cancel: true})
 	if got.Status != sandboxmcp.StatusCancelled || got.ExitCode != -1 {
@@ -107,14 +107,14 @@ func TestBackgroundFailed(t *testing.T) {
 	e := open(t, f)
 	res := start(t, e, "a", "x")
 	for range 2 {
-		_, err := e.Lookup(t.Context(), sandboxmcp.Lookup{Namespace: "a", RequestID: res.RequestID, Wait: 10 * time.Second})
+		_, err := e.Lookup(t.Context(), sandboxmcp.Caller{Namespace: "a"}, sandboxmcp.Lookup{RequestID: res.RequestID, Wait: 10 * time.Second})
 		if bad := asCode(t, err, sandboxmcp.CodeIsolationUnavailable); bad.Message != "no walls" || bad.Hint != "build some" {
 			t.Errorf("got %+v", bad)
 		}
 	}
-	_, err := e.Lookup(t.Context(), sandboxmcp.Lookup{Namespace: "b", RequestID: res.RequestID})
+	_, err := e.Lookup(t.Context(), sandboxmcp.Caller{Namespace: "b"}, sandboxmcp.Lookup{RequestID: res.RequestID})
 	wantCode(t, err, sandboxmcp.CodeRequestNotFound)
-	_, err = e.Start(t.Context(), sandboxmcp.Request{Code: " "})
+	_, err = e.Start(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Request{Code: " "})
 	wantCode(t, err, sandboxmcp.CodeInvalidArgument)
 }
 
@@ -146,41 +146,43 @@ func TestAnotherProcess(t *testing.T) {
 		return backend.Exit{Signal: 6}
 	}
 	e := open(t, f, at(dir))
-	res := execute(t, e, sandboxmcp.Request{Code: "x", Namespace: "a", Limits: sandboxmcp.Limits{TimeoutSeconds: 1e6}})
+	res := execute(t, e, sandboxmcp.Request{Code: "x", Limits: sandboxmcp.Limits{TimeoutSeconds: 1e6}}, of("a"))
 	other := open(t, &fake{}, at(dir))
 	for name, who := range map[string]*engine.Engine{"same": e, "other": other} {
-		got := lookup(t, who, sandboxmcp.Lookup{Namespace: "a", RequestID: res.RequestID, Content: true})
+		got := lookup(t, who, sandboxmcp.Lookup{RequestID: res.RequestID, Content: true}, of("a"))
 		if diff := cmp.Diff(asJSON(t, res), asJSON(t, got)); diff != "" {
 			t.Errorf("%s engine (-answered +kept):\n%s", name, diff)
 		}
 		for stream, want := range map[string]string{"stdout": res.Stdout, "stderr": "err\ufffd"} {
-			if b, err := who.Output(t.Context(), "a", res.RequestID, stream); err != nil || string(b) != want {
+			if b, err := who.Output(t.Context(), sandboxmcp.Caller{Namespace: "a"}, res.RequestID, stream); err != nil || string(b) != want {
 				t.Errorf("%s engine: %s has %d bytes, %v; want %d", name, stream, len(b), err, len(want))
 			}
 		}
-		a, err := who.ArtifactContent(t.Context(), "a", res.RequestID, "sub/b.txt")
+		a, err := who.ArtifactContent(t.Context(), sandboxmcp.Caller{Namespace: "a"}, res.RequestID, "sub/b.txt")
 		if err != nil || string(a.ContentB64) != "B" || a.Path != "/mnt/data/sub/b.txt" || a.SHA256 != hash("B") || a.Signature == "" {
 			t.Errorf("%s engine: got %+v, %v", name, a, err)
 		}
 		for _, path := range []string{"", "none", "evil", "../state/signing.key", "/etc/passwd", "sub"} {
-			if a, err := who.ArtifactContent(t.Context(), "a", res.RequestID, path); sandboxmcp.CodeOf(err) != sandboxmcp.CodeNotFound {
+			if a, err := who.ArtifactContent(t.Context(), sandboxmcp.Caller{Namespace: "a"}, res.RequestID, path); sandboxmcp.CodeOf(err) != sandboxmcp.CodeNotFound {
 				t.Errorf("%s engine: %q came to %+v, %v; want not_found", name, path, a, err)
 			}
 		}
 		for what, ask := range map[string]func(sandboxmcp.Namespace, sandboxmcp.RequestID) error{
 			"Lookup": func(ns sandboxmcp.Namespace, id sandboxmcp.RequestID) error {
-				_, err := who.Lookup(t.Context(), sandboxmcp.Lookup{Namespace: ns, RequestID: id})
+				_, err := who.Lookup(t.Context(), sandboxmcp.Caller{Namespace: ns}, sandboxmcp.Lookup{RequestID: id})
 				return err
 			},
 			"Output": func(ns sandboxmcp.Namespace, id sandboxmcp.RequestID) error {
-				_, err := who.Output(t.Context(), ns, id, "stdout")
+				_, err := who.Output(t.Context(), sandboxmcp.Caller{Namespace: ns}, id, "stdout")
 				return err
 			},
 			"ArtifactContent": func(ns sandboxmcp.Namespace, id sandboxmcp.RequestID) error {
-				_, err := who.ArtifactContent(t.Context(), ns, id, "a.txt")
+				_, err := who.ArtifactContent(t.Context(), sandboxmcp.Caller{Namespace: ns}, id, "a.txt")
 				return err
 			},
-			"Cancel": func(ns sandboxmcp.Namespace, id sandboxmcp.RequestID) error { return who.Cancel(t.Context(), ns, id) },
+			"Cancel": func(ns sandboxmcp.Namespace, id sandboxmcp.RequestID) error {
+				return who.Cancel(t.Context(), sandboxmcp.Caller{Namespace: ns}, id)
+			},
 		} {
 			for _, q := range []struct {
 				ns sandboxmcp.Namespace
@@ -191,7 +193,7 @@ func TestAnotherProcess(t *testing.T) {
 				}
 			}
 		}
-		_, err = who.Output(t.Context(), "a", res.RequestID, "stdin")
+		_, err = who.Output(t.Context(), sandboxmcp.Caller{Namespace: "a"}, res.RequestID, "stdin")
 		wantCode(t, err, sandboxmcp.CodeInvalidArgument)
 	}
 }
@@ -229,7 +231,7 @@ func TestSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	e = open(t, &fake{}, at(dir), now)
-	_, err := e.Lookup(t.Context(), sandboxmcp.Lookup{RequestID: old.RequestID})
+	_, err := e.Lookup(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Lookup{RequestID: old.RequestID})
 	wantCode(t, err, sandboxmcp.CodeRequestNotFound)
 	if got := lookup(t, e, sandboxmcp.Lookup{RequestID: fresh.RequestID, Content: true}); len(got.Artifacts) != 1 || string(got.Artifacts[0].ContentB64) != "B" {
 		t.Errorf("what is not old is kept as %+v", got.Artifacts)
@@ -274,14 +276,14 @@ func TestStats(t *testing.T) {
 	f := &fake{}
 	f.program = func(r *fakeRun) backend.Exit { time.Sleep(2 * time.Millisecond); return codes[r.Code()] }
 	e := open(t, f)
-	if s := e.Stats(); s.LatencyMS != (sandboxmcp.Latency{}) || len(s.Executions) != len(sandboxmcp.Statuses()) {
+	if s := stats(e); s.LatencyMS != (sandboxmcp.Latency{}) || len(s.Executions) != len(sandboxmcp.Statuses()) {
 		t.Errorf("before anything ran: %+v", s)
 	}
 	for _, code := range []string{"ok", "ok", "ok", "bad", "bad", "sig"} {
 		execute(t, e, shell(code))
 	}
-	_, _ = e.Execute(t.Context(), sandboxmcp.Request{})
-	s := e.Stats()
+	_, _ = e.Execute(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Request{})
+	s := stats(e)
 	if s.Executions["completed"] != 3 || s.Executions["failed"] != 2 || s.Executions["signalled"] != 1 || s.Executions["timed_out"] != 0 {
 		t.Errorf("got executions %v", s.Executions)
 	}

@@ -40,7 +40,7 @@ type reach struct {
 // connection: it may be closed meanwhile, and more may be opened.
 func (e *Engine) mayReach(x *execution) error {
 	r := &x.req
-	x.reach = reach{who: gate.Who{Namespace: r.Namespace, SessionID: r.SessionID, RequestID: r.ID}, actor: r.Actor}
+	x.reach = reach{who: gate.Who{Namespace: x.who.Namespace, SessionID: r.SessionID, RequestID: r.ID}, actor: x.who.Actor}
 	at := &x.reach
 	if x.session != nil {
 		at.who.Born = x.session.Info().CreatedAt
@@ -144,7 +144,7 @@ func (e *Engine) openings(x *execution) *sandboxmcp.AuditEntry {
 		return nil
 	}
 	return &sandboxmcp.AuditEntry{
-		Action: "egress_approved", Phase: sandboxmcp.PhaseOutcome, RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.req.Namespace, Actor: x.req.Actor,
+		Action: "egress_approved", Phase: sandboxmcp.PhaseOutcome, RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.who.Namespace, Actor: x.who.Actor,
 		Detail: strconv.Itoa(len(x.reach.only)) + " domains for one run", Metadata: map[string]any{"domains": texts(x.reach.only), "scope": sandboxmcp.GrantOnce},
 	}
 }
@@ -411,8 +411,8 @@ func (w *way) open(ctx context.Context, r reach, ask egress.Ask) (string, bool) 
 
 // held asks a person and waits for the answer as long as a connection is held.
 func (w *way) held(ctx context.Context, r reach, ask egress.Ask) (string, bool) {
-	a, err := w.e.ask(ctx, sandboxmcp.EgressAsk{
-		Namespace: r.who.Namespace, Actor: r.actor, Domain: string(ask.Host), Port: ask.Port, SessionID: r.who.SessionID, RequestID: r.who.RequestID,
+	a, err := w.e.ask(ctx, sandboxmcp.Caller{Namespace: r.who.Namespace, Actor: r.actor}, sandboxmcp.EgressAsk{
+		Domain: string(ask.Host), Port: ask.Port, SessionID: r.who.SessionID, RequestID: r.who.RequestID,
 	})
 	if err != nil || a.Status == sandboxmcp.ApprovalDenied {
 		return "", false
@@ -525,7 +525,7 @@ func (e *Engine) openTo(x *execution) []string {
 	if x.req.Offline || x.req.Session != nil && x.req.Session.Offline {
 		return []string{}
 	}
-	who := gate.Who{Namespace: x.req.Namespace, SessionID: x.req.SessionID, RequestID: x.req.ID}
+	who := gate.Who{Namespace: x.who.Namespace, SessionID: x.req.SessionID, RequestID: x.req.ID}
 	if x.session != nil {
 		who.Born = x.session.Info().CreatedAt
 	}

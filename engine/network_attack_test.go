@@ -87,13 +87,13 @@ func TestRealConnectionsOfBefore(t *testing.T) {
 	want("granted for one run", run("s", got, grant), "True")
 	want("the run is over", run("s", cut, nil), "True")
 
-	if _, err := e.DecideEgress(t.Context(), sandboxmcp.EgressDecision{Domain: "api.site.test", Scope: sandboxmcp.GrantOnce}); err != nil {
+	if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressDecision{Domain: "api.site.test", Scope: sandboxmcp.GrantOnce}); err != nil {
 		t.Fatal(err)
 	}
 	want("opened for one run", run("s", got, nil), "True")
 	want("that run is over", run("s", cut, nil), "True")
 
-	if _, err := e.DecideEgress(t.Context(), sandboxmcp.EgressDecision{Domain: "api.site.test"}); err != nil {
+	if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressDecision{Domain: "api.site.test"}); err != nil {
 		t.Fatal(err)
 	}
 	want("open", run("s", got, nil), "True")
@@ -108,7 +108,7 @@ func TestRealConnectionsOfBefore(t *testing.T) {
 	want("a run without a network", run("s", cut, func(r *sandboxmcp.Request) { r.Offline = true }), "True")
 
 	want("open", run("s", got, nil), "True")
-	if _, err := e.RevokeEgress(t.Context(), "", "api.site.test", "me"); err != nil {
+	if _, err := e.RevokeEgress(t.Context(), sandboxmcp.Caller{Actor: "me"}, "api.site.test"); err != nil {
 		t.Fatal(err)
 	}
 	want("revoked", run("s", cut, nil), "True")
@@ -130,7 +130,7 @@ func TestPortsThatAreOpen(t *testing.T) {
 	})
 	grant := func(d string) {
 		t.Helper()
-		if _, err := e.DecideEgress(t.Context(), sandboxmcp.EgressDecision{Domain: d}); err != nil {
+		if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressDecision{Domain: d}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -191,7 +191,7 @@ subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, stdout=
 	}
 	before := tries()
 	time.Sleep(500 * time.Millisecond)
-	if err := e.TerminateSession(t.Context(), "", "s", "me"); err != nil {
+	if err := e.TerminateSession(t.Context(), sandboxmcp.Caller{Actor: "me"}, "s"); err != nil {
 		t.Fatal(err)
 	}
 	if tries() == before {
@@ -221,17 +221,17 @@ func TestRealPortsOfSession(t *testing.T) {
 func TestApprovedForOneSession(t *testing.T) {
 	e := open(t, connected(t))
 	wait := background(t, func() (sandboxmcp.EgressAnswer, error) {
-		return e.RequestEgress(t.Context(), sandboxmcp.EgressAsk{Domain: "api.site.test", Wait: 15 * time.Second})
+		return e.RequestEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressAsk{Domain: "api.site.test", Wait: 15 * time.Second})
 	})
 	var asked []sandboxmcp.Approval
 	for len(asked) == 0 && t.Context().Err() == nil {
-		l, err := e.Egress(t.Context(), "")
+		l, err := e.Egress(t.Context(), sandboxmcp.Caller{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		asked = l.Pending
 	}
-	if _, err := e.DecideEgress(t.Context(), sandboxmcp.EgressDecision{ID: asked[0].ID, Scope: sandboxmcp.GrantSession, SessionID: "s"}); err != nil {
+	if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressDecision{ID: asked[0].ID, Scope: sandboxmcp.GrantSession, SessionID: "s"}); err != nil {
 		t.Fatal(err)
 	}
 	got, err := wait()
@@ -259,11 +259,11 @@ subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, stdout=
 while not os.path.exists("sent"): time.sleep(0.02)
 time.sleep(1)
 `})
-	l, err := e.Egress(t.Context(), "")
+	l, err := e.Egress(t.Context(), sandboxmcp.Caller{})
 	if err != nil || len(l.Pending) != 1 || res.Status != sandboxmcp.StatusCompleted {
 		t.Fatalf("%+v, %v, %s", l, err, res.Stderr)
 	}
-	if _, err := e.DecideEgress(t.Context(), sandboxmcp.EgressDecision{ID: l.Pending[0].ID, Scope: sandboxmcp.GrantOnce}); err != nil {
+	if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressDecision{ID: l.Pending[0].ID, Scope: sandboxmcp.GrantOnce}); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(500 * time.Millisecond) // who waits looks ten times a second

@@ -54,7 +54,7 @@ func TestRealSessionNetwork(t *testing.T) {
 	if res := try("s"); answers(res) != "NOT NOT" || !slices.Contains(res.Isolation.Walls, closed) {
 		t.Errorf("before: %s, %q", answers(res), res.Isolation.Walls)
 	}
-	if _, err := e.DecideEgress(t.Context(), sandboxmcp.EgressDecision{Domain: "api.site.test"}); err != nil {
+	if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressDecision{Domain: "api.site.test"}); err != nil {
 		t.Fatal(err)
 	}
 	res := try("s")
@@ -82,13 +82,13 @@ func TestRealSessionNetwork(t *testing.T) {
 	if got := answers(try("off")); got != "NOT NOT" {
 		t.Errorf("its next run: %s", got)
 	}
-	if _, err := e.RevokeEgress(t.Context(), "", "api.site.test", "me"); err != nil {
+	if _, err := e.RevokeEgress(t.Context(), sandboxmcp.Caller{Actor: "me"}, "api.site.test"); err != nil {
 		t.Fatal(err)
 	}
 	if got := answers(try("s")); got != "NOT NOT" {
 		t.Errorf("revoked: %s", got)
 	}
-	if _, err := e.DecideEgress(t.Context(), sandboxmcp.EgressDecision{Domain: "api.site.test", Scope: sandboxmcp.GrantSession, SessionID: "s"}); err != nil {
+	if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressDecision{Domain: "api.site.test", Scope: sandboxmcp.GrantSession, SessionID: "s"}); err != nil {
 		t.Fatal(err)
 	}
 	if got := answers(try("s")); got != "GOT NOT" {
@@ -97,7 +97,7 @@ func TestRealSessionNetwork(t *testing.T) {
 	if got := answers(try("t")); got != "NOT NOT" {
 		t.Errorf("another session: %s", got)
 	}
-	if err := e.TerminateSession(t.Context(), "", "s", "me"); err != nil {
+	if err := e.TerminateSession(t.Context(), sandboxmcp.Caller{Actor: "me"}, "s"); err != nil {
 		t.Fatal(err)
 	}
 	if got := answers(try("s")); got != "NOT NOT" {
@@ -148,7 +148,7 @@ func TestSecretInAName(t *testing.T) {
 	if len(res.Network.Denied) != 3 {
 		t.Errorf("denied: %+v", res.Network.Denied)
 	}
-	if l, err := e.Egress(t.Context(), ""); err != nil || len(l.Pending) > 0 {
+	if l, err := e.Egress(t.Context(), sandboxmcp.Caller{}); err != nil || len(l.Pending) > 0 {
 		t.Errorf("somebody was asked: %+v, %v", l, err)
 	}
 	for _, r := range rows(t, dir, "default") {

@@ -175,7 +175,7 @@ func TestAllowedDomainsOnlyNarrow(t *testing.T) {
 	ask := func(list ...string) error {
 		r := shell("api.site.test\nother.site.test")
 		r.AllowedDomains = append([]string{}, list...)
-		_, err := e.Execute(t.Context(), r)
+		_, err := e.Execute(t.Context(), sandboxmcp.Caller{}, r)
 		return err
 	}
 	for _, ok := range [][]string{{}, {"api.site.test"}, {"API.site.test."}, {"api.site.test:443"}, {"a.wide.test", "*.b.wide.test"}, {"port.test:8443"}} {
@@ -185,9 +185,9 @@ func TestAllowedDomainsOnlyNarrow(t *testing.T) {
 	}
 	fresh := shell("x")
 	fresh.SessionID, fresh.AllowedDomains = "new", []string{"other.site.test"}
-	_, err := e.Execute(t.Context(), fresh)
+	_, err := e.Execute(t.Context(), sandboxmcp.Caller{}, fresh)
 	wantCode(t, err, sandboxmcp.CodeEgressDenied)
-	if list, err := e.Sessions(t.Context(), ""); err != nil || len(list) != 0 {
+	if list, err := e.Sessions(t.Context(), sandboxmcp.Caller{}); err != nil || len(list) != 0 {
 		t.Errorf("a refused run has made a session: %v, %v", list, err)
 	}
 	before, _ := f.starts()
@@ -240,7 +240,7 @@ func TestGrantDomains(t *testing.T) {
 
 	strict := open(t, connected(t), func(c *engine.Config) { c.NoAsking, c.Network, c.Operator = true, true, domains(t, "api.site.test") })
 	r.AllowedDomains, r.GrantDomains = []string{"api.site.test", "other.site.test"}, true
-	_, err := strict.Execute(t.Context(), r)
+	_, err := strict.Execute(t.Context(), sandboxmcp.Caller{}, r)
 	wantCode(t, err, sandboxmcp.CodeNetworkDisabled)
 }
 
@@ -257,7 +257,7 @@ func TestBackendWithoutNetwork(t *testing.T) {
 			e := open(t, f, func(c *engine.Config) { c.Network, c.Operator = true, domains(t, "api.site.test") })
 			r := shell("x")
 			r.AllowedDomains = []string{"api.site.test"}
-			_, err := e.Execute(t.Context(), r)
+			_, err := e.Execute(t.Context(), sandboxmcp.Caller{}, r)
 			wantCode(t, err, sandboxmcp.CodeIsolationUnavailable)
 			res := execute(t, e, shell("x"))
 			if text := fmt.Sprint(res.Metadata["network"]); !strings.Contains(text, "not available") {
@@ -275,7 +275,7 @@ func TestOffline(t *testing.T) {
 	r.Offline = true
 	wantOut(t, execute(t, e, r), "api.site.test no network")
 	r.AllowedDomains = []string{"api.site.test"}
-	_, err := e.Execute(t.Context(), r)
+	_, err := e.Execute(t.Context(), sandboxmcp.Caller{}, r)
 	wantCode(t, err, sandboxmcp.CodeEgressDenied)
 }
 
@@ -283,22 +283,22 @@ func TestOffline(t *testing.T) {
 func TestApprovals(t *testing.T) {
 	var notices bytes.Buffer
 	e := open(t, connected(t), func(c *engine.Config) { c.Detours, c.Notices = site(t), &notices })
-	a, err := e.RequestEgress(t.Context(), sandboxmcp.EgressAsk{Domain: "API.site.test", Reason: "to look"})
+	a, err := e.RequestEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressAsk{Domain: "API.site.test", Reason: "to look"})
 	if err != nil || a.Status != sandboxmcp.ApprovalPending || a.Approved || a.ExpiresAt == nil {
 		t.Fatalf("got %+v, %v", a, err)
 	}
 	if !strings.Contains(a.HowToApprove, "`sandboxmcp egress approve "+a.ApprovalID+"`") || !strings.Contains(notices.String(), a.ApprovalID) {
 		t.Errorf("how: %q, notice: %q", a.HowToApprove, notices.String())
 	}
-	st, err := e.Inspect(t.Context(), "", "")
+	st, err := e.Inspect(t.Context(), sandboxmcp.Caller{}, "")
 	if err != nil || len(st.Egress.Pending) != 1 || st.Egress.Pending[0].Domain != "api.site.test" || len(st.Egress.Allowed) != 0 {
 		t.Errorf("state: %+v, %v", st.Egress, err)
 	}
 	wantOut(t, execute(t, e, shell("api.site.test")), "api.site.test no network")
 	wait := background(t, func() (sandboxmcp.EgressAnswer, error) {
-		return e.RequestEgress(t.Context(), sandboxmcp.EgressAsk{Domain: "api.site.test", Wait: 15 * time.Second})
+		return e.RequestEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressAsk{Domain: "api.site.test", Wait: 15 * time.Second})
 	})
-	done, err := e.DecideEgress(t.Context(), sandboxmcp.EgressDecision{ID: a.ApprovalID})
+	done, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressDecision{ID: a.ApprovalID})
 	if err != nil || !done.Approved {
 		t.Fatalf("got %+v, %v", done, err)
 	}
@@ -306,21 +306,19 @@ func TestApprovals(t *testing.T) {
 		t.Errorf("who waited heard %+v, %v", got, err)
 	}
 	wantOut(t, execute(t, e, shell("api.site.test\nother.site.test")), "api.site.test 200", "other.site.test 403")
-	if st, _ := e.Inspect(t.Context(), "", ""); !slices.Equal(st.Egress.Allowed, []string{"api.site.test"}) {
+	if st, _ := e.Inspect(t.Context(), sandboxmcp.Caller{}, ""); !slices.Equal(st.Egress.Allowed, []string{"api.site.test"}) {
 		t.Errorf("state: %+v", st.Egress)
 	}
-	other := shell("api.site.test")
-	other.Namespace = "other"
-	if res := execute(t, e, other); strings.Contains(res.Stdout, "200") {
+	if res := execute(t, e, shell("api.site.test"), of("other")); strings.Contains(res.Stdout, "200") {
 		t.Errorf("another namespace: %q", res.Stdout)
 	}
-	if _, err := e.RevokeEgress(t.Context(), "", "api.site.test", "me"); err != nil {
+	if _, err := e.RevokeEgress(t.Context(), sandboxmcp.Caller{Actor: "me"}, "api.site.test"); err != nil {
 		t.Fatal(err)
 	}
 	if res := execute(t, e, shell("api.site.test")); strings.Contains(res.Stdout, "200") {
 		t.Errorf("after it was revoked: %q", res.Stdout)
 	}
-	if got, err := e.RequestEgress(t.Context(), sandboxmcp.EgressAsk{Domain: "x.site.test"}); err != nil || got.Status != sandboxmcp.ApprovalPending {
+	if got, err := e.RequestEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressAsk{Domain: "x.site.test"}); err != nil || got.Status != sandboxmcp.ApprovalPending {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }
@@ -331,18 +329,18 @@ func TestNoAsking(t *testing.T) {
 	e := open(t, connected(t), func(c *engine.Config) {
 		c.NoAsking, c.Notices, c.Network, c.Operator = true, &notices, true, domains(t, "api.site.test")
 	})
-	got, err := e.RequestEgress(t.Context(), sandboxmcp.EgressAsk{Domain: "x.site.test", Wait: 10 * time.Second})
+	got, err := e.RequestEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressAsk{Domain: "x.site.test", Wait: 10 * time.Second})
 	if err != nil || got.Status != sandboxmcp.ApprovalDenied || got.Approved || got.ApprovalID != "" {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if got, err := e.RequestEgress(t.Context(), sandboxmcp.EgressAsk{Domain: "api.site.test"}); err != nil || !got.Approved {
+	if got, err := e.RequestEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressAsk{Domain: "api.site.test"}); err != nil || !got.Approved {
 		t.Errorf("what the settings open: %+v, %v", got, err)
 	}
-	_, err = e.DecideEgress(t.Context(), sandboxmcp.EgressDecision{Domain: "x.site.test"})
+	_, err = e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressDecision{Domain: "x.site.test"})
 	wantCode(t, err, sandboxmcp.CodeNetworkDisabled)
 	r := shell("x")
 	r.Hold = time.Second
-	_, err = e.Execute(t.Context(), r)
+	_, err = e.Execute(t.Context(), sandboxmcp.Caller{}, r)
 	wantCode(t, err, sandboxmcp.CodeNetworkDisabled)
 	if notices.Len() > 0 {
 		t.Errorf("somebody was asked: %q", notices.String())
@@ -369,7 +367,7 @@ func TestApprovalDuringARun(t *testing.T) {
 		return backend.Exit{}
 	}
 	e := open(t, f, func(c *engine.Config) { c.Network, c.Detours = true, site(t) })
-	events, stop := e.Subscribe("")
+	events, stop := e.Subscribe(everyone())
 	defer stop()
 	wait := executeIn(t.Context(), t, e, shell("api.site.test"))
 	try := func(want string) {
@@ -380,11 +378,11 @@ func TestApprovalDuringARun(t *testing.T) {
 		}
 	}
 	try("403")
-	if _, err := e.DecideEgress(t.Context(), sandboxmcp.EgressDecision{Domain: "api.site.test"}); err != nil {
+	if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressDecision{Domain: "api.site.test"}); err != nil {
 		t.Fatal(err)
 	}
 	try("200")
-	if _, err := e.RevokeEgress(t.Context(), "", "api.site.test", "me"); err != nil {
+	if _, err := e.RevokeEgress(t.Context(), sandboxmcp.Caller{Actor: "me"}, "api.site.test"); err != nil {
 		t.Fatal(err)
 	}
 	try("403")
@@ -415,7 +413,7 @@ func TestHeldConnections(t *testing.T) {
 			wait := executeIn(t.Context(), t, e, r)
 			var asked sandboxmcp.Approval
 			eventually(t, "somebody is asked", func() bool {
-				l, err := e.Egress(t.Context(), "")
+				l, err := e.Egress(t.Context(), sandboxmcp.Caller{})
 				if err == nil && len(l.Pending) == 1 {
 					asked = l.Pending[0]
 				}
@@ -424,7 +422,7 @@ func TestHeldConnections(t *testing.T) {
 			if asked.Domain != "api.site.test" || asked.RequestID == "" {
 				t.Errorf("asked: %+v", asked)
 			}
-			if _, err := e.DecideEgress(t.Context(), sandboxmcp.EgressDecision{ID: asked.ID, Deny: deny}); err != nil {
+			if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressDecision{ID: asked.ID, Deny: deny}); err != nil {
 				t.Fatal(err)
 			}
 			res, err := wait()
@@ -450,7 +448,7 @@ func TestHeldConnections(t *testing.T) {
 		r.Hold = 20 * time.Minute
 		wait := executeIn(ctx, t, e, r)
 		eventually(t, "somebody is asked", func() bool {
-			l, err := e.Egress(t.Context(), "")
+			l, err := e.Egress(t.Context(), sandboxmcp.Caller{})
 			return err == nil && len(l.Pending) == 1
 		})
 		cancel(errors.New("enough"))
@@ -493,12 +491,12 @@ func TestRevokedWhileInUse(t *testing.T) {
 	e := open(t, connected(t), func(c *engine.Config) {
 		c.Detours = map[sandboxmcp.Domain]netip.AddrPort{{Host: "slow.site.test"}: netip.MustParseAddrPort(s.Listener.Addr().String())}
 	})
-	if _, err := e.DecideEgress(t.Context(), sandboxmcp.EgressDecision{Domain: "slow.site.test"}); err != nil {
+	if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressDecision{Domain: "slow.site.test"}); err != nil {
 		t.Fatal(err)
 	}
 	wait := executeIn(t.Context(), t, e, shell("slow.site.test"))
 	<-begun
-	if _, err := e.RevokeEgress(t.Context(), "", "slow.site.test", "test"); err != nil {
+	if _, err := e.RevokeEgress(t.Context(), sandboxmcp.Caller{Actor: "test"}, "slow.site.test"); err != nil {
 		t.Fatal(err)
 	}
 	res, err := wait()
@@ -527,13 +525,13 @@ func TestHeldConnectionGoesOn(t *testing.T) {
 	wait := executeIn(t.Context(), t, e, r)
 	id := ""
 	eventually(t, "somebody is asked", func() bool {
-		l, err := e.Egress(t.Context(), "")
+		l, err := e.Egress(t.Context(), sandboxmcp.Caller{})
 		if err == nil && len(l.Pending) == 1 {
 			id = l.Pending[0].ID
 		}
 		return id != ""
 	})
-	if _, err := e.DecideEgress(t.Context(), sandboxmcp.EgressDecision{ID: id}); err != nil {
+	if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressDecision{ID: id}); err != nil {
 		t.Fatal(err)
 	}
 	res, err := wait()

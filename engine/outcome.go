@@ -117,7 +117,7 @@ func (x *execution) result(o *outcome) sandboxmcp.Result {
 			PeakRAMMB: float64(u.PeakMemory*100>>20) / 100, CPUSeconds: u.CPU.Seconds(), PeakTasks: u.PeakTasks,
 			WallSeconds: x.ended.Sub(x.started).Seconds(), MaxTasks: x.limits.MaxTasks(),
 		},
-		Namespace: x.req.Namespace, Metadata: x.metadata,
+		Namespace: x.who.Namespace, Metadata: x.metadata,
 		Status: status, Signal: signal, Backend: x.req.Backend, SessionID: x.sessionID(), StateLost: x.stateLost,
 		StdoutTruncated: o.stdout.cut(), StderrTruncated: o.stderr.cut(),
 		Results: o.report.Results, Error: o.report.Error,

@@ -94,7 +94,7 @@ func TestOutcomes(t *testing.T) {
 			e := open(t, f, at(dir))
 			req := shell("x")
 			req.Limits = c.limits
-			res, err := e.Execute(ctx, req)
+			res, err := e.Execute(ctx, sandboxmcp.Caller{}, req)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -114,7 +114,7 @@ func TestOutcomes(t *testing.T) {
 				want[s] = 0
 			}
 			want[c.status] = 1
-			if got := e.Stats().Executions; !maps.Equal(got, want) {
+			if got := stats(e).Executions; !maps.Equal(got, want) {
 				t.Errorf("counted %v, want one %s", got, c.status)
 			}
 			var actions []string
@@ -217,7 +217,7 @@ func TestCapture(t *testing.T) {
 				if got.kept != c.want || got.cut != c.cut || got.live != live {
 					t.Errorf("%s: got %q, cut %v, live %q; want %q, %v, %q", stream, got.kept, got.cut, got.live, c.want, c.cut, live)
 				}
-				again, err := e.Output(t.Context(), "", res.RequestID, stream)
+				again, err := e.Output(t.Context(), sandboxmcp.Caller{}, res.RequestID, stream)
 				if err != nil || string(again) != c.want {
 					t.Errorf("%s as kept: %q, %v", stream, again, err)
 				}
@@ -352,7 +352,7 @@ func TestClamped(t *testing.T) {
 		t.Errorf("the sandbox got %d bytes", f.specs[1].MemoryBytes)
 	}
 	over.Strict = true
-	_, err := e.Execute(t.Context(), over)
+	_, err := e.Execute(t.Context(), sandboxmcp.Caller{}, over)
 	if bad := asCode(t, err, sandboxmcp.CodeLimitExceedsCap); !strings.Contains(bad.Message, "max_ram_mb, max_output_bytes") || strings.Contains(bad.Message, "max_processes is") {
 		t.Errorf("got message %q", bad.Message)
 	}

@@ -61,7 +61,7 @@ func withPython(t *testing.T, modules map[string]string) *engine.Engine {
 	e := openReal(t)
 	needs(t, e, sandboxmcp.Python)
 	var python environment.Python
-	for _, r := range e.Runtimes(t.Context()).Runtimes {
+	for _, r := range languages(t, e) {
 		if r.Language == sandboxmcp.Python {
 			python = environment.Python{Path: r.Path, Version: r.Version}
 		}
@@ -83,7 +83,7 @@ func TestSessionImportsAhead(t *testing.T) {
 		"matplotlib/__init__.py": "import os\nfound = os.listdir(os.environ['MPLCONFIGDIR'])\n",
 	})
 	execute(t, e, in(create(t, e, sandboxmcp.SessionSpec{}), "1")) // which waits for the zygote of sessions
-	zygotes, _ := e.Stats().Pool["zygotes"].(int)
+	zygotes := stats(e).Pool["zygotes"]
 	testkit.Need(t, "zygote", zygotes > 0, "nothing is forked here")
 	const cell = "import os, pandas, numpy, sys\nx = 1\nprint(pandas.importer != os.getpid(), numpy.random.seeded_by == [os.getpid()], sys.path[0] == '', 'matplotlib' in sys.modules)"
 	deadline := time.Now().Add(time.Minute)
@@ -107,7 +107,7 @@ func TestSessionImportsAhead(t *testing.T) {
 		if res.Status != sandboxmcp.StatusCompleted || time.Now().After(deadline) {
 			t.Fatalf("got %s, %q, %q", res.Status, res.Stdout, res.Stderr)
 		}
-		if err := e.TerminateSession(t.Context(), "default", id, "test"); err != nil {
+		if err := e.TerminateSession(t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "test"}, id); err != nil {
 			t.Fatal(err)
 		}
 	}

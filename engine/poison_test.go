@@ -45,7 +45,7 @@ func TestPoisonedPackages(t *testing.T) {
 	e := openReal(t)
 	needs(t, e, sandboxmcp.Python)
 	var python environment.Python
-	for _, r := range e.Runtimes(t.Context()).Runtimes {
+	for _, r := range languages(t, e) {
 		if r.Language == sandboxmcp.Python {
 			python = environment.Python{Path: r.Path, Version: r.Version}
 		}

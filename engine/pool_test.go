@@ -20,13 +20,13 @@ func (pooling) Pool() map[string]int { return map[string]int{"cgroups": 2, "netw
 func TestStatsTellWhatIsKept(t *testing.T) {
 	f := &fake{}
 	e := open(t, f, func(c *engine.Config) { c.Backends = []backend.Backend{pooling{f}} })
-	got := e.Stats().Pool
-	for kind, want := range map[string]any{"cgroups": 2, "network_namespaces": 3} {
+	got := stats(e).Pool
+	for kind, want := range map[string]int{"cgroups": 2, "network_namespaces": 3} {
 		if diff := cmp.Diff(want, got[kind]); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", kind, diff)
 		}
 	}
-	if got := open(t, &fake{}).Stats().Pool; len(got) > 0 {
+	if got := stats(open(t, &fake{})).Pool; len(got) > 0 {
 		t.Errorf("a backend that keeps nothing is said to keep %v", got)
 	}
 }

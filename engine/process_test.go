@@ -65,7 +65,7 @@ func openRealOn(t *testing.T, c process.Config, change ...func(*engine.Config)) 
 // needs skips unless the machine has interpreters of the languages.
 func needs(t *testing.T, e *engine.Engine, langs ...sandboxmcp.Language) {
 	t.Helper()
-	for _, r := range e.Runtimes(t.Context()).Runtimes {
+	for _, r := range languages(t, e) {
 		if slices.Contains(langs, r.Language) {
 			word := map[sandboxmcp.Language]string{"python": "python", "node": "node", "shell": "bash"}[r.Language]
 			testkit.Need(t, word, r.Available, r.Hint)
@@ -323,7 +323,7 @@ func TestRealSixtyFour(t *testing.T) {
 	e := openReal(t)
 	needs(t, e, sandboxmcp.Shell)
 	many(t, e, 64)
-	if s := e.Stats(); s.Queue.Active != 0 || s.Queue.Queued != 0 || s.Queue.TotalProcessed != 64 {
+	if s := stats(e); s.Queue.Active != 0 || s.Queue.Queued != 0 || s.Queue.TotalProcessed != 64 {
 		t.Errorf("the queue is %+v", s.Queue)
 	}
 }
@@ -370,13 +370,13 @@ func TestRealLeak(t *testing.T) {
 			case 2:
 				r = sandboxmcp.Request{Code: "x", Language: "shell", FileName: "a/b"} // refused when its sandbox is there
 			}
-			_, err := e.Execute(t.Context(), r)
+			_, err := e.Execute(t.Context(), sandboxmcp.Caller{}, r)
 			if (err != nil) != (r.FileName != "") {
 				t.Fatalf("run %d: %v", i, err)
 			}
 		}
 	}
-	if _, err := e.Lookup(t.Context(), sandboxmcp.Lookup{RequestID: "nobodys"}); err == nil { // each connection to the database has been made
+	if _, err := e.Lookup(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Lookup{RequestID: "nobodys"}); err == nil { // each connection to the database has been made
 		t.Error("an unknown request was found")
 	}
 	run(50)
@@ -420,7 +420,7 @@ func TestRealBuilderDies(t *testing.T) {
 		}
 	}
 	for i := range 3 {
-		res, err := e.Execute(t.Context(), shell("echo b"))
+		res, err := e.Execute(t.Context(), sandboxmcp.Caller{}, shell("echo b"))
 		if err != nil {
 			t.Errorf("request %d after the builder died: %v", i+1, err)
 			continue
@@ -453,7 +453,7 @@ func TestRealClose(t *testing.T) {
 	for range 4 {
 		waits = append(waits, executeIn(t.Context(), t, e, shell("trap '' TERM INT HUP; setsid sleep 100 & while :; do :; done")))
 	}
-	eventually(t, "they run", func() bool { return e.Stats().Queue.Active == 4 })
+	eventually(t, "they run", func() bool { return stats(e).Queue.Active == 4 })
 	time.Sleep(300 * time.Millisecond)
 	begin := time.Now()
 	if err := e.Close(); err != nil {

@@ -41,9 +41,7 @@ func one(c *engine.Config) { c.MaxConcurrent = 1 }
 // start starts a background run, which takes its place in the queue at once.
 func start(t *testing.T, e *engine.Engine, ns sandboxmcp.Namespace, code string) sandboxmcp.Result {
 	t.Helper()
-	r := shell(code)
-	r.Namespace = ns
-	res, err := e.Start(t.Context(), r)
+	res, err := e.Start(t.Context(), of(ns), shell(code))
 	if err != nil {
 		t.Fatalf("start %s: %v", code, err)
 	}
@@ -62,7 +60,7 @@ func TestFair(t *testing.T) {
 	want := []string{"a0", "a1", "b1", "c1", "a2", "b2", "a3"}
 	for i := range want {
 		eventually(t, want[i]+" runs", func() bool { return len(g.order.list()) == i+1 })
-		if s := e.Stats().Queue; s.Active != 1 || s.Queued != len(want)-1-i || s.MaxConcurrent != 1 {
+		if s := stats(e).Queue; s.Active != 1 || s.Queued != len(want)-1-i || s.MaxConcurrent != 1 {
 			t.Errorf("when %d had begun the queue was %+v", i+1, s)
 		}
 		g.next <- struct{}{}
@@ -70,7 +68,7 @@ func TestFair(t *testing.T) {
 	if diff := cmp.Diff(want, g.order.list()); diff != "" {
 		t.Errorf("order (-want +got):\n%s", diff)
 	}
-	eventually(t, "all have ended", func() bool { s := e.Stats().Queue; return s.TotalProcessed == 7 && s.Active == 0 })
+	eventually(t, "all have ended", func() bool { s := stats(e).Queue; return s.TotalProcessed == 7 && s.Active == 0 })
 }
 
 // TestBounded: never more at once than allowed, and all of them at last.
@@ -113,7 +111,7 @@ func TestQueueFull(t *testing.T) {
 			t.Errorf("got %s, metadata %v; want running and the place %d", res.Status, res.Metadata, i)
 		}
 	}
-	_, err := e.Execute(t.Context(), sandboxmcp.Request{Code: "x", Namespace: "a"})
+	_, err := e.Execute(t.Context(), sandboxmcp.Caller{Namespace: "a"}, sandboxmcp.Request{Code: "x"})
 	bad := asCode(t, err, sandboxmcp.CodeQueueFull)
 	if bad.Fields["place"] != 3 || bad.Fields["retry_after_seconds"] == nil {
 		t.Errorf("got fields %v, want the place and when to ask again", bad.Fields)
@@ -129,18 +127,18 @@ func TestWaitingCancelled(t *testing.T) {
 	first := start(t, e, "", "runs")
 	ctx, cancel := context.WithCancel(t.Context())
 	wait := executeIn(ctx, t, e, shell("waits"))
-	eventually(t, "it waits", func() bool { return e.Stats().Queue.Queued == 1 })
+	eventually(t, "it waits", func() bool { return stats(e).Queue.Queued == 1 })
 	later := start(t, e, "", "later")
 	cancel()
 	_, err := wait()
 	wantCode(t, err, sandboxmcp.CodeCancelled)
-	if s := e.Stats().Queue; s.Queued != 1 || s.Active != 1 {
+	if s := stats(e).Queue; s.Queued != 1 || s.Active != 1 {
 		t.Errorf("the queue is %+v, want one that runs and one that waits", s)
 	}
 	g.next <- struct{}{}
 	g.next <- struct{}{}
 	for _, id := range []sandboxmcp.RequestID{first.RequestID, later.RequestID} {
-		if res, err := e.Lookup(t.Context(), sandboxmcp.Lookup{RequestID: id, Wait: 10 * time.Second}); err != nil || !res.Success {
+		if res, err := e.Lookup(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Lookup{RequestID: id, Wait: 10 * time.Second}); err != nil || !res.Success {
 			t.Errorf("got %+v, %v", res, err)
 		}
 	}
@@ -151,7 +149,7 @@ func TestWaitingCancelled(t *testing.T) {
 		t.Errorf("%d entries are in the audit, want those of two runs", n)
 	}
 	// A context that has ended before the call does nothing either.
-	_, err = e.Execute(ctx, shell("too late"))
+	_, err = e.Execute(ctx, sandboxmcp.Caller{}, shell("too late"))
 	wantCode(t, err, sandboxmcp.CodeCancelled)
 	if n, _ := g.starts(); n != 2 {
 		t.Errorf("%d programs were started", n)
@@ -184,7 +182,7 @@ func TestCancelDuringStart(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	f := &fake{onStart: func(backend.Process) error { cancel(); return nil }}
 	e := open(t, f, at(dir))
-	_, err := e.Execute(ctx, shell("x"))
+	_, err := e.Execute(ctx, sandboxmcp.Caller{}, shell("x"))
 	wantCode(t, err, sandboxmcp.CodeCancelled)
 	eventually(t, "the sandbox is given back", func() bool { started, open := f.starts(); return started == 0 && open == 0 })
 	if list := rows(t, dir, "default"); len(list) != 2 || list[1].Detail != "shell: cancelled" {
@@ -208,31 +206,31 @@ func TestCancel(t *testing.T) {
 	e := open(t, &g.fake, one)
 	named := func(id sandboxmcp.RequestID) sandboxmcp.Request {
 		r := shell(string(id))
-		r.ID, r.Namespace = id, "a"
+		r.ID = id
 		return r
 	}
-	running := executeIn(t.Context(), t, e, named("runs"))
+	running := executeIn(t.Context(), t, e, named("runs"), of("a"))
 	eventually(t, "it runs", func() bool { return len(g.order.list()) == 1 })
-	waiting := executeIn(t.Context(), t, e, named("waits"))
-	eventually(t, "it waits", func() bool { return e.Stats().Queue.Queued == 1 })
+	waiting := executeIn(t.Context(), t, e, named("waits"), of("a"))
+	eventually(t, "it waits", func() bool { return stats(e).Queue.Queued == 1 })
 
-	wantCode(t, e.Cancel(t.Context(), "a", "nobody"), sandboxmcp.CodeRequestNotFound)
-	wantCode(t, e.Cancel(t.Context(), "b", "runs"), sandboxmcp.CodeRequestNotFound)
-	wantCode(t, e.Cancel(t.Context(), "", "runs"), sandboxmcp.CodeRequestNotFound)
-	if err := e.Cancel(t.Context(), "a", "waits"); err != nil {
+	wantCode(t, e.Cancel(t.Context(), sandboxmcp.Caller{Namespace: "a"}, "nobody"), sandboxmcp.CodeRequestNotFound)
+	wantCode(t, e.Cancel(t.Context(), sandboxmcp.Caller{Namespace: "b"}, "runs"), sandboxmcp.CodeRequestNotFound)
+	wantCode(t, e.Cancel(t.Context(), sandboxmcp.Caller{}, "runs"), sandboxmcp.CodeRequestNotFound)
+	if err := e.Cancel(t.Context(), sandboxmcp.Caller{Namespace: "a"}, "waits"); err != nil {
 		t.Fatal(err)
 	}
 	_, err := waiting()
 	wantCode(t, err, sandboxmcp.CodeCancelled)
-	if err := e.Cancel(t.Context(), "a", "runs"); err != nil {
+	if err := e.Cancel(t.Context(), sandboxmcp.Caller{Namespace: "a"}, "runs"); err != nil {
 		t.Fatal(err)
 	}
 	res, err := running()
 	if err != nil || res.Status != sandboxmcp.StatusCancelled || res.ExitCode != -1 || res.Success || res.Receipt == nil {
 		t.Errorf("got %+v, %v; want the status cancelled, -1 and a receipt", res, err)
 	}
-	wantCode(t, e.Cancel(t.Context(), "a", "runs"), sandboxmcp.CodeRequestNotFound)
-	if again, err := e.Lookup(t.Context(), sandboxmcp.Lookup{Namespace: "a", RequestID: "runs"}); err != nil || again.Status != sandboxmcp.StatusCancelled {
+	wantCode(t, e.Cancel(t.Context(), sandboxmcp.Caller{Namespace: "a"}, "runs"), sandboxmcp.CodeRequestNotFound)
+	if again, err := e.Lookup(t.Context(), sandboxmcp.Caller{Namespace: "a"}, sandboxmcp.Lookup{RequestID: "runs"}); err != nil || again.Status != sandboxmcp.StatusCancelled {
 		t.Errorf("as kept it is %+v, %v", again, err)
 	}
 }
@@ -242,7 +240,7 @@ func TestCallerDeadline(t *testing.T) {
 	e := open(t, &fake{program: (*fakeRun).Hang})
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	res, err := e.Execute(ctx, shell("x"))
+	res, err := e.Execute(ctx, sandboxmcp.Caller{}, shell("x"))
 	if err != nil || res.Status != sandboxmcp.StatusCancelled || res.Stderr != "" {
 		t.Errorf("got %+v, %v; want cancelled", res, err)
 	}

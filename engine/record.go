@@ -31,9 +31,9 @@ func (e *Engine) recordIntent(x *execution) <-chan error {
 }
 
 func (e *Engine) intend(x *execution) error {
-	use, opened := e.vault.Use(x.req.Namespace, func(keys []string) (*sandboxmcp.AuditEntry, error) { return e.choose(x, keys) })
+	use, opened := e.vault.Use(x.who.Namespace, func(keys []string) (*sandboxmcp.AuditEntry, error) { return e.choose(x, keys) })
 	entry := sandboxmcp.AuditEntry{
-		Action: actionExecute, Phase: sandboxmcp.PhaseIntent, RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.req.Namespace, Actor: x.req.Actor,
+		Action: actionExecute, Phase: sandboxmcp.PhaseIntent, RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.who.Namespace, Actor: x.who.Actor,
 		Detail:   string(x.req.Language) + ": " + strconv.Itoa(len(x.req.Code)) + " bytes",
 		Metadata: map[string]any{"code_sha256": x.codeSHA256, "code_bytes": len(x.req.Code), "backend": x.req.Backend, "limits": x.limits},
 	}
@@ -56,11 +56,11 @@ func (e *Engine) intend(x *execution) error {
 func (e *Engine) recordFailure(x *execution, cause error) {
 	no := false
 	entry := sandboxmcp.AuditEntry{
-		Action: actionExecute, Phase: sandboxmcp.PhaseOutcome, RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.req.Namespace, Actor: x.req.Actor,
+		Action: actionExecute, Phase: sandboxmcp.PhaseOutcome, RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.who.Namespace, Actor: x.who.Actor,
 		Success: &no, Detail: string(x.req.Language) + ": " + string(sandboxmcp.CodeOf(cause)),
 	}
 	ops := []store.Op{e.audit.Op(&entry)}
-	for _, n := range refusals(x.refused(), sandboxmcp.AuditEntry{RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.req.Namespace, Actor: x.req.Actor}) {
+	for _, n := range refusals(x.refused(), sandboxmcp.AuditEntry{RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.who.Namespace, Actor: x.who.Actor}) {
 		ops = append(ops, e.audit.Op(n))
 	}
 	if err := e.store.Update(context.WithoutCancel(x.ctx), ops...); err != nil {
@@ -105,7 +105,7 @@ func (e *Engine) sign(x *execution, res *sandboxmcp.Result) error {
 	files := make([]sandboxmcp.ReceiptArtifact, 0, len(res.Artifacts))
 	for i := range res.Artifacts {
 		a := &res.Artifacts[i]
-		sig, err := e.key.Artifact(sign.ArtifactStatement{Namespace: x.req.Namespace, RequestID: x.req.ID, Path: a.Path, SizeBytes: a.SizeBytes, SHA256: a.SHA256, CodeSHA256: x.codeSHA256, CreatedAt: a.CreatedAt})
+		sig, err := e.key.Artifact(sign.ArtifactStatement{Namespace: x.who.Namespace, RequestID: x.req.ID, Path: a.Path, SizeBytes: a.SizeBytes, SHA256: a.SHA256, CodeSHA256: x.codeSHA256, CreatedAt: a.CreatedAt})
 		if err != nil {
 			return fmt.Errorf("sign %s: %w", a.Name, err)
 		}
@@ -114,7 +114,7 @@ func (e *Engine) sign(x *execution, res *sandboxmcp.Result) error {
 	}
 	x.stdoutSHA256, x.stderrSHA256 = hashText(res.Stdout), hashText(res.Stderr)
 	r, err := e.key.Receipt(sign.Statement{Predicate: sandboxmcp.ReceiptPredicate{
-		Version: 1, Product: e.cfg.Version, RequestID: x.req.ID, SessionID: x.sessionID(), Namespace: x.req.Namespace, Language: x.req.Language, CodeSHA256: x.codeSHA256,
+		Version: 1, Product: e.cfg.Version, RequestID: x.req.ID, SessionID: x.sessionID(), Namespace: x.who.Namespace, Language: x.req.Language, CodeSHA256: x.codeSHA256,
 		Status: res.Status, ExitCode: res.ExitCode, StartedAt: x.started.UTC(), EndedAt: x.ended.UTC(),
 		StdoutSHA256: x.stdoutSHA256, StderrSHA256: x.stderrSHA256, StdoutTruncated: res.StdoutTruncated, StderrTruncated: res.StderrTruncated,
 		Artifacts: files, Limits: x.limits, Isolation: res.Isolation, Network: &res.Network, Secrets: x.guard.used(),
@@ -134,7 +134,7 @@ func hashText(s string) string {
 // recordOutcome keeps the result and writes the outcome down, in one transaction.
 func (e *Engine) recordOutcome(x *execution, o *outcome, res *sandboxmcp.Result) error {
 	entry := &sandboxmcp.AuditEntry{
-		Action: actionExecute, Phase: sandboxmcp.PhaseOutcome, RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.req.Namespace, Actor: x.req.Actor,
+		Action: actionExecute, Phase: sandboxmcp.PhaseOutcome, RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.who.Namespace, Actor: x.who.Actor,
 		ExitCode: &res.ExitCode, DurationMS: &res.DurationMS, Success: &res.Success, Usage: &res.Usage,
 		Detail: fmt.Sprintf("%s: exit=%d duration=%.0fms", x.req.Language, res.ExitCode, res.DurationMS),
 		Metadata: map[string]any{
@@ -149,7 +149,7 @@ func (e *Engine) recordOutcome(x *execution, o *outcome, res *sandboxmcp.Result)
 	}
 	ops := []store.Op{save, e.audit.Op(entry)}
 	notes := append(e.notes(x, res), refusals(res.Network.Denied, sandboxmcp.AuditEntry{
-		RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.req.Namespace, Actor: x.req.Actor,
+		RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.who.Namespace, Actor: x.who.Actor,
 	})...)
 	for _, n := range notes {
 		ops = append(ops, e.audit.Op(n))
@@ -163,7 +163,7 @@ func (e *Engine) notes(x *execution, res *sandboxmcp.Result) []*sandboxmcp.Audit
 	var notes []*sandboxmcp.AuditEntry
 	note := func(action, detail string) {
 		notes = append(notes, &sandboxmcp.AuditEntry{
-			Action: action, Phase: sandboxmcp.PhaseOutcome, RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.req.Namespace, Actor: x.req.Actor, Detail: detail,
+			Action: action, Phase: sandboxmcp.PhaseOutcome, RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.who.Namespace, Actor: x.who.Actor, Detail: detail,
 		})
 	}
 	switch res.Status {

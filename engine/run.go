@@ -21,8 +21,8 @@ import (
 // while the program runs, the program and everything that it started is killed
 // within 2 s and the Result has the status cancelled. All errors are
 // *[sandboxmcp.Error].
-func (e *Engine) Execute(ctx context.Context, req sandboxmcp.Request) (sandboxmcp.Result, error) {
-	x, err := e.begin(ctx, req, false)
+func (e *Engine) Execute(ctx context.Context, c sandboxmcp.Caller, req sandboxmcp.Request) (sandboxmcp.Result, error) {
+	x, err := e.begin(ctx, c, req, false)
 	if err != nil {
 		return sandboxmcp.Result{}, err
 	}

@@ -84,7 +84,7 @@ func TestNoIntentNoRun(t *testing.T) {
 	e := open(t, f, at(dir))
 	db := database(t, dir)
 	do(t, db, `BEGIN IMMEDIATE`)
-	_, err := e.Execute(t.Context(), shell("true"))
+	_, err := e.Execute(t.Context(), sandboxmcp.Caller{}, shell("true"))
 	bad := asCode(t, err, sandboxmcp.CodeBackendUnavailable)
 	if !strings.Contains(bad.Message, dir) || bad.Hint == "" {
 		t.Errorf("got message %q and hint %q, want the directory and what to do", bad.Message, bad.Hint)
@@ -97,7 +97,7 @@ func TestNoIntentNoRun(t *testing.T) {
 	if n := count(t, db, `SELECT (SELECT count(*) FROM audit) + (SELECT count(*) FROM executions) + (SELECT count(*) FROM artifacts)`); n != 0 {
 		t.Errorf("%d rows were left", n)
 	}
-	if s := e.Stats(); s.Queue.Active != 0 || s.Queue.Queued != 0 {
+	if s := stats(e); s.Queue.Active != 0 || s.Queue.Queued != 0 {
 		t.Errorf("the queue still holds it: %+v", s.Queue)
 	}
 	if res := execute(t, e, shell("true")); !res.Success {
@@ -118,7 +118,7 @@ func TestOneTransaction(t *testing.T) {
 			e := open(t, f, at(dir))
 			db := database(t, dir)
 			do(t, db, trigger)
-			res, err := e.Execute(t.Context(), shell("true"))
+			res, err := e.Execute(t.Context(), sandboxmcp.Caller{}, shell("true"))
 			if err == nil {
 				t.Fatalf("got %+v, want an error: what is answered has to be kept", res)
 			}
@@ -146,7 +146,7 @@ func TestAudit(t *testing.T) {
 		return backend.Exit{Code: 3}
 	}
 	e := open(t, f, at(dir))
-	res := execute(t, e, sandboxmcp.Request{Code: "print('" + secret + "')", Namespace: "acme", Env: map[string]string{"KEY": secret}, Stdin: []byte(secret), Actor: "mcp"})
+	res := execute(t, e, sandboxmcp.Request{Code: "print('" + secret + "')", Env: map[string]string{"KEY": secret}, Stdin: []byte(secret)}, sandboxmcp.Caller{Namespace: "acme", Actor: "mcp"})
 	list := rows(t, dir, "acme")
 	if len(list) != 3 || list[2].Action != "artifact_signed" || list[2].RequestID != res.RequestID || list[2].Detail != "1 files" {
 		t.Fatalf("the audit holds %+v, want intent, outcome and that a file was signed", list)
@@ -209,7 +209,7 @@ func TestReceipt(t *testing.T) {
 		return backend.Exit{Code: 4}
 	}
 	e := open(t, f, at(dir))
-	res := execute(t, e, sandboxmcp.Request{Code: "some code", Language: sandboxmcp.Node, Namespace: "acme", Limits: sandboxmcp.Limits{MaxOutputBytes: 12, MaxRAMMB: 100_000}})
+	res := execute(t, e, sandboxmcp.Request{Code: "some code", Language: sandboxmcp.Node, Limits: sandboxmcp.Limits{MaxOutputBytes: 12, MaxRAMMB: 100_000}}, of("acme"))
 	public, err := sign.PublicKey(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -314,10 +314,10 @@ func TestNothingLeft(t *testing.T) {
 			e := open(t, f, at(dir))
 			req := c.req
 			req.Code, req.Language = "true", sandboxmcp.Shell
-			_, err := e.Execute(t.Context(), req)
+			_, err := e.Execute(t.Context(), sandboxmcp.Caller{}, req)
 			wantCode(t, err, c.want)
 			eventually(t, "the sandbox is given back", func() bool { _, open := f.starts(); return open == 0 })
-			s := e.Stats()
+			s := stats(e)
 			for status, n := range s.Executions {
 				if n != 0 {
 					t.Errorf("%d executions are counted as %s", n, status)
@@ -358,7 +358,7 @@ func TestClose(t *testing.T) {
 	running := executeIn(t.Context(), t, e, shell("runs"))
 	eventually(t, "it runs", func() bool { n, _ := f.starts(); return n == 1 })
 	waiting := executeIn(t.Context(), t, e, shell("waits"))
-	eventually(t, "it waits", func() bool { return e.Stats().Queue.Queued == 1 })
+	eventually(t, "it waits", func() bool { return stats(e).Queue.Queued == 1 })
 	begin := time.Now()
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
@@ -371,9 +371,9 @@ func TestClose(t *testing.T) {
 	}
 	_, err := waiting()
 	wantCode(t, err, sandboxmcp.CodeCancelled)
-	_, err = e.Execute(t.Context(), shell("late"))
+	_, err = e.Execute(t.Context(), sandboxmcp.Caller{}, shell("late"))
 	wantCode(t, err, sandboxmcp.CodeCancelled)
-	_, err = e.Start(t.Context(), shell("late"))
+	_, err = e.Start(t.Context(), sandboxmcp.Caller{}, shell("late"))
 	wantCode(t, err, sandboxmcp.CodeCancelled)
 	if n, open := f.starts(); n != 1 || open != 0 || !f.over {
 		t.Errorf("%d were started, %d sandboxes are open, the backend is closed: %v", n, open, f.over)

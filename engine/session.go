@@ -38,9 +38,9 @@ func (e *Engine) validateSession(ctx context.Context, x *execution) error {
 	if spec.TTL < 0 || spec.TTL > maxSessionTTL {
 		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "a session cannot live for %s; more than 0 and at most %s are allowed", spec.TTL, maxSessionTTL)
 	}
-	spec.ID, spec.Namespace, spec.Actor = r.SessionID, r.Namespace, r.Actor
+	spec.ID = r.SessionID
 	r.Session = &spec
-	live, err := e.sessions.Find(ctx, r.Namespace, r.SessionID)
+	live, err := e.sessions.Find(ctx, x.who.Namespace, r.SessionID)
 	switch {
 	case err == nil:
 		return x.joins(live)
@@ -102,7 +102,7 @@ func (e *Engine) claim(x *execution) error {
 	if x.req.SessionID == "" {
 		return nil
 	}
-	info := sandboxmcp.Session{ID: x.req.SessionID, Namespace: x.req.Namespace, Language: x.req.Language, Backend: x.req.Backend, Limits: x.limits, CreatedAt: e.cfg.Now().UTC().Round(0)}
+	info := sandboxmcp.Session{ID: x.req.SessionID, Namespace: x.who.Namespace, Language: x.req.Language, Backend: x.req.Backend, Limits: x.limits, CreatedAt: e.cfg.Now().UTC().Round(0)}
 	s, newborn, err := e.sessions.Claim(x.ctx, info, x.req.Session.TTL, x.anew)
 	if err != nil {
 		return err
@@ -163,7 +163,7 @@ func (e *Engine) furnish(x *execution, interp interpreter) error {
 	}
 	iso, err := sb.Isolation(x.ctx)
 	if err == nil {
-		err = e.bridgeKept(x.ctx, x.req.Namespace, sb)
+		err = e.bridgeKept(x.ctx, x.who.Namespace, sb)
 	}
 	if err != nil {
 		return errors.Join(err, sb.Close(), x.session.Furnish(x.ctx, nil, sandboxmcp.Session{}))
@@ -175,7 +175,7 @@ func (e *Engine) furnish(x *execution, interp interpreter) error {
 	info := x.session.Info()
 	info.Isolation, info.Limits = &iso, x.limits
 	// What cannot be recorded is not there.
-	if err := e.note(x.ctx, "create_session", info, x.req.Actor, string(info.Language)); err != nil {
+	if err := e.note(x.ctx, "create_session", info, x.who.Actor, string(info.Language)); err != nil {
 		return errors.Join(err, sb.Close(), x.session.Furnish(x.ctx, nil, sandboxmcp.Session{}))
 	}
 	if err := x.session.Furnish(x.ctx, r, info); err != nil {
@@ -220,9 +220,9 @@ func (e *Engine) note(ctx context.Context, action string, s sandboxmcp.Session, 
 
 // CreateSession makes a session: a sandbox that lives until nobody has used it
 // for its time. An id that has expired is made anew.
-func (e *Engine) CreateSession(ctx context.Context, spec sandboxmcp.SessionSpec) (sandboxmcp.Session, error) {
-	x := &execution{metadata: map[string]any{}, anew: true, req: sandboxmcp.Request{
-		Namespace: spec.Namespace, Actor: spec.Actor, Language: spec.Language, Limits: spec.Limits, Strict: spec.Strict, Modest: spec.Modest, Backend: spec.Backend,
+func (e *Engine) CreateSession(ctx context.Context, c sandboxmcp.Caller, spec sandboxmcp.SessionSpec) (sandboxmcp.Session, error) {
+	x := &execution{metadata: map[string]any{}, anew: true, who: c, req: sandboxmcp.Request{
+		Language: spec.Language, Limits: spec.Limits, Strict: spec.Strict, Modest: spec.Modest, Backend: spec.Backend,
 		SessionID: spec.ID, Session: &spec, Code: "-", // which validate wants, and nobody runs
 	}}
 	if err := e.validate(ctx, x); err != nil {
@@ -263,28 +263,35 @@ func (e *Engine) CreateSession(ctx context.Context, spec sandboxmcp.SessionSpec)
 // TerminateSession ends a session and everything in it, and frees its id. A run
 // of a session that keeps its interpreter is ended; one of a session of single
 // runs makes it busy.
-func (e *Engine) TerminateSession(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, actor string) error {
+func (e *Engine) TerminateSession(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp.SessionID) error {
+	c, err := e.caller(c)
+	if err != nil {
+		return err
+	}
 	force := false
-	if live, err := e.sessions.Find(ctx, e.orOwn(ns), id); err == nil {
+	if live, err := e.sessions.Find(ctx, c.Namespace, id); err == nil {
 		r, ok := live.Room().(*room)
 		force = ok && !r.fresh
 	}
-	return e.endSession(ctx, ns, id, actor, force)
+	return e.endSession(ctx, c, id, force)
 }
 
 // CloseSession is TerminateSession for who does not mean to end a run: while one
 // is going it fails with session_busy and ends nothing. A run that begins
 // meanwhile finds the session either whole or gone.
-func (e *Engine) CloseSession(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, actor string) error {
-	return e.endSession(ctx, ns, id, actor, false)
+func (e *Engine) CloseSession(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp.SessionID) error {
+	c, err := e.caller(c)
+	if err != nil {
+		return err
+	}
+	return e.endSession(ctx, c, id, false)
 }
 
-func (e *Engine) endSession(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, actor string, force bool) error {
-	ns = e.orOwn(ns)
+func (e *Engine) endSession(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp.SessionID, force bool) error {
 	if _, err := sandboxmcp.ParseSessionID(string(id)); err != nil {
 		return err
 	}
-	s, err := e.sessions.Remove(ctx, ns, id, force)
+	s, err := e.sessions.Remove(ctx, c.Namespace, id, force)
 	if err != nil && s == nil {
 		return err
 	}
@@ -293,7 +300,7 @@ func (e *Engine) endSession(ctx context.Context, ns sandboxmcp.Namespace, id san
 	info := s.Info()
 	err = errors.Join(err, s.Room().Close())
 	e.log.Info("session_destroyed", "session_id", id)
-	err = errors.Join(err, e.note(ctx, "kill_session", info, actor, string(info.Language)))
+	err = errors.Join(err, e.note(ctx, "kill_session", info, c.Actor, string(info.Language)))
 	e.tellSession(info, goneTerminated)
 	return err
 }
@@ -322,14 +329,18 @@ func (e *Engine) cancelIn(ctx context.Context, s *session.Session) {
 	}
 }
 
-// Sessions lists the live sessions of a namespace, or of all when it is empty.
-func (e *Engine) Sessions(_ context.Context, ns sandboxmcp.Namespace) ([]sandboxmcp.Session, error) {
-	return e.sessions.List(ns), nil
+// Sessions lists the live sessions. It accepts EveryNamespace.
+func (e *Engine) Sessions(_ context.Context, c sandboxmcp.Caller) ([]sandboxmcp.Session, error) {
+	return e.sessions.List(e.listed(c)), nil
 }
 
 // Inspect tells what a namespace has, and the files of one session of it.
-func (e *Engine) Inspect(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) (sandboxmcp.State, error) {
-	ns = e.orOwn(ns)
+func (e *Engine) Inspect(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp.SessionID) (sandboxmcp.State, error) {
+	c, err := e.caller(c)
+	if err != nil {
+		return sandboxmcp.State{}, err
+	}
+	ns := c.Namespace
 	_, inForce, err := e.keptLimits(ctx, ns)
 	if err != nil {
 		return sandboxmcp.State{}, err
@@ -347,7 +358,7 @@ func (e *Engine) Inspect(ctx context.Context, ns sandboxmcp.Namespace, id sandbo
 	if id == "" {
 		return st, nil
 	}
-	files, err := e.SessionFiles(ctx, ns, id)
+	files, err := e.SessionFiles(ctx, c, id)
 	if err != nil {
 		return st, err
 	}
@@ -359,13 +370,6 @@ func (e *Engine) Inspect(ctx context.Context, ns sandboxmcp.Namespace, id sandbo
 		}
 	}
 	return st, nil
-}
-
-func (e *Engine) orOwn(ns sandboxmcp.Namespace) sandboxmcp.Namespace {
-	if ns == "" {
-		return e.cfg.Namespace
-	}
-	return ns
 }
 
 // expired is called for each session whose time was up.

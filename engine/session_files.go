@@ -25,7 +25,7 @@ func (e *Engine) roomOf(ctx context.Context, ns sandboxmcp.Namespace, id sandbox
 	if _, err := sandboxmcp.ParseSessionID(string(id)); err != nil {
 		return nil, err
 	}
-	s, err := e.sessions.Find(ctx, e.orOwn(ns), id)
+	s, err := e.sessions.Find(ctx, ns, id)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func (e *Engine) goneError(ctx context.Context, ns sandboxmcp.Namespace, id sand
 	if !errors.Is(err, fs.ErrClosed) {
 		return nil
 	}
-	s, err := e.sessions.Find(ctx, e.orOwn(ns), id)
+	s, err := e.sessions.Find(ctx, ns, id)
 	if err == nil && s.Room() != r { // the id is another session's already
 		err = sandboxmcp.Errorf(sandboxmcp.CodeSessionNotFound, "session %s was closed meanwhile", sandboxmcp.Quote(string(id))).
 			WithHint("there is a new one under its id")
@@ -52,23 +52,23 @@ func (e *Engine) goneError(ctx context.Context, ns sandboxmcp.Namespace, id sand
 
 // Upload puts a file into a session's working directory, which is made when the
 // upload names none. It works while a run is going.
-func (e *Engine) Upload(ctx context.Context, u sandboxmcp.Upload) (sandboxmcp.SessionID, string, error) {
-	u.Namespace = e.orOwn(u.Namespace)
-	if u.Actor == "" {
-		u.Actor = e.cfg.Actor
+func (e *Engine) Upload(ctx context.Context, c sandboxmcp.Caller, u sandboxmcp.Upload) (sandboxmcp.SessionID, string, error) {
+	c, err := e.caller(c)
+	if err != nil {
+		return "", "", err
 	}
 	name, err := workName(u.Name)
 	if err != nil {
 		return "", "", err
 	}
-	r, err := e.roomFor(ctx, &u)
+	r, err := e.roomFor(ctx, c, &u)
 	if err != nil {
 		return "", "", err
 	}
 	r.writing.RLock()
 	defer r.writing.RUnlock()
 	err = r.sandbox.Files().Put(ctx, name, u.Content, u.Overwrite)
-	if gone := e.goneError(ctx, u.Namespace, u.SessionID, r, err); gone != nil {
+	if gone := e.goneError(ctx, c.Namespace, u.SessionID, r, err); gone != nil {
 		return "", "", gone
 	}
 	if err != nil {
@@ -79,9 +79,9 @@ func (e *Engine) Upload(ctx context.Context, u sandboxmcp.Upload) (sandboxmcp.Se
 }
 
 // roomFor finds the session of an upload, or makes it.
-func (e *Engine) roomFor(ctx context.Context, u *sandboxmcp.Upload) (*room, error) {
+func (e *Engine) roomFor(ctx context.Context, c sandboxmcp.Caller, u *sandboxmcp.Upload) (*room, error) {
 	if u.SessionID != "" {
-		r, err := e.roomOf(ctx, u.Namespace, u.SessionID)
+		r, err := e.roomOf(ctx, c.Namespace, u.SessionID)
 		if u.Session == nil || sandboxmcp.CodeOf(err) != sandboxmcp.CodeSessionNotFound {
 			return r, err
 		}
@@ -90,13 +90,13 @@ func (e *Engine) roomFor(ctx context.Context, u *sandboxmcp.Upload) (*room, erro
 	if u.Session != nil {
 		spec = *u.Session
 	}
-	spec.ID, spec.Namespace, spec.Actor = u.SessionID, u.Namespace, u.Actor
-	s, err := e.CreateSession(ctx, spec)
+	spec.ID = u.SessionID
+	s, err := e.CreateSession(ctx, c, spec)
 	if err != nil {
 		return nil, err
 	}
 	u.SessionID = s.ID
-	return e.roomOf(ctx, u.Namespace, u.SessionID)
+	return e.roomOf(ctx, c.Namespace, u.SessionID)
 }
 
 func putError(name string, err error) error {
@@ -170,7 +170,11 @@ func readFile(files backend.FileReader, name string, limit int64) (sandboxmcp.Se
 
 // ReadFile reads a file of a session, at most limit bytes; one that is larger is
 // artifact_too_large. It works while a run is going.
-func (e *Engine) ReadFile(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, p string, limit int64) (sandboxmcp.SessionFile, []byte, error) {
+func (e *Engine) ReadFile(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp.SessionID, p string, limit int64) (sandboxmcp.SessionFile, []byte, error) {
+	c, err := e.caller(c)
+	if err != nil {
+		return sandboxmcp.SessionFile{}, nil, err
+	}
 	if _, err := sandboxmcp.ParseSessionID(string(id)); err != nil {
 		return sandboxmcp.SessionFile{}, nil, err
 	}
@@ -178,17 +182,17 @@ func (e *Engine) ReadFile(ctx context.Context, ns sandboxmcp.Namespace, id sandb
 	if err != nil {
 		return sandboxmcp.SessionFile{}, nil, err
 	}
-	r, err := e.roomOf(ctx, ns, id)
+	r, err := e.roomOf(ctx, c.Namespace, id)
 	if err != nil {
 		return sandboxmcp.SessionFile{}, nil, err
 	}
-	masks, err := e.masksOf(ctx, e.orOwn(ns), r)
+	masks, err := e.masksOf(ctx, c.Namespace, r)
 	if err != nil {
 		return sandboxmcp.SessionFile{}, nil, err
 	}
 	f, data, err := readFile(r.sandbox.Files(), unmasked(r.sandbox.Files(), masks, name), limit)
 	f.Path, f.Filename = masks.Text(f.Path), masks.Text(f.Filename)
-	if gone := e.goneError(ctx, ns, id, r, err); gone != nil {
+	if gone := e.goneError(ctx, c.Namespace, id, r, err); gone != nil {
 		return f, nil, gone
 	}
 	switch {
@@ -205,21 +209,25 @@ func (e *Engine) ReadFile(ctx context.Context, ns sandboxmcp.Namespace, id sandb
 }
 
 // RemoveFile removes a file of a session.
-func (e *Engine) RemoveFile(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, p, _ string) error {
+func (e *Engine) RemoveFile(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp.SessionID, p string) error {
+	c, err := e.caller(c)
+	if err != nil {
+		return err
+	}
 	name, err := workName(p)
 	if err != nil {
 		return err
 	}
-	r, err := e.roomOf(ctx, ns, id)
+	r, err := e.roomOf(ctx, c.Namespace, id)
 	if err != nil {
 		return err
 	}
-	masks, err := e.masksOf(ctx, e.orOwn(ns), r)
+	masks, err := e.masksOf(ctx, c.Namespace, r)
 	if err != nil {
 		return err
 	}
 	if err := r.sandbox.Files().Remove(unmasked(r.sandbox.Files(), masks, name)); err != nil {
-		if gone := e.goneError(ctx, ns, id, r, err); gone != nil {
+		if gone := e.goneError(ctx, c.Namespace, id, r, err); gone != nil {
 			return gone
 		}
 		return sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "%s is not there, or is a directory", sandboxmcp.Quote(p)).WithCause(err)
@@ -247,9 +255,12 @@ func checkBridgeKey(k string) error {
 
 // Bridge hands values from the caller or from one session to another, or keeps
 // them for the sessions that the namespace makes later.
-func (e *Engine) Bridge(ctx context.Context, b sandboxmcp.Bridge) (sandboxmcp.Bridged, error) {
-	b.Namespace = e.orOwn(b.Namespace)
+func (e *Engine) Bridge(ctx context.Context, c sandboxmcp.Caller, b sandboxmcp.Bridge) (sandboxmcp.Bridged, error) {
 	out := sandboxmcp.Bridged{Data: map[string]json.RawMessage{}, Keys: []string{}}
+	c, err := e.caller(c)
+	if err != nil {
+		return out, err
+	}
 	if (b.Data == nil) == (b.From == "") {
 		return out, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "either data or from_session is needed")
 	}
@@ -262,14 +273,13 @@ func (e *Engine) Bridge(ctx context.Context, b sandboxmcp.Bridge) (sandboxmcp.Br
 		}
 	}
 	var to *room
-	var err error
 	if b.To != "" {
-		if to, err = e.roomOf(ctx, b.Namespace, b.To); err != nil {
+		if to, err = e.roomOf(ctx, c.Namespace, b.To); err != nil {
 			return out, err
 		}
 	}
 	if b.From != "" {
-		if b.Data, err = e.bridgeOut(ctx, b); err != nil {
+		if b.Data, err = e.bridgeOut(ctx, c, b); err != nil {
 			return out, err
 		}
 	}
@@ -292,10 +302,10 @@ func (e *Engine) Bridge(ctx context.Context, b sandboxmcp.Bridge) (sandboxmcp.Br
 		return out, sandboxmcp.Errorf(sandboxmcp.CodeFileTooLarge, "the values have %d bytes; %d are allowed", out.Bytes, int64(maxBridgeBytes)).WithHint("put large data into a file")
 	}
 	if to == nil {
-		err = e.keepBridge(b.Namespace, out.Data)
+		err = e.keepBridge(c.Namespace, out.Data)
 	} else {
 		err = provideBridge(ctx, to.sandbox, out.Data)
-		if gone := e.goneError(ctx, b.Namespace, b.To, to, err); gone != nil {
+		if gone := e.goneError(ctx, c.Namespace, b.To, to, err); gone != nil {
 			err = gone
 		}
 	}
@@ -305,16 +315,16 @@ func (e *Engine) Bridge(ctx context.Context, b sandboxmcp.Bridge) (sandboxmcp.Br
 
 // bridgeOut is what a session has put out, with no secret in it: keys are names of
 // files, which the program chose.
-func (e *Engine) bridgeOut(ctx context.Context, b sandboxmcp.Bridge) (map[string]json.RawMessage, error) {
-	r, err := e.roomOf(ctx, b.Namespace, b.From)
+func (e *Engine) bridgeOut(ctx context.Context, c sandboxmcp.Caller, b sandboxmcp.Bridge) (map[string]json.RawMessage, error) {
+	r, err := e.roomOf(ctx, c.Namespace, b.From)
 	if err != nil {
 		return nil, err
 	}
-	masks, err := e.masksOf(ctx, b.Namespace, r)
+	masks, err := e.masksOf(ctx, c.Namespace, r)
 	if err != nil {
 		return nil, err
 	}
-	data, err := e.takeBridge(ctx, b, r)
+	data, err := e.takeBridge(ctx, c, b, r)
 	if err != nil {
 		return nil, (&guard{masker: masks}).failure(sandboxmcp.AsError(err))
 	}
@@ -323,11 +333,11 @@ func (e *Engine) bridgeOut(ctx context.Context, b sandboxmcp.Bridge) (map[string
 }
 
 // takeBridge reads the values that a session has put out.
-func (e *Engine) takeBridge(ctx context.Context, b sandboxmcp.Bridge, r *room) (map[string]json.RawMessage, error) {
+func (e *Engine) takeBridge(ctx context.Context, c sandboxmcp.Caller, b sandboxmcp.Bridge, r *room) (map[string]json.RawMessage, error) {
 	files, keys := r.sandbox.Files(), b.Keys
 	if len(keys) == 0 {
 		entries, _, err := files.List(".bridge", maxBridgeKeys)
-		if gone := e.goneError(ctx, b.Namespace, b.From, r, err); gone != nil {
+		if gone := e.goneError(ctx, c.Namespace, b.From, r, err); gone != nil {
 			return nil, gone
 		}
 		if err != nil {
@@ -346,7 +356,7 @@ func (e *Engine) takeBridge(ctx context.Context, b sandboxmcp.Bridge, r *room) (
 		case errors.Is(err, errLarge):
 			return nil, sandboxmcp.Errorf(sandboxmcp.CodeFileTooLarge, "the value of %s is larger than %d bytes", sandboxmcp.Quote(k), int64(maxBridgeBytes))
 		case err != nil:
-			if gone := e.goneError(ctx, b.Namespace, b.From, r, err); gone != nil {
+			if gone := e.goneError(ctx, c.Namespace, b.From, r, err); gone != nil {
 				return nil, gone
 			}
 			return nil, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "session %s has put no value %s out", sandboxmcp.Quote(string(b.From)), sandboxmcp.Quote(k)).

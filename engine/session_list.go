@@ -30,12 +30,17 @@ const (
 // SessionFiles lists the regular files directly in a session's working
 // directory, hidden ones left out, by name. A file that is too large to look into
 // has no SHA256. It works while a run is going.
-func (e *Engine) SessionFiles(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) ([]sandboxmcp.SessionFile, error) {
+func (e *Engine) SessionFiles(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp.SessionID) ([]sandboxmcp.SessionFile, error) {
+	c, err := e.caller(c)
+	if err != nil {
+		return nil, err
+	}
+	ns := c.Namespace
 	r, err := e.roomOf(ctx, ns, id)
 	if err != nil {
 		return nil, err
 	}
-	masks, err := e.masksOf(ctx, e.orOwn(ns), r)
+	masks, err := e.masksOf(ctx, ns, r)
 	if err != nil {
 		return nil, err
 	}

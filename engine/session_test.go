@@ -16,9 +16,9 @@ import (
 )
 
 // create makes a session that is ended with the engine.
-func create(t *testing.T, e *engine.Engine, spec sandboxmcp.SessionSpec) sandboxmcp.SessionID {
+func create(t *testing.T, e *engine.Engine, spec sandboxmcp.SessionSpec, who ...sandboxmcp.Caller) sandboxmcp.SessionID {
 	t.Helper()
-	s, err := e.CreateSession(t.Context(), spec)
+	s, err := e.CreateSession(t.Context(), callerOf(who), spec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestSessionKeepsState(t *testing.T) {
 	if r = execute(t, e, in(id, "print(x)")); r.Stdout != "[42]\n" {
 		t.Errorf("afterwards: %q", r.Stdout)
 	}
-	got, err := e.Lookup(t.Context(), sandboxmcp.Lookup{RequestID: r.RequestID})
+	got, err := e.Lookup(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Lookup{RequestID: r.RequestID})
 	if err != nil || got.SessionID == nil || *got.SessionID != id {
 		t.Errorf("Lookup: %+v, %v", got.SessionID, err)
 	}
@@ -170,12 +170,12 @@ func TestSessionOfOtherLanguages(t *testing.T) {
 	}
 	wrong := in(id, "1")
 	wrong.Language = sandboxmcp.Python
-	if _, err := e.Execute(t.Context(), wrong); code(err) != sandboxmcp.CodeInvalidArgument {
+	if _, err := e.Execute(t.Context(), sandboxmcp.Caller{}, wrong); code(err) != sandboxmcp.CodeInvalidArgument {
 		t.Errorf("another language: %v", err)
 	}
 	other := in(id, "f")
 	other.Limits.MaxRAMMB = 100
-	if _, err := e.Execute(t.Context(), other); code(err) != sandboxmcp.CodeInvalidArgument {
+	if _, err := e.Execute(t.Context(), sandboxmcp.Caller{}, other); code(err) != sandboxmcp.CodeInvalidArgument {
 		t.Errorf("other memory: %v", err)
 	}
 }
@@ -186,7 +186,7 @@ func TestSessionArtifacts(t *testing.T) {
 	e := openReal(t)
 	needs(t, e, sandboxmcp.Python)
 	id := create(t, e, sandboxmcp.SessionSpec{})
-	if _, _, err := e.Upload(t.Context(), sandboxmcp.Upload{SessionID: id, Name: "up.csv", Content: []byte("a,b\n1,2\n")}); err != nil {
+	if _, _, err := e.Upload(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Upload{SessionID: id, Name: "up.csv", Content: []byte("a,b\n1,2\n")}); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ code, want string }{
@@ -202,7 +202,7 @@ func TestSessionArtifacts(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.code, got, c.want)
 		}
 	}
-	files, err := e.SessionFiles(t.Context(), "", id)
+	files, err := e.SessionFiles(t.Context(), sandboxmcp.Caller{}, id)
 	var names []string
 	for _, f := range files {
 		names = append(names, fmt.Sprintf("%s:%d", f.Filename, f.SizeBytes))
@@ -217,11 +217,13 @@ func TestSessionFiles(t *testing.T) {
 	e := openReal(t)
 	needs(t, e, sandboxmcp.Python)
 	ctx := t.Context()
-	id, path, err := e.Upload(ctx, sandboxmcp.Upload{Name: "d.bin", Content: []byte("data")})
+	id, path, err := e.Upload(ctx, sandboxmcp.Caller{}, sandboxmcp.Upload{Name: "d.bin", Content: []byte("data")})
 	if err != nil || path != "/mnt/data/d.bin" {
 		t.Fatal(id, path, err)
 	}
-	wait := background(t, func() (sandboxmcp.Result, error) { return e.Execute(ctx, in(id, "import time; time.sleep(1)")) })
+	wait := background(t, func() (sandboxmcp.Result, error) {
+		return e.Execute(ctx, sandboxmcp.Caller{}, in(id, "import time; time.sleep(1)"))
+	})
 	time.Sleep(200 * time.Millisecond) // beside the run
 	for _, c := range []struct {
 		name      string
@@ -237,7 +239,7 @@ func TestSessionFiles(t *testing.T) {
 		{"", false, sandboxmcp.CodeInvalidPath},
 		{"sub", true, sandboxmcp.CodeInvalidPath},
 	} {
-		if _, _, err := e.Upload(ctx, sandboxmcp.Upload{SessionID: id, Name: c.name, Content: []byte("new"), Overwrite: c.overwrite}); code(err) != c.want {
+		if _, _, err := e.Upload(ctx, sandboxmcp.Caller{}, sandboxmcp.Upload{SessionID: id, Name: c.name, Content: []byte("new"), Overwrite: c.overwrite}); code(err) != c.want {
 			t.Errorf("Upload %q: %v, want %q", c.name, err, c.want)
 		}
 	}
@@ -253,7 +255,7 @@ func TestSessionFiles(t *testing.T) {
 		{"//mnt/data/d.bin", "", sandboxmcp.CodeInvalidPath},
 		{"/proc/1/environ", "", sandboxmcp.CodeInvalidPath},
 	} {
-		f, data, err := e.ReadFile(ctx, "", id, c.path, 100)
+		f, data, err := e.ReadFile(ctx, sandboxmcp.Caller{}, id, c.path, 100)
 		if code(err) != c.want || string(data) != c.data {
 			t.Errorf("ReadFile %q: %q, %v; want %q, %q", c.path, data, err, c.data, c.want)
 		}
@@ -261,21 +263,21 @@ func TestSessionFiles(t *testing.T) {
 			t.Errorf("ReadFile %q: %+v", c.path, f)
 		}
 	}
-	if f, _, err := e.ReadFile(ctx, "", id, "d.bin", 2); code(err) != sandboxmcp.CodeArtifactTooLarge || f.SizeBytes != 3 {
+	if f, _, err := e.ReadFile(ctx, sandboxmcp.Caller{}, id, "d.bin", 2); code(err) != sandboxmcp.CodeArtifactTooLarge || f.SizeBytes != 3 {
 		t.Errorf("above the limit: %+v, %v", f, err)
 	}
 	if r, err := wait(); err != nil || r.Status != sandboxmcp.StatusCompleted || artifactNames(r) != "d.bin sub/e.bin" {
 		t.Errorf("the run: %s %q, %v", r.Status, artifactNames(r), err)
 	}
-	if err := e.RemoveFile(ctx, "", id, "d.bin", "test"); err != nil {
+	if err := e.RemoveFile(ctx, sandboxmcp.Caller{Actor: "test"}, id, "d.bin"); err != nil {
 		t.Error(err)
 	}
-	if _, _, err := e.ReadFile(ctx, "", id, "d.bin", 100); code(err) != sandboxmcp.CodeNotFound {
+	if _, _, err := e.ReadFile(ctx, sandboxmcp.Caller{}, id, "d.bin", 100); code(err) != sandboxmcp.CodeNotFound {
 		t.Errorf("after it was removed: %v", err)
 	}
 	execute(t, e, in(id, "import os; os.symlink('/etc/passwd', 'link'); os.mkfifo('fifo')"))
 	for _, name := range []string{"link", "fifo"} {
-		if _, data, err := e.ReadFile(ctx, "", id, name, 100); code(err) != sandboxmcp.CodeNotFound {
+		if _, data, err := e.ReadFile(ctx, sandboxmcp.Caller{}, id, name, 100); code(err) != sandboxmcp.CodeNotFound {
 			t.Errorf("ReadFile %s: %q, %v", name, data, err)
 		}
 	}
@@ -298,10 +300,10 @@ func TestSessionOfFreshRuns(t *testing.T) {
 	if r.Stdout != "False kept\n0\n" || r.StateLost {
 		t.Errorf("%q %q, lost %v", r.Stdout, r.Stderr, r.StateLost)
 	}
-	if err := e.TerminateSession(t.Context(), "", id, "test"); err != nil {
+	if err := e.TerminateSession(t.Context(), sandboxmcp.Caller{Actor: "test"}, id); err != nil {
 		t.Error(err)
 	}
-	if _, err := e.SessionFiles(t.Context(), "", id); code(err) != sandboxmcp.CodeSessionNotFound {
+	if _, err := e.SessionFiles(t.Context(), sandboxmcp.Caller{}, id); code(err) != sandboxmcp.CodeSessionNotFound {
 		t.Errorf("after it was closed: %v", err)
 	}
 }
@@ -312,21 +314,21 @@ func TestSessionTerminatedWhileItRuns(t *testing.T) {
 	needs(t, e, sandboxmcp.Python)
 	id := create(t, e, sandboxmcp.SessionSpec{})
 	wait := background(t, func() (sandboxmcp.Result, error) {
-		return e.Execute(t.Context(), in(id, "import time; time.sleep(60)"))
+		return e.Execute(t.Context(), sandboxmcp.Caller{}, in(id, "import time; time.sleep(60)"))
 	})
 	eventually(t, "it runs", func() bool {
-		list, _ := e.Sessions(t.Context(), "default")
+		list, _ := e.Sessions(t.Context(), sandboxmcp.Caller{Namespace: "default"})
 		return len(list) == 1 && list[0].Status == sandboxmcp.SessionBusy
 	})
 	time.Sleep(100 * time.Millisecond)
-	if err := e.TerminateSession(t.Context(), "", id, "test"); err != nil {
+	if err := e.TerminateSession(t.Context(), sandboxmcp.Caller{Actor: "test"}, id); err != nil {
 		t.Fatal(err)
 	}
 	r, err := wait()
 	if err == nil && r.Status != sandboxmcp.StatusCancelled {
 		t.Errorf("the run: %s", r.Status)
 	}
-	if s := e.Stats().Sessions; s != 0 {
+	if s := stats(e).Sessions; s != 0 {
 		t.Errorf("%d sessions", s)
 	}
 }
@@ -342,31 +344,31 @@ func TestSessionClosedUnlessBusy(t *testing.T) {
 	req.Stdout = out
 	wait := executeIn(t.Context(), t, e, req)
 	out.await(t, "begun", 0)
-	if err := e.CloseSession(t.Context(), "", id, "test"); code(err) != sandboxmcp.CodeSessionBusy {
+	if err := e.CloseSession(t.Context(), sandboxmcp.Caller{Actor: "test"}, id); code(err) != sandboxmcp.CodeSessionBusy {
 		t.Errorf("while it runs: %v", err)
 	}
-	if _, _, err := e.Upload(t.Context(), sandboxmcp.Upload{SessionID: id, Name: "go", Content: []byte("x")}); err != nil {
+	if _, _, err := e.Upload(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Upload{SessionID: id, Name: "go", Content: []byte("x")}); err != nil {
 		t.Fatal(err)
 	}
 	if r, err := wait(); err != nil || !r.Success {
 		t.Fatalf("the run: %s, %v", r.Status, err)
 	}
-	if err := e.CloseSession(t.Context(), "", id, "test"); err != nil {
+	if err := e.CloseSession(t.Context(), sandboxmcp.Caller{Actor: "test"}, id); err != nil {
 		t.Errorf("afterwards: %v", err)
 	}
-	if err := e.CloseSession(t.Context(), "", id, "test"); code(err) != sandboxmcp.CodeSessionNotFound {
+	if err := e.CloseSession(t.Context(), sandboxmcp.Caller{Actor: "test"}, id); code(err) != sandboxmcp.CodeSessionNotFound {
 		t.Errorf("once more: %v", err)
 	}
 	for range 30 {
 		id := create(t, e, sandboxmcp.SessionSpec{Language: sandboxmcp.Shell})
 		wait := executeIn(t.Context(), t, e, in(id, ":"))
-		closed := e.CloseSession(t.Context(), "", id, "test")
+		closed := e.CloseSession(t.Context(), sandboxmcp.Caller{Actor: "test"}, id)
 		r, err := wait()
 		ran := err == nil && r.Success && !r.StateLost
 		if late := code(err) == sandboxmcp.CodeSessionNotFound || code(err) == sandboxmcp.CodeSessionExpired; !ran && !late || late && closed != nil || closed != nil && code(closed) != sandboxmcp.CodeSessionBusy {
 			t.Fatalf("the run: %s, %v; to close it: %v", r.Status, err, closed)
 		}
-		_ = e.TerminateSession(t.Context(), "", id, "test") // where it was busy
+		_ = e.TerminateSession(t.Context(), sandboxmcp.Caller{Actor: "test"}, id) // where it was busy
 	}
 }
 
@@ -376,12 +378,12 @@ func TestSessionBridge(t *testing.T) {
 	needs(t, e, sandboxmcp.Python)
 	ctx := t.Context()
 	raw := func(s string) json.RawMessage { return json.RawMessage(s) }
-	if _, err := e.Bridge(ctx, sandboxmcp.Bridge{Data: map[string]json.RawMessage{"kept": raw(`"for later"`)}}); err != nil {
+	if _, err := e.Bridge(ctx, sandboxmcp.Caller{}, sandboxmcp.Bridge{Data: map[string]json.RawMessage{"kept": raw(`"for later"`)}}); err != nil {
 		t.Fatal(err)
 	}
 	a, b := create(t, e, sandboxmcp.SessionSpec{}), create(t, e, sandboxmcp.SessionSpec{})
 	execute(t, e, in(a, "import sandbox\nsandbox.bridge['t'] = {'rows': [1, 2], 'u': '\\u00fc'}"))
-	got, err := e.Bridge(ctx, sandboxmcp.Bridge{From: a, To: b, Keys: []string{"t"}})
+	got, err := e.Bridge(ctx, sandboxmcp.Caller{}, sandboxmcp.Bridge{From: a, To: b, Keys: []string{"t"}})
 	if err != nil || !got.Bridged || len(got.Keys) != 1 || got.Bytes == 0 {
 		t.Fatalf("%+v, %v", got, err)
 	}
@@ -402,7 +404,7 @@ func TestSessionBridge(t *testing.T) {
 		{sandboxmcp.Bridge{From: a, To: b, Keys: []string{"missing"}}, sandboxmcp.CodeNotFound},
 		{sandboxmcp.Bridge{To: a, Data: map[string]json.RawMessage{"a": raw(`"` + strings.Repeat("x", 5<<20) + `"`)}}, sandboxmcp.CodeFileTooLarge},
 	} {
-		if _, err := e.Bridge(ctx, c.b); code(err) != c.want {
+		if _, err := e.Bridge(ctx, sandboxmcp.Caller{}, c.b); code(err) != c.want {
 			t.Errorf("%+v: %v, want %s", c.b.Keys, err, c.want)
 		}
 	}
@@ -413,15 +415,15 @@ func TestSessionExpires(t *testing.T) {
 	e := openReal(t)
 	needs(t, e, sandboxmcp.Shell)
 	id := create(t, e, sandboxmcp.SessionSpec{Language: sandboxmcp.Shell, TTL: 300 * time.Millisecond})
-	eventually(t, "it has expired", func() bool { return e.Stats().Sessions == 0 })
-	_, err := e.Execute(t.Context(), in(id, "echo x"))
+	eventually(t, "it has expired", func() bool { return stats(e).Sessions == 0 })
+	_, err := e.Execute(t.Context(), sandboxmcp.Caller{}, in(id, "echo x"))
 	if code(err) != sandboxmcp.CodeSessionExpired {
 		t.Errorf("%v", err)
 	}
-	if s, err := e.CreateSession(t.Context(), sandboxmcp.SessionSpec{ID: id, Language: sandboxmcp.Shell}); err != nil || s.ID != id {
+	if s, err := e.CreateSession(t.Context(), sandboxmcp.Caller{}, sandboxmcp.SessionSpec{ID: id, Language: sandboxmcp.Shell}); err != nil || s.ID != id {
 		t.Errorf("made anew: %v", err)
 	}
-	if _, err := e.CreateSession(t.Context(), sandboxmcp.SessionSpec{ID: id, Language: sandboxmcp.Shell}); code(err) != sandboxmcp.CodeInvalidArgument {
+	if _, err := e.CreateSession(t.Context(), sandboxmcp.Caller{}, sandboxmcp.SessionSpec{ID: id, Language: sandboxmcp.Shell}); code(err) != sandboxmcp.CodeInvalidArgument {
 		t.Errorf("made twice: %v", err)
 	}
 }
@@ -432,13 +434,15 @@ func TestSessionOfACancelledRequest(t *testing.T) {
 	t.Parallel()
 	e := openReal(t, func(c *engine.Config) { c.MaxConcurrent, c.MaxSessions = 1, 2 })
 	needs(t, e, sandboxmcp.Shell)
-	wait := background(t, func() (sandboxmcp.Result, error) { return e.Execute(t.Context(), shell("sleep 1")) })
-	eventually(t, "it runs", func() bool { return e.Stats().Queue.Active == 1 })
+	wait := background(t, func() (sandboxmcp.Result, error) {
+		return e.Execute(t.Context(), sandboxmcp.Caller{}, shell("sleep 1"))
+	})
+	eventually(t, "it runs", func() bool { return stats(e).Queue.Active == 1 })
 	for _, id := range []sandboxmcp.SessionID{"a", "b"} {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		req := in(id, "echo x")
 		req.Language = sandboxmcp.Shell
-		if _, err := e.Execute(ctx, req); code(err) != sandboxmcp.CodeCancelled {
+		if _, err := e.Execute(ctx, sandboxmcp.Caller{}, req); code(err) != sandboxmcp.CodeCancelled {
 			t.Errorf("%v", err)
 		}
 		cancel()
@@ -451,7 +455,7 @@ func TestSessionOfACancelledRequest(t *testing.T) {
 	}
 	req := in("c", "echo x")
 	req.Language = "node"
-	if _, err := e.Execute(t.Context(), req); code(err) != sandboxmcp.CodeMaxSessions {
+	if _, err := e.Execute(t.Context(), sandboxmcp.Caller{}, req); code(err) != sandboxmcp.CodeMaxSessions {
 		t.Errorf("the third: %v", err)
 	}
 }
@@ -465,7 +469,7 @@ func TestSessionLossIsSaidToSomebody(t *testing.T) {
 	execute(t, e, in(id, "x = 1"))
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	_, _ = e.Execute(ctx, in(id, "import time\nwhile True:\n    try: time.sleep(30)\n    except BaseException: pass"))
+	_, _ = e.Execute(ctx, sandboxmcp.Caller{}, in(id, "import time\nwhile True:\n    try: time.sleep(30)\n    except BaseException: pass"))
 	if r := execute(t, e, in(id, "print('x' in globals())")); r.Stdout != "False\n" || !r.StateLost {
 		t.Errorf("%q, lost %v", r.Stdout, r.StateLost)
 	}
@@ -482,7 +486,7 @@ func TestSessionHoldsNoMore(t *testing.T) {
 	for range 3 {
 		execute(t, e, in(id, "open('f', 'w').write('x')"))
 	}
-	if _, err := e.Lookup(t.Context(), sandboxmcp.Lookup{RequestID: "nobodys"}); err == nil {
+	if _, err := e.Lookup(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Lookup{RequestID: "nobodys"}); err == nil {
 		t.Error("an unknown request was found")
 	}
 	before := backendtest.Count(t)
@@ -498,7 +502,7 @@ func TestSessionHoldsNoMore(t *testing.T) {
 func TestSessionClamps(t *testing.T) {
 	t.Parallel()
 	e := openReal(t)
-	s, err := e.CreateSession(t.Context(), sandboxmcp.SessionSpec{Limits: sandboxmcp.Limits{MaxProcesses: 1 << 20}})
+	s, err := e.CreateSession(t.Context(), sandboxmcp.Caller{}, sandboxmcp.SessionSpec{Limits: sandboxmcp.Limits{MaxProcesses: 1 << 20}})
 	if err != nil || !slices.Equal(s.Clamped, []string{"max_processes"}) || s.Limits.MaxProcesses >= 1<<20 {
 		t.Errorf("got %+v, %v; want max_processes lowered and named", s, err)
 	}
@@ -509,22 +513,22 @@ func TestSessionRefusals(t *testing.T) {
 	e := openReal(t)
 	ctx := t.Context()
 	for _, id := range []sandboxmcp.SessionID{"a b", "../a", "a\n", "é", "a.b", sandboxmcp.SessionID(strings.Repeat("x", 65))} {
-		if _, err := e.CreateSession(ctx, sandboxmcp.SessionSpec{ID: id}); code(err) != sandboxmcp.CodeInvalidSessionID {
+		if _, err := e.CreateSession(ctx, sandboxmcp.Caller{}, sandboxmcp.SessionSpec{ID: id}); code(err) != sandboxmcp.CodeInvalidSessionID {
 			t.Errorf("id %q: %v", id, err)
 		}
-		if _, err := e.SessionFiles(ctx, "", id); code(err) != sandboxmcp.CodeInvalidSessionID {
+		if _, err := e.SessionFiles(ctx, sandboxmcp.Caller{}, id); code(err) != sandboxmcp.CodeInvalidSessionID {
 			t.Errorf("SessionFiles %q: %v", id, err)
 		}
 	}
 	for _, spec := range []sandboxmcp.SessionSpec{{TTL: -1}, {Limits: sandboxmcp.Limits{MaxRAMMB: -1}}, {Backend: "none"}} {
-		if _, err := e.CreateSession(ctx, spec); code(err) != sandboxmcp.CodeInvalidArgument {
+		if _, err := e.CreateSession(ctx, sandboxmcp.Caller{}, spec); code(err) != sandboxmcp.CodeInvalidArgument {
 			t.Errorf("%+v: %v", spec, err)
 		}
 	}
-	if err := e.TerminateSession(ctx, "", "nobody", "test"); code(err) != sandboxmcp.CodeSessionNotFound {
+	if err := e.TerminateSession(ctx, sandboxmcp.Caller{Actor: "test"}, "nobody"); code(err) != sandboxmcp.CodeSessionNotFound {
 		t.Errorf("%v", err)
 	}
-	if s := e.Stats().Sessions; s != 0 {
+	if s := stats(e).Sessions; s != 0 {
 		t.Errorf("%d sessions are left", s)
 	}
 }

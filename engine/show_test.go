@@ -28,7 +28,7 @@ func TestStateIsNeverShown(t *testing.T) {
 			t.Cleanup(func() { _ = os.RemoveAll(c.state) })
 			f := &fake{}
 			e := open(t, f, at(c.state), func(cfg *engine.Config) { cfg.SearchPath = tools })
-			_, err := e.Execute(t.Context(), shell("x"))
+			_, err := e.Execute(t.Context(), sandboxmcp.Caller{}, shell("x"))
 			if c.want == "" {
 				if err != nil {
 					t.Fatalf("execute: %v", err)

@@ -19,7 +19,7 @@ func TestSparseFilesAreNotAllRead(t *testing.T) {
 	if !made.Success {
 		t.Fatal(made.Stderr)
 	}
-	files, err := e.SessionFiles(t.Context(), "", id)
+	files, err := e.SessionFiles(t.Context(), sandboxmcp.Caller{}, id)
 	if err != nil || len(files) != 65 {
 		t.Fatalf("%d files, %v", len(files), err)
 	}
@@ -37,15 +37,15 @@ func TestSparseFilesAreNotAllRead(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := e.SessionFiles(ctx, "", id); !errors.Is(err, context.Canceled) && sandboxmcp.CodeOf(err) != sandboxmcp.CodeCancelled {
+	if _, err := e.SessionFiles(ctx, sandboxmcp.Caller{}, id); !errors.Is(err, context.Canceled) && sandboxmcp.CodeOf(err) != sandboxmcp.CodeCancelled {
 		t.Errorf("nobody waits for the list any more: %v", err)
 	}
-	_, err = e.Bridge(t.Context(), sandboxmcp.Bridge{From: id})
+	_, err = e.Bridge(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Bridge{From: id})
 	wantCode(t, err, sandboxmcp.CodeFileTooLarge)
 	var many []string
 	for i := range 101 {
 		many = append(many, fmt.Sprint("k", i))
 	}
-	_, err = e.Bridge(t.Context(), sandboxmcp.Bridge{From: id, Keys: many})
+	_, err = e.Bridge(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Bridge{From: id, Keys: many})
 	wantCode(t, err, sandboxmcp.CodeInvalidArgument)
 }

@@ -24,7 +24,7 @@ func TestSessionTurmoil(t *testing.T) {
 	spec := sandboxmcp.SessionSpec{ID: name, Language: sandboxmcp.Shell, TTL: 30 * time.Millisecond}
 	run := func(ctx context.Context, n int) error {
 		made := spec
-		res, err := e.Execute(ctx, sandboxmcp.Request{SessionID: name, Session: &made, Language: sandboxmcp.Shell, Code: fmt.Sprintf("echo $mine; mine=%d; cat left 2>/dev/null; sleep .0%d", n, n%4)})
+		res, err := e.Execute(ctx, sandboxmcp.Caller{}, sandboxmcp.Request{SessionID: name, Session: &made, Language: sandboxmcp.Shell, Code: fmt.Sprintf("echo $mine; mine=%d; cat left 2>/dev/null; sleep .0%d", n, n%4)})
 		switch {
 		case err != nil:
 			return err
@@ -35,24 +35,39 @@ func TestSessionTurmoil(t *testing.T) {
 	}
 	deeds := []func(ctx context.Context, n int) error{
 		run, run, run,
-		func(ctx context.Context, _ int) error { _, err := e.CreateSession(ctx, spec); return err },
+		func(ctx context.Context, _ int) error {
+			_, err := e.CreateSession(ctx, sandboxmcp.Caller{}, spec)
+			return err
+		},
 		func(ctx context.Context, n int) error {
-			_, _, err := e.Upload(ctx, sandboxmcp.Upload{SessionID: name, Name: "left", Content: []byte(strings.Repeat("x", n)), Overwrite: true})
+			_, _, err := e.Upload(ctx, sandboxmcp.Caller{}, sandboxmcp.Upload{SessionID: name, Name: "left", Content: []byte(strings.Repeat("x", n)), Overwrite: true})
 			return err
 		},
 		func(ctx context.Context, _ int) error {
-			_, _, err := e.ReadFile(ctx, "", name, "left", 1000)
+			_, _, err := e.ReadFile(ctx, sandboxmcp.Caller{}, name, "left", 1000)
 			return err
 		},
-		func(ctx context.Context, _ int) error { _, err := e.SessionFiles(ctx, "", name); return err },
-		func(ctx context.Context, _ int) error { _, err := e.Inspect(ctx, "", name); return err },
-		func(ctx context.Context, _ int) error { return e.RemoveFile(ctx, "", name, "left", "") },
 		func(ctx context.Context, _ int) error {
-			_, err := e.Bridge(ctx, sandboxmcp.Bridge{To: name, Data: map[string]json.RawMessage{"k": json.RawMessage("1")}})
+			_, err := e.SessionFiles(ctx, sandboxmcp.Caller{}, name)
 			return err
 		},
-		func(ctx context.Context, _ int) error { return e.CloseSession(ctx, "", name, "") },
-		func(ctx context.Context, _ int) error { return e.TerminateSession(ctx, "", name, "") },
+		func(ctx context.Context, _ int) error {
+			_, err := e.Inspect(ctx, sandboxmcp.Caller{}, name)
+			return err
+		},
+		func(ctx context.Context, _ int) error {
+			return e.RemoveFile(ctx, sandboxmcp.Caller{}, name, "left")
+		},
+		func(ctx context.Context, _ int) error {
+			_, err := e.Bridge(ctx, sandboxmcp.Caller{}, sandboxmcp.Bridge{To: name, Data: map[string]json.RawMessage{"k": json.RawMessage("1")}})
+			return err
+		},
+		func(ctx context.Context, _ int) error {
+			return e.CloseSession(ctx, sandboxmcp.Caller{}, name)
+		},
+		func(ctx context.Context, _ int) error {
+			return e.TerminateSession(ctx, sandboxmcp.Caller{}, name)
+		},
 		func(context.Context, int) error { time.Sleep(40 * time.Millisecond); return nil }, // long enough to expire
 	}
 	fine := []sandboxmcp.Code{"", sandboxmcp.CodeSessionBusy, sandboxmcp.CodeSessionNotFound, sandboxmcp.CodeSessionExpired}
@@ -83,9 +98,9 @@ func TestSessionTurmoil(t *testing.T) {
 	wg.Wait()
 	t.Log(seen)
 	eventually(t, "nothing of the name is left", func() bool { // one that expired is closed by itself, and says so until it is ended
-		return sandboxmcp.CodeOf(e.TerminateSession(t.Context(), "", name, "")) == sandboxmcp.CodeSessionNotFound
+		return sandboxmcp.CodeOf(e.TerminateSession(t.Context(), sandboxmcp.Caller{}, name)) == sandboxmcp.CodeSessionNotFound
 	})
-	if s, err := e.Sessions(t.Context(), ""); err != nil || len(s) != 0 {
+	if s, err := e.Sessions(t.Context(), everyone()); err != nil || len(s) != 0 {
 		t.Errorf("sessions that are left: %+v, %v", s, err)
 	}
 	if err := run(t.Context(), 1); err != nil {

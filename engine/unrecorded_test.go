@@ -34,7 +34,7 @@ func TestLockedRecord(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 3 {
 		wg.Go(func() {
-			_, err := e.Execute(t.Context(), shell("true"))
+			_, err := e.Execute(t.Context(), sandboxmcp.Caller{}, shell("true"))
 			got := sandboxmcp.AsError(err)
 			if got.Code != sandboxmcp.CodeBackendUnavailable || !strings.Contains(got.Message, "locked") || got.Hint == "" {
 				t.Errorf("got %v (%s), want backend_unavailable that says that the database is locked", err, got.Hint)
@@ -65,10 +65,10 @@ func TestUnwritableRecord(t *testing.T) {
 	if _, err := database(t, dir).ExecContext(t.Context(), `CREATE TRIGGER never BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'not today'); END`); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.Execute(t.Context(), shell("true")); err == nil {
+	if _, err := e.Execute(t.Context(), sandboxmcp.Caller{}, shell("true")); err == nil {
 		t.Error("it ran")
 	}
-	if _, err := e.CreateSession(t.Context(), sandboxmcp.SessionSpec{Language: sandboxmcp.Shell}); err == nil {
+	if _, err := e.CreateSession(t.Context(), sandboxmcp.Caller{}, sandboxmcp.SessionSpec{Language: sandboxmcp.Shell}); err == nil {
 		t.Error("a session was made")
 	}
 	if started, _ := f.starts(); started != 0 {
@@ -86,10 +86,8 @@ func TestAuditOfEngine(t *testing.T) {
 	place := filepath.Join(t.TempDir(), "checkpoints")
 	e := open(t, &fake{files: map[string]string{"a": "b"}}, at(dir), func(c *engine.Config) { c.Server, c.AuditCheckpointFile = true, place })
 	execute(t, e, shell("true"))
-	r := shell("true")
-	r.Namespace = "other"
-	execute(t, e, r)
-	page, err := e.Audit(t.Context(), sandboxmcp.AuditQuery{})
+	execute(t, e, shell("true"), of("other"))
+	page, err := e.Audit(t.Context(), sandboxmcp.Caller{}, sandboxmcp.AuditQuery{})
 	if err != nil || page.Total != 4 || page.Entries[0].Action != "artifact_signed" || page.Entries[3].Action != "server_start" {
 		t.Errorf("got %+v and %v", page, err)
 	}
@@ -100,7 +98,7 @@ func TestAuditOfEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	e = open(t, &fake{}, at(dir), func(c *engine.Config) { c.AuditCheckpointFile = place })
-	rep, err := e.VerifyAudit(t.Context())
+	rep, err := e.VerifyAudit(t.Context(), sandboxmcp.Caller{})
 	if err != nil || !rep.OK || rep.Entries != 8 || rep.Tail.Entries != 0 || rep.Second.Size != 8 || rep.Head.SignedAt == nil || time.Since(*rep.Head.SignedAt) > time.Hour {
 		t.Errorf("got %+v and %v", rep, err)
 	}
@@ -113,10 +111,10 @@ func TestAuditInMemory(t *testing.T) {
 	e := open(t, &fake{}, memory)
 	execute(t, e, shell("true"))
 	eventually(t, "a checkpoint", func() bool {
-		page, err := e.Audit(t.Context(), sandboxmcp.AuditQuery{})
+		page, err := e.Audit(t.Context(), sandboxmcp.Caller{}, sandboxmcp.AuditQuery{})
 		return err == nil && page.Head.Size == 2
 	})
-	if rep, err := e.VerifyAudit(t.Context()); err != nil || !rep.OK || rep.Entries != 2 || !e.AuditInMemory() {
+	if rep, err := e.VerifyAudit(t.Context(), sandboxmcp.Caller{}); err != nil || !rep.OK || rep.Entries != 2 || !e.AuditInMemory() {
 		t.Errorf("got %+v and %v", rep, err)
 	}
 	_, err := engine.New(t.Context(), engine.Config{StateDir: t.TempDir(), SQLitePath: ":memory:", AuditCheckpointFile: filepath.Join(t.TempDir(), "x"), Backends: []backend.Backend{&fake{}}, SearchPath: searchPath})
@@ -141,7 +139,7 @@ func TestAuditIsKeptSoLong(t *testing.T) {
 		t.Fatal(err)
 	}
 	e = open(t, &fake{}, at(dir))
-	rep, err := e.VerifyAudit(t.Context())
+	rep, err := e.VerifyAudit(t.Context(), sandboxmcp.Caller{})
 	if err != nil || !rep.OK || rep.Dropped == nil || rep.Dropped.Size != 2 || rep.Entries < 2 {
 		t.Errorf("got %+v and %v", rep, err)
 	}

@@ -59,16 +59,13 @@ func TestValidate(t *testing.T) {
 		"NegativeOutput":    {limits(sandboxmcp.Limits{MaxOutputBytes: -5}), sandboxmcp.CodeInvalidArgument, "max_output_bytes"},
 		"NegativeOverCap":   {sandboxmcp.Request{Code: "x", Strict: true, Limits: sandboxmcp.Limits{MaxRAMMB: -1, TimeoutSeconds: 1e9}}, sandboxmcp.CodeInvalidArgument, "max_ram_mb"},
 		"OverCap":           {sandboxmcp.Request{Code: "x", Strict: true, Limits: sandboxmcp.Limits{TimeoutSeconds: 3601}}, sandboxmcp.CodeLimitExceedsCap, "3600"},
-		"Namespace":         {sandboxmcp.Request{Code: "x", Namespace: "a/b"}, sandboxmcp.CodeInvalidArgument, "a/b"},
-		"LongNamespace":     {sandboxmcp.Request{Code: "x", Namespace: sandboxmcp.Namespace(strings.Repeat("n", 65))}, sandboxmcp.CodeInvalidArgument, "namespace"},
-		"NamespaceNewline":  {sandboxmcp.Request{Code: "x", Namespace: "a\n"}, sandboxmcp.CodeInvalidArgument, `a\n`},
 		"Backend":           {sandboxmcp.Request{Code: "x", Backend: "vm"}, sandboxmcp.CodeInvalidArgument, "vm"},
 		"Docker":            {sandboxmcp.Request{Code: "x", Backend: "docker"}, sandboxmcp.CodeDockerUnavailable, "docker"},
 		"RequestID":         {sandboxmcp.Request{Code: "x", ID: "a/../b"}, sandboxmcp.CodeInvalidArgument, "a/../b"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for door, call := range map[string]func(context.Context, sandboxmcp.Request) (sandboxmcp.Result, error){"Execute": e.Execute, "Start": e.Start} {
-				res, err := call(t.Context(), c.req)
+			for door, call := range map[string]func(context.Context, sandboxmcp.Caller, sandboxmcp.Request) (sandboxmcp.Result, error){"Execute": e.Execute, "Start": e.Start} {
+				res, err := call(t.Context(), sandboxmcp.Caller{}, c.req)
 				bad := asCode(t, err, c.want)
 				body := (&bad).Body()
 				if message, hint := body["message"].(string), body["hint"].(string); !strings.Contains(message, c.says) || hint == "" || strings.ContainsAny(message, "\n\x00") {
@@ -87,7 +84,7 @@ func TestValidate(t *testing.T) {
 		t.Errorf("%d entries are in the audit, want none: nothing was going to be done", n)
 	}
 
-	_, err := e.Execute(t.Context(), sandboxmcp.Request{Code: strings.Repeat("x", mib+1)})
+	_, err := e.Execute(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Request{Code: strings.Repeat("x", mib+1)})
 	if bad := asCode(t, err, sandboxmcp.CodeCodeTooLarge); bad.Fields["size_bytes"] != int64(mib+1) || bad.Fields["limit_bytes"] != int64(mib) {
 		t.Errorf("got fields %v, want size and limit", bad.Fields)
 	}
@@ -97,12 +94,11 @@ func TestValidate(t *testing.T) {
 func TestBorders(t *testing.T) {
 	e := open(t, &fake{}, func(c *engine.Config) { c.Now = time.Now })
 	for name, r := range map[string]sandboxmcp.Request{
-		"OneMiB":      {Code: strings.Repeat("x", 1<<20)},
-		"OneByte":     {Code: "x"},
-		"Namespace64": {Code: "x", Namespace: sandboxmcp.Namespace(strings.Repeat("n", 64))},
-		"Ceiling":     {Code: "x", Strict: true, Limits: sandboxmcp.Limits{TimeoutSeconds: 3600, MaxRAMMB: 8192, MaxProcesses: 1024, MaxOutputBytes: 64 << 20}},
-		"Env":         {Code: "x", Env: map[string]string{"MY_PATH": "", "LD": "x", "A": "a=b\n"}},
-		"NamedID":     {Code: "x", ID: "run_20260102T030405Z_0123abcd"},
+		"OneMiB":  {Code: strings.Repeat("x", 1<<20)},
+		"OneByte": {Code: "x"},
+		"Ceiling": {Code: "x", Strict: true, Limits: sandboxmcp.Limits{TimeoutSeconds: 3600, MaxRAMMB: 8192, MaxProcesses: 1024, MaxOutputBytes: 64 << 20}},
+		"Env":     {Code: "x", Env: map[string]string{"MY_PATH": "", "LD": "x", "A": "a=b\n"}},
+		"NamedID": {Code: "x", ID: "run_20260102T030405Z_0123abcd"},
 	} {
 		res := execute(t, e, r)
 		if !res.Success || res.RequestID == "" || r.ID != "" && res.RequestID != r.ID {
@@ -135,13 +131,13 @@ func TestRequestIDTwice(t *testing.T) {
 	eventually(t, "it runs", func() bool { n, _ := f.starts(); return n == 1 })
 	again := shell("again")
 	again.ID = "the-one"
-	_, err := e.Execute(t.Context(), again)
+	_, err := e.Execute(t.Context(), sandboxmcp.Caller{}, again)
 	wantCode(t, err, sandboxmcp.CodeInvalidArgument)
 	close(release)
 	if res, err := wait(); err != nil || !res.Success {
 		t.Fatalf("the first one came to %+v and %v", res, err)
 	}
-	_, err = e.Execute(t.Context(), again)
+	_, err = e.Execute(t.Context(), sandboxmcp.Caller{}, again)
 	wantCode(t, err, sandboxmcp.CodeInvalidArgument)
 	if n, _ := f.starts(); n != 1 {
 		t.Errorf("%d programs were started, want that the second never was", n)
@@ -155,7 +151,7 @@ func TestErrors(t *testing.T) {
 	e := open(t, f, at(dir))
 	db := database(t, dir)
 	do(t, db, `CREATE TRIGGER refuse BEFORE INSERT ON executions BEGIN SELECT RAISE(ABORT, 'a cause'); END`)
-	_, err := e.Execute(t.Context(), shell("x"))
+	_, err := e.Execute(t.Context(), sandboxmcp.Caller{}, shell("x"))
 	var bad *sandboxmcp.Error
 	if !errors.As(err, &bad) {
 		t.Fatalf("got %T %v, want an *Error", err, err)
@@ -170,14 +166,14 @@ func TestMissingInterpreter(t *testing.T) {
 	f := &fake{}
 	dir := t.TempDir()
 	e := open(t, f, func(c *engine.Config) { c.SearchPath = dir })
-	_, err := e.Execute(t.Context(), sandboxmcp.Request{Code: "1", Language: sandboxmcp.Node})
+	_, err := e.Execute(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Request{Code: "1", Language: sandboxmcp.Node})
 	if bad := asCode(t, err, sandboxmcp.CodeRuntimeUnavailable); !strings.Contains(bad.Hint, "install") {
 		t.Errorf("got hint %q, want how to install it", bad.Hint)
 	}
 	if len(f.seen()) != 0 {
 		t.Errorf("the backend was asked for %v", f.seen())
 	}
-	for _, r := range e.Runtimes(t.Context()).Runtimes {
+	for _, r := range languages(t, e) {
 		if r.Available || r.Hint == "" || r.Backend != "fake" {
 			t.Errorf("got %+v, want not available and a hint", r)
 		}

@@ -48,53 +48,54 @@ func namespacesOf(c *config.Config) []sandboxmcp.Namespace {
 // ttl of more than 0 it goes by itself. A key or value that cannot be a secret is
 // invalid_argument.
 func (e *Engine) VaultAdd(ctx context.Context, ns sandboxmcp.Namespace, key string, value sandboxmcp.Secret, ttl time.Duration) error {
-	return e.AddSecret(ctx, sandboxmcp.SecretSpec{Namespace: ns, Key: key, Value: value, TTL: ttl})
+	return e.AddSecret(ctx, sandboxmcp.Caller{Namespace: ns}, sandboxmcp.SecretSpec{Key: key, Value: value, TTL: ttl})
 }
 
-// AddSecret is VaultAdd for who says who asks.
-func (e *Engine) AddSecret(ctx context.Context, s sandboxmcp.SecretSpec) error {
-	s.Namespace = e.orOwn(s.Namespace)
-	if _, err := sandboxmcp.ParseNamespace(string(s.Namespace)); err != nil {
+// AddSecret puts a secret into the caller's namespace; see VaultAdd.
+func (e *Engine) AddSecret(ctx context.Context, c sandboxmcp.Caller, s sandboxmcp.SecretSpec) error {
+	c, err := e.caller(c)
+	if err != nil {
 		return err
 	}
-	if s.Actor == "" {
-		s.Actor = e.cfg.Actor
-	}
-	if err := e.vault.Add(ctx, s); err != nil {
+	if err := e.vault.Add(ctx, c, s); err != nil {
 		return err
 	}
-	e.tellSecrets(s.Namespace, "add", []string{s.Key}, map[string]any{})
+	e.tellSecrets(c.Namespace, "add", []string{s.Key}, map[string]any{})
 	return nil
 }
 
 // DeleteSecret takes a secret out of a namespace. One that is not there is
 // not_found. A session that has had it goes on masking it.
-func (e *Engine) DeleteSecret(ctx context.Context, ns sandboxmcp.Namespace, key, actor string) error {
-	if actor == "" {
-		actor = e.cfg.Actor
-	}
-	if err := e.vault.Delete(ctx, e.orOwn(ns), key, actor); err != nil {
+func (e *Engine) DeleteSecret(ctx context.Context, c sandboxmcp.Caller, key string) error {
+	c, err := e.caller(c)
+	if err != nil {
 		return err
 	}
-	e.tellSecrets(e.orOwn(ns), "delete", []string{key}, map[string]any{})
+	if err := e.vault.Delete(ctx, c, key); err != nil {
+		return err
+	}
+	e.tellSecrets(c.Namespace, "delete", []string{key}, map[string]any{})
 	return nil
 }
 
-// Secrets tells which secrets a namespace has, and never a value.
-func (e *Engine) Secrets(ctx context.Context, ns sandboxmcp.Namespace) ([]sandboxmcp.SecretInfo, error) {
-	return e.vault.List(ctx, e.orOwn(ns))
+// Secrets lists the secrets of the namespace, never a value.
+func (e *Engine) Secrets(ctx context.Context, c sandboxmcp.Caller) (sandboxmcp.VaultList, error) {
+	c, err := e.caller(c)
+	if err != nil {
+		return sandboxmcp.VaultList{}, err
+	}
+	list, err := e.vault.List(ctx, c.Namespace)
+	return sandboxmcp.VaultList{Kind: e.vault.Kind(), Secrets: list}, err
 }
-
-// VaultKind is where the secrets are: "sealed", "memory" or "env".
-func (e *Engine) VaultKind() string { return e.vault.Kind() }
 
 // RotateVault makes a new key for the sealed vault, and seals every secret of the
 // state directory for it. It tells how many those are.
-func (e *Engine) RotateVault(ctx context.Context, actor string) (int, error) {
-	if actor == "" {
-		actor = e.cfg.Actor
+func (e *Engine) RotateVault(ctx context.Context, c sandboxmcp.Caller) (int, error) {
+	c, err := e.caller(c)
+	if err != nil {
+		return 0, err
 	}
-	return e.vault.Rotate(ctx, e.cfg.Namespace, actor)
+	return e.vault.Rotate(ctx, c)
 }
 
 // inspectVault tells the keys of a namespace, and which variables they become.

@@ -41,7 +41,7 @@ func TestSecretsInSessions(t *testing.T) {
 			addSecret(t, e, "TOKEN", secret+"-new")
 			wants(say.kept, fmt.Sprintf("[%s] %d\n", mask, len(secret)))
 			wants(say.keep, "")
-			if err := e.DeleteSecret(t.Context(), "", "TOKEN", ""); err != nil {
+			if err := e.DeleteSecret(t.Context(), sandboxmcp.Caller{}, "TOKEN"); err != nil {
 				t.Fatal(err)
 			}
 			wants(say.show, "[]\n")
@@ -73,18 +73,18 @@ open('/mnt/data/.bridge/' + t + '.json', 'w').write('1'); open('/mnt/data/.bridg
 		if named != "/mnt/data/of "+mask {
 			t.Errorf("artifacts %+v", res.Artifacts)
 		}
-		if f, data, err := e.ReadFile(t.Context(), "", id, named, 100); err != nil || string(data) != "fine" || f.Filename != path.Base(named) {
+		if f, data, err := e.ReadFile(t.Context(), sandboxmcp.Caller{}, id, named, 100); err != nil || string(data) != "fine" || f.Filename != path.Base(named) {
 			t.Errorf("by its masked name: %+v, %q, %v", f, data, err)
 		}
-		_, data, err := e.ReadFile(t.Context(), "", id, "/mnt/data/holds.txt", 100)
+		_, data, err := e.ReadFile(t.Context(), sandboxmcp.Caller{}, id, "/mnt/data/holds.txt", 100)
 		if allow && string(data) != secret || !allow && (sandboxmcp.CodeOf(err) != sandboxmcp.CodeAccessDenied || data != nil) {
 			t.Errorf("allowed %v: got %q, %v", allow, data, err)
 		}
-		files, err := e.SessionFiles(t.Context(), "", id)
+		files, err := e.SessionFiles(t.Context(), sandboxmcp.Caller{}, id)
 		if text, _ := json.Marshal(files); err != nil || strings.Contains(string(text), secret) || len(files) != 2 {
 			t.Errorf("files %s, %v", text, err)
 		}
-		b, err := e.Bridge(t.Context(), sandboxmcp.Bridge{From: id})
+		b, err := e.Bridge(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Bridge{From: id})
 		if err != nil || len(b.Keys) != 1 || string(b.Data["k"]) != `{"a":["`+mask+`",1]}` {
 			t.Errorf("bridged %s, %v", b.Data, err)
 		}

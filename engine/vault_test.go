@@ -87,7 +87,7 @@ func TestSecretsReachProgramsAndNothingElse(t *testing.T) {
 			t.Errorf("what is prepared holds it: %s", ahead)
 		}
 	}
-	if err := e.DeleteSecret(t.Context(), "", "TOKEN", ""); err != nil {
+	if err := e.DeleteSecret(t.Context(), sandboxmcp.Caller{}, "TOKEN"); err != nil {
 		t.Fatal(err)
 	}
 	if res = execute(t, e, shell("x")); res.Stdout != "[(none)]" {
@@ -124,7 +124,7 @@ func TestWhichSecrets(t *testing.T) {
 		addSecret(t, e, "OTHER", secret+"-other")
 		req := shell("x")
 		req.Env, req.NoSecrets = tt.env, tt.five
-		res, err := e.Execute(t.Context(), req)
+		res, err := e.Execute(t.Context(), sandboxmcp.Caller{}, req)
 		if sandboxmcp.CodeOf(err) != tt.code {
 			t.Errorf("%s %v: got %v, want %q", tt.inject, tt.env, err, tt.code)
 		}
@@ -213,7 +213,7 @@ func TestMaskedEverywhere(t *testing.T) {
 	var names []string
 	for _, a := range res.Artifacts {
 		names = append(names, a.Name)
-		got, err := e.ArtifactContent(t.Context(), "", res.RequestID, a.Name)
+		got, err := e.ArtifactContent(t.Context(), sandboxmcp.Caller{}, res.RequestID, a.Name)
 		if err != nil || !strings.HasPrefix(string(got.ContentB64), "fine") || a.Path != "/mnt/data/"+a.Name {
 			t.Errorf("%s: %+v, %v", a.Name, got, err)
 		}
@@ -224,7 +224,7 @@ func TestMaskedEverywhere(t *testing.T) {
 	if got := fmt.Sprint(res.Metadata["skipped"]); !strings.Contains(got, "holds.txt it holds the secret TOKEN") || !strings.Contains(got, "hex.txt") {
 		t.Errorf("skipped %s", got)
 	}
-	again, err := e.Lookup(t.Context(), sandboxmcp.Lookup{RequestID: res.RequestID, Content: true})
+	again, err := e.Lookup(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Lookup{RequestID: res.RequestID, Content: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,12 +305,12 @@ func TestInspectVault(t *testing.T) {
 	if err := e.VaultAdd(t.Context(), "team", "OTHER", sandboxmcp.NewSecret(secret), time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	st, err := e.Inspect(t.Context(), "", "")
+	st, err := e.Inspect(t.Context(), sandboxmcp.Caller{}, "")
 	if err != nil || fmt.Sprint(st.VaultKeys, st.Env["TOKEN"]) != "[TOKEN]"+mask || st.Env["OTHER"] != nil {
 		t.Errorf("got %+v, %v", st, err)
 	}
-	list, err := e.Secrets(t.Context(), "team")
-	if err != nil || len(list) != 1 || list[0].Key != "OTHER" || list[0].ExpiresAt == nil {
+	list, err := e.Secrets(t.Context(), sandboxmcp.Caller{Namespace: "team"})
+	if err != nil || len(list.Secrets) != 1 || list.Secrets[0].Key != "OTHER" || list.Secrets[0].ExpiresAt == nil {
 		t.Errorf("got %+v, %v", list, err)
 	}
 	for _, bad := range [][2]string{{"NODE_PATH", secret}, {"ENV", secret}, {"KEY", "REDACTED"}, {"KEY", "***REDACTED***"}} {
@@ -329,7 +329,7 @@ func TestVaultGone(t *testing.T) {
 	}
 	f := &fake{}
 	e := open(t, f, at(dir))
-	_, err := e.Execute(t.Context(), shell("x"))
+	_, err := e.Execute(t.Context(), sandboxmcp.Caller{}, shell("x"))
 	wantCode(t, err, sandboxmcp.CodeVaultUnavailable)
 	if started, _ := f.starts(); started != 0 {
 		t.Errorf("%d were started", started)

@@ -1,16 +1,18 @@
 package api
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
-	"slices"
-	"strconv"
+	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 )
@@ -64,43 +66,130 @@ func (c *Client) Peer() Hello { return c.hello }
 // Hello asks the server who it is.
 func (c *Client) Hello(ctx context.Context) (Hello, error) {
 	var h Hello
-	err := c.get(ctx, "/v1/hello", nil, &h)
+	err := c.call(ctx, question{method: http.MethodGet, path: "/v1/hello", limit: maxResponse, time: callTimeout}, &h)
 	return h, err
 }
 
-// Stats asks what the server counts.
-func (c *Client) Stats(ctx context.Context) (sandboxmcp.Stats, error) {
-	var s sandboxmcp.Stats
-	err := c.get(ctx, "/v1/stats", nil, &s)
-	return s, err
+// question is one HTTP call: what is asked, how long its answer may be and how
+// long it may take.
+type question struct {
+	method, path string
+	query        url.Values
+	body         []byte    // nil: none, or stream
+	stream       io.Reader // a body that is not held in memory
+	size         int64     // of stream; -1: not known
+	limit        int64
+	time         time.Duration
 }
 
-// Queue asks for the state of admission.
-func (c *Client) Queue(ctx context.Context) (sandboxmcp.QueueStats, error) {
-	var q sandboxmcp.QueueStats
-	err := c.get(ctx, "/v1/queue", nil, &q)
-	return q, err
+// naming adds the caller's namespace to a query.
+func naming(query url.Values, who sandboxmcp.Caller) url.Values {
+	if who.Namespace != "" {
+		query.Set("namespace", string(who.Namespace))
+	}
+	return query
 }
 
-// Cancel asks the server to end one of its requests. It fails with
-// request_not_found when the server does not have it.
-func (c *Client) Cancel(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.RequestID) error {
-	return c.post(ctx, "/v1/cancel", cancelRequest{Namespace: ns, RequestID: id}, nil)
+func (c *Client) call(ctx context.Context, q question, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, q.time)
+	defer cancel()
+	res, err := c.ask(ctx, q)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }()
+	data, err := whole(res.Body, q.path, q.limit)
+	if err != nil {
+		return err
+	}
+	if err := decodeExact(data, out); err != nil {
+		return fmt.Errorf("decode answer of %s: %w", q.path, err)
+	}
+	return nil
 }
 
-// Request asks for a request of the server, or one that it can read in the
-// state directory; the wait and the cancelling of q are not passed on. With
-// q.Content the files come with their content, unless there is too much of it:
-// see [Complete]. It fails with request_not_found when the server does not know
-// the request.
-func (c *Client) Request(ctx context.Context, q sandboxmcp.Lookup) (sandboxmcp.Result, error) {
-	form := url.Values{"namespace": {string(q.Namespace)}, "id": {string(q.RequestID)}, "content": {strconv.FormatBool(q.Content)}}
-	var r sandboxmcp.Result
-	err := c.call(ctx, question{method: http.MethodGet, path: "/v1/request", query: form, limit: maxResult, time: callTimeout, exact: true}, &r)
-	return r, err
+// decodeExact decodes JSON. A number without a type of its own keeps its digits.
+func decodeExact(data []byte, out any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	return d.Decode(out)
 }
 
-// Complete reports whether the files of a result have their content.
-func Complete(r sandboxmcp.Result) bool {
-	return !slices.ContainsFunc(r.Artifacts, func(a sandboxmcp.Artifact) bool { return int64(len(a.ContentB64)) != a.SizeBytes })
+// ask sends a question. What comes back is an answer whose body is the caller's
+// to read and to close; a failure that the server answered is an error.
+func (c *Client) ask(ctx context.Context, q question) (*http.Response, error) {
+	var body io.Reader = http.NoBody
+	switch {
+	case q.stream != nil:
+		body = q.stream
+	case q.body != nil:
+		body = bytes.NewReader(q.body)
+	}
+	target := url.URL{Scheme: "http", Host: "sandboxmcp", Path: q.path, RawQuery: q.query.Encode()}
+	req, err := http.NewRequestWithContext(ctx, q.method, target.String(), body)
+	if err != nil {
+		return nil, fmt.Errorf("build %s: %w", q.path, err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if q.stream != nil {
+		if req.ContentLength = q.size; q.size == 0 {
+			req.Body = http.NoBody
+		}
+		req.Header.Set("Expect", "100-continue") // so that a refusal comes before all of it is sent
+	}
+	res, err := c.http.Do(req)
+	if err != nil && ctx.Err() != nil {
+		return nil, fmt.Errorf("ask %s: %w", q.path, context.Cause(ctx))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w", q.path, err)
+	}
+	if res.StatusCode == http.StatusOK {
+		return res, nil
+	}
+	defer func() { _ = res.Body.Close() }()
+	data, err := whole(res.Body, q.path, maxResponse)
+	if err != nil {
+		return nil, err
+	}
+	return nil, failure(q.path, res.StatusCode, data)
+}
+
+func whole(r io.Reader, path string, limit int64) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err != nil {
+		return nil, fmt.Errorf("read answer of %s: %w", path, err)
+	}
+	if int64(len(data)) > limit {
+		return nil, fmt.Errorf("answer of %s is longer than %d bytes", path, limit)
+	}
+	return data, nil
+}
+
+// failure makes an error of the body of an answer again.
+func failure(path string, status int, data []byte) error {
+	fields := map[string]any{}
+	if err := json.Unmarshal(data, &fields); err != nil {
+		return fmt.Errorf("answer of %s is status %d without a body", path, status)
+	}
+	return coded(path, fields)
+}
+
+// coded makes an error of an error body again. A code that this version does
+// not know is no code of ours.
+func coded(path string, fields map[string]any) error {
+	code, _ := fields["error"].(string)
+	e := &sandboxmcp.Error{Code: sandboxmcp.Code(code)}
+	e.Message, _ = fields["message"].(string)
+	e.Hint, _ = fields["hint"].(string)
+	if e.Code.Row().Code != e.Code {
+		return fmt.Errorf("answer of %s has the unknown code %q", path, code)
+	}
+	for _, k := range []string{"error", "message", "hint"} {
+		delete(fields, k)
+	}
+	if len(fields) > 0 {
+		e.Fields = fields
+	}
+	return e
 }

@@ -1,11 +1,9 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,41 +12,40 @@ import (
 	"os"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// Server is an open control socket.
+// Server is the API on a unix socket in a state directory.
 type Server struct {
-	hello   Hello
-	handler Handler
-	logger  *slog.Logger
-	upload  int64
+	handler *handler
 	http    *http.Server
 	root    *os.Root
 	dir     *os.File
 	name    string
 	serving sync.WaitGroup
 	closing sync.Once
-
-	followers atomic.Int32
-	ending    chan struct{} // closed when followers have to go
+	ended   context.CancelFunc // followers have to go
 }
 
-// Config is what a [Server] is made of. Background and MaxUpload may be left out.
+// Config is what a [Server] is made of. Background, AuditInMemory and MaxUpload
+// may be left out.
 type Config struct {
-	StateDir   string
-	Handler    Handler // asked from several goroutines at a time
-	Logger     *slog.Logger
-	Background bool  // see [Hello]
-	MaxUpload  int64 // bytes of a file that is put into a session; 0: 52 428 800
+	StateDir      string
+	Service       sandboxmcp.Service
+	Logger        *slog.Logger
+	Background    bool  // see [Hello]
+	AuditInMemory bool  // see [Hello]
+	MaxUpload     int64 // bytes of a file that is put into a session; 0: 52 428 800
 }
 
-// Listen opens a control socket below the state directory and answers on it
-// until [Server.Close]. The context bounds the opening only, and its values
-// reach the handler.
+// Actor is how the audit names the peers of the unix socket.
+const Actor = "cli"
+
+// Listen opens a socket below the state directory and serves the API on it until
+// [Server.Close]. Its peers are the server's own user and root, so they hold every
+// namespace. The context bounds the opening only.
 func Listen(ctx context.Context, c Config) (*Server, error) {
 	root, dir, err := openRunDir(c.StateDir, true)
 	if err != nil {
@@ -57,17 +54,23 @@ func Listen(ctx context.Context, c Config) (*Server, error) {
 	mark := make([]byte, 4)
 	_, _ = rand.Read(mark) // never fails: crypto/rand ends the program instead
 	id := strconv.Itoa(os.Getpid()) + "-" + hex.EncodeToString(mark)
+	ending, ended := context.WithCancel(context.WithoutCancel(ctx))
+	owner := sandboxmcp.Identity{Every: true, Actor: Actor}
 	s := &Server{
-		hello:   Hello{Protocol: Protocol, ID: id, PID: os.Getpid(), StartedAt: time.Now().UTC(), Background: c.Background, AuditInMemory: c.Handler.AuditInMemory()},
-		handler: c.Handler, logger: c.Logger, upload: cmp.Or(c.MaxUpload, defaultUpload), root: root, dir: dir, name: id + suffix, ending: make(chan struct{}),
+		handler: &handler{
+			hello:   Hello{Protocol: Protocol, ID: id, PID: os.Getpid(), StartedAt: time.Now().UTC(), Background: c.Background, AuditInMemory: c.AuditInMemory},
+			service: c.Service, logger: c.Logger, maxUpload: c.MaxUpload, ending: ending,
+			identify: func(*http.Request) (sandboxmcp.Identity, error) { return owner, nil },
+		},
+		ended: ended, root: root, dir: dir, name: id + suffix,
 	}
 	l, err := s.bind(ctx)
 	if err != nil {
 		s.release()
-		return nil, fmt.Errorf("open control socket: %w", err)
+		return nil, fmt.Errorf("open API socket: %w", err)
 	}
 	s.http = &http.Server{
-		Handler:           s.routes(),
+		Handler:           s.handler.mount(),
 		ReadHeaderTimeout: callTimeout,
 		ReadTimeout:       2 * callTimeout,
 		WriteTimeout:      4 * callTimeout,
@@ -78,7 +81,7 @@ func Listen(ctx context.Context, c Config) (*Server, error) {
 	}
 	s.serving.Go(func() {
 		if err := s.http.Serve(guarded{l, c.Logger}); !errors.Is(err, http.ErrServerClosed) {
-			c.Logger.Error("control socket ended", "error", err)
+			c.Logger.Error("API socket ended", "error", err)
 		}
 	})
 	return s, nil
@@ -112,7 +115,7 @@ func (s *Server) bind(ctx context.Context) (*net.UnixListener, error) {
 }
 
 // Hello tells what the socket says of its server.
-func (s *Server) Hello() Hello { return s.hello }
+func (s *Server) Hello() Hello { return s.handler.hello }
 
 // Close removes the socket, ends what is being answered and returns when
 // nothing of it is left. It may be called more than once.
@@ -128,7 +131,7 @@ func (s *Server) end(how func() error) error {
 	var err error
 	s.closing.Do(func() {
 		_ = s.root.Remove(s.name)
-		close(s.ending)
+		s.ended()
 		err = how()
 		s.serving.Wait()
 		s.release()
@@ -158,58 +161,7 @@ func (g guarded) Accept() (net.Conn, error) {
 		if err == nil && mayAsk(uid) {
 			return c, nil
 		}
-		g.logger.Warn("control connection refused", "uid", uid, "error", err)
+		g.logger.Warn("API connection refused", "uid", uid, "error", err)
 		_ = c.Close()
 	}
-}
-
-func (s *Server) routes() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/hello", func(w http.ResponseWriter, _ *http.Request) { s.answer(w, http.StatusOK, s.hello) })
-	mux.HandleFunc("GET /v1/stats", func(w http.ResponseWriter, _ *http.Request) { s.answer(w, http.StatusOK, s.handler.Stats()) })
-	mux.HandleFunc("GET /v1/queue", func(w http.ResponseWriter, _ *http.Request) { s.answer(w, http.StatusOK, s.handler.Stats().Queue) })
-	mux.HandleFunc("GET /v1/request", s.lookup)
-	mux.HandleFunc("POST /v1/cancel", s.cancel)
-	mux.HandleFunc("POST /v1/execute", s.execute)
-	mux.HandleFunc("POST /v1/start", s.start)
-	s.sessionRoutes(mux)
-	s.guardRoutes(mux)
-	s.egressRoutes(mux)
-	s.vaultRoutes(mux)
-	s.auditRoutes(mux)
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		if err := otherVersion(r); err != nil {
-			s.fail(w, err)
-			return
-		}
-		s.fail(w, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "the control socket has no %s %s", r.Method, sandboxmcp.Quote(r.URL.Path)).
-			WithHint("the other side may be of another version"))
-	})
-	return mux
-}
-
-func (s *Server) fail(w http.ResponseWriter, err error) {
-	e := s.coded(err)
-	s.answer(w, e.Code.Row().HTTP, e.Body())
-}
-
-// coded is a failure as it is shown; a fault of ours goes to the log.
-func (s *Server) coded(err error) *sandboxmcp.Error {
-	e := sandboxmcp.AsError(err)
-	if e.Code == sandboxmcp.CodeInternal {
-		s.logger.Error("control call ended in a fault", "error", err)
-	}
-	return e
-}
-
-func (s *Server) answer(w http.ResponseWriter, status int, body any) {
-	data, err := json.Marshal(body)
-	if err != nil {
-		s.logger.Error("encode control answer", "error", err)
-		w.WriteHeader(http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, _ = w.Write(append(data, '\n'))
 }

@@ -326,8 +326,7 @@ func TestList(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			tt.query.Namespace = "default"
-			got, err := l.List(t.Context(), tt.query)
+			got, err := l.List(t.Context(), "default", tt.query)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -339,8 +338,11 @@ func TestList(t *testing.T) {
 			}
 		})
 	}
-	for _, bad := range []sandboxmcp.AuditQuery{{}, {Namespace: "default", Limit: 1001}, {Namespace: "default", Limit: -1}} {
-		if _, err := l.List(t.Context(), bad); sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument {
+	if _, err := l.List(t.Context(), "", sandboxmcp.AuditQuery{}); sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument {
+		t.Errorf("no namespace: got %v, want invalid_argument", err)
+	}
+	for _, bad := range []sandboxmcp.AuditQuery{{Limit: 1001}, {Limit: -1}} {
+		if _, err := l.List(t.Context(), "default", bad); sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument {
 			t.Errorf("%+v: got %v, want invalid_argument", bad, err)
 		}
 	}

@@ -17,16 +17,16 @@ const (
 	MaxLimit     = 1000
 )
 
-// List returns what q asks for: the newest entries, newest first, unless it says
+// List returns what q asks for of a namespace: the newest entries, newest first, unless it says
 // otherwise, how many there are in all without the limit, and the newest
 // checkpoint.
-func (l *Log) List(ctx context.Context, q sandboxmcp.AuditQuery) (sandboxmcp.AuditPage, error) {
-	return List(ctx, l.store.DB(), q)
+func (l *Log) List(ctx context.Context, ns sandboxmcp.Namespace, q sandboxmcp.AuditQuery) (sandboxmcp.AuditPage, error) {
+	return List(ctx, l.store.DB(), ns, q)
 }
 
 // List is [Log.List] of a database that is only looked at.
-func List(ctx context.Context, db *sql.DB, q sandboxmcp.AuditQuery) (page sandboxmcp.AuditPage, err error) {
-	if q.Namespace == "" {
+func List(ctx context.Context, db *sql.DB, ns sandboxmcp.Namespace, q sandboxmcp.AuditQuery) (page sandboxmcp.AuditPage, err error) {
+	if ns == "" {
 		return page, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the audit is asked for without a namespace")
 	}
 	if q.Limit < 0 || q.Limit > MaxLimit {
@@ -34,7 +34,7 @@ func List(ctx context.Context, db *sql.DB, q sandboxmcp.AuditQuery) (page sandbo
 			WithHint("ask for fewer entries, and for older ones with since and action")
 	}
 	limit := cmp.Or(q.Limit, DefaultLimit)
-	where, args := "namespace = ?", []any{string(q.Namespace)}
+	where, args := "namespace = ?", []any{string(ns)}
 	if q.Action != "" {
 		where, args = where+" AND action = ?", append(args, q.Action)
 	}

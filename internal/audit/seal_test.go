@@ -160,7 +160,7 @@ func TestCheckpoints(t *testing.T) {
 	}
 	r := openSealed(t, dir)
 	defer r.close(t)
-	page, err := r.l.List(t.Context(), sandboxmcp.AuditQuery{Namespace: "a", Limit: 1})
+	page, err := r.l.List(t.Context(), "a", sandboxmcp.AuditQuery{Limit: 1})
 	if err != nil || page.Head.Root != rep.Head.Root || page.Head.Size != 30 || !page.Head.SignedAt.Equal(*rep.Head.SignedAt) {
 		t.Errorf("head: got %+v and %v, want %+v", page.Head, err, rep.Head)
 	}

@@ -60,7 +60,7 @@ func newBed(ctx context.Context, o options) (*bed, error) {
 		}
 		b.engines[i.Search] = e
 		if b.isolation.Tier == "" {
-			res, err := e.Execute(ctx, sandboxmcp.Request{Language: i.Lang, Code: i.hello()})
+			res, err := e.Execute(ctx, sandboxmcp.Caller{}, sandboxmcp.Request{Language: i.Lang, Code: i.hello()})
 			if err != nil {
 				return nil, errors.Join(fmt.Errorf("first run: %w", err), b.end())
 			}
@@ -144,7 +144,7 @@ func openEngine(ctx context.Context, state, search string, env []string, setting
 // execute runs a hello and wants it to be right.
 func execute(ctx context.Context, e *engine.Engine, req sandboxmcp.Request) (time.Duration, error) {
 	began := time.Now()
-	res, err := e.Execute(ctx, req)
+	res, err := e.Execute(ctx, sandboxmcp.Caller{}, req)
 	took := time.Since(began)
 	if err != nil {
 		return 0, fmt.Errorf("execute: %w", err)

@@ -62,7 +62,7 @@ func timedServe(ctx context.Context, o options, in io.Reader, out io.Writer) err
 	if times == nil {
 		return fmt.Errorf("descriptor 3 is not open")
 	}
-	s := server.New(server.Config{Engine: clocked{e, times}, Version: "bench", Logger: slog.New(slog.DiscardHandler), Namespace: e.Namespace()})
+	s := server.New(server.Config{Engine: clocked{e, times}, Version: "bench", Logger: slog.New(slog.DiscardHandler), Identity: sandboxmcp.Identity{Namespaces: []sandboxmcp.Namespace{e.Namespace()}}})
 	if err := s.ServeStdio(ctx, in, out); err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
@@ -77,9 +77,9 @@ type clocked struct {
 }
 
 // Execute executes and says how long it took.
-func (c clocked) Execute(ctx context.Context, req sandboxmcp.Request) (sandboxmcp.Result, error) {
+func (c clocked) Execute(ctx context.Context, who sandboxmcp.Caller, req sandboxmcp.Request) (sandboxmcp.Result, error) {
 	began := time.Now()
-	res, err := c.Engine.Execute(ctx, req)
+	res, err := c.Engine.Execute(ctx, who, req)
 	took := time.Since(began)
 	// After the fact and by another goroutine, so that saying it costs the answer nothing.
 	go func() { _, _ = io.WriteString(c.times, strconv.FormatInt(int64(took), 10)+"\n") }()

@@ -127,7 +127,7 @@ func idleOnce(ctx context.Context, o options, out io.Writer) error {
 		return err
 	}
 	r.One = footprintOf(ctx).less(before)
-	if err = e.TerminateSession(ctx, e.Namespace(), first, "bench"); err != nil {
+	if err = e.TerminateSession(ctx, sandboxmcp.Caller{Namespace: e.Namespace(), Actor: "bench"}, first); err != nil {
 		return err
 	}
 	r.Kept = footprintOf(ctx).less(before)

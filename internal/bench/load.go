@@ -70,7 +70,7 @@ func burstOnce(ctx context.Context, o options, out io.Writer) error {
 	began := time.Now()
 	for i := range burstSize {
 		work.Go(func() {
-			res, err := e.Execute(ctx, sandboxmcp.Request{Code: "print(" + strconv.Itoa(i) + " * 3)"})
+			res, err := e.Execute(ctx, sandboxmcp.Caller{}, sandboxmcp.Request{Code: "print(" + strconv.Itoa(i) + " * 3)"})
 			if want := strconv.Itoa(i*3) + "\n"; err == nil && res.Stdout != want {
 				err = fmt.Errorf("request %d printed %.80q, not %q", i, res.Stdout, want)
 			}

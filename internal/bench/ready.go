@@ -128,8 +128,8 @@ func (r *drained) refilled(ctx context.Context, e *engine.Engine, since time.Tim
 
 // slotsReady is what sandbox_stats tells.
 func slotsReady(e *engine.Engine) int {
-	n, _ := e.Stats().Pool["slots_ready"].(int)
-	return n
+	s, _ := e.Stats(context.Background()) // which it does not look at
+	return s.Pool["slots_ready"]
 }
 
 // volley runs n programs at once and tells how long each took. The first error

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/internal/config"
 	"github.com/sandboxmcp/sandboxmcp/internal/api"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
 // record is a kept execution as it is shown: its result, and a manifest.
@@ -42,13 +42,13 @@ one JSON document with everything, contents included.`,
 		if err != nil {
 			return err
 		}
-		q := sandboxmcp.Lookup{Namespace: cfg.Namespace, RequestID: id, Content: true}
+		q := sandboxmcp.Lookup{RequestID: id, Content: true}
 		res, found, served := a.askServers(ctx, cfg, q)
 		if found {
 			return a.handOut(ctx, nil, out, res)
 		}
 		return a.withEngine(ctx, cfg, func(e runner) error {
-			res, err := e.Lookup(ctx, q)
+			res, err := e.Lookup(ctx, me(cfg), q)
 			if served != nil && sandboxmcp.CodeOf(err) == sandboxmcp.CodeRequestNotFound {
 				return served
 			}
@@ -71,7 +71,7 @@ func (a *app) askServers(ctx context.Context, cfg *config.Config, q sandboxmcp.L
 		err = nil
 	}
 	for _, p := range peers {
-		got, failed := p.Request(ctx, q)
+		got, failed := p.Lookup(ctx, me(cfg), q)
 		var coded *sandboxmcp.Error
 		switch {
 		case failed == nil && api.Complete(got):

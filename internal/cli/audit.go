@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/api"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
-	"github.com/sandboxmcp/sandboxmcp/internal/api"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
@@ -81,9 +81,8 @@ func (a *app) auditQuery(given func(string) bool, o *auditOptions) (*config.Conf
 	if err != nil {
 		return nil, q, err
 	}
-	q.Namespace = cfg.Namespace
 	if given("namespace") {
-		if q.Namespace, err = sandboxmcp.ParseNamespace(o.namespace); err != nil {
+		if cfg.Namespace, err = sandboxmcp.ParseNamespace(o.namespace); err != nil {
 			return nil, q, err
 		}
 	}
@@ -128,14 +127,14 @@ func (s auditSource) name() string {
 
 func (s auditSource) list(ctx context.Context, q sandboxmcp.AuditQuery) (page sandboxmcp.AuditPage, err error) {
 	if s.server != nil {
-		return s.server.Audit(ctx, q)
+		return s.server.Audit(ctx, me(s.cfg), q)
 	}
 	v, err := lookAt(ctx, s.cfg)
 	if v == nil || err != nil {
 		return sandboxmcp.AuditPage{Entries: []sandboxmcp.AuditEntry{}, Head: audit.EmptyHead()}, err
 	}
 	defer func() { _ = v.Close() }()
-	return audit.List(ctx, v.DB(), q)
+	return audit.List(ctx, v.DB(), s.cfg.Namespace, q)
 }
 
 // lookAt opens the database of the state directory for reading; nil when there

@@ -25,7 +25,7 @@ type fakeRecord struct {
 	faults    []sandboxmcp.AuditFault
 }
 
-func (f *fakeRecord) Audit(_ context.Context, q sandboxmcp.AuditQuery) (sandboxmcp.AuditPage, error) {
+func (f *fakeRecord) Audit(_ context.Context, _ sandboxmcp.Caller, q sandboxmcp.AuditQuery) (sandboxmcp.AuditPage, error) {
 	f.recording.Lock()
 	defer f.recording.Unlock()
 	page := sandboxmcp.AuditPage{Entries: []sandboxmcp.AuditEntry{}, Head: sandboxmcp.AuditHead{Size: 7, Root: "memory"}}
@@ -38,7 +38,7 @@ func (f *fakeRecord) Audit(_ context.Context, q sandboxmcp.AuditQuery) (sandboxm
 	return page, nil
 }
 
-func (f *fakeRecord) VerifyAudit(context.Context) (sandboxmcp.AuditReport, error) {
+func (f *fakeRecord) VerifyAudit(context.Context, sandboxmcp.Caller) (sandboxmcp.AuditReport, error) {
 	return sandboxmcp.AuditReport{OK: len(f.faults) == 0, Entries: int64(len(f.entries)), Faults: f.faults}, nil
 }
 

@@ -97,7 +97,7 @@ func (a *app) verifyAudit(ctx context.Context, cfg *config.Config, o *verifyOpti
 			}
 			continue
 		}
-		rep, err := s.server.VerifyAudit(ctx)
+		rep, err := s.server.VerifyAudit(ctx, everyone())
 		if err != nil {
 			return doc, fmt.Errorf("server %s: %w", s.name(), err)
 		}

@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/internal/config"
 	"github.com/sandboxmcp/sandboxmcp/internal/api"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
 const (
@@ -200,7 +200,7 @@ func leaveDirectory() error { return os.Chdir(string(filepath.Separator)) }
 // keep answers at the control socket until there was nothing to keep for a while.
 func (a *app) keep(ctx context.Context, cfg *config.Config, e runner, logger *slog.Logger) error {
 	for {
-		door, err := api.Listen(ctx, api.Config{StateDir: cfg.StateDir, Handler: e, Logger: logger, MaxUpload: cfg.Tools.MaxUploadBytes, Background: true})
+		door, err := api.Listen(ctx, api.Config{StateDir: cfg.StateDir, Service: e, Logger: logger, MaxUpload: cfg.Tools.MaxUploadBytes, Background: true, AuditInMemory: e.AuditInMemory()})
 		if err != nil {
 			return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the control socket cannot be opened").WithCause(err)
 		}
@@ -247,9 +247,9 @@ func (a *app) untilIdle(ctx context.Context, e runner) {
 
 // inUse reports whether there is something that ends with the server.
 func inUse(ctx context.Context, e runner) bool {
-	if q := e.Stats().Queue; q.Active+q.Queued > 0 {
+	if st, err := e.Stats(ctx); err == nil && st.Queue.Active+st.Queue.Queued > 0 {
 		return true
 	}
-	all, err := e.Sessions(ctx, "")
+	all, err := e.Sessions(ctx, everyone())
 	return err == nil && len(all) > 0
 }

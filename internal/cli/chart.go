@@ -55,8 +55,8 @@ func (a *app) demoChart(ctx context.Context, cfg *config.Config, e runner, o dem
 		return err
 	}
 	began := time.Now()
-	res, err := e.Execute(ctx, sandboxmcp.Request{
-		Namespace: cfg.Namespace, Actor: "cli", Code: chartProgram, Language: sandboxmcp.Python,
+	res, err := e.Execute(ctx, me(cfg), sandboxmcp.Request{
+		Code: chartProgram, Language: sandboxmcp.Python,
 		Limits: sandboxmcp.Limits{TimeoutSeconds: min(chartTimeout, cfg.Limits().TimeoutSeconds)},
 	})
 	if err != nil {

@@ -79,8 +79,8 @@ func (a *app) demo(ctx context.Context, cfg *config.Config, e runner, o demoOpti
 	for _, p := range demoPrograms {
 		a.print(a.paint(bold, "── "+string(p.language)) + "\n")
 		began := time.Now()
-		res, err := e.Execute(ctx, sandboxmcp.Request{
-			Namespace: cfg.Namespace, Actor: "cli", Code: p.code, Language: p.language,
+		res, err := e.Execute(ctx, me(cfg), sandboxmcp.Request{
+			Code: p.code, Language: p.language,
 			Limits: sandboxmcp.Limits{TimeoutSeconds: min(demoTimeout, cfg.Limits().TimeoutSeconds)},
 		})
 		if sandboxmcp.CodeOf(err) == sandboxmcp.CodeRuntimeUnavailable {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
-	"github.com/sandboxmcp/sandboxmcp/internal/api"
 )
 
 // takesWord marks a command that has others below it and takes a word of its own.
@@ -98,11 +97,11 @@ Off a terminal, and with --json, it is one JSON document.`,
 		if err != nil {
 			return err
 		}
-		d := sandboxmcp.EgressDecision{Namespace: cfg.Namespace, Domain: args[0], Actor: api.Actor}
+		d := sandboxmcp.EgressDecision{Domain: args[0]}
 		if err := how.decision(&d, f.Changed); err != nil {
 			return err
 		}
-		return a.decide(ctx, cfg, d)
+		return a.decide(ctx, cfg, me(cfg), d)
 	})
 	cmd.AddCommand(a.egressList(), a.egressApprove(), a.egressDeny(), a.egressRevoke())
 	return cmd
@@ -135,13 +134,13 @@ it. Off a terminal, and with --json, it is one JSON document.`,
 		if err != nil {
 			return err
 		}
-		ns := sandboxmcp.Namespace("")
+		who := everyone()
 		if cmd.Flags().Changed("namespace") {
-			ns = cfg.Namespace
+			who = me(cfg)
 		}
 		sum := sandboxmcp.EgressList{Pending: []sandboxmcp.Approval{}, Granted: []sandboxmcp.EgressGrant{}, Operator: []string{}}
-		err = a.everywhere(ctx, cfg, func(c gatekeeper) error {
-			l, failed := c.Egress(ctx, ns)
+		err = a.everywhere(ctx, cfg, func(c sandboxmcp.Service) error {
+			l, failed := c.Egress(ctx, who)
 			sum.Pending, sum.Granted, sum.Operator = append(sum.Pending, l.Pending...), append(sum.Granted, l.Granted...), append(sum.Operator, l.Operator...)
 			return failed
 		})
@@ -202,7 +201,7 @@ unless a flag says otherwise. Who waits for it goes on. Off a terminal, and with
 	how.flags(cmd.Flags())
 	a.withConfig(a.withJSON(cmd))
 	return a.does(cmd, func(ctx context.Context, args []string) error {
-		d := sandboxmcp.EgressDecision{ID: args[0], Actor: api.Actor}
+		d := sandboxmcp.EgressDecision{ID: args[0]}
 		if err := how.decision(&d, cmd.Flags().Changed); err != nil {
 			return err
 		}
@@ -210,7 +209,7 @@ unless a flag says otherwise. Who waits for it goes on. Off a terminal, and with
 		if err != nil {
 			return err
 		}
-		return a.decide(ctx, cfg, d)
+		return a.decide(ctx, cfg, everyone(), d)
 	})
 }
 
@@ -230,7 +229,7 @@ JSON document.`,
 		if err != nil {
 			return err
 		}
-		return a.decide(ctx, cfg, sandboxmcp.EgressDecision{ID: args[0], Deny: true, Actor: api.Actor})
+		return a.decide(ctx, cfg, everyone(), sandboxmcp.EgressDecision{ID: args[0], Deny: true})
 	})
 }
 
@@ -257,8 +256,8 @@ document.`,
 			return err
 		}
 		var done sandboxmcp.EgressRevoked
-		err = a.everywhere(ctx, cfg, func(c gatekeeper) error {
-			r, failed := c.RevokeEgress(ctx, cfg.Namespace, args[0])
+		err = a.everywhere(ctx, cfg, func(c sandboxmcp.Service) error {
+			r, failed := c.RevokeEgress(ctx, me(cfg), args[0])
 			done.Domain, done.Revoked = r.Domain, done.Revoked+r.Revoked
 			return failed
 		})
@@ -275,14 +274,14 @@ document.`,
 }
 
 // decide carries out what the person at the keyboard decided, and says so.
-func (a *app) decide(ctx context.Context, cfg *config.Config, d sandboxmcp.EgressDecision) error {
+func (a *app) decide(ctx context.Context, cfg *config.Config, who sandboxmcp.Caller, d sandboxmcp.EgressDecision) error {
 	var answer sandboxmcp.EgressAnswer
 	opened := false
-	err := a.everywhere(ctx, cfg, func(c gatekeeper) error {
+	err := a.everywhere(ctx, cfg, func(c sandboxmcp.Service) error {
 		if opened && d.Scope == sandboxmcp.GrantOnce { // for one run, in whichever server
 			return nil
 		}
-		got, err := c.DecideEgress(ctx, d)
+		got, err := c.DecideEgress(ctx, who, d)
 		if err == nil {
 			answer, opened = got, true
 		}
@@ -303,26 +302,11 @@ func (a *app) decide(ctx context.Context, cfg *config.Config, d sandboxmcp.Egres
 	return nil
 }
 
-// gatekeeper is a running server, or this process on the state directory.
-type gatekeeper interface {
-	Egress(ctx context.Context, ns sandboxmcp.Namespace) (sandboxmcp.EgressList, error)
-	DecideEgress(ctx context.Context, d sandboxmcp.EgressDecision) (sandboxmcp.EgressAnswer, error)
-	RevokeEgress(ctx context.Context, ns sandboxmcp.Namespace, domain string) (sandboxmcp.EgressRevoked, error)
-}
-
-// here is this process as a gatekeeper.
-type here struct{ runner }
-
-// RevokeEgress closes a domain.
-func (h here) RevokeEgress(ctx context.Context, ns sandboxmcp.Namespace, domain string) (sandboxmcp.EgressRevoked, error) {
-	return h.runner.RevokeEgress(ctx, ns, domain, api.Actor)
-}
-
 // everywhere does something at the gate of each running server, since each may
 // have a record of its own; where they share one, the second finds it done. What
 // none of them knows of is looked for in the state directory. It fails if that
 // fails, or as the first server did that refused.
-func (a *app) everywhere(ctx context.Context, cfg *config.Config, work func(gatekeeper) error) error {
+func (a *app) everywhere(ctx context.Context, cfg *config.Config, work func(sandboxmcp.Service) error) error {
 	peers, err := a.servers(ctx, cfg, place{})
 	if err != nil {
 		return err
@@ -343,7 +327,7 @@ func (a *app) everywhere(ctx context.Context, cfg *config.Config, work func(gate
 	if done || ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return a.withEngine(ctx, cfg, func(e runner) error { return work(here{e}) })
+	return a.withEngine(ctx, cfg, func(e runner) error { return work(e) })
 }
 
 // eachApproval leaves each once that several servers told of.

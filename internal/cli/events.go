@@ -16,8 +16,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/internal/config"
 	"github.com/sandboxmcp/sandboxmcp/internal/api"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
 const (
@@ -57,33 +57,34 @@ With --json it is one JSON document, and with --follow one JSON object a line.`,
 	f.StringVar(&namespace, "namespace", "", "only of the namespace `NAME` (default: of all)")
 	a.withConfig(a.withJSON(cmd))
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
-		var ns sandboxmcp.Namespace
-		var err error
+		who := everyone()
 		if f.Changed("namespace") {
-			if ns, err = sandboxmcp.ParseNamespace(namespace); err != nil {
+			ns, err := sandboxmcp.ParseNamespace(namespace)
+			if err != nil {
 				return err
 			}
+			who.Namespace = ns
 		}
 		cfg, err := a.load()
 		if err != nil {
 			return err
 		}
 		if follow {
-			return a.follow(ctx, cfg, ns)
+			return a.follow(ctx, cfg, who)
 		}
-		return a.lastEvents(ctx, cfg, ns)
+		return a.lastEvents(ctx, cfg, who)
 	})
 }
 
 // lastEvents shows what the running servers keep, the oldest first.
-func (a *app) lastEvents(ctx context.Context, cfg *config.Config, ns sandboxmcp.Namespace) error {
+func (a *app) lastEvents(ctx context.Context, cfg *config.Config, who sandboxmcp.Caller) error {
 	peers, err := a.servers(ctx, cfg, place{})
 	if err != nil {
 		return err
 	}
 	all := []sandboxmcp.Event{}
 	for _, p := range peers {
-		have, err := p.Events(ctx, ns)
+		have, err := p.Events(ctx, who)
 		if err != nil {
 			a.say("server " + p.Peer().ID + ": " + err.Error())
 			continue
@@ -125,7 +126,7 @@ func eventText(e sandboxmcp.Event) string {
 type followers struct {
 	app *app
 	cfg *config.Config
-	ns  sandboxmcp.Namespace
+	who sandboxmcp.Caller
 	end context.CancelCauseFunc
 
 	since time.Time // what was before is not shown
@@ -143,10 +144,10 @@ type followers struct {
 // follow shows what happens from now on, until ctx ends or nobody reads it any
 // more. Every server is asked for what it keeps as well: of one that starts later,
 // or could not be heard for a while, nothing is missed, and nothing is shown twice.
-func (a *app) follow(ctx context.Context, cfg *config.Config, ns sandboxmcp.Namespace) error {
+func (a *app) follow(ctx context.Context, cfg *config.Config, who sandboxmcp.Caller) error {
 	own, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	f := &followers{app: a, cfg: cfg, ns: ns, end: end, since: time.Now(), have: map[string]time.Time{}, said: map[string]bool{}, seen: map[string]uint64{}}
+	f := &followers{app: a, cfg: cfg, who: who, end: end, since: time.Now(), have: map[string]time.Time{}, said: map[string]bool{}, seen: map[string]uint64{}}
 	defer f.work.Wait()
 	defer end(nil)
 	tick := time.NewTicker(followLook)
@@ -185,8 +186,14 @@ func (f *followers) look(ctx context.Context, ids []string) {
 // watch tells what happens in a server until it ends.
 func (f *followers) watch(ctx context.Context, id string) {
 	c, err := api.Find(ctx, f.cfg.StateDir, id)
+	var events <-chan sandboxmcp.Event
 	if err == nil {
-		err = c.Follow(ctx, f.ns, true, f.tell)
+		events, err = c.Follow(ctx, f.who, true)
+	}
+	for e := range events { // none without a server
+		if err = f.tell(e); err != nil {
+			break
+		}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

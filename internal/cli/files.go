@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/internal/config"
 	"github.com/sandboxmcp/sandboxmcp/internal/api"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
 func (a *app) filesCommand() *cobra.Command {
@@ -69,7 +69,7 @@ path there. It keeps its name unless --name says otherwise, which may be a path 
 		if !cmd.Flags().Changed("name") {
 			name = filepath.Base(args[0])
 		}
-		id, path, err := s.Upload(ctx, sandboxmcp.Upload{Namespace: cfg.Namespace, SessionID: s.session.ID, Name: name, Overwrite: overwrite}, src, src.size)
+		id, path, err := s.Upload(ctx, me(cfg), sandboxmcp.Upload{SessionID: s.session.ID, Name: name, Body: src, Size: src.size, Overwrite: overwrite})
 		if unread, ok := errors.AsType[*inputError](err); ok {
 			return tell(unread.err)
 		}
@@ -94,7 +94,7 @@ func (a *app) filesListCommand() *cobra.Command {
 		Args:    takes("SESSION"),
 	}
 	return a.inSession(cmd, func(ctx context.Context, cfg *config.Config, s found, _ []string) error {
-		files, err := s.SessionFiles(ctx, cfg.Namespace, s.session.ID)
+		files, err := s.SessionFiles(ctx, me(cfg), s.session.ID)
 		if err != nil {
 			return err
 		}
@@ -134,7 +134,7 @@ below /mnt/data.`,
 		if cfg.Source("sandbox_max_artifact_read_bytes") != config.FromDefault {
 			limit = min(limit, cfg.Tools.MaxArtifactReadBytes)
 		}
-		f, content, err := s.ReadFile(ctx, cfg.Namespace, s.session.ID, args[0], limit)
+		f, content, err := s.ReadFile(ctx, me(cfg), s.session.ID, args[0], limit)
 		if err != nil {
 			return err
 		}
@@ -201,7 +201,7 @@ func (a *app) filesRemoveCommand() *cobra.Command {
 		Args:    takes("SESSION", "PATH"),
 	}
 	return a.inSession(cmd, func(ctx context.Context, cfg *config.Config, s found, args []string) error {
-		if err := s.RemoveFile(ctx, cfg.Namespace, s.session.ID, args[0]); err != nil {
+		if err := s.RemoveFile(ctx, me(cfg), s.session.ID, args[0]); err != nil {
 			return err
 		}
 		if a.json {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,16 +21,17 @@ import (
 type fakeGuard struct {
 	guard   sync.Mutex // guards what follows
 	changes []sandboxmcp.LimitsChange
+	askers  []sandboxmcp.Caller // for each of changes
 	kept    sandboxmcp.Limits
 	refuses error
 	kinds   []sandboxmcp.Event
 	heard   []chan sandboxmcp.Event
 }
 
-func (f *fakeGuard) SetLimits(_ context.Context, c sandboxmcp.LimitsChange) (sandboxmcp.LimitsChanged, error) {
+func (f *fakeGuard) SetLimits(_ context.Context, who sandboxmcp.Caller, c sandboxmcp.LimitsChange) (sandboxmcp.LimitsChanged, error) {
 	f.guard.Lock()
 	defer f.guard.Unlock()
-	f.changes = append(f.changes, c)
+	f.changes, f.askers = append(f.changes, c), append(f.askers, who)
 	was := f.kept.Over(sandboxmcp.DefaultLimits())
 	if c.Reset {
 		f.kept = sandboxmcp.Limits{}
@@ -38,31 +40,37 @@ func (f *fakeGuard) SetLimits(_ context.Context, c sandboxmcp.LimitsChange) (san
 	return sandboxmcp.LimitsChanged{Previous: was, Current: f.kept.Over(sandboxmcp.DefaultLimits()), Clamped: []string{}}, f.refuses
 }
 
-func (f *fakeGuard) Events(ns sandboxmcp.Namespace) []sandboxmcp.Event {
+func (f *fakeGuard) Events(_ context.Context, c sandboxmcp.Caller) ([]sandboxmcp.Event, error) {
 	f.guard.Lock()
 	defer f.guard.Unlock()
 	var all []sandboxmcp.Event
 	for _, e := range f.kinds {
-		if ns == "" || ns == e.Namespace {
+		if c.Namespace == sandboxmcp.EveryNamespace || c.Namespace == e.Namespace {
 			all = append(all, e)
 		}
 	}
-	return all
+	return all, nil
 }
 
-func (f *fakeGuard) Subscribe(sandboxmcp.Namespace) (events <-chan sandboxmcp.Event, stop func()) {
-	panic("it has to ask for what is kept as well")
-}
-
-func (f *fakeGuard) Follow(ns sandboxmcp.Namespace) (events <-chan sandboxmcp.Event, stop func()) {
+func (f *fakeGuard) Follow(ctx context.Context, who sandboxmcp.Caller, recent bool) (<-chan sandboxmcp.Event, error) {
+	if !recent {
+		panic("it has to ask for what is kept as well")
+	}
 	c := make(chan sandboxmcp.Event, 64)
-	for _, e := range f.Events(ns) {
+	kept, err := f.Events(ctx, who)
+	for _, e := range kept {
 		c <- e
 	}
 	f.guard.Lock()
 	defer f.guard.Unlock()
 	f.heard = append(f.heard, c)
-	return c, func() {}
+	context.AfterFunc(ctx, func() {
+		f.guard.Lock()
+		defer f.guard.Unlock()
+		f.heard = slices.DeleteFunc(f.heard, func(h chan sandboxmcp.Event) bool { return h == c })
+		close(c)
+	})
+	return c, err
 }
 
 // happen is something that happens in a fake engine.
@@ -130,14 +138,14 @@ func TestLimitsCommand(t *testing.T) {
 	if got := parsed[sandboxmcp.LimitsChanged](t, out.stdout); got.Previous != sandboxmcp.DefaultLimits() || got.Current != want {
 		t.Errorf("got %+v", got)
 	}
-	asked := sandboxmcp.LimitsChange{Namespace: "default", Actor: "cli", Limits: want, Strict: true}
+	asked := sandboxmcp.LimitsChange{Limits: want, Strict: true}
 	for name, e := range map[string]*fake{"the state directory": f, "the running server": server} {
 		if d := cmp.Diff([]sandboxmcp.LimitsChange{asked}, e.changes); d != "" {
 			t.Errorf("%s (-want +got):\n%s", name, d)
 		}
 	}
 	out = f.cli(t.Context(), t, env, "limits", "--reset", "--namespace", "team")
-	if d := cmp.Diff(sandboxmcp.LimitsChange{Namespace: "team", Actor: "cli", Reset: true, Strict: true}, f.changes[1]); d != "" || out.status != 0 {
+	if d := cmp.Diff(sandboxmcp.LimitsChange{Reset: true, Strict: true}, f.changes[1]); d != "" || out.status != 0 || f.askers[1] != (sandboxmcp.Caller{Namespace: "team", Actor: "cli"}) {
 		t.Errorf("reset: %+v (-want +got):\n%s", out, d)
 	}
 	// A server whose settings say otherwise is named, and so is one that refuses.

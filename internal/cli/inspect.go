@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/internal/config"
 	"github.com/sandboxmcp/sandboxmcp/internal/api"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
 func (a *app) inspectCommand() *cobra.Command {
@@ -64,7 +64,7 @@ func (a *app) inspect(ctx context.Context, cfg *config.Config, p place, args []s
 		s, err := a.owner(ctx, cfg, p, sandboxmcp.SessionID(args[0]))
 		if err == nil {
 			var state sandboxmcp.State
-			state, err = s.Inspect(ctx, cfg.Namespace, s.session.ID)
+			state, err = s.Inspect(ctx, me(cfg), s.session.ID)
 			belongTo(&state, s.Client)
 			tidy(&state)
 			return state, err
@@ -82,7 +82,7 @@ func (a *app) inspect(ctx context.Context, cfg *config.Config, p place, args []s
 		return sum, err
 	}
 	for _, c := range peers {
-		state, failed := c.Inspect(ctx, cfg.Namespace, "")
+		state, failed := c.Inspect(ctx, me(cfg), "")
 		if failed != nil {
 			a.say("server " + c.Peer().ID + ": " + failed.Error())
 			continue
@@ -92,7 +92,7 @@ func (a *app) inspect(ctx context.Context, cfg *config.Config, p place, args []s
 	}
 	if _, missing := os.Stat(cfg.StateDir); len(peers) == 0 && missing == nil && p.server == "" { // what is kept is what holds
 		err = a.withEngine(ctx, cfg, func(e runner) error {
-			state, failed := e.Inspect(ctx, cfg.Namespace, "")
+			state, failed := e.Inspect(ctx, me(cfg), "")
 			sum.Egress, sum.VaultKeys, sum.Env = state.Egress, state.VaultKeys, state.Env
 			return failed
 		})
@@ -188,7 +188,7 @@ document.`,
 		if err != nil {
 			return err
 		}
-		done, err := s.Bridge(ctx, sandboxmcp.Bridge{Namespace: cfg.Namespace, To: s.session.ID, Data: map[string]json.RawMessage{args[1]: value}})
+		done, err := s.Bridge(ctx, me(cfg), sandboxmcp.Bridge{To: s.session.ID, Data: map[string]json.RawMessage{args[1]: value}})
 		if err != nil {
 			return err
 		}

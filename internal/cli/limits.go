@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/internal/config"
 	"github.com/sandboxmcp/sandboxmcp/internal/api"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
 func (a *app) limitsCommand() *cobra.Command {
@@ -63,7 +63,7 @@ JSON document.`,
 				return err
 			}
 		}
-		done, err := a.setLimits(ctx, cfg, sandboxmcp.LimitsChange{Namespace: cfg.Namespace, Actor: api.Actor, Limits: l, Reset: reset, Strict: true})
+		done, err := a.setLimits(ctx, cfg, sandboxmcp.LimitsChange{Limits: l, Reset: reset, Strict: true})
 		if err != nil {
 			return err
 		}
@@ -88,7 +88,7 @@ func (a *app) setLimits(ctx context.Context, cfg *config.Config, c sandboxmcp.Li
 		done = sandboxmcp.LimitsChanged{Previous: cfg.Limits(), Current: cfg.Limits(), Clamped: []string{}}
 	default:
 		err := a.withEngine(ctx, cfg, func(e runner) (err error) {
-			done, err = e.SetLimits(ctx, c)
+			done, err = e.SetLimits(ctx, me(cfg), c)
 			return err
 		})
 		if err != nil {
@@ -100,7 +100,7 @@ func (a *app) setLimits(ctx context.Context, cfg *config.Config, c sandboxmcp.Li
 		return done, err
 	}
 	for _, p := range peers {
-		there, err := p.SetLimits(ctx, c)
+		there, err := p.SetLimits(ctx, me(cfg), c)
 		switch {
 		case err != nil && !known && len(peers) == 1:
 			return done, err
@@ -129,7 +129,7 @@ func (a *app) limitsOf(ctx context.Context, cfg *config.Config, ns sandboxmcp.Na
 		return cfg.Limits(), nil
 	}
 	err = a.withEngine(ctx, cfg, func(e runner) error {
-		now, failed := e.SetLimits(ctx, sandboxmcp.LimitsChange{Namespace: ns})
+		now, failed := e.SetLimits(ctx, sandboxmcp.Caller{Namespace: ns, Actor: api.Actor}, sandboxmcp.LimitsChange{})
 		l = now.Current
 		return failed
 	})

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/internal/config"
 	"github.com/sandboxmcp/sandboxmcp/internal/api"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
@@ -106,7 +106,7 @@ func decimal(f float64) string { return strconv.FormatFloat(f, 'f', 1, 64) }
 // could run at a time is what the settings say, and what has ended is what the
 // state directory keeps.
 func (a *app) stats(ctx context.Context) (serverStats, error) {
-	sum := serverStats{Stats: sandboxmcp.Stats{Executions: map[sandboxmcp.Status]int64{}, Pool: map[string]any{}}}
+	sum := serverStats{Stats: sandboxmcp.Stats{Executions: map[sandboxmcp.Status]int64{}, Pool: map[string]int{}}}
 	for _, st := range sandboxmcp.Statuses() {
 		sum.Executions[st] = 0
 	}
@@ -155,13 +155,8 @@ func (s *serverStats) add(o sandboxmcp.Stats) {
 	s.LatencyMS.P99 = max(s.LatencyMS.P99, o.LatencyMS.P99)
 	s.Resources.RAMMB += o.Resources.RAMMB
 	s.Resources.CPUSeconds += o.Resources.CPUSeconds
-	for k, v := range o.Pool {
-		was, wasNumber := s.Pool[k].(float64)
-		is, isNumber := v.(float64)
-		if wasNumber && isNumber {
-			v = was + is
-		}
-		s.Pool[k] = v
+	for k, n := range o.Pool {
+		s.Pool[k] += n
 	}
 }
 
@@ -198,7 +193,7 @@ waiting, in the foreground or the background. Its result says cancelled.`,
 			return err
 		}
 		for _, p := range peers {
-			err := p.Cancel(ctx, cfg.Namespace, id)
+			err := p.Cancel(ctx, me(cfg), id)
 			switch sandboxmcp.CodeOf(err) {
 			case "":
 				if a.json {

@@ -29,7 +29,10 @@ hint.`,
 			return err
 		}
 		return a.withEngine(ctx, cfg, func(e runner) error {
-			r := e.Runtimes(ctx)
+			r, err := e.Runtimes(ctx)
+			if err != nil {
+				return err
+			}
 			if a.json {
 				a.printJSON(r)
 				return nil

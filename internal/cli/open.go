@@ -7,18 +7,28 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/engine"
-	"github.com/sandboxmcp/sandboxmcp/internal/config"
 	"github.com/sandboxmcp/sandboxmcp/internal/api"
-	"github.com/sandboxmcp/sandboxmcp/internal/server"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
-// runner is what the commands ask of an engine.
+// runner is the engine of this process.
 type runner interface {
-	server.Engine
-	api.Handler
+	sandboxmcp.Service
 	Namespace() sandboxmcp.Namespace
-	RotateVault(ctx context.Context, actor string) (int, error)
+	AuditInMemory() bool
+	RotateVault(ctx context.Context, c sandboxmcp.Caller) (int, error)
 	io.Closer
+}
+
+// me is the caller of every command: the person at the terminal, in the namespace
+// of the settings.
+func me(cfg *config.Config) sandboxmcp.Caller {
+	return sandboxmcp.Caller{Namespace: cfg.Namespace, Actor: api.Actor}
+}
+
+// everyone is the person at the terminal for verbs that list all namespaces.
+func everyone() sandboxmcp.Caller {
+	return sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace, Actor: api.Actor}
 }
 
 func openEngine(ctx context.Context, o engine.Options) (runner, error) {

@@ -106,7 +106,7 @@ func skippedFiles(res sandboxmcp.Result) []sandboxmcp.SkippedFile {
 func copyOne(ctx context.Context, e runner, dir *outDir, res sandboxmcp.Result, f sandboxmcp.Artifact) error {
 	data := f.ContentB64
 	if len(data) == 0 && f.SizeBytes > 0 && e != nil {
-		kept, err := e.ArtifactContent(ctx, res.Namespace, res.RequestID, f.Name)
+		kept, err := e.ArtifactContent(ctx, sandboxmcp.Caller{Namespace: res.Namespace}, res.RequestID, f.Name)
 		if err != nil {
 			return fmt.Errorf("fetch artifact %s: %w", sandboxmcp.Quote(f.Name), err)
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/internal/config"
 	"github.com/sandboxmcp/sandboxmcp/internal/api"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
 // place says where a session is looked for, or made: the flags of a command.
@@ -88,7 +88,7 @@ func (a *app) owner(ctx context.Context, cfg *config.Config, p place, id sandbox
 	)
 	for _, c := range peers {
 		wg.Go(func() {
-			s, err := c.Session(ctx, cfg.Namespace, id)
+			s, err := c.Session(ctx, me(cfg), id)
 			mu.Lock()
 			defer mu.Unlock()
 			switch sandboxmcp.CodeOf(err) {
@@ -182,7 +182,7 @@ func (a *app) expiredHere(ctx context.Context, cfg *config.Config, ns sandboxmcp
 	}
 	var gone error
 	_ = a.withEngine(ctx, cfg, func(e runner) error {
-		if _, err := e.SessionFiles(ctx, ns, id); sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionExpired {
+		if _, err := e.SessionFiles(ctx, sandboxmcp.Caller{Namespace: ns}, id); sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionExpired {
 			gone = err
 		}
 		return nil

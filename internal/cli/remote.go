@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/internal/config"
 	"github.com/sandboxmcp/sandboxmcp/internal/api"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
 // elsewhere reports whether a run is for a server and not for this process.
@@ -37,7 +37,7 @@ func (o *runOptions) checkPlace(given func(string) bool) error {
 func (a *app) runElsewhere(ctx context.Context, o *runOptions, cfg *config.Config, req sandboxmcp.Request) error {
 	work := func(c *api.Client) error {
 		if o.background {
-			return a.startIn(ctx, c, req)
+			return a.startIn(ctx, c, me(cfg), req)
 		}
 		return a.runIn(ctx, o, cfg, c, req)
 	}
@@ -59,8 +59,8 @@ func (a *app) runElsewhere(ctx context.Context, o *runOptions, cfg *config.Confi
 }
 
 // startIn has a server run the request in the background.
-func (a *app) startIn(ctx context.Context, c *api.Client, req sandboxmcp.Request) error {
-	res, err := c.Start(ctx, req)
+func (a *app) startIn(ctx context.Context, c *api.Client, who sandboxmcp.Caller, req sandboxmcp.Request) error {
+	res, err := c.Start(ctx, who, req)
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (a *app) runIn(ctx context.Context, o *runOptions, cfg *config.Config, c *a
 		}
 		defer dir.close()
 	}
-	res, err := c.Execute(ctx, req)
+	res, err := c.Execute(ctx, me(cfg), req)
 	if errors.Is(context.Cause(ctx), errReaderGone) {
 		a.status = exitBrokenPipe
 		return nil
@@ -125,7 +125,7 @@ func (a *app) filled(ctx context.Context, e runner, res sandboxmcp.Result) sandb
 		if len(f.ContentB64) > 0 || f.SizeBytes == 0 {
 			continue
 		}
-		kept, err := e.ArtifactContent(ctx, res.Namespace, res.RequestID, f.Name)
+		kept, err := e.ArtifactContent(ctx, sandboxmcp.Caller{Namespace: res.Namespace}, res.RequestID, f.Name)
 		if err != nil {
 			a.failure(sandboxmcp.AsError(err))
 			continue

@@ -36,7 +36,7 @@ func TestRunInSession(t *testing.T) {
 	}
 	f.got.Stdout, f.got.Stderr = nil, nil
 	want := sandboxmcp.Request{
-		Namespace: "default", Actor: "cli", Code: "x", Language: sandboxmcp.Node, Env: map[string]string{"A": "\xff"}, Limits: sandboxmcp.Limits{TimeoutSeconds: 5},
+		Code: "x", Language: sandboxmcp.Node, Env: map[string]string{"A": "\xff"}, Limits: sandboxmcp.Limits{TimeoutSeconds: 5},
 		Strict: true, Display: sandboxmcp.DisplayResults, SessionID: "one",
 	}
 	if d := cmp.Diff(want, f.got); d != "" {
@@ -84,7 +84,7 @@ func TestRunInBackground(t *testing.T) {
 	f := having("one")
 	f.res = sandboxmcp.Result{RequestID: "r", Status: sandboxmcp.StatusRunning}
 	env := servers(t, f)
-	if got := (&fake{}).cli(t.Context(), t, env, "run", "--background", "-c", "x"); got.status != 0 || got.stdout != "r\n" || f.got.SessionID != "" || f.got.Actor != "cli" {
+	if got := (&fake{}).cli(t.Context(), t, env, "run", "--background", "-c", "x"); got.status != 0 || got.stdout != "r\n" || f.got.SessionID != "" || f.who != (sandboxmcp.Caller{Namespace: "default", Actor: "cli"}) {
 		t.Errorf("got %+v", got)
 	}
 	got := (&fake{}).cli(t.Context(), t, env, "run", "--background", "--session", "one", "-c", "x", "--json")

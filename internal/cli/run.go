@@ -208,7 +208,7 @@ func (a *app) run(ctx context.Context, o *runOptions) error {
 		defer dir.close()
 	}
 	return a.withEngine(ctx, cfg, func(e runner) error {
-		res, err := e.Execute(ctx, req)
+		res, err := e.Execute(ctx, me(cfg), req)
 		if errors.Is(context.Cause(ctx), errReaderGone) {
 			a.status = exitBrokenPipe
 			return nil
@@ -242,7 +242,7 @@ func (a *app) giveThrough(req *sandboxmcp.Request, cancel context.CancelCauseFun
 // request makes the engine's request of the flags and the program.
 func (a *app) request(ctx context.Context, o *runOptions, cfg *config.Config) (sandboxmcp.Request, error) {
 	req := sandboxmcp.Request{
-		Namespace: cfg.Namespace, Actor: "cli", Env: o.vars,
+		Env:    o.vars,
 		Limits: o.limits, Strict: true, Backend: o.backend, Display: sandboxmcp.DisplayNone,
 		AllowedDomains: o.domains, GrantDomains: o.domains != nil, Hold: time.Duration(o.hold * float64(time.Second)),
 	}

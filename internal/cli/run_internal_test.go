@@ -27,17 +27,22 @@ type fake struct {
 	stderr string
 	wait   bool // until the context ends
 	got    sandboxmcp.Request
+	who    sandboxmcp.Caller // who asked for it
 	opened engine.Options
 	closed bool
 	idle   bool // it counts nothing
 
+	unused
 	fakeSessions
 	fakeGuard
 	fakeRecord
 }
 
-func (f *fake) Execute(ctx context.Context, r sandboxmcp.Request) (sandboxmcp.Result, error) {
-	f.got = r
+// unused are the verbs that no test calls; one that is called panics.
+type unused struct{ sandboxmcp.Service }
+
+func (f *fake) Execute(ctx context.Context, c sandboxmcp.Caller, r sandboxmcp.Request) (sandboxmcp.Result, error) {
+	f.got, f.who = r, c
 	if r.Stdout != nil {
 		_, _ = io.WriteString(r.Stdout, f.stdout)
 		_, _ = io.WriteString(r.Stderr, f.stderr)
@@ -48,42 +53,44 @@ func (f *fake) Execute(ctx context.Context, r sandboxmcp.Request) (sandboxmcp.Re
 	return f.res, f.err
 }
 
-func (f *fake) Start(_ context.Context, r sandboxmcp.Request) (sandboxmcp.Result, error) {
-	f.got = r
+func (f *fake) Start(_ context.Context, c sandboxmcp.Caller, r sandboxmcp.Request) (sandboxmcp.Result, error) {
+	f.got, f.who = r, c
 	return f.res, f.err
 }
 
-func (f *fake) Lookup(context.Context, sandboxmcp.Lookup) (sandboxmcp.Result, error) {
+func (f *fake) Lookup(context.Context, sandboxmcp.Caller, sandboxmcp.Lookup) (sandboxmcp.Result, error) {
 	return f.res, f.err
 }
 
-func (f *fake) Cancel(_ context.Context, _ sandboxmcp.Namespace, id sandboxmcp.RequestID) error {
+func (f *fake) Cancel(_ context.Context, _ sandboxmcp.Caller, id sandboxmcp.RequestID) error {
 	if id == "known" {
 		return nil
 	}
 	return sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "no")
 }
 
-func (f *fake) Output(context.Context, sandboxmcp.Namespace, sandboxmcp.RequestID, string) ([]byte, error) {
+func (f *fake) Output(context.Context, sandboxmcp.Caller, sandboxmcp.RequestID, string) ([]byte, error) {
 	return nil, f.err
 }
 
-func (f *fake) ArtifactContent(_ context.Context, _ sandboxmcp.Namespace, _ sandboxmcp.RequestID, path string) (sandboxmcp.Artifact, error) {
+func (f *fake) ArtifactContent(_ context.Context, _ sandboxmcp.Caller, _ sandboxmcp.RequestID, path string) (sandboxmcp.Artifact, error) {
 	return sandboxmcp.Artifact{Name: path, ContentB64: []byte("fetched " + path)}, nil
 }
 
-func (f *fake) Runtimes(context.Context) sandboxmcp.Runtimes { return sandboxmcp.Runtimes{} }
+func (f *fake) Runtimes(context.Context) (sandboxmcp.Runtimes, error) {
+	return sandboxmcp.Runtimes{}, nil
+}
 
-func (f *fake) Stats() sandboxmcp.Stats {
+func (f *fake) Stats(context.Context) (sandboxmcp.Stats, error) {
 	if f.idle {
-		return sandboxmcp.Stats{}
+		return sandboxmcp.Stats{}, nil
 	}
 	return sandboxmcp.Stats{
 		Queue:      sandboxmcp.QueueStats{MaxConcurrent: 4, Active: 1, TotalProcessed: 5},
 		Executions: map[sandboxmcp.Status]int64{sandboxmcp.StatusCompleted: 5},
 		LatencyMS:  sandboxmcp.Latency{P50: 2, P99: 3},
-		Pool:       map[string]any{"ready": 1.0, "kind": "slots"},
-	}
+		Pool:       map[string]int{"ready": 1},
+	}, nil
 }
 
 func (f *fake) Namespace() sandboxmcp.Namespace { return sandboxmcp.DefaultNamespace }
@@ -155,12 +162,15 @@ func TestRunRequest(t *testing.T) {
 	f.cli(t.Context(), t, []string{"SANDBOXMCP_NAMESPACE=team"}, "run", script, "--timeout", "1.5", "--ram", "64", "--cpu", "0.5", "--processes", "3", "--max-output", "10",
 		"--env", "A=b=c", "--env", "D=", "--stdin", in, "--backend", "process", "--json")
 	want := sandboxmcp.Request{
-		Namespace: "team", Actor: "cli", Code: "text of a.mjs", Language: sandboxmcp.Node, FileName: "a.mjs", Stdin: []byte("text of in"),
+		Code: "text of a.mjs", Language: sandboxmcp.Node, FileName: "a.mjs", Stdin: []byte("text of in"),
 		Env: map[string]string{"A": "b=c", "D": ""}, Strict: true, Backend: "process",
 		Limits: sandboxmcp.Limits{MaxRAMMB: 64, MaxCPUCores: 0.5, TimeoutSeconds: 1.5, MaxProcesses: 3, MaxOutputBytes: 10},
 	}
 	if d := cmp.Diff(want, f.got); d != "" {
 		t.Error(d)
+	}
+	if want := (sandboxmcp.Caller{Namespace: "team", Actor: "cli"}); f.who != want {
+		t.Errorf("caller: got %+v, want %+v", f.who, want)
 	}
 	f.cli(t.Context(), t, nil, "run", "-", "-l", "shell")
 	if f.got.Code != "print(2)\n" || f.got.Language != sandboxmcp.Shell || f.got.FileName != "" {
@@ -298,7 +308,7 @@ func TestArtifactsDocument(t *testing.T) {
 func TestLive(t *testing.T) {
 	state := t.TempDir()
 	for range 2 {
-		s, err := api.Listen(t.Context(), api.Config{StateDir: state, Handler: &fake{}, Logger: slog.New(slog.DiscardHandler)})
+		s, err := api.Listen(t.Context(), api.Config{StateDir: state, Service: &fake{}, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -319,7 +329,7 @@ func TestLive(t *testing.T) {
 	if err := json.Unmarshal([]byte(got.stdout), &s); err != nil {
 		t.Fatalf("%v in %+v", err, got)
 	}
-	if s.Servers != 2 || s.Executions[sandboxmcp.StatusCompleted] != 10 || s.LatencyMS.P99 != 3 || s.Pool["ready"] != 2.0 || s.Pool["kind"] != "slots" {
+	if s.Servers != 2 || s.Executions[sandboxmcp.StatusCompleted] != 10 || s.LatencyMS.P99 != 3 || s.Pool["ready"] != 2 {
 		t.Errorf("stats: got %+v", s)
 	}
 	if got := f.cli(t.Context(), t, env, "cancel", "known"); got.status != 0 || got.stdout != "cancelled known\n" {
@@ -368,24 +378,4 @@ func TestServe(t *testing.T) {
 	if err != nil || len(left) != 0 {
 		t.Errorf("sockets left: got %v %v", left, err)
 	}
-}
-
-func (*fake) RequestEgress(context.Context, sandboxmcp.EgressAsk) (sandboxmcp.EgressAnswer, error) {
-	return sandboxmcp.EgressAnswer{}, nil
-}
-
-func (*fake) FindEgress(context.Context, string) (sandboxmcp.Approval, error) {
-	return sandboxmcp.Approval{}, nil
-}
-
-func (*fake) Egress(context.Context, sandboxmcp.Namespace) (sandboxmcp.EgressList, error) {
-	return sandboxmcp.EgressList{}, nil
-}
-
-func (*fake) DecideEgress(context.Context, sandboxmcp.EgressDecision) (sandboxmcp.EgressAnswer, error) {
-	return sandboxmcp.EgressAnswer{}, nil
-}
-
-func (*fake) RevokeEgress(context.Context, sandboxmcp.Namespace, string, string) (sandboxmcp.EgressRevoked, error) {
-	return sandboxmcp.EgressRevoked{}, nil
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/internal/config"
 	"github.com/sandboxmcp/sandboxmcp/internal/api"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
 	"github.com/sandboxmcp/sandboxmcp/internal/server"
 )
 
@@ -85,7 +85,7 @@ type door struct {
 // serve is a server on stdin and stdout, with a control socket beside.
 func (a *app) serve(ctx context.Context, cfg *config.Config, five bool) error {
 	return a.asServer(ctx, cfg, "mcp", func(e runner, logger *slog.Logger) error {
-		beside, err := api.Listen(ctx, api.Config{StateDir: cfg.StateDir, Handler: e, Logger: logger, MaxUpload: cfg.Tools.MaxUploadBytes})
+		beside, err := api.Listen(ctx, api.Config{StateDir: cfg.StateDir, Service: e, Logger: logger, MaxUpload: cfg.Tools.MaxUploadBytes, AuditInMemory: e.AuditInMemory()})
 		if err != nil {
 			// The agent is not hurt by this; the person in another terminal is told.
 			logger.Warn("no control socket: other commands do not see this server", "error", err)
@@ -106,7 +106,7 @@ func (a *app) speak(ctx context.Context, d door) error {
 		tools = server.FiveTools
 	}
 	s := server.New(server.Config{
-		Engine: d.engine, Version: version(), Logger: d.logger, Namespace: d.engine.Namespace(),
+		Engine: d.engine, Version: version(), Logger: d.logger, Identity: sandboxmcp.Identity{Namespaces: []sandboxmcp.Namespace{d.engine.Namespace()}, Actor: "mcp"},
 		Tools: tools, Five: fiveSettings(d.cfg), Link: files.link, Notes: files.notes, OpenWorld: d.cfg.EgressApprovals || d.cfg.EnableNetwork,
 	})
 	err := s.ServeStdio(ctx, a.stdin, a.stdout)
@@ -139,7 +139,7 @@ func (a *app) asServer(ctx context.Context, cfg *config.Config, actor string, wo
 	}()
 	idleCtx, stopTrim := context.WithCancel(ctx)
 	defer stopTrim()
-	go trim(idleCtx, e.Stats)
+	go trim(idleCtx, e)
 	if idle := cfg.Idle(); len(idle) > 0 {
 		logger.Warn("these settings have no effect in this version", "settings", idle)
 	}

@@ -68,7 +68,7 @@ func (a *app) sessions(ctx context.Context, p place) ([]sandboxmcp.Session, erro
 		return nil, err
 	}
 	for _, c := range peers {
-		have, err := c.Sessions(ctx, cfg.Namespace)
+		have, err := c.Sessions(ctx, me(cfg))
 		switch sandboxmcp.CodeOf(err) {
 		case "":
 		case sandboxmcp.CodeNotFound: // of a version that has none
@@ -195,7 +195,7 @@ func (a *app) createSession(ctx context.Context, o *createOptions, language sand
 		return err
 	}
 	spec := sandboxmcp.SessionSpec{
-		ID: sandboxmcp.SessionID(o.id), Namespace: cfg.Namespace, Language: language, Limits: o.limits, Strict: true,
+		ID: sandboxmcp.SessionID(o.id), Language: language, Limits: o.limits, Strict: true,
 		TTL: time.Duration(min(o.ttl*float64(time.Minute), math.MaxInt64/2)), Backend: o.backend,
 	}
 	if spec.ID != "" {
@@ -209,7 +209,7 @@ func (a *app) createSession(ctx context.Context, o *createOptions, language sand
 		}
 	}
 	return a.inHome(ctx, cfg, o.place, func(c *api.Client) error {
-		s, err := c.CreateSession(ctx, spec)
+		s, err := c.CreateSession(ctx, me(cfg), spec)
 		if err != nil {
 			return err
 		}
@@ -255,10 +255,10 @@ func (a *app) killSession(ctx context.Context, p place, id sandboxmcp.SessionID)
 	s, err := a.owner(ctx, cfg, p, id)
 	if sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionExpired {
 		// Nobody has it any more, and anybody can have it forgotten.
-		_ = a.withEngine(ctx, cfg, func(e runner) error { return e.TerminateSession(ctx, cfg.Namespace, id, api.Actor) })
+		_ = a.withEngine(ctx, cfg, func(e runner) error { return e.TerminateSession(ctx, me(cfg), id) })
 	}
 	if err == nil {
-		err = s.TerminateSession(ctx, cfg.Namespace, id)
+		err = s.TerminateSession(ctx, me(cfg), id)
 	}
 	if err != nil {
 		return err

@@ -18,8 +18,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/internal/config"
 	"github.com/sandboxmcp/sandboxmcp/internal/api"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
 // fakeSessions is the part of a fake engine that has sessions.
@@ -32,7 +32,7 @@ type fakeSessions struct {
 	gone string // what was removed or ended
 
 	kind    string // of its vault; empty: sealed
-	secrets []sandboxmcp.SecretSpec
+	secrets []heldSecret
 	rotated int
 
 	id      string // of its server, once it listens
@@ -53,16 +53,16 @@ func having(ids ...sandboxmcp.SessionID) *fake {
 	return f
 }
 
-func (f *fakeSessions) find(ns sandboxmcp.Namespace, id sandboxmcp.SessionID) error {
+func (f *fakeSessions) find(c sandboxmcp.Caller, id sandboxmcp.SessionID) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if ns == "default" && slices.ContainsFunc(f.have, func(s sandboxmcp.Session) bool { return s.ID == id }) {
+	if c == (sandboxmcp.Caller{Namespace: "default", Actor: "cli"}) && slices.ContainsFunc(f.have, func(s sandboxmcp.Session) bool { return s.ID == id }) {
 		return nil
 	}
 	return sandboxmcp.Errorf(sandboxmcp.CodeSessionNotFound, "no session %s", id)
 }
 
-func (f *fakeSessions) CreateSession(_ context.Context, spec sandboxmcp.SessionSpec) (sandboxmcp.Session, error) {
+func (f *fakeSessions) CreateSession(_ context.Context, _ sandboxmcp.Caller, spec sandboxmcp.SessionSpec) (sandboxmcp.Session, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.spec = spec
@@ -74,17 +74,17 @@ func (f *fakeSessions) CreateSession(_ context.Context, spec sandboxmcp.SessionS
 	return s, nil
 }
 
-func (f *fakeSessions) TerminateSession(_ context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, _ string) error {
+func (f *fakeSessions) TerminateSession(_ context.Context, c sandboxmcp.Caller, id sandboxmcp.SessionID) error {
 	f.gone = string(id)
-	return f.find(ns, id)
+	return f.find(c, id)
 }
 
-func (f *fakeSessions) CloseSession(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, actor string) error {
-	return f.TerminateSession(ctx, ns, id, actor)
+func (f *fakeSessions) CloseSession(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp.SessionID) error {
+	return f.TerminateSession(ctx, c, id)
 }
 
-func (f *fakeSessions) Sessions(_ context.Context, ns sandboxmcp.Namespace) ([]sandboxmcp.Session, error) {
-	if ns != "" && ns != "default" {
+func (f *fakeSessions) Sessions(_ context.Context, c sandboxmcp.Caller) ([]sandboxmcp.Session, error) {
+	if c.Namespace != sandboxmcp.EveryNamespace && c.Namespace != "default" {
 		return nil, nil
 	}
 	f.mu.Lock()
@@ -92,33 +92,33 @@ func (f *fakeSessions) Sessions(_ context.Context, ns sandboxmcp.Namespace) ([]s
 	return slices.Clone(f.have), nil
 }
 
-func (f *fakeSessions) Upload(_ context.Context, u sandboxmcp.Upload) (sandboxmcp.SessionID, string, error) {
+func (f *fakeSessions) Upload(_ context.Context, c sandboxmcp.Caller, u sandboxmcp.Upload) (sandboxmcp.SessionID, string, error) {
 	f.up = u
-	return u.SessionID, "/mnt/data/" + u.Name, f.find(u.Namespace, u.SessionID)
+	return u.SessionID, "/mnt/data/" + u.Name, f.find(c, u.SessionID)
 }
 
-func (f *fakeSessions) SessionFiles(_ context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) ([]sandboxmcp.SessionFile, error) {
-	return []sandboxmcp.SessionFile{{Path: "/mnt/data/a.txt", Filename: "a.txt", SizeBytes: 2}}, f.find(ns, id)
+func (f *fakeSessions) SessionFiles(_ context.Context, c sandboxmcp.Caller, id sandboxmcp.SessionID) ([]sandboxmcp.SessionFile, error) {
+	return []sandboxmcp.SessionFile{{Path: "/mnt/data/a.txt", Filename: "a.txt", SizeBytes: 2}}, f.find(c, id)
 }
 
-func (f *fakeSessions) ReadFile(_ context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, path string, _ int64) (sandboxmcp.SessionFile, []byte, error) {
-	return sandboxmcp.SessionFile{Path: path}, []byte("a\x00\xff\x1b"), f.find(ns, id)
+func (f *fakeSessions) ReadFile(_ context.Context, c sandboxmcp.Caller, id sandboxmcp.SessionID, path string, _ int64) (sandboxmcp.SessionFile, []byte, error) {
+	return sandboxmcp.SessionFile{Path: path}, []byte("a\x00\xff\x1b"), f.find(c, id)
 }
 
-func (f *fakeSessions) RemoveFile(_ context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, path, _ string) error {
+func (f *fakeSessions) RemoveFile(_ context.Context, c sandboxmcp.Caller, id sandboxmcp.SessionID, path string) error {
 	f.gone = path
-	return f.find(ns, id)
+	return f.find(c, id)
 }
 
-func (f *fakeSessions) Bridge(_ context.Context, b sandboxmcp.Bridge) (sandboxmcp.Bridged, error) {
+func (f *fakeSessions) Bridge(_ context.Context, c sandboxmcp.Caller, b sandboxmcp.Bridge) (sandboxmcp.Bridged, error) {
 	f.over = b
-	return sandboxmcp.Bridged{Bridged: true, Data: b.Data, Keys: []string{"k"}, Bytes: 2}, f.find(b.Namespace, b.To)
+	return sandboxmcp.Bridged{Bridged: true, Data: b.Data, Keys: []string{"k"}, Bytes: 2}, f.find(c, b.To)
 }
 
-func (f *fakeSessions) Inspect(_ context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) (sandboxmcp.State, error) {
+func (f *fakeSessions) Inspect(_ context.Context, c sandboxmcp.Caller, id sandboxmcp.SessionID) (sandboxmcp.State, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return sandboxmcp.State{Namespace: ns, Sessions: f.have, VaultKeys: []string{"B", "A"}, Env: map[string]any{"asked": string(id)}}, nil
+	return sandboxmcp.State{Namespace: c.Namespace, Sessions: f.have, VaultKeys: []string{"B", "A"}, Env: map[string]any{"asked": string(id)}}, nil
 }
 
 func (f *fakeSessions) expired(context.Context, *config.Config, sandboxmcp.Namespace, sandboxmcp.SessionID) error {
@@ -136,7 +136,7 @@ func (f *fakeSessions) spawn(_ context.Context, args, _ []string, _ *os.File) (i
 // listen opens a control socket for the engine.
 func (f *fake) listen(t *testing.T, state string, background bool) {
 	t.Helper()
-	s, err := api.Listen(t.Context(), api.Config{StateDir: state, Handler: f, Logger: slog.New(slog.DiscardHandler), Background: background})
+	s, err := api.Listen(t.Context(), api.Config{StateDir: state, Service: f, AuditInMemory: f.memory, Logger: slog.New(slog.DiscardHandler), Background: background})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -302,7 +302,7 @@ func TestHome(t *testing.T) {
 			continue
 		}
 		want := sandboxmcp.SessionSpec{
-			ID: "new", Namespace: "default", Actor: "cli", Language: sandboxmcp.Shell, Limits: sandboxmcp.Limits{MaxRAMMB: 64}, Strict: true, TTL: 90 * time.Second,
+			ID: "new", Language: sandboxmcp.Shell, Limits: sandboxmcp.Limits{MaxRAMMB: 64}, Strict: true, TTL: 90 * time.Second,
 		}
 		if d := cmp.Diff(want, all[c.made][0].spec); d != "" || got.stdout != "new\n" {
 			t.Errorf("%s: got %q and %s", c.name, got.stdout, d)
@@ -455,7 +455,7 @@ func TestFiles(t *testing.T) {
 	if got := run("upload", "one", src, "--name", "b", "--overwrite", "--json"); parsed[map[string]string](t, got.stdout)["path"] != "/mnt/data/b" {
 		t.Errorf("upload: got %+v", got)
 	}
-	if d := cmp.Diff(sandboxmcp.Upload{Namespace: "default", SessionID: "one", Actor: "cli", Name: "b", Content: []byte("\x89PNG"), Overwrite: true}, f.up); d != "" {
+	if d := cmp.Diff(sandboxmcp.Upload{SessionID: "one", Name: "b", Content: []byte("\x89PNG"), Overwrite: true}, f.up); d != "" {
 		t.Error(d)
 	}
 	if got := run("upload", "one", filepath.Join(dir, "none")); got.status != 5 {
@@ -508,7 +508,7 @@ func TestBridge(t *testing.T) {
 	if doc := parsed[sandboxmcp.Bridged](t, got.stdout); !doc.Bridged || string(doc.Data["k"]) == "" {
 		t.Errorf("got %+v", got)
 	}
-	if f.over.To != "one" || f.over.Namespace != "default" || string(f.over.Data["k"]) != `{"v":42}` {
+	if f.over.To != "one" || string(f.over.Data["k"]) != `{"v":42}` {
 		t.Errorf("asked: got %+v", f.over)
 	}
 	var out, errs bytes.Buffer

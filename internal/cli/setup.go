@@ -148,7 +148,7 @@ const trialTimeout = 300
 // try runs the trial of a set and keeps what it worked out for later runs. Where no
 // sandbox can be built, nothing is tried, and that is said.
 func (a *app) try(ctx context.Context, e runner, library *environment.Library, s environment.Set, r environment.Recipe) error {
-	res, err := e.Execute(ctx, sandboxmcp.Request{Actor: "cli", Code: r.Trial, FileName: "trial.py", Limits: sandboxmcp.Limits{TimeoutSeconds: trialTimeout}})
+	res, err := e.Execute(ctx, sandboxmcp.Caller{Actor: "cli"}, sandboxmcp.Request{Code: r.Trial, FileName: "trial.py", Limits: sandboxmcp.Limits{TimeoutSeconds: trialTimeout}})
 	switch {
 	case sandboxmcp.CodeOf(err) == sandboxmcp.CodeIsolationUnavailable:
 		a.say("the packages were not tried: " + err.Error())
@@ -160,7 +160,7 @@ func (a *app) try(ctx context.Context, e runner, library *environment.Library, s
 			WithHint("try again with --upgrade, or with another lock")
 	}
 	for _, f := range res.Artifacts {
-		kept, err := e.ArtifactContent(ctx, res.Namespace, res.RequestID, f.Name)
+		kept, err := e.ArtifactContent(ctx, sandboxmcp.Caller{Namespace: res.Namespace}, res.RequestID, f.Name)
 		if err == nil {
 			err = library.Keep(s, f.Name, kept.ContentB64)
 		}

@@ -14,7 +14,7 @@ const trimAfter = 10 * time.Second
 // while: the collector is set to run rarely, so that a busy server answers
 // quickly, and an idle one would otherwise keep what its last calls took. It
 // returns when ctx ends.
-func trim(ctx context.Context, stats func() sandboxmcp.Stats) {
+func trim(ctx context.Context, m sandboxmcp.Monitor) {
 	t := time.NewTicker(trimAfter)
 	defer t.Stop()
 	seen, trimmed := int64(-1), int64(-1)
@@ -24,7 +24,11 @@ func trim(ctx context.Context, stats func() sandboxmcp.Stats) {
 			return
 		case <-t.C:
 		}
-		q := stats().Queue
+		st, err := m.Stats(ctx)
+		if err != nil {
+			continue
+		}
+		q := st.Queue
 		if q.Active == 0 && q.TotalProcessed == seen && seen != trimmed {
 			debug.FreeOSMemory()
 			trimmed = seen

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/term"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/internal/config"
 	"github.com/sandboxmcp/sandboxmcp/internal/api"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
 // Where secrets are that a running server has to be asked for.
@@ -89,7 +89,7 @@ keep it.`,
 		case len(args) > 2:
 			return usage("more than KEY and VALUE was given")
 		}
-		s := sandboxmcp.SecretSpec{Key: args[0], Actor: "cli"}
+		s := sandboxmcp.SecretSpec{Key: args[0]}
 		if ttl != "" {
 			var err error
 			if s.TTL, err = time.ParseDuration(ttl); err != nil || s.TTL <= 0 {
@@ -100,7 +100,6 @@ keep it.`,
 		if err != nil {
 			return err
 		}
-		s.Namespace = cfg.Namespace
 		if s.Value, err = a.secretValue(ctx, args); err != nil {
 			return err
 		}
@@ -108,10 +107,10 @@ keep it.`,
 			return err
 		}
 		if a.json {
-			a.printJSON(map[string]any{"added": s.Key, "namespace": s.Namespace})
+			a.printJSON(map[string]any{"added": s.Key, "namespace": cfg.Namespace})
 			return nil
 		}
-		a.print("added " + s.Key + " to the namespace " + string(s.Namespace) + "\n")
+		a.print("added " + s.Key + " to the namespace " + string(cfg.Namespace) + "\n")
 		return nil
 	})
 }
@@ -174,12 +173,12 @@ func (a *app) addSecret(ctx context.Context, cfg *config.Config, p place, s sand
 		if err != nil {
 			return err
 		}
-		return c.AddSecret(ctx, s)
+		return c.AddSecret(ctx, me(cfg), s)
 	}
 	if err := p.unused(cfg); err != nil {
 		return err
 	}
-	err := a.withEngine(ctx, cfg, func(e runner) error { return e.AddSecret(ctx, s) })
+	err := a.withEngine(ctx, cfg, func(e runner) error { return e.AddSecret(ctx, me(cfg), s) })
 	if err == nil {
 		a.tellOthers(ctx, cfg)
 	}
@@ -195,15 +194,15 @@ func (p place) unused(cfg *config.Config) error {
 }
 
 // vaultsOf asks the running servers what they have, and gives those of a kind.
-func (a *app) vaultsOf(ctx context.Context, cfg *config.Config, p place, is func(kind string) bool) ([]*api.Client, []api.VaultList, error) {
+func (a *app) vaultsOf(ctx context.Context, cfg *config.Config, p place, is func(kind string) bool) ([]*api.Client, []sandboxmcp.VaultList, error) {
 	peers, err := a.servers(ctx, cfg, p)
 	if err != nil {
 		return nil, nil, err
 	}
 	var some []*api.Client
-	var lists []api.VaultList
+	var lists []sandboxmcp.VaultList
 	for _, c := range peers {
-		l, err := c.Vault(ctx, cfg.Namespace)
+		l, err := c.Secrets(ctx, me(cfg))
 		switch {
 		case err != nil:
 			a.say("server " + c.Peer().ID + ": " + err.Error())
@@ -310,8 +309,9 @@ func (a *app) secrets(ctx context.Context, cfg *config.Config, p place) ([]sandb
 	} else if err := p.unused(cfg); err != nil {
 		return nil, err
 	}
-	err := a.withEngine(ctx, cfg, func(e runner) (err error) {
-		all, err = e.Secrets(ctx, cfg.Namespace)
+	err := a.withEngine(ctx, cfg, func(e runner) error {
+		l, err := e.Secrets(ctx, me(cfg))
+		all = l.Secrets
 		return err
 	})
 	return all, err
@@ -349,13 +349,13 @@ func (a *app) deleteSecret(ctx context.Context, cfg *config.Config, p place, key
 		if err := p.unused(cfg); err != nil {
 			return err
 		}
-		return a.withEngine(ctx, cfg, func(e runner) error { return e.DeleteSecret(ctx, cfg.Namespace, key, "cli") })
+		return a.withEngine(ctx, cfg, func(e runner) error { return e.DeleteSecret(ctx, me(cfg), key) })
 	}
 	c, err := a.memoryVault(ctx, cfg, p)
 	if err != nil {
 		return err
 	}
-	return c.DeleteSecret(ctx, cfg.Namespace, key)
+	return c.DeleteSecret(ctx, me(cfg), key)
 }
 
 func (a *app) vaultRotateCommand() *cobra.Command {
@@ -376,7 +376,7 @@ change the secrets themselves, too, if that may be so.`,
 			return err
 		}
 		return a.withEngine(ctx, cfg, func(e runner) error {
-			n, err := e.RotateVault(ctx, "cli")
+			n, err := e.RotateVault(ctx, me(cfg))
 			if err != nil {
 				return err
 			}

@@ -12,42 +12,47 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-func (f *fakeSessions) VaultKind() string { return cmp.Or(f.kind, "sealed") }
+// heldSecret is a secret in a fake vault, and who put it there.
+type heldSecret struct {
+	sandboxmcp.SecretSpec
 
-func (f *fakeSessions) AddSecret(_ context.Context, s sandboxmcp.SecretSpec) error {
+	who sandboxmcp.Caller
+}
+
+func (f *fakeSessions) AddSecret(_ context.Context, c sandboxmcp.Caller, s sandboxmcp.SecretSpec) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(s.Value.Reveal()) < 8 {
 		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the value of %s is too short", s.Key)
 	}
-	f.secrets = append(f.secrets, s)
+	f.secrets = append(f.secrets, heldSecret{s, c})
 	return nil
 }
 
-func (f *fakeSessions) DeleteSecret(_ context.Context, ns sandboxmcp.Namespace, key, _ string) error {
+func (f *fakeSessions) DeleteSecret(_ context.Context, c sandboxmcp.Caller, key string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := len(f.secrets)
-	f.secrets = slices.DeleteFunc(f.secrets, func(s sandboxmcp.SecretSpec) bool { return s.Namespace == ns && s.Key == key })
+	f.secrets = slices.DeleteFunc(f.secrets, func(s heldSecret) bool { return s.who.Namespace == c.Namespace && s.Key == key })
 	if len(f.secrets) == n {
 		return sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "no secret %s", key)
 	}
 	return nil
 }
 
-func (f *fakeSessions) Secrets(_ context.Context, ns sandboxmcp.Namespace) ([]sandboxmcp.SecretInfo, error) {
+func (f *fakeSessions) Secrets(_ context.Context, c sandboxmcp.Caller) (sandboxmcp.VaultList, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	list := []sandboxmcp.SecretInfo{}
 	for _, s := range f.secrets {
-		if s.Namespace == ns {
-			list = append(list, sandboxmcp.SecretInfo{Key: s.Key, Namespace: ns, CreatedAt: time.Unix(60, 0)})
+		if s.who.Namespace == c.Namespace {
+			list = append(list, sandboxmcp.SecretInfo{Key: s.Key, Namespace: c.Namespace, CreatedAt: time.Unix(60, 0)})
 		}
 	}
-	return list, nil
+	return sandboxmcp.VaultList{Kind: cmp.Or(f.kind, "sealed"), Secrets: list}, nil
 }
 
-func (f *fakeSessions) RotateVault(context.Context, string) (int, error) {
+func (f *fakeSessions) RotateVault(context.Context, sandboxmcp.Caller) (int, error) {
 	f.rotated++
 	return len(f.secrets), nil
 }
@@ -88,14 +93,14 @@ func TestVaultAdd(t *testing.T) {
 			}
 			continue
 		}
-		if status != 0 || len(f.secrets) != 1 || f.secrets[0].Value.Reveal() != tt.want || f.secrets[0].Key != "KEY" || f.secrets[0].Actor != "cli" {
+		if status != 0 || len(f.secrets) != 1 || f.secrets[0].Value.Reveal() != tt.want || f.secrets[0].Key != "KEY" || f.secrets[0].who.Actor != "cli" {
 			t.Errorf("%q: got status %d, %+v: %s", tt.args, status, f.secrets, &errs)
 			continue
 		}
 		if got := strings.Contains(errs.String(), "command line"); got != tt.warns {
 			t.Errorf("%q: stderr has %q", tt.args, &errs)
 		}
-		if s := f.secrets[0]; slices.Contains(tt.args, "--ttl") != (s.TTL == 90*time.Second) || slices.Contains(tt.args, "team") != (s.Namespace == "team") {
+		if s := f.secrets[0]; slices.Contains(tt.args, "--ttl") != (s.TTL == 90*time.Second) || slices.Contains(tt.args, "team") != (s.who.Namespace == "team") {
 			t.Errorf("%q: got %+v", tt.args, s)
 		}
 	}
@@ -103,7 +108,7 @@ func TestVaultAdd(t *testing.T) {
 
 func TestVaultListAndDelete(t *testing.T) {
 	f := &fake{}
-	f.secrets = []sandboxmcp.SecretSpec{{Namespace: "default", Key: "A"}, {Namespace: "team", Key: "B"}}
+	f.secrets = []heldSecret{{sandboxmcp.SecretSpec{Key: "A"}, sandboxmcp.Caller{Namespace: "default"}}, {sandboxmcp.SecretSpec{Key: "B"}, sandboxmcp.Caller{Namespace: "team"}}}
 	got := f.cli(t.Context(), t, nil, "vault", "list", "--json")
 	var doc struct {
 		Vault   string

@@ -64,12 +64,12 @@ func QuoteReason(s string) string {
 // Request asks a person, unless the same is asked already or was denied a moment
 // ago: then the answer is that one, and fresh is false. Whether it is open
 // already is the caller's to look up.
-func (g *Gate) Request(ctx context.Context, ask sandboxmcp.EgressAsk) (asked sandboxmcp.Approval, fresh bool, err error) {
+func (g *Gate) Request(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.EgressAsk) (asked sandboxmcp.Approval, fresh bool, err error) {
 	d, err := ParseDomain(ask.Domain, ask.Port)
 	if err != nil {
 		return sandboxmcp.Approval{}, false, err
 	}
-	text, digest, err := canonical(ask.Namespace, d)
+	text, digest, err := canonical(c.Namespace, d)
 	if err != nil {
 		return sandboxmcp.Approval{}, false, err
 	}
@@ -77,7 +77,7 @@ func (g *Gate) Request(ctx context.Context, ask sandboxmcp.EgressAsk) (asked san
 	if len(reason) > maxReason {
 		reason = strings.ToValidUTF8(reason[:maxReason], "")
 	}
-	a, known, err := g.known(ctx, ask.Namespace, digest)
+	a, known, err := g.known(ctx, c.Namespace, digest)
 	if known || err != nil {
 		return a.info, false, err
 	}
@@ -88,22 +88,22 @@ func (g *Gate) Request(ctx context.Context, ask sandboxmcp.EgressAsk) (asked san
 		if failed != nil {
 			return failed
 		}
-		if a, failed = findSame(ctx, tx, ask.Namespace, digest, now); !errors.Is(failed, sql.ErrNoRows) {
+		if a, failed = findSame(ctx, tx, c.Namespace, digest, now); !errors.Is(failed, sql.ErrNoRows) {
 			return failed
 		}
-		if failed = g.room(ctx, tx, ask.Namespace, now); failed != nil {
+		if failed = g.room(ctx, tx, c.Namespace, now); failed != nil {
 			return failed
 		}
-		g.asked.add(ask.Namespace, now)
+		g.asked.add(c.Namespace, now)
 		a = approval{domain: d, whole: true, info: sandboxmcp.Approval{
-			ID: newID("apr"), Domain: d.String(), Reason: QuoteReason(reason), ReasonFrom: reasonFrom, Namespace: ask.Namespace, Status: sandboxmcp.ApprovalPending, SHA256: digest,
-			RequestedBy: ask.Actor, SessionID: ask.SessionID, RequestID: ask.RequestID, RequestedAt: now, ExpiresAt: now.Add(PendingFor),
+			ID: newID("apr"), Domain: d.String(), Reason: QuoteReason(reason), ReasonFrom: reasonFrom, Namespace: c.Namespace, Status: sandboxmcp.ApprovalPending, SHA256: digest,
+			RequestedBy: c.Actor, SessionID: ask.SessionID, RequestID: ask.RequestID, RequestedAt: now, ExpiresAt: now.Add(PendingFor),
 		}}
 		fresh = true
 		const insert = `INSERT INTO approvals (` + approvalColumns + `, decided_by) VALUES (?,?,?,?,?,?,?,?,?,?,?,'','','')`
 		i := a.info
 		failed = g.cfg.Audit.Op(&sandboxmcp.AuditEntry{
-			Action: actionAsked, Phase: sandboxmcp.PhaseIntent, Namespace: ask.Namespace, RequestID: ask.RequestID, SessionID: ask.SessionID, Actor: ask.Actor, Detail: i.Domain,
+			Action: actionAsked, Phase: sandboxmcp.PhaseIntent, Namespace: c.Namespace, RequestID: ask.RequestID, SessionID: ask.SessionID, Actor: c.Actor, Detail: i.Domain,
 			Metadata: map[string]any{"approval_id": i.ID, "domain": i.Domain, "sha256": digest, "reason_bytes": len(ask.Reason), "reason_sha256": digestOf(ask.Reason), "expires_at": format(i.ExpiresAt)},
 		})(ctx, tx)
 		if failed != nil {
@@ -221,9 +221,13 @@ func (r *rate) add(ns sandboxmcp.Namespace, now time.Time) {
 	r.seen[ns] = append(r.seen[ns], now)
 }
 
-// Find returns a question. It fails with request_not_found.
-func (g *Gate) Find(ctx context.Context, id string) (sandboxmcp.Approval, error) {
+// Find returns a question of a namespace, or of any namespace if ns is empty. It
+// fails with request_not_found.
+func (g *Gate) Find(ctx context.Context, ns sandboxmcp.Namespace, id string) (sandboxmcp.Approval, error) {
 	a, err := g.find(ctx, id)
+	if err == nil && ns != "" && a.info.Namespace != ns {
+		return sandboxmcp.Approval{}, unknown(id)
+	}
 	return a.info, err
 }
 
@@ -260,14 +264,14 @@ func (g *Gate) Wait(ctx context.Context, id string, open func() bool) (sandboxmc
 		if err != nil {
 			return sandboxmcp.Approval{}, unreadable(err)
 		}
-		a, err := g.Find(context.WithoutCancel(ctx), id)
+		a, err := g.Find(context.WithoutCancel(ctx), "", id)
 		if err != nil || a.Status != sandboxmcp.ApprovalPending || open() {
 			return a, err
 		}
 		for same := true; same; {
 			select {
 			case <-ctx.Done():
-				return g.Find(context.WithoutCancel(ctx), id)
+				return g.Find(context.WithoutCancel(ctx), "", id)
 			case <-next:
 				same = false
 			case <-tick.C:

@@ -27,7 +27,7 @@ func BenchmarkOpen(b *testing.B) {
 		}
 	}
 	b.Run("nothing", run)
-	if _, _, err := g.Decide(b.Context(), sandboxmcp.EgressDecision{Namespace: "default", Domain: "api.example.com"}); err != nil {
+	if _, _, err := g.Decide(b.Context(), sandboxmcp.Caller{Namespace: "default"}, sandboxmcp.EgressDecision{Domain: "api.example.com"}); err != nil {
 		b.Fatal(err)
 	}
 	b.Run("one", run)

@@ -32,23 +32,23 @@ func TestFailsClosed(t *testing.T) {
 	}
 	for name, act := range map[string]func() error{
 		"approve": func() error {
-			_, _, err := b.Decide(t.Context(), sandboxmcp.EgressDecision{ID: a.ID})
+			_, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace}, sandboxmcp.EgressDecision{ID: a.ID})
 			return err
 		},
 		"deny": func() error {
-			_, _, err := b.Decide(t.Context(), sandboxmcp.EgressDecision{ID: a.ID, Deny: true})
+			_, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace}, sandboxmcp.EgressDecision{ID: a.ID, Deny: true})
 			return err
 		},
 		"open": func() error {
-			_, _, err := b.Decide(t.Context(), sandboxmcp.EgressDecision{Namespace: "default", Domain: "new.example.com"})
+			_, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: "default"}, sandboxmcp.EgressDecision{Domain: "new.example.com"})
 			return err
 		},
 		"revoke": func() error {
-			_, err := b.Revoke(t.Context(), "default", "open.example.com", "cli")
+			_, err := b.Revoke(t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "cli"}, "open.example.com")
 			return err
 		},
 		"ask": func() error {
-			_, _, err := b.Request(t.Context(), sandboxmcp.EgressAsk{Namespace: "default", Domain: "new.example.com"})
+			_, _, err := b.Request(t.Context(), sandboxmcp.Caller{Namespace: "default"}, sandboxmcp.EgressAsk{Domain: "new.example.com"})
 			return err
 		},
 		"use once": func() error {
@@ -66,7 +66,7 @@ func TestFailsClosed(t *testing.T) {
 	if b.lets(one, "api.example.com") || b.lets(one, "new.example.com") || !b.lets(one, "open.example.com") {
 		t.Error("something changed without a record")
 	}
-	if got, err := b.Find(t.Context(), a.ID); err != nil || got.Status != sandboxmcp.ApprovalPending {
+	if got, err := b.Find(t.Context(), "", a.ID); err != nil || got.Status != sandboxmcp.ApprovalPending {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }
@@ -95,9 +95,9 @@ func TestChangedRows(t *testing.T) {
 			t.Errorf("%s: %t, %v", host, ok, err)
 		}
 	}
-	_, _, err = b.Decide(t.Context(), sandboxmcp.EgressDecision{ID: a.ID})
+	_, _, err = b.Decide(t.Context(), sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace}, sandboxmcp.EgressDecision{ID: a.ID})
 	wantCode(t, err, sandboxmcp.CodeAccessDenied)
-	_, _, err = b.Decide(t.Context(), sandboxmcp.EgressDecision{ID: b.ask("other.example.com").ID, SHA256: a.SHA256})
+	_, _, err = b.Decide(t.Context(), sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace}, sandboxmcp.EgressDecision{ID: b.ask("other.example.com").ID, SHA256: a.SHA256})
 	wantCode(t, err, sandboxmcp.CodeAccessDenied)
 }
 
@@ -161,7 +161,7 @@ func TestBounds(t *testing.T) {
 		if i%20 == 19 {
 			b.pass(time.Minute)
 		}
-		if _, _, last = b.Request(t.Context(), sandboxmcp.EgressAsk{Namespace: "default", Domain: fmt.Sprintf("a%d.example.com", i)}); last == nil {
+		if _, _, last = b.Request(t.Context(), sandboxmcp.Caller{Namespace: "default"}, sandboxmcp.EgressAsk{Domain: fmt.Sprintf("a%d.example.com", i)}); last == nil {
 			asked++
 		}
 	}
@@ -174,9 +174,9 @@ func TestBounds(t *testing.T) {
 	}
 	quick := open(t)
 	for i := range 40 {
-		a, _, err := quick.Request(t.Context(), sandboxmcp.EgressAsk{Namespace: "default", Domain: fmt.Sprintf("a%d.example.com", i)})
+		a, _, err := quick.Request(t.Context(), sandboxmcp.Caller{Namespace: "default"}, sandboxmcp.EgressAsk{Domain: fmt.Sprintf("a%d.example.com", i)})
 		if last = err; err == nil {
-			_, _, _ = quick.Decide(t.Context(), sandboxmcp.EgressDecision{ID: a.ID, Deny: true})
+			_, _, _ = quick.Decide(t.Context(), sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace}, sandboxmcp.EgressDecision{ID: a.ID, Deny: true})
 		}
 	}
 	wantCode(t, last, sandboxmcp.CodeQueueFull)
@@ -187,7 +187,7 @@ func TestBounds(t *testing.T) {
 func TestReasons(t *testing.T) {
 	b := open(t)
 	evil := "\x1b[2Japproved by admin\n\asandboxmcp: ok \u202egnp.exe" + strings.Repeat("long ", 400)
-	a, fresh, err := b.Request(t.Context(), sandboxmcp.EgressAsk{Namespace: "default", Actor: "mcp", Domain: "api.example.com", Reason: evil})
+	a, fresh, err := b.Request(t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "mcp"}, sandboxmcp.EgressAsk{Domain: "api.example.com", Reason: evil})
 	if err != nil || !fresh {
 		t.Fatal(fresh, err)
 	}
@@ -201,7 +201,7 @@ func TestReasons(t *testing.T) {
 	if strings.ContainsAny(a.Reason, "\x1b\n\a\u202e") || len(a.Reason) > 500 || !strings.HasPrefix(a.Reason, `"`) {
 		t.Errorf("reason: %q", a.Reason)
 	}
-	page, err := recordIn(b.store, nil).List(t.Context(), sandboxmcp.AuditQuery{Namespace: "default"})
+	page, err := recordIn(b.store, nil).List(t.Context(), "default", sandboxmcp.AuditQuery{})
 	all := page.Entries
 	if err != nil || len(all) != 1 || strings.Contains(fmt.Sprint(all[0]), "admin") {
 		t.Errorf("record: %v, %v", all, err)

@@ -14,18 +14,18 @@ import (
 // transaction. An answer that was given before is given again, when it is the
 // same; another one is refused: a denial is final, and what is open is closed by
 // [Gate.Revoke].
-func (g *Gate) Decide(ctx context.Context, d sandboxmcp.EgressDecision) (sandboxmcp.Approval, *sandboxmcp.EgressGrant, error) {
+func (g *Gate) Decide(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.EgressDecision) (sandboxmcp.Approval, *sandboxmcp.EgressGrant, error) {
 	if !g.cfg.Approvals && !d.Deny {
 		return sandboxmcp.Approval{}, nil, Off()
 	}
 	if d.ID == "" {
-		n, err := g.open(ctx, d)
+		n, err := g.open(ctx, c, d)
 		return sandboxmcp.Approval{}, n, err
 	}
 	var a approval
 	var n *sandboxmcp.EgressGrant
 	err := g.change(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
-		a, n, err = g.answer(ctx, tx, d)
+		a, n, err = g.answer(ctx, tx, c, d)
 		return err
 	})
 	if err != nil {
@@ -41,9 +41,9 @@ func Off() error {
 }
 
 // answer answers a question in a transaction.
-func (g *Gate) answer(ctx context.Context, tx *sql.Tx, d sandboxmcp.EgressDecision) (approval, *sandboxmcp.EgressGrant, error) {
-	const q = `SELECT ` + approvalColumns + ` FROM approvals WHERE id = ? AND (? = '' OR namespace = ?)`
-	a, err := scanApproval(tx.QueryRowContext(ctx, q, d.ID, d.Namespace, d.Namespace))
+func (g *Gate) answer(ctx context.Context, tx *sql.Tx, c sandboxmcp.Caller, d sandboxmcp.EgressDecision) (approval, *sandboxmcp.EgressGrant, error) {
+	const q = `SELECT ` + approvalColumns + ` FROM approvals WHERE id = ? AND (? = '*' OR namespace = ?)`
+	a, err := scanApproval(tx.QueryRowContext(ctx, q, d.ID, c.Namespace, c.Namespace))
 	if errors.Is(err, sql.ErrNoRows) {
 		return a, nil, unknown(d.ID)
 	}
@@ -72,7 +72,7 @@ func (g *Gate) answer(ctx context.Context, tx *sql.Tx, d sandboxmcp.EgressDecisi
 	by := sandboxmcp.ApprovalApproved
 	var n *sandboxmcp.EgressGrant
 	entry := &sandboxmcp.AuditEntry{
-		Action: actionDenied, Phase: sandboxmcp.PhaseOutcome, Namespace: a.info.Namespace, RequestID: a.info.RequestID, SessionID: a.info.SessionID, Actor: d.Actor, Detail: a.info.Domain,
+		Action: actionDenied, Phase: sandboxmcp.PhaseOutcome, Namespace: a.info.Namespace, RequestID: a.info.RequestID, SessionID: a.info.SessionID, Actor: c.Actor, Detail: a.info.Domain,
 		Metadata: map[string]any{"approval_id": a.info.ID, "domain": a.info.Domain, "sha256": a.info.SHA256},
 	}
 	if d.Deny {
@@ -84,8 +84,8 @@ func (g *Gate) answer(ctx context.Context, tx *sql.Tx, d sandboxmcp.EgressDecisi
 		if d.SessionID == "" {
 			d.SessionID = a.info.SessionID
 		}
-		d.Namespace = a.info.Namespace
-		made, err := newGrant(d, a.domain, a.info.ID, now)
+		c.Namespace = a.info.Namespace
+		made, err := newGrant(c, d, a.domain, a.info.ID, now)
 		if err != nil {
 			return a, nil, err
 		}
@@ -103,7 +103,7 @@ func (g *Gate) answer(ctx context.Context, tx *sql.Tx, d sandboxmcp.EgressDecisi
 		}
 	}
 	const done = `UPDATE approvals SET state = ?, decided_at = ?, decided_by = ?, grant_id = ? WHERE id = ? AND state = 'pending'`
-	if _, err := tx.ExecContext(ctx, done, by, format(now), d.Actor, a.grant, a.info.ID); err != nil {
+	if _, err := tx.ExecContext(ctx, done, by, format(now), c.Actor, a.grant, a.info.ID); err != nil {
 		return a, nil, err
 	}
 	a.info.Status = by
@@ -128,7 +128,7 @@ func answered(a approval) error {
 
 // open opens a domain that nobody asked for. One that is open in the same way
 // already stays as it is, and a question for it is answered thereby.
-func (g *Gate) open(ctx context.Context, d sandboxmcp.EgressDecision) (*sandboxmcp.EgressGrant, error) {
+func (g *Gate) open(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.EgressDecision) (*sandboxmcp.EgressGrant, error) {
 	domain, err := ParseDomain(d.Domain, 0)
 	if err != nil {
 		return nil, err
@@ -136,7 +136,7 @@ func (g *Gate) open(ctx context.Context, d sandboxmcp.EgressDecision) (*sandboxm
 	if d.Scope == "" {
 		d.Scope = sandboxmcp.GrantAlways
 	}
-	made, err := newGrant(d, domain, "", g.now())
+	made, err := newGrant(c, d, domain, "", g.now())
 	if err != nil {
 		return nil, err
 	}
@@ -207,11 +207,11 @@ func (g *Gate) record(ctx context.Context, tx *sql.Tx, entry *sandboxmcp.AuditEn
 }
 
 // newGrant makes a grant of a decision.
-func newGrant(d sandboxmcp.EgressDecision, domain sandboxmcp.Domain, approvalID string, now time.Time) (grant, error) {
+func newGrant(c sandboxmcp.Caller, d sandboxmcp.EgressDecision, domain sandboxmcp.Domain, approvalID string, now time.Time) (grant, error) {
 	n := grant{domain: domain, info: sandboxmcp.EgressGrant{
-		ID: newID("grt"), Domain: domain.String(), Namespace: d.Namespace, Scope: d.Scope, ApprovalID: approvalID, GrantedBy: d.Actor, GrantedAt: now,
+		ID: newID("grt"), Domain: domain.String(), Namespace: c.Namespace, Scope: d.Scope, ApprovalID: approvalID, GrantedBy: c.Actor, GrantedAt: now,
 	}}
-	if _, err := sandboxmcp.ParseNamespace(string(d.Namespace)); err != nil {
+	if _, err := sandboxmcp.ParseNamespace(string(c.Namespace)); err != nil {
 		return n, err
 	}
 	switch d.Scope {
@@ -282,19 +282,19 @@ func (g *Gate) grantOf(ctx context.Context, tx *sql.Tx, id string) (*sandboxmcp.
 // Revoke takes back every grant of just this domain and namespace, and tells how
 // many there were. It fails with request_not_found when there is none; what the
 // settings open stays open, and that is said.
-func (g *Gate) Revoke(ctx context.Context, ns sandboxmcp.Namespace, domain, actor string) (sandboxmcp.EgressRevoked, error) {
+func (g *Gate) Revoke(ctx context.Context, c sandboxmcp.Caller, domain string) (sandboxmcp.EgressRevoked, error) {
 	d, err := ParseDomain(domain, 0)
 	if err != nil {
 		return sandboxmcp.EgressRevoked{}, err
 	}
-	_, digest, err := canonical(ns, d)
+	_, digest, err := canonical(c.Namespace, d)
 	if err != nil {
 		return sandboxmcp.EgressRevoked{}, err
 	}
 	out := sandboxmcp.EgressRevoked{Domain: d.String()}
 	err = g.change(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		const q = `UPDATE grants SET revoked_at = ?1 WHERE namespace = ?2 AND digest = ?3 AND revoked_at = '' AND (expires_at = '' OR expires_at > ?1)`
-		done, failed := tx.ExecContext(ctx, q, format(g.now()), ns, digest)
+		done, failed := tx.ExecContext(ctx, q, format(g.now()), c.Namespace, digest)
 		if failed != nil {
 			return failed
 		}
@@ -303,10 +303,10 @@ func (g *Gate) Revoke(ctx context.Context, ns sandboxmcp.Namespace, domain, acto
 			return failed
 		}
 		if out.Revoked = int(n); n == 0 {
-			return g.notGranted(ns, d)
+			return g.notGranted(c.Namespace, d)
 		}
 		return g.cfg.Audit.Op(&sandboxmcp.AuditEntry{
-			Action: actionApproval, Phase: sandboxmcp.PhaseOutcome, Namespace: ns, Actor: actor, Detail: "revoked " + out.Domain,
+			Action: actionApproval, Phase: sandboxmcp.PhaseOutcome, Namespace: c.Namespace, Actor: c.Actor, Detail: "revoked " + out.Domain,
 			Metadata: map[string]any{"domain": out.Domain, "sha256": digest, "grants": out.Revoked},
 		})(ctx, tx)
 	})

@@ -27,7 +27,7 @@ func TestFloodWritesNothing(t *testing.T) {
 	before := mark()
 	for i := range 500 {
 		b.ask("a1.example.com")
-		_, fresh, err := b.Request(t.Context(), sandboxmcp.EgressAsk{Namespace: "default", Domain: fmt.Sprintf("b%d.example.com", i)})
+		_, fresh, err := b.Request(t.Context(), sandboxmcp.Caller{Namespace: "default"}, sandboxmcp.EgressAsk{Domain: fmt.Sprintf("b%d.example.com", i)})
 		if fresh {
 			t.Fatal("a question too many")
 		}

@@ -50,11 +50,11 @@ func child(args string) (err error) {
 	g := gate.New(gate.Config{Store: s, Audit: recordIn(s, nil), Approvals: true})
 	switch what {
 	case "approve", "deny":
-		_, _, err = g.Decide(ctx, sandboxmcp.EgressDecision{ID: arg, Deny: what == "deny", Actor: "child"})
+		_, _, err = g.Decide(ctx, sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace, Actor: "child"}, sandboxmcp.EgressDecision{ID: arg, Deny: what == "deny"})
 	case "open":
-		_, _, err = g.Decide(ctx, sandboxmcp.EgressDecision{Namespace: "default", Domain: arg, Actor: "child"})
+		_, _, err = g.Decide(ctx, sandboxmcp.Caller{Namespace: "default", Actor: "child"}, sandboxmcp.EgressDecision{Domain: arg})
 	case "revoke":
-		_, err = g.Revoke(ctx, "default", arg, "child")
+		_, err = g.Revoke(ctx, sandboxmcp.Caller{Namespace: "default", Actor: "child"}, arg)
 	}
 	return err
 }
@@ -115,7 +115,7 @@ func open(t *testing.T, change ...func(*gate.Config)) *bed {
 
 func (b *bed) ask(domain string) sandboxmcp.Approval {
 	b.t.Helper()
-	a, _, err := b.Request(b.t.Context(), sandboxmcp.EgressAsk{Namespace: "default", Actor: "mcp", Domain: domain, Reason: "to read"})
+	a, _, err := b.Request(b.t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "mcp"}, sandboxmcp.EgressAsk{Domain: domain, Reason: "to read"})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -124,11 +124,8 @@ func (b *bed) ask(domain string) sandboxmcp.Approval {
 
 func (b *bed) grant(d sandboxmcp.EgressDecision) sandboxmcp.EgressGrant {
 	b.t.Helper()
-	if d.ID == "" && d.Namespace == "" {
-		d.Namespace = "default"
-	}
-	d.Actor = "cli"
-	_, n, err := b.Decide(b.t.Context(), d)
+	who := sandboxmcp.Caller{Namespace: "default", Actor: "cli"}
+	_, n, err := b.Decide(b.t.Context(), who, d)
 	if err != nil || n == nil {
 		b.t.Fatalf("decide %+v: %v, %v", d, n, err)
 	}
@@ -150,7 +147,7 @@ func (b *bed) lets(who gate.Who, host sandboxmcp.Host) bool {
 // record lists the audit of the namespace, oldest first: action and detail.
 func (b *bed) record(ns sandboxmcp.Namespace) []string {
 	b.t.Helper()
-	page, err := recordIn(b.store, nil).List(b.t.Context(), sandboxmcp.AuditQuery{Namespace: ns})
+	page, err := recordIn(b.store, nil).List(b.t.Context(), ns, sandboxmcp.AuditQuery{})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -204,7 +201,7 @@ func TestAskAndApprove(t *testing.T) {
 	if got := b.ask("api.example.com"); got.ID != a.ID || got.Status != sandboxmcp.ApprovalApproved {
 		t.Errorf("asked for while it is open: %+v", got)
 	}
-	_, _, err := b.Decide(t.Context(), sandboxmcp.EgressDecision{ID: a.ID, Deny: true})
+	_, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace}, sandboxmcp.EgressDecision{ID: a.ID, Deny: true})
 	wantCode(t, err, sandboxmcp.CodeInvalidArgument)
 	b.pass(gate.DefaultFor)
 	if b.lets(one, "api.example.com") {
@@ -219,10 +216,10 @@ func TestAskAndApprove(t *testing.T) {
 func TestDenialIsFinal(t *testing.T) {
 	b := open(t)
 	a := b.ask("api.example.com")
-	if _, _, err := b.Decide(t.Context(), sandboxmcp.EgressDecision{ID: a.ID, Deny: true, Actor: "cli"}); err != nil {
+	if _, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace, Actor: "cli"}, sandboxmcp.EgressDecision{ID: a.ID, Deny: true}); err != nil {
 		t.Fatal(err)
 	}
-	_, _, err := b.Decide(t.Context(), sandboxmcp.EgressDecision{ID: a.ID})
+	_, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace}, sandboxmcp.EgressDecision{ID: a.ID})
 	wantCode(t, err, sandboxmcp.CodeEgressDenied)
 	if got := b.ask("api.example.com"); got.ID != a.ID || got.Status != sandboxmcp.ApprovalDenied {
 		t.Errorf("asked again at once: %+v", got)
@@ -244,7 +241,7 @@ func TestQuestionsLapse(t *testing.T) {
 	b := open(t)
 	a := b.ask("api.example.com")
 	b.pass(gate.PendingFor)
-	_, _, err := b.Decide(t.Context(), sandboxmcp.EgressDecision{ID: a.ID})
+	_, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace}, sandboxmcp.EgressDecision{ID: a.ID})
 	wantCode(t, err, sandboxmcp.CodeRequestNotFound)
 	if got, err := b.Wait(t.Context(), a.ID, func() bool { return false }); err != nil || got.Status != sandboxmcp.ApprovalExpired {
 		t.Errorf("got %+v, %v", got, err)
@@ -262,12 +259,12 @@ func TestQuestionsLapse(t *testing.T) {
 
 func TestUnknownID(t *testing.T) {
 	b := open(t)
-	_, _, err := b.Decide(t.Context(), sandboxmcp.EgressDecision{ID: "apr_nobody"})
+	_, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace}, sandboxmcp.EgressDecision{ID: "apr_nobody"})
 	wantCode(t, err, sandboxmcp.CodeRequestNotFound)
-	_, err = b.Find(t.Context(), "apr_nobody")
+	_, err = b.Find(t.Context(), "", "apr_nobody")
 	wantCode(t, err, sandboxmcp.CodeRequestNotFound)
 	a := b.ask("api.example.com")
-	_, _, err = b.Decide(t.Context(), sandboxmcp.EgressDecision{ID: a.ID, Namespace: "other"})
+	_, _, err = b.Decide(t.Context(), sandboxmcp.Caller{Namespace: "other"}, sandboxmcp.EgressDecision{ID: a.ID})
 	wantCode(t, err, sandboxmcp.CodeRequestNotFound)
 }
 
@@ -310,7 +307,7 @@ func TestScopes(t *testing.T) {
 		if b.lets(in("s", b.now.Add(time.Second)), "session.example.com") {
 			t.Error("it is open to a later session of that name")
 		}
-		_, _, err := b.Decide(t.Context(), sandboxmcp.EgressDecision{Namespace: "default", Domain: "x.example.com", Scope: sandboxmcp.GrantSession, SessionID: "a b"})
+		_, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: "default"}, sandboxmcp.EgressDecision{Domain: "x.example.com", Scope: sandboxmcp.GrantSession, SessionID: "a b"})
 		wantCode(t, err, sandboxmcp.CodeInvalidSessionID)
 	})
 	t.Run("always", func(t *testing.T) {
@@ -331,10 +328,10 @@ func TestScopes(t *testing.T) {
 	})
 	t.Run("duration", func(t *testing.T) {
 		for _, d := range []time.Duration{0, -time.Second, time.Millisecond, 10000 * time.Hour} {
-			_, _, err := b.Decide(t.Context(), sandboxmcp.EgressDecision{Namespace: "default", Domain: "x.example.com", Scope: sandboxmcp.GrantDuration, For: d})
+			_, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: "default"}, sandboxmcp.EgressDecision{Domain: "x.example.com", Scope: sandboxmcp.GrantDuration, For: d})
 			wantCode(t, err, sandboxmcp.CodeInvalidArgument)
 		}
-		_, _, err := b.Decide(t.Context(), sandboxmcp.EgressDecision{Namespace: "default", Domain: "x.example.com", Scope: "for good"})
+		_, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: "default"}, sandboxmcp.EgressDecision{Domain: "x.example.com", Scope: "for good"})
 		wantCode(t, err, sandboxmcp.CodeInvalidArgument)
 	})
 }
@@ -372,18 +369,18 @@ func TestRevoke(t *testing.T) {
 	if !b.lets(one, "api.example.com") {
 		t.Fatal("it is closed")
 	}
-	_, err := b.Revoke(t.Context(), "other", "api.example.com", "cli")
+	_, err := b.Revoke(t.Context(), sandboxmcp.Caller{Namespace: "other", Actor: "cli"}, "api.example.com")
 	wantCode(t, err, sandboxmcp.CodeRequestNotFound)
-	done, err := b.Revoke(t.Context(), "default", "API.example.com", "cli")
+	done, err := b.Revoke(t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "cli"}, "API.example.com")
 	if err != nil || done.Revoked != 2 {
 		t.Errorf("got %+v, %v", done, err)
 	}
 	if b.lets(one, "api.example.com") {
 		t.Error("it is open")
 	}
-	_, err = b.Revoke(t.Context(), "default", "api.example.com", "cli")
+	_, err = b.Revoke(t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "cli"}, "api.example.com")
 	wantCode(t, err, sandboxmcp.CodeRequestNotFound)
-	_, err = b.Revoke(t.Context(), "default", "fixed.example.com", "cli")
+	_, err = b.Revoke(t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "cli"}, "fixed.example.com")
 	wantCode(t, err, sandboxmcp.CodeRequestNotFound)
 	if e := sandboxmcp.AsError(err); !strings.Contains(e.Hint, "allowed_domains") {
 		t.Errorf("the hint %q does not say that the settings open it", e.Hint)
@@ -405,7 +402,7 @@ func TestOperator(t *testing.T) {
 			t.Errorf("%s: %t, %v", host, ok, err)
 		}
 	}
-	_, _, err := closed.Decide(t.Context(), sandboxmcp.EgressDecision{Namespace: "default", Domain: "x.example.com"})
+	_, _, err := closed.Decide(t.Context(), sandboxmcp.Caller{Namespace: "default"}, sandboxmcp.EgressDecision{Domain: "x.example.com"})
 	wantCode(t, err, sandboxmcp.CodeNetworkDisabled)
 	if l, err := closed.List(t.Context(), ""); err != nil || len(l.Granted) != 0 {
 		t.Errorf("grants that open nothing are listed: %+v, %v", l, err)

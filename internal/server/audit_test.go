@@ -8,7 +8,10 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-func (f *fake) Audit(_ context.Context, q sandboxmcp.AuditQuery) (sandboxmcp.AuditPage, error) {
+func (f *fake) Audit(_ context.Context, c sandboxmcp.Caller, q sandboxmcp.AuditQuery) (sandboxmcp.AuditPage, error) {
+	if err := stranger(c); err != nil {
+		return sandboxmcp.AuditPage{}, err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.queries = append(f.queries, q)
@@ -25,9 +28,9 @@ func TestAuditExecution(t *testing.T) {
 		args map[string]any
 		want sandboxmcp.AuditQuery
 	}{
-		{map[string]any{}, sandboxmcp.AuditQuery{Namespace: "team"}},
-		{map[string]any{"namespace": "default", "limit": 1000, "action": "execute", "since": "2031-01-02T03:04:05Z"}, sandboxmcp.AuditQuery{Namespace: "team", Limit: 1000, Action: "execute", Since: at}},
-		{map[string]any{"since": "2031-01-02T05:04:05+02:00"}, sandboxmcp.AuditQuery{Namespace: "team", Since: at}},
+		{map[string]any{}, sandboxmcp.AuditQuery{}},
+		{map[string]any{"namespace": "default", "limit": 1000, "action": "execute", "since": "2031-01-02T03:04:05Z"}, sandboxmcp.AuditQuery{Limit: 1000, Action: "execute", Since: at}},
+		{map[string]any{"since": "2031-01-02T05:04:05+02:00"}, sandboxmcp.AuditQuery{Since: at}},
 	} {
 		res := p.call("audit_execution", tt.args)
 		body, _ := res["structuredContent"].(map[string]any)

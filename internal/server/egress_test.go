@@ -22,7 +22,7 @@ func TestRequestEgress(t *testing.T) {
 	if how, _ := got["how_to_approve"].(string); !strings.Contains(how, "sandboxmcp egress approve "+question) {
 		t.Errorf("how_to_approve: %q", how)
 	}
-	want := []sandboxmcp.EgressAsk{{Namespace: "team", Actor: "mcp", Domain: "api.example.com", Port: 8443, Reason: "rates"}}
+	want := []sandboxmcp.EgressAsk{{Domain: "api.example.com", Port: 8443, Reason: "rates"}}
 	if d := cmp.Diff(want, f.asksSoFar()); d != "" {
 		t.Errorf("ask (-want +got):\n%s", d)
 	}
@@ -143,7 +143,7 @@ func TestFormModern(t *testing.T) {
 				t.Errorf("got %v, want %s", res, tt.status)
 			}
 			for i := range tt.want {
-				tt.want[i].ID, tt.want[i].Namespace, tt.want[i].SHA256, tt.want[i].Actor = question, "team", "sum-of-question", "mcp form"
+				tt.want[i].ID, tt.want[i].SHA256 = question, "sum-of-question"
 			}
 			if d := cmp.Diff(tt.want, f.decisions()); d != "" {
 				t.Errorf("decided (-want +got):\n%s", d)

@@ -30,7 +30,10 @@ func (f *fakeGate) answerLocked() sandboxmcp.EgressAnswer {
 	return a
 }
 
-func (f *fakeGate) RequestEgress(ctx context.Context, ask sandboxmcp.EgressAsk) (sandboxmcp.EgressAnswer, error) {
+func (f *fakeGate) RequestEgress(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.EgressAsk) (sandboxmcp.EgressAnswer, error) {
+	if err := stranger(c); err != nil {
+		return sandboxmcp.EgressAnswer{}, err
+	}
 	if _, err := sandboxmcp.ParseDomain(ask.Domain); err != nil {
 		return sandboxmcp.EgressAnswer{}, err
 	}
@@ -57,19 +60,25 @@ func (f *fakeGate) RequestEgress(ctx context.Context, ask sandboxmcp.EgressAsk) 
 	return f.answerLocked(), nil
 }
 
-func (f *fakeGate) FindEgress(_ context.Context, id string) (sandboxmcp.Approval, error) {
+func (f *fakeGate) FindEgress(_ context.Context, c sandboxmcp.Caller, id string) (sandboxmcp.Approval, error) {
+	if err := stranger(c); err != nil {
+		return sandboxmcp.Approval{}, err
+	}
 	if id != question {
 		return sandboxmcp.Approval{}, sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "no approval")
 	}
 	f.gateMu.Lock()
 	defer f.gateMu.Unlock()
 	return sandboxmcp.Approval{
-		ID: id, Domain: f.asks[0].Domain, Reason: `"say \"yes\"\nnow"`, Namespace: f.asks[0].Namespace, Status: f.status, SHA256: "sum-of-question",
+		ID: id, Domain: f.asks[0].Domain, Reason: `"say \"yes\"\nnow"`, Namespace: "team", Status: f.status, SHA256: "sum-of-question",
 		ExpiresAt: time.Date(2031, 2, 3, 4, 5, 6, 0, time.UTC),
 	}, nil
 }
 
-func (f *fakeGate) DecideEgress(_ context.Context, d sandboxmcp.EgressDecision) (sandboxmcp.EgressAnswer, error) {
+func (f *fakeGate) DecideEgress(_ context.Context, c sandboxmcp.Caller, d sandboxmcp.EgressDecision) (sandboxmcp.EgressAnswer, error) {
+	if err := stranger(c); err != nil {
+		return sandboxmcp.EgressAnswer{}, err
+	}
 	f.gateMu.Lock()
 	defer f.gateMu.Unlock()
 	f.decided = append(f.decided, d)

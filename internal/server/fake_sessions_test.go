@@ -60,7 +60,10 @@ func (f *fake) put(id sandboxmcp.SessionID, files map[string]string) {
 	}
 }
 
-func (f *fake) CreateSession(_ context.Context, spec sandboxmcp.SessionSpec) (sandboxmcp.Session, error) {
+func (f *fake) CreateSession(_ context.Context, c sandboxmcp.Caller, spec sandboxmcp.SessionSpec) (sandboxmcp.Session, error) {
+	if err := stranger(c); err != nil {
+		return sandboxmcp.Session{}, err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.specs = append(f.specs, spec)
@@ -84,10 +87,10 @@ func (f *fake) session(id sandboxmcp.SessionID) sandboxmcp.Session {
 	return s
 }
 
-func (f *fake) TerminateSession(_ context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, actor string) error {
+func (f *fake) TerminateSession(_ context.Context, c sandboxmcp.Caller, id sandboxmcp.SessionID) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.live[id] == nil || ns != "team" || actor != "mcp" {
+	if f.live[id] == nil || stranger(c) != nil {
 		return unknown(id)
 	}
 	delete(f.live, id)
@@ -95,17 +98,23 @@ func (f *fake) TerminateSession(_ context.Context, ns sandboxmcp.Namespace, id s
 	return nil
 }
 
-func (f *fake) CloseSession(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, actor string) error {
+func (f *fake) CloseSession(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp.SessionID) error {
+	if err := stranger(c); err != nil {
+		return err
+	}
 	f.mu.Lock()
 	busy := f.busy[id]
 	f.mu.Unlock()
 	if busy {
 		return sandboxmcp.Errorf(sandboxmcp.CodeSessionBusy, "session %s is busy", id)
 	}
-	return f.TerminateSession(ctx, ns, id, actor)
+	return f.TerminateSession(ctx, c, id)
 }
 
-func (f *fake) Sessions(context.Context, sandboxmcp.Namespace) ([]sandboxmcp.Session, error) {
+func (f *fake) Sessions(_ context.Context, c sandboxmcp.Caller) ([]sandboxmcp.Session, error) {
+	if err := stranger(c); err != nil {
+		return nil, err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var list []sandboxmcp.Session
@@ -115,7 +124,10 @@ func (f *fake) Sessions(context.Context, sandboxmcp.Namespace) ([]sandboxmcp.Ses
 	return list, nil
 }
 
-func (f *fake) Upload(_ context.Context, u sandboxmcp.Upload) (sandboxmcp.SessionID, string, error) {
+func (f *fake) Upload(_ context.Context, c sandboxmcp.Caller, u sandboxmcp.Upload) (sandboxmcp.SessionID, string, error) {
+	if err := stranger(c); err != nil {
+		return "", "", err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.uploads = append(f.uploads, u)
@@ -142,7 +154,10 @@ func (f *fake) file(name string, data []byte) sandboxmcp.SessionFile {
 	return sandboxmcp.SessionFile{Path: "/mnt/data/" + name, Filename: path.Base(name), SizeBytes: int64(len(data)), MIMEType: mime, SHA256: hex.EncodeToString(sum[:])}
 }
 
-func (f *fake) SessionFiles(_ context.Context, _ sandboxmcp.Namespace, id sandboxmcp.SessionID) ([]sandboxmcp.SessionFile, error) {
+func (f *fake) SessionFiles(_ context.Context, c sandboxmcp.Caller, id sandboxmcp.SessionID) ([]sandboxmcp.SessionFile, error) {
+	if err := stranger(c); err != nil {
+		return nil, err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.live[id] == nil {
@@ -157,10 +172,13 @@ func (f *fake) SessionFiles(_ context.Context, _ sandboxmcp.Namespace, id sandbo
 	return list, nil
 }
 
-func (f *fake) ReadFile(_ context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, name string, limit int64) (sandboxmcp.SessionFile, []byte, error) {
+func (f *fake) ReadFile(_ context.Context, c sandboxmcp.Caller, id sandboxmcp.SessionID, name string, limit int64) (sandboxmcp.SessionFile, []byte, error) {
+	if err := stranger(c); err != nil {
+		return sandboxmcp.SessionFile{}, nil, err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.reads = append(f.reads, fmt.Sprintf("%s %s %s", ns, id, name))
+	f.reads = append(f.reads, fmt.Sprintf("%s %s %s", c.Namespace, id, name))
 	f.limits = append(f.limits, limit)
 	if f.live[id] == nil {
 		return sandboxmcp.SessionFile{}, nil, unknown(id)
@@ -178,17 +196,23 @@ func (f *fake) ReadFile(_ context.Context, ns sandboxmcp.Namespace, id sandboxmc
 	return f.file(name, data), data, nil
 }
 
-func (f *fake) Bridge(_ context.Context, b sandboxmcp.Bridge) (sandboxmcp.Bridged, error) {
+func (f *fake) Bridge(_ context.Context, c sandboxmcp.Caller, b sandboxmcp.Bridge) (sandboxmcp.Bridged, error) {
+	if err := stranger(c); err != nil {
+		return sandboxmcp.Bridged{}, err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.bridges = append(f.bridges, b)
 	return sandboxmcp.Bridged{Bridged: true, Data: b.Data, Keys: slices.Sorted(maps.Keys(b.Data))}, nil
 }
 
-func (f *fake) Inspect(_ context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) (sandboxmcp.State, error) {
+func (f *fake) Inspect(_ context.Context, c sandboxmcp.Caller, id sandboxmcp.SessionID) (sandboxmcp.State, error) {
+	if err := stranger(c); err != nil {
+		return sandboxmcp.State{}, err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	st := sandboxmcp.State{Namespace: ns, Limits: sandboxmcp.DefaultLimits()}
+	st := sandboxmcp.State{Namespace: c.Namespace, Limits: sandboxmcp.DefaultLimits()}
 	for _, other := range slices.Sorted(maps.Keys(f.live)) {
 		if id == "" || id == other {
 			st.Sessions = append(st.Sessions, f.session(other))

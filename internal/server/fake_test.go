@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,8 +21,13 @@ import (
 
 const runID = "11111111-2222-4333-8444-555555555555"
 
+// unused are the verbs that no tool calls; one that is called panics.
+type unused struct{ sandboxmcp.Service }
+
 // fake is an engine that runs nothing.
 type fake struct {
+	unused
+
 	mu        sync.Mutex
 	requests  []sandboxmcp.Request
 	lookups   []sandboxmcp.Lookup
@@ -43,14 +49,26 @@ func newFake() *fake {
 	return &fake{started: make(chan struct{}, 8), cancelled: make(chan struct{}, 8), files: map[string][]byte{}, output: map[string][]byte{}, fakeSessions: newFakeSessions(), fakeGate: newFakeGate()}
 }
 
+// stranger fails a call of a caller that is not the one of the pipe, of a form, or
+// of a link.
+func stranger(c sandboxmcp.Caller) error {
+	if c.Actor == "http" || c.Namespace == "team" && slices.Contains([]string{"mcp", "mcp form"}, c.Actor) {
+		return nil
+	}
+	return fmt.Errorf("the caller is %+v", c)
+}
+
 func result(req sandboxmcp.Request, stdout string) sandboxmcp.Result {
 	return sandboxmcp.Result{
 		RequestID: runID, Success: true, Stdout: stdout, DurationMS: 1.5, Language: sandboxmcp.Python,
-		Namespace: req.Namespace, Status: sandboxmcp.StatusCompleted, Backend: "process",
+		Namespace: "team", Status: sandboxmcp.StatusCompleted, Backend: "process",
 	}
 }
 
-func (f *fake) Execute(ctx context.Context, req sandboxmcp.Request) (sandboxmcp.Result, error) {
+func (f *fake) Execute(ctx context.Context, c sandboxmcp.Caller, req sandboxmcp.Request) (sandboxmcp.Result, error) {
+	if err := stranger(c); err != nil {
+		return sandboxmcp.Result{}, err
+	}
 	f.mu.Lock()
 	f.requests = append(f.requests, req)
 	f.mu.Unlock()
@@ -72,20 +90,26 @@ func (f *fake) Execute(ctx context.Context, req sandboxmcp.Request) (sandboxmcp.
 	return result(req, req.Code+"\n"), nil
 }
 
-func (f *fake) Start(_ context.Context, req sandboxmcp.Request) (sandboxmcp.Result, error) {
+func (f *fake) Start(_ context.Context, c sandboxmcp.Caller, req sandboxmcp.Request) (sandboxmcp.Result, error) {
+	if err := stranger(c); err != nil {
+		return sandboxmcp.Result{}, err
+	}
 	r := result(req, "")
 	r.Status, r.Success = sandboxmcp.StatusRunning, false
 	return r, nil
 }
 
-func (f *fake) Lookup(_ context.Context, l sandboxmcp.Lookup) (sandboxmcp.Result, error) {
+func (f *fake) Lookup(_ context.Context, c sandboxmcp.Caller, l sandboxmcp.Lookup) (sandboxmcp.Result, error) {
+	if err := stranger(c); err != nil {
+		return sandboxmcp.Result{}, err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lookups = append(f.lookups, l)
 	if l.RequestID != runID {
 		return sandboxmcp.Result{}, sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "request %s is not known", l.RequestID)
 	}
-	r := result(sandboxmcp.Request{Namespace: l.Namespace}, "")
+	r := result(sandboxmcp.Request{}, "")
 	for name, data := range f.files {
 		r.Artifacts = append(r.Artifacts, artifact(name, data))
 	}
@@ -109,14 +133,20 @@ func artifact(name string, data []byte) sandboxmcp.Artifact {
 	}
 }
 
-func (f *fake) Output(_ context.Context, _ sandboxmcp.Namespace, id sandboxmcp.RequestID, stream string) ([]byte, error) {
+func (f *fake) Output(_ context.Context, c sandboxmcp.Caller, id sandboxmcp.RequestID, stream string) ([]byte, error) {
+	if err := stranger(c); err != nil {
+		return nil, err
+	}
 	if data, ok := f.output[stream]; ok && id == runID {
 		return data, nil
 	}
 	return nil, sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "request %s is not known", id)
 }
 
-func (f *fake) ArtifactContent(_ context.Context, _ sandboxmcp.Namespace, id sandboxmcp.RequestID, path string) (sandboxmcp.Artifact, error) {
+func (f *fake) ArtifactContent(_ context.Context, c sandboxmcp.Caller, id sandboxmcp.RequestID, path string) (sandboxmcp.Artifact, error) {
+	if err := stranger(c); err != nil {
+		return sandboxmcp.Artifact{}, err
+	}
 	if id != runID {
 		return sandboxmcp.Artifact{}, sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "request %s is not known", id)
 	}
@@ -126,15 +156,15 @@ func (f *fake) ArtifactContent(_ context.Context, _ sandboxmcp.Namespace, id san
 	return sandboxmcp.Artifact{}, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "there is no %s", path)
 }
 
-func (f *fake) Runtimes(context.Context) sandboxmcp.Runtimes {
+func (f *fake) Runtimes(context.Context) (sandboxmcp.Runtimes, error) {
 	return sandboxmcp.Runtimes{
 		Runtimes: []sandboxmcp.Runtime{{Language: sandboxmcp.Python, Available: true, Version: "3.12.1"}},
 		Backends: []sandboxmcp.BackendInfo{{Name: "process", Available: true, Isolation: &sandboxmcp.Isolation{Tier: sandboxmcp.TierL2}}, {Name: "docker", Reason: "none"}},
-	}
+	}, nil
 }
 
-func (f *fake) Stats() sandboxmcp.Stats {
-	return sandboxmcp.Stats{Queue: sandboxmcp.QueueStats{MaxConcurrent: 4}}
+func (f *fake) Stats(context.Context) (sandboxmcp.Stats, error) {
+	return sandboxmcp.Stats{Queue: sandboxmcp.QueueStats{MaxConcurrent: 4}}, nil
 }
 
 func (f *fake) last(t testing.TB) sandboxmcp.Request {
@@ -161,7 +191,7 @@ type pipe struct {
 
 func newServer(f *fake) *server.Server {
 	c := f.config
-	c.Engine, c.Version, c.Logger, c.Namespace = f, "1.2.3", slog.New(slog.DiscardHandler), "team"
+	c.Engine, c.Version, c.Logger, c.Identity = f, "1.2.3", slog.New(slog.DiscardHandler), sandboxmcp.Identity{Namespaces: []sandboxmcp.Namespace{"team"}, Actor: "mcp"}
 	return server.New(c)
 }
 

@@ -21,10 +21,10 @@ import (
 
 // FileSource is what the artifact server asks of the engine.
 type FileSource interface {
-	// ReadFile is that of [Sessions].
-	ReadFile(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, path string, limit int64) (sandboxmcp.SessionFile, []byte, error)
-	// ArtifactContent is that of [Engine].
-	ArtifactContent(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.RequestID, path string) (sandboxmcp.Artifact, error)
+	// ReadFile is that of [sandboxmcp.Sessions].
+	ReadFile(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp.SessionID, path string, limit int64) (sandboxmcp.SessionFile, []byte, error)
+	// ArtifactContent is that of [sandboxmcp.Runs].
+	ArtifactContent(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp.RequestID, path string) (sandboxmcp.Artifact, error)
 }
 
 // FilesConfig is what the handler of [Files] is made of.
@@ -179,11 +179,12 @@ func notThere(id sandboxmcp.SessionID) *sandboxmcp.Error {
 // read returns the file of a session, or of an ended run by its request id,
 // which only a signed link can name: it is no id of a session that we made.
 func (f *files) read(ctx context.Context, a asked) (sandboxmcp.SessionFile, []byte, error) {
-	got, data, err := f.Engine.ReadFile(ctx, a.namespace, a.id, workDir+"/"+a.path, f.MaxBytes)
+	who := sandboxmcp.Caller{Namespace: a.namespace, Actor: "http"}
+	got, data, err := f.Engine.ReadFile(ctx, who, a.id, workDir+"/"+a.path, f.MaxBytes)
 	if sandboxmcp.CodeOf(err) != sandboxmcp.CodeSessionNotFound {
 		return got, data, err
 	}
-	kept, lookup := f.Engine.ArtifactContent(ctx, a.namespace, sandboxmcp.RequestID(a.id), a.path)
+	kept, lookup := f.Engine.ArtifactContent(ctx, who, sandboxmcp.RequestID(a.id), a.path)
 	switch {
 	case sandboxmcp.CodeOf(lookup) == sandboxmcp.CodeRequestNotFound:
 		return got, nil, err

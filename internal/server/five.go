@@ -72,8 +72,8 @@ func (s *Server) uploadFile(ctx context.Context, c *call) (answer, error) {
 	if size := int64(len(data)); size > limit {
 		return answer{}, tooLarge(size)
 	}
-	id, path, err := s.engine.Upload(ctx, sandboxmcp.Upload{
-		Namespace: c.namespace, SessionID: id, Session: s.five.session(), Actor: actor,
+	id, path, err := s.engine.Upload(ctx, c.who, sandboxmcp.Upload{
+		SessionID: id, Session: s.five.session(),
 		Name: name, Content: data, Overwrite: c.args.flag("overwrite"),
 	})
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *Server) runPython(ctx context.Context, c *call) (answer, error) {
 		return answer{}, sandboxmcp.Errorf(sandboxmcp.CodeCodeTooLarge, "code has %d bytes, above the limit of %d bytes", size, limit)
 	}
 	req := sandboxmcp.Request{
-		ID: runID(time.Now()), Namespace: c.namespace, Actor: actor,
+		ID:   runID(time.Now()),
 		Code: code, Language: sandboxmcp.Python, SessionID: id, Session: s.five.session(), Offline: !s.five.Network,
 		NoSecrets: true,
 		Limits:    sandboxmcp.Limits{TimeoutSeconds: s.five.Limits.TimeoutSeconds, MaxOutputBytes: s.five.Limits.MaxOutputBytes},
@@ -120,7 +120,7 @@ func (s *Server) runPython(ctx context.Context, c *call) (answer, error) {
 	progress, stop := s.reportProgress(ctx, c.request)
 	defer stop()
 	progress.follow(&req)
-	res, err := s.engine.Execute(ctx, req)
+	res, err := s.engine.Execute(ctx, c.who, req)
 	if err != nil {
 		return answer{}, err
 	}
@@ -131,7 +131,7 @@ func (s *Server) runPython(ctx context.Context, c *call) (answer, error) {
 		SessionID: id, RunID: res.RequestID, ExitCode: res.ExitCode,
 		Stdout: res.Stdout, Stderr: res.Stderr,
 		StdoutTruncated: res.StdoutTruncated, StderrTruncated: res.StderrTruncated,
-		Artifacts:  s.newFiles(c.namespace, id, res),
+		Artifacts:  s.newFiles(c.who.Namespace, id, res),
 		DurationMS: int64(math.Round(res.DurationMS)),
 		Status:     res.Status, StateLost: res.StateLost, Isolation: wholeIsolation(res.Isolation),
 	}}, nil
@@ -187,14 +187,14 @@ func (s *Server) readArtifact(ctx context.Context, c *call) (answer, error) {
 	}
 	path, err := cleanPath(c.args.text("path"))
 	if err != nil {
-		if missing := s.present(ctx, c.namespace, id); missing != nil {
+		if missing := s.present(ctx, c.who, id); missing != nil {
 			return answer{}, missing
 		}
 		return answer{}, err
 	}
-	f, data, err := s.engine.ReadFile(ctx, c.namespace, id, path, s.five.MaxReadBytes)
+	f, data, err := s.engine.ReadFile(ctx, c.who, id, path, s.five.MaxReadBytes)
 	if err != nil {
-		return answer{}, s.tooLarge(err, c.namespace, id, path)
+		return answer{}, s.tooLarge(err, c.who.Namespace, id, path)
 	}
 	a := answer{body: struct {
 		Path     string `json:"path"`
@@ -213,15 +213,15 @@ func (s *Server) readArtifact(ctx context.Context, c *call) (answer, error) {
 
 // present returns nil for a session that is alive, and else the engine's word
 // for what became of it.
-func (s *Server) present(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) error {
-	live, err := s.engine.Sessions(ctx, ns)
+func (s *Server) present(ctx context.Context, who sandboxmcp.Caller, id sandboxmcp.SessionID) error {
+	live, err := s.engine.Sessions(ctx, who)
 	if err != nil {
 		return err
 	}
 	if slices.ContainsFunc(live, func(x sandboxmcp.Session) bool { return x.ID == id }) {
 		return nil
 	}
-	_, err = s.engine.SessionFiles(ctx, ns, id)
+	_, err = s.engine.SessionFiles(ctx, who, id)
 	return err
 }
 
@@ -242,14 +242,14 @@ func (s *Server) listArtifacts(ctx context.Context, c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	files, err := s.engine.SessionFiles(ctx, c.namespace, id)
+	files, err := s.engine.SessionFiles(ctx, c.who, id)
 	if err != nil {
 		return answer{}, err
 	}
 	files = each(files)
 	for i := range files {
 		files[i].MIMEType = bareType(files[i].MIMEType)
-		s.addLink(c.namespace, id, &files[i])
+		s.addLink(c.who.Namespace, id, &files[i])
 	}
 	slices.SortFunc(files, func(a, b sandboxmcp.SessionFile) int { return strings.Compare(a.Filename, b.Filename) })
 	return answer{body: struct {
@@ -263,7 +263,7 @@ func (s *Server) closeSession(ctx context.Context, c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	if err := s.engine.CloseSession(ctx, c.namespace, id, actor); err != nil {
+	if err := s.engine.CloseSession(ctx, c.who, id); err != nil {
 		return answer{}, err
 	}
 	return answer{body: struct {

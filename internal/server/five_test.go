@@ -140,7 +140,7 @@ func TestUploadContent(t *testing.T) {
 	for _, data := range []string{"", "a", "ab", "abc", raw} {
 		p.good("sandbox_upload_file", map[string]any{"filename": "a", "content_base64": b64(data), "overwrite": true})
 		want := sandboxmcp.Upload{
-			Namespace: "team", Actor: "mcp", Name: "a", Content: []byte(data), Overwrite: true,
+			Name: "a", Content: []byte(data), Overwrite: true,
 			Session: &sandboxmcp.SessionSpec{Language: sandboxmcp.Python, Limits: sandboxmcp.Limits{MaxOutputBytes: 102_400}, Modest: true, Fresh: true, Offline: true},
 		}
 		if d := cmp.Diff(want, f.uploads[len(f.uploads)-1]); d != "" {
@@ -227,7 +227,7 @@ func TestRunPythonRequest(t *testing.T) {
 	first := got.ID
 	got.ID = ""
 	want := sandboxmcp.Request{
-		Namespace: "team", Actor: "mcp", Code: "c", Language: sandboxmcp.Python, SessionID: "s",
+		Code: "c", Language: sandboxmcp.Python, SessionID: "s",
 		NoSecrets: true, Modest: true, Offline: true,
 		Limits:  sandboxmcp.Limits{TimeoutSeconds: 7, MaxOutputBytes: 100}, // the rest was settled with the session
 		Session: &sandboxmcp.SessionSpec{Language: sandboxmcp.Python, Limits: limits, Modest: true, TTL: time.Hour, Offline: true},

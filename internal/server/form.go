@@ -102,7 +102,7 @@ type formState struct {
 
 // principal is who is at the other end. Whoever holds the pipe is the one that
 // its namespace belongs to.
-func (c *call) principal() string { return "pipe " + string(c.namespace) }
+func (c *call) principal() string { return "pipe " + string(c.who.Namespace) }
 
 // digest is the SHA-256 of a call, whatever the order of its arguments.
 func (c *call) digest() (string, error) {
@@ -126,7 +126,7 @@ func (f *forms) issue(c *call, a sandboxmcp.Approval) (string, error) {
 		return "", err
 	}
 	b, err := json.Marshal(formState{
-		ID: a.ID, SHA256: a.SHA256, Namespace: c.namespace, Principal: c.principal(), Call: digest,
+		ID: a.ID, SHA256: a.SHA256, Namespace: c.who.Namespace, Principal: c.principal(), Call: digest,
 		Expires: time.Now().Add(formLife).Unix(), Mark: rand.Text(),
 	})
 	if err != nil {
@@ -155,7 +155,7 @@ func (f *forms) redeem(c *call) (formState, error) {
 	switch {
 	case err != nil:
 		return st, err
-	case st.Namespace != c.namespace || st.Principal != c.principal():
+	case st.Namespace != c.who.Namespace || st.Principal != c.principal():
 		return bad("it was shown to another")
 	case st.Call != digest:
 		return bad("it was shown for a call with other arguments")

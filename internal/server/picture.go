@@ -63,7 +63,7 @@ func codecFor(mime string) (codec, bool) {
 
 // pictures returns the image blocks of a result: rich results first, then
 // files. One that cannot be shown is left out; its file is still linked.
-func (s *Server) pictures(ctx context.Context, ns sandboxmcp.Namespace, r sandboxmcp.Result) []mcp.Content {
+func (s *Server) pictures(ctx context.Context, who sandboxmcp.Caller, r sandboxmcp.Result) []mcp.Content {
 	var blocks []mcp.Content
 	add := func(mime string, data []byte) {
 		if p := s.picture(ctx, mime, data); p != nil {
@@ -88,7 +88,7 @@ func (s *Server) pictures(ctx context.Context, ns sandboxmcp.Namespace, r sandbo
 		}
 		data := a.ContentB64
 		if len(data) == 0 {
-			whole, err := s.engine.ArtifactContent(ctx, ns, r.RequestID, a.Name)
+			whole, err := s.engine.ArtifactContent(ctx, who, r.RequestID, a.Name)
 			if err != nil {
 				continue
 			}

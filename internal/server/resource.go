@@ -60,21 +60,25 @@ func (s *Server) resource(ctx context.Context, uri string) (*mcp.ResourceContent
 	if err != nil {
 		return nil, err
 	}
+	who, err := s.identity.Caller("")
+	if err != nil {
+		return nil, err
+	}
 	switch {
 	case scheme == "artifact":
-		a, err := s.engine.ArtifactContent(ctx, s.namespace, request, path)
+		a, err := s.engine.ArtifactContent(ctx, who, request, path)
 		if err != nil {
 			return nil, err
 		}
 		return contents(a.ContentB64, a.MIMEType), nil
 	case path == "stdout" || path == "stderr":
-		data, err := s.engine.Output(ctx, s.namespace, request, path)
+		data, err := s.engine.Output(ctx, who, request, path)
 		if err != nil {
 			return nil, err
 		}
 		return contents(data, "text/plain"), nil
 	case path == "results":
-		r, err := s.engine.Lookup(ctx, sandboxmcp.Lookup{Namespace: s.namespace, RequestID: request})
+		r, err := s.engine.Lookup(ctx, who, sandboxmcp.Lookup{RequestID: request})
 		if err != nil {
 			return nil, err
 		}

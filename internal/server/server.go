@@ -64,64 +64,6 @@ const InstructionsFive = `Runs Python that nobody should trust in a sandbox with
 
 A program that failed is a normal answer: look at exit_code and stderr. An error has the fields error (a code word), message and hint.`
 
-// Engine is what the door asks of the engine. Every method may be called
-// concurrently; one that takes a ctx stops what it does when that is cancelled.
-type Engine interface {
-	// Execute runs a request to its end. Cancelling ctx ends the program.
-	Execute(ctx context.Context, req sandboxmcp.Request) (sandboxmcp.Result, error)
-	// Start queues a request that lives on after ctx, and returns at once.
-	Start(ctx context.Context, req sandboxmcp.Request) (sandboxmcp.Result, error)
-	// Lookup finds a running or ended request.
-	Lookup(ctx context.Context, l sandboxmcp.Lookup) (sandboxmcp.Result, error)
-	// Output returns a stream, "stdout" or "stderr", as it was kept.
-	Output(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.RequestID, stream string) ([]byte, error)
-	// ArtifactContent returns a file of a request with its content.
-	ArtifactContent(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.RequestID, path string) (sandboxmcp.Artifact, error)
-	// Runtimes tells what can be run.
-	Runtimes(ctx context.Context) sandboxmcp.Runtimes
-	// Stats tells what was counted.
-	Stats() sandboxmcp.Stats
-	Sessions
-	LimitKeeper
-	Approvals
-	Auditor
-}
-
-// Approvals is what the door asks of the gate.
-type Approvals interface {
-	// RequestEgress asks a person to open a domain, and waits as long as the ask says.
-	RequestEgress(ctx context.Context, ask sandboxmcp.EgressAsk) (sandboxmcp.EgressAnswer, error)
-	// FindEgress tells what a question is.
-	FindEgress(ctx context.Context, id string) (sandboxmcp.Approval, error)
-	// DecideEgress carries out a person's answer. A tool may only call it with one
-	// that the client brought in a form of ours.
-	DecideEgress(ctx context.Context, d sandboxmcp.EgressDecision) (sandboxmcp.EgressAnswer, error)
-}
-
-// Sessions is what the door asks of sandboxes that live across requests. A
-// session of another namespace is not there.
-type Sessions interface {
-	// CreateSession makes a session.
-	CreateSession(ctx context.Context, spec sandboxmcp.SessionSpec) (sandboxmcp.Session, error)
-	// TerminateSession ends a session with all that is in it.
-	TerminateSession(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, actor string) error
-	// CloseSession does so unless a run is going, which is session_busy.
-	CloseSession(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, actor string) error
-	// Sessions lists what is alive.
-	Sessions(ctx context.Context, ns sandboxmcp.Namespace) ([]sandboxmcp.Session, error)
-	// Upload puts a file into a session and returns where.
-	Upload(ctx context.Context, u sandboxmcp.Upload) (id sandboxmcp.SessionID, path string, err error)
-	// SessionFiles lists the regular files directly in /mnt/data, without dot files.
-	SessionFiles(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) ([]sandboxmcp.SessionFile, error)
-	// ReadFile returns a file of a session, path being absolute or relative to
-	// /mnt/data. One of more than limit bytes is artifact_too_large with size_bytes.
-	ReadFile(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, path string, limit int64) (sandboxmcp.SessionFile, []byte, error)
-	// Bridge hands values from one session to another.
-	Bridge(ctx context.Context, b sandboxmcp.Bridge) (sandboxmcp.Bridged, error)
-	// Inspect tells what a namespace has, or one session of it.
-	Inspect(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) (sandboxmcp.State, error)
-}
-
 // ToolSet says which tools are offered.
 type ToolSet int
 
@@ -138,10 +80,10 @@ type LinkFunc func(ns sandboxmcp.Namespace, id, path string) string
 
 // Config is what a [Server] is made of.
 type Config struct {
-	Engine    Engine               // required
-	Version   string               // of the product
-	Logger    *slog.Logger         // faults only, never what a client sent; nil: none
-	Namespace sandboxmcp.Namespace // that whoever holds the pipe acts in; empty: the default
+	Engine    sandboxmcp.Service  // required
+	Version   string              // of the product
+	Logger    *slog.Logger        // faults only, never what a client sent; nil: none
+	Identity  sandboxmcp.Identity // of the client; without namespaces it holds the default one
 	Tools     ToolSet
 	Five      Five     // settings of the tools sandbox_*
 	Link      LinkFunc // nil: there are no links
@@ -152,34 +94,37 @@ type Config struct {
 // Server answers MCP clients. Make one with [New]; it holds nothing that has to
 // be closed, and may serve several connections at once.
 type Server struct {
-	engine    Engine
-	log       *slog.Logger
-	namespace sandboxmcp.Namespace
-	mcp       *mcp.Server
-	five      Five
-	linkTo    LinkFunc
-	notes     []string
-	decoding  chan struct{} // held while a large picture is decoded: one at a time
-	forms     *forms
+	engine   sandboxmcp.Service
+	log      *slog.Logger
+	identity sandboxmcp.Identity
+	mcp      *mcp.Server
+	five     Five
+	linkTo   LinkFunc
+	notes    []string
+	decoding chan struct{} // held while a large picture is decoded: one at a time
+	forms    *forms
 }
 
 // New makes a server with all tools and resources in memory.
 func New(c Config) *Server {
 	s := &Server{
-		engine:    c.Engine,
-		log:       c.Logger,
-		namespace: c.Namespace,
-		five:      c.Five.filled(),
-		linkTo:    c.Link,
-		notes:     c.Notes,
-		decoding:  make(chan struct{}, 1),
-		forms:     newForms(),
+		engine:   c.Engine,
+		log:      c.Logger,
+		identity: c.Identity,
+		five:     c.Five.filled(),
+		linkTo:   c.Link,
+		notes:    c.Notes,
+		decoding: make(chan struct{}, 1),
+		forms:    newForms(),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	if s.namespace == "" {
-		s.namespace = sandboxmcp.DefaultNamespace
+	if s.identity.Own() == "" {
+		s.identity.Namespaces = []sandboxmcp.Namespace{sandboxmcp.DefaultNamespace}
+	}
+	if s.identity.Actor == "" {
+		s.identity.Actor = actor
 	}
 	name, instructions, tools := Name, Instructions, toolTable()
 	if c.Tools == FiveTools {
@@ -219,17 +164,4 @@ func (s *Server) link(ns sandboxmcp.Namespace, id, path string) *string {
 		return &url
 	}
 	return nil
-}
-
-// resolveNamespace returns the namespace that a call acts in. The argument can
-// only name what the caller holds anyway.
-func (s *Server) resolveNamespace(arg string) (sandboxmcp.Namespace, error) {
-	ns, err := sandboxmcp.ParseNamespace(arg)
-	if err != nil {
-		return "", err
-	}
-	if ns == s.namespace || ns == sandboxmcp.DefaultNamespace {
-		return s.namespace, nil
-	}
-	return "", sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "namespace %s is not yours", sandboxmcp.Quote(arg))
 }

@@ -26,14 +26,14 @@ func TestCreateSession(t *testing.T) {
 		t.Errorf("ids of the answer: %v, %v", got["id"], got["session_id"])
 	}
 	want := sandboxmcp.SessionSpec{
-		ID: "mine", Namespace: "team", Actor: "mcp", Language: sandboxmcp.Node, TTL: 1500 * time.Millisecond,
+		ID: "mine", Language: sandboxmcp.Node, TTL: 1500 * time.Millisecond,
 		Limits: sandboxmcp.Limits{MaxRAMMB: 96, MaxCPUCores: 0.5, TimeoutSeconds: 9, MaxProcesses: 2, MaxOutputBytes: 100},
 	}
 	if d := cmp.Diff(want, f.specs[0]); d != "" {
 		t.Errorf("spec (-want +got):\n%s", d)
 	}
 	p.good("create_session", map[string]any{})
-	if d := cmp.Diff(sandboxmcp.SessionSpec{Namespace: "team", Actor: "mcp"}, f.specs[1]); d != "" {
+	if d := cmp.Diff(sandboxmcp.SessionSpec{}, f.specs[1]); d != "" {
 		t.Errorf("spec of a call without arguments (-want +got):\n%s", d)
 	}
 	p.good("create_session", map[string]any{"ttl_minutes": 1e-300, "timeout_seconds": 5, "limits": map[string]any{"timeout_seconds": 5}})
@@ -93,12 +93,12 @@ func TestBridge(t *testing.T) {
 	if got["bridged"] != true || got["keys"] == nil || got["data"] == nil {
 		t.Errorf("answer %v", got)
 	}
-	want := sandboxmcp.Bridge{Namespace: "team", Actor: "mcp", Data: map[string]json.RawMessage{"k": json.RawMessage(raw)}, From: "a", To: "b", Keys: []string{"x", "y"}}
+	want := sandboxmcp.Bridge{Data: map[string]json.RawMessage{"k": json.RawMessage(raw)}, From: "a", To: "b", Keys: []string{"x", "y"}}
 	if d := cmp.Diff(want, f.bridges[0]); d != "" {
 		t.Errorf("bridge (-want +got):\n%s", d)
 	}
 	p.good("bridge_data", map[string]any{"from_session": "a"})
-	if d := cmp.Diff(sandboxmcp.Bridge{Namespace: "team", Actor: "mcp", From: "a"}, f.bridges[1]); d != "" {
+	if d := cmp.Diff(sandboxmcp.Bridge{From: "a"}, f.bridges[1]); d != "" {
 		t.Errorf("bridge (-want +got):\n%s", d)
 	}
 	p.good("bridge_data", nil2raw(`{"data":{}}`))

@@ -48,7 +48,7 @@ func (s *Server) show(ctx context.Context, c *call, res sandboxmcp.Result, v vie
 
 	var pictures []mcp.Content
 	if v.content {
-		pictures = s.pictures(ctx, c.namespace, res)
+		pictures = s.pictures(ctx, c.who, res)
 	}
 	r.Results = shownResults(res)
 	var links []mcp.Content
@@ -57,7 +57,7 @@ func (s *Server) show(ctx context.Context, c *call, res sandboxmcp.Result, v vie
 	for i := range r.Artifacts {
 		a := &r.Artifacts[i]
 		if a.DownloadURL == nil {
-			a.DownloadURL = s.link(c.namespace, string(r.RequestID), a.Name)
+			a.DownloadURL = s.link(c.who.Namespace, string(r.RequestID), a.Name)
 		}
 		if !v.content || len(a.ContentB64) > min(inline, inlineBytes) {
 			a.ContentB64 = nil

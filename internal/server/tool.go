@@ -34,9 +34,9 @@ type hints struct {
 
 // call is a tool call whose arguments were found right.
 type call struct {
-	args      arguments
-	namespace sandboxmcp.Namespace
-	request   *mcp.CallToolRequest
+	args    arguments
+	who     sandboxmcp.Caller
+	request *mcp.CallToolRequest
 }
 
 // answer is what a tool says: one JSON object, and blocks that are shown beside it.
@@ -88,13 +88,12 @@ func (s *Server) callTool(ctx context.Context, t tool, check *checker, req *mcp.
 	if err != nil {
 		return nil, err
 	}
-	ns := s.namespace
-	if name, ok := args["namespace"].(string); ok {
-		if ns, err = s.resolveNamespace(name); err != nil {
-			return nil, err
-		}
+	name, _ := args["namespace"].(string)
+	who, err := s.identity.Caller(name)
+	if err != nil {
+		return nil, err
 	}
-	a, err := t.run(s, ctx, &call{args: args, namespace: ns, request: req})
+	a, err := t.run(s, ctx, &call{args: args, who: who, request: req})
 	if err != nil {
 		return nil, err
 	}

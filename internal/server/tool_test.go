@@ -299,7 +299,7 @@ func TestArgumentsReachTheEngine(t *testing.T) {
 	})
 	got := f.last(t)
 	want := sandboxmcp.Request{
-		Namespace: "team", Actor: "mcp", Code: "c", Language: sandboxmcp.Node, Stdin: []byte("in"), Env: map[string]string{"A": "b"},
+		Code: "c", Language: sandboxmcp.Node, Stdin: []byte("in"), Env: map[string]string{"A": "b"},
 		Limits:  sandboxmcp.Limits{MaxRAMMB: 64, MaxCPUCores: 0.5, TimeoutSeconds: 5, MaxProcesses: 3, MaxOutputBytes: 1000},
 		Backend: "docker", Display: sandboxmcp.DisplayStdout,
 	}
@@ -315,7 +315,7 @@ func TestArgumentsReachTheEngine(t *testing.T) {
 		t.Errorf("status in the background = %v, want %v", got, want)
 	}
 	p.call("get_artifacts", map[string]any{"request_id": runID, "wait_seconds": 1.5, "cancel": true, "include_content": false})
-	if d := cmp.Diff(sandboxmcp.Lookup{Namespace: "team", RequestID: runID, Wait: 1500 * time.Millisecond, Cancel: true}, f.lookups[len(f.lookups)-1]); d != "" {
+	if d := cmp.Diff(sandboxmcp.Lookup{RequestID: runID, Wait: 1500 * time.Millisecond, Cancel: true}, f.lookups[len(f.lookups)-1]); d != "" {
 		t.Errorf("lookup (-want +got):\n%s", d)
 	}
 }

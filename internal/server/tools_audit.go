@@ -8,12 +8,6 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// Auditor is what the door asks of the record.
-type Auditor interface {
-	// Audit returns what the record of a namespace has of a query.
-	Audit(ctx context.Context, q sandboxmcp.AuditQuery) (sandboxmcp.AuditPage, error)
-}
-
 // auditExecution is the row of audit_execution.
 func auditExecution() tool {
 	return tool{
@@ -37,7 +31,7 @@ func auditExecution() tool {
 }
 
 func (s *Server) auditExecution(ctx context.Context, c *call) (answer, error) {
-	q := sandboxmcp.AuditQuery{Namespace: c.namespace, Action: c.args.text("action"), Limit: c.args.whole("limit")}
+	q := sandboxmcp.AuditQuery{Action: c.args.text("action"), Limit: c.args.whole("limit")}
 	if text := c.args.text("since"); text != "" {
 		var err error
 		if q.Since, err = time.Parse(time.RFC3339Nano, strings.ToUpper(text)); err != nil {
@@ -45,7 +39,7 @@ func (s *Server) auditExecution(ctx context.Context, c *call) (answer, error) {
 				WithHint("give a time with its zone, such as 2026-01-31T09:00:00Z")
 		}
 	}
-	page, err := s.engine.Audit(ctx, q)
+	page, err := s.engine.Audit(ctx, c.who, q)
 	if err != nil {
 		return answer{}, err
 	}

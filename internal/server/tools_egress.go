@@ -42,7 +42,7 @@ func requestEgress() tool {
 
 func (s *Server) requestEgress(ctx context.Context, c *call) (answer, error) {
 	ask := sandboxmcp.EgressAsk{
-		Namespace: c.namespace, Actor: actor, Domain: c.args.text("domain"), Port: c.args.whole("port"), Reason: c.args.text("reason"),
+		Domain: c.args.text("domain"), Port: c.args.whole("port"), Reason: c.args.text("reason"),
 	}
 	wait := time.Duration(c.args.number("wait_seconds") * float64(time.Second))
 	if _, given := c.args["wait_seconds"]; !given {
@@ -56,7 +56,7 @@ func (s *Server) requestEgress(ctx context.Context, c *call) (answer, error) {
 	// What was dismissed once is not shown again: who asks again waits for another
 	// way to be approved.
 	if wait > 0 && canShowForm(c.request) {
-		got, err := s.engine.RequestEgress(ctx, ask)
+		got, err := s.engine.RequestEgress(ctx, c.who, ask)
 		if err != nil || got.Status != sandboxmcp.ApprovalPending {
 			return answer{body: got}, err
 		}
@@ -65,7 +65,7 @@ func (s *Server) requestEgress(ctx context.Context, c *call) (answer, error) {
 		}
 	}
 	ask.Wait = wait
-	got, err := s.engine.RequestEgress(ctx, ask)
+	got, err := s.engine.RequestEgress(ctx, c.who, ask)
 	return answer{body: got}, err
 }
 
@@ -80,7 +80,7 @@ const modernVersion = "2026-07-28"
 
 // showForm asks the person at the client, in the way of its version.
 func (s *Server) showForm(ctx context.Context, c *call, ask sandboxmcp.EgressAsk, id string, wait time.Duration) (answer, error) {
-	asked, err := s.engine.FindEgress(ctx, id)
+	asked, err := s.engine.FindEgress(ctx, c.who, id)
 	if err != nil {
 		return answer{}, err
 	}
@@ -102,26 +102,26 @@ func (s *Server) formBack(ctx context.Context, c *call, ask sandboxmcp.EgressAsk
 		return answer{}, err
 	}
 	result, _ := c.request.Params.InputResponses[formName].(*mcp.ElicitResult)
-	return s.decide(ctx, ask, sandboxmcp.EgressDecision{ID: st.ID, SHA256: st.SHA256}, result)
+	return s.decide(ctx, c, ask, sandboxmcp.EgressDecision{ID: st.ID, SHA256: st.SHA256}, result)
 }
 
 // decide carries out what a person answered. Dismissing the form, and whatever is
 // no answer, leaves the question open. d says which question, as it was shown.
-func (s *Server) decide(ctx context.Context, ask sandboxmcp.EgressAsk, d sandboxmcp.EgressDecision, r *mcp.ElicitResult) (answer, error) {
-	d.Namespace, d.Actor = ask.Namespace, formActor
+func (s *Server) decide(ctx context.Context, c *call, ask sandboxmcp.EgressAsk, d sandboxmcp.EgressDecision, r *mcp.ElicitResult) (answer, error) {
+	person := sandboxmcp.Caller{Namespace: c.who.Namespace, Actor: formActor}
 	switch ok := r != nil; {
 	case ok && r.Action == "decline":
 		d.Deny = true
 	case ok && r.Action == "accept" && openFor(r.Content, &d):
 	default:
 		s.forms.dismiss(d.ID)
-		got, err := s.engine.RequestEgress(ctx, ask)
+		got, err := s.engine.RequestEgress(ctx, c.who, ask)
 		return answer{body: got}, err
 	}
-	got, err := s.engine.DecideEgress(context.WithoutCancel(ctx), d)
+	got, err := s.engine.DecideEgress(context.WithoutCancel(ctx), person, d)
 	answered := []sandboxmcp.Code{sandboxmcp.CodeRequestNotFound, sandboxmcp.CodeEgressDenied, sandboxmcp.CodeInvalidArgument} // elsewhere, or it has lapsed
 	if slices.Contains(answered, sandboxmcp.CodeOf(err)) {
-		got, err = s.engine.RequestEgress(ctx, ask)
+		got, err = s.engine.RequestEgress(ctx, c.who, ask)
 	}
 	return answer{body: got}, err
 }
@@ -143,7 +143,7 @@ func (s *Server) elicit(ctx context.Context, c *call, ask sandboxmcp.EgressAsk, 
 		if err != nil { // it cannot, or time is up: the terminal remains
 			return
 		}
-		got, err := s.decide(ctx, ask, sandboxmcp.EgressDecision{ID: asked.ID, SHA256: asked.SHA256}, r)
+		got, err := s.decide(ctx, c, ask, sandboxmcp.EgressDecision{ID: asked.ID, SHA256: asked.SHA256}, r)
 		if err != nil {
 			failed <- err
 			return
@@ -158,7 +158,7 @@ func (s *Server) elicit(ctx context.Context, c *call, ask sandboxmcp.EgressAsk, 
 				s.log.Error("wait panicked", "panic", p)
 			}
 		}()
-		got, err := s.engine.RequestEgress(shown, patient)
+		got, err := s.engine.RequestEgress(shown, c.who, patient)
 		switch {
 		case err == nil:
 			waiting <- answer{body: got}
@@ -176,6 +176,6 @@ func (s *Server) elicit(ctx context.Context, c *call, ask sandboxmcp.EgressAsk, 
 	case <-shown.Done():
 	}
 	patient.Wait = 0
-	got, err := s.engine.RequestEgress(ctx, patient)
+	got, err := s.engine.RequestEgress(ctx, c.who, patient)
 	return answer{body: got}, err
 }

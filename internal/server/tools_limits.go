@@ -6,12 +6,6 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// LimitKeeper is what the door asks of the limits that a namespace keeps.
-type LimitKeeper interface {
-	// SetLimits changes them, or, when the change names nothing, tells them.
-	SetLimits(ctx context.Context, c sandboxmcp.LimitsChange) (sandboxmcp.LimitsChanged, error)
-}
-
 // setResourceLimits is the row of set_resource_limits.
 func setResourceLimits() tool {
 	return tool{
@@ -33,7 +27,7 @@ func setResourceLimits() tool {
 			need("clamped", typed("array")),
 		),
 		run: func(s *Server, ctx context.Context, c *call) (answer, error) {
-			done, err := s.engine.SetLimits(ctx, sandboxmcp.LimitsChange{Namespace: c.namespace, Actor: actor, Limits: c.args.limits()})
+			done, err := s.engine.SetLimits(ctx, c.who, sandboxmcp.LimitsChange{Limits: c.args.limits()})
 			if err != nil {
 				return answer{}, err
 			}

@@ -78,8 +78,6 @@ func (s *Server) executeCode(ctx context.Context, c *call) (answer, error) {
 		return answer{}, err
 	}
 	req := sandboxmcp.Request{
-		Namespace: c.namespace,
-		Actor:     actor,
 		Code:      c.args.text("code"),
 		Language:  sandboxmcp.Language(c.args.text("language")),
 		Env:       c.args.texts("env"),
@@ -104,7 +102,7 @@ func (s *Server) executeCode(ctx context.Context, c *call) (answer, error) {
 		run = s.engine.Execute
 		progress.follow(&req)
 	}
-	res, err := run(ctx, req)
+	res, err := run(ctx, c.who, req)
 	if err != nil {
 		return answer{}, err
 	}
@@ -144,8 +142,7 @@ func (s *Server) getArtifacts(ctx context.Context, c *call) (answer, error) {
 	content := c.args.flagOr("include_content", true)
 	_, stop := s.reportProgress(ctx, c.request)
 	defer stop()
-	res, err := s.engine.Lookup(ctx, sandboxmcp.Lookup{
-		Namespace: c.namespace,
+	res, err := s.engine.Lookup(ctx, c.who, sandboxmcp.Lookup{
 		RequestID: id,
 		Wait:      time.Duration(c.args.number("wait_seconds") * float64(time.Second)),
 		Cancel:    c.args.flag("cancel"),

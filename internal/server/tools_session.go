@@ -52,11 +52,9 @@ func (s *Server) createSession(ctx context.Context, c *call) (answer, error) {
 		return answer{}, err
 	}
 	spec := sandboxmcp.SessionSpec{
-		ID:        id,
-		Namespace: c.namespace,
-		Actor:     actor,
-		Language:  sandboxmcp.Language(c.args.text("language")),
-		TTL:       minutes(c.args.number("ttl_minutes")),
+		ID:       id,
+		Language: sandboxmcp.Language(c.args.text("language")),
+		TTL:      minutes(c.args.number("ttl_minutes")),
 	}
 	if m, ok := c.args["limits"].(map[string]any); ok {
 		spec.Limits = arguments(m).limits()
@@ -67,7 +65,7 @@ func (s *Server) createSession(ctx context.Context, c *call) (answer, error) {
 		}
 		spec.Limits.TimeoutSeconds = n
 	}
-	session, err := s.engine.CreateSession(ctx, spec)
+	session, err := s.engine.CreateSession(ctx, c.who, spec)
 	if err != nil {
 		return answer{}, err
 	}
@@ -97,7 +95,7 @@ func terminateSession() tool {
 			if err != nil {
 				return answer{}, err
 			}
-			if err := s.engine.TerminateSession(ctx, c.namespace, id, actor); err != nil {
+			if err := s.engine.TerminateSession(ctx, c.who, id); err != nil {
 				return answer{}, err
 			}
 			return answer{body: struct {
@@ -132,7 +130,7 @@ func bridgeData() tool {
 }
 
 func (s *Server) bridgeData(ctx context.Context, c *call) (answer, error) {
-	b := sandboxmcp.Bridge{Namespace: c.namespace, Actor: actor}
+	b := sandboxmcp.Bridge{}
 	var err error
 	if b.From, err = c.args.session("from_session"); err != nil {
 		return answer{}, err
@@ -151,7 +149,7 @@ func (s *Server) bridgeData(ctx context.Context, c *call) (answer, error) {
 		key, _ := k.(string)
 		b.Keys = append(b.Keys, key)
 	}
-	done, err := s.engine.Bridge(ctx, b)
+	done, err := s.engine.Bridge(ctx, c.who, b)
 	if err != nil {
 		return answer{}, err
 	}
@@ -201,7 +199,7 @@ func (s *Server) inspectState(ctx context.Context, c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	state, err := s.engine.Inspect(ctx, c.namespace, id)
+	state, err := s.engine.Inspect(ctx, c.who, id)
 	if err != nil {
 		return answer{}, err
 	}
@@ -217,7 +215,7 @@ func (s *Server) inspectState(ctx context.Context, c *call) (answer, error) {
 	state.Files = each(state.Files)
 	if id != "" {
 		for i := range state.Files {
-			s.addLink(c.namespace, id, &state.Files[i])
+			s.addLink(c.who.Namespace, id, &state.Files[i])
 		}
 	}
 	return answer{body: state}, nil

@@ -17,7 +17,10 @@ func listRuntimes() tool {
 		in:    input(),
 		out:   output(need("runtimes", typed("array")), need("backends", typed("array"))),
 		run: func(s *Server, ctx context.Context, _ *call) (answer, error) {
-			r := s.engine.Runtimes(ctx)
+			r, err := s.engine.Runtimes(ctx)
+			if err != nil {
+				return answer{}, err
+			}
 			r.Runtimes, r.Backends = each(r.Runtimes), each(r.Backends)
 			for i := range r.Runtimes {
 				r.Runtimes[i].PackagesPreloaded = some(r.Runtimes[i].PackagesPreloaded)
@@ -49,13 +52,16 @@ func sandboxStats() tool {
 			need("pool", typed("object")),
 			need("resources", typed("object")),
 		),
-		run: func(s *Server, _ context.Context, _ *call) (answer, error) {
-			st := s.engine.Stats()
+		run: func(s *Server, ctx context.Context, _ *call) (answer, error) {
+			st, err := s.engine.Stats(ctx)
+			if err != nil {
+				return answer{}, err
+			}
 			if st.Executions == nil {
 				st.Executions = map[sandboxmcp.Status]int64{}
 			}
 			if st.Pool == nil {
-				st.Pool = map[string]any{}
+				st.Pool = map[string]int{}
 			}
 			return answer{body: st}, nil
 		},

@@ -25,17 +25,17 @@ func (v *Vault) inMemory(ns sandboxmcp.Namespace) *Set {
 }
 
 // addMemory writes the access down, and then lets it take effect.
-func (v *Vault) addMemory(ctx context.Context, s sandboxmcp.SecretSpec) error {
+func (v *Vault) addMemory(ctx context.Context, c sandboxmcp.Caller, s sandboxmcp.SecretSpec) error {
 	v.adding.Lock()
 	defer v.adding.Unlock()
-	if err := v.room(v.inMemory(s.Namespace).Items, s); err != nil {
+	if err := v.room(v.inMemory(c.Namespace).Items, s); err != nil {
 		return err
 	}
-	if err := v.cfg.Store.Update(ctx, v.cfg.Audit.Op(v.entry(s.Namespace, s.Actor, "add", s.Key))); err != nil {
+	if err := v.cfg.Store.Update(ctx, v.cfg.Audit.Op(v.entry(c, "add", s.Key))); err != nil {
 		return err
 	}
 	now := v.cfg.Now()
-	had := v.inMemory(s.Namespace).Items
+	had := v.inMemory(c.Namespace).Items
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.last++
@@ -44,24 +44,24 @@ func (v *Vault) addMemory(ctx context.Context, s sandboxmcp.SecretSpec) error {
 		item.expires = now.Add(s.TTL).UTC()
 	}
 	had = slices.DeleteFunc(slices.Clone(had), func(i Item) bool { return i.Key == s.Key })
-	v.memory[s.Namespace] = v.sorted(append(had, item))
+	v.memory[c.Namespace] = v.sorted(append(had, item))
 	return nil
 }
 
-func (v *Vault) deleteMemory(ctx context.Context, ns sandboxmcp.Namespace, key, actor string) error {
+func (v *Vault) deleteMemory(ctx context.Context, c sandboxmcp.Caller, key string) error {
 	v.adding.Lock()
 	defer v.adding.Unlock()
 	is := func(i Item) bool { return i.Key == key }
-	if !slices.ContainsFunc(v.inMemory(ns).Items, is) {
+	if !slices.ContainsFunc(v.inMemory(c.Namespace).Items, is) {
 		return unknown(key)
 	}
-	if err := v.cfg.Store.Update(ctx, v.cfg.Audit.Op(v.entry(ns, actor, "delete", key))); err != nil {
+	if err := v.cfg.Store.Update(ctx, v.cfg.Audit.Op(v.entry(c, "delete", key))); err != nil {
 		return err
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if set := v.memory[ns]; set != nil {
-		v.memory[ns] = v.sorted(slices.DeleteFunc(slices.Clone(set.Items), is))
+	if set := v.memory[c.Namespace]; set != nil {
+		v.memory[c.Namespace] = v.sorted(slices.DeleteFunc(slices.Clone(set.Items), is))
 	}
 	return nil
 }

@@ -147,7 +147,7 @@ const sealedMore = 300
 const lockName = "vault.lock"
 
 // addSealed seals a value and puts it in.
-func (v *Vault) addSealed(ctx context.Context, s sandboxmcp.SecretSpec) error {
+func (v *Vault) addSealed(ctx context.Context, c sandboxmcp.Caller, s sandboxmcp.SecretSpec) error {
 	if v.cfg.Volatile {
 		return volatileError()
 	}
@@ -160,11 +160,11 @@ func (v *Vault) addSealed(ctx context.Context, s sandboxmcp.SecretSpec) error {
 	if err != nil {
 		return err
 	}
-	sealed, err := seal(pack(s.Namespace, s.Key, s.Value.Reveal()), to)
+	sealed, err := seal(pack(c.Namespace, s.Key, s.Value.Reveal()), to)
 	if err != nil {
 		return unavailable("the secret cannot be sealed", err)
 	}
-	return v.cfg.Store.Update(ctx, v.insert(s, sealed, to), v.cfg.Audit.Op(v.entry(s.Namespace, s.Actor, "add", s.Key)))
+	return v.cfg.Store.Update(ctx, v.insert(c.Namespace, s, sealed, to), v.cfg.Audit.Op(v.entry(c, "add", s.Key)))
 }
 
 func volatileError() error {
@@ -196,7 +196,7 @@ func (v *Vault) recipient(ctx context.Context) (*age.X25519Recipient, error) {
 }
 
 // insert is the step that puts a sealed value in.
-func (v *Vault) insert(s sandboxmcp.SecretSpec, sealed []byte, to *age.X25519Recipient) store.Op {
+func (v *Vault) insert(ns sandboxmcp.Namespace, s sandboxmcp.SecretSpec, sealed []byte, to *age.X25519Recipient) store.Op {
 	now, expires := v.cfg.Now().UTC(), ""
 	if s.TTL > 0 {
 		expires = now.Add(s.TTL).Format(stamp)
@@ -207,30 +207,30 @@ func (v *Vault) insert(s sandboxmcp.SecretSpec, sealed []byte, to *age.X25519Rec
 		}
 		var count, sum int
 		const others = `SELECT count(*), coalesce(sum(length(sealed)), 0) FROM secrets WHERE namespace = ? AND key != ? AND (expires_at = '' OR expires_at > ?)`
-		if err := tx.QueryRowContext(ctx, others, s.Namespace, s.Key, now.Format(stamp)).Scan(&count, &sum); err != nil {
+		if err := tx.QueryRowContext(ctx, others, ns, s.Key, now.Format(stamp)).Scan(&count, &sum); err != nil {
 			return err
 		}
 		if err := tooMuch(count+1, max(0, sum-count*sealedMore)+len(s.Value.Reveal())); err != nil {
 			return err
 		}
-		if _, err := tx.ExecContext(ctx, `DELETE FROM secrets WHERE namespace = ? AND key = ?`, s.Namespace, s.Key); err != nil {
+		if _, err := tx.ExecContext(ctx, `DELETE FROM secrets WHERE namespace = ? AND key = ?`, ns, s.Key); err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, `INSERT INTO secrets (namespace, key, sealed, created_at, expires_at) VALUES (?, ?, ?, ?, ?)`, s.Namespace, s.Key, sealed, now.Format(stamp), expires)
+		_, err := tx.ExecContext(ctx, `INSERT INTO secrets (namespace, key, sealed, created_at, expires_at) VALUES (?, ?, ?, ?, ?)`, ns, s.Key, sealed, now.Format(stamp), expires)
 		return err
 	}
 }
 
-func (v *Vault) deleteSealed(ctx context.Context, ns sandboxmcp.Namespace, key, actor string) error {
+func (v *Vault) deleteSealed(ctx context.Context, c sandboxmcp.Caller, key string) error {
 	return v.cfg.Store.Update(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		done, err := tx.ExecContext(ctx, `DELETE FROM secrets WHERE namespace = ? AND key = ?`, ns, key)
+		done, err := tx.ExecContext(ctx, `DELETE FROM secrets WHERE namespace = ? AND key = ?`, c.Namespace, key)
 		if err != nil {
 			return err
 		}
 		if n, err := done.RowsAffected(); err != nil || n == 0 {
 			return errors.Join(err, unknown(key))
 		}
-		return v.cfg.Audit.Op(v.entry(ns, actor, "delete", key))(ctx, tx)
+		return v.cfg.Audit.Op(v.entry(c, "delete", key))(ctx, tx)
 	})
 }
 
@@ -267,7 +267,7 @@ func (v *Vault) Sweep(ctx context.Context) (int, error) {
 		}
 		for ns, keys := range of {
 			slices.Sort(keys)
-			if err := v.cfg.Audit.Op(v.entry(ns, "sweep", "expire", keys...))(ctx, tx); err != nil {
+			if err := v.cfg.Audit.Op(v.entry(sandboxmcp.Caller{Namespace: ns, Actor: "sweep"}, "expire", keys...))(ctx, tx); err != nil {
 				return err
 			}
 		}
@@ -279,7 +279,7 @@ func (v *Vault) Sweep(ctx context.Context) (int, error) {
 // Rotate makes a new key and seals everything for it. Both are there until that is
 // done, so nothing is lost however it ends, and running servers go on; the old one
 // is gone then. It tells how many secrets there are.
-func (v *Vault) Rotate(ctx context.Context, ns sandboxmcp.Namespace, actor string) (int, error) {
+func (v *Vault) Rotate(ctx context.Context, c sandboxmcp.Caller) (int, error) {
 	switch {
 	case v.cfg.Kind != Sealed:
 		return 0, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "only a sealed vault has a key, and this one is kept as %s", v.cfg.Kind)
@@ -303,7 +303,7 @@ func (v *Vault) Rotate(ctx context.Context, ns sandboxmcp.Namespace, actor strin
 		return 0, err
 	}
 	count := 0
-	entry := v.entry(ns, actor, "rotate the key")
+	entry := v.entry(c, "rotate the key")
 	err = v.cfg.Store.Update(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
 		if count, err = v.reseal(ctx, tx, id.Recipient()); err != nil {
 			return err

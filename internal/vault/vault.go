@@ -158,7 +158,7 @@ func denied(key string) bool {
 
 // Add puts a secret in, in place of one of the same key. It takes effect with the
 // next run.
-func (v *Vault) Add(ctx context.Context, s sandboxmcp.SecretSpec) error {
+func (v *Vault) Add(ctx context.Context, c sandboxmcp.Caller, s sandboxmcp.SecretSpec) error {
 	if err := v.check(s.Key, s.Value.Reveal()); err != nil {
 		return err
 	}
@@ -167,22 +167,22 @@ func (v *Vault) Add(ctx context.Context, s sandboxmcp.SecretSpec) error {
 	}
 	switch v.cfg.Kind {
 	case Memory:
-		return v.addMemory(ctx, s)
+		return v.addMemory(ctx, c, s)
 	case Env:
 		return envError()
 	}
-	return v.addSealed(ctx, s)
+	return v.addSealed(ctx, c, s)
 }
 
 // Delete takes a secret out. One that is not there is not_found.
-func (v *Vault) Delete(ctx context.Context, ns sandboxmcp.Namespace, key, actor string) error {
+func (v *Vault) Delete(ctx context.Context, c sandboxmcp.Caller, key string) error {
 	switch v.cfg.Kind {
 	case Memory:
-		return v.deleteMemory(ctx, ns, key, actor)
+		return v.deleteMemory(ctx, c, key)
 	case Env:
 		return envError()
 	}
-	return v.deleteSealed(ctx, ns, key, actor)
+	return v.deleteSealed(ctx, c, key)
 }
 
 func envError() error {
@@ -269,9 +269,9 @@ func (v *Vault) look(ctx context.Context, db querier, ns sandboxmcp.Namespace) (
 }
 
 // entry is what the record has of an access.
-func (v *Vault) entry(ns sandboxmcp.Namespace, actor, verb string, keys ...string) *sandboxmcp.AuditEntry {
+func (v *Vault) entry(c sandboxmcp.Caller, verb string, keys ...string) *sandboxmcp.AuditEntry {
 	return &sandboxmcp.AuditEntry{
-		Action: Action, Phase: sandboxmcp.PhaseOutcome, Namespace: ns, Actor: actor,
+		Action: Action, Phase: sandboxmcp.PhaseOutcome, Namespace: c.Namespace, Actor: c.Actor,
 		Detail: Detail(verb, keys), Metadata: map[string]any{"keys": keys, "vault": v.cfg.Kind},
 	}
 }

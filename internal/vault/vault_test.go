@@ -56,7 +56,7 @@ func fresh(t *testing.T) *kit {
 
 func (k *kit) add(t *testing.T, key, value string) {
 	t.Helper()
-	if err := k.Add(t.Context(), sandboxmcp.SecretSpec{Namespace: "ns", Key: key, Value: sandboxmcp.NewSecret(value), Actor: "tester"}); err != nil {
+	if err := k.Add(t.Context(), sandboxmcp.Caller{Namespace: "ns", Actor: "tester"}, sandboxmcp.SecretSpec{Key: key, Value: sandboxmcp.NewSecret(value)}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -115,11 +115,11 @@ func TestAddListDelete(t *testing.T) {
 		if err != nil || len(list) != 2 || list[0].Key != "A" || list[0].Namespace != "ns" || !list[0].CreatedAt.Equal(k.now) || list[0].ExpiresAt != nil {
 			t.Errorf("list: %+v, %v", list, err)
 		}
-		wantCode(t, k.Delete(t.Context(), "ns", "C", "tester"), sandboxmcp.CodeNotFound)
-		wantCode(t, k.Delete(t.Context(), "other", "A", "tester"), sandboxmcp.CodeNotFound)
-		wantCode(t, k.Delete(t.Context(), "ns", "A", "tester"), "")
+		wantCode(t, k.Delete(t.Context(), sandboxmcp.Caller{Namespace: "ns", Actor: "tester"}, "C"), sandboxmcp.CodeNotFound)
+		wantCode(t, k.Delete(t.Context(), sandboxmcp.Caller{Namespace: "other", Actor: "tester"}, "A"), sandboxmcp.CodeNotFound)
+		wantCode(t, k.Delete(t.Context(), sandboxmcp.Caller{Namespace: "ns", Actor: "tester"}, "A"), "")
 		want(t, k.values(t, "ns"), "B", value)
-		page, err := k.audit.List(t.Context(), sandboxmcp.AuditQuery{Namespace: "ns", Action: vault.Action})
+		page, err := k.audit.List(t.Context(), "ns", sandboxmcp.AuditQuery{Action: vault.Action})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -161,7 +161,7 @@ func TestRefused(t *testing.T) {
 			{"A", "12345678\x00"},
 			{"A", strings.Repeat("x", 64<<10+1)},
 		} {
-			err := k.Add(t.Context(), sandboxmcp.SecretSpec{Namespace: "ns", Key: tt[0], Value: sandboxmcp.NewSecret(tt[1])})
+			err := k.Add(t.Context(), sandboxmcp.Caller{Namespace: "ns"}, sandboxmcp.SecretSpec{Key: tt[0], Value: sandboxmcp.NewSecret(tt[1])})
 			wantCode(t, err, sandboxmcp.CodeInvalidArgument)
 			if len(tt[1]) >= vault.MinValue && strings.Contains(err.Error(), tt[1]) {
 				t.Errorf("the error shows the value: %v", err)
@@ -170,19 +170,19 @@ func TestRefused(t *testing.T) {
 		want(t, k.values(t, "ns"))
 		k.add(t, "A", strings.Repeat("x", 64<<10))
 		k.add(t, "B", strings.Repeat("y", 63<<10))
-		wantCode(t, k.Add(t.Context(), sandboxmcp.SecretSpec{Namespace: "ns", Key: "C", Value: sandboxmcp.NewSecret(strings.Repeat("z", 8<<10))}), sandboxmcp.CodeInvalidArgument)
+		wantCode(t, k.Add(t.Context(), sandboxmcp.Caller{Namespace: "ns"}, sandboxmcp.SecretSpec{Key: "C", Value: sandboxmcp.NewSecret(strings.Repeat("z", 8<<10))}), sandboxmcp.CodeInvalidArgument)
 		k.add(t, "B", "smaller-now")
 		for n := range 98 {
 			k.add(t, fmt.Sprintf("K%d", n), value)
 		}
-		wantCode(t, k.Add(t.Context(), sandboxmcp.SecretSpec{Namespace: "ns", Key: "LAST", Value: sandboxmcp.NewSecret(value)}), sandboxmcp.CodeInvalidArgument)
+		wantCode(t, k.Add(t.Context(), sandboxmcp.Caller{Namespace: "ns"}, sandboxmcp.SecretSpec{Key: "LAST", Value: sandboxmcp.NewSecret(value)}), sandboxmcp.CodeInvalidArgument)
 	})
 }
 
 func TestExpiry(t *testing.T) {
 	kinds(t, func(t *testing.T, k *kit) {
 		k.add(t, "STAYS", value)
-		if err := k.Add(t.Context(), sandboxmcp.SecretSpec{Namespace: "ns", Key: "GOES", Value: sandboxmcp.NewSecret(value), TTL: time.Minute}); err != nil {
+		if err := k.Add(t.Context(), sandboxmcp.Caller{Namespace: "ns"}, sandboxmcp.SecretSpec{Key: "GOES", Value: sandboxmcp.NewSecret(value), TTL: time.Minute}); err != nil {
 			t.Fatal(err)
 		}
 		want(t, k.values(t, "ns"), "GOES", value, "STAYS", value)
@@ -210,7 +210,7 @@ func TestShared(t *testing.T) {
 	want(t, b.values(t, "ns"), "A", value)
 	b.add(t, "A", value+"2")
 	want(t, a.values(t, "ns"), "A", value+"2")
-	wantCode(t, a.Delete(t.Context(), "ns", "A", ""), "")
+	wantCode(t, a.Delete(t.Context(), sandboxmcp.Caller{Namespace: "ns"}, "A"), "")
 	want(t, b.values(t, "ns"))
 }
 
@@ -273,7 +273,7 @@ func TestKeyFile(t *testing.T) {
 				t.Errorf("the error shows the key: %v", err)
 			}
 			if name != "not there" {
-				wantCode(t, again.Add(t.Context(), sandboxmcp.SecretSpec{Namespace: "ns", Key: "B", Value: sandboxmcp.NewSecret(value)}), sandboxmcp.CodeVaultUnavailable)
+				wantCode(t, again.Add(t.Context(), sandboxmcp.Caller{Namespace: "ns"}, sandboxmcp.SecretSpec{Key: "B", Value: sandboxmcp.NewSecret(value)}), sandboxmcp.CodeVaultUnavailable)
 			}
 			want(t, k.values(t, "ns"), "A", value) // whoever has it open goes on
 			if err := errors.Join(os.RemoveAll(path), os.WriteFile(path, text, 0o600), os.Chmod(path, 0o600)); err != nil {
@@ -305,7 +305,7 @@ func TestRotate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := k.Rotate(t.Context(), "ns", "tester")
+	n, err := k.Rotate(t.Context(), sandboxmcp.Caller{Namespace: "ns", Actor: "tester"})
 	if n != 1 || err != nil {
 		t.Fatalf("rotate: %d, %v", n, err)
 	}
@@ -326,11 +326,11 @@ func TestRotate(t *testing.T) {
 	half := open(t, k.dir, nil)
 	half.add(t, "C", value)
 	want(t, half.values(t, "ns"), "A", value, "B", value+"2", "C", value)
-	if n, err = half.Rotate(t.Context(), "ns", "tester"); n != 3 || err != nil {
+	if n, err = half.Rotate(t.Context(), sandboxmcp.Caller{Namespace: "ns", Actor: "tester"}); n != 3 || err != nil {
 		t.Errorf("rotate again: %d, %v", n, err)
 	}
 	want(t, open(t, k.dir, nil).values(t, "ns"), "A", value, "B", value+"2", "C", value)
-	_, err = open(t, filepath.Join(t.TempDir(), "m"), func(c *vault.Config) { c.Kind = vault.Memory }).Rotate(t.Context(), "ns", "")
+	_, err = open(t, filepath.Join(t.TempDir(), "m"), func(c *vault.Config) { c.Kind = vault.Memory }).Rotate(t.Context(), sandboxmcp.Caller{Namespace: "ns"})
 	wantCode(t, err, sandboxmcp.CodeInvalidArgument)
 }
 
@@ -343,12 +343,12 @@ func TestRotateAtOnce(t *testing.T) {
 		other := open(t, k.dir, nil)
 		wg.Go(func() {
 			if n%2 == 0 {
-				if _, err := other.Rotate(t.Context(), "ns", ""); err != nil {
+				if _, err := other.Rotate(t.Context(), sandboxmcp.Caller{Namespace: "ns"}); err != nil {
 					t.Error(err)
 				}
 				return
 			}
-			if err := other.Add(t.Context(), sandboxmcp.SecretSpec{Namespace: "ns", Key: fmt.Sprintf("K%d", n), Value: sandboxmcp.NewSecret(value)}); err != nil {
+			if err := other.Add(t.Context(), sandboxmcp.Caller{Namespace: "ns"}, sandboxmcp.SecretSpec{Key: fmt.Sprintf("K%d", n), Value: sandboxmcp.NewSecret(value)}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -385,7 +385,7 @@ func TestUse(t *testing.T) {
 				t.Fatalf("got %v, %v, %v", asked, set, err)
 			}
 		}
-		page, err := k.audit.List(t.Context(), sandboxmcp.AuditQuery{Namespace: "ns"})
+		page, err := k.audit.List(t.Context(), "ns", sandboxmcp.AuditQuery{})
 		if err != nil || len(page.Entries) != 3 || page.Entries[0].Detail != "use A" {
 			t.Errorf("the record has %+v, %v", page.Entries, err)
 		}
@@ -400,8 +400,8 @@ func TestEnv(t *testing.T) {
 	want(t, k.values(t, "ns"), "API_KEY", value+"last")
 	want(t, k.values(t, "my-team.1"), "x", value+"2")
 	want(t, k.values(t, "none"))
-	wantCode(t, k.Add(t.Context(), sandboxmcp.SecretSpec{Namespace: "ns", Key: "A", Value: sandboxmcp.NewSecret(value)}), sandboxmcp.CodeInvalidArgument)
-	wantCode(t, k.Delete(t.Context(), "ns", "API_KEY", ""), sandboxmcp.CodeInvalidArgument)
+	wantCode(t, k.Add(t.Context(), sandboxmcp.Caller{Namespace: "ns"}, sandboxmcp.SecretSpec{Key: "A", Value: sandboxmcp.NewSecret(value)}), sandboxmcp.CodeInvalidArgument)
+	wantCode(t, k.Delete(t.Context(), sandboxmcp.Caller{Namespace: "ns"}, "API_KEY"), sandboxmcp.CodeInvalidArgument)
 	for name, tt := range map[string]struct {
 		env        string
 		namespaces []sandboxmcp.Namespace
@@ -421,8 +421,8 @@ func TestEnv(t *testing.T) {
 
 func TestNoPlaceForIt(t *testing.T) {
 	k := open(t, filepath.Join(t.TempDir(), "state"), func(c *vault.Config) { c.Volatile = true })
-	wantCode(t, k.Add(t.Context(), sandboxmcp.SecretSpec{Namespace: "ns", Key: "A", Value: sandboxmcp.NewSecret(value)}), sandboxmcp.CodeVaultUnavailable)
-	_, err := k.Rotate(t.Context(), "ns", "")
+	wantCode(t, k.Add(t.Context(), sandboxmcp.Caller{Namespace: "ns"}, sandboxmcp.SecretSpec{Key: "A", Value: sandboxmcp.NewSecret(value)}), sandboxmcp.CodeVaultUnavailable)
+	_, err := k.Rotate(t.Context(), sandboxmcp.Caller{Namespace: "ns"})
 	wantCode(t, err, sandboxmcp.CodeVaultUnavailable)
 }
 
@@ -431,7 +431,7 @@ func TestNoKeyring(t *testing.T) {
 	for _, env := range [][]string{nil, {"DBUS_SESSION_BUS_ADDRESS=autolaunch:"}, {"XDG_RUNTIME_DIR=/nowhere"}} {
 		k := open(t, filepath.Join(t.TempDir(), "state"), func(c *vault.Config) { c.Keyring, c.Env = true, env })
 		want(t, k.values(t, "ns"))
-		err := k.Add(t.Context(), sandboxmcp.SecretSpec{Namespace: "ns", Key: "A", Value: sandboxmcp.NewSecret(value)})
+		err := k.Add(t.Context(), sandboxmcp.Caller{Namespace: "ns"}, sandboxmcp.SecretSpec{Key: "A", Value: sandboxmcp.NewSecret(value)})
 		wantCode(t, err, sandboxmcp.CodeVaultUnavailable)
 		if e := sandboxmcp.AsError(err); !strings.Contains(e.Hint, "SANDBOXMCP_VAULT_KEY=file") {
 			t.Errorf("the hint is %q", e.Hint)
@@ -446,7 +446,7 @@ func TestNotRecorded(t *testing.T) {
 		if err := k.store.Update(t.Context(), execute(refuse)); err != nil {
 			t.Fatal(err)
 		}
-		if err := k.Add(t.Context(), sandboxmcp.SecretSpec{Namespace: "ns", Key: "A", Value: sandboxmcp.NewSecret(value)}); err == nil {
+		if err := k.Add(t.Context(), sandboxmcp.Caller{Namespace: "ns"}, sandboxmcp.SecretSpec{Key: "A", Value: sandboxmcp.NewSecret(value)}); err == nil {
 			t.Error("a secret was added that was not recorded")
 		}
 		want(t, k.values(t, "ns"))
@@ -466,7 +466,7 @@ func BenchmarkUse(b *testing.B) {
 				b.Fatal(err)
 			}
 			for i := range n {
-				if err := v.Add(b.Context(), sandboxmcp.SecretSpec{Namespace: "ns", Key: fmt.Sprintf("K%d", i), Value: sandboxmcp.NewSecret(value)}); err != nil {
+				if err := v.Add(b.Context(), sandboxmcp.Caller{Namespace: "ns"}, sandboxmcp.SecretSpec{Key: fmt.Sprintf("K%d", i), Value: sandboxmcp.NewSecret(value)}); err != nil {
 					b.Fatal(err)
 				}
 			}

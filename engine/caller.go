@@ -1,0 +1,37 @@
+package engine
+
+import (
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// caller fills in the engine's own namespace and actor. It fails with
+// invalid_argument for a namespace of the wrong form, and with access_denied for
+// EveryNamespace, which only verbs that list accept.
+func (e *Engine) caller(c sandboxmcp.Caller) (sandboxmcp.Caller, error) {
+	if c.Namespace == sandboxmcp.EveryNamespace {
+		return c, sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "this acts in one namespace, and all were named").WithHint("name one namespace")
+	}
+	if c.Actor == "" {
+		c.Actor = e.cfg.Actor
+	}
+	if c.Namespace == "" {
+		c.Namespace = e.cfg.Namespace
+		return c, nil
+	}
+	_, err := sandboxmcp.ParseNamespace(string(c.Namespace))
+	return c, err
+}
+
+// listed returns the namespace whose things a verb lists; empty means those of
+// all namespaces.
+func (e *Engine) listed(c sandboxmcp.Caller) sandboxmcp.Namespace {
+	switch c.Namespace {
+	case sandboxmcp.EveryNamespace:
+		return ""
+	case "":
+		return e.cfg.Namespace
+	}
+	return c.Namespace
+}
+
+var _ sandboxmcp.Service = (*Engine)(nil)

@@ -1,0 +1,142 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// The input of a route is a struct whose fields say where they stand in a
+// request: `path:"name"` in the path, `query:"name"` in the query, and
+// `body:"json"` as the whole body. The client fills a request in by the same tags
+// by which the server reads it. Field types are strings, booleans, integers,
+// [time.Time] and [time.Duration].
+
+// encodeInput returns the path, query and body of a call.
+func encodeInput(pattern string, in any) (path string, query url.Values, body []byte, err error) {
+	path, query = pattern, url.Values{}
+	v := reflect.ValueOf(in)
+	for i := range v.NumField() {
+		f, tag := v.Field(i), v.Type().Field(i).Tag
+		if name, ok := tag.Lookup("path"); ok {
+			part := text(f)
+			if part == "" || part == "." || part == ".." {
+				return "", nil, nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s cannot be %s", name, sandboxmcp.Quote(part))
+			}
+			path = strings.Replace(path, "{"+name+"}", url.PathEscape(part), 1)
+		}
+		if name, ok := tag.Lookup("query"); ok && !f.IsZero() {
+			query.Set(name, text(f))
+		}
+		if _, ok := tag.Lookup("body"); ok {
+			if body, err = json.Marshal(f.Interface()); err != nil {
+				return "", nil, nil, fmt.Errorf("encode %s: %w", pattern, err)
+			}
+		}
+	}
+	return path, query, body, nil
+}
+
+func text(v reflect.Value) string {
+	switch x := v.Interface().(type) {
+	case time.Time:
+		return x.Format(time.RFC3339Nano)
+	case time.Duration:
+		return x.String()
+	}
+	return fmt.Sprint(v.Interface())
+}
+
+// decodeInput reads a request into in, a pointer to a struct. The error is
+// invalid_argument.
+func decodeInput(w http.ResponseWriter, r *http.Request, limit int64, in any) error {
+	v := reflect.ValueOf(in).Elem()
+	form := r.URL.Query()
+	for i := range v.NumField() {
+		tag := v.Type().Field(i).Tag
+		if name, ok := tag.Lookup("path"); ok {
+			if err := parse(v.Field(i), name, r.PathValue(name)); err != nil {
+				return err
+			}
+		}
+		if name, ok := tag.Lookup("query"); ok && form.Get(name) != "" {
+			if err := parse(v.Field(i), name, form.Get(name)); err != nil {
+				return err
+			}
+		}
+		if how, ok := tag.Lookup("body"); ok {
+			if err := decodeBody(w, r, limit, how, v.Field(i).Addr().Interface()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// parse sets a field from text.
+func parse(v reflect.Value, name, s string) error {
+	var err error
+	switch v.Interface().(type) {
+	case time.Time:
+		var t time.Time
+		if t, err = time.Parse(time.RFC3339Nano, s); err == nil {
+			v.Set(reflect.ValueOf(t))
+		}
+	case time.Duration:
+		var d time.Duration
+		if d, err = time.ParseDuration(s); err == nil {
+			v.SetInt(int64(d))
+		}
+	default:
+		switch v.Kind() { //nolint:exhaustive // a route with another kind fails its test
+		case reflect.String:
+			v.SetString(s)
+		case reflect.Bool:
+			var b bool
+			if b, err = strconv.ParseBool(s); err == nil {
+				v.SetBool(b)
+			}
+		case reflect.Int, reflect.Int64:
+			var n int64
+			if n, err = strconv.ParseInt(s, 10, 64); err == nil {
+				v.SetInt(n)
+			}
+		default:
+			err = errors.New("no field of that kind")
+		}
+	}
+	if err != nil {
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s cannot be %s", name, sandboxmcp.Quote(s))
+	}
+	return nil
+}
+
+// decodeBody reads a body of at most limit bytes to its end: the server notices
+// only then that the caller hangs up. Of a secret body the error repeats nothing.
+func decodeBody(w http.ResponseWriter, r *http.Request, limit int64, how string, into any) error {
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	if err == nil {
+		d := json.NewDecoder(bytes.NewReader(data))
+		d.DisallowUnknownFields()
+		if err = d.Decode(into); err == nil && d.More() {
+			err = errors.New("text follows its end")
+		}
+	}
+	switch {
+	case err == nil:
+		return nil
+	case how == "secret":
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the body is not a request of %s", r.URL.Path)
+	}
+	return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the body is not a request of %s: %v", r.URL.Path, err)
+}

@@ -1,0 +1,51 @@
+package api
+
+import (
+	"fmt"
+	"os"
+)
+
+// openRunDir opens the directory of the sockets, and makes it when asked to. It
+// refuses one that somebody else could write to.
+func openRunDir(stateDir string, create bool) (*os.Root, *os.File, error) {
+	if create {
+		if err := os.MkdirAll(stateDir, 0o700); err != nil {
+			return nil, nil, fmt.Errorf("make state directory: %w", err)
+		}
+	}
+	state, err := os.OpenRoot(stateDir)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open state directory: %w", err)
+	}
+	defer func() { _ = state.Close() }()
+	if create {
+		if err = state.MkdirAll(runDir, 0o700); err != nil {
+			return nil, nil, fmt.Errorf("make socket directory: %w", err)
+		}
+	}
+	root, err := state.OpenRoot(runDir)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open socket directory: %w", err)
+	}
+	dir, err := root.Open(".")
+	if err != nil {
+		_ = root.Close()
+		return nil, nil, fmt.Errorf("open socket directory: %w", err)
+	}
+	if err := private(dir); err != nil {
+		_ = dir.Close()
+		_ = root.Close()
+		return nil, nil, err
+	}
+	return root, dir, nil
+}
+
+// mayAsk reports whether a server lets a user in: its own, and root.
+func mayAsk(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
+
+// trusted reports whether a user may be on the other side: oneself, and root.
+// Root talks to any user's server: it could do so in other ways as well.
+func trusted(uid uint32) bool {
+	self := os.Geteuid()
+	return uid == 0 || self == 0 || int(uid) == self
+}

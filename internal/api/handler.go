@@ -1,0 +1,86 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// handler serves the routes of one server to the peers of one listener.
+type handler struct {
+	service   sandboxmcp.Service
+	identify  func(*http.Request) (sandboxmcp.Identity, error)
+	hello     Hello
+	logger    *slog.Logger
+	maxUpload int64
+	followers atomic.Int32
+	ending    context.Context //nolint:containedctx // ends when followers have to go
+}
+
+// mount returns the handler of all routes.
+func (h *handler) mount() http.Handler {
+	h.maxUpload = cmp.Or(h.maxUpload, defaultUpload)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/hello", func(w http.ResponseWriter, _ *http.Request) { h.answer(w, http.StatusOK, h.hello) })
+	for _, e := range endpoints() {
+		mux.HandleFunc(e.pattern(), func(w http.ResponseWriter, r *http.Request) { e.serve(h, w, r) })
+	}
+	mux.HandleFunc("/", h.unknown)
+	return mux
+}
+
+// unknown answers a path that is no route.
+func (h *handler) unknown(w http.ResponseWriter, r *http.Request) {
+	if v := versionOf(r.URL.Path); v != "" && v != strconv.Itoa(Protocol) {
+		h.fail(w, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "this server speaks version %d of the API and was asked in version %s", Protocol, v).
+			WithHint("use the same release of sandboxmcp on both sides").With("protocol", Protocol))
+		return
+	}
+	h.fail(w, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "there is no %s %s", r.Method, sandboxmcp.Quote(r.URL.Path)).
+		WithHint("the other side may be of another version"))
+}
+
+// caller says on whose behalf a request acts.
+func (h *handler) caller(r *http.Request) (sandboxmcp.Caller, error) {
+	identity, err := h.identify(r)
+	if err != nil {
+		return sandboxmcp.Caller{}, err
+	}
+	name := r.URL.Query().Get("namespace")
+	if name == string(sandboxmcp.EveryNamespace) && identity.Every {
+		return identity.All(), nil
+	}
+	return identity.Caller(name)
+}
+
+func (h *handler) fail(w http.ResponseWriter, err error) {
+	e := h.coded(err)
+	h.answer(w, e.Code.Row().HTTP, e.Body())
+}
+
+// coded is a failure as it is shown. Internal faults go to the log.
+func (h *handler) coded(err error) *sandboxmcp.Error {
+	e := sandboxmcp.AsError(err)
+	if e.Code == sandboxmcp.CodeInternal {
+		h.logger.Error("API call ended in a fault", "error", err)
+	}
+	return e
+}
+
+func (h *handler) answer(w http.ResponseWriter, status int, body any) {
+	data, err := json.Marshal(body)
+	if err != nil {
+		h.logger.Error("encode API answer", "error", err)
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(data, '\n'))
+}

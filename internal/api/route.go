@@ -1,0 +1,93 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// route is one verb of the API. Its declaration in routes.go is all that the
+// server and the client know of it.
+type route[In, Out any] struct {
+	method, path string // path with {name} for the fields of In with that path tag
+	body         int64  // bytes of the request's body at most; 0: maxRequest
+	answer       int64  // bytes of the answer at most; 0: maxResponse
+	slow         bool   // it may build a sandbox or move a file
+	finish       bool   // it goes on if the caller hangs up
+	do           func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in In) (Out, error)
+}
+
+// endpoint is a route without its types, as the server mounts it.
+type endpoint interface {
+	pattern() string
+	serve(h *handler, w http.ResponseWriter, r *http.Request)
+}
+
+func (v route[In, Out]) pattern() string { return v.method + " " + v.path }
+
+func (v route[In, Out]) serve(h *handler, w http.ResponseWriter, r *http.Request) {
+	c, err := h.caller(r)
+	if err != nil {
+		h.fail(w, err)
+		return
+	}
+	if v.slow {
+		unhurried(w)
+	}
+	var in In
+	if err := decodeInput(w, r, orElse(v.body, maxRequest), &in); err != nil {
+		h.fail(w, err)
+		return
+	}
+	ctx := r.Context()
+	if v.finish {
+		ctx = context.WithoutCancel(ctx)
+	}
+	out, err := v.do(ctx, h.service, c, in)
+	if err != nil {
+		h.fail(w, err)
+		return
+	}
+	h.answer(w, http.StatusOK, out)
+}
+
+// call asks a server for a route.
+func (v route[In, Out]) call(ctx context.Context, c *Client, who sandboxmcp.Caller, in In) (out Out, err error) {
+	path, query, body, err := encodeInput(v.path, in)
+	if err != nil {
+		return out, err
+	}
+	limit := callTimeout
+	if v.slow {
+		limit = workTimeout
+	}
+	err = c.call(ctx, question{method: v.method, path: path, query: naming(query, who), body: body, limit: orElse(v.answer, maxResponse), time: limit}, &out)
+	return out, err
+}
+
+// unhurried lifts the deadlines of a call: it takes as long as the caller waits.
+func unhurried(w http.ResponseWriter) {
+	c := http.NewResponseController(w)
+	_ = c.SetReadDeadline(time.Time{})
+	_ = c.SetWriteDeadline(time.Time{})
+}
+
+func orElse(n, otherwise int64) int64 {
+	if n == 0 {
+		return otherwise
+	}
+	return n
+}
+
+// versionOf returns the version that a path asks for; empty: the path has none.
+func versionOf(path string) string {
+	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	n, ok := strings.CutPrefix(first, "v")
+	if !ok || n == "" || strings.Trim(n, "0123456789") != "" {
+		return ""
+	}
+	return n
+}

@@ -1,0 +1,88 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// uploadRoute puts a file into a session. The body is the file's bytes.
+type uploadRoute struct{}
+
+const uploadPath = "/v1/sessions/{id}/file"
+
+type uploadIn struct {
+	ID        sandboxmcp.SessionID `path:"id"`
+	Path      string               `query:"path"`
+	Overwrite bool                 `query:"overwrite"`
+}
+
+func (uploadRoute) pattern() string { return "PUT " + uploadPath }
+
+func (uploadRoute) serve(h *handler, w http.ResponseWriter, r *http.Request) {
+	c, err := h.caller(r)
+	var in uploadIn
+	if err == nil {
+		err = decodeInput(w, r, 0, &in)
+	}
+	if err == nil {
+		_, err = sandboxmcp.ParseSessionID(string(in.ID))
+	}
+	if err != nil {
+		h.fail(w, err)
+		return
+	}
+	unhurried(w)
+	content, err := receiveFile(w, r, h.maxUpload)
+	if err != nil {
+		h.fail(w, err)
+		return
+	}
+	id, path, err := h.service.Upload(r.Context(), c, sandboxmcp.Upload{SessionID: in.ID, Name: in.Path, Content: content, Overwrite: in.Overwrite})
+	if err != nil {
+		h.fail(w, err)
+		return
+	}
+	h.answer(w, http.StatusOK, uploaded{id, path})
+}
+
+// receiveFile reads a file. A file whose size is given is held in memory once, and
+// refused unread if it is too large.
+func receiveFile(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	var content []byte
+	long := r.ContentLength > limit
+	var err error
+	switch {
+	case long:
+	case r.ContentLength >= 0:
+		content = make([]byte, r.ContentLength)
+		_, err = io.ReadFull(r.Body, content)
+	default:
+		content, err = io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+		_, long = errors.AsType[*http.MaxBytesError](err)
+	}
+	switch {
+	case long:
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeUploadTooLarge, "the file has more than %d bytes", limit).
+			WithHint("let the operator raise SANDBOX_MAX_UPLOAD_BYTES").With("limit_bytes", limit)
+	case err != nil:
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidContent, "the file did not arrive whole").WithHint("send it again")
+	}
+	return content, nil
+}
+
+// Upload puts a file into a session. A Body is sent as it is read; its error is
+// returned wrapped.
+func (c *Client) Upload(ctx context.Context, who sandboxmcp.Caller, u sandboxmcp.Upload) (sandboxmcp.SessionID, string, error) {
+	path, query, _, err := encodeInput(uploadPath, uploadIn{u.SessionID, u.Name, u.Overwrite})
+	if err != nil {
+		return "", "", err
+	}
+	q := question{method: http.MethodPut, path: path, query: naming(query, who), body: u.Content, stream: u.Body, size: u.Size, limit: maxResponse, time: workTimeout}
+	var out uploaded
+	err = c.call(ctx, q, &out)
+	return out.SessionID, out.Path, err
+}
