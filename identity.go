@@ -1,5 +1,7 @@
 package sandboxmcp
 
+import "slices"
+
 // Identity is what a transport knows of its peer: the namespaces that the peer
 // holds, and the name under which the audit records what it does. A door makes
 // one Identity per connection or key, never from what a request says.
@@ -54,12 +56,7 @@ func (i Identity) holds(ns Namespace) bool {
 	if i.Every {
 		return true
 	}
-	for _, held := range i.Namespaces {
-		if held == ns {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(i.Namespaces, ns)
 }
 
 // EveryNamespace in a [Caller] stands for all namespaces together. Only verbs

@@ -18,8 +18,14 @@ type encodedRequest struct {
 
 // rawText holds texts in base64.
 type rawText struct {
-	Code []byte            `json:"code_base64,omitempty"`
-	Env  map[string][]byte `json:"env_base64,omitempty"`
+	Code []byte   `json:"code_base64,omitempty"`
+	Env  []rawVar `json:"env_base64,omitempty"`
+}
+
+// rawVar is a variable of Env.
+type rawVar struct {
+	Name  []byte `json:"name"`
+	Value []byte `json:"value"`
 }
 
 // MarshalJSON encodes every field but the writers. Code and values of Env that are
@@ -31,13 +37,13 @@ func (r Request) MarshalJSON() ([]byte, error) {
 	}
 	for name, value := range r.Env {
 		if !utf8.ValidString(value) || !utf8.ValidString(name) {
-			raw.Env = map[string][]byte{}
+			raw.Env = make([]rawVar, 0, len(r.Env))
 			break
 		}
 	}
 	if raw.Env != nil {
 		for name, value := range r.Env {
-			raw.Env[name] = []byte(value)
+			raw.Env = append(raw.Env, rawVar{[]byte(name), []byte(value)})
 		}
 		r.Env = nil
 	}
@@ -63,8 +69,8 @@ func (r *Request) UnmarshalJSON(data []byte) error {
 	}
 	if in.Raw.Env != nil {
 		r.Env = make(map[string]string, len(in.Raw.Env))
-		for name, value := range in.Raw.Env {
-			r.Env[name] = string(value)
+		for _, v := range in.Raw.Env {
+			r.Env[string(v.Name)] = string(v.Value)
 		}
 	}
 	return nil

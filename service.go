@@ -5,7 +5,8 @@ import "context"
 // The interfaces of this file are what a server does for its callers. The engine
 // implements all of them in its own process, and the client of internal/api for
 // a server in another one. Every method may be called concurrently and stops
-// when ctx is cancelled. Every error is an [*Error].
+// when ctx is cancelled. Every failure of
+// the server is an [*Error]; a client adds those of its connection.
 //
 // A verb acts in the namespace of its caller and sees nothing of another one: a
 // request or session of another namespace does not exist.

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"cmp"
+
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
@@ -25,13 +27,10 @@ func (e *Engine) caller(c sandboxmcp.Caller) (sandboxmcp.Caller, error) {
 // listed returns the namespace whose things a verb lists; empty means those of
 // all namespaces.
 func (e *Engine) listed(c sandboxmcp.Caller) sandboxmcp.Namespace {
-	switch c.Namespace {
-	case sandboxmcp.EveryNamespace:
+	if c.Namespace == sandboxmcp.EveryNamespace {
 		return ""
-	case "":
-		return e.cfg.Namespace
 	}
-	return c.Namespace
+	return cmp.Or(c.Namespace, e.cfg.Namespace)
 }
 
 var _ sandboxmcp.Service = (*Engine)(nil)

@@ -175,7 +175,7 @@ func (e *Engine) ReadFile(ctx context.Context, c sandboxmcp.Caller, id sandboxmc
 	if err != nil {
 		return sandboxmcp.SessionFile{}, nil, err
 	}
-	if _, err := sandboxmcp.ParseSessionID(string(id)); err != nil {
+	if _, err = sandboxmcp.ParseSessionID(string(id)); err != nil {
 		return sandboxmcp.SessionFile{}, nil, err
 	}
 	name, err := workName(p)
@@ -268,7 +268,7 @@ func (e *Engine) Bridge(ctx context.Context, c sandboxmcp.Caller, b sandboxmcp.B
 		return out, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%d keys are named; %d are allowed at once", len(b.Keys), maxBridgeKeys)
 	}
 	for _, k := range b.Keys {
-		if err := checkBridgeKey(k); err != nil {
+		if err = checkBridgeKey(k); err != nil {
 			return out, err
 		}
 	}

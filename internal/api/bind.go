@@ -20,7 +20,7 @@ import (
 // request: `path:"name"` in the path, `query:"name"` in the query, and
 // `body:"json"` as the whole body. The client fills a request in by the same tags
 // by which the server reads it. Field types are strings, booleans, integers,
-// [time.Time] and [time.Duration].
+// [time.Time] and [time.Duration], and in the query pointers, in JSON.
 
 // encodeInput returns the path, query and body of a call.
 func encodeInput(pattern string, in any) (path string, query url.Values, body []byte, err error) {
@@ -30,21 +30,61 @@ func encodeInput(pattern string, in any) (path string, query url.Values, body []
 		f, tag := v.Field(i), v.Type().Field(i).Tag
 		if name, ok := tag.Lookup("path"); ok {
 			part := text(f)
-			if part == "" || part == "." || part == ".." {
-				return "", nil, nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s cannot be %s", name, sandboxmcp.Quote(part))
+			if err = checkID(f); err != nil {
+				return "", nil, nil, err
 			}
-			path = strings.Replace(path, "{"+name+"}", url.PathEscape(part), 1)
+			if part == "" {
+				return "", nil, nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s is empty", name)
+			}
+			path = strings.Replace(path, "{"+name+"}", escape(part), 1)
 		}
 		if name, ok := tag.Lookup("query"); ok && !f.IsZero() {
 			query.Set(name, text(f))
+			if f.Kind() == reflect.Pointer {
+				var data []byte
+				if data, err = encode(pattern, f); err != nil {
+					return "", nil, nil, err
+				}
+				query.Set(name, string(data))
+			}
 		}
 		if _, ok := tag.Lookup("body"); ok {
-			if body, err = json.Marshal(f.Interface()); err != nil {
-				return "", nil, nil, fmt.Errorf("encode %s: %w", pattern, err)
+			if body, err = encode(pattern, f); err != nil {
+				return "", nil, nil, err
 			}
 		}
 	}
 	return path, query, body, nil
+}
+
+// encode returns a field in JSON. A value that JSON does not have, such as NaN, is
+// invalid_argument.
+func encode(pattern string, v reflect.Value) ([]byte, error) {
+	data, err := json.Marshal(v.Interface())
+	if err != nil {
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the request of %s cannot be encoded", pattern).WithCause(err)
+	}
+	return data, nil
+}
+
+// escape makes a text one segment of a path. The dots of "." and ".." are escaped
+// because a path is cleaned of them.
+func escape(part string) string {
+	if part == "." || part == ".." {
+		return strings.ReplaceAll(part, ".", "%2E")
+	}
+	return url.PathEscape(part)
+}
+
+// checkID refuses an id whose form no request or session can have.
+func checkID(v reflect.Value) (err error) {
+	switch id := v.Interface().(type) {
+	case sandboxmcp.RequestID:
+		_, err = sandboxmcp.ParseRequestID(string(id))
+	case sandboxmcp.SessionID:
+		_, err = sandboxmcp.ParseSessionID(string(id))
+	}
+	return err
 }
 
 func text(v reflect.Value) string {
@@ -98,14 +138,20 @@ func parse(v reflect.Value, name, s string) error {
 			v.SetInt(int64(d))
 		}
 	default:
-		switch v.Kind() { //nolint:exhaustive // a route with another kind fails its test
+		switch v.Kind() {
 		case reflect.String:
 			v.SetString(s)
+			if err = checkID(v); err != nil {
+				return err
+			}
 		case reflect.Bool:
 			var b bool
 			if b, err = strconv.ParseBool(s); err == nil {
 				v.SetBool(b)
 			}
+		case reflect.Pointer:
+			v.Set(reflect.New(v.Type().Elem()))
+			err = decodeStrict([]byte(s), v.Interface())
 		case reflect.Int, reflect.Int64:
 			var n int64
 			if n, err = strconv.ParseInt(s, 10, 64); err == nil {
@@ -126,11 +172,7 @@ func parse(v reflect.Value, name, s string) error {
 func decodeBody(w http.ResponseWriter, r *http.Request, limit int64, how string, into any) error {
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	if err == nil {
-		d := json.NewDecoder(bytes.NewReader(data))
-		d.DisallowUnknownFields()
-		if err = d.Decode(into); err == nil && d.More() {
-			err = errors.New("text follows its end")
-		}
+		err = decodeStrict(data, into)
 	}
 	switch {
 	case err == nil:
@@ -139,4 +181,17 @@ func decodeBody(w http.ResponseWriter, r *http.Request, limit int64, how string,
 		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the body is not a request of %s", r.URL.Path)
 	}
 	return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the body is not a request of %s: %v", r.URL.Path, err)
+}
+
+// decodeStrict decodes JSON with known fields and nothing after it.
+func decodeStrict(data []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("text follows its end")
+	}
+	return nil
 }

@@ -125,8 +125,11 @@ func (c *Client) ask(ctx context.Context, q question) (*http.Response, error) {
 	case q.body != nil:
 		body = bytes.NewReader(q.body)
 	}
-	target := url.URL{Scheme: "http", Host: "sandboxmcp", Path: q.path, RawQuery: q.query.Encode()}
-	req, err := http.NewRequestWithContext(ctx, q.method, target.String(), body)
+	target := "http://sandboxmcp" + q.path // escaped
+	if len(q.query) > 0 {
+		target += "?" + q.query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, q.method, target, body)
 	if err != nil {
 		return nil, fmt.Errorf("build %s: %w", q.path, err)
 	}
@@ -169,7 +172,7 @@ func whole(r io.Reader, path string, limit int64) ([]byte, error) {
 // failure makes an error of the body of an answer again.
 func failure(path string, status int, data []byte) error {
 	fields := map[string]any{}
-	if err := json.Unmarshal(data, &fields); err != nil {
+	if err := decodeExact(data, &fields); err != nil {
 		return fmt.Errorf("answer of %s is status %d without a body", path, status)
 	}
 	return coded(path, fields)

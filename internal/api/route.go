@@ -12,11 +12,12 @@ import (
 // route is one verb of the API. Its declaration in routes.go is all that the
 // server and the client know of it.
 type route[In, Out any] struct {
-	method, path string // path with {name} for the fields of In with that path tag
-	body         int64  // bytes of the request's body at most; 0: maxRequest
-	answer       int64  // bytes of the answer at most; 0: maxResponse
-	slow         bool   // it may build a sandbox or move a file
-	finish       bool   // it goes on if the caller hangs up
+	method, path string                    // path with {name} for the fields of In with that path tag
+	body         int64                     // bytes of the request's body at most; 0: maxRequest
+	answer       int64                     // bytes of the answer at most; 0: maxResponse
+	slow         bool                      // it may build a sandbox or move a file
+	wait         func(in In) time.Duration // how long the caller asks it to wait besides; nil: not at all
+	finish       bool                      // it goes on if the caller hangs up
 	do           func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in In) (Out, error)
 }
 
@@ -34,13 +35,13 @@ func (v route[In, Out]) serve(h *handler, w http.ResponseWriter, r *http.Request
 		h.fail(w, err)
 		return
 	}
-	if v.slow {
-		unhurried(w)
-	}
 	var in In
-	if err := decodeInput(w, r, orElse(v.body, maxRequest), &in); err != nil {
+	if err = decodeInput(w, r, orElse(v.body, maxRequest), &in); err != nil {
 		h.fail(w, err)
 		return
+	}
+	if v.slow {
+		unhurried(w)
 	}
 	ctx := r.Context()
 	if v.finish {
@@ -63,6 +64,9 @@ func (v route[In, Out]) call(ctx context.Context, c *Client, who sandboxmcp.Call
 	limit := callTimeout
 	if v.slow {
 		limit = workTimeout
+	}
+	if v.wait != nil {
+		limit += v.wait(in)
 	}
 	err = c.call(ctx, question{method: v.method, path: path, query: naming(query, who), body: body, limit: orElse(v.answer, maxResponse), time: limit}, &out)
 	return out, err

@@ -127,7 +127,7 @@ type (
 // stream.go and upload.go.
 var (
 	lookupRoute = route[lookupIn, sandboxmcp.Result]{
-		method: "GET", path: "/v1/requests/{id}", answer: maxResult, slow: true, do: lookup,
+		method: "GET", path: "/v1/requests/{id}", answer: maxResult, slow: true, wait: func(in lookupIn) time.Duration { return in.Wait }, do: lookup,
 	}
 	cancelRoute = route[requestIn, done]{
 		method: "DELETE", path: "/v1/requests/{id}",
@@ -212,7 +212,7 @@ var (
 		},
 	}
 	askEgressRoute = route[egressAskIn, sandboxmcp.EgressAnswer]{
-		method: "POST", path: "/v1/egress/requests", slow: true,
+		method: "POST", path: "/v1/egress/requests", slow: true, wait: func(in egressAskIn) time.Duration { return in.Ask.Wait },
 		do: func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in egressAskIn) (sandboxmcp.EgressAnswer, error) {
 			return s.RequestEgress(ctx, c, in.Ask)
 		},
@@ -292,7 +292,9 @@ var (
 // endpoints lists the table for the server.
 func endpoints() []endpoint {
 	return []endpoint{
-		executeRoute{}, followRoute{}, uploadRoute{},
+		executeRoute{},
+		followRoute{},
+		uploadRoute{},
 		lookupRoute, cancelRoute, outputRoute, artifactRoute, startRoute,
 		sessionsRoute, sessionRoute, createSessionRoute, endSessionRoute, inspectRoute, bridgeRoute,
 		filesRoute, readFileRoute, removeFileRoute,
@@ -304,9 +306,6 @@ func endpoints() []endpoint {
 
 // lookup reads the content of files only if there is little enough of it.
 func lookup(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in lookupIn) (sandboxmcp.Result, error) {
-	if _, err := sandboxmcp.ParseRequestID(string(in.ID)); err != nil {
-		return sandboxmcp.Result{}, err
-	}
 	res, err := s.Lookup(ctx, c, sandboxmcp.Lookup{RequestID: in.ID, Wait: in.Wait, Cancel: in.Cancel})
 	if err == nil && in.Content && len(res.Artifacts) > 0 && sizeOf(res.Artifacts) <= maxContent {
 		return s.Lookup(ctx, c, sandboxmcp.Lookup{RequestID: in.ID, Content: true})
@@ -322,9 +321,6 @@ func sizeOf(files []sandboxmcp.Artifact) (sum int64) {
 }
 
 func findSession(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in sessionIn) (sandboxmcp.Session, error) {
-	if _, err := sandboxmcp.ParseSessionID(string(in.ID)); err != nil {
-		return sandboxmcp.Session{}, err
-	}
 	all, err := s.Sessions(ctx, c)
 	if err != nil {
 		return sandboxmcp.Session{}, err

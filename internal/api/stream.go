@@ -110,12 +110,12 @@ func (executeRoute) serve(h *handler, w http.ResponseWriter, r *http.Request) {
 		h.fail(w, err)
 		return
 	}
-	unhurried(w)
 	var in programIn
-	if err := decodeInput(w, r, maxProgram, &in); err != nil {
+	if err = decodeInput(w, r, maxProgram, &in); err != nil {
 		h.fail(w, err)
 		return
 	}
+	unhurried(w)
 	out := newSender(w)
 	in.Request.Stdout, in.Request.Stderr = output{out, "stdout"}, output{out, "stderr"}
 	res, err := h.service.Execute(r.Context(), c, in.Request)
@@ -172,8 +172,8 @@ func (c *Client) execute(ctx context.Context, who sandboxmcp.Caller, req sandbox
 			if name == "stderr" {
 				to = req.Stderr
 			}
-			if err := json.Unmarshal(data, &part); err != nil || to == nil {
-				return err
+			if bad := json.Unmarshal(data, &part); bad != nil || to == nil {
+				return bad
 			}
 			_, _ = to.Write(part)
 			return nil
@@ -182,8 +182,7 @@ func (c *Client) execute(ctx context.Context, who sandboxmcp.Caller, req sandbox
 			return decodeExact(data, &res)
 		case "error":
 			finished = true
-			fields := map[string]any{}
-			failed = errors.Join(decodeExact(data, &fields), coded(path, fields))
+			failed = failure(path, answer.StatusCode, data)
 		}
 		return nil
 	})
@@ -258,7 +257,7 @@ func (followRoute) serve(h *handler, w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	defer context.AfterFunc(h.ending, cancel)()
+	defer context.AfterFunc(h.ending, cancel)() //nolint:contextcheck // it ends with the server, too
 	events, err := h.service.Follow(ctx, c, in.Recent)
 	if err != nil {
 		h.fail(w, err)
@@ -285,7 +284,7 @@ func (c *Client) Follow(ctx context.Context, who sandboxmcp.Caller, recent bool)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	answered := time.AfterFunc(callTimeout, func() { cancel(context.DeadlineExceeded) }) // a server that hangs
-	res, err := c.ask(ctx, question{method: http.MethodGet, path: path, query: naming(query, who)})
+	res, err := c.ask(ctx, question{method: http.MethodGet, path: path, query: naming(query, who)}) //nolint:bodyclose // the goroutine closes it
 	if err != nil {
 		cancel(nil)
 		return nil, err
@@ -298,7 +297,7 @@ func (c *Client) Follow(ctx context.Context, who sandboxmcp.Caller, recent bool)
 		defer func() { _ = res.Body.Close() }()
 		_ = receive(res.Body, func(_ string, data []byte) error {
 			var e sandboxmcp.Event
-			if err := json.Unmarshal(data, &e); err != nil {
+			if err := decodeExact(data, &e); err != nil {
 				return err
 			}
 			select {

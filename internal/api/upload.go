@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -15,9 +16,10 @@ type uploadRoute struct{}
 const uploadPath = "/v1/sessions/{id}/file"
 
 type uploadIn struct {
-	ID        sandboxmcp.SessionID `path:"id"`
-	Path      string               `query:"path"`
-	Overwrite bool                 `query:"overwrite"`
+	ID        sandboxmcp.SessionID    `path:"id"`
+	Path      string                  `query:"path"`
+	Overwrite bool                    `query:"overwrite"`
+	Session   *sandboxmcp.SessionSpec `query:"session"`
 }
 
 func (uploadRoute) pattern() string { return "PUT " + uploadPath }
@@ -27,9 +29,6 @@ func (uploadRoute) serve(h *handler, w http.ResponseWriter, r *http.Request) {
 	var in uploadIn
 	if err == nil {
 		err = decodeInput(w, r, 0, &in)
-	}
-	if err == nil {
-		_, err = sandboxmcp.ParseSessionID(string(in.ID))
 	}
 	if err != nil {
 		h.fail(w, err)
@@ -41,7 +40,7 @@ func (uploadRoute) serve(h *handler, w http.ResponseWriter, r *http.Request) {
 		h.fail(w, err)
 		return
 	}
-	id, path, err := h.service.Upload(r.Context(), c, sandboxmcp.Upload{SessionID: in.ID, Name: in.Path, Content: content, Overwrite: in.Overwrite})
+	id, path, err := h.service.Upload(r.Context(), c, sandboxmcp.Upload{SessionID: in.ID, Name: in.Path, Content: content, Overwrite: in.Overwrite, Session: in.Session})
 	if err != nil {
 		h.fail(w, err)
 		return
@@ -77,11 +76,14 @@ func receiveFile(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, e
 // Upload puts a file into a session. A Body is sent as it is read; its error is
 // returned wrapped.
 func (c *Client) Upload(ctx context.Context, who sandboxmcp.Caller, u sandboxmcp.Upload) (sandboxmcp.SessionID, string, error) {
-	path, query, _, err := encodeInput(uploadPath, uploadIn{u.SessionID, u.Name, u.Overwrite})
+	path, query, _, err := encodeInput(uploadPath, uploadIn{u.SessionID, u.Name, u.Overwrite, u.Session})
 	if err != nil {
 		return "", "", err
 	}
-	q := question{method: http.MethodPut, path: path, query: naming(query, who), body: u.Content, stream: u.Body, size: u.Size, limit: maxResponse, time: workTimeout}
+	if u.Body == nil {
+		u.Body, u.Size = bytes.NewReader(u.Content), int64(len(u.Content))
+	}
+	q := question{method: http.MethodPut, path: path, query: naming(query, who), stream: u.Body, size: u.Size, limit: maxResponse, time: workTimeout}
 	var out uploaded
 	err = c.call(ctx, q, &out)
 	return out.SessionID, out.Path, err

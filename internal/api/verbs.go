@@ -16,8 +16,8 @@ func (c *Client) Start(ctx context.Context, who sandboxmcp.Caller, r sandboxmcp.
 	return startRoute.call(ctx, c, who, programIn{r})
 }
 
-// Lookup implements [sandboxmcp.Runs]. It waits for at most a minute. Files come
-// without content if there is too much of it: see [Complete].
+// Lookup implements [sandboxmcp.Runs]. Files come without
+// content if there is too much of it: see [Complete].
 func (c *Client) Lookup(ctx context.Context, who sandboxmcp.Caller, l sandboxmcp.Lookup) (sandboxmcp.Result, error) {
 	return lookupRoute.call(ctx, c, who, lookupIn{ID: l.RequestID, Wait: l.Wait, Cancel: l.Cancel, Content: l.Content})
 }
