@@ -371,6 +371,7 @@ func (b *Backend) tryMode(mode jail.Mode, dirs []string) (*hall, error) {
 		NoSharedMemory: b.tree == nil,
 		NoSetAffinity:  b.tree == nil,
 		NoSockets:      mode == jail.ModePlain,
+		SelfOnly:       mode == jail.ModePlain,
 	}
 	filter, err := seccomp.Compile(seccomp.New(variant), arch)
 	if err == nil {
