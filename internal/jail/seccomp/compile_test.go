@@ -157,7 +157,7 @@ func TestFilterJudgesArgumentsAsThePolicy(t *testing.T) {
 			}
 			two := map[string][]uint64{ // two do: the first of them and its values
 				"setsockopt": {1, 0, 1, 6, 17, 41, 58, 255, 282, 6 | 1<<32, 1 | 1<<63}, "setpriority": {0, 0, 1, 2, 3, 2 | 1<<32},
-				"ioprio_set": {0, 0, 1, 2, 3, 3 | 1<<32}, "prctl": {0, 21, 22, 23, 22 | 1<<32},
+				"ioprio_set": {0, 0, 1, 2, 3, 3 | 1<<32}, "prctl": {0, 21, 22, 23, 22 | 1<<32, 77, 78, 79},
 			}
 			for name, first := range two {
 				nr := numberOf(t, a, name)
@@ -291,6 +291,7 @@ func TestVerdicts(t *testing.T) {
 		{none, "seccomp", [6]uint64{2}, seccomp.Allow},
 		{none, "prctl", [6]uint64{22, 2}, no(einval)},
 		{none, "prctl", [6]uint64{38, 1}, seccomp.Allow},
+		{none, "prctl", [6]uint64{78, 1, 1 << 20}, no(einval)},  // PR_FUTEX_HASH
 		{none, "clone", [6]uint64{0x411}, no(eperm)},            // a process that shares descriptors
 		{none, "mmap", [6]uint64{0, 0, 0, 0x40022}, no(enomem)}, // huge pages
 		{none, "shmget", [6]uint64{0, 0, 0x800}, no(enomem)},

@@ -80,6 +80,7 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 	rules["fcntl"] = fcntlRule()
 	rules["socket"] = socketRule()
 	rules["setsockopt"] = setsockoptRule()
+	rules["prctl"] = prctlRule()
 	rules["socketpair"] = rule{[]clause{{[]test{equal(0, familyUnix)}, Allow}}, Refuse(errEAFNOSUPPORT)}
 	rules["personality"] = rule{
 		[]clause{{[]test{equal(0, 0)}, Allow}, {[]test{equal(0, 0xffffffff)}, Allow}}, Refuse(errEPERM),
