@@ -125,6 +125,11 @@ var laws = []law{
 	{"TasksAreCountedPerSandbox", tasksPerSandbox},
 	{"CPUTimeOfAProcessIsLimited", cpuTime},
 	{"CPUQuotaHolds", cpuQuota},
+	{"LocksAreCounted", locksAreCounted},
+	{"ConnectionsAreCounted", connectionsAreCounted},
+	{"PageTablesAreMemory", pageTablesAreMemory},
+	{"ConnectionBuffersAreSmall", connectionBuffersAreSmall},
+	{"ProgramsGoOnWithoutWhatIsRefused", programsGoOn},
 }
 
 const mib = 1 << 20

@@ -11,8 +11,6 @@ import (
 	"strconv"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
@@ -22,13 +20,17 @@ const (
 	maxLocks       = 4096 // record locks and flock
 	maxConnections = 8192 // TCP sockets of its network namespace, those that wait to be accepted included
 
+	maxQueued  = 32 << 20 // bytes in sockets of the network, where no cgroup counts them
+	fewSockets = 64       // cannot hold more than that
+	maxNetFile = 8 << 20  // of a list of sockets, some 50 000 of them
+
 	objectsEvery = 250 * time.Millisecond
 
 	// lockLines bounds one look at /proc/locks: each further line costs the kernel more than the one before.
 	lockLines = 1 << 16
-	// lockRest is how many times as long as a look at the locks took none is taken again, so
-	// that a host with many locks of its own costs a bounded share of a core.
-	lockRest = 50
+	// lockRest is how many times as long as a look at many locks of others took none is taken
+	// again, so that a host with many locks of its own costs a bounded share of a core.
+	lockRest = 20
 )
 
 // objectWatch counts the kernel objects of all sandboxes of a backend and ends a
@@ -93,28 +95,30 @@ func (o *objectWatch) live() []*sandbox {
 
 func (o *objectWatch) look(live []*sandbox) {
 	for _, s := range live {
-		if n := s.connections(); n > maxConnections {
-			s.endFor(fmt.Sprintf("more than %d TCP connections", maxConnections))
+		if excess := s.overSockets(); excess != "" {
+			s.endFor(excess)
 		}
 	}
 	if time.Now().Before(o.nextLook) {
 		return
 	}
 	began := time.Now()
-	o.lookAtLocks(live)
-	o.nextLook = began.Add(lockRest * time.Since(began))
+	if others := o.lookAtLocks(live); others {
+		o.nextLook = time.Now().Add(lockRest * time.Since(began))
+	}
 }
 
-// lookAtLocks ends the sandboxes that hold too many locks.
-func (o *objectWatch) lookAtLocks(live []*sandbox) {
+// lookAtLocks ends the sandboxes that hold too many locks. It reports whether there are
+// many, and no sandbox has them.
+func (o *objectWatch) lookAtLocks(live []*sandbox) (others bool) {
 	f, err := os.Open(o.locks)
 	if err != nil {
-		return
+		return false
 	}
 	byPID, total := countLocks(f)
 	_ = f.Close()
 	if total <= maxLocks {
-		return
+		return false
 	}
 	owners := map[int]*sandbox{}
 	for _, s := range live {
@@ -126,11 +130,14 @@ func (o *objectWatch) lookAtLocks(live []*sandbox) {
 			held[s] += n
 		}
 	}
+	others = true
 	for s, n := range held {
 		if n > maxLocks {
 			s.endFor(fmt.Sprintf("more than %d file locks", maxLocks))
+			others = false
 		}
 	}
+	return others
 }
 
 // countLocks reads the form of /proc/locks and counts its lines by process.
@@ -184,37 +191,75 @@ func parentOf(pid int) (int, error) {
 	return strconv.Atoi(string(f[1]))
 }
 
-// connections counts the TCP sockets in the sandbox's network namespace.
-func (s *sandbox) connections() int {
-	if s.hall.Mode() == jail.ModePlain { // no socket of the network can be made there
-		return 0
-	}
+// readNet reads a file of the sandbox's network namespace; nil: nothing is known.
+func (s *sandbox) readNet(name string) []byte {
 	release, err := s.hold()
 	if err != nil {
-		return 0
+		return nil
 	}
 	defer release()
-	fd, err := unix.Open("/proc/"+strconv.Itoa(s.slot.PID())+"/net/sockstat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	f, err := os.Open("/proc/" + strconv.Itoa(s.slot.PID()) + "/net/" + name)
 	if err != nil {
-		return 0
+		return nil
 	}
-	var buf [512]byte
-	n, err := unix.Read(fd, buf[:])
-	_ = unix.Close(fd)
+	defer func() { _ = f.Close() }()
+	text, err := io.ReadAll(io.LimitReader(f, maxNetFile))
 	if err != nil || s.slot.Ended() { // its number may be another's
-		return 0
+		return nil
 	}
-	return inUse(buf[:n])
+	return text
 }
 
-// inUse is the number of TCP sockets in the form of /proc/net/sockstat.
-func inUse(text []byte) int {
-	_, rest, ok := bytes.Cut(text, []byte("TCP: inuse "))
+// overSockets tells of which sockets the sandbox holds too many; empty: of none.
+func (s *sandbox) overSockets() string {
+	if s.hall.Mode() == jail.ModePlain { // no socket of the network can be made there
+		return ""
+	}
+	sums := s.readNet("sockstat")
+	tcp := inUse(sums, "TCP")
+	if tcp > maxConnections {
+		return fmt.Sprintf("more than %d TCP connections", maxConnections)
+	}
+	if s.group != nil || tcp+inUse(sums, "UDP") < fewSockets {
+		return ""
+	}
+	var sum int64
+	for _, name := range []string{"tcp", "tcp6", "udp", "udp6"} {
+		sum += queued(s.readNet(name))
+	}
+	if sum > maxQueued {
+		return fmt.Sprintf("more than %d MiB in connections", maxQueued>>20)
+	}
+	return ""
+}
+
+// inUse is the number of sockets of a protocol in the form of /proc/net/sockstat.
+func inUse(text []byte, protocol string) int {
+	_, rest, ok := bytes.Cut(text, []byte("\n"+protocol+": inuse "))
 	if f := bytes.Fields(rest); ok && len(f) > 0 {
 		n, _ := strconv.Atoi(string(f[0]))
 		return n
 	}
 	return 0
+}
+
+// queued adds up the bytes that wait in sockets, in the form of /proc/net/tcp.
+func queued(text []byte) int64 {
+	var sum int64
+	for line := range bytes.Lines(text) {
+		f := bytes.Fields(line)
+		if len(f) < 5 {
+			continue
+		}
+		if tx, rx, ok := bytes.Cut(f[4], []byte(":")); ok {
+			out, outErr := strconv.ParseInt(string(tx), 16, 64)
+			in, inErr := strconv.ParseInt(string(rx), 16, 64)
+			if outErr == nil && inErr == nil {
+				sum += out + in
+			}
+		}
+	}
+	return sum
 }
 
 // endFor ends the programs of the sandbox for what they hold of the kernel.
