@@ -2,6 +2,7 @@ package backendtest
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +26,14 @@ func (s *suite) endedFor(t *testing.T, x *box, p backend.Process, want string) {
 	}
 	if u := x.Usage(); !strings.Contains(u.Excess, want) {
 		t.Errorf("got excess %q (%d kills), want one that names %q", u.Excess, u.OOMKills, want)
+	}
+}
+
+// weakTellsOfObjects: what no limit counts is told in every tier.
+func weakTellsOfObjects(t *testing.T, s *suite) {
+	iso, err := s.open(t).Isolation(t.Context())
+	if err != nil || !slices.ContainsFunc(iso.Weak, func(w string) bool { return strings.HasPrefix(w, "file locks") }) {
+		t.Errorf("Isolation: %v; got weak %q, want a line on file locks", err, iso.Weak)
 	}
 }
 

@@ -356,6 +356,7 @@ func (s *sandbox) Isolation(context.Context) (sandboxmcp.Isolation, error) {
 	}
 	iso.Walls = walls
 	iso.Tier = tier(mode, walls, held)
+	iso.Weak = append(iso.Weak, weakObjects)
 	if s.group == nil {
 		iso.Weak = append(iso.Weak, weakMemory, weakKernelMemory, weakCPU(s.spec.CPUCores))
 	}
