@@ -96,7 +96,7 @@ func (w *watch) look() bool {
 	for _, d := range []int{w.slot.Dirs[jail.DirWork], w.slot.Dirs[jail.DirTemp], w.slot.Dirs[jail.DirShm]} {
 		var fs unix.Statfs_t
 		if !w.plain && d >= 0 && unix.Fstatfs(d, &fs) == nil {
-			tmp += int64(fs.Blocks-fs.Bfree) * fs.Bsize
+			tmp += int64(fs.Blocks-fs.Bfree)*fs.Bsize + int64(fs.Files-fs.Ffree)*inodeSize
 		}
 	}
 	tables := int64(0)
@@ -125,6 +125,10 @@ func (w *watch) look() bool {
 	w.share(cpu + w.slot.CPU())
 	return true
 }
+
+// inodeSize is what a name in a tmpfs takes of the kernel's memory, and what the kernel
+// itself counts for it.
+const inodeSize = 1024
 
 // tableShare bounds page tables by address space: they take one byte of it in 512 at
 // most, and little more for the tables above them.

@@ -156,12 +156,32 @@ func filterRules(rules map[string]rule) {
 	rules["prctl"] = prctlRule(clause{[]test{equal(0, prctlSetSeccomp), equal(1, prctlFilter)}, Refuse(errEINVAL)})
 }
 
-// prctlFutexHash sizes a table of the process's own: a gigabyte by one call, and memory
-// that is neither resident nor page tables, so that a watch does not see it.
-const prctlFutexHash = 78
+// Options of prctl that do not exist (EINVAL). Core scheduling keeps the other threads of
+// a processor core idle, the host's too. A table of futexes is up to a gigabyte by one
+// call, and memory that is neither resident nor page tables, so that a watch does not
+// see it.
+const (
+	prctlCoreScheduling = 62
+	prctlFutexHash      = 78
+)
 
 func prctlRule(more ...clause) rule {
-	return rule{append(more, clause{[]test{equal(0, prctlFutexHash)}, Refuse(errEINVAL)}), Allow}
+	return rule{append(more, clause{[]test{oneOf(0, []uint32{prctlCoreScheduling, prctlFutexHash})}, Refuse(errEINVAL)}), Allow}
+}
+
+// attributeNames set an extended attribute, whose size is the fourth argument. An access
+// list is one, too; up to 64 KiB for each file, and in no memory limit. What is below
+// attributeSize is less than the file itself takes, which is counted.
+const (
+	attributeNames = `setxattr lsetxattr fsetxattr`
+	attributeSize  = 128 // a power of two
+)
+
+// The kernel refuses a size that has more than 32 bits.
+func attributeRules(rules map[string]rule) {
+	for name := range strings.FieldsSeq(attributeNames) {
+		rules[name] = rule{[]clause{{[]test{anyBit(3, ^uint32(attributeSize-1))}, Refuse(errENOSPC)}}, Allow}
+	}
 }
 
 // oneOf holds when the low word of an argument is one of values, which must not be empty.

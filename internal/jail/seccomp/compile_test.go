@@ -144,7 +144,7 @@ func TestFilterJudgesArgumentsAsThePolicy(t *testing.T) {
 					same(seccomp.Call{Audit: a.AuditValue(), Number: nr, Args: [6]uint64{x, x, x, x, x, x}})
 				}
 			}
-			for _, name := range []string{"clone", "fcntl", "ioctl", "socketpair", "personality", "mmap", "shmget", "memfd_create", "prlimit64", "sched_setattr", "sched_setaffinity", "seccomp"} { // one argument decides
+			for _, name := range []string{"clone", "fcntl", "ioctl", "socketpair", "personality", "mmap", "shmget", "memfd_create", "prlimit64", "sched_setattr", "sched_setaffinity", "seccomp", "setxattr", "fsetxattr"} { // one argument decides
 				nr := numberOf(t, a, name)
 				for i, x := range values {
 					y := values[(i*7+3)%len(values)]
@@ -157,7 +157,7 @@ func TestFilterJudgesArgumentsAsThePolicy(t *testing.T) {
 			}
 			two := map[string][]uint64{ // two do: the first of them and its values
 				"setsockopt": {1, 0, 1, 6, 17, 41, 58, 255, 282, 6 | 1<<32, 1 | 1<<63}, "setpriority": {0, 0, 1, 2, 3, 2 | 1<<32},
-				"ioprio_set": {0, 0, 1, 2, 3, 3 | 1<<32}, "prctl": {0, 21, 22, 23, 22 | 1<<32, 77, 78, 79},
+				"ioprio_set": {0, 0, 1, 2, 3, 3 | 1<<32}, "prctl": {0, 21, 22, 23, 22 | 1<<32, 61, 62, 63, 77, 78, 79},
 			}
 			for name, first := range two {
 				nr := numberOf(t, a, name)
@@ -200,6 +200,7 @@ func TestVerdicts(t *testing.T) {
 		eperm    = 1
 		enomem   = 12
 		einval   = 22
+		enospc   = 28
 		enosys   = 38
 		noproto  = 92
 		eafnosup = 97

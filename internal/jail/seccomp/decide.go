@@ -51,8 +51,13 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 		return v.decideProcess(int32(args[1]))
 	case "seccomp", "prctl":
 		filter := name == "seccomp" && int32(args[0]) == 1 || name == "prctl" && int32(args[0]) == 22 && int32(args[1]) == 2
-		if filter && !v.AllowSetns || name == "prctl" && int32(args[0]) == 78 {
+		if filter && !v.AllowSetns || name == "prctl" && (int32(args[0]) == 62 || int32(args[0]) == 78) {
 			return Refuse(errEINVAL)
+		}
+		return Allow
+	case "setxattr", "lsetxattr", "fsetxattr":
+		if uint32(args[3]) >= 128 {
+			return Refuse(errENOSPC)
 		}
 		return Allow
 	case "shmget", "memfd_create":

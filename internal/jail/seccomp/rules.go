@@ -21,9 +21,9 @@ const refusedNames = `
 
 // absentNames fail with ENOSYS although the baseline may have them: programs
 // fall back to an older way. clone3 carries its flags behind a pointer, where no
-// filter can see them. The queues of io_setup are counted for the whole host, so
-// one sandbox could take them from everybody.
-const absentNames = `clone3 io_uring_setup io_uring_enter io_uring_register listmount statmount io_setup`
+// filter can see them, and setxattrat its size. The queues of io_setup are counted for
+// the whole host, so one sandbox could take them from everybody.
+const absentNames = `clone3 io_uring_setup io_uring_enter io_uring_register listmount statmount io_setup setxattrat`
 
 // sharedMemoryNames are the System V calls, and memfd_create: memory that
 // belongs to no process.
@@ -87,6 +87,7 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 	}
 
 	p.processRules(rules)
+	attributeRules(rules)
 	hugePageRules(rules)
 	if !p.variant.AllowSetns { // the fork server's forks load the filter of a sandbox themselves
 		filterRules(rules)

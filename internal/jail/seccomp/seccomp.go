@@ -15,7 +15,7 @@
 //
 // What it does not do: it does not look behind pointers, so it cannot judge
 // paths, addresses or clone3 (which therefore does not exist); prctl is allowed
-// but for filters of system calls and tables of futexes, because the kernel asks a capability for the
+// but for filters of system calls, tables of futexes and core scheduling, because the kernel asks a capability for the
 // options that matter (PR_SET_MM needs CAP_SYS_RESOURCE) and the others bind the
 // caller only; and mapping /dev/zero shared is anonymous shared memory that a filter
 // cannot tell from a file: the caller of this package gives no right to write to it.
@@ -88,6 +88,7 @@ const (
 	errEPERM        = 1
 	errENOMEM       = 12
 	errEINVAL       = 22
+	errENOSPC       = 28
 	errENOSYS       = 38
 	errENOPROTOOPT  = 92
 	errEAFNOSUPPORT = 97

@@ -16,6 +16,11 @@
 # expect huge-shm: ENOMEM|ENOSYS
 # expect huge-memfd: ENOMEM|ENOSYS
 # expect shared-files: EPERM
+# expect access-list: ENOSPC
+# expect default-list: ENOSPC
+# expect attribute: ok|EOPNOTSUPP
+# expect attribute-at: ENOSYS
+# expect core-scheduling: EINVAL
 # bare ofd: EFAULT
 # bare pipe: EBADF
 from attempt import *
@@ -65,6 +70,16 @@ def shares_files():
     os.waitpid(pid, 0)
 
 
+def access_list(name):
+    """An access list of 4000 entries, which is 32 KiB of kernel memory for a file."""
+    def f():
+        path = os.path.join(os.environ["WORK"], "listed")
+        os.makedirs(path, exist_ok=True)
+        entries = [(1, 7, -1)] + [(2, 7, 1000)] * 4000 + [(4, 5, -1), (16, 7, -1), (32, 5, -1)]
+        os.setxattr(path, name, struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *e) for e in entries))
+    return f
+
+
 attempt("options", options(0))
 attempt("high", options(1 << 32))
 attempt("buffers", buffers)
@@ -79,3 +94,8 @@ attempt("huge", lambda: call("mmap", 0, 2 << 20, 3, 0x40022, -1, 0))
 attempt("huge-shm", lambda: call("shmget", 0, 2 << 20, 0o4600))
 attempt("huge-memfd", lambda: call("memfd_create", b"x", 4))
 attempt("shared-files", shares_files)
+attempt("access-list", access_list("system.posix_acl_access"))
+attempt("default-list", access_list("system.posix_acl_default"))
+attempt("attribute", lambda: os.setxattr(os.environ["WORK"], "user.note", b"x" * 100))
+attempt("attribute-at", lambda: call("setxattrat", -100, os.environ["WORK"].encode(), 0, b"user.note", 0, 0))
+attempt("core-scheduling", lambda: call("prctl", 62, 1, 0, 0, 0))
