@@ -234,7 +234,8 @@ type Usage struct {
 	PeakMemory int64 // bytes
 	CPU        time.Duration
 	PeakTasks  int
-	OOMKills   int // processes that the memory limit ended
+	OOMKills   int    // processes that the memory limit ended
+	Excess     string // kernel objects beyond their bound that its programs were ended for, which counts as an OOM kill; empty: none
 }
 
 // Files is WorkDir seen from outside. Names are slash-separated and relative to

@@ -91,6 +91,11 @@ func (x *execution) result(o *outcome) sandboxmcp.Result {
 	status, code, signal := o.classify(x.req, x.limits)
 	stderr := o.stderr
 	switch status { //nolint:exhaustive // the others say nothing on stderr
+	case sandboxmcp.StatusOutOfMemory:
+		if o.usage.Excess != "" {
+			stderr.line("Ended for holding " + o.usage.Excess)
+			x.metadata["excess"] = o.usage.Excess
+		}
 	case sandboxmcp.StatusTimedOut:
 		stderr.line("Execution timed out after " + strconv.FormatFloat(x.limits.TimeoutSeconds, 'f', -1, 64) + "s")
 	case sandboxmcp.StatusRejected:

@@ -52,6 +52,7 @@ type Backend struct {
 	closed     bool
 	certs      string // of authorities, as sandboxes see it
 	forkBounds forkBounds
+	objects    objectWatch
 }
 
 // New returns the backend. Nothing is started before it is used.
@@ -69,6 +70,7 @@ func New(cfg Config) *Backend {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	b := &Backend{cfg: cfg, log: cfg.Logger, kernel: kernelRelease(), forkBounds: usualForks, live: map[*sandbox]struct{}{}}
+	b.objects = objectWatch{b: b, quit: make(chan struct{}), locks: "/proc/locks"}
 	if !cfg.NoPool {
 		b.ready = newReadyPool(cfg.PoolIdle, b.closeReady)
 	}
@@ -371,6 +373,7 @@ func (b *Backend) tryMode(mode jail.Mode, dirs []string) (*hall, error) {
 		NoSharedMemory: b.tree == nil,
 		NoSetAffinity:  b.tree == nil,
 		NoSockets:      mode == jail.ModePlain,
+		SelfOnly:       mode == jail.ModePlain,
 	}
 	filter, err := seccomp.Compile(seccomp.New(variant), arch)
 	if err == nil {
@@ -421,6 +424,7 @@ func (b *Backend) drop(h *hall) {
 // Close ends every sandbox, also one that is being built.
 func (b *Backend) Close() error {
 	b.mu.Lock()
+	b.objects.stopLocked()
 	b.closed = true
 	halls := b.halls
 	b.halls = nil

@@ -49,7 +49,11 @@ const (
 	weakUser   = "inotify and other counts per user are shared with the host's user"
 )
 
-const weakKernelMemory = "memory of sockets and pipes: not counted"
+// What no limit counts; docs/kernel-objects.md is the whole list.
+const (
+	weakKernelMemory = "memory of sockets, pipes, mappings and descriptors: not counted; bytes in connections are watched every 250 ms"
+	weakObjects      = "file locks, waiting connections: watched, not held"
+)
 
 func weakCPU(cores float64) string {
 	return "cpu: pinned to " + strconv.Itoa(wholeCores(cores)) + " core(s), a fraction is kept by stopping and continuing the program, not by the kernel (no delegated cgroup)"

@@ -478,6 +478,7 @@ func (b *Backend) handOut(s *sandbox) error {
 	b.mu.Lock()
 	closed := b.closed
 	b.live[s] = struct{}{}
+	b.objects.startLocked()
 	b.mu.Unlock()
 	if closed {
 		_ = s.Close()

@@ -60,6 +60,9 @@ type sandbox struct {
 	streams []stream // of every process that was started
 	kept    bool     // its group is the next sandbox's
 	started bool     // something was
+
+	excess      string // kernel objects that its programs were ended for
+	overObjects int    // how often they were
 }
 
 // build makes a sandbox in a jail, which handOut gives to a caller. When it fails
@@ -353,6 +356,7 @@ func (s *sandbox) Isolation(context.Context) (sandboxmcp.Isolation, error) {
 	}
 	iso.Walls = walls
 	iso.Tier = tier(mode, walls, held)
+	iso.Weak = append(iso.Weak, weakObjects)
 	if s.group == nil {
 		iso.Weak = append(iso.Weak, weakMemory, weakKernelMemory, weakCPU(s.spec.CPUCores))
 	}
@@ -401,16 +405,23 @@ func contains(list []string, v string) bool {
 
 // Usage tells what the sandbox has taken.
 func (s *sandbox) Usage() backend.Usage {
-	if s.group != nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.kept {
-			return backend.Usage{}
-		}
-		u := s.group.Usage()
-		return backend.Usage{PeakMemory: u.PeakMemory, CPU: u.CPU, PeakTasks: max(u.PeakTasks-1, 1), OOMKills: u.OOMKills}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.group == nil {
+		return s.withExcessLocked(s.watch.usage(s.slot.CPU()))
 	}
-	return s.watch.usage(s.slot.CPU())
+	if s.kept {
+		return backend.Usage{}
+	}
+	u := s.group.Usage()
+	return s.withExcessLocked(backend.Usage{PeakMemory: u.PeakMemory, CPU: u.CPU, PeakTasks: max(u.PeakTasks-1, 1), OOMKills: u.OOMKills})
+}
+
+// withExcessLocked adds what the watch on kernel objects ended. s.mu is held.
+func (s *sandbox) withExcessLocked(u backend.Usage) backend.Usage {
+	u.OOMKills += s.overObjects
+	u.Excess = s.excess
+	return u
 }
 
 // Close kills and gives everything back.

@@ -195,6 +195,7 @@ func zygoteScript(cfg ZygoteConfig, filter []byte) (*script, error) {
 		stays = 1
 	}
 	text := string(cfg.Preload) + "\n" + strings.Replace(zygoteText, "@facts@", fmt.Sprintf("%d, %d, %d", unix.SYS_SETNS, unix.SYS_MADVISE, stays), 1) + "\n" + string(cfg.Script)
+	s.firstOutOfMemory(false)
 	s.do("setsid", unix.SYS_SETSID)
 	s.do("umask", unix.SYS_UMASK, num(0o022))
 	s.do("signals of children", unix.SYS_RT_SIGACTION, num(unix.SIGCHLD), s.bytes(make([]byte, 32)), num(0), num(8))
