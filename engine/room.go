@@ -270,7 +270,7 @@ func (e *Engine) executeCell(x *execution, r *room) (*outcome, error) {
 	r.out[0].turn(nil)
 	r.out[1].turn(nil)
 	if end.mute && o.cause == nil {
-		o.stderr.line("The program closed the interpreter's own channel (descriptor 3) or wrote to it, so the interpreter was ended")
+		o.stderr.line("The program closed the interpreter's own channel (descriptors 3 and 4) or wrote to it, so the interpreter was ended")
 	}
 	r.lost = r.lost && !x.answers()
 	x.ended = e.cfg.Now()

@@ -187,7 +187,7 @@ func (s *sandbox) Start(ctx context.Context, p backend.Process) (backend.Running
 	if err = putProgram(s.slot.Dirs[jail.DirProgram], s.slot.UID(), p.Program); err != nil {
 		return nil, fmt.Errorf("start process: %w", err)
 	}
-	st, err := openPipes(s.slot.UID(), p.Stdin, p.Channel)
+	st, err := openPipes(s.slot.UID(), p.Stdin, privateOf(p))
 	if err != nil {
 		return nil, fmt.Errorf("start process: %w", err)
 	}
