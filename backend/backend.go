@@ -217,7 +217,8 @@ type Running interface {
 	Wait(ctx context.Context) (Exit, error)
 
 	// Flush hands everything to the writers that is in the streams now, so that
-	// what a process wrote before it was heard of on another way is there.
+	// what a process wrote before it was heard of on another way is there. It
+	// fails when a stream cannot be read any more.
 	Flush(ctx context.Context) error
 
 	// Drain waits until both streams are read to their end, which is after

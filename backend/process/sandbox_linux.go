@@ -541,8 +541,7 @@ func (r *running) Wait(ctx context.Context) (backend.Exit, error) {
 
 // Flush hands on what is in the streams now.
 func (r *running) Flush(context.Context) error {
-	r.pipes.flush()
-	return nil
+	return r.pipes.flush()
 }
 
 // Drain waits until the streams are read to their end.

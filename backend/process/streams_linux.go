@@ -68,7 +68,7 @@ type output struct {
 	r   *os.File
 	to  io.Writer
 	mu  sync.Mutex // held from before a read until its bytes are with the writer
-	err error      // why the stream was not read to its end; see pipes.copied
+	err error      // why the stream was not read to its end; guarded by mu
 }
 
 // take reads what is there, at most limit bytes, and hands it on. io.EOF: the
@@ -110,32 +110,45 @@ func (o *output) copy() {
 			err = end
 		}
 	}
-	if err != nil {
+	o.failed(err)
+}
+
+// failed notes, and returns, the first reason why the stream cannot be read to
+// its end. err may be nil. It waits for a read that is going on.
+func (o *output) failed(err error) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err != nil && o.err == nil {
 		o.err = fmt.Errorf("read the program's output: %w", err)
 	}
+	return o.err
 }
 
 // flush carries what is in the pipe now.
-func (o *output) flush() {
+func (o *output) flush() error {
 	raw, err := o.r.SyscallConn()
 	if err != nil {
-		return
+		return o.failed(err)
 	}
-	_ = raw.Control(func(fd uintptr) {
-		if n, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ); err == nil && n > 0 {
-			_ = o.take(fd, int64(n))
-			return
+	var end error
+	err = raw.Control(func(fd uintptr) {
+		if n, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ); err != nil || n > 0 {
+			end = o.take(fd, int64(max(n, 1)))
 		}
-		o.mu.Lock() // what another one has just read is on its way
-		defer o.mu.Unlock()
 	})
+	if err == nil && !errors.Is(end, io.EOF) && !errors.Is(end, unix.EAGAIN) {
+		err = end
+	}
+	return o.failed(err)
 }
 
-// flush hands on what is in the streams now.
-func (p *pipes) flush() {
+// flush hands on what is in the streams now. It fails where one cannot be read.
+func (p *pipes) flush() error {
+	var errs []error
 	for _, o := range p.outputs {
-		o.flush()
+		errs = append(errs, o.flush())
 	}
+	return errors.Join(errs...)
 }
 
 var chunks = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}
@@ -292,7 +305,7 @@ func (p *pipes) drain(ctx context.Context) error {
 	case <-p.copied():
 		var errs []error
 		for _, o := range p.outputs {
-			errs = append(errs, o.err)
+			errs = append(errs, o.failed(nil))
 		}
 		return errors.Join(errs...)
 	case <-ctx.Done():
