@@ -325,8 +325,8 @@ func (e *Engine) cell(ctx context.Context, x *execution, r *room) cellEnd {
 			time.AfterFunc(interruptLimit/10, hush)
 		case <-asked:
 			asked = nil
-			if errors.Is(context.Cause(ctx), errOutput) {
-				hush() // what floods has no second to spare
+			if errors.Is(context.Cause(ctx), errOutput) || e.ctx.Err() != nil {
+				hush() // a flood, or the server's own end, leaves no second to spare
 				continue
 			}
 			_ = r.proc.Interrupt()
