@@ -147,22 +147,23 @@ type Sandbox interface {
 
 // Process is a program to start.
 type Process struct {
-	Argv    []string      // absolute path of the program first
-	Env     []string      // the whole environment, KEY=value; nothing is added
-	Dir     string        // absolute; empty: WorkDir
-	Program []ProgramFile // put into ProgramDir before the start
-	Stdin   []byte        // nil: end of file at once
-	Stdout  io.Writer     // called from one goroutine per stream, until Drain returns; must not block; an error ends nothing
-	Stderr  io.Writer
-	Channel bool  // a private stream of bytes on descriptor 3, both ways; see Running.Channel
-	Fork    *Fork // nil: it has to be executed
-	Ahead   *Ahead
+	Argv     []string      // absolute path of the program first
+	Env      []string      // the whole environment, KEY=value; nothing is added
+	Dir      string        // absolute; empty: WorkDir
+	Program  []ProgramFile // put into ProgramDir before the start
+	Stdin    []byte        // nil: end of file at once
+	Stdout   io.Writer     // called from one goroutine per stream, until Drain returns; must not block; an error ends nothing
+	Stderr   io.Writer
+	Channel  bool  // a private stream of bytes on descriptor 3, from the process to the server; see Running.Channel
+	Commands bool  // with Channel: another on descriptor 4, from the server to the process
+	Fork     *Fork // nil: it has to be executed
+	Ahead    *Ahead
 }
 
 // Ahead says that a process may be started before it is asked for, with the same
 // Argv, in a sandbox in which nothing else was: with this Env and these files it
-// comes up and waits for the word on its descriptor 3, which there always is a
-// stream of bytes. Told to go on it is as one that was started then, but for its
+// comes up and waits for the word on its descriptor 4. It always has Channel and
+// Commands then, and closes what the process would not have. Told to go on it is as one that was started then, but for its
 // clocks and what the kernel shows of its first environment. Nothing here but
 // Begin may come from a caller. A backend that does not know how ignores it.
 type Ahead struct {
@@ -202,8 +203,10 @@ type Running interface {
 	// Interrupt sends SIGINT to the process and its group, as ^C on a terminal.
 	Interrupt() error
 
-	// Channel is our end of the private stream; nil when none was asked for.
-	// What comes out of it is hostile. It ends when the process's end is closed.
+	// Channel is the server's end of the private streams; nil when none was asked
+	// for. What comes out of it is hostile. It ends when the process's end is
+	// closed. Writing fails without Process.Commands. No descriptor can be passed
+	// over it.
 	Channel() io.ReadWriteCloser
 
 	// Wait waits for the process to end, not for its children and not for its
@@ -214,11 +217,13 @@ type Running interface {
 	Wait(ctx context.Context) (Exit, error)
 
 	// Flush hands everything to the writers that is in the streams now, so that
-	// what a process wrote before it was heard of on another way is there.
+	// what a process wrote before it was heard of on another way is there. It
+	// fails when a stream cannot be read any more.
 	Flush(ctx context.Context) error
 
 	// Drain waits until both streams are read to their end, which is after
-	// Kill at the latest.
+	// Kill at the latest. It fails when output was lost: a stream could not be
+	// read to its end, or ctx ended first.
 	Drain(ctx context.Context) error
 }
 

@@ -30,6 +30,8 @@ type fake struct {
 	onWalls func() error
 	onKill  func() error
 	onWait  func() error // the sandbox is lost: what Wait returns in place of an exit
+	onRead  func() error // output is lost: what Flush and Drain return
+	onHear  func() error // the channel cannot be read: what it fails with, after the program's end
 	// onNetwork opens a way out; nil: sandboxes have none.
 	onNetwork func(ports []int) (*backend.Network, error)
 	usage     backend.Usage
@@ -143,10 +145,14 @@ func (s *fakeSandbox) Start(ctx context.Context, p backend.Process) (backend.Run
 		program = func(*fakeRun) backend.Exit { return backend.Exit{} }
 	}
 	go func() {
-		defer close(r.ended)
 		r.exit = program(r)
+		close(r.ended)
 		if r.Frames != nil {
-			_ = r.Frames.Close()
+			var err error
+			if s.f.onHear != nil {
+				err = s.f.onHear()
+			}
+			_ = r.Frames.CloseWithError(err)
 		}
 	}()
 	return r, nil
@@ -265,6 +271,9 @@ func (r *fakeRun) Wait(ctx context.Context) (backend.Exit, error) {
 
 func (r *fakeRun) Flush(context.Context) error {
 	r.sandbox.f.note("flush")
+	if r.sandbox.f.onRead != nil {
+		return r.sandbox.f.onRead()
+	}
 	return nil
 }
 
@@ -275,6 +284,9 @@ func (r *fakeRun) Drain(ctx context.Context) error {
 		if r.Late != "" {
 			_, _ = io.WriteString(r.Stdout, r.Late)
 			r.Late = ""
+		}
+		if r.sandbox.f.onRead != nil {
+			return r.sandbox.f.onRead()
 		}
 		return nil
 	case <-ctx.Done():

@@ -95,7 +95,7 @@ func TestSessionImportsAhead(t *testing.T) {
 				"print(x, pandas.importer)":                           "", // whatever it is: the state is kept
 				"import matplotlib; print(matplotlib.found)":          "['fontlist-v1.json']\n",
 				"import of_a_set, sys; print(of_a_set.says)":          "set\n",
-				"print([f for f in os.listdir('/proc/self/fd')][5:])": "[]\n",
+				"print([f for f in os.listdir('/proc/self/fd')][6:])": "[]\n",
 			} {
 				res = execute(t, e, sandboxmcp.Request{SessionID: id, Code: code})
 				if res.Status != sandboxmcp.StatusCompleted || want != "" && res.Stdout != want {

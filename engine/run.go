@@ -156,9 +156,10 @@ func (e *Engine) execute(x *execution, interp interpreter, sb backend.Sandbox) (
 	if err := end(down); err != nil {
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the sandbox could not be ended").WithCause(err)
 	}
-	_ = running.Drain(down)
+	if o.report, err = gather(down, running, report); err != nil {
+		return nil, err
+	}
 	x.ended = e.cfg.Now()
-	o.report = <-report
 	o.usage = since(before, sb.Usage())
 	if o.exit.Lost && !o.stopped && o.usage.OOMKills == 0 {
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the sandbox ended under the program")

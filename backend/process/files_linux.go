@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -64,14 +65,17 @@ const beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_N
 
 func (f files) openat(name string, flags int) (int, error) {
 	how := &unix.OpenHow{Flags: uint64(flags) | unix.O_CLOEXEC | unix.O_NOCTTY | unix.O_NONBLOCK | unix.O_NOFOLLOW, Resolve: beneath}
-	for {
+	for try := 0; ; try++ {
 		fd, err := unix.Openat2(f.dir, name, how)
-		if errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN) {
-			continue // a rename raced with the look-up
+		raced := errors.Is(err, unix.EAGAIN) && try < maxRaces // a rename raced with the look-up
+		if raced || errors.Is(err, unix.EINTR) {
+			continue
 		}
 		return fd, err
 	}
 }
+
+const maxRaces = 1000 // that a program may win against one look-up
 
 // Open opens a regular file for reading.
 func (f files) Open(name string) (backend.File, error) {
@@ -104,8 +108,8 @@ func (f files) List(name string, limit int) ([]backend.FileInfo, bool, error) {
 	if more {
 		names = names[:limit]
 	}
-	if err != nil && len(names) == 0 {
-		return nil, false, nil // io.EOF: empty
+	if err != nil && !errors.Is(err, io.EOF) { // io.EOF: empty
+		return nil, false, &fs.PathError{Op: "list", Path: name, Err: err}
 	}
 	entries := make([]backend.FileInfo, 0, len(names))
 	for _, n := range names {

@@ -190,7 +190,7 @@ func (s *sandbox) Start(ctx context.Context, p backend.Process) (backend.Running
 	if err = putProgram(s.slot.Dirs[jail.DirProgram], s.slot.UID(), p.Program); err != nil {
 		return nil, fmt.Errorf("start process: %w", err)
 	}
-	st, err := openPipes(s.slot.UID(), p.Stdin, p.Channel)
+	st, err := openPipes(s.slot.UID(), p.Stdin, privateOf(p))
 	if err != nil {
 		return nil, fmt.Errorf("start process: %w", err)
 	}
@@ -552,8 +552,7 @@ func (r *running) Wait(ctx context.Context) (backend.Exit, error) {
 
 // Flush hands on what is in the streams now.
 func (r *running) Flush(context.Context) error {
-	r.pipes.flush()
-	return nil
+	return r.pipes.flush()
 }
 
 // Drain waits until the streams are read to their end.

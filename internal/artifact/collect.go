@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -121,9 +122,10 @@ func Survey(files backend.FileReader, known map[string]State, bounds Bounds) map
 // Collect takes every regular file below the working directory within the
 // bounds. All content that it takes stays in memory until the caller lets go of
 // the Collection: up to Bounds.TotalBytes, which is 64 MiB by default, for each
-// Collect that runs at the same time. It fails when the working directory cannot be listed, when a blob
-// cannot be written and when ctx ends; whatever is wrong with a single file
-// only skips that file.
+// Collect that runs at the same time. It fails when the working directory cannot
+// be listed, when reading fails for a reason that is not the program's, when a
+// blob cannot be written and when ctx ends. Whatever a program did to a single
+// file only skips that file.
 func (k *Keeper) Collect(ctx context.Context, src Source) (Collection, error) {
 	c := &collector{keeper: k, src: src, bounds: src.Bounds.orDefault(), states: map[string]State{}}
 	c.entries = c.bounds.Entries
@@ -200,10 +202,11 @@ func (c *collector) directory(ctx context.Context, dir string, depth int) error 
 		return nil
 	}
 	list, more, err := c.src.Files.List(dir, c.entries)
-	if err != nil {
-		if dir == "." {
-			return fmt.Errorf("list the working directory: %w", err)
-		}
+	switch {
+	case err == nil:
+	case dir == "." || !programs(err):
+		return unreadError("the directory "+printable(dir), err)
+	default:
 		c.skip(dir+"/", "the directory cannot be read")
 		return nil
 	}
@@ -288,6 +291,8 @@ func (c *collector) take(ctx context.Context, name string, info backend.FileInfo
 	case errors.Is(err, errChanged), errors.Is(err, fs.ErrNotExist):
 		c.skip(name, errChanged.Error())
 		return nil
+	case err != nil && !programs(err):
+		return unreadError("the file "+printable(name), err)
 	case err != nil:
 		c.skip(name, "cannot be read")
 		return nil
@@ -312,6 +317,21 @@ func (c *collector) take(ctx context.Context, name string, info backend.FileInfo
 		Path: absolute(name), MIMEType: MIMEType(name, data), URI: uri(c.src.RequestID, c.src.SessionID, name),
 	})
 	return nil
+}
+
+// programs tells whether a program can make an error by what it does to names and
+// rights. Any other error is the machine's, and files are lost.
+func programs(err error) bool {
+	for _, of := range []error{fs.ErrPermission, fs.ErrNotExist, fs.ErrInvalid, syscall.ELOOP, syscall.ENOTDIR, syscall.EXDEV, syscall.ENAMETOOLONG, syscall.EAGAIN} {
+		if errors.Is(err, of) {
+			return true
+		}
+	}
+	return false
+}
+
+func unreadError(what string, err error) error {
+	return sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "%s could not be read: %s", what, err).WithCause(err)
 }
 
 // unfitError is why an opened file is no artifact.

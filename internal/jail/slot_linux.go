@@ -151,7 +151,9 @@ func (t *Turn) New(cfg SlotConfig) (*Slot, error) {
 		err = s.ready(ours, enc.script)
 	}
 	if err == nil {
-		s.conn, err = newConn(ours)
+		if s.conn, err = newConn(ours); err != nil {
+			ours = -1
+		}
 	}
 	if err != nil {
 		if s.pidfd >= 0 {

@@ -56,10 +56,11 @@ func planPythonInterpreter(p Program) (backend.Process, error) {
 		}
 	}
 	return backend.Process{
-		Argv:    append(argv, p.Sets...),
-		Env:     environment(p, fixed),
-		Fork:    fork,
-		Program: []backend.ProgramFile{{Name: pythonSession, Data: pythonSessionText()}},
-		Channel: true,
+		Argv:     append(argv, p.Sets...),
+		Env:      environment(p, fixed),
+		Fork:     fork,
+		Program:  []backend.ProgramFile{{Name: pythonSession, Data: pythonSessionText()}},
+		Channel:  true,
+		Commands: true,
 	}, nil
 }

@@ -177,6 +177,15 @@ type boundedListener struct {
 	once   sync.Once
 }
 
+// passing is an error of Accept that a later call may not have, such as a lack of
+// descriptors or of epoll watches. A server of net/http waits a moment after it
+// and goes on; other errors end it for good.
+type passing struct{ error }
+
+func (passing) Timeout() bool   { return false }
+func (passing) Temporary() bool { return true }
+func (p passing) Unwrap() error { return p.error }
+
 // Accept waits for room and for a connection.
 func (l *boundedListener) Accept() (net.Conn, error) {
 	select {
@@ -187,6 +196,9 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
 		<-l.free
+		if !errors.Is(err, net.ErrClosed) {
+			err = passing{err}
+		}
 		return nil, err
 	}
 	return &boundedConn{Conn: c, release: sync.OnceFunc(func() { <-l.free })}, nil
