@@ -106,11 +106,7 @@ func planPython(p Program) backend.Process {
 			Options: len(argv), Argv: append(slices.Clone(argv), inProgramDir(pythonDriver), "none", inProgramDir("main.py")),
 			Script: pythonText(), Env: environment(Program{Interpreter: p.Interpreter, Defaults: p.Defaults}, fixed),
 		}
-		if canPreload(p) {
-			fork.Preload = pythonPreload(p.Sets, p.Preload)
-		} else {
-			fork.Preload = pythonNoSets()
-		}
+		fork.Preload = pythonNoSets() // never packages: the zygote may enter every sandbox of its jail
 	}
 	return backend.Process{
 		Argv: append(append(argv, inProgramDir(pythonDriver), display, inProgramDir(p.FileName)), p.Sets...),

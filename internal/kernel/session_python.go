@@ -46,12 +46,8 @@ func planPythonInterpreter(p Program) (backend.Process, error) {
 	argv = append(argv, inProgramDir(pythonSession))
 	var fork *backend.Fork
 	if canFork(p) {
-		modules := p.Preload
-		if !canPreload(p) {
-			modules = nil
-		}
 		fork = &backend.Fork{
-			Options: len(argv) - 1, Argv: slices.Clone(argv), Script: pythonSessionText(), Preload: pythonSessionPreload(p.Sets, modules), Stays: true,
+			Options: len(argv) - 1, Argv: slices.Clone(argv), Script: pythonSessionText(), Preload: pythonSessionPreload(p.Sets, nil), Stays: true,
 			Env: environment(Program{Interpreter: p.Interpreter, Defaults: p.Defaults}, fixed),
 		}
 	}
