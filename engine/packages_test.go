@@ -58,6 +58,12 @@ func plantSet(t *testing.T, state string, python environment.Python, modules map
 // withPython opens an engine on a state directory with a set for its Python.
 func withPython(t *testing.T, modules map[string]string) *engine.Engine {
 	t.Helper()
+	return withPythonOn(t, modules)
+}
+
+// withPythonOn is withPython with changes of the engine.
+func withPythonOn(t *testing.T, modules map[string]string, change ...func(*engine.Config)) *engine.Engine {
+	t.Helper()
 	e := openReal(t)
 	needs(t, e, sandboxmcp.Python)
 	var python environment.Python
@@ -68,7 +74,7 @@ func withPython(t *testing.T, modules map[string]string) *engine.Engine {
 	}
 	state := filepath.Join(t.TempDir(), "state")
 	plantSet(t, state, python, modules)
-	return openReal(t, at(state))
+	return openReal(t, append(change, at(state))...)
 }
 
 // TestSessionImportsAhead: a session whose first cell imports a package of a set
