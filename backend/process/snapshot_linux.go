@@ -71,7 +71,7 @@ func (b *Backend) importLocked(h *hall, n *nest) {
 				b.log.Debug("packages are not imported ahead", "error", err)
 			}
 			b.mu.Lock()
-			b.noImport = err
+			b.imported, b.noImport = true, err
 			b.mu.Unlock()
 			h.forkMu.Lock()
 			defer h.forkMu.Unlock()
@@ -187,10 +187,22 @@ func (s *sandbox) load(c *jail.Child, z *jail.Zygote, text string) error {
 		return nil
 	}
 	if !s.gone() { // not because its sandbox was ended
-		z.Keep(text, nil)
+		s.hall.forgetImports(z, text)
 		s.b.log.Warn("a snapshot of imported packages is given up", "error", err)
 	}
 	return err
+}
+
+// forgetImports gives up a snapshot that could not be loaded, for a while.
+func (h *hall) forgetImports(z *jail.Zygote, text string) {
+	h.forkMu.Lock()
+	defer h.forkMu.Unlock()
+	z.Keep(text, nil)
+	for _, n := range h.nests {
+		if i := n.imports[text]; i != nil && n.zygote == z {
+			i.failed = time.Now()
+		}
+	}
 }
 
 // NotImported tells why packages were not imported ahead when that was last tried;
