@@ -329,12 +329,12 @@ func (s *sandbox) readyFork(key, text string) bool {
 	if z == nil {
 		return true
 	}
-	c, err := s.fork(n, z, true)
+	c, err := s.fork(n, z, text == "")
 	if err != nil {
 		return errors.Is(err, jail.ErrNotForked)
 	}
 	s.child, s.childKey, s.childBorn = c, key, born
-	return s.load(c, z, text) == nil
+	return s.load(c, z, text, !n.cfg.Stays) == nil
 }
 
 // run starts a command: in the fork that waits in the sandbox, in one that is
@@ -377,7 +377,7 @@ func (s *sandbox) run(ctx context.Context, p backend.Process, cmd jail.Command) 
 		}
 	}
 	if c != nil {
-		if err := s.load(c, z, text); err != nil {
+		if err := s.load(c, z, text, false); err != nil {
 			s.b.log.Debug("a program is not forked but executed", "error", err)
 			if err = c.Drop(); err != nil {
 				return nil, err

@@ -134,7 +134,7 @@ func (b *Backend) tryLoad(h *hall, z *jail.Zygote, snapshot *jail.Snapshot) erro
 		return err
 	}
 	defer func() { _ = s.Close() }()
-	return c.Load(snapshot)
+	return c.Load(snapshot, false)
 }
 
 // forkAlone makes a fork in a sandbox that is used for nothing else.
@@ -173,7 +173,7 @@ func (h *hall) awaitImports(ctx context.Context, n *nest, text string, t *time.T
 
 // load has a fork load what its zygote has imported for a text, if it has. An
 // error says that the sandbox has to be cleared before anything is run in it.
-func (s *sandbox) load(c *jail.Child, z *jail.Zygote, text string) error {
+func (s *sandbox) load(c *jail.Child, z *jail.Zygote, text string, ahead bool) error {
 	if text == "" || z == nil || !c.Same(z) || c.Loaded() {
 		return nil
 	}
@@ -181,7 +181,7 @@ func (s *sandbox) load(c *jail.Child, z *jail.Zygote, text string) error {
 	if snapshot == nil {
 		return nil
 	}
-	err := c.Load(snapshot)
+	err := c.Load(snapshot, ahead)
 	if err == nil {
 		s.childImports = text
 		return nil

@@ -92,14 +92,19 @@ func (c *Child) Save(text []byte) error {
 }
 
 // Load has the fork become the process whose memory the snapshot is. On error the
-// sandbox may hold processes that cannot be used and has to be cleared.
-func (c *Child) Load(s *Snapshot) error {
+// sandbox may hold processes that cannot be used and has to be cleared. ahead is as
+// in Fork.
+func (c *Child) Load(s *Snapshot, ahead bool) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.fd < 0 {
 		return errors.New("load snapshot: it is closed")
 	}
-	return c.tell(words('L'), forkLimit, s.fd)
+	early := uint32(0)
+	if ahead {
+		early = 1
+	}
+	return c.tell(words('L', early), forkLimit, s.fd)
 }
 
 // Loaded reports whether package code may have run in the fork.

@@ -28,7 +28,7 @@ def serve():
     class Code(_ctypes.CFuncPtr):  # of snapshot.c, or the interpreter's own, which keep the interpreter's lock
         _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_PYTHONAPI
         _restype_ = c_long
-        _argtypes_ = (c_long,) * 4
+        _argtypes_ = (c_long,) * 5
 
     class Hook(_ctypes.CFuncPtr):
         _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_PYTHONAPI
@@ -209,11 +209,13 @@ def serve():
         (c_char * len(code)).from_address(at).raw = code
         if syscall(nr_mprotect, at, 1 << 14, 5, 0, 0, 0) < 0:  # READ|EXEC
             raise OSError(_ctypes.get_errno(), "make the code of snapshots executable")
-        Code(at)(at, 0, 0, 0)
+        Code(at)(at, 0, 0, 0, 0)
         return at
 
     def save(text, to):
-        """Imports packages and saves the memory of this process to a file. It returns in forks that have loaded it."""
+        """Imports packages and saves the memory of this process to a file. It returns True in forks that have loaded
+        it, and None in a fork that runs the script on nothing."""
+        nonlocal memory
         if posix.fork():  # libraries know a fork by another process number
             posix._exit(0)
         try:
@@ -222,9 +224,13 @@ def serve():
             if len(posix.listdir("/proc/self/task")) != 1:
                 raise OSError(11, "there are threads")
             posix.closerange(to + 1, 1 << 20)
+            if not stays:
+                memory = written()
+                if memory is None:
+                    return None
             file = posix.open("/mnt/data/snapshot", posix.O_CREAT | posix.O_EXCL | posix.O_WRONLY | posix.O_CLOEXEC, 0o600)
             before_fork()
-            result = Code(area + 16)(area, file, posix.sysconf("SC_PAGESIZE"), 0)
+            result = Code(area + 16)(area, file, posix.sysconf("SC_PAGESIZE"), 0, 0)
             if result < 0:
                 raise OSError(-result, "save")
         except BaseException as error:
@@ -234,10 +240,18 @@ def serve():
             posix.write(to, answer(b"R"))
             posix._exit(0)
         after_fork()
+        if result == 2:
+            populate()
+        return True
 
-    def load(image):
+    def populate():
+        """Makes the pages of a program its own now, where nobody waits, and not one by one when it runs."""
+        for start, size in memory:
+            syscall(nr_madvise, start, size, 23, 0, 0, 0)  # MADV_POPULATE_WRITE
+
+    def load(image, ahead):
         """Becomes the process that was saved."""
-        Code(area + 32)(area, image, rseq, rseq_size)
+        Code(area + 32)(area, image, rseq, rseq_size, ahead)
 
     def child(plan, fds, ahead):
         """Becomes a program of the sandbox; returns its packet. There is no way back."""
@@ -246,9 +260,8 @@ def serve():
         try:
             self = posix.pidfd_open(posix.getpid(), 0)
             found = build(calls, fds)
-            if ahead:  # nobody waits: its pages are made its own now, and not one by one when it runs
-                for start, size in memory:
-                    syscall(nr_madvise, start, size, 23, 0, 0, 0)  # MADV_POPULATE_WRITE
+            if ahead:
+                populate()
             while posix.getppid() != 1:  # until the process between has ended
                 posix.sched_yield()
             socket.sendmsg([answer(b"R", posix.getpid(), *found)], [(1, 1, self.to_bytes(4, sys.byteorder))])
@@ -262,10 +275,11 @@ def serve():
                 if packet[:2] == b"S\0":
                     break
                 if packet[:1] == b"I":  # import and be saved; 4 takes the answer
-                    save(packet[4:], 4)
+                    if save(packet[4:], 4) is None:
+                        return None
                     posix.write(4, answer(b"R"))
                 elif packet[:1] == b"L":  # 4 takes the answer, 5 is the image
-                    load(5)
+                    load(5, word(packet, 4))
                 posix.closerange(4, 1 << 20)
             socket.detach()
             for to, fd in enumerate(fds):
@@ -297,6 +311,8 @@ def serve():
         return forget()
     control.send(answer(b"R"))
     packet = child(*wait())
+    if packet is None:
+        return forget()
     strings = packet.split(b"\0")
     options, count, directory = int(strings[1]), int(strings[2]), strings[3]
     argv, env = strings[4:4 + count], {}

@@ -51,12 +51,12 @@ void *memset(void *to, int c, ul n) {
 	return to;
 }
 
-// save(area, file, page) returns 0 when the file has the image, a negative error, or 1 in a process that became this one.
-// load(area, image, rseq, rseq size) returns a negative error, or does not return.
+// save(area, file, page) returns 0 when the file has the image, a negative error, or 1 + ahead in a process that became this one.
+// load(area, image, rseq, rseq size, ahead) does not return. ahead: nobody waits yet, so that memory is mapped now and not when it is used.
 long save_all(char *area, int fd, ul page);
-long load_all(char *area, int fd, long rseq, ul rseq_size);
+_Noreturn void load_all(char *area, int fd, long rseq, ul rseq_size, int ahead);
 long remember_all(char *area);
-void resume(ul *registers);
+_Noreturn void resume(ul *registers, long result);
 #if defined(__x86_64__)
 __asm__(".section .text.entry,\"ax\"\n"
 	"\tjmp remember_all\n\t.balign 16\n"
@@ -69,7 +69,7 @@ __asm__(".section .text.entry,\"ax\"\n"
 	"load:\tlea 0x20000(%rdi),%rsp\n\txor %ebp,%ebp\n\tcall load_all\n\thlt\n"
 	"resume:\tldmxcsr 64(%rdi)\n\tfldcw 68(%rdi)\n"
 	"\tmov (%rdi),%rbx\n\tmov 8(%rdi),%rbp\n\tmov 16(%rdi),%r12\n\tmov 24(%rdi),%r13\n\tmov 32(%rdi),%r14\n\tmov 40(%rdi),%r15\n"
-	"\tmov 56(%rdi),%rsp\n\tmov $1,%eax\n\tjmp *48(%rdi)\n\t.previous\n");
+	"\tmov 56(%rdi),%rsp\n\tmov %rsi,%rax\n\tjmp *48(%rdi)\n\t.previous\n");
 #define STACK_POINTER 7
 static inline char *thread(void) {
 	char *p;
@@ -90,7 +90,7 @@ __asm__(".section .text.entry,\"ax\"\n"
 	"resume:\tldp x19,x20,[x0]\n\tldp x21,x22,[x0,#16]\n\tldp x23,x24,[x0,#32]\n\tldp x25,x26,[x0,#48]\n\tldp x27,x28,[x0,#64]\n"
 	"\tldp x29,x30,[x0,#80]\n\tldr x10,[x0,#96]\n\tmov sp,x10\n\tldr x10,[x0,#104]\n\tmsr fpcr,x10\n"
 	"\tldp d8,d9,[x0,#112]\n\tldp d10,d11,[x0,#128]\n\tldp d12,d13,[x0,#144]\n\tldp d14,d15,[x0,#160]\n"
-	"\tmov x0,#1\n\tret\n\t.previous\n");
+	"\tmov x0,x1\n\tret\n\t.previous\n");
 #define STACK_POINTER 12
 static inline char *thread(void) {
 	char *p;
@@ -414,7 +414,7 @@ static ul map(struct op *o, int image, int *fd, u32 *open, struct image *m) {
 	return (ul)sys6(SYS_mmap, (long)o->at, (long)o->size, o->prot, o->flags | FIXED, *fd, (long)o->offset);
 }
 
-long load_all(char *area, int image, long rseq, ul rseq_size) {
+_Noreturn void load_all(char *area, int image, long rseq, ul rseq_size, int ahead) {
 	struct head *h = (struct head *)(area + HEAD);
 	struct image *m = (struct image *)(area + IMAGE);
 	u8 had[256];
@@ -432,6 +432,7 @@ long load_all(char *area, int image, long rseq, ul rseq_size) {
 		switch (o->kind) {
 		case MAP_FILE_AT: case MAP_DATA: case MAP_ZERO:
 			if (map(o, image, &fd, &open, m) != o->at) give_up();
+			if (ahead && o->kind == MAP_DATA) sys3(SYS_madvise, (long)o->at, (long)o->size, 22 /* MADV_POPULATE_READ */);
 			break;
 		case UNMAP: sys2(SYS_munmap, (long)o->at, (long)o->size); break;
 		case WIPE: if (sys3(SYS_madvise, (long)o->at, (long)o->size, 18 /* MADV_WIPEONFORK */) < 0) give_up(); break;
@@ -449,6 +450,5 @@ long load_all(char *area, int image, long rseq, ul rseq_size) {
 	memcpy(h->registers, m->registers, sizeof h->registers);
 	sys2(SYS_munmap, (long)m, IMAGE_SIZE);
 	sys1(SYS_close, image);
-	resume(h->registers);
-	return 0;
+	resume(h->registers, 1 + ahead);
 }
