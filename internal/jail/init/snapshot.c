@@ -52,7 +52,7 @@ void *memset(void *to, int c, ul n) {
 }
 
 // save(area, file, page) returns 0 when the file has the image, a negative error, or 1 + ahead in a process that became this one.
-// load(area, image, rseq, rseq size, ahead) does not return. ahead: nobody waits yet, so that memory is mapped now and not when it is used.
+// load(area, image, rseq, rseq size, ahead) does not return.
 long save_all(char *area, int fd, ul page);
 _Noreturn void load_all(char *area, int fd, long rseq, ul rseq_size, int ahead);
 long remember_all(char *area);
@@ -432,7 +432,6 @@ _Noreturn void load_all(char *area, int image, long rseq, ul rseq_size, int ahea
 		switch (o->kind) {
 		case MAP_FILE_AT: case MAP_DATA: case MAP_ZERO:
 			if (map(o, image, &fd, &open, m) != o->at) give_up();
-			if (ahead && o->kind == MAP_DATA) sys3(SYS_madvise, (long)o->at, (long)o->size, 22 /* MADV_POPULATE_READ */);
 			break;
 		case UNMAP: sys2(SYS_munmap, (long)o->at, (long)o->size); break;
 		case WIPE: if (sys3(SYS_madvise, (long)o->at, (long)o->size, 18 /* MADV_WIPEONFORK */) < 0) give_up(); break;
