@@ -183,9 +183,10 @@ type Fork struct {
 	Options int          // how many of Argv stand before the script, which is a file of ProgramDir
 	Argv    []string     // what the interpreter is started with: as the process's own up to the script
 	Script  []byte       // the script's text
-	Preload []byte       // what runs before the interpreter waits, in the names of the script; from a place that only the server's user or root can change
+	Preload []byte       // what runs before the interpreter waits, in the names of the script; it imports nothing but the interpreter's own modules
+	Imports []byte       // what imports packages, in the names of the script, after Preload; it runs in a sandbox of its own, whose memory forks take over; nil: nothing
 	Env     []string     // what the interpreter is started with, of Env
-	Whole   func() error // nil: nobody asks. Asked when Preload has run, and before anything is forked: an error says that what it loaded is not what it should be
+	Whole   func() error // nil: nobody asks. Asked when Imports has run, and before its memory is used: an error says that what it loaded is not what it should be
 	Stays   bool         // it will live for long: the memory that it has to itself counts for more than its first moments
 }
 

@@ -38,6 +38,8 @@ type Backend struct {
 	tree     *cgroup.Tree
 	noTree   string                      // why there are no cgroups
 	noFork   error                       // why the last zygote was none
+	imported bool                        // an attempt to import packages ahead has ended
+	noImport error                       // why the last snapshot of imported packages was none
 	groups   *spare.Shelf[*cgroup.Group] // of dead sandboxes; nil: none are kept
 	ready    *readyPool                  // of empty sandboxes; nil: none are made ahead
 	halls    []*hall

@@ -221,8 +221,9 @@ func (p *readyPool) next() (spec backend.Spec, next prospect, ok bool) {
 // prospect is what can be done for a program before it is asked for: by what the
 // last one in a sandbox of the shape was.
 type prospect struct {
-	fork  string           // key of the zygote that it could be forked from
-	ahead *backend.Process // what could be started ahead; nothing in it is a caller's
+	fork    string           // key of the zygote that it could be forked from
+	imports string           // what imports its packages
+	ahead   *backend.Process // what could be started ahead; nothing in it is a caller's
 }
 
 // expect notes how the last program in a sandbox of the shape could be started.
@@ -419,7 +420,7 @@ func (b *Backend) fillOne() bool {
 		b.ready.stop()
 		return false
 	}
-	sound := (next.fork == "" || s.readyFork(next.fork)) && (next.ahead == nil || s.startAhead(*next.ahead))
+	sound := (next.fork == "" || s.readyFork(next.fork, next.imports)) && (next.ahead == nil || s.startAhead(*next.ahead))
 	if !sound {
 		b.ready.stop()
 	}

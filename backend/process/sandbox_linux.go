@@ -42,11 +42,12 @@ type sandbox struct {
 	root  string        // its directory on the host; tier L1 only
 	lock  *os.File      // on root
 
-	asked     bool        // it was handed out
-	child     *jail.Child // a fork that waits; guarded by mu once it is handed out
-	childKey  string
-	childBorn time.Time // when its zygote was
-	ahead     *ahead    // a process that waits; likewise
+	asked        bool        // it was handed out
+	child        *jail.Child // a fork that waits; guarded by mu once it is handed out
+	childKey     string
+	childImports string    // what the fork has loaded
+	childBorn    time.Time // when its zygote was
+	ahead        *ahead    // a process that waits; likewise
 
 	net network // what it was given of a way out
 
