@@ -1,7 +1,6 @@
 package artifact_test
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -238,18 +237,6 @@ func TestCollectNamesAtMostAHundredSkipped(t *testing.T) {
 	c := k.collect(t, artifact.Source{Files: &dir{root: root}})
 	if len(c.Skipped) != 101 || c.Skipped[100].Reason != "and 150 more" {
 		t.Errorf("%d rows, the last %v", len(c.Skipped), c.Skipped[len(c.Skipped)-1])
-	}
-}
-
-func TestCollectEndsWithItsContext(t *testing.T) {
-	k := newKit(t, artifact.Config{})
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := k.Collect(ctx, artifact.Source{Files: &dir{root: t.TempDir()}, RequestID: "r"}); err == nil {
-		t.Error("no error")
-	}
-	if _, err := k.Collect(t.Context(), artifact.Source{Files: &dir{root: "/nonexistent/x"}, RequestID: "r"}); err == nil {
-		t.Error("a working directory that cannot be listed is no error")
 	}
 }
 
