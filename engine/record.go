@@ -164,7 +164,7 @@ func (e *Engine) recordOutcome(x *execution, o *outcome, res *sandboxmcp.Result)
 		},
 	}
 	ctx := context.WithoutCancel(x.ctx)
-	save, err := e.keeper.Save(ctx, artifact.Record{Result: *res, CreatedAt: x.received, EndedAt: x.ended})
+	save, err := e.keeper.Save(ctx, artifact.Record{Result: *res, CreatedAt: x.received, EndedAt: x.ended}, e.noteDropped)
 	if err != nil {
 		return err
 	}
@@ -175,7 +175,13 @@ func (e *Engine) recordOutcome(x *execution, o *outcome, res *sandboxmcp.Result)
 	for _, n := range notes {
 		ops = append(ops, e.audit.Op(n))
 	}
-	return e.store.Update(ctx, ops...)
+	if err := e.store.Update(ctx, ops...); err != nil {
+		return err
+	}
+	if err := e.keeper.Discard(ctx); err != nil { // a sweep makes up for it
+		e.log.Warn("remove the files of dropped results", "error", err)
+	}
+	return nil
 }
 
 // notes are the entries that stand beside the outcome of a run: what stopped it,

@@ -74,7 +74,9 @@ func (e *Engine) Upload(ctx context.Context, u sandboxmcp.Upload) (sandboxmcp.Se
 	if err != nil {
 		return "", "", putError(name, err)
 	}
-	e.log.Info("file_uploaded", "session_id", u.SessionID, "name", name, "bytes", len(u.Content))
+	if masks, err := e.masksOf(ctx, u.Namespace, r); err == nil {
+		e.log.Info("file_uploaded", "session_id", u.SessionID, "name", masks.Text(name), "bytes", len(u.Content))
+	}
 	return u.SessionID, path.Join(backend.WorkDir, name), nil
 }
 

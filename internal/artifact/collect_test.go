@@ -23,8 +23,9 @@ var now = time.Date(2026, 11, 21, 10, 0, 0, 123456789, time.UTC)
 
 type kit struct {
 	*artifact.Keeper
-	store *store.Store
-	now   time.Time
+	store   *store.Store
+	now     time.Time
+	dropped notes // by Save
 }
 
 func newKit(t *testing.T, cfg artifact.Config) *kit {
