@@ -280,6 +280,22 @@ type File interface {
 	Stat() (FileInfo, error)
 }
 
+// Reading reads from r until ctx ends, in parts of at most 1 MiB: a read that
+// begins after ctx has ended returns its error.
+func Reading(ctx context.Context, r io.Reader) io.Reader { return &reading{ctx, r} }
+
+type reading struct {
+	ctx context.Context //nolint:containedctx // lives for one file
+	r   io.Reader
+}
+
+func (r *reading) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.r.Read(p[:min(len(p), 1<<20)])
+}
+
 // FileInfo describes a directory entry without following it.
 type FileInfo struct {
 	Name    string // the entry's bytes, not necessarily UTF-8

@@ -76,7 +76,9 @@ type Config struct {
 	Namespaces           []sandboxmcp.Namespace // that are in use besides Namespace
 
 	KeepFor   time.Duration // age at which records and files of runs are dropped; 0: 24 h
-	KeepBytes int64         // of files per namespace; 0: 1 GiB
+	KeepBytes int64         // of all that is kept of runs, per namespace; 0: 1 GiB
+
+	FreeSpace func(dir string) (free, total uint64, err error) // of a file system; nil: asks the kernel
 
 	Warm []sandboxmcp.Language // prepare the default backend for these, while the engine opens
 
@@ -246,7 +248,7 @@ func (e *Engine) warm() {
 func (e *Engine) openRecords(ctx context.Context) error {
 	cfg := e.cfg
 	var err error
-	e.store, err = store.Open(ctx, store.Config{Dir: cfg.StateDir, SQLitePath: cfg.SQLitePath, Synchronous: cfg.Synchronous, Logger: cfg.Logger})
+	e.store, err = store.Open(ctx, store.Config{Dir: cfg.StateDir, SQLitePath: cfg.SQLitePath, Synchronous: cfg.Synchronous, Logger: cfg.Logger, Free: cfg.FreeSpace, Now: cfg.Now})
 	if err != nil {
 		return err
 	}

@@ -68,6 +68,9 @@ func (e *Engine) begin(ctx context.Context, req sandboxmcp.Request, background b
 	if err := e.validate(ctx, x); err != nil {
 		return nil, err
 	}
+	if err := e.store.CheckSpace(); err != nil {
+		return nil, err
+	}
 	if req.ID != "" { // of the caller's choice: it may name a run that has ended
 		if _, err := e.keeper.Load(ctx, x.req.Namespace, req.ID, false); err == nil {
 			return nil, takenError(req.ID)
@@ -187,6 +190,8 @@ func (e *Engine) validate(ctx context.Context, x *execution) error {
 		r.ID = sandboxmcp.RequestID(uuid.NewString())
 	} else if _, err := sandboxmcp.ParseRequestID(string(r.ID)); err != nil {
 		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "request id %s is not 1 to 64 characters of A-Z a-z 0-9 _ -", sandboxmcp.Quote(string(r.ID)))
+	} else if err := e.plainName(ctx, r.Namespace, "the request id", string(r.ID)); err != nil {
+		return err
 	}
 	sum := sha256.Sum256([]byte(r.Code))
 	x.codeSHA256 = hex.EncodeToString(sum[:])

@@ -34,6 +34,7 @@ type fake struct {
 	onHear  func() error // the channel cannot be read: what it fails with, after the program's end
 	// onNetwork opens a way out; nil: sandboxes have none.
 	onNetwork func(ports []int) (*backend.Network, error)
+	onFiles   func(backend.Files) backend.Files // stands before the files of a sandbox; nil: nothing does
 	usage     backend.Usage
 	tier      sandboxmcp.Tier   // that is seen; empty: L3
 	files     map[string]string // what every program leaves
@@ -174,7 +175,12 @@ func (s *fakeSandbox) Clear(context.Context) error {
 
 func (s *fakeSandbox) Provide(context.Context, []backend.ProgramFile) error { return nil }
 
-func (s *fakeSandbox) Files() backend.Files { return fakeFiles{s.f} }
+func (s *fakeSandbox) Files() backend.Files {
+	if s.f.onFiles != nil {
+		return s.f.onFiles(fakeFiles{s.f})
+	}
+	return fakeFiles{s.f}
+}
 
 func (s *fakeSandbox) Isolation(context.Context) (sandboxmcp.Isolation, error) {
 	s.f.mu.Lock()

@@ -57,6 +57,9 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	if e.ctx.Err() != nil { // admitted in the place of one that Close has just ended, before its own context has heard
 		return res, cancelledError(e.ctx)
 	}
+	if err = e.store.CheckSpace(); err != nil { // it may have waited for long
+		return res, err
+	}
 	x.admitted = e.cfg.Now()
 
 	// intent, runtime and sandbox: the one is written down while the others, which interpreter with which packages, and a

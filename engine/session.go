@@ -49,6 +49,11 @@ func (e *Engine) validateSession(ctx context.Context, x *execution) error {
 	default:
 		return err
 	}
+	if !own {
+		if err := e.plainName(ctx, r.Namespace, "the session id", string(r.SessionID)); err != nil {
+			return err
+		}
+	}
 	if r.Language == "" {
 		r.Language = spec.Language
 	}
@@ -203,7 +208,7 @@ func (e *Engine) executeIn(x *execution, interp interpreter, sb backend.Sandbox)
 		o, err = e.executeCell(x, x.room)
 	}
 	if err != nil {
-		e.log.Warn("exec_failed", "session_id", x.req.SessionID, "request_id", x.req.ID, "error", err)
+		e.log.Warn("exec_failed", "session_id", x.req.SessionID, "request_id", x.req.ID, "error", x.guard.masker.Text(err.Error()))
 		return o, err
 	}
 	e.log.Info("exec_done", "session_id", x.req.SessionID, "request_id", x.req.ID, "duration_ms", milliseconds(x.ended.Sub(x.started)), "stdout_bytes", o.stdout.size(), "stderr_bytes", o.stderr.size())

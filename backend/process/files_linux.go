@@ -65,17 +65,18 @@ const beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_N
 
 func (f files) openat(name string, flags int) (int, error) {
 	how := &unix.OpenHow{Flags: uint64(flags) | unix.O_CLOEXEC | unix.O_NOCTTY | unix.O_NONBLOCK | unix.O_NOFOLLOW, Resolve: beneath}
-	for try := 0; ; try++ {
+	for try := 1; ; try++ {
 		fd, err := unix.Openat2(f.dir, name, how)
-		raced := errors.Is(err, unix.EAGAIN) && try < maxRaces // a rename raced with the look-up
-		if raced || errors.Is(err, unix.EINTR) {
-			continue
+		if try < openTries && (errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN)) {
+			continue // a rename raced with the look-up
 		}
 		return fd, err
 	}
 }
 
-const maxRaces = 1000 // that a program may win against one look-up
+// openTries bounds how often a look-up is repeated: a program can make each one
+// fail, by renames that never end or by a lease that it does not give up.
+const openTries = 100
 
 // Open opens a regular file for reading.
 func (f files) Open(name string) (backend.File, error) {

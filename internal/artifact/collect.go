@@ -25,14 +25,20 @@ type Bounds struct {
 	Entries    int   // directory entries that are looked at, hidden ones counted; 5 000
 	Depth      int   // parts of a file's name; 8
 	FileBytes  int64 // 32 MiB
-	TotalBytes int64 // 64 MiB
+	TotalBytes int64 // of the files that are kept; 64 MiB
+
+	ReadBytes int64         // read from all files, those that are not kept counted; 2 * TotalBytes
+	Time      time.Duration // after which no further file is read; 10 s
 }
 
 func (b Bounds) orDefault() Bounds {
-	return Bounds{
+	b = Bounds{
 		Files: cmp.Or(b.Files, 200), Entries: cmp.Or(b.Entries, 5000), Depth: cmp.Or(b.Depth, 8),
 		FileBytes: cmp.Or(b.FileBytes, 32<<20), TotalBytes: cmp.Or(b.TotalBytes, 64<<20),
+		ReadBytes: b.ReadBytes, Time: cmp.Or(b.Time, 10*time.Second),
 	}
+	b.ReadBytes = cmp.Or(b.ReadBytes, 2*b.TotalBytes)
+	return b
 }
 
 // maxSkipped is how many skipped files are named; the rest is counted.
@@ -123,12 +129,15 @@ func Survey(files backend.FileReader, known map[string]State, bounds Bounds) map
 // bounds. All content that it takes stays in memory until the caller lets go of
 // the Collection: up to Bounds.TotalBytes, which is 64 MiB by default, for each
 // Collect that runs at the same time. It fails when the working directory cannot
-// be listed, when reading fails for a reason that is not the program's, when a
-// blob cannot be written and when ctx ends. Whatever a program did to a single
-// file only skips that file.
+// be listed, when reading fails for a reason that is not the program's, and when a
+// blob cannot be written. Whatever a program did to a single file only skips that
+// file. When ctx ends, or Bounds.Time or Bounds.ReadBytes is used up, Collect
+// reads nothing more and names the other files in Skipped.
 func (k *Keeper) Collect(ctx context.Context, src Source) (Collection, error) {
 	c := &collector{keeper: k, src: src, bounds: src.Bounds.orDefault(), states: map[string]State{}}
-	c.entries = c.bounds.Entries
+	c.entries, c.unread = c.bounds.Entries, c.bounds.ReadBytes
+	ctx, cancel := context.WithTimeoutCause(ctx, c.bounds.Time, errTime)
+	defer cancel()
 	if err := c.directory(ctx, ".", 0); err != nil {
 		return Collection{}, err
 	}
@@ -173,7 +182,8 @@ type collector struct {
 	src    Source
 	bounds Bounds
 
-	entries   int // that may still be looked at
+	entries   int   // that may still be looked at
+	unread    int64 // bytes that may still be read
 	total     int64
 	artifacts []sandboxmcp.Artifact
 	skipped   []sandboxmcp.SkippedFile
@@ -194,8 +204,9 @@ func (c *collector) skip(name, reason string) {
 
 // directory takes what is in one directory, which is depth parts deep.
 func (c *collector) directory(ctx context.Context, dir string, depth int) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("collect files: %w", err)
+	if reason := c.stopped(ctx); reason != "" {
+		c.skip(dir+"/", reason)
+		return nil
 	}
 	if c.entries <= 0 {
 		c.skip(dir+"/", fmt.Sprintf("not looked into: more than %d entries in all", c.bounds.Entries))
@@ -249,6 +260,12 @@ func (c *collector) entry(ctx context.Context, name string, info backend.FileInf
 	if reason == "" && c.total+info.Size > c.bounds.TotalBytes {
 		reason = fmt.Sprintf("all files together are larger than %d bytes", c.bounds.TotalBytes)
 	}
+	if reason == "" {
+		reason = c.stopped(ctx)
+	}
+	if reason == "" && info.Size > c.unread {
+		reason = c.tooMuch()
+	}
 	if reason != "" {
 		c.skip(name, reason)
 		return nil
@@ -278,13 +295,35 @@ func (c *collector) unfit(info backend.FileInfo) string {
 	return ""
 }
 
-var errChanged = errors.New("changed while it was read")
+var (
+	errChanged = errors.New("changed while it was read")
+	errTime    = errors.New("the time for reading files is used up")
+)
+
+// stopped tells why no further file is read; empty: the next one may be read.
+func (c *collector) stopped(ctx context.Context) string {
+	switch {
+	case ctx.Err() == nil:
+		return ""
+	case errors.Is(context.Cause(ctx), errTime):
+		return fmt.Sprintf("not read: the files took longer than %s", c.bounds.Time)
+	default:
+		return "not read: the run was cancelled"
+	}
+}
+
+func (c *collector) tooMuch() string {
+	return fmt.Sprintf("not read: more than %d bytes were to be read in all", c.bounds.ReadBytes)
+}
 
 // take reads one file and keeps it.
 func (c *collector) take(ctx context.Context, name string, info backend.FileInfo, known State) error {
-	data, err := c.read(name)
+	data, err := c.read(ctx, name)
 	var unfit unfitError
 	switch {
+	case ctx.Err() != nil:
+		c.skip(name, c.stopped(ctx))
+		return nil
 	case errors.As(err, &unfit):
 		c.skip(name, string(unfit))
 		return nil
@@ -304,6 +343,10 @@ func (c *collector) take(ctx context.Context, name string, info backend.FileInfo
 		}
 	}
 	sum, err := c.keeper.store.PutBlob(ctx, data)
+	if err != nil && ctx.Err() != nil {
+		c.skip(name, c.stopped(ctx))
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -340,8 +383,9 @@ type unfitError string
 func (e unfitError) Error() string { return string(e) }
 
 // read reads a file once, and makes sure that it was the same all the while:
-// what its entry said has no weight here.
-func (c *collector) read(name string) ([]byte, error) {
+// what its entry said has no weight here. All that is read counts, whatever
+// becomes of it.
+func (c *collector) read(ctx context.Context, name string) ([]byte, error) {
 	f, err := c.src.Files.Open(name)
 	if err != nil {
 		return nil, err
@@ -357,8 +401,13 @@ func (c *collector) read(name string) ([]byte, error) {
 	if c.total+before.Size > c.bounds.TotalBytes {
 		return nil, errChanged
 	}
+	if before.Size > c.unread {
+		return nil, unfitError(c.tooMuch())
+	}
 	buf := bytes.NewBuffer(make([]byte, 0, before.Size+bytes.MinRead))
-	if _, err = buf.ReadFrom(io.LimitReader(f, before.Size+1)); err != nil {
+	n, err := buf.ReadFrom(io.LimitReader(backend.Reading(ctx, f), before.Size+1))
+	c.unread -= n
+	if err != nil {
 		return nil, err
 	}
 	after, err := f.Stat()
