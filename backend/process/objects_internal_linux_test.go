@@ -11,8 +11,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// TestLocksAreCountedByProcess reads the form of /proc/locks: locks that wait count for
-// who waits, and open file description locks have no process.
+// TestLocksAreCountedByProcess reads the form of /proc/locks: a lock that waits counts for
+// the process that waits, and open file description locks have no process.
 func TestLocksAreCountedByProcess(t *testing.T) {
 	const text = `1: POSIX  ADVISORY  WRITE 42 00:1b:5 0 EOF
 1: -> POSIX  ADVISORY  WRITE 43 00:1b:5 0 EOF

@@ -18,9 +18,9 @@ var fcntlAllowed = []uint32{
 	1035, 1036, 1037, 1038, // F_GET_RW_HINT, F_SET_RW_HINT, F_GET_FILE_RW_HINT, F_SET_FILE_RW_HINT
 }
 
-// Commands that are refused by name. A lease makes everybody who opens the file wait
-// for its holder, a notification tells what happens in a directory, and a larger pipe
-// takes from what all processes of the user have together.
+// Commands that are refused by name. A lease makes every opener of the file wait for its
+// holder, a notification tells what happens in a directory, and a larger pipe takes from
+// what all processes of the user have together.
 const (
 	fcntlSetLease = 1024
 	fcntlNotify   = 1026
