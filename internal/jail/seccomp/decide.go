@@ -35,6 +35,11 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 		return decideClone(args[0])
 	case "ioctl":
 		return decideIoctl(args[1])
+	case "close_range":
+		if args[2]/2%2 == 1 {
+			return Refuse(errEINVAL)
+		}
+		return Allow
 	case "fcntl":
 		return decideFcntl(uint32(args[1]))
 	case "setsockopt":
@@ -101,7 +106,7 @@ func decideClone(flags uint64) Verdict {
 			return Refuse(errEPERM)
 		}
 	}
-	if files, thread := flags>>10&1 == 1, flags>>16&1 == 1; files && !thread {
+	if files, thread := flags>>10&1 == 1, flags>>16&1 == 1; files != thread {
 		return Refuse(errEPERM)
 	}
 	return Allow
