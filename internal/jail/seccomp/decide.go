@@ -167,7 +167,7 @@ func decideOption(level, option int32) Verdict {
 		if between(7, 8) {
 			return ignore
 		}
-		known = option == 2 || between(5, 16) || option == 18 || between(20, 21) || option == 40 || option == 42 || between(66, 67)
+		known = option == 2 || between(5, 16) || option == 18 || between(20, 21) || option == 25 || option == 40 || option == 42 || between(66, 67)
 	case 6:
 		known = between(1, 10) || between(12, 13) || between(16, 18) || option == 23 || option == 25 || option == 30 || option == 36
 	case 41:
