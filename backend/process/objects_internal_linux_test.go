@@ -1,6 +1,7 @@
 package process
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -11,8 +12,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// TestLocksAreCountedByProcess reads the form of /proc/locks: locks that wait count for
-// who waits, and open file description locks have no process.
+// TestLocksAreCountedByProcess reads the form of /proc/locks: a lock that waits counts for
+// the process that waits, and open file description locks have no process.
 func TestLocksAreCountedByProcess(t *testing.T) {
 	const text = `1: POSIX  ADVISORY  WRITE 42 00:1b:5 0 EOF
 1: -> POSIX  ADVISORY  WRITE 43 00:1b:5 0 EOF
@@ -21,12 +22,22 @@ func TestLocksAreCountedByProcess(t *testing.T) {
 4: LEASE  ACTIVE    READ 44 08:01:78 0 EOF
 torn
 `
-	got, total := countLocks(strings.NewReader(text))
-	if want := map[int]int{42: 2, 43: 1, -1: 1, 44: 1}; !maps.Equal(got, want) || total != 5 {
-		t.Errorf("got %v and %d in all, want %v and 5", got, total, want)
+	got, lines := countLocks(strings.NewReader(text))
+	if want := map[int]int{42: 2, 43: 1, -1: 1, 44: 1}; !maps.Equal(got, want) || lines != 5 {
+		t.Errorf("got %v in %d lines, want %v in 5", got, lines, want)
 	}
-	if _, total := countLocks(strings.NewReader(strings.Repeat("1: POSIX ADVISORY WRITE 42 00:1b:5 0 EOF\n", lockLines+9))); total != lockLines {
-		t.Errorf("a long list: got %d lines, want %d", total, lockLines)
+}
+
+// TestLockThatIsToldTwiceCountsOnce: while another process takes locks, the kernel tells
+// the same ones again under other numbers.
+func TestLockThatIsToldTwiceCountsOnce(t *testing.T) {
+	var text strings.Builder
+	for i := range lockLines + 9 {
+		fmt.Fprintf(&text, "%d: POSIX  ADVISORY  WRITE 42 00:1b:5 %d %d\n", i, i%2000, i%2000)
+	}
+	got, lines := countLocks(strings.NewReader(text.String()))
+	if got[42] != 2000 || lines != lockLines {
+		t.Errorf("got %d locks in %d lines, want 2000 in %d", got[42], lines, lockLines)
 	}
 }
 

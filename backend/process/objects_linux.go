@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"os"
 	"strconv"
@@ -115,9 +116,9 @@ func (o *objectWatch) lookAtLocks(live []*sandbox) (others bool) {
 	if err != nil {
 		return false
 	}
-	byPID, total := countLocks(f)
+	byPID, lines := countLocks(f)
 	_ = f.Close()
-	if total <= maxLocks {
+	if lines <= maxLocks {
 		return false
 	}
 	owners := map[int]*sandbox{}
@@ -140,24 +141,34 @@ func (o *objectWatch) lookAtLocks(live []*sandbox) (others bool) {
 	return others
 }
 
-// countLocks reads the form of /proc/locks and counts its lines by process.
-func countLocks(r io.Reader) (byPID map[int]int, total int) {
+// countLocks reads the form of /proc/locks and counts its locks by process. The kernel
+// tells the list piece by piece, by the number of the line, so that a lock is told again
+// when others come meanwhile: one that was seen is not counted twice. Two locks of one
+// process are never the same, because a process has one table of descriptors.
+func countLocks(r io.Reader) (byPID map[int]int, lines int) {
 	byPID = map[int]int{}
-	lines := bufio.NewScanner(r)
-	for lines.Scan() && total < lockLines {
-		f := bytes.Fields(lines.Bytes())
-		if len(f) > 1 && string(f[1]) == "->" { // one that waits for the lock above
+	seen, seed := map[uint64]struct{}{}, maphash.MakeSeed()
+	text := bufio.NewScanner(r)
+	for text.Scan() && lines < lockLines {
+		_, lock, ok := bytes.Cut(text.Bytes(), []byte(": ")) // behind the number of the line
+		f := bytes.Fields(lock)
+		if len(f) > 0 && string(f[0]) == "->" { // one that waits for the lock above
 			f = f[1:]
 		}
-		if len(f) < 5 {
+		if !ok || len(f) < 4 {
 			continue
 		}
-		total++
-		if pid, err := strconv.Atoi(string(f[4])); err == nil {
+		lines++
+		id := maphash.Bytes(seed, lock)
+		if _, again := seen[id]; again {
+			continue
+		}
+		seen[id] = struct{}{}
+		if pid, err := strconv.Atoi(string(f[3])); err == nil {
 			byPID[pid]++
 		}
 	}
-	return byPID, total
+	return byPID, lines
 }
 
 // maxAncestry is how many parents of a process are asked for.
@@ -212,7 +223,7 @@ func (s *sandbox) readNet(name string) []byte {
 
 // overSockets tells of which sockets the sandbox holds too many; empty: of none.
 func (s *sandbox) overSockets() string {
-	if s.hall.Mode() == jail.ModePlain { // no socket of the network can be made there
+	if s.hall.Mode() == jail.ModePlain || !s.slot.MayHaveSockets() { // L1 refuses to make any
 		return ""
 	}
 	sums := s.readNet("sockstat")

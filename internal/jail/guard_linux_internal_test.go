@@ -63,10 +63,12 @@ func TestStartFailsWithACallBeforeIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	timer := time.NewTimer(10 * time.Second)
+	defer timer.Stop()
 	select {
 	case <-p.Done():
-	case <-time.After(10 * time.Second):
-		t.Fatal("it neither runs nor fails")
+	case <-timer.C:
+		t.Fatal("it neither runs nor fails within 10 s")
 	}
 	if _, err := p.Exit(); !errors.Is(err, unix.EINVAL) {
 		t.Errorf("Exit: got %v, want %v: the copy of the socket could not be made", err, unix.EINVAL)

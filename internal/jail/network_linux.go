@@ -256,3 +256,11 @@ func (s *Slot) Egress() bool {
 	defer s.mu.Unlock()
 	return s.egress
 }
+
+// MayHaveSockets reports whether a socket of the network may have been made in the
+// sandbox. False is certain for the programs that have made calls so far.
+func (s *Slot) MayHaveSockets() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sockets
+}

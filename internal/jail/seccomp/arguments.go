@@ -18,9 +18,9 @@ var fcntlAllowed = []uint32{
 	1035, 1036, 1037, 1038, // F_GET_RW_HINT, F_SET_RW_HINT, F_GET_FILE_RW_HINT, F_SET_FILE_RW_HINT
 }
 
-// Commands that are refused by name. A lease makes everybody who opens the file wait
-// for its holder, a notification tells what happens in a directory, and a larger pipe
-// takes from what all processes of the user have together.
+// Commands that are refused by name. A lease makes every opener of the file wait for its
+// holder, a notification tells what happens in a directory, and a larger pipe takes from
+// what all processes of the user have together.
 const (
 	fcntlSetLease = 1024
 	fcntlNotify   = 1026
@@ -58,7 +58,7 @@ type socketOption struct {
 var socketOptions = []socketOption{
 	{levelSocket, []uint32{
 		2, 5, 6, 9, 10, 11, 12, 13, 14, 15, // REUSEADDR, DONTROUTE, BROADCAST, KEEPALIVE, OOBINLINE, NO_CHECK, PRIORITY, LINGER, BSDCOMPAT, REUSEPORT
-		16, 18, 20, 21, 40, 42, 66, 67, // PASSCRED, RCVLOWAT, RCVTIMEO, SNDTIMEO, RXQ_OVFL, PEEK_OFF, RCVTIMEO_NEW, SNDTIMEO_NEW
+		16, 18, 20, 21, 25, 40, 42, 66, 67, // PASSCRED, RCVLOWAT, RCVTIMEO, SNDTIMEO, BINDTODEVICE, RXQ_OVFL, PEEK_OFF, RCVTIMEO_NEW, SNDTIMEO_NEW
 	}},
 	{levelTCP, []uint32{
 		1, 2, 3, 4, 5, 6, 7, 8, 9, 10, // NODELAY, MAXSEG, CORK, KEEPIDLE, KEEPINTVL, KEEPCNT, SYNCNT, LINGER2, DEFER_ACCEPT, WINDOW_CLAMP

@@ -144,7 +144,7 @@ func TestFilterJudgesArgumentsAsThePolicy(t *testing.T) {
 					same(seccomp.Call{Audit: a.AuditValue(), Number: nr, Args: [6]uint64{x, x, x, x, x, x}})
 				}
 			}
-			for _, name := range []string{"clone", "fcntl", "ioctl", "socketpair", "personality", "mmap", "shmget", "memfd_create", "prlimit64", "sched_setattr", "sched_setaffinity", "seccomp", "setxattr", "fsetxattr"} { // one argument decides
+			for _, name := range []string{"clone", "fcntl", "ioctl", "socketpair", "personality", "mmap", "shmget", "memfd_create", "prlimit64", "sched_setattr", "sched_setaffinity", "seccomp", "setxattr", "fsetxattr", "close_range"} { // one argument decides
 				nr := numberOf(t, a, name)
 				for i, x := range values {
 					y := values[(i*7+3)%len(values)]
@@ -292,7 +292,10 @@ func TestVerdicts(t *testing.T) {
 		{none, "seccomp", [6]uint64{2}, seccomp.Allow},
 		{none, "prctl", [6]uint64{22, 2}, no(einval)},
 		{none, "prctl", [6]uint64{38, 1}, seccomp.Allow},
-		{none, "prctl", [6]uint64{78, 1, 1 << 20}, no(einval)},  // PR_FUTEX_HASH
+		{none, "prctl", [6]uint64{78, 1, 1 << 20}, no(einval)}, // PR_FUTEX_HASH
+		{none, "clone", [6]uint64{0x10900}, no(eperm)},         // a thread with descriptors of its own
+		{none, "close_range", [6]uint64{3, 9, 4}, seccomp.Allow},
+		{none, "close_range", [6]uint64{3, 9, 2}, no(einval)},
 		{none, "clone", [6]uint64{0x411}, no(eperm)},            // a process that shares descriptors
 		{none, "mmap", [6]uint64{0, 0, 0, 0x40022}, no(enomem)}, // huge pages
 		{none, "shmget", [6]uint64{0, 0, 0x800}, no(enomem)},

@@ -35,6 +35,11 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 		return decideClone(args[0])
 	case "ioctl":
 		return decideIoctl(args[1])
+	case "close_range":
+		if args[2]/2%2 == 1 {
+			return Refuse(errEINVAL)
+		}
+		return Allow
 	case "fcntl":
 		return decideFcntl(uint32(args[1]))
 	case "setsockopt":
@@ -45,29 +50,16 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 		}
 		return v.decideProcess(int32(args[0]))
 	case "setpriority", "ioprio_set":
-		if which := int32(args[0]); name == "setpriority" && which == 2 || name == "ioprio_set" && which == 3 {
-			return Refuse(errEPERM)
-		}
-		return v.decideProcess(int32(args[1]))
+		return v.decideRank(name, int32(args[0]), int32(args[1]))
 	case "seccomp", "prctl":
-		filter := name == "seccomp" && int32(args[0]) == 1 || name == "prctl" && int32(args[0]) == 22 && int32(args[1]) == 2
-		if filter && !v.AllowSetns || name == "prctl" && (int32(args[0]) == 62 || int32(args[0]) == 78) {
-			return Refuse(errEINVAL)
-		}
-		return Allow
+		return v.decideControl(name, int32(args[0]), int32(args[1]))
 	case "setxattr", "lsetxattr", "fsetxattr":
 		if uint32(args[3]) >= 128 {
 			return Refuse(errENOSPC)
 		}
 		return Allow
 	case "shmget", "memfd_create":
-		if v.NoSharedMemory {
-			return Refuse(errENOSYS)
-		}
-		if name == "shmget" && args[2]>>11%2 == 1 || name == "memfd_create" && args[1]>>2%2 == 1 {
-			return Refuse(errENOMEM)
-		}
-		return Allow
+		return v.decideShared(name, args)
 	case "socket":
 		if v.NoSockets {
 			return Refuse(errEAFNOSUPPORT)
@@ -114,7 +106,7 @@ func decideClone(flags uint64) Verdict {
 			return Refuse(errEPERM)
 		}
 	}
-	if files, thread := flags>>10&1 == 1, flags>>16&1 == 1; files && !thread {
+	if files, thread := flags>>10&1 == 1, flags>>16&1 == 1; files != thread {
 		return Refuse(errEPERM)
 	}
 	return Allow
@@ -130,6 +122,32 @@ func decideFcntl(command uint32) Verdict {
 		return Allow
 	default:
 		return Refuse(errEINVAL)
+	}
+}
+
+func (v Variant) decideRank(name string, which, who int32) Verdict {
+	if name == "setpriority" && which == 2 || name == "ioprio_set" && which == 3 {
+		return Refuse(errEPERM)
+	}
+	return v.decideProcess(who)
+}
+
+func (v Variant) decideControl(name string, first, second int32) Verdict {
+	filter := name == "seccomp" && first == 1 || name == "prctl" && first == 22 && second == 2
+	if filter && !v.AllowSetns || name == "prctl" && (first == 62 || first == 78) {
+		return Refuse(errEINVAL)
+	}
+	return Allow
+}
+
+func (v Variant) decideShared(name string, args [6]uint64) Verdict {
+	switch {
+	case v.NoSharedMemory:
+		return Refuse(errENOSYS)
+	case name == "shmget" && args[2]>>11%2 == 1, name == "memfd_create" && args[1]>>2%2 == 1:
+		return Refuse(errENOMEM)
+	default:
+		return Allow
 	}
 }
 
@@ -149,7 +167,7 @@ func decideOption(level, option int32) Verdict {
 		if between(7, 8) {
 			return ignore
 		}
-		known = option == 2 || between(5, 16) || option == 18 || between(20, 21) || option == 40 || option == 42 || between(66, 67)
+		known = option == 2 || between(5, 16) || option == 18 || between(20, 21) || option == 25 || option == 40 || option == 42 || between(66, 67)
 	case 6:
 		known = between(1, 10) || between(12, 13) || between(16, 18) || option == 23 || option == 25 || option == 30 || option == 36
 	case 41:

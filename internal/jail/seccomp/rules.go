@@ -81,6 +81,7 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 	rules["socket"] = socketRule()
 	rules["setsockopt"] = setsockoptRule()
 	rules["prctl"] = prctlRule()
+	rules["close_range"] = closeRangeRule()
 	rules["socketpair"] = rule{[]clause{{[]test{equal(0, familyUnix)}, Allow}}, Refuse(errEAFNOSUPPORT)}
 	rules["personality"] = rule{
 		[]clause{{[]test{equal(0, 0)}, Allow}, {[]test{equal(0, 0xffffffff)}, Allow}}, Refuse(errEPERM),
@@ -131,14 +132,23 @@ const (
 		cloneNewCgroup | cloneNewUTS | cloneNewIPC | cloneNewUser | cloneNewPID | cloneNewNet
 )
 
-// On both architectures the flags are the first argument. Two processes, as opposed to
-// threads, may not share descriptors: record locks that one of them took would outlive
-// it, and nothing would show whose they are.
+// On both architectures the flags are the first argument. Threads share descriptors and
+// processes do not, so that each process has one table of them. Record locks belong to a
+// table: those of a second process would outlive the first, and nothing would show whose
+// they are; those of a second table of one process could not be told from the first's.
 func cloneRule() rule {
 	return rule{[]clause{
 		{[]test{anyBit(0, cloneRefused)}, Refuse(errEPERM)},
 		{[]test{masked(0, cloneFiles|cloneThread, cloneFiles)}, Refuse(errEPERM)},
+		{[]test{masked(0, cloneFiles|cloneThread, cloneThread)}, Refuse(errEPERM)},
 	}, Allow}
+}
+
+// closeRangeUnshare gives a thread a table of descriptors of its own (linux/close_range.h).
+const closeRangeUnshare = 2
+
+func closeRangeRule() rule {
+	return rule{[]clause{{[]test{anyBit(2, closeRangeUnshare)}, Refuse(errEINVAL)}}, Allow}
 }
 
 // Commands that put input into a terminal or take one over (asm-generic/ioctls.h).

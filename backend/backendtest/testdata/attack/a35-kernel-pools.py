@@ -16,6 +16,8 @@
 # expect huge-shm: ENOMEM|ENOSYS
 # expect huge-memfd: ENOMEM|ENOSYS
 # expect shared-files: EPERM
+# expect own-files: EPERM
+# expect unshared-files: EINVAL
 # expect access-list: ENOSPC
 # expect default-list: ENOSPC
 # expect attribute: ok|EOPNOTSUPP
@@ -94,6 +96,8 @@ attempt("huge", lambda: call("mmap", 0, 2 << 20, 3, 0x40022, -1, 0))
 attempt("huge-shm", lambda: call("shmget", 0, 2 << 20, 0o4600))
 attempt("huge-memfd", lambda: call("memfd_create", b"x", 4))
 attempt("shared-files", shares_files)
+attempt("own-files", lambda: call("clone", 0x10900, 0, 0, 0, 0))
+attempt("unshared-files", lambda: call(436, 1000, 1000, 2))
 attempt("access-list", access_list("system.posix_acl_access"))
 attempt("default-list", access_list("system.posix_acl_default"))
 attempt("attribute", lambda: os.setxattr(os.environ["WORK"], "user.note", b"x" * 100))
