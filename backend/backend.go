@@ -239,7 +239,8 @@ type Usage struct {
 	PeakMemory int64 // bytes
 	CPU        time.Duration
 	PeakTasks  int
-	OOMKills   int // processes that the memory limit ended
+	OOMKills   int      // processes that the memory limit ended
+	Exceeded   []string // why the backend ended all programs, each time that it did for something else; for a person
 }
 
 // Files is WorkDir seen from outside. Names are slash-separated and relative to

@@ -102,6 +102,10 @@ func (x *execution) result(o *outcome) sandboxmcp.Result {
 			"issues": []map[string]any{{"line": s.Line, "col": s.Col, "message": s.Name + ": " + s.Message, "severity": "error", "rule": "syntax"}},
 		}
 	}
+	for _, why := range o.usage.Exceeded {
+		stderr.line(why)
+		x.metadata["resource_exceeded"] = why
+	}
 	if o.usage.OOMKills > 0 && status != sandboxmcp.StatusOutOfMemory {
 		x.metadata["oom_kills"] = o.usage.OOMKills // of its children: it went on without them
 	}

@@ -52,6 +52,7 @@ type Backend struct {
 	closed     bool
 	certs      string // of authorities, as sandboxes see it
 	forkBounds forkBounds
+	epoll      epollGuard
 }
 
 // New returns the backend. Nothing is started before it is used.
@@ -138,6 +139,7 @@ func (b *Backend) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox,
 		var err error
 		if sb, err = b.place(spec); err != nil {
 			b.ready.given(shapeOf(spec))
+			b.refused(err)
 			return nil, unavailable(err)
 		}
 	}

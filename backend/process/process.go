@@ -30,6 +30,7 @@ type Config struct {
 	testOnlyNoCgroup     bool
 	testOnlyNoNamespaces bool
 	testOnlyForkAgain    bool // not only the first process of a sandbox
+	testOnlyEpollWatches int  // that a user may have; 0: what the kernel says
 }
 
 // UIDRange is a range of host user and group ids. Blocks of 65536 are leased

@@ -479,6 +479,9 @@ func (b *Backend) handOut(s *sandbox) error {
 	closed := b.closed
 	b.live[s] = struct{}{}
 	b.mu.Unlock()
+	if s.sharesUser() {
+		b.guardEpoll()
+	}
 	if closed {
 		_ = s.Close()
 		return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the process backend is closed")

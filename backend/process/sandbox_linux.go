@@ -56,10 +56,11 @@ type sandbox struct {
 	use  sync.RWMutex // held to read while its descriptors are in use from outside
 	shut bool         // they are closed; guarded by use
 
-	mu      sync.Mutex
-	streams []stream // of every process that was started
-	kept    bool     // its group is the next sandbox's
-	started bool     // something was
+	mu       sync.Mutex
+	streams  []stream // of every process that was started
+	kept     bool     // its group is the next sandbox's
+	exceeded []string // why its programs were ended, each time
+	started  bool     // something was
 }
 
 // build makes a sandbox in a jail, which handOut gives to a caller. When it fails
@@ -189,6 +190,7 @@ func (s *sandbox) Start(ctx context.Context, p backend.Process) (backend.Running
 	}
 	st, err := openPipes(s.slot.UID(), p.Stdin, privateOf(p))
 	if err != nil {
+		s.b.refused(err)
 		return nil, fmt.Errorf("start process: %w", err)
 	}
 	cmd := jail.Command{Argv: p.Argv, Env: p.Env, Dir: p.Dir, Files: st.theirs}
@@ -401,6 +403,14 @@ func contains(list []string, v string) bool {
 
 // Usage tells what the sandbox has taken.
 func (s *sandbox) Usage() backend.Usage {
+	u := s.taken()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u.Exceeded = slices.Clone(s.exceeded)
+	return u
+}
+
+func (s *sandbox) taken() backend.Usage {
 	if s.group != nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
