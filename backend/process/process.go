@@ -50,6 +50,9 @@ const (
 	weakUser   = "inotify and other counts per user are shared with the host's user"
 )
 
+// weakEpoll: see epoll_linux.go.
+const weakEpoll = "epoll watches: counted twice a second and ended above an eighth of what the host's user may have, not held by the kernel"
+
 const weakKernelMemory = "memory of sockets and pipes: not counted"
 
 func weakCPU(cores float64) string {

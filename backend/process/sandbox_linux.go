@@ -358,6 +358,9 @@ func (s *sandbox) Isolation(context.Context) (sandboxmcp.Isolation, error) {
 	if s.group == nil {
 		iso.Weak = append(iso.Weak, weakMemory, weakKernelMemory, weakCPU(s.spec.CPUCores))
 	}
+	if s.sharesUser() {
+		iso.Weak = append(iso.Weak, weakEpoll)
+	}
 	if mode == jail.ModePlain {
 		iso.Weak = append(iso.Weak, weakPlain, weakIPC, weakTasks, weakUser)
 	}
