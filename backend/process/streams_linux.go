@@ -218,7 +218,7 @@ func (p *pipes) input(data []byte) error {
 func (p *pipes) carry(stdout, stderr io.Writer) {
 	to := [2]io.Writer{stdout, stderr}
 	for i, o := range p.outputs {
-		if o.to = to[i]; o.to == nil { //nolint:gosec // there are two outputs
+		if o.to = to[i]; o.to == nil {
 			o.to = io.Discard
 		}
 		p.copies.Go(o.copy)
