@@ -240,8 +240,8 @@ type Usage struct {
 	PeakMemory int64 // bytes
 	CPU        time.Duration
 	PeakTasks  int
-	OOMKills   int    // processes that the memory limit ended
-	Excess     string // kernel objects beyond their bound that its programs were ended for, which counts as an OOM kill; empty: none
+	OOMKills   int      // processes that the memory limit ended, and one for each entry of Exceeded
+	Exceeded   []string // kernel objects beyond their bound for which the backend ended all programs, each time
 }
 
 // Files is WorkDir seen from outside. Names are slash-separated and relative to

@@ -42,8 +42,8 @@ func TestTooManyLocksEndTheRun(t *testing.T) {
 			if res.Status != sandboxmcp.StatusOutOfMemory {
 				t.Fatalf("got %s, want %s; stderr %q", res.Status, sandboxmcp.StatusOutOfMemory, res.Stderr)
 			}
-			if excess, _ := res.Metadata["excess"].(string); !strings.Contains(excess, "file locks") {
-				t.Errorf("metadata: got excess %q, want one that names file locks", excess)
+			if exceeded, _ := res.Metadata["exceeded"].(string); !strings.Contains(exceeded, "file locks") {
+				t.Errorf("metadata: got exceeded %q, want file locks named", exceeded)
 			}
 			if !strings.Contains(res.Stderr, "Ended for holding more than") {
 				t.Errorf("got stderr %q, want a line that says what it held", res.Stderr)

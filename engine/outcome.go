@@ -91,11 +91,6 @@ func (x *execution) result(o *outcome) sandboxmcp.Result {
 	status, code, signal := o.classify(x.req, x.limits)
 	stderr := o.stderr
 	switch status { //nolint:exhaustive // the others say nothing on stderr
-	case sandboxmcp.StatusOutOfMemory:
-		if o.usage.Excess != "" {
-			stderr.line("Ended for holding " + o.usage.Excess)
-			x.metadata["excess"] = o.usage.Excess
-		}
 	case sandboxmcp.StatusTimedOut:
 		stderr.line("Execution timed out after " + strconv.FormatFloat(x.limits.TimeoutSeconds, 'f', -1, 64) + "s")
 	case sandboxmcp.StatusRejected:
@@ -106,6 +101,10 @@ func (x *execution) result(o *outcome) sandboxmcp.Result {
 			"valid": false, "verdict": "reject", "fixes_applied": []string{}, "language": x.req.Language,
 			"issues": []map[string]any{{"line": s.Line, "col": s.Col, "message": s.Name + ": " + s.Message, "severity": "error", "rule": "syntax"}},
 		}
+	}
+	for _, objects := range o.usage.Exceeded {
+		stderr.line("Ended for holding " + objects)
+		x.metadata["exceeded"] = objects
 	}
 	if o.usage.OOMKills > 0 && status != sandboxmcp.StatusOutOfMemory {
 		x.metadata["oom_kills"] = o.usage.OOMKills // of its children: it went on without them

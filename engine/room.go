@@ -392,8 +392,6 @@ func (x *execution) display() sandboxmcp.Display {
 func since(before, after backend.Usage) backend.Usage {
 	after.CPU = max(after.CPU-before.CPU, 0)
 	after.OOMKills = max(after.OOMKills-before.OOMKills, 0)
-	if after.OOMKills == 0 {
-		after.Excess = ""
-	}
+	after.Exceeded = after.Exceeded[min(len(before.Exceeded), len(after.Exceeded)):]
 	return after
 }

@@ -156,7 +156,7 @@ func (e *Engine) execute(x *execution, interp interpreter, sb backend.Sandbox) (
 	// Whatever it left behind ends here, and with it every holder of its streams.
 	down, cancel := context.WithTimeout(context.WithoutCancel(ctx), killLimit)
 	defer cancel()
-	if err := end(down); err != nil {
+	if err = end(down); err != nil {
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the sandbox could not be ended").WithCause(err)
 	}
 	if o.report, err = gather(down, running, report); err != nil {

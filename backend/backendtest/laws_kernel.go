@@ -24,8 +24,8 @@ func (s *suite) endedFor(t *testing.T, x *box, p backend.Process, want string) {
 	if !soon(t, 20*time.Second, func() bool { return x.Usage().OOMKills > 0 }) {
 		t.Fatalf("got no kill, want one for %s; exit %+v, it printed %q %q", want, e, out.String(), errs.String())
 	}
-	if u := x.Usage(); !strings.Contains(u.Excess, want) {
-		t.Errorf("got excess %q (%d kills), want one that names %q", u.Excess, u.OOMKills, want)
+	if u := x.Usage(); !strings.Contains(strings.Join(u.Exceeded, "\n"), want) {
+		t.Errorf("got exceeded %q (%d kills), want %q named", u.Exceeded, u.OOMKills, want)
 	}
 }
 
@@ -57,8 +57,8 @@ func locksAreCounted(t *testing.T, s *suite) {
 			s.endedFor(t, x, p, "file locks")
 		})
 	}
-	if u := modest.Usage(); u.OOMKills != 0 || u.Excess != "" {
-		t.Errorf("a program with few locks: got %d kills for %q, want none", u.OOMKills, u.Excess)
+	if u := modest.Usage(); u.OOMKills != 0 || len(u.Exceeded) != 0 {
+		t.Errorf("a program with few locks: got %d kills for %q, want none", u.OOMKills, u.Exceeded)
 	}
 	_ = r.Signal(9)
 }

@@ -72,7 +72,7 @@ func New(cfg Config) *Backend {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	b := &Backend{cfg: cfg, log: cfg.Logger, kernel: kernelRelease(), forkBounds: usualForks, live: map[*sandbox]struct{}{}}
-	b.objects = objectWatch{b: b, quit: make(chan struct{}), locks: "/proc/locks"}
+	b.objects = objectWatch{b: b, quit: make(chan struct{}), short: make(chan struct{}, 1), locks: "/proc/locks"}
 	if !cfg.NoPool {
 		b.ready = newReadyPool(cfg.PoolIdle, b.closeReady)
 	}
@@ -142,6 +142,7 @@ func (b *Backend) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox,
 		var err error
 		if sb, err = b.place(spec); err != nil {
 			b.ready.given(shapeOf(spec))
+			b.refused(err)
 			return nil, unavailable(err)
 		}
 	}

@@ -38,11 +38,13 @@ const (
 // sandbox that holds too many. It runs while a sandbox lives. Between two looks a
 // program can take more.
 type objectWatch struct {
-	b        *Backend
-	running  bool      // guarded by b.mu
-	nextLook time.Time // at the locks; of the goroutine alone
-	quit     chan struct{}
-	locks    string // the file; replaced in tests
+	b         *Backend
+	running   bool      // guarded by b.mu
+	nextLook  time.Time // at the locks; of the goroutine alone
+	nextEpoll time.Time // likewise
+	quit      chan struct{}
+	short     chan struct{} // gets a value when the kernel has refused to watch a descriptor for the server
+	locks     string        // the file; replaced in tests
 }
 
 // startLocked starts the watch unless it runs. b.mu is held.
@@ -59,16 +61,19 @@ func (o *objectWatch) run() {
 	t := time.NewTicker(objectsEvery)
 	defer t.Stop()
 	for {
+		short := false
 		select {
 		case <-o.quit:
 			return
+		case <-o.short:
+			short = true
 		case <-t.C:
 		}
 		live := o.live()
 		if live == nil {
 			return
 		}
-		o.look(live)
+		o.look(live, short)
 	}
 }
 
@@ -94,12 +99,13 @@ func (o *objectWatch) live() []*sandbox {
 	return list
 }
 
-func (o *objectWatch) look(live []*sandbox) {
+func (o *objectWatch) look(live []*sandbox, short bool) {
 	for _, s := range live {
 		if excess := s.overSockets(); excess != "" {
 			s.endFor(excess)
 		}
 	}
+	o.lookAtEpoll(live, short)
 	if time.Now().Before(o.nextLook) {
 		return
 	}
@@ -281,9 +287,9 @@ func (s *sandbox) endFor(excess string) {
 	}
 	defer release()
 	s.mu.Lock()
-	s.excess = excess
-	s.overObjects++
+	s.exceeded = append(s.exceeded, excess)
 	s.mu.Unlock()
+	s.b.log.Warn("a sandbox held too much of the kernel, and its programs are ended", "sandbox", s.spec.ID, "held", excess)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second) //nolint:forbidigo // no caller waits for the watch
 	defer cancel()
 	if s.slot.Clear(ctx) != nil {

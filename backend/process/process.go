@@ -30,6 +30,7 @@ type Config struct {
 	testOnlyNoCgroup     bool
 	testOnlyNoNamespaces bool
 	testOnlyForkAgain    bool // not only the first process of a sandbox
+	testOnlyEpollWatches int  // that a user may have; 0: what the kernel says
 }
 
 // UIDRange is a range of host user and group ids. Blocks of 65536 are leased
@@ -53,6 +54,7 @@ const (
 const (
 	weakKernelMemory = "memory of sockets, pipes, mappings and descriptors: not counted; bytes in connections are watched every 250 ms"
 	weakObjects      = "file locks, waiting connections: watched, not held"
+	weakEpoll        = "epoll watches: counted twice a second and ended above an eighth of what the host's user may have, not held by the kernel"
 )
 
 func weakCPU(cores float64) string {

@@ -57,13 +57,11 @@ type sandbox struct {
 	use  sync.RWMutex // held to read while its descriptors are in use from outside
 	shut bool         // they are closed; guarded by use
 
-	mu      sync.Mutex
-	streams []stream // of every process that was started
-	kept    bool     // its group is the next sandbox's
-	started bool     // something was
-
-	excess      string // kernel objects that its programs were ended for
-	overObjects int    // how often they were
+	mu       sync.Mutex
+	streams  []stream // of every process that was started
+	kept     bool     // its group is the next sandbox's
+	started  bool     // something was
+	exceeded []string // kernel objects that its programs were ended for, each time
 }
 
 // build makes a sandbox in a jail, which handOut gives to a caller. When it fails
@@ -193,6 +191,7 @@ func (s *sandbox) Start(ctx context.Context, p backend.Process) (backend.Running
 	}
 	st, err := openPipes(s.slot.UID(), p.Stdin, privateOf(p))
 	if err != nil {
+		s.b.refused(err)
 		return nil, fmt.Errorf("start process: %w", err)
 	}
 	cmd := jail.Command{Argv: p.Argv, Env: p.Env, Dir: p.Dir, Files: st.theirs}
@@ -361,6 +360,9 @@ func (s *sandbox) Isolation(context.Context) (sandboxmcp.Isolation, error) {
 	if s.group == nil {
 		iso.Weak = append(iso.Weak, weakMemory, weakKernelMemory, weakCPU(s.spec.CPUCores))
 	}
+	if s.sharesUser() {
+		iso.Weak = append(iso.Weak, weakEpoll)
+	}
 	if mode == jail.ModePlain {
 		iso.Weak = append(iso.Weak, weakPlain, weakIPC, weakTasks, weakUser)
 	}
@@ -406,23 +408,26 @@ func contains(list []string, v string) bool {
 
 // Usage tells what the sandbox has taken.
 func (s *sandbox) Usage() backend.Usage {
+	u := s.taken()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	u.OOMKills += len(s.exceeded)
+	u.Exceeded = slices.Clone(s.exceeded)
+	return u
+}
+
+// taken is what the control group, or the watch in its place, has counted.
+func (s *sandbox) taken() backend.Usage {
 	if s.group == nil {
-		return s.withExcessLocked(s.watch.usage(s.slot.CPU()))
+		return s.watch.usage(s.slot.CPU())
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.kept {
 		return backend.Usage{}
 	}
 	u := s.group.Usage()
-	return s.withExcessLocked(backend.Usage{PeakMemory: u.PeakMemory, CPU: u.CPU, PeakTasks: max(u.PeakTasks-1, 1), OOMKills: u.OOMKills})
-}
-
-// withExcessLocked adds what the watch on kernel objects ended. s.mu is held.
-func (s *sandbox) withExcessLocked(u backend.Usage) backend.Usage {
-	u.OOMKills += s.overObjects
-	u.Excess = s.excess
-	return u
+	return backend.Usage{PeakMemory: u.PeakMemory, CPU: u.CPU, PeakTasks: max(u.PeakTasks-1, 1), OOMKills: u.OOMKills}
 }
 
 // Close kills and gives everything back.

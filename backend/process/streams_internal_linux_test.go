@@ -29,7 +29,7 @@ func unreadable(t *testing.T) *os.File {
 func TestDrainAndFlushTellAReadError(t *testing.T) {
 	var out bytes.Buffer
 	p := &pipes{outputs: []*output{{r: unreadable(t)}}}
-	p.carry(&out)
+	p.carry(&out, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	if err := p.drain(ctx); !errors.Is(err, unix.EISDIR) {

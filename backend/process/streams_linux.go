@@ -110,7 +110,7 @@ func (o *output) copy() {
 			err = end
 		}
 	}
-	o.failed(err)
+	_ = o.failed(err) // drain and flush return it
 }
 
 // failed notes, and returns, the first reason why the stream cannot be read to
@@ -132,7 +132,7 @@ func (o *output) flush() error {
 	}
 	var end error
 	err = raw.Control(func(fd uintptr) {
-		if n, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ); err != nil || n > 0 {
+		if n, unknown := unix.IoctlGetInt(int(fd), unix.TIOCINQ); unknown != nil || n > 0 {
 			end = o.take(fd, int64(max(n, 1)))
 		}
 	})
@@ -215,7 +215,8 @@ func (p *pipes) input(data []byte) error {
 }
 
 // carry begins to hand on what is written, and what was so far. It is called once.
-func (p *pipes) carry(to ...io.Writer) {
+func (p *pipes) carry(stdout, stderr io.Writer) {
+	to := [2]io.Writer{stdout, stderr}
 	for i, o := range p.outputs {
 		if o.to = to[i]; o.to == nil {
 			o.to = io.Discard
@@ -255,7 +256,7 @@ func (p *pipes) private(which private) error {
 // pipe makes a pipe; ours is its end number i, on the runtime's poller.
 func pipe(i int) (theirs int, ours *os.File, err error) {
 	var fds [2]int
-	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+	if err = unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
 		return -1, nil, err
 	}
 	if ours, err = jail.Polled(fds[i], "stream"); err != nil {

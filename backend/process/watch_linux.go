@@ -202,7 +202,7 @@ func (w *watch) exact() int64 {
 // as its own /proc shows them, or of the host's in tier L1.
 func (w *watch) processes() []string {
 	if w.plain {
-		return w.descendants(strconv.Itoa(w.slot.PID()), nil)
+		return descendants(strconv.Itoa(w.slot.PID()), nil)
 	}
 	var pids []string
 	buf := make([]byte, 16<<10)
@@ -225,7 +225,8 @@ func (w *watch) processes() []string {
 	}
 }
 
-func (w *watch) descendants(pid string, found []string) []string {
+// descendants lists a process of the host and all below it.
+func descendants(pid string, found []string) []string {
 	found = append(found, pid)
 	tasks, err := os.ReadDir("/proc/" + pid + "/task")
 	if err != nil {
@@ -237,7 +238,7 @@ func (w *watch) descendants(pid string, found []string) []string {
 			continue
 		}
 		for c := range bytes.FieldsSeq(b) {
-			found = w.descendants(string(c), found)
+			found = descendants(string(c), found)
 		}
 	}
 	return found

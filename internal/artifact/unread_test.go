@@ -42,8 +42,16 @@ func TestAReadErrorOfTheMachineFailsTheCollection(t *testing.T) {
 		err   error
 		fails bool
 	}{
-		{"f", syscall.EIO, true}, {"f", syscall.ENOMEM, true}, {"f", syscall.EMFILE, true}, {"d", syscall.EIO, true}, {"d", syscall.ENFILE, true},
-		{"f", syscall.EACCES, false}, {"f", syscall.ENOENT, false}, {"d", syscall.EACCES, false}, {"d", syscall.ENOTDIR, false}, {".", syscall.EACCES, true},
+		{"f", syscall.EIO, true},
+		{"f", syscall.ENOMEM, true},
+		{"f", syscall.EMFILE, true},
+		{"d", syscall.EIO, true},
+		{"d", syscall.ENFILE, true},
+		{"f", syscall.EACCES, false},
+		{"f", syscall.ENOENT, false},
+		{"d", syscall.EACCES, false},
+		{"d", syscall.ENOTDIR, false},
+		{".", syscall.EACCES, true},
 	} {
 		t.Run(c.name+" "+c.err.Error(), func(t *testing.T) {
 			k := newKit(t, artifact.Config{})

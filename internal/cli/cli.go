@@ -86,7 +86,8 @@ func Own() Process {
 func Main(ctx context.Context, p Process) int {
 	a := &app{
 		env: p.Env, stdin: p.Stdin, stdout: p.Stdout, stderr: p.Stderr,
-		exit: os.Exit, open: openEngine, diagnose: engine.Doctor, spawn: spawn, leave: leaveDirectory, linger: lingerFor,
+		exit: os.Exit, //nolint:forbidigo // for a server that does not end; see stopLimit
+		open: openEngine, diagnose: engine.Doctor, spawn: spawn, leave: leaveDirectory, linger: lingerFor,
 	}
 	a.expired = a.expiredHere
 	return a.main(ctx, p.Args)

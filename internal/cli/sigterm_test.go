@@ -107,10 +107,12 @@ func TestServerEndsOnSIGTERM(t *testing.T) {
 				t.Fatal(err)
 			}
 			go wait()
+			late := time.NewTimer(2 * stopLaw) // twice, for a machine that is busy
+			defer late.Stop()
 			select {
 			case <-ended:
 				t.Logf("ended after %v", time.Since(asked).Round(time.Millisecond))
-			case <-time.After(2 * stopLaw): // twice, for a machine that is busy
+			case <-late.C:
 				t.Errorf("the server lives %v after SIGTERM, want at most %v", 2*stopLaw, stopLaw)
 			}
 		})
@@ -172,10 +174,14 @@ func loadOverCommands(t *testing.T, program string, env []string) {
 
 func waitFor(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !is(); {
-		if time.Now().After(end) {
+	tick, late := time.NewTicker(20*time.Millisecond), time.NewTimer(20*time.Second)
+	defer tick.Stop()
+	defer late.Stop()
+	for !is() {
+		select {
+		case <-tick.C:
+		case <-late.C:
 			t.Fatalf("%s: not within 20 s", what)
 		}
-		<-time.After(20 * time.Millisecond)
 	}
 }

@@ -1,8 +1,6 @@
 package server
 
 import (
-	"io"
-	"log"
 	"net"
 	"net/http"
 	"net/netip"
@@ -63,7 +61,7 @@ func TestADoorOutlivesAFailedAccept(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := &boundedListener{Listener: &short{Listener: inner}, free: make(chan struct{}, 1), closed: make(chan struct{})}
-	s := &http.Server{Handler: http.NotFoundHandler(), ReadHeaderTimeout: time.Second, ErrorLog: log.New(io.Discard, "", 0)}
+	s := &http.Server{Handler: http.NotFoundHandler(), ReadHeaderTimeout: time.Second}
 	go func() { _ = s.Serve(l) }()
 	defer func() { _ = s.Close() }()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+inner.Addr().String(), nil)

@@ -49,10 +49,10 @@ type Table struct {
 	ending   map[key]int // sessions out of live whose row does not say so yet
 	removals uint64      // sessions that have left live or ending; see lookUp
 	closed   bool
-	wake   chan struct{} // the next expiry may be sooner
-	work   sync.WaitGroup
-	life   context.Context //nolint:containedctx // of what nobody calls: expiry
-	stop   context.CancelFunc
+	wake     chan struct{} // the next expiry may be sooner
+	work     sync.WaitGroup
+	life     context.Context //nolint:containedctx // of what nobody calls: expiry
+	stop     context.CancelFunc
 }
 
 type key struct {
