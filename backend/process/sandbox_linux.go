@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -56,19 +57,25 @@ type sandbox struct {
 	use  sync.RWMutex // held to read while its descriptors are in use from outside
 	shut bool         // they are closed; guarded by use
 
+	dying atomic.Bool  // it is being killed for good
+	quota sync.RWMutex // held to write while the processor limit is lifted for Clear, to read while walls are read
+
 	mu      sync.Mutex
 	streams []stream // of every process that was started
 	kept    bool     // its group is the next sandbox's
 	started bool     // something was
 }
 
-// build makes a sandbox in a jail, which handOut gives to a caller. When it fails
-// nothing of it is left.
-func (b *Backend) build(h *hall, spec backend.Spec) (*sandbox, error) {
+// build makes a sandbox in a jail, which handOut gives to a caller. With ahead
+// the sandbox is kept ready. When build fails, nothing of the sandbox is left.
+func (b *Backend) build(h *hall, spec backend.Spec, ahead bool) (*sandbox, error) {
+	if err := b.reserveTasks(spec.MaxTasks, ahead); err != nil {
+		return nil, err
+	}
 	s := &sandbox{b: b, hall: h, spec: spec}
 	turn, err := h.Turn()
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, s.remove())
 	}
 	defer turn.Cancel()
 	b.mu.Lock()
@@ -280,7 +287,7 @@ func (s *sandbox) Kill(context.Context) error {
 		return nil //nolint:nilerr // it has been closed, and so nothing of it lives
 	}
 	defer release()
-	err = s.slot.Kill()
+	err = s.killFreely()
 	if err == nil { // the program may have closed it, to us as well
 		_ = unix.Fchmod(s.slot.Dirs[jail.DirWork], 0o700)
 	}
@@ -296,7 +303,7 @@ func (s *sandbox) Clear(ctx context.Context) error {
 		return err
 	}
 	defer release()
-	err = s.slot.Clear(ctx)
+	err = s.clearFreely(ctx)
 	if err == nil { // as after Kill
 		_ = unix.Fchmod(s.slot.Dirs[jail.DirWork], 0o700)
 	}
@@ -330,6 +337,8 @@ func (s *sandbox) Files() backend.Files { return heldFiles{s} }
 
 // Isolation reads which walls stand.
 func (s *sandbox) Isolation(context.Context) (sandboxmcp.Isolation, error) {
+	s.quota.RLock()
+	defer s.quota.RUnlock()
 	iso := sandboxmcp.Isolation{Backend: Name, Kernel: s.b.kernel, PolicySHA256: s.hall.policy, Weak: []string{}}
 	walls, err := s.slot.Observe()
 	if err != nil {
@@ -417,7 +426,7 @@ func (s *sandbox) Usage() backend.Usage {
 func (s *sandbox) Close() error {
 	s.closeOnce.Do(func() {
 		s.watch.stop()
-		_ = s.slot.Kill() // whoever waits for a process in it need not wait any more
+		_ = s.killFreely() // so that waits for a process in it end
 		s.net.close()
 		s.use.Lock()
 		s.shut = true
@@ -451,6 +460,7 @@ func (s *sandbox) Close() error {
 
 // remove gives back what a sandbox holds outside its jail.
 func (s *sandbox) remove() error {
+	s.b.returnTasks(s.spec.MaxTasks)
 	var err error
 	if s.group != nil && !s.kept {
 		err = s.group.Remove()

@@ -374,6 +374,13 @@ func (s *Slot) PID() int {
 	return s.pid
 }
 
+// Alone reports whether init has told that no process is left but itself.
+func (s *Slot) Alone() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.alone
+}
+
 // Kill ends every program in the sandbox for good and returns when none lives.
 // Where init has told that none is left, that is at once: init itself, and with
 // it the namespaces, ends in Close, when nobody waits.
