@@ -98,6 +98,7 @@ func (s *sandbox) word(a *ahead, p backend.Process) (*running, error) {
 		return nil, nil //nolint:nilerr,nilnil // it has not heard it, so it has done nothing
 	}
 	_ = a.pipes.channel.SetWriteDeadline(time.Time{})
+	a.pipes.effort = s.effort
 	a.pipes.carry(p.Stdout, p.Stderr)
 	if !p.Channel {
 		_ = a.pipes.channel.Close()

@@ -49,7 +49,8 @@ type sandbox struct {
 	childBorn time.Time // when its zygote was
 	ahead     *ahead    // a process that waits; likewise
 
-	net network // what it was given of a way out
+	net    network         // what it was given of a way out
+	effort *backend.Effort // of the server for it
 
 	closeOnce sync.Once
 	closeErr  error
@@ -72,7 +73,7 @@ func (b *Backend) build(h *hall, spec backend.Spec, ahead bool) (*sandbox, error
 	if err := b.reserveTasks(spec.MaxTasks, ahead); err != nil {
 		return nil, err
 	}
-	s := &sandbox{b: b, hall: h, spec: spec}
+	s := &sandbox{b: b, hall: h, spec: spec, effort: backend.NewEffort()}
 	turn, err := h.Turn()
 	if err != nil {
 		return nil, errors.Join(err, s.remove())
@@ -82,6 +83,7 @@ func (b *Backend) build(h *hall, spec backend.Spec, ahead bool) (*sandbox, error
 	tree, mode := b.tree, h.Mode()
 	b.mu.Unlock()
 	cfg := jail.SlotConfig{
+		Effort:   s.effort,
 		WantProc: tree == nil && mode != jail.ModePlain,
 		Size: jail.Size{
 			WorkBytes: min(spec.WorkBytes, spec.MemoryBytes/2), WorkInodes: spec.WorkInodes, TempBytes: spec.TempBytes,
@@ -203,6 +205,7 @@ func (s *sandbox) Start(ctx context.Context, p backend.Process) (backend.Running
 		cmd.Dir = backend.WorkDir
 	}
 	s.relocate(&cmd)
+	st.effort = s.effort
 	st.carry(p.Stdout, p.Stderr)
 	proc, err := s.run(ctx, p, cmd)
 	st.closeTheirs()
@@ -281,6 +284,7 @@ func (s *sandbox) relocate(c *jail.Command) {
 // Kill ends every process.
 func (s *sandbox) Kill(context.Context) error {
 	s.watch.stop()
+	s.effort.Free()
 	s.net.close()
 	release, err := s.hold()
 	if err != nil {
@@ -426,6 +430,7 @@ func (s *sandbox) Usage() backend.Usage {
 func (s *sandbox) Close() error {
 	s.closeOnce.Do(func() {
 		s.watch.stop()
+		s.effort.Free()
 		_ = s.killFreely() // so that waits for a process in it end
 		s.net.close()
 		s.use.Lock()
@@ -524,7 +529,7 @@ func (r *running) Channel() io.ReadWriteCloser {
 	if r.pipes.channel == nil {
 		return nil
 	}
-	return r.pipes.channel
+	return pacedChannel{r.pipes.channel, r.s.effort}
 }
 
 // Wait waits for the process to end.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
 // pipes are a process's streams: the ends that it gets, and what carries bytes
@@ -19,6 +21,7 @@ type pipes struct {
 	copies  sync.WaitGroup
 	ours    []*os.File
 	outputs []*output
+	effort  *backend.Effort // of the sandbox
 
 	once sync.Once
 	done chan struct{} // closed when every stream has been copied to its end; see copied
@@ -28,30 +31,34 @@ type pipes struct {
 type output struct {
 	r  *os.File
 	to io.Writer
+
+	effort *backend.Effort // of the sandbox
+
 	mu sync.Mutex // held from before a read until its bytes are with the writer
 }
 
-// take reads what is there, at most limit bytes, and hands it on. io.EOF: the
-// stream has ended; unix.EAGAIN: there is no more now.
-func (o *output) take(fd uintptr, limit int64) error {
+// take reads what is there, at most limit bytes and what comes with the last of
+// them, and hands it on. io.EOF: the stream has ended; unix.EAGAIN: there is no
+// more now.
+func (o *output) take(fd uintptr, limit int64) (taken int64, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	b := chunks.Get().(*[]byte) //nolint:forcetypeassert // the pool holds nothing else
 	defer chunks.Put(b)
-	for limit > 0 {
+	for taken < limit {
 		n, err := unix.Read(int(fd), *b)
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case err != nil:
-			return err
+			return taken, err
 		case n == 0:
-			return io.EOF
+			return taken, io.EOF
 		}
 		_, _ = o.to.Write((*b)[:n])
-		limit -= int64(n)
+		taken += int64(n)
 	}
-	return nil
+	return taken, nil
 }
 
 // copy carries everything until the stream ends.
@@ -62,8 +69,12 @@ func (o *output) copy() {
 	}
 	_ = raw.Read(func(fd uintptr) (done bool) {
 		for {
-			if err := o.take(fd, 1); err != nil {
+			n, err := o.take(fd, 1)
+			if err != nil {
 				return !errors.Is(err, unix.EAGAIN)
+			}
+			if n < backend.WholePiece {
+				o.effort.Pace(backend.CostPiece)
 			}
 		}
 	})
@@ -77,7 +88,7 @@ func (o *output) flush() {
 	}
 	_ = raw.Control(func(fd uintptr) {
 		if n, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ); err == nil && n > 0 {
-			_ = o.take(fd, int64(n))
+			_, _ = o.take(fd, int64(n))
 			return
 		}
 		o.mu.Lock() // what another one has just read is on its way
@@ -141,6 +152,7 @@ func (p *pipes) carry(to ...io.Writer) {
 		if o.to = to[i]; o.to == nil {
 			o.to = io.Discard
 		}
+		o.effort = p.effort
 		p.copies.Go(o.copy)
 	}
 }
@@ -232,4 +244,20 @@ func (p *pipes) copied() <-chan struct{} {
 		}()
 	})
 	return p.done
+}
+
+// pacedChannel is our end of a private stream. A program that talks on it
+// without end is read no faster than its sandbox's share of the server allows.
+type pacedChannel struct {
+	io.ReadWriteCloser
+	effort *backend.Effort
+}
+
+// Read reads what is there. The rest after a read comes before the next one.
+func (c pacedChannel) Read(p []byte) (int, error) {
+	n, err := c.ReadWriteCloser.Read(p)
+	if err == nil {
+		c.effort.Pace(backend.CostOf(n))
+	}
+	return n, err
 }
