@@ -28,24 +28,25 @@ type Effort struct {
 const (
 	EffortShare = 0.1                    // of a core of the server's
 	EffortBurst = 200 * time.Millisecond // of the server's time
-	effortBatch = time.Millisecond       // a rest is as long as this takes to gather
+	effortBatch = 100 * time.Microsecond // what is gathered in a rest, besides the cost of the rest itself
+	effortWake  = 80 * time.Microsecond  // cost of a rest: of a timer and of the goroutine that it wakes
 	effortRest  = 100 * time.Millisecond // no rest is longer, so that every reader looks up again soon
 )
 
 // Costs of items, as measured on a slow core.
 const (
-	CostPiece      = 20 * time.Microsecond  // of a stream, that is less than [WholePiece]
-	CostRead       = 10 * time.Microsecond  // of a channel, however few bytes it brings
-	CostExit       = 8 * time.Microsecond   // of a process of which only init has to tell
+	CostPiece      = 60 * time.Microsecond  // of a stream, that is less than [WholePiece]
+	CostRead       = 20 * time.Microsecond  // of a channel, however few bytes it brings
+	CostExit       = 30 * time.Microsecond  // of a process of which only init has to tell
 	CostQuestion   = 40 * time.Microsecond  // of DNS
 	CostConnection = 500 * time.Microsecond // that is served, its decision and its answer included
-	CostRefusal    = 300 * time.Microsecond  // of a connection
+	CostRefusal    = 300 * time.Microsecond // of a connection
 	costFrameByte  = 5                      // nanoseconds of a byte that is decoded
 )
 
 // WholePiece is how many bytes of a stream are read for nothing: how many of
 // those a program may write is bounded by its limit on output.
-const WholePiece = 16 << 10
+const WholePiece = 4 << 10
 
 // CostOf returns the cost of a read of n bytes that are decoded.
 func CostOf(n int) time.Duration { return CostRead + time.Duration(n)*costFrameByte }
@@ -71,23 +72,42 @@ func NewEffortAt(now func() time.Time, sleep func(time.Duration, <-chan struct{}
 // Pace takes cost from the sandbox's share and rests while nothing of it is
 // left. A rest takes at most a tenth of a second, and ends when Free is called.
 func (e *Effort) Pace(cost time.Duration) {
+	if rest := e.Spend(cost); rest > 0 {
+		e.Rest(rest)
+	}
+}
+
+// Spend takes cost from the sandbox's share. It returns how long the caller has
+// to rest before its next item; mostly 0.
+func (e *Effort) Spend(cost time.Duration) time.Duration {
+	if e == nil {
+		return 0
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := e.now()
+	e.have = min(e.have+time.Duration(EffortShare*float64(now.Sub(e.at))), EffortBurst) - cost
+	e.at = now
+	if e.free > 0 {
+		e.have = max(e.have, 0)
+	}
+	if e.have >= 0 {
+		return 0
+	}
+	e.have -= effortWake
+	return min(time.Duration(float64(effortBatch-e.have)/EffortShare), effortRest)
+}
+
+// Rest waits until the time has passed or Free is called.
+func (e *Effort) Rest(d time.Duration) {
 	if e == nil {
 		return
 	}
 	e.mu.Lock()
-	now := e.now()
-	e.have = min(e.have+time.Duration(EffortShare*float64(now.Sub(e.at))), EffortBurst) - cost
-	e.at = now
-	rest, wake := time.Duration(0), e.wake
-	switch {
-	case e.free > 0:
-		e.have = max(e.have, 0)
-	case e.have < 0:
-		rest = min(time.Duration(float64(effortBatch-e.have)/EffortShare), effortRest)
-	}
+	wake, free := e.wake, e.free > 0
 	e.mu.Unlock()
-	if rest > 0 {
-		e.sleep(rest, wake)
+	if !free {
+		e.sleep(d, wake)
 	}
 }
 

@@ -27,14 +27,19 @@ type pipes struct {
 	done chan struct{} // closed when every stream has been copied to its end; see copied
 }
 
-// output carries one stream to its writer.
+// output carries one stream to its writer. While it rests, the pipe is taken off
+// the runtime's poller, which every write of a program would wake otherwise,
+// however long nothing is read.
 type output struct {
-	r  *os.File
-	to io.Writer
-
+	to     io.Writer
 	effort *backend.Effort // of the sandbox
 
 	mu sync.Mutex // held from before a read until its bytes are with the writer
+
+	state   sync.Mutex
+	r       *os.File // on the poller; guarded by state
+	resting int      // the pipe while it is not on the poller; -1: it is; guarded by state
+	closed  bool     // guarded by state
 }
 
 // take reads what is there, at most limit bytes and what comes with the last of
@@ -63,9 +68,20 @@ func (o *output) take(fd uintptr, limit int64) (taken int64, err error) {
 
 // copy carries everything until the stream ends.
 func (o *output) copy() {
-	raw, err := o.r.SyscallConn()
+	for {
+		rest := o.some()
+		if rest == 0 || !o.sleep(rest) {
+			return
+		}
+	}
+}
+
+// some carries what comes, until the stream has ended or the sandbox has used up
+// its share of the server: then it returns how long to rest.
+func (o *output) some() (rest time.Duration) {
+	raw, err := o.file().SyscallConn()
 	if err != nil {
-		return
+		return 0
 	}
 	_ = raw.Read(func(fd uintptr) (done bool) {
 		for {
@@ -74,26 +90,98 @@ func (o *output) copy() {
 				return !errors.Is(err, unix.EAGAIN)
 			}
 			if n < backend.WholePiece {
-				o.effort.Pace(backend.CostPiece)
+				if rest = o.effort.Spend(backend.CostPiece); rest > 0 {
+					return true
+				}
 			}
 		}
 	})
+	return rest
+}
+
+// sleep rests. It reports false once the stream has been closed, or cannot be
+// read any more.
+func (o *output) sleep(rest time.Duration) bool {
+	o.state.Lock()
+	if o.closed {
+		o.state.Unlock()
+		return false
+	}
+	fd, err := dup(o.r)
+	if err != nil { // it rests on the poller
+		o.state.Unlock()
+		o.effort.Rest(rest)
+		return true
+	}
+	_ = o.r.Close()
+	o.resting = fd
+	o.state.Unlock()
+
+	o.effort.Rest(rest)
+
+	o.state.Lock()
+	defer o.state.Unlock()
+	if o.closed { // and with it what rested
+		return false
+	}
+	o.r, o.resting = os.NewFile(uintptr(fd), "stream"), -1
+	return true
+}
+
+// dup returns another descriptor of a file.
+func dup(f *os.File) (fd int, err error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	failed := raw.Control(func(old uintptr) { fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) })
+	return fd, errors.Join(failed, err)
+}
+
+func (o *output) file() *os.File {
+	o.state.Lock()
+	defer o.state.Unlock()
+	return o.r
+}
+
+// close ends the copying.
+func (o *output) close() {
+	o.state.Lock()
+	defer o.state.Unlock()
+	if o.closed {
+		return
+	}
+	o.closed = true
+	_ = o.r.Close()
+	if o.resting >= 0 {
+		_ = unix.Close(o.resting)
+	}
 }
 
 // flush carries what is in the pipe now.
 func (o *output) flush() {
-	raw, err := o.r.SyscallConn()
-	if err != nil {
+	o.state.Lock()
+	defer o.state.Unlock()
+	if o.closed {
 		return
 	}
-	_ = raw.Control(func(fd uintptr) {
+	now := func(fd uintptr) {
 		if n, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ); err == nil && n > 0 {
 			_, _ = o.take(fd, int64(n))
 			return
 		}
 		o.mu.Lock() // what another one has just read is on its way
 		defer o.mu.Unlock()
-	})
+	}
+	if o.resting >= 0 {
+		now(uintptr(o.resting))
+		return
+	}
+	raw, err := o.r.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(now)
 }
 
 // flush hands on what is in the streams now.
@@ -165,7 +253,7 @@ func (p *pipes) output(uid int) error {
 	if os.Geteuid() == 0 {
 		_ = unix.Fchown(w, uid, uid) // so that /dev/stdout can be opened
 	}
-	p.theirs, p.ours, p.outputs = append(p.theirs, w), append(p.ours, r), append(p.outputs, &output{r: r})
+	p.theirs, p.outputs = append(p.theirs, w), append(p.outputs, &output{r: r, resting: -1})
 	return nil
 }
 
@@ -218,6 +306,9 @@ func (p *pipes) close(limit time.Duration) {
 	}
 	for _, f := range p.ours {
 		_ = f.Close()
+	}
+	for _, o := range p.outputs {
+		o.close()
 	}
 	if p.channel != nil {
 		_ = p.channel.Close()
