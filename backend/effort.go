@@ -25,6 +25,7 @@ type Effort struct {
 	wake chan struct{} // closed when Free is called
 }
 
+// What one sandbox may take of the server's time.
 const (
 	EffortShare = 0.1                    // of a core of the server's
 	EffortBurst = 200 * time.Millisecond // of the server's time

@@ -132,10 +132,12 @@ func TestAStreamThatRestsIsFlushedAndClosed(t *testing.T) {
 	}
 	p.close(0)
 	close(on)
+	end := time.NewTimer(10 * time.Second)
+	defer end.Stop()
 	select {
 	case <-p.copied():
-	case <-time.After(10 * time.Second):
-		t.Error("the copying goes on after the close")
+	case <-end.C:
+		t.Error("the copying goes on after the close, want its end")
 	}
 	p.closeTheirs()
 }

@@ -237,7 +237,7 @@ func (p *pipes) input(data []byte) error {
 // carry begins to hand on what is written, and what was so far. It is called once.
 func (p *pipes) carry(to ...io.Writer) {
 	for i, o := range p.outputs {
-		if o.to = to[i]; o.to == nil {
+		if o.to = to[i]; o.to == nil { //nolint:gosec // G602: a writer for each
 			o.to = io.Discard
 		}
 		o.effort = p.effort

@@ -81,9 +81,11 @@ func ofACrowd(t *testing.T, b backend.Backend, watched bool) (backend.Sandbox, b
 	if err != nil {
 		t.Fatal(err)
 	}
+	end := time.NewTimer(30 * time.Second)
+	defer end.Stop()
 	select {
 	case <-up:
-	case <-time.After(30 * time.Second):
+	case <-end.C:
 		t.Fatal("the crowd does not come up")
 	}
 	if !watched && !process.SetCPU(sb, 0.01) {

@@ -32,7 +32,7 @@ func TestAStalledClientMakesRoom(t *testing.T) {
 		third := make(chan *sending)
 		go func() { third <- begin(40) }()
 		for range 30 { // both take a piece now and then
-			<-time.After(stallGrace / 2)
+			<-time.NewTimer(stallGrace / 2).C
 			for _, d := range []*sending{steady, stalled} {
 				if err := d.piece(); err != nil {
 					t.Fatalf("a client that takes its pieces was cut off: %v", err)
@@ -40,7 +40,7 @@ func TestAStalledClientMakesRoom(t *testing.T) {
 			}
 		}
 		for range 3 {
-			<-time.After(stallGrace / 2)
+			<-time.NewTimer(stallGrace / 2).C
 			if err := steady.piece(); err != nil {
 				t.Fatalf("the steady one was cut off: %v", err)
 			}
