@@ -39,7 +39,7 @@ const (
 	CostPiece      = 60 * time.Microsecond  // of a stream, that is less than [WholePiece]
 	CostRead       = 20 * time.Microsecond  // of a channel, however few bytes it brings
 	CostExit       = 30 * time.Microsecond  // of a process of which only init has to tell
-	CostQuestion   = 40 * time.Microsecond  // of DNS
+	CostQuestion   = 60 * time.Microsecond  // of DNS
 	CostConnection = 500 * time.Microsecond // that is served, its decision and its answer included
 	CostRefusal    = 300 * time.Microsecond // of a connection
 	costFrameByte  = 5                      // nanoseconds of a byte that is decoded
