@@ -73,6 +73,16 @@ type Pooler interface {
 	Trim()
 }
 
+// A Tasker is a Backend whose sandboxes share the kernel's table of tasks with
+// the rest of the machine.
+type Tasker interface {
+	// MaxTasks returns how many kernel tasks the limits of all its sandboxes may
+	// add up to. The caller sees to it that those it has open stay within it;
+	// sandboxes that the backend keeps ready are closed where they would exceed
+	// it.
+	MaxTasks() int
+}
+
 // Capabilities is what a backend can do on this machine.
 type Capabilities struct {
 	Available bool

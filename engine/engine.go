@@ -199,7 +199,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 	}
 	e := &Engine{
 		cfg: cfg, log: cfg.Logger, backends: map[string]backend.Backend{},
-		queue:  queue.New(queue.Config{MaxConcurrent: cfg.MaxConcurrent, MaxWaiting: cfg.MaxQueued}),
+		queue:  queue.New(queueConfig(cfg)),
 		events: event.New(cfg.Now),
 		live:   map[sandboxmcp.RequestID]*execution{}, bridged: map[sandboxmcp.Namespace]map[string]json.RawMessage{}, whole: map[string]bool{},
 	}
@@ -227,6 +227,18 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 	}
 	e.work.Go(e.sweepLoop)
 	return e, nil
+}
+
+// queueConfig bounds the queue by the settings and by the tasks that the
+// backends have for all sandboxes together.
+func queueConfig(cfg Config) queue.Config {
+	q := queue.Config{MaxConcurrent: cfg.MaxConcurrent, MaxWaiting: cfg.MaxQueued}
+	for _, b := range cfg.Backends {
+		if t, ok := b.(backend.Tasker); ok && (q.MaxTasks == 0 || t.MaxTasks() < q.MaxTasks) {
+			q.MaxTasks = t.MaxTasks()
+		}
+	}
+	return q
 }
 
 // warm prepares the default backend beside everything else.

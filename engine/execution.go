@@ -30,6 +30,7 @@ type execution struct {
 	metadata   map[string]any
 	background bool
 	ticket     *queue.Ticket
+	share      *queue.Share    // of the tasks, for a session that is made; nil: there is none
 	ctx        context.Context //nolint:containedctx // its own life: the caller's, or the engine's for a background run
 	cancel     context.CancelCauseFunc
 	release    func() bool // unties it from the engine's life
@@ -101,6 +102,15 @@ func (e *Engine) begin(ctx context.Context, req sandboxmcp.Request, background b
 	e.work.Add(1)
 	x.release = context.AfterFunc(e.ctx, func() { x.cancel(context.Canceled) }) //nolint:contextcheck // whoever called, Close ends it
 	return x, nil
+}
+
+// tasks returns how many kernel tasks the request's sandbox adds to those that
+// live. A session that lives holds its own already.
+func (x *execution) tasks() int {
+	if x.session != nil && !x.newborn {
+		return 0
+	}
+	return x.limits.MaxTasks()
 }
 
 // finish takes a request from among the living.

@@ -11,12 +11,14 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
+	"github.com/sandboxmcp/sandboxmcp/internal/queue"
 )
 
 // room is what a session holds: its sandbox, and the interpreter that stays in
 // it. One run at a time uses it; files come and go beside the run.
 type room struct {
 	sandbox backend.Sandbox
+	share   *queue.Share   // of the kernel tasks, until the room is closed
 	fresh   bool           // each run has an interpreter of its own
 	program kernel.Program // how its interpreter is started
 	interp  interpreter    // which it is
@@ -49,6 +51,7 @@ func (r *room) Close() error {
 	w := r.way
 	r.ways.Unlock()
 	w.closeSession()
+	defer r.share.Release()
 	return r.sandbox.Close()
 }
 

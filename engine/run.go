@@ -49,8 +49,8 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	if err = e.mayReach(x); err != nil {
 		return res, err
 	}
-	// queue: a place in turn, given back at the end
-	if x.ticket.Wait(x.ctx) != nil {
+	// queue: a place in turn and tasks for its sandbox, given back at the end
+	if x.ticket.Wait(x.ctx, x.tasks()) != nil {
 		return res, cancelledError(x.ctx)
 	}
 	defer x.ticket.Release()

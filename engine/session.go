@@ -109,6 +109,11 @@ func (e *Engine) claim(x *execution) error {
 	}
 	info := sandboxmcp.Session{ID: x.req.SessionID, Namespace: x.req.Namespace, Language: x.req.Language, Backend: x.req.Backend, Limits: x.limits, CreatedAt: e.cfg.Now().UTC().Round(0)}
 	s, newborn, err := e.sessions.Claim(x.ctx, info, x.req.Session.TTL, x.anew)
+	if err == nil && newborn {
+		if x.share, err = e.queue.Reserve(x.limits.MaxTasks()); err != nil {
+			_ = s.Furnish(x.ctx, nil, sandboxmcp.Session{})
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -125,6 +130,7 @@ func (e *Engine) claim(x *execution) error {
 func (e *Engine) unclaim(x *execution) {
 	if x.newborn && x.room == nil {
 		_ = x.session.Furnish(x.ctx, nil, sandboxmcp.Session{})
+		x.share.Release()
 	}
 }
 
@@ -173,8 +179,9 @@ func (e *Engine) furnish(x *execution, interp interpreter) error {
 	if err != nil {
 		return errors.Join(err, sb.Close(), x.session.Furnish(x.ctx, nil, sandboxmcp.Session{}))
 	}
+	x.share.Take(x.ticket)
 	r := &room{
-		sandbox: sb, fresh: x.req.Session.Fresh, program: prog, interp: interp, offline: x.req.Session.Offline, out: [2]*relay{newRelay(), newRelay()},
+		share: x.share, sandbox: sb, fresh: x.req.Session.Fresh, program: prog, interp: interp, offline: x.req.Session.Offline, out: [2]*relay{newRelay(), newRelay()},
 		ended: func(err error) { e.log.Warn("clear session", "session", x.req.SessionID, "error", err) },
 	}
 	info := x.session.Info()
@@ -245,6 +252,9 @@ func (e *Engine) CreateSession(ctx context.Context, spec sandboxmcp.SessionSpec)
 	e.work.Add(1)
 	e.mu.Unlock()
 	defer e.work.Done()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(e.ctx, func() { cancel(context.Canceled) })() //nolint:contextcheck // Close ends what waits
 	x.ctx = ctx
 	interp, err := e.interpreter(ctx, x.req.Language)
 	if err != nil {
@@ -256,6 +266,12 @@ func (e *Engine) CreateSession(ctx context.Context, spec sandboxmcp.SessionSpec)
 	defer x.session.Release()
 	if !x.newborn { // somebody was faster
 		return sandboxmcp.Session{}, sandboxmcp.Errorf(sandboxmcp.CodeSessionBusy, "session %s is being made by another request", sandboxmcp.Quote(string(x.req.SessionID)))
+	}
+	defer e.unclaim(x)
+	x.ticket = e.queue.EnterBeside(x.req.Namespace)
+	defer x.ticket.Release()
+	if x.ticket.Wait(ctx, x.tasks()) != nil {
+		return sandboxmcp.Session{}, cancelledError(ctx)
 	}
 	if err := e.furnish(x, interp); err != nil {
 		return sandboxmcp.Session{}, sandboxmcp.AsError(err)

@@ -37,7 +37,7 @@ func (s *sandbox) startAhead(p backend.Process) bool {
 	if putProgram(s.slot.Dirs[jail.DirProgram], s.slot.UID(), p.Program) != nil {
 		return false
 	}
-	st, err := openPipes(s.slot.UID(), nil, channelBoth)
+	st, err := openPipes(s.slot.UID(), nil, channelBoth, s.effort)
 	if err != nil {
 		return false
 	}

@@ -44,17 +44,19 @@ type Backend struct {
 	ready    *readyPool                  // of empty sandboxes; nil: none are made ahead
 	halls    []*hall
 
-	builds     sync.WaitGroup
-	ends       sync.WaitGroup // of jails, being waited for
-	trials     int
-	nextPlain  int
-	nextGroup  int
-	homes      int
-	live       map[*sandbox]struct{}
-	closed     bool
-	certs      string // of authorities, as sandboxes see it
-	forkBounds forkBounds
-	objects    objectWatch
+	builds       sync.WaitGroup
+	ends         sync.WaitGroup // of jails, being waited for
+	trials       int
+	nextPlain    int
+	nextGroup    int
+	homes        int
+	live         map[*sandbox]struct{}
+	tasks        int // limits of all sandboxes that live, ready ones included
+	machineTasks func() int
+	closed       bool
+	certs        string // of authorities, as sandboxes see it
+	forkBounds   forkBounds
+	objects      objectWatch
 }
 
 // New returns the backend. Nothing is started before it is used.
@@ -71,7 +73,7 @@ func New(cfg Config) *Backend {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	b := &Backend{cfg: cfg, log: cfg.Logger, kernel: kernelRelease(), forkBounds: usualForks, live: map[*sandbox]struct{}{}}
+	b := &Backend{cfg: cfg, log: cfg.Logger, kernel: kernelRelease(), forkBounds: usualForks, machineTasks: sync.OnceValue(machineTasks), live: map[*sandbox]struct{}{}}
 	b.objects = objectWatch{b: b, quit: make(chan struct{}), short: make(chan struct{}, 1), locks: "/proc/locks"}
 	if !cfg.NoPool {
 		b.ready = newReadyPool(cfg.PoolIdle, b.closeReady)
@@ -185,7 +187,7 @@ func (b *Backend) place(spec backend.Spec) (*sandbox, error) {
 		if err != nil {
 			return nil, err
 		}
-		sb, err := b.build(h, spec)
+		sb, err := b.build(h, spec, false)
 		if err == nil || again {
 			return sb, err
 		}

@@ -215,7 +215,7 @@ func (b *Backend) await(ctx context.Context, h *hall, n *nest, text string) *jai
 // tryFork makes a fork in a sandbox of its own, which is a trial: no request is
 // the first to find out that a fork cannot be made here.
 func (b *Backend) tryFork(h *hall, z *jail.Zygote, spec backend.Spec) error {
-	s, err := b.build(h, spec)
+	s, err := b.build(h, spec, true)
 	if err != nil {
 		return err
 	}

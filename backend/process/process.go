@@ -24,6 +24,7 @@ type Config struct {
 	ReadOnly []string        // directories that every sandbox sees besides the system's own; absolute
 	CertFile string          // certificate authorities that programs with a network are to trust; empty: the system's
 	NoPool   bool            // make everything anew for each sandbox: nothing ahead, and nothing kept of a dead one for the next
+	MaxTasks int             // kernel tasks that the limits of all sandboxes may add up to; 0: a quarter of what the kernel allows
 	PoolIdle time.Duration   // empty sandboxes that nobody wants for so long go; 0: 5 minutes
 	Logger   *slog.Logger    // nil: none
 

@@ -414,7 +414,7 @@ func (b *Backend) fillOne() bool {
 		b.ready.stop()
 		return false
 	}
-	s, err := b.build(h, spec)
+	s, err := b.build(h, spec, true)
 	if err != nil {
 		b.log.Debug("no sandbox is made ready", "error", err)
 		b.ready.stop()

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -49,13 +50,17 @@ type sandbox struct {
 	childBorn    time.Time // when its zygote was
 	ahead        *ahead    // a process that waits; likewise
 
-	net network // what it was given of a way out
+	net    network         // what it was given of a way out
+	effort *backend.Effort // of the server for it
 
 	closeOnce sync.Once
 	closeErr  error
 
 	use  sync.RWMutex // held to read while its descriptors are in use from outside
 	shut bool         // they are closed; guarded by use
+
+	dying atomic.Bool  // it is being killed for good
+	quota sync.RWMutex // held to write while the processor limit is lifted for Clear, to read while walls are read
 
 	mu       sync.Mutex
 	streams  []stream // of every process that was started
@@ -64,19 +69,23 @@ type sandbox struct {
 	exceeded []string // kernel objects that its programs were ended for, each time
 }
 
-// build makes a sandbox in a jail, which handOut gives to a caller. When it fails
-// nothing of it is left.
-func (b *Backend) build(h *hall, spec backend.Spec) (*sandbox, error) {
-	s := &sandbox{b: b, hall: h, spec: spec}
+// build makes a sandbox in a jail, which handOut gives to a caller. With ahead
+// the sandbox is kept ready. When build fails, nothing of the sandbox is left.
+func (b *Backend) build(h *hall, spec backend.Spec, ahead bool) (*sandbox, error) {
+	if err := b.reserveTasks(spec.MaxTasks, ahead); err != nil {
+		return nil, err
+	}
+	s := &sandbox{b: b, hall: h, spec: spec, effort: backend.NewEffort()}
 	turn, err := h.Turn()
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, s.remove())
 	}
 	defer turn.Cancel()
 	b.mu.Lock()
 	tree, mode := b.tree, h.Mode()
 	b.mu.Unlock()
 	cfg := jail.SlotConfig{
+		Effort:   s.effort,
 		WantProc: tree == nil && mode != jail.ModePlain,
 		Size: jail.Size{
 			WorkBytes: min(spec.WorkBytes, spec.MemoryBytes/2), WorkInodes: spec.WorkInodes, TempBytes: spec.TempBytes,
@@ -189,7 +198,7 @@ func (s *sandbox) Start(ctx context.Context, p backend.Process) (backend.Running
 	if err = putProgram(s.slot.Dirs[jail.DirProgram], s.slot.UID(), p.Program); err != nil {
 		return nil, fmt.Errorf("start process: %w", err)
 	}
-	st, err := openPipes(s.slot.UID(), p.Stdin, privateOf(p))
+	st, err := openPipes(s.slot.UID(), p.Stdin, privateOf(p), s.effort)
 	if err != nil {
 		s.b.refused(err)
 		return nil, fmt.Errorf("start process: %w", err)
@@ -277,13 +286,14 @@ func (s *sandbox) relocate(c *jail.Command) {
 // Kill ends every process.
 func (s *sandbox) Kill(context.Context) error {
 	s.watch.stop()
+	s.effort.Free()
 	s.net.close()
 	release, err := s.hold()
 	if err != nil {
 		return nil //nolint:nilerr // it has been closed, and so nothing of it lives
 	}
 	defer release()
-	err = s.slot.Kill()
+	err = s.killFreely()
 	if err == nil { // the program may have closed it, to us as well
 		_ = unix.Fchmod(s.slot.Dirs[jail.DirWork], 0o700)
 	}
@@ -299,7 +309,7 @@ func (s *sandbox) Clear(ctx context.Context) error {
 		return err
 	}
 	defer release()
-	err = s.slot.Clear(ctx)
+	err = s.clearFreely(ctx)
 	if err == nil { // as after Kill
 		_ = unix.Fchmod(s.slot.Dirs[jail.DirWork], 0o700)
 	}
@@ -333,6 +343,8 @@ func (s *sandbox) Files() backend.Files { return heldFiles{s} }
 
 // Isolation reads which walls stand.
 func (s *sandbox) Isolation(context.Context) (sandboxmcp.Isolation, error) {
+	s.quota.RLock()
+	defer s.quota.RUnlock()
 	iso := sandboxmcp.Isolation{Backend: Name, Kernel: s.b.kernel, PolicySHA256: s.hall.policy, Weak: []string{}}
 	walls, err := s.slot.Observe()
 	if err != nil {
@@ -434,7 +446,8 @@ func (s *sandbox) taken() backend.Usage {
 func (s *sandbox) Close() error {
 	s.closeOnce.Do(func() {
 		s.watch.stop()
-		_ = s.slot.Kill() // whoever waits for a process in it need not wait any more
+		s.effort.Free()
+		_ = s.killFreely() // so that waits for a process in it end
 		s.net.close()
 		s.use.Lock()
 		s.shut = true
@@ -468,6 +481,7 @@ func (s *sandbox) Close() error {
 
 // remove gives back what a sandbox holds outside its jail.
 func (s *sandbox) remove() error {
+	s.b.returnTasks(s.spec.MaxTasks)
 	var err error
 	if s.group != nil && !s.kept {
 		err = s.group.Remove()

@@ -139,7 +139,7 @@ func (b *Backend) tryLoad(h *hall, z *jail.Zygote, snapshot *jail.Snapshot) erro
 
 // forkAlone makes a fork in a sandbox that is used for nothing else.
 func (b *Backend) forkAlone(h *hall, z *jail.Zygote) (*sandbox, *jail.Child, error) {
-	s, err := b.build(h, importSpec())
+	s, err := b.build(h, importSpec(), true)
 	if err != nil {
 		return nil, nil, err
 	}

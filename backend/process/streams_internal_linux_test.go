@@ -28,7 +28,7 @@ func unreadable(t *testing.T) *os.File {
 // TestDrainAndFlushTellAReadError: any end of a stream but end of file is an error.
 func TestDrainAndFlushTellAReadError(t *testing.T) {
 	var out bytes.Buffer
-	p := &pipes{outputs: []*output{{r: unreadable(t)}}}
+	p := &pipes{outputs: []*output{{inlet: newInlet(unreadable(t), nil)}}}
 	p.carry(&out, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -42,7 +42,7 @@ func TestDrainAndFlushTellAReadError(t *testing.T) {
 
 // TestDrainSucceedsAtTheEndOfTheStreams: end of file is none.
 func TestDrainSucceedsAtTheEndOfTheStreams(t *testing.T) {
-	p, err := openPipes(os.Geteuid(), nil, channelBoth)
+	p, err := openPipes(os.Geteuid(), nil, channelBoth, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,13 +81,13 @@ func TestADescriptorThatIsNotWatchedIsNotHandedOut(t *testing.T) {
 // server, which the kernel closes there.
 func TestNoStreamOfAProcessIsASocket(t *testing.T) {
 	for _, which := range []private{noChannel, channelFrom, channelBoth} {
-		p, err := openPipes(os.Geteuid(), []byte("in"), which)
+		p, err := openPipes(os.Geteuid(), []byte("in"), which, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		ours := p.ours
 		if p.channel != nil {
-			ours = append(ours, p.channel.from)
+			ours = append(ours, p.channel.from.file())
 			if p.channel.to != nil {
 				ours = append(ours, p.channel.to)
 			}

@@ -23,6 +23,7 @@ type pipes struct {
 	copies  sync.WaitGroup
 	ours    []*os.File
 	outputs []*output
+	effort  *backend.Effort // of the sandbox
 
 	once sync.Once
 	done chan struct{} // closed when every stream has been copied to its end; see copied
@@ -33,7 +34,7 @@ type pipes struct {
 // one that a program sends in the server's thread, and a socket that lingers
 // blocks its closer for as long as the program likes.
 type channel struct {
-	from *os.File // what the process writes to its descriptor 3
+	from *inlet   // what the process writes to its descriptor 3
 	to   *os.File // what it reads from its descriptor 4; nil: there is none
 }
 
@@ -65,52 +66,77 @@ func (c *channel) Close() error {
 
 // output carries one stream to its writer.
 type output struct {
-	r   *os.File
+	*inlet
+
 	to  io.Writer
 	mu  sync.Mutex // held from before a read until its bytes are with the writer
 	err error      // why the stream was not read to its end; guarded by mu
 }
 
-// take reads what is there, at most limit bytes, and hands it on. io.EOF: the
-// stream has ended; unix.EAGAIN: there is no more now.
-func (o *output) take(fd uintptr, limit int64) error {
+// take reads what is there, at most limit bytes and what comes with the last of
+// them, and hands it on. io.EOF: the stream has ended; unix.EAGAIN: there is no
+// more now.
+func (o *output) take(fd uintptr, limit int64) (taken int64, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	b := chunks.Get().(*[]byte) //nolint:forcetypeassert // the pool holds nothing else
 	defer chunks.Put(b)
-	for limit > 0 {
+	for taken < limit {
 		n, err := unix.Read(int(fd), *b)
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case err != nil:
-			return err
+			return taken, err
 		case n == 0:
-			return io.EOF
+			return taken, io.EOF
 		}
 		_, _ = o.to.Write((*b)[:n])
-		limit -= int64(n)
+		taken += int64(n)
 	}
-	return nil
+	return taken, nil
 }
 
 // copy carries everything until the stream ends. Any other end is o.err.
 func (o *output) copy() {
-	raw, err := o.r.SyscallConn()
-	if err == nil {
-		var end error
-		err = raw.Read(func(fd uintptr) (done bool) {
-			for {
-				if end = o.take(fd, 1); end != nil {
-					return !errors.Is(end, unix.EAGAIN)
-				}
-			}
-		})
-		if err == nil && !errors.Is(end, io.EOF) {
-			err = end
+	for {
+		rest, err := o.some()
+		if err == nil && rest > 0 {
+			err = o.rest(rest)
+		}
+		if err != nil || rest == 0 {
+			_ = o.failed(err)
+			return
 		}
 	}
-	_ = o.failed(err) // drain and flush return it
+}
+
+// some carries what comes, until the stream has ended or the sandbox has used up
+// its share of the server: then it returns how long to rest.
+func (o *output) some() (rest time.Duration, err error) {
+	raw, err := o.file().SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var end error
+	err = raw.Read(func(fd uintptr) (done bool) {
+		for {
+			n, err := o.take(fd, 1)
+			if err != nil {
+				end = err
+				return !errors.Is(err, unix.EAGAIN)
+			}
+			if n < backend.WholePiece {
+				if rest = o.effort.Spend(backend.CostPiece); rest > 0 {
+					return true
+				}
+			}
+		}
+	})
+	if err == nil && rest == 0 && !errors.Is(end, io.EOF) {
+		err = end
+	}
+	return rest, err
 }
 
 // failed notes, and returns, the first reason why the stream cannot be read to
@@ -126,14 +152,10 @@ func (o *output) failed(err error) error {
 
 // flush carries what is in the pipe now.
 func (o *output) flush() error {
-	raw, err := o.r.SyscallConn()
-	if err != nil {
-		return o.failed(err)
-	}
 	var end error
-	err = raw.Control(func(fd uintptr) {
-		if n, unknown := unix.IoctlGetInt(int(fd), unix.TIOCINQ); unknown != nil || n > 0 {
-			end = o.take(fd, int64(max(n, 1)))
+	err := o.use(func(fd uintptr) {
+		if n, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ); err != nil || n > 0 {
+			_, end = o.take(fd, int64(max(n, 1)))
 		}
 	})
 	if err == nil && !errors.Is(end, io.EOF) && !errors.Is(end, unix.EAGAIN) {
@@ -176,8 +198,8 @@ func privateOf(p backend.Process) private {
 // openPipes makes all streams, whose output goes nowhere until carry. uid is the host
 // user of the sandbox: its programs may reopen their streams by name only when
 // these belong to it.
-func openPipes(uid int, stdin []byte, private private) (*pipes, error) {
-	p := &pipes{}
+func openPipes(uid int, stdin []byte, private private, effort *backend.Effort) (*pipes, error) {
+	p := &pipes{effort: effort}
 	err := p.input(stdin)
 	if err == nil {
 		err = p.output(uid)
@@ -233,7 +255,7 @@ func (p *pipes) output(uid int) error {
 	if os.Geteuid() == 0 {
 		_ = unix.Fchown(w, uid, uid) // so that /dev/stdout can be opened
 	}
-	p.theirs, p.ours, p.outputs = append(p.theirs, w), append(p.ours, r), append(p.outputs, &output{r: r})
+	p.theirs, p.outputs = append(p.theirs, w), append(p.outputs, &output{inlet: newInlet(r, p.effort)})
 	return nil
 }
 
@@ -242,7 +264,7 @@ func (p *pipes) private(which private) error {
 	if err != nil {
 		return err
 	}
-	p.theirs, p.channel = append(p.theirs, w), &channel{from: from}
+	p.theirs, p.channel = append(p.theirs, w), &channel{from: newInlet(from, p.effort)}
 	if which == channelBoth {
 		var r int
 		if r, p.channel.to, err = pipe(1); err != nil {
@@ -288,6 +310,9 @@ func (p *pipes) close(limit time.Duration) {
 	}
 	for _, f := range p.ours {
 		_ = f.Close()
+	}
+	for _, o := range p.outputs {
+		_ = o.Close()
 	}
 	p.hang()
 }

@@ -29,7 +29,10 @@ type watch struct {
 
 	began     time.Time
 	notBefore time.Time // of the next exact sum
-	stopped   bool      // its programs are, for their share of the processor
+
+	sharing sync.Mutex
+	stopped bool // its programs are, for their share of the processor; guarded by sharing
+	free    bool // they are not stopped for now; guarded by sharing
 
 	mu    sync.Mutex
 	peak  int64
@@ -169,7 +172,10 @@ func (w *watch) share(used time.Duration) {
 		return
 	}
 	allowed := time.Duration(cores * float64(time.Since(w.began)))
+	w.sharing.Lock()
+	defer w.sharing.Unlock()
 	switch {
+	case w.free:
 	case !w.stopped && used > allowed+shareBurst:
 		w.stopped = w.slot.SignalAll(int(unix.SIGSTOP)) == nil
 	case w.stopped && used <= allowed:

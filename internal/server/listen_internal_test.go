@@ -60,7 +60,7 @@ func TestADoorOutlivesAFailedAccept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &boundedListener{Listener: &short{Listener: inner}, free: make(chan struct{}, 1), closed: make(chan struct{})}
+	l := newBounded(&short{Listener: inner}, 1)
 	s := &http.Server{Handler: http.NotFoundHandler(), ReadHeaderTimeout: time.Second}
 	go func() { _ = s.Serve(l) }()
 	defer func() { _ = s.Close() }()
