@@ -24,14 +24,49 @@ type skip struct {
 	n     int64
 }
 
-var breaks = [][]byte{[]byte("=\n"), []byte("=\r\n")}
+var breaks = [...][]byte{[]byte("=\n"), []byte("=\r\n")}
 
-// mayBreak reports whether a part of the stream has, or completes, or begins a break.
-func (j *joined) mayBreak(p []byte) bool {
-	if j.active || j.seen > 0 || bytes.HasSuffix(p, []byte("=")) || bytes.HasSuffix(p, []byte("=\r")) {
-		return true
+// scanJoined looks for patterns in bytes that are held already, as they are and
+// without breaks. Bytes are looked at one by one from a break on until no form can go
+// across it.
+func (s *stream) scanJoined(p []byte) {
+	j := &s.joined
+	var next [len(breaks)]int // where each kind comes next; before i: not known
+	for k := range next {
+		next[k] = -1
 	}
-	return bytes.Contains(p, breaks[0]) || bytes.Contains(p, breaks[1])
+	for i := 0; i < len(p); {
+		if !j.active && j.seen == 0 {
+			at := len(p)
+			for k, b := range breaks {
+				if next[k] < i {
+					next[k] = i + nextBreak(p[i:], b)
+				}
+				at = min(at, next[k])
+			}
+			if s.scan(p[i:at]); at == len(p) {
+				return
+			}
+			i = at
+		}
+		before := s.state
+		s.scan(p[i : i+1])
+		s.join(p[i], before, s.pos-1)
+		i++
+	}
+}
+
+// nextBreak is where a break begins, or may begin at the end of p, or that end.
+func nextBreak(p, b []byte) int {
+	if i := bytes.Index(p, b); i >= 0 {
+		return i
+	}
+	for n := len(b) - 1; n > 0; n-- {
+		if bytes.HasSuffix(p, b[:n]) {
+			return len(p) - n
+		}
+	}
+	return len(p)
 }
 
 // withoutBreaks is a text without the breaks; nil when it has none.
