@@ -31,23 +31,13 @@ var breaks = [...][]byte{[]byte("=\n"), []byte("=\r\n")}
 // across it.
 func (s *stream) scanJoined(p []byte) {
 	j := &s.joined
-	var next [len(breaks)]int // where each kind comes next; before i: not known
-	for k := range next {
-		next[k] = -1
-	}
 	for i := 0; i < len(p); {
 		if !j.active && j.seen == 0 {
-			at := len(p)
-			for k, b := range breaks {
-				if next[k] < i {
-					next[k] = i + nextBreak(p[i:], b)
-				}
-				at = min(at, next[k])
-			}
-			if s.scan(p[i:at]); at == len(p) {
+			n := nextBreak(p[i:])
+			s.scan(p[i : i+n])
+			if i += n; i == len(p) {
 				return
 			}
-			i = at
 		}
 		before := s.state
 		s.scan(p[i : i+1])
@@ -57,16 +47,28 @@ func (s *stream) scanJoined(p []byte) {
 }
 
 // nextBreak is where a break begins, or may begin at the end of p, or that end.
-func nextBreak(p, b []byte) int {
-	if i := bytes.Index(p, b); i >= 0 {
-		return i
-	}
-	for n := len(b) - 1; n > 0; n-- {
-		if bytes.HasSuffix(p, b[:n]) {
-			return len(p) - n
+func nextBreak(p []byte) int {
+	for at := 0; ; {
+		end := bytes.IndexByte(p[at:], '\n')
+		if end < 0 {
+			break
+		}
+		end += at
+		switch at = end + 1; {
+		case end >= 1 && p[end-1] == '=':
+			return end - 1
+		case end >= 2 && p[end-1] == '\r' && p[end-2] == '=':
+			return end - 2
 		}
 	}
-	return len(p)
+	n := len(p)
+	switch {
+	case n >= 1 && p[n-1] == '=':
+		return n - 1
+	case n >= 2 && p[n-1] == '\r' && p[n-2] == '=':
+		return n - 2
+	}
+	return n
 }
 
 // withoutBreaks is a text without the breaks; nil when it has none.
