@@ -117,14 +117,20 @@ func TestWhatIsNoRegularFileIsRefusedAtOnce(t *testing.T) {
 		in  string // name in the state directory; empty: a file of the operator's
 		run command
 	}{
-		"receipt":              {"", named("verify", "--receipt", "ODD")},
-		"key of a receipt":     {"", func(_, file, odd string) ([]string, []string) { return nil, []string{"verify", "--receipt", file, "--key", odd} }},
-		"file":                 {"", named("verify", "ODD", strings.Repeat("0", 64))},
-		"settings":             {"", named("--config", "ODD", "config")},
-		"key of the audit":     {"", named("audit", "verify", "--key", "ODD")},
-		"second place":         {"", named("audit", "verify", "--checkpoints", "ODD")},
-		"second place as set":  {"", func(_, _, odd string) ([]string, []string) { return []string{"SANDBOXMCP_AUDIT_CHECKPOINT_FILE=" + odd}, []string{"audit", "verify"} }},
-		"database as set":      {"", func(_, _, odd string) ([]string, []string) { return []string{"SANDBOXMCP_SQLITE_PATH=" + odd}, []string{"audit", "verify"} }},
+		"receipt": {"", named("verify", "--receipt", "ODD")},
+		"key of a receipt": {"", func(_, file, odd string) ([]string, []string) {
+			return nil, []string{"verify", "--receipt", file, "--key", odd}
+		}},
+		"file":             {"", named("verify", "ODD", strings.Repeat("0", 64))},
+		"settings":         {"", named("--config", "ODD", "config")},
+		"key of the audit": {"", named("audit", "verify", "--key", "ODD")},
+		"second place":     {"", named("audit", "verify", "--checkpoints", "ODD")},
+		"second place as set": {"", func(_, _, odd string) ([]string, []string) {
+			return []string{"SANDBOXMCP_AUDIT_CHECKPOINT_FILE=" + odd}, []string{"audit", "verify"}
+		}},
+		"database as set": {"", func(_, _, odd string) ([]string, []string) {
+			return []string{"SANDBOXMCP_SQLITE_PATH=" + odd}, []string{"audit", "verify"}
+		}},
 		"database":             {"sandboxmcp.db", named("audit", "verify")},
 		"newest checkpoint":    {"sandboxmcp.head", named("audit", "verify")},
 		"public key":           {sign.PublicFile, named("audit", "verify")},

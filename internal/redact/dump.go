@@ -206,11 +206,11 @@ func decodeDump(line []byte) (data []byte, is bool) {
 	if colon { // two blanks end the numbers
 		text, _, _ = strings.Cut(strings.TrimPrefix(text[1:], " "), "  ")
 	}
-	for _, field := range strings.Fields(text) {
+	for field := range strings.FieldsSeq(text) {
 		switch raw, err := hex.DecodeString(field); {
 		case len(field) == 6 && !colon:
-			word, err := strconv.ParseUint(field, 8, 16)
-			if err != nil {
+			word, bad := strconv.ParseUint(field, 8, 16)
+			if bad != nil {
 				return data, len(data) > 0
 			}
 			data = append(data, byte(word), byte(word>>8))

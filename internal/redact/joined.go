@@ -1,6 +1,9 @@
 package redact
 
-import "bytes"
+import (
+	"bytes"
+	"slices"
+)
 
 // Mail breaks the lines of quoted-printable text by an equals sign at their end,
 // anywhere in a value. joined follows a stream as it is without these breaks. It has a
@@ -156,8 +159,7 @@ func (s *stream) release() {
 // start is where the last n bytes begin, breaks left out.
 func (j *joined) start(n int64) int64 {
 	at := j.pos
-	for i := len(j.skips) - 1; i >= 0; i-- {
-		k := j.skips[i]
+	for _, k := range slices.Backward(j.skips) {
 		if n <= at-k.after {
 			break
 		}
