@@ -261,16 +261,18 @@ func (h *hall) endForks(over bool) {
 	}
 }
 
-// zygotes is how many wait to be forked.
-func (h *hall) zygotes() (count int) {
+// zygotes counts those that wait to be forked, and the snapshots of imported
+// packages that their forks can load.
+func (h *hall) zygotes() (count, imports int) {
 	h.forkMu.Lock()
 	defer h.forkMu.Unlock()
 	for _, n := range h.nests {
 		if n.zygote != nil {
 			count++
+			imports += n.zygote.Snapshots()
 		}
 	}
-	return count
+	return count, imports
 }
 
 // fork makes a fork in the sandbox. An error that is jail.ErrNotForked leaves it
