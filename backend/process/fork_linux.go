@@ -358,12 +358,12 @@ func (s *sandbox) run(ctx context.Context, p backend.Process, cmd jail.Command) 
 	var n *nest
 	var z *jail.Zygote
 	if key != "" {
-		if n, z = s.b.nestFor(s.hall, key, p.Fork, s.spec); n != nil && p.Fork.Stays {
+		if n, z = s.b.nestFor(s.hall, key, p.Fork, s.spec); n != nil && p.Fork.Stays { //nolint:contextcheck // what it starts is nobody's call
 			z = s.b.await(ctx, s.hall, n, text)
 		}
 	}
 	if c != nil && (key == "" || s.childKey != key || s.childImports != "" && s.childImports != text || time.Since(s.childBorn) >= s.b.forkBounds.age) {
-		if err := c.Drop(); err != nil {
+		if err := c.Drop(context.WithoutCancel(ctx)); err != nil {
 			return nil, err
 		}
 		c = nil
@@ -381,7 +381,7 @@ func (s *sandbox) run(ctx context.Context, p backend.Process, cmd jail.Command) 
 	if c != nil {
 		if err := s.load(c, z, text, false); err != nil {
 			s.b.log.Debug("a program is not forked but executed", "error", err)
-			if err = c.Drop(); err != nil {
+			if err = c.Drop(context.WithoutCancel(ctx)); err != nil {
 				return nil, err
 			}
 			c = nil

@@ -20,7 +20,7 @@ func importing(program, text string) (backend.Process, interface{ String() strin
 // made runs programs until the attempt to import has ended, and tells why it failed.
 func made(t *testing.T, b *process.Backend, text string) error {
 	t.Helper()
-	process.Tried(b)
+	_, _ = process.Tried(b)
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		p, out := importing("print('pong')", text)
 		if e, _, _ := begun(t, b, spec("import"), p, nil); e.Code != 0 || out.String() != "pong\n" {
