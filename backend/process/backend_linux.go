@@ -175,7 +175,7 @@ func (b *Backend) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox,
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "this machine reaches isolation %s, and %s is demanded", h.iso.Tier, minimum).
 			WithHint("run `sandboxmcp doctor` to see which wall is missing, or lower isolation_min")
 	}
-	sb.foresee(spec.Fork)
+	sb.foresee(spec.Fork) //nolint:contextcheck // what it starts is nobody's call
 	return sb, nil
 }
 

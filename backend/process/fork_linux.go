@@ -261,16 +261,18 @@ func (h *hall) endForks(over bool) {
 	}
 }
 
-// zygotes is how many wait to be forked.
-func (h *hall) zygotes() (count int) {
+// zygotes counts those that wait to be forked, and the snapshots of imported
+// packages that their forks can load.
+func (h *hall) zygotes() (count, imports int) {
 	h.forkMu.Lock()
 	defer h.forkMu.Unlock()
 	for _, n := range h.nests {
 		if n.zygote != nil {
 			count++
+			imports += n.zygote.Snapshots()
 		}
 	}
-	return count
+	return count, imports
 }
 
 // fork makes a fork in the sandbox. An error that is jail.ErrNotForked leaves it
@@ -356,12 +358,12 @@ func (s *sandbox) run(ctx context.Context, p backend.Process, cmd jail.Command) 
 	var n *nest
 	var z *jail.Zygote
 	if key != "" {
-		if n, z = s.b.nestFor(s.hall, key, p.Fork, s.spec); n != nil && p.Fork.Stays {
+		if n, z = s.b.nestFor(s.hall, key, p.Fork, s.spec); n != nil && p.Fork.Stays { //nolint:contextcheck // what it starts is nobody's call
 			z = s.b.await(ctx, s.hall, n, text)
 		}
 	}
 	if c != nil && (key == "" || s.childKey != key || s.childImports != "" && s.childImports != text || time.Since(s.childBorn) >= s.b.forkBounds.age) {
-		if err := c.Drop(); err != nil {
+		if err := c.Drop(context.WithoutCancel(ctx)); err != nil {
 			return nil, err
 		}
 		c = nil
@@ -379,7 +381,7 @@ func (s *sandbox) run(ctx context.Context, p backend.Process, cmd jail.Command) 
 	if c != nil {
 		if err := s.load(c, z, text, false); err != nil {
 			s.b.log.Debug("a program is not forked but executed", "error", err)
-			if err = c.Drop(); err != nil {
+			if err = c.Drop(context.WithoutCancel(ctx)); err != nil {
 				return nil, err
 			}
 			c = nil

@@ -254,7 +254,7 @@ func TestPoolIsBounded(t *testing.T) {
 	if err := one.Close(); err != nil {
 		t.Error(err)
 	}
-	if diff := cmp.Diff(map[string]int{"cgroups": 0, "network_namespaces": 0, "processes_ahead": 0, "slots_ready": 0, "zygotes": 0}, pool(one)); diff != "" {
+	if diff := cmp.Diff(map[string]int{"cgroups": 0, "imports": 0, "network_namespaces": 0, "processes_ahead": 0, "slots_ready": 0, "zygotes": 0}, pool(one)); diff != "" {
 		t.Errorf("after Close (-want +got):\n%s", diff)
 	}
 	fill(other, 1) // it goes on
@@ -275,7 +275,7 @@ func TestPoolOff(t *testing.T) {
 	if err := sb.Close(); err != nil {
 		t.Error(err)
 	}
-	if diff := cmp.Diff(map[string]int{"cgroups": 0, "network_namespaces": 0, "processes_ahead": 0, "slots_ready": 0, "zygotes": 0}, pool(b)); diff != "" {
+	if diff := cmp.Diff(map[string]int{"cgroups": 0, "imports": 0, "network_namespaces": 0, "processes_ahead": 0, "slots_ready": 0, "zygotes": 0}, pool(b)); diff != "" {
 		t.Errorf("kept (-want +got):\n%s", diff)
 	}
 }

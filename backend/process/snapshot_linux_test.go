@@ -20,7 +20,7 @@ func importing(program, text string) (backend.Process, interface{ String() strin
 // made runs programs until the attempt to import has ended, and tells why it failed.
 func made(t *testing.T, b *process.Backend, text string) error {
 	t.Helper()
-	process.Tried(b)
+	_, _ = process.Tried(b)
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		p, out := importing("print('pong')", text)
 		if e, _, _ := begun(t, b, spec("import"), p, nil); e.Code != 0 || out.String() != "pong\n" {
@@ -88,8 +88,8 @@ func TestHostileImportHarmsOnlyItself(t *testing.T) {
 		"Raises":        {"raise KeyError('x' * 100000)\n", "KeyError"},
 		"Threads":       {"import _thread, time\n_thread.start_new_thread(time.sleep, (100,))\n", "there are threads"},
 		"OnItsChannel":  {"import _socket\n_socket.socket(fileno=3).sendmsg([b'R'], [(1, 1, (0).to_bytes(4, 'little'))])\n", "broken pipe"},
-		"AwaitsForever": {"import posix, time\nposix.register_at_fork(after_in_child=lambda: time.sleep(100))\n", "does not answer"},
-		"SharedMemory":  {"import mmap\nkept = mmap.mmap(-1, 4096)\n", "not supported"},
+		"AwaitsForever": {"import posix, time\nposix.register_at_fork(after_in_child=lambda: posix.getpid() == 3 and time.sleep(100))\n", "does not answer"},
+		"SharedMemory":  {"import mmap\nkept = mmap.mmap(-1, 4096)\n", "a fork failed"}, // where there are no control groups it is refused
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBackend()(t)

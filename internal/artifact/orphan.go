@@ -146,11 +146,11 @@ func (k *Keeper) Discard(ctx context.Context) error {
 	for batch := range slices.Chunk(sums, orphanBatch) {
 		// The rows have to be gone from what is committed: a transaction that drops
 		// them may still fail.
-		batch, err := k.unnamed(ctx, batch)
+		unnamed, err := k.unnamed(ctx, batch)
 		if err != nil {
 			return err
 		}
-		if err := k.store.Update(ctx, k.discard(batch, 0)); err != nil {
+		if err = k.store.Update(ctx, k.discard(unnamed, 0)); err != nil {
 			return err
 		}
 	}

@@ -106,7 +106,7 @@ const (
 // due lists what has to go: a namespace's requests are seen from the newest to
 // the oldest, and those beyond the bound are too much.
 func (k *Keeper) due(ctx context.Context) (due []Dropped, err error) {
-	if err := k.measure(ctx); err != nil {
+	if err = k.measure(ctx); err != nil {
 		return nil, err
 	}
 	rows, err := k.store.DB().QueryContext(ctx, `SELECT namespace, request_id, created_at, coalesce(bytes, 0) FROM executions ORDER BY namespace, created_at DESC, request_id`)

@@ -60,9 +60,11 @@ func readPlain(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	if st, err := f.Stat(); err != nil {
+	st, err := f.Stat()
+	if err != nil {
 		return nil, err
-	} else if st.Size() > limit {
+	}
+	if st.Size() > limit {
 		return nil, &errTooLong{size: st.Size(), limit: limit}
 	}
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))

@@ -129,7 +129,7 @@ func (a *app) verdict(good bool, fields map[string]any, why string) {
 }
 
 func (a *app) verifyReceipt(ctx context.Context, o *verifyOptions) error {
-	public, err := a.publicKey(ctx, o)
+	public, err := a.publicKey(o)
 	if err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func (a *app) verifyReceipt(ctx context.Context, o *verifyOptions) error {
 	return nil
 }
 
-func (a *app) publicKey(ctx context.Context, o *verifyOptions) (ed25519.PublicKey, error) {
+func (a *app) publicKey(o *verifyOptions) (ed25519.PublicKey, error) {
 	if o.key != "" {
 		data, err := readPlain(o.key, maxKey)
 		if err != nil {

@@ -264,13 +264,14 @@ func (c *Child) register() (*Proc, uint32, error) {
 	return p, s.tag, nil
 }
 
-// Drop ends the fork and returns when it is gone.
-func (c *Child) Drop() error {
-	if c.loaded { // it may have started others, and hears what it likes
+// Drop ends the fork and returns when it is gone. One that has loaded a snapshot goes
+// with everything else in its sandbox.
+func (c *Child) Drop(ctx context.Context) error {
+	if c.loaded { // it may have started others, and need not hear
 		c.Release()
-		ctx, cancel := context.WithTimeout(context.Background(), forkLimit) //nolint:forbidigo // bounded, and of no caller
+		limited, cancel := context.WithTimeout(ctx, forkLimit)
 		defer cancel()
-		return c.slot.Clear(ctx)
+		return c.slot.Clear(limited)
 	}
 	p, tag, err := c.register()
 	ended := err == nil && c.nobody() // it holds the other end for as long as it lives

@@ -84,6 +84,13 @@ func (z *Zygote) Snapshot(name string) *Snapshot {
 	return z.snapshots[name]
 }
 
+// Snapshots counts what Keep stored.
+func (z *Zygote) Snapshots() int {
+	z.life.Lock()
+	defer z.life.Unlock()
+	return len(z.snapshots)
+}
+
 // Save has the fork run text, which imports packages, and write its memory to the
 // file "snapshot" in the sandbox's work directory. From here on the sandbox runs
 // code that cannot be trusted; it must be killed before the file is read.

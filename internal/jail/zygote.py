@@ -7,6 +7,9 @@
 # server sends, and what one sandbox is to run never passes through it: that goes to the
 # fork itself, over a socket of its own, after its walls stand.
 #
+# It imports nothing of a package. A fork may do that in a sandbox of its own and save its
+# memory, which other forks then load, each in its own sandbox (snapshot.c).
+#
 # 3 is the server's socket. The walls of a fork are a script of the server's, in the
 # form of init.c: a list of system calls.
 def serve():

@@ -33,9 +33,11 @@ func Read(path string, limit int64) ([]byte, error) {
 	}
 	defer func() { _ = f.Close() }()
 	tooLarge := &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("it is larger than %d bytes", limit)}
-	if info, err := f.Stat(); err != nil {
+	info, err := f.Stat()
+	if err != nil {
 		return nil, err
-	} else if info.Size() > limit {
+	}
+	if info.Size() > limit {
 		return nil, tooLarge
 	}
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))

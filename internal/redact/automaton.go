@@ -289,8 +289,21 @@ func (a *automaton) find(data []byte) int {
 			i = a.findPlain(joined)
 		}
 	}
+	if i < 0 {
+		d, out := a.dumps(), []byte(nil)
+		for len(data) > 0 && d.found < 0 {
+			part := data[:min(len(data), findPart)]
+			data = data[len(part):]
+			d.through(&out, part)
+		}
+		d.close(nil)
+		i = d.found
+	}
 	return i
 }
+
+// findPart is how much is looked at for dumps at once.
+const findPart = 64 << 10
 
 func (a *automaton) findPlain(data []byte) int {
 	s := uint32(0)

@@ -1,6 +1,9 @@
 package redact
 
-import "bytes"
+import (
+	"bytes"
+	"slices"
+)
 
 // Mail breaks the lines of quoted-printable text by an equals sign at their end,
 // anywhere in a value. joined follows a stream as it is without these breaks. It has a
@@ -24,14 +27,51 @@ type skip struct {
 	n     int64
 }
 
-var breaks = [][]byte{[]byte("=\n"), []byte("=\r\n")}
+var breaks = [...][]byte{[]byte("=\n"), []byte("=\r\n")}
 
-// mayBreak reports whether a part of the stream has, or completes, or begins a break.
-func (j *joined) mayBreak(p []byte) bool {
-	if j.active || j.seen > 0 || bytes.HasSuffix(p, []byte("=")) || bytes.HasSuffix(p, []byte("=\r")) {
-		return true
+// scanJoined looks for patterns in bytes that are held already, as they are and
+// without breaks. Bytes are looked at one by one from a break on until no form can go
+// across it.
+func (s *stream) scanJoined(p []byte) {
+	j := &s.joined
+	for i := 0; i < len(p); {
+		if !j.active && j.seen == 0 {
+			n := nextBreak(p[i:])
+			s.scan(p[i : i+n])
+			if i += n; i == len(p) {
+				return
+			}
+		}
+		before := s.state
+		s.scan(p[i : i+1])
+		s.join(p[i], before, s.pos-1)
+		i++
 	}
-	return bytes.Contains(p, breaks[0]) || bytes.Contains(p, breaks[1])
+}
+
+// nextBreak is where a break begins, or may begin at the end of p, or that end.
+func nextBreak(p []byte) int {
+	for at := 0; ; {
+		end := bytes.IndexByte(p[at:], '\n')
+		if end < 0 {
+			break
+		}
+		end += at
+		switch at = end + 1; {
+		case end >= 1 && p[end-1] == '=':
+			return end - 1
+		case end >= 2 && p[end-1] == '\r' && p[end-2] == '=':
+			return end - 2
+		}
+	}
+	n := len(p)
+	switch {
+	case n >= 1 && p[n-1] == '=':
+		return n - 1
+	case n >= 2 && p[n-1] == '\r' && p[n-2] == '=':
+		return n - 2
+	}
+	return n
 }
 
 // withoutBreaks is a text without the breaks; nil when it has none.
@@ -119,8 +159,7 @@ func (s *stream) release() {
 // start is where the last n bytes begin, breaks left out.
 func (j *joined) start(n int64) int64 {
 	at := j.pos
-	for i := len(j.skips) - 1; i >= 0; i-- {
-		k := j.skips[i]
+	for _, k := range slices.Backward(j.skips) {
 		if n <= at-k.after {
 			break
 		}

@@ -18,6 +18,7 @@ import (
 // reference masks as it is written down, and slowly: everywhere each form is
 // looked for by itself, what is found is marked, and marked runs become masks.
 func reference(secrets []Secret, text []byte) []byte {
+	text = referenceDumps(secrets, text)
 	marked := make([]bool, len(text))
 	markForms(secrets, text, true, func(from, to int) {
 		for i := from; i < to; i++ {
@@ -50,6 +51,50 @@ func reference(secrets []Secret, text []byte) []byte {
 			out = append(out, Mask...)
 		}
 	}
+	return out
+}
+
+// referenceDumps masks the lines of dumps that show a part of a form.
+func referenceDumps(secrets []Secret, text []byte) (out []byte) {
+	var run [][]byte
+	end := func() {
+		var all []byte
+		var line []int
+		for i, l := range run {
+			data, _ := decodeDump(l)
+			for range data {
+				line = append(line, i)
+			}
+			all = append(all, data...)
+		}
+		masked := map[int]bool{}
+		markForms(secrets, all, false, func(from, to int) {
+			for _, i := range line[from:to] {
+				masked[i] = true
+			}
+		})
+		for i, l := range run {
+			switch {
+			case !masked[i]:
+				out = append(out, l...)
+			case !masked[i-1]:
+				out = append(out, Mask...)
+				if bytes.HasSuffix(l, []byte("\n")) {
+					out = append(out, '\n')
+				}
+			}
+		}
+		run = nil
+	}
+	for l := range bytes.Lines(text) {
+		if _, is := decodeDump(l); is {
+			run = append(run, l)
+		} else {
+			end()
+			out = append(out, l...)
+		}
+	}
+	end()
 	return out
 }
 

@@ -40,15 +40,7 @@ func (s *stream) write(dst, p []byte) []byte {
 		s.head = append(s.head, p[:min(n, len(p))]...)
 	}
 	s.held = append(s.held, p...)
-	if s.joined.mayBreak(p) {
-		for i := range p {
-			before := s.state
-			s.scan(p[i : i+1])
-			s.join(p[i], before, s.pos-1)
-		}
-	} else {
-		s.scan(p)
-	}
+	s.scanJoined(p)
 	return s.emit(dst, s.pending(s.pos-int64(s.a.depth(s.state))))
 }
 

@@ -37,6 +37,10 @@ func variants(v string) []string {
 	if utf8.ValidString(v) {
 		all = append(all, strings.ReplaceAll(quotedPrintable(v, "_?"), " ", "_")) // of headers
 	}
+	if strings.Contains(v, "\n") { // with the line ends of the network
+		wide := strings.ReplaceAll(strings.ReplaceAll(v, "\r\n", "\n"), "\n", "\r\n")
+		all = append(all, wide, quotedPrintable(wide, ""))
+	}
 	if strings.Contains(strings.TrimSpace(v), "\n") {
 		for line := range strings.SplitSeq(v, "\n") {
 			if line = strings.TrimSpace(line); len(line) >= lineBytes && !strings.HasPrefix(line, "-----") {

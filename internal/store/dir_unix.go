@@ -72,6 +72,6 @@ func freeSpace(dir string) (free, total uint64, err error) {
 	if err := unix.Statfs(dir, &st); err != nil {
 		return 0, 0, &fs.PathError{Op: "statfs", Path: dir, Err: err}
 	}
-	block := uint64(st.Bsize)                                        //nolint:gosec,unconvert // a size; its type differs by system
+	block := uint64(st.Bsize)
 	return uint64(st.Bavail) * block, uint64(st.Blocks) * block, nil //nolint:unconvert // likewise
 }

@@ -1,4 +1,4 @@
-// Saves the memory of a process to a file, and turns another fork of the same process into it. zygote_linux.go has the reason.
+// Saves the memory of a process to a file, and turns another fork of the same process into it. snapshot_linux.go says when.
 //
 // The code is position-independent and has no data of its own. The zygote maps it, with AREA bytes behind its start to work in, before
 // it forks anything. It runs in the forks, behind the walls of their sandboxes and with no rights; what it is given to load is the work
