@@ -121,10 +121,10 @@ func (o *output) some() (rest time.Duration, err error) {
 	var end error
 	err = raw.Read(func(fd uintptr) (done bool) {
 		for {
-			n, err := o.take(fd, 1)
-			if err != nil {
-				end = err
-				return !errors.Is(err, unix.EAGAIN)
+			n, bad := o.take(fd, 1)
+			if bad != nil {
+				end = bad
+				return !errors.Is(bad, unix.EAGAIN)
 			}
 			if n < backend.WholePiece {
 				if rest = o.effort.Spend(backend.CostPiece); rest > 0 {
