@@ -22,7 +22,8 @@ build:
 	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/sandboxmcp ./cmd/sandboxmcp
 
 test:
-	@scripts/setup.sh run kit user
+	@scripts/setup.sh run kit science user
+	@scripts/science.sh || echo 'the tests go without the package set'
 	@scripts/test.sh
 
 # Stock MCP clients against the program: installs them, and fails without them.

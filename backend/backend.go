@@ -73,6 +73,16 @@ type Pooler interface {
 	Trim()
 }
 
+// A Tasker is a Backend whose sandboxes share the kernel's table of tasks with
+// the rest of the machine.
+type Tasker interface {
+	// MaxTasks returns how many kernel tasks the limits of all its sandboxes may
+	// add up to. The caller sees to it that those it has open stay within it;
+	// sandboxes that the backend keeps ready are closed where they would exceed
+	// it.
+	MaxTasks() int
+}
+
 // Capabilities is what a backend can do on this machine.
 type Capabilities struct {
 	Available bool
@@ -147,22 +157,23 @@ type Sandbox interface {
 
 // Process is a program to start.
 type Process struct {
-	Argv    []string      // absolute path of the program first
-	Env     []string      // the whole environment, KEY=value; nothing is added
-	Dir     string        // absolute; empty: WorkDir
-	Program []ProgramFile // put into ProgramDir before the start
-	Stdin   []byte        // nil: end of file at once
-	Stdout  io.Writer     // called from one goroutine per stream, until Drain returns; must not block; an error ends nothing
-	Stderr  io.Writer
-	Channel bool  // a private stream of bytes on descriptor 3, both ways; see Running.Channel
-	Fork    *Fork // nil: it has to be executed
-	Ahead   *Ahead
+	Argv     []string      // absolute path of the program first
+	Env      []string      // the whole environment, KEY=value; nothing is added
+	Dir      string        // absolute; empty: WorkDir
+	Program  []ProgramFile // put into ProgramDir before the start
+	Stdin    []byte        // nil: end of file at once
+	Stdout   io.Writer     // called from one goroutine per stream, until Drain returns; must not block; an error ends nothing
+	Stderr   io.Writer
+	Channel  bool  // a private stream of bytes on descriptor 3, from the process to the server; see Running.Channel
+	Commands bool  // with Channel: another on descriptor 4, from the server to the process
+	Fork     *Fork // nil: it has to be executed
+	Ahead    *Ahead
 }
 
 // Ahead says that a process may be started before it is asked for, with the same
 // Argv, in a sandbox in which nothing else was: with this Env and these files it
-// comes up and waits for the word on its descriptor 3, which there always is a
-// stream of bytes. Told to go on it is as one that was started then, but for its
+// comes up and waits for the word on its descriptor 4. It always has Channel and
+// Commands then, and closes what the process would not have. Told to go on it is as one that was started then, but for its
 // clocks and what the kernel shows of its first environment. Nothing here but
 // Begin may come from a caller. A backend that does not know how ignores it.
 type Ahead struct {
@@ -182,9 +193,10 @@ type Fork struct {
 	Options int          // how many of Argv stand before the script, which is a file of ProgramDir
 	Argv    []string     // what the interpreter is started with: as the process's own up to the script
 	Script  []byte       // the script's text
-	Preload []byte       // what runs before the interpreter waits, in the names of the script; from a place that only the server's user or root can change
+	Preload []byte       // what runs before the interpreter waits, in the names of the script; it imports nothing but the interpreter's own modules
+	Imports []byte       // what imports packages, in the names of the script, after Preload; it runs in a sandbox of its own, whose memory forks take over; nil: nothing
 	Env     []string     // what the interpreter is started with, of Env
-	Whole   func() error // nil: nobody asks. Asked when Preload has run, and before anything is forked: an error says that what it loaded is not what it should be
+	Whole   func() error // nil: nobody asks. Asked when Imports has run, and before its memory is used: an error says that what it loaded is not what it should be
 	Stays   bool         // it will live for long: the memory that it has to itself counts for more than its first moments
 }
 
@@ -202,8 +214,10 @@ type Running interface {
 	// Interrupt sends SIGINT to the process and its group, as ^C on a terminal.
 	Interrupt() error
 
-	// Channel is our end of the private stream; nil when none was asked for.
-	// What comes out of it is hostile. It ends when the process's end is closed.
+	// Channel is the server's end of the private streams; nil when none was asked
+	// for. What comes out of it is hostile. It ends when the process's end is
+	// closed. Writing fails without Process.Commands. No descriptor can be passed
+	// over it.
 	Channel() io.ReadWriteCloser
 
 	// Wait waits for the process to end, not for its children and not for its
@@ -214,11 +228,13 @@ type Running interface {
 	Wait(ctx context.Context) (Exit, error)
 
 	// Flush hands everything to the writers that is in the streams now, so that
-	// what a process wrote before it was heard of on another way is there.
+	// what a process wrote before it was heard of on another way is there. It
+	// fails when a stream cannot be read any more.
 	Flush(ctx context.Context) error
 
 	// Drain waits until both streams are read to their end, which is after
-	// Kill at the latest.
+	// Kill at the latest. It fails when output was lost: a stream could not be
+	// read to its end, or ctx ended first.
 	Drain(ctx context.Context) error
 }
 
@@ -234,7 +250,8 @@ type Usage struct {
 	PeakMemory int64 // bytes
 	CPU        time.Duration
 	PeakTasks  int
-	OOMKills   int // processes that the memory limit ended
+	OOMKills   int      // processes that the memory limit ended, and one for each entry of Exceeded
+	Exceeded   []string // kernel objects beyond their bound for which the backend ended all programs, each time
 }
 
 // Files is WorkDir seen from outside. Names are slash-separated and relative to
@@ -271,6 +288,22 @@ type FileReader interface {
 type File interface {
 	io.ReadCloser
 	Stat() (FileInfo, error)
+}
+
+// Reading reads from r until ctx ends, in parts of at most 1 MiB: a read that
+// begins after ctx has ended returns its error.
+func Reading(ctx context.Context, r io.Reader) io.Reader { return &reading{ctx, r} }
+
+type reading struct {
+	ctx context.Context //nolint:containedctx // lives for one file
+	r   io.Reader
+}
+
+func (r *reading) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.r.Read(p[:min(len(p), 1<<20)])
 }
 
 // FileInfo describes a directory entry without following it.

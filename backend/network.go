@@ -44,6 +44,10 @@ type Network struct {
 	// known on this backend.
 	Refused func() (list []Refusal, lost int)
 
+	// Effort bounds the server's own time for what comes out of the sockets. Who
+	// serves them calls Pace after each question and connection.
+	Effort *Effort
+
 	// Certificates is the file of the host's certificate authorities as programs
 	// in the sandbox see it; empty: there is none.
 	Certificates string

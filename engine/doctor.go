@@ -27,6 +27,7 @@ func Doctor(ctx context.Context, o Options) []sandboxmcp.Check {
 		}
 		if r.Language == sandboxmcp.Python && r.Available {
 			checks = append(checks, checkSets(ctx, o, r)...)
+			checks = append(checks, checkImports(ctx, o, b, set, r)...)
 		}
 	}
 	if err := b.Close(); err != nil {

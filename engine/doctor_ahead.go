@@ -8,6 +8,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/environment"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 	"github.com/sandboxmcp/sandboxmcp/internal/runtimes"
 )
@@ -66,6 +67,57 @@ func checkAhead(ctx context.Context, o Options, b backend.Backend, set *runtimes
 	c.Detail = "each program starts an interpreter, which takes longer: in the trial none was made ready: " + err.Error()
 	return c
 }
+
+// checkImports runs a small program that imports a package of a set, until the set's
+// packages have been imported ahead or cannot be.
+func checkImports(ctx context.Context, o Options, b backend.Backend, set *runtimes.Set, r sandboxmcp.Runtime) []sandboxmcp.Check {
+	library := environment.New(environment.Config{Dir: environment.Dir(o.Config.StateDir), Logger: o.Logger})
+	sets := library.Active(environment.Python{Path: r.Path, Version: r.Version})
+	in, err := set.Find(ctx, sandboxmcp.Python)
+	pool, ok := b.(interface {
+		backend.Pooler
+		NotImported() error
+	})
+	why, _ := unforkable(in)
+	if len(sets) == 0 || err != nil || !ok || why != "" || !o.Config.SandboxPool {
+		return nil
+	}
+	in = withSets(in, sets, o.Config.IsolationMin)
+	prog := program(sandboxmcp.Request{Language: sandboxmcp.Python, Code: "import numpy\n"}, in, nil)
+	if prog.Preload = sets[0].Preload(prog.Code); prog.Preload == nil {
+		return nil
+	}
+	c := sandboxmcp.Check{Name: "packages ahead"}
+	ctx, cancel := context.WithTimeout(ctx, importsLimit)
+	defer cancel()
+	defer pool.Trim()
+	proc, err := kernel.Plan(prog)
+	if err == nil && proc.Fork != nil {
+		proc.Fork.Whole = func() error { return library.Verify(ctx, sets[0]) }
+	}
+	for err == nil {
+		if err = small(ctx, b, in, proc); err != nil {
+			break
+		}
+		for range 20 {
+			if pool.Pool()["imports"] > 0 {
+				c.OK, c.Detail = true, "they are imported in a sandbox, and programs take over its memory"
+				return []sandboxmcp.Check{c}
+			}
+			if sleep(ctx, 20*time.Millisecond) != nil {
+				break
+			}
+		}
+		if err = ctx.Err(); pool.NotImported() != nil {
+			err = pool.NotImported()
+		}
+	}
+	c.Detail = "each program imports packages itself, which takes longer: " + err.Error()
+	return []sandboxmcp.Check{c}
+}
+
+// importsLimit is how long the trial of importing packages may take.
+const importsLimit = 30 * time.Second
 
 // unforkable tells why a Python has to be executed each time, and what mends it.
 func unforkable(in interpreter) (why, fix string) {

@@ -197,8 +197,18 @@ func (e *Engine) egressState(ctx context.Context, ns sandboxmcp.Namespace, id sa
 	return st, nil
 }
 
-// ask puts a question to a person, and tells of it when it is a new one.
+// ask puts a question to a person, and tells of it when it is a new one. A secret in
+// its reason is masked before it is shown or kept; a domain with one in it is not
+// asked for, because whoever is asked would read it.
 func (e *Engine) ask(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.EgressAsk) (sandboxmcp.Approval, error) {
+	masks, err := e.masks(ctx, c.Namespace, ask.SessionID)
+	if err != nil {
+		return sandboxmcp.Approval{}, err
+	}
+	if key := masks.Find([]byte(ask.Domain)); key != "" {
+		return sandboxmcp.Approval{}, holdsSecret("the domain", key)
+	}
+	ask.Reason = masks.Text(ask.Reason)
 	a, fresh, err := e.gate.Request(ctx, c, ask)
 	if fresh {
 		e.tellAsked(a)

@@ -76,7 +76,9 @@ type Config struct {
 	Namespaces           []sandboxmcp.Namespace // that are in use besides Namespace
 
 	KeepFor   time.Duration // age at which records and files of runs are dropped; 0: 24 h
-	KeepBytes int64         // of files per namespace; 0: 1 GiB
+	KeepBytes int64         // of all that is kept of runs, per namespace; 0: 1 GiB
+
+	FreeSpace func(dir string) (free, total uint64, err error) // of a file system; nil: asks the kernel
 
 	Warm []sandboxmcp.Language // prepare the default backend for these, while the engine opens
 
@@ -197,7 +199,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 	}
 	e := &Engine{
 		cfg: cfg, log: cfg.Logger, backends: map[string]backend.Backend{},
-		queue:  queue.New(queue.Config{MaxConcurrent: cfg.MaxConcurrent, MaxWaiting: cfg.MaxQueued}),
+		queue:  queue.New(queueConfig(cfg)),
 		events: event.New(cfg.Now),
 		live:   map[sandboxmcp.RequestID]*execution{}, bridged: map[sandboxmcp.Namespace]map[string]json.RawMessage{}, whole: map[string]bool{},
 	}
@@ -227,6 +229,18 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 	return e, nil
 }
 
+// queueConfig bounds the queue by the settings and by the tasks that the
+// backends have for all sandboxes together.
+func queueConfig(cfg Config) queue.Config {
+	q := queue.Config{MaxConcurrent: cfg.MaxConcurrent, MaxWaiting: cfg.MaxQueued}
+	for _, b := range cfg.Backends {
+		if t, ok := b.(backend.Tasker); ok && (q.MaxTasks == 0 || t.MaxTasks() < q.MaxTasks) {
+			q.MaxTasks = t.MaxTasks()
+		}
+	}
+	return q
+}
+
 // warm prepares the default backend beside everything else.
 func (e *Engine) warm() {
 	w, ok := e.backends[e.cfg.DefaultBackend].(backend.Warmer)
@@ -246,7 +260,7 @@ func (e *Engine) warm() {
 func (e *Engine) openRecords(ctx context.Context) error {
 	cfg := e.cfg
 	var err error
-	e.store, err = store.Open(ctx, store.Config{Dir: cfg.StateDir, SQLitePath: cfg.SQLitePath, Synchronous: cfg.Synchronous, Logger: cfg.Logger})
+	e.store, err = store.Open(ctx, store.Config{Dir: cfg.StateDir, SQLitePath: cfg.SQLitePath, Synchronous: cfg.Synchronous, Logger: cfg.Logger, Free: cfg.FreeSpace, Now: cfg.Now})
 	if err != nil {
 		return err
 	}

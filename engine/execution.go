@@ -31,6 +31,7 @@ type execution struct {
 	metadata   map[string]any
 	background bool
 	ticket     *queue.Ticket
+	share      *queue.Share    // of the tasks, for a session that is made; nil: there is none
 	ctx        context.Context //nolint:containedctx // its own life: the caller's, or the engine's for a background run
 	cancel     context.CancelCauseFunc
 	release    func() bool // unties it from the engine's life
@@ -69,6 +70,9 @@ func (e *Engine) begin(ctx context.Context, c sandboxmcp.Caller, req sandboxmcp.
 	if err := e.validate(ctx, x); err != nil {
 		return nil, err
 	}
+	if err := e.store.CheckSpace(); err != nil {
+		return nil, err
+	}
 	if req.ID != "" { // of the caller's choice: it may name a run that has ended
 		if _, err := e.keeper.Load(ctx, x.who.Namespace, req.ID, false); err == nil {
 			return nil, takenError(req.ID)
@@ -99,6 +103,15 @@ func (e *Engine) begin(ctx context.Context, c sandboxmcp.Caller, req sandboxmcp.
 	e.work.Add(1)
 	x.release = context.AfterFunc(e.ctx, func() { x.cancel(context.Canceled) }) //nolint:contextcheck // whoever called, Close ends it
 	return x, nil
+}
+
+// tasks returns how many kernel tasks the request's sandbox adds to those that
+// live. A session that lives holds its own already.
+func (x *execution) tasks() int {
+	if x.session != nil && !x.newborn {
+		return 0
+	}
+	return x.limits.MaxTasks()
 }
 
 // finish takes a request from among the living.
@@ -182,6 +195,8 @@ func (e *Engine) validate(ctx context.Context, x *execution) error {
 		r.ID = sandboxmcp.RequestID(uuid.NewString())
 	} else if _, err := sandboxmcp.ParseRequestID(string(r.ID)); err != nil {
 		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "request id %s is not 1 to 64 characters of A-Z a-z 0-9 _ -", sandboxmcp.Quote(string(r.ID)))
+	} else if err := e.plainName(ctx, x.who.Namespace, "the request id", string(r.ID)); err != nil {
+		return err
 	}
 	sum := sha256.Sum256([]byte(r.Code))
 	x.codeSHA256 = hex.EncodeToString(sum[:])

@@ -30,8 +30,11 @@ type fake struct {
 	onWalls func() error
 	onKill  func() error
 	onWait  func() error // the sandbox is lost: what Wait returns in place of an exit
+	onRead  func() error // output is lost: what Flush and Drain return
+	onHear  func() error // the channel cannot be read: what it fails with, after the program's end
 	// onNetwork opens a way out; nil: sandboxes have none.
 	onNetwork func(ports []int) (*backend.Network, error)
+	onFiles   func(backend.Files) backend.Files // stands before the files of a sandbox; nil: nothing does
 	usage     backend.Usage
 	tier      sandboxmcp.Tier   // that is seen; empty: L3
 	files     map[string]string // what every program leaves
@@ -143,10 +146,14 @@ func (s *fakeSandbox) Start(ctx context.Context, p backend.Process) (backend.Run
 		program = func(*fakeRun) backend.Exit { return backend.Exit{} }
 	}
 	go func() {
-		defer close(r.ended)
 		r.exit = program(r)
+		close(r.ended)
 		if r.Frames != nil {
-			_ = r.Frames.Close()
+			var err error
+			if s.f.onHear != nil {
+				err = s.f.onHear()
+			}
+			_ = r.Frames.CloseWithError(err)
 		}
 	}()
 	return r, nil
@@ -168,7 +175,12 @@ func (s *fakeSandbox) Clear(context.Context) error {
 
 func (s *fakeSandbox) Provide(context.Context, []backend.ProgramFile) error { return nil }
 
-func (s *fakeSandbox) Files() backend.Files { return fakeFiles{s.f} }
+func (s *fakeSandbox) Files() backend.Files {
+	if s.f.onFiles != nil {
+		return s.f.onFiles(fakeFiles{s.f})
+	}
+	return fakeFiles{s.f}
+}
 
 func (s *fakeSandbox) Isolation(context.Context) (sandboxmcp.Isolation, error) {
 	s.f.mu.Lock()
@@ -265,6 +277,9 @@ func (r *fakeRun) Wait(ctx context.Context) (backend.Exit, error) {
 
 func (r *fakeRun) Flush(context.Context) error {
 	r.sandbox.f.note("flush")
+	if r.sandbox.f.onRead != nil {
+		return r.sandbox.f.onRead()
+	}
 	return nil
 }
 
@@ -275,6 +290,9 @@ func (r *fakeRun) Drain(ctx context.Context) error {
 		if r.Late != "" {
 			_, _ = io.WriteString(r.Stdout, r.Late)
 			r.Late = ""
+		}
+		if r.sandbox.f.onRead != nil {
+			return r.sandbox.f.onRead()
 		}
 		return nil
 	case <-ctx.Done():

@@ -59,11 +59,16 @@ var forkCells = map[string][]string{
 // and by one that cannot.
 func TestForkedSessionIsWhatACallerSees(t *testing.T) {
 	var forking backend.Backend
-	e := openReal(t, func(c *engine.Config) { forking, c.MaxSessions = c.Backends[0], 100 })
+	const tasks = 100 * 160 // for all sessions, whatever this machine has
+	e := openReal(t, func(c *engine.Config) {
+		_ = c.Backends[0].Close()
+		forking, c.MaxSessions = process.New(process.Config{MaxTasks: 2 * tasks}), 100
+		c.Backends = []backend.Backend{forking}
+	})
 	needs(t, e, sandboxmcp.Python)
 	plain := openReal(t, func(c *engine.Config) {
 		_ = c.Backends[0].Close()
-		c.Backends, c.MaxSessions = []backend.Backend{process.New(process.Config{NoPool: true})}, 100
+		c.Backends, c.MaxSessions = []backend.Backend{process.New(process.Config{NoPool: true, MaxTasks: 2 * tasks})}, 100
 	})
 	which := "import os; os.getpid()" // between init and a fork there was another process
 	for range 10 {

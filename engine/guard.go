@@ -315,6 +315,40 @@ func (e *Engine) masksOf(ctx context.Context, ns sandboxmcp.Namespace, r *room) 
 	return r.remember(&guard{set: set, masker: e.maskers.of(ns, set, e.cfg.RedactPII)}, e.cfg.RedactPII), nil
 }
 
+// masks is what masks texts of a namespace, or of one of its live sessions. It may be
+// nil.
+func (e *Engine) masks(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) (*redact.Masker, error) {
+	if id != "" {
+		if s, err := e.sessions.Find(ctx, ns, id); err == nil {
+			if r, ok := s.Room().(*room); ok {
+				return e.masksOf(ctx, ns, r)
+			}
+		}
+	}
+	set, err := e.vault.Current(ctx, ns)
+	if err != nil {
+		return nil, err
+	}
+	return e.maskers.of(ns, set, e.cfg.RedactPII), nil
+}
+
+// plainName refuses a name of the caller's choice that holds a secret: it stands in
+// records, events and logs as it is.
+func (e *Engine) plainName(ctx context.Context, ns sandboxmcp.Namespace, what, name string) error {
+	masks, err := e.masks(ctx, ns, "")
+	if err != nil {
+		return err
+	}
+	if key := masks.Find([]byte(name)); key != "" {
+		return holdsSecret(what, key)
+	}
+	return nil
+}
+
+func holdsSecret(what, key string) error {
+	return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s holds the secret %s", what, key).WithHint("choose a name without it")
+}
+
 // unmasked finds the file whose name was told with a mask in it.
 func unmasked(files backend.FileReader, m *redact.Masker, name string) string {
 	if m == nil || !strings.Contains(name, redact.Mask) {

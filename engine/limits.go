@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -47,6 +48,13 @@ func (e *Engine) limit(ctx context.Context, x *execution) error {
 	x.limits, x.clamped = asked.Over(base).Clamp(e.cfg.Ceilings)
 	if len(x.clamped) > 0 && x.req.Strict {
 		return e.capError(x.clamped)
+	}
+	// The machine's tasks are shared: a limit that one sandbox cannot have is lowered and named, never refused.
+	if most := e.queue.MostTasks() / sandboxmcp.TasksPerProcess; most > 0 && x.limits.MaxProcesses > most {
+		x.limits.MaxProcesses = most
+		if !slices.Contains(x.clamped, "max_processes") {
+			x.clamped = append(x.clamped, "max_processes")
+		}
 	}
 	return nil
 }

@@ -114,6 +114,9 @@ func (e *Engine) allowList(x *execution, open []sandboxmcp.Domain) ([]sandboxmcp
 		case err != nil:
 			return nil, err
 		case gate.Covered(open, d):
+			if err := e.plainDomain(x, open, d); err != nil {
+				return nil, err
+			}
 		case at.narrowed:
 			return nil, notOpen(d.String()).With("domain", d.String())
 		case e.cfg.NoAsking:
@@ -125,6 +128,15 @@ func (e *Engine) allowList(x *execution, open []sandboxmcp.Domain) ([]sandboxmcp
 }
 
 const maxAllowList = 256
+
+// plainDomain refuses a name with a secret in it that a caller makes up below a
+// wildcard: it stands in the record of the run.
+func (e *Engine) plainDomain(x *execution, open []sandboxmcp.Domain, d sandboxmcp.Domain) error {
+	if x.reach.granted || slices.Contains(open, d) {
+		return nil
+	}
+	return e.plainName(x.ctx, x.who.Namespace, "a domain of allowed_domains", d.String())
+}
 
 func notOpen(domain string) *sandboxmcp.Error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeEgressDenied, "%s is not open; allowed_domains can only choose among what is", domain).

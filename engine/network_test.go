@@ -70,15 +70,16 @@ func connected(t *testing.T) *fake {
 			mu.Lock()
 			at := proxy
 			mu.Unlock()
-			fmt.Fprintln(r.Stdout, through(at, strings.TrimSpace(line)))
+			fmt.Fprintln(r.Stdout, through(at, strings.TrimSpace(line), r.Killed))
 		}
 		return backend.Exit{}
 	}
 	return f
 }
 
-// through asks a proxy for http://host/ and says in a word what came.
-func through(proxy, host string) string {
+// through asks a proxy for http://host/ and says in a word what came. It ends when
+// the program that asks is killed.
+func through(proxy, host string, killed <-chan struct{}) string {
 	if proxy == "" {
 		return host + " no network"
 	}
@@ -87,6 +88,15 @@ func through(proxy, host string) string {
 		return host + " refused"
 	}
 	defer c.Close()
+	answered := make(chan struct{})
+	defer close(answered)
+	go func() {
+		select {
+		case <-killed:
+			_ = c.Close()
+		case <-answered:
+		}
+	}()
 	fmt.Fprintf(c, "GET http://%s/ HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", host, host)
 	res, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil {

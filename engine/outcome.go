@@ -18,7 +18,7 @@ var (
 	errAsked   = errors.New("it was cancelled")
 )
 
-const killLimit = 10 * time.Second
+const killLimit = 10 * time.Second // that the end of a run may take, with the last of its output
 
 // outcome is what came of a program, before it is put into words.
 type outcome struct {
@@ -102,6 +102,10 @@ func (x *execution) result(o *outcome) sandboxmcp.Result {
 			"issues": []map[string]any{{"line": s.Line, "col": s.Col, "message": s.Name + ": " + s.Message, "severity": "error", "rule": "syntax"}},
 		}
 	}
+	for _, objects := range o.usage.Exceeded {
+		stderr.line("Ended for holding " + objects)
+		x.metadata["exceeded"] = objects
+	}
 	if o.usage.OOMKills > 0 && status != sandboxmcp.StatusOutOfMemory {
 		x.metadata["oom_kills"] = o.usage.OOMKills // of its children: it went on without them
 	}
@@ -128,14 +132,44 @@ func (x *execution) result(o *outcome) sandboxmcp.Result {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
+// heard is what a driver told on the private channel. err: not all of it was read.
+type heard struct {
+	report kernel.Report
+	err    error
+}
+
 // listen reads what the driver tells on the private channel.
-func listen(r backend.Running, show func(sandboxmcp.RichResult)) <-chan kernel.Report {
-	c := make(chan kernel.Report, 1)
+func listen(r backend.Running, show func(sandboxmcp.RichResult)) <-chan heard {
+	c := make(chan heard, 1)
 	ch := r.Channel()
 	if ch == nil {
-		c <- kernel.Report{Results: []sandboxmcp.RichResult{}}
+		c <- heard{report: kernel.Report{Results: []sandboxmcp.RichResult{}}}
 		return c
 	}
-	go func() { c <- kernel.Read(ch, show) }()
+	go func() {
+		rep, err := kernel.Read(ch, show)
+		c <- heard{rep, err}
+	}()
 	return c
+}
+
+// gather waits for the end of the streams and of the channel of a program that is
+// dead. It fails with execution_failed when any of them was not read to its end.
+// ctx bounds the wait.
+func gather(ctx context.Context, r backend.Running, report <-chan heard) (kernel.Report, error) {
+	err := r.Drain(ctx)
+	var h heard
+	select {
+	case h = <-report:
+	case <-ctx.Done():
+		h.err = ctx.Err()
+	}
+	if err = errors.Join(err, h.err); err != nil {
+		return kernel.Report{}, outputLost(err)
+	}
+	return h.report, nil
+}
+
+func outputLost(err error) error {
+	return sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the program ran, and its output could not be read to the end: %s", err).WithCause(err)
 }

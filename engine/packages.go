@@ -21,16 +21,21 @@ func (e *Engine) interpreter(ctx context.Context, l sandboxmcp.Language) (interp
 	if err != nil {
 		return i, err
 	}
+	return withSets(i, e.setsFor(ctx, i), e.cfg.MinTier), nil
+}
+
+// withSets is an interpreter whose programs see package sets.
+func withSets(i interpreter, sets []environment.Set, minTier sandboxmcp.Tier) interpreter {
 	var shown []string
-	for _, s := range e.setsFor(ctx, i) {
+	for _, s := range sets {
 		inside := path.Join(backend.PackageDir, s.Name)
 		i.Sets, shown = append(i.Sets, inside), append(shown, backend.ShownAt(s.Dir, inside))
-		if e.cfg.MinTier == sandboxmcp.TierL1 { // where there may be no mounts
+		if minTier == sandboxmcp.TierL1 { // where there may be no mounts
 			i.Sets = append(i.Sets, s.Dir)
 		}
 	}
 	i.ReadOnlyDirs = slices.Concat(i.ReadOnlyDirs, shown)
-	return i, nil
+	return i
 }
 
 // setsFor are the package sets that programs of an interpreter see. Those of
@@ -70,10 +75,10 @@ func program(r sandboxmcp.Request, i interpreter, driver []byte) kernel.Program 
 	return p
 }
 
-// preload names the modules that a forked interpreter may have imported for a
-// program, and what tells afterwards whether they were the right ones. Only what
-// is in a set whose every file was hashed, since the engine was opened and again
-// when it had been imported, runs outside of the program's own sandbox.
+// preload names the modules that may be imported ahead for a program, in a sandbox
+// of the server's own, and returns what checks afterwards that they were the right
+// ones. Only a set whose every file was hashed is imported ahead: since the engine
+// was opened, and again after the import.
 func (e *Engine) preload(r sandboxmcp.Request, i interpreter) (modules []string, whole func() error) {
 	if r.Language != sandboxmcp.Python || len(i.Sets) == 0 || !i.TrustedSite {
 		return nil, nil

@@ -58,6 +58,12 @@ func plantSet(t *testing.T, state string, python environment.Python, modules map
 // withPython opens an engine on a state directory with a set for its Python.
 func withPython(t *testing.T, modules map[string]string) *engine.Engine {
 	t.Helper()
+	return withPythonOn(t, modules)
+}
+
+// withPythonOn is withPython with changes of the engine.
+func withPythonOn(t *testing.T, modules map[string]string, change ...func(*engine.Config)) *engine.Engine {
+	t.Helper()
 	e := openReal(t)
 	needs(t, e, sandboxmcp.Python)
 	var python environment.Python
@@ -68,7 +74,7 @@ func withPython(t *testing.T, modules map[string]string) *engine.Engine {
 	}
 	state := filepath.Join(t.TempDir(), "state")
 	plantSet(t, state, python, modules)
-	return openReal(t, at(state))
+	return openReal(t, append(change, at(state))...)
 }
 
 // TestSessionImportsAhead: a session whose first cell imports a package of a set
@@ -77,7 +83,7 @@ func withPython(t *testing.T, modules map[string]string) *engine.Engine {
 func TestSessionImportsAhead(t *testing.T) {
 	t.Parallel()
 	e := withPython(t, map[string]string{
-		"pandas/__init__.py":     "import os\nimporter = os.getpid()\n",
+		"pandas/__init__.py":     "import os\nimporter = os.readlink('/proc/self/ns/pid')\n",
 		"numpy/__init__.py":      "from . import random\n",
 		"numpy/random.py":        "import os\nseeded_by = []\ndef seed():\n    seeded_by.append(os.getpid())\n",
 		"matplotlib/__init__.py": "import os\nfound = os.listdir(os.environ['MPLCONFIGDIR'])\n",
@@ -85,7 +91,7 @@ func TestSessionImportsAhead(t *testing.T) {
 	execute(t, e, in(create(t, e, sandboxmcp.SessionSpec{}), "1")) // which waits for the zygote of sessions
 	zygotes := stats(e).Pool["zygotes"]
 	testkit.Need(t, "zygote", zygotes > 0, "nothing is forked here")
-	const cell = "import os, pandas, numpy, sys\nx = 1\nprint(pandas.importer != os.getpid(), numpy.random.seeded_by == [os.getpid()], sys.path[0] == '', 'matplotlib' in sys.modules)"
+	const cell = "import os, pandas, numpy, sys\nx = 1\nprint(pandas.importer != os.readlink('/proc/self/ns/pid'), numpy.random.seeded_by == [os.getpid()], sys.path[0] == '', 'matplotlib' in sys.modules)"
 	deadline := time.Now().Add(time.Minute)
 	for { // the set is hashed beside the first that ask
 		id := create(t, e, sandboxmcp.SessionSpec{})
@@ -95,7 +101,7 @@ func TestSessionImportsAhead(t *testing.T) {
 				"print(x, pandas.importer)":                           "", // whatever it is: the state is kept
 				"import matplotlib; print(matplotlib.found)":          "['fontlist-v1.json']\n",
 				"import of_a_set, sys; print(of_a_set.says)":          "set\n",
-				"print([f for f in os.listdir('/proc/self/fd')][5:])": "[]\n",
+				"print([f for f in os.listdir('/proc/self/fd')][6:])": "[]\n",
 			} {
 				res = execute(t, e, sandboxmcp.Request{SessionID: id, Code: code})
 				if res.Status != sandboxmcp.StatusCompleted || want != "" && res.Stdout != want {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
@@ -78,7 +79,9 @@ func (e *Engine) collect(x *execution, sb backend.Sandbox, res *sandboxmcp.Resul
 		src.SessionID, src.Known = &x.req.SessionID, x.room.known
 	}
 	e.guardFiles(x, &src)
-	got, err := e.keeper.Collect(context.WithoutCancel(x.ctx), src)
+	ctx, cancel := after(x.ctx, collectGrace)
+	defer cancel()
+	got, err := e.keeper.Collect(ctx, src)
 	if err != nil {
 		cause := sandboxmcp.AsError(err)
 		bad := sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the program's files could not be kept: %s", cause.Message).WithCause(cause.Err)
@@ -98,6 +101,24 @@ func (e *Engine) collect(x *execution, sb backend.Sandbox, res *sandboxmcp.Resul
 		res.Metadata["skipped"] = got.Skipped
 	}
 	return nil
+}
+
+// collectGrace is how long the files of a cancelled run may still be read.
+const collectGrace = time.Second
+
+// after returns a context that ends a while after ctx does.
+func after(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
+	later, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		t := time.NewTimer(grace)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			cancel()
+		case <-later.Done():
+		}
+	})
+	return later, func() { stop(); cancel() }
 }
 
 // sign signs each file, and then the whole as a receipt.
@@ -143,7 +164,7 @@ func (e *Engine) recordOutcome(x *execution, o *outcome, res *sandboxmcp.Result)
 		},
 	}
 	ctx := context.WithoutCancel(x.ctx)
-	save, err := e.keeper.Save(ctx, artifact.Record{Result: *res, CreatedAt: x.received, EndedAt: x.ended})
+	save, err := e.keeper.Save(ctx, artifact.Record{Result: *res, CreatedAt: x.received, EndedAt: x.ended}, e.noteDropped)
 	if err != nil {
 		return err
 	}
@@ -154,7 +175,13 @@ func (e *Engine) recordOutcome(x *execution, o *outcome, res *sandboxmcp.Result)
 	for _, n := range notes {
 		ops = append(ops, e.audit.Op(n))
 	}
-	return e.store.Update(ctx, ops...)
+	if err := e.store.Update(ctx, ops...); err != nil {
+		return err
+	}
+	if err := e.keeper.Discard(ctx); err != nil { // a sweep makes up for it
+		e.log.Warn("remove the files of dropped results", "error", err)
+	}
+	return nil
 }
 
 // notes are the entries that stand beside the outcome of a run: what stopped it,

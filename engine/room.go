@@ -11,12 +11,14 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
+	"github.com/sandboxmcp/sandboxmcp/internal/queue"
 )
 
 // room is what a session holds: its sandbox, and the interpreter that stays in
 // it. One run at a time uses it; files come and go beside the run.
 type room struct {
 	sandbox backend.Sandbox
+	share   *queue.Share   // of the kernel tasks, until the room is closed
 	fresh   bool           // each run has an interpreter of its own
 	program kernel.Program // how its interpreter is started
 	interp  interpreter    // which it is
@@ -49,6 +51,7 @@ func (r *room) Close() error {
 	w := r.way
 	r.ways.Unlock()
 	w.closeSession()
+	defer r.share.Release()
 	return r.sandbox.Close()
 }
 
@@ -139,7 +142,7 @@ func (r *room) ready(ctx context.Context, program kernel.Program, whole func() e
 	if r.kernel != nil {
 		select {
 		case <-r.gone: // between two runs
-			r.forget(ctx)
+			_ = r.forget(ctx) // output of no run
 		default:
 			return r.lost, nil
 		}
@@ -173,17 +176,18 @@ func (r *room) ready(ctx context.Context, program kernel.Program, whole func() e
 
 // forget ends what is left of an interpreter and of everything that it started.
 // What they wrote last goes where their streams go now: a later run is not to
-// have it as its own.
-func (r *room) forget(ctx context.Context) {
+// have it as its own. The error tells that some of it could not be read.
+func (r *room) forget(ctx context.Context) (err error) {
 	r.clear(ctx)
 	if r.proc != nil {
 		down, cancel := context.WithTimeout(context.WithoutCancel(ctx), endLimit)
-		_ = r.proc.Drain(down)
+		err = r.proc.Drain(down)
 		cancel()
 		_ = r.proc.Channel().Close()
 	}
 	r.kernel, r.proc = nil, nil
 	r.lost = true
+	return err
 }
 
 // clear ends every process in the room, but for one that is writing a file.
@@ -246,13 +250,18 @@ func (e *Engine) executeCell(x *execution, r *room) (*outcome, error) {
 
 	end := e.cell(ctx, x, r)
 	o.cause = context.Cause(ctx)
+	var unread error
+	if end.err == nil {
+		unread = r.proc.Flush(ctx)
+	} else if errors.Is(end.err, kernel.ErrUnread) {
+		unread = end.err
+	}
 	o.report = end.report
 	o.report.Syntax = nil // the interpreter's own error is the answer
 	switch {
 	case end.err == nil:
 		o.exit = backend.Exit{Code: end.report.Exit}
 		o.stopped = o.cause != nil
-		_ = r.proc.Flush(ctx)
 	case o.cause != nil: // we ended it, and its interpreter with it
 		o.stopped = true
 		x.stateLost = true
@@ -264,13 +273,17 @@ func (e *Engine) executeCell(x *execution, r *room) (*outcome, error) {
 		o.exit = r.exit
 	}
 	o.isolation, err = (<-walls).get(e.cfg.MinTier)
-	if end.err != nil {
-		r.forget(ctx)
+	if end.err != nil || unread != nil {
+		unread = errors.Join(unread, r.forget(ctx))
 	}
 	r.out[0].turn(nil)
 	r.out[1].turn(nil)
+	if unread != nil {
+		x.stateLost = true
+		return nil, outputLost(unread)
+	}
 	if end.mute && o.cause == nil {
-		o.stderr.line("The program closed the interpreter's own channel (descriptor 3) or wrote to it, so the interpreter was ended")
+		o.stderr.line("The program closed the interpreter's own channel (descriptors 3 and 4) or wrote to it, so the interpreter was ended")
 	}
 	r.lost = r.lost && !x.answers()
 	x.ended = e.cfg.Now()
@@ -315,8 +328,8 @@ func (e *Engine) cell(ctx context.Context, x *execution, r *room) cellEnd {
 			time.AfterFunc(interruptLimit/10, hush)
 		case <-asked:
 			asked = nil
-			if errors.Is(context.Cause(ctx), errOutput) {
-				hush() // what floods has no second to spare
+			if errors.Is(context.Cause(ctx), errOutput) || e.ctx.Err() != nil {
+				hush() // a flood, or the server's own end, leaves no second to spare
 				continue
 			}
 			_ = r.proc.Interrupt()
@@ -382,5 +395,6 @@ func (x *execution) display() sandboxmcp.Display {
 func since(before, after backend.Usage) backend.Usage {
 	after.CPU = max(after.CPU-before.CPU, 0)
 	after.OOMKills = max(after.OOMKills-before.OOMKills, 0)
+	after.Exceeded = after.Exceeded[min(len(before.Exceeded), len(after.Exceeded)):]
 	return after
 }

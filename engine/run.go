@@ -49,13 +49,16 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	if err = e.mayReach(x); err != nil {
 		return res, err
 	}
-	// queue: a place in turn, given back at the end
-	if x.ticket.Wait(x.ctx) != nil {
+	// queue: a place in turn and tasks for its sandbox, given back at the end
+	if x.ticket.Wait(x.ctx, x.tasks()) != nil {
 		return res, cancelledError(x.ctx)
 	}
 	defer x.ticket.Release()
 	if e.ctx.Err() != nil { // admitted in the place of one that Close has just ended, before its own context has heard
 		return res, cancelledError(e.ctx)
+	}
+	if err = e.store.CheckSpace(); err != nil { // it may have waited for long
+		return res, err
 	}
 	x.admitted = e.cfg.Now()
 
@@ -153,12 +156,13 @@ func (e *Engine) execute(x *execution, interp interpreter, sb backend.Sandbox) (
 	// Whatever it left behind ends here, and with it every holder of its streams.
 	down, cancel := context.WithTimeout(context.WithoutCancel(ctx), killLimit)
 	defer cancel()
-	if err := end(down); err != nil {
+	if err = end(down); err != nil {
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the sandbox could not be ended").WithCause(err)
 	}
-	_ = running.Drain(down)
+	if o.report, err = gather(down, running, report); err != nil {
+		return nil, err
+	}
 	x.ended = e.cfg.Now()
-	o.report = <-report
 	o.usage = since(before, sb.Usage())
 	if o.exit.Lost && !o.stopped && o.usage.OOMKills == 0 {
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the sandbox ended under the program")

@@ -49,6 +49,11 @@ func (e *Engine) validateSession(ctx context.Context, x *execution) error {
 	default:
 		return err
 	}
+	if !own {
+		if err := e.plainName(ctx, x.who.Namespace, "the session id", string(r.SessionID)); err != nil {
+			return err
+		}
+	}
 	if r.Language == "" {
 		r.Language = spec.Language
 	}
@@ -104,6 +109,11 @@ func (e *Engine) claim(x *execution) error {
 	}
 	info := sandboxmcp.Session{ID: x.req.SessionID, Namespace: x.who.Namespace, Language: x.req.Language, Backend: x.req.Backend, Limits: x.limits, CreatedAt: e.cfg.Now().UTC().Round(0)}
 	s, newborn, err := e.sessions.Claim(x.ctx, info, x.req.Session.TTL, x.anew)
+	if err == nil && newborn {
+		if x.share, err = e.queue.Reserve(x.limits.MaxTasks()); err != nil {
+			_ = s.Furnish(x.ctx, nil, sandboxmcp.Session{})
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -120,6 +130,7 @@ func (e *Engine) claim(x *execution) error {
 func (e *Engine) unclaim(x *execution) {
 	if x.newborn && x.room == nil {
 		_ = x.session.Furnish(x.ctx, nil, sandboxmcp.Session{})
+		x.share.Release()
 	}
 }
 
@@ -168,8 +179,9 @@ func (e *Engine) furnish(x *execution, interp interpreter) error {
 	if err != nil {
 		return errors.Join(err, sb.Close(), x.session.Furnish(x.ctx, nil, sandboxmcp.Session{}))
 	}
+	x.share.Take(x.ticket)
 	r := &room{
-		sandbox: sb, fresh: x.req.Session.Fresh, program: prog, interp: interp, offline: x.req.Session.Offline, out: [2]*relay{newRelay(), newRelay()},
+		share: x.share, sandbox: sb, fresh: x.req.Session.Fresh, program: prog, interp: interp, offline: x.req.Session.Offline, out: [2]*relay{newRelay(), newRelay()},
 		ended: func(err error) { e.log.Warn("clear session", "session", x.req.SessionID, "error", err) },
 	}
 	info := x.session.Info()
@@ -203,7 +215,7 @@ func (e *Engine) executeIn(x *execution, interp interpreter, sb backend.Sandbox)
 		o, err = e.executeCell(x, x.room)
 	}
 	if err != nil {
-		e.log.Warn("exec_failed", "session_id", x.req.SessionID, "request_id", x.req.ID, "error", err)
+		e.log.Warn("exec_failed", "session_id", x.req.SessionID, "request_id", x.req.ID, "error", x.guard.masker.Text(err.Error()))
 		return o, err
 	}
 	e.log.Info("exec_done", "session_id", x.req.SessionID, "request_id", x.req.ID, "duration_ms", milliseconds(x.ended.Sub(x.started)), "stdout_bytes", o.stdout.size(), "stderr_bytes", o.stderr.size())
@@ -240,6 +252,9 @@ func (e *Engine) CreateSession(ctx context.Context, c sandboxmcp.Caller, spec sa
 	e.work.Add(1)
 	e.mu.Unlock()
 	defer e.work.Done()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(e.ctx, func() { cancel(context.Canceled) })() //nolint:contextcheck // Close ends what waits
 	x.ctx = ctx
 	interp, err := e.interpreter(ctx, x.req.Language)
 	if err != nil {
@@ -251,6 +266,12 @@ func (e *Engine) CreateSession(ctx context.Context, c sandboxmcp.Caller, spec sa
 	defer x.session.Release()
 	if !x.newborn { // somebody was faster
 		return sandboxmcp.Session{}, sandboxmcp.Errorf(sandboxmcp.CodeSessionBusy, "session %s is being made by another request", sandboxmcp.Quote(string(x.req.SessionID)))
+	}
+	defer e.unclaim(x)
+	x.ticket = e.queue.EnterBeside(x.who.Namespace)
+	defer x.ticket.Release()
+	if x.ticket.Wait(ctx, x.tasks()) != nil {
+		return sandboxmcp.Session{}, cancelledError(ctx)
 	}
 	if err := e.furnish(x, interp); err != nil {
 		return sandboxmcp.Session{}, sandboxmcp.AsError(err)

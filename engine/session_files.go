@@ -74,7 +74,9 @@ func (e *Engine) Upload(ctx context.Context, c sandboxmcp.Caller, u sandboxmcp.U
 	if err != nil {
 		return "", "", putError(name, err)
 	}
-	e.log.Info("file_uploaded", "session_id", u.SessionID, "name", name, "bytes", len(u.Content))
+	if masks, err := e.masksOf(ctx, c.Namespace, r); err == nil {
+		e.log.Info("file_uploaded", "session_id", u.SessionID, "name", masks.Text(name), "bytes", len(u.Content))
+	}
 	return u.SessionID, path.Join(backend.WorkDir, name), nil
 }
 
@@ -141,8 +143,8 @@ func workName(p string) (string, error) {
 // errLarge tells that a file is larger than it may be.
 var errLarge = errors.New("too large")
 
-// readFile reads a regular file whole.
-func readFile(files backend.FileReader, name string, limit int64) (sandboxmcp.SessionFile, []byte, error) {
+// readFile reads a regular file whole, until ctx ends.
+func readFile(ctx context.Context, files backend.FileReader, name string, limit int64) (sandboxmcp.SessionFile, []byte, error) {
 	f, err := files.Open(name)
 	if err != nil {
 		return sandboxmcp.SessionFile{}, nil, err
@@ -156,7 +158,7 @@ func readFile(files backend.FileReader, name string, limit int64) (sandboxmcp.Se
 	if st.Size > limit {
 		return out, nil, errLarge
 	}
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	data, err := io.ReadAll(io.LimitReader(backend.Reading(ctx, f), limit+1))
 	switch {
 	case err != nil:
 		return out, nil, err
@@ -190,7 +192,7 @@ func (e *Engine) ReadFile(ctx context.Context, c sandboxmcp.Caller, id sandboxmc
 	if err != nil {
 		return sandboxmcp.SessionFile{}, nil, err
 	}
-	f, data, err := readFile(r.sandbox.Files(), unmasked(r.sandbox.Files(), masks, name), limit)
+	f, data, err := readFile(ctx, r.sandbox.Files(), unmasked(r.sandbox.Files(), masks, name), limit)
 	f.Path, f.Filename = masks.Text(f.Path), masks.Text(f.Filename)
 	if gone := e.goneError(ctx, c.Namespace, id, r, err); gone != nil {
 		return f, nil, gone
@@ -201,6 +203,8 @@ func (e *Engine) ReadFile(ctx context.Context, c sandboxmcp.Caller, id sandboxmc
 			return f, nil, secretFileError(p, key)
 		}
 		return f, data, nil
+	case ctx.Err() != nil:
+		return f, nil, cancelledError(ctx)
 	case errors.Is(err, errLarge):
 		return f, nil, sandboxmcp.Errorf(sandboxmcp.CodeArtifactTooLarge, "%s has %d bytes; %d are allowed", sandboxmcp.Quote(p), f.SizeBytes, limit).With("size_bytes", f.SizeBytes).With("limit_bytes", limit)
 	default: // links and whatever else is no regular file are not there
@@ -351,8 +355,10 @@ func (e *Engine) takeBridge(ctx context.Context, c sandboxmcp.Caller, b sandboxm
 	}
 	data, sum := map[string]json.RawMessage{}, 0
 	for _, k := range keys {
-		_, text, err := readFile(files, ".bridge/"+k+".json", maxBridgeBytes)
+		_, text, err := readFile(ctx, files, ".bridge/"+k+".json", maxBridgeBytes)
 		switch {
+		case err != nil && ctx.Err() != nil:
+			return nil, cancelledError(ctx)
 		case errors.Is(err, errLarge):
 			return nil, sandboxmcp.Errorf(sandboxmcp.CodeFileTooLarge, "the value of %s is larger than %d bytes", sandboxmcp.Quote(k), int64(maxBridgeBytes))
 		case err != nil:

@@ -55,18 +55,16 @@ func (e *Engine) SessionFiles(ctx context.Context, c sandboxmcp.Caller, id sandb
 	slices.SortStableFunc(entries, func(a, b backend.FileInfo) int { return cmp.Compare(a.Size, b.Size) })
 	list, left := []sandboxmcp.SessionFile{}, int64(hashedInAll)
 	for _, info := range entries {
-		if ctx.Err() != nil {
-			return nil, cancelledError(ctx)
-		}
 		if !info.Mode.IsRegular() || info.Links > 1 || strings.HasPrefix(info.Name, ".") || artifact.BadName(info.Name) {
 			continue
 		}
 		f := sandboxmcp.SessionFile{Path: path.Join(backend.WorkDir, info.Name), Filename: info.Name, SizeBytes: info.Size, MIMEType: artifact.MIMEType(info.Name, nil)}
-		if !lookInto(files, &f, min(hashedBytes, left)) {
-			continue
+		read, there := lookInto(ctx, files, &f, min(hashedBytes, left))
+		if left -= read; ctx.Err() != nil {
+			return nil, cancelledError(ctx)
 		}
-		if f.SHA256 != "" {
-			left -= f.SizeBytes
+		if !there {
+			continue
 		}
 		f.Path, f.Filename = masks.Text(f.Path), masks.Text(f.Filename)
 		list = append(list, f)
@@ -76,28 +74,30 @@ func (e *Engine) SessionFiles(ctx context.Context, c sandboxmcp.Caller, id sandb
 }
 
 // lookInto tells the size of a file, its type and, when it has at most limit
-// bytes, its hash. False: it is gone.
-func lookInto(files backend.FileReader, f *sandboxmcp.SessionFile, limit int64) bool {
+// bytes, its hash. It returns how many bytes it read, at most one more than the
+// file had at first, and whether the file is there.
+func lookInto(ctx context.Context, files backend.FileReader, f *sandboxmcp.SessionFile, limit int64) (read int64, there bool) {
 	r, err := files.Open(f.Filename)
 	if err != nil {
-		return !errors.Is(err, fs.ErrNotExist)
+		return 0, !errors.Is(err, fs.ErrNotExist)
 	}
 	defer func() { _ = r.Close() }()
 	st, err := r.Stat()
 	if err != nil || st.Size > limit {
-		return err == nil
+		return 0, err == nil
 	}
+	src := io.LimitReader(backend.Reading(ctx, r), st.Size+1)
 	var head bytes.Buffer
 	h := sha256.New()
-	n, err := io.Copy(io.MultiWriter(&head, h), io.LimitReader(r, sniffed))
-	if err == nil && n == sniffed {
+	read, err = io.Copy(io.MultiWriter(&head, h), io.LimitReader(src, sniffed))
+	if err == nil && read == sniffed {
 		var more int64
-		more, err = io.Copy(h, io.LimitReader(r, limit+1-n))
-		n += more
+		more, err = io.Copy(h, src)
+		read += more
 	}
-	if err != nil || n > limit { // it grew meanwhile
-		return true
+	if err != nil || read > st.Size { // it grew meanwhile
+		return read, true
 	}
-	f.SizeBytes, f.SHA256, f.MIMEType = n, hex.EncodeToString(h.Sum(nil)), artifact.MIMEType(f.Filename, head.Bytes())
-	return true
+	f.SizeBytes, f.SHA256, f.MIMEType = read, hex.EncodeToString(h.Sum(nil)), artifact.MIMEType(f.Filename, head.Bytes())
+	return read, true
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
@@ -76,7 +77,7 @@ func (e *Engine) sweep(ctx context.Context) {
 	if e.cfg.SQLitePath == store.MemoryPath {
 		return
 	}
-	f, err := os.OpenFile(e.sweptMark(), os.O_CREATE|os.O_WRONLY, 0o600)
+	f, err := plainfile.Append(e.sweptMark(), 0o600)
 	if err == nil {
 		now := e.cfg.Now()
 		err = errors.Join(f.Close(), os.Chtimes(e.sweptMark(), now, now))

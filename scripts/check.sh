@@ -45,10 +45,12 @@ init_bytes() {
 }
 
 started=$SECONDS
-step "set-up" scripts/setup.sh run kit user init clients lint
+step "set-up" scripts/setup.sh run kit science user init clients lint
 step "MCP clients" scripts/clients.sh
 # Without a way to the registries their tests are skipped; installed, they run.
 if [ -n "$must" ] && [ -e .tools/clients/ready ]; then SANDBOXMCP_MUST_RUN+=,clients; fi
+step "package set" scripts/science.sh
+if [ -n "$must" ] && [ -e .tools/science/ready ]; then SANDBOXMCP_MUST_RUN+=,science; fi
 step "go.mod" go mod tidy -diff
 step "format" format
 step "lint" .tools/bin/golangci-lint run ./...

@@ -4,7 +4,7 @@
 #   scripts/setup.sh [--need] WORD…
 #
 #   run    python3, node and bash, the interpreters that the sandboxes start
-#   science  pip, for the packages of the demo's chart
+#   science  pip, for the packages of the demo's chart and of scripts/science.sh
 #   kit    Python 3.11 for the acceptance kit
 #   user   useradd and setpriv, for the tests as a second user
 #   init   the C compilers that rebuild the small init for both architectures

@@ -3,7 +3,8 @@
 #   1. go test, as who you are
 #   2. as root: the same tests once more as an ordinary user that this script
 #      makes and removes, who has no subordinate ids, no cgroup and a clean home
-#   3. the acceptance kit, where it lies beside the checkout, as both
+#   3. the acceptance kit, where it lies beside the checkout, as both; with the
+#      package set that scripts/science.sh has installed, if it could
 #   4. a look at what was left on the machine
 # and ends with one line, "N passed, N failed, N skipped".
 #
@@ -57,8 +58,6 @@ less() { # less WORD LIST: the list of words without that one
 me=$(id -un)
 if [ "$(id -u)" = 0 ]; then must_me=$(less user "$must"); else must_me=$(less root "$must"); fi
 must_user=$(less root "$(less cgroup "$(less clients "$must")")") # they are not in the copy of the tree
-kit_must=()
-if [ -n "$must" ]; then kit_must=(--must-run "${groups/sessions,/}"); fi
 
 "$root/scripts/leftovers.sh" "$root/bin" "$work" >"$work/before"
 
@@ -119,6 +118,28 @@ if [ "$(id -u)" = 0 ]; then
 	fi
 fi
 
+# Gives a user a state directory with the package set science, for KIT_SCIENCE.
+# Where the user's Python is of another kind than the one that the set was made
+# for, the set is fetched once more, with the caller's settings of pip.
+science() { # science DIRECTORY COMMAND…: the command runs its arguments as the user
+	local dir=$1
+	shift
+	if [ ! -e .tools/science/ready ]; then
+		echo "the package set science is not installed; scripts/science.sh does it"
+	elif mkdir -m 700 "$dir" && cp -a --reflink=auto .tools/science/state/environments "$dir" &&
+		{ [ "$dir" = "$work/science-r" ] || chown -R "$uid:$gid" "$dir"; } &&
+		"$@" SANDBOXMCP_STATE_DIR="$dir" PIP_CACHE_DIR="$dir/pip" "$work/b/sandboxmcp" setup science; then
+		return
+	fi >"$work/science.log" 2>&1
+	if [[ ",$must," = *,science,* ]]; then
+		"$testsum" note "package set" "$sums/2-science-$(basename "$dir")" fail "$(tail -n 3 "$work/science.log" | tr '\n' ' ')" || true
+	fi
+	return 1
+}
+
+# What pip is told by the environment: index, proxy, certificates.
+pip_env() { env | grep -iE '^(PIP_[A-Z_]+|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|(https?|no|all)_proxy)=' || true; }
+
 if [ -x "$kit/run" ]; then
 	cp -r "$kit" "$work/kit"
 	CGO_ENABLED=0 go build -trimpath -o "$work/b/sandboxmcp" ./cmd/sandboxmcp || true
@@ -126,12 +147,20 @@ if [ -x "$kit/run" ]; then
 	chmod -R a+rX "$work/kit" "$work/b" "$work/acceptance.except"
 	python=python3
 	if ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then python=/usr/bin/python3; fi
-	accept=("$work/kit/run" --bin "$work/b/sandboxmcp" --group "$groups" --except "$work/acceptance.except" "${kit_must[@]}")
+	accept=("$work/kit/run" --bin "$work/b/sandboxmcp" --group "$groups" --except "$work/acceptance.except")
+	# Some cases of these groups need the package set, and without it they are skipped.
+	must_kit=() must_kit_bare=()
+	if [ -n "$must" ]; then must_kit=(--must-run "$groups") must_kit_bare=(--must-run "${groups/exec,files,sessions,/}"); fi
 	echo "== acceptance as $me"
-	"$python" "${accept[@]}" </dev/null 2>&1 | "$testsum" kit "acceptance as $me" "$sums/3-kit-$me" || true
+	kit_env=(env -u KIT_SCIENCE) kit_must=("${must_kit_bare[@]}")
+	if science "$work/science-r" env; then kit_env=(env KIT_SCIENCE="$work/science-r") kit_must=("${must_kit[@]}"); fi
+	"${kit_env[@]}" "$python" "${accept[@]}" "${kit_must[@]}" </dev/null 2>&1 | "$testsum" kit "acceptance as $me" "$sums/3-kit-$me" || true
 	if [ -n "$uid" ]; then
 		echo "== acceptance as $user"
-		(cd "$work" && "${as_user[@]}" python3 "${accept[@]}" </dev/null 2>&1) | "$testsum" kit "acceptance as $user" "$sums/4-kit-user" || true
+		mapfile -t pip_env < <(pip_env)
+		kit_env=() kit_must=("${must_kit_bare[@]}")
+		if science "$work/science-u" "${as_user[@]}" "${pip_env[@]}"; then kit_env=(KIT_SCIENCE="$work/science-u") kit_must=("${must_kit[@]}"); fi
+		(cd "$work" && "${as_user[@]}" "${kit_env[@]}" python3 "${accept[@]}" "${kit_must[@]}" </dev/null 2>&1) | "$testsum" kit "acceptance as $user" "$sums/4-kit-user" || true
 	fi
 else
 	"$testsum" note acceptance "$sums/3-kit" skip "the acceptance kit is not beside the checkout" || true

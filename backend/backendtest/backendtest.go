@@ -125,6 +125,12 @@ var laws = []law{
 	{"TasksAreCountedPerSandbox", tasksPerSandbox},
 	{"CPUTimeOfAProcessIsLimited", cpuTime},
 	{"CPUQuotaHolds", cpuQuota},
+	{"WeakTellsOfKernelObjects", weakTellsOfObjects},
+	{"LocksAreCounted", locksAreCounted},
+	{"ConnectionsAreCounted", connectionsAreCounted},
+	{"PageTablesAreMemory", pageTablesAreMemory},
+	{"ConnectionBuffersAreSmall", connectionBuffersAreSmall},
+	{"ProgramsGoOnWithoutWhatIsRefused", programsGoOn},
 }
 
 const mib = 1 << 20

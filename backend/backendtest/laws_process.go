@@ -235,13 +235,13 @@ func channelBothWays(t *testing.T, s *suite) {
 import os, sys
 data = b""
 while len(data) < 300000:
-    data += os.read(3, 65536)
+    data += os.read(4, 65536)
 while data:
     data = data[os.write(3, data):]
-if os.read(3, 1) == b"":
+if os.read(4, 1) == b"":
     print("end")
 `)
-	p.Channel = true
+	p.Channel, p.Commands = true, true
 	r, out, errs := x.start(t, p)
 	c := r.Channel()
 	if c == nil {

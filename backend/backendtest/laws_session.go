@@ -58,8 +58,9 @@ func clearKeepsTheSandbox(t *testing.T, s *suite) {
 func flushHandsOn(t *testing.T, s *suite) {
 	x := s.open(t)
 	r, out, errs := x.start(t, backend.Process{
-		Argv:    []string{"/bin/sh", "-c", `for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do echo out$i; echo err$i >&2; echo >&3; read go <&3; done; sleep 60`},
-		Channel: true,
+		Argv:     []string{"/bin/sh", "-c", `for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do echo out$i; echo err$i >&2; echo >&3; read go <&4; done; sleep 60`},
+		Channel:  true,
+		Commands: true,
 	})
 	ch := r.Channel()
 	b := make([]byte, 1)

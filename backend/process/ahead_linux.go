@@ -37,7 +37,7 @@ func (s *sandbox) startAhead(p backend.Process) bool {
 	if putProgram(s.slot.Dirs[jail.DirProgram], s.slot.UID(), p.Program) != nil {
 		return false
 	}
-	st, err := openPipes(s.slot.UID(), nil, true)
+	st, err := openPipes(s.slot.UID(), nil, channelBoth, s.effort)
 	if err != nil {
 		return false
 	}
@@ -93,14 +93,18 @@ func (s *sandbox) word(a *ahead, p backend.Process) (*running, error) {
 	}
 	s.first()
 	s.b.ready.expect(shapeOf(s.spec), prospect{ahead: aheadOf(p)})
-	_ = a.pipes.channel.SetWriteDeadline(time.Now().Add(wordLimit))
+	_ = a.pipes.channel.to.SetWriteDeadline(time.Now().Add(wordLimit))
 	if _, err := a.pipes.channel.Write(p.Ahead.Begin); err != nil {
 		return nil, nil //nolint:nilerr,nilnil // it has not heard it, so it has done nothing
 	}
-	_ = a.pipes.channel.SetWriteDeadline(time.Time{})
+	_ = a.pipes.channel.to.SetWriteDeadline(time.Time{})
 	a.pipes.carry(p.Stdout, p.Stderr)
-	if !p.Channel {
-		_ = a.pipes.channel.Close()
+	switch privateOf(p) {
+	case channelBoth:
+	case channelFrom:
+		a.pipes.channel.mute()
+	case noChannel:
+		a.pipes.hang()
 		a.pipes.channel = nil
 	}
 	return &running{s: s, proc: a.proc, pipes: a.pipes}, nil

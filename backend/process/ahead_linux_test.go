@@ -20,7 +20,7 @@ func aheadable(program string) (backend.Process, *bytes.Buffer) {
 	p.Fork = nil
 	p.Ahead = &backend.Ahead{
 		Env: append(p.Env, "WAITED=1"), Begin: []byte("x"),
-		Program: []backend.ProgramFile{{Name: "boot.py", Data: []byte("import os\nif not os.read(3, 1): os._exit(0)\nos.close(3); del os\n" + forkScript)}},
+		Program: []backend.ProgramFile{{Name: "boot.py", Data: []byte("import os\nif not os.read(4, 1): os._exit(0)\nos.close(3); os.close(4); del os\n" + forkScript)}},
 	}
 	return p, out
 }

@@ -38,20 +38,25 @@ type Backend struct {
 	tree     *cgroup.Tree
 	noTree   string                      // why there are no cgroups
 	noFork   error                       // why the last zygote was none
+	imported bool                        // an attempt to import packages ahead has ended
+	noImport error                       // why the last snapshot of imported packages was none
 	groups   *spare.Shelf[*cgroup.Group] // of dead sandboxes; nil: none are kept
 	ready    *readyPool                  // of empty sandboxes; nil: none are made ahead
 	halls    []*hall
 
-	builds     sync.WaitGroup
-	ends       sync.WaitGroup // of jails, being waited for
-	trials     int
-	nextPlain  int
-	nextGroup  int
-	homes      int
-	live       map[*sandbox]struct{}
-	closed     bool
-	certs      string // of authorities, as sandboxes see it
-	forkBounds forkBounds
+	builds       sync.WaitGroup
+	ends         sync.WaitGroup // of jails, being waited for
+	trials       int
+	nextPlain    int
+	nextGroup    int
+	homes        int
+	live         map[*sandbox]struct{}
+	tasks        int // limits of all sandboxes that live, ready ones included
+	machineTasks func() int
+	closed       bool
+	certs        string // of authorities, as sandboxes see it
+	forkBounds   forkBounds
+	objects      objectWatch
 }
 
 // New returns the backend. Nothing is started before it is used.
@@ -68,7 +73,8 @@ func New(cfg Config) *Backend {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	b := &Backend{cfg: cfg, log: cfg.Logger, kernel: kernelRelease(), forkBounds: usualForks, live: map[*sandbox]struct{}{}}
+	b := &Backend{cfg: cfg, log: cfg.Logger, kernel: kernelRelease(), forkBounds: usualForks, machineTasks: sync.OnceValue(machineTasks), live: map[*sandbox]struct{}{}}
+	b.objects = objectWatch{b: b, quit: make(chan struct{}), short: make(chan struct{}, 1), locks: "/proc/locks"}
 	if !cfg.NoPool {
 		b.ready = newReadyPool(cfg.PoolIdle, b.closeReady)
 	}
@@ -138,6 +144,7 @@ func (b *Backend) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox,
 		var err error
 		if sb, err = b.place(spec); err != nil {
 			b.ready.given(shapeOf(spec))
+			b.refused(err)
 			return nil, unavailable(err)
 		}
 	}
@@ -168,7 +175,7 @@ func (b *Backend) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox,
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "this machine reaches isolation %s, and %s is demanded", h.iso.Tier, minimum).
 			WithHint("run `sandboxmcp doctor` to see which wall is missing, or lower isolation_min")
 	}
-	sb.foresee(spec.Fork)
+	sb.foresee(spec.Fork) //nolint:contextcheck // what it starts is nobody's call
 	return sb, nil
 }
 
@@ -180,7 +187,7 @@ func (b *Backend) place(spec backend.Spec) (*sandbox, error) {
 		if err != nil {
 			return nil, err
 		}
-		sb, err := b.build(h, spec)
+		sb, err := b.build(h, spec, false)
 		if err == nil || again {
 			return sb, err
 		}
@@ -371,6 +378,7 @@ func (b *Backend) tryMode(mode jail.Mode, dirs []string) (*hall, error) {
 		NoSharedMemory: b.tree == nil,
 		NoSetAffinity:  b.tree == nil,
 		NoSockets:      mode == jail.ModePlain,
+		SelfOnly:       mode == jail.ModePlain,
 	}
 	filter, err := seccomp.Compile(seccomp.New(variant), arch)
 	if err == nil {
@@ -421,6 +429,7 @@ func (b *Backend) drop(h *hall) {
 // Close ends every sandbox, also one that is being built.
 func (b *Backend) Close() error {
 	b.mu.Lock()
+	b.objects.stopLocked()
 	b.closed = true
 	halls := b.halls
 	b.halls = nil

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -64,14 +65,18 @@ const beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_N
 
 func (f files) openat(name string, flags int) (int, error) {
 	how := &unix.OpenHow{Flags: uint64(flags) | unix.O_CLOEXEC | unix.O_NOCTTY | unix.O_NONBLOCK | unix.O_NOFOLLOW, Resolve: beneath}
-	for {
+	for try := 1; ; try++ {
 		fd, err := unix.Openat2(f.dir, name, how)
-		if errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN) {
+		if try < openTries && (errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN)) {
 			continue // a rename raced with the look-up
 		}
 		return fd, err
 	}
 }
+
+// openTries bounds how often a look-up is repeated: a program can make each one
+// fail, by renames that never end or by a lease that it does not give up.
+const openTries = 100
 
 // Open opens a regular file for reading.
 func (f files) Open(name string) (backend.File, error) {
@@ -104,8 +109,8 @@ func (f files) List(name string, limit int) ([]backend.FileInfo, bool, error) {
 	if more {
 		names = names[:limit]
 	}
-	if err != nil && len(names) == 0 {
-		return nil, false, nil // io.EOF: empty
+	if err != nil && !errors.Is(err, io.EOF) { // io.EOF: empty
+		return nil, false, &fs.PathError{Op: "list", Path: name, Err: err}
 	}
 	entries := make([]backend.FileInfo, 0, len(names))
 	for _, n := range names {

@@ -43,3 +43,13 @@ func (b *Backend) Zygotes() (pids []int) {
 func BoundForks(b *Backend, forks int, age, rest time.Duration, refused int) {
 	b.forkBounds = forkBounds{forks, age, rest, refused}
 }
+
+// Tried tells whether an attempt to import packages ahead has ended since it was
+// last asked, and how.
+func Tried(b *Backend) (bool, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	tried := b.imported
+	b.imported = false
+	return tried, b.noImport
+}

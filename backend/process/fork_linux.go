@@ -41,7 +41,7 @@ const (
 type nest struct {
 	key      string
 	cfg      jail.ZygoteConfig
-	whole    func() error
+	imports  map[string]*imports
 	uses     int
 	starting chan struct{} // closed when that has ended; nil: none is started
 	zygote   *jail.Zygote  // nil: none yet
@@ -109,13 +109,13 @@ func (b *Backend) nestFor(h *hall, key string, f *backend.Fork, spec backend.Spe
 	case n == nil && len(h.nests) >= zygotesMost:
 		return nil, nil
 	case n == nil:
-		n = &nest{key: key, cfg: jail.ZygoteConfig{Argv: f.Argv, Options: f.Options, Env: f.Env, Script: f.Script, Preload: f.Preload, Stays: f.Stays}}
+		n = &nest{key: key, cfg: jail.ZygoteConfig{Argv: f.Argv, Options: f.Options, Env: f.Env, Script: f.Script, Preload: f.Preload, Stays: f.Stays}, imports: map[string]*imports{}}
 		n.idle = time.AfterFunc(b.ready.idle, func() { b.retire(h, key) })
 		h.nests[key] = n
 	case !bytes.Equal(n.cfg.Script, f.Script):
 		return nil, nil
 	}
-	n.whole = f.Whole
+	n.wantsLocked(f)
 	n.uses++
 	n.idle.Reset(b.ready.idle)
 	var old *jail.Zygote
@@ -124,32 +124,25 @@ func (b *Backend) nestFor(h *hall, key string, f *backend.Fork, spec backend.Spe
 	}
 	if n.zygote == nil && (n.uses >= 2 || n.cfg.Stays) && n.starting == nil && time.Since(n.failed) >= b.forkBounds.rest && b.begin() {
 		n.starting = make(chan struct{})
-		whole := n.whole
 		go func() {
 			defer b.builds.Done()
 			if old != nil {
 				old.Close()
 			}
-			b.hatch(h, n, spec, whole)
+			b.hatch(h, n, spec)
 		}()
 	} else if old != nil {
 		go old.Close()
 	}
+	b.importLocked(h, n)
 	return n, n.zygote
 }
 
-// hatch starts a zygote, asks whether what it loaded may be forked, and has it
-// forked once before it is used.
-func (b *Backend) hatch(h *hall, n *nest, spec backend.Spec, whole func() error) {
+// hatch starts a zygote and has it forked once before it is used.
+func (b *Backend) hatch(h *hall, n *nest, spec backend.Spec) {
 	z, err := h.Zygote(n.cfg)
 	if err == nil {
-		if whole != nil {
-			err = whole()
-		}
-		if err == nil {
-			err = b.tryFork(h, z, spec)
-		}
-		if err != nil {
+		if err = b.tryFork(h, z, spec); err != nil {
 			z.Close()
 		}
 	}
@@ -166,6 +159,7 @@ func (b *Backend) hatch(h *hall, n *nest, spec backend.Spec, whole func() error)
 		n.failed = time.Now()
 	case !late:
 		n.zygote, n.born, n.forks, n.refused = z, time.Now(), 0, 0
+		b.importLocked(h, n)
 	}
 	h.forkMu.Unlock()
 	if err == nil && late {
@@ -196,22 +190,23 @@ func (b *Backend) NotForked() error {
 	return b.noFork
 }
 
-// await waits for a zygote that is being started: what stays takes less for as long
-// as it lives when it is forked.
-func (b *Backend) await(ctx context.Context, h *hall, n *nest) *jail.Zygote {
+// await waits for a zygote that is being started, and for the snapshot of imported
+// packages that is being made: a process that stays takes less memory for as long as
+// it lives when it is forked.
+func (b *Backend) await(ctx context.Context, h *hall, n *nest, text string) *jail.Zygote {
+	t := time.NewTimer(hatchLimit)
+	defer t.Stop()
 	h.forkMu.Lock()
 	starting := n.starting
 	h.forkMu.Unlock()
-	if starting == nil {
-		return nil
+	if starting != nil {
+		select {
+		case <-starting:
+		case <-t.C:
+		case <-ctx.Done():
+		}
 	}
-	t := time.NewTimer(hatchLimit)
-	defer t.Stop()
-	select {
-	case <-starting:
-	case <-t.C:
-	case <-ctx.Done():
-	}
+	h.awaitImports(ctx, n, text, t)
 	h.forkMu.Lock()
 	defer h.forkMu.Unlock()
 	return n.zygote
@@ -220,7 +215,7 @@ func (b *Backend) await(ctx context.Context, h *hall, n *nest) *jail.Zygote {
 // tryFork makes a fork in a sandbox of its own, which is a trial: no request is
 // the first to find out that a fork cannot be made here.
 func (b *Backend) tryFork(h *hall, z *jail.Zygote, spec backend.Spec) error {
-	s, err := b.build(h, spec)
+	s, err := b.build(h, spec, true)
 	if err != nil {
 		return err
 	}
@@ -266,16 +261,18 @@ func (h *hall) endForks(over bool) {
 	}
 }
 
-// zygotes is how many wait to be forked.
-func (h *hall) zygotes() (count int) {
+// zygotes counts those that wait to be forked, and the snapshots of imported
+// packages that their forks can load.
+func (h *hall) zygotes() (count, imports int) {
 	h.forkMu.Lock()
 	defer h.forkMu.Unlock()
 	for _, n := range h.nests {
 		if n.zygote != nil {
 			count++
+			imports += n.zygote.Snapshots()
 		}
 	}
-	return count
+	return count, imports
 }
 
 // fork makes a fork in the sandbox. An error that is jail.ErrNotForked leaves it
@@ -321,7 +318,7 @@ func (s *sandbox) forkFrom(z *jail.Zygote, ahead bool) (*jail.Child, error) {
 
 // readyFork puts a fork into a ready sandbox, where its shape has lately been
 // used for what can be forked. False: the sandbox may not be used.
-func (s *sandbox) readyFork(key string) bool {
+func (s *sandbox) readyFork(key, text string) bool {
 	h := s.hall
 	h.forkMu.Lock()
 	n := h.nests[key]
@@ -334,12 +331,12 @@ func (s *sandbox) readyFork(key string) bool {
 	if z == nil {
 		return true
 	}
-	c, err := s.fork(n, z, true)
+	c, err := s.fork(n, z, text == "")
 	if err != nil {
 		return errors.Is(err, jail.ErrNotForked)
 	}
 	s.child, s.childKey, s.childBorn = c, key, born
-	return true
+	return s.load(c, z, text, !n.cfg.Stays) == nil
 }
 
 // run starts a command: in the fork that waits in the sandbox, in one that is
@@ -347,8 +344,12 @@ func (s *sandbox) readyFork(key string) bool {
 func (s *sandbox) run(ctx context.Context, p backend.Process, cmd jail.Command) (*jail.Proc, error) {
 	first := s.first()
 	key := s.forkKey(p, first)
+	text := ""
+	if key != "" {
+		text = string(p.Fork.Imports)
+	}
 	if first {
-		s.b.ready.expect(shapeOf(s.spec), prospect{fork: key, ahead: aheadOf(p)})
+		s.b.ready.expect(shapeOf(s.spec), prospect{fork: key, imports: text, ahead: aheadOf(p)})
 	}
 	s.mu.Lock()
 	c := s.child
@@ -357,12 +358,12 @@ func (s *sandbox) run(ctx context.Context, p backend.Process, cmd jail.Command) 
 	var n *nest
 	var z *jail.Zygote
 	if key != "" {
-		if n, z = s.b.nestFor(s.hall, key, p.Fork, s.spec); n != nil && z == nil && p.Fork.Stays {
-			z = s.b.await(ctx, s.hall, n)
+		if n, z = s.b.nestFor(s.hall, key, p.Fork, s.spec); n != nil && p.Fork.Stays { //nolint:contextcheck // what it starts is nobody's call
+			z = s.b.await(ctx, s.hall, n, text)
 		}
 	}
-	if c != nil && (key == "" || s.childKey != key || time.Since(s.childBorn) >= s.b.forkBounds.age) {
-		if err := c.Drop(); err != nil {
+	if c != nil && (key == "" || s.childKey != key || s.childImports != "" && s.childImports != text || time.Since(s.childBorn) >= s.b.forkBounds.age) {
+		if err := c.Drop(context.WithoutCancel(ctx)); err != nil {
 			return nil, err
 		}
 		c = nil
@@ -375,6 +376,15 @@ func (s *sandbox) run(ctx context.Context, p backend.Process, cmd jail.Command) 
 		}
 		if err != nil {
 			s.b.log.Debug("a program is not forked but executed", "error", err)
+		}
+	}
+	if c != nil {
+		if err := s.load(c, z, text, false); err != nil {
+			s.b.log.Debug("a program is not forked but executed", "error", err)
+			if err = c.Drop(context.WithoutCancel(ctx)); err != nil {
+				return nil, err
+			}
+			c = nil
 		}
 	}
 	if c != nil {

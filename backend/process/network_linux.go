@@ -128,7 +128,7 @@ func missing(have *backend.Network, ports []int) []jail.Socket {
 // openSockets makes sockets in the sandbox: all of them, or none.
 func (s *sandbox) openSockets(ctx context.Context, want []jail.Socket) (*backend.Network, *refusals, error) {
 	s.b.mu.Lock()
-	n := &backend.Network{TCP: map[int]net.Listener{}, Certificates: s.b.certs, Chosen: s.b.cfg.CertFile != ""}
+	n := &backend.Network{TCP: map[int]net.Listener{}, Effort: s.effort, Certificates: s.b.certs, Chosen: s.b.cfg.CertFile != ""}
 	s.b.mu.Unlock()
 	parts := map[int][]net.Listener{}
 	var seen *refusals

@@ -56,12 +56,13 @@ func (b *Backend) Pool() map[string]int {
 	b.mu.Lock()
 	halls, groups := slices.Clone(b.halls), b.groups
 	b.mu.Unlock()
-	networks, zygotes := 0, 0
+	networks, zygotes, imports := 0, 0, 0
 	for _, h := range halls {
 		networks += h.Networks()
-		zygotes += h.zygotes()
+		z, i := h.zygotes()
+		zygotes, imports = zygotes+z, imports+i
 	}
-	return map[string]int{"cgroups": groups.Len(), "network_namespaces": networks, "slots_ready": b.ready.count(), "processes_ahead": b.ready.waiting(), "zygotes": zygotes}
+	return map[string]int{"cgroups": groups.Len(), "network_namespaces": networks, "slots_ready": b.ready.count(), "imports": imports, "processes_ahead": b.ready.waiting(), "zygotes": zygotes}
 }
 
 // Trim gives back what is kept.

@@ -24,12 +24,14 @@ type Config struct {
 	ReadOnly []string        // directories that every sandbox sees besides the system's own; absolute
 	CertFile string          // certificate authorities that programs with a network are to trust; empty: the system's
 	NoPool   bool            // make everything anew for each sandbox: nothing ahead, and nothing kept of a dead one for the next
+	MaxTasks int             // kernel tasks that the limits of all sandboxes may add up to; 0: a quarter of what the kernel allows
 	PoolIdle time.Duration   // empty sandboxes that nobody wants for so long go; 0: 5 minutes
 	Logger   *slog.Logger    // nil: none
 
 	testOnlyNoCgroup     bool
 	testOnlyNoNamespaces bool
 	testOnlyForkAgain    bool // not only the first process of a sandbox
+	testOnlyEpollWatches int  // that a user may have; 0: what the kernel says
 }
 
 // UIDRange is a range of host user and group ids. Blocks of 65536 are leased
@@ -49,7 +51,12 @@ const (
 	weakUser   = "inotify and other counts per user are shared with the host's user"
 )
 
-const weakKernelMemory = "memory of sockets and pipes: not counted"
+// What no limit counts; docs/kernel-objects.md is the whole list.
+const (
+	weakKernelMemory = "memory of sockets, pipes, mappings and descriptors: not counted; bytes in connections are watched every 250 ms"
+	weakObjects      = "file locks, waiting connections: watched, not held"
+	weakEpoll        = "epoll watches: counted twice a second and ended above an eighth of what the host's user may have, not held by the kernel"
+)
 
 func weakCPU(cores float64) string {
 	return "cpu: pinned to " + strconv.Itoa(wholeCores(cores)) + " core(s), a fraction is kept by stopping and continuing the program, not by the kernel (no delegated cgroup)"

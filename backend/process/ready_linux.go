@@ -221,8 +221,9 @@ func (p *readyPool) next() (spec backend.Spec, next prospect, ok bool) {
 // prospect is what can be done for a program before it is asked for: by what the
 // last one in a sandbox of the shape was.
 type prospect struct {
-	fork  string           // key of the zygote that it could be forked from
-	ahead *backend.Process // what could be started ahead; nothing in it is a caller's
+	fork    string           // key of the zygote that it could be forked from
+	imports string           // what imports its packages
+	ahead   *backend.Process // what could be started ahead; nothing in it is a caller's
 }
 
 // expect notes how the last program in a sandbox of the shape could be started.
@@ -413,13 +414,13 @@ func (b *Backend) fillOne() bool {
 		b.ready.stop()
 		return false
 	}
-	s, err := b.build(h, spec)
+	s, err := b.build(h, spec, true)
 	if err != nil {
 		b.log.Debug("no sandbox is made ready", "error", err)
 		b.ready.stop()
 		return false
 	}
-	sound := (next.fork == "" || s.readyFork(next.fork)) && (next.ahead == nil || s.startAhead(*next.ahead))
+	sound := (next.fork == "" || s.readyFork(next.fork, next.imports)) && (next.ahead == nil || s.startAhead(*next.ahead))
 	if !sound {
 		b.ready.stop()
 	}
@@ -478,6 +479,7 @@ func (b *Backend) handOut(s *sandbox) error {
 	b.mu.Lock()
 	closed := b.closed
 	b.live[s] = struct{}{}
+	b.objects.startLocked()
 	b.mu.Unlock()
 	if closed {
 		_ = s.Close()

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -42,13 +43,15 @@ type sandbox struct {
 	root  string        // its directory on the host; tier L1 only
 	lock  *os.File      // on root
 
-	asked     bool        // it was handed out
-	child     *jail.Child // a fork that waits; guarded by mu once it is handed out
-	childKey  string
-	childBorn time.Time // when its zygote was
-	ahead     *ahead    // a process that waits; likewise
+	asked        bool        // it was handed out
+	child        *jail.Child // a fork that waits; guarded by mu once it is handed out
+	childKey     string
+	childImports string    // what the fork has loaded
+	childBorn    time.Time // when its zygote was
+	ahead        *ahead    // a process that waits; likewise
 
-	net network // what it was given of a way out
+	net    network         // what it was given of a way out
+	effort *backend.Effort // of the server for it
 
 	closeOnce sync.Once
 	closeErr  error
@@ -56,25 +59,33 @@ type sandbox struct {
 	use  sync.RWMutex // held to read while its descriptors are in use from outside
 	shut bool         // they are closed; guarded by use
 
-	mu      sync.Mutex
-	streams []stream // of every process that was started
-	kept    bool     // its group is the next sandbox's
-	started bool     // something was
+	dying atomic.Bool  // it is being killed for good
+	quota sync.RWMutex // held to write while the processor limit is lifted for Clear, to read while walls are read
+
+	mu       sync.Mutex
+	streams  []stream // of every process that was started
+	kept     bool     // its group is the next sandbox's
+	started  bool     // something was
+	exceeded []string // kernel objects that its programs were ended for, each time
 }
 
-// build makes a sandbox in a jail, which handOut gives to a caller. When it fails
-// nothing of it is left.
-func (b *Backend) build(h *hall, spec backend.Spec) (*sandbox, error) {
-	s := &sandbox{b: b, hall: h, spec: spec}
+// build makes a sandbox in a jail, which handOut gives to a caller. With ahead
+// the sandbox is kept ready. When build fails, nothing of the sandbox is left.
+func (b *Backend) build(h *hall, spec backend.Spec, ahead bool) (*sandbox, error) {
+	if err := b.reserveTasks(spec.MaxTasks, ahead); err != nil {
+		return nil, err
+	}
+	s := &sandbox{b: b, hall: h, spec: spec, effort: backend.NewEffort()}
 	turn, err := h.Turn()
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, s.remove())
 	}
 	defer turn.Cancel()
 	b.mu.Lock()
 	tree, mode := b.tree, h.Mode()
 	b.mu.Unlock()
 	cfg := jail.SlotConfig{
+		Effort:   s.effort,
 		WantProc: tree == nil && mode != jail.ModePlain,
 		Size: jail.Size{
 			WorkBytes: min(spec.WorkBytes, spec.MemoryBytes/2), WorkInodes: spec.WorkInodes, TempBytes: spec.TempBytes,
@@ -187,8 +198,9 @@ func (s *sandbox) Start(ctx context.Context, p backend.Process) (backend.Running
 	if err = putProgram(s.slot.Dirs[jail.DirProgram], s.slot.UID(), p.Program); err != nil {
 		return nil, fmt.Errorf("start process: %w", err)
 	}
-	st, err := openPipes(s.slot.UID(), p.Stdin, p.Channel)
+	st, err := openPipes(s.slot.UID(), p.Stdin, privateOf(p), s.effort)
 	if err != nil {
+		s.b.refused(err)
 		return nil, fmt.Errorf("start process: %w", err)
 	}
 	cmd := jail.Command{Argv: p.Argv, Env: p.Env, Dir: p.Dir, Files: st.theirs}
@@ -274,13 +286,14 @@ func (s *sandbox) relocate(c *jail.Command) {
 // Kill ends every process.
 func (s *sandbox) Kill(context.Context) error {
 	s.watch.stop()
+	s.effort.Free()
 	s.net.close()
 	release, err := s.hold()
 	if err != nil {
 		return nil //nolint:nilerr // it has been closed, and so nothing of it lives
 	}
 	defer release()
-	err = s.slot.Kill()
+	err = s.killFreely()
 	if err == nil { // the program may have closed it, to us as well
 		_ = unix.Fchmod(s.slot.Dirs[jail.DirWork], 0o700)
 	}
@@ -296,7 +309,7 @@ func (s *sandbox) Clear(ctx context.Context) error {
 		return err
 	}
 	defer release()
-	err = s.slot.Clear(ctx)
+	err = s.clearFreely(ctx)
 	if err == nil { // as after Kill
 		_ = unix.Fchmod(s.slot.Dirs[jail.DirWork], 0o700)
 	}
@@ -330,6 +343,8 @@ func (s *sandbox) Files() backend.Files { return heldFiles{s} }
 
 // Isolation reads which walls stand.
 func (s *sandbox) Isolation(context.Context) (sandboxmcp.Isolation, error) {
+	s.quota.RLock()
+	defer s.quota.RUnlock()
 	iso := sandboxmcp.Isolation{Backend: Name, Kernel: s.b.kernel, PolicySHA256: s.hall.policy, Weak: []string{}}
 	walls, err := s.slot.Observe()
 	if err != nil {
@@ -353,8 +368,12 @@ func (s *sandbox) Isolation(context.Context) (sandboxmcp.Isolation, error) {
 	}
 	iso.Walls = walls
 	iso.Tier = tier(mode, walls, held)
+	iso.Weak = append(iso.Weak, weakObjects)
 	if s.group == nil {
 		iso.Weak = append(iso.Weak, weakMemory, weakKernelMemory, weakCPU(s.spec.CPUCores))
+	}
+	if s.sharesUser() {
+		iso.Weak = append(iso.Weak, weakEpoll)
 	}
 	if mode == jail.ModePlain {
 		iso.Weak = append(iso.Weak, weakPlain, weakIPC, weakTasks, weakUser)
@@ -401,23 +420,34 @@ func contains(list []string, v string) bool {
 
 // Usage tells what the sandbox has taken.
 func (s *sandbox) Usage() backend.Usage {
-	if s.group != nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.kept {
-			return backend.Usage{}
-		}
-		u := s.group.Usage()
-		return backend.Usage{PeakMemory: u.PeakMemory, CPU: u.CPU, PeakTasks: max(u.PeakTasks-1, 1), OOMKills: u.OOMKills}
+	u := s.taken()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u.OOMKills += len(s.exceeded)
+	u.Exceeded = slices.Clone(s.exceeded)
+	return u
+}
+
+// taken is what the control group, or the watch in its place, has counted.
+func (s *sandbox) taken() backend.Usage {
+	if s.group == nil {
+		return s.watch.usage(s.slot.CPU())
 	}
-	return s.watch.usage(s.slot.CPU())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.kept {
+		return backend.Usage{}
+	}
+	u := s.group.Usage()
+	return backend.Usage{PeakMemory: u.PeakMemory, CPU: u.CPU, PeakTasks: max(u.PeakTasks-1, 1), OOMKills: u.OOMKills}
 }
 
 // Close kills and gives everything back.
 func (s *sandbox) Close() error {
 	s.closeOnce.Do(func() {
 		s.watch.stop()
-		_ = s.slot.Kill() // whoever waits for a process in it need not wait any more
+		s.effort.Free()
+		_ = s.killFreely() // so that waits for a process in it end
 		s.net.close()
 		s.use.Lock()
 		s.shut = true
@@ -451,6 +481,7 @@ func (s *sandbox) Close() error {
 
 // remove gives back what a sandbox holds outside its jail.
 func (s *sandbox) remove() error {
+	s.b.returnTasks(s.spec.MaxTasks)
 	var err error
 	if s.group != nil && !s.kept {
 		err = s.group.Remove()
@@ -541,8 +572,7 @@ func (r *running) Wait(ctx context.Context) (backend.Exit, error) {
 
 // Flush hands on what is in the streams now.
 func (r *running) Flush(context.Context) error {
-	r.pipes.flush()
-	return nil
+	return r.pipes.flush()
 }
 
 // Drain waits until the streams are read to their end.

@@ -3,102 +3,203 @@ package process
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
 // pipes are a process's streams: the ends that it gets, and what carries bytes
 // to and from ours.
 type pipes struct {
-	theirs  []int    // become 0, 1, 2 and, with a channel, 3
-	channel *os.File // ours; nil when there is none
+	theirs  []int    // become 0, 1, 2 and, with a channel, 3 and 4
+	channel *channel // nil when there is none
 	copies  sync.WaitGroup
 	ours    []*os.File
 	outputs []*output
+	effort  *backend.Effort // of the sandbox
 
 	once sync.Once
 	done chan struct{} // closed when every stream has been copied to its end; see copied
 }
 
-// output carries one stream to its writer.
-type output struct {
-	r  *os.File
-	to io.Writer
-	mu sync.Mutex // held from before a read until its bytes are with the writer
+// channel is the server's side of a process's private streams. They are pipes
+// and not a socket, because a socket carries descriptors: the kernel would close
+// one that a program sends in the server's thread, and a socket that lingers
+// blocks its closer for as long as the program likes.
+type channel struct {
+	from *inlet   // what the process writes to its descriptor 3
+	to   *os.File // what it reads from its descriptor 4; nil: there is none
 }
 
-// take reads what is there, at most limit bytes, and hands it on. io.EOF: the
-// stream has ended; unix.EAGAIN: there is no more now.
-func (o *output) take(fd uintptr, limit int64) error {
+func (c *channel) Read(p []byte) (int, error) { return c.from.Read(p) }
+
+func (c *channel) Write(p []byte) (int, error) {
+	if c.to == nil {
+		return 0, os.ErrClosed
+	}
+	return c.to.Write(p)
+}
+
+// mute ends what the process reads. It keeps what the process writes.
+func (c *channel) mute() {
+	if c.to != nil {
+		_ = c.to.Close()
+		c.to = nil
+	}
+}
+
+// Close closes both directions.
+func (c *channel) Close() error {
+	err := c.from.Close()
+	if c.to != nil {
+		err = errors.Join(err, c.to.Close())
+	}
+	return err
+}
+
+// output carries one stream to its writer.
+type output struct {
+	*inlet
+
+	to  io.Writer
+	mu  sync.Mutex // held from before a read until its bytes are with the writer
+	err error      // why the stream was not read to its end; guarded by mu
+}
+
+// take reads what is there, at most limit bytes and what comes with the last of
+// them, and hands it on. io.EOF: the stream has ended; unix.EAGAIN: there is no
+// more now.
+func (o *output) take(fd uintptr, limit int64) (taken int64, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	b := chunks.Get().(*[]byte) //nolint:forcetypeassert // the pool holds nothing else
 	defer chunks.Put(b)
-	for limit > 0 {
+	for taken < limit {
 		n, err := unix.Read(int(fd), *b)
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case err != nil:
-			return err
+			return taken, err
 		case n == 0:
-			return io.EOF
+			return taken, io.EOF
 		}
 		_, _ = o.to.Write((*b)[:n])
-		limit -= int64(n)
+		taken += int64(n)
 	}
-	return nil
+	return taken, nil
 }
 
-// copy carries everything until the stream ends.
+// copy carries everything until the stream ends. Any other end is o.err.
 func (o *output) copy() {
-	raw, err := o.r.SyscallConn()
-	if err != nil {
-		return
+	for {
+		rest, err := o.some()
+		if err == nil && rest > 0 {
+			err = o.rest(rest)
+		}
+		if err != nil || rest == 0 {
+			_ = o.failed(err)
+			return
+		}
 	}
-	_ = raw.Read(func(fd uintptr) (done bool) {
+}
+
+// some carries what comes, until the stream has ended or the sandbox has used up
+// its share of the server: then it returns how long to rest.
+func (o *output) some() (rest time.Duration, err error) {
+	raw, err := o.file().SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var end error
+	err = raw.Read(func(fd uintptr) (done bool) {
 		for {
-			if err := o.take(fd, 1); err != nil {
-				return !errors.Is(err, unix.EAGAIN)
+			n, bad := o.take(fd, 1)
+			if bad != nil {
+				end = bad
+				return !errors.Is(bad, unix.EAGAIN)
+			}
+			if n < backend.WholePiece {
+				if rest = o.effort.Spend(backend.CostPiece); rest > 0 {
+					return true
+				}
 			}
 		}
 	})
+	if err == nil && rest == 0 && !errors.Is(end, io.EOF) {
+		err = end
+	}
+	return rest, err
+}
+
+// failed notes, and returns, the first reason why the stream cannot be read to
+// its end. err may be nil. It waits for a read that is going on.
+func (o *output) failed(err error) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err != nil && o.err == nil {
+		o.err = fmt.Errorf("read the program's output: %w", err)
+	}
+	return o.err
 }
 
 // flush carries what is in the pipe now.
-func (o *output) flush() {
-	raw, err := o.r.SyscallConn()
-	if err != nil {
-		return
-	}
-	_ = raw.Control(func(fd uintptr) {
-		if n, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ); err == nil && n > 0 {
-			_ = o.take(fd, int64(n))
-			return
+func (o *output) flush() error {
+	var end error
+	err := o.use(func(fd uintptr) {
+		if n, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ); err != nil || n > 0 {
+			_, end = o.take(fd, int64(max(n, 1)))
 		}
-		o.mu.Lock() // what another one has just read is on its way
-		defer o.mu.Unlock()
 	})
+	if err == nil && !errors.Is(end, io.EOF) && !errors.Is(end, unix.EAGAIN) {
+		err = end
+	}
+	return o.failed(err)
 }
 
-// flush hands on what is in the streams now.
-func (p *pipes) flush() {
+// flush hands on what is in the streams now. It fails where one cannot be read.
+func (p *pipes) flush() error {
+	var errs []error
 	for _, o := range p.outputs {
-		o.flush()
+		errs = append(errs, o.flush())
 	}
+	return errors.Join(errs...)
 }
 
 var chunks = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}
 
-// open makes all streams, whose output goes nowhere until carry. uid is the host
+// private says which private streams a process has.
+type private int
+
+const (
+	noChannel   private = iota
+	channelFrom         // descriptor 3, which it writes to
+	channelBoth         // and descriptor 4, which it reads from
+)
+
+func privateOf(p backend.Process) private {
+	switch {
+	case p.Channel && p.Commands:
+		return channelBoth
+	case p.Channel:
+		return channelFrom
+	default:
+		return noChannel
+	}
+}
+
+// openPipes makes all streams, whose output goes nowhere until carry. uid is the host
 // user of the sandbox: its programs may reopen their streams by name only when
 // these belong to it.
-func openPipes(uid int, stdin []byte, channel bool) (*pipes, error) {
-	p := &pipes{}
+func openPipes(uid int, stdin []byte, private private, effort *backend.Effort) (*pipes, error) {
+	p := &pipes{effort: effort}
 	err := p.input(stdin)
 	if err == nil {
 		err = p.output(uid)
@@ -106,8 +207,8 @@ func openPipes(uid int, stdin []byte, channel bool) (*pipes, error) {
 	if err == nil {
 		err = p.output(uid)
 	}
-	if err == nil && channel {
-		err = p.private()
+	if err == nil && private != noChannel {
+		err = p.private(private)
 	}
 	if err != nil {
 		p.closeTheirs()
@@ -136,7 +237,8 @@ func (p *pipes) input(data []byte) error {
 }
 
 // carry begins to hand on what is written, and what was so far. It is called once.
-func (p *pipes) carry(to ...io.Writer) {
+func (p *pipes) carry(stdout, stderr io.Writer) {
+	to := [2]io.Writer{stdout, stderr}
 	for i, o := range p.outputs {
 		if o.to = to[i]; o.to == nil {
 			o.to = io.Discard
@@ -153,35 +255,37 @@ func (p *pipes) output(uid int) error {
 	if os.Geteuid() == 0 {
 		_ = unix.Fchown(w, uid, uid) // so that /dev/stdout can be opened
 	}
-	p.theirs, p.ours, p.outputs = append(p.theirs, w), append(p.ours, r), append(p.outputs, &output{r: r})
+	p.theirs, p.outputs = append(p.theirs, w), append(p.outputs, &output{inlet: newInlet(r, p.effort)})
 	return nil
 }
 
-func (p *pipes) private() error {
-	s, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+func (p *pipes) private(which private) error {
+	w, from, err := pipe(0)
 	if err != nil {
 		return err
 	}
-	p.theirs = append(p.theirs, s[1])
-	if err := unix.SetNonblock(s[0], true); err != nil {
-		_ = unix.Close(s[0])
-		return err
+	p.theirs, p.channel = append(p.theirs, w), &channel{from: newInlet(from, p.effort)}
+	if which == channelBoth {
+		var r int
+		if r, p.channel.to, err = pipe(1); err != nil {
+			return err
+		}
+		p.theirs = append(p.theirs, r)
 	}
-	p.channel = os.NewFile(uintptr(s[0]), "channel")
 	return nil
 }
 
 // pipe makes a pipe; ours is its end number i, on the runtime's poller.
 func pipe(i int) (theirs int, ours *os.File, err error) {
 	var fds [2]int
-	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+	if err = unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
 		return -1, nil, err
 	}
-	if err := unix.SetNonblock(fds[i], true); err != nil {
-		_ = errors.Join(unix.Close(fds[0]), unix.Close(fds[1]))
+	if ours, err = jail.Polled(fds[i], "stream"); err != nil {
+		_ = unix.Close(fds[1-i])
 		return -1, nil, err
 	}
-	return fds[1-i], os.NewFile(uintptr(fds[i]), "stream"), nil
+	return fds[1-i], ours, nil
 }
 
 func (p *pipes) closeTheirs() {
@@ -207,16 +311,29 @@ func (p *pipes) close(limit time.Duration) {
 	for _, f := range p.ours {
 		_ = f.Close()
 	}
+	for _, o := range p.outputs {
+		_ = o.Close()
+	}
+	p.hang()
+}
+
+// hang closes the channel, if there is one.
+func (p *pipes) hang() {
 	if p.channel != nil {
 		_ = p.channel.Close()
 	}
 }
 
-// drain waits for the end of the streams.
+// drain waits for the end of the streams. It fails where one could not be read
+// to its end.
 func (p *pipes) drain(ctx context.Context) error {
 	select {
 	case <-p.copied():
-		return nil
+		var errs []error
+		for _, o := range p.outputs {
+			errs = append(errs, o.failed(nil))
+		}
+		return errors.Join(errs...)
 	case <-ctx.Done():
 		return ctx.Err()
 	}

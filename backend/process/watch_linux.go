@@ -29,7 +29,10 @@ type watch struct {
 
 	began     time.Time
 	notBefore time.Time // of the next exact sum
-	stopped   bool      // its programs are, for their share of the processor
+
+	sharing sync.Mutex
+	stopped bool // its programs are, for their share of the processor; guarded by sharing
+	free    bool // they are not stopped for now; guarded by sharing
 
 	mu    sync.Mutex
 	peak  int64
@@ -77,10 +80,11 @@ func (w *watch) run() {
 
 // look adds up once; false: it has ended the sandbox.
 func (w *watch) look() bool {
-	var rss, tmp int64
+	var rss, tmp, reserved int64
 	var tasks int
 	var cpu time.Duration
-	for _, p := range w.processes() {
+	processes := w.processes()
+	for _, p := range processes {
 		st := w.read(p, "stat")
 		f := strings.Fields(st[strings.LastIndexByte(st, ')')+1:]) // the name before it is the program's to choose
 		if len(f) < 22 {
@@ -90,12 +94,18 @@ func (w *watch) look() bool {
 		cpu += time.Duration(number(14)+number(15)+number(16)+number(17)) * clockTick      // and of the children it waited for
 		tasks += int(number(20))
 		rss += number(24) * int64(os.Getpagesize())
+		reserved += number(23)
 	}
 	for _, d := range []int{w.slot.Dirs[jail.DirWork], w.slot.Dirs[jail.DirTemp], w.slot.Dirs[jail.DirShm]} {
 		var fs unix.Statfs_t
 		if !w.plain && d >= 0 && unix.Fstatfs(d, &fs) == nil {
-			tmp += int64(fs.Blocks-fs.Bfree) * fs.Bsize
+			tmp += int64(fs.Blocks-fs.Bfree)*fs.Bsize + int64(fs.Files-fs.Ffree)*inodeSize
 		}
+	}
+	tables := int64(0)
+	if rss+tmp+reserved/tableShare > w.spec.MemoryBytes {
+		tables = w.pageTables(processes)
+		tmp += tables
 	}
 	if rss+tmp > w.spec.MemoryBytes {
 		if time.Now().Before(w.notBefore) {
@@ -112,11 +122,32 @@ func (w *watch) look() bool {
 		w.ooms++
 	}
 	w.mu.Unlock()
-	if over && !w.relieve(tmp) {
+	if over && !w.relieve(tmp-tables) {
 		return false
 	}
 	w.share(cpu + w.slot.CPU())
 	return true
+}
+
+// inodeSize is what a name in a tmpfs takes of the kernel's memory, and what the kernel
+// itself counts for it.
+const inodeSize = 1024
+
+// tableShare bounds page tables by address space: they take one byte of it in 512 at
+// most, and little more for the tables above them.
+const tableShare = 256
+
+// pageTables adds up the page tables of processes.
+func (w *watch) pageTables(processes []string) int64 {
+	var sum int64
+	for _, p := range processes {
+		_, rest, ok := strings.Cut(w.read(p, "status"), "\nVmPTE:")
+		if f := strings.Fields(rest); ok && len(f) > 0 {
+			kb, _ := strconv.ParseInt(f[0], 10, 64)
+			sum += kb << 10
+		}
+	}
+	return sum
 }
 
 // relieve ends the programs that hold too much; false: the files alone are too
@@ -141,7 +172,10 @@ func (w *watch) share(used time.Duration) {
 		return
 	}
 	allowed := time.Duration(cores * float64(time.Since(w.began)))
+	w.sharing.Lock()
+	defer w.sharing.Unlock()
 	switch {
+	case w.free:
 	case !w.stopped && used > allowed+shareBurst:
 		w.stopped = w.slot.SignalAll(int(unix.SIGSTOP)) == nil
 	case w.stopped && used <= allowed:
@@ -174,7 +208,7 @@ func (w *watch) exact() int64 {
 // as its own /proc shows them, or of the host's in tier L1.
 func (w *watch) processes() []string {
 	if w.plain {
-		return w.descendants(strconv.Itoa(w.slot.PID()), nil)
+		return descendants(strconv.Itoa(w.slot.PID()), nil)
 	}
 	var pids []string
 	buf := make([]byte, 16<<10)
@@ -197,7 +231,8 @@ func (w *watch) processes() []string {
 	}
 }
 
-func (w *watch) descendants(pid string, found []string) []string {
+// descendants lists a process of the host and all below it.
+func descendants(pid string, found []string) []string {
 	found = append(found, pid)
 	tasks, err := os.ReadDir("/proc/" + pid + "/task")
 	if err != nil {
@@ -209,7 +244,7 @@ func (w *watch) descendants(pid string, found []string) []string {
 			continue
 		}
 		for c := range bytes.FieldsSeq(b) {
-			found = w.descendants(string(c), found)
+			found = descendants(string(c), found)
 		}
 	}
 	return found

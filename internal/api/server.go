@@ -150,10 +150,22 @@ type guarded struct {
 	logger *slog.Logger
 }
 
+// passing is an error of Accept that a later call may not have, such as a lack of
+// descriptors or of epoll watches. A server of net/http waits a moment after it
+// and goes on; other errors end it for good.
+type passing struct{ error }
+
+func (passing) Timeout() bool   { return false }
+func (passing) Temporary() bool { return true }
+func (p passing) Unwrap() error { return p.error }
+
 // Accept returns the next connection of a trusted user.
 func (g guarded) Accept() (net.Conn, error) {
 	for {
 		c, err := g.Listener.Accept()
+		if err != nil && !errors.Is(err, net.ErrClosed) {
+			return nil, passing{err}
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -22,7 +22,7 @@ import (
 // Config says how long and how much is kept.
 type Config struct {
 	MaxAge   time.Duration    // of a result with its files; 0: 24 h
-	MaxBytes int64            // of output and files in a namespace; 0: 1 GiB
+	MaxBytes int64            // of all that is kept of a namespace's results, but for the newest; 0: 1 GiB
 	Look     int              // named blobs after which a sweep leaves the others to the next; 0: 20 000
 	Now      func() time.Time // nil: the machine's clock
 }
@@ -33,6 +33,7 @@ type Keeper struct {
 	store *store.Store
 	cfg   Config
 	shard atomic.Uint32 // of the blobs; where the last look for orphans ended
+	left  leftBlobs
 }
 
 // NewKeeper makes a Keeper over an open state directory. It signs nothing: the

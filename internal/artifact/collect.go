@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -24,14 +25,20 @@ type Bounds struct {
 	Entries    int   // directory entries that are looked at, hidden ones counted; 5 000
 	Depth      int   // parts of a file's name; 8
 	FileBytes  int64 // 32 MiB
-	TotalBytes int64 // 64 MiB
+	TotalBytes int64 // of the files that are kept; 64 MiB
+
+	ReadBytes int64         // read from all files, those that are not kept counted; 2 * TotalBytes
+	Time      time.Duration // after which no further file is read; 10 s
 }
 
 func (b Bounds) orDefault() Bounds {
-	return Bounds{
+	b = Bounds{
 		Files: cmp.Or(b.Files, 200), Entries: cmp.Or(b.Entries, 5000), Depth: cmp.Or(b.Depth, 8),
 		FileBytes: cmp.Or(b.FileBytes, 32<<20), TotalBytes: cmp.Or(b.TotalBytes, 64<<20),
+		ReadBytes: b.ReadBytes, Time: cmp.Or(b.Time, 10*time.Second),
 	}
+	b.ReadBytes = cmp.Or(b.ReadBytes, 2*b.TotalBytes)
+	return b
 }
 
 // maxSkipped is how many skipped files are named; the rest is counted.
@@ -121,12 +128,16 @@ func Survey(files backend.FileReader, known map[string]State, bounds Bounds) map
 // Collect takes every regular file below the working directory within the
 // bounds. All content that it takes stays in memory until the caller lets go of
 // the Collection: up to Bounds.TotalBytes, which is 64 MiB by default, for each
-// Collect that runs at the same time. It fails when the working directory cannot be listed, when a blob
-// cannot be written and when ctx ends; whatever is wrong with a single file
-// only skips that file.
+// Collect that runs at the same time. It fails when the working directory cannot
+// be listed, when reading fails for a reason that is not the program's, and when a
+// blob cannot be written. Whatever a program did to a single file only skips that
+// file. When ctx ends, or Bounds.Time or Bounds.ReadBytes is used up, Collect
+// reads nothing more and names the other files in Skipped.
 func (k *Keeper) Collect(ctx context.Context, src Source) (Collection, error) {
 	c := &collector{keeper: k, src: src, bounds: src.Bounds.orDefault(), states: map[string]State{}}
-	c.entries = c.bounds.Entries
+	c.entries, c.unread = c.bounds.Entries, c.bounds.ReadBytes
+	ctx, cancel := context.WithTimeoutCause(ctx, c.bounds.Time, errTime)
+	defer cancel()
 	if err := c.directory(ctx, ".", 0); err != nil {
 		return Collection{}, err
 	}
@@ -171,7 +182,8 @@ type collector struct {
 	src    Source
 	bounds Bounds
 
-	entries   int // that may still be looked at
+	entries   int   // that may still be looked at
+	unread    int64 // bytes that may still be read
 	total     int64
 	artifacts []sandboxmcp.Artifact
 	skipped   []sandboxmcp.SkippedFile
@@ -192,18 +204,20 @@ func (c *collector) skip(name, reason string) {
 
 // directory takes what is in one directory, which is depth parts deep.
 func (c *collector) directory(ctx context.Context, dir string, depth int) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("collect files: %w", err)
+	if reason := c.stopped(ctx); reason != "" {
+		c.skip(dir+"/", reason)
+		return nil
 	}
 	if c.entries <= 0 {
 		c.skip(dir+"/", fmt.Sprintf("not looked into: more than %d entries in all", c.bounds.Entries))
 		return nil
 	}
 	list, more, err := c.src.Files.List(dir, c.entries)
-	if err != nil {
-		if dir == "." {
-			return fmt.Errorf("list the working directory: %w", err)
-		}
+	switch {
+	case err == nil:
+	case dir == "." || !programs(err):
+		return unreadError("the directory "+printable(dir), err)
+	default:
 		c.skip(dir+"/", "the directory cannot be read")
 		return nil
 	}
@@ -246,6 +260,12 @@ func (c *collector) entry(ctx context.Context, name string, info backend.FileInf
 	if reason == "" && c.total+info.Size > c.bounds.TotalBytes {
 		reason = fmt.Sprintf("all files together are larger than %d bytes", c.bounds.TotalBytes)
 	}
+	if reason == "" {
+		reason = c.stopped(ctx)
+	}
+	if reason == "" && info.Size > c.unread {
+		reason = c.tooMuch()
+	}
 	if reason != "" {
 		c.skip(name, reason)
 		return nil
@@ -275,19 +295,43 @@ func (c *collector) unfit(info backend.FileInfo) string {
 	return ""
 }
 
-var errChanged = errors.New("changed while it was read")
+var (
+	errChanged = errors.New("changed while it was read")
+	errTime    = errors.New("the time for reading files is used up")
+)
+
+// stopped tells why no further file is read; empty: the next one may be read.
+func (c *collector) stopped(ctx context.Context) string {
+	switch {
+	case ctx.Err() == nil:
+		return ""
+	case errors.Is(context.Cause(ctx), errTime):
+		return fmt.Sprintf("not read: the files took longer than %s", c.bounds.Time)
+	default:
+		return "not read: the run was cancelled"
+	}
+}
+
+func (c *collector) tooMuch() string {
+	return fmt.Sprintf("not read: more than %d bytes were to be read in all", c.bounds.ReadBytes)
+}
 
 // take reads one file and keeps it.
 func (c *collector) take(ctx context.Context, name string, info backend.FileInfo, known State) error {
-	data, err := c.read(name)
+	data, err := c.read(ctx, name)
 	var unfit unfitError
 	switch {
+	case ctx.Err() != nil:
+		c.skip(name, c.stopped(ctx))
+		return nil
 	case errors.As(err, &unfit):
 		c.skip(name, string(unfit))
 		return nil
 	case errors.Is(err, errChanged), errors.Is(err, fs.ErrNotExist):
 		c.skip(name, errChanged.Error())
 		return nil
+	case err != nil && !programs(err):
+		return unreadError("the file "+printable(name), err)
 	case err != nil:
 		c.skip(name, "cannot be read")
 		return nil
@@ -299,6 +343,10 @@ func (c *collector) take(ctx context.Context, name string, info backend.FileInfo
 		}
 	}
 	sum, err := c.keeper.store.PutBlob(ctx, data)
+	if err != nil && ctx.Err() != nil {
+		c.skip(name, c.stopped(ctx))
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -314,14 +362,30 @@ func (c *collector) take(ctx context.Context, name string, info backend.FileInfo
 	return nil
 }
 
+// programs tells whether a program can make an error by what it does to names and
+// rights. Any other error is the machine's, and files are lost.
+func programs(err error) bool {
+	for _, of := range []error{fs.ErrPermission, fs.ErrNotExist, fs.ErrInvalid, syscall.ELOOP, syscall.ENOTDIR, syscall.EXDEV, syscall.ENAMETOOLONG, syscall.EAGAIN} {
+		if errors.Is(err, of) {
+			return true
+		}
+	}
+	return false
+}
+
+func unreadError(what string, err error) error {
+	return sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "%s could not be read: %s", what, err).WithCause(err)
+}
+
 // unfitError is why an opened file is no artifact.
 type unfitError string
 
 func (e unfitError) Error() string { return string(e) }
 
 // read reads a file once, and makes sure that it was the same all the while:
-// what its entry said has no weight here.
-func (c *collector) read(name string) ([]byte, error) {
+// what its entry said has no weight here. All that is read counts, whatever
+// becomes of it.
+func (c *collector) read(ctx context.Context, name string) ([]byte, error) {
 	f, err := c.src.Files.Open(name)
 	if err != nil {
 		return nil, err
@@ -337,8 +401,13 @@ func (c *collector) read(name string) ([]byte, error) {
 	if c.total+before.Size > c.bounds.TotalBytes {
 		return nil, errChanged
 	}
+	if before.Size > c.unread {
+		return nil, unfitError(c.tooMuch())
+	}
 	buf := bytes.NewBuffer(make([]byte, 0, before.Size+bytes.MinRead))
-	if _, err = buf.ReadFrom(io.LimitReader(f, before.Size+1)); err != nil {
+	n, err := buf.ReadFrom(io.LimitReader(backend.Reading(ctx, f), before.Size+1))
+	c.unread -= n
+	if err != nil {
 		return nil, err
 	}
 	after, err := f.Stat()

@@ -18,6 +18,7 @@ type dir struct {
 	// onRead is called after each Read of an opened file, with its path.
 	onRead func(path string)
 	opened map[string]int
+	bytes  int64 // that were read of all files
 }
 
 func describe(name string, info fs.FileInfo) backend.FileInfo {
@@ -77,6 +78,7 @@ type file struct {
 
 func (f *file) Read(p []byte) (int, error) {
 	n, err := f.File.Read(p)
+	f.dir.bytes += int64(n)
 	if f.dir.onRead != nil {
 		f.dir.onRead(filepath.Join(f.dir.root, f.name))
 	}

@@ -26,8 +26,8 @@ const stamp = "2006-01-02T15:04:05.000000000Z07:00"
 
 // Record is what is kept of a request that has ended.
 type Record struct {
-	// Result is the whole result. The content of its artifacts is not looked
-	// at: it is among the blobs since Collect, under the artifacts' SHA256.
+	// Result is the whole result, with the content of its artifacts, which is
+	// among the blobs since Collect under the artifacts' SHA256.
 	Result    sandboxmcp.Result
 	CreatedAt time.Time
 	EndedAt   time.Time
@@ -36,7 +36,11 @@ type Record struct {
 // Save returns the step that writes a record into the database. Long outputs
 // are put among the blobs before Save returns; nothing is known of the request
 // until the step has been committed. A request that is kept already fails it.
-func (k *Keeper) Save(ctx context.Context, rec Record) (store.Op, error) {
+//
+// The step drops the namespace's oldest results when the record is more than
+// MaxBytes allows, with the step that note returns for each. Call
+// [Keeper.Discard] after the commit: it removes their content.
+func (k *Keeper) Save(ctx context.Context, rec Record, note func(Dropped) store.Op) (store.Op, error) {
 	r := rec.Result
 	stdout, err := k.output(ctx, r.Stdout)
 	if err != nil {
@@ -54,17 +58,25 @@ func (k *Keeper) Save(ctx context.Context, rec Record) (store.Op, error) {
 		}
 		receipt = sql.NullString{String: string(text), Valid: true}
 	}
-	artifacts := r.Artifacts
+	artifacts, content := r.Artifacts, contents(r, stdout, stderr)
 	r.Stdout, r.Stderr, r.Artifacts, r.Receipt = "", "", nil, nil
 	result, err := json.Marshal(r)
 	if err != nil {
 		return nil, fmt.Errorf("encode result: %w", err)
 	}
+	size := stdout.size + stderr.size + int64(len(result)+len(receipt.String)) + rowBytes
+	for _, a := range artifacts {
+		size += a.SizeBytes + int64(len(a.Name)+len(a.Path)+len(a.MIMEType)+len(a.Signature)) + rowBytes
+	}
 	return func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `INSERT INTO executions (request_id, namespace, session_id, language, status, exit_code, created_at, ended_at, result, stdout, stderr, stdout_blob, stderr_blob, receipt)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		// A blob that no row names may have been discarded since it was put.
+		if err := k.restore(ctx, content); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, `INSERT INTO executions (request_id, namespace, session_id, language, status, exit_code, created_at, ended_at, result, stdout, stderr, stdout_blob, stderr_blob, receipt, bytes)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 			r.RequestID, r.Namespace, r.SessionID, r.Language, r.Status, r.ExitCode, rec.CreatedAt.UTC().Format(stamp), rec.EndedAt.UTC().Format(stamp),
-			string(result), stdout.inline, stderr.inline, stdout.blob, stderr.blob, receipt)
+			string(result), stdout.inline, stderr.inline, stdout.blob, stderr.blob, receipt, size)
 		if err != nil {
 			return fmt.Errorf("keep result: %w", err)
 		}
@@ -75,22 +87,59 @@ func (k *Keeper) Save(ctx context.Context, rec Record) (store.Op, error) {
 				return fmt.Errorf("keep artifact: %w", err)
 			}
 		}
-		return nil
+		return k.makeRoom(ctx, tx, r.Namespace, r.RequestID, note)
 	}, nil
+}
+
+// rowBytes is what a row of the database is counted for besides its texts.
+const rowBytes = 256
+
+// contents are the blobs that a result names, by their SHA-256.
+func contents(r sandboxmcp.Result, stdout, stderr output) map[string][]byte {
+	all := map[string][]byte{}
+	for _, a := range r.Artifacts {
+		all[a.SHA256] = a.ContentB64
+	}
+	if stdout.blob.Valid {
+		all[stdout.blob.String] = []byte(r.Stdout)
+	}
+	if stderr.blob.Valid {
+		all[stderr.blob.String] = []byte(r.Stderr)
+	}
+	return all
+}
+
+// restore puts blobs back that are gone. Nothing can discard them before the
+// transaction that it is called in has ended.
+func (k *Keeper) restore(ctx context.Context, content map[string][]byte) error {
+	for sum, data := range content {
+		if k.store.HasBlob(sum, int64(len(data))) {
+			continue
+		}
+		got, err := k.store.PutBlob(ctx, data)
+		if err != nil {
+			return err
+		}
+		if got != sum {
+			return sandboxmcp.Errorf(sandboxmcp.CodeInternal, "the content of %s is gone", sum)
+		}
+	}
+	return nil
 }
 
 // output is where a stream is kept: in the row, or among the blobs.
 type output struct {
 	inline []byte
 	blob   sql.NullString
+	size   int64
 }
 
 func (k *Keeper) output(ctx context.Context, text string) (output, error) {
 	if len(text) <= inlineOutput {
-		return output{inline: []byte(text)}, nil
+		return output{inline: []byte(text), size: int64(len(text))}, nil
 	}
 	sum, err := k.store.PutBlob(ctx, []byte(text))
-	return output{blob: sql.NullString{String: sum, Valid: true}}, err
+	return output{blob: sql.NullString{String: sum, Valid: true}, size: int64(len(text))}, err
 }
 
 func notFound(id sandboxmcp.RequestID) error {

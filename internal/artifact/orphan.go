@@ -5,9 +5,12 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"fmt"
+	"maps"
 	"slices"
+	"sync"
 	"time"
 
+	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
@@ -54,7 +57,7 @@ func (k *Keeper) removeOrphans(ctx context.Context) error {
 		orphans := slices.DeleteFunc(old, func(sum string) bool { return named[sum] })
 		looked += len(named)
 		for batch := range slices.Chunk(orphans, orphanBatch) {
-			if err := k.store.Update(ctx, k.discard(batch)); err != nil {
+			if err := k.store.Update(ctx, k.discard(batch, youngBlob)); err != nil {
 				return err
 			}
 		}
@@ -87,21 +90,105 @@ func (k *Keeper) named(ctx context.Context, shard int) (map[string]bool, error) 
 	return named, nil
 }
 
-// discard takes blobs away that are still named by no row and still old. While
+// leave notes the blobs that a request's rows name: they are looked at by Discard
+// when the rows are gone.
+func (k *Keeper) leave(ctx context.Context, tx *sql.Tx, id sandboxmcp.RequestID) error {
+	rows, err := tx.QueryContext(ctx, `SELECT sha256 FROM artifacts WHERE request_id = ?1
+		UNION SELECT stdout_blob FROM executions WHERE request_id = ?1 AND stdout_blob IS NOT NULL
+		UNION SELECT stderr_blob FROM executions WHERE request_id = ?1 AND stderr_blob IS NOT NULL`, id)
+	if err != nil {
+		return fmt.Errorf("list content: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var sum string
+		if err := rows.Scan(&sum); err != nil {
+			return fmt.Errorf("list content: %w", err)
+		}
+		k.left.add(sum)
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("list content: %w", err)
+	}
+	return nil
+}
+
+// leftBlobs are blobs that were named by rows which were dropped.
+type leftBlobs struct {
+	mu   sync.Mutex
+	sums map[string]bool
+}
+
+func (l *leftBlobs) add(sum string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.sums == nil {
+		l.sums = map[string]bool{}
+	}
+	l.sums[sum] = true
+}
+
+func (l *leftBlobs) take() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	sums := slices.Collect(maps.Keys(l.sums))
+	l.sums = nil
+	return sums
+}
+
+// Discard removes the content of results that were dropped and that no other
+// result names. What it cannot remove now is left to a later Sweep.
+func (k *Keeper) Discard(ctx context.Context) error {
+	sums := k.left.take()
+	if len(sums) == 0 {
+		return nil
+	}
+	for batch := range slices.Chunk(sums, orphanBatch) {
+		// The rows have to be gone from what is committed: a transaction that drops
+		// them may still fail.
+		unnamed, err := k.unnamed(ctx, batch)
+		if err != nil {
+			return err
+		}
+		if err = k.store.Update(ctx, k.discard(unnamed, 0)); err != nil {
+			return err
+		}
+	}
+	return k.store.RemoveDiscarded(ctx)
+}
+
+// unnamed returns those blobs that no committed row names.
+func (k *Keeper) unnamed(ctx context.Context, sums []string) ([]string, error) {
+	var left []string
+	for _, sum := range sums {
+		var used bool
+		if err := k.store.DB().QueryRowContext(ctx, isNamed, sum).Scan(&used); err != nil {
+			return nil, fmt.Errorf("look for blob: %w", err)
+		}
+		if !used {
+			left = append(left, sum)
+		}
+	}
+	return left, nil
+}
+
+// isNamed asks whether a row names a blob.
+const isNamed = `SELECT EXISTS (SELECT 1 FROM artifacts WHERE sha256 = ?1)
+	OR EXISTS (SELECT 1 FROM executions WHERE stdout_blob = ?1) OR EXISTS (SELECT 1 FROM executions WHERE stderr_blob = ?1)`
+
+// discard takes blobs away that are still named by no row and have that age. While
 // it runs, no process can commit a row that names one.
-func (k *Keeper) discard(sums []string) store.Op {
+func (k *Keeper) discard(sums []string, age time.Duration) store.Op {
 	return func(ctx context.Context, tx *sql.Tx) error {
 		for _, sum := range sums {
 			var used bool
-			err := tx.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM artifacts WHERE sha256 = ?1)
-				OR EXISTS (SELECT 1 FROM executions WHERE stdout_blob = ?1) OR EXISTS (SELECT 1 FROM executions WHERE stderr_blob = ?1)`, sum).Scan(&used)
-			if err != nil {
+			if err := tx.QueryRowContext(ctx, isNamed, sum).Scan(&used); err != nil {
 				return fmt.Errorf("look for blob: %w", err)
 			}
 			if used {
 				continue
 			}
-			if err := k.store.DiscardBlob(sum, youngBlob); err != nil {
+			if err := k.store.DiscardBlob(sum, age); err != nil {
 				return err
 			}
 		}

@@ -3,6 +3,7 @@ package artifact
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -17,7 +18,7 @@ type Dropped struct {
 	Namespace sandboxmcp.Namespace
 	RequestID sandboxmcp.RequestID
 	Files     int    // artifacts
-	Bytes     int64  // of its output and artifacts
+	Bytes     int64  // of all that was kept of it
 	Reason    string // "too old" or "too much"
 }
 
@@ -27,8 +28,8 @@ type Dropped struct {
 // those that were to go in the same transaction. note is called for what this
 // Sweep drops and not for what another one has dropped meanwhile.
 //
-// Then it removes content that no result has named for ten minutes, whoever has
-// left it. It looks at a bounded part of all content, and the next Sweep at the
+// It removes the content of what it dropped, and then content that no result has
+// named for ten minutes, whoever has left it. It looks at a bounded part of all content, and the next Sweep at the
 // part that follows. When ctx ends, what was dropped so far is.
 func (k *Keeper) Sweep(ctx context.Context, note func(Dropped) store.Op) error {
 	due, err := k.due(ctx)
@@ -40,7 +41,7 @@ func (k *Keeper) Sweep(ctx context.Context, note func(Dropped) store.Op) error {
 		due = due[len(batch):]
 		err := k.store.Update(ctx, func(ctx context.Context, tx *sql.Tx) error {
 			for _, d := range batch {
-				if err := drop(ctx, tx, d, note); err != nil {
+				if err := k.drop(ctx, tx, d, note); err != nil {
 					return err
 				}
 			}
@@ -50,15 +51,65 @@ func (k *Keeper) Sweep(ctx context.Context, note func(Dropped) store.Op) error {
 			return err
 		}
 	}
+	if err := k.Discard(ctx); err != nil {
+		return err
+	}
 	return k.removeOrphans(ctx)
 }
+
+// makeRoom drops the oldest results of a namespace, and never the one of that id,
+// when the namespace keeps more than it may. It goes some way below the bound, so
+// that the next records find room.
+func (k *Keeper) makeRoom(ctx context.Context, tx *sql.Tx, ns sandboxmcp.Namespace, newest sandboxmcp.RequestID, note func(Dropped) store.Op) error {
+	var sum int64
+	if err := tx.QueryRowContext(ctx, `SELECT bytes FROM kept_bytes WHERE namespace = ?`, ns).Scan(&sum); err != nil {
+		return fmt.Errorf("look how much is kept: %w", err)
+	}
+	if sum <= k.cfg.MaxBytes {
+		return nil
+	}
+	var due []Dropped
+	rows, err := tx.QueryContext(ctx, `SELECT request_id, coalesce(bytes, 0) FROM executions WHERE namespace = ? AND request_id <> ? ORDER BY created_at LIMIT ?`, ns, newest, sweepBatch)
+	if err != nil {
+		return fmt.Errorf("list results: %w", err)
+	}
+	defer rows.Close()
+	for sum > k.cfg.MaxBytes-k.cfg.MaxBytes/spareShare && rows.Next() {
+		d := Dropped{Namespace: ns, Reason: tooMuch}
+		if err := rows.Scan(&d.RequestID, &d.Bytes); err != nil {
+			return fmt.Errorf("list results: %w", err)
+		}
+		sum -= d.Bytes
+		due = append(due, d)
+	}
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+		return fmt.Errorf("list results: %w", err)
+	}
+	for _, d := range due {
+		if err := k.drop(ctx, tx, d, note); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// spareShare is which part of MaxBytes is free after results were dropped for a
+// new one.
+const spareShare = 20
+
+// Why a result is dropped.
+const (
+	tooOld  = "too old"
+	tooMuch = "too much"
+)
 
 // due lists what has to go: a namespace's requests are seen from the newest to
 // the oldest, and those beyond the bound are too much.
 func (k *Keeper) due(ctx context.Context) (due []Dropped, err error) {
-	rows, err := k.store.DB().QueryContext(ctx, `SELECT namespace, request_id, created_at, coalesce(length(stdout), 0) + coalesce(length(stderr), 0), stdout_blob, stderr_blob,
-		(SELECT coalesce(sum(size_bytes), 0) FROM artifacts a WHERE a.request_id = e.request_id)
-		FROM executions e ORDER BY namespace, created_at DESC, request_id`)
+	if err = k.measure(ctx); err != nil {
+		return nil, err
+	}
+	rows, err := k.store.DB().QueryContext(ctx, `SELECT namespace, request_id, created_at, coalesce(bytes, 0) FROM executions ORDER BY namespace, created_at DESC, request_id`)
 	if err != nil {
 		return nil, fmt.Errorf("list results: %w", err)
 	}
@@ -69,26 +120,18 @@ func (k *Keeper) due(ctx context.Context) (due []Dropped, err error) {
 	for rows.Next() {
 		var d Dropped
 		var created string
-		var out, errs sql.NullString
-		var files int64
-		if err := rows.Scan(&d.Namespace, &d.RequestID, &created, &d.Bytes, &out, &errs, &files); err != nil {
+		if err := rows.Scan(&d.Namespace, &d.RequestID, &created, &d.Bytes); err != nil {
 			return nil, fmt.Errorf("list results: %w", err)
 		}
-		for _, b := range []sql.NullString{out, errs} {
-			if b.Valid {
-				d.Bytes += k.blobSize(b.String)
-			}
-		}
-		d.Bytes += files
 		if d.Namespace != ns {
 			ns, sum = d.Namespace, 0
 		}
 		sum += d.Bytes
 		switch {
 		case created < oldest:
-			d.Reason = "too old"
+			d.Reason = tooOld
 		case sum > k.cfg.MaxBytes:
-			d.Reason = "too much"
+			d.Reason = tooMuch
 		default:
 			continue
 		}
@@ -100,8 +143,44 @@ func (k *Keeper) due(ctx context.Context) (due []Dropped, err error) {
 	return due, nil
 }
 
-// drop deletes a request's rows and notes it, unless it is gone already.
-func drop(ctx context.Context, tx *sql.Tx, d Dropped, note func(Dropped) store.Op) error {
+// measure counts the results that an older release has kept.
+func (k *Keeper) measure(ctx context.Context) error {
+	rows, err := k.store.DB().QueryContext(ctx, `SELECT request_id, length(result) + coalesce(length(receipt), 0) + coalesce(length(stdout), 0) + coalesce(length(stderr), 0)
+		+ (SELECT coalesce(sum(size_bytes + length(name) + length(path) + ?1), 0) FROM artifacts a WHERE a.request_id = e.request_id) + ?1, stdout_blob, stderr_blob
+		FROM executions e WHERE bytes IS NULL`, rowBytes)
+	if err != nil {
+		return fmt.Errorf("measure results: %w", err)
+	}
+	defer rows.Close()
+	sizes := map[sandboxmcp.RequestID]int64{}
+	for rows.Next() {
+		var id sandboxmcp.RequestID
+		var size int64
+		var out, errs sql.NullString
+		if err := rows.Scan(&id, &size, &out, &errs); err != nil {
+			return fmt.Errorf("measure results: %w", err)
+		}
+		sizes[id] = size + k.blobSize(out.String) + k.blobSize(errs.String)
+	}
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil || len(sizes) == 0 {
+		return err
+	}
+	return k.store.Update(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		for id, size := range sizes {
+			if _, err := tx.ExecContext(ctx, `UPDATE executions SET bytes = ? WHERE request_id = ? AND bytes IS NULL`, size, id); err != nil {
+				return fmt.Errorf("measure results: %w", err)
+			}
+		}
+		return nil
+	})
+}
+
+// drop deletes a request's rows and notes it, unless it is gone already. What its
+// rows name is left to Discard.
+func (k *Keeper) drop(ctx context.Context, tx *sql.Tx, d Dropped, note func(Dropped) store.Op) error {
+	if err := k.leave(ctx, tx, d.RequestID); err != nil {
+		return err
+	}
 	n, err := remove(ctx, tx, `DELETE FROM executions WHERE request_id = ?`, d.RequestID)
 	if err != nil {
 		return fmt.Errorf("drop result: %w", err)

@@ -58,32 +58,33 @@ func (k *kit) ageBlobs(t *testing.T) {
 }
 
 func TestSweep(t *testing.T) {
-	k := newKit(t, artifact.Config{MaxAge: time.Hour, MaxBytes: 1000})
+	k := newKit(t, artifact.Config{MaxAge: time.Hour, MaxBytes: 1 << 20})
 	k.save(t, result("old", "o1"), map[string]string{"gone": "old content", "shared": "same"})
 	k.now = k.now.Add(2 * time.Hour)
 	for i, id := range []sandboxmcp.RequestID{"b1", "b2", "b3"} {
 		r := result("big", id)
-		r.Stdout = strings.Repeat("x", 100)
-		k.save(t, r, map[string]string{"f": strings.Repeat(string(rune('a'+i)), 400), "shared": "same"})
+		r.Stdout = strings.Repeat("x", 100<<10)
+		k.save(t, r, map[string]string{"f": strings.Repeat(string(rune('a'+i)), 300<<10), "shared": "same"})
 		k.now = k.now.Add(time.Minute)
 	}
 	big := result("huge", "h1")
-	big.Stdout = strings.Repeat("h", 70<<10) // a blob, larger than all that may be kept
+	big.Stdout = strings.Repeat("h", 2<<20) // larger than all that may be kept, and the newest
 	k.save(t, big, nil)
 	k.ageBlobs(t)
-	// b3 has 504 bytes and b2 504 more: the oldest that is beyond 1 000 goes, with all before it.
-	want := []artifact.Dropped{
-		{Namespace: "big", RequestID: "b1", Files: 2, Bytes: 504, Reason: "too much"},
-		{Namespace: "big", RequestID: "b2", Files: 2, Bytes: 504, Reason: "too much"},
-		{Namespace: "huge", RequestID: "h1", Bytes: 70 << 10, Reason: "too much"},
-		{Namespace: "old", RequestID: "o1", Files: 2, Bytes: 15, Reason: "too old"},
-	}
-	byID := cmpopts.SortSlices(func(a, b artifact.Dropped) bool { return a.RequestID < b.RequestID })
-	if d := cmp.Diff(want, k.sweep(t), byID); d != "" {
+	unsized := cmpopts.IgnoreFields(artifact.Dropped{}, "Bytes")
+	if d := cmp.Diff([]artifact.Dropped{{Namespace: "big", RequestID: "b1", Files: 2, Reason: "too much"}}, k.dropped.list, unsized); d != "" {
 		t.Error(d)
 	}
-	if n := len(k.blobFiles(t)); n != 2 {
-		t.Errorf("%d blobs are left, want the 2 of b3", n)
+	want := []artifact.Dropped{
+		{Namespace: "huge", RequestID: "h1", Reason: "too much"},
+		{Namespace: "old", RequestID: "o1", Files: 2, Reason: "too old"},
+	}
+	byID := cmpopts.SortSlices(func(a, b artifact.Dropped) bool { return a.RequestID < b.RequestID })
+	if d := cmp.Diff(want, k.sweep(t), byID, unsized); d != "" {
+		t.Error(d)
+	}
+	if n := len(k.blobFiles(t)); n != 4 {
+		t.Errorf("%d blobs are left, want the 4 of b2 and b3", n)
 	}
 	if r, err := k.Load(t.Context(), "big", "b3", true); err != nil || len(r.Artifacts) != 2 {
 		t.Errorf("what was kept: %v, %v", r.Artifacts, err)
@@ -140,8 +141,8 @@ func TestSweepNotesOnce(t *testing.T) {
 	}
 }
 
-// A blob that is spared because it is young goes later, though the row that
-// named it went long before; and so does what a killed process has left.
+// The content of what is dropped goes with it; what a killed process has left goes
+// when it is old.
 func TestOrphansGoWhenTheyAreOld(t *testing.T) {
 	k := newKit(t, artifact.Config{MaxAge: time.Hour})
 	k.save(t, result("ns", "old"), map[string]string{"a": "A"})
@@ -155,8 +156,8 @@ func TestOrphansGoWhenTheyAreOld(t *testing.T) {
 	if got := k.sweep(t); len(got) != 1 {
 		t.Errorf("dropped %v", got)
 	}
-	if n := len(k.blobFiles(t)); n != 5 {
-		t.Errorf("%d blobs are left, want all 5 as they are young", n)
+	if n := len(k.blobFiles(t)); n != 4 {
+		t.Errorf("got %d blobs left, want the 3 that are named and a young one", n)
 	}
 	k.ageBlobs(t)
 	k.sweep(t)
@@ -225,5 +226,155 @@ func TestSweepBesideARun(t *testing.T) {
 		if got := k.sweep(t); len(got) == 0 || slices.ContainsFunc(got, func(d artifact.Dropped) bool { return d.Files != 1 }) {
 			t.Fatalf("round %d: dropped %v", i, got)
 		}
+	}
+}
+
+// kept is how many bytes the state directory has on disk of results: rows and blobs.
+func (k *kit) kept(t *testing.T) (size int64) {
+	t.Helper()
+	const q = `SELECT coalesce(sum(length(result) + length(stdout) + length(stderr) + coalesce(length(receipt), 0)), 0) FROM executions`
+	if err := k.store.DB().QueryRowContext(t.Context(), q).Scan(&size); err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range k.blobFiles(t) {
+		fi, err := os.Stat(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		size += fi.Size()
+	}
+	return size
+}
+
+// The bound holds after each result, without a sweep, whatever the bytes are in: but
+// for the newest result, which stays.
+func TestTheBoundHoldsBetweenSweeps(t *testing.T) {
+	text := func(i int) string { return strings.Repeat(strconv.Itoa(i), 30<<10/len(strconv.Itoa(i))) }
+	for what, fill := range map[string]func(r *sandboxmcp.Result, i int) map[string]string{
+		"output":      func(r *sandboxmcp.Result, i int) map[string]string { r.Stdout = text(i); return nil },
+		"long output": func(r *sandboxmcp.Result, i int) map[string]string { r.Stderr = strings.Repeat(text(i), 3); return nil },
+		"files":       func(_ *sandboxmcp.Result, i int) map[string]string { return map[string]string{"f": text(i)} },
+		"rich results": func(r *sandboxmcp.Result, i int) map[string]string {
+			r.Results = []sandboxmcp.RichResult{{"text/html": text(i)}}
+			return nil
+		},
+		"receipts": func(r *sandboxmcp.Result, i int) map[string]string {
+			r.Receipt = &sandboxmcp.Receipt{PayloadType: "t", Payload: text(i)}
+			return nil
+		},
+		"names of files": func(r *sandboxmcp.Result, i int) map[string]string {
+			long := map[string]string{}
+			for n := range 100 {
+				long[strings.Repeat("n", 240)+strconv.Itoa(n)] = ""
+			}
+			return long
+		},
+	} {
+		const bound = 256 << 10
+		k := newKit(t, artifact.Config{MaxBytes: bound})
+		for i := range 40 {
+			k.save(t, fillResult(what, i, fill), fill(new(sandboxmcp.Result), i))
+			k.now = k.now.Add(time.Second)
+			if got := k.kept(t); got > bound {
+				t.Errorf("%s: got %d bytes kept after %d results, want at most %d", what, got, i+1, bound)
+				break
+			}
+		}
+		var rows, sum, told int64
+		const q = `SELECT count(*), sum(bytes), (SELECT bytes FROM kept_bytes) FROM executions`
+		if err := k.store.DB().QueryRowContext(t.Context(), q).Scan(&rows, &sum, &told); err != nil {
+			t.Fatal(err)
+		}
+		if rows < 2 || rows == 40 || sum != told || sum > bound {
+			t.Errorf("%s: got %d results of %d bytes, counted as %d; want some, at most %d bytes, counted right", what, rows, sum, told, bound)
+		}
+		if got := len(k.dropped.list); int64(got) != 40-rows {
+			t.Errorf("%s: got %d drops noted, want %d", what, got, 40-rows)
+		}
+		if again := k.sweep(t); len(again) != 0 {
+			t.Errorf("%s: got %v dropped by a sweep, want none", what, again)
+		}
+	}
+}
+
+func fillResult(what string, i int, fill func(*sandboxmcp.Result, int) map[string]string) sandboxmcp.Result {
+	r := result("ns", sandboxmcp.RequestID(strings.ReplaceAll(what, " ", "-")+strconv.Itoa(i)))
+	fill(&r, i)
+	return r
+}
+
+// A result whose content was discarded after it was collected is kept whole: what
+// it names is put back before its row is there.
+func TestContentThatIsDiscardedBeforeItsRowIsPutBack(t *testing.T) {
+	k, root := newKit(t, artifact.Config{}), t.TempDir()
+	fill(t, root, map[string]string{"a": "content"})
+	r := result("ns", "r1")
+	r.Stdout = strings.Repeat("o", 70<<10)
+	r.Artifacts = k.collect(t, artifact.Source{Files: &dir{root: root}, RequestID: "r1"}).Artifacts
+	op, err := k.Save(t.Context(), artifact.Record{Result: r, CreatedAt: k.now, EndedAt: k.now}, k.dropped.note)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.ageBlobs(t)
+	k.sweep(t)
+	if n := len(k.blobFiles(t)); n != 0 {
+		t.Fatalf("got %d blobs left, want none", n)
+	}
+	if err := k.store.Update(t.Context(), op); err != nil {
+		t.Fatal(err)
+	}
+	got, err := k.Load(t.Context(), "ns", "r1", true)
+	if err != nil || got.Stdout != r.Stdout || string(got.Artifacts[0].ContentB64) != "content" {
+		t.Errorf("got %d bytes of output, %+v and %v; want all of it", len(got.Stdout), got.Artifacts, err)
+	}
+}
+
+// Drops whose transaction fails leave the content of what is still kept.
+func TestDropsThatAreUndoneLeaveTheContent(t *testing.T) {
+	k := newKit(t, artifact.Config{MaxBytes: 10 << 10})
+	k.save(t, result("ns", "r1"), map[string]string{"a": strings.Repeat("a", 8<<10)})
+	k.now = k.now.Add(time.Second)
+	r := result("ns", "r2")
+	r.Stdout = strings.Repeat("o", 8<<10)
+	op, err := k.Save(t.Context(), artifact.Record{Result: r, CreatedAt: k.now, EndedAt: k.now}, k.dropped.note)
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken := errors.New("broken")
+	if err := k.store.Update(t.Context(), op, func(context.Context, *sql.Tx) error { return broken }); !errors.Is(err, broken) {
+		t.Fatalf("got %v, want %v", err, broken)
+	}
+	if err := k.Discard(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := k.Load(t.Context(), "ns", "r1", true); err != nil || len(got.Artifacts) != 1 {
+		t.Errorf("got %+v and %v, want the result whole", got.Artifacts, err)
+	}
+}
+
+// Results of a release that did not count them are counted by the next sweep.
+func TestResultsThatWereNotCountedAreCountedByASweep(t *testing.T) {
+	k := newKit(t, artifact.Config{})
+	r := result("ns", "r1")
+	r.Stdout = strings.Repeat("o", 70<<10)
+	k.save(t, r, map[string]string{"a": strings.Repeat("a", 5000)})
+	var want, got int64
+	read := func(into *int64) {
+		t.Helper()
+		if err := k.store.DB().QueryRowContext(t.Context(), `SELECT bytes FROM kept_bytes`).Scan(into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read(&want)
+	err := k.store.Update(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `UPDATE executions SET bytes = NULL`)
+		return err
+	})
+	if read(&got); err != nil || got != 0 {
+		t.Fatalf("got %d and %v, want 0", got, err)
+	}
+	k.sweep(t)
+	if read(&got); got < want-1000 || got > want+1000 {
+		t.Errorf("got %d bytes, want about %d", got, want)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
 // maxPlace bounds what is read of a place: a note is 300 bytes.
@@ -50,7 +51,7 @@ func openSecond(path string) error {
 	if path == "" {
 		return nil
 	}
-	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	f, err := plainfile.Append(path, 0o600)
 	if err == nil {
 		err = f.Close()
 	}
@@ -82,7 +83,7 @@ func (p places) writeSecond(c checkpoint) error {
 	if !whole { // somebody's write was cut short
 		text = "\n" + text
 	}
-	f, err := os.OpenFile(p.second, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	f, err := plainfile.Append(p.second, 0o600)
 	if err != nil {
 		return err
 	}
@@ -169,38 +170,18 @@ func sizeOf(note string) int64 {
 
 // readHead is the note in a head file, empty when there is none.
 func readHead(path string) (string, error) {
-	b, err := readBounded(path, maxNote)
+	b, err := plainfile.Read(path, maxNote)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
 	return string(b), err
 }
 
-func readBounded(path string, most int64) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	fi, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !fi.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", path)
-	}
-	b, err := io.ReadAll(io.LimitReader(f, most+1))
-	if err == nil && int64(len(b)) > most {
-		err = fmt.Errorf("%s is larger than %d bytes", path, most)
-	}
-	return b, err
-}
-
 // lastNote is the last note of a second place, empty when there is none, and
 // whether the file ends with a whole line.
 func lastNote(path string) (note string, whole bool, err error) {
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	f, err := plainfile.Open(path)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, plainfile.ErrNotRegular) { // it cannot be compared, and writing to it fails
 		return "", true, nil
 	}
 	if err != nil {
@@ -210,9 +191,6 @@ func lastNote(path string) (note string, whole bool, err error) {
 	fi, err := f.Stat()
 	if err != nil {
 		return "", false, err
-	}
-	if !fi.Mode().IsRegular() { // a pipe to somewhere, which cannot be read
-		return "", true, nil
 	}
 	end := make([]byte, min(fi.Size(), 4*maxNote))
 	if n, err := f.ReadAt(end, fi.Size()-int64(len(end))); err != nil && !errors.Is(err, io.EOF) || n != len(end) {

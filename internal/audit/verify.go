@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
 // maxFaults is how many faults a report names.
@@ -133,7 +134,7 @@ func (v *verifier) outside() error {
 		return nil
 	}
 	v.report.Second = &sandboxmcp.AuditSecond{File: v.with.CheckpointFile}
-	b, err := readBounded(v.with.CheckpointFile, maxPlace)
+	b, err := plainfile.Read(v.with.CheckpointFile, maxPlace)
 	if errors.Is(err, fs.ErrNotExist) {
 		v.fault(kindCheckpoint, place{}, "the second place "+v.with.CheckpointFile+" is not there")
 		return nil

@@ -253,6 +253,24 @@ func TestQuotaSlows(t *testing.T) {
 	}
 }
 
+// TestALiftedQuotaDoesNotSlow: on version 1, in the kernel.
+func TestALiftedQuotaDoesNotSlow(t *testing.T) {
+	g := group(t, version1(t), cgroup.Limits{CPUCores: 0.01})
+	walls := g.Walls()
+	if err := g.LiftQuota(); err != nil {
+		t.Fatal(err)
+	}
+	if got := g.Walls(); len(got) != 0 {
+		t.Errorf("lifted: walls are %q, want none", got)
+	}
+	if err := g.RestoreQuota(); err != nil {
+		t.Fatal(err)
+	}
+	if got := g.Walls(); !slices.Equal(got, walls) {
+		t.Errorf("restored: walls are %q, want %q", got, walls)
+	}
+}
+
 func TestRemoveWaitsForTheDying(t *testing.T) {
 	tree := version1(t)
 	g := group(t, tree, limits)

@@ -182,6 +182,64 @@ func checkReuse(t *testing.T, f *fake, g *cgroup.Group, dir string) {
 }
 
 // Where processes are in the way of groups.
+// TestALiftedQuotaIsNoWall: a quota that is lifted is not reported, and holds
+// again once it is restored.
+func TestALiftedQuotaIsNoWall(t *testing.T) {
+	f := newFake(t, "0::/\n", mount2)
+	f.group("/", "cpuset cpu io memory pids", "1\n2\n", true)
+	tree, err := f.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := tree.New("s1", cgroup.Limits{MemoryBytes: 64 << 20, CPUCores: 0.01, MaxTasks: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(when, quota string, wall bool) {
+		t.Helper()
+		if got := f.read(f.one("/") + "/s1/cpu.max"); got != quota {
+			t.Errorf("%s: cpu.max is %q, want %q", when, got, quota)
+		}
+		if got := strings.Contains(strings.Join(g.Walls(), " "), "cpu quota"); got != wall {
+			t.Errorf("%s: walls name the quota: %v, want %v", when, got, wall)
+		}
+	}
+	check("at first", "1000 100000", true)
+	for range 2 {
+		if err := g.LiftQuota(); err != nil {
+			t.Fatal(err)
+		}
+		check("lifted", "max 100000", false)
+	}
+	for range 2 {
+		if err := g.RestoreQuota(); err != nil {
+			t.Fatal(err)
+		}
+		check("restored", "1000 100000", true)
+	}
+}
+
+// TestServerTasksIsTheLowestOfItsGroups: the limit of a group above counts as
+// well as that of the server's own.
+func TestServerTasksIsTheLowestOfItsGroups(t *testing.T) {
+	f := newFake(t, "0::/a/b\n", mount2)
+	want := 0
+	check := func() {
+		t.Helper()
+		if got := cgroup.ServerTasks(cgroup.Config{Root: f.root}); got != want {
+			t.Errorf("got %d, want %d", got, want)
+		}
+	}
+	f.write("sys/fs/cgroup/a/b/pids.max", "max\n")
+	check()
+	f.write("sys/fs/cgroup/a/pids.max", "300\n")
+	want = 300
+	check()
+	f.write("sys/fs/cgroup/a/b/pids.max", "200\n")
+	want = 200
+	check()
+}
+
 func TestVersion2Places(t *testing.T) {
 	self := fmt.Sprint(os.Getpid())
 	t.Run("group above is delegated", func(t *testing.T) {

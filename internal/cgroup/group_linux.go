@@ -21,6 +21,7 @@ type Group struct {
 	mu      sync.Mutex
 	limits  Limits  // guarded by mu; what was set and read back
 	quota   string  // guarded by mu; what the quota file said
+	lifted  float64 // guarded by mu; the cores that LiftQuota took away; 0: none
 	before  figures // guarded by mu; at the last Set
 	gauges  gauges  // guarded by mu
 	removed bool    // guarded by mu
@@ -71,9 +72,9 @@ func (g *Group) setLocked(l Limits) error {
 	}
 	l.MemoryBytes = max(l.MemoryBytes, 0)
 	l.MaxTasks, l.CPUCores = max(l.MaxTasks, 0), max(l.CPUCores, 0)
-	memory, tasks, cpu := g.tree.setMemory1, g.setTasks, g.setQuota1
+	memory, tasks, cpu := g.tree.setMemory1, g.setTasks, g.setCPULocked
 	if g.tree.version == 2 {
-		memory, cpu = g.tree.setMemory2, g.setQuota2
+		memory = g.tree.setMemory2
 	}
 	if l.MemoryBytes != g.limits.MemoryBytes {
 		if err := memory(g.name, g.limits.MemoryBytes, l.MemoryBytes); err != nil {
@@ -93,8 +94,46 @@ func (g *Group) setLocked(l Limits) error {
 			return err
 		}
 	}
-	g.limits = l
+	g.limits, g.lifted = l, 0
 	return nil
+}
+
+// LiftQuota takes the processor limit away until RestoreQuota or Set. A process
+// that is killed needs processor time of its own group to end, and a small quota
+// would delay that. Walls does not name the limit meanwhile.
+func (g *Group) LiftQuota() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	cores := g.limits.CPUCores
+	if g.removed || cores <= 0 {
+		return nil
+	}
+	if err := g.setCPULocked(0); err != nil {
+		return fmt.Errorf("lift the processor limit of control group %s: %w", g.name, err)
+	}
+	g.limits.CPUCores, g.lifted = 0, cores
+	return nil
+}
+
+// RestoreQuota sets the processor limit that LiftQuota took away.
+func (g *Group) RestoreQuota() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.removed || g.lifted == 0 {
+		return nil
+	}
+	if err := g.setCPULocked(g.lifted); err != nil {
+		return fmt.Errorf("restore the processor limit of control group %s: %w", g.name, err)
+	}
+	g.limits.CPUCores, g.lifted = g.lifted, 0
+	return nil
+}
+
+func (g *Group) setCPULocked(cores float64) error {
+	if g.tree.version == 2 {
+		return g.setQuota2(cores)
+	}
+	return g.setQuota1(cores)
 }
 
 // Name is what the group is called: the last part of its path.

@@ -119,7 +119,7 @@ func (a *app) verifyHere(ctx context.Context, cfg *config.Config, o *verifyOptio
 		HeadFile:       audit.HeadFile(cfg.StateDir, store.Path(store.Config{Dir: cfg.StateDir, SQLitePath: cfg.SQLitePath})),
 		CheckpointFile: cfg.AuditCheckpointFile,
 	}
-	public, err := a.publicKey(ctx, o)
+	public, err := a.publicKey(o)
 	switch {
 	case err == nil:
 		with.Key = sign.KeyID(public)

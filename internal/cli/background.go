@@ -17,6 +17,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/api"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
 const (
@@ -114,7 +115,7 @@ func started(ctx context.Context, cfg *config.Config, is func(api.Hello) bool) *
 // what lets the next one do so. The lock is on the log: it is a file of
 // its own here, so that the server that is started does not hold it.
 func first(ctx context.Context, path string) (unlock func()) {
-	f, err := os.Open(path)
+	f, err := plainfile.Open(path)
 	if err != nil {
 		return func() {}
 	}
@@ -143,7 +144,11 @@ func openLog(stateDir string) (*os.File, error) {
 	}
 	defer func() { _ = root.Close() }()
 	how := os.O_RDWR | os.O_CREATE | os.O_APPEND
-	if st, missing := root.Stat(backgroundLog); missing == nil && st.Size() > maxLog {
+	switch st, missing := root.Stat(backgroundLog); {
+	case missing != nil:
+	case !st.Mode().IsRegular():
+		return nil, fmt.Errorf("open log %s: %w", filepath.Join(stateDir, backgroundLog), plainfile.ErrNotRegular)
+	case st.Size() > maxLog:
 		how |= os.O_TRUNC
 	}
 	f, err := root.OpenFile(backgroundLog, how, 0o600)

@@ -53,6 +53,7 @@ type app struct {
 	diagnose func(ctx context.Context, o engine.Options) []sandboxmcp.Check
 	expired  func(ctx context.Context, cfg *config.Config, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) error
 	spawn    func(ctx context.Context, args, env []string, log *os.File) (pid int, exited <-chan error, err error)
+	exit     func(status int)
 	leave    func() error  // before a server in the background begins; nil: nothing
 	linger   time.Duration // how long one stays without anything to keep
 
@@ -85,6 +86,7 @@ func Own() Process {
 func Main(ctx context.Context, p Process) int {
 	a := &app{
 		env: p.Env, stdin: p.Stdin, stdout: p.Stdout, stderr: p.Stderr,
+		exit: os.Exit, //nolint:forbidigo // for a server that does not end; see stopLimit
 		open: openEngine, diagnose: engine.Doctor, spawn: spawn, leave: leaveDirectory, linger: lingerFor,
 	}
 	a.expired = a.expiredHere

@@ -21,6 +21,9 @@ import (
 type document map[string]any
 
 func parseDocument(data []byte) (document, error) {
+	if err := strictJSON(data); err != nil {
+		return nil, err
+	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
 	var doc document

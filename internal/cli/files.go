@@ -61,7 +61,7 @@ path there. It keeps its name unless --name says otherwise, which may be a path 
 		tell := func(err error) error {
 			return readFailure("file "+sandboxmcp.Quote(args[0]), sandboxmcp.CodeUploadTooLarge, err)
 		}
-		src, err := openInput(args[0], cfg.Tools.MaxUploadBytes)
+		src, err := openInput(ctx, args[0], cfg.Tools.MaxUploadBytes)
 		if err != nil {
 			return tell(err)
 		}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
 // maxStdin bounds what a program is given to read: it is held in memory.
@@ -52,9 +53,30 @@ func readAll(ctx context.Context, r io.Reader, limit int64) ([]byte, error) {
 	}
 }
 
+// readPlain reads a regular file of at most limit bytes.
+func readPlain(path string, limit int64) ([]byte, error) {
+	f, err := plainfile.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if st.Size() > limit {
+		return nil, &errTooLong{size: st.Size(), limit: limit}
+	}
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		err = &errTooLong{limit: limit}
+	}
+	return data, err
+}
+
 // readFile reads a file, a pipe or a device of at most limit bytes.
 func readFile(ctx context.Context, path string, limit int64) ([]byte, error) {
-	in, err := openInput(path, limit)
+	in, err := openInput(ctx, path, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -77,12 +99,30 @@ type inputError struct{ err error }
 func (e *inputError) Error() string { return e.err.Error() }
 func (e *inputError) Unwrap() error { return e.err }
 
-// openInput opens an input of at most limit bytes.
-func openInput(path string, limit int64) (*input, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
+// openInput opens an input of at most limit bytes. It comes back when ctx ends,
+// although opening a pipe that no program writes to does not.
+func openInput(ctx context.Context, path string, limit int64) (*input, error) {
+	type opened struct {
+		f   *os.File
+		err error
 	}
+	done := make(chan opened, 1)
+	go func() {
+		f, err := os.Open(path)
+		done <- opened{f, err}
+	}()
+	select {
+	case o := <-done:
+		if o.err != nil {
+			return nil, o.err
+		}
+		return newInput(o.f, limit)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func newInput(f *os.File, limit int64) (*input, error) {
 	in := &input{file: f, size: -1, left: limit, limit: limit}
 	st, err := f.Stat()
 	switch {

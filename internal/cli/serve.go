@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"strconv"
+	"sync"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -117,8 +119,47 @@ func (a *app) speak(ctx context.Context, d door) error {
 	return nil
 }
 
-// asServer opens an engine for others to use, works with it and closes it.
+// stopLimit is how long a server takes to end after a signal, or after its work,
+// before the process exits anyway. The kernel then ends every sandbox.
+const stopLimit = 2500 * time.Millisecond
+
+// bound ends the process when a server does not end by itself.
+type bound struct {
+	mu    sync.Mutex
+	timer *time.Timer
+	over  bool
+	exit  func()
+}
+
+// start begins the server's last moments. Calls after the first do nothing.
+func (b *bound) start() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.timer == nil && !b.over {
+		b.timer = time.AfterFunc(stopLimit, b.exit)
+	}
+}
+
+// stop is called when the server has ended by itself.
+func (b *bound) stop() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.over = true
+	if b.timer != nil {
+		b.timer.Stop()
+	}
+}
+
+// asServer opens an engine for others to use, works with it and closes it. After
+// stopLimit the process exits, whatever holds the engine up.
 func (a *app) asServer(ctx context.Context, cfg *config.Config, actor string, work func(runner, *slog.Logger) error) error {
+	last := &bound{exit: func() {
+		time.AfterFunc(stopLimit/20, func() { a.exit(1) }) // the log may be what holds it up
+		a.tell(fmt.Sprintf("the server has not ended within %s, so the process exits", stopLimit))
+		a.exit(1)
+	}}
+	defer last.stop()
+	defer context.AfterFunc(ctx, last.start)()
 	logger, done, err := a.logger(cfg, talking)
 	if err != nil {
 		return err
@@ -133,6 +174,7 @@ func (a *app) asServer(ctx context.Context, cfg *config.Config, actor string, wo
 		return err
 	}
 	defer func() {
+		last.start()
 		if failed := e.Close(); failed != nil {
 			logger.Error("close engine", "error", failed)
 		}

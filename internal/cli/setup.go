@@ -15,6 +15,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 	"github.com/sandboxmcp/sandboxmcp/internal/environment"
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 	"github.com/sandboxmcp/sandboxmcp/internal/runtimes"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
@@ -98,9 +99,19 @@ func fold(text string) string {
 	return out.String()
 }
 
+// maxLock is more than a lock file has.
+const maxLock = 16 << 20
+
 // setup sees to it that a set is there, and that it works in a sandbox.
 func (a *app) setup(ctx context.Context, cfg *config.Config, r environment.Recipe, o setupOptions) (environment.Report, error) {
 	library := environment.New(environment.Config{Dir: environment.Dir(cfg.StateDir)})
+	var lock []byte
+	if o.lock != "" {
+		var err error
+		if lock, err = plainfile.Read(o.lock, maxLock); err != nil {
+			return environment.Report{}, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "--lock %s cannot be read: %s", sandboxmcp.Quote(o.lock), err).WithCause(err)
+		}
+	}
 	python, err := a.python(ctx)
 	if err != nil {
 		return environment.Report{}, err
@@ -111,12 +122,7 @@ func (a *app) setup(ctx context.Context, cfg *config.Config, r environment.Recip
 	if err = prepareState(ctx, cfg); err != nil {
 		return environment.Report{}, err
 	}
-	order := environment.Order{Recipe: r, Python: python, Env: a.env, Upgrade: o.upgrade, Say: a.progress}
-	if o.lock != "" {
-		if order.Lock, err = os.ReadFile(o.lock); err != nil {
-			return environment.Report{}, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "--lock %s cannot be read", sandboxmcp.Quote(o.lock)).WithCause(err)
-		}
-	}
+	order := environment.Order{Recipe: r, Python: python, Env: a.env, Upgrade: o.upgrade, Say: a.progress, Lock: lock}
 	return a.install(ctx, cfg, library, order)
 }
 

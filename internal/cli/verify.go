@@ -9,13 +9,13 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 	"github.com/sandboxmcp/sandboxmcp/internal/sign"
 )
 
@@ -82,16 +82,11 @@ func (a *app) verifyFile(ctx context.Context, path, want string) error {
 }
 
 func hashFile(ctx context.Context, path string) (string, error) {
-	f, err := os.Open(path)
+	f, err := plainfile.Open(path)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = f.Close() }()
-	if st, err := f.Stat(); err != nil {
-		return "", err
-	} else if st.IsDir() {
-		return "", errors.New("it is a directory")
-	}
 	h := sha256.New()
 	if _, err := io.Copy(h, &untilDone{ctx, f}); err != nil {
 		return "", err
@@ -134,7 +129,7 @@ func (a *app) verdict(good bool, fields map[string]any, why string) {
 }
 
 func (a *app) verifyReceipt(ctx context.Context, o *verifyOptions) error {
-	public, err := a.publicKey(ctx, o)
+	public, err := a.publicKey(o)
 	if err != nil {
 		return err
 	}
@@ -160,9 +155,9 @@ func (a *app) verifyReceipt(ctx context.Context, o *verifyOptions) error {
 	return nil
 }
 
-func (a *app) publicKey(ctx context.Context, o *verifyOptions) (ed25519.PublicKey, error) {
+func (a *app) publicKey(o *verifyOptions) (ed25519.PublicKey, error) {
 	if o.key != "" {
-		data, err := readFile(ctx, o.key, maxKey)
+		data, err := readPlain(o.key, maxKey)
 		if err != nil {
 			return nil, readFailure("key "+sandboxmcp.Quote(o.key), sandboxmcp.CodeFileTooLarge, err)
 		}
@@ -195,23 +190,72 @@ func (a *app) readReceipt(ctx context.Context, path string) (r sandboxmcp.Receip
 		what = "the receipt on stdin"
 		data, err = readAll(ctx, a.stdin, maxReceipt)
 	} else {
-		data, err = readFile(ctx, path, maxReceipt)
+		data, err = readPlain(path, maxReceipt)
 	}
 	if err != nil {
 		return r, nil, readFailure(what, sandboxmcp.CodeFileTooLarge, err)
 	}
 	doc, err := parseDocument(data)
 	if err != nil {
-		return r, nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s is not JSON", what).WithCause(err)
+		return r, nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s is not plain JSON: %s", what, err).WithCause(err)
 	}
 	part, whole := doc["receipt"]
 	if !whole || part == nil {
 		part, doc = map[string]any(doc), nil
 	}
+	if err := plainReceipt(part, doc); err != nil {
+		return r, nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s holds no plain receipt: %s", what, err).WithCause(err)
+	}
 	if err := into(part, &r); err != nil || r.Payload == "" {
 		return r, nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s holds no receipt", what)
 	}
 	return r, doc, nil
+}
+
+// Members of a receipt and of its signatures.
+var (
+	receiptMembers   = []string{"payloadType", "payload", "signatures"}
+	signatureMembers = []string{"keyid", "sig"}
+)
+
+// plainReceipt refuses a receipt with members that are not signed, and a result that
+// a reader could take for another receipt or another result.
+func plainReceipt(part any, result document) error {
+	if err := onlyMembers("the receipt", part, receiptMembers...); err != nil {
+		return err
+	}
+	receipt, _ := part.(map[string]any)
+	signatures, _ := receipt["signatures"].([]any)
+	for _, s := range signatures {
+		if err := onlyMembers("a signature", s, signatureMembers...); err != nil {
+			return err
+		}
+	}
+	if result == nil {
+		return nil
+	}
+	for _, name := range receiptMembers {
+		if _, beside := result[name]; beside {
+			return fmt.Errorf("the member %s stands beside a receipt", name)
+		}
+	}
+	if err := onceInAnyCase(result, append(resultMembers, "receipt", "artifacts", "manifest")...); err != nil {
+		return err
+	}
+	files, _ := result["artifacts"].([]any)
+	for _, f := range files {
+		if file, ok := f.(map[string]any); ok {
+			if err := onceInAnyCase(file, "name", "path", "size_bytes", "sha256", "content_b64"); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// resultMembers are the members of a result that a receipt states.
+var resultMembers = []string{
+	"request_id", "session_id", "namespace", "language", "status", "success", "exit_code", "stdout", "stderr", "stdout_truncated", "stderr_truncated", "isolation", "network",
 }
 
 func (a *app) showPredicate(p sandboxmcp.ReceiptPredicate) {

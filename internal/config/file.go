@@ -2,8 +2,6 @@ package config
 
 import (
 	"errors"
-	"io"
-	"os"
 	"strings"
 
 	"github.com/goccy/go-yaml"
@@ -11,6 +9,7 @@ import (
 	"github.com/goccy/go-yaml/parser"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
 // maxFile bounds a settings file; a real one has a few hundred bytes.
@@ -18,7 +17,7 @@ const maxFile = 1 << 20
 
 // readFile takes the settings of a YAML file. Every key has to be known.
 func (c *Config) readFile(path string) error {
-	data, err := readBounded(path)
+	data, err := plainfile.Read(path, maxFile)
 	if err != nil {
 		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "settings file %s cannot be read: %s", path, readable(err)).
 			WithHint("name a readable YAML file with --config")
@@ -140,26 +139,6 @@ func syntaxError(path string, err error) error {
 	msg, _, _ = strings.Cut(msg, "\n")
 	return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s:%d: %s", path, line, msg).
 		WithHint("correct the YAML")
-}
-
-func readBounded(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	st, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if st.IsDir() {
-		return nil, errors.New("it is a directory")
-	}
-	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err == nil && len(data) > maxFile {
-		return nil, errors.New("it is larger than 1 MiB")
-	}
-	return data, err
 }
 
 // guess returns the known key that is nearest to a misspelt one, or nothing

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
 const (
@@ -133,6 +134,7 @@ func (l *Link) serveUDP(c net.PacketConn) {
 			}
 			continue
 		}
+		l.effort.Pace(backend.CostQuestion) // a program that waits for its answer asks less meanwhile
 		if !l.questions.take(l.proxy.now()) {
 			l.ledger.deny(Entry{Host: "dns", Port: 53, Via: ViaDNS, Reason: "too many questions a second"})
 			continue
@@ -155,6 +157,7 @@ func (l *Link) serveDNS(c net.Conn) {
 		if _, err := io.ReadFull(c, msg); err != nil {
 			return
 		}
+		l.effort.Pace(backend.CostQuestion)
 		if !l.questions.take(l.proxy.now()) {
 			l.ledger.deny(Entry{Host: "dns", Port: 53, Via: ViaDNS, Reason: "too many questions a second"})
 			return

@@ -79,7 +79,7 @@ func (p *Proxy) Weak() []string { return append([]string(nil), p.weak...) }
 
 // Attach serves the sockets of n until the link is closed, which closes them.
 func (p *Proxy) Attach(n *backend.Network, policy Policy) *Link {
-	l := newLink(p, policy)
+	l := newLink(p, policy, n.Effort)
 	l.Serve(n)
 	return l
 }

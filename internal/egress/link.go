@@ -22,6 +22,7 @@ type Link struct {
 	ledger    *ledger
 	questions *bucket
 	arrivals  *bucket
+	effort    *backend.Effort // of the server for the sandbox
 
 	ctx    context.Context //nolint:containedctx // it is the link's life, which Close ends
 	cancel context.CancelFunc
@@ -39,10 +40,10 @@ type Link struct {
 	refused  func() ([]backend.Refusal, int)
 }
 
-func newLink(p *Proxy, policy Policy) *Link {
+func newLink(p *Proxy, policy Policy, effort *backend.Effort) *Link {
 	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // a link lives until Close, and longer than any call
 	return &Link{
-		proxy: p, policy: policy, ctx: ctx, cancel: cancel,
+		proxy: p, policy: policy, effort: effort, ctx: ctx, cancel: cancel,
 		names: newNames(p.caps.Names), ledger: &ledger{max: p.caps.Entries},
 		questions: newBucket(p.caps.Questions), arrivals: newBucket(p.caps.PerSecond),
 		served: map[io.Closer]bool{}, open: map[net.Conn]bool{}, out: map[net.Conn]*visit{},
@@ -148,6 +149,7 @@ func (l *Link) accept(s net.Listener, port int, serve func(net.Conn)) {
 		if why := l.enter(c); why != "" {
 			l.ledger.deny(Entry{Host: l.aim(c), Port: port, Via: ViaTCP, Reason: why})
 			reset(c)
+			l.effort.Pace(backend.CostRefusal)
 			continue
 		}
 		giveUp(c, l.proxy.caps.Idle)
@@ -156,6 +158,7 @@ func (l *Link) accept(s net.Listener, port int, serve func(net.Conn)) {
 			defer l.survive()
 			serve(c)
 		})
+		l.effort.Pace(backend.CostConnection)
 	}
 }
 

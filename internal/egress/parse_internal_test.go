@@ -44,7 +44,7 @@ func FuzzDNS(f *testing.F) {
 			f.Add(raw)
 		}
 	}
-	l := newLink(New(Config{}), one{sandboxmcp.Domain{Host: "kit.test", Wild: true}})
+	l := newLink(New(Config{}), one{sandboxmcp.Domain{Host: "kit.test", Wild: true}}, nil)
 	f.Cleanup(l.Close)
 	f.Fuzz(func(t *testing.T, msg []byte) {
 		out := l.answer(msg)
@@ -206,7 +206,7 @@ func FuzzHead(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
-	l := newLink(New(Config{}), one{})
+	l := newLink(New(Config{}), one{}, nil)
 	f.Cleanup(l.Close)
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		r, err := readRequest(bufio.NewReader(bytes.NewReader(raw)))

@@ -15,6 +15,8 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
 // listing is every file below a set's site-packages.
@@ -97,7 +99,7 @@ func hashAll(ctx context.Context, dir string, paths []string) ([]sum, error) {
 }
 
 func hashFile(name string) (sum, error) {
-	f, err := os.Open(name)
+	f, err := plainfile.Open(name)
 	if err != nil {
 		return sum{}, err
 	}
@@ -203,7 +205,7 @@ func removeTree(dir string) error {
 
 // readOwn reads a file that nobody but the process's user or root can write.
 func readOwn(name string, limit int64) ([]byte, error) {
-	f, err := os.Open(name)
+	f, err := plainfile.Open(name)
 	if err != nil {
 		return nil, err
 	}
@@ -212,7 +214,7 @@ func readOwn(name string, limit int64) ([]byte, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case !info.Mode().IsRegular() || !onlyOursWrite(info):
+	case !onlyOursWrite(info):
 		return nil, fmt.Errorf("%s can be written by others", name)
 	case info.Size() > limit:
 		return nil, fmt.Errorf("%s is too large", name)

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
 // markName is the file that grows by a byte with every change.
@@ -37,7 +39,7 @@ func (m *mark) size() (int64, error) {
 
 // move tells everybody.
 func (m *mark) move() error {
-	f, err := os.OpenFile(m.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	f, err := plainfile.Append(m.path, 0o600)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package jail
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -16,6 +17,8 @@ import (
 // It is used once, by Begin or Drop.
 type Child struct {
 	slot    *Slot
+	zygote  *Zygote
+	loaded  bool // package code may have run in it
 	control int
 	pid     uint32 // in the sandbox
 	host    int
@@ -42,7 +45,7 @@ func (z *Zygote) Fork(s *Slot, ways []int, ahead bool) (*Child, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotForked, err)
 	}
-	c := &Child{slot: s, control: ours, options: z.options}
+	c := &Child{slot: s, zygote: z, control: ours, options: z.options}
 	_ = hearFor(ours, forkLimit) // else it takes as long as anything may
 	z.mu.Lock()
 	cs, err := z.wallsLocked(s.size, len(ways))
@@ -261,8 +264,15 @@ func (c *Child) register() (*Proc, uint32, error) {
 	return p, s.tag, nil
 }
 
-// Drop ends the fork and returns when it is gone.
-func (c *Child) Drop() error {
+// Drop ends the fork and returns when it is gone. One that has loaded a snapshot goes
+// with everything else in its sandbox.
+func (c *Child) Drop(ctx context.Context) error {
+	if c.loaded { // it may have started others, and need not hear
+		c.Release()
+		limited, cancel := context.WithTimeout(ctx, forkLimit)
+		defer cancel()
+		return c.slot.Clear(limited)
+	}
 	p, tag, err := c.register()
 	ended := err == nil && c.nobody() // it holds the other end for as long as it lives
 	c.Release()

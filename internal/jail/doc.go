@@ -57,7 +57,14 @@
 //	server → zygote    'F' number ahead; descriptors: init's pidfd, the fork's socket, the Landlock ruleset, ways into the cgroup
 //	zygote → server    'R' when it waits; 'P': done; or 'E' errno
 //	fork → server      'R' pid results…; descriptor: its pidfd; or 'E' errno, and the end
+//	server → fork      'I' text: import packages and save your memory; descriptor: a pipe
+//	server → fork      'L' ahead: load a snapshot; descriptors: a pipe, the snapshot
+//	fork → pipe        'R': done; or 'E' errno text
 //	server → fork      "S", options, argc, directory, argv, envp, each with a NUL; descriptors become 0, 1, 2, 3 …
+//
+// After 'I' or 'L' a fork runs package code, and the server receives nothing from
+// its socket. init/snapshot.c has the form of a snapshot, which the server never
+// reads.
 //
 // End of file on its socket ends a zygote and a waiting fork, a builder, a spawner and an init, and with an
 // init, by the kernel, everything in its sandbox. Nothing therefore outlives

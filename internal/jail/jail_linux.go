@@ -363,8 +363,13 @@ func (j *Jail) Close() error {
 		j.mu.Lock()
 		j.gone = true
 		closeAll(j.pidfd)
-		for range len(j.spawners) {
-			closeAll(<-j.spawners)
+		for more := true; more; { // others may still take them
+			select {
+			case fd := <-j.spawners:
+				closeAll(fd)
+			default:
+				more = false
+			}
 		}
 		j.mu.Unlock()
 	}

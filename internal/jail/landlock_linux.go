@@ -100,7 +100,11 @@ func (s *script) landlock(p plan) (ruleset int) {
 		allow(p.plain.temp, fs, true)
 	}
 	for _, d := range devices {
-		allow("/dev/"+d, device, true)
+		rights := uint64(device)
+		if d == "zero" { // mapped shared and for writing it is memory that belongs to no process and no file system
+			rights &^= llWriteFile | llTruncate
+		}
+		allow("/dev/"+d, rights, true)
 	}
 	s.do("landlock", unix.SYS_LANDLOCK_RESTRICT_SELF, rules.arg(), num(0))
 	if p.plain == nil { // init closes what it has given

@@ -43,12 +43,6 @@ const MaxSockets = 16
 // memory, and a program can fill them.
 const backlog = 128
 
-// bufferSizes are the least, first and most bytes of a connection's buffers in a
-// sandbox with sockets of the server's. Half of what is in connections to those is
-// not in the sandbox's memory: a program could fill the queues of what is not
-// accepted yet, and what is read slowly. Nothing is far away, so little is enough.
-const bufferSizes = "4096 16384 4194304"
-
 // HaveV6 reports whether the kernel has IPv6 at all.
 var HaveV6 = sync.OnceValue(func() bool {
 	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -172,9 +166,6 @@ func (s *Slot) stand(fds []int) error {
 func socketScript(want []Socket) *script {
 	s := &script{}
 	s.do("enter the network namespace", unix.SYS_SETNS, passed(0), num(unix.CLONE_NEWNET))
-	for _, name := range []string{"tcp_rmem", "tcp_wmem"} {
-		s.setting("/proc/sys/net/ipv4/"+name, bufferSizes)
-	}
 	for _, w := range want {
 		if w.Refusals {
 			s.refusals()
@@ -264,4 +255,12 @@ func (s *Slot) Egress() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.egress
+}
+
+// MayHaveSockets reports whether a socket of the network may have been made in the
+// sandbox. False is certain for the programs that have made calls so far.
+func (s *Slot) MayHaveSockets() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sockets
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
 // Command is a program to start in a slot.
@@ -100,6 +102,7 @@ func (s *Slot) Start(c Command) (*Proc, error) {
 		m = append(append(m, e...), 0)
 	}
 	err := ErrTooLarge
+	s.heed()
 	if len(m) < 200<<10 { // what a socket's default buffer takes in one packet
 		err = s.conn.send(m, c.Files...)
 	}
@@ -124,9 +127,21 @@ func (p *Proc) signal(n, sign int) error {
 	case <-p.done:
 		return errors.New("the program has ended")
 	default:
+		p.slot.heed()
 		return p.slot.conn.send(words('K', uint32(sign*int(p.pid)), uint32(n)))
 	}
 }
+
+// heed has init heard at full speed for a moment: while it waits to tell of the
+// processes that have ended, it does not take what it is asked.
+func (s *Slot) heed() {
+	if s.effort != nil {
+		time.AfterFunc(heedFor, s.effort.Free())
+	}
+}
+
+// heedFor is long enough for init to tell all that its socket holds.
+const heedFor = 50 * time.Millisecond
 
 // SignalAll sends a signal to every process in the sandbox but its init.
 func (s *Slot) SignalAll(n int) error {
@@ -149,7 +164,9 @@ func (s *Slot) read() {
 		if err != nil || n == 0 {
 			break
 		}
-		s.packet(b[:n])
+		if s.packet(b[:n]) {
+			s.effort.Pace(backend.CostExit)
+		}
 	}
 	s.mu.Lock()
 	s.dead = true
@@ -170,7 +187,10 @@ func (s *Slot) read() {
 	close(s.gone)
 }
 
-func (s *Slot) packet(b []byte) {
+// packet takes what init tells. It reports whether that was only of a process
+// that nobody has asked for: a program can make any number of those, and init
+// does not tell more while its socket is full.
+func (s *Slot) packet(b []byte) (orphan bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch word(b, 0) {
@@ -183,7 +203,7 @@ func (s *Slot) packet(b []byte) {
 	case 'F':
 		p := s.starting[word(b, 1)]
 		if p == nil {
-			return
+			return false
 		}
 		delete(s.starting, word(b, 1))
 		p.err = fmt.Errorf("start program: %w", unix.Errno(word(b, 2)))
@@ -194,18 +214,20 @@ func (s *Slot) packet(b []byte) {
 	case 'N':
 		s.sockets = true
 	case 'X':
-		s.ended(b)
+		return s.ended(b)
 	case 'A':
 		if c := s.clearing[word(b, 1)]; c != nil {
 			delete(s.clearing, word(b, 1))
 			close(c)
 		}
 	}
+	return false
 }
 
 // Clear ends every process in the sandbox but its init and returns when none is
 // left. What is started meanwhile may be among them.
 func (s *Slot) Clear(ctx context.Context) error {
+	defer s.effort.Free()()
 	done := make(chan struct{})
 	s.mu.Lock()
 	if s.dead {
@@ -232,9 +254,9 @@ func (s *Slot) Clear(ctx context.Context) error {
 // ErrEnded tells that a sandbox has ended, or that nothing is to be started in it any more.
 var ErrEnded = errors.New("the sandbox has ended")
 
-func (s *Slot) ended(b []byte) {
+func (s *Slot) ended(b []byte) (orphan bool) {
 	if len(b) < 40 {
-		return
+		return false
 	}
 	s.alone = word(b, 8) == 1 && len(s.starting) == len(s.running) // what is being started is no child yet
 	us := binary.LittleEndian.Uint64(b[16:]) + binary.LittleEndian.Uint64(b[24:])
@@ -242,7 +264,7 @@ func (s *Slot) ended(b []byte) {
 	s.user += cpu
 	p := s.running[word(b, 1)]
 	if p == nil {
-		return // an orphan
+		return true
 	}
 	delete(s.running, p.pid)
 	for tag, q := range s.starting {
@@ -252,6 +274,7 @@ func (s *Slot) ended(b []byte) {
 	}
 	p.exit = Exit{Status: unix.WaitStatus(word(b, 2)), CPU: cpu, MaxRSS: int64(word(b, 3)) << 10}
 	close(p.done)
+	return false
 }
 
 // CPU is what the processes that have ended took, as their parents were told.

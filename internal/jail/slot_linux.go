@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
 // SlotConfig is what one sandbox gets.
@@ -22,6 +24,7 @@ type SlotConfig struct {
 	Cgroup   int                   // cgroup v2 directory to be born into; 0: none
 	WantProc bool                  // for a server that has to watch memory itself
 	Plain    *Place
+	Effort   *backend.Effort // bounds the server's time for what init tells; nil: nothing does
 }
 
 // Place is where a sandbox of ModePlain lives on the host.
@@ -45,6 +48,7 @@ type Slot struct {
 	results []int32
 	probes  probes
 	size    Size
+	effort  *backend.Effort
 	rules   int    // its Landlock ruleset; -1: none
 	network int    // its network namespace, when that may be used again; else -1
 	Dirs    [5]int // descriptors of its own places, see DirWork; -1 when absent
@@ -139,7 +143,7 @@ func (t *Turn) New(cfg SlotConfig) (*Slot, error) {
 		return nil, err
 	}
 	s := &Slot{
-		jail: j, pidfd: -1, rules: -1, size: cfg.Size, network: t.network, probes: enc.probes, tasks: cfg.Size.MaxTasks + 1, Dirs: [5]int{-1, -1, -1, -1, -1},
+		jail: j, pidfd: -1, rules: -1, size: cfg.Size, network: t.network, effort: cfg.Effort, probes: enc.probes, tasks: cfg.Size.MaxTasks + 1, Dirs: [5]int{-1, -1, -1, -1, -1},
 		starting: map[uint32]*Proc{}, running: map[uint32]*Proc{}, clearing: map[uint32]chan struct{}{}, gone: make(chan struct{}),
 	}
 	t.network = -1 // from here on it is the sandbox's
@@ -151,7 +155,9 @@ func (t *Turn) New(cfg SlotConfig) (*Slot, error) {
 		err = s.ready(ours, enc.script)
 	}
 	if err == nil {
-		s.conn, err = newConn(ours)
+		if s.conn, err = newConn(ours); err != nil {
+			ours = -1
+		}
 	}
 	if err != nil {
 		if s.pidfd >= 0 {
@@ -374,6 +380,13 @@ func (s *Slot) PID() int {
 	return s.pid
 }
 
+// Alone reports whether init has told that no process is left but itself.
+func (s *Slot) Alone() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.alone
+}
+
 // Kill ends every program in the sandbox for good and returns when none lives.
 // Where init has told that none is left, that is at once: init itself, and with
 // it the namespaces, ends in Close, when nobody waits.
@@ -393,6 +406,7 @@ func (s *Slot) Kill() error {
 // end ends init, and with it everything in the sandbox.
 func (s *Slot) end() error {
 	s.killOnce.Do(func() {
+		s.effort.Free()
 		if s.jail.cfg.Mode == ModePlain { // no pid namespace: init has to end the others itself
 			_ = s.conn.send(words('Q'))
 			if waitPidfd(s.pidfd, time.Second) == nil {

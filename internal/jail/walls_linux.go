@@ -83,6 +83,7 @@ const (
 // when it comes, before anything is put into the sandbox or started there.
 func wallScript(p plan) (*script, probes) {
 	s := &script{}
+	s.firstOutOfMemory(p.plain != nil)
 	if !p.off[wallCaps] && p.plain != nil { // a change from the host's root to another user takes the right to do it
 		s.boundRights()
 	}
@@ -193,6 +194,22 @@ func (s *script) setting(path, value string) {
 	fd := s.keep("open "+path, unix.SYS_OPENAT, num(unix.AT_FDCWD), s.str(path), num(unix.O_WRONLY|unix.O_CLOEXEC), num(0))
 	s.do("set "+path, unix.SYS_WRITE, fd.arg(), s.str(value), num(len(value)))
 	s.do("close "+path, unix.SYS_CLOSE, fd.arg())
+	s.free(fd)
+}
+
+// firstOutOfMemory has the kernel end this process and what it starts before anything
+// else of the host when the host's memory is used up. It stands before the change of
+// ids, which takes the right to the file. may lets it fail, for a /proc that is read-only.
+func (s *script) firstOutOfMemory(may bool) {
+	const path, value = "/proc/self/oom_score_adj", "1000"
+	flags := uint32(0)
+	if may {
+		flags = mayFail
+	}
+	fd := s.reg()
+	s.add("open "+path, unix.SYS_OPENAT, flags, fd, []arg{num(unix.AT_FDCWD), s.str(path), num(unix.O_WRONLY | unix.O_CLOEXEC), num(0)})
+	s.add("set "+path, unix.SYS_WRITE, flags, 0, []arg{fd.arg(), s.str(value), num(len(value))})
+	s.add("close "+path, unix.SYS_CLOSE, flags, 0, []arg{fd.arg()})
 	s.free(fd)
 }
 

@@ -107,11 +107,34 @@ func words(v ...uint32) []byte {
 // conn is a packet socket on the runtime's poller: waiting holds no thread.
 type conn struct{ f *os.File }
 
+// newConn takes the descriptor, also when it fails.
 func newConn(fd int) (*conn, error) {
-	if err := unix.SetNonblock(fd, true); err != nil {
+	f, err := Polled(fd, "sandbox")
+	if err != nil {
 		return nil, err
 	}
-	return &conn{os.NewFile(uintptr(fd), "sandbox")}, nil
+	return &conn{f}, nil
+}
+
+// ErrNotPolled tells that the kernel refused to watch a descriptor for the
+// server, as it does when a user's epoll watches are used up.
+var ErrNotPolled = errors.New("the kernel refuses to watch a descriptor; fs.epoll.max_user_watches of the server's user may be used up")
+
+// Polled makes a descriptor non-blocking and hands it to the runtime's poller.
+// os.NewFile does not tell when the poller refuses a descriptor; every read that
+// has to wait fails then. Polled takes the descriptor, also when it fails; the
+// error is ErrNotPolled then.
+func Polled(fd int, name string) (*os.File, error) {
+	if err := unix.SetNonblock(fd, true); err != nil {
+		closeAll(fd)
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	if err := f.SetDeadline(time.Time{}); err != nil { // which works on polled files alone
+		_ = f.Close()
+		return nil, ErrNotPolled
+	}
+	return f, nil
 }
 
 func (c *conn) receive(p []byte) (n int, fds []int, err error) {

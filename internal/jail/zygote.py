@@ -7,6 +7,9 @@
 # server sends, and what one sandbox is to run never passes through it: that goes to the
 # fork itself, over a socket of its own, after its walls stand.
 #
+# It imports nothing of a package. A fork may do that in a sandbox of its own and save its
+# memory, which other forks then load, each in its own sandbox (snapshot.c).
+#
 # 3 is the server's socket. The walls of a fork are a script of the server's, in the
 # form of init.c: a list of system calls.
 def serve():
@@ -25,7 +28,18 @@ def serve():
         _restype_ = c_long
         _argtypes_ = (c_long,) * 7
 
-    syscall = Syscall(_ctypes.dlsym(_ctypes.dlopen(None, 2), "syscall"))
+    class Code(_ctypes.CFuncPtr):  # of snapshot.c, or the interpreter's own, which keep the interpreter's lock
+        _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_PYTHONAPI
+        _restype_ = c_long
+        _argtypes_ = (c_long,) * 5
+
+    class Hook(_ctypes.CFuncPtr):
+        _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_PYTHONAPI
+        _restype_ = None
+        _argtypes_ = ()
+
+    library = _ctypes.dlopen(None, 2)
+    syscall = Syscall(_ctypes.dlsym(library, "syscall"))
     pid_namespace, numbers, bytes_, descriptor = 0x20000000, 0, 1, 2
     may_fail, store64 = 1, 0xFFFFFFFF
 
@@ -183,9 +197,64 @@ def serve():
     def forget():
         """Leaves nothing of this among the names and modules of the script."""
         control.detach()
-        for name in own:
-            del sys.modules[name]
+        forget_modules()
         del main["serve"], main["facts"]
+
+    def forget_modules():
+        while own:
+            del sys.modules[own.pop()]
+
+    def place_code():
+        """Maps the code of snapshots and room for its work, at an address that all forks share. It notes what is mapped now."""
+        at = syscall(nr_mmap, 0, 1 << 21, 3, 0x22, -1, 0)  # READ|WRITE; PRIVATE|ANONYMOUS
+        if at == -1:
+            raise OSError(_ctypes.get_errno(), "map the code of snapshots")
+        (c_char * len(code)).from_address(at).raw = code
+        if syscall(nr_mprotect, at, 1 << 14, 5, 0, 0, 0) < 0:  # READ|EXEC
+            raise OSError(_ctypes.get_errno(), "make the code of snapshots executable")
+        Code(at)(at, 0, 0, 0, 0)
+        return at
+
+    def save(text, to):
+        """Imports packages and saves the memory of this process to a file. It returns True in forks that have loaded
+        it, and None in a fork that runs the script on nothing."""
+        nonlocal memory
+        if posix.fork():  # libraries know a fork by another process number
+            posix._exit(0)
+        try:
+            forget_modules()
+            exec(compile(text, serve_file, "exec"), main)
+            if len(posix.listdir("/proc/self/task")) != 1:
+                raise OSError(11, "there are threads")
+            posix.closerange(to + 1, 1 << 20)
+            if not stays:
+                memory = written()
+                if memory is None:
+                    return None
+            file = posix.open("/mnt/data/snapshot", posix.O_CREAT | posix.O_EXCL | posix.O_WRONLY | posix.O_CLOEXEC, 0o600)
+            before_fork()
+            result = Code(area + 16)(area, file, posix.sysconf("SC_PAGESIZE"), 0, 0)
+            if result < 0:
+                raise OSError(-result, "save")
+        except BaseException as error:
+            posix.write(to, answer(b"E", getattr(error, "errno", 0) or 5) + ascii(error)[:200].encode())
+            posix._exit(1)
+        if not result:
+            posix.write(to, answer(b"R"))
+            posix._exit(0)
+        after_fork()
+        if result == 2:
+            populate()
+        return True
+
+    def populate():
+        """Makes the pages of a program its own now, where nobody waits, and not one by one when it runs."""
+        for start, size in memory:
+            syscall(nr_madvise, start, size, 23, 0, 0, 0)  # MADV_POPULATE_WRITE
+
+    def load(image, ahead):
+        """Becomes the process that was saved."""
+        Code(area + 32)(area, image, rseq, rseq_size, ahead)
 
     def child(plan, fds, ahead):
         """Becomes a program of the sandbox; returns its packet. There is no way back."""
@@ -194,18 +263,27 @@ def serve():
         try:
             self = posix.pidfd_open(posix.getpid(), 0)
             found = build(calls, fds)
-            if ahead:  # nobody waits: its pages are made its own now, and not one by one when it runs
-                for start, size in memory:
-                    syscall(nr_madvise, start, size, 23, 0, 0, 0)  # MADV_POPULATE_WRITE
+            if ahead:
+                populate()
             while posix.getppid() != 1:  # until the process between has ended
                 posix.sched_yield()
             socket.sendmsg([answer(b"R", posix.getpid(), *found)], [(1, 1, self.to_bytes(4, sys.byteorder))])
             posix.dup2(socket.detach(), 3, False)
             posix.closerange(4, 1 << 20)
             socket = _socket.socket(fileno=3)
-            packet, fds = receive(socket, 1 << 18)
-            if not packet:
-                posix._exit(0)
+            while True:
+                packet, fds = receive(socket, 1 << 18)
+                if not packet:
+                    posix._exit(0)
+                if packet[:2] == b"S\0":
+                    break
+                if packet[:1] == b"I":  # import and be saved; 4 takes the answer
+                    if save(packet[4:], 4) is None:
+                        return None
+                    posix.write(4, answer(b"R"))
+                elif packet[:1] == b"L":  # 4 takes the answer, 5 is the image
+                    load(5, word(packet, 4))
+                posix.closerange(4, 1 << 20)
             socket.detach()
             for to, fd in enumerate(fds):
                 posix.dup2(fd, to)
@@ -220,15 +298,24 @@ def serve():
     def text(value):
         return value.decode("utf-8", "surrogateescape")
 
-    nr_setns, nr_madvise, stays = main["facts"]
+    nr_setns, nr_madvise, nr_mmap, nr_mprotect, stays, code = main["facts"]
+    serve_file = sys._getframe().f_code.co_filename
+    before_fork, after_fork = Hook(_ctypes.dlsym(library, "PyOS_BeforeFork")), Hook(_ctypes.dlsym(library, "PyOS_AfterFork_Child"))
+    try:
+        rseq, rseq_size = c_long.from_address(_ctypes.dlsym(library, "__rseq_offset")).value, 32
+    except OSError:  # an older C library, which has none
+        rseq = rseq_size = 0
     control = _socket.socket(fileno=3)
     home = posix.open("/proc/self/ns/pid", posix.O_RDONLY | posix.O_CLOEXEC)
     own = [name for name in sys.modules if name not in had]  # a fork that looks at all names writes to all their pages
+    area = place_code()
     memory = [] if stays else written()
     if memory is None:
         return forget()
     control.send(answer(b"R"))
     packet = child(*wait())
+    if packet is None:
+        return forget()
     strings = packet.split(b"\0")
     options, count, directory = int(strings[1]), int(strings[2]), strings[3]
     argv, env = strings[4:4 + count], {}

@@ -26,7 +26,7 @@ type ZygoteConfig struct {
 	Options int      // how many of Argv stand before the script
 	Env     []string // the whole environment; nothing in it may be a secret
 	Script  []byte   // the script's text
-	Preload []byte   // run before it waits
+	Preload []byte   // the server's own text, run before it waits; it may import nothing but the interpreter's own modules
 	Stays   bool     // its forks live for long, and so share memory for as long as they can
 }
 
@@ -40,8 +40,9 @@ type Zygote struct {
 	broken  atomic.Bool
 	once    sync.Once
 
-	life  sync.Mutex // of pidfd; never held for long
-	pidfd int        // -1: given back
+	life      sync.Mutex // of pidfd and snapshots; never held for long
+	pidfd     int        // -1: given back
+	snapshots map[string]*Snapshot
 
 	mu      sync.Mutex // one fork at a time
 	control int        // -1: closed
@@ -100,9 +101,9 @@ func (j *Jail) Zygote(cfg ZygoteConfig) (*Zygote, error) {
 		turn.Cancel()
 	}
 	closeAll(theirs, out[1])
-	z := &Zygote{jail: j, options: cfg.Options, pidfd: slot.pidfd, control: ours, plans: map[childPlan]*childScript{}}
+	z := &Zygote{jail: j, options: cfg.Options, pidfd: slot.pidfd, control: ours, plans: map[childPlan]*childScript{}, snapshots: map[string]*Snapshot{}}
 	if err == nil {
-		err = z.ready(s, len(cfg.Preload) > 0)
+		err = z.ready(s)
 	}
 	if err == nil {
 		err = z.look()
@@ -114,13 +115,8 @@ func (j *Jail) Zygote(cfg ZygoteConfig) (*Zygote, error) {
 	return z, nil
 }
 
-// ready waits until the interpreter stands; long: it imports packages first.
-func (z *Zygote) ready(s *script, long bool) error {
-	if long {
-		if err := hearFor(z.control, preloadLimit); err != nil {
-			return err
-		}
-	}
+// ready waits until the interpreter stands.
+func (z *Zygote) ready(s *script) error {
 	defer func() { _ = hearFor(z.control, forkLimit) }()
 	var b [64]byte
 	answer, fds, err := receive(z.control, b[:])
@@ -136,10 +132,9 @@ func (z *Zygote) ready(s *script, long bool) error {
 	return nil
 }
 
-const (
-	preloadLimit = time.Minute     // that an interpreter may take to import packages
-	forkLimit    = 3 * time.Second // that it may take to fork, and a fork to put its walls up: some milliseconds, or a request executes its program
-)
+// forkLimit is how long an interpreter may take to fork, and a fork to put its
+// walls up or to load a snapshot. They take milliseconds.
+const forkLimit = 3 * time.Second
 
 // look compares what the kernel tells of the interpreter with what it has to be:
 // without rights beyond those that it needs, single-threaded, and without memory
@@ -194,14 +189,12 @@ func zygoteScript(cfg ZygoteConfig, filter []byte) (*script, error) {
 	if cfg.Stays {
 		stays = 1
 	}
-	text := string(cfg.Preload) + "\n" + strings.Replace(zygoteText, "@facts@", fmt.Sprintf("%d, %d, %d", unix.SYS_SETNS, unix.SYS_MADVISE, stays), 1) + "\n" + string(cfg.Script)
+	text := string(cfg.Preload) + "\n" + strings.Replace(zygoteText, "@facts@", fmt.Sprintf("%d, %d, %d, %d, %d, %s", unix.SYS_SETNS, unix.SYS_MADVISE, unix.SYS_MMAP, unix.SYS_MPROTECT, stays, pythonBytes(snapshotBytes)), 1) + "\n" + string(cfg.Script)
+	s.firstOutOfMemory(false)
 	s.do("setsid", unix.SYS_SETSID)
 	s.do("umask", unix.SYS_UMASK, num(0o022))
 	s.do("signals of children", unix.SYS_RT_SIGACTION, num(unix.SIGCHLD), s.bytes(make([]byte, 32)), num(0), num(8))
 	s.mount("run", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=755,size=1m,nr_inodes=16")
-	if len(cfg.Preload) > 0 { // packages that look for a place of their own
-		s.mount("tmp", "/tmp", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=700,size=1m,nr_inodes=64")
-	}
 	s.do("mkdir "+programPlace, unix.SYS_MKDIRAT, num(unix.AT_FDCWD), s.str(programPlace), num(0o755))
 	s.file(path, text)
 	s.mount("", "/run", "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
@@ -230,6 +223,16 @@ func zygoteScript(cfg ZygoteConfig, filter []byte) (*script, error) {
 	s.seccomp(filter)
 	s.do("execute "+cfg.Argv[0], unix.SYS_EXECVE, s.str(cfg.Argv[0]), s.strings(cfg.Argv), s.strings(cfg.Env))
 	return s, nil
+}
+
+// pythonBytes is how Python writes bytes.
+func pythonBytes(data []byte) string {
+	text := make([]byte, 0, 4*len(data)+3)
+	text = append(text, `b"`...)
+	for _, c := range data {
+		text = fmt.Appendf(text, `\x%02x`, c)
+	}
+	return string(append(text, '"'))
 }
 
 // strings is a list of strings as execve takes it.
@@ -371,6 +374,10 @@ func (z *Zygote) Close() {
 		defer z.life.Unlock()
 		closeAll(z.pidfd)
 		z.pidfd = -1
+		for _, s := range z.snapshots {
+			s.Close()
+		}
+		clear(z.snapshots)
 	})
 }
 

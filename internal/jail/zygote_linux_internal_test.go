@@ -312,7 +312,7 @@ func TestForkOfADyingZygote(t *testing.T) {
 			t.Errorf("killed after %d us: %d processes in the sandbox, want %d; %v", 25*i, got, want, err)
 		}
 		if c != nil {
-			if err := c.Drop(); err != nil {
+			if err := c.Drop(t.Context()); err != nil {
 				t.Error(err)
 			}
 		}

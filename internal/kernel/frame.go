@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -63,12 +64,13 @@ type SyntaxError struct {
 	Message string
 }
 
-// Read reads a channel to its end. It never fails: what follows a frame that
-// cannot be right is read and thrown away, so that nobody is left waiting to
-// write, and what was right before it counts. It holds at most MaxFrame bytes
-// of input at a time and takes at most MaxReport in all. show is called for each
-// value to show, as it comes; it may be nil, the values are in the Report as well.
-func Read(r io.Reader, show func(sandboxmcp.RichResult)) Report {
+// Read reads a channel to its end. What follows a frame that cannot be right is
+// read and thrown away, so that the program can go on writing, and what was right
+// before it counts. Read holds at most MaxFrame bytes of input at a time and takes
+// at most MaxReport in all. show is called for each value to show, as it comes; it
+// may be nil, the values are in the Report as well. The error is ErrUnread when
+// reading ended in any other way than by the end of the channel.
+func Read(r io.Reader, show func(sandboxmcp.RichResult)) (Report, error) {
 	rep := Report{Results: []sandboxmcp.RichResult{}}
 	for left := MaxReport; ; {
 		w, err := readWord(r, left)
@@ -76,15 +78,27 @@ func Read(r io.Reader, show func(sandboxmcp.RichResult)) Report {
 			break
 		}
 		if err != nil {
-			return rep
+			return rep, unread(err)
 		}
 		left -= w.size
 		if v := rep.take(w); v != nil && show != nil {
 			show(v)
 		}
 	}
-	_, _ = io.Copy(io.Discard, r) // a channel that breaks has ended
-	return rep
+	_, err := io.Copy(io.Discard, r)
+	return rep, unread(err)
+}
+
+// ErrUnread tells that a channel could not be read to its end, so that what the
+// program said on it may be lost.
+var ErrUnread = errors.New("the program's channel could not be read to its end")
+
+// unread is nil for the end of a channel, also in the middle of a frame.
+func unread(err error) error {
+	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrUnread, err)
 }
 
 // errNoFrame tells that what came cannot be a frame.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"path"
 	"sync"
 
@@ -61,6 +62,7 @@ type Interpreter struct {
 	last    uint64                                  // id of the last cell that was sent; Execute's own
 	written chan struct{}                           // closed when its text is on the channel; Execute's own
 	gone    chan struct{}                           // closed when no more words will come
+	end     error                                   // why: ErrGone, or ErrUnread with its cause; after gone
 
 	mu      sync.Mutex
 	ready   bool
@@ -107,7 +109,7 @@ func PlanInterpreter(p Program) (backend.Process, error) {
 // that ended may have left children that hold the other end, so that nothing is
 // heard of it here: the caller watches the process, and ends ctx of Execute.
 func Attach(channel io.ReadWriteCloser, l sandboxmcp.Language) *Interpreter {
-	i := &Interpreter{channel: channel, send: frameOf, written: make(chan struct{}), gone: make(chan struct{})}
+	i := &Interpreter{channel: channel, send: frameOf, written: make(chan struct{}), gone: make(chan struct{}), end: ErrGone}
 	close(i.written)
 	if l == sandboxmcp.Shell {
 		i.send = shellCell
@@ -119,8 +121,8 @@ func Attach(channel io.ReadWriteCloser, l sandboxmcp.Language) *Interpreter {
 // Execute runs a cell and returns when its driver says that it is done. show is
 // called for each value to show, as it comes, from one goroutine and never after
 // Execute has returned; it may be nil, the values are in the Report as well. The
-// error is ErrGone, or ctx's: then the cell still runs, and the next Execute
-// first waits for its end.
+// error is ErrGone, ErrUnread when the channel could not be read, or ctx's: then
+// the cell still runs, and the next Execute first waits for its end.
 func (i *Interpreter) Execute(ctx context.Context, c Cell, show func(sandboxmcp.RichResult)) (Report, error) {
 	none := Report{Results: []sandboxmcp.RichResult{}}
 	ear := &listener{words: make(chan word), gone: make(chan struct{})}
@@ -137,7 +139,7 @@ func (i *Interpreter) Execute(ctx context.Context, c Cell, show func(sandboxmcp.
 	case <-ctx.Done():
 		return none, ctx.Err()
 	case <-i.gone:
-		return none, ErrGone
+		return none, i.end
 	case <-i.written:
 	}
 	text, err := i.send(i.last+1, c)
@@ -171,7 +173,7 @@ func (i *Interpreter) hear(ctx context.Context, ear *listener, wanted func() boo
 	for !wanted() {
 		select { // first, so that no flood of words holds them up
 		case <-i.gone:
-			return ErrGone
+			return i.end
 		case <-ctx.Done():
 			return ctx.Err()
 		default:
@@ -180,7 +182,7 @@ func (i *Interpreter) hear(ctx context.Context, ear *listener, wanted func() boo
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-i.gone:
-			return ErrGone
+			return i.end
 		case w := <-ear.words:
 			if w.ID == i.last {
 				take(w)
@@ -226,6 +228,9 @@ func (i *Interpreter) read() {
 	for {
 		w, err := readWord(i.channel, MaxFrame)
 		if err != nil {
+			if lost := unread(err); lost != nil && !errors.Is(err, errNoFrame) && !errors.Is(err, os.ErrClosed) {
+				i.end = lost
+			}
 			return
 		}
 		i.mu.Lock()

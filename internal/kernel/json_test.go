@@ -53,7 +53,7 @@ func TestShownFormsAreClean(t *testing.T) {
 		`[1e309]`:      {"text/plain": "x", "is_main_result": false},
 		strings.Repeat("[", 5000) + strings.Repeat("]", 5000): {"text/plain": "x", "is_main_result": false},
 	} {
-		rep := kernel.Read(strings.NewReader(frame("{\"type\":\"display\",\"data\":{\"text/plain\":\"x\",\"application/json\":"+in+"}}")), nil)
+		rep, _ := kernel.Read(strings.NewReader(frame("{\"type\":\"display\",\"data\":{\"text/plain\":\"x\",\"application/json\":"+in+"}}")), nil)
 		if d := cmp.Diff([]sandboxmcp.RichResult{want}, rep.Results); d != "" {
 			t.Errorf("%.20q: %s", in, d)
 		}

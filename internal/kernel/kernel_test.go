@@ -128,7 +128,11 @@ func TestRead(t *testing.T) {
 		}}},
 		"empty display": {frame(`{"type":"display","data":{"x":1}}`), none},
 	} {
-		if d := cmp.Diff(c.want, kernel.Read(strings.NewReader(c.in), nil)); d != "" {
+		got, err := kernel.Read(strings.NewReader(c.in), nil)
+		if err != nil {
+			t.Errorf("%q: got %v, want no error at the end of the channel", c.in, err)
+		}
+		if d := cmp.Diff(c.want, got); d != "" {
 			t.Errorf("%s: %s", name, d)
 		}
 	}
@@ -155,7 +159,7 @@ func (e *endless) Read(p []byte) (int, error) {
 func TestReadIsBounded(t *testing.T) {
 	f := frame(`{"type":"display","data":{"text/plain":"` + strings.Repeat("x", 900<<10) + `"}}`)
 	e := &endless{frame: f, n: 200}
-	rep := kernel.Read(e, nil)
+	rep, _ := kernel.Read(e, nil)
 	if e.n != 0 {
 		t.Error("the channel was not read to its end: a writer would wait")
 	}
@@ -163,14 +167,14 @@ func TestReadIsBounded(t *testing.T) {
 		t.Errorf("%d results of 900 KiB, want the 9 that fit into 8 MiB", len(rep.Results))
 	}
 	small := &endless{frame: frame(`{"type":"display","data":{"text/plain":""}}`), n: 10000}
-	if rep := kernel.Read(small, nil); len(rep.Results) != 256 || small.n != 0 {
+	if rep, _ := kernel.Read(small, nil); len(rep.Results) != 256 || small.n != 0 {
 		t.Errorf("%d results, want 256", len(rep.Results))
 	}
 	least := uint64(1 << 62) // what else the process does counts, too
 	for range 5 {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		kernel.Read(strings.NewReader("\x7f\xff\xff\xff"+strings.Repeat("x", 1000)), nil)
+		_, _ = kernel.Read(strings.NewReader("\x7f\xff\xff\xff"+strings.Repeat("x", 1000)), nil)
 		runtime.ReadMemStats(&after)
 		least = min(least, after.TotalAlloc-before.TotalAlloc)
 	}
@@ -184,7 +188,7 @@ type broken struct{}
 func (broken) Read([]byte) (int, error) { return 0, errors.New("broken") }
 
 func TestReadOfABrokenChannel(t *testing.T) {
-	rep := kernel.Read(io.MultiReader(strings.NewReader(frame(`{"type":"start"}`)), broken{}), nil)
+	rep, _ := kernel.Read(io.MultiReader(strings.NewReader(frame(`{"type":"start"}`)), broken{}), nil)
 	if !rep.Started {
 		t.Errorf("%+v", rep)
 	}
@@ -199,7 +203,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte(frame(`{"type":"display","data":{"application/json":[[]],"text/html":"x"}}`) + "ab"))
 	f.Add([]byte(frame(`{"type":"syntax","line":1e3}`)))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		rep := kernel.Read(bytes.NewReader(in), nil)
+		rep, _ := kernel.Read(bytes.NewReader(in), nil)
 		if rep.Started && rep.Syntax != nil || rep.Results == nil {
 			t.Fatalf("%+v", rep)
 		}
@@ -217,7 +221,7 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 		spoiled := append(append(append([]byte{}, in...), "\xff\xff\xff\xff"...), in...)
-		if again := kernel.Read(bytes.NewReader(spoiled), nil); !cmp.Equal(rep, again) && !tornAtEnd(in) {
+		if again, _ := kernel.Read(bytes.NewReader(spoiled), nil); !cmp.Equal(rep, again) && !tornAtEnd(in) {
 			t.Fatal(cmp.Diff(rep, again))
 		}
 	})

@@ -66,7 +66,7 @@ func TestWaitingShellWithNetwork(t *testing.T) {
 		}
 		cmd.Env = append(cmd.Env, kv)
 	}
-	cmd.ExtraFiles = []*os.File{word}
+	cmd.ExtraFiles = []*os.File{word, word} // descriptor 4 has it
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Run(); err != nil {

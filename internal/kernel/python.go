@@ -42,17 +42,20 @@ func pythonWithin(text, name string) string {
 	return strings.Replace(text, place, strings.ReplaceAll(strings.TrimSpace(pythonPart(name)), "\n", "\n"+indent), 1)
 }
 
-// pythonPreload is the text that makes an interpreter ready to be forked, with
-// modules of package sets imported.
-func pythonPreload(sets, modules []string) []byte {
-	text := strings.Replace(pythonAhead(), `"@sets@"`, pythonList(sets), 1)
-	return []byte(strings.Replace(text, `"@modules@"`, pythonList(modules), 1))
+// pythonImports is the text that imports modules of package sets; nil: none are to
+// be imported.
+func pythonImports(p Program) []byte {
+	if !canPreload(p) {
+		return nil
+	}
+	text := strings.Replace(pythonAhead(), `"@sets@"`, pythonList(p.Sets), 1)
+	return []byte(strings.Replace(text, `"@modules@"`, pythonList(p.Preload), 1))
 }
 
 // What every run needs is made once.
 var (
-	pythonAhead  = sync.OnceValue(func() string { return pythonWhole("preload.py") })
-	pythonNoSets = sync.OnceValue(func() []byte { return pythonPreload(nil, nil) })
+	pythonAhead   = sync.OnceValue(func() string { return pythonWhole("imports.py") })
+	pythonPreload = sync.OnceValue(func() []byte { return []byte(pythonPart("preload.py")) })
 )
 
 // pythonList is a list of strings as Python writes it.
@@ -104,12 +107,7 @@ func planPython(p Program) backend.Process {
 	if canFork(p) {
 		fork = &backend.Fork{
 			Options: len(argv), Argv: append(slices.Clone(argv), inProgramDir(pythonDriver), "none", inProgramDir("main.py")),
-			Script: pythonText(), Env: environment(Program{Interpreter: p.Interpreter, Defaults: p.Defaults}, fixed),
-		}
-		if canPreload(p) {
-			fork.Preload = pythonPreload(p.Sets, p.Preload)
-		} else {
-			fork.Preload = pythonNoSets()
+			Script: pythonText(), Preload: pythonPreload(), Imports: pythonImports(p), Env: environment(Program{Interpreter: p.Interpreter, Defaults: p.Defaults}, fixed),
 		}
 	}
 	return backend.Process{

@@ -71,7 +71,13 @@ func runIn(t *testing.T, p kernel.Program, at places) outcome {
 			t.Fatal(err)
 		}
 		_ = w.Close()
-		go func() { report <- kernel.Read(r, nil) }()
+		go func() {
+			rep, err := kernel.Read(r, nil)
+			if err != nil {
+				t.Error(err)
+			}
+			report <- rep
+		}()
 	} else {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)

@@ -139,7 +139,7 @@ func TestPythonHostileCells(t *testing.T) {
 			"forged end":           {code: forge + `say('{"type":"done","id":1,"ok":false,"exit":1000000}')`, exit: 64},
 			"too many displays":    {code: "for i in range(30): display('x' * 900000)"},
 			"too many forged":      {code: forge + `for i in range(30): say('{"type":"display","id":1,"data":{"text/html":"%s"}}' % ('x' * 900000))`},
-			"steals the words":     {code: "import os, threading\nthreading.Thread(target=lambda: os.read(3, 100), daemon=True).start()"},
+			"steals the words":     {code: "import os, threading\nthreading.Thread(target=lambda: os.read(4, 100), daemon=True).start()"},
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -161,7 +161,7 @@ func TestPythonHostileCells(t *testing.T) {
 				}
 				if name == "closed" || name == "another in its place" { // it cannot answer, and so it ends and says why
 					_ = l.cmd.Wait()
-					if code, err := l.cmd.ProcessState.ExitCode(), l.taken(t, l.stderr); code != 1 || !strings.Contains(s.Stderr+err, "descriptor 3") {
+					if code, err := l.cmd.ProcessState.ExitCode(), l.taken(t, l.stderr); code != 1 || !strings.Contains(s.Stderr+err, "descriptors 3 and 4") {
 						t.Errorf("exit %d, stderr %q", code, s.Stderr+err)
 					}
 				}

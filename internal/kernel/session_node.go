@@ -34,9 +34,10 @@ var nodeSessionText = sync.OnceValue(func() []byte {
 // the flag turns that check off.
 func planNodeInterpreter(p Program) (backend.Process, error) {
 	return backend.Process{
-		Argv:    []string{p.Interpreter, "--no-force-async-hooks-checks", inProgramDir(nodeSession)},
-		Env:     environment(p, map[string]string{"NODE_PATH": backend.WorkDir + "/node_modules"}),
-		Program: []backend.ProgramFile{{Name: nodeSession, Data: nodeSessionText()}},
-		Channel: true,
+		Argv:     []string{p.Interpreter, "--no-force-async-hooks-checks", inProgramDir(nodeSession)},
+		Env:      environment(p, map[string]string{"NODE_PATH": backend.WorkDir + "/node_modules"}),
+		Program:  []backend.ProgramFile{{Name: nodeSession, Data: nodeSessionText()}},
+		Channel:  true,
+		Commands: true,
 	}, nil
 }

@@ -17,11 +17,9 @@ const pythonSession = ".importlib_bootstrap_session.py"
 // pythonSessionText is the driver with all its parts in it as strings.
 var pythonSessionText = sync.OnceValue(func() []byte { return pythonSessionWhole("session_boot.py") })
 
-// pythonSessionPreload makes an interpreter ready to be forked with the driver, with
-// modules of package sets imported.
-func pythonSessionPreload(sets, modules []string) []byte {
-	text := bytes.ReplaceAll(pythonSessionAhead(), []byte(`"@sets@"`), []byte(pythonList(sets)))
-	return bytes.Replace(text, []byte(`"@modules@"`), []byte(pythonList(modules)), 1)
+// pythonSessionPreload makes an interpreter ready to be forked with the driver.
+func pythonSessionPreload(sets []string) []byte {
+	return bytes.ReplaceAll(pythonSessionAhead(), []byte(`"@sets@"`), []byte(pythonList(sets)))
 }
 
 var pythonSessionAhead = sync.OnceValue(func() []byte { return pythonSessionWhole("session_preload.py") })
@@ -46,20 +44,17 @@ func planPythonInterpreter(p Program) (backend.Process, error) {
 	argv = append(argv, inProgramDir(pythonSession))
 	var fork *backend.Fork
 	if canFork(p) {
-		modules := p.Preload
-		if !canPreload(p) {
-			modules = nil
-		}
 		fork = &backend.Fork{
-			Options: len(argv) - 1, Argv: slices.Clone(argv), Script: pythonSessionText(), Preload: pythonSessionPreload(p.Sets, modules), Stays: true,
+			Options: len(argv) - 1, Argv: slices.Clone(argv), Script: pythonSessionText(), Preload: pythonSessionPreload(p.Sets), Imports: pythonImports(p), Stays: true,
 			Env: environment(Program{Interpreter: p.Interpreter, Defaults: p.Defaults}, fixed),
 		}
 	}
 	return backend.Process{
-		Argv:    append(argv, p.Sets...),
-		Env:     environment(p, fixed),
-		Fork:    fork,
-		Program: []backend.ProgramFile{{Name: pythonSession, Data: pythonSessionText()}},
-		Channel: true,
+		Argv:     append(argv, p.Sets...),
+		Env:      environment(p, fixed),
+		Fork:     fork,
+		Program:  []backend.ProgramFile{{Name: pythonSession, Data: pythonSessionText()}},
+		Channel:  true,
+		Commands: true,
 	}, nil
 }

@@ -2,13 +2,13 @@ package kernel_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -27,7 +27,7 @@ type live struct {
 	*kernel.Interpreter
 	at             places
 	cmd            *exec.Cmd
-	channel        *os.File
+	channel        channel
 	stdout, stderr *os.File
 	read           map[*os.File]int // how much of it has been taken
 	names          *strings.Replacer
@@ -63,8 +63,8 @@ func beginIn(t testing.TB, p kernel.Program, at places) *live {
 	}
 	in := strings.NewReplacer(backend.ProgramDir, at.program, backend.WorkDir, at.work)
 	l := &live{at: at, read: map[*os.File]int{}, names: strings.NewReplacer(at.program, backend.ProgramDir, at.work, backend.WorkDir)}
-	var theirs *os.File
-	l.channel, theirs = pair(t)
+	var theirs []*os.File
+	l.channel, theirs = channelPipes(t)
 	l.stdout, l.stderr = scratch(t), scratch(t)
 	l.cmd = exec.CommandContext(t.Context(), plan.Argv[0])
 	for _, a := range plan.Argv[1:] {
@@ -74,11 +74,13 @@ func beginIn(t testing.TB, p kernel.Program, at places) *live {
 		l.cmd.Env = append(l.cmd.Env, in.Replace(e))
 	}
 	l.cmd.Env = append(l.cmd.Env, "SANDBOX_BRIDGE_DIR="+filepath.Join(at.program, "bridge"))
-	l.cmd.Dir, l.cmd.Stdout, l.cmd.Stderr, l.cmd.ExtraFiles = at.work, l.stdout, l.stderr, []*os.File{theirs}
+	l.cmd.Dir, l.cmd.Stdout, l.cmd.Stderr, l.cmd.ExtraFiles = at.work, l.stdout, l.stderr, theirs
 	if err := l.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	_ = theirs.Close()
+	for _, f := range theirs {
+		_ = f.Close()
+	}
 	t.Cleanup(func() {
 		_ = l.channel.Close()
 		_ = l.cmd.Process.Kill()
@@ -101,17 +103,25 @@ func knownVersion(t testing.TB, python string) string {
 	return version
 }
 
-// pair is a stream with two ends, ours with deadlines.
-func pair(t testing.TB) (ours, theirs *os.File) {
+// channel is the near end of an interpreter's two pipes.
+type channel struct{ from, to *os.File }
+
+func (c channel) Read(p []byte) (int, error)  { return c.from.Read(p) }
+func (c channel) Write(p []byte) (int, error) { return c.to.Write(p) }
+func (c channel) Close() error                { return errors.Join(c.from.Close(), c.to.Close()) }
+
+// channelPipes makes a channel and the descriptors 3 and 4 of its interpreter.
+func channelPipes(t testing.TB) (ours channel, theirs []*os.File) {
 	t.Helper()
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	from, theirTo, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.SetNonblock(fds[0], true); err != nil {
+	theirFrom, to, err := os.Pipe()
+	if err != nil {
 		t.Fatal(err)
 	}
-	return os.NewFile(uintptr(fds[0]), "channel"), os.NewFile(uintptr(fds[1]), "theirs")
+	return channel{from, to}, []*os.File{theirTo, theirFrom}
 }
 
 // scratch is a file that takes a stream, so that all that was written before a

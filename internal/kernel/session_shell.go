@@ -41,7 +41,8 @@ func planShellInterpreter(p Program) (backend.Process, error) {
 			{Name: shellCellName, Data: []byte(shellCellText)},
 			{Name: shellSessionName, Data: driver},
 		},
-		Channel: true,
+		Channel:  true,
+		Commands: true,
 	}, nil
 }
 

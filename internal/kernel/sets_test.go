@@ -137,7 +137,7 @@ func TestPythonPreloadedEnvironment(t *testing.T) {
 		}
 		const between = "\nimport posix\nposix.environ[b'LATER'] = b'x'; del posix.environ[b'EARLIER'], posix\n"
 		main, driver := filepath.Join(at.program, "main.py"), filepath.Join(at.program, ".importlib_bootstrap.py")
-		text := string(plan.Fork.Preload) + between + string(plan.Fork.Script)
+		text := string(plan.Fork.Preload) + string(plan.Fork.Imports) + between + string(plan.Fork.Script)
 		if err := errors.Join(os.WriteFile(main, plan.Program[0].Data, 0o600), os.WriteFile(driver, []byte(text), 0o600)); err != nil {
 			t.Fatal(err)
 		}

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
@@ -173,12 +174,15 @@ const changing = "changing "
 // database: reading it is cheap enough.
 const memoryMark = changing + "in memory"
 
+// maxMark is more than a mark has.
+const maxMark = 1024
+
 // readMark returns what the mark says; empty: nobody has ever set a limit.
 func (t *Table) readMark() (string, error) {
 	if t.mark == "" {
 		return memoryMark, nil
 	}
-	text, err := os.ReadFile(t.mark)
+	text, err := plainfile.Read(t.mark, maxMark)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return "", nil

@@ -1,5 +1,6 @@
-// Package queue admits requests: so many at once, in turn between namespaces,
-// first come first served within one, and no more waiting than is bearable.
+// Package queue admits requests: a bounded number at once, in turn between
+// namespaces, first come first served within one. It also bounds the kernel
+// tasks that the sandboxes of admitted requests and of sessions may have in all.
 package queue
 
 import (
@@ -14,7 +15,13 @@ import (
 type Config struct {
 	MaxConcurrent int // admitted at once; at least 1
 	MaxWaiting    int // waiting at once in one namespace; at least 1
+	MaxTasks      int // kernel tasks of all sandboxes together; 0: not bounded
 }
+
+// MostTasks returns the largest task limit that one sandbox may have: half of
+// MaxTasks, and 0 where tasks are not bounded. Sessions hold the other half at
+// most, so that every request fits once the runs before it have ended.
+func (c Config) MostTasks() int { return c.MaxTasks / 2 }
 
 // Queue admits requests. Its methods may be called concurrently.
 type Queue struct {
@@ -23,7 +30,10 @@ type Queue struct {
 	mu        sync.Mutex
 	active    int
 	waiting   map[sandboxmcp.Namespace][]*Ticket
-	turn      []sandboxmcp.Namespace // that have somebody waiting; the first is next
+	turn      []sandboxmcp.Namespace // with waiting requests; the first is next
+	short     []*Ticket              // admitted, and waiting for tasks; the oldest first
+	tasks     int                    // of admitted requests and of sessions
+	kept      int                    // part of tasks that sessions hold or have reserved
 	processed int64
 }
 
@@ -33,16 +43,25 @@ func New(cfg Config) *Queue {
 	return &Queue{cfg: cfg, waiting: map[sandboxmcp.Namespace][]*Ticket{}}
 }
 
+// MostTasks returns the largest task limit that one sandbox may have; 0 where
+// tasks are not bounded.
+func (q *Queue) MostTasks() int { return q.cfg.MostTasks() }
+
 // Ticket is a place in the queue, and later the admission itself.
 type Ticket struct {
 	q        *Queue
 	ns       sandboxmcp.Namespace
 	admitted chan struct{}
-	done     bool // released or given up; guarded by q.mu
+
+	// Guarded by q.mu.
+	beside bool          // it takes none of the MaxConcurrent places
+	done   bool          // released or given up
+	tasks  int           // that it asks for, and holds once fits is closed
+	fits   chan struct{} // closed when it holds its tasks; nil: it does not wait for any
 }
 
-// Enter takes a place for a request of the namespace. It does not wait. When
-// too many of the namespace are waiting already it fails with queue_full.
+// Enter takes a place for a request of the namespace. It does not wait. If too
+// many requests of the namespace wait already, it fails with queue_full.
 func (q *Queue) Enter(ns sandboxmcp.Namespace) (*Ticket, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -64,14 +83,43 @@ func (q *Queue) Enter(ns sandboxmcp.Namespace) (*Ticket, error) {
 	return t, nil
 }
 
-// Wait waits for admission. When ctx ends first the place is given up and the
-// error is ctx's. After nil, the caller calls Release exactly when it is done.
-func (t *Ticket) Wait(ctx context.Context) error {
+// EnterBeside returns a ticket that takes none of the MaxConcurrent places. Its
+// Wait waits for tasks alone.
+func (q *Queue) EnterBeside(ns sandboxmcp.Namespace) *Ticket {
+	t := &Ticket{q: q, ns: ns, admitted: make(chan struct{}), beside: true}
+	close(t.admitted)
+	return t
+}
+
+// Wait waits for admission, and then until a sandbox of so many tasks fits. If
+// ctx ends first, the place is given up and the error is ctx's. After nil, the
+// caller calls Release when it is done.
+func (t *Ticket) Wait(ctx context.Context, tasks int) error {
 	select {
 	case <-t.admitted:
+	default:
+		if err := t.waitAdmission(ctx); err != nil {
+			return err
+		}
+	}
+	fits := t.ask(tasks)
+	select {
+	case <-fits:
 		return nil
 	default:
 	}
+	select {
+	case <-fits:
+		return nil
+	case <-ctx.Done():
+		t.q.mu.Lock()
+		defer t.q.mu.Unlock()
+		t.q.releaseLocked(t, false) // it may have come to fit at the same time
+		return ctx.Err()
+	}
+}
+
+func (t *Ticket) waitAdmission(ctx context.Context) error {
 	select {
 	case <-t.admitted:
 		return nil
@@ -88,11 +136,43 @@ func (t *Ticket) Wait(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Place tells how many requests of the namespace stand before this one, itself
-// included; 0 once it is admitted.
+// ask enters a ticket among those that want tasks. The channel is closed once
+// the ticket holds them.
+func (t *Ticket) ask(tasks int) <-chan struct{} {
+	q := t.q
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	fits := make(chan struct{})
+	if t.done || tasks <= 0 || q.cfg.MaxTasks <= 0 {
+		close(fits)
+		return fits
+	}
+	t.tasks, t.fits = min(tasks, q.cfg.MaxTasks), fits
+	q.short = append(q.short, t)
+	q.fitLocked()
+	return fits
+}
+
+// fitLocked gives tasks to those that wait for them, in their order: a large
+// request is not overtaken by small ones for ever.
+func (q *Queue) fitLocked() {
+	for len(q.short) > 0 && q.tasks+q.short[0].tasks <= q.cfg.MaxTasks {
+		t := q.short[0]
+		q.short = q.short[1:]
+		q.tasks += t.tasks
+		close(t.fits)
+	}
+}
+
+// Place returns how many requests stand before this one, itself included: of
+// its namespace, or of those that wait for tasks. It returns 0 once the request
+// is admitted.
 func (t *Ticket) Place() int {
 	t.q.mu.Lock()
 	defer t.q.mu.Unlock()
+	if i := slices.Index(t.q.short, t); i >= 0 {
+		return i + 1
+	}
 	return slices.Index(t.q.waiting[t.ns], t) + 1
 }
 
@@ -108,6 +188,10 @@ func (q *Queue) releaseLocked(t *Ticket, processed bool) {
 		return
 	}
 	t.done = true
+	q.giveUpTasksLocked(t)
+	if t.beside {
+		return
+	}
 	if processed {
 		q.processed++
 	}
@@ -119,13 +203,27 @@ func (q *Queue) releaseLocked(t *Ticket, processed bool) {
 		q.turn = q.turn[1:]
 		if len(line) > 1 {
 			q.waiting[ns] = line[1:]
-			q.turn = append(q.turn, ns) // everybody else's turn comes first
+			q.turn = append(q.turn, ns) // the other namespaces' turns come first
 		} else {
 			delete(q.waiting, ns)
 		}
 		q.active++
 		close(next.admitted)
 	}
+}
+
+// giveUpTasksLocked takes the tasks of a ticket back, or its wish for them.
+func (q *Queue) giveUpTasksLocked(t *Ticket) {
+	if t.fits == nil {
+		return
+	}
+	if i := slices.Index(q.short, t); i >= 0 {
+		q.short = slices.Delete(q.short, i, i+1)
+	} else {
+		q.tasks -= t.tasks
+	}
+	t.fits, t.tasks = nil, 0
+	q.fitLocked()
 }
 
 func (q *Queue) leaveLocked(t *Ticket) {
@@ -139,13 +237,79 @@ func (q *Queue) leaveLocked(t *Ticket) {
 	q.turn = slices.DeleteFunc(q.turn, func(ns sandboxmcp.Namespace) bool { return ns == t.ns })
 }
 
-// Stats tells the state of the queue.
+// Share is what the sandbox of a session holds of the tasks. A nil Share holds
+// none. Its methods may be called concurrently.
+type Share struct {
+	q     *Queue
+	tasks int
+	held  bool // the tasks were a ticket's and are the share's; guarded by q.mu
+	over  bool // guarded by q.mu
+}
+
+// Reserve reserves a share for a new session. It does not wait: if sessions
+// would hold more than half of all tasks, it fails with max_sessions. The tasks
+// themselves are waited for by a ticket, and taken from it by Take.
+func (q *Queue) Reserve(tasks int) (*Share, error) {
+	if q.cfg.MaxTasks <= 0 {
+		return &Share{q: q}, nil
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	most := q.cfg.MaxTasks - q.cfg.MostTasks()
+	if q.kept+tasks > most {
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeMaxSessions, "the sessions that live may have %d tasks, and this one with %d would make it more than %d", q.kept, tasks, most).
+			WithHint("terminate a session that is no longer needed, or ask for a lower max_processes").With("limit_tasks", most)
+	}
+	q.kept += tasks
+	return &Share{q: q, tasks: tasks}, nil
+}
+
+// Take makes the tasks of a ticket the share's, which holds them until its own
+// Release.
+func (s *Share) Take(t *Ticket) {
+	if s == nil {
+		return
+	}
+	s.q.mu.Lock()
+	defer s.q.mu.Unlock()
+	if t.fits == nil || s.over || s.held {
+		return
+	}
+	s.held, t.fits, t.tasks = true, nil, 0
+}
+
+// Release gives the share back. Further calls do nothing.
+func (s *Share) Release() {
+	if s == nil {
+		return
+	}
+	s.q.mu.Lock()
+	defer s.q.mu.Unlock()
+	if s.over {
+		return
+	}
+	s.over = true
+	s.q.kept -= s.tasks
+	if s.held {
+		s.q.tasks -= s.tasks
+		s.q.fitLocked()
+	}
+}
+
+// Stats returns the state of the queue. Requests that wait for tasks count as
+// queued.
 func (q *Queue) Stats() sandboxmcp.QueueStats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s := sandboxmcp.QueueStats{MaxConcurrent: q.cfg.MaxConcurrent, Active: q.active, TotalProcessed: q.processed}
 	for _, line := range q.waiting {
 		s.Queued += len(line)
+	}
+	for _, t := range q.short {
+		s.Queued++
+		if !t.beside {
+			s.Active--
+		}
 	}
 	return s
 }

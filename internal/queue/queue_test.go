@@ -23,7 +23,7 @@ func enter(t *testing.T, q *queue.Queue, ns sandboxmcp.Namespace) *queue.Ticket 
 func isAdmitted(tk *queue.Ticket) bool {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	return tk.Place() == 0 && tk.Wait(ctx) == nil
+	return tk.Place() == 0 && tk.Wait(ctx, 0) == nil
 }
 
 func TestAdmitsSoManyAtOnce(t *testing.T) {
@@ -90,7 +90,7 @@ func TestGivingUpFreesThePlace(t *testing.T) {
 	w1, w2 := enter(t, q, "x"), enter(t, q, "x")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := w1.Wait(ctx); !errors.Is(err, context.Canceled) {
+	if err := w1.Wait(ctx, 0); !errors.Is(err, context.Canceled) {
 		t.Fatalf("wait: %v, want canceled", err)
 	}
 	if w2.Place() != 1 {
@@ -115,7 +115,7 @@ func TestManyAtOnce(t *testing.T) {
 	for i := range n {
 		wg.Go(func() {
 			tk, err := q.Enter(sandboxmcp.Namespace([]string{"a", "b"}[i%2]))
-			if err != nil || tk.Wait(t.Context()) != nil {
+			if err != nil || tk.Wait(t.Context(), 0) != nil {
 				t.Error("not admitted")
 				return
 			}

@@ -12,7 +12,8 @@ type automaton struct {
 	stride uint32
 	table  []uint32
 	sparse uint32
-	depths []uint8 // of the rows
+	depths []uint8  // of the rows
+	fails  []uint32 // likewise, as fail of a node
 	nodes  []node
 	texts  []string  // the long forms
 	goes   []goesOn  // by goOn of nodes: where in the long forms one goes on
@@ -55,7 +56,7 @@ const (
 
 // bytes is what the automaton takes of memory, about.
 func (a *automaton) bytes() int {
-	n := len(a.table)*4 + cap(a.nodes)*nodeBytes + cap(a.all) + (len(a.goes)+len(a.exact))*goBytes
+	n := len(a.table)*4 + len(a.fails)*4 + cap(a.nodes)*nodeBytes + cap(a.all) + (len(a.goes)+len(a.exact))*goBytes
 	for _, t := range a.texts {
 		n += len(t)
 	}
@@ -157,13 +158,16 @@ func (b *builder) build() *automaton {
 	if len(a.nodes) == 1 {
 		return nil
 	}
+	if cap(a.nodes)-len(a.nodes) > len(a.nodes)/16 { // it grew beyond what was thought
+		a.nodes = append(make([]node, 0, len(a.nodes)), a.nodes...)
+	}
 	a.classes()
 	queue, rows := a.breadthFirst()
 	for _, c := range a.class {
 		a.stride = max(a.stride, uint32(c)+1)
 	}
 	a.sparse = uint32(rows) * a.stride
-	a.table, a.depths = make([]uint32, a.sparse), make([]uint8, rows)
+	a.table, a.depths, a.fails = make([]uint32, a.sparse), make([]uint8, rows), make([]uint32, rows)
 	// The first rows of the queue are those of the shallow nodes, in its order.
 	row := map[uint32]uint32{}
 	for i, n := range queue[:rows] {
@@ -179,6 +183,7 @@ func (b *builder) build() *automaton {
 	for i, n := range queue {
 		u := &a.nodes[n]
 		if i < rows {
+			a.fails[i] = u.fail
 			to := a.table[row[n] : row[n]+a.stride]
 			if n != 0 {
 				copy(to, a.table[u.fail:u.fail+a.stride])
@@ -275,8 +280,32 @@ func (a *automaton) whole(s uint32) *node {
 	return n
 }
 
-// find returns the owner of a pattern in data; -1: there is none.
+// find returns the owner of a pattern in data, as it is or without the breaks of
+// quoted-printable text; -1: there is none.
 func (a *automaton) find(data []byte) int {
+	i := a.findPlain(data)
+	if i < 0 {
+		if joined := withoutBreaks(data); joined != nil {
+			i = a.findPlain(joined)
+		}
+	}
+	if i < 0 {
+		d, out := a.dumps(), []byte(nil)
+		for len(data) > 0 && d.found < 0 {
+			part := data[:min(len(data), findPart)]
+			data = data[len(part):]
+			d.through(&out, part)
+		}
+		d.close(nil)
+		i = d.found
+	}
+	return i
+}
+
+// findPart is how much is looked at for dumps at once.
+const findPart = 64 << 10
+
+func (a *automaton) findPlain(data []byte) int {
 	s := uint32(0)
 	for i := 0; i < len(data); {
 		if s < a.sparse {

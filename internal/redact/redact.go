@@ -9,7 +9,10 @@
 // edges that other bytes share, and as base32 by itself; as hex in both cases, also
 // with a space or a colon between bytes, and as a list of decimal numbers; as UTF-16;
 // percent-encoded, wholly or as the common libraries do it; with the escapes of JSON,
-// of Python, of shells and of mail, and wholly in \u or \x escapes; with those of HTML.
+// of Python, of shells and of mail, and wholly in \u or \x escapes; with those of HTML
+// and XML, also by numbers; with the quotes doubled, as in CSV and SQL. It is found
+// across the soft line breaks of quoted-printable text, and in what xxd, hexdump and
+// od -t x1 print with their offsets, whose lines are masked whole.
 // Of a value of several lines, its longer lines as well. What is encrypted, compressed, encoded
 // twice or changed in another way is not found.
 //
@@ -96,8 +99,9 @@ func (m *Masker) Text(s string) string {
 		return s
 	}
 	if m.auto != nil && m.auto.find([]byte(s)) >= 0 {
-		st := m.auto.stream()
-		s = string(st.close(st.write(nil, []byte(s))))
+		st := m.Stream()
+		st.pii = nil
+		s = string(st.Close(st.Write(nil, []byte(s))))
 	}
 	if m.pii {
 		s = maskPII(s)
@@ -124,7 +128,7 @@ func (m *Masker) Stream() *Stream {
 	}
 	s := &Stream{masker: m}
 	if m.auto != nil {
-		s.secrets = m.auto.stream()
+		s.dumps, s.secrets = m.auto.dumps(), m.auto.stream()
 	}
 	if m.pii {
 		s.pii = &piiStream{}
@@ -135,17 +139,20 @@ func (m *Masker) Stream() *Stream {
 // Stream masks bytes as they come.
 type Stream struct {
 	masker  *Masker
-	secrets *stream    // nil: there are none
+	dumps   *dumps     // nil: there are no secrets
+	secrets *stream    // likewise
 	pii     *piiStream // nil: not asked for
-	between []byte     // from the one to the other
+	before  []byte     // from dumps to secrets
+	between []byte     // from secrets to pii
 }
 
 // Write takes bytes, and appends to dst what can be shown by now.
 func (s *Stream) Write(dst, p []byte) []byte {
-	switch {
-	case s.secrets == nil:
+	if s.secrets == nil {
 		return s.pii.write(dst, p)
-	case s.pii == nil:
+	}
+	p = s.dumps.through(&s.before, p)
+	if s.pii == nil {
 		return s.secrets.write(dst, p)
 	}
 	s.between = s.secrets.write(s.between[:0], p)
@@ -154,14 +161,16 @@ func (s *Stream) Write(dst, p []byte) []byte {
 
 // Close ends the stream, and appends the rest.
 func (s *Stream) Close(dst []byte) []byte {
-	if s.secrets != nil && s.pii == nil {
-		return s.secrets.close(dst)
+	if s.secrets == nil {
+		return s.pii.close(dst)
 	}
-	if s.secrets != nil {
-		s.between = s.secrets.close(s.between[:0])
-		dst = s.pii.write(dst, s.between)
+	s.before = s.dumps.close(s.before[:0])
+	if s.pii == nil {
+		return s.secrets.close(s.secrets.write(dst, s.before))
 	}
-	return s.pii.close(dst)
+	s.between = s.secrets.write(s.between[:0], s.before)
+	s.between = s.secrets.close(s.between)
+	return s.pii.close(s.pii.write(dst, s.between))
 }
 
 // Partial names the secrets of which a half or more, and 8 bytes, went through

@@ -16,6 +16,7 @@ type stream struct {
 	head    []byte     // the first bytes of all
 	lead    int64      // how many of the first bytes are masked
 	partial map[int]bool
+	joined  joined
 }
 
 // span is a part of the stream.
@@ -39,8 +40,8 @@ func (s *stream) write(dst, p []byte) []byte {
 		s.head = append(s.head, p[:min(n, len(p))]...)
 	}
 	s.held = append(s.held, p...)
-	s.scan(p)
-	return s.emit(dst, s.pos-int64(s.a.depth(s.state)))
+	s.scanJoined(p)
+	return s.emit(dst, s.pending(s.pos-int64(s.a.depth(s.state))))
 }
 
 // close takes the end, and appends the rest to dst.
@@ -48,6 +49,7 @@ func (s *stream) close(dst []byte) []byte {
 	if s.state >= s.a.sparse {
 		s.lost(s.state, 0)
 	}
+	s.release()
 	s.ends()
 	dst = s.emit(dst, s.pos)
 	s.state, s.held, s.head, s.follow = 0, nil, nil, nil

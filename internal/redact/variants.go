@@ -31,6 +31,16 @@ func variants(v string) []string {
 	all = append(all, escapedJSON(v)...)
 	all = append(all, escapedWhole(v)...)
 	all = append(all, quotedBySource(v)...)
+	all = append(all, strings.ReplaceAll(v, `"`, `""`), strings.ReplaceAll(v, "'", "''")) // CSV, SQL
+	all = append(all, escapedMarkup(v)...)
+	all = append(all, pythonEscapes(v)...)
+	if utf8.ValidString(v) {
+		all = append(all, strings.ReplaceAll(quotedPrintable(v, "_?"), " ", "_")) // of headers
+	}
+	if strings.Contains(v, "\n") { // with the line ends of the network
+		wide := strings.ReplaceAll(strings.ReplaceAll(v, "\r\n", "\n"), "\n", "\r\n")
+		all = append(all, wide, quotedPrintable(wide, ""))
+	}
 	if strings.Contains(strings.TrimSpace(v), "\n") {
 		for line := range strings.SplitSeq(v, "\n") {
 			if line = strings.TrimSpace(line); len(line) >= lineBytes && !strings.HasPrefix(line, "-----") {
@@ -263,17 +273,14 @@ func quotedBySource(v string) []string {
 		return b.String()
 	}
 	slash := strings.NewReplacer(`\`, `\\`, "\n", `\n`, "\r", `\r`, "\t", `\t`)
-	html := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
-	quotes := strings.NewReplacer(`"`, "&quot;", "'", "&#x27;")
-	numbers := strings.NewReplacer(`"`, "&#34;", "'", "&#39;")
 	goQuoted, _ := json.Marshal(v) //nolint:errchkjson // a string
 	return []string{
 		slash.Replace(v), escape(slash.Replace(v), "'"), escape(slash.Replace(v), `"`), // Python, JavaScript
 		pythonBytes(v), escape(pythonBytes(v), "'"),
 		strings.ReplaceAll(v, "'", `'\''`), strings.ReplaceAll(v, "'", `'"'"'`), // shells
 		escape(v, "\"$`\\"), escape(v, " \t!\"#$&'()*,;<>?[\\]^`{|}~"), escape(v, " \t!\"$&'()*,;<>?[\\]^`{|}"),
-		pythonASCII(v), strings.ReplaceAll(pythonASCII(v), "'", `\'`), quotedPrintable(v),
-		html.Replace(v), quotes.Replace(html.Replace(v)), numbers.Replace(html.Replace(v)),
+		pythonASCII(v), strings.ReplaceAll(pythonASCII(v), "'", `\'`),
+		quotedPrintable(v, ""), quotedPrintable(v, "\n\r\t"),
 		string(goQuoted[1 : len(goQuoted)-1]),
 	}
 }
@@ -296,11 +303,99 @@ func pythonASCII(v string) string {
 	return b.String()
 }
 
-// quotedPrintable is what mail makes of it.
-func quotedPrintable(v string) string {
+// escapedMarkup is the value as text and as an attribute of XML and HTML, by the
+// habits of several encoders, and with each character by its number.
+func escapedMarkup(v string) []string {
+	var all []string
+	none := [3]string{"\n", "\r", "\t"}
+	for _, e := range []struct {
+		quote, single, greater string
+		blanks                 [3]string // newline, carriage return, tab
+	}{
+		{`"`, "'", "&gt;", none},           // of texts
+		{"&quot;", "&#x27;", "&gt;", none}, // Python's html
+		{"&#34;", "&#39;", "&gt;", none},   // Go's html, Jinja
+		{"&quot;", "&#39;", "&gt;", none},  // JavaScript, .NET
+		{"&quot;", "&#039;", "&gt;", none}, // PHP
+		{"&quot;", "&apos;", "&gt;", none}, // Java, Rust
+		{"&quot;", "'", "&gt;", none},      // JavaScript, libxml2
+		{"&quot;", "'", ">", none},
+		{"&quot;", "'", "&gt;", [3]string{"&#10;", "&#13;", "&#9;"}},     // attributes of libxml2 and Python's sax
+		{"&quot;", "'", "&gt;", [3]string{"&#10;", "&#13;", "&#09;"}},    // attributes of Python's ElementTree
+		{"&#34;", "&#39;", "&gt;", [3]string{"&#xA;", "&#xD;", "&#x9;"}}, // Go's xml
+	} {
+		if len(all) == 3 && !utf8.ValidString(v) { // the first ones do for what is no text
+			return all
+		}
+		text := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", e.greater, `"`, e.quote, "'", e.single, "\n", e.blanks[0], "\r", e.blanks[1], "\t", e.blanks[2]).Replace(v)
+		all = append(all, text)
+		if utf8.ValidString(v) {
+			all = append(all, byNumber(text, "&#%d;", utf8.RuneSelf))
+		}
+	}
+	plus := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&#34;", "'", "&#39;", "+", "&#43;") // Go's templates
+	all = append(all, plus.Replace(v), byNumber(v, "&#%d;", utf8.RuneSelf))
+	for _, form := range []string{"&#%d;", "&#x%x;", "&#x%X;"} {
+		all = append(all, byNumber(v, form, 0))
+	}
+	return all
+}
+
+// byNumber puts numbers in place of characters from one on.
+func byNumber(v, form string, from rune) string {
+	var b strings.Builder
+	for _, r := range v {
+		if r < from {
+			b.WriteRune(r)
+		} else {
+			fmt.Fprintf(&b, form, r)
+		}
+	}
+	return b.String()
+}
+
+// pythonEscapes is what Python's backslashreplace makes of a value, which leaves
+// ASCII as it is: the characters that an encoding does not have, or the bytes.
+func pythonEscapes(v string) []string {
+	replaced := func(ascii rune) string {
+		var b strings.Builder
+		for _, r := range v {
+			switch {
+			case r < ascii:
+				b.WriteRune(r)
+			case r < 0x100:
+				fmt.Fprintf(&b, `\x%02x`, r)
+			case r < 0x10000:
+				fmt.Fprintf(&b, `\u%04x`, r)
+			default:
+				fmt.Fprintf(&b, `\U%08x`, r)
+			}
+		}
+		return b.String()
+	}
+	var bytes strings.Builder
+	for i := range len(v) {
+		if v[i] < utf8.RuneSelf {
+			bytes.WriteByte(v[i])
+		} else {
+			fmt.Fprintf(&bytes, `\x%02x`, v[i])
+		}
+	}
+	if !utf8.ValidString(v) {
+		return []string{bytes.String()}
+	}
+	quoted := strings.ReplaceAll(replaced(utf8.RuneSelf), `"`, `\"`)
+	return []string{replaced(utf8.RuneSelf), replaced(0x100), bytes.String(), quoted, strings.ReplaceAll(replaced(utf8.RuneSelf), "'", `\'`)}
+}
+
+// quotedPrintable is what mail makes of it. Of the special characters the blanks are
+// left as they are, and the others encoded as well.
+func quotedPrintable(v, special string) string {
 	var b strings.Builder
 	for i := range len(v) {
-		if c := v[i]; c == '=' || c < ' ' || c >= 0x7f {
+		c := v[i]
+		named := strings.IndexByte(special, c) >= 0
+		if blank := c == '\n' || c == '\r' || c == '\t'; c == '=' || c >= 0x7f || blank && !named || c < ' ' && !blank || !blank && named {
 			fmt.Fprintf(&b, "=%02X", c)
 		} else {
 			b.WriteByte(c)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
 const (
@@ -189,7 +190,7 @@ func (c *cache) read() cacheDisk {
 	if c.cfg.CacheFile == "" {
 		return none
 	}
-	f, err := os.Open(c.cfg.CacheFile)
+	f, err := plainfile.Open(c.cfg.CacheFile)
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
 			c.cfg.Logger.Warn("interpreter cache not read", "error", err)
@@ -198,7 +199,7 @@ func (c *cache) read() cacheDisk {
 	}
 	defer f.Close()
 	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() || info.Size() > cacheBytes || !ownedByUs(info) {
+	if err != nil || info.Size() > cacheBytes || !ownedByUs(info) {
 		c.cfg.Logger.Warn("interpreter cache ignored: not a private file")
 		return none
 	}

@@ -36,13 +36,10 @@ type FilesConfig struct {
 	Logger   *slog.Logger // nil: none
 }
 
-// maxReads is how many files are held in memory at a time.
-const maxReads = 8
-
 // files hands out files of sessions, and of ended runs, to browsers.
 type files struct {
 	FilesConfig
-	reads chan struct{}
+	sendings *sendings
 }
 
 // Files returns the handler of GET and HEAD /files/{session_id}/{path} and of
@@ -53,10 +50,11 @@ type files struct {
 // that had its name point here would otherwise read files. What a browser would
 // run is a download, and everything is under a policy that lets nothing run.
 func Files(c FilesConfig) http.Handler {
-	f := &files{FilesConfig: c, reads: make(chan struct{}, maxReads)}
+	f := &files{FilesConfig: c}
 	if f.MaxBytes <= 0 {
 		f.MaxBytes = DefaultMaxRead
 	}
+	f.sendings = newSendings(heldFiles * f.MaxBytes)
 	if f.Logger == nil {
 		f.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -103,17 +101,17 @@ func (f *files) serve(w http.ResponseWriter, r *http.Request, rest string) {
 		refuse(w, told(f.Logger, filesRoute, err))
 		return
 	}
-	select {
-	case f.reads <- struct{}{}:
-		defer func() { <-f.reads }()
-	case <-r.Context().Done():
+	d, err := f.sendings.begin(r.Context(), f.MaxBytes, w)
+	if err != nil { // the client is gone
 		return
 	}
+	defer d.end()
 	got, data, err := f.read(r.Context(), a)
 	if err != nil {
 		refuse(w, told(f.Logger, filesRoute, err))
 		return
 	}
+	d.shrink(int64(len(data)))
 	if !isSum(got.SHA256) {
 		sum := sha256.Sum256(data)
 		got.SHA256 = hex.EncodeToString(sum[:])
@@ -124,7 +122,7 @@ func (f *files) serve(w http.ResponseWriter, r *http.Request, rest string) {
 	h.Set("Content-Type", kind)
 	h.Set("Content-Disposition", disposition)
 	h.Set("ETag", `"`+got.SHA256+`"`)
-	http.ServeContent(&contentWriter{ResponseWriter: w}, r, "", time.Time{}, bytes.NewReader(data))
+	http.ServeContent(&contentWriter{ResponseWriter: w, sending: d}, r, "", time.Time{}, bytes.NewReader(data))
 }
 
 // asked is a file that somebody may have.

@@ -21,11 +21,11 @@ import (
 // Bounds of the HTTP door.
 const (
 	maxHeaderBytes  = 16 << 10
-	maxConnections  = 64
+	maxConnections  = 512 // open at once; the idlest makes room for the next
 	maxPortsTried   = 100
 	headerTimeout   = 5 * time.Second
 	requestTimeout  = 10 * time.Second
-	responseTimeout = 2 * time.Minute // a slow line needs some of it for the largest file
+	responseTimeout = 30 * time.Second // of an answer that is no file; a file has pieceTimeout
 	idleTimeout     = 30 * time.Second
 	closeGrace      = time.Second
 )
@@ -64,7 +64,7 @@ func Listen(ctx context.Context, c ListenConfig) (*Listener, error) {
 		_ = l.Close()
 		return nil, fmt.Errorf("address of the listener: %w", err)
 	}
-	out := &Listener{Listener: &boundedListener{Listener: l, free: make(chan struct{}, maxConnections), closed: make(chan struct{})}}
+	out := &Listener{Listener: newBounded(l, maxConnections)}
 	host := linkHost(c.Host, at.Addr(), ownAddresses)
 	out.URL = "http://" + net.JoinHostPort(host, strconv.Itoa(int(at.Port())))
 	if int(at.Port()) != c.Port && c.Port != 0 {
@@ -146,6 +146,7 @@ func ServeFiles(ctx context.Context, l net.Listener, h http.Handler, log *slog.L
 		WriteTimeout:      responseTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
+		ConnState:         connState,
 		BaseContext:       func(net.Listener) context.Context { return base },
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug), // what clients do wrong
 	}
@@ -166,44 +167,4 @@ func ServeFiles(ctx context.Context, l net.Listener, h http.Handler, log *slog.L
 	})
 	unhook := context.AfterFunc(ctx, end)
 	return func() { unhook(); end() }
-}
-
-// boundedListener has at most as many open connections as free has room for; the
-// others wait in the kernel's queue.
-type boundedListener struct {
-	net.Listener
-	free   chan struct{} // has an element for each open connection
-	closed chan struct{}
-	once   sync.Once
-}
-
-// Accept waits for room and for a connection.
-func (l *boundedListener) Accept() (net.Conn, error) {
-	select {
-	case l.free <- struct{}{}:
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-	c, err := l.Listener.Accept()
-	if err != nil {
-		<-l.free
-		return nil, err
-	}
-	return &boundedConn{Conn: c, release: sync.OnceFunc(func() { <-l.free })}, nil
-}
-
-// Close ends waiting as well.
-func (l *boundedListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return l.Listener.Close()
-}
-
-type boundedConn struct {
-	net.Conn
-	release func()
-}
-
-func (c *boundedConn) Close() error {
-	defer c.release()
-	return c.Conn.Close()
 }

@@ -1,8 +1,14 @@
 package server
 
 import (
+	"net"
+	"net/http"
 	"net/netip"
+	"os"
+	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 )
 
 func TestLinkHost(t *testing.T) {
@@ -32,4 +38,39 @@ func TestLinkHost(t *testing.T) {
 			t.Errorf("%s is taken for an address that others may reach", a)
 		}
 	}
+}
+
+// short is a listener whose first Accept fails as it does when epoll watches are used up.
+type short struct {
+	net.Listener
+	failed atomic.Bool
+}
+
+func (s *short) Accept() (net.Conn, error) {
+	if s.failed.CompareAndSwap(false, true) {
+		return nil, &net.OpError{Op: "accept", Err: os.NewSyscallError("epoll_ctl", syscall.ENOSPC)}
+	}
+	return s.Listener.Accept()
+}
+
+// TestADoorOutlivesAFailedAccept: a lack of descriptors or watches is over some
+// day, and the door is open then.
+func TestADoorOutlivesAFailedAccept(t *testing.T) {
+	inner, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newBounded(&short{Listener: inner}, 1)
+	s := &http.Server{Handler: http.NotFoundHandler(), ReadHeaderTimeout: time.Second}
+	go func() { _ = s.Serve(l) }()
+	defer func() { _ = s.Close() }()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+inner.Addr().String(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := (&http.Client{Timeout: 10 * time.Second}).Do(req)
+	if err != nil {
+		t.Fatalf("got %v after a failed Accept, want an answer", err)
+	}
+	_ = resp.Body.Close()
 }

@@ -2,11 +2,12 @@ package server
 
 import (
 	"net"
+	"net/http"
 	"net/url"
 	"path"
 	"strings"
 	"testing"
-	"testing/synctest"
+	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 )
@@ -105,41 +106,45 @@ type pairs struct {
 func (p pairs) Accept() (net.Conn, error) { return <-p.conns, nil }
 func (p pairs) Close() error              { return nil }
 
-func TestConnectionsAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := pairs{conns: make(chan net.Conn, 2)}
-		for range 2 {
-			c, _ := net.Pipe()
-			inner.conns <- c
-		}
-		l := &boundedListener{Listener: inner, free: make(chan struct{}, 1), closed: make(chan struct{})}
-		first, err := l.Accept()
+// TestTheIdlestConnectionMakesRoom: of the client with most, one on which nothing
+// is asked first, and of those the one on which nothing has moved for longest.
+func TestTheIdlestConnectionMakesRoom(t *testing.T) {
+	inner := pairs{conns: make(chan net.Conn, 8)}
+	l := newBounded(inner, 3)
+	at := time.Unix(1, 0)
+	l.now = func() time.Time { at = at.Add(time.Second); return at }
+	accept := func(client string) *boundedConn {
+		t.Helper()
+		ours, theirs := net.Pipe()
+		t.Cleanup(func() { _ = theirs.Close() })
+		inner.conns <- ours
+		c, err := l.Accept()
 		if err != nil {
 			t.Fatal(err)
 		}
-		accepted := make(chan net.Conn)
-		go func() {
-			c, _ := l.Accept()
-			accepted <- c
-		}()
-		synctest.Wait()
-		if got := len(inner.conns); got != 1 {
-			t.Fatalf("%d connections wait while one is open, want 1", got)
-		}
-		_ = first.Close()
-		_ = first.Close() // gives its room back once
-		if c := <-accepted; c == nil {
-			t.Error("the second connection was not accepted")
-		}
-		go func() {
-			_, err := l.Accept()
-			if err == nil {
-				t.Error("a closed listener accepted")
-			}
-			close(accepted)
-		}()
-		synctest.Wait()
-		_ = l.Close()
-		<-accepted
-	})
+		b, _ := c.(*boundedConn)
+		b.client = client
+		return b
+	}
+	open := func(c *boundedConn) bool { _, there := l.open[c]; return there }
+	lone, answered, idle := accept("lone"), accept("many"), accept("many")
+	connState(answered, http.StateActive)
+	newer := accept("many")
+	if !open(lone) || !open(answered) || open(idle) || !open(newer) {
+		t.Fatal("not the idle one of the client with most was closed")
+	}
+	if _, err := idle.Read(make([]byte, 1)); err == nil {
+		t.Error("a connection that made room can be read")
+	}
+	connState(answered, http.StateIdle)
+	answered.note(1) // newer is now the one on which nothing has moved for longest
+	last := accept("many")
+	if open(newer) || !open(answered) || !open(last) {
+		t.Error("not the one was closed on which nothing has moved for longest")
+	}
+	_ = last.Close()
+	_ = last.Close()
+	if n := len(l.open); n != 2 {
+		t.Errorf("%d are open after one was closed, want 2", n)
+	}
 }

@@ -12,6 +12,7 @@ import (
 type contentWriter struct {
 	http.ResponseWriter
 
+	sending *sending
 	refused bool
 }
 
@@ -40,6 +41,9 @@ func (w *contentWriter) WriteHeader(status int) {
 func (w *contentWriter) Write(p []byte) (int, error) {
 	if w.refused {
 		return len(p), nil
+	}
+	if err := w.sending.piece(); err != nil {
+		return 0, err
 	}
 	return w.ResponseWriter.Write(p)
 }

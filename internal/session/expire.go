@@ -22,12 +22,12 @@ func (t *Table) overdueLocked(s *Session) bool {
 
 // expireLocked takes a session out of the table and has it closed.
 func (t *Table) expireLocked(s *Session) {
-	delete(t.live, s.key)
-	s.gone = true
+	t.leaveLocked(s)
 	info := s.info
 	t.work.Go(func() {
 		_ = s.room.Close()
 		_ = t.markExpired(t.life, info, t.cfg.Now())
+		t.ended(s.key)
 		if t.cfg.Expired != nil {
 			t.cfg.Expired(info)
 		}

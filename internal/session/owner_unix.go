@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
 // owner is this process in the state directory: a file that is locked for as
@@ -82,7 +84,7 @@ func (o *owner) lives(name string) bool {
 	if name == "" || strings.ContainsAny(name, "/\x00") {
 		return false
 	}
-	f, err := os.Open(o.path(name))
+	f, err := plainfile.Open(o.path(name))
 	if err != nil {
 		return !errors.Is(err, os.ErrNotExist)
 	}

@@ -36,31 +36,31 @@ func (t *Table) insert(ctx context.Context, info sandboxmcp.Session) error {
 	})
 }
 
-// absent tells why an id that does not live here is not to be made: it has
-// expired, or its owner has died, less than a day ago. nil: it is free.
-func (t *Table) absent(ctx context.Context, k key) error {
+// absent reads why an id that does not live here may not be made anew: it has
+// expired, or its owner has died, less than a day ago. If gone is nil the id is
+// free. err is the database's.
+func (t *Table) absent(ctx context.Context, k key) (gone, err error) {
 	rows, err := t.cfg.Store.DB().QueryContext(ctx, `SELECT owner, state, changed_at FROM sessions WHERE namespace = ? AND session_id = ?`, k.ns, k.id)
 	if err != nil {
-		return fmt.Errorf("look for session: %w", err)
+		return nil, fmt.Errorf("look for session: %w", err)
 	}
 	defer rows.Close()
-	var found error
 	for rows.Next() {
 		var who, state, changed string
 		if err := rows.Scan(&who, &state, &changed); err != nil {
-			return fmt.Errorf("look for session: %w", err)
+			return nil, fmt.Errorf("look for session: %w", err)
 		}
 		at, _ := time.Parse(stamp, changed)
 		switch {
 		case state == "expired" && t.cfg.Now().Sub(at) < keepExpired:
-			found = expiredError(k.id, "its time was up, or its sandbox ended")
-		case state == "live" && who == t.owner.id():
-			found = expiredError(k.id, "it is being closed")
+			gone = expiredError(k.id, "its time was up, or its sandbox ended")
+		case state == "live" && who == t.owner.id(): // its row could not be changed when it ended
+			gone = expiredError(k.id, "it was closed")
 		case state == "live" && !t.owner.lives(who) && t.cfg.Now().Sub(at) < keepExpired:
-			found = expiredError(k.id, "the server that had it has ended")
+			gone = expiredError(k.id, "the server that had it has ended")
 		}
 	}
-	return errors.Join(rows.Err(), found)
+	return gone, rows.Err()
 }
 
 // markExpired notes that the time of a session was up. One that was made under

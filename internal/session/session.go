@@ -44,13 +44,15 @@ type Table struct {
 	cfg   Config
 	owner *owner
 
-	mu     sync.Mutex
-	live   map[key]*Session
-	closed bool
-	wake   chan struct{} // the next expiry may be sooner
-	work   sync.WaitGroup
-	life   context.Context //nolint:containedctx // of what nobody calls: expiry
-	stop   context.CancelFunc
+	mu       sync.Mutex
+	live     map[key]*Session
+	ending   map[key]int // sessions out of live whose row does not say so yet
+	removals uint64      // sessions that have left live or ending; see lookUp
+	closed   bool
+	wake     chan struct{} // the next expiry may be sooner
+	work     sync.WaitGroup
+	life     context.Context //nolint:containedctx // of what nobody calls: expiry
+	stop     context.CancelFunc
 }
 
 type key struct {
@@ -79,7 +81,7 @@ func New(ctx context.Context, cfg Config) *Table {
 	}
 	cfg.Max = max(cfg.Max, 1)
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	t := &Table{cfg: cfg, live: map[key]*Session{}, wake: make(chan struct{}, 1), life: context.WithoutCancel(ctx), stop: stop, owner: &owner{dir: cfg.Store.Dir()}}
+	t := &Table{cfg: cfg, live: map[key]*Session{}, ending: map[key]int{}, wake: make(chan struct{}, 1), life: context.WithoutCancel(ctx), stop: stop, owner: &owner{dir: cfg.Store.Dir()}}
 	t.work.Go(func() { t.watch(ctx) })
 	return t
 }
@@ -103,57 +105,78 @@ func IsMade(id sandboxmcp.SessionID) bool { return made.MatchString(string(id)) 
 // caller ends the run by Release.
 func (t *Table) Claim(ctx context.Context, info sandboxmcp.Session, ttl time.Duration, anew bool) (s *Session, fresh bool, err error) {
 	k := key{info.Namespace, info.ID}
-	s, err = t.claimLive(k, anew)
-	if s != nil || err != nil {
-		return s, false, err
-	}
-	if err = t.absent(ctx, k); err != nil && !(anew && sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionExpired) {
+	err = t.lookUp(ctx, k, func(gone error) error {
+		if t.closed {
+			return sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the server is shutting down")
+		}
+		if s = t.live[k]; s != nil {
+			return t.claimLocked(s)
+		}
+		if gone != nil && !anew {
+			return gone
+		}
+		if len(t.live) >= t.cfg.Max {
+			return sandboxmcp.Errorf(sandboxmcp.CodeMaxSessions, "there are %d sessions, and %d are allowed", len(t.live), t.cfg.Max).
+				WithHint("terminate one that is no longer needed, or let the operator raise SANDBOX_MAX_SESSIONS").With("limit", t.cfg.Max)
+		}
+		s, fresh = &Session{t: t, key: k, info: info, ttl: ttl, busy: true}, true
+		t.live[k] = s
+		return nil
+	})
+	if err != nil {
 		return nil, false, err
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	switch {
-	case t.closed:
-		return nil, false, sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the server is shutting down")
-	case t.live[k] != nil:
-		return nil, false, busyError(k.id)
-	case len(t.live) >= t.cfg.Max:
-		return nil, false, sandboxmcp.Errorf(sandboxmcp.CodeMaxSessions, "there are %d sessions, and %d are allowed", len(t.live), t.cfg.Max).
-			WithHint("terminate one that is no longer needed, or let the operator raise SANDBOX_MAX_SESSIONS").With("limit", t.cfg.Max)
-	}
-	s = &Session{t: t, key: k, info: info, ttl: ttl, busy: true}
-	t.live[k] = s
-	return s, true, nil
+	return s, fresh, nil
 }
 
-func (t *Table) claimLive(k key, anew bool) (*Session, error) {
+// lookUp calls decide with t.mu held and the reason why the id may not be made
+// anew, or nil. If the id is in t.live the reason is nil and the database is not
+// asked. The reason and the table are from one moment: if a session left the
+// table while the database was read, the database is read again. The error is
+// decide's, or that of the database.
+func (t *Table) lookUp(ctx context.Context, k key, decide func(gone error) error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s := t.live[k]
-	if s == nil {
-		return nil, nil //nolint:nilnil // not there, and no failure
-	}
-	if t.overdueLocked(s) {
-		t.expireLocked(s)
-		if anew {
-			return nil, nil //nolint:nilnil // likewise
+	for {
+		s := t.live[k]
+		switch {
+		case s != nil && t.overdueLocked(s):
+			t.expireLocked(s)
+			return decide(expiredError(k.id, "its time was up"))
+		case s != nil:
+			return decide(nil)
+		case t.ending[k] > 0:
+			return decide(expiredError(k.id, "it is being closed"))
 		}
-		return nil, overdueError(k.id)
+		removals := t.removals
+		t.mu.Unlock()
+		gone, err := t.absent(ctx, k)
+		t.mu.Lock()
+		switch {
+		case err != nil:
+			return err
+		case t.live[k] != nil:
+			// made meanwhile: the next round sees it
+		case t.removals == removals:
+			return decide(gone)
+		}
 	}
+}
+
+// claimLocked takes a session that is in the table for a run.
+func (t *Table) claimLocked(s *Session) error {
 	if s.busy || s.room == nil {
-		return nil, busyError(k.id)
+		return busyError(s.key.id)
 	}
 	s.busy = true
 	t.touchLocked(s)
-	return s, nil
+	return nil
 }
 
 func busyError(id sandboxmcp.SessionID) error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeSessionBusy, "session %s is busy with another run", sandboxmcp.Quote(string(id))).
 		WithHint("wait for the run to end, or use another session")
 }
-
-func overdueError(id sandboxmcp.SessionID) error { return expiredError(id, "its time was up") }
 
 func expiredError(id sandboxmcp.SessionID, why string) error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeSessionExpired, "session %s is gone: %s", sandboxmcp.Quote(string(id)), why).
@@ -193,6 +216,7 @@ func (s *Session) Furnish(ctx context.Context, room Room, info sandboxmcp.Sessio
 func (s *Session) dropLocked() {
 	if s.t.live[s.key] == s {
 		delete(s.t.live, s.key)
+		s.t.removals++
 	}
 	s.gone = true
 }
@@ -233,24 +257,20 @@ func (s *Session) infoLocked() sandboxmcp.Session {
 // Find returns a live session, beside whatever runs in it, and counts as use. It
 // fails with session_not_found or session_expired.
 func (t *Table) Find(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) (*Session, error) {
+	var found *Session
 	k := key{ns, id}
-	t.mu.Lock()
-	s := t.live[k]
-	if s != nil && s.room != nil && !t.overdueLocked(s) {
-		t.touchLocked(s)
-		t.mu.Unlock()
-		return s, nil
-	}
-	if s != nil && s.room != nil {
-		t.expireLocked(s)
-		t.mu.Unlock()
-		return nil, overdueError(id)
-	}
-	t.mu.Unlock()
-	if err := t.absent(ctx, k); err != nil {
-		return nil, err
-	}
-	return nil, notFound(id)
+	err := t.lookUp(ctx, k, func(gone error) error {
+		if s := t.live[k]; s != nil && s.room != nil {
+			t.touchLocked(s)
+			found = s
+			return nil
+		}
+		if gone != nil {
+			return gone
+		}
+		return notFound(id)
+	})
+	return found, err
 }
 
 func notFound(id sandboxmcp.SessionID) error {
@@ -286,31 +306,50 @@ func (t *Table) Len() int { return len(t.List("")) }
 // is for the caller to end; without it that is session_busy. An id that has
 // expired is freed, too, and answers session_expired once more.
 func (t *Table) Remove(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, force bool) (*Session, error) {
+	var s *Session
 	k := key{ns, id}
-	t.mu.Lock()
-	s := t.live[k]
-	if s != nil && s.room != nil && t.overdueLocked(s) {
-		t.expireLocked(s)
-		t.mu.Unlock()
-		return nil, overdueError(id)
-	}
-	if s != nil {
-		if s.room == nil || s.busy && !force {
-			t.mu.Unlock()
-			return nil, busyError(id)
+	err := t.lookUp(ctx, k, func(gone error) error {
+		switch found := t.live[k]; {
+		case gone != nil:
+			return gone
+		case found == nil:
+			return notFound(id)
+		case found.room == nil || found.busy && !force:
+			return busyError(id)
+		default:
+			s = found
+			t.leaveLocked(s)
+			return nil
 		}
-		delete(t.live, k)
-		s.gone = true
-		t.mu.Unlock()
+	})
+	switch {
+	case s != nil:
+		defer t.ended(k)
 		return s, t.forget(ctx, s.info)
-	}
-	t.mu.Unlock()
-	err := t.absent(ctx, k)
-	if err == nil {
-		return nil, notFound(id)
+	case sandboxmcp.CodeOf(err) != sandboxmcp.CodeSessionExpired:
+		return nil, err
 	}
 	_, swept := t.Sweep(ctx) // what dead owners had counts as expired
 	return nil, errors.Join(err, swept, t.forgetExpired(ctx, k))
+}
+
+// leaveLocked takes a session out of the table. The caller changes its row in
+// the database and then calls ended.
+func (t *Table) leaveLocked(s *Session) {
+	delete(t.live, s.key)
+	s.gone = true
+	t.ending[s.key]++
+	t.removals++
+}
+
+// ended notes that the row of a session that has left the table says so.
+func (t *Table) ended(k key) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ending[k]--; t.ending[k] <= 0 {
+		delete(t.ending, k)
+	}
+	t.removals++
 }
 
 // Lost takes a session out whose sandbox has ended by itself. Its id answers

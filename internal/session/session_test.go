@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -315,5 +316,66 @@ func TestCloseClosesAll(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "owners", "*")); len(left) != 0 {
 		t.Errorf("left: %v", left)
+	}
+}
+
+// Many runs that name one new id at the same moment: one of them makes the
+// session, the others join it or find it busy.
+func TestFirstRunsOfANewIDNeverAnswerExpired(t *testing.T) {
+	k := newKit(t, t.TempDir(), 100)
+	for round := range 25 {
+		id := "new-" + strconv.Itoa(round)
+		var made atomic.Int32
+		var wait sync.WaitGroup
+		for range 16 {
+			wait.Go(func() {
+				if code := k.finds(t, id); code != "" && code != sandboxmcp.CodeSessionNotFound {
+					t.Errorf("Find %s: got %s, want success or session_not_found", id, code)
+				}
+				s, fresh, err := k.Claim(t.Context(), info(id), time.Hour, false)
+				if err != nil {
+					if code := sandboxmcp.CodeOf(err); code != sandboxmcp.CodeSessionBusy {
+						t.Errorf("Claim %s: got %s, want success or session_busy", id, code)
+					}
+					return
+				}
+				defer s.Release()
+				if fresh {
+					made.Add(1)
+					if err := s.Furnish(t.Context(), &room{}, info(id)); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wait.Wait()
+		if made.Load() != 1 {
+			t.Errorf("session %s: made %d times, want once", id, made.Load())
+		}
+	}
+}
+
+// A session that expires while others ask for its id is never made anew in
+// silence: every answer is the old session, busy or expired.
+func TestAnIDThatExpiresIsNeverMadeAnewInSilence(t *testing.T) {
+	k := newKit(t, t.TempDir(), 100)
+	for round := range 25 {
+		id := "old-" + strconv.Itoa(round)
+		s, _ := k.open(t, id, time.Hour)
+		var wait sync.WaitGroup
+		wait.Go(func() { k.Lost(s) })
+		for range 16 {
+			wait.Go(func() {
+				s, fresh, err := k.Claim(t.Context(), info(id), time.Hour, false)
+				if err == nil {
+					s.Release()
+				}
+				if fresh {
+					t.Errorf("Claim %s: got a new session, want the old one, session_busy or session_expired", id)
+				}
+			})
+		}
+		wait.Wait()
+		<-k.expired
 	}
 }

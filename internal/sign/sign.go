@@ -27,6 +27,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
 // The files of the key in the state directory.
@@ -94,7 +95,7 @@ func KeyID(public ed25519.PublicKey) string {
 // and may not sign. The error wraps [fs.ErrNotExist] when nothing was signed yet.
 func PublicKey(dir string) (ed25519.PublicKey, error) {
 	path := filepath.Join(dir, PublicFile)
-	text, err := readSmall(path)
+	text, err := plainfile.Read(path, maxKeyFile)
 	if err != nil {
 		return nil, fmt.Errorf("read the public key: %w", err)
 	}
@@ -175,7 +176,7 @@ func readPrivate(path string) (ed25519.PrivateKey, error) {
 	if fi.Mode().Perm()&0o077 != 0 {
 		return nil, fmt.Errorf("others may read it (mode %04o); take that away with chmod 600", fi.Mode().Perm())
 	}
-	text, err := readSmall(path)
+	text, err := plainfile.Read(path, maxKeyFile)
 	if err != nil {
 		return nil, err
 	}
@@ -248,17 +249,6 @@ func writeTemp(dir string, text []byte, mode fs.FileMode) (path string, err erro
 		return "", errors.Join(err, os.Remove(f.Name()))
 	}
 	return f.Name(), nil
-}
-
-func readSmall(path string) ([]byte, error) {
-	fi, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if fi.Size() > maxKeyFile {
-		return nil, errors.New("it is too large for a key")
-	}
-	return os.ReadFile(path)
 }
 
 // preAuth is DSSE's pre-authentication encoding: type and payload with their

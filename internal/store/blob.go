@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
 // abandonedAfter is the age at which an unfinished blob is taken for what a
@@ -89,7 +90,18 @@ func (s *Store) OpenBlob(sum string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return os.Open(path)
+	return plainfile.Open(path)
+}
+
+// HasBlob reports whether the blob is there in that size. Inside an [Op] the answer holds until
+// its transaction has ended: blobs are discarded in an Op, too.
+func (s *Store) HasBlob(sum string, size int64) bool {
+	path, err := s.blobs.path(sum)
+	if err != nil {
+		return false
+	}
+	fi, err := os.Lstat(path)
+	return err == nil && fi.Mode().IsRegular() && fi.Size() == size
 }
 
 // source remembers what its reader failed with, to be told from a failure to

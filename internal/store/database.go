@@ -24,7 +24,7 @@ const (
 	// schemaVersion is the number of the newest file in migrations. Each of them
 	// ends with setting the database's user_version to its own number, which is
 	// what Open looks at: asking goose takes milliseconds, this takes none.
-	schemaVersion = 8
+	schemaVersion = 9
 	// applicationID marks a database as ours ("smcp").
 	applicationID = 0x736d6370
 )

@@ -19,3 +19,5 @@ func lockFile(context.Context, string) (func() error, error) {
 func holdDir(string) (func() error, error) {
 	return nil, errors.New("the state directory is not supported on this system")
 }
+
+func freeSpace(string) (free, total uint64, err error) { return 0, 0, errors.ErrUnsupported }

@@ -66,3 +66,12 @@ func holdDir(dir string) (release func() error, err error) {
 	}
 	return f.Close, nil
 }
+
+func freeSpace(dir string) (free, total uint64, err error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, 0, &fs.PathError{Op: "statfs", Path: dir, Err: err}
+	}
+	block := uint64(st.Bsize)
+	return uint64(st.Bavail) * block, uint64(st.Blocks) * block, nil //nolint:unconvert // likewise
+}

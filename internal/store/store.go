@@ -20,13 +20,13 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
 // DefaultBusyTimeout is how long a write waits for other processes.
@@ -56,6 +56,9 @@ type Config struct {
 	Synchronous string        // SynchronousNormal (the default) or SynchronousFull
 	BusyTimeout time.Duration // 0: DefaultBusyTimeout
 	Logger      *slog.Logger  // nil: nothing is logged
+
+	Free FreeSpace        // nil: asks the kernel
+	Now  func() time.Time // nil: the machine's clock
 }
 
 // Store is an open state directory. All its methods may be called concurrently.
@@ -77,6 +80,7 @@ type Store struct {
 	close   func() error
 
 	blobs blobDir
+	space *spaceCheck
 }
 
 // Open opens the state directory and makes what is missing: the directory and
@@ -94,6 +98,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		turn: make(chan struct{}, 1),
 	}
 	s.line.work = &s.work
+	s.space = newSpaceCheck(cfg)
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -184,7 +189,7 @@ func (s *Store) Sync() error {
 	if s.full || s.path == MemoryPath {
 		return nil
 	}
-	f, err := os.Open(s.path + "-wal")
+	f, err := plainfile.Open(s.path + "-wal")
 	if errors.Is(err, fs.ErrNotExist) { // all of it was moved into the database, and that waits for the disk
 		return nil
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/zalando/go-keyring"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
 // KeyFile is the file of the key in the state directory: age identities, the one
@@ -183,10 +184,8 @@ func (f keyFile) read() ([]byte, error) {
 		return nil, errors.New("it is not a regular file")
 	case runtime.GOOS != "windows" && fi.Mode().Perm()&0o077 != 0:
 		return nil, fmt.Errorf("others may read it (mode %04o); take that away with chmod 600", fi.Mode().Perm())
-	case fi.Size() > maxKeyFile:
-		return nil, errors.New("it is too large for a key")
 	}
-	return os.ReadFile(string(f))
+	return plainfile.Read(string(f), maxKeyFile)
 }
 
 // write gives the file its name only when it is complete and on the disk.

@@ -1,11 +1,13 @@
 #!/bin/sh
-# Builds the tiny init for both architectures. `build.sh --check` builds into a temporary directory and compares with the bytes that
+# Builds the tiny init and the code of snapshots for both architectures. `build.sh --check` builds into a temporary directory and compares with the bytes that
 # are in the repository: they have to be what this source gives with the compiler named below.
 set -eu
 cd "$(dirname "$0")"
 want="12.2.0"
 flags="-O2 -nostdlib -static -ffreestanding -fno-builtin -fno-stack-protector -fno-asynchronous-unwind-tables -fno-ident -fcf-protection=none
  -fno-pic -no-pie -Wall -Wextra -Werror -Wl,--build-id=none -Wl,-z,noseparate-code -Wl,-z,noexecstack -s"
+blob="-O2 -nostdlib -static -ffreestanding -fno-builtin -fno-stack-protector -fno-asynchronous-unwind-tables -fno-ident -fcf-protection=none
+ -fpic -fvisibility=hidden -fno-jump-tables -fno-tree-loop-distribute-patterns -Wall -Wextra -Werror -Wl,--build-id=none -Wl,-T,snapshot.ld"
 out=.
 if [ "${1:-}" = --check ]; then
 	out=$(mktemp -d)
@@ -21,10 +23,16 @@ for arch in amd64 arm64; do
 	[ "$have" = "$want" ] || { echo "build.sh: $cc is $have; the bytes are made with $want" >&2; exit 3; }
 	# shellcheck disable=SC2086
 	"$cc" $flags $extra -o "$out/init_$arch.bin" init.c
+	# shellcheck disable=SC2086
+	"$cc" $blob $extra -o "$out/snapshot_$arch.elf" snapshot.c
+	"${cc%gcc}objcopy" -O binary -j .text "$out/snapshot_$arch.elf" "$out/snapshot_$arch.bin"
+	rm "$out/snapshot_$arch.elf"
 done
 if [ "$out" != . ]; then
 	for arch in amd64 arm64; do
-		cmp "$out/init_$arch.bin" "init_$arch.bin" || { echo "build.sh: init_$arch.bin is not what init.c gives" >&2; exit 1; }
+		for name in init snapshot; do
+			cmp "$out/${name}_$arch.bin" "${name}_$arch.bin" || { echo "build.sh: ${name}_$arch.bin is not what $name.c gives" >&2; exit 1; }
+		done
 	done
-	echo "init_amd64.bin and init_arm64.bin are what init.c gives"
+	echo "the bytes of init.c and snapshot.c are what the sources give"
 fi

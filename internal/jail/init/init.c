@@ -129,7 +129,8 @@ static long domain(void) {
 	return r;
 }
 
-// start runs a program. The descriptors of the packet become its 0, 1, 2, 3 …; nothing else stays open.
+// start runs a program. The descriptors of the packet become its 0, 1, 2, 3 …; nothing else stays open. A call that fails fails the
+// start: a program never runs with less than was asked for.
 static void start(long n) {
 	struct start *p = (struct start *)buf;
 	char *t = p->text, *dir = t, *end = (char *)buf + n;
@@ -147,21 +148,22 @@ static void start(long n) {
 		return;
 	}
 	ul none = 0;
-	int ctl = (int)sys3(SYS_fcntl, CTL, 1030 /* F_DUPFD_CLOEXEC */, HIGH + MAXFD);
-	sys4(SYS_rt_sigprocmask, 2, (long)&none, 0, 8);
-	for (int i = 0; i < ngot; i++) got.fd[i] = (int)sys3(SYS_fcntl, got.fd[i], 1030, HIGH);
-	for (int i = 0; i < ngot; i++) sys3(SYS_dup3, got.fd[i], i, 0);
-	sys3(SYS_close_range, ngot, ~0u, 4 /* CLOSE_RANGE_CLOEXEC */);
-	sys0(SYS_setsid);
-	for (u32 i = 0; i < p->nlimits && i < 8; i++) {
+	long ctl = sys3(SYS_fcntl, CTL, 1030 /* F_DUPFD_CLOEXEC */, HIGH + MAXFD), r = ctl;
+	if (r >= 0) r = sys4(SYS_rt_sigprocmask, 2, (long)&none, 0, 8);
+	for (int i = 0; i < ngot && r >= 0; i++) r = got.fd[i] = (int)sys3(SYS_fcntl, got.fd[i], 1030, HIGH);
+	for (int i = 0; i < ngot && r >= 0; i++) r = sys3(SYS_dup3, got.fd[i], i, 0);
+	if (r >= 0) r = sys3(SYS_close_range, ngot, ~0u, 4 /* CLOSE_RANGE_CLOEXEC */);
+	if (r >= 0) r = sys0(SYS_setsid);
+	if (r >= 0 && p->nlimits > 8) r = -22 /* EINVAL */;
+	for (u32 i = 0; i < p->nlimits && r >= 0; i++) {
 		ul l[2] = {p->limit[i][1], p->limit[i][1]};
-		sys4(SYS_prlimit64, 0, (long)p->limit[i][0], (long)l, 0);
+		r = sys4(SYS_prlimit64, 0, (long)p->limit[i][0], (long)l, 0);
 	}
-	long r = subreaper ? domain() : 0;
+	if (r >= 0 && subreaper) r = domain();
 	if (r >= 0) r = sys1(SYS_chdir, (long)dir);
 	if (r >= 0) r = sys3(SYS_execve, (long)vec[0], (long)vec, (long)env);
 	u32 o[3] = {'F', p->tag, (u32)-r};
-	tell(ctl, o, sizeof o, 0, 0);
+	tell(ctl < 0 ? CTL : (int)ctl, o, sizeof o, 0, 0);    // without a copy of the socket nothing has taken its number yet
 	sys1(SYS_exit_group, 127);
 }
 
@@ -246,20 +248,34 @@ static char *number(char *p, u32 n) {
 	return p;
 }
 
-static long put(u32 pid, const char *file, const char *s, ul n) {
-	char p[48] = "/proc/", *e = number(p + 6, pid);
-	while ((*e++ = *file++));
-	long fd = sys4(SYS_openat, AT_FDCWD, (long)p, 02000001 /* WRONLY|CLOEXEC */, 0);
+static long write_file(const char *file, const char *s, ul n) {
+	long fd = sys4(SYS_openat, AT_FDCWD, (long)file, 02000001 /* WRONLY|CLOEXEC */, 0);
 	if (fd < 0) return fd;
 	long r = sys3(SYS_write, fd, (long)s, (long)n);
 	sys1(SYS_close, fd);
 	return r;
 }
 
+static long put(u32 pid, const char *file, const char *s, ul n) {
+	char p[48] = "/proc/", *e = number(p + 6, pid);
+	while ((*e++ = *file++));
+	return write_file(p, s, n);
+}
+
 // make: what kind of sandbox. mode bit 0: the maps have room for groups (root); bit 1: no namespaces (tier L1); bit 5: no sandbox but
 // a process that ends with its script. Descriptors: control socket of the sandbox, [network namespace], then what the script names.
 enum { GROUPS = 1, PLAIN = 2, HAVE_NET = 4, WANT_NET = 8, INTO_CGROUP = 16, ONCE = 32 };
 struct make { u32 kind, mode; ul flags; u32 outer, inner, offset, pad; };
+
+// small is what a new network namespace is told. Buffers of TCP come from a pool of the whole host, and connections that wait to be
+// accepted, or for their last packets, are not in the memory of who makes them.
+#define PROC_NET "/proc/sys/net/"
+static const struct { const char *file, *value; ul n; } small[] = {
+	{PROC_NET "ipv4/tcp_rmem", "4096 16384 262144", 17},
+	{PROC_NET "ipv4/tcp_wmem", "4096 16384 262144", 17},
+	{PROC_NET "core/somaxconn", "128", 3},
+	{PROC_NET "ipv4/tcp_max_tw_buckets", "1024", 4},
+};
 
 // fresh tells that the spawner's network namespace has not been given to a sandbox yet: it was made ahead, while the server was busy
 // with something else.
@@ -273,6 +289,7 @@ static long fresh_net(void) {
 	s = sys3(SYS_socket, 2, 2 | 02000000, 0);
 	err = sys3(SYS_ioctl, s, 0x8914 /* SIOCSIFFLAGS */, (long)&lo);
 	sys1(SYS_close, s);
+	for (u32 i = 0; i < sizeof small / sizeof *small && err >= 0; i++) err = write_file(small[i].file, small[i].value, small[i].n);
 	fresh = err >= 0;
 	return err;
 }

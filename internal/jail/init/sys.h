@@ -9,7 +9,9 @@ static inline long sys6(long n, long a, long b, long c, long d, long e, long f) 
 	__asm__ volatile("syscall" : "=a"(r) : "a"(n), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9) : "rcx", "r11", "memory");
 	return r;
 }
+#ifndef WITHOUT_START
 __asm__(".globl _start\n_start:\n\txor %ebp,%ebp\n\tand $-16,%rsp\n\tcall begin\n");
+#endif
 #elif defined(__aarch64__)
 #include "nr_arm64.h"
 static inline long sys6(long n, long a, long b, long c, long d, long e, long f) {
@@ -23,7 +25,9 @@ static inline long sys6(long n, long a, long b, long c, long d, long e, long f) 
 	__asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5) : "memory", "cc");
 	return x0;
 }
+#ifndef WITHOUT_START
 __asm__(".globl _start\n_start:\n\tmov x29,#0\n\tmov x30,#0\n\tbl begin\n");
+#endif
 #endif
 #define sys0(n) sys6(n, 0, 0, 0, 0, 0, 0)
 #define sys1(n, a) sys6(n, (long)(a), 0, 0, 0, 0, 0)

@@ -160,6 +160,17 @@ func emitClause(c clause) ([]instruction, error) {
 			off += 4
 		}
 		out = append(out, instruction{code: opLoad, k: off})
+		for i, want := range t.among { // a match goes on behind the last comparison
+			if left := len(t.among) - i - 1; left > 0 {
+				out = append(out, instruction{code: opEqual, jt: uint8(left), k: want})
+				continue
+			}
+			jumps = append(jumps, len(out))
+			out = append(out, instruction{code: opEqual, k: want})
+		}
+		if len(t.among) > 0 {
+			continue
+		}
 		op := uint16(opEqual)
 		switch {
 		case t.any:

@@ -84,7 +84,7 @@ func numbers() []uint32 {
 
 func variants() []seccomp.Variant {
 	var all []seccomp.Variant
-	for bits := range 16 {
+	for bits := range 32 {
 		all = append(all, variantOf(uint8(bits)))
 	}
 	return all
@@ -93,6 +93,7 @@ func variants() []seccomp.Variant {
 func variantOf(bits uint8) seccomp.Variant {
 	return seccomp.Variant{
 		NoSharedMemory: bits&1 != 0, NoSockets: bits&2 != 0, NoSetAffinity: bits&4 != 0, AllowSetns: bits&8 != 0,
+		SelfOnly: bits&16 != 0,
 	}
 }
 
@@ -130,7 +131,7 @@ func TestFilterDecidesAsThePolicy(t *testing.T) {
 func TestFilterJudgesArgumentsAsThePolicy(t *testing.T) {
 	values := edges()
 	for _, a := range arches {
-		for _, v := range []seccomp.Variant{{}, {NoSharedMemory: true, NoSockets: true}} {
+		for _, v := range []seccomp.Variant{{}, {NoSharedMemory: true, NoSockets: true, SelfOnly: true}, {AllowSetns: true}} {
 			p, m := seccomp.New(v), compiled(t, v, a)
 			same := func(c seccomp.Call) {
 				if got, want := m.run(t, c), p.Decide(a, c); got != want {
@@ -143,7 +144,7 @@ func TestFilterJudgesArgumentsAsThePolicy(t *testing.T) {
 					same(seccomp.Call{Audit: a.AuditValue(), Number: nr, Args: [6]uint64{x, x, x, x, x, x}})
 				}
 			}
-			for _, name := range []string{"clone", "fcntl", "ioctl", "socketpair", "personality", "mmap"} { // one argument decides
+			for _, name := range []string{"clone", "fcntl", "ioctl", "socketpair", "personality", "mmap", "shmget", "memfd_create", "prlimit64", "sched_setattr", "sched_setaffinity", "seccomp", "setxattr", "fsetxattr", "close_range"} { // one argument decides
 				nr := numberOf(t, a, name)
 				for i, x := range values {
 					y := values[(i*7+3)%len(values)]
@@ -153,6 +154,31 @@ func TestFilterJudgesArgumentsAsThePolicy(t *testing.T) {
 						same(c)
 					}
 				}
+			}
+			two := map[string][]uint64{ // two do: the first of them and its values
+				"setsockopt": {1, 0, 1, 6, 17, 41, 58, 255, 282, 6 | 1<<32, 1 | 1<<63}, "setpriority": {0, 0, 1, 2, 3, 2 | 1<<32},
+				"ioprio_set": {0, 0, 1, 2, 3, 3 | 1<<32}, "prctl": {0, 21, 22, 23, 22 | 1<<32, 61, 62, 63, 77, 78, 79},
+			}
+			for name, first := range two {
+				nr := numberOf(t, a, name)
+				for _, x := range first[1:] {
+					for y := range uint64(300) {
+						c := seccomp.Call{Audit: a.AuditValue(), Number: nr}
+						c.Args[first[0]], c.Args[first[0]+1] = x, y
+						same(c)
+						c.Args[first[0]+1] = y | 0xdead<<32
+						same(c)
+					}
+					for _, y := range values {
+						c := seccomp.Call{Audit: a.AuditValue(), Number: nr}
+						c.Args[first[0]], c.Args[first[0]+1] = x, y
+						same(c)
+					}
+				}
+			}
+			fcntl := numberOf(t, a, "fcntl")
+			for command := range uint64(1200) {
+				same(seccomp.Call{Audit: a.AuditValue(), Number: fcntl, Args: [6]uint64{3, command}})
 			}
 			socket := numberOf(t, a, "socket") // three do
 			for _, family := range []uint64{0, 1, 2, 3, 9, 10, 11, 16, 17, 38, 40, 2 | 1<<32, 10 | 0xffffffff<<32, 1 << 33} {
@@ -173,11 +199,15 @@ func TestVerdicts(t *testing.T) {
 	const (
 		eperm    = 1
 		enomem   = 12
+		einval   = 22
+		enospc   = 28
 		enosys   = 38
+		noproto  = 92
 		eafnosup = 97
 		high     = 1 << 32
+		ignored  = seccomp.Verdict(0x50000) // it succeeds and does nothing
 	)
-	none, full := seccomp.Variant{}, seccomp.Variant{NoSharedMemory: true, NoSockets: true, NoSetAffinity: true, AllowSetns: true}
+	none, full := seccomp.Variant{}, seccomp.Variant{NoSharedMemory: true, NoSockets: true, NoSetAffinity: true, AllowSetns: true, SelfOnly: true}
 	no := seccomp.Refuse
 	cases := []struct {
 		variant seccomp.Variant
@@ -221,6 +251,55 @@ func TestVerdicts(t *testing.T) {
 		{none, "fcntl", [6]uint64{0, 1024 | high, 1}, no(eperm)}, // the kernel reads the low word
 		{none, "fcntl", [6]uint64{0, 1026}, no(eperm)},           // F_NOTIFY
 		{none, "fcntl", [6]uint64{0, 1030}, seccomp.Allow},       // F_DUPFD_CLOEXEC
+		{none, "fcntl", [6]uint64{0, 6}, seccomp.Allow},          // F_SETLK
+		{none, "fcntl", [6]uint64{0, 37}, no(einval)},            // F_OFD_SETLK
+		{none, "fcntl", [6]uint64{0, 37 | high}, no(einval)},
+		{none, "fcntl", [6]uint64{0, 1031}, no(eperm)}, // F_SETPIPE_SZ
+		{none, "fcntl", [6]uint64{0, 1040}, no(einval)},
+		{none, "setsockopt", [6]uint64{3, 1, 2}, seccomp.Allow},  // SO_REUSEADDR
+		{none, "setsockopt", [6]uint64{3, 1, 7}, ignored},        // SO_SNDBUF
+		{none, "setsockopt", [6]uint64{3, 1, 8 | high}, ignored}, // SO_RCVBUF
+		{none, "setsockopt", [6]uint64{3, 1, 33}, no(noproto)},   // SO_RCVBUFFORCE
+		{none, "setsockopt", [6]uint64{3, 1, 26}, no(noproto)},   // SO_ATTACH_FILTER
+		{none, "setsockopt", [6]uint64{3, 1, 51}, no(noproto)},   // SO_ATTACH_REUSEPORT_CBPF
+		{none, "setsockopt", [6]uint64{3, 1 | high, 51}, no(noproto)},
+		{none, "setsockopt", [6]uint64{3, 6, 1}, seccomp.Allow},   // TCP_NODELAY
+		{none, "setsockopt", [6]uint64{3, 6, 14}, no(noproto)},    // TCP_MD5SIG
+		{none, "setsockopt", [6]uint64{3, 6, 32}, no(noproto)},    // TCP_MD5SIG_EXT
+		{none, "setsockopt", [6]uint64{3, 6, 38}, no(noproto)},    // TCP_AO_ADD_KEY
+		{none, "setsockopt", [6]uint64{3, 17, 1}, no(noproto)},    // UDP_CORK
+		{none, "setsockopt", [6]uint64{3, 0, 4}, no(noproto)},     // IP_OPTIONS
+		{none, "setsockopt", [6]uint64{3, 0, 35}, no(noproto)},    // IP_ADD_MEMBERSHIP
+		{none, "setsockopt", [6]uint64{3, 41, 26}, seccomp.Allow}, // IPV6_V6ONLY
+		{none, "setsockopt", [6]uint64{3, 41, 20}, no(noproto)},   // IPV6_ADD_MEMBERSHIP
+		{none, "setsockopt", [6]uint64{3, 41, 32}, no(noproto)},   // IPV6_FLOWLABEL_MGR
+		{none, "prlimit64", [6]uint64{0, 7}, seccomp.Allow},
+		{none, "prlimit64", [6]uint64{42, 7}, seccomp.Allow},
+		{none, "prlimit64", [6]uint64{1, 7}, no(eperm)},
+		{none, "prlimit64", [6]uint64{1 | high, 7}, no(eperm)},
+		{none, "setpriority", [6]uint64{0, 0, 5}, seccomp.Allow},
+		{none, "setpriority", [6]uint64{0, 1, 5}, no(eperm)},
+		{none, "setpriority", [6]uint64{1, 1, 5}, no(eperm)},
+		{none, "setpriority", [6]uint64{2, 0, 5}, no(eperm)}, // all of the user
+		{none, "sched_setscheduler", [6]uint64{1, 5}, no(eperm)},
+		{none, "sched_setparam", [6]uint64{1}, no(eperm)},
+		{none, "sched_setattr", [6]uint64{1}, no(eperm)},
+		{none, "sched_setaffinity", [6]uint64{1}, no(eperm)},
+		{none, "ioprio_set", [6]uint64{1, 1}, no(eperm)},
+		{none, "ioprio_set", [6]uint64{3, 0}, no(eperm)},
+		{none, "process_mrelease", [6]uint64{3}, no(eperm)},
+		{none, "seccomp", [6]uint64{1}, no(einval)}, // SECCOMP_SET_MODE_FILTER
+		{none, "seccomp", [6]uint64{2}, seccomp.Allow},
+		{none, "prctl", [6]uint64{22, 2}, no(einval)},
+		{none, "prctl", [6]uint64{38, 1}, seccomp.Allow},
+		{none, "prctl", [6]uint64{78, 1, 1 << 20}, no(einval)}, // PR_FUTEX_HASH
+		{none, "clone", [6]uint64{0x10900}, no(eperm)},         // a thread with descriptors of its own
+		{none, "close_range", [6]uint64{3, 9, 4}, seccomp.Allow},
+		{none, "close_range", [6]uint64{3, 9, 2}, no(einval)},
+		{none, "clone", [6]uint64{0x411}, no(eperm)},            // a process that shares descriptors
+		{none, "mmap", [6]uint64{0, 0, 0, 0x40022}, no(enomem)}, // huge pages
+		{none, "shmget", [6]uint64{0, 0, 0x800}, no(enomem)},
+		{none, "memfd_create", [6]uint64{0, 4}, no(enomem)},
 		{none, "ioctl", [6]uint64{0, 0x5401}, seccomp.Allow},
 		{none, "ioctl", [6]uint64{0, 0x5412}, no(eperm)},
 		{none, "ioctl", [6]uint64{0, 0x541c}, no(eperm)},
@@ -233,9 +312,9 @@ func TestVerdicts(t *testing.T) {
 		{none, "socket", [6]uint64{1, 1, 0}, seccomp.Allow},
 		{none, "socket", [6]uint64{2, 0x80001, 6}, seccomp.Allow},
 		{none, "socket", [6]uint64{10, 0x80802, 17}, seccomp.Allow},
-		{none, "socket", [6]uint64{16, 0x80003, 0}, seccomp.Allow},
-		{none, "socket", [6]uint64{16, 3, 15}, no(eafnosup)}, // kernel object events
-		{none, "socket", [6]uint64{2, 3, 6}, no(eperm)},      // raw
+		{none, "socket", [6]uint64{16, 0x80003, 0}, no(eafnosup)}, // netlink: routes
+		{none, "socket", [6]uint64{16, 3, 15}, no(eafnosup)},      // kernel object events
+		{none, "socket", [6]uint64{2, 3, 6}, no(eperm)},           // raw
 		{none, "socket", [6]uint64{2, 0x80803, 17}, no(eperm)},
 		{none, "socket", [6]uint64{2, 10, 0}, no(eperm)},     // packet by its old name
 		{none, "socket", [6]uint64{2, 1, 262}, no(eafnosup)}, // MPTCP
@@ -262,6 +341,11 @@ func TestVerdicts(t *testing.T) {
 		{full, "socketpair", [6]uint64{1}, seccomp.Allow},
 		{full, "sched_setaffinity", [6]uint64{}, no(eperm)},
 		{full, "setns", [6]uint64{}, seccomp.Allow},
+		{full, "seccomp", [6]uint64{1}, seccomp.Allow},
+		{full, "mmap", [6]uint64{0, 0, 0, 0x40022}, no(enomem)},
+		{full, "prlimit64", [6]uint64{0, 7}, seccomp.Allow},
+		{full, "prlimit64", [6]uint64{42, 7}, no(eperm)}, // it may be init
+		{full, "setpriority", [6]uint64{0, 42, 5}, no(eperm)},
 		{full, "unshare", [6]uint64{}, no(eperm)},
 	}
 	for _, a := range arches {
@@ -322,7 +406,7 @@ func FuzzFilter(f *testing.F) {
 	f.Add(uint8(0), true, uint32(0xc00000b7), uint32(29), uint64(0), uint64(0x5412), uint64(0), uint64(0))
 	machines := map[string]machine{}
 	for _, a := range arches {
-		for bits := range uint8(16) {
+		for bits := range uint8(32) {
 			machines[fmt.Sprint(a, bits)] = compiled(f, variantOf(bits), a)
 		}
 	}
@@ -335,7 +419,7 @@ func FuzzFilter(f *testing.F) {
 			audit = a.AuditValue()
 		}
 		c := seccomp.Call{Audit: audit, Number: nr, Args: [6]uint64{a0, a1, a2, a3}}
-		got, want := machines[fmt.Sprint(a, bits%16)].run(t, c), seccomp.New(variantOf(bits%16)).Decide(a, c)
+		got, want := machines[fmt.Sprint(a, bits%32)].run(t, c), seccomp.New(variantOf(bits%32)).Decide(a, c)
 		if got != want {
 			t.Errorf("%s %d %+v: filter says %v, policy %v", a, bits, c, got, want)
 		}

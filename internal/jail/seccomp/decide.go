@@ -35,11 +35,31 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 		return decideClone(args[0])
 	case "ioctl":
 		return decideIoctl(args[1])
-	case "fcntl":
-		if command := uint32(args[1]); command == 0x400 || command == 0x402 {
-			return Refuse(errEPERM)
+	case "close_range":
+		if args[2]/2%2 == 1 {
+			return Refuse(errEINVAL)
 		}
 		return Allow
+	case "fcntl":
+		return decideFcntl(uint32(args[1]))
+	case "setsockopt":
+		return decideOption(int32(args[1]), int32(args[2]))
+	case "prlimit64", "sched_setparam", "sched_setscheduler", "sched_setattr", "sched_setaffinity":
+		if name == "sched_setaffinity" && v.NoSetAffinity {
+			return Refuse(errEPERM)
+		}
+		return v.decideProcess(int32(args[0]))
+	case "setpriority", "ioprio_set":
+		return v.decideRank(name, int32(args[0]), int32(args[1]))
+	case "seccomp", "prctl":
+		return v.decideControl(name, int32(args[0]), int32(args[1]))
+	case "setxattr", "lsetxattr", "fsetxattr":
+		if uint32(args[3]) >= 128 {
+			return Refuse(errENOSPC)
+		}
+		return Allow
+	case "shmget", "memfd_create":
+		return v.decideShared(name, args)
 	case "socket":
 		if v.NoSockets {
 			return Refuse(errEAFNOSUPPORT)
@@ -56,13 +76,9 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 		}
 		return Refuse(errEPERM)
 	case "mmap":
-		if anonymous, shared := args[3]&32 != 0, args[3]&1 != 0; v.NoSharedMemory && anonymous && shared {
+		anonymous, shared, huge := args[3]&32 != 0, args[3]&1 != 0, args[3]>>18&1 == 1
+		if huge || v.NoSharedMemory && anonymous && shared {
 			return Refuse(errENOMEM)
-		}
-		return Allow
-	case "sched_setaffinity":
-		if v.NoSetAffinity {
-			return Refuse(errEPERM)
 		}
 		return Allow
 	case "setns":
@@ -90,7 +106,83 @@ func decideClone(flags uint64) Verdict {
 			return Refuse(errEPERM)
 		}
 	}
+	if files, thread := flags>>10&1 == 1, flags>>16&1 == 1; files != thread {
+		return Refuse(errEPERM)
+	}
 	return Allow
+}
+
+func decideFcntl(command uint32) Verdict {
+	switch {
+	case command <= 11, 15 <= command && command <= 17:
+		return Allow
+	case command == 0x400, command == 0x402, command == 0x407:
+		return Refuse(errEPERM)
+	case command >= 0x401 && command <= 0x40e && command != 0x405:
+		return Allow
+	default:
+		return Refuse(errEINVAL)
+	}
+}
+
+func (v Variant) decideRank(name string, which, who int32) Verdict {
+	if name == "setpriority" && which == 2 || name == "ioprio_set" && which == 3 {
+		return Refuse(errEPERM)
+	}
+	return v.decideProcess(who)
+}
+
+func (v Variant) decideControl(name string, first, second int32) Verdict {
+	filter := name == "seccomp" && first == 1 || name == "prctl" && first == 22 && second == 2
+	if filter && !v.AllowSetns || name == "prctl" && (first == 62 || first == 78) {
+		return Refuse(errEINVAL)
+	}
+	return Allow
+}
+
+func (v Variant) decideShared(name string, args [6]uint64) Verdict {
+	switch {
+	case v.NoSharedMemory:
+		return Refuse(errENOSYS)
+	case name == "shmget" && args[2]>>11%2 == 1, name == "memfd_create" && args[1]>>2%2 == 1:
+		return Refuse(errENOMEM)
+	default:
+		return Allow
+	}
+}
+
+// decideProcess judges the number of a process to be changed.
+func (v Variant) decideProcess(pid int32) Verdict {
+	if v.SelfOnly && pid != 0 || pid == 1 {
+		return Refuse(errEPERM)
+	}
+	return Allow
+}
+
+func decideOption(level, option int32) Verdict {
+	between := func(from, to int32) bool { return from <= option && option <= to }
+	known := false
+	switch level {
+	case 1:
+		if between(7, 8) {
+			return ignore
+		}
+		known = option == 2 || between(5, 16) || option == 18 || between(20, 21) || option == 25 || option == 40 || option == 42 || between(66, 67)
+	case 6:
+		known = between(1, 10) || between(12, 13) || between(16, 18) || option == 23 || option == 25 || option == 30 || option == 36
+	case 41:
+		known = between(16, 19) || between(23, 26) || option == 29 || between(49, 52) || option == 60 || option == 62 ||
+			between(66, 67) || option == 70 || between(72, 74) || between(76, 78)
+	case 0:
+		known = between(1, 2) || option == 8 || between(10, 13) || option == 15 || between(20, 21) || option == 24 ||
+			between(32, 34) || between(49, 51)
+	case 17:
+		known = between(101, 103)
+	}
+	if known {
+		return Allow
+	}
+	return Refuse(errENOPROTOOPT)
 }
 
 func decideIoctl(arg uint64) Verdict {
@@ -111,10 +203,6 @@ func decideSocket(family, kind, protocol int32) Verdict {
 	switch family {
 	case 1:
 		return Allow
-	case 16:
-		if protocol == 0 {
-			return Allow
-		}
 	case 2, 10:
 		if k := uint32(kind) % 16; k == 3 || k == 10 {
 			return Refuse(errEPERM)

@@ -214,14 +214,14 @@ func stderrOf(err error) string {
 
 func TestKernelSockets(t *testing.T) {
 	got := answer[[]int](t, part(t, "sockets", 0))
-	if diff := cmp.Diff([]int{1, 2, 10, 16}, got); diff != "" {
+	if diff := cmp.Diff([]int{1, 2, 10}, got); diff != "" {
 		t.Errorf("families that a socket could be made of (-want +got):\n%s", diff)
 	}
 	if got := answer[[]int](t, part(t, "sockets", 2)); len(got) != 0 {
 		t.Errorf("without sockets: got families %v", got)
 	}
 	bare := answer[[]int](t, part(t, "sockets-bare", 0))
-	if len(bare) <= 4 {
+	if len(bare) <= 3 {
 		t.Logf("without a filter this kernel has only %v, so the test says little here", bare)
 	}
 }

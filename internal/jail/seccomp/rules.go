@@ -6,7 +6,7 @@ import "strings"
 // ENOSYS; they are named so that a program is told that it may not, rather than
 // that the kernel is old.
 const refusedNames = `
-	ptrace process_vm_readv process_vm_writev pidfd_getfd process_madvise kcmp
+	ptrace process_vm_readv process_vm_writev pidfd_getfd process_madvise process_mrelease kcmp
 	mount umount2 pivot_root chroot fsopen fsconfig fsmount fspick move_mount open_tree open_tree_attr mount_setattr
 	unshare setns sethostname setdomainname
 	bpf perf_event_open userfaultfd memfd_secret modify_ldt
@@ -21,9 +21,9 @@ const refusedNames = `
 
 // absentNames fail with ENOSYS although the baseline may have them: programs
 // fall back to an older way. clone3 carries its flags behind a pointer, where no
-// filter can see them. The queues of io_setup are counted for the whole host, so
-// one sandbox could take them from everybody.
-const absentNames = `clone3 io_uring_setup io_uring_enter io_uring_register listmount statmount io_setup`
+// filter can see them, and setxattrat its size. The queues of io_setup are counted for
+// the whole host, so one sandbox could take them from everybody.
+const absentNames = `clone3 io_uring_setup io_uring_enter io_uring_register listmount statmount io_setup setxattrat`
 
 // sharedMemoryNames are the System V calls, and memfd_create: memory that
 // belongs to no process.
@@ -41,14 +41,16 @@ type clause struct {
 	then Verdict
 }
 
-// test looks at one 32-bit word of an argument. With any it holds when some bit
-// of want is set; otherwise when the bits in mask equal want.
+// test looks at one 32-bit word of an argument. With among it holds when the word is
+// one of those; with any when some bit of want is set; otherwise when the bits in mask
+// equal want.
 type test struct {
-	arg  uint8
-	high bool
-	any  bool
-	mask uint32
-	want uint32
+	arg   uint8
+	high  bool
+	any   bool
+	mask  uint32
+	want  uint32
+	among []uint32
 }
 
 func equal(arg uint8, want uint32) test { return masked(arg, 0xffffffff, want) }
@@ -77,14 +79,23 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 	rules["ioctl"] = ioctlRule()
 	rules["fcntl"] = fcntlRule()
 	rules["socket"] = socketRule()
+	rules["setsockopt"] = setsockoptRule()
+	rules["prctl"] = prctlRule()
+	rules["close_range"] = closeRangeRule()
 	rules["socketpair"] = rule{[]clause{{[]test{equal(0, familyUnix)}, Allow}}, Refuse(errEAFNOSUPPORT)}
 	rules["personality"] = rule{
 		[]clause{{[]test{equal(0, 0)}, Allow}, {[]test{equal(0, 0xffffffff)}, Allow}}, Refuse(errEPERM),
 	}
 
+	p.processRules(rules)
+	attributeRules(rules)
+	hugePageRules(rules)
+	if !p.variant.AllowSetns { // the fork server's forks load the filter of a sandbox themselves
+		filterRules(rules)
+	}
 	if p.variant.NoSharedMemory {
 		set(strings.Fields(sharedMemoryNames), Refuse(errENOSYS))
-		rules["mmap"] = mmapRule()
+		rules["mmap"] = privateMmapRule()
 	}
 	if p.variant.NoSockets {
 		set([]string{"socket"}, Refuse(errEAFNOSUPPORT))
@@ -104,8 +115,10 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 // process outside that started the caller, which would then have to reap it.
 const (
 	cloneNewTime   = 0x00000080
+	cloneFiles     = 0x00000400
 	clonePtrace    = 0x00002000
 	cloneParent    = 0x00008000
+	cloneThread    = 0x00010000
 	cloneNewNS     = 0x00020000
 	cloneUntraced  = 0x00800000
 	cloneNewCgroup = 0x02000000
@@ -119,22 +132,23 @@ const (
 		cloneNewCgroup | cloneNewUTS | cloneNewIPC | cloneNewUser | cloneNewPID | cloneNewNet
 )
 
-// On both architectures the flags are the first argument.
+// On both architectures the flags are the first argument. Threads share descriptors and
+// processes do not, so that each process has one table of them. Record locks belong to a
+// table: those of a second process would outlive the first, and nothing would show whose
+// they are; those of a second table of one process could not be told from the first's.
 func cloneRule() rule {
-	return rule{[]clause{{[]test{anyBit(0, cloneRefused)}, Refuse(errEPERM)}}, Allow}
+	return rule{[]clause{
+		{[]test{anyBit(0, cloneRefused)}, Refuse(errEPERM)},
+		{[]test{masked(0, cloneFiles|cloneThread, cloneFiles)}, Refuse(errEPERM)},
+		{[]test{masked(0, cloneFiles|cloneThread, cloneThread)}, Refuse(errEPERM)},
+	}, Allow}
 }
 
-// Commands of fcntl that reach beyond the sandbox through a file that others use
-// (linux/fcntl.h): a lease makes everybody who opens the file wait for its
-// holder, a notification tells what happens in a directory.
-const (
-	fcntlSetLease = 1024
-	fcntlNotify   = 1026
-)
+// closeRangeUnshare gives a thread a table of descriptors of its own (linux/close_range.h).
+const closeRangeUnshare = 2
 
-// The kernel reads the command as 32 bits.
-func fcntlRule() rule {
-	return rule{[]clause{{[]test{equal(1, fcntlSetLease)}, Refuse(errEPERM)}, {[]test{equal(1, fcntlNotify)}, Refuse(errEPERM)}}, Allow}
+func closeRangeRule() rule {
+	return rule{[]clause{{[]test{anyBit(2, closeRangeUnshare)}, Refuse(errEINVAL)}}, Allow}
 }
 
 // Commands that put input into a terminal or take one over (asm-generic/ioctls.h).
@@ -162,27 +176,25 @@ func ioctlRule() rule {
 
 // Families, types and protocols of socket (linux/socket.h, linux/net.h, linux/in.h).
 const (
-	familyUnix    = 1
-	familyInet    = 2
-	familyInet6   = 10
-	familyNetlink = 16
+	familyUnix  = 1
+	familyInet  = 2
+	familyInet6 = 10
 
 	typeMask   = 0xf // SOCK_TYPE_MASK: the kernel cuts SOCK_CLOEXEC and SOCK_NONBLOCK off with it
 	typeRaw    = 3
 	typePacket = 10 // turns the inet family into the packet family
 
-	protoAny     = 0
-	protoTCP     = 6
-	protoUDP     = 17
-	netlinkRoute = 0
+	protoAny = 0
+	protoTCP = 6
+	protoUDP = 17
 )
 
-// All three arguments are int in the kernel: low words only. Raw netlink sockets
-// are the usual kind and give nothing that the others do not.
+// All three arguments are int in the kernel: low words only. Netlink is missing: what
+// waits in its sockets is memory that no limit counts. A program that asks for its
+// interfaces gets the error of a kernel without it.
 func socketRule() rule {
 	cs := []clause{
 		{[]test{equal(0, familyUnix)}, Allow},
-		{[]test{equal(0, familyNetlink), equal(2, netlinkRoute)}, Allow},
 	}
 	for _, family := range []uint32{familyInet, familyInet6} {
 		for _, kind := range []uint32{typeRaw, typePacket} {
@@ -202,7 +214,11 @@ const (
 	mapAnonymous = 0x20
 )
 
-func mmapRule() rule {
+// privateMmapRule is for a sandbox whose memory is limited process by process.
+func privateMmapRule() rule {
 	both := uint32(mapSharedBit | mapAnonymous)
-	return rule{[]clause{{[]test{masked(3, both, both)}, Refuse(errENOMEM)}}, Allow}
+	return rule{[]clause{
+		{[]test{masked(3, both, both)}, Refuse(errENOMEM)},
+		{[]test{anyBit(3, mapHugePages)}, Refuse(errENOMEM)},
+	}, Allow}
 }

@@ -15,10 +15,10 @@
 //
 // What it does not do: it does not look behind pointers, so it cannot judge
 // paths, addresses or clone3 (which therefore does not exist); prctl is allowed
-// whole, because the kernel asks a capability for the options that matter
-// (PR_SET_MM needs CAP_SYS_RESOURCE) and the others bind the caller only; and
-// mapping /dev/zero shared is anonymous shared memory that a filter cannot tell
-// from a file, so [Variant.NoSharedMemory] narrows that way and does not close it.
+// but for filters of system calls, tables of futexes and core scheduling, because the kernel asks a capability for the
+// options that matter (PR_SET_MM needs CAP_SYS_RESOURCE) and the others bind the
+// caller only; and mapping /dev/zero shared is anonymous shared memory that a filter
+// cannot tell from a file: the caller of this package gives no right to write to it.
 //
 // Nothing here loads a filter. The package holds no state, needs no particular
 // platform, and all of it may be called concurrently.
@@ -79,6 +79,7 @@ const (
 	Allow       Verdict = 0x7fff0000 // SECCOMP_RET_ALLOW
 	KillProcess Verdict = 0x80000000 // SECCOMP_RET_KILL_PROCESS
 	refusal     Verdict = 0x00050000 // SECCOMP_RET_ERRNO, the number in the low 16 bits
+	ignore      Verdict = refusal    // the call succeeds and does nothing
 )
 
 // Error numbers of Linux, written out because this package builds where
@@ -86,7 +87,10 @@ const (
 const (
 	errEPERM        = 1
 	errENOMEM       = 12
+	errEINVAL       = 22
+	errENOSPC       = 28
 	errENOSYS       = 38
+	errENOPROTOOPT  = 92
 	errEAFNOSUPPORT = 97
 )
 
@@ -100,6 +104,8 @@ func (v Verdict) String() string {
 		return "allow"
 	case v == KillProcess:
 		return "kill"
+	case v == ignore:
+		return "ignore"
 	case v&0xffff0000 == refusal:
 		return "errno " + strconv.Itoa(int(v&0xffff))
 	default:
@@ -122,8 +128,12 @@ type Variant struct {
 	// NoSetAffinity refuses sched_setaffinity.
 	NoSetAffinity bool
 
-	// AllowSetns is for our own fork server alone, which enters sandboxes. Code
-	// of a user must never run under it without a further filter.
+	// SelfOnly is for a sandbox without a pid namespace: a program changes the limits
+	// and priorities of itself and of no other process, by the number 0.
+	SelfOnly bool
+
+	// AllowSetns is for our own fork server alone, which enters sandboxes and
+	// loads their filter. Code of a user must never run under it without a further filter.
 	AllowSetns bool
 }
 

@@ -1,5 +1,5 @@
   // Started before it was asked for: what a program often needs is loaded, and
-  // then it waits on descriptor 3 for the word and the program's own variables.
+  // then it waits on descriptor 4 for the word and the program's own variables.
   for (const name of ['net', 'tty', 'stream', 'vm']) require(name);
   try {
     const Warm = require('module');
@@ -11,13 +11,14 @@
   const take = (length) => {
     const data = Buffer.alloc(length);
     for (let at = 0, n; at < length; at += n) {
-      n = fs.readSync(3, data, at, length - at, null);
+      n = fs.readSync(4, data, at, length - at, null);
       if (n === 0) process.reallyExit(0); // nobody asks any more
     }
     return data;
   };
   let env;
   ({ env, display } = JSON.parse(take(take(4).readUInt32BE(0)).toString()));
+  fs.closeSync(4);
   if (env !== undefined) {
     for (const name of Object.keys(process.env)) delete process.env[name];
     for (const entry of env) process.env[entry.slice(0, entry.indexOf('='))] = entry.slice(entry.indexOf('=') + 1);

@@ -1,17 +1,10 @@
-# Runs in an interpreter that is going to be forked, before it waits. Packages are
-# imported as a program would: with the driver's paths, and with what "site" does when
-# the first of them is looked for. What a fork has to do for itself is left to boot.py
-# as "again".
+# Runs in an interpreter that is going to be forked, before it waits. It imports nothing
+# but the interpreter's own modules: this interpreter may enter every sandbox. What a
+# fork has to do for itself is left to boot.py as "again". imports.py adds packages.
 def preload():
     import posix, sys
     there = set(sys.modules)
     import _ctypes, _io, atexit, builtins, gc
-    sets, modules = "@sets@", "@modules@"
-    sets = [place + "/site-packages" for place in sets]
-    if modules:
-        "@paths.py@"
-        for name in modules:
-            __import__(name)
 
     class c_long(_ctypes._SimpleCData):
         _type_ = "l"
@@ -22,25 +15,12 @@ def preload():
         _argtypes_ = c_long,
 
     fflush = Flush(_ctypes.dlsym(_ctypes.dlopen(None, 2), "fflush"))
-    if not modules:  # nothing but what any interpreter has loaded
-        for name in set(sys.modules) - there:
-            del sys.modules[name]
+    for name in set(sys.modules) - there:  # nothing but what any interpreter has loaded
+        del sys.modules[name]
     known = set(sys.modules)
     register, unregister, collect = atexit.register, atexit._clear, gc.collect
 
-    class Caches:
-        def find_spec(self, name, path=None, target=None):
-            if name == "matplotlib":
-                sys.meta_path.remove(self)
-                names = dict(globals(), sys=sys)
-                exec(text, names)
-                names["fill_caches"](sets)
-
     def again():
-        if "numpy.random" in sys.modules:  # which was seeded once for all
-            sys.modules["numpy.random"].seed()
-        if modules and "matplotlib" not in sys.modules:
-            sys.meta_path.insert(0, Caches())
         register(ended)  # the first that is registered is the last that is called
         return ended
 
@@ -79,10 +59,10 @@ def preload():
         posix._exit(code)
 
     ended.how = None
-    again.paths = bool(modules)
+    again.paths, again.known = False, known
     del main["preload"]
     main["again"] = again
     collect()
 
 
-type(preload)(preload.__code__, {"__builtins__": __builtins__, "main": globals(), "text": "@later.py@"})()
+type(preload)(preload.__code__, {"__builtins__": __builtins__, "main": globals()})()

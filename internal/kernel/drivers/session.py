@@ -77,23 +77,24 @@ def need(part):
 
 # -- the channel
 
-def ours_still():
-    """Whether descriptor 3 is the channel that this process was given."""
+def ours_still(fd):
+    """Whether a descriptor of the channel, 3 or 4, is the one that this process was given."""
     try:
-        seen = posix.fstat(3)
+        seen, given = posix.fstat(fd), channel[fd]
     except OSError:
         return False
-    return (seen.st_dev, seen.st_ino, posix.getpid()) == (channel.st_dev, channel.st_ino, pid)
+    return (seen.st_dev, seen.st_ino, posix.getpid()) == (given.st_dev, given.st_ino, pid)
 
 
 def forget():
     """In a forked child: the channel is not its own."""
-    try:
-        seen = posix.fstat(3)
-        if (seen.st_dev, seen.st_ino) == (channel.st_dev, channel.st_ino):
-            posix.close(3)
-    except OSError:
-        pass
+    for fd, given in channel.items():
+        try:
+            seen = posix.fstat(fd)
+            if (seen.st_dev, seen.st_ino) == (given.st_dev, given.st_ino):
+                posix.close(fd)
+        except OSError:
+            pass
 
 
 def note(number, frame):
@@ -113,7 +114,7 @@ def send(kind, words="", done=False):
         handler = signal(SIGINT, note)
     try:
         with lock:
-            if not ours_still():
+            if not ours_still(3):
                 return False
             if now.id is None and kind == "display":
                 return False
@@ -152,7 +153,7 @@ def show(data):
 def receive(count):
     got = []
     while count:
-        more = posix.read(3, min(count, 1 << 20)) if ours_still() else b""
+        more = posix.read(4, min(count, 1 << 20)) if ours_still(4) else b""
         if not more:
             raise Gone
         got.append(more)
@@ -412,8 +413,8 @@ def conclude():
     quietly(feed, None)
     exit = ',"exit":%d' % code if code > 1 or isinstance(problem, SystemExit) else ""
     if not send("done", ',"ok":%s%s' % ("false" if code else "true", exit), True):
-        if not ours_still() and sys.__stderr__ is not None:
-            quietly(posix.write, 2, b"The program closed the interpreter's own channel (descriptor 3), so the interpreter ends\n")
+        if not (ours_still(3) and ours_still(4)) and sys.__stderr__ is not None:
+            quietly(posix.write, 2, b"The program closed the interpreter's own channel (descriptors 3 and 4), so the interpreter ends\n")
         raise SystemExit(code or 1)
 
 
@@ -435,7 +436,7 @@ def step():
     except Gone:
         raise
     except BaseException as error:
-        if posix.getpid() != pid or now.id is not None and not ours_still():
+        if posix.getpid() != pid or now.id is not None and not ours_still(3):
             raise
         now.problem = now.problem or error
 
@@ -484,7 +485,8 @@ def begin():
     null = posix.stat("/dev/null").st_rdev
     try:
         posix.set_inheritable(3, False)
-        channel = posix.fstat(3)
+        posix.set_inheritable(4, False)
+        channel = {3: posix.fstat(3), 4: posix.fstat(4)}  # to write to, and to read from
     except OSError:
         raise SystemExit("there is no channel to take cells from")
     sys.argv, sys.path[0] = [""], ""

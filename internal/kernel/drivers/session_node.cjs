@@ -1,6 +1,6 @@
 'use strict';
-// Keeps a Node.js from one cell to the next: it takes cells from descriptor 3,
-// in frames, and answers there.
+// Keeps a Node.js from one cell to the next: it takes cells from descriptor 4,
+// in frames, and answers on descriptor 3.
 //
 // A cell is evaluated by V8's inspector in the mode that consoles use: const, let
 // and class may be declared again by a later cell, await stands at the top level,
@@ -66,7 +66,7 @@ function send(frame) {
   return true;
 }
 
-const channel = new net.Socket({ fd: 3, readable: true, writable: false });
+const channel = new net.Socket({ fd: 4, readable: true, writable: false });
 let input = Buffer.alloc(0);
 const waiting = [];
 channel.on('data', (data) => {

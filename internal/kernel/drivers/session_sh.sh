@@ -6,7 +6,7 @@ tell() {
   printf "\\000\\000\\000\\$size%s" "$1" >&3
 }
 
-field() { IFS= read -r "$1" <&3; }
+field() { IFS= read -r "$1" <&4; }
 
 tell '{"type":"ready"}'
 cell=$1
@@ -21,7 +21,7 @@ while field id && field code && field input && field count; do
   tell "{\"type\":\"start\",\"id\":$id}"
   printf %b "$input" | (
     trap - INT
-    exec 3>&-
+    exec 3>&- 4<&-
     [ $# -eq 0 ] || export "$@"
     set --
     __text=$(printf '%b_' "$code")

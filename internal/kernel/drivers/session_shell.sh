@@ -12,13 +12,13 @@
 # and to what it has started, one by one. Jobs of the background ignore it, but for
 # programs that undo that, as Node.js does. So what the shell has started and is
 # there between two cells is written, as a line of pids, into a pipe of the first
-# (its descriptor 6), and is left out; so is what nobody waits for any more.
+# (its descriptor 7), and is left out; so is what nobody waits for any more.
 #
-# The channel is descriptor 3. A cell comes as lines, in the form of printf's %b:
+# Frames go to descriptor 3, cells come from descriptor 4: as lines, in the form of printf's %b:
 # its id, its code, its standard input, the number of its variables, and a name
-# and a value for each. The loop runs with descriptor 3 closed; bash keeps a copy
-# for itself that programs do not inherit, and that one is used here. A subshell
-# has it as it has everything of the shell's.
+# and a value for each. The loop runs with both closed; bash keeps copies
+# for itself that programs do not inherit, and those are used here. A subshell
+# has them as it has everything of the shell's.
 #
 # "exit", an interrupt and what fails under "set -e" end the cell and not the
 # shell: a trap on DEBUG that returns 2 makes every function and sourced file
@@ -43,16 +43,16 @@ if [[ ${1-} != again ]]; then
       done
     }
     __interrupt() {
-      while read -r -t 0 -u 6 && IFS= read -r -u 6 __kept; do :; done
+      while read -r -t 0 -u 7 && IFS= read -r -u 7 __kept; do :; done
       __below "$__main"
     }
-    exec 6<> <(:)
+    exec 7<> <(:)
     __kept=
     set -m
-    "$BASH" --norc --noprofile "$0" "$1" loop 6>&- &
+    "$BASH" --norc --noprofile "$0" "$1" loop 7>&- &
     __main=$!
     trap __interrupt INT
-    exec </dev/null >/dev/null 2>&1 3>&-
+    exec </dev/null >/dev/null 2>&1 3>&- 4<&-
     wait "$__main"
     __status=$?
     while kill -0 "$__main"; do
@@ -64,9 +64,9 @@ if [[ ${1-} != again ]]; then
   trap '' INT
   __driver=$0 __file=$1 __again=0 __flags= __busy= __job=
   # Copies are made from 10 on, in the order of the loop's redirections.
-  exec 10>&- 11>&- 12>&-
-  __channel=10 __out=11 __err=12
-  __first=/proc/$PPID/fd/6 __before= __there=
+  exec 10>&- 11>&- 12>&- 13>&-
+  __channel=10 __cells=11 __out=12 __err=13
+  __first=/proc/$PPID/fd/7 __before= __there=
   BASH_ARGV0=$1
   set --
 fi
@@ -125,7 +125,7 @@ __send() {
   builtin printf "\\0\\0\\0$size%s" "$1" >&"$__channel"
 }
 
-__line() { IFS= builtin read -r -u "$__channel" "$1"; }
+__line() { IFS= builtin read -r -u "$__cells" "$1"; }
 
 __field() { __line "$1" && builtin printf -v "$1" %b "${!1}"; }
 
@@ -207,13 +207,13 @@ builtin trap '{ __status=$? __options=$-; builtin set +euxva; builtin trap "" IN
 if [[ $__busy ]] && ((__again++ < 16)); then (builtin . "$__driver" again); fi' EXIT
 if [[ ${1-} == again ]]; then
   # An exit may undo the redirections of the loop that it left.
-  if { : >&3 >&4 >&5; } 2>/dev/null; then
-    builtin exec >&4 2>&5
+  if { : >&3 <&4 >&5 >&6; } 2>/dev/null; then
+    builtin exec >&5 2>&6
   else
     builtin exec >&"$__out" 2>&"$__err"
   fi
 else
-  builtin exec 4>&1 5>&2
+  builtin exec 5>&1 6>&2
 fi
 {
   if [[ ${1-} != again ]]; then
@@ -233,4 +233,4 @@ fi
     { __status=$? __options=$-; builtin set +euxva; } 2>/dev/null
     __after
   done
-} 3>&- 4>&- 5>&-
+} 3>&- 4<&- 5>&- 6>&-

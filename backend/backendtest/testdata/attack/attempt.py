@@ -17,6 +17,9 @@ NR = dict(
     memfd_create=(319, 279), execveat=(322, 281), fanotify_init=(300, 262), mbind=(237, 235), move_pages=(279, 239),
     quotactl=(179, 60), acct=(163, 89), init_module=(175, 105), personality=(135, 92), io_setup=(206, 0),
     listmount=(458, 458), getpid=(39, 172), setpriority=(141, 140), socket=(41, 198), ioctl=(16, 29),
+    setsockopt=(54, 208), fcntl=(72, 25), prlimit64=(302, 261), sched_setparam=(142, 118), sched_setattr=(314, 274),
+    sched_setaffinity=(203, 122), ioprio_set=(251, 30), process_mrelease=(448, 448), seccomp=(317, 277), prctl=(157, 167),
+    mmap=(9, 222), shmget=(29, 194), setxattr=(188, 5), setxattrat=(463, 463),
 )
 
 

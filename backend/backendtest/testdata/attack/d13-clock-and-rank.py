@@ -7,6 +7,8 @@
 # expect syncfs: EPERM
 # expect fsync: ok
 # expect oom: EACCES
+# expect oom-score: 1000
+# expect[L1] oom-score: EACCES
 # expect nofile: EPERM
 # expect nproc: EPERM
 # expect[L1] nproc: *
@@ -46,6 +48,14 @@ def oom():
 
 
 attempt("oom", oom)
+
+
+def oom_score():
+    with open("/proc/self/oom_score_adj") as f:
+        return f.read().strip()
+
+
+attempt("oom-score", oom_score)
 
 
 def lift(which):

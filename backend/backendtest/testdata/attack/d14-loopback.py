@@ -1,7 +1,7 @@
 # id: D14
 # tries: to hold more memory than it may in the buffers of sockets that it never reads; it stops at 128 MiB
 # kind: a Go test runs it
-import os, socket, sys
+import os, socket, sys, time
 
 goal, keep, queued = 128 << 20, [], 0
 block = b"x" * 32768
@@ -39,6 +39,7 @@ def udp():
         keep.append(s)
         for _ in range(24):
             c.sendto(block, s.getsockname())
+    time.sleep(1)
     for s in keep:  # what was not kept was dropped without a word
         try:
             while True:
@@ -52,4 +53,5 @@ try:
 except OSError as e:
     print("refused", e.errno, file=sys.stderr)
 print(queued >> 20, flush=True)
+time.sleep(1)
 os._exit(0)

@@ -1,0 +1,237 @@
+package backendtest
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
+)
+
+// endedFor runs a payload that has to be ended for what it holds of the kernel.
+func (s *suite) endedFor(t *testing.T, x *box, p backend.Process, want string) {
+	t.Helper()
+	r, out, errs := x.start(t, p)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	e, err := r.Wait(ctx)
+	if err != nil {
+		t.Fatalf("it is not ended: %v, it printed %q %q", err, out.String(), errs.String())
+	}
+	if !soon(t, 20*time.Second, func() bool { return x.Usage().OOMKills > 0 }) {
+		t.Fatalf("got no kill, want one for %s; exit %+v, it printed %q %q", want, e, out.String(), errs.String())
+	}
+	if u := x.Usage(); !strings.Contains(strings.Join(u.Exceeded, "\n"), want) {
+		t.Errorf("got exceeded %q (%d kills), want %q named", u.Exceeded, u.OOMKills, want)
+	}
+}
+
+// weakTellsOfObjects: what no limit counts is told in every tier.
+func weakTellsOfObjects(t *testing.T, s *suite) {
+	iso, err := s.open(t).Isolation(t.Context())
+	if err != nil || !slices.ContainsFunc(iso.Weak, func(w string) bool { return strings.HasPrefix(w, "file locks") }) {
+		t.Errorf("Isolation: %v; got weak %q, want a line on file locks", err, iso.Weak)
+	}
+}
+
+// locksAreCounted: record locks are kernel memory that no limit counts. A sandbox that
+// holds too many is ended, however its processes share them, and one beside it is not (D17).
+func locksAreCounted(t *testing.T, s *suite) {
+	modest := s.open(t)
+	s.interlock(t, modest)
+	p := modest.python(t, "d17-locks.py")
+	p.Env = modest.environment(map[string]string{"KIND": "few"})
+	r, out, errs := modest.start(t, p)
+	if !soon(t, 20*time.Second, func() bool { return out.String() == "up\n" }) {
+		t.Fatalf("a program with few locks does not come up: %q %q", out.String(), errs.String())
+	}
+	for _, kind := range []string{"one", "apart", "orphans"} {
+		t.Run(kind, func(t *testing.T) {
+			x := s.open(t)
+			s.interlock(t, x)
+			p := x.python(t, "d17-locks.py")
+			p.Env = x.environment(map[string]string{"KIND": kind})
+			s.endedFor(t, x, p, "file locks")
+		})
+	}
+	if u := modest.Usage(); u.OOMKills != 0 || len(u.Exceeded) != 0 {
+		t.Errorf("a program with few locks: got %d kills for %q, want none", u.OOMKills, u.Exceeded)
+	}
+	_ = r.Signal(9)
+}
+
+// connectionsAreCounted: connections that wait to be accepted are kernel memory that no
+// limit counts. A sandbox that holds too many is ended (D18).
+func connectionsAreCounted(t *testing.T, s *suite) {
+	if !s.full() {
+		t.Skip("tier L1 has no sockets")
+	}
+	x := s.open(t)
+	s.interlock(t, x)
+	s.endedFor(t, x, x.python(t, "d18-connections.py"), "connections")
+}
+
+// pageTablesAreMemory: what a program maps costs tables, which count (D19).
+func pageTablesAreMemory(t *testing.T, s *suite) {
+	x := s.open(t, func(p *backend.Spec) { p.MemoryBytes = 96 * mib })
+	s.interlock(t, x)
+	e := x.run(t, x.python(t, "d19-page-tables.py"))
+	if u := x.Usage(); u.OOMKills == 0 || e.Exit.Signal != 9 {
+		t.Errorf("got %d kills, exit %+v, %q, want it ended within 96 MiB; stderr %q", u.OOMKills, e.Exit, e.Out, e.Err)
+	}
+}
+
+// connectionBuffersAreSmall: the kernel has one pool for the buffers of all TCP
+// connections of the host, so that those of a sandbox are small, whether its network
+// namespace is new, kept of a dead one, or has a way out.
+func connectionBuffersAreSmall(t *testing.T, s *suite) {
+	if !s.full() {
+		t.Skip("tier L1 has no sockets")
+	}
+	const read = "cd /proc/sys/net; cat ipv4/tcp_rmem ipv4/tcp_wmem core/somaxconn ipv4/tcp_max_tw_buckets"
+	const want = "4096\t16384\t262144\n4096\t16384\t262144\n128\n1024\n"
+	for i := range 4 { // the later ones may get what is kept
+		x := s.open(t)
+		if got := x.sh(t, read); got != want {
+			t.Errorf("sandbox %d: got %q, want %q", i, got, want)
+		}
+		if _, ok := x.Sandbox.(backend.Networker); ok && i == 3 {
+			x.network(t)
+			if got := x.sh(t, read); got != want {
+				t.Errorf("with a way out: got %q, want %q", got, want)
+			}
+		}
+		if err := x.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// goingOn are programs that ask for what a sandbox refuses, or come near it, and go on.
+// Each prints "fine".
+var goingOn = map[string]struct{ language, program string }{
+	"Asyncio": {"python", `
+import asyncio
+async def main():
+    async def echo(r, w):
+        w.write(await r.read(4)); await w.drain(); w.close()
+    s = await asyncio.start_server(echo, "localhost", 0)
+    r, w = await asyncio.open_connection(*s.sockets[0].getsockname()[:2])
+    w.write(b"fine"); print((await r.read()).decode())
+asyncio.run(main())`},
+	"AsyncioDatagrams": {"python", `
+import asyncio
+class P(asyncio.DatagramProtocol):
+    def connection_made(self, t): self.t = t
+    def datagram_received(self, d, a): print(d.decode()); done.set()
+async def main():
+    global done
+    done = asyncio.Event(); loop = asyncio.get_running_loop()
+    t, _ = await loop.create_datagram_endpoint(P, ("127.0.0.1", 0))
+    u, _ = await loop.create_datagram_endpoint(asyncio.DatagramProtocol, remote_addr=t.get_extra_info("sockname"))
+    u.sendto(b"fine"); await done.wait()
+asyncio.run(main())`},
+	"HTTPServer": {"python", `
+import http.server, threading, urllib.request
+class H(http.server.BaseHTTPRequestHandler):
+    def do_GET(self): self.send_response(200); self.end_headers(); self.wfile.write(b"fine")
+    def log_message(self, *a): pass
+s = http.server.ThreadingHTTPServer(("127.0.0.1", 0), H)
+threading.Thread(target=s.serve_forever, daemon=True).start()
+print(urllib.request.urlopen("http://127.0.0.1:%d/" % s.server_port).read().decode())`},
+	"SocketOptions": {"python", `
+import socket
+s = socket.socket()
+for level, option, value in [(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1), (socket.SOL_SOCKET, socket.SO_REUSEPORT, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        (socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20), (socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20), (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60), (socket.IPPROTO_IP, socket.IP_TOS, 16)]:
+    s.setsockopt(level, option, value)
+s.settimeout(1)
+print("fine")`},
+	"Multiprocessing": {"python", `
+import multiprocessing as m
+def f(x): return x * x
+with m.get_context("fork").Pool(2) as p: p.map(f, range(4))
+q = m.get_context("fork").Queue(); q.put("fine"); print(q.get())`},
+	"SQLite": {"python", `
+import os, sqlite3
+a = sqlite3.connect(os.environ["WORK"] + "/d", timeout=0); b = sqlite3.connect(os.environ["WORK"] + "/d", timeout=0)
+a.execute("create table t(x)"); a.commit(); a.execute("begin immediate")
+try: b.execute("begin immediate"); print("no lock")
+except sqlite3.OperationalError: pass
+a.commit(); b.execute("pragma journal_mode=wal"); b.execute("insert into t values('fine')"); b.commit()
+print(a.execute("select x from t").fetchone()[0])`},
+	"FileLocks": {"python", `
+import fcntl, os
+f = open(os.environ["WORK"] + "/l", "w")
+fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB); fcntl.flock(f, fcntl.LOCK_UN)
+fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB); fcntl.lockf(f, fcntl.LOCK_UN)
+print("fine")`},
+	"Ranks": {"python", `
+import os, resource
+os.nice(1); os.setpriority(os.PRIO_PROCESS, os.getpid(), min(19, os.getpriority(os.PRIO_PROCESS, 0) + 1))
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); resource.prlimit(os.getpid(), resource.RLIMIT_NOFILE)
+print("fine")`},
+	"NodeHTTP": {"node", `
+const http = require("http")
+const s = http.createServer((q, r) => r.end("fine")).listen(0, "localhost", () =>
+    http.get({ port: s.address().port, host: "localhost" }, r => r.on("data", d => { console.log(String(d)); s.close() })))`},
+	"NodeSockets": {"node", `
+const net = require("net"), dgram = require("dgram")
+const u = dgram.createSocket({ type: "udp4", recvBufferSize: 1 << 20, reuseAddr: true })
+u.on("message", m => { console.log(String(m)); u.close() })
+u.bind(0, "127.0.0.1", () => {
+    u.setTTL(3)
+    const s = net.createServer(c => c.pipe(c)).listen(0, "127.0.0.1", () => {
+        const c = net.connect({ port: s.address().port, host: "127.0.0.1", noDelay: true, keepAlive: true })
+        c.on("data", d => { c.end(); s.close(); u.send(d, u.address().port) }); c.write("fine")
+    })
+})`},
+	"NodeInterfaces": {"node", `
+const os = require("os")
+try { os.networkInterfaces(); console.log("told") } catch (e) { console.log(e.code === "ERR_SYSTEM_ERROR" ? "fine" : e.code) }`},
+	"NodeLookup": {"node", `
+const dns = require("dns")
+dns.lookup("localhost", { all: true, hints: dns.ADDRCONFIG }, (e, a) => console.log(e ? e.code : a.length ? "fine" : "none"))`},
+	"NodeRank": {"node", `const os = require("os"); os.setPriority(Math.min(19, os.getPriority() + 1)); console.log("fine")`},
+}
+
+// programsGoOn: what ordinary programs ask for and do not get is no reason to fail.
+func programsGoOn(t *testing.T, s *suite) {
+	if !s.full() {
+		t.Skip("tier L1 has no sockets")
+	}
+	for name, g := range goingOn {
+		t.Run(name, func(t *testing.T) {
+			x := s.open(t, func(p *backend.Spec) { p.MemoryBytes = 1 << 30 })
+			var p backend.Process
+			if g.language == "node" {
+				testkit.Need(t, "node", s.o.Node != "", "no interpreter that a sandbox can see")
+				p = backend.Process{Argv: []string{s.o.Node, "-e", g.program}}
+			} else {
+				p = x.python(t, g.program)
+			}
+			if e := x.run(t, p); strings.TrimSpace(e.Out) != "fine" {
+				t.Errorf("got %q (exit %+v, stderr %q), want \"fine\"", e.Out, e.Exit, e.Err)
+			}
+		})
+	}
+	for name, line := range map[string]string{
+		"NPM":  "command -v npm >/dev/null || { echo absent; exit; }; cd /mnt/data && npm --version >/dev/null && npm ls >/dev/null && echo fine",
+		"Git":  "command -v git >/dev/null || { echo absent; exit; }; cd /mnt/data && git init -q . && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m x && git log --oneline >/dev/null && echo fine",
+		"Curl": `command -v curl >/dev/null || { echo absent; exit; }; python3 -c 'import http.server as h; s = h.HTTPServer(("127.0.0.1", 8811), h.SimpleHTTPRequestHandler); print("up", flush=True); s.handle_request()' > u 2>/dev/null & until grep -q up u 2>/dev/null; do :; done; curl -sf http://localhost:8811/ >/dev/null && echo fine`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := s.open(t, func(p *backend.Spec) { p.MemoryBytes = 1 << 30 })
+			e := x.run(t, backend.Process{Argv: []string{"/bin/sh", "-c", line}})
+			out := strings.TrimSpace(e.Out)
+			testkit.Need(t, strings.ToLower(name), out != "absent", "no such program that a sandbox can see")
+			if out != "fine" {
+				t.Errorf("got %q (exit %+v, stderr %q), want \"fine\"", e.Out, e.Exit, e.Err)
+			}
+		})
+	}
+}

@@ -1,0 +1,193 @@
+package process
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/jail"
+)
+
+// The kernel counts epoll watches by host user (fs.epoll.max_user_watches), and
+// nothing bounds them for a sandbox. Where sandboxes have the server's own user, a
+// program that takes them all keeps the server from watching its pipes. So the
+// server counts what each sandbox holds, and ends the programs of one that holds
+// too many.
+
+const (
+	epollEvery    = 500 * time.Millisecond
+	epollShare    = 8  // of all watches of a user, that one sandbox may hold
+	epollAll      = 2  // likewise, that all sandboxes may hold
+	epollShortage = 64 // likewise, that one sandbox may hold when there are none left
+	epollRest     = 9  // times as long as an exact count took no other is made
+)
+
+// sharesUser tells whether the sandbox's programs have the server's host user.
+func (s *sandbox) sharesUser() bool { return s.slot.UID() == os.Geteuid() }
+
+// refused has the watches counted at once if an error is that the kernel refused
+// to watch a descriptor for the server.
+func (b *Backend) refused(err error) {
+	if !errors.Is(err, jail.ErrNotPolled) {
+		return
+	}
+	select {
+	case b.objects.short <- struct{}{}:
+	default: // a look is due already
+	}
+}
+
+// lookAtEpoll counts the epoll watches of the sandboxes that have the server's
+// user, if it is time to. With short it is.
+func (o *objectWatch) lookAtEpoll(live []*sandbox, short bool) {
+	if !short && time.Now().Before(o.nextEpoll) {
+		return
+	}
+	sharing := slices.DeleteFunc(slices.Clone(live), func(s *sandbox) bool { return !s.sharesUser() })
+	if len(sharing) == 0 {
+		return
+	}
+	began := time.Now()
+	o.b.boundEpoll(sharing, short)
+	o.nextEpoll = time.Now().Add(max(epollEvery, epollRest*time.Since(began)))
+}
+
+// boundEpoll ends the programs of each sandbox that holds more than its share,
+// and of the largest when all of them together hold too much or none are left.
+func (b *Backend) boundEpoll(all []*sandbox, short bool) {
+	most := b.cfg.testOnlyEpollWatches
+	if most == 0 {
+		text, err := os.ReadFile("/proc/sys/fs/epoll/max_user_watches")
+		if most, _ = strconv.Atoi(strings.TrimSpace(string(text))); err != nil || most <= 0 {
+			return
+		}
+	}
+	share := most / epollShare
+	if short {
+		share = most / epollShortage
+	}
+	share = max(share, 1)
+	sum, largest, held := 0, (*sandbox)(nil), 0
+	for _, s := range all {
+		n := s.epollWatches(share)
+		if n > share {
+			s.endFor(epollExcess(share))
+			continue
+		}
+		if sum += n; n > held {
+			largest, held = s, n
+		}
+	}
+	if largest != nil && sum > most/epollAll {
+		largest.endFor(epollExcess(held))
+	}
+}
+
+// epollExcess says in words what a sandbox holds.
+func epollExcess(held int) string {
+	return fmt.Sprintf("%d epoll watches or more, which are the host user's (fs.epoll.max_user_watches)", held)
+}
+
+// epollWatches is how many watches the sandbox holds, as far as its tables of
+// descriptors show. It counts only when the number of descriptors allows for more
+// than limit, and stops above it.
+func (s *sandbox) epollWatches(limit int) int {
+	release, err := s.hold()
+	if err != nil {
+		return 0
+	}
+	defer release()
+	pid := s.slot.PID()
+	if pid == 0 || s.gone() {
+		return 0
+	}
+	var tables []string
+	possible, hidden := 0, 0
+	for _, p := range descendants(strconv.Itoa(pid), nil) {
+		if p == strconv.Itoa(pid) {
+			continue
+		}
+		for _, dir := range fileTables(p) {
+			names, err := readNames(dir)
+			if err == nil {
+				tables = append(tables, dir)
+				possible += mostWatches(len(names))
+			} else if !errors.Is(err, fs.ErrNotExist) { // a program may hide its descriptors
+				hidden += mostWatches(countFiles(dir))
+			}
+		}
+	}
+	if possible+hidden <= limit {
+		return 0
+	}
+	sum := hidden
+	for _, dir := range tables {
+		names, _ := readNames(dir)
+		for _, n := range names {
+			if to, err := os.Readlink(filepath.Join(dir, n)); err != nil || to != "anon_inode:[eventpoll]" {
+				continue
+			}
+			text, _ := os.ReadFile(filepath.Join(filepath.Dir(dir), "fdinfo", n))
+			if sum += bytes.Count(text, []byte("\ntfd:")); sum > limit {
+				return sum
+			}
+		}
+	}
+	return sum
+}
+
+// mostWatches is how many watches a number of descriptors can hold: half of them
+// watch the other half.
+func mostWatches(files int) int { return (files / 2) * (files / 2) }
+
+// countFiles is how many descriptors a directory of /proc has that cannot be read.
+// Kernels before 6.2 do not tell; then they are as many as a program may have.
+func countFiles(dir string) int {
+	if info, err := os.Stat(dir); err == nil && info.Size() > 0 {
+		return int(info.Size())
+	}
+	return mostFiles
+}
+
+const mostFiles = 512 // that a program with the server's user may have
+
+// fileTables names a directory in /proc for each table of descriptors that a
+// process has: threads may have their own.
+func fileTables(pid string) (dirs []string) {
+	tasks, _ := readNames("/proc/" + pid + "/task")
+	var known []int
+	for _, t := range tasks {
+		id, err := strconv.Atoi(t)
+		if err != nil || slices.ContainsFunc(known, func(other int) bool { return sameFiles(id, other) }) {
+			continue
+		}
+		known, dirs = append(known, id), append(dirs, "/proc/"+pid+"/task/"+t+"/fd")
+	}
+	return dirs
+}
+
+// sameFiles tells whether two tasks share their descriptors. What cannot be told
+// is taken for two tables.
+func sameFiles(a, b int) bool {
+	const kcmpFiles = 2
+	r, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(a), uintptr(b), kcmpFiles, 0, 0, 0)
+	return errno == 0 && r == 0
+}
+
+func readNames(dir string) ([]string, error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = d.Close() }()
+	return d.Readdirnames(-1)
+}

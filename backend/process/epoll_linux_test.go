@@ -1,0 +1,95 @@
+package process_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/backend/process"
+)
+
+const epollWatches = 16_000 // that a user may have, for these tests; an eighth is a sandbox's share
+
+// holds is a program of Python that holds n×n epoll watches.
+func holds(where string) string {
+	return `
+import os, select, sys, threading, time
+def hold(n):
+    fds = [os.eventfd(0) for _ in range(n)]
+    polls = [select.epoll() for _ in range(n)]
+    for p in polls:
+        for f in fds: p.register(f, select.EPOLLIN)
+    return fds, polls
+` + where + `
+print("holds", flush=True)
+time.sleep(15)
+print("lived")
+`
+}
+
+// TestASandboxThatTakesTheEpollWatchesOfItsUserIsEnded: where the programs have
+// the server's user, and whatever they do to hide what they hold.
+func TestASandboxThatTakesTheEpollWatchesOfItsUserIsEnded(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("as root every sandbox has a user of its own, and so a count of its own")
+	}
+	for name, mode := range map[string]func(*process.Config){
+		"WithNamespaces": func(*process.Config) {}, "WithoutNamespaces": process.WithoutNamespaces,
+	} {
+		for how, c := range map[string]struct {
+			code string
+			ends bool
+		}{
+			"one process":         {"held = hold(60)", true},
+			"many processes":      {"for _ in range(6):\n    if os.fork() == 0:\n        held = hold(24)\n        time.sleep(15)\n        os._exit(0)", true},
+			"below its share":     {"held = hold(30)", false},
+			"descriptors, no use": {"held = [os.eventfd(0) for _ in range(200)]", false},
+			"undumpable":          {"import ctypes; ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)\nheld = hold(60)", true},
+		} {
+			t.Run(name+"/"+how, func(t *testing.T) {
+				t.Parallel()
+				b := newBackend(mode, func(cfg *process.Config) {
+					process.WithEpollWatches(cfg, epollWatches)
+					cfg.MinTier = sandboxmcp.TierL1
+				})(t)
+				defer func() { _ = b.Close() }()
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				defer cancel()
+				sb, err := b.Open(ctx, spec("epoll"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = sb.Close() }()
+				code := holds(c.code)
+				if !c.ends {
+					code = strings.Replace(code, "sleep(15)\nprint", "sleep(2)\nprint", 1) // four looks
+				}
+				var out, errs bytes.Buffer
+				r, err := sb.Start(ctx, backend.Process{
+					Argv: []string{python(), "/run/program/main.py"}, Env: []string{"PATH=/usr/bin:/bin"}, Stdout: &out, Stderr: &errs,
+					Program: []backend.ProgramFile{{Name: "main.py", Data: []byte(code)}},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				exit, err := r.Wait(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = sb.Kill(ctx)
+				if err := r.Drain(ctx); err != nil {
+					t.Error(err)
+				}
+				exceeded := sb.Usage().Exceeded
+				if ended := exit.Signal == 9; ended != c.ends || ended != (len(exceeded) > 0) {
+					t.Errorf("got exit %+v, exceeded %q, output %q %q; want ended %v", exit, exceeded, out.String(), errs.String(), c.ends)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package process
+
+import (
+	"errors"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/jail"
+)
+
+// inlet is the server's end of a pipe that a program writes to. While its sandbox
+// is ahead of its share of the server, the pipe is taken off the runtime's poller:
+// each write of a program would wake that, although nothing is read. Its methods
+// may be called concurrently, but only one goroutine reads.
+type inlet struct {
+	effort *backend.Effort // of the sandbox; nil: it never rests
+
+	state   sync.Mutex
+	r       *os.File // on the poller; guarded by state
+	resting int      // the pipe while it is off the poller; -1: it is on it; guarded by state
+	closed  bool     // guarded by state
+}
+
+func newInlet(r *os.File, effort *backend.Effort) *inlet {
+	return &inlet{r: r, effort: effort, resting: -1}
+}
+
+// file returns the pipe as it stands on the poller.
+func (i *inlet) file() *os.File {
+	i.state.Lock()
+	defer i.state.Unlock()
+	return i.r
+}
+
+// Read reads what is there, and rests afterwards if the sandbox has used up its
+// share of the server.
+func (i *inlet) Read(p []byte) (int, error) {
+	n, err := i.file().Read(p)
+	if err != nil {
+		return n, err
+	}
+	if rest := i.effort.Spend(backend.CostOf(n)); rest > 0 {
+		err = i.rest(rest)
+	}
+	if n > 0 {
+		return n, nil // an error of the rest is that of the next read, too
+	}
+	return n, err
+}
+
+// rest waits for d, off the poller. It fails with os.ErrClosed once the pipe is
+// closed, and where the kernel refuses to watch the pipe again; the pipe is closed
+// then.
+func (i *inlet) rest(d time.Duration) error {
+	i.state.Lock()
+	if i.closed {
+		i.state.Unlock()
+		return os.ErrClosed
+	}
+	fd, err := dup(i.r)
+	if err != nil { // it rests on the poller
+		i.state.Unlock()
+		i.effort.Rest(d)
+		return nil
+	}
+	_ = i.r.Close()
+	i.resting = fd
+	i.state.Unlock()
+
+	i.effort.Rest(d)
+
+	i.state.Lock()
+	defer i.state.Unlock()
+	if i.closed { // and with it what rested
+		return os.ErrClosed
+	}
+	r, err := jail.Polled(fd, "stream")
+	i.resting = -1
+	if err != nil {
+		i.closed = true
+		return err
+	}
+	i.r = r
+	return nil
+}
+
+// dup returns another descriptor of a file.
+func dup(f *os.File) (fd int, err error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	failed := raw.Control(func(old uintptr) { fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) })
+	return fd, errors.Join(failed, err)
+}
+
+// use calls do with the pipe's descriptor, whether it rests or not. It does nothing
+// once the pipe is closed.
+func (i *inlet) use(do func(fd uintptr)) error {
+	i.state.Lock()
+	defer i.state.Unlock()
+	if i.closed {
+		return os.ErrClosed
+	}
+	if i.resting >= 0 {
+		do(uintptr(i.resting))
+		return nil
+	}
+	raw, err := i.r.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return raw.Control(do)
+}
+
+// Close closes the pipe and ends a read. It may be called more than once.
+func (i *inlet) Close() error {
+	i.state.Lock()
+	defer i.state.Unlock()
+	if i.closed {
+		return nil
+	}
+	i.closed = true
+	err := i.r.Close()
+	if i.resting >= 0 {
+		err = unix.Close(i.resting)
+	}
+	return err
+}

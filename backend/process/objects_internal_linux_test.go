@@ -1,0 +1,99 @@
+package process
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// TestLocksAreCountedByProcess reads the form of /proc/locks: a lock that waits counts for
+// the process that waits, and open file description locks have no process.
+func TestLocksAreCountedByProcess(t *testing.T) {
+	const text = `1: POSIX  ADVISORY  WRITE 42 00:1b:5 0 EOF
+1: -> POSIX  ADVISORY  WRITE 43 00:1b:5 0 EOF
+2: FLOCK  ADVISORY  READ 42 08:01:77 0 EOF
+3: OFDLCK ADVISORY  READ -1 08:01:78 0 9
+4: LEASE  ACTIVE    READ 44 08:01:78 0 EOF
+torn
+`
+	got, lines := countLocks(strings.NewReader(text))
+	if want := map[int]int{42: 2, 43: 1, -1: 1, 44: 1}; !maps.Equal(got, want) || lines != 5 {
+		t.Errorf("got %v in %d lines, want %v in 5", got, lines, want)
+	}
+}
+
+// TestLockThatIsToldTwiceCountsOnce: while another process takes locks, the kernel tells
+// the same ones again under other numbers.
+func TestLockThatIsToldTwiceCountsOnce(t *testing.T) {
+	var text strings.Builder
+	for i := range lockLines + 9 {
+		fmt.Fprintf(&text, "%d: POSIX  ADVISORY  WRITE 42 00:1b:5 %d %d\n", i, i%2000, i%2000)
+	}
+	got, lines := countLocks(strings.NewReader(text.String()))
+	if got[42] != 2000 || lines != lockLines {
+		t.Errorf("got %d locks in %d lines, want 2000 in %d", got[42], lines, lockLines)
+	}
+}
+
+// TestSocketsAreRead reads the forms of /proc/net/sockstat and /proc/net/tcp.
+func TestSocketsAreRead(t *testing.T) {
+	sums := []byte("sockets: used 290\nTCP: inuse 41 orphan 0 tw 3 alloc 44 mem 2\nUDP: inuse 7 mem 0\nUDPLITE: inuse 1\n")
+	if tcp, udp := inUse(sums, "TCP"), inUse(sums, "UDP"); tcp != 41 || udp != 7 {
+		t.Errorf("got %d and %d sockets, want 41 and 7", tcp, udp)
+	}
+	list := []byte(`  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:1F90 00000000:0000 0A 00000010:00000020 00:00000000 00000000  1000        0 12 1 0000000000000000
+   1: 0100007F:1F91 00000000:0000 01 00001000:00000000 00:00000000 00000000  1000        0 13 1 0000000000000000
+`)
+	if got := queued(list); got != 0x1030 {
+		t.Errorf("got %d bytes, want %d", got, 0x1030)
+	}
+}
+
+// TestOwnerIsFoundByAncestry: a process belongs to the sandbox whose init is among its parents.
+func TestOwnerIsFoundByAncestry(t *testing.T) {
+	parent, err := parentOf(1)
+	if err != nil || parent != 0 {
+		t.Errorf("parent of process 1: got %d, %v, want 0", parent, err)
+	}
+	s := &sandbox{}
+	if got := ownerOf(7, map[int]*sandbox{7: s}); got != s {
+		t.Error("an init itself: got another owner")
+	}
+	if got := ownerOf(1, map[int]*sandbox{7: s}); got != nil {
+		t.Error("process 1: got an owner, want none")
+	}
+}
+
+// TestInitIsFirstOutOfMemory: with and without namespaces the kernel ends what belongs to
+// a sandbox before the server.
+func TestInitIsFirstOutOfMemory(t *testing.T) {
+	for name, change := range map[string]func(*Config){"namespaces": func(*Config) {}, "plain": WithoutNamespaces} {
+		t.Run(name, func(t *testing.T) {
+			cfg := Config{MinTier: sandboxmcp.TierL1, TempDir: t.TempDir()}
+			for _, dir := range []string{cfg.TempDir, filepath.Dir(cfg.TempDir)} { // the sandbox's user has to pass through
+				if err := os.Chmod(dir, 0o711); err != nil {
+					t.Fatal(err)
+				}
+			}
+			change(&cfg)
+			b := New(cfg)
+			defer func() { _ = b.Close() }()
+			sb, err := b.Open(t.Context(), trialSpec("memory"))
+			if err != nil {
+				t.Skipf("no sandbox can be built here: %v", err)
+			}
+			defer func() { _ = sb.Close() }()
+			score, err := os.ReadFile("/proc/" + strconv.Itoa(sb.(*sandbox).slot.PID()) + "/oom_score_adj")
+			if got := strings.TrimSpace(string(score)); err != nil || got != "1000" {
+				t.Errorf("oom_score_adj: got %q, %v, want 1000", got, err)
+			}
+		})
+	}
+}

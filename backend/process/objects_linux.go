@@ -1,0 +1,298 @@
+package process
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/jail"
+)
+
+// Kernel objects that no memory limit counts, and how many of each one sandbox may
+// hold. The table of all of them is docs/kernel-objects.md.
+const (
+	maxLocks       = 4096 // record locks and flock
+	maxConnections = 8192 // TCP sockets of its network namespace, those that wait to be accepted included
+
+	maxQueued  = 32 << 20 // bytes in sockets of the network, where no cgroup counts them
+	fewSockets = 64       // cannot hold more than that
+	maxNetFile = 8 << 20  // of a list of sockets, some 50 000 of them
+
+	objectsEvery = 250 * time.Millisecond
+
+	// lockLines bounds one look at /proc/locks: each further line costs the kernel more than the one before.
+	lockLines = 1 << 16
+	// lockRest is how many times as long as a look at many locks of others took none is taken
+	// again, so that a host with many locks of its own costs a bounded share of a core.
+	lockRest = 20
+)
+
+// objectWatch counts the kernel objects of all sandboxes of a backend and ends a
+// sandbox that holds too many. It runs while a sandbox lives. Between two looks a
+// program can take more.
+type objectWatch struct {
+	b         *Backend
+	running   bool      // guarded by b.mu
+	nextLook  time.Time // at the locks; of the goroutine alone
+	nextEpoll time.Time // likewise
+	quit      chan struct{}
+	short     chan struct{} // gets a value when the kernel has refused to watch a descriptor for the server
+	locks     string        // the file; replaced in tests
+}
+
+// startLocked starts the watch unless it runs. b.mu is held.
+func (o *objectWatch) startLocked() {
+	if o.running || o.b.closed {
+		return
+	}
+	o.running = true
+	o.b.ends.Go(o.run)
+}
+
+// run looks at the end of each interval, so that a short run costs nothing.
+func (o *objectWatch) run() {
+	t := time.NewTicker(objectsEvery)
+	defer t.Stop()
+	for {
+		short := false
+		select {
+		case <-o.quit:
+			return
+		case <-o.short:
+			short = true
+		case <-t.C:
+		}
+		live := o.live()
+		if live == nil {
+			return
+		}
+		o.look(live, short)
+	}
+}
+
+// stopLocked ends the watch. b.mu is held, and b.closed is set from here on.
+func (o *objectWatch) stopLocked() {
+	if !o.b.closed {
+		close(o.quit)
+	}
+}
+
+// live lists the sandboxes to look at; nil stops the watch.
+func (o *objectWatch) live() []*sandbox {
+	o.b.mu.Lock()
+	defer o.b.mu.Unlock()
+	if len(o.b.live) == 0 {
+		o.running = false
+		return nil
+	}
+	list := make([]*sandbox, 0, len(o.b.live))
+	for s := range o.b.live {
+		list = append(list, s)
+	}
+	return list
+}
+
+func (o *objectWatch) look(live []*sandbox, short bool) {
+	for _, s := range live {
+		if excess := s.overSockets(); excess != "" {
+			s.endFor(excess)
+		}
+	}
+	o.lookAtEpoll(live, short)
+	if time.Now().Before(o.nextLook) {
+		return
+	}
+	began := time.Now()
+	if others := o.lookAtLocks(live); others {
+		o.nextLook = time.Now().Add(lockRest * time.Since(began))
+	}
+}
+
+// lookAtLocks ends the sandboxes that hold too many locks. It reports whether there are
+// many, and no sandbox has them.
+func (o *objectWatch) lookAtLocks(live []*sandbox) (others bool) {
+	f, err := os.Open(o.locks)
+	if err != nil {
+		return false
+	}
+	byPID, lines := countLocks(f)
+	_ = f.Close()
+	if lines <= maxLocks {
+		return false
+	}
+	owners := map[int]*sandbox{}
+	for _, s := range live {
+		owners[s.slot.PID()] = s
+	}
+	held := map[*sandbox]int{}
+	for pid, n := range byPID {
+		if s := ownerOf(pid, owners); s != nil {
+			held[s] += n
+		}
+	}
+	others = true
+	for s, n := range held {
+		if n > maxLocks {
+			s.endFor(fmt.Sprintf("more than %d file locks", maxLocks))
+			others = false
+		}
+	}
+	return others
+}
+
+// countLocks reads the form of /proc/locks and counts its locks by process. The kernel
+// tells the list piece by piece, by the number of the line, so that a lock is told again
+// when others come meanwhile: one that was seen is not counted twice. Two locks of one
+// process are never the same, because a process has one table of descriptors.
+func countLocks(r io.Reader) (byPID map[int]int, lines int) {
+	byPID = map[int]int{}
+	seen, seed := map[uint64]struct{}{}, maphash.MakeSeed()
+	text := bufio.NewScanner(r)
+	for text.Scan() && lines < lockLines {
+		_, lock, ok := bytes.Cut(text.Bytes(), []byte(": ")) // behind the number of the line
+		f := bytes.Fields(lock)
+		if len(f) > 0 && string(f[0]) == "->" { // one that waits for the lock above
+			f = f[1:]
+		}
+		if !ok || len(f) < 4 {
+			continue
+		}
+		lines++
+		id := maphash.Bytes(seed, lock)
+		if _, again := seen[id]; again {
+			continue
+		}
+		seen[id] = struct{}{}
+		if pid, err := strconv.Atoi(string(f[3])); err == nil {
+			byPID[pid]++
+		}
+	}
+	return byPID, lines
+}
+
+// maxAncestry is how many parents of a process are asked for.
+const maxAncestry = 4096
+
+// ownerOf finds the sandbox of a process by its parents: init adopts every process
+// whose parent ended, so that the way up from each leads to it.
+func ownerOf(pid int, owners map[int]*sandbox) *sandbox {
+	for range maxAncestry {
+		if s := owners[pid]; s != nil {
+			return s
+		}
+		parent, err := parentOf(pid)
+		if err != nil || parent <= 1 {
+			return nil
+		}
+		pid = parent
+	}
+	return nil
+}
+
+func parentOf(pid int) (int, error) {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0, err
+	}
+	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:]) // the name before it is the program's to choose
+	if len(f) < 2 {
+		return 0, errors.New("no parent in stat")
+	}
+	return strconv.Atoi(string(f[1]))
+}
+
+// readNet reads a file of the sandbox's network namespace; nil: nothing is known.
+func (s *sandbox) readNet(name string) []byte {
+	release, err := s.hold()
+	if err != nil {
+		return nil
+	}
+	defer release()
+	f, err := os.Open("/proc/" + strconv.Itoa(s.slot.PID()) + "/net/" + name)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = f.Close() }()
+	text, err := io.ReadAll(io.LimitReader(f, maxNetFile))
+	if err != nil || s.slot.Ended() { // its number may be another's
+		return nil
+	}
+	return text
+}
+
+// overSockets tells of which sockets the sandbox holds too many; empty: of none.
+func (s *sandbox) overSockets() string {
+	if s.hall.Mode() == jail.ModePlain || !s.slot.MayHaveSockets() { // L1 refuses to make any
+		return ""
+	}
+	sums := s.readNet("sockstat")
+	tcp := inUse(sums, "TCP")
+	if tcp > maxConnections {
+		return fmt.Sprintf("more than %d TCP connections", maxConnections)
+	}
+	if s.group != nil || tcp+inUse(sums, "UDP") < fewSockets {
+		return ""
+	}
+	var sum int64
+	for _, name := range []string{"tcp", "tcp6", "udp", "udp6"} {
+		sum += queued(s.readNet(name))
+	}
+	if sum > maxQueued {
+		return fmt.Sprintf("more than %d MiB in connections", maxQueued>>20)
+	}
+	return ""
+}
+
+// inUse is the number of sockets of a protocol in the form of /proc/net/sockstat.
+func inUse(text []byte, protocol string) int {
+	_, rest, ok := bytes.Cut(text, []byte("\n"+protocol+": inuse "))
+	if f := bytes.Fields(rest); ok && len(f) > 0 {
+		n, _ := strconv.Atoi(string(f[0]))
+		return n
+	}
+	return 0
+}
+
+// queued adds up the bytes that wait in sockets, in the form of /proc/net/tcp.
+func queued(text []byte) int64 {
+	var sum int64
+	for line := range bytes.Lines(text) {
+		f := bytes.Fields(line)
+		if len(f) < 5 {
+			continue
+		}
+		if tx, rx, ok := bytes.Cut(f[4], []byte(":")); ok {
+			out, outErr := strconv.ParseInt(string(tx), 16, 64)
+			in, inErr := strconv.ParseInt(string(rx), 16, 64)
+			if outErr == nil && inErr == nil {
+				sum += out + in
+			}
+		}
+	}
+	return sum
+}
+
+// endFor ends the programs of the sandbox for what they hold of the kernel.
+func (s *sandbox) endFor(excess string) {
+	release, err := s.hold()
+	if err != nil {
+		return
+	}
+	defer release()
+	s.mu.Lock()
+	s.exceeded = append(s.exceeded, excess)
+	s.mu.Unlock()
+	s.b.log.Warn("a sandbox held too much of the kernel, and its programs are ended", "sandbox", s.spec.ID, "held", excess)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second) //nolint:forbidigo // no caller waits for the watch
+	defer cancel()
+	if s.slot.Clear(ctx) != nil {
+		_ = s.slot.Kill()
+	}
+}

@@ -1,0 +1,111 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/jail"
+)
+
+// unreadable is a descriptor that opens and cannot be read.
+func unreadable(t *testing.T) *os.File {
+	t.Helper()
+	f, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+// TestDrainAndFlushTellAReadError: any end of a stream but end of file is an error.
+func TestDrainAndFlushTellAReadError(t *testing.T) {
+	var out bytes.Buffer
+	p := &pipes{outputs: []*output{{inlet: newInlet(unreadable(t), nil)}}}
+	p.carry(&out, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := p.drain(ctx); !errors.Is(err, unix.EISDIR) {
+		t.Errorf("drain: got %v, want %v", err, unix.EISDIR)
+	}
+	if err := p.flush(); !errors.Is(err, unix.EISDIR) {
+		t.Errorf("flush: got %v, want %v", err, unix.EISDIR)
+	}
+}
+
+// TestDrainSucceedsAtTheEndOfTheStreams: end of file is none.
+func TestDrainSucceedsAtTheEndOfTheStreams(t *testing.T) {
+	p, err := openPipes(os.Geteuid(), nil, channelBoth, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close(0)
+	var out bytes.Buffer
+	p.carry(&out, &out)
+	if _, err := unix.Write(p.theirs[1], []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	p.closeTheirs()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := errors.Join(p.drain(ctx), p.flush()); err != nil || out.String() != "x" {
+		t.Errorf("got %q and %v, want x and no error", out.String(), err)
+	}
+}
+
+// TestADescriptorThatIsNotWatchedIsNotHandedOut: the runtime keeps such a
+// descriptor without a word and fails each read that has to wait. Here the kernel
+// refuses it for its kind, and not because watches are used up.
+func TestADescriptorThatIsNotWatchedIsNotHandedOut(t *testing.T) {
+	name := t.TempDir() + "/f"
+	fd, err := unix.Open(name, unix.O_CREAT|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f, err := jail.Polled(fd, "file"); !errors.Is(err, jail.ErrNotPolled) {
+		t.Errorf("got %v and %v, want %v", f, err, jail.ErrNotPolled)
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); !errors.Is(err, unix.EBADF) {
+		t.Errorf("the descriptor is still open: got %v, want %v", err, unix.EBADF)
+	}
+}
+
+// TestNoStreamOfAProcessIsASocket: a socket would carry descriptors to the
+// server, which the kernel closes there.
+func TestNoStreamOfAProcessIsASocket(t *testing.T) {
+	for _, which := range []private{noChannel, channelFrom, channelBoth} {
+		p, err := openPipes(os.Geteuid(), []byte("in"), which, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ours := p.ours
+		if p.channel != nil {
+			ours = append(ours, p.channel.from.file())
+			if p.channel.to != nil {
+				ours = append(ours, p.channel.to)
+			}
+		}
+		fds := p.theirs
+		for _, f := range ours {
+			fds = append(fds, int(f.Fd()))
+		}
+		for _, fd := range fds {
+			var st unix.Stat_t
+			if err := unix.Fstat(fd, &st); err != nil {
+				t.Fatal(err)
+			}
+			if kind := st.Mode & unix.S_IFMT; kind != unix.S_IFIFO {
+				t.Errorf("channel %d: a stream has the kind %s, want a pipe", which, strings.TrimSpace(os.FileMode(kind).String()))
+			}
+		}
+		p.closeTheirs()
+		p.close(0)
+	}
+}

@@ -1,0 +1,104 @@
+package process
+
+import (
+	"errors"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/cgroup"
+)
+
+// The task limits of all living sandboxes add up to at most a quarter of what
+// the kernel has for the machine: a sandbox that makes as many tasks as it may
+// leaves room for the host, and for the other sandboxes.
+
+// taskShare is the part of the machine's tasks that sandboxes may have.
+const taskShare = 4
+
+// MaxTasks returns how many kernel tasks all sandboxes together may have: a
+// quarter of kernel.pid_max, of kernel.threads-max, or of the task limit of the
+// server's own control group, whichever is lowest.
+func (b *Backend) MaxTasks() int {
+	if b.cfg.MaxTasks > 0 {
+		return b.cfg.MaxTasks
+	}
+	return b.machineTasks()
+}
+
+// machineTasks reads what the kernel allows.
+func machineTasks() int {
+	lowest := 0
+	for _, n := range []int{kernelNumber("pid_max"), kernelNumber("threads-max"), cgroup.ServerTasks(cgroup.Config{})} {
+		if n > 0 && (lowest == 0 || n < lowest) {
+			lowest = n
+		}
+	}
+	return max(lowest/taskShare, 2*sandboxmcp.TasksPerProcess) // one session and one run of the smallest size
+}
+
+func kernelNumber(name string) int {
+	b, err := os.ReadFile("/proc/sys/kernel/" + name)
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+var errNoTasks = errors.New("the task limits of the living sandboxes leave no room for one that is kept ready")
+
+// reserveTasks counts the tasks of a sandbox that is about to be built. For a
+// caller's sandbox, ready ones are closed until it fits. For one that is kept
+// ready it fails where there is no room.
+func (b *Backend) reserveTasks(n int, ahead bool) error {
+	most := b.MaxTasks()
+	for {
+		b.mu.Lock()
+		over := b.tasks+n > most
+		if !over || !ahead && b.ready.count() == 0 {
+			b.tasks += n
+			b.mu.Unlock()
+			return nil
+		}
+		b.mu.Unlock()
+		if ahead {
+			return errNoTasks
+		}
+		if s := b.ready.giveWay(); s != nil {
+			_ = s.Close()
+		}
+	}
+}
+
+func (b *Backend) returnTasks(n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.tasks -= n
+}
+
+// giveWay gives out the ready sandbox of the shape that was asked for least
+// recently; nil when none is left.
+func (p *readyPool) giveWay() *sandbox {
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var oldest *stock
+	for _, st := range p.stocks {
+		if len(st.ready) > 0 && (oldest == nil || st.last.Before(oldest.last)) {
+			oldest = st
+		}
+	}
+	if oldest == nil {
+		return nil
+	}
+	s := oldest.ready[0]
+	oldest.ready = oldest.ready[1:]
+	return s
+}

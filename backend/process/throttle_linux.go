@@ -1,0 +1,104 @@
+package process
+
+import (
+	"context"
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/cgroup"
+)
+
+// What is killed needs processor time of its own sandbox to end: with a hundredth
+// of a core, thousands of tasks would take minutes. So the limit on processor
+// time is lifted before anything is killed.
+
+// throttle is what keeps a sandbox at its share of the processor.
+type throttle interface {
+	// lift lets the sandbox's processes run freely.
+	lift() error
+	// restore holds them to their share again.
+	restore() error
+}
+
+// freely lifts the limits and calls end, which kills. A limit that cannot be
+// lifted makes the end slow, and nothing else. restore holds the processes to
+// their share again.
+func freely(limits []throttle, end func() error) (restore func() error, err error) {
+	for _, l := range limits {
+		_ = l.lift()
+	}
+	err = end()
+	return func() error {
+		var errs []error
+		for _, l := range limits {
+			errs = append(errs, l.restore())
+		}
+		return errors.Join(errs...)
+	}, err
+}
+
+func (s *sandbox) throttles() []throttle {
+	var limits []throttle
+	if s.group != nil {
+		limits = append(limits, groupThrottle{s.group})
+	}
+	if s.watch != nil {
+		limits = append(limits, s.watch)
+	}
+	return limits
+}
+
+// killFreely ends every program for good. Where nothing but init is left and its
+// share is a whole core, that needs no lifting.
+func (s *sandbox) killFreely() error {
+	if s.slot.Alone() && s.spec.CPUCores >= 1 {
+		return s.slot.Kill()
+	}
+	s.dying.Store(true)
+	_, err := freely(s.throttles(), s.slot.Kill)
+	return err
+}
+
+// clearFreely ends every program and holds the next ones to their share. An
+// error means that the sandbox may not be used any more. Isolation waits
+// meanwhile, so that it never reports a limit that is lifted.
+func (s *sandbox) clearFreely(ctx context.Context) error {
+	s.quota.Lock()
+	defer s.quota.Unlock()
+	restore, err := freely(s.throttles(), func() error { return s.slot.Clear(ctx) })
+	if s.dying.Load() {
+		return err
+	}
+	err = errors.Join(err, restore())
+	if s.dying.Load() { // Kill has lifted it before it was restored
+		_, _ = freely(s.throttles(), func() error { return nil })
+	}
+	return err
+}
+
+// groupThrottle is the quota of the sandbox's control group.
+type groupThrottle struct{ group *cgroup.Group }
+
+func (t groupThrottle) lift() error    { return t.group.LiftQuota() }
+func (t groupThrottle) restore() error { return t.group.RestoreQuota() }
+
+// lift continues what the watch has stopped, and has it stop nothing until
+// restore.
+func (w *watch) lift() error {
+	w.sharing.Lock()
+	defer w.sharing.Unlock()
+	w.free = true
+	if !w.stopped {
+		return nil
+	}
+	w.stopped = false
+	return w.slot.SignalAll(int(unix.SIGCONT))
+}
+
+func (w *watch) restore() error {
+	w.sharing.Lock()
+	defer w.sharing.Unlock()
+	w.free = false
+	return nil
+}

@@ -1,0 +1,158 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+)
+
+// costly are files that are cheap to make, dear to read, and refused when they have
+// been read to their end.
+const costly = "import os\nfor i in range(12):\n    with open('f%02d' % i, 'wb') as f:\n        f.truncate(32 << 20)\n        f.seek(-100, 2)\n        _ = f.write(os.environ['TOKEN'].encode())\n"
+
+// A program cannot make the server read without end: files that are refused count.
+func TestRefusedFilesAreReadWithinTheBudget(t *testing.T) {
+	e := openReal(t)
+	needs(t, e, sandboxmcp.Python)
+	addSecret(t, e, "TOKEN", secret)
+	id := create(t, e, sandboxmcp.SessionSpec{})
+	for what, req := range map[string]sandboxmcp.Request{"one-shot": {Language: sandboxmcp.Python, Code: costly}, "session": in(id, costly)} {
+		res := execute(t, e, req)
+		if !res.Success {
+			t.Fatalf("%s: %s", what, res.Stderr)
+		}
+		skipped, _ := res.Metadata["skipped"].([]sandboxmcp.SkippedFile)
+		read := 0
+		for _, s := range skipped {
+			if strings.Contains(s.Reason, "holds the secret") {
+				read++
+			} else if want := "not read: more than 134217728 bytes were to be read in all"; s.Reason != want {
+				t.Errorf("%s: got %+v, want the reason %q", what, s, want)
+			}
+		}
+		if len(skipped) != 12 || read > 4 {
+			t.Errorf("%s: got %d files read and %d skipped, want at most 4 and 12", what, read, len(skipped))
+		}
+	}
+}
+
+// endlessFile is a file whose end never comes.
+type endlessFile struct{ read func() }
+
+func (f endlessFile) Read([]byte) (int, error) { f.read(); return 0, nil }
+func (f endlessFile) Close() error             { return nil }
+
+func (f endlessFile) Stat() (backend.FileInfo, error) {
+	return backend.FileInfo{Name: "endless", Size: 1 << 20, Links: 1, Mode: 0o644}, nil
+}
+
+// endlessFiles have one file, which is endless.
+type endlessFiles struct {
+	backend.Files
+
+	file endlessFile
+}
+
+func (f endlessFiles) List(string, int) ([]backend.FileInfo, bool, error) {
+	info, err := f.file.Stat()
+	return []backend.FileInfo{info}, false, err
+}
+
+func (f endlessFiles) Open(string) (backend.File, error) { return f.file, nil }
+
+// Cancelling a request ends the reading of its files, too: what the program did is
+// told, with what was left out. So it is for a list of a session's files and for one
+// that is read.
+func TestCancelEndsTheReadingOfFiles(t *testing.T) {
+	reads, cancel := 0, func() {}
+	file := endlessFile{func() {
+		if reads++; reads == 3 {
+			cancel()
+		}
+	}}
+	again := func() (ctx context.Context) {
+		reads = 0
+		ctx, cancel = context.WithCancel(t.Context())
+		return ctx
+	}
+	f := &fake{onFiles: func(x backend.Files) backend.Files { return endlessFiles{x, file} }}
+	e := open(t, f)
+	res, err := e.Execute(again(), sandboxmcp.Caller{}, shell("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []sandboxmcp.SkippedFile{{Name: "endless", Reason: "not read: the run was cancelled"}}
+	if got := res.Metadata["skipped"]; res.Status != sandboxmcp.StatusCompleted || fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("got %s and %v, want completed and %v", res.Status, got, want)
+	}
+	id := create(t, e, sandboxmcp.SessionSpec{})
+	_, err = e.SessionFiles(again(), sandboxmcp.Caller{}, id)
+	wantCode(t, err, sandboxmcp.CodeCancelled)
+	_, _, err = e.ReadFile(again(), sandboxmcp.Caller{}, id, "endless", 1<<20)
+	wantCode(t, err, sandboxmcp.CodeCancelled)
+	_, err = e.Bridge(again(), sandboxmcp.Caller{}, sandboxmcp.Bridge{From: id, Keys: []string{"k"}})
+	wantCode(t, err, sandboxmcp.CodeCancelled)
+}
+
+// A list of a session's files reads a bounded number of bytes of those that grow
+// while they are read.
+func TestFilesThatGrowAreListedWithinTheBudget(t *testing.T) {
+	f := &fake{}
+	grown := &growingFiles{}
+	f.onFiles = func(x backend.Files) backend.Files { grown.Files = x; return grown }
+	e := open(t, f)
+	id := create(t, e, sandboxmcp.SessionSpec{})
+	list, err := e.SessionFiles(t.Context(), sandboxmcp.Caller{}, id)
+	if err != nil || len(list) != 5000 {
+		t.Fatalf("got %d files and %v, want 5000", len(list), err)
+	}
+	if most := int64(256<<20 + 5000); grown.bytes > most {
+		t.Errorf("got %d bytes read, want at most %d", grown.bytes, most)
+	}
+}
+
+// growingFiles are 5 000 files that are longer than they say.
+type growingFiles struct {
+	backend.Files
+
+	bytes int64
+}
+
+func (f *growingFiles) info(name string) backend.FileInfo {
+	return backend.FileInfo{Name: name, Size: 1 << 18, Links: 1, Mode: 0o644}
+}
+
+func (f *growingFiles) List(string, int) (list []backend.FileInfo, more bool, err error) {
+	for i := range 5000 {
+		list = append(list, f.info(fmt.Sprint("g", i)))
+	}
+	return list, false, nil
+}
+
+func (f *growingFiles) Open(name string) (backend.File, error) {
+	return &growing{f, f.info(name), 0}, nil
+}
+
+type growing struct {
+	in   *growingFiles
+	info backend.FileInfo
+	at   int64
+}
+
+func (f *growing) Close() error                    { return nil }
+func (f *growing) Stat() (backend.FileInfo, error) { return f.info, nil }
+
+func (f *growing) Read(p []byte) (int, error) {
+	n := min(int64(len(p)), 1<<20-f.at)
+	if n == 0 {
+		return 0, io.EOF
+	}
+	f.at += n
+	f.in.bytes += n
+	return int(n), nil
+}

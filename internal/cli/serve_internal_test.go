@@ -1,0 +1,81 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp/engine"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
+)
+
+// stuck is an engine whose Close does not return before release.
+type stuck struct {
+	*fake
+	release chan struct{}
+}
+
+func (s *stuck) Close() error {
+	<-s.release
+	return nil
+}
+
+// TestAServerThatIsHeldUpExits: the process exits after stopLimit, whatever its
+// engine waits for.
+func TestAServerThatIsHeldUpExits(t *testing.T) {
+	t.Parallel() // it waits for the limit
+	f := &fake{}
+	s := &stuck{fake: f, release: make(chan struct{})}
+	a := f.app([]string{"HOME=" + t.TempDir(), "SANDBOXMCP_STATE_DIR=" + t.TempDir()}, io.Discard, io.Discard)
+	a.open = func(context.Context, engine.Options) (runner, error) { return s, nil }
+	statuses := make(chan int, 2)
+	var once sync.Once
+	a.exit = func(status int) {
+		statuses <- status
+		once.Do(func() { close(s.release) })
+	}
+	cfg, err := config.Load(config.Sources{Env: a.env})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := a.asServer(ctx, cfg, "test", func(runner, *slog.Logger) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case got := <-statuses:
+		if got != 1 {
+			t.Errorf("got exit status %d, want 1", got)
+		}
+	default:
+		t.Error("the process was not asked to exit")
+	}
+}
+
+// TestAServerThatEndsIsNotExited: a bound that was stopped does nothing.
+func TestAServerThatEndsIsNotExited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		exited := 0
+		b := &bound{exit: func() { exited++ }}
+		b.start()
+		time.Sleep(stopLimit - time.Millisecond)
+		b.stop()
+		b.start()
+		time.Sleep(time.Hour)
+		if exited != 0 {
+			t.Errorf("got %d exits, want none", exited)
+		}
+		late := &bound{exit: func() { exited++ }}
+		late.start()
+		late.start()
+		time.Sleep(time.Hour)
+		if exited != 1 {
+			t.Errorf("got %d exits, want one", exited)
+		}
+	})
+}

@@ -1,0 +1,187 @@
+//go:build linux
+
+package cli_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
+)
+
+// Programs that do not want to end.
+const (
+	ignoresAll = `
+import array, os, signal, socket, struct, sys
+for n in signal.valid_signals():
+    try: signal.signal(n, signal.SIG_IGN)
+    except (OSError, ValueError): pass
+server = socket.create_server(("127.0.0.1", 0))
+s = socket.create_connection(server.getsockname())
+peer, _ = server.accept()
+s.setblocking(False)
+try:
+    while True: s.send(bytes(65536))
+except BlockingIOError: pass
+s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 15))
+for fd in range(5):
+    try: socket.socket(fileno=os.dup(fd)).sendmsg([b""], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [s.fileno()]))])
+    except OSError: pass
+open("begun", "w").close()
+while True:
+    try: signal.pause()
+    except BaseException: pass
+`
+	stopLaw = 3 * time.Second // that a server may take to end
+)
+
+// TestServerEndsOnSIGTERM: within 3 s, whatever runs: programs and cells that
+// ignore everything and hold sockets that linger, runs in the queue, sessions,
+// and an agent that reads no answer.
+func TestServerEndsOnSIGTERM(t *testing.T) {
+	word := "userns"
+	if os.Geteuid() == 0 {
+		word = "root"
+	}
+	testkit.Need(t, word, canRun(), "this machine cannot build a sandbox")
+	for _, command := range []string{"serve", "background-server"} {
+		t.Run(command, func(t *testing.T) {
+			dir := t.TempDir()
+			self, err := os.Executable()
+			if err != nil {
+				t.Fatal(err)
+			}
+			program := filepath.Join(dir, "sandboxmcp")
+			if err := os.Symlink(self, program); err != nil {
+				t.Fatal(err)
+			}
+			env := []string{"HOME=" + dir, "PATH=" + os.Getenv("PATH"), "SANDBOXMCP_STATE_DIR=" + filepath.Join(dir, "state"), "TMPDIR=" + os.Getenv("TMPDIR"), "SANDBOXMCP_MAX_CONCURRENT=2"}
+			server := exec.CommandContext(t.Context(), program, command)
+			server.Env = env
+			in, err := server.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, err := server.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := server.Start(); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan struct{})
+			wait := sync.OnceFunc(func() {
+				_, _ = io.Copy(io.Discard, out)
+				_ = server.Wait()
+				close(ended)
+			})
+			defer func() {
+				_ = server.Process.Kill()
+				wait()
+			}()
+			if command == "serve" {
+				loadOverStdio(t, in, out)
+			} else {
+				loadOverCommands(t, program, env)
+			}
+			for _, id := range []string{"one", "two"} {
+				waitFor(t, "session "+id+" is held", func() bool {
+					list := exec.CommandContext(t.Context(), program, "files", "list", id)
+					list.Env = env
+					text, err := list.Output()
+					return err == nil && strings.Contains(string(text), "begun")
+				})
+			}
+			asked := time.Now()
+			if err := server.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			go wait()
+			late := time.NewTimer(2 * stopLaw) // twice, for a machine that is busy
+			defer late.Stop()
+			select {
+			case <-ended:
+				t.Logf("ended after %v", time.Since(asked).Round(time.Millisecond))
+			case <-late.C:
+				t.Errorf("the server lives %v after SIGTERM, want at most %v", 2*stopLaw, stopLaw)
+			}
+		})
+	}
+}
+
+// loadOverStdio has an agent start what does not end, in two sessions and in the queue.
+func loadOverStdio(t *testing.T, in io.Writer, out io.Reader) {
+	t.Helper()
+	send := func(id int, method string, params map[string]any) {
+		t.Helper()
+		line, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+		if err == nil {
+			_, err = fmt.Fprintf(in, "%s\n", line)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	send(1, "initialize", map[string]any{"protocolVersion": "2025-06-18", "capabilities": map[string]any{}, "clientInfo": map[string]any{"name": "t", "version": "1"}})
+	lines := bufio.NewReader(out)
+	if _, err := lines.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	run := func(id int, session string) {
+		arguments := map[string]any{"code": ignoresAll, "timeout_seconds": 60}
+		if session != "" {
+			arguments["session_id"] = session
+		}
+		send(id, "tools/call", map[string]any{"name": "execute_code", "arguments": arguments, "_meta": map[string]any{"progressToken": id}})
+	}
+	run(2, "one")
+	run(3, "two")
+	for id := range 4 { // these wait in the queue
+		run(4+id, "")
+	}
+}
+
+// loadOverCommands has two commands keep a session busy each.
+func loadOverCommands(t *testing.T, program string, env []string) {
+	t.Helper()
+	for _, id := range []string{"one", "two"} {
+		cmd := exec.CommandContext(t.Context(), program, "run", "--session", id, "--timeout", "60", "-c", ignoresAll)
+		cmd.Env = env
+		waitFor(t, "the server answers", func() bool {
+			list := exec.CommandContext(t.Context(), program, "queue", "status")
+			list.Env = env
+			return list.Run() == nil
+		})
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		})
+	}
+}
+
+func waitFor(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	tick, late := time.NewTicker(20*time.Millisecond), time.NewTimer(20*time.Second)
+	defer tick.Stop()
+	defer late.Stop()
+	for !is() {
+		select {
+		case <-tick.C:
+		case <-late.C:
+			t.Fatalf("%s: not within 20 s", what)
+		}
+	}
+}

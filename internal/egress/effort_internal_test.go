@@ -1,0 +1,124 @@
+package egress
+
+import (
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/sandboxmcp/sandboxmcp/backend"
+)
+
+// minute is a clock that passes only in rests, and that calls over after one.
+type minute struct {
+	mu     sync.Mutex
+	rested time.Duration
+	over   func()
+}
+
+func (m *minute) effort() *backend.Effort {
+	begin := time.Unix(1, 0)
+	return backend.NewEffortAt(func() time.Time {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return begin.Add(m.rested)
+	}, func(d time.Duration, _ <-chan struct{}) {
+		m.mu.Lock()
+		m.rested += d
+		over := m.rested > time.Minute
+		m.mu.Unlock()
+		if over {
+			m.over()
+		}
+	})
+}
+
+// most is how many items of a cost a sandbox may have in the minute.
+func most(cost time.Duration) int {
+	return int((backend.EffortBurst+time.Duration(backend.EffortShare*float64(time.Minute)))/cost) + 100
+}
+
+// flood is a socket on which a question is always waiting.
+type flood struct {
+	net.PacketConn
+	question []byte
+	once     sync.Once
+	closed   chan struct{}
+	reads    int
+}
+
+func (f *flood) ReadFrom(p []byte) (int, net.Addr, error) {
+	select {
+	case <-f.closed:
+		return 0, nil, net.ErrClosed
+	default:
+	}
+	f.reads++
+	return copy(p, f.question), &net.UDPAddr{}, nil
+}
+func (f *flood) WriteTo(p []byte, _ net.Addr) (int, error) { return len(p), nil }
+func (f *flood) Close() error                              { f.once.Do(func() { close(f.closed) }); return nil }
+
+// TestAFloodOfQuestionsRests: also of those that are refused because there were
+// too many in their second.
+func TestAFloodOfQuestionsRests(t *testing.T) {
+	q := dnsmessage.Message{Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName("closed.test."), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}}}
+	text, err := q.Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &flood{question: text, closed: make(chan struct{})}
+	m := &minute{over: func() { _ = f.Close() }}
+	l := newLink(New(Config{}), one{}, m.effort())
+	defer l.Close()
+	l.serveUDP(f)
+	if n := most(backend.CostQuestion); f.reads > n {
+		t.Errorf("%d questions were read in a minute, want at most %d", f.reads, n)
+	}
+}
+
+// crowd is a listener on which a connection is always waiting.
+type crowd struct {
+	net.Listener
+	once    sync.Once
+	closed  chan struct{}
+	accepts int
+}
+
+func (c *crowd) Accept() (net.Conn, error) {
+	select {
+	case <-c.closed:
+		return nil, net.ErrClosed
+	default:
+	}
+	c.accepts++
+	ours, theirs := net.Pipe()
+	_ = theirs.Close()
+	return ours, nil
+}
+func (c *crowd) Close() error { c.once.Do(func() { close(c.closed) }); return nil }
+
+// TestAFloodOfConnectionsRests: of those that are served and of those that are
+// refused at once.
+func TestAFloodOfConnectionsRests(t *testing.T) {
+	for name, c := range map[string]struct {
+		caps Caps
+		cost time.Duration
+	}{
+		"served":  {Caps{PerSecond: 1e9, Conns: 1 << 20, All: 1 << 20}, backend.CostConnection},
+		"refused": {Caps{PerSecond: 1}, backend.CostRefusal},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &crowd{closed: make(chan struct{})}
+			m := &minute{over: func() { _ = s.Close() }}
+			l := newLink(New(Config{Caps: c.caps}), one{}, m.effort())
+			defer l.Close()
+			l.accept(s, 80, func(net.Conn) {})
+			if n := most(c.cost); s.accepts > n {
+				t.Errorf("%d connections were accepted in a minute, want at most %d", s.accepts, n)
+			}
+		})
+	}
+}

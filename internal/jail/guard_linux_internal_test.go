@@ -1,0 +1,76 @@
+package jail
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// testSlot makes a sandbox that ends with the test.
+func testSlot(t *testing.T) (*Jail, *Slot) {
+	t.Helper()
+	j, err := Open(testConfig(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = j.Close() })
+	turn, err := j.Turn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer turn.Cancel()
+	s, err := turn.New(SlotConfig{Size: testSize})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return j, s
+}
+
+// TestInitAndZygotesAreFirstOutOfMemory: when the host's memory is used up, the kernel
+// ends what belongs to sandboxes before the server and everything else.
+func TestInitAndZygotesAreFirstOutOfMemory(t *testing.T) {
+	j, s := testSlot(t)
+	z := testZygote(t, j)
+	for name, pid := range map[string]int{"init": s.PID(), "zygote": z.PID()} {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid))
+		if got := strings.TrimSpace(string(b)); err != nil || got != "1000" {
+			t.Errorf("oom_score_adj of %s: got %q, %v, want 1000", name, got, err)
+		}
+	}
+}
+
+// TestStartFailsWithACallBeforeIt: a program never runs with less than what was asked
+// for. Under this limit init cannot keep its own socket apart from the program's streams.
+func TestStartFailsWithACallBeforeIt(t *testing.T) {
+	_, s := testSlot(t)
+	limit := unix.Rlimit{Cur: 70, Max: 70}
+	if err := unix.Prlimit(s.PID(), unix.RLIMIT_NOFILE, &limit, nil); err != nil {
+		t.Fatal(err)
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = null.Close() }()
+	fd := int(null.Fd())
+	p, err := s.Start(Command{Argv: []string{"/bin/sh", "-c", ":"}, Dir: "/", Files: []int{fd, fd, fd}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	timer := time.NewTimer(10 * time.Second)
+	defer timer.Stop()
+	select {
+	case <-p.Done():
+	case <-timer.C:
+		t.Fatal("it neither runs nor fails within 10 s")
+	}
+	if _, err := p.Exit(); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("Exit: got %v, want %v: the copy of the socket could not be made", err, unix.EINVAL)
+	}
+}

@@ -1,0 +1,453 @@
+// Saves the memory of a process to a file, and turns another fork of the same process into it. snapshot_linux.go says when.
+//
+// The code is position-independent and has no data of its own. The zygote maps it, with AREA bytes behind its start to work in, before
+// it forks anything. It runs in the forks, behind the walls of their sandboxes and with no rights; what it is given to load is the work
+// of untrusted code, and so is the process that it becomes.
+//
+// Both processes are forks of one process: the kernel mapped the same program, vdso and stack at the same addresses, and the thread's
+// control block, its robust list and its rseq area are registered at the same addresses. The rest is in the image: registers, signal
+// handlers, the end of the heap and a list of operations that replace the address space. An image starts with struct image, the
+// operations and their file names, and from image.data on it has the contents of memory.
+#define WITHOUT_START
+#include "sys.h"
+#include "snapshot.h"
+
+typedef unsigned long ul;
+typedef unsigned int u32;
+typedef unsigned char u8;
+
+enum { // places behind the start of the code
+	HEAD = 0x4000,         // struct head
+	STACK_TOP = 0x20000,   // of load
+	READ = 0x20000,        // a buffer for text and one for pages
+	READ_SIZE = 0x10000,
+	PAGES = 0x30000,
+	PAGES_SIZE = 0x10000,
+	IMAGE = 0x100000,      // the head of an image
+	IMAGE_SIZE = 0x100000,
+	AREA = 0x200000,
+};
+
+enum { MAP_FILE_AT = 1, MAP_DATA, MAP_ZERO, UNMAP, COPY, WIPE };
+enum { PRIVATE = 2, SHARED = 1, DROPPABLE = 8, FIXED = 0x10, ANONYMOUS = 0x20, NORESERVE = 0x4000 };
+enum { MOST_BASE = 400, RUN_GAP = 32, E2BIG = 7, EINVAL = 22, ENOTSUP = 95 };
+
+struct op { u32 kind, prot, flags, name; ul at, size, offset, inode, seconds, nanoseconds; };
+struct vma { ul start, end, offset, inode; u32 prot, shared; };
+struct head { ul registers[32]; ul count; struct vma base[MOST_BASE]; };
+struct image { ul magic, size, data, nops, end_of_heap, registers[32], action[65][4]; struct op op[]; };
+#define MAGIC 0x31746f6873706e73ul
+
+void *memcpy(void *to, const void *from, ul n) {
+	u8 *t = to;
+	const u8 *f = from;
+	while (n--) *t++ = *f++;
+	return to;
+}
+
+void *memset(void *to, int c, ul n) {
+	u8 *t = to;
+	while (n--) *t++ = (u8)c;
+	return to;
+}
+
+// save(area, file, page) returns 0 when the file has the image, a negative error, or 1 + ahead in a process that became this one.
+// load(area, image, rseq, rseq size, ahead) does not return.
+long save_all(char *area, int fd, ul page);
+_Noreturn void load_all(char *area, int fd, long rseq, ul rseq_size, int ahead);
+long remember_all(char *area);
+_Noreturn void resume(ul *registers, long result);
+#if defined(__x86_64__)
+__asm__(".section .text.entry,\"ax\"\n"
+	"\tjmp remember_all\n\t.balign 16\n"
+	"\tjmp save\n\t.balign 16\n"
+	"\tjmp load\n\t.balign 16\n"
+	"save:\tlea 0x4000(%rdi),%rax\n"
+	"\tmov %rbx,(%rax)\n\tmov %rbp,8(%rax)\n\tmov %r12,16(%rax)\n\tmov %r13,24(%rax)\n\tmov %r14,32(%rax)\n\tmov %r15,40(%rax)\n"
+	"\tmov (%rsp),%rcx\n\tmov %rcx,48(%rax)\n\tlea 8(%rsp),%rcx\n\tmov %rcx,56(%rax)\n\tstmxcsr 64(%rax)\n\tfnstcw 68(%rax)\n"
+	"\tjmp save_all\n"
+	"load:\tlea 0x20000(%rdi),%rsp\n\txor %ebp,%ebp\n\tcall load_all\n\thlt\n"
+	"resume:\tldmxcsr 64(%rdi)\n\tfldcw 68(%rdi)\n"
+	"\tmov (%rdi),%rbx\n\tmov 8(%rdi),%rbp\n\tmov 16(%rdi),%r12\n\tmov 24(%rdi),%r13\n\tmov 32(%rdi),%r14\n\tmov 40(%rdi),%r15\n"
+	"\tmov 56(%rdi),%rsp\n\tmov %rsi,%rax\n\tjmp *48(%rdi)\n\t.previous\n");
+#define STACK_POINTER 7
+static inline char *thread(void) {
+	char *p;
+	__asm__("mov %%fs:0,%0" : "=r"(p));
+	return p;
+}
+#else
+__asm__(".section .text.entry,\"ax\"\n"
+	"\tb remember_all\n\t.balign 16\n"
+	"\tb save\n\t.balign 16\n"
+	"\tb load\n\t.balign 16\n"
+	"save:\tadd x9,x0,#4,lsl #12\n"
+	"\tstp x19,x20,[x9]\n\tstp x21,x22,[x9,#16]\n\tstp x23,x24,[x9,#32]\n\tstp x25,x26,[x9,#48]\n\tstp x27,x28,[x9,#64]\n"
+	"\tstp x29,x30,[x9,#80]\n\tmov x10,sp\n\tstr x10,[x9,#96]\n\tmrs x10,fpcr\n\tstr x10,[x9,#104]\n"
+	"\tstp d8,d9,[x9,#112]\n\tstp d10,d11,[x9,#128]\n\tstp d12,d13,[x9,#144]\n\tstp d14,d15,[x9,#160]\n"
+	"\tb save_all\n"
+	"load:\tadd x9,x0,#32,lsl #12\n\tmov sp,x9\n\tmov x29,#0\n\tmov x30,#0\n\tbl load_all\n\tbrk #0\n"
+	"resume:\tldp x19,x20,[x0]\n\tldp x21,x22,[x0,#16]\n\tldp x23,x24,[x0,#32]\n\tldp x25,x26,[x0,#48]\n\tldp x27,x28,[x0,#64]\n"
+	"\tldp x29,x30,[x0,#80]\n\tldr x10,[x0,#96]\n\tmov sp,x10\n\tldr x10,[x0,#104]\n\tmsr fpcr,x10\n"
+	"\tldp d8,d9,[x0,#112]\n\tldp d10,d11,[x0,#128]\n\tldp d12,d13,[x0,#144]\n\tldp d14,d15,[x0,#160]\n"
+	"\tmov x0,x1\n\tret\n\t.previous\n");
+#define STACK_POINTER 12
+static inline char *thread(void) {
+	char *p;
+	__asm__("mrs %0,tpidr_el0" : "=r"(p));
+	return p;
+}
+#endif
+
+// -- /proc/self/smaps ------------------------------------------------------------------------------------------------------------
+struct text { char *buffer; int fd, have, at; };
+
+// line gives the next line, without its end, or 0 at the end of the file. Longer lines than the buffer are an end, too.
+static char *line(struct text *t) {
+	for (int scanned = 0;;) {
+		for (int i = t->at + scanned; i < t->have; i++)
+			if (t->buffer[i] == '\n') {
+				char *l = t->buffer + t->at;
+				t->buffer[i] = 0;
+				t->at = i + 1;
+				return l;
+			}
+		int rest = t->have - t->at;
+		for (int i = 0; i < rest; i++) t->buffer[i] = t->buffer[t->at + i];
+		t->at = 0, t->have = rest, scanned = rest;
+		long n = sys3(SYS_read, t->fd, (long)(t->buffer + rest), READ_SIZE - rest);
+		if (n <= 0) return 0;
+		t->have += (int)n;
+	}
+}
+
+static char *hex(char *s, ul *v) {
+	for (*v = 0;; s++)
+		if (*s >= '0' && *s <= '9') *v = *v << 4 | (ul)(*s - '0');
+		else if (*s >= 'a' && *s <= 'f') *v = *v << 4 | (ul)(*s - 'a' + 10);
+		else return s;
+}
+
+static int starts(const char *s, const char *with) {
+	while (*with) if (*s++ != *with++) return 0;
+	return 1;
+}
+
+static int same(const char *a, const char *b) {
+	while (*a && *a == *b) a++, b++;
+	return *a == *b;
+}
+
+static int deleted(const char *s) {
+	ul n = 0;
+	while (s[n]) n++;
+	return n > 10 && same(s + n - 10, " (deleted)");
+}
+
+// parse reads "start-end rwxp offset major:minor inode   name" and returns the name, or 0 where the line is no such line.
+static char *parse(char *l, struct vma *v) {
+	if (!(*l >= '0' && *l <= '9') && !(*l >= 'a' && *l <= 'f')) return 0;
+	l = hex(l, &v->start);
+	l = hex(l + 1, &v->end) + 1;
+	v->prot = (u32)((l[0] == 'r') | (l[1] == 'w') << 1 | (l[2] == 'x') << 2);
+	v->shared = l[3] == 's';
+	l = hex(l + 5, &v->offset) + 1;
+	while (*l && *l != ' ') l++;
+	while (*l == ' ') l++;
+	v->inode = 0;
+	while (*l >= '0' && *l <= '9') v->inode = v->inode * 10 + (ul)(*l++ - '0');
+	while (*l == ' ') l++;
+	return l;
+}
+
+// remember_all notes what is mapped now and cannot be written: all forks have it.
+long remember_all(char *area) {
+	struct head *h = (struct head *)(area + HEAD);
+	struct text t = {area + READ, 0, 0, 0};
+	struct vma v;
+	char *l;
+	t.fd = (int)sys4(SYS_openat, -100, (long)"/proc/self/maps", 02000000, 0);
+	if (t.fd < 0) return t.fd;
+	h->count = 0;
+	while ((l = line(&t)))
+		if (parse(l, &v) && !(v.prot & 2) && h->count < MOST_BASE) h->base[h->count++] = v;
+	sys1(SYS_close, t.fd);
+	return 0;
+}
+
+// -- files of mappings -----------------------------------------------------------------------------------------------------------
+struct identity { u32 mask, size; ul attributes; u32 nlink, uid, gid, mode; ul inode, bytes, blocks, more, atime[2], btime[2], ctime[2], mtime[2], rest[16]; };
+
+// identify opens a file and tells which it is, so that one that was replaced since is not taken for it.
+static long identify(const char *name, struct identity *i) {
+	long fd = sys4(SYS_openat, -100, (long)name, 02000000, 0);
+	if (fd < 0) return fd;
+	long r = sys5(SYS_statx, fd, (long)"", 0x1000 /* AT_EMPTY_PATH */, 0x7ff, (long)i);
+	if (r >= 0) return fd;
+	sys1(SYS_close, fd);
+	return r;
+}
+
+// -- saving ----------------------------------------------------------------------------------------------------------------------
+struct saving {
+	char *area;
+	struct image *image;
+	ul page, end, data, names; // the end of what was seen, of the image's contents and of its names
+	u32 name;                  // of the file that was mapped last
+	int pagemap, anonymous;
+};
+
+enum { NAMES = 0xc0000 };
+
+static struct op *add(struct saving *s, u32 kind, ul at, ul size) {
+	struct op *o = &s->image->op[s->image->nops];
+	if ((ul)(o + 1) > (ul)s->image + NAMES) return 0;
+	s->image->nops++;
+	memset(o, 0, sizeof *o);
+	o->kind = kind, o->at = at, o->size = size, o->flags = PRIVATE;
+	return o;
+}
+
+// unmap leaves nothing between two addresses but the area.
+static long unmap(struct saving *s, ul from, ul to) {
+	ul a = (ul)s->area, b = a + AREA;
+	if (from < a && a < to) {
+		if (!add(s, UNMAP, from, a - from)) return -E2BIG;
+		from = a;
+	}
+	if (from >= a && from < b) from = b;
+	return from < to && !add(s, UNMAP, from, to - from) ? -E2BIG : 0;
+}
+
+// pages calls each for the runs of pages of a mapping that are its own, or of those that are not, and counts the former.
+static long pages(struct saving *s, struct vma *v, long (*each)(struct saving *, struct vma *, ul, ul, int)) {
+	ul *p = (ul *)(s->area + PAGES), from = v->start, to = v->start; // a run of own pages
+	s->anonymous = 0;
+	for (ul at = v->start; at < v->end;) {
+		ul want = (v->end - at) / s->page * 8;
+		if (want > PAGES_SIZE) want = PAGES_SIZE;
+		if (sys4(SYS_pread64, s->pagemap, (long)p, (long)want, (long)(at / s->page * 8)) != (long)want) return -EINVAL;
+		for (ul i = 0; i < want / 8; i++, at += s->page) {
+			int there = p[i] >> 63, swapped = p[i] >> 62 & 1, file = p[i] >> 61 & 1;
+			if (!swapped && (!there || file)) continue;
+			s->anonymous++;
+			if (!each) continue;
+			if (at - to > RUN_GAP * s->page || (to == from && at > from)) { // not worth a mapping of its own
+				long r = from < to ? each(s, v, from, to, 1) : 0;
+				if (r >= 0) r = each(s, v, to, at, 0);
+				if (r < 0) return r;
+				from = at;
+			}
+			to = at + s->page;
+		}
+	}
+	if (!each) return 0;
+	long r = from < to ? each(s, v, from, to, 1) : 0;
+	return r < 0 || to == v->end ? r : each(s, v, to, v->end, 0);
+}
+
+// piece maps a part of memory that no file has: its contents out of the image, or nothing.
+static long piece(struct saving *s, struct vma *v, ul from, ul to, int contents) {
+	struct op *o = add(s, contents ? MAP_DATA : MAP_ZERO, from, to - from);
+	if (!o) return -E2BIG;
+	o->prot = v->prot;
+	if (!contents) {
+		o->flags |= ANONYMOUS | (v->prot ? 0 : NORESERVE);
+		return 0;
+	}
+	if (!(v->prot & 1)) return -ENOTSUP;
+	o->offset = s->data;
+	s->data += o->size;
+	return 0;
+}
+
+// file maps a part of a file, which has to be the one that has that name.
+static long file(struct saving *s, struct vma *v, const char *name) {
+	struct identity i;
+	ul n = 0;
+	char *had = (char *)s->image + s->name;
+	if (deleted(name) || starts(name, "/dev/") || starts(name, "/memfd:") || starts(name, "/SYSV")) return -ENOTSUP;
+	if (!s->name || !same(had, name)) {
+		while (name[n]) n++;
+		if (s->names + n + 1 > IMAGE_SIZE) return -E2BIG;
+		memcpy((char *)s->image + s->names, name, n + 1);
+		s->name = (u32)s->names;
+		s->names += n + 1;
+	}
+	long fd = identify(name, &i);
+	if (fd < 0) return fd;
+	sys1(SYS_close, fd);
+	struct op *o = add(s, MAP_FILE_AT, v->start, v->end - v->start);
+	if (!o || i.inode != v->inode) return o ? -ENOTSUP : -E2BIG;
+	o->prot = v->prot, o->offset = v->offset, o->name = s->name;
+	o->flags = v->shared ? SHARED : PRIVATE;
+	o->inode = i.inode, o->seconds = i.ctime[0], o->nanoseconds = i.ctime[1] & 0xffffffff;
+	return 0;
+}
+
+static int remembered(struct saving *s, struct vma *v) {
+	struct head *h = (struct head *)(s->area + HEAD);
+	for (ul i = 0; i < h->count; i++) {
+		struct vma *b = &h->base[i];
+		if (b->start == v->start && b->end == v->end && b->offset == v->offset && b->inode == v->inode && b->prot == v->prot && b->shared == v->shared) return 1;
+	}
+	return 0;
+}
+
+// mapping adds what has to be done to have one mapping. flags are the kernel's words for it: "wf" is wiped in a fork, "dp" may be
+// dropped: their contents are no part of an image, because some of them are the state of a random generator.
+static long mapping(struct saving *s, struct vma *v, const char *name, const char *flags) {
+	ul a = (ul)s->area, b = a + AREA;
+	if (v->start < b && v->end > a) { // the kernel joins neighbors that are alike
+		struct vma left = *v, right = *v;
+		left.end = a, right.start = b;
+		if (left.start < left.end) {
+			long r = mapping(s, &left, name, flags);
+			if (r < 0) return r;
+		}
+		s->end = b;
+		return right.start < right.end ? mapping(s, &right, name, flags) : 0;
+	}
+	if (v->start >= 1ul << 63) return 0; // the kernel's own
+	long r = unmap(s, s->end, v->start);
+	s->end = v->end;
+	if (r < 0) return r;
+	int wiped = 0, dropped = 0;
+	for (const char *f = flags; *f; f++)
+		if (f[0] == ' ' && f[1] == 'w' && f[2] == 'f') wiped = 1;
+		else if (f[0] == ' ' && f[1] == 'd' && f[2] == 'p') dropped = 1;
+	if (starts(name, "[v")) return 0; // vdso and what it reads: every process of the kernel has its own, at the same place
+	if (starts(name, "[stack]")) {
+		ul sp = s->image->registers[STACK_POINTER] & ~15ul;
+		struct op *o = add(s, COPY, sp, v->end - sp);
+		if (!o || sp < v->start || sp >= v->end) return -EINVAL;
+		o->offset = s->data;
+		s->data += (o->size + s->page - 1) & ~(s->page - 1);
+		return 0;
+	}
+	if (v->shared) return v->prot & 2 || *name != '/' ? -ENOTSUP : remembered(s, v) ? 0 : file(s, v, name);
+	if (wiped || dropped) {
+		struct op *o = add(s, MAP_ZERO, v->start, v->end - v->start);
+		if (!o) return -E2BIG;
+		o->prot = v->prot, o->flags = ANONYMOUS | (dropped ? DROPPABLE : PRIVATE);
+		return !wiped || add(s, WIPE, v->start, v->end - v->start) ? 0 : -E2BIG;
+	}
+	if (*name != '/') return pages(s, v, piece);
+	if (!(v->prot & 2)) {
+		if ((r = pages(s, v, 0)) < 0) return r;
+		if (!s->anonymous) return remembered(s, v) ? 0 : file(s, v, name);
+	}
+	return piece(s, v, v->start, v->end, 1);
+}
+
+static long plan(struct saving *s) {
+	struct text t = {s->area + READ, 0, 0, 0};
+	struct vma v = {0, 0, 0, 0, 0, 0};
+	char *l, *name = 0, *keep = (char *)s->image + IMAGE_SIZE - 0x2000; // of a name, until the flags are read
+	long r = 0;
+	t.fd = (int)sys4(SYS_openat, -100, (long)"/proc/self/smaps", 02000000, 0);
+	s->pagemap = (int)sys4(SYS_openat, -100, (long)"/proc/self/pagemap", 02000000, 0);
+	if (t.fd < 0 || s->pagemap < 0) r = -EINVAL;
+	while (r >= 0 && (l = line(&t))) {
+		struct vma next;
+		char *n = parse(l, &next);
+		if (n) {
+			ul i = 0;
+			while (n[i] && i < 0x1000) i++;
+			if (n[i] || name) r = -EINVAL; // a mapping without flags: a kernel that does not tell them
+			memcpy(keep, n, i + 1);
+			v = next, name = keep;
+		} else if (name && starts(l, "VmFlags:")) {
+			r = mapping(s, &v, name, l + 8);
+			name = 0;
+		}
+	}
+	sys1(SYS_close, t.fd);
+	sys1(SYS_close, s->pagemap);
+	return r < 0 ? r : name ? -EINVAL : 0;
+}
+
+static long put(int fd, const char *from, ul size, ul offset) {
+	while (size) {
+		long n = sys4(SYS_pwrite64, fd, (long)from, (long)size, (long)offset);
+		if (n <= 0) return n < 0 ? n : -EINVAL;
+		from += n, size -= (ul)n, offset += (ul)n;
+	}
+	return 0;
+}
+
+long save_all(char *area, int fd, ul page) {
+	struct head *h = (struct head *)(area + HEAD);
+	struct image *m = (struct image *)(area + IMAGE);
+	struct saving s = {area, m, page, page, IMAGE_SIZE, NAMES, 0, -1, 0};
+	ul thread_id;
+	memset(m, 0, sizeof *m);
+	memcpy(m->registers, h->registers, sizeof m->registers);
+	m->end_of_heap = (ul)sys1(SYS_brk, 0);
+	for (int i = 1; i < 65; i++) sys4(SYS_rt_sigaction, i, 0, (long)m->action[i], 8);
+	long r = sys5(SYS_prctl, 40 /* PR_GET_TID_ADDRESS */, (long)&thread_id, 0, 0, 0);
+	if (r >= 0) r = plan(&s);
+	m->magic = MAGIC, m->size = s.data, m->data = IMAGE_SIZE;
+	if (r >= 0) r = put(fd, (char *)m, sizeof *m + m->nops * sizeof(struct op), 0);
+	if (r >= 0) r = put(fd, (char *)m + NAMES, s.names - NAMES, NAMES);
+	for (ul i = 0; r >= 0 && i < m->nops; i++)
+		if (m->op[i].kind == MAP_DATA || m->op[i].kind == COPY) r = put(fd, (char *)m->op[i].at, m->op[i].size, m->op[i].offset);
+	if (r >= 0) r = sys2(SYS_ftruncate, fd, (long)s.data);
+	return r < 0 ? r : 0;
+}
+
+// -- loading ---------------------------------------------------------------------------------------------------------------------
+static _Noreturn void give_up(void) {
+	for (;;) sys1(SYS_exit_group, 117);
+}
+
+static ul map(struct op *o, int image, int *fd, u32 *open, struct image *m) {
+	if (o->kind == MAP_ZERO) return (ul)sys6(SYS_mmap, (long)o->at, (long)o->size, o->prot, o->flags | FIXED, -1, 0);
+	if (o->kind == MAP_DATA) return (ul)sys6(SYS_mmap, (long)o->at, (long)o->size, o->prot, PRIVATE | FIXED, image, (long)o->offset);
+	if (*fd < 0 || *open != o->name) {
+		struct identity i;
+		if (*fd >= 0) sys1(SYS_close, *fd);
+		*fd = (int)identify((char *)m + o->name, &i);
+		*open = o->name;
+		if (*fd < 0 || i.inode != o->inode || i.ctime[0] != o->seconds || (i.ctime[1] & 0xffffffff) != o->nanoseconds) give_up();
+	}
+	return (ul)sys6(SYS_mmap, (long)o->at, (long)o->size, o->prot, o->flags | FIXED, *fd, (long)o->offset);
+}
+
+_Noreturn void load_all(char *area, int image, long rseq, ul rseq_size, int ahead) {
+	struct head *h = (struct head *)(area + HEAD);
+	struct image *m = (struct image *)(area + IMAGE);
+	u8 had[256];
+	int *thread_id = 0, fd = -1;
+	u32 open = 0;
+	long r = sys6(SYS_mmap, (long)m, IMAGE_SIZE, 1, PRIVATE | FIXED, image, 0);
+	if (r >= 0) r = m->magic == MAGIC ? 0 : -EINVAL;
+	if (r >= 0) r = sys5(SYS_prctl, 40 /* PR_GET_TID_ADDRESS */, (long)&thread_id, 0, 0, 0);
+	if (r < 0) give_up();
+	if (rseq_size > sizeof had) rseq_size = sizeof had;
+	memcpy(had, thread() + rseq, rseq_size);
+	if ((ul)sys1(SYS_brk, (long)m->end_of_heap) != m->end_of_heap) give_up();
+	for (ul i = 0; i < m->nops; i++) {
+		struct op *o = &m->op[i];
+		switch (o->kind) {
+		case MAP_FILE_AT: case MAP_DATA: case MAP_ZERO:
+			if (map(o, image, &fd, &open, m) != o->at) give_up();
+			break;
+		case UNMAP: sys2(SYS_munmap, (long)o->at, (long)o->size); break;
+		case WIPE: if (sys3(SYS_madvise, (long)o->at, (long)o->size, 18 /* MADV_WIPEONFORK */) < 0) give_up(); break;
+		case COPY:
+			for (ul done = 0; done < o->size; done += (ul)r)
+				if ((r = sys4(SYS_pread64, image, (long)(o->at + done), (long)(o->size - done), (long)(o->offset + done))) <= 0) give_up();
+			break;
+		default: give_up();
+		}
+	}
+	if (fd >= 0) sys1(SYS_close, fd);
+	for (int i = 1; i < 65; i++) sys4(SYS_rt_sigaction, i, (long)m->action[i], 0, 8); // refused for those that have no handler
+	memcpy(thread() + rseq, had, rseq_size);
+	*thread_id = (int)sys0(SYS_gettid);
+	memcpy(h->registers, m->registers, sizeof h->registers);
+	sys2(SYS_munmap, (long)m, IMAGE_SIZE);
+	sys1(SYS_close, image);
+	resume(h->registers, 1 + ahead);
+}

@@ -1,0 +1,190 @@
+package seccomp
+
+import (
+	"slices"
+	"strings"
+)
+
+// Commands of fcntl (linux/fcntl.h). The list names what a program needs; any other
+// command does not exist (EINVAL), so that a program falls back as on an older kernel.
+// Open file description locks (36 to 38) are not listed: the kernel shows no owner for
+// them, so the watch on locks could not tell whose they are.
+var fcntlAllowed = []uint32{
+	0, 1, 2, 3, 4, // F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL
+	5, 6, 7, // F_GETLK, F_SETLK, F_SETLKW
+	8, 9, 10, 11, 15, 16, 17, // F_SETOWN, F_GETOWN, F_SETSIG, F_GETSIG, F_SETOWN_EX, F_GETOWN_EX, F_GETOWNER_UIDS
+	1025, 1027, 1028, 1030, // F_GETLEASE, F_DUPFD_QUERY, F_CREATED_QUERY, F_DUPFD_CLOEXEC
+	1032, 1033, 1034, // F_GETPIPE_SZ, F_ADD_SEALS, F_GET_SEALS
+	1035, 1036, 1037, 1038, // F_GET_RW_HINT, F_SET_RW_HINT, F_GET_FILE_RW_HINT, F_SET_FILE_RW_HINT
+}
+
+// Commands that are refused by name. A lease makes every opener of the file wait for its
+// holder, a notification tells what happens in a directory, and a larger pipe takes from
+// what all processes of the user have together.
+const (
+	fcntlSetLease = 1024
+	fcntlNotify   = 1026
+	fcntlSetPipe  = 1031
+)
+
+// The kernel reads the command as 32 bits.
+func fcntlRule() rule {
+	return rule{[]clause{
+		{[]test{oneOf(1, fcntlAllowed)}, Allow},
+		{[]test{oneOf(1, []uint32{fcntlSetLease, fcntlNotify, fcntlSetPipe})}, Refuse(errEPERM)},
+	}, Refuse(errEINVAL)}
+}
+
+// Levels of setsockopt (linux/socket.h, linux/in.h).
+const (
+	levelIP     = 0
+	levelSocket = 1
+	levelTCP    = 6
+	levelUDP    = 17
+	levelIPv6   = 41
+)
+
+// socketOption is the options of one level that a program may set.
+type socketOption struct {
+	level   uint32
+	options []uint32
+}
+
+// socketOptions lists every option that setsockopt sets. What is missing allocates
+// kernel memory that no limit counts (multicast groups, TCP-MD5 and TCP-AO keys,
+// filters, corked datagrams, IPv6 extension headers, flow labels, saved SYNs), or
+// switches something on for the whole host (timestamps, UDP encapsulation, TCP
+// transmit delay, upper-layer protocols).
+var socketOptions = []socketOption{
+	{levelSocket, []uint32{
+		2, 5, 6, 9, 10, 11, 12, 13, 14, 15, // REUSEADDR, DONTROUTE, BROADCAST, KEEPALIVE, OOBINLINE, NO_CHECK, PRIORITY, LINGER, BSDCOMPAT, REUSEPORT
+		16, 18, 20, 21, 25, 40, 42, 66, 67, // PASSCRED, RCVLOWAT, RCVTIMEO, SNDTIMEO, BINDTODEVICE, RXQ_OVFL, PEEK_OFF, RCVTIMEO_NEW, SNDTIMEO_NEW
+	}},
+	{levelTCP, []uint32{
+		1, 2, 3, 4, 5, 6, 7, 8, 9, 10, // NODELAY, MAXSEG, CORK, KEEPIDLE, KEEPINTVL, KEEPCNT, SYNCNT, LINGER2, DEFER_ACCEPT, WINDOW_CLAMP
+		12, 13, 16, 17, 18, 23, 25, 30, 36, // QUICKACK, CONGESTION, THIN_LINEAR_TIMEOUTS, THIN_DUPACK, USER_TIMEOUT, FASTOPEN, NOTSENT_LOWAT, FASTOPEN_CONNECT, INQ
+	}},
+	{levelIPv6, []uint32{
+		16, 17, 18, 19, 23, 24, 25, 26, 29, // UNICAST_HOPS, MULTICAST_IF, MULTICAST_HOPS, MULTICAST_LOOP, MTU_DISCOVER, MTU, RECVERR, V6ONLY, MULTICAST_ALL
+		49, 50, 51, 52, 60, 62, 66, 67, // RECVPKTINFO, PKTINFO, RECVHOPLIMIT, HOPLIMIT, RECVPATHMTU, DONTFRAG, RECVTCLASS, TCLASS
+		70, 72, 73, 74, 76, 77, 78, // AUTOFLOWLABEL, ADDR_PREFERENCES, MINHOPCOUNT, RECVORIGDSTADDR, UNICAST_IF, RECVFRAGSIZE, FREEBIND
+	}},
+	{levelIP, []uint32{
+		1, 2, 8, 10, 11, 12, 13, 15, 20, 21, // TOS, TTL, PKTINFO, MTU_DISCOVER, RECVERR, RECVTTL, RECVTOS, FREEBIND, RECVORIGDSTADDR, MINTTL
+		24, 32, 33, 34, 49, 50, 51, // BIND_ADDRESS_NO_PORT, MULTICAST_IF, MULTICAST_TTL, MULTICAST_LOOP, MULTICAST_ALL, UNICAST_IF, LOCAL_PORT_RANGE
+	}},
+	{levelUDP, []uint32{101, 102, 103}}, // NO_CHECK6_TX, NO_CHECK6_RX, SEGMENT
+}
+
+// socketBuffers are SO_SNDBUF and SO_RCVBUF. The kernel takes them as a wish and cuts
+// it without a word, so setting them succeeds and changes nothing.
+var socketBuffers = []uint32{7, 8}
+
+// Level and option are int in the kernel: low words only.
+func setsockoptRule() rule {
+	cs := []clause{{[]test{equal(1, levelSocket), oneOf(2, socketBuffers)}, ignore}}
+	for _, o := range socketOptions {
+		cs = append(cs, clause{[]test{equal(1, o.level), oneOf(2, o.options)}, Allow})
+	}
+	return rule{cs, Refuse(errENOPROTOOPT)}
+}
+
+// initPID is the number of the process that guards a sandbox, as its programs see it
+// in their pid namespace.
+const initPID = 1
+
+// otherProcessNames take a process number as their first argument and change that process.
+const otherProcessNames = `prlimit64 sched_setparam sched_setscheduler sched_setattr sched_setaffinity`
+
+// Values of the first argument of setpriority and ioprio_set that name all processes
+// of a user (linux/resource.h, linux/ioprio.h).
+const (
+	priorityUser  = 2
+	ioprioUser    = 3
+	callingItself = 0
+)
+
+// processRules keep a program from changing the init that guards it. Both have one
+// user, so that neither the kernel nor Landlock keeps them apart. In a pid namespace
+// init is process 1 and leads process group 1; without one its number is any, and a
+// program changes itself alone.
+func (p Policy) processRules(rules map[string]rule) {
+	for name := range strings.FieldsSeq(otherProcessNames) {
+		if p.variant.SelfOnly {
+			rules[name] = rule{[]clause{{[]test{equal(0, callingItself)}, Allow}}, Refuse(errEPERM)}
+		} else {
+			rules[name] = rule{[]clause{{[]test{equal(0, initPID)}, Refuse(errEPERM)}}, Allow}
+		}
+	}
+	for name, user := range map[string]uint32{"setpriority": priorityUser, "ioprio_set": ioprioUser} {
+		if p.variant.SelfOnly {
+			rules[name] = rule{[]clause{{[]test{equal(0, user)}, Refuse(errEPERM)}, {[]test{equal(1, callingItself)}, Allow}}, Refuse(errEPERM)}
+		} else {
+			rules[name] = rule{[]clause{{[]test{equal(0, user)}, Refuse(errEPERM)}, {[]test{equal(1, initPID)}, Refuse(errEPERM)}}, Allow}
+		}
+	}
+}
+
+// Flags that take memory from the host's pool of huge pages, which no memory limit
+// counts (linux/mman.h, linux/shm.h, linux/memfd.h).
+const (
+	mapHugePages   = 0x40000
+	shmHugePages   = 0x800
+	memfdHugePages = 0x4
+)
+
+func hugePageRules(rules map[string]rule) {
+	refuse := func(arg uint8, bit uint32) rule {
+		return rule{[]clause{{[]test{anyBit(arg, bit)}, Refuse(errENOMEM)}}, Allow}
+	}
+	rules["mmap"] = refuse(3, mapHugePages)
+	rules["shmget"] = refuse(2, shmHugePages)
+	rules["memfd_create"] = refuse(1, memfdHugePages)
+}
+
+// Operations that load a filter of system calls. The compiled form comes from a pool
+// of the whole host; without it no further sandbox could be built. EINVAL is what a
+// kernel without filters answers.
+const (
+	seccompSetFilter = 1  // of seccomp
+	prctlSetSeccomp  = 22 // of prctl
+	prctlFilter      = 2  // its mode
+)
+
+func filterRules(rules map[string]rule) {
+	rules["seccomp"] = rule{[]clause{{[]test{equal(0, seccompSetFilter)}, Refuse(errEINVAL)}}, Allow}
+	rules["prctl"] = prctlRule(clause{[]test{equal(0, prctlSetSeccomp), equal(1, prctlFilter)}, Refuse(errEINVAL)})
+}
+
+// Options of prctl that do not exist (EINVAL). Core scheduling keeps the other threads of
+// a processor core idle, the host's too. A table of futexes is up to a gigabyte by one
+// call, and memory that is neither resident nor page tables, so that a watch does not
+// see it.
+const (
+	prctlCoreScheduling = 62
+	prctlFutexHash      = 78
+)
+
+func prctlRule(more ...clause) rule {
+	return rule{append(more, clause{[]test{oneOf(0, []uint32{prctlCoreScheduling, prctlFutexHash})}, Refuse(errEINVAL)}), Allow}
+}
+
+// attributeNames set an extended attribute, whose size is the fourth argument. An access
+// list is one, too; up to 64 KiB for each file, and in no memory limit. What is below
+// attributeSize is less than the file itself takes, which is counted.
+const (
+	attributeNames = `setxattr lsetxattr fsetxattr`
+	attributeSize  = 128 // a power of two
+)
+
+// The kernel refuses a size that has more than 32 bits.
+func attributeRules(rules map[string]rule) {
+	for name := range strings.FieldsSeq(attributeNames) {
+		rules[name] = rule{[]clause{{[]test{anyBit(3, ^uint32(attributeSize-1))}, Refuse(errENOSPC)}}, Allow}
+	}
+}
+
+// oneOf holds when the low word of an argument is one of values, which must not be empty.
+func oneOf(arg uint8, values []uint32) test {
+	return test{arg: arg, mask: 0xffffffff, among: slices.Clone(values)}
+}

@@ -1,0 +1,56 @@
+# Imports packages of sets in an interpreter that was forked into a sandbox of its own.
+# Its memory is saved when this has run, and forks of programs take it over: each calls
+# "again" before it runs its program. Packages are imported as a program would: with the
+# driver's paths, and with what "site" does when the first of them is looked for.
+def imports():
+    import sys
+    first = main["again"]
+    sets = [place + "/site-packages" for place in "@sets@"]
+    if first.paths is False:
+        import posix
+        "@paths.py@"
+    for name in "@modules@":
+        __import__(name)
+
+    class Caches:
+        def find_spec(self, name, path=None, target=None):
+            if name == "matplotlib":
+                sys.meta_path.remove(self)
+                names = dict(globals(), sys=sys)
+                exec(text, names)
+                names["fill_caches"](sets)
+
+    def reseed():
+        """Makes the generators anew that were seeded when they were imported. Python's own
+        "random" does that itself in every fork; "secrets", "uuid" and numpy's default_rng
+        ask the kernel each time."""
+        modules = sys.modules
+        if "numpy.random" in modules:
+            modules["numpy.random"].seed()
+        if "_ssl" in modules:  # OpenSSL's, and what asks it
+            modules["_ssl"].RAND_add(modules["posix"].urandom(48), 48.0)
+        if "tempfile" in modules:
+            modules["tempfile"]._name_sequence = None
+        if "uuid" in modules:
+            modules["uuid"]._node = modules["uuid"]._last_timestamp = None
+        process = modules.get("multiprocessing.process")
+        if process:
+            process._current_process._config["authkey"] = process.AuthenticationString(modules["posix"].urandom(32))
+
+    def again():
+        reseed()
+        if "matplotlib" not in sys.modules:
+            sys.meta_path.insert(0, Caches())
+        return first()
+
+    again.paths = True
+    if first.paths is False:
+        first.known.update(sys.modules)
+    main["again"] = again
+    del main["imports"]
+    import gc
+    gc.collect()
+    gc.freeze()  # a collection in a fork does not write to what was imported
+
+
+type(imports)(imports.__code__, {"__builtins__": __builtins__, "main": globals(), "text": "@later.py@"})()

@@ -1,0 +1,72 @@
+// Package plainfile opens files that have to be regular ones: keys, settings,
+// receipts and what else has a path that another program may have put something
+// under. Anything else (a FIFO, a device, a socket, a directory) is refused at once:
+// no call waits for another process, and no device is opened.
+package plainfile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// ErrNotRegular is what a name is refused with that is not a regular file.
+var ErrNotRegular = errors.New("it is not a regular file")
+
+// Open opens a file for reading. Links are followed.
+func Open(path string) (*os.File, error) { return open(path, os.O_RDONLY, 0) }
+
+// Append opens a file for writing at its end, and makes one of that mode when there
+// is none.
+func Append(path string, mode fs.FileMode) (*os.File, error) {
+	return open(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, mode)
+}
+
+// Read reads a whole file of at most limit bytes.
+func Read(path string, limit int64) ([]byte, error) {
+	f, err := Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	tooLarge := &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("it is larger than %d bytes", limit)}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > limit {
+		return nil, tooLarge
+	}
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		return nil, tooLarge
+	}
+	return data, err
+}
+
+// open looks at the name before it is opened, because opening a device can do
+// something, and at the file afterwards, because the name may have changed.
+func open(path string, flags int, mode fs.FileMode) (*os.File, error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && flags&os.O_CREATE != 0:
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, &fs.PathError{Op: "open", Path: path, Err: ErrNotRegular}
+	}
+	f, err := os.OpenFile(path, flags|syscall.O_NONBLOCK, mode) // a FIFO that has come meanwhile is not waited for
+	if err != nil {
+		return nil, err
+	}
+	if info, err = f.Stat(); err == nil && !info.Mode().IsRegular() {
+		err = &fs.PathError{Op: "open", Path: path, Err: ErrNotRegular}
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}

@@ -1,0 +1,141 @@
+package server
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// boundedListener has at most so many connections open. Where one more comes,
+// the idlest of the client that has most is closed for it: who opens connections
+// and asks nothing keeps nobody else out.
+type boundedListener struct {
+	net.Listener
+	most int
+	now  func() time.Time
+
+	mu   sync.Mutex
+	open map[*boundedConn]struct{}
+}
+
+func newBounded(l net.Listener, most int) *boundedListener {
+	return &boundedListener{Listener: l, most: most, now: time.Now, open: map[*boundedConn]struct{}{}}
+}
+
+// passing is an error of Accept that a later call may not have, such as a lack of
+// descriptors or of epoll watches. A server of net/http waits a moment after it
+// and goes on; other errors end it for good.
+type passing struct{ error }
+
+func (passing) Timeout() bool   { return false }
+func (passing) Temporary() bool { return true }
+func (p passing) Unwrap() error { return p.error }
+
+// Accept waits for a connection.
+func (l *boundedListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil && !errors.Is(err, net.ErrClosed) {
+		return nil, passing{err}
+	}
+	if err != nil {
+		return nil, err
+	}
+	b := &boundedConn{Conn: c, l: l, client: clientOf(c)}
+	b.moved.Store(l.now().UnixNano())
+	l.mu.Lock()
+	var idlest *boundedConn
+	if len(l.open) >= l.most {
+		idlest = l.idlestLocked()
+		delete(l.open, idlest)
+	}
+	l.open[b] = struct{}{}
+	l.mu.Unlock()
+	if idlest != nil {
+		_ = idlest.Close()
+	}
+	return b, nil
+}
+
+// idlestLocked is the connection that is closed for another: of the client with
+// most of them, one that nothing is asked on before one that is answered, and of
+// those the one on which nothing has moved for longest.
+func (l *boundedListener) idlestLocked() *boundedConn {
+	clients := map[string]int{}
+	for c := range l.open {
+		clients[c.client]++
+	}
+	var found *boundedConn
+	for c := range l.open {
+		if found == nil || c.beforeLocked(found, clients) {
+			found = c
+		}
+	}
+	return found
+}
+
+func (c *boundedConn) beforeLocked(other *boundedConn, clients map[string]int) bool {
+	if mine, its := clients[c.client], clients[other.client]; mine != its {
+		return mine > its
+	}
+	if mine, its := c.asked.Load(), other.asked.Load(); mine != its {
+		return !mine
+	}
+	return c.moved.Load() < other.moved.Load()
+}
+
+// clientOf names who opened a connection, by its address.
+func clientOf(c net.Conn) string {
+	a, err := netip.ParseAddrPort(c.RemoteAddr().String())
+	if err != nil {
+		return ""
+	}
+	return a.Addr().Unmap().String()
+}
+
+// boundedConn is a connection that knows when something moved on it last.
+type boundedConn struct {
+	net.Conn
+	l      *boundedListener
+	client string
+	moved  atomic.Int64 // nanoseconds of the time
+	asked  atomic.Bool  // a request is being answered
+}
+
+// Read notes that something came.
+func (c *boundedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.note(n)
+	return n, err
+}
+
+// Write notes that something went.
+func (c *boundedConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.note(n)
+	return n, err
+}
+
+func (c *boundedConn) note(n int) {
+	if n > 0 {
+		c.moved.Store(c.l.now().UnixNano())
+	}
+}
+
+// Close closes it and makes room.
+func (c *boundedConn) Close() error {
+	c.l.mu.Lock()
+	delete(c.l.open, c)
+	c.l.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// connState notes which connections have a request that is being answered.
+func connState(c net.Conn, s http.ConnState) {
+	if b, ok := c.(*boundedConn); ok {
+		b.asked.Store(s == http.StateActive)
+	}
+}

@@ -1,0 +1,136 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+)
+
+const (
+	pieceTimeout = 10 * time.Second // that a client may take for some ten kilobytes of a file
+	stallGrace   = time.Second      // a client that took nothing for so long makes room for others
+	heldFiles    = 8                // of the largest size are held in memory at once
+)
+
+// sendings bounds the bytes of files that are held in memory while clients take
+// them. Where one more does not fit, the client that has taken nothing for
+// longest is cut off; while all of them take what they asked for, it waits.
+type sendings struct {
+	room  int64 // bytes
+	grace time.Duration
+	now   func() time.Time
+
+	mu    sync.Mutex
+	held  int64
+	list  map[*sending]struct{}
+	freed chan struct{} // closed when there is more room
+}
+
+func newSendings(room int64) *sendings {
+	return &sendings{room: room, grace: stallGrace, now: time.Now, list: map[*sending]struct{}{}, freed: make(chan struct{})}
+}
+
+// sending is one answer that holds bytes.
+type sending struct {
+	all      *sendings
+	response *http.ResponseController
+
+	// Guarded by all.mu.
+	bytes int64
+	began bool      // the client is being sent something
+	moved time.Time // when it took something last
+	cut   bool
+}
+
+// begin waits until bytes fit. The error is that of ctx. The caller calls end.
+func (s *sendings) begin(ctx context.Context, bytes int64, w http.ResponseWriter) (*sending, error) {
+	d := &sending{all: s, response: http.NewResponseController(w), bytes: bytes}
+	for {
+		freed, again := s.admit(d)
+		if freed == nil {
+			return d, nil
+		}
+		t := time.NewTimer(again)
+		select {
+		case <-freed:
+		case <-t.C: // a client may have stalled meanwhile
+		case <-ctx.Done():
+			t.Stop()
+			return nil, ctx.Err()
+		}
+		t.Stop()
+	}
+}
+
+// admit takes a sending in. Where it does not fit, it cuts off a client that has
+// stalled, and returns what to wait for, and for how long at most.
+func (s *sendings) admit(d *sending) (freed <-chan struct{}, again time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held+d.bytes <= s.room || len(s.list) == 0 {
+		s.held += d.bytes
+		s.list[d] = struct{}{}
+		return nil, 0
+	}
+	var stalest *sending
+	for x := range s.list {
+		if x.cut {
+			return s.freed, s.grace // its room is on its way
+		}
+		if x.began && (stalest == nil || x.moved.Before(stalest.moved)) {
+			stalest = x
+		}
+	}
+	if stalest == nil {
+		return s.freed, s.grace
+	}
+	if left := s.grace - s.now().Sub(stalest.moved); left > 0 {
+		return s.freed, left
+	}
+	stalest.cut = true
+	_ = stalest.response.SetWriteDeadline(time.Unix(1, 0)) // ends a Write that waits for the client
+	return s.freed, s.grace
+}
+
+// shrink gives back what is more than bytes: the file has turned out smaller.
+func (d *sending) shrink(bytes int64) {
+	s := d.all
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if bytes < d.bytes {
+		s.held -= d.bytes - bytes
+		d.bytes = bytes
+		s.tellLocked()
+	}
+}
+
+// piece is called before each piece of the file is written. It gives the client
+// its time for the piece, and fails when the client was cut off.
+func (d *sending) piece() error {
+	s := d.all
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d.cut {
+		return os.ErrDeadlineExceeded
+	}
+	d.began, d.moved = true, s.now()
+	_ = d.response.SetWriteDeadline(s.now().Add(pieceTimeout)) // where there are deadlines at all
+	return nil
+}
+
+// end gives the room back.
+func (d *sending) end() {
+	s := d.all
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.list, d)
+	s.held -= d.bytes
+	s.tellLocked()
+}
+
+func (s *sendings) tellLocked() {
+	close(s.freed)
+	s.freed = make(chan struct{})
+}

@@ -1,0 +1,80 @@
+package store
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// A file system with less free space than this takes no new work.
+const (
+	minFree      = 256 << 20
+	minFreeShare = 20 // one part in so many: 5 %
+
+	spaceEvery = time.Second // at most so often is the kernel asked
+)
+
+// FreeSpace tells how many bytes an ordinary user may still take of the file system
+// of a directory, and how many it has.
+type FreeSpace func(dir string) (free, total uint64, err error)
+
+// spaceCheck remembers what it found for a moment.
+type spaceCheck struct {
+	free FreeSpace
+	now  func() time.Time
+
+	mu   sync.Mutex
+	next time.Time // when to ask again
+	err  error
+}
+
+func newSpaceCheck(cfg Config) *spaceCheck {
+	c := &spaceCheck{free: cfg.Free, now: cfg.Now}
+	if c.free == nil {
+		c.free = freeSpace
+	}
+	if c.now == nil {
+		c.now = time.Now
+	}
+	return c
+}
+
+// CheckSpace fails with [sandboxmcp.CodeBackendUnavailable] and names the directory
+// when the file system of the state directory, or that of the database, has less
+// than 256 MiB or 5 % of its space free. It is cheap: it asks the kernel at most
+// once a second. A file system that does not tell its space is taken for one that
+// has enough.
+func (s *Store) CheckSpace() error {
+	c := s.space
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.now()
+	if now.Before(c.next) {
+		return c.err
+	}
+	c.next, c.err = now.Add(spaceEvery), nil
+	dirs := []string{s.dir}
+	if s.path != MemoryPath {
+		dirs = append(dirs, filepath.Dir(s.path))
+	}
+	for _, dir := range slices.Compact(dirs) {
+		free, total, err := c.free(dir)
+		if err != nil {
+			s.log.Debug("look for free space", "dir", dir, "error", err)
+			continue
+		}
+		if free < minFree || free < total/minFreeShare {
+			c.err = &sandboxmcp.Error{
+				Code:    sandboxmcp.CodeBackendUnavailable,
+				Message: fmt.Sprintf("the file system of %s has %d MiB free of %d MiB; runs need 256 MiB and 5 %%", dir, free>>20, total>>20),
+				Hint:    "free some space, or set SANDBOXMCP_STATE_DIR to a directory on another disk",
+			}
+			break
+		}
+	}
+	return c.err
+}
