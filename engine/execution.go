@@ -30,7 +30,7 @@ type execution struct {
 	codeSHA256 string
 	metadata   map[string]any
 	background bool
-	ticket     *queue.Ticket
+	ticket     *queue.Ticket   // nil: it has no place yet; guarded by the engine's mu until it has one
 	share      *queue.Share    // of the tasks, for a session that is made; nil: there is none
 	ctx        context.Context //nolint:containedctx // its own life: the caller's, or the engine's for a background run
 	cancel     context.CancelCauseFunc
@@ -63,8 +63,9 @@ type execution struct {
 
 type interpreter = runtimes.Interpreter
 
-// begin validates a request, gives it its names and a place in the queue, and
-// enters it among the living. Nothing has been done for it yet.
+// begin validates a request, gives it its names and enters it among the living. A
+// background request gets its place in the queue, too. Nothing has been done for
+// the request yet.
 func (e *Engine) begin(ctx context.Context, c sandboxmcp.Caller, req sandboxmcp.Request, background bool) (*execution, error) {
 	x := &execution{who: c, req: req, background: background, metadata: map[string]any{}, done: make(chan struct{}), received: e.cfg.Now()}
 	if err := e.validate(ctx, x); err != nil {
@@ -92,13 +93,12 @@ func (e *Engine) begin(ctx context.Context, c sandboxmcp.Caller, req sandboxmcp.
 		x.cancel(nil)
 		return nil, takenError(x.req.ID)
 	}
-	var err error
-	if x.ticket, err = e.queue.Enter(x.who.Namespace); err != nil {
-		x.cancel(nil)
-		e.pressed(x.who.Namespace, 0, err)
-		return nil, err
+	if background { // its caller is told its place at once
+		if err := e.enterLocked(x); err != nil {
+			x.cancel(nil)
+			return nil, err
+		}
 	}
-	e.pressed(x.who.Namespace, x.ticket.Place(), nil)
 	e.live[x.req.ID] = x
 	e.work.Add(1)
 	x.release = context.AfterFunc(e.ctx, func() { x.cancel(context.Canceled) }) //nolint:contextcheck // whoever called, Close ends it
@@ -112,6 +112,38 @@ func (x *execution) tasks() int {
 		return 0
 	}
 	return x.limits.MaxTasks()
+}
+
+// enterLocked takes a place in the queue for a request that has none. e.mu is held.
+func (e *Engine) enterLocked(x *execution) error {
+	if x.ticket != nil {
+		return nil
+	}
+	t, err := e.queue.Enter(x.who.Namespace)
+	if err != nil {
+		e.pressed(x.who.Namespace, 0, err)
+		return err
+	}
+	x.ticket = t
+	e.pressed(x.who.Namespace, t.Place(), nil)
+	return nil
+}
+
+// enter is enterLocked for callers that do not hold e.mu.
+func (e *Engine) enter(x *execution) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.enterLocked(x)
+}
+
+// giveBack ends the admission of a request. One whose program never started is not
+// counted as processed.
+func (x *execution) giveBack() {
+	if x.started.IsZero() {
+		x.ticket.Leave()
+		return
+	}
+	x.ticket.Release()
 }
 
 // finish takes a request from among the living.
@@ -128,7 +160,7 @@ func (e *Engine) finish(x *execution) {
 	}
 	x.release()
 	x.cancel(nil)
-	x.ticket.Release()
+	x.ticket.Leave() // of a request that was refused before its turn
 	e.counts.add(x, e.cfg.Now())
 	e.mu.Lock()
 	delete(e.live, x.req.ID)

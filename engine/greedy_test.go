@@ -80,7 +80,7 @@ func TestGreedySessions(t *testing.T) {
 				if int64(len(res.Stdout)) > limits.MaxOutputBytes+1000 || int64(len(res.Stderr)) > limits.MaxOutputBytes+1000 {
 					t.Errorf("%d and %d bytes of output are kept of %d that are allowed", len(res.Stdout), len(res.Stderr), limits.MaxOutputBytes)
 				}
-				if res := execute(t, e, beside); res.Stdout != "1\n" || res.StateLost {
+				if res := execute(t, e, beside, of("other")); res.Stdout != "1\n" || res.StateLost {
 					t.Errorf("a session beside it: %s %q %q", res.Status, res.Stdout, res.Stderr)
 				}
 				if ended(t, e, id) {

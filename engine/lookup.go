@@ -18,7 +18,7 @@ func (e *Engine) Start(ctx context.Context, c sandboxmcp.Caller, req sandboxmcp.
 	if err != nil {
 		return sandboxmcp.Result{}, err
 	}
-	res := x.pending()
+	res := e.pending(x)
 	go func() { //nolint:contextcheck // it lives on after ctx, with the engine's
 		defer e.finish(x)
 		_, _ = e.run(x) // kept in x
@@ -27,12 +27,15 @@ func (e *Engine) Start(ctx context.Context, c sandboxmcp.Caller, req sandboxmcp.
 }
 
 // pending is the result of a run that has not ended.
-func (x *execution) pending() sandboxmcp.Result {
+func (e *Engine) pending(x *execution) sandboxmcp.Result {
+	e.mu.Lock()
+	ticket := x.ticket
+	e.mu.Unlock()
 	meta := map[string]any{}
 	if len(x.clamped) > 0 {
 		meta["clamped"] = x.clamped
 	}
-	if place := x.ticket.Place(); place > 0 {
+	if place := ticket.Place(); place > 0 {
 		meta["queue_place"] = place
 	}
 	return sandboxmcp.Result{
@@ -75,7 +78,7 @@ func (e *Engine) Lookup(ctx context.Context, c sandboxmcp.Caller, q sandboxmcp.L
 	select {
 	case <-x.done:
 	default:
-		return x.pending(), nil
+		return e.pending(x), nil
 	}
 	if x.err != nil {
 		return sandboxmcp.Result{}, x.err

@@ -245,3 +245,37 @@ func TestCallerDeadline(t *testing.T) {
 		t.Errorf("got %+v, %v; want cancelled", res, err)
 	}
 }
+
+// TestRefusedRequestsLeaveTheQueueAsItWas: requests that are refused behind a full
+// queue, because their session is busy or their domains are not open, never let
+// more run at once than the bound, and change no counter.
+func TestRefusedRequestsLeaveTheQueueAsItWas(t *testing.T) {
+	g := newGate()
+	e := open(t, &g.fake, one)
+	start(t, e, "a", "runs")
+	eventually(t, "the first runs", func() bool { return len(g.order.list()) == 1 })
+	start(t, e, "a", "waits")
+	before := stats(e)
+	closed := shell("x")
+	closed.AllowedDomains = []string{"api.site.test"}
+	for range 8 {
+		_, err := e.Execute(t.Context(), of("a"), closed)
+		wantCode(t, err, sandboxmcp.CodeEgressDenied)
+	}
+	after := stats(e)
+	if after.Queue != before.Queue {
+		t.Errorf("the queue after 8 refusals: got %+v, want %+v", after.Queue, before.Queue)
+	}
+	if diff := cmp.Diff(before.Executions, after.Executions); diff != "" {
+		t.Errorf("the executions after 8 refusals (-want +got):\n%s", diff)
+	}
+	start(t, e, "b", "waits too")
+	if s := stats(e).Queue; s.Active != 1 || s.Queued != 2 {
+		t.Errorf("after another request: got %+v, want 1 active and 2 queued", s)
+	}
+	if ran := g.order.list(); len(ran) != 1 {
+		t.Errorf("%v run at once, want one", ran)
+	}
+	close(g.next)
+	eventually(t, "all have run", func() bool { return len(g.order.list()) == 3 })
+}

@@ -50,10 +50,13 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 		return res, err
 	}
 	// queue: a place in turn and tasks for its sandbox, given back at the end
+	if err = e.enter(x); err != nil {
+		return res, err
+	}
 	if x.ticket.Wait(x.ctx, x.tasks()) != nil {
 		return res, cancelledError(x.ctx)
 	}
-	defer x.ticket.Release()
+	defer x.giveBack()
 	if e.ctx.Err() != nil { // admitted in the place of one that Close has just ended, before its own context has heard
 		return res, cancelledError(e.ctx)
 	}

@@ -166,8 +166,11 @@ func (q *Queue) fitLocked() {
 
 // Place returns how many requests stand before this one, itself included: of
 // its namespace, or of those that wait for tasks. It returns 0 once the request
-// is admitted.
+// is admitted, and for a nil ticket.
 func (t *Ticket) Place() int {
+	if t == nil {
+		return 0
+	}
 	t.q.mu.Lock()
 	defer t.q.mu.Unlock()
 	if i := slices.Index(t.q.short, t); i >= 0 {
@@ -176,7 +179,26 @@ func (t *Ticket) Place() int {
 	return slices.Index(t.q.waiting[t.ns], t) + 1
 }
 
-// Release ends an admission and admits the next. Further calls do nothing.
+// Leave gives up a place, or an admission that was not used: nothing is counted
+// as processed. After Release, and on a nil ticket, it does nothing.
+func (t *Ticket) Leave() {
+	if t == nil {
+		return
+	}
+	t.q.mu.Lock()
+	defer t.q.mu.Unlock()
+	select {
+	case <-t.admitted:
+		t.q.releaseLocked(t, false)
+	default:
+		if !t.done {
+			t.q.leaveLocked(t)
+		}
+	}
+}
+
+// Release ends an admission and admits the next. It may be called only after Wait
+// returned nil. Further calls do nothing.
 func (t *Ticket) Release() {
 	t.q.mu.Lock()
 	defer t.q.mu.Unlock()

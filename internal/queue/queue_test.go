@@ -134,3 +134,32 @@ func TestManyAtOnce(t *testing.T) {
 		t.Errorf("at most %d at once, stats %+v", most, s)
 	}
 }
+
+// TestLeaveFreesNoPlaceOfAnother: a ticket that was never admitted takes nothing
+// from those that are, and one that was is not counted as processed.
+func TestLeaveFreesNoPlaceOfAnother(t *testing.T) {
+	q := queue.New(queue.Config{MaxConcurrent: 1, MaxWaiting: 8})
+	first := enter(t, q, "a")
+	for range 5 {
+		enter(t, q, "a").Leave()
+	}
+	if s := q.Stats(); s.Active != 1 || s.Queued != 0 || s.TotalProcessed != 0 {
+		t.Errorf("after 5 left: got %+v, want 1 active, 0 queued, 0 processed", s)
+	}
+	second := enter(t, q, "a")
+	if second.Place() != 1 {
+		t.Errorf("place of the next: got %d, want 1: the first holds the only admission", second.Place())
+	}
+	first.Leave()
+	first.Leave()
+	if err := second.Wait(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	second.Release()
+	second.Leave()
+	if s := q.Stats(); s.Active != 0 || s.TotalProcessed != 1 {
+		t.Errorf("at the end: got %+v, want 0 active, 1 processed", s)
+	}
+	var none *queue.Ticket
+	none.Leave()
+}
