@@ -283,7 +283,7 @@ func (c *Client) Follow(ctx context.Context, who sandboxmcp.Caller, recent bool)
 		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	answered := time.AfterFunc(callTimeout, func() { cancel(context.DeadlineExceeded) }) // a server that hangs
+	answered := time.AfterFunc(callTimeout, func() { cancel(context.DeadlineExceeded) })            // a server that hangs
 	res, err := c.ask(ctx, question{method: http.MethodGet, path: path, query: naming(query, who)}) //nolint:bodyclose // the goroutine closes it
 	if err != nil {
 		cancel(nil)

@@ -136,7 +136,7 @@ func idleOnce(ctx context.Context, o options, out io.Writer) error {
 			return err
 		}
 	}
-	r.Many, r.Ready = footprintOf(ctx).less(before), slotsReady(e)
+	r.Many, r.Ready = footprintOf(ctx).less(before), slotsReady(ctx, e)
 	return encode(out, r)
 }
 

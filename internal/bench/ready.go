@@ -99,11 +99,11 @@ func (r *drained) drain(ctx context.Context, o options, settings ...string) ([]f
 			return nil, err
 		}
 	}
-	for last := -1; last != slotsReady(e) && ctx.Err() == nil; {
-		last = slotsReady(e)
+	for last := -1; last != slotsReady(ctx, e) && ctx.Err() == nil; {
+		last = slotsReady(ctx, e)
 		pause(ctx, 300*time.Millisecond)
 	}
-	r.Ready = slotsReady(e)
+	r.Ready = slotsReady(ctx, e)
 	r.Requests = readyTimes * r.Ready
 	ms, err := volley(ctx, e, r.Requests)
 	if err != nil {
@@ -116,7 +116,7 @@ func (r *drained) drain(ctx context.Context, o options, settings ...string) ([]f
 
 // refilled waits until as many sandboxes are ready as before.
 func (r *drained) refilled(ctx context.Context, e *engine.Engine, since time.Time) {
-	for slotsReady(e) < r.Ready {
+	for slotsReady(ctx, e) < r.Ready {
 		if time.Since(since) > readyWithin || ctx.Err() != nil {
 			r.Refilled = false
 			return
@@ -127,8 +127,8 @@ func (r *drained) refilled(ctx context.Context, e *engine.Engine, since time.Tim
 }
 
 // slotsReady is what sandbox_stats tells.
-func slotsReady(e *engine.Engine) int {
-	s, _ := e.Stats(context.Background()) // which it does not look at
+func slotsReady(ctx context.Context, e *engine.Engine) int {
+	s, _ := e.Stats(ctx)
 	return s.Pool["slots_ready"]
 }
 
