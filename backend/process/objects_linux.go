@@ -279,7 +279,8 @@ func queued(text []byte) int64 {
 	return sum
 }
 
-// endFor ends the programs of the sandbox for what they hold of the kernel.
+// endFor ends the programs of the sandbox because of the kernel objects that they
+// hold. A small share of the processor does not delay it.
 func (s *sandbox) endFor(excess string) {
 	release, err := s.hold()
 	if err != nil {
@@ -292,7 +293,7 @@ func (s *sandbox) endFor(excess string) {
 	s.b.log.Warn("a sandbox held too much of the kernel, and its programs are ended", "sandbox", s.spec.ID, "held", excess)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second) //nolint:forbidigo // no caller waits for the watch
 	defer cancel()
-	if s.slot.Clear(ctx) != nil {
-		_ = s.slot.Kill()
+	if s.clearFreely(ctx) != nil {
+		_ = s.killFreely()
 	}
 }
