@@ -16,8 +16,8 @@ import (
 // nothing but such a fork, in its own sandbox, looks into them. Its methods may be
 // called concurrently.
 type Snapshot struct {
-	mu sync.RWMutex
-	fd int // a sealed memory file; -1: closed
+	mu sync.Mutex // never held over a wait
+	fd int        // a sealed memory file; -1: closed
 }
 
 const (
@@ -49,8 +49,8 @@ func NewSnapshot(from io.Reader, size int64) (*Snapshot, error) {
 	return &Snapshot{fd: own}, nil
 }
 
-// Close gives the memory back once no process has it mapped. It may be called more
-// than once.
+// Close gives the memory back once no process has it mapped. It does not wait for
+// a Load. It may be called more than once.
 func (s *Snapshot) Close() {
 	if s == nil {
 		return
@@ -59,6 +59,16 @@ func (s *Snapshot) Close() {
 	defer s.mu.Unlock()
 	closeAll(s.fd)
 	s.fd = -1
+}
+
+// dup returns another descriptor of the memory file, which outlives Close.
+func (s *Snapshot) dup() (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fd < 0 {
+		return -1, errors.New("it is closed")
+	}
+	return unix.FcntlInt(uintptr(s.fd), unix.F_DUPFD_CLOEXEC, 0)
 }
 
 // Keep stores a snapshot of one of the zygote's forks under a name, in place of an
@@ -102,16 +112,16 @@ func (c *Child) Save(text []byte) error {
 // sandbox may hold processes that cannot be used and has to be cleared. ahead is as
 // in Fork.
 func (c *Child) Load(s *Snapshot, ahead bool) error {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if s.fd < 0 {
-		return errors.New("load snapshot: it is closed")
+	fd, err := s.dup()
+	if err != nil {
+		return fmt.Errorf("load snapshot: %w", err)
 	}
+	defer closeAll(fd)
 	early := uint32(0)
 	if ahead {
 		early = 1
 	}
-	return c.tell(words('L', early), forkLimit, s.fd)
+	return c.tell(words('L', early), forkLimit, fd)
 }
 
 // Loaded reports whether package code may have run in the fork.
