@@ -362,10 +362,10 @@ func (c *collector) take(ctx context.Context, name string, info backend.FileInfo
 	return nil
 }
 
-// programs tells whether a program can make an error by what it does to names and
+// programs reports whether a program can cause the error by a change of names and
 // rights. Any other error is the machine's, and files are lost.
 func programs(err error) bool {
-	for _, of := range []error{fs.ErrPermission, fs.ErrNotExist, fs.ErrInvalid, syscall.ELOOP, syscall.ENOTDIR, syscall.EXDEV, syscall.ENAMETOOLONG, syscall.EAGAIN} {
+	for _, of := range []error{fs.ErrPermission, fs.ErrNotExist, fs.ErrInvalid, syscall.ELOOP, syscall.ENOTDIR, syscall.EXDEV, syscall.ENAMETOOLONG, syscall.EAGAIN, syscall.ENXIO} {
 		if errors.Is(err, of) {
 			return true
 		}
