@@ -30,7 +30,7 @@ type execution struct {
 	metadata   map[string]any
 	background bool
 	ticket     *queue.Ticket
-	share      *queue.Share    // of the tasks, for a session that is made; nil: there is none
+	share      *queue.Share    // tasks of a session that is made; nil: none
 	ctx        context.Context //nolint:containedctx // its own life: the caller's, or the engine's for a background run
 	cancel     context.CancelCauseFunc
 	release    func() bool // unties it from the engine's life
@@ -104,8 +104,8 @@ func (e *Engine) begin(ctx context.Context, req sandboxmcp.Request, background b
 	return x, nil
 }
 
-// tasks returns how many kernel tasks the request's sandbox adds to those that
-// live. A session that lives holds its own already.
+// tasks returns how many kernel tasks the request's sandbox adds to those of live
+// sandboxes. A live session holds its own already.
 func (x *execution) tasks() int {
 	if x.session != nil && !x.newborn {
 		return 0

@@ -12,9 +12,8 @@ import (
 )
 
 // Snapshot is the memory of a fork of a zygote that has imported packages. Other
-// forks of the same zygote can load it. Its bytes are the work of package code:
-// nothing but such a fork, in its own sandbox, looks into them. Its methods may be
-// called concurrently.
+// forks of the same zygote can load it. Package code may have written its bytes, so only
+// such a fork reads them, in its own sandbox. Its methods may be called concurrently.
 type Snapshot struct {
 	mu sync.Mutex // never held over a wait
 	fd int        // a sealed memory file; -1: closed
@@ -22,7 +21,7 @@ type Snapshot struct {
 
 const (
 	maxSnapshot = 256 << 20
-	importLimit = time.Minute // for a fork to import packages and to save itself
+	importLimit = time.Minute // how long a fork may take to import packages and to save itself
 )
 
 // NewSnapshot keeps what Child.Save wrote. It reads size bytes.
@@ -71,8 +70,9 @@ func (s *Snapshot) dup() (int, error) {
 	return unix.FcntlInt(uintptr(s.fd), unix.F_DUPFD_CLOEXEC, 0)
 }
 
-// Keep stores a snapshot of one of the zygote's forks under a name, in place of an
-// older one. A closed zygote closes it. nil removes what is stored.
+// Keep stores a snapshot of one of the zygote's forks under a name, and closes an older
+// one of that name. If the zygote is closed, Keep closes the snapshot. With nil it only
+// removes the older one.
 func (z *Zygote) Keep(name string, s *Snapshot) {
 	z.life.Lock()
 	defer z.life.Unlock()
@@ -87,14 +87,14 @@ func (z *Zygote) Keep(name string, s *Snapshot) {
 	}
 }
 
-// Snapshot returns what Keep stored, or nil.
+// Snapshot returns the snapshot of that name, or nil.
 func (z *Zygote) Snapshot(name string) *Snapshot {
 	z.life.Lock()
 	defer z.life.Unlock()
 	return z.snapshots[name]
 }
 
-// Snapshots counts what Keep stored.
+// Snapshots returns how many snapshots the zygote keeps.
 func (z *Zygote) Snapshots() int {
 	z.life.Lock()
 	defer z.life.Unlock()
@@ -130,9 +130,9 @@ func (c *Child) Loaded() bool { return c.loaded }
 // Same reports whether the fork is one of the zygote's.
 func (c *Child) Same(z *Zygote) bool { return c.zygote == z }
 
-// tell sends a request and waits for the word that it is done. After the request
-// the fork runs code that cannot be trusted: nothing is received from its socket
-// any more, which could carry descriptors, but from a pipe, which cannot.
+// tell sends a request and waits until the fork says that it is done. After the request
+// the fork runs code that cannot be trusted. The answer therefore comes over a pipe, which
+// carries no descriptors; tell shuts the socket for receiving.
 func (c *Child) tell(packet []byte, limit time.Duration, fds ...int) error {
 	var answer [2]int
 	if err := unix.Pipe2(answer[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
