@@ -77,9 +77,8 @@ type Pooler interface {
 // the rest of the machine.
 type Tasker interface {
 	// MaxTasks returns how many kernel tasks the limits of all its sandboxes may
-	// add up to. The caller sees to it that those it has open stay within it;
-	// sandboxes that the backend keeps ready are closed where they would exceed
-	// it.
+	// add up to. The caller keeps the sandboxes that it opens within that sum. The
+	// backend closes ready sandboxes that do not fit beside them.
 	MaxTasks() int
 }
 
@@ -172,10 +171,11 @@ type Process struct {
 
 // Ahead says that a process may be started before it is asked for, with the same
 // Argv, in a sandbox in which nothing else was: with this Env and these files it
-// comes up and waits for the word on its descriptor 4. It always has Channel and
-// Commands then, and closes what the process would not have. Told to go on it is as one that was started then, but for its
-// clocks and what the kernel shows of its first environment. Nothing here but
-// Begin may come from a caller. A backend that does not know how ignores it.
+// comes up and waits for the word on its descriptor 4. Such a process always gets
+// Channel and Commands; it closes those that the process asked for does not have.
+// After the word it differs from a process that is started then in its clocks and in
+// what the kernel shows of its first environment. Nothing here but Begin may come from
+// a caller. A backend that does not know how ignores it.
 type Ahead struct {
 	Env     []string
 	Program []ProgramFile // put into ProgramDir before that start, and in place of those of the process that have their names
@@ -193,10 +193,10 @@ type Fork struct {
 	Options int          // how many of Argv stand before the script, which is a file of ProgramDir
 	Argv    []string     // what the interpreter is started with: as the process's own up to the script
 	Script  []byte       // the script's text
-	Preload []byte       // what runs before the interpreter waits, in the names of the script; it imports nothing but the interpreter's own modules
-	Imports []byte       // what imports packages, in the names of the script, after Preload; it runs in a sandbox of its own, whose memory forks take over; nil: nothing
+	Preload []byte       // text that runs before the interpreter waits, in the names of the script; it imports nothing but the interpreter's own modules
+	Imports []byte       // text that imports packages after Preload, in the names of the script. It runs in a sandbox of its own, and forks take over its memory. nil: no packages
 	Env     []string     // what the interpreter is started with, of Env
-	Whole   func() error // nil: nobody asks. Asked when Imports has run, and before its memory is used: an error says that what it loaded is not what it should be
+	Whole   func() error // called after Imports has run, before its memory is used; an error says that Imports loaded other files than it should; nil: no check
 	Stays   bool         // it will live for long: the memory that it has to itself counts for more than its first moments
 }
 
@@ -227,14 +227,14 @@ type Running interface {
 	// Drain returns.
 	Wait(ctx context.Context) (Exit, error)
 
-	// Flush hands everything to the writers that is in the streams now, so that
-	// what a process wrote before it was heard of on another way is there. It
-	// fails when a stream cannot be read any more.
+	// Flush hands everything that is in the streams now to the writers. A caller
+	// that has heard of the process in another way then has the output before that.
+	// Flush fails if a stream cannot be read any more.
 	Flush(ctx context.Context) error
 
 	// Drain waits until both streams are read to their end, which is after
-	// Kill at the latest. It fails when output was lost: a stream could not be
-	// read to its end, or ctx ended first.
+	// Kill at the latest. It fails if output is lost: if a stream cannot be read
+	// to its end, or if ctx ends first.
 	Drain(ctx context.Context) error
 }
 
@@ -251,7 +251,7 @@ type Usage struct {
 	CPU        time.Duration
 	PeakTasks  int
 	OOMKills   int      // processes that the memory limit ended, and one for each entry of Exceeded
-	Exceeded   []string // kernel objects beyond their bound for which the backend ended all programs, each time
+	Exceeded   []string // one entry for each time that the backend ended all programs: the kernel objects of which they held too many
 }
 
 // Files is WorkDir seen from outside. Names are slash-separated and relative to
@@ -290,8 +290,8 @@ type File interface {
 	Stat() (FileInfo, error)
 }
 
-// Reading reads from r until ctx ends, in parts of at most 1 MiB: a read that
-// begins after ctx has ended returns its error.
+// Reading returns a reader of r that fails with ctx's error once ctx has ended. It
+// reads at most 1 MiB at a time, so that it notices soon.
 func Reading(ctx context.Context, r io.Reader) io.Reader { return &reading{ctx, r} }
 
 type reading struct {

@@ -8,10 +8,10 @@ import (
 // Effort bounds the server's own processor time that one sandbox can cause: by
 // what it writes, by its processes that end, by its questions and connections.
 // Each item has a cost, an estimate of the server's time for it. A sandbox has
-// [EffortShare] of a core, and may use up [EffortBurst] at once. Whoever handles
-// items calls Pace after each; while the sandbox is ahead of its share, Pace
-// rests, and what the sandbox sends meanwhile waits in the kernel or is refused
-// there. Nothing is lost by a rest.
+// [EffortShare] of a core, and may use up [EffortBurst] at once. The code that
+// handles an item calls Pace after it. While the sandbox is ahead of its share, Pace
+// rests. What the sandbox sends meanwhile waits in the kernel or is refused there.
+// The server loses nothing by a rest.
 //
 // A nil Effort bounds nothing. Its methods may be called concurrently.
 type Effort struct {
@@ -29,24 +29,24 @@ type Effort struct {
 const (
 	EffortShare = 0.1                    // of a core of the server's
 	EffortBurst = 200 * time.Millisecond // of the server's time
-	effortBatch = 100 * time.Microsecond // what is gathered in a rest, besides the cost of the rest itself
-	effortWake  = 80 * time.Microsecond  // cost of a rest: of a timer and of the goroutine that it wakes
-	effortRest  = 100 * time.Millisecond // no rest is longer, so that every reader looks up again soon
+	effortBatch = 100 * time.Microsecond // that a rest gathers, besides its own cost
+	effortWake  = 80 * time.Microsecond  // cost of a rest: a timer and the goroutine that it wakes
+	effortRest  = 100 * time.Millisecond // the longest rest
 )
 
 // Costs of items, as measured on a slow core.
 const (
-	CostPiece      = 60 * time.Microsecond  // of a stream, that is less than [WholePiece]
-	CostRead       = 20 * time.Microsecond  // of a channel, however few bytes it brings
-	CostExit       = 30 * time.Microsecond  // of a process of which only init has to tell
-	CostQuestion   = 60 * time.Microsecond  // of DNS
-	CostConnection = 500 * time.Microsecond // that is served, its decision and its answer included
-	CostRefusal    = 300 * time.Microsecond // of a connection
-	costFrameByte  = 5                      // nanoseconds of a byte that is decoded
+	CostPiece      = 60 * time.Microsecond  // a piece of a stream with fewer than [WholePiece] bytes
+	CostRead       = 20 * time.Microsecond  // a read of a channel, without its bytes
+	CostExit       = 30 * time.Microsecond  // the end of a process that the server did not start
+	CostQuestion   = 60 * time.Microsecond  // a DNS question
+	CostConnection = 500 * time.Microsecond // a connection that is served, with its decision and its answer
+	CostRefusal    = 300 * time.Microsecond // a connection that is refused
+	costFrameByte  = 5                      // a byte that is decoded; nanoseconds
 )
 
-// WholePiece is how many bytes of a stream are read for nothing: how many of
-// those a program may write is bounded by its limit on output.
+// WholePiece is the size from which a piece of a stream costs nothing: the limit on
+// output bounds how many of those a program may write.
 const WholePiece = 4 << 10
 
 // CostOf returns the cost of a read of n bytes that are decoded.
@@ -64,14 +64,14 @@ func NewEffort() *Effort {
 	})
 }
 
-// NewEffortAt is NewEffort with another clock, and with what rests until a time
-// has passed or the channel is closed.
+// NewEffortAt is NewEffort with another clock. sleep returns once the time has passed
+// or the channel is closed.
 func NewEffortAt(now func() time.Time, sleep func(time.Duration, <-chan struct{})) *Effort {
 	return &Effort{now: now, sleep: sleep, have: EffortBurst, at: now(), wake: make(chan struct{})}
 }
 
-// Pace takes cost from the sandbox's share and rests while nothing of it is
-// left. A rest takes at most a tenth of a second, and ends when Free is called.
+// Pace takes cost from the sandbox's share, and rests if nothing of the share is left.
+// A rest takes at most a tenth of a second, and ends when Free is called.
 func (e *Effort) Pace(cost time.Duration) {
 	if rest := e.Spend(cost); rest > 0 {
 		e.Rest(rest)
@@ -79,7 +79,7 @@ func (e *Effort) Pace(cost time.Duration) {
 }
 
 // Spend takes cost from the sandbox's share. It returns how long the caller has
-// to rest before its next item; mostly 0.
+// to rest before its next item; 0 while some of the share is left.
 func (e *Effort) Spend(cost time.Duration) time.Duration {
 	if e == nil {
 		return 0
@@ -112,9 +112,8 @@ func (e *Effort) Rest(d time.Duration) {
 	}
 }
 
-// Free suspends the bound until done is called: while the sandbox is being
-// ended, what is left of it is read at full speed, and there is little of it.
-// done may be called more than once.
+// Free suspends the bound until done is called. The server uses it while it ends a
+// sandbox: the last output is read at full speed. done may be called more than once.
 func (e *Effort) Free() (done func()) {
 	if e == nil {
 		return func() {}

@@ -44,8 +44,8 @@ type Network struct {
 	// known on this backend.
 	Refused func() (list []Refusal, lost int)
 
-	// Effort bounds the server's own time for what comes out of the sockets. Who
-	// serves them calls Pace after each question and connection.
+	// Effort bounds the server's own time for the sockets. The server of the sockets
+	// calls Pace after each question and connection.
 	Effort *Effort
 
 	// Certificates is the file of the host's certificate authorities as programs

@@ -31,7 +31,7 @@ func TestRefusedFilesAreReadWithinTheBudget(t *testing.T) {
 		for _, s := range skipped {
 			if strings.Contains(s.Reason, "holds the secret") {
 				read++
-			} else if want := "not read: more than 134217728 bytes were to be read in all"; s.Reason != want {
+			} else if want := "not read: at most 134217728 bytes of files are read"; s.Reason != want {
 				t.Errorf("%s: got %+v, want the reason %q", what, s, want)
 			}
 		}

@@ -68,8 +68,9 @@ func checkAhead(ctx context.Context, o Options, b backend.Backend, set *runtimes
 	return c
 }
 
-// checkImports runs a small program that imports a package of a set, until the set's
-// packages have been imported ahead or cannot be.
+// checkImports runs a small program that imports a package of a set. It repeats it until
+// the packages are imported ahead, or until the backend says why they cannot be. It
+// returns nothing where packages are never imported ahead.
 func checkImports(ctx context.Context, o Options, b backend.Backend, set *runtimes.Set, r sandboxmcp.Runtime) []sandboxmcp.Check {
 	library := environment.New(environment.Config{Dir: environment.Dir(o.Config.StateDir), Logger: o.Logger})
 	sets := library.Active(environment.Python{Path: r.Path, Version: r.Version})

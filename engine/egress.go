@@ -197,9 +197,9 @@ func (e *Engine) egressState(ctx context.Context, ns sandboxmcp.Namespace, id sa
 	return st, nil
 }
 
-// ask puts a question to a person, and tells of it when it is a new one. A secret in
-// its reason is masked before it is shown or kept; a domain with one in it is not
-// asked for, because whoever is asked would read it.
+// ask puts a question to a person, and emits an event if the question is new. It masks
+// secrets in the reason before the reason is shown or kept. It refuses a domain that
+// holds a secret, because the person would read it.
 func (e *Engine) ask(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.EgressAsk) (sandboxmcp.Approval, error) {
 	masks, err := e.masks(ctx, c.Namespace, ask.SessionID)
 	if err != nil {

@@ -30,8 +30,8 @@ type execution struct {
 	codeSHA256 string
 	metadata   map[string]any
 	background bool
-	ticket     *queue.Ticket   // nil: it has no place yet; guarded by the engine's mu until it has one
-	share      *queue.Share    // of the tasks, for a session that is made; nil: there is none
+	ticket     *queue.Ticket   // nil: no place yet; guarded by the engine's mu until it has one
+	share      *queue.Share    // tasks of a session that is made; nil: none
 	ctx        context.Context //nolint:containedctx // its own life: the caller's, or the engine's for a background run
 	cancel     context.CancelCauseFunc
 	release    func() bool // unties it from the engine's life
@@ -105,8 +105,8 @@ func (e *Engine) begin(ctx context.Context, c sandboxmcp.Caller, req sandboxmcp.
 	return x, nil
 }
 
-// tasks returns how many kernel tasks the request's sandbox adds to those that
-// live. A session that lives holds its own already.
+// tasks returns how many kernel tasks the request's sandbox adds to those of live
+// sandboxes. A live session holds its own already.
 func (x *execution) tasks() int {
 	if x.session != nil && !x.newborn {
 		return 0

@@ -315,8 +315,8 @@ func (e *Engine) masksOf(ctx context.Context, ns sandboxmcp.Namespace, r *room) 
 	return r.remember(&guard{set: set, masker: e.maskers.of(ns, set, e.cfg.RedactPII)}, e.cfg.RedactPII), nil
 }
 
-// masks is what masks texts of a namespace, or of one of its live sessions. It may be
-// nil.
+// masks returns the masker for texts of a namespace, or of one of its live sessions. The
+// masker may be nil, which masks nothing.
 func (e *Engine) masks(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) (*redact.Masker, error) {
 	if id != "" {
 		if s, err := e.sessions.Find(ctx, ns, id); err == nil {
@@ -332,8 +332,8 @@ func (e *Engine) masks(ctx context.Context, ns sandboxmcp.Namespace, id sandboxm
 	return e.maskers.of(ns, set, e.cfg.RedactPII), nil
 }
 
-// plainName refuses a name of the caller's choice that holds a secret: it stands in
-// records, events and logs as it is.
+// plainName refuses a name of the caller's choice that holds a secret, because records,
+// events and logs show names unmasked. what says which name it is.
 func (e *Engine) plainName(ctx context.Context, ns sandboxmcp.Namespace, what, name string) error {
 	masks, err := e.masks(ctx, ns, "")
 	if err != nil {

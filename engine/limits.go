@@ -49,7 +49,7 @@ func (e *Engine) limit(ctx context.Context, x *execution) error {
 	if len(x.clamped) > 0 && x.req.Strict {
 		return e.capError(x.clamped)
 	}
-	// The machine's tasks are shared: a limit that one sandbox cannot have is lowered and named, never refused.
+	// Sandboxes share the machine's tasks. A limit that one sandbox cannot have is lowered and named in clamped, also for a strict request.
 	if most := e.queue.MostTasks() / sandboxmcp.TasksPerProcess; most > 0 && x.limits.MaxProcesses > most {
 		x.limits.MaxProcesses = most
 		if !slices.Contains(x.clamped, "max_processes") {

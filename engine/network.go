@@ -129,8 +129,8 @@ func (e *Engine) allowList(x *execution, open []sandboxmcp.Domain) ([]sandboxmcp
 
 const maxAllowList = 256
 
-// plainDomain refuses a name with a secret in it that a caller makes up below a
-// wildcard: it stands in the record of the run.
+// plainDomain refuses a name below a wildcard that holds a secret: the caller makes the
+// name up, and the record of the run shows it.
 func (e *Engine) plainDomain(x *execution, open []sandboxmcp.Domain, d sandboxmcp.Domain) error {
 	if x.reach.granted || slices.Contains(open, d) {
 		return nil

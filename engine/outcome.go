@@ -18,7 +18,7 @@ var (
 	errAsked   = errors.New("it was cancelled")
 )
 
-const killLimit = 10 * time.Second // that the end of a run may take, with the last of its output
+const killLimit = 10 * time.Second // for the end of a run, with the rest of its output
 
 // outcome is what came of a program, before it is put into words.
 type outcome struct {
@@ -132,7 +132,8 @@ func (x *execution) result(o *outcome) sandboxmcp.Result {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// heard is what a driver told on the private channel. err: not all of it was read.
+// heard is a driver's report on the private channel. err says that it was not read to
+// its end.
 type heard struct {
 	report kernel.Report
 	err    error
@@ -153,9 +154,8 @@ func listen(r backend.Running, show func(sandboxmcp.RichResult)) <-chan heard {
 	return c
 }
 
-// gather waits for the end of the streams and of the channel of a program that is
-// dead. It fails with execution_failed when any of them was not read to its end.
-// ctx bounds the wait.
+// gather waits for the end of a dead program's streams and channel. If one of them is not
+// read to its end, it fails with execution_failed. ctx bounds the wait.
 func gather(ctx context.Context, r backend.Running, report <-chan heard) (kernel.Report, error) {
 	err := r.Drain(ctx)
 	var h heard
@@ -171,5 +171,5 @@ func gather(ctx context.Context, r backend.Running, report <-chan heard) (kernel
 }
 
 func outputLost(err error) error {
-	return sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the program ran, and its output could not be read to the end: %s", err).WithCause(err)
+	return sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the program ran, but its output could not be read to the end: %s", err).WithCause(err)
 }

@@ -24,7 +24,7 @@ func (e *Engine) interpreter(ctx context.Context, l sandboxmcp.Language) (interp
 	return withSets(i, e.setsFor(ctx, i), e.cfg.MinTier), nil
 }
 
-// withSets is an interpreter whose programs see package sets.
+// withSets returns the interpreter with package sets, which its programs see.
 func withSets(i interpreter, sets []environment.Set, minTier sandboxmcp.Tier) interpreter {
 	var shown []string
 	for _, s := range sets {

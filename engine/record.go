@@ -103,10 +103,10 @@ func (e *Engine) collect(x *execution, sb backend.Sandbox, res *sandboxmcp.Resul
 	return nil
 }
 
-// collectGrace is how long the files of a cancelled run may still be read.
+// collectGrace is how long files are still read after a run was canceled.
 const collectGrace = time.Second
 
-// after returns a context that ends a while after ctx does.
+// after returns a context that ends grace after ctx.
 func after(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
 	later, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {

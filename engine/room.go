@@ -18,7 +18,7 @@ import (
 // it. One run at a time uses it; files come and go beside the run.
 type room struct {
 	sandbox backend.Sandbox
-	share   *queue.Share   // of the kernel tasks, until the room is closed
+	share   *queue.Share   // kernel tasks of the sandbox, until Close
 	fresh   bool           // each run has an interpreter of its own
 	program kernel.Program // how its interpreter is started
 	interp  interpreter    // which it is
@@ -142,7 +142,7 @@ func (r *room) ready(ctx context.Context, program kernel.Program, whole func() e
 	if r.kernel != nil {
 		select {
 		case <-r.gone: // between two runs
-			_ = r.forget(ctx) // output of no run
+			_ = r.forget(ctx) // lost output belongs to no run
 		default:
 			return r.lost, nil
 		}
@@ -176,7 +176,7 @@ func (r *room) ready(ctx context.Context, program kernel.Program, whole func() e
 
 // forget ends what is left of an interpreter and of everything that it started.
 // What they wrote last goes where their streams go now: a later run is not to
-// have it as its own. The error tells that some of it could not be read.
+// have it as its own. The error says that some of that output could not be read.
 func (r *room) forget(ctx context.Context) (err error) {
 	r.clear(ctx)
 	if r.proc != nil {

@@ -49,7 +49,7 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	if err = e.mayReach(x); err != nil {
 		return res, err
 	}
-	// queue: a place in turn and tasks for its sandbox, given back at the end
+	// queue: wait for a place and for the sandbox's tasks; both are released at the end
 	if err = e.enter(x); err != nil {
 		return res, err
 	}

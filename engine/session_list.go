@@ -73,9 +73,9 @@ func (e *Engine) SessionFiles(ctx context.Context, c sandboxmcp.Caller, id sandb
 	return list, nil
 }
 
-// lookInto tells the size of a file, its type and, when it has at most limit
-// bytes, its hash. It returns how many bytes it read, at most one more than the
-// file had at first, and whether the file is there.
+// lookInto fills in the size of a file and its type, and its hash if the file has at most
+// limit bytes. It returns how many bytes it read, which is at most one more than the size
+// at first, and whether the file is there.
 func lookInto(ctx context.Context, files backend.FileReader, f *sandboxmcp.SessionFile, limit int64) (read int64, there bool) {
 	r, err := files.Open(f.Filename)
 	if err != nil {

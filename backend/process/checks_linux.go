@@ -53,7 +53,7 @@ func (b *Backend) Checks(ctx context.Context) []sandboxmcp.Check {
 	checks = append(checks, s.wayOut(ctx))
 	checks = append(checks, b.weapons(ctx, sb)...)
 	for _, w := range iso.Weak {
-		if w != weakObjects && !strings.HasPrefix(w, "memory") { // no setting of this machine mends the first
+		if w != weakObjects && !strings.HasPrefix(w, "memory") { // no setting of the machine mends weakObjects
 			checks = append(checks, sandboxmcp.Check{Name: "weak", Detail: w, Fix: "delegate a control group, or run the server as root"})
 		}
 	}

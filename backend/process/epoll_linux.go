@@ -19,23 +19,23 @@ import (
 
 // The kernel counts epoll watches by host user (fs.epoll.max_user_watches), and
 // nothing bounds them for a sandbox. Where sandboxes have the server's own user, a
-// program that takes them all keeps the server from watching its pipes. So the
-// server counts what each sandbox holds, and ends the programs of one that holds
-// too many.
+// program that takes all watches keeps the server from watching its pipes. The server
+// therefore counts the watches of each sandbox and ends the programs of a sandbox that
+// holds too many.
 
 const (
 	epollEvery    = 500 * time.Millisecond
-	epollShare    = 8  // of all watches of a user, that one sandbox may hold
-	epollAll      = 2  // likewise, that all sandboxes may hold
-	epollShortage = 64 // likewise, that one sandbox may hold when there are none left
-	epollRest     = 9  // times as long as an exact count took no other is made
+	epollShare    = 8  // one sandbox may hold one part in so many of a user's watches
+	epollAll      = 2  // likewise, all sandboxes together
+	epollShortage = 64 // likewise, one sandbox once the kernel has none left
+	epollRest     = 9  // a count is followed by a rest that takes so many times as long
 )
 
-// sharesUser tells whether the sandbox's programs have the server's host user.
+// sharesUser reports whether the sandbox's programs have the server's host user.
 func (s *sandbox) sharesUser() bool { return s.slot.UID() == os.Geteuid() }
 
-// refused has the watches counted at once if an error is that the kernel refused
-// to watch a descriptor for the server.
+// refused has the watches counted at once if err says that the kernel refused to
+// watch a descriptor for the server.
 func (b *Backend) refused(err error) {
 	if !errors.Is(err, jail.ErrNotPolled) {
 		return
@@ -46,8 +46,8 @@ func (b *Backend) refused(err error) {
 	}
 }
 
-// lookAtEpoll counts the epoll watches of the sandboxes that have the server's
-// user, if it is time to. With short it is.
+// lookAtEpoll counts the epoll watches of the sandboxes that have the server's user. It
+// does nothing before nextEpoll, except with short.
 func (o *objectWatch) lookAtEpoll(live []*sandbox, short bool) {
 	if !short && time.Now().Before(o.nextEpoll) {
 		return
@@ -61,8 +61,9 @@ func (o *objectWatch) lookAtEpoll(live []*sandbox, short bool) {
 	o.nextEpoll = time.Now().Add(max(epollEvery, epollRest*time.Since(began)))
 }
 
-// boundEpoll ends the programs of each sandbox that holds more than its share,
-// and of the largest when all of them together hold too much or none are left.
+// boundEpoll ends the programs of each sandbox that holds more than its share. If all
+// sandboxes together hold too many, it ends the programs of the largest. short says
+// that the kernel has none left, and makes the share smaller.
 func (b *Backend) boundEpoll(all []*sandbox, short bool) {
 	most := b.cfg.testOnlyEpollWatches
 	if most == 0 {
@@ -92,14 +93,14 @@ func (b *Backend) boundEpoll(all []*sandbox, short bool) {
 	}
 }
 
-// epollExcess says in words what a sandbox holds.
+// epollExcess describes the watches of a sandbox that is ended.
 func epollExcess(held int) string {
 	return fmt.Sprintf("%d epoll watches or more, which are the host user's (fs.epoll.max_user_watches)", held)
 }
 
-// epollWatches is how many watches the sandbox holds, as far as its tables of
-// descriptors show. It counts only when the number of descriptors allows for more
-// than limit, and stops above it.
+// epollWatches returns how many watches the sandbox holds, as far as its tables of
+// descriptors show. If its descriptors cannot hold more than limit, it returns 0. It
+// stops counting above limit.
 func (s *sandbox) epollWatches(limit int) int {
 	release, err := s.hold()
 	if err != nil {
@@ -145,12 +146,12 @@ func (s *sandbox) epollWatches(limit int) int {
 	return sum
 }
 
-// mostWatches is how many watches a number of descriptors can hold: half of them
+// mostWatches returns how many watches that many descriptors can hold: half of them
 // watch the other half.
 func mostWatches(files int) int { return (files / 2) * (files / 2) }
 
-// countFiles is how many descriptors a directory of /proc has that cannot be read.
-// Kernels before 6.2 do not tell; then they are as many as a program may have.
+// countFiles returns how many descriptors an unreadable directory of /proc has. Kernels
+// before 6.2 do not tell; countFiles then returns as many as a program may have.
 func countFiles(dir string) int {
 	if info, err := os.Stat(dir); err == nil && info.Size() > 0 {
 		return int(info.Size())
@@ -158,10 +159,10 @@ func countFiles(dir string) int {
 	return mostFiles
 }
 
-const mostFiles = 512 // that a program with the server's user may have
+const mostFiles = 512 // descriptors of a program with the server's user
 
-// fileTables names a directory in /proc for each table of descriptors that a
-// process has: threads may have their own.
+// fileTables returns a directory of /proc for each table of descriptors of a process.
+// Threads may have tables of their own.
 func fileTables(pid string) (dirs []string) {
 	tasks, _ := readNames("/proc/" + pid + "/task")
 	var known []int
@@ -175,8 +176,8 @@ func fileTables(pid string) (dirs []string) {
 	return dirs
 }
 
-// sameFiles tells whether two tasks share their descriptors. What cannot be told
-// is taken for two tables.
+// sameFiles reports whether two tasks share their descriptors. It returns false if the
+// kernel does not tell.
 func sameFiles(a, b int) bool {
 	const kcmpFiles = 2
 	r, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(a), uintptr(b), kcmpFiles, 0, 0, 0)

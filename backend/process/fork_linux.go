@@ -190,9 +190,9 @@ func (b *Backend) NotForked() error {
 	return b.noFork
 }
 
-// await waits for a zygote that is being started, and for the snapshot of imported
-// packages that is being made: a process that stays takes less memory for as long as
-// it lives when it is forked.
+// await waits for a zygote that is being started, and for a snapshot of imported
+// packages that is being made. A session's process is worth the wait: a fork takes less
+// memory for as long as it lives.
 func (b *Backend) await(ctx context.Context, h *hall, n *nest, text string) *jail.Zygote {
 	t := time.NewTimer(hatchLimit)
 	defer t.Stop()
@@ -261,8 +261,8 @@ func (h *hall) endForks(over bool) {
 	}
 }
 
-// zygotes counts those that wait to be forked, and the snapshots of imported
-// packages that their forks can load.
+// zygotes returns how many zygotes wait to be forked, and how many snapshots of imported
+// packages their forks can load.
 func (h *hall) zygotes() (count, imports int) {
 	h.forkMu.Lock()
 	defer h.forkMu.Unlock()

@@ -12,10 +12,10 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
-// inlet is the server's end of a pipe that a program writes to. While its sandbox
-// is ahead of its share of the server, the pipe is taken off the runtime's poller:
-// each write of a program would wake that, although nothing is read. Its methods
-// may be called concurrently, but only one goroutine reads.
+// inlet is the server's end of a pipe that a program writes to. While its sandbox is
+// ahead of its share of the server, the pipe is off the runtime's poller: there, each
+// write of a program wakes the server. The methods may be called concurrently, but only
+// one goroutine may read.
 type inlet struct {
 	effort *backend.Effort // of the sandbox; nil: it never rests
 
@@ -29,14 +29,14 @@ func newInlet(r *os.File, effort *backend.Effort) *inlet {
 	return &inlet{r: r, effort: effort, resting: -1}
 }
 
-// file returns the pipe as it stands on the poller.
+// file returns the pipe. It must not be called during a rest.
 func (i *inlet) file() *os.File {
 	i.state.Lock()
 	defer i.state.Unlock()
 	return i.r
 }
 
-// Read reads what is there, and rests afterwards if the sandbox has used up its
+// Read reads like the pipe. It rests before it returns if the sandbox has used up its
 // share of the server.
 func (i *inlet) Read(p []byte) (int, error) {
 	n, err := i.file().Read(p)
@@ -47,14 +47,14 @@ func (i *inlet) Read(p []byte) (int, error) {
 		err = i.rest(rest)
 	}
 	if n > 0 {
-		return n, nil // an error of the rest is that of the next read, too
+		return n, nil // after a failed rest the next Read fails
 	}
 	return n, err
 }
 
-// rest waits for d, off the poller. It fails with os.ErrClosed once the pipe is
-// closed, and where the kernel refuses to watch the pipe again; the pipe is closed
-// then.
+// rest waits for d, off the poller. If the pipe is closed meanwhile, it fails with
+// os.ErrClosed. If the kernel refuses to watch the pipe again, it closes the pipe and
+// fails.
 func (i *inlet) rest(d time.Duration) error {
 	i.state.Lock()
 	if i.closed {
@@ -75,7 +75,7 @@ func (i *inlet) rest(d time.Duration) error {
 
 	i.state.Lock()
 	defer i.state.Unlock()
-	if i.closed { // and with it what rested
+	if i.closed { // Close has closed the resting descriptor
 		return os.ErrClosed
 	}
 	r, err := jail.Polled(fd, "stream")
@@ -98,8 +98,8 @@ func dup(f *os.File) (fd int, err error) {
 	return fd, errors.Join(failed, err)
 }
 
-// use calls do with the pipe's descriptor, whether it rests or not. It does nothing
-// once the pipe is closed.
+// use calls do with the pipe's descriptor, also during a rest. It fails with
+// os.ErrClosed once the pipe is closed.
 func (i *inlet) use(do func(fd uintptr)) error {
 	i.state.Lock()
 	defer i.state.Unlock()

@@ -15,36 +15,36 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
-// Kernel objects that no memory limit counts, and how many of each one sandbox may
-// hold. The table of all of them is docs/kernel-objects.md.
+// How many of the kernel objects that no memory limit counts one sandbox may hold.
+// docs/kernel-objects.md lists all of them.
 const (
 	maxLocks       = 4096 // record locks and flock
-	maxConnections = 8192 // TCP sockets of its network namespace, those that wait to be accepted included
+	maxConnections = 8192 // TCP sockets of its network namespace, with those that wait to be accepted
 
 	maxQueued  = 32 << 20 // bytes in sockets of the network, where no cgroup counts them
-	fewSockets = 64       // cannot hold more than that
-	maxNetFile = 8 << 20  // of a list of sockets, some 50 000 of them
+	fewSockets = 64       // fewer sockets cannot hold maxQueued
+	maxNetFile = 8 << 20  // bytes of a list of sockets, some 50 000 of them
 
 	objectsEvery = 250 * time.Millisecond
 
-	// lockLines bounds one look at /proc/locks: each further line costs the kernel more than the one before.
+	// lockLines bounds a reading of /proc/locks: each line costs the kernel more than the one before.
 	lockLines = 1 << 16
-	// lockRest is how many times as long as a look at many locks of others took none is taken
-	// again, so that a host with many locks of its own costs a bounded share of a core.
+	// lockRest bounds the cost of a host with many locks of its own. After a reading of
+	// them, the watch does not read for so many times as long.
 	lockRest = 20
 )
 
-// objectWatch counts the kernel objects of all sandboxes of a backend and ends a
-// sandbox that holds too many. It runs while a sandbox lives. Between two looks a
-// program can take more.
+// objectWatch counts the kernel objects of all sandboxes of a backend. It ends the
+// programs of a sandbox that holds too many. It runs while a sandbox lives. Between two
+// counts a program can hold more.
 type objectWatch struct {
 	b         *Backend
 	running   bool      // guarded by b.mu
-	nextLook  time.Time // at the locks; of the goroutine alone
-	nextEpoll time.Time // likewise
+	nextLook  time.Time // when locks are counted again; used by run alone
+	nextEpoll time.Time // when epoll watches are; likewise
 	quit      chan struct{}
-	short     chan struct{} // gets a value when the kernel has refused to watch a descriptor for the server
-	locks     string        // the file; replaced in tests
+	short     chan struct{} // receives a value when the kernel refuses to watch a descriptor for the server
+	locks     string        // path of /proc/locks; replaced in tests
 }
 
 // startLocked starts the watch unless it runs. b.mu is held.
@@ -56,7 +56,7 @@ func (o *objectWatch) startLocked() {
 	o.b.ends.Go(o.run)
 }
 
-// run looks at the end of each interval, so that a short run costs nothing.
+// run counts at the end of each interval, so that a short run costs nothing.
 func (o *objectWatch) run() {
 	t := time.NewTicker(objectsEvery)
 	defer t.Stop()
@@ -77,14 +77,15 @@ func (o *objectWatch) run() {
 	}
 }
 
-// stopLocked ends the watch. b.mu is held, and b.closed is set from here on.
+// stopLocked ends the watch. b.mu is held, and the caller sets b.closed afterwards.
 func (o *objectWatch) stopLocked() {
 	if !o.b.closed {
 		close(o.quit)
 	}
 }
 
-// live lists the sandboxes to look at; nil stops the watch.
+// live returns the sandboxes to count. If there are none, it returns nil and notes that
+// the watch has stopped.
 func (o *objectWatch) live() []*sandbox {
 	o.b.mu.Lock()
 	defer o.b.mu.Unlock()
@@ -115,8 +116,8 @@ func (o *objectWatch) look(live []*sandbox, short bool) {
 	}
 }
 
-// lookAtLocks ends the sandboxes that hold too many locks. It reports whether there are
-// many, and no sandbox has them.
+// lookAtLocks ends the programs of sandboxes that hold too many locks. others reports
+// whether the machine has many locks and no sandbox holds too many.
 func (o *objectWatch) lookAtLocks(live []*sandbox) (others bool) {
 	f, err := os.Open(o.locks)
 	if err != nil {
@@ -147,10 +148,10 @@ func (o *objectWatch) lookAtLocks(live []*sandbox) (others bool) {
 	return others
 }
 
-// countLocks reads the form of /proc/locks and counts its locks by process. The kernel
-// tells the list piece by piece, by the number of the line, so that a lock is told again
-// when others come meanwhile: one that was seen is not counted twice. Two locks of one
-// process are never the same, because a process has one table of descriptors.
+// countLocks counts the locks of a text in the form of /proc/locks by process. The
+// kernel writes the list in pieces and finds its place by the line number. If locks come
+// meanwhile, it writes a lock twice; countLocks counts it once. Two locks of one process
+// are never alike, because a process has one table of descriptors.
 func countLocks(r io.Reader) (byPID map[int]int, lines int) {
 	byPID = map[int]int{}
 	seen, seed := map[uint64]struct{}{}, maphash.MakeSeed()
@@ -177,11 +178,12 @@ func countLocks(r io.Reader) (byPID map[int]int, lines int) {
 	return byPID, lines
 }
 
-// maxAncestry is how many parents of a process are asked for.
+// maxAncestry bounds how many parents of a process ownerOf reads.
 const maxAncestry = 4096
 
-// ownerOf finds the sandbox of a process by its parents: init adopts every process
-// whose parent ended, so that the way up from each leads to it.
+// ownerOf finds the sandbox of a process by its parents, or returns nil. Every process
+// of a sandbox has its init above it, because init adopts the processes whose parent
+// has ended.
 func ownerOf(pid int, owners map[int]*sandbox) *sandbox {
 	for range maxAncestry {
 		if s := owners[pid]; s != nil {
@@ -227,7 +229,8 @@ func (s *sandbox) readNet(name string) []byte {
 	return text
 }
 
-// overSockets tells of which sockets the sandbox holds too many; empty: of none.
+// overSockets says of which sockets the sandbox holds too many. It returns "" if there
+// are none.
 func (s *sandbox) overSockets() string {
 	if s.hall.Mode() == jail.ModePlain || !s.slot.MayHaveSockets() { // L1 refuses to make any
 		return ""
@@ -250,7 +253,8 @@ func (s *sandbox) overSockets() string {
 	return ""
 }
 
-// inUse is the number of sockets of a protocol in the form of /proc/net/sockstat.
+// inUse returns the number of sockets of a protocol from a text in the form of
+// /proc/net/sockstat.
 func inUse(text []byte, protocol string) int {
 	_, rest, ok := bytes.Cut(text, []byte("\n"+protocol+": inuse "))
 	if f := bytes.Fields(rest); ok && len(f) > 0 {
@@ -260,7 +264,8 @@ func inUse(text []byte, protocol string) int {
 	return 0
 }
 
-// queued adds up the bytes that wait in sockets, in the form of /proc/net/tcp.
+// queued adds up the bytes that wait in the sockets of a text in the form of
+// /proc/net/tcp.
 func queued(text []byte) int64 {
 	var sum int64
 	for line := range bytes.Lines(text) {
@@ -279,7 +284,8 @@ func queued(text []byte) int64 {
 	return sum
 }
 
-// endFor ends the programs of the sandbox for what they hold of the kernel.
+// endFor ends the programs of the sandbox because of the kernel objects that they
+// hold. A small share of the processor does not delay it.
 func (s *sandbox) endFor(excess string) {
 	release, err := s.hold()
 	if err != nil {
@@ -289,10 +295,10 @@ func (s *sandbox) endFor(excess string) {
 	s.mu.Lock()
 	s.exceeded = append(s.exceeded, excess)
 	s.mu.Unlock()
-	s.b.log.Warn("a sandbox held too much of the kernel, and its programs are ended", "sandbox", s.spec.ID, "held", excess)
+	s.b.log.Warn("a sandbox holds too many kernel objects; its programs are ended", "sandbox", s.spec.ID, "held", excess)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second) //nolint:forbidigo // no caller waits for the watch
 	defer cancel()
-	if s.slot.Clear(ctx) != nil {
-		_ = s.slot.Kill()
+	if s.clearFreely(ctx) != nil {
+		_ = s.killFreely()
 	}
 }

@@ -31,7 +31,7 @@ type Config struct {
 	testOnlyNoCgroup     bool
 	testOnlyNoNamespaces bool
 	testOnlyForkAgain    bool // not only the first process of a sandbox
-	testOnlyEpollWatches int  // that a user may have; 0: what the kernel says
+	testOnlyEpollWatches int  // epoll watches of a user; 0: the kernel's number
 }
 
 // UIDRange is a range of host user and group ids. Blocks of 65536 are leased
@@ -51,7 +51,7 @@ const (
 	weakUser   = "inotify and other counts per user are shared with the host's user"
 )
 
-// What no limit counts; docs/kernel-objects.md is the whole list.
+// Kernel objects that no limit counts; docs/kernel-objects.md is the whole list.
 const (
 	weakKernelMemory = "memory of sockets, pipes, mappings and descriptors: not counted; bytes in connections are watched every 250 ms"
 	weakObjects      = "file locks, waiting connections: watched, not held"

@@ -46,12 +46,12 @@ type sandbox struct {
 	asked        bool        // it was handed out
 	child        *jail.Child // a fork that waits; guarded by mu once it is handed out
 	childKey     string
-	childImports string    // what the fork has loaded
+	childImports string    // text of the imports that the fork has loaded
 	childBorn    time.Time // when its zygote was
 	ahead        *ahead    // a process that waits; likewise
 
 	net    network         // what it was given of a way out
-	effort *backend.Effort // of the server for it
+	effort *backend.Effort // bounds the server's time for it
 
 	closeOnce sync.Once
 	closeErr  error
@@ -60,13 +60,13 @@ type sandbox struct {
 	shut bool         // they are closed; guarded by use
 
 	dying atomic.Bool  // it is being killed for good
-	quota sync.RWMutex // held to write while the processor limit is lifted for Clear, to read while walls are read
+	quota sync.RWMutex // write-locked while Clear lifts the processor limit, read-locked while walls are read
 
 	mu       sync.Mutex
 	streams  []stream // of every process that was started
 	kept     bool     // its group is the next sandbox's
 	started  bool     // something was
-	exceeded []string // kernel objects that its programs were ended for, each time
+	exceeded []string // for Usage.Exceeded
 }
 
 // build makes a sandbox in a jail, which handOut gives to a caller. With ahead
@@ -428,7 +428,7 @@ func (s *sandbox) Usage() backend.Usage {
 	return u
 }
 
-// taken is what the control group, or the watch in its place, has counted.
+// taken returns what the control group, or the watch in its place, has counted.
 func (s *sandbox) taken() backend.Usage {
 	if s.group == nil {
 		return s.watch.usage(s.slot.CPU())

@@ -13,8 +13,8 @@ import (
 // the forks of programs that import the same packages load it, each in its own
 // sandbox. No package code runs in a process that may enter sandboxes.
 
-// imports is what a nest knows of one text that imports packages. It is guarded by
-// the hall's forkMu.
+// imports is the state of one text that imports packages, for one nest. The hall's
+// forkMu guards it.
 type imports struct {
 	text   string
 	whole  func() error
@@ -52,8 +52,8 @@ func (n *nest) wantsLocked(f *backend.Fork) {
 	i.uses++
 }
 
-// importLocked starts to make the snapshots that programs want and that the nest's
-// zygote does not have.
+// importLocked starts to make the snapshots that programs want and the nest's zygote
+// lacks.
 func (b *Backend) importLocked(h *hall, n *nest) {
 	if n.zygote == nil {
 		return
@@ -84,8 +84,8 @@ func (b *Backend) importLocked(h *hall, n *nest) {
 	}
 }
 
-// makeSnapshot imports packages and keeps the memory with the zygote, when a fork
-// has loaded it once in a sandbox of its own.
+// makeSnapshot imports packages and keeps the snapshot with the zygote, once a fork has
+// loaded it in a sandbox of its own.
 func (b *Backend) makeSnapshot(h *hall, z *jail.Zygote, text string, whole func() error) error {
 	snapshot, err := b.saved(h, z, text)
 	if err == nil && whole != nil {
@@ -171,8 +171,8 @@ func (h *hall) awaitImports(ctx context.Context, n *nest, text string, t *time.T
 	}
 }
 
-// load has a fork load what its zygote has imported for a text, if it has. An
-// error says that the sandbox has to be cleared before anything is run in it.
+// load has a fork load the snapshot that its zygote has for a text, if there is one. On
+// error the sandbox has to be cleared before anything runs in it.
 func (s *sandbox) load(c *jail.Child, z *jail.Zygote, text string, ahead bool) error {
 	if text == "" || z == nil || !c.Same(z) || c.Loaded() {
 		return nil
@@ -186,14 +186,15 @@ func (s *sandbox) load(c *jail.Child, z *jail.Zygote, text string, ahead bool) e
 		s.childImports = text
 		return nil
 	}
-	if !s.gone() { // not because its sandbox was ended
+	if !s.gone() { // the snapshot is at fault, and not the end of the sandbox
 		s.hall.forgetImports(z, text)
-		s.b.log.Warn("a snapshot of imported packages is given up", "error", err)
+		s.b.log.Warn("a snapshot of imported packages is discarded", "error", err)
 	}
 	return err
 }
 
-// forgetImports gives up a snapshot that could not be loaded, for a while.
+// forgetImports discards a snapshot that could not be loaded. It is not made again for a
+// while.
 func (h *hall) forgetImports(z *jail.Zygote, text string) {
 	h.forkMu.Lock()
 	defer h.forkMu.Unlock()

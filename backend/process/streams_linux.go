@@ -15,8 +15,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
-// pipes are a process's streams: the ends that it gets, and what carries bytes
-// to and from ours.
+// pipes are a process's streams: the ends that the process gets, and the copies to and
+// from the server's ends.
 type pipes struct {
 	theirs  []int    // become 0, 1, 2 and, with a channel, 3 and 4
 	channel *channel // nil when there is none
@@ -34,8 +34,8 @@ type pipes struct {
 // one that a program sends in the server's thread, and a socket that lingers
 // blocks its closer for as long as the program likes.
 type channel struct {
-	from *inlet   // what the process writes to its descriptor 3
-	to   *os.File // what it reads from its descriptor 4; nil: there is none
+	from *inlet   // the process's descriptor 3
+	to   *os.File // the process's descriptor 4; nil: it has none
 }
 
 func (c *channel) Read(p []byte) (int, error) { return c.from.Read(p) }
@@ -47,7 +47,7 @@ func (c *channel) Write(p []byte) (int, error) {
 	return c.to.Write(p)
 }
 
-// mute ends what the process reads. It keeps what the process writes.
+// mute closes the direction to the process.
 func (c *channel) mute() {
 	if c.to != nil {
 		_ = c.to.Close()
@@ -73,9 +73,8 @@ type output struct {
 	err error      // why the stream was not read to its end; guarded by mu
 }
 
-// take reads what is there, at most limit bytes and what comes with the last of
-// them, and hands it on. io.EOF: the stream has ended; unix.EAGAIN: there is no
-// more now.
+// take reads what is there and hands it on, until it has at least limit bytes. The
+// error is io.EOF at the end of the stream, and unix.EAGAIN while there is no more.
 func (o *output) take(fd uintptr, limit int64) (taken int64, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -97,7 +96,7 @@ func (o *output) take(fd uintptr, limit int64) (taken int64, err error) {
 	return taken, nil
 }
 
-// copy carries everything until the stream ends. Any other end is o.err.
+// copy carries everything until the stream ends. It notes any other end as o.err.
 func (o *output) copy() {
 	for {
 		rest, err := o.some()
@@ -111,8 +110,8 @@ func (o *output) copy() {
 	}
 }
 
-// some carries what comes, until the stream has ended or the sandbox has used up
-// its share of the server: then it returns how long to rest.
+// some carries what comes until the stream ends or the sandbox has used up its share of
+// the server. In the second case it returns how long to rest.
 func (o *output) some() (rest time.Duration, err error) {
 	raw, err := o.file().SyscallConn()
 	if err != nil {
@@ -139,8 +138,8 @@ func (o *output) some() (rest time.Duration, err error) {
 	return rest, err
 }
 
-// failed notes, and returns, the first reason why the stream cannot be read to
-// its end. err may be nil. It waits for a read that is going on.
+// failed notes err, unless it is nil or an earlier error is noted. It returns the noted
+// error. It waits for a read that is going on.
 func (o *output) failed(err error) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -150,7 +149,7 @@ func (o *output) failed(err error) error {
 	return o.err
 }
 
-// flush carries what is in the pipe now.
+// flush carries what is in the pipe now. It waits for a read that is going on.
 func (o *output) flush() error {
 	var end error
 	err := o.use(func(fd uintptr) {
@@ -195,10 +194,10 @@ func privateOf(p backend.Process) private {
 	}
 }
 
-// openPipes makes all streams, whose output goes nowhere until carry. uid is the host
-// user of the sandbox: its programs may reopen their streams by name only when
-// these belong to it.
-func openPipes(uid int, stdin []byte, private private, effort *backend.Effort) (*pipes, error) {
+// openPipes makes all streams. Output waits in them until carry. uid is the host user
+// of the sandbox: its programs may reopen their streams by name only if these belong to
+// it.
+func openPipes(uid int, stdin []byte, which private, effort *backend.Effort) (*pipes, error) {
 	p := &pipes{effort: effort}
 	err := p.input(stdin)
 	if err == nil {
@@ -207,8 +206,8 @@ func openPipes(uid int, stdin []byte, private private, effort *backend.Effort) (
 	if err == nil {
 		err = p.output(uid)
 	}
-	if err == nil && private != noChannel {
-		err = p.private(private)
+	if err == nil && which != noChannel {
+		err = p.private(which)
 	}
 	if err != nil {
 		p.closeTheirs()

@@ -14,7 +14,7 @@ import (
 // the kernel has for the machine: a sandbox that makes as many tasks as it may
 // leaves room for the host, and for the other sandboxes.
 
-// taskShare is the part of the machine's tasks that sandboxes may have.
+// taskShare: sandboxes may have one part in so many of the machine's tasks.
 const taskShare = 4
 
 // MaxTasks returns how many kernel tasks all sandboxes together may have: a
@@ -27,7 +27,7 @@ func (b *Backend) MaxTasks() int {
 	return b.machineTasks()
 }
 
-// machineTasks reads what the kernel allows.
+// machineTasks reads the kernel's limits and returns the share of sandboxes.
 func machineTasks() int {
 	lowest := 0
 	for _, n := range []int{kernelNumber("pid_max"), kernelNumber("threads-max"), cgroup.ServerTasks(cgroup.Config{})} {
@@ -52,9 +52,9 @@ func kernelNumber(name string) int {
 
 var errNoTasks = errors.New("the task limits of the living sandboxes leave no room for one that is kept ready")
 
-// reserveTasks counts the tasks of a sandbox that is about to be built. For a
-// caller's sandbox, ready ones are closed until it fits. For one that is kept
-// ready it fails where there is no room.
+// reserveTasks counts the tasks of a sandbox that is about to be built. For a caller's
+// sandbox it closes ready ones until the new one fits. With ahead it fails with
+// errNoTasks if the sandbox does not fit. Call returnTasks when the sandbox is gone.
 func (b *Backend) reserveTasks(n int, ahead bool) error {
 	most := b.MaxTasks()
 	for {
@@ -81,8 +81,8 @@ func (b *Backend) returnTasks(n int) {
 	b.tasks -= n
 }
 
-// giveWay gives out the ready sandbox of the shape that was asked for least
-// recently; nil when none is left.
+// giveWay removes and returns the ready sandbox of the shape that was asked for least
+// recently. It returns nil if none is left.
 func (p *readyPool) giveWay() *sandbox {
 	if p == nil {
 		return nil

@@ -9,11 +9,11 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/cgroup"
 )
 
-// What is killed needs processor time of its own sandbox to end: with a hundredth
-// of a core, thousands of tasks would take minutes. So the limit on processor
-// time is lifted before anything is killed.
+// A task that is killed needs processor time of its own sandbox to end. With a hundredth
+// of a core, thousands of tasks take minutes. The limit on processor time is therefore
+// lifted before anything is killed.
 
-// throttle is what keeps a sandbox at its share of the processor.
+// throttle keeps a sandbox at its share of the processor.
 type throttle interface {
 	// lift lets the sandbox's processes run freely.
 	lift() error
@@ -21,9 +21,8 @@ type throttle interface {
 	restore() error
 }
 
-// freely lifts the limits and calls end, which kills. A limit that cannot be
-// lifted makes the end slow, and nothing else. restore holds the processes to
-// their share again.
+// freely lifts the limits and calls end, which kills. If a limit cannot be lifted, the
+// end is slow. restore sets the limits again.
 func freely(limits []throttle, end func() error) (restore func() error, err error) {
 	for _, l := range limits {
 		_ = l.lift()
@@ -49,8 +48,8 @@ func (s *sandbox) throttles() []throttle {
 	return limits
 }
 
-// killFreely ends every program for good. Where nothing but init is left and its
-// share is a whole core, that needs no lifting.
+// killFreely ends every program for good. It lifts the limits first, unless init alone
+// is left and the share is a whole core.
 func (s *sandbox) killFreely() error {
 	if s.slot.Alone() && s.spec.CPUCores >= 1 {
 		return s.slot.Kill()
@@ -60,9 +59,9 @@ func (s *sandbox) killFreely() error {
 	return err
 }
 
-// clearFreely ends every program and holds the next ones to their share. An
-// error means that the sandbox may not be used any more. Isolation waits
-// meanwhile, so that it never reports a limit that is lifted.
+// clearFreely ends every program; the next ones have their limits again. On error the
+// sandbox may not be used any more. Isolation waits meanwhile, so that it never reports
+// a limit that is lifted.
 func (s *sandbox) clearFreely(ctx context.Context) error {
 	s.quota.Lock()
 	defer s.quota.Unlock()
@@ -83,7 +82,7 @@ type groupThrottle struct{ group *cgroup.Group }
 func (t groupThrottle) lift() error    { return t.group.LiftQuota() }
 func (t groupThrottle) restore() error { return t.group.RestoreQuota() }
 
-// lift continues what the watch has stopped, and has it stop nothing until
+// lift continues the programs that the watch has stopped. The watch stops nothing until
 // restore.
 func (w *watch) lift() error {
 	w.sharing.Lock()

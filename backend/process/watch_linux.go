@@ -31,8 +31,8 @@ type watch struct {
 	notBefore time.Time // of the next exact sum
 
 	sharing sync.Mutex
-	stopped bool // its programs are, for their share of the processor; guarded by sharing
-	free    bool // they are not stopped for now; guarded by sharing
+	stopped bool // programs are stopped, for their share of the processor; guarded by sharing
+	free    bool // programs are not stopped for now; guarded by sharing
 
 	mu    sync.Mutex
 	peak  int64
@@ -129,12 +129,11 @@ func (w *watch) look() bool {
 	return true
 }
 
-// inodeSize is what a name in a tmpfs takes of the kernel's memory, and what the kernel
-// itself counts for it.
+// inodeSize is the kernel's memory for a name in a tmpfs, as the kernel counts it.
 const inodeSize = 1024
 
-// tableShare bounds page tables by address space: they take one byte of it in 512 at
-// most, and little more for the tables above them.
+// tableShare bounds page tables by address space: they take at most one byte in 512, and
+// a little for the tables above them.
 const tableShare = 256
 
 // pageTables adds up the page tables of processes.

@@ -58,7 +58,7 @@ func TestBytesReadAreBoundedForFilesThatAreNotKept(t *testing.T) {
 		if d.bytes > readBytes+slack {
 			t.Errorf("%s: got %d bytes read, want at most %d", what, d.bytes, readBytes)
 		}
-		if got, want := reasons(c)["f039"], "not read: more than 8388608 bytes were to be read in all"; got != want {
+		if got, want := reasons(c)["f039"], "not read: at most 8388608 bytes of files are read"; got != want {
 			t.Errorf("%s: got the reason %q for the last file, want %q", what, got, want)
 		}
 	}

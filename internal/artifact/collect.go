@@ -300,7 +300,7 @@ var (
 	errTime    = errors.New("the time for reading files is used up")
 )
 
-// stopped tells why no further file is read; empty: the next one may be read.
+// stopped says why no further file is read; "" if the next one may be read.
 func (c *collector) stopped(ctx context.Context) string {
 	switch {
 	case ctx.Err() == nil:
@@ -313,7 +313,7 @@ func (c *collector) stopped(ctx context.Context) string {
 }
 
 func (c *collector) tooMuch() string {
-	return fmt.Sprintf("not read: more than %d bytes were to be read in all", c.bounds.ReadBytes)
+	return fmt.Sprintf("not read: at most %d bytes of files are read", c.bounds.ReadBytes)
 }
 
 // take reads one file and keeps it.
@@ -362,10 +362,10 @@ func (c *collector) take(ctx context.Context, name string, info backend.FileInfo
 	return nil
 }
 
-// programs tells whether a program can make an error by what it does to names and
+// programs reports whether a program can cause the error by a change of names and
 // rights. Any other error is the machine's, and files are lost.
 func programs(err error) bool {
-	for _, of := range []error{fs.ErrPermission, fs.ErrNotExist, fs.ErrInvalid, syscall.ELOOP, syscall.ENOTDIR, syscall.EXDEV, syscall.ENAMETOOLONG, syscall.EAGAIN} {
+	for _, of := range []error{fs.ErrPermission, fs.ErrNotExist, fs.ErrInvalid, syscall.ELOOP, syscall.ENOTDIR, syscall.EXDEV, syscall.ENAMETOOLONG, syscall.EAGAIN, syscall.ENXIO} {
 		if errors.Is(err, of) {
 			return true
 		}
@@ -382,9 +382,9 @@ type unfitError string
 
 func (e unfitError) Error() string { return string(e) }
 
-// read reads a file once, and makes sure that it was the same all the while:
-// what its entry said has no weight here. All that is read counts, whatever
-// becomes of it.
+// read reads a file once, and checks that it did not change meanwhile. It does not trust
+// the directory entry. All bytes that it reads count, also those of a file that is not
+// kept.
 func (c *collector) read(ctx context.Context, name string) ([]byte, error) {
 	f, err := c.src.Files.Open(name)
 	if err != nil {

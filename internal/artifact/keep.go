@@ -91,10 +91,10 @@ func (k *Keeper) Save(ctx context.Context, rec Record, note func(Dropped) store.
 	}, nil
 }
 
-// rowBytes is what a row of the database is counted for besides its texts.
+// rowBytes is counted for a row of the database besides its texts.
 const rowBytes = 256
 
-// contents are the blobs that a result names, by their SHA-256.
+// contents returns the blobs that a result names, by their SHA-256.
 func contents(r sandboxmcp.Result, stdout, stderr output) map[string][]byte {
 	all := map[string][]byte{}
 	for _, a := range r.Artifacts {
@@ -109,8 +109,8 @@ func contents(r sandboxmcp.Result, stdout, stderr output) map[string][]byte {
 	return all
 }
 
-// restore puts blobs back that are gone. Nothing can discard them before the
-// transaction that it is called in has ended.
+// restore writes blobs again that are gone. It is called in a transaction, and until
+// that ends nothing can discard them.
 func (k *Keeper) restore(ctx context.Context, content map[string][]byte) error {
 	for sum, data := range content {
 		if k.store.HasBlob(sum, int64(len(data))) {

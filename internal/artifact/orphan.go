@@ -90,8 +90,8 @@ func (k *Keeper) named(ctx context.Context, shard int) (map[string]bool, error) 
 	return named, nil
 }
 
-// leave notes the blobs that a request's rows name: they are looked at by Discard
-// when the rows are gone.
+// leave notes the blobs that a request's rows name. Discard removes them once the rows
+// are gone.
 func (k *Keeper) leave(ctx context.Context, tx *sql.Tx, id sandboxmcp.RequestID) error {
 	rows, err := tx.QueryContext(ctx, `SELECT sha256 FROM artifacts WHERE request_id = ?1
 		UNION SELECT stdout_blob FROM executions WHERE request_id = ?1 AND stdout_blob IS NOT NULL
@@ -113,7 +113,7 @@ func (k *Keeper) leave(ctx context.Context, tx *sql.Tx, id sandboxmcp.RequestID)
 	return nil
 }
 
-// leftBlobs are blobs that were named by rows which were dropped.
+// leftBlobs are the blobs of dropped rows.
 type leftBlobs struct {
 	mu   sync.Mutex
 	sums map[string]bool
@@ -136,16 +136,15 @@ func (l *leftBlobs) take() []string {
 	return sums
 }
 
-// Discard removes the content of results that were dropped and that no other
-// result names. What it cannot remove now is left to a later Sweep.
+// Discard removes the content of dropped results, unless another result names it. A
+// later Sweep removes what Discard cannot.
 func (k *Keeper) Discard(ctx context.Context) error {
 	sums := k.left.take()
 	if len(sums) == 0 {
 		return nil
 	}
 	for batch := range slices.Chunk(sums, orphanBatch) {
-		// The rows have to be gone from what is committed: a transaction that drops
-		// them may still fail.
+		// A transaction that drops rows may still fail, so the committed rows decide.
 		unnamed, err := k.unnamed(ctx, batch)
 		if err != nil {
 			return err
@@ -176,8 +175,8 @@ func (k *Keeper) unnamed(ctx context.Context, sums []string) ([]string, error) {
 const isNamed = `SELECT EXISTS (SELECT 1 FROM artifacts WHERE sha256 = ?1)
 	OR EXISTS (SELECT 1 FROM executions WHERE stdout_blob = ?1) OR EXISTS (SELECT 1 FROM executions WHERE stderr_blob = ?1)`
 
-// discard takes blobs away that are still named by no row and have that age. While
-// it runs, no process can commit a row that names one.
+// discard removes the blobs that no row names and that have that age. While it runs, no
+// process can commit a row that names one.
 func (k *Keeper) discard(sums []string, age time.Duration) store.Op {
 	return func(ctx context.Context, tx *sql.Tx) error {
 		for _, sum := range sums {

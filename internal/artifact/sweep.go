@@ -28,9 +28,10 @@ type Dropped struct {
 // those that were to go in the same transaction. note is called for what this
 // Sweep drops and not for what another one has dropped meanwhile.
 //
-// It removes the content of what it dropped, and then content that no result has
-// named for ten minutes, whoever has left it. It looks at a bounded part of all content, and the next Sweep at the
-// part that follows. When ctx ends, what was dropped so far is.
+// It removes the content of the results that it dropped, and then content that no
+// result has named for ten minutes. It looks at a bounded part of all content; the next
+// Sweep looks at the part that follows. If ctx ends, the results dropped so far stay
+// dropped.
 func (k *Keeper) Sweep(ctx context.Context, note func(Dropped) store.Op) error {
 	due, err := k.due(ctx)
 	if err != nil {
@@ -57,9 +58,8 @@ func (k *Keeper) Sweep(ctx context.Context, note func(Dropped) store.Op) error {
 	return k.removeOrphans(ctx)
 }
 
-// makeRoom drops the oldest results of a namespace, and never the one of that id,
-// when the namespace keeps more than it may. It goes some way below the bound, so
-// that the next records find room.
+// makeRoom drops the oldest results of a namespace that keeps more than it may. It never
+// drops newest. It goes some way below the bound, so that the next records find room.
 func (k *Keeper) makeRoom(ctx context.Context, tx *sql.Tx, ns sandboxmcp.Namespace, newest sandboxmcp.RequestID, note func(Dropped) store.Op) error {
 	var sum int64
 	if err := tx.QueryRowContext(ctx, `SELECT bytes FROM kept_bytes WHERE namespace = ?`, ns).Scan(&sum); err != nil {
@@ -93,8 +93,7 @@ func (k *Keeper) makeRoom(ctx context.Context, tx *sql.Tx, ns sandboxmcp.Namespa
 	return nil
 }
 
-// spareShare is which part of MaxBytes is free after results were dropped for a
-// new one.
+// spareShare: makeRoom frees one part in so many of MaxBytes.
 const spareShare = 20
 
 // Why a result is dropped.
@@ -175,8 +174,8 @@ func (k *Keeper) measure(ctx context.Context) error {
 	})
 }
 
-// drop deletes a request's rows and notes it, unless it is gone already. What its
-// rows name is left to Discard.
+// drop deletes a request's rows and notes it, unless the rows are gone already. Discard
+// removes the content that they name.
 func (k *Keeper) drop(ctx context.Context, tx *sql.Tx, d Dropped, note func(Dropped) store.Op) error {
 	if err := k.leave(ctx, tx, d.RequestID); err != nil {
 		return err

@@ -49,6 +49,7 @@ func TestAReadErrorOfTheMachineFailsTheCollection(t *testing.T) {
 		{"d", syscall.ENFILE, true},
 		{"f", syscall.EACCES, false},
 		{"f", syscall.ENOENT, false},
+		{"f", syscall.ENXIO, false}, // a socket in its place
 		{"d", syscall.EACCES, false},
 		{"d", syscall.ENOTDIR, false},
 		{".", syscall.EACCES, true},

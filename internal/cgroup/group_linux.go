@@ -21,7 +21,7 @@ type Group struct {
 	mu      sync.Mutex
 	limits  Limits  // guarded by mu; what was set and read back
 	quota   string  // guarded by mu; what the quota file said
-	lifted  float64 // guarded by mu; the cores that LiftQuota took away; 0: none
+	lifted  float64 // guarded by mu; the limit in cores that LiftQuota removed; 0: none
 	before  figures // guarded by mu; at the last Set
 	gauges  gauges  // guarded by mu
 	removed bool    // guarded by mu
@@ -98,9 +98,9 @@ func (g *Group) setLocked(l Limits) error {
 	return nil
 }
 
-// LiftQuota takes the processor limit away until RestoreQuota or Set. A process
-// that is killed needs processor time of its own group to end, and a small quota
-// would delay that. Walls does not name the limit meanwhile.
+// LiftQuota removes the processor limit until RestoreQuota or Set. A process that is
+// killed needs processor time of its own group to end, and a small quota delays that.
+// Walls does not name the limit meanwhile.
 func (g *Group) LiftQuota() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -115,7 +115,7 @@ func (g *Group) LiftQuota() error {
 	return nil
 }
 
-// RestoreQuota sets the processor limit that LiftQuota took away.
+// RestoreQuota sets the processor limit that LiftQuota removed.
 func (g *Group) RestoreQuota() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

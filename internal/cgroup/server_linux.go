@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// ServerTasks returns the lowest task limit of this process's own group and of
-// those above it, as far as they are visible; 0 where there is none. It makes
-// and changes nothing.
+// ServerTasks returns the lowest task limit of this process's own group and of the
+// visible groups above it. It returns 0 if there is none. It changes nothing.
 func ServerTasks(cfg Config) int {
 	s, err := survey(cfg)
 	if err != nil {

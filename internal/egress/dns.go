@@ -134,7 +134,7 @@ func (l *Link) serveUDP(c net.PacketConn) {
 			}
 			continue
 		}
-		l.effort.Pace(backend.CostQuestion) // a program that waits for its answer asks less meanwhile
+		l.effort.Pace(backend.CostQuestion) // delays the answer, and with it the next question
 		if !l.questions.take(l.proxy.now()) {
 			l.ledger.deny(Entry{Host: "dns", Port: 53, Via: ViaDNS, Reason: "too many questions a second"})
 			continue

@@ -264,10 +264,10 @@ func (c *Child) register() (*Proc, uint32, error) {
 	return p, s.tag, nil
 }
 
-// Drop ends the fork and returns when it is gone. One that has loaded a snapshot goes
-// with everything else in its sandbox.
+// Drop ends the fork and returns when it is gone. If the fork has loaded a snapshot, Drop
+// ends everything else in its sandbox, too.
 func (c *Child) Drop(ctx context.Context) error {
-	if c.loaded { // it may have started others, and need not hear
+	if c.loaded { // it may have started processes, and may not answer
 		c.Release()
 		limited, cancel := context.WithTimeout(ctx, forkLimit)
 		defer cancel()

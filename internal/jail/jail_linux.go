@@ -363,7 +363,7 @@ func (j *Jail) Close() error {
 		j.mu.Lock()
 		j.gone = true
 		closeAll(j.pidfd)
-		for more := true; more; { // others may still take them
+		for more := true; more; { // turns may hold some of them
 			select {
 			case fd := <-j.spawners:
 				closeAll(fd)

@@ -101,7 +101,7 @@ func (s *script) landlock(p plan) (ruleset int) {
 	}
 	for _, d := range devices {
 		rights := uint64(device)
-		if d == "zero" { // mapped shared and for writing it is memory that belongs to no process and no file system
+		if d == "zero" { // a shared, writable mapping of it is memory that no process and no file system is charged for
 			rights &^= llWriteFile | llTruncate
 		}
 		allow("/dev/"+d, rights, true)

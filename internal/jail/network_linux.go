@@ -257,8 +257,8 @@ func (s *Slot) Egress() bool {
 	return s.egress
 }
 
-// MayHaveSockets reports whether a socket of the network may have been made in the
-// sandbox. False is certain for the programs that have made calls so far.
+// MayHaveSockets reports whether programs of the sandbox may have made a socket of the
+// network. If it returns false, none has done so yet.
 func (s *Slot) MayHaveSockets() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

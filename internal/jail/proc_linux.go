@@ -132,15 +132,15 @@ func (p *Proc) signal(n, sign int) error {
 	}
 }
 
-// heed has init heard at full speed for a moment: while it waits to tell of the
-// processes that have ended, it does not take what it is asked.
+// heed has init's messages read at full speed for a moment. Init takes no request while
+// it waits to report processes that have ended.
 func (s *Slot) heed() {
 	if s.effort != nil {
 		time.AfterFunc(heedFor, s.effort.Free())
 	}
 }
 
-// heedFor is long enough for init to tell all that its socket holds.
+// heedFor is long enough to read all messages that init's socket holds.
 const heedFor = 50 * time.Millisecond
 
 // SignalAll sends a signal to every process in the sandbox but its init.
@@ -187,9 +187,9 @@ func (s *Slot) read() {
 	close(s.gone)
 }
 
-// packet takes what init tells. It reports whether that was only of a process
-// that nobody has asked for: a program can make any number of those, and init
-// does not tell more while its socket is full.
+// packet handles a message of init. It reports whether the message is only about the end
+// of a process that the server did not start. A program can cause any number of those;
+// init stops sending while its socket is full.
 func (s *Slot) packet(b []byte) (orphan bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -24,7 +24,7 @@ type SlotConfig struct {
 	Cgroup   int                   // cgroup v2 directory to be born into; 0: none
 	WantProc bool                  // for a server that has to watch memory itself
 	Plain    *Place
-	Effort   *backend.Effort // bounds the server's time for what init tells; nil: nothing does
+	Effort   *backend.Effort // bounds the server's time for init's messages; nil: no bound
 }
 
 // Place is where a sandbox of ModePlain lives on the host.
@@ -380,7 +380,7 @@ func (s *Slot) PID() int {
 	return s.pid
 }
 
-// Alone reports whether init has told that no process is left but itself.
+// Alone reports whether init has said that it is the only process left.
 func (s *Slot) Alone() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

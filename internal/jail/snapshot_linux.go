@@ -12,17 +12,16 @@ import (
 )
 
 // Snapshot is the memory of a fork of a zygote that has imported packages. Other
-// forks of the same zygote can load it. Its bytes are the work of package code:
-// nothing but such a fork, in its own sandbox, looks into them. Its methods may be
-// called concurrently.
+// forks of the same zygote can load it. Package code may have written its bytes, so only
+// such a fork reads them, in its own sandbox. Its methods may be called concurrently.
 type Snapshot struct {
-	mu sync.RWMutex
-	fd int // a sealed memory file; -1: closed
+	mu sync.Mutex // never held over a wait
+	fd int        // a sealed memory file; -1: closed
 }
 
 const (
 	maxSnapshot = 256 << 20
-	importLimit = time.Minute // for a fork to import packages and to save itself
+	importLimit = time.Minute // how long a fork may take to import packages and to save itself
 )
 
 // NewSnapshot keeps what Child.Save wrote. It reads size bytes.
@@ -49,8 +48,8 @@ func NewSnapshot(from io.Reader, size int64) (*Snapshot, error) {
 	return &Snapshot{fd: own}, nil
 }
 
-// Close gives the memory back once no process has it mapped. It may be called more
-// than once.
+// Close gives the memory back once no process has it mapped. It does not wait for
+// a Load. It may be called more than once.
 func (s *Snapshot) Close() {
 	if s == nil {
 		return
@@ -61,8 +60,19 @@ func (s *Snapshot) Close() {
 	s.fd = -1
 }
 
-// Keep stores a snapshot of one of the zygote's forks under a name, in place of an
-// older one. A closed zygote closes it. nil removes what is stored.
+// dup returns another descriptor of the memory file, which outlives Close.
+func (s *Snapshot) dup() (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fd < 0 {
+		return -1, errors.New("it is closed")
+	}
+	return unix.FcntlInt(uintptr(s.fd), unix.F_DUPFD_CLOEXEC, 0)
+}
+
+// Keep stores a snapshot of one of the zygote's forks under a name, and closes an older
+// one of that name. If the zygote is closed, Keep closes the snapshot. With nil it only
+// removes the older one.
 func (z *Zygote) Keep(name string, s *Snapshot) {
 	z.life.Lock()
 	defer z.life.Unlock()
@@ -77,14 +87,14 @@ func (z *Zygote) Keep(name string, s *Snapshot) {
 	}
 }
 
-// Snapshot returns what Keep stored, or nil.
+// Snapshot returns the snapshot of that name, or nil.
 func (z *Zygote) Snapshot(name string) *Snapshot {
 	z.life.Lock()
 	defer z.life.Unlock()
 	return z.snapshots[name]
 }
 
-// Snapshots counts what Keep stored.
+// Snapshots returns how many snapshots the zygote keeps.
 func (z *Zygote) Snapshots() int {
 	z.life.Lock()
 	defer z.life.Unlock()
@@ -102,16 +112,16 @@ func (c *Child) Save(text []byte) error {
 // sandbox may hold processes that cannot be used and has to be cleared. ahead is as
 // in Fork.
 func (c *Child) Load(s *Snapshot, ahead bool) error {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if s.fd < 0 {
-		return errors.New("load snapshot: it is closed")
+	fd, err := s.dup()
+	if err != nil {
+		return fmt.Errorf("load snapshot: %w", err)
 	}
+	defer closeAll(fd)
 	early := uint32(0)
 	if ahead {
 		early = 1
 	}
-	return c.tell(words('L', early), forkLimit, s.fd)
+	return c.tell(words('L', early), forkLimit, fd)
 }
 
 // Loaded reports whether package code may have run in the fork.
@@ -120,9 +130,9 @@ func (c *Child) Loaded() bool { return c.loaded }
 // Same reports whether the fork is one of the zygote's.
 func (c *Child) Same(z *Zygote) bool { return c.zygote == z }
 
-// tell sends a request and waits for the word that it is done. After the request
-// the fork runs code that cannot be trusted: nothing is received from its socket
-// any more, which could carry descriptors, but from a pipe, which cannot.
+// tell sends a request and waits until the fork says that it is done. After the request
+// the fork runs code that cannot be trusted. The answer therefore comes over a pipe, which
+// carries no descriptors; tell shuts the socket for receiving.
 func (c *Child) tell(packet []byte, limit time.Duration, fds ...int) error {
 	var answer [2]int
 	if err := unix.Pipe2(answer[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {

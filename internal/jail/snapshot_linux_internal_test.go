@@ -37,3 +37,34 @@ func TestSnapshotIsBoundedAndSealed(t *testing.T) {
 		t.Error("load of a closed one: got nil, want an error")
 	}
 }
+
+// TestCloseOfASnapshotDoesNotWaitForALoad: the caller of Close holds locks
+// that every fork needs, and a fork may take seconds to load.
+func TestCloseOfASnapshotDoesNotWaitForALoad(t *testing.T) {
+	s, err := NewSnapshot(strings.NewReader("abc"), 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll(ends[0])
+	loaded := make(chan error, 1)
+	go func() { loaded <- (&Child{control: ends[0]}).Load(s, false) }()
+	var b [64]byte
+	_, fds, err := receive(ends[1], b[:]) // the fork has its request and does not answer
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	select {
+	case err := <-loaded:
+		t.Fatalf("Close waited for Load to end with %v, want Close to return first", err)
+	default:
+	}
+	closeAll(append(fds, ends[1])...)
+	if err := <-loaded; err == nil {
+		t.Error("load in a fork that ended: got nil, want an error")
+	}
+}

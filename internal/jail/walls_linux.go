@@ -197,9 +197,9 @@ func (s *script) setting(path, value string) {
 	s.free(fd)
 }
 
-// firstOutOfMemory has the kernel end this process and what it starts before anything
-// else of the host when the host's memory is used up. It stands before the change of
-// ids, which takes the right to the file. may lets it fail, for a /proc that is read-only.
+// firstOutOfMemory makes this process and its children the first that the kernel ends
+// when the host's memory is used up. It stands before the change of ids, which removes the
+// right to write the file. With may it may fail, for a read-only /proc.
 func (s *script) firstOutOfMemory(may bool) {
 	const path, value = "/proc/self/oom_score_adj", "1000"
 	flags := uint32(0)

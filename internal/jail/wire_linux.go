@@ -107,7 +107,7 @@ func words(v ...uint32) []byte {
 // conn is a packet socket on the runtime's poller: waiting holds no thread.
 type conn struct{ f *os.File }
 
-// newConn takes the descriptor, also when it fails.
+// newConn takes over the descriptor, also if it fails.
 func newConn(fd int) (*conn, error) {
 	f, err := Polled(fd, "sandbox")
 	if err != nil {
@@ -116,14 +116,13 @@ func newConn(fd int) (*conn, error) {
 	return &conn{f}, nil
 }
 
-// ErrNotPolled tells that the kernel refused to watch a descriptor for the
-// server, as it does when a user's epoll watches are used up.
+// ErrNotPolled says that the kernel refuses to watch a descriptor for the server. That
+// happens when the epoll watches of the server's user are used up.
 var ErrNotPolled = errors.New("the kernel refuses to watch a descriptor; fs.epoll.max_user_watches of the server's user may be used up")
 
-// Polled makes a descriptor non-blocking and hands it to the runtime's poller.
-// os.NewFile does not tell when the poller refuses a descriptor; every read that
-// has to wait fails then. Polled takes the descriptor, also when it fails; the
-// error is ErrNotPolled then.
+// Polled makes a descriptor non-blocking and hands it to the runtime's poller. It takes
+// over the descriptor, also if it fails. If the poller refuses the descriptor, it fails
+// with ErrNotPolled; os.NewFile alone does not tell, and later reads fail.
 func Polled(fd int, name string) (*os.File, error) {
 	if err := unix.SetNonblock(fd, true); err != nil {
 		closeAll(fd)

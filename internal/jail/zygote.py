@@ -7,8 +7,8 @@
 # server sends, and what one sandbox is to run never passes through it: that goes to the
 # fork itself, over a socket of its own, after its walls stand.
 #
-# It imports nothing of a package. A fork may do that in a sandbox of its own and save its
-# memory, which other forks then load, each in its own sandbox (snapshot.c).
+# It imports no package. A fork imports packages in a sandbox of its own and saves its
+# memory. Other forks load that memory, each in its own sandbox (snapshot.c).
 #
 # 3 is the server's socket. The walls of a fork are a script of the server's, in the
 # form of init.c: a list of system calls.
@@ -28,7 +28,7 @@ def serve():
         _restype_ = c_long
         _argtypes_ = (c_long,) * 7
 
-    class Code(_ctypes.CFuncPtr):  # of snapshot.c, or the interpreter's own, which keep the interpreter's lock
+    class Code(_ctypes.CFuncPtr):  # a function of snapshot.c; it keeps the interpreter's lock
         _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_PYTHONAPI
         _restype_ = c_long
         _argtypes_ = (c_long,) * 5
@@ -205,7 +205,7 @@ def serve():
             del sys.modules[own.pop()]
 
     def place_code():
-        """Maps the code of snapshots and room for its work, at an address that all forks share. It notes what is mapped now."""
+        """Maps snapshot.c with its working memory, at one address in all forks. The code notes what is mapped now."""
         at = syscall(nr_mmap, 0, 1 << 21, 3, 0x22, -1, 0)  # READ|WRITE; PRIVATE|ANONYMOUS
         if at == -1:
             raise OSError(_ctypes.get_errno(), "map the code of snapshots")
@@ -217,7 +217,7 @@ def serve():
 
     def save(text, to):
         """Imports packages and saves the memory of this process to a file. It returns True in forks that have loaded
-        it, and None in a fork that runs the script on nothing."""
+        the file, and None in a fork that runs the script without a program, to see which pages it writes."""
         nonlocal memory
         if posix.fork():  # libraries know a fork by another process number
             posix._exit(0)

@@ -225,7 +225,7 @@ func zygoteScript(cfg ZygoteConfig, filter []byte) (*script, error) {
 	return s, nil
 }
 
-// pythonBytes is how Python writes bytes.
+// pythonBytes returns a bytes literal of Python.
 func pythonBytes(data []byte) string {
 	text := make([]byte, 0, 4*len(data)+3)
 	text = append(text, `b"`...)

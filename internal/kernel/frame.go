@@ -89,11 +89,12 @@ func Read(r io.Reader, show func(sandboxmcp.RichResult)) (Report, error) {
 	return rep, unread(err)
 }
 
-// ErrUnread tells that a channel could not be read to its end, so that what the
-// program said on it may be lost.
+// ErrUnread says that a channel could not be read to its end. Frames of the program may be
+// lost.
 var ErrUnread = errors.New("the program's channel could not be read to its end")
 
-// unread is nil for the end of a channel, also in the middle of a frame.
+// unread wraps an error as ErrUnread. It returns nil for the end of a channel, also in the
+// middle of a frame.
 func unread(err error) error {
 	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil

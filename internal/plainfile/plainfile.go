@@ -1,7 +1,7 @@
-// Package plainfile opens files that have to be regular ones: keys, settings,
-// receipts and what else has a path that another program may have put something
-// under. Anything else (a FIFO, a device, a socket, a directory) is refused at once:
-// no call waits for another process, and no device is opened.
+// Package plainfile opens files that have to be regular: keys, settings, receipts and
+// other files in whose place another program can put something else. It refuses a FIFO, a
+// device, a socket and a directory at once: no call waits for another process, and no
+// device is opened.
 package plainfile
 
 import (
@@ -13,19 +13,19 @@ import (
 	"syscall"
 )
 
-// ErrNotRegular is what a name is refused with that is not a regular file.
+// ErrNotRegular says that a path does not name a regular file.
 var ErrNotRegular = errors.New("it is not a regular file")
 
 // Open opens a file for reading. Links are followed.
 func Open(path string) (*os.File, error) { return open(path, os.O_RDONLY, 0) }
 
-// Append opens a file for writing at its end, and makes one of that mode when there
-// is none.
+// Append opens a file for writing at its end. If there is none, it makes one of that
+// mode.
 func Append(path string, mode fs.FileMode) (*os.File, error) {
 	return open(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, mode)
 }
 
-// Read reads a whole file of at most limit bytes.
+// Read reads a whole file. It fails if the file has more than limit bytes.
 func Read(path string, limit int64) ([]byte, error) {
 	f, err := Open(path)
 	if err != nil {
@@ -47,8 +47,8 @@ func Read(path string, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// open looks at the name before it is opened, because opening a device can do
-// something, and at the file afterwards, because the name may have changed.
+// open checks the path before it opens the file, because opening a device can have an
+// effect. It checks the open file again, because the path may have changed.
 func open(path string, flags int, mode fs.FileMode) (*os.File, error) {
 	info, err := os.Stat(path)
 	switch {
@@ -58,7 +58,7 @@ func open(path string, flags int, mode fs.FileMode) (*os.File, error) {
 	case !info.Mode().IsRegular():
 		return nil, &fs.PathError{Op: "open", Path: path, Err: ErrNotRegular}
 	}
-	f, err := os.OpenFile(path, flags|syscall.O_NONBLOCK, mode) // a FIFO that has come meanwhile is not waited for
+	f, err := os.OpenFile(path, flags|syscall.O_NONBLOCK, mode) // does not wait for a FIFO that has come meanwhile
 	if err != nil {
 		return nil, err
 	}

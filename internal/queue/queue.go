@@ -56,8 +56,8 @@ type Ticket struct {
 	// Guarded by q.mu.
 	beside bool          // it takes none of the MaxConcurrent places
 	done   bool          // released or given up
-	tasks  int           // that it asks for, and holds once fits is closed
-	fits   chan struct{} // closed when it holds its tasks; nil: it does not wait for any
+	tasks  int           // how many it asks for, and holds once fits is closed
+	fits   chan struct{} // closed when it holds its tasks; nil: it asks for none
 }
 
 // Enter takes a place for a request of the namespace. It does not wait. If too
@@ -136,8 +136,8 @@ func (t *Ticket) waitAdmission(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// ask enters a ticket among those that want tasks. The channel is closed once
-// the ticket holds them.
+// ask puts the ticket in line for tasks. The channel is closed once the ticket holds
+// them.
 func (t *Ticket) ask(tasks int) <-chan struct{} {
 	q := t.q
 	q.mu.Lock()
@@ -153,8 +153,8 @@ func (t *Ticket) ask(tasks int) <-chan struct{} {
 	return fits
 }
 
-// fitLocked gives tasks to those that wait for them, in their order: a large
-// request is not overtaken by small ones for ever.
+// fitLocked gives tasks to the tickets in line, in their order, so that small requests do
+// not keep a large one waiting for ever.
 func (q *Queue) fitLocked() {
 	for len(q.short) > 0 && q.tasks+q.short[0].tasks <= q.cfg.MaxTasks {
 		t := q.short[0]
@@ -234,7 +234,7 @@ func (q *Queue) releaseLocked(t *Ticket, processed bool) {
 	}
 }
 
-// giveUpTasksLocked takes the tasks of a ticket back, or its wish for them.
+// giveUpTasksLocked takes the tasks of a ticket back, or takes it out of the line.
 func (q *Queue) giveUpTasksLocked(t *Ticket) {
 	if t.fits == nil {
 		return
@@ -259,8 +259,8 @@ func (q *Queue) leaveLocked(t *Ticket) {
 	q.turn = slices.DeleteFunc(q.turn, func(ns sandboxmcp.Namespace) bool { return ns == t.ns })
 }
 
-// Share is what the sandbox of a session holds of the tasks. A nil Share holds
-// none. Its methods may be called concurrently.
+// Share is the tasks that the sandbox of a session holds. A nil Share holds none. Its
+// methods may be called concurrently.
 type Share struct {
 	q     *Queue
 	tasks int
@@ -268,9 +268,9 @@ type Share struct {
 	over  bool // guarded by q.mu
 }
 
-// Reserve reserves a share for a new session. It does not wait: if sessions
-// would hold more than half of all tasks, it fails with max_sessions. The tasks
-// themselves are waited for by a ticket, and taken from it by Take.
+// Reserve reserves a share for a new session. It does not wait. If sessions would hold
+// more than half of all tasks, it fails with max_sessions. The session's first ticket
+// waits for the tasks, and Take moves them to the share.
 func (q *Queue) Reserve(tasks int) (*Share, error) {
 	if q.cfg.MaxTasks <= 0 {
 		return &Share{q: q}, nil
@@ -279,15 +279,14 @@ func (q *Queue) Reserve(tasks int) (*Share, error) {
 	defer q.mu.Unlock()
 	most := q.cfg.MaxTasks - q.cfg.MostTasks()
 	if q.kept+tasks > most {
-		return nil, sandboxmcp.Errorf(sandboxmcp.CodeMaxSessions, "the sessions that live may have %d tasks, and this one with %d would make it more than %d", q.kept, tasks, most).
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeMaxSessions, "live sessions may have %d tasks; with the %d of this one they would have more than %d", q.kept, tasks, most).
 			WithHint("terminate a session that is no longer needed, or ask for a lower max_processes").With("limit_tasks", most)
 	}
 	q.kept += tasks
 	return &Share{q: q, tasks: tasks}, nil
 }
 
-// Take makes the tasks of a ticket the share's, which holds them until its own
-// Release.
+// Take moves the tasks of a ticket to the share, which holds them until its Release.
 func (s *Share) Take(t *Ticket) {
 	if s == nil {
 		return

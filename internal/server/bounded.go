@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// boundedListener has at most so many connections open. Where one more comes,
-// the idlest of the client that has most is closed for it: who opens connections
-// and asks nothing keeps nobody else out.
+// boundedListener has at most most connections open. When one more comes, it closes the
+// idlest connection of the client that has most, so that idle connections keep no other
+// client out.
 type boundedListener struct {
 	net.Listener
 	most int
@@ -60,9 +60,9 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 	return b, nil
 }
 
-// idlestLocked is the connection that is closed for another: of the client with
-// most of them, one that nothing is asked on before one that is answered, and of
-// those the one on which nothing has moved for longest.
+// idlestLocked returns the connection to close for another one. It belongs to the client
+// with most connections. One without a request goes before one that is answered; of those,
+// the one that has moved no bytes for longest goes first.
 func (l *boundedListener) idlestLocked() *boundedConn {
 	clients := map[string]int{}
 	for c := range l.open {
@@ -87,7 +87,7 @@ func (c *boundedConn) beforeLocked(other *boundedConn, clients map[string]int) b
 	return c.moved.Load() < other.moved.Load()
 }
 
-// clientOf names who opened a connection, by its address.
+// clientOf returns the address of the client that opened a connection.
 func clientOf(c net.Conn) string {
 	a, err := netip.ParseAddrPort(c.RemoteAddr().String())
 	if err != nil {
@@ -96,7 +96,7 @@ func clientOf(c net.Conn) string {
 	return a.Addr().Unmap().String()
 }
 
-// boundedConn is a connection that knows when something moved on it last.
+// boundedConn is a connection that knows when it last moved bytes.
 type boundedConn struct {
 	net.Conn
 	l      *boundedListener
@@ -105,14 +105,14 @@ type boundedConn struct {
 	asked  atomic.Bool  // a request is being answered
 }
 
-// Read notes that something came.
+// Read reads, and notes that bytes came.
 func (c *boundedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.note(n)
 	return n, err
 }
 
-// Write notes that something went.
+// Write writes, and notes that bytes went.
 func (c *boundedConn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	c.note(n)
@@ -125,7 +125,7 @@ func (c *boundedConn) note(n int) {
 	}
 }
 
-// Close closes it and makes room.
+// Close closes the connection and makes room for another.
 func (c *boundedConn) Close() error {
 	c.l.mu.Lock()
 	delete(c.l.open, c)

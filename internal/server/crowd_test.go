@@ -11,9 +11,8 @@ import (
 	"time"
 )
 
-// TestAFileIsHadBesideIdleConnectionsAndSlowReaders: 1 000 connections that ask
-// nothing, and 100 that ask for a large file and do not read it, keep nobody from
-// their file.
+// TestAFileIsHadBesideIdleConnectionsAndSlowReaders: a client gets its file beside 1 000
+// connections without a request and 100 that ask for a large file and do not read it.
 func TestAFileIsHadBesideIdleConnectionsAndSlowReaders(t *testing.T) {
 	const limit = 8 << 20
 	f := newFake()

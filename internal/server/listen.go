@@ -25,7 +25,7 @@ const (
 	maxPortsTried   = 100
 	headerTimeout   = 5 * time.Second
 	requestTimeout  = 10 * time.Second
-	responseTimeout = 30 * time.Second // of an answer that is no file; a file has pieceTimeout
+	responseTimeout = 30 * time.Second // of an answer without a file; a file has pieceTimeout
 	idleTimeout     = 30 * time.Second
 	closeGrace      = time.Second
 )

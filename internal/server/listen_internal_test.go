@@ -53,8 +53,8 @@ func (s *short) Accept() (net.Conn, error) {
 	return s.Listener.Accept()
 }
 
-// TestADoorOutlivesAFailedAccept: a lack of descriptors or watches is over some
-// day, and the door is open then.
+// TestADoorOutlivesAFailedAccept: after a lack of descriptors or watches the server accepts
+// connections again.
 func TestADoorOutlivesAFailedAccept(t *testing.T) {
 	inner, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {

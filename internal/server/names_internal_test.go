@@ -106,8 +106,8 @@ type pairs struct {
 func (p pairs) Accept() (net.Conn, error) { return <-p.conns, nil }
 func (p pairs) Close() error              { return nil }
 
-// TestTheIdlestConnectionMakesRoom: of the client with most, one on which nothing
-// is asked first, and of those the one on which nothing has moved for longest.
+// TestTheIdlestConnectionMakesRoom: it is one of the client with most connections. One
+// without a request goes first, and of those the one that moved no bytes for longest.
 func TestTheIdlestConnectionMakesRoom(t *testing.T) {
 	inner := pairs{conns: make(chan net.Conn, 8)}
 	l := newBounded(inner, 3)

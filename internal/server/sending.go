@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	pieceTimeout = 10 * time.Second // that a client may take for some ten kilobytes of a file
-	stallGrace   = time.Second      // a client that took nothing for so long makes room for others
-	heldFiles    = 8                // of the largest size are held in memory at once
+	pieceTimeout = 10 * time.Second // for a client to take a piece of a file, which has at most 32 KiB
+	stallGrace   = time.Second      // after which a client that takes nothing makes room for others
+	heldFiles    = 8                // files of the largest size that are held in memory at once
 )
 
-// sendings bounds the bytes of files that are held in memory while clients take
-// them. Where one more does not fit, the client that has taken nothing for
-// longest is cut off; while all of them take what they asked for, it waits.
+// sendings bounds the bytes of files that are held in memory while clients take them. If
+// one more file does not fit, the client that has taken nothing for longest is cut off.
+// While all clients take their files, the next one waits.
 type sendings struct {
 	room  int64 // bytes
 	grace time.Duration
@@ -39,12 +39,12 @@ type sending struct {
 
 	// Guarded by all.mu.
 	bytes int64
-	began bool      // the client is being sent something
-	moved time.Time // when it took something last
+	began bool      // a piece was sent
+	moved time.Time // when the client last took a piece
 	cut   bool
 }
 
-// begin waits until bytes fit. The error is that of ctx. The caller calls end.
+// begin waits until bytes fit. The error is ctx's. Without an error the caller calls end.
 func (s *sendings) begin(ctx context.Context, bytes int64, w http.ResponseWriter) (*sending, error) {
 	d := &sending{all: s, response: http.NewResponseController(w), bytes: bytes}
 	for {
@@ -64,8 +64,8 @@ func (s *sendings) begin(ctx context.Context, bytes int64, w http.ResponseWriter
 	}
 }
 
-// admit takes a sending in. Where it does not fit, it cuts off a client that has
-// stalled, and returns what to wait for, and for how long at most.
+// admit adds a sending and returns nil. If the sending does not fit, admit cuts off a
+// client that has stalled; it returns the channel to wait for, and for how long at most.
 func (s *sendings) admit(d *sending) (freed <-chan struct{}, again time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,7 +77,7 @@ func (s *sendings) admit(d *sending) (freed <-chan struct{}, again time.Duration
 	var stalest *sending
 	for x := range s.list {
 		if x.cut {
-			return s.freed, s.grace // its room is on its way
+			return s.freed, s.grace // its room will be free soon
 		}
 		if x.began && (stalest == nil || x.moved.Before(stalest.moved)) {
 			stalest = x
@@ -94,7 +94,7 @@ func (s *sendings) admit(d *sending) (freed <-chan struct{}, again time.Duration
 	return s.freed, s.grace
 }
 
-// shrink gives back what is more than bytes: the file has turned out smaller.
+// shrink lowers what the sending holds to bytes, once the size of the file is known.
 func (d *sending) shrink(bytes int64) {
 	s := d.all
 	s.mu.Lock()

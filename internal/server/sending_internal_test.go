@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestAStalledClientMakesRoom: who takes nothing is cut off for another that
-// waits, and who takes its pieces is not.
+// TestAStalledClientMakesRoom: a client that takes nothing is cut off for another that
+// waits. A client that takes its pieces is not.
 func TestAStalledClientMakesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSendings(100)

@@ -36,9 +36,9 @@ func (t *Table) insert(ctx context.Context, info sandboxmcp.Session) error {
 	})
 }
 
-// absent reads why an id that does not live here may not be made anew: it has
-// expired, or its owner has died, less than a day ago. If gone is nil the id is
-// free. err is the database's.
+// absent reads why an id that does not live here may not be made anew: less than a day
+// ago it expired, or its owner died. If gone is nil, the id is free. err is the
+// database's.
 func (t *Table) absent(ctx context.Context, k key) (gone, err error) {
 	rows, err := t.cfg.Store.DB().QueryContext(ctx, `SELECT owner, state, changed_at FROM sessions WHERE namespace = ? AND session_id = ?`, k.ns, k.id)
 	if err != nil {

@@ -46,8 +46,8 @@ type Table struct {
 
 	mu       sync.Mutex
 	live     map[key]*Session
-	ending   map[key]int // sessions out of live whose row does not say so yet
-	removals uint64      // sessions that have left live or ending; see lookUp
+	ending   map[key]int // sessions that have left live while their row still says live
+	removals uint64      // how many sessions have left live or ending; see lookUp
 	closed   bool
 	wake     chan struct{} // the next expiry may be sooner
 	work     sync.WaitGroup
@@ -129,11 +129,10 @@ func (t *Table) Claim(ctx context.Context, info sandboxmcp.Session, ttl time.Dur
 	return s, fresh, nil
 }
 
-// lookUp calls decide with t.mu held and the reason why the id may not be made
-// anew, or nil. If the id is in t.live the reason is nil and the database is not
-// asked. The reason and the table are from one moment: if a session left the
-// table while the database was read, the database is read again. The error is
-// decide's, or that of the database.
+// lookUp calls decide with t.mu held. gone is the reason why the id may not be made
+// anew, or nil. If the id is in t.live, gone is nil and the database is not read. gone
+// and the table are from one moment: if a session leaves the table while the database is
+// read, lookUp reads it again. The error is decide's or the database's.
 func (t *Table) lookUp(ctx context.Context, k key, decide func(gone error) error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -342,7 +341,7 @@ func (t *Table) leaveLocked(s *Session) {
 	t.removals++
 }
 
-// ended notes that the row of a session that has left the table says so.
+// ended notes that the row of a session no longer says live, after leaveLocked.
 func (t *Table) ended(k key) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -93,8 +93,8 @@ func (s *Store) OpenBlob(sum string) (*os.File, error) {
 	return plainfile.Open(path)
 }
 
-// HasBlob reports whether the blob is there in that size. Inside an [Op] the answer holds until
-// its transaction has ended: blobs are discarded in an Op, too.
+// HasBlob reports whether the blob is there and has that size. Inside an [Op] the answer
+// holds until the transaction ends, because blobs are discarded in an Op, too.
 func (s *Store) HasBlob(sum string, size int64) bool {
 	path, err := s.blobs.path(sum)
 	if err != nil {

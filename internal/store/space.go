@@ -15,14 +15,14 @@ const (
 	minFree      = 256 << 20
 	minFreeShare = 20 // one part in so many: 5 %
 
-	spaceEvery = time.Second // at most so often is the kernel asked
+	spaceEvery = time.Second // how long an answer of the kernel is used
 )
 
-// FreeSpace tells how many bytes an ordinary user may still take of the file system
-// of a directory, and how many it has.
+// FreeSpace returns how many bytes of a directory's file system an ordinary user may
+// still use, and how many the file system has.
 type FreeSpace func(dir string) (free, total uint64, err error)
 
-// spaceCheck remembers what it found for a moment.
+// spaceCheck remembers the last answer for spaceEvery.
 type spaceCheck struct {
 	free FreeSpace
 	now  func() time.Time
@@ -43,11 +43,10 @@ func newSpaceCheck(cfg Config) *spaceCheck {
 	return c
 }
 
-// CheckSpace fails with [sandboxmcp.CodeBackendUnavailable] and names the directory
-// when the file system of the state directory, or that of the database, has less
-// than 256 MiB or 5 % of its space free. It is cheap: it asks the kernel at most
-// once a second. A file system that does not tell its space is taken for one that
-// has enough.
+// CheckSpace fails with [sandboxmcp.CodeBackendUnavailable] if the file system of the
+// state directory, or that of the database, has less than 256 MiB or 5 % of its space
+// free. The error names the directory. CheckSpace asks the kernel at most once a second.
+// It returns nil for a file system that does not tell its space.
 func (s *Store) CheckSpace() error {
 	c := s.space
 	c.mu.Lock()

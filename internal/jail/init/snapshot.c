@@ -197,7 +197,7 @@ struct saving {
 	int pagemap, anonymous;
 };
 
-enum { NAMES = 0xc0000 };
+enum { NAMES = 0xc0000, KEEP = IMAGE_SIZE - 0x2000 }; // in an image: the names of files, and room for the name that is being read
 
 static struct op *add(struct saving *s, u32 kind, ul at, ul size) {
 	struct op *o = &s->image->op[s->image->nops];
@@ -269,7 +269,7 @@ static long file(struct saving *s, struct vma *v, const char *name) {
 	if (deleted(name) || starts(name, "/dev/") || starts(name, "/memfd:") || starts(name, "/SYSV")) return -ENOTSUP;
 	if (!s->name || !same(had, name)) {
 		while (name[n]) n++;
-		if (s->names + n + 1 > IMAGE_SIZE) return -E2BIG;
+		if (s->names + n + 1 > KEEP) return -E2BIG;
 		memcpy((char *)s->image + s->names, name, n + 1);
 		s->name = (u32)s->names;
 		s->names += n + 1;
@@ -343,7 +343,7 @@ static long mapping(struct saving *s, struct vma *v, const char *name, const cha
 static long plan(struct saving *s) {
 	struct text t = {s->area + READ, 0, 0, 0};
 	struct vma v = {0, 0, 0, 0, 0, 0};
-	char *l, *name = 0, *keep = (char *)s->image + IMAGE_SIZE - 0x2000; // of a name, until the flags are read
+	char *l, *name = 0, *keep = (char *)s->image + KEEP;
 	long r = 0;
 	t.fd = (int)sys4(SYS_openat, -100, (long)"/proc/self/smaps", 02000000, 0);
 	s->pagemap = (int)sys4(SYS_openat, -100, (long)"/proc/self/pagemap", 02000000, 0);

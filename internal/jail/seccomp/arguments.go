@@ -18,9 +18,9 @@ var fcntlAllowed = []uint32{
 	1035, 1036, 1037, 1038, // F_GET_RW_HINT, F_SET_RW_HINT, F_GET_FILE_RW_HINT, F_SET_FILE_RW_HINT
 }
 
-// Commands that are refused by name. A lease makes every opener of the file wait for its
-// holder, a notification tells what happens in a directory, and a larger pipe takes from
-// what all processes of the user have together.
+// Commands that fail with EPERM. A lease makes every opener of the file wait for its
+// holder. A notification tells what happens in a directory. A larger pipe takes from the
+// pages that all processes of a user share.
 const (
 	fcntlSetLease = 1024
 	fcntlNotify   = 1026
@@ -44,17 +44,16 @@ const (
 	levelIPv6   = 41
 )
 
-// socketOption is the options of one level that a program may set.
+// socketOption lists the options of one level that a program may set.
 type socketOption struct {
 	level   uint32
 	options []uint32
 }
 
-// socketOptions lists every option that setsockopt sets. What is missing allocates
-// kernel memory that no limit counts (multicast groups, TCP-MD5 and TCP-AO keys,
-// filters, corked datagrams, IPv6 extension headers, flow labels, saved SYNs), or
-// switches something on for the whole host (timestamps, UDP encapsulation, TCP
-// transmit delay, upper-layer protocols).
+// socketOptions lists every option that a program may set. Some of the others allocate
+// kernel memory that no limit counts: multicast groups, TCP-MD5 and TCP-AO keys, filters,
+// corked datagrams, IPv6 extension headers, flow labels, saved SYNs. Others change the
+// whole host: timestamps, UDP encapsulation, TCP transmit delay, upper-layer protocols.
 var socketOptions = []socketOption{
 	{levelSocket, []uint32{
 		2, 5, 6, 9, 10, 11, 12, 13, 14, 15, // REUSEADDR, DONTROUTE, BROADCAST, KEEPALIVE, OOBINLINE, NO_CHECK, PRIORITY, LINGER, BSDCOMPAT, REUSEPORT
@@ -76,8 +75,8 @@ var socketOptions = []socketOption{
 	{levelUDP, []uint32{101, 102, 103}}, // NO_CHECK6_TX, NO_CHECK6_RX, SEGMENT
 }
 
-// socketBuffers are SO_SNDBUF and SO_RCVBUF. The kernel takes them as a wish and cuts
-// it without a word, so setting them succeeds and changes nothing.
+// socketBuffers are SO_SNDBUF and SO_RCVBUF. The kernel lowers these values silently, so
+// programs accept that setting them succeeds and changes nothing.
 var socketBuffers = []uint32{7, 8}
 
 // Level and option are int in the kernel: low words only.
@@ -156,10 +155,9 @@ func filterRules(rules map[string]rule) {
 	rules["prctl"] = prctlRule(clause{[]test{equal(0, prctlSetSeccomp), equal(1, prctlFilter)}, Refuse(errEINVAL)})
 }
 
-// Options of prctl that do not exist (EINVAL). Core scheduling keeps the other threads of
-// a processor core idle, the host's too. A table of futexes is up to a gigabyte by one
-// call, and memory that is neither resident nor page tables, so that a watch does not
-// see it.
+// Options of prctl that fail with EINVAL. Core scheduling keeps the other threads of a
+// processor core idle, also for the host. A table of futexes takes up to a gigabyte by one
+// call. That memory is neither resident nor in page tables, so the watch does not see it.
 const (
 	prctlCoreScheduling = 62
 	prctlFutexHash      = 78
@@ -170,8 +168,8 @@ func prctlRule(more ...clause) rule {
 }
 
 // attributeNames set an extended attribute, whose size is the fourth argument. An access
-// list is one, too; up to 64 KiB for each file, and in no memory limit. What is below
-// attributeSize is less than the file itself takes, which is counted.
+// list is one, too: it may have 64 KiB for each file, and no memory limit counts it. An
+// attribute below attributeSize takes less than the file itself, which is counted.
 const (
 	attributeNames = `setxattr lsetxattr fsetxattr`
 	attributeSize  = 128 // a power of two

@@ -41,9 +41,9 @@ type clause struct {
 	then Verdict
 }
 
-// test looks at one 32-bit word of an argument. With among it holds when the word is
-// one of those; with any when some bit of want is set; otherwise when the bits in mask
-// equal want.
+// test looks at one 32-bit word of an argument. With among it holds if the word is one of
+// those. With any it holds if some bit of want is set. Otherwise it holds if the bits in
+// mask equal want.
 type test struct {
 	arg   uint8
 	high  bool
@@ -132,10 +132,10 @@ const (
 		cloneNewCgroup | cloneNewUTS | cloneNewIPC | cloneNewUser | cloneNewPID | cloneNewNet
 )
 
-// On both architectures the flags are the first argument. Threads share descriptors and
-// processes do not, so that each process has one table of them. Record locks belong to a
-// table: those of a second process would outlive the first, and nothing would show whose
-// they are; those of a second table of one process could not be told from the first's.
+// On both architectures the flags are the first argument. Threads have to share
+// descriptors and processes may not, so that each process has one table of them. Record
+// locks belong to a table. Locks of a shared table outlive the process that took them, and
+// nothing shows whose they are. Locks of two tables of one process look alike.
 func cloneRule() rule {
 	return rule{[]clause{
 		{[]test{anyBit(0, cloneRefused)}, Refuse(errEPERM)},

@@ -13,12 +13,12 @@
 // The list is the default profile of Moby as it applies to a process without
 // capabilities, less what a sandbox should not have; see [New].
 //
-// What it does not do: it does not look behind pointers, so it cannot judge
-// paths, addresses or clone3 (which therefore does not exist); prctl is allowed
-// but for filters of system calls, tables of futexes and core scheduling, because the kernel asks a capability for the
-// options that matter (PR_SET_MM needs CAP_SYS_RESOURCE) and the others bind the
-// caller only; and mapping /dev/zero shared is anonymous shared memory that a filter
-// cannot tell from a file: the caller of this package gives no right to write to it.
+// What it does not do: it does not look behind pointers, so it cannot judge paths,
+// addresses or clone3, which therefore does not exist. It allows prctl except for filters
+// of system calls, tables of futexes and core scheduling: other options that reach beyond
+// the caller need a capability (PR_SET_MM needs CAP_SYS_RESOURCE). It cannot tell a shared
+// mapping of /dev/zero, which is anonymous shared memory, from a file; the caller of this
+// package gives no right to write to /dev/zero.
 //
 // Nothing here loads a filter. The package holds no state, needs no particular
 // platform, and all of it may be called concurrently.
