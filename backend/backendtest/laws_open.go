@@ -190,8 +190,16 @@ func shownElsewhere(t *testing.T, s *suite) {
 		look = "cat " + dir + "/file"
 	}
 	show := func(p *backend.Spec) { p.ReadOnlyDirs = []string{backend.ShownAt(dir, at)} }
-	if got := s.open(t, show).sh(t, look); got != want {
+	x := s.open(t, show)
+	if got := x.sh(t, look); got != want {
 		t.Errorf("in the sandbox: got %q, want %q", got, want)
+	}
+	if s.full() {
+		for _, table := range []string{"mountinfo", "mounts", "mountstats"} {
+			if got := x.sh(t, "cat /proc/self/"+table); !strings.Contains(got, at) || strings.Contains(got, filepath.Base(dir)) {
+				t.Errorf("%s: got %q, want %s and nothing of %s", table, got, at, dir)
+			}
+		}
 	}
 	// One that is shown whole does not stand for a part of it that is to be elsewhere.
 	s.open(t, func(p *backend.Spec) { p.ReadOnlyDirs = []string{filepath.Dir(dir)} })

@@ -47,6 +47,7 @@ type Config struct {
 	Spawners int      // how many sandboxes can be in the making at once; 0: one per processor
 	Keep     int      // so many untouched network namespaces of dead sandboxes are kept for the next ones; 0: none
 
+	bare    bool          // trees shown elsewhere are bind mounts, whose paths on the host can be read: no overlay can be made
 	off     map[wall]bool // tests only: walls left out
 	without uint64        // tests only: namespaces that a sandbox does not get
 }
@@ -111,7 +112,12 @@ func Open(cfg Config) (*Jail, error) {
 	if cfg.Mode == ModePlain && j.abi < 6 {
 		return nil, fmt.Errorf("%w: Landlock ABI %d cannot keep signals in (6 can, Linux 6.12)", ErrUnavailable, j.abi)
 	}
-	if err := j.start(); err != nil {
+	err := j.start()
+	if errors.Is(err, errCover) {
+		cfg.bare = true
+		return Open(cfg)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return j, nil
@@ -171,7 +177,7 @@ func (j *Jail) build(spawners int) error {
 				passedFDs = append(passedFDs, fd)
 			}
 		}
-		s = templateScript(j.cfg.ReadOnly, trees)
+		s = templateScript(j.cfg.ReadOnly, trees, !j.cfg.bare)
 	}
 	p, err := s.encode(nil, 'B'|uint32(spawners)<<24)
 	if err == nil {
@@ -187,6 +193,9 @@ func (j *Jail) build(spawners int) error {
 		err = errors.New("builder ended at once")
 	case word(answer, 0) == 'E':
 		err = s.failure(word(answer, 1), word(answer, 2))
+		if s.covers(word(answer, 1)) {
+			err = fmt.Errorf("%w: %w", errCover, err)
+		}
 	}
 	if err != nil {
 		closeAll(sockets...)

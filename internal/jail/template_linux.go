@@ -2,6 +2,7 @@ package jail
 
 import (
 	"encoding/binary"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -54,18 +55,20 @@ var syntheticFiles = map[string]string{
 
 // tree is a mount to graft into the template.
 type tree struct {
-	path   string // on the host
-	inside string
-	attr   uint64
-	handle arg // a descriptor made by the server, or the result of the builder's own open_tree
+	path    string // on the host
+	inside  string
+	attr    uint64
+	handle  arg  // a descriptor made by the server, or the result of the builder's own open_tree
+	covered bool // its path on the host is not to be seen
 }
 
 const readOnly = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 
 // templateScript makes the root. extra are directories beyond the system's own;
 // passedTrees tells for each whether the server opened it itself, because the
-// builder could not reach it, and passes it as the descriptor of that place.
-func templateScript(extra []string, passedTrees map[string]int) *script {
+// builder could not reach it, and passes it as the descriptor of that place. cover makes overlays of what is shown
+// elsewhere.
+func templateScript(extra []string, passedTrees map[string]int, cover bool) *script {
 	s := &script{}
 	s.mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
 	// an own /proc: id maps are written through it, and a sandbox may mount a new one only below a fully visible one
@@ -77,7 +80,7 @@ func templateScript(extra []string, passedTrees map[string]int) *script {
 	budget := int64(copiedBytes)
 	open := func(path, inside string, attr uint64) {
 		r := s.keep("open "+path, unix.SYS_OPEN_TREE, num(unix.AT_FDCWD), s.str(path), num(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE))
-		trees = append(trees, tree{path, inside, attr, r.arg()})
+		trees = append(trees, tree{path, inside, attr, r.arg(), false})
 	}
 	for _, p := range append(append([]string{}, systemTrees...), configTrees...) {
 		st, err := os.Lstat(p)
@@ -97,10 +100,11 @@ func templateScript(extra []string, passedTrees map[string]int) *script {
 	for _, entry := range extra {
 		host, inside := backend.Shown(entry)
 		if i, ok := passedTrees[entry]; ok {
-			trees = append(trees, tree{host, inside, readOnly, passed(i)})
-			continue
+			trees = append(trees, tree{path: host, inside: inside, attr: readOnly, handle: passed(i)})
+		} else {
+			open(host, inside, readOnly)
 		}
-		open(host, inside, readOnly)
+		trees[len(trees)-1].covered = cover && host != inside
 	}
 	for _, d := range devices {
 		open("/dev/"+d, "/dev/"+d, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC)
@@ -162,7 +166,9 @@ func (s *script) fill(trees []tree, links [][2]string, proc reg) {
 }
 
 func (s *script) graft(t tree, made map[string]bool) {
-	if st, err := os.Stat(t.path); err == nil && st.IsDir() {
+	st, err := os.Stat(t.path)
+	isDir := err == nil && st.IsDir()
+	if isDir {
 		s.mkdirs(t.inside, made)
 	} else {
 		s.mkdirs(filepath.Dir(t.inside), made)
@@ -174,7 +180,35 @@ func (s *script) graft(t tree, made map[string]bool) {
 	attr = binary.LittleEndian.AppendUint64(attr, unix.MS_PRIVATE)
 	attr = binary.LittleEndian.AppendUint64(attr, 0)
 	s.do("protect "+t.inside, unix.SYS_MOUNT_SETATTR, t.handle, s.str(""), num(unix.AT_EMPTY_PATH|unix.AT_RECURSIVE), s.bytes(attr), num(len(attr)))
+	if t.covered && isDir {
+		s.cover(t)
+		return
+	}
 	s.moveMount(t.handle, t.inside)
+}
+
+// Directories of the template that are empty while trees are grafted.
+const (
+	coverDir = "/tmp"
+	emptyDir = "/run"
+)
+
+// errCover says that the kernel makes no overlay here.
+var errCover = errors.New("no overlay")
+
+// cover mounts a tree as the lower directory of a read-only overlay. The mount table
+// shows the root of a bind mount by its path on the host, and that of an overlay as
+// "/". An overlay without an upper directory needs two lower ones.
+func (s *script) cover(t tree) {
+	s.moveMount(t.handle, coverDir)
+	s.do("cover "+t.inside, unix.SYS_MOUNT, s.str("packages"), s.str(t.inside), s.str("overlay"),
+		num(unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV), s.str("lowerdir="+coverDir+":"+emptyDir))
+	s.do("detach "+coverDir, unix.SYS_UMOUNT2, s.str(coverDir), num(unix.MNT_DETACH))
+}
+
+// covers reports whether a call of the script makes an overlay.
+func (s *script) covers(index uint32) bool {
+	return int(index) < len(s.names) && strings.HasPrefix(s.names[index], "cover ")
 }
 
 func (s *script) moveMount(from arg, to string) {

@@ -328,13 +328,39 @@ func (a *automaton) findPlain(data []byte) int {
 }
 
 // skim goes on from a state with a row until it comes to one without, and tells
-// how many bytes that took.
+// how many bytes that took. A step waits for the one before, so two parts of the
+// data are gone through side by side. The second part begins at no state: that is
+// right from its denseDepth-th byte on, if the first part has no state without a
+// row up to there.
 func (a *automaton) skim(s uint32, data []byte) (uint32, int) {
 	table, class, sparse := a.table, &a.class, a.sparse
-	for i, c := range data {
+	from := 0
+	for ; len(data)-from >= 2*skimBytes; from += 2 * skimBytes {
+		first, second := (*[skimBytes]byte)(data[from:]), (*[skimBytes]byte)(data[from+skimBytes:])
+		ahead, i := uint32(0), 0
+		for i < skimBytes && ahead < sparse {
+			s, ahead = table[s+uint32(class[first[i]])], table[ahead+uint32(class[second[i]])]
+			i++
+			if s >= sparse {
+				return s, from + i
+			}
+		}
+		for k, c := range data[from+i : from+skimBytes+denseDepth] {
+			if s = table[s+uint32(class[c])]; s >= sparse {
+				return s, from + i + k + 1
+			}
+		}
+		if s = ahead; s >= sparse {
+			return s, from + skimBytes + i
+		}
+	}
+	for i, c := range data[from:] {
 		if s = table[s+uint32(class[c])]; s >= sparse {
-			return s, i + 1
+			return s, from + i + 1
 		}
 	}
 	return s, len(data)
 }
+
+// skimBytes is how long the parts are.
+const skimBytes = 16

@@ -36,42 +36,45 @@ const maxDumpLine = 256
 
 func (a *automaton) dumps() *dumps { return &dumps{a: a, found: -1} }
 
-// skip is how many bytes at the beginning of p are surely in no line of a dump. It
-// is called when nothing is held.
-func (d *dumps) skip(p []byte) int {
+// skip returns how many bytes at the beginning of p are surely in no line of a dump,
+// and whether a line that ends in them may end with a soft break. It is called when
+// nothing is held.
+func (d *dumps) skip(p []byte) (n int, soft bool) {
 	for at := 0; ; {
 		end := bytes.IndexByte(p[at:], '\n') + 1
 		if !d.passing && at < len(p) && isHex(p[at]) {
 			if end == 0 {
-				return at
+				return at, soft
 			}
 			if _, is := decodeDump(p[at : at+end]); is {
-				return at
+				return at, soft
 			}
 		}
 		if end == 0 {
 			d.passing = d.passing || at < len(p)
-			return len(p)
+			return len(p), soft
 		}
 		at, d.passing = at+end, false
+		soft = soft || endsSoft(p[:at-1])
 	}
 }
 
-// through takes bytes and returns what is certain, which is p itself or in the buffer.
-func (d *dumps) through(buffer *[]byte, p []byte) []byte {
+// through takes bytes and returns what is certain, which is p itself or in the
+// buffer, and whether a soft break may be in it.
+func (d *dumps) through(buffer *[]byte, p []byte) (certain []byte, soft bool) {
 	if len(d.lines) > 0 || len(d.line) > 0 {
 		*buffer = d.write((*buffer)[:0], p)
-		return *buffer
+		return *buffer, true
 	}
-	n := d.skip(p)
+	n, soft := d.skip(p)
 	if n > 0 {
 		d.told = false
 	}
 	if n == len(p) {
-		return p
+		return p, soft || endsSoft(p)
 	}
 	*buffer = d.write(append((*buffer)[:0], p[:n]...), p[n:])
-	return *buffer
+	return *buffer, true
 }
 
 // write takes bytes and appends to dst what is certain.

@@ -29,8 +29,7 @@ type skip struct {
 
 var breaks = [...][]byte{[]byte("=\n"), []byte("=\r\n")}
 
-// scanJoined looks for patterns in bytes that are held already, as they are and
-// without breaks. Bytes are looked at one by one from a break on until no form can go
+// scanJoined looks for patterns in the next bytes, as they are and without breaks. Bytes are looked at one by one from a break on until no form can go
 // across it.
 func (s *stream) scanJoined(p []byte) {
 	j := &s.joined
@@ -49,29 +48,27 @@ func (s *stream) scanJoined(p []byte) {
 	}
 }
 
-// nextBreak is where a break begins, or may begin at the end of p, or that end.
+// endsSoft reports whether a soft break begins at the end of a line, which is given
+// without its line feed.
+func endsSoft(line []byte) bool {
+	return bytes.HasSuffix(line, []byte("=")) || bytes.HasSuffix(line, []byte("=\r"))
+}
+
+// nextBreak returns where a break begins, or may begin at the end of p, or that end.
 func nextBreak(p []byte) int {
-	for at := 0; ; {
+	for at := 0; ; at++ {
 		end := bytes.IndexByte(p[at:], '\n')
-		if end < 0 {
-			break
+		last := end < 0
+		if at += end; last {
+			at = len(p)
 		}
-		end += at
-		switch at = end + 1; {
-		case end >= 1 && p[end-1] == '=':
-			return end - 1
-		case end >= 2 && p[end-1] == '\r' && p[end-2] == '=':
-			return end - 2
+		if endsSoft(p[:at]) {
+			return bytes.LastIndexByte(p[:at], '=')
+		}
+		if last {
+			return at
 		}
 	}
-	n := len(p)
-	switch {
-	case n >= 1 && p[n-1] == '=':
-		return n - 1
-	case n >= 2 && p[n-1] == '\r' && p[n-2] == '=':
-		return n - 2
-	}
-	return n
 }
 
 // withoutBreaks is a text without the breaks; nil when it has none.

@@ -151,11 +151,11 @@ func (s *Stream) Write(dst, p []byte) []byte {
 	if s.secrets == nil {
 		return s.pii.write(dst, p)
 	}
-	p = s.dumps.through(&s.before, p)
+	p, soft := s.dumps.through(&s.before, p)
 	if s.pii == nil {
-		return s.secrets.write(dst, p)
+		return s.secrets.write(dst, p, soft)
 	}
-	s.between = s.secrets.write(s.between[:0], p)
+	s.between = s.secrets.write(s.between[:0], p, soft)
 	return s.pii.write(dst, s.between)
 }
 
@@ -166,9 +166,9 @@ func (s *Stream) Close(dst []byte) []byte {
 	}
 	s.before = s.dumps.close(s.before[:0])
 	if s.pii == nil {
-		return s.secrets.close(s.secrets.write(dst, s.before))
+		return s.secrets.close(s.secrets.write(dst, s.before, true))
 	}
-	s.between = s.secrets.write(s.between[:0], s.before)
+	s.between = s.secrets.write(s.between[:0], s.before, true)
 	s.between = s.secrets.close(s.between)
 	return s.pii.close(s.pii.write(dst, s.between))
 }

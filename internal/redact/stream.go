@@ -34,14 +34,23 @@ const headBytes = 512
 
 func (a *automaton) stream() *stream { return &stream{a: a, masked: -1} }
 
-// write takes bytes and appends what is certain to dst.
-func (s *stream) write(dst, p []byte) []byte {
+// write takes bytes and appends what is certain to dst. soft tells whether a soft
+// break may begin in them.
+func (s *stream) write(dst, p []byte, soft bool) []byte {
 	if n := headBytes - len(s.head); n > 0 {
 		s.head = append(s.head, p[:min(n, len(p))]...)
 	}
-	s.held = append(s.held, p...)
-	s.scanJoined(p)
-	return s.emit(dst, s.pending(s.pos-int64(s.a.depth(s.state))))
+	all := p
+	if len(s.held) > 0 {
+		s.held = append(s.held, p...)
+		all = s.held
+	}
+	if soft || s.joined.seen > 0 || s.joined.active {
+		s.scanJoined(p)
+	} else {
+		s.scan(p)
+	}
+	return s.emit(dst, all, s.pending(s.pos-int64(s.a.depth(s.state))))
 }
 
 // close takes the end, and appends the rest to dst.
@@ -51,12 +60,12 @@ func (s *stream) close(dst []byte) []byte {
 	}
 	s.release()
 	s.ends()
-	dst = s.emit(dst, s.pos)
+	dst = s.emit(dst, s.held, s.pos)
 	s.state, s.held, s.head, s.follow = 0, nil, nil, nil
 	return dst
 }
 
-// scan looks for patterns in bytes that are held already.
+// scan looks for patterns in the next bytes.
 func (s *stream) scan(p []byte) {
 	a := s.a
 	for i := 0; i < len(p); {
@@ -168,16 +177,17 @@ func (s *stream) mask(from, to int64) {
 	}
 }
 
-// emit appends all before a place: of that, nothing can be in another pattern.
-func (s *stream) emit(dst []byte, until int64) []byte {
+// emit appends all before a place, of which nothing can be in another pattern, and
+// holds the rest. all are the bytes that are not done with.
+func (s *stream) emit(dst, all []byte, until int64) []byte {
 	done := 0
 	for s.base < until {
 		n := until - s.base
 		if len(s.cover) == 0 || s.cover[0].from >= until {
-			dst = append(dst, s.held[done:done+int(n)]...)
+			dst = append(dst, all[done:done+int(n)]...)
 		} else if c := &s.cover[0]; c.from > s.base {
 			n = c.from - s.base
-			dst = append(dst, s.held[done:done+int(n)]...)
+			dst = append(dst, all[done:done+int(n)]...)
 		} else {
 			if !c.told && c.from != s.masked {
 				dst = append(dst, Mask...)
@@ -191,7 +201,7 @@ func (s *stream) emit(dst []byte, until int64) []byte {
 		s.base += n
 		done += int(n)
 	}
-	s.held = append(s.held[:0], s.held[done:]...)
+	s.held = append(s.held[:0], all[done:]...)
 	return dst
 }
 
