@@ -177,7 +177,7 @@ func (d database) besides() error {
 
 // connect makes the writer's connection and reads the schema's version over it.
 func (d database) connect(ctx context.Context, db *sql.DB) (conn *sql.Conn, version int, err error) {
-	if err := d.besides(); err != nil {
+	if err = d.besides(); err != nil {
 		return nil, 0, err
 	}
 	var app int
