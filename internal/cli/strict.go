@@ -42,6 +42,9 @@ type open struct {
 	value bool            // a name was read, and its value is next
 }
 
+// maxNested is how deep the objects and lists of a text may stand in each other.
+const maxNested = 1000
+
 // walkValue reads one value and finds names that come twice.
 func walkValue(d *json.Decoder) error {
 	var stack []*open
@@ -77,6 +80,9 @@ func walkValue(d *json.Decoder) error {
 		}
 		if len(stack) == 0 {
 			return nil
+		}
+		if len(stack) > maxNested {
+			return fmt.Errorf("its values are nested deeper than %d levels", maxNested)
 		}
 	}
 }

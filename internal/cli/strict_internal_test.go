@@ -67,7 +67,8 @@ func TestReceiptsThatCanBeReadInTwoWaysAreRefused(t *testing.T) {
 		"a list":                        {"[" + good + "]", "plain JSON"},
 		"nothing":                       {"", "plain JSON"},
 		"half":                          {good[:len(good)/2], "plain JSON"},
-		"deep":                          {strings.Repeat("[", 100_000), "plain JSON"},
+		"deep":                          {strings.Repeat("[", 100_000), "nested deeper"},
+		"deep in a result":              {result(`,"x":` + strings.Repeat(`{"a":`, 1000) + "1" + strings.Repeat("}", 1000)), "nested deeper"},
 	} {
 		p := filepath.Join(t.TempDir(), "receipt.json")
 		if err := os.WriteFile(p, []byte(tt.text), 0o600); err != nil {
@@ -108,6 +109,14 @@ func TestWhatIsNoRegularFileIsRefusedAtOnce(t *testing.T) {
 			return nil, list
 		}
 	}
+	withDatabase := func(args ...string) command {
+		return func(state, _, _ string) ([]string, []string) {
+			if err := os.WriteFile(filepath.Join(state, "sandboxmcp.db"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return nil, args
+		}
+	}
 	kinds := map[string]func(path string) error{
 		"FIFO":      func(p string) error { return unix.Mkfifo(p, 0o600) },
 		"device":    func(p string) error { return os.Symlink("/dev/zero", p) },
@@ -132,6 +141,9 @@ func TestWhatIsNoRegularFileIsRefusedAtOnce(t *testing.T) {
 			return []string{"SANDBOXMCP_SQLITE_PATH=" + odd}, []string{"audit", "verify"}
 		}},
 		"database":             {"sandboxmcp.db", named("audit", "verify")},
+		"journal":              {"sandboxmcp.db-journal", withDatabase("audit", "verify")},
+		"log":                  {"sandboxmcp.db-wal", withDatabase("audit", "verify")},
+		"index of the log":     {"sandboxmcp.db-shm", withDatabase("audit", "verify")},
 		"newest checkpoint":    {"sandboxmcp.head", named("audit", "verify")},
 		"public key":           {sign.PublicFile, named("audit", "verify")},
 		"public key, receipt":  {sign.PublicFile, func(_, file, _ string) ([]string, []string) { return nil, []string{"verify", "--receipt", file} }},

@@ -192,8 +192,32 @@ func offset(line []byte) (digits int, rest []byte) {
 // mayDump reports whether an unfinished line may become one of a dump.
 func mayDump(line []byte) bool {
 	digits, rest := offset(line)
-	return digits <= 16 && (len(rest) == 0 || digits >= 4 && (rest[0] == ':' || rest[0] == ' ')) && len(line) <= maxDumpLine
+	if len(line) > maxDumpLine || digits > 16 {
+		return false
+	}
+	if len(rest) == 0 {
+		return true
+	}
+	if !dumpOffset(digits, rest) {
+		return false
+	}
+	numbers := bytes.TrimLeft(rest[1:], " ")
+	n, behind := offset(numbers)
+	if len(behind) == 0 {
+		return n <= maxNumber
+	}
+	_, is := decodeDump(line) // the first number is whole
+	return is
 }
+
+// dumpOffset reports whether so many digits, and what is behind them, may begin a
+// line of a dump.
+func dumpOffset(digits int, rest []byte) bool {
+	return digits >= 4 && digits <= 16 && len(rest) > 0 && (rest[0] == ':' || rest[0] == ' ')
+}
+
+// maxNumber is how many digits of a line of a dump stand together.
+const maxNumber = 32
 
 // decodeDump returns the bytes that a line of a dump shows. The numbers are pairs of
 // hexadecimal digits, with a blank after each or after several; words of two bytes,
@@ -201,7 +225,7 @@ func mayDump(line []byte) bool {
 // octal.
 func decodeDump(line []byte) (data []byte, is bool) {
 	digits, rest := offset(line)
-	if digits < 4 || !mayDump(line) || len(rest) == 0 {
+	if len(line) > maxDumpLine || !dumpOffset(digits, rest) {
 		return nil, false
 	}
 	text := strings.TrimRight(string(rest), "\r\n")
@@ -217,7 +241,7 @@ func decodeDump(line []byte) (data []byte, is bool) {
 				return data, len(data) > 0
 			}
 			data = append(data, byte(word), byte(word>>8))
-		case err != nil || len(raw) > 16:
+		case err != nil || len(raw) > maxNumber/2:
 			return data, len(data) > 0
 		case len(raw) == 2 && !colon:
 			data = append(data, raw[1], raw[0])

@@ -7,7 +7,9 @@ import (
 
 // Mail breaks the lines of quoted-printable text by an equals sign at their end,
 // anywhere in a value. joined follows a stream as it is without these breaks. It has a
-// state of its own only while a form may go across one.
+// state of its own only while a form may go across one. A break directly behind one
+// that is left out is text: no encoder writes it, and a run of them would hold back
+// any number of bytes.
 type joined struct {
 	seen   int    // how much of a break was seen: "=", "=\r"
 	before uint32 // state of the stream in front of it
@@ -18,7 +20,7 @@ type joined struct {
 	pos    int64  // how far it has come: behind the stream by what may be a break
 	wait   []byte // that
 	skips  []skip // breaks that were left out, the oldest first
-	last   int64  // where the last break ends
+	last   int64  // where the last break ends that was left out; -1: there was none
 }
 
 // skip is a break: n bytes that end before a place.
@@ -77,19 +79,20 @@ func withoutBreaks(data []byte) []byte {
 		return nil
 	}
 	out := make([]byte, 0, len(data))
-	for {
+	for behind := false; ; { // a break that was left out
 		i := bytes.IndexByte(data, '=')
 		if i < 0 {
 			return append(out, data...)
 		}
 		out, data = append(out, data[:i]...), data[i:]
+		behind = behind && i == 0
 		switch {
-		case bytes.HasPrefix(data, breaks[0]):
-			data = data[len(breaks[0]):]
-		case bytes.HasPrefix(data, breaks[1]):
-			data = data[len(breaks[1]):]
+		case !behind && bytes.HasPrefix(data, breaks[0]):
+			data, behind = data[len(breaks[0]):], true
+		case !behind && bytes.HasPrefix(data, breaks[1]):
+			data, behind = data[len(breaks[1]):], true
 		default:
-			out, data = append(out, '='), data[1:]
+			out, data, behind = append(out, '='), data[1:], false
 		}
 	}
 }
@@ -103,7 +106,7 @@ func (s *stream) join(c byte, before uint32, pos int64) {
 		j.seen, j.before, j.at = 1, before, pos
 	case j.seen == 1 && c == '\r':
 		j.seen = 2
-	case j.seen > 0 && c == '\n':
+	case j.seen > 0 && c == '\n' && j.at != j.last:
 		s.leaveOut(pos + 1)
 		return
 	default:

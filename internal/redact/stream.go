@@ -32,7 +32,7 @@ type follower struct{ text, at int32 }
 // long as the longest form that is looked for as a whole.
 const headBytes = 512
 
-func (a *automaton) stream() *stream { return &stream{a: a, masked: -1} }
+func (a *automaton) stream() *stream { return &stream{a: a, masked: -1, joined: joined{last: -1}} }
 
 // write takes bytes and appends what is certain to dst. soft tells whether a soft
 // break may begin in them.

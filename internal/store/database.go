@@ -157,8 +157,29 @@ func (d database) closeFile() error {
 	return os.Chmod(d.path, fileMode)
 }
 
+// besides refuses anything but regular files under the names that SQLite opens beside
+// the database: it would wait for the other end of a FIFO, whatever ctx does.
+func (d database) besides() error {
+	if d.memory() {
+		return nil
+	}
+	path, err := filepath.EvalSymlinks(d.path) // SQLite's files lie beside the file itself
+	if err != nil {
+		return err
+	}
+	for _, suffix := range []string{"-journal", "-wal", "-shm"} {
+		if fi, err := os.Stat(path + suffix); err == nil && !fi.Mode().IsRegular() {
+			return fmt.Errorf("%s is not a regular file", path+suffix)
+		}
+	}
+	return nil
+}
+
 // connect makes the writer's connection and reads the schema's version over it.
 func (d database) connect(ctx context.Context, db *sql.DB) (conn *sql.Conn, version int, err error) {
+	if err = d.besides(); err != nil {
+		return nil, 0, err
+	}
 	var app int
 	err = retryBusy(ctx, d.busy, func() error {
 		if conn == nil {
