@@ -88,6 +88,7 @@ func TestHostileImportHarmsOnlyItself(t *testing.T) {
 		"Raises":        {"raise KeyError('x' * 100000)\n", "KeyError"},
 		"Threads":       {"import _thread, time\n_thread.start_new_thread(time.sleep, (100,))\n", "there are threads"},
 		"OnItsChannel":  {"import _socket\n_socket.socket(fileno=3).sendmsg([b'R'], [(1, 1, (0).to_bytes(4, 'little'))])\n", "broken pipe"},
+		"Descriptor":    {"import posix\nkept = posix.open('/dev/null', posix.O_RDONLY)\n", "there are open files"}, // another file would get its number
 		"AwaitsForever": {"import posix, time\nposix.register_at_fork(after_in_child=lambda: posix.getpid() == 3 and time.sleep(100))\n", "does not answer"},
 		"SharedMemory":  {"import mmap\nkept = mmap.mmap(-1, 4096)\n", "a fork failed"}, // where there are no control groups it is refused
 	} {

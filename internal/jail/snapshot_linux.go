@@ -16,8 +16,8 @@ import (
 // nothing but such a fork, in its own sandbox, looks into them. Its methods may be
 // called concurrently.
 type Snapshot struct {
-	mu sync.RWMutex
-	fd int // a sealed memory file; -1: closed
+	mu sync.Mutex // never held for long
+	fd int        // a sealed memory file; -1: closed
 }
 
 const (
@@ -47,6 +47,17 @@ func NewSnapshot(from io.Reader, size int64) (*Snapshot, error) {
 		return nil, fmt.Errorf("snapshot: %w", err)
 	}
 	return &Snapshot{fd: own}, nil
+}
+
+// open returns a descriptor for one fork. It can only be read, and its offset and flags
+// are not those of other forks: the code in a snapshot may keep it.
+func (s *Snapshot) open() (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fd < 0 {
+		return -1, os.ErrClosed
+	}
+	return unix.Open(fmt.Sprintf("/proc/self/fd/%d", s.fd), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 }
 
 // Close gives the memory back once no process has it mapped. It may be called more
@@ -102,16 +113,16 @@ func (c *Child) Save(text []byte) error {
 // sandbox may hold processes that cannot be used and has to be cleared. ahead is as
 // in Fork.
 func (c *Child) Load(s *Snapshot, ahead bool) error {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if s.fd < 0 {
-		return errors.New("load snapshot: it is closed")
+	image, err := s.open()
+	if err != nil {
+		return fmt.Errorf("load snapshot: %w", err)
 	}
+	defer closeAll(image)
 	early := uint32(0)
 	if ahead {
 		early = 1
 	}
-	return c.tell(words('L', early), forkLimit, s.fd)
+	return c.tell(words('L', early), forkLimit, image)
 }
 
 // Loaded reports whether package code may have run in the fork.

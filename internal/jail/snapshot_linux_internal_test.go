@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -35,5 +36,62 @@ func TestSnapshotIsBoundedAndSealed(t *testing.T) {
 	s.Close()
 	if err := (&Child{control: -1}).Load(s, false); err == nil {
 		t.Error("load of a closed one: got nil, want an error")
+	}
+}
+
+// TestForksShareNoDescriptorOfASnapshot: what the code in a snapshot does with the one that
+// it is loaded from shows in no other fork.
+func TestForksShareNoDescriptorOfASnapshot(t *testing.T) {
+	s, err := NewSnapshot(strings.NewReader("abc"), 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var fds [2]int
+	for i := range fds {
+		if fds[i], err = s.open(); err != nil {
+			t.Fatal(err)
+		}
+		defer closeAll(fds[i])
+	}
+	if _, err := unix.Seek(fds[0], 2, unix.SEEK_SET); err != nil {
+		t.Fatal(err)
+	}
+	if at, err := unix.Seek(fds[1], 0, unix.SEEK_CUR); at != 0 || err != nil {
+		t.Errorf("offset of another fork: got %d, %v, want 0", at, err)
+	}
+	if flags, err := unix.FcntlInt(uintptr(fds[0]), unix.F_GETFL, 0); flags&unix.O_ACCMODE != unix.O_RDONLY || err != nil {
+		t.Errorf("access: got %#x, %v, want that it can only be read", flags, err)
+	}
+}
+
+// TestCloseOfASnapshotAwaitsNoLoad: a fork that does not answer holds up only who loads it.
+func TestCloseOfASnapshotAwaitsNoLoad(t *testing.T) {
+	s, err := NewSnapshot(strings.NewReader("abc"), 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, theirs, err := pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll(ours, theirs)
+	loaded := make(chan error, 1)
+	go func() { loaded <- (&Child{control: ours}).Load(s, false) }()
+	_ = hearFor(theirs, 5*time.Second)
+	var b [64]byte
+	_, fds, err := receive(theirs, b[:]) // it is being loaded now
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	select {
+	case err := <-loaded:
+		t.Errorf("the load ended before Close returned: %v", err)
+	default:
+	}
+	closeAll(fds...)
+	if err := <-loaded; err == nil {
+		t.Error("load by a fork that has ended: got nil, want an error")
 	}
 }
