@@ -101,6 +101,7 @@ type Spec struct {
 	WorkInodes   int64
 	TempBytes    int64
 	Hint         string   // what will be started in it, in a word; those of one hint are prepared alike
+	Packages     string   // packages that its first program imports; only for such a program their code may run before
 	Stays        bool     // it will be kept for long, whatever is done in it
 	Fork         *Fork    // what the first process in it will have, if that is known: it may be made ready for
 	ReadOnlyDirs []string // host directories, or files, shown at the same path or as ShownAt says, read-only, besides the system's own; they must exist

@@ -256,7 +256,7 @@ func (e *Engine) open(x *execution, interp interpreter, fork *backend.Fork) (bac
 		cpu = sessionCPUTime
 	}
 	sb, err := e.backends[x.req.Backend].Open(x.ctx, backend.Spec{
-		ID: "run-" + id, MinTier: e.cfg.MinTier, Hint: string(x.req.Language),
+		ID: "run-" + id, MinTier: e.cfg.MinTier, Hint: string(x.req.Language), Packages: e.packages(x.req, interp),
 		MemoryBytes: memory, CPUCores: x.limits.MaxCPUCores, MaxTasks: x.limits.MaxTasks(), CPUTime: cpu,
 		WorkBytes: min(int64(e.cfg.WorkQuotaMB)*mib, memory/2), WorkInodes: workInodes, TempBytes: min(tempBytes, memory/2),
 		Stays: x.session != nil, Fork: fork, ReadOnlyDirs: interp.ReadOnlyDirs,

@@ -91,6 +91,18 @@ func (e *Engine) preload(r sandboxmcp.Request, i interpreter) (modules []string,
 	return nil, nil
 }
 
+// packages names what a program's code looks like it imports of package sets.
+func (e *Engine) packages(r sandboxmcp.Request, i interpreter) string {
+	if r.Language != sandboxmcp.Python || len(i.Sets) == 0 {
+		return ""
+	}
+	var all []string
+	for _, s := range e.sets.Active(environment.Python{Path: i.Path, Version: i.Version}) {
+		all = append(all, s.Preload(r.Code)...)
+	}
+	return strings.Join(all, ",")
+}
+
 // hashed reports whether every file of a set is what it was made of, and begins to
 // find out, beside everything else, when that is not known.
 func (e *Engine) hashed(s environment.Set) bool {

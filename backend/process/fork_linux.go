@@ -349,7 +349,11 @@ func (s *sandbox) run(ctx context.Context, p backend.Process, cmd jail.Command) 
 		text = string(p.Fork.Imports)
 	}
 	if first {
-		s.b.ready.expect(shapeOf(s.spec), prospect{fork: key, imports: text, ahead: aheadOf(p)})
+		next := prospect{fork: key, ahead: aheadOf(p)}
+		if s.spec.Packages != "" { // else the next program may import nothing, and package code may have written files in its sandbox
+			next.imports = text
+		}
+		s.b.ready.expect(shapeOf(s.spec), next)
 	}
 	s.mu.Lock()
 	c := s.child

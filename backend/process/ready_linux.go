@@ -38,11 +38,11 @@ type shape struct {
 	tasks                                    int
 	cpuTime                                  time.Duration
 	stays                                    bool
-	dirs, hint                               string
+	dirs, hint, packages                     string
 }
 
 func shapeOf(s backend.Spec) shape {
-	return shape{s.MemoryBytes, s.WorkBytes, s.WorkInodes, s.TempBytes, s.CPUCores, s.MaxTasks, s.CPUTime, s.Stays, strings.Join(s.ReadOnlyDirs, "\x00"), s.Hint}
+	return shape{s.MemoryBytes, s.WorkBytes, s.WorkInodes, s.TempBytes, s.CPUCores, s.MaxTasks, s.CPUTime, s.Stays, strings.Join(s.ReadOnlyDirs, "\x00"), s.Hint, s.Packages}
 }
 
 // stock is what is known of a shape, and what is ready of it.

@@ -52,7 +52,7 @@ func TestForkLoadsWhatAnotherImported(t *testing.T) {
 			}
 			for i := range 6 {
 				p, out := importing(program, where)
-				if e, _, _ := begun(t, b, spec("loaded"), p, nil); e.Code != 0 || out.String() != "True ['0', '1', '2'] 1\n" {
+				if e, _, _ := begun(t, b, withPackages(spec("loaded")), p, nil); e.Code != 0 || out.String() != "True ['0', '1', '2'] 1\n" {
 					t.Errorf("run %d: got %v %q, want True ['0', '1', '2'] 1", i, e, out)
 				}
 				if i == 2 {
@@ -88,6 +88,7 @@ func TestHostileImportHarmsOnlyItself(t *testing.T) {
 		"Raises":        {"raise KeyError('x' * 100000)\n", "KeyError"},
 		"Threads":       {"import _thread, time\n_thread.start_new_thread(time.sleep, (100,))\n", "there are threads"},
 		"OnItsChannel":  {"import _socket\n_socket.socket(fileno=3).sendmsg([b'R'], [(1, 1, (0).to_bytes(4, 'little'))])\n", "broken pipe"},
+		"Descriptor":    {"import posix\nkept = posix.open('/dev/null', posix.O_RDONLY)\n", "there are open files"}, // another file would get its number
 		"AwaitsForever": {"import posix, time\nposix.register_at_fork(after_in_child=lambda: posix.getpid() == 3 and time.sleep(100))\n", "does not answer"},
 		"SharedMemory":  {"import mmap\nkept = mmap.mmap(-1, 4096)\n", "a fork failed"}, // where there are no control groups it is refused
 	} {
@@ -122,6 +123,44 @@ func TestImportThatFailsLater(t *testing.T) {
 				p, out := importing("print('pong')", text)
 				if e, _, _ := begun(t, b, spec("later"), p, nil); e.Code != 0 || out.String() != "pong\n" {
 					t.Errorf("got %v %q, want 0, pong", e, out)
+				}
+			}
+		})
+	}
+}
+
+// withPackages says that the program imports packages, so that they may be loaded ahead.
+func withPackages(s backend.Spec) backend.Spec {
+	s.Packages = "a package"
+	return s
+}
+
+// TestPackageCodeRunsBeforeNoOtherProgram: a program that imports nothing finds no file
+// that package code wrote in a ready sandbox.
+func TestPackageCodeRunsBeforeNoOtherProgram(t *testing.T) {
+	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
+	const text = "import posix\ndef later():\n    for place in '/mnt/data', '/tmp':\n        posix.close(posix.open(place + '/json.py', posix.O_CREAT | posix.O_WRONLY))\nposix.register_at_fork(after_in_child=later)\n"
+	for name, sp := range map[string]backend.Spec{"Announced": withPackages(spec("imports")), "Unannounced": spec("imports")} {
+		t.Run(name, func(t *testing.T) {
+			b := newBackend()(t)
+			defer func() { _ = b.Close() }()
+			hatched(t, b, spec("warm"))
+			if err := made(t, b.(*process.Backend), text); err != nil {
+				t.Fatalf("got %v, want that it is imported ahead", err)
+			}
+			for range 3 {
+				for range 3 {
+					p, out := importing("import posix; print('json.py' in posix.listdir('/tmp'))", text)
+					if e, _, _ := begun(t, b, sp, p, nil); e.Code != 0 || out.String() != "True\n" {
+						t.Errorf("one that imports: got %v %q, want True", e, out)
+					}
+				}
+				for end := time.Now().Add(10 * time.Second); pool(b)["slots_ready"] == 0 && time.Now().Before(end); {
+					time.Sleep(5 * time.Millisecond)
+				}
+				p, out := forkable("import posix; print(posix.listdir('/tmp') + posix.listdir('/mnt/data'))")
+				if e, _, _ := begun(t, b, spec("other"), p, nil); e.Code != 0 || out.String() != "[]\n" {
+					t.Errorf("one that imports nothing: got %v %q, want []", e, out)
 				}
 			}
 		})

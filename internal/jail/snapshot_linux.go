@@ -48,6 +48,17 @@ func NewSnapshot(from io.Reader, size int64) (*Snapshot, error) {
 	return &Snapshot{fd: own}, nil
 }
 
+// open returns a descriptor for one fork. It can only be read, and its offset and flags
+// are not those of other forks: the code in a snapshot may keep it.
+func (s *Snapshot) open() (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fd < 0 {
+		return -1, os.ErrClosed
+	}
+	return unix.Open(fmt.Sprintf("/proc/self/fd/%d", s.fd), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+}
+
 // Close gives the memory back once no process has it mapped. It does not wait for
 // a Load. It may be called more than once.
 func (s *Snapshot) Close() {
@@ -58,16 +69,6 @@ func (s *Snapshot) Close() {
 	defer s.mu.Unlock()
 	closeAll(s.fd)
 	s.fd = -1
-}
-
-// dup returns another descriptor of the memory file, which outlives Close.
-func (s *Snapshot) dup() (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.fd < 0 {
-		return -1, errors.New("it is closed")
-	}
-	return unix.FcntlInt(uintptr(s.fd), unix.F_DUPFD_CLOEXEC, 0)
 }
 
 // Keep stores a snapshot of one of the zygote's forks under a name, and closes an older
@@ -112,16 +113,16 @@ func (c *Child) Save(text []byte) error {
 // sandbox may hold processes that cannot be used and has to be cleared. ahead is as
 // in Fork.
 func (c *Child) Load(s *Snapshot, ahead bool) error {
-	fd, err := s.dup()
+	image, err := s.open()
 	if err != nil {
 		return fmt.Errorf("load snapshot: %w", err)
 	}
-	defer closeAll(fd)
+	defer closeAll(image)
 	early := uint32(0)
 	if ahead {
 		early = 1
 	}
-	return c.tell(words('L', early), forkLimit, fd)
+	return c.tell(words('L', early), forkLimit, image)
 }
 
 // Loaded reports whether package code may have run in the fork.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -38,33 +39,59 @@ func TestSnapshotIsBoundedAndSealed(t *testing.T) {
 	}
 }
 
-// TestCloseOfASnapshotDoesNotWaitForALoad: the caller of Close holds locks
-// that every fork needs, and a fork may take seconds to load.
-func TestCloseOfASnapshotDoesNotWaitForALoad(t *testing.T) {
+// TestForksShareNoDescriptorOfASnapshot: what the code in a snapshot does with the one that
+// it is loaded from shows in no other fork.
+func TestForksShareNoDescriptorOfASnapshot(t *testing.T) {
 	s, err := NewSnapshot(strings.NewReader("abc"), 3)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	defer s.Close()
+	var fds [2]int
+	for i := range fds {
+		if fds[i], err = s.open(); err != nil {
+			t.Fatal(err)
+		}
+		defer closeAll(fds[i])
+	}
+	if _, err := unix.Seek(fds[0], 2, unix.SEEK_SET); err != nil {
+		t.Fatal(err)
+	}
+	if at, err := unix.Seek(fds[1], 0, unix.SEEK_CUR); at != 0 || err != nil {
+		t.Errorf("offset of another fork: got %d, %v, want 0", at, err)
+	}
+	if flags, err := unix.FcntlInt(uintptr(fds[0]), unix.F_GETFL, 0); flags&unix.O_ACCMODE != unix.O_RDONLY || err != nil {
+		t.Errorf("access: got %#x, %v, want that it can only be read", flags, err)
+	}
+}
+
+// TestCloseOfASnapshotAwaitsNoLoad: a fork that does not answer holds up only who loads it.
+func TestCloseOfASnapshotAwaitsNoLoad(t *testing.T) {
+	s, err := NewSnapshot(strings.NewReader("abc"), 3)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer closeAll(ends[0])
+	ours, theirs, err := pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll(ours, theirs)
 	loaded := make(chan error, 1)
-	go func() { loaded <- (&Child{control: ends[0]}).Load(s, false) }()
+	go func() { loaded <- (&Child{control: ours}).Load(s, false) }()
+	_ = hearFor(theirs, 5*time.Second)
 	var b [64]byte
-	_, fds, err := receive(ends[1], b[:]) // the fork has its request and does not answer
+	_, fds, err := receive(theirs, b[:]) // it is being loaded now
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.Close()
 	select {
 	case err := <-loaded:
-		t.Fatalf("Close waited for Load to end with %v, want Close to return first", err)
+		t.Errorf("the load ended before Close returned: %v", err)
 	default:
 	}
-	closeAll(append(fds, ends[1])...)
+	closeAll(fds...)
 	if err := <-loaded; err == nil {
-		t.Error("load in a fork that ended: got nil, want an error")
+		t.Error("load by a fork that has ended: got nil, want an error")
 	}
 }

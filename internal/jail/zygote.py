@@ -223,10 +223,14 @@ def serve():
             posix._exit(0)
         try:
             forget_modules()
+            had = dict(posix.environ)
             exec(compile(text, serve_file, "exec"), main)
+            now = posix.environ
+            changed.update((name, (had.get(name), now.get(name))) for name in had.keys() | now.keys() if had.get(name) != now.get(name))
             if len(posix.listdir("/proc/self/task")) != 1:
                 raise OSError(11, "there are threads")
-            posix.closerange(to + 1, 1 << 20)
+            if len(posix.listdir("/proc/self/fd")) != to + 2:  # with that of the list
+                raise OSError(9, "there are open files")
             if not stays:
                 memory = written()
                 if memory is None:
@@ -307,6 +311,7 @@ def serve():
         rseq = rseq_size = 0
     control = _socket.socket(fileno=3)
     home = posix.open("/proc/self/ns/pid", posix.O_RDONLY | posix.O_CLOEXEC)
+    changed = {}  # variables of the environment: what each was, and is
     own = [name for name in sys.modules if name not in had]  # a fork that looks at all names writes to all their pages
     area = place_code()
     memory = [] if stays else written()
@@ -323,6 +328,10 @@ def serve():
         name, _, value = entry.partition(b"=")
         env[name] = value
     posix.chdir(directory)
+    for name, (old, new) in changed.items():  # by packages, when they were imported
+        if env.get(name) == old:
+            env[name] = new
+    env = {name: value for name, value in env.items() if value is not None}
     for name in posix.environ.keys() - env.keys():
         posix.unsetenv(name)
         del posix.environ[name]

@@ -6,8 +6,8 @@
 //
 // Both processes are forks of one process: the kernel mapped the same program, vdso and stack at the same addresses, and the thread's
 // control block, its robust list and its rseq area are registered at the same addresses. The rest is in the image: registers, signal
-// handlers, the end of the heap and a list of operations that replace the address space. An image starts with struct image, the
-// operations and their file names, and from image.data on it has the contents of memory.
+// handlers with their mask and stack, the end of the heap and a list of operations that replace the address space. An image starts with
+// struct image, the operations and their file names, and from image.data on it has the contents of memory.
 #define WITHOUT_START
 #include "sys.h"
 #include "snapshot.h"
@@ -35,7 +35,7 @@ enum { MOST_BASE = 400, RUN_GAP = 32, E2BIG = 7, EINVAL = 22, ENOTSUP = 95 };
 struct op { u32 kind, prot, flags, name; ul at, size, offset, inode, seconds, nanoseconds; };
 struct vma { ul start, end, offset, inode; u32 prot, shared; };
 struct head { ul registers[32]; ul count; struct vma base[MOST_BASE]; };
-struct image { ul magic, size, data, nops, end_of_heap, registers[32], action[65][4]; struct op op[]; };
+struct image { ul magic, size, data, nops, end_of_heap, registers[32], blocked, stack[3], action[65][4]; struct op op[]; };
 #define MAGIC 0x31746f6873706e73ul
 
 void *memcpy(void *to, const void *from, ul n) {
@@ -385,6 +385,8 @@ long save_all(char *area, int fd, ul page) {
 	memcpy(m->registers, h->registers, sizeof m->registers);
 	m->end_of_heap = (ul)sys1(SYS_brk, 0);
 	for (int i = 1; i < 65; i++) sys4(SYS_rt_sigaction, i, 0, (long)m->action[i], 8);
+	sys4(SYS_rt_sigprocmask, 0, 0, (long)&m->blocked, 8);
+	sys2(SYS_sigaltstack, 0, (long)m->stack); // that faulthandler has, for one
 	long r = sys5(SYS_prctl, 40 /* PR_GET_TID_ADDRESS */, (long)&thread_id, 0, 0, 0);
 	if (r >= 0) r = plan(&s);
 	m->magic = MAGIC, m->size = s.data, m->data = IMAGE_SIZE;
@@ -444,6 +446,8 @@ _Noreturn void load_all(char *area, int image, long rseq, ul rseq_size, int ahea
 	}
 	if (fd >= 0) sys1(SYS_close, fd);
 	for (int i = 1; i < 65; i++) sys4(SYS_rt_sigaction, i, (long)m->action[i], 0, 8); // refused for those that have no handler
+	sys2(SYS_sigaltstack, (long)m->stack, 0);
+	sys4(SYS_rt_sigprocmask, 2 /* SIG_SETMASK */, (long)&m->blocked, 0, 8);
 	memcpy(thread() + rseq, had, rseq_size);
 	*thread_id = (int)sys0(SYS_gettid);
 	memcpy(h->registers, m->registers, sizeof h->registers);

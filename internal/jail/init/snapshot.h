@@ -9,6 +9,7 @@
 #define SYS_madvise 28
 #define SYS_prctl 157
 #define SYS_gettid 186
+#define SYS_sigaltstack 131
 #define SYS_statx 332
 #else
 #define SYS_pread64 67
@@ -20,5 +21,6 @@
 #define SYS_madvise 233
 #define SYS_prctl 167
 #define SYS_gettid 178
+#define SYS_sigaltstack 132
 #define SYS_statx 291
 #endif

@@ -21,7 +21,8 @@ def imports():
                 names["fill_caches"](sets)
 
     def reseed():
-        """Makes the generators anew that were seeded when they were imported. Python's own
+        """Makes anew what differs between processes: the main thread's number, and the
+        generators that were seeded when they were imported. Python's own
         "random" does that itself in every fork; "secrets", "uuid" and numpy's default_rng
         ask the kernel each time."""
         modules = sys.modules
@@ -33,6 +34,9 @@ def imports():
             modules["tempfile"]._name_sequence = None
         if "uuid" in modules:
             modules["uuid"]._node = modules["uuid"]._last_timestamp = None
+        main_thread = getattr(modules.get("threading"), "_main_thread", None)
+        if hasattr(main_thread, "_set_native_id"):  # the process that was saved had another
+            main_thread._set_native_id()
         process = modules.get("multiprocessing.process")
         if process:
             process._current_process._config["authkey"] = process.AuthenticationString(modules["posix"].urandom(32))

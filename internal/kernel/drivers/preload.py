@@ -21,7 +21,7 @@ def preload():
     register, unregister, collect = atexit.register, atexit._clear, gc.collect
 
     def again():
-        register(ended)  # the first that is registered is the last that is called
+        ended.how = None
         return ended
 
     def theirs(module):
@@ -58,7 +58,8 @@ def preload():
             return  # the interpreter finds the same, and tells of it
         posix._exit(code)
 
-    ended.how = None
+    ended.how = KeyboardInterrupt()  # until a program runs, an interpreter ends as any other
+    register(ended)  # the first that is registered is the last that is called: packages may register more when they are imported
     again.paths, again.known = False, known
     del main["preload"]
     main["again"] = again
