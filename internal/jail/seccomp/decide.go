@@ -40,6 +40,11 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 			return Refuse(errEINVAL)
 		}
 		return Allow
+	case "madvise":
+		if int32(args[2]) == 12 {
+			return Refuse(errEINVAL)
+		}
+		return Allow
 	case "fcntl":
 		return decideFcntl(uint32(args[1]))
 	case "setsockopt":
@@ -134,7 +139,7 @@ func (v Variant) decideRank(name string, which, who int32) Verdict {
 
 func (v Variant) decideControl(name string, first, second int32) Verdict {
 	filter := name == "seccomp" && first == 1 || name == "prctl" && first == 22 && second == 2
-	if filter && !v.AllowSetns || name == "prctl" && (first == 62 || first == 78) {
+	if filter && !v.AllowSetns || name == "prctl" && (first == 62 || first == 67 || first == 78) {
 		return Refuse(errEINVAL)
 	}
 	return Allow
@@ -171,10 +176,16 @@ func decideOption(level, option int32) Verdict {
 	case 6:
 		known = between(1, 10) || between(12, 13) || between(16, 18) || option == 23 || option == 25 || option == 30 || option == 36
 	case 41:
-		known = between(16, 19) || between(23, 26) || option == 29 || between(49, 52) || option == 60 || option == 62 ||
+		if option == 25 {
+			return ignore
+		}
+		known = between(16, 19) || between(23, 24) || option == 26 || option == 29 || between(49, 52) || option == 60 || option == 62 ||
 			between(66, 67) || option == 70 || between(72, 74) || between(76, 78)
 	case 0:
-		known = between(1, 2) || option == 8 || between(10, 13) || option == 15 || between(20, 21) || option == 24 ||
+		if option == 11 {
+			return ignore
+		}
+		known = between(1, 2) || option == 8 || option == 10 || between(12, 13) || option == 15 || between(20, 21) || option == 24 ||
 			between(32, 34) || between(49, 51)
 	case 17:
 		known = between(101, 103)
