@@ -87,7 +87,7 @@ func TestNoStreamOfAProcessIsASocket(t *testing.T) {
 		}
 		ours := p.ours
 		if p.channel != nil {
-			ours = append(ours, p.channel.from.file())
+			ours = append(ours, p.channel.from.r)
 			if p.channel.to != nil {
 				ours = append(ours, p.channel.to)
 			}
