@@ -81,7 +81,7 @@ func TestADescriptorThatIsNotWatchedIsNotHandedOut(t *testing.T) {
 // server, which the kernel closes there.
 func TestNoStreamOfAProcessIsASocket(t *testing.T) {
 	for _, which := range []private{noChannel, channelFrom, channelBoth} {
-		p, err := openPipes(os.Geteuid(), []byte("in"), which, nil)
+		p, err := openPipes(os.Geteuid(), make([]byte, 1<<20), which, nil) // more than fits, so that it stays open
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +94,13 @@ func TestNoStreamOfAProcessIsASocket(t *testing.T) {
 		}
 		fds := p.theirs
 		for _, f := range ours {
-			fds = append(fds, int(f.Fd()))
+			raw, err := f.SyscallConn()
+			if err == nil {
+				err = raw.Control(func(fd uintptr) { fds = append(fds, int(fd)) })
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
 		for _, fd := range fds {
 			var st unix.Stat_t

@@ -36,15 +36,9 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 	case "ioctl":
 		return decideIoctl(args[1])
 	case "close_range":
-		if args[2]/2%2 == 1 {
-			return Refuse(errEINVAL)
-		}
-		return Allow
+		return unless(args[2]/2%2 == 1, Refuse(errEINVAL))
 	case "madvise":
-		if int32(args[2]) == 12 {
-			return Refuse(errEINVAL)
-		}
-		return Allow
+		return unless(int32(args[2]) == 12, Refuse(errEINVAL))
 	case "fcntl":
 		return decideFcntl(uint32(args[1]))
 	case "setsockopt":
@@ -59,10 +53,7 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 	case "seccomp", "prctl":
 		return v.decideControl(name, int32(args[0]), int32(args[1]))
 	case "setxattr", "lsetxattr", "fsetxattr":
-		if uint32(args[3]) >= 128 {
-			return Refuse(errENOSPC)
-		}
-		return Allow
+		return unless(uint32(args[3]) >= 128, Refuse(errENOSPC))
 	case "shmget", "memfd_create":
 		return v.decideShared(name, args)
 	case "socket":
@@ -103,6 +94,14 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 	default:
 		return Refuse(errENOSYS)
 	}
+}
+
+// unless allows a call, or decides v where refused.
+func unless(refused bool, v Verdict) Verdict {
+	if refused {
+		return v
+	}
+	return Allow
 }
 
 func decideClone(flags uint64) Verdict {
