@@ -2,7 +2,10 @@ package process
 
 import (
 	"bytes"
+	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -10,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
 // restful is a clock that passes only while something rests.
@@ -197,5 +201,32 @@ func TestAClosedChannelEndsItsRest(t *testing.T) {
 	}
 	if _, err := in.Read(b); err == nil {
 		t.Error("a read of the closed channel: got no error")
+	}
+}
+
+// TestAPipeThatCannotBeWatchedAfterARestTellsSo: and not that it was closed, which
+// would look like an end of ours.
+func TestAPipeThatCannotBeWatchedAfterARestTellsSo(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "f") // opens, can be read, and is never watched
+	if err := os.WriteFile(file, make([]byte, 100), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := (&restful{}).effort()
+	e.Spend(2 * backend.EffortBurst)
+	in := newInlet(f, e)
+	if n, err := in.Read(make([]byte, 10)); n != 10 || err != nil {
+		t.Errorf("what was there: got %d bytes, %v, want 10", n, err)
+	}
+	for range 2 {
+		if n, err := in.Read(make([]byte, 10)); n != 0 || !errors.Is(err, jail.ErrNotPolled) || errors.Is(err, os.ErrClosed) {
+			t.Errorf("after it: got %d bytes, %v, want %v", n, err, jail.ErrNotPolled)
+		}
+	}
+	if err := in.Close(); err != nil {
+		t.Errorf("close: %v", err)
 	}
 }

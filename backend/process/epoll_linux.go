@@ -1,6 +1,7 @@
 package process
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -99,8 +100,9 @@ func epollExcess(held int) string {
 }
 
 // epollWatches returns how many watches the sandbox holds, as far as its tables of
-// descriptors show. If its descriptors cannot hold more than limit, it returns 0. It
-// stops counting above limit.
+// descriptors show. It stops counting above limit. The number of descriptors tells
+// nothing: a watch belongs to an open file and a number and stays when the number is
+// closed, so a few files can fill a set through all numbers.
 func (s *sandbox) epollWatches(limit int) int {
 	release, err := s.hold()
 	if err != nil {
@@ -111,44 +113,58 @@ func (s *sandbox) epollWatches(limit int) int {
 	if pid == 0 || s.gone() {
 		return 0
 	}
-	var tables []string
-	possible, hidden := 0, 0
+	sum := 0
 	for _, p := range descendants(strconv.Itoa(pid), nil) {
 		if p == strconv.Itoa(pid) {
 			continue
 		}
+		hidden := 0 // in the table of its threads
 		for _, dir := range fileTables(p) {
 			names, err := readNames(dir)
-			if err == nil {
-				tables = append(tables, dir)
-				possible += mostWatches(len(names))
-			} else if !errors.Is(err, fs.ErrNotExist) { // a program may hide its descriptors
-				hidden += mostWatches(countFiles(dir))
+			if err != nil && !errors.Is(err, fs.ErrNotExist) && lives(filepath.Dir(dir)) { // a program may hide its descriptors
+				hidden = max(hidden, mostWatches(countFiles(dir)))
 			}
-		}
-	}
-	if possible+hidden <= limit {
-		return 0
-	}
-	sum := hidden
-	for _, dir := range tables {
-		names, _ := readNames(dir)
-		for _, n := range names {
-			if to, err := os.Readlink(filepath.Join(dir, n)); err != nil || to != "anon_inode:[eventpoll]" {
-				continue
+			for _, n := range names {
+				if to, err := os.Readlink(filepath.Join(dir, n)); err != nil || to != "anon_inode:[eventpoll]" {
+					continue
+				}
+				sum += watchesIn(filepath.Join(filepath.Dir(dir), "fdinfo", n), limit-sum)
 			}
-			text, _ := os.ReadFile(filepath.Join(filepath.Dir(dir), "fdinfo", n))
-			if sum += bytes.Count(text, []byte("\ntfd:")); sum > limit {
+			if sum > limit {
 				return sum
 			}
 		}
+		sum += hidden
 	}
 	return sum
 }
 
+// lives reports whether a task has memory. A task that is ending has none, and its
+// descriptors cannot be read either.
+func lives(task string) bool {
+	text, err := os.ReadFile(filepath.Join(task, "statm"))
+	return err == nil && len(text) > 0 && text[0] != '0'
+}
+
+// watchesIn returns how many watches an epoll set holds, from what /proc tells of its
+// descriptor. It stops counting above limit.
+func watchesIn(file string, limit int) (n int) {
+	f, err := os.Open(file)
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = f.Close() }()
+	for text := bufio.NewScanner(f); n <= limit && text.Scan(); {
+		if bytes.HasPrefix(text.Bytes(), []byte("tfd:")) {
+			n++
+		}
+	}
+	return n
+}
+
 // mostWatches returns how many watches that many descriptors can hold: half of them
-// watch the other half.
-func mostWatches(files int) int { return (files / 2) * (files / 2) }
+// watch the other half, each through every number.
+func mostWatches(files int) int { return (files / 2) * (files / 2) * mostFiles }
 
 // countFiles returns how many descriptors an unreadable directory of /proc has. Kernels
 // before 6.2 do not tell; countFiles then returns as many as a program may have.

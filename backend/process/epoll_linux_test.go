@@ -32,6 +32,17 @@ print("lived")
 `
 }
 
+// few holds as many watches as it has sets times files times numbers of descriptors: a
+// watch stays when its number is closed.
+const few = `
+files, polls = [os.eventfd(0) for _ in range(4)], [select.epoll() for _ in range(4)]
+for number in range(50, 450):
+    for f in files:
+        os.dup2(f, number)
+        for p in polls: p.register(number, select.EPOLLIN)
+    os.close(number)
+`
+
 // TestASandboxThatTakesTheEpollWatchesOfItsUserIsEnded: where the programs have
 // the server's user, and whatever they do to hide what they hold.
 func TestASandboxThatTakesTheEpollWatchesOfItsUserIsEnded(t *testing.T) {
@@ -45,11 +56,14 @@ func TestASandboxThatTakesTheEpollWatchesOfItsUserIsEnded(t *testing.T) {
 			code string
 			ends bool
 		}{
-			"one process":         {"held = hold(60)", true},
-			"many processes":      {"for _ in range(6):\n    if os.fork() == 0:\n        held = hold(24)\n        time.sleep(15)\n        os._exit(0)", true},
-			"below its share":     {"held = hold(30)", false},
-			"descriptors, no use": {"held = [os.eventfd(0) for _ in range(200)]", false},
-			"undumpable":          {"import ctypes; ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)\nheld = hold(60)", true},
+			"one process":          {"held = hold(60)", true},
+			"many processes":       {"for _ in range(6):\n    if os.fork() == 0:\n        held = hold(24)\n        time.sleep(15)\n        os._exit(0)", true},
+			"below its share":      {"held = hold(30)", false},
+			"ended and not reaped": {"for _ in range(4):\n    if os.fork() == 0: os._exit(0)\n    threading.Thread(target=lambda: None).start()", false},
+			"descriptors, no use":  {"held = [os.eventfd(0) for _ in range(200)]", false},
+			"few descriptors":      {few, true},
+			"undumpable and few":   {"import ctypes; ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)\n" + few, true},
+			"undumpable":           {"import ctypes; ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)\nheld = hold(60)", true},
 		} {
 			t.Run(name+"/"+how, func(t *testing.T) {
 				t.Parallel()

@@ -23,23 +23,29 @@ type inlet struct {
 	r       *os.File // on the poller; guarded by state
 	resting int      // the pipe while it is off the poller; -1: it is on it; guarded by state
 	closed  bool     // guarded by state
+	lost    error    // why it was closed before its end, if not by Close; guarded by state
 }
 
 func newInlet(r *os.File, effort *backend.Effort) *inlet {
 	return &inlet{r: r, effort: effort, resting: -1}
 }
 
-// file returns the pipe. It must not be called during a rest.
-func (i *inlet) file() *os.File {
+// file returns the pipe as it stands on the poller. It fails where the kernel has
+// refused to watch it again. It must not be called during a rest.
+func (i *inlet) file() (*os.File, error) {
 	i.state.Lock()
 	defer i.state.Unlock()
-	return i.r
+	return i.r, i.lost
 }
 
 // Read reads like the pipe. It rests before it returns if the sandbox has used up its
 // share of the server.
 func (i *inlet) Read(p []byte) (int, error) {
-	n, err := i.file().Read(p)
+	r, err := i.file()
+	if err != nil {
+		return 0, err
+	}
+	n, err := r.Read(p)
 	if err != nil {
 		return n, err
 	}
@@ -81,7 +87,7 @@ func (i *inlet) rest(d time.Duration) error {
 	r, err := jail.Polled(fd, "stream")
 	i.resting = -1
 	if err != nil {
-		i.closed = true
+		i.closed, i.lost = true, err
 		return err
 	}
 	i.r = r

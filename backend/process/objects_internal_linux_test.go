@@ -47,6 +47,10 @@ func TestSocketsAreRead(t *testing.T) {
 	if tcp, udp := inUse(sums, "TCP"), inUse(sums, "UDP"); tcp != 41 || udp != 7 {
 		t.Errorf("got %d and %d sockets, want 41 and 7", tcp, udp)
 	}
+	v6 := []byte("TCP6: inuse 12\nUDP6: inuse 3\nUDPLITE6: inuse 1\nRAW6: inuse 0\n")
+	if tcp, udp := inUse(v6, "TCP6"), inUse(v6, "UDP6"); tcp != 12 || udp != 3 {
+		t.Errorf("got %d and %d sockets of IPv6, want 12 and 3", tcp, udp)
+	}
 	list := []byte(`  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
    0: 0100007F:1F90 00000000:0000 0A 00000010:00000020 00:00000000 00000000  1000        0 12 1 0000000000000000
    1: 0100007F:1F91 00000000:0000 01 00001000:00000000 00:00000000 00000000  1000        0 13 1 0000000000000000

@@ -21,7 +21,7 @@ const (
 	maxLocks       = 4096 // record locks and flock
 	maxConnections = 8192 // TCP sockets of its network namespace, with those that wait to be accepted
 
-	maxQueued  = 32 << 20 // bytes in sockets of the network, where no cgroup counts them
+	maxQueued  = 32 << 20 // bytes in sockets of the network, where no cgroup counts them; twice that in UDP elsewhere
 	fewSockets = 64       // fewer sockets cannot hold maxQueued
 	maxNetFile = 8 << 20  // bytes of a list of sockets, some 50 000 of them
 
@@ -235,28 +235,32 @@ func (s *sandbox) overSockets() string {
 	if s.hall.Mode() == jail.ModePlain || !s.slot.MayHaveSockets() { // L1 refuses to make any
 		return ""
 	}
-	sums := s.readNet("sockstat")
-	tcp := inUse(sums, "TCP")
+	v4, v6 := s.readNet("sockstat"), s.readNet("sockstat6")
+	tcp, udp := inUse(v4, "TCP")+inUse(v6, "TCP6"), inUse(v4, "UDP")+inUse(v6, "UDP6")
 	if tcp > maxConnections {
 		return fmt.Sprintf("more than %d TCP connections", maxConnections)
 	}
-	if s.group != nil || tcp+inUse(sums, "UDP") < fewSockets {
+	lists, most := []string{"tcp", "tcp6", "udp", "udp6"}, int64(maxQueued)
+	if s.group != nil { // it counts what TCP queues, and what UDP does but for errors and timestamps
+		lists, most, tcp = lists[2:], 2*maxQueued, 0
+	}
+	if tcp+udp < fewSockets {
 		return ""
 	}
 	var sum int64
-	for _, name := range []string{"tcp", "tcp6", "udp", "udp6"} {
+	for _, name := range lists {
 		sum += queued(s.readNet(name))
 	}
-	if sum > maxQueued {
-		return fmt.Sprintf("more than %d MiB in connections", maxQueued>>20)
+	if sum > most {
+		return fmt.Sprintf("more than %d MiB in connections", most>>20)
 	}
 	return ""
 }
 
 // inUse returns the number of sockets of a protocol from a text in the form of
-// /proc/net/sockstat.
+// /proc/net/sockstat or sockstat6, which counts those of IPv6.
 func inUse(text []byte, protocol string) int {
-	_, rest, ok := bytes.Cut(text, []byte("\n"+protocol+": inuse "))
+	_, rest, ok := bytes.Cut(append([]byte("\n"), text...), []byte("\n"+protocol+": inuse "))
 	if f := bytes.Fields(rest); ok && len(f) > 0 {
 		n, _ := strconv.Atoi(string(f[0]))
 		return n

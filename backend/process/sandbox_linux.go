@@ -572,8 +572,14 @@ func (r *running) Wait(ctx context.Context) (backend.Exit, error) {
 
 // Flush hands on what is in the streams now.
 func (r *running) Flush(context.Context) error {
-	return r.pipes.flush()
+	err := r.pipes.flush()
+	r.s.b.refused(err)
+	return err
 }
 
 // Drain waits until the streams are read to their end.
-func (r *running) Drain(ctx context.Context) error { return r.pipes.drain(ctx) }
+func (r *running) Drain(ctx context.Context) error {
+	err := r.pipes.drain(ctx)
+	r.s.b.refused(err)
+	return err
+}

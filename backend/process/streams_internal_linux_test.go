@@ -81,20 +81,26 @@ func TestADescriptorThatIsNotWatchedIsNotHandedOut(t *testing.T) {
 // server, which the kernel closes there.
 func TestNoStreamOfAProcessIsASocket(t *testing.T) {
 	for _, which := range []private{noChannel, channelFrom, channelBoth} {
-		p, err := openPipes(os.Geteuid(), []byte("in"), which, nil)
+		p, err := openPipes(os.Geteuid(), make([]byte, 1<<20), which, nil) // more than fits, so that it stays open
 		if err != nil {
 			t.Fatal(err)
 		}
 		ours := p.ours
 		if p.channel != nil {
-			ours = append(ours, p.channel.from.file())
+			ours = append(ours, p.channel.from.r)
 			if p.channel.to != nil {
 				ours = append(ours, p.channel.to)
 			}
 		}
 		fds := p.theirs
 		for _, f := range ours {
-			fds = append(fds, int(f.Fd()))
+			raw, err := f.SyscallConn()
+			if err == nil {
+				err = raw.Control(func(fd uintptr) { fds = append(fds, int(fd)) })
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
 		for _, fd := range fds {
 			var st unix.Stat_t

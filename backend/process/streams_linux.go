@@ -113,7 +113,11 @@ func (o *output) copy() {
 // some carries what comes until the stream ends or the sandbox has used up its share of
 // the server. In the second case it returns how long to rest.
 func (o *output) some() (rest time.Duration, err error) {
-	raw, err := o.file().SyscallConn()
+	r, err := o.file()
+	if err != nil {
+		return 0, err
+	}
+	raw, err := r.SyscallConn()
 	if err != nil {
 		return 0, err
 	}

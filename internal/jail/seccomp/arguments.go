@@ -64,24 +64,33 @@ var socketOptions = []socketOption{
 		12, 13, 16, 17, 18, 23, 25, 30, 36, // QUICKACK, CONGESTION, THIN_LINEAR_TIMEOUTS, THIN_DUPACK, USER_TIMEOUT, FASTOPEN, NOTSENT_LOWAT, FASTOPEN_CONNECT, INQ
 	}},
 	{levelIPv6, []uint32{
-		16, 17, 18, 19, 23, 24, 25, 26, 29, // UNICAST_HOPS, MULTICAST_IF, MULTICAST_HOPS, MULTICAST_LOOP, MTU_DISCOVER, MTU, RECVERR, V6ONLY, MULTICAST_ALL
+		16, 17, 18, 19, 23, 24, 26, 29, // UNICAST_HOPS, MULTICAST_IF, MULTICAST_HOPS, MULTICAST_LOOP, MTU_DISCOVER, MTU, V6ONLY, MULTICAST_ALL
 		49, 50, 51, 52, 60, 62, 66, 67, // RECVPKTINFO, PKTINFO, RECVHOPLIMIT, HOPLIMIT, RECVPATHMTU, DONTFRAG, RECVTCLASS, TCLASS
 		70, 72, 73, 74, 76, 77, 78, // AUTOFLOWLABEL, ADDR_PREFERENCES, MINHOPCOUNT, RECVORIGDSTADDR, UNICAST_IF, RECVFRAGSIZE, FREEBIND
 	}},
 	{levelIP, []uint32{
-		1, 2, 8, 10, 11, 12, 13, 15, 20, 21, // TOS, TTL, PKTINFO, MTU_DISCOVER, RECVERR, RECVTTL, RECVTOS, FREEBIND, RECVORIGDSTADDR, MINTTL
+		1, 2, 8, 10, 12, 13, 15, 20, 21, // TOS, TTL, PKTINFO, MTU_DISCOVER, RECVTTL, RECVTOS, FREEBIND, RECVORIGDSTADDR, MINTTL
 		24, 32, 33, 34, 49, 50, 51, // BIND_ADDRESS_NO_PORT, MULTICAST_IF, MULTICAST_TTL, MULTICAST_LOOP, MULTICAST_ALL, UNICAST_IF, LOCAL_PORT_RANGE
 	}},
 	{levelUDP, []uint32{101, 102, 103}}, // NO_CHECK6_TX, NO_CHECK6_RX, SEGMENT
 }
 
-// socketBuffers are SO_SNDBUF and SO_RCVBUF. The kernel lowers these values silently, so
-// programs accept that setting them succeeds and changes nothing.
-var socketBuffers = []uint32{7, 8}
+// ignoredOptions are set with success and change nothing. The kernel lowers the values of
+// SO_SNDBUF and SO_RCVBUF silently, so programs accept that. IP_RECVERR and IPV6_RECVERR
+// keep errors in a queue of the socket that no limit counts. The resolver of glibc gives
+// up if it cannot set them, and does not read the queue.
+var ignoredOptions = []socketOption{
+	{levelSocket, []uint32{7, 8}},
+	{levelIP, []uint32{11}},
+	{levelIPv6, []uint32{25}},
+}
 
 // Level and option are int in the kernel: low words only.
 func setsockoptRule() rule {
-	cs := []clause{{[]test{equal(1, levelSocket), oneOf(2, socketBuffers)}, ignore}}
+	var cs []clause
+	for _, o := range ignoredOptions {
+		cs = append(cs, clause{[]test{equal(1, o.level), oneOf(2, o.options)}, ignore})
+	}
 	for _, o := range socketOptions {
 		cs = append(cs, clause{[]test{equal(1, o.level), oneOf(2, o.options)}, Allow})
 	}
@@ -155,16 +164,27 @@ func filterRules(rules map[string]rule) {
 	rules["prctl"] = prctlRule(clause{[]test{equal(0, prctlSetSeccomp), equal(1, prctlFilter)}, Refuse(errEINVAL)})
 }
 
-// Options of prctl that fail with EINVAL. Core scheduling keeps the other threads of a
-// processor core idle, also for the host. A table of futexes takes up to a gigabyte by one
-// call. That memory is neither resident nor in page tables, so the watch does not see it.
+// adviseMerge marks pages that may be merged (linux/mman.h). A kernel thread merges them,
+// at the host's cost and with pages of other sandboxes. A program can find out by the
+// time that a write takes. EINVAL is what a kernel without merging answers.
+const adviseMerge = 12
+
+func mergeRule() rule {
+	return rule{[]clause{{[]test{equal(2, adviseMerge)}, Refuse(errEINVAL)}}, Allow}
+}
+
+// Options of prctl that fail with EINVAL. Merged memory is refused as in mergeRule. Core
+// scheduling keeps the other threads of a processor core idle, also for the host. A table
+// of futexes takes up to a gigabyte by one call. That memory is neither resident nor in
+// page tables, so the watch does not see it.
 const (
 	prctlCoreScheduling = 62
+	prctlMemoryMerge    = 67
 	prctlFutexHash      = 78
 )
 
 func prctlRule(more ...clause) rule {
-	return rule{append(more, clause{[]test{oneOf(0, []uint32{prctlCoreScheduling, prctlFutexHash})}, Refuse(errEINVAL)}), Allow}
+	return rule{append(more, clause{[]test{oneOf(0, []uint32{prctlCoreScheduling, prctlMemoryMerge, prctlFutexHash})}, Refuse(errEINVAL)}), Allow}
 }
 
 // attributeNames set an extended attribute, whose size is the fourth argument. An access

@@ -144,7 +144,7 @@ func TestFilterJudgesArgumentsAsThePolicy(t *testing.T) {
 					same(seccomp.Call{Audit: a.AuditValue(), Number: nr, Args: [6]uint64{x, x, x, x, x, x}})
 				}
 			}
-			for _, name := range []string{"clone", "fcntl", "ioctl", "socketpair", "personality", "mmap", "shmget", "memfd_create", "prlimit64", "sched_setattr", "sched_setaffinity", "seccomp", "setxattr", "fsetxattr", "close_range"} { // one argument decides
+			for _, name := range []string{"clone", "fcntl", "ioctl", "socketpair", "personality", "mmap", "shmget", "memfd_create", "prlimit64", "sched_setattr", "sched_setaffinity", "seccomp", "setxattr", "fsetxattr", "close_range", "madvise"} { // one argument decides
 				nr := numberOf(t, a, name)
 				for i, x := range values {
 					y := values[(i*7+3)%len(values)]
@@ -157,7 +157,7 @@ func TestFilterJudgesArgumentsAsThePolicy(t *testing.T) {
 			}
 			two := map[string][]uint64{ // two do: the first of them and its values
 				"setsockopt": {1, 0, 1, 6, 17, 41, 58, 255, 282, 6 | 1<<32, 1 | 1<<63}, "setpriority": {0, 0, 1, 2, 3, 2 | 1<<32},
-				"ioprio_set": {0, 0, 1, 2, 3, 3 | 1<<32}, "prctl": {0, 21, 22, 23, 22 | 1<<32, 61, 62, 63, 77, 78, 79},
+				"ioprio_set": {0, 0, 1, 2, 3, 3 | 1<<32}, "prctl": {0, 21, 22, 23, 22 | 1<<32, 61, 62, 63, 66, 67, 68, 77, 78, 79},
 			}
 			for name, first := range two {
 				nr := numberOf(t, a, name)
@@ -259,6 +259,9 @@ func TestVerdicts(t *testing.T) {
 		{none, "setsockopt", [6]uint64{3, 1, 2}, seccomp.Allow},  // SO_REUSEADDR
 		{none, "setsockopt", [6]uint64{3, 1, 7}, ignored},        // SO_SNDBUF
 		{none, "setsockopt", [6]uint64{3, 1, 8 | high}, ignored}, // SO_RCVBUF
+		{none, "setsockopt", [6]uint64{3, 0, 11}, ignored},       // IP_RECVERR
+		{none, "setsockopt", [6]uint64{3, 41, 25}, ignored},      // IPV6_RECVERR
+		{none, "setsockopt", [6]uint64{3, 6, 11}, no(noproto)},   // TCP_INFO
 		{none, "setsockopt", [6]uint64{3, 1, 33}, no(noproto)},   // SO_RCVBUFFORCE
 		{none, "setsockopt", [6]uint64{3, 1, 26}, no(noproto)},   // SO_ATTACH_FILTER
 		{none, "setsockopt", [6]uint64{3, 1, 51}, no(noproto)},   // SO_ATTACH_REUSEPORT_CBPF
@@ -292,8 +295,13 @@ func TestVerdicts(t *testing.T) {
 		{none, "seccomp", [6]uint64{2}, seccomp.Allow},
 		{none, "prctl", [6]uint64{22, 2}, no(einval)},
 		{none, "prctl", [6]uint64{38, 1}, seccomp.Allow},
-		{none, "prctl", [6]uint64{78, 1, 1 << 20}, no(einval)}, // PR_FUTEX_HASH
-		{none, "clone", [6]uint64{0x10900}, no(eperm)},         // a thread with descriptors of its own
+		{none, "prctl", [6]uint64{78, 1, 1 << 20}, no(einval)},       // PR_FUTEX_HASH
+		{none, "clone", [6]uint64{0x10900}, no(eperm)},               // a thread with descriptors of its own
+		{none, "madvise", [6]uint64{0, 4096, 4}, seccomp.Allow},      // MADV_DONTNEED
+		{none, "madvise", [6]uint64{0, 4096, 12 | high}, no(einval)}, // MADV_MERGEABLE
+		{none, "prctl", [6]uint64{67, 1}, no(einval)},                // PR_SET_MEMORY_MERGE
+		{none, "vmsplice", [6]uint64{3, 0, 1}, seccomp.Allow},
+		{full, "vmsplice", [6]uint64{3, 0, 1}, no(enosys)},
 		{none, "close_range", [6]uint64{3, 9, 4}, seccomp.Allow},
 		{none, "close_range", [6]uint64{3, 9, 2}, no(einval)},
 		{none, "clone", [6]uint64{0x411}, no(eperm)},            // a process that shares descriptors

@@ -36,10 +36,9 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 	case "ioctl":
 		return decideIoctl(args[1])
 	case "close_range":
-		if args[2]/2%2 == 1 {
-			return Refuse(errEINVAL)
-		}
-		return Allow
+		return unless(args[2]/2%2 == 1, Refuse(errEINVAL))
+	case "madvise":
+		return unless(int32(args[2]) == 12, Refuse(errEINVAL))
 	case "fcntl":
 		return decideFcntl(uint32(args[1]))
 	case "setsockopt":
@@ -54,10 +53,7 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 	case "seccomp", "prctl":
 		return v.decideControl(name, int32(args[0]), int32(args[1]))
 	case "setxattr", "lsetxattr", "fsetxattr":
-		if uint32(args[3]) >= 128 {
-			return Refuse(errENOSPC)
-		}
-		return Allow
+		return unless(uint32(args[3]) >= 128, Refuse(errENOSPC))
 	case "shmget", "memfd_create":
 		return v.decideShared(name, args)
 	case "socket":
@@ -100,6 +96,14 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 	}
 }
 
+// unless allows a call, or decides v where refused.
+func unless(refused bool, v Verdict) Verdict {
+	if refused {
+		return v
+	}
+	return Allow
+}
+
 func decideClone(flags uint64) Verdict {
 	for _, bit := range []uint{7, 13, 15, 17, 23, 25, 26, 27, 28, 29, 30} {
 		if flags>>bit&1 == 1 {
@@ -134,7 +138,7 @@ func (v Variant) decideRank(name string, which, who int32) Verdict {
 
 func (v Variant) decideControl(name string, first, second int32) Verdict {
 	filter := name == "seccomp" && first == 1 || name == "prctl" && first == 22 && second == 2
-	if filter && !v.AllowSetns || name == "prctl" && (first == 62 || first == 78) {
+	if filter && !v.AllowSetns || name == "prctl" && (first == 62 || first == 67 || first == 78) {
 		return Refuse(errEINVAL)
 	}
 	return Allow
@@ -171,10 +175,16 @@ func decideOption(level, option int32) Verdict {
 	case 6:
 		known = between(1, 10) || between(12, 13) || between(16, 18) || option == 23 || option == 25 || option == 30 || option == 36
 	case 41:
-		known = between(16, 19) || between(23, 26) || option == 29 || between(49, 52) || option == 60 || option == 62 ||
+		if option == 25 {
+			return ignore
+		}
+		known = between(16, 19) || between(23, 24) || option == 26 || option == 29 || between(49, 52) || option == 60 || option == 62 ||
 			between(66, 67) || option == 70 || between(72, 74) || between(76, 78)
 	case 0:
-		known = between(1, 2) || option == 8 || between(10, 13) || option == 15 || between(20, 21) || option == 24 ||
+		if option == 11 {
+			return ignore
+		}
+		known = between(1, 2) || option == 8 || option == 10 || between(12, 13) || option == 15 || between(20, 21) || option == 24 ||
 			between(32, 34) || between(49, 51)
 	case 17:
 		known = between(101, 103)

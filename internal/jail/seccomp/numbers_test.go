@@ -21,6 +21,7 @@ func numberOf(t testing.TB, a seccomp.Arch, name string) uint32 {
 		"setsockopt": {54, 208}, "prlimit64": {302, 261}, "setpriority": {141, 140}, "sched_setparam": {142, 118},
 		"sched_setscheduler": {144, 119}, "sched_setattr": {314, 274}, "ioprio_set": {251, 30}, "process_mrelease": {448, 448},
 		"seccomp": {317, 277}, "prctl": {157, 167}, "setxattr": {188, 5}, "lsetxattr": {189, 6}, "fsetxattr": {190, 7}, "setxattrat": {463, 463}, "close_range": {436, 436},
+		"madvise": {28, 233}, "vmsplice": {278, 75},
 	}
 	nr, ok := table[name]
 	if !ok {

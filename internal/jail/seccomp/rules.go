@@ -25,9 +25,10 @@ const refusedNames = `
 // the whole host, so one sandbox could take them from everybody.
 const absentNames = `clone3 io_uring_setup io_uring_enter io_uring_register listmount statmount io_setup setxattrat`
 
-// sharedMemoryNames are the System V calls, and memfd_create: memory that
-// belongs to no process.
-const sharedMemoryNames = `memfd_create shmget shmat shmctl shmdt msgget msgsnd msgrcv msgctl semget semop semctl semtimedop`
+// sharedMemoryNames are the System V calls, memfd_create and vmsplice: memory that
+// belongs to no process. One byte that vmsplice puts into a pipe keeps the huge page
+// that it is on.
+const sharedMemoryNames = `memfd_create vmsplice shmget shmat shmctl shmdt msgget msgsnd msgrcv msgctl semget semop semctl semtimedop`
 
 // rule decides over one system call: the first clause whose tests all hold says
 // the verdict, and otherwise the last word does.
@@ -82,6 +83,7 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 	rules["setsockopt"] = setsockoptRule()
 	rules["prctl"] = prctlRule()
 	rules["close_range"] = closeRangeRule()
+	rules["madvise"] = mergeRule()
 	rules["socketpair"] = rule{[]clause{{[]test{equal(0, familyUnix)}, Allow}}, Refuse(errEAFNOSUPPORT)}
 	rules["personality"] = rule{
 		[]clause{{[]test{equal(0, 0)}, Allow}, {[]test{equal(0, 0xffffffff)}, Allow}}, Refuse(errEPERM),
