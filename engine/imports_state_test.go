@@ -44,13 +44,13 @@ var afterChanges = map[string]string{
 // TestWhatAnImportChangesIsThere: a program whose packages were imported ahead finds the
 // environment, handlers and signals as they are after an import of its own.
 func TestWhatAnImportChangesIsThere(t *testing.T) {
-	modules := map[string]string{"numpy.py": changing, "pandas.py": "import os, numpy\nat = os.readlink('/proc/self/ns/pid')\n"}
+	modules := map[string]string{"numpy.py": changing, "pandas.py": "import os, numpy\nat = (os.readlink('/proc/self/ns/pid'), os.stat('/dev/shm').st_ctime_ns)\n"}
 	e := withPython(t, modules)
 	plain := withPythonOn(t, modules, func(c *engine.Config) {
 		_ = c.Backends[0].Close()
 		c.Backends = []backend.Backend{process.New(process.Config{NoPool: true})}
 	})
-	const program = "import pandas, os\nprint(pandas.at != os.readlink('/proc/self/ns/pid'))\n"
+	const program = "import pandas, os\nprint(pandas.at != (os.readlink('/proc/self/ns/pid'), os.stat('/dev/shm').st_ctime_ns))\n"
 	run := func(t *testing.T, e *engine.Engine, code string) (ahead bool, is string) {
 		t.Helper()
 		res := execute(t, e, sandboxmcp.Request{Language: sandboxmcp.Python, Code: program + code, Env: map[string]string{"GIVEN": "of the program"}})

@@ -20,7 +20,7 @@ import (
 // is imported, tries to stay, and tells what it found.
 const spying = `
 import ctypes, os, signal, subprocess
-at, found = os.readlink('/proc/self/ns/pid'), []
+at, found = (os.readlink('/proc/self/ns/pid'), os.stat('/dev/shm').st_ctime_ns), []
 libc = ctypes.CDLL(None, use_errno=True)
 def attempt(what, do):
     try:
@@ -81,7 +81,7 @@ func TestPackageCodeReachesNoNeighbor(t *testing.T) {
 			t.Fatalf("neighbor: got %s %q, want completed", res.Status, res.Stderr)
 		}
 	}
-	const program = "import numpy, os\nprint(numpy.at != os.readlink('/proc/self/ns/pid'))\nprint(numpy.found)\nprint(sorted(os.listdir('/proc/self/fd'))[:-1])"
+	const program = "import numpy, os\nprint(numpy.at != (os.readlink('/proc/self/ns/pid'), os.stat('/dev/shm').st_ctime_ns))\nprint(numpy.found)\nprint(sorted(os.listdir('/proc/self/fd'))[:-1])"
 	descriptors := map[string]string{"OneShot": "['0', '1', '2', '3']", "Session": "['0', '1', '2', '3', '4']"}
 	for what, run := range map[string]func() sandboxmcp.Result{
 		"OneShot": func() sandboxmcp.Result {
@@ -142,7 +142,7 @@ var notAlike = map[string]bool{"Modules": true, "Path": true, "ShadowOfOurs": tr
 // TestImportedAheadIsWhatACallerSees runs the same programs where packages are
 // imported ahead and where each program is executed and imports them.
 func TestImportedAheadIsWhatACallerSees(t *testing.T) {
-	const where = "import os\nat = os.readlink('/proc/self/ns/pid')\n"
+	const where = "import os\nat = (os.readlink('/proc/self/ns/pid'), os.stat('/dev/shm').st_ctime_ns)\n"
 	modules := map[string]string{"numpy.py": "import threading, ctypes, subprocess, logging, multiprocessing.util, ssl, faulthandler\n", "pandas.py": where}
 	e := withPython(t, modules)
 	plain := withPythonOn(t, modules, func(c *engine.Config) {
@@ -150,7 +150,7 @@ func TestImportedAheadIsWhatACallerSees(t *testing.T) {
 		c.Backends = []backend.Backend{process.New(process.Config{NoPool: true})}
 	})
 	ahead := func() bool {
-		res := execute(t, e, sandboxmcp.Request{Language: sandboxmcp.Python, Code: "import pandas, os\nprint(pandas.at != os.readlink('/proc/self/ns/pid'))"})
+		res := execute(t, e, sandboxmcp.Request{Language: sandboxmcp.Python, Code: "import pandas, os\nprint(pandas.at != (os.readlink('/proc/self/ns/pid'), os.stat('/dev/shm').st_ctime_ns))"})
 		return res.Stdout == "True\n"
 	}
 	for end := time.Now().Add(time.Minute); !ahead(); {
@@ -175,7 +175,7 @@ func TestImportedAheadIsWhatACallerSees(t *testing.T) {
 
 // TestSessionImportedAheadIsWhatACallerSees does the same with cells.
 func TestSessionImportedAheadIsWhatACallerSees(t *testing.T) {
-	modules := map[string]string{"numpy.py": "", "pandas.py": "import os\nat = os.readlink('/proc/self/ns/pid')\n"}
+	modules := map[string]string{"numpy.py": "", "pandas.py": "import os\nat = (os.readlink('/proc/self/ns/pid'), os.stat('/dev/shm').st_ctime_ns)\n"}
 	const tasks = 2 * 100 * 160 // for all sessions, whatever this machine has
 	many := func(c *engine.Config) { c.MaxSessions = 100 }
 	forking := func(c *engine.Config) {
@@ -187,7 +187,7 @@ func TestSessionImportedAheadIsWhatACallerSees(t *testing.T) {
 		_ = c.Backends[0].Close()
 		c.Backends = []backend.Backend{process.New(process.Config{NoPool: true, MaxTasks: tasks})}
 	}, many)
-	const first = "import pandas, os\nprint(pandas.at != os.readlink('/proc/self/ns/pid'))\ndel pandas, os"
+	const first = "import pandas, os\nprint(pandas.at != (os.readlink('/proc/self/ns/pid'), os.stat('/dev/shm').st_ctime_ns))\ndel pandas, os"
 	ahead := func(id sandboxmcp.SessionID) bool {
 		return execute(t, e, sandboxmcp.Request{SessionID: id, Code: first}).Stdout == "True\n"
 	}
@@ -218,13 +218,13 @@ func TestSessionImportedAheadIsWhatACallerSees(t *testing.T) {
 // seeded anew in every fork.
 func TestGeneratorsDifferBetweenForks(t *testing.T) {
 	e := withPython(t, map[string]string{
-		"pandas.py":         "import os, random, tempfile, uuid, ssl, multiprocessing.process\nat = os.readlink('/proc/self/ns/pid')\ndrawn = next(tempfile._get_candidate_names()), uuid.uuid1(), ssl.RAND_bytes(4), random.random()\n",
+		"pandas.py":         "import os, random, tempfile, uuid, ssl, multiprocessing.process\nat = (os.readlink('/proc/self/ns/pid'), os.stat('/dev/shm').st_ctime_ns)\ndrawn = next(tempfile._get_candidate_names()), uuid.uuid1(), ssl.RAND_bytes(4), random.random()\n",
 		"numpy/__init__.py": "from . import random\n",
 		"numpy/random.py":   "import random\nstate = random.Random()\ndef seed():\n    state.seed()\nrand = state.random\n",
 	})
 	const draws = `
 import pandas, numpy, os, random, ssl, secrets, tempfile, uuid, multiprocessing
-print(pandas.at != os.readlink('/proc/self/ns/pid'))
+print(pandas.at != (os.readlink('/proc/self/ns/pid'), os.stat('/dev/shm').st_ctime_ns))
 print(numpy.random.rand(), random.random(), random.Random().random(), random.SystemRandom().random(), ssl.RAND_bytes(8).hex(), secrets.token_hex(8), next(tempfile._get_candidate_names()),
       uuid.uuid4(), uuid.uuid1(), bytes(multiprocessing.current_process().authkey).hex(), os.urandom(8).hex(), sep='\n')`
 	for what, run := range map[string]func() sandboxmcp.Result{

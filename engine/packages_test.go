@@ -83,7 +83,7 @@ func withPythonOn(t *testing.T, modules map[string]string, change ...func(*engin
 func TestSessionImportsAhead(t *testing.T) {
 	t.Parallel()
 	e := withPython(t, map[string]string{
-		"pandas/__init__.py":     "import os\nimporter = os.readlink('/proc/self/ns/pid')\n",
+		"pandas/__init__.py":     "import os\nimporter = (os.readlink('/proc/self/ns/pid'), os.stat('/dev/shm').st_ctime_ns)\n",
 		"numpy/__init__.py":      "from . import random\n",
 		"numpy/random.py":        "import os\nseeded_by = []\ndef seed():\n    seeded_by.append(os.getpid())\n",
 		"matplotlib/__init__.py": "import os\nfound = os.listdir(os.environ['MPLCONFIGDIR'])\n",
@@ -91,7 +91,7 @@ func TestSessionImportsAhead(t *testing.T) {
 	execute(t, e, in(create(t, e, sandboxmcp.SessionSpec{}), "1")) // which waits for the zygote of sessions
 	zygotes := stats(e).Pool["zygotes"]
 	testkit.Need(t, "zygote", zygotes > 0, "nothing is forked here")
-	const cell = "import os, pandas, numpy, sys\nx = 1\nprint(pandas.importer != os.readlink('/proc/self/ns/pid'), numpy.random.seeded_by == [os.getpid()], sys.path[0] == '', 'matplotlib' in sys.modules)"
+	const cell = "import os, pandas, numpy, sys\nx = 1\nprint(pandas.importer != (os.readlink('/proc/self/ns/pid'), os.stat('/dev/shm').st_ctime_ns), numpy.random.seeded_by == [os.getpid()], sys.path[0] == '', 'matplotlib' in sys.modules)"
 	deadline := time.Now().Add(time.Minute)
 	for { // the set is hashed beside the first that ask
 		id := create(t, e, sandboxmcp.SessionSpec{})

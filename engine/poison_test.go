@@ -17,13 +17,13 @@ import (
 
 // importing is a package that tells where it was imported: in the program's own
 // sandbox, or in another.
-const importing = "import os, random, tempfile\nat, says, drawn = os.readlink('/proc/self/ns/pid'), 'good', next(tempfile._get_candidate_names())\n"
+const importing = "import os, random, tempfile\nat, says, drawn = (os.readlink('/proc/self/ns/pid'), os.stat('/dev/shm').st_ctime_ns), 'good', next(tempfile._get_candidate_names())\n"
 
 // preloadedBy runs programs that import pandas until one has found it imported;
 // what it said, or what the last one did.
 func preloadedBy(t *testing.T, run func(sandboxmcp.Request) sandboxmcp.Result) (said string, ahead bool) {
 	t.Helper()
-	r := sandboxmcp.Request{Language: sandboxmcp.Python, Code: "import pandas\nimport os\nprint(pandas.at != os.readlink('/proc/self/ns/pid'), pandas.says)"}
+	r := sandboxmcp.Request{Language: sandboxmcp.Python, Code: "import pandas\nimport os\nprint(pandas.at != (os.readlink('/proc/self/ns/pid'), os.stat('/dev/shm').st_ctime_ns), pandas.says)"}
 	for range 12 {
 		res := run(r)
 		where, says, ok := strings.Cut(strings.TrimSpace(res.Stdout), " ")
@@ -83,7 +83,7 @@ func TestPoisonedPackages(t *testing.T) {
 		testkit.Need(t, "zygote", ahead, "nothing is imported ahead here")
 		seen := map[string]bool{}
 		for range 6 {
-			res := run(sandboxmcp.Request{Language: sandboxmcp.Python, Code: "import pandas\nimport os, random, tempfile, uuid, secrets\nprint(pandas.at != os.readlink('/proc/self/ns/pid'))\nprint(random.random(), next(tempfile._get_candidate_names()), uuid.uuid4(), secrets.token_hex(8), random.Random().random(), sep='\\n')"})
+			res := run(sandboxmcp.Request{Language: sandboxmcp.Python, Code: "import pandas\nimport os, random, tempfile, uuid, secrets\nprint(pandas.at != (os.readlink('/proc/self/ns/pid'), os.stat('/dev/shm').st_ctime_ns))\nprint(random.random(), next(tempfile._get_candidate_names()), uuid.uuid4(), secrets.token_hex(8), random.Random().random(), sep='\\n')"})
 			where, lots, _ := strings.Cut(res.Stdout, "\n")
 			if where != "True" {
 				t.Fatalf("it was not imported ahead: %q %q", res.Stdout, res.Stderr)

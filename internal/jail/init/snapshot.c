@@ -30,7 +30,7 @@ enum { // places behind the start of the code
 
 enum { MAP_FILE_AT = 1, MAP_DATA, MAP_ZERO, UNMAP, COPY, WIPE };
 enum { PRIVATE = 2, SHARED = 1, DROPPABLE = 8, FIXED = 0x10, ANONYMOUS = 0x20, NORESERVE = 0x4000 };
-enum { MOST_BASE = 400, RUN_GAP = 32, E2BIG = 7, EINVAL = 22, ENOTSUP = 95 };
+enum { MOST_BASE = 400, RUN_GAP = 32, EIO = 5, E2BIG = 7, ENOMEM = 12, EINVAL = 22, ENOTSUP = 95, ESTALE = 116 };
 
 struct op { u32 kind, prot, flags, name; ul at, size, offset, inode, seconds, nanoseconds; };
 struct vma { ul start, end, offset, inode; u32 prot, shared; };
@@ -399,7 +399,10 @@ long save_all(char *area, int fd, ul page) {
 }
 
 // -- loading ---------------------------------------------------------------------------------------------------------------------
-static _Noreturn void give_up(void) {
+// The answer goes to descriptor 4 in the form that the script uses, as long as that is ours.
+static _Noreturn void give_up(long r) {
+	u32 failed[2] = {'E', (u32)-r};
+	sys3(SYS_write, 4, (long)failed, sizeof failed);
 	for (;;) sys1(SYS_exit_group, 117);
 }
 
@@ -411,7 +414,8 @@ static ul map(struct op *o, int image, int *fd, u32 *open, struct image *m) {
 		if (*fd >= 0) sys1(SYS_close, *fd);
 		*fd = (int)identify((char *)m + o->name, &i);
 		*open = o->name;
-		if (*fd < 0 || i.inode != o->inode || i.ctime[0] != o->seconds || (i.ctime[1] & 0xffffffff) != o->nanoseconds) give_up();
+		if (*fd < 0) give_up(*fd);
+		if (i.inode != o->inode || i.ctime[0] != o->seconds || (i.ctime[1] & 0xffffffff) != o->nanoseconds) give_up(-ESTALE);
 	}
 	return (ul)sys6(SYS_mmap, (long)o->at, (long)o->size, o->prot, o->flags | FIXED, *fd, (long)o->offset);
 }
@@ -425,23 +429,23 @@ _Noreturn void load_all(char *area, int image, long rseq, ul rseq_size, int ahea
 	long r = sys6(SYS_mmap, (long)m, IMAGE_SIZE, 1, PRIVATE | FIXED, image, 0);
 	if (r >= 0) r = m->magic == MAGIC ? 0 : -EINVAL;
 	if (r >= 0) r = sys5(SYS_prctl, 40 /* PR_GET_TID_ADDRESS */, (long)&thread_id, 0, 0, 0);
-	if (r < 0) give_up();
+	if (r < 0) give_up(r);
 	if (rseq_size > sizeof had) rseq_size = sizeof had;
 	memcpy(had, thread() + rseq, rseq_size);
-	if ((ul)sys1(SYS_brk, (long)m->end_of_heap) != m->end_of_heap) give_up();
+	if ((ul)sys1(SYS_brk, (long)m->end_of_heap) != m->end_of_heap) give_up(-ENOMEM);
 	for (ul i = 0; i < m->nops; i++) {
 		struct op *o = &m->op[i];
 		switch (o->kind) {
 		case MAP_FILE_AT: case MAP_DATA: case MAP_ZERO:
-			if (map(o, image, &fd, &open, m) != o->at) give_up();
+			if ((r = (long)map(o, image, &fd, &open, m)) != (long)o->at) give_up(r < 0 && r > -4096 ? r : -EINVAL);
 			break;
 		case UNMAP: sys2(SYS_munmap, (long)o->at, (long)o->size); break;
-		case WIPE: if (sys3(SYS_madvise, (long)o->at, (long)o->size, 18 /* MADV_WIPEONFORK */) < 0) give_up(); break;
+		case WIPE: if (sys3(SYS_madvise, (long)o->at, (long)o->size, 18 /* MADV_WIPEONFORK */) < 0) give_up(-EINVAL); break;
 		case COPY:
 			for (ul done = 0; done < o->size; done += (ul)r)
-				if ((r = sys4(SYS_pread64, image, (long)(o->at + done), (long)(o->size - done), (long)(o->offset + done))) <= 0) give_up();
+				if ((r = sys4(SYS_pread64, image, (long)(o->at + done), (long)(o->size - done), (long)(o->offset + done))) <= 0) give_up(r ? r : -EIO);
 			break;
-		default: give_up();
+		default: give_up(-EINVAL);
 		}
 	}
 	if (fd >= 0) sys1(SYS_close, fd);
