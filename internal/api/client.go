@@ -60,6 +60,12 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	return conn, nil
 }
 
+// Unreached reports whether a call failed before the server could know of it.
+func Unreached(err error) bool {
+	var dial *net.OpError
+	return errors.As(err, &dial) && dial.Op == "dial"
+}
+
 // Peer tells which server this is, as it said when it was found.
 func (c *Client) Peer() Hello { return c.hello }
 

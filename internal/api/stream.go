@@ -158,8 +158,13 @@ func (c *Client) execute(ctx context.Context, who sandboxmcp.Caller, req sandbox
 		return res, err
 	}
 	answer, err := c.ask(ctx, question{method: http.MethodPost, path: path, query: naming(query, who), body: body})
-	if err != nil {
+	var coded *sandboxmcp.Error
+	switch {
+	case err == nil:
+	case errors.As(err, &coded) || Unreached(err):
 		return res, err
+	default: // the first output brings the head of the answer, so the program may run
+		return res, endedEarly().WithCause(err)
 	}
 	defer func() { _ = answer.Body.Close() }()
 	var failed error
@@ -192,9 +197,15 @@ func (c *Client) execute(ctx context.Context, who sandboxmcp.Caller, req sandbox
 	case finished:
 		return res, err
 	case err == nil || isEnd(err):
-		return res, sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the server ended before the program did").WithHint("ask again")
+		return res, endedEarly()
 	}
 	return res, fmt.Errorf("decode answer of %s: %w", path, err)
+}
+
+// endedEarly is the failure of a run whose server went away. Part of the program may
+// have run.
+func endedEarly() *sandboxmcp.Error {
+	return sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the server ended before the program did").WithHint("ask again")
 }
 
 // receive reads server-sent events until the stream ends, and returns the error

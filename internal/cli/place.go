@@ -156,16 +156,15 @@ func (a *app) home(ctx context.Context, cfg *config.Config, p place) (*api.Clien
 	return a.startServer(ctx, cfg)
 }
 
-// inHome does something new in a server, and once more in another one if that
-// ended just then.
+// inHome does something new in a server, and in another one if that cannot be reached
+// any more. What a server may have begun is never done again.
 func (a *app) inHome(ctx context.Context, cfg *config.Config, p place, work func(*api.Client) error) error {
 	c, err := a.home(ctx, cfg, p)
 	if err != nil {
 		return err
 	}
 	err = work(c)
-	var coded *sandboxmcp.Error
-	if err == nil || errors.As(err, &coded) || ctx.Err() != nil || p.server != "" {
+	if !api.Unreached(err) || ctx.Err() != nil || p.server != "" {
 		return err
 	}
 	if again, failed := a.home(ctx, cfg, p); failed == nil && again.Peer().ID != c.Peer().ID {

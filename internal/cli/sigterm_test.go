@@ -4,6 +4,7 @@ package cli_test
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandboxmcp/sandboxmcp/internal/api"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
@@ -89,10 +91,11 @@ func TestServerEndsOnSIGTERM(t *testing.T) {
 				_ = server.Process.Kill()
 				wait()
 			}()
+			var callers []*exec.Cmd
 			if command == "serve" {
 				loadOverStdio(t, in, out)
 			} else {
-				loadOverCommands(t, program, env)
+				callers = loadOverCommands(t, program, filepath.Join(dir, "state"), env)
 			}
 			for _, id := range []string{"one", "two"} {
 				waitFor(t, "session "+id+" is held", func() bool {
@@ -114,6 +117,14 @@ func TestServerEndsOnSIGTERM(t *testing.T) {
 				t.Logf("ended after %v", time.Since(asked).Round(time.Millisecond))
 			case <-late.C:
 				t.Errorf("the server lives %v after SIGTERM, want at most %v", 2*stopLaw, stopLaw)
+			}
+			for _, c := range callers { // none runs its program again in another server
+				if err := c.Wait(); err == nil || !strings.Contains(fmt.Sprint(c.Stderr), "the server ended before the program did") {
+					t.Errorf("a command whose server ended: got %v, %s, want that the server ended", err, c.Stderr)
+				}
+			}
+			if isServed(t, filepath.Join(dir, "state")) {
+				t.Error("another server was started for a program that had begun")
 			}
 		})
 	}
@@ -152,24 +163,28 @@ func loadOverStdio(t *testing.T, in io.Writer, out io.Reader) {
 }
 
 // loadOverCommands has two commands keep a session busy each.
-func loadOverCommands(t *testing.T, program string, env []string) {
+func loadOverCommands(t *testing.T, program, stateDir string, env []string) (all []*exec.Cmd) {
 	t.Helper()
 	for _, id := range []string{"one", "two"} {
+		waitFor(t, "the server answers", func() bool { return isServed(t, stateDir) })
 		cmd := exec.CommandContext(t.Context(), program, "run", "--session", id, "--timeout", "60", "-c", ignoresAll)
-		cmd.Env = env
-		waitFor(t, "the server answers", func() bool {
-			list := exec.CommandContext(t.Context(), program, "queue", "status")
-			list.Env = env
-			return list.Run() == nil
-		})
+		cmd.Env, cmd.Stderr = env, &bytes.Buffer{}
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
+		all = append(all, cmd)
 		t.Cleanup(func() {
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait()
 		})
 	}
+	return all
+}
+
+func isServed(t *testing.T, stateDir string) bool {
+	t.Helper()
+	servers, err := api.Peers(t.Context(), stateDir)
+	return err == nil && len(servers) > 0
 }
 
 func waitFor(t *testing.T, what string, is func() bool) {
