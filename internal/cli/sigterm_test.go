@@ -92,18 +92,21 @@ func TestServerEndsOnSIGTERM(t *testing.T) {
 				wait()
 			}()
 			var callers []*exec.Cmd
+			held := func() {
+				for _, id := range []string{"one", "two"} {
+					waitFor(t, "session "+id+" is held", func() bool {
+						list := exec.CommandContext(t.Context(), program, "files", "list", id)
+						list.Env = env
+						text, err := list.Output()
+						return err == nil && strings.Contains(string(text), "begun")
+					})
+				}
+			}
 			if command == "serve" {
-				loadOverStdio(t, in, out)
+				loadOverStdio(t, in, out, held)
 			} else {
 				callers = loadOverCommands(t, program, filepath.Join(dir, "state"), env)
-			}
-			for _, id := range []string{"one", "two"} {
-				waitFor(t, "session "+id+" is held", func() bool {
-					list := exec.CommandContext(t.Context(), program, "files", "list", id)
-					list.Env = env
-					text, err := list.Output()
-					return err == nil && strings.Contains(string(text), "begun")
-				})
+				held()
 			}
 			asked := time.Now()
 			if err := server.Process.Signal(syscall.SIGTERM); err != nil {
@@ -131,7 +134,7 @@ func TestServerEndsOnSIGTERM(t *testing.T) {
 }
 
 // loadOverStdio has an agent start what does not end, in two sessions and in the queue.
-func loadOverStdio(t *testing.T, in io.Writer, out io.Reader) {
+func loadOverStdio(t *testing.T, in io.Writer, out io.Reader, held func()) {
 	t.Helper()
 	send := func(id int, method string, params map[string]any) {
 		t.Helper()
@@ -157,6 +160,7 @@ func loadOverStdio(t *testing.T, in io.Writer, out io.Reader) {
 	}
 	run(2, "one")
 	run(3, "two")
+	held()
 	for id := range 4 { // these wait in the queue
 		run(4+id, "")
 	}
