@@ -216,8 +216,8 @@ type Running interface {
 	Interrupt() error
 
 	// Channel is the server's end of the private streams; nil when none was asked
-	// for. What comes out of it is hostile. It ends when the process's end is
-	// closed. Writing fails without Process.Commands. No descriptor can be passed
+	// for. Its bytes come from untrusted code. It ends when the process closes its
+	// end. Writing fails without Process.Commands. No descriptor can be passed
 	// over it.
 	Channel() io.ReadWriteCloser
 

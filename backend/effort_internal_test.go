@@ -32,7 +32,7 @@ func (c *clock) sleep(d time.Duration, _ <-chan struct{}) {
 	c.rested += d
 }
 
-// TestASandboxHasATenthOfACore: after its burst, whatever the items cost.
+// TestASandboxHasATenthOfACore: after its burst, for cheap and for expensive items.
 func TestASandboxHasATenthOfACore(t *testing.T) {
 	for _, cost := range []time.Duration{CostExit, CostRead, CostPiece, CostQuestion, CostConnection, CostOf(64 << 10)} {
 		c := &clock{at: time.Unix(1, 0)}

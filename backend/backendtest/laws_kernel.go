@@ -93,7 +93,7 @@ func connectionBuffersAreSmall(t *testing.T, s *suite) {
 	}
 	const read = "cd /proc/sys/net; cat ipv4/tcp_rmem ipv4/tcp_wmem core/somaxconn ipv4/tcp_max_tw_buckets"
 	const want = "4096\t16384\t262144\n4096\t16384\t262144\n128\n1024\n"
-	for i := range 4 { // the later ones may get what is kept
+	for i := range 4 { // later sandboxes may get a kept network namespace
 		x := s.open(t)
 		if got := x.sh(t, read); got != want {
 			t.Errorf("sandbox %d: got %q, want %q", i, got, want)

@@ -53,7 +53,7 @@ func (w *writes) Write(p []byte) (int, error) {
 	return w.Buffer.Write(p)
 }
 
-// stream carries what is written to the end of a pipe, until it is closed.
+// streamed copies a pipe to a writer until done is called.
 func streamed(t *testing.T, e *backend.Effort, to io.Writer) (p *pipes, write func([]byte), done func()) {
 	t.Helper()
 	p = &pipes{effort: e}
@@ -114,8 +114,8 @@ func TestAnHonestStreamDoesNotRest(t *testing.T) {
 	}
 }
 
-// TestAStreamThatRestsIsFlushedAndClosed: what was written before a flush is
-// there after it, and a close while it rests ends the copying.
+// TestAStreamThatRestsIsFlushedAndClosed: a flush delivers all bytes written before
+// it, and a close during a rest ends the copying.
 func TestAStreamThatRestsIsFlushedAndClosed(t *testing.T) {
 	c := &restful{}
 	resting, on := make(chan struct{}), make(chan struct{})
@@ -148,8 +148,8 @@ func TestAStreamThatRestsIsFlushedAndClosed(t *testing.T) {
 	p.closeTheirs()
 }
 
-// TestAChannelThatNeverEndsRests: frames, or what is none, are read at the
-// sandbox's share of the server.
+// TestAChannelThatNeverEndsRests: the server reads frames and junk no faster than the
+// sandbox's share of the server allows.
 func TestAChannelThatNeverEndsRests(t *testing.T) {
 	for _, size := range []int{4, 20, 32 << 10} {
 		theirs, ours, err := pipe(0)

@@ -43,8 +43,8 @@ for number in range(50, 450):
     os.close(number)
 `
 
-// TestASandboxThatTakesTheEpollWatchesOfItsUserIsEnded: where the programs have
-// the server's user, and whatever they do to hide what they hold.
+// TestASandboxThatTakesTheEpollWatchesOfItsUserIsEnded: for programs that
+// have the server's user, also if they hide their descriptors.
 func TestASandboxThatTakesTheEpollWatchesOfItsUserIsEnded(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("as root every sandbox has a user of its own, and so a count of its own")
