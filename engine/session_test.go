@@ -493,9 +493,7 @@ func TestSessionHoldsNoMore(t *testing.T) {
 	for range 20 {
 		execute(t, e, in(id, "open('f', 'w').write('x')"))
 	}
-	if after := backendtest.Count(t); after.Descriptors > before.Descriptors {
-		t.Errorf("%d descriptors, then %d", before.Descriptors, after.Descriptors)
-	}
+	before.SameDescriptors(t)
 }
 
 // What a name or a request says of a session is checked before anything is made.

@@ -84,6 +84,16 @@ func (c Counts) Same(t *testing.T) {
 	}
 }
 
+// SameDescriptors fails the test when more descriptors stay open than there were.
+// A database closes a connection that nobody uses after some seconds.
+func (c Counts) SameDescriptors(t *testing.T) {
+	t.Helper()
+	now := 0
+	if !soon(t, 15*time.Second, func() bool { now = entries("/proc/self/fd"); return now <= c.Descriptors }) {
+		t.Errorf("%d descriptors, then %d", c.Descriptors, now)
+	}
+}
+
 // descendants lists the processes below pid, zombies included.
 func descendants(pid int) []int {
 	var all []int

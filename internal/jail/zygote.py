@@ -260,6 +260,13 @@ def serve():
         """Becomes the process that was saved."""
         Code(area + 32)(area, image, rseq, rseq_size, ahead)
 
+    def limit_files():
+        """Lowers the limit of open files to that of programs. The kernel compares it with what all programs of this
+        user have on its way through sockets, so the fork sends its own descriptor before."""
+        limit = (c_char * 16).from_buffer_copy(2 * files.to_bytes(8, "little"))
+        if files and syscall(nr_prlimit64, 0, 7, _ctypes.addressof(limit), 0, 0, 0) < 0:  # RLIMIT_NOFILE
+            raise OSError(_ctypes.get_errno(), "limit open files")
+
     def child(plan, fds, ahead):
         """Becomes a program of the sandbox; returns its packet. There is no way back."""
         _, calls = plan  # the other is what they point to
@@ -272,6 +279,7 @@ def serve():
             while posix.getppid() != 1:  # until the process between has ended
                 posix.sched_yield()
             socket.sendmsg([answer(b"R", posix.getpid(), *found)], [(1, 1, self.to_bytes(4, sys.byteorder))])
+            limit_files()
             posix.dup2(socket.detach(), 3, False)
             posix.closerange(4, 1 << 20)
             socket = _socket.socket(fileno=3)
@@ -302,7 +310,7 @@ def serve():
     def text(value):
         return value.decode("utf-8", "surrogateescape")
 
-    nr_setns, nr_madvise, nr_mmap, nr_mprotect, stays, code = main["facts"]
+    nr_setns, nr_madvise, nr_mmap, nr_mprotect, nr_prlimit64, stays, files, code = main["facts"]
     serve_file = sys._getframe().f_code.co_filename
     before_fork, after_fork = Hook(_ctypes.dlsym(library, "PyOS_BeforeFork")), Hook(_ctypes.dlsym(library, "PyOS_AfterFork_Child"))
     try:

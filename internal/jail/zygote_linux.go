@@ -71,7 +71,11 @@ func (j *Jail) Zygote(cfg ZygoteConfig) (*Zygote, error) {
 	if j.cfg.Mode == ModePlain || len(j.cfg.Entering) == 0 || cfg.Options < 1 || cfg.Options >= len(cfg.Argv) {
 		return nil, errors.ErrUnsupported
 	}
-	s, err := zygoteScript(cfg, j.cfg.Entering)
+	files := uint64(0)
+	if j.cfg.Mode == ModeUser && !j.cfg.off[wallRlimits] {
+		files = ownFiles()
+	}
+	s, err := zygoteScript(cfg, j.cfg.Entering, files)
 	if err != nil {
 		return nil, err
 	}
@@ -178,8 +182,9 @@ func (z *Zygote) look() error {
 	return nil
 }
 
-// zygoteScript makes a process of the jail the interpreter.
-func zygoteScript(cfg ZygoteConfig, filter []byte) (*script, error) {
+// zygoteScript makes a process of the jail the interpreter. Its forks may open as
+// many files as their walls say, or as files says unless it is 0.
+func zygoteScript(cfg ZygoteConfig, filter []byte, files uint64) (*script, error) {
 	s, path := &script{}, cfg.Argv[cfg.Options]
 	name, ok := strings.CutPrefix(path, programPlace+"/")
 	if !ok || strings.ContainsRune(name, '/') {
@@ -189,7 +194,8 @@ func zygoteScript(cfg ZygoteConfig, filter []byte) (*script, error) {
 	if cfg.Stays {
 		stays = 1
 	}
-	text := string(cfg.Preload) + "\n" + strings.Replace(zygoteText, "@facts@", fmt.Sprintf("%d, %d, %d, %d, %d, %s", unix.SYS_SETNS, unix.SYS_MADVISE, unix.SYS_MMAP, unix.SYS_MPROTECT, stays, pythonBytes(snapshotBytes)), 1) + "\n" + string(cfg.Script)
+	facts := fmt.Sprintf("%d, %d, %d, %d, %d, %d, %d, %s", unix.SYS_SETNS, unix.SYS_MADVISE, unix.SYS_MMAP, unix.SYS_MPROTECT, unix.SYS_PRLIMIT64, stays, files, pythonBytes(snapshotBytes))
+	text := string(cfg.Preload) + "\n" + strings.Replace(zygoteText, "@facts@", facts, 1) + "\n" + string(cfg.Script)
 	s.firstOutOfMemory(false)
 	s.do("setsid", unix.SYS_SETSID)
 	s.do("umask", unix.SYS_UMASK, num(0o022))
@@ -252,7 +258,7 @@ func (s *script) strings(list []string) arg {
 // around init, which the fork does not inherit from. Its descriptors are init's
 // pidfd, the fork's socket, the sandbox's Landlock ruleset and the ways into its
 // control group.
-func childWalls(p plan, programs int64) (*script, probes) {
+func childWalls(p plan) (*script, probes) {
 	s := &script{}
 	zero := s.str("0")
 	for i := range p.tasks {
@@ -273,10 +279,6 @@ func childWalls(p plan, programs int64) (*script, probes) {
 	s.do("dumpable, as after execve", unix.SYS_PRCTL, num(unix.PR_SET_DUMPABLE), num(1), num(0), num(0), num(0))
 	if !p.off[wallRlimits] {
 		s.rlimits(p)
-		if programs > 0 {
-			l := binary.LittleEndian.AppendUint64(nil, uint64(programs))
-			s.do("limit nofile", unix.SYS_PRLIMIT64, num(0), num(unix.RLIMIT_NOFILE), s.bytes(append(l, l...)), num(0))
-		}
 	}
 	if !p.off[wallLandlock] {
 		s.do("landlock", unix.SYS_LANDLOCK_RESTRICT_SELF, passed(2), num(0))
@@ -301,11 +303,8 @@ func (z *Zygote) wallsLocked(size Size, tasks int) (*childScript, error) {
 	if have := z.plans[key]; have != nil {
 		return have, nil
 	}
-	j, programs := z.jail, int64(0)
-	if j.cfg.Mode == ModeUser {
-		programs = int64(ownFiles())
-	}
-	s, pr := childWalls(plan{size: size, root: j.cfg.Mode == ModeRoot, tasks: tasks, abi: j.abi, filter: j.cfg.Filter, off: j.cfg.off, without: j.cfg.without}, programs)
+	j := z.jail
+	s, pr := childWalls(plan{size: size, root: j.cfg.Mode == ModeRoot, tasks: tasks, abi: j.abi, filter: j.cfg.Filter, off: j.cfg.off, without: j.cfg.without})
 	number := uint32(len(z.plans))
 	if number >= maxPlans { // in the place of one that is known
 		for old, cs := range z.plans {

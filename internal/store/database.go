@@ -63,9 +63,10 @@ func (d database) memory() bool { return d.path == MemoryPath }
 // seldom read, and SQLite's own bound of 2 MiB would fill up over some 1 000 runs.
 const cacheKiB = 512
 
-// connector knows how to make a connection with the parameters.
+// connector knows how to make a connection with the parameters. Temporary tables
+// stay in memory: a process that is killed would leave its file in /tmp.
 func (d database) connector(params string) (driver.Connector, error) {
-	return sqlite.NewConnector(d.dsn + params + "&_pragma=cache_size(-" + strconv.Itoa(cacheKiB) + ")")
+	return sqlite.NewConnector(d.dsn + params + "&_pragma=temp_store(memory)&_pragma=cache_size(-" + strconv.Itoa(cacheKiB) + ")")
 }
 
 // logPages is how long the log may grow: 32 MiB.
