@@ -230,47 +230,6 @@ func TestConformanceForked(t *testing.T) {
 	t.Logf("%d forks", all)
 }
 
-// TestForkWhileDescriptorsAreInTransit: a program that has as many descriptors on
-// their way through sockets as the kernel grants its user keeps no other program
-// from being forked.
-func TestForkWhileDescriptorsAreInTransit(t *testing.T) {
-	testkit.User(t) // root gives every sandbox a user of its own
-	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
-	greed, err := os.ReadFile("../backendtest/testdata/attack/b09-in-flight.py")
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := newBackend()(t)
-	defer func() { _ = b.Close() }()
-	hatched(t, b, spec("warm"))
-	sb, err := b.Open(t.Context(), spec("greedy"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = sb.Close() }()
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _, _ = r.Close(), w.Close() }()
-	p, _ := forkable(string(greed))
-	p.Stdout = w
-	if _, err := sb.Start(t.Context(), p); err != nil {
-		t.Fatal(err)
-	}
-	var sent int
-	if _, err := fmt.Fscanf(r, "up %d\n", &sent); err != nil || sent < 500 {
-		t.Fatalf("%d descriptors are on their way, so nothing is shown: %v", sent, err)
-	}
-	before := b.(*process.Backend).Forks()
-	for range 3 {
-		ran(t, b, spec("modest"), "pass")
-	}
-	if made := b.(*process.Backend).Forks() - before; made < 3 {
-		t.Errorf("%d forks were made for 3 programs, with %d descriptors on their way", made, sent)
-	}
-}
-
 // deaf is a program that leaves all kinds of processes and says in which namespace.
 const deaf = `
 import os, signal, time

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -105,6 +106,9 @@ func (s *Slot) Sockets(ctx context.Context, want []Socket) ([]int, error) {
 	fds, err := takeSockets(ours, sc, len(want))
 	if err == nil {
 		err = s.stand(fds)
+	}
+	if errors.Is(err, unix.EPERM) && waitPidfd(s.pidfd, time.Second) == nil {
+		err = ErrEnded // the kernel lets nobody enter the namespaces of a process that is exiting
 	}
 	if err != nil {
 		closeAll(fds...)
