@@ -31,7 +31,7 @@ const (
 	EffortBurst = 200 * time.Millisecond // of the server's time
 	effortBatch = 100 * time.Microsecond // that a rest gathers, besides its own cost
 	effortWake  = 80 * time.Microsecond  // cost of a rest: a timer and the goroutine that it wakes
-	effortRest  = 100 * time.Millisecond // the longest rest
+	effortRest  = 5 * time.Second        // the longest rest; as long as many callers at once may need
 )
 
 // Costs of items, as measured on a slow core.
@@ -71,7 +71,7 @@ func NewEffortAt(now func() time.Time, sleep func(time.Duration, <-chan struct{}
 }
 
 // Pace takes cost from the sandbox's share, and rests if nothing of the share is left.
-// A rest takes at most a tenth of a second, and ends when Free is called.
+// A rest ends when Free is called.
 func (e *Effort) Pace(cost time.Duration) {
 	if rest := e.Spend(cost); rest > 0 {
 		e.Rest(rest)

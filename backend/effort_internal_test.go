@@ -51,6 +51,45 @@ func TestASandboxHasATenthOfACore(t *testing.T) {
 	}
 }
 
+// TestParallelCallersHaveATenthOfACore: together, however many there are.
+func TestParallelCallersHaveATenthOfACore(t *testing.T) {
+	for _, callers := range []int{1, 16, 128, 512} {
+		for _, cost := range []time.Duration{CostQuestion, CostConnection} {
+			c := &clock{at: time.Unix(1, 0)}
+			e := NewEffortAt(c.now, nil)
+			next, used := make([]time.Time, callers), time.Duration(0) // when each caller has its next item
+			for {
+				first := 0
+				for i := range next {
+					if next[i].Before(next[first]) {
+						first = i
+					}
+				}
+				if c.at = later(c.at, next[first]); c.at.After(time.Unix(61, 0)) {
+					break
+				}
+				used += cost
+				rest := e.Spend(cost)
+				if rest > 0 {
+					used += effortWake
+				}
+				next[first] = c.at.Add(rest + time.Microsecond)
+			}
+			most := time.Duration(EffortShare*float64(time.Minute)) + EffortBurst + time.Duration(callers)*(cost+effortWake)
+			if used > most {
+				t.Errorf("%d callers with items of %v cost %v in a minute, want at most %v", callers, cost, used, most)
+			}
+		}
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
 // TestReadersShareOneSandboxsEffort: many readers of a sandbox get no more than
 // one does.
 func TestReadersShareOneSandboxsEffort(t *testing.T) {
