@@ -284,7 +284,7 @@ func (s *script) rlimits(p plan) {
 		l = binary.LittleEndian.AppendUint64(l, uint64(v))
 		s.do("limit "+name, unix.SYS_PRLIMIT64, num(0), num(which), s.bytes(l), num(0))
 	}
-	set("core", unix.RLIMIT_CORE, 0)
+	set("core", unix.RLIMIT_CORE, coreBytes)
 	files := int64(4096) // of init, which has descriptors to send; its programs get fewer, see ownFiles
 	if p.root {
 		files = 1024
@@ -303,6 +303,10 @@ func (s *script) rlimits(p plan) {
 		set("cpu", unix.RLIMIT_CPU, p.size.CPUSeconds)
 	}
 }
+
+// coreBytes is the limit on core dumps. 1 is a word for the kernel: the program of the
+// host that takes core dumps is not started. It would be with 0.
+const coreBytes = 1
 
 // ownFiles is how many descriptors a program may have whose host user is the
 // server's own. Those on their way through sockets are counted by user and

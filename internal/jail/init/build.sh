@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds the tiny init and the code of snapshots for both architectures. `build.sh --check` builds into a temporary directory and compares with the bytes that
-# are in the repository: they have to be what this source gives with the compiler named below.
+# Builds init.c and snapshot.c for both architectures. `build.sh --check` builds into a temporary directory and fails unless the result
+# equals the *.bin files of the repository. The compiler has to have the version below.
 set -eu
 cd "$(dirname "$0")"
 want="12.2.0"

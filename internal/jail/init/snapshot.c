@@ -221,7 +221,7 @@ static long unmap(struct saving *s, ul from, ul to) {
 
 // pages calls each for the runs of pages of a mapping that are its own, or of those that are not, and counts the former.
 static long pages(struct saving *s, struct vma *v, long (*each)(struct saving *, struct vma *, ul, ul, int)) {
-	ul *p = (ul *)(s->area + PAGES), from = v->start, to = v->start; // a run of own pages
+	ul *p = (ul *)(s->area + PAGES), from = v->start, to = v->start; // a run of written pages
 	s->anonymous = 0;
 	for (ul at = v->start; at < v->end;) {
 		ul want = (v->end - at) / s->page * 8;
@@ -232,7 +232,7 @@ static long pages(struct saving *s, struct vma *v, long (*each)(struct saving *,
 			if (!swapped && (!there || file)) continue;
 			s->anonymous++;
 			if (!each) continue;
-			if (at - to > RUN_GAP * s->page || (to == from && at > from)) { // not worth a mapping of its own
+			if (at - to > RUN_GAP * s->page || (to == from && at > from)) { // shorter gaps are not worth a mapping of their own
 				long r = from < to ? each(s, v, from, to, 1) : 0;
 				if (r >= 0) r = each(s, v, to, at, 0);
 				if (r < 0) return r;
@@ -246,7 +246,7 @@ static long pages(struct saving *s, struct vma *v, long (*each)(struct saving *,
 	return r < 0 || to == v->end ? r : each(s, v, to, v->end, 0);
 }
 
-// piece maps a part of memory that no file has: its contents out of the image, or nothing.
+// piece adds an operation that maps a part of a mapping: with contents from the image, or as zero pages.
 static long piece(struct saving *s, struct vma *v, ul from, ul to, int contents) {
 	struct op *o = add(s, contents ? MAP_DATA : MAP_ZERO, from, to - from);
 	if (!o) return -E2BIG;
@@ -261,7 +261,7 @@ static long piece(struct saving *s, struct vma *v, ul from, ul to, int contents)
 	return 0;
 }
 
-// file maps a part of a file, which has to be the one that has that name.
+// file adds an operation that maps a part of a file by its name. It fails unless that name still leads to the mapped file.
 static long file(struct saving *s, struct vma *v, const char *name) {
 	struct identity i;
 	ul n = 0;
@@ -294,11 +294,11 @@ static int remembered(struct saving *s, struct vma *v) {
 	return 0;
 }
 
-// mapping adds what has to be done to have one mapping. flags are the kernel's words for it: "wf" is wiped in a fork, "dp" may be
-// dropped: their contents are no part of an image, because some of them are the state of a random generator.
+// mapping adds the operations that restore one mapping. flags is its VmFlags line of smaps. Mappings that are wiped in a fork ("wf") or
+// may be dropped ("dp") are restored without contents, because some hold the state of a random generator.
 static long mapping(struct saving *s, struct vma *v, const char *name, const char *flags) {
 	ul a = (ul)s->area, b = a + AREA;
-	if (v->start < b && v->end > a) { // the kernel joins neighbors that are alike
+	if (v->start < b && v->end > a) { // the area lies within this mapping: the kernel merges similar neighbors
 		struct vma left = *v, right = *v;
 		left.end = a, right.start = b;
 		if (left.start < left.end) {
@@ -308,7 +308,7 @@ static long mapping(struct saving *s, struct vma *v, const char *name, const cha
 		s->end = b;
 		return right.start < right.end ? mapping(s, &right, name, flags) : 0;
 	}
-	if (v->start >= 1ul << 63) return 0; // the kernel's own
+	if (v->start >= 1ul << 63) return 0; // vsyscall, which the kernel maps itself
 	long r = unmap(s, s->end, v->start);
 	s->end = v->end;
 	if (r < 0) return r;
@@ -316,7 +316,7 @@ static long mapping(struct saving *s, struct vma *v, const char *name, const cha
 	for (const char *f = flags; *f; f++)
 		if (f[0] == ' ' && f[1] == 'w' && f[2] == 'f') wiped = 1;
 		else if (f[0] == ' ' && f[1] == 'd' && f[2] == 'p') dropped = 1;
-	if (starts(name, "[v")) return 0; // vdso and what it reads: every process of the kernel has its own, at the same place
+	if (starts(name, "[v")) return 0; // vdso and vvar: all forks of the zygote have them at the same address
 	if (starts(name, "[stack]")) {
 		ul sp = s->image->registers[STACK_POINTER] & ~15ul;
 		struct op *o = add(s, COPY, sp, v->end - sp);
@@ -354,7 +354,7 @@ static long plan(struct saving *s) {
 		if (n) {
 			ul i = 0;
 			while (n[i] && i < 0x1000) i++;
-			if (n[i] || name) r = -EINVAL; // a mapping without flags: a kernel that does not tell them
+			if (n[i] || name) r = -EINVAL; // no VmFlags line: the kernel does not report them
 			memcpy(keep, n, i + 1);
 			v = next, name = keep;
 		} else if (name && starts(l, "VmFlags:")) {
@@ -386,7 +386,7 @@ long save_all(char *area, int fd, ul page) {
 	m->end_of_heap = (ul)sys1(SYS_brk, 0);
 	for (int i = 1; i < 65; i++) sys4(SYS_rt_sigaction, i, 0, (long)m->action[i], 8);
 	sys4(SYS_rt_sigprocmask, 0, 0, (long)&m->blocked, 8);
-	sys2(SYS_sigaltstack, 0, (long)m->stack); // that faulthandler has, for one
+	sys2(SYS_sigaltstack, 0, (long)m->stack); // for example that of Python's faulthandler
 	long r = sys5(SYS_prctl, 40 /* PR_GET_TID_ADDRESS */, (long)&thread_id, 0, 0, 0);
 	if (r >= 0) r = plan(&s);
 	m->magic = MAGIC, m->size = s.data, m->data = IMAGE_SIZE;
@@ -399,7 +399,7 @@ long save_all(char *area, int fd, ul page) {
 }
 
 // -- loading ---------------------------------------------------------------------------------------------------------------------
-// The answer goes to descriptor 4 in the form that the script uses, as long as that is ours.
+// give_up reports an error to descriptor 4, in the format of the zygote's answers, and exits.
 static _Noreturn void give_up(long r) {
 	u32 failed[2] = {'E', (u32)-r};
 	sys3(SYS_write, 4, (long)failed, sizeof failed);
@@ -449,7 +449,7 @@ _Noreturn void load_all(char *area, int image, long rseq, ul rseq_size, int ahea
 		}
 	}
 	if (fd >= 0) sys1(SYS_close, fd);
-	for (int i = 1; i < 65; i++) sys4(SYS_rt_sigaction, i, (long)m->action[i], 0, 8); // refused for those that have no handler
+	for (int i = 1; i < 65; i++) sys4(SYS_rt_sigaction, i, (long)m->action[i], 0, 8); // fails for SIGKILL and SIGSTOP
 	sys2(SYS_sigaltstack, (long)m->stack, 0);
 	sys4(SYS_rt_sigprocmask, 2 /* SIG_SETMASK */, (long)&m->blocked, 0, 8);
 	memcpy(thread() + rseq, had, rseq_size);

@@ -133,6 +133,26 @@ func (p Policy) processRules(rules map[string]rule) {
 	}
 }
 
+// coreLimit is RLIMIT_CORE (asm-generic/resource.h).
+const coreLimit = 4
+
+// coreRules keep the limit on core dumps at 1 byte, which a sandbox begins with. Where
+// the host has a program that takes core dumps, the kernel starts it outside of the
+// sandbox for each crash, also with a limit of 0. A limit of 1 is what stops that.
+// Programs set 0 to have no dump. They are told that it worked, unless they ask for the
+// value before in the same call.
+func coreRules(rules map[string]rule) {
+	low, high := anyBit(2, 0xffffffff), test{arg: 2, high: true, any: true, want: 0xffffffff} // a new value is given
+	r := rules["prlimit64"]
+	r.clauses = append([]clause{
+		{[]test{equal(1, coreLimit), low, anyBit(3, 0xffffffff)}, Refuse(errEPERM)},
+		{[]test{equal(1, coreLimit), low}, ignore},
+		{[]test{equal(1, coreLimit), high}, ignore},
+	}, r.clauses...)
+	rules["prlimit64"] = r
+	rules["setrlimit"] = rule{[]clause{{[]test{equal(0, coreLimit)}, ignore}}, Allow}
+}
+
 // Flags that take memory from the host's pool of huge pages, which no memory limit
 // counts (linux/mman.h, linux/shm.h, linux/memfd.h).
 const (

@@ -144,7 +144,7 @@ func TestFilterJudgesArgumentsAsThePolicy(t *testing.T) {
 					same(seccomp.Call{Audit: a.AuditValue(), Number: nr, Args: [6]uint64{x, x, x, x, x, x}})
 				}
 			}
-			for _, name := range []string{"clone", "fcntl", "ioctl", "socketpair", "personality", "mmap", "shmget", "memfd_create", "prlimit64", "sched_setattr", "sched_setaffinity", "seccomp", "setxattr", "fsetxattr", "close_range", "madvise"} { // one argument decides
+			for _, name := range []string{"clone", "fcntl", "ioctl", "socketpair", "personality", "mmap", "shmget", "memfd_create", "prlimit64", "setrlimit", "sched_setattr", "sched_setaffinity", "seccomp", "setxattr", "fsetxattr", "close_range", "madvise"} { // one argument decides
 				nr := numberOf(t, a, name)
 				for i, x := range values {
 					y := values[(i*7+3)%len(values)]
@@ -280,6 +280,13 @@ func TestVerdicts(t *testing.T) {
 		{none, "prlimit64", [6]uint64{42, 7}, seccomp.Allow},
 		{none, "prlimit64", [6]uint64{1, 7}, no(eperm)},
 		{none, "prlimit64", [6]uint64{1 | high, 7}, no(eperm)},
+		{none, "prlimit64", [6]uint64{0, 4, 0, 1}, seccomp.Allow}, // RLIMIT_CORE is read
+		{none, "prlimit64", [6]uint64{0, 4, 1}, no(0)},
+		{none, "prlimit64", [6]uint64{0, 4 | high, 1}, no(0)},
+		{none, "prlimit64", [6]uint64{0, 4, high}, no(0)},
+		{none, "prlimit64", [6]uint64{0, 4, 1, 1}, no(eperm)},
+		{none, "setrlimit", [6]uint64{4, 1}, no(0)},
+		{none, "setrlimit", [6]uint64{7, 1}, seccomp.Allow},
 		{none, "setpriority", [6]uint64{0, 0, 5}, seccomp.Allow},
 		{none, "setpriority", [6]uint64{0, 1, 5}, no(eperm)},
 		{none, "setpriority", [6]uint64{1, 1, 5}, no(eperm)},

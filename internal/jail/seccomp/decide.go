@@ -43,9 +43,17 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 		return decideFcntl(uint32(args[1]))
 	case "setsockopt":
 		return decideOption(int32(args[1]), int32(args[2]))
+	case "setrlimit":
+		if uint32(args[0]) == 4 && !v.AllowSetns {
+			return ignore
+		}
+		return Allow
 	case "prlimit64", "sched_setparam", "sched_setscheduler", "sched_setattr", "sched_setaffinity":
 		if name == "sched_setaffinity" && v.NoSetAffinity {
 			return Refuse(errEPERM)
+		}
+		if name == "prlimit64" && uint32(args[1]) == 4 && args[2] != 0 && !v.AllowSetns {
+			return decideCore(uint32(args[2]), uint32(args[3]))
 		}
 		return v.decideProcess(int32(args[0]))
 	case "setpriority", "ioprio_set":
@@ -153,6 +161,15 @@ func (v Variant) decideShared(name string, args [6]uint64) Verdict {
 	default:
 		return Allow
 	}
+}
+
+// decideCore judges a new limit on core dumps, by the low words of the pointers to it
+// and to where the old one is to be written.
+func decideCore(limit, old uint32) Verdict {
+	if limit != 0 && old != 0 {
+		return Refuse(errEPERM)
+	}
+	return ignore
 }
 
 // decideProcess judges the number of a process to be changed.

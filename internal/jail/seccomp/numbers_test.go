@@ -18,7 +18,7 @@ func numberOf(t testing.TB, a seccomp.Arch, name string) uint32 {
 		"adjtimex": {159, 171}, "userfaultfd": {323, 282}, "clone3": {435, 435}, "io_uring_setup": {425, 425},
 		"statmount": {457, 457}, "clone": {56, 220}, "ioctl": {16, 29}, "fcntl": {72, 25}, "socket": {41, 198}, "socketpair": {53, 199},
 		"personality": {135, 92}, "mmap": {9, 222}, "sched_setaffinity": {203, 122},
-		"setsockopt": {54, 208}, "prlimit64": {302, 261}, "setpriority": {141, 140}, "sched_setparam": {142, 118},
+		"setsockopt": {54, 208}, "prlimit64": {302, 261}, "setrlimit": {160, 164}, "setpriority": {141, 140}, "sched_setparam": {142, 118},
 		"sched_setscheduler": {144, 119}, "sched_setattr": {314, 274}, "ioprio_set": {251, 30}, "process_mrelease": {448, 448},
 		"seccomp": {317, 277}, "prctl": {157, 167}, "setxattr": {188, 5}, "lsetxattr": {189, 6}, "fsetxattr": {190, 7}, "setxattrat": {463, 463}, "close_range": {436, 436},
 		"madvise": {28, 233}, "vmsplice": {278, 75},

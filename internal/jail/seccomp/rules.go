@@ -92,8 +92,9 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 	p.processRules(rules)
 	attributeRules(rules)
 	hugePageRules(rules)
-	if !p.variant.AllowSetns { // the fork server's forks load the filter of a sandbox themselves
+	if !p.variant.AllowSetns { // the fork server's forks load the filter of a sandbox and set limits themselves
 		filterRules(rules)
+		coreRules(rules)
 	}
 	if p.variant.NoSharedMemory {
 		set(strings.Fields(sharedMemoryNames), Refuse(errENOSYS))

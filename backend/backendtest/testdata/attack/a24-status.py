@@ -11,7 +11,8 @@
 # expect maps: one id
 # expect[L1] maps: EACCES
 # expect tty: none
-# expect core: 0 0
+# expect core: 1 1
+# expect core-lowered: 1 1
 # expect memlock: low
 from attempt import *
 import resource, struct
@@ -50,4 +51,6 @@ try:
 except OSError:
     print("tty: none")
 attempt("core", lambda: "%d %d" % resource.getrlimit(resource.RLIMIT_CORE))
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # with 0 the kernel starts the host's program for core dumps
+attempt("core-lowered", lambda: "%d %d" % resource.getrlimit(resource.RLIMIT_CORE))
 attempt("memlock", lambda: "low" if max(resource.getrlimit(resource.RLIMIT_MEMLOCK)) <= 1 << 20 else "high")
