@@ -137,11 +137,20 @@ func canFork(p Program) bool {
 // own variables are as those that were imported with them.
 func canPreload(p Program) bool {
 	for name := range p.Env {
-		if _, ok := p.Defaults[name]; ok {
+		_, ok := p.Defaults[name]
+		if ok || slices.ContainsFunc(readByImports, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {
 			return false
 		}
 	}
 	return len(p.Preload) > 0
+}
+
+// readByImports are prefixes of the variables that packages of the package sets, and
+// the libraries that they load, read when they are imported. Those of Python itself
+// are not a caller's to set.
+var readByImports = []string{
+	"NUMPY_", "NPY_", "OMP_", "OPENBLAS_", "GOTO_", "MKL_", "BLIS_", "KMP_", "GOMP_", "VECLIB_", "NUMEXPR_",
+	"MPL", "PANDAS_", "SCIPY_", "SKLEARN_", "JOBLIB_", "PILLOW_", "ARROW_", "XDG_", "QT_", "DISPLAY",
 }
 
 // canDeferSite reports whether the driver can do at need what the interpreter's

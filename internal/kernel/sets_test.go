@@ -120,6 +120,23 @@ func TestSetsOfOthers(t *testing.T) {
 	})
 }
 
+// A program with a variable that packages read when they are imported has its packages
+// imported with it, and not ahead. Other variables change nothing.
+func TestPackagesSeeVariablesTheyReadWhenImported(t *testing.T) {
+	for name, ahead := range map[string]bool{"API_KEY": true, "NUMPY_MADVISE_HUGEPAGE": false, "MPLBACKEND": false, "OMP_NUM_THREADS": false} {
+		plan, err := kernel.Plan(kernel.Program{
+			Code: "pass", Display: sandboxmcp.DisplayNone, Interpreter: "/usr/bin/python3", Version: "3.12.1",
+			Trusted: true, Sets: []string{"/nowhere"}, Preload: []string{"numpy"}, Env: map[string]string{name: "1"},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := plan.Fork != nil && plan.Fork.Imports != nil; got != ahead {
+			t.Errorf("with %s: imported ahead %v, want %v", name, got, ahead)
+		}
+	}
+}
+
 // What runs before an interpreter is forked leaves the environment to the fork.
 func TestPythonPreloadedEnvironment(t *testing.T) {
 	eachPython(t, func(t *testing.T, python string) {
