@@ -22,7 +22,11 @@ type instruction struct {
 
 const (
 	opLoad   = 0x20 // A = word at k of seccomp_data
+	opValue  = 0x00 // A = k
 	opAnd    = 0x54 // A &= k
+	opSub    = 0x14 // A -= k
+	opShift  = 0x6c // A <<= X
+	opToX    = 0x07 // X = A
 	opJump   = 0x05 // skip k
 	opEqual  = 0x15 // A == k ? skip jt : skip jf
 	opGE     = 0x35 // A >= k ? skip jt : skip jf
@@ -40,27 +44,23 @@ const (
 // and for a policy that exceeds the kernel's limit.
 //
 // The filter is a balanced search tree over ranges of numbers with the same
-// verdict. The kernel runs a new filter once for every system call there is, to
-// learn which are allowed whatever the arguments, so the depth is what loading
-// costs; the calls found so are never filtered again.
+// verdict, with the tests of arguments at its leaves. Each sandbox loads it twice, and
+// loading costs by its length: the kernel checks it, translates it and makes machine
+// code of it. It also runs a new filter once for every system call there is, to learn
+// which are allowed whatever the arguments; calls found so are never filtered again.
+// That works only while the way to such a verdict has no arithmetic.
 func Compile(p Policy, a Arch) ([]byte, error) {
 	table, err := numbersOf(a)
 	if err != nil {
 		return nil, err
 	}
-	leaves := leavesOf(table, p.rulesOf(a))
-	prog := []instruction{
-		{code: opLoad, k: offAudit},
-		{code: opEqual, jt: 1, k: a.AuditValue()},
-		{code: opReturn, k: uint32(KillProcess)},
-		{code: opLoad, k: offNumber},
+	g := graph{}
+	calls := g.numbers(leavesOf(table, p.rulesOf(a)))
+	prog, err := layout(g.node(node{word: offAudit, mask: all32, op: opEqual, k: a.AuditValue(), yes: calls, no: g.verdict(KillProcess)}))
+	if err == nil {
+		err = check(prog)
 	}
-	tree, err := emitTree(leaves)
 	if err != nil {
-		return nil, fmt.Errorf("compile system-call filter for %s: %w", a, err)
-	}
-	prog = append(prog, tree...)
-	if err := check(prog); err != nil {
 		return nil, fmt.Errorf("compile system-call filter for %s: %w", a, err)
 	}
 	out := make([]byte, 0, len(prog)*InstructionSize)
@@ -111,87 +111,6 @@ func leavesOf(table []number, rules map[string]rule) []leaf {
 	return leaves
 }
 
-// emitTree expects the number in A. Every path through what it emits ends in a
-// return, so pieces can be put one behind the other without touching.
-func emitTree(leaves []leaf) ([]instruction, error) {
-	if len(leaves) == 1 {
-		return emitRule(leaves[0].rule)
-	}
-	mid := len(leaves) / 2
-	below, err := emitTree(leaves[:mid])
-	if err != nil {
-		return nil, err
-	}
-	above, err := emitTree(leaves[mid:])
-	if err != nil {
-		return nil, err
-	}
-	out := make([]instruction, 0, len(below)+len(above)+2)
-	pivot := leaves[mid].first
-	if len(below) <= 255 {
-		out = append(out, instruction{code: opGE, jt: uint8(len(below)), k: pivot})
-	} else { // a conditional jump reaches 255; the unconditional one has 32 bits
-		out = append(out, instruction{code: opGE, jf: 1, k: pivot}, instruction{code: opJump, k: uint32(len(below))})
-	}
-	return append(append(out, below...), above...), nil
-}
-
-// emitRule emits one block, entered from above only and always left by a return.
-// It must never fall out of a check: the next instruction would compare an
-// argument as if it were a number.
-func emitRule(r rule) ([]instruction, error) {
-	var out []instruction
-	for _, c := range r.clauses {
-		part, err := emitClause(c)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, part...)
-	}
-	return append(out, instruction{code: opReturn, k: uint32(r.otherwise)}), nil
-}
-
-func emitClause(c clause) ([]instruction, error) {
-	var out []instruction
-	var jumps []int
-	for _, t := range c.when {
-		off := uint32(offArgs) + 8*uint32(t.arg)
-		if t.high {
-			off += 4
-		}
-		out = append(out, instruction{code: opLoad, k: off})
-		for i, want := range t.among { // a match goes on behind the last comparison
-			if left := len(t.among) - i - 1; left > 0 {
-				out = append(out, instruction{code: opEqual, jt: uint8(left), k: want})
-				continue
-			}
-			jumps = append(jumps, len(out))
-			out = append(out, instruction{code: opEqual, k: want})
-		}
-		if len(t.among) > 0 {
-			continue
-		}
-		op := uint16(opEqual)
-		switch {
-		case t.any:
-			op = opAnyBit
-		case t.mask != 0xffffffff:
-			out = append(out, instruction{code: opAnd, k: t.mask})
-		}
-		jumps = append(jumps, len(out))
-		out = append(out, instruction{code: op, k: t.want})
-	}
-	out = append(out, instruction{code: opReturn, k: uint32(c.then)})
-	for _, j := range jumps {
-		skip := len(out) - j - 1
-		if skip > 255 {
-			return nil, fmt.Errorf("a clause of %d tests is too long", len(c.when))
-		}
-		out[j].jf = uint8(skip)
-	}
-	return out, nil
-}
-
 // check proves what the kernel will ask: the length, every jump inside the
 // program, a return at the end. And one thing it will not: that every
 // instruction can be reached.
@@ -220,7 +139,7 @@ func check(prog []instruction) error {
 			next[0] += uint64(in.k)
 		case opEqual, opGE, opAnyBit:
 			next = []uint64{uint64(i) + 1 + uint64(in.jt), uint64(i) + 1 + uint64(in.jf)}
-		case opLoad, opAnd:
+		case opLoad, opValue, opAnd, opSub, opShift, opToX:
 		default:
 			return fmt.Errorf("instruction %d has the unknown code %#x", i, in.code)
 		}

@@ -112,7 +112,7 @@ func TestFarJumps(t *testing.T) {
 	for nr := range uint32(700) {
 		leaves = append(leaves, leaf{nr, rule{otherwise: Verdict(nr)}})
 	}
-	prog, err := emitTree(leaves)
+	prog, err := layout(graph{}.numbers(leaves))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,6 +127,8 @@ func TestFarJumps(t *testing.T) {
 		pc := 0
 		for prog[pc].code != opReturn {
 			switch in := prog[pc]; {
+			case in.code == opLoad:
+				pc++
 			case in.code == opJump:
 				pc += int(in.k) + 1
 			case nr >= in.k:
@@ -154,8 +156,5 @@ func TestCheckRefuses(t *testing.T) {
 		if err := check(prog); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
-	}
-	if _, err := emitRule(rule{clauses: []clause{{when: slices.Repeat([]test{equal(0, 1)}, 140)}}}); err == nil {
-		t.Error("a clause whose jump is too long was accepted")
 	}
 }

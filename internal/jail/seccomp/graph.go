@@ -1,0 +1,127 @@
+package seccomp
+
+import "slices"
+
+// node is a decision of a filter, or a verdict, which has no op. Equal nodes of one graph
+// are one node, so what several system calls have in common stands in a filter once.
+type node struct {
+	op   uint16
+	word uint32 // offset in seccomp_data of what is tested
+	mask uint32 // bits of the word that are compared
+	k    uint32 // what the word is compared with, or the verdict
+
+	set     uint32 // with op opShift: the values from k on that hold, a bit each
+	yes, no *node
+}
+
+const all32 = 0xffffffff
+
+type graph map[node]*node
+
+// node returns the one node of the graph that is equal to n.
+func (g graph) node(n node) *node {
+	if n.op != 0 && n.yes == n.no {
+		return n.yes
+	}
+	if g[n] == nil {
+		g[n] = &n
+	}
+	return g[n]
+}
+
+func (g graph) verdict(v Verdict) *node { return g.node(node{k: uint32(v)}) }
+
+// numbers finds the rule of a system call's number.
+func (g graph) numbers(leaves []leaf) *node {
+	if len(leaves) == 1 {
+		return g.rule(leaves[0].rule)
+	}
+	if len(leaves) == 3 && leaves[2].first == leaves[1].first+1 { // one number within others
+		if around := g.rule(leaves[0].rule); around == g.rule(leaves[2].rule) {
+			return g.node(node{word: offNumber, mask: all32, op: opEqual, k: leaves[1].first, yes: g.rule(leaves[1].rule), no: around})
+		}
+	}
+	mid := len(leaves) / 2
+	return g.node(node{word: offNumber, mask: all32, op: opGE, k: leaves[mid].first, yes: g.numbers(leaves[mid:]), no: g.numbers(leaves[:mid])})
+}
+
+func (g graph) rule(r rule) *node {
+	at := g.verdict(r.otherwise)
+	for _, c := range slices.Backward(r.clauses) {
+		at = g.clause(c, at)
+	}
+	return at
+}
+
+// clause decides c.then, or goes on at otherwise.
+func (g graph) clause(c clause, otherwise *node) *node {
+	at := g.verdict(c.then)
+	for i, t := range slices.Backward(c.when) {
+		at = g.test(t, at, knowing(c.when[:i], otherwise))
+	}
+	return at
+}
+
+// knowing returns where a program goes on that would go on at n, when the tests held:
+// it skips the comparisons whose outcome follows.
+func knowing(held []test, n *node) *node {
+	for changed := true; changed; {
+		changed = false
+		for _, t := range held {
+			if t.any || t.mask != all32 || len(t.among) > 0 {
+				continue
+			}
+			for n.op == opEqual && n.mask == all32 && n.word == t.word() {
+				changed = true
+				if n.k == t.want {
+					n = n.yes
+				} else {
+					n = n.no
+				}
+			}
+		}
+	}
+	return n
+}
+
+// word is the offset in seccomp_data of what is tested.
+func (t test) word() uint32 {
+	off := uint32(offArgs) + 8*uint32(t.arg)
+	if t.high {
+		off += 4
+	}
+	return off
+}
+
+func (g graph) test(t test, yes, no *node) *node {
+	switch {
+	case len(t.among) > 0:
+		return g.among(t.word(), slices.Sorted(slices.Values(t.among)), yes, no)
+	case t.any:
+		return g.node(node{word: t.word(), mask: all32, op: opAnyBit, k: t.want, yes: yes, no: no})
+	default:
+		return g.node(node{word: t.word(), mask: t.mask, op: opEqual, k: t.want, yes: yes, no: no})
+	}
+}
+
+// fewValues is how many comparisons take as many instructions as a set of bits.
+const fewValues = 6
+
+// among tests whether a word is one of the values, which are sorted.
+func (g graph) among(word uint32, values []uint32, yes, no *node) *node {
+	if len(values) == 0 {
+		return no
+	}
+	base := values[0]
+	if base < 32 {
+		base = 0
+	}
+	set, n := uint32(0), 0
+	for ; n < len(values) && values[n]-base < 32; n++ {
+		set |= 1 << (values[n] - base)
+	}
+	if n < fewValues {
+		return g.node(node{word: word, mask: all32, op: opEqual, k: values[0], yes: yes, no: g.among(word, values[1:], yes, no)})
+	}
+	return g.node(node{word: word, mask: all32, op: opShift, k: base, set: set, yes: yes, no: g.among(word, values[n:], yes, no)})
+}

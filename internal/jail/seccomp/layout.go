@@ -1,0 +1,142 @@
+package seccomp
+
+import (
+	"errors"
+	"slices"
+)
+
+// loaded is what the accumulator holds: some bits of a word of seccomp_data. The zero
+// value stands for anything.
+type loaded struct{ word, mask uint32 }
+
+// layout writes a graph as a program. It emits the last instruction first, so that a jump
+// is emitted after what it leads to. A jump of a comparison reaches 255 instructions. One
+// that leads farther goes to another jump in between, or to a verdict of its own.
+func layout(root *node) ([]instruction, error) {
+	l := emitter{entries: map[*node]map[loaded]int{}, ways: map[*node]map[loaded]bool{}}
+	l.walk(root, loaded{})
+	l.emit(root)
+	if root.op == 0 {
+		l.reach(root, loaded{}, 0)
+	}
+	if l.broken {
+		return nil, errors.New("a jump is too long")
+	}
+	slices.Reverse(l.out)
+	return l.out, nil
+}
+
+type emitter struct {
+	out     []instruction            // from the last to the first
+	entries map[*node]map[loaded]int // by what the accumulator holds: where in out a node begins
+	ways    map[*node]map[loaded]bool
+	broken  bool // a comparison does not reach where it goes on
+}
+
+// holds is what the accumulator holds after a node's test.
+func (n *node) holds() loaded {
+	if n.op == opShift || n.op == 0 {
+		return loaded{}
+	}
+	return loaded{n.word, n.mask}
+}
+
+// entry returns which of a node's beginnings fits what the accumulator holds.
+func (n *node) entry(has loaded) loaded {
+	if n.op != 0 && has.word == n.word && (has.mask == n.mask || has.mask == all32) {
+		return has
+	}
+	return loaded{}
+}
+
+// walk notes which beginnings of each node are used.
+func (l *emitter) walk(n *node, has loaded) {
+	at := n.entry(has)
+	if l.ways[n] == nil {
+		l.ways[n] = map[loaded]bool{}
+	} else if l.ways[n][at] {
+		return
+	}
+	l.ways[n][at] = true
+	if n.op != 0 {
+		l.walk(n.yes, n.holds())
+		l.walk(n.no, n.holds())
+	}
+}
+
+// skip is how far a comparison that is emitted now jumps to a place.
+func (l *emitter) skip(to int) uint8 {
+	far := len(l.out) - to - 1
+	l.broken = l.broken || far < 0 || far > 255
+	return uint8(far)
+}
+
+// put emits one instruction and returns its place.
+func (l *emitter) put(in instruction) int {
+	l.out = append(l.out, in)
+	return len(l.out) - 1
+}
+
+// emit emits a node behind what it leads to. Verdicts are emitted where one is needed.
+func (l *emitter) emit(n *node) {
+	if n.op == 0 || l.entries[n] != nil {
+		return
+	}
+	l.emit(n.no)
+	l.emit(n.yes)
+	at, first := map[loaded]int{}, l.emitTest(n)
+	at[loaded{n.word, n.mask}] = first
+	if ways := l.ways[n]; n.mask != all32 && (ways[loaded{}] || ways[loaded{n.word, all32}]) {
+		first = l.put(instruction{code: opAnd, k: n.mask})
+	}
+	at[loaded{n.word, all32}] = first
+	if l.ways[n][loaded{}] {
+		first = l.put(instruction{code: opLoad, k: n.word})
+	}
+	at[loaded{}] = first
+	l.entries[n] = at
+}
+
+// emitTest emits the test of a node for an accumulator that holds its word, and returns
+// the place of its first instruction.
+func (l *emitter) emitTest(n *node) int {
+	if n.op != opShift {
+		first, _ := l.branch(n.op, n.k, n, 0)
+		return first
+	}
+	const between = 3
+	_, no := l.branch(opAnyBit, n.set, n, between+1) // the bit of the value is in the set
+	l.put(instruction{code: opShift})
+	l.put(instruction{code: opValue, k: 1})
+	l.put(instruction{code: opToX})
+	first := l.put(instruction{code: opGE, k: 32, jt: l.skip(no)})
+	if n.k != 0 {
+		first = l.put(instruction{code: opSub, k: n.k})
+	}
+	return first
+}
+
+// branch emits a comparison that goes on at a node's yes or no. It returns its place and
+// that of no. As many instructions after it as more says reach no as well.
+func (l *emitter) branch(op uint16, k uint32, n *node, more int) (first, no int) {
+	no = l.reach(n.no, n.holds(), more+1) // 1: what may be put in between for yes
+	yes := l.reach(n.yes, n.holds(), 0)
+	return l.put(instruction{code: op, k: k, jt: l.skip(yes), jf: l.skip(no)}), no
+}
+
+// reach returns a place that leads to a node and is near enough for a comparison that is
+// emitted after as many other instructions.
+func (l *emitter) reach(n *node, has loaded, after int) int {
+	const far = 255
+	at, emitted := l.entries[n][n.entry(has)]
+	switch {
+	case emitted && len(l.out)+after-at-1 <= far:
+		return at
+	case n.op != 0:
+		return l.put(instruction{code: opJump, k: uint32(len(l.out) - at - 1)})
+	default:
+		at = l.put(instruction{code: opReturn, k: n.k})
+		l.entries[n] = map[loaded]int{{}: at} // also for those that follow
+		return at
+	}
+}
