@@ -44,16 +44,13 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 	case "setsockopt":
 		return decideOption(int32(args[1]), int32(args[2]))
 	case "setrlimit":
-		if uint32(args[0]) == 4 && !v.AllowSetns {
-			return ignore
-		}
-		return Allow
+		return v.decideLimit(uint32(args[0]), 1, 0, Allow) // it has no form that only reads
 	case "prlimit64", "sched_setparam", "sched_setscheduler", "sched_setattr", "sched_setaffinity":
 		if name == "sched_setaffinity" && v.NoSetAffinity {
 			return Refuse(errEPERM)
 		}
-		if name == "prlimit64" && uint32(args[1]) == 4 && args[2] != 0 && !v.AllowSetns {
-			return decideCore(uint32(args[2]), uint32(args[3]))
+		if name == "prlimit64" {
+			return v.decideLimit(uint32(args[1]), args[2], uint32(args[3]), v.decideProcess(int32(args[0])))
 		}
 		return v.decideProcess(int32(args[0]))
 	case "setpriority", "ioprio_set":
@@ -163,13 +160,17 @@ func (v Variant) decideShared(name string, args [6]uint64) Verdict {
 	}
 }
 
-// decideCore judges a new limit on core dumps, by the low words of the pointers to it
-// and to where the old one is to be written.
-func decideCore(limit, old uint32) Verdict {
-	if limit != 0 && old != 0 {
+// decideLimit judges a limit by its number and by the pointers to its new and its old
+// value.
+func (v Variant) decideLimit(limit uint32, value uint64, old uint32, otherwise Verdict) Verdict {
+	switch {
+	case limit != 4 || value == 0 || v.AllowSetns:
+		return otherwise
+	case uint32(value) != 0 && old != 0:
 		return Refuse(errEPERM)
+	default:
+		return ignore
 	}
-	return ignore
 }
 
 // decideProcess judges the number of a process to be changed.
