@@ -23,6 +23,9 @@ def serve():
     class c_char(_ctypes._SimpleCData):
         _type_ = "c"
 
+    class c_int(_ctypes._SimpleCData):
+        _type_ = "i"
+
     class Syscall(_ctypes.CFuncPtr):
         _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_USE_ERRNO
         _restype_ = c_long
@@ -41,42 +44,47 @@ def serve():
     library = _ctypes.dlopen(None, 2)
     syscall = Syscall(_ctypes.dlsym(library, "syscall"))
     pid_namespace, numbers, bytes_, descriptor = 0x20000000, 0, 1, 2
-    may_fail, store64 = 1, 0xFFFFFFFF
+    store64, most_passed, most_kept = 0xFFFFFFFF, 16, 64
+    passed, results = (c_char * (4 * most_passed))(), (c_char * (8 * most_kept))()
 
     def word(packet, at, size=4):
         return int.from_bytes(packet[at:at + size], "little")
 
     def parse(packet):
-        """Makes calls of a script, with descriptors as negative numbers. What they point to stays where it is."""
+        """Makes a list of calls of a script, as snapshot.c takes it. What they point to stays where it is."""
         memory = (c_char * len(packet)).from_buffer_copy(packet)
-        base, calls = _ctypes.addressof(memory), []
+        base, calls, kept, need = _ctypes.addressof(memory), [], 0, 0
         for at in range(64, 64 + 64 * word(packet, 4), 64):
-            nr, flags, keep, args = word(packet, at), word(packet, at + 4), packet[at + 14], []
+            nr, tags, args = word(packet, at), bytearray(6), []
             for i in range(6):
                 tag, value = packet[at + 8 + i], word(packet, at + 16 + 8 * i, 8)
                 if tag not in (numbers, bytes_, descriptor):
                     raise ValueError("no such argument")
-                args.append(base + value if tag == bytes_ else -1 - value if tag == descriptor else value)
+                if tag == descriptor:
+                    tags[i], need = 1, max(need, value + 1)
+                args.append(base + value if tag == bytes_ else value)
             if nr == store64:
                 c_long.from_address(args[0]).value = args[1]
             elif nr > 0xFFFF:
                 raise ValueError("no such call")
             else:
-                calls.append((nr, flags & may_fail, keep, args))
-        return memory, calls
+                calls.append(packet[at:at + 8] + tags + packet[at + 14:at + 16] + b"".join(a.to_bytes(8, "little") for a in args))
+                kept += packet[at + 14] != 0
+        if kept > most_kept:
+            raise ValueError("too many results")
+        calls = (c_char * (64 * len(calls))).from_buffer_copy(b"".join(calls))
+        return memory, calls, need
 
-    def build(calls, fds):
+    def build(calls, need, fds):
         """Puts up the walls and returns what the looks from inside found."""
-        found = []
-        for nr, fails, keep, args in calls:
-            result = syscall(nr, *[fds[-1 - a] if a < 0 else a for a in args])
-            if result < 0:
-                result = -_ctypes.get_errno()
-                if not fails:
-                    raise OSError(-result, "system call %d" % nr)
-            if keep:
-                found.append(result)
-        return found
+        if not need <= len(fds) <= most_passed:
+            raise ValueError("not as many descriptors as the script needs")
+        for at, fd in enumerate(fds):
+            c_int.from_address(_ctypes.addressof(passed) + 4 * at).value = fd
+        kept = Code(area + 48)(_ctypes.addressof(calls), len(calls) // 64, _ctypes.addressof(passed), _ctypes.addressof(results), 0)
+        if kept < 0:
+            raise OSError(-kept, "system call %d" % word(results.raw, 0))
+        return [word(results.raw, 8 * at) for at in range(kept)]
 
     def receive(socket, size):
         packet, rights, flags, _ = socket.recvmsg(size, 256, 0x40000000)  # MSG_CMSG_CLOEXEC
@@ -263,17 +271,19 @@ def serve():
     def limit_files():
         """Lowers the limit of open files to that of programs. The kernel compares it with what all programs of this
         user have on its way through sockets, so the fork sends its own descriptor before."""
+        if not files:
+            return
         limit = (c_char * 16).from_buffer_copy(2 * files.to_bytes(8, "little"))
-        if files and syscall(nr_prlimit64, 0, 7, _ctypes.addressof(limit), 0, 0, 0) < 0:  # RLIMIT_NOFILE
+        if syscall(nr_prlimit64, 0, 7, _ctypes.addressof(limit), 0, 0, 0) < 0:  # RLIMIT_NOFILE
             raise OSError(_ctypes.get_errno(), "limit open files")
 
     def child(plan, fds, ahead):
         """Becomes a program of the sandbox; returns its packet. There is no way back."""
-        _, calls = plan  # the other is what they point to
+        _, calls, need = plan  # the first is what they point to
         socket = _socket.socket(fileno=fds[1])
         try:
             self = posix.pidfd_open(posix.getpid(), 0)
-            found = build(calls, fds)
+            found = build(calls, need, fds)
             if ahead:
                 populate()
             while posix.getppid() != 1:  # until the process between has ended

@@ -34,6 +34,7 @@ enum { MOST_BASE = 400, RUN_GAP = 32, EIO = 5, E2BIG = 7, ENOMEM = 12, EINVAL = 
 
 struct op { u32 kind, prot, flags, name; ul at, size, offset, inode, seconds, nanoseconds; };
 struct vma { ul start, end, offset, inode; u32 prot, shared; };
+struct call { u32 nr, flags; u8 tag[6], keep, unused; ul arg[6]; }; // as in init.c, with addresses for bytes
 struct head { ul registers[32]; ul count; struct vma base[MOST_BASE]; };
 struct image { ul magic, size, data, nops, end_of_heap, registers[32], blocked, stack[3], action[65][4]; struct op op[]; };
 #define MAGIC 0x31746f6873706e73ul
@@ -51,17 +52,20 @@ void *memset(void *to, int c, ul n) {
 	return to;
 }
 
+// make_calls(calls, count, passed, results) is the walls of a fork; see there.
 // save(area, file, page) returns 0 when the file has the image, a negative error, or 1 + ahead in a process that became this one.
 // load(area, image, rseq, rseq size, ahead) does not return.
 long save_all(char *area, int fd, ul page);
 _Noreturn void load_all(char *area, int fd, long rseq, ul rseq_size, int ahead);
 long remember_all(char *area);
+long make_calls(const struct call *calls, long count, const int *passed, long *results);
 _Noreturn void resume(ul *registers, long result);
 #if defined(__x86_64__)
 __asm__(".section .text.entry,\"ax\"\n"
 	"\tjmp remember_all\n\t.balign 16\n"
 	"\tjmp save\n\t.balign 16\n"
 	"\tjmp load\n\t.balign 16\n"
+	"\tjmp make_calls\n\t.balign 16\n"
 	"save:\tlea 0x4000(%rdi),%rax\n"
 	"\tmov %rbx,(%rax)\n\tmov %rbp,8(%rax)\n\tmov %r12,16(%rax)\n\tmov %r13,24(%rax)\n\tmov %r14,32(%rax)\n\tmov %r15,40(%rax)\n"
 	"\tmov (%rsp),%rcx\n\tmov %rcx,48(%rax)\n\tlea 8(%rsp),%rcx\n\tmov %rcx,56(%rax)\n\tstmxcsr 64(%rax)\n\tfnstcw 68(%rax)\n"
@@ -81,6 +85,7 @@ __asm__(".section .text.entry,\"ax\"\n"
 	"\tb remember_all\n\t.balign 16\n"
 	"\tb save\n\t.balign 16\n"
 	"\tb load\n\t.balign 16\n"
+	"\tb make_calls\n\t.balign 16\n"
 	"save:\tadd x9,x0,#4,lsl #12\n"
 	"\tstp x19,x20,[x9]\n\tstp x21,x22,[x9,#16]\n\tstp x23,x24,[x9,#32]\n\tstp x25,x26,[x9,#48]\n\tstp x27,x28,[x9,#64]\n"
 	"\tstp x29,x30,[x9,#80]\n\tmov x10,sp\n\tstr x10,[x9,#96]\n\tmrs x10,fpcr\n\tstr x10,[x9,#104]\n"
@@ -98,6 +103,23 @@ static inline char *thread(void) {
 	return p;
 }
 #endif
+
+// make_calls makes a list of system calls. Arguments that are tagged are numbers of passed descriptors. It returns how many results it
+// kept. At the first call that fails and may not, it returns the negative error and leaves the number of that call as the only result.
+long make_calls(const struct call *calls, long count, const int *passed, long *results) {
+	long kept = 0;
+	for (const struct call *c = calls; c < calls + count; c++) {
+		long a[6];
+		for (int i = 0; i < 6; i++) a[i] = c->tag[i] ? passed[c->arg[i]] : (long)c->arg[i];
+		long r = sys6((long)c->nr, a[0], a[1], a[2], a[3], a[4], a[5]);
+		if (r < 0 && !(c->flags & 1)) {
+			results[0] = (long)c->nr;
+			return r;
+		}
+		if (c->keep) results[kept++] = r;
+	}
+	return kept;
+}
 
 // -- /proc/self/smaps ------------------------------------------------------------------------------------------------------------
 struct text { char *buffer; int fd, have, at; };

@@ -67,15 +67,9 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 		}
 		return decideSocket(int32(args[0]), int32(args[1]), int32(args[2]))
 	case "socketpair":
-		if int32(args[0]) != 1 {
-			return Refuse(errEAFNOSUPPORT)
-		}
-		return Allow
+		return unless(int32(args[0]) != 1, Refuse(errEAFNOSUPPORT))
 	case "personality":
-		if persona := uint32(args[0]); persona == 0 || persona == 1<<32-1 {
-			return Allow
-		}
-		return Refuse(errEPERM)
+		return unless(uint32(args[0]) != 0 && uint32(args[0]) != 1<<32-1, Refuse(errEPERM))
 	case "mmap":
 		anonymous, shared, huge := args[3]&32 != 0, args[3]&1 != 0, args[3]>>18&1 == 1
 		if huge || v.NoSharedMemory && anonymous && shared {
