@@ -45,14 +45,22 @@ type Table struct {
 	owner *owner
 
 	mu       sync.Mutex
-	live     map[key]*Session
-	ending   map[key]int // sessions that have left live while their row still says live
-	removals uint64      // how many sessions have left live or ending; see lookUp
-	closed   bool
-	wake     chan struct{} // the next expiry may be sooner
-	work     sync.WaitGroup
-	life     context.Context //nolint:containedctx // of what nobody calls: expiry
-	stop     context.CancelFunc
+	live    map[key]*Session
+	ending  map[key]int   // sessions that have left live while their row still says live
+	lookups map[key]*look // keys whose rows are being read
+	closed  bool
+	wake    chan struct{} // the next expiry may be sooner
+	work    sync.WaitGroup
+	life    context.Context //nolint:containedctx // of what nobody calls: expiry
+	stop    context.CancelFunc
+
+	read func(ctx context.Context, k key) (gone, err error) // absent; tests count its calls
+}
+
+// look counts what happens to one key while its rows are read.
+type look struct {
+	readers  int
+	removals uint64 // how many sessions of the key have left live or ending
 }
 
 type key struct {
@@ -81,7 +89,12 @@ func New(ctx context.Context, cfg Config) *Table {
 	}
 	cfg.Max = max(cfg.Max, 1)
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	t := &Table{cfg: cfg, live: map[key]*Session{}, ending: map[key]int{}, wake: make(chan struct{}, 1), life: context.WithoutCancel(ctx), stop: stop, owner: &owner{dir: cfg.Store.Dir()}}
+	t := &Table{
+		cfg: cfg, owner: &owner{dir: cfg.Store.Dir()},
+		live: map[key]*Session{}, ending: map[key]int{}, lookups: map[key]*look{},
+		wake: make(chan struct{}, 1), life: context.WithoutCancel(ctx), stop: stop,
+	}
+	t.read = t.absent
 	t.work.Go(func() { t.watch(ctx) })
 	return t
 }
@@ -131,8 +144,8 @@ func (t *Table) Claim(ctx context.Context, info sandboxmcp.Session, ttl time.Dur
 
 // lookUp calls decide with t.mu held. gone is the reason why the id may not be made
 // anew, or nil. If the id is in t.live, gone is nil and the database is not read. gone
-// and the table are from one moment: if a session leaves the table while the database is
-// read, lookUp reads it again. The error is decide's or the database's.
+// and the table are from one moment: if a session of this id leaves the table while its
+// rows are read, lookUp reads them again. The error is decide's or the database's.
 func (t *Table) lookUp(ctx context.Context, k key, decide func(gone error) error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -147,18 +160,41 @@ func (t *Table) lookUp(ctx context.Context, k key, decide func(gone error) error
 		case t.ending[k] > 0:
 			return decide(expiredError(k.id, "it is being closed"))
 		}
-		removals := t.removals
-		t.mu.Unlock()
-		gone, err := t.absent(ctx, k)
-		t.mu.Lock()
+		gone, current, err := t.readLocked(ctx, k)
 		switch {
 		case err != nil:
 			return err
 		case t.live[k] != nil:
 			// made meanwhile: the next round sees it
-		case t.removals == removals:
+		case current:
 			return decide(gone)
 		}
+	}
+}
+
+// readLocked reads the rows of a key. It unlocks t.mu meanwhile. If current is false, a
+// session of the key left the table during the read, and gone may be out of date.
+func (t *Table) readLocked(ctx context.Context, k key) (gone error, current bool, err error) {
+	l := t.lookups[k]
+	if l == nil {
+		l = &look{}
+		t.lookups[k] = l
+	}
+	l.readers++
+	before := l.removals
+	t.mu.Unlock()
+	gone, err = t.read(ctx, k)
+	t.mu.Lock()
+	if l.readers--; l.readers == 0 {
+		delete(t.lookups, k)
+	}
+	return gone, l.removals == before, err
+}
+
+// removedLocked tells the lookups of a key that a session of it has left live or ending.
+func (t *Table) removedLocked(k key) {
+	if l := t.lookups[k]; l != nil {
+		l.removals++
 	}
 }
 
@@ -215,7 +251,7 @@ func (s *Session) Furnish(ctx context.Context, room Room, info sandboxmcp.Sessio
 func (s *Session) dropLocked() {
 	if s.t.live[s.key] == s {
 		delete(s.t.live, s.key)
-		s.t.removals++
+		s.t.removedLocked(s.key)
 	}
 	s.gone = true
 }
@@ -338,7 +374,7 @@ func (t *Table) leaveLocked(s *Session) {
 	delete(t.live, s.key)
 	s.gone = true
 	t.ending[s.key]++
-	t.removals++
+	t.removedLocked(s.key)
 }
 
 // ended notes that the row of a session no longer says live, after leaveLocked.
@@ -348,7 +384,7 @@ func (t *Table) ended(k key) {
 	if t.ending[k]--; t.ending[k] <= 0 {
 		delete(t.ending, k)
 	}
-	t.removals++
+	t.removedLocked(k)
 }
 
 // Lost takes a session out whose sandbox has ended by itself. Its id answers
