@@ -42,8 +42,7 @@ func Off() error {
 
 // answer answers a question in a transaction.
 func (g *Gate) answer(ctx context.Context, tx *sql.Tx, c sandboxmcp.Caller, d sandboxmcp.EgressDecision) (approval, *sandboxmcp.EgressGrant, error) {
-	const q = `SELECT ` + approvalColumns + ` FROM approvals WHERE id = ? AND (? = '*' OR namespace = ?)`
-	a, err := scanApproval(tx.QueryRowContext(ctx, q, d.ID, c.Namespace, c.Namespace))
+	a, err := scanApproval(tx.QueryRowContext(ctx, selectApprovalOf, d.ID, c.Namespace, c.Namespace))
 	if errors.Is(err, sql.ErrNoRows) {
 		return a, nil, unknown(d.ID)
 	}
@@ -102,8 +101,7 @@ func (g *Gate) answer(ctx context.Context, tx *sql.Tx, c sandboxmcp.Caller, d sa
 			return a, nil, err
 		}
 	}
-	const done = `UPDATE approvals SET state = ?, decided_at = ?, decided_by = ?, grant_id = ? WHERE id = ? AND state = 'pending'`
-	if _, err := tx.ExecContext(ctx, done, by, format(now), c.Actor, a.grant, a.info.ID); err != nil {
+	if _, err := tx.ExecContext(ctx, decideApproval, by, format(now), c.Actor, a.grant, a.info.ID); err != nil {
 		return a, nil, err
 	}
 	a.info.Status = by
@@ -158,12 +156,11 @@ func (g *Gate) open(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.Egres
 
 // alike finds a grant that does all that another would; nil: there is none.
 func (g *Gate) alike(ctx context.Context, tx *sql.Tx, n *grant) (*sandboxmcp.EgressGrant, error) {
-	const q = `SELECT ` + grantColumns + ` FROM grants WHERE namespace = ? AND digest = ? AND scope = ? AND scope <> 'once' AND session_id = ? AND revoked_at = '' AND (expires_at = '' OR expires_at > ? AND expires_at >= ?)`
 	_, digest, err := canonical(n.info.Namespace, n.domain)
 	if err != nil {
 		return nil, err
 	}
-	have, _, err := scanGrant(tx.QueryRowContext(ctx, q, n.info.Namespace, digest, n.info.Scope, n.info.SessionID, format(g.now()), format(n.nearly())))
+	have, _, err := scanGrant(tx.QueryRowContext(ctx, selectAlike, n.info.Namespace, digest, n.info.Scope, n.info.SessionID, format(g.now()), format(n.nearly())))
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil //nolint:nilnil // no failure
 	}
@@ -176,8 +173,7 @@ func (g *Gate) openNow(ctx context.Context, tx *sql.Tx, n *grant) error {
 	if err != nil {
 		return err
 	}
-	const find = `SELECT id FROM approvals WHERE namespace = ? AND digest = ? AND state = 'pending' AND expires_at > ?`
-	err = tx.QueryRowContext(ctx, find, n.info.Namespace, digest, format(g.now())).Scan(&n.info.ApprovalID)
+	err = tx.QueryRowContext(ctx, selectPendingID, n.info.Namespace, digest, format(g.now())).Scan(&n.info.ApprovalID)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return err
 	}
@@ -186,8 +182,7 @@ func (g *Gate) openNow(ctx context.Context, tx *sql.Tx, n *grant) error {
 	if err = g.record(ctx, tx, entry, n); err != nil {
 		return err
 	}
-	const done = `UPDATE approvals SET state = 'approved', decided_at = ?, decided_by = ?, grant_id = ? WHERE id = ? AND state = 'pending'`
-	_, err = tx.ExecContext(ctx, done, format(g.now()), n.info.GrantedBy, n.info.ID, n.info.ApprovalID)
+	_, err = tx.ExecContext(ctx, decideApproval, sandboxmcp.ApprovalApproved, format(g.now()), n.info.GrantedBy, n.info.ID, n.info.ApprovalID)
 	return err
 }
 
@@ -201,8 +196,7 @@ func (g *Gate) record(ctx context.Context, tx *sql.Tx, entry *sandboxmcp.AuditEn
 	if err != nil {
 		return err
 	}
-	const insert = `INSERT INTO grants (` + grantColumns + `, revoked_at) VALUES (?,?,?,?,?,?,?,?,?,?,?,'')`
-	_, err = tx.ExecContext(ctx, insert, i.ID, i.Namespace, text, digest, i.Scope, i.SessionID, i.RequestID, i.ApprovalID, i.GrantedBy, format(i.GrantedAt), format(n.expires))
+	_, err = tx.ExecContext(ctx, insertGrant, i.ID, i.Namespace, text, digest, i.Scope, i.SessionID, i.RequestID, i.ApprovalID, i.GrantedBy, format(i.GrantedAt), format(n.expires))
 	return err
 }
 
@@ -271,8 +265,7 @@ func (n *grant) describe(e *sandboxmcp.AuditEntry) {
 
 // grantOf is what an approval has opened; nil: it is closed again.
 func (g *Gate) grantOf(ctx context.Context, tx *sql.Tx, id string) (*sandboxmcp.EgressGrant, error) {
-	const q = `SELECT ` + grantColumns + ` FROM grants WHERE id = ? AND revoked_at = '' AND (expires_at = '' OR expires_at > ?)`
-	n, whole, err := scanGrant(tx.QueryRowContext(ctx, q, id, format(g.now())))
+	n, whole, err := scanGrant(tx.QueryRowContext(ctx, selectGrant, id, format(g.now())))
 	if errors.Is(err, sql.ErrNoRows) || err == nil && !whole {
 		return nil, nil //nolint:nilnil // no failure
 	}
@@ -293,8 +286,7 @@ func (g *Gate) Revoke(ctx context.Context, c sandboxmcp.Caller, domain string) (
 	}
 	out := sandboxmcp.EgressRevoked{Domain: d.String()}
 	err = g.change(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		const q = `UPDATE grants SET revoked_at = ?1 WHERE namespace = ?2 AND digest = ?3 AND revoked_at = '' AND (expires_at = '' OR expires_at > ?1)`
-		done, failed := tx.ExecContext(ctx, q, format(g.now()), c.Namespace, digest)
+		done, failed := tx.ExecContext(ctx, revokeGrants, format(g.now()), c.Namespace, digest)
 		if failed != nil {
 			return failed
 		}

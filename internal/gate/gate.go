@@ -9,11 +9,9 @@
 //
 // # Several processes
 //
-// All processes of a state directory share the two tables, and a small file
-// beside them that grows by a byte with every change. To ask whether something
-// is open costs one stat of it as long as nothing changes, and a process that
-// waits for an answer looks at it ten times a second: what a command in another
-// terminal decides holds everywhere at once.
+// All processes that share a database share two tables and a [store.Watch] of them. A
+// decision of one process holds in all of them once it is committed. While nothing
+// changes, asking whether something is open costs one stat.
 //
 // # What is asked
 //
@@ -30,8 +28,6 @@ import (
 	"io"
 	"log/slog"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -48,9 +44,7 @@ const (
 	sessionFor    = 24 * time.Hour       // one for a session, which ends earlier with that
 	deniedFor     = 10 * time.Minute     // that a denial answers the same question
 	keepFor       = 7 * 24 * time.Hour   // that what has ended is kept here; the audit keeps it anyway
-	refreshAfter  = time.Second          // after which grants are read again, although nobody said that they changed
-	lookEvery     = 100 * time.Millisecond
-	maxPending    = 32 // questions of a namespace at a time
+	maxPending    = 32                   // questions of a namespace at a time
 	maxPendingAll = 256
 	newPerMinute  = 30  // questions of a namespace
 	maxReason     = 500 // bytes that are kept
@@ -72,13 +66,15 @@ type Config struct {
 // may have a gate to the same state directory. All errors are
 // *[sandboxmcp.Error].
 type Gate struct {
-	cfg   Config
-	mark  mark
-	snap  atomic.Pointer[snapshot]
-	load  sync.Mutex // one reads at a time
-	asked rate
-	bell  notices
+	cfg    Config
+	watch  *store.Watch // of questions and grants
+	grants *store.Cached[map[sandboxmcp.Namespace][]grant]
+	asked  rate
+	bell   notices
 }
+
+// topic is what grants and approvals are to a [store.Watch].
+const topic = "gate"
 
 // New returns the gate to a state directory.
 func New(c Config) *Gate {
@@ -88,7 +84,9 @@ func New(c Config) *Gate {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Gate{cfg: c, mark: newMark(c.Store.Dir()), bell: notices{to: c.Notices, log: c.Logger}}
+	g := &Gate{cfg: c, watch: c.Store.Watch(topic), bell: notices{to: c.Notices, log: c.Logger}}
+	g.grants = store.NewCached(g.watch, g.readAll)
+	return g
 }
 
 // Who is let out: a run of a namespace, perhaps in a session.
@@ -102,18 +100,18 @@ type Who struct {
 // newID makes an id of 130 bits.
 func newID(kind string) string { return kind + "_" + strings.ToLower(rand.Text()) }
 
-const timeForm = "2006-01-02T15:04:05.000000000Z"
-
-// format writes a time as the audit does; the zero one is empty.
+// format returns the text of a time in the database and the audit; empty for the zero
+// time.
 func format(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	return t.UTC().Format(timeForm)
+	return store.FormatTime(t)
 }
 
+// parse reads what format has made; the zero time for anything else.
 func parse(s string) time.Time {
-	t, err := time.Parse(timeForm, s)
+	t, err := store.ParseTime(s)
 	if err != nil {
 		return time.Time{}
 	}
@@ -123,20 +121,5 @@ func parse(s string) time.Time {
 // now is the time as it is kept.
 func (g *Gate) now() time.Time { return g.cfg.Now().UTC().Round(0) }
 
-// change carries out ops and tells everybody that something is different. The
-// mark is moved before as well, so that it is there when the first change is.
-func (g *Gate) change(ctx context.Context, ops ...store.Op) error {
-	if err := g.mark.move(); err != nil {
-		return unwritten(err)
-	}
-	err := g.cfg.Store.Update(ctx, ops...)
-	if moved := g.mark.move(); err == nil && moved != nil {
-		g.cfg.Logger.Error("tell of a changed approval", "error", moved)
-	}
-	return err
-}
-
-func unwritten(err error) error {
-	return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the decision cannot be written down, so it does not hold").
-		WithHint("see to the state directory").WithCause(err)
-}
+// change carries out ops in one transaction and tells all processes of it.
+func (g *Gate) change(ctx context.Context, ops ...store.Op) error { return g.watch.Update(ctx, ops...) }

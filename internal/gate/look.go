@@ -9,13 +9,6 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// snapshot is what was open when it was read.
-type snapshot struct {
-	mark   int64
-	at     time.Time // of the machine's clock, for its age
-	grants map[sandboxmcp.Namespace][]grant
-}
-
 // grant is a row of grants that can be used.
 type grant struct {
 	info    sandboxmcp.EgressGrant
@@ -41,40 +34,27 @@ func (n grant) fits(who Who, now time.Time) bool {
 	return false
 }
 
-// current is what is open now, in whichever process it was opened. It costs a
-// stat as long as nothing changes.
-func (g *Gate) current(ctx context.Context) (*snapshot, error) {
-	mark, err := g.mark.size()
+// current returns the grants of each namespace, whichever process made them. The caller
+// may not change them.
+func (g *Gate) current(ctx context.Context) (map[sandboxmcp.Namespace][]grant, error) {
+	all, err := g.grants.Get(ctx)
 	if err != nil {
 		return nil, unreadable(err)
 	}
-	if s := g.snap.Load(); g.holds(s, mark) {
-		return s, nil
-	}
-	g.load.Lock()
-	defer g.load.Unlock()
-	if s := g.snap.Load(); g.holds(s, mark) {
-		return s, nil
-	}
-	s := &snapshot{mark: mark, at: time.Now(), grants: map[sandboxmcp.Namespace][]grant{}}
-	if mark > 0 { // else nothing was ever opened here
-		all, err := g.readGrants(ctx, "")
-		if err != nil {
-			return nil, err
-		}
-		for _, n := range all {
-			s.grants[n.info.Namespace] = append(s.grants[n.info.Namespace], n)
-		}
-	}
-	g.snap.Store(s)
-	return s, nil
+	return all, nil
 }
 
-// holds reports whether a snapshot can be used. One that has grants is read
-// again now and then: a process may have died between taking one away and
-// telling of it.
-func (g *Gate) holds(s *snapshot, mark int64) bool {
-	return s != nil && s.mark == mark && (len(s.grants) == 0 || time.Since(s.at) < refreshAfter)
+// readAll reads the grants of each namespace.
+func (g *Gate) readAll(ctx context.Context) (map[sandboxmcp.Namespace][]grant, error) {
+	all, err := g.readGrants(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	of := map[sandboxmcp.Namespace][]grant{}
+	for _, n := range all {
+		of[n.info.Namespace] = append(of[n.info.Namespace], n)
+	}
+	return of, nil
 }
 
 func unreadable(err error) error {
@@ -82,15 +62,12 @@ func unreadable(err error) error {
 		return sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the request was cancelled").WithCause(err)
 	}
 	return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "what is open cannot be read, so nothing is").
-		WithHint("see to the state directory").WithCause(err)
+		WithHint("check the disk and the rights of the state directory").WithCause(err)
 }
-
-const grantColumns = `id, namespace, subject, digest, scope, session_id, request_id, approval_id, actor, granted_at, expires_at`
 
 // readGrants reads the grants that hold, of a namespace or of all.
 func (g *Gate) readGrants(ctx context.Context, ns sandboxmcp.Namespace) ([]grant, error) {
-	const q = `SELECT ` + grantColumns + ` FROM grants WHERE revoked_at = '' AND (expires_at = '' OR expires_at > ?) AND (? = '' OR namespace = ?) ORDER BY granted_at, id`
-	rows, err := g.cfg.Store.DB().QueryContext(ctx, q, format(g.now()), ns, ns)
+	rows, err := g.cfg.Store.DB().QueryContext(ctx, selectGrants, format(g.now()), ns, ns)
 	if err != nil {
 		return nil, unreadable(err)
 	}
@@ -139,15 +116,12 @@ func (g *Gate) Open(ctx context.Context, who Who) ([]sandboxmcp.Domain, error) {
 	if !g.cfg.Approvals {
 		return open, nil
 	}
-	s, err := g.current(ctx)
+	all, err := g.current(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if len(s.grants) == 0 {
-		return open, nil
-	}
 	now := g.now()
-	for _, n := range s.grants[who.Namespace] {
+	for _, n := range all[who.Namespace] {
 		if n.fits(who, now) {
 			open = append(open, n.domain)
 		}
@@ -166,13 +140,13 @@ func (g *Gate) Allows(ctx context.Context, who Who, h sandboxmcp.Host, port int)
 	if !g.cfg.Approvals {
 		return "", false, nil
 	}
-	s, err := g.current(ctx)
+	all, err := g.current(ctx)
 	if err != nil {
 		return "", false, err
 	}
 	now := g.now()
 	var once []grant
-	for _, n := range s.grants[who.Namespace] {
+	for _, n := range all[who.Namespace] {
 		if !n.fits(who, now) || !n.domain.Match(h, port) {
 			continue
 		}
@@ -195,8 +169,7 @@ func (g *Gate) take(ctx context.Context, n grant, who Who) (bool, error) {
 	taken := false
 	err := g.change(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		taken = false
-		const q = `UPDATE grants SET request_id = ? WHERE id = ? AND request_id IN ('', ?) AND revoked_at = '' AND expires_at > ?`
-		done, err := tx.ExecContext(ctx, q, who.RequestID, n.info.ID, who.RequestID, format(g.now()))
+		done, err := tx.ExecContext(ctx, takeGrant, who.RequestID, n.info.ID, who.RequestID, format(g.now()))
 		if err != nil {
 			return err
 		}
@@ -218,13 +191,13 @@ func (g *Gate) Covers(ctx context.Context, who Who, d sandboxmcp.Domain) (ok boo
 	if Covered(g.cfg.Operator, d) || !g.cfg.Approvals {
 		return Covered(g.cfg.Operator, d), nil, nil
 	}
-	s, err := g.current(ctx)
+	all, err := g.current(ctx)
 	if err != nil {
 		return false, nil, err
 	}
 	now := g.now()
 	open := append([]sandboxmcp.Domain(nil), g.cfg.Operator...)
-	for _, n := range s.grants[who.Namespace] {
+	for _, n := range all[who.Namespace] {
 		if !n.fits(who, now) {
 			continue
 		}
@@ -280,8 +253,7 @@ func (g *Gate) List(ctx context.Context, ns sandboxmcp.Namespace) (sandboxmcp.Eg
 
 // pending reads the questions that wait, the oldest first.
 func (g *Gate) pending(ctx context.Context, ns sandboxmcp.Namespace) ([]sandboxmcp.Approval, error) {
-	const q = `SELECT ` + approvalColumns + ` FROM approvals WHERE state = 'pending' AND expires_at > ? AND (? = '' OR namespace = ?) ORDER BY asked_at, id`
-	rows, err := g.cfg.Store.DB().QueryContext(ctx, q, format(g.now()), ns, ns)
+	rows, err := g.cfg.Store.DB().QueryContext(ctx, selectPending, format(g.now()), ns, ns)
 	if err != nil {
 		return nil, unreadable(err)
 	}

@@ -24,10 +24,10 @@ func (t *Table) insert(ctx context.Context, info sandboxmcp.Session) error {
 		return fmt.Errorf("encode session: %w", err)
 	}
 	return t.cfg.Store.Update(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, `DELETE FROM sessions WHERE namespace = ? AND session_id = ? AND state = 'expired'`, info.Namespace, info.ID); err != nil {
+		if _, err := tx.ExecContext(ctx, deleteExpiredID, info.Namespace, info.ID); err != nil {
 			return fmt.Errorf("free session id: %w", err)
 		}
-		_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO sessions (namespace, session_id, owner, state, changed_at, info) VALUES (?, ?, ?, 'live', ?, ?)`,
+		_, err := tx.ExecContext(ctx, insertLive,
 			info.Namespace, info.ID, info.Owner, info.CreatedAt.UTC().Format(stamp), string(text))
 		if err != nil {
 			return fmt.Errorf("enter session: %w", err)
@@ -40,7 +40,7 @@ func (t *Table) insert(ctx context.Context, info sandboxmcp.Session) error {
 // ago it expired, or its owner died. If gone is nil, the id is free. err is the
 // database's.
 func (t *Table) absent(ctx context.Context, k key) (gone, err error) {
-	rows, err := t.cfg.Store.DB().QueryContext(ctx, `SELECT owner, state, changed_at FROM sessions WHERE namespace = ? AND session_id = ?`, k.ns, k.id)
+	rows, err := t.cfg.Store.DB().QueryContext(ctx, selectID, k.ns, k.id)
 	if err != nil {
 		return nil, fmt.Errorf("look for session: %w", err)
 	}
@@ -67,7 +67,7 @@ func (t *Table) absent(ctx context.Context, k key) (gone, err error) {
 // its id since is another.
 func (t *Table) markExpired(ctx context.Context, s sandboxmcp.Session, at time.Time) error {
 	return t.cfg.Store.Update(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `UPDATE sessions SET state = 'expired', changed_at = ? WHERE namespace = ? AND session_id = ? AND owner = ? AND changed_at = ?`,
+		_, err := tx.ExecContext(ctx, expireOne,
 			at.UTC().Format(stamp), s.Namespace, s.ID, s.Owner, s.CreatedAt.UTC().Format(stamp))
 		return err
 	})
@@ -76,7 +76,7 @@ func (t *Table) markExpired(ctx context.Context, s sandboxmcp.Session, at time.T
 // forget frees the id of a session of ours that was closed.
 func (t *Table) forget(ctx context.Context, s sandboxmcp.Session) error {
 	return t.cfg.Store.Update(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `DELETE FROM sessions WHERE namespace = ? AND session_id = ? AND owner = ? AND changed_at = ?`,
+		_, err := tx.ExecContext(ctx, deleteOne,
 			s.Namespace, s.ID, s.Owner, s.CreatedAt.UTC().Format(stamp))
 		return err
 	})
@@ -85,7 +85,7 @@ func (t *Table) forget(ctx context.Context, s sandboxmcp.Session) error {
 // forgetExpired frees an id that had expired, whoever had it.
 func (t *Table) forgetExpired(ctx context.Context, k key) error {
 	return t.cfg.Store.Update(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `DELETE FROM sessions WHERE namespace = ? AND session_id = ? AND state = 'expired'`, k.ns, k.id)
+		_, err := tx.ExecContext(ctx, deleteExpiredID, k.ns, k.id)
 		return err
 	})
 }
@@ -93,7 +93,7 @@ func (t *Table) forgetExpired(ctx context.Context, k key) error {
 // leave notes that everything that an owner had is gone.
 func (t *Table) leave(ctx context.Context, who string) error {
 	return t.cfg.Store.Update(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `UPDATE sessions SET state = 'expired', changed_at = ? WHERE owner = ? AND state = 'live'`, t.cfg.Now().UTC().Format(stamp), who)
+		_, err := tx.ExecContext(ctx, expireOwner, t.cfg.Now().UTC().Format(stamp), who)
 		return err
 	})
 }
@@ -101,7 +101,7 @@ func (t *Table) leave(ctx context.Context, who string) error {
 // Sweep removes what nobody has to be told any more, and notes which sessions
 // dead owners had. It returns how many of these there were.
 func (t *Table) Sweep(ctx context.Context) (orphans int64, err error) {
-	rows, err := t.cfg.Store.DB().QueryContext(ctx, `SELECT DISTINCT owner FROM sessions WHERE state = 'live'`)
+	rows, err := t.cfg.Store.DB().QueryContext(ctx, selectOwners)
 	if err != nil {
 		return 0, fmt.Errorf("list owners of sessions: %w", err)
 	}
@@ -131,14 +131,14 @@ func (t *Table) bury(dead []string, now time.Time, orphans *int64) store.Op {
 	return func(ctx context.Context, tx *sql.Tx) error {
 		*orphans = 0
 		for _, who := range dead {
-			res, err := tx.ExecContext(ctx, `UPDATE sessions SET state = 'expired', changed_at = ? WHERE owner = ? AND state = 'live'`, now.Format(stamp), who)
+			res, err := tx.ExecContext(ctx, expireOwner, now.Format(stamp), who)
 			if err != nil {
 				return err
 			}
 			n, _ := res.RowsAffected()
 			*orphans += n
 		}
-		_, err := tx.ExecContext(ctx, `DELETE FROM sessions WHERE state = 'expired' AND changed_at < ?`, now.Add(-keepExpired).Format(stamp))
+		_, err := tx.ExecContext(ctx, deleteExpired, now.Add(-keepExpired).Format(stamp))
 		return err
 	}
 }

@@ -44,7 +44,7 @@ type Table struct {
 	cfg   Config
 	owner *owner
 
-	mu       sync.Mutex
+	mu      sync.Mutex
 	live    map[key]*Session
 	ending  map[key]int   // sessions that have left live while their row still says live
 	lookups map[key]*look // keys whose rows are being read
@@ -90,7 +90,7 @@ func New(ctx context.Context, cfg Config) *Table {
 	cfg.Max = max(cfg.Max, 1)
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	t := &Table{
-		cfg: cfg, owner: &owner{dir: cfg.Store.Dir()},
+		cfg: cfg, owner: &owner{store: cfg.Store},
 		live: map[key]*Session{}, ending: map[key]int{}, lookups: map[key]*look{},
 		wake: make(chan struct{}, 1), life: context.WithoutCancel(ctx), stop: stop,
 	}

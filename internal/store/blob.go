@@ -30,7 +30,7 @@ type blobDir struct {
 	passing bool // it goes with the Store, as its database does
 	once    sync.Once
 	err     error
-	release func() error // nil: it is not held
+	lease   *Lease // of dir, if it is passing and was made
 }
 
 // PutBlob keeps data and returns its SHA-256 in hex. A blob that is there
@@ -162,7 +162,7 @@ func (b *blobDir) prepare() error {
 	b.once.Do(func() {
 		b.err = os.MkdirAll(filepath.Join(b.dir, "tmp"), dirMode)
 		if b.err == nil && b.passing {
-			b.release, b.err = holdDir(b.dir)
+			b.lease, b.err = tryLease(b.dir)
 		}
 	})
 	return b.err
@@ -171,10 +171,10 @@ func (b *blobDir) prepare() error {
 // close ends the use of the blobs. Those of a database in memory go with it.
 func (b *blobDir) close() error {
 	b.once.Do(func() { b.err = fs.ErrClosed })
-	if b.release == nil {
+	if b.lease == nil {
 		return nil
 	}
-	return errors.Join(os.RemoveAll(b.dir), b.release())
+	return b.lease.Discard()
 }
 
 func (b *blobDir) finish(tmp, sum string, size int64) error {

@@ -19,7 +19,7 @@ import (
 const BlobShards = 256
 
 // memoryBlobs begins the name of a directory with the blobs of a database in
-// memory. It is locked as long as that database is there.
+// memory. It is leased for as long as that database is there.
 const memoryBlobs = "blobs-memory-"
 
 // blobsOf returns where the blobs of a database are. Each database of a state
@@ -40,11 +40,7 @@ func (d database) blobsOf(dir string) (string, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
-	path, err := filepath.EvalSymlinks(d.path)
-	if err != nil {
-		return "", err
-	}
-	sum := sha256.Sum256([]byte(path))
+	sum := sha256.Sum256([]byte(d.real))
 	return filepath.Join(dir, "blobs-"+hex.EncodeToString(sum[:8])), nil
 }
 
@@ -134,16 +130,16 @@ func (s *Store) RemoveDiscarded(ctx context.Context) error {
 	return nil
 }
 
-// removeAbandoned removes a directory that was made before and that nobody
-// holds. Its owner may not have locked it yet while it is young.
+// removeAbandoned removes a directory that was made before and that no process
+// leases. A young one may be there before its owner has the lease.
 func removeAbandoned(dir string, before time.Time) error {
 	fi, err := os.Lstat(dir)
 	if err != nil || !fi.IsDir() || !fi.ModTime().Before(before) {
-		return nil //nolint:nilerr // somebody else was faster
+		return nil //nolint:nilerr // another process was faster
 	}
-	release, err := holdDir(dir)
+	lease, err := tryLease(dir)
 	if err != nil {
 		return nil //nolint:nilerr // it is in use
 	}
-	return errors.Join(os.RemoveAll(dir), release())
+	return lease.Discard()
 }

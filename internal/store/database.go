@@ -24,7 +24,7 @@ const (
 	// schemaVersion is the number of the newest file in migrations. Each of them
 	// ends with setting the database's user_version to its own number, which is
 	// what Open looks at: asking goose takes milliseconds, this takes none.
-	schemaVersion = 9
+	schemaVersion = 10
 	// applicationID marks a database as ours ("smcp").
 	applicationID = 0x736d6370
 )
@@ -35,6 +35,7 @@ var migrations embed.FS
 // database knows how to open the file.
 type database struct {
 	path string // absolute, or MemoryPath
+	real string // path, with links followed; see resolve
 	dsn  string // without the parts that differ between reader and writer
 	sync string
 	busy time.Duration
@@ -158,19 +159,24 @@ func (d database) closeFile() error {
 	return os.Chmod(d.path, fileMode)
 }
 
+// resolve follows the links in the path of a database that is there. SQLite's own files,
+// and ours, lie beside the file itself.
+func (d *database) resolve() (err error) {
+	if d.real = d.path; !d.memory() {
+		d.real, err = filepath.EvalSymlinks(d.path)
+	}
+	return err
+}
+
 // besides refuses anything but regular files under the names that SQLite opens beside
 // the database: it would wait for the other end of a FIFO, whatever ctx does.
 func (d database) besides() error {
 	if d.memory() {
 		return nil
 	}
-	path, err := filepath.EvalSymlinks(d.path) // SQLite's files lie beside the file itself
-	if err != nil {
-		return err
-	}
 	for _, suffix := range []string{"-journal", "-wal", "-shm"} {
-		if fi, err := os.Stat(path + suffix); err == nil && !fi.Mode().IsRegular() {
-			return fmt.Errorf("%s is not a regular file", path+suffix)
+		if fi, err := os.Stat(d.real + suffix); err == nil && !fi.Mode().IsRegular() {
+			return fmt.Errorf("%s is not a regular file", d.real+suffix)
 		}
 	}
 	return nil
@@ -188,8 +194,7 @@ func (d database) connect(ctx context.Context, db *sql.DB) (conn *sql.Conn, vers
 				return err
 			}
 		}
-		const q = `SELECT user_version, application_id FROM pragma_user_version, pragma_application_id`
-		return conn.QueryRowContext(ctx, q).Scan(&version, &app)
+		return conn.QueryRowContext(ctx, selectVersions).Scan(&version, &app)
 	})
 	if err != nil {
 		return conn, 0, err
@@ -205,13 +210,13 @@ func (d database) connect(ctx context.Context, db *sql.DB) (conn *sql.Conn, vers
 }
 
 // migrate brings the schema to the newest version. Another process may be doing
-// the same; the lock makes the second one find it done.
+// the same; the lease makes the second one find it done.
 func (d database) migrate(ctx context.Context, dir string) (err error) {
-	unlock, err := lockFile(ctx, filepath.Join(dir, "migrate.lock"))
+	lease, err := waitLease(ctx, filepath.Join(dir, "migrate.lock"))
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, unlock()) }()
+	defer func() { err = errors.Join(err, lease.Release()) }()
 	c, err := d.connector("&_busy_timeout=" + strconv.FormatInt(d.busy.Milliseconds(), 10) + "&_journal_mode=WAL&_synchronous=FULL")
 	if err != nil {
 		return err
@@ -219,8 +224,7 @@ func (d database) migrate(ctx context.Context, dir string) (err error) {
 	db := single(c)
 	defer func() { err = errors.Join(err, db.Close()) }()
 	var version, tables int
-	const q = `SELECT user_version, (SELECT count(*) FROM sqlite_schema WHERE name NOT LIKE 'goose%' AND name NOT LIKE 'sqlite%') FROM pragma_user_version`
-	err = retryBusy(ctx, d.busy, func() error { return db.QueryRowContext(ctx, q).Scan(&version, &tables) })
+	err = retryBusy(ctx, d.busy, func() error { return db.QueryRowContext(ctx, selectSchema).Scan(&version, &tables) })
 	if err != nil {
 		return err
 	}
@@ -229,6 +233,11 @@ func (d database) migrate(ctx context.Context, dir string) (err error) {
 	}
 	if version == 0 && tables > 0 {
 		return fmt.Errorf("%s is the database of another program", d.path)
+	}
+	if version > 0 && version < firstSignals {
+		if err := d.moveSignals(dir); err != nil {
+			return err
+		}
 	}
 	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {

@@ -56,6 +56,9 @@ func (v *View) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err = d.resolve(); err != nil {
+		return err
+	}
 	if v.s.reader, err = d.reader(); err != nil {
 		return err
 	}
@@ -96,7 +99,7 @@ func Executions(ctx context.Context, cfg Config) (map[sandboxmcp.Status]int64, e
 }
 
 func (v *View) executions(ctx context.Context, into map[sandboxmcp.Status]int64) error {
-	rows, err := v.DB().QueryContext(ctx, `SELECT status, count(*) FROM executions GROUP BY status`)
+	rows, err := v.DB().QueryContext(ctx, countByStatus)
 	if err != nil {
 		return err
 	}

@@ -81,6 +81,10 @@ type Store struct {
 
 	blobs blobDir
 	space *spaceCheck
+
+	real    string // path, with links followed
+	watchMu sync.Mutex
+	watches map[string]*Watch // by topic
 }
 
 // Open opens the state directory and makes what is missing: the directory and
@@ -131,7 +135,10 @@ func (s *Store) open(ctx context.Context, cfg Config) error {
 	if err = d.prepareFile(); err != nil {
 		return err
 	}
-	s.blobs.passing = d.memory()
+	if err = d.resolve(); err != nil {
+		return err
+	}
+	s.real, s.blobs.passing = d.real, d.memory()
 	if s.blobs.dir, err = d.blobsOf(s.dir); err != nil {
 		return err
 	}
@@ -160,6 +167,11 @@ func (s *Store) connect(ctx context.Context, d database) (err error) {
 			return err
 		}
 	}
+	if version > 0 && version < firstSignals {
+		if err := s.alignSignals(ctx); err != nil {
+			return err
+		}
+	}
 	return d.closeFile()
 }
 
@@ -168,15 +180,6 @@ func (s *Store) Dir() string { return s.dir }
 
 // Path returns the database's file, [MemoryPath] when there is none.
 func (s *Store) Path() string { return s.path }
-
-// Lock waits until no other process, and nobody else in this one, has the lock of
-// that name in the state directory. It goes with the process, at the latest.
-func (s *Store) Lock(ctx context.Context, name string) (unlock func() error, err error) {
-	if unlock, err = lockFile(ctx, filepath.Join(s.dir, name)); err != nil {
-		return nil, s.explain("locked", err)
-	}
-	return unlock, nil
-}
 
 // DB returns the database for reading. A statement that writes fails: writing
 // is what [Store.Update] is for. Connections are made when they are first

@@ -183,7 +183,7 @@ func (s *Store) tidy(ctx context.Context) {
 	s.untidy = 0
 	s.work.Go(func() {
 		defer s.tidying.Store(false)
-		if _, err := s.reader.ExecContext(ctx, `PRAGMA wal_checkpoint(PASSIVE)`); err != nil {
+		if _, err := s.reader.ExecContext(ctx, moveTheLog); err != nil {
 			s.log.Debug("move the log into the database", "error", err)
 		}
 	})
@@ -208,7 +208,7 @@ func (s *Store) writeMany(ctx context.Context, tx *sql.Tx, batch []*job) {
 	errs := make([]error, len(batch))
 	var broken error
 	for i, j := range batch {
-		if _, broken = tx.ExecContext(ctx, "SAVEPOINT job"); broken != nil {
+		if _, broken = tx.ExecContext(ctx, beginJob); broken != nil {
 			break
 		}
 		if errs[i] = j.run(tx); errs[i] != nil {
@@ -216,11 +216,11 @@ func (s *Store) writeMany(ctx context.Context, tx *sql.Tx, batch []*job) {
 				broken = errs[i]
 				break
 			}
-			if _, broken = tx.ExecContext(ctx, "ROLLBACK TO job"); broken != nil {
+			if _, broken = tx.ExecContext(ctx, undoJob); broken != nil {
 				break
 			}
 		}
-		if _, broken = tx.ExecContext(ctx, "RELEASE job"); broken != nil {
+		if _, broken = tx.ExecContext(ctx, endJob); broken != nil {
 			break
 		}
 	}

@@ -8,22 +8,12 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"filippo.io/age"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
-
-// stamp is how times stand in the database: text order is time order.
-const stamp = "2006-01-02T15:04:05.000000000Z07:00"
-
-// querier is a database or a transaction.
-type querier interface {
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}
 
 // looked is what a namespace had when it was last looked at. Number of rows and
 // highest version tell whether that is still so: versions are never given again.
@@ -40,11 +30,10 @@ type looked struct {
 var nothing = &looked{set: &Set{}}
 
 // lookSealed reads what a namespace has, unless that is known.
-func (v *Vault) lookSealed(ctx context.Context, db querier, ns sandboxmcp.Namespace) (*looked, error) {
-	now := v.cfg.Now().UTC().Format(stamp)
+func (v *Vault) lookSealed(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace) (*looked, error) {
+	now := store.FormatTime(v.cfg.Now())
 	l := &looked{}
-	const ask = `SELECT count(*), coalesce(max(version), 0) FROM secrets WHERE namespace = ? AND (expires_at = '' OR expires_at > ?)`
-	if err := db.QueryRowContext(ctx, ask, ns, now).Scan(&l.count, &l.newest); err != nil {
+	if err := db.QueryRowContext(ctx, countSecrets, ns, now).Scan(&l.count, &l.newest); err != nil {
 		return nil, fmt.Errorf("look into the vault: %w", err)
 	}
 	if l.count == 0 {
@@ -56,8 +45,7 @@ func (v *Vault) lookSealed(ctx context.Context, db querier, ns sandboxmcp.Namesp
 	if had != nil && had.count == l.count && had.newest == l.newest {
 		return had, nil
 	}
-	const list = `SELECT version, key, sealed, created_at, expires_at FROM secrets WHERE namespace = ? AND (expires_at = '' OR expires_at > ?) ORDER BY key`
-	rows, err := db.QueryContext(ctx, list, ns, now)
+	rows, err := db.QueryContext(ctx, selectSecrets, ns, now)
 	if err != nil {
 		return nil, fmt.Errorf("look into the vault: %w", err)
 	}
@@ -70,8 +58,8 @@ func (v *Vault) lookSealed(ctx context.Context, db querier, ns sandboxmcp.Namesp
 		if err = rows.Scan(&i.Version, &i.Key, &sealed, &created, &expires); err != nil {
 			return nil, fmt.Errorf("look into the vault: %w", err)
 		}
-		if i.created, err = time.Parse(stamp, created); err == nil && expires != "" {
-			i.expires, err = time.Parse(stamp, expires)
+		if i.created, err = store.ParseTime(created); err == nil && expires != "" {
+			i.expires, err = store.ParseTime(expires)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("look into the vault: %w", err)
@@ -142,20 +130,20 @@ func unpack(ns sandboxmcp.Namespace, key string, plain []byte) (sandboxmcp.Secre
 // sealedMore is what a sealed value has more than itself, at most, names aside.
 const sealedMore = 300
 
-// lockName is the file whose lock is held while something is sealed, so that
-// nothing is sealed for a key that is being replaced.
-const lockName = "vault.lock"
+// keyLease is held while a value is sealed or the key is replaced, so that no value is
+// sealed for a key that is being replaced.
+const keyLease = "vault.lock"
 
 // addSealed seals a value and puts it in.
 func (v *Vault) addSealed(ctx context.Context, c sandboxmcp.Caller, s sandboxmcp.SecretSpec) error {
 	if v.cfg.Volatile {
 		return volatileError()
 	}
-	unlock, err := v.cfg.Store.Lock(ctx, lockName)
+	lease, err := v.cfg.Store.Lease(ctx, keyLease)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = unlock() }()
+	defer func() { _ = lease.Release() }()
 	to, err := v.recipient(ctx)
 	if err != nil {
 		return err
@@ -180,7 +168,7 @@ func (v *Vault) recipient(ctx context.Context) (*age.X25519Recipient, error) {
 		return nil, err
 	}
 	var have string
-	err = v.cfg.Store.DB().QueryRowContext(ctx, `SELECT recipient FROM vault_recipient WHERE EXISTS (SELECT 1 FROM secrets)`).Scan(&have)
+	err = v.cfg.Store.DB().QueryRowContext(ctx, selectRecipient).Scan(&have)
 	if errors.Is(err, sql.ErrNoRows) {
 		return all[0].Recipient(), nil
 	}
@@ -199,31 +187,30 @@ func (v *Vault) recipient(ctx context.Context) (*age.X25519Recipient, error) {
 func (v *Vault) insert(ns sandboxmcp.Namespace, s sandboxmcp.SecretSpec, sealed []byte, to *age.X25519Recipient) store.Op {
 	now, expires := v.cfg.Now().UTC(), ""
 	if s.TTL > 0 {
-		expires = now.Add(s.TTL).Format(stamp)
+		expires = store.FormatTime(now.Add(s.TTL))
 	}
 	return func(ctx context.Context, tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO vault_recipient (id, recipient) VALUES (1, ?)`, to.String()); err != nil {
+		if _, err := tx.ExecContext(ctx, setRecipient, to.String()); err != nil {
 			return err
 		}
 		var count, sum int
-		const others = `SELECT count(*), coalesce(sum(length(sealed)), 0) FROM secrets WHERE namespace = ? AND key != ? AND (expires_at = '' OR expires_at > ?)`
-		if err := tx.QueryRowContext(ctx, others, ns, s.Key, now.Format(stamp)).Scan(&count, &sum); err != nil {
+		if err := tx.QueryRowContext(ctx, countOthers, ns, s.Key, store.FormatTime(now)).Scan(&count, &sum); err != nil {
 			return err
 		}
 		if err := tooMuch(count+1, max(0, sum-count*sealedMore)+len(s.Value.Reveal())); err != nil {
 			return err
 		}
-		if _, err := tx.ExecContext(ctx, `DELETE FROM secrets WHERE namespace = ? AND key = ?`, ns, s.Key); err != nil {
+		if _, err := tx.ExecContext(ctx, deleteSecret, ns, s.Key); err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, `INSERT INTO secrets (namespace, key, sealed, created_at, expires_at) VALUES (?, ?, ?, ?, ?)`, ns, s.Key, sealed, now.Format(stamp), expires)
+		_, err := tx.ExecContext(ctx, insertSecret, ns, s.Key, sealed, store.FormatTime(now), expires)
 		return err
 	}
 }
 
 func (v *Vault) deleteSealed(ctx context.Context, c sandboxmcp.Caller, key string) error {
 	return v.cfg.Store.Update(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		done, err := tx.ExecContext(ctx, `DELETE FROM secrets WHERE namespace = ? AND key = ?`, c.Namespace, key)
+		done, err := tx.ExecContext(ctx, deleteSecret, c.Namespace, key)
 		if err != nil {
 			return err
 		}
@@ -239,15 +226,14 @@ func (v *Vault) Sweep(ctx context.Context) (int, error) {
 	if v.cfg.Kind != Sealed {
 		return 0, nil // what is in memory goes when it is looked at
 	}
-	now := v.cfg.Now().UTC().Format(stamp)
+	now := store.FormatTime(v.cfg.Now())
 	gone := 0
-	const ask = `SELECT count(*) FROM secrets WHERE expires_at != '' AND expires_at <= ?`
-	if err := v.cfg.Store.DB().QueryRowContext(ctx, ask, now).Scan(&gone); err != nil || gone == 0 {
+	if err := v.cfg.Store.DB().QueryRowContext(ctx, countExpired, now).Scan(&gone); err != nil || gone == 0 {
 		return 0, err
 	}
 	gone = 0
 	err := v.cfg.Store.Update(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		rows, err := tx.QueryContext(ctx, `DELETE FROM secrets WHERE expires_at != '' AND expires_at <= ? RETURNING namespace, key`, now)
+		rows, err := tx.QueryContext(ctx, deleteExpired, now)
 		if err != nil {
 			return err
 		}
@@ -286,11 +272,11 @@ func (v *Vault) Rotate(ctx context.Context, c sandboxmcp.Caller) (int, error) {
 	case v.cfg.Volatile:
 		return 0, volatileError()
 	}
-	unlock, err := v.cfg.Store.Lock(ctx, lockName)
+	lease, err := v.cfg.Store.Lease(ctx, keyLease)
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = unlock() }()
+	defer func() { _ = lease.Release() }()
 	old, err := v.key.current(true)
 	if err != nil {
 		return 0, err
@@ -319,7 +305,7 @@ func (v *Vault) Rotate(ctx context.Context, c sandboxmcp.Caller) (int, error) {
 
 // reseal seals every secret for another key.
 func (v *Vault) reseal(ctx context.Context, tx *sql.Tx, to *age.X25519Recipient) (int, error) {
-	rows, err := tx.QueryContext(ctx, `SELECT version, sealed FROM secrets`)
+	rows, err := tx.QueryContext(ctx, selectSealed)
 	if err != nil {
 		return 0, err
 	}
@@ -344,10 +330,10 @@ func (v *Vault) reseal(ctx context.Context, tx *sql.Tx, to *age.X25519Recipient)
 		if sealed, err = seal(plain, to); err != nil {
 			return 0, err
 		}
-		if _, err = tx.ExecContext(ctx, `UPDATE secrets SET sealed = ? WHERE version = ?`, sealed, version); err != nil {
+		if _, err = tx.ExecContext(ctx, updateSealed, sealed, version); err != nil {
 			return 0, err
 		}
 	}
-	_, err = tx.ExecContext(ctx, `INSERT OR REPLACE INTO vault_recipient (id, recipient) VALUES (1, ?)`, to.String())
+	_, err = tx.ExecContext(ctx, setRecipient, to.String())
 	return len(all), err
 }

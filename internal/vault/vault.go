@@ -187,7 +187,7 @@ func (v *Vault) Delete(ctx context.Context, c sandboxmcp.Caller, key string) err
 
 func envError() error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the vault is the environment that the program was started with, and cannot be changed").
-		WithHint("set SANDBOXMCP_SECRET_{NAMESPACE}_{KEY} and start it again, or use another SANDBOXMCP_VAULT")
+		WithHint("set SANDBOXMCP_SECRET_{NAMESPACE}_{KEY} and restart, or use another SANDBOXMCP_VAULT")
 }
 
 func unknown(key string) error {
@@ -249,7 +249,7 @@ func (v *Vault) Use(ns sandboxmcp.Namespace, record func(keys []string) (*sandbo
 }
 
 // look finds the secrets of a namespace, without their values; open gives those.
-func (v *Vault) look(ctx context.Context, db querier, ns sandboxmcp.Namespace) (items []Item, open func() (*Set, error), err error) {
+func (v *Vault) look(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace) (items []Item, open func() (*Set, error), err error) {
 	var set *Set
 	switch v.cfg.Kind {
 	case Memory:
