@@ -21,9 +21,6 @@ import (
 // with little to say costs no file.
 const inlineOutput = 64 << 10
 
-// stamp is how times stand in the database: text order is time order.
-const stamp = "2006-01-02T15:04:05.000000000Z07:00"
-
 // Record is what is kept of a request that has ended.
 type Record struct {
 	// Result is the whole result, with the content of its artifacts, which is
@@ -73,16 +70,15 @@ func (k *Keeper) Save(ctx context.Context, rec Record, note func(Dropped) store.
 		if err := k.restore(ctx, content); err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, `INSERT INTO executions (request_id, namespace, session_id, language, status, exit_code, created_at, ended_at, result, stdout, stderr, stdout_blob, stderr_blob, receipt, bytes)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-			r.RequestID, r.Namespace, r.SessionID, r.Language, r.Status, r.ExitCode, rec.CreatedAt.UTC().Format(stamp), rec.EndedAt.UTC().Format(stamp),
+		_, err := tx.ExecContext(ctx, insertExecution,
+			r.RequestID, r.Namespace, r.SessionID, r.Language, r.Status, r.ExitCode, store.FormatTime(rec.CreatedAt), store.FormatTime(rec.EndedAt),
 			string(result), stdout.inline, stderr.inline, stdout.blob, stderr.blob, receipt, size)
 		if err != nil {
 			return fmt.Errorf("keep result: %w", err)
 		}
 		for _, a := range artifacts {
-			_, err := tx.ExecContext(ctx, `INSERT INTO artifacts (request_id, name, path, mime_type, size_bytes, sha256, signature, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-				r.RequestID, a.Name, a.Path, a.MIMEType, a.SizeBytes, a.SHA256, a.Signature, a.CreatedAt.UTC().Format(stamp))
+			_, err := tx.ExecContext(ctx, insertArtifact,
+				r.RequestID, a.Name, a.Path, a.MIMEType, a.SizeBytes, a.SHA256, a.Signature, store.FormatTime(a.CreatedAt))
 			if err != nil {
 				return fmt.Errorf("keep artifact: %w", err)
 			}
@@ -154,7 +150,7 @@ func (k *Keeper) Load(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmc
 	var text []byte
 	var out, errs output
 	var receipt sql.NullString
-	err := k.store.DB().QueryRowContext(ctx, `SELECT result, stdout, stderr, stdout_blob, stderr_blob, receipt FROM executions WHERE request_id = ? AND namespace = ?`, id, ns).
+	err := k.store.DB().QueryRowContext(ctx, selectExecution, id, ns).
 		Scan(&text, &out.inline, &errs.inline, &out.blob, &errs.blob, &receipt)
 	if errors.Is(err, sql.ErrNoRows) {
 		return sandboxmcp.Result{}, notFound(id)
@@ -226,7 +222,7 @@ func retype(metadata map[string]any) error {
 
 // artifacts returns the rows of a request, or the one of that name, without content.
 func (k *Keeper) artifacts(ctx context.Context, r *sandboxmcp.Result, name string) ([]sandboxmcp.Artifact, error) {
-	rows, err := k.store.DB().QueryContext(ctx, `SELECT name, path, mime_type, size_bytes, sha256, signature, created_at FROM artifacts WHERE request_id = ? AND (? = '' OR name = ?) ORDER BY name`, r.RequestID, name, name)
+	rows, err := k.store.DB().QueryContext(ctx, selectArtifacts, r.RequestID, name, name)
 	if err != nil {
 		return nil, fmt.Errorf("load artifacts: %w", err)
 	}
@@ -238,7 +234,7 @@ func (k *Keeper) artifacts(ctx context.Context, r *sandboxmcp.Result, name strin
 		if err = rows.Scan(&a.Name, &a.Path, &a.MIMEType, &a.SizeBytes, &a.SHA256, &a.Signature, &created); err != nil {
 			return nil, fmt.Errorf("load artifacts: %w", err)
 		}
-		if a.CreatedAt, err = time.Parse(stamp, created); err != nil {
+		if a.CreatedAt, err = store.ParseTime(created); err != nil {
 			return nil, fmt.Errorf("load artifacts: %w", err)
 		}
 		a.URI = uri(r.RequestID, r.SessionID, a.Name)
@@ -252,10 +248,7 @@ func (k *Keeper) artifacts(ctx context.Context, r *sandboxmcp.Result, name strin
 
 // Output returns a stream, "stdout" or "stderr", whole as it was kept.
 func (k *Keeper) Output(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.RequestID, stream string) ([]byte, error) {
-	query, ok := map[string]string{
-		"stdout": `SELECT stdout, stdout_blob FROM executions WHERE request_id = ? AND namespace = ?`,
-		"stderr": `SELECT stderr, stderr_blob FROM executions WHERE request_id = ? AND namespace = ?`,
-	}[stream]
+	query, ok := map[string]string{"stdout": selectStdout, "stderr": selectStderr}[stream]
 	if !ok {
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "stream %s is neither stdout nor stderr", sandboxmcp.Quote(stream))
 	}
@@ -274,7 +267,7 @@ func (k *Keeper) Output(ctx context.Context, ns sandboxmcp.Namespace, id sandbox
 // /mnt/data. A name that the request did not leave is not_found.
 func (k *Keeper) Content(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.RequestID, name string) (sandboxmcp.Artifact, error) {
 	r := sandboxmcp.Result{RequestID: id}
-	err := k.store.DB().QueryRowContext(ctx, `SELECT session_id FROM executions WHERE request_id = ? AND namespace = ?`, id, ns).Scan(&r.SessionID)
+	err := k.store.DB().QueryRowContext(ctx, selectSession, id, ns).Scan(&r.SessionID)
 	if errors.Is(err, sql.ErrNoRows) {
 		return sandboxmcp.Artifact{}, notFound(id)
 	}

@@ -69,9 +69,7 @@ func (k *Keeper) removeOrphans(ctx context.Context) error {
 // rows that a transaction deletes are not gone before that has succeeded.
 func (k *Keeper) named(ctx context.Context, shard int) (map[string]bool, error) {
 	from := fmt.Sprintf("%02x", shard)
-	rows, err := k.store.DB().QueryContext(ctx, `SELECT sha256 FROM artifacts WHERE sha256 BETWEEN ?1 AND ?2
-		UNION SELECT stdout_blob FROM executions WHERE stdout_blob BETWEEN ?1 AND ?2
-		UNION SELECT stderr_blob FROM executions WHERE stderr_blob BETWEEN ?1 AND ?2`, from, from+"g")
+	rows, err := k.store.DB().QueryContext(ctx, selectNamed, from, from+"g")
 	if err != nil {
 		return nil, fmt.Errorf("list named blobs: %w", err)
 	}
@@ -93,9 +91,7 @@ func (k *Keeper) named(ctx context.Context, shard int) (map[string]bool, error) 
 // leave notes the blobs that a request's rows name. Discard removes them once the rows
 // are gone.
 func (k *Keeper) leave(ctx context.Context, tx *sql.Tx, id sandboxmcp.RequestID) error {
-	rows, err := tx.QueryContext(ctx, `SELECT sha256 FROM artifacts WHERE request_id = ?1
-		UNION SELECT stdout_blob FROM executions WHERE request_id = ?1 AND stdout_blob IS NOT NULL
-		UNION SELECT stderr_blob FROM executions WHERE request_id = ?1 AND stderr_blob IS NOT NULL`, id)
+	rows, err := tx.QueryContext(ctx, selectNamedBy, id)
 	if err != nil {
 		return fmt.Errorf("list content: %w", err)
 	}
@@ -170,10 +166,6 @@ func (k *Keeper) unnamed(ctx context.Context, sums []string) ([]string, error) {
 	}
 	return left, nil
 }
-
-// isNamed asks whether a row names a blob.
-const isNamed = `SELECT EXISTS (SELECT 1 FROM artifacts WHERE sha256 = ?1)
-	OR EXISTS (SELECT 1 FROM executions WHERE stdout_blob = ?1) OR EXISTS (SELECT 1 FROM executions WHERE stderr_blob = ?1)`
 
 // discard removes the blobs that no row names and that have that age. While it runs, no
 // process can commit a row that names one.

@@ -62,14 +62,14 @@ func (k *Keeper) Sweep(ctx context.Context, note func(Dropped) store.Op) error {
 // drops newest. It goes some way below the bound, so that the next records find room.
 func (k *Keeper) makeRoom(ctx context.Context, tx *sql.Tx, ns sandboxmcp.Namespace, newest sandboxmcp.RequestID, note func(Dropped) store.Op) error {
 	var sum int64
-	if err := tx.QueryRowContext(ctx, `SELECT bytes FROM kept_bytes WHERE namespace = ?`, ns).Scan(&sum); err != nil {
+	if err := tx.QueryRowContext(ctx, selectKeptBytes, ns).Scan(&sum); err != nil {
 		return fmt.Errorf("look how much is kept: %w", err)
 	}
 	if sum <= k.cfg.MaxBytes {
 		return nil
 	}
 	var due []Dropped
-	rows, err := tx.QueryContext(ctx, `SELECT request_id, coalesce(bytes, 0) FROM executions WHERE namespace = ? AND request_id <> ? ORDER BY created_at LIMIT ?`, ns, newest, sweepBatch)
+	rows, err := tx.QueryContext(ctx, selectOldest, ns, newest, sweepBatch)
 	if err != nil {
 		return fmt.Errorf("list results: %w", err)
 	}
@@ -108,12 +108,12 @@ func (k *Keeper) due(ctx context.Context) (due []Dropped, err error) {
 	if err = k.measure(ctx); err != nil {
 		return nil, err
 	}
-	rows, err := k.store.DB().QueryContext(ctx, `SELECT namespace, request_id, created_at, coalesce(bytes, 0) FROM executions ORDER BY namespace, created_at DESC, request_id`)
+	rows, err := k.store.DB().QueryContext(ctx, selectByAge)
 	if err != nil {
 		return nil, fmt.Errorf("list results: %w", err)
 	}
 	defer rows.Close()
-	oldest := k.cfg.Now().Add(-k.cfg.MaxAge).UTC().Format(stamp)
+	oldest := store.FormatTime(k.cfg.Now().Add(-k.cfg.MaxAge))
 	var ns sandboxmcp.Namespace
 	var sum int64
 	for rows.Next() {
@@ -144,9 +144,7 @@ func (k *Keeper) due(ctx context.Context) (due []Dropped, err error) {
 
 // measure counts the results that an older release has kept.
 func (k *Keeper) measure(ctx context.Context) error {
-	rows, err := k.store.DB().QueryContext(ctx, `SELECT request_id, length(result) + coalesce(length(receipt), 0) + coalesce(length(stdout), 0) + coalesce(length(stderr), 0)
-		+ (SELECT coalesce(sum(size_bytes + length(name) + length(path) + ?1), 0) FROM artifacts a WHERE a.request_id = e.request_id) + ?1, stdout_blob, stderr_blob
-		FROM executions e WHERE bytes IS NULL`, rowBytes)
+	rows, err := k.store.DB().QueryContext(ctx, selectUnmeasured, rowBytes)
 	if err != nil {
 		return fmt.Errorf("measure results: %w", err)
 	}
@@ -166,7 +164,7 @@ func (k *Keeper) measure(ctx context.Context) error {
 	}
 	return k.store.Update(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		for id, size := range sizes {
-			if _, err := tx.ExecContext(ctx, `UPDATE executions SET bytes = ? WHERE request_id = ? AND bytes IS NULL`, size, id); err != nil {
+			if _, err := tx.ExecContext(ctx, setBytes, size, id); err != nil {
 				return fmt.Errorf("measure results: %w", err)
 			}
 		}
@@ -180,14 +178,14 @@ func (k *Keeper) drop(ctx context.Context, tx *sql.Tx, d Dropped, note func(Drop
 	if err := k.leave(ctx, tx, d.RequestID); err != nil {
 		return err
 	}
-	n, err := remove(ctx, tx, `DELETE FROM executions WHERE request_id = ?`, d.RequestID)
+	n, err := remove(ctx, tx, deleteExecution, d.RequestID)
 	if err != nil {
 		return fmt.Errorf("drop result: %w", err)
 	}
 	if n == 0 {
 		return nil
 	}
-	if d.Files, err = remove(ctx, tx, `DELETE FROM artifacts WHERE request_id = ?`, d.RequestID); err != nil {
+	if d.Files, err = remove(ctx, tx, deleteArtifacts, d.RequestID); err != nil {
 		return fmt.Errorf("drop artifacts: %w", err)
 	}
 	if err := note(d)(ctx, tx); err != nil {

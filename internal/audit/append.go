@@ -27,13 +27,6 @@ type chainEnd struct {
 	hash string
 }
 
-// A hash is that of one entry, in one place, after one past: where the record ends
-// with it, all is as it was. Where it does not, insertRow finds that seq may not be
-// NULL. One statement for both cases: compiling it takes longer than running it.
-// (INSERT … SELECT … WHERE would take twice as long to run.)
-const insertRow = `INSERT INTO audit (` + columns + `)
-	VALUES (?1,?2,CASE WHEN ?19 IS NULL OR (SELECT hash FROM audit ORDER BY position DESC LIMIT 1) = ?19 THEN ?3 END,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18)`
-
 // append gives the row its place in its chain, inserts it, and returns the place
 // over all namespaces. What is remembered is tried first: one statement instead
 // of two.
@@ -99,7 +92,7 @@ func orNull[T any](p *T) any {
 func (e *ends) look(ctx context.Context, tx *sql.Tx, ns string, stale bool) (end chainEnd, err error) {
 	if !stale && e.last != "" {
 		var last string
-		err = tx.QueryRowContext(ctx, `SELECT hash FROM audit ORDER BY position DESC LIMIT 1`).Scan(&last)
+		err = tx.QueryRowContext(ctx, selectLastHash).Scan(&last)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return end, err
 		}
@@ -108,9 +101,9 @@ func (e *ends) look(ctx context.Context, tx *sql.Tx, ns string, stale bool) (end
 	if stale {
 		e.of = nil
 	}
-	err = tx.QueryRowContext(ctx, `SELECT seq, hash FROM audit WHERE namespace = ? ORDER BY seq DESC LIMIT 1`, ns).Scan(&end.seq, &end.hash)
+	err = tx.QueryRowContext(ctx, selectEnd, ns).Scan(&end.seq, &end.hash)
 	if errors.Is(err, sql.ErrNoRows) { // all of it was dropped for its age, or there never was one
-		err = tx.QueryRowContext(ctx, `SELECT seq, hash FROM audit_dropped WHERE namespace = ?`, ns).Scan(&end.seq, &end.hash)
+		err = tx.QueryRowContext(ctx, selectDroppedEnd, ns).Scan(&end.seq, &end.hash)
 	}
 	if errors.Is(err, sql.ErrNoRows) {
 		return chainEnd{hash: zeroHash}, nil
@@ -125,7 +118,7 @@ func (r *row) insert(ctx context.Context, tx *sql.Tx, end chainEnd, last any) (p
 	r.Hash = r.hash()
 	args := r.values
 	args[2], args[3], args[16], args[17], args[18] = r.Seq, r.Timestamp, r.Prev, r.Hash, last
-	res, err := tx.ExecContext(ctx, insertRow, args...)
+	res, err := tx.ExecContext(ctx, insertEntry, args...)
 	if err != nil {
 		return 0, err
 	}

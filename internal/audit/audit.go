@@ -179,9 +179,6 @@ func newID() string {
 	return string(t)
 }
 
-const columns = `id, namespace, seq, timestamp, action, phase, request_id, session_id, language,
-	exit_code, duration_ms, success, detail, actor, resource_usage, metadata, prev, hash`
-
 // scan reads the columns in their order.
 func (r *row) scan(rows interface{ Scan(dest ...any) error }) error {
 	return rows.Scan(&r.ID, &r.Namespace, &r.Seq, &r.Timestamp, &r.Action, &r.Phase, &r.RequestID, &r.SessionID, &r.Language,

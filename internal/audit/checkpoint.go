@@ -12,6 +12,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
 // First lines of what is signed.
@@ -100,17 +101,9 @@ type checkpoint struct {
 	edge []byte
 }
 
-const newestCheckpoint = `SELECT size, note, edge FROM audit_checkpoints ORDER BY size DESC LIMIT 1`
-
-// queryer is a database or a transaction.
-type queryer interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-}
-
 // newest returns the newest checkpoint; one of size 0 when there is none.
-func newest(ctx context.Context, db queryer) (c checkpoint, err error) {
-	err = db.QueryRowContext(ctx, newestCheckpoint).Scan(&c.size, &c.note, &c.edge)
+func newest(ctx context.Context, db store.Querier) (c checkpoint, err error) {
+	err = db.QueryRowContext(ctx, selectNewest).Scan(&c.size, &c.note, &c.edge)
 	if errors.Is(err, sql.ErrNoRows) {
 		return checkpoint{}, nil
 	}

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
 // dropAtOnce is how many entries are dropped in one transaction at most, and
@@ -59,8 +61,7 @@ func (l *Log) drop(ctx context.Context, tx *sql.Tx, before string) (int64, error
 		return 0, err
 	}
 	for ns, end := range ends {
-		const keep = `INSERT INTO audit_dropped (namespace, seq, hash) VALUES (?,?,?) ON CONFLICT (namespace) DO UPDATE SET seq = excluded.seq, hash = excluded.hash`
-		if _, err = tx.ExecContext(ctx, keep, ns, end.seq, end.hash); err != nil {
+		if _, err = tx.ExecContext(ctx, setDroppedEnd, ns, end.seq, end.hash); err != nil {
 			return 0, fmt.Errorf("drop old audit entries: %w", err)
 		}
 	}
@@ -76,10 +77,10 @@ func (l *Log) drop(ctx context.Context, tx *sql.Tx, before string) (int64, error
 		query string
 		args  []any
 	}{
-		{`INSERT INTO audit_rotations (size, note, edge) VALUES (?,?,?)`, []any{c.size, note, c.edge}},
-		{`DELETE FROM audit_rotations WHERE size < ?`, []any{c.size}},
-		{`DELETE FROM audit WHERE position <= ?`, []any{c.size}},
-		{`DELETE FROM audit_checkpoints WHERE size < ?`, []any{c.size}},
+		{insertRotation, []any{c.size, note, c.edge}},
+		{deleteRotations, []any{c.size}},
+		{deleteEntries, []any{c.size}},
+		{deleteCheckpoints, []any{c.size}},
 	} {
 		if _, err := tx.ExecContext(ctx, step.query, step.args...); err != nil {
 			return 0, fmt.Errorf("drop old audit entries: %w", err)
@@ -96,12 +97,11 @@ func (l *Log) boundary(ctx context.Context, tx *sql.Tx, before string) (c, was c
 	}
 	// The first entry that stays: the last one, or a younger one, or there are too many for once.
 	var last, stays int64
-	if err = tx.QueryRowContext(ctx, `SELECT coalesce(max(position), 0) FROM audit`).Scan(&last); err != nil {
+	if err = tx.QueryRowContext(ctx, selectLastPosition).Scan(&last); err != nil {
 		return c, was, err
 	}
 	most := was.size + dropAtOnce + 1
-	const young = `SELECT position FROM audit WHERE position > ? AND position < ? AND timestamp >= ? ORDER BY position LIMIT 1`
-	err = tx.QueryRowContext(ctx, young, was.size, most, before).Scan(&stays)
+	err = tx.QueryRowContext(ctx, selectFirstYoung, was.size, most, before).Scan(&stays)
 	if errors.Is(err, sql.ErrNoRows) {
 		stays, err = most, nil
 	}
@@ -109,16 +109,15 @@ func (l *Log) boundary(ctx context.Context, tx *sql.Tx, before string) (c, was c
 		return c, was, err
 	}
 	stays = min(stays, last)
-	const newest = `SELECT size, note, edge FROM audit_checkpoints WHERE size < ? AND size > ? ORDER BY size DESC LIMIT 1`
-	err = tx.QueryRowContext(ctx, newest, stays, was.size).Scan(&c.size, &c.note, &c.edge)
+	err = tx.QueryRowContext(ctx, selectNewestBetween, stays, was.size).Scan(&c.size, &c.note, &c.edge)
 	if errors.Is(err, sql.ErrNoRows) {
 		return checkpoint{}, was, nil
 	}
 	return c, was, err
 }
 
-func lastDropped(ctx context.Context, db queryer) (c checkpoint, err error) {
-	err = db.QueryRowContext(ctx, `SELECT size, note, edge FROM audit_rotations ORDER BY size DESC LIMIT 1`).Scan(&c.size, &c.note, &c.edge)
+func lastDropped(ctx context.Context, db store.Querier) (c checkpoint, err error) {
+	err = db.QueryRowContext(ctx, selectRotation).Scan(&c.size, &c.note, &c.edge)
 	if errors.Is(err, sql.ErrNoRows) {
 		return checkpoint{}, nil
 	}
@@ -132,7 +131,7 @@ func checkSpan(ctx context.Context, tx *sql.Tx, was checkpoint, st statement) (m
 	if err != nil {
 		return nil, &tamperedError{err.Error()}
 	}
-	rows, err := tx.QueryContext(ctx, `SELECT position, `+columns+` FROM audit WHERE position <= ? ORDER BY position`, st.size)
+	rows, err := tx.QueryContext(ctx, selectFirstEntries, st.size)
 	if err != nil {
 		return nil, err
 	}
@@ -163,8 +162,8 @@ func checkSpan(ctx context.Context, tx *sql.Tx, was checkpoint, st statement) (m
 
 // endsOf is the SHA-256 over the ends of the chains of dropped entries, and
 // these.
-func endsOf(ctx context.Context, db queryer) (sum string, ends map[string]chain, err error) {
-	rows, err := db.QueryContext(ctx, `SELECT namespace, seq, hash FROM audit_dropped ORDER BY namespace`)
+func endsOf(ctx context.Context, db store.Querier) (sum string, ends map[string]chain, err error) {
+	rows, err := db.QueryContext(ctx, selectDroppedEnds)
 	if err != nil {
 		return "", nil, err
 	}

@@ -33,30 +33,15 @@ func List(ctx context.Context, db *sql.DB, ns sandboxmcp.Namespace, q sandboxmcp
 		return page, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "limit is %d; it is 1 to %d", q.Limit, MaxLimit).
 			WithHint("ask for fewer entries, and for older ones with since and action")
 	}
-	limit := cmp.Or(q.Limit, DefaultLimit)
-	where, args := "namespace = ?", []any{string(ns)}
-	if q.Action != "" {
-		where, args = where+" AND action = ?", append(args, q.Action)
-	}
-	if !q.Since.IsZero() {
-		where, args = where+" AND timestamp >= ?", append(args, formatTime(q.Since))
-	}
-	if q.After > 0 {
-		where, args = where+" AND seq > ?", append(args, q.After)
-	}
-	order := "DESC"
-	if q.OldestFirst {
-		order = "ASC"
-	}
+	count, list, args := listed(ns, q)
 	page.Entries = []sandboxmcp.AuditEntry{}
-	if err = db.QueryRowContext(ctx, `SELECT count(*) FROM audit WHERE `+where, args...).Scan(&page.Total); err != nil {
+	if err = db.QueryRowContext(ctx, count, args...).Scan(&page.Total); err != nil {
 		return page, fmt.Errorf("count audit entries: %w", err)
 	}
 	if page.Head, err = Head(ctx, db); err != nil {
 		return page, err
 	}
-	list := `SELECT ` + columns + ` FROM audit WHERE ` + where + ` ORDER BY seq ` + order + ` LIMIT ?` //nolint:gosec // all parts are constants
-	rows, err := db.QueryContext(ctx, list, append(args, limit)...)
+	rows, err := db.QueryContext(ctx, list, append(args, cmp.Or(q.Limit, DefaultLimit))...)
 	if err != nil {
 		return page, fmt.Errorf("list audit entries: %w", err)
 	}

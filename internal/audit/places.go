@@ -147,8 +147,7 @@ func (p places) compare(ctx context.Context, tx *sql.Tx, open func(string) (stri
 			return &tamperedError{fmt.Sprintf("it had %d signed entries, and the newest checkpoint is over %d", st.size, c.size)}
 		}
 		var same bool
-		const q = `SELECT EXISTS (SELECT 1 FROM audit_checkpoints WHERE size = ? AND note = ?) OR ? < coalesce((SELECT max(size) FROM audit_rotations), 0)`
-		if err := tx.QueryRowContext(ctx, q, st.size, n, st.size).Scan(&same); err != nil {
+		if err := tx.QueryRowContext(ctx, isCheckpoint, st.size, n, st.size).Scan(&same); err != nil {
 			return fmt.Errorf("look for checkpoint %d: %w", st.size, err)
 		}
 		if !same {

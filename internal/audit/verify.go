@@ -172,7 +172,7 @@ func (v *verifier) inside(ctx context.Context, db *sql.DB) error {
 
 // checkpoints reads those of the database.
 func (v *verifier) checkpoints(ctx context.Context, tx *sql.Tx) error {
-	rows, err := tx.QueryContext(ctx, `SELECT size, note, edge FROM audit_checkpoints ORDER BY size`)
+	rows, err := tx.QueryContext(ctx, selectCheckpoints)
 	if err != nil {
 		return err
 	}
@@ -205,7 +205,7 @@ func (v *verifier) checkpoints(ctx context.Context, tx *sql.Tx) error {
 
 // entries walks over all of them, in their order.
 func (v *verifier) entries(ctx context.Context, tx *sql.Tx) error {
-	rows, err := tx.QueryContext(ctx, `SELECT position, `+columns+` FROM audit ORDER BY position`)
+	rows, err := tx.QueryContext(ctx, selectEntries)
 	if err != nil {
 		return err
 	}
