@@ -2,11 +2,15 @@ package sandboxmcp_test
 
 import (
 	"bytes"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -61,6 +65,42 @@ func TestFuzzSeeds(t *testing.T) {
 			}
 		}
 	})
+}
+
+var statement = regexp.MustCompile(`(?i)^\s*(SELECT\s|INSERT\s+(OR\s+\w+\s+)?INTO\s|UPDATE\s+\w+\s+SET\s|DELETE\s+FROM\s|PRAGMA\s|SAVEPOINT\s|ROLLBACK\s+TO\s|RELEASE\s+\w+$)`)
+
+// TestStatementsStandInOneFile: a room's SQL is in its sql.go, where it can be read and
+// ported as a whole.
+func TestStatementsStandInOneFile(t *testing.T) {
+	rooms := map[string]bool{}
+	walk(t, func(file string) {
+		if path.Ext(file) != ".go" || strings.HasSuffix(file, "_test.go") || !strings.HasPrefix(file, "internal/") && !strings.HasPrefix(file, "engine/") {
+			return
+		}
+		set := token.NewFileSet()
+		f, err := parser.ParseFile(set, filepath.FromSlash(file), nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			lit, ok := n.(*ast.BasicLit)
+			if !ok || lit.Kind != token.STRING {
+				return true
+			}
+			text, err := strconv.Unquote(lit.Value)
+			switch {
+			case err != nil || !statement.MatchString(text):
+			case path.Base(file) == "sql.go":
+				rooms[path.Dir(file)] = true
+			default:
+				t.Errorf("%s: a statement stands here, want it in the sql.go of its room", set.Position(lit.Pos()))
+			}
+			return true
+		})
+	})
+	if len(rooms) < 5 {
+		t.Errorf("statements were found in %d rooms; the search is broken", len(rooms))
+	}
 }
 
 var link = regexp.MustCompile(`\]\(([^)#\s]+)[^)]*\)`)

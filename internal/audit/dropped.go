@@ -9,16 +9,17 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// dropAtOnce is how many entries are dropped in one transaction at most, and
-// not less than a checkpoint has.
+// dropAtOnce is the largest number of entries that one transaction drops. It is not smaller
+// than the largest checkpoint.
 const dropAtOnce = sealAtOnce
 
-// Drop drops entries that are older than keep, the oldest first, as far as they
-// are under a checkpoint and something is left. In their place stays a signed
-// statement: how many they were, their root and the end of each chain, from
-// which [Verify] goes on. It returns how many have gone.
+// Drop drops entries that are older than keep, the oldest first, and returns their number.
+// It drops only entries under a checkpoint, and never all. A signed statement takes their
+// place: their number, their root and the end of each chain. [Verify] begins there.
 func (l *Log) Drop(ctx context.Context, keep time.Duration) (n int64, err error) {
 	if l.sealer == nil || keep <= 0 {
 		return 0, nil
@@ -35,8 +36,8 @@ func (l *Log) Drop(ctx context.Context, keep time.Duration) (n int64, err error)
 	}
 }
 
-// drop drops up to the newest checkpoint that has only entries from before, and
-// not more of them at once than takes a moment.
+// drop drops at most dropAtOnce entries, up to the newest checkpoint over entries from
+// before that time alone.
 func (l *Log) drop(ctx context.Context, tx *sql.Tx, before string) (int64, error) {
 	c, was, err := l.boundary(ctx, tx, before)
 	if err != nil || c.size == 0 {
@@ -45,7 +46,7 @@ func (l *Log) drop(ctx context.Context, tx *sql.Tx, before string) (int64, error
 	open := l.sealer.signer.OpenNote
 	st, err := openStatement(open, originCheckpoint, c.note)
 	if err == nil && st.size != c.size {
-		err = errors.New("it was signed over another number of entries")
+		err = errors.New("it was signed for another number of entries")
 	}
 	if err != nil {
 		return 0, &tamperedError{fmt.Sprintf("checkpoint %d: %v", c.size, err)}
@@ -59,8 +60,7 @@ func (l *Log) drop(ctx context.Context, tx *sql.Tx, before string) (int64, error
 		return 0, err
 	}
 	for ns, end := range ends {
-		const keep = `INSERT INTO audit_dropped (namespace, seq, hash) VALUES (?,?,?) ON CONFLICT (namespace) DO UPDATE SET seq = excluded.seq, hash = excluded.hash`
-		if _, err = tx.ExecContext(ctx, keep, ns, end.seq, end.hash); err != nil {
+		if _, err = tx.ExecContext(ctx, setDroppedEnd, ns, end.seq, end.hash); err != nil {
 			return 0, fmt.Errorf("drop old audit entries: %w", err)
 		}
 	}
@@ -76,10 +76,10 @@ func (l *Log) drop(ctx context.Context, tx *sql.Tx, before string) (int64, error
 		query string
 		args  []any
 	}{
-		{`INSERT INTO audit_rotations (size, note, edge) VALUES (?,?,?)`, []any{c.size, note, c.edge}},
-		{`DELETE FROM audit_rotations WHERE size < ?`, []any{c.size}},
-		{`DELETE FROM audit WHERE position <= ?`, []any{c.size}},
-		{`DELETE FROM audit_checkpoints WHERE size < ?`, []any{c.size}},
+		{insertRotation, []any{c.size, note, c.edge}},
+		{deleteRotations, []any{c.size}},
+		{deleteEntries, []any{c.size}},
+		{deleteCheckpoints, []any{c.size}},
 	} {
 		if _, err := tx.ExecContext(ctx, step.query, step.args...); err != nil {
 			return 0, fmt.Errorf("drop old audit entries: %w", err)
@@ -88,20 +88,19 @@ func (l *Log) drop(ctx context.Context, tx *sql.Tx, before string) (int64, error
 	return c.size - was.size, nil
 }
 
-// boundary is the checkpoint up to which entries go, of size 0 when none does,
-// and the statement about those that have gone before.
+// boundary returns the checkpoint up to which entries are dropped, of size 0 if none are,
+// and the statement about those that were dropped before.
 func (l *Log) boundary(ctx context.Context, tx *sql.Tx, before string) (c, was checkpoint, err error) {
 	if was, err = lastDropped(ctx, tx); err != nil {
 		return c, was, err
 	}
-	// The first entry that stays: the last one, or a younger one, or there are too many for once.
+	// The first entry that stays is the last one, the first young one, or the one at dropAtOnce.
 	var last, stays int64
-	if err = tx.QueryRowContext(ctx, `SELECT coalesce(max(position), 0) FROM audit`).Scan(&last); err != nil {
+	if err = tx.QueryRowContext(ctx, selectLastPosition).Scan(&last); err != nil {
 		return c, was, err
 	}
 	most := was.size + dropAtOnce + 1
-	const young = `SELECT position FROM audit WHERE position > ? AND position < ? AND timestamp >= ? ORDER BY position LIMIT 1`
-	err = tx.QueryRowContext(ctx, young, was.size, most, before).Scan(&stays)
+	err = tx.QueryRowContext(ctx, selectFirstYoung, was.size, most, before).Scan(&stays)
 	if errors.Is(err, sql.ErrNoRows) {
 		stays, err = most, nil
 	}
@@ -109,30 +108,29 @@ func (l *Log) boundary(ctx context.Context, tx *sql.Tx, before string) (c, was c
 		return c, was, err
 	}
 	stays = min(stays, last)
-	const newest = `SELECT size, note, edge FROM audit_checkpoints WHERE size < ? AND size > ? ORDER BY size DESC LIMIT 1`
-	err = tx.QueryRowContext(ctx, newest, stays, was.size).Scan(&c.size, &c.note, &c.edge)
+	err = tx.QueryRowContext(ctx, selectNewestBetween, stays, was.size).Scan(&c.size, &c.note, &c.edge)
 	if errors.Is(err, sql.ErrNoRows) {
 		return checkpoint{}, was, nil
 	}
 	return c, was, err
 }
 
-func lastDropped(ctx context.Context, db queryer) (c checkpoint, err error) {
-	err = db.QueryRowContext(ctx, `SELECT size, note, edge FROM audit_rotations ORDER BY size DESC LIMIT 1`).Scan(&c.size, &c.note, &c.edge)
+func lastDropped(ctx context.Context, db store.Querier) (c checkpoint, err error) {
+	err = db.QueryRowContext(ctx, selectRotation).Scan(&c.size, &c.note, &c.edge)
 	if errors.Is(err, sql.ErrNoRows) {
 		return checkpoint{}, nil
 	}
 	return c, err
 }
 
-// checkSpan sees to it that what goes is what was signed, because afterwards
-// nobody can, and returns where each chain ends there.
+// checkSpan checks that the entries to drop are those that were signed, because this is
+// the last time that it can be checked. It returns where each chain ends.
 func checkSpan(ctx context.Context, tx *sql.Tx, was checkpoint, st statement) (map[string]chain, error) {
 	tree, err := parseEdge(was.size, was.edge)
 	if err != nil {
 		return nil, &tamperedError{err.Error()}
 	}
-	rows, err := tx.QueryContext(ctx, `SELECT position, `+columns+` FROM audit WHERE position <= ? ORDER BY position`, st.size)
+	rows, err := tx.QueryContext(ctx, selectFirstEntries, st.size)
 	if err != nil {
 		return nil, err
 	}
@@ -161,10 +159,9 @@ func checkSpan(ctx context.Context, tx *sql.Tx, was checkpoint, st statement) (m
 	return ends, nil
 }
 
-// endsOf is the SHA-256 over the ends of the chains of dropped entries, and
-// these.
-func endsOf(ctx context.Context, db queryer) (sum string, ends map[string]chain, err error) {
-	rows, err := db.QueryContext(ctx, `SELECT namespace, seq, hash FROM audit_dropped ORDER BY namespace`)
+// endsOf returns the ends of the chains of dropped entries, and the SHA-256 over them.
+func endsOf(ctx context.Context, db store.Querier) (sum string, ends map[string]chain, err error) {
+	rows, err := db.QueryContext(ctx, selectDroppedEnds)
 	if err != nil {
 		return "", nil, err
 	}
@@ -182,8 +179,8 @@ func endsOf(ctx context.Context, db queryer) (sum string, ends map[string]chain,
 	return hex.EncodeToString(h.Sum(nil)), ends, rows.Err()
 }
 
-// dropped reads what is signed of entries that were dropped, and lets the check
-// begin behind them.
+// dropped checks the statement about dropped entries. The check of the others begins where
+// it ends.
 func (v *verifier) dropped(ctx context.Context, tx *sql.Tx) error {
 	c, err := lastDropped(ctx, tx)
 	if err != nil {
@@ -195,7 +192,7 @@ func (v *verifier) dropped(ctx context.Context, tx *sql.Tx) error {
 	}
 	if c.size == 0 {
 		if len(ends) > 0 {
-			v.fault(kindCheckpoint, place{}, "entries were dropped, says a table, and no statement about them is there")
+			v.fault(kindCheckpoint, place{}, "a table says that entries were dropped, and there is no statement about them")
 		}
 		return nil
 	}
@@ -206,12 +203,12 @@ func (v *verifier) dropped(ctx context.Context, tx *sql.Tx) error {
 		return nil
 	}
 	tree, err := parseEdge(c.size, c.edge)
-	if !ok { // it cannot be checked, which is said in the end
+	if !ok { // it cannot be checked; end reports that
 		s = statement{origin: originDropped, size: c.size, root: tree.root(), ends: sum}
 	}
 	switch {
 	case s.size != c.size:
-		err = fmt.Errorf("it was signed over %d", s.size)
+		err = fmt.Errorf("it was signed for %d", s.size)
 	case err == nil && tree.root() != s.root:
 		err = errors.New("the edge of its tree is not that of what was signed")
 	case err == nil && s.ends != sum:

@@ -10,26 +10,25 @@ import (
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// The audit's words.
+// Actions in the audit.
 const (
 	actionAsked    = "egress_request"
 	actionOpened   = "egress_approved"
 	actionDenied   = "egress_denied"
-	actionApproval = "approval" // an approval was used up, or taken back
+	actionApproval = "approval" // a grant was used up or revoked
 )
 
 // approval is a row of approvals.
 type approval struct {
 	info    sandboxmcp.Approval
 	domain  sandboxmcp.Domain
-	whole   bool // it is what was asked
+	whole   bool // the row is as it was written
 	decided time.Time
 	grant   string
 }
-
-const approvalColumns = `id, namespace, subject, digest, reason, actor, session_id, request_id, state, asked_at, expires_at, decided_at, grant_id`
 
 func scanApproval(row interface{ Scan(dest ...any) error }) (approval, error) {
 	var a approval
@@ -47,12 +46,12 @@ func scanApproval(row interface{ Scan(dest ...any) error }) (approval, error) {
 	return a, nil
 }
 
-// reasonFrom marks a reason as what it is.
+// reasonFrom says who wrote a reason.
 const reasonFrom = "model"
 
-// QuoteReason is how a reason that a model wrote is shown: on one line, in
-// quotes, with everything escaped that a terminal or a reader could take for
-// something else, and not at any length.
+// QuoteReason returns a reason that a model wrote as it is shown: on one line, in quotes,
+// at most shownReason bytes of it. Everything that a terminal or a reader could take for
+// something else is escaped.
 func QuoteReason(s string) string {
 	s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "\uFFFD")), " ")
 	if len(s) > shownReason {
@@ -61,9 +60,10 @@ func QuoteReason(s string) string {
 	return strconv.Quote(s)
 }
 
-// Request asks a person, unless the same is asked already or was denied a moment
-// ago: then the answer is that one, and fresh is false. Whether it is open
-// already is the caller's to look up.
+// Request asks a person to open a domain. If the same question waits or was denied a
+// moment ago, Request returns that one and fresh is false. The caller has looked whether
+// the domain is open already. It fails with invalid_argument, blocked_address, queue_full
+// and backend_unavailable.
 func (g *Gate) Request(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.EgressAsk) (asked sandboxmcp.Approval, fresh bool, err error) {
 	d, err := ParseDomain(ask.Domain, ask.Port)
 	if err != nil {
@@ -100,7 +100,6 @@ func (g *Gate) Request(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.
 			RequestedBy: c.Actor, SessionID: ask.SessionID, RequestID: ask.RequestID, RequestedAt: now, ExpiresAt: now.Add(PendingFor),
 		}}
 		fresh = true
-		const insert = `INSERT INTO approvals (` + approvalColumns + `, decided_by) VALUES (?,?,?,?,?,?,?,?,?,?,?,'','','')`
 		i := a.info
 		failed = g.cfg.Audit.Op(&sandboxmcp.AuditEntry{
 			Action: actionAsked, Phase: sandboxmcp.PhaseIntent, Namespace: c.Namespace, RequestID: ask.RequestID, SessionID: ask.SessionID, Actor: c.Actor, Detail: i.Domain,
@@ -109,7 +108,7 @@ func (g *Gate) Request(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.
 		if failed != nil {
 			return failed
 		}
-		_, failed = tx.ExecContext(ctx, insert, i.ID, i.Namespace, text, digest, reason, i.RequestedBy, i.SessionID, i.RequestID, i.Status, format(i.RequestedAt), format(i.ExpiresAt))
+		_, failed = tx.ExecContext(ctx, insertApproval, i.ID, i.Namespace, text, digest, reason, i.RequestedBy, i.SessionID, i.RequestID, i.Status, format(i.RequestedAt), format(i.ExpiresAt))
 		return failed
 	})
 	if err != nil {
@@ -121,9 +120,9 @@ func (g *Gate) Request(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.
 	return a.info, fresh, nil
 }
 
-// known finds what was asked already, and refuses what may not be asked now,
-// without writing: programs ask as fast as they like where connections are held,
-// and who waits looks up everything at each change.
+// known finds a question that was asked before, and refuses one that may not be asked now.
+// It writes nothing: programs may ask as fast as they can, and each write would wake every
+// process that waits.
 func (g *Gate) known(ctx context.Context, ns sandboxmcp.Namespace, digest string) (a approval, known bool, err error) {
 	now := g.now()
 	a, err = findSame(ctx, g.cfg.Store.DB(), ns, digest, now)
@@ -139,20 +138,16 @@ func (g *Gate) known(ctx context.Context, ns sandboxmcp.Namespace, digest string
 	return a, false, nil
 }
 
-// reader is the database, or a transaction of it.
-type reader interface {
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-}
-
-// lapse ends what nobody answered in time, and forgets what ended long ago.
+// lapse ends questions that were not answered in time, and deletes rows that ended long
+// ago.
 func lapse(ctx context.Context, tx *sql.Tx, now time.Time) error {
 	for _, q := range []struct {
 		text string
 		at   time.Time
 	}{
-		{`UPDATE approvals SET state = 'expired' WHERE state = 'pending' AND expires_at <= ?`, now},
-		{`DELETE FROM approvals WHERE state <> 'pending' AND expires_at <= ?`, now.Add(-keepFor)},
-		{`DELETE FROM grants WHERE revoked_at <> '' AND revoked_at <= ?1 OR expires_at <> '' AND expires_at <= ?1`, now.Add(-keepFor)},
+		{lapseApprovals, now},
+		{deleteApprovals, now.Add(-keepFor)},
+		{deleteGrants, now.Add(-keepFor)},
 	} {
 		if _, err := tx.ExecContext(ctx, q.text, format(q.at)); err != nil {
 			return err
@@ -161,41 +156,36 @@ func lapse(ctx context.Context, tx *sql.Tx, now time.Time) error {
 	return nil
 }
 
-// findSame finds the question that asks the same: one that waits, one that was
-// denied a moment ago, or one whose answer has just opened it.
-func findSame(ctx context.Context, tx reader, ns sandboxmcp.Namespace, digest string, now time.Time) (approval, error) {
-	const q = `SELECT ` + approvalColumns + ` FROM approvals WHERE namespace = ? AND digest = ? AND (
-			state = 'pending' OR state = 'denied' AND decided_at > ? OR state = 'approved' AND EXISTS (
-				SELECT 1 FROM grants WHERE id = grant_id AND revoked_at = '' AND (expires_at = '' OR expires_at > ?) AND scope <> 'session' AND request_id = ''))
-		ORDER BY state = 'pending' DESC, decided_at DESC LIMIT 1`
-	return scanApproval(tx.QueryRowContext(ctx, q, ns, digest, format(now.Add(-deniedFor)), format(now)))
+// findSame finds a question with the same subject: one that waits, one that was denied a
+// moment ago, or one whose grant holds. If there is none, the error is sql.ErrNoRows.
+func findSame(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace, digest string, now time.Time) (approval, error) {
+	return scanApproval(db.QueryRowContext(ctx, selectSame, ns, digest, format(now.Add(-deniedFor)), format(now)))
 }
 
-// room refuses a question where too many are asked.
-func (g *Gate) room(ctx context.Context, tx reader, ns sandboxmcp.Namespace, now time.Time) error {
+// room fails with queue_full if too many questions wait or were asked.
+func (g *Gate) room(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace, now time.Time) error {
 	var own, all int
-	const q = `SELECT count(CASE WHEN namespace = ? THEN 1 END), count(*) FROM approvals WHERE state = 'pending' AND expires_at > ?`
-	if err := tx.QueryRowContext(ctx, q, ns, format(now)).Scan(&own, &all); err != nil {
+	if err := db.QueryRowContext(ctx, countPending, ns, format(now)).Scan(&own, &all); err != nil {
 		return err
 	}
 	if own >= maxPending || all >= maxPendingAll {
-		return sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, "%d requests are waiting for a person already", own).
-			WithHint("ask again when some were answered: `sandboxmcp egress list`").With("limit", maxPending)
+		return sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, "%d requests already wait for a person", own).
+			WithHint("ask again once some are answered: `sandboxmcp egress list`").With("limit", maxPending)
 	}
 	if g.asked.full(ns, now) {
 		return sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, "more than %d domains were asked for within a minute", newPerMinute).
-			WithHint("ask again in a minute, and only for what is needed").With("limit", newPerMinute)
+			WithHint("ask again in a minute, and only for domains that are needed").With("limit", newPerMinute)
 	}
 	return nil
 }
 
-// rate bounds how many questions a namespace asks in a minute.
+// rate counts the questions that each namespace has asked within a minute.
 type rate struct {
 	mu   sync.Mutex
 	seen map[sandboxmcp.Namespace][]time.Time
 }
 
-// full reports whether no more may be asked now.
+// full reports whether a namespace may ask no more now.
 func (r *rate) full(ns sandboxmcp.Namespace, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -232,8 +222,7 @@ func (g *Gate) Find(ctx context.Context, ns sandboxmcp.Namespace, id string) (sa
 }
 
 func (g *Gate) find(ctx context.Context, id string) (approval, error) {
-	const q = `SELECT ` + approvalColumns + ` FROM approvals WHERE id = ?`
-	a, err := scanApproval(g.cfg.Store.DB().QueryRowContext(ctx, q, id))
+	a, err := scanApproval(g.cfg.Store.DB().QueryRowContext(ctx, selectApproval, id))
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return a, unknown(id)
@@ -251,33 +240,27 @@ func unknown(id string) error {
 		WithHint("see `sandboxmcp egress list`")
 }
 
-// Wait waits until a question is answered, by whichever process, or lapses, and
-// tells what became of it. When ctx ends first, that is that it waits still; so
-// it is when open says that there is nothing left to wait for, which is asked
-// whenever something has changed.
+// Wait waits until a question is answered, by any process, or lapses, and returns it. If
+// ctx ends first, Wait returns the question as still pending. It also returns early once
+// open reports true; open is called after every change of a question or a grant.
 func (g *Gate) Wait(ctx context.Context, id string, open func() bool) (sandboxmcp.Approval, error) {
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
 	for {
-		next := g.mark.next()
-		mark, err := g.mark.size()
+		version, err := g.watch.Version(context.WithoutCancel(ctx))
 		if err != nil {
 			return sandboxmcp.Approval{}, unreadable(err)
 		}
 		a, err := g.Find(context.WithoutCancel(ctx), "", id)
-		if err != nil || a.Status != sandboxmcp.ApprovalPending || open() {
+		if err != nil || a.Status != sandboxmcp.ApprovalPending || open() || ctx.Err() != nil {
 			return a, err
 		}
-		for same := true; same; {
-			select {
-			case <-ctx.Done():
-				return g.Find(context.WithoutCancel(ctx), "", id)
-			case <-next:
-				same = false
-			case <-tick.C:
-				now, err := g.mark.size()
-				same = err == nil && now == mark && g.now().Before(a.ExpiresAt)
-			}
-		}
+		g.waitChange(ctx, version, a.ExpiresAt.Sub(g.now()))
 	}
+}
+
+// waitChange waits until something has changed since a version, until ctx ends, or for
+// that long. An error of the database shows when the caller looks again.
+func (g *Gate) waitChange(ctx context.Context, since int64, most time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	_ = g.watch.Wait(ctx, since)
 }

@@ -2,8 +2,6 @@ package gate_test
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -16,15 +14,15 @@ func TestFloodWritesNothing(t *testing.T) {
 	for i := range 30 {
 		b.ask(fmt.Sprintf("a%d.example.com", i))
 	}
-	mark := func() int64 {
+	version := func() int64 {
 		t.Helper()
-		st, err := os.Stat(filepath.Join(b.dir, "gate"))
+		v, err := b.store.Watch("gate").Version(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		return st.Size()
+		return v
 	}
-	before := mark()
+	before := version()
 	for i := range 500 {
 		b.ask("a1.example.com")
 		_, fresh, err := b.Request(t.Context(), sandboxmcp.Caller{Namespace: "default"}, sandboxmcp.EgressAsk{Domain: fmt.Sprintf("b%d.example.com", i)})
@@ -33,7 +31,7 @@ func TestFloodWritesNothing(t *testing.T) {
 		}
 		wantCode(t, err, sandboxmcp.CodeQueueFull)
 	}
-	if after := mark(); after != before {
+	if after := version(); after != before {
 		t.Errorf("%d changes were told of, and there was none", after-before)
 	}
 }

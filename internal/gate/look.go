@@ -9,21 +9,14 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// snapshot is what was open when it was read.
-type snapshot struct {
-	mark   int64
-	at     time.Time // of the machine's clock, for its age
-	grants map[sandboxmcp.Namespace][]grant
-}
-
-// grant is a row of grants that can be used.
+// grant is a row of grants.
 type grant struct {
 	info    sandboxmcp.EgressGrant
 	domain  sandboxmcp.Domain
 	expires time.Time // zero: never
 }
 
-// fits reports whether a grant is one to who, at a time.
+// fits reports whether a grant opens its domain to who at that time.
 func (n grant) fits(who Who, now time.Time) bool {
 	if !n.expires.IsZero() && !now.Before(n.expires) {
 		return false
@@ -41,56 +34,41 @@ func (n grant) fits(who Who, now time.Time) bool {
 	return false
 }
 
-// current is what is open now, in whichever process it was opened. It costs a
-// stat as long as nothing changes.
-func (g *Gate) current(ctx context.Context) (*snapshot, error) {
-	mark, err := g.mark.size()
+// current returns the grants of each namespace, whichever process made them. The caller
+// may not change them.
+func (g *Gate) current(ctx context.Context) (map[sandboxmcp.Namespace][]grant, error) {
+	all, err := g.grants.Get(ctx)
 	if err != nil {
 		return nil, unreadable(err)
 	}
-	if s := g.snap.Load(); g.holds(s, mark) {
-		return s, nil
-	}
-	g.load.Lock()
-	defer g.load.Unlock()
-	if s := g.snap.Load(); g.holds(s, mark) {
-		return s, nil
-	}
-	s := &snapshot{mark: mark, at: time.Now(), grants: map[sandboxmcp.Namespace][]grant{}}
-	if mark > 0 { // else nothing was ever opened here
-		all, err := g.readGrants(ctx, "")
-		if err != nil {
-			return nil, err
-		}
-		for _, n := range all {
-			s.grants[n.info.Namespace] = append(s.grants[n.info.Namespace], n)
-		}
-	}
-	g.snap.Store(s)
-	return s, nil
+	return all, nil
 }
 
-// holds reports whether a snapshot can be used. One that has grants is read
-// again now and then: a process may have died between taking one away and
-// telling of it.
-func (g *Gate) holds(s *snapshot, mark int64) bool {
-	return s != nil && s.mark == mark && (len(s.grants) == 0 || time.Since(s.at) < refreshAfter)
+// readAll reads the grants of each namespace.
+func (g *Gate) readAll(ctx context.Context) (map[sandboxmcp.Namespace][]grant, error) {
+	all, err := g.readGrants(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	of := map[sandboxmcp.Namespace][]grant{}
+	for _, n := range all {
+		of[n.info.Namespace] = append(of[n.info.Namespace], n)
+	}
+	return of, nil
 }
 
 func unreadable(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the request was cancelled").WithCause(err)
 	}
-	return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "what is open cannot be read, so nothing is").
-		WithHint("see to the state directory").WithCause(err)
+	return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the grants cannot be read, so every domain is closed").
+		WithHint("check the disk and the rights of the state directory").WithCause(err)
 }
 
-const grantColumns = `id, namespace, subject, digest, scope, session_id, request_id, approval_id, actor, granted_at, expires_at`
-
-// readGrants reads the grants that hold, of a namespace or of all.
+// readGrants reads the grants that are in force, of one namespace or, if ns is empty, of
+// all.
 func (g *Gate) readGrants(ctx context.Context, ns sandboxmcp.Namespace) ([]grant, error) {
-	const q = `SELECT ` + grantColumns + ` FROM grants WHERE revoked_at = '' AND (expires_at = '' OR expires_at > ?) AND (? = '' OR namespace = ?) ORDER BY granted_at, id`
-	rows, err := g.cfg.Store.DB().QueryContext(ctx, q, format(g.now()), ns, ns)
+	rows, err := g.cfg.Store.DB().QueryContext(ctx, selectGrants, format(g.now()), ns, ns)
 	if err != nil {
 		return nil, unreadable(err)
 	}
@@ -102,7 +80,7 @@ func (g *Gate) readGrants(ctx context.Context, ns sandboxmcp.Namespace) ([]grant
 			return nil, unreadable(err)
 		}
 		if !ok {
-			g.cfg.Logger.Error("a grant in the state directory is not what was approved, and opens nothing", "grant", n.info.ID)
+			g.cfg.Logger.Error("a grant in the state directory was changed after its approval; it opens nothing", "grant", n.info.ID)
 			continue
 		}
 		all = append(all, n)
@@ -113,7 +91,7 @@ func (g *Gate) readGrants(ctx context.Context, ns sandboxmcp.Namespace) ([]grant
 	return all, nil
 }
 
-// scanGrant reads a row; ok is false for one that was changed since it was made.
+// scanGrant reads a row. ok is false if the row was changed since it was made.
 func scanGrant(row interface{ Scan(dest ...any) error }) (n grant, ok bool, err error) {
 	var text, digest, granted, expires string
 	i := &n.info
@@ -128,26 +106,23 @@ func scanGrant(row interface{ Scan(dest ...any) error }) (n grant, ok bool, err 
 		ok = ok && !n.expires.IsZero()
 	}
 	if _, mine, err := canonical(i.Namespace, n.domain); err != nil || mine != digest {
-		ok = false // it is of another namespace
+		ok = false // it belongs to another namespace
 	}
 	return n, ok, nil
 }
 
-// Open lists what is open to who: the operator's domains first.
+// Open returns the domains that are open to who, the operator's first.
 func (g *Gate) Open(ctx context.Context, who Who) ([]sandboxmcp.Domain, error) {
 	open := append([]sandboxmcp.Domain(nil), g.cfg.Operator...)
 	if !g.cfg.Approvals {
 		return open, nil
 	}
-	s, err := g.current(ctx)
+	all, err := g.current(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if len(s.grants) == 0 {
-		return open, nil
-	}
 	now := g.now()
-	for _, n := range s.grants[who.Namespace] {
+	for _, n := range all[who.Namespace] {
 		if n.fits(who, now) {
 			open = append(open, n.domain)
 		}
@@ -155,8 +130,8 @@ func (g *Gate) Open(ctx context.Context, who Who) ([]sandboxmcp.Domain, error) {
 	return open, nil
 }
 
-// Allows reports whether who may be let out to a host and port, and by what
-// rule. A grant for one run is that run's from here on.
+// Allows reports whether who may connect to a host and port, and by which domain. A grant
+// for one run belongs to who's run from then on.
 func (g *Gate) Allows(ctx context.Context, who Who, h sandboxmcp.Host, port int) (rule string, ok bool, err error) {
 	for _, d := range g.cfg.Operator {
 		if d.Match(h, port) {
@@ -166,13 +141,13 @@ func (g *Gate) Allows(ctx context.Context, who Who, h sandboxmcp.Host, port int)
 	if !g.cfg.Approvals {
 		return "", false, nil
 	}
-	s, err := g.current(ctx)
+	all, err := g.current(ctx)
 	if err != nil {
 		return "", false, err
 	}
 	now := g.now()
 	var once []grant
-	for _, n := range s.grants[who.Namespace] {
+	for _, n := range all[who.Namespace] {
 		if !n.fits(who, now) || !n.domain.Match(h, port) {
 			continue
 		}
@@ -190,13 +165,12 @@ func (g *Gate) Allows(ctx context.Context, who Who, h sandboxmcp.Host, port int)
 	return "", false, nil
 }
 
-// take makes a grant for one run that run's. Another may have been faster.
+// take gives a grant for one run to who's run. It returns false if another run has it.
 func (g *Gate) take(ctx context.Context, n grant, who Who) (bool, error) {
 	taken := false
 	err := g.change(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		taken = false
-		const q = `UPDATE grants SET request_id = ? WHERE id = ? AND request_id IN ('', ?) AND revoked_at = '' AND expires_at > ?`
-		done, err := tx.ExecContext(ctx, q, who.RequestID, n.info.ID, who.RequestID, format(g.now()))
+		done, err := tx.ExecContext(ctx, takeGrant, who.RequestID, n.info.ID, who.RequestID, format(g.now()))
 		if err != nil {
 			return err
 		}
@@ -212,19 +186,19 @@ func (g *Gate) take(ctx context.Context, n grant, who Who) (bool, error) {
 	return taken && err == nil, err
 }
 
-// Covers reports whether everything in d is open to who, and until when at least;
-// nil: for good, as far as anybody knows.
+// Covers reports whether all of d is open to who, and until when. until is nil if no end is
+// known.
 func (g *Gate) Covers(ctx context.Context, who Who, d sandboxmcp.Domain) (ok bool, until *time.Time, err error) {
 	if Covered(g.cfg.Operator, d) || !g.cfg.Approvals {
 		return Covered(g.cfg.Operator, d), nil, nil
 	}
-	s, err := g.current(ctx)
+	all, err := g.current(ctx)
 	if err != nil {
 		return false, nil, err
 	}
 	now := g.now()
 	open := append([]sandboxmcp.Domain(nil), g.cfg.Operator...)
-	for _, n := range s.grants[who.Namespace] {
+	for _, n := range all[who.Namespace] {
 		if !n.fits(who, now) {
 			continue
 		}
@@ -239,8 +213,8 @@ func (g *Gate) Covers(ctx context.Context, who Who, d sandboxmcp.Domain) (ok boo
 	return Covered(open, d), until, nil
 }
 
-// Covered reports whether d lies in the domains together: one without a port
-// means two, which may be open by two of them.
+// Covered reports whether the domains together cover d. A d without a port means ports 80
+// and 443, which two of the domains may cover.
 func Covered(open []sandboxmcp.Domain, d sandboxmcp.Domain) bool {
 	one := func(d sandboxmcp.Domain) bool {
 		for _, o := range open {
@@ -258,7 +232,8 @@ func Covered(open []sandboxmcp.Domain, d sandboxmcp.Domain) bool {
 	return one(plain) && one(secure)
 }
 
-// List tells all that is asked for and open, of a namespace or of all.
+// List returns the questions and grants of a namespace, or of all if ns is empty, and the
+// operator's domains.
 func (g *Gate) List(ctx context.Context, ns sandboxmcp.Namespace) (sandboxmcp.EgressList, error) {
 	l := sandboxmcp.EgressList{Pending: []sandboxmcp.Approval{}, Granted: []sandboxmcp.EgressGrant{}, Operator: []string{}}
 	for _, d := range g.cfg.Operator {
@@ -266,7 +241,7 @@ func (g *Gate) List(ctx context.Context, ns sandboxmcp.Namespace) (sandboxmcp.Eg
 	}
 	var all []grant
 	var err error
-	if g.cfg.Approvals { // else none of them opens anything
+	if g.cfg.Approvals { // else no grant opens a domain
 		if all, err = g.readGrants(ctx, ns); err != nil {
 			return l, err
 		}
@@ -278,10 +253,9 @@ func (g *Gate) List(ctx context.Context, ns sandboxmcp.Namespace) (sandboxmcp.Eg
 	return l, err
 }
 
-// pending reads the questions that wait, the oldest first.
+// pending reads the questions that wait for an answer, the oldest first.
 func (g *Gate) pending(ctx context.Context, ns sandboxmcp.Namespace) ([]sandboxmcp.Approval, error) {
-	const q = `SELECT ` + approvalColumns + ` FROM approvals WHERE state = 'pending' AND expires_at > ? AND (? = '' OR namespace = ?) ORDER BY asked_at, id`
-	rows, err := g.cfg.Store.DB().QueryContext(ctx, q, format(g.now()), ns, ns)
+	rows, err := g.cfg.Store.DB().QueryContext(ctx, selectPending, format(g.now()), ns, ns)
 	if err != nil {
 		return nil, unreadable(err)
 	}

@@ -379,3 +379,42 @@ func TestAnIDThatExpiresIsNeverMadeAnewInSilence(t *testing.T) {
 		<-k.expired
 	}
 }
+
+// A lookup reads the database again only if a session of its own id has left the
+// table meanwhile.
+func TestLookupsReadTheDatabaseOnce(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		leave string // the session that leaves during each of the first three reads
+		want  int
+	}{
+		{"nothing leaves", "", 1},
+		{"another session leaves", "other", 1},
+		{"a session of the id leaves", "asked", 4},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			k := newKit(t, t.TempDir(), 10)
+			reads, inside := 0, false
+			k.OnRead(func(id sandboxmcp.SessionID) {
+				if inside || id != "asked" {
+					return
+				}
+				if reads++; reads > 3 || tt.leave == "" {
+					return
+				}
+				inside = true
+				defer func() { inside = false }()
+				k.open(t, tt.leave, time.Hour)
+				if _, err := k.Remove(t.Context(), "ns", sandboxmcp.SessionID(tt.leave), false); err != nil {
+					t.Error(err)
+				}
+			})
+			if got := k.finds(t, "asked"); got != sandboxmcp.CodeSessionNotFound {
+				t.Errorf("Find: got %q, want session_not_found", got)
+			}
+			if reads != tt.want {
+				t.Errorf("got %d reads of the database, want %d", reads, tt.want)
+			}
+		})
+	}
+}

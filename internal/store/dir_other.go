@@ -3,21 +3,19 @@
 package store
 
 import (
-	"context"
 	"errors"
 	"io/fs"
+	"os"
 )
 
 func owned(fs.FileInfo) bool { return true }
 
 func writable(string) error { return nil }
 
-func lockFile(context.Context, string) (func() error, error) {
-	return nil, errors.New("the state directory is not supported on this system")
-}
+var errNoLeases = errors.New("the state directory is not supported on this system")
 
-func holdDir(string) (func() error, error) {
-	return nil, errors.New("the state directory is not supported on this system")
-}
+func openLease(string) (*os.File, error) { return nil, errNoLeases }
+
+func tryLock(*os.File, bool) error { return errNoLeases }
 
 func freeSpace(string) (free, total uint64, err error) { return 0, 0, errors.ErrUnsupported }

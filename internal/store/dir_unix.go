@@ -3,25 +3,23 @@
 package store
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// owned reports whether the file belongs to the user we act as.
+// owned reports whether the file belongs to the user that the process runs as.
 func owned(fi fs.FileInfo) bool {
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	return ok && int(st.Uid) == os.Geteuid()
 }
 
-// writable fails when path may not be written by us, or is on a read-only file
-// system. SQLite would open it all the same and only fail at the first write.
+// writable fails if the process may not write to path, or the file system is read-only.
+// SQLite would open the database all the same and fail at its first write.
 func writable(path string) error {
 	if err := unix.Faccessat(unix.AT_FDCWD, path, unix.R_OK|unix.W_OK, unix.AT_EACCESS); err != nil {
 		return &fs.PathError{Op: "write to", Path: path, Err: err}
@@ -29,42 +27,36 @@ func writable(path string) error {
 	return nil
 }
 
-// lockFile waits until it holds the lock on the file at path. The kernel lets
-// go of it when the process ends, however it ends.
-func lockFile(ctx context.Context, path string) (unlock func() error, err error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, fileMode)
-	if err != nil {
-		return nil, err
+// openLease opens the file or directory of a lease. If there is none, it makes a file.
+// It waits for nobody, whatever stands in the place of the file.
+func openLease(path string) (f *os.File, err error) {
+	const how = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
+	if f, err = os.OpenFile(path, os.O_RDONLY|how, 0); errors.Is(err, fs.ErrNotExist) {
+		f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|how, fileMode)
 	}
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		switch {
-		case err == nil:
-			return f.Close, nil
-		case !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR):
-			return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
-		}
-		select {
-		case <-ctx.Done():
-			return nil, errors.Join(ctx.Err(), f.Close())
-		case <-tick.C:
-		}
-	}
+	return f, err
 }
 
-// holdDir holds a directory until release is called or the process ends. It
-// fails when somebody else does.
-func holdDir(dir string) (release func() error, err error) {
-	f, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
-	if err != nil {
-		return nil, err
+// tryLock takes the lock of an open file, alone or with others that share it. It fails
+// with [ErrLeased]. The kernel frees the lock when the last copy of the descriptor is
+// closed, so at the latest when the process ends.
+func tryLock(f *os.File, alone bool) error {
+	how := unix.LOCK_SH | unix.LOCK_NB
+	if alone {
+		how = unix.LOCK_EX | unix.LOCK_NB
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("lock %s: %w", dir, err), f.Close())
+	for {
+		err := unix.Flock(int(f.Fd()), how)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EWOULDBLOCK):
+			return ErrLeased
+		case err != nil:
+			return fmt.Errorf("lock %s: %w", f.Name(), err)
+		default:
+			return nil
+		}
 	}
-	return f.Close, nil
 }
 
 func freeSpace(dir string) (free, total uint64, err error) {

@@ -22,7 +22,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// childEnv makes the test binary a second process: "<dir> <name> <rows>".
+// childEnv makes the test binary a second process: "<dir> <name> <rows>". Of the names
+// "change" and "hold" rows counts changes of a topic, and nothing.
 const childEnv = "STORE_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -50,8 +51,17 @@ func child(args string) (err error) {
 	}
 	fmt.Println("opened in", time.Since(start))
 	defer func() { err = errors.Join(err, s.Close()) }()
+	if name == "hold" {
+		return holdLease(s)
+	}
 	for i := range n {
-		if err := s.Update(context.Background(), addServer(name+strconv.Itoa(i))); err != nil {
+		add := addServer(name + strconv.Itoa(i))
+		if name == "change" {
+			err = s.Watch("topic").Update(context.Background(), add)
+		} else {
+			err = s.Update(context.Background(), add)
+		}
+		if err != nil {
 			return err
 		}
 	}

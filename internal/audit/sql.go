@@ -1,0 +1,104 @@
+package audit
+
+import (
+	"strings"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// The statements of this room. Its tables are audit, audit_checkpoints, audit_rotations
+// and audit_dropped; see the package's documentation.
+
+const columns = `id, namespace, seq, timestamp, action, phase, request_id, session_id, language,
+	exit_code, duration_ms, success, detail, actor, resource_usage, metadata, prev, hash`
+
+// Of entries.
+const (
+	// A hash is that of one entry, in one place, after one past: if the record ends with ?19,
+	// all is as it was. If it does not, insertEntry fails because seq may not be NULL. NULL
+	// for ?19 inserts in any case. One statement serves both, because compiling it takes
+	// longer than running it. INSERT … SELECT … WHERE would take twice as long to run.
+	insertEntry = `INSERT INTO audit (` + columns + `)
+		VALUES (?1,?2,CASE WHEN ?19 IS NULL OR (SELECT hash FROM audit ORDER BY position DESC LIMIT 1) = ?19 THEN ?3 END,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18)`
+
+	selectLastHash = `SELECT hash FROM audit ORDER BY position DESC LIMIT 1`
+
+	selectLastPosition = `SELECT coalesce(max(position), 0) FROM audit`
+
+	// namespace
+	selectEnd = `SELECT seq, hash FROM audit WHERE namespace = ? ORDER BY seq DESC LIMIT 1`
+
+	selectEntries = `SELECT position, ` + columns + ` FROM audit ORDER BY position`
+
+	// last position
+	selectFirstEntries = `SELECT position, ` + columns + ` FROM audit WHERE position <= ? ORDER BY position`
+
+	// after, how many: their hashes in one row, which takes a third of the time of many
+	selectHashes = `SELECT count(*), coalesce(max(position), 0), coalesce(group_concat(hash, ''), '')
+		FROM (SELECT position, hash FROM audit WHERE position > ? ORDER BY position LIMIT ?)`
+
+	// after, before, time
+	selectFirstYoung = `SELECT position FROM audit WHERE position > ? AND position < ? AND timestamp >= ? ORDER BY position LIMIT 1`
+
+	// last position
+	deleteEntries = `DELETE FROM audit WHERE position <= ?`
+)
+
+// Of checkpoints.
+const (
+	insertCheckpoint = `INSERT INTO audit_checkpoints (size, note, edge) VALUES (?,?,?)`
+
+	selectCheckpoints = `SELECT size, note, edge FROM audit_checkpoints ORDER BY size`
+
+	selectNewest = `SELECT size, note, edge FROM audit_checkpoints ORDER BY size DESC LIMIT 1`
+
+	// less than, more than
+	selectNewestBetween = `SELECT size, note, edge FROM audit_checkpoints WHERE size < ? AND size > ? ORDER BY size DESC LIMIT 1`
+
+	// size, note, size
+	isCheckpoint = `SELECT EXISTS (SELECT 1 FROM audit_checkpoints WHERE size = ? AND note = ?)
+		OR ? < coalesce((SELECT max(size) FROM audit_rotations), 0)`
+
+	// less than
+	deleteCheckpoints = `DELETE FROM audit_checkpoints WHERE size < ?`
+)
+
+// Of entries that were dropped.
+const (
+	insertRotation = `INSERT INTO audit_rotations (size, note, edge) VALUES (?,?,?)`
+
+	selectRotation = `SELECT size, note, edge FROM audit_rotations ORDER BY size DESC LIMIT 1`
+
+	// less than
+	deleteRotations = `DELETE FROM audit_rotations WHERE size < ?`
+
+	setDroppedEnd = `INSERT INTO audit_dropped (namespace, seq, hash) VALUES (?,?,?)
+		ON CONFLICT (namespace) DO UPDATE SET seq = excluded.seq, hash = excluded.hash`
+
+	// namespace
+	selectDroppedEnd = `SELECT seq, hash FROM audit_dropped WHERE namespace = ?`
+
+	selectDroppedEnds = `SELECT namespace, seq, hash FROM audit_dropped ORDER BY namespace`
+)
+
+// listed returns the statements that count and list the entries of a namespace which a
+// query asks for, and their arguments. The list has one more, its limit.
+func listed(ns sandboxmcp.Namespace, q sandboxmcp.AuditQuery) (count, list string, args []any) {
+	where, args := []string{"namespace = ?"}, []any{string(ns)}
+	add := func(condition string, arg any) { where, args = append(where, condition), append(args, arg) }
+	if q.Action != "" {
+		add("action = ?", q.Action)
+	}
+	if !q.Since.IsZero() {
+		add("timestamp >= ?", formatTime(q.Since))
+	}
+	if q.After > 0 {
+		add("seq > ?", q.After)
+	}
+	order := "DESC"
+	if q.OldestFirst {
+		order = "ASC"
+	}
+	from := ` FROM audit WHERE ` + strings.Join(where, ` AND `)
+	return `SELECT count(*)` + from, `SELECT ` + columns + from + ` ORDER BY seq ` + order + ` LIMIT ?`, args
+}

@@ -1,0 +1,59 @@
+package gate
+
+// The statements of this room. Its tables are approvals and grants.
+
+const (
+	approvalColumns = `id, namespace, subject, digest, reason, actor, session_id, request_id, state, asked_at, expires_at, decided_at, grant_id`
+
+	insertApproval = `INSERT INTO approvals (` + approvalColumns + `, decided_by) VALUES (?,?,?,?,?,?,?,?,?,?,?,'','','')`
+
+	selectApproval = `SELECT ` + approvalColumns + ` FROM approvals WHERE id = ?`
+
+	// namespace, namespace: '*' is every one
+	selectApprovalOf = `SELECT ` + approvalColumns + ` FROM approvals WHERE id = ? AND (? = '*' OR namespace = ?)`
+
+	// now, namespace, namespace: the empty one is every one
+	selectPending = `SELECT ` + approvalColumns + ` FROM approvals
+		WHERE state = 'pending' AND expires_at > ? AND (? = '' OR namespace = ?) ORDER BY asked_at, id`
+
+	// namespace, digest, denied since, now
+	selectSame = `SELECT ` + approvalColumns + ` FROM approvals WHERE namespace = ? AND digest = ? AND (
+			state = 'pending' OR state = 'denied' AND decided_at > ? OR state = 'approved' AND EXISTS (
+				SELECT 1 FROM grants WHERE id = grant_id AND revoked_at = '' AND (expires_at = '' OR expires_at > ?) AND scope <> 'session' AND request_id = ''))
+		ORDER BY state = 'pending' DESC, decided_at DESC LIMIT 1`
+
+	selectPendingID = `SELECT id FROM approvals WHERE namespace = ? AND digest = ? AND state = 'pending' AND expires_at > ?`
+
+	countPending = `SELECT count(CASE WHEN namespace = ? THEN 1 END), count(*) FROM approvals WHERE state = 'pending' AND expires_at > ?`
+
+	decideApproval = `UPDATE approvals SET state = ?, decided_at = ?, decided_by = ?, grant_id = ? WHERE id = ? AND state = 'pending'`
+
+	lapseApprovals = `UPDATE approvals SET state = 'expired' WHERE state = 'pending' AND expires_at <= ?`
+
+	deleteApprovals = `DELETE FROM approvals WHERE state <> 'pending' AND expires_at <= ?`
+)
+
+const (
+	grantColumns = `id, namespace, subject, digest, scope, session_id, request_id, approval_id, actor, granted_at, expires_at`
+
+	insertGrant = `INSERT INTO grants (` + grantColumns + `, revoked_at) VALUES (?,?,?,?,?,?,?,?,?,?,?,'')`
+
+	// id, now
+	selectGrant = `SELECT ` + grantColumns + ` FROM grants WHERE id = ? AND revoked_at = '' AND (expires_at = '' OR expires_at > ?)`
+
+	// now, namespace, namespace: the empty one is every one
+	selectGrants = `SELECT ` + grantColumns + ` FROM grants
+		WHERE revoked_at = '' AND (expires_at = '' OR expires_at > ?) AND (? = '' OR namespace = ?) ORDER BY granted_at, id`
+
+	// namespace, digest, scope, session, now, the end of the grant that is compared
+	selectAlike = `SELECT ` + grantColumns + ` FROM grants WHERE namespace = ? AND digest = ? AND scope = ? AND scope <> 'once' AND session_id = ?
+		AND revoked_at = '' AND (expires_at = '' OR expires_at > ? AND expires_at >= ?)`
+
+	// request, id, request, now
+	takeGrant = `UPDATE grants SET request_id = ? WHERE id = ? AND request_id IN ('', ?) AND revoked_at = '' AND expires_at > ?`
+
+	// now, namespace, digest
+	revokeGrants = `UPDATE grants SET revoked_at = ?1 WHERE namespace = ?2 AND digest = ?3 AND revoked_at = '' AND (expires_at = '' OR expires_at > ?1)`
+
+	deleteGrants = `DELETE FROM grants WHERE revoked_at <> '' AND revoked_at <= ?1 OR expires_at <> '' AND expires_at <= ?1`
+)

@@ -1,0 +1,9 @@
+package limits
+
+// The statements of this room. Its table is limits.
+const (
+	selectAll = `SELECT namespace, kept FROM limits`
+	selectOne = `SELECT kept FROM limits WHERE namespace = ?`
+	setOne    = `INSERT OR REPLACE INTO limits (namespace, changed_at, kept) VALUES (?, ?, ?)`
+	deleteOne = `DELETE FROM limits WHERE namespace = ?`
+)

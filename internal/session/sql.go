@@ -1,0 +1,29 @@
+package session
+
+// The statements of this room. Its table is sessions. A row is live from when a session
+// was made, and changed_at is the time of that.
+const (
+	// namespace, id, owner, created, JSON
+	insertLive = `INSERT OR REPLACE INTO sessions (namespace, session_id, owner, state, changed_at, info) VALUES (?, ?, ?, 'live', ?, ?)`
+
+	// namespace, id
+	selectID = `SELECT owner, state, changed_at FROM sessions WHERE namespace = ? AND session_id = ?`
+
+	// the owners of live sessions
+	selectOwners = `SELECT DISTINCT owner FROM sessions WHERE state = 'live'`
+
+	// now, namespace, id, owner, created
+	expireOne = `UPDATE sessions SET state = 'expired', changed_at = ? WHERE namespace = ? AND session_id = ? AND owner = ? AND changed_at = ?`
+
+	// now, owner
+	expireOwner = `UPDATE sessions SET state = 'expired', changed_at = ? WHERE owner = ? AND state = 'live'`
+
+	// namespace, id, owner, created
+	deleteOne = `DELETE FROM sessions WHERE namespace = ? AND session_id = ? AND owner = ? AND changed_at = ?`
+
+	// namespace, id
+	deleteExpiredID = `DELETE FROM sessions WHERE namespace = ? AND session_id = ? AND state = 'expired'`
+
+	// before
+	deleteExpired = `DELETE FROM sessions WHERE state = 'expired' AND changed_at < ?`
+)

@@ -1,0 +1,33 @@
+package vault
+
+// The statements of this room. Its tables are secrets and vault_recipient.
+const (
+	// namespace, now
+	countAll = `SELECT count(*), coalesce(max(version), 0) FROM secrets WHERE namespace = ? AND (expires_at = '' OR expires_at > ?)`
+
+	// namespace, now
+	selectAll = `SELECT version, key, sealed, created_at, expires_at FROM secrets
+		WHERE namespace = ? AND (expires_at = '' OR expires_at > ?) ORDER BY key`
+
+	// namespace, key, now: the secrets of the namespace beside that key
+	countOthers = `SELECT count(*), coalesce(sum(length(sealed)), 0) FROM secrets WHERE namespace = ? AND key != ? AND (expires_at = '' OR expires_at > ?)`
+
+	insertOne = `INSERT INTO secrets (namespace, key, sealed, created_at, expires_at) VALUES (?, ?, ?, ?, ?)`
+
+	deleteOne = `DELETE FROM secrets WHERE namespace = ? AND key = ?`
+
+	// now
+	countExpired = `SELECT count(*) FROM secrets WHERE expires_at != '' AND expires_at <= ?`
+
+	// now
+	deleteExpired = `DELETE FROM secrets WHERE expires_at != '' AND expires_at <= ? RETURNING namespace, key`
+
+	selectSealed = `SELECT version, sealed FROM secrets`
+
+	updateSealed = `UPDATE secrets SET sealed = ? WHERE version = ?`
+
+	// no row where there are no secrets
+	selectRecipient = `SELECT recipient FROM vault_recipient WHERE EXISTS (SELECT 1 FROM secrets)`
+
+	setRecipient = `INSERT OR REPLACE INTO vault_recipient (id, recipient) VALUES (1, ?)`
+)
