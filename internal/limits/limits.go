@@ -1,12 +1,11 @@
-// Package limits keeps, in the state directory, the limits that hold for a
-// namespace in place of the configured ones. They are asked for at every
-// request, by every process that has the directory open, and change hardly ever.
+// Package limits stores limits of namespaces in the state directory. They replace the
+// configured defaults. Every process reads them at every request, but they rarely change.
 //
-// So they are read once, and then again when the mark beside the database has
-// changed: a small file that is not there until somebody sets a limit, that says
-// "changing" from before a change is committed until after it, and then holds a
-// word that it never held before. While it says "changing" nothing is taken from
-// memory; whoever dies between leaves it so, which is slower and still right.
+// A Table therefore caches them and reads them again only if the mark has changed. The mark
+// is a small file beside the database. It does not exist until a limit is set for the first
+// time. It begins with "changing" from before a change is committed until after it, and then
+// holds a new random word. While it says "changing", the cache is not used. If a process
+// dies during a change, the mark stays so: requests are slower, but still correct.
 package limits
 
 import (
@@ -27,19 +26,19 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// Table is what is kept in a state directory. Its methods may be called
-// concurrently, and several processes may change the same table.
+// Table holds the stored limits of all namespaces. Its methods may be called concurrently,
+// and several processes may use the same state directory.
 type Table struct {
 	store *store.Store
 	now   func() time.Time
-	mark  string // the file; empty: the database is in memory, and nobody else has it
+	mark  string // path of the mark; empty: the database is in memory and has one user
 
 	mu   sync.Mutex
-	seen string                                     // what the mark said when kept was read; empty: it was not
-	kept map[sandboxmcp.Namespace]sandboxmcp.Limits // whole
+	seen string                                     // content of the mark when kept was read; empty: not read
+	kept map[sandboxmcp.Namespace]sandboxmcp.Limits // cache of all stored limits
 }
 
-// New returns the table in s. Now tells the time; nil is the machine's clock.
+// New returns the table in s. now returns the current time; nil: time.Now.
 func New(s *store.Store, now func() time.Time) *Table {
 	if now == nil {
 		now = time.Now
@@ -51,8 +50,8 @@ func New(s *store.Store, now func() time.Time) *Table {
 	return t
 }
 
-// Kept returns the limits that a namespace keeps; 0 is one that it does not. A
-// change that any process was told to be made is seen.
+// Kept returns the stored limits of a namespace; a limit of 0 is not stored. It sees every
+// change, of any process, whose Change has returned.
 func (t *Table) Kept(ctx context.Context, ns sandboxmcp.Namespace) (sandboxmcp.Limits, error) {
 	said, err := t.readMark()
 	if err != nil {
@@ -106,12 +105,11 @@ func decode(text string) (l sandboxmcp.Limits, err error) {
 	return l, l.Check()
 }
 
-// Change replaces what a namespace keeps by what change makes of it, in one
-// transaction with the step that record returns, which runs first: what is not
-// on record is not changed. Where change returns what it was given nothing is
-// written, and record is not asked. An error of change is returned as it is. All
-// of its limits being 0, the namespace keeps none. Change and record must be
-// quick, and may be called from another goroutine.
+// Change replaces the stored limits of a namespace by the result of change. If all limits of
+// the result are 0, the namespace has none stored. The step that record returns runs before,
+// in the same transaction: a change that cannot be recorded is not made. If change returns
+// its argument, nothing is written, and record is not called. Change returns an error of
+// change unchanged. change and record must be fast and may be called from another goroutine.
 func (t *Table) Change(ctx context.Context, ns sandboxmcp.Namespace, change func(kept sandboxmcp.Limits) (sandboxmcp.Limits, error), record func() store.Op) error {
 	word := ""
 	err := t.store.Update(ctx, func(ctx context.Context, tx *sql.Tx) error {
@@ -131,7 +129,7 @@ func (t *Table) Change(ctx context.Context, ns sandboxmcp.Namespace, change func
 		}
 		return t.write(ctx, tx, ns, is)
 	})
-	if word != "" { // also when it failed: then what was kept is read once more
+	if word != "" { // also on error; the limits are then only read once more
 		t.settle(word)
 	}
 	return err
@@ -167,17 +165,17 @@ func (t *Table) write(ctx context.Context, tx *sql.Tx, ns sandboxmcp.Namespace, 
 	return nil
 }
 
-// changing begins a mark that must not be trusted.
+// changing begins a mark that forbids the use of the cache.
 const changing = "changing "
 
-// memoryMark is what there is in place of the file where nobody else has the
-// database: reading it is cheap enough.
+// memoryMark replaces the mark of a database in memory. It disables the cache, because
+// reading such a database is fast.
 const memoryMark = changing + "in memory"
 
-// maxMark is more than a mark has.
+// maxMark is more bytes than a mark has.
 const maxMark = 1024
 
-// readMark returns what the mark says; empty: nobody has ever set a limit.
+// readMark returns the content of the mark; empty: no limit was ever set.
 func (t *Table) readMark() (string, error) {
 	if t.mark == "" {
 		return memoryMark, nil
@@ -189,14 +187,14 @@ func (t *Table) readMark() (string, error) {
 	case err != nil:
 		return "", sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the limits of the namespaces cannot be read").
 			WithHint("see to the file " + t.mark).WithCause(err)
-	case len(text) == 0: // not ours
+	case len(text) == 0: // no process writes an empty mark
 		return changing, nil
 	}
 	return string(text), nil
 }
 
-// begin says that the limits are changing. It is called by who has the
-// database's lock.
+// begin writes the mark of a change that is being made. The caller is in a transaction and
+// so holds the database's lock.
 func (t *Table) begin() (word string, err error) {
 	word = changing + rand.Text()
 	if err := t.put(word); err != nil {
@@ -206,10 +204,10 @@ func (t *Table) begin() (word string, err error) {
 	return word, nil
 }
 
-// settle says that they have changed, unless somebody else changes them by now.
+// settle writes the mark of a change that is complete, unless another change has begun.
 func (t *Table) settle(word string) {
 	if said, err := t.readMark(); err == nil && said == word && t.mark != "" {
-		_ = t.put(rand.Text()) // else it stays as it is: slower, and right
+		_ = t.put(rand.Text()) // on error the mark stays "changing": slower, but correct
 	}
 }
 
