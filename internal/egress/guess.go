@@ -126,7 +126,7 @@ func (v *visit) raw(silent bool) {
 			_, err := up.Write(first)
 			return err
 		case speaksHTTP:
-			v.deny(ViaHTTP, "the program sent HTTP after the host had sent data")
+			v.deny(ViaHTTP, "HTTP was spoken after the host had spoken")
 			return errLate
 		case speaksMurky:
 			v.deny(ViaTCP, murky)

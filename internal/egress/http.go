@@ -84,7 +84,7 @@ func (v *visit) request(via Via) (*request, bool) {
 			v.port = 80
 		}
 		v.port = cmp.Or(h.port, v.port)
-		v.denyHost(h.host, via, "it is not a host name", "")
+		v.denyHost(h.host, via, "it is no host name", "")
 		v.answer(http.StatusForbidden, err.Error())
 		return nil, false
 	}

@@ -15,7 +15,7 @@ import (
 const chunk = 4 << 20
 
 var (
-	errBytes = errors.New("the run has reached its limit of network bytes")
+	errBytes = errors.New("the run has carried as many bytes as it may")
 	errIdle  = errors.New("the connection was idle for too long")
 )
 

@@ -41,7 +41,7 @@ func list(ctx context.Context, set string) (listing, error) {
 		case err != nil:
 			return err
 		case !d.Type().IsRegular():
-			return fmt.Errorf("%s is not a regular file", rel)
+			return fmt.Errorf("%s is no regular file", rel)
 		case strings.ContainsAny(rel, "\n\r\\\x00"):
 			return fmt.Errorf("%q is not a valid file name", rel)
 		case len(paths) >= maxFiles:
