@@ -1,23 +1,21 @@
-// Package cgroup holds limits on trees of processes: groups are made, entered,
-// read back and removed, on the first and the second version of the kernel's
-// control groups.
+// Package cgroup limits the memory, CPU time and number of tasks of processes, by cgroups
+// of version 1 and version 2.
 //
-// The promise: a limit counts only when the kernel has been read back and says
-// it. [Open] makes a group, limits it, reads the limits and removes it before it
-// says that limits are to be had, and its error tells why they are not, in words
-// for the operator. Nothing outlives its owner for good: the directories carry
-// the owner's process and its start time, and [Tree.Sweep] of a later start
-// removes those of owners that are dead and of nobody else.
+// A limit is reported only if the kernel returns it when it is read back. [Open] makes a
+// group, sets limits, reads them back and removes the group. If that fails, its error
+// tells the operator why. Directories of dead servers do not stay: their names contain the
+// owner's process id and start time, and [Tree.Sweep] of a later server removes those whose
+// owner is dead.
 //
-// Entering is done by descriptors. On version 1 the kernel judges who opened the
-// file, so a process without rights enters by writing "0" to each of
-// [Entry.Tasks]. On version 2 a process is born in the group by clone3 with
-// CLONE_INTO_CGROUP and [Entry.Dir], for which its parent needs rights to the
-// directories, see [Tree.ChownForEntry]; or it writes "0" to [Entry.Tasks],
-// which is slower.
+// Processes enter a group by descriptors. On version 1 the kernel checks the permission of
+// the process that opened the file. A process without capabilities thus enters by writing
+// "0" to each of [Entry.Tasks]. On version 2 a process is cloned into the group by clone3
+// with CLONE_INTO_CGROUP and [Entry.Dir]. Its parent needs write permission for the
+// directories; see [Tree.ChownForEntry]. It may also write "0" to [Entry.Tasks], which is
+// slower.
 //
-// Version 2 with controllers has been tested against a stand-in for the file
-// system only; entering and killing there against the kernel.
+// Limits of version 2 have only been tested against an imitation of the file system;
+// entering and killing on version 2 have been tested against the kernel.
 package cgroup
 
 import (
@@ -27,45 +25,44 @@ import (
 	"time"
 )
 
-// Config says where the control groups are.
+// Config configures Open.
 type Config struct {
-	// Root is put before /proc and before every mount point. It is empty but in
-	// tests, where an ordinary directory stands in for the kernel's.
+	// Root is prepended to /proc and to every mount point. Only tests set it, to use
+	// an ordinary directory in place of the kernel's file systems.
 	Root string
 
-	// Logger takes what could not be undone. Nil: nothing is logged.
+	// Logger gets what could not be undone. Nil: nothing is logged.
 	Logger *slog.Logger
 
-	// TestOnlyMade is called after a directory was made below Root, to fill it as
-	// the kernel would.
+	// TestOnlyMade is called after a directory was made below Root, to fill it with
+	// the files that the kernel would make.
 	TestOnlyMade func(dir string)
 }
 
-// Limits of one group. A field that is zero or less is no limit.
+// Limits of one group. A field of zero or less means no limit.
 type Limits struct {
-	MemoryBytes int64   // of all processes and their files in memory, swap included; the kernel rounds down to pages
-	CPUCores    float64 // share of processor time in every 100 ms; at least 0.01
-	MaxTasks    int     // kernel tasks, threads counted
+	MemoryBytes int64   // memory and swap of all processes, including files in tmpfs; rounded down to pages
+	CPUCores    float64 // CPU time per wall-clock time, enforced in periods of 100 ms; at least 0.01
+	MaxTasks    int     // processes and threads
 }
 
-// Usage is what a group took since it was made or since Set. A figure that the
-// kernel does not keep, or cannot tell for this use of a group that was used
-// before, is zero.
+// Usage is what a group has used since it was made or since Set. A figure is zero if the
+// kernel does not record it, or records it only for the whole life of a reused group.
 type Usage struct {
-	PeakMemory int64 // bytes, swap included where the kernel counts it
+	PeakMemory int64 // bytes, including swap if the kernel counts it
 	CPU        time.Duration
 	PeakTasks  int
-	OOMKills   int // processes that the memory limit ended
+	OOMKills   int // processes that were killed because of the memory limit
 }
 
-// Entry is the way into a group. The descriptors are closed on exec; who passes
-// them on must see to it that none stays open in the code that is to be limited.
+// Entry holds the descriptors by which processes enter a group. They are close-on-exec. If
+// they are passed to another process, it must close them before it runs limited code.
 type Entry struct {
-	Tasks []*os.File // a process enters by writing "0" to every one
+	Tasks []*os.File // a process enters by writing "0" to each
 	Dir   *os.File   // for CLONE_INTO_CGROUP; nil on version 1
 }
 
-// Close closes the descriptors. It does nothing to processes that entered.
+// Close closes the descriptors. Processes that have entered stay in the group.
 func (e Entry) Close() error {
 	var errs []error
 	for _, f := range append(e.Tasks, e.Dir) {
@@ -76,7 +73,7 @@ func (e Entry) Close() error {
 	return errors.Join(errs...)
 }
 
-// Names of the limits as Walls gives them, before the version.
+// Names of limits in the result of Group.Walls, without the version.
 const (
 	wallMemory = "memory limit"
 	wallTasks  = "task limit"

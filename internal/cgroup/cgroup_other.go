@@ -7,21 +7,21 @@ import (
 	"fmt"
 )
 
-// Tree cannot be had on this system.
+// Tree is not available on this system.
 type Tree struct{}
 
-// Group cannot be had on this system.
+// Group is not available on this system.
 type Group struct{}
 
-// Open fails: control groups are Linux's.
+// Open fails: only Linux has cgroups.
 func Open(Config) (*Tree, error) {
 	return nil, fmt.Errorf("control groups: %w on this system", errors.ErrUnsupported)
 }
 
-// Version is 0.
+// Version returns 0.
 func (*Tree) Version() int { return 0 }
 
-// Weak is empty.
+// Weak returns nil.
 func (*Tree) Weak() []string { return nil }
 
 // New fails.
@@ -45,13 +45,13 @@ func (*Group) Set(Limits) error { return errors.ErrUnsupported }
 // Clear fails.
 func (*Group) Clear() error { return errors.ErrUnsupported }
 
-// Name is empty.
+// Name returns "".
 func (*Group) Name() string { return "" }
 
-// Walls is empty.
+// Walls returns nil.
 func (*Group) Walls() []string { return nil }
 
-// Usage is zero.
+// Usage returns zero.
 func (*Group) Usage() Usage { return Usage{} }
 
 // Kill fails.

@@ -9,16 +9,16 @@ import (
 	"strings"
 )
 
-// scene is what the kernel says about hierarchies and our place in them.
+// scene holds the mounted hierarchies and this process's group in each.
 type scene struct {
 	cfg    Config
 	mounts []mount
-	paths  map[string]string // path of this process by controller; "" is version 2
+	paths  map[string]string // group of this process by controller; "" is version 2
 }
 
 type mount struct {
-	point       string   // with Config.Root before it
-	root        string   // which part of the hierarchy is mounted there
+	point       string   // mount point, with Config.Root prepended
+	root        string   // the part of the hierarchy that is mounted
 	controllers []string // nil on version 2
 	unified     bool
 }
@@ -51,8 +51,8 @@ func survey(cfg Config) (scene, error) {
 	return s, nil
 }
 
-// parseMount reads a line of mountinfo (proc(5)): after the sixth field come
-// optional ones up to a dash, then type, source and options of the file system.
+// parseMount parses a line of mountinfo (proc(5)): six fields, optional fields up to a
+// dash, then type, source and options of the file system.
 func parseMount(line string) (mount, bool) {
 	before, after, found := strings.Cut(line, " - ")
 	head, tail := strings.Fields(before), strings.Fields(after)
@@ -72,7 +72,7 @@ func parseMount(line string) (mount, bool) {
 	return m, true
 }
 
-// own is the directory of this process's group in a hierarchy.
+// own returns the directory of this process's group in the hierarchy.
 func (m mount) own(path string) (string, error) {
 	rel, err := filepath.Rel(m.root, path)
 	if strings.HasPrefix(path, "/..") || // above the root of our cgroup namespace
@@ -82,12 +82,12 @@ func (m mount) own(path string) (string, error) {
 	return filepath.Join(m.point, rel), nil
 }
 
-// Open finds out whether limits can be had and makes a directory for groups
-// below this process's own group, or on version 2 where its rules allow. It
-// prefers version 2, if the memory and task controllers are there. The error
-// says for each version what stood in the way.
+// Open makes a directory for groups, below this process's own group or, on version 2, where
+// the rules of version 2 allow it. It uses version 2 if that has the memory and task
+// controllers, and else version 1. The error says for each version why it cannot be used.
+// The caller closes the tree.
 //
-// A tree without a processor quota is still a tree: Weak tells.
+// A CPU quota is optional: if the tree cannot hold one, Weak says so.
 func Open(cfg Config) (*Tree, error) {
 	s, err := survey(cfg)
 	if err != nil {
@@ -107,8 +107,8 @@ func Open(cfg Config) (*Tree, error) {
 	return nil, fmt.Errorf("control groups cannot hold limits here: version 2: %w; version 1: %w", err2, err1)
 }
 
-// open1 makes the directories of a version 1 tree, one per hierarchy whatever
-// number of controllers it carries, and tries them.
+// open1 makes and tests a version 1 tree. It has one directory in each hierarchy that
+// carries a needed controller.
 func (s scene) open1() (*Tree, error) {
 	t := s.tree(1)
 	for _, want := range []string{"memory", "pids", "cpu", "cpuacct"} {
@@ -129,7 +129,7 @@ func (s scene) open1() (*Tree, error) {
 		if t.countsNetwork = m.has(networkFile1); !t.countsNetwork {
 			t.weak = append(t.weak, "memory limit: buffers of network sockets are not counted")
 		}
-		// Groups inherit it. It is a courtesy to the disk, not a wall.
+		// Groups inherit it. It saves disk writes and is not a limit.
 		_ = m.write("memory.swappiness", "0")
 	}
 	if err := t.try(); err != nil {

@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// directory is one directory of a control group file system, held open: its
-// files are reached in one step. Names may have one slash, for a group's files.
+// directory is an open directory of a cgroup file system. Names are relative to it and may
+// have a slash, for the files of a group.
 type directory struct {
 	file  *os.File
 	path  string
-	plain bool              // an ordinary directory stands in for the kernel's
-	made  func(path string) // fills new directories of a stand-in; may be nil
+	plain bool              // tests: an ordinary directory in place of the kernel's
+	made  func(path string) // tests: fills new directories; may be nil
 }
 
 func openDirectory(path string) (*os.File, error) {
@@ -27,7 +27,7 @@ func openDirectory(path string) (*os.File, error) {
 
 func (d directory) open(name string, flags int) (int, error) {
 	if d.plain && flags != unix.O_RDONLY {
-		flags |= unix.O_TRUNC // the kernel's files are written whole
+		flags |= unix.O_TRUNC // the kernel's files are replaced by each write
 	}
 	for {
 		fd, err := unix.Openat(int(d.file.Fd()), name, flags|unix.O_CLOEXEC, 0)
@@ -51,7 +51,7 @@ func (d directory) read(name string) (string, error) {
 }
 
 func (d directory) readAll(fd int, name string) (string, error) {
-	var buf [4096]byte // the longest file of interest has a few hundred bytes
+	var buf [4096]byte // no file that is read has more than a few hundred bytes
 	n, err := unix.Pread(fd, buf[:], 0)
 	for errors.Is(err, unix.EINTR) {
 		n, err = unix.Pread(fd, buf[:], 0)
@@ -82,8 +82,7 @@ func (d directory) writeAll(fd int, name, value string) error {
 	return nil
 }
 
-// set writes a value and reads it back by the same descriptor. Another value in
-// its place is an error.
+// set writes a value and reads it back. It fails if the kernel returns another value.
 func (d directory) set(name, value string) error {
 	fd, err := d.open(name, unix.O_RDWR)
 	if err != nil {
@@ -103,8 +102,8 @@ func (d directory) set(name, value string) error {
 	return nil
 }
 
-// number reads a whole number: the first word of a file, or the word behind key
-// where one is given. 0 when there is none.
+// number reads a whole number: the first word of a file or, if key is not empty, the word
+// after key. It returns 0 if there is none.
 func (d directory) number(name, key string) int64 {
 	text, err := d.read(name)
 	if err != nil {
@@ -146,8 +145,8 @@ func (d directory) make(name string) error {
 	return nil
 }
 
-// remove removes a group's directory. A group whose last process has just been
-// killed is busy for a moment: this waits up to a second.
+// remove removes a group's directory. It waits up to a second, because a group stays busy
+// for a moment after its last process was killed.
 func (d directory) remove(name string) error {
 	if d.plain {
 		return os.RemoveAll(filepath.Join(d.path, name))

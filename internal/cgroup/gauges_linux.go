@@ -4,14 +4,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// gauges are the files of a group that tell its figures. Those of a group that is
-// read often stay open: it lives for many runs, and is read twice in each.
+// gauges reads the statistics files of a group. If a group is read often, it keeps them
+// open: a reused group serves many runs and is read twice in each.
 type gauges struct {
 	reads int
 	open  map[string]int
 }
 
-// oftenReads is how many readings are those of a group that serves one run.
+// oftenReads is how often a group is read that serves a single run. After more reads the
+// files stay open.
 const oftenReads = 3
 
 // number reads a whole number as directory.number does.
@@ -37,7 +38,7 @@ func (g *gauges) number(h *hierarchy, name, key string) int64 {
 	return numberIn(text, key)
 }
 
-// close gives the descriptors back.
+// close closes the descriptors.
 func (g *gauges) close() {
 	for _, fd := range g.open {
 		_ = unix.Close(fd)

@@ -12,29 +12,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Group is a set of processes with limits. All methods may be called
-// concurrently.
+// Group is a set of processes with limits. Its methods may be called concurrently.
 type Group struct {
 	tree *Tree
 	name string
 
 	mu      sync.Mutex
-	limits  Limits  // guarded by mu; what was set and read back
-	quota   string  // guarded by mu; what the quota file said
+	limits  Limits  // guarded by mu; set and read back
+	quota   string  // guarded by mu; expected content of the quota file
 	lifted  float64 // guarded by mu; the limit in cores that LiftQuota removed; 0: none
 	before  figures // guarded by mu; at the last Set
 	gauges  gauges  // guarded by mu
 	removed bool    // guarded by mu
 }
 
-// figures are counters that cannot be put back to zero.
+// figures are counters of the kernel. Most of them cannot be reset.
 type figures struct {
 	cpu         time.Duration
 	oomKills    int
 	peakMemory  int64
 	peakTasks   int
-	memoryReset bool // the kernel did put peakMemory back, to what was in use
-	inUse       int64
+	memoryReset bool  // the kernel has reset peakMemory to the memory in use
+	inUse       int64 // that memory
 }
 
 func (g *Group) build(l Limits, o *owner) error {
@@ -53,9 +52,9 @@ func (g *Group) build(l Limits, o *owner) error {
 	return g.setLocked(l)
 }
 
-// Set changes the limits, for a group that is used again, and starts the usage
-// anew. Lowering memory below what is in use fails. When it fails, the limits are
-// a mixture of old and new: the group is to be removed.
+// Set changes the limits of a group that is reused, and starts Usage at zero. It fails if
+// the memory limit is below the memory in use. After an error some limits are new and some
+// old, and the caller must remove the group.
 func (g *Group) Set(l Limits) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -67,7 +66,7 @@ func (g *Group) Set(l Limits) error {
 }
 
 func (g *Group) setLocked(l Limits) error {
-	if page := int64(os.Getpagesize()); l.MemoryBytes > 0 { // less than a page is not no limit
+	if page := int64(os.Getpagesize()); l.MemoryBytes > 0 { // less than a page must not become 0, which means no limit
 		l.MemoryBytes = max(l.MemoryBytes/page, 1) * page
 	}
 	l.MemoryBytes = max(l.MemoryBytes, 0)
@@ -136,14 +135,14 @@ func (g *Group) setCPULocked(cores float64) error {
 	return g.setQuota1(cores)
 }
 
-// Name is what the group is called: the last part of its path.
+// Name returns the last part of the group's path.
 func (g *Group) Name() string { return g.name }
 
 func (g *Group) path(file string) string { return g.name + "/" + file }
 
 var errNoController = errors.New("the tree has no such controller")
 
-// setTasks is the same on both versions.
+// setTasks sets the task limit, on both versions.
 func (g *Group) setTasks(n int) error {
 	h := g.tree.of("pids")
 	if h == nil {
@@ -159,7 +158,7 @@ func orMax(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// Limits as the kernel takes them: a period of 100 ms and at least 1 ms of it
+// Microseconds: the period of CPU quotas, and the smallest quota that the kernel accepts
 // (kernel/sched/core.c).
 const (
 	quotaPeriod = 100_000
@@ -170,8 +169,8 @@ func quotaOf(cores float64) int64 {
 	return max(int64(math.Round(cores*quotaPeriod)), quotaLeast)
 }
 
-// Walls names the limits that hold now: set, and read from the kernel in this
-// call.
+// Walls names the limits that are in force: those that were set and that this call has read
+// back from the kernel.
 func (g *Group) Walls() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -206,7 +205,7 @@ func says(h *hierarchy, name, want string) bool {
 	return err == nil && got == want
 }
 
-// Entry opens the way in. The caller closes it.
+// Entry opens the files by which processes enter the group. The caller closes them.
 func (g *Group) Entry() (Entry, error) {
 	var e Entry
 	file := "tasks"
@@ -216,7 +215,7 @@ func (g *Group) Entry() (Entry, error) {
 	open := func(h *hierarchy, name string, flags int) (*os.File, error) {
 		fd, err := unix.Openat(int(h.file.Fd()), name, flags|unix.O_CLOEXEC, 0)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("open the way into control group %s: %w", g.name, err), e.Close())
+			return nil, errors.Join(fmt.Errorf("open control group %s: %w", g.name, err), e.Close())
 		}
 		return os.NewFile(uintptr(fd), name), nil
 	}
@@ -237,7 +236,7 @@ func (g *Group) Entry() (Entry, error) {
 	return e, nil
 }
 
-// Usage reads what the group took. After Remove it is zero.
+// Usage returns what the group has used. After Remove it is zero.
 func (g *Group) Usage() Usage {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -246,7 +245,7 @@ func (g *Group) Usage() Usage {
 	}
 	now, b := g.readLocked(), g.before
 	u := Usage{CPU: max(now.cpu-b.cpu, 0), OOMKills: max(now.oomKills-b.oomKills, 0)}
-	// A peak of an earlier use says nothing about this one until it is passed.
+	// An unchanged peak may be of an earlier use; report only a new one.
 	if b.memoryReset || now.peakMemory > b.peakMemory {
 		u.PeakMemory = max(now.peakMemory-b.inUse, 0)
 	}
@@ -256,7 +255,7 @@ func (g *Group) Usage() Usage {
 	return u
 }
 
-// restartLocked makes the present figures the zero of those to come.
+// restartLocked records the current figures, which Usage subtracts.
 func (g *Group) restartLocked() {
 	reset := false
 	if g.tree.version == 1 {
@@ -270,15 +269,14 @@ func (g *Group) restartLocked() {
 	}
 }
 
-// leftover is how much memory of the last use a group may hold that is used
-// again: what each processor keeps at hand, and the kernel's own small change.
+// leftover is how many bytes may still be charged to a group that is reused: the charges
+// that the kernel caches for each CPU, and small kernel objects.
 const leftover = 2 << 20
 
-// Clear makes a group whose processes have ended ready for another use by Set. It
-// fails when a process is left, when memory of the last use is still charged to
-// it, such as files that it was the first to read, or when a figure of the last
-// use cannot be put back to zero, as on version 2: then the group is to be
-// removed. What the group held is not thrown out of memory for it.
+// Clear prepares a group whose processes have ended for reuse by Set. It fails if a process
+// is left, if memory is still charged to the group (for example the page cache of files
+// that the group was the first to read), or on version 2, where figures cannot be reset.
+// The caller must then remove the group. Clear does not evict memory.
 func (g *Group) Clear() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -300,9 +298,8 @@ func (g *Group) readLocked() figures {
 	return g.tree.read2(g.name, &g.gauges)
 }
 
-// Kill ends every process in the group at once, on version 2. On version 1 there
-// is no such thing and it fails with errors.ErrUnsupported: end the pid namespace
-// instead.
+// Kill kills every process in the group. It needs version 2; on version 1 it fails with
+// errors.ErrUnsupported, and the caller has to end the pid namespace instead.
 func (g *Group) Kill() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -318,8 +315,8 @@ func (g *Group) Kill() error {
 	return nil
 }
 
-// Remove removes the group. Its processes have ended; one that is just ending is
-// waited for, up to a second. It may be called more than once.
+// Remove removes the group. Its processes must have ended; Remove waits up to a second for
+// one that is still exiting. It may be called more than once.
 func (g *Group) Remove() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -12,12 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A directory of ours is called sandboxmcp-<pid>-<start>-<n>: the process that
-// owns it, when that was started in ticks since boot, and a number that tells
-// several trees of one process apart. Groups do not survive a boot, so the two
-// name a process for good. The owner also holds a lock on the directory, which
-// tells a server in another pid namespace, to which the pid means nothing, that
-// the owner lives.
+// The name of a tree's directory is sandboxmcp-<pid>-<start>-<n>: the owner's process id,
+// its start time in ticks since boot, and a number for several trees of one process.
+// Cgroups do not survive a reboot, so pid and start time identify the process. The owner
+// also holds a lock on the directory. It shows a server in another pid namespace, which
+// cannot interpret the pid, that the owner lives.
 const ownerPrefix = "sandboxmcp-"
 
 func ownerName(root string) (string, error) {
@@ -28,8 +27,8 @@ func ownerName(root string) (string, error) {
 	return fmt.Sprintf("%s%d-%d", ownerPrefix, os.Getpid(), start), nil
 }
 
-// startTime is field 22 of a stat file. The second field is a name in
-// parentheses that may hold anything.
+// startTime returns field 22 of a stat file of /proc. The second field is a name in
+// parentheses and may contain any character.
 func startTime(path string) (uint64, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -43,8 +42,8 @@ func startTime(path string) (uint64, error) {
 	return strconv.ParseUint(fields[19], 10, 64)
 }
 
-// alive says whether the owner of a directory lives, as far as its name tells.
-// ok is false when the name is not one of ours, which is then nobody's to touch.
+// alive reports whether the owner of a directory lives, judged by the name. ok is false if
+// the name is not that of a tree; such a directory must not be touched.
 func alive(root, name string) (lives, ok bool) {
 	rest, ours := strings.CutPrefix(name, ownerPrefix)
 	parts := strings.Split(rest, "-")
@@ -65,19 +64,19 @@ func alive(root, name string) (lives, ok bool) {
 		return now == start, true
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH):
 		return false, true
-	default: // hidden or unreadable: it may well live
+	default: // hidden or unreadable: it may live
 		return true, true
 	}
 }
 
-// lock takes the owner's lock. It is given up with the last copy of the
-// descriptor, so it ends with the process whatever happens.
+// lock takes the owner's lock. The kernel releases it with the last copy of the descriptor,
+// at the latest when the process ends.
 func lock(dir *os.File) error {
 	return unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 }
 
-// sweep removes what dead owners left in a directory, as far as it is empty of
-// processes, and counts the owners' directories that are gone.
+// sweep removes the directories of dead owners in base that have no processes, and returns
+// how many it has removed.
 func sweep(root, base string, plain bool) (int, error) {
 	entries, err := os.ReadDir(base)
 	if err != nil {
@@ -109,7 +108,7 @@ func sweepOwner(path string, plain bool) (bool, error) {
 	}
 	defer dir.Close()
 	if lock(dir) != nil {
-		return false, nil // the owner lives where we cannot see it
+		return false, nil // the owner lives in another pid namespace
 	}
 	if plain {
 		return true, os.RemoveAll(path)
@@ -118,14 +117,14 @@ func sweepOwner(path string, plain bool) (bool, error) {
 	switch {
 	case err == nil:
 		return true, nil
-	case errors.Is(err, unix.EBUSY): // processes of a server that died just now; the next sweep has it
+	case errors.Is(err, unix.EBUSY): // processes of a server that has just died; the next sweep removes it
 		return false, nil
 	default:
 		return false, fmt.Errorf("sweep control groups: %w", err)
 	}
 }
 
-// removeEmpty removes a group and the groups below it, none of which it empties.
+// removeEmpty removes a group and the groups below it. It does not end processes.
 func removeEmpty(path string, depth int) error {
 	entries, err := os.ReadDir(path)
 	if err != nil {

@@ -12,33 +12,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tree makes groups. All methods may be called concurrently.
+// Tree makes groups. Its methods may be called concurrently.
 type Tree struct {
 	version       int
 	hierarchies   []*hierarchy // version 2 has one
 	weak          []string
 	countsSwap    bool
 	countsNetwork bool // version 1: buffers of sockets can be limited
-	noQuota       bool // the trial of a processor quota failed
+	noQuota       bool // the kernel refused a CPU quota
 	root          string
 	plain         bool
 	made          func(string)
 	log           *slog.Logger
-	leave         func() error // undoes what placing the tree took; may be nil
+	leave         func() error // undoes placeInOwn; may be nil
 
 	mu     sync.Mutex
-	owner  *owner            // guarded by mu; who may enter by clone, nil for us alone
+	owner  *owner            // guarded by mu; user whose processes may clone into groups; nil: the server's only
 	groups map[string]*Group // guarded by mu; nil once closed
 }
 
 type owner struct{ uid, gid int }
 
-// hierarchy is our directory in one file system.
+// hierarchy is this tree's directory in one hierarchy.
 type hierarchy struct {
 	directory
 	controllers []string
-	base        string // where our directory is
-	name        string // what it is called there
+	base        string // parent directory
+	name        string // name in the parent directory
 }
 
 func (s scene) tree(version int) *Tree {
@@ -52,7 +52,7 @@ func (s scene) tree(version int) *Tree {
 	return t
 }
 
-// addHierarchy makes our directory in base, under the first free number.
+// addHierarchy makes the tree's directory in base, with the first free number in its name.
 func (t *Tree) addHierarchy(base string, controllers []string) error {
 	parent, err := openDirectory(base)
 	if err != nil {
@@ -64,7 +64,7 @@ func (t *Tree) addHierarchy(base string, controllers []string) error {
 	if err != nil {
 		return err
 	}
-	const most = 1000 // trees of one process
+	const most = 1000 // most trees of one process
 	for n := range most {
 		name := fmt.Sprintf("%s-%d", owner, n)
 		err := in.make(name)
@@ -88,7 +88,7 @@ func (t *Tree) addHierarchy(base string, controllers []string) error {
 	return fmt.Errorf("%s has %d directories of this process", base, most)
 }
 
-// of is the hierarchy of a controller, nil when the tree has none.
+// of returns the hierarchy of a controller, or nil.
 func (t *Tree) of(controller string) *hierarchy {
 	for _, h := range t.hierarchies {
 		if slices.Contains(h.controllers, controller) {
@@ -98,8 +98,8 @@ func (t *Tree) of(controller string) *hierarchy {
 	return nil
 }
 
-// try makes a group with limits and takes it away again. What it cannot show
-// does not count.
+// try makes a group with limits, reads them back and removes it. It fails if the memory or
+// task limit does not read back.
 func (t *Tree) try() error {
 	g, err := t.New("trial", Limits{MemoryBytes: 32 << 20, MaxTasks: 16})
 	if err != nil {
@@ -114,25 +114,25 @@ func (t *Tree) try() error {
 	walls := strings.Join(g.Walls(), " ")
 	for _, w := range []string{wallMemory, wallTasks} {
 		if !strings.Contains(walls, w) {
-			err = errors.Join(err, fmt.Errorf("%s was set and does not read back", w))
+			err = errors.Join(err, fmt.Errorf("%s was set but does not read back", w))
 		}
 	}
 	return errors.Join(err, g.Remove())
 }
 
-// Version is 1 or 2: which control groups hold the limits.
+// Version returns the version of cgroups, 1 or 2.
 func (t *Tree) Version() int { return t.version }
 
-// Ways is how many descriptors the Tasks of an Entry have.
+// Ways returns the length of Entry.Tasks.
 func (t *Tree) Ways() int { return len(t.hierarchies) }
 
-// Weak says in words what this tree cannot hold.
+// Weak describes the limits that this tree cannot enforce.
 func (t *Tree) Weak() []string { return slices.Clone(t.weak) }
 
-// New makes a group, sets its limits and reads each back. When it fails nothing
-// is left. The name is of letters, digits, "_" and "-", at most 64, and unique
-// among the tree's groups. A processor quota on a tree that cannot hold one is
-// passed over, as Weak and Walls say.
+// New makes a group, sets its limits and reads each back. On error it leaves nothing
+// behind. The name has at most 64 letters, digits, "_" and "-" and must be unique in the
+// tree. If the tree cannot hold a CPU quota, l.CPUCores is ignored; Weak and Walls show
+// that. The caller removes the group.
 func (t *Tree) New(name string, l Limits) (*Group, error) {
 	if !validName(name) {
 		return nil, fmt.Errorf("make control group %q: the name is not one of letters, digits, _ and -", name)
@@ -159,11 +159,10 @@ func validName(name string) bool {
 	return name != "" && len(name) <= 64 && strings.Trim(name, letters) == ""
 }
 
-// ChownForEntry gives the groups that are made from now on to a user, as far as
-// it takes for a process of that user to clone into them: the directories and
-// their procs files, not the limits. The process must itself be in a group of
-// this tree, so the first group to make is one for it. On version 1 nothing has
-// to be given and nothing is.
+// ChownForEntry lets processes of a user clone into groups that are made from now on. It
+// changes the owner of the groups' directories and cgroup.procs files, but not of the
+// limits. The cloning process must itself be in a group of this tree, so the caller makes
+// a group for it first. On version 1 ChownForEntry does nothing, because nothing is needed.
 func (t *Tree) ChownForEntry(uid, gid int) error {
 	if t.version == 1 {
 		return nil
@@ -187,10 +186,9 @@ func (o *owner) give(d directory, group string) error {
 	return nil
 }
 
-// Sweep removes the directories that dead owners left in the places where this
-// tree is, and says how many of their trees are gone in the hierarchy that had
-// most. What still holds processes stays for a later sweep. Directories of living
-// owners are never touched.
+// Sweep removes the directories of dead servers beside this tree's directories. It returns
+// how many trees it has removed, as the maximum over the hierarchies. Directories that
+// still have processes stay for a later sweep. Those of living servers are not touched.
 func (t *Tree) Sweep() (int, error) {
 	most := 0
 	var errs []error
@@ -202,9 +200,9 @@ func (t *Tree) Sweep() (int, error) {
 	return most, errors.Join(errs...)
 }
 
-// Close removes every group and the tree. The caller has ended the processes; a
-// group that still holds one makes Close fail, after a second for each hierarchy,
-// and stays for a later start to sweep. It may be called more than once.
+// Close removes every group and the tree. The caller must have ended all processes in it.
+// If a group still has one, Close fails after a second for each hierarchy, and the group
+// stays for the Sweep of a later server. Close may be called more than once.
 func (t *Tree) Close() error {
 	t.mu.Lock()
 	left := t.groups
@@ -221,7 +219,7 @@ func (t *Tree) Close() error {
 		errs = append(errs, t.removeHierarchy(h))
 	}
 	if t.leave != nil {
-		if err := t.leave(); err != nil { // the tree is gone all the same
+		if err := t.leave(); err != nil { // only the server's own group is left
 			t.log.Warn("control group of the server stays behind", "error", err)
 		}
 	}

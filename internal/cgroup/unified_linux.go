@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// open2 makes the directory of a version 2 tree and tries it. Version 2 does not
-// let a group have both processes and limited groups below it, except the root
-// of all, so the place is one of three: the root; our own group, if nothing but
-// this process is in it, which then moves into a leaf; or the group above.
+// open2 makes and tests a version 2 tree. On version 2 a group other than the root cannot
+// have both processes and limited groups below it. The tree is therefore in the root
+// group; in this process's own group, if no other process is in it, after this process has
+// moved into a leaf group; or in the parent group.
 func (s scene) open2(need []string) (*Tree, error) {
 	i := slices.IndexFunc(s.mounts, func(m mount) bool { return m.unified })
 	if i < 0 {
@@ -61,7 +61,7 @@ func (s scene) open2(need []string) (*Tree, error) {
 func (s scene) settle(t *Tree, top, own string, need []string) error {
 	isRoot := false
 	if _, err := os.Stat(filepath.Join(own, "cgroup.type")); errors.Is(err, fs.ErrNotExist) {
-		isRoot = true // only the root of all has no type
+		isRoot = true // only the root group has no cgroup.type
 	}
 	if isRoot {
 		return s.place(t, own, need)
@@ -79,11 +79,11 @@ func (s scene) settle(t *Tree, top, own string, need []string) error {
 	return nil
 }
 
-// place makes our directory in base. Who moves a process needs the right to
-// write the procs file of the group above both places, which is base.
+// place makes the tree's directory in base. To move a process, the kernel requires write
+// permission for cgroup.procs of the common parent of both groups, which is base.
 func (s scene) place(t *Tree, base string, need []string) error {
 	if err := unix.Access(filepath.Join(base, "cgroup.procs"), unix.W_OK); err != nil {
-		return fmt.Errorf("%s is not ours to move processes in: %w", base, err)
+		return fmt.Errorf("%s does not let this user move processes: %w", base, err)
 	}
 	f, err := openDirectory(base)
 	if err != nil {
@@ -96,7 +96,7 @@ func (s scene) place(t *Tree, base string, need []string) error {
 	return t.addHierarchy(base, nil)
 }
 
-// placeInOwn empties our own group first: this process goes into a leaf.
+// placeInOwn moves this process into a leaf group and then places the tree in its own group.
 func (s scene) placeInOwn(t *Tree, own string, need []string) error {
 	f, err := openDirectory(own)
 	if err != nil {
@@ -134,8 +134,9 @@ func (s scene) placeInOwn(t *Tree, own string, need []string) error {
 	return nil
 }
 
-// moveBack undoes placeInOwn. Processes go back only once no controller is handed
-// on, which fails while another tree is there; then the leaf stays in use.
+// moveBack undoes placeInOwn. This process can return only after all controllers are
+// disabled for child groups. That fails while another tree is there; then the process
+// stays in the leaf.
 func moveBack(own, leaf string, plain bool) error {
 	f, err := openDirectory(own)
 	if err != nil {
@@ -158,7 +159,7 @@ func moveBack(own, leaf string, plain bool) error {
 	return d.remove(leaf)
 }
 
-// lacking fails when a group has not been given the controllers.
+// lacking fails if a controller is not delegated to the group.
 func lacking(d directory, need []string) error {
 	text, err := d.read("cgroup.controllers")
 	if err != nil {
@@ -172,8 +173,8 @@ func lacking(d directory, need []string) error {
 	return nil
 }
 
-// enable hands the controllers on to the groups below a directory; the processor
-// quota if it can be had.
+// enable enables the controllers for the child groups of a directory, and the CPU controller
+// if that is possible.
 func enable(d directory, need []string) error {
 	if len(need) == 0 {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peakFile1 counts what the limit counts: swap too where the kernel does.
+// peakFile1 returns the file of the memory peak, with swap if the kernel counts it.
 func (t *Tree) peakFile1() string {
 	if t.countsSwap {
 		return "memory.memsw.max_usage_in_bytes"
@@ -17,16 +17,16 @@ func (t *Tree) peakFile1() string {
 	return "memory.max_usage_in_bytes"
 }
 
-// The buffers of TCP and UDP sockets, loopback's too, are not in the memory that
-// version 1 limits. They are counted once they have a limit of their own.
+// The memory limit of version 1 does not include buffers of TCP and UDP sockets, not even
+// on loopback. They have a limit of their own.
 const (
 	networkFile1  = "memory.kmem.tcp.limit_in_bytes"
 	networkBytes1 = 32 << 20
 )
 
-// setMemory1 sets memory, and memory with swap to the same. The kernel keeps the
-// second at or above the first at every moment, so the order depends on the
-// direction.
+// setMemory1 sets the limits of memory and of memory with swap to the same value. The
+// kernel requires the second to be at least the first at all times, so the order of the
+// writes depends on whether the limit rises or falls.
 func (t *Tree) setMemory1(group string, old, limit int64) error {
 	h := t.of("memory")
 	if h == nil {
@@ -46,7 +46,7 @@ func (t *Tree) setMemory1(group string, old, limit int64) error {
 	}
 	for _, f := range files {
 		name := group + "/" + f
-		if limit == 0 { // reads back as a number that depends on the page size
+		if limit == 0 { // no limit reads back as a number that depends on the page size
 			if err := h.write(name, "-1"); err != nil {
 				return err
 			}
@@ -66,7 +66,7 @@ func (g *Group) setQuota1(cores float64) error {
 		return h.set(g.path("cpu.cfs_quota_us"), g.quota)
 	}
 	period := g.path("cpu.cfs_period_us")
-	if got := h.number(period, ""); got != quotaPeriod { // what a new group has
+	if got := h.number(period, ""); got != quotaPeriod { // the period of a new group
 		if err := h.set(period, strconv.Itoa(quotaPeriod)); err != nil {
 			return err
 		}
@@ -74,8 +74,8 @@ func (g *Group) setQuota1(cores float64) error {
 	want := quotaOf(cores)
 	err := h.set(g.path("cpu.cfs_quota_us"), strconv.FormatInt(want, 10))
 	if errors.Is(err, unix.EINVAL) {
-		// A group may not be given more than one above it has. That one holds for
-		// all groups together, so each gets as much as there is.
+		// The kernel refuses a quota above that of the parent group. The parent's quota
+		// bounds all groups together, so use it for this group.
 		want, err = g.quotaAbove(want, err)
 	}
 	if err != nil {
@@ -102,11 +102,11 @@ func (g *Group) quotaAbove(want int64, refused error) (int64, error) {
 	return most, nil
 }
 
-// clear1 makes the group of the task controller anew: its peak cannot be put
-// back. That fails where a process is left.
+// clear1 removes and makes the group of the task controller, because its peak cannot be
+// reset. The removal fails if a process is left.
 func (g *Group) clear1() error {
 	if g.removed {
-		return errors.New("it was removed")
+		return errors.New("the group was removed")
 	}
 	h := g.tree.of("pids")
 	if h == nil || h == g.tree.of("memory") || h == g.tree.of("cpu") || h == g.tree.of("cpuacct") {
@@ -119,13 +119,13 @@ func (g *Group) clear1() error {
 		return err
 	}
 	g.limits.MaxTasks = 0
-	// The quota is to be written even when it is the same: that gives back what
-	// the last use had taken of the present period.
+	// Makes Set write the quota even if it does not change. The write resets what the last
+	// use has consumed of the current period.
 	g.limits.CPUCores = -1
 	return h.make(g.name)
 }
 
-// inUse1 is what is charged to a group now.
+// inUse1 returns the bytes that are charged to a group.
 func (t *Tree) inUse1(group string) int64 {
 	name := "/memory.usage_in_bytes"
 	if t.countsSwap {
@@ -153,7 +153,7 @@ func (t *Tree) read1(group string, g *gauges) figures {
 	return f
 }
 
-// holdsMemory says whether every file that makes the memory limit says so.
+// holdsMemory reports whether all files of the memory limit have the limit.
 func (t *Tree) holdsMemory(group string, limit int64) bool {
 	h, want := t.of("memory"), strconv.FormatInt(limit, 10)
 	if t.version == 2 {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// setMemory2 sets memory, forbids swap where the kernel counts it, and asks that
-// a group that runs out is ended whole rather than left with holes.
+// setMemory2 sets the memory limit, forbids swap if the kernel counts it, and makes the
+// kernel kill the whole group when it runs out of memory, not only one process.
 func (t *Tree) setMemory2(group string, _, limit int64) error {
 	h := t.of("memory")
 	if h == nil {

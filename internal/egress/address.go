@@ -5,9 +5,9 @@ import (
 	"net/netip"
 )
 
-// special is what no sandbox is let through to: the special-purpose registries
-// of IANA whole, also what they call globally reachable, multicast and what is
-// reserved. Of IPv6 only global unicast can pass at all.
+// special lists the addresses that no sandbox may reach: all of IANA's special-purpose
+// registries, even entries that are globally reachable, multicast, and reserved ranges.
+// Of IPv6 only global unicast addresses are allowed.
 var special = func() (all []block) {
 	for _, s := range []struct{ prefix, what string }{
 		{"0.0.0.0/8", "unspecified"},
@@ -28,7 +28,7 @@ var special = func() (all []block) {
 		{"203.0.113.0/24", "for documentation"},
 		{"224.0.0.0/4", "multicast"},
 		{"240.0.0.0/4", "reserved"},
-		{"168.63.129.16/32", "where a cloud keeps its metadata"}, // looks public, and is each machine's own host
+		{"168.63.129.16/32", "where a cloud keeps its metadata"}, // Azure's WireServer: a public address that each virtual machine uses to reach its own host
 
 		{"2001::/23", "reserved for protocols, such as Teredo"},
 		{"2001:db8::/32", "for documentation"},
@@ -41,7 +41,7 @@ var special = func() (all []block) {
 	return all
 }()
 
-// block is a range of addresses and what it is.
+// block is a range of addresses and its purpose.
 type block struct {
 	netip.Prefix
 	what string
@@ -49,13 +49,12 @@ type block struct {
 
 var (
 	globalUnicast = netip.MustParsePrefix("2000::/3")
-	nat64         = netip.MustParsePrefix("64:ff9b::/96") // an IPv4 address is in its last four bytes
+	nat64         = netip.MustParsePrefix("64:ff9b::/96") // the last four bytes are an IPv4 address
 )
 
-// Special says what is special about an address; empty: it is an ordinary
-// public one. An IPv4 address in the clothes of IPv6, mapped or for NAT64, is
-// judged as what it leads to. That of another tunnel, and one with a zone, is
-// special.
+// Special says why an address is special, or returns "" for an ordinary public one. An
+// IPv4-mapped address and a NAT64 address are judged by the IPv4 address in them.
+// Addresses of other tunnels, and addresses with a zone, are special.
 func Special(a netip.Addr) string {
 	if !a.IsValid() {
 		return "none"
@@ -92,12 +91,12 @@ func Special(a netip.Addr) string {
 	}
 }
 
-// ofThisMachine reports whether the address is one of this machine's own. Such
-// a connection does not leave it, so that no firewall before it is passed.
+// ofThisMachine reports whether the address belongs to an interface of this machine.
+// A connection to it stays inside the machine and passes no external firewall.
 func ofThisMachine(a netip.Addr) bool {
 	all, err := net.InterfaceAddrs()
 	if err != nil {
-		return true // not known: refused
+		return true // unknown, so refuse
 	}
 	a = a.Unmap()
 	for _, n := range all {

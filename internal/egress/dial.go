@@ -12,23 +12,23 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// BlockedError says that a host has only addresses that are refused.
+// BlockedError means that all addresses of a host are refused.
 type BlockedError struct {
 	Host sandboxmcp.Host
 	Addr netip.Addr
-	What string // what is special about it
+	What string // why the address is refused; see Special
 }
 
-// Error names the host, the address and what is special about it.
+// Error names the host, the address and why it is refused.
 func (e *BlockedError) Error() string {
 	return string(e.Host) + " has the address " + e.Addr.String() + ", which is " + e.What
 }
 
-// dialer connects to hosts by name and looks at the address that is used. It
-// heeds no proxy of the server's environment.
+// dialer connects to hosts by name and checks the address that the connection uses. It
+// ignores proxy variables in the server's environment.
 type dialer struct {
 	timeout  time.Duration
-	private  map[sandboxmcp.Domain]bool // as in Config; one with a wildcard is never looked up
+	private  map[sandboxmcp.Domain]bool // Config.Private; no lookup matches a wildcard
 	resolve  map[sandboxmcp.Domain]netip.AddrPort
 	resolver *net.Resolver
 }
@@ -48,8 +48,8 @@ func newDialer(c Config, timeout time.Duration) *dialer {
 	return d
 }
 
-// connect connects to the host by TCP. Where each of its addresses is special the
-// error wraps a [*BlockedError].
+// connect connects to the host by TCP. If each of its addresses is special, the error
+// wraps a [*BlockedError].
 func (d *dialer) connect(ctx context.Context, h sandboxmcp.Host, port int) (net.Conn, error) {
 	n := net.Dialer{Timeout: d.timeout, Resolver: d.resolver}
 	for _, key := range []sandboxmcp.Domain{{Host: h, Port: port}, {Host: h}} {
@@ -58,11 +58,11 @@ func (d *dialer) connect(ctx context.Context, h sandboxmcp.Host, port int) (net.
 		}
 	}
 	if !d.mayBePrivate(h, port) {
-		// What stands here is the address of the socket itself, after every lookup: a
-		// name that means something else by now is seen.
+		// Control gets the address that the socket connects to, after name resolution.
+		// DNS rebinding therefore cannot pass the check.
 		n.Control = func(_, address string, _ syscall.RawConn) error { return check(h, address) }
 	}
-	// The last dot keeps the server's own search list away from the name.
+	// The final dot keeps the resolver from appending the server's search domains.
 	return n.DialContext(ctx, "tcp", net.JoinHostPort(string(h)+".", strconv.Itoa(port)))
 }
 
@@ -85,8 +85,7 @@ func check(h sandboxmcp.Host, address string) error {
 	return nil
 }
 
-// unreachable says in a few words why a dial failed, and nothing of the server's
-// own network.
+// unreachable says briefly why a dial failed. It reveals nothing of the server's network.
 func unreachable(err error) string {
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {
 		if dns.IsNotFound {

@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	dnsTTL     = 5    // seconds: what is open may change
-	dnsMessage = 4096 // bytes of a question at most
+	dnsTTL     = 5    // seconds; short, because the open domains may change
+	dnsMessage = 4096 // most bytes of a question
 )
 
-// answer returns the answer to a DNS message; nil: there is none to give. It
-// asks nobody: a name that is open has the address that stands for it, localhost
-// has loopback, and no other name exists.
+// answer returns the answer to a DNS message, or nil if the message gets none. It asks
+// no other resolver. An open name has the address that represents it, localhost has a
+// loopback address, and no other name exists.
 func (l *Link) answer(msg []byte) []byte {
 	defer l.survive()
 	var p dnsmessage.Parser
@@ -47,8 +47,8 @@ func (l *Link) answer(msg []byte) []byte {
 	return packed(out, code, &q, a, edns)
 }
 
-// lookup decides about a question. Without an address the name exists and has
-// nothing of the type that was asked for.
+// lookup answers a question. RCodeSuccess without an address means that the name exists
+// but has no record of the requested type.
 func (l *Link) lookup(q dnsmessage.Question) (dnsmessage.RCode, dnsmessage.ResourceBody) {
 	text := q.Name.String()
 	h, err := sandboxmcp.ParseHost(text)
@@ -63,7 +63,7 @@ func (l *Link) lookup(q dnsmessage.Question) (dnsmessage.RCode, dnsmessage.Resou
 		}
 	}
 	if err != nil || !l.policy.AllowsName(h) {
-		if !strings.HasSuffix(strings.ToLower(text), ".arpa.") { // names of addresses, which programs look up by themselves
+		if !strings.HasSuffix(strings.ToLower(text), ".arpa.") { // reverse lookups, which libraries make without the program's wish, are not reported
 			if err == nil {
 				text = string(h)
 			}
@@ -82,7 +82,8 @@ func (l *Link) lookup(q dnsmessage.Question) (dnsmessage.RCode, dnsmessage.Resou
 	return dnsmessage.RCodeSuccess, &dnsmessage.AResource{A: a.As4()}
 }
 
-// extended reports whether the message has an OPT record, which wants one back.
+// extended reports whether the message has an OPT record (EDNS), so that the answer
+// needs one, too.
 func extended(p *dnsmessage.Parser) bool {
 	if p.SkipAllAnswers() != nil || p.SkipAllAuthorities() != nil {
 		return false
@@ -140,12 +141,12 @@ func (l *Link) serveUDP(c net.PacketConn) {
 			continue
 		}
 		if out := l.answer(buf[:n]); out != nil {
-			_, _ = c.WriteTo(out, from) // one that cannot be told asks again
+			_, _ = c.WriteTo(out, from) // if the answer is lost, the program asks again
 		}
 	}
 }
 
-// serveDNS answers the questions of a connection, each with its length before it.
+// serveDNS answers DNS questions over TCP, each with a length prefix.
 func (l *Link) serveDNS(c net.Conn) {
 	var head [2]byte
 	for {
@@ -172,8 +173,8 @@ func (l *Link) serveDNS(c net.Conn) {
 	}
 }
 
-// stopped reports whether a socket's error is its end, and else waits a moment:
-// what fails for want of memory or descriptors may go on later.
+// stopped reports whether an error means that the socket or the link is closed. For any
+// other error it waits 20 ms first, because a lack of memory or descriptors may pass.
 func (l *Link) stopped(err error) bool {
 	if errors.Is(err, net.ErrClosed) || l.ctx.Err() != nil {
 		return true

@@ -10,32 +10,32 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// Caps bound one [Link], and All all of them. A field of 0 is its default.
+// Caps holds limits of each [Link]; All is a limit of all links together. A field of 0
+// means its default.
 type Caps struct {
-	Conns     int           // connections at once, 256, and not more than a quarter of All
-	All       int           // connections at once of all links of the Proxy, 4096, and not more than a twelfth of this process's descriptors
-	PerSecond int           // new connections a second, 200; twice as many may come in a burst
-	Questions int           // DNS questions a second, 500; likewise
-	Bytes     int64         // both ways together until the next reset of the report, 8 GiB; exceeded by 4 MiB for each way of a connection at most
-	Names     int           // names that get an address, 4096
-	Entries   int           // distinct entries in each list of a report, 200
-	Head      time.Duration // how long a program may take for a ClientHello or the head of a request, 10 s
-	Dial      time.Duration // resolving and connecting, 10 s
-	Idle      time.Duration // how long a connection may carry nothing, 10 min
+	Conns     int           // open connections; default 256, at most a quarter of All
+	All       int           // open connections of all links of the Proxy; default 4096, at most a twelfth of this process's descriptors
+	PerSecond int           // new connections per second, with bursts of twice as many; default 200
+	Questions int           // DNS questions per second, with bursts of twice as many; default 500
+	Bytes     int64         // bytes in both directions until the report is reset, default 8 GiB; each direction of a connection may exceed it by 4 MiB
+	Names     int           // names that get an address; default 4096
+	Entries   int           // distinct entries in each list of a report; default 200
+	Head      time.Duration // time for a ClientHello or the head of a request; default 10 s
+	Dial      time.Duration // time to resolve and connect; default 10 s
+	Idle      time.Duration // time that a connection may carry no bytes; default 10 min
 }
 
-// Config is what a [Proxy] needs. Everything may be left out.
+// Config configures a [Proxy]. All fields are optional.
 type Config struct {
 	Logger *slog.Logger
 
-	// Private are the hosts whose address may be special, each at its ports. They
-	// open nothing: a policy has to allow them as any other. Wildcards are not
-	// heeded.
+	// Private lists hosts that may have a special address, at the ports of the
+	// entry. It does not open them: the policy decides. Wildcards are ignored.
 	Private []sandboxmcp.Domain
 
-	// For tests only, and told by [Proxy.Weak]: where the connections of a host, at
-	// its Port or at all for 0, go instead of to its address, without a check of
-	// the address; and the resolver for every other name.
+	// Resolve and DNS are for tests, and Proxy.Weak reports them. Resolve maps a
+	// host, at one port or at all (Port 0), to the address that connections go to;
+	// that address is not checked. DNS is the resolver for all other names.
 	Resolve map[sandboxmcp.Domain]netip.AddrPort
 	DNS     netip.AddrPort
 
@@ -43,8 +43,8 @@ type Config struct {
 	Now  func() time.Time
 }
 
-// Proxy dials for sandboxes. A server has one. It may be used by several
-// goroutines.
+// Proxy dials hosts for sandboxes. A server has one. Its methods may be called
+// concurrently.
 type Proxy struct {
 	log  *slog.Logger
 	dial *dialer
@@ -54,7 +54,7 @@ type Proxy struct {
 	busy atomic.Int64 // connections from all sandboxes
 }
 
-// New makes a Proxy. It holds nothing that has to be closed.
+// New makes a Proxy. It needs no Close.
 func New(c Config) *Proxy {
 	p := &Proxy{log: c.Logger, caps: c.Caps.orDefault(), now: c.Now}
 	if p.log == nil {
@@ -65,16 +65,16 @@ func New(c Config) *Proxy {
 	}
 	p.dial = newDialer(c, p.caps.Dial)
 	if len(c.Resolve) > 0 {
-		p.weak = append(p.weak, "network: a setting for tests leads connections of some names elsewhere")
+		p.weak = append(p.weak, "network: a setting for tests redirects the connections of some names")
 	}
 	if c.DNS.IsValid() {
-		p.weak = append(p.weak, "network: a setting for tests has names resolved by another server")
+		p.weak = append(p.weak, "network: a setting for tests names another DNS server")
 	}
 	return p
 }
 
-// Weak says in words what settings for tests have changed; nil: nothing. It
-// belongs into the report of what isolates a run.
+// Weak describes the settings for tests that are active, for the list of weaknesses in
+// a run's isolation report. It is empty without such settings.
 func (p *Proxy) Weak() []string { return append([]string(nil), p.weak...) }
 
 // Attach serves the sockets of n until the link is closed, which closes them.
@@ -95,8 +95,8 @@ func (c Caps) orDefault() Caps {
 			*d = v
 		}
 	}
-	// Each is two sockets, and as many as four descriptors more while the kernel
-	// copies: half of what there is is left to all else.
+	// A connection uses two sockets, and up to four pipe descriptors while splice
+	// copies. A twelfth for connections leaves half of the descriptors to the rest.
 	def(&c.All, min(4096, descriptors()/12))
 	def(&c.Conns, max(min(256, c.All/4), 1))
 	def(&c.PerSecond, 200)

@@ -9,29 +9,30 @@ import (
 	"time"
 )
 
-// firstWord is how long a program may be silent before the other side is thought
-// to speak first.
+// firstWord is how long the proxy waits for a program's first byte. After that it
+// assumes a protocol in which the host speaks first, and dials.
 const firstWord = 200 * time.Millisecond
 
-// firstLine bounds what is looked at to tell HTTP from something else.
+// firstLine bounds the bytes that are inspected to recognize HTTP.
 const firstLine = 4 << 10
 
-// murky is said of text that might become the head of a request.
+// murky is the reason for refusing a first line that is too long to tell whether it
+// begins an HTTP request.
 const murky = "what was sent begins as a line that does not end"
 
 type tongue int
 
 const (
-	silence tongue = iota // nothing, and nothing will be
+	silence tongue = iota // the program has closed its side and sent nothing
 	speaksTLS
 	speaksHTTP
 	speaksOther
-	speaksMurky // a line that does not end
+	speaksMurky // the first line is too long
 )
 
-// guess serves a named port that is neither 80 nor 443, where anything may be
-// spoken. TLS and HTTP are held to what holds at their own ports. The rest is
-// copied as it is, if the host is known.
+// guess serves a named port other than 80 and 443, where any protocol may be used. TLS
+// and HTTP get the same checks as at their own ports. Anything else is copied
+// unchanged, if the host is known.
 func (v *visit) guess() {
 	_ = v.c.SetReadDeadline(time.Now().Add(firstWord))
 	if _, err := v.br.Peek(1); err != nil && isTimeout(err) {
@@ -41,7 +42,7 @@ func (v *visit) guess() {
 	v.answerTongue(v.listen())
 }
 
-// answerTongue goes on with a program that speaks first.
+// answerTongue serves a program that has spoken first, by the protocol that it uses.
 func (v *visit) answerTongue(said tongue) {
 	switch said {
 	case speaksTLS:
@@ -58,7 +59,7 @@ func (v *visit) answerTongue(said tongue) {
 
 var requestLine = regexp.MustCompile(`^\S+ .*HTTP/\d(\.\d)?\s*$`)
 
-// listen tells by the first bytes what is spoken. They stay to be read.
+// listen recognizes the protocol by the program's first bytes. It does not consume them.
 func (v *visit) listen() tongue {
 	for n := 1; ; n++ {
 		b, err := v.br.Peek(n)
@@ -89,8 +90,8 @@ func (v *visit) listen() tongue {
 	}
 }
 
-// raw copies as it is. When the program has said nothing yet, its first words
-// are looked at when they come.
+// raw copies bytes unchanged. silent says that the program has sent nothing yet; its
+// first bytes are then inspected when they arrive.
 func (v *visit) raw(silent bool) {
 	if v.host == "" {
 		v.deny(ViaTCP, "no name stands for this address, and none was said")
@@ -137,9 +138,9 @@ func (v *visit) raw(silent bool) {
 	})
 }
 
-// await waits until one side speaks, and returns what the host has said. When it
-// is the program, the connection goes on as one that has just begun, with up in
-// its place.
+// await waits until one side sends data. If the host does, await returns that data. If
+// the program does, await sets v.up, so that the connection is served like a new one
+// whose host is dialled already.
 func (v *visit) await(up net.Conn) (banner []byte) {
 	heard := make(chan []byte, 1)
 	_ = up.SetReadDeadline(time.Now().Add(v.l.proxy.caps.Idle))
@@ -149,7 +150,7 @@ func (v *visit) await(up net.Conn) (banner []byte) {
 		b := make([]byte, 4<<10)
 		n, err := up.Read(b)
 		if n > 0 || !isTimeout(err) {
-			_ = v.c.SetReadDeadline(time.Unix(1, 0)) // what goes on here is over
+			_ = v.c.SetReadDeadline(time.Unix(1, 0)) // ends the Peek below
 		}
 		heard <- b[:n]
 	}()

@@ -13,34 +13,33 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-const headBytes = 32 << 10 // of a request's head; of an answer's eight times as many
+const headBytes = 32 << 10 // most bytes of a request's head; of an answer's head eight times as many
 
-// headFields bounds the fields of a request's head: empty ones take thirty times
-// the memory of their bytes, for as long as the answer takes.
+// headFields bounds the fields of a request's head. Parsed empty fields take thirty
+// times the memory of their bytes, until the answer has ended.
 const headFields = 128
 
-// request is the head of a request, checked.
+// request is a request whose head was checked.
 type request struct {
 	*http.Request // headers and body; its URL and Host are not used
 
-	rest      *bufio.Reader // the body, and what follows it
-	target    string        // path and query as they were sent
-	absolute  bool          // the request line named a host
+	rest      *bufio.Reader // the body and the bytes after it
+	target    string        // path and query as sent
+	absolute  bool          // the request line names a host
 	host      sandboxmcp.Host
 	port      int  // 0: none was named
 	keepsHTTP bool // HTTP/1.1, not 1.0
 }
 
-// headError is a head that is refused. It says what is wrong.
+// headError is the reason for refusing a head.
 type headError string
 
 func (e headError) Error() string { return string(e) }
 
-// readRequest reads the head of a request. It takes what RFC 9112 calls a
-// request and nothing that two readers could understand in two ways: lines end
-// with CR LF, fields are not folded, Host, Content-Length and Transfer-Encoding
-// stand there once at most and the last two not together. An error of the
-// connection is not a headError.
+// readRequest reads the head of a request. It accepts only requests of RFC 9112 that
+// every parser reads alike: lines end with CR LF, fields are not folded, Host,
+// Content-Length and Transfer-Encoding occur at most once, and the last two not
+// together. Errors of the connection are not a headError.
 func readRequest(br *bufio.Reader) (*request, error) {
 	head, err := readHead(br)
 	if err != nil {
@@ -65,14 +64,15 @@ func readRequest(br *bufio.Reader) (*request, error) {
 	return r, nil
 }
 
-// errUnsaid is the end of a connection, or of its time, before a word was said.
-var errUnsaid = errors.New("nothing was said")
+// errUnsaid means that the connection ended, or its deadline passed, before its first
+// byte.
+var errUnsaid = errors.New("nothing was sent")
 
-// readHead returns the bytes of a head, its last empty line included; with an
-// error those that came.
+// readHead returns the bytes of a head, including its final empty line. On error it
+// returns the bytes read so far.
 func readHead(br *bufio.Reader) ([]byte, error) {
 	var head []byte
-	start := 0 // of the line that is being read
+	start := 0 // offset of the current line
 	for {
 		piece, err := br.ReadSlice('\n')
 		head = append(head, piece...)
@@ -96,7 +96,7 @@ func readHead(br *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// checkHead looks at the lines of a head, and returns the value of the Host field.
+// checkHead checks the lines of a head and returns the value of the Host field.
 func checkHead(head []byte) (host string, err error) {
 	lines := strings.Split(strings.TrimSuffix(string(head), "\r\n\r\n"), "\r\n")
 	if err := checkRequestLine(lines[0]); err != nil {
@@ -154,8 +154,8 @@ func token(s string) bool {
 	})
 }
 
-// authority finds the host of the request: that of the request line, with which
-// the Host field has to agree, or that of the field.
+// authority sets the host of the request. It takes the host of the request line, which
+// the Host field must equal. If the request line has none, it takes the Host field.
 func (r *request) authority(head, field string) error {
 	line, _, _ := strings.Cut(head, "\r\n")
 	target := strings.Split(line, " ")[1]
@@ -205,17 +205,17 @@ func cutScheme(target string) (string, bool) {
 	return target[len(scheme):], true
 }
 
-// hostError is an authority whose host is no name.
+// hostError means that the host of an authority is not a host name.
 type hostError struct {
-	host string // as it was written
+	host string // as sent
 	port int    // 0: none was named
 }
 
 func (e hostError) Error() string {
-	return sandboxmcp.Quote(e.host) + " is no host name; addresses are not reached, only names"
+	return sandboxmcp.Quote(e.host) + " is not a host name; use a name, not an address"
 }
 
-// splitAuthority reads name or name:port; a port that is not there is 0.
+// splitAuthority parses name or name:port. A missing port is 0.
 func splitAuthority(s string) (sandboxmcp.Host, int, error) {
 	name, port := s, 0
 	if i := strings.LastIndexByte(s, ':'); i >= 0 && !strings.HasSuffix(s, "]") {

@@ -12,30 +12,29 @@ import (
 	"time"
 )
 
-// helloBytes bounds what is read for a ClientHello. One with the key shares of
-// today's largest algorithms and tickets has a few thousand.
+// helloBytes bounds the size of a ClientHello. With the largest key shares and tickets
+// of today it has a few thousand bytes.
 const helloBytes = 32 << 10
 
-// hiding are the extensions behind which another name than the one that is to be
-// seen may be meant: Encrypted Client Hello, and the draft before it.
+// hiding are the extensions that encrypt the real server name: Encrypted Client Hello
+// and its predecessor, the draft ESNI.
 var hiding = []uint16{0xfe0d, 0xffce}
 
-// hello is a ClientHello as far as it matters here.
+// hello is a parsed ClientHello.
 type hello struct {
-	name string // server name as it was sent; empty: none
-	ech  bool
-	raw  []byte // everything that was read: the hello and perhaps more
+	name string // server name as sent; empty: none
+	ech  bool   // the real server name is encrypted
+	raw  []byte // all bytes read: the ClientHello and perhaps more
 }
 
 var errStop = errors.New("that is enough")
 
-// readHello reads a ClientHello with the parser of crypto/tls, which is stopped
-// before it would answer. It reads what it needs in the pieces in which it
-// comes; who calls sets the deadline.
+// readHello reads a ClientHello with the parser of crypto/tls and stops it before it
+// answers. The caller sets the read deadline. On error hello.raw holds the bytes read.
 func readHello(ctx context.Context, r io.Reader) (hello, error) {
 	var h hello
 	var seen bytes.Buffer
-	server := tls.Server(silent{r: io.TeeReader(io.LimitReader(r, helloBytes), &seen)}, &tls.Config{ //nolint:gosec // nothing is spoken here: the version is the two ends' affair
+	server := tls.Server(silent{r: io.TeeReader(io.LimitReader(r, helloBytes), &seen)}, &tls.Config{ //nolint:gosec // no handshake takes place here: program and host agree on a version
 		MinVersion: tls.VersionTLS10,
 		GetConfigForClient: func(info *tls.ClientHelloInfo) (*tls.Config, error) {
 			h.name = info.ServerName
@@ -51,7 +50,7 @@ func readHello(ctx context.Context, r io.Reader) (hello, error) {
 	return hello{raw: h.raw}, fmt.Errorf("read ClientHello: %w", err)
 }
 
-// silent is a connection that can be read and says nothing.
+// silent is a net.Conn that reads from r and discards writes.
 type silent struct{ r io.Reader }
 
 func (s silent) Read(p []byte) (int, error)       { return s.r.Read(p) }
@@ -63,5 +62,5 @@ func (s silent) SetDeadline(time.Time) error      { return nil }
 func (s silent) SetReadDeadline(time.Time) error  { return nil }
 func (s silent) SetWriteDeadline(time.Time) error { return nil }
 
-// denied is the TLS alert access_denied, fatal, in a record of its own.
+// denied is a TLS record with the fatal alert access_denied.
 var denied = []byte{21, 3, 1, 0, 2, 2, 49}

@@ -18,7 +18,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// serveProxy serves a program that uses the proxy.
+// serveProxy serves a connection to the proxy's port.
 func (l *Link) serveProxy(c net.Conn) {
 	v := l.newVisit(c, backend.ProxyPort)
 	v.host = ""
@@ -45,8 +45,7 @@ func (l *Link) serveProxy(c net.Conn) {
 	v.forward(ViaProxy, r)
 }
 
-// http serves HTTP on a connection to a host, or to an address that stands for
-// none.
+// http serves HTTP on a connection that a program made to an address, without the proxy.
 func (v *visit) http() {
 	r, ok := v.request(ViaHTTP)
 	if !ok {
@@ -73,7 +72,8 @@ func (v *visit) http() {
 	v.forward(ViaHTTP, r)
 }
 
-// request reads the head of a request, and answers one that is refused.
+// request reads the head of a request. It answers and counts a refused one and returns
+// false.
 func (v *visit) request(via Via) (*request, bool) {
 	r, err := readRequest(v.br)
 	if err == nil {
@@ -93,17 +93,17 @@ func (v *visit) request(via Via) (*request, bool) {
 		return nil, false
 	}
 	switch {
-	case errors.Is(err, errUnsaid): // it was opened, and nothing was asked
+	case errors.Is(err, errUnsaid): // the program sent nothing: not a request
 	case isTimeout(err):
 		v.refuse(via, http.StatusRequestTimeout, "no request came in time")
 	default:
-		v.deny(via, "the request broke off")
+		v.deny(via, "the request was incomplete")
 	}
 	return nil, false
 }
 
-// connect serves CONNECT: the host is dialled before the answer, so that a
-// program reads why it failed.
+// connect serves CONNECT. It dials the host before it answers, so that the answer can
+// say why the dial failed.
 func (v *visit) connect(r *request) {
 	if r.ContentLength != 0 {
 		v.refuse(ViaConnect, http.StatusBadRequest, "CONNECT has no body")
@@ -121,14 +121,15 @@ func (v *visit) connect(r *request) {
 	v.speakSoon()
 }
 
-// speakSoon is speak with time for the first words.
+// speakSoon is speak with a new deadline for the program's first bytes.
 func (v *visit) speakSoon() {
 	v.in.allow(0)
 	v.headDeadline()
 	v.speak()
 }
 
-// reach decides and dials, and answers what is refused or failed with nil.
+// reach asks the policy and dials. If the host is refused or not reached, it answers the
+// program and returns nil.
 func (v *visit) reach(via Via) net.Conn {
 	if v.up != nil {
 		return v.up
@@ -147,14 +148,14 @@ func (v *visit) reach(via Via) net.Conn {
 		return nil
 	}
 	if b, ok := errors.AsType[*BlockedError](err); ok {
-		v.answer(http.StatusForbidden, place(v.host, v.port)+" is open, but its address is "+b.What+"; an operator lets it be reached with egress_private_hosts")
+		v.answer(http.StatusForbidden, place(v.host, v.port)+" is open, but its address is "+b.What+"; an operator can allow it with egress_private_hosts")
 		return nil
 	}
 	v.answer(http.StatusBadGateway, place(v.host, v.port)+" could not be reached: "+unreachable(err))
 	return nil
 }
 
-// forward sends the request on, written anew, and the answer back.
+// forward sends a newly written request to the host and the answer to the program.
 func (v *visit) forward(via Via, r *request) {
 	up := v.reach(via)
 	if up == nil {
@@ -167,7 +168,7 @@ func (v *visit) forward(via Via, r *request) {
 	go func() {
 		defer close(sent)
 		defer v.l.survive()
-		end := func() { _ = up.Close() } // the answer ends, too
+		end := func() { _ = up.Close() } // also ends the answer
 		if err := v.send(f, up, r); err != nil {
 			end()
 			return
@@ -181,7 +182,7 @@ func (v *visit) forward(via Via, r *request) {
 		<-sent
 		return
 	}
-	v.in.stop() // a body that goes on is not waited for
+	v.in.stop() // do not wait for a request body that goes on
 	<-sent
 	if v.br.Buffered()+r.rest.Buffered() > 0 {
 		v.deny(via, "a second request came on the connection")
@@ -189,11 +190,12 @@ func (v *visit) forward(via Via, r *request) {
 	linger(v.c)
 }
 
-// hop are the fields that concern one connection only. Expect is answered here.
+// hop lists the hop-by-hop fields, and the fields that the proxy writes itself. The proxy
+// answers Expect.
 var hop = map[string]bool{
 	"Connection": true, "Proxy-Connection": true, "Keep-Alive": true, "Te": true, "Trailer": true, "Transfer-Encoding": true,
 	"Upgrade": true, "Proxy-Authorization": true, "Proxy-Authenticate": true, "Http2-Settings": true, "Expect": true,
-	"Host": true, "Content-Length": true, // written anew
+	"Host": true, "Content-Length": true, // send and back write their own
 }
 
 // leftOut returns the names of fields that are not passed on.
@@ -210,7 +212,8 @@ func leftOut(h http.Header) map[string]bool {
 	return out
 }
 
-// send writes the request. An error means that the program did not send it whole.
+// send writes the request to the host. An error means that the program's request was
+// incomplete.
 func (v *visit) send(f *flow, up net.Conn, r *request) error {
 	w := bufio.NewWriterSize(up, 16<<10)
 	host := string(v.host)
@@ -244,7 +247,7 @@ func (v *visit) send(f *flow, up net.Conn, r *request) error {
 			if errors.Is(err, errBytes) {
 				v.deny(ViaHTTP, errBytes.Error())
 			} else if w.Flush() != nil {
-				return nil // the host wants no more of it, and may have answered
+				return nil // the host has stopped reading; it may have answered
 			}
 			return err
 		}
@@ -253,17 +256,17 @@ func (v *visit) send(f *flow, up net.Conn, r *request) error {
 		_ = end.Close()                  // writes the last chunk
 		_, _ = io.WriteString(w, "\r\n") // and no trailers
 	}
-	_ = w.Flush() // what fails here is seen where the answer is read
+	_ = w.Flush() // an error shows when the answer is read
 	return nil
 }
 
-// back writes the answer of the host, and reports whether it was whole.
+// back copies the host's answer to the program and reports whether it was complete.
 func (v *visit) back(f *flow, up net.Conn, r *request) (whole bool) {
 	limit := &io.LimitedReader{R: &patient{Conn: up, wait: f.idle}, N: 8 * headBytes}
 	br := bufio.NewReaderSize(limit, 4<<10)
 	res, err := readAnswer(br, r.Request)
 	if err != nil {
-		v.answer(http.StatusBadGateway, place(v.host, v.port)+" gave no answer that is understood")
+		v.answer(http.StatusBadGateway, place(v.host, v.port)+" sent an answer that is not valid HTTP/1")
 		return false
 	}
 	defer res.Body.Close()
@@ -298,7 +301,7 @@ func (v *visit) back(f *flow, up net.Conn, r *request) (whole bool) {
 	return err == nil
 }
 
-// chunks writes the body of an answer in chunks, as it came.
+// chunks writes the body of an answer with chunked encoding.
 func (v *visit) chunks(f *flow, res *http.Response) error {
 	w := httputil.NewChunkedWriter(v.c)
 	if _, err := io.Copy(w, f.reader(res.Body)); err != nil {
@@ -311,8 +314,8 @@ func (v *visit) chunks(f *flow, res *http.Response) error {
 	return err
 }
 
-// body writes the body of an answer that has a length, or with -1 ends with the
-// connection. It goes from socket to socket.
+// body writes the body of an answer: left bytes, or with -1 until the connection ends.
+// The kernel copies it from socket to socket.
 func (v *visit) body(f *flow, up net.Conn, br *bufio.Reader, left int64) error {
 	early := int64(br.Buffered())
 	if left >= 0 {
@@ -326,7 +329,7 @@ func (v *visit) body(f *flow, up net.Conn, br *bufio.Reader, left int64) error {
 	return f.copy(v.c, up, left)
 }
 
-// readAnswer reads the head of the answer after those that are only under way.
+// readAnswer reads the head of the final answer. It skips up to seven interim (1xx) ones.
 func readAnswer(br *bufio.Reader, r *http.Request) (*http.Response, error) {
 	for range 8 {
 		res, err := http.ReadResponse(br, r)
@@ -335,7 +338,7 @@ func readAnswer(br *bufio.Reader, r *http.Request) (*http.Response, error) {
 		}
 		switch {
 		case res.StatusCode == http.StatusSwitchingProtocols || res.StatusCode < 100:
-			return nil, errors.New("an answer that was not asked for")
+			return nil, errors.New("unexpected status code")
 		case res.StatusCode >= 200:
 			return res, nil
 		}
@@ -357,7 +360,7 @@ func (v *visit) refuse(via Via, code int, reason string) {
 	v.answer(code, reason)
 }
 
-// closed answers that the host is not open, and how it can be.
+// closed answers that the host is not open, and how to open it.
 func (v *visit) closed(reason string) {
 	d := sandboxmcp.Domain{Host: v.host}
 	if !d.MatchPort(v.port) {
@@ -372,7 +375,7 @@ func (v *visit) answer(code int, reason string) {
 	v.write(code, "sandboxmcp: "+phrase(reason), "sandboxmcp: "+reason+".\n")
 }
 
-// phrase makes a text fit for a status line.
+// phrase makes a text valid in a status line.
 func phrase(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {
@@ -383,8 +386,8 @@ func phrase(text string) string {
 	return text[:min(len(text), 200)]
 }
 
-// write answers and closes. Many programs show the words of the status line and
-// nothing else of an answer.
+// write answers and closes the connection. The status line has the message, too, because
+// many programs show nothing else.
 func (v *visit) write(code int, words, body string) {
 	_ = v.c.SetWriteDeadline(time.Now().Add(v.l.proxy.caps.Head))
 	_, _ = fmt.Fprintf(v.c, "HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", code, words, len(body), body)

@@ -13,8 +13,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// Link serves the sockets of one sandbox. Its methods may be called by several
-// goroutines.
+// Link serves the sockets of one sandbox. Its methods may be called concurrently.
 type Link struct {
 	proxy     *Proxy
 	policy    Policy
@@ -22,26 +21,26 @@ type Link struct {
 	ledger    *ledger
 	questions *bucket
 	arrivals  *bucket
-	effort    *backend.Effort // of the server for the sandbox
+	effort    *backend.Effort // bounds the server's time for this sandbox
 
-	ctx    context.Context //nolint:containedctx // it is the link's life, which Close ends
+	ctx    context.Context //nolint:containedctx // the lifetime of the link, which Close ends
 	cancel context.CancelFunc
 
 	mu     sync.Mutex
 	closed bool
 	served map[io.Closer]bool  // the sandbox's sockets
-	open   map[net.Conn]bool   // connections, both ends
-	out    map[net.Conn]*visit // those to the outside, and whose they are
-	round  int                 // how often there was a review
+	open   map[net.Conn]bool   // all connections, from the sandbox and to hosts
+	out    map[net.Conn]*visit // connections to hosts, with the connection from the sandbox
+	round  int                 // number of calls of Review
 	busy   int                 // connections from the sandbox
 	wg     sync.WaitGroup
 
-	refusals sync.Mutex // held while refused is asked and counted
+	refusals sync.Mutex // held while refused is called and its result is counted
 	refused  func() ([]backend.Refusal, int)
 }
 
 func newLink(p *Proxy, policy Policy, effort *backend.Effort) *Link {
-	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // a link lives until Close, and longer than any call
+	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // a link outlives the call that makes it, until Close
 	return &Link{
 		proxy: p, policy: policy, effort: effort, ctx: ctx, cancel: cancel,
 		names: newNames(p.caps.Names), ledger: &ledger{max: p.caps.Entries},
@@ -50,11 +49,11 @@ func newLink(p *Proxy, policy Policy, effort *backend.Effort) *Link {
 	}
 }
 
-// Serve begins to serve what is in n and is not served yet. It is called again
-// when n has more; on a link that is closed it closes them.
+// Serve serves the sockets of n that it does not serve yet. The caller calls it again
+// when n has more sockets. If the link is closed, Serve closes the sockets.
 func (l *Link) Serve(n *backend.Network) {
 	l.refusals.Lock()
-	l.refused = n.Refused // the same of every call
+	l.refused = n.Refused // the same function on every call
 	l.refusals.Unlock()
 	for _, c := range n.DNS {
 		l.start(c, func() { l.serveUDP(c) })
@@ -84,16 +83,16 @@ func (l *Link) start(s io.Closer, serve func()) {
 	l.wg.Go(serve)
 }
 
-// Report tells what was let through and what was refused, by the sandbox's kernel
-// too. With reset it begins anew; a count of bytes that are under way goes to the
-// next.
+// Report returns what was allowed and what was refused, also by the kernel. With reset
+// the next report starts empty; it then counts bytes of connections that are still
+// copying.
 func (l *Link) Report(reset bool) Report {
 	l.countRefused()
 	return l.ledger.report(reset)
 }
 
-// countRefused counts what the sandbox's kernel has refused because nobody
-// listens there.
+// countRefused counts connections that the kernel refused because no socket listens on
+// their port.
 func (l *Link) countRefused() {
 	l.refusals.Lock()
 	defer l.refusals.Unlock()
@@ -103,7 +102,7 @@ func (l *Link) countRefused() {
 	list, lost := l.refused()
 	for _, r := range list {
 		a := r.Address.Addr().Unmap()
-		if a.IsLoopback() { // a server of the sandbox's own that is not there
+		if a.IsLoopback() { // the program tried to reach a server in its own sandbox
 			continue
 		}
 		e := Entry{Host: a.String(), Port: int(r.Address.Port()), Times: r.Count, Via: ViaTCP, Reason: "the port is not open"}
@@ -118,15 +117,14 @@ func (l *Link) countRefused() {
 	l.ledger.denyOthers(lost)
 }
 
-// Close closes the sockets and every connection, ends what waits for a decision,
-// and returns when nothing of the link runs any more. It may be called more than
-// once.
+// Close closes the sockets and every connection, cancels pending decisions, and
+// returns when all goroutines of the link have ended. It may be called more than once.
 func (l *Link) Close() {
 	l.mu.Lock()
 	l.closed = true
 	l.cancel()
 	for s := range l.served {
-		_ = s.Close() // a socket that is closed already is what is wanted
+		_ = s.Close() // it may be closed already
 	}
 	for c := range l.open {
 		_ = c.Close()
@@ -135,8 +133,8 @@ func (l *Link) Close() {
 	l.wg.Wait()
 }
 
-// accept hands the connections of a listener to serve, each in a goroutine, as
-// far as the caps allow.
+// accept calls serve for each connection of a listener, in a goroutine of its own. It
+// refuses connections beyond the caps.
 func (l *Link) accept(s net.Listener, port int, serve func(net.Conn)) {
 	for {
 		c, err := s.Accept()
@@ -162,14 +160,16 @@ func (l *Link) accept(s net.Listener, port int, serve func(net.Conn)) {
 	}
 }
 
-// survive keeps a fault that hostile bytes have found to their connection.
+// survive recovers from a panic that bytes of one connection have caused, so that the
+// server goes on.
 func (l *Link) survive() {
 	if p := recover(); p != nil {
-		l.proxy.log.Error("a connection of a sandbox met a fault", "panic", p, "stack", string(debug.Stack()))
+		l.proxy.log.Error("panic while serving a sandbox's connection", "panic", p, "stack", string(debug.Stack()))
 	}
 }
 
-// enter takes a connection of the sandbox, or says why not.
+// enter registers a connection from the sandbox. If a cap refuses it, enter returns the
+// reason.
 func (l *Link) enter(c net.Conn) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -198,17 +198,18 @@ func (l *Link) leave(c net.Conn) {
 	delete(l.open, c)
 }
 
-// outcome is what became of a connection that was made.
+// outcome is the result of track.
 type outcome int
 
 const (
 	kept    outcome = iota
 	late            // the link is closed
-	changed         // what is open has changed since it was decided
+	changed         // Review was called after the decision
 )
 
-// track makes Close and Review close a connection to the outside that was decided
-// in the round of v. One that is not kept is closed. It is given up by untrack.
+// track registers a connection to a host, so that Close and Review can close it. If the
+// outcome is not kept, track has closed the connection. The caller ends a kept one with
+// untrack.
 func (l *Link) track(v *visit, c net.Conn) outcome {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -232,9 +233,9 @@ func (l *Link) untrack(c net.Conn) {
 	delete(l.out, c)
 }
 
-// Review looks at what was decided before: it ends the connections that keep does
-// not want any more, and those that are being made are decided anew. It is called
-// when another has to be content with what is open, after the policy knows.
+// Review ends the connections for which keep returns false. Connections that are being
+// dialled are decided again. The caller calls it when the sandbox goes on with other
+// open domains, after the policy has them.
 func (l *Link) Review(keep func(Ask) bool) {
 	l.mu.Lock()
 	l.round++
@@ -242,8 +243,8 @@ func (l *Link) Review(keep func(Ask) bool) {
 	l.Cut(keep)
 }
 
-// Cut ends the connections that keep does not want any more, because what let them
-// through was closed or has lapsed.
+// Cut ends the connections for which keep returns false, because their domain was closed
+// or has expired.
 func (l *Link) Cut(keep func(Ask) bool) {
 	l.mu.Lock()
 	out := maps.Clone(l.out)
@@ -257,15 +258,15 @@ func (l *Link) Cut(keep func(Ask) bool) {
 	}
 }
 
-// now is the round that a decision belongs to.
+// now returns the current round, which a new decision belongs to.
 func (l *Link) now() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.round
 }
 
-// aim says, for a report, what a connection was aimed at: the name that the
-// address stands for, or the address.
+// aim returns the destination of a connection for a report: the name that its address
+// represents, or the address.
 func (l *Link) aim(c net.Conn) string {
 	a, ok := local(c)
 	if !ok {
@@ -277,7 +278,7 @@ func (l *Link) aim(c net.Conn) string {
 	return a.String()
 }
 
-// local returns the address that the program asked for.
+// local returns the address that the program connected to.
 func local(c net.Conn) (netip.Addr, bool) {
 	if c.LocalAddr() == nil {
 		return netip.Addr{}, false
@@ -286,8 +287,8 @@ func local(c net.Conn) (netip.Addr, bool) {
 	return ap.Addr().Unmap(), err == nil
 }
 
-// reset closes a connection so that the other side learns of a refusal, not of
-// an end.
+// reset closes a connection by a TCP reset, which the other side sees as an error and
+// not as the end of the data.
 func reset(c net.Conn) {
 	if t, ok := c.(interface{ SetLinger(sec int) error }); ok {
 		_ = t.SetLinger(0)
@@ -295,7 +296,7 @@ func reset(c net.Conn) {
 	_ = c.Close()
 }
 
-// bucket lets through so many a second, and twice as many at once.
+// bucket is a token bucket: rate tokens per second, and twice as many in a burst.
 type bucket struct {
 	rate float64
 

@@ -7,11 +7,11 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// stands is the range of the addresses that stand for names. It is set aside for
-// benchmarks of network gear: nobody has such an address.
+// stands is the range of the addresses that represent names. It is reserved for
+// benchmarks (RFC 2544), so no host has such an address.
 var stands = netip.MustParsePrefix("198.18.0.0/15")
 
-// names gives each name one address, for as long as the link lives.
+// names maps each name to one address, for the life of the link.
 type names struct {
 	max int
 
@@ -25,8 +25,8 @@ func newNames(limit int) *names {
 	return &names{max: limit, addr: map[sandboxmcp.Host]netip.Addr{}, host: map[netip.Addr]sandboxmcp.Host{}, last: stands.Addr()}
 }
 
-// address returns the address that stands for the name; false: there are too
-// many names already.
+// address returns the address that represents the name. It returns false if there are
+// too many names.
 func (n *names) address(h sandboxmcp.Host) (netip.Addr, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -41,7 +41,7 @@ func (n *names) address(h sandboxmcp.Host) (netip.Addr, bool) {
 	return a, true
 }
 
-// name returns the name for which the address stands; false: for none.
+// name returns the name that the address represents. It returns false if there is none.
 func (n *names) name(a netip.Addr) (sandboxmcp.Host, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -6,46 +6,45 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// Via is the way on which a program asks.
+// Via is the protocol by which a program asks for a host.
 type Via string
 
-// The ways.
+// The protocols.
 const (
 	ViaProxy   Via = "proxy"   // a request at the proxy
 	ViaConnect Via = "connect" // CONNECT at the proxy
 	ViaHTTP    Via = "http"    // port 80, or HTTP at a named port
 	ViaTLS     Via = "tls"     // port 443, or TLS at a named port
-	ViaTCP     Via = "tcp"     // a named port, neither of them
-	ViaDNS     Via = "dns"     // a question for a name; in reports alone
-	ViaUDP     Via = "udp"     // which nobody listens for; in reports alone
+	ViaTCP     Via = "tcp"     // any other protocol at a named port
+	ViaDNS     Via = "dns"     // a DNS question; in reports only
+	ViaUDP     Via = "udp"     // a UDP packet, which is always refused; in reports only
 )
 
-// Ask is a destination that a program wants.
+// Ask is a destination that a program asks for.
 type Ask struct {
 	Host sandboxmcp.Host
 	Port int
 	Via  Via
 }
 
-// Verdict is what becomes of an Ask. Rule names what allowed or denied it, such
-// as the domain that matched; Reason is for who reads the refusal and has one
-// line. Both may be empty.
+// Verdict is the decision about an Ask. Rule names what allowed or denied it, such as
+// the domain that matched. Reason explains a refusal to the program in one line. Both
+// may be empty.
 type Verdict struct {
 	Allowed bool
 	Rule    string
 	Reason  string
 }
 
-// Policy decides. Its methods are called by several goroutines at once.
+// Policy decides which hosts a sandbox may reach. Its methods are called concurrently.
 type Policy interface {
-	// Decide is asked for each connection and each HTTP request, and for nothing
-	// that is refused anyway. It may take its time while a person is asked; when
-	// ctx ends, the program has gone away or the link is closed, and the verdict
-	// does not matter any more.
+	// Decide is called for each connection and each HTTP request that is not refused
+	// for another reason. It may block while a person is asked. When ctx ends, the
+	// program or the link has closed the connection, and the verdict is ignored.
 	Decide(ctx context.Context, ask Ask) Verdict
 
-	// AllowsName reports whether DNS gives the name an address: when one of its
-	// ports is open, or when its connections are to be held until somebody was
-	// asked. It does not wait.
+	// AllowsName reports whether DNS gives the name an address. That is so if one of
+	// its ports is open, or if its connections wait for a person's decision. It does
+	// not block.
 	AllowsName(h sandboxmcp.Host) bool
 }

@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// chunk is how much is copied before bytes are counted. The kernel moves them
-// from socket to socket where both are plain TCP connections.
+// chunk is how many bytes are copied before they are counted. Between two plain TCP
+// connections the kernel copies them (splice).
 const chunk = 4 << 20
 
 var (
 	errBytes = errors.New("the run has carried as many bytes as it may")
-	errIdle  = errors.New("nothing was carried for too long")
+	errIdle  = errors.New("the connection was idle for too long")
 )
 
-// flow counts the bytes of one connection, both ways.
+// flow counts the bytes of one connection in both directions.
 type flow struct {
 	ledger *ledger
 	max    int64
@@ -36,8 +36,8 @@ func (f *flow) count(n int64) {
 	f.ledger.add(n)
 }
 
-// copy copies from src to dst until its end, or n bytes when n is not below 0.
-// It gives up when neither way has carried anything for the idle time.
+// copy copies from src to dst: n bytes, or until end of file if n is negative. It
+// returns errIdle if neither direction carries bytes for the idle time.
 func (f *flow) copy(dst io.Writer, src net.Conn, n int64) error {
 	seen, still := int64(-1), 0
 	for n != 0 {
@@ -77,7 +77,7 @@ func (f *flow) copy(dst io.Writer, src net.Conn, n int64) error {
 	return nil
 }
 
-// reader counts what is read of r, for what the kernel cannot copy alone.
+// reader returns a reader of r that counts bytes, for data that splice cannot copy.
 func (f *flow) reader(r io.Reader) io.Reader { return &counted{f, r} }
 
 type counted struct {
@@ -95,13 +95,13 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// patient is a connection of which each read may take as long as was last said.
+// patient is a connection with a time limit for each single read. See allow.
 type patient struct {
 	net.Conn
 
 	mu   sync.Mutex
-	wait time.Duration // 0: as the deadline of the connection says
-	over bool
+	wait time.Duration // 0: the deadline of the connection holds
+	over bool          // stop was called
 }
 
 func (p *patient) Read(b []byte) (int, error) {
@@ -124,14 +124,14 @@ func (p *patient) begin() error {
 	}
 }
 
-// allow sets how long each read may take.
+// allow sets how long each later read may take; 0: as long as the connection's deadline.
 func (p *patient) allow(wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.wait = wait
 }
 
-// stop ends the read that is going on, and every later one.
+// stop makes the current read and every later one fail with os.ErrDeadlineExceeded.
 func (p *patient) stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -145,8 +145,8 @@ func closeWrite(c net.Conn) {
 	}
 }
 
-// linger closes a connection so that what was written last arrives: with unread
-// input a close would be a reset, which overtakes it.
+// linger closes a connection so that the bytes written last arrive. A plain close with
+// unread input would send a reset, and the peer would discard them.
 func linger(c net.Conn) {
 	closeWrite(c)
 	_ = c.SetReadDeadline(time.Now().Add(500 * time.Millisecond))

@@ -8,32 +8,32 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// Entry is a destination in a [Report]. Port is 0 where only its name was asked
-// for. Host is the canonical name, or else, quoted where it has to be, what the
-// program wrote.
+// Entry is a destination in a [Report]. Port is 0 for a DNS question. Host is the
+// canonical name. If what the program wrote is not a host name, Host is that text,
+// quoted if necessary.
 type Entry struct {
 	Host   string
 	Port   int
 	Times  int
-	Via    Via    // of the last time
-	Rule   string // of the last time
-	Reason string // why it was denied; of the last time
+	Via    Via    // of the latest attempt
+	Rule   string // of the latest attempt
+	Reason string // why the latest attempt was denied
 }
 
-// Report is what a link let through and what it refused, each destination
-// once, in the order of the first time.
+// Report lists the destinations that a link allowed and denied, each once, in the
+// order of their first attempt.
 type Report struct {
 	Allowed []Entry
 	Denied  []Entry
 
-	// Times of destinations that found no place in the lists.
+	// Attempts that are not in the lists, because these were full.
 	OtherAllowed int
 	OtherDenied  int
 
-	Bytes int64 // both ways together
+	Bytes int64 // in both directions
 }
 
-// Network returns the report as a result tells it.
+// Network returns the report in the form of a result.
 func (r Report) Network() sandboxmcp.Network {
 	n := sandboxmcp.Network{Allowed: []string{}, Denied: []sandboxmcp.DeniedRequest{}}
 	for _, e := range r.Allowed {
@@ -51,7 +51,7 @@ func (r Report) Network() sandboxmcp.Network {
 	return n
 }
 
-// ledger counts for a Report.
+// ledger collects the data of a Report.
 type ledger struct {
 	max int
 
@@ -72,7 +72,8 @@ type key struct {
 	port int
 }
 
-// count counts a time of an entry, or its Times. A twin is a time only where there is no entry.
+// count adds e.Times attempts, or one if that is 0. A twin is added only if the
+// destination has no entry yet.
 func (b *book) count(e Entry, twin bool, limit int) {
 	e.Times = max(e.Times, 1)
 	k := key{e.Host, e.Port}
@@ -104,8 +105,8 @@ func (l *ledger) allow(a Ask, rule string) {
 
 func (l *ledger) deny(e Entry) { l.denyOnce(e, false) }
 
-// denyOnce counts a denial that is the twin of another, as the question for AAAA
-// is of that for A, only where the other was not made.
+// denyOnce counts a denial. A twin, such as the AAAA question that follows an A
+// question, is counted only if the destination has no entry yet.
 func (l *ledger) denyOnce(e Entry, twin bool) {
 	e.Host = shown(e.Host)
 	l.mu.Lock()
@@ -113,7 +114,7 @@ func (l *ledger) denyOnce(e Entry, twin bool) {
 	l.denied.count(e, twin, l.max)
 }
 
-// denyOthers counts denials of which nothing is known.
+// denyOthers counts n denials whose destination is unknown.
 func (l *ledger) denyOthers(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -146,10 +147,10 @@ func (l *ledger) report(reset bool) Report {
 	return r
 }
 
-// shown makes what a program wrote as a host fit for a report.
+// shown makes text that a program sent as a host safe to print in a report.
 func shown(s string) string {
 	const limit = 253
-	if len(s) > limit { // no host; and half of what stands in it could not be known for what it is
+	if len(s) > limit { // longer than any host name; a truncated secret in it could not be masked
 		return "a name of " + strconv.Itoa(len(s)) + " bytes"
 	}
 	if strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '"' || r == '\\' }) {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// giveUp has the kernel end a connection whose other side takes nothing of what
-// was sent to it for so long: no deadline of a read ends a write that waits.
+// giveUp makes the kernel end a connection whose peer does not accept sent data for
+// that long. A read deadline would not end a blocked write.
 func giveUp(c net.Conn, after time.Duration) {
 	s, ok := c.(syscall.Conn)
 	if !ok {
@@ -19,12 +19,12 @@ func giveUp(c net.Conn, after time.Duration) {
 	if err != nil {
 		return
 	}
-	_ = raw.Control(func(fd uintptr) { // what has no such option has no window to be shut
+	_ = raw.Control(func(fd uintptr) { // an error means that c is not TCP: such a peer cannot close its window
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(max(after.Milliseconds(), 1)))
 	})
 }
 
-// descriptors is how many this process may have.
+// descriptors returns how many descriptors this process may have.
 func descriptors() int {
 	var r unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &r) != nil {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// giveUp does nothing: sandboxes with a network are of Linux.
+// giveUp does nothing: only Linux has sandboxes with a network.
 func giveUp(net.Conn, time.Duration) {}
 
 func descriptors() int { return 1024 }

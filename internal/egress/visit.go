@@ -13,19 +13,19 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// visit is a connection from the sandbox.
+// visit is a connection from a program in the sandbox.
 type visit struct {
 	l    *Link
 	c    net.Conn
 	in   *patient
-	br   *bufio.Reader // over in
-	host sandboxmcp.Host
-	aim  string // what is reported while no host is known
+	br   *bufio.Reader   // reads from in
+	host sandboxmcp.Host // empty: not known yet
+	aim  string          // destination for the report while no host is known
 	port int
-	up   net.Conn // to the host, when CONNECT has made it
+	up   net.Conn // connection to the host, if it was made before the program's first bytes
 
-	round int // in which the last decision was made
-	ask   Ask // what it was about
+	round int // Link.round at the latest decision
+	ask   Ask // of the latest decision
 }
 
 func (l *Link) newVisit(c net.Conn, port int) *visit {
@@ -38,10 +38,10 @@ func (l *Link) newVisit(c net.Conn, port int) *visit {
 	return v
 }
 
-// headDeadline gives the program its time for what it has to say first.
+// headDeadline sets the deadline for the program's ClientHello or request head.
 func (v *visit) headDeadline() { _ = v.c.SetReadDeadline(time.Now().Add(v.l.proxy.caps.Head)) }
 
-// servePort serves a connection to a port of whatever address.
+// servePort serves a connection to a port, at any address.
 func (l *Link) servePort(c net.Conn, port int) {
 	v := l.newVisit(c, port)
 	if a, ok := local(c); ok && v.host == "" && stands.Contains(a) {
@@ -52,7 +52,7 @@ func (l *Link) servePort(c net.Conn, port int) {
 	v.speak()
 }
 
-// speak goes by what the port is for.
+// speak serves the connection by the protocol of its port.
 func (v *visit) speak() {
 	switch v.port {
 	case 80:
@@ -64,7 +64,7 @@ func (v *visit) speak() {
 	}
 }
 
-// deny counts a refusal of what the connection is for.
+// deny counts a refusal of the connection's host.
 func (v *visit) deny(via Via, reason string) { v.denyHost(string(v.host), via, reason, "") }
 
 func (v *visit) denyHost(host string, via Via, reason, rule string) {
@@ -74,7 +74,8 @@ func (v *visit) denyHost(host string, via Via, reason, rule string) {
 	v.l.ledger.deny(Entry{Host: host, Port: v.port, Via: via, Rule: rule, Reason: reason})
 }
 
-// decide asks the policy. A program that goes away meanwhile ends the question.
+// decide asks the policy and counts a refusal. If the program closes the connection
+// meanwhile, the context of the question ends.
 func (v *visit) decide(via Via) Verdict {
 	ctx, cancel := context.WithCancel(v.l.ctx)
 	defer cancel()
@@ -90,9 +91,9 @@ func (v *visit) decide(via Via) Verdict {
 	return verdict
 }
 
-// watch calls gone when the program closes the connection, until the function
-// that it returns is called. Nobody else reads meanwhile. With half it is not
-// gone when it has closed its own side only, as programs do that have said all.
+// watch calls gone when the program closes the connection, until stop is called. The
+// caller may not read from the connection meanwhile. With half, a program that closes
+// only its sending side does not count as gone.
 func (v *visit) watch(gone func(), half bool) (stop func()) {
 	done := make(chan struct{})
 	_ = v.c.SetReadDeadline(time.Time{})
@@ -108,8 +109,9 @@ func (v *visit) watch(gone func(), half bool) (stop func()) {
 	}
 }
 
-// leaving reads ahead until the program closes the connection, which is when it
-// calls gone, or until reading is stopped.
+// leaving reads ahead into the buffer until the program closes the connection, and then
+// calls gone. It returns without calling gone if the buffer is full or the read
+// deadline passes.
 func (v *visit) leaving(gone func(), half bool) {
 	for {
 		_, err := v.br.Peek(v.br.Buffered() + 1)
@@ -129,9 +131,9 @@ type closedError struct{ reason string }
 
 func (e closedError) Error() string { return e.reason }
 
-// dial connects to the host, which the policy has allowed; where that has changed
-// its mind meanwhile the error is a closedError. The connection is given up by
-// untrack.
+// dial connects to the host after the policy has allowed it. If the policy refuses the
+// host by the time the connection is made, the error is a closedError. The caller closes
+// the connection with untrack.
 func (v *visit) dial(via Via, verdict Verdict) (net.Conn, error) {
 	for {
 		up, err := v.l.proxy.dial.connect(v.l.ctx, v.host, v.port)
@@ -159,7 +161,8 @@ func (v *visit) dial(via Via, verdict Verdict) (net.Conn, error) {
 	}
 }
 
-// open decides and dials; nil: it was refused or failed, which is counted.
+// open asks the policy and dials. It returns nil if the host is refused or not reached;
+// both are counted.
 func (v *visit) open(via Via) net.Conn {
 	if v.up != nil {
 		return v.up
@@ -175,7 +178,7 @@ func (v *visit) open(via Via) net.Conn {
 	return up
 }
 
-// tls lets TLS through whose server name is the host.
+// tls relays a TLS connection whose server name is the host.
 func (v *visit) tls() {
 	first, ok := v.hello()
 	if !ok {
@@ -190,19 +193,20 @@ func (v *visit) tls() {
 	v.relay(up, first)
 }
 
-// alert refuses TLS in its own words.
+// alert refuses the connection by a TLS alert.
 func (v *visit) alert() {
 	_, _ = v.c.Write(denied)
 	linger(v.c)
 }
 
-// hello reads a ClientHello and holds it to the host; where that is not known, it
-// is the server name from now on. What it refuses is closed and counted.
+// hello reads a ClientHello and checks that its server name is the host. If the host is
+// not known, the server name becomes the host. A refused connection is counted and
+// closed.
 func (v *visit) hello() (raw []byte, ok bool) {
 	h, err := readHello(v.l.ctx, v.br)
 	if err != nil {
 		if len(h.raw) == 0 {
-			return nil, false // it was opened, and nothing was asked
+			return nil, false // the program sent nothing: not a request
 		}
 		reason := "what was sent is not TLS"
 		if isTimeout(err) {
@@ -222,7 +226,7 @@ func (v *visit) hello() (raw []byte, ok bool) {
 	case err != nil:
 		v.denyHost(h.name, ViaTLS, "the server name is not a host name", "")
 	case v.host != "" && name != v.host:
-		v.denyHost(string(name), ViaTLS, "the connection is for "+string(v.host)+", and the server name is another", "")
+		v.denyHost(string(name), ViaTLS, "the connection is for "+string(v.host)+", but the server name is another", "")
 	case h.ech:
 		v.denyHost(string(name), ViaTLS, "the server name is encrypted (ECH)", "")
 	default:
@@ -233,8 +237,8 @@ func (v *visit) hello() (raw []byte, ok bool) {
 	return nil, false
 }
 
-// relay copies both ways until both have ended. first and what was read already
-// go before the rest of what the program sends.
+// relay copies in both directions until both have ended. To the host it first sends
+// first, and then the bytes that were read from the program already.
 func (v *visit) relay(up net.Conn, first []byte) {
 	v.relayAfter(up, nil, func(f *flow) error {
 		f.count(int64(len(first)))
@@ -243,8 +247,8 @@ func (v *visit) relay(up net.Conn, first []byte) {
 	})
 }
 
-// relayAfter begins to copy what the program sends when begin has returned. What
-// the host has said already is its banner.
+// relayAfter is like relay, but calls begin before it copies from the program; an error
+// of begin ends the connection. banner is data from the host that was read already.
 func (v *visit) relayAfter(up net.Conn, banner []byte, begin func(*flow) error) {
 	_ = v.c.SetDeadline(time.Time{})
 	f := v.l.newFlow()
@@ -256,7 +260,7 @@ func (v *visit) relayAfter(up net.Conn, banner []byte, begin func(*flow) error) 
 		if errors.Is(err, errBytes) {
 			v.deny(ViaTCP, errBytes.Error())
 		}
-		// Both ends learn that it is over, and the other way of the two stops.
+		// Resetting both connections also ends the copy in the other direction.
 		reset(v.c)
 		reset(up)
 	}
@@ -288,7 +292,7 @@ func (v *visit) relayAfter(up net.Conn, banner []byte, begin func(*flow) error) 
 	}
 }
 
-// drain sends on what was read of the program's and not looked at.
+// drain sends the program's bytes that are in the buffer to the host.
 func (v *visit) drain(f *flow, up net.Conn) error {
 	n := v.br.Buffered()
 	if n == 0 {
@@ -301,5 +305,5 @@ func (v *visit) drain(f *flow, up net.Conn) error {
 	return nil
 }
 
-// place is the host and port as they are shown.
+// place formats a host and port for texts.
 func place(h sandboxmcp.Host, port int) string { return string(h) + ":" + strconv.Itoa(port) }

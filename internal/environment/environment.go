@@ -1,20 +1,21 @@
-// Package environment keeps package sets: Python packages that programs can
-// import without a network, because they are on this machine already.
+// Package environment manages package sets: Python packages on this machine that programs
+// can import without a network.
 //
-// Its promise: what a program imports from a set is what was hashed. A set is
-// made from wheels alone, so that no package's own code runs outside of a
-// sandbox; the wheels are fetched by the interpreter's own pip with the user's
-// configuration, hashed, and installed from a lock of those hashes. The
-// directory of a set is read-only and has the digest of its manifest as its name:
+// A program imports exactly the files that were hashed when the set was installed. A set is
+// installed from wheels only, so that no code of a package runs outside of a sandbox. The
+// interpreter's own pip fetches the wheels with the user's configuration. They are hashed
+// and installed from a lock of these hashes. The directory of a set is read-only and named
+// after the digest of its manifest:
 //
-//	environments/python.json              which sets are active, per kind of interpreter
-//	environments/science-cp311.lock       the wheels that were chosen, with their hashes
-//	environments/DIGEST/manifest.json     what it is made of; DIGEST is its SHA-256
-//	environments/DIGEST/files.sha256      every file of it, as sha256sum writes them
-//	environments/DIGEST/site-packages/    what programs see
-//	environments/DIGEST/cache/            what packages would else work out in every run
+//	environments/python.json              the active sets, by kind of interpreter
+//	environments/science-cp311.lock       the chosen wheels, with their hashes
+//	environments/DIGEST/manifest.json     the content of the set; DIGEST is its SHA-256
+//	environments/DIGEST/files.sha256      every file of the set, in the format of sha256sum
+//	environments/DIGEST/site-packages/    the files that programs see
+//	environments/DIGEST/cache/            caches that packages would otherwise rebuild in every run
 //
-// A set is made beside and renamed into place, so there is never half of one.
+// A set is built in a temporary directory and then renamed, so an incomplete set is never
+// visible.
 package environment
 
 import (
@@ -45,25 +46,25 @@ const (
 	cacheName    = "cache"
 )
 
-// Config says where sets are.
+// Config configures a Library.
 type Config struct {
-	Dir    string       // the sets' own directory; it need not exist
-	Logger *slog.Logger // nil: silent
+	Dir    string       // directory of sets; it need not exist
+	Logger *slog.Logger // nil: nothing is logged
 }
 
-// Library is the sets of one directory. Its methods may be called concurrently,
-// by several processes too.
+// Library holds the sets of one directory. Its methods may be called concurrently, also by
+// several processes.
 type Library struct {
 	dir string
 	log *slog.Logger
 
 	mu    sync.Mutex
-	seen  fileID // of python.json when sets was read from it
-	sets  map[string][]Set
-	fault error
+	seen  fileID           // of python.json when sets was read from it
+	sets  map[string][]Set // usable active sets, by Python.Tag
+	fault error            // why other active sets are not usable
 }
 
-// New makes a Library. It touches nothing yet.
+// New makes a Library. It does not access the directory.
 func New(cfg Config) *Library {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -71,18 +72,18 @@ func New(cfg Config) *Library {
 	return &Library{dir: cfg.Dir, log: cfg.Logger}
 }
 
-// Dir is the directory of sets in a state directory.
+// Dir returns the directory of sets in a state directory.
 func Dir(stateDir string) string { return filepath.Join(stateDir, "environments") }
 
 // Set is an installed package set.
 type Set struct {
 	Manifest
 
-	Digest string // of the manifest; the name of its directory
-	Dir    string // absolute
+	Digest string // SHA-256 of the manifest; the name of the directory
+	Dir    string // absolute path
 }
 
-// Packages are the names of what was asked for, with their versions, as pip has it.
+// Packages returns the requested packages as NAME==VERSION.
 func (s Set) Packages() []string {
 	var all []string
 	for _, name := range s.Requested {
@@ -107,10 +108,10 @@ const (
 	maxManifest   = 1 << 20  // bytes
 )
 
-// Active returns the sets that programs of an interpreter see, after a look that
-// costs next to nothing when nothing has changed: that the server's user or root
-// alone can have written them, and that the manifest is the one that the
-// directory is named after. A set that fails is left out, and the log says why.
+// Active returns the sets that programs of an interpreter see. It checks that only the
+// server's user or root can have written them, and that the manifest has the digest that
+// the directory is named after. The result of most checks is cached. A set that fails is
+// left out, and the reason is logged.
 func (l *Library) Active(p Python) []Set {
 	sets, err := l.look()
 	if err != nil {
@@ -118,7 +119,7 @@ func (l *Library) Active(p Python) []Set {
 	}
 	var whole []Set
 	for _, s := range sets[p.Tag()] {
-		if err := private(s.Dir); err != nil { // since it was looked at
+		if err := private(s.Dir); err != nil { // it may have changed since look
 			l.log.Warn("package set is not used", "set", s.Name, "error", err)
 			continue
 		}
@@ -127,8 +128,8 @@ func (l *Library) Active(p Python) []Set {
 	return whole
 }
 
-// look reads what is active, unless that is known. The error is the first fault
-// that was found; sets without one are returned all the same.
+// look returns the usable active sets. It reads them again if python.json has changed. It
+// fails only if python.json cannot be read.
 func (l *Library) look() (map[string][]Set, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -151,7 +152,7 @@ func (l *Library) look() (map[string][]Set, error) {
 		for _, name := range slices.Sorted(maps.Keys(names)) {
 			s, err := l.open(names[name])
 			if err == nil && (s.Name != name || s.Python.Tag != tag) {
-				err = fmt.Errorf("%s is another set", s.Dir)
+				err = fmt.Errorf("%s holds another set", s.Dir)
 			}
 			if err != nil {
 				l.fault = errors.Join(l.fault, err)
@@ -164,7 +165,7 @@ func (l *Library) look() (map[string][]Set, error) {
 	return l.sets, nil
 }
 
-// All returns every active set, and what is wrong with those that are not used.
+// All returns every usable active set. The error says why other active sets are not usable.
 func (l *Library) All() ([]Set, error) {
 	sets, err := l.look()
 	if err != nil {
@@ -204,7 +205,8 @@ func (l *Library) readActive() (active, error) {
 	return a, nil
 }
 
-// open looks at a set as cheaply as it can be trusted.
+// open reads a set and checks its manifest and the permissions of its directories. It does
+// not hash its files; see Verify.
 func (l *Library) open(digest string) (Set, error) {
 	if !isDigest(digest) {
 		return Set{}, fmt.Errorf("%s is no digest", sandboxmcp.Quote(digest))
@@ -231,8 +233,8 @@ func (l *Library) open(digest string) (Set, error) {
 	return s, nil
 }
 
-// activate makes a set the one of its name for its kind of interpreter; an empty
-// digest takes the name away. The caller holds the lock.
+// activate makes a set the active one of its name for a kind of interpreter. An empty
+// digest removes the name. The caller holds the lock.
 func (l *Library) activate(name, tag, digest string) error {
 	a, err := l.readActive()
 	if err != nil {
@@ -256,8 +258,8 @@ func (l *Library) activate(name, tag, digest string) error {
 	return replace(filepath.Join(l.dir, activeName), append(data, '\n'))
 }
 
-// Remove takes the sets of a name away from every interpreter and deletes them. A
-// program that is running may miss what it has not imported yet.
+// Remove deletes the sets of a name for every interpreter and returns them. Running
+// programs can no longer import their packages.
 func (l *Library) Remove(ctx context.Context, name string) ([]Set, error) {
 	if err := private(l.dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, notThere(name)
@@ -277,7 +279,7 @@ func (l *Library) Remove(ctx context.Context, name string) ([]Set, error) {
 		if !ok {
 			continue
 		}
-		s, _ := l.open(digest) // also one that is not in order goes
+		s, _ := l.open(digest) // damaged sets are removed, too
 		if s.Manifest.Name == "" {
 			s.Manifest.Name, s.Python.Tag = name, tag
 		}
@@ -300,11 +302,11 @@ func notThere(name string) error {
 
 func broken(err error) error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeInstallFailed, "the package sets in the state directory cannot be changed: %s", err).
-		WithHint("see that the state directory belongs to you and is not full").WithCause(err)
+		WithHint("check that the state directory belongs to you and is not full").WithCause(err)
 }
 
-// sweep removes what no interpreter uses: sets that were replaced and what setups
-// that were interrupted left. The caller holds the lock.
+// sweep removes sets that are not active and the temporary directories of interrupted
+// installations. The caller holds the lock.
 func (l *Library) sweep() error {
 	a, err := l.readActive()
 	if err != nil {

@@ -14,28 +14,28 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// Order asks for a package set.
+// Order describes an installation.
 type Order struct {
 	Recipe  Recipe
 	Python  Python
 	Env     []string     // the user's environment, for pip
-	Lock    []byte       // a lock that the wheels have to fit; nil: the one that is kept, if any
-	Upgrade bool         // forget the lock that is kept
-	Hurry   bool         // do not try again when the index does not answer
-	Say     func(string) // is told how far it is; may be nil
+	Lock    []byte       // lock that the wheels have to match; nil: the stored lock, if there is one
+	Upgrade bool         // ignore the stored lock
+	Hurry   bool         // do not retry if the index does not answer
+	Say     func(string) // reports progress; may be nil
 }
 
-// Report is what an installation did.
+// Report is the result of an installation.
 type Report struct {
 	Set     Set
-	Already bool   // it was there, and whole
-	Pip     string // version of the pip that fetched; empty when nothing was
+	Already bool   // the set was installed before and is undamaged
+	Pip     string // version of the pip that has fetched wheels; empty: none were fetched
 	Fetched int64  // bytes of wheels
 	Lock    []byte
 }
 
-// Install sees to it that a set is there and active for an interpreter. One that
-// is, and fits the lock, is hashed and left as it is.
+// Install installs a set and makes it active for an interpreter. If an active set matches
+// the lock and its files have the right hashes, Install changes nothing.
 func (l *Library) Install(ctx context.Context, o Order) (Report, error) {
 	if o.Say == nil {
 		o.Say = func(string) {}
@@ -58,11 +58,11 @@ func (l *Library) Install(ctx context.Context, o Order) (Report, error) {
 	if o.Lock != nil {
 		if pins, err = readLock(o.Lock); err != nil {
 			return Report{}, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the lock cannot be used: %s", err).
-				WithHint("give a file that --write-lock has written")
+				WithHint("use a file that --write-lock has written")
 		}
 		if tag := madeFor(o.Lock); tag != "" && tag != o.Python.Tag() {
-			return Report{}, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the lock is for %s, and %s is %s", tag, o.Python.Path, o.Python.Tag()).
-				WithHint("make a lock with that interpreter, by --write-lock")
+			return Report{}, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the lock is for %s, but %s is %s", tag, o.Python.Path, o.Python.Tag()).
+				WithHint("make a lock for that interpreter with --write-lock")
 		}
 		if r, ok := l.already(ctx, o, pins); ok {
 			return r, nil
@@ -83,14 +83,14 @@ func (l *Library) Install(ctx context.Context, o Order) (Report, error) {
 	return r, nil
 }
 
-// already finds an active set that fits a lock and is whole.
+// already returns the active set if it matches the lock and is undamaged.
 func (l *Library) already(ctx context.Context, o Order, pins []pin) (Report, bool) {
 	for _, s := range l.Active(o.Python) {
 		if s.Name != o.Recipe.Name || fits(s.Wheels, pins) != nil {
 			continue
 		}
 		if err := l.Verify(ctx, s); err != nil {
-			o.Say("the installed set is not whole (" + err.Error() + ") and is made again")
+			o.Say("the installed set is damaged (" + err.Error() + ") and is installed again")
 			return Report{}, false
 		}
 		return Report{Set: s, Already: true, Lock: writeLock(s.Name, s.Python, s.Wheels)}, true
@@ -98,7 +98,7 @@ func (l *Library) already(ctx context.Context, o Order, pins []pin) (Report, boo
 	return Report{}, false
 }
 
-// build makes a set in a directory beside, and puts it in place.
+// build makes a set in the directory stage and moves it to its final place.
 func (l *Library) build(ctx context.Context, o Order, pins []pin, stage string) (Report, error) {
 	p, err := findPip(ctx, o, stage)
 	if err != nil {
@@ -107,7 +107,7 @@ func (l *Library) build(ctx context.Context, o Order, pins []pin, stage string) 
 	fetched, set := filepath.Join(stage, "wheels"), filepath.Join(stage, "set")
 	site := filepath.Join(set, sitePackages)
 	for _, dir := range []string{fetched, set, site, filepath.Join(set, cacheName)} {
-		if err = os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // what is in it is for every sandbox to read
+		if err = os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // every sandbox reads it
 			return Report{}, broken(err)
 		}
 	}
@@ -128,7 +128,7 @@ func (l *Library) build(ctx context.Context, o Order, pins []pin, stage string) 
 	if err = p.install(ctx, fetched, r.Lock, site); err != nil {
 		return Report{}, failed(ctx, err)
 	}
-	if err = removeTree(filepath.Join(site, "bin")); err != nil { // programs, which would not be on the PATH
+	if err = removeTree(filepath.Join(site, "bin")); err != nil { // command line programs, which are not in PATH
 		return Report{}, broken(err)
 	}
 	o.Say("compiling")
@@ -144,7 +144,7 @@ func (l *Library) build(ctx context.Context, o Order, pins []pin, stage string) 
 	return r, nil
 }
 
-// wheelsIn reads and hashes what was fetched. Anything but wheels is refused.
+// wheelsIn hashes the wheels in a directory. It fails if there is any other file.
 func wheelsIn(dir string) ([]Wheel, int64, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -171,7 +171,8 @@ func wheelsIn(dir string) ([]Wheel, int64, error) {
 	return wheels, all, nil
 }
 
-// seal lists, closes and names a set, and puts it in place.
+// seal writes the listing and the manifest of a set, makes it read-only, and moves it to the
+// directory that its digest names.
 func (l *Library) seal(ctx context.Context, m Manifest, set string) (Set, error) {
 	files, err := list(ctx, set)
 	if err != nil {
@@ -194,7 +195,7 @@ func (l *Library) seal(ctx context.Context, m Manifest, set string) (Set, error)
 	if err := os.Chmod(set, 0o755); err != nil { //nolint:gosec // to be moved; every sandbox reads it
 		return Set{}, err
 	}
-	if _, err := os.Lstat(s.Dir); err == nil { // of the same content once, and not whole now
+	if _, err := os.Lstat(s.Dir); err == nil { // a set of the same digest that is damaged now
 		if err := removeTree(s.Dir); err != nil {
 			return Set{}, err
 		}
@@ -205,17 +206,17 @@ func (l *Library) seal(ctx context.Context, m Manifest, set string) (Set, error)
 	return s, os.Chmod(s.Dir, 0o555) //nolint:gosec // as above
 }
 
-// What may be kept for later runs: only the list of fonts, which every run that
-// draws would else make anew.
+// cacheForm matches the files that Keep accepts: only matplotlib's font list, which every
+// run that draws would otherwise rebuild.
 var cacheForm = regexp.MustCompile(`^fontlist-v[0-9.]{1,20}\.json$`)
 
 const maxCache = 4 << 20 // bytes
 
-// Keep puts a file that a program of a set has worked out beside the set, for
-// later ones. It comes out of a sandbox and goes only into others.
+// Keep adds a file to the caches of a set, for later programs. The file comes from a sandbox
+// and is shown only in sandboxes, so it need not be trusted.
 func (l *Library) Keep(s Set, name string, data []byte) error {
 	if !cacheForm.MatchString(name) || len(data) > maxCache {
-		return fmt.Errorf("%q is not kept", name)
+		return fmt.Errorf("%q is not a cache file that may be kept", name)
 	}
 	dir := filepath.Join(s.Dir, cacheName)
 	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // every sandbox reads it
@@ -228,7 +229,7 @@ func (l *Library) Keep(s Set, name string, data []byte) error {
 	return errors.Join(err, os.Chmod(dir, 0o555)) //nolint:gosec // as above
 }
 
-// Discard takes a set that turned out not to work from its interpreter.
+// Discard removes a set that does not work with its interpreter.
 func (l *Library) Discard(ctx context.Context, s Set) error {
 	unlock, err := l.lock(ctx)
 	if err != nil {

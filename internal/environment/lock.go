@@ -9,13 +9,13 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// A lock is a requirements file of pip: one line per wheel, with its hash. One
-// that a person gives may hold comments and several hashes per package.
+// A lock is a requirements file of pip with one line per wheel and its hash. A lock from
+// the user may have comments and several hashes per package.
 
-// lockFile is the name under which the lock of a set is kept.
+// lockFile returns the file name of a set's lock.
 func lockFile(name, tag string) string { return name + "-" + tag + ".lock" }
 
-// writeLock is the lock of the wheels.
+// writeLock returns the text of a lock of the wheels.
 func writeLock(name string, b Built, wheels []Wheel) []byte {
 	var text strings.Builder
 	text.WriteString("# sandboxmcp setup " + name + ", for " + b.Tag + " on " + b.Platform + "\n")
@@ -27,8 +27,7 @@ func writeLock(name string, b Built, wheels []Wheel) []byte {
 
 var lockHead = regexp.MustCompile(`^# sandboxmcp setup \S+, for (\S+) on (\S+)`)
 
-// madeFor tells which kind of interpreter a lock says that it is for; empty when
-// it does not say.
+// madeFor returns the Python.Tag in the first line of a lock, or "".
 func madeFor(lock []byte) string {
 	if m := lockHead.FindSubmatch(lock); m != nil {
 		return string(m[1])
@@ -44,8 +43,8 @@ type pin struct {
 
 var pinForm = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9._-]*)==([A-Za-z0-9][A-Za-z0-9._!+]*)((?:\s+--hash=sha256:[0-9a-f]{64})+)$`)
 
-// readLock reads a lock strictly: whatever else a requirements file may say,
-// options, addresses, other files, has no place in one.
+// readLock parses a lock. It refuses everything else that a requirements file may have:
+// options, URLs, references to files.
 func readLock(data []byte) ([]pin, error) {
 	text := strings.ReplaceAll(string(data), "\\\r\n", " ")
 	text = strings.ReplaceAll(text, "\\\n", " ")
@@ -69,12 +68,12 @@ func readLock(data []byte) ([]pin, error) {
 		pins = append(pins, p)
 	}
 	if len(pins) == 0 {
-		return nil, fmt.Errorf("it names no package")
+		return nil, fmt.Errorf("the lock names no package")
 	}
 	return pins, nil
 }
 
-// fits tells what differs between wheels and a lock.
+// fits fails if the wheels are not exactly those of the lock, and names a difference.
 func fits(wheels []Wheel, pins []pin) error {
 	for _, w := range wheels {
 		i := slices.IndexFunc(pins, func(p pin) bool { return p.name == w.Name })

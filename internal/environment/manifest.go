@@ -12,26 +12,26 @@ import (
 
 const manifestVersion = 1
 
-// Manifest is what a set is made of. It has no time in it: the same wheels for
-// the same interpreter are the same set.
+// Manifest describes the content of a set. It has no time stamp, so that the same wheels for
+// the same interpreter give the same digest.
 type Manifest struct {
 	Version   int      `json:"version"`
 	Name      string   `json:"name"`
-	Requested []string `json:"requested"` // the packages that were asked for; the others are theirs
+	Requested []string `json:"requested"` // the requested packages; the other wheels are their dependencies
 	Python    Built    `json:"python"`
 	Wheels    []Wheel  `json:"wheels"`
 	Files     Files    `json:"files"`
 }
 
-// Built tells what a set was made for.
+// Built describes the interpreter that a set was made for.
 type Built struct {
 	Tag      string `json:"tag"`      // the kind of interpreter; see [Python.Tag]
-	Version  string `json:"version"`  // of the one that made it, such as "3.11.2"
+	Version  string `json:"version"`  // version of the interpreter that made it, such as "3.11.2"
 	ABI      string `json:"abi"`      // such as "cpython-311-x86_64-linux-gnu"
 	Platform string `json:"platform"` // such as "linux-x86_64"
 }
 
-// Wheel is one package of a set, and what was fetched of it.
+// Wheel is one package of a set, and the file that was fetched.
 type Wheel struct {
 	Name    string `json:"name"` // normalized
 	Version string `json:"version"`
@@ -40,7 +40,7 @@ type Wheel struct {
 	Bytes   int64  `json:"bytes"`
 }
 
-// Files is what was installed, compiled code included.
+// Files summarizes the installed files, including compiled code.
 type Files struct {
 	Count  int    `json:"count"`
 	Bytes  int64  `json:"bytes"`
@@ -64,15 +64,15 @@ var digestForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 func isDigest(s string) bool { return digestForm.MatchString(s) }
 
-// Python is an interpreter that sets are looked up for.
+// Python is an interpreter.
 type Python struct {
-	Path    string // the real binary
+	Path    string // absolute path of the binary
 	Version string // "3.11" or "3.11.2"
 }
 
-// Tag names the kind of interpreter that one set serves: all that can load the
-// same compiled modules. It is known without starting the interpreter: cp311, cp313t
-// without the global lock, pp310 for PyPy.
+// Tag names the kind of interpreter: all interpreters with the same tag can load the same
+// compiled modules and share a set. Examples: cp311, cp313t (free-threaded), pp310 (PyPy).
+// The interpreter need not be started to know its tag.
 func (p Python) Tag() string {
 	base, kind, end := path.Base(p.Path), "cp", ""
 	if strings.HasPrefix(base, "pypy") {
@@ -91,10 +91,10 @@ var (
 	wheelForm  = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9._]*)-([A-Za-z0-9][A-Za-z0-9._!+]*)(-[0-9][^-/]*)?-[^-/]+-[^-/]+-[^-/]+\.whl$`)
 )
 
-// normal is the form of a package's name by which it is compared.
+// normal returns the normalized name of a package, by which names are compared.
 func normal(name string) string { return strings.ToLower(separators.ReplaceAllString(name, "-")) }
 
-// parseWheel reads a wheel's file name.
+// parseWheel parses the file name of a wheel.
 func parseWheel(file string) (Wheel, error) {
 	m := wheelForm.FindStringSubmatch(file)
 	if m == nil {

@@ -14,21 +14,21 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// pip is a package installer that installs for one interpreter.
+// pip runs pip for one interpreter.
 type pip struct {
-	argv    []string // without pip's own arguments
+	argv    []string // the command that starts pip
 	version string
 	python  Python
 	built   Built
 	env     []string
-	dir     string // where it is started: ours, so that no module of a stranger's is there
+	dir     string // its working directory: private, so that it can import no foreign module
 }
 
 const aboutProbe = `import json, sys, sysconfig
 print(json.dumps([sys.implementation.name, "%d.%d.%d" % sys.version_info[:3], sysconfig.get_config_var("SOABI") or "", sysconfig.get_platform()]))`
 
-// findPip finds out about the interpreter, and its own pip; where it has none, one
-// of another interpreter that can install for it.
+// findPip asks the interpreter for its version and finds its pip. If it has none, findPip
+// looks in PATH for a pip of another interpreter that can install for it.
 func findPip(ctx context.Context, o Order, dir string) (*pip, error) {
 	p := &pip{python: o.Python, env: environ(o.Env), dir: dir}
 	out, err := p.capture(ctx, o.Python.Path, "-I", "-c", aboutProbe)
@@ -50,7 +50,7 @@ func findPip(ctx context.Context, o Order, dir string) (*pip, error) {
 		}
 	}
 	for _, argv := range tried {
-		// A pip that does not know --python, before 22.3, fails here.
+		// A pip before 22.3 does not know --python and fails here.
 		out, err := p.capture(ctx, append(argv, "--version")...)
 		if m := pipVersion.FindSubmatch(out); err == nil && m != nil {
 			p.argv, p.version = argv, string(m[1])
@@ -62,7 +62,7 @@ func findPip(ctx context.Context, o Order, dir string) (*pip, error) {
 	}
 	hint := o.Python.Path + " -m ensurepip --user"
 	if strings.HasPrefix(o.Python.Path, "/usr/bin/") {
-		hint = "apt-get install python3-pip, or what your system's package of pip is called"
+		hint = "install pip with your system's package manager, for example `apt-get install python3-pip`"
 	}
 	return nil, sandboxmcp.Errorf(sandboxmcp.CodeInstallFailed, "the interpreter %s has no pip", o.Python.Path).WithHint(hint)
 }
@@ -74,8 +74,8 @@ func isProgram(path string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
-// environ is the environment of pip: the user's, with his index, proxy and
-// certificates, without what is ours or steers the interpreter.
+// environ returns the environment of pip: the user's, with index, proxy and certificates,
+// but without variables of this program and of Python.
 func environ(env []string) []string {
 	var keep []string
 	for _, kv := range env {
@@ -95,8 +95,7 @@ func lookup(env []string, name string) string {
 	return ""
 }
 
-// capture runs a program and returns what it prints. The error has what it says
-// on stderr.
+// capture runs a program and returns its output. The error contains its stderr.
 func (p *pip) capture(ctx context.Context, argv ...string) ([]byte, error) {
 	cmd := command(ctx, argv)
 	var out, errs tail
@@ -113,8 +112,8 @@ func (p *pip) run(ctx context.Context, args ...string) error {
 	return err
 }
 
-// download fetches wheels into a directory: those of the lock, or the newest that
-// fit.
+// download fetches wheels into a directory: those of the lock, or without a lock the newest
+// that fit the interpreter.
 func (p *pip) download(ctx context.Context, o Order, lock []byte, into string) error {
 	args := []string{"download", "--only-binary=:all:", "--dest", into, "--progress-bar", "off"}
 	if o.Hurry {
@@ -130,8 +129,8 @@ func (p *pip) download(ctx context.Context, o Order, lock []byte, into string) e
 	return p.run(ctx, append(args, "--no-deps", "--require-hashes", "-r", file)...)
 }
 
-// install installs wheels of a directory, each by its hash, and nothing else. No
-// setting of the user's has a say in this, for nothing is fetched.
+// install installs the wheels of the lock from a directory, and nothing else. It ignores the
+// user's configuration of pip, because it fetches nothing.
 func (p *pip) install(ctx context.Context, wheels string, lock []byte, target string) error {
 	file := wheels + ".lock"
 	if err := put(file, lock, 0o600); err != nil {
@@ -141,12 +140,12 @@ func (p *pip) install(ctx context.Context, wheels string, lock []byte, target st
 		"--no-compile", "--no-warn-script-location", "--progress-bar", "off", "--target", target)
 }
 
-// compile makes compiled code of everything, by compiling and not by running it.
-// Some packages hold files that are wrong on purpose.
+// compile compiles all modules without running them. It ignores modules that do not
+// compile, because some packages contain invalid ones on purpose.
 func (p *pip) compile(ctx context.Context, target string) error {
 	args := []string{p.python.Path, "-I", "-m", "compileall", "-q", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash"}
 	if minor(p.python.Version) >= 9 {
-		args = append(args, "-s", target) // else the code holds the name of a directory that goes away
+		args = append(args, "-s", target) // otherwise the compiled code contains the path of the temporary directory
 	}
 	_, err := p.capture(ctx, append(args, target)...)
 	if said, ok := err.(*saidError); ok && ctx.Err() == nil && said.exit() == 1 { //nolint:errorlint // it is made above
@@ -179,7 +178,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// saidError is a program that failed, with what it said.
+// saidError is the failure of a program, with its stderr.
 type saidError struct {
 	text string
 	err  error
@@ -203,8 +202,8 @@ func (e *saidError) exit() int {
 
 const maxGist = 400
 
-// gist is what pip says went wrong, in one line: its lines that begin with ERROR,
-// or else the last one.
+// gist returns pip's error in one line: its lines that begin with ERROR, or else its last
+// line.
 func gist(text string) string {
 	var said []string
 	last := ""
@@ -227,7 +226,7 @@ func gist(text string) string {
 	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
-// failed says why a package set could not be installed, and what to do.
+// failed returns the error of an installation that failed, with a hint.
 func failed(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return cancelled(ctx)
@@ -240,14 +239,14 @@ func failed(ctx context.Context, err error) error {
 	switch {
 	case strings.Contains(text, "DO NOT MATCH THE HASHES"):
 		e.Message = "a package that was fetched is not the one in the lock: " + err.Error()
-		return e.WithHint("do not use it; with --upgrade, or another lock, other packages are chosen")
+		return e.WithHint("do not use the package; choose others with --upgrade or another lock")
 	case unreachable.MatchString(text):
 		e.Message = "the package index cannot be reached"
-		return e.WithHint("see index and proxy in `pip config list`, or install later: nothing else needs it")
-	case strings.Contains(text, "(from versions: none)"): // without another try, this is all that pip says of an index that is not there
+		return e.WithHint("check index and proxy in `pip config list`, or install later; everything else works without it")
+	case strings.Contains(text, "(from versions: none)"): // without retries pip prints only this if the index cannot be reached
 		e.Message = "the package index cannot be reached, or has no wheel that fits this interpreter: " + err.Error()
 	}
-	return e.WithHint("see index and proxy in `pip config list`")
+	return e.WithHint("check index and proxy in `pip config list`")
 }
 
 var unreachable = regexp.MustCompile(`(?i)connection broken|NewConnectionError|ConnectTimeout|ReadTimeout|ProxyError|Name or service not known|Temporary failure in name resolution|Network is unreachable|Could not fetch URL|SSLError`)

@@ -11,20 +11,20 @@ import (
 // Recipe is a package set that can be installed.
 type Recipe struct {
 	Name     string
-	Packages []string // as the index has them
-	Trial    string   // a program that imports them all and leaves what may be kept for later runs
+	Packages []string // names in the package index
+	Trial    string   // a program that imports all packages and writes caches for Library.Keep
 
-	preload []preload // the first that fits a program is taken
+	preload []preload // the first match is used
 }
 
-// preload are modules that a program will import that has a word for one of them.
+// preload lists the modules that a program needs if imports matches its code.
 type preload struct {
 	imports *regexp.Regexp
 	modules []string
 }
 
-// Preload names modules of the set that a program is going to import, by what its
-// code looks like: a guess that costs time and nothing else when it is wrong.
+// Preload guesses from a program's code which modules of the set it will import. A wrong
+// guess only costs time.
 func (s Set) Preload(code string) []string {
 	r, err := FindRecipe(s.Name)
 	if err != nil {
@@ -38,12 +38,13 @@ func (s Set) Preload(code string) []string {
 	return nil
 }
 
-// importing finds a program that imports one of some packages.
+// importing returns an expression that matches code with an import of one of the packages,
+// which are separated by "|".
 func importing(packages string) *regexp.Regexp {
 	return regexp.MustCompile(`(?m)^[ \t]*(?:import|from)[ \t]+(?:[\w., ]+,[ \t]*)?(?:` + packages + `)\b`)
 }
 
-// Recipes are the sets that there are.
+// Recipes returns all recipes.
 func Recipes() []Recipe { return []Recipe{science} }
 
 // FindRecipe returns the recipe of a name.
@@ -75,13 +76,13 @@ for path in glob.glob(os.path.join(matplotlib.get_cachedir(), "fontlist-v*.json"
 	},
 }
 
-// Variables are what packages of sets are steered by: as many threads as a
-// sandbox has processors by default, charts without a screen, caches where a
-// program may write.
+// Variables returns environment variables for the packages of sets: as many threads as a
+// sandbox has CPU cores by default, charts without a display, and caches in a writable
+// directory.
 func Variables() map[string]string {
 	return map[string]string{
 		"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "NUMEXPR_NUM_THREADS": "1",
 		"MPLBACKEND": "Agg", "MPLCONFIGDIR": "/tmp/matplotlib",
-		"JE_ARROW_MALLOC_CONF": "background_thread:false", // a thread in every program that imports pandas
+		"JE_ARROW_MALLOC_CONF": "background_thread:false", // no background thread in every program that imports pandas
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// fileID tells whether a file is still the one that was read.
+// fileID changes when a file is replaced or changed.
 type fileID struct {
 	size, mtime int64
 	inode       uint64
@@ -32,14 +32,13 @@ func identify(name string) (fileID, error) {
 	return id, nil
 }
 
-// onlyOursWrite reports whether nobody but the process's user or root can change
-// what info describes.
+// onlyOursWrite reports whether only the process's user or root can change a file.
 func onlyOursWrite(info fs.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	return ok && (int(st.Uid) == os.Geteuid() || st.Uid == 0) && info.Mode()&0o022 == 0
 }
 
-// command makes a process that is ended with all of its group when ctx ends.
+// command returns a command whose whole process group is killed when ctx ends.
 func command(ctx context.Context, argv []string) *exec.Cmd {
 	c := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -48,7 +47,7 @@ func command(ctx context.Context, argv []string) *exec.Cmd {
 	return c
 }
 
-// lock waits until no other process changes the sets. It makes their directory.
+// lock waits until no other process changes the sets. It creates the directory of sets.
 func (l *Library) lock(ctx context.Context) (unlock func(), err error) {
 	if err = os.MkdirAll(l.dir, 0o700); err != nil {
 		return nil, broken(err)

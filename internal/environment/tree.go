@@ -19,16 +19,16 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
-// listing is every file below a set's site-packages.
+// listing describes all files below a set's site-packages.
 type listing struct {
 	Files
-	text []byte // of files.sha256
+	text []byte // content of files.sha256
 }
 
 const maxFiles = 200_000
 
-// list hashes every file of a set. Anything that is neither a regular file nor a
-// directory is refused, and so are names that a line cannot hold.
+// list hashes every file of a set. It fails on anything that is neither a regular file nor a
+// directory, and on names that files.sha256 cannot represent.
 func list(ctx context.Context, set string) (listing, error) {
 	var paths []string
 	var l listing
@@ -43,7 +43,7 @@ func list(ctx context.Context, set string) (listing, error) {
 		case !d.Type().IsRegular():
 			return fmt.Errorf("%s is no regular file", rel)
 		case strings.ContainsAny(rel, "\n\r\\\x00"):
-			return fmt.Errorf("%q is no name for a file", rel)
+			return fmt.Errorf("%q is not a valid file name", rel)
 		case len(paths) >= maxFiles:
 			return fmt.Errorf("there are more than %d files", maxFiles)
 		}
@@ -72,7 +72,7 @@ type sum struct {
 	size int64
 }
 
-// hashAll hashes files on every processor.
+// hashAll hashes files with as many goroutines as there are processors.
 func hashAll(ctx context.Context, dir string, paths []string) ([]sum, error) {
 	sums := make([]sum, len(paths))
 	next := make(chan int)
@@ -112,7 +112,8 @@ func hashFile(name string) (sum, error) {
 	return sum{hex.EncodeToString(h.Sum(nil)), n}, nil
 }
 
-// Verify hashes every file of a set and compares. It takes about a second.
+// Verify hashes every file of a set and compares the hashes with files.sha256. It takes
+// about a second.
 func (l *Library) Verify(ctx context.Context, s Set) error {
 	if _, err := l.open(s.Digest); err != nil {
 		return err
@@ -134,8 +135,8 @@ func (l *Library) Verify(ctx context.Context, s Set) error {
 	return errors.New(differs(want, got.text))
 }
 
-// onlyOurs fails when others can write anything below a directory: what was hashed
-// would not have to be what is read.
+// onlyOurs fails if another user can write anything below a directory, because files could
+// then change after they were hashed.
 func onlyOurs(dir string) error {
 	return filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 		if err != nil || d.Type()&fs.ModeSymlink != 0 {
@@ -169,11 +170,11 @@ func differs(want, got []byte) string {
 	for name := range was {
 		return name + " is gone"
 	}
-	return "the files stand in another order"
+	return "the files are listed in another order"
 }
 
-// protect takes the right to write from everything below a directory, and gives
-// everybody the right to read: code in a sandbox is another user.
+// protect makes everything below a directory read-only, and readable for all users, because
+// code in a sandbox runs as another user.
 func protect(dir string) error {
 	return filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -185,17 +186,17 @@ func protect(dir string) error {
 		} else if d.IsDir() || info.Mode()&0o111 != 0 {
 			mode = 0o555
 		}
-		return os.Chmod(p, mode) //nolint:gosec // ours alone until it is in place, and list has refused links
+		return os.Chmod(p, mode) //nolint:gosec // no other user can change dir before it is renamed, and list has refused links
 	})
 }
 
-// removeTree removes a directory whose parts may be read-only.
+// removeTree removes a directory that may have read-only directories in it.
 func removeTree(dir string) error {
 	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
 			return err
 		}
-		return os.Chmod(p, 0o700) //nolint:gosec // a directory, on its way out
+		return os.Chmod(p, 0o700) //nolint:gosec // a directory that is removed next
 	})
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -203,7 +204,7 @@ func removeTree(dir string) error {
 	return errors.Join(err, os.RemoveAll(dir))
 }
 
-// readOwn reads a file that nobody but the process's user or root can write.
+// readOwn reads a file. It fails if another user than the process's or root can write it.
 func readOwn(name string, limit int64) ([]byte, error) {
 	f, err := plainfile.Open(name)
 	if err != nil {
@@ -222,21 +223,21 @@ func readOwn(name string, limit int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, limit))
 }
 
-// private fails on what is no directory, or one that others can write.
+// private fails if dir is not a directory or if others can write it.
 func private(dir string) error {
 	info, err := os.Lstat(dir)
 	switch {
 	case err != nil:
 		return err
 	case !info.IsDir():
-		return fmt.Errorf("%s is no directory", dir)
+		return fmt.Errorf("%s is not a directory", dir)
 	case !onlyOursWrite(info):
 		return fmt.Errorf("%s can be written by others", dir)
 	}
 	return nil
 }
 
-// replace writes a file as one step.
+// replace writes a file atomically.
 func replace(name string, data []byte) error {
 	temp := name + "." + rand.Text()
 	err := put(temp, data, 0o600)
@@ -249,7 +250,7 @@ func replace(name string, data []byte) error {
 	return nil
 }
 
-// put writes a file that is not there.
+// put creates a file. It fails if the file exists.
 func put(name string, data []byte, mode fs.FileMode) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
@@ -259,7 +260,7 @@ func put(name string, data []byte, mode fs.FileMode) error {
 	return errors.Join(err, f.Close())
 }
 
-// remove removes a file that may not be there.
+// remove removes a file if it exists.
 func remove(name string) error {
 	if err := os.Remove(name); !errors.Is(err, fs.ErrNotExist) {
 		return err

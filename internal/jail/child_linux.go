@@ -12,33 +12,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Child is a fork of a zygote in a sandbox. It has the walls of the sandbox
-// around it, is a child of the sandbox's init, and waits to be told what to run.
-// It is used once, by Begin or Drop.
+// Child is a fork of a zygote in a sandbox. It is behind the sandbox's walls, is a
+// child of the sandbox's init, and waits for its program. The caller calls Begin or
+// Drop once, and nothing after that.
 type Child struct {
 	slot    *Slot
 	zygote  *Zygote
 	loaded  bool // package code may have run in it
 	control int
-	pid     uint32 // in the sandbox
-	host    int
-	options int
+	pid     uint32 // process id in the sandbox
+	host    int    // process id on the host
+	options int    // ZygoteConfig.Options
 }
 
-// Fork makes a fork in a sandbox, and looks at it: one that does not have every
-// wall that is demanded, the sandbox's own namespaces and its control group is
-// ended, and Fork fails. Where the error is ErrNotForked, nothing of a fork is in
-// the sandbox; after any other it has to be given up. ways are the "tasks" files of the sandbox's control
-// group, as many as it was made with.
+// Fork makes a fork in a sandbox and checks it. The fork must have every required
+// wall, and the namespaces and cgroups of the sandbox's init. If it does not, Fork
+// kills it and fails. On ErrNotForked no process of the fork is in the sandbox. After
+// any other error the caller must discard the sandbox. ways are descriptors of the
+// sandbox's cgroup v1 "tasks" files, SlotConfig.Ways of them; the caller closes them.
 //
-// ahead says that nobody waits for it yet, so that what would slow it down later
-// is done now.
+// ahead says that no request waits for the fork yet. The fork then copies the pages that
+// its program will write before it answers, and the program runs faster.
 func (z *Zygote) Fork(s *Slot, ways []int, ahead bool) (*Child, error) {
 	early := uint32(0)
 	if ahead {
 		early = 1
 	}
-	if s.jail != z.jail || s.rules < 0 || z.broken.Load() { // a broken one may answer what it was asked before
+	if s.jail != z.jail || s.rules < 0 || z.broken.Load() { // a broken zygote may still send answers to earlier requests
 		return nil, ErrNotForked
 	}
 	ours, theirs, err := pair()
@@ -46,7 +46,7 @@ func (z *Zygote) Fork(s *Slot, ways []int, ahead bool) (*Child, error) {
 		return nil, fmt.Errorf("%w: %w", ErrNotForked, err)
 	}
 	c := &Child{slot: s, zygote: z, control: ours, options: z.options}
-	_ = hearFor(ours, forkLimit) // else it takes as long as anything may
+	_ = hearFor(ours, forkLimit) // instead of answerLimit
 	z.mu.Lock()
 	cs, err := z.wallsLocked(s.size, len(ways))
 	if err == nil {
@@ -56,11 +56,11 @@ func (z *Zygote) Fork(s *Slot, ways []int, ahead bool) (*Child, error) {
 	closeAll(theirs)
 	if err == nil {
 		s.mu.Lock()
-		s.sockets = true // its own filter does not tell init of them
+		s.sockets = true // the fork has no socket filter, so init is not notified of its sockets
 		s.alone = false
 		s.mu.Unlock()
 		if err = c.ready(cs.probes); err != nil {
-			if waitPidfd(s.pidfd, 100*time.Millisecond) != nil { // else its sandbox was ended, which ends a fork a little before init
+			if waitPidfd(s.pidfd, 100*time.Millisecond) != nil { // init lives: the fork failed by itself. If the sandbox was killed, the fork ends a little before init
 				z.broken.Store(true)
 			}
 			err = fmt.Errorf("fork: %w", err)
@@ -70,7 +70,7 @@ func (z *Zygote) Fork(s *Slot, ways []int, ahead bool) (*Child, error) {
 		return c, nil
 	}
 	defer closeAll(ours)
-	if z.broken.Load() { // and may be stopped, with what it was sent
+	if z.broken.Load() { // it may hold the descriptors that it was sent
 		z.kill()
 	}
 	if !c.nobody() {
@@ -86,9 +86,9 @@ func (z *Zygote) Fork(s *Slot, ways []int, ahead bool) (*Child, error) {
 	return nil, err
 }
 
-// nobody waits until no process holds the other end of the fork's socket, which
-// is when none that was made for it lives: it tells them to end, and each holds
-// it from its beginning to its end.
+// nobody ends the fork and reports whether it has ended. It shuts the socket down,
+// upon which the fork and the intermediate process of the double fork exit, and waits
+// until no process holds the other end. Each of them holds it for its whole life.
 func (c *Child) nobody() bool {
 	_ = unix.Shutdown(c.control, unix.SHUT_WR)
 	if hearFor(c.control, time.Second) != nil {
@@ -108,7 +108,7 @@ func (c *Child) nobody() bool {
 	return false
 }
 
-// ready waits until the walls stand, and looks at them.
+// ready waits until the fork reports its walls, and checks them.
 func (c *Child) ready(pr probes) error {
 	var b [64]byte
 	answer, fds, err := receive(c.control, b[:])
@@ -119,7 +119,7 @@ func (c *Child) ready(pr probes) error {
 	case word(answer, 0) == 'E':
 		return unix.Errno(word(answer, 1))
 	case word(answer, 0) != 'R' || len(fds) != 1:
-		return errors.New("it ended before its walls stood")
+		return errors.New("the fork ended before its walls were complete")
 	}
 	c.pid = word(answer, 1)
 	var results []int32
@@ -139,7 +139,7 @@ func (c *Child) ready(pr probes) error {
 			continue
 		}
 		if !slices.Contains(walls, w) {
-			return fmt.Errorf("the wall %q does not stand", w)
+			return fmt.Errorf("the wall %q is missing", w)
 		}
 	}
 	if err := s.sameAsInit(c.host); err != nil {
@@ -151,8 +151,8 @@ func (c *Child) ready(pr probes) error {
 	return nil
 }
 
-// sameAsInit demands that a process is in init's namespaces and control groups,
-// and has its ids, rights and limits.
+// sameAsInit fails unless the process is in init's namespaces and cgroups, and has
+// init's ids, capabilities and limits. pid is the process id on the host.
 func (s *Slot) sameAsInit(pid int) error {
 	init, err := observe(s.PID())
 	if err != nil {
@@ -167,7 +167,7 @@ func (s *Slot) sameAsInit(pid int) error {
 	for _, name := range []string{"user", "mnt", "pid", "pid_for_children", "net", "ipc", "uts", "cgroup"} {
 		want, wantErr := readlinkat(init.proc, "ns/"+name)
 		if got, gotErr := readlinkat(other.proc, "ns/"+name); wantErr != nil || gotErr != nil || got != want {
-			return fmt.Errorf("its %s namespace is another", name)
+			return fmt.Errorf("the fork's %s namespace is not the sandbox's", name)
 		}
 	}
 	want, err := init.read("cgroup")
@@ -176,7 +176,7 @@ func (s *Slot) sameAsInit(pid int) error {
 	}
 	text, err := other.read("cgroup")
 	if err != nil || text != want {
-		return errors.New("it is in another control group")
+		return errors.New("the fork is not in the sandbox's cgroup")
 	}
 	if want, err = init.read("status"); err != nil {
 		return err
@@ -188,7 +188,7 @@ func (s *Slot) sameAsInit(pid int) error {
 	got := fields(text)
 	for _, name := range []string{"Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp"} {
 		if got[name] != wanted[name] {
-			return fmt.Errorf("its %s is %s, not %s", name, got[name], wanted[name])
+			return fmt.Errorf("the fork's %s is %s, want %s", name, got[name], wanted[name])
 		}
 	}
 	if want, err = init.read("limits"); err != nil {
@@ -198,27 +198,26 @@ func (s *Slot) sameAsInit(pid int) error {
 		return err
 	}
 	if limitsButFiles(text) != limitsButFiles(want) {
-		return errors.New("its limits are others")
+		return errors.New("the fork's limits are not those of init")
 	}
 	return nil
 }
 
-// limitsButFiles leaves the number of descriptors out: where init has the server's
-// own user, a program gets fewer.
+// limitsButFiles returns the limits without that of open files: if the sandbox runs as
+// the server's own user, its programs get fewer than init, see ownFiles.
 func limitsButFiles(limits string) string {
 	before, after, _ := strings.Cut(limits, "Max open files")
 	_, after, _ = strings.Cut(after, "\n")
 	return before + after
 }
 
-// HostPID is the fork's process number on the host.
+// HostPID returns the fork's process id on the host.
 func (c *Child) HostPID() int { return c.host }
 
-// Begin has the fork run a program: Argv as it was said to be for the zygote, but
-// for the script's arguments. It is an error when the fork has ended meanwhile;
-// then nothing was run. After any error it ends.
+// Begin has the fork run a program. cmd.Argv must be the zygote's Argv; only the
+// arguments after the script may differ. On error nothing was run, and the fork ends.
 func (c *Child) Begin(cmd Command) (*Proc, error) {
-	defer c.Release() // where nothing was sent, that is what it hears
+	defer c.Release() // if nothing was sent, the fork reads end of file and exits
 	if len(cmd.Argv)+len(cmd.Env) > maxStrings {
 		return nil, ErrTooLarge
 	}
@@ -248,7 +247,7 @@ func (c *Child) Begin(cmd Command) (*Proc, error) {
 	return p, nil
 }
 
-// register enters the fork among what init tells of.
+// register adds the fork to the programs whose end init reports.
 func (c *Child) register() (*Proc, uint32, error) {
 	p := &Proc{slot: c.slot, pid: c.pid, up: make(chan struct{}), done: make(chan struct{})}
 	close(p.up)
@@ -264,35 +263,35 @@ func (c *Child) register() (*Proc, uint32, error) {
 	return p, s.tag, nil
 }
 
-// Drop ends the fork and returns when it is gone. If the fork has loaded a snapshot, Drop
-// ends everything else in its sandbox, too.
+// Drop ends the fork and returns when it is gone. If package code may have run in the
+// fork, Drop kills every other process of the sandbox, too.
 func (c *Child) Drop(ctx context.Context) error {
-	if c.loaded { // it may have started processes, and may not answer
+	if c.loaded { // it may have started processes, and may ignore the end of file
 		c.Release()
 		limited, cancel := context.WithTimeout(ctx, forkLimit)
 		defer cancel()
 		return c.slot.Clear(limited)
 	}
 	p, tag, err := c.register()
-	ended := err == nil && c.nobody() // it holds the other end for as long as it lives
+	ended := err == nil && c.nobody()
 	c.Release()
 	if err != nil {
 		return err
 	}
 	if !ended {
-		return errors.New("a fork does not end")
+		return errors.New("the fork does not end")
 	}
 	t := time.NewTimer(100 * time.Millisecond)
 	defer t.Stop()
 	select {
 	case <-p.done:
-	case <-t.C: // init had told of it before
+	case <-t.C: // init reported its end before register
 		c.forget(tag)
 	}
 	return nil
 }
 
-// forget takes the fork from among what init tells of.
+// forget undoes register.
 func (c *Child) forget(tag uint32) {
 	c.slot.mu.Lock()
 	defer c.slot.mu.Unlock()
@@ -300,7 +299,8 @@ func (c *Child) forget(tag uint32) {
 	delete(c.slot.running, c.pid)
 }
 
-// Release gives back the descriptor of a fork, which ends unless it was told what to run.
+// Release closes the server's end of the fork's socket. The fork exits, unless Begin
+// has told it what to run.
 func (c *Child) Release() {
 	closeAll(c.control)
 	c.control = -1

@@ -1,6 +1,7 @@
-// Package jail builds the walls of a sandbox on this host's kernel and starts
-// programs behind them. It decides nothing about who may run what: the caller
-// says how strong a sandbox has to be and how large, and gets one or an error.
+// Package jail builds sandboxes on this host's kernel and starts programs in
+// them. A wall is one restriction of the kernel: a namespace, a resource limit,
+// a filter. The package does not decide who may run what. The caller chooses the
+// walls and the size of a sandbox, and gets a sandbox or an error.
 //
 // # Processes
 //
@@ -11,28 +12,28 @@
 //	            ├─ spawner ── init of sandbox 2 (user namespace T2, child of Z) ── program
 //	            └─ zygote, an interpreter that waits to be forked into sandboxes (zygote.py)
 //
-// Builder, spawners and inits are one static program of a few pages without a
-// libc, whose source is init/init.c and whose bytes for amd64 and arm64 are
-// embedded; the server starts it from a sealed memory file, so that nothing in
-// a sandbox can reach, let alone change, a program file of the host.
+// Builder, spawners and inits are the same static program, a few pages long and
+// without a libc. Its source is init/init.c; its bytes for amd64 and arm64 are
+// embedded. The server starts it from a sealed memory file, so that no sandbox
+// can reach or change a program file of the host.
 //
 // # Scripts
 //
-// The tiny program knows no policy. The server sends it a [script]: a list of
+// The program contains no policy. The server sends it a [script]: a list of
 // system calls with their arguments. The builder's script makes the template
-// root that every sandbox starts from (template_linux.go); an init's script
-// puts the walls around itself (walls_linux.go). The server thus holds every
-// decision in one place, in Go, by name.
+// root that every sandbox starts from (template_linux.go). An init's script
+// puts the walls around init (walls_linux.go). Every decision is thus made in
+// Go, and every call in a script has a name.
 //
 // # Wire
 //
-// All sockets are SEQPACKET pairs made by the server; numbers are little-endian
-// 32-bit words; descriptors travel as SCM_RIGHTS. Version 1.
+// All sockets are SEQPACKET pairs made by the server. Numbers are little-endian
+// 32-bit words. Descriptors travel as SCM_RIGHTS. Version 1.
 //
 //	server → builder   'B' | spawners<<24, script; descriptors: spawners' sockets, then the script's
 //	builder → server   'R' n results…; or 'E' call errno, and the end
 //
-//	server → spawner   'N': a sandbox is about to be asked for; make its network namespace (no answer)
+//	server → spawner   'N': a request for a sandbox follows; make its network namespace now (no answer)
 //	server → spawner   'M' mode flags outer inner, script; descriptors: init's control socket, [network namespace], [cgroup], the script's
 //	spawner → server   'S' pid; descriptors: pidfd, [network namespace]; or 'E' errno
 //	init → server      'R' n results…; descriptors that the script kept; or 'E' call errno, and the end
@@ -40,22 +41,22 @@
 //	server → spawner   'C'; descriptor: a network namespace
 //	spawner → server   'C' 1: no socket lives in it; or 'C' 0
 //
-//	server → spawner   'M' as above, of the mode that ends with its script; descriptors: its socket, a sandbox's pidfd
+//	server → spawner   'M' as above, with the mode of a process that ends after its script; descriptors: its socket, a sandbox's pidfd
 //	spawner → server   'S' pid; descriptor: pidfd; or 'E' errno
 //	its fork → server  'R'; descriptors: sockets in the sandbox's network namespace; or 'E' call errno
 //
 //	server → init      'S' tag argc envc limits, directory, argv, envp; descriptors become 0, 1, 2, 3 …
 //	init → server      'P' tag pid; or 'F' tag errno (also after 'P', when the program could not be executed)
-//	init → server      'N': a socket of the network is about to be made, for the first time
-//	init → server      'X' pid status maxrss user system alone, for every process that ends; alone: no other was left
+//	init → server      'N': a program is about to make its first network socket
+//	init → server      'X' pid status maxrss user system alone, for every process that ends; alone: no other process is left
 //	server → init      'K' pid signal
-//	server → init      'C' tag: end every process but yourself
-//	init → server      'A' tag: none is left
-//	server → init      'Q' end everything
+//	server → init      'C' tag: kill every process except init
+//	init → server      'A' tag: no process except init is left
+//	server → init      'Q': kill every process and exit
 //
-//	server → zygote    'W' number, script: the walls of a kind of fork
-//	server → zygote    'F' number ahead; descriptors: init's pidfd, the fork's socket, the Landlock ruleset, ways into the cgroup
-//	zygote → server    'R' when it waits; 'P': done; or 'E' errno
+//	server → zygote    'W' number, script: store the script that puts walls around forks
+//	server → zygote    'F' number ahead; descriptors: init's pidfd, the fork's socket, the Landlock ruleset, the cgroup's v1 "tasks" files
+//	zygote → server    'R' once, when it is ready; then 'P': done; or 'E' errno
 //	fork → server      'R' pid results…; descriptor: its pidfd; or 'E' errno, and the end
 //	server → fork      'I' text: import packages and save your memory; descriptor: a pipe
 //	server → fork      'L' ahead: load a snapshot; descriptors: a pipe, the snapshot
@@ -63,10 +64,10 @@
 //	server → fork      "S", options, argc, directory, argv, envp, each with a NUL; descriptors become 0, 1, 2, 3 …
 //
 // After 'I' or 'L' a fork runs package code, and the server receives nothing from
-// its socket. init/snapshot.c has the form of a snapshot, which the server never
-// reads.
+// its socket. init/snapshot.c defines the format of a snapshot. The server never
+// parses one.
 //
-// End of file on its socket ends a zygote and a waiting fork, a builder, a spawner and an init, and with an
-// init, by the kernel, everything in its sandbox. Nothing therefore outlives
-// the server, however it ends.
+// Builders, spawners, inits, zygotes and waiting forks exit at end of file on
+// their socket. When an init exits, the kernel kills everything in its sandbox.
+// Nothing therefore outlives the server, however the server ends.
 package jail

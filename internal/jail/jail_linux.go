@@ -18,36 +18,36 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/spare"
 )
 
-// Mode is which kind of walls a jail builds.
+// Mode says which kinds of walls a jail can build.
 type Mode int
 
 // The modes.
 const (
-	ModeRoot  Mode = iota // started by root: a block of user ids below it
-	ModeUser              // started by anybody: one user id
+	ModeRoot  Mode = iota // the server is root: sandboxes get user ids from a block of host ids
+	ModeUser              // the server is an ordinary user: sandboxes run as that host user
 	ModePlain             // no namespaces: Landlock and seccomp only
 )
 
 const (
 	idsPerBlock = 65536
 	maxSpawners = 4
-	maxExtra    = 9 // further read-only directories of one jail
+	maxExtra    = 9 // most entries of Config.ReadOnly
 
-	keepFor = time.Minute // what is not used again is dropped
+	keepFor = time.Minute // a kept network namespace that is not reused for this long is closed
 )
 
-// Config is what a jail is made of.
+// Config describes a jail.
 type Config struct {
 	Mode     Mode
-	FirstUID int      // ModeRoot: first of idsPerBlock host user ids that nobody else uses
-	ReadOnly []string // directories beyond the system's own that sandboxes see; as in backend.Spec
+	FirstUID int      // ModeRoot: first of idsPerBlock host user ids that no other process uses
+	ReadOnly []string // directories that sandboxes see besides the system's own; syntax as in backend.Spec
 	Filter   []byte   // seccomp program that every sandbox loads
-	Entering []byte   // seccomp program of zygotes, which stays on their forks beside Filter: what that allows, and setns; empty: there are no zygotes
-	Cgroup   int      // directory of a cgroup v2 group to be born into; 0: none
-	Spawners int      // how many sandboxes can be in the making at once; 0: one per processor
-	Keep     int      // so many untouched network namespaces of dead sandboxes are kept for the next ones; 0: none
+	Entering []byte   // seccomp program of zygotes: allows what Filter allows, and setns. Their forks keep it and add Filter. Empty: no zygotes
+	Cgroup   int      // directory of the cgroup v2 group that the builder starts in; 0: the server's group
+	Spawners int      // how many sandboxes can be built at once; 0: one per processor
+	Keep     int      // how many unused network namespaces of closed sandboxes are kept for new ones; 0: none
 
-	bare    bool          // trees shown elsewhere are bind mounts, whose paths on the host can be read: no overlay can be made
+	bare    bool          // the kernel makes no overlay here: trees shown at another path are bind mounts, and mountinfo shows their host path
 	off     map[wall]bool // tests only: walls left out
 	without uint64        // tests only: namespaces that a sandbox does not get
 }
@@ -57,25 +57,25 @@ type Config struct {
 type Jail struct {
 	cfg          Config
 	abi          int
-	zeroIsNobody bool // the server is the root of a user namespace that an ordinary user made
+	zeroIsNobody bool // uid 0 as the server sees it is an ordinary user outside of the server's user namespace
 
-	foreign  map[string]bool // namespaces that are no sandbox's own
+	foreign  map[string]bool // namespaces of the server and the builder
 	control  int             // the builder's socket
 	pid      int
 	pidfd    int
 	spawners chan int
 	done     chan struct{}
-	networks *spare.Shelf[int] // namespaces in which no socket was ever made; nil: none are kept
+	networks *spare.Shelf[int] // network namespaces in which no socket was ever made; nil: none are kept
 
 	mu      sync.Mutex
-	scripts map[plan0]*encoded // by what differs between sandboxes
-	ids     map[uint32]bool    // that live sandboxes have, within the block
-	next    uint32             // the one to begin the search for a free one at
+	scripts map[plan0]*encoded // scripts of inits that were built before
+	ids     map[uint32]bool    // user ids of live sandboxes, counted from Config.FirstUID
+	next    uint32             // where the search for a free user id starts
 	closed  bool
 	gone    bool // spawners' sockets and pidfd are closed
 }
 
-// plan0 is the part of a plan that a cached script depends on.
+// plan0 is the key of a cached script: the part of a plan that differs between sandboxes.
 type plan0 struct {
 	size     Size
 	tasks    int
@@ -85,16 +85,16 @@ type plan0 struct {
 type encoded struct {
 	script *script
 	probes probes
-	packet []byte // with an empty head in front
+	packet []byte // makeHead zero bytes, then the script
 }
 
-// ErrUnavailable tells that this kernel or architecture cannot hold a jail of
-// the wanted mode; the text says why.
+// ErrUnavailable means that this kernel or architecture cannot hold a jail of
+// the wanted mode. The error text says why.
 var ErrUnavailable = errors.New("jail unavailable")
 
-// Open starts the jail's builder and spawners and makes the template root. It
-// fails with ErrUnavailable where a wall cannot be built here, and leaves
-// nothing behind then.
+// Open starts the jail's builder and spawners and makes the template root. If a
+// wall cannot be built on this machine, Open fails with ErrUnavailable and leaves
+// nothing behind. The caller closes the jail.
 func Open(cfg Config) (*Jail, error) {
 	if len(initBytes) == 0 {
 		return nil, fmt.Errorf("%w: no init for %s", ErrUnavailable, runtime.GOARCH)
@@ -151,7 +151,8 @@ func (j *Jail) start() error {
 	return err
 }
 
-// build sends the builder its script and waits until the template stands.
+// build sends the builder its script and the sockets of n spawners, and waits until
+// the template root is complete.
 func (j *Jail) build(spawners int) error {
 	var passedFDs, sockets []int
 	defer func() { closeAll(passedFDs...) }()
@@ -165,7 +166,7 @@ func (j *Jail) build(spawners int) error {
 	s := &script{}
 	if j.cfg.Mode != ModePlain {
 		trees := map[string]int{}
-		if j.cfg.Mode == ModeRoot { // the builder is not root on the host: what it may not reach is opened here
+		if j.cfg.Mode == ModeRoot { // the builder is not root on the host and may lack access: the server opens the directories
 			for _, dir := range j.cfg.ReadOnly {
 				host, _ := backend.Shown(dir)
 				fd, err := openTree(host)
@@ -207,7 +208,8 @@ func (j *Jail) build(spawners int) error {
 	return nil
 }
 
-// openTree makes a detached read-only copy of a mount below dir.
+// openTree returns a detached, read-only copy of the mounts at and below dir. The
+// caller closes it.
 func openTree(dir string) (int, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 	if err != nil {
@@ -221,7 +223,7 @@ func openTree(dir string) (int, error) {
 	return fd, nil
 }
 
-// fork starts the tiny program from a sealed memory file.
+// fork starts the builder, with control as its control socket.
 func (j *Jail) fork(control int) error {
 	exe, err := sealedInit()
 	if err != nil {
@@ -236,7 +238,7 @@ func (j *Jail) fork(control int) error {
 	attr := &syscall.SysProcAttr{PidFD: &j.pidfd, Setsid: true}
 	const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
 	switch j.cfg.Mode {
-	case ModeRoot: // its root is the first id of the block, never the host's
+	case ModeRoot: // the builder's uid 0 is the first host id of the block, never the host's root
 		attr.Cloneflags = namespaces
 		m := []syscall.SysProcIDMap{{ContainerID: 0, HostID: j.cfg.FirstUID, Size: idsPerBlock}}
 		attr.UidMappings, attr.GidMappings, attr.GidMappingsEnableSetgroups = m, m, true
@@ -261,7 +263,8 @@ func (j *Jail) fork(control int) error {
 	return nil
 }
 
-// sealedInit is the tiny program as a memory file that nobody can change.
+// sealedInit returns a sealed memory file with the program of init/init.c. The
+// caller closes it.
 func sealedInit() (int, error) {
 	fd, err := unix.MemfdCreate("sandboxmcp-init", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -281,7 +284,8 @@ func sealedInit() (int, error) {
 	return fd, nil
 }
 
-// reap waits for the builder's end, after which nothing of the jail lives.
+// reap waits until the builder has ended. The kernel ends every other process of
+// the jail before it reports that.
 func (j *Jail) reap() {
 	for {
 		_, err := unix.Wait4(j.pid, nil, 0, nil)
@@ -289,14 +293,15 @@ func (j *Jail) reap() {
 			break
 		}
 	}
-	j.networks.Close() // theirs was the user namespace that ended with it
+	j.networks.Close() // the kept namespaces belong to the builder's user namespace, which has ended
 	close(j.done)
 }
 
-// Done is closed when the jail has ended, and with it every sandbox in it.
+// Done returns a channel that is closed when the jail and every sandbox in it have ended.
 func (j *Jail) Done() <-chan struct{} { return j.done }
 
-// Covers reports whether sandboxes of the jail see all the directories.
+// Covers reports whether every entry of dirs is an entry of Config.ReadOnly, or
+// lies below one and is shown at its own path.
 func (j *Jail) Covers(dirs []string) bool {
 	for _, d := range dirs {
 		if !slices.ContainsFunc(j.cfg.ReadOnly, func(have string) bool {
@@ -308,17 +313,17 @@ func (j *Jail) Covers(dirs []string) bool {
 	return true
 }
 
-// Policy says in words what all sandboxes of the jail have in common besides
-// the filter, so that two that differ in it can be told apart.
+// Policy describes what all sandboxes of the jail have in common, except the seccomp
+// filter. Its hash tells different policies apart.
 func (j *Jail) Policy() string {
 	return fmt.Sprintf("mode=%d landlock=%d system=%v config=%v devices=%v read-only=%q", j.cfg.Mode, j.abi, systemTrees, configTrees, devices, j.cfg.ReadOnly)
 }
 
-// Networks is how many network namespaces are kept for the next sandboxes.
+// Networks returns how many network namespaces are kept for new sandboxes.
 func (j *Jail) Networks() int { return j.networks.Len() }
 
-// abandon ends a jail whose processes cannot be relied on any more. It may come
-// late, when the number of its descriptor is another's.
+// abandon kills a jail whose processes no longer answer correctly. It may be called
+// after Close, when the descriptor number pidfd may belong to another file.
 func (j *Jail) abandon() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -327,7 +332,8 @@ func (j *Jail) abandon() {
 	}
 }
 
-// Ended reports whether the jail has, to the kernel; Done is closed a moment later.
+// Ended reports whether the builder has ended, as the kernel says. Done is closed
+// a moment later.
 func (j *Jail) Ended() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -343,10 +349,10 @@ func ended(pidfd int) bool {
 	}
 }
 
-// Trim gives back what is kept for the next sandboxes.
+// Trim closes the network namespaces that are kept for new sandboxes.
 func (j *Jail) Trim() { j.networks.Empty() }
 
-// Mode is which kind of walls the jail builds.
+// Mode returns the mode that the jail was opened with.
 func (j *Jail) Mode() Mode { return j.cfg.Mode }
 
 // LandlockABI is the version of Landlock that the sandboxes use.
@@ -372,7 +378,7 @@ func (j *Jail) Close() error {
 		j.mu.Lock()
 		j.gone = true
 		closeAll(j.pidfd)
-		for more := true; more; { // turns may hold some of them
+		for more := true; more; { // a Turn may hold one; giveBack closes it
 			select {
 			case fd := <-j.spawners:
 				closeAll(fd)

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Rights on files as Landlock numbers them.
+// LANDLOCK_ACCESS_FS_* and LANDLOCK_SCOPE_*.
 const (
 	llExecute   = 1 << 0
 	llWriteFile = 1 << 1
@@ -22,7 +22,7 @@ const (
 	llScopeSignals = 2 // ABI 6
 )
 
-// landlockABI asks the kernel; 0 when it has none.
+// landlockABI returns the kernel's Landlock ABI version; 0: no Landlock.
 func landlockABI() int {
 	v, _, e := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, 1 /* LANDLOCK_CREATE_RULESET_VERSION */)
 	if e != 0 {
@@ -31,7 +31,7 @@ func landlockABI() int {
 	return int(v)
 }
 
-// handledFS is every file right that an ABI knows.
+// handledFS returns every file right that an ABI version knows.
 func handledFS(abi int) uint64 {
 	fs := uint64(1<<13 - 1)
 	if abi >= 2 {
@@ -46,12 +46,12 @@ func handledFS(abi int) uint64 {
 	return fs
 }
 
-// landlock allows reading and executing what is there, writing in the
-// sandbox's own places, and nothing else. It returns where the ruleset comes
-// back; -1: nowhere.
+// landlock allows reading and executing all files that are visible, writing in the
+// sandbox's own directories, and nothing else. It returns the index of the ruleset
+// among the returned descriptors; -1: it is not returned.
 //
-// Signals are the pid namespace's to keep in, where there is one: init has to
-// reach forks, which stand in a domain of their own beside its.
+// With a pid namespace the Landlock domain does not scope signals. Init has to signal
+// zygote forks, which are in Landlock domains of their own.
 func (s *script) landlock(p plan) (ruleset int) {
 	fs := handledFS(p.abi)
 	attr := binary.LittleEndian.AppendUint64(nil, fs)
@@ -101,13 +101,13 @@ func (s *script) landlock(p plan) (ruleset int) {
 	}
 	for _, d := range devices {
 		rights := uint64(device)
-		if d == "zero" { // a shared, writable mapping of it is memory that no process and no file system is charged for
+		if d == "zero" { // a shared, writable mapping of it would be memory that no process and no file system is charged for
 			rights &^= llWriteFile | llTruncate
 		}
 		allow("/dev/"+d, rights, true)
 	}
 	s.do("landlock", unix.SYS_LANDLOCK_RESTRICT_SELF, rules.arg(), num(0))
-	if p.plain == nil { // init closes what it has given
+	if p.plain == nil { // init closes descriptors that it has returned
 		return s.give(rules)
 	}
 	s.do("close ruleset", unix.SYS_CLOSE, rules.arg())

@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Socket is one that stands in a sandbox's network namespace and is the server's.
+// Socket describes a socket of the server in a sandbox's network namespace.
 type Socket struct {
 	Port     int
-	UDP      bool // else it listens for TCP
+	UDP      bool // false: a TCP listener
 	V6       bool
-	Loopback bool // bound to 127.0.0.1 or ::1; else to every address
-	Refusals bool // none of these, but one that sees what the kernel refuses; see ParseRefused
+	Loopback bool // bound to 127.0.0.1 or ::1; false: to every address
+	Refusals bool // a packet socket that sees connections that the kernel refuses, see ParseRefused; the other fields are ignored
 }
 
 func (w Socket) String() string {
@@ -34,33 +34,33 @@ func (w Socket) String() string {
 	return fmt.Sprintf("%s%s port %d", network, family, w.Port)
 }
 
-// loopback is the number of its device in every namespace.
+// loopback is the index of the loopback device in every network namespace.
 const loopback = 1
 
-// MaxSockets is how many can be asked for at once.
+// MaxSockets is how many sockets one call of Sockets can make.
 const MaxSockets = 16
 
-// backlog is how many connections wait to be accepted. They are the server's
-// memory, and a program can fill them.
+// backlog is how many connections may wait to be accepted. They use memory of the
+// server, and a program can fill the queue.
 const backlog = 128
 
-// HaveV6 reports whether the kernel has IPv6 at all.
+// HaveV6 reports whether the kernel supports IPv6.
 var HaveV6 = sync.OnceValue(func() bool {
 	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	closeAll(fd)
 	return err == nil
 })
 
-// Sockets makes sockets in the sandbox's network namespace, and has every address
-// be the sandbox's own, so that whatever a program asks for leads to them. The
-// descriptors are the caller's, non-blocking, bound and listening, in the order
-// of want. When it fails none was made; ErrPortTaken tells that a program of the
-// sandbox has a port. A sandbox that was asked for any leaves its network
-// namespace to nobody. It may not be called after Close.
+// Sockets makes sockets in the sandbox's network namespace. It also makes every address
+// local there, so that every connection of a program reaches these sockets. It returns
+// descriptors that are non-blocking, bound and listening, in the order of want; the
+// caller closes them. On error it returns no socket. The error is ErrPortTaken if a
+// program of the sandbox uses a port. The network namespace is not reused after this
+// call. Sockets may not be called after Close.
 //
-// They are made by a process of the jail's own that is in the sandbox's network
-// namespace for that moment and in no other of its namespaces: one that no
-// program can see, stop or signal, and whose user no program has.
+// A short-lived process of the jail makes the sockets. It enters the sandbox's network
+// namespace and none of its other namespaces, and runs as a user that no program has.
+// No program can see, stop or signal it.
 func (s *Slot) Sockets(ctx context.Context, want []Socket) ([]int, error) {
 	j := s.jail
 	if j.cfg.Mode == ModePlain || len(want) == 0 || len(want) > MaxSockets {
@@ -105,7 +105,7 @@ func (s *Slot) Sockets(ctx context.Context, want []Socket) ([]int, error) {
 	}
 	fds, err := takeSockets(ours, sc, len(want))
 	if err == nil {
-		err = s.stand(fds)
+		err = s.verifySockets(fds)
 	}
 	if errors.Is(err, unix.EPERM) && waitPidfd(s.pidfd, time.Second) == nil {
 		err = ErrEnded // the kernel lets nobody enter the namespaces of a process that is exiting
@@ -117,36 +117,36 @@ func (s *Slot) Sockets(ctx context.Context, want []Socket) ([]int, error) {
 	return fds, nil
 }
 
-// ErrPortTaken tells that a program of the sandbox has the port.
+// ErrPortTaken means that a program of the sandbox uses the port.
 var ErrPortTaken = errors.New("a program in the sandbox has the port")
 
-// takeSockets waits for the answer to a script of sockets.
+// takeSockets waits for the n sockets that the script sc makes.
 func takeSockets(from int, sc *script, n int) ([]int, error) {
 	var b [256]byte
 	answer, fds, err := receive(from, b[:])
 	switch {
 	case err != nil:
 	case len(answer) == 0:
-		err = errors.New("the maker of sockets ended")
+		err = errors.New("the process that makes sockets has ended")
 	case word(answer, 0) == 'E':
 		err = sc.failure(word(answer, 1), word(answer, 2))
 		if unix.Errno(word(answer, 2)) == unix.EADDRINUSE {
 			err = fmt.Errorf("%w: %w", ErrPortTaken, err)
 		}
 	case word(answer, 0) != 'R' || len(fds) != n:
-		err = fmt.Errorf("%d sockets were made, not %d", len(fds), n)
+		err = fmt.Errorf("got %d sockets, want %d", len(fds), n)
 	}
 	return fds, err
 }
 
-// stand demands of the kernel that the sockets are in the sandbox's network
-// namespace and in no other.
-func (s *Slot) stand(fds []int) error {
+// verifySockets fails unless the kernel says that the sockets are in the sandbox's
+// network namespace.
+func (s *Slot) verifySockets(fds []int) error {
 	var want, got unix.Stat_t
 	if err := unix.Stat(fmt.Sprintf("/proc/%d/ns/net", s.PID()), &want); err != nil {
 		return fmt.Errorf("look at the network namespace: %w", err)
 	}
-	if s.Ended() { // its number may be another's
+	if s.Ended() { // the process id may have been reused
 		return ErrEnded
 	}
 	for _, fd := range fds {
@@ -159,14 +159,14 @@ func (s *Slot) stand(fds []int) error {
 			return fmt.Errorf("look at a socket: %w", err)
 		}
 		if got.Dev != want.Dev || got.Ino != want.Ino {
-			return errors.New("a socket stands outside of the sandbox")
+			return errors.New("a socket is outside of the sandbox's network namespace")
 		}
 	}
 	return nil
 }
 
-// socketScript enters the network namespace of the process whose pidfd is passed,
-// makes the sockets and then has every address lead to them.
+// socketScript returns the script that enters the network namespace of the process
+// whose pidfd is passed, makes the sockets, and makes every address local.
 func socketScript(want []Socket) *script {
 	s := &script{}
 	s.do("enter the network namespace", unix.SYS_SETNS, passed(0), num(unix.CLONE_NEWNET))
@@ -207,7 +207,7 @@ func (s *script) socket(w Socket) {
 	if w.V6 {
 		set(unix.IPPROTO_IPV6, unix.IPV6_V6ONLY)
 	}
-	switch { // an answer comes from the address that was asked
+	switch { // lets the server answer from the address that the program sent to
 	case w.UDP && w.V6:
 		set(unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO)
 		set(unix.IPPROTO_IPV6, unix.IPV6_FREEBIND)
@@ -221,10 +221,10 @@ func (s *script) socket(w Socket) {
 	s.give(fd)
 }
 
-// everyAddress makes every address one of the namespace's own, by one route to
-// its loopback device for each family. Where they are already nothing changes.
+// everyAddress makes every address local to the namespace, by one route to the loopback
+// device for each family. An existing route is replaced by the same one.
 func (s *script) everyAddress() {
-	const head, answer = 16, 128 // of a message; room
+	const head, answer = 16, 128 // size of struct nlmsghdr; size of the receive buffer
 	fd := s.keep("make a netlink socket", unix.SYS_SOCKET, num(unix.AF_NETLINK), num(unix.SOCK_RAW|unix.SOCK_CLOEXEC), num(unix.NETLINK_ROUTE))
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		ne := binary.NativeEndian
@@ -234,7 +234,7 @@ func (s *script) everyAddress() {
 		m = append(m, make([]byte, 8)...) // sequence, port
 		scope := byte(unix.RT_SCOPE_HOST)
 		if family == unix.AF_INET6 {
-			scope = unix.RT_SCOPE_UNIVERSE // which is all that IPv6 knows
+			scope = unix.RT_SCOPE_UNIVERSE // IPv6 has no other scope
 		}
 		m = append(m, byte(family), 0, 0, 0, unix.RT_TABLE_LOCAL, unix.RTPROT_BOOT, scope, unix.RTN_LOCAL)
 		m = ne.AppendUint32(m, 0) // flags
@@ -243,7 +243,7 @@ func (s *script) everyAddress() {
 		m = ne.AppendUint32(m, loopback)
 		ne.PutUint32(m, uint32(len(m)))
 		name, flags := "have every IPv4 address lead here", uint32(0)
-		if family == unix.AF_INET6 { // without the route no such address can be reached
+		if family == unix.AF_INET6 { // may fail: without the route a program reaches no IPv6 address
 			name, flags = "have every IPv6 address lead here", mayFail
 		}
 		reply := s.bytes(make([]byte, answer))
@@ -254,15 +254,16 @@ func (s *script) everyAddress() {
 	s.do("close", unix.SYS_CLOSE, fd.arg())
 }
 
-// Egress reports whether the sandbox has sockets of the server's, or may have.
+// Egress reports whether the server has, or may have, sockets in the sandbox's network
+// namespace.
 func (s *Slot) Egress() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.egress
 }
 
-// MayHaveSockets reports whether programs of the sandbox may have made a socket of the
-// network. If it returns false, none has done so yet.
+// MayHaveSockets reports whether programs of the sandbox may have made a network socket.
+// If it returns false, none has been made yet.
 func (s *Slot) MayHaveSockets() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

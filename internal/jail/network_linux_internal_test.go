@@ -57,10 +57,10 @@ func TestSocketsStandInTheirSandbox(t *testing.T) {
 			t.Errorf("%v has flags %#x, %#x", want[i], flags, closes)
 		}
 	}
-	if err := s.stand(fds); err != nil {
+	if err := s.verifySockets(fds); err != nil {
 		t.Errorf("its own: %v", err)
 	}
-	if err := other.stand(fds[:1]); err == nil {
+	if err := other.verifySockets(fds[:1]); err == nil {
 		t.Error("a socket of another sandbox is taken for its own")
 	}
 	host, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -68,7 +68,7 @@ func TestSocketsStandInTheirSandbox(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer closeAll(host)
-	if err := s.stand([]int{host}); err == nil {
+	if err := s.verifySockets([]int{host}); err == nil {
 		t.Error("a socket of the host is taken for its own")
 	}
 	if walls, err := s.Observe(); err != nil || !slices.Contains(walls, WallEgress) || slices.Contains(walls, WallNoNetwork) {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Wall names, as results tell them.
+// Names of walls, as results list them.
 const (
 	WallUserNS    = "user namespace"
 	WallMountNS   = "mount namespace"
@@ -22,7 +22,7 @@ const (
 	WallCgroupNS  = "cgroup namespace"
 	WallRoot      = "read-only root"
 	WallNoNetwork = "no network"
-	WallEgress    = "no network but egress" // in place of the one before: nothing but loopback, and sockets of ours in it
+	WallEgress    = "no network but egress" // replaces WallNoNetwork: loopback only, with sockets of the server in the namespace
 	WallLandlock  = "landlock"              // followed by its ABI
 	WallSeccomp   = "seccomp"
 	WallNoVsock   = "no vsock"
@@ -43,7 +43,7 @@ var namespaceWalls = []struct{ file, wall string }{
 	{"cgroup", WallCgroupNS},
 }
 
-// Required lists the walls without which no sandbox of the mode is handed out.
+// Required lists the walls that a sandbox of the mode must have to be used.
 func (m Mode) Required(abi int) []string {
 	walls := []string{WallSeccomp, WallNoVsock, WallNNP, WallNoCaps, WallUnpriv, landlockWall(abi)}
 	if m == ModePlain {
@@ -57,12 +57,12 @@ func (m Mode) Required(abi int) []string {
 
 func landlockWall(abi int) string { return WallLandlock + " (ABI " + strconv.Itoa(abi) + ")" }
 
-// Observe tells which walls stand around the sandbox, as the kernel shows them
-// for its init, whose walls every program in it inherits. It reads; it does not
-// trust the script that built them.
+// Observe returns the walls of the sandbox as the kernel reports them for its init,
+// from which every program that init starts inherits them. It does not rely on the
+// script that built them.
 //
-// A fork of a zygote inherits nothing from init. It was looked at itself, before
-// it ran anything, and what does not stand around it too is left out.
+// Forks of a zygote do not inherit from init. Fork has observed each of them before it
+// ran a program. A wall that one of them lacks is left out.
 func (s *Slot) Observe() ([]string, error) {
 	s.mu.Lock()
 	dead := s.dead
@@ -87,8 +87,8 @@ func (s *Slot) Observe() ([]string, error) {
 	return walls, nil
 }
 
-// observe tells which walls stand around a process of the sandbox. results are
-// what it found when it ran against some of them.
+// observe returns the walls of a process of the sandbox. results are those of the
+// probes that the process made.
 func (s *Slot) observe(pid, pidfd int, results []int32, pr probes) ([]string, error) {
 	o, err := observe(pid)
 	if err != nil {
@@ -99,7 +99,7 @@ func (s *Slot) observe(pid, pidfd int, results []int32, pr probes) ([]string, er
 	walls := []string{}
 	plain := s.jail.cfg.Mode == ModePlain
 	for _, n := range namespaceWalls {
-		if plain { // none is made; and an ordinary user may not even look
+		if plain { // it has none, and an ordinary user may not read the links
 			break
 		}
 		theirs, linkErr := readlinkat(proc, "ns/"+n.file)
@@ -119,7 +119,7 @@ func (s *Slot) observe(pid, pidfd int, results []int32, pr probes) ([]string, er
 		walls = append(walls, WallUnpriv) // 0, as this server sees itself, is an ordinary user outside
 	}
 	probed := probeWalls(results, pr, s.jail.abi)
-	if !slices.Contains(probed, WallNoVsock) { // it has a filter, but not the one that it has to have
+	if !slices.Contains(probed, WallNoVsock) { // the process has a filter, but not ours
 		walls = slices.DeleteFunc(walls, func(w string) bool { return w == WallSeccomp })
 	}
 	walls = append(walls, probed...)
@@ -133,15 +133,15 @@ func (s *Slot) observe(pid, pidfd int, results []int32, pr probes) ([]string, er
 		}
 		walls = append(walls, more...)
 	}
-	// The process that was read is the one that we hold: it lives, so its number was nobody else's meanwhile.
+	// The process still lives, so its process id was not reused while /proc was read.
 	if ended(pidfd) {
 		return nil, errors.New("observe sandbox: the process has ended")
 	}
 	return walls, nil
 }
 
-// lookAround notes which namespaces the server and the builder are in: one that
-// a sandbox has in common with either is not its own.
+// lookAround records the namespaces of the server and of the builder. A namespace that
+// a sandbox shares with either of them is not a wall.
 func (j *Jail) lookAround() error {
 	j.foreign = map[string]bool{}
 	if j.cfg.Mode == ModePlain {
@@ -165,10 +165,10 @@ func (j *Jail) lookAround() error {
 	return nil
 }
 
-// maxProcFile is far above what a mount table of a sandbox can be.
+// maxProcFile is far more than the mount table of a sandbox needs.
 const maxProcFile = 4 << 20
 
-// observe opens a process's directory in /proc.
+// observe opens a process's directory in /proc. The caller closes observer.proc.
 func observe(pid int) (observer, error) {
 	proc, err := unix.Open("/proc/"+strconv.Itoa(pid), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -213,7 +213,7 @@ func readlinkat(dir int, name string) (string, error) {
 	return string(b[:max(n, 0)]), err
 }
 
-// fields splits a file of "Key: value" lines.
+// fields parses "Key: value" lines.
 func fields(text string) map[string]string {
 	m := map[string]string{}
 	for line := range strings.SplitSeq(text, "\n") {
@@ -243,14 +243,14 @@ func statusWalls(status map[string]string, plain bool) []string {
 	if !slices.ContainsFunc(sets, func(set string) bool { return !none(set) }) {
 		walls = append(walls, WallNoCaps)
 	}
-	ids := append(strings.Fields(status["Uid"]), strings.Fields(status["Gid"])...) // as this user namespace sees them
+	ids := append(strings.Fields(status["Uid"]), strings.Fields(status["Gid"])...) // as the server's user namespace shows them
 	if len(ids) == 8 && !slices.Contains(ids, "0") {
 		walls = append(walls, WallUnpriv)
 	}
 	return walls
 }
 
-// probeWalls are those that the process itself ran against.
+// probeWalls returns the walls that the process's own probes prove.
 func probeWalls(results []int32, pr probes, abi int) []string {
 	var walls []string
 	result := func(i int) unix.Errno {
@@ -268,7 +268,7 @@ func probeWalls(results []int32, pr probes, abi int) []string {
 	return walls
 }
 
-// placeWalls are those of mounts, network and tasks.
+// placeWalls returns the walls that mounts, network and task limit prove.
 func (o *observer) placeWalls(ownNetwork bool, tasks int) ([]string, error) {
 	var walls []string
 	mounts, err := o.read("mountinfo")
@@ -299,8 +299,8 @@ func (o *observer) placeWalls(ownNetwork bool, tasks int) ([]string, error) {
 	return walls, nil
 }
 
-// mountWalls reads mountinfo: root is that everything but the four own places
-// is read-only; quota that each of those is a tmpfs with a size.
+// mountWalls parses mountinfo. root: everything except the sandbox's four own mounts is
+// read-only. quota: each of the four is a tmpfs with a limit of size and inodes.
 func mountWalls(info string) (root, quota bool) {
 	own := map[string]bool{"/mnt/data": false, "/tmp": false, "/dev/shm": false, "/run": false}
 	root, found := true, false
@@ -318,7 +318,7 @@ func mountWalls(info string) (root, quota bool) {
 			own[place] = strings.Contains(g[2], "size=") && strings.Contains(g[2], "nr_inodes=")
 			continue
 		}
-		device := strings.HasPrefix(place, "/dev/") // the five nodes, bound one by one
+		device := strings.HasPrefix(place, "/dev/") // one bind mount for each device node
 		if !slices.Contains(options, "ro") && g[0] != "proc" && !device {
 			root = false
 		}
@@ -344,14 +344,14 @@ func onlyLoopback(dev string) bool {
 	return true
 }
 
-// tasksLimited reports whether the limit is the one that was set: whoever started
-// the server may have one, too, but counts all that he runs.
+// tasksLimited reports whether the task limit is at most want. The user who started the
+// server may have a higher limit of his own, which counts all his processes.
 func tasksLimited(limits string, want int) bool {
 	for line := range strings.SplitSeq(limits, "\n") {
 		if rest, ok := strings.CutPrefix(line, "Max processes"); ok {
 			f := strings.Fields(rest)
 			n, err := strconv.Atoi(f[0])
-			return len(f) >= 2 && err == nil && n <= want && f[0] == f[1] // less, where the server itself may have no more
+			return len(f) >= 2 && err == nil && n <= want && f[0] == f[1] // it is lower if the server's own limit is lower
 		}
 	}
 	return false

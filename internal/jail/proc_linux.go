@@ -15,41 +15,40 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// Command is a program to start in a slot.
+// Command is a program to start in a sandbox.
 type Command struct {
 	Argv, Env []string
 	Dir       string
-	Files     []int // become descriptors 0, 1, 2 …; the caller keeps and closes its own
+	Files     []int // become descriptors 0, 1, 2 …; the caller closes them
 }
 
-// Proc is a program that was started.
+// Proc is a program that was started in a sandbox.
 type Proc struct {
 	slot *Slot
-	pid  uint32 // inside the sandbox
+	pid  uint32 // process id in the sandbox
 	up   chan struct{}
 	done chan struct{}
 	exit Exit
 	err  error
 }
 
-// Exit is how a program ended and what it took.
+// Exit says how a program ended and what it used.
 type Exit struct {
 	Status unix.WaitStatus
 	CPU    time.Duration
-	MaxRSS int64 // bytes, of the largest process among it and the children that it waited for
-	Killed bool  // its sandbox was ended under it: Status is unknown
+	MaxRSS int64 // bytes; the largest process among the program and the children that it waited for
+	Killed bool  // the sandbox ended before the program: Status is unknown
 }
 
 const (
-	startHead  = 24 + 8*16 // struct start of init.c without its text
-	maxStrings = 3900
+	startHead  = 24 + 8*16 // size of struct start of init.c without its text
+	maxStrings = 3900      // arguments and variables together; see start in init.c
 )
 
-// ErrTooLarge tells that arguments and environment do not fit into one packet.
+// ErrTooLarge means that arguments and environment do not fit into one packet.
 var ErrTooLarge = errors.New("arguments and environment are too large")
 
-// check refuses what the packet to init cannot carry: a NUL would end one string
-// there and begin the next.
+// check refuses strings that the packet to init cannot carry: they are separated by NUL.
 func (c Command) check() error {
 	if len(c.Argv) == 0 {
 		return errors.New("no program is named")
@@ -62,8 +61,8 @@ func (c Command) check() error {
 	return nil
 }
 
-// Start starts a program behind the sandbox's walls. It does not wait for it: a
-// program that cannot be executed shows in Exit.
+// Start starts a program in the sandbox. It returns before the program is executed; if
+// that fails, Exit returns the error.
 func (s *Slot) Start(c Command) (*Proc, error) {
 	if len(c.Argv)+len(c.Env) > maxStrings {
 		return nil, ErrTooLarge
@@ -103,7 +102,7 @@ func (s *Slot) Start(c Command) (*Proc, error) {
 	}
 	err := ErrTooLarge
 	s.heed()
-	if len(m) < 200<<10 { // what a socket's default buffer takes in one packet
+	if len(m) < 200<<10 { // what fits into a socket's default buffer as one packet
 		err = s.conn.send(m, c.Files...)
 	}
 	if err != nil {
@@ -132,8 +131,8 @@ func (p *Proc) signal(n, sign int) error {
 	}
 }
 
-// heed has init's messages read at full speed for a moment. Init takes no request while
-// it waits to report processes that have ended.
+// heed lifts the bound on the server's time for init's messages for heedFor. Init takes
+// no request while its report of an ended process waits for room in the socket.
 func (s *Slot) heed() {
 	if s.effort != nil {
 		time.AfterFunc(heedFor, s.effort.Free())
@@ -148,14 +147,14 @@ func (s *Slot) SignalAll(n int) error {
 	return s.conn.send(words('K', ^uint32(0), uint32(n)))
 }
 
-// Done is closed when the program has ended.
+// Done returns a channel that is closed when the program has ended.
 func (p *Proc) Done() <-chan struct{} { return p.done }
 
-// Exit tells how the program ended; only after Done. The error tells that it
-// could not be executed at all.
+// Exit returns how the program ended, or an error if it could not be executed. It may
+// be called only after Done is closed.
 func (p *Proc) Exit() (Exit, error) { return p.exit, p.err }
 
-// read takes init's packets until it ends.
+// read handles init's packets until init ends.
 func (s *Slot) read() {
 	b := make([]byte, 256)
 	for {
@@ -171,7 +170,7 @@ func (s *Slot) read() {
 	s.mu.Lock()
 	s.dead = true
 	for _, p := range s.starting {
-		if p.pid == 0 { // those that have started are among the running
+		if p.pid == 0 { // programs that have started are in s.running, too
 			p.exit.Killed = true
 			close(p.up)
 			close(p.done)
@@ -224,8 +223,8 @@ func (s *Slot) packet(b []byte) (orphan bool) {
 	return false
 }
 
-// Clear ends every process in the sandbox but its init and returns when none is
-// left. What is started meanwhile may be among them.
+// Clear kills every process in the sandbox except init and returns when none is left.
+// It may also kill programs that are started at the same time.
 func (s *Slot) Clear(ctx context.Context) error {
 	defer s.effort.Free()()
 	done := make(chan struct{})
@@ -251,14 +250,15 @@ func (s *Slot) Clear(ctx context.Context) error {
 	}
 }
 
-// ErrEnded tells that a sandbox has ended, or that nothing is to be started in it any more.
+// ErrEnded means that the sandbox has ended, or that no program may be started in it
+// any more.
 var ErrEnded = errors.New("the sandbox has ended")
 
 func (s *Slot) ended(b []byte) (orphan bool) {
 	if len(b) < 40 {
 		return false
 	}
-	s.alone = word(b, 8) == 1 && len(s.starting) == len(s.running) // what is being started is no child yet
+	s.alone = word(b, 8) == 1 && len(s.starting) == len(s.running) // init does not count programs that it has not forked yet
 	us := binary.LittleEndian.Uint64(b[16:]) + binary.LittleEndian.Uint64(b[24:])
 	cpu := time.Duration(us) * time.Microsecond
 	s.user += cpu
@@ -277,7 +277,7 @@ func (s *Slot) ended(b []byte) (orphan bool) {
 	return false
 }
 
-// CPU is what the processes that have ended took, as their parents were told.
+// CPU returns the CPU time of all processes of the sandbox that have ended.
 func (s *Slot) CPU() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

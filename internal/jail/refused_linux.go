@@ -7,40 +7,41 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A kernel that refuses a connection tells the program so, by a packet that a
-// socket in the same network namespace can see: a reset of what was no connection
-// yet, or that a port of UDP cannot be reached. Nobody but the kernel can send
-// one there: it takes a raw socket, which no program gets.
+// When the kernel refuses a connection, it answers with a TCP reset of a connection
+// that was not established, or with an ICMP "port unreachable". A packet socket in
+// the same network namespace sees these packets. In a sandbox only the kernel can
+// send them: a program would need a raw socket, and none gets one.
 
 const (
-	refusedBuffer = 128 << 10 // some hundred of them; what is more is counted
-	refusedBytes  = 128       // of each, which is all that has to be read
+	refusedBuffer = 128 << 10 // receive buffer: about a hundred packets; the kernel counts what it drops
+	refusedBytes  = 128       // bytes of a packet that the socket receives: all headers that are parsed
 )
 
-// refusedFilter lets a socket see these packets alone. It begins at the network's
-// header; those from 127.0.0.0/8 say nothing of the way out.
+// refusedFilter returns the socket filter that passes only these packets. The packet
+// starts at the IP header. Packets from 127.0.0.0/8 are dropped: they are not about
+// a connection out of the sandbox.
 func refusedFilter() []byte {
 	const load, jump, yes, no = unix.BPF_LD | unix.BPF_ABS, unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, refusedBytes, 0
 	ins := []unix.SockFilter{
 		{Code: load | unix.BPF_B, K: 0}, // version
 		{Code: unix.BPF_ALU | unix.BPF_RSH | unix.BPF_K, K: 4},
 		{Code: jump, Jf: 15, K: 4},
-		{Code: load | unix.BPF_B, K: 12}, // from
+		{Code: load | unix.BPF_B, K: 12}, // source address
 		{Code: jump, Jt: 23, K: 127},
-		{Code: load | unix.BPF_H, K: 6}, // a later fragment has no such header
+		{Code: load | unix.BPF_H, K: 6}, // fragments after the first have no TCP or ICMP header
 		{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, Jt: 21, K: 0x1fff},
-		{Code: unix.BPF_LDX | unix.BPF_B | unix.BPF_MSH, K: 0}, // its header's length
+		{Code: unix.BPF_LDX | unix.BPF_B | unix.BPF_MSH, K: 0}, // length of the IP header
 		{Code: load | unix.BPF_B, K: 9},                        // protocol
 		{Code: jump, Jt: 1, K: unix.IPPROTO_TCP},
 		{Code: jump, Jt: 5, Jf: 17, K: unix.IPPROTO_ICMP},
-		{Code: unix.BPF_LD | unix.BPF_IND | unix.BPF_B, K: 13}, // flags
+		{Code: unix.BPF_LD | unix.BPF_IND | unix.BPF_B, K: 13}, // TCP flags
 		{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: 0x14},
-		{Code: jump, Jf: 14, K: 0x14},                         // a reset
-		{Code: unix.BPF_LD | unix.BPF_IND | unix.BPF_W, K: 4}, // of what had no number
+		{Code: jump, Jf: 14, K: 0x14},                         // RST and ACK
+		{Code: unix.BPF_LD | unix.BPF_IND | unix.BPF_W, K: 4}, // sequence number: 0 answers a SYN
 		{Code: jump, Jt: 11, Jf: 12, K: 0},
 		{Code: unix.BPF_LD | unix.BPF_IND | unix.BPF_H, K: 0},
-		{Code: jump, Jt: 9, Jf: 10, K: 0x0303}, // no such port
-		{Code: jump, Jf: 9, K: 6},              // IPv6: the same
+		{Code: jump, Jt: 9, Jf: 10, K: 0x0303}, // ICMP type 3, code 3: port unreachable
+		{Code: jump, Jf: 9, K: 6},              // the same checks for IPv6
 		{Code: load | unix.BPF_B, K: 6},
 		{Code: jump, Jf: 5, K: unix.IPPROTO_TCP},
 		{Code: load | unix.BPF_B, K: 53},
@@ -59,14 +60,15 @@ func refusedFilter() []byte {
 	return filterBytes(ins)
 }
 
-// Refused is where a program of a sandbox wanted to go, and nobody listens.
+// Refused is a destination that a program of a sandbox tried to reach and on which no
+// socket listens.
 type Refused struct {
 	UDP     bool
 	Address netip.AddrPort
 }
 
-// ParseRefused reads a packet that a socket of refusals has seen. ok is false for
-// one that says nothing of the way out.
+// ParseRefused reads a packet from a socket with Socket.Refusals. ok is false if the
+// packet is malformed or its destination is a loopback address.
 func ParseRefused(p []byte) (r Refused, ok bool) {
 	at := func(from, n int) []byte {
 		if from+n > len(p) {
@@ -87,7 +89,7 @@ func ParseRefused(p []byte) (r Refused, ok bool) {
 			r.Address = address(at(12, 4), at(head, 2))
 			break
 		}
-		inner := head + 8 // the packet that was refused
+		inner := head + 8 // the program's packet, quoted in the ICMP message
 		r.UDP = true
 		ok = ok && at(inner+9, 1)[0] == unix.IPPROTO_UDP
 		r.Address = address(at(inner+16, 4), at(inner+int(at(inner, 1)[0]&0xf)*4+2, 2))
@@ -105,10 +107,10 @@ func ParseRefused(p []byte) (r Refused, ok bool) {
 	return r, ok && !r.Address.Addr().IsLoopback()
 }
 
-// refusals makes a socket that sees what is refused.
+// refusals makes a packet socket that receives only what refusedFilter passes.
 func (s *script) refusals() {
 	name := "socket of refusals"
-	fd := s.keep("make a "+name, unix.SYS_SOCKET, num(unix.AF_PACKET), num(unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK), num(0)) // sees nothing before it is bound
+	fd := s.keep("make a "+name, unix.SYS_SOCKET, num(unix.AF_PACKET), num(unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK), num(0)) // protocol 0: it receives nothing before it is bound
 	set := func(level, option int, value []byte) {
 		s.do("set up a "+name, unix.SYS_SETSOCKOPT, fd.arg(), num(level), num(option), s.bytes(value), num(len(value)))
 	}
@@ -118,7 +120,7 @@ func (s *script) refusals() {
 	s.store("place of its filter", store64, at(filter, 8), s.bytes(code))
 	s.do("set up a "+name, unix.SYS_SETSOCKOPT, fd.arg(), num(unix.SOL_SOCKET), num(unix.SO_ATTACH_FILTER), filter, num(16))
 	set(unix.SOL_SOCKET, unix.SO_RCVBUF, binary.NativeEndian.AppendUint32(nil, refusedBuffer))
-	set(unix.SOL_PACKET, packetIgnoreOutgoing, binary.NativeEndian.AppendUint32(nil, 1)) // loopback shows each twice
+	set(unix.SOL_PACKET, packetIgnoreOutgoing, binary.NativeEndian.AppendUint32(nil, 1)) // loopback delivers each packet twice, as outgoing and as incoming
 	address := binary.NativeEndian.AppendUint16(nil, unix.AF_PACKET)                     // struct sockaddr_ll
 	address = binary.BigEndian.AppendUint16(address, unix.ETH_P_ALL)
 	address = append(binary.NativeEndian.AppendUint32(address, loopback), make([]byte, 12)...)

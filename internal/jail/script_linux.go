@@ -9,16 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// script is a list of system calls for the tiny program to make, in order. It
-// ends at the first one that fails, unless that one may fail.
+// script is a list of system calls that the program of init/init.c makes in order. It
+// stops at the first call that fails, unless that call has mayFail.
 type script struct {
 	calls   []call
 	data    []byte
 	names   []string // what each call does, for error messages
-	results []reg    // whose values come back
-	fds     []reg    // that come back as descriptors
+	results []reg    // registers whose values are returned
+	fds     []reg    // registers whose descriptors are returned
 	regs    reg
-	err     error // the first thing that does not fit into a script
+	err     error // why this cannot be encoded
 }
 
 type call struct {
@@ -28,7 +28,7 @@ type call struct {
 	arg       [6]uint64
 }
 
-// arg is an argument of a call. Its tags are those of init.c.
+// arg is an argument of a call. init.c defines the tags.
 type arg struct {
 	tag uint8
 	v   uint64
@@ -58,7 +58,7 @@ func passed(i int) arg { return arg{tagDescriptor, uint64(i)} }
 
 func (r reg) arg() arg { return arg{tagResult, uint64(r)} }
 
-// bytes puts b into the packet, 8-byte aligned, and returns its place.
+// bytes puts b into the packet, 8-byte aligned, and returns a pointer to it.
 func (s *script) bytes(b []byte) arg {
 	for len(s.data)%8 != 0 {
 		s.data = append(s.data, 0)
@@ -70,23 +70,23 @@ func (s *script) bytes(b []byte) arg {
 
 func (s *script) str(v string) arg { return s.bytes(append([]byte(v), 0)) }
 
-// at is a place inside bytes.
+// at returns the pointer a plus offset.
 func at(a arg, offset uint64) arg { return arg{a.tag, a.v + offset} }
 
-// do adds a call. name says what it is for: "mount /tmp".
+// do adds a call. name says what it does, for error messages, such as "mount /tmp".
 func (s *script) do(name string, nr int, args ...arg) { s.add(name, uint32(nr), 0, 0, args) }
 
 // try adds a call that may fail.
 func (s *script) try(name string, nr int, args ...arg) { s.add(name, uint32(nr), mayFail, 0, args) }
 
-// keep adds a call and keeps its result.
+// keep adds a call and returns the register of its result.
 func (s *script) keep(name string, nr int, args ...arg) reg {
 	r := s.reg()
 	s.add(name, uint32(nr), 0, r, args)
 	return r
 }
 
-// probe adds a call whose result, good or bad, comes back to the server.
+// probe adds a call whose result or negative errno is returned to the server.
 func (s *script) probe(name string, nr int, args ...arg) (index int) {
 	r := s.reg()
 	s.add(name, uint32(nr), mayFail, r, args)
@@ -98,7 +98,7 @@ func (s *script) store(name string, size uint32, where, what arg) {
 	s.add(name, size, 0, 0, []arg{where, what})
 }
 
-// give makes the descriptor in r come back to the server.
+// give returns the descriptor in r to the server.
 func (s *script) give(r reg) (index int) {
 	s.fds = append(s.fds, r)
 	return len(s.fds) - 1
@@ -127,8 +127,8 @@ const (
 	maxPacket  = 1<<18 - 1
 )
 
-// encode appends the script to a packet; offsets of bytes count from the
-// packet's start.
+// encode appends the script to the packet p. Pointers become offsets from the start of
+// the packet.
 func (s *script) encode(p []byte, kind uint32) ([]byte, error) {
 	if s.err != nil {
 		return nil, s.err
@@ -167,7 +167,7 @@ func (s *script) encode(p []byte, kind uint32) ([]byte, error) {
 	return p, nil
 }
 
-// failure names the call that ended a script.
+// failure returns an error that names the call that failed.
 func (s *script) failure(index, errno uint32) error {
 	name := "call"
 	if int(index) < len(s.names) {
@@ -185,7 +185,7 @@ func (s *script) mount(source, target, fstype string, flags uintptr, data string
 	s.do("mount "+target, unix.SYS_MOUNT, s.str(source), s.str(target), s.str(fstype), num(flags), d)
 }
 
-// mkdirs makes a directory and its parents; made remembers what exists.
+// mkdirs makes a directory and its parents, and records them in made.
 func (s *script) mkdirs(path string, made map[string]bool) {
 	if path == "/" || made[path] {
 		return
@@ -195,7 +195,7 @@ func (s *script) mkdirs(path string, made map[string]bool) {
 	s.do("mkdir "+path, unix.SYS_MKDIRAT, num(unix.AT_FDCWD), s.str(path), num(0o755))
 }
 
-// file makes a file that everybody may read.
+// file makes a file with mode 0644.
 func (s *script) file(path, content string) {
 	fd := s.keep("make "+path, unix.SYS_OPENAT, num(unix.AT_FDCWD), s.str(path), num(unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC), num(0o644))
 	if content != "" {
@@ -205,7 +205,7 @@ func (s *script) file(path, content string) {
 	s.free(fd)
 }
 
-// free lets the register that was made last be used again.
+// free releases r if it is the register that was allocated last.
 func (s *script) free(r reg) {
 	if r == s.regs {
 		s.regs--

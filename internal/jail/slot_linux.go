@@ -16,42 +16,42 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// SlotConfig is what one sandbox gets.
+// SlotConfig describes one sandbox.
 type SlotConfig struct {
 	Size     Size
-	Ways     int                   // how many descriptors Enter returns; 0: there is no Enter
-	Enter    func() ([]int, error) // makes the cgroup while the walls go up, and returns its v1 "tasks" files, opened for writing
-	Cgroup   int                   // cgroup v2 directory to be born into; 0: none
-	WantProc bool                  // for a server that has to watch memory itself
-	Plain    *Place
-	Effort   *backend.Effort // bounds the server's time for init's messages; nil: no bound
+	Ways     int                   // number of descriptors that Enter returns; 0: Enter is not called
+	Enter    func() ([]int, error) // makes the cgroup while init builds the walls; returns its v1 "tasks" files, opened for writing; New does not close them
+	Cgroup   int                   // directory of the cgroup v2 group that init starts in; 0: none
+	WantProc bool                  // open /dev/shm and /proc of the sandbox, for a server that watches memory itself
+	Plain    *Place                // ModePlain only
+	Effort   *backend.Effort       // bounds the server's time for init's messages; nil: no bound
 }
 
-// Place is where a sandbox of ModePlain lives on the host.
+// Place holds the host directories of a sandbox of ModePlain.
 type Place struct {
-	UID                 int // to become; -1: stay
+	UID                 int // user id to switch to; -1: keep the server's
 	Work, Temp, Program string
-	Readable            []string
+	Readable            []string // further files and directories that it may read
 }
 
-// Slot is a sandbox: walls around an init that starts programs on request. Its
-// methods may be called concurrently.
+// Slot is a sandbox: an init behind walls that starts programs on request. Its
+// methods may be called concurrently, except Close.
 type Slot struct {
 	jail    *Jail
 	conn    *conn
 	pidOnce sync.Once
-	pid     int    // of init, on the host; see PID
-	pidfd   int    // of init
-	uid     int    // that code has, on the host
-	own     uint32 // uid within the jail's block; 0: it is not from there
-	tasks   int    // what RLIMIT_NPROC has to be
+	pid     int    // process id of init on the host; see PID
+	pidfd   int    // pidfd of init
+	uid     int    // host user id of the code
+	own     uint32 // uid counted from Config.FirstUID; 0: not from the block
+	tasks   int    // expected RLIMIT_NPROC
 	results []int32
 	probes  probes
 	size    Size
 	effort  *backend.Effort
-	rules   int    // its Landlock ruleset; -1: none
-	network int    // its network namespace, when that may be used again; else -1
-	Dirs    [5]int // descriptors of its own places, see DirWork; -1 when absent
+	rules   int    // descriptor of the Landlock ruleset; -1: none
+	network int    // descriptor of the network namespace, if a later sandbox may reuse it; else -1
+	Dirs    [5]int // descriptors of the sandbox's directories, see DirWork; -1: absent
 
 	mu       sync.Mutex
 	tag      uint32
@@ -59,17 +59,17 @@ type Slot struct {
 	running  map[uint32]*Proc
 	user     time.Duration // CPU of everything that has ended
 	clearing map[uint32]chan struct{}
-	dead     bool          // init has ended, or nothing is to be started any more
-	alone    bool          // init has said that no process is left
-	sockets  bool          // one of the network was made, or may have been
-	egress   bool          // sockets of the server's stand in it, or may
-	forked   [][]string    // walls of each fork of a zygote in it
-	gone     chan struct{} // closed when init's socket ended
+	dead     bool          // init has ended, or no program may be started any more
+	alone    bool          // init has reported that no other process is left
+	sockets  bool          // a program may have made a network socket
+	egress   bool          // the server may have sockets in the network namespace
+	forked   [][]string    // walls of each zygote fork in this sandbox
+	gone     chan struct{} // closed at end of file on init's socket
 	killOnce sync.Once
 	killErr  error
 }
 
-// makeHead is struct make of init.c.
+// makeHead is the size of struct make of init.c.
 const makeHead = 32
 
 const (
@@ -83,17 +83,16 @@ const (
 
 const slotNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
 
-// Turn is the right to make one sandbox. Its network namespace, the dearest
-// part, is being made from the moment it is given, so that the holder can
-// prepare the rest meanwhile.
+// Turn reserves a spawner for one sandbox. The spawner starts at once to make the
+// network namespace, the slowest part, while the caller prepares the rest.
 type Turn struct {
 	jail    *Jail
 	spawner int
-	network int // a namespace that was used before and is as new; else -1
+	network int // descriptor of a kept network namespace; -1: the spawner makes a new one
 	used    bool
 }
 
-// Turn waits until a spawner is free. The caller ends it by New or Cancel.
+// Turn waits until a spawner is free. The caller calls New or Cancel on the result.
 func (j *Jail) Turn() (*Turn, error) {
 	select {
 	case w := <-j.spawners:
@@ -102,7 +101,7 @@ func (j *Jail) Turn() (*Turn, error) {
 			network = -1
 		}
 		if !kept && j.cfg.Mode != ModePlain {
-			_ = send(w, words('N')) // when that fails, so will New
+			_ = send(w, words('N')) // an error shows again in New
 		}
 		return &Turn{jail: j, spawner: w, network: network}, nil
 	case <-j.done:
@@ -110,7 +109,7 @@ func (j *Jail) Turn() (*Turn, error) {
 	}
 }
 
-// Cancel gives the turn back. After New it does nothing.
+// Cancel gives the spawner back. After New it does nothing.
 func (t *Turn) Cancel() {
 	if !t.used {
 		t.used = true
@@ -119,18 +118,19 @@ func (t *Turn) Cancel() {
 	}
 }
 
-// giveBack lets the next one have a spawner.
+// giveBack makes a spawner available to the next Turn.
 func (j *Jail) giveBack(spawner int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.gone { // nobody takes it back any more
+	if j.gone { // Close has emptied the channel
 		closeAll(spawner)
 		return
 	}
-	j.spawners <- spawner // has room for every spawner
+	j.spawners <- spawner // never blocks: the channel holds every spawner
 }
 
-// New makes a sandbox. When it fails nothing of it is left.
+// New makes a sandbox. On error it leaves nothing behind. The caller closes the
+// sandbox.
 func (t *Turn) New(cfg SlotConfig) (*Slot, error) {
 	defer t.Cancel()
 	j := t.jail
@@ -146,10 +146,10 @@ func (t *Turn) New(cfg SlotConfig) (*Slot, error) {
 		jail: j, pidfd: -1, rules: -1, size: cfg.Size, network: t.network, effort: cfg.Effort, probes: enc.probes, tasks: cfg.Size.MaxTasks + 1, Dirs: [5]int{-1, -1, -1, -1, -1},
 		starting: map[uint32]*Proc{}, running: map[uint32]*Proc{}, clearing: map[uint32]chan struct{}{}, gone: make(chan struct{}),
 	}
-	t.network = -1 // from here on it is the sandbox's
+	t.network = -1 // the sandbox owns it now
 	packet, fds := j.request(s, cfg, enc, theirs)
 	err = s.spawn(t.spawner, packet, fds, func() error { return enter(ours, cfg) })
-	t.Cancel() // the next can be made while this one's walls go up
+	t.Cancel() // the spawner can make the next sandbox while this init builds its walls
 	closeAll(theirs)
 	if err == nil {
 		err = s.ready(ours, enc.script)
@@ -174,8 +174,8 @@ func (t *Turn) New(cfg SlotConfig) (*Slot, error) {
 	return s, nil
 }
 
-// takeID finds a user id of the block that no live sandbox has, but for when
-// there are as many of those.
+// takeID returns a user id of the block that no live sandbox has. If all are taken,
+// it returns one that is in use.
 func (j *Jail) takeID() uint32 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -195,7 +195,7 @@ func (j *Jail) giveID(id uint32) {
 	delete(j.ids, id)
 }
 
-// encoded returns the packet for sandboxes of this kind, made once.
+// encoded returns the script of init and its packet, from the cache where it can.
 func (j *Jail) encoded(cfg SlotConfig) (*encoded, error) {
 	key := plan0{cfg.Size, cfg.Ways, cfg.WantProc}
 	if cfg.Plain == nil {
@@ -228,7 +228,8 @@ func (j *Jail) encoded(cfg SlotConfig) (*encoded, error) {
 	return enc, nil
 }
 
-// request fills in the head of a packet for a spawner.
+// request returns the packet for a spawner, with its head filled in, and the
+// descriptors that go with it.
 func (j *Jail) request(s *Slot, cfg SlotConfig, enc *encoded, control int) ([]byte, []int) {
 	packet := append([]byte(nil), enc.packet...)
 	mode, flags, outer := uint32(0), slotNamespaces&^j.cfg.without, uint32(0)
@@ -269,7 +270,7 @@ func (j *Jail) request(s *Slot, cfg SlotConfig, enc *encoded, control int) ([]by
 	return packet, fds
 }
 
-// enter has the cgroup made and sends init the way in.
+// enter calls cfg.Enter and sends init the descriptors of the cgroup's "tasks" files.
 func enter(control int, cfg SlotConfig) error {
 	if cfg.Ways == 0 {
 		return nil
@@ -279,12 +280,13 @@ func enter(control int, cfg SlotConfig) error {
 		return err
 	}
 	if len(tasks) != cfg.Ways {
-		return fmt.Errorf("%d ways into the cgroup, not %d", len(tasks), cfg.Ways)
+		return fmt.Errorf("got %d descriptors of the cgroup, want %d", len(tasks), cfg.Ways)
 	}
 	return send(control, words('C', 0), tasks...)
 }
 
-// spawn has a spawner clone the sandbox, and does something else meanwhile.
+// spawn asks spawner w to clone the sandbox, calls meanwhile, and then reads the
+// spawner's answer.
 func (s *Slot) spawn(w int, packet []byte, fds []int, meanwhile func() error) error {
 	if err := send(w, packet, fds...); err != nil {
 		return fmt.Errorf("ask spawner: %w", err)
@@ -293,7 +295,7 @@ func (s *Slot) spawn(w int, packet []byte, fds []int, meanwhile func() error) er
 	var b [64]byte
 	answer, got, err := receive(w, b[:])
 	switch {
-	case err != nil: // what it says later would be taken for another sandbox's: the jail is thrown away
+	case err != nil: // a late answer would be taken for that to the next request, so the jail is discarded
 		s.jail.abandon()
 		return fmt.Errorf("spawner: %w", err)
 	case len(answer) == 0:
@@ -311,7 +313,7 @@ func (s *Slot) spawn(w int, packet []byte, fds []int, meanwhile func() error) er
 	return other
 }
 
-// ready waits for init's word that every wall stands.
+// ready waits until init reports that its script is done.
 func (s *Slot) ready(fd int, sc *script) error {
 	var b [256]byte
 	answer, fds, err := receive(fd, b[:])
@@ -319,7 +321,7 @@ func (s *Slot) ready(fd int, sc *script) error {
 	case err != nil:
 		return fmt.Errorf("init: %w", err)
 	case len(answer) == 0:
-		return errors.New("init ended before its walls stood")
+		return errors.New("init ended before its walls were complete")
 	case word(answer, 0) == 'E':
 		closeAll(fds...)
 		return sc.failure(word(answer, 1), word(answer, 2))
@@ -332,13 +334,13 @@ func (s *Slot) ready(fd int, sc *script) error {
 	for i := range int(word(answer, 1)) {
 		s.results = append(s.results, int32(word(answer, 2+i)))
 	}
-	// where init does not hear of sockets, its silence says nothing
+	// if the socket filter could not be loaded, assume that sockets are made
 	i := s.probes.sockets
 	s.sockets = i < 0 || i >= len(s.results) || s.results[i] < 0
 	return nil
 }
 
-// hostPID reads the number of a process that we hold a pidfd of.
+// hostPID returns the process id on the host of a pidfd.
 func hostPID(pidfd int) (int, error) {
 	b, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(pidfd))
 	if err != nil {
@@ -352,18 +354,18 @@ func hostPID(pidfd int) (int, error) {
 	return strconv.Atoi(strings.TrimSpace(line))
 }
 
-// UID is the host user that code in the sandbox has.
+// UID returns the host user id of code in the sandbox.
 func (s *Slot) UID() int { return s.uid }
 
-// Gone is closed when the sandbox's init has ended.
+// Gone returns a channel that is closed when the sandbox's init has ended.
 func (s *Slot) Gone() <-chan struct{} { return s.gone }
 
-// Ended reports whether init has, to the kernel; Gone is closed a moment later.
-// It may not be called after Close.
+// Ended reports whether init has ended, as the kernel says. Gone is closed a moment
+// later. Ended may not be called after Close.
 func (s *Slot) Ended() bool { return ended(s.pidfd) }
 
-// InBlock reports whether the kernel maps the sandbox's user into the jail's
-// block of host ids.
+// InBlock reports whether the kernel maps the sandbox's user to a host id of the
+// jail's block.
 func (s *Slot) InBlock() bool {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(s.PID()) + "/uid_map")
 	f := strings.Fields(string(b))
@@ -374,22 +376,23 @@ func (s *Slot) InBlock() bool {
 	return err == nil && host > s.jail.cfg.FirstUID && host < s.jail.cfg.FirstUID+idsPerBlock
 }
 
-// PID is init's process number on the host; 0 when it has ended.
+// PID returns init's process id on the host. It is 0 if init had ended before the
+// first call.
 func (s *Slot) PID() int {
 	s.pidOnce.Do(func() { s.pid, _ = hostPID(s.pidfd) })
 	return s.pid
 }
 
-// Alone reports whether init has said that it is the only process left.
+// Alone reports whether init has reported that no other process is left.
 func (s *Slot) Alone() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.alone
 }
 
-// Kill ends every program in the sandbox for good and returns when none lives.
-// Where init has told that none is left, that is at once: init itself, and with
-// it the namespaces, ends in Close, when nobody waits.
+// Kill ends every program in the sandbox and returns when none lives. No program can
+// be started afterwards. If init has reported that no process is left, Kill returns at
+// once and leaves init and the namespaces to Close, outside of the request's time.
 func (s *Slot) Kill() error {
 	s.mu.Lock()
 	alone := s.alone
@@ -403,11 +406,11 @@ func (s *Slot) Kill() error {
 	return s.end()
 }
 
-// end ends init, and with it everything in the sandbox.
+// end kills init and thereby everything in the sandbox.
 func (s *Slot) end() error {
 	s.killOnce.Do(func() {
 		s.effort.Free()
-		if s.jail.cfg.Mode == ModePlain { // no pid namespace: init has to end the others itself
+		if s.jail.cfg.Mode == ModePlain { // no pid namespace: init has to kill the other processes
 			_ = s.conn.send(words('Q'))
 			if waitPidfd(s.pidfd, time.Second) == nil {
 				return
@@ -419,14 +422,14 @@ func (s *Slot) end() error {
 	return s.killErr
 }
 
-// waitPidfd waits until the process has ended, which for a pid namespace's init
-// is when nothing is left in it.
+// waitPidfd waits until the process has ended, at most for limit. The init of a pid
+// namespace ends only when no other process is left in it.
 func waitPidfd(fd int, limit time.Duration) error {
 	end := time.Now().Add(limit)
 	for {
 		left := time.Until(end)
 		if left <= 0 {
-			return errors.New("processes do not end")
+			return errors.New("the process does not end")
 		}
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(left.Milliseconds())+1)
 		if n > 0 {
@@ -438,7 +441,7 @@ func waitPidfd(fd int, limit time.Duration) error {
 	}
 }
 
-// Close kills and gives back all descriptors. It may be called once.
+// Close ends the sandbox and closes its descriptors. It may be called only once.
 func (s *Slot) Close() error {
 	err := s.end()
 	s.conn.close()
@@ -459,8 +462,8 @@ func (s *Slot) Close() error {
 	return err
 }
 
-// unused has a spawner look whether no socket lives in a network namespace. One
-// can outlive all processes for a moment, on its way between two others.
+// unused asks a spawner whether no socket exists in a network namespace. A socket that
+// is in flight between two others can outlive all processes for a moment.
 func (j *Jail) unused(network int) bool {
 	if network < 0 {
 		return false
@@ -480,10 +483,10 @@ func (j *Jail) unused(network int) bool {
 	}
 }
 
-// keep puts a network namespace away for the next sandbox. Only sockets can
-// change one from a sandbox, which has no rights in the user namespace that owns
-// it: where none of the network was made and none at all is left, it is as the
-// kernel made it.
+// keep stores a network namespace for a later sandbox, or closes it. A sandbox has no
+// capabilities in the user namespace that owns its network namespace, so it can change
+// it only by sockets. If no network socket was made and no socket is left, the
+// namespace is as new.
 func (j *Jail) keep(network int) {
 	if network >= 0 && !j.networks.Put(network) {
 		closeAll(network)

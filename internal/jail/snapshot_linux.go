@@ -11,20 +11,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Snapshot is the memory of a fork of a zygote that has imported packages. Other
-// forks of the same zygote can load it. Package code may have written its bytes, so only
-// such a fork reads them, in its own sandbox. Its methods may be called concurrently.
+// Snapshot is the saved memory of a zygote's fork that has imported packages. Other
+// forks of the same zygote can load it. Its bytes may come from untrusted package code:
+// the server never parses them, and a fork loads them only inside its own sandbox. Its
+// methods may be called concurrently.
 type Snapshot struct {
-	mu sync.Mutex // never held over a wait
+	mu sync.Mutex // never held while waiting
 	fd int        // a sealed memory file; -1: closed
 }
 
 const (
 	maxSnapshot = 256 << 20
-	importLimit = time.Minute // how long a fork may take to import packages and to save itself
+	importLimit = time.Minute // how long a fork may take to import packages and to save its memory
 )
 
-// NewSnapshot keeps what Child.Save wrote. It reads size bytes.
+// NewSnapshot copies size bytes, the file that Child.Save wrote, into sealed memory.
 func NewSnapshot(from io.Reader, size int64) (*Snapshot, error) {
 	if size <= 0 || size > maxSnapshot {
 		return nil, fmt.Errorf("snapshot has %d bytes, want 1 to %d", size, maxSnapshot)
@@ -48,8 +49,8 @@ func NewSnapshot(from io.Reader, size int64) (*Snapshot, error) {
 	return &Snapshot{fd: own}, nil
 }
 
-// open returns a descriptor for one fork. It can only be read, and its offset and flags
-// are not those of other forks: the code in a snapshot may keep it.
+// open returns a read-only descriptor for one fork. Code in a snapshot may keep it, so
+// forks do not share its offset and flags.
 func (s *Snapshot) open() (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,8 +60,8 @@ func (s *Snapshot) open() (int, error) {
 	return unix.Open(fmt.Sprintf("/proc/self/fd/%d", s.fd), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 }
 
-// Close gives the memory back once no process has it mapped. It does not wait for
-// a Load. It may be called more than once.
+// Close closes the snapshot. The kernel frees the memory once no process maps it. Close
+// does not wait for a Load. It may be called more than once, and on nil.
 func (s *Snapshot) Close() {
 	if s == nil {
 		return
@@ -71,9 +72,9 @@ func (s *Snapshot) Close() {
 	s.fd = -1
 }
 
-// Keep stores a snapshot of one of the zygote's forks under a name, and closes an older
-// one of that name. If the zygote is closed, Keep closes the snapshot. With nil it only
-// removes the older one.
+// Keep stores a snapshot of one of the zygote's forks under a name and takes ownership
+// of it. It closes an older snapshot of that name. If the zygote is closed, Keep closes
+// s. If s is nil, Keep only removes the older snapshot.
 func (z *Zygote) Keep(name string, s *Snapshot) {
 	z.life.Lock()
 	defer z.life.Unlock()
@@ -109,9 +110,8 @@ func (c *Child) Save(text []byte) error {
 	return c.tell(append(words('I'), text...), importLimit)
 }
 
-// Load has the fork become the process whose memory the snapshot is. On error the
-// sandbox may hold processes that cannot be used and has to be cleared. ahead is as
-// in Fork.
+// Load replaces the fork's memory by the snapshot. On error the sandbox may hold
+// unusable processes, and the caller must call Slot.Clear. ahead is as in Fork.
 func (c *Child) Load(s *Snapshot, ahead bool) error {
 	image, err := s.open()
 	if err != nil {
@@ -128,12 +128,12 @@ func (c *Child) Load(s *Snapshot, ahead bool) error {
 // Loaded reports whether package code may have run in the fork.
 func (c *Child) Loaded() bool { return c.loaded }
 
-// Same reports whether the fork is one of the zygote's.
+// Same reports whether z is the zygote of the fork.
 func (c *Child) Same(z *Zygote) bool { return c.zygote == z }
 
-// tell sends a request and waits until the fork says that it is done. After the request
-// the fork runs code that cannot be trusted. The answer therefore comes over a pipe, which
-// carries no descriptors; tell shuts the socket for receiving.
+// tell sends a request and waits until the fork reports that it is done. After the
+// request the fork runs untrusted code. Its answer therefore comes over a pipe, which
+// cannot carry descriptors, and tell shuts the socket down for receiving.
 func (c *Child) tell(packet []byte, limit time.Duration, fds ...int) error {
 	var answer [2]int
 	if err := unix.Pipe2(answer[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {

@@ -23,8 +23,8 @@ import (
 // symbolic links among them stay symbolic links.
 var systemTrees = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
 
-// configTrees are the parts of /etc that programs need and that say nothing of
-// the machine's people or secrets.
+// configTrees are the parts of /etc that programs need and that hold no data of the
+// machine's users and no secrets.
 var configTrees = []string{
 	"/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime", "/etc/mime.types", "/etc/fonts", "/etc/matplotlibrc",
 	"/etc/ssl/certs", "/etc/ssl/cert.pem", "/etc/ssl/ca-bundle.pem", "/etc/ssl/openssl.cnf", "/etc/pki/tls/certs", "/etc/pki/ca-trust/extracted",
@@ -41,7 +41,7 @@ func Shows(path string) bool {
 // devices are the only nodes in a sandbox's /dev.
 var devices = []string{"null", "zero", "full", "random", "urandom"}
 
-// syntheticFiles stand where programs look for who and where they are.
+// syntheticFiles replace the host's files on users, groups, names and name servers.
 //
 //nolint:gosec // no credentials: an account list without passwords
 var syntheticFiles = map[string]string{
@@ -58,20 +58,20 @@ type tree struct {
 	path    string // on the host
 	inside  string
 	attr    uint64
-	handle  arg  // a descriptor made by the server, or the result of the builder's own open_tree
-	covered bool // its path on the host is not to be seen
+	handle  arg  // the mount's descriptor: passed by the server, or the result of the builder's open_tree
+	covered bool // hide its host path by an overlay
 }
 
 const readOnly = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 
-// templateScript makes the root. extra are directories beyond the system's own;
-// passedTrees tells for each whether the server opened it itself, because the
-// builder could not reach it, and passes it as the descriptor of that place. cover makes overlays of what is shown
-// elsewhere.
+// templateScript returns the script that makes the template root. extra are the
+// entries of Config.ReadOnly. passedTrees maps those that the server has opened to the
+// index of their descriptor; the builder opens the others. cover mounts a directory
+// that is shown at another path as an overlay, which hides its host path.
 func templateScript(extra []string, passedTrees map[string]int, cover bool) *script {
 	s := &script{}
 	s.mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
-	// an own /proc: id maps are written through it, and a sandbox may mount a new one only below a fully visible one
+	// the builder's own /proc: spawners write id maps through it, and a sandbox may mount a new /proc only if a fully visible one exists
 	s.mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 
 	var trees []tree
@@ -122,9 +122,9 @@ func templateScript(extra []string, passedTrees map[string]int, cover bool) *scr
 	return s
 }
 
-// copiedBytes is how much of the host's small files is copied into the template
-// instead of being mounted: every mount has to be copied again for every
-// sandbox. All of the script has to fit into one packet.
+// copiedBytes bounds the bytes of host files that are copied into the template instead
+// of mounted. The kernel copies every mount for every sandbox, so few mounts make
+// sandboxes fast. The whole script has to fit into one packet.
 const copiedBytes = 96 << 10
 
 func (s *script) copyFiles(paths []string) {
@@ -135,7 +135,7 @@ func (s *script) copyFiles(paths []string) {
 	}
 }
 
-// fill populates the new root, which is the current one.
+// fill populates the new root, which is the process's root already.
 func (s *script) fill(trees []tree, links [][2]string, proc reg) {
 	made := map[string]bool{}
 	for _, d := range []string{"/etc", "/proc", "/tmp", "/run", "/mnt/data", "/dev"} {
@@ -187,18 +187,18 @@ func (s *script) graft(t tree, made map[string]bool) {
 	s.moveMount(t.handle, t.inside)
 }
 
-// Directories of the template that are empty while trees are grafted.
+// Directories of the template that are empty while graft runs.
 const (
 	coverDir = "/tmp"
 	emptyDir = "/run"
 )
 
-// errCover says that the kernel makes no overlay here.
+// errCover means that the kernel refuses to mount an overlay here.
 var errCover = errors.New("no overlay")
 
 // cover mounts a tree as the lower directory of a read-only overlay. The mount table
-// shows the root of a bind mount by its path on the host, and that of an overlay as
-// "/". An overlay without an upper directory needs two lower ones.
+// shows a bind mount with its path on the host, and an overlay with the root "/". An
+// overlay without an upper directory needs two lower ones.
 func (s *script) cover(t tree) {
 	s.moveMount(t.handle, coverDir)
 	s.do("cover "+t.inside, unix.SYS_MOUNT, s.str("packages"), s.str(t.inside), s.str("overlay"),
@@ -206,7 +206,7 @@ func (s *script) cover(t tree) {
 	s.do("detach "+coverDir, unix.SYS_UMOUNT2, s.str(coverDir), num(unix.MNT_DETACH))
 }
 
-// covers reports whether a call of the script makes an overlay.
+// covers reports whether the call at index mounts an overlay.
 func (s *script) covers(index uint32) bool {
 	return int(index) < len(s.names) && strings.HasPrefix(s.names[index], "cover ")
 }

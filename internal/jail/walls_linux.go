@@ -15,14 +15,14 @@ const InsideUID = 1000
 
 // Size is what one sandbox may hold.
 type Size struct {
-	WorkBytes, WorkInodes int64 // of /mnt/data
-	TempBytes             int64 // of /tmp; /dev/shm gets as many
-	MaxTasks              int   // processes and threads, without our own init
-	DataBytes             int64 // writable private memory of one process; 0: no limit. For hosts without a memory cgroup
-	CPUSeconds            int64 // CPU time of one process; 0: no limit
+	WorkBytes, WorkInodes int64 // size and inodes of /mnt/data
+	TempBytes             int64 // size of /tmp, and of /dev/shm
+	MaxTasks              int   // processes and threads, not counting init
+	DataBytes             int64 // RLIMIT_DATA of each process; 0: no limit. For hosts without a memory cgroup
+	CPUSeconds            int64 // CPU time of each process; 0: no limit
 }
 
-// wall names one wall that the script builds, so that a test can leave it out.
+// wall names one wall that the script builds. Tests leave walls out by name.
 type wall string
 
 const (
@@ -37,54 +37,54 @@ const (
 	wallDump     wall = "dumpable"
 )
 
-// plan is what a sandbox's script is made from.
+// plan is the input of wallScript and childWalls.
 type plan struct {
 	size     Size
-	root     bool   // ids were given by a root server: groups can and must be dropped
+	root     bool   // the server is root: supplementary groups can and must be dropped
 	plain    *plain // tier L1: no namespaces; nil otherwise
-	tasks    int    // so many descriptors of cgroup v1 "tasks" files are sent to init while it works
-	abi      int    // of Landlock
+	tasks    int    // number of cgroup v1 "tasks" files whose descriptors the process receives
+	abi      int    // Landlock ABI version
 	filter   []byte // seccomp program
-	wantProc bool   // give the server a descriptor of the sandbox's /proc
-	sockets  bool   // have init tell when the first socket of the network is made
+	wantProc bool   // return descriptors of the sandbox's /dev/shm and /proc to the server
+	sockets  bool   // init reports when a program makes its first network socket
 	off      map[wall]bool
 	without  uint64 // tests only: namespaces that a fork does not enter
 }
 
-// plain is where a sandbox without a mount namespace lives: directories of the
-// host, and what it may read there.
+// plain describes a sandbox without a mount namespace: its directories on the host
+// and the host's files that it may read.
 type plain struct {
-	uid                 int // to become; -1: stay
+	uid                 int // user id to switch to; -1: keep the server's
 	work, temp, program string
 	readable            []string
 }
 
-// probes tells where in a script's results each look from inside stands, and
-// where in its descriptors the Landlock ruleset.
+// probes holds indexes into what a script returns: of each probe among the results,
+// and of the Landlock ruleset among the descriptors; -1: absent.
 type probes struct{ landlock, vsock, setns, sockets, ruleset int }
 
-// none is no descriptor: without a filter setns says so, and with that of a zygote,
-// which stays on its forks, too.
+// none is an invalid descriptor. setns on it fails with EBADF if the process has no
+// filter, or only a zygote's. It fails with EPERM under the sandbox's own filter.
 var none = num(uint32(math.MaxUint32))
 
-// Places in [Slot.Dirs], in the order in which a script gives them.
+// Indexes into [Slot.Dirs], in the order in which a script returns them.
 const (
 	DirWork    = iota // /mnt/data
 	DirProgram        // /run/program
 	DirTemp           // /tmp
-	DirShm            // /dev/shm, when /proc was wanted
-	DirProc           // /proc of the sandbox, when it was wanted
+	DirShm            // /dev/shm, if SlotConfig.WantProc
+	DirProc           // /proc of the sandbox, if SlotConfig.WantProc
 )
 
-// wallScript puts every wall around the process that runs it, in the only order
-// that works: mounts and the cgroup while there are rights; then the rights go;
-// then Landlock, which forbids mounts; seccomp last, because it forbids most of
-// the above. The cgroup is being made by the server meanwhile: it is entered
-// when it comes, before anything is put into the sandbox or started there.
+// wallScript puts every wall around the process that runs it. The order is forced:
+// mounts and the cgroup need capabilities, so they come before these are dropped;
+// Landlock forbids mounts; seccomp comes last because it forbids most of these calls.
+// The server makes the cgroup at the same time and then sends its descriptors. Init
+// enters the cgroup before any file is put into the sandbox or any program starts.
 func wallScript(p plan) (*script, probes) {
 	s := &script{}
 	s.firstOutOfMemory(p.plain != nil)
-	if !p.off[wallCaps] && p.plain != nil { // a change from the host's root to another user takes the right to do it
+	if !p.off[wallCaps] && p.plain != nil { // before the switch from the host's root to another user, which drops CAP_SETPCAP
 		s.boundRights()
 	}
 	if !p.off[wallIDs] {
@@ -154,7 +154,8 @@ const controlSocket = 3
 
 const programPlace = "/run/program"
 
-// places mounts what is this sandbox's own and opens it for the server.
+// places mounts the sandbox's writable directories and /proc, enters the cgroup, and
+// opens the directories for the server.
 func (s *script) places(p plan) {
 	const nosuid = unix.MS_NOSUID | unix.MS_NODEV
 	size := func(bytes, inodes int64) string {
@@ -172,7 +173,7 @@ func (s *script) places(p plan) {
 	s.shares()
 	s.do("sethostname", unix.SYS_SETHOSTNAME, s.str("sandbox"), num(len("sandbox")))
 	s.enterCgroup(p.tasks)
-	if !p.off[wallCgroupNS] { // shows the place that it is in as the root
+	if !p.off[wallCgroupNS] { // after the cgroup was entered: the namespace shows the current group as its root
 		s.do("cgroup namespace", unix.SYS_UNSHARE, num(unix.CLONE_NEWCGROUP))
 	}
 	s.open("/mnt/data", programPlace, "/tmp")
@@ -181,29 +182,30 @@ func (s *script) places(p plan) {
 	}
 }
 
-// shares bounds what the kernel counts for whoever started the server, over all
-// its sandboxes together: one alone could leave the others and the host none.
+// shares limits inotify in this sandbox. The kernel also counts inotify use for the
+// user that runs the server, over all sandboxes; without these limits one sandbox
+// could use that user's whole quota.
 func (s *script) shares() {
 	for _, l := range [][2]string{{"max_inotify_instances", "8"}, {"max_inotify_watches", "4096"}} {
-		s.setting("/proc/sys/user/"+l[0], l[1])
+		s.sysctl("/proc/sys/user/"+l[0], l[1])
 	}
 }
 
-// setting writes one of the kernel's.
-func (s *script) setting(path, value string) {
+// sysctl sets a kernel parameter.
+func (s *script) sysctl(path, value string) {
 	fd := s.keep("open "+path, unix.SYS_OPENAT, num(unix.AT_FDCWD), s.str(path), num(unix.O_WRONLY|unix.O_CLOEXEC), num(0))
 	s.do("set "+path, unix.SYS_WRITE, fd.arg(), s.str(value), num(len(value)))
 	s.do("close "+path, unix.SYS_CLOSE, fd.arg())
 	s.free(fd)
 }
 
-// firstOutOfMemory makes this process and its children the first that the kernel ends
-// when the host's memory is used up. It stands before the change of ids, which removes the
-// right to write the file. With may it may fail, for a read-only /proc.
-func (s *script) firstOutOfMemory(may bool) {
+// firstOutOfMemory makes this process and its children the first that the kernel kills
+// when the host runs out of memory. It comes before the change of ids, which removes the
+// right to write the file. optional lets it fail, as it does with a read-only /proc.
+func (s *script) firstOutOfMemory(optional bool) {
 	const path, value = "/proc/self/oom_score_adj", "1000"
 	flags := uint32(0)
-	if may {
+	if optional {
 		flags = mayFail
 	}
 	fd := s.reg()
@@ -213,16 +215,17 @@ func (s *script) firstOutOfMemory(may bool) {
 	s.free(fd)
 }
 
-// enterCgroup waits for n descriptors of "tasks" files and enters by each.
+// enterCgroup waits for a packet with n descriptors of cgroup v1 "tasks" files and
+// enters the cgroup of each.
 func (s *script) enterCgroup(n int) {
 	if n == 0 {
 		return
 	}
-	const head = 16 // of SCM_RIGHTS
+	const head = 16 // struct cmsghdr
 	size := (head + 4*n + 7) &^ 7
 	control := make([]byte, size)
 	for i := head; i < size; i++ {
-		control[i] = 0xff // no descriptor: when none come, entering fails
+		control[i] = 0xff // descriptor -1: if none arrive, the write below fails
 	}
 	rights := s.bytes(control)
 	word := s.bytes(make([]byte, 8))
@@ -235,7 +238,7 @@ func (s *script) enterCgroup(n int) {
 	s.store("place of the vector", store64, at(m, 16), iov)
 	s.store("place of the descriptors", store64, at(m, 32), rights)
 	s.do("wait for the cgroup", unix.SYS_RECVMSG, num(controlSocket), m, num(unix.MSG_CMSG_CLOEXEC))
-	zero := s.str("0") // "myself": spares the kernel's lock over all processes
+	zero := s.str("0") // the writer itself; unlike a pid it does not take the kernel's lock over all processes
 	for i := range n {
 		fd := s.reg()
 		s.add("descriptor of a cgroup", load32, 0, fd, []arg{at(rights, uint64(head+4*i))})
@@ -245,7 +248,7 @@ func (s *script) enterCgroup(n int) {
 	}
 }
 
-// open opens directories and gives them to the server.
+// open opens directories and returns their descriptors to the server.
 func (s *script) open(dirs ...string) {
 	for _, d := range dirs {
 		s.give(s.keep("open "+d, unix.SYS_OPENAT, num(unix.AT_FDCWD), s.str(d), num(unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC), num(0)))
@@ -257,9 +260,9 @@ const (
 	lastCap    = 63
 )
 
-// boundRights empties the bounding set and locks the secure bits. Both need
-// CAP_SETPCAP, so it comes before the effective set goes; whether it took is seen
-// from the outside.
+// boundRights empties the capability bounding set and locks the secure bits. Both
+// need CAP_SETPCAP, so this comes before dropRights. The calls may fail; the server
+// reads the resulting sets from /proc.
 func (s *script) boundRights() {
 	s.try("securebits", unix.SYS_PRCTL, num(unix.PR_SET_SECUREBITS), num(secureBits), num(0), num(0), num(0))
 	for c := range lastCap + 1 {
@@ -267,7 +270,7 @@ func (s *script) boundRights() {
 	}
 }
 
-// dropRights empties the other capability sets.
+// dropRights empties the ambient, effective, permitted and inheritable capability sets.
 func (s *script) dropRights() {
 	s.try("clear ambient set", unix.SYS_PRCTL, num(unix.PR_CAP_AMBIENT), num(unix.PR_CAP_AMBIENT_CLEAR_ALL), num(0), num(0), num(0))
 	head := binary.LittleEndian.AppendUint32(nil, unix.LINUX_CAPABILITY_VERSION_3)
@@ -275,17 +278,17 @@ func (s *script) dropRights() {
 	s.do("drop capabilities", unix.SYS_CAPSET, s.bytes(head), s.bytes(make([]byte, 24)))
 }
 
-// rlimits are a second wall behind the cgroup; without a cgroup they are the
-// first one for tasks and, per process, for memory.
+// rlimits sets resource limits. They back up the cgroup; without a cgroup they are
+// the only limit on tasks and, per process, on memory.
 func (s *script) rlimits(p plan) {
 	set := func(name string, which int, v int64) {
-		v = min(v, hardLimit(which)) // nobody may raise a limit that the server itself was given
+		v = min(v, hardLimit(which)) // a hard limit cannot be raised
 		l := binary.LittleEndian.AppendUint64(nil, uint64(v))
 		l = binary.LittleEndian.AppendUint64(l, uint64(v))
 		s.do("limit "+name, unix.SYS_PRLIMIT64, num(0), num(which), s.bytes(l), num(0))
 	}
 	set("core", unix.RLIMIT_CORE, coreBytes)
-	files := int64(4096) // of init, which has descriptors to send; its programs get fewer, see ownFiles
+	files := int64(4096) // limit of init, which sends descriptors; its programs get fewer, see ownFiles
 	if p.root {
 		files = 1024
 	}
@@ -293,7 +296,7 @@ func (s *script) rlimits(p plan) {
 	set("memlock", unix.RLIMIT_MEMLOCK, 1<<20)
 	set("msgqueue", unix.RLIMIT_MSGQUEUE, 64<<10)
 	set("sigpending", unix.RLIMIT_SIGPENDING, 1024)
-	if p.size.MaxTasks > 0 && p.plain == nil { // counted per user namespace; without one it would count the whole machine's
+	if p.size.MaxTasks > 0 && p.plain == nil { // counted per user namespace; without one it would count the user's processes on the whole host
 		set("nproc", unix.RLIMIT_NPROC, int64(p.size.MaxTasks)+1)
 	}
 	if p.size.DataBytes > 0 {
@@ -304,17 +307,18 @@ func (s *script) rlimits(p plan) {
 	}
 }
 
-// coreBytes is the limit on core dumps. 1 is a word for the kernel: the program of the
-// host that takes core dumps is not started. It would be with 0.
+// coreBytes is the limit of core dumps. The kernel treats 1 specially: it does not start
+// the host's core_pattern program. With 0 it would start it, as root and outside of the
+// sandbox.
 const coreBytes = 1
 
-// ownFiles is how many descriptors a program may have whose host user is the
-// server's own. Those on their way through sockets are counted by user and
-// compared with the limit of whoever sends: server, spawners and the inits of
-// other sandboxes have to be left more than a program can take.
+// ownFiles is the limit of open files of a program that runs as the server's own host
+// user. The kernel counts the descriptors that a user has in flight through sockets,
+// and refuses to send more than the sender's RLIMIT_NOFILE. Programs therefore get a
+// lower limit than server, spawners and inits, so that these can always send.
 func ownFiles() uint64 { return uint64(min(512, hardLimit(unix.RLIMIT_NOFILE)/2)) }
 
-// hardLimit is the hard limit that the server runs under.
+// hardLimit returns the server's own hard limit of a resource.
 func hardLimit(which int) int64 {
 	var l unix.Rlimit
 	if unix.Getrlimit(which, &l) != nil || l.Max > math.MaxInt64 {
@@ -335,10 +339,10 @@ func (s *script) seccomp(filter []byte) {
 // socketWatch is WATCH in init.c.
 const socketWatch = 63
 
-// watchSockets has every call that makes a socket of the network wait until init has heard of
-// it, by a filter of its own below the policy's: of two verdicts the kernel takes
-// the harder one, so nothing is allowed by it. Where the kernel cannot (before
-// 5.19), the probe says so, and nobody may conclude anything from init's silence.
+// watchSockets makes every call that creates a network socket wait until init has
+// been notified. It adds a seccomp filter of its own. The kernel takes the stricter
+// verdict of all filters, so this one cannot allow what the policy denies. On kernels
+// before 5.19 the probe at index fails; then missing reports from init mean nothing.
 func (s *script) watchSockets() (index int) {
 	code := socketFilter()
 	prog := binary.LittleEndian.AppendUint64(nil, uint64(len(code)/8))
@@ -353,9 +357,9 @@ func (s *script) watchSockets() (index int) {
 	return index
 }
 
-// socketFilter is the program: socket and socketpair are told of, but for the
-// Unix family, which leaves nothing when its last one is closed, and the one that
-// init itself tries and that nobody gets.
+// socketFilter returns the seccomp program: socket and socketpair notify init. Unix
+// sockets are allowed without notice, because closing the last one leaves no state in
+// the network namespace. AF_VSOCK, which init's own probe tries, is refused.
 func socketFilter() []byte {
 	const number, family = 0, 16 // in struct seccomp_data, the family's low word
 	ins := []unix.SockFilter{
@@ -372,7 +376,7 @@ func socketFilter() []byte {
 	return filterBytes(ins)
 }
 
-// filterBytes is a filter as the kernel reads it.
+// filterBytes encodes a BPF program as the kernel reads it.
 func filterBytes(ins []unix.SockFilter) []byte {
 	var code []byte
 	for _, i := range ins {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pair makes a SEQPACKET pair: ours, theirs.
+// pair makes a SEQPACKET pair. Receives from ours wait at most answerLimit.
 func pair() (ours, theirs int, err error) {
 	p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -23,14 +23,14 @@ func pair() (ours, theirs int, err error) {
 	return p[0], p[1], nil
 }
 
-// hearFor bounds how long a receive waits.
+// hearFor sets how long a receive from the socket may wait.
 func hearFor(fd int, limit time.Duration) error {
 	t := unix.NsecToTimeval(limit.Nanoseconds())
 	return unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &t)
 }
 
-// answerLimit is how long builder, spawner and init may take to answer. They
-// take a thousandth of it, unless they are stopped or broken.
+// answerLimit is how long builder, spawner and init may take to answer. They answer
+// within about 10 ms, unless they are stopped or broken.
 const answerLimit = 10 * time.Second
 
 func send(fd int, p []byte, fds ...int) error {
@@ -46,7 +46,7 @@ func send(fd int, p []byte, fds ...int) error {
 	}
 }
 
-// receive reads one packet; an empty one is the end of the peer.
+// receive reads one packet and its descriptors. An empty packet means end of file.
 func receive(fd int, p []byte) ([]byte, []int, error) {
 	var oob [128]byte
 	for {
@@ -104,10 +104,10 @@ func words(v ...uint32) []byte {
 	return p
 }
 
-// conn is a packet socket on the runtime's poller: waiting holds no thread.
+// conn is a packet socket on the runtime's poller, so that a wait blocks no thread.
 type conn struct{ f *os.File }
 
-// newConn takes over the descriptor, also if it fails.
+// newConn takes ownership of the descriptor and closes it on error.
 func newConn(fd int) (*conn, error) {
 	f, err := Polled(fd, "sandbox")
 	if err != nil {
@@ -116,20 +116,21 @@ func newConn(fd int) (*conn, error) {
 	return &conn{f}, nil
 }
 
-// ErrNotPolled says that the kernel refuses to watch a descriptor for the server. That
-// happens when the epoll watches of the server's user are used up.
+// ErrNotPolled means that the kernel refuses to add a descriptor to epoll. That happens
+// when the server's user has used up its epoll watches.
 var ErrNotPolled = errors.New("the kernel refuses to watch a descriptor; fs.epoll.max_user_watches of the server's user may be used up")
 
 // Polled makes a descriptor non-blocking and hands it to the runtime's poller. It takes
-// over the descriptor, also if it fails. If the poller refuses the descriptor, it fails
-// with ErrNotPolled; os.NewFile alone does not tell, and later reads fail.
+// ownership of the descriptor and closes it on error. If the poller refuses the
+// descriptor, Polled fails with ErrNotPolled; os.NewFile alone does not report that,
+// and later reads fail.
 func Polled(fd int, name string) (*os.File, error) {
 	if err := unix.SetNonblock(fd, true); err != nil {
 		closeAll(fd)
 		return nil, err
 	}
 	f := os.NewFile(uintptr(fd), name)
-	if err := f.SetDeadline(time.Time{}); err != nil { // which works on polled files alone
+	if err := f.SetDeadline(time.Time{}); err != nil { // fails on files that are not polled
 		_ = f.Close()
 		return nil, ErrNotPolled
 	}

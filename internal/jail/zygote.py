@@ -1,17 +1,17 @@
-# The beginning of an interpreter that waits to be forked. Behind this text stands the
-# script that is to be run: in a fork, serve() returns, and the script runs as the
-# interpreter's own, with nothing of this left in its names, modules or descriptors.
+# The zygote: an interpreter that waits and is forked into sandboxes. The driver's script
+# follows this text in the same file. serve() returns only in a fork. The script then runs
+# as in a new interpreter: serve() leaves no names, modules or descriptors behind.
 #
-# The interpreter runs as the owner of the sandboxes' user namespaces, with the rights
-# to enter them and no others, under a filter of system calls. It parses only what the
-# server sends, and what one sandbox is to run never passes through it: that goes to the
-# fork itself, over a socket of its own, after its walls stand.
+# The zygote owns the user namespaces of the sandboxes. It has the capabilities to enter
+# them and no others, and a seccomp filter. It parses only what the server sends. The
+# program of a sandbox never passes through it: the server sends that to the fork, over
+# the fork's own socket, after the fork has its walls.
 #
-# It imports no package. A fork imports packages in a sandbox of its own and saves its
-# memory. Other forks load that memory, each in its own sandbox (snapshot.c).
+# The zygote imports no packages. A fork imports packages in a sandbox of its own and saves
+# its memory. Other forks load that memory, each in its own sandbox (snapshot.c).
 #
-# 3 is the server's socket. The walls of a fork are a script of the server's, in the
-# form of init.c: a list of system calls.
+# Descriptor 3 is the socket to the server. The server sends the walls of a fork as a list
+# of system calls, in the format that init.c defines.
 def serve():
     import sys
     had = set(sys.modules)
@@ -31,7 +31,7 @@ def serve():
         _restype_ = c_long
         _argtypes_ = (c_long,) * 7
 
-    class Code(_ctypes.CFuncPtr):  # a function of snapshot.c; it keeps the interpreter's lock
+    class Code(_ctypes.CFuncPtr):  # a function of snapshot.c, called with the GIL held
         _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_PYTHONAPI
         _restype_ = c_long
         _argtypes_ = (c_long,) * 5
@@ -51,7 +51,7 @@ def serve():
         return int.from_bytes(packet[at:at + size], "little")
 
     def parse(packet):
-        """Makes a list of calls of a script, as snapshot.c takes it. What they point to stays where it is."""
+        """Returns a script's memory, which must be kept, its calls as snapshot.c reads them, and how many descriptors it needs."""
         memory = (c_char * len(packet)).from_buffer_copy(packet)
         base, calls, kept, need = _ctypes.addressof(memory), [], 0, 0
         for at in range(64, 64 + 64 * word(packet, 4), 64):
@@ -76,7 +76,7 @@ def serve():
         return memory, calls, need
 
     def build(calls, need, fds):
-        """Puts up the walls and returns what the looks from inside found."""
+        """Makes the calls, which build the walls, and returns the results of the probes among them."""
         if not need <= len(fds) <= most_passed:
             raise ValueError("not as many descriptors as the script needs")
         for at, fd in enumerate(fds):
@@ -97,7 +97,7 @@ def serve():
         return b"".join((v & 0xFFFFFFFF).to_bytes(4, "little") for v in (kind[0],) + values)
 
     def fork(calls, fds):
-        """Forks twice, so that the child belongs to the sandbox's own init. True in the child."""
+        """Forks twice, so that the child's parent becomes the sandbox's init. Returns True in the child."""
         error = syscall(nr_setns, fds[0], pid_namespace, 0, 0, 0, 0)
         if error < 0:
             raise OSError(_ctypes.get_errno(), "enter the pid namespace")
@@ -120,7 +120,7 @@ def serve():
         return False
 
     def wait():
-        """Serves until it has forked; returns, in the child, its walls and descriptors."""
+        """Serves the server's requests. Returns only in a fork: its script, its descriptors and the request's ahead flag."""
         plans = {}
         while True:
             packet, fds = receive(control, 1 << 17)
@@ -145,7 +145,7 @@ def serve():
             control.send(said)
 
     def own_memory():
-        """The writable memory that a fork shares with this process until it writes."""
+        """Returns (start, size) of all private writable memory."""
         found = []
         with open("/proc/self/maps") as file:
             for line in file:
@@ -156,7 +156,7 @@ def serve():
         return found
 
     def report(to):
-        """Tells which parts of its memory are a fork's own by now."""
+        """Writes (start, size) of all pages that this fork has written to, which are no longer shared with its parent."""
         size, found = posix.sysconf("SC_PAGESIZE"), b""
         with open("/proc/self/pagemap", "rb", 0) as file:
             for start, length in own_memory():
@@ -164,7 +164,7 @@ def serve():
                 flags, at = file.read(length // size * 8)[7::8], 0
                 while at < len(flags):
                     end = at
-                    while end < len(flags) and flags[end] & 0x81 == 0x81:  # there, and nobody else's
+                    while end < len(flags) and flags[end] & 0x81 == 0x81:  # present and mapped by this process only
                         end += 1
                     if end > at:
                         found += (start + at * size).to_bytes(8, "little") + ((end - at) * size).to_bytes(8, "little")
@@ -172,8 +172,8 @@ def serve():
         posix.write(to, found[:1 << 16])
 
     def written():
-        """The parts of the memory that a program makes its own, as one in a fork did that does
-        what nearly all do, and runs the script on nothing. None in that fork."""
+        """Returns (start, size) of the pages that nearly every program writes to. A fork finds them: it runs a few
+        typical lines, and then the driver's script on an empty program. Returns None in that fork."""
         found, (ours, theirs) = b"", posix.pipe()
         pid = posix.fork()
         if pid == 0:
@@ -197,13 +197,13 @@ def serve():
             found += part
         posix.close(ours)
         posix.waitpid(pid, 0)
-        if not found:  # a script that ends in a way of its own
+        if not found:  # the script did not exit through posix._exit
             found = [span for span in own_memory() if span[1] < 4 << 20]
             return found
         return [(word(found, at, 8), word(found, at + 8, 8)) for at in range(0, len(found) - 15, 16)]
 
     def forget():
-        """Leaves nothing of this among the names and modules of the script."""
+        """Removes the names and modules of this file."""
         control.detach()
         forget_modules()
         del main["serve"], main["facts"]
@@ -213,7 +213,8 @@ def serve():
             del sys.modules[own.pop()]
 
     def place_code():
-        """Maps snapshot.c with its working memory, at one address in all forks. The code notes what is mapped now."""
+        """Maps the code of snapshot.c and its working memory, at the same address in all forks. The code records the
+        current mappings."""
         at = syscall(nr_mmap, 0, 1 << 21, 3, 0x22, -1, 0)  # READ|WRITE; PRIVATE|ANONYMOUS
         if at == -1:
             raise OSError(_ctypes.get_errno(), "map the code of snapshots")
@@ -225,9 +226,9 @@ def serve():
 
     def save(text, to):
         """Imports packages and saves the memory of this process to a file. It returns True in forks that have loaded
-        the file, and None in a fork that runs the script without a program, to see which pages it writes."""
+        the file, and None in the fork that written() makes."""
         nonlocal memory
-        if posix.fork():  # libraries know a fork by another process number
+        if posix.fork():  # a new process id, so that libraries that compare it detect the later fork
             posix._exit(0)
         try:
             forget_modules()
@@ -237,7 +238,7 @@ def serve():
             changed.update((name, (had.get(name), now.get(name))) for name in had.keys() | now.keys() if had.get(name) != now.get(name))
             if len(posix.listdir("/proc/self/task")) != 1:
                 raise OSError(11, "there are threads")
-            if len(posix.listdir("/proc/self/fd")) != to + 2:  # with that of the list
+            if len(posix.listdir("/proc/self/fd")) != to + 2:  # 0 to `to`, and the one that listdir opens
                 raise OSError(9, "there are open files")
             if not stays:
                 memory = written()
@@ -260,17 +261,17 @@ def serve():
         return True
 
     def populate():
-        """Makes the pages of a program its own now, where nobody waits, and not one by one when it runs."""
+        """Copies the pages that a program will write to now, so that they cause no page faults while it runs."""
         for start, size in memory:
             syscall(nr_madvise, start, size, 23, 0, 0, 0)  # MADV_POPULATE_WRITE
 
     def load(image, ahead):
-        """Becomes the process that was saved."""
+        """Replaces this process's memory by the image. Does not return; the process goes on in save()."""
         Code(area + 32)(area, image, rseq, rseq_size, ahead)
 
     def limit_files():
-        """Lowers the limit of open files to that of programs. The kernel compares it with what all programs of this
-        user have on its way through sockets, so the fork sends its own descriptor before."""
+        """Lowers the limit of open files to that of programs. The fork has sent its own pidfd before: the kernel refuses
+        to send descriptors while the user has more of them in flight than this limit."""
         if not files:
             return
         limit = (c_char * 16).from_buffer_copy(2 * files.to_bytes(8, "little"))
@@ -278,15 +279,15 @@ def serve():
             raise OSError(_ctypes.get_errno(), "limit open files")
 
     def child(plan, fds, ahead):
-        """Becomes a program of the sandbox; returns its packet. There is no way back."""
-        _, calls, need = plan  # the first is what they point to
+        """Builds the walls in a fork and waits for its program. Returns the packet of the program; None as save()."""
+        _, calls, need = plan  # plan[0] is the memory that the calls point to
         socket = _socket.socket(fileno=fds[1])
         try:
             self = posix.pidfd_open(posix.getpid(), 0)
             found = build(calls, need, fds)
             if ahead:
                 populate()
-            while posix.getppid() != 1:  # until the process between has ended
+            while posix.getppid() != 1:  # until the intermediate process has ended
                 posix.sched_yield()
             socket.sendmsg([answer(b"R", posix.getpid(), *found)], [(1, 1, self.to_bytes(4, sys.byteorder))])
             limit_files()
@@ -299,11 +300,11 @@ def serve():
                     posix._exit(0)
                 if packet[:2] == b"S\0":
                     break
-                if packet[:1] == b"I":  # import and be saved; 4 takes the answer
+                if packet[:1] == b"I":  # import and save; the answer goes to descriptor 4
                     if save(packet[4:], 4) is None:
                         return None
                     posix.write(4, answer(b"R"))
-                elif packet[:1] == b"L":  # 4 takes the answer, 5 is the image
+                elif packet[:1] == b"L":  # load the image of descriptor 5; the answer goes to descriptor 4
                     load(5, word(packet, 4))
                 posix.closerange(4, 1 << 20)
             socket.detach()
@@ -325,12 +326,12 @@ def serve():
     before_fork, after_fork = Hook(_ctypes.dlsym(library, "PyOS_BeforeFork")), Hook(_ctypes.dlsym(library, "PyOS_AfterFork_Child"))
     try:
         rseq, rseq_size = c_long.from_address(_ctypes.dlsym(library, "__rseq_offset")).value, 32
-    except OSError:  # an older C library, which has none
+    except OSError:  # a C library that does not use rseq
         rseq = rseq_size = 0
     control = _socket.socket(fileno=3)
     home = posix.open("/proc/self/ns/pid", posix.O_RDONLY | posix.O_CLOEXEC)
-    changed = {}  # variables of the environment: what each was, and is
-    own = [name for name in sys.modules if name not in had]  # a fork that looks at all names writes to all their pages
+    changed = {}  # environment variables that packages changed: name to (old, new)
+    own = [name for name in sys.modules if name not in had]  # listed here, because a fork that reads all names copies their pages
     area = place_code()
     memory = [] if stays else written()
     if memory is None:
@@ -346,7 +347,7 @@ def serve():
         name, _, value = entry.partition(b"=")
         env[name] = value
     posix.chdir(directory)
-    for name, (old, new) in changed.items():  # by packages, when they were imported
+    for name, (old, new) in changed.items():  # packages changed these when they were imported
         if env.get(name) == old:
             env[name] = new
     env = {name: value for name, value in env.items() if value is not None}

@@ -14,34 +14,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// zygoteText is the beginning of the script of an interpreter that is forked.
+// zygoteText is the beginning of a zygote's script. ZygoteConfig.Script follows it.
 //
 //go:embed zygote.py
 var zygoteText string
 
-// ZygoteConfig is an interpreter that is started once, to be forked into
-// sandboxes.
+// ZygoteConfig describes a Python interpreter that is started once and then forked
+// into sandboxes.
 type ZygoteConfig struct {
-	Argv    []string // the interpreter, its options, and then the script, a file of /run/program, and its arguments
-	Options int      // how many of Argv stand before the script
-	Env     []string // the whole environment; nothing in it may be a secret
+	Argv    []string // the interpreter, its options, the script's path in /run/program, and the script's arguments
+	Options int      // index of the script in Argv
+	Env     []string // the whole environment; it may not hold secrets
 	Script  []byte   // the script's text
-	Preload []byte   // the server's own text, run before it waits; it may import nothing but the interpreter's own modules
-	Stays   bool     // its forks live for long, and so share memory for as long as they can
+	Preload []byte   // code of the server that runs before the zygote waits; it may import standard modules only
+	Stays   bool     // forks live long: they do not copy pages ahead and share memory with the zygote
 }
 
 // Zygote is an interpreter that waits to be forked into sandboxes of its jail. It
-// is in the jail's own user and pid namespaces, has the rights to enter sandboxes
-// and no others, and a network without an interface. Its methods may be called
-// concurrently.
+// runs in the jail's user and pid namespaces, with the two capabilities that entering
+// a sandbox needs, and in a network namespace without an interface. Its methods may be
+// called concurrently.
 type Zygote struct {
 	jail    *Jail
 	options int
 	broken  atomic.Bool
 	once    sync.Once
 
-	life      sync.Mutex // of pidfd and snapshots; never held for long
-	pidfd     int        // -1: given back
+	life      sync.Mutex // guards pidfd and snapshots; never held for long
+	pidfd     int        // -1: closed
 	snapshots map[string]*Snapshot
 
 	mu      sync.Mutex // one fork at a time
@@ -49,7 +49,7 @@ type Zygote struct {
 	plans   map[childPlan]*childScript
 }
 
-// childPlan is what a fork's script depends on.
+// childPlan is the key of a cached script of forks.
 type childPlan struct {
 	size  Size
 	tasks int
@@ -61,12 +61,13 @@ type childScript struct {
 }
 
 const (
-	zygoteRights = 1<<unix.CAP_SYS_ADMIN | 1<<unix.CAP_SYS_PTRACE // enter namespaces; of an init that is not dumpable
+	zygoteRights = 1<<unix.CAP_SYS_ADMIN | 1<<unix.CAP_SYS_PTRACE // to enter namespaces; to do so through an init that is not dumpable
 	zygoteFiles  = 256
 )
 
-// Zygote starts an interpreter and returns when it waits. It fails where what the
-// kernel tells of it is not what it should be.
+// Zygote starts an interpreter and returns when it is ready to fork. It fails if the
+// kernel does not confirm the interpreter's capabilities, filter and namespaces. The
+// caller closes the zygote.
 func (j *Jail) Zygote(cfg ZygoteConfig) (*Zygote, error) {
 	if j.cfg.Mode == ModePlain || len(j.cfg.Entering) == 0 || cfg.Options < 1 || cfg.Options >= len(cfg.Argv) {
 		return nil, errors.ErrUnsupported
@@ -97,7 +98,7 @@ func (j *Jail) Zygote(cfg ZygoteConfig) (*Zygote, error) {
 		closeAll(ours, theirs)
 		return nil, err
 	}
-	defer closeAll(out[0]) // what it says on its own streams is lost, and may not hold it up
+	defer closeAll(out[0]) // the zygote's own output is discarded
 	slot := &Slot{jail: j, pidfd: -1, network: -1}
 	turn, err := j.Turn()
 	if err == nil {
@@ -110,7 +111,7 @@ func (j *Jail) Zygote(cfg ZygoteConfig) (*Zygote, error) {
 		err = z.ready(s)
 	}
 	if err == nil {
-		err = z.look()
+		err = z.check()
 	}
 	if err != nil {
 		z.Close()
@@ -119,7 +120,7 @@ func (j *Jail) Zygote(cfg ZygoteConfig) (*Zygote, error) {
 	return z, nil
 }
 
-// ready waits until the interpreter stands.
+// ready waits until the interpreter is ready to fork.
 func (z *Zygote) ready(s *script) error {
 	defer func() { _ = hearFor(z.control, forkLimit) }()
 	var b [64]byte
@@ -131,19 +132,19 @@ func (z *Zygote) ready(s *script) error {
 	case word(answer, 0) == 'E':
 		return s.failure(word(answer, 1), word(answer, 2))
 	case word(answer, 0) != 'R':
-		return errors.New("it ended at once")
+		return errors.New("the interpreter ended at once")
 	}
 	return nil
 }
 
-// forkLimit is how long an interpreter may take to fork, and a fork to put its
-// walls up or to load a snapshot. They take milliseconds.
+// forkLimit bounds the time to fork, to build a fork's walls, and to load a snapshot.
+// Each takes milliseconds.
 const forkLimit = 3 * time.Second
 
-// look compares what the kernel tells of the interpreter with what it has to be:
-// without rights beyond those that it needs, single-threaded, and without memory
-// that its forks would share.
-func (z *Zygote) look() error {
+// check verifies in /proc that the interpreter has no other capabilities than it
+// needs, a filter, a single thread, no writable memory that its forks would share,
+// and a network namespace of its own.
+func (z *Zygote) check() error {
 	pid, err := hostPID(z.pidfd)
 	if err != nil {
 		return err
@@ -160,7 +161,7 @@ func (z *Zygote) look() error {
 	status, rights := fields(text), fmt.Sprintf("%016x", uint64(zygoteRights))
 	for name, want := range map[string]string{"CapInh": strings.Repeat("0", 16), "CapPrm": rights, "CapEff": rights, "CapBnd": rights, "CapAmb": strings.Repeat("0", 16), "NoNewPrivs": "1", "Seccomp": "2", "Threads": "1"} {
 		if status[name] != want {
-			return fmt.Errorf("%s is %s, not %s", name, status[name], want)
+			return fmt.Errorf("%s is %s, want %s", name, status[name], want)
 		}
 	}
 	maps, err := o.read("maps")
@@ -169,7 +170,7 @@ func (z *Zygote) look() error {
 	}
 	for line := range strings.SplitSeq(maps, "\n") {
 		if f := strings.Fields(line); len(f) > 1 && len(f[1]) == 4 && f[1][1] == 'w' && f[1][3] == 's' {
-			return errors.New("it has memory that its forks would share")
+			return errors.New("the interpreter has memory that its forks would share")
 		}
 	}
 	theirs, err := readlinkat(o.proc, "ns/net")
@@ -177,13 +178,13 @@ func (z *Zygote) look() error {
 		return err
 	}
 	if z.jail.foreign[theirs] {
-		return errors.New("it has the network of its parent")
+		return errors.New("the interpreter is in its parent's network namespace")
 	}
 	return nil
 }
 
-// zygoteScript makes a process of the jail the interpreter. Its forks may open as
-// many files as their walls say, or as files says unless it is 0.
+// zygoteScript returns the script that turns a process of the jail into the
+// interpreter. files is the limit of open files of its forks; 0: that of their walls.
 func zygoteScript(cfg ZygoteConfig, filter []byte, files uint64) (*script, error) {
 	s, path := &script{}, cfg.Argv[cfg.Options]
 	name, ok := strings.CutPrefix(path, programPlace+"/")
@@ -232,7 +233,7 @@ func zygoteScript(cfg ZygoteConfig, filter []byte, files uint64) (*script, error
 	return s, nil
 }
 
-// pythonBytes returns a bytes literal of Python.
+// pythonBytes returns data as a bytes literal of Python.
 func pythonBytes(data []byte) string {
 	text := make([]byte, 0, 4*len(data)+3)
 	text = append(text, `b"`...)
@@ -242,7 +243,7 @@ func pythonBytes(data []byte) string {
 	return string(append(text, '"'))
 }
 
-// strings is a list of strings as execve takes it.
+// strings returns a NULL-terminated array of strings, as execve takes it.
 func (s *script) strings(list []string) arg {
 	var at8 []arg
 	for _, v := range list {
@@ -255,10 +256,10 @@ func (s *script) strings(list []string) arg {
 	return array
 }
 
-// childWalls puts the walls of a sandbox around a fork: the same as wallScript
-// around init, which the fork does not inherit from. Its descriptors are init's
-// pidfd, the fork's socket, the sandbox's Landlock ruleset and the ways into its
-// control group.
+// childWalls returns the script that puts a sandbox's walls around a fork. They are
+// those of wallScript; the fork does not inherit them, because it is not a child of
+// init. Its descriptors are init's pidfd, the fork's socket, the sandbox's Landlock
+// ruleset and the cgroup's v1 "tasks" files.
 func childWalls(p plan) (*script, probes) {
 	s := &script{}
 	zero := s.str("0")
@@ -294,12 +295,13 @@ func childWalls(p plan) (*script, probes) {
 	return s, pr
 }
 
-// maxPlans is how many scripts an interpreter keeps.
+// maxPlans is how many scripts a zygote keeps.
 const maxPlans = 32
 
-// walls tells the interpreter the script of a kind of fork, once.
+// wallsLocked returns the script for forks of this size. The first time it sends the
+// script to the interpreter. The caller holds z.mu.
 func (z *Zygote) wallsLocked(size Size, tasks int) (*childScript, error) {
-	size.WorkBytes, size.WorkInodes, size.TempBytes = 0, 0, 0 // no limits of a process
+	size.WorkBytes, size.WorkInodes, size.TempBytes = 0, 0, 0 // the script does not depend on these
 	key := childPlan{size, tasks}
 	if have := z.plans[key]; have != nil {
 		return have, nil
@@ -307,7 +309,7 @@ func (z *Zygote) wallsLocked(size Size, tasks int) (*childScript, error) {
 	j := z.jail
 	s, pr := childWalls(plan{size: size, root: j.cfg.Mode == ModeRoot, tasks: tasks, abi: j.abi, filter: j.cfg.Filter, off: j.cfg.off, without: j.cfg.without})
 	number := uint32(len(z.plans))
-	if number >= maxPlans { // in the place of one that is known
+	if number >= maxPlans { // replace any other
 		for old, cs := range z.plans {
 			number = cs.number
 			delete(z.plans, old)
@@ -326,9 +328,9 @@ func (z *Zygote) wallsLocked(size Size, tasks int) (*childScript, error) {
 	return have, nil
 }
 
-// askLocked sends a request and takes the answer to it.
+// askLocked sends a request and waits for its answer. The caller holds z.mu.
 func (z *Zygote) askLocked(packet []byte, fds ...int) error {
-	if z.control < 0 || z.broken.Load() { // its answer would be that to somebody else's question
+	if z.control < 0 || z.broken.Load() { // the next answer may be that to an earlier request
 		return fmt.Errorf("%w: the zygote is closed", ErrNotForked)
 	}
 	if err := send(z.control, packet, fds...); err != nil {
@@ -351,23 +353,22 @@ func (z *Zygote) askLocked(packet []byte, fds ...int) error {
 	return errors.New("the zygote has ended")
 }
 
-// Broken reports that the zygote has to be given up: it has ended, or a fork of
-// it was not what it had to be.
+// Broken reports that the zygote must be discarded: it has ended or does not answer, or
+// a fork failed its checks.
 func (z *Zygote) Broken() bool { return z.broken.Load() }
 
-// ErrNotForked tells that a fork was refused, and that nothing was made.
+// ErrNotForked means that a fork failed and that no process of it is left.
 var ErrNotForked = errors.New("not forked")
 
-// Close ends the interpreter. What was forked from it lives on. It may be called
-// more than once.
+// Close ends the interpreter. Its forks live on. Close may be called more than once.
 func (z *Zygote) Close() {
 	z.once.Do(func() {
-		z.kill() // whoever asks it now gets an end
+		z.kill() // a request that waits for an answer now reads end of file
 		z.mu.Lock()
 		defer z.mu.Unlock()
 		closeAll(z.control)
 		z.control = -1
-		if z.pidfd >= 0 { // which nobody else changes
+		if z.pidfd >= 0 { // no lock: only Close changes it
 			_ = waitPidfd(z.pidfd, answerLimit)
 		}
 		z.life.Lock()
@@ -381,7 +382,7 @@ func (z *Zygote) Close() {
 	})
 }
 
-// kill ends the interpreter, and gives nothing back. It waits for nobody who asks.
+// kill kills the interpreter and closes no descriptor. It does not wait for a request.
 func (z *Zygote) kill() {
 	z.life.Lock()
 	defer z.life.Unlock()
@@ -390,7 +391,7 @@ func (z *Zygote) kill() {
 	}
 }
 
-// PID is the interpreter's process number on the host.
+// PID returns the interpreter's process id on the host.
 func (z *Zygote) PID() int {
 	z.life.Lock()
 	defer z.life.Unlock()

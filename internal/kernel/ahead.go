@@ -9,14 +9,14 @@ import (
 	"strings"
 	"sync"
 
-	_ "embed" // what waits
+	_ "embed" // texts of the drivers
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// Interpreters that are started before anybody asks, and wait at the last point
-// that is the same for all programs: before their script is looked for.
+// Node and bash can be started before a request needs them. They wait just before they
+// open their script, the last point that is the same for all programs.
 
 //go:embed drivers/ahead.cjs
 var nodeAheadText string
@@ -30,12 +30,13 @@ var nodeAheadHook = sync.OnceValue(func() []byte {
 	return []byte(strings.NewReplacer("  // @ahead@\n", nodeAheadText, "  // @display@\n", nodeDisplay()).Replace(nodeHookText))
 })
 
-// aheadNode says how node is started before it is asked for; nil: it cannot be.
+// aheadNode returns how to start node ahead of a request. It returns nil if the program
+// needs an interpreter of its own.
 func aheadNode(p Program, fixed map[string]string) *backend.Ahead {
-	if p.FileName != "main.js" { // the word does not tell it
+	if p.FileName != "main.js" { // the file name is fixed when node starts
 		return nil
 	}
-	for name := range p.Env { // what node or its libraries read at their start
+	for name := range p.Env { // variables that node or its libraries read when they start
 		if strings.HasPrefix(name, "NODE") || strings.HasPrefix(name, "UV_") || strings.HasPrefix(name, "ICU_") || isLocale(name) {
 			return nil
 		}
@@ -44,7 +45,7 @@ func aheadNode(p Program, fixed map[string]string) *backend.Ahead {
 	if p.Display != sandboxmcp.DisplayNone {
 		word["display"] = p.Display
 	}
-	if len(p.Env) > 0 { // whole, for its order
+	if len(p.Env) > 0 { // the whole environment, so that its order is that of a normal start
 		word["env"] = environment(p, fixed)
 	}
 	body, err := json.Marshal(word)
@@ -59,15 +60,15 @@ func aheadNode(p Program, fixed map[string]string) *backend.Ahead {
 	}
 }
 
-// aheadShell says how bash is started before it is asked for. Other shells read
-// nothing before their script; and bash gives variables a meaning that only it can
-// when it starts.
+// aheadShell returns how to start bash ahead of a request, or nil. Other shells read no
+// file before their script, so they cannot wait there. A program with variables of its
+// own gets nil, because bash interprets some variables only when it starts.
 func aheadShell(p Program) *backend.Ahead {
 	if p.FileName != "main.sh" || path.Base(p.Interpreter) != "bash" {
 		return nil
 	}
 	var word strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(p.Env)) { // those of the network are ours, and mean nothing to bash
+	for _, name := range slices.Sorted(maps.Keys(p.Env)) { // Network's variables have no meaning to bash, so they can be set later
 		if value, ours := p.Network[name]; !ours || value != p.Env[name] || strings.Contains(value, "\n") {
 			return nil
 		}
@@ -81,8 +82,7 @@ func aheadShell(p Program) *backend.Ahead {
 	}
 }
 
-// isLocale reports whether a variable is one that C libraries read at the start
-// of a program.
+// isLocale reports whether the C library reads the variable when a program starts.
 func isLocale(name string) bool {
 	return name == "TZ" || name == "TZDIR" || name == "LANG" || name == "LANGUAGE" || strings.HasPrefix(name, "LC_")
 }

@@ -14,12 +14,12 @@ import (
 const (
 	maxEnvEntries = 128
 	maxEnvValue   = 64 << 10  // bytes
-	maxEnvAll     = 180 << 10 // bytes, names and values
-	wholeEnv      = 2         // times as much is what a program may have in all
+	maxEnvAll     = 180 << 10 // bytes of all names and values
+	wholeEnv      = 2         // factor: the caller's variables with those of secrets and the network may be twice as large
 )
 
-// Names that steer a loader, an interpreter or a tool, and so are not a
-// caller's to set. A prefix ends with *.
+// deniedEnv lists variables that a caller may not set, because they change how the
+// loader, an interpreter or a tool works. A final * matches any suffix.
 var deniedEnv = []string{
 	"LD_*", "DYLD_*", "GLIBC_TUNABLES", "MALLOC_*", "GCONV_PATH", "LOCPATH", "NLSPATH",
 	"PATH", "HOME", "PWD", "OLDPWD", "IFS", "ENV", "BASH_ENV", "BASH_FUNC_*", "BASHOPTS", "SHELLOPTS", "PS4", "PROMPT_COMMAND", "CDPATH",
@@ -27,15 +27,13 @@ var deniedEnv = []string{
 	"PYTHON*", "PERL5*", "PERLLIB", "RUBYOPT", "RUBYLIB", "JAVA_TOOL_OPTIONS", "GIT_*", "SSL_CERT_*", "OPENSSL_CONF", "OPENSSL_MODULES",
 }
 
-// CheckEnv refuses, with invalid_argument, what may not be added to a program's
-// environment: names that are not [A-Za-z_][A-Za-z0-9_]*, names that steer a
-// loader or an interpreter, values with a NUL, and too much of it. A proxy is the
-// program's own affair: what it reaches is decided elsewhere. The
-// message names the entry and never its value.
+// CheckEnv fails with invalid_argument if a caller's environment has a name that is not
+// [A-Za-z_][A-Za-z0-9_]*, a name of deniedEnv, a value with a NUL, or too many bytes or
+// entries. Proxy variables are allowed: they do not change which hosts a program can
+// reach. The error names the entry and never its value.
 func CheckEnv(env map[string]string) error { return checkEnv(env, 1) }
 
-// checkEnv is CheckEnv with so many times its bounds: what secrets and the network
-// add to a caller's environment is not the caller's.
+// checkEnv is CheckEnv with its bounds multiplied by times.
 func checkEnv(env map[string]string, times int) error {
 	if len(env) > times*maxEnvEntries {
 		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "env has %d entries; %d are allowed", len(env), times*maxEnvEntries)
@@ -44,7 +42,7 @@ func checkEnv(env map[string]string, times int) error {
 	for name := range env {
 		names = append(names, name)
 	}
-	slices.Sort(names) // the same complaint every time
+	slices.Sort(names) // so that the same environment gives the same error
 	all := 0
 	for _, name := range names {
 		value := env[name]
@@ -86,12 +84,11 @@ func isDeniedEnv(name string) bool {
 	})
 }
 
-// SearchPath is where programs look for others, after the directory of their own
-// interpreter.
+// SearchPath is the PATH of programs. The directory of the interpreter comes before it.
 const SearchPath = "/usr/local/bin:/usr/bin:/bin"
 
-// Surroundings is what every program of every language finds in its environment
-// and no caller sets, but for PATH, which begins with its interpreter's directory.
+// Surroundings returns the variables that every program of every language has, except
+// PATH.
 func Surroundings() map[string]string {
 	return map[string]string{
 		"LANG": "C.UTF-8", "HOME": backend.TempDir, "TMPDIR": backend.TempDir, "USER": "sandbox",
@@ -99,8 +96,8 @@ func Surroundings() map[string]string {
 	}
 }
 
-// environment builds a program's whole environment from nothing: what every
-// language has, what its driver adds, what the caller adds.
+// environment returns the whole environment of a program: Surroundings, PATH, the
+// variables of its driver, the defaults, and those of the caller. Later ones win.
 func environment(p Program, driver map[string]string) []string {
 	search := SearchPath
 	if bin := path.Dir(p.Interpreter); !slices.Contains(strings.Split(search, ":"), bin) {
@@ -108,7 +105,7 @@ func environment(p Program, driver map[string]string) []string {
 	}
 	all := Surroundings()
 	all["PATH"] = search
-	if p.Language != sandboxmcp.Python && len(p.Sets) > 0 { // python's driver does it later
+	if p.Language != sandboxmcp.Python && len(p.Sets) > 0 { // for Python the driver sets it later
 		var dirs []string
 		for _, set := range p.Sets {
 			dirs = append(dirs, set+"/site-packages")

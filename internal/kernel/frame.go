@@ -12,64 +12,63 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// What comes on the channel: frames of 4 bytes of length, big-endian, and a
-// JSON object of so many bytes. The member "type" says what it is.
+// A driver writes frames to the channel: a length of 4 bytes, big-endian, and a JSON
+// object of that length. Its member "type" is the type of the frame.
 //
-//	{"type":"start"}                                      the program was compiled and now begins
-//	{"type":"syntax","name","message","line","col"}       it was not compiled; before start only
+//	{"type":"start"}                                      the program was compiled and now starts
+//	{"type":"syntax","name","message","line","col"}       the program was not compiled; only before start
 //	{"type":"display","data":{mime: form}}                a value to show
-//	{"type":"error","name","value","traceback":[lines]}   it ended by an exception; the last one counts
+//	{"type":"error","name","value","traceback":[lines]}   the program ended by an exception; the last frame counts
 //
-// An interpreter that takes cells says more; see Interpreter. A type that is not
-// known is skipped, so that later drivers may say more. The program shares the
-// channel with its driver, so every word may be forged: a frame can make a result
-// say what the program could as well have printed, and nothing else. That is why
-// syntax is not believed after start, for it claims that nothing of the program
-// ran.
+// An interpreter that runs cells writes further types; see Interpreter. Read ignores
+// unknown types, so that later drivers can add some. The program shares the channel with
+// its driver, so every frame may be forged. Frames can therefore only change parts of a
+// result that the program could also have printed. A "syntax" frame after "start" is
+// ignored, because it would claim that no code has run.
 const (
 	MaxFrame   = 1 << 20 // bytes of one frame
 	MaxReport  = 8 << 20 // bytes of all frames of a run
 	maxResults = 256
 	maxName    = 256
 	maxText    = 64 << 10 // bytes of an error's value, a syntax message, a traceback
-	maxLines   = 200      // of a traceback
+	maxLines   = 200      // lines of a traceback
 )
 
-// maxOf bounds the frames of each type.
+// maxOf is the size limit of a frame by its type.
 var maxOf = map[string]int{"ready": 64, "start": 64, "syntax": 512 << 10, "error": 1 << 20, "display": MaxFrame, "done": 256}
 
-// displayTypes are the forms that are taken from a display frame; true where
-// the form is a JSON value and not a text.
+// displayTypes are the MIME types that are accepted in a display frame. True means that
+// the value is JSON and not a string.
 var displayTypes = map[string]bool{
 	"text/plain": false, "text/html": false, "text/markdown": false, "text/latex": false,
 	"image/png": false, "image/jpeg": false, "image/svg+xml": false,
 	"application/json": true, "application/vnd.plotly.v1+json": true,
 }
 
-// Report is what a program's driver told of it.
+// Report is what the driver reported about a program.
 type Report struct {
 	Started bool                     // the program was compiled, and began
 	Error   *sandboxmcp.ProgramError // the uncaught exception
 	Syntax  *SyntaxError             // why the program was not compiled; never with Started
 	Results []sandboxmcp.RichResult  // values to show, in order; not nil
-	Done    bool                     // a cell: its driver said that it ended, and the interpreter is there for the next
-	Exit    int                      // a cell that is done: its exit code, as if it had been a program of its own
+	Done    bool                     // cells only: the cell has ended and the interpreter can run the next one
+	Exit    int                      // cells only, if Done: the exit code that the cell would have as a program
 }
 
-// SyntaxError tells why a program could not be compiled.
+// SyntaxError says why a program could not be compiled.
 type SyntaxError struct {
 	Name    string // "SyntaxError", "IndentationError", "TabError"
-	Line    int    // from 1; 0: not known
-	Col     int    // from 1; 0: not known
+	Line    int    // from 1; 0: unknown
+	Col     int    // from 1; 0: unknown
 	Message string
 }
 
-// Read reads a channel to its end. What follows a frame that cannot be right is
-// read and thrown away, so that the program can go on writing, and what was right
-// before it counts. Read holds at most MaxFrame bytes of input at a time and takes
-// at most MaxReport in all. show is called for each value to show, as it comes; it
-// may be nil, the values are in the Report as well. The error is ErrUnread when
-// reading ended in any other way than by the end of the channel.
+// Read reads a channel to end of file. After an invalid frame it discards the rest, so
+// that the program can go on writing; the frames before it count. Read holds at most
+// MaxFrame bytes of input at a time and accepts at most MaxReport bytes of frames. It
+// calls show for each value to show, as it arrives; show may be nil, because the values
+// are in the Report, too. The error is ErrUnread if the channel could not be read to end
+// of file.
 func Read(r io.Reader, show func(sandboxmcp.RichResult)) (Report, error) {
 	rep := Report{Results: []sandboxmcp.RichResult{}}
 	for left := MaxReport; ; {
@@ -89,12 +88,11 @@ func Read(r io.Reader, show func(sandboxmcp.RichResult)) (Report, error) {
 	return rep, unread(err)
 }
 
-// ErrUnread says that a channel could not be read to its end. Frames of the program may be
-// lost.
+// ErrUnread means that a channel could not be read to its end. Frames may be lost.
 var ErrUnread = errors.New("the program's channel could not be read to its end")
 
-// unread wraps an error as ErrUnread. It returns nil for the end of a channel, also in the
-// middle of a frame.
+// unread wraps an error as ErrUnread. It returns nil for end of file, also if that comes
+// in the middle of a frame.
 func unread(err error) error {
 	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil
@@ -102,11 +100,11 @@ func unread(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnread, err)
 }
 
-// errNoFrame tells that what came cannot be a frame.
+// errNoFrame means that the bytes are not a valid frame.
 var errNoFrame = errors.New("not a frame")
 
-// readWord reads one frame, of at most limit bytes. The error is the reader's
-// or errNoFrame.
+// readWord reads one frame of at most limit bytes. The error is that of the reader, or
+// errNoFrame.
 func readWord(r io.Reader, limit int) (word, error) {
 	var head [4]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -130,10 +128,10 @@ func readWord(r io.Reader, limit int) (word, error) {
 	return w, nil
 }
 
-// word is a frame's text. Which members mean something depends on its type.
+// word is a decoded frame. Each type uses some of the members.
 type word struct {
 	Type      string                     `json:"type"`
-	ID        uint64                     `json:"id"` // of the cell; 0 where there are no cells
+	ID        uint64                     `json:"id"` // of the cell; 0: the frame belongs to no cell
 	Name      string                     `json:"name"`
 	Message   string                     `json:"message"`
 	Value     string                     `json:"value"`
@@ -143,10 +141,10 @@ type word struct {
 	Data      map[string]json.RawMessage `json:"data"`
 	OK        bool                       `json:"ok"`
 	Exit      *int                       `json:"exit"`
-	size      int                        // bytes of the frame
+	size      int                        // bytes of the JSON object
 }
 
-// take adds what one frame says, and returns the value that it shows, if any.
+// take adds a frame to the report. If the frame shows a value, take returns it.
 func (rep *Report) take(w word) sandboxmcp.RichResult {
 	switch w.Type {
 	case "start":
@@ -168,7 +166,7 @@ func (rep *Report) take(w word) sandboxmcp.RichResult {
 	return nil
 }
 
-// exitOf is the exit code of a cell that is done.
+// exitOf returns the exit code in a "done" frame.
 func exitOf(w word) int {
 	switch {
 	case w.Exit != nil:
@@ -180,8 +178,8 @@ func exitOf(w word) int {
 	}
 }
 
-// bundle takes the forms that are known and that can be handed on; nil when there
-// is none.
+// bundle returns the forms of a value whose MIME types are accepted and whose content is
+// valid, or nil if there are none.
 func bundle(data map[string]json.RawMessage) sandboxmcp.RichResult {
 	b := sandboxmcp.RichResult{}
 	for mime, isJSON := range displayTypes {
@@ -207,7 +205,7 @@ func bundle(data map[string]json.RawMessage) sandboxmcp.RichResult {
 	return b
 }
 
-// cut returns s cut to limit bytes, at the border of a character.
+// cut returns at most limit bytes of s and never a part of a character.
 func cut(s string, limit int) string {
 	if len(s) <= limit {
 		return s
@@ -215,7 +213,7 @@ func cut(s string, limit int) string {
 	return strings.ToValidUTF8(s[:limit], "")
 }
 
-// cutLines keeps the last lines of a traceback, where the cause stands.
+// cutLines keeps the last lines of a traceback, which name the error.
 func cutLines(lines []string) []string {
 	kept, room := []string{}, maxText
 	for _, l := range slices.Backward(lines[max(0, len(lines)-maxLines):]) {

@@ -15,74 +15,73 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// Cell is one piece of code for an interpreter that stays.
+// Cell is a piece of code for an interpreter that keeps its state.
 type Cell struct {
 	Code    string
-	Display sandboxmcp.Display // where the value of the last expression goes, in python and node; a shell has none
-	Stdin   []byte             // what the cell reads; nil: end of file at once
-	Env     map[string]string  // set for the cell and taken back after it; see CheckEnv
+	Display sandboxmcp.Display // how to show the value of the last expression; shells have no values
+	Stdin   []byte             // standard input; nil: empty
+	Env     map[string]string  // variables that are set during the cell and restored after it; see CheckEnv
 }
 
-// ErrGone tells that the interpreter ended, or its channel did, before the cell
-// was done.
+// ErrGone means that the interpreter or its channel ended before the cell was done.
 var ErrGone = errors.New("the interpreter has ended")
 
-// Interpreter is the near side of an interpreter that keeps its state from one
-// cell to the next. It runs one cell at a time; the caller sees to that.
+// Interpreter is the server's end of an interpreter that keeps its state from one cell
+// to the next. It runs one cell at a time: Execute may not be called concurrently.
 //
-// The two sides speak over the private channel, a stream, in frames of 4 bytes of
-// length, big-endian, and a JSON object of so many bytes (a language whose driver
-// cannot read those may be sent cells in another form; it answers in frames).
+// Server and driver exchange frames over the private channel: a length of 4 bytes,
+// big-endian, and a JSON object of that length. A driver that cannot read frames gets
+// cells in another form, but answers in frames.
 //
-//	driver  {"type":"ready"}                                       once: it takes cells from now on
+//	driver  {"type":"ready"}                                       once: it accepts cells from now on
 //
-//	near    {"type":"execute","id","code","display","stdin","env"} one cell: display is none, stdout or results;
-//	                                                               stdin is base64, or absent for none
-//	driver  {"type":"start","id"}                                  the cell was compiled and now begins
+//	server  {"type":"execute","id","code","display","stdin","env"} a cell; display is none, stdout or results;
+//	                                                               stdin is base64, or absent if there is none
+//	driver  {"type":"start","id"}                                  the cell was compiled and now starts
 //	driver  {"type":"display","id","data":{mime: form, "is_main_result"}}
-//	                                                               a value to show, any number of them
-//	driver  {"type":"syntax","id","name","message","line","col"}   it was not compiled; no start then
-//	driver  {"type":"error","id","name","value","traceback"}       it ended by an exception, that of its syntax too
-//	driver  {"type":"done","id","ok","exit"}                       it ended, and its output is flushed; exit, where
-//	                                                               there is one, is the code that it wanted to end with
+//	                                                               a value to show; any number of these
+//	driver  {"type":"syntax","id","name","message","line","col"}   the cell was not compiled; instead of start
+//	driver  {"type":"error","id","name","value","traceback"}       the cell ended by an exception, or after "syntax"
+//	driver  {"type":"done","id","ok","exit"}                       the cell has ended and its output is flushed;
+//	                                                               exit, if present, is its exit code
 //
-// Ids count up from 1. What has another id than the cell that is going is not
-// for anybody and is dropped: the words of a cell that was given up, or of a
-// thread that outlived its own. SIGINT to the process interrupts the cell that
-// is going and does nothing between two.
+// Ids count from 1. Frames with another id than that of the running cell are dropped.
+// They come from a cell whose caller has stopped waiting, or from a thread that has
+// outlived its cell. SIGINT to the process interrupts the running cell and has no effect
+// between cells.
 //
-// The program shares the channel with its driver, and what was said of forged
-// words at MaxFrame holds: it can end its cell early or say that it failed, and
-// later output then is that of a later cell, all of which are its own. What is no
-// frame, is larger than its type allows, or comes without end, ends the
-// conversation. Displays beyond MaxReport bytes of one cell are dropped.
+// The program shares the channel with its driver, so it can forge frames; see MaxFrame.
+// It can end its cell early or report a failure. Its later output then counts as that of
+// the next cell of the same session. An invalid frame, a frame over the limit of its
+// type, or too many bytes of frames end the interpreter. Display frames beyond MaxReport
+// bytes of a cell are dropped.
 type Interpreter struct {
 	channel io.ReadWriteCloser
-	send    func(id uint64, c Cell) ([]byte, error) // how a cell looks on the channel
-	last    uint64                                  // id of the last cell that was sent; Execute's own
-	written chan struct{}                           // closed when its text is on the channel; Execute's own
-	gone    chan struct{}                           // closed when no more words will come
-	end     error                                   // why: ErrGone, or ErrUnread with its cause; after gone
+	send    func(id uint64, c Cell) ([]byte, error) // encodes a cell for the driver
+	last    uint64                                  // id of the last cell that was sent; used by Execute only
+	written chan struct{}                           // closed when that cell is written; used by Execute only
+	gone    chan struct{}                           // closed when no more frames will come
+	end     error                                   // the reason: ErrGone, or ErrUnread with its cause; valid after gone
 
 	mu      sync.Mutex
 	ready   bool
-	pending uint64    // the cell that has been sent and is not done; 0: none
-	ear     *listener // who listens; nil: nobody
+	pending uint64    // id of the cell that was sent and is not done; 0: none
+	ear     *listener // receiver of frames; nil: none
 }
 
-// listener is one wait for words. The reader gives up handing them over when
-// its gone is closed.
+// listener receives frames. The reader drops frames for it once gone is closed.
 type listener struct {
 	words chan word
 	gone  chan struct{}
 }
 
-// PlanInterpreter says how to start the interpreter of p's language so that it
-// takes cells. Code and FileName of p mean nothing. The interpreter is
-// interrupted by SIGINT to the process. One that comes just before the process
-// begins to wait in the kernel is seen by python only when something wakes it:
-// SIGURG does that, any number of times, and nothing else, in every language. So
-// whoever interrupts sends one every now and then until the cell is done.
+// PlanInterpreter returns how to start the interpreter of p's language so that it runs
+// cells. It ignores Code and FileName of p.
+//
+// SIGINT to the process interrupts a cell. If the signal arrives just before Python
+// blocks in a system call, Python handles it only after that call. SIGURG interrupts the
+// call and has no other effect, in every language. The caller therefore sends SIGURG
+// repeatedly after SIGINT until the cell is done.
 func PlanInterpreter(p Program) (backend.Process, error) {
 	if p.Language == "" {
 		p.Language = sandboxmcp.Python
@@ -104,10 +103,10 @@ func PlanInterpreter(p Program) (backend.Process, error) {
 	return backend.Process{}, sandboxmcp.Errorf(sandboxmcp.CodeUnsupportedLanguage, "language %s is not supported", sandboxmcp.Quote(string(p.Language)))
 }
 
-// Attach begins to speak with an interpreter over its private channel. The
-// channel stays the caller's to close, which ends everything here. A process
-// that ended may have left children that hold the other end, so that nothing is
-// heard of it here: the caller watches the process, and ends ctx of Execute.
+// Attach starts to read from an interpreter's private channel. The caller closes the
+// channel, which ends the Interpreter. If the process ends but its children keep the
+// other end open, the channel shows no end of file. The caller must therefore watch the
+// process and cancel the context of Execute.
 func Attach(channel io.ReadWriteCloser, l sandboxmcp.Language) *Interpreter {
 	i := &Interpreter{channel: channel, send: frameOf, written: make(chan struct{}), gone: make(chan struct{}), end: ErrGone}
 	close(i.written)
@@ -118,11 +117,11 @@ func Attach(channel io.ReadWriteCloser, l sandboxmcp.Language) *Interpreter {
 	return i
 }
 
-// Execute runs a cell and returns when its driver says that it is done. show is
-// called for each value to show, as it comes, from one goroutine and never after
-// Execute has returned; it may be nil, the values are in the Report as well. The
-// error is ErrGone, ErrUnread when the channel could not be read, or ctx's: then
-// the cell still runs, and the next Execute first waits for its end.
+// Execute runs a cell and returns when the driver reports that it is done. It calls show
+// for each value to show, as it arrives; show may be nil, because the values are in the
+// Report, too. show is not called concurrently, and not after Execute has returned. The
+// error is ErrGone, ErrUnread if the channel could not be read, or that of ctx. If ctx
+// ends, the cell still runs, and the next Execute waits for its end first.
 func (i *Interpreter) Execute(ctx context.Context, c Cell, show func(sandboxmcp.RichResult)) (Report, error) {
 	none := Report{Results: []sandboxmcp.RichResult{}}
 	ear := &listener{words: make(chan word), gone: make(chan struct{})}
@@ -131,11 +130,11 @@ func (i *Interpreter) Execute(ctx context.Context, c Cell, show func(sandboxmcp.
 		i.listen(nil)
 		close(ear.gone)
 	}()
-	// What is heard until the cell is sent is of the one before.
+	// Frames that arrive before the cell is sent belong to the previous cell.
 	if err := i.hear(ctx, ear, i.idle, func(word) {}); err != nil {
 		return none, err
 	}
-	select { // the text of the one before may still be on its way, if its end was forged
+	select { // if the program forged the end of the previous cell, that cell may still be being written
 	case <-ctx.Done():
 		return none, ctx.Err()
 	case <-i.gone:
@@ -147,7 +146,7 @@ func (i *Interpreter) Execute(ctx context.Context, c Cell, show func(sandboxmcp.
 		return none, err
 	}
 	i.begin()
-	// The writing may take as long as the driver likes; it ends with the channel.
+	// The driver may read slowly. Closing the channel ends the write.
 	written := make(chan struct{})
 	i.written = written
 	go func() {
@@ -168,10 +167,10 @@ func (i *Interpreter) Execute(ctx context.Context, c Cell, show func(sandboxmcp.
 	return rep, err
 }
 
-// hear hands the words of the last cell to take until wanted says that it is enough.
-func (i *Interpreter) hear(ctx context.Context, ear *listener, wanted func() bool, take func(word)) error {
-	for !wanted() {
-		select { // first, so that no flood of words holds them up
+// hear passes frames of the last cell to take until done returns true.
+func (i *Interpreter) hear(ctx context.Context, ear *listener, done func() bool, take func(word)) error {
+	for !done() {
+		select { // checked first, so that a flood of frames cannot delay them
 		case <-i.gone:
 			return i.end
 		case <-ctx.Done():
@@ -212,16 +211,15 @@ func (i *Interpreter) listen(l *listener) {
 	i.ear = l
 }
 
-// maxUnasked bounds what is said where no cell goes, or where nobody waits for
-// the one that does: more than an honest driver says of a cell that was given up.
-// maxAsked bounds what is said of a cell that is waited for: the time to read it is
-// ours and not the sandbox's. A driver stops at MaxReport.
+// maxUnasked bounds the bytes of frames that arrive while no Execute waits for a cell. A
+// correct driver needs less. maxAsked bounds them while Execute waits, because the server
+// spends time to read them; a correct driver stops at MaxReport.
 const (
 	maxUnasked = 2 * MaxReport
 	maxAsked   = 4 * MaxReport
 )
 
-// read reads words until the channel ends or what comes is none.
+// read reads frames until end of file, an invalid frame, or a limit.
 func (i *Interpreter) read() {
 	defer close(i.gone)
 	unasked, answer := maxUnasked, maxAsked
@@ -257,7 +255,7 @@ func (i *Interpreter) read() {
 	}
 }
 
-// frameOf is a cell as a frame.
+// frameOf encodes a cell as a frame.
 func frameOf(id uint64, c Cell) ([]byte, error) {
 	display := c.Display
 	if display == sandboxmcp.DisplayNone {

@@ -11,24 +11,24 @@ import (
 	"unicode/utf8"
 )
 
-// maxDepth is how deep a JSON value of a program may be nested: some readers stop
-// at 64, and it is answered within others.
+// maxDepth bounds the nesting of a program's JSON value. Some readers stop at 64 levels,
+// and answers nest the value in further ones.
 const maxDepth = 50
 
 var (
-	errDeep  = errors.New("it is nested too deep")
-	errLarge = errors.New("a number in it is too large")
+	errDeep  = errors.New("the JSON value is nested too deep")
+	errLarge = errors.New("the JSON value has a number that is too large")
 )
 
-// CleanJSON returns a JSON value of a program's as text that is safe to hand on
-// within another: in valid UTF-8, without half characters, and not nested too
-// deep. Go's decoder lets all of that pass in a text that it does not look into,
-// and one wrong byte ends the conversation with a reader that is strict.
+// CleanJSON returns a program's JSON value in a form that can be embedded in an answer:
+// valid UTF-8, no lone surrogates, and at most maxDepth levels. json.RawMessage checks
+// none of these, and a client with a strict parser would drop the connection.
 func CleanJSON(text []byte) (json.RawMessage, error) {
 	return cleanJSON(text, func(json.Number) error { return nil })
 }
 
-// cleanShown is CleanJSON for what is shown: readers take numbers for doubles.
+// cleanShown is CleanJSON for display frames. It also refuses numbers that do not fit
+// into a double, because clients read numbers as doubles.
 func cleanShown(text []byte) (json.RawMessage, error) {
 	return cleanJSON(text, func(n json.Number) error {
 		if _, err := strconv.ParseFloat(n.String(), 64); err != nil {
@@ -40,7 +40,7 @@ func cleanShown(text []byte) (json.RawMessage, error) {
 
 func cleanJSON(text []byte, check func(json.Number) error) (json.RawMessage, error) {
 	if !json.Valid(text) {
-		return nil, errors.New("it is no JSON")
+		return nil, errors.New("the value is not JSON")
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -49,7 +49,7 @@ func cleanJSON(text []byte, check func(json.Number) error) (json.RawMessage, err
 		token, err := d.Token()
 		if errors.Is(err, io.EOF) {
 			if utf8.Valid(text) && !halves.Match(text) {
-				return slices.Clone(text), nil // as it was written
+				return slices.Clone(text), nil // unchanged
 			}
 			return c.out.Bytes(), nil
 		}
@@ -65,7 +65,7 @@ func cleanJSON(text []byte, check func(json.Number) error) (json.RawMessage, err
 	}
 }
 
-// halves are what may be escapes of half characters.
+// halves matches escapes of surrogates.
 var halves = regexp.MustCompile(`\\u[dD][89a-fA-F]`)
 
 // cleaner writes a JSON value token by token.
@@ -74,10 +74,10 @@ type cleaner struct {
 	open []level
 }
 
-// level is an array or object that has not ended.
+// level is an open array or object.
 type level struct {
 	object bool
-	count  int // of values and, in an object, names so far
+	count  int // values so far; in an object names, too
 }
 
 func (c *cleaner) write(token json.Token) error {
@@ -109,6 +109,6 @@ func (c *cleaner) write(token json.Token) error {
 	if err := e.Encode(token); err != nil {
 		return err
 	}
-	c.out.Truncate(c.out.Len() - 1) // the line's end
+	c.out.Truncate(c.out.Len() - 1) // the newline of Encode
 	return nil
 }

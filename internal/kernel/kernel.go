@@ -1,10 +1,9 @@
-// Package kernel holds the language drivers: how a program of each language is
-// started in a sandbox, and what comes back from it on its private channel. It
-// is the same on every backend, because it only says what to start and reads
-// bytes.
+// Package kernel holds the language drivers. For each language it says how to start a
+// program in a sandbox, and it reads the frames that the driver writes to its private
+// channel. It works with every backend, because it starts nothing itself.
 //
-// The program text is never rewritten and never an argument: it travels as a
-// file, under its own name and with its own line numbers.
+// The text of a program is never rewritten and never passed as an argument. It is a
+// file in the sandbox, with its own name and its own line numbers.
 package kernel
 
 import (
@@ -17,28 +16,28 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// Program is one piece of code that is to be run once.
+// Program is a piece of code to run once, with its interpreter.
 type Program struct {
 	Language    sandboxmcp.Language // empty: python
 	Code        string
 	FileName    string             // base name that the program sees as its own; empty: main with the language's extension
-	Display     sandboxmcp.Display // of the last expression; a shell has no values, nor have ES modules of node
-	Interpreter string             // absolute path of the real binary
-	Version     string             // of the interpreter, as "20.1.0"; node needs it
-	Virtual     bool               // a python of a virtual environment, which has to find it at its start
-	Trusted     bool               // nobody but root can change the interpreter and what it loads
-	Driver      []byte             // python only: PythonDriver's text as the interpreter's compiled code; nil: the text itself
-	Sets        []string           // directories of package sets of python, each with a site-packages, as the sandbox shows them; one that is not there does no harm
-	Preload     []string           // python only: modules of Sets that an interpreter that is forked may have imported; the sets were hashed
-	Env         map[string]string  // added to the environment; see CheckEnv
-	Network     map[string]string  // likewise, where Env does not say otherwise: what a sandbox with a network tells its programs; ours, so not checked
-	Defaults    map[string]string  // likewise, where Env does not say otherwise; ours, so not checked
+	Display     sandboxmcp.Display // how to show the last expression; shells and ES modules of node have no values
+	Interpreter string             // absolute path of the binary
+	Version     string             // version of the interpreter, such as "20.1.0"; required for node
+	Virtual     bool               // the interpreter belongs to a Python virtual environment
+	Trusted     bool               // only root can change the interpreter and the files that it loads
+	Driver      []byte             // python only: the text of PythonDriver, compiled by this interpreter; nil: use the text
+	Sets        []string           // directories of Python package sets, each with a site-packages, by their path in the sandbox; missing ones are ignored
+	Preload     []string           // python only: modules of Sets that a forked interpreter may have imported before; the caller has checked the hashes of the sets
+	Env         map[string]string  // the caller's variables; see CheckEnv
+	Network     map[string]string  // proxy variables of a sandbox with a network; Env wins; not checked
+	Defaults    map[string]string  // further variables of the server; Env wins; not checked
 }
 
-// Plan says how to start a program: Argv, Env, Program and Channel are set, the
-// streams are the caller's. The environment is built from nothing. It fails
-// with invalid_filename on a name that is not flat, with invalid_argument on
-// an environment that CheckEnv refuses.
+// Plan returns how to start a program. It sets Argv, Env, Program and Channel, and the
+// ways to prepare the interpreter ahead; the caller adds the streams. The environment
+// inherits nothing from the server. Plan fails with invalid_filename if the file name
+// has a directory, and with invalid_argument if CheckEnv refuses the environment.
 func Plan(p Program) (backend.Process, error) {
 	if p.Language == "" {
 		p.Language = sandboxmcp.Python
@@ -71,8 +70,8 @@ func Plan(p Program) (backend.Process, error) {
 	return backend.Process{}, sandboxmcp.Errorf(sandboxmcp.CodeUnsupportedLanguage, "language %s is not supported", sandboxmcp.Quote(string(p.Language)))
 }
 
-// CheckFileName refuses, with invalid_filename, what cannot be the base name of
-// a program file; the empty name is the default one.
+// CheckFileName fails with invalid_filename if name cannot be the base name of a
+// program file. The empty name stands for the default and is valid.
 func CheckFileName(name string) error {
 	if name == "" {
 		return nil
@@ -88,11 +87,11 @@ func CheckFileName(name string) error {
 	return nil
 }
 
-// inProgramDir is the path under which a program file is seen in the sandbox.
+// inProgramDir returns the path of a program file in the sandbox.
 func inProgramDir(name string) string { return path.Join(backend.ProgramDir, name) }
 
-// planShell runs bash, or sh, on the file. Started so, neither reads a start-up
-// file: the variables that would name one are not in the environment.
+// planShell runs bash or sh on the file. Neither reads a start-up file, because the
+// environment has no variable that names one.
 func planShell(p Program) backend.Process {
 	return backend.Process{
 		Argv:    []string{p.Interpreter, inProgramDir(p.FileName)},

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// statements begin lines that are no expression and whose value nobody wants.
+// statements are words that begin a statement without a value.
 var statements = []string{
 	"import", "from", "pass", "raise", "assert", "del", "global", "nonlocal",
 }
 
-// endsQuietly reports whether a program's last line is, beyond doubt, a whole
-// statement without a value to show: a call of print, an assignment, an import.
-// Showing a value needs a syntax tree, which takes a tenth of a small program's
-// time; most programs end by print. When in doubt it says no.
+// endsQuietly reports whether a Python program certainly ends with a statement that has
+// no value to show: a call of print, an assignment, an import. If it is not certain, it
+// returns false. Showing a value needs a syntax tree, which takes a tenth of a small
+// program's time, and most programs end with print.
 func endsQuietly(code string) bool {
 	line := lastLine(code, "#")
 	if line == "" || line[0] == ' ' || line[0] == '\t' || strings.ContainsAny(line, ";\\#") || strings.Contains(line, `"""`) || strings.Contains(line, "'''") {
@@ -31,8 +31,9 @@ func endsQuietly(code string) bool {
 	return slices.Contains(statements, word) || isName(word) && strings.HasPrefix(rest, "= ")
 }
 
-// endsQuietlyJS is the same for JavaScript: its last line calls the console. What
-// imports has no value either, for a script may not, or not without a warning.
+// endsQuietlyJS is endsQuietly for JavaScript. It returns true if the last line calls the
+// console. It also returns true for code with an import: such code cannot be evaluated as
+// a script, so its value cannot be shown.
 func endsQuietlyJS(code string) bool {
 	line := strings.TrimRight(lastLine(code, "//"), "; \t")
 	closedAt, ok := brackets(line)
@@ -41,8 +42,8 @@ func endsQuietlyJS(code string) bool {
 
 var imports = regexp.MustCompile(`\bimport\b`)
 
-// brackets is where the first outer bracket of a line closes, -1 where there is
-// none. It is not ok when the line closes what it did not open, or leaves one open.
+// brackets returns where the first outermost bracket of a line closes, or -1. ok is false
+// if the brackets of the line are not balanced.
 func brackets(line string) (closedAt int, ok bool) {
 	depth, closedAt := 0, -1
 	for i, c := range line {
@@ -61,7 +62,7 @@ func brackets(line string) (closedAt int, ok bool) {
 	return closedAt, depth == 0
 }
 
-// lastLine is the last line of code that has more than a comment.
+// lastLine returns the last line that is not empty and not a comment.
 func lastLine(code, comment string) string {
 	for {
 		code = strings.TrimRight(code, " \t\r\n\f")

@@ -1,7 +1,7 @@
 package kernel
 
 import (
-	_ "embed" // the hook
+	_ "embed" // texts of the drivers
 	"encoding/json"
 	"strconv"
 	"strings"
@@ -22,8 +22,8 @@ var nodeDisplayText string
 
 const nodeHook = ".hook.cjs"
 
-// nodeDisplay is the part of the hook that shows a value. It has a name of node's
-// own, so that a program that looks at its stack sees no file of ours.
+// nodeDisplay is the part of the hook that shows a value. It is compiled under a name of
+// node's own, so that stack traces show no file of the driver.
 var nodeDisplay = sync.OnceValue(func() string {
 	text := strings.Replace(nodeDisplayText, "//@values.cjs\n", nodeValuesText, 1)
 	return "  if (display) require('vm').compileFunction(" + quoteJS(text) + ", ['require', 'display', 'send'], { filename: 'node:internal/display' })(require, display, send);\n"
@@ -37,7 +37,7 @@ func quoteJS(text string) string {
 	return string(quoted)
 }
 
-// nodeHookFor is the hook of a program that is started when it is asked for.
+// nodeHookFor returns the hook for a node that is not started ahead.
 func nodeHookFor(display sandboxmcp.Display) []byte {
 	if display == sandboxmcp.DisplayNone {
 		return []byte(nodeHookText)
@@ -54,7 +54,7 @@ func planNode(p Program) backend.Process {
 	switch {
 	case strings.HasSuffix(p.FileName, ".mjs"), strings.HasSuffix(p.FileName, ".cjs"):
 	case v.detectsModules():
-		// It says so on stderr whenever it found one, as if that were a fault.
+		// Without the flag node warns on stderr whenever it detects an ES module.
 		argv = append(argv, "--disable-warning=MODULE_TYPELESS_PACKAGE_JSON")
 	case v.canDetectModules():
 		argv = append(argv, "--experimental-detect-module")
@@ -74,10 +74,10 @@ func planNode(p Program) backend.Process {
 	}
 }
 
-// version is major and minor.
+// version is a version of node.
 type version struct{ major, minor int }
 
-// nodeVersion reads "20.19.1"; what cannot be read is version 0, which can do nothing.
+// nodeVersion parses "20.19.1". A malformed version is 0.0, which has no features.
 func nodeVersion(s string) version {
 	parts := strings.SplitN(strings.TrimPrefix(s, "v"), ".", 3)
 	if len(parts) < 2 {
@@ -94,20 +94,19 @@ func nodeVersion(s string) version {
 	return version{major, minor}
 }
 
-// detectsModules: node takes a .js file for an ES module by its syntax, unasked.
+// detectsModules reports whether node detects ES modules in .js files by default.
 func (v version) detectsModules() bool {
 	return v.major > 22 || v.major == 22 && v.minor >= 7 || v.major == 20 && v.minor >= 19
 }
 
-// canDetectModules: it does so when asked.
+// canDetectModules reports whether node can do so with a flag.
 func (v version) canDetectModules() bool {
 	return v.major >= 22 || v.major == 21 && v.minor >= 1 || v.major == 20 && v.minor >= 10
 }
 
-// isModule reports whether JavaScript uses import or export as statements. It
-// skips comments, strings and templates and looks at words that begin a
-// statement outside of all brackets; a regular expression with a quote in it
-// may mislead it, towards "no".
+// isModule reports whether JavaScript has import or export statements. It skips comments,
+// strings and templates and checks the words that begin a statement outside of brackets.
+// A regular expression with a quote may make it return false wrongly.
 func isModule(code string) bool {
 	depth, begins := 0, true
 	for i := 0; i < len(code); {
@@ -146,7 +145,7 @@ func isModule(code string) bool {
 func beginsModuleStatement(s string) bool {
 	if after, ok := strings.CutPrefix(s, "import"); ok {
 		after = strings.TrimLeft(after, " \t\r\n")
-		if after == "" || after[0] == '(' || after[0] == '.' { // import() is an expression; import.meta is seen as one
+		if after == "" || after[0] == '(' || after[0] == '.' { // import() and import.meta are expressions
 			return false
 		}
 		return strings.IndexByte(`"'{*`, after[0]) >= 0 || len(s) > 6 && (s[6] == ' ' || s[6] == '\t') && isWord(after[0])
@@ -169,7 +168,7 @@ func indexOrEnd(s, sub string) int {
 	return len(s)
 }
 
-// quoted is the length of the string or template that s begins with.
+// quoted returns the length of the string or template at the start of s.
 func quoted(s string) int {
 	for i := 1; i < len(s); i++ {
 		switch {

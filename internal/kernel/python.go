@@ -17,12 +17,12 @@ var pythonFiles embed.FS
 // pythonDriver is the driver's file name; boot.py says why it is so long.
 const pythonDriver = ".importlib_bootstrap.py"
 
-// pythonText is boot.py with the other parts in it: one file that is always
-// there, even when the program has used up its descriptors.
+// pythonText is boot.py with the other parts embedded. As a single file that is read at
+// the start, it works even when the program has used up its descriptors.
 var pythonText = sync.OnceValue(func() []byte { return []byte(pythonWhole("boot.py")) })
 
-// pythonWhole is the text of a part with the others in it: as code, or as strings
-// that are compiled when they are needed.
+// pythonWhole returns a part of the driver with the other parts embedded: paths.py as
+// code, later.py and slow.py as strings that are compiled when they are needed.
 func pythonWhole(name string) string {
 	text := pythonWithin(pythonPart(name), "paths.py")
 	for _, name := range []string{"later.py", "slow.py"} {
@@ -31,7 +31,7 @@ func pythonWhole(name string) string {
 	return text
 }
 
-// pythonWithin is a text with a part in it as code, where its place is.
+// pythonWithin returns text with its placeholder for a part replaced by the part's code.
 func pythonWithin(text, name string) string {
 	place := `"@` + name + `@"`
 	before, _, found := strings.Cut(text, place)
@@ -42,8 +42,8 @@ func pythonWithin(text, name string) string {
 	return strings.Replace(text, place, strings.ReplaceAll(strings.TrimSpace(pythonPart(name)), "\n", "\n"+indent), 1)
 }
 
-// pythonImports is the text that imports modules of package sets; nil: none are to
-// be imported.
+// pythonImports returns the code that imports p.Preload from package sets, or nil if
+// nothing can be imported ahead.
 func pythonImports(p Program) []byte {
 	if !canPreload(p) {
 		return nil
@@ -52,13 +52,13 @@ func pythonImports(p Program) []byte {
 	return []byte(strings.Replace(text, `"@modules@"`, pythonList(p.Preload), 1))
 }
 
-// What every run needs is made once.
+// Texts that every run needs are built once.
 var (
 	pythonAhead   = sync.OnceValue(func() string { return pythonWhole("imports.py") })
 	pythonPreload = sync.OnceValue(func() []byte { return []byte(pythonPart("preload.py")) })
 )
 
-// pythonList is a list of strings as Python writes it.
+// pythonList returns a Python list literal of strings.
 func pythonList(all []string) string {
 	var quoted []string
 	for _, v := range all {
@@ -67,7 +67,7 @@ func pythonList(all []string) string {
 	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
-// pythonPart is the text of one part of the drivers, without its comments.
+// pythonPart returns the text of one part of the drivers without its comment lines.
 func pythonPart(name string) string {
 	data, err := pythonFiles.ReadFile("drivers/" + name)
 	if err != nil {
@@ -82,8 +82,8 @@ func pythonPart(name string) string {
 	return strings.Join(kept, "\n")
 }
 
-// PythonDriver is the driver of Python programs: the name that its file has and
-// its text, for an interpreter to compile into a Program's Driver.
+// PythonDriver returns the file name and the text of the driver of Python programs. An
+// interpreter can compile the text; Program.Driver takes the result.
 func PythonDriver() (name string, text []byte) { return pythonDriver, pythonText() }
 
 func planPython(p Program) backend.Process {
@@ -91,7 +91,7 @@ func planPython(p Program) backend.Process {
 	if p.Display != sandboxmcp.DisplayNone {
 		display = string(p.Display)
 		if endsQuietly(p.Code) {
-			display = "quiet" // wrong syntax is still refused
+			display = "quiet" // shows no value, but still reports syntax errors as such
 		}
 	}
 	driver := p.Driver
@@ -122,8 +122,8 @@ func planPython(p Program) backend.Process {
 	}
 }
 
-// canFork reports whether an interpreter that started without the program's own
-// variables is as one that started with them.
+// canFork reports whether the program can run in a fork of a zygote. The zygote starts
+// without the program's variables, so these may not include one that matters at start.
 func canFork(p Program) bool {
 	for name := range p.Env {
 		if isLocale(name) {
@@ -133,8 +133,8 @@ func canFork(p Program) bool {
 	return p.Trusted && canDeferSite(p)
 }
 
-// canPreload reports whether packages that were imported without the program's
-// own variables are as those that were imported with them.
+// canPreload reports whether the program can use packages that were imported before its
+// variables were set. These may not include one that packages read when imported.
 func canPreload(p Program) bool {
 	for name := range p.Env {
 		_, ok := p.Defaults[name]
@@ -146,17 +146,16 @@ func canPreload(p Program) bool {
 }
 
 // readByImports are prefixes of the variables that packages of the package sets, and
-// the libraries that they load, read when they are imported. Those of Python itself
-// are not a caller's to set.
+// their libraries, read when they are imported. CheckEnv refuses those of Python itself.
 var readByImports = []string{
 	"NUMPY_", "NPY_", "OMP_", "OPENBLAS_", "GOTO_", "MKL_", "BLIS_", "KMP_", "GOMP_", "VECLIB_", "NUMEXPR_",
 	"MPL", "PANDAS_", "SCIPY_", "SKLEARN_", "JOBLIB_", "PILLOW_", "ARROW_", "XDG_", "QT_", "DISPLAY",
 }
 
-// canDeferSite reports whether the driver can do at need what the interpreter's
-// "site" module does at every start: a third to three quarters of the time of a
-// small program. It has to know which modules are the interpreter's own, which
-// it does from 3.10 on, and a virtual environment is found by site itself.
+// canDeferSite reports whether the interpreter can start without its "site" module, which
+// takes a third to three quarters of a small program's time. The driver then does the
+// work of site when a program imports a package. It needs sys.stdlib_module_names, which
+// exists since Python 3.10. A virtual environment needs site at the start.
 func canDeferSite(p Program) bool {
 	major, rest, _ := strings.Cut(p.Version, ".")
 	minor, _, _ := strings.Cut(rest, ".")

@@ -13,7 +13,7 @@ var nodeFiles embed.FS
 
 const nodeSession = ".session.cjs"
 
-// nodeSessionText is session_node.cjs with the other parts in it.
+// nodeSessionText is session_node.cjs with the other parts embedded.
 var nodeSessionText = sync.OnceValue(func() []byte {
 	part := func(name string) string {
 		data, err := nodeFiles.ReadFile("drivers/" + name)
@@ -29,9 +29,9 @@ var nodeSessionText = sync.OnceValue(func() []byte {
 	return []byte(strings.Replace(text, "//@values.cjs\n", nodeValuesText, 1))
 })
 
-// planNodeInterpreter starts a driver of our own. Node checks that callbacks end
-// in the order in which they began, and would abort where one is interrupted;
-// the flag turns that check off.
+// planNodeInterpreter plans a node that runs session_node.cjs. Node aborts if callbacks
+// do not end in reverse order of their start, as happens when one is interrupted. The
+// flag turns that check off.
 func planNodeInterpreter(p Program) (backend.Process, error) {
 	return backend.Process{
 		Argv:     []string{p.Interpreter, "--no-force-async-hooks-checks", inProgramDir(nodeSession)},

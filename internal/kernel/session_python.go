@@ -10,14 +10,14 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// pythonSession is the file name of the driver of Python's sessions; session.py
-// says why it is so long.
+// pythonSession is the file name of the driver of Python sessions; session.py says why
+// it is so long.
 const pythonSession = ".importlib_bootstrap_session.py"
 
-// pythonSessionText is the driver with all its parts in it as strings.
+// pythonSessionText is the driver with its parts embedded as strings.
 var pythonSessionText = sync.OnceValue(func() []byte { return pythonSessionWhole("session_boot.py") })
 
-// pythonSessionPreload makes an interpreter ready to be forked with the driver.
+// pythonSessionPreload returns the code that loads the driver into a zygote.
 func pythonSessionPreload(sets []string) []byte {
 	return bytes.ReplaceAll(pythonSessionAhead(), []byte(`"@sets@"`), []byte(pythonList(sets)))
 }
@@ -34,8 +34,8 @@ func pythonSessionWhole(name string) []byte {
 		Replace(pythonWithin(pythonPart(name), "session_names.py")))
 }
 
-// planPythonInterpreter has the interpreter forked where it can be: most of what
-// one that does nothing holds is what every one holds.
+// planPythonInterpreter plans a fork of a zygote where that is possible: forks share
+// most of the memory of an idle interpreter.
 func planPythonInterpreter(p Program) (backend.Process, error) {
 	argv, fixed := []string{p.Interpreter}, map[string]string{"PYTHONDONTWRITEBYTECODE": "1", "MPLBACKEND": "Agg"}
 	if canDeferSite(p) {

@@ -19,16 +19,16 @@ var shSession []byte
 
 const shellSessionName = ".session.sh"
 
-// shellCellName is sourced for each cell; its name is what messages begin with, as
-// those of a program that is run once.
+// shellCellName is a file that the shell sources for each cell. Error messages begin with
+// its name, as those of a single run do.
 const (
 	shellCellName = "main.sh"
 	shellCellText = "eval \"$__text\"\n"
 )
 
-// planShellInterpreter keeps a bash: working directory, variables, functions,
-// aliases and options stay. Any other sh, which is taken only where there is no
-// bash, has a new shell for each cell: files stay, and nothing else does.
+// planShellInterpreter plans a bash that keeps its state: working directory, variables,
+// functions, aliases and options. If there is only another sh, each cell runs in a new
+// shell, and only files are kept.
 func planShellInterpreter(p Program) (backend.Process, error) {
 	driver := shellSession
 	if !strings.HasPrefix(path.Base(p.Interpreter), "bash") {
@@ -46,10 +46,10 @@ func planShellInterpreter(p Program) (backend.Process, error) {
 	}, nil
 }
 
-// shellCell is a cell for a shell, which cannot read frames: a line for each
-// of id, code, standard input, the number of variables, and then a name and a
-// value for each, all in the form of printf's %b. A shell's text has no NUL, so
-// those of the code are left out, as bash does with a file that has some.
+// shellCell encodes a cell for a shell, which cannot read frames. It writes a line each
+// for id, code, standard input and number of variables, and then a name and a value for
+// each variable. Values are escaped for printf's %b. NUL bytes of the code are left out,
+// as bash leaves them out of a file.
 func shellCell(id uint64, c Cell) ([]byte, error) {
 	var b strings.Builder
 	b.WriteString(strconv.FormatUint(id, 10) + "\n")
@@ -63,8 +63,8 @@ func shellCell(id uint64, c Cell) ([]byte, error) {
 	return []byte(b.String()), nil
 }
 
-// shellField writes one line that printf's %b makes s of. Bytes are written as
-// they are where a line can hold them: a shell reads its channel byte by byte.
+// shellField writes a line that printf's %b turns back into s. It escapes as few bytes
+// as possible, because a shell reads its channel byte by byte.
 func shellField(b *strings.Builder, s string) {
 	for i := range len(s) {
 		switch c := s[i]; c {

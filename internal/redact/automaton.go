@@ -1,60 +1,60 @@
 package redact
 
-// automaton finds many patterns at once, after Aho and Corasick. States of up to
-// denseDepth bytes, in which nearly all of the time is spent, have a row of a
-// table each, over classes of bytes; the many deeper ones have as a rule one way on
-// and take little more than that.
+// automaton finds many patterns at once (Aho-Corasick). The search is nearly always in a
+// state of at most denseDepth bytes. Each of these has a row in a table, indexed by
+// classes of bytes. The many deeper states mostly have a single successor and are stored
+// as small nodes.
 //
-// A state is a number: below sparse the beginning of its row in the table, and
-// from there on a node.
+// A state is a number: below sparse it is the offset of a row in the table, from sparse
+// on it is sparse plus the index of a node.
 type automaton struct {
 	class  [256]uint8
 	stride uint32
 	table  []uint32
 	sparse uint32
-	depths []uint8  // of the rows
-	fails  []uint32 // likewise, as fail of a node
+	depths []uint8  // depth of each row's state
+	fails  []uint32 // failure state of each row's state
 	nodes  []node
 	texts  []string  // the long forms
-	goes   []goesOn  // by goOn of nodes: where in the long forms one goes on
-	exact  []pattern // the others
-	all    []byte    // the exact forms, one after the other, with a place between them
+	goes   []goesOn  // indexed by node.goOn: where the long forms continue
+	exact  []pattern // the other forms
+	all    []byte    // all exact forms, separated by a byte
 }
 
 const denseDepth = 2
 
-// node is a state of a beginning of a pattern.
+// node is the state of a prefix of a pattern.
 type node struct {
 	child, next uint32 // first child, next sibling; 0: none
-	fail        uint32 // state of the longest end of it that is a beginning, too
-	found       uint32 // node of the longest end of it that is a whole pattern; 0: none
-	goOn        int32  // first of goes for the pattern that ends here; -1: none
-	length      uint16 // of the pattern that ends here; 0: none
+	fail        uint32 // failure state: the longest proper suffix that is a prefix of a pattern
+	found       uint32 // node of the longest proper suffix that is a whole pattern; 0: none
+	goOn        int32  // first index in goes, if a fingerprint ends here; -1: none
+	length      uint16 // length of the pattern that ends here; 0: none
 	depth       uint16
 	owner       uint16
 	edge        byte
-	half        bool // a half of a pattern or more
+	half        bool // at least half of a pattern
 }
 
-// goesOn is a place in a long form that follows upon a fingerprint.
+// goesOn is the offset in a long form where it continues after a fingerprint.
 type goesOn struct {
 	text, from int32
-	more       int32 // the next one of the same fingerprint; -1: none
+	more       int32 // next entry for the same fingerprint; -1: none
 }
 
-// pattern is an exact form's place in all.
+// pattern is the range of an exact form in automaton.all.
 type pattern struct {
 	from, to int32
 	owner    uint16
 }
 
-// What things take of memory, about.
+// Approximate sizes in memory.
 const (
 	nodeBytes = 28
 	goBytes   = 12
 )
 
-// bytes is what the automaton takes of memory, about.
+// bytes returns roughly how much memory the automaton uses.
 func (a *automaton) bytes() int {
 	n := len(a.table)*4 + len(a.fails)*4 + cap(a.nodes)*nodeBytes + cap(a.all) + (len(a.goes)+len(a.exact))*goBytes
 	for _, t := range a.texts {
@@ -63,16 +63,16 @@ func (a *automaton) bytes() int {
 	return n
 }
 
-// maxNodes bounds the automaton: the fingerprints of long secrets share what the
-// others leave, and each form has one at least.
+// maxNodes bounds the number of nodes. The fingerprints of long forms share what the exact
+// forms leave; each long form has at least one.
 const maxNodes = 400_000
 
 const (
-	printBytes = 32 // of a secret in a fingerprint
-	maxPrints  = 16 // of a form
+	printBytes = 32 // bytes of the secret in a fingerprint
+	maxPrints  = 16 // most fingerprints of a form
 )
 
-// builder puts the patterns together.
+// builder collects the patterns of an automaton.
 type builder struct {
 	a    *automaton
 	long []longForm
@@ -83,14 +83,14 @@ type longForm struct {
 	window      int
 }
 
-// usualGrowth is how many times as long as a value all its forms are together, when
-// it has few characters that need an escape.
+// usualGrowth is the total length of all forms divided by the length of the value, for a
+// value with few characters that need an escape.
 const usualGrowth = 48
 
-// newBuilder makes a builder with room for so many nodes.
+// newBuilder makes a builder with memory for room nodes.
 func newBuilder(room int) *builder { return &builder{a: &automaton{nodes: make([]node, 1, room+1)}} }
 
-// add takes the forms of a value.
+// add adds the forms of a value.
 func (b *builder) add(owner int, value string) {
 	for _, v := range variants(value) {
 		if len(value) <= exactBytes || len(v) < printBytes {
@@ -106,7 +106,7 @@ func (b *builder) add(owner int, value string) {
 	}
 }
 
-// insert adds the beginnings of a pattern that are not there yet.
+// insert adds the nodes of a pattern and returns the last one.
 func (b *builder) insert(owner int, text string, halves bool) uint32 {
 	at := uint32(0)
 	for i := range len(text) {
@@ -140,8 +140,8 @@ func (b *builder) prints() {
 	}
 }
 
-// places is where a long form has its fingerprints: at its beginning, and at even
-// distances as far as there is room for them.
+// places returns the offsets of a long form's fingerprints: at its start, and at equal
+// distances as far as room allows.
 func places(length, window, room int) []int {
 	count := max(1, min(maxPrints, room/window, length/window))
 	var all []int
@@ -151,14 +151,14 @@ func places(length, window, room int) []int {
 	return all
 }
 
-// build makes the automaton of what was added; nil when that is nothing.
+// build returns the automaton, or nil if it has no patterns.
 func (b *builder) build() *automaton {
 	b.prints()
 	a := b.a
 	if len(a.nodes) == 1 {
 		return nil
 	}
-	if cap(a.nodes)-len(a.nodes) > len(a.nodes)/16 { // it grew beyond what was thought
+	if cap(a.nodes)-len(a.nodes) > len(a.nodes)/16 { // append has allocated too much
 		a.nodes = append(make([]node, 0, len(a.nodes)), a.nodes...)
 	}
 	a.classes()
@@ -168,7 +168,7 @@ func (b *builder) build() *automaton {
 	}
 	a.sparse = uint32(rows) * a.stride
 	a.table, a.depths, a.fails = make([]uint32, a.sparse), make([]uint8, rows), make([]uint32, rows)
-	// The first rows of the queue are those of the shallow nodes, in its order.
+	// The first nodes of the queue are the shallow ones; their rows have the same order.
 	row := map[uint32]uint32{}
 	for i, n := range queue[:rows] {
 		row[n] = uint32(i) * a.stride
@@ -189,7 +189,7 @@ func (b *builder) build() *automaton {
 				copy(to, a.table[u.fail:u.fail+a.stride])
 			}
 			for k := u.child; k != 0; k = a.nodes[k].next {
-				a.nodes[k].fail = to[a.class[a.nodes[k].edge]] // where the end of u leads
+				a.nodes[k].fail = to[a.class[a.nodes[k].edge]] // where the failure state of u leads
 				to[a.class[a.nodes[k].edge]] = state(k)
 			}
 		} else {
@@ -209,8 +209,8 @@ func (b *builder) build() *automaton {
 	return a
 }
 
-// classes gives a number to each byte that is in a pattern, and 0 to all others;
-// or to the last one, should all be in patterns.
+// classes gives each byte that occurs in a pattern a class of its own, and all others the
+// class 0. If all 256 bytes occur, the last one gets the class 0, too.
 func (a *automaton) classes() {
 	var in [256]bool
 	for _, n := range a.nodes[1:] {
@@ -225,7 +225,7 @@ func (a *automaton) classes() {
 	}
 }
 
-// breadthFirst lists the nodes by depth, and tells how many have a row.
+// breadthFirst returns the nodes by depth, and how many of them have a table row.
 func (a *automaton) breadthFirst() (queue []uint32, rows int) {
 	queue = make([]uint32, 1, len(a.nodes))
 	for i := 0; i < len(queue); i++ {
@@ -248,7 +248,7 @@ func (a *automaton) child(n uint32, c byte) uint32 {
 	return 0
 }
 
-// step is the state after a byte.
+// step returns the state after a byte.
 func (a *automaton) step(s uint32, c byte) uint32 {
 	for s >= a.sparse {
 		n := s - a.sparse
@@ -260,7 +260,7 @@ func (a *automaton) step(s uint32, c byte) uint32 {
 	return a.table[s+uint32(a.class[c])]
 }
 
-// depth is how many bytes may be the beginning of a pattern.
+// depth returns how many of the latest bytes may be the beginning of a pattern.
 func (a *automaton) depth(s uint32) int {
 	if s >= a.sparse {
 		return int(a.nodes[s-a.sparse].depth)
@@ -268,7 +268,7 @@ func (a *automaton) depth(s uint32) int {
 	return int(a.depths[s/a.stride])
 }
 
-// whole is the longest pattern that ends in a state; nil: none does.
+// whole returns the node of the longest pattern that ends in a state, or nil.
 func (a *automaton) whole(s uint32) *node {
 	n := &a.nodes[s-a.sparse]
 	if n.length == 0 {
@@ -280,8 +280,8 @@ func (a *automaton) whole(s uint32) *node {
 	return n
 }
 
-// find returns the owner of a pattern in data, as it is or without the breaks of
-// quoted-printable text; -1: there is none.
+// find returns the owner of a pattern in data, or -1. It searches data unchanged, without
+// soft line breaks, and as a dump.
 func (a *automaton) find(data []byte) int {
 	i := a.findPlain(data)
 	if i < 0 {
@@ -302,7 +302,7 @@ func (a *automaton) find(data []byte) int {
 	return i
 }
 
-// findPart is how much is looked at for dumps at once.
+// findPart is how many bytes find passes to the search in dumps at once.
 const findPart = 64 << 10
 
 func (a *automaton) findPlain(data []byte) int {
@@ -327,11 +327,11 @@ func (a *automaton) findPlain(data []byte) int {
 	return -1
 }
 
-// skim goes on from a state with a row until it comes to one without, and tells
-// how many bytes that took. A step waits for the one before, so two parts of the
-// data are gone through side by side. The second part begins at no state: that is
-// right from its denseDepth-th byte on, if the first part has no state without a
-// row up to there.
+// skim steps from a state with a table row until it reaches one without, and returns how
+// many bytes that took. Each step depends on the one before, so skim processes two parts
+// of the data in parallel. The second part starts in the initial state. Its state is
+// correct from its denseDepth-th byte on, provided that the first part reaches no state
+// without a row until then.
 func (a *automaton) skim(s uint32, data []byte) (uint32, int) {
 	table, class, sparse := a.table, &a.class, a.sparse
 	from := 0
@@ -362,5 +362,5 @@ func (a *automaton) skim(s uint32, data []byte) (uint32, int) {
 	return s, len(data)
 }
 
-// skimBytes is how long the parts are.
+// skimBytes is the length of each part.
 const skimBytes = 16

@@ -7,38 +7,37 @@ import (
 	"strings"
 )
 
-// dumps finds secrets in what xxd, hexdump and od print: lines of an offset and the
-// bytes by their numbers, so that a value goes across lines at any place. Lines in
-// which a part of a form stands are masked whole. It goes through a stream before
-// everything else does.
+// dumps finds secrets in the output of xxd, hexdump and od. Each line there has an offset
+// and some bytes as numbers, so a value may span lines. A line that shows any part of a
+// form is masked whole. dumps is the first stage of a Stream.
 type dumps struct {
 	a *automaton
 
-	passing bool   // the rest of a line that is none of a dump
-	line    []byte // the beginning of one that may be
-	held    []byte // lines of a dump that are not certain yet
+	passing bool   // in the rest of a line that is not of a dump
+	line    []byte // an incomplete line that may be of a dump
+	held    []byte // lines of a dump that may still have to be masked
 	lines   []dumped
 	state   uint32
-	pos     int64 // bytes of the dump
-	told    bool  // a mask was the last that came out
+	pos     int64 // bytes of the dump so far
+	told    bool  // the last output was a mask
 	found   int   // owner of a form that was found; -1: none
 }
 
 // dumped is a line of a dump.
 type dumped struct {
-	length int   // in held
-	end    int64 // where its bytes end among those of the dump
+	length int   // bytes of the line in held
+	end    int64 // position in the dump after the line's bytes
 	masked bool
 }
 
-// maxDumpLine is longer than a line of a dump is.
+// maxDumpLine is more than the length of any line of a dump.
 const maxDumpLine = 256
 
 func (a *automaton) dumps() *dumps { return &dumps{a: a, found: -1} }
 
-// skip returns how many bytes at the beginning of p are surely in no line of a dump,
-// and whether a line that ends in them may end with a soft break. It is called when
-// nothing is held.
+// skip returns how many bytes at the beginning of p are certainly not in a dump, and
+// whether a line that ends in them may end with a soft line break. It may be called only
+// while nothing is held.
 func (d *dumps) skip(p []byte) (n int, soft bool) {
 	for at := 0; ; {
 		end := bytes.IndexByte(p[at:], '\n') + 1
@@ -59,8 +58,8 @@ func (d *dumps) skip(p []byte) (n int, soft bool) {
 	}
 }
 
-// through takes bytes and returns what is certain, which is p itself or in the
-// buffer, and whether a soft break may be in it.
+// through takes bytes and returns the output that is certain, either p itself or in the
+// buffer, and whether a soft line break may be in it.
 func (d *dumps) through(buffer *[]byte, p []byte) (certain []byte, soft bool) {
 	if len(d.lines) > 0 || len(d.line) > 0 {
 		*buffer = d.write((*buffer)[:0], p)
@@ -77,7 +76,7 @@ func (d *dumps) through(buffer *[]byte, p []byte) (certain []byte, soft bool) {
 	return *buffer, true
 }
 
-// write takes bytes and appends to dst what is certain.
+// write takes bytes and appends to dst the output that is certain.
 func (d *dumps) write(dst, p []byte) []byte {
 	for len(p) > 0 {
 		end := bytes.IndexByte(p, '\n') + 1
@@ -110,7 +109,7 @@ func (d *dumps) write(dst, p []byte) []byte {
 	return dst
 }
 
-// close takes the end, and appends the rest to dst.
+// close ends the stream and appends the rest to dst.
 func (d *dumps) close(dst []byte) []byte {
 	if data, is := decodeDump(d.line); is {
 		d.feed(data)
@@ -121,7 +120,7 @@ func (d *dumps) close(dst []byte) []byte {
 	return dst
 }
 
-// feed looks for forms in the bytes of d.line, which is one of a dump.
+// feed searches the bytes that d.line shows, and marks the lines of each form that it finds.
 func (d *dumps) feed(data []byte) {
 	d.held = append(d.held, d.line...)
 	d.lines = append(d.lines, dumped{length: len(d.line), end: d.pos + int64(len(data))})
@@ -143,7 +142,7 @@ func (d *dumps) feed(data []byte) {
 	}
 }
 
-// release appends the lines that end before a place of the dump.
+// release appends the lines that end at or before a position of the dump, masked if marked.
 func (d *dumps) release(dst []byte, until int64) []byte {
 	done, from := 0, 0
 	for _, l := range d.lines {
@@ -180,8 +179,7 @@ func (d *dumps) flush(dst []byte) []byte {
 
 func isHex(c byte) bool { return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'f' }
 
-// offset is how many digits the offset has that a line begins with, and what is
-// behind it; 0: it begins with none.
+// offset returns the number of hex digits at the start of a line, and the rest of the line.
 func offset(line []byte) (digits int, rest []byte) {
 	for digits < len(line) && isHex(line[digits]) {
 		digits++
@@ -189,7 +187,7 @@ func offset(line []byte) (digits int, rest []byte) {
 	return digits, line[digits:]
 }
 
-// mayDump reports whether an unfinished line may become one of a dump.
+// mayDump reports whether an incomplete line may become a line of a dump.
 func mayDump(line []byte) bool {
 	digits, rest := offset(line)
 	if len(line) > maxDumpLine || digits > 16 {
@@ -206,23 +204,22 @@ func mayDump(line []byte) bool {
 	if len(behind) == 0 {
 		return n <= maxNumber
 	}
-	_, is := decodeDump(line) // the first number is whole
+	_, is := decodeDump(line) // the first number is complete
 	return is
 }
 
-// dumpOffset reports whether so many digits, and what is behind them, may begin a
+// dumpOffset reports whether an offset of that many digits, followed by rest, may begin a
 // line of a dump.
 func dumpOffset(digits int, rest []byte) bool {
 	return digits >= 4 && digits <= 16 && len(rest) > 0 && (rest[0] == ':' || rest[0] == ' ')
 }
 
-// maxNumber is how many digits of a line of a dump stand together.
+// maxNumber is how many digits of a dump's line may stand without a blank.
 const maxNumber = 32
 
-// decodeDump returns the bytes that a line of a dump shows. The numbers are pairs of
-// hexadecimal digits, with a blank after each or after several; words of two bytes,
-// the second one first, where there is no colon behind the offset; or such words in
-// octal.
+// decodeDump returns the bytes that a line of a dump shows. The numbers are pairs of hex
+// digits with a blank after one or several pairs. If there is no colon after the offset,
+// they may also be little-endian words of two bytes, in hex or in octal.
 func decodeDump(line []byte) (data []byte, is bool) {
 	digits, rest := offset(line)
 	if len(line) > maxDumpLine || !dumpOffset(digits, rest) {
@@ -230,7 +227,7 @@ func decodeDump(line []byte) (data []byte, is bool) {
 	}
 	text := strings.TrimRight(string(rest), "\r\n")
 	colon := text != "" && text[0] == ':'
-	if colon { // two blanks end the numbers
+	if colon { // in xxd's output two blanks end the numbers
 		text, _, _ = strings.Cut(strings.TrimPrefix(text[1:], " "), "  ")
 	}
 	for field := range strings.FieldsSeq(text) {

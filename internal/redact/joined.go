@@ -5,25 +5,25 @@ import (
 	"slices"
 )
 
-// Mail breaks the lines of quoted-printable text by an equals sign at their end,
-// anywhere in a value. joined follows a stream as it is without these breaks. It has a
-// state of its own only while a form may go across one. A break directly behind one
-// that is left out is text: no encoder writes it, and a run of them would hold back
-// any number of bytes.
+// Quoted-printable text breaks lines by "=" at the end of a line (a soft line break),
+// which can split a value anywhere. joined searches the stream without these breaks. It
+// has a state of its own only while a form may span a break. A break directly after
+// another is treated as text: no encoder writes that, and a run of breaks could otherwise
+// hold back any number of bytes.
 type joined struct {
-	seen   int    // how much of a break was seen: "=", "=\r"
-	before uint32 // state of the stream in front of it
-	at     int64  // where that is
+	seen   int    // bytes of a possible break so far: "=" or "=\r"
+	before uint32 // state of the stream before the possible break
+	at     int64  // position of the possible break
 
 	active bool
 	state  uint32
-	pos    int64  // how far it has come: behind the stream by what may be a break
-	wait   []byte // that
-	skips  []skip // breaks that were left out, the oldest first
-	last   int64  // where the last break ends that was left out; -1: there was none
+	pos    int64  // position of this search: behind the stream by the possible break
+	wait   []byte // the bytes of the possible break
+	skips  []skip // breaks that were skipped, oldest first
+	last   int64  // end of the last skipped break; -1: none
 }
 
-// skip is a break: n bytes that end before a place.
+// skip is a skipped break: the n bytes before position after.
 type skip struct {
 	after int64
 	n     int64
@@ -31,8 +31,8 @@ type skip struct {
 
 var breaks = [...][]byte{[]byte("=\n"), []byte("=\r\n")}
 
-// scanJoined looks for patterns in the next bytes, as they are and without breaks. Bytes are looked at one by one from a break on until no form can go
-// across it.
+// scanJoined searches the next bytes for patterns, with and without soft line breaks. From
+// a break on it takes bytes one by one, until no form can span that break.
 func (s *stream) scanJoined(p []byte) {
 	j := &s.joined
 	for i := 0; i < len(p); {
@@ -50,13 +50,14 @@ func (s *stream) scanJoined(p []byte) {
 	}
 }
 
-// endsSoft reports whether a soft break begins at the end of a line, which is given
-// without its line feed.
+// endsSoft reports whether a line ends with a soft line break. The line is given without
+// its line feed.
 func endsSoft(line []byte) bool {
 	return bytes.HasSuffix(line, []byte("=")) || bytes.HasSuffix(line, []byte("=\r"))
 }
 
-// nextBreak returns where a break begins, or may begin at the end of p, or that end.
+// nextBreak returns the position of the next break, or of a possible break at the end of p,
+// or the end of p.
 func nextBreak(p []byte) int {
 	for at := 0; ; at++ {
 		end := bytes.IndexByte(p[at:], '\n')
@@ -73,13 +74,13 @@ func nextBreak(p []byte) int {
 	}
 }
 
-// withoutBreaks is a text without the breaks; nil when it has none.
+// withoutBreaks returns data without soft line breaks, or nil if it has none.
 func withoutBreaks(data []byte) []byte {
 	if !bytes.Contains(data, breaks[0]) && !bytes.Contains(data, breaks[1]) {
 		return nil
 	}
 	out := make([]byte, 0, len(data))
-	for behind := false; ; { // a break that was left out
+	for behind := false; ; { // behind: directly after a skipped break
 		i := bytes.IndexByte(data, '=')
 		if i < 0 {
 			return append(out, data...)
@@ -97,7 +98,7 @@ func withoutBreaks(data []byte) []byte {
 	}
 }
 
-// join follows a byte that came in at pos, in front of which the stream was in a state.
+// join takes the byte at pos. before is the state of the stream before that byte.
 func (s *stream) join(c byte, before uint32, pos int64) {
 	j := &s.joined
 	switch {
@@ -120,7 +121,7 @@ func (s *stream) join(c byte, before uint32, pos int64) {
 	}
 }
 
-// leaveOut goes on behind a break.
+// leaveOut skips a break that ends at end.
 func (s *stream) leaveOut(end int64) {
 	j := &s.joined
 	if !j.active {
@@ -136,7 +137,7 @@ func (s *stream) leaveOut(end int64) {
 	j.seen, j.wait = 0, j.wait[:0]
 }
 
-// release goes on with what has turned out to be no break.
+// release takes the bytes in wait, which are not a break after all.
 func (s *stream) release() {
 	j := &s.joined
 	j.seen = 0
@@ -156,7 +157,7 @@ func (s *stream) release() {
 	j.wait = j.wait[:0]
 }
 
-// start is where the last n bytes begin, breaks left out.
+// start returns the position of the n-th last byte, not counting skipped breaks.
 func (j *joined) start(n int64) int64 {
 	at := j.pos
 	for _, k := range slices.Backward(j.skips) {
@@ -169,7 +170,8 @@ func (j *joined) start(n int64) int64 {
 	return at - n
 }
 
-// pending is the first byte that may be in a form which goes across a break, or pos.
+// pending returns the position of the first byte of a possible form that spans a break, or
+// pos.
 func (s *stream) pending(pos int64) int64 {
 	j := &s.joined
 	if j.seen > 0 {
@@ -181,7 +183,7 @@ func (s *stream) pending(pos int64) int64 {
 	return pos
 }
 
-// within is the longest end of a state that has at most n bytes.
+// within returns the state of the longest suffix that has at most n bytes.
 func (a *automaton) within(state uint32, n int64) uint32 {
 	for int64(a.depth(state)) > n {
 		if state >= a.sparse {

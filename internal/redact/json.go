@@ -5,8 +5,9 @@ import (
 	"encoding/json"
 )
 
-// JSON masks a JSON value and leaves it one: in its strings and the names of its
-// members. A number that would show something becomes a string.
+// JSON masks a JSON value in its strings and member names; the result is valid JSON. A
+// number that contains a secret becomes a string. If a secret spans several parts of the
+// value, the whole value becomes a mask.
 func (m *Masker) JSON(raw json.RawMessage) json.RawMessage {
 	if m == nil || !m.touches(string(raw)) && !bytes.ContainsRune(raw, '\\') {
 		return raw
@@ -25,7 +26,7 @@ func (m *Masker) JSON(raw json.RawMessage) json.RawMessage {
 	if err == nil && bytes.Equal(before, text) && !m.touches(string(raw)) {
 		return raw
 	}
-	if err != nil || m.touches(string(text)) { // what is hidden in the order of things goes as a whole
+	if err != nil || m.touches(string(text)) { // a secret spans several strings
 		return maskJSON
 	}
 	return text

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// What stands in place of personal data.
+// Masks of personal data.
 const (
 	maskEmail = "[EMAIL]"
 	maskPhone = "[PHONE]"
@@ -14,11 +14,11 @@ const (
 	maskSSN   = "[SSN]"
 )
 
-// piiBytes is how long a run of characters may be that is looked at as one.
+// piiBytes is the length of the longest piece that is searched as a whole.
 const piiBytes = 1024
 
-// piiStream cuts a stream where nothing that is looked for can go across, and
-// masks the pieces. Where that is depends on the bytes alone.
+// piiStream splits a stream into pieces and masks each. It splits where no address or
+// number can continue, or after piiBytes, independently of how the bytes arrive.
 type piiStream struct{ held []byte }
 
 func (s *piiStream) write(dst, p []byte) []byte {
@@ -46,7 +46,7 @@ func maskPII(text string) string {
 	return string(s.close(s.write(nil, []byte(text))))
 }
 
-// What a character may be a part of.
+// Kinds of personal data that a character can be a part of.
 const (
 	ofAddress = 1 << iota
 	ofNumber
@@ -64,7 +64,7 @@ var kinds = func() (k [256]uint8) {
 	return k
 }()
 
-// joins tells whether something may go on from one byte to the next.
+// joins reports whether an address or a number may continue from byte a to byte b.
 func joins(a, b byte) bool { return kinds[a]&kinds[b] != 0 }
 
 var (
@@ -106,7 +106,7 @@ func maskPiece(b []byte) []byte {
 	return out
 }
 
-// number tells what begins at a place, and how long it is; nothing: 0.
+// number returns the mask and the length of the number that begins at b[i]; length 0: none.
 func number(b []byte, i int) (mask string, n int) {
 	if c := b[i]; c != '+' && c != '(' && (c < '0' || c > '9') || i > 0 && wordByte(b[i-1]) {
 		return "", 0
@@ -147,7 +147,7 @@ func count(b []byte) (n int) {
 	return n
 }
 
-// luhn checks the digit that guards a card's number.
+// luhn reports whether a card number has a valid length and check digit.
 func luhn(b []byte) bool {
 	n := count(b)
 	if n < 13 || n > 19 {

@@ -1,33 +1,35 @@
-// Package redact keeps secrets out of what is shown. It looks for each value in
-// the forms that a program gives it without meaning to hide it, all in one pass
-// over a stream of bytes, however that is split, and puts [Mask] in their place.
+// Package redact masks secrets in output. It searches a stream of bytes for each secret
+// in all its forms, in one pass, and replaces them by [Mask]. A form is an encoding that
+// programs commonly apply to a value, such as base64 or JSON escapes. The result does not
+// depend on how the stream is split into writes.
 //
 // # What is found
 //
-// Of every secret: the value itself; in upper and in lower case; backwards; as
-// base64 in both alphabets and all three alignments, without the digits at its
-// edges that other bytes share, and as base32 by itself; as hex in both cases, also
-// with a space or a colon between bytes, and as a list of decimal numbers; as UTF-16;
-// percent-encoded, wholly or as the common libraries do it; with the escapes of JSON,
-// of Python, of shells and of mail, and wholly in \u or \x escapes; with those of HTML
-// and XML, also by numbers; with the quotes doubled, as in CSV and SQL. It is found
-// across the soft line breaks of quoted-printable text, and in what xxd, hexdump and
-// od -t x1 print with their offsets, whose lines are masked whole.
-// Of a value of several lines, its longer lines as well. What is encrypted, compressed, encoded
-// twice or changed in another way is not found.
+//   - the value itself, in upper case, in lower case, and reversed
+//   - base64 in both alphabets and at all three alignments, except the digits at its
+//     ends that also encode neighboring bytes; base32, if the value is encoded alone
+//   - hex in both cases, also with a space or a colon between bytes; lists of decimal
+//     numbers; UTF-16
+//   - percent-encoding, of all bytes or as common libraries do it
+//   - escapes of JSON, Python, shells, mail, HTML and XML; \u and \x escapes and numeric
+//     references for all characters; doubled quotes, as in CSV and SQL
+//   - a value that is split by soft line breaks of quoted-printable text
+//   - dumps of xxd, hexdump and od -t x1 with offsets, whose lines are masked whole
+//   - of a value of several lines, each of its longer lines
 //
-// Everything that a form covers is masked. Forms that overlap or touch are masked
-// as one, so nothing of either is left. A secret of more than 64 bytes is found by
-// fingerprints, which are 32 bytes of it: from the first one on everything is
-// masked that goes on as the secret does.
+// A value that is encrypted, compressed, encoded twice, or changed in another way is not
+// found.
+//
+// Every byte of a form is masked. Forms that overlap or touch get one mask. The forms of a
+// secret of more than 64 bytes are found by fingerprints of 32 bytes: from the first
+// fingerprint on, all bytes are masked that continue the form.
 //
 // # Streams
 //
-// Bytes that may be the beginning of a form are held back until it is certain
-// that they are not, or the stream ends. What comes out does not depend on how
-// the bytes came in.
+// Bytes that may be the beginning of a form are held back until it is certain that they
+// are not, or until the stream ends.
 //
-// A Masker does not change and may be used concurrently; a Stream may not.
+// A Masker is immutable and may be used concurrently. A Stream may not.
 package redact
 
 import (
@@ -35,31 +37,31 @@ import (
 	"strings"
 )
 
-// Mask stands in place of a secret.
+// Mask replaces a secret.
 const Mask = "***REDACTED***"
 
-// Secret is a value that is to be found, and what it is called.
+// Secret is a value to mask, and its name.
 type Secret struct {
 	Name  string
-	Value string // shorter than MinBytes: not looked for, because it would be found everywhere
+	Value string // not masked if shorter than MinBytes, because it would match too often
 }
 
-// MinBytes is the least that a value has.
+// MinBytes is the length of the shortest value that is masked.
 const MinBytes = 8
 
-// exactBytes is how long a secret may be whose forms are looked for as a whole.
+// exactBytes is the length of the longest secret whose forms are searched for as a whole.
 const exactBytes = 64
 
-// Masker knows what is to be found.
+// Masker masks a set of secrets.
 type Masker struct {
 	names []string
-	auto  *automaton // nil: there are no secrets
+	auto  *automaton // nil: no secrets
 	pii   bool
 }
 
-// New makes a Masker for secrets, and for e-mail addresses, phone numbers, cards
-// and social security numbers if pii is true. It returns nil when there is nothing
-// to be found; a nil Masker changes nothing.
+// New makes a Masker for secrets. With pii it also masks e-mail addresses, phone numbers,
+// card numbers and social security numbers. It returns nil if there is nothing to mask; a
+// nil Masker changes nothing.
 func New(secrets []Secret, pii bool) *Masker {
 	m := &Masker{pii: pii}
 	room := 0
@@ -85,7 +87,7 @@ func New(secrets []Secret, pii bool) *Masker {
 	return m
 }
 
-// Bytes is what the Masker takes of memory, about.
+// Bytes returns roughly how much memory the Masker uses.
 func (m *Masker) Bytes() int {
 	if m == nil || m.auto == nil {
 		return 0
@@ -109,8 +111,7 @@ func (m *Masker) Text(s string) string {
 	return s
 }
 
-// Find returns the name of a secret that stands in data in any form, or "" when
-// none does.
+// Find returns the name of a secret that data contains in any form, or "".
 func (m *Masker) Find(data []byte) string {
 	if m == nil || m.auto == nil {
 		return ""
@@ -121,7 +122,7 @@ func (m *Masker) Find(data []byte) string {
 	return ""
 }
 
-// Stream begins a stream. That of a nil Masker is nil.
+// Stream starts a stream. It returns nil for a nil Masker.
 func (m *Masker) Stream() *Stream {
 	if m == nil {
 		return nil
@@ -136,17 +137,17 @@ func (m *Masker) Stream() *Stream {
 	return s
 }
 
-// Stream masks bytes as they come.
+// Stream masks bytes as they arrive. They pass through dumps, secrets and pii in this order.
 type Stream struct {
 	masker  *Masker
-	dumps   *dumps     // nil: there are no secrets
-	secrets *stream    // likewise
-	pii     *piiStream // nil: not asked for
-	before  []byte     // from dumps to secrets
-	between []byte     // from secrets to pii
+	dumps   *dumps     // nil: no secrets
+	secrets *stream    // nil: no secrets
+	pii     *piiStream // nil: personal data is not masked
+	before  []byte     // buffer between dumps and secrets
+	between []byte     // buffer between secrets and pii
 }
 
-// Write takes bytes, and appends to dst what can be shown by now.
+// Write takes the next bytes, and appends to dst all masked output that is certain.
 func (s *Stream) Write(dst, p []byte) []byte {
 	if s.secrets == nil {
 		return s.pii.write(dst, p)
@@ -159,7 +160,7 @@ func (s *Stream) Write(dst, p []byte) []byte {
 	return s.pii.write(dst, s.between)
 }
 
-// Close ends the stream, and appends the rest.
+// Close ends the stream and appends the rest of the output to dst.
 func (s *Stream) Close(dst []byte) []byte {
 	if s.secrets == nil {
 		return s.pii.close(dst)
@@ -173,9 +174,9 @@ func (s *Stream) Close(dst []byte) []byte {
 	return s.pii.close(s.pii.write(dst, s.between))
 }
 
-// Partial names the secrets of which a half or more, and 8 bytes, went through
-// unmasked in some form: one that was cut off, or whose rest is elsewhere. It is
-// whole once the stream has been closed.
+// Partial names the secrets of which at least half of a form, and at least 8 bytes, were
+// written unmasked: the form was cut off, or its rest is in another stream. The list is
+// complete after Close.
 func (s *Stream) Partial() []string {
 	if s == nil || s.secrets == nil {
 		return nil
@@ -188,7 +189,7 @@ func (s *Stream) Partial() []string {
 	return names
 }
 
-// Masks tells whether a mask would show the value: such a one cannot be hidden.
+// Masks reports whether the value is a part of Mask itself and so cannot be masked.
 func Masks(value string) bool {
 	return strings.Contains(strings.ToUpper(Mask), strings.ToUpper(value))
 }

@@ -2,19 +2,19 @@ package redact
 
 import "bytes"
 
-// stream is a stream through an automaton. Bytes are held from the first one on
-// that may be in a pattern which is not whole yet.
+// stream masks the matches of an automaton. It holds bytes back from the first one that
+// may belong to an incomplete match.
 type stream struct {
 	a       *automaton
 	state   uint32
-	pos     int64      // how many bytes came in
-	base    int64      // how many of them are done with
-	held    []byte     // those between the two
-	cover   []span     // what is to be masked and not done with, in order, none touching another
-	masked  int64      // where the last mask ends; -1: there was none
-	follow  []follower // long forms that go on here
-	head    []byte     // the first bytes of all
-	lead    int64      // how many of the first bytes are masked
+	pos     int64      // bytes received
+	base    int64      // bytes emitted or masked
+	held    []byte     // the bytes from base to pos
+	cover   []span     // parts to mask from base on, sorted, neither overlapping nor touching
+	masked  int64      // end of the last mask; -1: none
+	follow  []follower // long forms whose fingerprint was found and that continue here
+	head    []byte     // the first headBytes bytes of the stream
+	lead    int64      // how many bytes at the start of the stream are masked
 	partial map[int]bool
 	joined  joined
 }
@@ -22,20 +22,20 @@ type stream struct {
 // span is a part of the stream.
 type span struct {
 	from, to int64
-	told     bool // its mask is out
+	told     bool // its mask was emitted
 }
 
-// follower is a place in a long form.
+// follower is an offset in a long form.
 type follower struct{ text, at int32 }
 
-// headBytes is how much of the beginning is looked at for the end of a form: as
-// long as the longest form that is looked for as a whole.
+// headBytes is how many bytes at the start of the stream are checked for the second half
+// of a form. It is the length of the longest form that is searched for as a whole.
 const headBytes = 512
 
 func (a *automaton) stream() *stream { return &stream{a: a, masked: -1, joined: joined{last: -1}} }
 
-// write takes bytes and appends what is certain to dst. soft tells whether a soft
-// break may begin in them.
+// write takes bytes and appends to dst the output that is certain. soft says whether a
+// soft line break may begin in them.
 func (s *stream) write(dst, p []byte, soft bool) []byte {
 	if n := headBytes - len(s.head); n > 0 {
 		s.head = append(s.head, p[:min(n, len(p))]...)
@@ -53,7 +53,7 @@ func (s *stream) write(dst, p []byte, soft bool) []byte {
 	return s.emit(dst, all, s.pending(s.pos-int64(s.a.depth(s.state))))
 }
 
-// close takes the end, and appends the rest to dst.
+// close ends the stream and appends the rest to dst.
 func (s *stream) close(dst []byte) []byte {
 	if s.state >= s.a.sparse {
 		s.lost(s.state, 0)
@@ -65,7 +65,7 @@ func (s *stream) close(dst []byte) []byte {
 	return dst
 }
 
-// scan looks for patterns in the next bytes.
+// scan searches the next bytes for patterns.
 func (s *stream) scan(p []byte) {
 	a := s.a
 	for i := 0; i < len(p); {
@@ -83,14 +83,14 @@ func (s *stream) scan(p []byte) {
 		if s.state >= a.sparse {
 			s.arrive()
 		}
-		for s.state >= a.sparse && a.nodes[s.state-a.sparse].child == 0 { // nothing goes on from here: only an end of it may
+		for s.state >= a.sparse && a.nodes[s.state-a.sparse].child == 0 { // a leaf: only a suffix of it can continue
 			s.state = a.nodes[s.state-a.sparse].fail
 		}
 	}
 }
 
-// step takes a byte in a state without a row. Halves of patterns that do not go on
-// are taken note of.
+// step takes a byte in a state without a table row. It records halves of patterns that end
+// here.
 func (s *stream) step(c byte) {
 	a := s.a
 	next := a.step(s.state, c)
@@ -100,12 +100,12 @@ func (s *stream) step(c byte) {
 	s.state = next
 }
 
-// lost notes the halves that end in a state and do not go on in the next one.
+// lost records the owners of pattern halves that a state contains and the next state does not continue.
 func (s *stream) lost(state, next uint32) {
 	a := s.a
 	for state >= a.sparse {
 		n := &a.nodes[state-a.sparse]
-		if next >= a.sparse && a.nodes[next-a.sparse].depth == n.depth+1 { // it goes on, and what are ends of it is in it
+		if next >= a.sparse && a.nodes[next-a.sparse].depth == n.depth+1 { // it continues, and so do its suffixes
 			return
 		}
 		if n.half && !s.covered(s.pos-int64(n.depth), s.pos) {
@@ -122,8 +122,8 @@ func (s *stream) note(owner int) {
 	s.partial[owner] = true
 }
 
-// covered tells whether a part is masked. It is one that ends with what came in,
-// so that only the last span can hold it.
+// covered reports whether a part is masked. The part must end at pos, so that only the last
+// span can contain it.
 func (s *stream) covered(from, to int64) bool {
 	if n := len(s.cover); n > 0 {
 		return s.cover[n-1].from <= from && to <= s.cover[n-1].to
@@ -131,7 +131,7 @@ func (s *stream) covered(from, to int64) bool {
 	return false
 }
 
-// arrive looks at which patterns end here.
+// arrive masks the longest pattern that ends here, and starts followers for fingerprints.
 func (s *stream) arrive() {
 	a := s.a
 	n := a.whole(s.state)
@@ -150,7 +150,7 @@ func (s *stream) arrive() {
 	}
 }
 
-// goOn looks which long forms go on with a byte, and masks it if one does.
+// goOn keeps the followers whose form continues with the byte, and masks it if there are any.
 func (s *stream) goOn(c byte) {
 	kept := s.follow[:0]
 	for _, f := range s.follow {
@@ -163,7 +163,7 @@ func (s *stream) goOn(c byte) {
 	}
 }
 
-// mask adds a part to what is masked.
+// mask adds a part to s.cover and merges it with parts that it overlaps or touches.
 func (s *stream) mask(from, to int64) {
 	told := false
 	for n := len(s.cover); n > 0 && s.cover[n-1].to >= from; n-- {
@@ -177,8 +177,8 @@ func (s *stream) mask(from, to int64) {
 	}
 }
 
-// emit appends all before a place, of which nothing can be in another pattern, and
-// holds the rest. all are the bytes that are not done with.
+// emit appends the masked output up to a position, before which no further match can begin,
+// and holds the rest. all are the bytes from base on.
 func (s *stream) emit(dst, all []byte, until int64) []byte {
 	done := 0
 	for s.base < until {
@@ -205,7 +205,7 @@ func (s *stream) emit(dst, all []byte, until int64) []byte {
 	return dst
 }
 
-// ends looks whether the stream began with the second half of a form.
+// ends records the secrets of which the stream begins with the second half of a form.
 func (s *stream) ends() {
 	if len(s.head) < MinBytes {
 		return
@@ -217,7 +217,7 @@ func (s *stream) ends() {
 			return
 		}
 		from += i
-		for _, p := range a.exact { // few get here
+		for _, p := range a.exact { // rarely reached
 			if int(p.from) < from && from < int(p.to) {
 				end := a.all[from:p.to]
 				if 2*len(end) >= int(p.to-p.from) && bytes.HasPrefix(s.head, end) && s.lead < int64(len(end)) {

@@ -14,10 +14,10 @@ import (
 	"unicode/utf8"
 )
 
-// lineBytes is how long a line of a value is that is looked for by itself.
+// lineBytes is the length of the shortest line of a value that is masked on its own.
 const lineBytes = 16
 
-// variants are the forms of a value, each once, the value itself first.
+// variants returns the forms of a value, without duplicates, the value itself first.
 func variants(v string) []string {
 	all := []string{v, strings.ToUpper(v), strings.ToLower(v), mapASCII(v, 'a', 'z', -0x20), mapASCII(v, 'A', 'Z', 0x20)}
 	all = append(all, otherCases(v)...)
@@ -35,9 +35,9 @@ func variants(v string) []string {
 	all = append(all, escapedMarkup(v)...)
 	all = append(all, pythonEscapes(v)...)
 	if utf8.ValidString(v) {
-		all = append(all, strings.ReplaceAll(quotedPrintable(v, "_?"), " ", "_")) // of headers
+		all = append(all, strings.ReplaceAll(quotedPrintable(v, "_?"), " ", "_")) // mail headers
 	}
-	if strings.Contains(v, "\n") { // with the line ends of the network
+	if strings.Contains(v, "\n") { // with CR LF line ends
 		wide := strings.ReplaceAll(strings.ReplaceAll(v, "\r\n", "\n"), "\n", "\r\n")
 		all = append(all, wide, quotedPrintable(wide, ""))
 	}
@@ -66,10 +66,9 @@ func mapASCII(s string, from, to byte, by int) string {
 	return string(b)
 }
 
-// otherCases is the value with its cases exchanged, and with every word's, or only
-// its own, first letter large.
+// otherCases returns the value in title case, with swapped case, and capitalized.
 func otherCases(v string) []string {
-	word := false // in one
+	word := false // the previous rune is a letter
 	title := strings.Map(func(r rune) rune {
 		first := !word
 		if word = unicode.IsLetter(r); word && first {
@@ -87,8 +86,8 @@ func otherCases(v string) []string {
 	return []string{title, exchanged, strings.ToUpper(v[:n]) + strings.ToLower(v[n:])}
 }
 
-// asNumbers is the value's bytes as hex, together, apart, and in the lines that
-// tools make of it; and as lists of decimal numbers.
+// asNumbers returns the value's bytes as hex, with and without separators and broken into
+// lines, and as lists of decimal numbers.
 func asNumbers(v string) []string {
 	small := hex.EncodeToString([]byte(v))
 	large := strings.ToUpper(small)
@@ -106,14 +105,14 @@ func asNumbers(v string) []string {
 	return append(all, strings.Join(decimals, ","), strings.Join(decimals, ", "))
 }
 
-// Lines of encoders.
+// Line lengths of encoders, in characters.
 const (
 	xxdLine  = 60
 	mimeLine = 76
 	pemLine  = 64
 )
 
-// apart puts something between every n bytes.
+// apart inserts a separator after every n bytes.
 func apart(s string, n int, between string) string {
 	var parts []string
 	for part := range slices.Chunk([]byte(s), n) {
@@ -122,7 +121,7 @@ func apart(s string, n int, between string) string {
 	return strings.Join(parts, between)
 }
 
-// backwards is the value from its end, by bytes and by characters.
+// backwards returns the value reversed, by bytes and by characters.
 func backwards(v string) []string {
 	b := []byte(v)
 	slices.Reverse(b)
@@ -134,9 +133,9 @@ func backwards(v string) []string {
 	return []string{string(b), string(r)}
 }
 
-// encodedBase64 is the value as it looks in base64 behind no, one or two other
-// bytes: the digits that depend on it alone. Alone in the lines of mail and of
-// keys, and in base32, it is found as well.
+// encodedBase64 returns the base64 digits that encode only bytes of the value, for each
+// alignment: after zero, one or two other bytes. It also returns the base64 of the value
+// alone, broken into the lines of mail and of PEM, and its base32.
 func encodedBase64(v string) []string {
 	var all []string
 	for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
@@ -145,7 +144,7 @@ func encodedBase64(v string) []string {
 			whole = whole[(8*before+5)/6 : 8*(before+len(v))/6]
 			all = append(all, whole)
 			if before == 0 {
-				all = append(all, enc.EncodeToString([]byte(v))) // with its last digit, of which a part may be what follows
+				all = append(all, enc.EncodeToString([]byte(v))) // with the last digit, which may also encode bits of a following byte
 			}
 			for _, line := range []int{mimeLine, pemLine} {
 				if before == 0 && len(whole) > line {
@@ -158,7 +157,7 @@ func encodedBase64(v string) []string {
 	return append(all, b32, strings.ToLower(b32), b32[:8*len(v)/5], strings.ToLower(b32[:8*len(v)/5]))
 }
 
-// widened is the value in UTF-16, little and big end first.
+// widened returns the value in UTF-16, little-endian and big-endian.
 func widened(v string) []string {
 	var little, big []byte
 	units := utf16.Encode([]rune(v))
@@ -179,9 +178,9 @@ const (
 	unreserved = letters + "-._~"
 )
 
-// percentEncoded is the value as URLs have it: every byte encoded, and as it is
-// done by Python's quote and quote_plus, JavaScript's encodeURIComponent and
-// encodeURI, forms of browsers, Go and Java.
+// percentEncoded returns the value in percent-encoding: of every byte, and as encoded by
+// Python's quote and quote_plus, JavaScript's encodeURIComponent and encodeURI, browsers'
+// forms, Go and Java.
 func percentEncoded(v string) []string {
 	var all []string
 	for _, digits := range []string{"%%%02X", "%%%02x"} {
@@ -203,8 +202,8 @@ func percentEncoded(v string) []string {
 	return all
 }
 
-// escapedJSON is the value inside of a JSON string, by the habits of several
-// encoders, and inside of a JSON string in a JSON string.
+// escapedJSON returns the value as a part of a JSON string, as several encoders write it,
+// and as a part of a JSON string within a JSON string.
 func escapedJSON(v string) []string {
 	var all []string
 	for _, ascii := range []string{"", `\u%04x`, `\u%04X`} {
@@ -215,8 +214,9 @@ func escapedJSON(v string) []string {
 	return append(all, stringJSON(stringJSON(v, "", ""), "", ""), stringJSON(stringJSON(v, `\u%04x`, ""), "", ""))
 }
 
-// stringJSON escapes what has to be, besides what is not ASCII in the form of
-// ascii, a slash by a backslash and other special characters by number.
+// stringJSON escapes what JSON requires. If ascii is not empty, it also escapes characters
+// beyond ASCII in that format. A slash in special gets a backslash; other characters of
+// special are escaped by number.
 func stringJSON(v, ascii, special string) string {
 	var b strings.Builder
 	for _, r := range v {
@@ -240,7 +240,7 @@ func stringJSON(v, ascii, special string) string {
 	return b.String()
 }
 
-// escapedWhole is the value with each character, or byte, by its number.
+// escapedWhole returns the value with every character, or every byte, escaped by number.
 func escapedWhole(v string) []string {
 	var all []string
 	for _, form := range []string{`\u%04x`, `\u%04X`} {
@@ -260,7 +260,7 @@ func escapedWhole(v string) []string {
 	return all
 }
 
-// quotedBySource is the value as languages quote it in their own text.
+// quotedBySource returns the value as programming languages, shells and mail quote it.
 func quotedBySource(v string) []string {
 	escape := func(s, chars string) string { // by a backslash
 		var b strings.Builder
@@ -285,7 +285,7 @@ func quotedBySource(v string) []string {
 	}
 }
 
-// pythonASCII is what Python's ascii and unicode_escape make of it.
+// pythonASCII encodes the value like Python's ascii() and unicode_escape.
 func pythonASCII(v string) string {
 	var b strings.Builder
 	for _, r := range v {
@@ -303,8 +303,8 @@ func pythonASCII(v string) string {
 	return b.String()
 }
 
-// escapedMarkup is the value as text and as an attribute of XML and HTML, by the
-// habits of several encoders, and with each character by its number.
+// escapedMarkup returns the value as text and as an attribute value of XML and HTML, as
+// several encoders write it, and with every character as a numeric reference.
 func escapedMarkup(v string) []string {
 	var all []string
 	none := [3]string{"\n", "\r", "\t"}
@@ -312,7 +312,7 @@ func escapedMarkup(v string) []string {
 		quote, single, greater string
 		blanks                 [3]string // newline, carriage return, tab
 	}{
-		{`"`, "'", "&gt;", none},           // of texts
+		{`"`, "'", "&gt;", none},           // text content
 		{"&quot;", "&#x27;", "&gt;", none}, // Python's html
 		{"&#34;", "&#39;", "&gt;", none},   // Go's html, Jinja
 		{"&quot;", "&#39;", "&gt;", none},  // JavaScript, .NET
@@ -324,7 +324,7 @@ func escapedMarkup(v string) []string {
 		{"&quot;", "'", "&gt;", [3]string{"&#10;", "&#13;", "&#09;"}},    // attributes of Python's ElementTree
 		{"&#34;", "&#39;", "&gt;", [3]string{"&#xA;", "&#xD;", "&#x9;"}}, // Go's xml
 	} {
-		if len(all) == 3 && !utf8.ValidString(v) { // the first ones do for what is no text
+		if len(all) == 3 && !utf8.ValidString(v) { // values that are not text need only the first encoders
 			return all
 		}
 		text := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", e.greater, `"`, e.quote, "'", e.single, "\n", e.blanks[0], "\r", e.blanks[1], "\t", e.blanks[2]).Replace(v)
@@ -341,7 +341,7 @@ func escapedMarkup(v string) []string {
 	return all
 }
 
-// byNumber puts numbers in place of characters from one on.
+// byNumber formats every character from a given one on by its number.
 func byNumber(v, form string, from rune) string {
 	var b strings.Builder
 	for _, r := range v {
@@ -354,8 +354,8 @@ func byNumber(v, form string, from rune) string {
 	return b.String()
 }
 
-// pythonEscapes is what Python's backslashreplace makes of a value, which leaves
-// ASCII as it is: the characters that an encoding does not have, or the bytes.
+// pythonEscapes encodes the value like Python's error handler backslashreplace, which keeps
+// ASCII and escapes characters that the encoding lacks, or single bytes.
 func pythonEscapes(v string) []string {
 	replaced := func(ascii rune) string {
 		var b strings.Builder
@@ -388,8 +388,8 @@ func pythonEscapes(v string) []string {
 	return []string{replaced(utf8.RuneSelf), replaced(0x100), bytes.String(), quoted, strings.ReplaceAll(replaced(utf8.RuneSelf), "'", `\'`)}
 }
 
-// quotedPrintable is what mail makes of it. Of the special characters the blanks are
-// left as they are, and the others encoded as well.
+// quotedPrintable encodes the value for mail. Characters in special are also encoded,
+// except newline, carriage return and tab, which are encoded unless they are in special.
 func quotedPrintable(v, special string) string {
 	var b strings.Builder
 	for i := range len(v) {
@@ -404,7 +404,7 @@ func quotedPrintable(v, special string) string {
 	return b.String()
 }
 
-// pythonBytes is what Python shows of bytes.
+// pythonBytes encodes the value like Python's repr of bytes.
 func pythonBytes(v string) string {
 	var b strings.Builder
 	for i := range len(v) {

@@ -1,15 +1,15 @@
-// The only program of the product that runs inside a sandbox's namespaces without being asked for. One static binary of a few pages,
-// no libc, single-threaded; a process of it is, one after the other:
+// The product's program inside of sandboxes. It is a static binary of a few pages, without a libc and single-threaded. A process of it
+// has one of three roles; spawners are forks of the builder, and inits are clones of a spawner:
 //
-//   builder  child of the server, owner of user namespace Z and PID 1 of a pid namespace around every sandbox. Carries out a script
-//            that makes the template root, then forks the spawners and waits: when the server goes, it ends and the kernel ends all.
-//   spawner  clones sandboxes on request and writes their id maps. A fork of a few pages is why it is not the server that does it.
-//            For a sandbox's network it forks one that enters the sandbox's network namespace, carries out a script there, and ends.
-//   init     PID 1 of a sandbox. Carries out a script that puts every wall around itself, then starts programs on request; they
-//            inherit the walls. End of file on its control socket ends it, and the kernel ends whatever else is in the sandbox.
+//   builder  child of the server, owner of user namespace Z and PID 1 of a pid namespace around every sandbox. It runs a script that
+//            makes the template root, forks the spawners and waits. When the server ends, it exits and the kernel kills all the rest.
+//   spawner  clones sandboxes on request and writes their id maps. Forking a process of a few pages is much faster than forking the
+//            server. To make sockets in a sandbox it forks a process that enters the network namespace, runs a script and exits.
+//   init     PID 1 of a sandbox. It runs a script that puts every wall around itself, then starts programs on request; they inherit
+//            the walls. It exits at end of file on its control socket, and the kernel kills whatever else is in the sandbox.
 //
-// What a script holds is decided, named and tested in Go (script_linux.go); this file only carries it out. All packets are of the
-// server's making, and little-endian. The wire is described in doc.go.
+// Scripts are built, named and tested in Go (script_linux.go). This file only runs them. All packets come from the server and are
+// little-endian. doc.go describes the wire.
 #include "sys.h"
 
 typedef unsigned long ul;
@@ -19,7 +19,7 @@ typedef unsigned char u8;
 void *memset(void *p, int c, ul n) { u8 *q = p; while (n--) *q++ = (u8)c; return p; }
 void *memcpy(void *p, const void *s, ul n) { u8 *q = p; const u8 *t = s; while (n--) *q++ = *t++; return p; }
 
-enum { CTL = 3, MAXFD = 16, HIGH = 64, WATCH = HIGH - 1 }; // control socket; descriptors in one packet; where moved ones go; see noticed
+enum { CTL = 3, MAXFD = 16, HIGH = 64, WATCH = HIGH - 1 }; // control socket; most descriptors in a packet; where they are moved to; see noticed
 enum { AT_FDCWD = -100, EINTR = 4, EAGAIN = 11, SIGCHLD = 17, SIGKILL = 9 };
 
 struct iov { void *base; ul len; };
@@ -34,7 +34,7 @@ static char *vec[8192];                                 // argv and envp of a pr
 static long reg[64];                                    // results of a script's calls
 static int subreaper;                                   // no pid namespace: this process has to end the others itself
 
-// receive reads one packet into buf. 0: the peer is gone; negative: nothing there.
+// receive reads one packet into buf. It returns its size, 0 at end of file, or a negative errno.
 static long receive(int fd) {
 	struct iov v = {buf, sizeof buf - 1};
 	struct msg m = {0, 0, &v, 1, &got, sizeof got, 0};
@@ -47,7 +47,8 @@ static long receive(int fd) {
 	return n;
 }
 
-// tell sends one packet with up to nfd descriptors. Negative: it was not sent; the kernel bounds the descriptors on their way by user.
+// tell sends one packet with nfd descriptors. A negative result means that it was not sent: the kernel bounds a user's descriptors in
+// flight.
 static long tell(int fd, const void *p, ul n, const int *fds, int nfd) {
 	static struct rights r;
 	struct iov v = {(void *)p, n};
@@ -69,12 +70,12 @@ static void close_fds(void) { for (int i = 0; i < ngot; i++) sys1(SYS_close, got
 // that came with the packet, or the result of an earlier call.
 enum { NUMBER, BYTES, DESCRIPTOR, RESULT };
 enum { MAY_FAIL = 1 };
-enum { STORE64 = 0xffffffff, STORE32 = 0xfffffffe, LOAD32 = 0xfffffffd }; // no system calls: put the second argument where the first
-                                                        // one points; have what the first one points to as result
+enum { STORE64 = 0xffffffff, STORE32 = 0xfffffffe, LOAD32 = 0xfffffffd }; // not system calls: store the second argument at the
+                                                        // address in the first; load from the address in the first
 struct call { u32 nr, flags; u8 tag[6], keep, pad; ul arg[6]; };
 struct script { u32 kind, ncalls, nresults, nfds; u8 result[32], fd[16]; struct call call[]; };
 
-// run carries a script out and answers with the results and descriptors that it asks for. The number of a failed call: the end.
+// run runs a script and sends the results and descriptors that it names. If a call fails, run sends its index and exits.
 static void run(struct script *s) {
 	for (u32 i = 0; i < s->ncalls; i++) {
 		struct call *c = &s->call[i];
@@ -107,16 +108,17 @@ static void run(struct script *s) {
 
 // -- init ---------------------------------------------------------------------------------------------------------------------
 static void end_all(void) {
-	if (subreaper) // nobody else ends them: signals reach this Landlock domain and nothing outside it
+	if (subreaper) // no pid namespace ends them; kill(-1) reaches this Landlock domain and nothing outside of it
 		do sys2(SYS_kill, -1, SIGKILL); while (sys4(SYS_wait4, -1, 0, 0, 0) > 0);
 	sys1(SYS_exit_group, 0);
 }
 
 struct start { u32 kind, tag, argc, envc, nlimits, pad; ul limit[8][2]; char text[]; }; // text: directory, argv, envp
-struct status { u32 kind, pid; int status; u32 maxrss; ul user, system; u32 alone, pad; }; // KiB; microseconds; no other child was left
+struct status { u32 kind, pid; int status; u32 maxrss; ul user, system; u32 alone, pad; }; // maxrss: KiB; user, system: microseconds; alone: no child is left
 
-// domain puts a program without a pid namespace into a Landlock domain of its own: its signals reach what it starts, but not this
-// process, which has to end it all. A layer that does not speak of moving files between directories would forbid it.
+// domain puts a program without a pid namespace into a Landlock domain of its own. Its signals then reach the processes that it starts,
+// but not this init, which has to kill them all. The rule allows moving files between directories (REFER), which every Landlock layer
+// forbids unless it is allowed.
 static long domain(void) {
 	ul refer = 1 << 13, attr[3] = {refer, 0, 2 /* LANDLOCK_SCOPE_SIGNAL */};
 	struct { ul allowed; int fd; } __attribute__((packed)) rule = {refer, -1};
@@ -129,8 +131,8 @@ static long domain(void) {
 	return r;
 }
 
-// start runs a program. The descriptors of the packet become its 0, 1, 2, 3 …; nothing else stays open. A call that fails fails the
-// start: a program never runs with less than was asked for.
+// start runs a program. The descriptors of the packet become its 0, 1, 2, 3 …; nothing else stays open. If any call fails, the program
+// is not executed: it never runs with fewer restrictions or descriptors than requested.
 static void start(long n) {
 	struct start *p = (struct start *)buf;
 	char *t = p->text, *dir = t, *end = (char *)buf + n;
@@ -163,12 +165,12 @@ static void start(long n) {
 	if (r >= 0) r = sys1(SYS_chdir, (long)dir);
 	if (r >= 0) r = sys3(SYS_execve, (long)vec[0], (long)vec, (long)env);
 	u32 o[3] = {'F', p->tag, (u32)-r};
-	tell(ctl < 0 ? CTL : (int)ctl, o, sizeof o, 0, 0);    // without a copy of the socket nothing has taken its number yet
+	tell(ctl < 0 ? CTL : (int)ctl, o, sizeof o, 0, 0);    // if the socket was not copied, descriptor CTL is still the socket
 	sys1(SYS_exit_group, 127);
 }
 
-// reap tells of every child that has ended; with flags 0 it waits until none is left. A process whose parent ends becomes a child of
-// this one before the parent can be waited for, so that without a child nothing else lives here.
+// reap reports every child that has ended; with flags 0 it waits until none is left. When a process ends, its children become children
+// of this init before the process can be waited for. If init has no child, therefore no other process lives in the sandbox.
 static void reap(int flags) {
 	static ul ru[18];
 	struct status s = {'X', 0, 0, 0, 0, 0, 0, 0};
@@ -186,22 +188,22 @@ static void reap(int flags) {
 	}
 }
 
-// clear ends every process of the sandbox but this one, and says so when none is left.
+// clear kills every process of the sandbox except this one, and reports when none is left.
 static void clear(u32 tag) {
 	sys2(SYS_kill, -1, SIGKILL);
 	reap(0);
 	say('A', tag, 0);
 }
 
-// noticed lets a program make a socket of the network, and has told the server before the first one is made. The script may have put
-// the listener of a seccomp filter at WATCH that stops every such call until it is answered here. Nothing else than such a socket
-// can change a network namespace from a sandbox.
+// noticed lets a program make a network socket, and notifies the server before the first one is made. If the script has put the listener
+// of a seccomp filter at descriptor WATCH, every such call waits until it is answered here. Only by such a socket can a sandbox change
+// its network namespace.
 static void noticed(void) {
 	static int told;
 	struct { ul id; u32 pid, flags; u8 data[64]; } call;
 	struct { ul id; long value; int error; u32 flags; } answer = {0, 0, 0, 1 /* CONTINUE */};
 	memset(&call, 0, sizeof call);
-	if (sys3(SYS_ioctl, WATCH, 0xc0502100 /* NOTIF_RECV */, (long)&call) < 0) return; // it has ended meanwhile
+	if (sys3(SYS_ioctl, WATCH, 0xc0502100 /* NOTIF_RECV */, (long)&call) < 0) return; // the program has ended
 	if (!told) say('N', 0, 0);
 	told = 1;
 	answer.id = call.id;
@@ -211,11 +213,11 @@ static void noticed(void) {
 static void init(void) {
 	ul chld = 1ul << (SIGCHLD - 1);
 	u8 info[128];
-	// ending all by kill(-1) is allowed only where it cannot reach the parent, which has the same user and stands outside the domain
+	// end_all uses kill(-1), which must not reach the parent: that runs as the same user, outside of the Landlock domain
 	if (subreaper && sys2(SYS_kill, sys0(SYS_getppid), 0) != -1 /* EPERM */) sys1(SYS_exit_group, 1);
 	sys4(SYS_rt_sigprocmask, 0, (long)&chld, 0, 8);
 	int sfd = (int)sys4(SYS_signalfd4, -1, (long)&chld, 8, 02004000 /* CLOEXEC, NONBLOCK */);
-	reap(1 /* WNOHANG */); // a fork may have been put here, and have ended, since the script told that the walls stand
+	reap(1 /* WNOHANG */); // a zygote may have forked into this sandbox after the script was done, and the fork may have ended
 	struct { int fd; short events, revents; } p[3] = {{CTL, 1, 0}, {sfd, 1, 0}, {WATCH, 1, 0}};
 	if (sys3(SYS_fcntl, WATCH, 1 /* F_GETFD */, 0) < 0) p[2].fd = -1;
 	for (;;) {
@@ -262,14 +264,15 @@ static long put(u32 pid, const char *file, const char *s, ul n) {
 	return write_file(p, s, n);
 }
 
-// make: what kind of sandbox. mode bit 0: the maps have room for groups (root); bit 1: no namespaces (tier L1); bit 5: no sandbox but
-// a process that ends with its script. Descriptors: control socket of the sandbox, [network namespace], then what the script names.
+// make describes a sandbox. GROUPS: setgroups stays allowed (the server is root). PLAIN: no namespaces (tier L1). HAVE_NET: enter the
+// passed network namespace. WANT_NET: return the new one. INTO_CGROUP: clone into the passed cgroup v2 group. ONCE: not a sandbox but a
+// process that exits after its script. Descriptors: control socket, [network namespace], [cgroup], then those of the script.
 enum { GROUPS = 1, PLAIN = 2, HAVE_NET = 4, WANT_NET = 8, INTO_CGROUP = 16, ONCE = 32 };
 struct make { u32 kind, mode; ul flags; u32 outer, inner, offset, pad; };
 
-// small is what a new network namespace is told. Buffers of TCP come from a pool of the whole host, and connections that wait to be
-// accepted, or for their last packets, are not in the memory of who makes them. Timestamps would come back with a copy of each packet,
-// in a queue that nothing counts; kernels before 6.13 have that switch for the whole host only.
+// small lists the kernel parameters of a new network namespace. They bound memory that no cgroup is charged for: TCP buffers come from
+// a pool of the whole host; connections in the accept queue and in TIME_WAIT are not charged to their maker; transmit timestamps return
+// a copy of each packet in a queue without a limit. Kernels before 6.13 have the last switch for the whole host only.
 #define PROC_NET "/proc/sys/net/"
 static const struct { const char *file, *value; ul n; int may_fail; } small[] = {
 	{PROC_NET "ipv4/tcp_rmem", "4096 16384 262144", 17, 0},
@@ -279,8 +282,8 @@ static const struct { const char *file, *value; ul n; int may_fail; } small[] = 
 	{PROC_NET "core/tstamp_allow_data", "0", 1, 1},
 };
 
-// fresh tells that the spawner's network namespace has not been given to a sandbox yet: it was made ahead, while the server was busy
-// with something else.
+// fresh is 1 if the spawner's current network namespace is new and no sandbox has it. Packet 'N' makes one ahead, while the server
+// prepares the request.
 static int fresh;
 
 static long fresh_net(void) {
@@ -305,19 +308,19 @@ static long clone_sandbox(struct make *q, int cgroup, int *pidfd) {
 	return sys2(SYS_clone3, (long)a, sizeof a);
 }
 
-// spawn makes one sandbox: in the parent it answers 'S' with a pidfd; in the child it does not return.
+// spawn makes one sandbox. In the parent it answers 'S' with a pidfd, or 'E'. In the child it does not return.
 static void spawn(void) {
 	struct make *q = (struct make *)buf;
 	int k = 1, go[2] = {-1, -1}, pidfd = -1, cgroup = -1;
 	long net = -1, err = 0, pid;
-	// A network namespace belongs to Z: it is entered before the clone, and out of reach after it.
+	// A network namespace belongs to user namespace Z. The spawner enters it before the clone; the child, in T, has no right to.
 	if (q->mode & HAVE_NET) {
 		net = got.fd[k++];
 		err = sys2(SYS_setns, net, 0x40000000);
 		fresh = 0;
 	} else if (!(q->mode & PLAIN)) {
 		err = fresh_net();
-		fresh = 0; // from here on it is this sandbox's alone
+		fresh = 0; // it belongs to this sandbox now
 		if (err >= 0 && q->mode & WANT_NET) net = sys4(SYS_openat, AT_FDCWD, (long)"/proc/self/ns/net", 02000000, 0);
 	}
 	if (q->mode & INTO_CGROUP) cgroup = got.fd[k++];
@@ -326,7 +329,7 @@ static void spawn(void) {
 	if (pid == 0) {
 		char c;
 		sys1(SYS_close, go[1]);
-		if (sys3(SYS_read, go[0], (long)&c, 1) != 1) sys1(SYS_exit_group, 1); // until the maps are written
+		if (sys3(SYS_read, go[0], (long)&c, 1) != 1) sys1(SYS_exit_group, 1); // wait until the parent has written the id maps
 		for (int i = 0; i < ngot; i++) got.fd[i] = (int)sys3(SYS_fcntl, got.fd[i], 1030, HIGH);
 		sys3(SYS_dup3, got.fd[0], CTL, 02000000);
 		sys3(SYS_close_range, CTL + 1, HIGH - 1, 0);
@@ -334,7 +337,7 @@ static void spawn(void) {
 		for (int i = k; i < ngot; i++) got.fd[i - k] = got.fd[i];
 		subreaper = !!(q->mode & PLAIN);
 		struct { ul handler, flags, restorer, mask; } dfl = {0, 0, 0, 0};
-		sys4(SYS_rt_sigaction, SIGCHLD, (long)&dfl, 0, 8); // ignored by the spawner, and that is inherited
+		sys4(SYS_rt_sigaction, SIGCHLD, (long)&dfl, 0, 8); // the spawner ignores it, and the child inherits that
 		struct script *s = (struct script *)(buf + q->offset);
 		run(s);
 		if (q->mode & ONCE) sys1(SYS_exit_group, 0);
@@ -355,7 +358,7 @@ static void spawn(void) {
 	u32 o[3] = {err < 0 ? 'E' : 'S', err < 0 ? (u32)-err : (u32)pid, 0};
 	int fds[2] = {pidfd, (int)net};
 	long sent = tell(CTL, o, sizeof o, fds, err < 0 ? 0 : net >= 0 && !(q->mode & HAVE_NET) ? 2 : 1);
-	if (sent < 0) { // nobody can hold it then: it ends, and the server is told
+	if (sent < 0) { // the pidfd could not be sent, so the server could not end the sandbox: kill it and report
 		if (pidfd >= 0) sys4(SYS_pidfd_send_signal, pidfd, SIGKILL, 0, 0);
 		say('E', (u32)-sent, 0);
 	}
@@ -365,7 +368,7 @@ static void spawn(void) {
 	close_fds();
 }
 
-// unused answers whether no socket lives in a network namespace, such as one on its way between two sockets of the dead.
+// unused answers whether a network namespace has no socket. A socket in flight between two others can outlive the sandbox's processes.
 static void unused(void) {
 	static const char none[] = "sockets: used 0\n";
 	char text[sizeof none] = "";
@@ -383,7 +386,7 @@ static void spawner(void) {
 	for (;;) {
 		long n = receive(CTL);
 		if (n == -EAGAIN) continue;
-		if (n <= 0) sys1(SYS_exit_group, 0); // the server is gone
+		if (n <= 0) sys1(SYS_exit_group, 0); // the server has ended
 		if (((u32 *)buf)[0] == 'N') fresh_net();
 		else if (((u32 *)buf)[0] == 'C') unused();
 		else if (((u32 *)buf)[0] == 'M' && n >= (long)(sizeof(struct make) + sizeof(struct script))) spawn();
@@ -392,11 +395,11 @@ static void spawner(void) {
 }
 
 // -- builder ------------------------------------------------------------------------------------------------------------------
-// First packet: 'B' with a script, and the sockets of the spawners as its first descriptors. The builder keeps its own socket only.
+// The first packet is 'B' with a script. Its first descriptors are the sockets of the spawners. The builder keeps only its own socket.
 void begin(void) {
 	struct { ul handler, flags, restorer, mask; } dfl = {0, 0, 0, 0}, ignore = {1, 0, 0, 0};
-	for (int i = 1; i <= 64; i++) sys4(SYS_rt_sigaction, i, (long)&dfl, 0, 8); // what the server's starter ignored is no concern of programs
-	ul files[2];                                           // as many descriptors as may be: those on their way are counted by user
+	for (int i = 1; i <= 64; i++) sys4(SYS_rt_sigaction, i, (long)&dfl, 0, 8); // programs must not inherit ignored signals
+	ul files[2];                                           // raise RLIMIT_NOFILE, which bounds the user's descriptors in flight
 	if (sys4(SYS_prlimit64, 0, 7, 0, (long)files) >= 0) {
 		files[0] = files[1];
 		sys4(SYS_prlimit64, 0, 7, (long)files, 0);

@@ -1,13 +1,13 @@
-// Saves the memory of a process to a file, and turns another fork of the same process into it. snapshot_linux.go says when.
+// Saves the memory of a process to a file, the image, and loads an image into another fork of the same zygote. snapshot_linux.go uses it.
 //
-// The code is position-independent and has no data of its own. The zygote maps it, with AREA bytes behind its start to work in, before
-// it forks anything. It runs in the forks, behind the walls of their sandboxes and with no rights; what it is given to load is the work
-// of untrusted code, and so is the process that it becomes.
+// The code is position-independent and has no data of its own. The zygote maps it into an area of AREA bytes, whose rest is its working
+// memory, before the first fork. The code runs in forks, behind the walls of their sandboxes and without capabilities. Untrusted code
+// may have written the image, so the process that loads it becomes untrusted.
 //
-// Both processes are forks of one process: the kernel mapped the same program, vdso and stack at the same addresses, and the thread's
-// control block, its robust list and its rseq area are registered at the same addresses. The rest is in the image: registers, signal
-// handlers with their mask and stack, the end of the heap and a list of operations that replace the address space. An image starts with
-// struct image, the operations and their file names, and from image.data on it has the contents of memory.
+// Both processes are forks of the same zygote. Program, vdso and stack are mapped at the same addresses, and the thread control block,
+// the robust list and the rseq area are registered at the same addresses. The image holds the rest: registers, signal handlers with
+// mask and stack, the end of the heap, and a list of operations that replace the address space. It starts with struct image, the
+// operations and their file names. The contents of memory follow from image.data on.
 #define WITHOUT_START
 #include "sys.h"
 #include "snapshot.h"
@@ -16,9 +16,9 @@ typedef unsigned long ul;
 typedef unsigned int u32;
 typedef unsigned char u8;
 
-enum { // places behind the start of the code
+enum { // offsets in the area
 	HEAD = 0x4000,         // struct head
-	STACK_TOP = 0x20000,   // of load
+	STACK_TOP = 0x20000,   // end of load's stack
 	READ = 0x20000,        // a buffer for text and one for pages
 	READ_SIZE = 0x10000,
 	PAGES = 0x30000,
@@ -52,8 +52,9 @@ void *memset(void *to, int c, ul n) {
 	return to;
 }
 
-// make_calls(calls, count, passed, results) is the walls of a fork; see there.
-// save(area, file, page) returns 0 when the file has the image, a negative error, or 1 + ahead in a process that became this one.
+// make_calls(calls, count, passed, results) builds the walls of a fork; see there.
+// save(area, file, page size) returns 0 when the image is written, or a negative errno. It returns again in each process that has loaded
+// the image: 1 + ahead.
 // load(area, image, rseq, rseq size, ahead) does not return.
 long save_all(char *area, int fd, ul page);
 _Noreturn void load_all(char *area, int fd, long rseq, ul rseq_size, int ahead);
@@ -124,7 +125,7 @@ long make_calls(const struct call *calls, long count, const int *passed, long *r
 // -- /proc/self/smaps ------------------------------------------------------------------------------------------------------------
 struct text { char *buffer; int fd, have, at; };
 
-// line gives the next line, without its end, or 0 at the end of the file. Longer lines than the buffer are an end, too.
+// line returns the next line without its newline, or 0 at end of file or if a line does not fit into the buffer.
 static char *line(struct text *t) {
 	for (int scanned = 0;;) {
 		for (int i = t->at + scanned; i < t->have; i++)
@@ -166,7 +167,7 @@ static int deleted(const char *s) {
 	return n > 10 && same(s + n - 10, " (deleted)");
 }
 
-// parse reads "start-end rwxp offset major:minor inode   name" and returns the name, or 0 where the line is no such line.
+// parse reads "start-end rwxp offset major:minor inode   name" and returns the name, or 0 if the line has another form.
 static char *parse(char *l, struct vma *v) {
 	if (!(*l >= '0' && *l <= '9') && !(*l >= 'a' && *l <= 'f')) return 0;
 	l = hex(l, &v->start);
@@ -182,7 +183,7 @@ static char *parse(char *l, struct vma *v) {
 	return l;
 }
 
-// remember_all notes what is mapped now and cannot be written: all forks have it.
+// remember_all records all mappings that are not writable. The zygote calls it once, so all forks have these mappings.
 long remember_all(char *area) {
 	struct head *h = (struct head *)(area + HEAD);
 	struct text t = {area + READ, 0, 0, 0};
@@ -200,7 +201,7 @@ long remember_all(char *area) {
 // -- files of mappings -----------------------------------------------------------------------------------------------------------
 struct identity { u32 mask, size; ul attributes; u32 nlink, uid, gid, mode; ul inode, bytes, blocks, more, atime[2], btime[2], ctime[2], mtime[2], rest[16]; };
 
-// identify opens a file and tells which it is, so that one that was replaced since is not taken for it.
+// identify opens a file and reads its inode and times, so that load notices a file that was replaced since the image was saved.
 static long identify(const char *name, struct identity *i) {
 	long fd = sys4(SYS_openat, -100, (long)name, 02000000, 0);
 	if (fd < 0) return fd;
@@ -214,12 +215,12 @@ static long identify(const char *name, struct identity *i) {
 struct saving {
 	char *area;
 	struct image *image;
-	ul page, end, data, names; // the end of what was seen, of the image's contents and of its names
-	u32 name;                  // of the file that was mapped last
+	ul page, end, data, names; // page size; end of the last mapping; end of the image's contents; end of its names
+	u32 name;                  // offset of the name of the file that was added last
 	int pagemap, anonymous;
 };
 
-enum { NAMES = 0xc0000, KEEP = IMAGE_SIZE - 0x2000 }; // in an image: the names of files, and room for the name that is being read
+enum { NAMES = 0xc0000, KEEP = IMAGE_SIZE - 0x2000 }; // offsets in the head of an image: file names; a buffer for the name that is being read
 
 static struct op *add(struct saving *s, u32 kind, ul at, ul size) {
 	struct op *o = &s->image->op[s->image->nops];
@@ -230,7 +231,7 @@ static struct op *add(struct saving *s, u32 kind, ul at, ul size) {
 	return o;
 }
 
-// unmap leaves nothing between two addresses but the area.
+// unmap adds operations that unmap everything between two addresses except the area.
 static long unmap(struct saving *s, ul from, ul to) {
 	ul a = (ul)s->area, b = a + AREA;
 	if (from < a && a < to) {
@@ -241,7 +242,8 @@ static long unmap(struct saving *s, ul from, ul to) {
 	return from < to && !add(s, UNMAP, from, to - from) ? -E2BIG : 0;
 }
 
-// pages calls each for the runs of pages of a mapping that are its own, or of those that are not, and counts the former.
+// pages splits a mapping into runs of pages that this process has written and runs of others. It calls each for every run, if each is
+// not 0, and counts the written pages in s->anonymous.
 static long pages(struct saving *s, struct vma *v, long (*each)(struct saving *, struct vma *, ul, ul, int)) {
 	ul *p = (ul *)(s->area + PAGES), from = v->start, to = v->start; // a run of written pages
 	s->anonymous = 0;

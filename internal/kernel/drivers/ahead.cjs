@@ -1,18 +1,18 @@
-  // Started before it was asked for: what a program often needs is loaded, and
-  // then it waits on descriptor 4 for the word and the program's own variables.
+  // This node was started ahead of a request. It loads modules that programs often need,
+  // and then waits on descriptor 4 for the start message with the program's variables.
   for (const name of ['net', 'tty', 'stream', 'vm']) require(name);
   try {
     const Warm = require('module');
     Warm._findPath('/', [''], true);
     new Warm('/')._compile('', '/');
   } catch {
-    // Only time is lost.
+    // This only warms up the loader.
   }
   const take = (length) => {
     const data = Buffer.alloc(length);
     for (let at = 0, n; at < length; at += n) {
       n = fs.readSync(4, data, at, length - at, null);
-      if (n === 0) process.reallyExit(0); // nobody asks any more
+      if (n === 0) process.reallyExit(0); // the server has ended or does not need this node
     }
     return data;
   };

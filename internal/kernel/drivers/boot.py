@@ -1,47 +1,46 @@
-# Starts the user's program in this very module, __main__. It has to cost next
-# to nothing, so it imports only what every interpreter has loaded, and keeps
-# the rest of the driver as text until something has to be told.
+# Runs the user's program as __main__. To be fast, it imports only modules that every
+# interpreter has loaded, and keeps the rest of the driver as text until it is needed.
 #
-# The builtin compile() makes all classes of the syntax tree the first time it is
-# called, for a twelfth of the time of a whole small run. So the program goes to
-# exec() as it is, which does not, and the name of its file is set on the code
-# when it begins, which a profile function sees. Whatever goes wrong before that
-# (the syntax, a warning about it) is done over in slow.py.
+# The first call of the builtin compile() creates all classes of the syntax tree, which
+# takes a twelfth of a small run. exec() does not. The driver therefore passes the
+# program's text to exec(). A profile function sees the start of the program's code and
+# sets its file name. If anything goes wrong before that start (a syntax error, a syntax
+# warning), slow.py compiles the program again.
 #
-# The file's name holds "importlib" and "_bootstrap", so that the warnings module
-# takes its frames for the interpreter's own and never blames them. The function
-# runs with globals of its own: what the program calls "exec" is not ours.
+# The file's name contains "importlib" and "_bootstrap". The warnings module therefore
+# takes frames of the driver for the interpreter's own and skips them. The function has
+# its own globals, so that a program that redefines "exec" does not change the driver.
 #
-# The interpreter is started without "site", whose .pth files and sitecustomize are
-# up to three quarters of a small program's time. What every program sees of it is
-# set here; the rest waits until something is imported that is not the
-# interpreter's own (site_at_last in later.py).
+# The interpreter is started without "site", whose .pth files and sitecustomize take up
+# to three quarters of a small program's time. paths.py sets what every program sees of
+# it. The rest is done when the program first imports a module that is not in the
+# standard library (site_at_last in later.py).
 #
-# Package sets stand before the other packages: what is in one was made to fit
-# together, and the machine's own package of the same name may not. Interpreters
-# that the program starts find them by PYTHONPATH, which is set only here: from its
-# own start on this one would look into the sets for every module of the library.
+# Package sets come before other packages: the packages of a set fit together, and the
+# machine's package of the same name may not fit. Interpreters that the program starts
+# find the sets by PYTHONPATH. It is set only here, because otherwise this interpreter
+# would search the sets for every module of the standard library.
 #
-# Whatever the interpreter has made by now lives as long as it does. Freezing it
-# spares the collector's last rounds from looking at it, a sixteenth of a small run.
-# The program gets a __main__ that is made after that and that nothing here keeps: it
-# is ended as ever, with what it stands for. Else a file that the program leaves open
-# would lose its last bytes.
+# All objects that exist now live until the interpreter ends. gc.freeze() makes the last
+# collections skip them, which saves a sixteenth of a small run. The program gets a new
+# __main__ that is created after that, and the driver keeps no reference to it. It is
+# thus destroyed at the end as usual; otherwise files that the program left open would
+# lose their last bytes.
 #
-# The file may hold this text or what the interpreter compiled of it, which
-# saves a fourteenth of a small run: so nothing here may depend on where it is.
+# The file holds this text or its compiled form, which saves a fourteenth of a small run.
+# Nothing here may therefore depend on line numbers.
 def boot():
     import gc, posix, sys
     from _frozen_importlib_external import SourceFileLoader
     display, path, *sets = sys.argv[1:]
     sets = [place + "/site-packages" for place in sets]
-    again = first.pop("again", None)  # of preload.py, before this was forked
+    again = first.pop("again", None)  # set by preload.py if this is a fork
     ended = again and again()
     if sets:
         known = ":".join(sets)
         if "os" in sys.modules:
             sys.modules["os"].environ["PYTHONPATH"] = known
-        else:  # which makes its own of this one
+        else:  # os builds its environ from posix.environ
             known = known.encode("utf-8", "surrogateescape")
             posix.environ[b"PYTHONPATH"] = known
             posix.putenv(b"PYTHONPATH", known)

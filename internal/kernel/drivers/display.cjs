@@ -1,10 +1,10 @@
 // Shows the value of the last expression of a program that is run once.
 //
-// V8 tells what a script ends with, but not what a function does, and node makes a
-// function of a CommonJS module. So a program that ends with an expression is
-// evaluated as a script, with a module's names beside it; its text stays as it is.
-// Every other one is left to node and shows nothing: an ES module, one that imports
-// at all, one that awaits at its top.
+// V8 returns the last value of a script but not of a function, and node wraps a CommonJS
+// module in a function. A program that ends with an expression is therefore evaluated as
+// a script, with a module's names as globals. Its text is not changed. Node runs every
+// other program itself, and no value is shown: ES modules, and programs with an import
+// or a top-level await.
 const fs = require('fs');
 const util = require('util');
 const vm = require('vm');
@@ -14,7 +14,7 @@ const path = require('path');
 //@values.cjs
 
 function show(value) {
-  // What is given back for chaining is nobody's answer: timers, servers, streams.
+  // Timers, servers and streams are return values for chaining and not worth showing.
   if (value === undefined || typeof value?.unref === 'function' || value instanceof require('events')) return;
   const own = ownForms(value);
   if (display === 'stdout') process.stdout.write(util.inspect(value) + '\n');
@@ -24,7 +24,7 @@ function show(value) {
   if (!send(frame(data))) send(frame({ 'text/plain': data['text/plain'] }));
 }
 
-// script is a program as a script; undefined: it is none with a value.
+// script compiles a program as a script. It returns undefined if that has no value to show.
 function script(code, filename) {
   try {
     const text = lastExpression(code);
@@ -37,7 +37,7 @@ function script(code, filename) {
 const filename = process.argv[1];
 const found = script(fs.readFileSync(filename, 'utf8'), filename);
 const compile = Module.prototype._compile;
-if (found) Module.prototype._compile = function _compile() { // the first one that is asked for is the program
+if (found) Module.prototype._compile = function _compile() { // the first module that is compiled is the program
   Module.prototype._compile = compile;
   const module = this;
   const require = Object.assign((id) => module.require(id), Module.createRequire(filename));
@@ -46,7 +46,7 @@ if (found) Module.prototype._compile = function _compile() { // the first one th
   const value = found.compiled.runInThisContext({ displayErrors: false });
   try {
     if (!util.types.isPromise(value)) show(value);
-    else if (!/^[\w$.]+$/.test(found.text)) value.then(show); // one that has a name is waited for by whom it concerns
+    else if (!/^[\w$.]+$/.test(found.text)) value.then(show); // a promise in a variable is not shown: the program waits for it itself
   } catch {
     // It cannot be shown.
   }

@@ -1,14 +1,13 @@
 'use strict';
-// Loaded before the program: tells of an uncaught error on descriptor 3, and
-// resolves './x' of the program from the working directory too, and shows the last
-// value when that is asked for. It changes nothing else, and nothing of it reaches
-// child processes.
+// Loaded before the program. It reports an uncaught error on descriptor 3, resolves './x'
+// in the program from the working directory too, and shows the last value if requested.
+// It changes nothing else and does not affect child processes.
 (() => {
   const fs = require('fs');
   const argv = process.execArgv;
   const kept = argv.filter((a, i) => a !== __filename && argv[i + 1] !== __filename && a !== '--disable-warning=MODULE_TYPELESS_PACKAGE_JSON');
   argv.splice(0, argv.length, ...kept);
-  if (process.send || !require('worker_threads').isMainThread) return; // descriptor 3 is not ours there
+  if (process.send || !require('worker_threads').isMainThread) return; // in a child or a worker descriptor 3 is not the channel
   let seen;
   const same = () => {
     const now = fs.fstatSync(3);
@@ -57,11 +56,11 @@
           traceback: lines,
         });
       } catch {
-        // The interpreter's own words on stderr have to do.
+        // Node still prints the error on stderr.
       }
     });
   }
-  // The program lies in a directory of its own; what it calls './x' lies where it works.
+  // The program's file is not in the working directory, but its './x' are.
   const Module = require('module');
   const lookup = Module._findPath;
   const main = process.argv[1];

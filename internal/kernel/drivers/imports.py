@@ -1,7 +1,7 @@
-# Imports packages of sets in an interpreter that was forked into a sandbox of its own.
-# Its memory is saved when this has run, and forks of programs take it over: each calls
-# "again" before it runs its program. Packages are imported as a program would: with the
-# driver's paths, and with what "site" does when the first of them is looked for.
+# Imports packages of sets, in a fork of a zygote in a sandbox of its own. After this the
+# fork's memory is saved. Forks that run programs load it, and each calls "again" before
+# it runs its program. The packages are imported as by a program: with the driver's paths,
+# and with the work of "site" at the first import.
 def imports():
     import sys
     first = main["again"]
@@ -21,14 +21,13 @@ def imports():
                 names["fill_caches"](sets)
 
     def reseed():
-        """Makes anew what differs between processes: the main thread's number, and the
-        generators that were seeded when they were imported. Python's own
-        "random" does that itself in every fork; "secrets", "uuid" and numpy's default_rng
-        ask the kernel each time."""
+        """Reseeds random generators that were seeded when they were imported, and renews other state that must
+        differ between processes. Python's "random" reseeds itself in every fork; "secrets", "uuid" and numpy's
+        default_rng ask the kernel each time."""
         modules = sys.modules
         if "numpy.random" in modules:
             modules["numpy.random"].seed()
-        if "_ssl" in modules:  # OpenSSL's, and what asks it
+        if "_ssl" in modules:  # OpenSSL's generator
             modules["_ssl"].RAND_add(modules["posix"].urandom(48), 48.0)
         if "tempfile" in modules:
             modules["tempfile"]._name_sequence = None
@@ -54,7 +53,7 @@ def imports():
     del main["imports"]
     import gc
     gc.collect()
-    gc.freeze()  # a collection in a fork does not write to what was imported
+    gc.freeze()  # a collection in a fork does not write to shared pages
 
 
 type(imports)(imports.__code__, {"__builtins__": __builtins__, "main": globals(), "text": "@later.py@"})()

@@ -1,5 +1,5 @@
-# The part of the driver that is compiled only when there is something to tell:
-# an uncaught exception, a refused program, a value with more forms than its text.
+# The part of the driver that is compiled only when it is needed: to report an uncaught
+# exception or a syntax error, to show a value with rich forms, or to import a package.
 import posix
 import sys
 
@@ -10,10 +10,10 @@ except ImportError:
 
 
 def site_at_last(finder, name, path, target):
-    """Does what the interpreter's start left out, and then looks for the module."""
+    """Runs "site", which the start of the interpreter has skipped, and then finds the module."""
     import site
     sys.meta_path.remove(finder)
-    first = sys.path[:1] == [""]  # a session's working directory, which site would name
+    first = sys.path[:1] == [""]  # a session's working directory, which site would make absolute
     if first:
         del sys.path[0]
     site.main()
@@ -27,7 +27,7 @@ def site_at_last(finder, name, path, target):
 
 
 def see(sets):
-    """Puts package sets before the machine's own packages, as boot.py does."""
+    """Puts package sets before the machine's packages in sys.path, as boot.py does."""
     import os
     sets = [place + "/site-packages" for place in sets]
     os.environ["PYTHONPATH"] = ":".join(sets)
@@ -37,7 +37,7 @@ def see(sets):
 
 
 def fill_caches(sets):
-    """Puts what packages of a set would else work out in every run where they look for it."""
+    """Links the prepared caches of package sets, such as matplotlib's font list, to where the packages look for them."""
     place = posix.environ.get(b"MPLCONFIGDIR")
     for directory in sets:
         try:
@@ -56,7 +56,7 @@ FRAME = 1000000  # bytes of JSON in a frame, a little below the reader's bound
 
 
 def send(text):
-    """Writes one frame, if the channel is still the one that we were given."""
+    """Writes one frame, if descriptor 3 is still the channel."""
     if not channel or len(text) > FRAME:
         return False
     try:
@@ -83,7 +83,7 @@ def of_driver(trace):
 
 
 def strip(trace):
-    """Takes the driver's frames out of a traceback."""
+    """Removes the driver's frames from a traceback."""
     while trace is not None and of_driver(trace):
         trace = trace.tb_next
     at = trace
@@ -95,7 +95,7 @@ def strip(trace):
 
 
 def ours(name):
-    """Imports a module of the interpreter's own, whatever lies in the working directory."""
+    """Imports a module of the standard library, even if the working directory has one of that name."""
     path, sys.path = sys.path, library
     try:
         return __import__(name)
@@ -104,7 +104,7 @@ def ours(name):
 
 
 def all_lines(error, trace):
-    path, sys.path = sys.path, library  # a traceback.py of the user's is not ours
+    path, sys.path = sys.path, library  # do not import a traceback.py of the user
     try:
         import traceback
         return "".join(traceback.format_exception(type(error), error, trace)).rstrip("\n").split("\n")
@@ -135,9 +135,9 @@ def error_frame(error, trace):
 
 
 def tell(error):
-    """Tells of the exception, and lets the interpreter end by it as it always does.
+    """Reports the exception on the channel. The interpreter then ends by it as usual.
 
-    The frame goes out now and not in the hook: what loads for it would make the
+    The frame is sent now and not in the excepthook: imports in the hook would make the
     interpreter forget that it has to end by SIGINT.
     """
     try:
@@ -161,7 +161,7 @@ def syntax_words(error):
 
 
 def refuse(error):
-    """The program cannot be compiled: a frame where somebody waits for it, else the interpreter's own words."""
+    """Reports that the program cannot be compiled: by a syntax frame if values are shown, else by an error."""
     said = SyntaxError(str(error)) if isinstance(error, ValueError) else error  # NUL bytes, before Python 3.12
     if display != "none" and isinstance(said, SyntaxError):
         if send('{"type":"syntax",%s}' % syntax_words(said)):
@@ -177,7 +177,7 @@ RICH = (
 
 
 def forms(value):
-    """The forms that a value says it has, as a notebook asks for them."""
+    """Returns the forms that a value provides by its _repr_*_ methods, as a notebook reads them."""
     kind, found = type(value), {}
     if issubclass(kind, type):
         return found
@@ -207,13 +207,13 @@ def encode(form):
     if isinstance(form, (bytes, bytearray)):
         from binascii import b2a_base64
         return quote(b2a_base64(form, newline=False).decode("ascii"))
-    return ours("json").dumps(form, allow_nan=False)  # which is no JSON, and would end the conversation
+    return ours("json").dumps(form, allow_nan=False)  # NaN is not JSON, and a strict client would drop the connection
 
 
 def data_of(found, main):
-    """The data of a display frame; None when there is nothing to show."""
+    """Returns the data of a display frame, or None if there is nothing to show."""
     parts, room = ['{"is_main_result":%s' % ("true" if main else "false")], FRAME - 100
-    for mime in sorted(found, key=lambda mime: mime != "text/plain"):  # the text is what stays
+    for mime in sorted(found, key=lambda mime: mime != "text/plain"):  # text first, so that it always fits
         try:
             form = found[mime]
             part = ",%s:%s" % (quote(mime), encode(form))

@@ -1,6 +1,6 @@
-# What IPython understands beside Python: lines that begin with % or !, names with
-# a question mark. A cell comes here only when it is not Python as it stands.
-# Each such line becomes a call on the same line, so the numbers of lines hold.
+# IPython syntax: lines that begin with % or !, and names with a question mark. It is used
+# only for cells that are not valid Python. Each such line is replaced by a call on the
+# same line, so line numbers do not change.
 import re
 
 ASSIGNED = re.compile(r"(\s*)([A-Za-z_][\w., \t\[\]'\"]*?)\s*=\s*([!%])(?!=)\s*(.*)\Z", re.S)
@@ -9,12 +9,12 @@ INSTALL = re.compile(r"(?:^|[;&|(]\s*)(?:sudo\s+)?(?:(?:\S*/)?python[\d.]*\s+-m\
 
 
 class UsageError(Exception):
-    """A line that only a notebook would understand, and this one does not."""
+    """A line of IPython syntax that is not supported."""
     __module__ = "builtins"
 
 
 def transform(text):
-    """The cell as Python; unchanged when nothing in it is of this kind."""
+    """Returns the cell as Python; unchanged if it has no IPython syntax."""
     lines = text.split("\n")
     first = next((i for i, line in enumerate(lines) if line.strip()), len(lines))
     if first < len(lines) and lines[first].startswith("%%"):
@@ -48,7 +48,7 @@ def begins(line):
 
 
 def rewritten(line):
-    """The call that stands for a line; None for a line of Python."""
+    """Returns the call that replaces a line of IPython syntax, or None."""
     bare = line.lstrip()
     indent = line[:len(line) - len(bare)]
     if bare.startswith("!!"):
@@ -70,7 +70,7 @@ def rewritten(line):
 
 
 class State:
-    """Whether a line begins a statement: it is not in a string, in brackets or after a backslash."""
+    """Tracks whether the next line begins a statement: it is not in a string, in brackets or after a backslash."""
 
     def __init__(self):
         self.quote, self.depth, self.continued = None, 0, False
@@ -104,7 +104,7 @@ class State:
 
 
 def magic(name, rest, body=None):
-    """Does what one such line says."""
+    """Carries out one line of IPython syntax."""
     if name in ("!", "=!"):
         return shell(rest, name == "=!")
     if name in ("?", "??"):
@@ -126,14 +126,14 @@ def magic(name, rest, body=None):
 # -- shells
 
 class Lines(list):
-    """The lines that a command printed."""
+    """The lines that a command has printed."""
     l = property(list)
     n = property("\n".join)
     s = property(" ".join)
 
 
 def expanded(command):
-    """The command with {expression} and $name of Python's in it filled in, where they are known."""
+    """Returns the command with {expression} and $name replaced by Python values, where they are defined."""
     def value(found):
         text = found.group(1) or found.group(2)
         try:

@@ -1,5 +1,5 @@
-# What the driver does for modules that a notebook would look after: figures of
-# matplotlib, the source of classes. Compiled when one of them is there.
+# Support for modules that need help in a notebook: shows figures of matplotlib, and finds
+# the source of classes for inspect. Compiled when one of the modules is imported.
 
 
 def patch(module):
@@ -10,7 +10,7 @@ def patch(module):
 
 
 def patch_inspect(inspect):
-    """Lets the source of classes be found, too: __main__ has no file that would tell."""
+    """Makes inspect find the source of classes of cells; it cannot itself, because __main__ has no file."""
     getfile = inspect.getfile
 
     def in_cell(value):
@@ -30,7 +30,7 @@ def patch_inspect(inspect):
 
 
 def patch_pyplot(pyplot):
-    """Has show() show the figures as values and close them, as a notebook does."""
+    """Makes show() display all figures and close them, as in a notebook."""
     def show(*arguments, **options):
         if posix.getpid() == pid:
             now.shown = []
@@ -41,7 +41,7 @@ def patch_pyplot(pyplot):
 
 
 def picture(figure):
-    """A figure as PNG that fits into a frame; None when none does."""
+    """Returns a figure as a PNG that fits into a frame, or None."""
     from io import BytesIO
     size = max(*figure.get_size_inches(), 1)
     for dpi in "figure", 800 / size, 300 / size:
@@ -55,7 +55,7 @@ def picture(figure):
 
 
 def show_figures(pyplot):
-    """Shows all open figures and closes them."""
+    """Displays all open figures and closes them."""
     need("later.py")
     numbers = getattr(pyplot, "get_fignums", tuple)()
     try:

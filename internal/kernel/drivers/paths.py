@@ -1,6 +1,6 @@
-# What every program sees of "site", and the packages that there are, for an
-# interpreter that was started without it. It stands in a function that knows posix,
-# sys, sets and text, the rest of the driver.
+# Does the part of "site" that every program sees, and adds the directories of packages,
+# in an interpreter that was started without "site". It is embedded in a function that has
+# posix, sys, sets and text (later.py).
 import builtins, _sitebuiltins
 builtins.exit = _sitebuiltins.Quitter("exit", "Ctrl-D (i.e. EOF)")
 builtins.quit = _sitebuiltins.Quitter("quit", "Ctrl-D (i.e. EOF)")

@@ -1,6 +1,6 @@
-# Runs in an interpreter that is going to be forked, before it waits. It imports nothing
-# but the interpreter's own modules: this interpreter may enter every sandbox. What a
-# fork has to do for itself is left to boot.py as "again". imports.py adds packages.
+# Runs in a zygote before it waits for forks. It imports standard modules only, because
+# the zygote may enter every sandbox. It leaves a function "again" to boot.py, for what
+# each fork has to do itself. imports.py adds packages.
 def preload():
     import posix, sys
     there = set(sys.modules)
@@ -15,7 +15,7 @@ def preload():
         _argtypes_ = c_long,
 
     fflush = Flush(_ctypes.dlsym(_ctypes.dlopen(None, 2), "fflush"))
-    for name in set(sys.modules) - there:  # nothing but what any interpreter has loaded
+    for name in set(sys.modules) - there:  # a program sees only the modules that every interpreter has loaded
         del sys.modules[name]
     known = set(sys.modules)
     register, unregister, collect = atexit.register, atexit._clear, gc.collect
@@ -25,17 +25,17 @@ def preload():
         return ended
 
     def theirs(module):
-        """Whether a module is the program's own: neither the interpreter's nor of a package."""
+        """Whether a module is a file of the program: not of the standard library and not of a package."""
         name, file = getattr(module, "__name__", None), getattr(module, "__file__", None)
         return type(name) is type(file) is str and name.partition(".")[0] not in sys.stdlib_module_names and "-packages/" not in file
 
-    # An interpreter takes everything apart before it ends. A fork would first make the
-    # memory of all that its own, which takes longer than many programs. So what the
-    # program made is ended as ever, by nobody's knowing it, and the rest with the process.
+    # An interpreter destroys all its objects before it ends. In a fork that would copy all
+    # shared pages, which takes longer than many programs. This function destroys only the
+    # objects of the program, by dropping the last references to them, and then exits.
     def ended():
         how, code = ended.how, 1
         if isinstance(how, KeyboardInterrupt):
-            return  # ends by the signal, which is the interpreter's own affair
+            return  # the interpreter ends itself by the signal
         if how is None:
             code = 0
         elif isinstance(how, int):
@@ -45,7 +45,7 @@ def preload():
             unregister()
             for name in [name for name, m in sys.modules.items() if name not in known and theirs(m)] + ["__main__"]:
                 module = sys.modules.pop(name, None)
-                for value in list(vars(module).values()):  # before the collector closes what it writes to
+                for value in list(vars(module).values()):  # before the collector closes the file below
                     if isinstance(value, _io._IOBase) and not value.closed:
                         value.flush()
                 module = value = None
@@ -55,11 +55,11 @@ def preload():
                     stream.flush()
             fflush(0)
         except BaseException:
-            return  # the interpreter finds the same, and tells of it
+            return  # the interpreter meets the same error and reports it
         posix._exit(code)
 
-    ended.how = KeyboardInterrupt()  # until a program runs, an interpreter ends as any other
-    register(ended)  # the first that is registered is the last that is called: packages may register more when they are imported
+    ended.how = KeyboardInterrupt()  # until a program runs, the interpreter ends normally
+    register(ended)  # registered first, so called last: packages may register functions when they are imported
     again.paths, again.known = False, known
     del main["preload"]
     main["again"] = again

@@ -1,8 +1,8 @@
-"""What the sandbox has for the code in it.
+"""Tools of the sandbox for the code in it.
 
-bridge      a mapping of values that come from other sessions and go to them
-display     shows values in the richest forms that they have
-policy      what is allowed here
+bridge      a mapping of values that are exchanged with other sessions
+display     shows values in their richest forms
+policy      what this sandbox allows
 """
 import json as _json
 import os as _os
@@ -18,10 +18,10 @@ _KEY = _re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
 
 
 class Bridge(_MutableMapping):
-    """Values by their keys: those that were put in, and over them those that are put out.
+    """Values by key: those that this session has assigned, and those that came from other sessions.
 
-    A value is whatever JSON can say. Assigning to a key puts a value out; it can
-    then be taken to other sessions.
+    Values must be representable in JSON. An assigned value can be passed to other
+    sessions, and hides a value with the same key that came from one.
     """
 
     def __getitem__(self, key):

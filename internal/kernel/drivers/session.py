@@ -1,15 +1,15 @@
-# An interpreter that stays: it takes cells from the private channel, runs them one
-# after the other in __main__, and says how each ended. interpreter.go has the
+# The driver of Python sessions. It reads cells from the private channel, runs them one
+# after the other in __main__, and reports how each ended. interpreter.go describes the
 # protocol.
 #
-# Everything here lives in a namespace of its own, so that __main__ is the user's
-# alone. All parts are compiled under the driver's file name: by that its frames are
-# known and left out of tracebacks. The name holds "importlib" and "_bootstrap",
-# so that the warnings module takes them for the interpreter's own. What most
-# sessions do not need waits as text. surroundings.py is the other half of this file.
+# The driver has a namespace of its own, so that __main__ holds only the user's names.
+# All parts are compiled under the driver's file name, by which its frames are recognized
+# and removed from tracebacks. The name contains "importlib" and "_bootstrap", so that the
+# warnings module skips them. Parts that most sessions do not need are kept as text.
+# surroundings.py continues this file in the same namespace.
 #
-# A cell can be interrupted while it runs and at no other time: the handler of
-# SIGINT is the program's own during a cell, and one that does nothing else.
+# A cell can be interrupted only while it runs: the handler of SIGINT is the program's
+# during a cell, and does nothing between cells.
 import posix
 import sys
 import _signal
@@ -25,42 +25,42 @@ parts = set()
 
 
 class Gone(Exception):
-    """The channel is not ours any more, or the other side has closed it."""
+    """The program has replaced the channel's descriptors, or the server has closed the channel."""
 
 
-# Signals whose handlers may raise; what comes between two cells waits for the next.
+# Signals whose handlers may raise. If one arrives between cells, its handler runs in the next cell.
 HELD = tuple(getattr(_signal, n) for n in ("SIGALRM", "SIGVTALRM", "SIGPROF", "SIGUSR1", "SIGUSR2", "SIGCHLD", "SIGTERM", "SIGHUP"))
 
 
 class Now:
-    """What is going on."""
-    id = None            # of the cell; None: there is none
-    cell = None          # the cell, until it begins
+    """State of the driver."""
+    id = None            # of the current cell; None: no cell
+    cell = None          # the current cell, until it starts
     display = "none"
-    problem = None       # how it ended, if not well
-    room = 0             # bytes that it may still show
-    handler = default_int_handler
-    handlers = {}        # of other signals
-    held = set()         # signals that came between two cells
-    armed = False        # the handlers are in force
-    interrupted = False  # while a frame was written
-    loop = None          # asyncio's, for top-level await
-    env = {}             # what the environment was, where the cell changes it
-    stdin = None         # our sys.stdin
-    ends = ()            # what is to be done after the cell
-    shown = ()           # figures that were shown by name
-    remembered = 0       # size of all texts that are kept
-    tries = 0            # to end the cell
+    problem = None       # the exception that ended the cell
+    room = 0             # bytes that the cell may still display
+    handler = default_int_handler  # the program's handler of SIGINT
+    handlers = {}        # the program's handlers of HELD signals
+    held = set()         # signals that arrived between cells
+    armed = False        # the program's handlers are installed
+    interrupted = False  # SIGINT arrived while a frame was written
+    loop = None          # event loop for top-level await
+    env = {}             # old values of variables that the cell sets
+    stdin = None         # the driver's sys.stdin
+    ends = ()            # functions to call after the cell
+    shown = ()           # figures that the cell has displayed itself
+    remembered = 0       # size of all kept cell texts
+    tries = 0            # failed attempts to end the cell
     values = ()          # _, __ and ___, unless the program uses these names itself
 
 
 now = Now()
-waiting = []  # displays of threads, until there is a cell to show them in
+waiting = []  # display frames of threads that are sent in the next cell
 
 
 def need(part):
-    """Compiles a part of the driver when it is first wanted. A signal's handler may
-    come here in the middle of it, so nothing changes but by whole parts."""
+    """Compiles a part of the driver when it is first needed. A signal handler may call
+    this in the middle of a call, so each part is added as a whole."""
     if part in parts:
         return
     code = texts[part]
@@ -78,7 +78,7 @@ def need(part):
 # -- the channel
 
 def ours_still(fd):
-    """Whether a descriptor of the channel, 3 or 4, is the one that this process was given."""
+    """Whether descriptor 3 or 4 is still the channel that this process was started with."""
     try:
         seen, given = posix.fstat(fd), channel[fd]
     except OSError:
@@ -87,7 +87,7 @@ def ours_still(fd):
 
 
 def forget():
-    """In a forked child: the channel is not its own."""
+    """Closes the channel in a child that the program has forked."""
     for fd, given in channel.items():
         try:
             seen = posix.fstat(fd)
@@ -106,7 +106,7 @@ def idle(number, frame):
 
 
 def send(kind, words="", done=False):
-    """Writes one frame, whole or not at all; an interrupt waits for its end."""
+    """Writes one frame completely or not at all. An interrupt is delivered after it."""
     if posix.getpid() != pid:
         return False
     mine = get_ident() == main_thread and now.armed
@@ -138,16 +138,16 @@ def send(kind, words="", done=False):
 
 
 def show(data):
-    """Sends a value to show: into the cell that runs, else into the next."""
+    """Sends a display frame in the current cell, or in the next one if none runs."""
     if data is None or posix.getpid() != pid:
         return
-    if now.id is None or lock._is_owned():  # no cell; or a signal's handler, in the middle of a frame
+    if now.id is None or lock._is_owned():  # no cell, or a signal handler that interrupts send
         if len(waiting) < 8:
             waiting.append(data)
         return
     now.room -= len(data)
     if now.room > 0 and not send("display", ',"data":' + data) and now.id is None:
-        waiting.append(data)  # a thread's, and the cell has just ended
+        waiting.append(data)  # called by a thread, and the cell has just ended
 
 
 def receive(count):
@@ -170,7 +170,7 @@ def fetch():
 
 
 def reader():
-    """A parser of JSON, without all that the json module imports, if there is one."""
+    """Returns a JSON parser; if possible without importing the json module."""
     try:
         from _json import make_scanner
     except ImportError:
@@ -196,8 +196,8 @@ def arm():
 
 
 def deliver():
-    """Has the program's handlers see what came between two cells. The cell that
-    begins now is not to blame for what they raise, and so goes on."""
+    """Calls the program's handlers for signals that arrived between cells. If one raises,
+    the error is printed and the cell runs all the same."""
     while now.held:
         number = now.held.pop()
         try:
@@ -227,13 +227,13 @@ def hold(number, frame):
 # -- running
 
 def quiet(value):
-    """A call such as f.write(...): its value is a count of what was written, and nobody's answer."""
+    """Whether the expression is a call such as f.write(...), whose value, a number of bytes, is not worth showing."""
     return (type(value).__name__ == "Call" and type(value.func).__name__ == "Attribute"
             and value.func.attr in ("write", "write_text", "write_bytes"))
 
 
 def parse(text, name):
-    """The syntax tree of a cell, and the flags to compile it with."""
+    """Returns the syntax tree of a cell and the flags to compile it with."""
     flags = 0x2000 if "await" in text or "async" in text else 0  # top-level await
     try:
         return compile(text, name, "exec", 0x400 | flags, True), flags
@@ -247,7 +247,7 @@ def parse(text, name):
 
 
 def compiled(text, name):
-    """A cell's code, and that of its last expression if its value is wanted."""
+    """Returns the code of a cell, and separately that of its last expression if its value is shown."""
     tree, flags = parse(text, name)
     last = None
     if now.display != "none" and tree.body and type(tree.body[-1]).__name__ == "Expr" and not quiet(tree.body[-1].value):
@@ -269,7 +269,7 @@ def carry_out(code):
         now.loop = asyncio.new_event_loop()
         asyncio.set_event_loop(now.loop)
     loop = now.loop
-    # A signal that comes just before the loop waits for events has to wake it.
+    # Without a wakeup descriptor a signal that arrives just before the loop waits would not wake it.
     wake = getattr(loop, "_csock", None)
     before = _signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False) if wake else -1
     try:
@@ -277,7 +277,7 @@ def carry_out(code):
         try:
             loop.run_until_complete(task)
         except BaseException:
-            if not task.done():  # interrupted, in whatever the loop was doing
+            if not task.done():  # the loop was interrupted
                 task.cancel()
                 quietly(loop.run_until_complete, asyncio.wait([task], timeout=0.5))
             raise
@@ -305,7 +305,7 @@ def run(code, last):
 
 
 def perform():
-    """Runs the cell. An interrupt may end this anywhere; conclude then does the rest."""
+    """Runs the cell. An interrupt may end this function at any point; conclude does the rest."""
     cell, now.cell = now.cell, None
     now.problem, now.room, now.display, now.ends, now.shown = None, 8 << 20, cell["display"], [], []
     text, name = cell["code"], "<cell %d>" % now.id
@@ -347,7 +347,7 @@ def make_ready(cell):
 
 
 def report(error):
-    """Tells of an exception, on stderr and on the channel."""
+    """Reports an exception on stderr and on the channel."""
     need("later.py")
     seen, at = set(), error
     while at is not None and id(at) not in seen:
@@ -356,7 +356,7 @@ def report(error):
         at = at.__cause__ or at.__context__
     at = error.__traceback__
     while at is not None and at.tb_frame.f_globals is not main:
-        at = at.tb_next  # asyncio's own
+        at = at.tb_next  # skip frames of asyncio
     if at is not None:
         error.__traceback__ = at
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
@@ -394,7 +394,7 @@ def quietly(do, *arguments):
 
 
 def conclude():
-    """Ends the cell that ran: says how, leaves things as they were before it."""
+    """Ends the cell: reports how it ended, and restores the environment and standard input."""
     problem, now.problem, code = now.problem, None, 0
     if problem is not None:
         code = 1
@@ -407,7 +407,7 @@ def conclude():
     for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
         if stream is not None:
             quietly(stream.flush)
-    if posix.getpid() != pid:  # a child that came back from the cell: it ends as a program
+    if posix.getpid() != pid:  # a child that the cell has forked and that has returned: it exits
         raise SystemExit(code)
     quietly(unset_env)
     quietly(feed, None)
@@ -419,14 +419,14 @@ def conclude():
 
 
 def step():
-    """Ends the cell before, if that is still to be done, and runs the next. What is
-    raised at a bad moment, by an interrupt or a signal's handler of the program's,
-    ends a cell early and loses nothing."""
+    """Ends the previous cell if that was not completed, and runs the next. If an interrupt
+    or a signal handler of the program raises at any point, the current cell ends early
+    and the interpreter goes on."""
     try:
         disarm()
         if now.id is not None and now.cell is None:
             now.tries += 1
-            if now.tries > 100:  # nothing works any more
+            if now.tries > 100:  # every attempt was interrupted or failed
                 raise Gone
             conclude()
         now.tries = 0
@@ -453,7 +453,7 @@ def serve():
 
 
 def find_packages(sets):
-    """Has a cell find package sets, and the machine's own packages; boot.py says how."""
+    """Adds package sets and the machine's packages to sys.path; boot.py says why in this way."""
     text = texts["later.py"]
     if not sys.flags.no_site:
         if sets:
@@ -468,7 +468,7 @@ def find_packages(sets):
 
 
 def prepare(sets):
-    """Does all that is the same for every process, and may be done before there is one."""
+    """Does everything that is the same for all sessions. A zygote calls it before it forks."""
     global parse_json
     parse_json = reader()
     for name in "__file__", "__cached__":
@@ -486,7 +486,7 @@ def begin():
     try:
         posix.set_inheritable(3, False)
         posix.set_inheritable(4, False)
-        channel = {3: posix.fstat(3), 4: posix.fstat(4)}  # to write to, and to read from
+        channel = {3: posix.fstat(3), 4: posix.fstat(4)}  # 3 is written, 4 is read
     except OSError:
         raise SystemExit("there is no channel to take cells from")
     sys.argv, sys.path[0] = [""], ""

@@ -1,5 +1,5 @@
-# The only code of __main__ in a session that is not the user's. It starts the driver,
-# and leaves no name there. In an interpreter that was forked the driver is there already.
+# The only driver code that runs in a session's __main__. It starts the driver and leaves
+# no name behind. In a fork of a zygote the driver is loaded already.
 def boot():
     main = globals()
     again = main.pop("again", None)

@@ -1,6 +1,6 @@
-// What of a cell's text has to be put otherwise.
+// Replaces the parts of a cell's text that the inspector cannot evaluate.
 
-// adapt returns the text as it can be evaluated, and whether it is sure to parse.
+// adapt returns the text to evaluate, and whether it is known to parse.
 function adapt(code) {
   if (code.startsWith('#!')) code = '//' + code.slice(2);
   const whole = parses(code);
@@ -11,8 +11,8 @@ function adapt(code) {
 
 const STATIC = /^import(?:\s*(['"])([^'"\n]+)\1|\s*([\w$*{][\w$*{},\s'"-]*?)\s*\bfrom\s*(['"])([^'"\n]+)\4)(?:\s*\b(?:with|assert)\s*(\{[^}]*\}))?[ \t]*;?/;
 
-// replaceImports names import() and import.meta otherwise; when asked to, also
-// the statements. Lines stay where they are.
+// replaceImports renames import() and import.meta and, if statements is set, rewrites
+// import statements. Line numbers do not change.
 function replaceImports(code, statements) {
   let out = '';
   let from = 0;
@@ -32,7 +32,7 @@ function replaceImports(code, statements) {
   return out + code.slice(from);
 }
 
-// dynamic is an import statement with import().
+// dynamic returns an import statement written with import().
 function dynamic(m) {
   const call = `await $mport(${JSON.stringify(m[2] ?? m[5])}${m[6] ? `, {with: ${m[6]}}` : ''})`;
   if (m[2] !== undefined) return call + ';';
@@ -45,12 +45,12 @@ function dynamic(m) {
   return `const ${all} = ${call}${names.length ? `, {${names.join(', ')}} = ${all}` : ''};`;
 }
 
-// importWords finds the word "import" where it is code: not in strings, templates,
-// comments and regular expressions, and no property.
+// importWords returns the positions of the keyword "import" in code: not in strings,
+// templates, comments or regular expressions, and not as a property name.
 function importWords(code) {
   const found = [];
-  const braces = []; // of templates: how deep the code in ${} is
-  let before = ''; // the last word or sign
+  const braces = []; // for each open template: the brace depth in its ${}
+  let before = ''; // the last token
   for (let i = 0; i < code.length;) {
     const rest = code.slice(i, i + 2);
     let m;

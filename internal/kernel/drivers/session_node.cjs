@@ -1,25 +1,24 @@
 'use strict';
-// Keeps a Node.js from one cell to the next: it takes cells from descriptor 4,
-// in frames, and answers on descriptor 3.
+// The driver of Node.js sessions. It reads cells as frames from descriptor 4 and answers
+// on descriptor 3.
 //
-// A cell is evaluated by V8's inspector in the mode that consoles use: const, let
-// and class may be declared again by a later cell, await stands at the top level,
-// and the last expression has a value. Nothing of the text is changed, except
-// that import() is given another name of as many letters, because a text of the
-// inspector's may not import, and that a static import becomes a dynamic one.
+// V8's inspector evaluates a cell in REPL mode: a later cell may declare const, let and
+// class again, top-level await works, and the last expression has a value. The text is
+// changed only for imports, which the inspector does not allow: import() gets another name
+// of the same length, and a static import becomes a dynamic one.
 //
-// When a cell is over. Its value is awaited when that is a promise; then, as at a
-// program's end, what the cell has begun and what ends by itself: timeouts, files,
-// lookups, requests, child processes, workers. What has no end of its own is not
-// waited for and goes on: servers, the connections they took, intervals and
-// watchers; nor is what the cell has called unref() of. A connection that it made
-// and that is no HTTP request, as to a database, is waited for as long as
-// LINGER says. The loop tells by "beforeExit" that nothing is left: during a cell
-// the channel does not keep it alive, and what is not waited for is unref()'d.
+// The end of a cell. If the value is a promise, the driver awaits it. Then, as at the end
+// of a program, it waits for everything that ends by itself: timeouts, files, lookups,
+// requests, child processes, workers. It does not wait for what has no end of its own:
+// servers, the connections that they accepted, intervals, watchers, and handles that the
+// cell has unref()'d. These go on. It waits at most LINGER for a connection that the cell
+// made and that is not an HTTP request, such as one to a database. "beforeExit" reports
+// that the event loop is empty: during a cell the channel does not keep the loop alive,
+// and handles that are not waited for are unref()'d.
 //
-// SIGINT ends the cell that is going. The main thread hears of it only when it is
-// back in its loop, so another thread hears it too and has V8 end what runs. The
-// timers of that cell are cleared; what else it has begun goes on, unheeded.
+// SIGINT ends the current cell. The main thread handles it only in its event loop, so a
+// second thread handles it, too, and makes V8 terminate the running code. The cell's
+// timers are cleared. Other things that it has started go on, but are not waited for.
 const fs = require('fs');
 const os = require('os');
 const net = require('net');
@@ -41,17 +40,17 @@ const really = { exit: process.reallyExit.bind(process), setTimeout, setInterval
 const EXIT = Symbol('exit');
 process.execArgv.length = 0;
 
-let cell = null; // the one that is going
-let cells = 0;
-let showable = MAX_SHOWN;
-let last = 0; // id of the last one
+let cell = null; // the current cell
+let cells = 0; // number of cells so far
+let showable = MAX_SHOWN; // bytes that the cell may still display
+let last = 0; // id of the latest cell
 
 // The channel.
 
 function send(frame) {
   const body = Buffer.from(JSON.stringify(frame));
   if (body.length > MAX_FRAME) return false;
-  if (frame.type === 'display' && (showable -= body.length) < 0) return true; // nobody would take it
+  if (frame.type === 'display' && (showable -= body.length) < 0) return true; // the server would drop it
   const data = Buffer.alloc(4 + body.length);
   data.writeUInt32BE(body.length, 0);
   body.copy(data, 4);
@@ -92,9 +91,9 @@ function next() {
   }
 }
 
-// What a cell sees.
+// The module that cells run in.
 
-let home; // a module of the working directory, which nothing has to be in
+let home; // a module in the working directory; its file need not exist
 function base() {
   const dir = process.cwd();
   if (!home || home.dir !== dir) {
@@ -148,7 +147,7 @@ for (const [name, get] of [['__dirname', () => base().dir], ['__filename', () =>
 
 // Errors.
 
-// withoutOurs takes the frames of this driver off the stacks of an error and of its causes.
+// withoutOurs removes the frames of this driver from the stacks of an error and of its causes.
 function withoutOurs(error, depth = 0) {
   if (!util.types.isNativeError(error) || depth > 8) return;
   try {
@@ -160,7 +159,7 @@ function withoutOurs(error, depth = 0) {
     withoutOurs(error.cause, depth + 1);
     if (Array.isArray(error.errors)) error.errors.slice(0, 20).forEach((e) => withoutOurs(e, depth + 1));
   } catch {
-    // as it is
+    // leave the error unchanged
   }
 }
 
@@ -199,8 +198,8 @@ function report(error) {
 for (const event of ['uncaughtException', 'unhandledRejection']) {
   process.on(event, (error) => {
     if (error === EXIT) return void (cell?.exit !== undefined && finish(0));
-    if (error?.cause === EXIT) return; // a sleep of a cell that was interrupted
-    if (process.listenerCount(event) > 1) return; // the program's own affair
+    if (error?.cause === EXIT) return; // a sleep of an interrupted cell
+    if (process.listenerCount(event) > 1) return; // the program handles it
     report(error);
     if (cell) finish(1);
   });
@@ -213,8 +212,8 @@ process.exit = (code = process.exitCode) => {
 
 //@session_imports.cjs
 
-// Timers: whose they are, so that an interrupted cell's can be cleared, and which
-// are intervals, which nobody waits for.
+// Timers are tracked by cell, so that those of an interrupted cell can be cleared and
+// intervals can be unref()'d.
 
 const alive = new Map(); // timer → cell
 let room = 256;
@@ -244,7 +243,7 @@ sleeps.setTimeout = new Proxy(sleep, {
 });
 Module.syncBuiltinESMExports();
 
-// parked are the handles that have no end and do not keep a cell from its own.
+// parked are handles without an end of their own, which were unref()'d so that a cell can end.
 const parked = new Set();
 
 function unpark() {
@@ -278,13 +277,13 @@ function counts() {
 
 let session = new Session();
 session.connect();
-const running = new Set(); // promises of cells that are not settled
+const running = new Set(); // pending promises of cells
 
-// evaluate begins a cell. The inspector's own answer comes when the cell's promise
-// is settled, except when nothing began. That promise is the first one that is
-// made. It is kept, because the inspector ends the process when it is collected
-// before it is settled; and its value is taken from it and not from the inspector,
-// which has only descriptions.
+// evaluate starts a cell. The inspector answers when the cell's promise is settled, or at
+// once if the cell cannot start. The cell's promise is the first promise that is created
+// during the call. It is kept in running, because the inspector ends the process if a
+// pending one is garbage-collected. The cell's value is read from it, because the
+// inspector's answer has only descriptions of values.
 function evaluate(code, name) {
   let answer;
   let promise;
@@ -317,9 +316,9 @@ function evaluate(code, name) {
   };
 }
 
-// Interrupts. The thread counts signals and sets shared[2] when it has ended what
-// ran; the main one says in shared[0] how many it has handled and in shared[1]
-// whether a cell is going.
+// Interrupts. The second thread counts signals, and sets shared[2] when it has terminated
+// the running code. The main thread counts the handled signals in shared[0] and sets
+// shared[1] while a cell runs.
 
 const shared = new Int32Array(new SharedArrayBuffer(12));
 
@@ -348,7 +347,7 @@ function watch() {
         tell(Number(pid));
         process.kill(Number(pid), 'SIGINT');
       } catch {
-        // it has ended, or is not to be seen
+        // the process has ended or is not visible
       }
     }
   };
@@ -358,7 +357,7 @@ function watch() {
     if (handled(50) || Atomics.load(shared, 1) === 0) return;
     Atomics.store(shared, 2, 1);
     session.post('Runtime.terminateExecution');
-    // It may wait for a child, or be about to: a terminal would have told that one too.
+    // The main thread may wait for a child, or start to. A terminal would also send SIGINT to the children.
     for (let i = 0; i < 50 && !handled(100); i++) tell(process.pid);
   };
   signal.start(2);
@@ -371,21 +370,21 @@ process.on('SIGINT', () => {
 });
 try {
   const watcher = new Worker(`(${watch})()`, { eval: true, workerData: shared, execArgv: ['--expose-internals'], stdout: true, stderr: true });
-  watcher.on('error', () => {}); // loops cannot be interrupted then
+  watcher.on('error', () => {}); // without the thread a busy loop cannot be interrupted
   watcher.unref();
 } catch {
-  // as above
+  // without the thread a busy loop cannot be interrupted
 }
 
 let wasInterrupted = false;
-let stale = false; // an interrupted cell has left things that the loop waits for
+let stale = false; // an interrupted cell has left handles that keep the loop alive
 
 function interrupted() {
   for (const [t, owner] of alive) if (owner === cell) clearTimeout(t);
   const left = [...cell.sleeps];
   if (Atomics.load(shared, 2) === 1) {
-    // What was ended may have been about to tell the inspector of a value. That one
-    // would find out when it collects the garbage, and end the process.
+    // The terminated code may have been about to settle the cell's promise. The inspector
+    // would end the process when it collects that promise, so start a new session.
     session.disconnect();
     session = new Session();
     session.connect();
@@ -419,7 +418,7 @@ function begin(m) {
   const text = adapt(m.code);
   const mine = cell;
   if (text.parses) send({ type: 'start', id: m.id });
-  cell.isShown = cell.display !== 'none' && lastExpression(text.code) !== undefined; // other statements have values, too
+  cell.isShown = cell.display !== 'none' && lastExpression(text.code) !== undefined; // the inspector also returns values of other statements
   const { promise, wrong, isInterrupted } = evaluate(text.code, name);
   if (isInterrupted) return Atomics.load(shared, 2) === 1 ? channel.ref() : interrupted();
   if (wrong) return refuse(wrong, m.code, name, text.parses);
@@ -435,7 +434,7 @@ function begin(m) {
   });
 }
 
-// refuse tells that a text was not compiled.
+// refuse reports that the cell was not compiled.
 function refuse({ name, message, line, col }, code, file, isLate) {
   if (!isLate) send({ type: 'syntax', id: cell.id, name, message, line, col });
   const shown = code.split('\n')[line - 1] ?? '';
@@ -446,7 +445,7 @@ function refuse({ name, message, line, col }, code, file, isLate) {
   finish(1);
 }
 
-// settle takes the value of a cell, which then ends when the loop has nothing left.
+// settle shows the value of a cell. The cell ends when the event loop is empty.
 function settle(value) {
   cell.settled = true;
   cell.since = performance.now();
@@ -465,15 +464,15 @@ function settle(value) {
 
 process.on('beforeExit', () => {
   if (!cell) return void channel.ref();
-  if (Atomics.load(shared, 2) === 1) return void channel.ref(); // the signal is not heard of yet
+  if (Atomics.load(shared, 2) === 1) return void channel.ref(); // the main thread has not handled the signal yet
   stale = false;
   if (cell.settled) return finish(0);
-  if (wasInterrupted) return void channel.ref(); // it may be something left of then that it waits for
+  if (wasInterrupted) return void channel.ref(); // the cell may await something that an interrupted cell has started
   complain('Warning: Detected unsettled top-level await\n');
   finish(13);
 });
 
-// finish ends the cell; what it gave process.exit or process.exitCode comes first.
+// finish ends the cell. The code of process.exit comes before exit, and exit before process.exitCode.
 function finish(exit) {
   const { id, env, poll, exit: wanted } = cell;
   exit = wanted ?? (exit || (Number(process.exitCode ?? 0) & 255));
@@ -493,9 +492,9 @@ function finish(exit) {
   setImmediate(next);
 }
 
-// Standard input: descriptor 0 is opened again for each cell that has some.
+// Standard input: descriptor 0 is opened again for each cell that has input.
 
-let stdin; // the stream on it, when one was asked for
+let stdin; // the stream of descriptor 0, once the cell has used it
 let hasInput = false;
 function setInput(data) {
   stdin?.destroy();
@@ -510,9 +509,9 @@ function setInput(data) {
   try {
     fs.closeSync(0);
   } catch {
-    // the program has done so
+    // the program has closed it
   }
-  fs.openSync(name, 'r'); // the lowest that is free
+  fs.openSync(name, 'r'); // gets the lowest free descriptor, 0
   if (hasInput) fs.unlinkSync(name);
 }
 Object.defineProperty(process, 'stdin', {

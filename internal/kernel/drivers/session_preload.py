@@ -1,7 +1,7 @@
-# Runs in an interpreter that is going to be forked for sessions, before it waits. It
-# imports what the driver does in every session, but nothing else: what a cell imports may
-# be a module of the user's. imports.py adds packages.
-# All is compiled here whose memory forks then share.
+# Runs in a zygote for sessions before it waits for forks. It imports what the driver
+# imports in every session and nothing else, because a cell's import may mean a module of
+# the user with the same name. imports.py adds packages. It compiles all parts of the
+# driver, so that forks share their memory.
 def boot():
     import gc, posix, sys
     main = globals()
@@ -14,16 +14,16 @@ def boot():
     known = posix.environ.get(b"PYTHONPATH")
 
     def again():
-        if known:  # which is not in the environment that a fork is given
+        if known:  # the environment of a fork does not have it
             posix.environ[b"PYTHONPATH"] = known
             posix.putenv(b"PYTHONPATH", known)
         return names
 
-    again.paths = None  # they are set
+    again.paths = None  # sys.path is set already
     del main["boot"]
     main["again"] = again
     gc.collect()
-    gc.freeze()  # a collection in a fork does not write to it
+    gc.freeze()  # a collection in a fork does not write to shared pages
 
 
 boot()

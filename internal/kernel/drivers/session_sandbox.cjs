@@ -46,7 +46,7 @@ const bridge = new Proxy(Object.create(null), {
       try {
         for (const name of fs.readdirSync(dir).sort()) if (name.endsWith('.json') && KEY.test(name.slice(0, -5))) keys.add(name.slice(0, -5));
       } catch {
-        // not there: nothing in it
+        // no such directory: no keys
       }
     }
     return [...keys];
@@ -64,7 +64,7 @@ function readPolicy() {
       const told = JSON.parse(read());
       if (told && typeof told === 'object' && !Array.isArray(told)) return Object.assign(found, told);
     } catch {
-      // the next one
+      // try the next source
     }
   }
   return found;

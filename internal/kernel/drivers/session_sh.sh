@@ -1,6 +1,6 @@
-# Runs cells with a sh that is no bash, each in a new shell: files stay, and
-# nothing else does. What comes is as session_shell.sh has it. An interrupt ends
-# the cell's shell; the program that it waited for goes on.
+# Runs cells with an sh other than bash, each in a new shell; only files are kept. Cells
+# have the format that session_shell.sh describes. An interrupt ends the cell's shell,
+# but not the program that the shell waits for.
 tell() {
   size=$(printf %03o "${#1}")
   printf "\\000\\000\\000\\$size%s" "$1" >&3

@@ -1,39 +1,37 @@
-# Keeps a bash from one cell to the next. Started as
+# The driver of bash sessions. Started as
 #
 #	bash .session.sh CELL
 #
-# CELL is a file whose only line evaluates the text of a cell, so that the lines
-# of a cell are counted from 1 and messages bear that file's name. It is sourced
-# at the top level and from no function, for "declare" has to make variables
-# that stay.
+# CELL is a file whose only line evaluates the text of a cell. Lines of a cell are thus
+# counted from 1, and messages show that file's name. It is sourced at the top level and
+# not in a function, so that "declare" makes variables that stay.
 #
-# There are two processes. The first only waits: a shell that waits for a program
-# puts a signal off until that has ended, so an interrupt is sent to the second one
-# and to what it has started, one by one. Jobs of the background ignore it, but for
-# programs that undo that, as Node.js does. So what the shell has started and is
-# there between two cells is written, as a line of pids, into a pipe of the first
-# (its descriptor 7), and is left out; so is what nobody waits for any more.
+# There are two processes. A shell that waits for a program handles a signal only after
+# the program has ended. The first process therefore only waits for SIGINT and sends it
+# to the second process, the session's shell, and to each process that this has started.
+# Background jobs ignore SIGINT, except programs that set a handler, such as Node.js.
+# Processes that are left from earlier cells must not be interrupted. The second process
+# writes their pids as a line into a pipe of the first (its descriptor 7), which skips
+# them.
 #
-# Frames go to descriptor 3, cells come from descriptor 4: as lines, in the form of printf's %b:
-# its id, its code, its standard input, the number of its variables, and a name
-# and a value for each. The loop runs with both closed; bash keeps copies
-# for itself that programs do not inherit, and those are used here. A subshell
-# has them as it has everything of the shell's.
+# Frames are written to descriptor 3. Cells are read from descriptor 4 as lines, escaped
+# for printf's %b: id, code, standard input, number of variables, and a name and a value
+# for each. The loop runs with both descriptors closed. Bash keeps copies for itself that
+# programs do not inherit, and the driver uses those. Subshells have them, too.
 #
-# "exit", an interrupt and what fails under "set -e" end the cell and not the
-# shell: a trap on DEBUG that returns 2 makes every function and sourced file
-# return, up to the loop. What cannot be held so ("builtin exit", a variable that
-# is not set under "set -u") comes to the trap on EXIT, and from there a copy of
-# the shell goes on: it has the variables, and the jobs of the background are no
-# longer its own to wait for. After sixteen of these it ends. A trap on ERR or INT
-# that a cell sets is its own until it ends, one on EXIT for good; with it goes
-# what is said here of that trap.
+# "exit", an interrupt, and a failure under "set -e" end the cell but not the shell: a
+# DEBUG trap that returns 2 makes every function and sourced file return, up to the loop.
+# Some exits cannot be stopped in this way ("builtin exit", an unset variable under
+# "set -u"). They reach the EXIT trap, and a copy of the shell goes on from there. The
+# copy has the variables, but cannot wait for the background jobs. After sixteen copies
+# the session ends. A cell's own trap on ERR or INT lasts until the cell ends. A cell's
+# own trap on EXIT stays and replaces the one of the driver.
 if [[ ${1-} != again ]]; then
   if [[ ${2-} != loop ]]; then
     __below() {
       local kids= more= pid
       read -r kids <"/proc/$1/task/$1/children"
-      kill -INT "$1" # before the others: a shell that hears of it too late goes on with what it has begun to start
+      kill -INT "$1" # before its children: a shell that gets the signal later would go on and start more
       read -r more <"/proc/$1/task/$1/children"
       for pid in $more; do
         [[ " $kids " == *" $pid "* ]] || kids+=" $pid"
@@ -73,7 +71,7 @@ fi
 
 __base() { __depth=${#FUNCNAME[@]}; }
 
-# __arm ends the cell with status $1. Nothing may follow it in its caller.
+# __arm ends the cell with status $1. It must be the last command of its caller.
 __arm() {
   __code=$1 __traced=${-//[^T]/}
   builtin shopt -s extdebug
@@ -112,7 +110,7 @@ __failed() {
 
 __interrupted() {
   [[ $BASHPID == "$__pid" ]] || builtin exit 130
-  [[ ! $__code ]] || builtin return 0 # it ends already
+  [[ ! $__code ]] || builtin return 0 # the cell is ending already
   [[ $- != *e* ]] || __stops=e
   builtin set +e
   __arm 130
@@ -129,7 +127,7 @@ __line() { IFS= builtin read -r -u "$__cells" "$1"; }
 
 __field() { __line "$1" && builtin printf -v "$1" %b "${!1}"; }
 
-# __next takes a cell; it fails when the channel has ended.
+# __next reads a cell and starts it. It fails at end of file on the channel.
 __next() {
   __line __id && __field __code && __line __input && __line __count || return
   __text=${__flags:+builtin set -$__flags; }$__code
@@ -147,8 +145,8 @@ __next() {
   builtin trap __interrupted INT
 }
 
-# __settle waits, for a while, until the jobs of the background have begun: until
-# then each is a copy of this shell that does not ignore an interrupt yet.
+# __settle waits up to a second until new background jobs ignore SIGINT. Until a job
+# executes its program, it is a copy of this shell and may not ignore it yet.
 __settle() {
   builtin local kids pid name value tries=0
   __job=$!
@@ -164,7 +162,7 @@ __settle() {
   done
 } 2>/dev/null
 
-# __remain tells the first process what outlives the cell.
+# __remain tells the first process which children outlive the cell.
 __remain() {
   builtin local kids= line
   IFS= builtin read -r kids <"/proc/$__pid/task/$__pid/children"
@@ -174,7 +172,7 @@ __remain() {
   builtin printf ' %s \n' "${__there:0:30000}" >"$__first"
 } 2>/dev/null
 
-# __after tells how the cell ended, which is in __status and __options.
+# __after ends the cell and reports its status. It reads __status and __options.
 __after() {
   builtin trap '' INT
   builtin trap - ERR
@@ -196,7 +194,7 @@ __after() {
   __send "{\"type\":\"done\",\"id\":$__id,\"ok\":$__ok,\"exit\":$__code}"
 }
 
-# What a copy cannot wait for it has all the same.
+# The copy inherits the children of the shell, but cannot wait for them: record their pids.
 if [[ ${1-} == again ]]; then
   IFS= builtin read -r __text <"/proc/$__pid/task/$__pid/children"
   __before+=" ${__text/$BASHPID /} "

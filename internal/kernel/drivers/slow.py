@@ -1,5 +1,5 @@
-# The slow way of the driver, by compile(): to show a program's last value, or
-# because the program cannot be compiled.
+# Runs the program by compile(): to show the value of its last expression, or to report
+# why it cannot be compiled.
 import sys
 
 
@@ -29,7 +29,7 @@ def watch():
 
 
 def counts_bytes(value):
-    """A call such as sys.stdout.write(...): its value is a count of what was written, and nobody's answer."""
+    """Whether the expression is a call such as sys.stdout.write(...), whose value, a number of bytes, is not worth showing."""
     return (type(value).__name__ == "Call" and type(value.func).__name__ == "Attribute"
             and value.func.attr in ("write", "write_text", "write_bytes"))
 

@@ -1,12 +1,12 @@
-# The other half of session.py, in one namespace with it: what a cell finds, its
-# standard input, environment and modules, and what becomes of the values it shows.
+# Continues session.py in the same namespace: the standard input, environment and modules
+# of a cell, and the values that it shows.
 import posix
 import sys
 from _io import open
 
 
 def feed(data):
-    """Makes data what descriptor 0 gives."""
+    """Makes descriptor 0 read data; None: empty."""
     try:
         at = posix.fstat(0)
         fresh = data is not None or at.st_rdev != null
@@ -28,7 +28,7 @@ def feed(data):
 
 
 def temporary(data):
-    """A file without a name that holds data and is read from its beginning."""
+    """Returns a descriptor of an unnamed file with data, at its start."""
     place = environ.get("TMPDIR") or "/tmp"
     try:
         fd = posix.open(place, posix.O_TMPFILE | posix.O_RDWR | posix.O_CLOEXEC, 0o600)
@@ -58,12 +58,12 @@ def unset_env():
             environ[name] = value
 
 
-lines_waiting = {}  # texts of cells, until there is a linecache
+lines_waiting = {}  # texts of cells, until linecache is imported
 remembered = []     # names of cells and sizes of their texts
 
 
 def remember(name, text):
-    """Keeps a cell's text for tracebacks and for inspect; of all, the last 16 MiB."""
+    """Keeps a cell's text for tracebacks and inspect: the latest 16 MiB of all cells."""
     lines_waiting[name] = len(text), None, [line + "\n" for line in text.split("\n")], name
     remembered.append((name, len(text)))
     now.remembered += len(text)
@@ -84,7 +84,7 @@ def fill_linecache(module):
 
 
 class Finder:
-    """Gives the module "sandbox", and looks after modules that need something of us."""
+    """Provides the module "sandbox", and patches modules that need the driver's help when they are imported."""
 
     def find_spec(self, name, path=None, target=None):
         if name == "sandbox":
@@ -126,7 +126,7 @@ class Finder:
 # -- values
 
 def display(*values):
-    """Shows values, in the richest forms that they have."""
+    """Shows values in their richest forms."""
     need("later.py")
     for value in values:
         found = all_forms(value)
@@ -150,7 +150,7 @@ def all_forms(value):
 
 
 def show_result(value):
-    """Shows the value of a cell's last expression, and keeps it as _."""
+    """Shows the value of a cell's last expression and assigns it to _."""
     if value is None:
         return
     need("later.py")

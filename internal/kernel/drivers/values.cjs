@@ -1,17 +1,17 @@
-// The value that a text ends with.
+// The last expression of a program.
 
 function parses(code) {
   try {
-    // The text is compiled and not run.
+    // Compiled only, not run.
     return Boolean(new vm.Script(`async()=>{${code}\n}`));
   } catch {
     return false;
   }
 }
 
-// lastExpression is the text of the expression that code ends with; undefined: it
-// ends otherwise, or so that nobody wants the value. It looks for the last place
-// before which there is a whole text, and after which there is an expression.
+// lastExpression returns the text of the expression at the end of code. It returns
+// undefined if code ends with a statement, or with a call whose value is not worth showing. It
+// looks for the last position with a complete program before it and an expression after it.
 function lastExpression(code) {
   code = code.replace(/^#!/, '//');
   for (;;) {
@@ -27,12 +27,12 @@ function lastExpression(code) {
     const text = code.slice(before.length).trimStart();
     if (/^(?:$|[{}\])?:.,]|\/\/|function\b|class\b|async\s+function\b)/.test(text)) continue;
     if (!parses(`(${text}\n)`) || !parses(before)) continue;
-    return /^[\w$.]+\.write(?:Sync|File|FileSync)?\(/.test(text) ? undefined : text; // how much was written is nobody's answer
+    return /^[\w$.]+\.write(?:Sync|File|FileSync)?\(/.test(text) ? undefined : text; // a number of bytes is not worth showing
   }
   return undefined;
 }
 
-// Values: the forms in which one is shown.
+// The forms in which a value is shown.
 
 const MAX_TEXT = 256 << 10;
 
@@ -42,7 +42,7 @@ function isPlain(v) {
   return Array.isArray(v) || proto === Object.prototype || proto === null;
 }
 
-// ownForms are those that a value makes itself; undefined: it makes none.
+// ownForms returns the forms that a value provides itself, or undefined.
 function ownForms(value) {
   const own = value?.toMIMEBundle ?? value?.[Symbol.for('Jupyter.display')];
   if (typeof own !== 'function') return undefined;
@@ -62,7 +62,7 @@ function forms(value, data = ownForms(value)) {
         const text = JSON.stringify(value);
         if (text.length <= MAX_TEXT) data['application/json'] = JSON.parse(text);
       } catch {
-        // no JSON
+        // it has no JSON form
       }
     }
   }
