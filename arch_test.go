@@ -50,8 +50,9 @@ var rooms = map[string][]string{
 	"internal/redact":           {"."},
 	"internal/vault":            {".", "internal/store", "internal/audit", "internal/plainfile"},
 	"internal/config":           {".", "internal/plainfile"},
-	"internal/api":              {"."},
-	"internal/server":           {"."},
+	"internal/listen":           {},
+	"internal/api":              {".", "internal/listen"},
+	"internal/server":           {".", "internal/listen"},
 	"engine": {
 		".", "backend", "backend/process",
 		"internal/store", "internal/sign", "internal/audit", "internal/artifact", "internal/kernel",
