@@ -157,7 +157,7 @@ func (a *app) verifyReceipt(ctx context.Context, o *verifyOptions) error {
 
 func (a *app) publicKey(o *verifyOptions) (ed25519.PublicKey, error) {
 	if o.key != "" {
-		data, err := readPlain(o.key, maxKey)
+		data, err := plainfile.Read(o.key, maxKey)
 		if err != nil {
 			return nil, readFailure("key "+sandboxmcp.Quote(o.key), sandboxmcp.CodeFileTooLarge, err)
 		}
@@ -190,7 +190,7 @@ func (a *app) readReceipt(ctx context.Context, path string) (r sandboxmcp.Receip
 		what = "the receipt on stdin"
 		data, err = readAll(ctx, a.stdin, maxReceipt)
 	} else {
-		data, err = readPlain(path, maxReceipt)
+		data, err = plainfile.Read(path, maxReceipt)
 	}
 	if err != nil {
 		return r, nil, readFailure(what, sandboxmcp.CodeFileTooLarge, err)
