@@ -143,7 +143,7 @@ func (a *app) verifyReceipt(ctx context.Context, o *verifyOptions) error {
 		return nil //nolint:nilerr // a receipt that does not verify is an answer
 	}
 	fields := map[string]any{"receipt": p, "key": sign.KeyID(public)}
-	if differ := differences(result, p); len(differ) > 0 {
+	if differ := result.Differences(p); len(differ) > 0 {
 		fields["differs"] = differ
 		a.verdict(false, fields, "the receipt is good, and this of the result is not what it states: "+strings.Join(differ, ", "))
 		return nil
@@ -184,7 +184,7 @@ func (a *app) publicKey(o *verifyOptions) (ed25519.PublicKey, error) {
 }
 
 // readReceipt takes a receipt, or the receipt of a result together with that result.
-func (a *app) readReceipt(ctx context.Context, path string) (r sandboxmcp.Receipt, result document, err error) {
+func (a *app) readReceipt(ctx context.Context, path string) (r sandboxmcp.Receipt, result sign.Document, err error) {
 	what, data := "receipt "+sandboxmcp.Quote(path), []byte(nil)
 	if path == "-" {
 		what = "the receipt on stdin"
@@ -195,67 +195,7 @@ func (a *app) readReceipt(ctx context.Context, path string) (r sandboxmcp.Receip
 	if err != nil {
 		return r, nil, readFailure(what, sandboxmcp.CodeFileTooLarge, err)
 	}
-	doc, err := parseDocument(data)
-	if err != nil {
-		return r, nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s is not plain JSON: %s", what, err).WithCause(err)
-	}
-	part, whole := doc["receipt"]
-	if !whole || part == nil {
-		part, doc = map[string]any(doc), nil
-	}
-	if err := plainReceipt(part, doc); err != nil {
-		return r, nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s holds no plain receipt: %s", what, err).WithCause(err)
-	}
-	if err := into(part, &r); err != nil || r.Payload == "" {
-		return r, nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s holds no receipt", what)
-	}
-	return r, doc, nil
-}
-
-// Members of a receipt and of its signatures.
-var (
-	receiptMembers   = []string{"payloadType", "payload", "signatures"}
-	signatureMembers = []string{"keyid", "sig"}
-)
-
-// plainReceipt refuses a receipt with members that are not signed, and a result that
-// a reader could take for another receipt or another result.
-func plainReceipt(part any, result document) error {
-	if err := onlyMembers("the receipt", part, receiptMembers...); err != nil {
-		return err
-	}
-	receipt, _ := part.(map[string]any)
-	signatures, _ := receipt["signatures"].([]any)
-	for _, s := range signatures {
-		if err := onlyMembers("a signature", s, signatureMembers...); err != nil {
-			return err
-		}
-	}
-	if result == nil {
-		return nil
-	}
-	for _, name := range receiptMembers {
-		if _, beside := result[name]; beside {
-			return fmt.Errorf("the member %s stands beside a receipt", name)
-		}
-	}
-	if err := onceInAnyCase(result, append(resultMembers, "receipt", "artifacts", "manifest")...); err != nil {
-		return err
-	}
-	files, _ := result["artifacts"].([]any)
-	for _, f := range files {
-		if file, ok := f.(map[string]any); ok {
-			if err := onceInAnyCase(file, "name", "path", "size_bytes", "sha256", "content_b64"); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// resultMembers are the members of a result that a receipt states.
-var resultMembers = []string{
-	"request_id", "session_id", "namespace", "language", "status", "success", "exit_code", "stdout", "stderr", "stdout_truncated", "stderr_truncated", "isolation", "network",
+	return sign.ReadReceipt(what, data)
 }
 
 func (a *app) showPredicate(p sandboxmcp.ReceiptPredicate) {
