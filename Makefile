@@ -11,7 +11,7 @@ SHELL := /bin/bash
 
 export CGO_ENABLED ?= 0
 VERSION := $(shell scripts/version.sh)
-LDFLAGS := -s -w -X github.com/sandboxmcp/sandboxmcp/internal/cli.buildVersion=$(VERSION)
+LDFLAGS := -s -w -X github.com/sandboxmcp/sandboxmcp/internal/app.buildVersion=$(VERSION)
 
 demo: build
 	@scripts/setup.sh run science
