@@ -25,8 +25,6 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/app"
 )
 
-//go:generate go run ../../cmd/sandboxmcp docs ../../docs
-
 // Exit statuses that are not those of a code.
 const (
 	exitUsage       = 2

@@ -12,6 +12,11 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/app"
 )
 
+// Commands returns the tree of commands, for the pages that describe it.
+func Commands() *cobra.Command {
+	return (&call{App: app.New(nil, nil, nil, nil)}).root()
+}
+
 // root builds the tree of commands.
 func (a *call) root() *cobra.Command {
 	root := &cobra.Command{
@@ -49,7 +54,7 @@ receipt. It is an MCP server for agents, a command line and a Go library.`,
 	a.guardCommands(root)
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpCommand(a.helpCommand())
-	root.AddCommand(a.completionCommand(), a.docsCommand(), a.backgroundCommand())
+	root.AddCommand(a.completionCommand(), a.backgroundCommand())
 	return root
 }
 

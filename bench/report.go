@@ -27,7 +27,7 @@ func (d *document) markdown() string {
 	p("# Benchmarks\n")
 	p("Written by `make bench`; a change by hand is lost.\n")
 	m := d.Machine
-	command := "go run ./internal/bench"
+	command := "bin/bench"
 	if d.Command != "" {
 		command += " " + d.Command
 	}
