@@ -75,6 +75,7 @@ var rooms = map[string][]string{
 	"tools/docs":          {".", "internal/cli", "internal/config", "internal/server"},
 	"tools/seccomptables": {},
 	"tools/testsum":       {},
+	"tools/tree":          {},
 }
 
 // testRooms are packages for tests: only they may import testing outside

@@ -14,7 +14,7 @@ TEST_SUMS=$(mktemp -d)
 export TEST_SUMS
 tools=$(mktemp -d)
 trap 'rm -rf "$TEST_SUMS" "$tools"' EXIT
-go build -C tools -o "$tools/testsum" ./testsum || exit 1
+go build -C tools -o "$tools/" ./testsum ./tree || exit 1
 n=0
 
 step() { # step NAME COMMAND…: 0 is good, 77 is "cannot be tried here"
@@ -52,6 +52,8 @@ if [ -n "$must" ] && [ -e .tools/clients/ready ]; then SANDBOXMCP_MUST_RUN+=,cli
 step "package set" scripts/science.sh
 if [ -n "$must" ] && [ -e .tools/science/ready ]; then SANDBOXMCP_MUST_RUN+=,science; fi
 step "go.mod" scripts/modules.sh go mod tidy -diff
+step "no large files" "$tools/tree" blobs .
+step "recent benchmark" "$tools/tree" benchmarks .
 step "format" format
 step "lint" scripts/modules.sh "$PWD/.tools/bin/golangci-lint" run ./...
 step "generated files" scripts/generate-diff.sh

@@ -143,7 +143,7 @@ pip_env() { env | grep -iE '^(PIP_[A-Z_]+|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE
 if [ -x "$kit/run" ]; then
 	cp -r "$kit" "$work/kit"
 	CGO_ENABLED=0 go build -trimpath -o "$work/b/sandboxmcp" ./cmd/sandboxmcp || true
-	cp acceptance.except "$work/acceptance.except"
+	cp .ci/acceptance.except "$work/acceptance.except"
 	chmod -R a+rX "$work/kit" "$work/b" "$work/acceptance.except"
 	python=python3
 	if ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then python=/usr/bin/python3; fi
