@@ -11,7 +11,7 @@ SHELL := /bin/bash
 
 export CGO_ENABLED ?= 0
 VERSION := $(shell scripts/version.sh)
-LDFLAGS := -s -w -X github.com/sandboxmcp/sandboxmcp/internal/cli.buildVersion=$(VERSION)
+LDFLAGS := -s -w -X github.com/sandboxmcp/sandboxmcp/internal/app.buildVersion=$(VERSION)
 
 demo: build
 	@scripts/setup.sh run science
@@ -33,15 +33,15 @@ test-clients:
 	SANDBOXMCP_MUST_RUN=clients go test -count=1 -v ./internal/clients
 
 lint: tools
-	.tools/bin/golangci-lint run ./...
+	scripts/modules.sh $(CURDIR)/.tools/bin/golangci-lint run ./...
 
 # Formats every file in place.
 fmt: tools
-	.tools/bin/golangci-lint fmt ./...
+	scripts/modules.sh $(CURDIR)/.tools/bin/golangci-lint fmt ./...
 
 # The documents that the sources hold, and the tables of the seccomp compiler.
 generate:
-	go generate ./...
+	scripts/modules.sh go generate ./...
 
 check:
 	@scripts/check.sh
@@ -50,7 +50,8 @@ check:
 bench: build
 	@scripts/setup.sh run bench
 	@scripts/peers.sh || echo 'the benchmark goes without what is missing'
-	go run ./internal/bench
+	go build -C bench -o ../bin/bench .
+	bin/bench
 
 tools:
 	@scripts/setup.sh lint
@@ -61,7 +62,7 @@ fuzz:
 
 # The rooms above the seam with the race detector; needs a C compiler.
 race:
-	CGO_ENABLED=1 go test -race -shuffle=on $$(go list ./... | grep -vE '/(backend|internal/(jail|cgroup|bench))(/|$$)')
+	CGO_ENABLED=1 go test -race -shuffle=on $$(go list ./... | grep -vE '/(backend|internal/(jail|cgroup))(/|$$)')
 
 clean:
 	rm -rf bin dist

@@ -14,7 +14,7 @@ TEST_SUMS=$(mktemp -d)
 export TEST_SUMS
 tools=$(mktemp -d)
 trap 'rm -rf "$TEST_SUMS" "$tools"' EXIT
-go build -o "$tools/testsum" ./internal/testsum || exit 1
+go build -C tools -o "$tools/" ./testsum ./tree || exit 1
 n=0
 
 step() { # step NAME COMMAND…: 0 is good, 77 is "cannot be tried here"
@@ -30,7 +30,7 @@ step() { # step NAME COMMAND…: 0 is good, 77 is "cannot be tried here"
 
 format() {
 	local out
-	out=$(.tools/bin/golangci-lint fmt --diff ./... 2>&1) && [ -z "$out" ] && return
+	out=$(scripts/modules.sh "$PWD/.tools/bin/golangci-lint" fmt --diff ./... 2>&1) && [ -z "$out" ] && return
 	echo "$out"
 	return 1
 }
@@ -51,9 +51,11 @@ step "MCP clients" scripts/clients.sh
 if [ -n "$must" ] && [ -e .tools/clients/ready ]; then SANDBOXMCP_MUST_RUN+=,clients; fi
 step "package set" scripts/science.sh
 if [ -n "$must" ] && [ -e .tools/science/ready ]; then SANDBOXMCP_MUST_RUN+=,science; fi
-step "go.mod" go mod tidy -diff
+step "go.mod" scripts/modules.sh go mod tidy -diff
+step "no large files" "$tools/tree" blobs .
+step "recent benchmark" "$tools/tree" benchmarks .
 step "format" format
-step "lint" .tools/bin/golangci-lint run ./...
+step "lint" scripts/modules.sh "$PWD/.tools/bin/golangci-lint" run ./...
 step "generated files" scripts/generate-diff.sh
 step "bytes of the small init" init_bytes
 step "builds everywhere" scripts/cross.sh

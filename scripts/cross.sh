@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Compiles every package for every platform. Only Linux has walls; elsewhere the
+# Compiles every package of every module for every platform. Only Linux has walls; elsewhere the
 # command line and the library have to build all the same.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 for target in linux/amd64 linux/arm64 darwin/arm64 windows/amd64; do
 	started=$SECONDS
-	CGO_ENABLED=0 GOOS=${target%/*} GOARCH=${target#*/} go build -trimpath ./...
+	CGO_ENABLED=0 GOOS=${target%/*} GOARCH=${target#*/} scripts/modules.sh go build -trimpath ./...
 	echo "builds for $target ($((SECONDS - started)) s)"
 done

@@ -46,7 +46,7 @@ trap 'exit 143' TERM INT HUP
 while IFS= read -r name; do unset "$name"; done < <(compgen -e | grep -iE '^SANDBOX(MCP)?_' || true)
 
 testsum=$work/b/testsum
-go build -o "$testsum" ./internal/testsum
+go build -C tools -o "$testsum" ./testsum
 go build -trimpath -o "$work/b/test2json" cmd/test2json
 
 less() { # less WORD LIST: the list of words without that one
@@ -63,7 +63,7 @@ must_user=$(less root "$(less cgroup "$(less clients "$must")")") # they are not
 
 echo "== go test as $me"
 TMPDIR=$work/r XDG_STATE_HOME=$work/r/state SANDBOXMCP_MUST_RUN=$must_me \
-	go test -json -shuffle=on -timeout 10m ./... </dev/null 2>&1 | "$testsum" go "go test as $me" "$sums/1-go-$me" || true
+	scripts/modules.sh go test -json -shuffle=on -timeout 10m ./... </dev/null 2>&1 | "$testsum" go "go test as $me" "$sums/1-go-$me" || true
 
 second_user() {
 	# Two runs at once would share the user: the second waits. A file that is
@@ -96,9 +96,9 @@ copy_tree() {
 
 user_tests() {
 	local list=$work/packages dir pkg
-	go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}} {{.ImportPath}}{{end}}' ./... | sed "s|^$root/\{0,1\}||" | grep -v '^ ' >"$list"
+	scripts/modules.sh go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}} {{.ImportPath}}{{end}}' ./... | sed "s|^$root/\{0,1\}||" | grep -v '^ ' >"$list"
 	# shellcheck disable=SC2016
-	cut -d' ' -f1 "$list" | xargs -P 2 -I{} bash -c 'go test -c -o "$0/src/{}/t.test" "./{}" || echo "{}" >>"$0/unbuilt"' "$work"
+	cut -d' ' -f1 "$list" | xargs -P 2 -I{} bash -c 'go test -C "./{}" -c -o "$0/src/{}/t.test" . || echo "{}" >>"$0/unbuilt"' "$work"
 	while read -r dir pkg; do
 		[ -x "$work/src/$dir/t.test" ] || {
 			printf '{"Action":"output","Package":"%s","Output":"the test program did not build\\n"}\n{"Action":"fail","Package":"%s"}\n' "$pkg" "$pkg"
@@ -143,7 +143,7 @@ pip_env() { env | grep -iE '^(PIP_[A-Z_]+|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE
 if [ -x "$kit/run" ]; then
 	cp -r "$kit" "$work/kit"
 	CGO_ENABLED=0 go build -trimpath -o "$work/b/sandboxmcp" ./cmd/sandboxmcp || true
-	cp acceptance.except "$work/acceptance.except"
+	cp .ci/acceptance.except "$work/acceptance.except"
 	chmod -R a+rX "$work/kit" "$work/b" "$work/acceptance.except"
 	python=python3
 	if ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then python=/usr/bin/python3; fi

@@ -30,7 +30,7 @@ func Routes() []RouteInfo {
 		info := RouteInfo{Pattern: e.pattern()}
 		switch e.(type) {
 		case executeRoute:
-			info.In = reflect.TypeFor[programIn]()
+			info.In = reflect.TypeFor[body[sandboxmcp.Request]]()
 		case followRoute:
 			info.In = reflect.TypeFor[followIn]()
 		case uploadRoute:

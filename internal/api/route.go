@@ -18,8 +18,11 @@ type route[In, Out any] struct {
 	slow         bool                      // it may build a sandbox or move a file
 	wait         func(in In) time.Duration // how long the caller asks it to wait besides; nil: not at all
 	finish       bool                      // it goes on if the caller hangs up
-	do           func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in In) (Out, error)
+	do           work[In, Out]
 }
+
+// work is what the server does for a route.
+type work[In, Out any] func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in In) (Out, error)
 
 // endpoint is a route without its types, as the server mounts it.
 type endpoint interface {
@@ -94,4 +97,34 @@ func versionOf(path string) string {
 		return ""
 	}
 	return n
+}
+
+// The adapters below make a verb of the service the work of a route.
+
+// withBody is for a verb that takes what stands in the body.
+func withBody[T, Out any](verb func(sandboxmcp.Service, context.Context, sandboxmcp.Caller, T) (Out, error)) work[body[T], Out] {
+	return func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in body[T]) (Out, error) {
+		return verb(s, ctx, c, in.Value)
+	}
+}
+
+// withID is for a verb that takes the id in the path.
+func withID[ID, Out any](verb func(sandboxmcp.Service, context.Context, sandboxmcp.Caller, ID) (Out, error)) work[about[ID], Out] {
+	return func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in about[ID]) (Out, error) {
+		return verb(s, ctx, c, in.ID)
+	}
+}
+
+// alone is for a verb that takes nothing but its caller.
+func alone[Out any](verb func(sandboxmcp.Service, context.Context, sandboxmcp.Caller) (Out, error)) work[none, Out] {
+	return func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, _ none) (Out, error) {
+		return verb(s, ctx, c)
+	}
+}
+
+// ofServer is for a verb that is the same for every caller.
+func ofServer[Out any](verb func(sandboxmcp.Service, context.Context) (Out, error)) work[none, Out] {
+	return func(ctx context.Context, s sandboxmcp.Service, _ sandboxmcp.Caller, _ none) (Out, error) {
+		return verb(s, ctx)
+	}
 }

@@ -10,9 +10,19 @@ import (
 
 // Inputs of routes that are not a type of package sandboxmcp alone.
 type (
-	none      struct{}
-	requestIn struct {
-		ID sandboxmcp.RequestID `path:"id"`
+	none struct{}
+	// about names one thing that the server has.
+	about[ID any] struct {
+		ID ID `path:"id"`
+	}
+	// file names a file of a request or session.
+	file[ID any] struct {
+		ID   ID     `path:"id"`
+		Path string `query:"path"`
+	}
+	// body is a type of package sandboxmcp in JSON.
+	body[T any] struct {
+		Value T `body:"json"`
 	}
 	lookupIn struct {
 		ID      sandboxmcp.RequestID `path:"id"`
@@ -24,46 +34,17 @@ type (
 		ID     sandboxmcp.RequestID `path:"id"`
 		Stream string               `path:"stream"`
 	}
-	artifactIn struct {
-		ID   sandboxmcp.RequestID `path:"id"`
-		Path string               `query:"path"`
-	}
-	programIn struct {
-		Request sandboxmcp.Request `body:"json"`
-	}
-	sessionIn struct {
-		ID sandboxmcp.SessionID `path:"id"`
-	}
 	endSessionIn struct {
 		ID     sandboxmcp.SessionID `path:"id"`
 		IfIdle bool                 `query:"if_idle"`
 	}
-	newSessionIn struct {
-		Spec sandboxmcp.SessionSpec `body:"json"`
-	}
 	inspectIn struct {
 		ID sandboxmcp.SessionID `query:"session_id"`
-	}
-	bridgeIn struct {
-		Bridge sandboxmcp.Bridge `body:"json"`
 	}
 	readFileIn struct {
 		ID    sandboxmcp.SessionID `path:"id"`
 		Path  string               `query:"path"`
 		Limit int64                `query:"limit"`
-	}
-	fileIn struct {
-		ID   sandboxmcp.SessionID `path:"id"`
-		Path string               `query:"path"`
-	}
-	egressAskIn struct {
-		Ask sandboxmcp.EgressAsk `body:"json"`
-	}
-	approvalIn struct {
-		ID string `path:"id"`
-	}
-	decisionIn struct {
-		Decision sandboxmcp.EgressDecision `body:"json"`
 	}
 	domainIn struct {
 		Domain string `query:"domain"`
@@ -73,9 +54,6 @@ type (
 	}
 	keyIn struct {
 		Key string `path:"key"`
-	}
-	limitsIn struct {
-		Change sandboxmcp.LimitsChange `body:"json"`
 	}
 	auditIn struct {
 		Action      string    `query:"action"`
@@ -129,9 +107,9 @@ var (
 	lookupRoute = route[lookupIn, sandboxmcp.Result]{
 		method: "GET", path: "/v1/requests/{id}", answer: maxResult, slow: true, wait: func(in lookupIn) time.Duration { return in.Wait }, do: lookup,
 	}
-	cancelRoute = route[requestIn, done]{
+	cancelRoute = route[about[sandboxmcp.RequestID], done]{
 		method: "DELETE", path: "/v1/requests/{id}",
-		do: func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in requestIn) (done, error) {
+		do: func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in about[sandboxmcp.RequestID]) (done, error) {
 			return done{true}, s.Cancel(ctx, c, in.ID)
 		},
 	}
@@ -142,17 +120,14 @@ var (
 			return outputAnswer{data}, err
 		},
 	}
-	artifactRoute = route[artifactIn, sandboxmcp.Artifact]{
+	artifactRoute = route[file[sandboxmcp.RequestID], sandboxmcp.Artifact]{
 		method: "GET", path: "/v1/requests/{id}/artifact", answer: maxResult, slow: true,
-		do: func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in artifactIn) (sandboxmcp.Artifact, error) {
+		do: func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in file[sandboxmcp.RequestID]) (sandboxmcp.Artifact, error) {
 			return s.ArtifactContent(ctx, c, in.ID, in.Path)
 		},
 	}
-	startRoute = route[programIn, sandboxmcp.Result]{
-		method: "POST", path: "/v1/execute/async", body: maxProgram, slow: true,
-		do: func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in programIn) (sandboxmcp.Result, error) {
-			return s.Start(ctx, c, in.Request)
-		},
+	startRoute = route[body[sandboxmcp.Request], sandboxmcp.Result]{
+		method: "POST", path: "/v1/execute/async", body: maxProgram, slow: true, do: withBody(sandboxmcp.Service.Start),
 	}
 	sessionsRoute = route[none, sessionList]{
 		method: "GET", path: "/v1/sessions",
@@ -161,12 +136,9 @@ var (
 			return sessionList{append([]sandboxmcp.Session{}, all...)}, err
 		},
 	}
-	sessionRoute       = route[sessionIn, sandboxmcp.Session]{method: "GET", path: "/v1/sessions/{id}", do: findSession}
-	createSessionRoute = route[newSessionIn, sandboxmcp.Session]{
-		method: "POST", path: "/v1/sessions", slow: true,
-		do: func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in newSessionIn) (sandboxmcp.Session, error) {
-			return s.CreateSession(ctx, c, in.Spec)
-		},
+	sessionRoute       = route[about[sandboxmcp.SessionID], sandboxmcp.Session]{method: "GET", path: "/v1/sessions/{id}", do: findSession}
+	createSessionRoute = route[body[sandboxmcp.SessionSpec], sandboxmcp.Session]{
+		method: "POST", path: "/v1/sessions", slow: true, do: withBody(sandboxmcp.Service.CreateSession),
 	}
 	endSessionRoute = route[endSessionIn, done]{
 		method: "DELETE", path: "/v1/sessions/{id}", slow: true,
@@ -183,15 +155,12 @@ var (
 			return s.Inspect(ctx, c, in.ID)
 		},
 	}
-	bridgeRoute = route[bridgeIn, sandboxmcp.Bridged]{
-		method: "POST", path: "/v1/bridge", body: maxBridge, answer: maxBridge, slow: true,
-		do: func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in bridgeIn) (sandboxmcp.Bridged, error) {
-			return s.Bridge(ctx, c, in.Bridge)
-		},
+	bridgeRoute = route[body[sandboxmcp.Bridge], sandboxmcp.Bridged]{
+		method: "POST", path: "/v1/bridge", body: maxBridge, answer: maxBridge, slow: true, do: withBody(sandboxmcp.Service.Bridge),
 	}
-	filesRoute = route[sessionIn, fileList]{
+	filesRoute = route[about[sandboxmcp.SessionID], fileList]{
 		method: "GET", path: "/v1/sessions/{id}/files", slow: true,
-		do: func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in sessionIn) (fileList, error) {
+		do: func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in about[sandboxmcp.SessionID]) (fileList, error) {
 			files, err := s.SessionFiles(ctx, c, in.ID)
 			return fileList{append([]sandboxmcp.SessionFile{}, files...)}, err
 		},
@@ -199,31 +168,22 @@ var (
 	readFileRoute = route[readFileIn, fileContent]{
 		method: "GET", path: "/v1/sessions/{id}/file", answer: maxResponse + 2*MaxFile, slow: true, do: readFile,
 	}
-	removeFileRoute = route[fileIn, done]{
+	removeFileRoute = route[file[sandboxmcp.SessionID], done]{
 		method: "DELETE", path: "/v1/sessions/{id}/file",
-		do: func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in fileIn) (done, error) {
+		do: func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in file[sandboxmcp.SessionID]) (done, error) {
 			return done{true}, s.RemoveFile(ctx, c, in.ID, in.Path)
 		},
 	}
 	egressRoute = route[none, sandboxmcp.EgressList]{
-		method: "GET", path: "/v1/egress",
-		do: func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, _ none) (sandboxmcp.EgressList, error) {
-			return s.Egress(ctx, c)
-		},
+		method: "GET", path: "/v1/egress", do: alone(sandboxmcp.Service.Egress),
 	}
-	askEgressRoute = route[egressAskIn, sandboxmcp.EgressAnswer]{
-		method: "POST", path: "/v1/egress/requests", slow: true, wait: func(in egressAskIn) time.Duration { return in.Ask.Wait },
-		do: func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in egressAskIn) (sandboxmcp.EgressAnswer, error) {
-			return s.RequestEgress(ctx, c, in.Ask)
-		},
+	askEgressRoute = route[body[sandboxmcp.EgressAsk], sandboxmcp.EgressAnswer]{
+		method: "POST", path: "/v1/egress/requests", slow: true, wait: func(in body[sandboxmcp.EgressAsk]) time.Duration { return in.Value.Wait }, do: withBody(sandboxmcp.Service.RequestEgress),
 	}
-	findEgressRoute = route[approvalIn, sandboxmcp.Approval]{
-		method: "GET", path: "/v1/egress/requests/{id}",
-		do: func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in approvalIn) (sandboxmcp.Approval, error) {
-			return s.FindEgress(ctx, c, in.ID)
-		},
+	findEgressRoute = route[about[string], sandboxmcp.Approval]{
+		method: "GET", path: "/v1/egress/requests/{id}", do: withID(sandboxmcp.Service.FindEgress),
 	}
-	decideEgressRoute = route[decisionIn, sandboxmcp.EgressAnswer]{
+	decideEgressRoute = route[body[sandboxmcp.EgressDecision], sandboxmcp.EgressAnswer]{
 		method: "POST", path: "/v1/egress/decisions", finish: true, do: decideEgress,
 	}
 	revokeEgressRoute = route[domainIn, sandboxmcp.EgressRevoked]{
@@ -233,10 +193,7 @@ var (
 		},
 	}
 	secretsRoute = route[none, sandboxmcp.VaultList]{
-		method: "GET", path: "/v1/vault",
-		do: func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, _ none) (sandboxmcp.VaultList, error) {
-			return s.Secrets(ctx, c)
-		},
+		method: "GET", path: "/v1/vault", do: alone(sandboxmcp.Service.Secrets),
 	}
 	addSecretRoute = route[secretIn, done]{
 		method: "POST", path: "/v1/vault", body: maxSecret, finish: true,
@@ -250,11 +207,8 @@ var (
 			return done{true}, s.DeleteSecret(ctx, c, in.Key)
 		},
 	}
-	limitsRoute = route[limitsIn, sandboxmcp.LimitsChanged]{
-		method: "POST", path: "/v1/limits", finish: true,
-		do: func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in limitsIn) (sandboxmcp.LimitsChanged, error) {
-			return s.SetLimits(ctx, c, in.Change)
-		},
+	limitsRoute = route[body[sandboxmcp.LimitsChange], sandboxmcp.LimitsChanged]{
+		method: "POST", path: "/v1/limits", finish: true, do: withBody(sandboxmcp.Service.SetLimits),
 	}
 	auditRoute = route[auditIn, sandboxmcp.AuditPage]{
 		method: "GET", path: "/v1/audit", answer: maxBridge,
@@ -263,10 +217,7 @@ var (
 		},
 	}
 	verifyAuditRoute = route[none, sandboxmcp.AuditReport]{
-		method: "GET", path: "/v1/audit/verify", answer: maxBridge, slow: true,
-		do: func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, _ none) (sandboxmcp.AuditReport, error) {
-			return s.VerifyAudit(ctx, c)
-		},
+		method: "GET", path: "/v1/audit/verify", answer: maxBridge, slow: true, do: alone(sandboxmcp.Service.VerifyAudit),
 	}
 	eventsRoute = route[none, eventList]{
 		method: "GET", path: "/v1/events/recent",
@@ -276,16 +227,10 @@ var (
 		},
 	}
 	runtimesRoute = route[none, sandboxmcp.Runtimes]{
-		method: "GET", path: "/v1/runtimes", slow: true,
-		do: func(ctx context.Context, s sandboxmcp.Service, _ sandboxmcp.Caller, _ none) (sandboxmcp.Runtimes, error) {
-			return s.Runtimes(ctx)
-		},
+		method: "GET", path: "/v1/runtimes", slow: true, do: ofServer(sandboxmcp.Service.Runtimes),
 	}
 	statsRoute = route[none, sandboxmcp.Stats]{
-		method: "GET", path: "/v1/stats",
-		do: func(ctx context.Context, s sandboxmcp.Service, _ sandboxmcp.Caller, _ none) (sandboxmcp.Stats, error) {
-			return s.Stats(ctx)
-		},
+		method: "GET", path: "/v1/stats", do: ofServer(sandboxmcp.Service.Stats),
 	}
 )
 
@@ -320,7 +265,7 @@ func sizeOf(files []sandboxmcp.Artifact) (sum int64) {
 	return sum
 }
 
-func findSession(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in sessionIn) (sandboxmcp.Session, error) {
+func findSession(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in about[sandboxmcp.SessionID]) (sandboxmcp.Session, error) {
 	all, err := s.Sessions(ctx, c)
 	if err != nil {
 		return sandboxmcp.Session{}, err
@@ -340,9 +285,9 @@ func readFile(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in
 	return fileContent{SessionFile: file, Content: append([]byte{}, content...)}, err
 }
 
-func decideEgress(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in decisionIn) (sandboxmcp.EgressAnswer, error) {
-	if (in.Decision.ID == "") == (in.Decision.Domain == "") {
+func decideEgress(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in body[sandboxmcp.EgressDecision]) (sandboxmcp.EgressAnswer, error) {
+	if (in.Value.ID == "") == (in.Value.Domain == "") {
 		return sandboxmcp.EgressAnswer{}, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "one of approval_id and domain is needed")
 	}
-	return s.DecideEgress(ctx, c, in.Decision)
+	return s.DecideEgress(ctx, c, in.Value)
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/listen"
 )
 
 // Server is the API on a unix socket in a state directory.
@@ -80,7 +81,7 @@ func Listen(ctx context.Context, c Config) (*Server, error) {
 		BaseContext:       func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 	}
 	s.serving.Go(func() {
-		if err := s.http.Serve(guarded{l, c.Logger}); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.http.Serve(guarded{listen.Steady(l), c.Logger}); !errors.Is(err, http.ErrServerClosed) {
 			c.Logger.Error("API socket ended", "error", err)
 		}
 	})
@@ -150,22 +151,10 @@ type guarded struct {
 	logger *slog.Logger
 }
 
-// passing is an error of Accept that a later call may not have, such as a lack of
-// descriptors or of epoll watches. A server of net/http waits a moment after it
-// and goes on; other errors end it for good.
-type passing struct{ error }
-
-func (passing) Timeout() bool   { return false }
-func (passing) Temporary() bool { return true }
-func (p passing) Unwrap() error { return p.error }
-
 // Accept returns the next connection of a trusted user.
 func (g guarded) Accept() (net.Conn, error) {
 	for {
 		c, err := g.Listener.Accept()
-		if err != nil && !errors.Is(err, net.ErrClosed) {
-			return nil, passing{err}
-		}
 		if err != nil {
 			return nil, err
 		}

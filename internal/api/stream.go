@@ -110,15 +110,15 @@ func (executeRoute) serve(h *handler, w http.ResponseWriter, r *http.Request) {
 		h.fail(w, err)
 		return
 	}
-	var in programIn
+	var in body[sandboxmcp.Request]
 	if err = decodeInput(w, r, maxProgram, &in); err != nil {
 		h.fail(w, err)
 		return
 	}
 	unhurried(w)
 	out := newSender(w)
-	in.Request.Stdout, in.Request.Stderr = output{out, "stdout"}, output{out, "stderr"}
-	res, err := h.service.Execute(r.Context(), c, in.Request)
+	in.Value.Stdout, in.Value.Stderr = output{out, "stdout"}, output{out, "stderr"}
+	res, err := h.service.Execute(r.Context(), c, in.Value)
 	switch {
 	case err != nil && !out.hasBegun():
 		h.fail(w, err)
@@ -153,7 +153,7 @@ func (c *Client) Execute(ctx context.Context, who sandboxmcp.Caller, req sandbox
 }
 
 func (c *Client) execute(ctx context.Context, who sandboxmcp.Caller, req sandboxmcp.Request) (res sandboxmcp.Result, err error) {
-	path, query, body, err := encodeInput(executePath, programIn{req})
+	path, query, body, err := encodeInput(executePath, body[sandboxmcp.Request]{req})
 	if err != nil {
 		return res, err
 	}

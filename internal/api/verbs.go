@@ -13,7 +13,7 @@ var _ sandboxmcp.Service = (*Client)(nil)
 
 // Start implements [sandboxmcp.Runs].
 func (c *Client) Start(ctx context.Context, who sandboxmcp.Caller, r sandboxmcp.Request) (sandboxmcp.Result, error) {
-	return startRoute.call(ctx, c, who, programIn{r})
+	return startRoute.call(ctx, c, who, body[sandboxmcp.Request]{r})
 }
 
 // Lookup implements [sandboxmcp.Runs]. Files come without
@@ -24,7 +24,7 @@ func (c *Client) Lookup(ctx context.Context, who sandboxmcp.Caller, l sandboxmcp
 
 // Cancel implements [sandboxmcp.Runs].
 func (c *Client) Cancel(ctx context.Context, who sandboxmcp.Caller, id sandboxmcp.RequestID) error {
-	_, err := cancelRoute.call(ctx, c, who, requestIn{id})
+	_, err := cancelRoute.call(ctx, c, who, about[sandboxmcp.RequestID]{id})
 	return err
 }
 
@@ -36,12 +36,12 @@ func (c *Client) Output(ctx context.Context, who sandboxmcp.Caller, id sandboxmc
 
 // ArtifactContent implements [sandboxmcp.Runs].
 func (c *Client) ArtifactContent(ctx context.Context, who sandboxmcp.Caller, id sandboxmcp.RequestID, path string) (sandboxmcp.Artifact, error) {
-	return artifactRoute.call(ctx, c, who, artifactIn{id, path})
+	return artifactRoute.call(ctx, c, who, file[sandboxmcp.RequestID]{id, path})
 }
 
 // CreateSession implements [sandboxmcp.Sessions].
 func (c *Client) CreateSession(ctx context.Context, who sandboxmcp.Caller, spec sandboxmcp.SessionSpec) (sandboxmcp.Session, error) {
-	return createSessionRoute.call(ctx, c, who, newSessionIn{spec})
+	return createSessionRoute.call(ctx, c, who, body[sandboxmcp.SessionSpec]{spec})
 }
 
 // TerminateSession implements [sandboxmcp.Sessions].
@@ -64,7 +64,7 @@ func (c *Client) Sessions(ctx context.Context, who sandboxmcp.Caller) ([]sandbox
 
 // Session returns one session of the server, or fails with session_not_found.
 func (c *Client) Session(ctx context.Context, who sandboxmcp.Caller, id sandboxmcp.SessionID) (sandboxmcp.Session, error) {
-	return sessionRoute.call(ctx, c, who, sessionIn{id})
+	return sessionRoute.call(ctx, c, who, about[sandboxmcp.SessionID]{id})
 }
 
 // Inspect implements [sandboxmcp.Sessions].
@@ -74,12 +74,12 @@ func (c *Client) Inspect(ctx context.Context, who sandboxmcp.Caller, id sandboxm
 
 // Bridge implements [sandboxmcp.Sessions].
 func (c *Client) Bridge(ctx context.Context, who sandboxmcp.Caller, b sandboxmcp.Bridge) (sandboxmcp.Bridged, error) {
-	return bridgeRoute.call(ctx, c, who, bridgeIn{b})
+	return bridgeRoute.call(ctx, c, who, body[sandboxmcp.Bridge]{b})
 }
 
 // SessionFiles implements [sandboxmcp.Sessions].
 func (c *Client) SessionFiles(ctx context.Context, who sandboxmcp.Caller, id sandboxmcp.SessionID) ([]sandboxmcp.SessionFile, error) {
-	l, err := filesRoute.call(ctx, c, who, sessionIn{id})
+	l, err := filesRoute.call(ctx, c, who, about[sandboxmcp.SessionID]{id})
 	return l.Artifacts, err
 }
 
@@ -91,23 +91,23 @@ func (c *Client) ReadFile(ctx context.Context, who sandboxmcp.Caller, id sandbox
 
 // RemoveFile implements [sandboxmcp.Sessions].
 func (c *Client) RemoveFile(ctx context.Context, who sandboxmcp.Caller, id sandboxmcp.SessionID, path string) error {
-	_, err := removeFileRoute.call(ctx, c, who, fileIn{id, path})
+	_, err := removeFileRoute.call(ctx, c, who, file[sandboxmcp.SessionID]{id, path})
 	return err
 }
 
 // RequestEgress implements [sandboxmcp.Egress].
 func (c *Client) RequestEgress(ctx context.Context, who sandboxmcp.Caller, ask sandboxmcp.EgressAsk) (sandboxmcp.EgressAnswer, error) {
-	return askEgressRoute.call(ctx, c, who, egressAskIn{ask})
+	return askEgressRoute.call(ctx, c, who, body[sandboxmcp.EgressAsk]{ask})
 }
 
 // FindEgress implements [sandboxmcp.Egress].
 func (c *Client) FindEgress(ctx context.Context, who sandboxmcp.Caller, id string) (sandboxmcp.Approval, error) {
-	return findEgressRoute.call(ctx, c, who, approvalIn{id})
+	return findEgressRoute.call(ctx, c, who, about[string]{id})
 }
 
 // DecideEgress implements [sandboxmcp.Egress].
 func (c *Client) DecideEgress(ctx context.Context, who sandboxmcp.Caller, d sandboxmcp.EgressDecision) (sandboxmcp.EgressAnswer, error) {
-	return decideEgressRoute.call(ctx, c, who, decisionIn{d})
+	return decideEgressRoute.call(ctx, c, who, body[sandboxmcp.EgressDecision]{d})
 }
 
 // RevokeEgress implements [sandboxmcp.Egress].
@@ -139,7 +139,7 @@ func (c *Client) Secrets(ctx context.Context, who sandboxmcp.Caller) (sandboxmcp
 
 // SetLimits implements [sandboxmcp.LimitKeeper].
 func (c *Client) SetLimits(ctx context.Context, who sandboxmcp.Caller, change sandboxmcp.LimitsChange) (sandboxmcp.LimitsChanged, error) {
-	return limitsRoute.call(ctx, c, who, limitsIn{change})
+	return limitsRoute.call(ctx, c, who, body[sandboxmcp.LimitsChange]{change})
 }
 
 // Audit implements [sandboxmcp.Record].

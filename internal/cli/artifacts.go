@@ -2,14 +2,12 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"strconv"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/internal/api"
-	"github.com/sandboxmcp/sandboxmcp/internal/config"
+	"github.com/sandboxmcp/sandboxmcp/internal/app"
 )
 
 // record is a kept execution as it is shown: its result, and a manifest.
@@ -18,7 +16,7 @@ type record struct {
 	Manifest map[string]string `json:"manifest"` // name to SHA-256
 }
 
-func (a *app) artifactsCommand() *cobra.Command {
+func (a *call) artifactsCommand() *cobra.Command {
 	var out string
 	cmd := &cobra.Command{
 		Use:   "artifacts REQUEST_ID",
@@ -38,17 +36,17 @@ one JSON document with everything, contents included.`,
 		if err != nil {
 			return err
 		}
-		cfg, err := a.load()
+		cfg, err := a.Load()
 		if err != nil {
 			return err
 		}
 		q := sandboxmcp.Lookup{RequestID: id, Content: true}
-		res, found, served := a.askServers(ctx, cfg, q)
+		res, found, served := a.AskServers(ctx, cfg, q)
 		if found {
 			return a.handOut(ctx, nil, out, res)
 		}
-		return a.withEngine(ctx, cfg, func(e runner) error {
-			res, err := e.Lookup(ctx, me(cfg), q)
+		return a.WithEngine(ctx, cfg, func(e app.Engine) error {
+			res, err := e.Lookup(ctx, app.Me(cfg), q)
 			if served != nil && sandboxmcp.CodeOf(err) == sandboxmcp.CodeRequestNotFound {
 				return served
 			}
@@ -60,35 +58,9 @@ one JSON document with everything, contents included.`,
 	})
 }
 
-// askServers looks for a request in the running servers, which know of those
-// that have not ended. Found is only what is whole: the content of large files
-// stands in the state directory. The error is the answer where it is not there
-// either: how a background run failed that came to no result.
-func (a *app) askServers(ctx context.Context, cfg *config.Config, q sandboxmcp.Lookup) (res sandboxmcp.Result, found bool, err error) {
-	peers, err := api.Peers(ctx, cfg.StateDir)
-	if err != nil {
-		a.say(err.Error())
-		err = nil
-	}
-	for _, p := range peers {
-		got, failed := p.Lookup(ctx, me(cfg), q)
-		var coded *sandboxmcp.Error
-		switch {
-		case failed == nil && api.Complete(got):
-			return got, true, nil
-		case failed == nil, sandboxmcp.CodeOf(failed) == sandboxmcp.CodeRequestNotFound:
-		case errors.As(failed, &coded):
-			err = failed
-		default:
-			a.say("server " + p.Peer().ID + ": " + failed.Error())
-		}
-	}
-	return sandboxmcp.Result{}, false, err
-}
-
 // handOut copies the files of a result, if that was asked for, and shows it. A
 // nil engine will do for a result that has the content of its files.
-func (a *app) handOut(ctx context.Context, e runner, out string, res sandboxmcp.Result) error {
+func (a *call) handOut(ctx context.Context, e app.Engine, out string, res sandboxmcp.Result) error {
 	if out != "" {
 		dir, err := openOut(out)
 		if err != nil {
@@ -103,7 +75,7 @@ func (a *app) handOut(ctx context.Context, e runner, out string, res sandboxmcp.
 	return nil
 }
 
-func (a *app) showRecord(res sandboxmcp.Result) {
+func (a *call) showRecord(res sandboxmcp.Result) {
 	if a.document() {
 		manifest := map[string]string{}
 		for _, f := range res.Artifacts {

@@ -254,7 +254,7 @@ func TestAuditFollow(t *testing.T) {
 	defer stop()
 	out, ended := &buffer{}, make(chan int, 1)
 	go func() {
-		ended <- (&fake{}).app(append(env, "HOME="+dir), out, &bytes.Buffer{}).main(ctx, []string{"sandboxmcp", "audit", "--follow", "--json"})
+		ended <- (&fake{}).call(append(env, "HOME="+dir), out, &bytes.Buffer{}).main(ctx, []string{"sandboxmcp", "audit", "--follow", "--json"})
 	}()
 	details := func() string {
 		var all []string

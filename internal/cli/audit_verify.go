@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"crypto/ed25519"
 	"fmt"
 	"path/filepath"
 	"strconv"
@@ -9,13 +10,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/internal/audit"
-	"github.com/sandboxmcp/sandboxmcp/internal/config"
-	"github.com/sandboxmcp/sandboxmcp/internal/sign"
-	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/app"
 )
 
-func (a *app) auditVerifyCommand() *cobra.Command {
+func (a *call) auditVerifyCommand() *cobra.Command {
 	o := &verifyOptions{}
 	var checkpoints string
 	cmd := &cobra.Command{
@@ -41,7 +39,7 @@ their chain breaks.`,
 	cmd.Flags().StringVar(&o.key, "key", "", "public key in `FILE`, PEM")
 	a.withConfig(a.withJSON(cmd))
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
-		cfg, err := a.load()
+		cfg, err := a.Load()
 		if err != nil {
 			return err
 		}
@@ -50,7 +48,7 @@ their chain breaks.`,
 				return fmt.Errorf("verify the audit: %w", err)
 			}
 		}
-		doc, err := a.verifyAudit(ctx, cfg, o)
+		doc, err := a.VerifyRecords(ctx, cfg, func() (ed25519.PublicKey, error) { return a.keyIfAny(o) })
 		if err != nil {
 			return err
 		}
@@ -69,76 +67,7 @@ their chain breaks.`,
 	})
 }
 
-// auditDocument is what became of the check of the state directory's record, and
-// of those in the memory of running servers.
-type auditDocument struct {
-	sandboxmcp.AuditReport
-
-	Servers []serverReport `json:"servers,omitempty"`
-}
-
-type serverReport struct {
-	sandboxmcp.AuditReport
-
-	Server string `json:"server"`
-}
-
-func (a *app) verifyAudit(ctx context.Context, cfg *config.Config, o *verifyOptions) (doc auditDocument, err error) {
-	sources := a.auditSources(ctx, cfg)
-	if len(sources) == 0 {
-		return doc, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "the record is kept in memory, and no server is running").
-			WithHint("ask while the server runs, or keep the record on disk (audit: sqlite)")
-	}
-	doc.OK = true
-	for _, s := range sources {
-		if s.server == nil {
-			if doc.AuditReport, err = a.verifyHere(ctx, cfg, o); err != nil {
-				return doc, err
-			}
-			continue
-		}
-		rep, err := s.server.VerifyAudit(ctx, everyone())
-		if err != nil {
-			return doc, fmt.Errorf("server %s: %w", s.name(), err)
-		}
-		doc.Servers, doc.OK = append(doc.Servers, serverReport{rep, s.name()}), doc.OK && rep.OK
-	}
-	if sources[0].server != nil { // there is no other
-		doc.AuditReport = doc.Servers[0].AuditReport
-		for _, s := range doc.Servers {
-			doc.OK = doc.OK && s.OK
-		}
-	}
-	return doc, nil
-}
-
-// verifyHere checks the record of the state directory, without changing anything
-// in there.
-func (a *app) verifyHere(ctx context.Context, cfg *config.Config, o *verifyOptions) (rep sandboxmcp.AuditReport, err error) {
-	with := audit.Evidence{
-		HeadFile:       audit.HeadFile(cfg.StateDir, store.Path(store.Config{Dir: cfg.StateDir, SQLitePath: cfg.SQLitePath})),
-		CheckpointFile: cfg.AuditCheckpointFile,
-	}
-	public, err := a.publicKey(o)
-	switch {
-	case err == nil:
-		with.Key = sign.KeyID(public)
-		with.Open = func(note string) (string, error) { return sign.OpenNote(public, note) }
-	case o.key != "" || sandboxmcp.CodeOf(err) != sandboxmcp.CodeNotFound:
-		return rep, err
-	}
-	v, err := lookAt(ctx, cfg)
-	if err != nil {
-		return rep, err
-	}
-	if v == nil {
-		return audit.Verify(ctx, nil, with)
-	}
-	defer func() { _ = v.Close() }()
-	return audit.Verify(ctx, v.DB(), with)
-}
-
-func (a *app) showAuditReport(what string, r sandboxmcp.AuditReport) {
+func (a *call) showAuditReport(what string, r sandboxmcp.AuditReport) {
 	word := a.paint(green, "SOUND")
 	if !r.OK {
 		word = a.paint(red, "NOT SOUND")
@@ -153,9 +82,9 @@ func (a *app) showAuditReport(what string, r sandboxmcp.AuditReport) {
 	if r.Dropped != nil {
 		text += fmt.Sprintf("; the first %d were dropped for their age", r.Dropped.Size)
 	}
-	a.print(oneLine(what) + word + ": " + text + "\n")
+	a.print(app.OneLine(what) + word + ": " + text + "\n")
 	if r.Second != nil {
-		a.print(oneLine(fmt.Sprintf("second place %s: %d checkpoints, the newest over %d entries", r.Second.File, r.Second.Notes, r.Second.Size)) + "\n")
+		a.print(app.OneLine(fmt.Sprintf("second place %s: %d checkpoints, the newest over %d entries", r.Second.File, r.Second.Notes, r.Second.Size)) + "\n")
 	}
 	if len(r.Faults) == 0 {
 		return
@@ -172,7 +101,7 @@ func (a *app) showAuditReport(what string, r sandboxmcp.AuditReport) {
 		if ns == "" {
 			ns = "-"
 		}
-		rows = append(rows, []string{f.Kind, ns, number(f.Seq), number(f.Row), oneLine(f.Reason)})
+		rows = append(rows, []string{f.Kind, ns, number(f.Seq), number(f.Row), app.OneLine(f.Reason)})
 	}
 	a.table(rows)
 }

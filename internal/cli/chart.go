@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/app"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 	"github.com/sandboxmcp/sandboxmcp/internal/environment"
 )
@@ -47,7 +48,7 @@ for year in range(0, 30, 3):
 `
 
 // demoChart draws a chart, if the packages are there or can be had.
-func (a *app) demoChart(ctx context.Context, cfg *config.Config, e runner, o demoOptions) error {
+func (a *call) demoChart(ctx context.Context, cfg *config.Config, e app.Engine, o demoOptions) error {
 	a.print(a.paint(bold, "── chart") + "\n")
 	defer a.print("\n")
 	there, err := a.demoPackages(ctx, cfg, e, o)
@@ -55,7 +56,7 @@ func (a *app) demoChart(ctx context.Context, cfg *config.Config, e runner, o dem
 		return err
 	}
 	began := time.Now()
-	res, err := e.Execute(ctx, me(cfg), sandboxmcp.Request{
+	res, err := e.Execute(ctx, app.Me(cfg), sandboxmcp.Request{
 		Code: chartProgram, Language: sandboxmcp.Python,
 		Limits: sandboxmcp.Limits{TimeoutSeconds: min(chartTimeout, cfg.Limits().TimeoutSeconds)},
 	})
@@ -84,14 +85,14 @@ func (a *app) demoChart(ctx context.Context, cfg *config.Config, e runner, o dem
 
 // demoPackages reports whether the packages are there, and fetches them if it may.
 // That they cannot be had is said, and is no failure.
-func (a *app) demoPackages(ctx context.Context, cfg *config.Config, e runner, o demoOptions) (bool, error) {
+func (a *call) demoPackages(ctx context.Context, cfg *config.Config, e app.Engine, o demoOptions) (bool, error) {
 	recipe, err := environment.FindRecipe("science")
 	if err != nil {
 		return false, err
 	}
-	python, err := a.python(ctx)
+	python, err := a.Python(ctx)
 	if sandboxmcp.CodeOf(err) == sandboxmcp.CodeRuntimeUnavailable {
-		a.print("not drawn: " + clean(sandboxmcp.AsError(err).Message) + "\n")
+		a.print("not drawn: " + app.Clean(sandboxmcp.AsError(err).Message) + "\n")
 		return false, nil
 	}
 	if err != nil {
@@ -107,16 +108,16 @@ func (a *app) demoPackages(ctx context.Context, cfg *config.Config, e runner, o 
 	}
 	a.print("fetching " + strings.Join(recipe.Packages, ", ") + " as wheels, once\n")
 	began := time.Now()
-	report, err := library.Install(ctx, environment.Order{Recipe: recipe, Python: python, Env: a.env, Hurry: true, Say: a.progress})
+	report, err := library.Install(ctx, environment.Order{Recipe: recipe, Python: python, Env: a.Env, Hurry: true, Say: a.Progress})
 	if err == nil {
-		err = a.tried(ctx, e, library, report.Set, recipe)
+		err = a.Tried(ctx, e, library, report.Set, recipe)
 	}
 	if err != nil {
 		if sandboxmcp.CodeOf(err) == sandboxmcp.CodeCancelled {
 			return false, err
 		}
 		e := sandboxmcp.AsError(err)
-		a.print("not drawn: " + oneLine(e.Message) + " (" + oneLine(e.Hint) + ")\n")
+		a.print("not drawn: " + app.OneLine(e.Message) + " (" + app.OneLine(e.Hint) + ")\n")
 		return false, nil
 	}
 	a.print(fmt.Sprintf("fetched %d wheels, %d MiB, checked and installed by their hashes in %.0f s:\n", len(report.Set.Wheels), report.Fetched>>20, time.Since(began).Seconds()))

@@ -1,6 +1,5 @@
-// Package cli is the command line: it reads the settings, builds the parts,
-// joins them and speaks to a person or a script. It is the only room that knows
-// both the engine and the doors.
+// Package cli is the command line: commands and their flags, and how what
+// internal/app returns is shown to a person or a script.
 //
 // Its promise: stdout carries what was asked for and nothing else; everything
 // that is said about it goes to stderr. `run` gives the program's bytes and its
@@ -18,17 +17,13 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/engine"
-	"github.com/sandboxmcp/sandboxmcp/internal/config"
+	"github.com/sandboxmcp/sandboxmcp/internal/app"
 )
-
-//go:generate go run ../../cmd/sandboxmcp docs ../../docs
 
 // Exit statuses that are not those of a code.
 const (
@@ -41,30 +36,18 @@ const (
 	exitOutputLimit = 153
 )
 
-// app is one call of the command line.
-type app struct {
-	env            []string
-	stdin          io.Reader
-	stdout, stderr io.Writer
-	terminal       bool // stdout is one
-	colour         bool
+// call is one call of the command line.
+type call struct {
+	*app.App
 
-	open     func(ctx context.Context, o engine.Options) (runner, error)
-	diagnose func(ctx context.Context, o engine.Options) []sandboxmcp.Check
-	expired  func(ctx context.Context, cfg *config.Config, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) error
-	spawn    func(ctx context.Context, args, env []string, log *os.File) (pid int, exited <-chan error, err error)
-	exit     func(status int)
-	leave    func() error  // before a server in the background begins; nil: nothing
-	linger   time.Duration // how long one stays without anything to keep
+	terminal bool // stdout is one
+	colour   bool
 
-	argv     []string          // without the program's name
-	started  bool              // a command took over: a failure is no longer one of usage
-	ours     int               // exit status of a failure of ours; 0: that of its code
-	status   int               // exit status of a command that did what it should
-	json     bool              // --json was given
-	settings string            // file named by --config
-	logFile  bool              // the log goes to the default file where nobody named one
-	flags    map[string]string // settings that flags stand for, by their keys
+	argv    []string // without the program's name
+	started bool     // a command took over: a failure is no longer one of usage
+	ours    int      // exit status of a failure of ours; 0: that of its code
+	status  int      // exit status of a command that did what it should
+	json    bool     // --json was given
 }
 
 // Process is what a program is given when it is started.
@@ -84,20 +67,15 @@ func Own() Process {
 // SIGINT, SIGTERM, SIGHUP and SIGPIPE while it runs: the first of the former
 // cancels what goes on, a second one ends the process at once.
 func Main(ctx context.Context, p Process) int {
-	a := &app{
-		env: p.Env, stdin: p.Stdin, stdout: p.Stdout, stderr: p.Stderr,
-		exit: os.Exit, //nolint:forbidigo // for a server that does not end; see stopLimit
-		open: openEngine, diagnose: engine.Doctor, spawn: spawn, leave: leaveDirectory, linger: lingerFor,
-	}
-	a.expired = a.expiredHere
+	a := &call{App: app.New(p.Env, p.Stdin, p.Stdout, p.Stderr)}
 	return a.main(ctx, p.Args)
 }
 
-func (a *app) main(ctx context.Context, argv []string) int {
-	if f, ok := a.stdout.(*os.File); ok {
+func (a *call) main(ctx context.Context, argv []string) int {
+	if f, ok := a.Stdout.(*os.File); ok {
 		a.terminal = term.IsTerminal(int(f.Fd()))
 	}
-	a.colour = a.terminal && a.variable("NO_COLOR") == "" && a.variable("TERM") != "dumb"
+	a.colour = a.terminal && a.Variable("NO_COLOR") == "" && a.Variable("TERM") != "dumb"
 	ctx, stop := catch(ctx)
 	defer stop()
 	root := a.root() //nolint:contextcheck // cobra hands the context to the commands
@@ -114,7 +92,7 @@ func (a *app) main(ctx context.Context, argv []string) int {
 	root.SetArgs(argv)
 	a.argv = argv
 	if cmd, word := stray(root, argv); word != "" {
-		return a.report(cmd, usage(unknown(cmd, word)))
+		return a.report(cmd, app.Usage(unknown(cmd, word)))
 	}
 	cmd, err := root.ExecuteContextC(ctx)
 	if err != nil {
@@ -177,33 +155,11 @@ func catch(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// variable reads an environment variable; empty when it is not there.
-func (a *app) variable(name string) string {
-	for _, kv := range a.env {
-		if n, v, ok := strings.Cut(kv, "="); ok && n == name {
-			return v
-		}
-	}
-	return ""
-}
-
-// load reads the settings.
-func (a *app) load() (*config.Config, error) {
-	return config.Load(config.Sources{Env: a.env, File: a.settings, Flags: a.flags})
-}
-
-// errUsage marks a command line that is wrong in itself.
-type errUsage struct{ text string }
-
-func (e *errUsage) Error() string { return e.text }
-
-func usage(text string) error { return &errUsage{text} }
-
 // report says what failed and returns the exit status.
-func (a *app) report(cmd *cobra.Command, err error) int {
-	var wrong *errUsage
+func (a *call) report(cmd *cobra.Command, err error) int {
+	var wrong *app.UsageError
 	if errors.As(err, &wrong) || !a.started {
-		e := sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s", oneLine(err.Error())).
+		e := sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s", app.OneLine(err.Error())).
 			WithHint("see `" + cmd.CommandPath() + " --help`")
 		if a.json || !a.started && wantsJSON(a.argv) {
 			a.printJSON(e.Body())

@@ -9,10 +9,16 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/app"
 )
 
+// Commands returns the tree of commands, for the pages that describe it.
+func Commands() *cobra.Command {
+	return (&call{App: app.New(nil, nil, nil, nil)}).root()
+}
+
 // root builds the tree of commands.
-func (a *app) root() *cobra.Command {
+func (a *call) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "sandboxmcp",
 		Short: "Run code that nobody should trust in a real sandbox",
@@ -27,15 +33,15 @@ receipt. It is an MCP server for agents, a command line and a Go library.`,
 		Args:          cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usage(unknown(cmd, args[0]))
+				return app.Usage(unknown(cmd, args[0]))
 			}
-			return usage("a command is missing")
+			return app.Usage("a command is missing")
 		},
 	}
-	root.SetIn(a.stdin)
-	root.SetOut(a.stdout)
-	root.SetErr(a.stderr)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(flagFailure(err)) })
+	root.SetIn(a.Stdin)
+	root.SetOut(a.Stdout)
+	root.SetErr(a.Stderr)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return app.Usage(flagFailure(err)) })
 	root.AddGroup(&cobra.Group{ID: "use", Title: "Running code:"}, &cobra.Group{ID: "look", Title: "Looking at it:"})
 	for _, c := range []*cobra.Command{a.runCommand(), a.sessionCommand(), a.filesCommand(), a.bridgeCommand(), a.artifactsCommand(), a.verifyCommand(), a.cancelCommand(), a.vaultCommand(), a.demoCommand(), a.serveCommand(), a.setupCommand(), a.egressCommand()} {
 		c.GroupID = "use"
@@ -48,7 +54,7 @@ receipt. It is an MCP server for agents, a command line and a Go library.`,
 	a.guardCommands(root)
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpCommand(a.helpCommand())
-	root.AddCommand(a.completionCommand(), a.docsCommand(), a.backgroundCommand())
+	root.AddCommand(a.completionCommand(), a.backgroundCommand())
 	return root
 }
 
@@ -91,20 +97,20 @@ func near(cmd *cobra.Command, word string) []string {
 }
 
 // group makes a command that only holds others.
-func (a *app) group(cmd *cobra.Command, subs ...*cobra.Command) *cobra.Command {
+func (a *call) group(cmd *cobra.Command, subs ...*cobra.Command) *cobra.Command {
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
-			return usage(unknown(cmd, args[0]))
+			return app.Usage(unknown(cmd, args[0]))
 		}
-		return usage("the part after " + strconv.Quote(cmd.CommandPath()) + " is missing")
+		return app.Usage("the part after " + strconv.Quote(cmd.CommandPath()) + " is missing")
 	}
 	cmd.AddCommand(subs...)
 	return cmd
 }
 
 // does gives a command its work.
-func (a *app) does(cmd *cobra.Command, work func(ctx context.Context, args []string) error) *cobra.Command {
+func (a *call) does(cmd *cobra.Command, work func(ctx context.Context, args []string) error) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		a.started = true
 		return work(cmd.Context(), args)
@@ -118,21 +124,21 @@ func takes(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) < len(names):
-			return usage(names[len(args)] + " is missing")
+			return app.Usage(names[len(args)] + " is missing")
 		case len(args) > len(names):
-			return usage(strconv.Quote(args[len(names)]) + " is one argument too many")
+			return app.Usage(strconv.Quote(args[len(names)]) + " is one argument too many")
 		}
 		return nil
 	}
 }
 
 // withJSON gives a command the flag --json.
-func (a *app) withJSON(cmd *cobra.Command) *cobra.Command {
+func (a *call) withJSON(cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().BoolVar(&a.json, "json", false, "print one JSON document")
 	return cmd
 }
 
 // withConfig gives a command the flag --config.
-func (a *app) withConfig(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&a.settings, "config", "", "read settings from the YAML `FILE`")
+func (a *call) withConfig(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&a.Settings, "config", "", "read settings from the YAML `FILE`")
 }

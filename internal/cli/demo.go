@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/app"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 	"github.com/sandboxmcp/sandboxmcp/internal/sign"
 )
@@ -46,7 +47,7 @@ echo "hello from a sandbox" > hello.txt
 `},
 }
 
-func (a *app) demoCommand() *cobra.Command {
+func (a *call) demoCommand() *cobra.Command {
 	var o demoOptions
 	cmd := &cobra.Command{
 		Use:   "demo",
@@ -65,26 +66,26 @@ they cannot be had.`,
 	cmd.Flags().StringVar(&o.out, "out", "", "copy the chart into `DIR`")
 	cmd.Flags().BoolVar(&o.science, "science", false, "install the packages that the chart needs, if they can be had")
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
-		cfg, err := a.load()
+		cfg, err := a.Load()
 		if err != nil {
 			return err
 		}
-		return a.withEngine(ctx, cfg, func(e runner) error { return a.demo(ctx, cfg, e, o) }, sandboxmcp.Languages()...)
+		return a.WithEngine(ctx, cfg, func(e app.Engine) error { return a.demo(ctx, cfg, e, o) }, sandboxmcp.Languages()...)
 	})
 }
 
-func (a *app) demo(ctx context.Context, cfg *config.Config, e runner, o demoOptions) error {
+func (a *call) demo(ctx context.Context, cfg *config.Config, e app.Engine, o demoOptions) error {
 	var isolation *sandboxmcp.Isolation
 	ran := 0
 	for _, p := range demoPrograms {
 		a.print(a.paint(bold, "── "+string(p.language)) + "\n")
 		began := time.Now()
-		res, err := e.Execute(ctx, me(cfg), sandboxmcp.Request{
+		res, err := e.Execute(ctx, app.Me(cfg), sandboxmcp.Request{
 			Code: p.code, Language: p.language,
 			Limits: sandboxmcp.Limits{TimeoutSeconds: min(demoTimeout, cfg.Limits().TimeoutSeconds)},
 		})
 		if sandboxmcp.CodeOf(err) == sandboxmcp.CodeRuntimeUnavailable {
-			a.print("not run: " + clean(sandboxmcp.AsError(err).Message) + "\n\n")
+			a.print("not run: " + app.Clean(sandboxmcp.AsError(err).Message) + "\n\n")
 			continue
 		}
 		if err != nil {
@@ -111,19 +112,19 @@ func (a *app) demo(ctx context.Context, cfg *config.Config, e runner, o demoOpti
 	return nil
 }
 
-func (a *app) showDemo(cfg *config.Config, res sandboxmcp.Result, took time.Duration) {
+func (a *call) showDemo(cfg *config.Config, res sandboxmcp.Result, took time.Duration) {
 	for line := range strings.Lines(res.Stdout + res.Stderr) {
-		a.print("   " + clean(strings.TrimSuffix(line, "\n")) + "\n")
+		a.print("   " + app.Clean(strings.TrimSuffix(line, "\n")) + "\n")
 	}
 	a.print(fmt.Sprintf("%s, exit code %d, %d ms\n", res.Status, res.ExitCode, took.Milliseconds()))
 	for _, f := range res.Artifacts {
-		a.print(fmt.Sprintf("file %s, %d bytes, sha256 %s\n", clean(f.Name), f.SizeBytes, f.SHA256))
+		a.print(fmt.Sprintf("file %s, %d bytes, sha256 %s\n", app.Clean(f.Name), f.SizeBytes, f.SHA256))
 	}
 	a.print(a.demoReceipt(cfg, res) + "\n\n")
 }
 
 // demoReceipt checks the receipt as somebody else would: with the public key.
-func (a *app) demoReceipt(cfg *config.Config, res sandboxmcp.Result) string {
+func (a *call) demoReceipt(cfg *config.Config, res sandboxmcp.Result) string {
 	if res.Receipt == nil {
 		a.status = 1
 		return "receipt " + a.paint(red, "missing")
@@ -134,23 +135,23 @@ func (a *app) demoReceipt(cfg *config.Config, res sandboxmcp.Result) string {
 	}
 	if err != nil {
 		a.status = 1
-		return "receipt " + a.paint(red, "MISMATCH") + ": " + oneLine(err.Error())
+		return "receipt " + a.paint(red, "MISMATCH") + ": " + app.OneLine(err.Error())
 	}
 	return "receipt " + a.paint(green, "VERIFIED") + " with key " + sign.KeyID(public)[:16]
 }
 
-func (a *app) showIsolation(i *sandboxmcp.Isolation) {
+func (a *call) showIsolation(i *sandboxmcp.Isolation) {
 	if i == nil {
 		a.status = 1
 		a.print("no isolation report\n")
 		return
 	}
 	a.print(a.paint(bold, "── walls that stood") + "\n")
-	a.print("tier " + string(i.Tier) + ", backend " + clean(i.Backend) + ", kernel " + clean(i.Kernel) + "\n")
+	a.print("tier " + string(i.Tier) + ", backend " + app.Clean(i.Backend) + ", kernel " + app.Clean(i.Kernel) + "\n")
 	for _, w := range i.Walls {
-		a.print("   " + a.paint(green, "+") + " " + clean(w) + "\n")
+		a.print("   " + a.paint(green, "+") + " " + app.Clean(w) + "\n")
 	}
 	for _, w := range i.Weak {
-		a.print("   " + a.paint(red, "-") + " " + clean(w) + "\n")
+		a.print("   " + a.paint(red, "-") + " " + app.Clean(w) + "\n")
 	}
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"time"
 
@@ -10,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/app"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
@@ -41,7 +41,7 @@ func (o *scope) decision(d *sandboxmcp.EgressDecision, given func(string) bool) 
 	}
 	switch {
 	case n > 1:
-		return usage("--once, --session, --for and --always exclude each other")
+		return app.Usage("--once, --session, --for and --always exclude each other")
 	case o.once:
 		d.Scope = sandboxmcp.GrantOnce
 	case o.always:
@@ -57,7 +57,7 @@ func (o *scope) decision(d *sandboxmcp.EgressDecision, given func(string) bool) 
 	return nil
 }
 
-func (a *app) egressCommand() *cobra.Command {
+func (a *call) egressCommand() *cobra.Command {
 	var namespace string
 	var how scope
 	cmd := &cobra.Command{
@@ -82,13 +82,13 @@ Off a terminal, and with --json, it is one JSON document.`,
 	a.withConfig(a.withJSON(cmd))
 	a.does(cmd, func(ctx context.Context, args []string) error {
 		if len(args) == 0 {
-			return usage("DOMAIN is missing")
+			return app.Usage("DOMAIN is missing")
 		}
 		switch {
 		case !strings.Contains(args[0], ".") && len(near(cmd, args[0])) > 0: // a command, misspelt
-			return usage(unknown(cmd, args[0]))
+			return app.Usage(unknown(cmd, args[0]))
 		case len(args) > 1:
-			return usage(sandboxmcp.Quote(args[1]) + " is one argument too many")
+			return app.Usage(sandboxmcp.Quote(args[1]) + " is one argument too many")
 		}
 		if _, err := sandboxmcp.ParseDomain(args[0]); err != nil {
 			return err
@@ -101,22 +101,22 @@ Off a terminal, and with --json, it is one JSON document.`,
 		if err := how.decision(&d, f.Changed); err != nil {
 			return err
 		}
-		return a.decide(ctx, cfg, me(cfg), d)
+		return a.decide(ctx, cfg, app.Me(cfg), d)
 	})
 	cmd.AddCommand(a.egressList(), a.egressApprove(), a.egressDeny(), a.egressRevoke())
 	return cmd
 }
 
 // inNamespace reads the settings, with the namespace that the flag names.
-func (a *app) inNamespace(cmd *cobra.Command, name string) (*config.Config, error) {
-	cfg, err := a.load()
+func (a *call) inNamespace(cmd *cobra.Command, name string) (*config.Config, error) {
+	cfg, err := a.Load()
 	if err == nil && cmd.Flags().Changed("namespace") {
 		cfg.Namespace, err = sandboxmcp.ParseNamespace(name)
 	}
 	return cfg, err
 }
 
-func (a *app) egressList() *cobra.Command {
+func (a *call) egressList() *cobra.Command {
 	var namespace string
 	cmd := &cobra.Command{
 		Use:   "list",
@@ -134,22 +134,14 @@ it. Off a terminal, and with --json, it is one JSON document.`,
 		if err != nil {
 			return err
 		}
-		who := everyone()
+		who := app.Everyone()
 		if cmd.Flags().Changed("namespace") {
-			who = me(cfg)
+			who = app.Me(cfg)
 		}
-		sum := sandboxmcp.EgressList{Pending: []sandboxmcp.Approval{}, Granted: []sandboxmcp.EgressGrant{}, Operator: []string{}}
-		err = a.everywhere(ctx, cfg, func(c sandboxmcp.Service) error {
-			l, failed := c.Egress(ctx, who)
-			sum.Pending, sum.Granted, sum.Operator = append(sum.Pending, l.Pending...), append(sum.Granted, l.Granted...), append(sum.Operator, l.Operator...)
-			return failed
-		})
+		sum, err := a.Egress(ctx, cfg, who)
 		if err != nil {
 			return err
 		}
-		sum.Pending, sum.Granted = eachApproval(sum.Pending), eachGrant(sum.Granted)
-		slices.Sort(sum.Operator)
-		sum.Operator = slices.Compact(sum.Operator)
 		if a.document() {
 			a.printJSON(sum)
 			return nil
@@ -159,7 +151,7 @@ it. Off a terminal, and with --json, it is one JSON document.`,
 	})
 }
 
-func (a *app) showEgress(l sandboxmcp.EgressList) {
+func (a *call) showEgress(l sandboxmcp.EgressList) {
 	rows := [][]string{{"STATE", "DOMAIN", "NAMESPACE", "ID", "UNTIL", "WHY"}}
 	for _, p := range l.Pending {
 		why := "the model says " + p.Reason
@@ -185,7 +177,7 @@ func (a *app) showEgress(l sandboxmcp.EgressList) {
 	a.table(rows)
 }
 
-func (a *app) egressApprove() *cobra.Command {
+func (a *call) egressApprove() *cobra.Command {
 	var how scope
 	cmd := &cobra.Command{
 		Use:   "approve ID",
@@ -205,15 +197,15 @@ unless a flag says otherwise. Who waits for it goes on. Off a terminal, and with
 		if err := how.decision(&d, cmd.Flags().Changed); err != nil {
 			return err
 		}
-		cfg, err := a.load()
+		cfg, err := a.Load()
 		if err != nil {
 			return err
 		}
-		return a.decide(ctx, cfg, everyone(), d)
+		return a.decide(ctx, cfg, app.Everyone(), d)
 	})
 }
 
-func (a *app) egressDeny() *cobra.Command {
+func (a *call) egressDeny() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "deny ID",
 		Short: "Refuse what is asked for",
@@ -225,15 +217,15 @@ JSON document.`,
 	}
 	a.withConfig(a.withJSON(cmd))
 	return a.does(cmd, func(ctx context.Context, args []string) error {
-		cfg, err := a.load()
+		cfg, err := a.Load()
 		if err != nil {
 			return err
 		}
-		return a.decide(ctx, cfg, everyone(), sandboxmcp.EgressDecision{ID: args[0], Deny: true})
+		return a.decide(ctx, cfg, app.Everyone(), sandboxmcp.EgressDecision{ID: args[0], Deny: true})
 	})
 }
 
-func (a *app) egressRevoke() *cobra.Command {
+func (a *call) egressRevoke() *cobra.Command {
 	var namespace string
 	cmd := &cobra.Command{
 		Use:   "revoke DOMAIN",
@@ -255,12 +247,7 @@ document.`,
 		if err != nil {
 			return err
 		}
-		var done sandboxmcp.EgressRevoked
-		err = a.everywhere(ctx, cfg, func(c sandboxmcp.Service) error {
-			r, failed := c.RevokeEgress(ctx, me(cfg), args[0])
-			done.Domain, done.Revoked = r.Domain, done.Revoked+r.Revoked
-			return failed
-		})
+		done, err := a.Revoke(ctx, cfg, args[0])
 		if err != nil {
 			return err
 		}
@@ -268,87 +255,27 @@ document.`,
 			a.printJSON(done)
 			return nil
 		}
-		a.print("closed " + clean(done.Domain) + "\n")
+		a.print("closed " + app.Clean(done.Domain) + "\n")
 		return nil
 	})
 }
 
 // decide carries out what the person at the keyboard decided, and says so.
-func (a *app) decide(ctx context.Context, cfg *config.Config, who sandboxmcp.Caller, d sandboxmcp.EgressDecision) error {
-	var answer sandboxmcp.EgressAnswer
-	opened := false
-	err := a.everywhere(ctx, cfg, func(c sandboxmcp.Service) error {
-		if opened && d.Scope == sandboxmcp.GrantOnce { // for one run, in whichever server
-			return nil
-		}
-		got, err := c.DecideEgress(ctx, who, d)
-		if err == nil {
-			answer, opened = got, true
-		}
-		return err
-	})
+func (a *call) decide(ctx context.Context, cfg *config.Config, who sandboxmcp.Caller, d sandboxmcp.EgressDecision) error {
+	answer, err := a.Decide(ctx, cfg, who, d)
 	switch {
 	case err != nil:
 		return err
 	case a.document():
 		a.printJSON(answer)
 	case !answer.Approved:
-		a.print("denied " + clean(answer.Domain) + "\n")
+		a.print("denied " + app.Clean(answer.Domain) + "\n")
 	case answer.ExpiresAt != nil:
-		a.print("open until " + clock(*answer.ExpiresAt) + ": " + clean(answer.Domain) + "\n")
+		a.print("open until " + clock(*answer.ExpiresAt) + ": " + app.Clean(answer.Domain) + "\n")
 	default:
-		a.print("open until it is revoked: " + clean(answer.Domain) + "\n")
+		a.print("open until it is revoked: " + app.Clean(answer.Domain) + "\n")
 	}
 	return nil
-}
-
-// everywhere does something at the gate of each running server, since each may
-// have a record of its own; where they share one, the second finds it done. What
-// none of them knows of is looked for in the state directory. It fails if that
-// fails, or as the first server did that refused.
-func (a *app) everywhere(ctx context.Context, cfg *config.Config, work func(sandboxmcp.Service) error) error {
-	peers, err := a.servers(ctx, cfg, place{})
-	if err != nil {
-		return err
-	}
-	done := false
-	for _, c := range peers {
-		err := work(c)
-		switch sandboxmcp.CodeOf(err) {
-		case "":
-			done = true
-		case sandboxmcp.CodeRequestNotFound, sandboxmcp.CodeNotFound: // not there, or a server that has no gate
-		case sandboxmcp.CodeInternal:
-			a.say("server " + c.Peer().ID + ": " + err.Error())
-		default:
-			return err
-		}
-	}
-	if done || ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return a.withEngine(ctx, cfg, func(e runner) error { return work(e) })
-}
-
-// eachApproval leaves each once that several servers told of.
-func eachApproval(list []sandboxmcp.Approval) []sandboxmcp.Approval {
-	slices.SortFunc(list, func(x, y sandboxmcp.Approval) int {
-		if c := x.RequestedAt.Compare(y.RequestedAt); c != 0 {
-			return c
-		}
-		return strings.Compare(x.ID, y.ID)
-	})
-	return append([]sandboxmcp.Approval{}, slices.CompactFunc(list, func(x, y sandboxmcp.Approval) bool { return x.ID == y.ID })...)
-}
-
-func eachGrant(list []sandboxmcp.EgressGrant) []sandboxmcp.EgressGrant {
-	slices.SortFunc(list, func(x, y sandboxmcp.EgressGrant) int {
-		if c := x.GrantedAt.Compare(y.GrantedAt); c != 0 {
-			return c
-		}
-		return strings.Compare(x.ID, y.ID)
-	})
-	return append([]sandboxmcp.EgressGrant{}, slices.CompactFunc(list, func(x, y sandboxmcp.EgressGrant) bool { return x.ID == y.ID })...)
 }
 
 func domainsOf(list []sandboxmcp.Approval) []string {

@@ -13,10 +13,11 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/api"
+	"github.com/sandboxmcp/sandboxmcp/internal/app"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
-func (a *app) filesCommand() *cobra.Command {
+func (a *call) filesCommand() *cobra.Command {
 	return a.group(&cobra.Command{
 		Use:     "files",
 		Short:   "Put files into a session and get them out",
@@ -26,16 +27,16 @@ func (a *app) filesCommand() *cobra.Command {
 }
 
 // inSession gives a command about a session its work, with the one server that has it.
-func (a *app) inSession(cmd *cobra.Command, work func(ctx context.Context, cfg *config.Config, s found, args []string) error) *cobra.Command {
-	p := &place{}
-	p.withServer(cmd)
+func (a *call) inSession(cmd *cobra.Command, work func(ctx context.Context, cfg *config.Config, s app.Found, args []string) error) *cobra.Command {
+	p := &app.Place{}
+	withServer(cmd, p)
 	a.withConfig(a.withJSON(cmd))
 	return a.does(cmd, func(ctx context.Context, args []string) error {
-		cfg, err := a.load()
+		cfg, err := a.Load()
 		if err != nil {
 			return err
 		}
-		s, err := a.owner(ctx, cfg, *p, sandboxmcp.SessionID(args[0]))
+		s, err := a.Owner(ctx, cfg, *p, sandboxmcp.SessionID(args[0]))
 		if err != nil {
 			return err
 		}
@@ -43,7 +44,7 @@ func (a *app) inSession(cmd *cobra.Command, work func(ctx context.Context, cfg *
 	})
 }
 
-func (a *app) filesUploadCommand() *cobra.Command {
+func (a *call) filesUploadCommand() *cobra.Command {
 	var name string
 	var overwrite bool
 	cmd := &cobra.Command{
@@ -57,7 +58,7 @@ path there. It keeps its name unless --name says otherwise, which may be a path 
 	}
 	cmd.Flags().StringVar(&name, "name", "", "call it `NAME` there")
 	cmd.Flags().BoolVar(&overwrite, "overwrite", false, "replace a file of that name")
-	return a.inSession(cmd, func(ctx context.Context, cfg *config.Config, s found, args []string) error {
+	return a.inSession(cmd, func(ctx context.Context, cfg *config.Config, s app.Found, args []string) error {
 		tell := func(err error) error {
 			return readFailure("file "+sandboxmcp.Quote(args[0]), sandboxmcp.CodeUploadTooLarge, err)
 		}
@@ -69,7 +70,7 @@ path there. It keeps its name unless --name says otherwise, which may be a path 
 		if !cmd.Flags().Changed("name") {
 			name = filepath.Base(args[0])
 		}
-		id, path, err := s.Upload(ctx, me(cfg), sandboxmcp.Upload{SessionID: s.session.ID, Name: name, Body: src, Size: src.size, Overwrite: overwrite})
+		id, path, err := s.Upload(ctx, app.Me(cfg), sandboxmcp.Upload{SessionID: s.Session.ID, Name: name, Body: src, Size: src.size, Overwrite: overwrite})
 		if unread, ok := errors.AsType[*inputError](err); ok {
 			return tell(unread.err)
 		}
@@ -80,12 +81,12 @@ path there. It keeps its name unless --name says otherwise, which may be a path 
 			a.printJSON(map[string]any{"session_id": id, "path": path})
 			return nil
 		}
-		a.print(clean(path) + "\n")
+		a.print(app.Clean(path) + "\n")
 		return nil
 	})
 }
 
-func (a *app) filesListCommand() *cobra.Command {
+func (a *call) filesListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "list SESSION",
 		Short:   "Show the files of a session",
@@ -93,8 +94,8 @@ func (a *app) filesListCommand() *cobra.Command {
 		Example: `  sandboxmcp files list analysis --json`,
 		Args:    takes("SESSION"),
 	}
-	return a.inSession(cmd, func(ctx context.Context, cfg *config.Config, s found, _ []string) error {
-		files, err := s.SessionFiles(ctx, me(cfg), s.session.ID)
+	return a.inSession(cmd, func(ctx context.Context, cfg *config.Config, s app.Found, _ []string) error {
+		files, err := s.SessionFiles(ctx, app.Me(cfg), s.Session.ID)
 		if err != nil {
 			return err
 		}
@@ -117,7 +118,7 @@ type readAnswer struct {
 	Content []byte `json:"content_base64"`
 }
 
-func (a *app) filesReadCommand() *cobra.Command {
+func (a *call) filesReadCommand() *cobra.Command {
 	var out string
 	cmd := &cobra.Command{
 		Use:   "read SESSION PATH",
@@ -129,12 +130,12 @@ below /mnt/data.`,
 		Args:    takes("SESSION", "PATH"),
 	}
 	cmd.Flags().StringVarP(&out, "output", "o", "", "write it into `FILE`")
-	return a.inSession(cmd, func(ctx context.Context, cfg *config.Config, s found, args []string) error {
+	return a.inSession(cmd, func(ctx context.Context, cfg *config.Config, s app.Found, args []string) error {
 		limit := int64(api.MaxFile)
 		if cfg.Source("sandbox_max_artifact_read_bytes") != config.FromDefault {
 			limit = min(limit, cfg.Tools.MaxArtifactReadBytes)
 		}
-		f, content, err := s.ReadFile(ctx, me(cfg), s.session.ID, args[0], limit)
+		f, content, err := s.ReadFile(ctx, app.Me(cfg), s.Session.ID, args[0], limit)
 		if err != nil {
 			return err
 		}
@@ -149,10 +150,10 @@ below /mnt/data.`,
 		case out != "":
 		case a.terminal:
 			for line := range strings.Lines(string(content)) {
-				a.print(clean(strings.TrimSuffix(line, "\n")) + "\n")
+				a.print(app.Clean(strings.TrimSuffix(line, "\n")) + "\n")
 			}
 		default:
-			_, _ = a.stdout.Write(content)
+			_, _ = a.Stdout.Write(content)
 		}
 		return nil
 	})
@@ -192,7 +193,7 @@ func outputFailure(path string, err error) error {
 		WithHint("name a file that you can write to").WithCause(err)
 }
 
-func (a *app) filesRemoveCommand() *cobra.Command {
+func (a *call) filesRemoveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "rm SESSION PATH",
 		Short:   "Remove a file of a session",
@@ -200,15 +201,15 @@ func (a *app) filesRemoveCommand() *cobra.Command {
 		Example: `  sandboxmcp files rm analysis /mnt/data/sales.csv`,
 		Args:    takes("SESSION", "PATH"),
 	}
-	return a.inSession(cmd, func(ctx context.Context, cfg *config.Config, s found, args []string) error {
-		if err := s.RemoveFile(ctx, me(cfg), s.session.ID, args[0]); err != nil {
+	return a.inSession(cmd, func(ctx context.Context, cfg *config.Config, s app.Found, args []string) error {
+		if err := s.RemoveFile(ctx, app.Me(cfg), s.Session.ID, args[0]); err != nil {
 			return err
 		}
 		if a.json {
 			a.printJSON(map[string]any{"removed": args[0]})
 			return nil
 		}
-		a.print("removed " + clean(args[0]) + "\n")
+		a.print("removed " + app.Clean(args[0]) + "\n")
 		return nil
 	})
 }

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/app"
 )
 
 // fiveName is the name under which this program is the server that
@@ -18,20 +20,20 @@ func isFive(argv []string) bool {
 
 // five is that server: it takes no arguments, and of the settings only those
 // that it always had, and where the state is.
-func (a *app) five(ctx context.Context, args []string) error {
+func (a *call) five(ctx context.Context, args []string) error {
 	a.started = true
 	if len(args) > 0 {
-		return usage(fiveName + " takes no arguments: " + oneLine(args[0]))
+		return app.Usage(fiveName + " takes no arguments: " + app.OneLine(args[0]))
 	}
-	all := a.env
-	a.env = slices.DeleteFunc(slices.Clone(all), foreign)
-	cfg, err := a.load()
-	a.env = all
+	all := a.Env
+	a.Env = slices.DeleteFunc(slices.Clone(all), foreign)
+	cfg, err := a.Load()
+	a.Env = all
 	if err != nil {
 		return err
 	}
-	a.logFile = true
-	return a.serve(ctx, cfg, fiveTools)
+	a.LogFile = true
+	return a.Serve(ctx, cfg, app.FiveTools)
 }
 
 // foreign reports whether a variable is a setting that mcp-code-sandbox does not have.

@@ -247,7 +247,7 @@ func TestFollowEvents(t *testing.T) {
 	var out, errs buffer
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan int, 1)
-	a := me.app([]string{"HOME=" + t.TempDir(), "SANDBOXMCP_STATE_DIR=" + state}, &out, &errs)
+	a := me.call([]string{"HOME=" + t.TempDir(), "SANDBOXMCP_STATE_DIR=" + state}, &out, &errs)
 	go func() { ended <- a.main(ctx, []string{"sandboxmcp", "events", "--follow", "--json"}) }()
 	eventually(t, "it follows", one.followed)
 	later := time.Now().Add(time.Minute)
@@ -301,7 +301,7 @@ func TestFollowEndsWithItsReader(t *testing.T) {
 	server.listen(t, state, false)
 	ended := make(chan int, 1)
 	var errs buffer
-	a := me.app([]string{"HOME=" + t.TempDir(), "SANDBOXMCP_STATE_DIR=" + state}, gone{}, &errs)
+	a := me.call([]string{"HOME=" + t.TempDir(), "SANDBOXMCP_STATE_DIR=" + state}, gone{}, &errs)
 	go func() { ended <- a.main(t.Context(), []string{"sandboxmcp", "events", "--follow"}) }()
 	eventually(t, "it follows", server.followed)
 	server.happen(occurrence("a", 1, time.Now().Add(time.Minute)))

@@ -5,11 +5,13 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/app"
 )
 
 // helpCommand is help as a word; a command that does not exist is refused, not
 // answered with the help of another.
-func (a *app) helpCommand() *cobra.Command {
+func (a *call) helpCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "help [COMMAND]",
 		Short:   "Explain a command",
@@ -20,13 +22,13 @@ func (a *app) helpCommand() *cobra.Command {
 	return a.does(cmd, func(_ context.Context, args []string) error {
 		about, rest, err := cmd.Root().Find(args)
 		if err != nil || len(rest) > 0 || about == cmd.Root() && len(args) > 0 {
-			return usage(unknown(cmd.Root(), strings.Join(args, " ")))
+			return app.Usage(unknown(cmd.Root(), strings.Join(args, " ")))
 		}
 		return about.Help()
 	})
 }
 
-func (a *app) completionCommand() *cobra.Command {
+func (a *call) completionCommand() *cobra.Command {
 	shells := []string{"bash", "zsh", "fish", "powershell"}
 	cmd := &cobra.Command{
 		Use:   "completion bash | zsh | fish | powershell",
@@ -46,14 +48,14 @@ in the shell's start file, or once:
 		root := cmd.Root()
 		switch args[0] {
 		case "bash":
-			return root.GenBashCompletionV2(a.stdout, true)
+			return root.GenBashCompletionV2(a.Stdout, true)
 		case "zsh":
-			return root.GenZshCompletion(a.stdout)
+			return root.GenZshCompletion(a.Stdout)
 		case "fish":
-			return root.GenFishCompletion(a.stdout, true)
+			return root.GenFishCompletion(a.Stdout, true)
 		case "powershell":
-			return root.GenPowerShellCompletionWithDesc(a.stdout)
+			return root.GenPowerShellCompletionWithDesc(a.Stdout)
 		}
-		return usage("shell " + args[0] + " is none of " + strings.Join(shells, ", "))
+		return app.Usage("shell " + args[0] + " is none of " + strings.Join(shells, ", "))
 	})
 }

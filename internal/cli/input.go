@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -16,16 +15,6 @@ import (
 
 // maxStdin bounds what a program is given to read: it is held in memory.
 const maxStdin = 64 << 20
-
-// errTooLong is what a reader says of more bytes than it may take.
-type errTooLong struct{ size, limit int64 }
-
-func (e *errTooLong) Error() string {
-	if e.size == 0 {
-		return "more than " + strconv.FormatInt(e.limit, 10) + " bytes"
-	}
-	return strconv.FormatInt(e.size, 10) + " bytes, more than " + strconv.FormatInt(e.limit, 10)
-}
 
 // readAll reads at most limit bytes. It comes back when ctx ends, although the
 // read may not.
@@ -38,7 +27,7 @@ func readAll(ctx context.Context, r io.Reader, limit int64) ([]byte, error) {
 	go func() {
 		data, err := io.ReadAll(io.LimitReader(r, limit+1))
 		if err == nil && int64(len(data)) > limit {
-			err = &errTooLong{limit: limit}
+			err = &plainfile.TooLargeError{Limit: limit}
 		}
 		if data == nil {
 			data = []byte{}
@@ -51,27 +40,6 @@ func readAll(ctx context.Context, r io.Reader, limit int64) ([]byte, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-}
-
-// readPlain reads a regular file of at most limit bytes.
-func readPlain(path string, limit int64) ([]byte, error) {
-	f, err := plainfile.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	st, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if st.Size() > limit {
-		return nil, &errTooLong{size: st.Size(), limit: limit}
-	}
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && int64(len(data)) > limit {
-		err = &errTooLong{limit: limit}
-	}
-	return data, err
 }
 
 // readFile reads a file, a pipe or a device of at most limit bytes.
@@ -99,27 +67,14 @@ type inputError struct{ err error }
 func (e *inputError) Error() string { return e.err.Error() }
 func (e *inputError) Unwrap() error { return e.err }
 
-// openInput opens an input of at most limit bytes. It comes back when ctx ends,
-// although opening a pipe that no program writes to does not.
+// openInput opens an input of at most limit bytes. If ctx ends first, it returns the
+// error of ctx.
 func openInput(ctx context.Context, path string, limit int64) (*input, error) {
-	type opened struct {
-		f   *os.File
-		err error
+	f, err := openAny(ctx, path)
+	if err != nil {
+		return nil, err
 	}
-	done := make(chan opened, 1)
-	go func() {
-		f, err := os.Open(path)
-		done <- opened{f, err}
-	}()
-	select {
-	case o := <-done:
-		if o.err != nil {
-			return nil, o.err
-		}
-		return newInput(o.f, limit)
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+	return newInput(f, limit)
 }
 
 func newInput(f *os.File, limit int64) (*input, error) {
@@ -130,7 +85,7 @@ func newInput(f *os.File, limit int64) (*input, error) {
 	case st.IsDir():
 		err = errors.New("it is a directory")
 	case st.Mode().IsRegular() && st.Size() > limit:
-		err = &errTooLong{size: st.Size(), limit: limit}
+		err = &plainfile.TooLargeError{Size: st.Size(), Limit: limit}
 	case st.Mode().IsRegular() && st.Size() > 0: // those of the kernel have none
 		in.size = st.Size()
 	}
@@ -145,7 +100,7 @@ func newInput(f *os.File, limit int64) (*input, error) {
 func (in *input) Read(p []byte) (int, error) {
 	n, err := in.file.Read(p[:min(int64(len(p)), in.left+1)])
 	if in.left -= int64(n); in.left < 0 {
-		err = &errTooLong{limit: in.limit}
+		err = &plainfile.TooLargeError{Limit: in.limit}
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = &inputError{err}
@@ -158,13 +113,15 @@ func (in *input) Close() error { return in.file.Close() }
 
 // readFailure tells why something could not be read, with the code for too much of it.
 func readFailure(what string, tooLong sandboxmcp.Code, err error) error {
-	var long *errTooLong
+	var large *plainfile.TooLargeError
 	var at *fs.PathError
 	switch {
 	case errors.Is(err, context.Canceled):
 		return err
-	case errors.As(err, &long):
-		return sandboxmcp.Errorf(tooLong, "%s has %s", what, long)
+	case errors.As(err, &large) && large.Size > 0:
+		return sandboxmcp.Errorf(tooLong, "%s has %d bytes, more than %d", what, large.Size, large.Limit)
+	case errors.As(err, &large):
+		return sandboxmcp.Errorf(tooLong, "%s has more than %d bytes", what, large.Limit)
 	case errors.Is(err, fs.ErrNotExist):
 		return sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "%s is not there", what)
 	case errors.As(err, &at):

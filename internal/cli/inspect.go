@@ -3,22 +3,18 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"maps"
-	"os"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/internal/api"
-	"github.com/sandboxmcp/sandboxmcp/internal/config"
+	"github.com/sandboxmcp/sandboxmcp/internal/app"
 )
 
-func (a *app) inspectCommand() *cobra.Command {
+func (a *call) inspectCommand() *cobra.Command {
 	var namespace string
-	p := &place{}
+	p := &app.Place{}
 	cmd := &cobra.Command{
 		Use:   "inspect [SESSION]",
 		Short: "Show what a namespace or a session has",
@@ -31,13 +27,13 @@ namespace itself. Off a terminal, and with --json, it is one JSON document.`,
 		Args: cobra.ArbitraryArgs,
 	}
 	cmd.Flags().StringVar(&namespace, "namespace", "", "look at the namespace `NAME`")
-	p.withServer(cmd)
+	withServer(cmd, p)
 	a.withConfig(a.withJSON(cmd))
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		if len(args) > 1 {
-			return usage(sandboxmcp.Quote(args[1]) + " is one argument too many")
+			return app.Usage(sandboxmcp.Quote(args[1]) + " is one argument too many")
 		}
-		cfg, err := a.load()
+		cfg, err := a.Load()
 		if err != nil {
 			return err
 		}
@@ -46,7 +42,7 @@ namespace itself. Off a terminal, and with --json, it is one JSON document.`,
 				return err
 			}
 		}
-		state, err := a.inspect(ctx, cfg, *p, args)
+		state, err := a.Inspect(ctx, cfg, *p, args)
 		if err != nil {
 			return err
 		}
@@ -59,84 +55,7 @@ namespace itself. Off a terminal, and with --json, it is one JSON document.`,
 	})
 }
 
-func (a *app) inspect(ctx context.Context, cfg *config.Config, p place, args []string) (sandboxmcp.State, error) {
-	if len(args) > 0 {
-		s, err := a.owner(ctx, cfg, p, sandboxmcp.SessionID(args[0]))
-		if err == nil {
-			var state sandboxmcp.State
-			state, err = s.Inspect(ctx, me(cfg), s.session.ID)
-			belongTo(&state, s.Client)
-			tidy(&state)
-			return state, err
-		}
-		if args[0] != "default" || sandboxmcp.CodeOf(err) != sandboxmcp.CodeSessionNotFound {
-			return sandboxmcp.State{}, err
-		}
-	}
-	sum := sandboxmcp.State{Namespace: cfg.Namespace, Env: map[string]any{}}
-	peers, err := a.servers(ctx, cfg, p)
-	if err == nil && len(peers) == 0 {
-		sum.Limits, err = a.limitsOf(ctx, cfg, cfg.Namespace)
-	}
-	if err != nil {
-		return sum, err
-	}
-	for _, c := range peers {
-		state, failed := c.Inspect(ctx, me(cfg), "")
-		if failed != nil {
-			a.say("server " + c.Peer().ID + ": " + failed.Error())
-			continue
-		}
-		belongTo(&state, c)
-		join(&sum, state)
-	}
-	if _, missing := os.Stat(cfg.StateDir); len(peers) == 0 && missing == nil && p.server == "" { // what is kept is what holds
-		err = a.withEngine(ctx, cfg, func(e runner) error {
-			state, failed := e.Inspect(ctx, me(cfg), "")
-			sum.Egress, sum.VaultKeys, sum.Env = state.Egress, state.VaultKeys, state.Env
-			return failed
-		})
-		if err != nil {
-			return sum, err
-		}
-	}
-	tidy(&sum)
-	return sum, ctx.Err()
-}
-
-// belongTo names the server as the sessions' owner, as --server takes it.
-func belongTo(s *sandboxmcp.State, c *api.Client) {
-	for i := range s.Sessions {
-		s.Sessions[i].Owner = c.Peer().ID
-	}
-}
-
-// join adds what a server says of a namespace to what others said.
-func join(sum *sandboxmcp.State, s sandboxmcp.State) {
-	sum.Limits = s.Limits
-	sum.Sessions = append(sum.Sessions, s.Sessions...)
-	sum.Files = append(sum.Files, s.Files...)
-	sum.VaultKeys = append(sum.VaultKeys, s.VaultKeys...)
-	sum.Egress.Allowed = append(sum.Egress.Allowed, s.Egress.Allowed...)
-	sum.Egress.Pending = append(sum.Egress.Pending, s.Egress.Pending...)
-	maps.Copy(sum.Env, s.Env)
-}
-
-// tidy leaves each name once, and no list as null.
-func tidy(s *sandboxmcp.State) {
-	for _, l := range []*[]string{&s.VaultKeys, &s.Egress.Allowed} {
-		slices.Sort(*l)
-		*l = append([]string{}, slices.Compact(*l)...)
-	}
-	s.Egress.Pending = eachApproval(s.Egress.Pending)
-	s.Sessions = append([]sandboxmcp.Session{}, s.Sessions...)
-	s.Files = append([]sandboxmcp.SessionFile{}, s.Files...)
-	if s.Env == nil {
-		s.Env = map[string]any{}
-	}
-}
-
-func (a *app) showState(s sandboxmcp.State) {
+func (a *call) showState(s sandboxmcp.State) {
 	rows := [][]string{{"NAMESPACE", string(s.Namespace)}, {"limits", limitText(s.Limits)}}
 	for _, have := range s.Sessions {
 		rows = append(rows, []string{"session", string(have.ID) + ", " + string(have.Language) + ", " + string(have.Status)})
@@ -155,7 +74,7 @@ func (a *app) showState(s sandboxmcp.State) {
 	a.table(rows)
 }
 
-func (a *app) bridgeCommand() *cobra.Command {
+func (a *call) bridgeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bridge SESSION KEY JSON",
 		Short: "Hand a value to a session",
@@ -167,28 +86,28 @@ document.`,
   sandboxmcp bridge analysis rows - < rows.json`,
 		Args: takes("SESSION", "KEY", "JSON"),
 	}
-	p := &place{}
-	p.withServer(cmd)
+	p := &app.Place{}
+	withServer(cmd, p)
 	a.withConfig(a.withJSON(cmd))
 	return a.does(cmd, func(ctx context.Context, args []string) error {
-		cfg, err := a.load()
+		cfg, err := a.Load()
 		if err != nil {
 			return err
 		}
 		value := []byte(args[2])
 		if args[2] == "-" {
-			if value, err = readAll(ctx, a.stdin, maxValue); err != nil {
+			if value, err = readAll(ctx, a.Stdin, maxValue); err != nil {
 				return readFailure("the value on stdin", sandboxmcp.CodeFileTooLarge, err)
 			}
 		}
 		if !json.Valid(value) {
 			return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the value is not JSON").WithHint("text is written in quotes: '\"text\"'")
 		}
-		s, err := a.owner(ctx, cfg, *p, sandboxmcp.SessionID(args[0]))
+		s, err := a.Owner(ctx, cfg, *p, sandboxmcp.SessionID(args[0]))
 		if err != nil {
 			return err
 		}
-		done, err := s.Bridge(ctx, me(cfg), sandboxmcp.Bridge{To: s.session.ID, Data: map[string]json.RawMessage{args[1]: value}})
+		done, err := s.Bridge(ctx, app.Me(cfg), sandboxmcp.Bridge{To: s.Session.ID, Data: map[string]json.RawMessage{args[1]: value}})
 		if err != nil {
 			return err
 		}
@@ -196,7 +115,7 @@ document.`,
 			a.printJSON(done)
 			return nil
 		}
-		a.print("bridged " + clean(strings.Join(done.Keys, ", ")) + ", " + strconv.FormatInt(done.Bytes, 10) + " bytes\n")
+		a.print("bridged " + app.Clean(strings.Join(done.Keys, ", ")) + ", " + strconv.FormatInt(done.Bytes, 10) + " bytes\n")
 		return nil
 	})
 }

@@ -9,12 +9,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/internal/api"
-	"github.com/sandboxmcp/sandboxmcp/internal/config"
-	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/app"
 )
 
-func (a *app) queueCommand() *cobra.Command {
+func (a *call) queueCommand() *cobra.Command {
 	status := &cobra.Command{
 		Use:   "status",
 		Short: "Show how busy the running servers are",
@@ -27,7 +25,11 @@ terminal, and with --json, it is one JSON document.`,
 	}
 	a.withConfig(a.withJSON(status))
 	a.does(status, func(ctx context.Context, _ []string) error {
-		s, err := a.stats(ctx)
+		cfg, err := a.Load()
+		if err != nil {
+			return err
+		}
+		s, err := a.Stats(ctx, cfg)
 		if err != nil {
 			return err
 		}
@@ -46,7 +48,7 @@ terminal, and with --json, it is one JSON document.`,
 	}, status)
 }
 
-func (a *app) statsCommand() *cobra.Command {
+func (a *call) statsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stats",
 		Short: "Show what was run, and what the running servers take",
@@ -60,7 +62,11 @@ zero. Off a terminal, and with --json, it is one JSON document.`,
 	}
 	a.withConfig(a.withJSON(cmd))
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
-		s, err := a.stats(ctx)
+		cfg, err := a.Load()
+		if err != nil {
+			return err
+		}
+		s, err := a.Stats(ctx, cfg)
 		if err != nil {
 			return err
 		}
@@ -85,13 +91,7 @@ zero. Off a terminal, and with --json, it is one JSON document.`,
 	})
 }
 
-// serverStats is what all running servers count together.
-type serverStats struct {
-	sandboxmcp.Stats
-	Servers int `json:"servers"`
-}
-
-func queueRows(s serverStats) [][]string {
+func queueRows(s app.Stats) [][]string {
 	q := s.Queue
 	return [][]string{
 		{"active", strconv.Itoa(q.Active) + " of " + strconv.Itoa(q.MaxConcurrent)},
@@ -102,78 +102,7 @@ func queueRows(s serverStats) [][]string {
 
 func decimal(f float64) string { return strconv.FormatFloat(f, 'f', 1, 64) }
 
-// stats adds up what the running servers say. With none, nothing runs, what
-// could run at a time is what the settings say, and what has ended is what the
-// state directory keeps.
-func (a *app) stats(ctx context.Context) (serverStats, error) {
-	sum := serverStats{Stats: sandboxmcp.Stats{Executions: map[sandboxmcp.Status]int64{}, Pool: map[string]int{}}}
-	for _, st := range sandboxmcp.Statuses() {
-		sum.Executions[st] = 0
-	}
-	cfg, peers, err := a.peers(ctx)
-	if err != nil {
-		return sum, err
-	}
-	for _, p := range peers {
-		s, failed := p.Stats(ctx)
-		if failed != nil {
-			a.say("server " + p.Peer().ID + " does not answer: " + failed.Error())
-			continue
-		}
-		sum.Servers++
-		sum.add(s)
-	}
-	if sum.Servers > 0 {
-		return sum, nil
-	}
-	sum.Queue.MaxConcurrent = cfg.MaxConcurrentJobs
-	path := cfg.SQLitePath
-	if cfg.Audit == "memory" {
-		path = store.MemoryPath
-	}
-	kept, err := store.Executions(ctx, store.Config{Dir: cfg.StateDir, SQLitePath: path})
-	if err != nil {
-		return sum, err
-	}
-	for st, n := range kept {
-		sum.Executions[st] = n
-		sum.Queue.TotalProcessed += n
-	}
-	return sum, nil
-}
-
-func (s *serverStats) add(o sandboxmcp.Stats) {
-	s.Queue.MaxConcurrent += o.Queue.MaxConcurrent
-	s.Queue.Active += o.Queue.Active
-	s.Queue.Queued += o.Queue.Queued
-	s.Queue.TotalProcessed += o.Queue.TotalProcessed
-	s.Sessions += o.Sessions
-	for k, n := range o.Executions {
-		s.Executions[k] += n
-	}
-	s.LatencyMS.P50 = max(s.LatencyMS.P50, o.LatencyMS.P50)
-	s.LatencyMS.P99 = max(s.LatencyMS.P99, o.LatencyMS.P99)
-	s.Resources.RAMMB += o.Resources.RAMMB
-	s.Resources.CPUSeconds += o.Resources.CPUSeconds
-	for k, n := range o.Pool {
-		s.Pool[k] += n
-	}
-}
-
-// peers finds the running servers, and says which of them do not answer.
-func (a *app) peers(ctx context.Context) (*config.Config, []*api.Client, error) {
-	cfg, err := a.load()
-	if err != nil {
-		return nil, nil, err
-	}
-	peers, err := api.Peers(ctx, cfg.StateDir)
-	if err != nil {
-		a.say(err.Error())
-	}
-	return cfg, peers, nil
-}
-
-func (a *app) cancelCommand() *cobra.Command {
+func (a *call) cancelCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cancel REQUEST_ID",
 		Short: "End a run of a running server",
@@ -188,12 +117,16 @@ waiting, in the foreground or the background. Its result says cancelled.`,
 		if err != nil {
 			return err
 		}
-		cfg, peers, err := a.peers(ctx)
+		cfg, err := a.Load()
+		if err != nil {
+			return err
+		}
+		peers, err := a.Servers(ctx, cfg, app.Place{})
 		if err != nil {
 			return err
 		}
 		for _, p := range peers {
-			err := p.Cancel(ctx, me(cfg), id)
+			err := p.Cancel(ctx, app.Me(cfg), id)
 			switch sandboxmcp.CodeOf(err) {
 			case "":
 				if a.json {
@@ -204,7 +137,7 @@ waiting, in the foreground or the background. Its result says cancelled.`,
 				return nil
 			case sandboxmcp.CodeRequestNotFound:
 			default:
-				a.say("server " + p.Peer().ID + ": " + err.Error())
+				a.Say("server " + p.Peer().ID + ": " + err.Error())
 			}
 		}
 		return sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "no running server has a request %s that has not ended", sandboxmcp.Quote(string(id))).

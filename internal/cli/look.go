@@ -3,16 +3,16 @@ package cli
 import (
 	"context"
 	"runtime"
-	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/app"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
-func (a *app) runtimesCommand() *cobra.Command {
+func (a *call) runtimesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "runtimes",
 		Short: "Show which languages can be run",
@@ -24,11 +24,11 @@ hint.`,
 	}
 	a.withConfig(a.withJSON(cmd))
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
-		cfg, err := a.load()
+		cfg, err := a.Load()
 		if err != nil {
 			return err
 		}
-		return a.withEngine(ctx, cfg, func(e runner) error {
+		return a.WithEngine(ctx, cfg, func(e app.Engine) error {
 			r, err := e.Runtimes(ctx)
 			if err != nil {
 				return err
@@ -43,7 +43,7 @@ hint.`,
 	})
 }
 
-func (a *app) showRuntimes(r sandboxmcp.Runtimes) {
+func (a *call) showRuntimes(r sandboxmcp.Runtimes) {
 	rows := [][]string{{"LANGUAGE", "VERSION", "PATH", "PACKAGES"}}
 	for _, l := range r.Runtimes {
 		version, path := l.Version, l.Path
@@ -65,7 +65,7 @@ func (a *app) showRuntimes(r sandboxmcp.Runtimes) {
 	a.table(rows)
 }
 
-func (a *app) doctorCommand() *cobra.Command {
+func (a *call) doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Try each wall that this machine can build",
@@ -78,16 +78,14 @@ runs.`,
 	}
 	a.withConfig(a.withJSON(cmd))
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
-		cfg, err := a.load()
+		cfg, err := a.Load()
 		if err != nil {
 			return err
 		}
-		logger, done, err := a.logger(cfg, quiet)
+		checks, err := a.Doctor(ctx, cfg)
 		if err != nil {
 			return err
 		}
-		defer done()
-		checks := a.diagnose(ctx, a.options(cfg, logger, "cli"))
 		ready := true
 		for _, c := range checks {
 			if c.Needed && !c.OK {
@@ -95,7 +93,7 @@ runs.`,
 			}
 		}
 		if a.json {
-			a.printJSON(map[string]any{"ok": ready, "version": version(), "checks": checks})
+			a.printJSON(map[string]any{"ok": ready, "version": app.Version(), "checks": checks})
 			return nil
 		}
 		a.showChecks(checks)
@@ -103,7 +101,7 @@ runs.`,
 	})
 }
 
-func (a *app) showChecks(checks []sandboxmcp.Check) {
+func (a *call) showChecks(checks []sandboxmcp.Check) {
 	width := 0
 	for _, c := range checks {
 		width = max(width, len(c.Name))
@@ -113,14 +111,14 @@ func (a *app) showChecks(checks []sandboxmcp.Check) {
 		if !c.OK {
 			word = a.paint(red, "missing")
 		}
-		a.print(word + "  " + clean(c.Name) + strings.Repeat(" ", width-len(c.Name)) + "  " + oneLine(c.Detail) + "\n")
+		a.print(word + "  " + app.Clean(c.Name) + strings.Repeat(" ", width-len(c.Name)) + "  " + app.OneLine(c.Detail) + "\n")
 		if !c.OK && c.Fix != "" {
-			a.print(strings.Repeat(" ", width+11) + "fix: " + oneLine(c.Fix) + "\n")
+			a.print(strings.Repeat(" ", width+11) + "fix: " + app.OneLine(c.Fix) + "\n")
 		}
 	}
 }
 
-func (a *app) configCommand() *cobra.Command {
+func (a *call) configCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Show every setting and where it comes from",
@@ -133,7 +131,7 @@ shown. Off a terminal, and with --json, it is one JSON document.`,
 	}
 	a.withConfig(a.withJSON(cmd))
 	return a.does(cmd, func(context.Context, []string) error {
-		cfg, err := a.load()
+		cfg, err := a.Load()
 		if err != nil {
 			return err
 		}
@@ -164,7 +162,7 @@ func settings(cfg *config.Config) map[string]setting {
 	return doc
 }
 
-func (a *app) versionCommand() *cobra.Command {
+func (a *call) versionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "version",
 		Short:   "Show the version",
@@ -176,25 +174,10 @@ func (a *app) versionCommand() *cobra.Command {
 	return a.does(cmd, func(context.Context, []string) error {
 		platform := runtime.GOOS + "/" + runtime.GOARCH
 		if a.json {
-			a.printJSON(map[string]any{"version": version(), "go": runtime.Version(), "platform": platform})
+			a.printJSON(map[string]any{"version": app.Version(), "go": runtime.Version(), "platform": platform})
 			return nil
 		}
-		a.print("sandboxmcp " + version() + " " + runtime.Version() + " " + platform + "\n")
+		a.print("sandboxmcp " + app.Version() + " " + runtime.Version() + " " + platform + "\n")
 		return nil
 	})
-}
-
-// buildVersion is set by the build; empty in one by `go install`, which knows
-// the module's version itself.
-var buildVersion string
-
-// version is that of the build; "dev" for one without.
-func version() string {
-	if buildVersion != "" {
-		return buildVersion
-	}
-	if b, ok := debug.ReadBuildInfo(); ok && b.Main.Version != "" && b.Main.Version != "(devel)" {
-		return b.Main.Version
-	}
-	return "dev"
 }

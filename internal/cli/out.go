@@ -11,6 +11,7 @@ import (
 	"path"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/app"
 )
 
 // outDir is a directory that artifacts are copied into. Nothing is written
@@ -73,7 +74,7 @@ func (d *outDir) put(name string, data []byte) (err error) {
 // copyOut writes the artifacts of a result, says which files of the program
 // were not kept, and reports whether all of the others were written. One that
 // could not be does not stop the rest; it is said on stderr.
-func (a *app) copyOut(ctx context.Context, e runner, dir *outDir, res sandboxmcp.Result) bool {
+func (a *call) copyOut(ctx context.Context, e app.Engine, dir *outDir, res sandboxmcp.Result) bool {
 	whole := true
 	for _, f := range res.Artifacts {
 		err := copyOne(ctx, e, dir, res, f)
@@ -83,7 +84,7 @@ func (a *app) copyOut(ctx context.Context, e runner, dir *outDir, res sandboxmcp
 		}
 	}
 	for _, s := range skippedFiles(res) {
-		a.say("file " + sandboxmcp.Quote(s.Name) + " was not kept: " + s.Reason)
+		a.Say("file " + sandboxmcp.Quote(s.Name) + " was not kept: " + s.Reason)
 	}
 	return whole
 }
@@ -103,7 +104,7 @@ func skippedFiles(res sandboxmcp.Result) []sandboxmcp.SkippedFile {
 	return files
 }
 
-func copyOne(ctx context.Context, e runner, dir *outDir, res sandboxmcp.Result, f sandboxmcp.Artifact) error {
+func copyOne(ctx context.Context, e app.Engine, dir *outDir, res sandboxmcp.Result, f sandboxmcp.Artifact) error {
 	data := f.ContentB64
 	if len(data) == 0 && f.SizeBytes > 0 && e != nil {
 		kept, err := e.ArtifactContent(ctx, sandboxmcp.Caller{Namespace: res.Namespace}, res.RequestID, f.Name)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/api"
+	"github.com/sandboxmcp/sandboxmcp/internal/app"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
@@ -24,42 +25,42 @@ func (o *runOptions) checkPlace(given func(string) bool) error {
 		}
 	}
 	switch {
-	case o.place.server != "" && !o.elsewhere():
-		return usage("--server goes with --session or --background")
+	case o.place.Server != "" && !o.elsewhere():
+		return app.Usage("--server goes with --session or --background")
 	case o.background && o.out != "":
-		return usage("--out cannot wait for a run in the background; `sandboxmcp artifacts REQUEST_ID --out DIR` has its files")
+		return app.Usage("--out cannot wait for a run in the background; `sandboxmcp artifacts REQUEST_ID --out DIR` has its files")
 	}
 	return nil
 }
 
 // runElsewhere has a server run the request: the one that has the session, or
 // one in which it is made.
-func (a *app) runElsewhere(ctx context.Context, o *runOptions, cfg *config.Config, req sandboxmcp.Request) error {
+func (a *call) runElsewhere(ctx context.Context, o *runOptions, cfg *config.Config, req sandboxmcp.Request) error {
 	work := func(c *api.Client) error {
 		if o.background {
-			return a.startIn(ctx, c, me(cfg), req)
+			return a.startIn(ctx, c, app.Me(cfg), req)
 		}
 		return a.runIn(ctx, o, cfg, c, req)
 	}
 	if o.session == "" {
-		return a.inHome(ctx, cfg, o.place, work)
+		return a.InHome(ctx, cfg, o.place, work)
 	}
 	req.SessionID, req.Display = sandboxmcp.SessionID(o.session), sandboxmcp.DisplayResults
-	s, err := a.owner(ctx, cfg, o.place, req.SessionID)
+	s, err := a.Owner(ctx, cfg, o.place, req.SessionID)
 	if sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionNotFound { // it is made
-		return a.inHome(ctx, cfg, o.place, work)
+		return a.InHome(ctx, cfg, o.place, work)
 	}
 	if err != nil {
 		return err
 	}
 	if o.language == "" && baseName(o.script) == "" && !strings.HasPrefix(req.Code, "#!") {
-		req.Language = s.session.Language
+		req.Language = s.Session.Language
 	}
 	return work(s.Client)
 }
 
 // startIn has a server run the request in the background.
-func (a *app) startIn(ctx context.Context, c *api.Client, who sandboxmcp.Caller, req sandboxmcp.Request) error {
+func (a *call) startIn(ctx context.Context, c *api.Client, who sandboxmcp.Caller, req sandboxmcp.Request) error {
 	res, err := c.Start(ctx, who, req)
 	if err != nil {
 		return err
@@ -70,13 +71,13 @@ func (a *app) startIn(ctx context.Context, c *api.Client, who sandboxmcp.Caller,
 	}
 	a.print(string(res.RequestID) + "\n")
 	if a.terminal {
-		a.say("it runs in the background; see `sandboxmcp artifacts " + string(res.RequestID) + "`")
+		a.Say("it runs in the background; see `sandboxmcp artifacts " + string(res.RequestID) + "`")
 	}
 	return nil
 }
 
 // runIn has a server run the request and gives its output through as it comes.
-func (a *app) runIn(ctx context.Context, o *runOptions, cfg *config.Config, c *api.Client, req sandboxmcp.Request) error {
+func (a *call) runIn(ctx context.Context, o *runOptions, cfg *config.Config, c *api.Client, req sandboxmcp.Request) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	a.giveThrough(&req, cancel)
@@ -88,7 +89,7 @@ func (a *app) runIn(ctx context.Context, o *runOptions, cfg *config.Config, c *a
 		}
 		defer dir.close()
 	}
-	res, err := c.Execute(ctx, me(cfg), req)
+	res, err := c.Execute(ctx, app.Me(cfg), req)
 	if errors.Is(context.Cause(ctx), errReaderGone) {
 		a.status = exitBrokenPipe
 		return nil
@@ -97,7 +98,7 @@ func (a *app) runIn(ctx context.Context, o *runOptions, cfg *config.Config, c *a
 		return err
 	}
 	a.status = exitOf(res)
-	show := func(e runner) error {
+	show := func(e app.Engine) error {
 		if dir != nil && (!a.copyOut(ctx, e, dir, res) || !a.drawOut(dir, res)) {
 			a.status = exitOurs
 		}
@@ -112,11 +113,11 @@ func (a *app) runIn(ctx context.Context, o *runOptions, cfg *config.Config, c *a
 	if api.Complete(res) || dir == nil && !a.json {
 		return show(nil)
 	}
-	return a.withEngine(ctx, cfg, show) // large files stand in the state directory
+	return a.WithEngine(ctx, cfg, show) // large files stand in the state directory
 }
 
 // filled is a result with the content of its files, as far as it can be had.
-func (a *app) filled(ctx context.Context, e runner, res sandboxmcp.Result) sandboxmcp.Result {
+func (a *call) filled(ctx context.Context, e app.Engine, res sandboxmcp.Result) sandboxmcp.Result {
 	if e == nil {
 		return res
 	}
@@ -137,7 +138,7 @@ func (a *app) filled(ctx context.Context, e runner, res sandboxmcp.Result) sandb
 
 // showResults prints the value of the last expression, as a REPL would, and
 // says which pictures there are if nobody took them.
-func (a *app) showResults(res sandboxmcp.Result, drawn bool) {
+func (a *call) showResults(res sandboxmcp.Result, drawn bool) {
 	pictures := 0
 	for _, r := range res.Results {
 		for _, p := range pictureTypes {
@@ -154,7 +155,7 @@ func (a *app) showResults(res sandboxmcp.Result, drawn bool) {
 		}
 	}
 	if pictures > 0 && !drawn {
-		a.say("pictures were drawn: " + strconv.Itoa(pictures) + " (--out DIR writes them)")
+		a.Say("pictures were drawn: " + strconv.Itoa(pictures) + " (--out DIR writes them)")
 	}
 }
 
@@ -171,7 +172,7 @@ var pictureTypes = []struct {
 
 // drawOut writes the pictures of a result, as result-1.png and so on, beside
 // the files that the program left.
-func (a *app) drawOut(dir *outDir, res sandboxmcp.Result) bool {
+func (a *call) drawOut(dir *outDir, res sandboxmcp.Result) bool {
 	whole := true
 	taken := map[string]bool{}
 	for _, f := range res.Artifacts {
@@ -197,7 +198,7 @@ func (a *app) drawOut(dir *outDir, res sandboxmcp.Result) bool {
 			}
 			if err != nil {
 				whole = false
-				a.say("picture " + name + p.ext + " is not written: " + err.Error())
+				a.Say("picture " + name + p.ext + " is not written: " + err.Error())
 			}
 		}
 	}

@@ -100,11 +100,11 @@ func TestRunElsewhereCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	f.stdout = "x"
 	var errs bytes.Buffer
-	a := (&fake{}).app(append(env, "HOME="+t.TempDir()), writes(func() { cancel() }), &errs)
+	a := (&fake{}).call(append(env, "HOME="+t.TempDir()), writes(func() { cancel() }), &errs)
 	if got := a.main(ctx, []string{"sandboxmcp", "run", "--session", "one", "-c", "x"}); got != exitCancelled {
 		t.Errorf("interrupted: got %d and %q", got, errs.String())
 	}
-	a = (&fake{}).app(append(env, "HOME="+t.TempDir()), broken{}, &errs)
+	a = (&fake{}).call(append(env, "HOME="+t.TempDir()), broken{}, &errs)
 	if got := a.main(t.Context(), []string{"sandboxmcp", "run", "--session", "one", "-c", "x"}); got != exitBrokenPipe {
 		t.Errorf("nobody reads: got %d and %q", got, errs.String())
 	}
@@ -124,7 +124,7 @@ func TestFive(t *testing.T) {
 	var out, errs bytes.Buffer
 	state := t.TempDir()
 	t.Chdir(t.TempDir())
-	a := f.app([]string{"SANDBOXMCP_STATE_DIR=" + state, "SANDBOXMCP_TIMEOUT=not a number", "SANDBOXMCP_NAMESPACE=team", "sandbox_max_sessions=3", "PATH=/p"}, &out, &errs)
+	a := f.call([]string{"SANDBOXMCP_STATE_DIR=" + state, "SANDBOXMCP_TIMEOUT=not a number", "SANDBOXMCP_NAMESPACE=team", "sandbox_max_sessions=3", "PATH=/p"}, &out, &errs)
 	if got := a.main(t.Context(), []string{"/x/mcp-code-sandbox"}); got != 0 {
 		t.Errorf("got %d and %q, want 0", got, errs.String())
 	}
@@ -142,16 +142,16 @@ func TestFive(t *testing.T) {
 	if err := os.WriteFile("logs", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a = f.app([]string{"SANDBOXMCP_STATE_DIR=" + state}, &out, &errs)
+	a = f.call([]string{"SANDBOXMCP_STATE_DIR=" + state}, &out, &errs)
 	if got := a.main(t.Context(), []string{"mcp-code-sandbox"}); got != 0 || !strings.Contains(errs.String(), "the log goes to stderr") {
 		t.Errorf("without a log file: got %d and %q", got, errs.String())
 	}
 	errs.Reset()
-	a = f.app(nil, &out, &errs)
+	a = f.call(nil, &out, &errs)
 	if got := a.main(t.Context(), []string{"mcp-code-sandbox", "run"}); got != exitUsage {
 		t.Errorf("with an argument: got %d, want 2", got)
 	}
-	a = f.app([]string{"HOME=" + state, "SANDBOX_MAX_SESSIONS=many"}, &out, &errs)
+	a = f.call([]string{"HOME=" + state, "SANDBOX_MAX_SESSIONS=many"}, &out, &errs)
 	if got := a.main(t.Context(), []string{"mcp-code-sandbox"}); got != exitUsage || !strings.Contains(errs.String(), "SANDBOX_MAX_SESSIONS") {
 		t.Errorf("with a setting that is none: got %d and %q", got, errs.String())
 	}

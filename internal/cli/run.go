@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/app"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
@@ -40,10 +41,10 @@ type runOptions struct {
 
 	session    string
 	background bool
-	place      place
+	place      app.Place
 }
 
-func (a *app) runCommand() *cobra.Command {
+func (a *call) runCommand() *cobra.Command {
 	o := &runOptions{}
 	cmd := &cobra.Command{
 		Use:   "run SCRIPT | - | -c CODE",
@@ -94,7 +95,7 @@ the settings say nothing else; "sandboxmcp config" shows those in force.`,
 	f.Float64Var(&o.hold, "hold", 0, "hold a connection to another domain for `SECONDS`, until a person has answered")
 	f.StringVar(&o.session, "session", "", "run in the session with this `ID`")
 	f.BoolVar(&o.background, "background", false, "print the request id and do not wait")
-	o.place.withStart(cmd)
+	withStart(cmd, &o.place)
 	a.withConfig(a.withJSON(cmd))
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		o.inline = f.Changed("code")
@@ -126,17 +127,17 @@ func (o *runOptions) limitFlags(f *pflag.FlagSet) {
 func (o *runOptions) check(args []string, given func(string) bool) error {
 	switch {
 	case o.inline && len(args) > 0:
-		return usage("-c stands in place of a script: " + sandboxmcp.Quote(args[0]) + " is too many")
+		return app.Usage("-c stands in place of a script: " + sandboxmcp.Quote(args[0]) + " is too many")
 	case !o.inline && len(args) == 0:
-		return usage("a script, - or -c CODE is missing")
+		return app.Usage("a script, - or -c CODE is missing")
 	case len(args) > 1:
-		return usage(sandboxmcp.Quote(args[1]) + " is one argument too many")
+		return app.Usage(sandboxmcp.Quote(args[1]) + " is one argument too many")
 	}
 	if !o.inline {
 		o.script = args[0]
 	}
 	if o.script == "-" && o.stdin == "-" {
-		return usage("stdin cannot be both the program and what it reads")
+		return app.Usage("stdin cannot be both the program and what it reads")
 	}
 	if err := o.checkLimits(given); err != nil {
 		return err
@@ -147,7 +148,7 @@ func (o *runOptions) check(args []string, given func(string) bool) error {
 		}
 	}
 	if given("hold") && (!(o.hold > 0) || o.hold > maxHoldSeconds) {
-		return usage("--hold has to be above 0 and at most " + strconv.Itoa(maxHoldSeconds))
+		return app.Usage("--hold has to be above 0 and at most " + strconv.Itoa(maxHoldSeconds))
 	}
 	for _, d := range o.domains {
 		if _, err := sandboxmcp.ParseDomain(d); err != nil {
@@ -158,7 +159,7 @@ func (o *runOptions) check(args []string, given func(string) bool) error {
 	for _, kv := range o.env {
 		k, v, ok := strings.Cut(kv, "=")
 		if !ok || k == "" {
-			return usage("--env " + sandboxmcp.Quote(kv) + " is not of the form K=V")
+			return app.Usage("--env " + sandboxmcp.Quote(kv) + " is not of the form K=V")
 		}
 		o.vars[k] = v
 	}
@@ -178,15 +179,15 @@ func (o *runOptions) checkLimits(given func(string) bool) error {
 		{"max-output", float64(o.output)},
 	} {
 		if given(l.flag) && (!(l.value > 0) || math.IsInf(l.value, 0)) {
-			return usage("--" + l.flag + " has to be above 0")
+			return app.Usage("--" + l.flag + " has to be above 0")
 		}
 	}
 	o.limits = sandboxmcp.Limits{MaxRAMMB: o.ram, MaxCPUCores: o.cpu, TimeoutSeconds: o.timeout, MaxProcesses: o.tasks, MaxOutputBytes: o.output}
 	return nil
 }
 
-func (a *app) run(ctx context.Context, o *runOptions) error {
-	cfg, err := a.load()
+func (a *call) run(ctx context.Context, o *runOptions) error {
+	cfg, err := a.Load()
 	if err != nil {
 		return err
 	}
@@ -207,8 +208,8 @@ func (a *app) run(ctx context.Context, o *runOptions) error {
 		}
 		defer dir.close()
 	}
-	return a.withEngine(ctx, cfg, func(e runner) error {
-		res, err := e.Execute(ctx, me(cfg), req)
+	return a.WithEngine(ctx, cfg, func(e app.Engine) error {
+		res, err := e.Execute(ctx, app.Me(cfg), req)
 		if errors.Is(context.Cause(ctx), errReaderGone) {
 			a.status = exitBrokenPipe
 			return nil
@@ -232,15 +233,15 @@ func (a *app) run(ctx context.Context, o *runOptions) error {
 
 // giveThrough hands a program's output to our own streams while it runs, unless
 // a document is asked for.
-func (a *app) giveThrough(req *sandboxmcp.Request, cancel context.CancelCauseFunc) {
+func (a *call) giveThrough(req *sandboxmcp.Request, cancel context.CancelCauseFunc) {
 	if !a.json {
-		req.Stdout = &through{a.stdout, cancel}
-		req.Stderr = &through{a.stderr, cancel}
+		req.Stdout = &through{a.Stdout, cancel}
+		req.Stderr = &through{a.Stderr, cancel}
 	}
 }
 
 // request makes the engine's request of the flags and the program.
-func (a *app) request(ctx context.Context, o *runOptions, cfg *config.Config) (sandboxmcp.Request, error) {
+func (a *call) request(ctx context.Context, o *runOptions, cfg *config.Config) (sandboxmcp.Request, error) {
 	req := sandboxmcp.Request{
 		Env:    o.vars,
 		Limits: o.limits, Strict: true, Backend: o.backend, Display: sandboxmcp.DisplayNone,
@@ -250,7 +251,7 @@ func (a *app) request(ctx context.Context, o *runOptions, cfg *config.Config) (s
 	case o.inline:
 		req.Code = o.code
 	case o.script == "-":
-		data, err := readAll(ctx, a.stdin, cfg.MaxCodeBytes)
+		data, err := readAll(ctx, a.Stdin, cfg.MaxCodeBytes)
 		if err != nil {
 			return req, readFailure("the code on stdin", sandboxmcp.CodeCodeTooLarge, err)
 		}
@@ -271,7 +272,7 @@ func (a *app) request(ctx context.Context, o *runOptions, cfg *config.Config) (s
 	switch o.stdin {
 	case "":
 	case "-":
-		if req.Stdin, err = readAll(ctx, a.stdin, maxStdin); err != nil {
+		if req.Stdin, err = readAll(ctx, a.Stdin, maxStdin); err != nil {
 			return req, readFailure("stdin", sandboxmcp.CodeFileTooLarge, err)
 		}
 	default:
@@ -304,20 +305,20 @@ func exitOf(res sandboxmcp.Result) int {
 
 // remark says what the program's own output does not show. A timeout is said
 // by the engine, as part of stderr.
-func (a *app) remark(res sandboxmcp.Result) {
+func (a *call) remark(res sandboxmcp.Result) {
 	switch res.Status {
 	case sandboxmcp.StatusOutOfMemory:
-		a.say("out_of_memory: the memory limit ended the program (raise --ram)")
+		a.Say("out_of_memory: the memory limit ended the program (raise --ram)")
 	case sandboxmcp.StatusOutputLimit:
-		a.say("output_limit: the program wrote far more than --max-output and was ended")
+		a.Say("output_limit: the program wrote far more than --max-output and was ended")
 	case sandboxmcp.StatusCompleted, sandboxmcp.StatusFailed, sandboxmcp.StatusTimedOut, sandboxmcp.StatusSignalled,
 		sandboxmcp.StatusCancelled, sandboxmcp.StatusRejected, sandboxmcp.StatusRunning:
 	}
 	if res.StdoutTruncated {
-		a.say("stdout was cut (raise --max-output)")
+		a.Say("stdout was cut (raise --max-output)")
 	}
 	if res.StderrTruncated {
-		a.say("stderr was cut (raise --max-output)")
+		a.Say("stderr was cut (raise --max-output)")
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/engine"
 	"github.com/sandboxmcp/sandboxmcp/internal/api"
+	"github.com/sandboxmcp/sandboxmcp/internal/app"
 )
 
 // fake is an engine that answers what it was told to.
@@ -28,7 +28,7 @@ type fake struct {
 	wait   bool // until the context ends
 	got    sandboxmcp.Request
 	who    sandboxmcp.Caller // who asked for it
-	opened engine.Options
+	opened app.Options
 	closed bool
 	idle   bool // it counts nothing
 
@@ -109,17 +109,17 @@ type outcome struct {
 func (f *fake) cli(ctx context.Context, t *testing.T, env []string, args ...string) outcome {
 	t.Helper()
 	var out, errs bytes.Buffer
-	status := f.app(append([]string{"HOME=" + t.TempDir()}, env...), &out, &errs).main(ctx, append([]string{"sandboxmcp"}, args...))
+	status := f.call(append([]string{"HOME=" + t.TempDir()}, env...), &out, &errs).main(ctx, append([]string{"sandboxmcp"}, args...))
 	return outcome{status, out.String(), errs.String()}
 }
 
-func (f *fake) app(env []string, out, errs io.Writer) *app {
-	return &app{
-		env: env, stdin: strings.NewReader("print(2)\n"), stdout: out, stderr: errs,
-		open:     func(_ context.Context, o engine.Options) (runner, error) { f.opened = o; return f, nil },
-		diagnose: func(context.Context, engine.Options) []sandboxmcp.Check { return nil },
-		expired:  f.expired, spawn: f.spawn,
-	}
+func (f *fake) call(env []string, out, errs io.Writer) *call {
+	return &call{App: &app.App{
+		Env: env, Stdin: strings.NewReader("print(2)\n"), Stdout: out, Stderr: errs,
+		Open:     func(_ context.Context, o app.Options) (app.Engine, error) { f.opened = o; return f, nil },
+		Diagnose: func(context.Context, app.Options) []sandboxmcp.Check { return nil },
+		Expired:  f.expired, Spawn: f.spawn,
+	}}
 }
 
 func TestRunStatus(t *testing.T) {
@@ -229,7 +229,7 @@ func (broken) Write([]byte) (int, error) { return 0, syscall.EPIPE }
 func TestRunWithoutReader(t *testing.T) {
 	f := &fake{wait: true, stdout: "x", res: sandboxmcp.Result{Status: sandboxmcp.StatusCancelled}}
 	var errs bytes.Buffer
-	a := f.app([]string{"HOME=" + t.TempDir()}, broken{}, &errs)
+	a := f.call([]string{"HOME=" + t.TempDir()}, broken{}, &errs)
 	if got := a.main(t.Context(), []string{"sandboxmcp", "run", "-c", "x"}); got != exitBrokenPipe {
 		t.Errorf("got %d, want %d", got, exitBrokenPipe)
 	}
@@ -324,7 +324,7 @@ func TestLive(t *testing.T) {
 	if want := (sandboxmcp.QueueStats{MaxConcurrent: 8, Active: 2, TotalProcessed: 10}); q != want {
 		t.Errorf("queue: got %+v, want %+v", q, want)
 	}
-	var s serverStats
+	var s app.Stats
 	got = f.cli(t.Context(), t, env, "stats")
 	if err := json.Unmarshal([]byte(got.stdout), &s); err != nil {
 		t.Fatalf("%v in %+v", err, got)
@@ -362,8 +362,8 @@ func TestServe(t *testing.T) {
 	f := &fake{}
 	var out, errs bytes.Buffer
 	state := t.TempDir()
-	a := f.app([]string{"SANDBOXMCP_STATE_DIR=" + state, "SANDBOXMCP_API_PORT=1234"}, &out, &errs)
-	a.stdin = strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}` + "\n")
+	a := f.call([]string{"SANDBOXMCP_STATE_DIR=" + state, "SANDBOXMCP_API_PORT=1234"}, &out, &errs)
+	a.Stdin = strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}` + "\n")
 	if got := a.main(t.Context(), []string{"sandboxmcp", "serve"}); got != 0 {
 		t.Errorf("got %d and %q, want 0", got, errs.String())
 	}

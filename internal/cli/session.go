@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -11,9 +10,10 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/api"
+	"github.com/sandboxmcp/sandboxmcp/internal/app"
 )
 
-func (a *app) sessionCommand() *cobra.Command {
+func (a *call) sessionCommand() *cobra.Command {
 	return a.group(&cobra.Command{
 		Use:     "session",
 		Short:   "Make, see and end sessions",
@@ -22,7 +22,7 @@ func (a *app) sessionCommand() *cobra.Command {
 	}, a.sessionListCommand(), a.sessionShowCommand(), a.sessionCreateCommand(), a.sessionKillCommand())
 }
 
-func (a *app) sessionListCommand() *cobra.Command {
+func (a *call) sessionListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "Show the sessions of the running servers",
@@ -31,11 +31,15 @@ and those of commands.`,
 		Example: `  sandboxmcp session list --json`,
 		Args:    takes(),
 	}
-	var p place
-	p.withServer(cmd)
+	var p app.Place
+	withServer(cmd, &p)
 	a.withConfig(a.withJSON(cmd))
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
-		all, err := a.sessions(ctx, p)
+		cfg, err := a.Load()
+		if err != nil {
+			return err
+		}
+		all, err := a.Sessions(ctx, cfg, p)
 		if err != nil {
 			return err
 		}
@@ -52,39 +56,7 @@ and those of commands.`,
 	})
 }
 
-// clock is a time as it is shown.
-func clock(t time.Time) string { return t.UTC().Format(time.RFC3339) }
-
-// sessions are those of all running servers, oldest first. As the owner each
-// has the id of its server, which --server takes.
-func (a *app) sessions(ctx context.Context, p place) ([]sandboxmcp.Session, error) {
-	all := []sandboxmcp.Session{}
-	cfg, err := a.load()
-	if err != nil {
-		return nil, err
-	}
-	peers, err := a.servers(ctx, cfg, p)
-	if err != nil {
-		return nil, err
-	}
-	for _, c := range peers {
-		have, err := c.Sessions(ctx, me(cfg))
-		switch sandboxmcp.CodeOf(err) {
-		case "":
-		case sandboxmcp.CodeNotFound: // of a version that has none
-		default:
-			a.say("server " + c.Peer().ID + ": " + err.Error())
-		}
-		for _, s := range have {
-			s.Owner = c.Peer().ID
-			all = append(all, s)
-		}
-	}
-	slices.SortStableFunc(all, func(x, y sandboxmcp.Session) int { return x.CreatedAt.Compare(y.CreatedAt) })
-	return all, ctx.Err()
-}
-
-func (a *app) sessionShowCommand() *cobra.Command {
+func (a *call) sessionShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "show ID",
 		Short:   "Show a session",
@@ -92,25 +64,25 @@ func (a *app) sessionShowCommand() *cobra.Command {
 		Example: `  sandboxmcp session show analysis`,
 		Args:    takes("ID"),
 	}
-	var p place
-	p.withServer(cmd)
+	var p app.Place
+	withServer(cmd, &p)
 	a.withConfig(a.withJSON(cmd))
 	return a.does(cmd, func(ctx context.Context, args []string) error {
-		cfg, err := a.load()
+		cfg, err := a.Load()
 		if err != nil {
 			return err
 		}
-		s, err := a.owner(ctx, cfg, p, sandboxmcp.SessionID(args[0]))
+		s, err := a.Owner(ctx, cfg, p, sandboxmcp.SessionID(args[0]))
 		if err != nil {
 			return err
 		}
-		s.session.Owner = s.Peer().ID
-		a.showSession(s.session)
+		s.Session.Owner = s.Peer().ID
+		a.showSession(s.Session)
 		return nil
 	})
 }
 
-func (a *app) showSession(s sandboxmcp.Session) {
+func (a *call) showSession(s sandboxmcp.Session) {
 	if a.json {
 		a.printJSON(s)
 		return
@@ -131,19 +103,15 @@ func (a *app) showSession(s sandboxmcp.Session) {
 	a.table(rows)
 }
 
-func limitText(l sandboxmcp.Limits) string {
-	return shown(l.MaxRAMMB) + " MiB, cores " + shown(l.MaxCPUCores) + ", " + shown(l.TimeoutSeconds) + " s, " + shown(l.MaxProcesses) + " processes"
-}
-
 // createOptions are the flags of session create.
 type createOptions struct {
 	runOptions // language, backend and limits
 	id         string
 	ttl        float64
-	place      place
+	place      app.Place
 }
 
-func (a *app) sessionCreateCommand() *cobra.Command {
+func (a *call) sessionCreateCommand() *cobra.Command {
 	o := &createOptions{}
 	cmd := &cobra.Command{
 		Use:   "create",
@@ -167,14 +135,14 @@ refused.`,
 	f.Float64Var(&o.ttl, "ttl", 0, "it ends after `MINUTES` without use (default: the settings, 30)")
 	o.limitFlags(f)
 	f.StringVar(&o.backend, "backend", "", "the `BACKEND` that runs it: process or docker")
-	o.place.withStart(cmd)
+	withStart(cmd, &o.place)
 	a.withConfig(a.withJSON(cmd))
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
 		if err := o.checkLimits(f.Changed); err != nil {
 			return err
 		}
 		if f.Changed("ttl") && (!(o.ttl > 0) || math.IsInf(o.ttl, 0)) {
-			return usage("--ttl has to be above 0")
+			return app.Usage("--ttl has to be above 0")
 		}
 		language, err := sandboxmcp.ParseLanguage(o.language)
 		if err != nil {
@@ -189,8 +157,8 @@ refused.`,
 	})
 }
 
-func (a *app) createSession(ctx context.Context, o *createOptions, language sandboxmcp.Language) error {
-	cfg, err := a.load()
+func (a *call) createSession(ctx context.Context, o *createOptions, language sandboxmcp.Language) error {
+	cfg, err := a.Load()
 	if err != nil {
 		return err
 	}
@@ -199,7 +167,7 @@ func (a *app) createSession(ctx context.Context, o *createOptions, language sand
 		TTL: time.Duration(min(o.ttl*float64(time.Minute), math.MaxInt64/2)), Backend: o.backend,
 	}
 	if spec.ID != "" {
-		s, err := a.owner(ctx, cfg, place{}, spec.ID)
+		s, err := a.Owner(ctx, cfg, app.Place{}, spec.ID)
 		if err == nil {
 			return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "session %s is there already, in the server %s", sandboxmcp.Quote(o.id), s.Peer().ID).
 				WithHint("use it as it is, end it first, or choose another id")
@@ -208,8 +176,8 @@ func (a *app) createSession(ctx context.Context, o *createOptions, language sand
 			return err
 		}
 	}
-	return a.inHome(ctx, cfg, o.place, func(c *api.Client) error {
-		s, err := c.CreateSession(ctx, me(cfg), spec)
+	return a.InHome(ctx, cfg, o.place, func(c *api.Client) error {
+		s, err := c.CreateSession(ctx, app.Me(cfg), spec)
 		if err != nil {
 			return err
 		}
@@ -222,7 +190,7 @@ func (a *app) createSession(ctx context.Context, o *createOptions, language sand
 	})
 }
 
-func (a *app) sessionKillCommand() *cobra.Command {
+func (a *call) sessionKillCommand() *cobra.Command {
 	var id string
 	cmd := &cobra.Command{
 		Use:   "kill ID | --id ID",
@@ -233,8 +201,8 @@ then, and its id is free again.`,
 		Args:    cobra.ArbitraryArgs,
 	}
 	cmd.Flags().StringVar(&id, "id", "", "the session's `ID`")
-	var p place
-	p.withServer(cmd)
+	var p app.Place
+	withServer(cmd, &p)
 	a.withConfig(a.withJSON(cmd))
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		if cmd.Flags().Changed("id") {
@@ -247,18 +215,18 @@ then, and its id is free again.`,
 	})
 }
 
-func (a *app) killSession(ctx context.Context, p place, id sandboxmcp.SessionID) error {
-	cfg, err := a.load()
+func (a *call) killSession(ctx context.Context, p app.Place, id sandboxmcp.SessionID) error {
+	cfg, err := a.Load()
 	if err != nil {
 		return err
 	}
-	s, err := a.owner(ctx, cfg, p, id)
+	s, err := a.Owner(ctx, cfg, p, id)
 	if sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionExpired {
 		// Nobody has it any more, and anybody can have it forgotten.
-		_ = a.withEngine(ctx, cfg, func(e runner) error { return e.TerminateSession(ctx, me(cfg), id) })
+		_ = a.WithEngine(ctx, cfg, func(e app.Engine) error { return e.TerminateSession(ctx, app.Me(cfg), id) })
 	}
 	if err == nil {
-		err = s.TerminateSession(ctx, me(cfg), id)
+		err = s.TerminateSession(ctx, app.Me(cfg), id)
 	}
 	if err != nil {
 		return err
@@ -269,4 +237,8 @@ func (a *app) killSession(ctx context.Context, p place, id sandboxmcp.SessionID)
 	}
 	a.print("killed " + string(id) + "\n")
 	return nil
+}
+
+func limitText(l sandboxmcp.Limits) string {
+	return shown(l.MaxRAMMB) + " MiB, cores " + shown(l.MaxCPUCores) + ", " + shown(l.TimeoutSeconds) + " s, " + shown(l.MaxProcesses) + " processes"
 }

@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
-	"unicode"
+	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/app"
 )
 
 // The voice: results go to stdout, everything about them to stderr, one line
@@ -19,7 +21,7 @@ import (
 
 // failure says on stderr what went wrong, in one line. The person at the
 // keyboard is the operator, so the cause is told as well.
-func (a *app) failure(e *sandboxmcp.Error) {
+func (a *call) failure(e *sandboxmcp.Error) {
 	text := string(e.Code) + ": " + e.Message
 	if e.Err != nil {
 		text = withCause(text, e.Err.Error())
@@ -28,7 +30,7 @@ func (a *app) failure(e *sandboxmcp.Error) {
 	if hint == "" {
 		hint = e.Code.Row().Hint
 	}
-	a.say(text + " (" + hint + ")")
+	a.Say(text + " (" + hint + ")")
 }
 
 // withCause adds a cause to a text that may have said it already, or the end of it.
@@ -43,31 +45,26 @@ func withCause(text, cause string) string {
 	return text
 }
 
-// say writes a line about what happens to stderr.
-func (a *app) say(text string) {
-	_, _ = io.WriteString(a.stderr, "sandboxmcp: "+oneLine(text)+"\n")
-}
-
 // print writes text to stdout.
-func (a *app) print(text string) { _, _ = io.WriteString(a.stdout, text) }
+func (a *call) print(text string) { _, _ = io.WriteString(a.Stdout, text) }
 
 // printJSON writes one JSON document to stdout.
-func (a *app) printJSON(v any) {
-	enc := json.NewEncoder(a.stdout)
+func (a *call) printJSON(v any) {
+	enc := json.NewEncoder(a.Stdout)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	_ = enc.Encode(v)
 }
 
 // document reports whether a command that prints JSON off a terminal should.
-func (a *app) document() bool { return a.json || !a.terminal }
+func (a *call) document() bool { return a.json || !a.terminal }
 
 // table writes rows in columns; the first row is the heading.
-func (a *app) table(rows [][]string) {
-	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+func (a *call) table(rows [][]string) {
+	w := tabwriter.NewWriter(a.Stdout, 0, 0, 2, ' ', 0)
 	for _, r := range rows {
 		for i, c := range r {
-			r[i] = clean(c)
+			r[i] = app.Clean(c)
 		}
 		_, _ = fmt.Fprintln(w, strings.TrimRight(strings.Join(r, "\t"), "\t"))
 	}
@@ -81,22 +78,23 @@ const (
 )
 
 // paint colours text on a terminal.
-func (a *app) paint(colour, text string) string {
+func (a *call) paint(colour, text string) string {
 	if !a.colour {
 		return text
 	}
 	return "\x1b[" + colour + "m" + text + "\x1b[0m"
 }
 
-// clean replaces what a terminal would act upon.
-func clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '\uFFFD'
-		}
-		return r
-	}, s)
-}
+// clock is a time as it is shown.
+func clock(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// oneLine joins the lines of a text and cleans it.
-func oneLine(s string) string { return clean(strings.Join(strings.Fields(s), " ")) }
+// shown is a setting's value in a table.
+func shown(v any) string {
+	switch v := v.(type) {
+	case []string:
+		return strings.Join(v, ",")
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	}
+	return fmt.Sprint(v)
+}

@@ -2,9 +2,7 @@ package cli
 
 import (
 	"context"
-	"log/slog"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,21 +11,15 @@ import (
 	"golang.org/x/term"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/internal/api"
+	"github.com/sandboxmcp/sandboxmcp/internal/app"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
-)
-
-// Where secrets are that a running server has to be asked for.
-const (
-	vaultMemory = "memory"
-	vaultEnv    = "env"
 )
 
 // maxSecretValue bounds what is read as a secret: one byte and a newline more than
 // a secret may have, so that the vault says what is wrong with it.
 const maxSecretValue = 64<<10 + 2
 
-func (a *app) vaultCommand() *cobra.Command {
+func (a *call) vaultCommand() *cobra.Command {
 	return a.group(&cobra.Command{
 		Use:   "vault",
 		Short: "Keep secrets for programs",
@@ -44,27 +36,27 @@ next run; with SANDBOXMCP_VAULT=memory they are in the memory of one running ser
 // vaultFlags are what the commands of the vault have in common.
 type vaultFlags struct {
 	namespace string
-	place     place
+	place     app.Place
 }
 
-func (a *app) withVault(cmd *cobra.Command) *vaultFlags {
+func (a *call) withVault(cmd *cobra.Command) *vaultFlags {
 	v := &vaultFlags{}
 	cmd.Flags().StringVar(&v.namespace, "namespace", "", "in the namespace `NAME`")
-	v.place.withServer(cmd)
+	withServer(cmd, &v.place)
 	a.withConfig(a.withJSON(cmd))
 	return v
 }
 
 // vaultSettings are the settings, with the namespace that was asked for.
-func (a *app) vaultSettings(v *vaultFlags) (*config.Config, error) {
-	cfg, err := a.load()
+func (a *call) vaultSettings(v *vaultFlags) (*config.Config, error) {
+	cfg, err := a.Load()
 	if err == nil && v.namespace != "" {
 		cfg.Namespace, err = sandboxmcp.ParseNamespace(v.namespace)
 	}
 	return cfg, err
 }
 
-func (a *app) vaultAddCommand() *cobra.Command {
+func (a *call) vaultAddCommand() *cobra.Command {
 	var ttl string
 	cmd := &cobra.Command{
 		Use:   "add KEY [VALUE | -]",
@@ -85,15 +77,15 @@ keep it.`,
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		switch {
 		case len(args) == 0:
-			return usage("KEY is missing")
+			return app.Usage("KEY is missing")
 		case len(args) > 2:
-			return usage("more than KEY and VALUE was given")
+			return app.Usage("more than KEY and VALUE was given")
 		}
 		s := sandboxmcp.SecretSpec{Key: args[0]}
 		if ttl != "" {
 			var err error
 			if s.TTL, err = time.ParseDuration(ttl); err != nil || s.TTL <= 0 {
-				return usage("--ttl has to be a time above 0 such as 30m or 24h, not " + sandboxmcp.Quote(ttl))
+				return app.Usage("--ttl has to be a time above 0 such as 30m or 24h, not " + sandboxmcp.Quote(ttl))
 			}
 		}
 		cfg, err := a.vaultSettings(v)
@@ -103,7 +95,7 @@ keep it.`,
 		if s.Value, err = a.secretValue(ctx, args); err != nil {
 			return err
 		}
-		if err := a.addSecret(ctx, cfg, v.place, s); err != nil {
+		if err := a.AddSecret(ctx, cfg, v.place, s); err != nil {
 			return err
 		}
 		if a.json {
@@ -116,19 +108,19 @@ keep it.`,
 }
 
 // secretValue is the value that a command line gives, or says where it is.
-func (a *app) secretValue(ctx context.Context, args []string) (sandboxmcp.Secret, error) {
+func (a *call) secretValue(ctx context.Context, args []string) (sandboxmcp.Secret, error) {
 	if len(args) == 2 && args[1] != "-" {
-		a.say("the value stood on the command line, where other programs can see it: leave it out, and it is asked for; or give it on stdin with -")
+		a.Say("the value stood on the command line, where other programs can see it: leave it out, and it is asked for; or give it on stdin with -")
 		return sandboxmcp.NewSecret(args[1]), nil
 	}
 	if len(args) == 1 {
-		f, ok := a.stdin.(*os.File)
+		f, ok := a.Stdin.(*os.File)
 		if !ok || !term.IsTerminal(int(f.Fd())) {
-			return sandboxmcp.Secret{}, usage("VALUE is missing: - reads it from stdin")
+			return sandboxmcp.Secret{}, app.Usage("VALUE is missing: - reads it from stdin")
 		}
 		return a.askSecret(ctx, f, args[0])
 	}
-	data, err := readAll(ctx, a.stdin, maxSecretValue)
+	data, err := readAll(ctx, a.Stdin, maxSecretValue)
 	if err != nil {
 		return sandboxmcp.Secret{}, readFailure("the value on stdin", sandboxmcp.CodeInvalidArgument, err)
 	}
@@ -137,13 +129,13 @@ func (a *app) secretValue(ctx context.Context, args []string) (sandboxmcp.Secret
 
 // askSecret asks a person, without showing what is typed. Interrupted, it leaves
 // the terminal as it was.
-func (a *app) askSecret(ctx context.Context, f *os.File, key string) (sandboxmcp.Secret, error) {
+func (a *call) askSecret(ctx context.Context, f *os.File, key string) (sandboxmcp.Secret, error) {
 	fd := int(f.Fd())
 	before, err := term.GetState(fd)
 	if err != nil {
 		return sandboxmcp.Secret{}, readFailure("the terminal", sandboxmcp.CodeInvalidArgument, err)
 	}
-	_, _ = a.stderr.Write([]byte("value of " + clean(key) + ": "))
+	_, _ = a.Stderr.Write([]byte("value of " + app.Clean(key) + ": "))
 	type typed struct {
 		text []byte
 		err  error
@@ -155,104 +147,19 @@ func (a *app) askSecret(ctx context.Context, f *os.File, key string) (sandboxmcp
 	}()
 	select {
 	case got := <-done:
-		_, _ = a.stderr.Write([]byte("\n"))
+		_, _ = a.Stderr.Write([]byte("\n"))
 		if got.err != nil {
 			return sandboxmcp.Secret{}, readFailure("the value", sandboxmcp.CodeInvalidArgument, got.err)
 		}
 		return sandboxmcp.NewSecret(string(got.text)), nil
 	case <-ctx.Done():
 		_ = term.Restore(fd, before)
-		_, _ = a.stderr.Write([]byte("\n"))
+		_, _ = a.Stderr.Write([]byte("\n"))
 		return sandboxmcp.Secret{}, ctx.Err()
 	}
 }
 
-func (a *app) addSecret(ctx context.Context, cfg *config.Config, p place, s sandboxmcp.SecretSpec) error {
-	if cfg.Vault == vaultMemory {
-		c, err := a.memoryVault(ctx, cfg, p)
-		if err != nil {
-			return err
-		}
-		return c.AddSecret(ctx, me(cfg), s)
-	}
-	if err := p.unused(cfg); err != nil {
-		return err
-	}
-	err := a.withEngine(ctx, cfg, func(e runner) error { return e.AddSecret(ctx, me(cfg), s) })
-	if err == nil {
-		a.tellOthers(ctx, cfg)
-	}
-	return err
-}
-
-// unused refuses --server where no server is asked.
-func (p place) unused(cfg *config.Config) error {
-	if p.server == "" {
-		return nil
-	}
-	return usage("--server goes with a vault in memory; this one is kept as " + cfg.Vault + ", the same for every server")
-}
-
-// vaultsOf asks the running servers what they have, and gives those of a kind.
-func (a *app) vaultsOf(ctx context.Context, cfg *config.Config, p place, is func(kind string) bool) ([]*api.Client, []sandboxmcp.VaultList, error) {
-	peers, err := a.servers(ctx, cfg, p)
-	if err != nil {
-		return nil, nil, err
-	}
-	var some []*api.Client
-	var lists []sandboxmcp.VaultList
-	for _, c := range peers {
-		l, err := c.Secrets(ctx, me(cfg))
-		switch {
-		case err != nil:
-			a.say("server " + c.Peer().ID + ": " + err.Error())
-		case is(l.Kind):
-			some, lists = append(some, c), append(lists, l)
-		}
-	}
-	return some, lists, nil
-}
-
-// memoryVault finds the one server that has secrets in its memory.
-func (a *app) memoryVault(ctx context.Context, cfg *config.Config, p place) (*api.Client, error) {
-	some, _, err := a.vaultsOf(ctx, cfg, p, func(kind string) bool { return kind == vaultMemory })
-	switch {
-	case err != nil:
-		return nil, err
-	case len(some) == 0:
-		return nil, sandboxmcp.Errorf(sandboxmcp.CodeVaultUnavailable, "the vault is in the memory of a server, and no running server has one").
-			WithHint("start a server with SANDBOXMCP_VAULT=memory, or unset it to keep secrets encrypted in the state directory")
-	case len(some) > 1:
-		names := make([]string, 0, len(some))
-		for _, c := range some {
-			names = append(names, c.Peer().ID)
-		}
-		return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%d servers have a vault in their memory: %s", len(some), strings.Join(names, ", ")).
-			WithHint("pick one with --server").With("servers", names)
-	}
-	return some[0], nil
-}
-
-// tellOthers says which running servers do not see what is in the state directory.
-func (a *app) tellOthers(ctx context.Context, cfg *config.Config) {
-	some, lists, err := a.vaultsOf(ctx, cfg, place{}, func(kind string) bool { return kind != cfg.Vault })
-	if err != nil {
-		return
-	}
-	for i, c := range some {
-		a.say("server " + c.Peer().ID + " does not see it: its secrets are kept as " + lists[i].Kind)
-	}
-}
-
-// tellUnread says that secrets in the environment are not taken from there.
-func (a *app) tellUnread(cfg *config.Config, logger *slog.Logger) {
-	isSecret := func(kv string) bool { return strings.HasPrefix(kv, "SANDBOXMCP_SECRET_") }
-	if cfg.Vault != vaultEnv && slices.ContainsFunc(a.env, isSecret) {
-		logger.Warn("variables SANDBOXMCP_SECRET_... are not read: they are for SANDBOXMCP_VAULT=env", "vault", cfg.Vault)
-	}
-}
-
-func (a *app) vaultListCommand() *cobra.Command {
+func (a *call) vaultListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "list",
 		Short:   "Show which secrets there are",
@@ -266,7 +173,7 @@ func (a *app) vaultListCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		list, err := a.secrets(ctx, cfg, v.place)
+		list, err := a.Secrets(ctx, cfg, v.place)
 		if err != nil {
 			return err
 		}
@@ -290,34 +197,7 @@ func (a *app) vaultListCommand() *cobra.Command {
 	})
 }
 
-// secrets are those of the running servers that have some of their own, else of
-// the state directory or of our own environment.
-func (a *app) secrets(ctx context.Context, cfg *config.Config, p place) ([]sandboxmcp.SecretInfo, error) {
-	all := []sandboxmcp.SecretInfo{}
-	if cfg.Vault == vaultMemory || cfg.Vault == vaultEnv {
-		some, lists, err := a.vaultsOf(ctx, cfg, p, func(kind string) bool { return kind == cfg.Vault })
-		if err != nil {
-			return nil, err
-		}
-		for _, l := range lists {
-			all = append(all, l.Secrets...)
-		}
-		if len(some) > 0 || cfg.Vault == vaultMemory {
-			slices.SortStableFunc(all, func(a, b sandboxmcp.SecretInfo) int { return strings.Compare(a.Key, b.Key) })
-			return slices.CompactFunc(all, func(a, b sandboxmcp.SecretInfo) bool { return a.Key == b.Key }), nil
-		}
-	} else if err := p.unused(cfg); err != nil {
-		return nil, err
-	}
-	err := a.withEngine(ctx, cfg, func(e runner) error {
-		l, err := e.Secrets(ctx, me(cfg))
-		all = l.Secrets
-		return err
-	})
-	return all, err
-}
-
-func (a *app) vaultDeleteCommand() *cobra.Command {
+func (a *call) vaultDeleteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete KEY",
 		Short: "Take a secret out",
@@ -332,33 +212,19 @@ it, and so do the variables of a session, which goes on masking it.`,
 		if err != nil {
 			return err
 		}
-		if err := a.deleteSecret(ctx, cfg, v.place, args[0]); err != nil {
+		if err := a.DeleteSecret(ctx, cfg, v.place, args[0]); err != nil {
 			return err
 		}
 		if a.json {
 			a.printJSON(map[string]any{"deleted": args[0], "namespace": cfg.Namespace})
 			return nil
 		}
-		a.print("deleted " + clean(args[0]) + " from the namespace " + string(cfg.Namespace) + "\n")
+		a.print("deleted " + app.Clean(args[0]) + " from the namespace " + string(cfg.Namespace) + "\n")
 		return nil
 	})
 }
 
-func (a *app) deleteSecret(ctx context.Context, cfg *config.Config, p place, key string) error {
-	if cfg.Vault != vaultMemory {
-		if err := p.unused(cfg); err != nil {
-			return err
-		}
-		return a.withEngine(ctx, cfg, func(e runner) error { return e.DeleteSecret(ctx, me(cfg), key) })
-	}
-	c, err := a.memoryVault(ctx, cfg, p)
-	if err != nil {
-		return err
-	}
-	return c.DeleteSecret(ctx, me(cfg), key)
-}
-
-func (a *app) vaultRotateCommand() *cobra.Command {
+func (a *call) vaultRotateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rotate",
 		Short: "Replace the key of the vault",
@@ -371,12 +237,12 @@ change the secrets themselves, too, if that may be so.`,
 	}
 	a.withConfig(a.withJSON(cmd))
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
-		cfg, err := a.load()
+		cfg, err := a.Load()
 		if err != nil {
 			return err
 		}
-		return a.withEngine(ctx, cfg, func(e runner) error {
-			n, err := e.RotateVault(ctx, me(cfg))
+		return a.WithEngine(ctx, cfg, func(e app.Engine) error {
+			n, err := e.RotateVault(ctx, app.Me(cfg))
 			if err != nil {
 				return err
 			}

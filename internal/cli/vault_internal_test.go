@@ -81,8 +81,8 @@ func TestVaultAdd(t *testing.T) {
 	} {
 		f := &fake{}
 		var out, errs strings.Builder
-		a := f.app([]string{"HOME=" + t.TempDir()}, &out, &errs)
-		a.stdin = strings.NewReader(tt.stdin)
+		a := f.call([]string{"HOME=" + t.TempDir()}, &out, &errs)
+		a.Stdin = strings.NewReader(tt.stdin)
 		status := a.main(t.Context(), append([]string{"sandboxmcp", "vault", "add"}, tt.args...))
 		if strings.Contains(out.String()+errs.String(), "hunter2") {
 			t.Errorf("%q: the value is shown: %s%s", tt.args, &out, &errs)

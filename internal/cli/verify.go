@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/app"
 	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 	"github.com/sandboxmcp/sandboxmcp/internal/sign"
 )
@@ -29,7 +30,7 @@ type verifyOptions struct {
 	key     string
 }
 
-func (a *app) verifyCommand() *cobra.Command {
+func (a *call) verifyCommand() *cobra.Command {
 	o := &verifyOptions{}
 	cmd := &cobra.Command{
 		Use:   "verify FILE SHA256 | --receipt FILE",
@@ -48,11 +49,11 @@ verifies says what ran, behind which walls and what came of it.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case o.receipt != "" && len(args) > 0:
-				return usage("--receipt stands in place of FILE and SHA256")
+				return app.Usage("--receipt stands in place of FILE and SHA256")
 			case o.receipt != "":
 				return nil
 			case o.key != "":
-				return usage("--key goes with --receipt")
+				return app.Usage("--key goes with --receipt")
 			}
 			return takes("FILE", "SHA256")(cmd, args)
 		},
@@ -68,7 +69,7 @@ verifies says what ran, behind which walls and what came of it.`,
 	})
 }
 
-func (a *app) verifyFile(ctx context.Context, path, want string) error {
+func (a *call) verifyFile(ctx context.Context, path, want string) error {
 	want = strings.ToLower(want)
 	if raw, err := hex.DecodeString(want); err != nil || len(raw) != sha256.Size {
 		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s is no SHA-256", sandboxmcp.Quote(want)).WithHint("give 64 hexadecimal digits")
@@ -109,7 +110,7 @@ func (u *untilDone) Read(p []byte) (int, error) {
 }
 
 // verdict prints VERIFIED or MISMATCH and sets the exit status.
-func (a *app) verdict(good bool, fields map[string]any, why string) {
+func (a *call) verdict(good bool, fields map[string]any, why string) {
 	word := "VERIFIED"
 	if !good {
 		word, a.status = "MISMATCH", 1
@@ -124,11 +125,11 @@ func (a *app) verdict(good bool, fields map[string]any, why string) {
 	}
 	a.print(word + "\n")
 	if why != "" {
-		a.say(why)
+		a.Say(why)
 	}
 }
 
-func (a *app) verifyReceipt(ctx context.Context, o *verifyOptions) error {
+func (a *call) verifyReceipt(ctx context.Context, o *verifyOptions) error {
 	public, err := a.publicKey(o)
 	if err != nil {
 		return err
@@ -143,7 +144,7 @@ func (a *app) verifyReceipt(ctx context.Context, o *verifyOptions) error {
 		return nil //nolint:nilerr // a receipt that does not verify is an answer
 	}
 	fields := map[string]any{"receipt": p, "key": sign.KeyID(public)}
-	if differ := differences(result, p); len(differ) > 0 {
+	if differ := result.Differences(p); len(differ) > 0 {
 		fields["differs"] = differ
 		a.verdict(false, fields, "the receipt is good, and this of the result is not what it states: "+strings.Join(differ, ", "))
 		return nil
@@ -155,9 +156,9 @@ func (a *app) verifyReceipt(ctx context.Context, o *verifyOptions) error {
 	return nil
 }
 
-func (a *app) publicKey(o *verifyOptions) (ed25519.PublicKey, error) {
+func (a *call) publicKey(o *verifyOptions) (ed25519.PublicKey, error) {
 	if o.key != "" {
-		data, err := readPlain(o.key, maxKey)
+		data, err := plainfile.Read(o.key, maxKey)
 		if err != nil {
 			return nil, readFailure("key "+sandboxmcp.Quote(o.key), sandboxmcp.CodeFileTooLarge, err)
 		}
@@ -168,7 +169,7 @@ func (a *app) publicKey(o *verifyOptions) (ed25519.PublicKey, error) {
 		}
 		return public, nil
 	}
-	cfg, err := a.load()
+	cfg, err := a.Load()
 	if err != nil {
 		return nil, err
 	}
@@ -183,82 +184,31 @@ func (a *app) publicKey(o *verifyOptions) (ed25519.PublicKey, error) {
 	return public, nil
 }
 
+// keyIfAny is publicKey, or nil where the state directory has no key yet.
+func (a *call) keyIfAny(o *verifyOptions) (ed25519.PublicKey, error) {
+	public, err := a.publicKey(o)
+	if o.key == "" && sandboxmcp.CodeOf(err) == sandboxmcp.CodeNotFound {
+		return nil, nil
+	}
+	return public, err
+}
+
 // readReceipt takes a receipt, or the receipt of a result together with that result.
-func (a *app) readReceipt(ctx context.Context, path string) (r sandboxmcp.Receipt, result document, err error) {
+func (a *call) readReceipt(ctx context.Context, path string) (r sandboxmcp.Receipt, result sign.Document, err error) {
 	what, data := "receipt "+sandboxmcp.Quote(path), []byte(nil)
 	if path == "-" {
 		what = "the receipt on stdin"
-		data, err = readAll(ctx, a.stdin, maxReceipt)
+		data, err = readAll(ctx, a.Stdin, maxReceipt)
 	} else {
-		data, err = readPlain(path, maxReceipt)
+		data, err = plainfile.Read(path, maxReceipt)
 	}
 	if err != nil {
 		return r, nil, readFailure(what, sandboxmcp.CodeFileTooLarge, err)
 	}
-	doc, err := parseDocument(data)
-	if err != nil {
-		return r, nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s is not plain JSON: %s", what, err).WithCause(err)
-	}
-	part, whole := doc["receipt"]
-	if !whole || part == nil {
-		part, doc = map[string]any(doc), nil
-	}
-	if err := plainReceipt(part, doc); err != nil {
-		return r, nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s holds no plain receipt: %s", what, err).WithCause(err)
-	}
-	if err := into(part, &r); err != nil || r.Payload == "" {
-		return r, nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s holds no receipt", what)
-	}
-	return r, doc, nil
+	return sign.ReadReceipt(what, data)
 }
 
-// Members of a receipt and of its signatures.
-var (
-	receiptMembers   = []string{"payloadType", "payload", "signatures"}
-	signatureMembers = []string{"keyid", "sig"}
-)
-
-// plainReceipt refuses a receipt with members that are not signed, and a result that
-// a reader could take for another receipt or another result.
-func plainReceipt(part any, result document) error {
-	if err := onlyMembers("the receipt", part, receiptMembers...); err != nil {
-		return err
-	}
-	receipt, _ := part.(map[string]any)
-	signatures, _ := receipt["signatures"].([]any)
-	for _, s := range signatures {
-		if err := onlyMembers("a signature", s, signatureMembers...); err != nil {
-			return err
-		}
-	}
-	if result == nil {
-		return nil
-	}
-	for _, name := range receiptMembers {
-		if _, beside := result[name]; beside {
-			return fmt.Errorf("the member %s stands beside a receipt", name)
-		}
-	}
-	if err := onceInAnyCase(result, append(resultMembers, "receipt", "artifacts", "manifest")...); err != nil {
-		return err
-	}
-	files, _ := result["artifacts"].([]any)
-	for _, f := range files {
-		if file, ok := f.(map[string]any); ok {
-			if err := onceInAnyCase(file, "name", "path", "size_bytes", "sha256", "content_b64"); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// resultMembers are the members of a result that a receipt states.
-var resultMembers = []string{
-	"request_id", "session_id", "namespace", "language", "status", "success", "exit_code", "stdout", "stderr", "stdout_truncated", "stderr_truncated", "isolation", "network",
-}
-
-func (a *app) showPredicate(p sandboxmcp.ReceiptPredicate) {
+func (a *call) showPredicate(p sandboxmcp.ReceiptPredicate) {
 	walls := "none"
 	if p.Isolation != nil {
 		walls = string(p.Isolation.Tier) + " on " + p.Isolation.Backend + ": " + strings.Join(p.Isolation.Walls, ", ")

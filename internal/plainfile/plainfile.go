@@ -6,15 +6,26 @@ package plainfile
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"strconv"
 	"syscall"
 )
 
 // ErrNotRegular says that a path does not name a regular file.
 var ErrNotRegular = errors.New("it is not a regular file")
+
+// TooLargeError says that a file has more bytes than were asked for.
+type TooLargeError struct {
+	Size  int64 // 0: not known
+	Limit int64
+}
+
+// Error implements error.
+func (e *TooLargeError) Error() string {
+	return "it is larger than " + strconv.FormatInt(e.Limit, 10) + " bytes"
+}
 
 // Open opens a file for reading. Links are followed.
 func Open(path string) (*os.File, error) { return open(path, os.O_RDONLY, 0) }
@@ -25,24 +36,25 @@ func Append(path string, mode fs.FileMode) (*os.File, error) {
 	return open(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, mode)
 }
 
-// Read reads a whole file. It fails if the file has more than limit bytes.
+// Read reads a whole file. A file of more than limit bytes is a [*TooLargeError].
 func Read(path string, limit int64) ([]byte, error) {
 	f, err := Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	tooLarge := &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("it is larger than %d bytes", limit)}
+	tooLarge := &TooLargeError{Limit: limit}
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
 	if info.Size() > limit {
-		return nil, tooLarge
+		tooLarge.Size = info.Size()
+		return nil, &fs.PathError{Op: "read", Path: path, Err: tooLarge}
 	}
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err == nil && int64(len(data)) > limit {
-		return nil, tooLarge
+		return nil, &fs.PathError{Op: "read", Path: path, Err: tooLarge}
 	}
 	return data, err
 }

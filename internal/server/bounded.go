@@ -1,13 +1,14 @@
 package server
 
 import (
-	"errors"
 	"net"
 	"net/http"
 	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/listen"
 )
 
 // boundedListener has at most most connections open. When one more comes, it closes the
@@ -23,24 +24,12 @@ type boundedListener struct {
 }
 
 func newBounded(l net.Listener, most int) *boundedListener {
-	return &boundedListener{Listener: l, most: most, now: time.Now, open: map[*boundedConn]struct{}{}}
+	return &boundedListener{Listener: listen.Steady(l), most: most, now: time.Now, open: map[*boundedConn]struct{}{}}
 }
-
-// passing is an error of Accept that a later call may not have, such as a lack of
-// descriptors or of epoll watches. A server of net/http waits a moment after it
-// and goes on; other errors end it for good.
-type passing struct{ error }
-
-func (passing) Timeout() bool   { return false }
-func (passing) Temporary() bool { return true }
-func (p passing) Unwrap() error { return p.error }
 
 // Accept waits for a connection.
 func (l *boundedListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
-	if err != nil && !errors.Is(err, net.ErrClosed) {
-		return nil, passing{err}
-	}
 	if err != nil {
 		return nil, err
 	}

@@ -24,8 +24,6 @@
 // platform, and all of it may be called concurrently.
 package seccomp
 
-//go:generate go run gen/main.go
-
 import (
 	"crypto/sha256"
 	"encoding/hex"

@@ -13,6 +13,7 @@ import (
 // document is what docs/benchmarks.md is made of.
 type document struct {
 	At        time.Time
+	Commit    string // of the tree that was measured; empty: it is in no repository
 	Command   string
 	Machine   machine
 	LoadAfter string
@@ -27,11 +28,15 @@ func (d *document) markdown() string {
 	p("# Benchmarks\n")
 	p("Written by `make bench`; a change by hand is lost.\n")
 	m := d.Machine
-	command := "go run ./internal/bench"
+	command := "bin/bench"
 	if d.Command != "" {
 		command += " " + d.Command
 	}
-	p("Measured on %s by `%s`.\n", d.At.Format("2 January 2006, 15:04 UTC"), command)
+	at := ""
+	if d.Commit != "" {
+		at = " at commit " + d.Commit
+	}
+	p("Measured on %s%s by `%s`.\n", d.At.Format("2 January 2006, 15:04 UTC"), at, command)
 	p("- machine: %d cores (%s), %s, %s, cgroup %s", m.Cores, m.CPU, m.Kernel, m.System, m.Cgroups)
 	p("- load of the minute before: %s; of the last minute of the run: %s. Figures taken above a load of about 0.2 from elsewhere are noisy.", m.Load, d.LoadAfter)
 	p("- %s; %s; %s; %s", m.Go, m.Bwrap, strings.Join(d.Peers, "; "), d.peer())

@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"context"
@@ -20,7 +20,7 @@ type fileDoor struct {
 // openFiles opens the artifact server where the settings want one: always for
 // mcp-code-sandbox, else when a port was chosen. A chosen port that is taken is
 // no reason to end: the agent goes on without links.
-func (a *app) openFiles(ctx context.Context, d door) fileDoor {
+func (a *App) openFiles(ctx context.Context, d door) fileDoor {
 	cfg := d.cfg
 	port, chosen := cfg.Port()
 	if !chosen && !d.five {
@@ -47,7 +47,7 @@ func (a *app) openFiles(ctx context.Context, d door) fileDoor {
 }
 
 // tell says something to the person who started the server, wherever the log goes.
-func (a *app) tell(line string) { _, _ = fmt.Fprintln(a.stderr, "sandboxmcp: "+line) }
+func (a *App) tell(line string) { _, _ = fmt.Fprintln(a.Stderr, "sandboxmcp: "+line) }
 
 // fiveSettings are what the operator set for the tools sandbox_*.
 func fiveSettings(cfg *config.Config) server.Five {

@@ -9,10 +9,12 @@
 // here is named with the reason. It fails when it cannot measure, never because
 // a target was missed. It ends what it started and removes what it wrote.
 //
-//	make bench                                  # the whole, as who you are
-//	go run ./internal/bench -user               # as root: also as an unprivileged user
-//	go run ./internal/bench -quick              # 10 rounds, printed, no document
-//	go run ./internal/bench -trace-phases 100   # where the time of a run goes
+//	make bench                     # the whole, as who you are; builds bin/bench
+//	bin/bench -user                # as root: also as an unprivileged user
+//	bin/bench -quick               # 10 rounds, printed, no document
+//	bin/bench -trace-phases 100    # where the time of a run goes
+//
+// Paths are from the root of the tree, where it is started.
 package main
 
 import (

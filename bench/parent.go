@@ -55,7 +55,7 @@ func parent(ctx context.Context, o options, command string, stdout io.Writer) (e
 			return fmt.Errorf("make path absolute: %w", err)
 		}
 	}
-	d := document{At: time.Now().UTC(), Command: command, Machine: describe(ctx), Peer: s1Versions(o.s1)}
+	d := document{At: time.Now().UTC(), Commit: commit(ctx), Command: command, Machine: describe(ctx), Peer: s1Versions(o.s1)}
 	d.Peers = []string{judgeVersion(ctx, o.judge), dockerVersion(ctx, o.docker)}
 	s, err := startSuite(ctx, o, suiteUser{name: currentUser(), work: filepath.Join(work, "own"), bench: bench, bin: bin, path: o.path})
 	if err != nil {

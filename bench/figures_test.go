@@ -5,7 +5,9 @@ package main
 import (
 	"math"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -63,5 +65,14 @@ func TestShuffled(t *testing.T) {
 	}
 	if len(seen) < 5 {
 		t.Errorf("50 orders of 4: got %d different ones, want at least 5", len(seen))
+	}
+}
+
+// TestTheDocumentSaysWhichCommit: tools/tree looks for it and refuses an old one.
+func TestTheDocumentSaysWhichCommit(t *testing.T) {
+	d := document{At: time.Date(2026, 5, 1, 10, 0, 0, 0, time.UTC), Commit: "0123456789ab", Suites: []suite{{}}}
+	want := "\nMeasured on 1 May 2026, 10:00 UTC at commit 0123456789ab by `bin/bench`.\n"
+	if got := d.markdown(); !strings.Contains(got, want) {
+		t.Errorf("got %q, want %q in it", got[:min(len(got), 300)], want)
 	}
 }

@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"context"
@@ -9,15 +9,17 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sandboxmcp/sandboxmcp/engine"
+	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
 // stuck is an engine whose Close does not return before release.
 type stuck struct {
-	*fake
+	Engine
 	release chan struct{}
 }
+
+func (s *stuck) Stats(context.Context) (sandboxmcp.Stats, error) { return sandboxmcp.Stats{}, nil }
 
 func (s *stuck) Close() error {
 	<-s.release
@@ -28,23 +30,22 @@ func (s *stuck) Close() error {
 // engine waits for.
 func TestAServerThatIsHeldUpExits(t *testing.T) {
 	t.Parallel() // it waits for the limit
-	f := &fake{}
-	s := &stuck{fake: f, release: make(chan struct{})}
-	a := f.app([]string{"HOME=" + t.TempDir(), "SANDBOXMCP_STATE_DIR=" + t.TempDir()}, io.Discard, io.Discard)
-	a.open = func(context.Context, engine.Options) (runner, error) { return s, nil }
+	s := &stuck{release: make(chan struct{})}
+	a := New([]string{"HOME=" + t.TempDir(), "SANDBOXMCP_STATE_DIR=" + t.TempDir()}, nil, io.Discard, io.Discard)
+	a.Open = func(context.Context, Options) (Engine, error) { return s, nil }
 	statuses := make(chan int, 2)
 	var once sync.Once
-	a.exit = func(status int) {
+	a.Exit = func(status int) {
 		statuses <- status
 		once.Do(func() { close(s.release) })
 	}
-	cfg, err := config.Load(config.Sources{Env: a.env})
+	cfg, err := config.Load(config.Sources{Env: a.Env})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := a.asServer(ctx, cfg, "test", func(runner, *slog.Logger) error { return nil }); err != nil {
+	if err := a.asServer(ctx, cfg, "test", func(Engine, *slog.Logger) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	select {

@@ -1,4 +1,4 @@
-package cli
+package sign
 
 import (
 	"bytes"
@@ -15,18 +15,18 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// document is a JSON object as a reader of the file sees it: by the exact names
+// Document is a JSON object as a reader of the file sees it: by the exact names
 // of its members. A decoder into a struct would take "STDOUT" for "stdout", and
 // so check another text than the one that is shown.
-type document map[string]any
+type Document map[string]any
 
-func parseDocument(data []byte) (document, error) {
+func parseDocument(data []byte) (Document, error) {
 	if err := strictJSON(data); err != nil {
 		return nil, err
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
-	var doc document
+	var doc Document
 	err := d.Decode(&doc)
 	return doc, err
 }
@@ -40,10 +40,77 @@ func into(part, to any) error {
 	return json.Unmarshal(text, to)
 }
 
-// differences names what a result says otherwise than its signed receipt. What
+// ReadReceipt takes a receipt, or the receipt of a result together with that result, from
+// JSON. The text is refused with invalid_argument if two readers could take it for two
+// values. In the message what names the text.
+func ReadReceipt(what string, data []byte) (r sandboxmcp.Receipt, result Document, err error) {
+	doc, err := parseDocument(data)
+	if err != nil {
+		return r, nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s is not plain JSON: %s", what, err).WithCause(err)
+	}
+	part, whole := doc["receipt"]
+	if !whole || part == nil {
+		part, doc = map[string]any(doc), nil
+	}
+	if err := plainReceipt(part, doc); err != nil {
+		return r, nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s holds no plain receipt: %s", what, err).WithCause(err)
+	}
+	if err := into(part, &r); err != nil || r.Payload == "" {
+		return r, nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s holds no receipt", what)
+	}
+	return r, doc, nil
+}
+
+// Members of a receipt and of its signatures.
+var (
+	receiptMembers   = []string{"payloadType", "payload", "signatures"}
+	signatureMembers = []string{"keyid", "sig"}
+)
+
+// plainReceipt refuses a receipt with members that are not signed, and a result that
+// a reader could take for another receipt or another result.
+func plainReceipt(part any, result Document) error {
+	if err := onlyMembers("the receipt", part, receiptMembers...); err != nil {
+		return err
+	}
+	receipt, _ := part.(map[string]any)
+	signatures, _ := receipt["signatures"].([]any)
+	for _, s := range signatures {
+		if err := onlyMembers("a signature", s, signatureMembers...); err != nil {
+			return err
+		}
+	}
+	if result == nil {
+		return nil
+	}
+	for _, name := range receiptMembers {
+		if _, beside := result[name]; beside {
+			return fmt.Errorf("the member %s stands beside a receipt", name)
+		}
+	}
+	if err := onceInAnyCase(result, append(resultMembers, "receipt", "artifacts", "manifest")...); err != nil {
+		return err
+	}
+	files, _ := result["artifacts"].([]any)
+	for _, f := range files {
+		if file, ok := f.(map[string]any); ok {
+			if err := onceInAnyCase(file, "name", "path", "size_bytes", "sha256", "content_b64"); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// resultMembers are the members of a result that a receipt states.
+var resultMembers = []string{
+	"request_id", "session_id", "namespace", "language", "status", "success", "exit_code", "stdout", "stderr", "stdout_truncated", "stderr_truncated", "isolation", "network",
+}
+
+// Differences names what a result says otherwise than its signed receipt. What
 // a receipt does not state (results, metadata, usage, duration) cannot be
 // compared, and a member that is not in the document claims nothing.
-func differences(doc document, p sandboxmcp.ReceiptPredicate) []string {
+func (doc Document) Differences(p sandboxmcp.ReceiptPredicate) []string {
 	var found []string
 	compare := func(name string, want any) {
 		if got, ok := doc[name]; ok && !same(got, want) {
@@ -116,7 +183,7 @@ func fileDifferences(list any, signed []sandboxmcp.ReceiptArtifact) []string {
 
 // fileDifference says in what a file is not as it was signed. Content that was
 // left out is not compared: its hash is.
-func fileDifference(file document, want sandboxmcp.ReceiptArtifact) string {
+func fileDifference(file Document, want sandboxmcp.ReceiptArtifact) string {
 	for _, m := range []struct {
 		name string
 		want any

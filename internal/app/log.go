@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"fmt"
@@ -26,21 +26,21 @@ const (
 // logger makes the log that the settings ask for, and a function that closes
 // it. It goes to stderr unless a file was named, or the program is one that
 // always logged into a file; never to stdout.
-func (a *app) logger(cfg *config.Config, talk bool) (*slog.Logger, func(), error) {
+func (a *App) logger(cfg *config.Config, talk bool) (*slog.Logger, func(), error) {
 	level := slog.LevelError
 	if talk || cfg.Source("sandbox_log_level") != config.FromDefault {
 		level = logLevel(cfg.Tools.LogLevel)
 	}
-	out, colour, done := a.stderr, false, func() {}
-	if f, ok := a.stderr.(*os.File); ok {
-		colour = term.IsTerminal(int(f.Fd())) && a.variable("NO_COLOR") == "" && a.variable("TERM") != "dumb"
+	out, colour, done := a.Stderr, false, func() {}
+	if f, ok := a.Stderr.(*os.File); ok {
+		colour = term.IsTerminal(int(f.Fd())) && a.Variable("NO_COLOR") == "" && a.Variable("TERM") != "dumb"
 	}
 	chosen := cfg.Source("sandbox_log_file") != config.FromDefault
-	if chosen || a.logFile {
+	if chosen || a.LogFile {
 		f, err := appendTo(cfg.Tools.LogFile)
 		switch {
 		case err != nil && !chosen:
-			a.say("the log goes to stderr: " + err.Error())
+			a.Say("the log goes to stderr: " + err.Error())
 		case err != nil:
 			return nil, nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "log file %s cannot be opened", sandboxmcp.Quote(cfg.Tools.LogFile)).
 				WithHint("correct SANDBOX_LOG_FILE").WithCause(err)

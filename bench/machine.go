@@ -49,6 +49,15 @@ func describe(ctx context.Context) machine {
 	return m
 }
 
+// commit is that of the tree in the working directory, which the program was built from.
+func commit(ctx context.Context) string {
+	out, err := exec.CommandContext(ctx, "git", "rev-parse", "--short=12", "HEAD").Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
+}
+
 // kernelVersion leaves out what a release says of its builder's naming.
 func kernelVersion(release string) string {
 	version, _, _ := strings.Cut(release, "-")

@@ -1,0 +1,243 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/api"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
+)
+
+const (
+	// BackgroundWord is the hidden command that is a server in the background.
+	BackgroundWord = "background-server"
+	// BackgroundLog is the name of its log in the state directory.
+	BackgroundLog = "background.log"
+	maxLog        = 1 << 20 // bytes of it; then it is begun anew
+
+	startWithin = 5 * time.Second        // a server that was started answers
+	startLook   = 20 * time.Millisecond  // between two looks for it
+	startAnswer = 500 * time.Millisecond // and how long a look takes at most
+	lingerFor   = 5 * time.Minute        // without anything to keep
+	lingerLook  = 500 * time.Millisecond // at most, between two looks at what it keeps
+	drainWithin = 5 * time.Second
+)
+
+// spawn starts this program again with other arguments, in a session of its own
+// and with its output going to a file. Exited gets its end, if it ends.
+func spawn(ctx context.Context, args, env []string, log *os.File) (pid int, exited <-chan error, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return 0, nil, fmt.Errorf("find this program: %w", err)
+	}
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), self, args...)
+	cmd.Args[0] = "sandboxmcp" // whatever name it was called by
+	cmd.Env, cmd.Stdout, cmd.Stderr = env, log, log
+	cmd.SysProcAttr = detached()
+	if err := cmd.Start(); err != nil {
+		return 0, nil, err
+	}
+	end := make(chan error, 1)
+	go func() { end <- cmd.Wait() }()
+	return cmd.Process.Pid, end, nil
+}
+
+// startServer starts a server in the background and waits until it answers. Of
+// several commands at a time one does so, and the others take what it started.
+func (a *App) startServer(ctx context.Context, cfg *config.Config) (*api.Client, error) {
+	log, err := openLog(cfg.StateDir)
+	if err != nil {
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "a server cannot be started: its log cannot be opened").
+			WithHint("see to the state directory " + cfg.StateDir).WithCause(err)
+	}
+	defer func() { _ = log.Close() }()
+	defer first(ctx, log.Name())()
+	if c := started(ctx, cfg, func(h api.Hello) bool { return h.Background }); c != nil {
+		return c, nil
+	}
+	began, _ := log.Seek(0, io.SeekEnd)
+	args := []string{BackgroundWord}
+	if a.Settings != "" {
+		args = append(args, "--config", a.Settings)
+	}
+	pid, exited, err := a.Spawn(ctx, args, a.Env, log)
+	if err != nil {
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "a server cannot be started").WithCause(err)
+	}
+	over, cancel := context.WithTimeout(ctx, startWithin)
+	defer cancel()
+	tick := time.NewTicker(startLook)
+	defer tick.Stop()
+	for {
+		if c := started(over, cfg, func(h api.Hello) bool { return h.PID == pid }); c != nil {
+			return c, nil
+		}
+		select {
+		case <-tick.C:
+		case end := <-exited:
+			return nil, sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the server that was started ended at once: %s", lastWords(log, began)).
+				WithHint("run `sandboxmcp doctor`, or see " + log.Name()).WithCause(end)
+		case <-over.Done():
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			return nil, sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the server that was started does not answer within %s", startWithin).
+				WithHint("see " + log.Name())
+		}
+	}
+}
+
+// started finds a running server. One that does not answer at once is not it.
+func started(ctx context.Context, cfg *config.Config, is func(api.Hello) bool) *api.Client {
+	ctx, cancel := context.WithTimeout(ctx, startAnswer)
+	defer cancel()
+	peers, _ := api.Peers(ctx, cfg.StateDir)
+	for _, c := range peers {
+		if is(c.Peer()) {
+			return c
+		}
+	}
+	return nil
+}
+
+// first waits until nobody else starts a server, but not for ever, and returns
+// what lets the next one do so. The lock is on the log: it is a file of
+// its own here, so that the server that is started does not hold it.
+func first(ctx context.Context, path string) (unlock func()) {
+	f, err := plainfile.Open(path)
+	if err != nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithTimeout(ctx, startWithin)
+	defer cancel()
+	tick := time.NewTicker(startLook)
+	defer tick.Stop()
+	for !tryLock(f) && ctx.Err() == nil {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+	return func() { _ = f.Close() }
+}
+
+// openLog opens the log of servers in the background, and makes the state
+// directory if it has to.
+func openLog(stateDir string) (*os.File, error) {
+	if err := os.MkdirAll(stateDir, 0o700); err != nil {
+		return nil, fmt.Errorf("make state directory: %w", err)
+	}
+	root, err := os.OpenRoot(stateDir)
+	if err != nil {
+		return nil, fmt.Errorf("open state directory: %w", err)
+	}
+	defer func() { _ = root.Close() }()
+	how := os.O_RDWR | os.O_CREATE | os.O_APPEND
+	switch st, missing := root.Stat(BackgroundLog); {
+	case missing != nil:
+	case !st.Mode().IsRegular():
+		return nil, fmt.Errorf("open log %s: %w", filepath.Join(stateDir, BackgroundLog), plainfile.ErrNotRegular)
+	case st.Size() > maxLog:
+		how |= os.O_TRUNC
+	}
+	f, err := root.OpenFile(BackgroundLog, how, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open log: %w", err)
+	}
+	return f, nil
+}
+
+// lastWords is the last line that a server said of itself since it began.
+func lastWords(log io.ReaderAt, began int64) string {
+	text, _ := io.ReadAll(io.NewSectionReader(log, began, maxLog))
+	last := "it said nothing"
+	for line := range bytes.Lines(text) {
+		if words, ok := strings.CutPrefix(strings.TrimSpace(string(line)), "sandboxmcp: "); ok {
+			last = words
+		}
+	}
+	return last
+}
+
+// Background is the server that commands start for their sessions. It ends when it has had
+// nothing to keep for a while.
+func (a *App) Background(ctx context.Context, cfg *config.Config) error {
+	return a.asServer(ctx, cfg, "cli", func(e Engine, logger *slog.Logger) error {
+		if a.Leave != nil {
+			if err := a.Leave(); err != nil {
+				return err
+			}
+		}
+		return a.keep(ctx, cfg, e, logger)
+	})
+}
+
+// leaveDirectory lets go of the directory that the first command was called in.
+func leaveDirectory() error { return os.Chdir(string(filepath.Separator)) }
+
+// keep answers at the control socket until there was nothing to keep for a while.
+func (a *App) keep(ctx context.Context, cfg *config.Config, e Engine, logger *slog.Logger) error {
+	for {
+		door, err := api.Listen(ctx, api.Config{StateDir: cfg.StateDir, Service: e, Logger: logger, MaxUpload: cfg.Tools.MaxUploadBytes, Background: true, AuditInMemory: e.AuditInMemory()})
+		if err != nil {
+			return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the control socket cannot be opened").WithCause(err)
+		}
+		logger.Info("serving", "transport", "control socket", "version", Version(), "state", cfg.StateDir)
+		a.untilIdle(ctx, e)
+		// A session may have been asked for just now: nobody gets in any more, and
+		// then it is seen whether there is something after all.
+		drain, cancel := context.WithTimeout(ctx, drainWithin)
+		err = door.Drain(drain)
+		cancel()
+		if err != nil && drain.Err() == nil {
+			logger.Warn("close control socket", "error", err)
+		}
+		switch {
+		case ctx.Err() != nil:
+			logger.Info("told to end")
+			return nil
+		case !inUse(ctx, e):
+			logger.Info("nothing is left to keep")
+			return nil
+		}
+	}
+}
+
+// untilIdle waits until the engine had nothing for as long as a server lingers.
+func (a *App) untilIdle(ctx context.Context, e Engine) {
+	tick := time.NewTicker(min(lingerLook, a.Linger/4+time.Millisecond))
+	defer tick.Stop()
+	used := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		switch {
+		case inUse(ctx, e):
+			used = time.Now()
+		case time.Since(used) >= a.Linger:
+			return
+		}
+	}
+}
+
+// inUse reports whether there is something that ends with the server.
+func inUse(ctx context.Context, e Engine) bool {
+	if st, err := e.Stats(ctx); err == nil && st.Queue.Active+st.Queue.Queued > 0 {
+		return true
+	}
+	all, err := e.Sessions(ctx, Everyone())
+	return err == nil && len(all) > 0
+}

@@ -1,0 +1,88 @@
+package app
+
+import (
+	"context"
+	"io"
+	"log/slog"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/engine"
+	"github.com/sandboxmcp/sandboxmcp/internal/api"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
+)
+
+// Options are what an engine is made of.
+type Options = engine.Options
+
+// Engine is the engine of this process.
+type Engine interface {
+	sandboxmcp.Service
+	Namespace() sandboxmcp.Namespace
+	AuditInMemory() bool
+	RotateVault(ctx context.Context, c sandboxmcp.Caller) (int, error)
+	io.Closer
+}
+
+// Me is the caller of every command: the person at the terminal, in the namespace
+// of the settings.
+func Me(cfg *config.Config) sandboxmcp.Caller {
+	return sandboxmcp.Caller{Namespace: cfg.Namespace, Actor: api.Actor}
+}
+
+// Everyone is the person at the terminal for verbs that list all namespaces.
+func Everyone() sandboxmcp.Caller {
+	return sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace, Actor: api.Actor}
+}
+
+func openEngine(ctx context.Context, o Options) (Engine, error) {
+	e, err := engine.Open(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+func (a *App) options(cfg *config.Config, logger *slog.Logger, actor string) Options {
+	return Options{Config: cfg, Env: a.Env, Actor: actor, Version: Version(), Logger: logger, Notices: a.notices(cfg)}
+}
+
+// notices is where a person is told that something waits for an answer: nowhere
+// but to a log whose readers would not know what to do with another line.
+func (a *App) notices(cfg *config.Config) io.Writer {
+	if cfg.Tools.LogFormat == "json" {
+		return nil
+	}
+	return a.Stderr
+}
+
+// WithEngine opens an engine with the settings, works with it and closes it.
+// What will be run, if anything, is prepared meanwhile.
+func (a *App) WithEngine(ctx context.Context, cfg *config.Config, work func(Engine) error, warm ...sandboxmcp.Language) error {
+	logger, done, err := a.logger(cfg, quiet)
+	if err != nil {
+		return err
+	}
+	defer done()
+	o := a.options(cfg, logger, "cli")
+	o.Warm = warm
+	e, err := a.Open(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := e.Close(); err != nil {
+			logger.Error("close engine", "error", err)
+		}
+	}()
+	return work(e)
+}
+
+// Doctor tries what this machine offers and returns what came of each check.
+func (a *App) Doctor(ctx context.Context, cfg *config.Config) ([]sandboxmcp.Check, error) {
+	logger, done, err := a.logger(cfg, quiet)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return a.Diagnose(ctx, a.options(cfg, logger, "cli")), nil
+}

@@ -1,0 +1,25 @@
+package app
+
+import (
+	"io"
+	"strings"
+	"unicode"
+)
+
+// Say writes a line about what happens to stderr.
+func (a *App) Say(text string) {
+	_, _ = io.WriteString(a.Stderr, "sandboxmcp: "+OneLine(text)+"\n")
+}
+
+// Clean replaces what a terminal would act upon.
+func Clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '\uFFFD'
+		}
+		return r
+	}, s)
+}
+
+// OneLine joins the lines of a text and cleans it.
+func OneLine(s string) string { return Clean(strings.Join(strings.Fields(s), " ")) }

@@ -1,0 +1,151 @@
+package app
+
+import (
+	"context"
+	"os"
+	"strings"
+
+	"golang.org/x/term"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
+	"github.com/sandboxmcp/sandboxmcp/internal/environment"
+	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
+	"github.com/sandboxmcp/sandboxmcp/internal/runtimes"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
+)
+
+// SetupOptions are the flags of an installation.
+type SetupOptions struct {
+	Lock            string // file of a lock; empty: none
+	Upgrade, Verify bool
+}
+
+// maxLock is more than a lock file has.
+const maxLock = 16 << 20
+
+// Setup sees to it that a set is there, and that it works in a sandbox.
+func (a *App) Setup(ctx context.Context, cfg *config.Config, r environment.Recipe, o SetupOptions) (environment.Report, error) {
+	library := environment.New(environment.Config{Dir: environment.Dir(cfg.StateDir)})
+	var lock []byte
+	if o.Lock != "" {
+		var err error
+		if lock, err = plainfile.Read(o.Lock, maxLock); err != nil {
+			return environment.Report{}, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "--lock %s cannot be read: %s", sandboxmcp.Quote(o.Lock), err).WithCause(err)
+		}
+	}
+	python, err := a.Python(ctx)
+	if err != nil {
+		return environment.Report{}, err
+	}
+	if o.Verify {
+		return a.verifySet(ctx, library, r, python)
+	}
+	if err = prepareState(ctx, cfg); err != nil {
+		return environment.Report{}, err
+	}
+	order := environment.Order{Recipe: r, Python: python, Env: a.Env, Upgrade: o.Upgrade, Say: a.Progress, Lock: lock}
+	return a.install(ctx, cfg, library, order)
+}
+
+// install installs a set and tries it in a sandbox.
+func (a *App) install(ctx context.Context, cfg *config.Config, library *environment.Library, order environment.Order) (environment.Report, error) {
+	report, err := library.Install(ctx, order)
+	if err != nil || report.Already {
+		return report, err
+	}
+	a.Progress("importing them in a sandbox")
+	err = a.WithEngine(ctx, cfg, func(e Engine) error { return a.Tried(ctx, e, library, report.Set, order.Recipe) })
+	return report, err
+}
+
+// Tried tries a set, and takes it away when it does not work.
+func (a *App) Tried(ctx context.Context, e Engine, library *environment.Library, s environment.Set, r environment.Recipe) error {
+	err := a.try(ctx, e, library, s, r)
+	if err != nil {
+		if failed := library.Discard(context.WithoutCancel(ctx), s); failed != nil {
+			a.Say(failed.Error())
+		}
+	}
+	return err
+}
+
+// trialTimeout leaves a slow disk its time; a lower ceiling holds.
+const trialTimeout = 300
+
+// try runs the trial of a set and keeps what it worked out for later runs. Where no
+// sandbox can be built, nothing is tried, and that is said.
+func (a *App) try(ctx context.Context, e Engine, library *environment.Library, s environment.Set, r environment.Recipe) error {
+	res, err := e.Execute(ctx, sandboxmcp.Caller{Actor: "cli"}, sandboxmcp.Request{Code: r.Trial, FileName: "trial.py", Limits: sandboxmcp.Limits{TimeoutSeconds: trialTimeout}})
+	switch {
+	case sandboxmcp.CodeOf(err) == sandboxmcp.CodeIsolationUnavailable:
+		a.Say("the packages were not tried: " + err.Error())
+		return nil
+	case err != nil:
+		return err
+	case !res.Success:
+		return sandboxmcp.Errorf(sandboxmcp.CodeInstallFailed, "the packages do not work in a sandbox (%s): %s", res.Status, lastLine(res.Stderr)).
+			WithHint("try again with --upgrade, or with another lock")
+	}
+	for _, f := range res.Artifacts {
+		kept, err := e.ArtifactContent(ctx, sandboxmcp.Caller{Namespace: res.Namespace}, res.RequestID, f.Name)
+		if err == nil {
+			err = library.Keep(s, f.Name, kept.ContentB64)
+		}
+		if err != nil {
+			a.Progress(err.Error())
+		}
+	}
+	return nil
+}
+
+func lastLine(text string) string {
+	text = strings.TrimSpace(text)
+	return OneLine(text[strings.LastIndexByte(text, '\n')+1:])
+}
+
+func (a *App) verifySet(ctx context.Context, library *environment.Library, r environment.Recipe, p environment.Python) (environment.Report, error) {
+	for _, s := range library.Active(p) {
+		if s.Name != r.Name {
+			continue
+		}
+		if err := library.Verify(ctx, s); err != nil {
+			return environment.Report{}, sandboxmcp.Errorf(sandboxmcp.CodeInstallFailed, "the installed %s packages are not whole: %s", r.Name, err).
+				WithHint("run `sandboxmcp setup " + r.Name + "`")
+		}
+		return environment.Report{Set: s, Already: true}, nil
+	}
+	if _, err := library.All(); err != nil {
+		return environment.Report{}, sandboxmcp.Errorf(sandboxmcp.CodeInstallFailed, "the installed %s packages are not whole: %s", r.Name, err).
+			WithHint("run `sandboxmcp setup " + r.Name + "`")
+	}
+	return environment.Report{}, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "the %s packages are not installed for Python %s", r.Name, p.Version).
+		WithHint("run `sandboxmcp setup " + r.Name + "`")
+}
+
+// prepareState makes the state directory as every command has it, before
+// anything is put into it.
+func prepareState(ctx context.Context, cfg *config.Config) error {
+	s, err := store.Open(ctx, store.Config{Dir: cfg.StateDir, SQLitePath: cfg.SQLitePath})
+	if err != nil {
+		return err
+	}
+	return s.Close()
+}
+
+// Python is the interpreter that programs are run with.
+func (a *App) Python(ctx context.Context) (environment.Python, error) {
+	set := runtimes.Resolve(ctx, runtimes.Config{Path: a.Variable("PATH"), HomeEnv: a.Env})
+	in, err := set.Find(ctx, sandboxmcp.Python)
+	if err != nil {
+		return environment.Python{}, err
+	}
+	return environment.Python{Path: in.Path, Version: in.Version}, nil
+}
+
+// Progress says on a terminal how far something is.
+func (a *App) Progress(text string) {
+	if f, ok := a.Stderr.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		a.Say(text)
+	}
+}

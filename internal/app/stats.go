@@ -1,0 +1,73 @@
+package app
+
+import (
+	"context"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
+)
+
+// Stats is what all running servers count together.
+type Stats struct {
+	sandboxmcp.Stats
+	Servers int `json:"servers"`
+}
+
+// Stats adds up what the running servers say. With none, nothing runs, what
+// could run at a time is what the settings say, and what has ended is what the
+// state directory keeps.
+func (a *App) Stats(ctx context.Context, cfg *config.Config) (Stats, error) {
+	sum := Stats{Stats: sandboxmcp.Stats{Executions: map[sandboxmcp.Status]int64{}, Pool: map[string]int{}}}
+	for _, st := range sandboxmcp.Statuses() {
+		sum.Executions[st] = 0
+	}
+	peers, err := a.Servers(ctx, cfg, Place{})
+	if err != nil {
+		return sum, err
+	}
+	for _, p := range peers {
+		s, failed := p.Stats(ctx)
+		if failed != nil {
+			a.Say("server " + p.Peer().ID + " does not answer: " + failed.Error())
+			continue
+		}
+		sum.Servers++
+		sum.add(s)
+	}
+	if sum.Servers > 0 {
+		return sum, nil
+	}
+	sum.Queue.MaxConcurrent = cfg.MaxConcurrentJobs
+	path := cfg.SQLitePath
+	if cfg.Audit == "memory" {
+		path = store.MemoryPath
+	}
+	kept, err := store.Executions(ctx, store.Config{Dir: cfg.StateDir, SQLitePath: path})
+	if err != nil {
+		return sum, err
+	}
+	for st, n := range kept {
+		sum.Executions[st] = n
+		sum.Queue.TotalProcessed += n
+	}
+	return sum, nil
+}
+
+func (s *Stats) add(o sandboxmcp.Stats) {
+	s.Queue.MaxConcurrent += o.Queue.MaxConcurrent
+	s.Queue.Active += o.Queue.Active
+	s.Queue.Queued += o.Queue.Queued
+	s.Queue.TotalProcessed += o.Queue.TotalProcessed
+	s.Sessions += o.Sessions
+	for k, n := range o.Executions {
+		s.Executions[k] += n
+	}
+	s.LatencyMS.P50 = max(s.LatencyMS.P50, o.LatencyMS.P50)
+	s.LatencyMS.P99 = max(s.LatencyMS.P99, o.LatencyMS.P99)
+	s.Resources.RAMMB += o.Resources.RAMMB
+	s.Resources.CPUSeconds += o.Resources.CPUSeconds
+	for k, n := range o.Pool {
+		s.Pool[k] += n
+	}
+}

@@ -1,0 +1,10 @@
+package app
+
+// UsageError marks a command line that is wrong in itself.
+type UsageError struct{ text string }
+
+// Error implements error.
+func (e *UsageError) Error() string { return e.text }
+
+// Usage returns a [UsageError].
+func Usage(text string) error { return &UsageError{text} }
