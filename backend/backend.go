@@ -100,11 +100,11 @@ type Spec struct {
 	WorkBytes    int64         // quota of WorkDir; the backend may make it smaller, never larger
 	WorkInodes   int64
 	TempBytes    int64
-	Hint         string   // what will be started in it, in a word; those of one hint are prepared alike
-	Packages     string   // packages that its first program imports; only for such a program their code may run before
-	Stays        bool     // it will be kept for long, whatever is done in it
-	Fork         *Fork    // what the first process in it will have, if that is known: it may be made ready for
-	ReadOnlyDirs []string // host directories, or files, shown at the same path or as ShownAt says, read-only, besides the system's own; they must exist
+	Hint         string    // what will be started in it, in a word; those of one hint are prepared alike
+	Loads        string    // names what the Fork.Load of its first process loads; what is loaded ahead is in sandboxes of that name alone
+	Stays        bool      // it will be kept for long, whatever is done in it
+	Prestart     *Prestart // of the first process in it, if that is known: the backend may prepare for it
+	ReadOnlyDirs []string  // host directories, or files, shown at the same path or as ShownAt says, read-only, besides the system's own; they must exist
 }
 
 // ShownAt is an entry of Spec.ReadOnlyDirs that shows a host directory at another
@@ -164,41 +164,9 @@ type Process struct {
 	Stdin    []byte        // nil: end of file at once
 	Stdout   io.Writer     // called from one goroutine per stream, until Drain returns; must not block; an error ends nothing
 	Stderr   io.Writer
-	Channel  bool  // a private stream of bytes on descriptor 3, from the process to the server; see Running.Channel
-	Commands bool  // with Channel: another on descriptor 4, from the server to the process
-	Fork     *Fork // nil: it has to be executed
-	Ahead    *Ahead
-}
-
-// Ahead says that a process may be started before it is asked for, with the same
-// Argv, in a sandbox in which nothing else was: with this Env and these files it
-// comes up and waits for the word on its descriptor 4. Such a process always gets
-// Channel and Commands; it closes those that the process asked for does not have.
-// After the word it differs from a process that is started then in its clocks and in
-// what the kernel shows of its first environment. Nothing here but Begin may come from
-// a caller. A backend that does not know how ignores it.
-type Ahead struct {
-	Env     []string
-	Program []ProgramFile // put into ProgramDir before that start, and in place of those of the process that have their names
-	Begin   []byte        // the word, with what else of the process's own it has to know
-}
-
-// Fork says that a process is an interpreter of Python that runs a script, and
-// that nobody but root can change what it loads when it starts. A backend may
-// then start one such interpreter ahead, outside of any sandbox, and fork it
-// into this one: behind the same walls, and so that the script cannot tell but
-// by what forks share, which is their layout of memory, their seed of hashes and
-// their command line as the kernel shows it. A backend that does not know how
-// ignores it. Nothing here may come from a caller: it is seen by all forks.
-type Fork struct {
-	Options int          // how many of Argv stand before the script, which is a file of ProgramDir
-	Argv    []string     // what the interpreter is started with: as the process's own up to the script
-	Script  []byte       // the script's text
-	Preload []byte       // text that runs before the interpreter waits, in the names of the script; it imports nothing but the interpreter's own modules
-	Imports []byte       // text that imports packages after Preload, in the names of the script. It runs in a sandbox of its own, and forks take over its memory. nil: no packages
-	Env     []string     // what the interpreter is started with, of Env
-	Whole   func() error // called after Imports has run, before its memory is used; an error says that Imports loaded other files than it should; nil: no check
-	Stays   bool         // it will live for long: the memory that it has to itself counts for more than its first moments
+	Channel  bool      // a private stream of bytes on descriptor 3, from the process to the server; see Running.Channel
+	Commands bool      // with Channel: another on descriptor 4, from the server to the process
+	Prestart *Prestart // nil: it has to be started when it is asked for
 }
 
 // ProgramFile is a file that a process needs in order to start.

@@ -39,7 +39,7 @@ func checkAhead(ctx context.Context, o Options, b backend.Backend, set *runtimes
 		}
 	}
 	proc, err := kernel.Plan(program(sandboxmcp.Request{Language: l, Code: "\n"}, in, nil))
-	if err == nil && proc.Fork == nil && proc.Ahead == nil {
+	if err == nil && proc.Prestart == nil {
 		c.Detail = "each program starts an interpreter: " + in.Path + " cannot wait for one"
 		return c
 	}
@@ -60,7 +60,7 @@ func checkAhead(ctx context.Context, o Options, b backend.Backend, set *runtimes
 			}
 		}
 		err = ctx.Err()
-		if why, ok := b.(interface{ NotForked() error }); ok && l == sandboxmcp.Python && why.NotForked() != nil {
+		if why, ok := b.(backend.Prestarter); ok && l == sandboxmcp.Python && why.NotForked() != nil {
 			err = why.NotForked()
 		}
 	}
@@ -77,7 +77,7 @@ func checkImports(ctx context.Context, o Options, b backend.Backend, set *runtim
 	in, err := set.Find(ctx, sandboxmcp.Python)
 	pool, ok := b.(interface {
 		backend.Pooler
-		NotImported() error
+		backend.Prestarter
 	})
 	why, _ := unforkable(in)
 	if len(sets) == 0 || err != nil || !ok || why != "" || !o.Config.SandboxPool {
@@ -92,10 +92,8 @@ func checkImports(ctx context.Context, o Options, b backend.Backend, set *runtim
 	ctx, cancel := context.WithTimeout(ctx, importsLimit)
 	defer cancel()
 	defer pool.Trim()
+	prog.Loaded = func(context.Context) error { return library.Verify(ctx, sets[0]) }
 	proc, err := kernel.Plan(prog)
-	if err == nil && proc.Fork != nil {
-		proc.Fork.Whole = func() error { return library.Verify(ctx, sets[0]) }
-	}
 	for err == nil {
 		if err = small(ctx, b, in, proc); err != nil {
 			break
@@ -109,8 +107,8 @@ func checkImports(ctx context.Context, o Options, b backend.Backend, set *runtim
 				break
 			}
 		}
-		if err = ctx.Err(); pool.NotImported() != nil {
-			err = pool.NotImported()
+		if err = ctx.Err(); pool.NotLoaded() != nil {
+			err = pool.NotLoaded()
 		}
 	}
 	c.Detail = "each program imports packages itself, which takes longer: " + err.Error()

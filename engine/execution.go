@@ -235,9 +235,9 @@ func (e *Engine) validate(ctx context.Context, x *execution) error {
 	return nil
 }
 
-// open builds the sandbox of a single request, or of a new session, whose
-// interpreter may be forked.
-func (e *Engine) open(x *execution, interp interpreter, fork *backend.Fork) (backend.Sandbox, error) {
+// open builds the sandbox of a single request, or of a new session, whose first
+// process is known then.
+func (e *Engine) open(x *execution, interp interpreter, first *backend.Prestart) (backend.Sandbox, error) {
 	for _, entry := range interp.ReadOnlyDirs {
 		d, _ := backend.Shown(entry)
 		if within(d, e.store.Dir()) {
@@ -256,10 +256,10 @@ func (e *Engine) open(x *execution, interp interpreter, fork *backend.Fork) (bac
 		cpu = sessionCPUTime
 	}
 	sb, err := e.backends[x.req.Backend].Open(x.ctx, backend.Spec{
-		ID: "run-" + id, MinTier: e.cfg.MinTier, Hint: string(x.req.Language), Packages: e.packages(x.req, interp),
+		ID: "run-" + id, MinTier: e.cfg.MinTier, Hint: string(x.req.Language), Loads: e.packages(x.req, interp),
 		MemoryBytes: memory, CPUCores: x.limits.MaxCPUCores, MaxTasks: x.limits.MaxTasks(), CPUTime: cpu,
 		WorkBytes: min(int64(e.cfg.WorkQuotaMB)*mib, memory/2), WorkInodes: workInodes, TempBytes: min(tempBytes, memory/2),
-		Stays: x.session != nil, Fork: fork, ReadOnlyDirs: interp.ReadOnlyDirs,
+		Stays: x.session != nil, Prestart: first, ReadOnlyDirs: interp.ReadOnlyDirs,
 	})
 	if err != nil && x.ctx.Err() != nil {
 		return nil, cancelledError(x.ctx)
@@ -307,14 +307,9 @@ func (e *Engine) plan(r sandboxmcp.Request, i interpreter, network map[string]st
 		}
 	}
 	p := program(r, i, driver)
-	var whole func() error
-	p.Preload, whole = e.preload(r, i)
+	p.Preload, p.Loaded = e.preload(r, i)
 	p.Network = network
-	proc, err := kernel.Plan(p)
-	if proc.Fork != nil {
-		proc.Fork.Whole = whole
-	}
-	return proc, err
+	return kernel.Plan(p)
 }
 
 func cachePath(stateDir string) string { return filepath.Join(stateDir, "runtimes.json") }

@@ -79,13 +79,13 @@ func program(r sandboxmcp.Request, i interpreter, driver []byte) kernel.Program 
 // of the server's own, and returns what checks afterwards that they were the right
 // ones. Only a set whose every file was hashed is imported ahead: since the engine
 // was opened, and again after the import.
-func (e *Engine) preload(r sandboxmcp.Request, i interpreter) (modules []string, whole func() error) {
+func (e *Engine) preload(r sandboxmcp.Request, i interpreter) (modules []string, whole func(context.Context) error) {
 	if r.Language != sandboxmcp.Python || len(i.Sets) == 0 || !i.TrustedSite {
 		return nil, nil
 	}
 	for _, s := range e.sets.Active(environment.Python{Path: i.Path, Version: i.Version}) {
 		if modules := s.Preload(r.Code); modules != nil && e.hashed(s) {
-			return modules, func() error { return e.hash(s) }
+			return modules, func(context.Context) error { return e.hash(s) }
 		}
 	}
 	return nil, nil

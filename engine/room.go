@@ -138,7 +138,7 @@ func (r *relay) turn(to io.Writer) {
 
 // ready starts the interpreter when there is none. lost tells that one has ended
 // since the last run, of which nobody has heard yet.
-func (r *room) ready(ctx context.Context, program kernel.Program, whole func() error) (lost bool, err error) {
+func (r *room) ready(ctx context.Context, program kernel.Program) (lost bool, err error) {
 	if r.kernel != nil {
 		select {
 		case <-r.gone: // between two runs
@@ -151,9 +151,6 @@ func (r *room) ready(ctx context.Context, program kernel.Program, whole func() e
 	plan, err := kernel.PlanInterpreter(program)
 	if err != nil {
 		return lost, err
-	}
-	if plan.Fork != nil {
-		plan.Fork.Whole = whole
 	}
 	plan.Stdout, plan.Stderr = r.out[0], r.out[1]
 	proc, err := r.sandbox.Start(ctx, plan)
@@ -235,11 +232,11 @@ func (e *Engine) executeCell(x *execution, r *room) (*outcome, error) {
 	defer stop()
 	before := r.sandbox.Usage()
 
-	program, whole := r.program, (func() error)(nil)
+	program := r.program
 	if r.kernel == nil {
-		program.Preload, whole = e.preload(x.req, r.interp)
+		program.Preload, program.Loaded = e.preload(x.req, r.interp)
 	}
-	lost, err := r.ready(x.ctx, program, whole)
+	lost, err := r.ready(x.ctx, program)
 	if err != nil {
 		return nil, startError(x.ctx, err)
 	}

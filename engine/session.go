@@ -160,15 +160,12 @@ func (e *Engine) place(x *execution) (interp interpreter, sb backend.Sandbox, er
 func (e *Engine) furnish(x *execution, interp interpreter) error {
 	e.log.Info("session_creating", "session_id", x.req.SessionID, "language", x.req.Language)
 	prog := program(sandboxmcp.Request{Language: x.req.Language, Env: map[string]string{"SANDBOX_POLICY": policyText(x.limits, e.openTo(x))}}, interp, nil)
-	var whole func() error
-	prog.Preload, whole = e.preload(x.req, interp)
-	var fork *backend.Fork
+	prog.Preload, prog.Loaded = e.preload(x.req, interp)
+	var first *backend.Prestart
 	if plan, err := kernel.PlanInterpreter(prog); err == nil && !x.req.Session.Fresh { // else its run will tell
-		if fork = plan.Fork; fork != nil {
-			fork.Whole = whole
-		}
+		first = plan.Prestart
 	}
-	sb, err := e.open(x, interp, fork)
+	sb, err := e.open(x, interp, first)
 	if err != nil {
 		return errors.Join(err, x.session.Furnish(x.ctx, nil, sandboxmcp.Session{}))
 	}

@@ -38,8 +38,8 @@ type Backend struct {
 	tree     *cgroup.Tree
 	noTree   string                      // why there are no cgroups
 	noFork   error                       // why the last zygote was none
-	imported bool                        // an attempt to import packages ahead has ended
-	noImport error                       // why the last snapshot of imported packages was none
+	loaded   bool                        // an attempt to make a snapshot has ended
+	noLoad   error                       // why the last snapshot was none
 	groups   *spare.Shelf[*cgroup.Group] // of dead sandboxes; nil: none are kept
 	ready    *readyPool                  // of empty sandboxes; nil: none are made ahead
 	halls    []*hall
@@ -175,7 +175,7 @@ func (b *Backend) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox,
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "this machine reaches isolation %s, and %s is demanded", h.iso.Tier, minimum).
 			WithHint("run `sandboxmcp doctor` to see which wall is missing, or lower isolation_min")
 	}
-	sb.foresee(spec.Fork) //nolint:contextcheck // what it starts is nobody's call
+	sb.foresee(spec.Prestart) //nolint:contextcheck // what it starts is nobody's call
 	return sb, nil
 }
 

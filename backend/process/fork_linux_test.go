@@ -43,7 +43,11 @@ func forkable(program string) (backend.Process, *bytes.Buffer) {
 	return backend.Process{
 		Argv: []string{python(), "-S", backend.ProgramDir + "/boot.py", backend.ProgramDir + "/main.py"}, Env: env, Stdout: &out, Stderr: &out,
 		Program: []backend.ProgramFile{{Name: "boot.py", Data: []byte(forkScript)}, {Name: "main.py", Data: []byte(program)}},
-		Fork:    &backend.Fork{Options: 2, Argv: []string{python(), "-S", backend.ProgramDir + "/boot.py", "any"}, Script: []byte(forkScript), Env: env},
+		Prestart: &backend.Prestart{
+			Argv: []string{python(), "-S", backend.ProgramDir + "/boot.py", "any"}, Env: env,
+			Program: []backend.ProgramFile{{Name: "boot.py", Data: testkit.ForkServer(forkScript)}},
+			Fork:    &backend.Fork{Options: 2},
+		},
 	}, &out
 }
 
@@ -168,7 +172,7 @@ func (s *forkingSandbox) Start(ctx context.Context, p backend.Process) (backend.
 	if len(p.Argv) == 2 && p.Argv[0] == python() && p.Argv[1] == backend.ProgramDir+"/main.py" && p.Stdin == nil {
 		q, _ := forkable("")
 		p.Program = append([]backend.ProgramFile{q.Program[0]}, p.Program...)
-		p.Argv, p.Fork = append([]string{python(), "-S", q.Argv[2]}, p.Argv[1:]...), q.Fork
+		p.Argv, p.Prestart = append([]string{python(), "-S", q.Argv[2]}, p.Argv[1:]...), q.Prestart
 		s.b.hatch(ctx)
 	}
 	return s.Sandbox.Start(ctx, p)
@@ -410,7 +414,7 @@ func TestForkGivesWay(t *testing.T) {
 			}
 		}
 		p, out := forkable(alone)
-		p.Fork = nil
+		p.Prestart = nil
 		r, err := sb.Start(t.Context(), p)
 		if err != nil {
 			t.Fatalf("%s: %v", how, err)

@@ -21,7 +21,7 @@ with open("/proc/self/smaps_rollup") as f:
 // staying is forkable for an interpreter that lives long.
 func staying(program string) (backend.Process, *bytes.Buffer) {
 	p, out := forkable(program)
-	p.Fork.Stays = true
+	p.Prestart.Fork.Stays = true
 	return p, out
 }
 
@@ -45,7 +45,7 @@ func TestForksThatStay(t *testing.T) {
 	defer func() { _ = b.Close() }()
 	sp := spec("stays")
 	p, _ := staying("")
-	sp.Stays, sp.Fork = true, p.Fork
+	sp.Stays, sp.Prestart = true, p.Prestart
 	begin := func(id string) backend.Sandbox {
 		t.Helper()
 		sp.ID = id

@@ -48,7 +48,7 @@ func TestNetworkOfEveryStart(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	started := func(program string) (backend.Process, *bytes.Buffer) {
 		p, out := forkable(program)
-		p.Fork = nil
+		p.Prestart = nil
 		return p, out
 	}
 	for name, c := range map[string]struct {

@@ -38,11 +38,11 @@ type shape struct {
 	tasks                                    int
 	cpuTime                                  time.Duration
 	stays                                    bool
-	dirs, hint, packages                     string
+	dirs, hint, loads                        string
 }
 
 func shapeOf(s backend.Spec) shape {
-	return shape{s.MemoryBytes, s.WorkBytes, s.WorkInodes, s.TempBytes, s.CPUCores, s.MaxTasks, s.CPUTime, s.Stays, strings.Join(s.ReadOnlyDirs, "\x00"), s.Hint, s.Packages}
+	return shape{s.MemoryBytes, s.WorkBytes, s.WorkInodes, s.TempBytes, s.CPUCores, s.MaxTasks, s.CPUTime, s.Stays, strings.Join(s.ReadOnlyDirs, "\x00"), s.Hint, s.Loads}
 }
 
 // stock is what is known of a shape, and what is ready of it.
@@ -221,9 +221,9 @@ func (p *readyPool) next() (spec backend.Spec, next prospect, ok bool) {
 // prospect is what can be done for a program before it is asked for: by what the
 // last one in a sandbox of the shape was.
 type prospect struct {
-	fork    string           // key of the zygote that it could be forked from
-	imports string           // what imports its packages
-	ahead   *backend.Process // what could be started ahead; nothing in it is a caller's
+	fork  string           // key of the zygote that it could be forked from
+	load  string           // what the fork loads
+	ahead *backend.Process // what could be started ahead; nothing in it is a caller's
 }
 
 // expect notes how the last program in a sandbox of the shape could be started.
@@ -420,7 +420,7 @@ func (b *Backend) fillOne() bool {
 		b.ready.stop()
 		return false
 	}
-	sound := (next.fork == "" || s.readyFork(next.fork, next.imports)) && (next.ahead == nil || s.startAhead(*next.ahead))
+	sound := (next.fork == "" || s.readyFork(next.fork, next.load)) && (next.ahead == nil || s.startAhead(*next.ahead))
 	if !sound {
 		b.ready.stop()
 	}

@@ -43,12 +43,12 @@ type sandbox struct {
 	root  string        // its directory on the host; tier L1 only
 	lock  *os.File      // on root
 
-	asked        bool        // it was handed out
-	child        *jail.Child // a fork that waits; guarded by mu once it is handed out
-	childKey     string
-	childImports string    // text of the imports that the fork has loaded
-	childBorn    time.Time // when its zygote was
-	ahead        *ahead    // a process that waits; likewise
+	asked       bool        // it was handed out
+	child       *jail.Child // a fork that waits; guarded by mu once it is handed out
+	childKey    string
+	childLoaded string    // what the fork has loaded
+	childBorn   time.Time // when its zygote was
+	ahead       *ahead    // a process that waits; likewise
 
 	net    network         // what it was given of a way out
 	effort *backend.Effort // bounds the server's time for it

@@ -13,7 +13,7 @@ import (
 // importing is a program that may be forked and load what text imported.
 func importing(program, text string) (backend.Process, interface{ String() string }) {
 	p, out := forkable(program)
-	p.Fork.Imports = []byte(text)
+	p.Prestart.Fork.Load = []byte(text)
 	return p, out
 }
 
@@ -131,7 +131,7 @@ func TestImportThatFailsLater(t *testing.T) {
 
 // withPackages says that the program imports packages, so that they may be loaded ahead.
 func withPackages(s backend.Spec) backend.Spec {
-	s.Packages = "a package"
+	s.Loads = "a package"
 	return s
 }
 

@@ -9,7 +9,7 @@
 //	server ── builder (user namespace Z; PID 1 of a pid namespace around all)
 //	            ├─ spawner ── init of sandbox 1 (user namespace T1, child of Z) ── program
 //	            ├─ spawner ── init of sandbox 2 (user namespace T2, child of Z) ── program
-//	            └─ zygote, an interpreter that waits to be forked into sandboxes (zygote.py)
+//	            └─ zygote, a process that waits to be forked into sandboxes
 //
 // Builder, spawners and inits are one static program of a few pages without a
 // libc, whose source is init/init.c and whose bytes for amd64 and arm64 are
@@ -53,6 +53,7 @@
 //	init → server      'A' tag: none is left
 //	server → init      'Q' end everything
 //
+//	server → zygote    'H' setns madvise mmap mprotect prlimit64 stays files, code: numbers of system calls, settings, init/snapshot.c
 //	server → zygote    'W' number, script: the walls of a kind of fork
 //	server → zygote    'F' number ahead; descriptors: init's pidfd, the fork's socket, the Landlock ruleset, ways into the cgroup
 //	zygote → server    'R' when it waits; 'P': done; or 'E' errno

@@ -1,7 +1,6 @@
 package jail
 
 import (
-	_ "embed"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -14,23 +13,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// zygoteText is the beginning of the script of an interpreter that is forked.
-//
-//go:embed zygote.py
-var zygoteText string
-
-// ZygoteConfig is an interpreter that is started once, to be forked into
-// sandboxes.
+// ZygoteConfig is a fork server that is started once.
 type ZygoteConfig struct {
-	Argv    []string // the interpreter, its options, and then the script, a file of /run/program, and its arguments
-	Options int      // how many of Argv stand before the script
+	Argv    []string // the program, its options, and then the text, a file of /run/program, and its arguments
+	Options int      // how many of Argv stand before the text
 	Env     []string // the whole environment; nothing in it may be a secret
-	Script  []byte   // the script's text
-	Preload []byte   // the server's own text, run before it waits; it may import nothing but the interpreter's own modules
+	Text    []byte   // the server's own; it speaks the wire of zygotes (see doc.go)
 	Stays   bool     // its forks live for long, and so share memory for as long as they can
 }
 
-// Zygote is an interpreter that waits to be forked into sandboxes of its jail. It
+// Zygote is a process that waits to be forked into sandboxes of its jail. It
 // is in the jail's own user and pid namespaces, has the rights to enter sandboxes
 // and no others, and a network without an interface. Its methods may be called
 // concurrently.
@@ -65,7 +57,7 @@ const (
 	zygoteFiles  = 256
 )
 
-// Zygote starts an interpreter and returns when it waits. It fails where what the
+// Zygote starts a fork server and returns when it waits. It fails where what the
 // kernel tells of it is not what it should be.
 func (j *Jail) Zygote(cfg ZygoteConfig) (*Zygote, error) {
 	if j.cfg.Mode == ModePlain || len(j.cfg.Entering) == 0 || cfg.Options < 1 || cfg.Options >= len(cfg.Argv) {
@@ -75,7 +67,7 @@ func (j *Jail) Zygote(cfg ZygoteConfig) (*Zygote, error) {
 	if j.cfg.Mode == ModeUser && !j.cfg.off[wallRlimits] {
 		files = ownFiles()
 	}
-	s, err := zygoteScript(cfg, j.cfg.Entering, files)
+	s, err := zygoteScript(cfg, j.cfg.Entering)
 	if err != nil {
 		return nil, err
 	}
@@ -107,6 +99,7 @@ func (j *Jail) Zygote(cfg ZygoteConfig) (*Zygote, error) {
 	closeAll(theirs, out[1])
 	z := &Zygote{jail: j, options: cfg.Options, pidfd: slot.pidfd, control: ours, plans: map[childPlan]*childScript{}, snapshots: map[string]*Snapshot{}}
 	if err == nil {
+		_ = send(ours, zygoteFacts(cfg.Stays, files)) // when that fails, it has ended
 		err = z.ready(s)
 	}
 	if err == nil {
@@ -119,7 +112,7 @@ func (j *Jail) Zygote(cfg ZygoteConfig) (*Zygote, error) {
 	return z, nil
 }
 
-// ready waits until the interpreter stands.
+// ready waits until the fork server stands.
 func (z *Zygote) ready(s *script) error {
 	defer func() { _ = hearFor(z.control, forkLimit) }()
 	var b [64]byte
@@ -182,27 +175,31 @@ func (z *Zygote) look() error {
 	return nil
 }
 
-// zygoteScript makes a process of the jail the interpreter. Its forks may open as
-// many files as their walls say, or as files says unless it is 0.
-func zygoteScript(cfg ZygoteConfig, filter []byte, files uint64) (*script, error) {
+// zygoteFacts is the first packet to a fork server. Forks may open as many files as
+// their walls say, or as files says unless it is 0.
+func zygoteFacts(stays bool, files uint64) []byte {
+	long := uint32(0)
+	if stays {
+		long = 1
+	}
+	p := words('H', unix.SYS_SETNS, unix.SYS_MADVISE, unix.SYS_MMAP, unix.SYS_MPROTECT, unix.SYS_PRLIMIT64, long)
+	return append(binary.LittleEndian.AppendUint64(p, files), snapshotBytes...)
+}
+
+// zygoteScript makes a process of the jail the fork server.
+func zygoteScript(cfg ZygoteConfig, filter []byte) (*script, error) {
 	s, path := &script{}, cfg.Argv[cfg.Options]
 	name, ok := strings.CutPrefix(path, programPlace+"/")
 	if !ok || strings.ContainsRune(name, '/') {
 		return nil, fmt.Errorf("start zygote: %s is not in %s", path, programPlace)
 	}
-	stays := 0
-	if cfg.Stays {
-		stays = 1
-	}
-	facts := fmt.Sprintf("%d, %d, %d, %d, %d, %d, %d, %s", unix.SYS_SETNS, unix.SYS_MADVISE, unix.SYS_MMAP, unix.SYS_MPROTECT, unix.SYS_PRLIMIT64, stays, files, pythonBytes(snapshotBytes))
-	text := string(cfg.Preload) + "\n" + strings.Replace(zygoteText, "@facts@", facts, 1) + "\n" + string(cfg.Script)
 	s.firstOutOfMemory(false)
 	s.do("setsid", unix.SYS_SETSID)
 	s.do("umask", unix.SYS_UMASK, num(0o022))
 	s.do("signals of children", unix.SYS_RT_SIGACTION, num(unix.SIGCHLD), s.bytes(make([]byte, 32)), num(0), num(8))
 	s.mount("run", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=755,size=1m,nr_inodes=16")
 	s.do("mkdir "+programPlace, unix.SYS_MKDIRAT, num(unix.AT_FDCWD), s.str(programPlace), num(0o755))
-	s.file(path, text)
+	s.file(path, string(cfg.Text))
 	s.mount("", "/run", "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 	s.do("chdir /", unix.SYS_CHDIR, s.str("/"))
 	for c := range lastCap + 1 {
@@ -229,16 +226,6 @@ func zygoteScript(cfg ZygoteConfig, filter []byte, files uint64) (*script, error
 	s.seccomp(filter)
 	s.do("execute "+cfg.Argv[0], unix.SYS_EXECVE, s.str(cfg.Argv[0]), s.strings(cfg.Argv), s.strings(cfg.Env))
 	return s, nil
-}
-
-// pythonBytes returns a bytes literal of Python.
-func pythonBytes(data []byte) string {
-	text := make([]byte, 0, 4*len(data)+3)
-	text = append(text, `b"`...)
-	for _, c := range data {
-		text = fmt.Appendf(text, `\x%02x`, c)
-	}
-	return string(append(text, '"'))
 }
 
 // strings is a list of strings as execve takes it.

@@ -31,7 +31,7 @@ var nodeAheadHook = sync.OnceValue(func() []byte {
 })
 
 // aheadNode says how node is started before it is asked for; nil: it cannot be.
-func aheadNode(p Program, fixed map[string]string) *backend.Ahead {
+func aheadNode(p Program, fixed map[string]string) *backend.Prestart {
 	if p.FileName != "main.js" { // the word does not tell it
 		return nil
 	}
@@ -52,7 +52,7 @@ func aheadNode(p Program, fixed map[string]string) *backend.Ahead {
 		return nil
 	}
 	p.Env = nil
-	return &backend.Ahead{
+	return &backend.Prestart{
 		Env:     environment(p, fixed),
 		Program: []backend.ProgramFile{{Name: nodeHook, Data: nodeAheadHook()}},
 		Begin:   append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...),
@@ -62,7 +62,7 @@ func aheadNode(p Program, fixed map[string]string) *backend.Ahead {
 // aheadShell says how bash is started before it is asked for. Other shells read
 // nothing before their script; and bash gives variables a meaning that only it can
 // when it starts.
-func aheadShell(p Program) *backend.Ahead {
+func aheadShell(p Program) *backend.Prestart {
 	if p.FileName != "main.sh" || path.Base(p.Interpreter) != "bash" {
 		return nil
 	}
@@ -74,7 +74,7 @@ func aheadShell(p Program) *backend.Ahead {
 		word.WriteString(name + "=" + p.Env[name] + "\n")
 	}
 	p.Env = nil
-	return &backend.Ahead{
+	return &backend.Prestart{
 		Env:     environment(p, map[string]string{"BASH_ENV": inProgramDir(shellAhead)}),
 		Program: []backend.ProgramFile{{Name: shellAhead, Data: shellAheadText}},
 		Begin:   []byte(word.String() + "\n"),

@@ -8,6 +8,7 @@
 package kernel
 
 import (
+	"context"
 	"maps"
 	"path"
 	"slices"
@@ -21,18 +22,19 @@ import (
 type Program struct {
 	Language    sandboxmcp.Language // empty: python
 	Code        string
-	FileName    string             // base name that the program sees as its own; empty: main with the language's extension
-	Display     sandboxmcp.Display // of the last expression; a shell has no values, nor have ES modules of node
-	Interpreter string             // absolute path of the real binary
-	Version     string             // of the interpreter, as "20.1.0"; node needs it
-	Virtual     bool               // a python of a virtual environment, which has to find it at its start
-	Trusted     bool               // nobody but root can change the interpreter and what it loads
-	Driver      []byte             // python only: PythonDriver's text as the interpreter's compiled code; nil: the text itself
-	Sets        []string           // directories of package sets of python, each with a site-packages, as the sandbox shows them; one that is not there does no harm
-	Preload     []string           // python only: modules of Sets that an interpreter that is forked may have imported; the sets were hashed
-	Env         map[string]string  // added to the environment; see CheckEnv
-	Network     map[string]string  // likewise, where Env does not say otherwise: what a sandbox with a network tells its programs; ours, so not checked
-	Defaults    map[string]string  // likewise, where Env does not say otherwise; ours, so not checked
+	FileName    string                      // base name that the program sees as its own; empty: main with the language's extension
+	Display     sandboxmcp.Display          // of the last expression; a shell has no values, nor have ES modules of node
+	Interpreter string                      // absolute path of the real binary
+	Version     string                      // of the interpreter, as "20.1.0"; node needs it
+	Virtual     bool                        // a python of a virtual environment, which has to find it at its start
+	Trusted     bool                        // nobody but root can change the interpreter and what it loads
+	Driver      []byte                      // python only: PythonDriver's text as the interpreter's compiled code; nil: the text itself
+	Sets        []string                    // directories of package sets of python, each with a site-packages, as the sandbox shows them; one that is not there does no harm
+	Preload     []string                    // python only: modules of Sets that an interpreter that is forked may have imported; the sets were hashed
+	Loaded      func(context.Context) error // with Preload: fails when other files were imported than those that were hashed; nil: no check
+	Env         map[string]string           // added to the environment; see CheckEnv
+	Network     map[string]string           // likewise, where Env does not say otherwise: what a sandbox with a network tells its programs; ours, so not checked
+	Defaults    map[string]string           // likewise, where Env does not say otherwise; ours, so not checked
 }
 
 // Plan says how to start a program: Argv, Env, Program and Channel are set, the
@@ -95,9 +97,9 @@ func inProgramDir(name string) string { return path.Join(backend.ProgramDir, nam
 // file: the variables that would name one are not in the environment.
 func planShell(p Program) backend.Process {
 	return backend.Process{
-		Argv:    []string{p.Interpreter, inProgramDir(p.FileName)},
-		Env:     environment(p, nil),
-		Ahead:   aheadShell(p),
-		Program: []backend.ProgramFile{{Name: p.FileName, Data: []byte(p.Code)}},
+		Argv:     []string{p.Interpreter, inProgramDir(p.FileName)},
+		Env:      environment(p, nil),
+		Prestart: aheadShell(p),
+		Program:  []backend.ProgramFile{{Name: p.FileName, Data: []byte(p.Code)}},
 	}
 }

@@ -10,8 +10,9 @@
 # It imports no package. A fork imports packages in a sandbox of its own and saves its
 # memory. Other forks load that memory, each in its own sandbox (snapshot.c).
 #
-# 3 is the server's socket. The walls of a fork are a script of the server's, in the
-# form of init.c: a list of system calls.
+# 3 is the server's socket. The first packet on it holds numbers of system calls, settings
+# and the code of snapshot.c. The walls of a fork are a script of the server's, in the form
+# of init.c: a list of system calls.
 def serve():
     import sys
     had = set(sys.modules)
@@ -198,7 +199,7 @@ def serve():
         """Leaves nothing of this among the names and modules of the script."""
         control.detach()
         forget_modules()
-        del main["serve"], main["facts"]
+        del main["serve"]
 
     def forget_modules():
         while own:
@@ -310,7 +311,6 @@ def serve():
     def text(value):
         return value.decode("utf-8", "surrogateescape")
 
-    nr_setns, nr_madvise, nr_mmap, nr_mprotect, nr_prlimit64, stays, files, code = main["facts"]
     serve_file = sys._getframe().f_code.co_filename
     before_fork, after_fork = Hook(_ctypes.dlsym(library, "PyOS_BeforeFork")), Hook(_ctypes.dlsym(library, "PyOS_AfterFork_Child"))
     try:
@@ -318,6 +318,9 @@ def serve():
     except OSError:  # an older C library, which has none
         rseq = rseq_size = 0
     control = _socket.socket(fileno=3)
+    facts, _ = receive(control, 1 << 17)
+    nr_setns, nr_madvise, nr_mmap, nr_mprotect, nr_prlimit64, stays = (word(facts, at) for at in range(4, 28, 4))
+    files, code = word(facts, 28, 8), facts[36:]
     home = posix.open("/proc/self/ns/pid", posix.O_RDONLY | posix.O_CLOEXEC)
     changed = {}  # variables of the environment: what each was, and is
     own = [name for name in sys.modules if name not in had]  # a fork that looks at all names writes to all their pages
@@ -353,5 +356,4 @@ def serve():
     forget()
 
 
-facts = @facts@
 type(serve)(serve.__code__, {"__builtins__": __builtins__, "main": globals()})()
