@@ -7,6 +7,11 @@
 // sandbox at a time, output flows into writers while it happens, a process may
 // have private byte channels besides its three streams, and a warm pool or a
 // template is a backend's own affair behind Open.
+//
+// A backend may be another machine. Every method that may wait or fail therefore has
+// a context and an error. A method whose context has ended before the call does
+// nothing and fails with the context's error, but for Close, which always does its
+// work: its context says only how long the caller waits for it.
 package backend
 
 import (
@@ -46,7 +51,7 @@ type Backend interface {
 
 	// Close ends every sandbox and returns when nothing of them is left. It
 	// may be called more than once.
-	Close() error
+	Close(ctx context.Context) error
 }
 
 // A Warmer is a Backend that can prepare itself before the first Open, so that
@@ -55,7 +60,7 @@ type Warmer interface {
 	// Warm prepares for sandboxes that see the directories. It runs nothing,
 	// tells no failure, which Open will, and may be called concurrently with
 	// every other method.
-	Warm(readOnlyDirs []string)
+	Warm(ctx context.Context, readOnlyDirs []string)
 }
 
 // A Pooler is a Backend that keeps something for the next sandboxes: what is
@@ -70,7 +75,7 @@ type Pooler interface {
 
 	// Trim gives back all that is kept, and returns when nothing of it is left.
 	// What is asked for afterwards makes the backend keep things again.
-	Trim()
+	Trim(ctx context.Context) error
 }
 
 // A Tasker is a Backend whose sandboxes share the kernel's table of tasks with
@@ -147,12 +152,13 @@ type Sandbox interface {
 	// kernel while it lives. It fails rather than guess.
 	Isolation(ctx context.Context) (sandboxmcp.Isolation, error)
 
-	// Usage tells what the sandbox has taken so far. It works until Close.
-	Usage() Usage
+	// Usage tells what the sandbox has taken so far. It works until Close; after
+	// that it is fs.ErrClosed.
+	Usage(ctx context.Context) (Usage, error)
 
 	// Close kills, and gives back everything that the sandbox held. It may be
 	// called more than once.
-	Close() error
+	Close(ctx context.Context) error
 }
 
 // Process is a program to start.
@@ -178,10 +184,10 @@ type ProgramFile struct {
 // Running is a started process.
 type Running interface {
 	// Signal sends a signal to the process alone.
-	Signal(number int) error
+	Signal(ctx context.Context, number int) error
 
 	// Interrupt sends SIGINT to the process and its group, as ^C on a terminal.
-	Interrupt() error
+	Interrupt(ctx context.Context) error
 
 	// Channel is the server's end of the private streams; nil when none was asked
 	// for. Its bytes come from untrusted code. It ends when the process closes its
@@ -237,26 +243,26 @@ type Files interface {
 	Put(ctx context.Context, name string, data []byte, overwrite bool) error
 
 	// Stat describes the entry itself, also when it is a symbolic link.
-	Stat(name string) (FileInfo, error)
+	Stat(ctx context.Context, name string) (FileInfo, error)
 
 	// Remove removes a file or link.
-	Remove(name string) error
+	Remove(ctx context.Context, name string) error
 }
 
 // FileReader is the part of Files that changes nothing.
 type FileReader interface {
 	// Open opens a regular file for reading; anything else is fs.ErrInvalid.
-	Open(name string) (File, error)
+	Open(ctx context.Context, name string) (File, error)
 
 	// List returns at most limit entries of a directory, in no order, and
 	// whether there are more.
-	List(name string, limit int) (entries []FileInfo, more bool, err error)
+	List(ctx context.Context, name string, limit int) (entries []FileInfo, more bool, err error)
 }
 
 // File is an open regular file.
 type File interface {
 	io.ReadCloser
-	Stat() (FileInfo, error)
+	Stat(ctx context.Context) (FileInfo, error)
 }
 
 // Reading returns a reader of r that fails with ctx's error once ctx has ended. It

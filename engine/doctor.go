@@ -30,7 +30,7 @@ func Doctor(ctx context.Context, o Options) []sandboxmcp.Check {
 			checks = append(checks, checkImports(ctx, o, b, set, r)...)
 		}
 	}
-	if err := b.Close(); err != nil {
+	if err := b.Close(context.WithoutCancel(ctx)); err != nil {
 		checks = append(checks, sandboxmcp.Check{Name: "clean end", Detail: err.Error(), Fix: "report it: something of the trial was left behind"})
 	}
 	return checks

@@ -45,7 +45,7 @@ func checkAhead(ctx context.Context, o Options, b backend.Backend, set *runtimes
 	}
 	ctx, cancel := context.WithTimeout(ctx, aheadLimit)
 	defer cancel()
-	defer pool.Trim()
+	defer func() { _ = pool.Trim(context.WithoutCancel(ctx)) }()
 	for err == nil {
 		if err = small(ctx, b, in, proc); err != nil {
 			break
@@ -91,7 +91,7 @@ func checkImports(ctx context.Context, o Options, b backend.Backend, set *runtim
 	c := sandboxmcp.Check{Name: "packages ahead"}
 	ctx, cancel := context.WithTimeout(ctx, importsLimit)
 	defer cancel()
-	defer pool.Trim()
+	defer func() { _ = pool.Trim(context.WithoutCancel(ctx)) }()
 	prog.Loaded = func(context.Context) error { return library.Verify(ctx, sets[0]) }
 	proc, err := kernel.Plan(prog)
 	for err == nil {
@@ -146,7 +146,7 @@ func small(ctx context.Context, b backend.Backend, in interpreter, proc backend.
 	if err != nil {
 		return err
 	}
-	defer func() { _ = sb.Close() }()
+	defer func() { _ = sb.Close(context.WithoutCancel(ctx)) }()
 	r, err := sb.Start(ctx, proc)
 	if err == nil {
 		_, err = r.Wait(ctx)

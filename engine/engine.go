@@ -221,7 +221,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 		e.cancel()
 		e.work.Wait()
 		for _, b := range cfg.Backends {
-			err = errors.Join(err, b.Close())
+			err = errors.Join(err, b.Close(context.WithoutCancel(ctx)))
 		}
 		return nil, fmt.Errorf("open engine: %w", err)
 	}
@@ -250,7 +250,7 @@ func (e *Engine) warm() {
 	e.work.Go(func() {
 		for _, l := range e.cfg.Warm {
 			if i, err := e.interpreter(e.ctx, l); err == nil {
-				w.Warm(i.ReadOnlyDirs)
+				w.Warm(e.ctx, i.ReadOnlyDirs)
 			}
 		}
 	})
@@ -313,7 +313,7 @@ func (e *Engine) Close() error {
 	e.sweepIfDue()
 	e.audit.Close(context.WithoutCancel(e.ctx)) // with all that was recorded under a checkpoint
 	for _, b := range e.backends {
-		errs = append(errs, b.Close())
+		errs = append(errs, b.Close(context.WithoutCancel(e.ctx)))
 	}
 	errs = append(errs, e.store.Close())
 	e.audit.Publish()

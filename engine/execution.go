@@ -287,9 +287,9 @@ const (
 )
 
 // discard gives a sandbox back without keeping the caller waiting for it.
-func (e *Engine) discard(sb backend.Sandbox) {
+func (e *Engine) discard(ctx context.Context, sb backend.Sandbox) {
 	e.work.Go(func() {
-		if err := sb.Close(); err != nil {
+		if err := sb.Close(context.WithoutCancel(ctx)); err != nil {
 			e.log.Error("close sandbox", "error", err)
 		}
 	})

@@ -100,7 +100,7 @@ func (f *fake) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox, er
 	return s, nil
 }
 
-func (f *fake) Close() error {
+func (f *fake) Close(context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.over = true
@@ -194,12 +194,12 @@ func (s *fakeSandbox) Isolation(context.Context) (sandboxmcp.Isolation, error) {
 	return s.f.walls(), nil
 }
 
-func (s *fakeSandbox) Usage() backend.Usage {
+func (s *fakeSandbox) Usage(context.Context) (backend.Usage, error) {
 	s.f.note("usage")
-	return s.f.usage
+	return s.f.usage, nil
 }
 
-func (s *fakeSandbox) Close() error {
+func (s *fakeSandbox) Close(context.Context) error {
 	s.close.Do(func() {
 		s.kill.Do(func() { close(s.killed) })
 		s.f.mu.Lock()
@@ -242,9 +242,9 @@ func (r *fakeRun) Hang() backend.Exit {
 	return backend.Exit{Signal: 9}
 }
 
-func (r *fakeRun) Signal(int) error { return nil }
+func (r *fakeRun) Signal(context.Context, int) error { return nil }
 
-func (r *fakeRun) Interrupt() error { return nil }
+func (r *fakeRun) Interrupt(context.Context) error { return nil }
 
 func (r *fakeRun) Channel() io.ReadWriteCloser {
 	if r.ours == nil {
@@ -305,7 +305,7 @@ type fakeFiles struct{ f *fake }
 
 var fakeTime = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-func (f fakeFiles) List(name string, _ int) ([]backend.FileInfo, bool, error) {
+func (f fakeFiles) List(_ context.Context, name string, _ int) ([]backend.FileInfo, bool, error) {
 	f.f.note("list")
 	dirs := map[string]bool{}
 	var list []backend.FileInfo
@@ -337,7 +337,7 @@ func fakeInfo(name, data string) backend.FileInfo {
 	return info
 }
 
-func (f fakeFiles) Open(name string) (backend.File, error) {
+func (f fakeFiles) Open(_ context.Context, name string) (backend.File, error) {
 	data, ok := f.f.files[name]
 	if !ok {
 		return nil, fs.ErrNotExist
@@ -353,7 +353,7 @@ func (f fakeFiles) Put(_ context.Context, name string, data []byte, overwrite bo
 	return nil
 }
 
-func (f fakeFiles) Stat(name string) (backend.FileInfo, error) {
+func (f fakeFiles) Stat(_ context.Context, name string) (backend.FileInfo, error) {
 	data, ok := f.f.files[name]
 	if !ok {
 		return backend.FileInfo{}, fs.ErrNotExist
@@ -361,7 +361,7 @@ func (f fakeFiles) Stat(name string) (backend.FileInfo, error) {
 	return fakeInfo(name, data), nil
 }
 
-func (f fakeFiles) Remove(name string) error {
+func (f fakeFiles) Remove(_ context.Context, name string) error {
 	delete(f.f.files, name)
 	return nil
 }
@@ -371,7 +371,7 @@ type fakeFile struct {
 	info backend.FileInfo
 }
 
-func (f fakeFile) Close() error                    { return nil }
-func (f fakeFile) Stat() (backend.FileInfo, error) { return f.info, nil }
+func (f fakeFile) Close() error                                   { return nil }
+func (f fakeFile) Stat(context.Context) (backend.FileInfo, error) { return f.info, nil }
 
 var errLost = errors.New("the sandbox is lost")

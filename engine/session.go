@@ -152,7 +152,7 @@ func (e *Engine) place(x *execution) (interp interpreter, sb backend.Sandbox, er
 			return interp, nil, err
 		}
 	}
-	x.room.known = artifact.Survey(x.room.sandbox.Files(), x.room.known, artifact.Bounds{})
+	x.room.known = artifact.Survey(context.WithoutCancel(x.ctx), x.room.sandbox.Files(), x.room.known, artifact.Bounds{})
 	return interp, x.room.sandbox, nil
 }
 
@@ -174,7 +174,7 @@ func (e *Engine) furnish(x *execution, interp interpreter) error {
 		err = e.bridgeKept(x.ctx, x.who.Namespace, sb)
 	}
 	if err != nil {
-		return errors.Join(err, sb.Close(), x.session.Furnish(x.ctx, nil, sandboxmcp.Session{}))
+		return errors.Join(err, sb.Close(context.WithoutCancel(x.ctx)), x.session.Furnish(x.ctx, nil, sandboxmcp.Session{}))
 	}
 	x.share.Take(x.ticket)
 	r := &room{
@@ -185,7 +185,7 @@ func (e *Engine) furnish(x *execution, interp interpreter) error {
 	info.Isolation, info.Limits = &iso, x.limits
 	// What cannot be recorded is not there.
 	if err := e.note(x.ctx, "create_session", info, x.who.Actor, string(info.Language)); err != nil {
-		return errors.Join(err, sb.Close(), x.session.Furnish(x.ctx, nil, sandboxmcp.Session{}))
+		return errors.Join(err, sb.Close(context.WithoutCancel(x.ctx)), x.session.Furnish(x.ctx, nil, sandboxmcp.Session{}))
 	}
 	if err := x.session.Furnish(x.ctx, r, info); err != nil {
 		return err
@@ -316,7 +316,7 @@ func (e *Engine) endSession(ctx context.Context, c sandboxmcp.Caller, id sandbox
 	e.log.Info("session_destroying", "session_id", id)
 	e.cancelIn(ctx, s)
 	info := s.Info()
-	err = errors.Join(err, s.Room().Close())
+	err = errors.Join(err, s.Room().Close(context.WithoutCancel(ctx)))
 	e.log.Info("session_destroyed", "session_id", id)
 	err = errors.Join(err, e.note(ctx, "kill_session", info, c.Actor, string(info.Language)))
 	e.tellSession(info, goneTerminated)

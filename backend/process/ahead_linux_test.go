@@ -37,7 +37,7 @@ func expectant(t *testing.T, b backend.Backend, sp backend.Spec) {
 		if n := pool(b); n["slots_ready"] == n["processes_ahead"] && n["slots_ready"] > 0 {
 			return
 		}
-		b.(backend.Pooler).Trim()
+		b.(backend.Pooler).Trim(t.Context())
 	}
 	t.Fatalf("nothing is started ahead: %v", pool(b))
 }
@@ -51,7 +51,7 @@ func TestAheadIsAsStarted(t *testing.T) {
 	for name, change := range map[string][]func(*process.Config){"Usual": nil, "WithoutCgroup": {process.WithoutCgroup}} {
 		t.Run(name, func(t *testing.T) {
 			b := newBackend(change...)(t)
-			defer func() { _ = b.Close() }()
+			defer func() { _ = b.Close(t.Context()) }()
 			p, want := aheadable(self + waited)
 			wantExit, _, wantIso := begun(t, b, spec("started"), p, nil)
 			sp := spec("ahead")
@@ -77,7 +77,7 @@ func TestAheadIsAsStarted(t *testing.T) {
 func TestAheadThatDoesNotListen(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend()(t)
-	defer func() { _ = b.Close() }()
+	defer func() { _ = b.Close(t.Context()) }()
 	deaf := func() (backend.Process, *bytes.Buffer) {
 		p, out := aheadable("import os\nprint('runs')" + waited)
 		p.Prestart.Program[0].Data = []byte("import time\ntime.sleep(600)\n")
@@ -107,7 +107,7 @@ func TestAheadThatDoesNotListen(t *testing.T) {
 func TestAheadGivesWay(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend()(t)
-	defer func() { _ = b.Close() }()
+	defer func() { _ = b.Close(t.Context()) }()
 	sp := spec("way")
 	const alone = "import os, sys; print(sorted(p for p in os.listdir('/proc') if p.isdigit()) == [str(os.getpid())], os.getppid(), sorted(os.listdir('/run/program')), sys.stdin.read())" + waited
 	clear := func(sb backend.Sandbox) {

@@ -102,7 +102,7 @@ func (b *Backend) Capabilities(ctx context.Context) backend.Capabilities {
 	if err != nil {
 		return backend.Capabilities{Reason: sandboxmcp.AsError(err).Message}
 	}
-	defer func() { _ = sb.Close() }()
+	defer func() { _ = sb.Close(ctx) }()
 	iso, err := sb.Isolation(ctx)
 	if err != nil {
 		return backend.Capabilities{Reason: sandboxmcp.AsError(err).Message}
@@ -162,7 +162,7 @@ func (b *Backend) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox,
 		}
 	})
 	if h.err != nil {
-		_ = sb.Close()
+		_ = sb.Close(ctx)
 		b.drop(h)
 		return nil, unavailable(h.err)
 	}
@@ -171,7 +171,7 @@ func (b *Backend) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox,
 		minimum = b.cfg.MinTier
 	}
 	if !h.iso.Tier.AtLeast(minimum) {
-		_ = sb.Close()
+		_ = sb.Close(ctx)
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "this machine reaches isolation %s, and %s is demanded", h.iso.Tier, minimum).
 			WithHint("run `sandboxmcp doctor` to see which wall is missing, or lower isolation_min")
 	}
@@ -228,7 +228,10 @@ func unavailable(err error) error {
 }
 
 // Warm makes the jail that the first sandbox with these directories needs.
-func (b *Backend) Warm(readOnlyDirs []string) {
+func (b *Backend) Warm(ctx context.Context, readOnlyDirs []string) {
+	if ctx.Err() != nil {
+		return
+	}
 	if _, err := b.hallFor(readOnlyDirs); err != nil {
 		b.log.Debug("warm up", "error", err)
 	}
@@ -426,8 +429,9 @@ func (b *Backend) drop(h *hall) {
 	_ = h.Close()
 }
 
-// Close ends every sandbox, also one that is being built.
-func (b *Backend) Close() error {
+// Close ends every sandbox, also one that is being built. What it waits for is
+// bounded, and it waits also when ctx has ended.
+func (b *Backend) Close(context.Context) error {
 	b.mu.Lock()
 	b.objects.stopLocked()
 	b.closed = true
@@ -443,7 +447,7 @@ func (b *Backend) Close() error {
 	}
 	b.builds.Wait()
 	for _, s := range b.ready.close() {
-		errs = append(errs, s.Close())
+		errs = append(errs, s.end())
 	}
 	b.mu.Lock()
 	live := make([]*sandbox, 0, len(b.live))
@@ -454,7 +458,7 @@ func (b *Backend) Close() error {
 	b.tree, b.lease = nil, nil
 	b.mu.Unlock()
 	for _, s := range live {
-		errs = append(errs, s.Close())
+		errs = append(errs, s.end())
 	}
 	groups.Close()
 	if tree != nil {

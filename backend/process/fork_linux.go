@@ -224,7 +224,7 @@ func (b *Backend) tryFork(h *hall, z *jail.Zygote, spec backend.Spec) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = s.Close() }()
+	defer func() { _ = s.end() }()
 	s.child, err = s.forkFrom(z, true)
 	return err
 }
@@ -380,7 +380,7 @@ func (s *sandbox) run(ctx context.Context, p backend.Process, cmd jail.Command) 
 	if c == nil && z != nil {
 		var err error
 		if c, err = s.fork(n, z, false); err != nil && !errors.Is(err, jail.ErrNotForked) {
-			_ = s.Kill(context.WithoutCancel(ctx))
+			_ = s.killAll()
 			return nil, sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the sandbox could not be prepared").WithCause(err)
 		}
 		if err != nil {

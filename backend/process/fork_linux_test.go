@@ -68,7 +68,7 @@ func begun(t *testing.T, b backend.Backend, sp backend.Spec, p backend.Process, 
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := sb.Close(); err != nil {
+		if err := sb.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -87,7 +87,7 @@ func begun(t *testing.T, b backend.Backend, sp backend.Spec, p backend.Process, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := sb.Usage()
+	u := usage(t, sb)
 	if err := sb.Kill(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestForkIsAsExecuted(t *testing.T) {
 	for name, change := range map[string][]func(*process.Config){"Usual": nil, "WithoutCgroup": {process.WithoutCgroup}} {
 		t.Run(name, func(t *testing.T) {
 			b := newBackend(change...)(t)
-			defer func() { _ = b.Close() }()
+			defer func() { _ = b.Close(t.Context()) }()
 			// a fork is the third process of its sandbox, and has a smaller table of descriptors
 			same := strings.NewReplacer("FDSize:\t128", "FDSize:\t64", "sees ['2']", "sees ['3']", "[] 2 True", "[] 3 True")
 			want, wantExit, _, wantIso := ran(t, b, spec("executed"), self)
@@ -192,14 +192,14 @@ func (b *forking) hatch(ctx context.Context) {
 		if r, err := sb.Start(ctx, p); err == nil {
 			_, _ = r.Wait(ctx)
 		}
-		_ = sb.Close()
+		_ = sb.Close(context.WithoutCancel(ctx))
 	}
 	b.t.Error("no zygote comes")
 }
 
-func (b *forking) Close() error {
+func (b *forking) Close(ctx context.Context) error {
 	b.forks += b.Forks()
-	return b.Backend.Close()
+	return b.Backend.Close(context.WithoutCancel(ctx))
 }
 
 // TestConformanceForked runs laws and attacks by forks.
@@ -245,13 +245,13 @@ func TestForkWhileDescriptorsAreInTransit(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := newBackend()(t)
-	defer func() { _ = b.Close() }()
+	defer func() { _ = b.Close(t.Context()) }()
 	hatched(t, b, spec("warm"))
 	sb, err := b.Open(t.Context(), spec("greedy"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = sb.Close() }()
+	defer func() { _ = sb.Close(t.Context()) }()
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -312,7 +312,7 @@ func TestForksAreReached(t *testing.T) {
 	for name, change := range map[string][]func(*process.Config){"Usual": nil, "WithoutCgroup": {process.WithoutCgroup}} {
 		t.Run(name, func(t *testing.T) {
 			b := newBackend(change...)(t)
-			defer func() { _ = b.Close() }()
+			defer func() { _ = b.Close(t.Context()) }()
 			hatched(t, b, spec("warm"))
 			up := func(program string) (backend.Sandbox, backend.Running, string) {
 				t.Helper()
@@ -321,7 +321,7 @@ func TestForksAreReached(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				t.Cleanup(func() { _ = sb.Close() })
+				t.Cleanup(func() { _ = sb.Close(context.WithoutCancel(t.Context())) })
 				p, _ := forkable(program)
 				r, w, err := os.Pipe()
 				if err != nil {
@@ -373,7 +373,7 @@ func TestForksAreReached(t *testing.T) {
 			}
 
 			_, run, _ = up("print('up', flush=True)\nimport time\ntime.sleep(60)")
-			if err := run.Signal(15); err != nil {
+			if err := run.Signal(t.Context(), 15); err != nil {
 				t.Error(err)
 			}
 			if e, err := run.Wait(t.Context()); err != nil || e.Signal != 15 {
@@ -381,7 +381,7 @@ func TestForksAreReached(t *testing.T) {
 			}
 
 			_, run, link = up(deaf)
-			if err := b.Close(); err != nil {
+			if err := b.Close(t.Context()); err != nil {
 				t.Error(err)
 			}
 			all(link, false)
@@ -397,7 +397,7 @@ func TestForksAreReached(t *testing.T) {
 func TestForkGivesWay(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend()(t)
-	defer func() { _ = b.Close() }()
+	defer func() { _ = b.Close(t.Context()) }()
 	sp := spec("way")
 	hatched(t, b, sp)
 	const alone = "import os; print(sorted(p for p in os.listdir('/proc') if p.isdigit()) == [str(os.getpid())], os.getppid())"
@@ -424,7 +424,7 @@ func TestForkGivesWay(t *testing.T) {
 		}
 		_ = sb.Kill(t.Context())
 		_ = r.Drain(t.Context())
-		_ = sb.Close()
+		_ = sb.Close(t.Context())
 		if out.String() != "True 1\n" {
 			t.Errorf("%s: got %q", how, out.String())
 		}
@@ -435,7 +435,7 @@ func TestForkGivesWay(t *testing.T) {
 func TestZygoteIsKilled(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend()(t)
-	defer func() { _ = b.Close() }()
+	defer func() { _ = b.Close(t.Context()) }()
 	sp := spec("killed")
 	hatched(t, b, sp)
 	for _, pid := range b.(*process.Backend).Zygotes() {
@@ -455,7 +455,7 @@ func TestZygoteIsKilled(t *testing.T) {
 func TestForksKeepNothing(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend()(t)
-	defer func() { _ = b.Close() }()
+	defer func() { _ = b.Close(t.Context()) }()
 	sp := spec("secret")
 	hatched(t, b, sp)
 	before := backendtest.CountBeside(t, b)
@@ -477,7 +477,7 @@ func TestForksKeepNothing(t *testing.T) {
 	}
 	_ = sb.Kill(t.Context())
 	_ = r.Drain(t.Context())
-	if err := sb.Close(); err != nil {
+	if err := sb.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if out.String() != secret+"\n" {
@@ -606,7 +606,7 @@ func lives(pid int) bool {
 func TestForksThatEndAtOnce(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend()(t)
-	defer func() { _ = b.Close() }()
+	defer func() { _ = b.Close(t.Context()) }()
 	sp := spec("once")
 	hatched(t, b, sp)
 	once := func() error {
@@ -614,7 +614,7 @@ func TestForksThatEndAtOnce(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		defer func() { _ = sb.Close() }()
+		defer func() { _ = sb.Close(t.Context()) }()
 		p, out := forkable("import posix; posix._exit(3)")
 		r, err := sb.Start(t.Context(), p)
 		if err != nil {

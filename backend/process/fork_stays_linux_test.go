@@ -2,6 +2,7 @@ package process_test
 
 import (
 	"bytes"
+	"context"
 	"strconv"
 	"strings"
 	"testing"
@@ -42,7 +43,7 @@ func becomes(t *testing.T, b backend.Backend, kind string, want int) {
 func TestForksThatStay(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend()(t)
-	defer func() { _ = b.Close() }()
+	defer func() { _ = b.Close(t.Context()) }()
 	sp := spec("stays")
 	p, _ := staying("")
 	sp.Stays, sp.Prestart = true, p.Prestart
@@ -53,7 +54,7 @@ func TestForksThatStay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = sb.Close() })
+		t.Cleanup(func() { _ = sb.Close(context.WithoutCancel(t.Context())) })
 		return sb
 	}
 	run := func(sb backend.Sandbox) (pid string, kib int) {
@@ -93,7 +94,7 @@ func TestForksThatStay(t *testing.T) {
 		t.Errorf("process %s is not the one that waited", pid)
 	}
 	other := newBackend()(t)
-	defer func() { _ = other.Close() }()
+	defer func() { _ = other.Close(t.Context()) }()
 	hatched(t, other, spec("usual"))
 	for i := 0; i < 20 && (pool(other)["processes_ahead"] == 0 || pool(other)["processes_ahead"] != pool(other)["slots_ready"]); i++ {
 		ran(t, other, spec("usual"), "import time; time.sleep(.1)")

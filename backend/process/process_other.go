@@ -37,4 +37,4 @@ func (*Backend) Checks(context.Context) []sandboxmcp.Check {
 }
 
 // Close does nothing.
-func (*Backend) Close() error { return nil }
+func (*Backend) Close(context.Context) error { return nil }

@@ -425,7 +425,7 @@ func (b *Backend) fillOne() bool {
 		b.ready.stop()
 	}
 	if !sound || !b.ready.put(s) {
-		_ = s.Close()
+		_ = s.end()
 	}
 	return sound
 }
@@ -450,7 +450,7 @@ func (b *Backend) closeReady(which func() []*sandbox) {
 	}
 	defer b.builds.Done()
 	for _, s := range which() {
-		_ = s.Close()
+		_ = s.end()
 	}
 }
 
@@ -458,7 +458,7 @@ func (b *Backend) closeReady(which func() []*sandbox) {
 func (b *Backend) tryReady(spec backend.Spec) *sandbox {
 	s, dead := b.ready.take(shapeOf(spec), spec)
 	for _, d := range dead {
-		_ = d.Close()
+		_ = d.end()
 	}
 	if s != nil {
 		s.spec = spec
@@ -482,7 +482,7 @@ func (b *Backend) handOut(s *sandbox) error {
 	b.objects.startLocked()
 	b.mu.Unlock()
 	if closed {
-		_ = s.Close()
+		_ = s.end()
 		return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the process backend is closed")
 	}
 	return nil

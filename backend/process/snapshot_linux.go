@@ -87,9 +87,10 @@ func (b *Backend) loadLocked(h *hall, n *nest) {
 // makeSnapshot executes a Load and keeps the snapshot with the zygote, once a fork has
 // taken it over in a sandbox of its own.
 func (b *Backend) makeSnapshot(h *hall, z *jail.Zygote, text string, check func(context.Context) error) error {
-	snapshot, err := b.saved(h, z, text)
+	ctx := context.Background() //nolint:forbidigo // it is nobody's call
+	snapshot, err := b.saved(ctx, h, z, text)
 	if err == nil && check != nil {
-		err = check(context.Background()) //nolint:forbidigo // it is nobody's call
+		err = check(ctx)
 	}
 	if err == nil {
 		err = b.tryLoad(h, z, snapshot)
@@ -103,24 +104,24 @@ func (b *Backend) makeSnapshot(h *hall, z *jail.Zygote, text string, check func(
 }
 
 // saved has a fork execute a Load in a sandbox of its own.
-func (b *Backend) saved(h *hall, z *jail.Zygote, text string) (*jail.Snapshot, error) {
+func (b *Backend) saved(ctx context.Context, h *hall, z *jail.Zygote, text string) (*jail.Snapshot, error) {
 	s, c, err := b.forkAlone(h, z)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = s.Close() }()
+	defer func() { _ = s.end() }()
 	if err = c.Save([]byte(text)); err != nil {
 		return nil, err
 	}
-	if err = s.Kill(context.Background()); err != nil { //nolint:forbidigo // it is nobody's call
+	if err = s.killAll(); err != nil {
 		return nil, err
 	}
-	file, err := s.Files().Open("snapshot")
+	file, err := files{dir: s.slot.Dirs[jail.DirWork]}.Open("snapshot")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = file.Close() }()
-	info, err := file.Stat()
+	info, err := file.Stat(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +134,7 @@ func (b *Backend) tryLoad(h *hall, z *jail.Zygote, snapshot *jail.Snapshot) erro
 	if err != nil {
 		return err
 	}
-	defer func() { _ = s.Close() }()
+	defer func() { _ = s.end() }()
 	return c.Load(snapshot, false)
 }
 
@@ -147,7 +148,7 @@ func (b *Backend) forkAlone(h *hall, z *jail.Zygote) (*sandbox, *jail.Child, err
 		s.watch = startWatch(s.slot, h.Mode(), s.spec)
 	}
 	if s.child, err = s.forkFrom(z, false); err != nil {
-		_ = s.Close()
+		_ = s.end()
 		return nil, nil, err
 	}
 	return s, s.child, nil

@@ -92,7 +92,7 @@ type Collection struct {
 
 // Survey looks at all files that Collect would, and reads none. What known says
 // of the content of those that are the same still holds.
-func Survey(files backend.FileReader, known map[string]State, bounds Bounds) map[string]State {
+func Survey(ctx context.Context, files backend.FileReader, known map[string]State, bounds Bounds) map[string]State {
 	b := bounds.orDefault()
 	found := map[string]State{}
 	var look func(dir string, depth int)
@@ -101,7 +101,7 @@ func Survey(files backend.FileReader, known map[string]State, bounds Bounds) map
 		if left <= 0 || depth >= b.Depth {
 			return
 		}
-		list, _, err := files.List(dir, left)
+		list, _, err := files.List(ctx, dir, left)
 		if err != nil {
 			return
 		}
@@ -212,9 +212,12 @@ func (c *collector) directory(ctx context.Context, dir string, depth int) error 
 		c.skip(dir+"/", fmt.Sprintf("not looked into: more than %d entries in all", c.bounds.Entries))
 		return nil
 	}
-	list, more, err := c.src.Files.List(dir, c.entries)
+	list, more, err := c.src.Files.List(ctx, dir, c.entries)
 	switch {
 	case err == nil:
+	case c.stopped(ctx) != "":
+		c.skip(dir+"/", c.stopped(ctx))
+		return nil
 	case dir == "." || !programs(err):
 		return unreadError("the directory "+printable(dir), err)
 	default:
@@ -386,12 +389,12 @@ func (e unfitError) Error() string { return string(e) }
 // the directory entry. All bytes that it reads count, also those of a file that is not
 // kept.
 func (c *collector) read(ctx context.Context, name string) ([]byte, error) {
-	f, err := c.src.Files.Open(name)
+	f, err := c.src.Files.Open(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	before, err := f.Stat()
+	before, err := f.Stat(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -410,7 +413,7 @@ func (c *collector) read(ctx context.Context, name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	after, err := f.Stat()
+	after, err := f.Stat(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -114,9 +114,9 @@ type tracedFiles struct {
 	m *marks
 }
 
-func (f tracedFiles) List(name string, limit int) ([]backend.FileInfo, bool, error) {
+func (f tracedFiles) List(ctx context.Context, name string, limit int) ([]backend.FileInfo, bool, error) {
 	defer f.m.set("list>", true)
-	return f.Files.List(name, limit)
+	return f.Files.List(ctx, name, limit)
 }
 
 type tracedRunning struct {

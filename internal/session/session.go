@@ -34,8 +34,8 @@ type Config struct {
 
 // Room is what a session holds: its sandbox and all that goes with it.
 type Room interface {
-	// Close ends everything in it. It is called once.
-	Close() error
+	// Close ends everything in it, also when ctx has ended. It is called once.
+	Close(ctx context.Context) error
 }
 
 // Table holds the sessions of one process. Its methods may be called
@@ -203,7 +203,7 @@ func (s *Session) Furnish(ctx context.Context, room Room, info sandboxmcp.Sessio
 	if err != nil {
 		s.dropLocked()
 		s.t.mu.Unlock()
-		return errors.Join(err, room.Close())
+		return errors.Join(err, room.Close(context.WithoutCancel(ctx)))
 	}
 	s.info, s.room = info, room
 	s.t.touchLocked(s)
@@ -378,7 +378,7 @@ func (t *Table) Close(ctx context.Context) error {
 	t.work.Wait()
 	var errs []error
 	for _, s := range all {
-		errs = append(errs, s.room.Close())
+		errs = append(errs, s.room.Close(context.WithoutCancel(ctx)))
 	}
 	if id := t.owner.id(); id != "" {
 		errs = append(errs, t.leave(ctx, id), t.owner.leave())
