@@ -42,6 +42,15 @@ type Backend interface {
 	// walls, from a trial that was really made. It is cheap after the first call.
 	Capabilities(ctx context.Context) Capabilities
 
+	// Interpreter returns what runs code of a language in the backend's sandboxes. It
+	// may leave the version short. If there is none, it fails with runtime_unavailable
+	// and the way to one as the hint.
+	Interpreter(ctx context.Context, l sandboxmcp.Language) (Interpreter, error)
+
+	// Interpreters returns a row for each language, in the order of
+	// sandboxmcp.Languages, with the exact version of what is there.
+	Interpreters(ctx context.Context) ([]sandboxmcp.Runtime, error)
+
 	// Open builds a sandbox as the Spec demands, or fails with an
 	// *sandboxmcp.Error and leaves nothing behind. A Spec that needs a wall
 	// that cannot be built fails with isolation_unavailable. When ctx ends

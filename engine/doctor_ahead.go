@@ -10,7 +10,6 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/environment"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
-	"github.com/sandboxmcp/sandboxmcp/internal/runtimes"
 )
 
 // aheadLimit is how long a trial of what is made ready may take.
@@ -19,10 +18,11 @@ const aheadLimit = 5 * time.Second
 // checkAhead runs small programs of an interpreter and looks whether the next one
 // would find an interpreter that has started already, which is what answers in
 // milliseconds are made of. Without one everything runs, and takes longer.
-func checkAhead(ctx context.Context, o Options, b backend.Backend, set *runtimes.Set, l sandboxmcp.Language) sandboxmcp.Check {
+func checkAhead(ctx context.Context, o Options, b backend.Backend, l sandboxmcp.Language) sandboxmcp.Check {
 	c := sandboxmcp.Check{Name: string(l) + " ahead"}
 	pool, ok := b.(backend.Pooler)
-	in, err := set.Find(ctx, l)
+	found, err := b.Interpreter(ctx, l)
+	in := interpreter{Interpreter: found}
 	switch {
 	case err != nil || !ok:
 		c.Detail = "nothing is made ready here"
@@ -71,10 +71,11 @@ func checkAhead(ctx context.Context, o Options, b backend.Backend, set *runtimes
 // checkImports runs a small program that imports a package of a set. It repeats it until
 // the packages are imported ahead, or until the backend says why they cannot be. It
 // returns nothing where packages are never imported ahead.
-func checkImports(ctx context.Context, o Options, b backend.Backend, set *runtimes.Set, r sandboxmcp.Runtime) []sandboxmcp.Check {
+func checkImports(ctx context.Context, o Options, b backend.Backend, r sandboxmcp.Runtime) []sandboxmcp.Check {
 	library := environment.New(environment.Config{Dir: environment.Dir(o.Config.StateDir), Logger: o.Logger})
 	sets := library.Active(environment.Python{Path: r.Path, Version: r.Version})
-	in, err := set.Find(ctx, sandboxmcp.Python)
+	found, err := b.Interpreter(ctx, sandboxmcp.Python)
+	in := interpreter{Interpreter: found}
 	pool, ok := b.(interface {
 		backend.Pooler
 		backend.Prestarter

@@ -34,7 +34,6 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/gate"
 	"github.com/sandboxmcp/sandboxmcp/internal/limits"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
-	"github.com/sandboxmcp/sandboxmcp/internal/runtimes"
 	"github.com/sandboxmcp/sandboxmcp/internal/session"
 	"github.com/sandboxmcp/sandboxmcp/internal/sign"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
@@ -81,9 +80,6 @@ type Config struct {
 	FreeSpace func(dir string) (free, total uint64, err error) // of a file system; nil: asks the kernel
 
 	Warm []sandboxmcp.Language // prepare the default backend for these, while the engine opens
-
-	SearchPath string   // PATH on which interpreters are looked for
-	ShimEnv    []string // environment in which version-manager shims are asked
 
 	Network  bool                                 // Operator holds, and names that are refused are counted although nothing is open
 	Operator []sandboxmcp.Domain                  // what is open to every run, when Network is on
@@ -164,7 +160,6 @@ type Engine struct {
 	key      *sign.Key
 	audit    *audit.Log
 	keeper   *artifact.Keeper
-	runtimes *runtimes.Set
 	sessions *session.Table
 	sets     *environment.Library
 	vault    *vault.Vault
@@ -207,7 +202,6 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 		e.backends[b.Name()] = b
 	}
 	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	e.runtimes = runtimes.Resolve(ctx, runtimes.Config{Path: cfg.SearchPath, HomeEnv: cfg.ShimEnv, CacheFile: cachePath(cfg.StateDir), Logger: cfg.Logger, Now: cfg.Now})
 	e.sets = environment.New(environment.Config{Dir: environment.Dir(cfg.StateDir), Logger: cfg.Logger})
 	e.warm()
 	err := e.openRecords(ctx)
@@ -249,7 +243,7 @@ func (e *Engine) warm() {
 	}
 	e.work.Go(func() {
 		for _, l := range e.cfg.Warm {
-			if i, err := e.interpreter(e.ctx, l); err == nil {
+			if i, err := e.interpreter(e.ctx, e.cfg.DefaultBackend, l); err == nil {
 				w.Warm(e.ctx, i.ReadOnlyDirs)
 			}
 		}

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -17,7 +16,6 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
-	"github.com/sandboxmcp/sandboxmcp/internal/runtimes"
 	"github.com/sandboxmcp/sandboxmcp/internal/session"
 )
 
@@ -61,7 +59,11 @@ type execution struct {
 	err error
 }
 
-type interpreter = runtimes.Interpreter
+type interpreter struct {
+	backend.Interpreter
+
+	Sets []string // where its programs see package sets
+}
 
 // begin validates a request, gives it its names and enters it among the living. A
 // background request gets its place in the queue, too. Nothing has been done for
@@ -295,14 +297,13 @@ func (e *Engine) discard(ctx context.Context, sb backend.Sandbox) {
 	})
 }
 
-var pythonDriver = sync.OnceValue(func() runtimes.Source { return runtimes.NewSource(kernel.PythonDriver()) })
-
 // plan says how the program of a request is started.
 func (e *Engine) plan(r sandboxmcp.Request, i interpreter, network map[string]string) (backend.Process, error) {
 	var driver []byte
-	if r.Language == sandboxmcp.Python {
+	if c, ok := e.backends[r.Backend].(backend.Compiler); ok && r.Language == sandboxmcp.Python {
+		name, text := kernel.PythonDriver()
 		var prepare func(context.Context)
-		if driver, prepare = e.runtimes.Compiled(i, pythonDriver()); prepare != nil { // for the next ones, beside this one
+		if driver, prepare = c.Compiled(i.Interpreter, name, text); prepare != nil { // for the next ones, beside this one
 			e.work.Go(func() { prepare(context.WithoutCancel(e.ctx)) })
 		}
 	}
@@ -311,8 +312,6 @@ func (e *Engine) plan(r sandboxmcp.Request, i interpreter, network map[string]st
 	p.Network = network
 	return kernel.Plan(p)
 }
-
-func cachePath(stateDir string) string { return filepath.Join(stateDir, "runtimes.json") }
 
 func takenError(id sandboxmcp.RequestID) error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "request id %s is in use", id).WithHint("leave the id out, and one is made")

@@ -17,6 +17,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/backend/process"
 )
 
 // fake is a backend whose sandboxes are made of nothing: a program is a
@@ -38,6 +39,7 @@ type fake struct {
 	usage     backend.Usage
 	tier      sandboxmcp.Tier   // that is seen; empty: L3
 	files     map[string]string // what every program leaves
+	search    string            // where its interpreters are; empty: searchPath
 
 	mu      sync.Mutex
 	calls   []string
@@ -72,6 +74,26 @@ func (f *fake) Name() string { return "fake" }
 
 func (f *fake) walls() sandboxmcp.Isolation {
 	return sandboxmcp.Isolation{Tier: cmp.Or(f.tier, sandboxmcp.TierL3), Backend: "fake", Walls: []string{"thought"}, Weak: []string{"everything"}, Kernel: "0", PolicySHA256: strings.Repeat("0", 64)}
+}
+
+// host knows interpreters on a path.
+func (f *fake) host() *process.Backend {
+	if f.search == "" {
+		return fakeHost()
+	}
+	return process.New(process.Config{SearchPath: f.search, ShimEnv: []string{"PATH=/usr/bin:/bin"}})
+}
+
+var fakeHost = sync.OnceValue(func() *process.Backend {
+	return process.New(process.Config{SearchPath: searchPath, ShimEnv: []string{"PATH=/usr/bin:/bin"}})
+})
+
+func (f *fake) Interpreter(ctx context.Context, l sandboxmcp.Language) (backend.Interpreter, error) {
+	return f.host().Interpreter(ctx, l)
+}
+
+func (f *fake) Interpreters(ctx context.Context) ([]sandboxmcp.Runtime, error) {
+	return f.host().Interpreters(ctx)
 }
 
 func (f *fake) Capabilities(context.Context) backend.Capabilities {

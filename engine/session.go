@@ -139,7 +139,7 @@ func (e *Engine) unclaim(x *execution) {
 // its interpreter is not asked which.
 func (e *Engine) place(x *execution) (interp interpreter, sb backend.Sandbox, err error) {
 	if x.room == nil || x.room.fresh {
-		if interp, err = e.interpreter(x.ctx, x.req.Language); err != nil {
+		if interp, err = e.interpreter(x.ctx, x.req.Backend, x.req.Language); err != nil {
 			return interp, nil, err
 		}
 	}
@@ -253,7 +253,7 @@ func (e *Engine) CreateSession(ctx context.Context, c sandboxmcp.Caller, spec sa
 	defer cancel(nil)
 	defer context.AfterFunc(e.ctx, func() { cancel(context.Canceled) })() //nolint:contextcheck // Close ends what waits
 	x.ctx = ctx
-	interp, err := e.interpreter(ctx, x.req.Language)
+	interp, err := e.interpreter(ctx, x.req.Backend, x.req.Language)
 	if err != nil {
 		return sandboxmcp.Session{}, err
 	}

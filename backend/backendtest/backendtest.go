@@ -82,6 +82,7 @@ type law struct {
 var laws = []law{
 	{"CapabilitiesComeFromATrial", capabilitiesFromTrial},
 	{"CapabilitiesAgreeWhenAskedAtOnce", capabilitiesAtOnce},
+	{"InterpretersRunThere", interpretersRunThere},
 	{"OpenRefusesWhatItCannotReach", openRefusesHigherTier},
 	{"OpenLeavesNothingBehindWhenItFails", openFailsCleanly},
 	{"OpenIsTakenDownWhenItsContextEnds", openCancelled},

@@ -27,6 +27,8 @@ import (
 // Backend builds sandboxes on this host's kernel. What it can build is tried
 // when the first one is asked for.
 type Backend struct {
+	interpreters
+
 	cfg    Config
 	log    *slog.Logger
 	kernel string
@@ -73,7 +75,7 @@ func New(cfg Config) *Backend {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	b := &Backend{cfg: cfg, log: cfg.Logger, kernel: kernelRelease(), forkBounds: usualForks, machineTasks: sync.OnceValue(machineTasks), live: map[*sandbox]struct{}{}}
+	b := &Backend{interpreters: newInterpreters(cfg), cfg: cfg, log: cfg.Logger, kernel: kernelRelease(), forkBounds: usualForks, machineTasks: sync.OnceValue(machineTasks), live: map[*sandbox]struct{}{}}
 	b.objects = objectWatch{b: b, quit: make(chan struct{}), short: make(chan struct{}, 1), locks: "/proc/locks"}
 	if !cfg.NoPool {
 		b.ready = newReadyPool(cfg.PoolIdle, b.closeReady)

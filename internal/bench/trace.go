@@ -167,8 +167,8 @@ func tracePhases(ctx context.Context, o options, out io.Writer) error {
 	m := &marks{at: map[string]time.Time{}}
 	env := set(withoutOurs(os.Environ()), "PATH", o.path)
 	e, err := engine.New(ctx, engine.Config{
-		StateDir: state, SearchPath: o.path, ShimEnv: env, Now: m.now, Actor: "bench",
-		Backends: []backend.Backend{tracedBackend{process.New(process.Config{NoPool: true}), m}},
+		StateDir: state, Now: m.now, Actor: "bench",
+		Backends: []backend.Backend{tracedBackend{process.New(process.Config{NoPool: true, SearchPath: o.path, ShimEnv: env}), m}},
 	})
 	if err != nil {
 		return fmt.Errorf("open engine: %w", err)

@@ -213,7 +213,7 @@ func prepareState(ctx context.Context, cfg *config.Config) error {
 
 // python is the interpreter that programs are run with.
 func (a *app) python(ctx context.Context) (environment.Python, error) {
-	set := runtimes.Resolve(ctx, runtimes.Config{Path: a.variable("PATH"), HomeEnv: a.env})
+	set := runtimes.New(runtimes.Config{Path: a.variable("PATH"), HomeEnv: a.env})
 	in, err := set.Find(ctx, sandboxmcp.Python)
 	if err != nil {
 		return environment.Python{}, err
