@@ -26,7 +26,7 @@ const module = "github.com/sandboxmcp/sandboxmcp"
 var rooms = map[string][]string{
 	".":                     {},
 	"backend":               {"."},
-	"backend/process":       {".", "backend", "internal/jail", "internal/jail/seccomp", "internal/cgroup", "internal/spare"},
+	"backend/process":       {".", "backend", "internal/jail", "internal/jail/seccomp", "internal/cgroup", "internal/spare", "internal/runtimes"},
 	"backend/backendtest":   {".", "backend", "internal/testkit"},
 	"internal/jail":         {".", "backend", "internal/jail/seccomp", "internal/spare"},
 	"internal/jail/seccomp": {},
@@ -55,7 +55,7 @@ var rooms = map[string][]string{
 	"engine": {
 		".", "backend", "backend/process",
 		"internal/store", "internal/sign", "internal/audit", "internal/artifact", "internal/kernel",
-		"internal/runtimes", "internal/environment", "internal/queue", "internal/session", "internal/config", "internal/event", "internal/egress", "internal/gate", "internal/limits",
+		"internal/environment", "internal/queue", "internal/session", "internal/config", "internal/event", "internal/egress", "internal/gate", "internal/limits",
 		"internal/vault", "internal/redact", "internal/plainfile",
 	},
 	"internal/app": {

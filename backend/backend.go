@@ -7,6 +7,11 @@
 // sandbox at a time, output flows into writers while it happens, a process may
 // have private byte channels besides its three streams, and a warm pool or a
 // template is a backend's own affair behind Open.
+//
+// A backend may be another machine. Every method that may wait or fail therefore has
+// a context and an error. A method whose context has ended before the call does
+// nothing and fails with the context's error, but for Close, which always does its
+// work: its context says only how long the caller waits for it.
 package backend
 
 import (
@@ -37,6 +42,15 @@ type Backend interface {
 	// walls, from a trial that was really made. It is cheap after the first call.
 	Capabilities(ctx context.Context) Capabilities
 
+	// Interpreter returns what runs code of a language in the backend's sandboxes. It
+	// may leave the version short. If there is none, it fails with runtime_unavailable
+	// and the way to one as the hint.
+	Interpreter(ctx context.Context, l sandboxmcp.Language) (Interpreter, error)
+
+	// Interpreters returns a row for each language, in the order of
+	// sandboxmcp.Languages, with the exact version of what is there.
+	Interpreters(ctx context.Context) ([]sandboxmcp.Runtime, error)
+
 	// Open builds a sandbox as the Spec demands, or fails with an
 	// *sandboxmcp.Error and leaves nothing behind. A Spec that needs a wall
 	// that cannot be built fails with isolation_unavailable. When ctx ends
@@ -46,7 +60,7 @@ type Backend interface {
 
 	// Close ends every sandbox and returns when nothing of them is left. It
 	// may be called more than once.
-	Close() error
+	Close(ctx context.Context) error
 }
 
 // A Warmer is a Backend that can prepare itself before the first Open, so that
@@ -55,7 +69,7 @@ type Warmer interface {
 	// Warm prepares for sandboxes that see the directories. It runs nothing,
 	// tells no failure, which Open will, and may be called concurrently with
 	// every other method.
-	Warm(readOnlyDirs []string)
+	Warm(ctx context.Context, readOnlyDirs []string)
 }
 
 // A Pooler is a Backend that keeps something for the next sandboxes: what is
@@ -70,7 +84,7 @@ type Pooler interface {
 
 	// Trim gives back all that is kept, and returns when nothing of it is left.
 	// What is asked for afterwards makes the backend keep things again.
-	Trim()
+	Trim(ctx context.Context) error
 }
 
 // A Tasker is a Backend whose sandboxes share the kernel's table of tasks with
@@ -100,11 +114,11 @@ type Spec struct {
 	WorkBytes    int64         // quota of WorkDir; the backend may make it smaller, never larger
 	WorkInodes   int64
 	TempBytes    int64
-	Hint         string   // what will be started in it, in a word; those of one hint are prepared alike
-	Packages     string   // packages that its first program imports; only for such a program their code may run before
-	Stays        bool     // it will be kept for long, whatever is done in it
-	Fork         *Fork    // what the first process in it will have, if that is known: it may be made ready for
-	ReadOnlyDirs []string // host directories, or files, shown at the same path or as ShownAt says, read-only, besides the system's own; they must exist
+	Hint         string    // what will be started in it, in a word; those of one hint are prepared alike
+	Loads        string    // names what the Fork.Load of its first process loads; what is loaded ahead is in sandboxes of that name alone
+	Stays        bool      // it will be kept for long, whatever is done in it
+	Prestart     *Prestart // of the first process in it, if that is known: the backend may prepare for it
+	ReadOnlyDirs []string  // host directories, or files, shown at the same path or as ShownAt says, read-only, besides the system's own; they must exist
 }
 
 // ShownAt is an entry of Spec.ReadOnlyDirs that shows a host directory at another
@@ -147,12 +161,13 @@ type Sandbox interface {
 	// kernel while it lives. It fails rather than guess.
 	Isolation(ctx context.Context) (sandboxmcp.Isolation, error)
 
-	// Usage tells what the sandbox has taken so far. It works until Close.
-	Usage() Usage
+	// Usage tells what the sandbox has taken so far. It works until Close; after
+	// that it is fs.ErrClosed.
+	Usage(ctx context.Context) (Usage, error)
 
 	// Close kills, and gives back everything that the sandbox held. It may be
 	// called more than once.
-	Close() error
+	Close(ctx context.Context) error
 }
 
 // Process is a program to start.
@@ -164,41 +179,9 @@ type Process struct {
 	Stdin    []byte        // nil: end of file at once
 	Stdout   io.Writer     // called from one goroutine per stream, until Drain returns; must not block; an error ends nothing
 	Stderr   io.Writer
-	Channel  bool  // a private stream of bytes on descriptor 3, from the process to the server; see Running.Channel
-	Commands bool  // with Channel: another on descriptor 4, from the server to the process
-	Fork     *Fork // nil: it has to be executed
-	Ahead    *Ahead
-}
-
-// Ahead says that a process may be started before it is asked for, with the same
-// Argv, in a sandbox in which nothing else was: with this Env and these files it
-// comes up and waits for the word on its descriptor 4. Such a process always gets
-// Channel and Commands; it closes those that the process asked for does not have.
-// After the word it differs from a process that is started then in its clocks and in
-// what the kernel shows of its first environment. Nothing here but Begin may come from
-// a caller. A backend that does not know how ignores it.
-type Ahead struct {
-	Env     []string
-	Program []ProgramFile // put into ProgramDir before that start, and in place of those of the process that have their names
-	Begin   []byte        // the word, with what else of the process's own it has to know
-}
-
-// Fork says that a process is an interpreter of Python that runs a script, and
-// that nobody but root can change what it loads when it starts. A backend may
-// then start one such interpreter ahead, outside of any sandbox, and fork it
-// into this one: behind the same walls, and so that the script cannot tell but
-// by what forks share, which is their layout of memory, their seed of hashes and
-// their command line as the kernel shows it. A backend that does not know how
-// ignores it. Nothing here may come from a caller: it is seen by all forks.
-type Fork struct {
-	Options int          // how many of Argv stand before the script, which is a file of ProgramDir
-	Argv    []string     // what the interpreter is started with: as the process's own up to the script
-	Script  []byte       // the script's text
-	Preload []byte       // text that runs before the interpreter waits, in the names of the script; it imports nothing but the interpreter's own modules
-	Imports []byte       // text that imports packages after Preload, in the names of the script. It runs in a sandbox of its own, and forks take over its memory. nil: no packages
-	Env     []string     // what the interpreter is started with, of Env
-	Whole   func() error // called after Imports has run, before its memory is used; an error says that Imports loaded other files than it should; nil: no check
-	Stays   bool         // it will live for long: the memory that it has to itself counts for more than its first moments
+	Channel  bool      // a private stream of bytes on descriptor 3, from the process to the server; see Running.Channel
+	Commands bool      // with Channel: another on descriptor 4, from the server to the process
+	Prestart *Prestart // nil: it has to be started when it is asked for
 }
 
 // ProgramFile is a file that a process needs in order to start.
@@ -210,10 +193,10 @@ type ProgramFile struct {
 // Running is a started process.
 type Running interface {
 	// Signal sends a signal to the process alone.
-	Signal(number int) error
+	Signal(ctx context.Context, number int) error
 
 	// Interrupt sends SIGINT to the process and its group, as ^C on a terminal.
-	Interrupt() error
+	Interrupt(ctx context.Context) error
 
 	// Channel is the server's end of the private streams; nil when none was asked
 	// for. Its bytes come from untrusted code. It ends when the process closes its
@@ -269,26 +252,26 @@ type Files interface {
 	Put(ctx context.Context, name string, data []byte, overwrite bool) error
 
 	// Stat describes the entry itself, also when it is a symbolic link.
-	Stat(name string) (FileInfo, error)
+	Stat(ctx context.Context, name string) (FileInfo, error)
 
 	// Remove removes a file or link.
-	Remove(name string) error
+	Remove(ctx context.Context, name string) error
 }
 
 // FileReader is the part of Files that changes nothing.
 type FileReader interface {
 	// Open opens a regular file for reading; anything else is fs.ErrInvalid.
-	Open(name string) (File, error)
+	Open(ctx context.Context, name string) (File, error)
 
 	// List returns at most limit entries of a directory, in no order, and
 	// whether there are more.
-	List(name string, limit int) (entries []FileInfo, more bool, err error)
+	List(ctx context.Context, name string, limit int) (entries []FileInfo, more bool, err error)
 }
 
 // File is an open regular file.
 type File interface {
 	io.ReadCloser
-	Stat() (FileInfo, error)
+	Stat(ctx context.Context) (FileInfo, error)
 }
 
 // Reading returns a reader of r that fails with ctx's error once ctx has ended. It

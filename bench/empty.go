@@ -15,21 +15,21 @@ import (
 
 // emptyLoads make sandboxes in which nothing runs, and end them: with what the
 // backend keeps for the next, and with everything made anew for each.
-func (b *bed) emptyLoads(at []int) []load {
+func (b *bed) emptyLoads(ctx context.Context, at []int) []load {
 	out := []load{}
 	for _, kind := range []struct {
 		name   string
 		noPool bool
 	}{{rowEmpty, false}, {rowEmpty0, true}} {
 		made := process.New(process.Config{TempDir: b.o.state, NoPool: kind.noPool})
-		b.closers = append(b.closers, made.Close)
+		b.closers = append(b.closers, func() error { return made.Close(context.WithoutCancel(ctx)) })
 		var n atomic.Int64
 		out = append(out, load{name: kind.name, at: at, work: func(ctx context.Context, _ int) error {
 			s, err := made.Open(ctx, emptySpec(int(n.Add(1))))
 			if err != nil {
 				return fmt.Errorf("make a sandbox: %w", err)
 			}
-			if err := s.Close(); err != nil {
+			if err := s.Close(context.WithoutCancel(ctx)); err != nil {
 				return fmt.Errorf("end a sandbox: %w", err)
 			}
 			return nil
@@ -50,7 +50,7 @@ func emptySpec(n int) backend.Spec {
 // emptyMemory is what so many take together that wait for a program.
 func emptyMemory(ctx context.Context, n int, temp string) (one, many footprint, err error) {
 	made := process.New(process.Config{TempDir: temp, NoPool: true})
-	defer shut(made)
+	defer func() { _ = made.Close(context.WithoutCancel(ctx)) }()
 	var before footprint
 	for i := range n + 1 {
 		// The first stays, too: what all of them share is not theirs.

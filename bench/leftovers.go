@@ -57,9 +57,9 @@ func leftoversOnce(ctx context.Context, o options, out io.Writer) error {
 		return fmt.Errorf("make scratch directory: %w", err)
 	}
 	pid := os.Getpid()
-	walls := process.New(process.Config{TempDir: temp})
+	walls := process.New(process.Config{TempDir: temp, SearchPath: o.path, ShimEnv: os.Environ()})
 	look := func() held {
-		walls.Trim()
+		walls.Trim(ctx)
 		debug.FreeOSMemory()
 		h := settled(ctx, pid)
 		entries, _ := os.ReadDir(temp)
@@ -68,7 +68,7 @@ func leftoversOnce(ctx context.Context, o options, out io.Writer) error {
 	}
 	r := leftovers{Start: look()}
 	e, err := engine.New(ctx, engine.Config{
-		StateDir: filepath.Join(o.state, "state"), Backends: []backend.Backend{walls}, SearchPath: o.path, ShimEnv: os.Environ(), Actor: "bench", Version: "bench",
+		StateDir: filepath.Join(o.state, "state"), Backends: []backend.Backend{walls}, Actor: "bench", Version: "bench",
 	})
 	if err != nil {
 		return err

@@ -269,7 +269,7 @@ func pause(ctx context.Context, d time.Duration) {
 func findInterpreters(ctx context.Context, search string, env []string) []interpreter {
 	var out []interpreter
 	add := func(search, label string, lang sandboxmcp.Language) {
-		set := runtimes.Resolve(ctx, runtimes.Config{Path: search, HomeEnv: env})
+		set := runtimes.New(runtimes.Config{Path: search, HomeEnv: env})
 		in, err := set.Find(ctx, lang)
 		if err != nil {
 			return

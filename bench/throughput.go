@@ -187,7 +187,7 @@ func (b *bed) loads(ctx context.Context) []load {
 	}
 	bwrap, skip := bwrapProgram(python)
 	out = append(out, judge(inJudge(python), python.hello(), all), command(inBwrap(python), all, skip, bwrap))
-	out = append(out, b.emptyLoads(all)...)
+	out = append(out, b.emptyLoads(ctx, all)...)
 	if s := b.science; s.skip == "" {
 		two := []int{2}
 		req := sandboxmcp.Request{Language: python.Lang, Code: pandasCode}

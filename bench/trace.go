@@ -114,9 +114,9 @@ type tracedFiles struct {
 	m *marks
 }
 
-func (f tracedFiles) List(name string, limit int) ([]backend.FileInfo, bool, error) {
+func (f tracedFiles) List(ctx context.Context, name string, limit int) ([]backend.FileInfo, bool, error) {
 	defer f.m.set("list>", true)
-	return f.Files.List(name, limit)
+	return f.Files.List(ctx, name, limit)
 }
 
 type tracedRunning struct {
@@ -167,8 +167,8 @@ func tracePhases(ctx context.Context, o options, out io.Writer) error {
 	m := &marks{at: map[string]time.Time{}}
 	env := set(withoutOurs(os.Environ()), "PATH", o.path)
 	e, err := engine.New(ctx, engine.Config{
-		StateDir: state, SearchPath: o.path, ShimEnv: env, Now: m.now, Actor: "bench",
-		Backends: []backend.Backend{tracedBackend{process.New(process.Config{NoPool: true}), m}},
+		StateDir: state, Now: m.now, Actor: "bench",
+		Backends: []backend.Backend{tracedBackend{process.New(process.Config{NoPool: true, SearchPath: o.path, ShimEnv: env}), m}},
 	})
 	if err != nil {
 		return fmt.Errorf("open engine: %w", err)

@@ -83,7 +83,7 @@ func TestAheadIsWhatACallerSees(t *testing.T) {
 	var pooling backend.Backend
 	e := openReal(t, func(c *engine.Config) { pooling = c.Backends[0] })
 	plain := openReal(t, func(c *engine.Config) {
-		_ = c.Backends[0].Close()
+		_ = c.Backends[0].Close(t.Context())
 		c.Backends = []backend.Backend{process.New(process.Config{NoPool: true})}
 	})
 	// waits tells that a process waits in every ready sandbox, after one was asked for.
@@ -96,7 +96,7 @@ func TestAheadIsWhatACallerSees(t *testing.T) {
 				}
 				time.Sleep(2 * time.Millisecond)
 			}
-			pooling.(backend.Pooler).Trim()
+			pooling.(backend.Pooler).Trim(t.Context())
 		}
 		return false
 	}

@@ -47,7 +47,7 @@ type endlessFile struct{ read func() }
 func (f endlessFile) Read([]byte) (int, error) { f.read(); return 0, nil }
 func (f endlessFile) Close() error             { return nil }
 
-func (f endlessFile) Stat() (backend.FileInfo, error) {
+func (f endlessFile) Stat(context.Context) (backend.FileInfo, error) {
 	return backend.FileInfo{Name: "endless", Size: 1 << 20, Links: 1, Mode: 0o644}, nil
 }
 
@@ -58,12 +58,12 @@ type endlessFiles struct {
 	file endlessFile
 }
 
-func (f endlessFiles) List(string, int) ([]backend.FileInfo, bool, error) {
-	info, err := f.file.Stat()
+func (f endlessFiles) List(ctx context.Context, _ string, _ int) ([]backend.FileInfo, bool, error) {
+	info, err := f.file.Stat(ctx)
 	return []backend.FileInfo{info}, false, err
 }
 
-func (f endlessFiles) Open(string) (backend.File, error) { return f.file, nil }
+func (f endlessFiles) Open(context.Context, string) (backend.File, error) { return f.file, nil }
 
 // Cancelling a request ends the reading of its files, too: what the program did is
 // told, with what was left out. So it is for a list of a session's files and for one
@@ -127,14 +127,14 @@ func (f *growingFiles) info(name string) backend.FileInfo {
 	return backend.FileInfo{Name: name, Size: 1 << 18, Links: 1, Mode: 0o644}
 }
 
-func (f *growingFiles) List(string, int) (list []backend.FileInfo, more bool, err error) {
+func (f *growingFiles) List(context.Context, string, int) (list []backend.FileInfo, more bool, err error) {
 	for i := range 5000 {
 		list = append(list, f.info(fmt.Sprint("g", i)))
 	}
 	return list, false, nil
 }
 
-func (f *growingFiles) Open(name string) (backend.File, error) {
+func (f *growingFiles) Open(_ context.Context, name string) (backend.File, error) {
 	return &growing{f, f.info(name), 0}, nil
 }
 
@@ -144,8 +144,8 @@ type growing struct {
 	at   int64
 }
 
-func (f *growing) Close() error                    { return nil }
-func (f *growing) Stat() (backend.FileInfo, error) { return f.info, nil }
+func (f *growing) Close() error                                   { return nil }
+func (f *growing) Stat(context.Context) (backend.FileInfo, error) { return f.info, nil }
 
 func (f *growing) Read(p []byte) (int, error) {
 	n := min(int64(len(p)), 1<<20-f.at)

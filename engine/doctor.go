@@ -5,7 +5,6 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend/process"
-	"github.com/sandboxmcp/sandboxmcp/internal/runtimes"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
@@ -15,22 +14,25 @@ func Doctor(ctx context.Context, o Options) []sandboxmcp.Check {
 	checks := []sandboxmcp.Check{checkState(ctx, o)}
 	b := process.New(processConfig(o.Config, o.Logger, o.Env))
 	checks = append(checks, b.Checks(ctx)...)
-	set := runtimes.Resolve(ctx, runtimes.Config{Path: lookupEnv(o.Env, "PATH"), HomeEnv: o.Env, Logger: o.Logger})
-	for _, r := range set.List(ctx) {
+	list, err := b.Interpreters(ctx)
+	if err != nil {
+		checks = append(checks, sandboxmcp.Check{Name: "interpreters", Detail: err.Error()})
+	}
+	for _, r := range list {
 		c := sandboxmcp.Check{Name: string(r.Language), OK: r.Available, Detail: r.Version + " at " + r.Path}
 		if !r.Available {
 			c.Detail, c.Fix = "no interpreter on the PATH", r.Hint
 		}
 		checks = append(checks, c)
 		if r.Available {
-			checks = append(checks, checkAhead(ctx, o, b, set, r.Language))
+			checks = append(checks, checkAhead(ctx, o, b, r.Language))
 		}
 		if r.Language == sandboxmcp.Python && r.Available {
 			checks = append(checks, checkSets(ctx, o, r)...)
-			checks = append(checks, checkImports(ctx, o, b, set, r)...)
+			checks = append(checks, checkImports(ctx, o, b, r)...)
 		}
 	}
-	if err := b.Close(); err != nil {
+	if err := b.Close(context.WithoutCancel(ctx)); err != nil {
 		checks = append(checks, sandboxmcp.Check{Name: "clean end", Detail: err.Error(), Fix: "report it: something of the trial was left behind"})
 	}
 	return checks

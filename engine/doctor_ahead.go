@@ -10,7 +10,6 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/environment"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
-	"github.com/sandboxmcp/sandboxmcp/internal/runtimes"
 )
 
 // aheadLimit is how long a trial of what is made ready may take.
@@ -19,10 +18,11 @@ const aheadLimit = 5 * time.Second
 // checkAhead runs small programs of an interpreter and looks whether the next one
 // would find an interpreter that has started already, which is what answers in
 // milliseconds are made of. Without one everything runs, and takes longer.
-func checkAhead(ctx context.Context, o Options, b backend.Backend, set *runtimes.Set, l sandboxmcp.Language) sandboxmcp.Check {
+func checkAhead(ctx context.Context, o Options, b backend.Backend, l sandboxmcp.Language) sandboxmcp.Check {
 	c := sandboxmcp.Check{Name: string(l) + " ahead"}
 	pool, ok := b.(backend.Pooler)
-	in, err := set.Find(ctx, l)
+	found, err := b.Interpreter(ctx, l)
+	in := interpreter{Interpreter: found}
 	switch {
 	case err != nil || !ok:
 		c.Detail = "nothing is made ready here"
@@ -39,13 +39,13 @@ func checkAhead(ctx context.Context, o Options, b backend.Backend, set *runtimes
 		}
 	}
 	proc, err := kernel.Plan(program(sandboxmcp.Request{Language: l, Code: "\n"}, in, nil))
-	if err == nil && proc.Fork == nil && proc.Ahead == nil {
+	if err == nil && proc.Prestart == nil {
 		c.Detail = "each program starts an interpreter: " + in.Path + " cannot wait for one"
 		return c
 	}
 	ctx, cancel := context.WithTimeout(ctx, aheadLimit)
 	defer cancel()
-	defer pool.Trim()
+	defer func() { _ = pool.Trim(context.WithoutCancel(ctx)) }()
 	for err == nil {
 		if err = small(ctx, b, in, proc); err != nil {
 			break
@@ -60,7 +60,7 @@ func checkAhead(ctx context.Context, o Options, b backend.Backend, set *runtimes
 			}
 		}
 		err = ctx.Err()
-		if why, ok := b.(interface{ NotForked() error }); ok && l == sandboxmcp.Python && why.NotForked() != nil {
+		if why, ok := b.(backend.Prestarter); ok && l == sandboxmcp.Python && why.NotForked() != nil {
 			err = why.NotForked()
 		}
 	}
@@ -71,13 +71,14 @@ func checkAhead(ctx context.Context, o Options, b backend.Backend, set *runtimes
 // checkImports runs a small program that imports a package of a set. It repeats it until
 // the packages are imported ahead, or until the backend says why they cannot be. It
 // returns nothing where packages are never imported ahead.
-func checkImports(ctx context.Context, o Options, b backend.Backend, set *runtimes.Set, r sandboxmcp.Runtime) []sandboxmcp.Check {
+func checkImports(ctx context.Context, o Options, b backend.Backend, r sandboxmcp.Runtime) []sandboxmcp.Check {
 	library := environment.New(environment.Config{Dir: environment.Dir(o.Config.StateDir), Logger: o.Logger})
 	sets := library.Active(environment.Python{Path: r.Path, Version: r.Version})
-	in, err := set.Find(ctx, sandboxmcp.Python)
+	found, err := b.Interpreter(ctx, sandboxmcp.Python)
+	in := interpreter{Interpreter: found}
 	pool, ok := b.(interface {
 		backend.Pooler
-		NotImported() error
+		backend.Prestarter
 	})
 	why, _ := unforkable(in)
 	if len(sets) == 0 || err != nil || !ok || why != "" || !o.Config.SandboxPool {
@@ -91,11 +92,9 @@ func checkImports(ctx context.Context, o Options, b backend.Backend, set *runtim
 	c := sandboxmcp.Check{Name: "packages ahead"}
 	ctx, cancel := context.WithTimeout(ctx, importsLimit)
 	defer cancel()
-	defer pool.Trim()
+	defer func() { _ = pool.Trim(context.WithoutCancel(ctx)) }()
+	prog.Loaded = func(context.Context) error { return library.Verify(ctx, sets[0]) }
 	proc, err := kernel.Plan(prog)
-	if err == nil && proc.Fork != nil {
-		proc.Fork.Whole = func() error { return library.Verify(ctx, sets[0]) }
-	}
 	for err == nil {
 		if err = small(ctx, b, in, proc); err != nil {
 			break
@@ -109,8 +108,8 @@ func checkImports(ctx context.Context, o Options, b backend.Backend, set *runtim
 				break
 			}
 		}
-		if err = ctx.Err(); pool.NotImported() != nil {
-			err = pool.NotImported()
+		if err = ctx.Err(); pool.NotLoaded() != nil {
+			err = pool.NotLoaded()
 		}
 	}
 	c.Detail = "each program imports packages itself, which takes longer: " + err.Error()
@@ -148,7 +147,7 @@ func small(ctx context.Context, b backend.Backend, in interpreter, proc backend.
 	if err != nil {
 		return err
 	}
-	defer func() { _ = sb.Close() }()
+	defer func() { _ = sb.Close(context.WithoutCancel(ctx)) }()
 	r, err := sb.Start(ctx, proc)
 	if err == nil {
 		_, err = r.Wait(ctx)

@@ -34,7 +34,6 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/gate"
 	"github.com/sandboxmcp/sandboxmcp/internal/limits"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
-	"github.com/sandboxmcp/sandboxmcp/internal/runtimes"
 	"github.com/sandboxmcp/sandboxmcp/internal/session"
 	"github.com/sandboxmcp/sandboxmcp/internal/sign"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
@@ -81,9 +80,6 @@ type Config struct {
 	FreeSpace func(dir string) (free, total uint64, err error) // of a file system; nil: asks the kernel
 
 	Warm []sandboxmcp.Language // prepare the default backend for these, while the engine opens
-
-	SearchPath string   // PATH on which interpreters are looked for
-	ShimEnv    []string // environment in which version-manager shims are asked
 
 	Network  bool                                 // Operator holds, and names that are refused are counted although nothing is open
 	Operator []sandboxmcp.Domain                  // what is open to every run, when Network is on
@@ -164,7 +160,6 @@ type Engine struct {
 	key      *sign.Key
 	audit    *audit.Log
 	keeper   *artifact.Keeper
-	runtimes *runtimes.Set
 	sessions *session.Table
 	sets     *environment.Library
 	vault    *vault.Vault
@@ -207,7 +202,6 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 		e.backends[b.Name()] = b
 	}
 	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	e.runtimes = runtimes.Resolve(ctx, runtimes.Config{Path: cfg.SearchPath, HomeEnv: cfg.ShimEnv, CacheFile: cachePath(cfg.StateDir), Logger: cfg.Logger, Now: cfg.Now})
 	e.sets = environment.New(environment.Config{Dir: environment.Dir(cfg.StateDir), Logger: cfg.Logger})
 	e.warm()
 	err := e.openRecords(ctx)
@@ -221,7 +215,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 		e.cancel()
 		e.work.Wait()
 		for _, b := range cfg.Backends {
-			err = errors.Join(err, b.Close())
+			err = errors.Join(err, b.Close(context.WithoutCancel(ctx)))
 		}
 		return nil, fmt.Errorf("open engine: %w", err)
 	}
@@ -249,8 +243,8 @@ func (e *Engine) warm() {
 	}
 	e.work.Go(func() {
 		for _, l := range e.cfg.Warm {
-			if i, err := e.interpreter(e.ctx, l); err == nil {
-				w.Warm(i.ReadOnlyDirs)
+			if i, err := e.interpreter(e.ctx, e.cfg.DefaultBackend, l); err == nil {
+				w.Warm(e.ctx, i.ReadOnlyDirs)
 			}
 		}
 	})
@@ -313,7 +307,7 @@ func (e *Engine) Close() error {
 	e.sweepIfDue()
 	e.audit.Close(context.WithoutCancel(e.ctx)) // with all that was recorded under a checkpoint
 	for _, b := range e.backends {
-		errs = append(errs, b.Close())
+		errs = append(errs, b.Close(context.WithoutCancel(e.ctx)))
 	}
 	errs = append(errs, e.store.Close())
 	e.audit.Publish()

@@ -190,7 +190,7 @@ func TestBackpressure(t *testing.T) {
 func BenchmarkRunWithEvents(b *testing.B) {
 	for name, n := range map[string]int{"nobody": 0, "sixteen": 16} {
 		b.Run(name, func(b *testing.B) {
-			e, err := engine.New(b.Context(), engine.Config{StateDir: b.TempDir() + "/state", Backends: []backend.Backend{&fake{}}, SearchPath: searchPath, ShimEnv: []string{"PATH=/usr/bin:/bin"}})
+			e, err := engine.New(b.Context(), engine.Config{StateDir: b.TempDir() + "/state", Backends: []backend.Backend{&fake{}}})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -17,7 +16,6 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
-	"github.com/sandboxmcp/sandboxmcp/internal/runtimes"
 	"github.com/sandboxmcp/sandboxmcp/internal/session"
 )
 
@@ -61,7 +59,11 @@ type execution struct {
 	err error
 }
 
-type interpreter = runtimes.Interpreter
+type interpreter struct {
+	backend.Interpreter
+
+	Sets []string // where its programs see package sets
+}
 
 // begin validates a request, gives it its names and enters it among the living. A
 // background request gets its place in the queue, too. Nothing has been done for
@@ -235,9 +237,9 @@ func (e *Engine) validate(ctx context.Context, x *execution) error {
 	return nil
 }
 
-// open builds the sandbox of a single request, or of a new session, whose
-// interpreter may be forked.
-func (e *Engine) open(x *execution, interp interpreter, fork *backend.Fork) (backend.Sandbox, error) {
+// open builds the sandbox of a single request, or of a new session, whose first
+// process is known then.
+func (e *Engine) open(x *execution, interp interpreter, first *backend.Prestart) (backend.Sandbox, error) {
 	for _, entry := range interp.ReadOnlyDirs {
 		d, _ := backend.Shown(entry)
 		if within(d, e.store.Dir()) {
@@ -256,10 +258,10 @@ func (e *Engine) open(x *execution, interp interpreter, fork *backend.Fork) (bac
 		cpu = sessionCPUTime
 	}
 	sb, err := e.backends[x.req.Backend].Open(x.ctx, backend.Spec{
-		ID: "run-" + id, MinTier: e.cfg.MinTier, Hint: string(x.req.Language), Packages: e.packages(x.req, interp),
+		ID: "run-" + id, MinTier: e.cfg.MinTier, Hint: string(x.req.Language), Loads: e.packages(x.req, interp),
 		MemoryBytes: memory, CPUCores: x.limits.MaxCPUCores, MaxTasks: x.limits.MaxTasks(), CPUTime: cpu,
 		WorkBytes: min(int64(e.cfg.WorkQuotaMB)*mib, memory/2), WorkInodes: workInodes, TempBytes: min(tempBytes, memory/2),
-		Stays: x.session != nil, Fork: fork, ReadOnlyDirs: interp.ReadOnlyDirs,
+		Stays: x.session != nil, Prestart: first, ReadOnlyDirs: interp.ReadOnlyDirs,
 	})
 	if err != nil && x.ctx.Err() != nil {
 		return nil, cancelledError(x.ctx)
@@ -287,37 +289,29 @@ const (
 )
 
 // discard gives a sandbox back without keeping the caller waiting for it.
-func (e *Engine) discard(sb backend.Sandbox) {
+func (e *Engine) discard(ctx context.Context, sb backend.Sandbox) {
 	e.work.Go(func() {
-		if err := sb.Close(); err != nil {
+		if err := sb.Close(context.WithoutCancel(ctx)); err != nil {
 			e.log.Error("close sandbox", "error", err)
 		}
 	})
 }
 
-var pythonDriver = sync.OnceValue(func() runtimes.Source { return runtimes.NewSource(kernel.PythonDriver()) })
-
 // plan says how the program of a request is started.
 func (e *Engine) plan(r sandboxmcp.Request, i interpreter, network map[string]string) (backend.Process, error) {
 	var driver []byte
-	if r.Language == sandboxmcp.Python {
+	if c, ok := e.backends[r.Backend].(backend.Compiler); ok && r.Language == sandboxmcp.Python {
+		name, text := kernel.PythonDriver()
 		var prepare func(context.Context)
-		if driver, prepare = e.runtimes.Compiled(i, pythonDriver()); prepare != nil { // for the next ones, beside this one
+		if driver, prepare = c.Compiled(i.Interpreter, name, text); prepare != nil { // for the next ones, beside this one
 			e.work.Go(func() { prepare(context.WithoutCancel(e.ctx)) })
 		}
 	}
 	p := program(r, i, driver)
-	var whole func() error
-	p.Preload, whole = e.preload(r, i)
+	p.Preload, p.Loaded = e.preload(r, i)
 	p.Network = network
-	proc, err := kernel.Plan(p)
-	if proc.Fork != nil {
-		proc.Fork.Whole = whole
-	}
-	return proc, err
+	return kernel.Plan(p)
 }
-
-func cachePath(stateDir string) string { return filepath.Join(stateDir, "runtimes.json") }
 
 func takenError(id sandboxmcp.RequestID) error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "request id %s is in use", id).WithHint("leave the id out, and one is made")

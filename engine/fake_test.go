@@ -17,6 +17,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/backend/process"
 )
 
 // fake is a backend whose sandboxes are made of nothing: a program is a
@@ -38,6 +39,7 @@ type fake struct {
 	usage     backend.Usage
 	tier      sandboxmcp.Tier   // that is seen; empty: L3
 	files     map[string]string // what every program leaves
+	search    string            // where its interpreters are; empty: searchPath
 
 	mu      sync.Mutex
 	calls   []string
@@ -74,6 +76,26 @@ func (f *fake) walls() sandboxmcp.Isolation {
 	return sandboxmcp.Isolation{Tier: cmp.Or(f.tier, sandboxmcp.TierL3), Backend: "fake", Walls: []string{"thought"}, Weak: []string{"everything"}, Kernel: "0", PolicySHA256: strings.Repeat("0", 64)}
 }
 
+// host knows interpreters on a path.
+func (f *fake) host() *process.Backend {
+	if f.search == "" {
+		return fakeHost()
+	}
+	return process.New(process.Config{SearchPath: f.search, ShimEnv: []string{"PATH=/usr/bin:/bin"}})
+}
+
+var fakeHost = sync.OnceValue(func() *process.Backend {
+	return process.New(process.Config{SearchPath: searchPath, ShimEnv: []string{"PATH=/usr/bin:/bin"}})
+})
+
+func (f *fake) Interpreter(ctx context.Context, l sandboxmcp.Language) (backend.Interpreter, error) {
+	return f.host().Interpreter(ctx, l)
+}
+
+func (f *fake) Interpreters(ctx context.Context) ([]sandboxmcp.Runtime, error) {
+	return f.host().Interpreters(ctx)
+}
+
 func (f *fake) Capabilities(context.Context) backend.Capabilities {
 	return backend.Capabilities{Available: true, Isolation: f.walls()}
 }
@@ -100,7 +122,7 @@ func (f *fake) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox, er
 	return s, nil
 }
 
-func (f *fake) Close() error {
+func (f *fake) Close(context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.over = true
@@ -194,12 +216,12 @@ func (s *fakeSandbox) Isolation(context.Context) (sandboxmcp.Isolation, error) {
 	return s.f.walls(), nil
 }
 
-func (s *fakeSandbox) Usage() backend.Usage {
+func (s *fakeSandbox) Usage(context.Context) (backend.Usage, error) {
 	s.f.note("usage")
-	return s.f.usage
+	return s.f.usage, nil
 }
 
-func (s *fakeSandbox) Close() error {
+func (s *fakeSandbox) Close(context.Context) error {
 	s.close.Do(func() {
 		s.kill.Do(func() { close(s.killed) })
 		s.f.mu.Lock()
@@ -242,9 +264,9 @@ func (r *fakeRun) Hang() backend.Exit {
 	return backend.Exit{Signal: 9}
 }
 
-func (r *fakeRun) Signal(int) error { return nil }
+func (r *fakeRun) Signal(context.Context, int) error { return nil }
 
-func (r *fakeRun) Interrupt() error { return nil }
+func (r *fakeRun) Interrupt(context.Context) error { return nil }
 
 func (r *fakeRun) Channel() io.ReadWriteCloser {
 	if r.ours == nil {
@@ -305,7 +327,7 @@ type fakeFiles struct{ f *fake }
 
 var fakeTime = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-func (f fakeFiles) List(name string, _ int) ([]backend.FileInfo, bool, error) {
+func (f fakeFiles) List(_ context.Context, name string, _ int) ([]backend.FileInfo, bool, error) {
 	f.f.note("list")
 	dirs := map[string]bool{}
 	var list []backend.FileInfo
@@ -337,7 +359,7 @@ func fakeInfo(name, data string) backend.FileInfo {
 	return info
 }
 
-func (f fakeFiles) Open(name string) (backend.File, error) {
+func (f fakeFiles) Open(_ context.Context, name string) (backend.File, error) {
 	data, ok := f.f.files[name]
 	if !ok {
 		return nil, fs.ErrNotExist
@@ -353,7 +375,7 @@ func (f fakeFiles) Put(_ context.Context, name string, data []byte, overwrite bo
 	return nil
 }
 
-func (f fakeFiles) Stat(name string) (backend.FileInfo, error) {
+func (f fakeFiles) Stat(_ context.Context, name string) (backend.FileInfo, error) {
 	data, ok := f.f.files[name]
 	if !ok {
 		return backend.FileInfo{}, fs.ErrNotExist
@@ -361,7 +383,7 @@ func (f fakeFiles) Stat(name string) (backend.FileInfo, error) {
 	return fakeInfo(name, data), nil
 }
 
-func (f fakeFiles) Remove(name string) error {
+func (f fakeFiles) Remove(_ context.Context, name string) error {
 	delete(f.f.files, name)
 	return nil
 }
@@ -371,7 +393,7 @@ type fakeFile struct {
 	info backend.FileInfo
 }
 
-func (f fakeFile) Close() error                    { return nil }
-func (f fakeFile) Stat() (backend.FileInfo, error) { return f.info, nil }
+func (f fakeFile) Close() error                                   { return nil }
+func (f fakeFile) Stat(context.Context) (backend.FileInfo, error) { return f.info, nil }
 
 var errLost = errors.New("the sandbox is lost")

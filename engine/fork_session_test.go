@@ -61,13 +61,13 @@ func TestForkedSessionIsWhatACallerSees(t *testing.T) {
 	var forking backend.Backend
 	const tasks = 100 * 160 // for all sessions, whatever this machine has
 	e := openReal(t, func(c *engine.Config) {
-		_ = c.Backends[0].Close()
+		_ = c.Backends[0].Close(t.Context())
 		forking, c.MaxSessions = process.New(process.Config{MaxTasks: 2 * tasks}), 100
 		c.Backends = []backend.Backend{forking}
 	})
 	needs(t, e, sandboxmcp.Python)
 	plain := openReal(t, func(c *engine.Config) {
-		_ = c.Backends[0].Close()
+		_ = c.Backends[0].Close(t.Context())
 		c.Backends, c.MaxSessions = []backend.Backend{process.New(process.Config{NoPool: true, MaxTasks: 2 * tasks})}, 100
 	})
 	which := "import os; os.getpid()" // between init and a fork there was another process

@@ -81,7 +81,7 @@ func TestForkIsWhatACallerSees(t *testing.T) {
 	e := openReal(t, func(c *engine.Config) { forking = c.Backends[0] })
 	needs(t, e, sandboxmcp.Python)
 	plain := openReal(t, func(c *engine.Config) {
-		_ = c.Backends[0].Close()
+		_ = c.Backends[0].Close(t.Context())
 		c.Backends = []backend.Backend{process.New(process.Config{NoPool: true})}
 	})
 	zygotes := func() int { return forking.(backend.Pooler).Pool()["zygotes"] }

@@ -350,11 +350,11 @@ func holdsSecret(what, key string) error {
 }
 
 // unmasked finds the file whose name was told with a mask in it.
-func unmasked(files backend.FileReader, m *redact.Masker, name string) string {
+func unmasked(ctx context.Context, files backend.FileReader, m *redact.Masker, name string) string {
 	if m == nil || !strings.Contains(name, redact.Mask) {
 		return name
 	}
-	for have := range artifact.Survey(files, nil, artifact.Bounds{}) {
+	for have := range artifact.Survey(ctx, files, nil, artifact.Bounds{}) {
 		if m.Text(have) == name {
 			return have
 		}

@@ -47,7 +47,7 @@ func TestWhatAnImportChangesIsThere(t *testing.T) {
 	modules := map[string]string{"numpy.py": changing, "pandas.py": "import os, numpy\nat = (os.readlink('/proc/self/ns/pid'), os.stat('/dev/shm').st_ctime_ns)\n"}
 	e := withPython(t, modules)
 	plain := withPythonOn(t, modules, func(c *engine.Config) {
-		_ = c.Backends[0].Close()
+		_ = c.Backends[0].Close(t.Context())
 		c.Backends = []backend.Backend{process.New(process.Config{NoPool: true})}
 	})
 	const program = "import pandas, os\nprint(pandas.at != (os.readlink('/proc/self/ns/pid'), os.stat('/dev/shm').st_ctime_ns))\n"

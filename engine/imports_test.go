@@ -146,7 +146,7 @@ func TestImportedAheadIsWhatACallerSees(t *testing.T) {
 	modules := map[string]string{"numpy.py": "import threading, ctypes, subprocess, logging, multiprocessing.util, ssl, faulthandler\n", "pandas.py": where}
 	e := withPython(t, modules)
 	plain := withPythonOn(t, modules, func(c *engine.Config) {
-		_ = c.Backends[0].Close()
+		_ = c.Backends[0].Close(t.Context())
 		c.Backends = []backend.Backend{process.New(process.Config{NoPool: true})}
 	})
 	ahead := func() bool {
@@ -179,12 +179,12 @@ func TestSessionImportedAheadIsWhatACallerSees(t *testing.T) {
 	const tasks = 2 * 100 * 160 // for all sessions, whatever this machine has
 	many := func(c *engine.Config) { c.MaxSessions = 100 }
 	forking := func(c *engine.Config) {
-		_ = c.Backends[0].Close()
+		_ = c.Backends[0].Close(t.Context())
 		c.Backends = []backend.Backend{process.New(process.Config{MaxTasks: tasks})}
 	}
 	e := withPythonOn(t, modules, forking, many)
 	plain := withPythonOn(t, modules, func(c *engine.Config) {
-		_ = c.Backends[0].Close()
+		_ = c.Backends[0].Close(t.Context())
 		c.Backends = []backend.Backend{process.New(process.Config{NoPool: true, MaxTasks: tasks})}
 	}, many)
 	const first = "import pandas, os\nprint(pandas.at != (os.readlink('/proc/self/ns/pid'), os.stat('/dev/shm').st_ctime_ns))\ndel pandas, os"

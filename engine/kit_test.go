@@ -61,7 +61,7 @@ func testMain(m *testing.M) int {
 func open(t *testing.T, f *fake, change ...func(*engine.Config)) *engine.Engine {
 	t.Helper()
 	cfg := engine.Config{
-		StateDir: filepath.Join(t.TempDir(), "state"), Backends: []backend.Backend{f}, SearchPath: searchPath, ShimEnv: []string{"PATH=/usr/bin:/bin"},
+		StateDir: filepath.Join(t.TempDir(), "state"), Backends: []backend.Backend{f},
 		Actor: "tester", Version: "1.2.3",
 	}
 	for _, c := range change {

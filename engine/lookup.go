@@ -139,7 +139,11 @@ func (e *Engine) ArtifactContent(ctx context.Context, c sandboxmcp.Caller, id sa
 
 // Runtimes tells which languages and backends there are, and why one is not.
 func (e *Engine) Runtimes(ctx context.Context) (sandboxmcp.Runtimes, error) {
-	r := sandboxmcp.Runtimes{Runtimes: e.runtimes.List(ctx), Backends: []sandboxmcp.BackendInfo{}}
+	list, err := e.backends[e.cfg.DefaultBackend].Interpreters(ctx)
+	if err != nil {
+		return sandboxmcp.Runtimes{}, err
+	}
+	r := sandboxmcp.Runtimes{Runtimes: list, Backends: []sandboxmcp.BackendInfo{}}
 	for i := range r.Runtimes {
 		r.Runtimes[i].Backend = e.cfg.DefaultBackend
 		r.Runtimes[i].PackagesPreloaded = append(r.Runtimes[i].PackagesPreloaded, e.preloaded(r.Runtimes[i])...)

@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -39,7 +40,7 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	}
 	return New(ctx, Config{
 		StateDir: c.StateDir, SQLitePath: sqlite, Synchronous: c.Synchronous,
-		Backends: []backend.Backend{process.New(processConfig(c, o.Logger, env))}, DefaultBackend: c.DefaultBackend,
+		Backends: []backend.Backend{process.New(withFindings(processConfig(c, o.Logger, env), c.StateDir))}, DefaultBackend: c.DefaultBackend,
 		Absent:    map[string]error{"docker": sandboxmcp.Errorf(sandboxmcp.CodeDockerUnavailable, "the docker backend is not built yet").WithHint("use the process backend")},
 		Namespace: c.Namespace, Limits: c.Limits(), Ceilings: c.Ceilings(), MinTier: c.IsolationMin, MaxCodeBytes: c.MaxCodeBytes, WorkQuotaMB: c.WorkQuotaMB,
 		MaxConcurrent: c.MaxConcurrentJobs, MaxQueued: c.MaxQueued,
@@ -50,7 +51,6 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 		Namespaces:          namespacesOf(c),
 		AuditCheckpointFile: c.AuditCheckpointFile, AuditKeep: time.Duration(c.AuditKeepDays) * 24 * time.Hour,
 		KeepFor: time.Duration(c.ArtifactKeepHours * float64(time.Hour)), KeepBytes: int64(c.ArtifactKeepMB) << 20,
-		SearchPath: lookupEnv(env, "PATH"), ShimEnv: env,
 		Actor: o.Actor, Version: o.Version, Logger: o.Logger, Warm: o.Warm, Server: o.Server,
 	})
 }
@@ -63,10 +63,17 @@ func detours(list []config.Mapping) map[sandboxmcp.Domain]netip.AddrPort {
 	return m
 }
 
+// withFindings keeps what is found of the host's interpreters in the state directory.
+func withFindings(p process.Config, stateDir string) process.Config {
+	p.FindingsFile = filepath.Join(stateDir, "runtimes.json")
+	return p
+}
+
 func processConfig(c *config.Config, logger *slog.Logger, env []string) process.Config {
 	return process.Config{
 		MinTier: c.IsolationMin, TempDir: lookupEnv(env, "TMPDIR"), UIDs: process.UIDRange{First: int(c.UIDRange.First), Last: int(c.UIDRange.Last)}, NoPool: !c.SandboxPool, Logger: logger,
-		CertFile: lookupEnv(env, "SSL_CERT_FILE"),
+		CertFile:   lookupEnv(env, "SSL_CERT_FILE"),
+		SearchPath: lookupEnv(env, "PATH"), ShimEnv: env,
 	}
 }
 

@@ -14,14 +14,15 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 )
 
-// interpreter finds what runs a language, with the package sets that its programs
-// see.
-func (e *Engine) interpreter(ctx context.Context, l sandboxmcp.Language) (interpreter, error) {
-	i, err := e.runtimes.Find(ctx, l)
+// interpreter finds what runs a language in a backend's sandboxes, with the package
+// sets that its programs see.
+func (e *Engine) interpreter(ctx context.Context, on string, l sandboxmcp.Language) (interpreter, error) {
+	b := e.backends[on]
+	i, err := b.Interpreter(ctx, l)
 	if err != nil {
-		return i, err
+		return interpreter{}, err
 	}
-	return withSets(i, e.setsFor(ctx, i), e.cfg.MinTier), nil
+	return withSets(interpreter{Interpreter: i}, e.setsFor(ctx, b, i), e.cfg.MinTier), nil
 }
 
 // withSets returns the interpreter with package sets, which its programs see.
@@ -40,13 +41,13 @@ func withSets(i interpreter, sets []environment.Set, minTier sandboxmcp.Tier) in
 
 // setsFor are the package sets that programs of an interpreter see. Those of
 // another language see what the python has that they would start.
-func (e *Engine) setsFor(ctx context.Context, i interpreter) []environment.Set {
+func (e *Engine) setsFor(ctx context.Context, b backend.Backend, i backend.Interpreter) []environment.Set {
 	if i.Language != sandboxmcp.Python {
 		if all, _ := e.sets.All(); len(all) == 0 {
 			return nil
 		}
 		var err error
-		if i, err = e.runtimes.Find(ctx, sandboxmcp.Python); err != nil || !startedAs("python3", i.Path) {
+		if i, err = b.Interpreter(ctx, sandboxmcp.Python); err != nil || !startedAs("python3", i.Path) {
 			return nil
 		}
 	}
@@ -79,13 +80,13 @@ func program(r sandboxmcp.Request, i interpreter, driver []byte) kernel.Program 
 // of the server's own, and returns what checks afterwards that they were the right
 // ones. Only a set whose every file was hashed is imported ahead: since the engine
 // was opened, and again after the import.
-func (e *Engine) preload(r sandboxmcp.Request, i interpreter) (modules []string, whole func() error) {
+func (e *Engine) preload(r sandboxmcp.Request, i interpreter) (modules []string, whole func(context.Context) error) {
 	if r.Language != sandboxmcp.Python || len(i.Sets) == 0 || !i.TrustedSite {
 		return nil, nil
 	}
 	for _, s := range e.sets.Active(environment.Python{Path: i.Path, Version: i.Version}) {
 		if modules := s.Preload(r.Code); modules != nil && e.hashed(s) {
-			return modules, func() error { return e.hash(s) }
+			return modules, func(context.Context) error { return e.hash(s) }
 		}
 	}
 	return nil, nil

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -12,7 +13,7 @@ import (
 // pooling is a backend that keeps something of its dead sandboxes.
 type pooling struct{ *fake }
 
-func (pooling) Trim() {}
+func (pooling) Trim(context.Context) error { return nil }
 
 func (pooling) Pool() map[string]int { return map[string]int{"cgroups": 2, "network_namespaces": 3} }
 

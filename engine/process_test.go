@@ -43,10 +43,10 @@ func openRealOn(t *testing.T, c process.Config, change ...func(*engine.Config)) 
 		if os.Geteuid() == 0 {
 			word = "root"
 		}
-		_ = b.Close()
+		_ = b.Close(t.Context())
 		testkit.Need(t, word, false, c.Reason)
 	}
-	cfg := engine.Config{StateDir: filepath.Join(t.TempDir(), "state"), Backends: []backend.Backend{b}, SearchPath: systemPath, ShimEnv: []string{"PATH=" + systemPath}}
+	cfg := engine.Config{StateDir: filepath.Join(t.TempDir(), "state"), Backends: []backend.Backend{b}}
 	for _, c := range change {
 		c(&cfg)
 	}

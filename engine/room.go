@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"sync"
 	"time"
 
@@ -44,7 +45,7 @@ type room struct {
 }
 
 // Close ends everything in the room.
-func (r *room) Close() error {
+func (r *room) Close(ctx context.Context) error {
 	r.walls.close()
 	r.ways.Lock()
 	r.shut = true
@@ -52,7 +53,7 @@ func (r *room) Close() error {
 	r.ways.Unlock()
 	w.closeSession()
 	defer r.share.Release()
-	return r.sandbox.Close()
+	return r.sandbox.Close(ctx)
 }
 
 // adopt makes a way out the room's, and reports whether it had none. One that comes
@@ -138,7 +139,7 @@ func (r *relay) turn(to io.Writer) {
 
 // ready starts the interpreter when there is none. lost tells that one has ended
 // since the last run, of which nobody has heard yet.
-func (r *room) ready(ctx context.Context, program kernel.Program, whole func() error) (lost bool, err error) {
+func (r *room) ready(ctx context.Context, program kernel.Program) (lost bool, err error) {
 	if r.kernel != nil {
 		select {
 		case <-r.gone: // between two runs
@@ -151,9 +152,6 @@ func (r *room) ready(ctx context.Context, program kernel.Program, whole func() e
 	plan, err := kernel.PlanInterpreter(program)
 	if err != nil {
 		return lost, err
-	}
-	if plan.Fork != nil {
-		plan.Fork.Whole = whole
 	}
 	plan.Stdout, plan.Stderr = r.out[0], r.out[1]
 	proc, err := r.sandbox.Start(ctx, plan)
@@ -233,13 +231,16 @@ type cellEnd struct {
 func (e *Engine) executeCell(x *execution, r *room) (*outcome, error) {
 	ctx, o, stop := e.attend(x)
 	defer stop()
-	before := r.sandbox.Usage()
-
-	program, whole := r.program, (func() error)(nil)
-	if r.kernel == nil {
-		program.Preload, whole = e.preload(x.req, r.interp)
+	before, err := taken(ctx, r.sandbox)
+	if err != nil {
+		return nil, err
 	}
-	lost, err := r.ready(x.ctx, program, whole)
+
+	program := r.program
+	if r.kernel == nil {
+		program.Preload, program.Loaded = e.preload(x.req, r.interp)
+	}
+	lost, err := r.ready(x.ctx, program)
 	if err != nil {
 		return nil, startError(x.ctx, err)
 	}
@@ -252,7 +253,7 @@ func (e *Engine) executeCell(x *execution, r *room) (*outcome, error) {
 	o.cause = context.Cause(ctx)
 	var unread error
 	if end.err == nil {
-		unread = r.proc.Flush(ctx)
+		unread = r.proc.Flush(context.WithoutCancel(ctx))
 	} else if errors.Is(end.err, kernel.ErrUnread) {
 		unread = end.err
 	}
@@ -287,7 +288,11 @@ func (e *Engine) executeCell(x *execution, r *room) (*outcome, error) {
 	}
 	r.lost = r.lost && !x.answers()
 	x.ended = e.cfg.Now()
-	o.usage = since(before, r.sandbox.Usage())
+	used, lack := taken(ctx, r.sandbox)
+	if lack != nil {
+		return nil, lack
+	}
+	o.usage = since(before, used)
 	if o.report.Results == nil {
 		o.report.Results = []sandboxmcp.RichResult{}
 	}
@@ -332,14 +337,14 @@ func (e *Engine) cell(ctx context.Context, x *execution, r *room) cellEnd {
 				hush() // a flood, or the server's own end, leaves no second to spare
 				continue
 			}
-			_ = r.proc.Interrupt()
+			_ = r.proc.Interrupt(context.WithoutCancel(ctx))
 			t, tick := time.NewTimer(interruptLimit), time.NewTicker(interruptLimit/20)
 			defer t.Stop()
 			defer tick.Stop()
 			patience, again = t.C, tick.C
 		case <-again:
 			times++
-			r.remind(times)
+			r.remind(context.WithoutCancel(ctx), times)
 		case <-patience:
 			patience = nil
 			hush()
@@ -351,12 +356,12 @@ func (e *Engine) cell(ctx context.Context, x *execution, r *room) cellEnd {
 // system call that Python then began, which any signal that its driver takes
 // wakes from, or while a shell was starting a program. It is called every
 // twentieth of the time that a cell has to end in.
-func (r *room) remind(times int) {
+func (r *room) remind(ctx context.Context, times int) {
 	switch {
 	case r.program.Language == sandboxmcp.Python:
-		_ = r.proc.Signal(sigURG)
+		_ = r.proc.Signal(ctx, sigURG)
 	case r.program.Language == sandboxmcp.Shell && times == 6: // Node's driver needs none, and a second could end the next cell
-		_ = r.proc.Interrupt()
+		_ = r.proc.Interrupt(context.WithoutCancel(ctx))
 	}
 }
 
@@ -389,6 +394,16 @@ func (x *execution) display() sandboxmcp.Display {
 		return sandboxmcp.DisplayResults
 	}
 	return x.req.Display
+}
+
+// taken returns what a sandbox has taken so far; nothing of one that was closed
+// meanwhile.
+func taken(ctx context.Context, sb backend.Sandbox) (backend.Usage, error) {
+	u, err := sb.Usage(context.WithoutCancel(ctx))
+	if err != nil && !errors.Is(err, fs.ErrClosed) {
+		return u, sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "what the program took is not known").WithCause(err)
+	}
+	return u, nil
 }
 
 // since is what was taken between two looks. The peaks are of the sandbox's life.

@@ -71,7 +71,7 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	intent := e.recordIntent(x)
 	interp, sb, openErr := e.place(x)
 	if openErr == nil && x.session == nil {
-		defer e.discard(sb)
+		defer e.discard(x.ctx, sb)
 	}
 	// network: its way out, when there is anywhere to go. What is open is looked up at each connection.
 	if openErr == nil {
@@ -137,7 +137,10 @@ func (e *Engine) execute(x *execution, interp interpreter, sb backend.Sandbox) (
 	before := backend.Usage{}
 	end := sb.Kill
 	if x.session != nil {
-		before, end = sb.Usage(), sb.Clear
+		end = sb.Clear
+		if before, err = taken(ctx, sb); err != nil {
+			return nil, err
+		}
 	}
 	running, err := sb.Start(x.ctx, proc) // not ctx: time that is up meanwhile is a timeout, not a cancellation
 	if err != nil {
@@ -166,7 +169,11 @@ func (e *Engine) execute(x *execution, interp interpreter, sb backend.Sandbox) (
 		return nil, err
 	}
 	x.ended = e.cfg.Now()
-	o.usage = since(before, sb.Usage())
+	used, err := taken(ctx, sb)
+	if err != nil {
+		return nil, err
+	}
+	o.usage = since(before, used)
 	if o.exit.Lost && !o.stopped && o.usage.OOMKills == 0 {
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the sandbox ended under the program")
 	}

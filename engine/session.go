@@ -139,7 +139,7 @@ func (e *Engine) unclaim(x *execution) {
 // its interpreter is not asked which.
 func (e *Engine) place(x *execution) (interp interpreter, sb backend.Sandbox, err error) {
 	if x.room == nil || x.room.fresh {
-		if interp, err = e.interpreter(x.ctx, x.req.Language); err != nil {
+		if interp, err = e.interpreter(x.ctx, x.req.Backend, x.req.Language); err != nil {
 			return interp, nil, err
 		}
 	}
@@ -152,7 +152,7 @@ func (e *Engine) place(x *execution) (interp interpreter, sb backend.Sandbox, er
 			return interp, nil, err
 		}
 	}
-	x.room.known = artifact.Survey(x.room.sandbox.Files(), x.room.known, artifact.Bounds{})
+	x.room.known = artifact.Survey(context.WithoutCancel(x.ctx), x.room.sandbox.Files(), x.room.known, artifact.Bounds{})
 	return interp, x.room.sandbox, nil
 }
 
@@ -160,15 +160,12 @@ func (e *Engine) place(x *execution) (interp interpreter, sb backend.Sandbox, er
 func (e *Engine) furnish(x *execution, interp interpreter) error {
 	e.log.Info("session_creating", "session_id", x.req.SessionID, "language", x.req.Language)
 	prog := program(sandboxmcp.Request{Language: x.req.Language, Env: map[string]string{"SANDBOX_POLICY": policyText(x.limits, e.openTo(x))}}, interp, nil)
-	var whole func() error
-	prog.Preload, whole = e.preload(x.req, interp)
-	var fork *backend.Fork
+	prog.Preload, prog.Loaded = e.preload(x.req, interp)
+	var first *backend.Prestart
 	if plan, err := kernel.PlanInterpreter(prog); err == nil && !x.req.Session.Fresh { // else its run will tell
-		if fork = plan.Fork; fork != nil {
-			fork.Whole = whole
-		}
+		first = plan.Prestart
 	}
-	sb, err := e.open(x, interp, fork)
+	sb, err := e.open(x, interp, first)
 	if err != nil {
 		return errors.Join(err, x.session.Furnish(x.ctx, nil, sandboxmcp.Session{}))
 	}
@@ -177,7 +174,7 @@ func (e *Engine) furnish(x *execution, interp interpreter) error {
 		err = e.bridgeKept(x.ctx, x.who.Namespace, sb)
 	}
 	if err != nil {
-		return errors.Join(err, sb.Close(), x.session.Furnish(x.ctx, nil, sandboxmcp.Session{}))
+		return errors.Join(err, sb.Close(context.WithoutCancel(x.ctx)), x.session.Furnish(x.ctx, nil, sandboxmcp.Session{}))
 	}
 	x.share.Take(x.ticket)
 	r := &room{
@@ -188,7 +185,7 @@ func (e *Engine) furnish(x *execution, interp interpreter) error {
 	info.Isolation, info.Limits = &iso, x.limits
 	// What cannot be recorded is not there.
 	if err := e.note(x.ctx, "create_session", info, x.who.Actor, string(info.Language)); err != nil {
-		return errors.Join(err, sb.Close(), x.session.Furnish(x.ctx, nil, sandboxmcp.Session{}))
+		return errors.Join(err, sb.Close(context.WithoutCancel(x.ctx)), x.session.Furnish(x.ctx, nil, sandboxmcp.Session{}))
 	}
 	if err := x.session.Furnish(x.ctx, r, info); err != nil {
 		return err
@@ -256,7 +253,7 @@ func (e *Engine) CreateSession(ctx context.Context, c sandboxmcp.Caller, spec sa
 	defer cancel(nil)
 	defer context.AfterFunc(e.ctx, func() { cancel(context.Canceled) })() //nolint:contextcheck // Close ends what waits
 	x.ctx = ctx
-	interp, err := e.interpreter(ctx, x.req.Language)
+	interp, err := e.interpreter(ctx, x.req.Backend, x.req.Language)
 	if err != nil {
 		return sandboxmcp.Session{}, err
 	}
@@ -319,7 +316,7 @@ func (e *Engine) endSession(ctx context.Context, c sandboxmcp.Caller, id sandbox
 	e.log.Info("session_destroying", "session_id", id)
 	e.cancelIn(ctx, s)
 	info := s.Info()
-	err = errors.Join(err, s.Room().Close())
+	err = errors.Join(err, s.Room().Close(context.WithoutCancel(ctx)))
 	e.log.Info("session_destroyed", "session_id", id)
 	err = errors.Join(err, e.note(ctx, "kill_session", info, c.Actor, string(info.Language)))
 	e.tellSession(info, goneTerminated)

@@ -145,12 +145,12 @@ var errLarge = errors.New("too large")
 
 // readFile reads a regular file whole, until ctx ends.
 func readFile(ctx context.Context, files backend.FileReader, name string, limit int64) (sandboxmcp.SessionFile, []byte, error) {
-	f, err := files.Open(name)
+	f, err := files.Open(ctx, name)
 	if err != nil {
 		return sandboxmcp.SessionFile{}, nil, err
 	}
 	defer f.Close()
-	st, err := f.Stat()
+	st, err := f.Stat(ctx)
 	if err != nil {
 		return sandboxmcp.SessionFile{}, nil, err
 	}
@@ -192,7 +192,7 @@ func (e *Engine) ReadFile(ctx context.Context, c sandboxmcp.Caller, id sandboxmc
 	if err != nil {
 		return sandboxmcp.SessionFile{}, nil, err
 	}
-	f, data, err := readFile(ctx, r.sandbox.Files(), unmasked(r.sandbox.Files(), masks, name), limit)
+	f, data, err := readFile(ctx, r.sandbox.Files(), unmasked(ctx, r.sandbox.Files(), masks, name), limit)
 	f.Path, f.Filename = masks.Text(f.Path), masks.Text(f.Filename)
 	if gone := e.goneError(ctx, c.Namespace, id, r, err); gone != nil {
 		return f, nil, gone
@@ -230,7 +230,10 @@ func (e *Engine) RemoveFile(ctx context.Context, c sandboxmcp.Caller, id sandbox
 	if err != nil {
 		return err
 	}
-	if err := r.sandbox.Files().Remove(unmasked(r.sandbox.Files(), masks, name)); err != nil {
+	if err := r.sandbox.Files().Remove(ctx, unmasked(ctx, r.sandbox.Files(), masks, name)); err != nil {
+		if ctx.Err() != nil {
+			return cancelledError(ctx)
+		}
 		if gone := e.goneError(ctx, c.Namespace, id, r, err); gone != nil {
 			return gone
 		}
@@ -340,7 +343,10 @@ func (e *Engine) bridgeOut(ctx context.Context, c sandboxmcp.Caller, b sandboxmc
 func (e *Engine) takeBridge(ctx context.Context, c sandboxmcp.Caller, b sandboxmcp.Bridge, r *room) (map[string]json.RawMessage, error) {
 	files, keys := r.sandbox.Files(), b.Keys
 	if len(keys) == 0 {
-		entries, _, err := files.List(".bridge", maxBridgeKeys)
+		entries, _, err := files.List(ctx, ".bridge", maxBridgeKeys)
+		if err != nil && ctx.Err() != nil {
+			return nil, cancelledError(ctx)
+		}
 		if gone := e.goneError(ctx, c.Namespace, b.From, r, err); gone != nil {
 			return nil, gone
 		}

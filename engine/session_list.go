@@ -45,7 +45,10 @@ func (e *Engine) SessionFiles(ctx context.Context, c sandboxmcp.Caller, id sandb
 		return nil, err
 	}
 	files := r.sandbox.Files()
-	entries, _, err := files.List(".", maxListed)
+	entries, _, err := files.List(ctx, ".", maxListed)
+	if err != nil && ctx.Err() != nil {
+		return nil, cancelledError(ctx)
+	}
 	if gone := e.goneError(ctx, ns, id, r, err); gone != nil {
 		return nil, gone
 	}
@@ -77,12 +80,12 @@ func (e *Engine) SessionFiles(ctx context.Context, c sandboxmcp.Caller, id sandb
 // limit bytes. It returns how many bytes it read, which is at most one more than the size
 // at first, and whether the file is there.
 func lookInto(ctx context.Context, files backend.FileReader, f *sandboxmcp.SessionFile, limit int64) (read int64, there bool) {
-	r, err := files.Open(f.Filename)
+	r, err := files.Open(ctx, f.Filename)
 	if err != nil {
 		return 0, !errors.Is(err, fs.ErrNotExist)
 	}
 	defer func() { _ = r.Close() }()
-	st, err := r.Stat()
+	st, err := r.Stat(ctx)
 	if err != nil || st.Size > limit {
 		return 0, err == nil
 	}

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/engine"
 )
 
 // TestStateIsNeverShown: an interpreter that needs a directory shown in which
@@ -26,8 +25,8 @@ func TestStateIsNeverShown(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Cleanup(func() { _ = os.RemoveAll(c.state) })
-			f := &fake{}
-			e := open(t, f, at(c.state), func(cfg *engine.Config) { cfg.SearchPath = tools })
+			f := &fake{search: tools}
+			e := open(t, f, at(c.state))
 			_, err := e.Execute(t.Context(), sandboxmcp.Caller{}, shell("x"))
 			if c.want == "" {
 				if err != nil {

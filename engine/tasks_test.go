@@ -137,7 +137,7 @@ func TestANewSessionWaitsForTasks(t *testing.T) {
 // add up to more than the bound run one after the other and all end well.
 func TestTaskLimitsOfLivingSandboxes(t *testing.T) {
 	e := openReal(t, func(c *engine.Config) {
-		_ = c.Backends[0].Close()
+		_ = c.Backends[0].Close(t.Context())
 		c.Backends, c.MaxConcurrent = []backend.Backend{process.New(process.Config{MaxTasks: 128})}, 6
 	})
 	needs(t, e, sandboxmcp.Shell)

@@ -117,7 +117,7 @@ func TestAuditInMemory(t *testing.T) {
 	if rep, err := e.VerifyAudit(t.Context(), sandboxmcp.Caller{}); err != nil || !rep.OK || rep.Entries != 2 || !e.AuditInMemory() {
 		t.Errorf("got %+v and %v", rep, err)
 	}
-	_, err := engine.New(t.Context(), engine.Config{StateDir: t.TempDir(), SQLitePath: ":memory:", AuditCheckpointFile: filepath.Join(t.TempDir(), "x"), Backends: []backend.Backend{&fake{}}, SearchPath: searchPath})
+	_, err := engine.New(t.Context(), engine.Config{StateDir: t.TempDir(), SQLitePath: ":memory:", AuditCheckpointFile: filepath.Join(t.TempDir(), "x"), Backends: []backend.Backend{&fake{}}})
 	wantCode(t, err, sandboxmcp.CodeInvalidArgument)
 }
 

@@ -163,9 +163,8 @@ func TestErrors(t *testing.T) {
 
 // TestMissingInterpreter: a language without an interpreter is refused with the way to one.
 func TestMissingInterpreter(t *testing.T) {
-	f := &fake{}
-	dir := t.TempDir()
-	e := open(t, f, func(c *engine.Config) { c.SearchPath = dir })
+	f := &fake{search: t.TempDir()}
+	e := open(t, f)
 	_, err := e.Execute(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Request{Code: "1", Language: sandboxmcp.Node})
 	if bad := asCode(t, err, sandboxmcp.CodeRuntimeUnavailable); !strings.Contains(bad.Hint, "install") {
 		t.Errorf("got hint %q, want how to install it", bad.Hint)

@@ -78,9 +78,15 @@ func TestSecretsReachProgramsAndNothingElse(t *testing.T) {
 	}
 	// Nothing that is made ahead of a request, or seen by others, holds one.
 	for _, p := range f.started {
-		ahead, _ := json.Marshal([]any{p.Argv, p.Fork, p.Program})
-		if p.Ahead != nil {
-			more, _ := json.Marshal([]any{p.Ahead.Env, p.Ahead.Program})
+		ahead, _ := json.Marshal([]any{p.Argv, p.Program})
+		if pre := p.Prestart; pre != nil {
+			more, err := json.Marshal([]any{pre.Argv, pre.Env, pre.Program})
+			if pre.Fork != nil {
+				more = append(more, pre.Fork.Load...)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
 			ahead = append(ahead, more...)
 		}
 		if strings.Contains(string(ahead), secret) {

@@ -82,6 +82,7 @@ type law struct {
 var laws = []law{
 	{"CapabilitiesComeFromATrial", capabilitiesFromTrial},
 	{"CapabilitiesAgreeWhenAskedAtOnce", capabilitiesAtOnce},
+	{"InterpretersRunThere", interpretersRunThere},
 	{"OpenRefusesWhatItCannotReach", openRefusesHigherTier},
 	{"OpenLeavesNothingBehindWhenItFails", openFailsCleanly},
 	{"OpenIsTakenDownWhenItsContextEnds", openCancelled},
@@ -115,6 +116,7 @@ var laws = []law{
 	{"FlushHandsOn", flushHandsOn},
 	{"PutIsOneStep", putIsOneStep},
 	{"CloseTwice", closeTwice},
+	{"EndedContextsAreRefused", endedContexts},
 	{"FilesCannotLeave", filesCannotLeave},
 	{"FilesListIsBounded", filesList},
 	{"FilesOfAClosedDirectoryAreListed", filesShut},
@@ -163,7 +165,7 @@ func (s *suite) open(t *testing.T, change ...func(*backend.Spec)) *box {
 		t.Fatalf("Open: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := sb.Close(); err != nil {
+		if err := sb.Close(context.WithoutCancel(t.Context())); err != nil {
 			t.Errorf("Close: %v", err)
 		}
 	})
@@ -251,6 +253,16 @@ func (x *box) python(t *testing.T, program string, args ...string) backend.Proce
 	}
 	files = append(files, backend.ProgramFile{Name: "canary", Data: []byte(strings.Join(x.s.canaries(), "\n"))})
 	return backend.Process{Argv: append([]string{x.s.o.Python, backend.ProgramDir + "/main.py"}, args...), Program: files}
+}
+
+// usage is what the sandbox has taken.
+func (x *box) usage(t testing.TB) backend.Usage {
+	t.Helper()
+	u, err := x.Usage(context.WithoutCancel(t.Context()))
+	if err != nil {
+		t.Errorf("Usage: %v", err)
+	}
+	return u
 }
 
 // full reports whether the backend is one of which every law has to hold.

@@ -2,6 +2,7 @@ package backendtest
 
 import (
 	"bytes"
+	"context"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -39,9 +40,14 @@ func CountBeside(t testing.TB, b backend.Backend) Counts {
 	if !ok {
 		return Count(t)
 	}
-	p.Trim()
+	trim := func() {
+		if err := p.Trim(context.WithoutCancel(t.Context())); err != nil {
+			t.Errorf("Trim: %v", err)
+		}
+	}
+	trim()
 	c := Count(t)
-	c.trim = p.Trim
+	c.trim = trim
 	return c
 }
 

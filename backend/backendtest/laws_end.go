@@ -115,7 +115,7 @@ func killTwice(t *testing.T, s *suite) {
 		})
 	}
 	all.Wait()
-	f, err := x.Files().Open("kept")
+	f, err := x.Files().Open(t.Context(), "kept")
 	if err != nil {
 		t.Fatalf("Files after Kill: %v", err)
 	}
@@ -124,13 +124,13 @@ func killTwice(t *testing.T, s *suite) {
 		t.Errorf("the file after Kill: %q, %v", b, err)
 	}
 	_ = f.Close()
-	if list, more, err := x.Files().List(".", 10); err != nil || more || len(list) != 1 || list[0].Name != "kept" {
+	if list, more, err := x.Files().List(t.Context(), ".", 10); err != nil || more || len(list) != 1 || list[0].Name != "kept" {
 		t.Errorf("List after Kill: %+v, %v, %v", list, more, err)
 	}
 	if _, err := x.Start(t.Context(), backend.Process{Argv: []string{"/bin/sh", "-c", ":"}}); err == nil {
 		t.Error("Start after Kill succeeded")
 	}
-	if u := x.Usage(); u.PeakTasks < 1 {
+	if u := x.usage(t); u.PeakTasks < 1 {
 		t.Errorf("Usage after Kill: %+v", u)
 	}
 }
@@ -145,7 +145,7 @@ func closeTwice(t *testing.T, s *suite) {
 	x := &box{s: s, spec: s.spec(), Sandbox: sb}
 	r, _, _ := x.start(t, backend.Process{Argv: []string{"/bin/sh", "-c", "sleep 30"}, Channel: true})
 	for i := range 2 {
-		if err := sb.Close(); err != nil {
+		if err := sb.Close(t.Context()); err != nil {
 			t.Errorf("Close number %d: %v", i+1, err)
 		}
 	}
@@ -155,13 +155,13 @@ func closeTwice(t *testing.T, s *suite) {
 	if _, err := sb.Start(t.Context(), backend.Process{Argv: []string{"/bin/sh", "-c", ":"}}); err == nil {
 		t.Error("Start after Close succeeded")
 	}
-	if _, err := sb.Files().Open("x"); err == nil {
+	if _, err := sb.Files().Open(t.Context(), "x"); err == nil {
 		t.Error("Files.Open after Close succeeded")
 	}
 	if _, err := r.Wait(t.Context()); err != nil {
 		t.Errorf("Wait after Close: %v", err)
 	}
-	_ = r.Signal(9)
+	_ = r.Signal(t.Context(), 9)
 	before.Same(t)
 }
 
@@ -174,7 +174,7 @@ func Churn(t *testing.T, o Options) {
 	}
 	b := o.New(t)
 	s := &suite{o: o, b: b, dir: outside(t)}
-	defer func() { _ = b.Close() }()
+	defer func() { _ = b.Close(t.Context()) }()
 	turn := func(n int) {
 		for range n {
 			sb, err := b.Open(t.Context(), s.spec())
@@ -189,7 +189,7 @@ func Churn(t *testing.T, o Options) {
 			if _, err := r.Wait(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if err := sb.Close(); err != nil {
+			if err := sb.Close(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if out.String() != "x\n" {

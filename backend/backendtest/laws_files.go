@@ -32,7 +32,7 @@ func filesCannotLeave(t *testing.T, s *suite) {
 			"fifo", "socket", ".", "dir", "many", "missing", "", "plain/", "plain/x", "a\x00b",
 		} {
 			begin := time.Now()
-			f, err := files.Open(name)
+			f, err := files.Open(t.Context(), name)
 			if err == nil {
 				b, _ := io.ReadAll(io.LimitReader(f, 100))
 				_ = f.Close()
@@ -49,12 +49,12 @@ func filesCannotLeave(t *testing.T, s *suite) {
 			}
 		}
 		for _, name := range []string{"dirlink", "inside-dirlink", "up", "..", "/", "/etc", "../..", "fifo", "plain", "up/data", "missing"} {
-			if list, _, err := files.List(name, 10); err == nil {
+			if list, _, err := files.List(t.Context(), name, 10); err == nil {
 				t.Errorf("%s: List(%q) gives %+v", when, name, list)
 			}
 		}
 		for name, want := range map[string]string{"plain": "plain", "dir/inner": "inner", "hard": "plain", "./dir/./inner": "inner", "new\nline": "x", "\xff\xfe": "x", "back\\slash": "x"} {
-			f, err := files.Open(name)
+			f, err := files.Open(t.Context(), name)
 			if err != nil {
 				t.Errorf("%s: Open(%q): %v", when, name, err)
 				continue
@@ -70,12 +70,12 @@ func filesCannotLeave(t *testing.T, s *suite) {
 		t.Fatal(err)
 	}
 	check("killed")
-	f, err := x.Files().Open("sparse")
+	f, err := x.Files().Open(t.Context(), "sparse")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = f.Close() }()
-	if st, err := f.Stat(); err != nil || st.Size != 1<<40 || st.Blocks > 100 || !st.Mode.IsRegular() {
+	if st, err := f.Stat(t.Context()); err != nil || st.Size != 1<<40 || st.Blocks > 100 || !st.Mode.IsRegular() {
 		t.Errorf("sparse file: %+v, %v; want its size and that it holds nothing", st, err)
 	}
 }
@@ -87,15 +87,15 @@ func filesList(t *testing.T, s *suite) {
 		limit, want int
 		more        bool
 	}{{0, 0, true}, {1, 1, true}, {50, 50, true}, {119, 119, true}, {120, 120, false}, {1000, 120, false}} {
-		list, more, err := files.List("many", c.limit)
+		list, more, err := files.List(t.Context(), "many", c.limit)
 		if err != nil || len(list) != c.want || more != c.more {
 			t.Errorf("List(many, %d): %d entries, more %v, %v; want %d, %v", c.limit, len(list), more, err, c.want, c.more)
 		}
 	}
-	if list, more, err := files.List("dir", 10); err != nil || more || len(list) != 1 || list[0].Name != "inner" {
+	if list, more, err := files.List(t.Context(), "dir", 10); err != nil || more || len(list) != 1 || list[0].Name != "inner" {
 		t.Errorf("List(dir): %+v %v %v", list, more, err)
 	}
-	list, _, err := files.List(".", 1000)
+	list, _, err := files.List(t.Context(), ".", 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ while time.monotonic() < end:
 	opened := 0
 	for range 20_000 {
 		for _, name := range []string{"f", "d/canary"} {
-			f, err := x.Files().Open(name)
+			f, err := x.Files().Open(t.Context(), name)
 			if err != nil {
 				continue
 			}

@@ -21,10 +21,10 @@ func (s *suite) endedFor(t *testing.T, x *box, p backend.Process, want string) {
 	if err != nil {
 		t.Fatalf("it is not ended: %v, it printed %q %q", err, out.String(), errs.String())
 	}
-	if !soon(t, 20*time.Second, func() bool { return x.Usage().OOMKills > 0 }) {
+	if !soon(t, 20*time.Second, func() bool { return x.usage(t).OOMKills > 0 }) {
 		t.Fatalf("got no kill, want one for %s; exit %+v, it printed %q %q", want, e, out.String(), errs.String())
 	}
-	if u := x.Usage(); !strings.Contains(strings.Join(u.Exceeded, "\n"), want) {
+	if u := x.usage(t); !strings.Contains(strings.Join(u.Exceeded, "\n"), want) {
 		t.Errorf("got exceeded %q (%d kills), want %q named", u.Exceeded, u.OOMKills, want)
 	}
 }
@@ -57,10 +57,10 @@ func locksAreCounted(t *testing.T, s *suite) {
 			s.endedFor(t, x, p, "file locks")
 		})
 	}
-	if u := modest.Usage(); u.OOMKills != 0 || len(u.Exceeded) != 0 {
+	if u := modest.usage(t); u.OOMKills != 0 || len(u.Exceeded) != 0 {
 		t.Errorf("a program with few locks: got %d kills for %q, want none", u.OOMKills, u.Exceeded)
 	}
-	_ = r.Signal(9)
+	_ = r.Signal(t.Context(), 9)
 }
 
 // connectionsAreCounted: connections that wait to be accepted are kernel memory that no
@@ -79,7 +79,7 @@ func pageTablesAreMemory(t *testing.T, s *suite) {
 	x := s.open(t, func(p *backend.Spec) { p.MemoryBytes = 96 * mib })
 	s.interlock(t, x)
 	e := x.run(t, x.python(t, "d19-page-tables.py"))
-	if u := x.Usage(); u.OOMKills == 0 || e.Exit.Signal != 9 {
+	if u := x.usage(t); u.OOMKills == 0 || e.Exit.Signal != 9 {
 		t.Errorf("got %d kills, exit %+v, %q, want it ended within 96 MiB; stderr %q", u.OOMKills, e.Exit, e.Out, e.Err)
 	}
 }
@@ -104,7 +104,7 @@ func connectionBuffersAreSmall(t *testing.T, s *suite) {
 				t.Errorf("with a way out: got %q, want %q", got, want)
 			}
 		}
-		if err := x.Close(); err != nil {
+		if err := x.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}

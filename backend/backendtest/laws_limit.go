@@ -12,7 +12,7 @@ import (
 
 func usageSane(t *testing.T, s *suite) {
 	x := s.open(t)
-	if u := x.Usage(); u.OOMKills != 0 || u.CPU < 0 {
+	if u := x.usage(t); u.OOMKills != 0 || u.CPU < 0 {
 		t.Errorf("Usage of a new sandbox: %+v", u)
 	}
 	e := x.run(t, x.python(t, `
@@ -28,7 +28,7 @@ while time.process_time() < end: pass
 		t.Fatalf("the program failed: %+v %s", e.Exit, e.Err)
 	}
 	check := func(when string) {
-		u := x.Usage()
+		u := x.usage(t)
 		if u.PeakMemory < 60*mib || u.PeakMemory > 256*mib {
 			t.Errorf("%s: peak memory %d MiB, want 60 to 256", when, u.PeakMemory/mib)
 		}
@@ -63,7 +63,7 @@ func memoryLimited(t *testing.T, s *suite) {
 			p.Env = x.environment(map[string]string{"KIND": kind})
 			e := x.run(t, p)
 			pause(t, 50*time.Millisecond)
-			u := x.Usage()
+			u := x.usage(t)
 			refused := strings.HasPrefix(e.Out, "refused")
 			t.Logf("%+v %q, kills %d, peak %d MiB", e.Exit, strings.TrimSpace(e.Out), u.OOMKills, u.PeakMemory/mib)
 			switch {
@@ -95,7 +95,7 @@ try:
 except OSError as e:
     print(errno.errorcode[e.errno], n <= 64 << 20)
 `))
-	if u := x.Usage(); e.Out != "ENOSPC True\n" || u.OOMKills != 0 {
+	if u := x.usage(t); e.Out != "ENOSPC True\n" || u.OOMKills != 0 {
 		t.Errorf("got %q (%+v, %d kills), want ENOSPC within half the memory", e.Out, e.Exit, u.OOMKills)
 	}
 }
@@ -128,7 +128,7 @@ time.sleep(20)
 			t.Errorf("children: got %s, want the limit of %d less the process itself", strings.TrimSpace(got), greedy.spec.MaxTasks)
 		}
 	}
-	if u := greedy.Usage(); u.PeakTasks > greedy.spec.MaxTasks {
+	if u := greedy.usage(t); u.PeakTasks > greedy.spec.MaxTasks {
 		t.Errorf("peak tasks %d, limit %d", u.PeakTasks, greedy.spec.MaxTasks)
 	}
 }
@@ -164,7 +164,7 @@ func cpuQuota(t *testing.T, s *suite) {
 		t.Fatal(err)
 	}
 	wall := time.Since(begin)
-	if got, most := x.Usage().CPU, time.Duration(0.5*1.3*float64(wall))+150*time.Millisecond; got > most {
+	if got, most := x.usage(t).CPU, time.Duration(0.5*1.3*float64(wall))+150*time.Millisecond; got > most {
 		t.Errorf("half a core for %v: took %v, want at most %v", wall, got, most)
 	}
 }

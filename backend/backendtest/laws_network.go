@@ -327,7 +327,7 @@ func networkTaken(t *testing.T, s *suite) {
 		}
 		return func() {
 			t.Helper()
-			if err := r.Signal(9); err != nil {
+			if err := r.Signal(t.Context(), 9); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := r.Wait(t.Context()); err != nil {

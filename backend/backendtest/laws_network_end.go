@@ -16,7 +16,7 @@ func networkAtOnce(t *testing.T, s *suite) {
 	func() {
 		sb, err := s.b.Open(t.Context(), s.spec())
 		must(t, err)
-		defer func() { must(t, sb.Close()) }()
+		defer func() { must(t, sb.Close(t.Context())) }()
 		ask := func(first int) *sync.WaitGroup {
 			var all sync.WaitGroup
 			for i := range 8 {
@@ -58,7 +58,7 @@ func networkStopped(t *testing.T, s *suite) {
 func networkEnds(t *testing.T, s *suite) {
 	for name, end := range map[string]func(*testing.T, *box){
 		"Kill":  func(t *testing.T, x *box) { t.Helper(); must(t, x.Kill(t.Context())) },
-		"Close": func(t *testing.T, x *box) { t.Helper(); must(t, x.Close()) },
+		"Close": func(t *testing.T, x *box) { t.Helper(); must(t, x.Close(t.Context())) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := s.open(t)
@@ -103,7 +103,7 @@ func networkLeavesNothing(t *testing.T, s *suite) {
 		must(t, err)
 		go echo(n.Proxy)
 		go echo(n.TCP[80])
-		must(t, x.Close())
+		must(t, x.Close(t.Context()))
 	}
 	one()
 	before := CountBeside(t, s.b)
@@ -148,7 +148,7 @@ func networkFlood(t *testing.T, s *suite) {
 	func() {
 		sb, err := s.b.Open(t.Context(), s.spec())
 		must(t, err)
-		defer func() { must(t, sb.Close()) }()
+		defer func() { must(t, sb.Close(t.Context())) }()
 		x := &box{s: s, spec: s.spec(), Sandbox: sb}
 		n, err := sb.(backend.Networker).Network(t.Context(), nil)
 		must(t, err)

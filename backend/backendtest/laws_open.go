@@ -56,7 +56,7 @@ func openRefusesHigherTier(t *testing.T, s *suite) {
 		spec.MinTier = tier
 		sb, err := s.b.Open(t.Context(), spec)
 		if err == nil {
-			_ = sb.Close()
+			_ = sb.Close(t.Context())
 		}
 		if got := sandboxmcp.CodeOf(err); got != sandboxmcp.CodeIsolationUnavailable {
 			t.Errorf("Open with %s: got code %q (%v), want %q", tier, got, err, sandboxmcp.CodeIsolationUnavailable)
@@ -78,7 +78,7 @@ func openFailsCleanly(t *testing.T, s *suite) {
 		change(&spec)
 		sb, err := s.b.Open(t.Context(), spec)
 		if err == nil {
-			_ = sb.Close()
+			_ = sb.Close(t.Context())
 			if name != "bad id" { // an id that names nothing is no fault
 				t.Errorf("%s: Open succeeded", name)
 			}
@@ -98,7 +98,7 @@ func openCancelled(t *testing.T, s *suite) {
 	cancel()
 	if sb, err := s.b.Open(ended, s.spec()); !errors.Is(err, context.Canceled) {
 		if err == nil {
-			_ = sb.Close()
+			_ = sb.Close(t.Context())
 		}
 		t.Errorf("Open with an ended context: got %v, want %v", err, context.Canceled)
 	}
@@ -118,7 +118,7 @@ func openCancelled(t *testing.T, s *suite) {
 			} else if _, err := r.Wait(t.Context()); err != nil {
 				t.Errorf("Wait after the context of Open ended: %v", err)
 			}
-			_ = sb.Close()
+			_ = sb.Close(t.Context())
 		}
 	}
 	before.Same(t)
@@ -136,7 +136,7 @@ func openManyAtOnce(t *testing.T, s *suite) {
 				t.Errorf("Open %d: %v", i, err)
 				return
 			}
-			defer func() { _ = sb.Close() }()
+			defer func() { _ = sb.Close(t.Context()) }()
 			var out text
 			r, err := sb.Start(t.Context(), backend.Process{Argv: []string{"/bin/sh", "-c", "echo $0; sleep 0.2", spec.ID}, Stdout: &out, Env: []string{"PATH=/usr/bin:/bin"}})
 			if err != nil {
@@ -280,7 +280,7 @@ func closeBackend(t *testing.T, s *suite) {
 		t.Fatal("the program does not run")
 	}
 	for i := range 2 {
-		if err := s.b.Close(); err != nil {
+		if err := s.b.Close(t.Context()); err != nil {
 			t.Errorf("Close number %d: %v", i+1, err)
 		}
 	}
@@ -288,10 +288,10 @@ func closeBackend(t *testing.T, s *suite) {
 		t.Errorf("Close left processes: %v", left)
 	}
 	if late, err := s.b.Open(t.Context(), s.spec()); err == nil {
-		_ = late.Close()
+		_ = late.Close(t.Context())
 		t.Error("Open after Close succeeded")
 	}
-	if err := sb.Close(); err != nil {
+	if err := sb.Close(t.Context()); err != nil {
 		t.Errorf("closing a sandbox after its backend: %v", err)
 	}
 }

@@ -206,7 +206,7 @@ func signalAlone(t *testing.T, s *suite) {
 	if !soon(t, 5*time.Second, func() bool { return out.String() == "up\n" && len(Alive(marker)) > 1 }) {
 		t.Fatalf("does not come up: %q %q", out.String(), errs.String())
 	}
-	if err := r.Signal(10); err != nil {
+	if err := r.Signal(t.Context(), 10); err != nil {
 		t.Fatalf("Signal: %v", err)
 	}
 	if e, err := r.Wait(t.Context()); err != nil || e != (backend.Exit{Code: 7}) {
@@ -224,7 +224,7 @@ func signalAlone(t *testing.T, s *suite) {
 	if left := Alive(marker); len(left) > 0 {
 		t.Errorf("Kill left %v", left)
 	}
-	if err := r.Signal(10); err == nil {
+	if err := r.Signal(t.Context(), 10); err == nil {
 		t.Error("Signal to an ended process succeeds")
 	}
 }

@@ -93,7 +93,7 @@ func putIsOneStep(t *testing.T, s *suite) {
 		if err := files.Put(ctx, name, []byte("other"), false); !errors.Is(err, fs.ErrExist) {
 			t.Errorf("Put %s again: %v, want %v", name, err, fs.ErrExist)
 		}
-		if st, err := files.Stat(name); err != nil || st.Size != int64(len(data)) || !st.Mode.IsRegular() {
+		if st, err := files.Stat(t.Context(), name); err != nil || st.Size != int64(len(data)) || !st.Mode.IsRegular() {
 			t.Errorf("Stat %s: %+v, %v", name, st, err)
 		}
 	}
@@ -117,13 +117,13 @@ func putIsOneStep(t *testing.T, s *suite) {
 	if got, want := x.sh(t, "cat a link fifo; ls -A | sort | tr '\\n' ' '"), "new\nmine\nmine\n.hidden a big empty fifo full link sub up "; got != want {
 		t.Errorf("inside: %q, want %q", got, want)
 	}
-	if err := files.Remove("link"); err != nil {
+	if err := files.Remove(t.Context(), "link"); err != nil {
 		t.Errorf("Remove: %v", err)
 	}
-	if _, err := files.Stat("link"); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := files.Stat(t.Context(), "link"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("Stat of what was removed: %v", err)
 	}
-	if st, err := files.Stat("up"); err != nil || st.Mode&fs.ModeSymlink == 0 {
+	if st, err := files.Stat(t.Context(), "up"); err != nil || st.Mode&fs.ModeSymlink == 0 {
 		t.Errorf("Stat of a link: %+v, %v", st, err)
 	}
 	if !s.full() {

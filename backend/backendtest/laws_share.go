@@ -17,7 +17,7 @@ import (
 func capabilitiesAtOnce(t *testing.T, s *suite) {
 	b := s.o.New(t)
 	defer func() {
-		if err := b.Close(); err != nil {
+		if err := b.Close(t.Context()); err != nil {
 			t.Errorf("Close: %v", err)
 		}
 	}()
@@ -85,11 +85,11 @@ func filesShut(t *testing.T, s *suite) {
 	if err := x.Kill(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	list, more, err := x.Files().List(".", 10)
+	list, more, err := x.Files().List(t.Context(), ".", 10)
 	if err != nil || more || len(list) != 2 {
 		t.Fatalf("List: %d entries, more %v, %v; want dir and plain", len(list), more, err)
 	}
-	f, err := x.Files().Open("plain")
+	f, err := x.Files().Open(t.Context(), "plain")
 	if err != nil {
 		t.Fatalf("Open: %v", err)
 	}
@@ -126,7 +126,7 @@ func socketBuffers(t *testing.T, s *suite) {
 			p := x.python(t, "d14-loopback.py")
 			p.Env = x.environment(map[string]string{"KIND": kind})
 			e := x.run(t, p)
-			if x.Usage().OOMKills > 0 {
+			if x.usage(t).OOMKills > 0 {
 				t.Logf("it was ended: %+v", e.Exit)
 				return
 			}

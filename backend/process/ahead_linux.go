@@ -25,10 +25,14 @@ type ahead struct {
 
 // aheadOf is what of a process can be started ahead; nil: nothing.
 func aheadOf(p backend.Process) *backend.Process {
-	if p.Ahead == nil || p.Stdin != nil || p.Dir != "" {
+	pre := p.Prestart
+	if pre == nil || pre.Fork != nil || p.Stdin != nil || p.Dir != "" {
 		return nil
 	}
-	return &backend.Process{Argv: p.Argv, Env: p.Ahead.Env, Program: p.Ahead.Program}
+	if pre.Argv != nil && !slices.Equal(pre.Argv, p.Argv) {
+		return nil
+	}
+	return &backend.Process{Argv: p.Argv, Env: pre.Env, Program: pre.Program}
 }
 
 // startAhead starts what will probably be asked for. False: the sandbox may not
@@ -94,7 +98,7 @@ func (s *sandbox) word(a *ahead, p backend.Process) (*running, error) {
 	s.first()
 	s.b.ready.expect(shapeOf(s.spec), prospect{ahead: aheadOf(p)})
 	_ = a.pipes.channel.to.SetWriteDeadline(time.Now().Add(wordLimit))
-	if _, err := a.pipes.channel.Write(p.Ahead.Begin); err != nil {
+	if _, err := a.pipes.channel.Write(p.Prestart.Begin); err != nil {
 		return nil, nil //nolint:nilerr,nilnil // it has not heard it, so it has done nothing
 	}
 	_ = a.pipes.channel.to.SetWriteDeadline(time.Time{})

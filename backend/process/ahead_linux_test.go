@@ -17,8 +17,7 @@ import (
 // aheadable is a program that may be started ahead, and tells whether it was.
 func aheadable(program string) (backend.Process, *bytes.Buffer) {
 	p, out := forkable(program)
-	p.Fork = nil
-	p.Ahead = &backend.Ahead{
+	p.Prestart = &backend.Prestart{
 		Env: append(p.Env, "WAITED=1"), Begin: []byte("x"),
 		Program: []backend.ProgramFile{{Name: "boot.py", Data: []byte("import os\nif not os.read(4, 1): os._exit(0)\nos.close(3); os.close(4); del os\n" + forkScript)}},
 	}
@@ -38,7 +37,7 @@ func expectant(t *testing.T, b backend.Backend, sp backend.Spec) {
 		if n := pool(b); n["slots_ready"] == n["processes_ahead"] && n["slots_ready"] > 0 {
 			return
 		}
-		b.(backend.Pooler).Trim()
+		b.(backend.Pooler).Trim(t.Context())
 	}
 	t.Fatalf("nothing is started ahead: %v", pool(b))
 }
@@ -52,7 +51,7 @@ func TestAheadIsAsStarted(t *testing.T) {
 	for name, change := range map[string][]func(*process.Config){"Usual": nil, "WithoutCgroup": {process.WithoutCgroup}} {
 		t.Run(name, func(t *testing.T) {
 			b := newBackend(change...)(t)
-			defer func() { _ = b.Close() }()
+			defer func() { _ = b.Close(t.Context()) }()
 			p, want := aheadable(self + waited)
 			wantExit, _, wantIso := begun(t, b, spec("started"), p, nil)
 			sp := spec("ahead")
@@ -78,11 +77,11 @@ func TestAheadIsAsStarted(t *testing.T) {
 func TestAheadThatDoesNotListen(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend()(t)
-	defer func() { _ = b.Close() }()
+	defer func() { _ = b.Close(t.Context()) }()
 	deaf := func() (backend.Process, *bytes.Buffer) {
 		p, out := aheadable("import os\nprint('runs')" + waited)
-		p.Ahead.Program[0].Data = []byte("import time\ntime.sleep(600)\n")
-		p.Ahead.Begin = bytes.Repeat([]byte("x"), 1<<20)
+		p.Prestart.Program[0].Data = []byte("import time\ntime.sleep(600)\n")
+		p.Prestart.Begin = bytes.Repeat([]byte("x"), 1<<20)
 		return p, out
 	}
 	sp, had := spec("deaf"), 0
@@ -108,7 +107,7 @@ func TestAheadThatDoesNotListen(t *testing.T) {
 func TestAheadGivesWay(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend()(t)
-	defer func() { _ = b.Close() }()
+	defer func() { _ = b.Close(t.Context()) }()
 	sp := spec("way")
 	const alone = "import os, sys; print(sorted(p for p in os.listdir('/proc') if p.isdigit()) == [str(os.getpid())], os.getppid(), sorted(os.listdir('/run/program')), sys.stdin.read())" + waited
 	clear := func(sb backend.Sandbox) {
@@ -122,13 +121,13 @@ func TestAheadGivesWay(t *testing.T) {
 		want   string
 	}{
 		"It":        {nil, nil, "True 1 ['boot.py', 'main.py'] \nwaited True\n"},
-		"Another":   {func(p *backend.Process) { p.Ahead = nil }, nil, "True 1 ['boot.py', 'main.py'] \nwaited False\n"},
+		"Another":   {func(p *backend.Process) { p.Prestart = nil }, nil, "True 1 ['boot.py', 'main.py'] \nwaited False\n"},
 		"Arguments": {func(p *backend.Process) { p.Argv = append(p.Argv, "more") }, nil, "True 1 ['boot.py', 'main.py'] \nwaited False\n"},
-		"Variables": {func(p *backend.Process) { p.Ahead.Env = p.Ahead.Env[1:] }, nil, "True 1 ['boot.py', 'main.py'] \nwaited False\n"},
-		"Files":     {func(p *backend.Process) { p.Ahead.Program[0].Data = []byte("pass") }, nil, "True 1 ['boot.py', 'main.py'] \nwaited False\n"},
+		"Variables": {func(p *backend.Process) { p.Prestart.Env = p.Prestart.Env[1:] }, nil, "True 1 ['boot.py', 'main.py'] \nwaited False\n"},
+		"Files":     {func(p *backend.Process) { p.Prestart.Program[0].Data = []byte("pass") }, nil, "True 1 ['boot.py', 'main.py'] \nwaited False\n"},
 		"Input":     {func(p *backend.Process) { p.Stdin = []byte("in") }, nil, "True 1 ['boot.py', 'main.py'] in\nwaited False\n"},
 		"Renamed": {func(p *backend.Process) {
-			p.Ahead, p.Argv[2], p.Program[0].Name = nil, backend.ProgramDir+"/begin.py", "begin.py"
+			p.Prestart, p.Argv[2], p.Program[0].Name = nil, backend.ProgramDir+"/begin.py", "begin.py"
 		}, nil, "True 1 ['begin.py', 'main.py'] \nwaited False\n"},
 		"Cleared": {nil, clear, "True 1 ['boot.py', 'main.py'] \nwaited False\n"},
 	} {

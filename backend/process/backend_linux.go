@@ -27,6 +27,8 @@ import (
 // Backend builds sandboxes on this host's kernel. What it can build is tried
 // when the first one is asked for.
 type Backend struct {
+	interpreters
+
 	cfg    Config
 	log    *slog.Logger
 	kernel string
@@ -38,8 +40,8 @@ type Backend struct {
 	tree     *cgroup.Tree
 	noTree   string                      // why there are no cgroups
 	noFork   error                       // why the last zygote was none
-	imported bool                        // an attempt to import packages ahead has ended
-	noImport error                       // why the last snapshot of imported packages was none
+	loaded   bool                        // an attempt to make a snapshot has ended
+	noLoad   error                       // why the last snapshot was none
 	groups   *spare.Shelf[*cgroup.Group] // of dead sandboxes; nil: none are kept
 	ready    *readyPool                  // of empty sandboxes; nil: none are made ahead
 	halls    []*hall
@@ -73,7 +75,7 @@ func New(cfg Config) *Backend {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	b := &Backend{cfg: cfg, log: cfg.Logger, kernel: kernelRelease(), forkBounds: usualForks, machineTasks: sync.OnceValue(machineTasks), live: map[*sandbox]struct{}{}}
+	b := &Backend{interpreters: newInterpreters(cfg), cfg: cfg, log: cfg.Logger, kernel: kernelRelease(), forkBounds: usualForks, machineTasks: sync.OnceValue(machineTasks), live: map[*sandbox]struct{}{}}
 	b.objects = objectWatch{b: b, quit: make(chan struct{}), short: make(chan struct{}, 1), locks: "/proc/locks"}
 	if !cfg.NoPool {
 		b.ready = newReadyPool(cfg.PoolIdle, b.closeReady)
@@ -102,7 +104,7 @@ func (b *Backend) Capabilities(ctx context.Context) backend.Capabilities {
 	if err != nil {
 		return backend.Capabilities{Reason: sandboxmcp.AsError(err).Message}
 	}
-	defer func() { _ = sb.Close() }()
+	defer func() { _ = sb.Close(ctx) }()
 	iso, err := sb.Isolation(ctx)
 	if err != nil {
 		return backend.Capabilities{Reason: sandboxmcp.AsError(err).Message}
@@ -162,7 +164,7 @@ func (b *Backend) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox,
 		}
 	})
 	if h.err != nil {
-		_ = sb.Close()
+		_ = sb.Close(ctx)
 		b.drop(h)
 		return nil, unavailable(h.err)
 	}
@@ -171,11 +173,11 @@ func (b *Backend) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox,
 		minimum = b.cfg.MinTier
 	}
 	if !h.iso.Tier.AtLeast(minimum) {
-		_ = sb.Close()
+		_ = sb.Close(ctx)
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "this machine reaches isolation %s, and %s is demanded", h.iso.Tier, minimum).
 			WithHint("run `sandboxmcp doctor` to see which wall is missing, or lower isolation_min")
 	}
-	sb.foresee(spec.Fork) //nolint:contextcheck // what it starts is nobody's call
+	sb.foresee(spec.Prestart) //nolint:contextcheck // what it starts is nobody's call
 	return sb, nil
 }
 
@@ -228,7 +230,10 @@ func unavailable(err error) error {
 }
 
 // Warm makes the jail that the first sandbox with these directories needs.
-func (b *Backend) Warm(readOnlyDirs []string) {
+func (b *Backend) Warm(ctx context.Context, readOnlyDirs []string) {
+	if ctx.Err() != nil {
+		return
+	}
 	if _, err := b.hallFor(readOnlyDirs); err != nil {
 		b.log.Debug("warm up", "error", err)
 	}
@@ -426,8 +431,9 @@ func (b *Backend) drop(h *hall) {
 	_ = h.Close()
 }
 
-// Close ends every sandbox, also one that is being built.
-func (b *Backend) Close() error {
+// Close ends every sandbox, also one that is being built. What it waits for is
+// bounded, and it waits also when ctx has ended.
+func (b *Backend) Close(context.Context) error {
 	b.mu.Lock()
 	b.objects.stopLocked()
 	b.closed = true
@@ -443,7 +449,7 @@ func (b *Backend) Close() error {
 	}
 	b.builds.Wait()
 	for _, s := range b.ready.close() {
-		errs = append(errs, s.Close())
+		errs = append(errs, s.end())
 	}
 	b.mu.Lock()
 	live := make([]*sandbox, 0, len(b.live))
@@ -454,7 +460,7 @@ func (b *Backend) Close() error {
 	b.tree, b.lease = nil, nil
 	b.mu.Unlock()
 	for _, s := range live {
-		errs = append(errs, s.Close())
+		errs = append(errs, s.end())
 	}
 	groups.Close()
 	if tree != nil {

@@ -22,7 +22,7 @@ func (b *Backend) Checks(ctx context.Context) []sandboxmcp.Check {
 		e := sandboxmcp.AsError(err)
 		return []sandboxmcp.Check{{Name: "sandbox", Needed: true, Detail: e.Message, Fix: fixFor(e.Message)}}
 	}
-	defer func() { _ = sb.Close() }()
+	defer func() { _ = sb.Close(ctx) }()
 	iso, err := sb.Isolation(ctx)
 	if err != nil {
 		return []sandboxmcp.Check{{Name: "sandbox", Needed: true, Detail: err.Error(), Fix: "report it: a sandbox was built but could not be looked at"}}

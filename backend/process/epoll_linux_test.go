@@ -71,14 +71,14 @@ func TestASandboxThatTakesTheEpollWatchesOfItsUserIsEnded(t *testing.T) {
 					process.WithEpollWatches(cfg, epollWatches)
 					cfg.MinTier = sandboxmcp.TierL1
 				})(t)
-				defer func() { _ = b.Close() }()
+				defer func() { _ = b.Close(t.Context()) }()
 				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 				defer cancel()
 				sb, err := b.Open(ctx, spec("epoll"))
 				if err != nil {
 					t.Fatal(err)
 				}
-				defer func() { _ = sb.Close() }()
+				defer func() { _ = sb.Close(t.Context()) }()
 				code := holds(c.code)
 				if !c.ends {
 					code = strings.Replace(code, "sleep(15)\nprint", "sleep(2)\nprint", 1) // four looks
@@ -99,7 +99,7 @@ func TestASandboxThatTakesTheEpollWatchesOfItsUserIsEnded(t *testing.T) {
 				if err := r.Drain(ctx); err != nil {
 					t.Error(err)
 				}
-				exceeded := sb.Usage().Exceeded
+				exceeded := usage(t, sb).Exceeded
 				if ended := exit.Signal == 9; ended != c.ends || ended != (len(exceeded) > 0) {
 					t.Errorf("got exit %+v, exceeded %q, output %q %q; want ended %v", exit, exceeded, out.String(), errs.String(), c.ends)
 				}

@@ -29,7 +29,10 @@ type files struct {
 // heldFiles is the working directory of a sandbox for as long as that is open.
 type heldFiles struct{ s *sandbox }
 
-func (h heldFiles) do(op, name string, f func(files) error) error {
+func (h heldFiles) do(ctx context.Context, op, name string, f func(files) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	release, err := h.s.hold()
 	if err != nil {
 		return &fs.PathError{Op: op, Path: name, Err: err}
@@ -38,27 +41,27 @@ func (h heldFiles) do(op, name string, f func(files) error) error {
 	return f(files{h.s.slot.Dirs[jail.DirWork], h.s})
 }
 
-func (h heldFiles) Open(name string) (f backend.File, err error) {
-	err = h.do("open", name, func(x files) error { f, err = x.Open(name); return err })
+func (h heldFiles) Open(ctx context.Context, name string) (f backend.File, err error) {
+	err = h.do(ctx, "open", name, func(x files) error { f, err = x.Open(name); return err })
 	return f, err
 }
 
-func (h heldFiles) List(name string, limit int) (list []backend.FileInfo, more bool, err error) {
-	err = h.do("list", name, func(x files) error { list, more, err = x.List(name, limit); return err })
+func (h heldFiles) List(ctx context.Context, name string, limit int) (list []backend.FileInfo, more bool, err error) {
+	err = h.do(ctx, "list", name, func(x files) error { list, more, err = x.List(name, limit); return err })
 	return list, more, err
 }
 
-func (h heldFiles) Stat(name string) (info backend.FileInfo, err error) {
-	err = h.do("stat", name, func(x files) error { info, err = x.Stat(name); return err })
+func (h heldFiles) Stat(ctx context.Context, name string) (info backend.FileInfo, err error) {
+	err = h.do(ctx, "stat", name, func(x files) error { info, err = x.Stat(name); return err })
 	return info, err
 }
 
-func (h heldFiles) Remove(name string) error {
-	return h.do("remove", name, func(x files) error { return x.Remove(name) })
+func (h heldFiles) Remove(ctx context.Context, name string) error {
+	return h.do(ctx, "remove", name, func(x files) error { return x.Remove(name) })
 }
 
 func (h heldFiles) Put(ctx context.Context, name string, data []byte, overwrite bool) error {
-	return h.do("write", name, func(x files) error { return x.Put(ctx, name, data, overwrite) })
+	return h.do(ctx, "write", name, func(x files) error { return x.Put(ctx, name, data, overwrite) })
 }
 
 const beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
@@ -298,7 +301,7 @@ func asUser(uid int, do func() error) error {
 
 type file struct{ *os.File }
 
-func (f *file) Stat() (backend.FileInfo, error) {
+func (f *file) Stat(context.Context) (backend.FileInfo, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return backend.FileInfo{}, err

@@ -147,7 +147,7 @@ func TestForkIsAsExecutedDeep(t *testing.T) {
 	for name, change := range map[string][]func(*process.Config){"Usual": nil, "WithoutCgroup": {process.WithoutCgroup}} {
 		t.Run(name, func(t *testing.T) {
 			b := newBackend(change...)(t)
-			defer func() { _ = b.Close() }()
+			defer func() { _ = b.Close(t.Context()) }()
 			want, wantExit, _, wantIso := ran(t, b, spec("executed"), deep)
 			hatched(t, b, spec("warm"))
 			forks := b.(*process.Backend).Forks()

@@ -49,7 +49,7 @@ func BoundForks(b *Backend, forks int, age, rest time.Duration, refused int) {
 func Tried(b *Backend) (bool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	tried := b.imported
-	b.imported = false
-	return tried, b.noImport
+	tried := b.loaded
+	b.loaded = false
+	return tried, b.noLoad
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"hash/maphash"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,7 +15,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
-// Interpreters that have started already and are forked into sandboxes. One is
+// Processes that have started already and are forked into sandboxes. One is
 // started, beside everything else, when a program that may be forked from it is
 // run for the second time; until it is there, and whenever it is not, programs
 // are executed as any other.
@@ -41,7 +42,7 @@ const (
 type nest struct {
 	key      string
 	cfg      jail.ZygoteConfig
-	imports  map[string]*imports
+	loads    map[string]*load
 	uses     int
 	starting chan struct{} // closed when that has ended; nil: none is started
 	zygote   *jail.Zygote  // nil: none yet
@@ -66,29 +67,34 @@ func (s *sandbox) first() bool {
 // executed. Only the first process of a sandbox is forked: while a fork puts its
 // walls up, nothing of a tenant runs beside it.
 func (s *sandbox) forkKey(p backend.Process, first bool) string {
-	f := p.Fork
-	if !first && !s.b.cfg.testOnlyForkAgain || !s.forks(f) || p.Stdin != nil || p.Dir != "" && p.Dir != backend.WorkDir ||
-		f.Options >= len(p.Argv) || !slices.Equal(p.Argv[:f.Options+1], f.Argv[:f.Options+1]) {
+	pre := p.Prestart
+	if !first && !s.b.cfg.testOnlyForkAgain || !s.forks(pre) || p.Stdin != nil || p.Dir != "" && p.Dir != backend.WorkDir ||
+		pre.Fork.Options >= len(p.Argv) || !slices.Equal(p.Argv[:pre.Fork.Options+1], pre.Argv[:pre.Fork.Options+1]) {
 		return ""
 	}
-	return nestKey(f)
+	return nestKey(pre)
 }
 
 // forks tells whether there can be a zygote for the sandbox.
-func (s *sandbox) forks(f *backend.Fork) bool {
-	return f != nil && s.b.ready != nil && s.hall.Mode() != jail.ModePlain && f.Options >= 1 && f.Options < len(f.Argv) && s.b.forksInto()
+func (s *sandbox) forks(p *backend.Prestart) bool {
+	return p != nil && p.Fork != nil && s.b.ready != nil && s.hall.Mode() != jail.ModePlain && len(p.Program) == 1 &&
+		p.Fork.Options >= 1 && p.Fork.Options < len(p.Argv) && p.Argv[p.Fork.Options] == backend.ProgramDir+"/"+p.Program[0].Name && s.b.forksInto()
 }
 
 // foresee has a zygote started for what will be the first process in a sandbox.
-func (s *sandbox) foresee(f *backend.Fork) {
-	if s.forks(f) {
-		s.b.nestFor(s.hall, nestKey(f), f, s.spec)
+func (s *sandbox) foresee(p *backend.Prestart) {
+	if s.forks(p) {
+		s.b.nestFor(s.hall, nestKey(p), p, s.spec)
 	}
 }
 
-func nestKey(f *backend.Fork) string {
-	return strings.Join(slices.Concat(f.Argv, []string{""}, f.Env, []string{strconv.FormatBool(f.Stays), string(f.Preload)}), "\x00")
+// nestKey names a fork server. Its text is compared when one is used.
+func nestKey(p *backend.Prestart) string {
+	sum := strconv.FormatUint(maphash.Bytes(textSeed, p.Program[0].Data), 36)
+	return strings.Join(slices.Concat(p.Argv, []string{""}, p.Env, []string{strconv.FormatBool(p.Fork.Stays), sum}), "\x00")
 }
+
+var textSeed = maphash.MakeSeed()
 
 // forksInto tells whether a fork can enter control groups as they are here. On
 // version 2 a process is born in its group, which a fork is not.
@@ -99,23 +105,23 @@ func (b *Backend) forksInto() bool {
 }
 
 // nestFor notes that a program is run that could be forked, and tells from what.
-func (b *Backend) nestFor(h *hall, key string, f *backend.Fork, spec backend.Spec) (*nest, *jail.Zygote) {
+func (b *Backend) nestFor(h *hall, key string, p *backend.Prestart, spec backend.Spec) (*nest, *jail.Zygote) {
 	h.forkMu.Lock()
 	defer h.forkMu.Unlock()
-	n := h.nests[key]
+	n, text := h.nests[key], p.Program[0].Data
 	switch {
 	case h.forksOver:
 		return nil, nil
 	case n == nil && len(h.nests) >= zygotesMost:
 		return nil, nil
 	case n == nil:
-		n = &nest{key: key, cfg: jail.ZygoteConfig{Argv: f.Argv, Options: f.Options, Env: f.Env, Script: f.Script, Preload: f.Preload, Stays: f.Stays}, imports: map[string]*imports{}}
+		n = &nest{key: key, cfg: jail.ZygoteConfig{Argv: p.Argv, Options: p.Fork.Options, Env: p.Env, Text: text, Stays: p.Fork.Stays}, loads: map[string]*load{}}
 		n.idle = time.AfterFunc(b.ready.idle, func() { b.retire(h, key) })
 		h.nests[key] = n
-	case !bytes.Equal(n.cfg.Script, f.Script):
+	case !bytes.Equal(n.cfg.Text, text):
 		return nil, nil
 	}
-	n.wantsLocked(f)
+	n.wantsLocked(p.Fork)
 	n.uses++
 	n.idle.Reset(b.ready.idle)
 	var old *jail.Zygote
@@ -134,7 +140,7 @@ func (b *Backend) nestFor(h *hall, key string, f *backend.Fork, spec backend.Spe
 	} else if old != nil {
 		go old.Close()
 	}
-	b.importLocked(h, n)
+	b.loadLocked(h, n)
 	return n, n.zygote
 }
 
@@ -159,7 +165,7 @@ func (b *Backend) hatch(h *hall, n *nest, spec backend.Spec) {
 		n.failed = time.Now()
 	case !late:
 		n.zygote, n.born, n.forks, n.refused = z, time.Now(), 0, 0
-		b.importLocked(h, n)
+		b.loadLocked(h, n)
 	}
 	h.forkMu.Unlock()
 	if err == nil && late {
@@ -174,8 +180,8 @@ func (b *Backend) noteFork(err error) {
 	b.noFork = err
 }
 
-// NotForked tells why programs of Python are executed and not forked, as far as
-// that is known; nil: nothing is in the way.
+// NotForked returns why processes are executed and not forked, as far as that is
+// known; nil: nothing is in the way.
 func (b *Backend) NotForked() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -190,8 +196,7 @@ func (b *Backend) NotForked() error {
 	return b.noFork
 }
 
-// await waits for a zygote that is being started, and for a snapshot of imported
-// packages that is being made. A session's process is worth the wait: a fork takes less
+// await waits for a zygote that is being started, and for a snapshot that is being made. A session's process is worth the wait: a fork takes less
 // memory for as long as it lives.
 func (b *Backend) await(ctx context.Context, h *hall, n *nest, text string) *jail.Zygote {
 	t := time.NewTimer(hatchLimit)
@@ -206,7 +211,7 @@ func (b *Backend) await(ctx context.Context, h *hall, n *nest, text string) *jai
 		case <-ctx.Done():
 		}
 	}
-	h.awaitImports(ctx, n, text, t)
+	h.awaitLoad(ctx, n, text, t)
 	h.forkMu.Lock()
 	defer h.forkMu.Unlock()
 	return n.zygote
@@ -219,7 +224,7 @@ func (b *Backend) tryFork(h *hall, z *jail.Zygote, spec backend.Spec) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = s.Close() }()
+	defer func() { _ = s.end() }()
 	s.child, err = s.forkFrom(z, true)
 	return err
 }
@@ -261,18 +266,18 @@ func (h *hall) endForks(over bool) {
 	}
 }
 
-// zygotes returns how many zygotes wait to be forked, and how many snapshots of imported
-// packages their forks can load.
-func (h *hall) zygotes() (count, imports int) {
+// zygotes returns how many zygotes wait to be forked, and how many snapshots their
+// forks can load.
+func (h *hall) zygotes() (count, snapshots int) {
 	h.forkMu.Lock()
 	defer h.forkMu.Unlock()
 	for _, n := range h.nests {
 		if n.zygote != nil {
 			count++
-			imports += n.zygote.Snapshots()
+			snapshots += n.zygote.Snapshots()
 		}
 	}
-	return count, imports
+	return count, snapshots
 }
 
 // fork makes a fork in the sandbox. An error that is jail.ErrNotForked leaves it
@@ -346,12 +351,12 @@ func (s *sandbox) run(ctx context.Context, p backend.Process, cmd jail.Command) 
 	key := s.forkKey(p, first)
 	text := ""
 	if key != "" {
-		text = string(p.Fork.Imports)
+		text = string(p.Prestart.Fork.Load)
 	}
 	if first {
 		next := prospect{fork: key, ahead: aheadOf(p)}
-		if s.spec.Packages != "" { // else the next program may import nothing, and package code may have written files in its sandbox
-			next.imports = text
+		if s.spec.Loads != "" { // else the next program may load nothing, and what is loaded may have written files in its sandbox
+			next.load = text
 		}
 		s.b.ready.expect(shapeOf(s.spec), next)
 	}
@@ -362,11 +367,11 @@ func (s *sandbox) run(ctx context.Context, p backend.Process, cmd jail.Command) 
 	var n *nest
 	var z *jail.Zygote
 	if key != "" {
-		if n, z = s.b.nestFor(s.hall, key, p.Fork, s.spec); n != nil && p.Fork.Stays { //nolint:contextcheck // what it starts is nobody's call
+		if n, z = s.b.nestFor(s.hall, key, p.Prestart, s.spec); n != nil && p.Prestart.Fork.Stays { //nolint:contextcheck // what it starts is nobody's call
 			z = s.b.await(ctx, s.hall, n, text)
 		}
 	}
-	if c != nil && (key == "" || s.childKey != key || s.childImports != "" && s.childImports != text || time.Since(s.childBorn) >= s.b.forkBounds.age) {
+	if c != nil && (key == "" || s.childKey != key || s.childLoaded != "" && s.childLoaded != text || time.Since(s.childBorn) >= s.b.forkBounds.age) {
 		if err := c.Drop(context.WithoutCancel(ctx)); err != nil {
 			return nil, err
 		}
@@ -375,7 +380,7 @@ func (s *sandbox) run(ctx context.Context, p backend.Process, cmd jail.Command) 
 	if c == nil && z != nil {
 		var err error
 		if c, err = s.fork(n, z, false); err != nil && !errors.Is(err, jail.ErrNotForked) {
-			_ = s.Kill(context.WithoutCancel(ctx))
+			_ = s.killAll()
 			return nil, sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the sandbox could not be prepared").WithCause(err)
 		}
 		if err != nil {

@@ -43,7 +43,11 @@ func forkable(program string) (backend.Process, *bytes.Buffer) {
 	return backend.Process{
 		Argv: []string{python(), "-S", backend.ProgramDir + "/boot.py", backend.ProgramDir + "/main.py"}, Env: env, Stdout: &out, Stderr: &out,
 		Program: []backend.ProgramFile{{Name: "boot.py", Data: []byte(forkScript)}, {Name: "main.py", Data: []byte(program)}},
-		Fork:    &backend.Fork{Options: 2, Argv: []string{python(), "-S", backend.ProgramDir + "/boot.py", "any"}, Script: []byte(forkScript), Env: env},
+		Prestart: &backend.Prestart{
+			Argv: []string{python(), "-S", backend.ProgramDir + "/boot.py", "any"}, Env: env,
+			Program: []backend.ProgramFile{{Name: "boot.py", Data: testkit.ForkServer(forkScript)}},
+			Fork:    &backend.Fork{Options: 2},
+		},
 	}, &out
 }
 
@@ -64,7 +68,7 @@ func begun(t *testing.T, b backend.Backend, sp backend.Spec, p backend.Process, 
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := sb.Close(); err != nil {
+		if err := sb.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -83,7 +87,7 @@ func begun(t *testing.T, b backend.Backend, sp backend.Spec, p backend.Process, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := sb.Usage()
+	u := usage(t, sb)
 	if err := sb.Kill(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +117,7 @@ func TestForkIsAsExecuted(t *testing.T) {
 	for name, change := range map[string][]func(*process.Config){"Usual": nil, "WithoutCgroup": {process.WithoutCgroup}} {
 		t.Run(name, func(t *testing.T) {
 			b := newBackend(change...)(t)
-			defer func() { _ = b.Close() }()
+			defer func() { _ = b.Close(t.Context()) }()
 			// a fork is the third process of its sandbox, and has a smaller table of descriptors
 			same := strings.NewReplacer("FDSize:\t128", "FDSize:\t64", "sees ['2']", "sees ['3']", "[] 2 True", "[] 3 True")
 			want, wantExit, _, wantIso := ran(t, b, spec("executed"), self)
@@ -168,7 +172,7 @@ func (s *forkingSandbox) Start(ctx context.Context, p backend.Process) (backend.
 	if len(p.Argv) == 2 && p.Argv[0] == python() && p.Argv[1] == backend.ProgramDir+"/main.py" && p.Stdin == nil {
 		q, _ := forkable("")
 		p.Program = append([]backend.ProgramFile{q.Program[0]}, p.Program...)
-		p.Argv, p.Fork = append([]string{python(), "-S", q.Argv[2]}, p.Argv[1:]...), q.Fork
+		p.Argv, p.Prestart = append([]string{python(), "-S", q.Argv[2]}, p.Argv[1:]...), q.Prestart
 		s.b.hatch(ctx)
 	}
 	return s.Sandbox.Start(ctx, p)
@@ -188,14 +192,14 @@ func (b *forking) hatch(ctx context.Context) {
 		if r, err := sb.Start(ctx, p); err == nil {
 			_, _ = r.Wait(ctx)
 		}
-		_ = sb.Close()
+		_ = sb.Close(context.WithoutCancel(ctx))
 	}
 	b.t.Error("no zygote comes")
 }
 
-func (b *forking) Close() error {
+func (b *forking) Close(ctx context.Context) error {
 	b.forks += b.Forks()
-	return b.Backend.Close()
+	return b.Backend.Close(context.WithoutCancel(ctx))
 }
 
 // TestConformanceForked runs laws and attacks by forks.
@@ -267,7 +271,7 @@ func TestForksAreReached(t *testing.T) {
 	for name, change := range map[string][]func(*process.Config){"Usual": nil, "WithoutCgroup": {process.WithoutCgroup}} {
 		t.Run(name, func(t *testing.T) {
 			b := newBackend(change...)(t)
-			defer func() { _ = b.Close() }()
+			defer func() { _ = b.Close(t.Context()) }()
 			hatched(t, b, spec("warm"))
 			up := func(program string) (backend.Sandbox, backend.Running, string) {
 				t.Helper()
@@ -276,7 +280,7 @@ func TestForksAreReached(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				t.Cleanup(func() { _ = sb.Close() })
+				t.Cleanup(func() { _ = sb.Close(context.WithoutCancel(t.Context())) })
 				p, _ := forkable(program)
 				r, w, err := os.Pipe()
 				if err != nil {
@@ -328,7 +332,7 @@ func TestForksAreReached(t *testing.T) {
 			}
 
 			_, run, _ = up("print('up', flush=True)\nimport time\ntime.sleep(60)")
-			if err := run.Signal(15); err != nil {
+			if err := run.Signal(t.Context(), 15); err != nil {
 				t.Error(err)
 			}
 			if e, err := run.Wait(t.Context()); err != nil || e.Signal != 15 {
@@ -336,7 +340,7 @@ func TestForksAreReached(t *testing.T) {
 			}
 
 			_, run, link = up(deaf)
-			if err := b.Close(); err != nil {
+			if err := b.Close(t.Context()); err != nil {
 				t.Error(err)
 			}
 			all(link, false)
@@ -352,7 +356,7 @@ func TestForksAreReached(t *testing.T) {
 func TestForkGivesWay(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend()(t)
-	defer func() { _ = b.Close() }()
+	defer func() { _ = b.Close(t.Context()) }()
 	sp := spec("way")
 	hatched(t, b, sp)
 	const alone = "import os; print(sorted(p for p in os.listdir('/proc') if p.isdigit()) == [str(os.getpid())], os.getppid())"
@@ -369,7 +373,7 @@ func TestForkGivesWay(t *testing.T) {
 			}
 		}
 		p, out := forkable(alone)
-		p.Fork = nil
+		p.Prestart = nil
 		r, err := sb.Start(t.Context(), p)
 		if err != nil {
 			t.Fatalf("%s: %v", how, err)
@@ -379,7 +383,7 @@ func TestForkGivesWay(t *testing.T) {
 		}
 		_ = sb.Kill(t.Context())
 		_ = r.Drain(t.Context())
-		_ = sb.Close()
+		_ = sb.Close(t.Context())
 		if out.String() != "True 1\n" {
 			t.Errorf("%s: got %q", how, out.String())
 		}
@@ -390,7 +394,7 @@ func TestForkGivesWay(t *testing.T) {
 func TestZygoteIsKilled(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend()(t)
-	defer func() { _ = b.Close() }()
+	defer func() { _ = b.Close(t.Context()) }()
 	sp := spec("killed")
 	hatched(t, b, sp)
 	for _, pid := range b.(*process.Backend).Zygotes() {
@@ -410,7 +414,7 @@ func TestZygoteIsKilled(t *testing.T) {
 func TestForksKeepNothing(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend()(t)
-	defer func() { _ = b.Close() }()
+	defer func() { _ = b.Close(t.Context()) }()
 	sp := spec("secret")
 	hatched(t, b, sp)
 	before := backendtest.CountBeside(t, b)
@@ -432,7 +436,7 @@ func TestForksKeepNothing(t *testing.T) {
 	}
 	_ = sb.Kill(t.Context())
 	_ = r.Drain(t.Context())
-	if err := sb.Close(); err != nil {
+	if err := sb.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if out.String() != secret+"\n" {
@@ -561,7 +565,7 @@ func lives(pid int) bool {
 func TestForksThatEndAtOnce(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend()(t)
-	defer func() { _ = b.Close() }()
+	defer func() { _ = b.Close(t.Context()) }()
 	sp := spec("once")
 	hatched(t, b, sp)
 	once := func() error {
@@ -569,7 +573,7 @@ func TestForksThatEndAtOnce(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		defer func() { _ = sb.Close() }()
+		defer func() { _ = sb.Close(t.Context()) }()
 		p, out := forkable("import posix; posix._exit(3)")
 		r, err := sb.Start(t.Context(), p)
 		if err != nil {

@@ -2,6 +2,7 @@ package process_test
 
 import (
 	"bytes"
+	"context"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,7 +22,7 @@ with open("/proc/self/smaps_rollup") as f:
 // staying is forkable for an interpreter that lives long.
 func staying(program string) (backend.Process, *bytes.Buffer) {
 	p, out := forkable(program)
-	p.Fork.Stays = true
+	p.Prestart.Fork.Stays = true
 	return p, out
 }
 
@@ -42,10 +43,10 @@ func becomes(t *testing.T, b backend.Backend, kind string, want int) {
 func TestForksThatStay(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend()(t)
-	defer func() { _ = b.Close() }()
+	defer func() { _ = b.Close(t.Context()) }()
 	sp := spec("stays")
 	p, _ := staying("")
-	sp.Stays, sp.Fork = true, p.Fork
+	sp.Stays, sp.Prestart = true, p.Prestart
 	begin := func(id string) backend.Sandbox {
 		t.Helper()
 		sp.ID = id
@@ -53,7 +54,7 @@ func TestForksThatStay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = sb.Close() })
+		t.Cleanup(func() { _ = sb.Close(context.WithoutCancel(t.Context())) })
 		return sb
 	}
 	run := func(sb backend.Sandbox) (pid string, kib int) {
@@ -93,7 +94,7 @@ func TestForksThatStay(t *testing.T) {
 		t.Errorf("process %s is not the one that waited", pid)
 	}
 	other := newBackend()(t)
-	defer func() { _ = other.Close() }()
+	defer func() { _ = other.Close(t.Context()) }()
 	hatched(t, other, spec("usual"))
 	for i := 0; i < 20 && (pool(other)["processes_ahead"] == 0 || pool(other)["processes_ahead"] != pool(other)["slots_ready"]); i++ {
 		ran(t, other, spec("usual"), "import time; time.sleep(.1)")

@@ -48,14 +48,14 @@ func openOne() int {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	b := process.New(process.Config{MinTier: sandboxmcp.TierL2})
-	defer func() { _ = b.Close() }()
+	defer func() { _ = b.Close(context.WithoutCancel(ctx)) }()
 	wide := spec("odd")
 	wide.MaxTasks = 4500
 	sb, err := b.Open(ctx, wide)
 	if err != nil {
 		return fail(err)
 	}
-	defer func() { _ = sb.Close() }()
+	defer func() { _ = sb.Close(context.WithoutCancel(ctx)) }()
 	var o opened
 	if o.Isolation, err = sb.Isolation(ctx); err != nil {
 		return fail(err)

@@ -20,7 +20,7 @@ import (
 func TestOpenAfterTheBuilderWasKilled(t *testing.T) {
 	had := childrenOf(os.Getpid())
 	b := newBackend()(t)
-	defer func() { _ = b.Close() }()
+	defer func() { _ = b.Close(t.Context()) }()
 	for i := range 15 {
 		again, later := spec(fmt.Sprintf("again%d", i)), spec(fmt.Sprintf("next%d", i))
 		again.WorkInodes, later.WorkInodes = int64(100+2*i), int64(101+2*i) // no shape twice: none is ready, all are built
@@ -42,10 +42,10 @@ func TestOpenAfterTheBuilderWasKilled(t *testing.T) {
 		if err != nil {
 			t.Fatalf("open %d after the builder was killed: %v", i, err)
 		}
-		if err := next.Close(); err != nil {
+		if err := next.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
-		_ = sb.Close() // its jail is gone
+		_ = sb.Close(t.Context()) // its jail is gone
 	}
 }
 
@@ -71,7 +71,7 @@ func TestCloseWhileOpening(t *testing.T) {
 				}
 				time.Sleep(time.Duration(round) * 700 * time.Microsecond)
 				begin := time.Now()
-				if err := b.Close(); err != nil {
+				if err := b.Close(t.Context()); err != nil {
 					t.Errorf("Close: %v", err)
 				}
 				wg.Wait()

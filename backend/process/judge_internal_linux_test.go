@@ -14,7 +14,7 @@ import (
 // the error names the wall.
 func TestJudge(t *testing.T) {
 	b := New(Config{})
-	defer func() { _ = b.Close() }()
+	defer func() { _ = b.Close(t.Context()) }()
 	sb, err := b.Open(t.Context(), trialSpec("judge"))
 	if err != nil {
 		t.Skipf("no sandbox can be built here: %v", err)
@@ -38,19 +38,19 @@ func TestJudge(t *testing.T) {
 			t.Errorf("without %q: %v", w, err)
 		}
 	}
-	_ = sb.Close()
+	_ = sb.Close(t.Context())
 }
 
 // TestBadDirectoryIsNoReasonForWeakerWalls: where the weakest tier is allowed, a
 // fault of the request must not lead to it.
 func TestBadDirectoryIsNoReasonForWeakerWalls(t *testing.T) {
 	b := New(Config{MinTier: sandboxmcp.TierL1, TempDir: t.TempDir()})
-	defer func() { _ = b.Close() }()
+	defer func() { _ = b.Close(t.Context()) }()
 	first, err := b.Open(t.Context(), trialSpec("first"))
 	if err != nil {
 		t.Skipf("no sandbox can be built here: %v", err)
 	}
-	defer func() { _ = first.Close() }()
+	defer func() { _ = first.Close(t.Context()) }()
 	iso, err := first.Isolation(t.Context())
 	if err != nil || iso.Tier == sandboxmcp.TierL1 {
 		t.Skipf("no namespaces here: %v %v", iso.Tier, err)
@@ -59,7 +59,7 @@ func TestBadDirectoryIsNoReasonForWeakerWalls(t *testing.T) {
 	for _, dir := range []string{"/nonexistent/directory", "relative", "/dev/null", "/proc/self/fd/999"} {
 		spec.ReadOnlyDirs = []string{dir}
 		if sb, err := b.Open(t.Context(), spec); err == nil {
-			_ = sb.Close()
+			_ = sb.Close(t.Context())
 			t.Errorf("%q is shown", dir)
 		}
 	}
@@ -67,7 +67,7 @@ func TestBadDirectoryIsNoReasonForWeakerWalls(t *testing.T) {
 	if err != nil {
 		t.Fatalf("a bad directory spoils later sandboxes: %v", err)
 	}
-	defer func() { _ = after.Close() }()
+	defer func() { _ = after.Close(t.Context()) }()
 	if got, err := after.Isolation(t.Context()); err != nil || got.Tier != iso.Tier || got.PolicySHA256 != iso.PolicySHA256 {
 		t.Errorf("later sandboxes differ: %+v, %v, want %+v", got, err, iso)
 	}

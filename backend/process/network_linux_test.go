@@ -48,7 +48,7 @@ func TestNetworkOfEveryStart(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	started := func(program string) (backend.Process, *bytes.Buffer) {
 		p, out := forkable(program)
-		p.Fork = nil
+		p.Prestart = nil
 		return p, out
 	}
 	for name, c := range map[string]struct {
@@ -69,7 +69,7 @@ func TestNetworkOfEveryStart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBackend(c.change...)(t)
-			defer func() { _ = b.Close() }()
+			defer func() { _ = b.Close(t.Context()) }()
 			sp := spec("net")
 			sp.Stays = c.stays
 			if c.prepare != nil {
@@ -79,7 +79,7 @@ func TestNetworkOfEveryStart(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer func() { _ = sb.Close() }()
+			defer func() { _ = sb.Close(t.Context()) }()
 			p, _ := c.program(leaving)
 			out := &lines{}
 			p.Stdout, p.Stderr = out, out
@@ -160,7 +160,7 @@ func (l *lines) wait(t *testing.T, n int) {
 // is no other sandbox's, and that of one that had none is.
 func TestNetworkIsNobodyElses(t *testing.T) {
 	b := newBackend()(t)
-	defer func() { _ = b.Close() }()
+	defer func() { _ = b.Close(t.Context()) }()
 	sp := spec("kept")
 	for i, want := range []int{1, 0, 1, 0} {
 		sb, err := b.Open(t.Context(), sp)
@@ -176,8 +176,8 @@ func TestNetworkIsNobodyElses(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		b.(backend.Pooler).Trim() // also what is ready, which would have one
-		if err := sb.Close(); err != nil {
+		b.(backend.Pooler).Trim(t.Context()) // also what is ready, which would have one
+		if err := sb.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if got := pool(b)["network_namespaces"]; got != want {
@@ -190,12 +190,12 @@ func TestNetworkIsNobodyElses(t *testing.T) {
 // of memory, has no listeners either.
 func TestNetworkClosesWithADeadInit(t *testing.T) {
 	b := newBackend()(t)
-	defer func() { _ = b.Close() }()
+	defer func() { _ = b.Close(t.Context()) }()
 	sb, err := b.Open(t.Context(), spec("dies"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = sb.Close() }()
+	defer func() { _ = sb.Close(t.Context()) }()
 	n, err := sb.(backend.Networker).Network(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -257,12 +257,12 @@ func TestCertificates(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBackend(func(cfg *process.Config) { cfg.CertFile = c.setting })(t)
-			defer func() { _ = b.Close() }()
+			defer func() { _ = b.Close(t.Context()) }()
 			sb, err := b.Open(t.Context(), spec("certs"))
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer func() { _ = sb.Close() }()
+			defer func() { _ = sb.Close(t.Context()) }()
 			n, err := sb.(backend.Networker).Network(t.Context(), nil)
 			if err != nil {
 				t.Fatal(err)

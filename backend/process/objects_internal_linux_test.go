@@ -88,12 +88,12 @@ func TestInitIsFirstOutOfMemory(t *testing.T) {
 			}
 			change(&cfg)
 			b := New(cfg)
-			defer func() { _ = b.Close() }()
+			defer func() { _ = b.Close(t.Context()) }()
 			sb, err := b.Open(t.Context(), trialSpec("memory"))
 			if err != nil {
 				t.Skipf("no sandbox can be built here: %v", err)
 			}
-			defer func() { _ = sb.Close() }()
+			defer func() { _ = sb.Close(t.Context()) }()
 			score, err := os.ReadFile("/proc/" + strconv.Itoa(sb.(*sandbox).slot.PID()) + "/oom_score_adj")
 			if got := strings.TrimSpace(string(score)); err != nil || got != "1000" {
 				t.Errorf("oom_score_adj: got %q, %v, want 1000", got, err)

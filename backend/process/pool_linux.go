@@ -1,6 +1,7 @@
 package process
 
 import (
+	"context"
 	"slices"
 	"strconv"
 	"time"
@@ -66,7 +67,10 @@ func (b *Backend) Pool() map[string]int {
 }
 
 // Trim gives back what is kept.
-func (b *Backend) Trim() {
+func (b *Backend) Trim(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	b.closeReady(b.ready.empty)
 	b.mu.Lock()
 	halls, groups := slices.Clone(b.halls), b.groups
@@ -76,4 +80,5 @@ func (b *Backend) Trim() {
 		h.Trim()
 	}
 	groups.Empty()
+	return nil
 }

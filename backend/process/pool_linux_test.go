@@ -34,11 +34,11 @@ func tenant(t *testing.T, b backend.Backend, program string) (string, backend.Us
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := sb.Close(); err != nil {
+		if err := sb.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}()
-	if u := sb.Usage(); u.OOMKills != 0 || u.PeakMemory > 4<<20 || u.CPU > 50*time.Millisecond {
+	if u := usage(t, sb); u.OOMKills != 0 || u.PeakMemory > 4<<20 || u.CPU > 50*time.Millisecond {
 		t.Errorf("usage before anything ran: %+v", u)
 	}
 	var out, errs bytes.Buffer
@@ -52,7 +52,7 @@ func tenant(t *testing.T, b backend.Backend, program string) (string, backend.Us
 	if _, err := r.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	usage := sb.Usage()
+	taken := usage(t, sb)
 	if err := sb.Kill(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func tenant(t *testing.T, b backend.Backend, program string) (string, backend.Us
 	if errs.Len() > 0 {
 		t.Logf("stderr: %s", errs.String())
 	}
-	return out.String(), usage
+	return out.String(), taken
 }
 
 // look prints all that a program can read of its network namespace, without a
@@ -120,7 +120,7 @@ print(open('/proc/self/net/sockstat').read().count(' tw 1 '))`, "1\n", true},
 func TestNextTenantSeesNothing(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	fresh := newBackend(noPool)(t)
-	defer func() { _ = fresh.Close() }()
+	defer func() { _ = fresh.Close(t.Context()) }()
 	want, wantUsage := tenant(t, fresh, look)
 	wantText, _ := split(want)
 	again, _ := tenant(t, fresh, look)
@@ -133,7 +133,7 @@ func TestNextTenantSeesNothing(t *testing.T) {
 	for _, c := range tenants {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBackend()(t)
-			defer func() { _ = b.Close() }()
+			defer func() { _ = b.Close(t.Context()) }()
 			out, _ := tenant(t, b, c.program)
 			if c.want != "" && out != c.want {
 				t.Fatalf("the first tenant printed %q, want %q", out, c.want)
@@ -166,13 +166,23 @@ func split(out string) (text, namespace string) {
 	return out[:i+1], out[i+1:]
 }
 
+// usage is what a sandbox has taken.
+func usage(t *testing.T, sb backend.Sandbox) backend.Usage {
+	t.Helper()
+	u, err := sb.Usage(t.Context())
+	if err != nil {
+		t.Errorf("Usage: %v", err)
+	}
+	return u
+}
+
 func pool(b backend.Backend) map[string]int { return b.(backend.Pooler).Pool() }
 
 // TestUsedAgain shows that something is used again at all, and never by two.
 func TestUsedAgain(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend()(t)
-	defer func() { _ = b.Close() }()
+	defer func() { _ = b.Close(t.Context()) }()
 	const which = "import os\nprint(os.readlink('/proc/self/ns/net'))"
 	first, _ := tenant(t, b, which)
 	second, _ := tenant(t, b, which)
@@ -213,7 +223,7 @@ func TestUsedAgain(t *testing.T) {
 	wg.Wait()
 	for _, sb := range open {
 		if sb != nil {
-			_ = sb.Close()
+			_ = sb.Close(t.Context())
 		}
 	}
 	if len(seen) != len(open) {
@@ -237,7 +247,7 @@ func TestPoolIsBounded(t *testing.T) {
 			open = append(open, sb)
 		}
 		for _, sb := range open {
-			if err := sb.Close(); err != nil {
+			if err := sb.Close(t.Context()); err != nil {
 				t.Error(err)
 			}
 		}
@@ -251,14 +261,14 @@ func TestPoolIsBounded(t *testing.T) {
 	if got := pool(other); got["network_namespaces"] != 2 {
 		t.Errorf("the other backend keeps %v, want 2", got)
 	}
-	if err := one.Close(); err != nil {
+	if err := one.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if diff := cmp.Diff(map[string]int{"cgroups": 0, "imports": 0, "network_namespaces": 0, "processes_ahead": 0, "slots_ready": 0, "zygotes": 0}, pool(one)); diff != "" {
 		t.Errorf("after Close (-want +got):\n%s", diff)
 	}
 	fill(other, 1) // it goes on
-	if err := other.Close(); err != nil {
+	if err := other.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
 	before.Same(t)
@@ -267,12 +277,12 @@ func TestPoolIsBounded(t *testing.T) {
 // TestPoolOff keeps nothing.
 func TestPoolOff(t *testing.T) {
 	b := newBackend(noPool)(t)
-	defer func() { _ = b.Close() }()
+	defer func() { _ = b.Close(t.Context()) }()
 	sb, err := b.Open(t.Context(), spec("off"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := sb.Close(); err != nil {
+	if err := sb.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if diff := cmp.Diff(map[string]int{"cgroups": 0, "imports": 0, "network_namespaces": 0, "processes_ahead": 0, "slots_ready": 0, "zygotes": 0}, pool(b)); diff != "" {
@@ -285,14 +295,14 @@ func TestPoolOff(t *testing.T) {
 func TestBuilderTakesItsNetworksAlong(t *testing.T) {
 	had := childrenOf(os.Getpid())
 	b := newBackend()(t)
-	defer func() { _ = b.Close() }()
+	defer func() { _ = b.Close(t.Context()) }()
 	open := func() {
 		t.Helper()
 		sb, err := b.Open(t.Context(), spec("die"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := sb.Close(); err != nil {
+		if err := sb.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}
@@ -325,9 +335,9 @@ func BenchmarkOpenClose(b *testing.B) {
 	for name, change := range map[string][]func(*process.Config){"Pool": nil, "NoPool": {noPool}} {
 		b.Run(name, func(b *testing.B) {
 			be := newBackend(change...)(b)
-			defer func() { _ = be.Close() }()
+			defer func() { _ = be.Close(b.Context()) }()
 			if sb, err := be.Open(b.Context(), spec("first")); err == nil {
-				_ = sb.Close()
+				_ = sb.Close(b.Context())
 			}
 			open, i := time.Duration(0), 0
 			for b.Loop() {
@@ -338,7 +348,7 @@ func BenchmarkOpenClose(b *testing.B) {
 					b.Fatal(err)
 				}
 				open += time.Since(at)
-				if err := sb.Close(); err != nil {
+				if err := sb.Close(b.Context()); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -28,6 +28,10 @@ type Config struct {
 	PoolIdle time.Duration   // empty sandboxes that nobody wants for so long go; 0: 5 minutes
 	Logger   *slog.Logger    // nil: none
 
+	SearchPath   string   // PATH on which interpreters are looked for; empty: the system's
+	ShimEnv      []string // environment in which version-manager shims are asked; nil: SearchPath alone
+	FindingsFile string   // where found interpreters are kept between processes, in a private directory; empty: nowhere
+
 	testOnlyNoCgroup     bool
 	testOnlyNoNamespaces bool
 	testOnlyForkAgain    bool // not only the first process of a sandbox

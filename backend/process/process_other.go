@@ -11,10 +11,10 @@ import (
 )
 
 // Backend is not available on this system: it needs a Linux kernel.
-type Backend struct{}
+type Backend struct{ interpreters }
 
 // New returns a backend that refuses to open sandboxes.
-func New(Config) *Backend { return &Backend{} }
+func New(cfg Config) *Backend { return &Backend{newInterpreters(cfg)} }
 
 // Name returns "process".
 func (*Backend) Name() string { return Name }
@@ -37,4 +37,4 @@ func (*Backend) Checks(context.Context) []sandboxmcp.Check {
 }
 
 // Close does nothing.
-func (*Backend) Close() error { return nil }
+func (*Backend) Close(context.Context) error { return nil }

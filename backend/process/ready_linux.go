@@ -38,11 +38,11 @@ type shape struct {
 	tasks                                    int
 	cpuTime                                  time.Duration
 	stays                                    bool
-	dirs, hint, packages                     string
+	dirs, hint, loads                        string
 }
 
 func shapeOf(s backend.Spec) shape {
-	return shape{s.MemoryBytes, s.WorkBytes, s.WorkInodes, s.TempBytes, s.CPUCores, s.MaxTasks, s.CPUTime, s.Stays, strings.Join(s.ReadOnlyDirs, "\x00"), s.Hint, s.Packages}
+	return shape{s.MemoryBytes, s.WorkBytes, s.WorkInodes, s.TempBytes, s.CPUCores, s.MaxTasks, s.CPUTime, s.Stays, strings.Join(s.ReadOnlyDirs, "\x00"), s.Hint, s.Loads}
 }
 
 // stock is what is known of a shape, and what is ready of it.
@@ -221,9 +221,9 @@ func (p *readyPool) next() (spec backend.Spec, next prospect, ok bool) {
 // prospect is what can be done for a program before it is asked for: by what the
 // last one in a sandbox of the shape was.
 type prospect struct {
-	fork    string           // key of the zygote that it could be forked from
-	imports string           // what imports its packages
-	ahead   *backend.Process // what could be started ahead; nothing in it is a caller's
+	fork  string           // key of the zygote that it could be forked from
+	load  string           // what the fork loads
+	ahead *backend.Process // what could be started ahead; nothing in it is a caller's
 }
 
 // expect notes how the last program in a sandbox of the shape could be started.
@@ -420,12 +420,12 @@ func (b *Backend) fillOne() bool {
 		b.ready.stop()
 		return false
 	}
-	sound := (next.fork == "" || s.readyFork(next.fork, next.imports)) && (next.ahead == nil || s.startAhead(*next.ahead))
+	sound := (next.fork == "" || s.readyFork(next.fork, next.load)) && (next.ahead == nil || s.startAhead(*next.ahead))
 	if !sound {
 		b.ready.stop()
 	}
 	if !sound || !b.ready.put(s) {
-		_ = s.Close()
+		_ = s.end()
 	}
 	return sound
 }
@@ -450,7 +450,7 @@ func (b *Backend) closeReady(which func() []*sandbox) {
 	}
 	defer b.builds.Done()
 	for _, s := range which() {
-		_ = s.Close()
+		_ = s.end()
 	}
 }
 
@@ -458,7 +458,7 @@ func (b *Backend) closeReady(which func() []*sandbox) {
 func (b *Backend) tryReady(spec backend.Spec) *sandbox {
 	s, dead := b.ready.take(shapeOf(spec), spec)
 	for _, d := range dead {
-		_ = d.Close()
+		_ = d.end()
 	}
 	if s != nil {
 		s.spec = spec
@@ -482,7 +482,7 @@ func (b *Backend) handOut(s *sandbox) error {
 	b.objects.startLocked()
 	b.mu.Unlock()
 	if closed {
-		_ = s.Close()
+		_ = s.end()
 		return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the process backend is closed")
 	}
 	return nil

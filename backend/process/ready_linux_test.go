@@ -39,7 +39,7 @@ func readied(t *testing.T, b backend.Backend, sp backend.Spec) int {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := sb.Close(); err != nil {
+		if err := sb.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -53,7 +53,7 @@ func openClosed(t *testing.T, b backend.Backend, sp backend.Spec) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := sb.Close(); err != nil {
+	if err := sb.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
@@ -62,7 +62,7 @@ func openClosed(t *testing.T, b backend.Backend, sp backend.Spec) {
 // twice does, each is taken by its own shape only, and what is taken is made again.
 func TestReadyByUse(t *testing.T) {
 	b := newBackend()(t)
-	defer func() { _ = b.Close() }()
+	defer func() { _ = b.Close(t.Context()) }()
 	openClosed(t, b, spec("once"))
 	if n := ready(b); n != 0 {
 		t.Errorf("%d are ready after one use, want 0", n)
@@ -83,7 +83,7 @@ func TestReadyByUse(t *testing.T) {
 		if n := ready(b); n != 2 {
 			t.Errorf("%d are ready when one of another %s was opened, want 2", n, name)
 		}
-		_ = sb.Close()
+		_ = sb.Close(t.Context())
 	}
 	sb, err := b.Open(t.Context(), spec("third"))
 	if err != nil {
@@ -92,7 +92,7 @@ func TestReadyByUse(t *testing.T) {
 	if n := ready(b); n != 1 {
 		t.Errorf("%d are ready after one was taken, want 1", n)
 	}
-	if err := sb.Close(); err != nil {
+	if err := sb.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
 	until(t, b, "2 again", func(n int) bool { return n == 2 })
@@ -135,7 +135,7 @@ func TestReadyIsAsFresh(t *testing.T) {
 	for name, change := range map[string][]func(*process.Config){"Usual": nil, "WithoutCgroup": {process.WithoutCgroup}} {
 		t.Run(name, func(t *testing.T) {
 			b := newBackend(change...)(t)
-			defer func() { _ = b.Close() }()
+			defer func() { _ = b.Close(t.Context()) }()
 			want, wantIso := seen(t, b, 0)
 			readied(t, b, spec("warm"))
 			got, gotIso := seen(t, b, 1)
@@ -162,7 +162,7 @@ func seen(t *testing.T, b backend.Backend, left int) (string, any) {
 	if n := ready(b); n != left {
 		t.Errorf("%d are ready beside the open one, want %d", n, left)
 	}
-	defer func() { _ = sb.Close() }()
+	defer func() { _ = sb.Close(t.Context()) }()
 	var out, errs bytes.Buffer
 	r, err := sb.Start(t.Context(), backend.Process{
 		Argv: []string{python(), "-S", "-I", backend.ProgramDir + "/main.py"}, Env: []string{"PATH=/usr/bin:/bin"},
@@ -195,7 +195,7 @@ func seen(t *testing.T, b backend.Backend, left int) (string, any) {
 func TestReadyIsWatched(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend(process.WithoutCgroup)(t)
-	defer func() { _ = b.Close() }()
+	defer func() { _ = b.Close(t.Context()) }()
 	sp := spec("watched")
 	sp.CPUCores = 0.25
 	readied(t, b, sp)
@@ -206,7 +206,7 @@ func TestReadyIsWatched(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = sb.Close() }()
+		defer func() { _ = sb.Close(t.Context()) }()
 		if n := ready(b); n != had-1 {
 			t.Errorf("%d of %d are ready, so it was no ready one", n, had)
 		}
@@ -219,7 +219,7 @@ func TestReadyIsWatched(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return e, sb.Usage(), time.Since(begin)
+		return e, usage(t, sb), time.Since(begin)
 	}
 	time.Sleep(2 * time.Second) // time in which nothing runs is not saved up
 	_, _, took := run("import time\nwhile time.process_time() < .4: pass")
@@ -236,7 +236,7 @@ func TestReadyIsWatched(t *testing.T) {
 // TestBurstAboveThePool: three times as many at once as are ready.
 func TestBurstAboveThePool(t *testing.T) {
 	b := newBackend()(t)
-	defer func() { _ = b.Close() }()
+	defer func() { _ = b.Close(t.Context()) }()
 	n := readied(t, b, spec("burst"))
 	for round := range 3 {
 		var wg sync.WaitGroup
@@ -247,7 +247,7 @@ func TestBurstAboveThePool(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				defer func() { _ = sb.Close() }()
+				defer func() { _ = sb.Close(t.Context()) }()
 				r, err := sb.Start(t.Context(), backend.Process{Argv: []string{"/bin/sh", "-c", "exit 7"}})
 				if err != nil {
 					t.Error(err)
@@ -267,7 +267,7 @@ func TestBurstAboveThePool(t *testing.T) {
 // TestReadyGoesWhenIdle: nobody asks, and all of it goes.
 func TestReadyGoesWhenIdle(t *testing.T) {
 	b := newBackend(func(c *process.Config) { c.PoolIdle = 300 * time.Millisecond })(t)
-	defer func() { _ = b.Close() }()
+	defer func() { _ = b.Close(t.Context()) }()
 	readied(t, b, spec("idle"))
 	before := backendtest.CountBeside(t, b) // the builder is there now
 	readied(t, b, spec("idle"))
@@ -279,7 +279,7 @@ func TestReadyGoesWhenIdle(t *testing.T) {
 func TestReadyEndsWithItsJail(t *testing.T) {
 	had := childrenOf(os.Getpid())
 	b := newBackend()(t)
-	defer func() { _ = b.Close() }()
+	defer func() { _ = b.Close(t.Context()) }()
 	readied(t, b, spec("jail"))
 	for _, pid := range childrenOf(os.Getpid()) {
 		if !slices.Contains(had, pid) {
@@ -294,7 +294,7 @@ func TestReadyEndsWithItsJail(t *testing.T) {
 func TestReadyWhoseInitEnded(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend()(t)
-	defer func() { _ = b.Close() }()
+	defer func() { _ = b.Close(t.Context()) }()
 	had := childrenOf(os.Getpid())
 	readied(t, b, spec("init"))
 	killed := 0

@@ -43,12 +43,12 @@ type sandbox struct {
 	root  string        // its directory on the host; tier L1 only
 	lock  *os.File      // on root
 
-	asked        bool        // it was handed out
-	child        *jail.Child // a fork that waits; guarded by mu once it is handed out
-	childKey     string
-	childImports string    // text of the imports that the fork has loaded
-	childBorn    time.Time // when its zygote was
-	ahead        *ahead    // a process that waits; likewise
+	asked       bool        // it was handed out
+	child       *jail.Child // a fork that waits; guarded by mu once it is handed out
+	childKey    string
+	childLoaded string    // what the fork has loaded
+	childBorn   time.Time // when its zygote was
+	ahead       *ahead    // a process that waits; likewise
 
 	net    network         // what it was given of a way out
 	effort *backend.Effort // bounds the server's time for it
@@ -284,7 +284,14 @@ func (s *sandbox) relocate(c *jail.Command) {
 }
 
 // Kill ends every process.
-func (s *sandbox) Kill(context.Context) error {
+func (s *sandbox) Kill(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return s.killAll()
+}
+
+func (s *sandbox) killAll() error {
 	s.watch.stop()
 	s.effort.Free()
 	s.net.close()
@@ -302,6 +309,9 @@ func (s *sandbox) Kill(context.Context) error {
 
 // Clear ends every process and keeps the sandbox.
 func (s *sandbox) Clear(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, clearLimit)
 	defer cancel()
 	release, err := s.hold()
@@ -317,7 +327,10 @@ func (s *sandbox) Clear(ctx context.Context) error {
 }
 
 // Provide puts files where programs cannot write.
-func (s *sandbox) Provide(_ context.Context, list []backend.ProgramFile) error {
+func (s *sandbox) Provide(ctx context.Context, list []backend.ProgramFile) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	release, err := s.hold()
 	if err != nil {
 		return fmt.Errorf("provide: %w", err)
@@ -342,7 +355,10 @@ const clearLimit = 10 * time.Second
 func (s *sandbox) Files() backend.Files { return heldFiles{s} }
 
 // Isolation reads which walls stand.
-func (s *sandbox) Isolation(context.Context) (sandboxmcp.Isolation, error) {
+func (s *sandbox) Isolation(ctx context.Context) (sandboxmcp.Isolation, error) {
+	if err := ctx.Err(); err != nil {
+		return sandboxmcp.Isolation{}, err
+	}
 	s.quota.RLock()
 	defer s.quota.RUnlock()
 	iso := sandboxmcp.Isolation{Backend: Name, Kernel: s.b.kernel, PolicySHA256: s.hall.policy, Weak: []string{}}
@@ -419,13 +435,21 @@ func contains(list []string, v string) bool {
 }
 
 // Usage tells what the sandbox has taken.
-func (s *sandbox) Usage() backend.Usage {
+func (s *sandbox) Usage(ctx context.Context) (backend.Usage, error) {
+	if err := ctx.Err(); err != nil {
+		return backend.Usage{}, err
+	}
+	release, err := s.hold()
+	if err != nil {
+		return backend.Usage{}, err
+	}
+	defer release()
 	u := s.taken()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	u.OOMKills += len(s.exceeded)
 	u.Exceeded = slices.Clone(s.exceeded)
-	return u
+	return u, nil
 }
 
 // taken returns what the control group, or the watch in its place, has counted.
@@ -433,17 +457,15 @@ func (s *sandbox) taken() backend.Usage {
 	if s.group == nil {
 		return s.watch.usage(s.slot.CPU())
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.kept {
-		return backend.Usage{}
-	}
 	u := s.group.Usage()
 	return backend.Usage{PeakMemory: u.PeakMemory, CPU: u.CPU, PeakTasks: max(u.PeakTasks-1, 1), OOMKills: u.OOMKills}
 }
 
-// Close kills and gives everything back.
-func (s *sandbox) Close() error {
+// Close kills and gives everything back. What it waits for is bounded, and it waits
+// also when ctx has ended.
+func (s *sandbox) Close(context.Context) error { return s.end() }
+
+func (s *sandbox) end() error {
 	s.closeOnce.Do(func() {
 		s.watch.stop()
 		s.effort.Free()
@@ -535,10 +557,20 @@ type running struct {
 }
 
 // Interrupt sends SIGINT to the process and its group.
-func (r *running) Interrupt() error { return r.proc.SignalGroup(int(unix.SIGINT)) }
+func (r *running) Interrupt(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return r.proc.SignalGroup(int(unix.SIGINT))
+}
 
 // Signal sends a signal to the process alone.
-func (r *running) Signal(n int) error { return r.proc.Signal(n) }
+func (r *running) Signal(ctx context.Context, n int) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return r.proc.Signal(n)
+}
 
 // Channel is our end of the private stream.
 func (r *running) Channel() io.ReadWriteCloser {
@@ -571,7 +603,10 @@ func (r *running) Wait(ctx context.Context) (backend.Exit, error) {
 }
 
 // Flush hands on what is in the streams now.
-func (r *running) Flush(context.Context) error {
+func (r *running) Flush(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	err := r.pipes.flush()
 	r.s.b.refused(err)
 	return err

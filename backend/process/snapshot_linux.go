@@ -8,70 +8,70 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
-// Packages are imported in a sandbox of the server's own, by a fork of the zygote
-// that has no rights over anything else. The memory of that process is saved, and
-// the forks of programs that import the same packages load it, each in its own
-// sandbox. No package code runs in a process that may enter sandboxes.
+// A Fork.Load, such as a text that imports packages, is executed in a sandbox of the
+// server's own, by a fork of the zygote that has no rights over anything else. The
+// memory of that process is saved, and the forks of programs with the same Load take
+// it over, each in its own sandbox. Nothing of a Load runs in a process that may enter
+// sandboxes.
 
-// imports is the state of one text that imports packages, for one nest. The hall's
-// forkMu guards it.
-type imports struct {
+// load is the state of one Fork.Load for one nest. The hall's forkMu guards it.
+type load struct {
 	text   string
-	whole  func() error
+	check  func(context.Context) error
 	uses   int
 	making chan struct{} // closed when the attempt has ended; nil: none is under way
 	failed time.Time
 }
 
-// importsMost bounds the snapshots of one zygote.
-const importsMost = 4
+// loadsMost bounds the snapshots of one zygote.
+const loadsMost = 4
 
-// importSpec is the sandbox in which packages are imported.
-func importSpec() backend.Spec {
+// loadSpec is the sandbox in which a Load is executed.
+func loadSpec() backend.Spec {
 	return backend.Spec{
-		ID: "import", MemoryBytes: 1 << 30, CPUCores: 1, MaxTasks: 32, CPUTime: time.Minute,
+		ID: "load", MemoryBytes: 1 << 30, CPUCores: 1, MaxTasks: 32, CPUTime: time.Minute,
 		WorkBytes: 512 << 20, WorkInodes: 256, TempBytes: 16 << 20,
 	}
 }
 
-// wantsLocked notes that a program imports packages.
+// wantsLocked notes that a process loads something.
 func (n *nest) wantsLocked(f *backend.Fork) {
-	if len(f.Imports) == 0 {
+	if len(f.Load) == 0 {
 		return
 	}
-	text := string(f.Imports)
-	i := n.imports[text]
+	text := string(f.Load)
+	i := n.loads[text]
 	if i == nil {
-		if len(n.imports) >= importsMost {
+		if len(n.loads) >= loadsMost {
 			return
 		}
-		i = &imports{text: text}
-		n.imports[text] = i
+		i = &load{text: text}
+		n.loads[text] = i
 	}
-	i.whole = f.Whole
+	i.check = f.Loaded
 	i.uses++
 }
 
-// importLocked starts to make the snapshots that programs want and the nest's zygote
+// loadLocked starts to make the snapshots that programs want and the nest's zygote
 // lacks.
-func (b *Backend) importLocked(h *hall, n *nest) {
+func (b *Backend) loadLocked(h *hall, n *nest) {
 	if n.zygote == nil {
 		return
 	}
-	for _, i := range n.imports {
+	for _, i := range n.loads {
 		if i.uses < 2 && !n.cfg.Stays || i.making != nil || n.zygote.Snapshot(i.text) != nil || time.Since(i.failed) < b.forkBounds.rest || !b.begin() {
 			continue
 		}
 		i.making = make(chan struct{})
-		z, whole := n.zygote, i.whole
+		z, check := n.zygote, i.check
 		go func() {
 			defer b.builds.Done()
-			err := b.makeSnapshot(h, z, i.text, whole)
+			err := b.makeSnapshot(h, z, i.text, check)
 			if err != nil {
-				b.log.Debug("packages are not imported ahead", "error", err)
+				b.log.Debug("no snapshot is made", "error", err)
 			}
 			b.mu.Lock()
-			b.imported, b.noImport = true, err
+			b.loaded, b.noLoad = true, err
 			b.mu.Unlock()
 			h.forkMu.Lock()
 			defer h.forkMu.Unlock()
@@ -84,12 +84,13 @@ func (b *Backend) importLocked(h *hall, n *nest) {
 	}
 }
 
-// makeSnapshot imports packages and keeps the snapshot with the zygote, once a fork has
-// loaded it in a sandbox of its own.
-func (b *Backend) makeSnapshot(h *hall, z *jail.Zygote, text string, whole func() error) error {
-	snapshot, err := b.saved(h, z, text)
-	if err == nil && whole != nil {
-		err = whole()
+// makeSnapshot executes a Load and keeps the snapshot with the zygote, once a fork has
+// taken it over in a sandbox of its own.
+func (b *Backend) makeSnapshot(h *hall, z *jail.Zygote, text string, check func(context.Context) error) error {
+	ctx := context.Background() //nolint:forbidigo // it is nobody's call
+	snapshot, err := b.saved(ctx, h, z, text)
+	if err == nil && check != nil {
+		err = check(ctx)
 	}
 	if err == nil {
 		err = b.tryLoad(h, z, snapshot)
@@ -102,25 +103,25 @@ func (b *Backend) makeSnapshot(h *hall, z *jail.Zygote, text string, whole func(
 	return nil
 }
 
-// saved has a fork import packages in a sandbox of its own.
-func (b *Backend) saved(h *hall, z *jail.Zygote, text string) (*jail.Snapshot, error) {
+// saved has a fork execute a Load in a sandbox of its own.
+func (b *Backend) saved(ctx context.Context, h *hall, z *jail.Zygote, text string) (*jail.Snapshot, error) {
 	s, c, err := b.forkAlone(h, z)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = s.Close() }()
+	defer func() { _ = s.end() }()
 	if err = c.Save([]byte(text)); err != nil {
 		return nil, err
 	}
-	if err = s.Kill(context.Background()); err != nil { //nolint:forbidigo // it is nobody's call
+	if err = s.killAll(); err != nil {
 		return nil, err
 	}
-	file, err := s.Files().Open("snapshot")
+	file, err := files{dir: s.slot.Dirs[jail.DirWork]}.Open("snapshot")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = file.Close() }()
-	info, err := file.Stat()
+	info, err := file.Stat(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -133,13 +134,13 @@ func (b *Backend) tryLoad(h *hall, z *jail.Zygote, snapshot *jail.Snapshot) erro
 	if err != nil {
 		return err
 	}
-	defer func() { _ = s.Close() }()
+	defer func() { _ = s.end() }()
 	return c.Load(snapshot, false)
 }
 
 // forkAlone makes a fork in a sandbox that is used for nothing else.
 func (b *Backend) forkAlone(h *hall, z *jail.Zygote) (*sandbox, *jail.Child, error) {
-	s, err := b.build(h, importSpec(), true)
+	s, err := b.build(h, loadSpec(), true)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -147,17 +148,17 @@ func (b *Backend) forkAlone(h *hall, z *jail.Zygote) (*sandbox, *jail.Child, err
 		s.watch = startWatch(s.slot, h.Mode(), s.spec)
 	}
 	if s.child, err = s.forkFrom(z, false); err != nil {
-		_ = s.Close()
+		_ = s.end()
 		return nil, nil, err
 	}
 	return s, s.child, nil
 }
 
-// awaitImports waits for a snapshot that is being made, until ctx or t ends.
-func (h *hall) awaitImports(ctx context.Context, n *nest, text string, t *time.Timer) {
+// awaitLoad waits for a snapshot that is being made, until ctx or t ends.
+func (h *hall) awaitLoad(ctx context.Context, n *nest, text string, t *time.Timer) {
 	h.forkMu.Lock()
 	var making chan struct{}
-	if i := n.imports[text]; i != nil {
+	if i := n.loads[text]; i != nil {
 		making = i.making
 	}
 	h.forkMu.Unlock()
@@ -183,33 +184,33 @@ func (s *sandbox) load(c *jail.Child, z *jail.Zygote, text string, ahead bool) e
 	}
 	err := c.Load(snapshot, ahead)
 	if err == nil {
-		s.childImports = text
+		s.childLoaded = text
 		return nil
 	}
 	if !s.gone() { // the snapshot is at fault, and not the end of the sandbox
-		s.hall.forgetImports(z, text)
-		s.b.log.Warn("a snapshot of imported packages is discarded", "error", err)
+		s.hall.forgetLoad(z, text)
+		s.b.log.Warn("a snapshot is discarded", "error", err)
 	}
 	return err
 }
 
-// forgetImports discards a snapshot that could not be loaded. It is not made again for a
+// forgetLoad discards a snapshot that could not be loaded. It is not made again for a
 // while.
-func (h *hall) forgetImports(z *jail.Zygote, text string) {
+func (h *hall) forgetLoad(z *jail.Zygote, text string) {
 	h.forkMu.Lock()
 	defer h.forkMu.Unlock()
 	z.Keep(text, nil)
 	for _, n := range h.nests {
-		if i := n.imports[text]; i != nil && n.zygote == z {
+		if i := n.loads[text]; i != nil && n.zygote == z {
 			i.failed = time.Now()
 		}
 	}
 }
 
-// NotImported tells why packages were not imported ahead when that was last tried;
-// nil: they were, or nobody asked.
-func (b *Backend) NotImported() error {
+// NotLoaded returns why nothing was loaded ahead when that was last tried; nil: it
+// was, or nobody asked.
+func (b *Backend) NotLoaded() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.noImport
+	return b.noLoad
 }

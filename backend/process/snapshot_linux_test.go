@@ -13,7 +13,7 @@ import (
 // importing is a program that may be forked and load what text imported.
 func importing(program, text string) (backend.Process, interface{ String() string }) {
 	p, out := forkable(program)
-	p.Fork.Imports = []byte(text)
+	p.Prestart.Fork.Load = []byte(text)
 	return p, out
 }
 
@@ -45,7 +45,7 @@ func TestForkLoadsWhatAnotherImported(t *testing.T) {
 	for name, change := range map[string][]func(*process.Config){"Usual": nil, "WithoutCgroup": {process.WithoutCgroup}} {
 		t.Run(name, func(t *testing.T) {
 			b := newBackend(change...)(t)
-			defer func() { _ = b.Close() }()
+			defer func() { _ = b.Close(t.Context()) }()
 			hatched(t, b, spec("warm"))
 			if err := made(t, b.(*process.Backend), where); err != nil {
 				t.Fatalf("got %v, want that it is imported ahead", err)
@@ -94,7 +94,7 @@ func TestHostileImportHarmsOnlyItself(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBackend()(t)
-			defer func() { _ = b.Close() }()
+			defer func() { _ = b.Close(t.Context()) }()
 			hatched(t, b, spec("warm"))
 			if err := made(t, b.(*process.Backend), c.text); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want an error with %q", err, c.want)
@@ -113,7 +113,7 @@ func TestImportThatFailsLater(t *testing.T) {
 	for name, does := range map[string]string{"Hangs": "time.sleep(100)", "Dies": "posix.kill(posix.getpid(), 9)", "Stays": "posix.fork() or time.sleep(100)"} {
 		t.Run(name, func(t *testing.T) {
 			b := newBackend()(t)
-			defer func() { _ = b.Close() }()
+			defer func() { _ = b.Close(t.Context()) }()
 			hatched(t, b, spec("warm"))
 			text := "import posix, time\nsize = posix.statvfs('/mnt/data').f_blocks\ndef later():\n    if posix.statvfs('/mnt/data').f_blocks != size: " + does + "\nposix.register_at_fork(after_in_child=later)\n"
 			if err := made(t, b.(*process.Backend), text); err != nil {
@@ -131,7 +131,7 @@ func TestImportThatFailsLater(t *testing.T) {
 
 // withPackages says that the program imports packages, so that they may be loaded ahead.
 func withPackages(s backend.Spec) backend.Spec {
-	s.Packages = "a package"
+	s.Loads = "a package"
 	return s
 }
 
@@ -143,7 +143,7 @@ func TestPackageCodeRunsBeforeNoOtherProgram(t *testing.T) {
 	for name, sp := range map[string]backend.Spec{"Announced": withPackages(spec("imports")), "Unannounced": spec("imports")} {
 		t.Run(name, func(t *testing.T) {
 			b := newBackend()(t)
-			defer func() { _ = b.Close() }()
+			defer func() { _ = b.Close(t.Context()) }()
 			hatched(t, b, spec("warm"))
 			if err := made(t, b.(*process.Backend), text); err != nil {
 				t.Fatalf("got %v, want that it is imported ahead", err)

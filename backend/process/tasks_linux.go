@@ -70,7 +70,7 @@ func (b *Backend) reserveTasks(n int, ahead bool) error {
 			return errNoTasks
 		}
 		if s := b.ready.giveWay(); s != nil {
-			_ = s.Close()
+			_ = s.end()
 		}
 	}
 }

@@ -17,7 +17,7 @@ func TestReadySandboxesGiveWay(t *testing.T) {
 	small, large := spec("small"), spec("large")
 	large.MaxTasks = 200
 	b := newBackend(func(c *process.Config) { c.MaxTasks = 256 })(t)
-	defer b.Close()
+	defer b.Close(t.Context())
 	if b.(backend.Tasker).MaxTasks() != 256 {
 		t.Fatalf("MaxTasks is %d, want 256", b.(backend.Tasker).MaxTasks())
 	}
@@ -31,7 +31,7 @@ func TestReadySandboxesGiveWay(t *testing.T) {
 	if n := ready(b); n != 0 { // 64 + 200 is more than 256
 		t.Errorf("%d sandboxes are ready beside the large one, want 0", n)
 	}
-	if err := sb.Close(); err != nil {
+	if err := sb.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
 	until(t, b, "some again, once the large one has ended", func(n int) bool { return n > 0 })
@@ -41,7 +41,7 @@ func TestReadySandboxesGiveWay(t *testing.T) {
 // allow.
 func TestNothingIsKeptReadyThatDoesNotFit(t *testing.T) {
 	b := newBackend(func(c *process.Config) { c.MaxTasks = 100 })(t)
-	defer b.Close()
+	defer b.Close(t.Context())
 	for range 3 { // each has 64
 		openClosed(t, b, spec("small"))
 	}
@@ -72,7 +72,7 @@ func ofACrowd(t *testing.T, b backend.Backend, watched bool) (backend.Sandbox, b
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = sb.Close() })
+	t.Cleanup(func() { _ = sb.Close(context.WithoutCancel(t.Context())) })
 	up := make(chan struct{}, 8)
 	r, err := sb.Start(t.Context(), backend.Process{
 		Argv: []string{python(), "-S", "-I", backend.ProgramDir + "/main.py"}, Env: []string{"PATH=/usr/bin:/bin"},
@@ -109,7 +109,7 @@ func TestATinyShareDoesNotDelayAKill(t *testing.T) {
 	for name, change := range map[string]func(*process.Config){"cgroup": func(*process.Config) {}, "watched": process.WithoutCgroup} {
 		t.Run(name, func(t *testing.T) {
 			b := newBackend(change)(t)
-			defer b.Close()
+			defer b.Close(t.Context())
 			for end, call := range map[string]func(backend.Sandbox, context.Context) error{"Kill": backend.Sandbox.Kill, "Clear": backend.Sandbox.Clear, "the watch's end": func(sb backend.Sandbox, _ context.Context) error { process.EndFor(sb); return nil }} { //nolint:contextcheck // the watch has no caller
 				sb, r := ofACrowd(t, b, name == "watched")
 				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // that a kill may take
@@ -120,7 +120,7 @@ func TestATinyShareDoesNotDelayAKill(t *testing.T) {
 					t.Errorf("Wait after %s: got %v, want the end", end, err)
 				}
 				cancel()
-				if err := sb.Close(); err != nil {
+				if err := sb.Close(t.Context()); err != nil {
 					t.Errorf("Close after %s: %v", end, err)
 				}
 			}
@@ -131,12 +131,12 @@ func TestATinyShareDoesNotDelayAKill(t *testing.T) {
 // TestTheShareHoldsAgainAfterClear: a session's next run has its limit.
 func TestTheShareHoldsAgainAfterClear(t *testing.T) {
 	b := newBackend()(t)
-	defer b.Close()
+	defer b.Close(t.Context())
 	sb, err := b.Open(t.Context(), spec("share"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer sb.Close()
+	defer sb.Close(t.Context())
 	before, err := sb.Isolation(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -46,14 +46,14 @@ func TestVirtualEnvironmentOfAProject(t *testing.T) {
 		shown = append(shown, filepath.Join(project, name))
 	}
 	b := newBackend()(t)
-	defer func() { _ = b.Close() }()
+	defer func() { _ = b.Close(t.Context()) }()
 	shows := spec("project")
 	shows.ReadOnlyDirs = shown
 	sb, err := b.Open(t.Context(), shows)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = sb.Close() }()
+	defer func() { _ = sb.Close(t.Context()) }()
 	const program = `
 import os, sys
 import own_package

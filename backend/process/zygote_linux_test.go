@@ -3,6 +3,7 @@ package process_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -26,7 +27,7 @@ func bounded(t *testing.T, forks int, age, rest time.Duration, refused int, chan
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend(change...)(t).(*process.Backend)
 	process.BoundForks(b, forks, age, rest, refused)
-	t.Cleanup(func() { _ = b.Close() })
+	t.Cleanup(func() { _ = b.Close(context.WithoutCancel(t.Context())) })
 	return b
 }
 
@@ -210,7 +211,7 @@ func TestZygoteDiesUnderLoad(t *testing.T) {
 								t.Errorf("got %q, %+v, %v; want %q", out.String(), e, err, want)
 							}
 						}
-						if err := sb.Close(); err != nil {
+						if err := sb.Close(t.Context()); err != nil {
 							t.Error(err)
 						}
 					}
@@ -224,7 +225,7 @@ func TestZygoteDiesUnderLoad(t *testing.T) {
 			}
 			t.Logf("%d zygotes were killed", killed)
 			self := os.Getpid()
-			if err := b.Close(); err != nil {
+			if err := b.Close(t.Context()); err != nil {
 				t.Error(err)
 			}
 			if left := below(self); len(left) > 0 {
@@ -275,7 +276,7 @@ func TestTenantsOfOneZygote(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = sb.Close() }()
+	defer func() { _ = sb.Close(t.Context()) }()
 	p, _ := forkable(resident)
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -299,7 +300,7 @@ func TestTenantsOfOneZygote(t *testing.T) {
 	if e.Code != 0 || rest != "[1]\n" { // init, which a signal of nobody inside reaches
 		t.Errorf("of another tenant, and of the zygote, it found %q", rest)
 	}
-	if err := run.Signal(0); err != nil {
+	if err := run.Signal(t.Context(), 0); err != nil {
 		t.Error("the other one has ended")
 	}
 	_ = sb.Kill(t.Context())
@@ -338,7 +339,7 @@ func TestForkIsPinnedAsInit(t *testing.T) {
 			}
 			got[i] = out.String()
 		}
-		_ = sb.Close()
+		_ = sb.Close(t.Context())
 		if got[0] != got[1] || len(got[0]) < 2 {
 			t.Errorf("a fork runs on %q and an executed program beside it on %q", got[0], got[1])
 		}
@@ -373,7 +374,7 @@ func TestForkIsTooLarge(t *testing.T) {
 		}
 		_ = sb.Kill(t.Context())
 		_ = r.Drain(t.Context())
-		if err := sb.Close(); err != nil || out.String() != "next\n" {
+		if err := sb.Close(t.Context()); err != nil || out.String() != "next\n" {
 			t.Errorf("then: %q, %v", out.String(), err)
 		}
 	}

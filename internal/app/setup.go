@@ -135,7 +135,7 @@ func prepareState(ctx context.Context, cfg *config.Config) error {
 
 // Python is the interpreter that programs are run with.
 func (a *App) Python(ctx context.Context) (environment.Python, error) {
-	set := runtimes.Resolve(ctx, runtimes.Config{Path: a.Variable("PATH"), HomeEnv: a.Env})
+	set := runtimes.New(runtimes.Config{Path: a.Variable("PATH"), HomeEnv: a.Env})
 	in, err := set.Find(ctx, sandboxmcp.Python)
 	if err != nil {
 		return environment.Python{}, err

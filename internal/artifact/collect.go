@@ -93,7 +93,7 @@ type Collection struct {
 
 // Survey lists the files that Collect would look at and reads none. For those that have
 // not changed it takes the SHA256 from known.
-func Survey(files backend.FileReader, known map[string]State, bounds Bounds) map[string]State {
+func Survey(ctx context.Context, files backend.FileReader, known map[string]State, bounds Bounds) map[string]State {
 	b := bounds.orDefault()
 	found := map[string]State{}
 	var look func(dir string, depth int)
@@ -102,7 +102,7 @@ func Survey(files backend.FileReader, known map[string]State, bounds Bounds) map
 		if left <= 0 || depth >= b.Depth {
 			return
 		}
-		list, _, err := files.List(dir, left)
+		list, _, err := files.List(ctx, dir, left)
 		if err != nil {
 			return
 		}
@@ -211,9 +211,12 @@ func (c *collector) directory(ctx context.Context, dir string, depth int) error 
 		c.skip(dir+"/", fmt.Sprintf("not looked into: more than %d entries in all", c.bounds.Entries))
 		return nil
 	}
-	list, more, err := c.src.Files.List(dir, c.entries)
+	list, more, err := c.src.Files.List(ctx, dir, c.entries)
 	switch {
 	case err == nil:
+	case c.stopped(ctx) != "":
+		c.skip(dir+"/", c.stopped(ctx))
+		return nil
 	case dir == "." || !programs(err):
 		return unreadError("the directory "+printable(dir), err)
 	default:
@@ -384,12 +387,12 @@ func (e unfitError) Error() string { return string(e) }
 // the directory entry. All bytes that it reads count, also those of a file that is not
 // kept.
 func (c *collector) read(ctx context.Context, name string) ([]byte, error) {
-	f, err := c.src.Files.Open(name)
+	f, err := c.src.Files.Open(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	before, err := f.Stat()
+	before, err := f.Stat(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -408,7 +411,7 @@ func (c *collector) read(ctx context.Context, name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	after, err := f.Stat()
+	after, err := f.Stat(ctx)
 	if err != nil {
 		return nil, err
 	}

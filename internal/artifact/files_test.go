@@ -1,6 +1,7 @@
 package artifact_test
 
 import (
+	"context"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -26,7 +27,7 @@ func describe(name string, info fs.FileInfo) backend.FileInfo {
 	return backend.FileInfo{Name: name, Mode: info.Mode(), Size: info.Size(), Blocks: st.Blocks, Links: uint64(st.Nlink), ModTime: info.ModTime()} //nolint:unconvert // differs by system
 }
 
-func (d *dir) Open(name string) (backend.File, error) {
+func (d *dir) Open(_ context.Context, name string) (backend.File, error) {
 	p := filepath.Join(d.root, name)
 	info, err := os.Lstat(p)
 	if err != nil {
@@ -46,7 +47,7 @@ func (d *dir) Open(name string) (backend.File, error) {
 	return &file{File: f, name: name, dir: d}, nil
 }
 
-func (d *dir) List(name string, limit int) ([]backend.FileInfo, bool, error) {
+func (d *dir) List(_ context.Context, name string, limit int) ([]backend.FileInfo, bool, error) {
 	f, err := os.Open(filepath.Join(d.root, name))
 	if err != nil {
 		return nil, false, err
@@ -85,7 +86,7 @@ func (f *file) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (f *file) Stat() (backend.FileInfo, error) {
+func (f *file) Stat(context.Context) (backend.FileInfo, error) {
 	info, err := f.File.Stat()
 	if err != nil {
 		return backend.FileInfo{}, err

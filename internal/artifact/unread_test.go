@@ -20,18 +20,18 @@ type failing struct {
 	err  error
 }
 
-func (f failing) Open(name string) (backend.File, error) {
+func (f failing) Open(ctx context.Context, name string) (backend.File, error) {
 	if name == f.name {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: f.err}
 	}
-	return f.dir.Open(name)
+	return f.dir.Open(ctx, name)
 }
 
-func (f failing) List(name string, limit int) ([]backend.FileInfo, bool, error) {
+func (f failing) List(ctx context.Context, name string, limit int) ([]backend.FileInfo, bool, error) {
 	if name == f.name {
 		return nil, false, &fs.PathError{Op: "list", Path: name, Err: f.err}
 	}
-	return f.dir.List(name, limit)
+	return f.dir.List(ctx, name, limit)
 }
 
 // TestAReadErrorOfTheMachineFailsTheCollection: a file that is lost is no file

@@ -10,7 +10,7 @@
 //	server ── builder (user namespace Z; PID 1 of a pid namespace around all)
 //	            ├─ spawner ── init of sandbox 1 (user namespace T1, child of Z) ── program
 //	            ├─ spawner ── init of sandbox 2 (user namespace T2, child of Z) ── program
-//	            └─ zygote, an interpreter that waits to be forked into sandboxes (zygote.py)
+//	            └─ zygote, a process that waits to be forked into sandboxes
 //
 // Builder, spawners and inits are the same static program, a few pages long and
 // without a libc. Its source is init/init.c; its bytes for amd64 and arm64 are
@@ -54,6 +54,7 @@
 //	init → server      'A' tag: no process except init is left
 //	server → init      'Q': kill every process and exit
 //
+//	server → zygote    'H' setns madvise mmap mprotect prlimit64 stays files, code: numbers of system calls, settings, init/snapshot.c
 //	server → zygote    'W' number, script: store the script that puts walls around forks
 //	server → zygote    'F' number ahead; descriptors: init's pidfd, the fork's socket, the Landlock ruleset, the cgroup's v1 "tasks" files
 //	zygote → server    'R' once, when it is ready; then 'P': done; or 'E' errno

@@ -1,7 +1,6 @@
 package jail
 
 import (
-	_ "embed"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -14,23 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// zygoteText is the beginning of a zygote's script. ZygoteConfig.Script follows it.
-//
-//go:embed zygote.py
-var zygoteText string
-
-// ZygoteConfig describes a Python interpreter that is started once and then forked
+// ZygoteConfig describes a fork server: a program that is started once and then forked
 // into sandboxes.
 type ZygoteConfig struct {
-	Argv    []string // the interpreter, its options, the script's path in /run/program, and the script's arguments
-	Options int      // index of the script in Argv
+	Argv    []string // the program, its options, the path of the text in /run/program, and the text's arguments
+	Options int      // index of the text in Argv
 	Env     []string // the whole environment; it may not hold secrets
-	Script  []byte   // the script's text
-	Preload []byte   // code of the server that runs before the zygote waits; it may import standard modules only
+	Text    []byte   // the server's own; it speaks the wire of zygotes (see doc.go)
 	Stays   bool     // forks live long: they do not copy pages ahead and share memory with the zygote
 }
 
-// Zygote is an interpreter that waits to be forked into sandboxes of its jail. It
+// Zygote is a process that waits to be forked into sandboxes of its jail. It
 // runs in the jail's user and pid namespaces, with the two capabilities that entering
 // a sandbox needs, and in a network namespace without an interface. Its methods may be
 // called concurrently.
@@ -65,8 +58,8 @@ const (
 	zygoteFiles  = 256
 )
 
-// Zygote starts an interpreter and returns when it is ready to fork. It fails if the
-// kernel does not confirm the interpreter's capabilities, filter and namespaces. The
+// Zygote starts a fork server and returns when it is ready to fork. It fails if the
+// kernel does not confirm its capabilities, filter and namespaces. The
 // caller closes the zygote.
 func (j *Jail) Zygote(cfg ZygoteConfig) (*Zygote, error) {
 	if j.cfg.Mode == ModePlain || len(j.cfg.Entering) == 0 || cfg.Options < 1 || cfg.Options >= len(cfg.Argv) {
@@ -76,7 +69,7 @@ func (j *Jail) Zygote(cfg ZygoteConfig) (*Zygote, error) {
 	if j.cfg.Mode == ModeUser && !j.cfg.off[wallRlimits] {
 		files = ownFiles()
 	}
-	s, err := zygoteScript(cfg, j.cfg.Entering, files)
+	s, err := zygoteScript(cfg, j.cfg.Entering)
 	if err != nil {
 		return nil, err
 	}
@@ -108,6 +101,7 @@ func (j *Jail) Zygote(cfg ZygoteConfig) (*Zygote, error) {
 	closeAll(theirs, out[1])
 	z := &Zygote{jail: j, options: cfg.Options, pidfd: slot.pidfd, control: ours, plans: map[childPlan]*childScript{}, snapshots: map[string]*Snapshot{}}
 	if err == nil {
+		_ = send(ours, zygoteFacts(cfg.Stays, files)) // when that fails, it has ended
 		err = z.ready(s)
 	}
 	if err == nil {
@@ -120,7 +114,7 @@ func (j *Jail) Zygote(cfg ZygoteConfig) (*Zygote, error) {
 	return z, nil
 }
 
-// ready waits until the interpreter is ready to fork.
+// ready waits until the fork server is ready to fork.
 func (z *Zygote) ready(s *script) error {
 	defer func() { _ = hearFor(z.control, forkLimit) }()
 	var b [64]byte
@@ -183,27 +177,31 @@ func (z *Zygote) check() error {
 	return nil
 }
 
-// zygoteScript returns the script that turns a process of the jail into the
-// interpreter. files is the limit of open files of its forks; 0: that of their walls.
-func zygoteScript(cfg ZygoteConfig, filter []byte, files uint64) (*script, error) {
+// zygoteFacts is the first packet to a fork server. files is the limit of open files of
+// its forks; 0: that of their walls.
+func zygoteFacts(stays bool, files uint64) []byte {
+	long := uint32(0)
+	if stays {
+		long = 1
+	}
+	p := words('H', unix.SYS_SETNS, unix.SYS_MADVISE, unix.SYS_MMAP, unix.SYS_MPROTECT, unix.SYS_PRLIMIT64, long)
+	return append(binary.LittleEndian.AppendUint64(p, files), snapshotBytes...)
+}
+
+// zygoteScript returns the script that turns a process of the jail into the fork server.
+func zygoteScript(cfg ZygoteConfig, filter []byte) (*script, error) {
 	s, path := &script{}, cfg.Argv[cfg.Options]
 	name, ok := strings.CutPrefix(path, programPlace+"/")
 	if !ok || strings.ContainsRune(name, '/') {
 		return nil, fmt.Errorf("start zygote: %s is not in %s", path, programPlace)
 	}
-	stays := 0
-	if cfg.Stays {
-		stays = 1
-	}
-	facts := fmt.Sprintf("%d, %d, %d, %d, %d, %d, %d, %s", unix.SYS_SETNS, unix.SYS_MADVISE, unix.SYS_MMAP, unix.SYS_MPROTECT, unix.SYS_PRLIMIT64, stays, files, pythonBytes(snapshotBytes))
-	text := string(cfg.Preload) + "\n" + strings.Replace(zygoteText, "@facts@", facts, 1) + "\n" + string(cfg.Script)
 	s.firstOutOfMemory(false)
 	s.do("setsid", unix.SYS_SETSID)
 	s.do("umask", unix.SYS_UMASK, num(0o022))
 	s.do("signals of children", unix.SYS_RT_SIGACTION, num(unix.SIGCHLD), s.bytes(make([]byte, 32)), num(0), num(8))
 	s.mount("run", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=755,size=1m,nr_inodes=16")
 	s.do("mkdir "+programPlace, unix.SYS_MKDIRAT, num(unix.AT_FDCWD), s.str(programPlace), num(0o755))
-	s.file(path, text)
+	s.file(path, string(cfg.Text))
 	s.mount("", "/run", "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 	s.do("chdir /", unix.SYS_CHDIR, s.str("/"))
 	for c := range lastCap + 1 {
@@ -231,16 +229,6 @@ func zygoteScript(cfg ZygoteConfig, filter []byte, files uint64) (*script, error
 	s.seccomp(filter)
 	s.do("execute "+cfg.Argv[0], unix.SYS_EXECVE, s.str(cfg.Argv[0]), s.strings(cfg.Argv), s.strings(cfg.Env))
 	return s, nil
-}
-
-// pythonBytes returns data as a bytes literal of Python.
-func pythonBytes(data []byte) string {
-	text := make([]byte, 0, 4*len(data)+3)
-	text = append(text, `b"`...)
-	for _, c := range data {
-		text = fmt.Appendf(text, `\x%02x`, c)
-	}
-	return string(append(text, '"'))
 }
 
 // strings returns a NULL-terminated array of strings, as execve takes it.

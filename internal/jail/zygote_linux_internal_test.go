@@ -35,7 +35,7 @@ func testZygote(t *testing.T, j *Jail) *Zygote {
 	t.Helper()
 	z, err := j.Zygote(ZygoteConfig{
 		Argv: []string{systemPython(t), "-S", "/run/program/boot.py", "main.py"}, Options: 2,
-		Env: []string{"PATH=/usr/bin:/bin", "LANG=C.UTF-8"}, Script: []byte(testScript),
+		Env: []string{"PATH=/usr/bin:/bin", "LANG=C.UTF-8"}, Text: testkit.ForkServer(testScript),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -188,7 +188,7 @@ func TestZygoteFilter(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = j.Close() }()
-	zc := ZygoteConfig{Argv: []string{systemPython(t), "-S", "/run/program/boot.py", "main.py"}, Options: 2, Env: []string{"PATH=/usr/bin:/bin"}, Script: []byte(testScript)}
+	zc := ZygoteConfig{Argv: []string{systemPython(t), "-S", "/run/program/boot.py", "main.py"}, Options: 2, Env: []string{"PATH=/usr/bin:/bin"}, Text: testkit.ForkServer(testScript)}
 	if z, err := j.Zygote(zc); err == nil {
 		z.Close()
 		t.Error("a zygote without a filter")
@@ -398,7 +398,7 @@ func BenchmarkFork(b *testing.B) {
 	}
 	defer func() { _ = j.Close() }()
 	p, _ := filepath.EvalSymlinks("/usr/bin/python3")
-	z, err := j.Zygote(ZygoteConfig{Argv: []string{p, "-S", "/run/program/boot.py", "main.py"}, Options: 2, Env: []string{"PATH=/usr/bin:/bin", "LANG=C.UTF-8"}, Script: []byte(testScript)})
+	z, err := j.Zygote(ZygoteConfig{Argv: []string{p, "-S", "/run/program/boot.py", "main.py"}, Options: 2, Env: []string{"PATH=/usr/bin:/bin", "LANG=C.UTF-8"}, Text: testkit.ForkServer(testScript)})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -32,7 +32,7 @@ var nodeAheadHook = sync.OnceValue(func() []byte {
 
 // aheadNode returns how to start node ahead of a request. It returns nil if the program
 // needs an interpreter of its own.
-func aheadNode(p Program, fixed map[string]string) *backend.Ahead {
+func aheadNode(p Program, fixed map[string]string) *backend.Prestart {
 	if p.FileName != "main.js" { // the file name is fixed when node starts
 		return nil
 	}
@@ -53,7 +53,7 @@ func aheadNode(p Program, fixed map[string]string) *backend.Ahead {
 		return nil
 	}
 	p.Env = nil
-	return &backend.Ahead{
+	return &backend.Prestart{
 		Env:     environment(p, fixed),
 		Program: []backend.ProgramFile{{Name: nodeHook, Data: nodeAheadHook()}},
 		Begin:   append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...),
@@ -63,7 +63,7 @@ func aheadNode(p Program, fixed map[string]string) *backend.Ahead {
 // aheadShell returns how to start bash ahead of a request, or nil. Other shells read no
 // file before their script, so they cannot wait there. A program with variables of its
 // own gets nil, because bash interprets some variables only when it starts.
-func aheadShell(p Program) *backend.Ahead {
+func aheadShell(p Program) *backend.Prestart {
 	if p.FileName != "main.sh" || path.Base(p.Interpreter) != "bash" {
 		return nil
 	}
@@ -75,7 +75,7 @@ func aheadShell(p Program) *backend.Ahead {
 		word.WriteString(name + "=" + p.Env[name] + "\n")
 	}
 	p.Env = nil
-	return &backend.Ahead{
+	return &backend.Prestart{
 		Env:     environment(p, map[string]string{"BASH_ENV": inProgramDir(shellAhead)}),
 		Program: []backend.ProgramFile{{Name: shellAhead, Data: shellAheadText}},
 		Begin:   []byte(word.String() + "\n"),

@@ -7,6 +7,7 @@
 package kernel
 
 import (
+	"context"
 	"maps"
 	"path"
 	"slices"
@@ -20,18 +21,19 @@ import (
 type Program struct {
 	Language    sandboxmcp.Language // empty: python
 	Code        string
-	FileName    string             // base name that the program sees as its own; empty: main with the language's extension
-	Display     sandboxmcp.Display // how to show the last expression; shells and ES modules of node have no values
-	Interpreter string             // absolute path of the binary
-	Version     string             // version of the interpreter, such as "20.1.0"; required for node
-	Virtual     bool               // the interpreter belongs to a Python virtual environment
-	Trusted     bool               // only root can change the interpreter and the files that it loads
-	Driver      []byte             // python only: the text of PythonDriver, compiled by this interpreter; nil: use the text
-	Sets        []string           // directories of Python package sets, each with a site-packages, by their path in the sandbox; missing ones are ignored
-	Preload     []string           // python only: modules of Sets that a forked interpreter may have imported before; the caller has checked the hashes of the sets
-	Env         map[string]string  // the caller's variables; see CheckEnv
-	Network     map[string]string  // proxy variables of a sandbox with a network; Env wins; not checked
-	Defaults    map[string]string  // further variables of the server; Env wins; not checked
+	FileName    string                      // base name that the program sees as its own; empty: main with the language's extension
+	Display     sandboxmcp.Display          // how to show the last expression; shells and ES modules of node have no values
+	Interpreter string                      // absolute path of the binary
+	Version     string                      // version of the interpreter, such as "20.1.0"; required for node
+	Virtual     bool                        // the interpreter belongs to a Python virtual environment
+	Trusted     bool                        // only root can change the interpreter and the files that it loads
+	Driver      []byte                      // python only: the text of PythonDriver, compiled by this interpreter; nil: use the text
+	Sets        []string                    // directories of Python package sets, each with a site-packages, by their path in the sandbox; missing ones are ignored
+	Preload     []string                    // python only: modules of Sets that a forked interpreter may have imported before; the caller has checked the hashes of the sets
+	Loaded      func(context.Context) error // with Preload: fails if other files were imported than those that were hashed; nil: no check
+	Env         map[string]string           // the caller's variables; see CheckEnv
+	Network     map[string]string           // proxy variables of a sandbox with a network; Env wins; not checked
+	Defaults    map[string]string           // further variables of the server; Env wins; not checked
 }
 
 // Plan returns how to start a program. It sets Argv, Env, Program and Channel, and the
@@ -94,9 +96,9 @@ func inProgramDir(name string) string { return path.Join(backend.ProgramDir, nam
 // environment has no variable that names one.
 func planShell(p Program) backend.Process {
 	return backend.Process{
-		Argv:    []string{p.Interpreter, inProgramDir(p.FileName)},
-		Env:     environment(p, nil),
-		Ahead:   aheadShell(p),
-		Program: []backend.ProgramFile{{Name: p.FileName, Data: []byte(p.Code)}},
+		Argv:     []string{p.Interpreter, inProgramDir(p.FileName)},
+		Env:      environment(p, nil),
+		Prestart: aheadShell(p),
+		Program:  []backend.ProgramFile{{Name: p.FileName, Data: []byte(p.Code)}},
 	}
 }

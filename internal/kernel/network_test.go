@@ -26,7 +26,7 @@ func TestNetworkVariables(t *testing.T) {
 		if !slices.Contains(p.Env, "HTTP_PROXY=mine") || !slices.Contains(p.Env, "SSL_CERT_FILE=/etc/a file") {
 			t.Errorf("%s: %q", l, p.Env)
 		}
-		if l == sandboxmcp.Shell && p.Ahead != nil {
+		if l == sandboxmcp.Shell && p.Prestart != nil {
 			t.Error("a caller's variable is handed to a bash that waits")
 		}
 	}
@@ -39,18 +39,18 @@ func TestWaitingShellWithNetwork(t *testing.T) {
 		Language: sandboxmcp.Shell, Code: "env | grep -E 'PROXY|CERT|REPLY|BASH_ENV' | sort\necho $SECONDS", Interpreter: bash,
 		Network: map[string]string{"HTTP_PROXY": "http://127.0.0.1:3128", "SSL_CERT_FILE": "/etc/$(echo no)/a  file "},
 	})
-	if err != nil || p.Ahead == nil {
-		t.Fatal(p.Ahead, err)
+	if err != nil || p.Prestart == nil {
+		t.Fatal(p.Prestart, err)
 	}
 	dir := t.TempDir()
-	for _, f := range append(p.Program, p.Ahead.Program...) {
+	for _, f := range append(p.Program, p.Prestart.Program...) {
 		if err := os.WriteFile(filepath.Join(dir, f.Name), f.Data, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	word, err := os.CreateTemp(dir, "word")
 	if err == nil {
-		_, err = word.Write(p.Ahead.Begin)
+		_, err = word.Write(p.Prestart.Begin)
 	}
 	if err == nil {
 		_, err = word.Seek(0, 0)
@@ -60,7 +60,7 @@ func TestWaitingShellWithNetwork(t *testing.T) {
 	}
 	defer word.Close()
 	cmd := exec.CommandContext(t.Context(), bash, filepath.Join(dir, "main.sh"))
-	for _, kv := range p.Ahead.Env {
+	for _, kv := range p.Prestart.Env {
 		if name, v, _ := strings.Cut(kv, "="); name == "BASH_ENV" {
 			kv = name + "=" + filepath.Join(dir, filepath.Base(v))
 		}

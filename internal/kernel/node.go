@@ -63,9 +63,9 @@ func planNode(p Program) backend.Process {
 	}
 	fixed := map[string]string{"NODE_PATH": backend.WorkDir + "/node_modules"}
 	return backend.Process{
-		Argv:  append(argv, inProgramDir(p.FileName)),
-		Env:   environment(p, fixed),
-		Ahead: aheadNode(p, fixed),
+		Argv:     append(argv, inProgramDir(p.FileName)),
+		Env:      environment(p, fixed),
+		Prestart: aheadNode(p, fixed),
 		Program: []backend.ProgramFile{
 			{Name: p.FileName, Data: []byte(p.Code)},
 			{Name: nodeHook, Data: nodeHookFor(p.Display)},

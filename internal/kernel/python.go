@@ -56,7 +56,17 @@ func pythonImports(p Program) []byte {
 var (
 	pythonAhead   = sync.OnceValue(func() string { return pythonWhole("imports.py") })
 	pythonPreload = sync.OnceValue(func() []byte { return []byte(pythonPart("preload.py")) })
+
+	pythonForkServer = sync.OnceValue(func() []byte { return forkServer(pythonPreload(), pythonText()) })
+	pythonServes     = sync.OnceValue(func() []byte { return []byte(pythonPart("forkserver.py")) })
 )
+
+// forkServer returns the text of an interpreter that waits to be forked. It has three
+// parts: before runs once and imports standard modules only, forkserver.py waits, and
+// the script runs in each fork. All share one set of names.
+func forkServer(before, script []byte) []byte {
+	return slices.Concat(before, []byte("\n"), pythonServes(), []byte("\n"), script)
+}
 
 // pythonList returns a Python list literal of strings.
 func pythonList(all []string) string {
@@ -103,17 +113,18 @@ func planPython(p Program) backend.Process {
 		argv = append(argv, "-S")
 	}
 	fixed := map[string]string{"PYTHONDONTWRITEBYTECODE": "1"}
-	var fork *backend.Fork
+	var ahead *backend.Prestart
 	if canFork(p) {
-		fork = &backend.Fork{
-			Options: len(argv), Argv: append(slices.Clone(argv), inProgramDir(pythonDriver), "none", inProgramDir("main.py")),
-			Script: pythonText(), Preload: pythonPreload(), Imports: pythonImports(p), Env: environment(Program{Interpreter: p.Interpreter, Defaults: p.Defaults}, fixed),
+		ahead = &backend.Prestart{
+			Argv: append(slices.Clone(argv), inProgramDir(pythonDriver), "none", inProgramDir("main.py")), Env: environment(Program{Interpreter: p.Interpreter, Defaults: p.Defaults}, fixed),
+			Program: []backend.ProgramFile{{Name: pythonDriver, Data: pythonForkServer()}},
+			Fork:    &backend.Fork{Options: len(argv), Load: pythonImports(p), Loaded: p.Loaded},
 		}
 	}
 	return backend.Process{
-		Argv: append(append(argv, inProgramDir(pythonDriver), display, inProgramDir(p.FileName)), p.Sets...),
-		Env:  environment(p, fixed),
-		Fork: fork,
+		Argv:     append(append(argv, inProgramDir(pythonDriver), display, inProgramDir(p.FileName)), p.Sets...),
+		Env:      environment(p, fixed),
+		Prestart: ahead,
 		Program: []backend.ProgramFile{
 			{Name: p.FileName, Data: []byte(p.Code)},
 			{Name: pythonDriver, Data: driver},

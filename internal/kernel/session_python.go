@@ -42,17 +42,18 @@ func planPythonInterpreter(p Program) (backend.Process, error) {
 		argv = append(argv, "-S")
 	}
 	argv = append(argv, inProgramDir(pythonSession))
-	var fork *backend.Fork
+	var ahead *backend.Prestart
 	if canFork(p) {
-		fork = &backend.Fork{
-			Options: len(argv) - 1, Argv: slices.Clone(argv), Script: pythonSessionText(), Preload: pythonSessionPreload(p.Sets), Imports: pythonImports(p), Stays: true,
-			Env: environment(Program{Interpreter: p.Interpreter, Defaults: p.Defaults}, fixed),
+		ahead = &backend.Prestart{
+			Argv: slices.Clone(argv), Env: environment(Program{Interpreter: p.Interpreter, Defaults: p.Defaults}, fixed),
+			Program: []backend.ProgramFile{{Name: pythonSession, Data: forkServer(pythonSessionPreload(p.Sets), pythonSessionText())}},
+			Fork:    &backend.Fork{Options: len(argv) - 1, Stays: true, Load: pythonImports(p), Loaded: p.Loaded},
 		}
 	}
 	return backend.Process{
 		Argv:     append(argv, p.Sets...),
 		Env:      environment(p, fixed),
-		Fork:     fork,
+		Prestart: ahead,
 		Program:  []backend.ProgramFile{{Name: pythonSession, Data: pythonSessionText()}},
 		Channel:  true,
 		Commands: true,

@@ -153,13 +153,18 @@ func TestPythonPreloadedEnvironment(t *testing.T) {
 			t.Fatal(err)
 		}
 		const between = "\nimport posix\nposix.environ[b'LATER'] = b'x'; del posix.environ[b'EARLIER'], posix\n"
-		main, driver := filepath.Join(at.program, "main.py"), filepath.Join(at.program, ".importlib_bootstrap.py")
-		text := string(plan.Fork.Preload) + string(plan.Fork.Imports) + between + string(plan.Fork.Script)
-		if err := errors.Join(os.WriteFile(main, plan.Program[0].Data, 0o600), os.WriteFile(driver, []byte(text), 0o600)); err != nil {
+		main, boot := filepath.Join(at.program, "main.py"), filepath.Join(at.program, ".importlib_bootstrap.py")
+		driver, waits := string(plan.Program[1].Data), plan.Prestart.Program[0].Data
+		before, _, ok := strings.Cut(string(waits), "def serve():")
+		if !ok || !strings.HasSuffix(string(waits), driver) {
+			t.Fatal("the fork server does not stand between what is preloaded and the driver")
+		}
+		text := before + string(plan.Prestart.Fork.Load) + between + driver
+		if err := errors.Join(os.WriteFile(main, plan.Program[0].Data, 0o600), os.WriteFile(boot, []byte(text), 0o600)); err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.CommandContext(t.Context(), python, "-S", driver, "none", main)
-		cmd.Env = append([]string{"EARLIER=y"}, plan.Fork.Env...)
+		cmd := exec.CommandContext(t.Context(), python, "-S", boot, "none", main)
+		cmd.Env = append([]string{"EARLIER=y"}, plan.Prestart.Env...)
 		if out, err := cmd.CombinedOutput(); err != nil || string(out) != "x sandbox False\n" {
 			t.Errorf("%v, %s", err, out)
 		}

@@ -46,32 +46,32 @@ func NewSource(name string, text []byte) Source {
 	return Source{name, string(text), hex.EncodeToString(sum[:])}
 }
 
-// Compiled returns a program as in's compiled code, a file that starts sooner
-// than its text; nil when there is none. When prepare is not nil it can be made,
+// Compiled returns a program as the compiled code of the interpreter at path, a file
+// that starts sooner than its text; nil when there is none. When prepare is not nil it can be made,
 // for later calls: whoever gets prepare has to call it, and it starts a process.
-func (s *Set) Compiled(in Interpreter, src Source) (code []byte, prepare func(context.Context)) {
-	real, ok := statID(in.Path)
+func (s *Set) Compiled(path string, src Source) (code []byte, prepare func(context.Context)) {
+	real, ok := statID(path)
 	if !ok {
 		return nil, nil
 	}
-	if c, ok := s.cache.compiled(in.Path); ok && c.Real == real && c.Source == src.sum {
+	if c, ok := s.cache.compiled(path); ok && c.Real == real && c.Source == src.sum {
 		return c.Code, nil
 	}
 	s.compiler.mu.Lock()
 	defer s.compiler.mu.Unlock()
-	if s.compiler.busy[in.Path] {
+	if s.compiler.busy[path] {
 		return nil, nil
 	}
-	s.compiler.busy[in.Path] = true
+	s.compiler.busy[path] = true
 	return nil, func(ctx context.Context) {
-		code, err := s.compile(ctx, in.Path, src)
+		code, err := s.compile(ctx, path, src)
 		if err != nil {
-			s.cfg.Logger.Debug("driver not compiled", "path", in.Path, "error", err)
+			s.cfg.Logger.Debug("driver not compiled", "path", path, "error", err)
 			return
 		}
-		s.cache.keepCompiled(in.Path, compiled{Real: real, Source: src.sum, Code: code})
+		s.cache.keepCompiled(path, compiled{Real: real, Source: src.sum, Code: code})
 		s.compiler.mu.Lock()
-		delete(s.compiler.busy, in.Path)
+		delete(s.compiler.busy, path)
 		s.compiler.mu.Unlock()
 	}
 }

@@ -23,16 +23,16 @@ func TestCompiledRunsAsTheText(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	code, prepare := set.Compiled(in, src)
+	code, prepare := set.Compiled(in.Path, src)
 	if code != nil || prepare == nil {
 		t.Fatalf("before: %d bytes, prepare %v", len(code), prepare != nil)
 	}
-	if _, again := set.Compiled(in, src); again != nil {
+	if _, again := set.Compiled(in.Path, src); again != nil {
 		t.Error("a second caller is to prepare it, too")
 	}
 	prepare(t.Context())
 	for what, s := range map[string]*runtimes.Set{"the same set": set, "another process": resolve(t, cfg)} {
-		if code, prepare = s.Compiled(in, src); code == nil || prepare != nil {
+		if code, prepare = s.Compiled(in.Path, src); code == nil || prepare != nil {
 			t.Fatalf("%s: %d bytes, prepare %v", what, len(code), prepare != nil)
 		}
 	}
@@ -45,7 +45,7 @@ func TestCompiledRunsAsTheText(t *testing.T) {
 		t.Errorf("%q, %v; want %q", out, err, want)
 	}
 	other := runtimes.NewSource("where.py", []byte("pass"))
-	if code, prepare := resolve(t, cfg).Compiled(in, other); code != nil || prepare == nil {
+	if code, prepare := resolve(t, cfg).Compiled(in.Path, other); code != nil || prepare == nil {
 		t.Errorf("another text: %d bytes, prepare %v", len(code), prepare != nil)
 	}
 	if found, err := resolve(t, cfg).Find(t.Context(), sandboxmcp.Python); err != nil || found.Path != in.Path {
@@ -59,13 +59,13 @@ func TestCompiledGivesUp(t *testing.T) {
 	count := filepath.Join(dir, "count")
 	put(t, filepath.Join(dir, "python3"), "#!/bin/sh\necho run >> '"+count+"'\nexit 1\n")
 	set := resolve(t, runtimes.Config{Path: dir})
-	in := runtimes.Interpreter{Path: filepath.Join(dir, "python3")}
+	python := filepath.Join(dir, "python3")
 	src := runtimes.NewSource("a.py", []byte("pass"))
-	if code, prepare := set.Compiled(runtimes.Interpreter{Path: filepath.Join(dir, "gone")}, src); code != nil || prepare != nil {
+	if code, prepare := set.Compiled(filepath.Join(dir, "gone"), src); code != nil || prepare != nil {
 		t.Error("an interpreter that is not there is to compile")
 	}
 	for range 3 {
-		code, prepare := set.Compiled(in, src)
+		code, prepare := set.Compiled(python, src)
 		if code != nil {
 			t.Fatalf("%d bytes of code", len(code))
 		}

@@ -50,10 +50,6 @@ type Interpreter struct {
 	// its packages by a module that it loads at its start.
 	Virtual bool `json:"virtual"`
 
-	// Sets are where its programs see package sets. Whoever has looked them up
-	// sets it, and adds them to ReadOnlyDirs.
-	Sets []string `json:"-"`
-
 	// TrustedForPreload says that nobody but root can change the binary, its
 	// ReadOnlyDirs, a Python's library or a directory above them. Entries below
 	// are not searched.
@@ -72,9 +68,9 @@ type Set struct {
 	compiler compiler
 }
 
-// Resolve makes a Set. It looks for nothing yet: the first Find of a language
-// does, for that language only.
-func Resolve(_ context.Context, cfg Config) *Set {
+// New makes a Set. It looks for nothing yet: the first Find of a language does, for
+// that language only.
+func New(cfg Config) *Set {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -58,7 +58,7 @@ func runs(t *testing.T, count string) int {
 func resolve(t *testing.T, cfg runtimes.Config) *runtimes.Set {
 	t.Helper()
 	cfg.HomeEnv = append(cfg.HomeEnv, "PATH=/usr/bin:/bin")
-	return runtimes.Resolve(t.Context(), cfg)
+	return runtimes.New(cfg)
 }
 
 func TestShimIsFollowedOnce(t *testing.T) {
@@ -348,7 +348,7 @@ func TestCancelEndsAHangingShim(t *testing.T) {
 
 // What this machine really has.
 func TestHost(t *testing.T) {
-	s := runtimes.Resolve(t.Context(), runtimes.Config{Path: os.Getenv("PATH"), HomeEnv: os.Environ(), CacheFile: filepath.Join(t.TempDir(), "c")})
+	s := runtimes.New(runtimes.Config{Path: os.Getenv("PATH"), HomeEnv: os.Environ(), CacheFile: filepath.Join(t.TempDir(), "c")})
 	for _, r := range s.List(t.Context()) {
 		if !r.Available {
 			t.Logf("%s: not here: %s", r.Language, r.Hint)
@@ -366,7 +366,7 @@ func TestHost(t *testing.T) {
 }
 
 func BenchmarkFindWarm(b *testing.B) {
-	s := runtimes.Resolve(b.Context(), runtimes.Config{Path: os.Getenv("PATH"), HomeEnv: os.Environ()})
+	s := runtimes.New(runtimes.Config{Path: os.Getenv("PATH"), HomeEnv: os.Environ()})
 	if _, err := s.Find(b.Context(), sandboxmcp.Python); err != nil {
 		b.Skip(err)
 	}
@@ -381,7 +381,7 @@ func BenchmarkFindWarm(b *testing.B) {
 func BenchmarkFindFromCacheFile(b *testing.B) {
 	cfg := runtimes.Config{Path: os.Getenv("PATH"), HomeEnv: os.Environ(), CacheFile: filepath.Join(b.TempDir(), "c")}
 	for b.Loop() {
-		if _, err := runtimes.Resolve(b.Context(), cfg).Find(b.Context(), sandboxmcp.Python); err != nil {
+		if _, err := runtimes.New(cfg).Find(b.Context(), sandboxmcp.Python); err != nil {
 			b.Skip(err)
 		}
 	}

@@ -25,7 +25,7 @@ func (t *Table) expireLocked(s *Session) {
 	t.leaveLocked(s)
 	info := s.info
 	t.work.Go(func() {
-		_ = s.room.Close()
+		_ = s.room.Close(context.WithoutCancel(t.life))
 		_ = t.markExpired(t.life, info, t.cfg.Now())
 		t.ended(s.key)
 		if t.cfg.Expired != nil {

@@ -34,8 +34,8 @@ type Config struct {
 
 // Room is what a session holds: its sandbox and everything that belongs to it.
 type Room interface {
-	// Close ends everything in the room. It is called once.
-	Close() error
+	// Close ends everything in the room, also when ctx has ended. It is called once.
+	Close(ctx context.Context) error
 }
 
 // Table holds the sessions of one process. Its methods may be called
@@ -239,7 +239,7 @@ func (s *Session) Furnish(ctx context.Context, room Room, info sandboxmcp.Sessio
 	if err != nil {
 		s.dropLocked()
 		s.t.mu.Unlock()
-		return errors.Join(err, room.Close())
+		return errors.Join(err, room.Close(context.WithoutCancel(ctx)))
 	}
 	s.info, s.room = info, room
 	s.t.touchLocked(s)
@@ -414,7 +414,7 @@ func (t *Table) Close(ctx context.Context) error {
 	t.work.Wait()
 	var errs []error
 	for _, s := range all {
-		errs = append(errs, s.room.Close())
+		errs = append(errs, s.room.Close(context.WithoutCancel(ctx)))
 	}
 	if id := t.owner.id(); id != "" {
 		errs = append(errs, t.leave(ctx, id), t.owner.leave())

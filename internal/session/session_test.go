@@ -20,7 +20,7 @@ import (
 // room counts how often it was closed.
 type room struct{ closed atomic.Int32 }
 
-func (r *room) Close() error { r.closed.Add(1); return nil }
+func (r *room) Close(context.Context) error { r.closed.Add(1); return nil }
 
 // kit is a table over a state directory, with a clock of the test's own.
 type kit struct {

@@ -10,7 +10,8 @@
 # The zygote imports no packages. A fork imports packages in a sandbox of its own and saves
 # its memory. Other forks load that memory, each in its own sandbox (snapshot.c).
 #
-# Descriptor 3 is the socket to the server. The server sends the walls of a fork as a list
+# Descriptor 3 is the socket to the server. The first packet on it holds numbers of system
+# calls, settings and the code of snapshot.c. The server sends the walls of a fork as a list
 # of system calls, in the format that init.c defines.
 def serve():
     import sys
@@ -206,7 +207,7 @@ def serve():
         """Removes the names and modules of this file."""
         control.detach()
         forget_modules()
-        del main["serve"], main["facts"]
+        del main["serve"]
 
     def forget_modules():
         while own:
@@ -321,7 +322,6 @@ def serve():
     def text(value):
         return value.decode("utf-8", "surrogateescape")
 
-    nr_setns, nr_madvise, nr_mmap, nr_mprotect, nr_prlimit64, stays, files, code = main["facts"]
     serve_file = sys._getframe().f_code.co_filename
     before_fork, after_fork = Hook(_ctypes.dlsym(library, "PyOS_BeforeFork")), Hook(_ctypes.dlsym(library, "PyOS_AfterFork_Child"))
     try:
@@ -329,6 +329,9 @@ def serve():
     except OSError:  # a C library that does not use rseq
         rseq = rseq_size = 0
     control = _socket.socket(fileno=3)
+    facts, _ = receive(control, 1 << 17)
+    nr_setns, nr_madvise, nr_mmap, nr_mprotect, nr_prlimit64, stays = (word(facts, at) for at in range(4, 28, 4))
+    files, code = word(facts, 28, 8), facts[36:]
     home = posix.open("/proc/self/ns/pid", posix.O_RDONLY | posix.O_CLOEXEC)
     changed = {}  # environment variables that packages changed: name to (old, new)
     own = [name for name in sys.modules if name not in had]  # listed here, because a fork that reads all names copies their pages
@@ -364,5 +367,4 @@ def serve():
     forget()
 
 
-facts = @facts@
 type(serve)(serve.__code__, {"__builtins__": __builtins__, "main": globals()})()
