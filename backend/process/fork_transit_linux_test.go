@@ -20,13 +20,13 @@ func TestForkWhileDescriptorsAreInTransit(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := newBackend()(t)
-	defer func() { _ = b.Close() }()
+	defer func() { _ = b.Close(t.Context()) }()
 	hatched(t, b, spec("warm"))
 	sb, err := b.Open(t.Context(), spec("greedy"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = sb.Close() }()
+	defer func() { _ = sb.Close(t.Context()) }()
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

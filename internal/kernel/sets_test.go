@@ -131,7 +131,7 @@ func TestPackagesSeeVariablesTheyReadWhenImported(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := plan.Fork != nil && plan.Fork.Imports != nil; got != ahead {
+		if got := plan.Prestart != nil && plan.Prestart.Fork != nil && plan.Prestart.Fork.Load != nil; got != ahead {
 			t.Errorf("with %s: imported ahead %v, want %v", name, got, ahead)
 		}
 	}
