@@ -17,6 +17,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
 	"github.com/sandboxmcp/sandboxmcp/internal/session"
+	"github.com/sandboxmcp/sandboxmcp/internal/stream"
 )
 
 // execution is one request on its way.
@@ -48,8 +49,8 @@ type execution struct {
 	guard     guard              // once its intent is on record
 	stateLost bool
 
-	streams []*capture // once it runs
-	shown   *showing   // likewise; nil: nobody wants to see
+	streams []*stream.Capture // once it runs
+	shown   *stream.Results   // likewise; nil: nobody wants to see
 
 	stdoutSHA256, stderrSHA256 string // of what the result shows; once it is signed
 
@@ -151,9 +152,9 @@ func (x *execution) giveBack() {
 // finish takes a request from among the living.
 func (e *Engine) finish(x *execution) {
 	for _, c := range x.streams {
-		c.close()
+		c.Close()
 	}
-	x.shown.close()
+	x.shown.Close()
 	if x.session != nil {
 		if r := x.room; r != nil && !r.fresh && r.walls.due(wallsRest) {
 			e.work.Go(func() { r.walls.read(context.WithoutCancel(e.ctx), r.sandbox, wallsRest) })
@@ -180,9 +181,9 @@ func (e *Engine) finish(x *execution) {
 // flush waits until the caller's writers have everything, or ctx ends.
 func (x *execution) flush(ctx context.Context) {
 	for _, c := range x.streams {
-		c.flush(ctx)
+		c.Flush(ctx)
 	}
-	x.shown.flush(ctx)
+	x.shown.Flush(ctx)
 }
 
 const maxEnded = 256

@@ -226,7 +226,7 @@ func (x *execution) keepSecrets(o *outcome) {
 	if m == nil {
 		return
 	}
-	partial := append(o.stdout.mask.Partial(), o.stderr.mask.Partial()...)
+	partial := append(o.masks[0].Partial(), o.masks[1].Partial()...)
 	if slices.Sort(partial); len(partial) > 0 {
 		x.metadata["secrets_partial"] = slices.Compact(partial)
 	}

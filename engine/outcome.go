@@ -9,6 +9,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
+	"github.com/sandboxmcp/sandboxmcp/internal/redact"
+	"github.com/sandboxmcp/sandboxmcp/internal/stream"
 )
 
 // Why we stop a program.
@@ -25,7 +27,8 @@ type outcome struct {
 	exit           backend.Exit
 	stopped        bool  // by us, for the cause
 	cause          error // why the run's context ended; nil when it did not
-	stdout, stderr *capture
+	stdout, stderr *stream.Capture
+	masks          [2]*redact.Stream // of stdout and stderr
 	report         kernel.Report
 	isolation      *sandboxmcp.Isolation
 	usage          backend.Usage
@@ -38,14 +41,25 @@ func (e *Engine) attend(x *execution) (ctx context.Context, o *outcome, stop fun
 	ctx, end := context.WithCancelCause(x.ctx)
 	over := func() { end(errOutput) }
 	mask := x.guard.masker
-	o = &outcome{stdout: newCapture(x.limits.MaxOutputBytes, x.req.Stdout, over, mask.Stream()), stderr: newCapture(x.limits.MaxOutputBytes, x.req.Stderr, over, mask.Stream())}
-	x.streams, x.shown = []*capture{o.stdout, o.stderr}, newShowing(x.req.Shown, mask)
+	o = &outcome{masks: [2]*redact.Stream{mask.Stream(), mask.Stream()}}
+	o.stdout = stream.NewCapture(x.limits.MaxOutputBytes, x.req.Stdout, over, streamMask(o.masks[0]))
+	o.stderr = stream.NewCapture(x.limits.MaxOutputBytes, x.req.Stderr, over, streamMask(o.masks[1]))
+	x.streams = []*stream.Capture{o.stdout, o.stderr}
+	x.shown = stream.NewResults(x.req.Shown, func(r sandboxmcp.RichResult) sandboxmcp.RichResult { return maskResult(mask, r) })
 	x.started = e.cfg.Now()
 	clock := time.AfterFunc(x.limits.Timeout(), func() { end(errTimeout) })
 	return ctx, o, func() {
 		clock.Stop()
 		end(nil)
 	}
+}
+
+// streamMask returns m as a mask, or nil if there is nothing to mask.
+func streamMask(m *redact.Stream) stream.Mask {
+	if m == nil {
+		return nil
+	}
+	return m
 }
 
 // classify tells the ends of a program apart. What we stopped is called by our
@@ -55,7 +69,7 @@ func (o *outcome) classify(req sandboxmcp.Request, limits sandboxmcp.Limits) (st
 	switch {
 	case o.usage.OOMKills > 0 && !o.stopped && (o.exit.Signal != 0 || o.exit.Code != 0):
 		return sandboxmcp.StatusOutOfMemory, sandboxmcp.ExitOutOfMemory, "SIGKILL"
-	case o.stopped && errors.Is(o.cause, errOutput), !o.stopped && (o.stdout.flooded() || o.stderr.flooded()): // also when it ended before we had read it all
+	case o.stopped && errors.Is(o.cause, errOutput), !o.stopped && (o.stdout.Flooded() || o.stderr.Flooded()): // also when it ended before we had read it all
 		return sandboxmcp.StatusOutputLimit, sandboxmcp.ExitStopped, ""
 	case o.stopped && errors.Is(o.cause, errTimeout), o.cpuSpent(limits):
 		return sandboxmcp.StatusTimedOut, sandboxmcp.ExitStopped, ""
@@ -85,25 +99,25 @@ func cpuTime(l sandboxmcp.Limits) time.Duration {
 
 // result puts an outcome into the form that callers get.
 func (x *execution) result(o *outcome) sandboxmcp.Result {
-	o.stdout.end()
-	o.stderr.end()
+	o.stdout.End()
+	o.stderr.End()
 	x.keepSecrets(o)
 	status, code, signal := o.classify(x.req, x.limits)
 	stderr := o.stderr
 	switch status { //nolint:exhaustive // the others say nothing on stderr
 	case sandboxmcp.StatusTimedOut:
-		stderr.line("Execution timed out after " + strconv.FormatFloat(x.limits.TimeoutSeconds, 'f', -1, 64) + "s")
+		stderr.Line("Execution timed out after " + strconv.FormatFloat(x.limits.TimeoutSeconds, 'f', -1, 64) + "s")
 	case sandboxmcp.StatusRejected:
 		s := o.report.Syntax
-		stderr.line("Validation failed: [REJECT] 1 issue(s)")
-		stderr.line("  L" + strconv.Itoa(s.Line) + ": " + s.Name + ": " + s.Message)
+		stderr.Line("Validation failed: [REJECT] 1 issue(s)")
+		stderr.Line("  L" + strconv.Itoa(s.Line) + ": " + s.Name + ": " + s.Message)
 		x.metadata["validation"] = map[string]any{
 			"valid": false, "verdict": "reject", "fixes_applied": []string{}, "language": x.req.Language,
 			"issues": []map[string]any{{"line": s.Line, "col": s.Col, "message": s.Name + ": " + s.Message, "severity": "error", "rule": "syntax"}},
 		}
 	}
 	for _, objects := range o.usage.Exceeded {
-		stderr.line("Ended for holding " + objects)
+		stderr.Line("Ended for holding " + objects)
 		x.metadata["exceeded"] = objects
 	}
 	if o.usage.OOMKills > 0 && status != sandboxmcp.StatusOutOfMemory {
@@ -115,7 +129,7 @@ func (x *execution) result(o *outcome) sandboxmcp.Result {
 	u := o.usage
 	return sandboxmcp.Result{
 		RequestID: x.req.ID, Success: status == sandboxmcp.StatusCompleted, ExitCode: code,
-		Stdout: o.stdout.text(), Stderr: stderr.text(),
+		Stdout: o.stdout.Text(), Stderr: stderr.Text(),
 		DurationMS: milliseconds(x.ended.Sub(x.admitted)), Language: x.req.Language, Artifacts: []sandboxmcp.Artifact{},
 		Usage: sandboxmcp.ResourceUsage{
 			PeakRAMMB: float64(u.PeakMemory*100>>20) / 100, CPUSeconds: u.CPU.Seconds(), PeakTasks: u.PeakTasks,
@@ -123,7 +137,7 @@ func (x *execution) result(o *outcome) sandboxmcp.Result {
 		},
 		Namespace: x.who.Namespace, Metadata: x.metadata,
 		Status: status, Signal: signal, Backend: x.req.Backend, SessionID: x.sessionID(), StateLost: x.stateLost,
-		StdoutTruncated: o.stdout.cut(), StderrTruncated: o.stderr.cut(),
+		StdoutTruncated: o.stdout.Cut(), StderrTruncated: o.stderr.Cut(),
 		Results: o.report.Results, Error: o.report.Error,
 		Network:   sandboxmcp.Network{Allowed: []string{}, Denied: []sandboxmcp.DeniedRequest{}},
 		Isolation: o.isolation,

@@ -159,7 +159,7 @@ func (e *Engine) recordOutcome(x *execution, o *outcome, res *sandboxmcp.Result)
 		ExitCode: &res.ExitCode, DurationMS: &res.DurationMS, Success: &res.Success, Usage: &res.Usage,
 		Detail: fmt.Sprintf("%s: exit=%d duration=%.0fms", x.req.Language, res.ExitCode, res.DurationMS),
 		Metadata: map[string]any{
-			"status": res.Status, "stdout_bytes": o.stdout.size(), "stderr_bytes": o.stderr.size(), "stdout_sha256": x.stdoutSHA256, "stderr_sha256": x.stderrSHA256,
+			"status": res.Status, "stdout_bytes": o.stdout.Size(), "stderr_bytes": o.stderr.Size(), "stdout_sha256": x.stdoutSHA256, "stderr_sha256": x.stderrSHA256,
 			"artifacts": len(res.Artifacts), "tier": res.Isolation.Tier,
 		},
 	}

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"io"
 	"io/fs"
 	"sync"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
+	"github.com/sandboxmcp/sandboxmcp/internal/stream"
 )
 
 // room is what a session holds: its sandbox, and the interpreter that stays in
@@ -35,10 +35,10 @@ type room struct {
 	// The run's own, which is one at a time.
 	kernel *kernel.Interpreter // nil: not started, or ended
 	proc   backend.Running
-	gone   chan struct{} // closed when proc has ended
-	exit   backend.Exit  // after gone
-	out    [2]*relay     // what its stdout and stderr go to
-	lost   bool          // an interpreter has ended, and no answer has said so yet
+	gone   chan struct{}     // closed when proc has ended
+	exit   backend.Exit      // after gone
+	out    [2]*stream.Switch // what its stdout and stderr go to
+	lost   bool              // an interpreter has ended, and no answer has said so yet
 	known  map[string]artifact.State
 
 	had hadSecrets
@@ -72,69 +72,6 @@ func (r *room) wayOut() *way {
 	r.ways.Lock()
 	defer r.ways.Unlock()
 	return r.way
-}
-
-// relay hands a stream of an interpreter to the run that is going, and keeps a
-// little of what comes between two for the next. What comes then beyond that is
-// lost, and taken slowly: the time to read it is ours and not the sandbox's.
-type relay struct {
-	mu   sync.Mutex
-	to   io.Writer
-	late []byte
-
-	turned chan struct{} // has something when to was changed
-	rest   func(turned <-chan struct{})
-}
-
-const (
-	keepLate = 64 << 10
-	restLate = 20 * time.Millisecond // after each part of what is lost, some 64 KiB
-)
-
-func newRelay() *relay {
-	return &relay{turned: make(chan struct{}, 1), rest: func(turned <-chan struct{}) {
-		t := time.NewTimer(restLate)
-		defer t.Stop()
-		select {
-		case <-turned:
-		case <-t.C:
-		}
-	}}
-}
-
-// Write takes bytes of the interpreter, or of a thread that outlived its run.
-func (r *relay) Write(p []byte) (int, error) {
-	if r.take(p) {
-		r.rest(r.turned)
-	}
-	return len(p), nil
-}
-
-// take hands on or keeps what is written. It tells whether there was too much.
-func (r *relay) take(p []byte) (lost bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.to != nil {
-		_, _ = r.to.Write(p)
-		return false
-	}
-	n := min(len(p), keepLate-len(r.late))
-	r.late = append(r.late, p[:n]...)
-	return n < len(p)
-}
-
-func (r *relay) turn(to io.Writer) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.to = to
-	select {
-	case r.turned <- struct{}{}:
-	default:
-	}
-	if to != nil && len(r.late) > 0 {
-		_, _ = to.Write(r.late)
-		r.late = nil
-	}
 }
 
 // ready starts the interpreter when there is none. lost tells that one has ended
@@ -245,8 +182,8 @@ func (e *Engine) executeCell(x *execution, r *room) (*outcome, error) {
 		return nil, startError(x.ctx, err)
 	}
 	x.stateLost = lost
-	r.out[0].turn(o.stdout)
-	r.out[1].turn(o.stderr)
+	r.out[0].Turn(o.stdout)
+	r.out[1].Turn(o.stderr)
 	walls := r.walls.look(ctx, r.sandbox)
 
 	end := e.cell(ctx, x, r)
@@ -277,14 +214,14 @@ func (e *Engine) executeCell(x *execution, r *room) (*outcome, error) {
 	if end.err != nil || unread != nil {
 		unread = errors.Join(unread, r.forget(ctx))
 	}
-	r.out[0].turn(nil)
-	r.out[1].turn(nil)
+	r.out[0].Turn(nil)
+	r.out[1].Turn(nil)
 	if unread != nil {
 		x.stateLost = true
 		return nil, outputLost(unread)
 	}
 	if end.mute && o.cause == nil {
-		o.stderr.line("The program closed the interpreter's own channel (descriptors 3 and 4) or wrote to it, so the interpreter was ended")
+		o.stderr.Line("The program closed the interpreter's own channel (descriptors 3 and 4) or wrote to it, so the interpreter was ended")
 	}
 	r.lost = r.lost && !x.answers()
 	x.ended = e.cfg.Now()
@@ -314,7 +251,7 @@ func (e *Engine) cell(ctx context.Context, x *execution, r *room) cellEnd {
 	defer hush()
 	done := make(chan cellEnd, 1)
 	go func() {
-		rep, err := r.kernel.Execute(talk, kernel.Cell{Code: x.req.Code, Display: x.display(), Stdin: x.req.Stdin, Env: x.cellEnv()}, x.shown.add)
+		rep, err := r.kernel.Execute(talk, kernel.Cell{Code: x.req.Code, Display: x.display(), Stdin: x.req.Stdin, Env: x.cellEnv()}, x.shown.Add)
 		done <- cellEnd{report: rep, err: err}
 	}()
 	asked := ctx.Done()

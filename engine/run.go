@@ -146,7 +146,7 @@ func (e *Engine) execute(x *execution, interp interpreter, sb backend.Sandbox) (
 	if err != nil {
 		return nil, startError(x.ctx, err)
 	}
-	report := listen(running, x.shown.add)
+	report := listen(running, x.shown.Add)
 	walls := look(ctx, sb)
 
 	o.exit, err = running.Wait(ctx)

@@ -10,6 +10,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 	"github.com/sandboxmcp/sandboxmcp/internal/session"
+	"github.com/sandboxmcp/sandboxmcp/internal/stream"
 )
 
 // validateSession completes what a request says of its session, and finds the
@@ -178,7 +179,7 @@ func (e *Engine) furnish(x *execution, interp interpreter) error {
 	}
 	x.share.Take(x.ticket)
 	r := &room{
-		share: x.share, sandbox: sb, fresh: x.req.Session.Fresh, program: prog, interp: interp, offline: x.req.Session.Offline, out: [2]*relay{newRelay(), newRelay()},
+		share: x.share, sandbox: sb, fresh: x.req.Session.Fresh, program: prog, interp: interp, offline: x.req.Session.Offline, out: [2]*stream.Switch{stream.NewSwitch(), stream.NewSwitch()},
 		ended: func(err error) { e.log.Warn("clear session", "session", x.req.SessionID, "error", err) },
 	}
 	info := x.session.Info()
@@ -215,7 +216,7 @@ func (e *Engine) executeIn(x *execution, interp interpreter, sb backend.Sandbox)
 		e.log.Warn("exec_failed", "session_id", x.req.SessionID, "request_id", x.req.ID, "error", x.guard.masker.Text(err.Error()))
 		return o, err
 	}
-	e.log.Info("exec_done", "session_id", x.req.SessionID, "request_id", x.req.ID, "duration_ms", milliseconds(x.ended.Sub(x.started)), "stdout_bytes", o.stdout.size(), "stderr_bytes", o.stderr.size())
+	e.log.Info("exec_done", "session_id", x.req.SessionID, "request_id", x.req.ID, "duration_ms", milliseconds(x.ended.Sub(x.started)), "stdout_bytes", o.stdout.Size(), "stderr_bytes", o.stderr.Size())
 	return o, nil
 }
 

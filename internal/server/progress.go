@@ -14,6 +14,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/stream"
 )
 
 // Bounds of what a client that asked for it is told of a running call.
@@ -59,17 +60,17 @@ type progress struct {
 	text  []byte    // not told yet
 	room  int       // bytes that may still be added to it
 	over  bool      // there was no room for something, and text says so
-	last  stream    // which the end of text is of
+	last  origin    // which the end of text is of
 	fresh bool      // a line begins
 	half  [2][]byte // of each stream: a character whose end has not come
 }
 
 func newProgress() *progress { return &progress{room: maxToldAll, fresh: true} }
 
-type stream int
+type origin int
 
 const (
-	stdout stream = iota
+	stdout origin = iota
 	stderr
 )
 
@@ -83,7 +84,7 @@ func (p *progress) follow(req *sandboxmcp.Request) {
 // streamOf is a stream of the program on its way to the client.
 type streamOf struct {
 	p      *progress
-	stream stream
+	stream origin
 }
 
 // Write takes bytes of the program.
@@ -92,14 +93,14 @@ func (s streamOf) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (p *progress) add(s stream, b []byte) {
+func (p *progress) add(s origin, b []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.over {
 		return
 	}
 	b = append(p.half[s], b[:min(len(b), p.room+utf8.UTFMax)]...) // what is more than room is cut below
-	end := len(b) - unfinished(b)
+	end := len(b) - stream.Unfinished(b)
 	p.half[s] = bytes.Clone(b[end:])
 	if end == 0 {
 		return
@@ -113,20 +114,7 @@ func (p *progress) add(s stream, b []byte) {
 			p.putLocked("[stdout] ")
 		}
 	}
-	p.putLocked(strings.ToValidUTF8(string(b[:end]), "\uFFFD"))
-}
-
-// unfinished is how many bytes at the end may be the beginning of a character.
-func unfinished(b []byte) int {
-	for i := 1; i < utf8.UTFMax && i <= len(b); i++ {
-		if c := b[len(b)-i]; utf8.RuneStart(c) {
-			if !utf8.FullRune(b[len(b)-i:]) {
-				return i
-			}
-			return 0
-		}
-	}
-	return 0
+	p.putLocked(stream.Text(b[:end]))
 }
 
 // WriteResult names the forms of what the program shows; the bytes come with the

@@ -1,4 +1,4 @@
-package engine
+package stream
 
 import (
 	"bytes"
@@ -8,8 +8,8 @@ import (
 
 // What comes between two runs is kept for the next as far as there is room, and
 // whoever goes on writing is held up: nobody reads it, and to take it costs us.
-func TestRelayHoldsUpWhoWritesToNobody(t *testing.T) {
-	r, rests := newRelay(), 0
+func TestSwitchHoldsUpWhoWritesToNobody(t *testing.T) {
+	r, rests := NewSwitch(), 0
 	r.rest = func(<-chan struct{}) { rests++ }
 	write := func(n int) {
 		t.Helper()
@@ -29,14 +29,14 @@ func TestRelayHoldsUpWhoWritesToNobody(t *testing.T) {
 		t.Errorf("it was held up %d times by 5 parts that nobody reads", rests)
 	}
 	var next bytes.Buffer
-	r.turn(&next)
+	r.Turn(&next)
 	write(1 << 20)
 	if rests != 5 || next.Len() != keepLate+1<<20 {
 		t.Errorf("the next run has %d bytes, want what was kept and all of its own; held up %d times", next.Len(), rests)
 	}
-	r.turn(nil)
+	r.Turn(nil)
 	write(5)
-	r.turn(&next)
+	r.Turn(&next)
 	if next.Len() != keepLate+1<<20+5 {
 		t.Errorf("what came after it is not the next one's: %d", next.Len())
 	}
