@@ -46,7 +46,7 @@ generate:
 check:
 	@scripts/check.sh
 
-# Writes docs/benchmarks.md.
+# Writes docs/benchmarks.md and docs/dev/benchmarks.md.
 bench: build
 	@scripts/setup.sh run bench
 	@scripts/peers.sh || echo 'the benchmark goes without what is missing'

@@ -68,11 +68,34 @@ func TestShuffled(t *testing.T) {
 	}
 }
 
-// TestTheDocumentSaysWhichCommit: tools/tree looks for it and refuses an old one.
-func TestTheDocumentSaysWhichCommit(t *testing.T) {
+// TestThePagesSayWhichCommit: tools/tree looks for it and refuses an old one.
+func TestThePagesSayWhichCommit(t *testing.T) {
 	d := document{At: time.Date(2026, 5, 1, 10, 0, 0, 0, time.UTC), Commit: "0123456789ab", Suites: []suite{{}}}
-	want := "\nMeasured on 1 May 2026, 10:00 UTC at commit 0123456789ab by `bin/bench`.\n"
-	if got := d.markdown(); !strings.Contains(got, want) {
-		t.Errorf("got %q, want %q in it", got[:min(len(got), 300)], want)
+	want := "\nMeasured on 1 May 2026, 10:00 UTC at commit 0123456789ab by `bin/bench`."
+	for _, page := range []string{d.users(), d.markdown()} {
+		if !strings.Contains(page, want) {
+			t.Errorf("got %q, want %q in it", page[:min(len(page), 300)], want)
+		}
+	}
+}
+
+// TestUsersSeeOurTimesBesideOthers: what was not measured has no line.
+func TestUsersSeeOurTimesBesideOthers(t *testing.T) {
+	python := interpreter{Label: "python"}
+	d := document{Suites: []suite{{Rounds: 30, Interpreters: []interpreter{python}, Rows: []row{
+		{Name: python.bare(), N: 30, P50: 14.2, P99: 19}, {Name: inPooled(python), N: 30, P50: 4.7, P99: 11.8, Ratio: 0.356},
+		{Name: rowDockerRun, N: 5, P50: 301, P99: 339, Ratio: 20.2}, {Name: rowS1MCP, Reason: "not installed"},
+	}}}}
+	got := d.users()
+	for _, line := range []string{
+		"| plain, without a sandbox | python, one line | 14.2 | 19.0 | 1 |\n", "| **sandboxmcp**, prepared sandbox | python, one line | 4.7 | 11.8 | 0.36 |\n",
+		"| docker run | python, one line | 301.0 | 339.0 | 20.20 |\n",
+	} {
+		if !strings.Contains(got, line) {
+			t.Errorf("got %s, want the line %s", got, line)
+		}
+	}
+	if strings.Contains(got, "Python project), MCP") {
+		t.Errorf("got %s, want no line for what was not measured", got)
 	}
 }

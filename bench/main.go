@@ -1,7 +1,7 @@
 //go:build linux
 
 // Command bench measures what this product costs beside the bare programs and
-// beside its peers, and writes docs/benchmarks.md.
+// beside its peers, and writes docs/benchmarks.md and docs/dev/benchmarks.md.
 //
 // Its promise: everything that a table compares was measured in one run, in
 // rounds that hold every mode once, in an order drawn anew for each round; an
@@ -58,6 +58,7 @@ type options struct {
 	trace   int
 
 	child string // what a child of this program does
+	all   string
 	suite string // where a child writes its figures
 	state string
 	lang  string
@@ -81,7 +82,8 @@ func (o *options) define(f *flag.FlagSet) {
 	f.BoolVar(&o.ready, "drain", true, "three times as many requests at once as there are ready sandboxes")
 	f.BoolVar(&o.long, "long", true, "what 10000 runs of a session and 5000 fresh ones leave (two minutes)")
 	f.DurationVar(&o.pause, "pause", 3*time.Millisecond, "rest between two measurements, in which sandboxes are cleared away")
-	f.StringVar(&o.out, "out", "docs/benchmarks.md", "where the document goes; - prints it")
+	f.StringVar(&o.out, "out", "docs/benchmarks.md", "where the page for users goes; - prints the page for developers, and writes none")
+	f.StringVar(&o.all, "all", "docs/dev/benchmarks.md", "where the page for developers goes")
 	f.StringVar(&o.bin, "bin", "bin/sandboxmcp", "the program that is measured")
 	f.StringVar(&o.s1, "s1", ".tools/s1", "virtual environment that holds sandboxmcp (Python)")
 	f.StringVar(&o.judge, "go-judge", ".tools/bin/go-judge", "the program go-judge, a peer")

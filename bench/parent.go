@@ -74,15 +74,14 @@ func parent(ctx context.Context, o options, command string, stdout io.Writer) (e
 		d.Suites = append(d.Suites, s)
 	}
 	d.LoadAfter = loadAverage()
-	text := d.markdown()
 	if o.out == "-" {
-		_, err = io.WriteString(stdout, text)
+		_, err = io.WriteString(stdout, d.markdown())
 		return err
 	}
-	if err = replaceFile(o.out, text); err != nil {
+	if err = errors.Join(replaceFile(o.out, d.users()), replaceFile(o.all, d.markdown())); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(stdout, "%s\nwritten to %s\n", d.summary(), o.out)
+	_, err = fmt.Fprintf(stdout, "%s\nwritten to %s and %s\n", d.summary(), o.out, o.all)
 	return err
 }
 

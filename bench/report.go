@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// document is what docs/benchmarks.md is made of.
+// document is what the two pages of benchmarks are made of.
 type document struct {
 	At        time.Time
 	Commit    string // of the tree that was measured; empty: it is in no repository
@@ -22,21 +22,14 @@ type document struct {
 	Suites    []suite
 }
 
+// markdown returns the page for developers: all that was measured, and the targets.
 func (d *document) markdown() string {
 	var b strings.Builder
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	p("# Benchmarks\n")
+	p("# Benchmarks, for developers\n")
 	p("Written by `make bench`; a change by hand is lost.\n")
 	m := d.Machine
-	command := "bin/bench"
-	if d.Command != "" {
-		command += " " + d.Command
-	}
-	at := ""
-	if d.Commit != "" {
-		at = " at commit " + d.Commit
-	}
-	p("Measured on %s%s by `%s`.\n", d.At.Format("2 January 2006, 15:04 UTC"), at, command)
+	p("%s\n", d.measured())
 	p("- machine: %d cores (%s), %s, %s, cgroup %s", m.Cores, m.CPU, m.Kernel, m.System, m.Cgroups)
 	p("- load of the minute before: %s; of the last minute of the run: %s. Figures taken above a load of about 0.2 from elsewhere are noisy.", m.Load, d.LoadAfter)
 	p("- %s; %s; %s; %s", m.Go, m.Bwrap, strings.Join(d.Peers, "; "), d.peer())
