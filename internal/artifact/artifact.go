@@ -1,10 +1,9 @@
-// Package artifact takes files out of sandboxes: it collects them, hashes them,
-// keeps them with the result that they belong to, and hands them out again.
+// Package artifact takes files out of sandboxes: it collects and hashes them, keeps them
+// with the result that they belong to, and returns them later.
 //
-// What it collects is hostile. It reads through backend.Files only, takes
-// nothing but plain files of plain names within bounds, and says of everything
-// else why it was left. The bytes that were read are the bytes that are hashed,
-// kept and served.
+// The files are hostile. The package reads them through backend.Files only. It takes
+// regular files with plain names within bounds, and says for every other file why it was
+// skipped. The bytes that it reads are the bytes that it hashes, keeps and serves.
 package artifact
 
 import (
@@ -19,11 +18,11 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// Config says how long and how much is kept.
+// Config bounds how long and how much a Keeper keeps.
 type Config struct {
-	MaxAge   time.Duration    // of a result with its files; 0: 24 h
-	MaxBytes int64            // of all that is kept of a namespace's results, but for the newest; 0: 1 GiB
-	Look     int              // named blobs after which a sweep leaves the others to the next; 0: 20 000
+	MaxAge   time.Duration    // of a result and its files; 0: 24 h
+	MaxBytes int64            // of all results of a namespace; its newest is kept in any case; 0: 1 GiB
+	Look     int              // named blobs after which a sweep stops looking for orphans; 0: 20 000
 	Now      func() time.Time // nil: the machine's clock
 }
 
@@ -32,12 +31,12 @@ type Config struct {
 type Keeper struct {
 	store *store.Store
 	cfg   Config
-	shard atomic.Uint32 // of the blobs; where the last look for orphans ended
+	shard atomic.Uint32 // of the blobs: where the last sweep stopped
 	left  leftBlobs
 }
 
-// NewKeeper makes a Keeper over an open state directory. It signs nothing: the
-// caller signs what Collect returned, and Save keeps the signatures.
+// NewKeeper makes a Keeper over an open state directory. It does not sign: the caller signs
+// the artifacts that Collect returns, and Save keeps the signatures.
 func NewKeeper(s *store.Store, cfg Config) *Keeper {
 	if cfg.MaxAge == 0 {
 		cfg.MaxAge = 24 * time.Hour
@@ -56,11 +55,11 @@ func NewKeeper(s *store.Store, cfg Config) *Keeper {
 	return k
 }
 
-// absolute is an artifact's path in the sandbox.
+// absolute returns an artifact's path in the sandbox.
 func absolute(name string) string { return path.Join(backend.WorkDir, name) }
 
-// uri is an artifact's address: artifact://, the session or else the request,
-// and its name percent-encoded part by part.
+// uri returns an artifact's URI: artifact://, the session or else the request, and the
+// name, percent-encoded part by part.
 func uri(request sandboxmcp.RequestID, session *sandboxmcp.SessionID, name string) string {
 	owner := string(request)
 	if session != nil {

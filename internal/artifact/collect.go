@@ -19,15 +19,16 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// Bounds limits what is taken from one sandbox. A field of 0 is its default.
+// Bounds limits what Collect takes from one sandbox. 0 is the default that stands beside
+// the field.
 type Bounds struct {
 	Files      int   // 200
-	Entries    int   // directory entries that are looked at, hidden ones counted; 5 000
-	Depth      int   // parts of a file's name; 8
+	Entries    int   // directory entries that are read, hidden ones included; 5 000
+	Depth      int   // parts of a file's path; 8
 	FileBytes  int64 // 32 MiB
 	TotalBytes int64 // of the files that are kept; 64 MiB
 
-	ReadBytes int64         // read from all files, those that are not kept counted; 2 * TotalBytes
+	ReadBytes int64         // read from all files, also from those that are not kept; 2 * TotalBytes
 	Time      time.Duration // after which no further file is read; 10 s
 }
 
@@ -41,10 +42,10 @@ func (b Bounds) orDefault() Bounds {
 	return b
 }
 
-// maxSkipped is how many skipped files are named; the rest is counted.
+// maxSkipped is the number of skipped files that are named. Further ones are counted.
 const maxSkipped = 100
 
-// Source is what to collect from.
+// Source is a sandbox to collect from.
 type Source struct {
 	Files     backend.FileReader
 	RequestID sandboxmcp.RequestID
@@ -52,46 +53,46 @@ type Source struct {
 	Now       time.Time             // the artifacts' created_at
 	Bounds    Bounds
 
-	// Known are the files that were there before, by name; one that is as it was
-	// is left out without a word.
+	// Known are the files that were there before, by name. Collect passes over those that
+	// have not changed.
 	Known map[string]State
 
-	// Refuse tells why a file may not be taken, by what is in it; empty: it may.
-	// It is asked before anything of it is kept. May be nil.
+	// Refuse says why a file may not be taken, by its content; empty: it may. It is called
+	// before the file is kept. It may be nil.
 	Refuse func(name string, data []byte) string
 
-	// Rename is how a file is called in all that is said of it. May be nil.
+	// Rename returns the name by which results call a file. It may be nil.
 	Rename func(name string) string
 }
 
 // State is a file as it was at one time.
 type State struct {
 	Info   backend.FileInfo
-	SHA256 string // empty: its content was not looked at
+	SHA256 string // empty: its content was not read
 }
 
-// same reports whether a file is as it was by all that its entry says.
+// same reports whether a file has not changed, by its directory entry.
 func (s State) same(info backend.FileInfo) bool {
 	return s.Info.Mark != "" && s.Info.Mark == info.Mark && s.Info.Size == info.Size && s.Info.ModTime.Equal(info.ModTime)
 }
 
-// Collection is what was taken, and what was not.
+// Collection is the result of Collect.
 type Collection struct {
-	// Artifacts are sorted by name, complete but for Signature and
-	// DownloadURL, their content in memory and among the blobs. Not nil.
+	// Artifacts are sorted by name. Signature and DownloadURL are empty. The content is in
+	// memory and kept as blobs. The list is not nil.
 	Artifacts []sandboxmcp.Artifact
 
-	// Skipped are files that were left, with names that are safe to print. At
-	// most 100 are named and a last row counts the others. Hidden files, and
-	// what lies in hidden directories, are no artifacts and not in it.
+	// Skipped are the files that were not taken, with names that are safe to print. At most
+	// 100 are named, and a last row counts the others. Hidden files and directories are not
+	// among them.
 	Skipped []sandboxmcp.SkippedFile
 
-	// States are the files whose content is known now.
+	// States are the files whose content was read.
 	States map[string]State
 }
 
-// Survey looks at all files that Collect would, and reads none. What known says
-// of the content of those that are the same still holds.
+// Survey lists the files that Collect would look at and reads none. For those that have
+// not changed it takes the SHA256 from known.
 func Survey(files backend.FileReader, known map[string]State, bounds Bounds) map[string]State {
 	b := bounds.orDefault()
 	found := map[string]State{}
@@ -125,14 +126,12 @@ func Survey(files backend.FileReader, known map[string]State, bounds Bounds) map
 	return found
 }
 
-// Collect takes every regular file below the working directory within the
-// bounds. All content that it takes stays in memory until the caller lets go of
-// the Collection: up to Bounds.TotalBytes, which is 64 MiB by default, for each
-// Collect that runs at the same time. It fails when the working directory cannot
-// be listed, when reading fails for a reason that is not the program's, and when a
-// blob cannot be written. Whatever a program did to a single file only skips that
-// file. When ctx ends, or Bounds.Time or Bounds.ReadBytes is used up, Collect
-// reads nothing more and names the other files in Skipped.
+// Collect takes every regular file below the working directory within the bounds. The
+// Collection holds the content in memory, up to Bounds.TotalBytes for each Collect that
+// runs at the same time. Collect fails if the working directory cannot be listed, if the
+// machine fails to read a file, and if a blob cannot be written. A file that the program
+// made unreadable is only skipped. If ctx ends, or Bounds.Time or Bounds.ReadBytes is used
+// up, Collect reads nothing more and names the other files in Skipped.
 func (k *Keeper) Collect(ctx context.Context, src Source) (Collection, error) {
 	c := &collector{keeper: k, src: src, bounds: src.Bounds.orDefault(), states: map[string]State{}}
 	c.entries, c.unread = c.bounds.Entries, c.bounds.ReadBytes
@@ -152,7 +151,7 @@ func (k *Keeper) Collect(ctx context.Context, src Source) (Collection, error) {
 	return Collection{Artifacts: c.artifacts, Skipped: c.skipped, States: c.states}, nil
 }
 
-// rename gives the artifacts the names that they are to have, each one of its own.
+// rename gives the artifacts their names from Source.Rename, each a different one.
 func (c *collector) rename() {
 	if c.src.Rename == nil {
 		return
@@ -176,18 +175,18 @@ func (c *collector) rename() {
 	}
 }
 
-// collector is one Collect on its way.
+// collector is a Collect in progress.
 type collector struct {
 	keeper *Keeper
 	src    Source
 	bounds Bounds
 
-	entries   int   // that may still be looked at
+	entries   int   // that may still be read
 	unread    int64 // bytes that may still be read
 	total     int64
 	artifacts []sandboxmcp.Artifact
 	skipped   []sandboxmcp.SkippedFile
-	unnamed   int // skipped beyond the list
+	unnamed   int // skipped files that the list has no room for
 	states    map[string]State
 }
 
@@ -202,7 +201,7 @@ func (c *collector) skip(name, reason string) {
 	c.skipped = append(c.skipped, sandboxmcp.SkippedFile{Name: printable(name), Reason: reason})
 }
 
-// directory takes what is in one directory, which is depth parts deep.
+// directory takes the files of a directory, which is depth parts deep.
 func (c *collector) directory(ctx context.Context, dir string, depth int) error {
 	if reason := c.stopped(ctx); reason != "" {
 		c.skip(dir+"/", reason)
@@ -273,8 +272,7 @@ func (c *collector) entry(ctx context.Context, name string, info backend.FileInf
 	return c.take(ctx, name, info, known)
 }
 
-// unfit tells why a file is no artifact by what its entry says; empty when it
-// may be one.
+// unfit says why a file is no artifact, by its directory entry; empty if it may be one.
 func (c *collector) unfit(info backend.FileInfo) string {
 	switch m := info.Mode; {
 	case m&fs.ModeSymlink != 0:
@@ -300,7 +298,7 @@ var (
 	errTime    = errors.New("the time for reading files is used up")
 )
 
-// stopped says why no further file is read; "" if the next one may be read.
+// stopped says why no further file is read; empty if the next one may be.
 func (c *collector) stopped(ctx context.Context) string {
 	switch {
 	case ctx.Err() == nil:
@@ -352,7 +350,7 @@ func (c *collector) take(ctx context.Context, name string, info backend.FileInfo
 	}
 	c.states[name] = State{Info: info, SHA256: sum}
 	if known.SHA256 == sum && known.Info.Size == info.Size && known.Info.ModTime.Equal(info.ModTime) {
-		return nil // its rights were changed, or it was put back
+		return nil // only its mode was changed, or its content is the old one again
 	}
 	c.total += int64(len(data))
 	c.artifacts = append(c.artifacts, sandboxmcp.Artifact{
@@ -362,8 +360,8 @@ func (c *collector) take(ctx context.Context, name string, info backend.FileInfo
 	return nil
 }
 
-// programs reports whether a program can cause the error by a change of names and
-// rights. Any other error is the machine's, and files are lost.
+// programs reports whether a program in the sandbox can cause the error by changing names
+// and modes. Any other error is the machine's, and files are lost.
 func programs(err error) bool {
 	for _, of := range []error{fs.ErrPermission, fs.ErrNotExist, fs.ErrInvalid, syscall.ELOOP, syscall.ENOTDIR, syscall.EXDEV, syscall.ENAMETOOLONG, syscall.EAGAIN, syscall.ENXIO} {
 		if errors.Is(err, of) {

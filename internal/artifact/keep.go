@@ -17,26 +17,25 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// inlineOutput is the longest output that stands in the database itself: a run
-// with little to say costs no file.
+// inlineOutput is the longest output that is kept in its row. A short output costs no file.
 const inlineOutput = 64 << 10
 
-// Record is what is kept of a request that has ended.
+// Record is a request that has ended, as Save keeps it.
 type Record struct {
-	// Result is the whole result, with the content of its artifacts, which is
-	// among the blobs since Collect under the artifacts' SHA256.
+	// Result is the whole result with the content of its artifacts. Collect has kept that
+	// content as blobs.
 	Result    sandboxmcp.Result
 	CreatedAt time.Time
 	EndedAt   time.Time
 }
 
-// Save returns the step that writes a record into the database. Long outputs
-// are put among the blobs before Save returns; nothing is known of the request
-// until the step has been committed. A request that is kept already fails it.
+// Save returns the step that adds a record to the database. It keeps long outputs as blobs
+// before it returns. The request is unknown until the step is committed. The step fails if
+// the request has a record.
 //
-// The step drops the namespace's oldest results when the record is more than
-// MaxBytes allows, with the step that note returns for each. Call
-// [Keeper.Discard] after the commit: it removes their content.
+// If the namespace then keeps more than MaxBytes, the step drops its oldest results. For
+// each it runs the step that note returns. The caller calls [Keeper.Discard] after the
+// commit, which removes their content.
 func (k *Keeper) Save(ctx context.Context, rec Record, note func(Dropped) store.Op) (store.Op, error) {
 	r := rec.Result
 	stdout, err := k.output(ctx, r.Stdout)
@@ -66,7 +65,7 @@ func (k *Keeper) Save(ctx context.Context, rec Record, note func(Dropped) store.
 		size += a.SizeBytes + int64(len(a.Name)+len(a.Path)+len(a.MIMEType)+len(a.Signature)) + rowBytes
 	}
 	return func(ctx context.Context, tx *sql.Tx) error {
-		// A blob that no row names may have been discarded since it was put.
+		// A sweep may have discarded blobs that no row named.
 		if err := k.restore(ctx, content); err != nil {
 			return err
 		}
@@ -87,7 +86,7 @@ func (k *Keeper) Save(ctx context.Context, rec Record, note func(Dropped) store.
 	}, nil
 }
 
-// rowBytes is counted for a row of the database besides its texts.
+// rowBytes is the size of a row without its texts, for the bounds.
 const rowBytes = 256
 
 // contents returns the blobs that a result names, by their SHA-256.
@@ -105,8 +104,10 @@ func contents(r sandboxmcp.Result, stdout, stderr output) map[string][]byte {
 	return all
 }
 
-// restore writes blobs again that are gone. It is called in a transaction, and until
-// that ends nothing can discard them.
+// restore writes missing blobs again.
+//
+// Preconditions: it is called in a transaction. Until that ends, nothing can discard the
+// blobs.
 func (k *Keeper) restore(ctx context.Context, content map[string][]byte) error {
 	for sum, data := range content {
 		if k.store.HasBlob(sum, int64(len(data))) {
@@ -123,7 +124,7 @@ func (k *Keeper) restore(ctx context.Context, content map[string][]byte) error {
 	return nil
 }
 
-// output is where a stream is kept: in the row, or among the blobs.
+// output is a kept stream: in the row or in a blob.
 type output struct {
 	inline []byte
 	blob   sql.NullString
@@ -142,9 +143,9 @@ func notFound(id sandboxmcp.RequestID) error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "request %s is not known", sandboxmcp.Quote(string(id)))
 }
 
-// Load returns a kept result, whole, with the content of its artifacts if asked
-// for. Metadata is as JSON gives it, but for "skipped", which is a
-// []sandboxmcp.SkippedFile as it was. A request that is not known, no longer kept, or another namespace's is
+// Load returns a kept result, with the content of its artifacts if content is set.
+// Metadata has the types of decoded JSON; only "skipped" is a []sandboxmcp.SkippedFile. If
+// the request is unknown, no longer kept, or of another namespace, Load fails with
 // request_not_found.
 func (k *Keeper) Load(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.RequestID, content bool) (sandboxmcp.Result, error) {
 	var text []byte
@@ -194,15 +195,14 @@ func (k *Keeper) Load(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmc
 	return r, nil
 }
 
-// decode reads JSON without bending large numbers.
+// decode reads JSON and keeps large numbers exact.
 func decode(text []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	return d.Decode(into)
 }
 
-// retype gives the skipped files the type again that they had in the process
-// that ran the request.
+// retype gives the skipped files in decoded metadata their type again.
 func retype(metadata map[string]any) error {
 	kept, ok := metadata["skipped"]
 	if !ok {
@@ -220,7 +220,8 @@ func retype(metadata map[string]any) error {
 	return nil
 }
 
-// artifacts returns the rows of a request, or the one of that name, without content.
+// artifacts returns the artifacts of a request without their content, or the one of that
+// name.
 func (k *Keeper) artifacts(ctx context.Context, r *sandboxmcp.Result, name string) ([]sandboxmcp.Artifact, error) {
 	rows, err := k.store.DB().QueryContext(ctx, selectArtifacts, r.RequestID, name, name)
 	if err != nil {
@@ -246,7 +247,7 @@ func (k *Keeper) artifacts(ctx context.Context, r *sandboxmcp.Result, name strin
 	return list, nil
 }
 
-// Output returns a stream, "stdout" or "stderr", whole as it was kept.
+// Output returns a whole kept stream, "stdout" or "stderr".
 func (k *Keeper) Output(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.RequestID, stream string) ([]byte, error) {
 	query, ok := map[string]string{"stdout": selectStdout, "stderr": selectStderr}[stream]
 	if !ok {
@@ -263,8 +264,8 @@ func (k *Keeper) Output(ctx context.Context, ns sandboxmcp.Namespace, id sandbox
 	return k.text(o)
 }
 
-// Content returns one artifact with its content. The name is its path below
-// /mnt/data. A name that the request did not leave is not_found.
+// Content returns one artifact with its content. name is its path below /mnt/data. If the
+// request has no artifact of that name, Content fails with not_found.
 func (k *Keeper) Content(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.RequestID, name string) (sandboxmcp.Artifact, error) {
 	r := sandboxmcp.Result{RequestID: id}
 	err := k.store.DB().QueryRowContext(ctx, selectSession, id, ns).Scan(&r.SessionID)
@@ -295,7 +296,7 @@ func (k *Keeper) text(o output) ([]byte, error) {
 	return k.blob(o.blob.String)
 }
 
-// blob reads a blob and makes sure that it is what was kept.
+// blob reads a blob and checks its SHA-256.
 func (k *Keeper) blob(sum string) ([]byte, error) {
 	f, err := k.store.OpenBlob(sum)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -8,8 +8,8 @@ import (
 	"github.com/gabriel-vasile/mimetype"
 )
 
-// Types of texts by their extension. They count where the content is a text,
-// which it is of any kind: a program that mentions HTML is not a page.
+// textTypes has the types of texts by extension. They count if the content is any kind of
+// text: a program that mentions HTML is not a page.
 var textTypes = map[string]string{
 	".txt": "text/plain", ".log": "text/plain", ".md": "text/markdown", ".markdown": "text/markdown", ".rst": "text/x-rst",
 	".py": "text/x-python", ".js": "text/javascript", ".mjs": "text/javascript", ".cjs": "text/javascript", ".ts": "text/x-typescript",
@@ -19,15 +19,15 @@ var textTypes = map[string]string{
 	".xml": "application/xml", ".svg": "image/svg+xml", ".html": "text/html", ".htm": "text/html", ".css": "text/css", ".tex": "text/x-tex",
 }
 
-// Types of files whose content nothing is known of.
+// binaryTypes has the types of files whose content is not recognized, by extension.
 var binaryTypes = map[string]string{
 	".npy": "application/x-npy", ".npz": "application/x-npz", ".pkl": "application/x-pickle", ".pickle": "application/x-pickle",
 	".parquet": "application/vnd.apache.parquet", ".feather": "application/vnd.apache.arrow.file", ".arrow": "application/vnd.apache.arrow.file",
 	".h5": "application/x-hdf5", ".hdf5": "application/x-hdf5", ".onnx": "application/octet-stream", ".safetensors": "application/octet-stream",
 }
 
-// MIMEType tells what a file is, by its content first: an extension refines it
-// and never contradicts it, so that a page called x.png is a page.
+// MIMEType returns the type of a file. The content decides; the extension refines it and
+// never contradicts it: an HTML page with the name x.png is text/html.
 func MIMEType(name string, data []byte) string {
 	ext := strings.ToLower(path.Ext(name))
 	if len(data) == 0 {

@@ -7,13 +7,13 @@ import (
 	"unicode/utf8"
 )
 
-// BadName reports whether one part of a file's name is not handed out.
+// BadName reports whether a part of a file's path is refused as a name.
 func BadName(part string) bool { return badName(part) != "" }
 
-// badName tells why one part of a file's name is not handed out; empty when it
-// is good. Blanks, apostrophes, letters and signs of all scripts are good. What
-// cannot be seen, turns the direction of text or ends a line is not, nor are a
-// double quote and a backslash, which mean something in headers and on screens.
+// badName says why a part of a file's path is refused as a name; empty if it is not.
+// Spaces, apostrophes, and letters and signs of all scripts are allowed. Characters that
+// are invisible, end a line or turn the direction of text are refused. So are the double
+// quote and the backslash, which have a meaning in HTTP headers.
 func badName(part string) string {
 	if !utf8.ValidString(part) {
 		return "its name is not UTF-8"
@@ -31,8 +31,8 @@ func badName(part string) string {
 	return ""
 }
 
-// printable is a name that can stand in a report: what is not printable is
-// escaped as in a Go string, and what is long is cut.
+// printable returns a name for a report. Unprintable characters are escaped as in a Go
+// string, and a long name is cut.
 func printable(name string) string {
 	const limit = 300
 	quoted := strconv.Quote(name)

@@ -15,24 +15,23 @@ import (
 )
 
 const (
-	// youngBlob is for how long a blob may be there before a row names it.
+	// youngBlob is the age up to which a blob is kept although no row names it.
 	youngBlob = 10 * time.Minute
-	// orphanBatch is how many blobs are discarded while nobody else can write.
+	// orphanBatch is the number of blobs that one transaction discards.
 	orphanBatch = 100
 )
 
-// firstShard is where the first look of a Keeper begins. It is not the same for
-// all: of many commands that end soon, each goes through another part.
+// firstShard returns a random shard for the first sweep of a Keeper, so that many commands
+// that end soon sweep different parts.
 func firstShard() uint32 {
 	var b [1]byte
 	rand.Read(b[:]) // never fails
 	return uint32(b[0])
 }
 
-// removeOrphans removes blobs that no row names. Those of dropped requests are
-// among them, and those of a run that ended before its result was kept. What is
-// removed does not count for how much is looked at: sweeps keep up with however
-// much is left behind.
+// removeOrphans removes blobs that no row names: those of dropped requests, and those of
+// runs that ended before their result was kept. Only blobs that rows name count for
+// Config.Look, so a sweep keeps up with any number of orphans.
 func (k *Keeper) removeOrphans(ctx context.Context) error {
 	looked := 0
 	for range store.BlobShards {
@@ -65,8 +64,7 @@ func (k *Keeper) removeOrphans(ctx context.Context) error {
 	return k.store.RemoveDiscarded(ctx)
 }
 
-// named returns the blobs of a shard that rows name. It sees what is committed:
-// rows that a transaction deletes are not gone before that has succeeded.
+// named returns the blobs of a shard that committed rows name.
 func (k *Keeper) named(ctx context.Context, shard int) (map[string]bool, error) {
 	from := fmt.Sprintf("%02x", shard)
 	rows, err := k.store.DB().QueryContext(ctx, selectNamed, from, from+"g")
@@ -88,8 +86,8 @@ func (k *Keeper) named(ctx context.Context, shard int) (map[string]bool, error) 
 	return named, nil
 }
 
-// leave notes the blobs that a request's rows name. Discard removes them once the rows
-// are gone.
+// leave remembers the blobs that a request's rows name. Discard removes them once the rows
+// are deleted.
 func (k *Keeper) leave(ctx context.Context, tx *sql.Tx, id sandboxmcp.RequestID) error {
 	rows, err := tx.QueryContext(ctx, selectNamedBy, id)
 	if err != nil {

@@ -10,28 +10,26 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// sweepBatch is how many requests one transaction drops.
+// sweepBatch is the number of requests that one transaction drops.
 const sweepBatch = 500
 
-// Dropped is a request whose result and files are no longer kept.
+// Dropped is a request whose result and files were dropped.
 type Dropped struct {
 	Namespace sandboxmcp.Namespace
 	RequestID sandboxmcp.RequestID
 	Files     int    // artifacts
-	Bytes     int64  // of all that was kept of it
+	Bytes     int64  // of its result, outputs and files
 	Reason    string // "too old" or "too much"
 }
 
-// Sweep drops what is older than MaxAge, and in each namespace the oldest until
-// the rest is within MaxBytes. The step that note returns for a request stands
-// in the transaction that drops it: when it fails, the request is kept, with
-// those that were to go in the same transaction. note is called for what this
-// Sweep drops and not for what another one has dropped meanwhile.
+// Sweep drops results that are older than MaxAge, and in each namespace the oldest ones
+// until the rest is within MaxBytes. The step that note returns for a request runs in the
+// transaction that drops it. If it fails, all requests of that transaction are kept. note
+// is not called for requests that another process has dropped meanwhile.
 //
-// It removes the content of the results that it dropped, and then content that no
-// result has named for ten minutes. It looks at a bounded part of all content; the next
-// Sweep looks at the part that follows. If ctx ends, the results dropped so far stay
-// dropped.
+// Then Sweep removes the content of the dropped results, and content that no result has
+// named for ten minutes. It looks at a bounded part of all content; the next Sweep goes on
+// from there. If ctx ends, the results dropped so far stay dropped.
 func (k *Keeper) Sweep(ctx context.Context, note func(Dropped) store.Op) error {
 	due, err := k.due(ctx)
 	if err != nil {
@@ -58,12 +56,12 @@ func (k *Keeper) Sweep(ctx context.Context, note func(Dropped) store.Op) error {
 	return k.removeOrphans(ctx)
 }
 
-// makeRoom drops the oldest results of a namespace that keeps more than it may. It never
-// drops newest. It goes some way below the bound, so that the next records find room.
+// makeRoom drops the oldest results of a namespace that keeps more than MaxBytes, but never
+// newest. It goes 5 % below the bound, so that the next records find room.
 func (k *Keeper) makeRoom(ctx context.Context, tx *sql.Tx, ns sandboxmcp.Namespace, newest sandboxmcp.RequestID, note func(Dropped) store.Op) error {
 	var sum int64
 	if err := tx.QueryRowContext(ctx, selectKeptBytes, ns).Scan(&sum); err != nil {
-		return fmt.Errorf("look how much is kept: %w", err)
+		return fmt.Errorf("read how much is kept: %w", err)
 	}
 	if sum <= k.cfg.MaxBytes {
 		return nil
@@ -93,17 +91,17 @@ func (k *Keeper) makeRoom(ctx context.Context, tx *sql.Tx, ns sandboxmcp.Namespa
 	return nil
 }
 
-// spareShare: makeRoom frees one part in so many of MaxBytes.
+// spareShare is the part of MaxBytes that makeRoom frees: 1/20.
 const spareShare = 20
 
-// Why a result is dropped.
+// Reasons of a Dropped.
 const (
 	tooOld  = "too old"
 	tooMuch = "too much"
 )
 
-// due lists what has to go: a namespace's requests are seen from the newest to
-// the oldest, and those beyond the bound are too much.
+// due lists the requests to drop. It reads those of a namespace from the newest to the
+// oldest and adds up their sizes.
 func (k *Keeper) due(ctx context.Context) (due []Dropped, err error) {
 	if err = k.measure(ctx); err != nil {
 		return nil, err
@@ -142,7 +140,7 @@ func (k *Keeper) due(ctx context.Context) (due []Dropped, err error) {
 	return due, nil
 }
 
-// measure counts the results that an older release has kept.
+// measure sets the sizes of results that an older release has kept.
 func (k *Keeper) measure(ctx context.Context) error {
 	rows, err := k.store.DB().QueryContext(ctx, selectUnmeasured, rowBytes)
 	if err != nil {
@@ -172,7 +170,7 @@ func (k *Keeper) measure(ctx context.Context) error {
 	})
 }
 
-// drop deletes a request's rows and notes it, unless the rows are gone already. Discard
+// drop deletes a request's rows and records that, unless they are gone already. Discard
 // removes the content that they name.
 func (k *Keeper) drop(ctx context.Context, tx *sql.Tx, d Dropped, note func(Dropped) store.Op) error {
 	if err := k.leave(ctx, tx, d.RequestID); err != nil {
@@ -189,12 +187,12 @@ func (k *Keeper) drop(ctx context.Context, tx *sql.Tx, d Dropped, note func(Drop
 		return fmt.Errorf("drop artifacts: %w", err)
 	}
 	if err := note(d)(ctx, tx); err != nil {
-		return fmt.Errorf("note what is dropped: %w", err)
+		return fmt.Errorf("record what is dropped: %w", err)
 	}
 	return nil
 }
 
-// remove runs a DELETE and counts the rows.
+// remove runs a DELETE and returns the number of rows.
 func remove(ctx context.Context, tx *sql.Tx, query string, id sandboxmcp.RequestID) (int, error) {
 	res, err := tx.ExecContext(ctx, query, id)
 	if err != nil {

@@ -8,18 +8,18 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// maxEnds bounds how many chains' ends are remembered.
+// maxEnds bounds how many ends of chains are remembered.
 const maxEnds = 256
 
-// ends remembers where the chains end, for as long as the record ends with the
-// entry that was appended last here: nothing was appended elsewhere then, and
-// nothing undone. It is used inside of transactions, by one at a time.
+// ends remembers where the chains end. It is valid while the record ends with the entry
+// that this process appended last: then no other process has appended, and nothing was
+// undone. Only transactions use it, so one goroutine at a time.
 type ends struct {
 	last string // hash of that entry
 	of   map[string]chainEnd
 
 	first  int64       // place of the first of leaves
-	leaves []tlog.Hash // of the last entries, one behind the other: they were all appended here, and nothing was undone
+	leaves []tlog.Hash // of consecutive last entries, all appended by this process
 }
 
 type chainEnd struct {
@@ -27,15 +27,14 @@ type chainEnd struct {
 	hash string
 }
 
-// append gives the row its place in its chain, inserts it, and returns the place
-// over all namespaces. What is remembered is tried first: one statement instead
-// of two.
+// append gives the row its place in its chain, inserts it, and returns its position over
+// all namespaces. It tries the remembered end first: that is one statement instead of two.
 func (e *ends) append(ctx context.Context, tx *sql.Tx, r *row) (position int64, err error) {
 	end, known := e.of[r.Namespace]
 	if known {
 		position, err = r.insert(ctx, tx, end, e.last)
 	}
-	if !known || err != nil { // what else may have failed fails again
+	if !known || err != nil { // an error of another kind comes back
 		e.leaves = e.leaves[:0]
 		if end, err = e.look(ctx, tx, r.Namespace, known); err != nil {
 			return 0, err
@@ -51,7 +50,7 @@ func (e *ends) append(ctx context.Context, tx *sql.Tx, r *row) (position int64, 
 	return position, e.leaf(position, r.Hash)
 }
 
-// leaf remembers the leaf of an entry, for who signs.
+// leaf remembers the leaf of an entry for the sealer.
 func (e *ends) leaf(position int64, hash string) error {
 	if len(e.leaves) > 2*maxTail || position != e.first+int64(len(e.leaves)) {
 		e.first, e.leaves = position, e.leaves[:0]
@@ -63,8 +62,7 @@ func (e *ends) leaf(position int64, hash string) error {
 	return err
 }
 
-// since are the leaves behind so many entries, up to the last one; nil when they
-// are not all known.
+// since returns the leaves after the first size entries, or nil if not all are known.
 func (e *ends) since(size int64) []tlog.Hash {
 	if i := size + 1 - e.first; i >= 0 && i < int64(len(e.leaves)) {
 		return e.leaves[i:]
@@ -72,8 +70,8 @@ func (e *ends) since(size int64) []tlog.Hash {
 	return nil
 }
 
-// prepare gets ready what is known of the row before it has its place: whoever
-// waits for the database does not wait for that.
+// prepare makes the column values that do not depend on the row's place. It is called
+// outside the transaction, so that no writer waits for it.
 func (r *row) prepare() {
 	r.values = []any{
 		r.ID, r.Namespace, nil, nil, r.Action, r.Phase, r.RequestID, r.SessionID, r.Language,
@@ -88,7 +86,7 @@ func orNull[T any](p *T) any {
 	return *p
 }
 
-// look reads the end of a chain, and forgets the others unless they hold still.
+// look reads the end of a chain. It forgets the remembered ends if they are out of date.
 func (e *ends) look(ctx context.Context, tx *sql.Tx, ns string, stale bool) (end chainEnd, err error) {
 	if !stale && e.last != "" {
 		var last string
@@ -102,7 +100,7 @@ func (e *ends) look(ctx context.Context, tx *sql.Tx, ns string, stale bool) (end
 		e.of = nil
 	}
 	err = tx.QueryRowContext(ctx, selectEnd, ns).Scan(&end.seq, &end.hash)
-	if errors.Is(err, sql.ErrNoRows) { // all of it was dropped for its age, or there never was one
+	if errors.Is(err, sql.ErrNoRows) { // its entries were dropped for their age, or there never was one
 		err = tx.QueryRowContext(ctx, selectDroppedEnd, ns).Scan(&end.seq, &end.hash)
 	}
 	if errors.Is(err, sql.ErrNoRows) {
@@ -111,8 +109,8 @@ func (e *ends) look(ctx context.Context, tx *sql.Tx, ns string, stale bool) (end
 	return end, err
 }
 
-// insert puts the row behind the end, if the record ends with the entry that has
-// the hash last; nil: whatever it ends with.
+// insert inserts the row after the end of its chain. It fails unless the record ends with
+// the entry that has the hash last; nil accepts any end.
 func (r *row) insert(ctx context.Context, tx *sql.Tx, end chainEnd, last any) (position int64, err error) {
 	r.Seq, r.Prev = end.seq+1, end.hash
 	r.Hash = r.hash()

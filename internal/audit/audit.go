@@ -16,27 +16,27 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// Log is the record in a state directory. Its methods may be called
-// concurrently, and several processes may append to the same record.
+// Log is the record in a state directory. Its methods may be called concurrently, and
+// several processes may append to the same record.
 type Log struct {
 	store  *store.Store
 	now    func() time.Time
 	sealer *sealer // nil: nothing is signed
-	ends   ends    // of whoever writes
+	ends   ends    // for the goroutine that writes
 }
 
-// Config says what a [Log] is made of. All of it may be left out.
+// Config configures a [Log]. Every field may be empty.
 type Config struct {
 	Now            func() time.Time // nil: the clock of the machine
-	Signer         Signer           // signs checkpoints; nil: there are none
-	HeadFile       string           // where the newest checkpoint is kept beside the key, see [HeadFile]; empty: nowhere
-	CheckpointFile string           // the second place, to which checkpoints are appended; empty: there is none
+	Signer         Signer           // signs checkpoints; nil: no checkpoints
+	HeadFile       string           // has the newest checkpoint, beside the key; see [HeadFile]; empty: none
+	CheckpointFile string           // the second place, to which checkpoints are appended; empty: none
 	Logger         *slog.Logger
 }
 
-// Open returns the record that is kept in s. With a Signer it is signed as it
-// grows: call Close before the store's, and Publish after it. It fails when the second place cannot be
-// written to.
+// Open returns the record in s. With a Signer it is signed as it grows; then the caller
+// calls Close before it closes the store, and Publish after that. Open fails if the second
+// place cannot be written to.
 func Open(ctx context.Context, s *store.Store, c Config) (*Log, error) {
 	if c.Now == nil {
 		c.Now = time.Now
@@ -55,22 +55,20 @@ func Open(ctx context.Context, s *store.Store, c Config) (*Log, error) {
 	return l, nil
 }
 
-// Close puts what was appended here under a checkpoint, unless another process
-// has, and ends the signing. It is called once, when nothing more is appended.
+// Close puts the entries of this process under a checkpoint, unless another process has,
+// and ends the signing. Call it once, after the last append.
 func (l *Log) Close(ctx context.Context) {
 	if l.sealer != nil {
 		l.sealer.close(ctx)
 	}
 }
 
-// Op returns the step that appends e, to stand in one Update with whatever must
-// not happen without it. It sets Seq, Prev and Hash, and ID and Timestamp when
-// they are empty; these hold once that Update has returned nil, and e must not
-// be touched before.
+// Op returns the step that appends e. It belongs into the Update whose other steps must
+// not happen without the entry. It sets Seq, Prev and Hash of e, and ID and Timestamp if
+// they are empty. They are valid once the Update has returned nil. Do not touch e before.
 //
-// An entry without action or namespace, of an unknown phase, or with metadata
-// that is no JSON, fails the Update. The caller must then not do what it wanted
-// to have recorded.
+// The step fails if e has no action or no namespace, an unknown phase, or metadata that is
+// not JSON. The caller must then not do what the entry says.
 func (l *Log) Op(e *sandboxmcp.AuditEntry) store.Op {
 	r, err := newRow(e)
 	return func(ctx context.Context, tx *sql.Tx) error {
@@ -95,8 +93,7 @@ func (l *Log) Op(e *sandboxmcp.AuditEntry) store.Op {
 	}
 }
 
-// Append records e and returns it as it was recorded. It is [Log.Op] in an
-// Update of its own.
+// Append appends e in an Update of its own and returns it as it was recorded. See [Log.Op].
 func (l *Log) Append(ctx context.Context, e sandboxmcp.AuditEntry) (sandboxmcp.AuditEntry, error) {
 	if err := l.store.Update(ctx, l.Op(&e)); err != nil {
 		return sandboxmcp.AuditEntry{}, err
@@ -104,17 +101,16 @@ func (l *Log) Append(ctx context.Context, e sandboxmcp.AuditEntry) (sandboxmcp.A
 	return e, nil
 }
 
-// Publish writes the newest checkpoint to the head file and the second place,
-// after Close and after the store was closed: by then the disk has most often all
-// that it is about, and nobody waits for it once more.
+// Publish writes the newest checkpoint to the head file and the second place. Call it
+// after the store is closed: closing mostly writes the database to the disk, and Publish
+// would wait for that otherwise.
 func (l *Log) Publish() {
 	if l.sealer != nil {
 		l.sealer.publish()
 	}
 }
 
-// newRow checks e and writes it down as far as that goes before its place in
-// the chain is known.
+// newRow checks e and makes its row, without its place in the chain.
 func newRow(e *sandboxmcp.AuditEntry) (*row, error) {
 	switch {
 	case e.Action == "":
@@ -122,9 +118,9 @@ func newRow(e *sandboxmcp.AuditEntry) (*row, error) {
 	case e.Namespace == "":
 		return nil, errors.New("the entry has no namespace")
 	case e.Phase != sandboxmcp.PhaseIntent && e.Phase != sandboxmcp.PhaseOutcome:
-		return nil, fmt.Errorf("the entry has the phase %q", e.Phase)
+		return nil, fmt.Errorf("the entry has the unknown phase %q", e.Phase)
 	case e.DurationMS != nil && (math.IsNaN(*e.DurationMS) || math.IsInf(*e.DurationMS, 0)):
-		return nil, errors.New("the entry's duration is no number")
+		return nil, errors.New("the duration of the entry is not a number")
 	}
 	r := &row{
 		ID: valid(e.ID), Namespace: valid(string(e.Namespace)), Action: valid(e.Action), Phase: e.Phase,
@@ -148,7 +144,7 @@ func newRow(e *sandboxmcp.AuditEntry) (*row, error) {
 	var err error
 	if e.Usage != nil {
 		if r.Usage, err = canonicalOf(e.Usage); err != nil {
-			return nil, fmt.Errorf("the entry's resource usage: %w", err)
+			return nil, fmt.Errorf("resource usage of the entry: %w", err)
 		}
 	}
 	meta := e.Metadata
@@ -156,7 +152,7 @@ func newRow(e *sandboxmcp.AuditEntry) (*row, error) {
 		meta = map[string]any{}
 	}
 	if r.Metadata, err = canonicalOf(meta); err != nil {
-		return nil, fmt.Errorf("the entry's metadata: %w", err)
+		return nil, fmt.Errorf("metadata of the entry: %w", err)
 	}
 	r.prepare()
 	return r, nil
@@ -164,7 +160,7 @@ func newRow(e *sandboxmcp.AuditEntry) (*row, error) {
 
 func valid(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
 
-// newID returns UUID version 4 text.
+// newID returns a UUID of version 4.
 func newID() string {
 	var b [16]byte
 	rand.Read(b[:]) // never fails

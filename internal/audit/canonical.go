@@ -39,7 +39,7 @@ type row struct {
 	values []any // of the columns; see prepare
 }
 
-// hash returns what Hash has to be.
+// hash returns the hash of the row, which Hash has to equal.
 func (r *row) hash() string {
 	b := make([]byte, 0, 1024)
 	b = append(b, `{"action":`...)
@@ -180,8 +180,8 @@ func appendValue(b []byte, v any) ([]byte, error) {
 	return nil, fmt.Errorf("value of type %T", v)
 }
 
-// compareUTF16 orders as RFC 8785 does, which differs from the order of bytes
-// only where characters above U+FFFF meet those of U+E000 to U+FFFF.
+// compareUTF16 compares strings as RFC 8785 does. That differs from the order of bytes only
+// for characters above U+FFFF against those from U+E000 to U+FFFF.
 func compareUTF16(a, b string) int {
 	for i := range min(len(a), len(b)) {
 		if a[i] != b[i] && a[i] >= 0xee && b[i] >= 0xee { // the first bytes of both kinds
@@ -194,8 +194,7 @@ func compareUTF16(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-// canonicalText returns the canonical form of a JSON text. It refuses one with
-// anything after its value.
+// canonicalText returns the canonical form of a JSON text. The text must be one value.
 func canonicalText(text []byte) (string, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -220,8 +219,8 @@ func canonicalOf(v any) (*string, error) {
 	return &s, nil
 }
 
-// appendGo writes what encoding/json would print of v, in canonical form. What
-// entries are made of it writes itself; the rest goes through encoding/json.
+// appendGo appends the JSON of v in canonical form. It writes the types of entries itself
+// and leaves the others to encoding/json.
 func appendGo(b []byte, v any) ([]byte, error) {
 	switch v := v.(type) {
 	case nil:
@@ -312,7 +311,7 @@ func appendMap(b []byte, m map[string]any, value func([]byte, any) ([]byte, erro
 	return append(b, '}'), nil
 }
 
-// field is one of a struct, with its name as it is written.
+// field is a field of a struct and its JSON name.
 type field struct {
 	index int
 	name  string
@@ -320,9 +319,8 @@ type field struct {
 
 var structs sync.Map // reflect.Type to []field
 
-// fieldsOf are the fields of a type of struct in the order of their names; nil
-// for one that is not as simple as those of entries: every field is exported, of
-// a plain kind, and has a name and no more in its tag.
+// fieldsOf returns the fields of a struct type in the order of their JSON names. It returns
+// nil if a field is unexported, is not of a plain kind, or has more than a name in its tag.
 func fieldsOf(t reflect.Type) []field {
 	if known, ok := structs.Load(t); ok {
 		fields, _ := known.([]field)

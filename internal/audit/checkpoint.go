@@ -15,21 +15,19 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// First lines of what is signed.
+// First lines of signed texts.
 const (
 	originCheckpoint = "sandboxmcp audit checkpoint v1"
 	originDropped    = "sandboxmcp audit dropped v1"
 )
 
-// Signer signs the text of notes, and opens what it has signed. A [sign.Key] is
-// behind it.
+// Signer signs the texts of notes and opens notes that it has signed. A [sign.Key] is one.
 type Signer interface {
 	Note(text string) (string, error)
 	OpenNote(signed string) (text string, err error)
 }
 
-// statement is what a note says: of so many entries from the first on this is
-// the root.
+// statement is the content of a note: the root of the tree over the first size entries.
 type statement struct {
 	origin string
 	size   int64
@@ -38,8 +36,8 @@ type statement struct {
 	ends   string // of originDropped: SHA-256 of the ends of the chains, hex
 }
 
-// text is what is signed. There is one text for a statement and one statement
-// for a text.
+// text returns the text to sign. Each statement has one text, and each text is of one
+// statement.
 func (s statement) text() string {
 	t := s.origin + "\n" + strconv.FormatInt(s.size, 10) + "\n" + s.root.String() + "\ntime " + formatTime(s.at) + "\n"
 	if s.origin == originDropped {
@@ -49,7 +47,7 @@ func (s statement) text() string {
 }
 
 func parseStatement(text string) (statement, error) {
-	bad := errors.New("its text is no statement about the audit")
+	bad := errors.New("its text is not a statement about the audit")
 	lines := strings.Split(text, "\n")
 	if len(lines) < 5 {
 		return statement{}, bad
@@ -75,7 +73,7 @@ func parseStatement(text string) (statement, error) {
 	return s, nil
 }
 
-// openStatement checks a note and reads what it says.
+// openStatement checks the signature of a note and returns its statement.
 func openStatement(open func(string) (string, error), origin, signed string) (statement, error) {
 	text, err := open(signed)
 	if err != nil {
@@ -83,12 +81,12 @@ func openStatement(open func(string) (string, error), origin, signed string) (st
 	}
 	s, err := parseStatement(text)
 	if err == nil && s.origin != origin {
-		err = errors.New("it is a statement about something else")
+		err = errors.New("it is a statement of another kind")
 	}
 	return s, err
 }
 
-// head is the statement in the vocabulary's terms.
+// head returns the statement as the API shows it.
 func (s statement) head() sandboxmcp.AuditHead {
 	at := s.at
 	return sandboxmcp.AuditHead{Size: s.size, Root: s.root.String(), SignedAt: &at}
@@ -101,7 +99,7 @@ type checkpoint struct {
 	edge []byte
 }
 
-// newest returns the newest checkpoint; one of size 0 when there is none.
+// newest returns the newest checkpoint, or one of size 0 if there is none.
 func newest(ctx context.Context, db store.Querier) (c checkpoint, err error) {
 	err = db.QueryRowContext(ctx, selectNewest).Scan(&c.size, &c.note, &c.edge)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -113,13 +111,14 @@ func newest(ctx context.Context, db store.Querier) (c checkpoint, err error) {
 	return c, nil
 }
 
-// EmptyHead is the head of a record without a checkpoint.
+// EmptyHead returns the head of a record without a checkpoint.
 func EmptyHead() sandboxmcp.AuditHead {
 	e := edge{}
 	return sandboxmcp.AuditHead{Root: e.root().String()}
 }
 
-// Head is the newest checkpoint of a record, as it says itself: see [Verify].
+// Head returns the newest checkpoint of a record. Its signature is not checked; [Verify]
+// does that.
 func Head(ctx context.Context, db *sql.DB) (sandboxmcp.AuditHead, error) {
 	c, err := newest(ctx, db)
 	if err != nil || c.size == 0 {

@@ -13,14 +13,13 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// dropAtOnce is how many entries are dropped in one transaction at most, and
-// not less than a checkpoint has.
+// dropAtOnce is the largest number of entries that one transaction drops. It is not smaller
+// than the largest checkpoint.
 const dropAtOnce = sealAtOnce
 
-// Drop drops entries that are older than keep, the oldest first, as far as they
-// are under a checkpoint and something is left. In their place stays a signed
-// statement: how many they were, their root and the end of each chain, from
-// which [Verify] goes on. It returns how many have gone.
+// Drop drops entries that are older than keep, the oldest first, and returns their number.
+// It drops only entries under a checkpoint, and never all. A signed statement takes their
+// place: their number, their root and the end of each chain. [Verify] begins there.
 func (l *Log) Drop(ctx context.Context, keep time.Duration) (n int64, err error) {
 	if l.sealer == nil || keep <= 0 {
 		return 0, nil
@@ -37,8 +36,8 @@ func (l *Log) Drop(ctx context.Context, keep time.Duration) (n int64, err error)
 	}
 }
 
-// drop drops up to the newest checkpoint that has only entries from before, and
-// not more of them at once than takes a moment.
+// drop drops at most dropAtOnce entries, up to the newest checkpoint over entries from
+// before that time alone.
 func (l *Log) drop(ctx context.Context, tx *sql.Tx, before string) (int64, error) {
 	c, was, err := l.boundary(ctx, tx, before)
 	if err != nil || c.size == 0 {
@@ -47,7 +46,7 @@ func (l *Log) drop(ctx context.Context, tx *sql.Tx, before string) (int64, error
 	open := l.sealer.signer.OpenNote
 	st, err := openStatement(open, originCheckpoint, c.note)
 	if err == nil && st.size != c.size {
-		err = errors.New("it was signed over another number of entries")
+		err = errors.New("it was signed for another number of entries")
 	}
 	if err != nil {
 		return 0, &tamperedError{fmt.Sprintf("checkpoint %d: %v", c.size, err)}
@@ -89,13 +88,13 @@ func (l *Log) drop(ctx context.Context, tx *sql.Tx, before string) (int64, error
 	return c.size - was.size, nil
 }
 
-// boundary is the checkpoint up to which entries go, of size 0 when none does,
-// and the statement about those that have gone before.
+// boundary returns the checkpoint up to which entries are dropped, of size 0 if none are,
+// and the statement about those that were dropped before.
 func (l *Log) boundary(ctx context.Context, tx *sql.Tx, before string) (c, was checkpoint, err error) {
 	if was, err = lastDropped(ctx, tx); err != nil {
 		return c, was, err
 	}
-	// The first entry that stays: the last one, or a younger one, or there are too many for once.
+	// The first entry that stays is the last one, the first young one, or the one at dropAtOnce.
 	var last, stays int64
 	if err = tx.QueryRowContext(ctx, selectLastPosition).Scan(&last); err != nil {
 		return c, was, err
@@ -124,8 +123,8 @@ func lastDropped(ctx context.Context, db store.Querier) (c checkpoint, err error
 	return c, err
 }
 
-// checkSpan sees to it that what goes is what was signed, because afterwards
-// nobody can, and returns where each chain ends there.
+// checkSpan checks that the entries to drop are those that were signed, because this is
+// the last time that it can be checked. It returns where each chain ends.
 func checkSpan(ctx context.Context, tx *sql.Tx, was checkpoint, st statement) (map[string]chain, error) {
 	tree, err := parseEdge(was.size, was.edge)
 	if err != nil {
@@ -160,8 +159,7 @@ func checkSpan(ctx context.Context, tx *sql.Tx, was checkpoint, st statement) (m
 	return ends, nil
 }
 
-// endsOf is the SHA-256 over the ends of the chains of dropped entries, and
-// these.
+// endsOf returns the ends of the chains of dropped entries, and the SHA-256 over them.
 func endsOf(ctx context.Context, db store.Querier) (sum string, ends map[string]chain, err error) {
 	rows, err := db.QueryContext(ctx, selectDroppedEnds)
 	if err != nil {
@@ -181,8 +179,8 @@ func endsOf(ctx context.Context, db store.Querier) (sum string, ends map[string]
 	return hex.EncodeToString(h.Sum(nil)), ends, rows.Err()
 }
 
-// dropped reads what is signed of entries that were dropped, and lets the check
-// begin behind them.
+// dropped checks the statement about dropped entries. The check of the others begins where
+// it ends.
 func (v *verifier) dropped(ctx context.Context, tx *sql.Tx) error {
 	c, err := lastDropped(ctx, tx)
 	if err != nil {
@@ -194,7 +192,7 @@ func (v *verifier) dropped(ctx context.Context, tx *sql.Tx) error {
 	}
 	if c.size == 0 {
 		if len(ends) > 0 {
-			v.fault(kindCheckpoint, place{}, "entries were dropped, says a table, and no statement about them is there")
+			v.fault(kindCheckpoint, place{}, "a table says that entries were dropped, and there is no statement about them")
 		}
 		return nil
 	}
@@ -205,12 +203,12 @@ func (v *verifier) dropped(ctx context.Context, tx *sql.Tx) error {
 		return nil
 	}
 	tree, err := parseEdge(c.size, c.edge)
-	if !ok { // it cannot be checked, which is said in the end
+	if !ok { // it cannot be checked; end reports that
 		s = statement{origin: originDropped, size: c.size, root: tree.root(), ends: sum}
 	}
 	switch {
 	case s.size != c.size:
-		err = fmt.Errorf("it was signed over %d", s.size)
+		err = fmt.Errorf("it was signed for %d", s.size)
 	case err == nil && tree.root() != s.root:
 		err = errors.New("the edge of its tree is not that of what was signed")
 	case err == nil && s.ends != sum:

@@ -11,27 +11,26 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// Bounds of an AuditQuery's Limit.
+// Bounds of the Limit of an AuditQuery.
 const (
 	DefaultLimit = 50
 	MaxLimit     = 1000
 )
 
-// List returns what q asks for of a namespace: the newest entries, newest first, unless it says
-// otherwise, how many there are in all without the limit, and the newest
-// checkpoint.
+// List returns the entries of a namespace that q asks for, the newest first unless q says
+// otherwise. The page also has their number without the limit, and the newest checkpoint.
 func (l *Log) List(ctx context.Context, ns sandboxmcp.Namespace, q sandboxmcp.AuditQuery) (sandboxmcp.AuditPage, error) {
 	return List(ctx, l.store.DB(), ns, q)
 }
 
-// List is [Log.List] of a database that is only looked at.
+// List is [Log.List] of a database that is open for reading only.
 func List(ctx context.Context, db *sql.DB, ns sandboxmcp.Namespace, q sandboxmcp.AuditQuery) (page sandboxmcp.AuditPage, err error) {
 	if ns == "" {
-		return page, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the audit is asked for without a namespace")
+		return page, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the audit needs a namespace")
 	}
 	if q.Limit < 0 || q.Limit > MaxLimit {
-		return page, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "limit is %d; it is 1 to %d", q.Limit, MaxLimit).
-			WithHint("ask for fewer entries, and for older ones with since and action")
+		return page, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "limit is %d; use 1 to %d", q.Limit, MaxLimit).
+			WithHint("ask for fewer entries, and narrow the query by since and action")
 	}
 	count, list, args := listed(ns, q)
 	page.Entries = []sandboxmcp.AuditEntry{}
@@ -63,7 +62,7 @@ func List(ctx context.Context, db *sql.DB, ns sandboxmcp.Namespace, q sandboxmcp
 	return page, nil
 }
 
-// entry is the row in the vocabulary's terms.
+// entry returns the row as the API shows it.
 func (r *row) entry() (sandboxmcp.AuditEntry, error) {
 	e := sandboxmcp.AuditEntry{
 		ID: r.ID, Seq: r.Seq, Action: r.Action, Phase: r.Phase,

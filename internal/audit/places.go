@@ -18,22 +18,23 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
-// maxPlace bounds what is read of a place: a note is 300 bytes.
+// maxPlace bounds what is read of a second place. A note has 300 bytes.
 const maxPlace = 256 << 20
 
-// maxNote is more than a note has.
+// maxNote is larger than any note, in bytes.
 const maxNote = 1024
 
-// places are the files outside of the database that have checkpoints, too.
+// places are the files outside the database that also have checkpoints.
 type places struct {
-	head   string // the newest one, replaced each time; empty: none
-	second string // one after the other; empty: none
+	head   string // has the newest checkpoint alone; empty: none
+	second string // has all checkpoints, one after the other; empty: none
 }
 
 func (p places) none() bool { return p.head == "" && p.second == "" }
 
-// HeadFile is where the newest checkpoint of a database stands beside the key:
-// who can write to the database alone cannot take its end away unseen.
+// HeadFile returns the path of the file with the newest checkpoint of a database. It is
+// beside the key, so that a user who can write to the database alone cannot cut off its
+// end unseen.
 func HeadFile(stateDir, database string) string {
 	abs, err := filepath.Abs(database)
 	if err != nil {
@@ -46,7 +47,7 @@ func HeadFile(stateDir, database string) string {
 	return filepath.Join(stateDir, "audit-"+hex.EncodeToString(sum[:6])+".head")
 }
 
-// openSecond sees to it that the second place can be written to.
+// openSecond checks that the second place can be written to.
 func openSecond(path string) error {
 	if path == "" {
 		return nil
@@ -57,17 +58,17 @@ func openSecond(path string) error {
 	}
 	if err != nil {
 		return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the second place of the audit's checkpoints, %s, cannot be written to: %v", sandboxmcp.Quote(path), err).
-			WithHint("make audit_checkpoint_file name a file that can be appended to, or take the setting away").WithCause(err)
+			WithHint("set audit_checkpoint_file to a file that can be appended to, or remove the setting").WithCause(err)
 	}
 	return nil
 }
 
-// write puts a checkpoint into each place that does not have it yet.
+// write writes a checkpoint to each place that does not have it.
 func (p places) write(c checkpoint) error {
 	return errors.Join(p.writeSecond(c), p.writeHead(c))
 }
 
-// writeSecond appends in one write, so that several processes may.
+// writeSecond appends a checkpoint in one write, so that several processes may do so.
 func (p places) writeSecond(c checkpoint) error {
 	if p.second == "" {
 		return nil
@@ -80,7 +81,7 @@ func (p places) writeSecond(c checkpoint) error {
 		return nil
 	}
 	text := c.note
-	if !whole { // somebody's write was cut short
+	if !whole { // an earlier write was cut short
 		text = "\n" + text
 	}
 	f, err := plainfile.Append(p.second, 0o600)
@@ -91,8 +92,8 @@ func (p places) writeSecond(c checkpoint) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// writeHead replaces the head by a newer one. One that says of more entries is
-// left: another process was faster, or it is evidence.
+// writeHead replaces the head by a newer one. It leaves a head over more entries: another
+// process was faster, or the head is evidence.
 func (p places) writeHead(c checkpoint) error {
 	if p.head == "" {
 		return nil
@@ -116,9 +117,9 @@ func (p places) writeHead(c checkpoint) error {
 	return nil
 }
 
-// compare holds what the places have against the record, whose newest
-// checkpoint is c. Inside a transaction: what a place has was
-// committed before it was written there.
+// compare compares the places with the record, whose newest checkpoint is c. It runs in a
+// transaction, which sees every checkpoint of a place, because a checkpoint is committed
+// before it is written to a place.
 func (p places) compare(ctx context.Context, tx *sql.Tx, open func(string) (string, error), c checkpoint) error {
 	var notes []string
 	if p.head != "" {
@@ -141,7 +142,7 @@ func (p places) compare(ctx context.Context, tx *sql.Tx, open func(string) (stri
 		}
 		st, err := openStatement(open, originCheckpoint, n)
 		if err != nil {
-			return &tamperedError{fmt.Sprintf("a checkpoint that is kept outside of the database is none of ours: %v", err)}
+			return &tamperedError{fmt.Sprintf("a checkpoint outside the database is not ours: %v", err)}
 		}
 		if st.size > c.size {
 			return &tamperedError{fmt.Sprintf("it had %d signed entries, and the newest checkpoint is over %d", st.size, c.size)}
@@ -151,13 +152,14 @@ func (p places) compare(ctx context.Context, tx *sql.Tx, open func(string) (stri
 			return fmt.Errorf("look for checkpoint %d: %w", st.size, err)
 		}
 		if !same {
-			return &tamperedError{fmt.Sprintf("the checkpoint over %d entries is another one than was signed", st.size)}
+			return &tamperedError{fmt.Sprintf("the checkpoint over %d entries is not the one that was signed", st.size)}
 		}
 	}
 	return nil
 }
 
-// sizeOf is what a note says of its size, whoever signed it; 0: nothing.
+// sizeOf returns the number of entries that a note names, without a check of its
+// signature; 0 if it is not a note.
 func sizeOf(note string) int64 {
 	text, _, _ := strings.Cut(note, "\n\n")
 	s, err := parseStatement(text + "\n")
@@ -167,7 +169,7 @@ func sizeOf(note string) int64 {
 	return s.size
 }
 
-// readHead is the note in a head file, empty when there is none.
+// readHead returns the note in a head file; empty if there is no file.
 func readHead(path string) (string, error) {
 	b, err := plainfile.Read(path, maxNote)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -176,11 +178,11 @@ func readHead(path string) (string, error) {
 	return string(b), err
 }
 
-// lastNote is the last note of a second place, empty when there is none, and
+// lastNote returns the last note of a second place, empty if there is none. whole reports
 // whether the file ends with a whole line.
 func lastNote(path string) (note string, whole bool, err error) {
 	f, err := plainfile.Open(path)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, plainfile.ErrNotRegular) { // it cannot be compared, and writing to it fails
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, plainfile.ErrNotRegular) { // there is nothing to compare, and writing fails
 		return "", true, nil
 	}
 	if err != nil {
@@ -193,7 +195,7 @@ func lastNote(path string) (note string, whole bool, err error) {
 	}
 	end := make([]byte, min(fi.Size(), 4*maxNote))
 	if n, err := f.ReadAt(end, fi.Size()-int64(len(end))); err != nil && !errors.Is(err, io.EOF) || n != len(end) {
-		return "", false, errors.Join(err, fmt.Errorf("%s changes while it is read", path))
+		return "", false, errors.Join(err, fmt.Errorf("%s changed while it was read", path))
 	}
 	text := string(end)
 	whole = text == "" || strings.HasSuffix(text, "\n")
@@ -206,8 +208,8 @@ func lastNote(path string) (note string, whole bool, err error) {
 	return note, whole, nil
 }
 
-// splitNotes takes a second place apart. What is no note comes as it is, up to
-// where one begins or ends.
+// splitNotes splits the text of a second place into notes. Text between notes is returned
+// as if it were one.
 func splitNotes(text string) []string {
 	var notes []string
 	start := 0

@@ -15,24 +15,23 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// How much of the record may be under no checkpoint: an append that would make it
-// more seals in its own transaction, and a goroutine what was appended a while ago.
+// Bounds of the entries that are under no checkpoint. An append that would exceed maxTail
+// seals in its own transaction. A goroutine seals after tailWait.
 const (
 	maxTail  = 100                    // entries
 	tailWait = 800 * time.Millisecond // after the first of them
 
-	// alarmTail is when Verify finds fault: transactions that were undone may have
-	// cost a checkpoint or two.
+	// alarmTail is the number from which Verify reports a fault. It is higher than maxTail
+	// because a transaction that is undone takes its checkpoint along.
 	alarmTail = 3 * maxTail
 
 	hashLength   = 64          // of a SHA-256 in hex
-	sealAtOnce   = 1024        // entries of a checkpoint at most: of a record that was never sealed
-	publishEvery = time.Second // at most so often are the head and the second place written
+	sealAtOnce   = 1024        // entries that a checkpoint adds at most; only a record that was never sealed has more
+	publishEvery = time.Second // least time between two writes to the head and the second place
 )
 
-// sealer signs what the record has come to, from time to time. Several
-// processes do so to one record; each looks, inside its transaction, at what the
-// newest checkpoint is, and goes on from there.
+// sealer puts new entries under checkpoints. Several processes may seal one record: each
+// reads the newest checkpoint in its transaction and goes on from there.
 type sealer struct {
 	store  *store.Store
 	signer Signer
@@ -40,15 +39,15 @@ type sealer struct {
 	now    func() time.Time
 	log    *slog.Logger
 
-	last   atomic.Int64 // the last entry that this process has put into a transaction
+	last   atomic.Int64 // position of the last entry that this process has appended
 	sealed atomic.Int64 // size of the newest checkpoint that this process knows to be committed
-	armed  atomic.Bool  // the goroutine knows that there is something to seal
-	broken atomic.Bool  // the record is not what was signed: nothing more is signed
+	armed  atomic.Bool  // the goroutine was told of new entries
+	broken atomic.Bool  // the record is not what was signed; the sealer has stopped
 
-	// Of the transactions, which come one after the other.
-	hint     int64  // size of the newest checkpoint, perhaps of a transaction that was undone
-	known    string // a note that was found to be ours
-	compared bool   // with what stands outside of the database
+	// For transactions, which run one at a time.
+	hint     int64  // size of the newest checkpoint; its transaction may have been undone
+	known    string // a note whose signature was checked
+	compared bool   // the record was compared with the places
 
 	fresh     atomic.Pointer[checkpoint] // the newest that is committed
 	published int64                      // size of the newest that was published
@@ -78,7 +77,7 @@ func signal(c chan struct{}) {
 	}
 }
 
-// appended is told, inside its transaction, of an entry.
+// appended is called in the transaction of each new entry. It seals if the tail is long.
 func (s *sealer) appended(ctx context.Context, tx *sql.Tx, position int64, ends *ends) error {
 	s.last.Store(position)
 	if s.armed.CompareAndSwap(false, true) {
@@ -87,18 +86,18 @@ func (s *sealer) appended(ctx context.Context, tx *sql.Tx, position int64, ends 
 	if position-s.hint < maxTail || s.broken.Load() {
 		return nil
 	}
-	c, err := newest(ctx, tx) // another process may have done it
+	c, err := newest(ctx, tx) // another process may have sealed
 	if err == nil && position-c.size >= maxTail {
 		c, _, err = s.seal(ctx, tx, c, ends.since(c.size))
 	}
 	if errors.As(err, new(*tamperedError)) {
-		return nil // what is done is recorded all the same, and the goroutine says it
+		return nil // the entry is recorded all the same, and the goroutine reports the fault
 	}
 	s.hint = c.size
 	return err
 }
 
-// loop seals when it is time.
+// loop seals tailWait after the first new entry.
 func (s *sealer) loop(ctx context.Context) {
 	due := time.NewTimer(0)
 	due.Stop()
@@ -114,19 +113,19 @@ func (s *sealer) loop(ctx context.Context) {
 		}
 		s.armed.Store(false)
 		if s.pass(ctx) != nil && !s.broken.Load() {
-			due.Reset(tailWait) // a disk that is full now may have room then
+			due.Reset(tailWait) // the disk may have been full
 		}
 	}
 }
 
-// close seals what this process has appended and ends.
+// close seals the entries of this process and ends the goroutines.
 func (s *sealer) close(ctx context.Context) {
 	close(s.stop)
 	s.work.Wait()
-	_ = s.pass(ctx) // it has said what was wrong
+	_ = s.pass(ctx) // it logs its error
 }
 
-// pass seals what there is, unless somebody else has.
+// pass seals all new entries, unless another process has.
 func (s *sealer) pass(ctx context.Context) error {
 	for more := true; more && !s.broken.Load() && s.last.Load() > s.sealed.Load(); {
 		var c checkpoint
@@ -143,7 +142,7 @@ func (s *sealer) pass(ctx context.Context) error {
 				s.broken.Store(true)
 				s.log.Error("the audit is no longer signed; run `sandboxmcp audit verify`", "error", err)
 			} else {
-				s.log.Warn("the audit could not be signed, it will be tried again", "error", err)
+				s.log.Warn("the audit could not be signed; it is tried again", "error", err)
 			}
 			return err
 		}
@@ -160,17 +159,16 @@ func (s *sealer) pass(ctx context.Context) error {
 	return nil
 }
 
-// tamperedError tells that the record is not what was signed of it. Whoever
-// signed on would make that right.
+// tamperedError says that the record is not what was signed. Nothing more may be signed:
+// that would confirm the change.
 type tamperedError struct{ reason string }
 
 func (e *tamperedError) Error() string { return "the audit was changed: " + e.reason }
 
-// seal puts a checkpoint over the entries behind the newest one, c, and returns
-// it; when there are none c is the newest still. More tells that there are yet
-// more entries. It reads no entry that is under a checkpoint already, so that
-// one which was changed since is never signed. leaves are those of these entries,
-// for who knows them.
+// seal adds a checkpoint over the entries after the newest one, c, and returns it. If there
+// are none, it returns c. more reports whether entries are left. seal never reads entries
+// under a checkpoint, so it never signs one that was changed since. leaves are the leaves
+// of the new entries, or nil if the caller does not know them.
 func (s *sealer) seal(ctx context.Context, tx *sql.Tx, c checkpoint, leaves []tlog.Hash) (_ checkpoint, more bool, err error) {
 	e, err := s.resume(ctx, tx, c)
 	if err != nil {
@@ -200,18 +198,18 @@ func (s *sealer) seal(ctx context.Context, tx *sql.Tx, c checkpoint, leaves []tl
 	return next, more, nil
 }
 
-// grow adds the entries behind the edge, up to sealAtOnce of them.
+// grow adds at most sealAtOnce entries after the edge.
 func (e *edge) grow(ctx context.Context, tx *sql.Tx) error {
 	var n, last int64
 	var all string
 	if err := tx.QueryRowContext(ctx, selectHashes, e.size, sealAtOnce).Scan(&n, &last, &all); err != nil {
-		return fmt.Errorf("read what is to be signed: %w", err)
+		return fmt.Errorf("read the entries to sign: %w", err)
 	}
 	if n == 0 {
 		return nil
 	}
 	if last != e.size+n || int64(len(all)) != n*hashLength {
-		return &tamperedError{fmt.Sprintf("a row behind row %d is missing, or has no hash", e.size)}
+		return &tamperedError{fmt.Sprintf("a row after row %d is missing or has no hash", e.size)}
 	}
 	for ; all != ""; all = all[hashLength:] {
 		leaf, err := leafOf(all[:hashLength])
@@ -223,8 +221,8 @@ func (e *edge) grow(ctx context.Context, tx *sql.Tx) error {
 	return nil
 }
 
-// resume is the tree of the newest checkpoint, after it was found to be one that
-// was signed, and that none which was signed later has gone.
+// resume returns the tree of the newest checkpoint. It checks that the checkpoint was
+// signed and that no later one is missing.
 func (s *sealer) resume(ctx context.Context, tx *sql.Tx, c checkpoint) (edge, error) {
 	if was := s.sealed.Load(); c.size < was {
 		return edge{}, &tamperedError{fmt.Sprintf("it had %d signed entries, and the newest checkpoint is over %d", was, c.size)}
@@ -256,7 +254,7 @@ func (s *sealer) resume(ctx context.Context, tx *sql.Tx, c checkpoint) (edge, er
 	return e, nil
 }
 
-// publishLoop writes what is new to the places outside of the database.
+// publishLoop writes new checkpoints to the places.
 func (s *sealer) publishLoop() {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
@@ -276,8 +274,8 @@ func (s *sealer) publishLoop() {
 	}
 }
 
-// publish writes the newest checkpoint to the places outside of the database,
-// after the disk has what it is about: a power cut must not look like a theft.
+// publish writes the newest checkpoint to the places, after the entries under it are on
+// the disk. Otherwise a power cut would look like removed entries.
 func (s *sealer) publish() {
 	c := s.fresh.Load()
 	if c == nil || s.places.none() || c.size <= s.published || s.broken.Load() {
@@ -288,7 +286,7 @@ func (s *sealer) publish() {
 		err = s.places.write(*c)
 	}
 	if err != nil {
-		s.log.Error("the audit's newest checkpoint could not be written to its second place; it will be tried with the next one", "error", err)
+		s.log.Error("the newest audit checkpoint could not be written to its second place; it is tried with the next one", "error", err)
 		return
 	}
 	s.published = c.size

@@ -9,14 +9,14 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// edge is what has to be kept of a Merkle tree to go on with it: the roots of
-// its perfect subtrees, the largest first. One for each bit that is set in size.
+// edge is the part of a Merkle tree that is needed to add leaves: the roots of its perfect
+// subtrees, the largest first. There is one for each bit that is set in size.
 type edge struct {
 	size  int64
 	roots []tlog.Hash
 }
 
-// add puts a leaf behind the last one.
+// add adds a leaf after the last one.
 func (e *edge) add(leaf tlog.Hash) {
 	for n := e.size; n&1 == 1; n >>= 1 {
 		last := len(e.roots) - 1
@@ -27,7 +27,7 @@ func (e *edge) add(leaf tlog.Hash) {
 	e.size++
 }
 
-// root is the root of the tree, as RFC 6962 defines it.
+// root returns the root of the tree, as RFC 6962 defines it.
 func (e *edge) root() tlog.Hash {
 	if len(e.roots) == 0 {
 		return sha256.Sum256(nil)
@@ -59,11 +59,11 @@ func parseEdge(size int64, b []byte) (edge, error) {
 	return e, nil
 }
 
-// leafOf is the leaf of an entry: RFC 6962's, of the 32 bytes of its hash.
+// leafOf returns the leaf of an entry, as RFC 6962 defines it for the 32 bytes of its hash.
 func leafOf(hash string) (tlog.Hash, error) {
 	raw, err := hex.DecodeString(hash)
 	if err != nil || len(raw) != sha256.Size {
-		return tlog.Hash{}, errors.New("the hash of an entry is no SHA-256")
+		return tlog.Hash{}, errors.New("the hash of an entry is not a SHA-256")
 	}
 	return tlog.RecordHash(raw), nil
 }

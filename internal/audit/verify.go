@@ -13,28 +13,28 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
-// maxFaults is how many faults a report names.
+// maxFaults is the largest number of faults in a report.
 const maxFaults = 50
 
-// Evidence is what a record is checked against, besides itself.
+// Evidence is what a record is checked against.
 type Evidence struct {
-	Key            string                            // names the key; for the report
-	Open           func(note string) (string, error) // checks a note and returns its text; nil: there is no key
+	Key            string                            // name of the key, for the report
+	Open           func(note string) (string, error) // checks a note and returns its text; nil: no key
 	HeadFile       string                            // see [Config]
 	CheckpointFile string                            // see [Config]
 }
 
-// Verify checks the whole record, over one state of the database: every entry
-// against its own hash, the chain of each namespace, the order of all, and the
-// tree over them against every checkpoint that there is, in the database and
-// outside of it. db nil is a record that is not there.
+// Verify checks the whole record in one state of the database: every entry against its
+// hash, the chain of each namespace, the order of all entries, and the tree over them
+// against every checkpoint inside and outside the database. If db is nil, there is no
+// record.
 //
-// The error tells that something could not be read, never that it is unsound.
+// An error says that something could not be read. Faults are in the report.
 func Verify(ctx context.Context, db *sql.DB, with Evidence) (sandboxmcp.AuditReport, error) {
 	v := &verifier{with: with, signed: map[int64][]signed{}, chains: map[string]*chain{}, report: sandboxmcp.AuditReport{
 		Key: with.Key, Head: EmptyHead(), Namespaces: []sandboxmcp.AuditNamespace{}, Faults: []sandboxmcp.AuditFault{},
 	}}
-	// What stands outside first: it was in the database when it was written.
+	// The places come first: a checkpoint of a place was in the database before.
 	err := v.outside()
 	if err == nil && db != nil {
 		err = v.inside(ctx, db)
@@ -46,34 +46,34 @@ func Verify(ctx context.Context, db *sql.DB, with Evidence) (sandboxmcp.AuditRep
 	return v.report, nil
 }
 
-// verifier is a check on its way.
+// verifier is a Verify in progress.
 type verifier struct {
 	with   Evidence
 	report sandboxmcp.AuditReport
 
 	signed   map[int64][]signed // checkpoints by their size
-	apart    []signed           // those that stand outside of the database
-	most     signed             // the one of most entries
+	apart    []signed           // those outside the database
+	most     signed             // the one over most entries
 	chains   map[string]*chain
-	order    []string // names of chains, as they came
+	order    []string // names of the chains in the order of their first entries
 	tree     edge
-	unopened bool // something is signed, and there is no key
-	broken   bool // the entries are not what was signed: later checkpoints cannot fit either
+	unopened bool // there is a checkpoint and no key
+	broken   bool // the entries are not what was signed, so later checkpoints cannot fit
 
-	last   int64     // row that was read
+	last   int64     // position of the last row that was read
 	sound  int64     // entries under the last checkpoint that fits
-	after  place     // the first entry behind that
-	tailAt time.Time // when it was recorded
+	after  place     // the first entry after those
+	tailAt time.Time // its timestamp
 }
 
-// signed is a checkpoint whose signature holds.
+// signed is a checkpoint with a valid signature.
 type signed struct {
 	statement
 	where  string
 	inside bool // in the database
 }
 
-// chain is how far a namespace was followed.
+// chain is the last entry of a namespace so far.
 type chain struct {
 	entries, seq int64
 	hash         string
@@ -93,10 +93,10 @@ func (v *verifier) fault(kind string, at place, reason string) {
 	}
 }
 
-// note takes a checkpoint in, if it is one, and returns what it says.
+// note returns the statement of a note. It reports a note that is not valid.
 func (v *verifier) note(origin, where, text string) (statement, bool) {
 	if v.with.Open == nil {
-		v.unopened = true // said once, in the end
+		v.unopened = true // end reports it once
 		return statement{}, false
 	}
 	s, err := openStatement(v.with.Open, origin, text)
@@ -117,7 +117,7 @@ func (v *verifier) expect(s signed) {
 	}
 }
 
-// outside reads the checkpoints that stand outside of the database.
+// outside reads the checkpoints outside the database.
 func (v *verifier) outside() error {
 	if v.with.HeadFile != "" {
 		text, err := readHead(v.with.HeadFile)
@@ -136,7 +136,7 @@ func (v *verifier) outside() error {
 	v.report.Second = &sandboxmcp.AuditSecond{File: v.with.CheckpointFile}
 	b, err := plainfile.Read(v.with.CheckpointFile, maxPlace)
 	if errors.Is(err, fs.ErrNotExist) {
-		v.fault(kindCheckpoint, place{}, "the second place "+v.with.CheckpointFile+" is not there")
+		v.fault(kindCheckpoint, place{}, "the second place "+v.with.CheckpointFile+" is missing")
 		return nil
 	}
 	if err != nil {
@@ -153,7 +153,7 @@ func (v *verifier) outside() error {
 	return nil
 }
 
-// inside reads the database, over one state of it.
+// inside reads the database in one transaction.
 func (v *verifier) inside(ctx context.Context, db *sql.DB) error {
 	tx, err := db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
@@ -170,7 +170,7 @@ func (v *verifier) inside(ctx context.Context, db *sql.DB) error {
 	return v.entries(ctx, tx)
 }
 
-// checkpoints reads those of the database.
+// checkpoints reads the checkpoints of the database.
 func (v *verifier) checkpoints(ctx context.Context, tx *sql.Tx) error {
 	rows, err := tx.QueryContext(ctx, selectCheckpoints)
 	if err != nil {
@@ -203,7 +203,7 @@ func (v *verifier) checkpoints(ctx context.Context, tx *sql.Tx) error {
 	return rows.Err()
 }
 
-// entries walks over all of them, in their order.
+// entries checks all entries in their order.
 func (v *verifier) entries(ctx context.Context, tx *sql.Tx) error {
 	rows, err := tx.QueryContext(ctx, selectEntries)
 	if err != nil {
@@ -215,7 +215,7 @@ func (v *verifier) entries(ctx context.Context, tx *sql.Tx) error {
 		var r row
 		var position int64
 		if err := r.scan(positionFirst{rows, &position}); err != nil {
-			// Not even the types are ours: the table was rebuilt.
+			// The types are not ours: the table was rebuilt.
 			v.broken = true
 			v.fault(kindUnreadable, place{row: position, ns: r.Namespace, seq: r.Seq, id: r.ID}, fmt.Sprintf("the row cannot be read: %v", err))
 			continue
@@ -234,8 +234,7 @@ func missingRows(first, last int64) string {
 	return fmt.Sprintf("rows %d to %d are missing", first, last)
 }
 
-// entry checks one against its chain, and puts it into the tree. It should stand
-// in the row next.
+// entry checks an entry against its chain and adds it to the tree. Its row should be next.
 func (v *verifier) entry(r *row, at place, next int64) {
 	c := v.chains[r.Namespace]
 	if c == nil {
@@ -247,7 +246,7 @@ func (v *verifier) entry(r *row, at place, next int64) {
 	kind, reason := r.fault(c.seq+1, c.hash, hash)
 	switch {
 	case at.row == next && kind == kindDeleted:
-		kind = kindReordered // no row has gone
+		kind = kindReordered // no row is missing
 	case at.row == next:
 	case kind == "":
 		kind, reason = kindDeleted, missingRows(next, at.row-1)
@@ -263,7 +262,7 @@ func (v *verifier) entry(r *row, at place, next int64) {
 	}
 	v.report.Entries++
 	leaf, err := leafOf(hash)
-	if err != nil { // it was made just now
+	if err != nil { // cannot be: it was computed above
 		v.broken = true
 		return
 	}
@@ -277,8 +276,8 @@ func (v *verifier) entry(r *row, at place, next int64) {
 	v.compare()
 }
 
-// compare holds the tree against the checkpoints of its size. After a fault in
-// an entry none can fit, and that was said.
+// compare compares the tree with the checkpoints of its size. After a fault in an entry
+// none can fit, and that fault was reported.
 func (v *verifier) compare() {
 	all := v.signed[v.tree.size]
 	if len(all) == 0 || v.broken {
@@ -297,11 +296,11 @@ func (v *verifier) compare() {
 	v.report.Head = all[0].head()
 }
 
-// end says what shows only when all was read.
+// end reports the faults that only show once everything was read.
 func (v *verifier) end() {
 	rep := &v.report
 	if v.unopened || v.with.Open == nil && rep.Entries > 0 {
-		v.fault(kindKey, place{}, "the key's public half is not there: no checkpoint can be checked")
+		v.fault(kindKey, place{}, "the public key is missing: no checkpoint can be checked")
 	}
 	have := max(v.last, v.droppedSize())
 	if v.most.size > have {
@@ -316,7 +315,7 @@ func (v *verifier) end() {
 		}
 	}
 	covered := max(v.sound, v.droppedSize())
-	if v.broken { // where they are not what was signed, they were signed
+	if v.broken { // changed entries were signed as well
 		covered = max(covered, min(v.most.size, v.tree.size))
 	}
 	if rep.Tail.Entries = v.tree.size - covered; rep.Tail.Entries > 0 && !v.broken {
@@ -338,13 +337,13 @@ func (v *verifier) end() {
 const (
 	kindEdited     = "edited"     // a row's content does not have its hash
 	kindDeleted    = "deleted"    // a row between two others is missing
-	kindRepeated   = "repeated"   // a row stands there twice
-	kindReordered  = "reordered"  // a row is not the one after the one before it
+	kindRepeated   = "repeated"   // a row is there twice
+	kindReordered  = "reordered"  // a row is in the wrong place
 	kindTruncated  = "truncated"  // rows at the end are missing
-	kindRewritten  = "rewritten"  // the rows are in order, and are not those that were signed
-	kindUnsigned   = "unsigned"   // more rows than may be are under no checkpoint
+	kindRewritten  = "rewritten"  // the chain holds, and the rows are not those that were signed
+	kindUnsigned   = "unsigned"   // too many rows are under no checkpoint
 	kindCheckpoint = "checkpoint" // a checkpoint is not ours, or cannot be read
-	kindKey        = "key"        // there is nothing to check with
+	kindKey        = "key"        // the key is missing
 	kindUnreadable = "unreadable" // a row has values of the wrong types
 )
 
@@ -359,14 +358,14 @@ func (s positionFirst) Scan(dest ...any) error {
 	return s.rows.Scan(append([]any{s.position}, dest...)...)
 }
 
-// fault tells what is wrong with the row as entry seq after one with the hash
-// prev, hash being that of its content; empty: nothing is.
+// fault returns what is wrong with the row as entry seq after an entry with the hash prev,
+// or nothing. hash is the hash of the row's content.
 func (r *row) fault(seq int64, prev, hash string) (kind, reason string) {
 	switch {
 	case r.Seq > seq:
 		return kindDeleted, fmt.Sprintf("entry %d is missing: the row after entry %d is entry %d", seq, seq-1, r.Seq)
 	case r.Seq == seq-1:
-		return kindRepeated, fmt.Sprintf("entry %d stands there more than once", r.Seq)
+		return kindRepeated, fmt.Sprintf("entry %d is there more than once", r.Seq)
 	case r.Seq < seq:
 		return kindReordered, fmt.Sprintf("entry %d stands after entry %d", r.Seq, seq-1)
 	case r.Prev != prev:
@@ -376,7 +375,7 @@ func (r *row) fault(seq int64, prev, hash string) (kind, reason string) {
 	case !canonical(r.Metadata), !canonical(r.Usage):
 		return kindEdited, fmt.Sprintf("metadata or resource_usage of entry %d is not in canonical form", seq)
 	case r.Hash != hash:
-		return kindEdited, fmt.Sprintf("entry %d does not have the hash that its content gives", seq)
+		return kindEdited, fmt.Sprintf("entry %d does not have the hash of its content", seq)
 	}
 	return "", ""
 }

@@ -1,7 +1,7 @@
-// Package event tells what is happening to whoever listens. Telling never
-// waits: a listener that does not keep up loses the oldest events that it has
-// not read, and is told how many. The last few are kept for those who ask
-// later. Nothing of it is a record; that is the audit.
+// Package event publishes what happens in a process to its subscribers. Publishing never
+// blocks: a slow subscriber loses the oldest events that it has not read, and is told how
+// many. The newest events are kept for later subscribers. Events are no record; the audit
+// is.
 package event
 
 import (
@@ -16,21 +16,22 @@ import (
 )
 
 const (
-	// Kept is how many events are kept for those who ask later.
+	// Kept is the number of events that are kept for later subscribers.
 	Kept = 256
-	// Unread is how many events wait for a listener until it loses some.
+	// Unread is the number of unread events after which a subscriber loses some.
 	Unread = 256
 )
 
-// Bus hands events on. Its methods may be called concurrently.
+// Bus passes events from publishers to subscribers. Its methods may be called
+// concurrently.
 type Bus struct {
 	now  func() time.Time
 	mark string
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	count     uint64
 	kept      []sandboxmcp.Event // a ring, once it is full
-	next      int                // where the ring goes on
+	next      int                // index of the oldest event once the ring is full
 	listeners map[*listener]struct{}
 	closed    bool
 }
@@ -40,8 +41,7 @@ type listener struct {
 	to chan sandboxmcp.Event
 }
 
-// New returns a bus on which nothing has happened. Now tells the time; nil is
-// the machine's clock.
+// New returns a bus without events. now tells the time; nil is the machine's clock.
 func New(now func() time.Time) *Bus {
 	if now == nil {
 		now = time.Now
@@ -51,8 +51,8 @@ func New(now func() time.Time) *Bus {
 	return &Bus{now: now, mark: hex.EncodeToString(mark), listeners: map[*listener]struct{}{}}
 }
 
-// Emit tells everybody. It sets ID and Timestamp, and never waits for who
-// listens. Data must not be changed afterwards. After Close nobody hears it.
+// Emit publishes an event and sets its ID and Timestamp. It never waits for a subscriber.
+// The caller must not change Data afterwards. After Close it does nothing.
 func (b *Bus) Emit(e sandboxmcp.Event) {
 	if e.Data == nil {
 		e.Data = map[string]any{}
@@ -81,8 +81,8 @@ func (b *Bus) Emit(e sandboxmcp.Event) {
 
 func (l *listener) hears(e sandboxmcp.Event) bool { return l.ns == "" || l.ns == e.Namespace }
 
-// giveLocked hands an event to a listener. Only who holds the bus's lock sends,
-// so there is room after one was taken out.
+// giveLocked sends an event to a listener, and drops its oldest one if there is no room.
+// Only the holder of the bus's lock sends, so there is room after that.
 func (l *listener) giveLocked(e sandboxmcp.Event) {
 	select {
 	case l.to <- e:
@@ -92,15 +92,15 @@ func (l *listener) giveLocked(e sandboxmcp.Event) {
 	select {
 	case lost := <-l.to:
 		e.Dropped = lost.Dropped + 1
-	default: // it has read on just now
+	default: // the listener has just made room
 	}
 	l.to <- e
 }
 
-// Subscribe returns a channel of what happens from now on in a namespace, or in
-// all of them when it is empty. With recent it begins with what is kept. Stop
-// ends it; it has to be called, and may be more than once. The channel is closed
-// by stop and by [Bus.Close]; what it holds can still be read then.
+// Subscribe returns a channel of the events of a namespace from now on, or of all
+// namespaces if ns is empty. If recent is set, the channel begins with the kept events.
+// The caller calls stop, once or more often. stop and [Bus.Close] close the channel; the
+// events in it can still be read.
 func (b *Bus) Subscribe(ns sandboxmcp.Namespace, recent bool) (events <-chan sandboxmcp.Event, stop func()) {
 	l := &listener{ns: ns, to: make(chan sandboxmcp.Event, Unread)}
 	b.mu.Lock()
@@ -129,8 +129,8 @@ func (b *Bus) endLocked(l *listener) {
 	}
 }
 
-// Recent returns what is kept of a namespace, or of all when it is empty, the
-// oldest first.
+// Recent returns the kept events of a namespace, or of all if ns is empty, the oldest
+// first.
 func (b *Bus) Recent(ns sandboxmcp.Namespace) []sandboxmcp.Event {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -148,7 +148,7 @@ func (b *Bus) recentLocked(ns sandboxmcp.Namespace) []sandboxmcp.Event {
 	return out
 }
 
-// Close ends every subscription. Nothing is told any more.
+// Close ends every subscription. Later events are not published.
 func (b *Bus) Close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

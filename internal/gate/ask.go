@@ -13,19 +13,19 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// The audit's words.
+// Actions in the audit.
 const (
 	actionAsked    = "egress_request"
 	actionOpened   = "egress_approved"
 	actionDenied   = "egress_denied"
-	actionApproval = "approval" // an approval was used up, or taken back
+	actionApproval = "approval" // a grant was used up or revoked
 )
 
 // approval is a row of approvals.
 type approval struct {
 	info    sandboxmcp.Approval
 	domain  sandboxmcp.Domain
-	whole   bool // it is what was asked
+	whole   bool // the row is as it was written
 	decided time.Time
 	grant   string
 }
@@ -46,12 +46,12 @@ func scanApproval(row interface{ Scan(dest ...any) error }) (approval, error) {
 	return a, nil
 }
 
-// reasonFrom marks a reason as what it is.
+// reasonFrom says who wrote a reason.
 const reasonFrom = "model"
 
-// QuoteReason is how a reason that a model wrote is shown: on one line, in
-// quotes, with everything escaped that a terminal or a reader could take for
-// something else, and not at any length.
+// QuoteReason returns a reason that a model wrote as it is shown: on one line, in quotes,
+// at most shownReason bytes of it. Everything that a terminal or a reader could take for
+// something else is escaped.
 func QuoteReason(s string) string {
 	s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "\uFFFD")), " ")
 	if len(s) > shownReason {
@@ -60,9 +60,10 @@ func QuoteReason(s string) string {
 	return strconv.Quote(s)
 }
 
-// Request asks a person, unless the same is asked already or was denied a moment
-// ago: then the answer is that one, and fresh is false. Whether it is open
-// already is the caller's to look up.
+// Request asks a person to open a domain. If the same question waits or was denied a
+// moment ago, Request returns that one and fresh is false. The caller has looked whether
+// the domain is open already. It fails with invalid_argument, blocked_address, queue_full
+// and backend_unavailable.
 func (g *Gate) Request(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.EgressAsk) (asked sandboxmcp.Approval, fresh bool, err error) {
 	d, err := ParseDomain(ask.Domain, ask.Port)
 	if err != nil {
@@ -119,9 +120,9 @@ func (g *Gate) Request(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.
 	return a.info, fresh, nil
 }
 
-// known finds what was asked already, and refuses what may not be asked now,
-// without writing: programs ask as fast as they like where connections are held,
-// and who waits looks up everything at each change.
+// known finds a question that was asked before, and refuses one that may not be asked now.
+// It writes nothing: programs may ask as fast as they can, and each write would wake every
+// process that waits.
 func (g *Gate) known(ctx context.Context, ns sandboxmcp.Namespace, digest string) (a approval, known bool, err error) {
 	now := g.now()
 	a, err = findSame(ctx, g.cfg.Store.DB(), ns, digest, now)
@@ -137,7 +138,8 @@ func (g *Gate) known(ctx context.Context, ns sandboxmcp.Namespace, digest string
 	return a, false, nil
 }
 
-// lapse ends what nobody answered in time, and forgets what ended long ago.
+// lapse ends questions that were not answered in time, and deletes rows that ended long
+// ago.
 func lapse(ctx context.Context, tx *sql.Tx, now time.Time) error {
 	for _, q := range []struct {
 		text string
@@ -154,36 +156,36 @@ func lapse(ctx context.Context, tx *sql.Tx, now time.Time) error {
 	return nil
 }
 
-// findSame finds the question that asks the same: one that waits, one that was
-// denied a moment ago, or one whose answer has just opened it.
+// findSame finds a question with the same subject: one that waits, one that was denied a
+// moment ago, or one whose grant holds. If there is none, the error is sql.ErrNoRows.
 func findSame(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace, digest string, now time.Time) (approval, error) {
 	return scanApproval(db.QueryRowContext(ctx, selectSame, ns, digest, format(now.Add(-deniedFor)), format(now)))
 }
 
-// room refuses a question where too many are asked.
+// room fails with queue_full if too many questions wait or were asked.
 func (g *Gate) room(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace, now time.Time) error {
 	var own, all int
 	if err := db.QueryRowContext(ctx, countPending, ns, format(now)).Scan(&own, &all); err != nil {
 		return err
 	}
 	if own >= maxPending || all >= maxPendingAll {
-		return sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, "%d requests are waiting for a person already", own).
-			WithHint("ask again when some were answered: `sandboxmcp egress list`").With("limit", maxPending)
+		return sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, "%d requests already wait for a person", own).
+			WithHint("ask again once some are answered: `sandboxmcp egress list`").With("limit", maxPending)
 	}
 	if g.asked.full(ns, now) {
 		return sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, "more than %d domains were asked for within a minute", newPerMinute).
-			WithHint("ask again in a minute, and only for what is needed").With("limit", newPerMinute)
+			WithHint("ask again in a minute, and only for domains that are needed").With("limit", newPerMinute)
 	}
 	return nil
 }
 
-// rate bounds how many questions a namespace asks in a minute.
+// rate counts the questions that each namespace has asked within a minute.
 type rate struct {
 	mu   sync.Mutex
 	seen map[sandboxmcp.Namespace][]time.Time
 }
 
-// full reports whether no more may be asked now.
+// full reports whether a namespace may ask no more now.
 func (r *rate) full(ns sandboxmcp.Namespace, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

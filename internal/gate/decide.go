@@ -9,11 +9,10 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// Decide carries out what a person decided: it answers a question by its id, or
-// opens a domain that nobody asked for. The record of it and the act are one
-// transaction. An answer that was given before is given again, when it is the
-// same; another one is refused: a denial is final, and what is open is closed by
-// [Gate.Revoke].
+// Decide carries out a decision of a person. With an ID it answers that question, without
+// one it opens a domain that was not asked for. Its audit entry is in the same
+// transaction. If the question has the same answer already, Decide returns that; another
+// answer is refused. A denial is final, and [Gate.Revoke] closes an open domain.
 func (g *Gate) Decide(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.EgressDecision) (sandboxmcp.Approval, *sandboxmcp.EgressGrant, error) {
 	if !g.cfg.Approvals && !d.Deny {
 		return sandboxmcp.Approval{}, nil, Off()
@@ -34,9 +33,9 @@ func (g *Gate) Decide(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.Egr
 	return a.info, n, nil
 }
 
-// Off is the failure of whoever asks where the settings let nobody open anything.
+// Off returns the error where the settings turn approvals off.
 func Off() error {
-	return sandboxmcp.Errorf(sandboxmcp.CodeNetworkDisabled, "approvals are turned off: only the domains of the settings are open").
+	return sandboxmcp.Errorf(sandboxmcp.CodeNetworkDisabled, "approvals are off: only the domains in the settings are open").
 		WithHint("an operator sets egress_approvals (SANDBOXMCP_EGRESS_APPROVALS), or adds to allowed_domains")
 }
 
@@ -52,7 +51,7 @@ func (g *Gate) answer(ctx context.Context, tx *sql.Tx, c sandboxmcp.Caller, d sa
 	now := g.now()
 	if !a.whole || d.SHA256 != "" && d.SHA256 != a.info.SHA256 {
 		return a, nil, sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "approval %s is not what was shown, so nothing is opened", sandboxmcp.Quote(d.ID)).
-			WithHint("look at it again: `sandboxmcp egress list`")
+			WithHint("read it again: `sandboxmcp egress list`")
 	}
 	switch {
 	case a.info.Status == sandboxmcp.ApprovalPending && now.Before(a.info.ExpiresAt):
@@ -61,7 +60,7 @@ func (g *Gate) answer(ctx context.Context, tx *sql.Tx, c sandboxmcp.Caller, d sa
 	case a.info.Status == sandboxmcp.ApprovalApproved && !d.Deny:
 		n, err := g.grantOf(ctx, tx, a.grant)
 		if n == nil && err == nil {
-			err = sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "approval %s was approved, and what it opened is closed again", sandboxmcp.Quote(d.ID)).
+			err = sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "approval %s was approved and its grant is closed again", sandboxmcp.Quote(d.ID)).
 				WithHint("open it with `sandboxmcp egress " + a.info.Domain + "`")
 		}
 		return a, n, err
@@ -108,13 +107,13 @@ func (g *Gate) answer(ctx context.Context, tx *sql.Tx, c sandboxmcp.Caller, d sa
 	return a, n, nil
 }
 
-// answered is what is said to who answers what has an answer.
+// answered returns the error for a second, different answer to a question.
 func answered(a approval) error {
 	id := sandboxmcp.Quote(a.info.ID)
 	switch a.info.Status {
 	case sandboxmcp.ApprovalDenied:
 		return sandboxmcp.Errorf(sandboxmcp.CodeEgressDenied, "approval %s was denied, and that is final", id).
-			WithHint("open it with `sandboxmcp egress " + a.info.Domain + "` if it is to be open after all")
+			WithHint("to open it after all, run `sandboxmcp egress " + a.info.Domain + "`")
 	case sandboxmcp.ApprovalApproved:
 		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "approval %s was approved", id).
 			WithHint("close it with `sandboxmcp egress revoke " + a.info.Domain + "`")
@@ -124,8 +123,8 @@ func answered(a approval) error {
 		WithHint("open it with `sandboxmcp egress " + a.info.Domain + "`, or let it be asked for again")
 }
 
-// open opens a domain that nobody asked for. One that is open in the same way
-// already stays as it is, and a question for it is answered thereby.
+// open opens a domain that was not asked for. If a grant already does the same, it stays
+// as it is. A question that waits for this domain is thereby approved.
 func (g *Gate) open(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.EgressDecision) (*sandboxmcp.EgressGrant, error) {
 	domain, err := ParseDomain(d.Domain, 0)
 	if err != nil {
@@ -154,7 +153,7 @@ func (g *Gate) open(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.Egres
 	return n, nil
 }
 
-// alike finds a grant that does all that another would; nil: there is none.
+// alike finds a grant that does all that n would. It returns nil if there is none.
 func (g *Gate) alike(ctx context.Context, tx *sql.Tx, n *grant) (*sandboxmcp.EgressGrant, error) {
 	_, digest, err := canonical(n.info.Namespace, n.domain)
 	if err != nil {
@@ -167,7 +166,7 @@ func (g *Gate) alike(ctx context.Context, tx *sql.Tx, n *grant) (*sandboxmcp.Egr
 	return &have.info, err
 }
 
-// openNow opens a domain, and answers a question for just that.
+// openNow adds a grant and approves the question with the same subject, if one waits.
 func (g *Gate) openNow(ctx context.Context, tx *sql.Tx, n *grant) error {
 	_, digest, err := canonical(n.info.Namespace, n.domain)
 	if err != nil {
@@ -186,7 +185,7 @@ func (g *Gate) openNow(ctx context.Context, tx *sql.Tx, n *grant) error {
 	return err
 }
 
-// record writes an opening down, and then opens.
+// record adds the audit entry of a grant, and then the grant.
 func (g *Gate) record(ctx context.Context, tx *sql.Tx, entry *sandboxmcp.AuditEntry, n *grant) error {
 	if err := g.cfg.Audit.Op(entry)(ctx, tx); err != nil {
 		return err
@@ -231,8 +230,8 @@ func newGrant(c sandboxmcp.Caller, d sandboxmcp.EgressDecision, domain sandboxmc
 	return n, nil
 }
 
-// nearly is a moment before a grant ends: one that ends then is as good. Several
-// servers that are told the same one after the other make one grant of it.
+// nearly returns a time shortly before a grant ends. A grant that ends then is as good, so
+// several servers that receive the same decision in turn make one grant of it.
 func (n *grant) nearly() time.Time {
 	if n.expires.IsZero() {
 		return n.expires
@@ -240,7 +239,7 @@ func (n *grant) nearly() time.Time {
 	return n.expires.Add(-min(10*time.Second, n.expires.Sub(n.info.GrantedAt)/10))
 }
 
-// words says what is opened, for the record's reader.
+// words describes a grant for a reader of the audit.
 func (n *grant) words() string {
 	switch n.info.Scope {
 	case sandboxmcp.GrantOnce:
@@ -254,7 +253,7 @@ func (n *grant) words() string {
 	return n.info.Domain + " until it is revoked"
 }
 
-// describe puts into an entry what a grant is, exactly.
+// describe adds the exact fields of a grant to an audit entry.
 func (n *grant) describe(e *sandboxmcp.AuditEntry) {
 	e.Metadata["grant_id"], e.Metadata["domain"], e.Metadata["scope"], e.Metadata["expires_at"] = n.info.ID, n.info.Domain, n.info.Scope, format(n.expires)
 	_, e.Metadata["sha256"], _ = canonical(n.info.Namespace, n.domain)
@@ -263,7 +262,7 @@ func (n *grant) describe(e *sandboxmcp.AuditEntry) {
 	}
 }
 
-// grantOf is what an approval has opened; nil: it is closed again.
+// grantOf returns the grant of an approval, or nil if it is closed again.
 func (g *Gate) grantOf(ctx context.Context, tx *sql.Tx, id string) (*sandboxmcp.EgressGrant, error) {
 	n, whole, err := scanGrant(tx.QueryRowContext(ctx, selectGrant, id, format(g.now())))
 	if errors.Is(err, sql.ErrNoRows) || err == nil && !whole {
@@ -272,9 +271,9 @@ func (g *Gate) grantOf(ctx context.Context, tx *sql.Tx, id string) (*sandboxmcp.
 	return &n.info, err
 }
 
-// Revoke takes back every grant of just this domain and namespace, and tells how
-// many there were. It fails with request_not_found when there is none; what the
-// settings open stays open, and that is said.
+// Revoke closes every grant of exactly this domain to the caller's namespace, and returns
+// their number. If there is none, it fails with request_not_found. A domain that the
+// settings open stays open; the hint says so.
 func (g *Gate) Revoke(ctx context.Context, c sandboxmcp.Caller, domain string) (sandboxmcp.EgressRevoked, error) {
 	d, err := ParseDomain(domain, 0)
 	if err != nil {
@@ -306,9 +305,9 @@ func (g *Gate) Revoke(ctx context.Context, c sandboxmcp.Caller, domain string) (
 }
 
 func (g *Gate) notGranted(ns sandboxmcp.Namespace, d sandboxmcp.Domain) error {
-	e := sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "nobody has opened %s to namespace %s", d, ns).WithHint("see `sandboxmcp egress list`")
+	e := sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "%s has no grant in namespace %s", d, ns).WithHint("see `sandboxmcp egress list`")
 	if Covered(g.cfg.Operator, d) {
-		e.Hint = "the settings open it: take it out of allowed_domains"
+		e.Hint = "the settings open it: remove it from allowed_domains"
 	}
 	return e
 }

@@ -1,11 +1,11 @@
-// Package gate answers one question: may this be done now? It holds what the
-// operator's settings open, what persons were asked and have not answered, and
-// what they opened.
+// Package gate decides which domains a run may reach. It knows the domains that the
+// operator's settings open, the questions that wait for a person, and the grants that
+// persons made.
 //
-// Its promise: nothing opens without a person or the operator. Every decision is
-// written into the audit in the transaction that makes it: what cannot be
-// recorded does not happen, and what cannot be read counts as closed. What is
-// opened is what was shown, held together by the SHA-256 of its canonical form.
+// Only a person or the operator opens a domain. Every decision has its audit entry in the
+// same transaction: if it cannot be recorded, it is not made. Grants that cannot be read
+// count as closed. The SHA-256 of a question's canonical form ties the grant to what the
+// person was shown.
 //
 // # Several processes
 //
@@ -13,13 +13,12 @@
 // decision of one process holds in all of them once it is committed. While nothing
 // changes, asking whether something is open costs one stat.
 //
-// # What is asked
+// # Questions
 //
-// A question has an id that nobody can guess, is asked once at a time, and
-// lapses. The reason in it was written by a model: it is kept short, is shown in
-// quotes with everything unprintable escaped, and decides nothing. A denial is
-// final for its question; the same domain asked again soon after gets the same
-// answer, and nobody is bothered.
+// A question has an id that cannot be guessed, waits once at a time, and lapses. A model
+// wrote its reason: the reason is cut, shown in quotes with everything unprintable
+// escaped, and decides nothing. A denial is final for its question. The same question soon
+// after gets the same answer without a person.
 package gate
 
 import (
@@ -35,15 +34,15 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// How long things hold, and how many there may be.
+// Times and bounds.
 const (
-	PendingFor    = 15 * time.Minute     // a question, until it lapses
-	DefaultFor    = 24 * time.Hour       // what was opened because a model asked
-	MaxFor        = 366 * 24 * time.Hour // the longest time that can be asked for
-	onceFor       = 15 * time.Minute     // a grant for one run, until it is used
-	sessionFor    = 24 * time.Hour       // one for a session, which ends earlier with that
-	deniedFor     = 10 * time.Minute     // that a denial answers the same question
-	keepFor       = 7 * 24 * time.Hour   // that what has ended is kept here; the audit keeps it anyway
+	PendingFor    = 15 * time.Minute     // after which a question lapses
+	DefaultFor    = 24 * time.Hour       // of a grant that a model asked for
+	MaxFor        = 366 * 24 * time.Hour // the longest time of a grant that has an end
+	onceFor       = 15 * time.Minute     // within which a grant for one run has to be used
+	sessionFor    = 24 * time.Hour       // of a grant for a session; it ends with the session at the latest
+	deniedFor     = 10 * time.Minute     // for which a denial answers the same question
+	keepFor       = 7 * 24 * time.Hour   // after which rows of what has ended are deleted; the audit keeps its own
 	maxPending    = 32                   // questions of a namespace at a time
 	maxPendingAll = 256
 	newPerMinute  = 30  // questions of a namespace
@@ -51,20 +50,19 @@ const (
 	shownReason   = 200 // bytes that are shown
 )
 
-// Config is what a [Gate] is made of.
+// Config configures a [Gate].
 type Config struct {
 	Store     *store.Store
 	Audit     *audit.Log
-	Operator  []sandboxmcp.Domain // what the settings open
-	Approvals bool                // persons are asked and may open; false: only what Operator has is ever open
+	Operator  []sandboxmcp.Domain // domains that the settings open
+	Approvals bool                // persons are asked and may open domains; false: only those of Operator are open
 	Now       func() time.Time    // nil: the machine's clock
-	Notices   io.Writer           // a line for each new question, with a bell; nil: the log has it
+	Notices   io.Writer           // gets a bell and a line for each new question; nil: they are logged
 	Logger    *slog.Logger        // nil: nothing is logged
 }
 
-// Gate decides. Its methods may be called concurrently, and several processes
-// may have a gate to the same state directory. All errors are
-// *[sandboxmcp.Error].
+// Gate decides which domains are open. Its methods may be called concurrently, and several
+// processes may have a gate to the same state directory.
 type Gate struct {
 	cfg    Config
 	watch  *store.Watch // of questions and grants
@@ -76,7 +74,7 @@ type Gate struct {
 // topic is what grants and approvals are to a [store.Watch].
 const topic = "gate"
 
-// New returns the gate to a state directory.
+// New returns the gate to a state directory. It needs no Close.
 func New(c Config) *Gate {
 	if c.Now == nil {
 		c.Now = time.Now
@@ -89,15 +87,15 @@ func New(c Config) *Gate {
 	return g
 }
 
-// Who is let out: a run of a namespace, perhaps in a session.
+// Who is the subject of a decision: a run of a namespace, perhaps in a session.
 type Who struct {
 	Namespace sandboxmcp.Namespace
 	SessionID sandboxmcp.SessionID // empty: in none
-	Born      time.Time            // when the session was made: a grant to one of its name that was before it is none to it
-	RequestID sandboxmcp.RequestID // of the run; empty: between two of a session
+	Born      time.Time            // when the session was made; a grant to an earlier session of its name is not for it
+	RequestID sandboxmcp.RequestID // of the run; empty: between two runs of a session
 }
 
-// newID makes an id of 130 bits.
+// newID makes an id with 130 random bits.
 func newID(kind string) string { return kind + "_" + strings.ToLower(rand.Text()) }
 
 // format returns the text of a time in the database and the audit; empty for the zero
@@ -118,7 +116,7 @@ func parse(s string) time.Time {
 	return t
 }
 
-// now is the time as it is kept.
+// now returns the time as the database keeps it.
 func (g *Gate) now() time.Time { return g.cfg.Now().UTC().Round(0) }
 
 // change carries out ops in one transaction and tells all processes of it.

@@ -9,14 +9,14 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// grant is a row of grants that can be used.
+// grant is a row of grants.
 type grant struct {
 	info    sandboxmcp.EgressGrant
 	domain  sandboxmcp.Domain
 	expires time.Time // zero: never
 }
 
-// fits reports whether a grant is one to who, at a time.
+// fits reports whether a grant opens its domain to who at that time.
 func (n grant) fits(who Who, now time.Time) bool {
 	if !n.expires.IsZero() && !now.Before(n.expires) {
 		return false
@@ -61,11 +61,12 @@ func unreadable(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the request was cancelled").WithCause(err)
 	}
-	return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "what is open cannot be read, so nothing is").
+	return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the grants cannot be read, so every domain is closed").
 		WithHint("check the disk and the rights of the state directory").WithCause(err)
 }
 
-// readGrants reads the grants that hold, of a namespace or of all.
+// readGrants reads the grants that are in force, of one namespace or, if ns is empty, of
+// all.
 func (g *Gate) readGrants(ctx context.Context, ns sandboxmcp.Namespace) ([]grant, error) {
 	rows, err := g.cfg.Store.DB().QueryContext(ctx, selectGrants, format(g.now()), ns, ns)
 	if err != nil {
@@ -79,7 +80,7 @@ func (g *Gate) readGrants(ctx context.Context, ns sandboxmcp.Namespace) ([]grant
 			return nil, unreadable(err)
 		}
 		if !ok {
-			g.cfg.Logger.Error("a grant in the state directory is not what was approved, and opens nothing", "grant", n.info.ID)
+			g.cfg.Logger.Error("a grant in the state directory was changed after its approval; it opens nothing", "grant", n.info.ID)
 			continue
 		}
 		all = append(all, n)
@@ -90,7 +91,7 @@ func (g *Gate) readGrants(ctx context.Context, ns sandboxmcp.Namespace) ([]grant
 	return all, nil
 }
 
-// scanGrant reads a row; ok is false for one that was changed since it was made.
+// scanGrant reads a row. ok is false if the row was changed since it was made.
 func scanGrant(row interface{ Scan(dest ...any) error }) (n grant, ok bool, err error) {
 	var text, digest, granted, expires string
 	i := &n.info
@@ -105,12 +106,12 @@ func scanGrant(row interface{ Scan(dest ...any) error }) (n grant, ok bool, err 
 		ok = ok && !n.expires.IsZero()
 	}
 	if _, mine, err := canonical(i.Namespace, n.domain); err != nil || mine != digest {
-		ok = false // it is of another namespace
+		ok = false // it belongs to another namespace
 	}
 	return n, ok, nil
 }
 
-// Open lists what is open to who: the operator's domains first.
+// Open returns the domains that are open to who, the operator's first.
 func (g *Gate) Open(ctx context.Context, who Who) ([]sandboxmcp.Domain, error) {
 	open := append([]sandboxmcp.Domain(nil), g.cfg.Operator...)
 	if !g.cfg.Approvals {
@@ -129,8 +130,8 @@ func (g *Gate) Open(ctx context.Context, who Who) ([]sandboxmcp.Domain, error) {
 	return open, nil
 }
 
-// Allows reports whether who may be let out to a host and port, and by what
-// rule. A grant for one run is that run's from here on.
+// Allows reports whether who may connect to a host and port, and by which domain. A grant
+// for one run belongs to who's run from then on.
 func (g *Gate) Allows(ctx context.Context, who Who, h sandboxmcp.Host, port int) (rule string, ok bool, err error) {
 	for _, d := range g.cfg.Operator {
 		if d.Match(h, port) {
@@ -164,7 +165,7 @@ func (g *Gate) Allows(ctx context.Context, who Who, h sandboxmcp.Host, port int)
 	return "", false, nil
 }
 
-// take makes a grant for one run that run's. Another may have been faster.
+// take gives a grant for one run to who's run. It returns false if another run has it.
 func (g *Gate) take(ctx context.Context, n grant, who Who) (bool, error) {
 	taken := false
 	err := g.change(ctx, func(ctx context.Context, tx *sql.Tx) error {
@@ -185,8 +186,8 @@ func (g *Gate) take(ctx context.Context, n grant, who Who) (bool, error) {
 	return taken && err == nil, err
 }
 
-// Covers reports whether everything in d is open to who, and until when at least;
-// nil: for good, as far as anybody knows.
+// Covers reports whether all of d is open to who, and until when. until is nil if no end is
+// known.
 func (g *Gate) Covers(ctx context.Context, who Who, d sandboxmcp.Domain) (ok bool, until *time.Time, err error) {
 	if Covered(g.cfg.Operator, d) || !g.cfg.Approvals {
 		return Covered(g.cfg.Operator, d), nil, nil
@@ -212,8 +213,8 @@ func (g *Gate) Covers(ctx context.Context, who Who, d sandboxmcp.Domain) (ok boo
 	return Covered(open, d), until, nil
 }
 
-// Covered reports whether d lies in the domains together: one without a port
-// means two, which may be open by two of them.
+// Covered reports whether the domains together cover d. A d without a port means ports 80
+// and 443, which two of the domains may cover.
 func Covered(open []sandboxmcp.Domain, d sandboxmcp.Domain) bool {
 	one := func(d sandboxmcp.Domain) bool {
 		for _, o := range open {
@@ -231,7 +232,8 @@ func Covered(open []sandboxmcp.Domain, d sandboxmcp.Domain) bool {
 	return one(plain) && one(secure)
 }
 
-// List tells all that is asked for and open, of a namespace or of all.
+// List returns the questions and grants of a namespace, or of all if ns is empty, and the
+// operator's domains.
 func (g *Gate) List(ctx context.Context, ns sandboxmcp.Namespace) (sandboxmcp.EgressList, error) {
 	l := sandboxmcp.EgressList{Pending: []sandboxmcp.Approval{}, Granted: []sandboxmcp.EgressGrant{}, Operator: []string{}}
 	for _, d := range g.cfg.Operator {
@@ -239,7 +241,7 @@ func (g *Gate) List(ctx context.Context, ns sandboxmcp.Namespace) (sandboxmcp.Eg
 	}
 	var all []grant
 	var err error
-	if g.cfg.Approvals { // else none of them opens anything
+	if g.cfg.Approvals { // else no grant opens a domain
 		if all, err = g.readGrants(ctx, ns); err != nil {
 			return l, err
 		}
@@ -251,7 +253,7 @@ func (g *Gate) List(ctx context.Context, ns sandboxmcp.Namespace) (sandboxmcp.Eg
 	return l, err
 }
 
-// pending reads the questions that wait, the oldest first.
+// pending reads the questions that wait for an answer, the oldest first.
 func (g *Gate) pending(ctx context.Context, ns sandboxmcp.Namespace) ([]sandboxmcp.Approval, error) {
 	rows, err := g.cfg.Store.DB().QueryContext(ctx, selectPending, format(g.now()), ns, ns)
 	if err != nil {

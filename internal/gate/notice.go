@@ -10,21 +10,21 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// notices tells the person at the server's terminal that something waits.
+// notices tells the person at the server's terminal that a question waits.
 type notices struct {
 	to  io.Writer
 	log *slog.Logger
 
 	mu     sync.Mutex
 	since  time.Time
-	rung   int // since then
-	silent int // that were not told one by one
+	rung   int // since that time
+	silent int // questions without a line of their own
 }
 
 const noticesPerMinute = 10
 
-// ring writes a bell and one line, ten times a minute at most; of the rest it
-// says how many there were. What a model wrote is in quotes and escaped.
+// ring writes a bell and one line, at most ten times a minute. The next line says how many
+// questions had none. A text that a model wrote is quoted and escaped.
 func (n *notices) ring(a sandboxmcp.Approval) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

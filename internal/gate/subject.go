@@ -10,8 +10,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// subject is what is asked for, and what is opened. Its canonical form is this
-// object with its members in this order, which is that of their names.
+// subject is what a question asks for and a grant opens. Its canonical form is this JSON
+// object with its members in the order of their names.
 type subject struct {
 	Domain    string               `json:"domain"`
 	Kind      string               `json:"kind"`
@@ -20,7 +20,7 @@ type subject struct {
 
 const kindEgress = "egress"
 
-// canonical writes a subject down, with its SHA-256.
+// canonical returns the canonical form of a subject and the SHA-256 of that.
 func canonical(ns sandboxmcp.Namespace, d sandboxmcp.Domain) (text, digest string, err error) {
 	b, err := json.Marshal(subject{Domain: d.String(), Kind: kindEgress, Namespace: ns})
 	if err != nil {
@@ -34,9 +34,9 @@ func digestOf(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// reading takes a subject apart that stands in the database. One that was
-// changed there, or is not in its canonical form, is none.
-func reading(text, digest string) (sandboxmcp.Domain, bool) {
+// reading returns the domain of a subject in the database. ok is false if the text was
+// changed, or is not in canonical form.
+func reading(text, digest string) (d sandboxmcp.Domain, ok bool) {
 	var s subject
 	if digestOf(text) != digest || json.Unmarshal([]byte(text), &s) != nil || s.Kind != kindEgress {
 		return sandboxmcp.Domain{}, false
@@ -49,9 +49,9 @@ func reading(text, digest string) (sandboxmcp.Domain, bool) {
 	return d, err == nil && again == text
 }
 
-// ParseDomain reads a domain that somebody wants to have opened, and a port that
-// was named beside it. An address is blocked_address, everything else that is
-// none invalid_argument.
+// ParseDomain reads the domain of a question, and a port that was given beside it; 0 is
+// none. An address fails with blocked_address, and any other text that is not a domain
+// with invalid_argument.
 func ParseDomain(text string, port int) (sandboxmcp.Domain, error) {
 	if _, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
 		return sandboxmcp.Domain{}, sandboxmcp.Errorf(sandboxmcp.CodeBlockedAddress, "%s is an address; only names can be opened", sandboxmcp.Quote(text)).
@@ -62,11 +62,11 @@ func ParseDomain(text string, port int) (sandboxmcp.Domain, error) {
 	case err != nil:
 		return d, err
 	case port < 0 || port > 65535:
-		return d, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "port is %d; it has to be from 1 to 65535", port)
+		return d, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "port is %d; use 1 to 65535", port)
 	case port == 0, port == d.Port:
 	case d.Port != 0:
 		return d, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "port is %d and %s names another", port, sandboxmcp.Quote(text)).WithHint("name one port")
-	case port == 80, port == 443: // which a name without a port means
+	case port == 80, port == 443: // a name without a port means both
 	default:
 		d.Port = port
 	}

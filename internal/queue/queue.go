@@ -1,6 +1,6 @@
-// Package queue admits requests: a bounded number at once, in turn between
-// namespaces, first come first served within one. It also bounds the kernel
-// tasks that the sandboxes of admitted requests and of sessions may have in all.
+// Package queue admits requests: a bounded number at once, in turn between namespaces, and
+// in order of arrival within one. It also bounds the kernel tasks of the sandboxes of all
+// admitted requests and sessions.
 package queue
 
 import (
@@ -13,8 +13,8 @@ import (
 
 // Config bounds a queue.
 type Config struct {
-	MaxConcurrent int // admitted at once; at least 1
-	MaxWaiting    int // waiting at once in one namespace; at least 1
+	MaxConcurrent int // requests admitted at once; at least 1
+	MaxWaiting    int // requests that wait at once in one namespace; at least 1
 	MaxTasks      int // kernel tasks of all sandboxes together; 0: not bounded
 }
 
@@ -30,9 +30,9 @@ type Queue struct {
 	mu        sync.Mutex
 	active    int
 	waiting   map[sandboxmcp.Namespace][]*Ticket
-	turn      []sandboxmcp.Namespace // with waiting requests; the first is next
-	short     []*Ticket              // admitted, and waiting for tasks; the oldest first
-	tasks     int                    // of admitted requests and of sessions
+	turn      []sandboxmcp.Namespace // namespaces with waiting requests; the first is next
+	short     []*Ticket              // admitted requests that wait for tasks; the oldest first
+	tasks     int                    // held by admitted requests and sessions
 	kept      int                    // part of tasks that sessions hold or have reserved
 	processed int64
 }
@@ -56,7 +56,7 @@ type Ticket struct {
 	// Guarded by q.mu.
 	beside bool          // it takes none of the MaxConcurrent places
 	done   bool          // released or given up
-	tasks  int           // how many it asks for, and holds once fits is closed
+	tasks  int           // that it asks for, and holds once fits is closed
 	fits   chan struct{} // closed when it holds its tasks; nil: it asks for none
 }
 
@@ -136,8 +136,8 @@ func (t *Ticket) waitAdmission(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// ask puts the ticket in line for tasks. The channel is closed once the ticket holds
-// them.
+// ask puts the ticket in line for tasks. It returns a channel that is closed once the
+// ticket holds them.
 func (t *Ticket) ask(tasks int) <-chan struct{} {
 	q := t.q
 	q.mu.Lock()
@@ -279,8 +279,8 @@ func (q *Queue) Reserve(tasks int) (*Share, error) {
 	defer q.mu.Unlock()
 	most := q.cfg.MaxTasks - q.cfg.MostTasks()
 	if q.kept+tasks > most {
-		return nil, sandboxmcp.Errorf(sandboxmcp.CodeMaxSessions, "live sessions may have %d tasks; with the %d of this one they would have more than %d", q.kept, tasks, most).
-			WithHint("terminate a session that is no longer needed, or ask for a lower max_processes").With("limit_tasks", most)
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeMaxSessions, "live sessions may have %d tasks; with the %d of this one that would exceed %d", q.kept, tasks, most).
+			WithHint("terminate a session that is no longer needed, or set a lower max_processes").With("limit_tasks", most)
 	}
 	q.kept += tasks
 	return &Share{q: q, tasks: tasks}, nil

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// touchLocked begins a session's time anew.
+// touchLocked restarts the lifetime of a session.
 func (t *Table) touchLocked(s *Session) {
 	now := t.cfg.Now().UTC().Round(0)
 	s.info.LastActivity, s.info.ExpiresAt = now, now.Add(s.ttl)
@@ -15,12 +15,12 @@ func (t *Table) touchLocked(s *Session) {
 	}
 }
 
-// overdueLocked tells that nobody has used a session for its time.
+// overdueLocked reports whether a session has been unused for longer than its lifetime.
 func (t *Table) overdueLocked(s *Session) bool {
 	return s.room != nil && !s.busy && t.cfg.Now().After(s.info.ExpiresAt)
 }
 
-// expireLocked takes a session out of the table and has it closed.
+// expireLocked removes a session from the table. A goroutine closes it.
 func (t *Table) expireLocked(s *Session) {
 	t.leaveLocked(s)
 	info := s.info
@@ -34,7 +34,7 @@ func (t *Table) expireLocked(s *Session) {
 	})
 }
 
-// watch expires sessions when their time is up.
+// watch expires sessions at the end of their lifetime.
 func (t *Table) watch(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -49,7 +49,7 @@ func (t *Table) watch(ctx context.Context) {
 	}
 }
 
-// sweep expires what is overdue and tells when to look again.
+// sweep expires overdue sessions and returns the time until the next look.
 func (t *Table) sweep() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -12,12 +12,12 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// keepExpired is how long an id says that it has expired.
+// keepExpired is the time for which an expired id answers session_expired.
 const keepExpired = 24 * time.Hour
 
 const stamp = time.RFC3339Nano
 
-// insert enters a session. What stood there of the id was looked at before.
+// insert adds the row of a new session. The caller has looked at older rows of the id.
 func (t *Table) insert(ctx context.Context, info sandboxmcp.Session) error {
 	text, err := json.Marshal(info)
 	if err != nil {
@@ -25,36 +25,36 @@ func (t *Table) insert(ctx context.Context, info sandboxmcp.Session) error {
 	}
 	return t.cfg.Store.Update(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, deleteExpiredID, info.Namespace, info.ID); err != nil {
-			return fmt.Errorf("free session id: %w", err)
+			return fmt.Errorf("free the session id: %w", err)
 		}
 		_, err := tx.ExecContext(ctx, insertLive,
 			info.Namespace, info.ID, info.Owner, info.CreatedAt.UTC().Format(stamp), string(text))
 		if err != nil {
-			return fmt.Errorf("enter session: %w", err)
+			return fmt.Errorf("add the session: %w", err)
 		}
 		return nil
 	})
 }
 
-// absent reads why an id that does not live here may not be made anew: less than a day
-// ago it expired, or its owner died. If gone is nil, the id is free. err is the
-// database's.
+// absent reads the rows of an id that has no live session here. gone says why the id may
+// not be used again: it expired less than a day ago, or its owner died. If gone is nil,
+// the id is free. err is the database's.
 func (t *Table) absent(ctx context.Context, k key) (gone, err error) {
 	rows, err := t.cfg.Store.DB().QueryContext(ctx, selectID, k.ns, k.id)
 	if err != nil {
-		return nil, fmt.Errorf("look for session: %w", err)
+		return nil, fmt.Errorf("look for the session: %w", err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var who, state, changed string
 		if err := rows.Scan(&who, &state, &changed); err != nil {
-			return nil, fmt.Errorf("look for session: %w", err)
+			return nil, fmt.Errorf("look for the session: %w", err)
 		}
 		at, _ := time.Parse(stamp, changed)
 		switch {
 		case state == "expired" && t.cfg.Now().Sub(at) < keepExpired:
 			gone = expiredError(k.id, "its time was up, or its sandbox ended")
-		case state == "live" && who == t.owner.id(): // its row could not be changed when it ended
+		case state == "live" && who == t.owner.id(): // its row could not be changed at its end
 			gone = expiredError(k.id, "it was closed")
 		case state == "live" && !t.owner.lives(who) && t.cfg.Now().Sub(at) < keepExpired:
 			gone = expiredError(k.id, "the server that had it has ended")
@@ -63,8 +63,8 @@ func (t *Table) absent(ctx context.Context, k key) (gone, err error) {
 	return gone, rows.Err()
 }
 
-// markExpired notes that the time of a session was up. One that was made under
-// its id since is another.
+// markExpired marks the row of a session as expired. It leaves a later session of the id
+// alone.
 func (t *Table) markExpired(ctx context.Context, s sandboxmcp.Session, at time.Time) error {
 	return t.cfg.Store.Update(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, expireOne,
@@ -73,7 +73,7 @@ func (t *Table) markExpired(ctx context.Context, s sandboxmcp.Session, at time.T
 	})
 }
 
-// forget frees the id of a session of ours that was closed.
+// forget deletes the row of a session of this process, which frees its id.
 func (t *Table) forget(ctx context.Context, s sandboxmcp.Session) error {
 	return t.cfg.Store.Update(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, deleteOne,
@@ -82,7 +82,7 @@ func (t *Table) forget(ctx context.Context, s sandboxmcp.Session) error {
 	})
 }
 
-// forgetExpired frees an id that had expired, whoever had it.
+// forgetExpired deletes the expired rows of an id, of any process.
 func (t *Table) forgetExpired(ctx context.Context, k key) error {
 	return t.cfg.Store.Update(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, deleteExpiredID, k.ns, k.id)
@@ -90,7 +90,7 @@ func (t *Table) forgetExpired(ctx context.Context, k key) error {
 	})
 }
 
-// leave notes that everything that an owner had is gone.
+// leave marks the sessions of an owner as expired.
 func (t *Table) leave(ctx context.Context, who string) error {
 	return t.cfg.Store.Update(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, expireOwner, t.cfg.Now().UTC().Format(stamp), who)
@@ -98,8 +98,8 @@ func (t *Table) leave(ctx context.Context, who string) error {
 	})
 }
 
-// Sweep removes what nobody has to be told any more, and notes which sessions
-// dead owners had. It returns how many of these there were.
+// Sweep marks the sessions of dead owners as expired and returns their number. It deletes
+// rows that expired more than a day ago.
 func (t *Table) Sweep(ctx context.Context) (orphans int64, err error) {
 	rows, err := t.cfg.Store.DB().QueryContext(ctx, selectOwners)
 	if err != nil {
@@ -126,7 +126,7 @@ func (t *Table) Sweep(ctx context.Context) (orphans int64, err error) {
 	return orphans, err
 }
 
-// bury notes what dead owners had, and forgets what nobody has to be told.
+// bury returns the step of Sweep.
 func (t *Table) bury(dead []string, now time.Time, orphans *int64) store.Op {
 	return func(ctx context.Context, tx *sql.Tx) error {
 		*orphans = 0

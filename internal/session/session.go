@@ -1,10 +1,10 @@
-// Package session knows which live sandbox a session's id means. One run at a
-// time, so many sessions at most, each until nobody has used it for its time;
-// and of an id that is gone, why: so that nobody works on in a silently empty
-// session.
+// Package session maps the id of a session to its live sandbox. A session has one run at a
+// time and ends when it has been unused for its lifetime; their number is bounded. An id
+// whose session has ended says so for a day, so that no caller goes on in an empty session
+// without knowing.
 //
-// Sessions live in the process that made them. The table in the state directory
-// is for those who come later: it tells which ids a process had that has died.
+// A session lives in the process that made it. Its row in the state directory is for later
+// processes: it tells which ids a dead process had.
 package session
 
 import (
@@ -22,19 +22,19 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// Config says how many sessions there may be and how long they live.
+// Config configures a Table.
 type Config struct {
 	Store *store.Store
-	Max   int              // at once; at least 1
+	Max   int              // sessions at once; at least 1
 	Now   func() time.Time // nil: the machine's clock
 
-	// Expired is called for each session whose time was up, after it is closed.
+	// Expired is called for each session that expired, after it was closed.
 	Expired func(sandboxmcp.Session)
 }
 
-// Room is what a session holds: its sandbox and all that goes with it.
+// Room is what a session holds: its sandbox and everything that belongs to it.
 type Room interface {
-	// Close ends everything in it. It is called once.
+	// Close ends everything in the room. It is called once.
 	Close() error
 }
 
@@ -49,9 +49,9 @@ type Table struct {
 	ending  map[key]int   // sessions that have left live while their row still says live
 	lookups map[key]*look // keys whose rows are being read
 	closed  bool
-	wake    chan struct{} // the next expiry may be sooner
+	wake    chan struct{} // the next expiry may have come nearer
 	work    sync.WaitGroup
-	life    context.Context //nolint:containedctx // of what nobody calls: expiry
+	life    context.Context //nolint:containedctx // for expiry, which has no caller
 	stop    context.CancelFunc
 
 	read func(ctx context.Context, k key) (gone, err error) // absent; tests count its calls
@@ -68,7 +68,7 @@ type key struct {
 	id sandboxmcp.SessionID
 }
 
-// Session is one of them.
+// Session is a session of a Table.
 type Session struct {
 	t   *Table
 	key key
@@ -81,8 +81,8 @@ type Session struct {
 	gone bool
 }
 
-// New returns an empty table. The process is entered as an owner when its first
-// session is made. Sessions live until Close, whatever becomes of ctx.
+// New returns an empty table. The process becomes an owner with its first session.
+// Sessions outlive ctx; Close ends them.
 func New(ctx context.Context, cfg Config) *Table {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -99,7 +99,7 @@ func New(ctx context.Context, cfg Config) *Table {
 	return t
 }
 
-// NewID makes an id.
+// NewID makes an id for a session.
 func NewID() sandboxmcp.SessionID {
 	b := make([]byte, 12)
 	_, _ = rand.Read(b) // never fails: crypto/rand ends the program instead
@@ -108,14 +108,13 @@ func NewID() sandboxmcp.SessionID {
 
 var made = regexp.MustCompile(`^sess_[0-9a-f]{24}$`)
 
-// IsMade reports whether an id is of the form that NewID makes.
+// IsMade reports whether an id has the form of those that NewID makes.
 func IsMade(id sandboxmcp.SessionID) bool { return made.MatchString(string(id)) }
 
-// Claim takes the session for one run, and makes it out of info when there is
-// none: then fresh is true, and the caller has to call Furnish before anything
-// else. It fails with session_busy, max_sessions, and session_expired unless the
-// id is asked for anew by somebody who knows that nothing of it is left. The
-// caller ends the run by Release.
+// Claim takes a session for one run. The caller ends the run by Release. If there is no
+// session of that id, Claim makes one from info and fresh is true: the caller then calls
+// Furnish first. It fails with session_busy, with max_sessions, and with session_expired
+// unless anew says that the caller knows the old session to be gone.
 func (t *Table) Claim(ctx context.Context, info sandboxmcp.Session, ttl time.Duration, anew bool) (s *Session, fresh bool, err error) {
 	k := key{info.Namespace, info.ID}
 	err = t.lookUp(ctx, k, func(gone error) error {
@@ -129,8 +128,8 @@ func (t *Table) Claim(ctx context.Context, info sandboxmcp.Session, ttl time.Dur
 			return gone
 		}
 		if len(t.live) >= t.cfg.Max {
-			return sandboxmcp.Errorf(sandboxmcp.CodeMaxSessions, "there are %d sessions, and %d are allowed", len(t.live), t.cfg.Max).
-				WithHint("terminate one that is no longer needed, or let the operator raise SANDBOX_MAX_SESSIONS").With("limit", t.cfg.Max)
+			return sandboxmcp.Errorf(sandboxmcp.CodeMaxSessions, "there are %d sessions, and at most %d are allowed", len(t.live), t.cfg.Max).
+				WithHint("terminate one that is no longer needed, or ask the operator to raise SANDBOX_MAX_SESSIONS").With("limit", t.cfg.Max)
 		}
 		s, fresh = &Session{t: t, key: k, info: info, ttl: ttl, busy: true}, true
 		t.live[k] = s
@@ -198,7 +197,7 @@ func (t *Table) removedLocked(k key) {
 	}
 }
 
-// claimLocked takes a session that is in the table for a run.
+// claimLocked takes a session of the table for a run.
 func (t *Table) claimLocked(s *Session) error {
 	if s.busy || s.room == nil {
 		return busyError(s.key.id)
@@ -215,11 +214,12 @@ func busyError(id sandboxmcp.SessionID) error {
 
 func expiredError(id sandboxmcp.SessionID, why string) error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeSessionExpired, "session %s is gone: %s", sandboxmcp.Quote(string(id)), why).
-		WithHint("create a new session; its files and variables have to be made again")
+		WithHint("create a new session and make its files and variables again")
 }
 
-// Furnish gives a session that Claim made what it holds, or takes it back when
-// room is nil. info is what is known of it now.
+// Furnish completes a session that Claim made: it gets a room and the final info. If room
+// is nil, the session is removed instead. If Furnish fails, it has removed the session and
+// closed the room.
 func (s *Session) Furnish(ctx context.Context, room Room, info sandboxmcp.Session) error {
 	if room == nil {
 		s.t.mu.Lock()
@@ -247,7 +247,7 @@ func (s *Session) Furnish(ctx context.Context, room Room, info sandboxmcp.Sessio
 	return nil
 }
 
-// dropLocked takes a session that was not made out of the table.
+// dropLocked removes a session that was not completed from the table.
 func (s *Session) dropLocked() {
 	if s.t.live[s.key] == s {
 		delete(s.t.live, s.key)
@@ -256,7 +256,7 @@ func (s *Session) dropLocked() {
 	s.gone = true
 }
 
-// Release ends a run. The session's time begins anew.
+// Release ends a run and restarts the session's lifetime.
 func (s *Session) Release() {
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
@@ -266,14 +266,14 @@ func (s *Session) Release() {
 	}
 }
 
-// Room is what the session holds.
+// Room returns the room of the session, or nil before Furnish.
 func (s *Session) Room() Room {
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
 	return s.room
 }
 
-// Info is what is known of the session.
+// Info describes the session.
 func (s *Session) Info() sandboxmcp.Session {
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
@@ -289,8 +289,8 @@ func (s *Session) infoLocked() sandboxmcp.Session {
 	return info
 }
 
-// Find returns a live session, beside whatever runs in it, and counts as use. It
-// fails with session_not_found or session_expired.
+// Find returns a live session, busy or not, and restarts its lifetime. It fails with
+// session_not_found or session_expired.
 func (t *Table) Find(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) (*Session, error) {
 	var found *Session
 	k := key{ns, id}
@@ -310,11 +310,11 @@ func (t *Table) Find(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp
 
 func notFound(id sandboxmcp.SessionID) error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeSessionNotFound, "session %s is not known", sandboxmcp.Quote(string(id))).
-		WithHint("use one that is there, or leave the id out to have a new one")
+		WithHint("use the id of a live session, or none for a new session")
 }
 
-// List returns the live sessions of a namespace, or of all when ns is empty, the
-// oldest first.
+// List returns the live sessions of a namespace, or of all if ns is empty, the oldest
+// first.
 func (t *Table) List(ns sandboxmcp.Namespace) []sandboxmcp.Session {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -333,13 +333,13 @@ func (t *Table) List(ns sandboxmcp.Namespace) []sandboxmcp.Session {
 	return list
 }
 
-// Len is how many sessions live.
+// Len returns the number of live sessions.
 func (t *Table) Len() int { return len(t.List("")) }
 
-// Remove takes a session out of the table and returns it for the caller to
-// close; its id is free again. With force it does so while a run is going, which
-// is for the caller to end; without it that is session_busy. An id that has
-// expired is freed, too, and answers session_expired once more.
+// Remove removes a session from the table and frees its id. The caller closes the session
+// that it returns. A busy session fails with session_busy, unless force is set: then the
+// caller also ends the run. An expired id is freed as well and fails with session_expired
+// once more.
 func (t *Table) Remove(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, force bool) (*Session, error) {
 	var s *Session
 	k := key{ns, id}
@@ -364,12 +364,12 @@ func (t *Table) Remove(ctx context.Context, ns sandboxmcp.Namespace, id sandboxm
 	case sandboxmcp.CodeOf(err) != sandboxmcp.CodeSessionExpired:
 		return nil, err
 	}
-	_, swept := t.Sweep(ctx) // what dead owners had counts as expired
+	_, swept := t.Sweep(ctx) // marks the sessions of dead owners as expired
 	return nil, errors.Join(err, swept, t.forgetExpired(ctx, k))
 }
 
-// leaveLocked takes a session out of the table. The caller changes its row in
-// the database and then calls ended.
+// leaveLocked removes a session from the table. The caller changes its row in the database
+// and then calls ended.
 func (t *Table) leaveLocked(s *Session) {
 	delete(t.live, s.key)
 	s.gone = true
@@ -387,7 +387,7 @@ func (t *Table) ended(k key) {
 	t.removedLocked(k)
 }
 
-// Lost takes a session out whose sandbox has ended by itself. Its id answers
+// Lost removes and closes a session whose sandbox has ended by itself. Its id answers
 // session_expired.
 func (t *Table) Lost(s *Session) {
 	t.mu.Lock()
@@ -397,7 +397,7 @@ func (t *Table) Lost(s *Session) {
 	}
 }
 
-// Close closes every session; nothing of them is left in the table.
+// Close closes every session. Further claims fail with cancelled.
 func (t *Table) Close(ctx context.Context) error {
 	t.mu.Lock()
 	t.closed = true

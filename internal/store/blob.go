@@ -19,24 +19,24 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
-// abandonedAfter is the age at which an unfinished blob is taken for what a
-// killed process has left.
+// abandonedAfter is the age from which an unfinished blob counts as left by a killed
+// process.
 const abandonedAfter = time.Hour
 
-// blobDir is where blobs are: tmp holds the unfinished and the discarded,
-// ab/abcd… the others.
+// blobDir is the directory of the blobs. Its tmp holds unfinished and discarded blobs,
+// ab/abcd… all others.
 type blobDir struct {
 	dir     string
-	passing bool // it goes with the Store, as its database does
+	passing bool // close removes it: the database is in memory
 	once    sync.Once
 	err     error
 	lease   *Lease // of dir, if it is passing and was made
 }
 
-// PutBlob keeps data and returns its SHA-256 in hex. A blob that is there
-// already is not written again, but its time is set to now, so that whoever
-// removes blobs that nobody refers to can spare the young ones. A process that
-// is killed leaves either the whole blob or none; a power cut may lose it.
+// PutBlob keeps data and returns its SHA-256 in hex. A blob that is already there is not
+// written again. Its time is set to now, so that a sweep of blobs without references can
+// spare the young ones. A process that is killed leaves the whole blob or none. A power
+// cut may lose it.
 func (s *Store) PutBlob(ctx context.Context, data []byte) (sum string, err error) {
 	h := sha256.Sum256(data)
 	sum = hex.EncodeToString(h[:])
@@ -47,9 +47,9 @@ func (s *Store) PutBlob(ctx context.Context, data []byte) (sum string, err error
 	return sum, err
 }
 
-// PutBlobFrom keeps what r gives and returns its SHA-256 and size. More than
-// limit bytes are [sandboxmcp.CodeFileTooLarge], and nothing is kept; an error
-// of r is returned wrapped. Otherwise as [Store.PutBlob].
+// PutBlobFrom is [Store.PutBlob] of the bytes that r returns. It also returns their
+// number. If there are more than limit bytes, it keeps nothing and fails with
+// [sandboxmcp.CodeFileTooLarge]. An error of r is returned wrapped.
 func (s *Store) PutBlobFrom(ctx context.Context, r io.Reader, limit int64) (sum string, size int64, err error) {
 	f, err := s.blobs.create()
 	if err != nil {
@@ -72,7 +72,7 @@ func (s *Store) PutBlobFrom(ctx context.Context, r io.Reader, limit int64) (sum 
 	case size > limit:
 		return "", 0, sandboxmcp.Errorf(sandboxmcp.CodeFileTooLarge, "the content is longer than %d bytes", limit)
 	}
-	if err := f.Close(); err != nil { // some file systems tell of a full disk only here
+	if err := f.Close(); err != nil { // some file systems report a full disk only here
 		return "", 0, s.explain("written", err)
 	}
 	sum = hex.EncodeToString(h.Sum(nil))
@@ -82,9 +82,9 @@ func (s *Store) PutBlobFrom(ctx context.Context, r io.Reader, limit int64) (sum 
 	return sum, size, nil
 }
 
-// OpenBlob opens the blob of that SHA-256 for reading; the caller closes it. A
-// blob that is not there, and a text that is no SHA-256, is [fs.ErrNotExist].
-// The content is not checked against the sum.
+// OpenBlob opens the blob of that SHA-256 for reading. The caller closes it. If there is
+// no such blob, or sum is not a SHA-256, the error is [fs.ErrNotExist]. The content is not
+// checked against sum.
 func (s *Store) OpenBlob(sum string) (*os.File, error) {
 	path, err := s.blobs.path(sum)
 	if err != nil {
@@ -104,8 +104,8 @@ func (s *Store) HasBlob(sum string, size int64) bool {
 	return err == nil && fi.Mode().IsRegular() && fi.Size() == size
 }
 
-// source remembers what its reader failed with, to be told from a failure to
-// write, and ends with the context.
+// source is a reader that ends with a context. It keeps the reader's error apart, so that
+// PutBlobFrom can tell it from an error of writing.
 type source struct {
 	ctx context.Context //nolint:containedctx // lives for one call
 	r   io.Reader
@@ -130,8 +130,8 @@ func (b *blobDir) path(sum string) (string, error) {
 	return filepath.Join(b.dir, sum[:2], sum), nil
 }
 
-// keep reports whether the blob is there, and makes it young. One of another
-// size is what a power cut left of it, and is written anew.
+// keep reports whether the blob is there, and sets its time to now. A blob of another size
+// was cut short by a power cut and has to be written again.
 func (b *blobDir) keep(sum string, size int64) bool {
 	path, err := b.path(sum)
 	if err != nil {
@@ -144,8 +144,7 @@ func (b *blobDir) keep(sum string, size int64) bool {
 	if os.Chtimes(path, now, now) != nil {
 		return false
 	}
-	// The name may have been discarded between the kernel's look at it and the
-	// change of the time, which then came too late to be seen.
+	// The blob may have been discarded before its time was set.
 	_, gone := os.Lstat(path)
 	return gone == nil
 }
@@ -157,7 +156,7 @@ func (b *blobDir) create() (*os.File, error) {
 	return os.OpenFile(filepath.Join(b.dir, "tmp", rand.Text()), os.O_CREATE|os.O_EXCL|os.O_WRONLY, fileMode)
 }
 
-// prepare makes the directories when they are first needed.
+// prepare makes the directories at its first call.
 func (b *blobDir) prepare() error {
 	b.once.Do(func() {
 		b.err = os.MkdirAll(filepath.Join(b.dir, "tmp"), dirMode)
@@ -168,7 +167,7 @@ func (b *blobDir) prepare() error {
 	return b.err
 }
 
-// close ends the use of the blobs. Those of a database in memory go with it.
+// close ends the use of the blobs. It removes those of a database in memory.
 func (b *blobDir) close() error {
 	b.once.Do(func() { b.err = fs.ErrClosed })
 	if b.lease == nil {
@@ -207,7 +206,7 @@ func sweep(ctx context.Context, dir string, before time.Time) error {
 		}
 		fi, err := e.Info()
 		if err != nil || fi.ModTime().After(before) {
-			continue // gone meanwhile, or in use
+			continue // removed meanwhile, or in use
 		}
 		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err

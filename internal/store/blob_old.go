@@ -14,17 +14,17 @@ import (
 	"time"
 )
 
-// BlobShards is how many parts the blobs are in: one for each first byte of a
-// SHA-256. Going through them part by part bounds what one look costs.
+// BlobShards is the number of parts that the blobs are in, one for each first byte of a
+// SHA-256. A sweep of one part has a bounded cost.
 const BlobShards = 256
 
-// memoryBlobs begins the name of a directory with the blobs of a database in
-// memory. It is leased for as long as that database is there.
+// memoryBlobs is the prefix of a directory with the blobs of a database in memory. The
+// directory is leased for as long as that database is there.
 const memoryBlobs = "blobs-memory-"
 
-// blobsOf returns where the blobs of a database are. Each database of a state
-// directory has a place of its own: what its rows do not name may go, which
-// must never be what the rows of another database name.
+// blobsOf returns the directory of a database's blobs. Each database of a state directory
+// has one of its own, because a sweep removes blobs that the rows of its database do not
+// name.
 func (d database) blobsOf(dir string) (string, error) {
 	if d.memory() {
 		return filepath.Join(dir, memoryBlobs+rand.Text()), nil
@@ -44,9 +44,9 @@ func (d database) blobsOf(dir string) (string, error) {
 	return filepath.Join(dir, "blobs-"+hex.EncodeToString(sum[:8])), nil
 }
 
-// OldBlobs returns the SHA-256 of the blobs of one shard, from 0 to
-// [BlobShards]-1, that nobody has put since that long. It is for whoever knows
-// which blobs are referred to, and discards the others.
+// OldBlobs returns the SHA-256 of the blobs of one shard, 0 to [BlobShards]-1, that were
+// last put at least age ago. The caller knows which of them are referred to, and discards
+// the others.
 func (s *Store) OldBlobs(shard int, age time.Duration) ([]string, error) {
 	dir := filepath.Join(s.blobs.dir, fmt.Sprintf("%02x", shard))
 	entries, err := os.ReadDir(dir)
@@ -67,11 +67,12 @@ func (s *Store) OldBlobs(shard int, age time.Duration) ([]string, error) {
 	return old, nil
 }
 
-// DiscardBlob takes the blob away unless somebody has put it within that age.
-// A PutBlob of the same content at the same moment does not lose: either its
-// blob stays, or it writes another. Call it from an [Op] that has seen that no
-// row names the blob: then nobody can begin to name it meanwhile. One that is
-// not there is no error. The space is free after [Store.RemoveDiscarded].
+// DiscardBlob removes the blob unless it was put within that age. A PutBlob of the same
+// content at the same moment keeps a blob: this one, or one that it writes anew. A blob
+// that is not there is no error. [Store.RemoveDiscarded] frees the space.
+//
+// Preconditions: the caller is an [Op] that has seen that no row names the blob. Until its
+// transaction ends, no other one can commit such a row.
 func (s *Store) DiscardBlob(sum string, age time.Duration) error {
 	if err := s.blobs.discard(sum, time.Now().Add(-age)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return s.explain("written", err)
@@ -95,8 +96,7 @@ func (b *blobDir) discard(sum string, before time.Time) error {
 	if err = os.Rename(path, aside); err != nil {
 		return err
 	}
-	// From here on nobody can find it and make it young. Whoever has done so
-	// before relies on it.
+	// From here on no PutBlob can find it. One that found it before has set its time.
 	fi, err = os.Lstat(aside)
 	if err != nil {
 		return err
@@ -107,9 +107,8 @@ func (b *blobDir) discard(sum string, before time.Time) error {
 	return os.Chtimes(aside, time.Unix(0, 0), time.Unix(0, 0))
 }
 
-// RemoveDiscarded gives back the space of discarded blobs, of unfinished ones
-// that a killed process has left more than an hour ago, and of databases in
-// memory that ended likewise.
+// RemoveDiscarded frees the space of discarded blobs. It also removes unfinished blobs,
+// and blobs of databases in memory, that killed processes left more than an hour ago.
 func (s *Store) RemoveDiscarded(ctx context.Context) error {
 	before := time.Now().Add(-abandonedAfter)
 	if err := sweep(ctx, filepath.Join(s.blobs.dir, "tmp"), before); err != nil && !errors.Is(err, fs.ErrNotExist) {

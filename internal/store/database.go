@@ -21,9 +21,9 @@ import (
 
 const (
 	databaseName = "sandboxmcp.db"
-	// schemaVersion is the number of the newest file in migrations. Each of them
-	// ends with setting the database's user_version to its own number, which is
-	// what Open looks at: asking goose takes milliseconds, this takes none.
+	// schemaVersion is the number of the newest file in migrations. Each file sets the
+	// database's user_version to its number at its end. Open reads that, because asking
+	// goose takes milliseconds.
 	schemaVersion = 10
 	// applicationID marks a database as ours ("smcp").
 	applicationID = 0x736d6370
@@ -35,7 +35,7 @@ var migrations embed.FS
 // database knows how to open the file.
 type database struct {
 	path string // absolute, or MemoryPath
-	real string // path, with links followed; see resolve
+	real string // path with its links followed; see resolve
 	dsn  string // without the parts that differ between reader and writer
 	sync string
 	busy time.Duration
@@ -44,8 +44,8 @@ type database struct {
 func newDatabase(path, durability string, busy time.Duration) (database, error) {
 	d := database{path: path, sync: durability, busy: busy}
 	if path == MemoryPath {
-		// A name of its own and a shared cache: the reader's connections see
-		// what the writer's has.
+		// The name is its own and the cache shared, so that reader and writer have the same
+		// database.
 		d.dsn = "file:" + rand.Text() + "?mode=memory&cache=shared"
 		return d, nil
 	}
@@ -60,23 +60,23 @@ func newDatabase(path, durability string, busy time.Duration) (database, error) 
 
 func (d database) memory() bool { return d.path == MemoryPath }
 
-// cacheKiB bounds the pages that a connection keeps: rows are written once and
-// seldom read, and SQLite's own bound of 2 MiB would fill up over some 1 000 runs.
+// cacheKiB bounds the pages that a connection caches. Rows are written once and seldom
+// read, and SQLite's default of 2 MiB would fill up over some 1 000 runs.
 const cacheKiB = 512
 
-// connector knows how to make a connection with the parameters. Temporary tables
-// stay in memory: a process that is killed would leave its file in /tmp.
+// connector makes connections with the parameters. Temporary tables stay in memory,
+// because a killed process would leave their file in /tmp.
 func (d database) connector(params string) (driver.Connector, error) {
 	return sqlite.NewConnector(d.dsn + params + "&_pragma=temp_store(memory)&_pragma=cache_size(-" + strconv.Itoa(cacheKiB) + ")")
 }
 
-// logPages is how long the log may grow: 32 MiB.
+// logPages bounds the write-ahead log: 32 MiB.
 const logPages = 8192
 
-// readerIdle is how long the connection for reading is kept when nobody uses it.
+// readerIdle is the time after which an unused connection for reading is closed.
 const readerIdle = 5 * time.Second
 
-// single makes a pool of one connection; it is not made yet.
+// single makes a pool of at most one connection, which is opened at its first use.
 func single(c driver.Connector) *sql.DB {
 	db := sql.OpenDB(c)
 	db.SetMaxOpenConns(1)
@@ -84,10 +84,10 @@ func single(c driver.Connector) *sql.DB {
 	return db
 }
 
-// writer has one connection and takes the lock at "begin". It does not wait
-// inside SQLite, whose steps grow to a tenth of a second: whoever writes waits,
-// in shorter steps and with a deadline for each caller. The log is moved into
-// the database beside it (tidy), and by itself only when that does not keep up.
+// writer makes the pool for writing. Its transactions take the database's lock at BEGIN.
+// They do not wait for it inside SQLite, whose pauses grow to a tenth of a second:
+// Store.write waits, in shorter pauses and with a deadline for each caller. Store.tidy
+// moves the log into the database, and SQLite does so only if tidy does not keep up.
 func (d database) writer() (*sql.DB, error) {
 	c, err := d.connector("&_txlock=immediate&_busy_timeout=0&_synchronous=" + d.sync + "&_dqs=0&_pragma=wal_autocheckpoint(" + strconv.Itoa(logPages) + ")")
 	if err != nil {
@@ -96,9 +96,9 @@ func (d database) writer() (*sql.DB, error) {
 	return single(preparedConnector{c}), nil
 }
 
-// reader may not write. In memory it does not wait for the writer's tables. One
-// is enough for reads of milliseconds, and SQLite keeps the descriptor of a
-// closed connection for the next one: the most that were ever open at once.
+// reader makes the pool for reading. A database in memory is read without waiting for the
+// writer's table locks. One connection is enough for reads of milliseconds. More would
+// cost descriptors for good, because SQLite keeps those of closed connections.
 func (d database) reader() (*sql.DB, error) {
 	p := "&_busy_timeout=" + strconv.FormatInt(d.busy.Milliseconds(), 10) + "&_query_only=1&_dqs=0"
 	if d.memory() {
@@ -113,8 +113,8 @@ func (d database) reader() (*sql.DB, error) {
 	return db, nil
 }
 
-// prepareFile makes the file when it is not there, so that SQLite does not make
-// it with the mode that the umask happens to give.
+// prepareFile makes the file if there is none. SQLite would make it with the mode that
+// the umask gives.
 func (d database) prepareFile() error {
 	if d.memory() {
 		return nil
@@ -143,8 +143,8 @@ func (d database) create() error {
 	return f.Close()
 }
 
-// closeFile takes the file away from others when it is ours, after it was seen
-// to be a database of ours.
+// closeFile takes the rights of other users away, if the file is ours. It is called once
+// the file is known to be a database of this program.
 func (d database) closeFile() error {
 	if d.memory() {
 		return nil
@@ -159,8 +159,8 @@ func (d database) closeFile() error {
 	return os.Chmod(d.path, fileMode)
 }
 
-// resolve follows the links in the path of a database that is there. SQLite's own files,
-// and ours, lie beside the file itself.
+// resolve sets real. The file has to be there. SQLite's files, and those of a [Watch],
+// lie beside real.
 func (d *database) resolve() (err error) {
 	if d.real = d.path; !d.memory() {
 		d.real, err = filepath.EvalSymlinks(d.path)
@@ -168,8 +168,8 @@ func (d *database) resolve() (err error) {
 	return err
 }
 
-// besides refuses anything but regular files under the names that SQLite opens beside
-// the database: it would wait for the other end of a FIFO, whatever ctx does.
+// besides fails if a file that SQLite opens beside the database is not a regular file.
+// SQLite would wait for the other end of a FIFO, whatever ctx does.
 func (d database) besides() error {
 	if d.memory() {
 		return nil
@@ -182,7 +182,8 @@ func (d database) besides() error {
 	return nil
 }
 
-// connect makes the writer's connection and reads the schema's version over it.
+// connect makes a connection and reads the version of the schema over it. If it fails,
+// the caller still closes conn unless that is nil.
 func (d database) connect(ctx context.Context, db *sql.DB) (conn *sql.Conn, version int, err error) {
 	if err = d.besides(); err != nil {
 		return nil, 0, err
@@ -209,8 +210,8 @@ func (d database) connect(ctx context.Context, db *sql.DB) (conn *sql.Conn, vers
 	return conn, version, nil
 }
 
-// migrate brings the schema to the newest version. Another process may be doing
-// the same; the lease makes the second one find it done.
+// migrate brings the schema to the newest version. If several processes do so at once,
+// the lease lets one migrate and the others find it done.
 func (d database) migrate(ctx context.Context, dir string) (err error) {
 	lease, err := waitLease(ctx, filepath.Join(dir, "migrate.lock"))
 	if err != nil {
@@ -235,7 +236,7 @@ func (d database) migrate(ctx context.Context, dir string) (err error) {
 		return fmt.Errorf("%s is the database of another program", d.path)
 	}
 	if version > 0 && version < firstSignals {
-		if err := d.moveSignals(dir); err != nil {
+		if err = d.moveSignals(dir); err != nil {
 			return err
 		}
 	}

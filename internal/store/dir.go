@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 )
 
-// prepareDir makes dir and sees to it that nobody else may look into it. What
-// it would have to change is changed only in a directory that is plainly ours:
-// "/tmp" given by mistake must not be taken from everybody else.
+// prepareDir makes dir if it is missing, and closes it to other users. It changes the
+// mode only of a directory that is empty or holds a state: "/tmp", given by mistake, must
+// stay open.
 func prepareDir(dir string) error {
 	fi, err := os.Stat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -36,7 +36,7 @@ func prepareDir(dir string) error {
 	return writable(dir)
 }
 
-// closeDir takes dir away from everybody else if it is empty or holds a state.
+// closeDir closes dir to other users if it is empty or holds a state.
 func closeDir(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -51,21 +51,21 @@ func closeDir(dir string) error {
 	if !ours {
 		return &dirError{
 			reason: "others may read it, and it holds files that are not ours",
-			hint:   fmt.Sprintf("set SANDBOXMCP_STATE_DIR to a directory of its own, such as %s", filepath.Join(dir, "sandboxmcp")),
+			hint:   fmt.Sprintf("set SANDBOXMCP_STATE_DIR to a directory for it alone, such as %s", filepath.Join(dir, "sandboxmcp")),
 		}
 	}
 	return os.Chmod(dir, dirMode)
 }
 
-// keyName is the file of package sign by which a state directory is known too.
+// keyName is the key file of package sign. A directory that has it holds a state.
 const keyName = "signing.key"
 
-// dirError is a directory that cannot be a state directory as it is.
+// dirError is the error of a directory that cannot be a state directory as it is.
 type dirError struct{ reason, hint string }
 
 func (e *dirError) Error() string { return e.reason }
 
-// newerError is a database that a newer release has written.
+// newerError is the error of a database that a newer release has written.
 type newerError struct {
 	path    string
 	version int

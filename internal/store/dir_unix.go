@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// owned reports whether the file belongs to the user we act as.
+// owned reports whether the file belongs to the user that the process runs as.
 func owned(fi fs.FileInfo) bool {
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	return ok && int(st.Uid) == os.Geteuid()
 }
 
-// writable fails when path may not be written by us, or is on a read-only file
-// system. SQLite would open it all the same and only fail at the first write.
+// writable fails if the process may not write to path, or the file system is read-only.
+// SQLite would open the database all the same and fail at its first write.
 func writable(path string) error {
 	if err := unix.Faccessat(unix.AT_FDCWD, path, unix.R_OK|unix.W_OK, unix.AT_EACCESS); err != nil {
 		return &fs.PathError{Op: "write to", Path: path, Err: err}

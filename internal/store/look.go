@@ -13,16 +13,16 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// View is a database that is only looked at: nothing is made, brought up to date
-// or written, and nobody who works there has to wait.
+// View is a database that is open for reading only. It makes and writes nothing, and does
+// not migrate. No writer waits for it.
 type View struct {
 	s       *Store
 	version int
 }
 
-// Look opens the database of a state directory for reading. A directory or a
-// database that is not there, and one in memory, is nil: nothing is kept there.
-// The errors are those of [Open]. Call Close in the end.
+// Look opens the database of a state directory for reading. It returns nil if the
+// directory or the database is missing, or the database is in memory. The errors are those
+// of [Open]. The caller calls Close.
 func Look(ctx context.Context, cfg Config) (*View, error) {
 	s := &Store{dir: cfg.Dir, path: Path(cfg), busy: cmp.Or(cfg.BusyTimeout, DefaultBusyTimeout)}
 	if s.path == MemoryPath {
@@ -35,7 +35,7 @@ func Look(ctx context.Context, cfg Config) (*View, error) {
 	case err != nil:
 	case !fi.Mode().IsRegular():
 		err = fmt.Errorf("%s is not a regular file", s.path)
-	case !owned(fi): // files that reading makes beside it would not be theirs
+	case !owned(fi): // SQLite would make files beside it, and they would not be that user's
 		err = &dirError{reason: "its database belongs to another user"}
 	}
 	if err != nil {
@@ -45,7 +45,7 @@ func Look(ctx context.Context, cfg Config) (*View, error) {
 	if err = v.open(ctx); err != nil {
 		return nil, s.explain("read", errors.Join(err, s.shutDatabase()))
 	}
-	if v.version == 0 { // somebody is making it right now
+	if v.version == 0 { // another process is making it
 		return nil, v.Close()
 	}
 	return v, nil
@@ -73,18 +73,17 @@ func (v *View) open(ctx context.Context) error {
 // DB returns the database for reading.
 func (v *View) DB() *sql.DB { return v.s.reader }
 
-// Current reports whether the schema is the newest. An older one is brought up
-// to date by the next [Open].
+// Current reports whether the schema is the newest. The next [Open] migrates an older one.
 func (v *View) Current() bool { return v.version == schemaVersion }
 
 // Close closes the database.
 func (v *View) Close() error { return v.s.shutDatabase() }
 
-// Path is where the database of a configuration is, or [MemoryPath].
+// Path returns the path of a configuration's database, or [MemoryPath].
 func Path(cfg Config) string { return cmp.Or(cfg.SQLitePath, filepath.Join(cfg.Dir, databaseName)) }
 
-// Executions counts the executions that a state directory keeps, by status, for
-// someone who only looks. A status of which there is none is absent.
+// Executions counts the executions that a state directory keeps, by status. It opens the
+// database with [Look]. A status without executions is absent.
 func Executions(ctx context.Context, cfg Config) (map[sandboxmcp.Status]int64, error) {
 	kept := map[sandboxmcp.Status]int64{}
 	v, err := Look(ctx, cfg)

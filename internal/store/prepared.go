@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// maxPrepared bounds how many statements the writer keeps. The rooms have a
-// handful each; one that makes up its texts must not make this grow.
+// maxPrepared bounds how many statements the writer keeps. Each room has a handful. Texts
+// that a room makes up must not fill the memory.
 const maxPrepared = 64
 
-// preparedConnector makes connections that keep the statements they have
-// compiled. Compiling an insert into a table with indexes and triggers takes
-// longer than running it, and the driver would do it anew each time.
+// preparedConnector makes connections that keep their compiled statements. The driver
+// would compile a statement for each call. For an insert into a table with indexes and
+// triggers that takes longer than running it.
 type preparedConnector struct{ driver.Connector }
 
 // Connect makes a connection.
@@ -29,7 +29,7 @@ func (c preparedConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	return &preparedConn{fullConn: full, kept: map[string]*keptStmt{}}, nil
 }
 
-// fullConn is what the driver's connection can do and we pass on.
+// fullConn is the part of the driver's connection that preparedConn uses.
 type fullConn interface {
 	driver.Conn
 	driver.ConnBeginTx
@@ -56,7 +56,7 @@ type preparedConn struct {
 type keptStmt struct {
 	fullStmt
 
-	reading bool // its rows are not closed yet: it cannot run a second time
+	reading bool // its rows are open, so it cannot run again
 }
 
 // ExecContext runs a statement.
@@ -99,8 +99,8 @@ func (c *preparedConn) Close() error {
 	return c.fullConn.Close()
 }
 
-// stmt returns the statement kept for the query, or nil when it is one for the
-// driver as it is.
+// stmt returns the compiled statement of a query. It returns nil if the driver has to run
+// the query's text.
 func (c *preparedConn) stmt(ctx context.Context, query string) (*keptStmt, error) {
 	if s, ok := c.kept[query]; ok {
 		if s.reading {
@@ -124,8 +124,8 @@ func (c *preparedConn) stmt(ctx context.Context, query string) (*keptStmt, error
 	return s, nil
 }
 
-// keepable reports whether a query may be kept. PRAGMA may not: some act while
-// they are compiled.
+// keepable reports whether a query's statement may be kept. That of a PRAGMA may not:
+// some take effect while they are compiled.
 func keepable(query string) bool {
 	verb, _, _ := strings.Cut(strings.TrimSpace(query), " ")
 	switch strings.ToUpper(verb) {
@@ -135,14 +135,14 @@ func keepable(query string) bool {
 	return false
 }
 
-// keptRows gives its statement free when it is closed.
+// keptRows are rows whose Close lets their statement run again.
 type keptRows struct {
 	driver.Rows
 
 	stmt *keptStmt
 }
 
-// Close ends the reading.
+// Close closes the rows.
 func (r *keptRows) Close() error {
 	r.stmt.reading = false
 	return r.Rows.Close()

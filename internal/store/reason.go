@@ -13,7 +13,7 @@ import (
 
 const hintElsewhere = "set SANDBOXMCP_STATE_DIR to a directory you can write to"
 
-// reasonOf tells in words why the state cannot be used, and what to do.
+// reasonOf returns in words why the state cannot be used, and what to do about it.
 func reasonOf(err error) (reason, hint string) {
 	var dir *dirError
 	var newer *newerError
@@ -26,7 +26,7 @@ func reasonOf(err error) (reason, hint string) {
 	case errors.As(err, &newer):
 		return newer.Error(), "use the newer release, or set SANDBOXMCP_STATE_DIR to another directory"
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), sqliteCode(err) == sqlite3.SQLITE_FULL, shmFull(err):
-		return "there is no space left", "free some space, or set SANDBOXMCP_STATE_DIR to a directory on another disk"
+		return "no space is left", "free some space, or set SANDBOXMCP_STATE_DIR to a directory on another disk"
 	case errors.Is(err, syscall.EROFS), sqliteCode(err) == sqlite3.SQLITE_READONLY:
 		return "it is read-only", hintElsewhere
 	case errors.Is(err, fs.ErrPermission):
@@ -36,13 +36,13 @@ func reasonOf(err error) (reason, hint string) {
 	}
 	switch sqliteCode(err) {
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
-		return "another process has kept the database locked", "ask again; if it lasts, end the process that holds the database"
+		return "another process keeps the database locked", "try again; if it lasts, end the process that holds the database"
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
-		return "the database is damaged", "move the database and its .head file away and keep them for examination; new ones are made at the next start"
+		return "the database is damaged", "move the database and its .head file away and keep them for examination; the next start makes new ones"
 	case sqlite3.SQLITE_CANTOPEN:
 		return "the database cannot be opened", hintElsewhere
 	case sqlite3.SQLITE_IOERR:
-		return "the disk returned an error", "see the system's log, or set SANDBOXMCP_STATE_DIR to a directory on another disk"
+		return "the disk returned an error", "read the system log, or set SANDBOXMCP_STATE_DIR to a directory on another disk"
 	}
 	return err.Error(), hintElsewhere
 }
@@ -56,15 +56,15 @@ func sqliteCode(err error) int {
 	return e.Code() & 0xff
 }
 
-// shmFull reports whether the file beside the WAL could not grow, which is how a
-// full disk shows when the database is opened.
+// shmFull reports whether SQLite could not enlarge its -shm file. That is the error of a
+// full disk when the database is opened.
 func shmFull(err error) bool {
 	e, ok := errors.AsType[*sqlite.Error](err)
 	return ok && e.Code() == sqlite3.SQLITE_IOERR_SHMSIZE
 }
 
-// unusable reports whether err, returned from inside a transaction, comes from
-// the state of the disk or the database and not from what the statement asked.
+// unusable reports whether err, which a statement of a transaction returned, comes from
+// the disk or the database and not from the statement.
 func unusable(err error) bool {
 	switch sqliteCode(err) {
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY,
@@ -80,9 +80,8 @@ func isBusy(err error) bool {
 	return c == sqlite3.SQLITE_BUSY || c == sqlite3.SQLITE_LOCKED
 }
 
-// retryBusy calls try until it returns something else than "busy", ctx ends or
-// the time is over. It looks often: who holds the lock mostly holds it for less
-// than a millisecond.
+// retryBusy calls try until its error is not "busy", ctx ends or the timeout has passed.
+// It tries often, because most holders have the lock for less than a millisecond.
 func retryBusy(ctx context.Context, timeout time.Duration, try func() error) error {
 	err := try()
 	if !isBusy(err) {

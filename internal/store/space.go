@@ -13,9 +13,9 @@ import (
 // A file system with less free space than this takes no new work.
 const (
 	minFree      = 256 << 20
-	minFreeShare = 20 // one part in so many: 5 %
+	minFreeShare = 20 // 1/20: 5 %
 
-	spaceEvery = time.Second // how long an answer of the kernel is used
+	spaceEvery = time.Second // for which an answer of the kernel is used
 )
 
 // FreeSpace returns how many bytes of a directory's file system an ordinary user may

@@ -1,15 +1,17 @@
-// Package store is the state directory: one SQLite database in WAL mode with
-// its schema and migrations, and content-addressed blobs beside it.
+// Package store is the state directory: one SQLite database in WAL mode with its schema
+// and migrations, and content-addressed blobs beside it.
 //
-// Within a process one goroutine writes at a time ([Store.Update]), and takes all
-// who wait into its transaction. Between processes the database's own
-// lock decides: any number of servers and commands may have the directory open
-// at once, each sees what the others have committed, and none waits for longer
-// than the busy timeout.
+// Within a process one goroutine writes at a time ([Store.Update]), and runs all waiting
+// Updates in its transaction. Between processes the database's own lock decides. Any
+// number of servers and commands may have the directory open at once. Each sees what the
+// others have committed, and none waits for longer than the busy timeout.
 //
-// The rooms own their tables: this package creates them and knows nothing of
-// what stands in them, but for [Executions], which counts for those who look at
-// a directory without opening it.
+// Processes hear of each other's changes by a [Watch]. A [Lease] says that only one of
+// them does something.
+//
+// Other packages own their tables and hold their statements in a file sql.go. This package
+// creates the tables and does not read them. [Executions] is the exception: it counts for
+// commands that look at a directory without opening it.
 package store
 
 import (
@@ -37,8 +39,8 @@ const MemoryPath = ":memory:"
 
 // Values of [Config] Synchronous.
 const (
-	// SynchronousNormal loses nothing that was answered when a process is
-	// killed; a power cut may lose the last moments.
+	// SynchronousNormal loses nothing that was answered if a process is killed. A power
+	// cut may lose the last moments.
 	SynchronousNormal = "normal"
 	// SynchronousFull waits for the disk at every commit.
 	SynchronousFull = "full"
@@ -49,10 +51,10 @@ const (
 	fileMode = 0o600
 )
 
-// Config says where the state is and how hard it is kept.
+// Config says where the state is and when it is on the disk.
 type Config struct {
-	Dir         string        // the state directory; made when it is not there
-	SQLitePath  string        // the database; empty: sandboxmcp.db in Dir; MemoryPath: none on disk, and blobs that go with the Store
+	Dir         string        // the state directory; made if it is missing
+	SQLitePath  string        // the database; empty: sandboxmcp.db in Dir; MemoryPath: in memory, and Close removes the blobs
 	Synchronous string        // SynchronousNormal (the default) or SynchronousFull
 	BusyTimeout time.Duration // 0: DefaultBusyTimeout
 	Logger      *slog.Logger  // nil: nothing is logged
@@ -70,30 +72,30 @@ type Store struct {
 	busy   time.Duration
 	reader *sql.DB
 	writer *sql.DB
-	conn   *sql.Conn // the writer's only connection; used by whoever has the turn
+	conn   *sql.Conn // the writer's only connection; for the goroutine that has the turn
 
 	line    line
-	turn    chan struct{}  // full while somebody writes
-	untidy  int            // transactions that tidy has not seen; of whoever has the turn
-	tidying atomic.Bool    // it is at it
+	turn    chan struct{}  // full while a goroutine writes
+	untidy  int            // transactions since the last tidy; for the goroutine that has the turn
+	tidying atomic.Bool    // tidy is running
 	work    sync.WaitGroup // Updates, and tidy
 	close   func() error
 
 	blobs blobDir
 	space *spaceCheck
 
-	real    string // path, with links followed
+	real    string // path with its links followed
 	watchMu sync.Mutex
 	watches map[string]*Watch // by topic
 }
 
-// Open opens the state directory and makes what is missing: the directory and
-// its parents (mode 0700), the database (0600) and its tables. A directory that
-// others may look into is closed to them when it is ours, else refused; one
-// that is ours but holds files of something else is refused too.
+// Open opens the state directory and makes what is missing: the directory and its parents
+// (mode 0700), the database (0600) and its tables. It closes a directory of ours to other
+// users. It refuses a directory of another user, and one that other users may read and
+// that holds files of another program.
 //
-// It fails with [sandboxmcp.CodeBackendUnavailable] and a message that names
-// the directory. ctx bounds the opening only. Call Close in the end.
+// It fails with [sandboxmcp.CodeBackendUnavailable] and a message that names the
+// directory. ctx bounds the opening only. The caller calls Close.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	s := &Store{
 		dir:  cfg.Dir,
@@ -120,7 +122,7 @@ func (s *Store) open(ctx context.Context, cfg Config) error {
 	if durability != SynchronousNormal && durability != SynchronousFull {
 		return &sandboxmcp.Error{
 			Code:    sandboxmcp.CodeInvalidArgument,
-			Message: fmt.Sprintf("synchronous is %s; it is normal or full", sandboxmcp.Quote(durability)),
+			Message: fmt.Sprintf("synchronous is %s; use normal or full", sandboxmcp.Quote(durability)),
 		}
 	}
 	s.full = durability == SynchronousFull
@@ -178,22 +180,22 @@ func (s *Store) connect(ctx context.Context, d database) (err error) {
 // Dir returns the state directory.
 func (s *Store) Dir() string { return s.dir }
 
-// Path returns the database's file, [MemoryPath] when there is none.
+// Path returns the path of the database, or [MemoryPath].
 func (s *Store) Path() string { return s.path }
 
-// DB returns the database for reading. A statement that writes fails: writing
-// is what [Store.Update] is for. Connections are made when they are first
-// needed. What Update has returned from is seen by the next query.
+// DB returns the database for reading. A statement that writes fails; use [Store.Update].
+// A query sees every Update that returned before it. The connection is opened at its first
+// use.
 func (s *Store) DB() *sql.DB { return s.reader }
 
-// Sync returns when the disk has everything that was committed before. With
-// [SynchronousFull], and in memory, there is nothing to wait for.
+// Sync returns once everything that was committed before is on the disk. With
+// [SynchronousFull], and for a database in memory, it returns at once.
 func (s *Store) Sync() error {
 	if s.full || s.path == MemoryPath {
 		return nil
 	}
 	f, err := plainfile.Open(s.path + "-wal")
-	if errors.Is(err, fs.ErrNotExist) { // all of it was moved into the database, and that waits for the disk
+	if errors.Is(err, fs.ErrNotExist) { // the log was moved into the database, which waits for the disk
 		return nil
 	}
 	if err == nil {
@@ -205,8 +207,8 @@ func (s *Store) Sync() error {
 	return nil
 }
 
-// Close finishes the Updates that wait, refuses new ones, and closes the
-// database. It may be called more than once and returns the same.
+// Close finishes the Updates that wait, refuses new ones and closes the database. It may
+// be called more than once, and returns the same each time.
 func (s *Store) Close() error { return s.close() }
 
 func (s *Store) shut() error {
@@ -218,7 +220,7 @@ func (s *Store) shut() error {
 	return nil
 }
 
-// shutDatabase closes what connect has opened.
+// shutDatabase closes the connections that connect has opened.
 func (s *Store) shutDatabase() error {
 	var errs []error
 	if s.reader != nil {
@@ -233,8 +235,8 @@ func (s *Store) shutDatabase() error {
 	return errors.Join(errs...)
 }
 
-// explain turns whatever kept the state from being used into the error that a
-// caller sees; what was not done is said by verb. Errors that have a code stay.
+// explain returns the error that a caller sees for err. verb says what could not be done.
+// Errors that have a code, and those of a context, are returned as they are.
 func (s *Store) explain(verb string, err error) error {
 	if _, ok := errors.AsType[*sandboxmcp.Error](err); ok {
 		return err

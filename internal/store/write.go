@@ -12,16 +12,15 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// maxBatch is how many Updates go into one transaction at most.
+// maxBatch is the largest number of Updates in one transaction.
 const maxBatch = 512
 
-// Op is one step of an [Store.Update]. It may only use tx, must return every
-// error that tx gives it, must not wait for anything else, and may be called
-// from another goroutine than the one that called Update. ctx carries the
-// values of the caller's and never ends.
+// Op is one step of a [Store.Update]. It may only use tx, must return every error of tx
+// and must not wait for anything else. It may be called from another goroutine than the
+// one that called Update. ctx has the values of the caller's context and never ends.
 type Op func(ctx context.Context, tx *sql.Tx) error
 
-// job is an Update on its way.
+// job is an Update that has not returned.
 type job struct {
 	ctx   context.Context //nolint:containedctx // the job is the call; it carries the call's context to the writer
 	ops   []Op
@@ -30,7 +29,7 @@ type job struct {
 	done  chan error
 }
 
-// States of a job. Whoever moves it on from waiting decides what it becomes.
+// States of a job. One goroutine moves it on from waiting.
 const (
 	jobWaiting = iota
 	jobTaken
@@ -40,15 +39,14 @@ const (
 func (j *job) take() bool     { return j.state.CompareAndSwap(jobWaiting, jobTaken) }
 func (j *job) withdraw() bool { return j.state.CompareAndSwap(jobWaiting, jobWithdrawn) }
 
-// Update runs ops in order in one transaction and returns after it has been
-// committed. All of them hold or none does. Updates that wait at the same time
-// share a transaction, yet one that fails undoes only itself and returns the
-// error of its Op.
+// Update runs ops in order in one transaction and returns once it is committed. All of
+// them take effect or none does. Updates that wait at the same time share a transaction.
+// One whose Op fails is undone alone, and returns that error.
 //
-// When ctx ends before the Update was taken up, it is not run and the context's
-// error is returned; one that was taken up is finished. A database that other
-// processes keep locked for longer than the busy timeout, a full disk and the
-// like are [sandboxmcp.CodeBackendUnavailable]: nothing was recorded then.
+// If ctx ends before the Update has begun, it is not run and ctx's error is returned.
+// Once begun, it is finished. If other processes keep the database locked for longer than
+// the busy timeout, or the disk is full, the error is [sandboxmcp.CodeBackendUnavailable]
+// and nothing was written.
 func (s *Store) Update(ctx context.Context, ops ...Op) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -62,14 +60,14 @@ func (s *Store) Update(ctx context.Context, ops ...Op) error {
 		select {
 		case err := <-j.done:
 			return err
-		case s.turn <- struct{}{}: // nobody writes: this goroutine does, for itself and for all who wait
+		case s.turn <- struct{}{}: // no other goroutine writes: this one does, for all that wait
 			s.write(ctx)
 			<-s.turn
 		case <-ctx.Done():
 			if j.withdraw() {
 				return ctx.Err()
 			}
-			return <-j.done // it was taken, so the answer comes
+			return <-j.done // it was taken, so an answer comes
 		}
 	}
 }
@@ -78,11 +76,11 @@ func (s *Store) closedError() error {
 	return &sandboxmcp.Error{
 		Code:    sandboxmcp.CodeBackendUnavailable,
 		Message: fmt.Sprintf("the state directory %s is closed", s.dir),
-		Hint:    "the server is ending; ask again when it has been started anew",
+		Hint:    "the server is ending; ask again once it has been restarted",
 	}
 }
 
-// line is where Updates wait, the oldest first.
+// line is the queue of Updates, the oldest first.
 type line struct {
 	work *sync.WaitGroup // has one for each that has joined
 
@@ -110,7 +108,7 @@ func (l *line) close() {
 	l.closed = true
 }
 
-// first is the oldest job that waits, and leaves it there; nil: none does.
+// first returns the oldest job that waits, or nil. The job stays in the line.
 func (l *line) first() *job {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,7 +121,7 @@ func (l *line) first() *job {
 	return l.jobs[0]
 }
 
-// take takes up to n jobs out that still wait.
+// take removes up to n jobs that still wait and returns them.
 func (l *line) take(n int) []*job {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -137,9 +135,9 @@ func (l *line) take(n int) []*job {
 	return batch
 }
 
-// write takes the database's lock, and then everybody who waits by that time
-// into the same transaction. The caller has the turn; when its ctx ends, nothing
-// is taken, and somebody else writes.
+// write takes the database's lock and runs all jobs that wait by then in one transaction.
+// The caller has the turn. If its ctx ends first, no job is taken, and another goroutine
+// writes.
 func (s *Store) write(ctx context.Context) {
 	first := s.line.first()
 	if first == nil {
@@ -159,7 +157,7 @@ func (s *Store) write(ctx context.Context) {
 	}
 	batch := s.line.take(maxBatch)
 	switch len(batch) {
-	case 0: // it was withdrawn
+	case 0: // first was withdrawn
 		_ = s.undo(tx, nil)
 	case 1:
 		s.writeOne(tx, batch[0])
@@ -169,12 +167,12 @@ func (s *Store) write(ctx context.Context) {
 	s.tidy(base)
 }
 
-// tidyAfter is how many transactions go by until what they wrote is moved from
-// the log into the database: about a thousand pages of runs.
+// tidyAfter is the number of transactions after which tidy moves the log into the
+// database: about a thousand pages of runs.
 const tidyAfter = 64
 
-// tidy has the log moved into the database, beside whoever writes meanwhile: it
-// waits for the disk. The caller has the turn.
+// tidy moves the log into the database, in a goroutine because that waits for the disk.
+// Writers go on meanwhile. The caller has the turn.
 func (s *Store) tidy(ctx context.Context) {
 	s.untidy++
 	if s.untidy < tidyAfter || s.path == MemoryPath || !s.tidying.CompareAndSwap(false, true) {
@@ -202,8 +200,8 @@ func (s *Store) writeOne(tx *sql.Tx, j *job) {
 	j.done <- s.outcome(s.undo(tx, err))
 }
 
-// writeMany gives each job a savepoint. If the transaction itself breaks, it
-// breaks for all: each is told, and none of them has left anything.
+// writeMany gives each job a savepoint. If the transaction itself fails, all jobs fail and
+// nothing is written.
 func (s *Store) writeMany(ctx context.Context, tx *sql.Tx, batch []*job) {
 	errs := make([]error, len(batch))
 	var broken error
@@ -239,7 +237,7 @@ func (s *Store) writeMany(ctx context.Context, tx *sql.Tx, batch []*job) {
 	}
 }
 
-// undo rolls back and returns err, which may have done so already.
+// undo rolls back and returns err. The transaction may have been rolled back before.
 func (s *Store) undo(tx *sql.Tx, err error) error {
 	if rerr := tx.Rollback(); rerr != nil && sqliteCode(rerr) < 0 {
 		return errors.Join(err, rerr)
@@ -247,7 +245,7 @@ func (s *Store) undo(tx *sql.Tx, err error) error {
 	return err
 }
 
-// outcome is what the caller of an Update whose Op returned err gets to see.
+// outcome returns the error of an Update whose Op returned err.
 func (s *Store) outcome(err error) error {
 	if err != nil && unusable(err) {
 		return s.explain("written", err)
@@ -255,8 +253,8 @@ func (s *Store) outcome(err error) error {
 	return err
 }
 
-// run runs the ops. A panic in one must not end the writer, and with it
-// everybody else's writes: it becomes an error.
+// run runs the ops. A panic becomes an error, because the writing goroutine runs jobs of
+// other callers as well.
 func (j *job) run(tx *sql.Tx) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

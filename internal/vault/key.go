@@ -24,27 +24,27 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
-// KeyFile is the file of the key in the state directory: age identities, the one
-// in use first. While the key is changed there are two.
+// KeyFile is the key file in the state directory. It holds age identities, the one in use
+// first. While the key is replaced it holds two.
 const KeyFile = "vault.key"
 
 const maxKeyFile = 4096
 
-// keys are the keys of a sealed vault, as they were last read. Another process may
-// change them; whoever finds that none fits reads them again.
+// keys are the keys of a sealed vault as they were last read. Another process may change
+// them, so unseal reads them again if none fits.
 type keys struct {
 	place place
 
 	mu  sync.Mutex
-	all []*age.X25519Identity // the one in use first; nil: not read yet
+	all []*age.X25519Identity // the one in use first; nil: not read
 }
 
-// place is where keys are kept.
+// place keeps the text of the keys.
 type place interface {
-	// read returns the text of the keys; fs.ErrNotExist when there are none.
+	// read returns the text. If there are no keys, it fails with fs.ErrNotExist.
 	read() ([]byte, error)
-	// write keeps a text. With fresh it keeps none in place of another, and
-	// says fs.ErrExist.
+	// write replaces the text. If fresh is set and there is a text, it fails with
+	// fs.ErrExist.
 	write(text []byte, fresh bool) error
 	fmt.Stringer
 }
@@ -57,7 +57,8 @@ func newKeys(cfg Config) *keys {
 	return &keys{place: keyFile(filepath.Join(cfg.Store.Dir(), KeyFile))}
 }
 
-// current are the keys, read anew; with fresh one is made when there is none.
+// current reads the keys and returns them. If there are none and fresh is set, it makes
+// one.
 func (k *keys) current(fresh bool) ([]*age.X25519Identity, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -65,7 +66,7 @@ func (k *keys) current(fresh bool) ([]*age.X25519Identity, error) {
 	if errors.Is(err, fs.ErrNotExist) && fresh {
 		var id *age.X25519Identity
 		if id, err = age.GenerateX25519Identity(); err == nil {
-			if err = k.place.write(keyText(id), true); errors.Is(err, fs.ErrExist) { // somebody was faster
+			if err = k.place.write(keyText(id), true); errors.Is(err, fs.ErrExist) { // another process was faster
 				err = nil
 			}
 		}
@@ -91,7 +92,7 @@ func (k *keys) readLocked() error {
 		}
 		id, err := age.ParseX25519Identity(line)
 		if err != nil {
-			return errors.New("it does not hold an age identity") // the cause might show a part of it
+			return errors.New("it does not hold an age identity") // the cause could contain a part of the key
 		}
 		all = append(all, id)
 	}
@@ -102,7 +103,7 @@ func (k *keys) readLocked() error {
 	return nil
 }
 
-// replace puts keys in place of the ones there are.
+// replace replaces the keys.
 func (k *keys) replace(all []*age.X25519Identity) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -122,8 +123,8 @@ func keyText(all ...*age.X25519Identity) []byte {
 	return b.Bytes()
 }
 
-// unseal decrypts, with the keys as they were last read and if that fails as they
-// are now.
+// unseal decrypts with the keys as they were last read. If that fails, it reads them again
+// and retries.
 func (k *keys) unseal(sealed []byte) ([]byte, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -165,12 +166,12 @@ func keyError(p place, err error) error {
 	}
 	why := fmt.Sprintf("%s cannot be used: %v", p, err)
 	if errors.Is(err, fs.ErrNotExist) {
-		why = fmt.Sprintf("%s is not there", p)
+		why = fmt.Sprintf("%s is missing", p)
 	}
-	return unavailable(why, err).WithHint("put the key back; secrets that were sealed for a key that is lost cannot be read again: delete them and add them anew")
+	return unavailable(why, err).WithHint("restore the key; if it is lost, delete the secrets and add them again")
 }
 
-// keyFile is a key in a file of its owner's.
+// keyFile is the path of a key file, which only its owner may read.
 type keyFile string
 
 func (f keyFile) String() string { return "the key file " + string(f) }
@@ -188,7 +189,7 @@ func (f keyFile) read() ([]byte, error) {
 	return plainfile.Read(string(f), maxKeyFile)
 }
 
-// write gives the file its name only when it is complete and on the disk.
+// write gives the file its name once it is complete and on the disk.
 func (f keyFile) write(text []byte, fresh bool) (err error) {
 	tmp := filepath.Join(filepath.Dir(string(f)), ".vault-"+rand.Text())
 	t, err := os.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
@@ -210,7 +211,7 @@ func (f keyFile) write(text []byte, fresh bool) (err error) {
 
 // desktop is a key in the keyring of a desktop session.
 type desktop struct {
-	user string // its name there, one for each state directory
+	user string // the name of the key there, one for each state directory
 	env  []string
 }
 
@@ -218,11 +219,11 @@ const keyringService = "sandboxmcp vault"
 
 func (desktop) String() string { return "the keyring" }
 
-// keyringWait is how long the keyring may take: it may ask a person to unlock it.
+// keyringWait bounds a call of the keyring, which may ask a person to unlock it.
 const keyringWait = 30 * time.Second
 
-// ask asks the keyring, which has no deadline of its own. Where there is no bus to
-// ask it on, it is not asked: a library below would start one.
+// ask calls the keyring, which has no deadline of its own. Without a D-Bus session it
+// fails, because the library would start one.
 func (d desktop) ask(what func() (string, error)) (string, error) {
 	if runtime.GOOS != "darwin" && runtime.GOOS != "windows" && !d.bus() {
 		return "", unavailable("there is no keyring: this process has no D-Bus session", nil).
@@ -250,7 +251,7 @@ func (d desktop) ask(what func() (string, error)) (string, error) {
 		}
 		err = a.err
 	case <-t.C:
-		err = fmt.Errorf("nothing came within %s", keyringWait)
+		err = fmt.Errorf("no answer within %s", keyringWait)
 	}
 	return "", unavailable("the keyring does not answer: "+err.Error(), err).WithHint("unlock it, or set SANDBOXMCP_VAULT_KEY=file")
 }

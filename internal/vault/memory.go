@@ -8,7 +8,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// inMemory is what a namespace has in memory now.
+// inMemory returns the secrets of a namespace in memory that have not expired.
 func (v *Vault) inMemory(ns sandboxmcp.Namespace) *Set {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -24,7 +24,7 @@ func (v *Vault) inMemory(ns sandboxmcp.Namespace) *Set {
 	return set
 }
 
-// addMemory writes the access down, and then lets it take effect.
+// addMemory records the access and then adds the secret.
 func (v *Vault) addMemory(ctx context.Context, c sandboxmcp.Caller, s sandboxmcp.SecretSpec) error {
 	v.adding.Lock()
 	defer v.adding.Unlock()
@@ -66,7 +66,7 @@ func (v *Vault) deleteMemory(ctx context.Context, c sandboxmcp.Caller, key strin
 	return nil
 }
 
-// room refuses what would be too much for the environment of a program.
+// room fails if the secrets would not fit into the environment of a program.
 func (v *Vault) room(have []Item, s sandboxmcp.SecretSpec) error {
 	count, sum := 1, len(s.Value.Reveal())
 	for _, i := range have {
@@ -80,17 +80,17 @@ func (v *Vault) room(have []Item, s sandboxmcp.SecretSpec) error {
 func tooMuch(count, sum int) error {
 	switch {
 	case count > maxKeys:
-		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the namespace would have %d secrets; %d are allowed", count, maxKeys)
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the namespace would have %d secrets; at most %d are allowed", count, maxKeys)
 	case sum > maxBytes:
-		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the namespace's secrets would have %d bytes; %d are allowed", sum, maxBytes)
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the namespace's secrets would have %d bytes; at most %d are allowed", sum, maxBytes)
 	}
 	return nil
 }
 
-// envPrefix begins the variables of a vault in the environment.
+// envPrefix is the prefix of the variables of a vault in the environment.
 const envPrefix = "SANDBOXMCP_SECRET_"
 
-// envPart is a namespace as it stands in the name of a variable.
+// envPart returns the prefix of the variables of a namespace.
 func envPart(ns sandboxmcp.Namespace) string {
 	return envPrefix + strings.Map(func(r rune) rune {
 		if r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
@@ -100,7 +100,7 @@ func envPart(ns sandboxmcp.Namespace) string {
 	}, strings.ToUpper(string(ns))) + "_"
 }
 
-// inEnv is what the environment has for a namespace. It does not change.
+// inEnv returns the secrets of a namespace in the environment. They do not change.
 func (v *Vault) inEnv(ns sandboxmcp.Namespace) (*Set, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -114,14 +114,14 @@ func (v *Vault) inEnv(ns sandboxmcp.Namespace) (*Set, error) {
 	return set, err
 }
 
-// fromEnv is what the environment has for a namespace: what follows upon the
-// namespace's part of a variable's name is the key. A variable that another
-// namespace in use could take for its own, too, belongs to neither: that is told.
+// fromEnv reads the secrets of a namespace from the environment. The key is the name of
+// the variable without envPart. A variable that could also belong to another namespace in
+// use is an error.
 func (v *Vault) fromEnv(ns sandboxmcp.Namespace) (*Set, error) {
 	part := envPart(ns)
 	var items []Item
 	seen := map[string]bool{}
-	for n, kv := range slices.Backward(v.cfg.Env) { // of two of a name the last one holds
+	for n, kv := range slices.Backward(v.cfg.Env) { // of two variables with one name the last one counts
 		name, value, ok := strings.Cut(kv, "=")
 		key, is := strings.CutPrefix(name, part)
 		if !ok || !is || key == "" || seen[key] {
@@ -130,7 +130,7 @@ func (v *Vault) fromEnv(ns sandboxmcp.Namespace) (*Set, error) {
 		seen[key] = true
 		for _, other := range v.cfg.Namespaces {
 			if other != ns && strings.HasPrefix(name, envPart(other)) {
-				return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s may be a secret of the namespace %s or of %s", name, ns, other).
+				return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s could be a secret of namespace %s or of %s", name, ns, other).
 					WithHint("rename one of the namespaces, or use another SANDBOXMCP_VAULT")
 			}
 		}

@@ -15,25 +15,26 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// looked is what a namespace had when it was last looked at. Number of rows and
-// highest version tell whether that is still so: versions are never given again.
+// looked is the secrets of a namespace as they were last read. They are current if the
+// number of rows and the highest version are the same, because no version is used twice.
 type looked struct {
 	count  int
 	newest int64
 	items  []Item // without values
 
-	mu     sync.Mutex // held while it is opened, and by nobody who writes to the database
+	mu     sync.Mutex // held while sealed is unsealed; never inside a transaction
 	sealed [][]byte
-	set    *Set // once it was opened
+	set    *Set // nil until it is unsealed
 }
 
 var nothing = &looked{set: &Set{}}
 
-// lookSealed reads what a namespace has, unless that is known.
+// lookSealed returns the secrets of a namespace without their values. It reads the rows
+// only if they have changed.
 func (v *Vault) lookSealed(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace) (*looked, error) {
 	now := store.FormatTime(v.cfg.Now())
 	l := &looked{}
-	if err := db.QueryRowContext(ctx, countSecrets, ns, now).Scan(&l.count, &l.newest); err != nil {
+	if err := db.QueryRowContext(ctx, countAll, ns, now).Scan(&l.count, &l.newest); err != nil {
 		return nil, fmt.Errorf("look into the vault: %w", err)
 	}
 	if l.count == 0 {
@@ -45,7 +46,7 @@ func (v *Vault) lookSealed(ctx context.Context, db store.Querier, ns sandboxmcp.
 	if had != nil && had.count == l.count && had.newest == l.newest {
 		return had, nil
 	}
-	rows, err := db.QueryContext(ctx, selectSecrets, ns, now)
+	rows, err := db.QueryContext(ctx, selectAll, ns, now)
 	if err != nil {
 		return nil, fmt.Errorf("look into the vault: %w", err)
 	}
@@ -70,7 +71,7 @@ func (v *Vault) lookSealed(ctx context.Context, db store.Querier, ns sandboxmcp.
 	return l, rows.Err()
 }
 
-// open unseals what was looked at, and keeps it for the next time.
+// open unseals the values and keeps them for the next call.
 func (v *Vault) open(ns sandboxmcp.Namespace, l *looked) (*Set, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -79,7 +80,7 @@ func (v *Vault) open(ns sandboxmcp.Namespace, l *looked) (*Set, error) {
 	}
 	known := map[int64]sandboxmcp.Secret{}
 	v.mu.Lock()
-	had := v.cache[ns] // which was opened before it was kept
+	had := v.cache[ns] // its set is not nil
 	v.mu.Unlock()
 	if had != nil {
 		for _, i := range had.set.Items {
@@ -100,7 +101,7 @@ func (v *Vault) open(ns sandboxmcp.Namespace, l *looked) (*Set, error) {
 					return nil, err
 				}
 				return nil, unavailable("the secret "+i.Key+" of the namespace "+string(ns)+" cannot be unsealed", err).
-					WithHint("the key is not the one that it was sealed for, or the row was changed: put the key back, or delete the secret and add it anew")
+					WithHint("its key is another one, or the row was changed: restore the key, or delete the secret and add it again")
 			}
 		}
 		i.Value = value
@@ -114,27 +115,28 @@ func (v *Vault) open(ns sandboxmcp.Namespace, l *looked) (*Set, error) {
 	return set, nil
 }
 
-// What is sealed begins with whose it is.
+// pack returns what is sealed: the value behind the names of its namespace and key.
 func pack(ns sandboxmcp.Namespace, key, value string) []byte {
 	return []byte("1\x00" + string(ns) + "\x00" + key + "\x00" + value)
 }
 
+// unpack returns the value if the names fit.
 func unpack(ns sandboxmcp.Namespace, key string, plain []byte) (sandboxmcp.Secret, error) {
 	value, ok := bytes.CutPrefix(plain, pack(ns, key, ""))
 	if !ok {
-		return sandboxmcp.Secret{}, errors.New("it is another secret's")
+		return sandboxmcp.Secret{}, errors.New("it belongs to another secret")
 	}
 	return sandboxmcp.NewSecret(string(value)), nil
 }
 
-// sealedMore is what a sealed value has more than itself, at most, names aside.
+// sealedMore bounds how much longer a sealed value is than the value and its names.
 const sealedMore = 300
 
 // keyLease is held while a value is sealed or the key is replaced, so that no value is
 // sealed for a key that is being replaced.
 const keyLease = "vault.lock"
 
-// addSealed seals a value and puts it in.
+// addSealed seals a value and adds it to the database.
 func (v *Vault) addSealed(ctx context.Context, c sandboxmcp.Caller, s sandboxmcp.SecretSpec) error {
 	if v.cfg.Volatile {
 		return volatileError()
@@ -156,12 +158,13 @@ func (v *Vault) addSealed(ctx context.Context, c sandboxmcp.Caller, s sandboxmcp
 }
 
 func volatileError() error {
-	return unavailable("the record is kept in memory, and a sealed vault is in the state directory beside it", nil).
+	return unavailable("the audit is in memory, and a sealed vault needs the state directory", nil).
 		WithHint("set SANDBOXMCP_AUDIT=sqlite, or SANDBOXMCP_VAULT=memory")
 }
 
-// recipient is whom to seal for: the key that all secrets are sealed for, which
-// has to be there; or, when there are none, the one in use. The lock is held.
+// recipient returns the key to seal for. If there are secrets, that is the key they are
+// sealed for, which has to be there. If not, it is the key in use. The caller holds
+// keyLease.
 func (v *Vault) recipient(ctx context.Context) (*age.X25519Recipient, error) {
 	all, err := v.key.current(true)
 	if err != nil {
@@ -177,13 +180,13 @@ func (v *Vault) recipient(ctx context.Context) (*age.X25519Recipient, error) {
 	}
 	i := slices.IndexFunc(all, func(id *age.X25519Identity) bool { return id.Recipient().String() == have })
 	if i < 0 {
-		return nil, unavailable(v.key.place.String()+" is not the one that the secrets of this state directory are sealed for", nil).
-			WithHint("put the right key back; or delete every secret, and add them anew")
+		return nil, unavailable(v.key.place.String()+" is not the key that the secrets of this state directory are sealed for", nil).
+			WithHint("restore the right key; or delete every secret and add them again")
 	}
 	return all[i].Recipient(), nil
 }
 
-// insert is the step that puts a sealed value in.
+// insert returns the step that adds a sealed value.
 func (v *Vault) insert(ns sandboxmcp.Namespace, s sandboxmcp.SecretSpec, sealed []byte, to *age.X25519Recipient) store.Op {
 	now, expires := v.cfg.Now().UTC(), ""
 	if s.TTL > 0 {
@@ -200,17 +203,17 @@ func (v *Vault) insert(ns sandboxmcp.Namespace, s sandboxmcp.SecretSpec, sealed 
 		if err := tooMuch(count+1, max(0, sum-count*sealedMore)+len(s.Value.Reveal())); err != nil {
 			return err
 		}
-		if _, err := tx.ExecContext(ctx, deleteSecret, ns, s.Key); err != nil {
+		if _, err := tx.ExecContext(ctx, deleteOne, ns, s.Key); err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, insertSecret, ns, s.Key, sealed, store.FormatTime(now), expires)
+		_, err := tx.ExecContext(ctx, insertOne, ns, s.Key, sealed, store.FormatTime(now), expires)
 		return err
 	}
 }
 
 func (v *Vault) deleteSealed(ctx context.Context, c sandboxmcp.Caller, key string) error {
 	return v.cfg.Store.Update(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		done, err := tx.ExecContext(ctx, deleteSecret, c.Namespace, key)
+		done, err := tx.ExecContext(ctx, deleteOne, c.Namespace, key)
 		if err != nil {
 			return err
 		}
@@ -221,10 +224,10 @@ func (v *Vault) deleteSealed(ctx context.Context, c sandboxmcp.Caller, key strin
 	})
 }
 
-// Sweep takes out what has expired, and tells how many those were.
+// Sweep deletes the secrets that have expired and returns their number.
 func (v *Vault) Sweep(ctx context.Context) (int, error) {
 	if v.cfg.Kind != Sealed {
-		return 0, nil // what is in memory goes when it is looked at
+		return 0, nil // secrets in memory are removed when they are read
 	}
 	now := store.FormatTime(v.cfg.Now())
 	gone := 0
@@ -262,13 +265,13 @@ func (v *Vault) Sweep(ctx context.Context) (int, error) {
 	return gone, err
 }
 
-// Rotate makes a new key and seals everything for it. Both are there until that is
-// done, so nothing is lost however it ends, and running servers go on; the old one
-// is gone then. It tells how many secrets there are.
+// Rotate makes a new key, seals every secret for it and returns their number. Both keys
+// are kept until that is done: no secret is lost if it fails, and running servers go on.
+// Then the old key is removed.
 func (v *Vault) Rotate(ctx context.Context, c sandboxmcp.Caller) (int, error) {
 	switch {
 	case v.cfg.Kind != Sealed:
-		return 0, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "only a sealed vault has a key, and this one is kept as %s", v.cfg.Kind)
+		return 0, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "only a sealed vault has a key, and this one is of kind %s", v.cfg.Kind)
 	case v.cfg.Volatile:
 		return 0, volatileError()
 	}
@@ -303,7 +306,7 @@ func (v *Vault) Rotate(ctx context.Context, c sandboxmcp.Caller) (int, error) {
 	return count, v.key.replace([]*age.X25519Identity{id})
 }
 
-// reseal seals every secret for another key.
+// reseal seals every secret for another key, in a transaction.
 func (v *Vault) reseal(ctx context.Context, tx *sql.Tx, to *age.X25519Recipient) (int, error) {
 	rows, err := tx.QueryContext(ctx, selectSealed)
 	if err != nil {
@@ -325,7 +328,7 @@ func (v *Vault) reseal(ctx context.Context, tx *sql.Tx, to *age.X25519Recipient)
 	for version, sealed := range all {
 		plain, failed := v.key.unseal(sealed)
 		if failed != nil {
-			return 0, unavailable("a secret cannot be unsealed, so nothing was changed", failed).WithHint("put the key back that it was sealed for, or delete it")
+			return 0, unavailable("a secret cannot be unsealed, so nothing was changed", failed).WithHint("restore the key that it was sealed for, or delete the secret")
 		}
 		if sealed, err = seal(plain, to); err != nil {
 			return 0, err

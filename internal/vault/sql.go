@@ -3,18 +3,18 @@ package vault
 // The statements of this room. Its tables are secrets and vault_recipient.
 const (
 	// namespace, now
-	countSecrets = `SELECT count(*), coalesce(max(version), 0) FROM secrets WHERE namespace = ? AND (expires_at = '' OR expires_at > ?)`
+	countAll = `SELECT count(*), coalesce(max(version), 0) FROM secrets WHERE namespace = ? AND (expires_at = '' OR expires_at > ?)`
 
 	// namespace, now
-	selectSecrets = `SELECT version, key, sealed, created_at, expires_at FROM secrets
+	selectAll = `SELECT version, key, sealed, created_at, expires_at FROM secrets
 		WHERE namespace = ? AND (expires_at = '' OR expires_at > ?) ORDER BY key`
 
 	// namespace, key, now: the secrets of the namespace beside that key
 	countOthers = `SELECT count(*), coalesce(sum(length(sealed)), 0) FROM secrets WHERE namespace = ? AND key != ? AND (expires_at = '' OR expires_at > ?)`
 
-	insertSecret = `INSERT INTO secrets (namespace, key, sealed, created_at, expires_at) VALUES (?, ?, ?, ?, ?)`
+	insertOne = `INSERT INTO secrets (namespace, key, sealed, created_at, expires_at) VALUES (?, ?, ?, ?, ?)`
 
-	deleteSecret = `DELETE FROM secrets WHERE namespace = ? AND key = ?`
+	deleteOne = `DELETE FROM secrets WHERE namespace = ? AND key = ?`
 
 	// now
 	countExpired = `SELECT count(*) FROM secrets WHERE expires_at != '' AND expires_at <= ?`

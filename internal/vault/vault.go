@@ -1,16 +1,16 @@
-// Package vault keeps the secrets of namespaces: it takes them in, says which
-// there are, and gives their values to whoever runs a program. No value leaves it
-// in another way, and none is in the record; every access is, by key, in the
-// transaction in which it takes effect.
+// Package vault keeps the secrets of namespaces. It adds, lists and deletes them, and
+// gives their values to the engine for the environment of a program. A value leaves it in
+// no other way. The audit records every access by key, in the transaction in which it
+// takes effect, and never a value.
 //
-// Three kinds are built. A sealed vault has its secrets in the state directory,
-// each encrypted by age for a key that is in a file beside them, or in the keyring
-// of the desktop; every process that has the directory sees the same. One in
-// memory belongs to one process and ends with it. One in the environment is what
-// its process was started with, and nobody can add to it.
+// There are three kinds. A sealed vault keeps its secrets in the state directory, each
+// encrypted by age; the key is in a file beside them or in the desktop's keyring. All
+// processes of the directory share it. A vault in memory belongs to one process and ends
+// with it. A vault in the environment has the variables that its process was started with,
+// and cannot be changed.
 //
-// Go gives no means to wipe a text from memory: values stay in that of the server
-// for as long as the runtime likes.
+// Go cannot wipe a string from memory: values stay in the server's memory until the
+// runtime reuses it.
 package vault
 
 import (
@@ -26,52 +26,52 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// Kinds of a vault.
+// Kinds of vaults.
 const (
 	Sealed = "sealed"
 	Memory = "memory"
 	Env    = "env"
 )
 
-// Bounds of what a vault takes.
+// Bounds.
 const (
-	MinValue = 8        // bytes: what is shorter would be masked everywhere
+	MinValue = 8        // bytes; a shorter value would be masked everywhere
 	MaxValue = 64 << 10 // bytes
 	maxKey   = 128
 	maxKeys  = 100       // of a namespace
-	maxBytes = 128 << 10 // of all values of a namespace: a program's environment has to hold them
+	maxBytes = 128 << 10 // of all values of a namespace, which a program's environment has to hold
 )
 
-// Action is what the record calls every access.
+// Action is the action of an access in the audit.
 const Action = "vault_access"
 
-// Config is what a vault is made of.
+// Config configures a vault.
 type Config struct {
 	Kind       string // empty: Sealed
 	Keyring    bool   // the key of a sealed vault is in the keyring and not in a file
 	Store      *store.Store
 	Audit      *audit.Log
 	Volatile   bool                          // the store ends with this process
-	Env        []string                      // KEY=value: where Env takes its secrets, and Keyring finds the desktop
-	Namespaces []sandboxmcp.Namespace        // which are known to be in use; for Env
-	Check      func(key, value string) error // what else a secret may not be; nil: nothing
+	Env        []string                      // KEY=value; Env takes its secrets from it, and Keyring finds the desktop in it
+	Namespaces []sandboxmcp.Namespace        // those known to be in use; for Env
+	Check      func(key, value string) error // refuses further secrets; nil: none
 	Now        func() time.Time              // nil: the machine's clock
 }
 
 // Vault holds secrets. Its methods may be called concurrently.
 type Vault struct {
 	cfg Config
-	key *keys // of a sealed one
+	key *keys // of a sealed vault
 
-	adding sync.Mutex // held while a secret in memory is put in or taken out
+	adding sync.Mutex // held while a secret in memory is added or deleted
 
 	mu     sync.Mutex
-	memory map[sandboxmcp.Namespace]*Set    // of one in memory, or what was found in the environment
-	last   int64                            // version in memory
-	cache  map[sandboxmcp.Namespace]*looked // of a sealed one
+	memory map[sandboxmcp.Namespace]*Set    // of a vault in memory or in the environment
+	last   int64                            // newest version in memory
+	cache  map[sandboxmcp.Namespace]*looked // of a sealed vault
 }
 
-// Set is what a namespace has at a time. It does not change.
+// Set is the secrets of a namespace at one time. It does not change.
 type Set struct {
 	Items []Item // by key
 }
@@ -80,13 +80,13 @@ type Set struct {
 type Item struct {
 	Key     string
 	Value   sandboxmcp.Secret
-	Version int64 // another one for each value that is set
+	Version int64 // each value that is set has its own
 	created time.Time
 	expires time.Time // zero: never
 }
 
-// Open makes a vault. It reads no key and unseals nothing; the variables of one of
-// the kind Env are checked.
+// Open makes a vault. It reads no key and unseals nothing. It fails if a variable of a
+// vault of kind Env is not a secret. A vault needs no Close.
 func Open(cfg Config) (*Vault, error) {
 	if cfg.Kind == "" {
 		cfg.Kind = Sealed
@@ -111,27 +111,27 @@ func Open(cfg Config) (*Vault, error) {
 	return v, nil
 }
 
-// Kind is the vault's kind.
+// Kind returns the vault's kind.
 func (v *Vault) Kind() string { return v.cfg.Kind }
 
-// check refuses what cannot be a secret, with invalid_argument. The message has
+// check fails with invalid_argument if key and value cannot be a secret. The message has
 // the key and never the value.
 func (v *Vault) check(key, value string) error {
 	bad := func(format string, args ...any) error {
 		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, format, args...)
 	}
 	if !plainKey(key) {
-		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the key %s is not of the form [A-Za-z_][A-Za-z0-9_]* with at most %d characters", sandboxmcp.Quote(key), maxKey)
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the key %s does not match [A-Za-z_][A-Za-z0-9_]* with at most %d characters", sandboxmcp.Quote(key), maxKey)
 	}
 	switch {
 	case denied(key):
-		return bad("%s may not be a secret: a variable of this name steers programs", key)
+		return bad("%s may not be a secret: programs take orders from a variable of this name", key)
 	case len(value) < MinValue:
 		return bad("the value of %s has %d bytes; it needs %d, because a shorter one would be masked everywhere", key, len(value), MinValue)
 	case len(value) > MaxValue:
-		return bad("the value of %s has %d bytes; %d are allowed", key, len(value), MaxValue)
+		return bad("the value of %s has %d bytes; at most %d are allowed", key, len(value), MaxValue)
 	case strings.ContainsRune(value, 0):
-		return bad("the value of %s has a NUL in it, which no environment can hold", key)
+		return bad("the value of %s contains a NUL, which an environment cannot hold", key)
 	}
 	return v.cfg.Check(key, value)
 }
@@ -145,7 +145,8 @@ func plainKey(s string) bool {
 	})
 }
 
-// denied tells the names that steer programs. Config.Check may know more.
+// denied reports whether a name is one that changes what programs do. Config.Check may
+// refuse more.
 func denied(key string) bool {
 	k := strings.ToUpper(key)
 	for _, p := range []string{"LD_", "PYTHON", "GIT_"} {
@@ -156,8 +157,8 @@ func denied(key string) bool {
 	return strings.HasSuffix(k, "_PROXY") || slices.Contains([]string{"PATH", "HOME", "BASH_ENV", "NODE_OPTIONS"}, k)
 }
 
-// Add puts a secret in, in place of one of the same key. It takes effect with the
-// next run.
+// Add adds a secret, or replaces the one of the same key. It takes effect with the next
+// run.
 func (v *Vault) Add(ctx context.Context, c sandboxmcp.Caller, s sandboxmcp.SecretSpec) error {
 	if err := v.check(s.Key, s.Value.Reveal()); err != nil {
 		return err
@@ -174,7 +175,7 @@ func (v *Vault) Add(ctx context.Context, c sandboxmcp.Caller, s sandboxmcp.Secre
 	return v.addSealed(ctx, c, s)
 }
 
-// Delete takes a secret out. One that is not there is not_found.
+// Delete deletes a secret. If there is none of that key, it fails with not_found.
 func (v *Vault) Delete(ctx context.Context, c sandboxmcp.Caller, key string) error {
 	switch v.cfg.Kind {
 	case Memory:
@@ -194,7 +195,7 @@ func unknown(key string) error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "the namespace has no secret %s", sandboxmcp.Quote(key)).WithHint("see `sandboxmcp vault list`")
 }
 
-// List tells which secrets a namespace has. Not nil.
+// List returns the secrets of a namespace without their values. The list is not nil.
 func (v *Vault) List(ctx context.Context, ns sandboxmcp.Namespace) ([]sandboxmcp.SecretInfo, error) {
 	items, _, err := v.look(ctx, v.cfg.Store.DB(), ns)
 	if err != nil {
@@ -212,8 +213,8 @@ func (v *Vault) List(ctx context.Context, ns sandboxmcp.Namespace) ([]sandboxmcp
 	return list, nil
 }
 
-// Current is what a namespace has now, for who masks. Nothing of it is to be given
-// to a program: that is Use.
+// Current returns the secrets of a namespace, for masking. A program gets its secrets by
+// Use, which records that.
 func (v *Vault) Current(ctx context.Context, ns sandboxmcp.Namespace) (*Set, error) {
 	_, open, err := v.look(ctx, v.cfg.Store.DB(), ns)
 	if err != nil {
@@ -222,13 +223,13 @@ func (v *Vault) Current(ctx context.Context, ns sandboxmcp.Namespace) (*Set, err
 	return open()
 }
 
-// Use is the step that looks which secrets a namespace has, and writes down that a
-// run gets some of them: it stands in the transaction of the run's intent. record
-// is told the keys and makes the entry; nil: the run gets none. Its error fails the
-// transaction. Once the step has been committed, the function that it comes with
-// gives the set.
+// Use returns a step for the transaction of a run's intent. The step looks up the secrets
+// of a namespace and records that the run gets some of them. It calls record with the keys
+// and appends the entry that record returns; nil means that the run gets none. An error of
+// record fails the transaction. Once that is committed, the second function returns the
+// secrets.
 func (v *Vault) Use(ns sandboxmcp.Namespace, record func(keys []string) (*sandboxmcp.AuditEntry, error)) (store.Op, func() (*Set, error)) {
-	opened := func() (*Set, error) { return nil, unavailable("its step was not done", nil) }
+	opened := func() (*Set, error) { return nil, unavailable("its step was not run", nil) }
 	op := func(ctx context.Context, tx *sql.Tx) error {
 		items, open, err := v.look(ctx, tx, ns)
 		if err != nil {
@@ -248,7 +249,8 @@ func (v *Vault) Use(ns sandboxmcp.Namespace, record func(keys []string) (*sandbo
 	return op, func() (*Set, error) { return opened() }
 }
 
-// look finds the secrets of a namespace, without their values; open gives those.
+// look returns the secrets of a namespace without their values. open returns them with
+// their values.
 func (v *Vault) look(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace) (items []Item, open func() (*Set, error), err error) {
 	var set *Set
 	switch v.cfg.Kind {
@@ -268,7 +270,7 @@ func (v *Vault) look(ctx context.Context, db store.Querier, ns sandboxmcp.Namesp
 	return set.Items, func() (*Set, error) { return set, nil }, nil
 }
 
-// entry is what the record has of an access.
+// entry returns the audit entry of an access.
 func (v *Vault) entry(c sandboxmcp.Caller, verb string, keys ...string) *sandboxmcp.AuditEntry {
 	return &sandboxmcp.AuditEntry{
 		Action: Action, Phase: sandboxmcp.PhaseOutcome, Namespace: c.Namespace, Actor: c.Actor,
@@ -276,8 +278,7 @@ func (v *Vault) entry(c sandboxmcp.Caller, verb string, keys ...string) *sandbox
 	}
 }
 
-// Detail is what an access is called in the record: what was done, and the keys as
-// far as a line holds them.
+// Detail returns the detail of an access in the audit: a verb and the keys, cut to a line.
 func Detail(verb string, keys []string) string {
 	const most = 200
 	text := verb + " " + strings.Join(keys, ", ")
@@ -291,7 +292,7 @@ func unavailable(why string, err error) *sandboxmcp.Error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeVaultUnavailable, "the vault cannot be used: %s", why).WithCause(err)
 }
 
-// sorted is a set of items, those that have expired left out.
+// sorted returns a set of the items that have not expired.
 func (v *Vault) sorted(items []Item) *Set {
 	now := v.cfg.Now()
 	items = slices.DeleteFunc(slices.Clone(items), func(i Item) bool { return !i.expires.IsZero() && !i.expires.After(now) })
