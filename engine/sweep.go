@@ -17,11 +17,10 @@ import (
 const (
 	sweepFirst = 5 * time.Second  // after the engine was opened: a single command is gone by then
 	sweepEvery = 10 * time.Minute // of a server
-	sweepDue   = time.Hour        // when a command that ends looks after it, should no server do
+	sweepDue   = time.Hour        // after which a command that ends sweeps, if no server has
 )
 
-// sweepLoop drops what is kept for longer than it has to be, as long as the
-// engine is open.
+// sweepLoop sweeps from time to time while the engine is open.
 func (e *Engine) sweepLoop() {
 	t := time.NewTimer(sweepFirst)
 	defer t.Stop()
@@ -31,30 +30,49 @@ func (e *Engine) sweepLoop() {
 			return
 		case <-t.C:
 		}
-		e.sweep(e.ctx)
+		e.sweep(e.ctx, 0)
 		t.Reset(sweepEvery)
 	}
 }
 
-// sweepIfDue sweeps once when nobody has for a while. A database in memory ends
-// with what it holds, and is no sweep of the one on disk.
+// sweepIfDue sweeps unless a process has within sweepDue. It does not sweep a database in
+// memory, which ends with its content.
 func (e *Engine) sweepIfDue() {
-	if e.cfg.SQLitePath == store.MemoryPath {
-		return
-	}
-	st, err := os.Stat(e.sweptMark())
-	if err == nil && e.cfg.Now().Sub(st.ModTime()) < sweepDue {
+	if e.cfg.SQLitePath == store.MemoryPath || e.swept(sweepDue) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), 2*time.Second)
 	defer cancel()
-	e.sweep(ctx)
+	e.sweep(ctx, sweepDue)
 }
 
 func (e *Engine) sweptMark() string { return filepath.Join(e.store.Dir(), "swept") }
 
-// sweep drops once. What ends it half way is made up for by the next one.
-func (e *Engine) sweep(ctx context.Context) {
+// swept reports whether the last sweep of the state directory ended within that time.
+func (e *Engine) swept(within time.Duration) bool {
+	st, err := os.Stat(e.sweptMark())
+	return err == nil && e.cfg.Now().Sub(st.ModTime()) < within
+}
+
+// sweepLease is held by the one process that sweeps a state directory.
+const sweepLease = "sweep.lock"
+
+// sweep sweeps once, after sweeps of other processes. If one of these ended within that
+// time, it does nothing. The next sweep makes up for one that fails half way.
+func (e *Engine) sweep(ctx context.Context, within time.Duration) {
+	if e.cfg.SQLitePath != store.MemoryPath { // no other process has that
+		lease, err := e.store.Lease(ctx, sweepLease)
+		if err != nil {
+			if ctx.Err() == nil {
+				e.log.Warn("sweep", "error", err)
+			}
+			return
+		}
+		defer func() { _ = lease.Release() }()
+		if within > 0 && e.swept(within) {
+			return
+		}
+	}
 	if _, err := e.vault.Sweep(ctx); err != nil {
 		e.log.Warn("sweep secrets", "error", err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/engine"
+	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
 // agedBlobs makes what is kept look as if it had been there for an hour, and
@@ -114,6 +115,32 @@ func TestNothingIsDroppedUnrecorded(t *testing.T) {
 	}
 	if n := count(t, db, `SELECT count(*) FROM audit WHERE detail LIKE '%secret%' OR metadata LIKE '%secret%'`); n != 0 {
 		t.Errorf("%d entries name the program's file", n)
+	}
+}
+
+// TestOneProcessSweepsAtATime: a sweep waits for that of another process, and is left out
+// once its own time is up.
+func TestOneProcessSweepsAtATime(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	s, err := store.Open(t.Context(), store.Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	lease, err := s.Lease(t.Context(), "sweep.lock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sweepNow(t, dir, func(*engine.Config) {})
+	if _, err := os.Stat(filepath.Join(dir, "swept")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("beside the sweep of another process: got %v, want no sweep", err)
+	}
+	if err := lease.Release(); err != nil {
+		t.Fatal(err)
+	}
+	sweepNow(t, dir, func(*engine.Config) {})
+	if _, err := os.Stat(filepath.Join(dir, "swept")); err != nil {
+		t.Errorf("after it: %v", err)
 	}
 }
 

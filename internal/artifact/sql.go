@@ -1,6 +1,6 @@
 package artifact
 
-// The statements of this room. Its tables are executions, artifacts and kept_bytes, which
+// The statements of this package. Its tables are executions, artifacts and kept_bytes, which
 // triggers on executions keep.
 
 const (

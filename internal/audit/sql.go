@@ -6,7 +6,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// The statements of this room. Its tables are audit, audit_checkpoints, audit_rotations
+// The statements of this package. Its tables are audit, audit_checkpoints, audit_rotations
 // and audit_dropped; see the package's documentation.
 
 const columns = `id, namespace, seq, timestamp, action, phase, request_id, session_id, language,

@@ -91,7 +91,7 @@ func (g *Gate) Request(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.
 		if a, failed = findSame(ctx, tx, c.Namespace, digest, now); !errors.Is(failed, sql.ErrNoRows) {
 			return failed
 		}
-		if failed = g.room(ctx, tx, c.Namespace, now); failed != nil {
+		if failed = g.checkQuota(ctx, tx, c.Namespace, now); failed != nil {
 			return failed
 		}
 		g.asked.add(c.Namespace, now)
@@ -132,7 +132,7 @@ func (g *Gate) known(ctx context.Context, ns sandboxmcp.Namespace, digest string
 	case !errors.Is(err, sql.ErrNoRows):
 		return a, false, unreadable(err)
 	}
-	if err := g.room(ctx, g.cfg.Store.DB(), ns, now); err != nil {
+	if err := g.checkQuota(ctx, g.cfg.Store.DB(), ns, now); err != nil {
 		return a, false, sandboxmcp.AsError(err)
 	}
 	return a, false, nil
@@ -162,8 +162,8 @@ func findSame(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace, di
 	return scanApproval(db.QueryRowContext(ctx, selectSame, ns, digest, format(now.Add(-deniedFor)), format(now)))
 }
 
-// room fails with queue_full if too many questions wait or were asked.
-func (g *Gate) room(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace, now time.Time) error {
+// checkQuota fails with queue_full if too many questions wait or were asked.
+func (g *Gate) checkQuota(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace, now time.Time) error {
 	var own, all int
 	if err := db.QueryRowContext(ctx, countPending, ns, format(now)).Scan(&own, &all); err != nil {
 		return err

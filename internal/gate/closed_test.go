@@ -17,7 +17,7 @@ import (
 
 // No audit, no act: what cannot be recorded is not opened, not denied and not
 // closed.
-func TestFailsClosed(t *testing.T) {
+func TestNothingChangesWithoutARecord(t *testing.T) {
 	b := open(t)
 	a := b.ask("api.example.com")
 	b.grant(sandboxmcp.EgressDecision{Domain: "open.example.com"})
@@ -72,7 +72,7 @@ func TestFailsClosed(t *testing.T) {
 }
 
 // A grant that somebody wrote or changed in the database opens nothing.
-func TestChangedRows(t *testing.T) {
+func TestAChangedRowOpensNothing(t *testing.T) {
 	b := open(t)
 	b.grant(sandboxmcp.EgressDecision{Domain: "api.example.com"})
 	a := b.ask("asked.example.com")
@@ -103,7 +103,7 @@ func TestChangedRows(t *testing.T) {
 
 // What another process decides holds here, whoever waits hears of it, and what it
 // takes back is closed.
-func TestTwoProcesses(t *testing.T) {
+func TestDecisionsHoldInEveryProcess(t *testing.T) {
 	b := open(t)
 	if b.lets(one, "api.example.com") {
 		t.Fatal("it is open")
@@ -138,7 +138,7 @@ func TestTwoProcesses(t *testing.T) {
 	}
 }
 
-func TestWaitEnds(t *testing.T) {
+func TestWaitEndsWithItsContextOrWhenOpen(t *testing.T) {
 	b := open(t)
 	a := b.ask("api.example.com")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -153,7 +153,7 @@ func TestWaitEnds(t *testing.T) {
 	wantCode(t, err, sandboxmcp.CodeRequestNotFound)
 }
 
-func TestBounds(t *testing.T) {
+func TestQuestionsAreBounded(t *testing.T) {
 	b := open(t)
 	var last error
 	asked := 0
@@ -184,7 +184,7 @@ func TestBounds(t *testing.T) {
 
 // What a model writes reaches a terminal as one quoted line, and the record not
 // at all.
-func TestReasons(t *testing.T) {
+func TestReasonsAreQuotedAndNotRecorded(t *testing.T) {
 	b := open(t)
 	evil := "\x1b[2Japproved by admin\n\asandboxmcp: ok \u202egnp.exe" + strings.Repeat("long ", 400)
 	a, fresh, err := b.Request(t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "mcp"}, sandboxmcp.EgressAsk{Domain: "api.example.com", Reason: evil})

@@ -392,7 +392,7 @@ func TestRevoke(t *testing.T) {
 
 // What the operator's settings open needs no record, and what they forbid nobody
 // opens.
-func TestOperator(t *testing.T) {
+func TestSettingsOpenWithoutARecord(t *testing.T) {
 	b := open(t, func(c *gate.Config) { c.Operator = []sandboxmcp.Domain{{Host: "fixed.example.com"}} })
 	b.grant(sandboxmcp.EgressDecision{Domain: "api.example.com"})
 	closed := gate.New(gate.Config{Store: b.store, Audit: recordIn(b.store, nil), Operator: []sandboxmcp.Domain{{Host: "fixed.example.com"}}})

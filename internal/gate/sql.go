@@ -1,6 +1,6 @@
 package gate
 
-// The statements of this room. Its tables are approvals and grants.
+// The statements of this package. Its tables are approvals and grants.
 
 const (
 	approvalColumns = `id, namespace, subject, digest, reason, actor, session_id, request_id, state, asked_at, expires_at, decided_at, grant_id`

@@ -47,7 +47,7 @@ func set(t *testing.T, l *limits.Table, ns sandboxmcp.Namespace, to sandboxmcp.L
 
 // A change by one process holds for the next question of every other, time and
 // again, for its namespace and no other, and for who comes later.
-func TestAChangeIsSeenByOthers(t *testing.T) {
+func TestAChangeHoldsInEveryProcess(t *testing.T) {
 	dir := t.TempDir()
 	a, _ := open(t, store.Config{Dir: dir})
 	b, _ := open(t, store.Config{Dir: dir})
@@ -81,7 +81,7 @@ func TestAChangeIsSeenByOthers(t *testing.T) {
 
 // What stands in the cache is what is asked for again: no question reads the
 // database while nothing changes.
-func TestNothingIsReadTwice(t *testing.T) {
+func TestLimitsAreReadOnceForEachChange(t *testing.T) {
 	a, s := open(t, store.Config{Dir: t.TempDir()})
 	set(t, a, "one", sandboxmcp.Limits{MaxRAMMB: 7})
 	kept(t, a, "one")

@@ -1,6 +1,6 @@
 package limits
 
-// The statements of this room. Its table is limits.
+// The statements of this package. Its table is limits.
 const (
 	selectAll = `SELECT namespace, kept FROM limits`
 	selectOne = `SELECT kept FROM limits WHERE namespace = ?`

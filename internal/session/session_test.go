@@ -135,7 +135,7 @@ func TestOneRunAtATime(t *testing.T) {
 }
 
 // An id that is being made is nobody else's, and one whose making fails is free.
-func TestMaking(t *testing.T) {
+func TestASessionThatIsBeingMadeIsBusy(t *testing.T) {
 	k := newKit(t, t.TempDir(), 10)
 	s, fresh, err := k.Claim(t.Context(), info("a"), time.Hour, false)
 	if err != nil || !fresh {
@@ -156,7 +156,7 @@ func TestMaking(t *testing.T) {
 	}
 }
 
-func TestMost(t *testing.T) {
+func TestSessionsAreBounded(t *testing.T) {
 	k := newKit(t, t.TempDir(), 2)
 	k.open(t, "a", time.Hour)
 	k.open(t, "b", time.Hour)
@@ -171,7 +171,7 @@ func TestMost(t *testing.T) {
 	}
 }
 
-func TestExpiry(t *testing.T) {
+func TestUnusedSessionsExpire(t *testing.T) {
 	k := newKit(t, t.TempDir(), 10)
 	_, r := k.open(t, "a", time.Minute)
 	k.pass(50 * time.Second)
@@ -248,7 +248,7 @@ func TestTombstonesAreForgotten(t *testing.T) {
 }
 
 // Two processes on one directory: each has its own, and one that dies leaves word.
-func TestOwners(t *testing.T) {
+func TestSessionsOfADeadOwnerExpire(t *testing.T) {
 	dir := t.TempDir()
 	a, b := newKit(t, dir, 10), newKit(t, dir, 10)
 	a.open(t, "mine", time.Hour)

@@ -1,6 +1,6 @@
 package session
 
-// The statements of this room. Its table is sessions. A row is live from when a session
+// The statements of this package. Its table is sessions. A row is live from when a session
 // was made, and changed_at is the time of that.
 const (
 	// namespace, id, owner, created, JSON

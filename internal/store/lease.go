@@ -16,8 +16,11 @@ import (
 // one.
 var ErrLeased = errors.New("another process holds the lease")
 
-// leaseEvery is how often [Store.Lease] looks whether a lease is free.
-const leaseEvery = 5 * time.Millisecond
+// Pauses of [Store.Lease] between two tries. Each is twice the one before.
+const (
+	leaseFirst = time.Millisecond
+	leaseLast  = 128 * time.Millisecond
+)
 
 // Lease is the right of one holder to do something, among all processes that share a
 // state directory. It is a lock of the kernel (flock) on a file there. The kernel frees
@@ -31,8 +34,8 @@ type Lease struct {
 
 // Lease waits until the lease of that name is free and takes it. name is the path of the
 // file below the state directory; directories on the way are made. If ctx ends first,
-// the error is ctx's. Waiting looks 200 times a second, so it is for work that takes
-// moments. Waiters have no order.
+// the error is ctx's. A waiter tries after 1 ms, 2 ms, 4 ms … and then eight times a
+// second. Waiters have no order.
 func (s *Store) Lease(ctx context.Context, name string) (*Lease, error) {
 	path, err := s.leasePath(name)
 	if err != nil {
@@ -90,17 +93,18 @@ func (s *Store) leasePath(name string) (string, error) {
 }
 
 func waitLease(ctx context.Context, path string) (*Lease, error) {
-	tick := time.NewTicker(leaseEvery)
-	defer tick.Stop()
-	for {
+	t := time.NewTimer(0)
+	defer t.Stop()
+	for pause := leaseFirst; ; pause = min(2*pause, leaseLast) {
 		l, err := tryLease(path)
 		if !errors.Is(err, ErrLeased) {
 			return l, err
 		}
+		t.Reset(pause)
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-tick.C:
+		case <-t.C:
 		}
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// maxPrepared bounds how many statements the writer keeps. Each room has a handful. Texts
-// that a room makes up must not fill the memory.
+// maxPrepared bounds how many statements the writer keeps. Each package has a handful. Texts
+// that a package makes up must not fill the memory.
 const maxPrepared = 64
 
 // preparedConnector makes connections that keep their compiled statements. The driver

@@ -22,7 +22,7 @@ func FormatTime(t time.Time) string { return t.UTC().Format(timeForm) }
 // ParseTime reads a text that FormatTime has made.
 func ParseTime(text string) (time.Time, error) { return time.Parse(timeForm, text) }
 
-// The statements of this package follow. Each room that owns tables has a file of this
+// The statements of this package follow. Each package that owns tables has a file of this
 // name.
 
 // Of database.go. SQLite's own numbers tell whose file it is and of which release.

@@ -169,8 +169,8 @@ func (s *Store) connect(ctx context.Context, d database) (err error) {
 			return err
 		}
 	}
-	if version > 0 && version < firstSignals {
-		if err := s.alignSignals(ctx); err != nil {
+	if version > 0 { // else no topic was ever changed
+		if err := s.alignSignals(ctx, version < firstSignals); err != nil {
 			return err
 		}
 	}

@@ -49,7 +49,7 @@ type Watch struct {
 }
 
 // Watch returns the watch of a topic, the same one for each call. The name may hold
-// small letters; those in use are in the rooms that own the rows.
+// small letters; the packages that own the rows name theirs.
 func (s *Store) Watch(topic string) *Watch {
 	s.watchMu.Lock()
 	defer s.watchMu.Unlock()

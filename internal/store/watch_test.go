@@ -108,6 +108,18 @@ func TestAFileThatDoesNotFitIsMended(t *testing.T) {
 	}
 }
 
+// Who opens a database that was restored without its files sees what was changed.
+func TestADatabaseWithoutItsFiles(t *testing.T) {
+	dir := t.TempDir()
+	change(t, open(t, store.Config{Dir: dir}).Watch("topic"))
+	if err := os.Remove(filepath.Join(dir, "sandboxmcp.db-topic")); err != nil {
+		t.Fatal(err)
+	}
+	if got := version(t, open(t, store.Config{Dir: dir}).Watch("topic")); got == 0 {
+		t.Error("got version 0, want the change")
+	}
+}
+
 func TestAFileThatCannotBeAWatch(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, store.Config{Dir: dir})

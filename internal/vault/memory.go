@@ -28,7 +28,7 @@ func (v *Vault) inMemory(ns sandboxmcp.Namespace) *Set {
 func (v *Vault) addMemory(ctx context.Context, c sandboxmcp.Caller, s sandboxmcp.SecretSpec) error {
 	v.adding.Lock()
 	defer v.adding.Unlock()
-	if err := v.room(v.inMemory(c.Namespace).Items, s); err != nil {
+	if err := v.checkFit(v.inMemory(c.Namespace).Items, s); err != nil {
 		return err
 	}
 	if err := v.cfg.Store.Update(ctx, v.cfg.Audit.Op(v.entry(c, "add", s.Key))); err != nil {
@@ -66,8 +66,8 @@ func (v *Vault) deleteMemory(ctx context.Context, c sandboxmcp.Caller, key strin
 	return nil
 }
 
-// room fails if the secrets would not fit into the environment of a program.
-func (v *Vault) room(have []Item, s sandboxmcp.SecretSpec) error {
+// checkFit fails if the secrets would not fit into the environment of a program.
+func (v *Vault) checkFit(have []Item, s sandboxmcp.SecretSpec) error {
 	count, sum := 1, len(s.Value.Reveal())
 	for _, i := range have {
 		if i.Key != s.Key {

@@ -1,6 +1,6 @@
 package vault
 
-// The statements of this room. Its tables are secrets and vault_recipient.
+// The statements of this package. Its tables are secrets and vault_recipient.
 const (
 	// namespace, now
 	countAll = `SELECT count(*), coalesce(max(version), 0) FROM secrets WHERE namespace = ? AND (expires_at = '' OR expires_at > ?)`

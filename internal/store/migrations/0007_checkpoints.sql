@@ -157,4 +157,4 @@ BEGIN
 END;
 -- +goose StatementEnd
 
-PRAGMA user_version = 4;
+PRAGMA user_version = 6;

@@ -14,4 +14,4 @@ PRAGMA user_version = 8;
 
 DROP TABLE limits;
 
-PRAGMA user_version = 4;
+PRAGMA user_version = 7;

@@ -29,15 +29,20 @@ func (d database) moveSignals(dir string) error {
 	return nil
 }
 
-// alignSignals makes the rows and the files of topics that an older release has used say
-// the same.
-func (s *Store) alignSignals(ctx context.Context) error {
+// alignSignals makes the files of topics that have none, although they were changed: a
+// database was restored without them. If all is set, it makes the rows and files of all
+// topics say the same: an older release has used the database.
+func (s *Store) alignSignals(ctx context.Context, all bool) error {
 	topics, err := s.topics(ctx)
 	if err != nil {
 		return fmt.Errorf("read the topics: %w", err)
 	}
 	for _, topic := range topics {
-		if err := s.Watch(topic).Update(ctx); err != nil {
+		w := s.Watch(topic)
+		if size, err := w.announced(); !all && (err != nil || size > 0) {
+			continue // what cannot be read fails where it is needed
+		}
+		if err := w.Update(ctx); err != nil {
 			return err
 		}
 	}
