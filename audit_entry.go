@@ -2,8 +2,8 @@ package sandboxmcp
 
 import "time"
 
-// AuditEntry is one row of the record: what was about to be done (intent) or
-// came of it (outcome). It never holds code, output or a secret.
+// AuditEntry is an entry of the audit record: an intended action (intent) or its result
+// (outcome). It never contains code, output or a secret.
 type AuditEntry struct {
 	ID         string         `json:"id"`
 	Seq        int64          `json:"seq"` // 1, 2, 3 … per namespace
@@ -31,43 +31,42 @@ const (
 	PhaseOutcome = "outcome"
 )
 
-// AuditQuery says which entries of the record are wanted.
+// AuditQuery selects entries of the audit record.
 type AuditQuery struct {
 	Action string    // empty: every action
 	Since  time.Time // entries of this time and later; zero: all
 	After  int64     // entries with a larger Seq; 0: all
 	Limit  int       // 1 to 1000; 0: 50
 
-	OldestFirst bool // the oldest ones instead of the newest, oldest first
+	OldestFirst bool // return the oldest entries, oldest first; false: the newest, newest first
 }
 
-// AuditPage is what the record has of a query.
+// AuditPage is the result of an [AuditQuery].
 type AuditPage struct {
 	Entries []AuditEntry `json:"entries"`
-	Total   int          `json:"total"` // how many the query asks for without its limit
+	Total   int          `json:"total"` // number of matching entries, regardless of the limit
 	Head    AuditHead    `json:"head"`
 }
 
-// AuditHead is the newest checkpoint: what the server has signed of the first
-// Size entries of the record, of all namespaces, in the order in which they were
-// committed. Before there is one Size is 0 and SignedAt nil.
+// AuditHead is a signed checkpoint. It covers the first Size entries of the record, of all
+// namespaces, in the order of their commits. If there is none, Size is 0 and SignedAt nil.
 type AuditHead struct {
 	Size     int64      `json:"size"`
 	Root     string     `json:"root"` // of the Merkle tree over the entries' hashes (RFC 6962), base64
 	SignedAt *time.Time `json:"signed_at"`
 }
 
-// AuditReport is what became of a check of the whole record.
+// AuditReport is the result of checking the whole record.
 type AuditReport struct {
 	OK          bool             `json:"ok"` // no fault was found
 	Entries     int64            `json:"entries"`
 	Namespaces  []AuditNamespace `json:"namespaces"`
 	Checkpoints int64            `json:"checkpoints"`
-	Head        AuditHead        `json:"head"`             // the newest checkpoint that fits the entries
+	Head        AuditHead        `json:"head"`             // the newest checkpoint that matches the entries
 	Tail        AuditTail        `json:"tail"`             // entries that no checkpoint covers yet
-	Dropped     *AuditHead       `json:"dropped"`          // entries that were dropped for their age, under a signed statement; nil: none
-	Second      *AuditSecond     `json:"second,omitempty"` // the checkpoints of a second place; nil: there is none
-	Key         string           `json:"key"`              // SHA-256 of the raw public key that was checked with, hex
+	Dropped     *AuditHead       `json:"dropped"`          // entries that were dropped because of their age, with a signed statement; nil: none
+	Second      *AuditSecond     `json:"second,omitempty"` // the checkpoints in audit_checkpoint_file; nil: not configured
+	Key         string           `json:"key"`              // SHA-256 of the raw public key that was used, hex
 	Faults      []AuditFault     `json:"faults"`           // at most 50
 }
 
@@ -79,25 +78,25 @@ type AuditNamespace struct {
 	Hash      string    `json:"hash"` // of the last entry
 }
 
-// AuditTail is the end of the record that no checkpoint covers yet.
+// AuditTail describes the entries that no checkpoint covers yet.
 type AuditTail struct {
 	Entries int64      `json:"entries"`
-	Since   *time.Time `json:"since"` // of the first of them; nil: there are none
+	Since   *time.Time `json:"since"` // time of the first of them; nil: none
 }
 
-// AuditSecond is the second place, where checkpoints are written too.
+// AuditSecond describes the checkpoints in a second file.
 type AuditSecond struct {
 	File  string `json:"file"`
 	Notes int    `json:"notes"`
 	Size  int64  `json:"size"` // of the newest of them
 }
 
-// AuditFault is something in the record that is not what was written there.
+// AuditFault is an entry or checkpoint that is not as the server wrote it.
 type AuditFault struct {
 	Kind      string    `json:"kind"` // edited, deleted, repeated, reordered, truncated, rewritten, unsigned, checkpoint, key or unreadable
 	Namespace Namespace `json:"namespace"`
-	Seq       int64     `json:"seq"` // as it stands in the row; 0: the fault is of no one row
-	Row       int64     `json:"row"` // the place in the record, from 1
+	Seq       int64     `json:"seq"` // as in the row; 0: the fault does not concern a single row
+	Row       int64     `json:"row"` // position in the record, from 1
 	ID        string    `json:"id"`
 	Reason    string    `json:"reason"`
 }

@@ -1,11 +1,11 @@
 package sandboxmcp
 
-// Code is the kind of a failure, one of a closed list. To add one: a constant
-// here, its row in codeRows below, and `make generate` for docs/errors.md. A
-// test fails on a constant without exactly one row.
+// Code is the kind of a failure, from a closed list. To add one, add a constant here and a
+// row to codeRows, and run `make generate` for docs/errors.md. A test fails unless each
+// constant has exactly one row.
 type Code string
 
-// The codes. What each means stands in its row.
+// The codes. Their rows have their meanings.
 const (
 	CodeInvalidArgument      Code = "invalid_argument"
 	CodeInvalidSessionID     Code = "invalid_session_id"
@@ -53,9 +53,8 @@ const (
 	CodeInternal             Code = "internal"
 )
 
-// CodeRow is what is fixed about a code: the exit status of a command that
-// failed with it, the HTTP status of its body, whether asking again later can
-// succeed, the hint that stands in the body when the failure has none of its
+// CodeRow describes a code: the exit status of a command that fails with it, the HTTP
+// status, whether a later retry can succeed, the hint of failures that have no hint of their
 // own, and one line of documentation.
 type CodeRow struct {
 	Code  Code
@@ -69,7 +68,7 @@ type CodeRow struct {
 // CodeRows returns the table of all codes, one row each.
 func CodeRows() []CodeRow { return append([]CodeRow(nil), codeRows...) }
 
-// Row returns the code's row; that of [CodeInternal] for a code outside the list.
+// Row returns the code's row. For an unknown code it returns that of [CodeInternal].
 func (c Code) Row() CodeRow {
 	for _, r := range codeRows {
 		if r.Code == c {

@@ -1,16 +1,14 @@
-// Package sandboxmcp is the vocabulary of the product: what a caller asks for
-// and what it gets back when code that nobody should trust is run in a sandbox.
+// Package sandboxmcp defines the types of the product's API: the requests of callers that
+// run untrusted code in a sandbox, and the results.
 //
-// A [Request] goes down through the engine once and one [Result] comes up. A
-// program that failed is data: its [Status] and exit code stand in the Result.
-// Only a failure of our own is an error, always an [*Error] with a [Code] from
-// one closed list. Never both.
+// The engine executes a [Request] and returns a [Result]. A program that failed is not an
+// error: the Result has its [Status] and exit code. A failure of the product itself is an
+// [*Error] with a [Code] from a closed list, and there is no Result then.
 //
-// The types carry their JSON names, which are the names that the MCP tools, the
-// command line with --json and the REST door print. The package imports the
-// standard library only, and nothing of this module.
+// The JSON names of the types are those of the MCP tools, of the command line with --json
+// and of the HTTP API. The package imports the standard library only.
 //
-// To run something, see package engine:
+// To run a program, see package engine:
 //
 //	e, err := engine.Default(ctx)
 //	if err != nil { … }

@@ -1,11 +1,10 @@
 package sandboxmcp
 
-// Check is one thing that was tried on this machine: a wall that a sandbox can
-// have, a limit that can be held, an interpreter that can be run.
+// Check is the result of a trial on this machine: of a wall, a limit or an interpreter.
 type Check struct {
 	Name   string `json:"name"`   // such as "seccomp" or "user namespace"
-	OK     bool   `json:"ok"`     // it was tried and held
-	Needed bool   `json:"needed"` // without it nothing runs here
-	Detail string `json:"detail"` // what was seen, or why it does not hold
-	Fix    string `json:"fix"`    // the command or setting that brings it; empty when OK or when there is none
+	OK     bool   `json:"ok"`     // the trial succeeded
+	Needed bool   `json:"needed"` // no code can run without it
+	Detail string `json:"detail"` // what was observed, or why the trial failed
+	Fix    string `json:"fix"`    // the command or setting that fixes it; empty if OK, or if there is none
 }

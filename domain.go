@@ -5,10 +5,9 @@ import (
 	"strings"
 )
 
-// Host is the name of a host in its one canonical form: what [ParseHost]
-// returned. Two spellings of a name are the same Host, and no Host is an
-// address in any spelling. A Host made by conversion matches nothing but
-// itself.
+// Host is a host name in its canonical form, as [ParseHost] returns it. All spellings of a
+// name give the same Host. No Host is an IP address in any spelling. A Host must not be made
+// by conversion from a string; it would match only itself.
 type Host string
 
 const (
@@ -21,11 +20,11 @@ const domainHint = "write a name such as api.example.com, *.example.com or api.e
 // ParseHost returns the canonical form of a host's name: lower case, without
 // the one dot that may end it. A name is 1 to 253 bytes of labels between dots;
 // a label is 1 to 63 letters, digits and hyphens of ASCII and neither begins
-// nor ends with a hyphen. The last label does not begin with a digit, so that
-// nothing that some resolver reads as an address passes: 127.1, 0x7f.1,
-// 2130706433. A name of one label, such as localhost, is a Host; no [Domain]
-// has it. Everything else is [CodeInvalidArgument]: ports, user parts, escapes,
-// spaces, NUL and letters beyond ASCII, which are written as xn-- labels.
+// nor ends with a hyphen. The last label does not begin with a digit, because some resolvers
+// read 127.1, 0x7f.1 and 2130706433 as addresses. A name of one label, such as localhost, is
+// a valid Host, but no [Domain] can have it. ParseHost fails with [CodeInvalidArgument] on
+// anything else: ports, user parts, escapes, spaces, NUL, and letters beyond ASCII, which
+// have to be written as xn-- labels.
 func ParseHost(s string) (Host, error) {
 	name := strings.TrimSuffix(s, ".")
 	if why := badHost(name); why != "" {
@@ -34,7 +33,7 @@ func ParseHost(s string) (Host, error) {
 	return Host(lower(name)), nil
 }
 
-// badHost says what is wrong with a name; empty: nothing.
+// badHost says what is wrong with a name, or returns "".
 func badHost(name string) string {
 	if name == "" {
 		return "it is empty"
@@ -78,8 +77,7 @@ func firstRune(s string) string {
 	return s
 }
 
-// lower is strings.ToLower for ASCII alone: no letter of another script
-// becomes one of ours.
+// lower is strings.ToLower for ASCII only, so that no other letter becomes an ASCII letter.
 func lower(s string) string {
 	b := []byte(s)
 	for i, c := range b {
@@ -90,22 +88,21 @@ func lower(s string) string {
 	return string(b)
 }
 
-// Domain is a destination, or with Wild all names below one, that a program may
-// be let out to. The zero Domain matches nothing.
+// Domain is a destination that can be opened to programs: a host, or with Wild all names
+// below it. The zero Domain matches nothing.
 type Domain struct {
 	Host Host
 	Wild bool // every name below Host, and not Host itself
 	Port int  // 0: 80 and 443
 }
 
-// ParseDomain reads name, *.name, name:port and *.name:port. The name is that
-// of [ParseHost] and has two labels at least, with *. as without, so that
-// neither localhost nor all of com can be meant; what is below localhost is
-// refused too. Anything else, such as an address, a URL or *, is
-// [CodeInvalidArgument].
+// ParseDomain parses name, *.name, name:port and *.name:port. The name must be valid for
+// [ParseHost] and have at least two labels, so that localhost and *.com are refused. Names
+// below localhost are refused, too. ParseDomain fails with [CodeInvalidArgument] on anything
+// else, such as an address, a URL or *.
 //
-// A wildcard below a public suffix, such as *.co.uk, is legal: which names
-// belong to one owner is not to be seen in them.
+// A wildcard below a public suffix, such as *.co.uk, is accepted, because a name does not
+// show which names have the same owner.
 func ParseDomain(s string) (Domain, error) {
 	refuse := func(why string) (Domain, error) {
 		return Domain{}, Errorf(CodeInvalidArgument, "%s is not a domain: %s", Quote(s), why).WithHint(domainHint)
@@ -141,7 +138,7 @@ func ParseDomain(s string) (Domain, error) {
 	return d, nil
 }
 
-// String returns the domain as [ParseDomain] reads it.
+// String returns the domain in the syntax of [ParseDomain].
 func (d Domain) String() string {
 	s := string(d.Host)
 	if d.Wild {
@@ -158,7 +155,7 @@ func (d Domain) Match(h Host, port int) bool {
 	return d.MatchPort(port) && d.MatchHost(h)
 }
 
-// MatchHost reports whether the host is in d, at whatever port.
+// MatchHost reports whether the host is in d, at any port.
 func (d Domain) MatchHost(h Host) bool {
 	switch {
 	case d.Host == "" || h == "":
@@ -189,7 +186,7 @@ func (d Domain) Covers(other Domain) bool {
 	return d.MatchHost(other.Host)
 }
 
-// below reports whether h is a name under parent: a whole label more at least.
+// below reports whether h is a name below parent, with at least one more label.
 func below(h, parent Host) bool {
 	n := len(h) - len(parent)
 	return n > 1 && h[n-1] == '.' && h[n:] == parent

@@ -2,42 +2,42 @@ package sandboxmcp
 
 import "time"
 
-// EgressAsk asks that a person open a domain to the programs of a namespace.
+// EgressAsk asks a person to open a domain to the programs of a namespace.
 type EgressAsk struct {
 	Domain    string        `json:"domain"`           // as [ParseDomain] reads it
-	Port      int           `json:"port,omitempty"`   // of the domain, where it names none; 0: as Domain says
-	Reason    string        `json:"reason,omitempty"` // in the words of whoever asks: a model, so nothing in it is to be believed
+	Port      int           `json:"port,omitempty"`   // port, if Domain has none; 0: that of Domain
+	Reason    string        `json:"reason,omitempty"` // written by a model, so it need not be true
 	SessionID SessionID     `json:"session_id,omitempty"`
-	RequestID RequestID     `json:"request_id,omitempty"` // of the run whose connection waits; empty: none does
-	Wait      time.Duration `json:"wait_ns,omitempty"`    // for the person; 0: not at all
+	RequestID RequestID     `json:"request_id,omitempty"` // of a run whose connection waits for the answer; empty: none
+	Wait      time.Duration `json:"wait_ns,omitempty"`    // how long to wait for the answer; 0: do not wait
 }
 
-// ApprovalStatus is what became of what a person was asked.
+// ApprovalStatus is the state of a question to a person.
 type ApprovalStatus string
 
-// The statuses of an [Approval]. Only the first three are those of an answer.
+// The statuses of an [Approval]. An [EgressAnswer] has one of the first three.
 const (
 	ApprovalPending  ApprovalStatus = "pending"
 	ApprovalApproved ApprovalStatus = "approved"
 	ApprovalDenied   ApprovalStatus = "denied"
-	ApprovalExpired  ApprovalStatus = "expired" // nobody answered in time
+	ApprovalExpired  ApprovalStatus = "expired" // no person answered in time
 )
 
-// EgressAnswer tells what came of an [EgressAsk].
+// EgressAnswer is the result of an [EgressAsk].
 type EgressAnswer struct {
 	Domain       string         `json:"domain"` // in its canonical form
 	Approved     bool           `json:"approved"`
 	Status       ApprovalStatus `json:"status"`
-	ApprovalID   string         `json:"approval_id"`    // empty when nobody was or had to be asked
-	ExpiresAt    *time.Time     `json:"expires_at"`     // when it closes again, or when the question lapses; nil: never, or there is none
-	HowToApprove string         `json:"how_to_approve"` // what a person does; empty when there is nothing to do
+	ApprovalID   string         `json:"approval_id"`    // empty if no person was asked
+	ExpiresAt    *time.Time     `json:"expires_at"`     // when the domain closes again, or when the question expires; nil: never, or no question
+	HowToApprove string         `json:"how_to_approve"` // instructions for the person; empty if there is nothing to do
 }
 
-// GrantScope says how long an approval holds.
+// GrantScope says how long a domain stays open.
 type GrantScope string
 
-// The scopes. The zero one lets the engine choose: for a day where a model asked,
-// until it is revoked where a person did.
+// The scopes. The zero value lets the engine choose: a day if a model asked, until it is
+// revoked if a person opened the domain unasked.
 const (
 	GrantOnce     GrantScope = "once"     // for the first run that uses it
 	GrantSession  GrantScope = "session"  // for the runs of one session
@@ -45,12 +45,12 @@ const (
 	GrantAlways   GrantScope = "always"   // until it is revoked
 )
 
-// EgressDecision is a person's answer to a pending approval, by its ID, or, with
-// a Domain in place of an ID, the opening of a domain that nobody asked for.
+// EgressDecision is a person's answer to a pending approval with an ID. With a Domain
+// instead of an ID it opens a domain without a question.
 type EgressDecision struct {
 	ID        string        `json:"approval_id,omitempty"`
 	Domain    string        `json:"domain,omitempty"`
-	SHA256    string        `json:"sha256,omitempty"` // of what the person saw, as [Approval] has it; empty: not known. Another one is refused
+	SHA256    string        `json:"sha256,omitempty"` // Approval.SHA256 of the question that the person saw, which must still match; empty: unknown
 	Deny      bool          `json:"deny,omitempty"`
 	Scope     GrantScope    `json:"scope,omitempty"`
 	For       time.Duration `json:"for_ns,omitempty"`     // of GrantDuration
@@ -61,11 +61,11 @@ type EgressDecision struct {
 type Approval struct {
 	ID          string         `json:"approval_id"`
 	Domain      string         `json:"domain"`
-	Reason      string         `json:"reason"`      // what the asking side says, in quotes and escaped; not to be believed
-	ReasonFrom  string         `json:"reason_from"` // who wrote it: model
+	Reason      string         `json:"reason"`      // the model's reason, quoted and escaped; it need not be true
+	ReasonFrom  string         `json:"reason_from"` // who wrote Reason: "model"
 	Namespace   Namespace      `json:"namespace"`
 	Status      ApprovalStatus `json:"status"`
-	SHA256      string         `json:"sha256"` // of the canonical form of what is asked for, which is what is opened
+	SHA256      string         `json:"sha256"` // of the canonical form of the question
 	RequestedBy string         `json:"requested_by"`
 	SessionID   SessionID      `json:"session_id,omitempty"`
 	RequestID   RequestID      `json:"request_id,omitempty"` // of a run whose connection waits for the answer

@@ -6,23 +6,23 @@ import (
 	"maps"
 )
 
-// Error is a failure of ours: the request could not be carried out. Message and
-// Hint may be shown to a model; Err is for the operator's log only.
+// Error is a failure of the product: the request could not be carried out. Message and Hint
+// may be shown to a model. Err is for the operator's log only.
 type Error struct {
 	Code    Code
 	Message string         // what failed and why, in one sentence, lower case
-	Hint    string         // what to do next; taken from the code's row when empty
+	Hint    string         // what to do next; empty: the hint of the code's row
 	Fields  map[string]any // further fields of the body, such as size_bytes
 	Err     error          // the cause, never shown to a model
 }
 
-// Errorf makes an [Error] of the code with a formatted message. It wraps
-// nothing: a cause goes to Err by hand.
+// Errorf returns an [Error] with a code and a formatted message. It wraps no error; use
+// WithCause for that.
 func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// Error returns the code and the message, and the cause when there is one.
+// Error returns the code, the message and the cause, if there is one.
 func (e *Error) Error() string {
 	s := string(e.Code) + ": " + e.Message
 	if e.Err != nil {
@@ -34,8 +34,8 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is reports whether target is an [Error] of the same code, so that
-// errors.Is(err, &Error{Code: CodeQueueFull}) asks for a kind of failure.
+// Is reports whether target is an [Error] with the same code, so that
+// errors.Is(err, &Error{Code: CodeQueueFull}) checks for a code.
 func (e *Error) Is(target error) bool {
 	var t *Error
 	return errors.As(target, &t) && t.Code == e.Code
@@ -62,8 +62,8 @@ func (e *Error) With(key string, value any) *Error {
 	return e
 }
 
-// CodeOf returns the code of err: [CodeInternal] for an error that carries
-// none, the empty code for nil.
+// CodeOf returns the code of err. It returns [CodeInternal] for an error without a code, and
+// the empty code for nil.
 func CodeOf(err error) Code {
 	if err == nil {
 		return ""
@@ -74,8 +74,8 @@ func CodeOf(err error) Code {
 	return CodeInternal
 }
 
-// AsError returns err as an [*Error]. One that is none becomes
-// [CodeInternal] with a message that tells nothing of the cause.
+// AsError returns err as an [*Error]. Any other error becomes a [CodeInternal] with a message
+// that does not reveal the cause.
 func AsError(err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
@@ -83,8 +83,8 @@ func AsError(err error) *Error {
 	return &Error{Code: CodeInternal, Message: "an internal error occurred", Err: err}
 }
 
-// Body returns what every door shows of a failure: error, message, hint and
-// the further fields. The cause is not in it.
+// Body returns the JSON body of the failure: error, message, hint and the further fields, but
+// not the cause.
 func (e *Error) Body() map[string]any {
 	b := map[string]any{}
 	maps.Copy(b, e.Fields)

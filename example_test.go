@@ -26,7 +26,7 @@ func fortyTwo(ctx context.Context, w io.Writer) error {
 		Limits: sandboxmcp.Limits{TimeoutSeconds: 5, MaxRAMMB: 128},
 	})
 	if err != nil {
-		return err // ours: a code, a message, a hint
+		return err // an *Error with a code, a message and a hint
 	}
 	fmt.Fprint(w, res.Status, res.Stdout, res.Isolation.Walls)
 	return nil

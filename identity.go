@@ -2,16 +2,16 @@ package sandboxmcp
 
 import "slices"
 
-// Identity is what a transport knows of its peer: the namespaces that the peer
-// holds, and the name under which the audit records what it does. A door makes
-// one Identity per connection or key, never from what a request says.
+// Identity is what a transport knows of its peer: the namespaces that the peer may use, and
+// the peer's name in the audit record. A server makes one Identity for each connection or
+// API key, never from the content of a request.
 type Identity struct {
 	Namespaces []Namespace // held; the first is the peer's own. Empty: the server's own
 	Every      bool        // holds all namespaces of the state directory: its owner, or root
 	Actor      string      // such as "mcp" or "cli"
 }
 
-// Own is the namespace of a request that names none.
+// Own returns the namespace of a request that names none.
 func (i Identity) Own() Namespace {
 	if len(i.Namespaces) == 0 {
 		return ""
@@ -20,9 +20,9 @@ func (i Identity) Own() Namespace {
 }
 
 // Caller returns the caller of a request that names a namespace by argument,
-// header or flag. An empty name and "default" mean the peer's own namespace. A
-// namespace that the peer does not hold is access_denied, and a text that can be
-// no namespace is invalid_argument.
+// header or flag. An empty name and "default" mean the peer's own namespace. Caller fails
+// with access_denied if the peer does not hold the namespace, and with invalid_argument if
+// the name is not a valid namespace.
 func (i Identity) Caller(name string) (Caller, error) {
 	c := Caller{Namespace: i.Own(), Actor: i.Actor}
 	if name == "" {
@@ -42,8 +42,8 @@ func (i Identity) Caller(name string) (Caller, error) {
 	return Caller{}, Errorf(CodeAccessDenied, "namespace %s is not yours", Quote(name))
 }
 
-// All returns the caller for verbs that list what several namespaces have. A peer
-// that holds every namespace lists all of them, another one its own.
+// All returns the caller for methods that list several namespaces. A peer that holds every
+// namespace lists all of them, any other peer its own.
 func (i Identity) All() Caller {
 	c := Caller{Namespace: i.Own(), Actor: i.Actor}
 	if i.Every {
@@ -59,14 +59,13 @@ func (i Identity) holds(ns Namespace) bool {
 	return slices.Contains(i.Namespaces, ns)
 }
 
-// EveryNamespace in a [Caller] stands for all namespaces together. Only verbs
-// that list, subscribe or decide by an approval's ID accept it; all others answer
-// access_denied. [ParseNamespace] refuses it, so no request can name it.
+// EveryNamespace in a [Caller] means all namespaces. Only methods that list, subscribe, or
+// decide an approval by its ID accept it; all others fail with access_denied.
+// [ParseNamespace] refuses it, so no request can name it.
 const EveryNamespace Namespace = "*"
 
-// Caller is on whose behalf a verb of the engine is done. Doors get it from an
-// [Identity]. The zero Caller is the engine's own namespace, with the engine's
-// own actor.
+// Caller identifies for whom a method of the engine is called. Servers get it from an
+// [Identity]. The zero Caller means the engine's own namespace and actor.
 type Caller struct {
 	Namespace Namespace
 	Actor     string // recorded in the audit

@@ -12,11 +12,11 @@ type RequestID string
 // SessionID identifies a sandbox that lives across requests.
 type SessionID string
 
-// Namespace identifies a tenant. It comes from the transport's identity, never
-// from what a request says of itself.
+// Namespace identifies a tenant. It comes from the transport's [Identity]; a request can only
+// choose among the namespaces of that.
 type Namespace string
 
-// DefaultNamespace is the tenant of a caller that was given no other.
+// DefaultNamespace is the namespace of a caller that has no other.
 const DefaultNamespace Namespace = "default"
 
 // ParseNamespace checks that s is 1 to 64 characters of A-Z a-z 0-9 _ . -
@@ -35,8 +35,8 @@ func ParseSessionID(s string) (SessionID, error) {
 	return SessionID(s), nil
 }
 
-// ParseRequestID checks the form of a request id. An id of the right form need
-// not exist; one of a wrong form cannot, so the error is [CodeRequestNotFound].
+// ParseRequestID checks the form of a request id, not whether it exists. An id of another
+// form cannot exist, so the error is [CodeRequestNotFound].
 func ParseRequestID(s string) (RequestID, error) {
 	if !plainName(s, "_-") {
 		return "", Errorf(CodeRequestNotFound, "request %s is not known", Quote(s))
@@ -58,8 +58,8 @@ func plainName(s, punctuation string) bool {
 	return true
 }
 
-// Quote returns s in double quotes with everything unprintable escaped, cut to
-// about 100 bytes: the way in which a caller's own text is repeated to it.
+// Quote returns s in double quotes with unprintable characters escaped, cut to about 100
+// bytes. Messages use it to repeat a caller's text.
 func Quote(s string) string {
 	const limit = 100
 	if len(s) > limit {

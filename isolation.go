@@ -2,14 +2,14 @@ package sandboxmcp
 
 import "slices"
 
-// Tier says how strong the walls of a sandbox are, as a whole.
+// Tier is the overall strength of a sandbox's isolation.
 type Tier string
 
 // The tiers, strongest first.
 const (
 	TierL4 Tier = "L4" // a kernel of its own: gVisor, Kata, a microVM
-	TierL3 Tier = "L3" // L2, with a block of user ids of its own and limits held by cgroups (needs root)
-	TierL2 Tier = "L2" // all namespaces, own root, Landlock, seccomp, no rights (needs unprivileged user namespaces)
+	TierL3 Tier = "L3" // L2, with unused host user ids and limits enforced by cgroups (needs root)
+	TierL2 Tier = "L2" // all namespaces, own root, Landlock, seccomp, no capabilities (needs unprivileged user namespaces)
 	TierL1 Tier = "L1" // Landlock and seccomp only
 	TierL0 Tier = "L0" // nothing
 )
@@ -29,13 +29,12 @@ func (t Tier) AtLeast(minimum Tier) bool {
 	return slices.Index(tierOrder, t) >= slices.Index(tierOrder, minimum)
 }
 
-// Isolation names the walls that really stood around a run. It is read from the
-// running sandbox, not from what was intended.
+// Isolation lists the walls of a run, as observed on the running sandbox.
 type Isolation struct {
 	Tier         Tier     `json:"tier"`
 	Backend      string   `json:"backend"`
 	Walls        []string `json:"walls"`
-	Weak         []string `json:"weak"`   // what does not hold or holds only partly, in words
-	Kernel       string   `json:"kernel"` // release of the kernel that held them
+	Weak         []string `json:"weak"`   // limits and walls that are not or only partly enforced, in words
+	Kernel       string   `json:"kernel"` // release of the kernel
 	PolicySHA256 string   `json:"policy_sha256"`
 }

@@ -33,8 +33,8 @@ func ParseLanguage(s string) (Language, error) {
 	}
 }
 
-// LanguageOf tells the language of a program file: by its extension, else by
-// its "#!" line, else it is [Python].
+// LanguageOf returns the language of a program file: by its extension, or else by its "#!"
+// line, or else [Python].
 func LanguageOf(name, code string) Language {
 	ext := ""
 	if i := strings.LastIndexByte(name, '.'); i >= 0 {

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// Limits bounds one execution. A field of 0 in a [Request] means the default
-// that is in force for the caller; the limits of a result are never 0.
+// Limits bounds one execution. In a [Request] a field of 0 means the caller's default. In a
+// result no field is 0.
 type Limits struct {
-	MaxRAMMB       int     `json:"max_ram_mb"`       // MiB of memory and swap of the whole sandbox, files in it included
+	MaxRAMMB       int     `json:"max_ram_mb"`       // MiB of memory and swap of the whole sandbox, including its files
 	MaxCPUCores    float64 `json:"max_cpu_cores"`    // cores, fractions allowed
 	TimeoutSeconds float64 `json:"timeout_seconds"`  // wall clock, and CPU seconds per core
-	MaxProcesses   int     `json:"max_processes"`    // the kernel is told 16 times as many tasks
+	MaxProcesses   int     `json:"max_processes"`    // the kernel's limit is 16 times as many tasks
 	MaxOutputBytes int64   `json:"max_output_bytes"` // per stream; the run is ended at 16 times as many
 }
 
@@ -23,7 +23,7 @@ const TasksPerProcess = 16
 // the run is ended.
 const OutputKillFactor = 16
 
-// DefaultLimits returns the limits that hold where nobody said otherwise.
+// DefaultLimits returns the limits that apply without any setting.
 func DefaultLimits() Limits {
 	return Limits{MaxRAMMB: 512, MaxCPUCores: 1, TimeoutSeconds: 60, MaxProcesses: 10, MaxOutputBytes: 1_000_000}
 }
@@ -42,7 +42,7 @@ func (l Limits) Timeout() time.Duration {
 // MaxTasks returns the limit on kernel tasks.
 func (l Limits) MaxTasks() int { return TasksPerProcess * l.MaxProcesses }
 
-// Over returns l with every field that is 0 taken from base.
+// Over returns l with every field of 0 replaced by that of base.
 func (l Limits) Over(base Limits) Limits {
 	if l.MaxRAMMB == 0 {
 		l.MaxRAMMB = base.MaxRAMMB
@@ -62,7 +62,7 @@ func (l Limits) Over(base Limits) Limits {
 	return l
 }
 
-// Under returns l with every field lowered to that of bound where both are set.
+// Under returns l with every field lowered to that of bound, if that is set.
 func (l Limits) Under(bound Limits) Limits {
 	lower := Limits{}
 	if bound.MaxRAMMB > 0 && l.MaxRAMMB > bound.MaxRAMMB {
@@ -105,8 +105,8 @@ func (l Limits) Clamp(ceiling Limits) (Limits, []string) {
 	return l, clamped
 }
 
-// Check refuses a field that is negative or no number, with
-// [CodeInvalidArgument]. A field of 0 passes: it means the default.
+// Check fails with [CodeInvalidArgument] if a field is negative, NaN or infinite. A field of
+// 0 is valid: it means the default.
 func (l Limits) Check() error {
 	for _, f := range []struct {
 		name string
@@ -125,18 +125,17 @@ func (l Limits) Check() error {
 	return nil
 }
 
-// LimitsChange asks for other limits of a namespace.
+// LimitsChange changes the stored limits of a namespace.
 type LimitsChange struct {
-	Limits Limits `json:"limits,omitzero"`  // a field of 0 stays as it is
-	Reset  bool   `json:"reset,omitempty"`  // the namespace keeps none but those of Limits: the configured ones hold again
+	Limits Limits `json:"limits,omitzero"`  // a field of 0 is not changed
+	Reset  bool   `json:"reset,omitempty"`  // remove all stored limits except those in Limits; the configured ones apply again
 	Strict bool   `json:"strict,omitempty"` // a limit above its ceiling is refused with limit_exceeds_cap, not clamped
 }
 
-// LimitsChanged tells the limits of a namespace before and after a change: those
-// that hold where a request names none, none above its ceiling. Sessions that
-// are there keep those that they were made with.
+// LimitsChanged has the default limits of a namespace before and after a change, none above
+// its ceiling. Existing sessions keep their limits.
 type LimitsChanged struct {
 	Previous Limits   `json:"previous"`
 	Current  Limits   `json:"current"`
-	Clamped  []string `json:"clamped"` // what was asked for and is above its ceiling
+	Clamped  []string `json:"clamped"` // requested limits that are above their ceilings
 }

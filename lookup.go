@@ -2,11 +2,10 @@ package sandboxmcp
 
 import "time"
 
-// Lookup asks for an execution by its id, whether it is still running or ended
-// long ago.
+// Lookup asks for a running or ended execution by its id.
 type Lookup struct {
 	RequestID RequestID
-	Wait      time.Duration // how long to wait for a running one to end; 0: not at all
-	Cancel    bool          // end it, if it runs in the background
-	Content   bool          // fill in the content of its artifacts
+	Wait      time.Duration // how long to wait for a running execution to end; 0: do not wait
+	Cancel    bool          // end it if it runs in the background
+	Content   bool          // return the content of its artifacts
 }

@@ -5,9 +5,9 @@ import "time"
 // ReceiptPredicateType names version 1 of the receipt. Its fields are frozen.
 const ReceiptPredicateType = "https://github.com/sandboxmcp/sandboxmcp/receipt/v1"
 
-// Receipt is a signed statement of what ran, behind which walls and what came
-// of it: a DSSE envelope whose payload is an in-toto statement with a
-// [ReceiptPredicate]. It can be checked offline with the public key.
+// Receipt is a signed statement of a run, its walls and its results: a DSSE envelope whose
+// payload is an in-toto statement with a [ReceiptPredicate]. It can be checked offline with
+// the public key.
 type Receipt struct {
 	PayloadType string             `json:"payloadType"` // application/vnd.in-toto+json
 	Payload     string             `json:"payload"`     // base64 of the statement
@@ -20,8 +20,7 @@ type ReceiptSignature struct {
 	Sig   string `json:"sig"`   // ed25519 over the DSSE pre-authentication encoding, base64
 }
 
-// ReceiptPredicate is what a receipt states. A part that the product does not
-// have yet is null.
+// ReceiptPredicate is the content of a receipt. A part that is not implemented yet is null.
 type ReceiptPredicate struct {
 	Version         int               `json:"version"` // 1
 	Product         string            `json:"product"` // version of the product
@@ -42,8 +41,8 @@ type ReceiptPredicate struct {
 	Limits          Limits            `json:"limits"`
 	Isolation       *Isolation        `json:"isolation"`
 	Network         *Network          `json:"network"`
-	Secrets         []string          `json:"secrets"`    // names of secrets that the run saw; null: no vault
-	Checkpoint      *string           `json:"checkpoint"` // audit checkpoint; null: not built
+	Secrets         []string          `json:"secrets"`    // names of the secrets that the run got; null: no vault
+	Checkpoint      *string           `json:"checkpoint"` // audit checkpoint; null: not implemented
 }
 
 // ReceiptArtifact is a file in a receipt.

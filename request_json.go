@@ -9,14 +9,14 @@ import (
 // plainRequest is a Request with the default encoding.
 type plainRequest Request
 
-// encodedRequest carries text that is not valid UTF-8 beside the fields that
-// hold it, because JSON would replace its bytes.
+// encodedRequest has extra fields for text that is not valid UTF-8, because JSON would
+// replace its bytes.
 type encodedRequest struct {
 	*plainRequest
 	Raw *rawText `json:"raw,omitempty"`
 }
 
-// rawText holds texts in base64.
+// rawText has texts in base64.
 type rawText struct {
 	Code []byte   `json:"code_base64,omitempty"`
 	Env  []rawVar `json:"env_base64,omitempty"`
@@ -28,8 +28,8 @@ type rawVar struct {
 	Value []byte `json:"value"`
 }
 
-// MarshalJSON encodes every field but the writers. Code and values of Env that are
-// not valid UTF-8 arrive unchanged.
+// MarshalJSON encodes all fields except the writers. Code and values of Env that are not
+// valid UTF-8 are preserved.
 func (r Request) MarshalJSON() ([]byte, error) {
 	raw := &rawText{}
 	if !utf8.ValidString(r.Code) {
@@ -53,7 +53,7 @@ func (r Request) MarshalJSON() ([]byte, error) {
 	return json.Marshal(encodedRequest{(*plainRequest)(&r), raw})
 }
 
-// UnmarshalJSON decodes what MarshalJSON wrote, and refuses unknown fields.
+// UnmarshalJSON decodes the output of MarshalJSON. It refuses unknown fields.
 func (r *Request) UnmarshalJSON(data []byte) error {
 	in := encodedRequest{plainRequest: (*plainRequest)(r)}
 	d := json.NewDecoder(bytes.NewReader(data))

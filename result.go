@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// Status tells how an execution ended.
+// Status says how an execution ended.
 type Status string
 
-// The statuses. Running is that of a background run that has not ended yet.
+// The statuses. StatusRunning is that of a background run that has not ended yet.
 const (
 	StatusCompleted   Status = "completed"     // exit code 0
 	StatusFailed      Status = "failed"        // another exit code
-	StatusTimedOut    Status = "timed_out"     // stopped at timeout_seconds
-	StatusOutOfMemory Status = "out_of_memory" // ended by the memory limit
-	StatusOutputLimit Status = "output_limit"  // stopped at 16 times max_output_bytes
-	StatusSignalled   Status = "signalled"     // a signal of its own making ended it
-	StatusCancelled   Status = "cancelled"     // the caller stopped it
+	StatusTimedOut    Status = "timed_out"     // ended at timeout_seconds
+	StatusOutOfMemory Status = "out_of_memory" // ended because of the memory limit
+	StatusOutputLimit Status = "output_limit"  // ended at 16 times max_output_bytes
+	StatusSignalled   Status = "signalled"     // ended by a signal that the product did not send
+	StatusCancelled   Status = "cancelled"     // ended by the caller
 	StatusRejected    Status = "rejected"      // not run: the syntax is wrong
 	StatusRunning     Status = "running"       // in the background, not ended
 )
@@ -26,15 +26,15 @@ func Statuses() []Status {
 	return []Status{StatusCompleted, StatusFailed, StatusTimedOut, StatusOutOfMemory, StatusOutputLimit, StatusSignalled, StatusCancelled, StatusRejected}
 }
 
-// Exit codes that are not the program's own.
+// Exit codes that the program has not chosen itself.
 const (
-	ExitStopped     = -1  // we stopped it: timeout, output limit, cancel
-	ExitOutOfMemory = 137 // the memory limit ended it
+	ExitStopped     = -1  // ended by the product: timeout, output limit, cancel
+	ExitOutOfMemory = 137 // ended because of the memory limit
 	ExitSignalBase  = 128 // plus the signal's number
 )
 
-// Result is what one execution came to. The order of the fields is the order of
-// the JSON object; the first eleven are those of sandboxmcp (Python).
+// Result is the result of one execution. The order of the fields is that of the JSON object.
+// The first eleven are those of the Python project sandboxmcp.
 type Result struct {
 	RequestID  RequestID      `json:"request_id"`
 	Success    bool           `json:"success"` // status is completed
@@ -49,21 +49,21 @@ type Result struct {
 	Metadata   map[string]any `json:"metadata"`
 
 	Status          Status        `json:"status"`
-	Signal          string        `json:"signal,omitempty"` // "SIGKILL" when a signal ended it
+	Signal          string        `json:"signal,omitempty"` // name of the signal that ended the program, such as "SIGKILL"
 	SessionID       *SessionID    `json:"session_id"`
-	StateLost       bool          `json:"state_lost,omitempty"` // the session's interpreter was ended: its files are there, its variables are not
+	StateLost       bool          `json:"state_lost,omitempty"` // the session's interpreter has ended: its files are kept, its variables are lost
 	Backend         string        `json:"backend"`
 	StdoutTruncated bool          `json:"stdout_truncated"`
 	StderrTruncated bool          `json:"stderr_truncated"`
 	Results         []RichResult  `json:"results"`
-	Error           *ProgramError `json:"error"` // the uncaught exception; nil when there was none
+	Error           *ProgramError `json:"error"` // the uncaught exception; nil: none
 	Network         Network       `json:"network"`
 	Isolation       *Isolation    `json:"isolation"` // nil while no sandbox was built
 	Receipt         *Receipt      `json:"receipt"`   // nil until the run has ended
 }
 
-// ResourceUsage is what an execution took, measured by the kernel where the
-// isolation report names a memory, task or CPU wall, else sampled.
+// ResourceUsage is what an execution used. The kernel measures it if the isolation report
+// lists a memory, task or CPU limit; otherwise it is sampled.
 type ResourceUsage struct {
 	PeakRAMMB   float64 `json:"peak_ram_mb"` // MiB
 	CPUSeconds  float64 `json:"cpu_seconds"` // user and system, all processes
@@ -76,32 +76,31 @@ type ResourceUsage struct {
 type ProgramError struct {
 	Name      string   `json:"name"`      // its class
 	Value     string   `json:"value"`     // its text
-	Traceback []string `json:"traceback"` // lines, without frames of ours
+	Traceback []string `json:"traceback"` // lines, without frames of the driver
 }
 
-// RichResult is a MIME bundle: one value in several forms. The key is_main_result
-// is a bool, every other key a MIME type.
+// RichResult is a MIME bundle: a value in several forms. Its keys are MIME types, and
+// is_main_result with a bool.
 type RichResult map[string]any
 
-// Network tells what a run asked of the network.
+// Network lists the destinations that a run has reached or was denied.
 type Network struct {
 	Allowed []string        `json:"allowed"`
 	Denied  []DeniedRequest `json:"denied"`
 }
 
-// DeniedRequest is a destination that was refused. Port is 0 where only the name
-// was asked for.
+// DeniedRequest is a destination that was denied. Port is 0 for a DNS question.
 type DeniedRequest struct {
 	Host   string `json:"host"`
 	Port   int    `json:"port"`
 	Times  int    `json:"times"`
-	Reason string `json:"reason,omitempty"` // of the last time
+	Reason string `json:"reason,omitempty"` // of the latest attempt
 }
 
-// Artifact is a file that a run left below /mnt/data.
+// Artifact is a file below /mnt/data that a run has made or changed.
 type Artifact struct {
 	Name        string    `json:"name"`        // path below /mnt/data
-	ContentB64  []byte    `json:"content_b64"` // base64 in JSON; empty where the door shortens it
+	ContentB64  []byte    `json:"content_b64"` // base64 in JSON; may be left out of an answer
 	SizeBytes   int64     `json:"size_bytes"`
 	SHA256      string    `json:"sha256"`
 	Signature   string    `json:"signature"` // ed25519 over the DSSE statement, base64
@@ -118,7 +117,7 @@ type SkippedFile struct {
 	Reason string `json:"reason"`
 }
 
-// MarshalJSON prints an absent content as an empty string.
+// MarshalJSON encodes missing content as an empty string.
 func (a Artifact) MarshalJSON() ([]byte, error) {
 	type plain Artifact
 	if a.ContentB64 == nil {

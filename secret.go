@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// redacted is what a [Secret] prints.
+// redacted is printed in place of a [Secret].
 const redacted = "***REDACTED***"
 
-// Secret is text that does not print: every way of formatting, encoding or
-// logging it shows the same placeholder. [Secret.Reveal] gives the text. The zero
-// value is empty. Two of the same text need not be equal by ==.
+// Secret is text that is not printed: formatting, encoding and logging show a placeholder.
+// [Secret.Reveal] returns the text. The zero value is empty. Two secrets with the same text
+// need not be equal by ==.
 type Secret struct {
-	text *string // a pointer, so that not even a struct that holds one in a field of its own shows it
+	text *string // a pointer, so that printing a struct with an unexported Secret field does not show the text
 }
 
-// NewSecret makes a secret of a text.
+// NewSecret returns a secret with a text.
 func NewSecret(text string) Secret { return Secret{&text} }
 
 // Reveal returns the secret's text.
@@ -42,28 +42,27 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 // LogValue returns a placeholder.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
 
-// SecretInfo is what may be told of a secret in a vault: everything but its value.
+// SecretInfo describes a secret in a vault, without its value.
 type SecretInfo struct {
-	Key       string     `json:"key"` // the name of the variable that programs have it in
+	Key       string     `json:"key"` // name of the environment variable of programs
 	Namespace Namespace  `json:"namespace"`
-	CreatedAt time.Time  `json:"created_at"` // when its value was set; zero in a vault that does not know
+	CreatedAt time.Time  `json:"created_at"` // when the value was set; zero if the vault does not record it
 	ExpiresAt *time.Time `json:"expires_at"` // nil: never
 }
 
-// VaultList is what the vault of a server has of a namespace.
+// VaultList lists the secrets of a namespace.
 type VaultList struct {
-	Kind    string       `json:"kind"` // where secrets are kept: sealed, memory or env
+	Kind    string       `json:"kind"` // where secrets are stored: sealed, memory or env
 	Secrets []SecretInfo `json:"secrets"`
 }
 
-// SecretSpec asks for a secret to be put into a vault, in place of one of the same
-// key.
+// SecretSpec is a secret to store in a vault. It replaces one with the same key.
 type SecretSpec struct {
-	Key   string        // [A-Za-z_][A-Za-z0-9_]{0,127}, and no name that steers programs
+	Key   string        // [A-Za-z_][A-Za-z0-9_]{0,127}, except names such as PATH that change how programs work
 	Value Secret        // 8 bytes to 64 KiB, without a NUL
-	TTL   time.Duration // how long it is there; 0: until it is deleted
+	TTL   time.Duration // lifetime; 0: until it is deleted
 }
 
-// SecretRef is how an environment variable of a request names a secret of its
-// namespace in place of a value: the prefix and the secret's key.
+// SecretRef is the prefix by which a variable in Request.Env refers to a secret of the
+// namespace: the prefix and the secret's key.
 const SecretRef = "secret://"

@@ -6,27 +6,27 @@ import (
 	"time"
 )
 
-// SessionStatus says whether a session can be used.
+// SessionStatus is the state of a session.
 type SessionStatus string
 
 // The states of a session.
 const (
-	SessionActive  SessionStatus = "active"  // it waits for a run
-	SessionBusy    SessionStatus = "busy"    // a run is going
-	SessionExpired SessionStatus = "expired" // it is gone, and for 24 h its id says so
+	SessionActive  SessionStatus = "active"  // ready for a run
+	SessionBusy    SessionStatus = "busy"    // executing a run
+	SessionExpired SessionStatus = "expired" // ended within the last 24 h
 )
 
-// SessionSpec asks for a session. The zero value of a field is its default.
+// SessionSpec describes a session to make. The zero value of a field is its default.
 type SessionSpec struct {
-	ID       SessionID     `json:"session_id,omitempty"` // of the caller's choice; empty: one is made
+	ID       SessionID     `json:"session_id,omitempty"` // chosen by the caller; empty: the engine makes one
 	Language Language      `json:"language,omitempty"`
 	Limits   Limits        `json:"limits,omitzero"`
 	Strict   bool          `json:"strict,omitempty"` // a limit above its ceiling is refused, not clamped
 	Modest   bool          `json:"modest,omitempty"` // see Request
-	TTL      time.Duration `json:"ttl_ns,omitempty"` // how long it lives without being used; 0: the configured one
+	TTL      time.Duration `json:"ttl_ns,omitempty"` // lifetime without use; 0: the configured one
 	Backend  string        `json:"backend,omitempty"`
-	Fresh    bool          `json:"fresh,omitempty"`   // each run has an interpreter of its own: files stay, variables do not
-	Offline  bool          `json:"offline,omitempty"` // no run in it has a network, whatever is open
+	Fresh    bool          `json:"fresh,omitempty"`   // each run has a new interpreter: files are kept, variables are not
+	Offline  bool          `json:"offline,omitempty"` // runs have no network, even if domains are open
 }
 
 // Session is a sandbox that lives across requests.
@@ -41,11 +41,11 @@ type Session struct {
 	Limits       Limits        `json:"resource_limits"`
 	Namespace    Namespace     `json:"namespace"`
 	Isolation    *Isolation    `json:"isolation"`
-	Owner        string        `json:"owner"`             // the server that has it
-	Clamped      []string      `json:"clamped,omitempty"` // the limits that were above their ceilings and lowered when it was made; told then only
+	Owner        string        `json:"owner"`             // the server that runs it
+	Clamped      []string      `json:"clamped,omitempty"` // limits that were lowered to their ceilings; only in the answer of CreateSession
 }
 
-// MarshalJSON gives the id under both of its names.
+// MarshalJSON encodes the id as both id and session_id.
 func (s Session) MarshalJSON() ([]byte, error) {
 	type plain Session
 	return json.Marshal(struct {
@@ -60,31 +60,30 @@ type SessionFile struct {
 	Filename    string  `json:"filename"` // its last part
 	SizeBytes   int64   `json:"size_bytes"`
 	MIMEType    string  `json:"mime_type"`
-	DownloadURL *string `json:"download_url"` // nil when no server hands it out
-	SHA256      string  `json:"sha256"`       // empty in a list where it, or all files together, are too large to look into
+	DownloadURL *string `json:"download_url"` // nil: no HTTP server serves it
+	SHA256      string  `json:"sha256"`       // may be empty in a list, if this file or all files together are too large to hash
 }
 
-// Upload asks for a file to be put into a session.
+// Upload is a file to store in a session.
 type Upload struct {
-	SessionID SessionID    // empty: a session is made
-	Session   *SessionSpec // how it is made, also when SessionID is not there; nil: with every default, and only when SessionID is empty
+	SessionID SessionID    // empty: make a session
+	Session   *SessionSpec // for a session that has to be made, also if SessionID does not exist; nil: defaults, and only if SessionID is empty
 	Name      string       // a path below /mnt/data, or relative to it
 	Content   []byte
-	Body      io.Reader // the content, in place of Content; nil: Content is it
-	Size      int64     // bytes of Body; -1: not known
+	Body      io.Reader // the content, instead of Content; nil: use Content
+	Size      int64     // bytes of Body; -1: unknown
 	Overwrite bool
 }
 
-// Bridge asks for values to be handed from one session to another, or kept for
-// the namespace.
+// Bridge passes values from one session to another, or stores them for the namespace.
 type Bridge struct {
-	Data map[string]json.RawMessage `json:"data"` // the values; nil: they come from From
+	Data map[string]json.RawMessage `json:"data"` // the values; nil: take those of From
 	From SessionID                  `json:"from_session,omitempty"`
-	To   SessionID                  `json:"to_session,omitempty"` // empty: they stay in the namespace
-	Keys []string                   `json:"keys,omitempty"`       // of From; empty: all
+	To   SessionID                  `json:"to_session,omitempty"` // empty: store them in the namespace
+	Keys []string                   `json:"keys,omitempty"`       // keys to take from From; empty: all
 }
 
-// Bridged is what was handed over.
+// Bridged is the result of a [Bridge].
 type Bridged struct {
 	Bridged bool                       `json:"bridged"`
 	Data    map[string]json.RawMessage `json:"data"`
@@ -92,7 +91,7 @@ type Bridged struct {
 	Bytes   int64                      `json:"bytes"`
 }
 
-// State is what a namespace, or one session of it, has.
+// State is the state of a namespace, or of one of its sessions.
 type State struct {
 	Namespace Namespace      `json:"namespace"`
 	VaultKeys []string       `json:"vault_keys"`
@@ -103,7 +102,7 @@ type State struct {
 	Files     []SessionFile  `json:"files"`
 }
 
-// EgressState is what is open to a namespace, and what was asked for.
+// EgressState has the open domains of a namespace, and the pending questions.
 type EgressState struct {
 	Allowed []string   `json:"allowed"`
 	Pending []Approval `json:"pending"`

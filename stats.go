@@ -1,36 +1,36 @@
 package sandboxmcp
 
-// QueueStats is the state of admission.
+// QueueStats is the state of the queue.
 type QueueStats struct {
 	MaxConcurrent  int   `json:"max_concurrent"`
 	Active         int   `json:"active"`
 	Queued         int   `json:"queued"`
-	TotalProcessed int64 `json:"total_processed"` // requests that were admitted and have ended
+	TotalProcessed int64 `json:"total_processed"` // requests that have run and ended
 }
 
-// Stats is what the engine counts since it was opened.
+// Stats has the engine's statistics since it was opened.
 type Stats struct {
 	Queue      QueueStats       `json:"queue"`
 	Sessions   int              `json:"sessions"` // live sessions
 	Executions map[Status]int64 `json:"executions"`
-	LatencyMS  Latency          `json:"latency_ms"` // of the last 1 024 executions, whole way through the engine
-	Pool       map[string]int   `json:"pool"`       // what is kept ready, by kind
+	LatencyMS  Latency          `json:"latency_ms"` // of the latest 1,024 executions, from request to result
+	Pool       map[string]int   `json:"pool"`       // number of things that are kept ready, by kind
 	Resources  ResourceTotals   `json:"resources"`  // of the server's own process
 }
 
-// Latency is a pair of percentiles in milliseconds; 0 while nothing has run.
+// Latency has percentiles in milliseconds; 0: nothing has run yet.
 type Latency struct {
 	P50 float64 `json:"p50"`
 	P99 float64 `json:"p99"`
 }
 
-// ResourceTotals is what a process takes: resident memory in MiB, CPU in seconds.
+// ResourceTotals is the resident memory in MiB and the CPU time in seconds of a process.
 type ResourceTotals struct {
 	RAMMB      float64 `json:"ram_mb"`
 	CPUSeconds float64 `json:"cpu_seconds"`
 }
 
-// Runtimes is what can be run here, and on what.
+// Runtimes lists the languages and the backends of a server.
 type Runtimes struct {
 	Runtimes []Runtime     `json:"runtimes"`
 	Backends []BackendInfo `json:"backends"`
@@ -42,15 +42,15 @@ type Runtime struct {
 	Available         bool     `json:"available"`
 	Version           string   `json:"version"`
 	Backend           string   `json:"backend"`
-	Path              string   `json:"path"` // the real binary, behind version-manager shims
+	Path              string   `json:"path"` // the interpreter's binary, not the shim of a version manager
 	PackagesPreloaded []string `json:"packages_preloaded"`
-	Hint              string   `json:"hint,omitempty"` // how to install it when it is not there
+	Hint              string   `json:"hint,omitempty"` // how to install it, if it is missing
 }
 
-// BackendInfo is a place where code can run.
+// BackendInfo describes a backend.
 type BackendInfo struct {
 	Name      string     `json:"name"`
 	Available bool       `json:"available"`
-	Reason    string     `json:"reason"`    // why it is not available; empty when it is
-	Isolation *Isolation `json:"isolation"` // of the trial run at start; nil when not available
+	Reason    string     `json:"reason"`    // why it is not available; empty if it is
+	Isolation *Isolation `json:"isolation"` // of the trial at start; nil if not available
 }

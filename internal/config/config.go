@@ -1,10 +1,10 @@
-// Package config knows every setting once: its key in a YAML file, its
-// environment variable, its default, its legal form and one line about it. It
-// reads them in the order flag, environment, YAML, default, and remembers
-// where each value came from. What cannot be read stops the program by name:
-// a setting is never guessed at and never silently left out.
+// Package config defines every setting in one place: its key in a YAML file, its
+// environment variable, its default, its legal values and one line of documentation. A
+// flag wins over the environment, that over the YAML file, and that over the default. The
+// source of each value is recorded. A value that is not legal stops the program with an
+// error that names it; no setting is guessed or silently ignored.
 //
-// To add a setting: a field in [Config] and its row in the table of rows.go.
+// To add a setting, add a field to [Config] and a row to the table in rows.go.
 // `make generate` then writes it into docs/config.md.
 package config
 
@@ -35,14 +35,14 @@ const (
 type Sources struct {
 	Env   []string          // KEY=value, as os.Environ gives it
 	File  string            // path of a YAML file; empty: none
-	Flags map[string]string // setting key to text, only of flags that were given
+	Flags map[string]string // key to text, of the flags that were given
 }
 
-// Config holds every setting, checked. It is not changed after [Load] and may
-// be read by several goroutines. Printing it shows no secret.
+// Config holds every setting, validated. It does not change after [Load] and may be read
+// concurrently. Printing it shows no secret.
 type Config struct {
 	StateDir    string // absolute
-	SQLitePath  string // empty: the store's own place in StateDir
+	SQLitePath  string // empty: the default path in StateDir
 	Audit       string // sqlite or memory
 	Synchronous string // normal or full
 
@@ -56,7 +56,7 @@ type Config struct {
 	MaxQueued         int // per namespace
 	IsolationMin      sandboxmcp.Tier
 	UIDRange          UIDRange
-	SandboxPool       bool // what a dead sandbox leaves is kept for the next
+	SandboxPool       bool // reuse parts of ended sandboxes, and build sandboxes ahead
 
 	MaxRAMMB       int
 	MaxCPUCores    float64
@@ -67,7 +67,7 @@ type Config struct {
 	WorkQuotaMB    int
 
 	CeilingRAMMB          int
-	CeilingCPUCores       float64 // 0: the machine's cores
+	CeilingCPUCores       float64 // 0: as many as the machine has
 	CeilingTimeoutSeconds float64
 	CeilingProcesses      int
 	CeilingOutputBytes    int64
@@ -115,7 +115,7 @@ type Config struct {
 	APIKeys     []APIKey
 	CORSOrigins []string
 
-	Tools Tools // the five tools of mcp-code-sandbox, sessions and the log
+	Tools Tools
 
 	Test              bool
 	EgressTestResolve []Mapping
@@ -125,8 +125,8 @@ type Config struct {
 	sources map[string]Source
 }
 
-// Tools holds the settings that came with mcp-code-sandbox. They govern its
-// five tools, sessions, the artifact server and the log.
+// Tools holds the settings of mcp-code-sandbox: for its five tools, sessions, the artifact
+// server and the log.
 type Tools struct {
 	Image                string
 	MemoryLimit          Size
@@ -148,9 +148,9 @@ type Tools struct {
 	Network              string // none or approved
 }
 
-// Load reads the settings. It fails with [sandboxmcp.CodeInvalidArgument] and
-// names the variable, flag, or file and line, the value and the legal form. A
-// secret's value is never in the message.
+// Load reads the settings. If a value is not legal, it fails with
+// [sandboxmcp.CodeInvalidArgument] and names the variable, the flag, or the file and line,
+// and the value and its legal form. The message never contains the value of a secret.
 func Load(src Sources) (*Config, error) {
 	c := &Config{sources: map[string]Source{}}
 	c.rows = table(c)
@@ -210,7 +210,7 @@ func (c *Config) readFlags(flags map[string]string) error {
 	return nil
 }
 
-// settle fills in what depends on other settings, and refuses combinations.
+// settle computes settings that depend on others, and refuses invalid combinations.
 func (c *Config) settle(env map[string]string) error {
 	if !c.Test {
 		for _, r := range c.rows {
@@ -236,7 +236,7 @@ func (c *Config) settle(env map[string]string) error {
 	return c.checkCeilings()
 }
 
-// checkCeilings refuses a limit that was set above a ceiling that was set.
+// checkCeilings fails if a limit that the operator has set is above its ceiling.
 func (c *Config) checkCeilings() error {
 	_, over := c.defaults().Clamp(c.Ceilings())
 	for _, key := range over {
@@ -268,15 +268,15 @@ func (c *Config) Ceilings() sandboxmcp.Limits {
 	return l
 }
 
-// Limits returns what holds for a caller who asks for nothing: the configured
-// defaults, none above its ceiling.
+// Limits returns the limits of a request that asks for none: the configured defaults, each
+// lowered to its ceiling.
 func (c *Config) Limits() sandboxmcp.Limits {
 	l, _ := c.defaults().Clamp(c.Ceilings())
 	return l
 }
 
-// ToolLimits returns the limits of the five tools of mcp-code-sandbox. One is 0
-// where its own variable is not set: the engine's holds.
+// ToolLimits returns the limits of the five tools of mcp-code-sandbox. A limit is 0 if its
+// variable is not set; the default of Limits applies then.
 func (c *Config) ToolLimits() sandboxmcp.Limits {
 	l := sandboxmcp.Limits{}
 	if c.Source("sandbox_memory_limit") != FromDefault {
@@ -293,8 +293,8 @@ func (c *Config) ToolLimits() sandboxmcp.Limits {
 	return l
 }
 
-// Port returns the HTTP port and whether the operator chose it: one that was
-// chosen is never exchanged for another when it is taken.
+// Port returns the HTTP port, and whether the operator has set it. A port that was set is
+// never replaced by another one if it is in use.
 func (c *Config) Port() (port int, chosen bool) {
 	for _, from := range []Source{FromFlag, FromEnv, FromYAML} {
 		if c.Source("api_port") == from {
@@ -307,7 +307,7 @@ func (c *Config) Port() (port int, chosen bool) {
 	return c.APIPort, false
 }
 
-// Source tells where a setting came from; [FromDefault] for an unknown key.
+// Source returns the source of a setting; [FromDefault] for an unknown key.
 func (c *Config) Source(key string) Source {
 	if s, ok := c.sources[key]; ok {
 		return s
@@ -315,8 +315,8 @@ func (c *Config) Source(key string) Source {
 	return FromDefault
 }
 
-// Idle names the settings that somebody set although what they set is not
-// built yet: who sets one must not believe that it holds.
+// Idle returns the keys of settings that were set but have no effect yet, so that the caller
+// can warn about them.
 func (c *Config) Idle() []string {
 	var keys []string
 	for _, r := range c.rows {
@@ -327,7 +327,7 @@ func (c *Config) Idle() []string {
 	return keys
 }
 
-// Value is one setting as it is shown.
+// Value is a setting for display.
 type Value struct {
 	Key    string
 	Env    string // empty: no variable
@@ -345,15 +345,15 @@ func (c *Config) Values() []Value {
 	return out
 }
 
-// Row is a setting as it is documented.
+// Row is the documentation of a setting.
 type Row struct {
-	Group   string // heading under which it stands
-	Key     string // in a YAML file; empty: an environment variable only
+	Group   string // heading in the documentation
+	Key     string // key in a YAML file; empty: only an environment variable
 	Env     string // empty: no variable
-	Default string // as it would be written in the variable
-	Legal   string // its legal form, after "it has to be"
+	Default string // as written in the variable
+	Legal   string // legal values, to follow "it has to be"
 	Doc     string
-	Later   bool // it is read and checked, and has no effect yet
+	Later   bool // validated, but without effect yet
 }
 
 // Rows lists the documentation of every setting.
@@ -369,8 +369,8 @@ func Rows() []Row {
 	return out
 }
 
-// environment picks the variables that may be ours. Names of mcp-code-sandbox
-// are taken in any case; the exact spelling wins.
+// environment returns the variables by name. Names that begin with SANDBOX_ match in any
+// case, as in mcp-code-sandbox; the exact spelling wins.
 func environment(env []string) map[string]string {
 	out := map[string]string{}
 	for _, kv := range env {
@@ -396,7 +396,7 @@ func stateDir(set string, env map[string]string) (string, error) {
 		}
 		home := env["HOME"]
 		if !filepath.IsAbs(home) {
-			return "", sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "there is no place for the state: HOME is not set").
+			return "", sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "no state directory: HOME is not set").
 				WithHint("set SANDBOXMCP_STATE_DIR to a directory")
 		}
 		return filepath.Join(home, ".local", "state", "sandboxmcp"), nil
@@ -408,7 +408,7 @@ func stateDir(set string, env map[string]string) (string, error) {
 	return abs, nil
 }
 
-// readable turns a failure of the file system into a sentence without the path.
+// readable returns the message of a file system error without its path.
 func readable(err error) string {
 	if errors.Is(err, os.ErrNotExist) {
 		return "no such file"

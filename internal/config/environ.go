@@ -2,6 +2,6 @@ package config
 
 import "os"
 
-// Environ is this process's environment, for callers that are handed none. It
-// is the one place where it is read.
+// Environ returns this process's environment. Only this function reads it; all other code
+// gets it as an argument.
 func Environ() []string { return os.Environ() }

@@ -15,7 +15,7 @@ import (
 // maxFile bounds a settings file; a real one has a few hundred bytes.
 const maxFile = 1 << 20
 
-// readFile takes the settings of a YAML file. Every key has to be known.
+// readFile reads settings from a YAML file. It fails on an unknown key.
 func (c *Config) readFile(path string) error {
 	data, err := plainfile.Read(path, maxFile)
 	if err != nil {
@@ -69,7 +69,7 @@ func (c *Config) readPair(path string, p *ast.MappingValueNode, byKey map[string
 		return at(path, p.Key, msg)
 	}
 	if r.envOnly() {
-		return at(path, p.Key, key+" cannot stand in a file; it is the variable "+r.env)
+		return at(path, p.Key, key+" cannot be set in a file; set the variable "+r.env)
 	}
 	if _, null := p.Value.(*ast.NullNode); null {
 		return nil
@@ -106,7 +106,7 @@ func (c *Config) readPair(path string, p *ast.MappingValueNode, byKey map[string
 	return nil
 }
 
-// plain returns the text of a scalar, as it is written.
+// plain returns the text of a scalar as written. It returns false for other nodes.
 func plain(n ast.Node) (string, bool) {
 	switch v := n.(type) {
 	case *ast.StringNode:
@@ -125,7 +125,7 @@ func at(path string, n ast.Node, msg string) error {
 		line = t.Position.Line
 	}
 	return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s:%d: %s", path, line, msg).
-		WithHint("see `sandboxmcp config` for every setting")
+		WithHint("`sandboxmcp config` lists every setting")
 }
 
 func syntaxError(path string, err error) error {
@@ -141,8 +141,7 @@ func syntaxError(path string, err error) error {
 		WithHint("correct the YAML")
 }
 
-// guess returns the known key that is nearest to a misspelt one, or nothing
-// when none is near.
+// guess returns the known key that is closest to a misspelled one, or "".
 func guess(key string, known map[string]row) string {
 	best, at := "", max(2, len(key)/3)+1
 	for k, r := range known {

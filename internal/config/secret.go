@@ -9,7 +9,7 @@ import (
 
 const redacted = "***REDACTED***"
 
-// APIKey is a key of the HTTP doors with the namespaces that it holds.
+// APIKey is a key for the HTTP API, with the namespaces that its callers may use.
 type APIKey struct {
 	Key        sandboxmcp.Secret
 	Namespaces []sandboxmcp.Namespace // the first is the default; empty: the server's own
@@ -50,7 +50,7 @@ func keys(to *[]APIKey) value {
 }
 
 func parseKey(s string) (APIKey, bool) {
-	// A key may end in "=" itself, as base64 does: the last one separates.
+	// The last "=" separates key and namespaces, unless it ends the text: a base64 key may end in "=".
 	key, names := s, ""
 	if i := strings.LastIndexByte(s, '='); i > 0 && i < len(s)-1 {
 		key, names = s[:i], s[i+1:]

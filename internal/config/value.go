@@ -12,18 +12,18 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// value is a setting's place in a [Config] with the way to read and show it.
+// value is a field of a [Config] with functions to parse and show it.
 type value struct {
-	// set takes one text, or any number for a list, and reports whether they
-	// are legal. Nothing is changed when they are not.
+	// set parses one text, or any number of them for a list. It returns false and
+	// changes nothing if one is not legal.
 	set    func(items []string) bool
 	show   func() any
 	legal  func() string
 	isList bool
 }
 
-// assign sets a row from the text of a variable, a flag or a default. Empty
-// text is the empty list, and leaves a single value at its zero.
+// assign sets a row from the text of a variable, a flag or a default. Empty text means an
+// empty list, and leaves a single value unchanged.
 func (r row) assign(s string) bool {
 	if !r.into.isList {
 		return s == "" || r.into.set([]string{s})
@@ -86,7 +86,7 @@ func integer[T ~int | ~int64](to *T, low, high T) value {
 	})
 }
 
-// number takes what is above low and at most high. A low of -1 means that 0 is legal.
+// number accepts numbers above low and up to high. A low of -1 means that 0 is legal.
 func number(to *float64, low, high float64) value {
 	legal := "a number above 0 and at most " + strconv.FormatFloat(high, 'f', -1, 64)
 	if low < 0 {
@@ -116,7 +116,7 @@ func list(to *[]string, check func(string) bool, legal string) value {
 	}
 }
 
-// items is a list whose entries are more than text.
+// items is a list whose entries are parsed.
 func items[T fmt.Stringer](to *[]T, legal string, parse func(string) (T, bool)) value {
 	return value{
 		set: func(texts []string) bool {
@@ -143,7 +143,7 @@ func items[T fmt.Stringer](to *[]T, legal string, parse func(string) (T, bool)) 
 	}
 }
 
-// address is a URL whose password, if it has one, is not shown.
+// address is a URL; a password in it is not shown.
 func address(to *string) value {
 	v := text(to, func(s string) bool {
 		u, err := url.Parse(s)
@@ -169,7 +169,7 @@ func resolver(to *netip.AddrPort) value {
 	return v
 }
 
-// Size is a number of bytes with the text it was written as.
+// Size is a number of bytes with its original text.
 type Size struct {
 	Text  string // such as 512m
 	Bytes int64
@@ -197,7 +197,7 @@ type UIDRange struct {
 	First, Last uint32
 }
 
-// uidBlock is how many user ids one sandbox takes.
+// uidBlock is how many user ids a server leases at once.
 const uidBlock = 65536
 
 func uids(to *UIDRange) value {
@@ -205,7 +205,7 @@ func uids(to *UIDRange) value {
 		a, b, ok := strings.Cut(s, "-")
 		first, err1 := strconv.ParseUint(a, 10, 32)
 		last, err2 := strconv.ParseUint(b, 10, 32)
-		// The last id of all means "unchanged" to the kernel.
+		// The kernel reads the highest id as "do not change".
 		ok = ok && err1 == nil && err2 == nil && first >= uidBlock && last < math.MaxUint32 && last >= first+uidBlock-1
 		return UIDRange{First: uint32(first), Last: uint32(last)}, ok
 	})
@@ -240,14 +240,14 @@ func hostPortOK(s string) bool {
 	return err == nil && wordOK(host) && portOK(port)
 }
 
-// Mapping says where a connection to a host goes instead of to its address.
+// Mapping redirects connections to a host to an address. For tests.
 type Mapping struct {
 	Host sandboxmcp.Host
 	Port int // of the host; 0: every port
 	To   netip.AddrPort
 }
 
-// String returns the mapping as it is written: name[:port]=ip:port.
+// String returns the mapping in the form name[:port]=ip:port.
 func (m Mapping) String() string {
 	return sandboxmcp.Domain{Host: m.Host, Port: m.Port}.String() + "=" + m.To.String()
 }

@@ -14,9 +14,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// arguments are the arguments of a call after they were checked: every one is
-// known and has the type of its schema. Absent ones are not filled in; what
-// absence means is the engine's to say.
+// arguments are the checked arguments of a call: every one is known and has the type of its
+// schema. Defaults are not filled in; the engine applies them.
 type arguments map[string]any
 
 func (a arguments) text(name string) string    { v, _ := a[name].(string); return v }
@@ -24,7 +23,7 @@ func (a arguments) flag(name string) bool      { v, _ := a[name].(bool); return 
 func (a arguments) number(name string) float64 { v, _ := a[name].(float64); return v }
 func (a arguments) whole(name string) int      { return int(a.number(name)) }
 
-// flagOr returns a flag whose absence means something else than false.
+// flagOr returns a flag, or absent if it was not given.
 func (a arguments) flagOr(name string, absent bool) bool {
 	if v, ok := a[name].(bool); ok {
 		return v
@@ -45,7 +44,7 @@ func (a arguments) texts(name string) map[string]string {
 	return out
 }
 
-// words are the texts of a list that was checked to hold nothing else.
+// words returns the strings of a list that was checked to have only strings.
 func words(list []any) []string {
 	out := make([]string, 0, len(list))
 	for _, v := range list {
@@ -75,11 +74,11 @@ func (a arguments) limits() sandboxmcp.Limits {
 	}
 }
 
-// maxWhole is the largest number up to which a float64 holds every whole number.
+// maxWhole is the largest whole number up to which float64 is exact.
 const maxWhole = 1 << 53
 
-// checker holds the arguments of one tool against its input schema. Its words
-// name the argument and never repeat more than a little of what was sent.
+// checker validates the arguments of one tool against its input schema. Its errors name the
+// argument and repeat only a short part of its value.
 type checker struct {
 	tool     string
 	schema   *jsonschema.Schema
@@ -98,8 +97,8 @@ func invalid(format string, args ...any) error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, format, args...)
 }
 
-// parse decodes and checks. "namespace" is taken by every tool, also by those
-// that do not declare it.
+// parse decodes and checks arguments. Every tool accepts "namespace", even if its schema
+// does not have it.
 func (c *checker) parse(raw json.RawMessage) (arguments, error) {
 	var sent map[string]json.RawMessage
 	if len(raw) > 0 {
@@ -135,8 +134,8 @@ func (c *checker) parse(raw json.RawMessage) (arguments, error) {
 	return args, c.validate(args)
 }
 
-// validate holds the arguments against the whole schema, so that a keyword
-// which checkValue has no words for still holds.
+// validate checks the arguments against the whole schema, so that keywords are enforced that
+// checkValue does not know.
 func (c *checker) validate(args arguments) error {
 	declared := map[string]any(args)
 	if c.schema.Properties["namespace"] == nil {
@@ -215,7 +214,7 @@ func checkObject(name string, v map[string]any, s *jsonschema.Schema) error {
 	return nil
 }
 
-// takesKind tells whether a value of that JSON type may stand there.
+// takesKind reports whether the schema allows a value of that JSON type.
 func takesKind(s *jsonschema.Schema, kind string) bool {
 	if len(s.Types) > 0 {
 		return slices.Contains(s.Types, kind)
@@ -223,7 +222,7 @@ func takesKind(s *jsonschema.Schema, kind string) bool {
 	return s.Type == "" || s.Type == kind
 }
 
-// kindsOf says which JSON types a schema takes.
+// kindsOf lists the JSON types that a schema allows.
 func kindsOf(s *jsonschema.Schema, word func(string) string) string {
 	if len(s.Types) == 0 {
 		return word(s.Type)

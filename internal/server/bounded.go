@@ -11,9 +11,9 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/listen"
 )
 
-// boundedListener has at most most connections open. When one more comes, it closes the
-// idlest connection of the client that has most, so that idle connections keep no other
-// client out.
+// boundedListener has at most most connections open. For a further one it closes the idlest
+// connection of the client that has most, so that idle connections cannot block other
+// clients.
 type boundedListener struct {
 	net.Listener
 	most int
@@ -85,7 +85,7 @@ func clientOf(c net.Conn) string {
 	return a.Addr().Unmap().String()
 }
 
-// boundedConn is a connection that knows when it last moved bytes.
+// boundedConn is a connection that records when it last moved bytes.
 type boundedConn struct {
 	net.Conn
 	l      *boundedListener
@@ -94,14 +94,14 @@ type boundedConn struct {
 	asked  atomic.Bool  // a request is being answered
 }
 
-// Read reads, and notes that bytes came.
+// Read reads, and records the time if bytes arrived.
 func (c *boundedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.note(n)
 	return n, err
 }
 
-// Write writes, and notes that bytes went.
+// Write writes, and records the time if bytes were sent.
 func (c *boundedConn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	c.note(n)
@@ -122,7 +122,7 @@ func (c *boundedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// connState notes which connections have a request that is being answered.
+// connState records which connections have a request that is being answered.
 func connState(c net.Conn, s http.ConnState) {
 	if b, ok := c.(*boundedConn); ok {
 		b.asked.Store(s == http.StateActive)

@@ -22,8 +22,8 @@ const (
 	maxErrorText = 600       // bytes of a protocol error's message: the SDK quotes whole requests
 )
 
-// conn is a connection of the SDK over two byte streams. A line that is no
-// message is answered here and never reaches the SDK, which would end on it.
+// conn is a connection of the SDK over two byte streams. It answers a line that is not a
+// valid message itself, because the SDK would end the connection.
 type conn struct {
 	root     context.Context //nolint:containedctx // the connection's own lifetime, which the SDK's interface cannot carry
 	fail     context.CancelCauseFunc
@@ -36,12 +36,12 @@ type conn struct {
 	out     io.Writer // guarded by writeMu
 
 	mu       sync.Mutex
-	open     map[jsonrpc.ID]bool // calls that were read and not answered; guarded by mu
-	answered chan struct{}       // has a token when open became smaller
+	open     map[jsonrpc.ID]bool // calls that are not answered yet; guarded by mu
+	answered chan struct{}       // gets a token when a call was answered
 }
 
-// newConn starts to read in. The goroutine ends with in, with root, or stays
-// blocked in a read that nobody can interrupt.
+// newConn starts a goroutine that reads in. It ends at end of file, or when root ends and
+// the current read returns.
 func newConn(root context.Context, fail context.CancelCauseFunc, in io.Reader, out io.Writer) *conn {
 	c := &conn{
 		root: root, fail: fail, out: out,
@@ -54,17 +54,17 @@ func newConn(root context.Context, fail context.CancelCauseFunc, in io.Reader, o
 	return c
 }
 
-// SessionID is empty: a pipe has one client.
+// SessionID returns "", because a pipe has a single client.
 func (c *conn) SessionID() string { return "" }
 
-// Close ends reading; it does not close the streams.
+// Close stops reading. It does not close the streams.
 func (c *conn) Close() error {
 	c.closeOnce.Do(func() { close(c.closed) })
 	return nil
 }
 
-// Read returns the next message. At the end of input it waits a moment for the
-// calls that are being answered, so that `printf … | sandboxmcp serve` works.
+// Read returns the next message. At end of file it waits up to answerGrace for calls that
+// are being answered, so that `printf … | sandboxmcp serve` works.
 func (c *conn) Read(context.Context) (jsonrpc.Message, error) {
 	select {
 	case m, ok := <-c.incoming:
@@ -155,8 +155,8 @@ func (c *conn) readLines(r *bufio.Reader) {
 	}
 }
 
-// readLine reads to the next newline into buf. A line above the limit is read
-// to its end and dropped.
+// readLine reads up to the next newline into buf. A line over the limit is read to its end
+// and dropped.
 func readLine(r *bufio.Reader, buf []byte) (line []byte, tooLong bool, err error) {
 	for {
 		part, err := r.ReadSlice('\n')
@@ -173,8 +173,8 @@ func readLine(r *bufio.Reader, buf []byte) (line []byte, tooLong bool, err error
 	}
 }
 
-// accept decodes a line and passes it on; it answers what is no message. It
-// reports whether reading goes on.
+// accept decodes a line and passes the message on, or answers a line that is not a message.
+// It returns false if reading must stop.
 func (c *conn) accept(line []byte) bool {
 	line = bytes.TrimSpace(line)
 	if len(line) == 0 {
@@ -205,8 +205,8 @@ func (c *conn) accept(line []byte) bool {
 	return false
 }
 
-// decodeMessage is the SDK's decoder, which copies what it keeps of line, with
-// its panics made errors.
+// decodeMessage calls the SDK's decoder and turns panics into errors. The message does not
+// refer to line.
 func decodeMessage(line []byte) (msg jsonrpc.Message, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -216,9 +216,8 @@ func decodeMessage(line []byte) (msg jsonrpc.Message, err error) {
 	return jsonrpc.DecodeMessage(line)
 }
 
-// refuseMessage answers valid JSON that is no message, under its id where it
-// has a usable one. What looks like a response is dropped: an answer to an
-// answer could go back and forth for ever.
+// refuseMessage answers valid JSON that is not a message, with its id if that is usable. It
+// drops anything that looks like a response: answering responses could go on forever.
 func (c *conn) refuseMessage(line []byte, cause error) {
 	var m struct {
 		ID     json.RawMessage `json:"id"`
@@ -226,7 +225,7 @@ func (c *conn) refuseMessage(line []byte, cause error) {
 		Result json.RawMessage `json:"result"`
 		Error  json.RawMessage `json:"error"`
 	}
-	// Whatever does not fit leaves the fields empty, which is an answer with id null.
+	// Fields that do not decode stay empty; the answer then has id null.
 	_ = json.Unmarshal(line, &m)
 	if m.Method == nil && (m.Result != nil || m.Error != nil) {
 		return
@@ -245,8 +244,8 @@ func (c *conn) refuse(id json.RawMessage, code int64, message string) {
 	_ = c.send(errorLine(id, &jsonrpc.Error{Code: code, Message: message}))
 }
 
-// encodeMessage makes the line of a message. A result is taken as the SDK
-// encoded it, without another scan.
+// encodeMessage returns the line of a message. It copies a result that the SDK has encoded,
+// without scanning it again.
 func encodeMessage(msg jsonrpc.Message) ([]byte, error) {
 	r, ok := msg.(*jsonrpc.Response)
 	if !ok {
@@ -268,8 +267,8 @@ func encodeMessage(msg jsonrpc.Message) ([]byte, error) {
 	return append(line, "}\n"...), nil
 }
 
-// errorLine makes the line of a failed call. The SDK's own errors may have no
-// code, a message that repeats the request, and data that is no JSON.
+// errorLine returns the line of a failed call. It repairs errors of the SDK, which may have
+// no code, a message that repeats the request, and data that is not JSON.
 func errorLine(id json.RawMessage, cause error) []byte {
 	e := jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: cause.Error()}
 	if wire := (*jsonrpc.Error)(nil); errors.As(cause, &wire) {
@@ -288,7 +287,7 @@ func errorLine(id json.RawMessage, cause error) []byte {
 		ID      json.RawMessage `json:"id"`
 		Error   jsonrpc.Error   `json:"error"`
 	}{"2.0", id, e})
-	if err != nil { // cannot be: every part was checked
+	if err != nil { // cannot happen: every part was checked
 		line = []byte(`{"jsonrpc":"2.0","id":null,"error":{"code":-32603,"message":"internal error"}}`)
 	}
 	return append(line, '\n')

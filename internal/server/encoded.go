@@ -7,17 +7,17 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// encodedResult is a tool result that makes its own JSON. The SDK's form scans
-// the body eight times or so, because it stands in it twice and every nested
-// encoder checks what the one below it made; this one does it once.
+// encodedResult is a tool result with its own JSON encoding. The SDK's encoding scans the
+// body about eight times, because it contains the body twice and every nested encoder
+// validates its input. This one scans it once.
 type encodedResult struct {
 	*mcp.CallToolResult
 	body   json.RawMessage // the text and the structured content
 	blocks []mcp.Content   // behind the text
 }
 
-// fast returns r so that it is encoded quickly, where it has the form that
-// every result of ours has.
+// fast returns r as an encodedResult if it has the form of this package's results, and
+// else r itself.
 func fast(r *mcp.CallToolResult) mcp.Result {
 	body, ok := r.StructuredContent.(json.RawMessage)
 	if !ok || len(r.Content) == 0 {
@@ -26,8 +26,8 @@ func fast(r *mcp.CallToolResult) mcp.Result {
 	return &encodedResult{r, body, r.Content[1:]}
 }
 
-// MarshalJSON takes what the SDK adds (_meta, isError, resultType) from the SDK
-// and puts the content in.
+// MarshalJSON encodes the fields that the SDK adds (_meta, isError, resultType) with the
+// SDK, and inserts the content.
 func (r *encodedResult) MarshalJSON() ([]byte, error) {
 	shell := *r.CallToolResult
 	shell.Content, shell.StructuredContent = nil, nil

@@ -27,7 +27,7 @@ type FileSource interface {
 	ArtifactContent(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp.RequestID, path string) (sandboxmcp.Artifact, error)
 }
 
-// FilesConfig is what the handler of [Files] is made of.
+// FilesConfig configures [Files].
 type FilesConfig struct {
 	Engine   FileSource   // required
 	Links    *Links       // required
@@ -36,19 +36,19 @@ type FilesConfig struct {
 	Logger   *slog.Logger // nil: none
 }
 
-// files hands out files of sessions, and of ended runs, to browsers.
+// files serves files of sessions and of ended runs to browsers.
 type files struct {
 	FilesConfig
 	sendings *sendings
 }
 
-// Files returns the handler of GET and HEAD /files/{session_id}/{path} and of
-// /healthz. It hands out what a signed link names. Without a signature it hands
-// out only what a program on this machine asks for by a session id that the
-// server made, which cannot be guessed, in the server's own namespace. A request
-// for another host name or from another origin gets nothing: a page on the web
-// that had its name point here would otherwise read files. What a browser would
-// run is a download, and everything is under a policy that lets nothing run.
+// Files returns the handler of GET and HEAD /files/{session_id}/{path} and of /healthz. It
+// serves a file to a request with a valid signature. Without a signature it serves only
+// local programs, only files of the server's own namespace, and only for session ids that
+// the server made, because these cannot be guessed. It refuses requests for another host
+// name and from another origin, so that a web page cannot read files by DNS rebinding.
+// Types that a browser would execute are sent as downloads, and every answer has a content
+// security policy that forbids execution.
 func Files(c FilesConfig) http.Handler {
 	f := &files{FilesConfig: c}
 	if f.MaxBytes <= 0 {
@@ -61,8 +61,7 @@ func Files(c FilesConfig) http.Handler {
 	return f
 }
 
-// ServeHTTP answers one request. The path is taken as it was sent: a router
-// would clean it first.
+// ServeHTTP answers one request. It reads the path as sent, which a router would clean.
 func (f *files) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -102,7 +101,7 @@ func (f *files) serve(w http.ResponseWriter, r *http.Request, rest string) {
 		return
 	}
 	d, err := f.sendings.begin(r.Context(), f.MaxBytes, w)
-	if err != nil { // the client is gone
+	if err != nil { // the client has disconnected
 		return
 	}
 	defer d.end()
@@ -132,8 +131,8 @@ type asked struct {
 	path      string // below /mnt/data
 }
 
-// admit tells which file a request names, if it may have it. It does not know
-// yet whether there is one, so a refusal tells nothing of that.
+// admit returns the file that a request names, or an error if the request may not have it.
+// It does not check whether the file exists, so a refusal does not reveal that.
 func (f *files) admit(r *http.Request, rest string) (asked, error) {
 	first, rest, _ := strings.Cut(rest, "/")
 	id, err := sandboxmcp.ParseSessionID(first)
@@ -174,8 +173,8 @@ func notThere(id sandboxmcp.SessionID) *sandboxmcp.Error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeSessionNotFound, "session %s is not known", sandboxmcp.Quote(string(id)))
 }
 
-// read returns the file of a session, or of an ended run by its request id,
-// which only a signed link can name: it is no id of a session that we made.
+// read returns a file of a session, or of an ended run by its request id. Only a signed link
+// can name a request id, because serverMade refuses it.
 func (f *files) read(ctx context.Context, a asked) (sandboxmcp.SessionFile, []byte, error) {
 	who := sandboxmcp.Caller{Namespace: a.namespace, Actor: "http"}
 	got, data, err := f.Engine.ReadFile(ctx, who, a.id, workDir+"/"+a.path, f.MaxBytes)
@@ -195,8 +194,8 @@ func (f *files) read(ctx context.Context, a asked) (sandboxmcp.SessionFile, []by
 	return sandboxmcp.SessionFile{MIMEType: kept.MIMEType, SHA256: kept.SHA256}, kept.ContentB64, nil
 }
 
-// unescapePath decodes the parts of a path one by one, so that an encoded slash
-// stays inside its part and is seen there.
+// unescapePath decodes each part of a path on its own, so that an encoded slash stays within
+// its part and can be refused.
 func unescapePath(escaped string) (string, error) {
 	bad := sandboxmcp.Errorf(sandboxmcp.CodeInvalidPath, "the path %s cannot name a file", sandboxmcp.Quote(escaped))
 	parts := strings.Split(escaped, "/")
@@ -214,8 +213,8 @@ func unescapePath(escaped string) (string, error) {
 	return path, nil
 }
 
-// serverMade tells whether an id has the form of those that the server makes.
-// They have 96 random bits; a caller's own may be "default".
+// serverMade reports whether an id has the form of an id that the server made. Those have 96
+// random bits. An id that a caller chose may be guessable, such as "default".
 func serverMade(id sandboxmcp.SessionID) bool {
 	hexDigits, ok := strings.CutPrefix(string(id), "sess_")
 	return ok && len(hexDigits) == 24 && isHex(hexDigits)
@@ -225,8 +224,8 @@ func isSum(s string) bool { return len(s) == 2*sha256.Size && isHex(s) }
 
 func isHex(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" }
 
-// local tells whether a request comes from a program on this machine, and was
-// not passed on by a proxy on it.
+// local reports whether a request comes directly from a program on this machine, not through
+// a proxy.
 func local(r *http.Request) bool {
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"} {
 		if len(r.Header.Values(name)) > 0 {
@@ -237,8 +236,7 @@ func local(r *http.Request) bool {
 	return err == nil && from.Addr().Unmap().IsLoopback() && listenAddr(r).IsLoopback()
 }
 
-// listenAddr is the address on which a request arrived; the zero one when that
-// is not known.
+// listenAddr returns the address on which a request arrived, or the zero value.
 func listenAddr(r *http.Request) netip.Addr {
 	a, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if !ok {
@@ -251,8 +249,7 @@ func listenAddr(r *http.Request) netip.Addr {
 	return p.Addr().Unmap().WithZone("")
 }
 
-// checkOrigin refuses a request for a host that is not this one, and one that a
-// page of another origin makes.
+// checkOrigin refuses a request for another host name, and one from a page of another origin.
 func checkOrigin(r *http.Request, names []string) error {
 	if !ownHost(r, names) {
 		return sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "host %s is not this server", sandboxmcp.Quote(r.Host)).

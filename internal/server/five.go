@@ -19,19 +19,18 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// Five is what the operator sets for the tools sandbox_*. A zero field is the
-// default.
+// Five holds the operator's settings of the sandbox_* tools. A zero field means its default.
 type Five struct {
-	Limits         sandboxmcp.Limits // of a run, where the namespace keeps no lower ones; MaxOutputBytes 102 400, the others the engine's
-	TTL            time.Duration     // how long a session lives unused; the engine's
-	MaxCodeBytes   int               // 102 400
-	MaxUploadBytes int64             // 52 428 800
-	MaxReadBytes   int64             // 10 485 760
-	Stateful       bool              // variables stay from run to run
-	Network        bool              // runs reach what is open
+	Limits         sandboxmcp.Limits // of each run, unless the namespace has lower ones; default: MaxOutputBytes 102,400, the others the engine's
+	TTL            time.Duration     // lifetime of a session without use; default: the engine's
+	MaxCodeBytes   int               // default 102,400
+	MaxUploadBytes int64             // default 52,428,800
+	MaxReadBytes   int64             // default 10,485,760
+	Stateful       bool              // sessions keep variables from run to run
+	Network        bool              // runs can reach open domains
 }
 
-// session is how the five tools make a session.
+// session describes the sessions that the five tools make.
 func (f Five) session() *sandboxmcp.SessionSpec {
 	return &sandboxmcp.SessionSpec{Language: sandboxmcp.Python, Limits: f.Limits, Modest: true, TTL: f.TTL, Fresh: !f.Stateful, Offline: !f.Network}
 }
@@ -44,12 +43,11 @@ func (f Five) filled() Five {
 	return f
 }
 
-// DefaultMaxRead is how many bytes of one file are handed out, where nobody
-// said otherwise.
+// DefaultMaxRead is the default of the largest file that is returned, in bytes.
 const DefaultMaxRead int64 = 10 << 20
 
-// uploadFile checks id, length, name and content, in this order; what has to be
-// looked up is the engine's to check.
+// uploadFile checks id, length, name and content, in this order. The engine checks whether
+// session and file exist.
 func (s *Server) uploadFile(ctx context.Context, c *call) (answer, error) {
 	id, err := c.args.session("session_id")
 	if err != nil {
@@ -137,15 +135,15 @@ func (s *Server) runPython(ctx context.Context, c *call) (answer, error) {
 	}}, nil
 }
 
-// runID makes the id of a run as these tools write it.
+// runID makes a request id in the format of these tools.
 func runID(now time.Time) sandboxmcp.RequestID {
 	var b [4]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return sandboxmcp.RequestID("run_" + now.UTC().Format("20060102T150405Z") + "_" + hex.EncodeToString(b[:]))
 }
 
-// newFiles is what a run of exit code 0 left directly in /mnt/data, dot files
-// left out.
+// newFiles returns the files directly in /mnt/data that a run with exit code 0 has made or
+// changed, without dot files.
 func (s *Server) newFiles(ns sandboxmcp.Namespace, id sandboxmcp.SessionID, res sandboxmcp.Result) []sandboxmcp.SessionFile {
 	files := []sandboxmcp.SessionFile{}
 	if res.ExitCode != 0 {
@@ -171,7 +169,7 @@ func (s *Server) addLink(ns sandboxmcp.Namespace, id sandboxmcp.SessionID, f *sa
 	}
 }
 
-// bareType is a MIME type without its parameters.
+// bareType returns a MIME type without its parameters.
 func bareType(full string) string {
 	if t, _, err := mime.ParseMediaType(full); err == nil && strings.Contains(t, "/") {
 		return t
@@ -211,8 +209,7 @@ func (s *Server) readArtifact(ctx context.Context, c *call) (answer, error) {
 	return a, nil
 }
 
-// present returns nil for a session that is alive, and else the engine's word
-// for what became of it.
+// present returns nil if the session exists, and else the engine's error.
 func (s *Server) present(ctx context.Context, who sandboxmcp.Caller, id sandboxmcp.SessionID) error {
 	live, err := s.engine.Sessions(ctx, who)
 	if err != nil {
@@ -225,7 +222,7 @@ func (s *Server) present(ctx context.Context, who sandboxmcp.Caller, id sandboxm
 	return err
 }
 
-// tooLarge adds to artifact_too_large where the file can be had.
+// tooLarge adds to artifact_too_large the file's download_url or a hint.
 func (s *Server) tooLarge(err error, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, path string) error {
 	e, ok := errors.AsType[*sandboxmcp.Error](err)
 	if !ok || e.Code != sandboxmcp.CodeArtifactTooLarge {
@@ -234,7 +231,7 @@ func (s *Server) tooLarge(err error, ns sandboxmcp.Namespace, id sandboxmcp.Sess
 	more := *e
 	more.Fields = maps.Clone(e.Fields)
 	return more.With("download_url", s.link(ns, string(id), path)).
-		WithHint("let a program in the session split it or make it smaller")
+		WithHint("run code in the session that splits the file or makes it smaller")
 }
 
 func (s *Server) listArtifacts(ctx context.Context, c *call) (answer, error) {
@@ -257,7 +254,7 @@ func (s *Server) listArtifacts(ctx context.Context, c *call) (answer, error) {
 	}{files}}, nil
 }
 
-// closeSession refuses while a run is going, which terminate_session would end.
+// closeSession fails during a run. terminate_session would end the run.
 func (s *Server) closeSession(ctx context.Context, c *call) (answer, error) {
 	id, err := c.args.session("session_id")
 	if err != nil {

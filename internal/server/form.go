@@ -16,16 +16,16 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// formName is the one question of our forms.
+// formName is the name of the single question of a form.
 const formName = "approve"
 
-// formActor is who has answered a form, for the audit.
+// formActor is the actor in audit entries of answers to a form.
 const formActor = "mcp form"
 
-// formLife is how long a form may be answered; the question itself may wait longer.
+// formLife is how long a form can be answered. The question may stay open longer.
 const formLife = 5 * time.Minute
 
-// What a person may choose in a form. Opening for good is for a terminal.
+// The choices of a form. Only the command line can open a domain permanently.
 const (
 	forDay  = "24 hours"
 	forHour = "1 hour"
@@ -35,8 +35,8 @@ const (
 var formSchema = json.RawMessage(`{"type":"object","properties":{"open_for":{"type":"string","title":"Open for","description":"` +
 	forDay + `, ` + forHour + ` or ` + forRun + `","enum":["` + forDay + `","` + forHour + `","` + forRun + `"],"default":"` + forDay + `"}}}`)
 
-// form shows a person what is asked for: the thing itself first, and the model's
-// words last, in quotes, as its words.
+// form returns the form for an approval. It shows the domain first, and last the model's
+// reason, quoted and named as such.
 func form(a sandboxmcp.Approval) *mcp.ElicitParams {
 	ports := " (ports 80 and 443)"
 	if strings.Contains(a.Domain, ":") {
@@ -53,7 +53,8 @@ func form(a sandboxmcp.Approval) *mcp.ElicitParams {
 	return &mcp.ElicitParams{Message: text, RequestedSchema: formSchema}
 }
 
-// openFor takes what a person chose; false: it is nothing that the form offers.
+// openFor sets the scope of a decision from a person's choice. It returns false if the form
+// does not have that choice.
 func openFor(content map[string]any, d *sandboxmcp.EgressDecision) bool {
 	choice, there := content["open_for"]
 	if !there {
@@ -72,15 +73,15 @@ func openFor(content map[string]any, d *sandboxmcp.EgressDecision) bool {
 	return true
 }
 
-// forms are the forms that are with clients. What a client brings back is
-// believed only with our seal on it: which question, of whom, for which call,
-// until when; and once.
+// forms issues forms to clients and checks their answers. An answer is accepted once, and
+// only with a state that this server has signed. The state names the question, the caller,
+// the call and the time of expiry.
 type forms struct {
 	key []byte
 
 	mu   sync.Mutex
-	used map[string]time.Time // marks of answered forms, until they would have lapsed
-	shut map[string]time.Time // questions whose form a person dismissed
+	used map[string]time.Time // ids of answered forms, until they expire
+	shut map[string]time.Time // questions whose form was dismissed
 }
 
 func newForms() *forms {
@@ -89,7 +90,7 @@ func newForms() *forms {
 	return &forms{key: key, used: map[string]time.Time{}, shut: map[string]time.Time{}}
 }
 
-// formState travels to the client and back.
+// formState is sent to the client with a form and comes back with the answer.
 type formState struct {
 	ID        string               `json:"id"`
 	SHA256    string               `json:"sha256"` // of what is asked for
@@ -100,11 +101,10 @@ type formState struct {
 	Mark      string               `json:"mark"`
 }
 
-// principal is who is at the other end. Whoever holds the pipe is the one that
-// its namespace belongs to.
+// principal identifies the client. On a pipe that is the holder of its namespace.
 func (c *call) principal() string { return "pipe " + string(c.who.Namespace) }
 
-// digest is the SHA-256 of a call, whatever the order of its arguments.
+// digest returns the SHA-256 of a call, independent of the order of its arguments.
 func (c *call) digest() (string, error) {
 	b, err := json.Marshal(map[string]any(c.args))
 	if err != nil {
@@ -136,11 +136,11 @@ func (f *forms) issue(c *call, a sandboxmcp.Approval) (string, error) {
 	return body + "." + f.seal(body), nil
 }
 
-// redeem checks what came back with a form, and takes note that it did.
+// redeem checks the state of an answered form and marks the form as used.
 func (f *forms) redeem(c *call) (formState, error) {
 	var st formState
 	bad := func(why string) (formState, error) {
-		return formState{}, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the answer to the form is not taken: %s", why).
+		return formState{}, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the answer to the form is refused: %s", why).
 			WithHint("call request_egress again without inputResponses and requestState")
 	}
 	body, seal, _ := strings.Cut(c.request.Params.RequestState, ".")
@@ -184,7 +184,7 @@ func (f *forms) dismissed(id string) bool {
 	return is
 }
 
-// remember keeps a name until a time, and forgets those whose time is over.
+// remember stores a name until a time, and removes expired names.
 func remember(in map[string]time.Time, name string, until time.Time) {
 	now := time.Now()
 	for k, t := range in {

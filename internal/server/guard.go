@@ -14,8 +14,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// guard makes a panic an answer, refuses what the SDK would answer although we
-// have none of it, and has tool results encoded in one go.
+// guard turns panics into error answers, refuses methods that the SDK would answer although
+// this server does not support them, and encodes tool results with encodedResult.
 func (s *Server) guard(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (res mcp.Result, err error) {
 		defer func() {
@@ -42,19 +42,19 @@ func (s *Server) guard(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// incident makes the word under which an operator finds a fault in the log.
+// incident returns a random id, by which an operator finds the error in the log.
 func incident() string { return rand.Text()[:12] }
 
 func internalError(id string) *sandboxmcp.Error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeInternal, "an internal error occurred; the operator's log has it under %s", id).With("id", id)
 }
 
-// failure is what a caller is told of err. The cause goes to the log alone.
+// failure returns the error for the caller. The cause is only logged.
 func (s *Server) failure(tool string, err error) *sandboxmcp.Error {
 	return told(s.log, tool, err)
 }
 
-// told is what a caller is told of err, what being the tool or the route.
+// told returns the error for the caller and logs the cause. what is the tool or the route.
 func told(log *slog.Logger, what string, err error) *sandboxmcp.Error {
 	e := sandboxmcp.AsError(err)
 	if e.Code == sandboxmcp.CodeInternal {

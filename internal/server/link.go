@@ -13,20 +13,20 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// filesRoute is where the artifact server hands out files.
+// filesRoute is the path prefix of files on the HTTP server.
 const filesRoute = "/files/"
 
-// Links makes the addresses of files and knows them again: each carries a
-// signature over namespace, session and path, made with a key that lives and
-// dies with the server. Whoever has such an address may read that one file.
+// Links makes and checks URLs of files. Each has a signature over namespace, session and
+// path, made with a key that exists only in the server's memory. Anyone who has such a URL
+// can read that one file.
 type Links struct {
 	own  sandboxmcp.Namespace
 	key  [32]byte
-	base atomic.Pointer[string] // "http://host:port"; nil while nobody hands files out
+	base atomic.Pointer[string] // "http://host:port"; nil: no server
 }
 
-// NewLinks makes links of which those for the namespace own are the short ones.
-// URL answers nothing until Open.
+// NewLinks makes a Links. Links to files of the namespace own do not name it. URL returns ""
+// until Open was called.
 func NewLinks(own sandboxmcp.Namespace) *Links {
 	if own == "" {
 		own = sandboxmcp.DefaultNamespace
@@ -36,8 +36,8 @@ func NewLinks(own sandboxmcp.Namespace) *Links {
 	return l
 }
 
-// Open says under which address, such as http://127.0.0.1:8080, files are
-// handed out from now on; the empty string: no longer.
+// Open sets the base URL of the HTTP server, such as http://127.0.0.1:8080. The empty string
+// means that there is no server any more.
 func (l *Links) Open(base string) {
 	if base == "" {
 		l.base.Store(nil)
@@ -65,8 +65,8 @@ func (l *Links) URL(ns sandboxmcp.Namespace, id, path string) string {
 	return link
 }
 
-// servable returns the part of path below /mnt/data, if an address can name it:
-// not every name that a program can give a file has one.
+// servable returns the part of path below /mnt/data. It returns false if a URL cannot
+// represent the path.
 func servable(path string) (string, bool) {
 	path = strings.TrimPrefix(path, workDir+"/")
 	if len(path) > maxPath || !utf8.ValidString(path) || strings.ContainsAny(path, "\x00\\") {
@@ -80,16 +80,16 @@ func servable(path string) (string, bool) {
 	return path, true
 }
 
-// sign returns the signature of a link. No field can have a NUL byte in it, so
-// no two links sign the same bytes.
+// sign returns the signature of a link. It separates the fields by NUL, which no field can
+// contain, so different links sign different bytes.
 func (l *Links) sign(ns sandboxmcp.Namespace, id, path string) string {
 	mac := hmac.New(sha256.New, l.key[:])
 	mac.Write([]byte("file\x00" + string(ns) + "\x00" + id + "\x00" + path))
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// signed tells whether sig opens the file. The text is compared, not what it
-// decodes to: a decoder is lenient.
+// signed reports whether sig is the signature of the file. It compares the encoded text,
+// because the decoder would accept other encodings of the same bytes.
 func (l *Links) signed(ns sandboxmcp.Namespace, id, path, sig string) bool {
 	return hmac.Equal([]byte(sig), []byte(l.sign(ns, id, path)))
 }

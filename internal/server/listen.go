@@ -18,14 +18,14 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// Bounds of the HTTP door.
+// Limits of the HTTP server.
 const (
 	maxHeaderBytes  = 16 << 10
-	maxConnections  = 512 // open at once; the idlest makes room for the next
+	maxConnections  = 512 // open connections; a further one replaces the idlest
 	maxPortsTried   = 100
 	headerTimeout   = 5 * time.Second
 	requestTimeout  = 10 * time.Second
-	responseTimeout = 30 * time.Second // of an answer without a file; a file has pieceTimeout
+	responseTimeout = 30 * time.Second // for an answer without a file; files have pieceTimeout
 	idleTimeout     = 30 * time.Second
 	closeGrace      = time.Second
 )
@@ -34,19 +34,19 @@ const (
 type ListenConfig struct {
 	Host    string // empty: 127.0.0.1
 	Port    int
-	PortSet bool // by the operator: then no other is tried
+	PortSet bool // the operator has set the port: try no other
 }
 
 // Listener is an open port for [ServeFiles].
 type Listener struct {
 	net.Listener
-	URL  string // of the server, for links: http://host:port; where all addresses are listened on, one of the machine's
-	Note string // what the operator should hear, in one line; mostly nothing
+	URL  string // base URL for links, http://host:port; if Host is all addresses, with one of the machine's
+	Note string // a line for the operator; mostly empty
 }
 
-// Listen opens the port. A default port that is taken becomes the next free one,
-// and Note says so. One that the operator set and that is taken is
-// [sandboxmcp.CodeBackendUnavailable]; its message is one line for the operator.
+// Listen opens the port. If a default port is in use, it opens the next free one, and Note
+// says so. If a port that the operator has set is in use, it fails with
+// [sandboxmcp.CodeBackendUnavailable] and a message of one line for the operator.
 func Listen(ctx context.Context, c ListenConfig) (*Listener, error) {
 	if c.Host == "" {
 		c.Host = "127.0.0.1"
@@ -77,9 +77,9 @@ func Listen(ctx context.Context, c ListenConfig) (*Listener, error) {
 	return out, nil
 }
 
-// linkHost is the host that links name. Where all addresses are listened on it is
-// one of this machine's, of the family that was asked for if there is one, by
-// which another machine can reach it; a machine without any reaches itself.
+// linkHost returns the host in links. If the listener has all addresses, that is an address
+// by which other machines can reach this one, if possible of the requested family. If there
+// is none, it is a loopback address.
 func linkHost(asked string, bound netip.Addr, own func() []netip.Addr) string {
 	if !bound.IsUnspecified() {
 		return asked
@@ -101,8 +101,8 @@ func linkHost(asked string, bound netip.Addr, own func() []netip.Addr) string {
 	return "127.0.0.1"
 }
 
-// ownAddresses are the addresses of this machine that others may reach, in the
-// order of its interfaces. Nobody is asked over a network.
+// ownAddresses returns the addresses of this machine that others may reach, in the order of
+// its interfaces. It sends nothing over the network.
 func ownAddresses() []netip.Addr {
 	interfaces, err := net.Interfaces()
 	if err != nil {
@@ -131,9 +131,8 @@ func listenAt(ctx context.Context, host string, port int) (net.Listener, error) 
 	return lc.Listen(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 }
 
-// ServeFiles answers with h what arrives at l, until ctx ends or stop is called.
-// stop waits for the requests that are being answered for a second, then closes
-// their connections, and returns when nothing is left.
+// ServeFiles serves h on l until ctx ends or stop is called. stop waits up to a second for
+// requests that are being answered, closes their connections, and returns when all have ended.
 func ServeFiles(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger) (stop func()) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -148,7 +147,7 @@ func ServeFiles(ctx context.Context, l net.Listener, h http.Handler, log *slog.L
 		MaxHeaderBytes:    maxHeaderBytes,
 		ConnState:         connState,
 		BaseContext:       func(net.Listener) context.Context { return base },
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug), // what clients do wrong
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug), // errors of clients
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() {

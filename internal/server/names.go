@@ -8,7 +8,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// workDir is where programs work and leave their files, in every language.
+// workDir is the working directory of programs in the sandbox.
 const workDir = "/mnt/data"
 
 const (
@@ -16,7 +16,7 @@ const (
 	maxPath = 4096 // bytes of a path
 )
 
-// checkName holds the name of an upload to one flat part.
+// checkName checks that the name of an upload has no directories and only allowed characters.
 func checkName(name string) error {
 	switch {
 	case name == "":
@@ -38,8 +38,8 @@ func checkName(name string) error {
 	return nil
 }
 
-// cleanPath returns the path of a file below /mnt/data without redundant parts.
-// A path with a part .. is refused, wherever it leads.
+// cleanPath returns the path of a file below /mnt/data without redundant parts. It refuses
+// every path with a part "..".
 func cleanPath(p string) (string, error) {
 	refused := func(why string) (string, error) {
 		return "", sandboxmcp.Errorf(sandboxmcp.CodeInvalidPath, "path %s %s", sandboxmcp.Quote(p), why)
@@ -69,8 +69,8 @@ func cleanPath(p string) (string, error) {
 	return clean, nil
 }
 
-// decodeStrict decodes standard base64 with its padding and nothing besides: no
-// line ends, no other alphabet, no stray bits.
+// decodeStrict decodes standard base64 with padding. It refuses line ends, other alphabets
+// and nonzero trailing bits.
 func decodeStrict(text string) ([]byte, error) {
 	bad := sandboxmcp.Errorf(sandboxmcp.CodeInvalidContent, "content_base64 is not standard base64 with padding")
 	if strings.ContainsAny(text, "\r\n") { // which the decoder would skip

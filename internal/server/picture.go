@@ -21,20 +21,20 @@ import (
 const (
 	maxPictures     = 4
 	maxPictureBytes = 1 << 20
-	maxPictureSide  = 8_000      // pixels; hosts refuse a conversation with a larger one in it
+	maxPictureSide  = 8_000      // pixels; hosts refuse a conversation with a larger picture
 	scaledSide      = 2_000      // pixels of the longer side after scaling down
-	maxPixels       = 40_000_000 // that are decoded: 160 MB
-	maxSource       = 32 << 20   // bytes of a file that is looked at
+	maxPixels       = 40_000_000 // most pixels that are decoded: 160 MB
+	maxSource       = 32 << 20   // most bytes of a picture file
 )
 
-// codec is how one kind of picture is read.
+// codec decodes one kind of picture.
 type codec struct {
 	config func([]byte) (image.Config, error)
 	decode func([]byte) (image.Image, error)
 }
 
-// codecFor returns the codec of a MIME type. The standard registry of formats
-// is not used: any imported package may add to it.
+// codecFor returns the codec of a MIME type. It does not use the registry of package image,
+// because any imported package may add formats to that.
 func codecFor(mime string) (codec, bool) {
 	switch mime {
 	case "image/png":
@@ -61,8 +61,8 @@ func codecFor(mime string) (codec, bool) {
 	return codec{}, false
 }
 
-// pictures returns the image blocks of a result: rich results first, then
-// files. One that cannot be shown is left out; its file is still linked.
+// pictures returns the image blocks of a result: of rich results, then of files. It leaves
+// out pictures that cannot be shown; their files are still linked.
 func (s *Server) pictures(ctx context.Context, who sandboxmcp.Caller, r sandboxmcp.Result) []mcp.Content {
 	var blocks []mcp.Content
 	add := func(mime string, data []byte) {
@@ -99,9 +99,9 @@ func (s *Server) pictures(ctx context.Context, who sandboxmcp.Caller, r sandboxm
 	return blocks
 }
 
-// picture returns data as an image block, scaled down where it is too large;
-// nil for what is no picture of that kind or has too many pixels. The bytes
-// come from the sandbox, so a fault of a decoder costs the picture only.
+// picture returns data as an image block, scaled down if it is too large. It returns nil if
+// data is not a picture of that type or has too many pixels. The bytes come from the
+// sandbox, so it recovers from a panic of the decoder.
 func (s *Server) picture(ctx context.Context, mime string, data []byte) (block *mcp.ImageContent) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -136,8 +136,8 @@ func (s *Server) picture(ctx context.Context, mime string, data []byte) (block *
 	return scaled(img, mime == "image/jpeg")
 }
 
-// scaled makes img smaller until its encoding fits: first as PNG, which keeps
-// the lines of a chart sharp, then as JPEG.
+// scaled scales img down until its encoding is small enough: first as PNG, which keeps the
+// lines of a chart sharp, then as JPEG.
 func scaled(img image.Image, photo bool) *mcp.ImageContent {
 	for side := scaledSide; side >= scaledSide/8; side /= 2 {
 		small := fit(img, side)
@@ -165,7 +165,7 @@ func fit(img image.Image, side int) image.Image {
 	return small
 }
 
-// onWhite returns img without transparency, which JPEG would make black.
+// onWhite returns img on a white background, because JPEG would make transparency black.
 func onWhite(img image.Image) image.Image {
 	flat := image.NewRGBA(img.Bounds())
 	draw.Draw(flat, flat.Bounds(), image.NewUniform(color.White), image.Point{}, draw.Src)

@@ -9,9 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// shownTypes are the kinds of files that a browser may show at once, with the
-// extensions of their names. Whatever is not here is a download: a page, a
-// picture in SVG, a PDF and a script are programs.
+// shownTypes are the types of files that a browser may display, with their extensions. All
+// others are sent as downloads, because HTML, SVG, PDF and scripts can contain programs.
 var shownTypes = map[string][]string{
 	"image/png":        {".png"},
 	"image/jpeg":       {".jpg", ".jpeg"},
@@ -35,15 +34,15 @@ func presented(name, mimeType string, data []byte) (kind, disposition string) {
 	return kind, disposition + fileName(name)
 }
 
-// fileName is the parameter of a Content-Disposition that names the file: in
-// ASCII, and where that lost something once more in the form of RFC 5987.
+// fileName returns the filename parameter of Content-Disposition in ASCII, and if characters
+// were replaced also in the form of RFC 5987.
 func fileName(name string) string {
 	plain, exact := make([]byte, 0, len(name)), make([]byte, 0, len(name))
 	lost := false
 	for _, r := range name {
 		switch {
 		case unicode.IsControl(r), unicode.Is(unicode.Cf, r), r == utf8.RuneError, r == '/', r == '\\':
-			r = '_' // could break a line, or turn the extension around
+			r = '_' // could break the line, or reverse the extension on screen
 		}
 		if r < 0x80 && r != '"' && r != '%' {
 			plain = append(plain, byte(r))

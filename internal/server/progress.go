@@ -17,20 +17,19 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/stream"
 )
 
-// Bounds of what a client that asked for it is told of a running call.
+// Limits of progress notifications.
 const (
-	progressEvery = 250 * time.Millisecond // at most so often; where there is nothing new, once a second
+	progressEvery = 250 * time.Millisecond // shortest interval; without new output they come once a second
 	maxTold       = 4 << 10                // bytes of output in one notification
-	maxToldAll    = 64 << 10               // and in all of a call, after which only the time is told
+	maxToldAll    = 64 << 10               // bytes of output in all notifications of a call; later ones have only the time
 )
 
-// outputGoesOn is the last that is told of a call's output.
+// outputGoesOn ends the output in notifications when maxToldAll is reached.
 const outputGoesOn = "[more output is in the answer]"
 
-// reportProgress tells the client that its call is alive, with what it has put
-// out since it was last told, if it gave a progress token. The returned function
-// ends that and waits, so that nothing is said after the result; what was not
-// told by then is in the result. The progress is nil without a token.
+// reportProgress sends progress notifications with new output, if the client gave a progress
+// token. stop ends them and waits, so that none is sent after the result. Without a token p
+// is nil.
 func (s *Server) reportProgress(ctx context.Context, req *mcp.CallToolRequest) (p *progress, stop func()) {
 	token := req.Params.GetProgressToken()
 	if token == nil {
@@ -52,17 +51,16 @@ func (s *Server) reportProgress(ctx context.Context, req *mcp.CallToolRequest) (
 	return p, func() { cancel(); wg.Wait() }
 }
 
-// progress holds what a running call has put out and its client was not told
-// yet: text that is valid UTF-8, in which what is not of stdout is marked. To
-// write to it takes no time, however slow the client is.
+// progress buffers the output of a running call for its next notification, as valid UTF-8.
+// Output that is not stdout is marked. Writes never wait for the client.
 type progress struct {
 	mu    sync.Mutex
-	text  []byte    // not told yet
-	room  int       // bytes that may still be added to it
-	over  bool      // there was no room for something, and text says so
-	last  origin    // which the end of text is of
-	fresh bool      // a line begins
-	half  [2][]byte // of each stream: a character whose end has not come
+	text  []byte    // output that was not sent yet
+	room  int       // bytes that may still be added to text
+	over  bool      // output was dropped, and text says so
+	last  origin    // stream of the end of text
+	fresh bool      // text ends with a complete line
+	half  [2][]byte // of each stream: an incomplete character
 }
 
 func newProgress() *progress { return &progress{room: maxToldAll, fresh: true} }
@@ -74,20 +72,20 @@ const (
 	stderr
 )
 
-// follow has a request's output told. A nil progress follows nothing.
+// follow adds a request's output to p. It does nothing if p is nil.
 func (p *progress) follow(req *sandboxmcp.Request) {
 	if p != nil {
 		req.Stdout, req.Stderr, req.Shown = streamOf{p, stdout}, streamOf{p, stderr}, p
 	}
 }
 
-// streamOf is a stream of the program on its way to the client.
+// streamOf is a writer that adds a stream of the program to a progress.
 type streamOf struct {
 	p      *progress
 	stream origin
 }
 
-// Write takes bytes of the program.
+// Write adds bytes of the program.
 func (s streamOf) Write(b []byte) (int, error) {
 	s.p.add(s.stream, b)
 	return len(b), nil
@@ -99,7 +97,7 @@ func (p *progress) add(s origin, b []byte) {
 	if p.over {
 		return
 	}
-	b = append(p.half[s], b[:min(len(b), p.room+utf8.UTFMax)]...) // what is more than room is cut below
+	b = append(p.half[s], b[:min(len(b), p.room+utf8.UTFMax)]...) // putLocked cuts what exceeds room
 	end := len(b) - stream.Unfinished(b)
 	p.half[s] = bytes.Clone(b[end:])
 	if end == 0 {
@@ -117,8 +115,7 @@ func (p *progress) add(s origin, b []byte) {
 	p.putLocked(stream.Text(b[:end]))
 }
 
-// WriteResult names the forms of what the program shows; the bytes come with the
-// answer.
+// WriteResult adds the MIME types of a displayed value. The value itself is in the answer.
 func (p *progress) WriteResult(r sandboxmcp.RichResult) {
 	var forms []string
 	for form := range r {
@@ -156,7 +153,7 @@ func (p *progress) putLocked(text string) {
 	p.fresh = strings.HasSuffix(text, "\n")
 }
 
-// next takes what is to be told now.
+// next removes and returns the text of the next notification.
 func (p *progress) next() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -169,8 +166,8 @@ func (p *progress) next() string {
 	return text
 }
 
-// tell calls notify, until ctx ends or it fails, for what is new and else every
-// second for the time. The values are seconds; each is above the one before.
+// tell calls notify for new output, and without output once a second, until ctx ends or
+// notify fails. value is the time in seconds and always increases.
 func (p *progress) tell(ctx context.Context, notify func(value float64, message string) error) {
 	begun := time.Now()
 	tick := time.NewTicker(progressEvery)
@@ -192,7 +189,7 @@ func (p *progress) tell(ctx context.Context, notify func(value float64, message 
 		}
 		told = max(math.Round(now*1000)/1000, told+0.001)
 		if notify(told, text) != nil {
-			return // the connection ends, and says so elsewhere
+			return // the connection has failed and reports that itself
 		}
 	}
 }

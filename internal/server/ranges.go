@@ -6,9 +6,9 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// contentWriter is what [http.ServeContent] writes a file to. Where that refuses
-// what was asked of the file in its own words, the one body of a failure is sent
-// in their place.
+// contentWriter is the ResponseWriter that [http.ServeContent] writes a file to. If
+// ServeContent refuses the request, contentWriter replaces its text by the product's error
+// body.
 type contentWriter struct {
 	http.ResponseWriter
 
@@ -16,16 +16,16 @@ type contentWriter struct {
 	refused bool
 }
 
-// WriteHeader sends the status, and with that of a refusal its body.
+// WriteHeader sends the status, and the error body if the status is a refusal.
 func (w *contentWriter) WriteHeader(status int) {
 	var why *sandboxmcp.Error
 	switch status {
 	case http.StatusRequestedRangeNotSatisfiable:
 		why = sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the file has none of the bytes that Range names").
-			WithHint("ask without Range, or for bytes below the size that Content-Range tells")
+			WithHint("omit Range, or request bytes below the size in Content-Range")
 	case http.StatusPreconditionFailed:
 		why = sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the file is not the one that the conditions of the request name").
-			WithHint("ask without If-Match and If-Unmodified-Since")
+			WithHint("omit If-Match and If-Unmodified-Since")
 	default:
 		w.ResponseWriter.WriteHeader(status)
 		return

@@ -29,8 +29,8 @@ func (s *Server) addResources() {
 	}, s.readResource)
 }
 
-// readResource answers resources/read. What is not there and what belongs to
-// somebody else are told alike.
+// readResource answers resources/read. A resource of another namespace gets the same answer
+// as one that does not exist.
 func (s *Server) readResource(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
 	ctx, free := withRoot(ctx)
 	defer free()
@@ -91,8 +91,8 @@ func (s *Server) resource(ctx context.Context, uri string) (*mcp.ResourceContent
 	return nil, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "a run has no part %s", sandboxmcp.Quote(path))
 }
 
-// splitURI takes run://ID/PART and artifact://ID/PATH apart. It is no general
-// URI parser: what we did not make need not be understood.
+// splitURI parses run://ID/PART and artifact://ID/PATH. It accepts only URIs in the form that
+// this server makes.
 func splitURI(uri string) (scheme, id, path string, ok bool) {
 	scheme, rest, found := strings.Cut(uri, "://")
 	if !found || scheme != "run" && scheme != "artifact" {
@@ -106,8 +106,8 @@ func splitURI(uri string) (scheme, id, path string, ok bool) {
 	return scheme, id, path, err == nil
 }
 
-// contents is data as text where it is text, else as a blob. An empty text has
-// no field of its own in the SDK's form, so it is an empty blob.
+// contents returns data as text if it is text, or else as a blob. Empty text is returned as
+// an empty blob, because the SDK leaves out an empty text field.
 func contents(data []byte, mime string) *mcp.ResourceContents {
 	if len(data) > 0 && utf8.Valid(data) && bytes.IndexByte(data, 0) < 0 {
 		return &mcp.ResourceContents{MIMEType: mime, Text: string(data)}
@@ -118,7 +118,8 @@ func contents(data []byte, mime string) *mcp.ResourceContents {
 	return &mcp.ResourceContents{MIMEType: mime, Blob: data}
 }
 
-// notFound is the SDK's error for it, with data that is JSON whatever the URI.
+// notFound returns the SDK's error for an unknown resource, with data that is valid JSON for
+// any URI.
 func notFound(uri string) error {
 	data, err := json.Marshal(map[string]string{"uri": clip(uri, 2000)})
 	if err != nil {

@@ -13,12 +13,12 @@ type field struct {
 	schema   *jsonschema.Schema
 }
 
-// need is a property that has to be there, opt one that may. In an answer need
-// is for the reader: see [output].
+// need is a required property, opt an optional one. In an output schema, need is only
+// documentation; see [output].
 func need(name string, s *jsonschema.Schema) field { return field{name, true, s} }
 func opt(name string, s *jsonschema.Schema) field  { return field{name, false, s} }
 
-// input is the schema of a tool's arguments: these and no others.
+// input is the schema of a tool's arguments. It allows no other properties.
 func input(fields ...field) *jsonschema.Schema {
 	s := output(fields...)
 	for _, f := range fields {
@@ -30,10 +30,9 @@ func input(fields ...field) *jsonschema.Schema {
 	return s
 }
 
-// output is the schema of an answer: these, and perhaps more. None is required,
-// because a failure has none of them and its body stands in the same place: a
-// client that holds every structured content to the schema would show its model
-// a complaint about the schema instead of the failure.
+// output is the schema of a result, which may have further properties. None is marked as
+// required, because an error result has none of them. A client that validates structured
+// content would otherwise show its model a schema error in place of the real error.
 func output(fields ...field) *jsonschema.Schema {
 	s := &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{}}
 	for _, f := range fields {
@@ -51,12 +50,12 @@ func typed(types ...string) *jsonschema.Schema {
 	return &jsonschema.Schema{Types: types}
 }
 
-// about is a value of one type with words for the model.
+// about is a value of one type with a description.
 func about(kind, description string) *jsonschema.Schema {
 	return &jsonschema.Schema{Type: kind, Description: description}
 }
 
-// fallback is s with a default, shown to the model.
+// fallback is s with a default value.
 func fallback(s *jsonschema.Schema, value string) *jsonschema.Schema {
 	s.Default = json.RawMessage(value)
 	return s

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	pieceTimeout = 10 * time.Second // for a client to take a piece of a file, which has at most 32 KiB
-	stallGrace   = time.Second      // after which a client that takes nothing makes room for others
-	heldFiles    = 8                // files of the largest size that are held in memory at once
+	pieceTimeout = 10 * time.Second // time for a client to receive a piece of a file, of at most 32 KiB
+	stallGrace   = time.Second      // a client that receives nothing for this long may be cut off
+	heldFiles    = 8                // memory bound, in files of the largest size
 )
 
 // sendings bounds the bytes of files that are held in memory while clients take them. If
@@ -116,11 +116,11 @@ func (d *sending) piece() error {
 		return os.ErrDeadlineExceeded
 	}
 	d.began, d.moved = true, s.now()
-	_ = d.response.SetWriteDeadline(s.now().Add(pieceTimeout)) // where there are deadlines at all
+	_ = d.response.SetWriteDeadline(s.now().Add(pieceTimeout)) // fails if the connection has no deadlines
 	return nil
 }
 
-// end gives the room back.
+// end releases the memory of the sending.
 func (d *sending) end() {
 	s := d.all
 	s.mu.Lock()

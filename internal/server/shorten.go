@@ -11,14 +11,14 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// runURI names a kept part of a run: stdout, stderr or results.
+// runURI returns the URI of a stored part of a run: stdout, stderr or results.
 func runURI(id sandboxmcp.RequestID, part string) string {
 	return "run://" + string(id) + "/" + part
 }
 
-// shownStreams divides room between the streams of a result: one that needs
-// less than half leaves the rest to the other. room is asked for only when they
-// take more than minStreams.
+// shownStreams shortens stdout and stderr so that they fit into room together. A stream that
+// needs less than half leaves the rest to the other one. room is called only if the streams
+// need more than minStreams.
 func shownStreams(r sandboxmcp.Result, room func() int) (stdout, stderr, stdoutURI, stderrURI string) {
 	stdout, stderr = r.Stdout, r.Stderr
 	out, err := cost(stdout), cost(stderr)
@@ -48,8 +48,7 @@ func shownStreams(r sandboxmcp.Result, room func() int) (stdout, stderr, stdoutU
 	return stdout, stderr, stdoutURI, stderrURI
 }
 
-// cost counts the characters that s takes in an answer, exactly only where they
-// may be few enough.
+// cost returns the number of characters of s in an answer. It is exact only if it is small.
 func cost(s string) int {
 	n := 0
 	for _, r := range s {
@@ -60,8 +59,8 @@ func cost(s string) int {
 	return n
 }
 
-// runeCost is how many characters a host counts for r in JSON: those of its
-// escape, and two for what is two units of UTF-16.
+// runeCost returns how many characters a host counts for r in JSON: those of its escape, or
+// its UTF-16 units.
 func runeCost(r rune) int {
 	switch r {
 	case '"', '\\', '\n', '\r', '\t', '\b', '\f':
@@ -78,17 +77,17 @@ func runeCost(r rune) int {
 	return 1
 }
 
-// headAndTail returns what costs at most room of s: its beginning, how many
-// bytes are left out and where they are, its end.
+// headAndTail shortens s to room characters: its beginning, a note of how many bytes are left
+// out and their URI, and its end.
 func headAndTail(s string, room int, uri string) string {
-	const words = 60 // room for the words and the number between
+	const words = 60 // characters of the note without the URI
 	keep := max(room-words-utf8.RuneCountInString(uri), 0)
 	head := s[:after(s, keep/2)]
 	tail := s[before(s, keep-keep/2):]
 	return fmt.Sprintf("%s\n[… %d bytes left out, whole at %s …]\n%s", head, len(s)-len(head)-len(tail), uri, tail)
 }
 
-// after returns the offset behind the beginning of s that costs at most room.
+// after returns the length of the longest beginning of s that costs at most room.
 func after(s string, room int) int {
 	i := 0
 	for i < len(s) {
@@ -101,7 +100,7 @@ func after(s string, room int) int {
 	return i
 }
 
-// before returns the offset of the end of s that costs at most room.
+// before returns the offset of the longest end of s that costs at most room.
 func before(s string, room int) int {
 	i := len(s)
 	for i > 0 {
@@ -114,7 +113,7 @@ func before(s string, room int) int {
 	return i
 }
 
-// clip returns what costs at most n of s, with a mark when some is gone.
+// clip shortens s to a cost of n, and marks that it was shortened.
 func clip(s string, n int) string {
 	if cost(s) <= n {
 		return s
@@ -122,9 +121,8 @@ func clip(s string, n int) string {
 	return s[:after(s, n-1)] + "…"
 }
 
-// shownResults takes long values out of rich results, and those for which the
-// ones before leave no room. A picture is shown as a block instead; the whole
-// list is a resource.
+// shownResults removes values from rich results that are long or do not fit after the ones
+// before. Pictures become blocks of the answer. The whole list is a resource.
 func shownResults(r sandboxmcp.Result) []sandboxmcp.RichResult {
 	shown := make([]sandboxmcp.RichResult, 0, len(r.Results))
 	left := resultChars
@@ -151,7 +149,7 @@ func shownValue(kind string, v any, room int, uri string) (shown any, took int) 
 			return v, n
 		}
 		if strings.HasPrefix(kind, "image/") && kind != "image/svg+xml" {
-			return "", 0 // base64 that is cut is of no use
+			return "", 0 // shortened base64 is useless
 		}
 		return headAndTail(v, room, uri), room
 	default:

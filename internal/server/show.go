@@ -10,30 +10,29 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// What a model is shown at most. All of it can be had whole from a resource.
+// Limits of an answer to a model. Resources return everything that is left out.
 //
-// Characters are counted as they stand in the JSON: a line break is two. The
-// hosts count so, and one that finds an answer too long cuts it blindly: of more
-// than 40,000 characters it keeps the first 8,000 and the last 32,000, or of more
-// than 50,000 the first 2,000.
+// Characters are counted as in the JSON text, where a line break has two. Hosts count so,
+// too, and cut a longer answer anywhere: one keeps the first 8,000 and last 32,000
+// characters of an answer over 40,000, another the first 2,000 of one over 50,000.
 const (
-	shownChars   = 39_000   // of an answer; the rest is for what a host writes around it
-	minStreams   = 6_000    // of stdout and stderr together, however long the rest is
-	resultChars  = 8_000    // of all values in results
-	inlineBytes  = 8 << 10  // of one file
-	inlineTotal  = 10 << 10 // of all files
-	shownError   = 4_000    // of an exception's text; stderr has it whole
-	shownFrames  = 50       // lines of its traceback
+	shownChars   = 39_000   // characters of an answer; the host adds some
+	minStreams   = 6_000    // characters that stdout and stderr together get at least
+	resultChars  = 8_000    // characters of all values in results
+	inlineBytes  = 8 << 10  // bytes of a file in the answer
+	inlineTotal  = 10 << 10 // bytes of all files in the answer
+	shownError   = 4_000    // characters of an exception's text; stderr has all of it
+	shownFrames  = 50       // lines of an exception's traceback
 	linksVersion = "2025-06-18"
 )
 
-// view says what of a result is wanted.
+// view selects the parts of a result to show.
 type view struct {
-	content  bool // of files
+	content  bool // content of files
 	manifest bool
 }
 
-// shownResult is a result as a model sees it.
+// shownResult is a result in the form that a model gets.
 type shownResult struct {
 	sandboxmcp.Result
 	StdoutURI string            `json:"stdout_uri,omitempty"` // set when stdout is shortened
@@ -41,7 +40,7 @@ type shownResult struct {
 	Manifest  map[string]string `json:"manifest,omitzero"` // name to SHA-256
 }
 
-// show makes the answer of a result. It changes nothing that res points to.
+// show returns the answer for a result. It does not modify what res points to.
 func (s *Server) show(ctx context.Context, c *call, res sandboxmcp.Result, v view) answer {
 	r := shownResult{Result: whole(res)}
 	r.Error = shownException(res.Error)
@@ -78,13 +77,13 @@ func (s *Server) show(ctx context.Context, c *call, res sandboxmcp.Result, v vie
 	return answer{body: &r, blocks: blocks}
 }
 
-// others counts the characters of an answer without its streams, blocks
-// included, which some hosts turn into lines of text behind it.
+// others returns the number of characters of an answer without its streams. It includes
+// blocks, because some hosts append them as text.
 func (r *shownResult) others(blocks []mcp.Content) int {
 	empty := *r
 	empty.Stdout, empty.Stderr = "", ""
 	body, err := encode(&empty)
-	if err != nil { // will be said when the answer is encoded
+	if err != nil { // encoding the answer will report it
 		return 0
 	}
 	n := utf8.RuneCount(body) + 2*len(`,"stdout_uri":""`+runURI(r.RequestID, "stdout"))
@@ -97,12 +96,12 @@ func (r *shownResult) others(blocks []mcp.Content) int {
 	return n
 }
 
-// linksKnown tells whether a client of that version knows the block
-// resource_link. The URIs are in the JSON as well.
+// linksKnown reports whether clients of a protocol version know resource_link blocks. The
+// URIs are in the JSON, too.
 func linksKnown(version string) bool { return version == "" || version >= linksVersion }
 
-// whole returns r with an empty list or object for every one that is absent,
-// and with a copy of the artifacts, whose content is going to be taken out.
+// whole returns r with empty lists and objects in place of nil, and with a copy of the
+// artifacts, whose content the caller will remove.
 func whole(r sandboxmcp.Result) sandboxmcp.Result {
 	r.Artifacts = each(r.Artifacts)
 	if r.Metadata == nil {
@@ -123,7 +122,7 @@ func wholeIsolation(i *sandboxmcp.Isolation) *sandboxmcp.Isolation {
 	return &w
 }
 
-// each returns a copy of list, never nil: nil would be null in JSON.
+// each returns a copy of list that is not nil, because nil would become null in JSON.
 func each[T any](list []T) []T { return append(make([]T, 0, len(list)), list...) }
 
 // some returns list itself, or an empty one for nil.

@@ -10,22 +10,20 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// How long an ending takes at most.
+// Time limits at the end of a connection.
 const (
 	answerGrace = 500 * time.Millisecond  // after the end of input, for calls that are about to be answered
 	endGrace    = 1500 * time.Millisecond // for cancelled calls to come back
 )
 
-// rootKey is the context key under which a call finds the context of the
-// connection that it came on.
+// rootKey is the context key of a connection's own context, for the calls on it.
 type rootKey struct{}
 
-// ServeStdio answers the client that writes to in and reads from out, one
-// JSON-RPC message a line. It returns within 3 s after the end of in, after ctx
-// is cancelled, and after out broke; running calls are cancelled by then, runs
-// in the background are not (Engine.Close ends them). It returns nil for the
-// first two and the write error for the third. A read from in that is still
-// blocked when it returns stays blocked: in is not closed.
+// ServeStdio serves a client that writes to in and reads from out, one JSON-RPC message per
+// line. It returns within 3 s after end of file on in, after ctx ends, or after a write to
+// out failed; only in the last case it returns an error. It has then cancelled running
+// calls, but not background runs, which Engine.Close ends. It does not close in: a blocked
+// read stays blocked.
 func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	root, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -41,7 +39,7 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = session.Wait() // the connection itself knows better what went wrong
+		_ = session.Wait() // the connection's own error is more precise
 	}()
 	select {
 	case <-ended:
@@ -60,19 +58,19 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 	return nil
 }
 
-// transport hands the SDK a connection that already exists.
+// transport passes an existing connection to the SDK.
 type transport struct{ c *conn }
 
 func (t transport) Connect(context.Context) (mcp.Connection, error) { return t.c, nil }
 
-// writeError tells that the client can no longer be written to.
+// writeError means that a write to the client has failed.
 type writeError struct{ err error }
 
 func (e *writeError) Error() string { return "write to client: " + e.err.Error() }
 func (e *writeError) Unwrap() error { return e.err }
 
-// withRoot returns ctx, cancelled also when the connection ends, and a function
-// that frees it.
+// withRoot returns a context that ends with ctx or with the connection. The caller calls the
+// function to release it.
 func withRoot(ctx context.Context) (context.Context, context.CancelFunc) {
 	root, ok := ctx.Value(rootKey{}).(context.Context)
 	ctx, cancel := context.WithCancel(ctx)

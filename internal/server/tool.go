@@ -12,38 +12,38 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// tool is one row of the table: all that is fixed about a tool, and what it does.
+// tool is one row of the table of tools.
 type tool struct {
-	name        string // at most 40 of a-z 0-9 _
+	name        string // at most 40 characters of a-z 0-9 _
 	title       string
-	description string // first sentence: what it does; then limits and what comes next
+	description string // what the tool does; then limits and the next step
 	hints       hints
 	in          *jsonschema.Schema
 	out         *jsonschema.Schema
-	letsOut     bool // it runs what may reach what is open
+	letsOut     bool // programs that it runs may reach open domains
 	run         func(s *Server, ctx context.Context, c *call) (answer, error)
 }
 
-// hints are the annotations of a tool beside its title. All are always sent.
+// hints are the annotations of a tool. All of them are always sent.
 type hints struct {
 	readOnly    bool // changes nothing
 	destructive bool // may delete or overwrite
-	idempotent  bool // twice is as once
+	idempotent  bool // a second call with the same arguments has no further effect
 	openWorld   bool // reaches beyond the sandbox
 }
 
-// call is a tool call whose arguments were found right.
+// call is a tool call with valid arguments.
 type call struct {
 	args    arguments
 	who     sandboxmcp.Caller
 	request *mcp.CallToolRequest
 }
 
-// answer is what a tool says: one JSON object, and blocks that are shown beside it.
+// answer is the result of a tool: a JSON object, and further content blocks.
 type answer struct {
 	body   any
 	blocks []mcp.Content
-	ask    *mcp.CallToolResult // not an answer yet: what a person is asked first; nil: nothing
+	ask    *mcp.CallToolResult // a question to the person that comes before the answer; nil: none
 }
 
 // toolTable lists every tool. To add one: a row in a tools_*.go file, its
@@ -60,7 +60,7 @@ func toolTable() []tool {
 func (s *Server) addTool(t tool) {
 	check, err := newChecker(t.name, t.in)
 	if err != nil {
-		panic(fmt.Sprintf("input schema of %s: %v", t.name, err)) //nolint:forbidigo // a fault of the table, found by every test
+		panic(fmt.Sprintf("input schema of %s: %v", t.name, err)) //nolint:forbidigo // an error in the table, which every test would find
 	}
 	h := t.hints
 	s.mcp.AddTool(&mcp.Tool{
@@ -110,11 +110,11 @@ func (s *Server) callTool(ctx context.Context, t tool, check *checker, req *mcp.
 	}, nil
 }
 
-// errorResult is a failure as a tool result: the same body as text and as
-// structured content, because a client shows its model only one of the two.
+// errorResult returns a failure as a tool result. It has the same body as text and as
+// structured content, because a client shows its model only one of them.
 func errorResult(e *sandboxmcp.Error) *mcp.CallToolResult {
 	body, err := encode(e.Body())
-	if err != nil { // a field that is no JSON; the rest can be said without it
+	if err != nil { // a further field cannot be encoded; leave the fields out
 		body, _ = encode((&sandboxmcp.Error{Code: e.Code, Message: e.Message, Hint: e.Hint}).Body())
 	}
 	return &mcp.CallToolResult{
@@ -124,7 +124,7 @@ func errorResult(e *sandboxmcp.Error) *mcp.CallToolResult {
 	}
 }
 
-// encode makes compact JSON in which < > & stay as they are.
+// encode returns compact JSON that does not escape < > &.
 func encode(v any) (json.RawMessage, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

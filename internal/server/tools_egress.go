@@ -18,13 +18,13 @@ func requestEgress() tool {
 	return tool{
 		name:  "request_egress",
 		title: "Ask for a domain",
-		description: "Asks a person to open a domain to programs, and waits for the answer. " +
-			"pending: tell the user how_to_approve, then call again. denied is final.",
+		description: "Asks a person to open a domain to programs and waits for the answer. " +
+			"If status is pending, tell the user how_to_approve and call again. denied is final.",
 		hints: hints{openWorld: true},
 		in: input(
-			need("domain", about("string", "api.example.com or *.example.com; no URL or address")),
+			need("domain", about("string", "api.example.com or *.example.com; not a URL or address")),
 			opt("namespace", fallback(typed("string"), `"default"`)),
-			opt("reason", about("string", "What for; shown to the person as yours")),
+			opt("reason", about("string", "Why the program needs it; shown to the person as your words")),
 			opt("port", atMost(atLeast(about("integer", "Default: 80 and 443"), 1), 65535)),
 			opt("wait_seconds", fallback(atMost(atLeast(about("number", "0 to 45"), 0), maxWaitSeconds), strconv.Itoa(maxWaitSeconds))),
 		),
@@ -53,8 +53,8 @@ func (s *Server) requestEgress(ctx context.Context, c *call) (answer, error) {
 	if p := c.request.Params; p.RequestState != "" || len(p.InputResponses) > 0 {
 		return s.formBack(ctx, c, ask)
 	}
-	// What was dismissed once is not shown again: who asks again waits for another
-	// way to be approved.
+	// A form that the person has dismissed is not shown again. A repeated call then waits
+	// for an approval on the command line.
 	if wait > 0 && canShowForm(c.request) {
 		got, err := s.engine.RequestEgress(ctx, c.who, ask)
 		if err != nil || got.Status != sandboxmcp.ApprovalPending {
@@ -69,16 +69,16 @@ func (s *Server) requestEgress(ctx context.Context, c *call) (answer, error) {
 	return answer{body: got}, err
 }
 
-// canShowForm reports whether the client says that it shows forms to a person.
+// canShowForm reports whether the client can show forms to a person.
 func canShowForm(r *mcp.CallToolRequest) bool {
 	c := r.ClientCapabilities()
 	return c != nil && c.Elicitation != nil && (c.Elicitation.Form != nil || c.Elicitation.URL == nil)
 }
 
-// modernVersion is the first version in which a server does not call its client.
+// modernVersion is the first protocol version in which a server does not call its client.
 const modernVersion = "2026-07-28"
 
-// showForm asks the person at the client, in the way of its version.
+// showForm asks the person at the client, in the way of the client's protocol version.
 func (s *Server) showForm(ctx context.Context, c *call, ask sandboxmcp.EgressAsk, id string, wait time.Duration) (answer, error) {
 	asked, err := s.engine.FindEgress(ctx, c.who, id)
 	if err != nil {
@@ -94,8 +94,8 @@ func (s *Server) showForm(ctx context.Context, c *call, ask sandboxmcp.EgressAsk
 	return answer{ask: &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{formName: form(asked)}, RequestState: state}}, nil
 }
 
-// formBack takes what a person answered, if the form is one of ours, was shown
-// for just this call, and was not answered before.
+// formBack carries out a person's answer to a form. It accepts only a form that this server
+// has issued for the same call and that was not answered before.
 func (s *Server) formBack(ctx context.Context, c *call, ask sandboxmcp.EgressAsk) (answer, error) {
 	st, err := s.forms.redeem(c)
 	if err != nil {
@@ -105,8 +105,8 @@ func (s *Server) formBack(ctx context.Context, c *call, ask sandboxmcp.EgressAsk
 	return s.decide(ctx, c, ask, sandboxmcp.EgressDecision{ID: st.ID, SHA256: st.SHA256}, result)
 }
 
-// decide carries out what a person answered. Dismissing the form, and whatever is
-// no answer, leaves the question open. d says which question, as it was shown.
+// decide carries out a person's answer r to the question d. If the form was dismissed, or r
+// is not a valid answer, the question stays open.
 func (s *Server) decide(ctx context.Context, c *call, ask sandboxmcp.EgressAsk, d sandboxmcp.EgressDecision, r *mcp.ElicitResult) (answer, error) {
 	person := sandboxmcp.Caller{Namespace: c.who.Namespace, Actor: formActor}
 	switch ok := r != nil; {
@@ -119,15 +119,15 @@ func (s *Server) decide(ctx context.Context, c *call, ask sandboxmcp.EgressAsk, 
 		return answer{body: got}, err
 	}
 	got, err := s.engine.DecideEgress(context.WithoutCancel(ctx), person, d)
-	answered := []sandboxmcp.Code{sandboxmcp.CodeRequestNotFound, sandboxmcp.CodeEgressDenied, sandboxmcp.CodeInvalidArgument} // elsewhere, or it has lapsed
+	answered := []sandboxmcp.Code{sandboxmcp.CodeRequestNotFound, sandboxmcp.CodeEgressDenied, sandboxmcp.CodeInvalidArgument} // answered elsewhere, or expired
 	if slices.Contains(answered, sandboxmcp.CodeOf(err)) {
 		got, err = s.engine.RequestEgress(ctx, c.who, ask)
 	}
 	return answer{body: got}, err
 }
 
-// elicit asks the client in a call of ours, as versions before the modern one
-// have it. Whichever comes first, an answer there or at a terminal, is the answer.
+// elicit asks the person by a call to the client, as protocol versions before modernVersion
+// do. It also waits for an answer on the command line; the first answer counts.
 func (s *Server) elicit(ctx context.Context, c *call, ask sandboxmcp.EgressAsk, asked sandboxmcp.Approval, wait time.Duration) (answer, error) {
 	shown, hide := context.WithTimeout(ctx, wait)
 	defer hide()
@@ -140,7 +140,7 @@ func (s *Server) elicit(ctx context.Context, c *call, ask sandboxmcp.EgressAsk, 
 			}
 		}()
 		r, err := c.request.Session.Elicit(shown, form(asked))
-		if err != nil { // it cannot, or time is up: the terminal remains
+		if err != nil { // the client cannot, or time is up: wait for the command line
 			return
 		}
 		got, err := s.decide(ctx, c, ask, sandboxmcp.EgressDecision{ID: asked.ID, SHA256: asked.SHA256}, r)
@@ -150,7 +150,7 @@ func (s *Server) elicit(ctx context.Context, c *call, ask sandboxmcp.EgressAsk, 
 		}
 		back <- got
 	}()
-	waiting, patient := make(chan answer, 1), ask // a copy: the form's goroutine reads the other
+	waiting, patient := make(chan answer, 1), ask // a copy, because the form's goroutine reads ask
 	patient.Wait = wait
 	go func() {
 		defer func() {

@@ -4,14 +4,13 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// fiveTable lists the tools of mcp-code-sandbox. Their names, types, defaults
-// and answers are those of that program, and so are their annotations.
+// fiveTable lists the tools of mcp-code-sandbox. Their names, types, defaults, annotations
+// and results are those of that program.
 func fiveTable() []tool {
 	return []tool{uploadFile(), runPython(), readArtifact(), listArtifacts(), closeSession()}
 }
 
-// anySession is the argument session_id of a tool that makes a session when it
-// is null.
+// anySession is the argument session_id of a tool that makes a session if it is null.
 func anySession() *jsonschema.Schema {
 	s := typed("string", "null")
 	s.Description = "null makes a session"
@@ -23,9 +22,9 @@ func uploadFile() tool {
 	return tool{
 		name:        "sandbox_upload_file",
 		title:       "Upload File to Sandbox",
-		description: "Puts a file into /mnt/data of a session, at most 50 MiB. Pass the answer's session_id to sandbox_run_python.",
+		description: "Puts a file of at most 50 MiB into /mnt/data of a session. Pass the returned session_id to sandbox_run_python.",
 		in: input(
-			need("filename", about("string", "Flat name of A-Z a-z 0-9 . _ -")),
+			need("filename", about("string", "Name without directories, of A-Z a-z 0-9 . _ -")),
 			need("content_base64", about("string", "Standard base64")),
 			opt("session_id", anySession()),
 			opt("overwrite", fallback(about("boolean", "Replace a file of that name"), "false")),
@@ -40,8 +39,8 @@ func runPython() tool {
 	return tool{
 		name:  "sandbox_run_python",
 		title: "Run Python in Sandbox",
-		description: "Runs Python in a session without network. Files in /mnt/data stay from run to run; every run is a fresh interpreter. " +
-			"Use print to see values, at most some 30,000 characters of them: hosts cut longer answers. artifacts are the files that a run with exit_code 0 made or changed.",
+		description: "Runs Python in a session without network. Files in /mnt/data are kept from run to run; every run is a new interpreter. " +
+			"Print values to see them, at most about 30,000 characters: hosts cut longer answers. artifacts are the files that a run with exit_code 0 has made or changed.",
 		in: input(need("code", about("string", "At most 100 KiB")), opt("session_id", anySession())),
 		out: output(
 			need("session_id", typed("string")),
@@ -65,7 +64,7 @@ func readArtifact() tool {
 	return tool{
 		name:        "sandbox_read_artifact",
 		title:       "Read Artifact from Sandbox",
-		description: "Returns a file of a session as base64, at most 10 MiB; a picture is shown as well. Hosts cut long answers: look into a large file with code.",
+		description: "Returns a file of a session as base64, at most 10 MiB; pictures are also shown. Hosts cut long answers: read large files with code.",
 		hints:       hints{readOnly: true, idempotent: true},
 		in: input(
 			need("session_id", typed("string")),
@@ -87,7 +86,7 @@ func listArtifacts() tool {
 	return tool{
 		name:        "sandbox_list_artifacts",
 		title:       "List Sandbox Artifacts",
-		description: "Lists the files directly in /mnt/data of a session, uploads included, with size, type, SHA-256 and download_url.",
+		description: "Lists the files directly in /mnt/data of a session, including uploads, with size, type, SHA-256 and download_url.",
 		hints:       hints{readOnly: true, idempotent: true},
 		in:          input(need("session_id", typed("string"))),
 		out:         output(need("artifacts", typed("array"))),
@@ -100,7 +99,7 @@ func closeSession() tool {
 	return tool{
 		name:        "sandbox_close_session",
 		title:       "Close Sandbox Session",
-		description: "Ends a session and deletes its files. Fetch what is needed first.",
+		description: "Ends a session and deletes its files. Read the files that you need first.",
 		hints:       hints{destructive: true},
 		in:          input(need("session_id", typed("string"))),
 		out:         output(need("status", oneOf(typed("string"), "closed"))),

@@ -11,8 +11,8 @@ func setResourceLimits() tool {
 	return tool{
 		name:  "set_resource_limits",
 		title: "Set resource limits",
-		description: "Sets the default limits of this namespace's runs and new sessions and keeps them; sessions that exist keep theirs. " +
-			"Above a ceiling a limit is lowered and named in clamped. Without arguments it changes nothing and shows them.",
+		description: "Sets the default limits of runs and new sessions in this namespace, permanently. Existing sessions keep their limits. " +
+			"A limit above its ceiling is lowered and named in clamped. Without arguments it changes nothing and returns the limits.",
 		hints: hints{idempotent: true},
 		in: input(
 			opt("max_ram_mb", limitSchema("")),

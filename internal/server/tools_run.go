@@ -9,7 +9,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// actor is how the audit calls a request that came through this door.
+// actor is the actor in audit entries of requests over MCP.
 const actor = "mcp"
 
 // executeCode is the row of execute_code.
@@ -17,22 +17,22 @@ func executeCode() tool {
 	return tool{
 		name:  "execute_code",
 		title: "Run code in a sandbox",
-		description: "Runs a program (python, node or shell) in a sandbox and answers with status, exit_code, stdout, stderr and the files it left in /mnt/data. " +
-			"Without session_id the sandbox is fresh and nothing is kept; with one, files and variables stay. For long work pass background and poll get_artifacts. It reaches open domains only: request_egress.",
+		description: "Runs a program (python, node or shell) in a sandbox and returns status, exit_code, stdout, stderr and the files that it wrote to /mnt/data. " +
+			"Without session_id the sandbox is new and nothing is kept; with one, files and variables are kept. For long runs pass background and poll get_artifacts. Programs reach open domains only; see request_egress.",
 		hints: hints{}, letsOut: true,
 		in: input(
 			need("code", about("string", "The program's text")),
 			opt("language", languageSchema()),
 			opt("allowed_domains", &jsonschema.Schema{Type: "array", Items: typed("string"), Description: "Reach only these of the open domains"}),
 			opt("timeout_seconds", fallback(limitSchema("Wall clock, up to 3600"), "60")),
-			opt("session_id", about("string", "Session to run in, made when it is not there")),
-			opt("stdin", about("string", "What the program reads")),
+			opt("session_id", about("string", "Session to run in; made if it does not exist")),
+			opt("stdin", about("string", "Standard input of the program")),
 			opt("env", valuesOf(about("object", "Environment variables"), "string")),
 			opt("max_ram_mb", limitSchema("MiB, default 512")),
 			opt("max_cpu_cores", above(about("number", "Default 1"), 0)),
 			opt("max_processes", limitSchema("Default 10")),
 			opt("max_output_bytes", limitSchema("Per stream, default 1000000")),
-			opt("background", fallback(about("boolean", "Answer at once with status running"), "false")),
+			opt("background", fallback(about("boolean", "Return at once with status running"), "false")),
 			opt("backend", oneOf(about("string", "process or docker; default: the configured one"), "process", "docker")),
 		),
 		out: resultSchema(),
@@ -45,10 +45,10 @@ func languageSchema() *jsonschema.Schema {
 	return fallback(oneOf(about("string", "python, node or shell"), "python", "node", "shell"), `"python"`)
 }
 
-// limitSchema is a limit that is a whole number.
+// limitSchema is a limit with a whole number above 0.
 func limitSchema(words string) *jsonschema.Schema { return atLeast(about("integer", words), 1) }
 
-// resultSchema names the fields that a model needs; a result has more.
+// resultSchema lists the fields that a model needs; a result has more.
 func resultSchema() *jsonschema.Schema {
 	return output(
 		need("request_id", typed("string")),
@@ -63,7 +63,7 @@ func resultSchema() *jsonschema.Schema {
 		need("resource_usage", typed("object")),
 		need("metadata", typed("object")),
 		opt("network", about("object", "allowed and denied")),
-		opt("error", typed("object", "null", "string")), // a string is the code of a failure
+		opt("error", typed("object", "null", "string")), // a string is an error code
 		opt("isolation", typed("object", "null")),
 		opt("session_id", typed("string", "null")),
 		opt("state_lost", about("boolean", "The session's variables are gone")),
@@ -89,7 +89,7 @@ func (s *Server) executeCode(ctx context.Context, c *call) (answer, error) {
 	if id != "" {
 		req.Display = sandboxmcp.DisplayResults
 	}
-	if list, ok := c.args["allowed_domains"].([]any); ok { // an empty one closes everything
+	if list, ok := c.args["allowed_domains"].([]any); ok { // an empty list allows no domain
 		req.AllowedDomains = words(list)
 	}
 	if in := c.args.text("stdin"); in != "" {
@@ -115,13 +115,13 @@ func getArtifacts() tool {
 		name:  "get_artifacts",
 		title: "Get a run's result and files",
 		description: "Returns the result and files of an earlier execute_code by its request_id, also while it runs in the background (status running). " +
-			"wait_seconds waits for its end; cancel ends it. Files above 8 KiB come as resource links.",
+			"wait_seconds waits for its end; cancel ends it. Files above 8 KiB are returned as resource links.",
 		hints: hints{readOnly: true, idempotent: true},
 		in: input(
 			need("request_id", typed("string")),
-			opt("include_content", fallback(about("boolean", "Small files as base64, pictures shown"), "true")),
+			opt("include_content", fallback(about("boolean", "Return small files as base64 and show pictures"), "true")),
 			opt("wait_seconds", atMost(atLeast(about("number", "0 to 45"), 0), 45)),
-			opt("cancel", fallback(about("boolean", "End a background run"), "false")),
+			opt("cancel", fallback(about("boolean", "End the background run"), "false")),
 		),
 		out: output(
 			need("request_id", typed("string")),

@@ -10,7 +10,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// maxTTLMinutes is the longest life that a session can be asked to have: a week.
+// maxTTLMinutes is the longest ttl_minutes: a week.
 const maxTTLMinutes = 7 * 24 * 60
 
 // createSession is the row of create_session.
@@ -22,21 +22,21 @@ func createSession() tool {
 		opt("max_processes", limitSchema("")),
 		opt("max_output_bytes", limitSchema("")),
 	)
-	limits.Description = "Of each run in it"
+	limits.Description = "For each run"
 	return tool{
 		name:        "create_session",
 		title:       "Create a session",
-		description: "Makes a sandbox that keeps files and the interpreter's variables from call to call; pass its id to execute_code. It ends with terminate_session, or unused after ttl_minutes.",
+		description: "Makes a sandbox that keeps files and variables from call to call. Pass its id to execute_code. It ends with terminate_session, or after ttl_minutes without use.",
 		in: input(
 			opt("language", languageSchema()),
-			opt("timeout_seconds", fallback(limitSchema("Of each run"), "60")),
-			opt("session_id", about("string", "1 to 64 of A-Z a-z 0-9 _ -; default: a new one")),
-			opt("ttl_minutes", atMost(above(about("number", "Life without use, default 30"), 0), maxTTLMinutes)),
+			opt("timeout_seconds", fallback(limitSchema("Wall clock of each run"), "60")),
+			opt("session_id", about("string", "1 to 64 characters of A-Z a-z 0-9 _ -; default: a new id")),
+			opt("ttl_minutes", atMost(above(about("number", "Minutes without use after which it ends, default 30"), 0), maxTTLMinutes)),
 			opt("limits", limits),
 		),
 		out: output(
 			need("id", typed("string")),
-			need("session_id", about("string", "The id again")),
+			need("session_id", about("string", "Same as id")),
 			need("status", typed("string")),
 			need("expires_at", typed("string")),
 			need("resource_limits", typed("object")),
@@ -73,7 +73,8 @@ func (s *Server) createSession(ctx context.Context, c *call) (answer, error) {
 	return answer{body: session}, nil
 }
 
-// minutes is a duration, never 0 for a number above 0: 0 asks for the default.
+// minutes returns n minutes. It rounds a positive number up to at least 1 ms, because 0
+// means the default.
 func minutes(n float64) time.Duration {
 	if n <= 0 {
 		return 0
@@ -86,7 +87,7 @@ func terminateSession() tool {
 	return tool{
 		name:        "terminate_session",
 		title:       "Terminate a session",
-		description: "Ends a session: processes, files and variables. Artifacts of its runs stay in get_artifacts.",
+		description: "Ends a session, its processes, files and variables. get_artifacts still returns artifacts of its runs.",
 		hints:       hints{destructive: true},
 		in:          input(need("session_id", typed("string"))),
 		out:         output(need("killed", typed("string")), need("wiped", typed("boolean"))),
@@ -110,14 +111,14 @@ func terminateSession() tool {
 func bridgeData() tool {
 	return tool{
 		name:  "bridge_data",
-		title: "Hand values between sessions",
-		description: "Hands JSON values to a session: data, or what from_session put out. " +
+		title: "Pass values between sessions",
+		description: "Passes JSON values to a session: those in data, or those that from_session has assigned to its bridge. " +
 			"Programs read /run/bridge/KEY.json and put out /mnt/data/.bridge/KEY.json. Without to_session the namespace keeps them.",
 		in: input(
 			opt("data", about("object", "Values by key")),
 			opt("from_session", typed("string")),
 			opt("to_session", typed("string")),
-			opt("keys", &jsonschema.Schema{Type: "array", Items: typed("string"), Description: "Of from_session; default: all"}),
+			opt("keys", &jsonschema.Schema{Type: "array", Items: typed("string"), Description: "Keys to take from from_session; default: all"}),
 		),
 		out: output(
 			need("bridged", typed("boolean")),
@@ -160,8 +161,8 @@ func (s *Server) bridgeData(ctx context.Context, c *call) (answer, error) {
 	return answer{body: done}, nil
 }
 
-// rawObject returns the values of an object among the arguments as they were
-// written, so that no number loses a digit; nil when it is absent.
+// rawObject returns the values of an argument that is an object, undecoded, so that numbers
+// keep all digits. It returns nil if the argument is absent.
 func rawObject(args json.RawMessage, name string) (map[string]json.RawMessage, error) {
 	var sent, values map[string]json.RawMessage
 	if err := json.Unmarshal(args, &sent); err != nil || sent[name] == nil {
@@ -176,7 +177,7 @@ func inspectState() tool {
 	return tool{
 		name:        "inspect_state",
 		title:       "Inspect sessions and settings",
-		description: "Tells what there is: sessions, limits, open domains, names of secrets; with session_id also the files in its /mnt/data.",
+		description: "Lists sessions, limits, open domains and names of secrets. With session_id it also lists the files in the session's /mnt/data.",
 		hints:       hints{readOnly: true, idempotent: true},
 		in: input(
 			opt("namespace", fallback(typed("string"), `"default"`)),

@@ -11,8 +11,8 @@ func listRuntimes() tool {
 	return tool{
 		name:  "list_runtimes",
 		title: "List languages and backends",
-		description: "Tells which languages can be run here, in which version and with which packages, and which backends there are with the walls that they build. " +
-			"What is not available has a reason.",
+		description: "Lists the languages that can be run, with version and packages, and the backends, with the walls that they build. " +
+			"If one is not available, the reason is given.",
 		hints: hints{readOnly: true, idempotent: true},
 		in:    input(),
 		out:   output(need("runtimes", typed("array")), need("backends", typed("array"))),
@@ -41,7 +41,7 @@ func sandboxStats() tool {
 	return tool{
 		name:        "sandbox_stats",
 		title:       "Show load and counts",
-		description: "Tells how busy the server is: queue, live sessions, executions by status, latency in ms, and what the server itself takes.",
+		description: "Returns the load of the server: queue, live sessions, executions by status, latency in ms, memory and CPU time of the server.",
 		hints:       hints{readOnly: true, idempotent: true},
 		in:          input(),
 		out: output(

@@ -105,8 +105,8 @@ static inline char *thread(void) {
 }
 #endif
 
-// make_calls makes a list of system calls. Arguments that are tagged are numbers of passed descriptors. It returns how many results it
-// kept. At the first call that fails and may not, it returns the negative error and leaves the number of that call as the only result.
+// make_calls makes a list of system calls. A tagged argument is the index of a passed descriptor. It returns the number of kept results.
+// If a call without MAY_FAIL fails, it returns the negative errno, and the only result is the number of that system call.
 long make_calls(const struct call *calls, long count, const int *passed, long *results) {
 	long kept = 0;
 	for (const struct call *c = calls; c < calls + count; c++) {

@@ -38,17 +38,16 @@ const (
 	offArgs   = 16
 )
 
-// Compile writes the filter that decides as the policy does on an architecture:
-// an array of struct sock_filter in little-endian byte order, which both
-// architectures have, ready for seccomp(2). It fails for an unknown architecture
-// and for a policy that exceeds the kernel's limit.
+// Compile returns the filter of the policy for an architecture: an array of struct
+// sock_filter in little-endian byte order, as seccomp(2) takes it. It fails for an unknown
+// architecture and for a policy that exceeds the kernel's limit.
 //
-// The filter is a balanced search tree over ranges of numbers with the same
-// verdict, with the tests of arguments at its leaves. Each sandbox loads it twice, and
-// loading costs by its length: the kernel checks it, translates it and makes machine
-// code of it. It also runs a new filter once for every system call there is, to learn
-// which are allowed whatever the arguments; calls found so are never filtered again.
-// That works only while the way to such a verdict has no arithmetic.
+// The filter is a balanced search tree over ranges of system call numbers with the same
+// verdict. Its leaves test arguments. Each sandbox loads the filter twice, and the cost of
+// loading grows with its length: the kernel checks, translates and compiles it. The kernel
+// also runs a new filter once for every system call number, to find those that are allowed
+// for all arguments, and never filters these again. That works only if the path to such a
+// verdict has no arithmetic.
 func Compile(p Policy, a Arch) ([]byte, error) {
 	table, err := numbersOf(a)
 	if err != nil {
@@ -72,14 +71,14 @@ func Compile(p Policy, a Arch) ([]byte, error) {
 	return out, nil
 }
 
-// leaf is a range of numbers, from its first to the one before the next leaf.
+// leaf is a range of numbers. It ends before the first number of the next leaf.
 type leaf struct {
 	first uint32
 	rule  rule
 }
 
-// leavesOf covers all 32-bit numbers: gaps, what is above the table, the x32
-// table and -1 are ENOSYS.
+// leavesOf returns leaves for all 32-bit numbers. Gaps, numbers above the table, the x32
+// table and -1 get ENOSYS.
 func leavesOf(table []number, rules map[string]rule) []leaf {
 	byNumber := map[uint32]rule{}
 	for _, n := range table {
@@ -111,9 +110,8 @@ func leavesOf(table []number, rules map[string]rule) []leaf {
 	return leaves
 }
 
-// check proves what the kernel will ask: the length, every jump inside the
-// program, a return at the end. And one thing it will not: that every
-// instruction can be reached.
+// check verifies what the kernel requires: the length, jumps within the program, and a return
+// at the end. It also verifies that every instruction can be reached.
 func check(prog []instruction) error {
 	if len(prog) > MaxInstructions {
 		return fmt.Errorf("%d instructions, the kernel takes %d", len(prog), MaxInstructions)

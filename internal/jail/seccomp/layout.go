@@ -5,13 +5,14 @@ import (
 	"slices"
 )
 
-// loaded is what the accumulator holds: some bits of a word of seccomp_data. The zero
-// value stands for anything.
+// loaded describes the content of the accumulator: the bits in mask of a word of
+// seccomp_data. The zero value means that the content is unknown.
 type loaded struct{ word, mask uint32 }
 
-// layout writes a graph as a program. It emits the last instruction first, so that a jump
-// is emitted after what it leads to. A jump of a comparison reaches 255 instructions. One
-// that leads farther goes to another jump in between, or to a verdict of its own.
+// layout emits a graph as a program. It emits the last instruction first, so that the target
+// of a jump is emitted before the jump. A comparison can jump over at most 255 instructions.
+// If its target is farther away, it jumps to an unconditional jump in between, or to a copy
+// of the verdict.
 func layout(root *node) ([]instruction, error) {
 	l := emitter{entries: map[*node]map[loaded]int{}, ways: map[*node]map[loaded]bool{}}
 	l.walk(root, loaded{})
@@ -28,12 +29,12 @@ func layout(root *node) ([]instruction, error) {
 
 type emitter struct {
 	out     []instruction            // from the last to the first
-	entries map[*node]map[loaded]int // by what the accumulator holds: where in out a node begins
+	entries map[*node]map[loaded]int // where in out a node begins, by the content of the accumulator
 	ways    map[*node]map[loaded]bool
-	broken  bool // a comparison does not reach where it goes on
+	broken  bool // the target of a comparison is too far away
 }
 
-// holds is what the accumulator holds after a node's test.
+// holds returns the content of the accumulator after a node's test.
 func (n *node) holds() loaded {
 	if n.op == opShift || n.op == 0 {
 		return loaded{}
@@ -41,7 +42,7 @@ func (n *node) holds() loaded {
 	return loaded{n.word, n.mask}
 }
 
-// entry returns which of a node's beginnings fits what the accumulator holds.
+// entry returns the key in entries of the node's beginning for a content of the accumulator.
 func (n *node) entry(has loaded) loaded {
 	if n.op != 0 && has.word == n.word && (has.mask == n.mask || has.mask == all32) {
 		return has
@@ -49,7 +50,7 @@ func (n *node) entry(has loaded) loaded {
 	return loaded{}
 }
 
-// walk notes which beginnings of each node are used.
+// walk records which beginnings of each node are used.
 func (l *emitter) walk(n *node, has loaded) {
 	at := n.entry(has)
 	if l.ways[n] == nil {
@@ -64,7 +65,7 @@ func (l *emitter) walk(n *node, has loaded) {
 	}
 }
 
-// skip is how far a comparison that is emitted now jumps to a place.
+// skip returns the jump distance to a place, for a comparison that is emitted now.
 func (l *emitter) skip(to int) uint8 {
 	far := len(l.out) - to - 1
 	l.broken = l.broken || far < 0 || far > 255
@@ -77,7 +78,7 @@ func (l *emitter) put(in instruction) int {
 	return len(l.out) - 1
 }
 
-// emit emits a node behind what it leads to. Verdicts are emitted where one is needed.
+// emit emits a node, after the nodes that it leads to. Verdicts are emitted where needed.
 func (l *emitter) emit(n *node) {
 	if n.op == 0 || l.entries[n] != nil {
 		return
@@ -116,16 +117,16 @@ func (l *emitter) emitTest(n *node) int {
 	return first
 }
 
-// branch emits a comparison that goes on at a node's yes or no. It returns its place and
-// that of no. As many instructions after it as more says reach no as well.
+// branch emits a comparison that jumps to a node's yes or no. It returns the places of the
+// comparison and of no. The next more instructions that are emitted can also jump to no.
 func (l *emitter) branch(op uint16, k uint32, n *node, more int) (first, no int) {
-	no = l.reach(n.no, n.holds(), more+1) // 1: what may be put in between for yes
+	no = l.reach(n.no, n.holds(), more+1) // 1: reach may insert an instruction for yes
 	yes := l.reach(n.yes, n.holds(), 0)
 	return l.put(instruction{code: op, k: k, jt: l.skip(yes), jf: l.skip(no)}), no
 }
 
 // reach returns a place that leads to a node and is near enough for a comparison that is
-// emitted after as many other instructions.
+// emitted after that many further instructions.
 func (l *emitter) reach(n *node, has loaded, after int) int {
 	const far = 255
 	at, emitted := l.entries[n][n.entry(has)]
@@ -136,7 +137,7 @@ func (l *emitter) reach(n *node, has loaded, after int) int {
 		return l.put(instruction{code: opJump, k: uint32(len(l.out) - at - 1)})
 	default:
 		at = l.put(instruction{code: opReturn, k: n.k})
-		l.entries[n] = map[loaded]int{{}: at} // also for those that follow
+		l.entries[n] = map[loaded]int{{}: at} // later comparisons can use it, too
 		return at
 	}
 }

@@ -135,10 +135,10 @@ const (
 		cloneNewCgroup | cloneNewUTS | cloneNewIPC | cloneNewUser | cloneNewPID | cloneNewNet
 )
 
-// On both architectures the flags are the first argument. Threads have to share
-// descriptors and processes may not, so that each process has one table of them. Record
-// locks belong to a table. Locks of a shared table outlive the process that took them, and
-// nothing shows whose they are. Locks of two tables of one process look alike.
+// On both architectures the flags are the first argument. Threads must share the descriptor
+// table and processes must not, so that each process has exactly one. Record locks belong to
+// a table: locks of a shared table outlive the process that took them and show no owner, and
+// locks of two tables of a process cannot be told apart.
 func cloneRule() rule {
 	return rule{[]clause{
 		{[]test{anyBit(0, cloneRefused)}, Refuse(errEPERM)},
@@ -162,9 +162,8 @@ const (
 	tiocCons  = 0x541d
 )
 
-// The kernel reads the command as 32 bits, so the low word decides. A high word
-// is refused as well, unless it is the sign of a command that went through an
-// int, as C libraries do that declare ioctl so.
+// The kernel reads only the low 32 bits of the command. A nonzero high word is refused, except
+// the sign extension of a command that a C library has passed as an int.
 func ioctlRule() rule {
 	var cs []clause
 	for _, cmd := range []uint32{tiocSCTTY, tiocSTI, tiocLinux, tiocCons} {
