@@ -217,8 +217,14 @@ func toUTF8(b []byte) string {
 	if utf8.Valid(b) {
 		return string(b)
 	}
+	size := 0 // which may be three times that of b: grown step by step, it would take much more
+	for rest := b; len(rest) > 0; {
+		r, n := utf8.DecodeRune(rest)
+		size += utf8.RuneLen(r)
+		rest = rest[n:]
+	}
 	var s strings.Builder
-	s.Grow(len(b) + 16)
+	s.Grow(size)
 	for len(b) > 0 {
 		r, n := utf8.DecodeRune(b)
 		s.WriteRune(r) // RuneError is U+FFFD

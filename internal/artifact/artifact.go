@@ -34,7 +34,13 @@ type Keeper struct {
 	cfg   Config
 	shard atomic.Uint32 // of the blobs; where the last look for orphans ended
 	left  leftBlobs
+
+	loading chan struct{} // has an element for each result that is being loaded
 }
+
+// maxLoading is how many results are loaded at a time. Each can hold two streams and 64 MiB
+// of files, and any number may be asked for at once.
+const maxLoading = 2
 
 // NewKeeper makes a Keeper over an open state directory. It signs nothing: the
 // caller signs what Collect returned, and Save keeps the signatures.
@@ -51,7 +57,7 @@ func NewKeeper(s *store.Store, cfg Config) *Keeper {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	k := &Keeper{store: s, cfg: cfg}
+	k := &Keeper{store: s, cfg: cfg, loading: make(chan struct{}, maxLoading)}
 	k.shard.Store(firstShard())
 	return k
 }

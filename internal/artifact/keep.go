@@ -149,8 +149,14 @@ func notFound(id sandboxmcp.RequestID) error {
 // Load returns a kept result, whole, with the content of its artifacts if asked
 // for. Metadata is as JSON gives it, but for "skipped", which is a
 // []sandboxmcp.SkippedFile as it was. A request that is not known, no longer kept, or another namespace's is
-// request_not_found.
+// request_not_found. Load waits while others are loading.
 func (k *Keeper) Load(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.RequestID, content bool) (sandboxmcp.Result, error) {
+	select {
+	case k.loading <- struct{}{}:
+		defer func() { <-k.loading }()
+	case <-ctx.Done():
+		return sandboxmcp.Result{}, sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "loading the result was cancelled").WithCause(context.Cause(ctx))
+	}
 	var text []byte
 	var out, errs output
 	var receipt sql.NullString

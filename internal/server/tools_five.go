@@ -64,6 +64,7 @@ func runPython() tool {
 func readArtifact() tool {
 	return tool{
 		name:        "sandbox_read_artifact",
+		large:       true,
 		title:       "Read Artifact from Sandbox",
 		description: "Returns a file of a session as base64, at most 10 MiB; a picture is shown as well. Hosts cut long answers: look into a large file with code.",
 		hints:       hints{readOnly: true, idempotent: true},
