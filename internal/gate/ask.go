@@ -54,7 +54,7 @@ const reasonFrom = "model"
 // quotes, with everything escaped that a terminal or a reader could take for
 // something else, and not at any length.
 func QuoteReason(s string) string {
-	s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "\uFFFD")), " ")
+	s = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, "\uFFFD"), sandboxmcp.Blank), " ")
 	if len(s) > shownReason {
 		return strconv.Quote(strings.ToValidUTF8(s[:shownReason], "")) + "…"
 	}
