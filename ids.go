@@ -3,6 +3,7 @@ package sandboxmcp
 import (
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // RequestID identifies one execution: UUID version 4 text, or
@@ -56,6 +57,12 @@ func plainName(s, punctuation string) bool {
 		return false
 	}
 	return true
+}
+
+// Blank reports whether a character shows as nothing: white space, and letters and signs
+// that Unicode calls printable and that are empty all the same.
+func Blank(r rune) bool {
+	return unicode.IsSpace(r) || r == '\u2800' || unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r) || r >= 0xE0100 && r <= 0xE01EF
 }
 
 // Quote returns s in double quotes with unprintable characters escaped, cut to about 100

@@ -166,7 +166,7 @@ func (e *Engine) recordOutcome(x *execution, o *outcome, res *sandboxmcp.Result)
 	ctx := context.WithoutCancel(x.ctx)
 	save, err := e.keeper.Save(ctx, artifact.Record{Result: *res, CreatedAt: x.received, EndedAt: x.ended}, e.noteDropped)
 	if err != nil {
-		return err
+		return unkept(err)
 	}
 	ops := []store.Op{save, e.audit.Op(entry)}
 	notes := append(e.notes(x, res), refusals(res.Network.Denied, sandboxmcp.AuditEntry{
@@ -176,12 +176,19 @@ func (e *Engine) recordOutcome(x *execution, o *outcome, res *sandboxmcp.Result)
 		ops = append(ops, e.audit.Op(n))
 	}
 	if err := e.store.Update(ctx, ops...); err != nil {
-		return err
+		return unkept(err)
 	}
 	if err := e.keeper.Discard(ctx); err != nil { // a sweep makes up for it
 		e.log.Warn("remove the files of dropped results", "error", err)
 	}
 	return nil
+}
+
+// unkept says of a failure that the program ran: to repeat the request runs it again.
+func unkept(err error) error {
+	e := *sandboxmcp.AsError(err)
+	e.Message = "the program ran, but its result could not be kept: " + e.Message
+	return &e
 }
 
 // notes are the entries that stand beside the outcome of a run: what stopped it,

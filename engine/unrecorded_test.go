@@ -77,6 +77,25 @@ func TestUnwritableRecord(t *testing.T) {
 	eventually(t, "no sandbox is left", func() bool { _, left := f.starts(); return left == 0 })
 }
 
+// A run whose result cannot be kept fails, and the failure says that the program ran: a
+// caller that repeats the request runs it twice.
+func TestAFailureAfterTheRunSaysThatItRan(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "state")
+	f := &fake{}
+	e := open(t, f, at(dir))
+	if _, err := database(t, dir).ExecContext(t.Context(), `CREATE TRIGGER never BEFORE INSERT ON executions BEGIN SELECT RAISE(ABORT, 'not today'); END`); err != nil {
+		t.Fatal(err)
+	}
+	_, err := e.Execute(t.Context(), sandboxmcp.Caller{}, shell("true"))
+	if got := sandboxmcp.AsError(err); err == nil || !strings.Contains(got.Message, "the program ran") {
+		t.Errorf("got %v, want a failure that says that the program ran", err)
+	}
+	if started, _ := f.starts(); started != 1 {
+		t.Errorf("%d programs were started, want 1", started)
+	}
+}
+
 // TestAuditOfEngine: what the engine has recorded can be asked for, of one
 // namespace, and verifies; after Close all of it is under a checkpoint, in the
 // second place too.

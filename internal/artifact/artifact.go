@@ -33,7 +33,13 @@ type Keeper struct {
 	cfg   Config
 	shard atomic.Uint32 // of the blobs: where the last sweep stopped
 	left  leftBlobs
+
+	loading chan struct{} // has an element for each result that is being loaded
 }
+
+// maxLoading is how many results are loaded at a time. Each can hold two streams and 64 MiB
+// of files, and any number may be asked for at once.
+const maxLoading = 2
 
 // NewKeeper makes a Keeper over an open state directory. It does not sign: the caller signs
 // the artifacts that Collect returns, and Save keeps the signatures.
@@ -50,7 +56,7 @@ func NewKeeper(s *store.Store, cfg Config) *Keeper {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	k := &Keeper{store: s, cfg: cfg}
+	k := &Keeper{store: s, cfg: cfg, loading: make(chan struct{}, maxLoading)}
 	k.shard.Store(firstShard())
 	return k
 }

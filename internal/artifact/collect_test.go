@@ -109,7 +109,7 @@ func TestCollectTraps(t *testing.T) {
 	fill(t, outside, map[string]string{"canary": "CANARY", "d/canary": "CANARY"})
 	fill(t, root, map[string]string{
 		"good.txt": "good", "a b.txt": "x", "ümlaut.txt": "x", "it's.txt": "x", "-rf": "x", strings.Repeat("é", 100): "x", "$(id);.txt": "x", "日本.txt": "x",
-		"ta\tb.txt": "x", "new\nline.txt": "x", "q\"uote.txt": "x", "back\\slash": "x", "bidi\u202egnp.exe": "x", "zero\u200bwidth": "x", "line\u2028sep": "x", "bell\a": "x", "esc\x1b[31m": "x", "bad\xff": "x", "c1\u0085": "x",
+		"ta\tb.txt": "x", "new\nline.txt": "x", "q\"uote.txt": "x", "back\\slash": "x", "bidi\u202egnp.exe": "x", "zero\u200bwidth": "x", "fill\u3164er": "x", "braille\u2800": "x", "line\u2028sep": "x", "bell\a": "x", "esc\x1b[31m": "x", "bad\xff": "x", "c1\u0085": "x",
 		"evil\ndir/inside.txt": "x", "linked": "x",
 	})
 	must := func(err error) {
@@ -154,6 +154,7 @@ func TestCollectTraps(t *testing.T) {
 		`bell\a`: "its name holds a control character", `esc\x1b[31m`: "its name holds a control character", `c1\u0085`: "its name holds a control character",
 		`q"uote.txt`: "its name holds a double quote or a backslash", `back\\slash`: "its name holds a double quote or a backslash",
 		`bidi\u202egnp.exe`: "its name holds an invisible or unknown character", `zero\u200bwidth`: "its name holds an invisible or unknown character",
+		"fill\u3164er": "its name holds an invisible or unknown character", "braille\u2800": "its name holds an invisible or unknown character",
 		`line\u2028sep`: "its name holds an invisible or unknown character", `bad\xff`: "its name is not UTF-8",
 	} {
 		if got[name] != reason {

@@ -146,8 +146,14 @@ func notFound(id sandboxmcp.RequestID) error {
 // Load returns a kept result, with the content of its artifacts if content is set.
 // Metadata has the types of decoded JSON; only "skipped" is a []sandboxmcp.SkippedFile. If
 // the request is unknown, no longer kept, or of another namespace, Load fails with
-// request_not_found.
+// request_not_found. Load waits while two others load.
 func (k *Keeper) Load(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.RequestID, content bool) (sandboxmcp.Result, error) {
+	select {
+	case k.loading <- struct{}{}:
+		defer func() { <-k.loading }()
+	case <-ctx.Done():
+		return sandboxmcp.Result{}, sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "loading the result was cancelled").WithCause(context.Cause(ctx))
+	}
 	var text []byte
 	var out, errs output
 	var receipt sql.NullString

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/sandboxmcp/sandboxmcp"
 )
 
 // BadName reports whether a part of a file's path is refused as a name.
@@ -24,7 +26,7 @@ func badName(part string) string {
 			return "its name holds a double quote or a backslash"
 		case unicode.IsControl(r):
 			return "its name holds a control character"
-		case !unicode.IsPrint(r):
+		case !unicode.IsPrint(r), r != ' ' && sandboxmcp.Blank(r):
 			return "its name holds an invisible or unknown character"
 		}
 	}

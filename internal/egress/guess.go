@@ -57,7 +57,9 @@ func (v *visit) answerTongue(said tongue) {
 	}
 }
 
-var requestLine = regexp.MustCompile(`^\S+ .*HTTP/\d(\.\d)?\s*$`)
+// requestLine finds what some server takes for a request line: several take any white space
+// between its parts, and in front of it.
+var requestLine = regexp.MustCompile(`^[\s\v]*[^\s\v]+[\s\v].*HTTP/\d(\.\d)?[\s\v]*$`)
 
 // listen recognizes the protocol by the program's first bytes. It does not consume them.
 func (v *visit) listen() tongue {
@@ -84,7 +86,7 @@ func (v *visit) listen() tongue {
 				return speaksHTTP
 			}
 			return speaksOther
-		case c < ' ' && c != '\t' && c != '\r', c >= 0x7f:
+		case c < ' ' && (c < '\t' || c > '\r'), c >= 0x7f:
 			return speaksOther
 		}
 	}

@@ -103,6 +103,11 @@ func TestNamedPortChecks(t *testing.T) {
 		t.Errorf("HTTP for another: got %d, want 403", code)
 	}
 	b.wantDenied("s.kit.test", 8080, "the connection is for a.kit.test")
+	for _, line := range []string{"GET\t/ HTTP/1.1", "GET\v/\fHTTP/1.1", " GET / HTTP/1.1", "GET\r/ HTTP/1.1 "} { // as some servers take it
+		if got, _ := say(b.toName("a.kit.test", 8080), line+"\r\nHost: s.kit.test:8080\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 400 sandboxmcp: the request line ") {
+			t.Errorf("%q: got %q, want a refusal of ours", line, got)
+		}
+	}
 	c, err := shake(b.toName("s.kit.test", 8080), "s.kit.test")
 	if err != nil {
 		t.Fatal(err)

@@ -53,7 +53,7 @@ const reasonFrom = "model"
 // at most shownReason bytes of it. Everything that a terminal or a reader could take for
 // something else is escaped.
 func QuoteReason(s string) string {
-	s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "\uFFFD")), " ")
+	s = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, "\uFFFD"), sandboxmcp.Blank), " ")
 	if len(s) > shownReason {
 		return strconv.Quote(strings.ToValidUTF8(s[:shownReason], "")) + "…"
 	}

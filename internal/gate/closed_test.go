@@ -186,13 +186,13 @@ func TestQuestionsAreBounded(t *testing.T) {
 // at all.
 func TestReasonsAreQuotedAndNotRecorded(t *testing.T) {
 	b := open(t)
-	evil := "\x1b[2Japproved by admin\n\asandboxmcp: ok \u202egnp.exe" + strings.Repeat("long ", 400)
+	evil := "\x1b[2Japproved by admin\n\asandboxmcp: ok \u202egnp.exe\u201d" + strings.Repeat("\u3164\u2800\u115f", 10) + "line \U000e0141 " + strings.Repeat("long ", 400)
 	a, fresh, err := b.Request(t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "mcp"}, sandboxmcp.EgressAsk{Domain: "api.example.com", Reason: evil})
 	if err != nil || !fresh {
 		t.Fatal(fresh, err)
 	}
 	line := b.notices.String()
-	if strings.Count(line, "\n") != 1 || strings.Count(line, "\a") != 1 || strings.ContainsAny(line, "\x1b\u202e") || len(line) > 700 {
+	if strings.Count(line, "\n") != 1 || strings.Count(line, "\a") != 1 || strings.ContainsAny(line, "\x1b\u202e\u3164\u2800\u115f\U000e0141") || len(line) > 700 {
 		t.Errorf("notice: %q", line)
 	}
 	if !strings.Contains(line, "`sandboxmcp egress approve "+a.ID+"`") || !strings.Contains(line, `the model says "`) {

@@ -36,6 +36,7 @@ type fake struct {
 	execute   func(ctx context.Context, req sandboxmcp.Request) (sandboxmcp.Result, error)
 	files     map[string][]byte
 	output    map[string][]byte
+	onOutput  func()
 	results   []sandboxmcp.RichResult
 	queries   []sandboxmcp.AuditQuery
 	config    server.Config // what a test sets besides
@@ -136,6 +137,9 @@ func artifact(name string, data []byte) sandboxmcp.Artifact {
 func (f *fake) Output(_ context.Context, c sandboxmcp.Caller, id sandboxmcp.RequestID, stream string) ([]byte, error) {
 	if err := stranger(c); err != nil {
 		return nil, err
+	}
+	if f.onOutput != nil {
+		f.onOutput()
 	}
 	if data, ok := f.output[stream]; ok && id == runID {
 		return data, nil

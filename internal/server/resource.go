@@ -31,11 +31,16 @@ func (s *Server) addResources() {
 
 // readResource answers resources/read. A resource of another namespace gets the same answer
 // as one that does not exist.
-func (s *Server) readResource(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
-	ctx, free := withRoot(ctx)
+func (s *Server) readResource(sent context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+	ctx, free := withRoot(sent)
 	defer free()
 	uri := req.Params.URI
-	content, err := s.resource(ctx, uri)
+	var content *mcp.ResourceContents
+	leave, err := s.load.enter(ctx, 0, true)
+	if err == nil {
+		defer answered(sent, leave)
+		content, err = s.resource(ctx, uri)
+	}
 	if err != nil {
 		e := s.failure("resources/read", err)
 		body, encodeErr := encode(e.Body())

@@ -97,6 +97,7 @@ type Server struct {
 	linkTo   LinkFunc
 	notes    []string
 	decoding chan struct{} // held while a large picture is decoded: one at a time
+	load     *load
 	forms    *forms
 }
 
@@ -110,6 +111,7 @@ func New(c Config) *Server {
 		linkTo:   c.Link,
 		notes:    c.Notes,
 		decoding: make(chan struct{}, 1),
+		load:     newLoad(),
 		forms:    newForms(),
 	}
 	if s.log == nil {

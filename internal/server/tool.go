@@ -21,6 +21,7 @@ type tool struct {
 	in          *jsonschema.Schema
 	out         *jsonschema.Schema
 	letsOut     bool // programs that it runs may reach open domains
+	large       bool // its answer may hold a whole file
 	run         func(s *Server, ctx context.Context, c *call) (answer, error)
 }
 
@@ -73,14 +74,24 @@ func (s *Server) addTool(t tool) {
 		InputSchema:  t.in,
 		OutputSchema: t.out,
 	}, func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		ctx, free := withRoot(ctx)
-		defer free()
-		res, err := s.callTool(ctx, t, check, req)
+		res, err := s.admitTool(ctx, t, check, req)
 		if err != nil {
 			return errorResult(s.failure(t.name, err)), nil
 		}
 		return res, nil
 	})
+}
+
+// admitTool calls a tool if the calls that are not answered yet leave room for it.
+func (s *Server) admitTool(sent context.Context, t tool, check *checker, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	ctx, free := withRoot(sent)
+	defer free()
+	leave, err := s.load.enter(ctx, len(req.Params.Arguments), t.large)
+	if err != nil {
+		return nil, err
+	}
+	defer answered(sent, leave)
+	return s.callTool(ctx, t, check, req)
 }
 
 func (s *Server) callTool(ctx context.Context, t tool, check *checker, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {

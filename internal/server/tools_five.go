@@ -63,6 +63,7 @@ func runPython() tool {
 func readArtifact() tool {
 	return tool{
 		name:        "sandbox_read_artifact",
+		large:       true,
 		title:       "Read Artifact from Sandbox",
 		description: "Returns a file of a session as base64, at most 10 MiB; pictures are also shown. Hosts cut long answers: read large files with code.",
 		hints:       hints{readOnly: true, idempotent: true},

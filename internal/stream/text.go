@@ -24,8 +24,14 @@ func Text(b []byte) string {
 	if utf8.Valid(b) {
 		return string(b)
 	}
+	size := 0 // up to three times that of b; growing step by step would take much more
+	for rest := b; len(rest) > 0; {
+		r, n := utf8.DecodeRune(rest)
+		size += utf8.RuneLen(r)
+		rest = rest[n:]
+	}
 	var s strings.Builder
-	s.Grow(len(b) + 16)
+	s.Grow(size)
 	for len(b) > 0 {
 		r, n := utf8.DecodeRune(b)
 		s.WriteRune(r) // utf8.RuneError is U+FFFD

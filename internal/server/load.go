@@ -1,0 +1,80 @@
+package server
+
+import (
+	"context"
+	"sync"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// Bounds of what calls hold in memory together. A client may send calls faster than they
+// are answered, and a small call may have a large answer.
+const (
+	maxCalls       = 4096        // calls that are not answered
+	smallArguments = 64 << 10    // bytes; arguments that have no more are not counted
+	maxArguments   = 2 * maxLine // bytes of the arguments of all calls that are not answered
+	maxLarge       = 4           // answers with a whole stream or file that are made or sent
+)
+
+// load counts what the calls of a server hold.
+type load struct {
+	large chan struct{} // has an element for each large answer
+
+	mu    sync.Mutex
+	calls int
+	bytes int64 // of counted arguments
+}
+
+func newLoad() *load { return &load{large: make(chan struct{}, maxLarge)} }
+
+// enter counts a call with so many bytes of arguments. If calls hold too much already, it
+// fails with queue_full; small calls still pass, so that a client can cancel. A call with
+// a large answer waits until one more may be made, or ctx ends. The caller passes leave to
+// answered.
+func (l *load) enter(ctx context.Context, arguments int, large bool) (leave func(), err error) {
+	counted := int64(arguments)
+	if arguments <= smallArguments {
+		counted = 0
+	}
+	if err := l.count(counted); err != nil {
+		return nil, err
+	}
+	if !large {
+		return func() { l.uncount(counted) }, nil
+	}
+	select {
+	case l.large <- struct{}{}:
+		return func() { <-l.large; l.uncount(counted) }, nil
+	case <-ctx.Done():
+		l.uncount(counted)
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the call was cancelled").WithCause(context.Cause(ctx))
+	}
+}
+
+func (l *load) count(bytes int64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.calls >= maxCalls:
+		return sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, "%d calls are not answered yet", l.calls).
+			WithHint("wait for some of the answers").With("limit", maxCalls).With("retry_after_seconds", 2)
+	case l.bytes > 0 && bytes > 0 && l.bytes+bytes > maxArguments:
+		return sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, "calls with %d MiB of arguments are not answered yet; with the %d MiB of this one they would have more than %d MiB", l.bytes>>20, bytes>>20, maxArguments>>20).
+			WithHint("send large arguments one after the other").With("retry_after_seconds", 2)
+	}
+	l.calls++
+	l.bytes += bytes
+	return nil
+}
+
+func (l *load) uncount(bytes int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.calls--
+	l.bytes -= bytes
+}
+
+// answered calls leave once the answer of a call was sent: the SDK ends the context of a
+// call after that. A handler calls it when it returns, because a client may end the context
+// earlier.
+func answered(ctx context.Context, leave func()) { context.AfterFunc(ctx, leave) }

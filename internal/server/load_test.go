@@ -1,0 +1,39 @@
+package server_test
+
+import (
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// A client that sends many small calls and does not read has few of the large answers made,
+// and gets all of them when it reads.
+func TestLargeAnswersAreMadeAsTheClientReads(t *testing.T) {
+	const (
+		calls   = 500
+		largest = 4      // made at a time
+		waiting = 64 + 2 // in the test's client: in its channel, and on the way there
+	)
+	var made atomic.Int64
+	f := newFake()
+	f.output["stdout"] = []byte(strings.Repeat("x", 20<<10))
+	f.onOutput = func() { made.Add(1) }
+	p := legacy(t, f)
+	for range calls {
+		p.begin("resources/read", map[string]any{"uri": "run://" + runID + "/stdout"})
+	}
+	for end := time.Now().Add(20 * time.Second); made.Load() < waiting; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d answers were made, want %d", made.Load(), waiting)
+		}
+	}
+	for read := range int64(calls) {
+		if got, want := made.Load(), read+waiting+largest; got > want {
+			t.Fatalf("%d answers were made when %d had been read, want %d at most", got, read, want)
+		}
+		if m := p.read(); m["result"] == nil {
+			t.Fatalf("a call answered %v", m)
+		}
+	}
+}
