@@ -81,14 +81,11 @@ func (a *call) runIn(ctx context.Context, o *runOptions, cfg *config.Config, c *
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	a.giveThrough(&req, cancel)
-	var dir *outDir
-	if o.out != "" {
-		var err error
-		if dir, err = openOut(o.out); err != nil {
-			return err
-		}
-		defer dir.close()
+	dir, err := openOut(o.out)
+	if err != nil {
+		return err
 	}
+	defer dir.close()
 	res, err := c.Execute(ctx, app.Me(cfg), req)
 	if errors.Is(context.Cause(ctx), errReaderGone) {
 		a.status = exitBrokenPipe

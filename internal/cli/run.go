@@ -201,13 +201,11 @@ func (a *call) run(ctx context.Context, o *runOptions) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	a.giveThrough(&req, cancel)
-	var dir *outDir
-	if o.out != "" {
-		if dir, err = openOut(o.out); err != nil {
-			return err
-		}
-		defer dir.close()
+	dir, err := openOut(o.out)
+	if err != nil {
+		return err
 	}
+	defer dir.close()
 	return a.WithEngine(ctx, cfg, func(e app.Engine) error {
 		res, err := e.Execute(ctx, app.Me(cfg), req)
 		if errors.Is(context.Cause(ctx), errReaderGone) {
@@ -222,12 +220,7 @@ func (a *call) run(ctx context.Context, o *runOptions) error {
 		if dir != nil && !a.copyOut(context.WithoutCancel(ctx), e, dir, res) {
 			a.status = exitOurs
 		}
-		if a.json {
-			a.printJSON(res)
-			return nil
-		}
-		a.remark(res)
-		return nil
+		return a.answer(a.json, res, func() { a.remark(res) })
 	}, req.Language)
 }
 
