@@ -97,7 +97,7 @@ func TestAbsentRows(t *testing.T) {
 	s.write(func(format string, args ...any) { fmt.Fprintf(&text, format+"\n", args...) }, s)
 	for _, name := range []string{rowNsjail, rowRunscRun, rowRunscExec, rowSrt, rowHTTP, rowHTTPSession} {
 		if !strings.Contains(text.String(), "| "+name+" | – | – | – | – | – | not measured: "+whyAbsent(name)) || whyAbsent(name) == "" {
-			t.Errorf("%s: the document does not say why it was not measured", name)
+			t.Errorf("%s: got a document without the reason, want why it was not measured", name)
 		}
 	}
 }

@@ -100,7 +100,7 @@ func TestAuditCommand(t *testing.T) {
 		t.Errorf("of nothing: got %+v", page)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
-		t.Errorf("looking made %v (%v)", left, err)
+		t.Errorf("got %v (%v) in the state directory after a look, want nothing", left, err)
 	}
 	recorded(t, dir, "one", "two", "three", "four")
 	page := ask()
@@ -283,6 +283,6 @@ func TestAuditFollow(t *testing.T) {
 	await("one two three four five six")
 	stop()
 	if status := <-ended; status != 0 {
-		t.Errorf("status %d", status)
+		t.Errorf("got status %d, want 0", status)
 	}
 }

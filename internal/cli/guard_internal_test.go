@@ -119,7 +119,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("it never came about: %s", what)
+			t.Fatalf("got nothing within 20 s, want: %s", what)
 		}
 	}
 }
@@ -196,7 +196,7 @@ func TestLimitsCommandRefuses(t *testing.T) {
 		}
 	}
 	if len(f.changes) > 0 {
-		t.Errorf("something was changed: %+v", f.changes)
+		t.Errorf("got changes %+v, want none", f.changes)
 	}
 }
 
@@ -286,7 +286,7 @@ func TestFollowEvents(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	if errs.String() != "" {
-		t.Errorf("stderr: %q", errs.String())
+		t.Errorf("stderr: got %q, want nothing", errs.String())
 	}
 }
 
@@ -311,6 +311,6 @@ func TestFollowEndsWithItsReader(t *testing.T) {
 			t.Errorf("status: got %d, want %d", status, exitBrokenPipe)
 		}
 	case <-time.NewTimer(20 * time.Second).C:
-		t.Fatal("it goes on")
+		t.Fatal("got a command that goes on, want its end")
 	}
 }

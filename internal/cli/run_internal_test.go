@@ -145,7 +145,7 @@ func TestRunStatus(t *testing.T) {
 			t.Errorf("%s %d: got %+v, want %d and the program's bytes", c.status, c.code, got, c.want)
 		}
 		if !f.closed {
-			t.Errorf("%s: the engine was not closed", c.status)
+			t.Errorf("%s: got an open engine, want it closed", c.status)
 		}
 	}
 }
@@ -372,7 +372,7 @@ func TestServe(t *testing.T) {
 		t.Errorf("stdout: got %q, want one answer", out.String())
 	}
 	if !f.closed || f.opened.Actor != "mcp" {
-		t.Errorf("engine: closed %v as %q", f.closed, f.opened.Actor)
+		t.Errorf("engine: got closed %v as %q, want true as mcp", f.closed, f.opened.Actor)
 	}
 	left, err := os.ReadDir(filepath.Join(state, "run"))
 	if err != nil || len(left) != 0 {

@@ -149,7 +149,7 @@ func parsed[T any](t *testing.T, text string) T {
 	t.Helper()
 	var doc T
 	if err := json.Unmarshal([]byte(text), &doc); err != nil {
-		t.Fatalf("%v in %q", err, text)
+		t.Fatalf("got %v in %q, want JSON", err, text)
 	}
 	return doc
 }
@@ -420,7 +420,7 @@ func TestKeep(t *testing.T) {
 		}
 		select {
 		case status := <-ended:
-			t.Fatalf("it ended with %d although it has a session: %s", status, errs.String())
+			t.Fatalf("got its end with %d, want it to stay for its session: %s", status, errs.String())
 		default:
 		}
 	}

@@ -85,7 +85,7 @@ func TestVaultAdd(t *testing.T) {
 		a.Stdin = strings.NewReader(tt.stdin)
 		status := a.main(t.Context(), append([]string{"sandboxmcp", "vault", "add"}, tt.args...))
 		if strings.Contains(out.String()+errs.String(), "hunter2") {
-			t.Errorf("%q: the value is shown: %s%s", tt.args, &out, &errs)
+			t.Errorf("%q: got the value in %s%s, want it nowhere", tt.args, &out, &errs)
 		}
 		if tt.want == "" {
 			if status != 2 || len(f.secrets) != 0 {
@@ -98,7 +98,7 @@ func TestVaultAdd(t *testing.T) {
 			continue
 		}
 		if got := strings.Contains(errs.String(), "command line"); got != tt.warns {
-			t.Errorf("%q: stderr has %q", tt.args, &errs)
+			t.Errorf("%q: got a warning %v in %q, want %v", tt.args, got, &errs, tt.warns)
 		}
 		if s := f.secrets[0]; slices.Contains(tt.args, "--ttl") != (s.TTL == 90*time.Second) || slices.Contains(tt.args, "team") != (s.who.Namespace == "team") {
 			t.Errorf("%q: got %+v", tt.args, s)

@@ -26,10 +26,10 @@ func toldOf(t *testing.T, program func(req *sandboxmcp.Request)) (messages []str
 			defer close(ended)
 			p.tell(ctx, func(value float64, message string) error {
 				if value <= last {
-					t.Errorf("%v is told after %v", value, last)
+					t.Errorf("got %v after %v, want what is larger", value, last)
 				}
 				if len(message) > maxTold || !utf8.ValidString(message) || message == "" {
-					t.Errorf("told are %d bytes: %.80q", len(message), message)
+					t.Errorf("got %d bytes, %.80q, want 1 to %d of UTF-8", len(message), message, maxTold)
 				}
 				last = value
 				messages = append(messages, message)
@@ -126,19 +126,19 @@ func TestSlowClientHoldsNothingUp(t *testing.T) {
 		begun := time.Now()
 		for range 1000 {
 			if n, err := req.Stdout.Write(make([]byte, 64<<10)); n != 64<<10 || err != nil {
-				t.Fatalf("Write = %d, %v", n, err)
+				t.Fatalf("got %d and %v from Write, want all bytes", n, err)
 			}
 			req.Shown.WriteResult(sandboxmcp.RichResult{"text/plain": "v"})
 			time.Sleep(time.Millisecond)
 		}
 		if took := time.Since(begun); took != time.Second { // time stands still in here but for the sleeps
-			t.Errorf("the program was held up: %v", took)
+			t.Errorf("got a program that was held up for %v, want no wait", took)
 		}
 		p.mu.Lock()
 		held := cap(p.text)
 		p.mu.Unlock()
 		if held > 4*maxToldAll {
-			t.Errorf("%d bytes are held", held)
+			t.Errorf("got %d bytes held, want at most %d", held, 4*maxToldAll)
 		}
 		close(taken)
 		<-ended // it does not go on without a client

@@ -67,11 +67,11 @@ func TestCreateSessionRefuses(t *testing.T) {
 		p.fails(code, "create_session", nil2raw(args))
 	}
 	if n := f.asked(); n != 0 {
-		t.Errorf("the engine was asked %d times", n)
+		t.Errorf("got %d requests to the engine, want none", n)
 	}
 	text, _ := p.fails("invalid_argument", "create_session", nil2raw(`{"limits":{"colour":1}}`))["message"].(string)
 	if want := `limits["colour"] is unknown; limits takes max_ram_mb, max_cpu_cores, timeout_seconds, max_processes, max_output_bytes`; text != want {
-		t.Errorf("message %q, want %q", text, want)
+		t.Errorf("got message %q, want %q", text, want)
 	}
 }
 
@@ -167,7 +167,7 @@ func TestResultLinks(t *testing.T) {
 		t.Errorf("download_url = %v, want %v", got, want)
 	}
 	if r.Artifacts[0].DownloadURL != nil {
-		t.Error("the engine's result was changed")
+		t.Error("got a changed result of the engine, want it as it was")
 	}
 }
 
