@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"encoding/base64"
-	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -87,14 +86,10 @@ func (a *call) runIn(ctx context.Context, o *runOptions, cfg *config.Config, c *
 	}
 	defer dir.close()
 	res, err := c.Execute(ctx, app.Me(cfg), req)
-	if errors.Is(context.Cause(ctx), errReaderGone) {
-		a.status = exitBrokenPipe
-		return nil
-	}
-	if err != nil {
+	ok, err := a.ended(ctx, res, err)
+	if !ok {
 		return err
 	}
-	a.status = exitOf(res)
 	show := func(e app.Engine) error {
 		if dir != nil && (!a.copyOut(ctx, e, dir, res) || !a.drawOut(dir, res)) {
 			a.status = exitOurs
