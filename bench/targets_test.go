@@ -77,7 +77,7 @@ func TestTargetsOfFigures(t *testing.T) {
 func TestGrown(t *testing.T) {
 	before := held{Processes: 3, Threads: 10, Descriptors: 20}
 	if got := before.grown(held{Processes: 3, Threads: 10 + threadSlack, Descriptors: 19}); got != "" {
-		t.Errorf("nothing grew: got %q", got)
+		t.Errorf("nothing grew: got %q, want nothing said", got)
 	}
 	got := before.grown(held{Processes: 4, Threads: 11 + threadSlack, Descriptors: 20, Scratch: 1})
 	for _, want := range []string{"processes 3 → 4", "threads 10 → 19", "scratch files 0 → 1"} {

@@ -93,7 +93,7 @@ func TestStatsHaveEveryStatus(t *testing.T) {
 		got := (&fake{}).cli(t.Context(), t, env, "stats")
 		var doc struct{ Executions map[sandboxmcp.Status]int64 }
 		if err := json.Unmarshal([]byte(got.stdout), &doc); err != nil {
-			t.Fatalf("%s: %v in %+v", name, err, got)
+			t.Fatalf("%s: got %v in %+v, want JSON", name, err, got)
 		}
 		for _, s := range sandboxmcp.Statuses() {
 			if _, ok := doc.Executions[s]; !ok {

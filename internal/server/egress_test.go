@@ -17,7 +17,7 @@ func TestRequestEgress(t *testing.T) {
 	p := legacy(t, f)
 	got := p.good("request_egress", map[string]any{"domain": "api.example.com", "reason": "rates", "port": 8443, "wait_seconds": 0})
 	if got["status"] != "pending" || got["approved"] != false || got["approval_id"] != question || got["expires_at"] != nil {
-		t.Errorf("got %v", got)
+		t.Errorf("got %v, want it pending as %s without an end", got, question)
 	}
 	if how, _ := got["how_to_approve"].(string); !strings.Contains(how, "sandboxmcp egress approve "+question) {
 		t.Errorf("how_to_approve: got %q, want the command with %s", how, question)
@@ -28,7 +28,7 @@ func TestRequestEgress(t *testing.T) {
 	}
 	f.terminal(false)
 	if got := p.good("request_egress", map[string]any{"domain": "api.example.com"}); got["status"] != "approved" || got["approved"] != true {
-		t.Errorf("got %v", got)
+		t.Errorf("got %v, want it approved", got)
 	}
 	if w := f.asksSoFar()[1].Wait; w != 45*time.Second {
 		t.Errorf("got a wait of %s where nothing was said, want 45 s", w)
@@ -58,7 +58,7 @@ func TestFormsCannotBeMadeUp(t *testing.T) {
 		maps.Copy(params, extra)
 		res, _ := p.request("tools/call", params)["result"].(map[string]any)
 		if res["isError"] != true || structured(res)["error"] != "invalid_argument" {
-			t.Errorf("%v: got %v", extra, res)
+			t.Errorf("%v: got %v, want invalid_argument", extra, res)
 		}
 	}
 	if len(f.decisions()) != 0 {
@@ -80,7 +80,7 @@ func (p *pipe) modern(args map[string]any, more map[string]any) map[string]any {
 	m := p.request("tools/call", params)
 	res, _ := m["result"].(map[string]any)
 	if res == nil {
-		p.t.Fatalf("got %v", m)
+		p.t.Fatalf("got %v, want a result", m)
 	}
 	return res
 }
@@ -97,7 +97,7 @@ func shownForm(t *testing.T, res map[string]any) (message, state string, schema 
 	schema, _ = params["requestedSchema"].(map[string]any)
 	state, _ = res["requestState"].(string)
 	if len(requests) != 1 || ask["method"] != "elicitation/create" || message == "" || state == "" {
-		t.Fatalf("got %v", res)
+		t.Fatalf("got %v, want one form with a message and a state", res)
 	}
 	return message, state, schema
 }
@@ -153,7 +153,7 @@ func TestFormModern(t *testing.T) {
 				t.Errorf("got %v, want the second answer to a form refused", res)
 			}
 			if got := len(f.decisions()); got != len(tt.want) {
-				t.Errorf("%d decisions", got)
+				t.Errorf("got %d decisions, want %d", got, len(tt.want))
 			}
 		})
 	}
@@ -176,7 +176,7 @@ func TestFormIsBound(t *testing.T) {
 		"other server":    other.modern(args, map[string]any{"inputResponses": yes, "requestState": state}),
 	} {
 		if res["isError"] != true || structured(res)["error"] != "invalid_argument" {
-			t.Errorf("%s: got %v", name, res)
+			t.Errorf("%s: got %v, want invalid_argument", name, res)
 		}
 	}
 	if len(f.decisions()) != 0 {
@@ -192,14 +192,14 @@ func TestFormIsShownOnce(t *testing.T) {
 	f := newFake()
 	p := dial(t, f)
 	if res := p.modern(map[string]any{"domain": "api.example.com", "wait_seconds": 0}, nil); structured(res)["status"] != "pending" {
-		t.Errorf("got %v", res)
+		t.Errorf("got %v, want it pending", res)
 	}
 	args := map[string]any{"domain": "api.example.com", "wait_seconds": 0.05}
 	_, state, _ := shownForm(t, p.modern(args, nil))
 	p.modern(args, map[string]any{"inputResponses": respond("cancel", nil), "requestState": state})
 	res := p.modern(args, nil)
 	if res["resultType"] == "input_required" || structured(res)["status"] != "pending" {
-		t.Errorf("got %v", res)
+		t.Errorf("got %v, want it pending without a form", res)
 	}
 	if how, _ := structured(res)["how_to_approve"].(string); !strings.Contains(how, question) {
 		t.Errorf("how_to_approve: got %q, want %q in it", how, question)
@@ -215,7 +215,7 @@ func TestFormIsLate(t *testing.T) {
 	f.terminal(true)
 	res := p.modern(args, map[string]any{"inputResponses": respond("accept", nil), "requestState": state})
 	if structured(res)["status"] != "denied" {
-		t.Errorf("got %v", res)
+		t.Errorf("got %v, want it denied", res)
 	}
 }
 
@@ -289,7 +289,7 @@ func TestFormLegacyElsewhere(t *testing.T) {
 	f.terminal(false)
 	res, _ := p.answer(id)["result"].(map[string]any)
 	if structured(res)["status"] != "approved" {
-		t.Errorf("got %v", res)
+		t.Errorf("got %v, want it approved", res)
 	}
 	p.alive()
 
@@ -300,7 +300,7 @@ func TestFormLegacyElsewhere(t *testing.T) {
 	p.elicited(nil)
 	res, _ = p.answer(id)["result"].(map[string]any)
 	if structured(res)["status"] != "pending" {
-		t.Errorf("got %v", res)
+		t.Errorf("got %v, want it pending", res)
 	}
 	if len(f.decisions()) != 0 {
 		t.Errorf("got decisions %v, want none", f.decisions())
@@ -314,7 +314,7 @@ func TestNoForm(t *testing.T) {
 	p := legacy(t, f)
 	id := p.begin("tools/call", map[string]any{"name": "request_egress", "arguments": map[string]any{"domain": "api.example.com", "wait_seconds": 0.05}})
 	if res, _ := p.answer(id)["result"].(map[string]any); structured(res)["status"] != "pending" {
-		t.Errorf("got %v", res)
+		t.Errorf("got %v, want it pending", res)
 	}
 	for _, m := range p.notes {
 		if m["method"] == "elicitation/create" {

@@ -119,13 +119,13 @@ func TestFilesBytes(t *testing.T) {
 	s.status(404, "GET", "/")
 	s.status(404, "GET", "/files")
 	if got := s.status(200, "GET", "/healthz"); got != `{"status":"ok"}`+"\n" {
-		t.Errorf("healthz: %s", got)
+		t.Errorf("healthz: got %s, want ok", got)
 	}
 	for _, method := range []string{"POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "PROPFIND"} {
 		for _, target := range []string{base + string(made) + "/a.txt", base + "sess_none/a.txt", "/healthz"} {
 			res := s.ask(method, target)
 			if got := res.header.Get("Allow"); res.status != 405 || got != "GET, HEAD" {
-				t.Errorf("%s %s = %d, Allow %q", method, target, res.status, got)
+				t.Errorf("%s %s: got %d, Allow %q, want 405 and GET, HEAD", method, target, res.status, got)
 			}
 		}
 	}
@@ -161,11 +161,11 @@ func TestFilesHeaders(t *testing.T) {
 	s.status(200, "GET", target, `If-None-Match: "other"`)
 	res := s.ask("GET", target, "Range: bytes=1-2")
 	if got := res.body; res.status != 206 || got != "ex" || res.header.Get("Content-Range") != "bytes 1-2/4" {
-		t.Errorf("range = %d %q %s", res.status, got, res.header.Get("Content-Range"))
+		t.Errorf("range: got %d %q %s, want 206, ex and bytes 1-2/4", res.status, got, res.header.Get("Content-Range"))
 	}
 	res = s.ask("GET", target, "Range: bytes=0-0,3-3")
 	if got := res.body; res.status != 206 || !strings.HasPrefix(res.header.Get("Content-Type"), "multipart/byteranges") || !strings.Contains(got, "bytes 3-3/4") {
-		t.Errorf("two ranges = %d %q", res.status, got)
+		t.Errorf("two ranges: got %d %q, want 206 in parts", res.status, got)
 	}
 	for status, header := range map[int]string{416: "Range: bytes=9-", 412: `If-Match: "other"`} {
 		s.status(status, "HEAD", target, header)
@@ -175,11 +175,11 @@ func TestFilesHeaders(t *testing.T) {
 			t.Errorf("%s: got %d %q, want %d and the body of a failure", header, res.status, res.body, status)
 		}
 		if got := res.header.Get("Content-Type"); got != "application/json" || res.header.Get("Content-Disposition") != "" {
-			t.Errorf("%s: content type %q, headers %v", header, got, res.header)
+			t.Errorf("%s: got content type %q and headers %v, want application/json and no disposition", header, got, res.header)
 		}
 	}
 	if got := s.ask("GET", target, "Range: bytes=9-").header.Get("Content-Range"); got != "bytes */4" {
-		t.Errorf("Content-Range of 416 = %q", got)
+		t.Errorf("got Content-Range %q for 416, want bytes */4", got)
 	}
 	s.status(200, "GET", target, "Range: bytes=1-2", `If-Range: "other"`)
 }
@@ -225,7 +225,7 @@ func TestFilesPresented(t *testing.T) {
 	f.types["latin.txt"] = "text/plain"
 	f.put(made, map[string]string{"latin.txt": "\xe4"})
 	if got := newSite(t, f, 0).ask("GET", "/files/"+string(made)+"/latin.txt").header.Get("Content-Type"); got != "text/plain" {
-		t.Errorf("Content-Type of what is no UTF-8 = %q", got)
+		t.Errorf("got Content-Type %q for what is no UTF-8, want text/plain", got)
 	}
 }
 
@@ -272,7 +272,7 @@ func TestFilesSignatures(t *testing.T) {
 	s := newSite(t, f, 0)
 	link := s.links.URL("team", "mine", "a.txt")
 	if got := s.status(200, "GET", link); got != "signed" {
-		t.Errorf("%s = %q", link, got)
+		t.Errorf("%s: got %q, want signed", link, got)
 	}
 	u, err := url.Parse(link)
 	if err != nil {
@@ -313,7 +313,7 @@ func TestFilesSignatures(t *testing.T) {
 	s.status(400, "GET", "/files/"+string(made)+"/a.txt?ns=..%2f")
 	s.status(400, "GET", "/files/"+string(made)+"/a.txt?a=%zz")
 	if got := s.status(200, "GET", "/files/"+string(made)+"/a.txt?ns=team"); got != "made" {
-		t.Errorf("own namespace by name: %q", got)
+		t.Errorf("own namespace by name: got %q, want made", got)
 	}
 	other := s.links.URL("other", "mine", "a.txt")
 	s.status(200, "GET", other)
@@ -331,7 +331,7 @@ func TestFilesOfRuns(t *testing.T) {
 	f.files["big"] = []byte("123456789")
 	s := newSite(t, f, 8)
 	if got := s.status(200, "GET", s.links.URL("team", runID, "sub/a.txt")); got != "kept" {
-		t.Errorf("file of a run = %q", got)
+		t.Errorf("file of a run: got %q, want kept", got)
 	}
 	s.status(404, "GET", s.links.URL("team", runID, "none"))
 	s.status(413, "GET", s.links.URL("team", runID, "big"))

@@ -99,7 +99,7 @@ func TestSessionIDs(t *testing.T) {
 		p.good("sandbox_run_python", map[string]any{"code": "1", "session_id": id})
 		want, _ := id.(string)
 		if got := f.last(t).SessionID; string(got) != want {
-			t.Errorf("session id %v reached the engine as %q", id, got)
+			t.Errorf("session id %v: got %q in the engine, want %q", id, got, want)
 		}
 	}
 	p.fails(sandboxmcp.CodeInvalidArgument, "sandbox_run_python", map[string]any{"code": "1", "session_id": 5})
@@ -222,7 +222,7 @@ func TestRunPythonRequest(t *testing.T) {
 	p.good("sandbox_run_python", map[string]any{"code": "c", "session_id": "s"})
 	got := f.last(t)
 	if ok := regexp.MustCompile(`^run_\d{8}T\d{6}Z_[0-9a-f]{8}$`).MatchString(string(got.ID)); !ok {
-		t.Errorf("run id %q", got.ID)
+		t.Errorf("got run id %q, want run_, a time and 8 digits", got.ID)
 	}
 	first := got.ID
 	got.ID = ""
@@ -244,7 +244,7 @@ func TestRunPythonRequest(t *testing.T) {
 	p = legacy(t, f)
 	p.good("sandbox_run_python", map[string]any{"code": strings.Repeat("x", 102_400)})
 	if got := f.last(t); !got.Session.Fresh || got.Limits != (sandboxmcp.Limits{MaxOutputBytes: 102_400}) || got.Display != sandboxmcp.DisplayNone {
-		t.Errorf("defaults: %+v", got)
+		t.Errorf("defaults: got %+v, want a fresh interpreter, 102400 bytes of output and nothing shown", got)
 	}
 	p.fails("code_too_large", "sandbox_run_python", map[string]any{"code": strings.Repeat("x", 102_401)})
 }
@@ -289,7 +289,7 @@ func TestRunPythonAnswer(t *testing.T) {
 	for s, e := range map[sandboxmcp.Status]int{sandboxmcp.StatusFailed: 2, sandboxmcp.StatusTimedOut: -1} {
 		status, exit = s, e
 		if got := p.good("sandbox_run_python", map[string]any{"code": "x"}); len(got["artifacts"].([]any)) != 0 || got["exit_code"] != float64(e) {
-			t.Errorf("a run that %s: %v", s, got["artifacts"])
+			t.Errorf("a run that %s: got %v, want no artifacts", s, got["artifacts"])
 		}
 	}
 }
@@ -358,7 +358,7 @@ func TestClose(t *testing.T) {
 	f.busy["s"] = false
 	f.mu.Unlock()
 	if got := p.good("sandbox_close_session", map[string]any{"session_id": "s"}); got["status"] != "closed" {
-		t.Errorf("answer %v", got)
+		t.Errorf("got %v, want closed", got)
 	}
 	p.fails("session_not_found", "sandbox_close_session", map[string]any{"session_id": "s"})
 }

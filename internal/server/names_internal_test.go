@@ -28,7 +28,7 @@ func FuzzCleanPath(f *testing.F) {
 		}
 		rest, below := strings.CutPrefix(got, "/mnt/data/")
 		if !below || rest == "" || path.Clean(got) != got || strings.Contains("/"+got+"/", "/../") || strings.ContainsRune(got, 0) {
-			t.Errorf("%q is accepted as %q", p, got)
+			t.Errorf("%q: got %q, want a clean path below the directory", p, got)
 		}
 	})
 }
@@ -88,11 +88,11 @@ func FuzzFileName(f *testing.F) {
 		got := fileName(name)
 		for _, c := range []byte(got) {
 			if c < 0x20 || c > 0x7e {
-				t.Fatalf("%q has the byte %#x", got, c)
+				t.Fatalf("got %q with the byte %#x, want printable ASCII", got, c)
 			}
 		}
 		if n := strings.Count(got, `"`); n != 2 {
-			t.Errorf("%s has %d quotes", got, n)
+			t.Errorf("got %s with %d quotes, want 2", got, n)
 		}
 	})
 }

@@ -104,7 +104,7 @@ func TestProgressIsBounded(t *testing.T) {
 	}
 	flood, ok := strings.CutSuffix(all, "\n"+outputGoesOn)
 	if len(got) > 4*seconds || times < seconds/2 || !ok || len(flood) > maxToldAll || len(flood) < maxToldAll-utf8.UTFMax {
-		t.Errorf("%d were told, %d of them times, %d bytes, which end in %q", len(got), times, len(flood), all[max(0, len(all)-50):])
+		t.Errorf("got %d messages, %d of them times, and %d bytes that end in %q, want all within their bounds", len(got), times, len(flood), all[max(0, len(all)-50):])
 	}
 }
 

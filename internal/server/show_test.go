@@ -81,7 +81,7 @@ func TestStreamsAreShortened(t *testing.T) {
 				head, rest, _ := strings.Cut(got, "\n[… ")
 				mark, tail, _ := strings.Cut(rest, " …]\n")
 				if !strings.HasPrefix(head, "HEAD") || !strings.HasSuffix(tail, "TAIL\n") || !strings.HasPrefix(s.whole, head) || !strings.HasSuffix(s.whole, tail) {
-					t.Errorf("%s is no head and tail: %.40q … %q", s.name, got, tail[max(0, len(tail)-20):])
+					t.Errorf("%s: got %.40q … %q, want its head and tail", s.name, got, tail[max(0, len(tail)-20):])
 				}
 				var n int
 				if err := json.Unmarshal([]byte(mark[:strings.IndexByte(mark, ' ')]), &n); err != nil || n != len(s.whole)-len(head)-len(tail) {
@@ -211,7 +211,7 @@ func TestOldClientsGetNoLinks(t *testing.T) {
 	p := dial(t, f)
 	p.hello("2025-03-26")
 	if got := blocks(p.execute("x"), "resource_link"); got != nil {
-		t.Errorf("a client of 2025-03-26 gets %v", got)
+		t.Errorf("a client of 2025-03-26: got %v, want no links", got)
 	}
 }
 
@@ -235,7 +235,7 @@ func TestGetArtifacts(t *testing.T) {
 		}
 	}
 	if got := len(blocks(res, "image")); got != 0 {
-		t.Errorf("include_content false shows %d pictures", got)
+		t.Errorf("got %d pictures with include_content false, want none", got)
 	}
 	if got := len(blocks(res, "resource_link")); got != 2 {
 		t.Errorf("include_content false has %d links, want 2", got)
@@ -344,7 +344,7 @@ func TestRichResults(t *testing.T) {
 	}
 	second, _ := list[1].(map[string]any)
 	if got, _ := second["text/html"].(string); len(got) > 9000 || !strings.HasPrefix(got, "<b>") || !strings.HasSuffix(got, "</b>") {
-		t.Errorf("text/html has %d bytes", len(got))
+		t.Errorf("got %d bytes of text/html, want at most 9000, begun and ended", len(got))
 	}
 	if got, ok := second["application/json"].(string); !ok || len(got) > 200 {
 		t.Errorf("got application/json %v, want at most 200 bytes", second["application/json"])
@@ -395,16 +395,16 @@ func TestResources(t *testing.T) {
 		}
 	}
 	if got := read(t, p, "run://"+runID+"/stdout"); got["text"] != "kit\n" {
-		t.Errorf("stdout = %v", got)
+		t.Errorf("got stdout %v, want kit", got)
 	}
 	if got := read(t, p, "run://"+runID+"/stderr"); got["blob"] != "" {
-		t.Errorf("empty stderr = %v", got)
+		t.Errorf("got stderr %v, want an empty blob", got)
 	}
 	if got := read(t, p, "artifact://"+runID+"/%C3%A4%20b/c%3F.txt"); got["text"] != "text" {
-		t.Errorf("file = %v", got)
+		t.Errorf("got file %v, want text", got)
 	}
 	if got := read(t, p, "artifact://"+runID+"/b.bin"); got["blob"] != "AAH/" {
-		t.Errorf("binary file = %v", got)
+		t.Errorf("got binary file %v, want AAH/", got)
 	}
 	m := p.request("resources/read", map[string]any{"uri": "artifact://" + runID + "/none"})
 	e, _ := m["error"].(map[string]any)

@@ -61,7 +61,7 @@ func TestModernEra(t *testing.T) {
 	}
 	r, _ := p.request("tools/call", map[string]any{"_meta": meta, "name": "execute_code", "arguments": map[string]any{"code": "42"}})["result"].(map[string]any)
 	if got := structured(r)["stdout"]; got != "42\n" {
-		t.Errorf("stdout = %v", got)
+		t.Errorf("got stdout %v, want 42", got)
 	}
 	if got := errorCode(p.request("ping", map[string]any{"_meta": meta})); got != -32601 {
 		t.Errorf("ping in the modern era = %d, want -32601", got)
@@ -173,7 +173,7 @@ func TestHugeLine(t *testing.T) {
 		t.Errorf("the engine got %d bytes of code, want %d", got, want)
 	}
 	if got := structured(res)["stdout"]; got != "ok" {
-		t.Errorf("stdout = %v", got)
+		t.Errorf("got stdout %v, want ok", got)
 	}
 }
 
@@ -490,7 +490,7 @@ func TestSDKClient(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := r.Contents[0].Text; got != "whole" {
-			t.Errorf("resource = %q", got)
+			t.Errorf("got resource %q, want whole", got)
 		}
 		if version == "" && r.CacheScope != "private" {
 			t.Errorf("got cacheScope %q, want private", r.CacheScope)

@@ -97,10 +97,10 @@ func TestToolsAreSmallAndComplete(t *testing.T) {
 	}
 	t.Logf("all %d bytes", total)
 	if got, limit := total, 15_200; got > limit {
-		t.Errorf("tools/list takes %d bytes, more than the %d that leaves room for all 28", got, limit)
+		t.Errorf("got %d bytes of tools/list, want at most %d, which leaves room for all 28", got, limit)
 	}
 	if got := len(server.Instructions); got > 2000 {
-		t.Errorf("the instructions have %d characters, more than 2000", got)
+		t.Errorf("got %d characters of instructions, want at most 2000", got)
 	}
 }
 
