@@ -74,6 +74,7 @@ var rooms = map[string][]string{
 	// Modules of their own.
 	"bench":               {"*"},
 	"tools/docs":          {".", "internal/cli", "internal/config", "internal/server"},
+	"tools/figures":       {},
 	"tools/seccomptables": {},
 	"tools/testsum":       {},
 	"tools/tree":          {},

@@ -77,7 +77,7 @@ func TestTargetsOfFigures(t *testing.T) {
 func TestGrown(t *testing.T) {
 	before := held{Processes: 3, Threads: 10, Descriptors: 20}
 	if got := before.grown(held{Processes: 3, Threads: 10 + threadSlack, Descriptors: 19}); got != "" {
-		t.Errorf("nothing grew: got %q", got)
+		t.Errorf("nothing grew: got %q, want nothing said", got)
 	}
 	got := before.grown(held{Processes: 4, Threads: 11 + threadSlack, Descriptors: 20, Scratch: 1})
 	for _, want := range []string{"processes 3 → 4", "threads 10 → 19", "scratch files 0 → 1"} {
@@ -97,7 +97,7 @@ func TestAbsentRows(t *testing.T) {
 	s.write(func(format string, args ...any) { fmt.Fprintf(&text, format+"\n", args...) }, s)
 	for _, name := range []string{rowNsjail, rowRunscRun, rowRunscExec, rowSrt, rowHTTP, rowHTTPSession} {
 		if !strings.Contains(text.String(), "| "+name+" | – | – | – | – | – | not measured: "+whyAbsent(name)) || whyAbsent(name) == "" {
-			t.Errorf("%s: the document does not say why it was not measured", name)
+			t.Errorf("%s: got a document without the reason, want why it was not measured", name)
 		}
 	}
 }

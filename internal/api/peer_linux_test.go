@@ -172,7 +172,7 @@ func serverOf(t *testing.T, dir string, uid int) (cmd *exec.Cmd, stop func() err
 		t.Fatal(err)
 	}
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
-		t.Fatalf("the server says %q and %v, want ready", line, err)
+		t.Fatalf("got %q and %v from the server, want ready", line, err)
 	}
 	return cmd, in.Close
 }

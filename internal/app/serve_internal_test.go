@@ -54,7 +54,7 @@ func TestAServerThatIsHeldUpExits(t *testing.T) {
 			t.Errorf("got exit status %d, want 1", got)
 		}
 	default:
-		t.Error("the process was not asked to exit")
+		t.Error("got no exit of the process, want one")
 	}
 }
 

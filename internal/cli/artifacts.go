@@ -61,15 +61,13 @@ one JSON document with everything, contents included.`,
 // handOut copies the files of a result, if that was asked for, and shows it. A
 // nil engine will do for a result that has the content of its files.
 func (a *call) handOut(ctx context.Context, e app.Engine, out string, res sandboxmcp.Result) error {
-	if out != "" {
-		dir, err := openOut(out)
-		if err != nil {
-			return err
-		}
-		defer dir.close()
-		if !a.copyOut(ctx, e, dir, res) {
-			a.status = 1
-		}
+	dir, err := openOut(out)
+	if err != nil {
+		return err
+	}
+	defer dir.close()
+	if dir != nil && !a.copyOut(ctx, e, dir, res) {
+		a.status = 1
 	}
 	a.showRecord(res)
 	return nil

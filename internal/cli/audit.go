@@ -44,7 +44,7 @@ comes from now on as well, oldest first, one a line, until it is ended.`,
 	f.BoolVarP(&o.follow, "follow", "f", false, "print new entries as they come")
 	a.withConfig(a.withJSON(cmd))
 	a.does(cmd, func(ctx context.Context, _ []string) error {
-		cfg, q, err := a.auditQuery(cmd.Flags().Changed, o)
+		cfg, q, err := a.auditQuery(cmd, o)
 		if err != nil {
 			return err
 		}
@@ -55,33 +55,23 @@ comes from now on as well, oldest first, one a line, until it is ended.`,
 		if err != nil {
 			return err
 		}
-		if a.json {
-			a.printJSON(page)
-			return nil
-		}
-		a.showAudit(page)
-		return nil
+		return a.answer(a.json, page, func() { a.showAudit(page) })
 	})
 	cmd.AddCommand(a.auditVerifyCommand())
 	return cmd
 }
 
-func (a *call) auditQuery(given func(string) bool, o *auditOptions) (*config.Config, sandboxmcp.AuditQuery, error) {
+func (a *call) auditQuery(cmd *cobra.Command, o *auditOptions) (*config.Config, sandboxmcp.AuditQuery, error) {
 	q := sandboxmcp.AuditQuery{Action: o.action, Limit: o.limit}
-	cfg, err := a.Load()
+	cfg, err := a.inNamespace(cmd, o.namespace)
 	if err != nil {
 		return nil, q, err
-	}
-	if given("namespace") {
-		if cfg.Namespace, err = sandboxmcp.ParseNamespace(o.namespace); err != nil {
-			return nil, q, err
-		}
 	}
 	if o.limit < 1 || o.limit > audit.MaxLimit {
 		return nil, q, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "--limit is %d; it is 1 to %d", o.limit, audit.MaxLimit).
 			WithHint("ask for fewer entries, or use --follow")
 	}
-	if given("since") {
+	if cmd.Flags().Changed("since") {
 		if q.Since, err = since(o.since, time.Now()); err != nil {
 			return nil, q, err
 		}

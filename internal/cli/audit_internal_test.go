@@ -92,29 +92,29 @@ func TestAuditCommand(t *testing.T) {
 		t.Helper()
 		got := (&fake{}).cli(t.Context(), t, env, append([]string{"audit", "--json"}, args...)...)
 		if got.status != 0 || got.stderr != "" {
-			t.Fatalf("%v: got %d and %s", args, got.status, got.stderr)
+			t.Fatalf("%v: got %d and %s, want 0 and nothing on stderr", args, got.status, got.stderr)
 		}
 		return parsed[sandboxmcp.AuditPage](t, got.stdout)
 	}
 	if page := ask(); page.Entries == nil || page.Total != 0 {
-		t.Errorf("of nothing: got %+v", page)
+		t.Errorf("of nothing: got %+v, want no entries", page)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
-		t.Errorf("looking made %v (%v)", left, err)
+		t.Errorf("got %v (%v) in the state directory after a look, want nothing", left, err)
 	}
 	recorded(t, dir, "one", "two", "three", "four")
 	page := ask()
 	if len(page.Entries) != 4 || page.Entries[0].Detail != "four" || page.Head.Size != 4 || page.Head.SignedAt == nil {
-		t.Errorf("got %+v", page)
+		t.Errorf("got %+v, want four entries under a checkpoint, the newest first", page)
 	}
 	if page := ask("--limit", "2"); len(page.Entries) != 2 || page.Total != 4 {
-		t.Errorf("--limit: got %+v", page)
+		t.Errorf("--limit: got %+v, want two of four", page)
 	}
 	if page := ask("--action", "create_session"); len(page.Entries) != 1 || page.Entries[0].Detail != "three" {
-		t.Errorf("--action: got %+v", page)
+		t.Errorf("--action: got %+v, want the one of that action", page)
 	}
 	if page := ask("--namespace", "other"); len(page.Entries) != 0 {
-		t.Errorf("--namespace: got %+v", page)
+		t.Errorf("--namespace: got %+v, want none", page)
 	}
 	for since, want := range map[string]int{"1h": 4, "2999-01-01": 0, "2001-01-01T00:00:00Z": 4} {
 		if page := ask("--since", since); len(page.Entries) != want {
@@ -123,12 +123,12 @@ func TestAuditCommand(t *testing.T) {
 	}
 	for _, bad := range [][]string{{"--limit", "0"}, {"--limit", "1001"}, {"--since", "yesterday"}, {"--since", "-5m"}, {"--namespace", "a/b"}} {
 		if got := (&fake{}).cli(t.Context(), t, env, append([]string{"audit"}, bad...)...); got.status != 2 || !strings.Contains(got.stderr, "invalid_argument") {
-			t.Errorf("%v: got %d and %s", bad, got.status, got.stderr)
+			t.Errorf("%v: got %d and %s, want 2 and invalid_argument", bad, got.status, got.stderr)
 		}
 	}
 	got := (&fake{}).cli(t.Context(), t, env, "audit", "verify")
 	if got.status != 0 || !strings.HasPrefix(got.stdout, "SOUND: 4 entries of 1 namespaces; 4 are under signed checkpoints") {
-		t.Errorf("verify: got %+v", got)
+		t.Errorf("verify: got %+v, want it sound", got)
 	}
 }
 
@@ -141,7 +141,7 @@ func TestAuditIsEscaped(t *testing.T) {
 		got := (&fake{}).cli(t.Context(), t, env, args...)
 		lines := strings.Count(got.stdout, "\n")
 		if got.status != 0 || strings.ContainsAny(got.stdout, "\x1b\r") || len(args) == 1 && (lines != 2 || strings.ContainsAny(got.stdout, "\u202e\u2028")) {
-			t.Errorf("%v: got %q", args, got.stdout)
+			t.Errorf("%v: got %q, want 0 and no control characters", args, got.stdout)
 		}
 	}
 }
@@ -164,7 +164,7 @@ func TestAuditVerifyCommand(t *testing.T) {
 		return got.status, parsed[sandboxmcp.AuditReport](t, got.stdout)
 	}
 	if status, rep := verify("--checkpoints", elsewhere); status != 0 || !rep.OK || rep.Second.Notes != 1 || rep.Key == "" {
-		t.Errorf("got %d and %+v", status, rep)
+		t.Errorf("got %d and %+v, want 0, sound, with one note in the second place", status, rep)
 	}
 	// The same with a public key that was kept elsewhere.
 	public, err := os.ReadFile(filepath.Join(dir, sign.PublicFile))
@@ -183,26 +183,26 @@ func TestAuditVerifyCommand(t *testing.T) {
 	}
 	recorded(t, dir, "four", "five", "six", "seven")
 	if status, rep := verify(); status != 0 || !rep.OK {
-		t.Errorf("the forgery: got %d and %+v", status, rep)
+		t.Errorf("the forgery: got %d and %+v, want it sound", status, rep)
 	}
 	if status, rep := verify("--checkpoints", elsewhere); status != 1 || rep.OK || rep.Faults[0].Kind != "checkpoint" || !strings.Contains(rep.Faults[0].Reason, "another key") {
-		t.Errorf("against the second place: got %d and %+v", status, rep)
+		t.Errorf("against the second place: got %d and %+v, want 1 and another key named", status, rep)
 	}
 	if status, rep := verify("--key", kept); status != 1 || rep.OK {
-		t.Errorf("with the key of before: got %d and %+v", status, rep)
+		t.Errorf("with the key of before: got %d and %+v, want 1", status, rep)
 	}
 	if err := os.Remove(filepath.Join(dir, sign.PublicFile)); err != nil {
 		t.Fatal(err)
 	}
 	if status, rep := verify(); status != 1 || rep.Faults[0].Kind != "key" {
-		t.Errorf("without a key: got %d and %+v", status, rep)
+		t.Errorf("without a key: got %d and %+v, want 1 and the key missed", status, rep)
 	}
 	got := (&fake{}).cli(t.Context(), t, env, "audit", "verify")
 	if got.status != 1 || !strings.HasPrefix(got.stdout, "NOT SOUND: 4 entries") || !strings.Contains(got.stdout, "\nkey ") {
-		t.Errorf("in words: got %+v", got)
+		t.Errorf("in words: got %+v, want 1 and the fault in words", got)
 	}
 	if got := (&fake{}).cli(t.Context(), t, env, "audit", "verify", "--key", elsewhere); got.status != 2 {
-		t.Errorf("a key that is none: got %+v", got)
+		t.Errorf("a key that is none: got %+v, want 2", got)
 	}
 }
 
@@ -217,23 +217,23 @@ func TestAuditOfServers(t *testing.T) {
 	recorded(t, strings.TrimPrefix(env[0], "SANDBOXMCP_STATE_DIR="), "here")
 	page := parsed[sandboxmcp.AuditPage](t, (&fake{}).cli(t.Context(), t, env, "audit", "--json").stdout)
 	if len(page.Entries) != 2 || page.Entries[0].Detail != "in memory" || page.Entries[1].Detail != "here" || page.Total != 2 || page.Head.Size != 1 {
-		t.Errorf("got %+v", page)
+		t.Errorf("got %+v, want the entries of memory and disk, the newest first", page)
 	}
 	env = append(env, "SANDBOXMCP_AUDIT=memory")
 	page = parsed[sandboxmcp.AuditPage](t, (&fake{}).cli(t.Context(), t, env, "audit", "--json").stdout)
 	if len(page.Entries) != 1 || page.Entries[0].Detail != "in memory" || page.Head.Root != "memory" {
-		t.Errorf("in memory alone: got %+v", page)
+		t.Errorf("in memory alone: got %+v, want those of memory alone", page)
 	}
 	if got := (&fake{}).cli(t.Context(), t, env, "audit", "verify", "--json"); got.status != 0 {
-		t.Errorf("verify: got %+v", got)
+		t.Errorf("verify: got %+v, want 0", got)
 	}
 	memory.faults = []sandboxmcp.AuditFault{{Kind: "edited"}}
 	if got := (&fake{}).cli(t.Context(), t, env[:1], "audit", "verify", "--json"); got.status != 1 || !strings.Contains(got.stdout, memory.id) {
-		t.Errorf("verify, with a fault in a server: got %+v", got)
+		t.Errorf("verify, with a fault in a server: got %+v, want 1 and the server named", got)
 	}
 	none := []string{"SANDBOXMCP_STATE_DIR=" + t.TempDir(), "SANDBOXMCP_AUDIT=memory"}
 	if got := (&fake{}).cli(t.Context(), t, none, "audit", "verify"); got.status == 0 || !strings.Contains(got.stderr, "no server is running") {
-		t.Errorf("verify of nothing: got %+v", got)
+		t.Errorf("verify of nothing: got %+v, want a failure and no server", got)
 	}
 }
 
@@ -283,6 +283,6 @@ func TestAuditFollow(t *testing.T) {
 	await("one two three four five six")
 	stop()
 	if status := <-ended; status != 0 {
-		t.Errorf("status %d", status)
+		t.Errorf("got status %d, want 0", status)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/app"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
 func (a *call) auditVerifyCommand() *cobra.Command {
@@ -37,13 +38,9 @@ their chain breaks.`,
 	}
 	cmd.Flags().StringVar(&checkpoints, "checkpoints", "", "check against the checkpoints in `FILE`, too")
 	cmd.Flags().StringVar(&o.key, "key", "", "public key in `FILE`, PEM")
-	a.withConfig(a.withJSON(cmd))
-	return a.does(cmd, func(ctx context.Context, _ []string) error {
-		cfg, err := a.Load()
-		if err != nil {
-			return err
-		}
+	return a.withSettings(a.withJSON(cmd), func(ctx context.Context, cfg *config.Config, _ []string) error {
 		if checkpoints != "" {
+			var err error
 			if cfg.AuditCheckpointFile, err = filepath.Abs(checkpoints); err != nil {
 				return fmt.Errorf("verify the audit: %w", err)
 			}
@@ -55,15 +52,12 @@ their chain breaks.`,
 		if !doc.OK {
 			a.status = 1
 		}
-		if a.json {
-			a.printJSON(doc)
-			return nil
-		}
-		a.showAuditReport("", doc.AuditReport)
-		for _, s := range doc.Servers {
-			a.showAuditReport("server "+s.Server+", in memory: ", s.AuditReport)
-		}
-		return nil
+		return a.answer(a.json, doc, func() {
+			a.showAuditReport("", doc.AuditReport)
+			for _, s := range doc.Servers {
+				a.showAuditReport("server "+s.Server+", in memory: ", s.AuditReport)
+			}
+		})
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandboxmcp/sandboxmcp/internal/app"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
 // backgroundCommand is the server that commands start for their sessions.
@@ -20,12 +21,7 @@ is ` + app.BackgroundLog + ` in the state directory.`,
 		Args:    takes(),
 		Hidden:  true,
 	}
-	a.withConfig(cmd)
-	return a.does(cmd, func(ctx context.Context, _ []string) error {
-		cfg, err := a.Load()
-		if err != nil {
-			return err
-		}
+	return a.withSettings(cmd, func(ctx context.Context, cfg *config.Config, _ []string) error {
 		return a.Background(ctx, cfg)
 	})
 }

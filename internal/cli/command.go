@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/app"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
 // Commands returns the tree of commands, for the pages that describe it.
@@ -117,6 +118,27 @@ func (a *call) does(cmd *cobra.Command, work func(ctx context.Context, args []st
 	}
 	cmd.DisableFlagsInUseLine = true
 	return cmd
+}
+
+// withSettings gives a command the flag --config, and its work with the settings read.
+func (a *call) withSettings(cmd *cobra.Command, work func(ctx context.Context, cfg *config.Config, args []string) error) *cobra.Command {
+	a.withConfig(cmd)
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		cfg, err := a.Load()
+		if err != nil {
+			return err
+		}
+		return work(ctx, cfg, args)
+	})
+}
+
+// inNamespace reads the settings, with the namespace that the flag --namespace names.
+func (a *call) inNamespace(cmd *cobra.Command, name string) (*config.Config, error) {
+	cfg, err := a.Load()
+	if err == nil && cmd.Flags().Changed("namespace") {
+		cfg.Namespace, err = sandboxmcp.ParseNamespace(name)
+	}
+	return cfg, err
 }
 
 // takes demands so many arguments, by name.

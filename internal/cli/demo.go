@@ -62,14 +62,9 @@ they cannot be had.`,
   sandboxmcp demo --science --out charts`,
 		Args: takes(),
 	}
-	a.withConfig(cmd)
 	cmd.Flags().StringVar(&o.out, "out", "", "copy the chart into `DIR`")
 	cmd.Flags().BoolVar(&o.science, "science", false, "install the packages that the chart needs, if they can be had")
-	return a.does(cmd, func(ctx context.Context, _ []string) error {
-		cfg, err := a.Load()
-		if err != nil {
-			return err
-		}
+	return a.withSettings(cmd, func(ctx context.Context, cfg *config.Config, _ []string) error {
 		return a.WithEngine(ctx, cfg, func(e app.Engine) error { return a.demo(ctx, cfg, e, o) }, sandboxmcp.Languages()...)
 	})
 }

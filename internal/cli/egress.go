@@ -107,15 +107,6 @@ Off a terminal, and with --json, it is one JSON document.`,
 	return cmd
 }
 
-// inNamespace reads the settings, with the namespace that the flag names.
-func (a *call) inNamespace(cmd *cobra.Command, name string) (*config.Config, error) {
-	cfg, err := a.Load()
-	if err == nil && cmd.Flags().Changed("namespace") {
-		cfg.Namespace, err = sandboxmcp.ParseNamespace(name)
-	}
-	return cfg, err
-}
-
 func (a *call) egressList() *cobra.Command {
 	var namespace string
 	cmd := &cobra.Command{
@@ -142,12 +133,7 @@ it. Off a terminal, and with --json, it is one JSON document.`,
 		if err != nil {
 			return err
 		}
-		if a.document() {
-			a.printJSON(sum)
-			return nil
-		}
-		a.showEgress(sum)
-		return nil
+		return a.answer(a.document(), sum, func() { a.showEgress(sum) })
 	})
 }
 
@@ -215,12 +201,7 @@ JSON document.`,
 		Example: `  sandboxmcp egress deny apr_3x7k`,
 		Args:    takes("ID"),
 	}
-	a.withConfig(a.withJSON(cmd))
-	return a.does(cmd, func(ctx context.Context, args []string) error {
-		cfg, err := a.Load()
-		if err != nil {
-			return err
-		}
+	return a.withSettings(a.withJSON(cmd), func(ctx context.Context, cfg *config.Config, args []string) error {
 		return a.decide(ctx, cfg, app.Everyone(), sandboxmcp.EgressDecision{ID: args[0], Deny: true})
 	})
 }
@@ -251,12 +232,7 @@ document.`,
 		if err != nil {
 			return err
 		}
-		if a.document() {
-			a.printJSON(done)
-			return nil
-		}
-		a.print("closed " + app.Clean(done.Domain) + "\n")
-		return nil
+		return a.answer(a.document(), done, func() { a.print("closed " + app.Clean(done.Domain) + "\n") })
 	})
 }
 

@@ -30,12 +30,7 @@ func (a *call) filesCommand() *cobra.Command {
 func (a *call) inSession(cmd *cobra.Command, work func(ctx context.Context, cfg *config.Config, s app.Found, args []string) error) *cobra.Command {
 	p := &app.Place{}
 	withServer(cmd, p)
-	a.withConfig(a.withJSON(cmd))
-	return a.does(cmd, func(ctx context.Context, args []string) error {
-		cfg, err := a.Load()
-		if err != nil {
-			return err
-		}
+	return a.withSettings(a.withJSON(cmd), func(ctx context.Context, cfg *config.Config, args []string) error {
 		s, err := a.Owner(ctx, cfg, *p, sandboxmcp.SessionID(args[0]))
 		if err != nil {
 			return err
@@ -77,12 +72,7 @@ path there. It keeps its name unless --name says otherwise, which may be a path 
 		if err != nil {
 			return err
 		}
-		if a.json {
-			a.printJSON(map[string]any{"session_id": id, "path": path})
-			return nil
-		}
-		a.print(app.Clean(path) + "\n")
-		return nil
+		return a.answer(a.json, map[string]any{"session_id": id, "path": path}, func() { a.print(app.Clean(path) + "\n") })
 	})
 }
 
@@ -205,11 +195,6 @@ func (a *call) filesRemoveCommand() *cobra.Command {
 		if err := s.RemoveFile(ctx, app.Me(cfg), s.Session.ID, args[0]); err != nil {
 			return err
 		}
-		if a.json {
-			a.printJSON(map[string]any{"removed": args[0]})
-			return nil
-		}
-		a.print("removed " + app.Clean(args[0]) + "\n")
-		return nil
+		return a.answer(a.json, map[string]any{"removed": args[0]}, func() { a.print("removed " + app.Clean(args[0]) + "\n") })
 	})
 }

@@ -119,7 +119,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("it never came about: %s", what)
+			t.Fatalf("got nothing within 20 s, want: %s", what)
 		}
 	}
 }
@@ -133,10 +133,10 @@ func TestLimitsCommand(t *testing.T) {
 	want := sandboxmcp.Limits{MaxRAMMB: 256, MaxCPUCores: 0.5, TimeoutSeconds: 5, MaxProcesses: 3, MaxOutputBytes: 100}
 	doc := parsed[map[string]json.RawMessage](t, out.stdout)
 	if out.status != 0 || out.stderr != "" || len(doc) != 3 {
-		t.Errorf("got %+v", out)
+		t.Errorf("got %+v, want status 0 and three fields", out)
 	}
 	if got := parsed[sandboxmcp.LimitsChanged](t, out.stdout); got.Previous != sandboxmcp.DefaultLimits() || got.Current != want {
-		t.Errorf("got %+v", got)
+		t.Errorf("got %+v, want the defaults before and %+v now", got, want)
 	}
 	asked := sandboxmcp.LimitsChange{Limits: want, Strict: true}
 	for name, e := range map[string]*fake{"the state directory": f, "the running server": server} {
@@ -151,25 +151,25 @@ func TestLimitsCommand(t *testing.T) {
 	// A server whose settings say otherwise is named, and so is one that refuses.
 	server.kept = sandboxmcp.Limits{MaxRAMMB: 99}
 	if out = f.cli(t.Context(), t, env, "limits"); out.status != 0 || !strings.Contains(out.stderr, "in server "+server.id+" others hold") || !strings.Contains(out.stderr, "99 MiB") {
-		t.Errorf("another's settings: got %+v", out)
+		t.Errorf("another's settings: got %+v, want them told", out)
 	}
 	server.refuses = sandboxmcp.Errorf(sandboxmcp.CodeLimitExceedsCap, "max_ram_mb is above its ceiling")
 	if out = f.cli(t.Context(), t, env, "limits", "--ram", "300"); out.status != 0 || !strings.Contains(out.stderr, "server "+server.id+": limit_exceeds_cap") {
-		t.Errorf("another's ceiling: got %+v", out)
+		t.Errorf("another's ceiling: got %+v, want limit_exceeds_cap told", out)
 	}
 	// With a record in memory there is only the server.
 	f.changes = nil
 	memory := []string{env[0], "SANDBOXMCP_AUDIT=memory"}
 	if out = f.cli(t.Context(), t, memory, "limits", "--ram", "300"); out.status != 2 || !strings.Contains(out.stderr, "limit_exceeds_cap") {
-		t.Errorf("in memory, refused: got %+v", out)
+		t.Errorf("in memory, refused: got %+v, want 2 and limit_exceeds_cap", out)
 	}
 	server.refuses = nil
 	if out = f.cli(t.Context(), t, memory, "limits", "--ram", "300"); out.status != 0 || parsed[sandboxmcp.LimitsChanged](t, out.stdout).Current.MaxRAMMB != 300 || len(f.changes) > 0 {
-		t.Errorf("in memory: got %+v, and %+v was kept in vain", out, f.changes)
+		t.Errorf("in memory: got %+v and the changes %+v, want 300 and none here", out, f.changes)
 	}
 	nobody := []string{"SANDBOXMCP_STATE_DIR=" + t.TempDir(), "SANDBOXMCP_AUDIT=memory"}
 	if out = f.cli(t.Context(), t, nobody, "limits", "--ram", "300"); out.status != 9 || !strings.Contains(out.stderr, "backend_unavailable: nobody could keep the limits") {
-		t.Errorf("in memory without a server: got %+v", out)
+		t.Errorf("in memory without a server: got %+v, want 9 and backend_unavailable", out)
 	}
 }
 
@@ -192,11 +192,11 @@ func TestLimitsCommandRefuses(t *testing.T) {
 		{"--namespace", "a b"},
 	} {
 		if out := f.cli(t.Context(), t, nil, append([]string{"limits"}, bad...)...); out.status != 2 || out.stdout != "" || len(out.stderr) < 20 {
-			t.Errorf("%v: got %+v", bad, out)
+			t.Errorf("%v: got %+v, want 2 and a reason alone", bad, out)
 		}
 	}
 	if len(f.changes) > 0 {
-		t.Errorf("something was changed: %+v", f.changes)
+		t.Errorf("got changes %+v, want none", f.changes)
 	}
 }
 
@@ -211,28 +211,28 @@ func TestEventsCommand(t *testing.T) {
 	odd.Namespace, odd.Message, odd.Dropped = "team", "a\x1b[31m\nline", 3
 	two.happen(odd)
 	if out := me.cli(t.Context(), t, env, "events", "--json"); out.status != 0 || len(parsed[map[string][]sandboxmcp.Event](t, out.stdout)["events"]) != 0 {
-		t.Errorf("without a server: got %+v", out)
+		t.Errorf("without a server: got %+v, want no events", out)
 	}
 	one.listen(t, state, false)
 	two.listen(t, state, false)
 	out := me.cli(t.Context(), t, env, "events", "--json")
 	all := parsed[map[string][]sandboxmcp.Event](t, out.stdout)["events"]
 	if out.status != 0 || len(all) != 3 || all[0].ID != "a-1" || all[1].ID != "b-1" || all[2].ID != "a-2" {
-		t.Errorf("got %+v", out)
+		t.Errorf("got %+v, want a-1, b-1 and a-2", out)
 	}
 	out = me.cli(t.Context(), t, env, "events")
 	if want := "2026-01-01T00:00:00Z  execution.started  default    python run started, request r1\n"; !strings.Contains(out.stdout, want) {
 		t.Errorf("got %q, want a line %q", out.stdout, want)
 	}
 	if strings.ContainsAny(out.stdout, "\x1b") || strings.Count(out.stdout, "\n") != 4 || !strings.Contains(out.stdout, "(3 before it lost)") {
-		t.Errorf("got %q", out.stdout)
+		t.Errorf("got %q, want four lines without escapes, and what was lost", out.stdout)
 	}
 	out = me.cli(t.Context(), t, env, "events", "--namespace", "team", "--json")
 	if all = parsed[map[string][]sandboxmcp.Event](t, out.stdout)["events"]; len(all) != 1 || all[0].Namespace != "team" {
-		t.Errorf("of a namespace: got %+v", out)
+		t.Errorf("of a namespace: got %+v, want that of team alone", out)
 	}
 	if out = me.cli(t.Context(), t, env, "events", "--namespace", "a b"); out.status != 2 {
-		t.Errorf("bad namespace: got %+v", out)
+		t.Errorf("bad namespace: got %+v, want 2", out)
 	}
 }
 
@@ -280,13 +280,13 @@ func TestFollowEvents(t *testing.T) {
 	eventually(t, "the last is shown", func() bool { return ids()["a-4"] > 0 })
 	cancel()
 	if status := <-ended; status != 0 {
-		t.Errorf("status: got %d", status)
+		t.Errorf("status: got %d, want 0", status)
 	}
 	if d := cmp.Diff(want, ids()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	if errs.String() != "" {
-		t.Errorf("stderr: %q", errs.String())
+		t.Errorf("stderr: got %q, want nothing", errs.String())
 	}
 }
 
@@ -311,6 +311,6 @@ func TestFollowEndsWithItsReader(t *testing.T) {
 			t.Errorf("status: got %d, want %d", status, exitBrokenPipe)
 		}
 	case <-time.NewTimer(20 * time.Second).C:
-		t.Fatal("it goes on")
+		t.Fatal("got a command that goes on, want its end")
 	}
 }

@@ -42,7 +42,7 @@ func serve(t *testing.T) *agent {
 		for s := bufio.NewScanner(outR); s.Scan(); {
 			m := map[string]any{}
 			if err := json.Unmarshal(s.Bytes(), &m); err != nil {
-				t.Errorf("the server wrote %.200q", s.Text())
+				t.Errorf("got %.200q from the server, want an answer in JSON", s.Text())
 			}
 			a.lines <- m
 		}
@@ -52,7 +52,7 @@ func serve(t *testing.T) *agent {
 		select {
 		case <-ended:
 		case <-time.NewTimer(20 * time.Second).C:
-			t.Error("the server does not end")
+			t.Error("got a server that lives on, want its end")
 		}
 	})
 	a.send(0, "initialize", map[string]any{"protocolVersion": "2025-06-18", "capabilities": map[string]any{}, "clientInfo": map[string]any{"name": "t", "version": "1"}})
@@ -86,7 +86,7 @@ func (a *agent) answer() (id float64, body map[string]any) {
 		select {
 		case m, ok := <-a.lines:
 			if !ok {
-				a.t.Fatal("the server ended")
+				a.t.Fatal("got the end of the server, want an answer")
 			}
 			if id, ok := m["id"].(float64); ok {
 				res, _ := m["result"].(map[string]any)
@@ -94,7 +94,7 @@ func (a *agent) answer() (id float64, body map[string]any) {
 				return id, body
 			}
 		case <-end.C:
-			a.t.Fatal("the server does not answer")
+			a.t.Fatal("got no answer of the server, want one")
 		}
 	}
 }
@@ -122,7 +122,7 @@ func TestHammeredSession(t *testing.T) {
 			a.call(next, "sandbox_upload_file", map[string]any{"session_id": args["session_id"], "filename": "first", "content_base64": "eA=="})
 		}
 		if _, body := a.answer(); body["session_id"] != args["session_id"] {
-			t.Fatalf("%s: to make its session answers %v", tool, body)
+			t.Fatalf("%s: got %v, want the session that was made", tool, body)
 		}
 		for round := range rounds {
 			first := next + 1
@@ -134,7 +134,7 @@ func TestHammeredSession(t *testing.T) {
 			for range sides - 1 {
 				id, body := a.answer()
 				if body["error"] != "session_busy" || told[id] || id < float64(first) {
-					t.Fatalf("%s, round %d: call %v is answered %v", tool, round, id, body)
+					t.Fatalf("%s, round %d: got for call %v %v, want session_busy once", tool, round, id, body)
 				}
 				told[id] = true
 			}
@@ -146,7 +146,7 @@ func TestHammeredSession(t *testing.T) {
 				case id == float64(next) && body["path"] == "/mnt/data/go":
 				case id != float64(next) && !told[id] && body["status"] == "completed":
 				default:
-					t.Fatalf("%s, round %d: call %v is answered %v", tool, round, id, body)
+					t.Fatalf("%s, round %d: got for call %v %v, want its own result once", tool, round, id, body)
 				}
 			}
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/app"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
 func (a *call) inspectCommand() *cobra.Command {
@@ -33,25 +34,15 @@ namespace itself. Off a terminal, and with --json, it is one JSON document.`,
 		if len(args) > 1 {
 			return app.Usage(sandboxmcp.Quote(args[1]) + " is one argument too many")
 		}
-		cfg, err := a.Load()
+		cfg, err := a.inNamespace(cmd, namespace)
 		if err != nil {
 			return err
-		}
-		if cmd.Flags().Changed("namespace") {
-			if cfg.Namespace, err = sandboxmcp.ParseNamespace(namespace); err != nil {
-				return err
-			}
 		}
 		state, err := a.Inspect(ctx, cfg, *p, args)
 		if err != nil {
 			return err
 		}
-		if a.document() {
-			a.printJSON(state)
-			return nil
-		}
-		a.showState(state)
-		return nil
+		return a.answer(a.document(), state, func() { a.showState(state) })
 	})
 }
 
@@ -88,12 +79,8 @@ document.`,
 	}
 	p := &app.Place{}
 	withServer(cmd, p)
-	a.withConfig(a.withJSON(cmd))
-	return a.does(cmd, func(ctx context.Context, args []string) error {
-		cfg, err := a.Load()
-		if err != nil {
-			return err
-		}
+	return a.withSettings(a.withJSON(cmd), func(ctx context.Context, cfg *config.Config, args []string) error {
+		var err error
 		value := []byte(args[2])
 		if args[2] == "-" {
 			if value, err = readAll(ctx, a.Stdin, maxValue); err != nil {
@@ -111,12 +98,9 @@ document.`,
 		if err != nil {
 			return err
 		}
-		if a.document() {
-			a.printJSON(done)
-			return nil
-		}
-		a.print("bridged " + app.Clean(strings.Join(done.Keys, ", ")) + ", " + strconv.FormatInt(done.Bytes, 10) + " bytes\n")
-		return nil
+		return a.answer(a.document(), done, func() {
+			a.print("bridged " + app.Clean(strings.Join(done.Keys, ", ")) + ", " + strconv.FormatInt(done.Bytes, 10) + " bytes\n")
+		})
 	})
 }
 

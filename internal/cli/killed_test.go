@@ -61,12 +61,12 @@ func TestKilledUnderLoad(t *testing.T) {
 	}
 	t.Logf("killed %d times in %v, %d acts were answered", done, time.Since(start).Round(time.Second), len(k.acked))
 	if done < 4 || len(k.acked) < done {
-		t.Errorf("killed %d times, %d acts were answered: that is no load", done, len(k.acked))
+		t.Errorf("got %d kills and %d answered acts, want more of both", done, len(k.acked))
 	}
 	// And it goes on, clearing away what the killed ones have left.
 	out, err := k.command(t.Context(), "run", "-c", "print('on')").Output()
 	if err != nil || string(out) != "on\n" {
-		t.Errorf("afterwards: %q and %v", out, err)
+		t.Errorf("afterwards: got %q and %v, want on", out, err)
 	}
 	k.check()
 }
@@ -151,7 +151,7 @@ func (k *killed) round() {
 		}
 		time.Sleep(time.Duration(wait.Int64()))
 	case <-late.C:
-		k.t.Error("the server does not begin")
+		k.t.Error("got no sign of a beginning, want a server that begins")
 	}
 	if err := cmd.Process.Kill(); err != nil {
 		k.t.Error(err)
@@ -179,7 +179,7 @@ func (k *killed) check() {
 	}
 	v, err := store.Look(k.t.Context(), store.Config{Dir: k.state})
 	if err != nil || v == nil {
-		k.t.Fatalf("the database: %v, %v", v, err)
+		k.t.Fatalf("got %v and %v for the database, want it open", v, err)
 	}
 	defer func() {
 		if err := v.Close(); err != nil {
@@ -192,7 +192,7 @@ func (k *killed) check() {
 	}
 	rep, err := audit.Verify(k.t.Context(), v.DB(), with)
 	if err != nil || !rep.OK {
-		k.t.Fatalf("the record does not verify: %+v, %v", rep.Faults, err)
+		k.t.Fatalf("got faults %+v and %v, want a sound record", rep.Faults, err)
 	}
 	rows, err := v.DB().QueryContext(k.t.Context(), `SELECT request_id || CASE request_id WHEN '' THEN session_id ELSE '' END, count(*) FROM audit GROUP BY 1`)
 	if err != nil {
@@ -218,6 +218,6 @@ func (k *killed) check() {
 		}
 	}
 	if missing > 0 {
-		k.t.Fatalf("of %d acts that were answered %d are not on record", len(k.acked), missing)
+		k.t.Fatalf("%d acts were answered: got %d of them not on record, want none", len(k.acked), missing)
 	}
 }

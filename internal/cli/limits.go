@@ -50,14 +50,9 @@ JSON document.`,
 		if reset && l != (sandboxmcp.Limits{}) {
 			return app.Usage("--reset stands alone: set limits afterwards")
 		}
-		cfg, err := a.Load()
+		cfg, err := a.inNamespace(cmd, namespace)
 		if err != nil {
 			return err
-		}
-		if f.Changed("namespace") {
-			if cfg.Namespace, err = sandboxmcp.ParseNamespace(namespace); err != nil {
-				return err
-			}
 		}
 		done, differ, err := a.SetLimits(ctx, cfg, sandboxmcp.LimitsChange{Limits: l, Reset: reset, Strict: true})
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/app"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
 func (a *call) queueCommand() *cobra.Command {
@@ -33,12 +34,7 @@ terminal, and with --json, it is one JSON document.`,
 		if err != nil {
 			return err
 		}
-		if a.document() {
-			a.printJSON(s.Queue)
-			return nil
-		}
-		a.table(append([][]string{{"QUEUE", ""}}, queueRows(s)...))
-		return nil
+		return a.answer(a.document(), s.Queue, func() { a.table(append([][]string{{"QUEUE", ""}}, queueRows(s)...)) })
 	})
 	return a.group(&cobra.Command{
 		Use:     "queue",
@@ -60,12 +56,7 @@ zero. Off a terminal, and with --json, it is one JSON document.`,
 		Example: `  sandboxmcp stats --json`,
 		Args:    takes(),
 	}
-	a.withConfig(a.withJSON(cmd))
-	return a.does(cmd, func(ctx context.Context, _ []string) error {
-		cfg, err := a.Load()
-		if err != nil {
-			return err
-		}
+	return a.withSettings(a.withJSON(cmd), func(ctx context.Context, cfg *config.Config, _ []string) error {
 		s, err := a.Stats(ctx, cfg)
 		if err != nil {
 			return err

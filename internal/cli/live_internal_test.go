@@ -75,7 +75,7 @@ func TestSkippedFiles(t *testing.T) {
 		"as it was read":        []any{map[string]any{"name": "evil", "reason": "symbolic link"}},
 	} {
 		if d := cmp.Diff(want, skippedFiles(sandboxmcp.Result{Metadata: map[string]any{"skipped": v}})); d != "" {
-			t.Errorf("%s: %s", name, d)
+			t.Errorf("%s (-want +got): %s", name, d)
 		}
 	}
 	for _, v := range []any{nil, 7, "x", []any{"x"}, func() {}} {
@@ -93,11 +93,11 @@ func TestStatsHaveEveryStatus(t *testing.T) {
 		got := (&fake{}).cli(t.Context(), t, env, "stats")
 		var doc struct{ Executions map[sandboxmcp.Status]int64 }
 		if err := json.Unmarshal([]byte(got.stdout), &doc); err != nil {
-			t.Fatalf("%s: %v in %+v", name, err, got)
+			t.Fatalf("%s: got %v in %+v, want JSON", name, err, got)
 		}
 		for _, s := range sandboxmcp.Statuses() {
 			if _, ok := doc.Executions[s]; !ok {
-				t.Errorf("%s: %s is missing in %v", name, s, doc.Executions)
+				t.Errorf("%s: got %[3]v, want %[2]s in it", name, s, doc.Executions)
 			}
 		}
 	}

@@ -22,23 +22,13 @@ hint.`,
 		Example: `  sandboxmcp runtimes`,
 		Args:    takes(),
 	}
-	a.withConfig(a.withJSON(cmd))
-	return a.does(cmd, func(ctx context.Context, _ []string) error {
-		cfg, err := a.Load()
-		if err != nil {
-			return err
-		}
+	return a.withSettings(a.withJSON(cmd), func(ctx context.Context, cfg *config.Config, _ []string) error {
 		return a.WithEngine(ctx, cfg, func(e app.Engine) error {
 			r, err := e.Runtimes(ctx)
 			if err != nil {
 				return err
 			}
-			if a.json {
-				a.printJSON(r)
-				return nil
-			}
-			a.showRuntimes(r)
-			return nil
+			return a.answer(a.json, r, func() { a.showRuntimes(r) })
 		})
 	})
 }
@@ -76,12 +66,7 @@ runs.`,
 		Example: `  sandboxmcp doctor`,
 		Args:    takes(),
 	}
-	a.withConfig(a.withJSON(cmd))
-	return a.does(cmd, func(ctx context.Context, _ []string) error {
-		cfg, err := a.Load()
-		if err != nil {
-			return err
-		}
+	return a.withSettings(a.withJSON(cmd), func(ctx context.Context, cfg *config.Config, _ []string) error {
 		checks, err := a.Doctor(ctx, cfg)
 		if err != nil {
 			return err
@@ -92,12 +77,7 @@ runs.`,
 				ready, a.status = false, 1
 			}
 		}
-		if a.json {
-			a.printJSON(map[string]any{"ok": ready, "version": app.Version(), "checks": checks})
-			return nil
-		}
-		a.showChecks(checks)
-		return nil
+		return a.answer(a.json, map[string]any{"ok": ready, "version": app.Version(), "checks": checks}, func() { a.showChecks(checks) })
 	})
 }
 
@@ -173,11 +153,6 @@ func (a *call) versionCommand() *cobra.Command {
 	a.withJSON(cmd)
 	return a.does(cmd, func(context.Context, []string) error {
 		platform := runtime.GOOS + "/" + runtime.GOARCH
-		if a.json {
-			a.printJSON(map[string]any{"version": app.Version(), "go": runtime.Version(), "platform": platform})
-			return nil
-		}
-		a.print("sandboxmcp " + app.Version() + " " + runtime.Version() + " " + platform + "\n")
-		return nil
+		return a.answer(a.json, map[string]any{"version": app.Version(), "go": runtime.Version(), "platform": platform}, func() { a.print("sandboxmcp " + app.Version() + " " + runtime.Version() + " " + platform + "\n") })
 	})
 }

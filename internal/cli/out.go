@@ -21,7 +21,12 @@ type outDir struct {
 	root *os.Root
 }
 
+// openOut opens the directory of --out and makes it if it is not there. Without a name it
+// returns nil.
 func openOut(dir string) (*outDir, error) {
+	if dir == "" {
+		return nil, nil
+	}
 	err := os.MkdirAll(dir, 0o777) //nolint:gosec // a directory of the user's, who has a umask for it
 	if err == nil {
 		var root *os.Root
@@ -33,7 +38,11 @@ func openOut(dir string) (*outDir, error) {
 		WithHint("name a directory that you can write to").WithCause(err)
 }
 
-func (d *outDir) close() { _ = d.root.Close() }
+func (d *outDir) close() {
+	if d != nil {
+		_ = d.root.Close()
+	}
+}
 
 // write puts a file in place as a whole. A file of that name is replaced; so is
 // a link of that name, not what it points to.

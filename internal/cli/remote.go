@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"encoding/base64"
-	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -81,23 +80,16 @@ func (a *call) runIn(ctx context.Context, o *runOptions, cfg *config.Config, c *
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	a.giveThrough(&req, cancel)
-	var dir *outDir
-	if o.out != "" {
-		var err error
-		if dir, err = openOut(o.out); err != nil {
-			return err
-		}
-		defer dir.close()
-	}
-	res, err := c.Execute(ctx, app.Me(cfg), req)
-	if errors.Is(context.Cause(ctx), errReaderGone) {
-		a.status = exitBrokenPipe
-		return nil
-	}
+	dir, err := openOut(o.out)
 	if err != nil {
 		return err
 	}
-	a.status = exitOf(res)
+	defer dir.close()
+	res, err := c.Execute(ctx, app.Me(cfg), req)
+	ok, err := a.ended(ctx, res, err)
+	if !ok {
+		return err
+	}
 	show := func(e app.Engine) error {
 		if dir != nil && (!a.copyOut(ctx, e, dir, res) || !a.drawOut(dir, res)) {
 			a.status = exitOurs

@@ -32,7 +32,7 @@ func TestRunInSession(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
 	got := (&fake{}).cli(t.Context(), t, env, "run", "--session", "one", "-c", "x", "--out", out, "--env", "A=\xff", "--timeout", "5")
 	if got.status != 7 || got.stdout != "a\x00\xff\n42\n" || got.stderr != "e\n" {
-		t.Errorf("got %+v", got)
+		t.Errorf("got %+v, want 7 and the output of the program", got)
 	}
 	f.got.Stdout, f.got.Stderr = nil, nil
 	want := sandboxmcp.Request{
@@ -52,11 +52,11 @@ func TestRunInSession(t *testing.T) {
 	}
 	got = (&fake{}).cli(t.Context(), t, env, "run", "--session", "one", "-c", "x")
 	if !strings.Contains(got.stderr, "pictures were drawn: 1") {
-		t.Errorf("without --out: got %q", got.stderr)
+		t.Errorf("without --out: got %q, want the pictures told", got.stderr)
 	}
 	got = (&fake{}).cli(t.Context(), t, env, "run", "--session", "one", "-c", "x", "-l", "python", "--json")
 	if doc := parsed[sandboxmcp.Result](t, got.stdout); doc.ExitCode != 7 || len(doc.Results) != 3 || f.got.Language != sandboxmcp.Python {
-		t.Errorf("--json: got %+v as %s", got, f.got.Language)
+		t.Errorf("--json: got %+v as %s, want status 7 and three results in Python", got, f.got.Language)
 	}
 }
 
@@ -65,18 +65,18 @@ func TestRunInNewSession(t *testing.T) {
 	f.res.Status = sandboxmcp.StatusCompleted
 	env := servers(t, f)
 	if got := (&fake{}).cli(t.Context(), t, env, "run", "--session", "new", "-c", "x"); got.status != 0 || f.got.SessionID != "new" || f.got.Language != sandboxmcp.Python {
-		t.Errorf("got %+v and %+v", got, f.got)
+		t.Errorf("got %+v and %+v, want 0 in the session new", got, f.got)
 	}
 	dead := &fake{}
 	dead.dead = sandboxmcp.Errorf(sandboxmcp.CodeSessionExpired, "it was one")
 	if got := dead.cli(t.Context(), t, env, "run", "--session", "old", "-c", "x"); got.status != exitOurs || !strings.Contains(got.stderr, "session_expired") {
-		t.Errorf("expired: got %+v", got)
+		t.Errorf("expired: got %+v, want 125 and session_expired", got)
 	}
 	if got := (&fake{}).cli(t.Context(), t, servers(t), "run", "--session", "new", "--no-server", "-c", "x"); got.status != exitOurs || !strings.Contains(got.stderr, "backend_unavailable") {
-		t.Errorf("without a server: got %+v", got)
+		t.Errorf("without a server: got %+v, want 125 and backend_unavailable", got)
 	}
 	if got := (&fake{}).cli(t.Context(), t, servers(t, having("x"), having("x")), "run", "--session", "x", "-c", "x"); got.status != exitOurs || !strings.Contains(got.stderr, "invalid_argument") {
-		t.Errorf("two owners: got %+v", got)
+		t.Errorf("two owners: got %+v, want 125 and invalid_argument", got)
 	}
 }
 
@@ -85,11 +85,11 @@ func TestRunInBackground(t *testing.T) {
 	f.res = sandboxmcp.Result{RequestID: "r", Status: sandboxmcp.StatusRunning}
 	env := servers(t, f)
 	if got := (&fake{}).cli(t.Context(), t, env, "run", "--background", "-c", "x"); got.status != 0 || got.stdout != "r\n" || f.got.SessionID != "" || f.who != (sandboxmcp.Caller{Namespace: "default", Actor: "cli"}) {
-		t.Errorf("got %+v", got)
+		t.Errorf("got %+v, want 0 and the id alone", got)
 	}
 	got := (&fake{}).cli(t.Context(), t, env, "run", "--background", "--session", "one", "-c", "x", "--json")
 	if doc := parsed[sandboxmcp.Result](t, got.stdout); doc.Status != sandboxmcp.StatusRunning || f.got.SessionID != "one" {
-		t.Errorf("in a session: got %+v", got)
+		t.Errorf("in a session: got %+v, want it running in session one", got)
 	}
 }
 
@@ -102,11 +102,11 @@ func TestRunElsewhereCancelled(t *testing.T) {
 	var errs bytes.Buffer
 	a := (&fake{}).call(append(env, "HOME="+t.TempDir()), writes(func() { cancel() }), &errs)
 	if got := a.main(ctx, []string{"sandboxmcp", "run", "--session", "one", "-c", "x"}); got != exitCancelled {
-		t.Errorf("interrupted: got %d and %q", got, errs.String())
+		t.Errorf("interrupted: got %d and %q, want 130", got, errs.String())
 	}
 	a = (&fake{}).call(append(env, "HOME="+t.TempDir()), broken{}, &errs)
 	if got := a.main(t.Context(), []string{"sandboxmcp", "run", "--session", "one", "-c", "x"}); got != exitBrokenPipe {
-		t.Errorf("nobody reads: got %d and %q", got, errs.String())
+		t.Errorf("nobody reads: got %d and %q, want 141", got, errs.String())
 	}
 }
 
@@ -130,10 +130,10 @@ func TestFive(t *testing.T) {
 	}
 	cfg := f.opened.Config
 	if cfg.StateDir != state || cfg.Namespace != "default" || cfg.Tools.MaxSessions != 3 || f.opened.Actor != "mcp" || !slices.Contains(f.opened.Env, "PATH=/p") {
-		t.Errorf("opened: got %+v", f.opened)
+		t.Errorf("opened: got %+v, want the settings of five tools", f.opened)
 	}
 	if log, err := os.ReadFile("logs/sandbox.log"); err != nil || !strings.Contains(string(log), "serving") || errs.Len() > 0 {
-		t.Errorf("log: got %q %v, and %q on stderr", log, err, errs.String())
+		t.Errorf("log: got %q %v, and %q on stderr, want a log in the file and nothing on stderr", log, err, errs.String())
 	}
 	// Where there can be no such file, the server is there all the same.
 	if err := os.RemoveAll("logs"); err != nil {
@@ -144,7 +144,7 @@ func TestFive(t *testing.T) {
 	}
 	a = f.call([]string{"SANDBOXMCP_STATE_DIR=" + state}, &out, &errs)
 	if got := a.main(t.Context(), []string{"mcp-code-sandbox"}); got != 0 || !strings.Contains(errs.String(), "the log goes to stderr") {
-		t.Errorf("without a log file: got %d and %q", got, errs.String())
+		t.Errorf("without a log file: got %d and %q, want 0 and that it is told", got, errs.String())
 	}
 	errs.Reset()
 	a = f.call(nil, &out, &errs)
@@ -153,6 +153,6 @@ func TestFive(t *testing.T) {
 	}
 	a = f.call([]string{"HOME=" + state, "SANDBOX_MAX_SESSIONS=many"}, &out, &errs)
 	if got := a.main(t.Context(), []string{"mcp-code-sandbox"}); got != exitUsage || !strings.Contains(errs.String(), "SANDBOX_MAX_SESSIONS") {
-		t.Errorf("with a setting that is none: got %d and %q", got, errs.String())
+		t.Errorf("with a setting that is none: got %d and %q, want 2 and the setting named", got, errs.String())
 	}
 }

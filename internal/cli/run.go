@@ -201,34 +201,37 @@ func (a *call) run(ctx context.Context, o *runOptions) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	a.giveThrough(&req, cancel)
-	var dir *outDir
-	if o.out != "" {
-		if dir, err = openOut(o.out); err != nil {
-			return err
-		}
-		defer dir.close()
+	dir, err := openOut(o.out)
+	if err != nil {
+		return err
 	}
+	defer dir.close()
 	return a.WithEngine(ctx, cfg, func(e app.Engine) error {
 		res, err := e.Execute(ctx, app.Me(cfg), req)
-		if errors.Is(context.Cause(ctx), errReaderGone) {
-			a.status = exitBrokenPipe
-			return nil
-		}
-		if err != nil {
+		ok, err := a.ended(ctx, res, err)
+		if !ok {
 			return err
 		}
-		a.status = exitOf(res)
 		// What is left to do has to be done although the run was interrupted.
 		if dir != nil && !a.copyOut(context.WithoutCancel(ctx), e, dir, res) {
 			a.status = exitOurs
 		}
-		if a.json {
-			a.printJSON(res)
-			return nil
-		}
-		a.remark(res)
-		return nil
+		return a.answer(a.json, res, func() { a.remark(res) })
 	}, req.Language)
+}
+
+// ended takes what Execute returned and sets the exit status. It reports whether there is
+// a result to show: there is none for a reader that went away.
+func (a *call) ended(ctx context.Context, res sandboxmcp.Result, err error) (bool, error) {
+	switch {
+	case errors.Is(context.Cause(ctx), errReaderGone):
+		a.status = exitBrokenPipe
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	a.status = exitOf(res)
+	return true, nil
 }
 
 // giveThrough hands a program's output to our own streams while it runs, unless

@@ -145,7 +145,7 @@ func TestRunStatus(t *testing.T) {
 			t.Errorf("%s %d: got %+v, want %d and the program's bytes", c.status, c.code, got, c.want)
 		}
 		if !f.closed {
-			t.Errorf("%s: the engine was not closed", c.status)
+			t.Errorf("%s: got an open engine, want it closed", c.status)
 		}
 	}
 }
@@ -174,10 +174,10 @@ func TestRunRequest(t *testing.T) {
 	}
 	f.cli(t.Context(), t, nil, "run", "-", "-l", "shell")
 	if f.got.Code != "print(2)\n" || f.got.Language != sandboxmcp.Shell || f.got.FileName != "" {
-		t.Errorf("from stdin: got %+v", f.got)
+		t.Errorf("from stdin: got %+v, want a shell program without a name", f.got)
 	}
 	if f.opened.Actor != "cli" || len(f.opened.Env) == 0 || f.opened.Version == "" {
-		t.Errorf("options: got %+v", f.opened)
+		t.Errorf("options: got %+v, want actor cli, an environment and a version", f.opened)
 	}
 }
 
@@ -205,7 +205,7 @@ func TestRunFailure(t *testing.T) {
 		t.Fatal(err)
 	}
 	if body["error"] != "isolation_unavailable" || body["hint"] == "" || strings.Contains(got.stdout, "permission") {
-		t.Errorf("body: got %v", body)
+		t.Errorf("body: got %v, want isolation_unavailable with a hint and without the cause", body)
 	}
 }
 
@@ -264,7 +264,7 @@ func TestOut(t *testing.T) {
 		t.Errorf("got %d and %q, want 125 and three files refused", got.status, got.stderr)
 	}
 	if !strings.Contains(got.stderr, "symbolic link") || strings.Contains(got.stderr, "\x1b") {
-		t.Errorf("skipped: got %q", got.stderr)
+		t.Errorf("skipped: got %q, want the reason without escapes", got.stderr)
 	}
 	found := map[string]string{}
 	for _, name := range []string{"link.txt", "sub/deep/a.txt", "large", "empty"} {
@@ -298,10 +298,10 @@ func TestArtifactsDocument(t *testing.T) {
 		}
 	}
 	if err := json.Unmarshal([]byte(got.stdout), &doc); err != nil {
-		t.Fatalf("%v in %q", err, got.stdout)
+		t.Fatalf("got %v in %q, want JSON", err, got.stdout)
 	}
 	if doc.RequestID != "r" || doc.Manifest["a.txt"] != "s" || doc.Artifacts[0].Content != "YQ==" {
-		t.Errorf("got %+v", doc)
+		t.Errorf("got %+v, want request r with the file and its hash", doc)
 	}
 }
 
@@ -319,7 +319,7 @@ func TestLive(t *testing.T) {
 	var q sandboxmcp.QueueStats
 	got := f.cli(t.Context(), t, env, "queue", "status")
 	if err := json.Unmarshal([]byte(got.stdout), &q); err != nil {
-		t.Fatalf("%v in %+v", err, got)
+		t.Fatalf("got %v in %+v, want JSON", err, got)
 	}
 	if want := (sandboxmcp.QueueStats{MaxConcurrent: 8, Active: 2, TotalProcessed: 10}); q != want {
 		t.Errorf("queue: got %+v, want %+v", q, want)
@@ -327,16 +327,16 @@ func TestLive(t *testing.T) {
 	var s app.Stats
 	got = f.cli(t.Context(), t, env, "stats")
 	if err := json.Unmarshal([]byte(got.stdout), &s); err != nil {
-		t.Fatalf("%v in %+v", err, got)
+		t.Fatalf("got %v in %+v, want JSON", err, got)
 	}
 	if s.Servers != 2 || s.Executions[sandboxmcp.StatusCompleted] != 10 || s.LatencyMS.P99 != 3 || s.Pool["ready"] != 2 {
-		t.Errorf("stats: got %+v", s)
+		t.Errorf("stats: got %+v, want the sum of two servers", s)
 	}
 	if got := f.cli(t.Context(), t, env, "cancel", "known"); got.status != 0 || got.stdout != "cancelled known\n" {
-		t.Errorf("cancel: got %+v", got)
+		t.Errorf("cancel: got %+v, want 0 and cancelled known", got)
 	}
 	if got := f.cli(t.Context(), t, env, "cancel", "other"); got.status != 5 || !strings.Contains(got.stderr, "request_not_found") {
-		t.Errorf("cancel of an unknown one: got %+v", got)
+		t.Errorf("cancel of an unknown one: got %+v, want 5 and request_not_found", got)
 	}
 }
 
@@ -350,7 +350,7 @@ func TestDemo(t *testing.T) {
 		t.Errorf("without receipts: got %+v, want 1", got)
 	}
 	if !strings.Contains(got.stdout, "tier L2") || strings.Contains(got.stdout, "\x1b") {
-		t.Errorf("got %q", got.stdout)
+		t.Errorf("got %q, want the tier without escapes", got.stdout)
 	}
 	f = &fake{err: sandboxmcp.Errorf(sandboxmcp.CodeRuntimeUnavailable, "no interpreter")}
 	if got := f.cli(t.Context(), t, nil, "demo"); got.status != 9 {
@@ -372,10 +372,10 @@ func TestServe(t *testing.T) {
 		t.Errorf("stdout: got %q, want one answer", out.String())
 	}
 	if !f.closed || f.opened.Actor != "mcp" {
-		t.Errorf("engine: closed %v as %q", f.closed, f.opened.Actor)
+		t.Errorf("engine: got closed %v as %q, want true as mcp", f.closed, f.opened.Actor)
 	}
 	left, err := os.ReadDir(filepath.Join(state, "run"))
 	if err != nil || len(left) != 0 {
-		t.Errorf("sockets left: got %v %v", left, err)
+		t.Errorf("sockets left: got %v %v, want none", left, err)
 	}
 }

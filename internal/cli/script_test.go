@@ -40,7 +40,7 @@ var canRun = sync.OnceValue(func() bool {
 func TestScript(t *testing.T) {
 	scripts, err := filepath.Glob("testdata/script/*.txtar")
 	if err != nil || len(scripts) == 0 {
-		t.Fatalf("got %d scripts and %v", len(scripts), err)
+		t.Fatalf("got %d scripts and %v, want some", len(scripts), err)
 	}
 	testscript.Run(t, testscript.Params{
 		Files:               scripts,

@@ -11,6 +11,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/api"
 	"github.com/sandboxmcp/sandboxmcp/internal/app"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
 func (a *call) sessionCommand() *cobra.Command {
@@ -33,12 +34,7 @@ and those of commands.`,
 	}
 	var p app.Place
 	withServer(cmd, &p)
-	a.withConfig(a.withJSON(cmd))
-	return a.does(cmd, func(ctx context.Context, _ []string) error {
-		cfg, err := a.Load()
-		if err != nil {
-			return err
-		}
+	return a.withSettings(a.withJSON(cmd), func(ctx context.Context, cfg *config.Config, _ []string) error {
 		all, err := a.Sessions(ctx, cfg, p)
 		if err != nil {
 			return err
@@ -66,12 +62,7 @@ func (a *call) sessionShowCommand() *cobra.Command {
 	}
 	var p app.Place
 	withServer(cmd, &p)
-	a.withConfig(a.withJSON(cmd))
-	return a.does(cmd, func(ctx context.Context, args []string) error {
-		cfg, err := a.Load()
-		if err != nil {
-			return err
-		}
+	return a.withSettings(a.withJSON(cmd), func(ctx context.Context, cfg *config.Config, args []string) error {
 		s, err := a.Owner(ctx, cfg, p, sandboxmcp.SessionID(args[0]))
 		if err != nil {
 			return err
@@ -231,12 +222,7 @@ func (a *call) killSession(ctx context.Context, p app.Place, id sandboxmcp.Sessi
 	if err != nil {
 		return err
 	}
-	if a.json {
-		a.printJSON(map[string]any{"killed": id, "wiped": true})
-		return nil
-	}
-	a.print("killed " + string(id) + "\n")
-	return nil
+	return a.answer(a.json, map[string]any{"killed": id, "wiped": true}, func() { a.print("killed " + string(id) + "\n") })
 }
 
 func limitText(l sandboxmcp.Limits) string {

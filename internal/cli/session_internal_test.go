@@ -149,7 +149,7 @@ func parsed[T any](t *testing.T, text string) T {
 	t.Helper()
 	var doc T
 	if err := json.Unmarshal([]byte(text), &doc); err != nil {
-		t.Fatalf("%v in %q", err, text)
+		t.Fatalf("got %v in %q, want JSON", err, text)
 	}
 	return doc
 }
@@ -204,7 +204,7 @@ func TestSessionList(t *testing.T) {
 	got := (&fake{}).cli(t.Context(), t, env, "session", "list", "--json")
 	doc := parsed[struct{ Sessions []sandboxmcp.Session }](t, got.stdout)
 	if len(doc.Sessions) != 2 || !strings.Contains(got.stdout, `"session_id": "one"`) {
-		t.Errorf("got %s", got.stdout)
+		t.Errorf("got %s, want both, with session_id", got.stdout)
 	}
 	got = (&fake{}).cli(t.Context(), t, env, "session", "list")
 	for _, part := range []string{"SESSION", "one", "two", one.id, two.id} {
@@ -214,7 +214,7 @@ func TestSessionList(t *testing.T) {
 	}
 	got = (&fake{}).cli(t.Context(), t, servers(t), "session", "list", "--json")
 	if got.status != 0 || !strings.Contains(got.stdout, `"sessions": []`) {
-		t.Errorf("without a server: got %+v", got)
+		t.Errorf("without a server: got %+v, want 0 and none", got)
 	}
 }
 
@@ -223,10 +223,10 @@ func TestSessionKill(t *testing.T) {
 	env := servers(t, one)
 	got := (&fake{}).cli(t.Context(), t, env, "session", "kill", "--id", "one", "--json")
 	if doc := parsed[map[string]any](t, got.stdout); got.status != 0 || doc["killed"] != "one" || doc["wiped"] != true || one.gone != "one" {
-		t.Errorf("got %+v and %q", got, one.gone)
+		t.Errorf("got %+v and %q, want 0 and one ended", got, one.gone)
 	}
 	if got = (&fake{}).cli(t.Context(), t, env, "session", "kill", "one"); got.stdout != "killed one\n" {
-		t.Errorf("got %+v", got)
+		t.Errorf("got %+v, want killed one", got)
 	}
 	for args, status := range map[string]int{"": 2, "one two": 2, "one --id one": 2, "nobody": 5, "--id nobody --json": 5, "a%b": 2} {
 		if got = (&fake{}).cli(t.Context(), t, env, append([]string{"session", "kill"}, strings.Fields(args)...)...); got.status != status {
@@ -237,7 +237,7 @@ func TestSessionKill(t *testing.T) {
 	dead := &fake{}
 	dead.dead = sandboxmcp.Errorf(sandboxmcp.CodeSessionExpired, "it was one")
 	if got = dead.cli(t.Context(), t, env, "session", "kill", "old"); got.status != 5 || !strings.Contains(got.stderr, "session_expired") || dead.gone != "old" {
-		t.Errorf("expired: got %+v, and %q forgotten", got, dead.gone)
+		t.Errorf("expired: got %+v, and %q forgotten, want 5, session_expired and old", got, dead.gone)
 	}
 }
 
@@ -293,7 +293,7 @@ func TestHome(t *testing.T) {
 		}
 		got := client.cli(t.Context(), t, []string{"SANDBOXMCP_STATE_DIR=" + state}, append([]string{"session", "create", "--id", "new", "--ttl", "1.5", "--ram", "64", "-l", "shell"}, c.args...)...)
 		if got.status != c.status || (len(client.spawned) > 0) != c.started {
-			t.Errorf("%s: got %+v, started %v", c.name, got, client.spawned)
+			t.Errorf("%s: got %+v, started %v, want what the row says", c.name, got, client.spawned)
 			continue
 		}
 		if c.status != 0 {
@@ -306,7 +306,7 @@ func TestHome(t *testing.T) {
 			ID: "new", Language: sandboxmcp.Shell, Limits: sandboxmcp.Limits{MaxRAMMB: 64}, Strict: true, TTL: 90 * time.Second,
 		}
 		if d := cmp.Diff(want, all[c.made][0].spec); d != "" || got.stdout != "new\n" {
-			t.Errorf("%s: got %q and %s", c.name, got.stdout, d)
+			t.Errorf("%s: got %q and %s, want the session new as asked for", c.name, got.stdout, d)
 		}
 	}
 }
@@ -340,7 +340,7 @@ func TestStartOnce(t *testing.T) {
 		}
 		wg.Go(func() {
 			if got := client.cli(t.Context(), t, env, "session", "create"); got.status != 0 {
-				t.Errorf("got %+v", got)
+				t.Errorf("got %+v, want 0", got)
 			}
 		})
 	}
@@ -379,7 +379,7 @@ func TestMuteServer(t *testing.T) {
 		}
 	}
 	if f.got.SessionID != "" {
-		t.Errorf("it was run in %q", f.got.SessionID)
+		t.Errorf("got a run in %q, want none", f.got.SessionID)
 	}
 }
 
@@ -400,7 +400,7 @@ func TestStartFails(t *testing.T) {
 		f.starts = c.starts
 		got := f.cli(t.Context(), t, servers(t), "session", "create", "--json")
 		if got.status != 9 || !strings.Contains(got.stderr, c.stderr) || parsed[map[string]any](t, got.stdout)["error"] != "backend_unavailable" {
-			t.Errorf("%s: got %+v", c.name, got)
+			t.Errorf("%s: got %+v, want 9, backend_unavailable and the reason", c.name, got)
 		}
 	}
 }
@@ -420,7 +420,7 @@ func TestKeep(t *testing.T) {
 		}
 		select {
 		case status := <-ended:
-			t.Fatalf("it ended with %d although it has a session: %s", status, errs.String())
+			t.Fatalf("got its end with %d, want it to stay for its session: %s", status, errs.String())
 		default:
 		}
 	}
@@ -428,10 +428,10 @@ func TestKeep(t *testing.T) {
 	f.have = nil
 	f.mu.Unlock()
 	if got := <-ended; got != 0 || !f.closed || f.opened.Actor != "cli" || !f.opened.Server {
-		t.Errorf("got %d, closed %v as %q: %s", got, f.closed, f.opened.Actor, errs.String())
+		t.Errorf("got %d, closed %v as %q: %s, want 0, closed, as cli", got, f.closed, f.opened.Actor, errs.String())
 	}
 	if left, err := os.ReadDir(filepath.Join(state, "run")); err != nil || len(left) != 0 {
-		t.Errorf("sockets left: got %v %v", left, err)
+		t.Errorf("sockets left: got %v %v, want none", left, err)
 	}
 }
 
@@ -447,43 +447,43 @@ func TestFiles(t *testing.T) {
 		return (&fake{}).cli(t.Context(), t, env, append([]string{"files"}, args...)...)
 	}
 	if got := run("upload", "one", src); got.status != 0 || got.stdout != "/mnt/data/pic.png\n" {
-		t.Errorf("upload: got %+v", got)
+		t.Errorf("upload: got %+v, want 0 and the path", got)
 	}
 	if got := run("upload", "one", src, "--name", "b", "--overwrite", "--json"); parsed[map[string]string](t, got.stdout)["path"] != "/mnt/data/b" {
-		t.Errorf("upload: got %+v", got)
+		t.Errorf("upload: got %+v, want the path /mnt/data/b", got)
 	}
 	if d := cmp.Diff(sandboxmcp.Upload{SessionID: "one", Name: "b", Content: []byte("\x89PNG"), Overwrite: true}, f.up); d != "" {
 		t.Error(d)
 	}
 	if got := run("upload", "one", filepath.Join(dir, "none")); got.status != 5 {
-		t.Errorf("upload of no file: got %+v", got)
+		t.Errorf("upload of no file: got %+v, want 5", got)
 	}
 	if got := (&fake{}).cli(t.Context(), t, append(env, "SANDBOX_MAX_UPLOAD_BYTES=3"), "files", "upload", "one", src); got.status != 8 {
-		t.Errorf("upload of too much: got %+v", got)
+		t.Errorf("upload of too much: got %+v, want 8", got)
 	}
 	if got := run("list", "one"); !strings.Contains(got.stdout, "/mnt/data/a.txt") {
-		t.Errorf("list: got %+v", got)
+		t.Errorf("list: got %+v, want a.txt", got)
 	}
 	if got := parsed[struct{ Artifacts []sandboxmcp.SessionFile }](t, run("list", "one", "--json").stdout); len(got.Artifacts) != 1 {
-		t.Errorf("list: got %+v", got)
+		t.Errorf("list: got %+v, want one file", got)
 	}
 	if got := run("read", "one", "/x"); got.stdout != "a\x00\xff\x1b" {
-		t.Errorf("read: got %q", got.stdout)
+		t.Errorf("read: got %q, want the bytes of the file", got.stdout)
 	}
 	if got := parsed[map[string]any](t, run("read", "one", "/x", "--json").stdout); got["content_base64"] != "YQD/Gw==" || got["path"] != "/x" {
-		t.Errorf("read: got %v", got)
+		t.Errorf("read: got %v, want the bytes in base64 and the path", got)
 	}
 	if got := run("read", "one", "/x", "-o", dst); got.status != 0 || got.stdout != "" {
-		t.Errorf("read into a file: got %+v", got)
+		t.Errorf("read into a file: got %+v, want 0 and nothing on stdout", got)
 	}
 	if data, _ := os.ReadFile(dst); string(data) != "a\x00\xff\x1b" {
-		t.Errorf("file: got %q", data)
+		t.Errorf("file: got %q, want the bytes of the file", data)
 	}
 	if got := run("read", "one", "/x", "-o", filepath.Join(dst, "below")); got.status != 2 {
-		t.Errorf("read into nowhere: got %+v", got)
+		t.Errorf("read into nowhere: got %+v, want 2", got)
 	}
 	if got := run("rm", "one", "/mnt/data/a.txt"); got.status != 0 || f.gone != "/mnt/data/a.txt" {
-		t.Errorf("rm: got %+v", got)
+		t.Errorf("rm: got %+v, want 0 and a.txt removed", got)
 	}
 	for _, words := range []string{"upload nobody " + src, "list nobody", "read nobody /x", "rm nobody /x"} {
 		if got := run(strings.Fields(words)...); got.status != 5 || !strings.Contains(got.stderr, "session_not_found") {
@@ -494,7 +494,7 @@ func TestFiles(t *testing.T) {
 	a := (&fake{}).call(append(env, "HOME="+dir), &out, &errs)
 	a.terminal = true
 	if a.main(t.Context(), []string{"sandboxmcp", "files", "read", "one", "/x"}); strings.ContainsAny(out.String(), "\x00\x1b") || out.Len() == 0 {
-		t.Errorf("on a terminal: got %q", out.String())
+		t.Errorf("on a terminal: got %q, want text without control characters", out.String())
 	}
 }
 
@@ -503,16 +503,16 @@ func TestBridge(t *testing.T) {
 	env := servers(t, f)
 	got := (&fake{}).cli(t.Context(), t, env, "bridge", "one", "k", `{"v": 42}`)
 	if doc := parsed[sandboxmcp.Bridged](t, got.stdout); !doc.Bridged || string(doc.Data["k"]) == "" {
-		t.Errorf("got %+v", got)
+		t.Errorf("got %+v, want it bridged", got)
 	}
 	if f.over.To != "one" || string(f.over.Data["k"]) != `{"v":42}` {
-		t.Errorf("asked: got %+v", f.over)
+		t.Errorf("asked: got %+v, want the value for session one", f.over)
 	}
 	var out, errs bytes.Buffer
 	a := (&fake{}).call(append(env, "HOME="+t.TempDir()), &out, &errs)
 	a.Stdin = strings.NewReader(`"from stdin"`)
 	if a.main(t.Context(), []string{"sandboxmcp", "bridge", "one", "k", "-"}); string(f.over.Data["k"]) != `"from stdin"` {
-		t.Errorf("from stdin: got %s", f.over.Data["k"])
+		t.Errorf("from stdin: got %s, want the value from stdin", f.over.Data["k"])
 	}
 	for value, status := range map[string]int{"{": 2, "": 2, "1 2": 2, "1": 0} {
 		if got := (&fake{}).cli(t.Context(), t, env, "bridge", "one", "k", value); got.status != status {
@@ -520,7 +520,7 @@ func TestBridge(t *testing.T) {
 		}
 	}
 	if got := (&fake{}).cli(t.Context(), t, env, "bridge", "nobody", "k", "1"); got.status != 5 {
-		t.Errorf("nobody: got %+v", got)
+		t.Errorf("nobody: got %+v, want 5", got)
 	}
 }
 
@@ -529,15 +529,15 @@ func TestInspect(t *testing.T) {
 	env := servers(t, one, two)
 	doc := parsed[sandboxmcp.State](t, (&fake{}).cli(t.Context(), t, env, "inspect").stdout)
 	if len(doc.Sessions) != 2 || !slices.Equal(doc.VaultKeys, []string{"A", "B"}) {
-		t.Errorf("of the namespace: got %+v", doc)
+		t.Errorf("of the namespace: got %+v, want both sessions and the keys A and B", doc)
 	}
 	doc = parsed[sandboxmcp.State](t, (&fake{}).cli(t.Context(), t, env, "inspect", "one").stdout)
 	if doc.Env["asked"] != "one" || len(doc.Sessions) != 1 || doc.Sessions[0].Owner != one.id {
-		t.Errorf("of a session: got %+v", doc)
+		t.Errorf("of a session: got %+v, want the one of its server", doc)
 	}
 	doc = parsed[sandboxmcp.State](t, (&fake{}).cli(t.Context(), t, env, "inspect", "--namespace", "team").stdout)
 	if doc.Namespace != "team" {
-		t.Errorf("of a namespace: got %+v", doc)
+		t.Errorf("of a namespace: got %+v, want team", doc)
 	}
 	for args, status := range map[string]int{"nobody": 5, "a%b": 2, "one two": 2, "--namespace a/b": 2} {
 		if got := (&fake{}).cli(t.Context(), t, env, append([]string{"inspect"}, strings.Fields(args)...)...); got.status != status {

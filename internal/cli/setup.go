@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandboxmcp/sandboxmcp/internal/app"
+	"github.com/sandboxmcp/sandboxmcp/internal/config"
 	"github.com/sandboxmcp/sandboxmcp/internal/environment"
 )
 
@@ -174,12 +175,7 @@ with it may fail to import what it has not imported yet.`,
 		Example: `  sandboxmcp setup remove science`,
 		Args:    takes("NAME"),
 	}
-	a.withConfig(a.withJSON(cmd))
-	return a.does(cmd, func(ctx context.Context, args []string) error {
-		cfg, err := a.Load()
-		if err != nil {
-			return err
-		}
+	return a.withSettings(a.withJSON(cmd), func(ctx context.Context, cfg *config.Config, args []string) error {
 		gone, err := environment.New(environment.Config{Dir: environment.Dir(cfg.StateDir)}).Remove(ctx, args[0])
 		if err != nil {
 			return err
@@ -188,12 +184,7 @@ with it may fail to import what it has not imported yet.`,
 		for _, s := range gone {
 			digests = append(digests, s.Digest)
 		}
-		if a.json {
-			a.printJSON(map[string]any{"removed": args[0], "digests": digests})
-			return nil
-		}
-		a.print("removed " + app.Clean(args[0]) + "\n")
-		return nil
+		return a.answer(a.json, map[string]any{"removed": args[0], "digests": digests}, func() { a.print("removed " + app.Clean(args[0]) + "\n") })
 	})
 }
 

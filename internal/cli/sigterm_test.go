@@ -119,7 +119,7 @@ func TestServerEndsOnSIGTERM(t *testing.T) {
 			case <-ended:
 				t.Logf("ended after %v", time.Since(asked).Round(time.Millisecond))
 			case <-late.C:
-				t.Errorf("the server lives %v after SIGTERM, want at most %v", 2*stopLaw, stopLaw)
+				t.Errorf("got a server that lives %v after SIGTERM, want at most %v", 2*stopLaw, stopLaw)
 			}
 			for _, c := range callers { // none runs its program again in another server
 				if err := c.Wait(); err == nil || !strings.Contains(fmt.Sprint(c.Stderr), "the server ended before the program did") {
@@ -127,7 +127,7 @@ func TestServerEndsOnSIGTERM(t *testing.T) {
 				}
 			}
 			if isServed(t, filepath.Join(dir, "state")) {
-				t.Error("another server was started for a program that had begun")
+				t.Error("got another server for a program that had begun, want none")
 			}
 		})
 	}
@@ -200,7 +200,7 @@ func waitFor(t *testing.T, what string, is func() bool) {
 		select {
 		case <-tick.C:
 		case <-late.C:
-			t.Fatalf("%s: not within 20 s", what)
+			t.Fatalf("%s: got nothing, want it within 20 s", what)
 		}
 	}
 }

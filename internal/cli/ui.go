@@ -56,6 +56,16 @@ func (a *call) printJSON(v any) {
 	_ = enc.Encode(v)
 }
 
+// answer prints what a command has found out: as one JSON document, or as show does.
+func (a *call) answer(document bool, v any, show func()) error {
+	if document {
+		a.printJSON(v)
+	} else {
+		show()
+	}
+	return nil
+}
+
 // document reports whether a command that prints JSON off a terminal should.
 func (a *call) document() bool { return a.json || !a.terminal }
 

@@ -98,12 +98,7 @@ keep it.`,
 		if err := a.AddSecret(ctx, cfg, v.place, s); err != nil {
 			return err
 		}
-		if a.json {
-			a.printJSON(map[string]any{"added": s.Key, "namespace": cfg.Namespace})
-			return nil
-		}
-		a.print("added " + s.Key + " to the namespace " + string(cfg.Namespace) + "\n")
-		return nil
+		return a.answer(a.json, map[string]any{"added": s.Key, "namespace": cfg.Namespace}, func() { a.print("added " + s.Key + " to the namespace " + string(cfg.Namespace) + "\n") })
 	})
 }
 
@@ -215,12 +210,9 @@ it, and so do the variables of a session, which goes on masking it.`,
 		if err := a.DeleteSecret(ctx, cfg, v.place, args[0]); err != nil {
 			return err
 		}
-		if a.json {
-			a.printJSON(map[string]any{"deleted": args[0], "namespace": cfg.Namespace})
-			return nil
-		}
-		a.print("deleted " + app.Clean(args[0]) + " from the namespace " + string(cfg.Namespace) + "\n")
-		return nil
+		return a.answer(a.json, map[string]any{"deleted": args[0], "namespace": cfg.Namespace}, func() {
+			a.print("deleted " + app.Clean(args[0]) + " from the namespace " + string(cfg.Namespace) + "\n")
+		})
 	})
 }
 
@@ -235,23 +227,13 @@ change the secrets themselves, too, if that may be so.`,
 		Example: "  sandboxmcp vault rotate",
 		Args:    takes(),
 	}
-	a.withConfig(a.withJSON(cmd))
-	return a.does(cmd, func(ctx context.Context, _ []string) error {
-		cfg, err := a.Load()
-		if err != nil {
-			return err
-		}
+	return a.withSettings(a.withJSON(cmd), func(ctx context.Context, cfg *config.Config, _ []string) error {
 		return a.WithEngine(ctx, cfg, func(e app.Engine) error {
 			n, err := e.RotateVault(ctx, app.Me(cfg))
 			if err != nil {
 				return err
 			}
-			if a.json {
-				a.printJSON(map[string]any{"rotated": true, "secrets": n})
-				return nil
-			}
-			a.print("the key was replaced; " + strconv.Itoa(n) + " secrets are sealed for the new one\n")
-			return nil
+			return a.answer(a.json, map[string]any{"rotated": true, "secrets": n}, func() { a.print("the key was replaced; " + strconv.Itoa(n) + " secrets are sealed for the new one\n") })
 		})
 	})
 }

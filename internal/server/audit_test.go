@@ -35,7 +35,7 @@ func TestAuditExecution(t *testing.T) {
 		res := p.call("audit_execution", tt.args)
 		body, _ := res["structuredContent"].(map[string]any)
 		if list, ok := body["entries"].([]any); !ok || len(list) != 0 || body["total"] != 3.0 || body["head"] == nil {
-			t.Errorf("%v: got %v", tt.args, res)
+			t.Errorf("%v: got %v, want no entries of 3, and a head", tt.args, res)
 		}
 		f.mu.Lock()
 		got := f.queries[len(f.queries)-1]

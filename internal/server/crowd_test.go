@@ -48,12 +48,12 @@ func TestAFileIsHadBesideIdleConnectionsAndSlowReaders(t *testing.T) {
 		}
 		res, err := http.ReadResponse(bufio.NewReader(c), nil)
 		if err != nil {
-			t.Fatalf("%s beside slow readers: %v", name, err)
+			t.Fatalf("%s beside slow readers: got %v, want an answer", name, err)
 		}
 		body, err := io.ReadAll(res.Body)
 		_ = res.Body.Close()
 		if err != nil || res.StatusCode != http.StatusOK || string(body) != want {
-			t.Errorf("%s: status %d, %d bytes, %v; want 200, %d bytes", name, res.StatusCode, len(body), err, len(want))
+			t.Errorf("%s: got status %d, %d bytes and %v, want 200 and %d bytes", name, res.StatusCode, len(body), err, len(want))
 		}
 	}
 }

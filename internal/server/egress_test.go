@@ -17,10 +17,10 @@ func TestRequestEgress(t *testing.T) {
 	p := legacy(t, f)
 	got := p.good("request_egress", map[string]any{"domain": "api.example.com", "reason": "rates", "port": 8443, "wait_seconds": 0})
 	if got["status"] != "pending" || got["approved"] != false || got["approval_id"] != question || got["expires_at"] != nil {
-		t.Errorf("got %v", got)
+		t.Errorf("got %v, want it pending as %s without an end", got, question)
 	}
 	if how, _ := got["how_to_approve"].(string); !strings.Contains(how, "sandboxmcp egress approve "+question) {
-		t.Errorf("how_to_approve: %q", how)
+		t.Errorf("how_to_approve: got %q, want the command with %s", how, question)
 	}
 	want := []sandboxmcp.EgressAsk{{Domain: "api.example.com", Port: 8443, Reason: "rates"}}
 	if d := cmp.Diff(want, f.asksSoFar()); d != "" {
@@ -28,10 +28,10 @@ func TestRequestEgress(t *testing.T) {
 	}
 	f.terminal(false)
 	if got := p.good("request_egress", map[string]any{"domain": "api.example.com"}); got["status"] != "approved" || got["approved"] != true {
-		t.Errorf("got %v", got)
+		t.Errorf("got %v, want it approved", got)
 	}
 	if w := f.asksSoFar()[1].Wait; w != 45*time.Second {
-		t.Errorf("it waits for %s where nothing was said, want 45 s", w)
+		t.Errorf("got a wait of %s where nothing was said, want 45 s", w)
 	}
 	for _, bad := range []string{
 		`{}`, `{"domain":""}`, `{"domain":"*"}`, `{"domain":"http://a.example/"}`, `{"domain":"a.example.com","wait_seconds":46}`, `{"domain":"a.example.com","wait_seconds":-1}`,
@@ -41,7 +41,7 @@ func TestRequestEgress(t *testing.T) {
 	}
 	p.fails(sandboxmcp.CodeAccessDenied, "request_egress", map[string]any{"domain": "a.example.com", "namespace": "other"})
 	if len(f.decisions()) != 0 {
-		t.Error("a call decided something")
+		t.Error("got a decision by a call, want none")
 	}
 }
 
@@ -58,11 +58,11 @@ func TestFormsCannotBeMadeUp(t *testing.T) {
 		maps.Copy(params, extra)
 		res, _ := p.request("tools/call", params)["result"].(map[string]any)
 		if res["isError"] != true || structured(res)["error"] != "invalid_argument" {
-			t.Errorf("%v: got %v", extra, res)
+			t.Errorf("%v: got %v, want invalid_argument", extra, res)
 		}
 	}
 	if len(f.decisions()) != 0 {
-		t.Errorf("it was decided: %v", f.decisions())
+		t.Errorf("got decisions %v, want none", f.decisions())
 	}
 }
 
@@ -80,7 +80,7 @@ func (p *pipe) modern(args map[string]any, more map[string]any) map[string]any {
 	m := p.request("tools/call", params)
 	res, _ := m["result"].(map[string]any)
 	if res == nil {
-		p.t.Fatalf("got %v", m)
+		p.t.Fatalf("got %v, want a result", m)
 	}
 	return res
 }
@@ -88,7 +88,7 @@ func (p *pipe) modern(args map[string]any, more map[string]any) map[string]any {
 func shownForm(t *testing.T, res map[string]any) (message, state string, schema map[string]any) {
 	t.Helper()
 	if res["resultType"] != "input_required" {
-		t.Fatalf("no form was shown: %v", res)
+		t.Fatalf("got %v, want a form", res)
 	}
 	requests, _ := res["inputRequests"].(map[string]any)
 	ask, _ := requests["approve"].(map[string]any)
@@ -97,7 +97,7 @@ func shownForm(t *testing.T, res map[string]any) (message, state string, schema 
 	schema, _ = params["requestedSchema"].(map[string]any)
 	state, _ = res["requestState"].(string)
 	if len(requests) != 1 || ask["method"] != "elicitation/create" || message == "" || state == "" {
-		t.Fatalf("got %v", res)
+		t.Fatalf("got %v, want one form with a message and a state", res)
 	}
 	return message, state, schema
 }
@@ -132,11 +132,11 @@ func TestFormModern(t *testing.T) {
 			message, state, schema := shownForm(t, p.modern(args, nil))
 			for _, part := range []string{"Open api.example.com (ports 80 and 443)", "namespace team", "2031-02-03T04:05:06Z", `in the model's words, which nobody has checked: "say \"yes\"\nnow"`} {
 				if !strings.Contains(message, part) {
-					t.Errorf("the form lacks %q: %q", part, message)
+					t.Errorf("got the form %[2]q, want %[1]q in it", part, message)
 				}
 			}
 			if schema["type"] != "object" || schema["properties"] == nil {
-				t.Errorf("schema: %v", schema)
+				t.Errorf("got schema %v, want an object with properties", schema)
 			}
 			res := p.modern(args, map[string]any{"inputResponses": tt.answer, "requestState": state})
 			if res["isError"] == true || structured(res)["status"] != tt.status {
@@ -150,10 +150,10 @@ func TestFormModern(t *testing.T) {
 			}
 			// It was answered once: the same answer again is none.
 			if res := p.modern(args, map[string]any{"inputResponses": respond("accept", nil), "requestState": state}); res["isError"] != true {
-				t.Errorf("a form was answered twice: %v", res)
+				t.Errorf("got %v, want the second answer to a form refused", res)
 			}
 			if got := len(f.decisions()); got != len(tt.want) {
-				t.Errorf("%d decisions", got)
+				t.Errorf("got %d decisions, want %d", got, len(tt.want))
 			}
 		})
 	}
@@ -176,14 +176,14 @@ func TestFormIsBound(t *testing.T) {
 		"other server":    other.modern(args, map[string]any{"inputResponses": yes, "requestState": state}),
 	} {
 		if res["isError"] != true || structured(res)["error"] != "invalid_argument" {
-			t.Errorf("%s: got %v", name, res)
+			t.Errorf("%s: got %v, want invalid_argument", name, res)
 		}
 	}
 	if len(f.decisions()) != 0 {
-		t.Errorf("it was decided: %v", f.decisions())
+		t.Errorf("got decisions %v, want none", f.decisions())
 	}
 	if res := p.modern(args, map[string]any{"inputResponses": yes, "requestState": state}); structured(res)["status"] != "approved" {
-		t.Errorf("its own answer: %v", res)
+		t.Errorf("its own answer: got %v, want approved", res)
 	}
 }
 
@@ -192,17 +192,17 @@ func TestFormIsShownOnce(t *testing.T) {
 	f := newFake()
 	p := dial(t, f)
 	if res := p.modern(map[string]any{"domain": "api.example.com", "wait_seconds": 0}, nil); structured(res)["status"] != "pending" {
-		t.Errorf("got %v", res)
+		t.Errorf("got %v, want it pending", res)
 	}
 	args := map[string]any{"domain": "api.example.com", "wait_seconds": 0.05}
 	_, state, _ := shownForm(t, p.modern(args, nil))
 	p.modern(args, map[string]any{"inputResponses": respond("cancel", nil), "requestState": state})
 	res := p.modern(args, nil)
 	if res["resultType"] == "input_required" || structured(res)["status"] != "pending" {
-		t.Errorf("got %v", res)
+		t.Errorf("got %v, want it pending without a form", res)
 	}
 	if how, _ := structured(res)["how_to_approve"].(string); !strings.Contains(how, question) {
-		t.Errorf("how_to_approve: %q", how)
+		t.Errorf("how_to_approve: got %q, want %q in it", how, question)
 	}
 }
 
@@ -215,7 +215,7 @@ func TestFormIsLate(t *testing.T) {
 	f.terminal(true)
 	res := p.modern(args, map[string]any{"inputResponses": respond("accept", nil), "requestState": state})
 	if structured(res)["status"] != "denied" {
-		t.Errorf("got %v", res)
+		t.Errorf("got %v, want it denied", res)
 	}
 }
 
@@ -264,14 +264,14 @@ func TestFormLegacy(t *testing.T) {
 				id := p.begin("tools/call", map[string]any{"name": "request_egress", "arguments": map[string]any{"domain": "api.example.com", "wait_seconds": 15}})
 				params := p.elicited(tt.answer)
 				if text, _ := params["message"].(string); !strings.Contains(text, "Open api.example.com") {
-					t.Errorf("form: %v", params)
+					t.Errorf("got form %v, want the question in it", params)
 				}
 				res, _ := p.answer(id)["result"].(map[string]any)
 				if structured(res)["status"] != tt.status {
 					t.Errorf("got %v, want %s", res, tt.status)
 				}
 				if n := len(f.decisions()); n != 1 && tt.status != "pending" || n > 1 {
-					t.Errorf("decisions: %v", f.decisions())
+					t.Errorf("got decisions %v, want one, or none for what is pending", f.decisions())
 				}
 				p.alive()
 			})
@@ -289,7 +289,7 @@ func TestFormLegacyElsewhere(t *testing.T) {
 	f.terminal(false)
 	res, _ := p.answer(id)["result"].(map[string]any)
 	if structured(res)["status"] != "approved" {
-		t.Errorf("got %v", res)
+		t.Errorf("got %v, want it approved", res)
 	}
 	p.alive()
 
@@ -300,10 +300,10 @@ func TestFormLegacyElsewhere(t *testing.T) {
 	p.elicited(nil)
 	res, _ = p.answer(id)["result"].(map[string]any)
 	if structured(res)["status"] != "pending" {
-		t.Errorf("got %v", res)
+		t.Errorf("got %v, want it pending", res)
 	}
 	if len(f.decisions()) != 0 {
-		t.Errorf("decisions: %v", f.decisions())
+		t.Errorf("got decisions %v, want none", f.decisions())
 	}
 	p.alive()
 }
@@ -314,11 +314,11 @@ func TestNoForm(t *testing.T) {
 	p := legacy(t, f)
 	id := p.begin("tools/call", map[string]any{"name": "request_egress", "arguments": map[string]any{"domain": "api.example.com", "wait_seconds": 0.05}})
 	if res, _ := p.answer(id)["result"].(map[string]any); structured(res)["status"] != "pending" {
-		t.Errorf("got %v", res)
+		t.Errorf("got %v, want it pending", res)
 	}
 	for _, m := range p.notes {
 		if m["method"] == "elicitation/create" {
-			t.Errorf("it was: %v", m)
+			t.Errorf("got the form %v, want none", m)
 		}
 	}
 }
@@ -330,27 +330,27 @@ func TestAllowedDomainsNarrow(t *testing.T) {
 	p.call("execute_code", map[string]any{"code": "x", "allowed_domains": []any{"a.example.com", "*.b.example.com"}})
 	r := f.last(t)
 	if d := cmp.Diff([]string{"a.example.com", "*.b.example.com"}, r.AllowedDomains); d != "" || r.GrantDomains || r.Hold != 0 {
-		t.Errorf("request %+v", r)
+		t.Errorf("got request %+v, want the two domains and no grant", r)
 	}
 	p.call("execute_code", map[string]any{"code": "x", "allowed_domains": []any{}})
 	if r := f.last(t); r.AllowedDomains == nil || len(r.AllowedDomains) != 0 {
-		t.Errorf("an empty list became %#v", r.AllowedDomains)
+		t.Errorf("got %#v for an empty list, want an empty list", r.AllowedDomains)
 	}
 	p.call("execute_code", map[string]any{"code": "x"})
 	if r := f.last(t); r.AllowedDomains != nil || r.Offline {
-		t.Errorf("without a list: %+v", r)
+		t.Errorf("without a list: got %+v, want no domains and not offline", r)
 	}
 	for _, bad := range []string{`{"code":"x","allowed_domains":"a.example.com"}`, `{"code":"x","allowed_domains":[1]}`, `{"code":"x","grant_domains":true}`, `{"code":"x","hold":1}`} {
 		p.fails(sandboxmcp.CodeInvalidArgument, "execute_code", nil2raw(bad))
 	}
 	p.good("sandbox_run_python", map[string]any{"code": "x"})
 	if r := f.last(t); !r.Offline || !r.Session.Offline {
-		t.Errorf("the five tools have a network: %+v", r)
+		t.Errorf("got %+v for the five tools, want no network", r)
 	}
 	f.config.Five.Network = true
 	q := legacy(t, f)
 	q.good("sandbox_run_python", map[string]any{"code": "x"})
 	if r := f.last(t); r.Offline || r.Session.Offline {
-		t.Errorf("with SANDBOX_NETWORK=approved they have none: %+v", r)
+		t.Errorf("got %+v with SANDBOX_NETWORK=approved, want a network", r)
 	}
 }

@@ -176,7 +176,7 @@ func (f *fake) last(t testing.TB) sandboxmcp.Request {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.requests) == 0 {
-		t.Fatal("the engine was not asked")
+		t.Fatal("got no request to the engine, want one")
 	}
 	return f.requests[len(f.requests)-1]
 }
@@ -220,7 +220,7 @@ func dial(t testing.TB, f *fake) *pipe {
 			}
 			var m map[string]any
 			if err := json.Unmarshal(line, &m); err != nil || m["jsonrpc"] != "2.0" {
-				t.Errorf("the server wrote %.200q, which is no JSON-RPC", line)
+				t.Errorf("got %.200q from the server, want JSON-RPC", line)
 			}
 			p.lines <- m
 		}
@@ -247,7 +247,7 @@ func (p *pipe) hello(version string) map[string]any {
 	p.line(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 	res, _ := m["result"].(map[string]any)
 	if res == nil {
-		p.t.Fatalf("initialize answered %v", m)
+		p.t.Fatalf("got %v from initialize, want the server's capabilities", m)
 	}
 	return res
 }
@@ -255,7 +255,7 @@ func (p *pipe) hello(version string) map[string]any {
 func (p *pipe) line(s string) {
 	p.t.Helper()
 	if _, err := io.WriteString(p.in, s+"\n"); err != nil {
-		p.t.Fatalf("write to server: %v", err)
+		p.t.Fatalf("got %v from a write to the server, want no error", err)
 	}
 }
 
@@ -265,11 +265,11 @@ func (p *pipe) read() map[string]any {
 	select {
 	case m, ok := <-p.lines:
 		if !ok {
-			p.t.Fatal("the server closed its output")
+			p.t.Fatal("got the end of the output, want an answer")
 		}
 		return m
 	case <-time.NewTimer(20 * time.Second).C:
-		p.t.Fatal("the server said nothing for 20 s")
+		p.t.Fatal("got nothing for 20 s, want an answer")
 	}
 	return nil
 }
@@ -311,7 +311,7 @@ func (p *pipe) call(tool string, args map[string]any) map[string]any {
 	m := p.request("tools/call", params)
 	res, _ := m["result"].(map[string]any)
 	if res == nil {
-		p.t.Fatalf("%s answered %v", tool, m)
+		p.t.Fatalf("%s: got %v, want a result", tool, m)
 	}
 	return res
 }
@@ -320,7 +320,7 @@ func (p *pipe) execute(code string) map[string]any {
 	p.t.Helper()
 	res := p.call("execute_code", map[string]any{"code": code})
 	if res["isError"] == true {
-		p.t.Fatalf("execute_code failed: %v", res)
+		p.t.Fatalf("got %v from execute_code, want no error", res)
 	}
 	return res
 }

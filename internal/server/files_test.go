@@ -72,12 +72,12 @@ func (s *site) ask(method, target string, headers ...string) reply {
 	}
 	res, err := http.ReadResponse(bufio.NewReader(c), &http.Request{Method: method})
 	if err != nil {
-		s.t.Fatalf("%s %s: %v", method, target, err)
+		s.t.Fatalf("%s %s: got %v, want an answer", method, target, err)
 	}
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
 	if err != nil {
-		s.t.Fatalf("%s %s: %v", method, target, err)
+		s.t.Fatalf("%s %s: got %v, want the body", method, target, err)
 	}
 	return reply{res.StatusCode, res.Header, res.ContentLength, string(body)}
 }
@@ -86,7 +86,7 @@ func (s *site) status(want int, method, target string, headers ...string) string
 	s.t.Helper()
 	res := s.ask(method, target, headers...)
 	if res.status != want {
-		s.t.Errorf("%s %.200s %q = %d, want %d: %.200s", method, target, headers, res.status, want, res.body)
+		s.t.Errorf("%s %.200s %q: got %d, want %d: %.200s", method, target, headers, res.status, want, res.body)
 	}
 	return res.body
 }
@@ -102,11 +102,11 @@ func TestFilesBytes(t *testing.T) {
 		}
 		res := s.ask("HEAD", link)
 		if body := res.body; res.status != 200 || body != "" || res.length != int64(len(want)) {
-			t.Errorf("HEAD %s = %d %q, length %d", link, res.status, body, res.length)
+			t.Errorf("HEAD %s: got %d %q, length %d, want 200, no body, length %d", link, res.status, body, res.length, len(want))
 		}
 	}
 	if link, want := s.links.URL("team", string(made), "/mnt/data/a b%ü.txt"), s.url+"/files/"+string(made)+"/a%20b%25%C3%BC.txt?sig="; !strings.HasPrefix(link, want) {
-		t.Errorf("link %s, want %s…", link, want)
+		t.Errorf("got link %s, want %s…", link, want)
 	}
 	base := s.url + "/files/"
 	s.status(200, "GET", base+string(made)+"/a.txt")
@@ -114,18 +114,18 @@ func TestFilesBytes(t *testing.T) {
 	s.status(404, "GET", base+"sess_none/a.txt")
 	s.status(404, "GET", base+"sess_000000000000000000000000/a.txt")
 	if body := s.status(413, "GET", base+string(made)+"/big"); !strings.Contains(body, `"artifact_too_large"`) || !strings.Contains(body, `"size_bytes":9`) {
-		t.Errorf("body of 413: %s", body)
+		t.Errorf("body of 413: got %s, want the code and the size", body)
 	}
 	s.status(404, "GET", "/")
 	s.status(404, "GET", "/files")
 	if got := s.status(200, "GET", "/healthz"); got != `{"status":"ok"}`+"\n" {
-		t.Errorf("healthz: %s", got)
+		t.Errorf("healthz: got %s, want ok", got)
 	}
 	for _, method := range []string{"POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "PROPFIND"} {
 		for _, target := range []string{base + string(made) + "/a.txt", base + "sess_none/a.txt", "/healthz"} {
 			res := s.ask(method, target)
 			if got := res.header.Get("Allow"); res.status != 405 || got != "GET, HEAD" {
-				t.Errorf("%s %s = %d, Allow %q", method, target, res.status, got)
+				t.Errorf("%s %s: got %d, Allow %q, want 405 and GET, HEAD", method, target, res.status, got)
 			}
 		}
 	}
@@ -161,25 +161,25 @@ func TestFilesHeaders(t *testing.T) {
 	s.status(200, "GET", target, `If-None-Match: "other"`)
 	res := s.ask("GET", target, "Range: bytes=1-2")
 	if got := res.body; res.status != 206 || got != "ex" || res.header.Get("Content-Range") != "bytes 1-2/4" {
-		t.Errorf("range = %d %q %s", res.status, got, res.header.Get("Content-Range"))
+		t.Errorf("range: got %d %q %s, want 206, ex and bytes 1-2/4", res.status, got, res.header.Get("Content-Range"))
 	}
 	res = s.ask("GET", target, "Range: bytes=0-0,3-3")
 	if got := res.body; res.status != 206 || !strings.HasPrefix(res.header.Get("Content-Type"), "multipart/byteranges") || !strings.Contains(got, "bytes 3-3/4") {
-		t.Errorf("two ranges = %d %q", res.status, got)
+		t.Errorf("two ranges: got %d %q, want 206 in parts", res.status, got)
 	}
 	for status, header := range map[int]string{416: "Range: bytes=9-", 412: `If-Match: "other"`} {
 		s.status(status, "HEAD", target, header)
 		res = s.ask("GET", target, header)
 		var body map[string]any
 		if err := json.Unmarshal([]byte(res.body), &body); err != nil || res.status != status || body["error"] != "invalid_argument" || body["message"] == "" || body["hint"] == "" {
-			t.Errorf("%s = %d %q, want %d and the body of a failure", header, res.status, res.body, status)
+			t.Errorf("%s: got %d %q, want %d and the body of a failure", header, res.status, res.body, status)
 		}
 		if got := res.header.Get("Content-Type"); got != "application/json" || res.header.Get("Content-Disposition") != "" {
-			t.Errorf("%s: content type %q, headers %v", header, got, res.header)
+			t.Errorf("%s: got content type %q and headers %v, want application/json and no disposition", header, got, res.header)
 		}
 	}
 	if got := s.ask("GET", target, "Range: bytes=9-").header.Get("Content-Range"); got != "bytes */4" {
-		t.Errorf("Content-Range of 416 = %q", got)
+		t.Errorf("got Content-Range %q for 416, want bytes */4", got)
 	}
 	s.status(200, "GET", target, "Range: bytes=1-2", `If-Range: "other"`)
 }
@@ -225,7 +225,7 @@ func TestFilesPresented(t *testing.T) {
 	f.types["latin.txt"] = "text/plain"
 	f.put(made, map[string]string{"latin.txt": "\xe4"})
 	if got := newSite(t, f, 0).ask("GET", "/files/"+string(made)+"/latin.txt").header.Get("Content-Type"); got != "text/plain" {
-		t.Errorf("Content-Type of what is no UTF-8 = %q", got)
+		t.Errorf("got Content-Type %q for what is no UTF-8, want text/plain", got)
 	}
 }
 
@@ -245,22 +245,22 @@ func TestFilesHostilePaths(t *testing.T) {
 	for _, path := range hostilePaths {
 		res := s.ask("GET", "/files/"+path)
 		if body := res.body; res.status < 400 || res.status >= 500 || strings.Contains(body, "secret") {
-			t.Errorf("GET /files/%.80s = %d %.80s", path, res.status, body)
+			t.Errorf("GET /files/%.80s: got %d %.80s, want 400 to 499 without the secret", path, res.status, body)
 		}
 	}
 	for _, target := range []string{"//files/" + string(made) + "/a.txt", "/./files/" + string(made) + "/a.txt", "/x/../files/" + string(made) + "/a.txt", "/FILES/" + string(made) + "/a.txt", "/files%2f" + string(made) + "/a.txt", "/%66iles/" + string(made) + "/a.txt"} {
 		if res := s.ask("GET", target); res.status < 400 {
-			t.Errorf("GET %s = %d", target, res.status)
+			t.Errorf("GET %s: got %d, want 400 or more", target, res.status)
 		}
 	}
 	for _, r := range f.reads {
 		if name := strings.TrimPrefix(r, "team "+string(made)+" /mnt/data/"); name != "%2e%2e/a.txt" && name != "..;/a.txt" {
-			t.Errorf("the engine was asked for %q", r)
+			t.Errorf("got a read of %q, want only names as they stand", r)
 		}
 	}
 	for _, name := range []string{"", ".", "..", "a/../b", "a//b", "/a", "a/", `a\b`, "a\x00", "\xff", "/mnt/data", "/mnt/data/", "/mnt/data//x", "/etc/passwd"} {
 		if link := s.links.URL("team", string(made), name); link != "" {
-			t.Errorf("%q has the link %s", name, link)
+			t.Errorf("%q: got the link %s, want none", name, link)
 		}
 	}
 }
@@ -272,7 +272,7 @@ func TestFilesSignatures(t *testing.T) {
 	s := newSite(t, f, 0)
 	link := s.links.URL("team", "mine", "a.txt")
 	if got := s.status(200, "GET", link); got != "signed" {
-		t.Errorf("%s = %q", link, got)
+		t.Errorf("%s: got %q, want signed", link, got)
 	}
 	u, err := url.Parse(link)
 	if err != nil {
@@ -302,7 +302,7 @@ func TestFilesSignatures(t *testing.T) {
 	} {
 		res := s.ask("GET", target)
 		if body := res.body; res.status != 403 && res.status != 400 {
-			t.Errorf("%s: GET %s = %d %s", name, target, res.status, body)
+			t.Errorf("%s: GET %s: got %d %s, want 400 or 403", name, target, res.status, body)
 		}
 	}
 	if got := len(f.reads); got != 1 {
@@ -313,7 +313,7 @@ func TestFilesSignatures(t *testing.T) {
 	s.status(400, "GET", "/files/"+string(made)+"/a.txt?ns=..%2f")
 	s.status(400, "GET", "/files/"+string(made)+"/a.txt?a=%zz")
 	if got := s.status(200, "GET", "/files/"+string(made)+"/a.txt?ns=team"); got != "made" {
-		t.Errorf("own namespace by name: %q", got)
+		t.Errorf("own namespace by name: got %q, want made", got)
 	}
 	other := s.links.URL("other", "mine", "a.txt")
 	s.status(200, "GET", other)
@@ -321,7 +321,7 @@ func TestFilesSignatures(t *testing.T) {
 		t.Errorf("asked for %q, want %q", got, want)
 	}
 	if s.links.Open(""); s.links.URL("team", "mine", "a.txt") != "" {
-		t.Error("there are links although nobody hands files out")
+		t.Error("got links, want none while no server hands files out")
 	}
 }
 
@@ -331,13 +331,13 @@ func TestFilesOfRuns(t *testing.T) {
 	f.files["big"] = []byte("123456789")
 	s := newSite(t, f, 8)
 	if got := s.status(200, "GET", s.links.URL("team", runID, "sub/a.txt")); got != "kept" {
-		t.Errorf("file of a run = %q", got)
+		t.Errorf("file of a run: got %q, want kept", got)
 	}
 	s.status(404, "GET", s.links.URL("team", runID, "none"))
 	s.status(413, "GET", s.links.URL("team", runID, "big"))
 	s.status(404, "GET", "/files/"+runID+"/sub/a.txt")
 	if body := s.status(404, "GET", s.links.URL("team", "none", "a.txt")); !strings.Contains(body, "session_not_found") {
-		t.Errorf("neither session nor run: %s", body)
+		t.Errorf("neither session nor run: got %s, want session_not_found", body)
 	}
 }
 
@@ -420,7 +420,7 @@ func TestFilesFaults(t *testing.T) {
 	s := newSite(t, f, 0)
 	body := s.status(500, "GET", "/files/"+string(made)+"/panic")
 	if !strings.Contains(body, `"internal"`) || strings.Contains(body, "planted") {
-		t.Errorf("body of a fault: %s", body)
+		t.Errorf("body of a fault: got %s, want internal without the cause", body)
 	}
 	s.status(200, "GET", "/files/"+string(made)+"/a.txt")
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.links.URL("team", string(made), "a.txt"), nil)
@@ -432,7 +432,7 @@ func TestFilesFaults(t *testing.T) {
 	defer tr.CloseIdleConnections()
 	if res, err := tr.RoundTrip(r); err == nil { // an error: it was cut off before it had read the answer
 		if _ = res.Body.Close(); res.StatusCode != 431 {
-			t.Errorf("64 KiB of headers: %d, want 431", res.StatusCode)
+			t.Errorf("64 KiB of headers: got %d, want 431", res.StatusCode)
 		}
 	}
 	s.status(200, "GET", "/files/"+string(made)+"/a.txt")
@@ -450,12 +450,12 @@ func TestListen(t *testing.T) {
 		t.Fatal(err)
 	}
 	if first.URL != "http://127.0.0.1:"+text || first.Note != "" {
-		t.Errorf("URL %s, note %q", first.URL, first.Note)
+		t.Errorf("got URL %s and note %q, want the port asked for and no note", first.URL, first.Note)
 	}
 	_, err = server.Listen(t.Context(), server.ListenConfig{Port: port, PortSet: true})
 	var e *sandboxmcp.Error
 	if !errors.As(err, &e) || e.Code != sandboxmcp.CodeBackendUnavailable || strings.Count(e.Message, text) != 1 {
-		t.Errorf("a set port that is taken: %v", err)
+		t.Errorf("a set port that is taken: got %v, want backend_unavailable with the port once", err)
 	}
 	next, err := server.Listen(t.Context(), server.ListenConfig{Port: port})
 	if err != nil {
@@ -463,7 +463,7 @@ func TestListen(t *testing.T) {
 	}
 	defer next.Close()
 	if next.Addr().String() == first.Addr().String() || !strings.Contains(next.Note, text) || !strings.HasSuffix(next.URL, next.Addr().String()) {
-		t.Errorf("a default port that is taken: %s, note %q, URL %s", next.Addr(), next.Note, next.URL)
+		t.Errorf("a default port that is taken: got %s, note %q and URL %s, want another port and a note of it", next.Addr(), next.Note, next.URL)
 	}
 	wide, err := server.Listen(t.Context(), server.ListenConfig{Host: "0.0.0.0", PortSet: true})
 	if err != nil {
@@ -471,7 +471,7 @@ func TestListen(t *testing.T) {
 	}
 	defer wide.Close()
 	if at, err := url.Parse(wide.URL); err != nil || strings.Contains(wide.URL, "//0.0.0.0") || !strings.Contains(wide.Note, "other machines") || !strings.Contains(wide.Note, at.Hostname()) {
-		t.Errorf("all addresses: URL %s, note %q, %v", wide.URL, wide.Note, err)
+		t.Errorf("all addresses: got URL %s, note %q and %v, want an address of the machine and a note of it", wide.URL, wide.Note, err)
 	}
 	links := server.NewLinks("team")
 	defer server.ServeFiles(t.Context(), wide, server.Files(server.FilesConfig{Engine: newFake(), Links: links, Names: []string{"0.0.0.0"}}), nil)()
@@ -480,7 +480,7 @@ func TestListen(t *testing.T) {
 		t.Fatal(err)
 	}
 	if res, err := (&http.Transport{}).RoundTrip(req); err != nil || res.StatusCode != http.StatusOK { // the machine's own address stays on it
-		t.Errorf("a link of a listener on all addresses: %v, %v", res, err)
+		t.Errorf("a link of a listener on all addresses: got %v and %v, want status 200", res, err)
 	} else {
 		_ = res.Body.Close()
 	}
@@ -490,10 +490,10 @@ func TestListen(t *testing.T) {
 	}
 	defer named.Close()
 	if !strings.HasPrefix(named.URL, "http://localhost:") {
-		t.Errorf("by name: URL %s", named.URL)
+		t.Errorf("by name: got URL %s, want localhost", named.URL)
 	}
 	if _, err := server.Listen(t.Context(), server.ListenConfig{Host: "no such host", Port: 1}); err == nil {
-		t.Error("listening on a host that is none did not fail")
+		t.Error("got a listener on a host that is none, want an error")
 	}
 }
 
@@ -515,7 +515,7 @@ func TestServeFilesEnds(t *testing.T) {
 		var d net.Dialer
 		if c, err := d.DialContext(t.Context(), "tcp", s.addr); err == nil {
 			_ = c.Close()
-			t.Errorf("the port is open after %s", end)
+			t.Errorf("got an open port after %s, want it closed", end)
 		}
 	}
 	cancel()

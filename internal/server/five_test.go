@@ -26,7 +26,7 @@ func (p *pipe) fails(code sandboxmcp.Code, tool string, args map[string]any) map
 	res := p.call(tool, args)
 	body := structured(res)
 	if res["isError"] != true || body["error"] != string(code) {
-		p.t.Errorf("%s %.200v = %.300v, want error %s", tool, args, body, code)
+		p.t.Errorf("%s %.200v: got %.300v, want error %s", tool, args, body, code)
 	}
 	return body
 }
@@ -36,7 +36,7 @@ func (p *pipe) good(tool string, args map[string]any) map[string]any {
 	p.t.Helper()
 	res := p.call(tool, args)
 	if res["isError"] == true {
-		p.t.Errorf("%s %.200v failed: %.300v", tool, args, structured(res))
+		p.t.Errorf("%s %.200v: got %.300v, want no error", tool, args, structured(res))
 	}
 	return structured(res)
 }
@@ -52,7 +52,7 @@ func TestFiveOnly(t *testing.T) {
 	}
 	words, _ := hello["instructions"].(string)
 	if strings.Contains(words, "execute_code") || !strings.Contains(words, "sandbox_run_python") || len(words) > 2000 {
-		t.Errorf("instructions of the five: %s", words)
+		t.Errorf("got the instructions %s, want those of the five tools within 2000 bytes", words)
 	}
 	want := map[string][]any{
 		"sandbox_upload_file":    {"Upload File to Sandbox", false, false, false, false},
@@ -72,7 +72,7 @@ func TestFiveOnly(t *testing.T) {
 	}
 	m := p.request("tools/call", map[string]any{"name": "execute_code", "arguments": map[string]any{"code": "1"}})
 	if m["error"] == nil {
-		t.Errorf("execute_code answered %v, want a protocol error", m)
+		t.Errorf("got %v from execute_code, want a protocol error", m)
 	}
 }
 
@@ -93,13 +93,13 @@ func TestSessionIDs(t *testing.T) {
 		p.fails(sandboxmcp.CodeInvalidSessionID, "bridge_data", map[string]any{"from_session": id})
 	}
 	if n := f.asked(); n != 0 {
-		t.Errorf("the engine was asked %d times for ids that cannot be", n)
+		t.Errorf("got %d requests to the engine for ids that cannot be, want none", n)
 	}
 	for _, id := range []any{"a", "default", "A-Z_09", "0", "-_-", strings.Repeat("x", 64), nil} {
 		p.good("sandbox_run_python", map[string]any{"code": "1", "session_id": id})
 		want, _ := id.(string)
 		if got := f.last(t).SessionID; string(got) != want {
-			t.Errorf("session id %v reached the engine as %q", id, got)
+			t.Errorf("session id %v: got %q in the engine, want %q", id, got, want)
 		}
 	}
 	p.fails(sandboxmcp.CodeInvalidArgument, "sandbox_run_python", map[string]any{"code": "1", "session_id": 5})
@@ -117,7 +117,7 @@ func TestUploadNames(t *testing.T) {
 		p.fails(code, "sandbox_upload_file", map[string]any{"filename": name, "content_base64": b64("x")})
 	}
 	if n := f.asked(); n != 0 {
-		t.Errorf("the engine was asked %d times", n)
+		t.Errorf("got %d requests to the engine, want none", n)
 	}
 	for _, name := range []string{"a", "a.b", "A-1_2.csv", ".hidden", "-rf", strings.Repeat("x", 251) + ".txt"} {
 		got := p.good("sandbox_upload_file", map[string]any{"filename": name, "content_base64": b64("x"), "session_id": "n"})
@@ -134,7 +134,7 @@ func TestUploadContent(t *testing.T) {
 		p.fails(sandboxmcp.CodeInvalidContent, "sandbox_upload_file", map[string]any{"filename": "a", "content_base64": bad})
 	}
 	if n := f.asked(); n != 0 {
-		t.Errorf("the engine was asked %d times", n)
+		t.Errorf("got %d requests to the engine, want none", n)
 	}
 	raw := string([]byte{0, 255, 254, 10, 13})
 	for _, data := range []string{"", "a", "ab", "abc", raw} {
@@ -163,7 +163,7 @@ func TestUploadSizes(t *testing.T) {
 			}
 			text, _ := p.fails(sandboxmcp.CodeUploadTooLarge, "sandbox_upload_file", args)["message"].(string)
 			if !strings.Contains(text, "limit") {
-				t.Errorf("message %q does not name the limit", text)
+				t.Errorf("got message %q, want the limit in it", text)
 			}
 		}
 	}
@@ -181,7 +181,7 @@ func TestReadPaths(t *testing.T) {
 		p.fails(sandboxmcp.CodeSessionNotFound, "sandbox_read_artifact", map[string]any{"session_id": "none", "path": path})
 	}
 	if len(f.reads) != 0 {
-		t.Errorf("the engine was asked to read %q", f.reads)
+		t.Errorf("got reads of %q, want none", f.reads)
 	}
 	for _, path := range []string{"/mnt/data//sub/f.txt", "/mnt/data/./sub/f.txt", "/mnt//data/sub/f.txt", "/mnt/data/sub/f.txt", "/mnt/data/sub/f.txt/"} {
 		if got, want := p.good("sandbox_read_artifact", map[string]any{"session_id": "s", "path": path})["path"], "/mnt/data/sub/f.txt"; got != want {
@@ -201,7 +201,7 @@ func TestCheckOrder(t *testing.T) {
 	p.fails("invalid_session_id", "sandbox_run_python", map[string]any{"code": long, "session_id": "a b"})
 	text, _ := p.fails("code_too_large", "sandbox_run_python", map[string]any{"code": long, "session_id": "ok"})["message"].(string)
 	if !strings.Contains(text, "11") || !strings.Contains(text, "10") {
-		t.Errorf("message %q lacks size or limit", text)
+		t.Errorf("got message %q, want size and limit in it", text)
 	}
 	p.fails("code_too_large", "sandbox_run_python", map[string]any{"code": "éééééé"})
 	p.good("sandbox_run_python", map[string]any{"code": "ééééé"})
@@ -222,7 +222,7 @@ func TestRunPythonRequest(t *testing.T) {
 	p.good("sandbox_run_python", map[string]any{"code": "c", "session_id": "s"})
 	got := f.last(t)
 	if ok := regexp.MustCompile(`^run_\d{8}T\d{6}Z_[0-9a-f]{8}$`).MatchString(string(got.ID)); !ok {
-		t.Errorf("run id %q", got.ID)
+		t.Errorf("got run id %q, want run_, a time and 8 digits", got.ID)
 	}
 	first := got.ID
 	got.ID = ""
@@ -237,14 +237,14 @@ func TestRunPythonRequest(t *testing.T) {
 	}
 	p.good("sandbox_run_python", map[string]any{"code": "c"})
 	if f.last(t).ID == first {
-		t.Errorf("two runs have the id %s", first)
+		t.Errorf("got the id %s for two runs, want two ids", first)
 	}
 
 	f = newFake()
 	p = legacy(t, f)
 	p.good("sandbox_run_python", map[string]any{"code": strings.Repeat("x", 102_400)})
 	if got := f.last(t); !got.Session.Fresh || got.Limits != (sandboxmcp.Limits{MaxOutputBytes: 102_400}) || got.Display != sandboxmcp.DisplayNone {
-		t.Errorf("defaults: %+v", got)
+		t.Errorf("defaults: got %+v, want a fresh interpreter, 102400 bytes of output and nothing shown", got)
 	}
 	p.fails("code_too_large", "sandbox_run_python", map[string]any{"code": strings.Repeat("x", 102_401)})
 }
@@ -289,7 +289,7 @@ func TestRunPythonAnswer(t *testing.T) {
 	for s, e := range map[sandboxmcp.Status]int{sandboxmcp.StatusFailed: 2, sandboxmcp.StatusTimedOut: -1} {
 		status, exit = s, e
 		if got := p.good("sandbox_run_python", map[string]any{"code": "x"}); len(got["artifacts"].([]any)) != 0 || got["exit_code"] != float64(e) {
-			t.Errorf("a run that %s: %v", s, got["artifacts"])
+			t.Errorf("a run that %s: got %v, want no artifacts", s, got["artifacts"])
 		}
 	}
 }
@@ -312,14 +312,14 @@ func TestListAndRead(t *testing.T) {
 		name, _ := a["filename"].(string)
 		names = append(names, name)
 		if sum, _ := a["sha256"].(string); len(sum) != 64 || a["download_url"] != "http://h/s/mnt/data/"+name {
-			t.Errorf("%v", a)
+			t.Errorf("got %v, want a hash and a link", a)
 		}
 		if name == "d.csv" && a["mime_type"] != "text/csv" {
-			t.Errorf("mime_type = %v, want text/csv", a["mime_type"])
+			t.Errorf("got mime_type %v, want text/csv", a["mime_type"])
 		}
 	}
 	if want := []string{"big", "d.csv", "no.png", "p.png"}; !slices.Equal(names, want) {
-		t.Errorf("names = %v, want %v", names, want)
+		t.Errorf("got names %v, want %v", names, want)
 	}
 	res := p.call("sandbox_read_artifact", map[string]any{"session_id": "s", "path": "/mnt/data/p.png"})
 	want := map[string]any{"path": "/mnt/data/p.png", "filename": "p.png", "mime_type": "image/png", "size_bytes": float64(b.Len()), "content_base64": b64(b.String())}
@@ -327,20 +327,20 @@ func TestListAndRead(t *testing.T) {
 		t.Errorf("read (-want +got):\n%s", d)
 	}
 	if pics := blocks(res, "image"); len(pics) != 1 || pics[0]["data"] != b64(b.String()) || pics[0]["mimeType"] != "image/png" {
-		t.Errorf("image blocks: %v", pics)
+		t.Errorf("got image blocks %v, want the picture", pics)
 	}
 	if f.limits[0] != 1500 {
-		t.Errorf("limit = %d, want 1500", f.limits[0])
+		t.Errorf("got limit %d, want 1500", f.limits[0])
 	}
 	for _, name := range []string{"d.csv", "no.png"} {
 		res := p.call("sandbox_read_artifact", map[string]any{"session_id": "s", "path": "/mnt/data/" + name})
 		if n := len(blocks(res, "image")); n != 0 || res["isError"] == true {
-			t.Errorf("%s: %d image blocks, %v", name, n, structured(res))
+			t.Errorf("%s: got %d image blocks and %v, want none and no error", name, n, structured(res))
 		}
 	}
 	body := p.fails("artifact_too_large", "sandbox_read_artifact", map[string]any{"session_id": "s", "path": "/mnt/data/big"})
 	if body["size_bytes"] != 2000.0 || body["download_url"] != "http://h/s/mnt/data/big" {
-		t.Errorf("body = %v", body)
+		t.Errorf("got body %v, want size and link", body)
 	}
 }
 
@@ -352,13 +352,13 @@ func TestClose(t *testing.T) {
 	p.fails("session_not_found", "sandbox_close_session", map[string]any{"session_id": "none"})
 	p.fails("session_busy", "sandbox_close_session", map[string]any{"session_id": "s"})
 	if len(f.ended) != 0 {
-		t.Errorf("ended %v", f.ended)
+		t.Errorf("got %v ended, want none", f.ended)
 	}
 	f.mu.Lock()
 	f.busy["s"] = false
 	f.mu.Unlock()
 	if got := p.good("sandbox_close_session", map[string]any{"session_id": "s"}); got["status"] != "closed" {
-		t.Errorf("answer %v", got)
+		t.Errorf("got %v, want closed", got)
 	}
 	p.fails("session_not_found", "sandbox_close_session", map[string]any{"session_id": "s"})
 }

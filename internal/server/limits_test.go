@@ -47,6 +47,6 @@ func TestSetResourceLimitsRefuses(t *testing.T) {
 	p.fails("invalid_argument", "set_resource_limits", map[string]any{"reset": true})
 	p.fails("access_denied", "set_resource_limits", map[string]any{"max_ram_mb": 1, "namespace": "another"})
 	if len(f.changes) > 0 {
-		t.Errorf("the engine was asked for %+v", f.changes)
+		t.Errorf("got changes %+v, want none", f.changes)
 	}
 }

@@ -35,7 +35,7 @@ func TestLinkHost(t *testing.T) {
 	}
 	for _, a := range ownAddresses() {
 		if a.IsLoopback() || a.IsUnspecified() || a.IsLinkLocalUnicast() || a.Zone() != "" {
-			t.Errorf("%s is taken for an address that others may reach", a)
+			t.Errorf("got %s, want only addresses that others may reach", a)
 		}
 	}
 }

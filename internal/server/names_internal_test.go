@@ -22,13 +22,13 @@ func FuzzCleanPath(f *testing.F) {
 		got, err := cleanPath(p)
 		if err != nil {
 			if sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidPath {
-				t.Errorf("%q: %v", p, err)
+				t.Errorf("%q: got %v, want invalid_path", p, err)
 			}
 			return
 		}
 		rest, below := strings.CutPrefix(got, "/mnt/data/")
 		if !below || rest == "" || path.Clean(got) != got || strings.Contains("/"+got+"/", "/../") || strings.ContainsRune(got, 0) {
-			t.Errorf("%q is accepted as %q", p, got)
+			t.Errorf("%q: got %q, want a clean path below the directory", p, got)
 		}
 	})
 }
@@ -43,7 +43,7 @@ func FuzzCheckName(f *testing.F) {
 			return
 		}
 		if p, err := cleanPath("/mnt/data/" + name); err != nil || path.Base(p) != name || len(name) > 255 {
-			t.Errorf("%q is accepted, its path is %q, %v", name, p, err)
+			t.Errorf("%q: got the path %q and %v, want it refused", name, p, err)
 		}
 	})
 }
@@ -58,7 +58,7 @@ func FuzzLink(f *testing.F) {
 	links.Open("http://h")
 	f.Fuzz(func(t *testing.T, name string) {
 		if asked, err := unescapePath(name); err == nil && links.URL("team", "s", asked) == "" {
-			t.Errorf("%q asks for %q, which has no link", name, asked)
+			t.Errorf("%q: got a request for %q, want only what has a link", name, asked)
 		}
 		link := links.URL("team", "s", name)
 		if link == "" {
@@ -66,14 +66,14 @@ func FuzzLink(f *testing.F) {
 		}
 		u, err := url.Parse(link)
 		if err != nil {
-			t.Fatalf("link of %q: %v", name, err)
+			t.Fatalf("link of %q: got %v, want an address", name, err)
 		}
 		got, err := unescapePath(strings.TrimPrefix(u.EscapedPath(), "/files/s/"))
 		if want := strings.TrimPrefix(name, "/mnt/data/"); err != nil || got != want {
 			t.Errorf("%s asks for %q, %v; want %q", link, got, err, want)
 		}
 		if !links.signed("team", "s", got, u.Query().Get("sig")) {
-			t.Errorf("%s is not signed", link)
+			t.Errorf("got the link %s, want a signature in it", link)
 		}
 	})
 }
@@ -88,11 +88,11 @@ func FuzzFileName(f *testing.F) {
 		got := fileName(name)
 		for _, c := range []byte(got) {
 			if c < 0x20 || c > 0x7e {
-				t.Fatalf("%q has the byte %#x", got, c)
+				t.Fatalf("got %q with the byte %#x, want printable ASCII", got, c)
 			}
 		}
 		if n := strings.Count(got, `"`); n != 2 {
-			t.Errorf("%s has %d quotes", got, n)
+			t.Errorf("got %s with %d quotes, want 2", got, n)
 		}
 	})
 }
@@ -131,20 +131,20 @@ func TestTheIdlestConnectionMakesRoom(t *testing.T) {
 	connState(answered, http.StateActive)
 	newer := accept("many")
 	if !open(lone) || !open(answered) || open(idle) || !open(newer) {
-		t.Fatal("not the idle one of the client with most was closed")
+		t.Fatal("got another connection closed, want the idle one of the client with most")
 	}
 	if _, err := idle.Read(make([]byte, 1)); err == nil {
-		t.Error("a connection that made room can be read")
+		t.Error("got a connection that made room and can be read, want it closed")
 	}
 	connState(answered, http.StateIdle)
 	answered.note(1) // newer is now the one on which nothing has moved for longest
 	last := accept("many")
 	if open(newer) || !open(answered) || !open(last) {
-		t.Error("not the one was closed on which nothing has moved for longest")
+		t.Error("got another connection closed, want the one on which nothing has moved for longest")
 	}
 	_ = last.Close()
 	_ = last.Close()
 	if n := len(l.open); n != 2 {
-		t.Errorf("%d are open after one was closed, want 2", n)
+		t.Errorf("got %d open after one was closed, want 2", n)
 	}
 }

@@ -26,10 +26,10 @@ func toldOf(t *testing.T, program func(req *sandboxmcp.Request)) (messages []str
 			defer close(ended)
 			p.tell(ctx, func(value float64, message string) error {
 				if value <= last {
-					t.Errorf("%v is told after %v", value, last)
+					t.Errorf("got %v after %v, want what is larger", value, last)
 				}
 				if len(message) > maxTold || !utf8.ValidString(message) || message == "" {
-					t.Errorf("told are %d bytes: %.80q", len(message), message)
+					t.Errorf("got %d bytes, %.80q, want 1 to %d of UTF-8", len(message), message, maxTold)
 				}
 				last = value
 				messages = append(messages, message)
@@ -104,7 +104,7 @@ func TestProgressIsBounded(t *testing.T) {
 	}
 	flood, ok := strings.CutSuffix(all, "\n"+outputGoesOn)
 	if len(got) > 4*seconds || times < seconds/2 || !ok || len(flood) > maxToldAll || len(flood) < maxToldAll-utf8.UTFMax {
-		t.Errorf("%d were told, %d of them times, %d bytes, which end in %q", len(got), times, len(flood), all[max(0, len(all)-50):])
+		t.Errorf("got %d messages, %d of them times, and %d bytes that end in %q, want all within their bounds", len(got), times, len(flood), all[max(0, len(all)-50):])
 	}
 }
 
@@ -126,19 +126,19 @@ func TestSlowClientHoldsNothingUp(t *testing.T) {
 		begun := time.Now()
 		for range 1000 {
 			if n, err := req.Stdout.Write(make([]byte, 64<<10)); n != 64<<10 || err != nil {
-				t.Fatalf("Write = %d, %v", n, err)
+				t.Fatalf("got %d and %v from Write, want all bytes", n, err)
 			}
 			req.Shown.WriteResult(sandboxmcp.RichResult{"text/plain": "v"})
 			time.Sleep(time.Millisecond)
 		}
 		if took := time.Since(begun); took != time.Second { // time stands still in here but for the sleeps
-			t.Errorf("the program was held up: %v", took)
+			t.Errorf("got a program that was held up for %v, want no wait", took)
 		}
 		p.mu.Lock()
 		held := cap(p.text)
 		p.mu.Unlock()
 		if held > 4*maxToldAll {
-			t.Errorf("%d bytes are held", held)
+			t.Errorf("got %d bytes held, want at most %d", held, 4*maxToldAll)
 		}
 		close(taken)
 		<-ended // it does not go on without a client

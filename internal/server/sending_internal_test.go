@@ -35,14 +35,14 @@ func TestAStalledClientMakesRoom(t *testing.T) {
 			<-time.NewTimer(stallGrace / 2).C
 			for _, d := range []*sending{steady, stalled} {
 				if err := d.piece(); err != nil {
-					t.Fatalf("a client that takes its pieces was cut off: %v", err)
+					t.Fatalf("got %v for a client that takes its pieces, want no error", err)
 				}
 			}
 		}
 		for range 3 {
 			<-time.NewTimer(stallGrace / 2).C
 			if err := steady.piece(); err != nil {
-				t.Fatalf("the steady one was cut off: %v", err)
+				t.Fatalf("got %v for the steady client, want no error", err)
 			}
 		}
 		synctest.Wait()
@@ -56,7 +56,7 @@ func TestAStalledClientMakesRoom(t *testing.T) {
 		d.end()
 		steady.end()
 		if s.held != 0 || len(s.list) != 0 {
-			t.Errorf("%d bytes of %d are held at the end, want none", s.held, len(s.list))
+			t.Errorf("got %d bytes of %d held at the end, want none", s.held, len(s.list))
 		}
 	})
 }

@@ -19,11 +19,11 @@ func TestCreateSession(t *testing.T) {
 	})
 	for _, key := range []string{"id", "session_id", "language", "backend", "status", "created_at", "last_activity", "expires_at", "resource_limits", "namespace", "isolation"} {
 		if got[key] == nil {
-			t.Errorf("the answer lacks %s: %v", key, got)
+			t.Errorf("got %[2]v, want %[1]s in it", key, got)
 		}
 	}
 	if got["id"] != "mine" || got["session_id"] != "mine" {
-		t.Errorf("ids of the answer: %v, %v", got["id"], got["session_id"])
+		t.Errorf("got the ids %v and %v, want mine", got["id"], got["session_id"])
 	}
 	want := sandboxmcp.SessionSpec{
 		ID: "mine", Language: sandboxmcp.Node, TTL: 1500 * time.Millisecond,
@@ -38,7 +38,7 @@ func TestCreateSession(t *testing.T) {
 	}
 	p.good("create_session", map[string]any{"ttl_minutes": 1e-300, "timeout_seconds": 5, "limits": map[string]any{"timeout_seconds": 5}})
 	if got := f.specs[2]; got.TTL <= 0 || got.Limits.TimeoutSeconds != 5 {
-		t.Errorf("a tiny life became %v, which is the default; timeout %v", got.TTL, got.Limits.TimeoutSeconds)
+		t.Errorf("got a life of %v and a timeout of %v, want a tiny one, not the default, and 5", got.TTL, got.Limits.TimeoutSeconds)
 	}
 }
 
@@ -67,11 +67,11 @@ func TestCreateSessionRefuses(t *testing.T) {
 		p.fails(code, "create_session", nil2raw(args))
 	}
 	if n := f.asked(); n != 0 {
-		t.Errorf("the engine was asked %d times", n)
+		t.Errorf("got %d requests to the engine, want none", n)
 	}
 	text, _ := p.fails("invalid_argument", "create_session", nil2raw(`{"limits":{"colour":1}}`))["message"].(string)
 	if want := `limits["colour"] is unknown; limits takes max_ram_mb, max_cpu_cores, timeout_seconds, max_processes, max_output_bytes`; text != want {
-		t.Errorf("message %q, want %q", text, want)
+		t.Errorf("got message %q, want %q", text, want)
 	}
 }
 
@@ -91,7 +91,7 @@ func TestBridge(t *testing.T) {
 	raw := `{"n":12345678901234567890,"f":1.10,"u":"ü"}`
 	got := p.good("bridge_data", nil2raw(`{"data":{"k":`+raw+`},"to_session":"b","from_session":"a","keys":["x","y"]}`))
 	if got["bridged"] != true || got["keys"] == nil || got["data"] == nil {
-		t.Errorf("answer %v", got)
+		t.Errorf("got %v, want bridged, keys and data", got)
 	}
 	want := sandboxmcp.Bridge{Data: map[string]json.RawMessage{"k": json.RawMessage(raw)}, From: "a", To: "b", Keys: []string{"x", "y"}}
 	if d := cmp.Diff(want, f.bridges[0]); d != "" {
@@ -128,7 +128,7 @@ func TestInspect(t *testing.T) {
 		t.Errorf("env = %v, want an empty object", got["env"])
 	}
 	if list, _ := got["sessions"].([]any); len(list) != 1 {
-		t.Errorf("sessions = %v", got["sessions"])
+		t.Errorf("got sessions %v, want one", got["sessions"])
 	}
 	files, _ := p.good("inspect_state", map[string]any{"session_id": "s"})["files"].([]any)
 	file, _ := files[0].(map[string]any)
@@ -144,11 +144,11 @@ func TestExecuteInSession(t *testing.T) {
 	p := legacy(t, f)
 	p.good("execute_code", map[string]any{"code": "1", "session_id": "s"})
 	if got := f.last(t); got.SessionID != "s" || got.Display != sandboxmcp.DisplayResults || got.Session != nil || got.Language != "" {
-		t.Errorf("request %+v", got)
+		t.Errorf("got request %+v, want one of session s that shows results", got)
 	}
 	p.good("execute_code", map[string]any{"code": "1"})
 	if got := f.last(t); got.SessionID != "" || got.Display != sandboxmcp.DisplayStdout {
-		t.Errorf("request %+v", got)
+		t.Errorf("got request %+v, want one of no session that shows on stdout", got)
 	}
 }
 
@@ -167,14 +167,14 @@ func TestResultLinks(t *testing.T) {
 		t.Errorf("download_url = %v, want %v", got, want)
 	}
 	if r.Artifacts[0].DownloadURL != nil {
-		t.Error("the engine's result was changed")
+		t.Error("got a changed result of the engine, want it as it was")
 	}
 }
 
 func TestNotesInRuntimes(t *testing.T) {
 	f := newFake()
 	if got := legacy(t, f).good("list_runtimes", map[string]any{}); got["notes"] != nil {
-		t.Errorf("notes = %v without any", got["notes"])
+		t.Errorf("got notes %v, want none", got["notes"])
 	}
 	f.config.Notes = []string{"HTTP is off"}
 	if d := cmp.Diff([]any{"HTTP is off"}, legacy(t, f).good("list_runtimes", map[string]any{})["notes"]); d != "" {

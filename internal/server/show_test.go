@@ -67,29 +67,29 @@ func TestStreamsAreShortened(t *testing.T) {
 				chars := jsonChars(t, got) - 2
 				total += chars
 				if chars > s.room {
-					t.Errorf("%s shows %d characters, more than %d", s.name, chars, s.room)
+					t.Errorf("%s: got %d characters, want at most %d", s.name, chars, s.room)
 				}
 				if !s.shortened {
 					if got != s.whole || body[s.name+"_uri"] != nil {
-						t.Errorf("%s is not shown as it is", s.name)
+						t.Errorf("%s: got another text, want it as it is", s.name)
 					}
 					continue
 				}
 				if body[s.name+"_uri"] != uri(s.name) {
-					t.Errorf("%s_uri = %v", s.name, body[s.name+"_uri"])
+					t.Errorf("%s_uri: got %v, want %v", s.name, body[s.name+"_uri"], uri(s.name))
 				}
 				head, rest, _ := strings.Cut(got, "\n[… ")
 				mark, tail, _ := strings.Cut(rest, " …]\n")
 				if !strings.HasPrefix(head, "HEAD") || !strings.HasSuffix(tail, "TAIL\n") || !strings.HasPrefix(s.whole, head) || !strings.HasSuffix(s.whole, tail) {
-					t.Errorf("%s is no head and tail: %.40q … %q", s.name, got, tail[max(0, len(tail)-20):])
+					t.Errorf("%s: got %.40q … %q, want its head and tail", s.name, got, tail[max(0, len(tail)-20):])
 				}
 				var n int
 				if err := json.Unmarshal([]byte(mark[:strings.IndexByte(mark, ' ')]), &n); err != nil || n != len(s.whole)-len(head)-len(tail) {
-					t.Errorf("%s says %q, want %d bytes", s.name, mark, len(s.whole)-len(head)-len(tail))
+					t.Errorf("%s: got %q, want %d bytes", s.name, mark, len(s.whole)-len(head)-len(tail))
 				}
 			}
 			if total < c.minChars {
-				t.Errorf("%d characters are shown, fewer than %d", total, c.minChars)
+				t.Errorf("got %d characters, want at least %d", total, c.minChars)
 			}
 			fits(t, res)
 		})
@@ -119,7 +119,7 @@ func fits(t *testing.T, res map[string]any) {
 		n += len(fmt.Sprintf("Resource Link: %s at %s\n", link["name"], link["uri"]))
 	}
 	if limit := 39_500; n > limit {
-		t.Errorf("the answer has %d characters, more than %d", n, limit)
+		t.Errorf("got %d characters, want at most %d", n, limit)
 	}
 }
 
@@ -139,7 +139,7 @@ func TestEverythingLongFits(t *testing.T) {
 	body := structured(res)
 	for _, stream := range []string{"stdout", "stderr"} {
 		if s, _ := body[stream].(string); len(s) < 2000 || body[stream+"_uri"] == nil {
-			t.Errorf("%s shows %d bytes and %s_uri is %v", stream, len(s), stream, body[stream+"_uri"])
+			t.Errorf("%s: got %d bytes and %s_uri %v, want 2000 or more and a uri", stream, len(s), stream, body[stream+"_uri"])
 		}
 	}
 	var whole int
@@ -150,12 +150,12 @@ func TestEverythingLongFits(t *testing.T) {
 		}
 	}
 	if links := len(blocks(res, "resource_link")); whole != 2 || links != 10 {
-		t.Errorf("%d files are shown and %d linked, want 2 and 10", whole, links)
+		t.Errorf("got %d files shown and %d linked, want 2 and 10", whole, links)
 	}
 	results, _ := body["results"].([]any)
 	first, _ := results[0].(map[string]any)
 	if plain, _ := first["text/plain"].(string); len(plain) < 4000 {
-		t.Errorf("the first value shows %d bytes of its text", len(plain))
+		t.Errorf("got %d bytes of the first value's text, want 4000 or more", len(plain))
 	}
 }
 
@@ -167,7 +167,7 @@ func TestNothingIsNull(t *testing.T) {
 	text, _ := blocks(res, "text")[0]["text"].(string)
 	for _, want := range []string{`"artifacts":[]`, `"results":[]`, `"metadata":{}`, `"allowed":[]`, `"denied":[]`, `"walls":[]`, `"weak":[]`, `"traceback":[]`} {
 		if !strings.Contains(text, want) {
-			t.Errorf("the answer lacks %s: %s", want, text)
+			t.Errorf("got %[2]s, want %[1]s in it", want, text)
 		}
 	}
 }
@@ -190,7 +190,7 @@ func TestFiles(t *testing.T) {
 	}
 	links := blocks(res, "resource_link")
 	if len(links) != 1 {
-		t.Fatalf("links = %v, want one", links)
+		t.Fatalf("got links %v, want one", links)
 	}
 	want := map[string]any{"type": "resource_link", "uri": "artifact://" + runID + "/large%20%C3%BC.txt", "name": "large ü.txt", "mimeType": "text/plain; charset=utf-8", "size": 8193.0}
 	if d := cmp.Diff(want, links[0]); d != "" {
@@ -211,7 +211,7 @@ func TestOldClientsGetNoLinks(t *testing.T) {
 	p := dial(t, f)
 	p.hello("2025-03-26")
 	if got := blocks(p.execute("x"), "resource_link"); got != nil {
-		t.Errorf("a client of 2025-03-26 gets %v", got)
+		t.Errorf("a client of 2025-03-26: got %v, want no links", got)
 	}
 }
 
@@ -231,11 +231,11 @@ func TestGetArtifacts(t *testing.T) {
 	list, _ := structured(res)["artifacts"].([]any)
 	for _, x := range list {
 		if a, _ := x.(map[string]any); a["content_b64"] != "" {
-			t.Errorf("include_content false has content: %v", a)
+			t.Errorf("got %v with include_content false, want no content", a)
 		}
 	}
 	if got := len(blocks(res, "image")); got != 0 {
-		t.Errorf("include_content false shows %d pictures", got)
+		t.Errorf("got %d pictures with include_content false, want none", got)
 	}
 	if got := len(blocks(res, "resource_link")); got != 2 {
 		t.Errorf("include_content false has %d links, want 2", got)
@@ -262,7 +262,7 @@ func TestPictures(t *testing.T) {
 	}
 	wide := picture(t, 9000, 2, png.Encode)
 	if c, err := png.DecodeConfig(bytes.NewReader(bomb())); err != nil || c.Width != 60_000 {
-		t.Fatalf("the bomb is none: %v %v", c, err)
+		t.Fatalf("got the bomb %v and %v, want a width of 60000", c, err)
 	}
 	f.files["late.png"] = plain
 	late := artifact("late.png", plain)
@@ -289,17 +289,17 @@ func TestPictures(t *testing.T) {
 		return data, c, format
 	}
 	if data, _, _ := decode(0); !bytes.Equal(data, plain) || images[0]["mimeType"] != "image/png" {
-		t.Error("a small picture is not shown byte for byte")
+		t.Error("got another picture, want the small one byte for byte")
 	}
 	data, c, format := decode(1)
 	if len(data) > 1<<20 || "image/"+format != images[1]["mimeType"] || c.Width >= 1500 && format == "png" || c.Width*4 != c.Height*5 {
-		t.Errorf("scaled: %d bytes, %dx%d %s as %v", len(data), c.Width, c.Height, format, images[1]["mimeType"])
+		t.Errorf("scaled: got %d bytes, %dx%d %s as %v, want at most 1 MiB, 5:4 and its own type", len(data), c.Width, c.Height, format, images[1]["mimeType"])
 	}
 	if _, c, _ := decode(2); c.Width != 2000 || c.Height != 1 {
-		t.Errorf("a wide picture is %dx%d, want 2000x1", c.Width, c.Height)
+		t.Errorf("got a wide picture of %dx%d, want 2000x1", c.Width, c.Height)
 	}
 	if data, _, _ := decode(3); !bytes.Equal(data, plain) {
-		t.Error("a picture that was not in the result is not shown")
+		t.Error("got no picture, want the one that was not in the result")
 	}
 }
 
@@ -344,15 +344,15 @@ func TestRichResults(t *testing.T) {
 	}
 	second, _ := list[1].(map[string]any)
 	if got, _ := second["text/html"].(string); len(got) > 9000 || !strings.HasPrefix(got, "<b>") || !strings.HasSuffix(got, "</b>") {
-		t.Errorf("text/html has %d bytes", len(got))
+		t.Errorf("got %d bytes of text/html, want at most 9000, begun and ended", len(got))
 	}
 	if got, ok := second["application/json"].(string); !ok || len(got) > 200 {
-		t.Errorf("application/json = %v", second["application/json"])
+		t.Errorf("got application/json %v, want at most 200 bytes", second["application/json"])
 	}
 	got := read(t, p, "run://"+runID+"/results")
 	var whole []sandboxmcp.RichResult
 	if text, _ := got["text"].(string); json.Unmarshal([]byte(text), &whole) != nil || whole[1]["text/html"] != html || whole[0]["image/jpeg"] != shot {
-		t.Error("the resource does not hold the whole results")
+		t.Error("got a part in the resource, want the whole results")
 	}
 }
 
@@ -363,7 +363,7 @@ func TestLongExceptionIsShortened(t *testing.T) {
 	value, _ := e["value"].(string)
 	frames, _ := e["traceback"].([]any)
 	if len(value) > 4100 || len(frames) > 50 || frames[len(frames)-1] != "last" {
-		t.Errorf("value %d bytes, %d frames, last %v", len(value), len(frames), frames[len(frames)-1])
+		t.Errorf("got a value of %d bytes and %d frames, the last %v, want at most 4100 and 50, the last one kept", len(value), len(frames), frames[len(frames)-1])
 	}
 }
 
@@ -373,11 +373,11 @@ func read(t *testing.T, p *pipe, uri string) map[string]any {
 	res, _ := m["result"].(map[string]any)
 	list, _ := res["contents"].([]any)
 	if len(list) != 1 {
-		t.Fatalf("resources/read %s answers %v", uri, m)
+		t.Fatalf("resources/read %s: got %v, want the contents", uri, m)
 	}
 	c, _ := list[0].(map[string]any)
 	if c["uri"] != uri {
-		t.Errorf("uri = %v, want %s", c["uri"], uri)
+		t.Errorf("got uri %v, want %s", c["uri"], uri)
 	}
 	return c
 }
@@ -391,20 +391,20 @@ func TestResources(t *testing.T) {
 	templates, _ := json.Marshal(p.request("resources/templates/list", map[string]any{})["result"])
 	for _, want := range []string{"run://{request_id}/{part}", "artifact://{id}/{+path}"} {
 		if !strings.Contains(string(templates), want) {
-			t.Errorf("the templates lack %s: %s", want, templates)
+			t.Errorf("got the templates %[2]s, want %[1]s in them", want, templates)
 		}
 	}
 	if got := read(t, p, "run://"+runID+"/stdout"); got["text"] != "kit\n" {
-		t.Errorf("stdout = %v", got)
+		t.Errorf("got stdout %v, want kit", got)
 	}
 	if got := read(t, p, "run://"+runID+"/stderr"); got["blob"] != "" {
-		t.Errorf("empty stderr = %v", got)
+		t.Errorf("got stderr %v, want an empty blob", got)
 	}
 	if got := read(t, p, "artifact://"+runID+"/%C3%A4%20b/c%3F.txt"); got["text"] != "text" {
-		t.Errorf("file = %v", got)
+		t.Errorf("got file %v, want text", got)
 	}
 	if got := read(t, p, "artifact://"+runID+"/b.bin"); got["blob"] != "AAH/" {
-		t.Errorf("binary file = %v", got)
+		t.Errorf("got binary file %v, want AAH/", got)
 	}
 	m := p.request("resources/read", map[string]any{"uri": "artifact://" + runID + "/none"})
 	e, _ := m["error"].(map[string]any)

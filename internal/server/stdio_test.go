@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,14 +32,14 @@ func TestHandshakes(t *testing.T) {
 		}
 		who, _ := res["serverInfo"].(map[string]any)
 		if who["name"] != "sandboxmcp" || who["version"] != "1.2.3" {
-			t.Errorf("serverInfo = %v", who)
+			t.Errorf("got serverInfo %v, want sandboxmcp 1.2.3", who)
 		}
 		caps, _ := res["capabilities"].(map[string]any)
 		if caps["tools"] == nil || caps["resources"] == nil || caps["logging"] != nil || caps["prompts"] != nil {
-			t.Errorf("capabilities = %v, want tools and resources only", caps)
+			t.Errorf("got capabilities %v, want tools and resources only", caps)
 		}
 		if got := p.request("ping", nil)["result"]; got == nil {
-			t.Error("ping is not answered")
+			t.Error("got no answer to a ping, want one")
 		}
 		p.alive()
 	}
@@ -52,15 +53,15 @@ func TestModernEra(t *testing.T) {
 	p := dial(t, newFake())
 	d, _ := p.request("server/discover", map[string]any{"_meta": meta})["result"].(map[string]any)
 	if d["instructions"] == nil || d["supportedVersions"] == nil {
-		t.Fatalf("server/discover answers %v", d)
+		t.Fatalf("got %v from server/discover, want what it offers", d)
 	}
 	tools, _ := p.request("tools/list", map[string]any{"_meta": meta})["result"].(map[string]any)
 	if tools["tools"] == nil || tools["resultType"] != "complete" {
-		t.Errorf("tools/list answers %v", tools)
+		t.Errorf("got %v from tools/list, want complete tools", tools)
 	}
 	r, _ := p.request("tools/call", map[string]any{"_meta": meta, "name": "execute_code", "arguments": map[string]any{"code": "42"}})["result"].(map[string]any)
 	if got := structured(r)["stdout"]; got != "42\n" {
-		t.Errorf("stdout = %v", got)
+		t.Errorf("got stdout %v, want 42", got)
 	}
 	if got := errorCode(p.request("ping", map[string]any{"_meta": meta})); got != -32601 {
 		t.Errorf("ping in the modern era = %d, want -32601", got)
@@ -88,12 +89,12 @@ func TestProtocolErrors(t *testing.T) {
 	} {
 		m := p.request(c.method, c.params)
 		if got := errorCode(m); got != c.want {
-			t.Errorf("%s %v = %v, want error %d", c.method, c.params, m, c.want)
+			t.Errorf("%s %v: got %v, want error %d", c.method, c.params, m, c.want)
 		}
 	}
 	big := p.request("tools/call", map[string]any{"name": strings.Repeat("x", 1<<20)})
 	if e, _ := big["error"].(map[string]any); len(fmt.Sprint(e["message"])) > 1000 {
-		t.Error("an error repeats the request at full length")
+		t.Error("got the whole request in an error, want it shortened")
 	}
 	p.alive()
 }
@@ -138,7 +139,7 @@ func TestMalformedLines(t *testing.T) {
 		m := p.read()
 		id, has := m["id"]
 		if got := errorCode(m); got != c.code || !has || id != c.id {
-			t.Errorf("%s: answer %v, want error %d and id %v", c.name, m, c.code, c.id)
+			t.Errorf("%s: got %v, want error %d and id %v", c.name, m, c.code, c.id)
 		}
 	}
 	// What needs no answer gets none: the next message is that to the ping.
@@ -147,11 +148,11 @@ func TestMalformedLines(t *testing.T) {
 	}
 	p.line(`{"jsonrpc":"2.0","id":"p","method":"ping"}` + "\r")
 	if m := p.read(); m["id"] != "p" || m["result"] == nil {
-		t.Errorf("after lines without an answer came %v", m)
+		t.Errorf("got %v after lines without an answer, want the answer to the ping", m)
 	}
 	p.line(`{"jsonrpc":"2.0","id":903,"method":"tools/call","params":{"name":"execute_code","arguments":{"code":"print('\ud83d')"}}}`)
 	if m := p.read(); m["id"] != 903.0 || m["result"] == nil {
-		t.Errorf("a lone surrogate is answered with %v", m)
+		t.Errorf("got %v for a lone surrogate, want a result", m)
 	}
 	p.alive()
 }
@@ -172,7 +173,7 @@ func TestHugeLine(t *testing.T) {
 		t.Errorf("the engine got %d bytes of code, want %d", got, want)
 	}
 	if got := structured(res)["stdout"]; got != "ok" {
-		t.Errorf("stdout = %v", got)
+		t.Errorf("got stdout %v, want ok", got)
 	}
 }
 
@@ -191,7 +192,7 @@ func TestLineAboveTheBound(t *testing.T) {
 		_, _ = io.WriteString(p.in, "\n")
 	}()
 	if m := p.read(); errorCode(m) != -32600 {
-		t.Errorf("answer %v, want -32600", m)
+		t.Errorf("got %v, want error -32600", m)
 	}
 	p.alive()
 }
@@ -228,7 +229,7 @@ func TestCancelledCallEndsTheRun(t *testing.T) {
 	select {
 	case <-f.cancelled:
 	case <-time.NewTimer(5 * time.Second).C:
-		t.Fatal("the engine's ctx was not cancelled")
+		t.Fatal("got a context of the engine that goes on, want it cancelled")
 	}
 	p.alive()
 }
@@ -238,7 +239,7 @@ func TestPanicIsSurvived(t *testing.T) {
 	res := p.call("execute_code", map[string]any{"code": "panic"})
 	body := structured(res)
 	if res["isError"] != true || body["error"] != "internal" || body["id"] == nil || strings.Contains(fmt.Sprint(res), "planted") {
-		t.Errorf("a panic is answered with %v", res)
+		t.Errorf("got %v for a panic, want an internal error", res)
 	}
 	p.alive()
 }
@@ -246,7 +247,7 @@ func TestPanicIsSurvived(t *testing.T) {
 func TestInternalErrorTellsNothing(t *testing.T) {
 	res := legacy(t, newFake()).call("execute_code", map[string]any{"code": "secret fault"})
 	if body := structured(res); body["error"] != "internal" || body["id"] == nil || strings.Contains(fmt.Sprint(res), "/var/secret") {
-		t.Errorf("answer %v", res)
+		t.Errorf("got %v, want internal with an id and without the path", res)
 	}
 }
 
@@ -262,7 +263,7 @@ func TestProgress(t *testing.T) {
 	p := legacy(t, f)
 	m := p.request("tools/call", map[string]any{"name": "execute_code", "arguments": map[string]any{"code": "x"}, "_meta": map[string]any{"progressToken": "tok"}})
 	if m["result"] == nil {
-		t.Fatalf("answer %v", m)
+		t.Fatalf("got %v, want a result", m)
 	}
 	if got, want := len(p.notes), 2; got != want {
 		t.Fatalf("%d notifications, want %d: %v", got, want, p.notes)
@@ -272,13 +273,13 @@ func TestProgress(t *testing.T) {
 		params, _ := n["params"].(map[string]any)
 		v, _ := params["progress"].(float64)
 		if n["method"] != "notifications/progress" || params["progressToken"] != "tok" || v <= last {
-			t.Errorf("notification %v after %v", n, last)
+			t.Errorf("got notification %v after %v, want rising progress", n, last)
 		}
 		last = v
 	}
 	select {
 	case m := <-p.lines:
-		t.Errorf("after the result came %v", m)
+		t.Errorf("got %v after the result, want nothing", m)
 	case <-time.NewTimer(1200 * time.Millisecond).C:
 	}
 }
@@ -307,20 +308,20 @@ func TestProgressHasTheOutput(t *testing.T) {
 		m := p.read()
 		params, _ := m["params"].(map[string]any)
 		if got, want := params["message"], "so far\n[display image/png]\n"; m["method"] != "notifications/progress" || params["progressToken"] != 7.0 || got != want {
-			t.Fatalf("%s: first came %v, want the message %q", tool, m, want)
+			t.Fatalf("%s: got %v first, want the message %q", tool, m, want)
 		}
 		close(heard)
 		if res, _ := p.answer(id)["result"].(map[string]any); structured(res)["stdout"] != "done" {
-			t.Errorf("%s answers %v", tool, res)
+			t.Errorf("%s: got %v, want done on stdout", tool, res)
 		}
 		before := len(p.notes)
 		p.request("ping", nil)
 		if after := p.notes[before:]; len(after) > 0 {
-			t.Errorf("after the answer came %v", after)
+			t.Errorf("got %v after the answer, want nothing", after)
 		}
 		p = legacy(t, f)
 		if res := p.call(tool, map[string]any{"code": "x"}); structured(res)["stdout"] != "nobody listens" {
-			t.Errorf("%s: without a token it answers %v", tool, res)
+			t.Errorf("%s: got %v without a token, want the result alone", tool, res)
 		}
 	}
 }
@@ -336,11 +337,11 @@ func ends(t *testing.T, f *fake, p *pipe) error {
 		select {
 		case <-f.cancelled:
 		default:
-			t.Error("the running call was not cancelled")
+			t.Error("got a call that goes on, want it cancelled")
 		}
 		return err
 	case <-time.NewTimer(3 * time.Second).C:
-		t.Fatal("ServeStdio did not end within 3 s")
+		t.Fatal("got a ServeStdio that goes on, want its end within 3 s")
 	}
 	return nil
 }
@@ -358,7 +359,7 @@ func TestEndOfInputEndsEverything(t *testing.T) {
 	f, p := blocked(t)
 	_ = p.in.Close()
 	if err := ends(t, f, p); err != nil {
-		t.Errorf("error = %v, want nil", err)
+		t.Errorf("got error %v, want none", err)
 	}
 }
 
@@ -366,7 +367,7 @@ func TestCancelEndsEverything(t *testing.T) {
 	f, p := blocked(t)
 	p.stop()
 	if err := ends(t, f, p); err != nil {
-		t.Errorf("error = %v, want nil", err)
+		t.Errorf("got error %v, want none", err)
 	}
 }
 
@@ -375,28 +376,41 @@ func TestVanishedClientEndsEverything(t *testing.T) {
 	_ = p.out.CloseWithError(io.ErrClosedPipe)
 	p.line(`{"jsonrpc":"2.0","id":77,"method":"ping"}`)
 	if err := ends(t, f, p); !errors.Is(err, io.ErrClosedPipe) {
-		t.Errorf("error = %v, want the write's", err)
+		t.Errorf("got error %v, want that of the write", err)
 	}
+}
+
+// stalled is an output that says when it is first written to.
+type stalled struct {
+	*io.PipeWriter
+	begun func()
+}
+
+func (s stalled) Write(p []byte) (int, error) {
+	s.begun()
+	return s.PipeWriter.Write(p)
 }
 
 func TestStalledClientDoesNotHoldTheEnd(t *testing.T) {
 	inR, inW := io.Pipe()
-	_, outW := io.Pipe() // nobody reads
+	_, pipe := io.Pipe() // nobody reads
+	begun := make(chan struct{})
+	outW := stalled{pipe, sync.OnceFunc(func() { close(begun) })}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- newServer(newFake()).ServeStdio(ctx, inR, outW) }()
 	if _, err := io.WriteString(inW, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`+"\n"); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(50 * time.Millisecond)
+	<-begun
 	stop()
 	select {
 	case err := <-ended:
 		if err != nil {
-			t.Errorf("ServeStdio = %v", err)
+			t.Errorf("got %v from ServeStdio, want no error", err)
 		}
 	case <-time.NewTimer(3 * time.Second).C:
-		t.Error("ServeStdio did not end within 3 s")
+		t.Error("got a ServeStdio that goes on, want its end within 3 s")
 	}
 }
 
@@ -405,24 +419,35 @@ func TestIdleListenerDoesNotDelayTheEnd(t *testing.T) {
 	p := dial(t, newFake())
 	p.begin("subscriptions/listen", map[string]any{"_meta": meta, "notifications": map[string]any{"toolsListChanged": true}})
 	if m := p.read(); m["method"] != "notifications/subscriptions/acknowledged" {
-		t.Fatalf("listen is acknowledged with %v", m)
+		t.Fatalf("got %v for listen, want its acknowledgment", m)
 	}
 	start := time.Now()
 	_ = p.in.Close()
 	if err := <-p.ended; err != nil {
-		t.Errorf("ServeStdio = %v", err)
+		t.Errorf("got %v from ServeStdio, want no error", err)
 	}
 	if took := time.Since(start); took > 400*time.Millisecond {
-		t.Errorf("the end took %v", took)
+		t.Errorf("got an end after %v, want at most 400ms", took)
 	}
 }
+
+// atEnd is an input that has ended. It is called when that is noticed first.
+func atEnd(fn func()) io.Reader {
+	once := sync.OnceFunc(fn)
+	return readFunc(func([]byte) (int, error) { once(); return 0, io.EOF })
+}
+
+type readFunc func(p []byte) (int, error)
+
+func (f readFunc) Read(p []byte) (int, error) { return f(p) }
 
 // TestPipedInput is `printf … | sandboxmcp serve`: the input has ended before
 // the first call is answered.
 func TestPipedInput(t *testing.T) {
 	f := newFake()
+	ended := make(chan struct{})
 	f.execute = func(_ context.Context, req sandboxmcp.Request) (sandboxmcp.Result, error) {
-		time.Sleep(100 * time.Millisecond)
+		<-ended
 		return result(req, "late"), nil
 	}
 	var out strings.Builder
@@ -430,11 +455,11 @@ func TestPipedInput(t *testing.T) {
 {"jsonrpc":"2.0","method":"notifications/initialized"}
 {"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"execute_code","arguments":{"code":"x"}}}
 `
-	if err := newServer(f).ServeStdio(t.Context(), strings.NewReader(in), &out); err != nil {
+	if err := newServer(f).ServeStdio(t.Context(), io.MultiReader(strings.NewReader(in), atEnd(func() { close(ended) })), &out); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(out.String(), `"id":2,"result"`) {
-		t.Errorf("the call was not answered: %.300s", out.String())
+		t.Errorf("got %.300s, want an answer to the call", out.String())
 	}
 }
 
@@ -458,21 +483,21 @@ func TestSDKClient(t *testing.T) {
 		}
 		b, _ := json.Marshal(res.StructuredContent)
 		if !strings.Contains(string(b), `"stdout":"hi\n"`) {
-			t.Errorf("structured content = %s", b)
+			t.Errorf("got structured content %s, want hi on stdout", b)
 		}
 		r, err := session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: "run://" + runID + "/stdout"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := r.Contents[0].Text; got != "whole" {
-			t.Errorf("resource = %q", got)
+			t.Errorf("got resource %q, want whole", got)
 		}
 		if version == "" && r.CacheScope != "private" {
-			t.Errorf("cacheScope = %q, want private", r.CacheScope)
+			t.Errorf("got cacheScope %q, want private", r.CacheScope)
 		}
 		_ = session.Close()
 		if err := <-ended; err != nil {
-			t.Errorf("ServeStdio = %v", err)
+			t.Errorf("got %v from ServeStdio, want no error", err)
 		}
 	}
 }

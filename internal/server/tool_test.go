@@ -63,7 +63,7 @@ func TestToolsAreSmallAndComplete(t *testing.T) {
 		total += len(b)
 		t.Logf("%-22s %5d bytes", name, len(b))
 		if len(name) > 40 || tool["description"] == "" {
-			t.Errorf("%s: name too long or no description", name)
+			t.Errorf("%s: got a name that is too long or no description, want both as clients take them", name)
 		}
 		in, _ := tool["inputSchema"].(map[string]any)
 		if got := in["additionalProperties"]; got != false {
@@ -78,29 +78,29 @@ func TestToolsAreSmallAndComplete(t *testing.T) {
 			values, _ := schema["enum"].([]any)
 			for _, v := range values {
 				if s, _ := v.(string); !strings.Contains(words, s) {
-					t.Errorf("%s: the description of %s does not name %s", name, arg, s)
+					t.Errorf("%s: got a description of %s without %s, want it named", name, arg, s)
 				}
 			}
 		}
 		if tool["outputSchema"] == nil {
-			t.Errorf("%s has no output schema", name)
+			t.Errorf("%s: got no output schema, want one", name)
 		}
 		hints, _ := tool["annotations"].(map[string]any)
 		for _, h := range []string{"readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"} {
 			if _, ok := hints[h].(bool); !ok {
-				t.Errorf("%s: %s is not set", name, h)
+				t.Errorf("%s: got no %s, want it set", name, h)
 			}
 		}
 		if hints["title"] == nil {
-			t.Errorf("%s has no title", name)
+			t.Errorf("%s: got no title, want one", name)
 		}
 	}
 	t.Logf("all %d bytes", total)
 	if got, limit := total, 15_200; got > limit {
-		t.Errorf("tools/list takes %d bytes, more than the %d that leaves room for all 28", got, limit)
+		t.Errorf("got %d bytes of tools/list, want at most %d, which leaves room for all 28", got, limit)
 	}
 	if got := len(server.Instructions); got > 2000 {
-		t.Errorf("the instructions have %d characters, more than 2000", got)
+		t.Errorf("got %d characters of instructions, want at most 2000", got)
 	}
 }
 
@@ -140,10 +140,10 @@ func TestAnswersFitTheirSchemas(t *testing.T) {
 		name, _ := tool["name"].(string)
 		res := p.call(name, calls[name])
 		if res["isError"] == true {
-			t.Errorf("%s failed: %v", name, res)
+			t.Errorf("%s: got %v, want no error", name, res)
 		}
 		if err := schemaOf(t, tool["outputSchema"]).Validate(structured(res)); err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v, want what the output schema says", name, err)
 		}
 		// The schema requires nothing, see TestFailuresFitTheirSchemas, and all the
 		// same an answer has every field that is named there, but for these.
@@ -152,7 +152,7 @@ func TestAnswersFitTheirSchemas(t *testing.T) {
 		for field := range fields {
 			sometimes := slices.Contains([]string{"state_lost", "stdout_uri", "stderr_uri"}, field)
 			if _, ok := structured(res)[field]; !ok && !sometimes {
-				t.Errorf("%s: the answer lacks %s", name, field)
+				t.Errorf("%s: got an answer without %s, want it", name, field)
 			}
 		}
 		sameText(t, name, res)
@@ -168,10 +168,10 @@ func TestFailuresFitTheirSchemas(t *testing.T) {
 		name, _ := tool["name"].(string)
 		res := p.call(name, map[string]any{"no_such_argument": 1})
 		if res["isError"] != true || structured(res)["error"] != "invalid_argument" {
-			t.Errorf("%s answers %v, want invalid_argument", name, res)
+			t.Errorf("%s: got %v, want invalid_argument", name, res)
 		}
 		if err := schemaOf(t, tool["outputSchema"]).Validate(structured(res)); err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v, want what the output schema says", name, err)
 		}
 		sameText(t, name, res)
 	}
@@ -200,16 +200,16 @@ func sameText(t *testing.T, name string, res map[string]any) {
 	t.Helper()
 	texts := blocks(res, "text")
 	if len(texts) != 1 {
-		t.Errorf("%s has %d text blocks, want 1", name, len(texts))
+		t.Errorf("%s: got %d text blocks, want 1", name, len(texts))
 		return
 	}
 	var got any
 	text, _ := texts[0]["text"].(string)
 	if err := json.Unmarshal([]byte(text), &got); err != nil {
-		t.Errorf("%s: text is no JSON: %v", name, err)
+		t.Errorf("%s: got text that is no JSON: %v, want JSON", name, err)
 	}
 	if d := cmp.Diff(any(structured(res)), got); d != "" {
-		t.Errorf("%s: text differs from structured content (-structured +text):\n%s", name, d)
+		t.Errorf("%s: got text that is not the structured content (-want +got):\n%s", name, d)
 	}
 }
 
@@ -220,7 +220,7 @@ func TestResultKeysInOrder(t *testing.T) {
 	for _, key := range []string{"request_id", "success", "exit_code", "stdout", "stderr", "duration_ms", "language", "artifacts", "resource_usage", "namespace", "metadata", "status"} {
 		i := strings.Index(text, `"`+key+`":`)
 		if i <= at {
-			t.Errorf("%s stands at %d, not behind %d", key, i, at)
+			t.Errorf("%s: got it at %d, want it behind %d", key, i, at)
 		}
 		at = i
 	}
@@ -268,16 +268,16 @@ func TestBadArguments(t *testing.T) {
 		res := p.call(c.tool, nil2raw(c.args))
 		body := structured(res)
 		if res["isError"] != true || body["error"] != c.code {
-			t.Errorf("%s %s = %v, want error %s", c.tool, c.args, res, c.code)
+			t.Errorf("%s %s: got %v, want error %s", c.tool, c.args, res, c.code)
 			continue
 		}
 		for _, w := range c.words {
 			if text, _ := body["message"].(string); !strings.Contains(text, w) {
-				t.Errorf("%s %s: message %q lacks %q", c.tool, c.args, text, w)
+				t.Errorf("%s %s: got message %q, want %q in it", c.tool, c.args, text, w)
 			}
 		}
 		if hint, _ := body["hint"].(string); hint == "" {
-			t.Errorf("%s %s: no hint", c.tool, c.args)
+			t.Errorf("%s %s: got no hint, want one", c.tool, c.args)
 		}
 		sameText(t, c.args, res)
 	}
@@ -327,7 +327,7 @@ func TestWriteDocs(t *testing.T) {
 	}
 	for _, want := range []string{"## execute_code", "| `timeout_seconds` | integer ≥ 1 | `60` |", "## sandbox_stats", "| `request_id` | string | required |"} {
 		if !strings.Contains(b.String(), want) {
-			t.Errorf("the document lacks %q", want)
+			t.Errorf("got a document without %q, want it", want)
 		}
 	}
 }

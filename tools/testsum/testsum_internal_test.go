@@ -52,7 +52,7 @@ func TestGoCounts(t *testing.T) {
 	}
 	for _, want := range []string{"go: downloading something", "got 1, want 2", "undefined: x", "panic: too long"} {
 		if !strings.Contains(out.String(), want) {
-			t.Errorf("the report lacks %q:\n%s", want, &out)
+			t.Errorf("got a report without %q, want it:\n%s", want, &out)
 		}
 	}
 }
@@ -88,7 +88,7 @@ func TestKitCounts(t *testing.T) {
 				t.Errorf("counts (-want +got):\n%s", d)
 			}
 			if strings.Contains(out.String(), c.hides) {
-				t.Errorf("the kit's closing line is handed on:\n%s", &out)
+				t.Errorf("got the kit's closing line handed on, want it dropped:\n%s", &out)
 			}
 		})
 	}
@@ -114,7 +114,7 @@ func TestTotal(t *testing.T) {
 		t.Errorf("status of the total = %d, want 1", got)
 	}
 	if !strings.HasSuffix(out.String(), "\n3 passed, 3 failed, 2 skipped\n") {
-		t.Errorf("closing line is missing:\n%s", &out)
+		t.Errorf("got no closing line, want one:\n%s", &out)
 	}
 	out.Reset()
 	if got := call("", "total", file("b")); got != 0 || !strings.HasSuffix(out.String(), "\n1 passed, 0 failed, 0 skipped\n") {
@@ -132,7 +132,7 @@ func TestNothingRunIsAFailure(t *testing.T) {
 		t.Errorf("status = %d, want 1, and a word:\n%s", got, &out)
 	}
 	if !strings.HasSuffix(out.String(), "\n0 passed, 1 failed, 0 skipped\n") {
-		t.Errorf("closing line:\n%s", &out)
+		t.Errorf("got closing line, want 0 passed, 1 failed, 0 skipped:\n%s", &out)
 	}
 }
 
@@ -147,6 +147,6 @@ func TestUsage(t *testing.T) {
 		t.Errorf("status for a missing file = %d, want 1", got)
 	}
 	if _, err := os.Stat("none"); err == nil {
-		t.Error("a file was made in the package's directory")
+		t.Error("got a file in the package's directory, want none")
 	}
 }

@@ -27,7 +27,7 @@ func (r repository) git(args ...string) string {
 	cmd.Dir, cmd.Env = r.dir, append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		r.t.Fatalf("git %v: %v: %s", args, err, out)
+		r.t.Fatalf("git %v: got %v and %s, want no error", args, err, out)
 	}
 	return strings.TrimSpace(string(out))
 }
