@@ -18,7 +18,6 @@ import (
 	"context"
 	"io"
 	"io/fs"
-	"strings"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -66,10 +65,10 @@ type Backend interface {
 // A Warmer is a Backend that can prepare itself before the first Open, so that
 // the first request does not wait for it.
 type Warmer interface {
-	// Warm prepares for sandboxes that see the directories. It runs nothing,
+	// Warm prepares for sandboxes that see the trees. It runs nothing,
 	// tells no failure, which Open will, and may be called concurrently with
 	// every other method.
-	Warm(ctx context.Context, readOnlyDirs []string)
+	Warm(ctx context.Context, trees []Tree)
 }
 
 // A Pooler is a Backend that keeps something for the next sandboxes: what is
@@ -101,38 +100,25 @@ type Capabilities struct {
 	Available bool
 	Reason    string               // why not, with what to do; empty when Available
 	Isolation sandboxmcp.Isolation // what a trial sandbox was observed to have
+	Attach    bool                 // Sandbox.Attach works
 }
 
 // Spec is what a sandbox has to be.
 type Spec struct {
-	ID           string          // unique among live sandboxes of the owner; names kernel objects; [A-Za-z0-9_-]
-	MinTier      sandboxmcp.Tier // weaker than this is refused
-	MemoryBytes  int64           // of all processes and files together, swap included
-	CPUCores     float64
-	MaxTasks     int           // kernel tasks, threads counted
-	CPUTime      time.Duration // CPU time of one process, a second wall behind the caller's clock
-	WorkBytes    int64         // quota of WorkDir; the backend may make it smaller, never larger
-	WorkInodes   int64
-	TempBytes    int64
-	Hint         string    // what will be started in it, in a word; those of one hint are prepared alike
-	Loads        string    // names what the Fork.Load of its first process loads; what is loaded ahead is in sandboxes of that name alone
-	Stays        bool      // it will be kept for long, whatever is done in it
-	Prestart     *Prestart // of the first process in it, if that is known: the backend may prepare for it
-	ReadOnlyDirs []string  // host directories, or files, shown at the same path or as ShownAt says, read-only, besides the system's own; they must exist
-}
-
-// ShownAt is an entry of Spec.ReadOnlyDirs that shows a host directory at another
-// path, one that nobody else has in a sandbox. Where a sandbox has no mounts of
-// its own, the directory is readable at its own path.
-func ShownAt(host, inside string) string { return host + "\x00" + inside }
-
-// Shown takes an entry of Spec.ReadOnlyDirs apart.
-func Shown(entry string) (host, inside string) {
-	host, inside, ok := strings.Cut(entry, "\x00")
-	if !ok {
-		inside = host
-	}
-	return host, inside
+	ID          string          // unique among live sandboxes of the owner; names kernel objects; [A-Za-z0-9_-]
+	MinTier     sandboxmcp.Tier // weaker than this is refused
+	MemoryBytes int64           // of all processes and files together, swap included
+	CPUCores    float64
+	MaxTasks    int           // kernel tasks, threads counted
+	CPUTime     time.Duration // CPU time of one process, a second wall behind the caller's clock
+	WorkBytes   int64         // quota of WorkDir; the backend may make it smaller, never larger
+	WorkInodes  int64
+	TempBytes   int64
+	Hint        string    // what will be started in it, in a word; those of one hint are prepared alike
+	Loads       string    // names what the Fork.Load of its first process loads; what is loaded ahead is in sandboxes of that name alone
+	Stays       bool      // it will be kept for long, whatever is done in it
+	Prestart    *Prestart // of the first process in it, if that is known: the backend may prepare for it
+	Trees       []Tree    // shown besides the system's own; they must exist. Those directly below PackageDir are attached to this sandbox alone, see Sandbox.Attach
 }
 
 // A Sandbox is a closed place with a working directory of its own. All methods
@@ -152,6 +138,12 @@ type Sandbox interface {
 	// Provide puts files below ProgramDir, where programs can read and not
 	// write. Names are slash-separated; one that is there is replaced.
 	Provide(ctx context.Context, files []ProgramFile) error
+
+	// Attach shows a tree in this sandbox and in no other, also to programs that run in
+	// it. Its place is directly below PackageDir and not taken (fs.ErrExist). It stays
+	// until the sandbox ends. Where Capabilities say that nothing can be attached, it
+	// fails with isolation_unavailable.
+	Attach(ctx context.Context, tree Tree) error
 
 	// Files gives access to WorkDir from outside, by descriptors: no name in
 	// it can lead out of it. What it holds is hostile.

@@ -195,6 +195,8 @@ func (s *fakeSandbox) Clear(context.Context) error {
 	return nil
 }
 
+func (s *fakeSandbox) Attach(context.Context, backend.Tree) error { return nil }
+
 func (s *fakeSandbox) Provide(context.Context, []backend.ProgramFile) error { return nil }
 
 func (s *fakeSandbox) Files() backend.Files {

@@ -90,6 +90,8 @@ var laws = []law{
 	{"OpenWorksBesideDescriptorsOnTheirWay", openBesideInFlight},
 	{"OpenShowsReadOnlyDirs", readOnlyDirs},
 	{"OpenShowsADirectoryElsewhere", shownElsewhere},
+	{"AttachShowsATreeToWhatRuns", attachLive},
+	{"AttachNeedsNoMoreProcesses", attachManyLists},
 	{"IsolationAgreesWithCapabilities", isolationAgrees},
 	{"ProgramFilesAreInPlaceAndReadOnly", programFiles},
 	{"StreamsAreExact", streamsExact},

@@ -36,6 +36,7 @@ func endedContexts(t *testing.T, s *suite) {
 		"List":      func() error { _, _, err := files.List(ended, ".", 10); return err },
 		"Stat":      func() error { _, err := files.Stat(ended, "file"); return err },
 		"Put":       func() error { return files.Put(ended, "put", nil, false) },
+		"Attach":    func() error { return x.Attach(ended, backend.Tree{Host: "/usr", Inside: backend.PackageDir + "/usr"}) },
 		"Remove":    func() error { return files.Remove(ended, "file") },
 	} {
 		if err := call(); !errors.Is(err, context.Canceled) {

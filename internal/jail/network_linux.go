@@ -65,15 +65,6 @@ func (s *Slot) Sockets(ctx context.Context, want []Socket) ([]int, error) {
 	if j.cfg.Mode == ModePlain || len(want) == 0 || len(want) > MaxSockets {
 		return nil, errors.ErrUnsupported
 	}
-	sc := socketScript(want)
-	packet, err := sc.encode(make([]byte, makeHead), 'B')
-	if err != nil {
-		return nil, err
-	}
-	le := binary.LittleEndian
-	le.PutUint32(packet[0:], 'M')
-	le.PutUint32(packet[4:], modePlain|modeOnce)
-	le.PutUint32(packet[24:], makeHead)
 	s.mu.Lock()
 	dead := s.dead
 	s.sockets, s.egress = true, true
@@ -81,29 +72,15 @@ func (s *Slot) Sockets(ctx context.Context, want []Socket) ([]int, error) {
 	if dead {
 		return nil, ErrEnded
 	}
-	ours, theirs, err := pair()
-	if err != nil {
-		return nil, err
-	}
-	defer closeAll(ours)
-	worker := &Slot{jail: j, pidfd: -1, network: -1}
-	select {
-	case w := <-j.spawners:
-		err = worker.spawn(w, packet, []int{theirs, s.pidfd}, func() error { return nil })
-		j.giveBack(w)
-	case <-ctx.Done():
+	fds, err := j.once(ctx.Done(), socketScript(want), s.gone, s.pidfd)
+	switch {
+	case errors.Is(err, ErrStopped):
 		err = ctx.Err()
-	case <-s.gone:
-		err = ErrEnded
-	case <-j.done:
-		err = ErrEnded
-	}
-	closeAll(theirs, worker.pidfd)
-	if err != nil {
-		return nil, err
-	}
-	fds, err := takeSockets(ours, sc, len(want))
-	if err == nil {
+	case errors.Is(err, unix.EADDRINUSE):
+		err = fmt.Errorf("%w: %w", ErrPortTaken, err)
+	case err == nil && len(fds) != len(want):
+		err = fmt.Errorf("%d sockets were made, not %d", len(fds), len(want))
+	case err == nil:
 		err = s.stand(fds)
 	}
 	if err != nil {
@@ -115,25 +92,6 @@ func (s *Slot) Sockets(ctx context.Context, want []Socket) ([]int, error) {
 
 // ErrPortTaken tells that a program of the sandbox has the port.
 var ErrPortTaken = errors.New("a program in the sandbox has the port")
-
-// takeSockets waits for the answer to a script of sockets.
-func takeSockets(from int, sc *script, n int) ([]int, error) {
-	var b [256]byte
-	answer, fds, err := receive(from, b[:])
-	switch {
-	case err != nil:
-	case len(answer) == 0:
-		err = errors.New("the maker of sockets ended")
-	case word(answer, 0) == 'E':
-		err = sc.failure(word(answer, 1), word(answer, 2))
-		if unix.Errno(word(answer, 2)) == unix.EADDRINUSE {
-			err = fmt.Errorf("%w: %w", ErrPortTaken, err)
-		}
-	case word(answer, 0) != 'R' || len(fds) != n:
-		err = fmt.Errorf("%d sockets were made, not %d", len(fds), n)
-	}
-	return fds, err
-}
 
 // stand demands of the kernel that the sockets are in the sandbox's network
 // namespace and in no other.
