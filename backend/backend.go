@@ -18,6 +18,7 @@ import (
 	"context"
 	"io"
 	"io/fs"
+	"net"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -101,6 +102,7 @@ type Capabilities struct {
 	Reason    string               // why not, with what to do; empty when Available
 	Isolation sandboxmcp.Isolation // what a trial sandbox was observed to have
 	Attach    bool                 // Sandbox.Attach works
+	Dial      bool                 // Sandbox.Dial works
 }
 
 // Spec is what a sandbox has to be.
@@ -145,6 +147,13 @@ type Sandbox interface {
 	// fails with isolation_unavailable.
 	Attach(ctx context.Context, tree Tree) error
 
+	// Dial connects to a TCP port of the sandbox's own loopback address, on which one of
+	// its programs listens; no such program is syscall.ECONNREFUSED. What comes out of
+	// the connection is hostile. It ends with the sandbox, and the caller closes it.
+	// Where Capabilities say that ports cannot be reached, it fails with
+	// isolation_unavailable.
+	Dial(ctx context.Context, port int) (net.Conn, error)
+
 	// Files gives access to WorkDir from outside, by descriptors: no name in
 	// it can lead out of it. What it holds is hostile.
 	Files() Files
@@ -164,16 +173,17 @@ type Sandbox interface {
 
 // Process is a program to start.
 type Process struct {
-	Argv     []string      // absolute path of the program first
-	Env      []string      // the whole environment, KEY=value; nothing is added
-	Dir      string        // absolute; empty: WorkDir
-	Program  []ProgramFile // put into ProgramDir before the start
-	Stdin    []byte        // nil: end of file at once
-	Stdout   io.Writer     // called from one goroutine per stream, until Drain returns; must not block; an error ends nothing
-	Stderr   io.Writer
-	Channel  bool      // a private stream of bytes on descriptor 3, from the process to the server; see Running.Channel
-	Commands bool      // with Channel: another on descriptor 4, from the server to the process
-	Prestart *Prestart // nil: it has to be started when it is asked for
+	Argv      []string      // absolute path of the program first
+	Env       []string      // the whole environment, KEY=value; nothing is added
+	Dir       string        // absolute; empty: WorkDir
+	Program   []ProgramFile // put into ProgramDir before the start
+	Stdin     []byte        // nil: end of file at once, but for OpenStdin
+	OpenStdin bool          // stdin stays open behind Stdin, for Running.WriteStdin
+	Stdout    io.Writer     // called from one goroutine per stream, until Drain returns; must not block; an error ends nothing
+	Stderr    io.Writer
+	Channel   bool      // a private stream of bytes on descriptor 3, from the process to the server; see Running.Channel
+	Commands  bool      // with Channel: another on descriptor 4, from the server to the process
+	Prestart  *Prestart // nil: it has to be started when it is asked for
 }
 
 // ProgramFile is a file that a process needs in order to start.
@@ -189,6 +199,16 @@ type Running interface {
 
 	// Interrupt sends SIGINT to the process and its group, as ^C on a terminal.
 	Interrupt(ctx context.Context) error
+
+	// WriteStdin writes to the process's stdin, which Process.OpenStdin keeps open. It
+	// waits until all is in the stream. If ctx ends first, it returns how much was
+	// written, and ctx's error. It fails with fs.ErrClosed without OpenStdin and after
+	// CloseStdin, and with syscall.EPIPE when nothing reads the stream any more.
+	WriteStdin(ctx context.Context, p []byte) (n int, err error)
+
+	// CloseStdin ends the process's stdin: after what was written it reads the end of
+	// file. It may be called more than once.
+	CloseStdin(ctx context.Context) error
 
 	// Channel is the server's end of the private streams; nil when none was asked
 	// for. Its bytes come from untrusted code. It ends when the process closes its
@@ -245,6 +265,15 @@ type Files interface {
 
 	// Stat describes the entry itself, also when it is a symbolic link.
 	Stat(ctx context.Context, name string) (FileInfo, error)
+
+	// Mkdir makes a directory, and those on the way to it. One that is there is no error;
+	// anything else of that name is fs.ErrExist.
+	Mkdir(ctx context.Context, name string) error
+
+	// Rename gives an entry another name, in one step. Without overwrite a name that is
+	// there is fs.ErrExist. With it, a file takes the place of a file, and a directory
+	// that of an empty directory.
+	Rename(ctx context.Context, from, to string, overwrite bool) error
 
 	// Remove removes a file or link.
 	Remove(ctx context.Context, name string) error

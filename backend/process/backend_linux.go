@@ -114,7 +114,8 @@ func (b *Backend) Capabilities(ctx context.Context) backend.Capabilities {
 }
 
 func capable(iso sandboxmcp.Isolation) backend.Capabilities {
-	return backend.Capabilities{Available: true, Isolation: iso, Attach: iso.Tier.AtLeast(sandboxmcp.TierL2)}
+	spaces := iso.Tier.AtLeast(sandboxmcp.TierL2) // namespaces of its own
+	return backend.Capabilities{Available: true, Isolation: iso, Attach: spaces, Dial: spaces}
 }
 
 // trialSpec asks for the smallest sandbox.

@@ -68,7 +68,7 @@ func (s *sandbox) first() bool {
 // walls up, nothing of a tenant runs beside it.
 func (s *sandbox) forkKey(p backend.Process, first bool) string {
 	pre := p.Prestart
-	if !first && !s.b.cfg.testOnlyForkAgain || !s.forks(pre) || p.Stdin != nil || p.Dir != "" && p.Dir != backend.WorkDir ||
+	if !first && !s.b.cfg.testOnlyForkAgain || !s.forks(pre) || p.Stdin != nil || p.OpenStdin || p.Dir != "" && p.Dir != backend.WorkDir ||
 		pre.Fork.Options >= len(p.Argv) || !slices.Equal(p.Argv[:pre.Fork.Options+1], pre.Argv[:pre.Fork.Options+1]) {
 		return ""
 	}

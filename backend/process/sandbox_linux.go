@@ -209,7 +209,7 @@ func (s *sandbox) Start(ctx context.Context, p backend.Process) (backend.Running
 	if err = putProgram(s.slot.Dirs[jail.DirProgram], s.slot.UID(), p.Program); err != nil {
 		return nil, fmt.Errorf("start process: %w", err)
 	}
-	st, err := openPipes(s.slot.UID(), p.Stdin, privateOf(p), s.effort)
+	st, err := openPipes(s.slot.UID(), p.Stdin, p.OpenStdin, privateOf(p), s.effort)
 	if err != nil {
 		s.b.refused(err)
 		return nil, fmt.Errorf("start process: %w", err)
