@@ -28,7 +28,7 @@ var rooms = map[string][]string{
 	"backend":               {"."},
 	"backend/process":       {".", "backend", "internal/jail", "internal/jail/seccomp", "internal/cgroup", "internal/spare", "internal/runtimes"},
 	"backend/backendtest":   {".", "backend", "internal/testkit"},
-	"internal/jail":         {".", "backend", "internal/jail/seccomp", "internal/spare"},
+	"internal/jail":         {".", "internal/jail/seccomp", "internal/spare"},
 	"internal/jail/seccomp": {},
 	"internal/cgroup":       {"."},
 	"internal/spare":        {},

@@ -18,7 +18,7 @@ import (
 	"context"
 	"io"
 	"io/fs"
-	"strings"
+	"net"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -66,10 +66,10 @@ type Backend interface {
 // A Warmer is a Backend that can prepare itself before the first Open, so that
 // the first request does not wait for it.
 type Warmer interface {
-	// Warm prepares for sandboxes that see the directories. It runs nothing,
+	// Warm prepares for sandboxes that see the trees. It runs nothing,
 	// tells no failure, which Open will, and may be called concurrently with
 	// every other method.
-	Warm(ctx context.Context, readOnlyDirs []string)
+	Warm(ctx context.Context, trees []Tree)
 }
 
 // A Pooler is a Backend that keeps something for the next sandboxes: what is
@@ -101,38 +101,26 @@ type Capabilities struct {
 	Available bool
 	Reason    string               // why not, with what to do; empty when Available
 	Isolation sandboxmcp.Isolation // what a trial sandbox was observed to have
+	Attach    bool                 // Sandbox.Attach works
+	Dial      bool                 // Sandbox.Dial works
 }
 
 // Spec is what a sandbox has to be.
 type Spec struct {
-	ID           string          // unique among live sandboxes of the owner; names kernel objects; [A-Za-z0-9_-]
-	MinTier      sandboxmcp.Tier // weaker than this is refused
-	MemoryBytes  int64           // of all processes and files together, swap included
-	CPUCores     float64
-	MaxTasks     int           // kernel tasks, threads counted
-	CPUTime      time.Duration // CPU time of one process, a second wall behind the caller's clock
-	WorkBytes    int64         // quota of WorkDir; the backend may make it smaller, never larger
-	WorkInodes   int64
-	TempBytes    int64
-	Hint         string    // what will be started in it, in a word; those of one hint are prepared alike
-	Loads        string    // names what the Fork.Load of its first process loads; what is loaded ahead is in sandboxes of that name alone
-	Stays        bool      // it will be kept for long, whatever is done in it
-	Prestart     *Prestart // of the first process in it, if that is known: the backend may prepare for it
-	ReadOnlyDirs []string  // host directories, or files, shown at the same path or as ShownAt says, read-only, besides the system's own; they must exist
-}
-
-// ShownAt is an entry of Spec.ReadOnlyDirs that shows a host directory at another
-// path, one that nobody else has in a sandbox. Where a sandbox has no mounts of
-// its own, the directory is readable at its own path.
-func ShownAt(host, inside string) string { return host + "\x00" + inside }
-
-// Shown takes an entry of Spec.ReadOnlyDirs apart.
-func Shown(entry string) (host, inside string) {
-	host, inside, ok := strings.Cut(entry, "\x00")
-	if !ok {
-		inside = host
-	}
-	return host, inside
+	ID          string          // unique among live sandboxes of the owner; names kernel objects; [A-Za-z0-9_-]
+	MinTier     sandboxmcp.Tier // weaker than this is refused
+	MemoryBytes int64           // of all processes and files together, swap included
+	CPUCores    float64
+	MaxTasks    int           // kernel tasks, threads counted
+	CPUTime     time.Duration // CPU time of one process, a second wall behind the caller's clock
+	WorkBytes   int64         // quota of WorkDir; the backend may make it smaller, never larger
+	WorkInodes  int64
+	TempBytes   int64
+	Hint        string    // what will be started in it, in a word; those of one hint are prepared alike
+	Loads       string    // names what the Fork.Load of its first process loads; what is loaded ahead is in sandboxes of that name alone
+	Stays       bool      // it will be kept for long, whatever is done in it
+	Prestart    *Prestart // of the first process in it, if that is known: the backend may prepare for it
+	Trees       []Tree    // shown besides the system's own; they must exist. Those directly below PackageDir are attached to this sandbox alone, see Sandbox.Attach
 }
 
 // A Sandbox is a closed place with a working directory of its own. All methods
@@ -153,6 +141,19 @@ type Sandbox interface {
 	// write. Names are slash-separated; one that is there is replaced.
 	Provide(ctx context.Context, files []ProgramFile) error
 
+	// Attach shows a tree in this sandbox and in no other, also to programs that run in
+	// it. Its place is directly below PackageDir and not taken (fs.ErrExist). It stays
+	// until the sandbox ends. Where Capabilities say that nothing can be attached, it
+	// fails with isolation_unavailable.
+	Attach(ctx context.Context, tree Tree) error
+
+	// Dial connects to a TCP port of the sandbox's own loopback address, on which one of
+	// its programs listens; no such program is syscall.ECONNREFUSED. What comes out of
+	// the connection is hostile. It ends with the sandbox, and the caller closes it.
+	// Where Capabilities say that ports cannot be reached, it fails with
+	// isolation_unavailable.
+	Dial(ctx context.Context, port int) (net.Conn, error)
+
 	// Files gives access to WorkDir from outside, by descriptors: no name in
 	// it can lead out of it. What it holds is hostile.
 	Files() Files
@@ -172,16 +173,17 @@ type Sandbox interface {
 
 // Process is a program to start.
 type Process struct {
-	Argv     []string      // absolute path of the program first
-	Env      []string      // the whole environment, KEY=value; nothing is added
-	Dir      string        // absolute; empty: WorkDir
-	Program  []ProgramFile // put into ProgramDir before the start
-	Stdin    []byte        // nil: end of file at once
-	Stdout   io.Writer     // called from one goroutine per stream, until Drain returns; must not block; an error ends nothing
-	Stderr   io.Writer
-	Channel  bool      // a private stream of bytes on descriptor 3, from the process to the server; see Running.Channel
-	Commands bool      // with Channel: another on descriptor 4, from the server to the process
-	Prestart *Prestart // nil: it has to be started when it is asked for
+	Argv      []string      // absolute path of the program first
+	Env       []string      // the whole environment, KEY=value; nothing is added
+	Dir       string        // absolute; empty: WorkDir
+	Program   []ProgramFile // put into ProgramDir before the start
+	Stdin     []byte        // nil: end of file at once, but for OpenStdin
+	OpenStdin bool          // stdin stays open behind Stdin, for Running.WriteStdin
+	Stdout    io.Writer     // called from one goroutine per stream, until Drain returns; must not block; an error ends nothing
+	Stderr    io.Writer
+	Channel   bool      // a private stream of bytes on descriptor 3, from the process to the server; see Running.Channel
+	Commands  bool      // with Channel: another on descriptor 4, from the server to the process
+	Prestart  *Prestart // nil: it has to be started when it is asked for
 }
 
 // ProgramFile is a file that a process needs in order to start.
@@ -197,6 +199,16 @@ type Running interface {
 
 	// Interrupt sends SIGINT to the process and its group, as ^C on a terminal.
 	Interrupt(ctx context.Context) error
+
+	// WriteStdin writes to the process's stdin, which Process.OpenStdin keeps open. It
+	// waits until all is in the stream. If ctx ends first, it returns how much was
+	// written, and ctx's error. It fails with fs.ErrClosed without OpenStdin and after
+	// CloseStdin, and with syscall.EPIPE when nothing reads the stream any more.
+	WriteStdin(ctx context.Context, p []byte) (n int, err error)
+
+	// CloseStdin ends the process's stdin: after what was written it reads the end of
+	// file. It may be called more than once.
+	CloseStdin(ctx context.Context) error
 
 	// Channel is the server's end of the private streams; nil when none was asked
 	// for. Its bytes come from untrusted code. It ends when the process closes its
@@ -253,6 +265,15 @@ type Files interface {
 
 	// Stat describes the entry itself, also when it is a symbolic link.
 	Stat(ctx context.Context, name string) (FileInfo, error)
+
+	// Mkdir makes a directory, and those on the way to it. One that is there is no error;
+	// anything else of that name is fs.ErrExist.
+	Mkdir(ctx context.Context, name string) error
+
+	// Rename gives an entry another name, in one step. Without overwrite a name that is
+	// there is fs.ErrExist. With it, a file takes the place of a file, and a directory
+	// that of an empty directory.
+	Rename(ctx context.Context, from, to string, overwrite bool) error
 
 	// Remove removes a file or link.
 	Remove(ctx context.Context, name string) error

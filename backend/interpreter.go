@@ -13,8 +13,8 @@ type Interpreter struct {
 	Path     string // the real binary, absolute
 	Version  string // such as "3.11.2"; it may be "3.11" or empty where it could only be learnt by starting it
 
-	// ReadOnlyDirs are directories that Spec.ReadOnlyDirs has to show, so that it starts.
-	ReadOnlyDirs []string
+	// Trees have to be shown in a sandbox, so that it starts.
+	Trees []Tree
 
 	// Virtual says that it is the python of a virtual environment, which finds its
 	// packages by a module that it loads at its start.

@@ -59,7 +59,7 @@ func leftoversOnce(ctx context.Context, o options, out io.Writer) error {
 	pid := os.Getpid()
 	walls := process.New(process.Config{TempDir: temp, SearchPath: o.path, ShimEnv: os.Environ()})
 	look := func() held {
-		walls.Trim(ctx)
+		_ = walls.Trim(ctx)
 		debug.FreeOSMemory()
 		h := settled(ctx, pid)
 		entries, _ := os.ReadDir(temp)

@@ -96,7 +96,7 @@ func TestAheadIsWhatACallerSees(t *testing.T) {
 				}
 				time.Sleep(2 * time.Millisecond)
 			}
-			pooling.(backend.Pooler).Trim(t.Context())
+			_ = pooling.(backend.Pooler).Trim(t.Context())
 		}
 		return false
 	}

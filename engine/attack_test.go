@@ -119,7 +119,7 @@ func warm(t *testing.T, e *engine.Engine, b backend.Backend, l sandboxmcp.Langua
 			}
 			time.Sleep(2 * time.Millisecond)
 		}
-		pool.Trim(t.Context())
+		_ = pool.Trim(t.Context())
 	}
 	return false
 }

@@ -142,7 +142,7 @@ func small(ctx context.Context, b backend.Backend, in interpreter, proc backend.
 	limits := sandboxmcp.DefaultLimits()
 	sb, err := b.Open(ctx, backend.Spec{
 		ID: "doctor", Hint: string(in.Language), MemoryBytes: int64(limits.MaxRAMMB) * mib, CPUCores: limits.MaxCPUCores, MaxTasks: limits.MaxTasks(), CPUTime: time.Minute,
-		WorkBytes: 16 * mib, WorkInodes: 100, TempBytes: 16 * mib, ReadOnlyDirs: in.ReadOnlyDirs,
+		WorkBytes: 16 * mib, WorkInodes: 100, TempBytes: 16 * mib, Trees: in.Trees,
 	})
 	if err != nil {
 		return err

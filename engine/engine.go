@@ -244,7 +244,7 @@ func (e *Engine) warm() {
 	e.work.Go(func() {
 		for _, l := range e.cfg.Warm {
 			if i, err := e.interpreter(e.ctx, e.cfg.DefaultBackend, l); err == nil {
-				w.Warm(e.ctx, i.ReadOnlyDirs)
+				w.Warm(e.ctx, i.Trees)
 			}
 		}
 	})

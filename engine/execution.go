@@ -241,9 +241,8 @@ func (e *Engine) validate(ctx context.Context, x *execution) error {
 // open builds the sandbox of a single request, or of a new session, whose first
 // process is known then.
 func (e *Engine) open(x *execution, interp interpreter, first *backend.Prestart) (backend.Sandbox, error) {
-	for _, entry := range interp.ReadOnlyDirs {
-		d, _ := backend.Shown(entry)
-		if within(d, e.store.Dir()) {
+	for _, t := range interp.Trees {
+		if d := t.Host; within(d, e.store.Dir()) {
 			return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the interpreter %s needs %s to be shown to the program, and that holds the state directory", interp.Path, d).
 				WithHint("set SANDBOXMCP_STATE_DIR to a directory elsewhere, or put another interpreter first on the PATH")
 		}
@@ -262,7 +261,7 @@ func (e *Engine) open(x *execution, interp interpreter, first *backend.Prestart)
 		ID: "run-" + id, MinTier: e.cfg.MinTier, Hint: string(x.req.Language), Loads: e.packages(x.req, interp),
 		MemoryBytes: memory, CPUCores: x.limits.MaxCPUCores, MaxTasks: x.limits.MaxTasks(), CPUTime: cpu,
 		WorkBytes: min(int64(e.cfg.WorkQuotaMB)*mib, memory/2), WorkInodes: workInodes, TempBytes: min(tempBytes, memory/2),
-		Stays: x.session != nil, Prestart: first, ReadOnlyDirs: interp.ReadOnlyDirs,
+		Stays: x.session != nil, Prestart: first, Trees: interp.Trees,
 	})
 	if err != nil && x.ctx.Err() != nil {
 		return nil, cancelledError(x.ctx)

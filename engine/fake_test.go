@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"net"
 	"path"
 	"slices"
 	"strings"
@@ -195,6 +196,10 @@ func (s *fakeSandbox) Clear(context.Context) error {
 	return nil
 }
 
+func (s *fakeSandbox) Dial(context.Context, int) (net.Conn, error) { return nil, net.ErrClosed }
+
+func (s *fakeSandbox) Attach(context.Context, backend.Tree) error { return nil }
+
 func (s *fakeSandbox) Provide(context.Context, []backend.ProgramFile) error { return nil }
 
 func (s *fakeSandbox) Files() backend.Files {
@@ -263,6 +268,10 @@ func (r *fakeRun) Hang() backend.Exit {
 	<-r.Killed
 	return backend.Exit{Signal: 9}
 }
+
+func (r *fakeRun) WriteStdin(context.Context, []byte) (int, error) { return 0, fs.ErrClosed }
+
+func (r *fakeRun) CloseStdin(context.Context) error { return nil }
 
 func (r *fakeRun) Signal(context.Context, int) error { return nil }
 
@@ -366,6 +375,10 @@ func (f fakeFiles) Open(_ context.Context, name string) (backend.File, error) {
 	}
 	return fakeFile{bytes.NewReader([]byte(data)), fakeInfo(name, data)}, nil
 }
+
+func (f fakeFiles) Mkdir(context.Context, string) error { return nil }
+
+func (f fakeFiles) Rename(context.Context, string, string, bool) error { return fs.ErrNotExist }
 
 func (f fakeFiles) Put(_ context.Context, name string, data []byte, overwrite bool) error {
 	if _, ok := f.f.files[name]; ok && !overwrite {

@@ -27,15 +27,14 @@ func (e *Engine) interpreter(ctx context.Context, on string, l sandboxmcp.Langua
 
 // withSets returns the interpreter with package sets, which its programs see.
 func withSets(i interpreter, sets []environment.Set, minTier sandboxmcp.Tier) interpreter {
-	var shown []string
+	i.Trees = slices.Clone(i.Trees)
 	for _, s := range sets {
 		inside := path.Join(backend.PackageDir, s.Name)
-		i.Sets, shown = append(i.Sets, inside), append(shown, backend.ShownAt(s.Dir, inside))
+		i.Sets, i.Trees = append(i.Sets, inside), append(i.Trees, backend.Tree{Host: s.Dir, Inside: inside})
 		if minTier == sandboxmcp.TierL1 { // where there may be no mounts
 			i.Sets = append(i.Sets, s.Dir)
 		}
 	}
-	i.ReadOnlyDirs = slices.Concat(i.ReadOnlyDirs, shown)
 	return i
 }
 

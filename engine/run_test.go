@@ -273,7 +273,7 @@ func TestSpec(t *testing.T) {
 	got := f.specs[0]
 	want := backend.Spec{
 		ID: got.ID, MinTier: sandboxmcp.TierL2, Hint: "shell", MemoryBytes: 100 << 20, CPUCores: 0.5, MaxTasks: 48, CPUTime: got.CPUTime,
-		WorkBytes: 50 << 20, WorkInodes: 20_000, TempBytes: 50 << 20, ReadOnlyDirs: got.ReadOnlyDirs,
+		WorkBytes: 50 << 20, WorkInodes: 20_000, TempBytes: 50 << 20, Trees: got.Trees,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("spec (-want +got):\n%s", diff)

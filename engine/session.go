@@ -271,7 +271,7 @@ func (e *Engine) CreateSession(ctx context.Context, c sandboxmcp.Caller, spec sa
 	if x.ticket.Wait(ctx, x.tasks()) != nil {
 		return sandboxmcp.Session{}, cancelledError(ctx)
 	}
-	if err := e.furnish(x, interp); err != nil {
+	if err := e.furnish(x, interp); err != nil { //nolint:contextcheck // x has it
 		return sandboxmcp.Session{}, sandboxmcp.AsError(err)
 	}
 	info := x.session.Info()

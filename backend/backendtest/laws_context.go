@@ -36,6 +36,12 @@ func endedContexts(t *testing.T, s *suite) {
 		"List":      func() error { _, _, err := files.List(ended, ".", 10); return err },
 		"Stat":      func() error { _, err := files.Stat(ended, "file"); return err },
 		"Put":       func() error { return files.Put(ended, "put", nil, false) },
+		"Mkdir":     func() error { return files.Mkdir(ended, "made") },
+		"Rename":    func() error { return files.Rename(ended, "file", "other", true) },
+		"Attach":    func() error { return x.Attach(ended, backend.Tree{Host: "/usr", Inside: backend.PackageDir + "/usr"}) },
+		"Dial":      func() error { _, err := x.Dial(ended, 80); return err },
+		"Write":     func() error { _, err := r.WriteStdin(ended, []byte("x")); return err },
+		"Close":     func() error { return r.CloseStdin(ended) },
 		"Remove":    func() error { return files.Remove(ended, "file") },
 	} {
 		if err := call(); !errors.Is(err, context.Canceled) {

@@ -32,7 +32,7 @@ func interpretersRunThere(t *testing.T, s *suite) {
 			}
 			continue
 		}
-		x := s.open(t, func(p *backend.Spec) { p.ReadOnlyDirs, p.MemoryBytes = in.ReadOnlyDirs, 512*mib })
+		x := s.open(t, func(p *backend.Spec) { p.Trees, p.MemoryBytes = in.Trees, 512*mib })
 		if e := x.run(t, backend.Process{Argv: append([]string{in.Path}, argv[l]...)}); e.Out != "42\n" {
 			t.Errorf("%s at %s: got %q and %q, exit %+v, want 42", l, in.Path, e.Out, e.Err, e.Exit)
 		}

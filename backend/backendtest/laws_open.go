@@ -69,9 +69,9 @@ func openFailsCleanly(t *testing.T, s *suite) {
 	s.open(t).sh(t, ":") // what is made once is there
 	before := CountBeside(t, s.b)
 	for name, change := range map[string]func(*backend.Spec){
-		"missing directory":   func(p *backend.Spec) { p.ReadOnlyDirs = []string{filepath.Join(s.dir, "missing")} },
+		"missing directory":   func(p *backend.Spec) { p.Trees = backend.Trees(filepath.Join(s.dir, "missing")) },
 		"bad id":              func(p *backend.Spec) { p.ID = "../../x" },
-		"relative directory":  func(p *backend.Spec) { p.ReadOnlyDirs = []string{"etc"} },
+		"relative directory":  func(p *backend.Spec) { p.Trees = backend.Trees("etc") },
 		"no room for anybody": func(p *backend.Spec) { p.MinTier = sandboxmcp.TierL4 },
 	} {
 		spec := s.spec()
@@ -167,7 +167,7 @@ func readOnlyDirs(t *testing.T, s *suite) {
 	write(t, filepath.Join(dir, "file"), "shown")
 	write(t, filepath.Join(filepath.Dir(dir), filepath.Base(dir)+".not"), "hidden")
 	t.Cleanup(func() { _ = os.Remove(dir + ".not") })
-	x := s.open(t, func(p *backend.Spec) { p.ReadOnlyDirs = []string{dir} })
+	x := s.open(t, func(p *backend.Spec) { p.Trees = backend.Trees(dir) })
 	got := x.sh(t, "cat "+dir+"/file; (echo x > "+dir+"/new) 2>/dev/null && echo written; (echo x >> "+dir+"/file) 2>/dev/null && echo appended; cat "+dir+".not 2>/dev/null; :")
 	if got != "shown" {
 		t.Errorf("in the sandbox: got %q, want %q", got, "shown")
@@ -189,7 +189,7 @@ func shownElsewhere(t *testing.T, s *suite) {
 	if !s.full() { // no mounts of its own
 		look = "cat " + dir + "/file"
 	}
-	show := func(p *backend.Spec) { p.ReadOnlyDirs = []string{backend.ShownAt(dir, at)} }
+	show := func(p *backend.Spec) { p.Trees = []backend.Tree{{Host: dir, Inside: at}} }
 	x := s.open(t, show)
 	if got := x.sh(t, look); got != want {
 		t.Errorf("in the sandbox: got %q, want %q", got, want)
@@ -202,15 +202,9 @@ func shownElsewhere(t *testing.T, s *suite) {
 		}
 	}
 	// One that is shown whole does not stand for a part of it that is to be elsewhere.
-	s.open(t, func(p *backend.Spec) { p.ReadOnlyDirs = []string{filepath.Dir(dir)} })
+	s.open(t, func(p *backend.Spec) { p.Trees = backend.Trees(filepath.Dir(dir)) })
 	if got := s.open(t, show).sh(t, look); s.full() && got != want && got != want+want {
 		t.Errorf("beside a wider one: got %q, want %q", got, want)
-	}
-	if host, inside := backend.Shown(backend.ShownAt("/a", "/b")); host != "/a" || inside != "/b" {
-		t.Errorf("taken apart: %q, %q", host, inside)
-	}
-	if host, inside := backend.Shown("/a"); host != "/a" || inside != "/a" {
-		t.Errorf("taken apart: %q, %q", host, inside)
 	}
 }
 

@@ -26,7 +26,7 @@ type ahead struct {
 // aheadOf is what of a process can be started ahead; nil: nothing.
 func aheadOf(p backend.Process) *backend.Process {
 	pre := p.Prestart
-	if pre == nil || pre.Fork != nil || p.Stdin != nil || p.Dir != "" {
+	if pre == nil || pre.Fork != nil || p.Stdin != nil || p.OpenStdin || p.Dir != "" {
 		return nil
 	}
 	if pre.Argv != nil && !slices.Equal(pre.Argv, p.Argv) {
@@ -41,7 +41,7 @@ func (s *sandbox) startAhead(p backend.Process) bool {
 	if putProgram(s.slot.Dirs[jail.DirProgram], s.slot.UID(), p.Program) != nil {
 		return false
 	}
-	st, err := openPipes(s.slot.UID(), nil, channelBoth, s.effort)
+	st, err := openPipes(s.slot.UID(), nil, false, channelBoth, s.effort)
 	if err != nil {
 		return false
 	}

@@ -1,12 +1,12 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -56,7 +56,8 @@ type Backend struct {
 	tasks        int // limits of all sandboxes that live, ready ones included
 	machineTasks func() int
 	closed       bool
-	certs        string // of authorities, as sandboxes see it
+	certs        string      // of authorities, as sandboxes see it
+	shown        []jail.Tree // with that file in it
 	forkBounds   forkBounds
 	objects      objectWatch
 }
@@ -98,7 +99,7 @@ func (b *Backend) Capabilities(ctx context.Context) backend.Capabilities {
 	id := "trial-" + strconv.Itoa(b.trials)
 	b.mu.Unlock()
 	if seen != nil {
-		return backend.Capabilities{Available: true, Isolation: *seen}
+		return capable(*seen)
 	}
 	sb, err := b.Open(ctx, trialSpec(id))
 	if err != nil {
@@ -109,7 +110,12 @@ func (b *Backend) Capabilities(ctx context.Context) backend.Capabilities {
 	if err != nil {
 		return backend.Capabilities{Reason: sandboxmcp.AsError(err).Message}
 	}
-	return backend.Capabilities{Available: true, Isolation: iso}
+	return capable(iso)
+}
+
+func capable(iso sandboxmcp.Isolation) backend.Capabilities {
+	spaces := iso.Tier.AtLeast(sandboxmcp.TierL2) // namespaces of its own
+	return backend.Capabilities{Available: true, Isolation: iso, Attach: spaces, Dial: spaces}
 }
 
 // trialSpec asks for the smallest sandbox.
@@ -185,12 +191,12 @@ func (b *Backend) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox,
 // is replaced, once.
 func (b *Backend) place(spec backend.Spec) (*sandbox, error) {
 	for again := false; ; again = true {
-		h, err := b.hallFor(spec.ReadOnlyDirs)
+		h, err := b.hallFor(spec.Trees)
 		if err != nil {
 			return nil, err
 		}
 		sb, err := b.build(h, spec, false)
-		if err == nil || again {
+		if _, ours := errors.AsType[*sandboxmcp.Error](err); err == nil || again || ours {
 			return sb, err
 		}
 		t := time.NewTimer(jailEndLimit)
@@ -229,18 +235,19 @@ func unavailable(err error) error {
 		WithHint("run `sandboxmcp doctor` to see which wall is missing and how to get it").WithCause(err)
 }
 
-// Warm makes the jail that the first sandbox with these directories needs.
-func (b *Backend) Warm(ctx context.Context, readOnlyDirs []string) {
+// Warm makes the jail that the first sandbox with these trees needs.
+func (b *Backend) Warm(ctx context.Context, trees []backend.Tree) {
 	if ctx.Err() != nil {
 		return
 	}
-	if _, err := b.hallFor(readOnlyDirs); err != nil {
+	if _, err := b.hallFor(trees); err != nil {
 		b.log.Debug("warm up", "error", err)
 	}
 }
 
-// hallFor returns a jail whose sandboxes see the directories.
-func (b *Backend) hallFor(dirs []string) (*hall, error) {
+// hallFor returns a jail whose sandboxes can see the trees.
+func (b *Backend) hallFor(trees []backend.Tree) (*hall, error) {
+	whole, _ := split(trees)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -257,22 +264,22 @@ func (b *Backend) hallFor(dirs []string) (*hall, error) {
 		}
 	})
 	for _, h := range b.halls {
-		if h.Covers(dirs) {
+		if h.Covers(whole) {
 			return h, nil
 		}
 	}
-	for _, entry := range dirs { // no fault of the walls: it must not lead to weaker ones
-		d, inside := backend.Shown(entry)
-		if st, err := os.Stat(d); err != nil || !st.IsDir() && !st.Mode().IsRegular() || !filepath.IsAbs(d) || !filepath.IsAbs(inside) {
-			return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s is to be shown in the sandbox and is no directory or file with an absolute name", sandboxmcp.Quote(d)).WithCause(err)
-		}
+	if err := checkTrees(trees); err != nil {
+		return nil, err
 	}
 	if !b.prepared {
 		b.prepare()
 		b.prepared = true
 	}
-	all := append(slices.Clone(b.cfg.ReadOnly), dirs...)
-	slices.Sort(all)
+	base, _ := split(backend.Trees(b.cfg.ReadOnly...))
+	all := slices.Concat(base, b.shown, whole)
+	slices.SortFunc(all, func(x, y jail.Tree) int {
+		return cmp.Or(strings.Compare(x.Host, y.Host), strings.Compare(x.Inside, y.Inside))
+	})
 	h, err := b.openHall(slices.Compact(all))
 	if err != nil {
 		return nil, unavailable(err)
@@ -283,10 +290,7 @@ func (b *Backend) hallFor(dirs []string) (*hall, error) {
 
 // prepare finds out what stands outside the jail: cgroups and certificates.
 func (b *Backend) prepare() {
-	shown := ""
-	if b.certs, shown = b.certificates(); shown != "" {
-		b.cfg.ReadOnly = append(slices.Clone(b.cfg.ReadOnly), shown)
-	}
+	b.certs, b.shown = b.certificates()
 	if sandboxmcp.TierL1.AtLeast(b.cfg.MinTier) {
 		sweepPlain(b.cfg.TempDir)
 	}
@@ -336,12 +340,12 @@ func (b *Backend) home(cfg *jail.Config) (func(), error) {
 
 // openHall tries the modes from the strongest on. Where namespaces have been made
 // once, their failure is a fault and no reason for weaker walls.
-func (b *Backend) openHall(dirs []string) (*hall, error) {
+func (b *Backend) openHall(trees []jail.Tree) (*hall, error) {
 	mode := jail.ModeUser
 	if isHostRoot() {
 		mode = jail.ModeRoot
 	}
-	h, err := b.tryMode(mode, dirs)
+	h, err := b.tryMode(mode, trees)
 	if err == nil {
 		b.strong = true
 		return h, nil
@@ -350,18 +354,18 @@ func (b *Backend) openHall(dirs []string) (*hall, error) {
 		return nil, err
 	}
 	b.log.Warn("namespaces cannot be made; only Landlock and seccomp will stand", "cause", err)
-	plain, plainErr := b.tryMode(jail.ModePlain, dirs)
+	plain, plainErr := b.tryMode(jail.ModePlain, trees)
 	if plainErr != nil {
 		return nil, errors.Join(err, plainErr)
 	}
 	return plain, nil
 }
 
-func (b *Backend) tryMode(mode jail.Mode, dirs []string) (*hall, error) {
+func (b *Backend) tryMode(mode jail.Mode, trees []jail.Tree) (*hall, error) {
 	if b.cfg.testOnlyNoNamespaces && mode != jail.ModePlain {
 		return nil, errors.New("left out")
 	}
-	cfg := jail.Config{Mode: mode, ReadOnly: dirs}
+	cfg := jail.Config{Mode: mode, ReadOnly: trees}
 	if !b.cfg.NoPool {
 		cfg.Keep = keepMost
 	}

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
@@ -26,24 +25,24 @@ const (
 
 // certificates finds the file of authorities: as sandboxes see it, and what has to
 // be shown to them for that, if anything.
-func (b *Backend) certificates() (inside, shown string) {
+func (b *Backend) certificates() (inside string, shown []jail.Tree) {
 	if own := b.cfg.CertFile; own != "" {
 		target, err := certificateFile(own)
 		switch {
 		case err != nil:
 			b.log.Warn("the file of certificates is not shown in sandboxes; they have the system's", "file", own, "error", err)
 		case jail.Shows(own) && jail.Shows(target):
-			return own, ""
+			return own, nil
 		default:
-			return shownCertificates, backend.ShownAt(target, shownCertificates)
+			return shownCertificates, []jail.Tree{{Host: target, Inside: shownCertificates}}
 		}
 	}
 	for _, path := range systemCertificates {
 		if target, err := certificateFile(path); err == nil && jail.Shows(path) && jail.Shows(target) {
-			return path, ""
+			return path, nil
 		}
 	}
-	return "", ""
+	return "", nil
 }
 
 // certificateFile demands a file of certificates and of nothing secret, which

@@ -60,6 +60,14 @@ func (h heldFiles) Remove(ctx context.Context, name string) error {
 	return h.do(ctx, "remove", name, func(x files) error { return x.Remove(name) })
 }
 
+func (h heldFiles) Mkdir(ctx context.Context, name string) error {
+	return h.do(ctx, "mkdir", name, func(x files) error { return x.Mkdir(name) })
+}
+
+func (h heldFiles) Rename(ctx context.Context, from, to string, overwrite bool) error {
+	return h.do(ctx, "rename", from, func(x files) error { return x.Rename(from, to, overwrite) })
+}
+
 func (h heldFiles) Put(ctx context.Context, name string, data []byte, overwrite bool) error {
 	return h.do(ctx, "write", name, func(x files) error { return x.Put(ctx, name, data, overwrite) })
 }
@@ -137,6 +145,38 @@ func (f files) Stat(name string) (backend.FileInfo, error) {
 		return backend.FileInfo{}, &fs.PathError{Op: "stat", Path: name, Err: err}
 	}
 	return describe(path.Base(name), &st), nil
+}
+
+// Mkdir makes a directory and those above it.
+func (f files) Mkdir(name string) error {
+	err := asUser(f.sandbox.slot.UID(), func() error { return f.makeDirs(name) })
+	if err == nil {
+		var fd int
+		if fd, err = f.openat(name, unix.O_RDONLY|unix.O_DIRECTORY); err == nil {
+			_ = unix.Close(fd)
+		} else if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+			err = fs.ErrExist
+		}
+	}
+	if err != nil {
+		return &fs.PathError{Op: "mkdir", Path: name, Err: err}
+	}
+	return nil
+}
+
+// Rename gives an entry another name.
+func (f files) Rename(from, to string, overwrite bool) error {
+	flags := uint(unix.RENAME_NOREPLACE)
+	if overwrite {
+		flags = 0
+	}
+	return f.in(path.Dir(from), func(source int) error {
+		return f.in(path.Dir(to), func(target int) error {
+			return asUser(f.sandbox.slot.UID(), func() error {
+				return unix.Renameat2(source, path.Base(from), target, path.Base(to), flags)
+			})
+		}, "rename", to)
+	}, "rename", from)
 }
 
 // Remove removes a file or link.

@@ -68,7 +68,7 @@ func (s *sandbox) first() bool {
 // walls up, nothing of a tenant runs beside it.
 func (s *sandbox) forkKey(p backend.Process, first bool) string {
 	pre := p.Prestart
-	if !first && !s.b.cfg.testOnlyForkAgain || !s.forks(pre) || p.Stdin != nil || p.Dir != "" && p.Dir != backend.WorkDir ||
+	if !first && !s.b.cfg.testOnlyForkAgain || !s.forks(pre) || p.Stdin != nil || p.OpenStdin || p.Dir != "" && p.Dir != backend.WorkDir ||
 		pre.Fork.Options >= len(p.Argv) || !slices.Equal(p.Argv[:pre.Fork.Options+1], pre.Argv[:pre.Fork.Options+1]) {
 		return ""
 	}
@@ -121,7 +121,7 @@ func (b *Backend) nestFor(h *hall, key string, p *backend.Prestart, spec backend
 	case !bytes.Equal(n.cfg.Text, text):
 		return nil, nil
 	}
-	n.wantsLocked(p.Fork)
+	n.wantsLocked(p.Fork, spec)
 	n.uses++
 	n.idle.Reset(b.ready.idle)
 	var old *jail.Zygote
@@ -198,7 +198,7 @@ func (b *Backend) NotForked() error {
 
 // await waits for a zygote that is being started, and for a snapshot that is being made. A session's process is worth the wait: a fork takes less
 // memory for as long as it lives.
-func (b *Backend) await(ctx context.Context, h *hall, n *nest, text string) *jail.Zygote {
+func (b *Backend) await(ctx context.Context, h *hall, n *nest, load string) *jail.Zygote {
 	t := time.NewTimer(hatchLimit)
 	defer t.Stop()
 	h.forkMu.Lock()
@@ -211,7 +211,7 @@ func (b *Backend) await(ctx context.Context, h *hall, n *nest, text string) *jai
 		case <-ctx.Done():
 		}
 	}
-	h.awaitLoad(ctx, n, text, t)
+	h.awaitLoad(ctx, n, load, t)
 	h.forkMu.Lock()
 	defer h.forkMu.Unlock()
 	return n.zygote
@@ -323,7 +323,7 @@ func (s *sandbox) forkFrom(z *jail.Zygote, ahead bool) (*jail.Child, error) {
 
 // readyFork puts a fork into a ready sandbox, where its shape has lately been
 // used for what can be forked. False: the sandbox may not be used.
-func (s *sandbox) readyFork(key, text string) bool {
+func (s *sandbox) readyFork(key, load string) bool {
 	h := s.hall
 	h.forkMu.Lock()
 	n := h.nests[key]
@@ -336,12 +336,12 @@ func (s *sandbox) readyFork(key, text string) bool {
 	if z == nil {
 		return true
 	}
-	c, err := s.fork(n, z, text == "")
+	c, err := s.fork(n, z, load == "")
 	if err != nil {
 		return errors.Is(err, jail.ErrNotForked)
 	}
 	s.child, s.childKey, s.childBorn = c, key, born
-	return s.load(c, z, text, !n.cfg.Stays) == nil
+	return s.load(c, z, load, !n.cfg.Stays) == nil
 }
 
 // run starts a command: in the fork that waits in the sandbox, in one that is
@@ -349,14 +349,14 @@ func (s *sandbox) readyFork(key, text string) bool {
 func (s *sandbox) run(ctx context.Context, p backend.Process, cmd jail.Command) (*jail.Proc, error) {
 	first := s.first()
 	key := s.forkKey(p, first)
-	text := ""
+	load := ""
 	if key != "" {
-		text = string(p.Prestart.Fork.Load)
+		load = loadKey(p.Prestart.Fork, s.spec)
 	}
 	if first {
 		next := prospect{fork: key, ahead: aheadOf(p)}
 		if s.spec.Loads != "" { // else the next program may load nothing, and what is loaded may have written files in its sandbox
-			next.load = text
+			next.load = load
 		}
 		s.b.ready.expect(shapeOf(s.spec), next)
 	}
@@ -368,10 +368,10 @@ func (s *sandbox) run(ctx context.Context, p backend.Process, cmd jail.Command) 
 	var z *jail.Zygote
 	if key != "" {
 		if n, z = s.b.nestFor(s.hall, key, p.Prestart, s.spec); n != nil && p.Prestart.Fork.Stays { //nolint:contextcheck // what it starts is nobody's call
-			z = s.b.await(ctx, s.hall, n, text)
+			z = s.b.await(ctx, s.hall, n, load)
 		}
 	}
-	if c != nil && (key == "" || s.childKey != key || s.childLoaded != "" && s.childLoaded != text || time.Since(s.childBorn) >= s.b.forkBounds.age) {
+	if c != nil && (key == "" || s.childKey != key || s.childLoaded != "" && s.childLoaded != load || time.Since(s.childBorn) >= s.b.forkBounds.age) {
 		if err := c.Drop(context.WithoutCancel(ctx)); err != nil {
 			return nil, err
 		}
@@ -388,7 +388,7 @@ func (s *sandbox) run(ctx context.Context, p backend.Process, cmd jail.Command) 
 		}
 	}
 	if c != nil {
-		if err := s.load(c, z, text, false); err != nil {
+		if err := s.load(c, z, load, false); err != nil {
 			s.b.log.Debug("a program is not forked but executed", "error", err)
 			if err = c.Drop(context.WithoutCancel(ctx)); err != nil {
 				return nil, err

@@ -4,16 +4,12 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -471,131 +467,4 @@ print(size > 1000000, 'TOKEN' in os.environ, len(found))
 		}
 	}
 	before.Same(t)
-}
-
-// serveForks is a server with forks that are deaf to everything, and with ready ones.
-func serveForks(ctx context.Context, b *process.Backend) int {
-	f := &forking{Backend: b}
-	f.hatch(ctx)
-	for range 4 {
-		sb, err := b.Open(ctx, spec("dying"))
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 2
-		}
-		p, _ := forkable(deaf)
-		r, w, _ := os.Pipe()
-		p.Stdout = w
-		if _, err := sb.Start(ctx, p); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 2
-		}
-		if line, _ := bufio.NewReader(r).ReadString('\n'); !strings.HasPrefix(line, "pid:") {
-			return 2
-		}
-	}
-	if b.Forks() < 4 || b.Pool()["zygotes"] != 1 {
-		return 2
-	}
-	fmt.Println("ready")
-	select {}
-}
-
-// TestForksDieWithTheServer that is killed: they, what they started, the zygote
-// and the ready sandboxes, also when nobody between can carry anything out.
-func TestForksDieWithTheServer(t *testing.T) {
-	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
-	for range 3 {
-		temp := t.TempDir()
-		cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
-		cmd.Env = []string{"PATH=/usr/bin:/bin", "SANDBOXMCP_TEST_SERVER=forks", "SANDBOXMCP_TEST_FORK=1", "SANDBOXMCP_TEST_TEMP=" + temp}
-		cmd.Stderr = os.Stderr
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
-			_ = cmd.Process.Kill()
-			t.Fatalf("the server does not come up: %q, %v", line, err)
-		}
-		all := below(cmd.Process.Pid)
-		if len(all) < 4*6 {
-			t.Errorf("only %d processes are there", len(all))
-		}
-		if err := cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		_ = cmd.Wait()
-		var left []int
-		for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
-			left = slices.DeleteFunc(slices.Clone(all), func(pid int) bool { return !lives(pid) })
-			if len(left) == 0 {
-				break
-			}
-		}
-		for _, pid := range left {
-			t.Errorf("process %d outlived the server by 2 s", pid)
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-		}
-	}
-}
-
-// below lists the processes below one.
-func below(pid int) (all []int) {
-	for _, c := range childrenOf(pid) {
-		all = append(append(all, c), below(c)...)
-	}
-	return all
-}
-
-func lives(pid int) bool {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return false
-	}
-	i := bytes.LastIndexByte(b, ')')
-	return len(b) > i+2 && b[i+2] != 'Z'
-}
-
-// TestForksThatEndAtOnce: the end of a fork is heard of, even when it comes before
-// init has turned from building walls to waiting for its children.
-func TestForksThatEndAtOnce(t *testing.T) {
-	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
-	b := newBackend()(t)
-	defer func() { _ = b.Close(t.Context()) }()
-	sp := spec("once")
-	hatched(t, b, sp)
-	once := func() error {
-		sb, err := b.Open(t.Context(), sp)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = sb.Close(t.Context()) }()
-		p, out := forkable("import posix; posix._exit(3)")
-		r, err := sb.Start(t.Context(), p)
-		if err != nil {
-			return err
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		defer cancel()
-		if e, err := r.Wait(ctx); err != nil || e.Code != 3 {
-			return fmt.Errorf("got %+v, %w, %s", e, err, out)
-		}
-		return nil
-	}
-	var wg sync.WaitGroup
-	for range 6 {
-		wg.Go(func() {
-			for range 60 {
-				if err := once(); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
 }

@@ -41,7 +41,7 @@ func newInterpreters(cfg Config) interpreters {
 func (i interpreters) Interpreter(ctx context.Context, l sandboxmcp.Language) (backend.Interpreter, error) {
 	in, err := i.set.Find(ctx, l)
 	return backend.Interpreter{
-		Language: in.Language, Path: in.Path, Version: in.Version, ReadOnlyDirs: in.ReadOnlyDirs,
+		Language: in.Language, Path: in.Path, Version: in.Version, Trees: backend.Trees(in.ReadOnlyDirs...),
 		Virtual: in.Virtual, TrustedForPreload: in.TrustedForPreload, TrustedSite: in.TrustedSite,
 	}, err
 }

@@ -57,7 +57,7 @@ func TestBadDirectoryIsNoReasonForWeakerWalls(t *testing.T) {
 	}
 	spec := trialSpec("bad")
 	for _, dir := range []string{"/nonexistent/directory", "relative", "/dev/null", "/proc/self/fd/999"} {
-		spec.ReadOnlyDirs = []string{dir}
+		spec.Trees = backend.Trees(dir)
 		if sb, err := b.Open(t.Context(), spec); err == nil {
 			_ = sb.Close(t.Context())
 			t.Errorf("%q is shown", dir)

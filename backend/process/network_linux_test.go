@@ -176,7 +176,7 @@ func TestNetworkIsNobodyElses(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		b.(backend.Pooler).Trim(t.Context()) // also what is ready, which would have one
+		_ = b.(backend.Pooler).Trim(t.Context()) // also what is ready, which would have one
 		if err := sb.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -76,15 +76,17 @@ func removeTree(dir string) error {
 // plainReadable is what code may read of the host in tier L1: programs and
 // libraries, and the parts of /etc that they need. Not /proc, not /etc as a
 // whole, nobody's home.
-func plainReadable(extra []string) []string {
-	all := append([]string{
+func plainReadable(extra []backend.Tree) []string {
+	all := []string{
 		"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64",
 		"/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime", "/etc/mime.types",
 		"/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/hosts", "/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/fonts",
-	}, extra...)
+	}
+	for _, t := range extra {
+		all = append(all, t.Host)
+	}
 	there := all[:0]
-	for _, entry := range all {
-		p, _ := backend.Shown(entry)
+	for _, p := range all {
 		if _, err := os.Stat(p); err == nil {
 			there = append(there, p)
 		}

@@ -3,7 +3,6 @@ package process
 import (
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -42,7 +41,7 @@ type shape struct {
 }
 
 func shapeOf(s backend.Spec) shape {
-	return shape{s.MemoryBytes, s.WorkBytes, s.WorkInodes, s.TempBytes, s.CPUCores, s.MaxTasks, s.CPUTime, s.Stays, strings.Join(s.ReadOnlyDirs, "\x00"), s.Hint, s.Loads}
+	return shape{s.MemoryBytes, s.WorkBytes, s.WorkInodes, s.TempBytes, s.CPUCores, s.MaxTasks, s.CPUTime, s.Stays, treeKey(s.Trees), s.Hint, s.Loads}
 }
 
 // stock is what is known of a shape, and what is ready of it.
@@ -409,7 +408,7 @@ func (b *Backend) fillOne() bool {
 	if !ok {
 		return false
 	}
-	h := b.standing(spec.ReadOnlyDirs)
+	h := b.standing(spec.Trees)
 	if h == nil { // none is made only for this
 		b.ready.stop()
 		return false
@@ -431,11 +430,12 @@ func (b *Backend) fillOne() bool {
 }
 
 // standing is a jail in which a sandbox of tier L2 or better has been judged good.
-func (b *Backend) standing(dirs []string) *hall {
+func (b *Backend) standing(trees []backend.Tree) *hall {
+	whole, _ := split(trees)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, h := range b.halls {
-		if h.Mode() != jail.ModePlain && h.seen.Load() != nil && h.Covers(dirs) {
+		if h.Mode() != jail.ModePlain && h.seen.Load() != nil && h.Covers(whole) {
 			return h
 		}
 	}

@@ -72,7 +72,7 @@ func TestReadyByUse(t *testing.T) {
 	for name, change := range map[string]func(*backend.Spec){
 		"memory": func(s *backend.Spec) { s.MemoryBytes++ }, "cores": func(s *backend.Spec) { s.CPUCores = 0.5 }, "tasks": func(s *backend.Spec) { s.MaxTasks++ },
 		"cpu time": func(s *backend.Spec) { s.CPUTime = time.Minute }, "work": func(s *backend.Spec) { s.WorkBytes /= 2 }, "inodes": func(s *backend.Spec) { s.WorkInodes++ },
-		"temp": func(s *backend.Spec) { s.TempBytes /= 2 }, "directories": func(s *backend.Spec) { s.ReadOnlyDirs = []string{t.TempDir()} },
+		"temp": func(s *backend.Spec) { s.TempBytes /= 2 }, "directories": func(s *backend.Spec) { s.Trees = backend.Trees(t.TempDir()) },
 	} {
 		sp := spec("other")
 		change(&sp)

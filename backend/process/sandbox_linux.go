@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -53,6 +52,9 @@ type sandbox struct {
 	net    network         // what it was given of a way out
 	effort *backend.Effort // bounds the server's time for it
 
+	attaching sync.Mutex  // held while trees are attached
+	trees     []jail.Tree // that are attached; guarded by attaching
+
 	closeOnce sync.Once
 	closeErr  error
 
@@ -85,7 +87,7 @@ func (b *Backend) build(h *hall, spec backend.Spec, ahead bool) (*sandbox, error
 	tree, mode := b.tree, h.Mode()
 	b.mu.Unlock()
 	cfg := jail.SlotConfig{
-		Effort:   s.effort,
+		Effort:   effort{s.effort},
 		WantProc: tree == nil && mode != jail.ModePlain,
 		Size: jail.Size{
 			WorkBytes: min(spec.WorkBytes, spec.MemoryBytes/2), WorkInodes: spec.WorkInodes, TempBytes: spec.TempBytes,
@@ -110,8 +112,17 @@ func (b *Backend) build(h *hall, spec backend.Spec, ahead bool) (*sandbox, error
 	if tree == nil {
 		pin(s.slot.PID(), spec.CPUCores)
 	}
+	if err = s.attachFirst(); err != nil {
+		_ = s.end()
+		return nil, err
+	}
 	return s, nil
 }
+
+// effort bounds the server's time for what init says.
+type effort struct{ *backend.Effort }
+
+func (e effort) Pace() { e.Effort.Pace(backend.CostExit) }
 
 // limit arranges for the sandbox's control group: made while the walls go up
 // where init enters it itself (version 1), before where it is born in it. done
@@ -156,7 +167,7 @@ func (s *sandbox) settle(mode jail.Mode, cfg *jail.SlotConfig) error {
 	if s.lock, err = claim(root); err != nil {
 		return err
 	}
-	p := &jail.Place{UID: -1, Work: filepath.Join(root, "data"), Temp: filepath.Join(root, "tmp"), Program: filepath.Join(root, "program"), Readable: plainReadable(s.spec.ReadOnlyDirs)}
+	p := &jail.Place{UID: -1, Work: filepath.Join(root, "data"), Temp: filepath.Join(root, "tmp"), Program: filepath.Join(root, "program"), Readable: plainReadable(s.spec.Trees)}
 	if os.Geteuid() == 0 {
 		s.b.mu.Lock()
 		s.b.nextPlain++
@@ -198,7 +209,7 @@ func (s *sandbox) Start(ctx context.Context, p backend.Process) (backend.Running
 	if err = putProgram(s.slot.Dirs[jail.DirProgram], s.slot.UID(), p.Program); err != nil {
 		return nil, fmt.Errorf("start process: %w", err)
 	}
-	st, err := openPipes(s.slot.UID(), p.Stdin, privateOf(p), s.effort)
+	st, err := openPipes(s.slot.UID(), p.Stdin, p.OpenStdin, privateOf(p), s.effort)
 	if err != nil {
 		s.b.refused(err)
 		return nil, fmt.Errorf("start process: %w", err)
@@ -547,74 +558,4 @@ func pinAs(pid, other int) {
 	if unix.SchedGetaffinity(other, &set) == nil {
 		_ = unix.SchedSetaffinity(pid, &set)
 	}
-}
-
-// running is a started process.
-type running struct {
-	s     *sandbox
-	proc  *jail.Proc
-	pipes *pipes
-}
-
-// Interrupt sends SIGINT to the process and its group.
-func (r *running) Interrupt(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return r.proc.SignalGroup(int(unix.SIGINT))
-}
-
-// Signal sends a signal to the process alone.
-func (r *running) Signal(ctx context.Context, n int) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return r.proc.Signal(n)
-}
-
-// Channel is our end of the private stream.
-func (r *running) Channel() io.ReadWriteCloser {
-	if r.pipes.channel == nil {
-		return nil
-	}
-	return r.pipes.channel
-}
-
-// Wait waits for the process to end.
-func (r *running) Wait(ctx context.Context) (backend.Exit, error) {
-	select {
-	case <-ctx.Done():
-		return backend.Exit{}, ctx.Err()
-	case <-r.proc.Done():
-	}
-	e, err := r.proc.Exit()
-	if err != nil {
-		return backend.Exit{}, err
-	}
-	r.s.watch.ended(e)
-	switch {
-	case e.Killed:
-		return backend.Exit{Signal: int(unix.SIGKILL), Lost: true}, nil
-	case e.Status.Signaled():
-		return backend.Exit{Signal: int(e.Status.Signal())}, nil
-	default:
-		return backend.Exit{Code: e.Status.ExitStatus()}, nil
-	}
-}
-
-// Flush hands on what is in the streams now.
-func (r *running) Flush(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	err := r.pipes.flush()
-	r.s.b.refused(err)
-	return err
-}
-
-// Drain waits until the streams are read to their end.
-func (r *running) Drain(ctx context.Context) error {
-	err := r.pipes.drain(ctx)
-	r.s.b.refused(err)
-	return err
 }

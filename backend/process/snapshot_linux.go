@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp/backend"
@@ -16,7 +17,9 @@ import (
 
 // load is the state of one Fork.Load for one nest. The hall's forkMu guards it.
 type load struct {
+	key    string
 	text   string
+	trees  []backend.Tree // that are attached to the sandboxes
 	check  func(context.Context) error
 	uses   int
 	making chan struct{} // closed when the attempt has ended; nil: none is under way
@@ -34,19 +37,32 @@ func loadSpec() backend.Spec {
 	}
 }
 
-// wantsLocked notes that a process loads something.
-func (n *nest) wantsLocked(f *backend.Fork) {
+// loadKey names what a fork loads in a sandbox of a Spec; empty: nothing. The same text
+// loads something else where other trees are attached.
+func loadKey(f *backend.Fork, spec backend.Spec) string {
 	if len(f.Load) == 0 {
+		return ""
+	}
+	return string(f.Load) + "\x00" + treeKey(attachedTo(spec))
+}
+
+func attachedTo(spec backend.Spec) []backend.Tree {
+	return slices.DeleteFunc(slices.Clone(spec.Trees), func(t backend.Tree) bool { return !attached(t) })
+}
+
+// wantsLocked notes that a process loads something.
+func (n *nest) wantsLocked(f *backend.Fork, spec backend.Spec) {
+	key := loadKey(f, spec)
+	if key == "" {
 		return
 	}
-	text := string(f.Load)
-	i := n.loads[text]
+	i := n.loads[key]
 	if i == nil {
 		if len(n.loads) >= loadsMost {
 			return
 		}
-		i = &load{text: text}
-		n.loads[text] = i
+		i = &load{key: key, text: string(f.Load), trees: attachedTo(spec)}
+		n.loads[key] = i
 	}
 	i.check = f.Loaded
 	i.uses++
@@ -59,14 +75,14 @@ func (b *Backend) loadLocked(h *hall, n *nest) {
 		return
 	}
 	for _, i := range n.loads {
-		if i.uses < 2 && !n.cfg.Stays || i.making != nil || n.zygote.Snapshot(i.text) != nil || time.Since(i.failed) < b.forkBounds.rest || !b.begin() {
+		if i.uses < 2 && !n.cfg.Stays || i.making != nil || n.zygote.Snapshot(i.key) != nil || time.Since(i.failed) < b.forkBounds.rest || !b.begin() {
 			continue
 		}
 		i.making = make(chan struct{})
-		z, check := n.zygote, i.check
+		z, todo := n.zygote, *i
 		go func() {
 			defer b.builds.Done()
-			err := b.makeSnapshot(h, z, i.text, check)
+			err := b.makeSnapshot(h, z, todo)
 			if err != nil {
 				b.log.Debug("no snapshot is made", "error", err)
 			}
@@ -86,31 +102,31 @@ func (b *Backend) loadLocked(h *hall, n *nest) {
 
 // makeSnapshot executes a Load and keeps the snapshot with the zygote, once a fork has
 // taken it over in a sandbox of its own.
-func (b *Backend) makeSnapshot(h *hall, z *jail.Zygote, text string, check func(context.Context) error) error {
+func (b *Backend) makeSnapshot(h *hall, z *jail.Zygote, l load) error {
 	ctx := context.Background() //nolint:forbidigo // it is nobody's call
-	snapshot, err := b.saved(ctx, h, z, text)
-	if err == nil && check != nil {
-		err = check(ctx)
+	snapshot, err := b.saved(ctx, h, z, l)
+	if err == nil && l.check != nil {
+		err = l.check(ctx)
 	}
 	if err == nil {
-		err = b.tryLoad(h, z, snapshot)
+		err = b.tryLoad(h, z, l, snapshot)
 	}
 	if err != nil {
 		snapshot.Close()
 		return err
 	}
-	z.Keep(text, snapshot)
+	z.Keep(l.key, snapshot)
 	return nil
 }
 
 // saved has a fork execute a Load in a sandbox of its own.
-func (b *Backend) saved(ctx context.Context, h *hall, z *jail.Zygote, text string) (*jail.Snapshot, error) {
-	s, c, err := b.forkAlone(h, z)
+func (b *Backend) saved(ctx context.Context, h *hall, z *jail.Zygote, l load) (*jail.Snapshot, error) {
+	s, c, err := b.forkAlone(h, z, l.trees) //nolint:contextcheck // it is nobody's call
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = s.end() }()
-	if err = c.Save([]byte(text)); err != nil {
+	if err = c.Save([]byte(l.text)); err != nil {
 		return nil, err
 	}
 	if err = s.killAll(); err != nil {
@@ -129,8 +145,8 @@ func (b *Backend) saved(ctx context.Context, h *hall, z *jail.Zygote, text strin
 }
 
 // tryLoad loads a snapshot in a sandbox of its own.
-func (b *Backend) tryLoad(h *hall, z *jail.Zygote, snapshot *jail.Snapshot) error {
-	s, c, err := b.forkAlone(h, z)
+func (b *Backend) tryLoad(h *hall, z *jail.Zygote, l load, snapshot *jail.Snapshot) error {
+	s, c, err := b.forkAlone(h, z, l.trees)
 	if err != nil {
 		return err
 	}
@@ -139,8 +155,10 @@ func (b *Backend) tryLoad(h *hall, z *jail.Zygote, snapshot *jail.Snapshot) erro
 }
 
 // forkAlone makes a fork in a sandbox that is used for nothing else.
-func (b *Backend) forkAlone(h *hall, z *jail.Zygote) (*sandbox, *jail.Child, error) {
-	s, err := b.build(h, loadSpec(), true)
+func (b *Backend) forkAlone(h *hall, z *jail.Zygote, trees []backend.Tree) (*sandbox, *jail.Child, error) {
+	spec := loadSpec()
+	spec.Trees = trees
+	s, err := b.build(h, spec, true)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -155,10 +173,10 @@ func (b *Backend) forkAlone(h *hall, z *jail.Zygote) (*sandbox, *jail.Child, err
 }
 
 // awaitLoad waits for a snapshot that is being made, until ctx or t ends.
-func (h *hall) awaitLoad(ctx context.Context, n *nest, text string, t *time.Timer) {
+func (h *hall) awaitLoad(ctx context.Context, n *nest, key string, t *time.Timer) {
 	h.forkMu.Lock()
 	var making chan struct{}
-	if i := n.loads[text]; i != nil {
+	if i := n.loads[key]; i != nil {
 		making = i.making
 	}
 	h.forkMu.Unlock()
@@ -172,23 +190,23 @@ func (h *hall) awaitLoad(ctx context.Context, n *nest, text string, t *time.Time
 	}
 }
 
-// load has a fork load the snapshot that its zygote has for a text, if there is one. On
-// error the sandbox has to be cleared before anything runs in it.
-func (s *sandbox) load(c *jail.Child, z *jail.Zygote, text string, ahead bool) error {
-	if text == "" || z == nil || !c.Same(z) || c.Loaded() {
+// load has a fork take over the snapshot that its zygote has under a key, if there is
+// one. On error the sandbox has to be cleared before anything runs in it.
+func (s *sandbox) load(c *jail.Child, z *jail.Zygote, key string, ahead bool) error {
+	if key == "" || z == nil || !c.Same(z) || c.Loaded() {
 		return nil
 	}
-	snapshot := z.Snapshot(text)
+	snapshot := z.Snapshot(key)
 	if snapshot == nil {
 		return nil
 	}
 	err := c.Load(snapshot, ahead)
 	if err == nil {
-		s.childLoaded = text
+		s.childLoaded = key
 		return nil
 	}
 	if !s.gone() { // the snapshot is at fault, and not the end of the sandbox
-		s.hall.forgetLoad(z, text)
+		s.hall.forgetLoad(z, key)
 		s.b.log.Warn("a snapshot is discarded", "error", err)
 	}
 	return err
@@ -196,12 +214,12 @@ func (s *sandbox) load(c *jail.Child, z *jail.Zygote, text string, ahead bool) e
 
 // forgetLoad discards a snapshot that could not be loaded. It is not made again for a
 // while.
-func (h *hall) forgetLoad(z *jail.Zygote, text string) {
+func (h *hall) forgetLoad(z *jail.Zygote, key string) {
 	h.forkMu.Lock()
 	defer h.forkMu.Unlock()
-	z.Keep(text, nil)
+	z.Keep(key, nil)
 	for _, n := range h.nests {
-		if i := n.loads[text]; i != nil && n.zygote == z {
+		if i := n.loads[key]; i != nil && n.zygote == z {
 			i.failed = time.Now()
 		}
 	}

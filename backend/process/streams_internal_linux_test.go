@@ -42,7 +42,7 @@ func TestDrainAndFlushTellAReadError(t *testing.T) {
 
 // TestDrainSucceedsAtTheEndOfTheStreams: end of file is none.
 func TestDrainSucceedsAtTheEndOfTheStreams(t *testing.T) {
-	p, err := openPipes(os.Geteuid(), nil, channelBoth, nil)
+	p, err := openPipes(os.Geteuid(), nil, false, channelBoth, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func TestADescriptorThatIsNotWatchedIsNotHandedOut(t *testing.T) {
 // server, which the kernel closes there.
 func TestNoStreamOfAProcessIsASocket(t *testing.T) {
 	for _, which := range []private{noChannel, channelFrom, channelBoth} {
-		p, err := openPipes(os.Geteuid(), make([]byte, 1<<20), which, nil) // more than fits, so that it stays open
+		p, err := openPipes(os.Geteuid(), make([]byte, 1<<20), false, which, nil) // more than fits, so that it stays open
 		if err != nil {
 			t.Fatal(err)
 		}

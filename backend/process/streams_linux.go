@@ -22,6 +22,7 @@ type pipes struct {
 	channel *channel // nil when there is none
 	copies  sync.WaitGroup
 	ours    []*os.File
+	stdin   *inflow // nil: it does not stay open
 	outputs []*output
 	effort  *backend.Effort // of the sandbox
 
@@ -201,9 +202,9 @@ func privateOf(p backend.Process) private {
 // openPipes makes all streams. Output waits in them until carry. uid is the host user
 // of the sandbox: its programs may reopen their streams by name only if these belong to
 // it.
-func openPipes(uid int, stdin []byte, which private, effort *backend.Effort) (*pipes, error) {
+func openPipes(uid int, stdin []byte, stays bool, which private, effort *backend.Effort) (*pipes, error) {
 	p := &pipes{effort: effort}
-	err := p.input(stdin)
+	err := p.input(stdin, stays)
 	if err == nil {
 		err = p.output(uid)
 	}
@@ -221,8 +222,8 @@ func openPipes(uid int, stdin []byte, which private, effort *backend.Effort) (*p
 	return p, nil
 }
 
-func (p *pipes) input(data []byte) error {
-	if data == nil {
+func (p *pipes) input(data []byte, stays bool) error {
+	if data == nil && !stays {
 		fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		p.theirs = append(p.theirs, fd)
 		return err
@@ -232,6 +233,10 @@ func (p *pipes) input(data []byte) error {
 		return err
 	}
 	p.theirs, p.ours = append(p.theirs, r), append(p.ours, w)
+	if stays {
+		p.stdin = newInflow(w, data)
+		return nil
+	}
 	p.copies.Go(func() {
 		_, _ = w.Write(data) // a program that does not read it all is no failure of ours
 		_ = w.Close()

@@ -48,7 +48,7 @@ func TestVirtualEnvironmentOfAProject(t *testing.T) {
 	b := newBackend()(t)
 	defer func() { _ = b.Close(t.Context()) }()
 	shows := spec("project")
-	shows.ReadOnlyDirs = shown
+	shows.Trees = backend.Trees(shown...)
 	sb, err := b.Open(t.Context(), shows)
 	if err != nil {
 		t.Fatal(err)

@@ -31,7 +31,7 @@
 // 32-bit words. Descriptors travel as SCM_RIGHTS. Version 1.
 //
 //	server → builder   'B' | spawners<<24, script; descriptors: spawners' sockets, then the script's
-//	builder → server   'R' n results…; or 'E' call errno, and the end
+//	builder → server   'R' n results…; descriptors: mount namespaces (attach_linux.go); or 'E' call errno, and the end
 //
 //	server → spawner   'N': a request for a sandbox follows; make its network namespace now (no answer)
 //	server → spawner   'M' mode flags outer inner, script; descriptors: init's control socket, [network namespace], [cgroup], the script's
@@ -41,9 +41,9 @@
 //	server → spawner   'C'; descriptor: a network namespace
 //	spawner → server   'C' 1: no socket lives in it; or 'C' 0
 //
-//	server → spawner   'M' as above, with the mode of a process that ends after its script; descriptors: its socket, a sandbox's pidfd
+//	server → spawner   'M' as above, of the mode that ends with its script; descriptors: its socket, then the script's
 //	spawner → server   'S' pid; descriptor: pidfd; or 'E' errno
-//	its fork → server  'R'; descriptors: sockets in the sandbox's network namespace; or 'E' call errno
+//	its fork → server  'R'; descriptors that the script gave, such as sockets in a sandbox's network namespace; or 'E' call errno
 //
 //	server → init      'S' tag argc envc limits, directory, argv, envp; descriptors become 0, 1, 2, 3 …
 //	init → server      'P' tag pid; or 'F' tag errno (also after 'P', when the program could not be executed)

@@ -14,7 +14,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/spare"
 )
 
@@ -39,17 +38,23 @@ const (
 // Config describes a jail.
 type Config struct {
 	Mode     Mode
-	FirstUID int      // ModeRoot: first of idsPerBlock host user ids that no other process uses
-	ReadOnly []string // directories that sandboxes see besides the system's own; syntax as in backend.Spec
-	Filter   []byte   // seccomp program that every sandbox loads
-	Entering []byte   // seccomp program of zygotes: allows what Filter allows, and setns. Their forks keep it and add Filter. Empty: no zygotes
-	Cgroup   int      // directory of the cgroup v2 group that the builder starts in; 0: the server's group
-	Spawners int      // how many sandboxes can be built at once; 0: one per processor
-	Keep     int      // how many unused network namespaces of closed sandboxes are kept for new ones; 0: none
+	FirstUID int    // ModeRoot: first of idsPerBlock host user ids that no other process uses
+	ReadOnly []Tree // what all sandboxes see besides the system's own directories
+	Filter   []byte // seccomp program that every sandbox loads
+	Entering []byte // seccomp program of zygotes: allows what Filter allows, and setns. Their forks keep it and add Filter. Empty: no zygotes
+	Cgroup   int    // directory of the cgroup v2 group that the builder starts in; 0: the server's group
+	Spawners int    // how many sandboxes can be built at once; 0: one per processor
+	Keep     int    // how many unused network namespaces of closed sandboxes are kept for new ones; 0: none
 
 	bare    bool          // the kernel makes no overlay here: trees shown at another path are bind mounts, and mountinfo shows their host path
 	off     map[wall]bool // tests only: walls left out
 	without uint64        // tests only: namespaces that a sandbox does not get
+}
+
+// Tree is a directory, or file, of the host that sandboxes see read-only.
+type Tree struct {
+	Host   string
+	Inside string // where it is seen; absolute
 }
 
 // Jail makes sandboxes of one mode with one view of the host's files. Its
@@ -66,6 +71,7 @@ type Jail struct {
 	spawners chan int
 	done     chan struct{}
 	networks *spare.Shelf[int] // network namespaces in which no socket was ever made; nil: none are kept
+	gallery  gallery           // of what is attached to sandboxes
 
 	mu      sync.Mutex
 	scripts map[plan0]*encoded // scripts of inits that were built before
@@ -165,29 +171,30 @@ func (j *Jail) build(spawners int) error {
 	}
 	s := &script{}
 	if j.cfg.Mode != ModePlain {
-		trees := map[string]int{}
+		trees := map[Tree]int{}
 		if j.cfg.Mode == ModeRoot { // the builder is not root on the host and may lack access: the server opens the directories
-			for _, dir := range j.cfg.ReadOnly {
-				host, _ := backend.Shown(dir)
-				fd, err := openTree(host)
+			for _, t := range j.cfg.ReadOnly {
+				fd, err := openTree(t.Host)
 				if err != nil {
 					closeAll(sockets...)
 					return err
 				}
-				trees[dir] = len(passedFDs)
+				trees[t] = len(passedFDs)
 				passedFDs = append(passedFDs, fd)
 			}
 		}
-		s = templateScript(j.cfg.ReadOnly, trees, !j.cfg.bare)
+		s = templateScript(j.cfg.ReadOnly, trees, !j.cfg.bare, j.cfg.Mode == ModeUser)
 	}
 	p, err := s.encode(nil, 'B'|uint32(spawners)<<24)
 	if err == nil {
 		err = send(j.control, p, passedFDs...)
 	}
 	var answer []byte
+	var views []int
 	if err == nil {
-		answer, _, err = receive(j.control, make([]byte, 256))
+		answer, views, err = receive(j.control, make([]byte, 256))
 	}
+	j.gallery.hold(views)
 	switch {
 	case err != nil:
 	case len(answer) == 0:
@@ -300,12 +307,11 @@ func (j *Jail) reap() {
 // Done returns a channel that is closed when the jail and every sandbox in it have ended.
 func (j *Jail) Done() <-chan struct{} { return j.done }
 
-// Covers reports whether every entry of dirs is an entry of Config.ReadOnly, or
-// lies below one and is shown at its own path.
-func (j *Jail) Covers(dirs []string) bool {
-	for _, d := range dirs {
-		if !slices.ContainsFunc(j.cfg.ReadOnly, func(have string) bool {
-			return d == have || strings.HasPrefix(d, have+"/") && !strings.Contains(d, "\x00")
+// Covers reports whether sandboxes of the jail see all the trees, without one being attached.
+func (j *Jail) Covers(trees []Tree) bool {
+	for _, t := range trees {
+		if !slices.ContainsFunc(j.cfg.ReadOnly, func(have Tree) bool {
+			return t == have || t.Host == t.Inside && have.Host == have.Inside && strings.HasPrefix(t.Host, have.Host+"/")
 		}) {
 			return false
 		}
@@ -377,6 +383,7 @@ func (j *Jail) Close() error {
 	if first {
 		j.mu.Lock()
 		j.gone = true
+		j.gallery.close()
 		closeAll(j.pidfd)
 		for more := true; more; { // a Turn may hold one; giveBack closes it
 			select {

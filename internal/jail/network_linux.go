@@ -66,15 +66,6 @@ func (s *Slot) Sockets(ctx context.Context, want []Socket) ([]int, error) {
 	if j.cfg.Mode == ModePlain || len(want) == 0 || len(want) > MaxSockets {
 		return nil, errors.ErrUnsupported
 	}
-	sc := socketScript(want)
-	packet, err := sc.encode(make([]byte, makeHead), 'B')
-	if err != nil {
-		return nil, err
-	}
-	le := binary.LittleEndian
-	le.PutUint32(packet[0:], 'M')
-	le.PutUint32(packet[4:], modePlain|modeOnce)
-	le.PutUint32(packet[24:], makeHead)
 	s.mu.Lock()
 	dead := s.dead
 	s.sockets, s.egress = true, true
@@ -82,33 +73,18 @@ func (s *Slot) Sockets(ctx context.Context, want []Socket) ([]int, error) {
 	if dead {
 		return nil, ErrEnded
 	}
-	ours, theirs, err := pair()
-	if err != nil {
-		return nil, err
-	}
-	defer closeAll(ours)
-	worker := &Slot{jail: j, pidfd: -1, network: -1}
-	select {
-	case w := <-j.spawners:
-		err = worker.spawn(w, packet, []int{theirs, s.pidfd}, func() error { return nil })
-		j.giveBack(w)
-	case <-ctx.Done():
+	fds, err := j.once(ctx.Done(), socketScript(want), s.gone, s.pidfd)
+	switch {
+	case errors.Is(err, ErrStopped):
 		err = ctx.Err()
-	case <-s.gone:
-		err = ErrEnded
-	case <-j.done:
-		err = ErrEnded
-	}
-	closeAll(theirs, worker.pidfd)
-	if err != nil {
-		return nil, err
-	}
-	fds, err := takeSockets(ours, sc, len(want))
-	if err == nil {
-		err = s.verifySockets(fds)
-	}
-	if errors.Is(err, unix.EPERM) && waitPidfd(s.pidfd, time.Second) == nil {
+	case errors.Is(err, unix.EPERM) && waitPidfd(s.pidfd, time.Second) == nil:
 		err = ErrEnded // the kernel lets nobody enter the namespaces of a process that is exiting
+	case errors.Is(err, unix.EADDRINUSE):
+		err = fmt.Errorf("%w: %w", ErrPortTaken, err)
+	case err == nil && len(fds) != len(want):
+		err = fmt.Errorf("got %d sockets, want %d", len(fds), len(want))
+	case err == nil:
+		err = s.verifySockets(fds)
 	}
 	if err != nil {
 		closeAll(fds...)
@@ -119,25 +95,6 @@ func (s *Slot) Sockets(ctx context.Context, want []Socket) ([]int, error) {
 
 // ErrPortTaken means that a program of the sandbox uses the port.
 var ErrPortTaken = errors.New("a program in the sandbox has the port")
-
-// takeSockets waits for the n sockets that the script sc makes.
-func takeSockets(from int, sc *script, n int) ([]int, error) {
-	var b [256]byte
-	answer, fds, err := receive(from, b[:])
-	switch {
-	case err != nil:
-	case len(answer) == 0:
-		err = errors.New("the process that makes sockets has ended")
-	case word(answer, 0) == 'E':
-		err = sc.failure(word(answer, 1), word(answer, 2))
-		if unix.Errno(word(answer, 2)) == unix.EADDRINUSE {
-			err = fmt.Errorf("%w: %w", ErrPortTaken, err)
-		}
-	case word(answer, 0) != 'R' || len(fds) != n:
-		err = fmt.Errorf("got %d sockets, want %d", len(fds), n)
-	}
-	return fds, err
-}
 
 // verifySockets fails unless the kernel says that the sockets are in the sandbox's
 // network namespace.
@@ -268,4 +225,43 @@ func (s *Slot) MayHaveSockets() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.sockets
+}
+
+// Connect makes a TCP connection from inside the sandbox to one of its ports. The
+// descriptor is the caller's, non-blocking; the connection may still be in the making.
+// A sandbox in which one was made leaves its network namespace to nobody. It may not be
+// called after Close.
+func (s *Slot) Connect(stop <-chan struct{}, port int) (int, error) {
+	j := s.jail
+	if j.cfg.Mode == ModePlain {
+		return -1, errors.ErrUnsupported
+	}
+	s.mu.Lock()
+	dead := s.dead
+	s.sockets = true
+	s.mu.Unlock()
+	if dead {
+		return -1, ErrEnded
+	}
+	sc := &script{}
+	sc.do("enter the network namespace", unix.SYS_SETNS, passed(0), num(unix.CLONE_NEWNET))
+	address := make([]byte, 16) // struct sockaddr_in
+	binary.NativeEndian.PutUint16(address, unix.AF_INET)
+	binary.BigEndian.PutUint16(address[2:], uint16(port))
+	copy(address[4:], []byte{127, 0, 0, 1})
+	fd := sc.keep("make a socket", unix.SYS_SOCKET, num(unix.AF_INET), num(unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK), num(0))
+	sc.try("connect", unix.SYS_CONNECT, fd.arg(), sc.bytes(address), num(len(address)))
+	sc.give(fd)
+	fds, err := j.once(stop, sc, s.gone, s.pidfd)
+	if err == nil && len(fds) != 1 {
+		err = fmt.Errorf("%d sockets were made, not 1", len(fds))
+	}
+	if err == nil {
+		err = s.verifySockets(fds)
+	}
+	if err != nil {
+		closeAll(fds...)
+		return -1, err
+	}
+	return fds[0], nil
 }

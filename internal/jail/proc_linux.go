@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
 // Command is a program to start in a sandbox.
@@ -164,7 +162,7 @@ func (s *Slot) read() {
 			break
 		}
 		if s.packet(b[:n]) {
-			s.effort.Pace(backend.CostExit)
+			s.effort.Pace()
 		}
 	}
 	s.mu.Lock()

@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
 // SlotConfig describes one sandbox.
@@ -24,8 +22,22 @@ type SlotConfig struct {
 	Cgroup   int                   // directory of the cgroup v2 group that init starts in; 0: none
 	WantProc bool                  // open /dev/shm and /proc of the sandbox, for a server that watches memory itself
 	Plain    *Place                // ModePlain only
-	Effort   *backend.Effort       // bounds the server's time for init's messages; nil: no bound
+	Effort   Effort                // bounds the server's time for init's messages; nil: no bound
 }
+
+// Effort bounds the server's time for one sandbox.
+type Effort interface {
+	// Pace is called after each process that has ended, and may rest.
+	Pace()
+
+	// Free suspends the bound, and ends a rest, until done is called.
+	Free() (done func())
+}
+
+type noEffort struct{}
+
+func (noEffort) Pace()               {}
+func (noEffort) Free() (done func()) { return func() {} }
 
 // Place holds the host directories of a sandbox of ModePlain.
 type Place struct {
@@ -48,7 +60,7 @@ type Slot struct {
 	results []int32
 	probes  probes
 	size    Size
-	effort  *backend.Effort
+	effort  Effort
 	rules   int    // descriptor of the Landlock ruleset; -1: none
 	network int    // descriptor of the network namespace, if a later sandbox may reuse it; else -1
 	Dirs    [5]int // descriptors of the sandbox's directories, see DirWork; -1: absent
@@ -141,6 +153,9 @@ func (t *Turn) New(cfg SlotConfig) (*Slot, error) {
 	ours, theirs, err := pair()
 	if err != nil {
 		return nil, err
+	}
+	if cfg.Effort == nil {
+		cfg.Effort = noEffort{}
 	}
 	s := &Slot{
 		jail: j, pidfd: -1, rules: -1, size: cfg.Size, network: t.network, effort: cfg.Effort, probes: enc.probes, tasks: cfg.Size.MaxTasks + 1, Dirs: [5]int{-1, -1, -1, -1, -1},

@@ -10,8 +10,6 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
 // The root that every sandbox of a jail starts from is made once, in the
@@ -64,12 +62,18 @@ type tree struct {
 
 const readOnly = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 
-// templateScript returns the script that makes the template root. extra are the
-// entries of Config.ReadOnly. passedTrees maps those that the server has opened to the
-// index of their descriptor; the builder opens the others. cover mounts a directory
-// that is shown at another path as an overlay, which hides its host path.
-func templateScript(extra []string, passedTrees map[string]int, cover bool) *script {
+// templateScript returns the script that makes the template root. extra are the trees
+// of Config.ReadOnly. passedTrees maps those that the server has opened to the index of
+// their descriptor; the builder opens the others. cover mounts a directory that is shown
+// at another path as an overlay, which hides its host path. With view, the script returns
+// the builder's first mount namespace, which has the host's files. It always returns the
+// gallery last.
+func templateScript(extra []Tree, passedTrees map[Tree]int, cover, view bool) *script {
 	s := &script{}
+	if view {
+		s.give(s.keep("open the host's view", unix.SYS_OPENAT, num(unix.AT_FDCWD), s.str(ownMounts), num(unix.O_RDONLY|unix.O_CLOEXEC), num(0)))
+		s.do("unshare", unix.SYS_UNSHARE, num(unix.CLONE_NEWNS))
+	}
 	s.mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
 	// the builder's own /proc: spawners write id maps through it, and a sandbox may mount a new /proc only if a fully visible one exists
 	s.mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
@@ -97,14 +101,13 @@ func templateScript(extra []string, passedTrees map[string]int, cover bool) *scr
 			open(p, p, readOnly)
 		}
 	}
-	for _, entry := range extra {
-		host, inside := backend.Shown(entry)
-		if i, ok := passedTrees[entry]; ok {
-			trees = append(trees, tree{path: host, inside: inside, attr: readOnly, handle: passed(i)})
+	for _, t := range extra {
+		if i, ok := passedTrees[t]; ok {
+			trees = append(trees, tree{path: t.Host, inside: t.Inside, attr: readOnly, handle: passed(i)})
 		} else {
-			open(host, inside, readOnly)
+			open(t.Host, t.Inside, readOnly)
 		}
-		trees[len(trees)-1].covered = cover && host != inside
+		trees[len(trees)-1].covered = cover && t.Host != t.Inside
 	}
 	for _, d := range devices {
 		open("/dev/"+d, "/dev/"+d, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC)
@@ -119,6 +122,7 @@ func templateScript(extra []string, passedTrees map[string]int, cover bool) *scr
 	s.fill(trees, links, proc)
 	s.copyFiles(copies)
 	s.mount("", "/", "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "")
+	s.gallery()
 	return s
 }
 
@@ -138,7 +142,7 @@ func (s *script) copyFiles(paths []string) {
 // fill populates the new root, which is the process's root already.
 func (s *script) fill(trees []tree, links [][2]string, proc reg) {
 	made := map[string]bool{}
-	for _, d := range []string{"/etc", "/proc", "/tmp", "/run", "/mnt/data", "/dev"} {
+	for _, d := range []string{"/etc", "/proc", "/tmp", "/run", "/mnt/data", "/dev", AttachDir} {
 		s.mkdirs(d, made)
 	}
 	for _, l := range links {
@@ -174,17 +178,22 @@ func (s *script) graft(t tree, made map[string]bool) {
 		s.mkdirs(filepath.Dir(t.inside), made)
 		s.file(t.inside, "")
 	}
-	// struct mount_attr: set, clear, propagation, user namespace
-	attr := binary.LittleEndian.AppendUint64(nil, t.attr)
-	attr = binary.LittleEndian.AppendUint64(attr, 0)
-	attr = binary.LittleEndian.AppendUint64(attr, unix.MS_PRIVATE)
-	attr = binary.LittleEndian.AppendUint64(attr, 0)
-	s.do("protect "+t.inside, unix.SYS_MOUNT_SETATTR, t.handle, s.str(""), num(unix.AT_EMPTY_PATH|unix.AT_RECURSIVE), s.bytes(attr), num(len(attr)))
+	s.protect(t.handle, t.inside, t.attr)
 	if t.covered && isDir {
-		s.cover(t)
+		s.cover(t.handle, t.inside, coverDir)
 		return
 	}
 	s.moveMount(t.handle, t.inside)
+}
+
+// protect sets the attributes of a detached tree and of all mounts in it.
+func (s *script) protect(handle arg, name string, set uint64) {
+	// struct mount_attr: set, clear, propagation, user namespace
+	attr := binary.LittleEndian.AppendUint64(nil, set)
+	attr = binary.LittleEndian.AppendUint64(attr, 0)
+	attr = binary.LittleEndian.AppendUint64(attr, unix.MS_PRIVATE)
+	attr = binary.LittleEndian.AppendUint64(attr, 0)
+	s.do("protect "+name, unix.SYS_MOUNT_SETATTR, handle, s.str(""), num(unix.AT_EMPTY_PATH|unix.AT_RECURSIVE), s.bytes(attr), num(len(attr)))
 }
 
 // Directories of the template that are empty while graft runs.
@@ -198,12 +207,13 @@ var errCover = errors.New("no overlay")
 
 // cover mounts a tree as the lower directory of a read-only overlay. The mount table
 // shows a bind mount with its path on the host, and an overlay with the root "/". An
-// overlay without an upper directory needs two lower ones.
-func (s *script) cover(t tree) {
-	s.moveMount(t.handle, coverDir)
-	s.do("cover "+t.inside, unix.SYS_MOUNT, s.str("packages"), s.str(t.inside), s.str("overlay"),
-		num(unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV), s.str("lowerdir="+coverDir+":"+emptyDir))
-	s.do("detach "+coverDir, unix.SYS_UMOUNT2, s.str(coverDir), num(unix.MNT_DETACH))
+// overlay without an upper directory needs two lower ones. The tree is mounted at below
+// while that is made; nothing else may be there.
+func (s *script) cover(handle arg, inside, below string) {
+	s.moveMount(handle, below)
+	s.do("cover "+inside, unix.SYS_MOUNT, s.str("packages"), s.str(inside), s.str("overlay"),
+		num(unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV), s.str("lowerdir="+below+":"+emptyDir))
+	s.do("detach "+below, unix.SYS_UMOUNT2, s.str(below), num(unix.MNT_DETACH))
 }
 
 // covers reports whether the call at index mounts an overlay.

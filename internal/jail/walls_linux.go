@@ -6,8 +6,6 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
 // InsideUID is the user and group that code runs as, in its own user namespace.
@@ -152,7 +150,10 @@ func (s *script) ids(p plan) {
 // controlSocket is the descriptor of init's socket, CTL in init.c.
 const controlSocket = 3
 
-const programPlace = "/run/program"
+const (
+	programPlace = "/run/program"
+	bridgePlace  = "/run/bridge"
+)
 
 // places mounts the sandbox's writable directories and /proc, enters the cgroup, and
 // opens the directories for the server.
@@ -168,7 +169,7 @@ func (s *script) places(p plan) {
 	}
 	s.mount("run", "/run", "tmpfs", nosuid, "mode=755"+size(8<<20, 256))
 	s.do("mkdir "+programPlace, unix.SYS_MKDIRAT, num(unix.AT_FDCWD), s.str(programPlace), num(0o755))
-	s.do("symlink "+backend.BridgeDir, unix.SYS_SYMLINKAT, s.str(programPlace+"/bridge"), num(unix.AT_FDCWD), s.str(backend.BridgeDir))
+	s.do("symlink "+bridgePlace, unix.SYS_SYMLINKAT, s.str(programPlace+"/bridge"), num(unix.AT_FDCWD), s.str(bridgePlace))
 	s.mount("proc", "/proc", "proc", nosuid|unix.MS_NOEXEC, "hidepid=2")
 	s.shares()
 	s.do("sethostname", unix.SYS_SETHOSTNAME, s.str("sandbox"), num(len("sandbox")))

@@ -39,7 +39,7 @@ func (t *Table) watch(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		timer.Reset(t.sweep())
+		timer.Reset(t.sweep()) //nolint:contextcheck // a session ends whatever becomes of ctx
 		select {
 		case <-ctx.Done():
 			return

@@ -152,7 +152,7 @@ func (t *Table) lookUp(ctx context.Context, k key, decide func(gone error) error
 		s := t.live[k]
 		switch {
 		case s != nil && t.overdueLocked(s):
-			t.expireLocked(s)
+			t.expireLocked(s) //nolint:contextcheck // a session ends whatever becomes of ctx
 			return decide(expiredError(k.id, "its time was up"))
 		case s != nil:
 			return decide(nil)

@@ -3,6 +3,7 @@ package testkit
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 )
 
@@ -14,7 +15,7 @@ func ForkServer(script string) []byte {
 	if text == nil {
 		return nil
 	}
-	return append(text[:len(text):len(text)], "\n"+script...)
+	return append(slices.Clip(text), "\n"+script...)
 }
 
 var forkServer = sync.OnceValue(func() []byte {

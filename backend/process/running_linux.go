@@ -1,0 +1,81 @@
+package process
+
+import (
+	"context"
+	"io"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/jail"
+)
+
+// running is a started process.
+type running struct {
+	s     *sandbox
+	proc  *jail.Proc
+	pipes *pipes
+}
+
+// Interrupt sends SIGINT to the process and its group.
+func (r *running) Interrupt(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return r.proc.SignalGroup(int(unix.SIGINT))
+}
+
+// Signal sends a signal to the process alone.
+func (r *running) Signal(ctx context.Context, n int) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return r.proc.Signal(n)
+}
+
+// Channel is our end of the private stream.
+func (r *running) Channel() io.ReadWriteCloser {
+	if r.pipes.channel == nil {
+		return nil
+	}
+	return r.pipes.channel
+}
+
+// Wait waits for the process to end.
+func (r *running) Wait(ctx context.Context) (backend.Exit, error) {
+	select {
+	case <-ctx.Done():
+		return backend.Exit{}, ctx.Err()
+	case <-r.proc.Done():
+	}
+	e, err := r.proc.Exit()
+	if err != nil {
+		return backend.Exit{}, err
+	}
+	r.s.watch.ended(e)
+	switch {
+	case e.Killed:
+		return backend.Exit{Signal: int(unix.SIGKILL), Lost: true}, nil
+	case e.Status.Signaled():
+		return backend.Exit{Signal: int(e.Status.Signal())}, nil
+	default:
+		return backend.Exit{Code: e.Status.ExitStatus()}, nil
+	}
+}
+
+// Flush hands on what is in the streams now.
+func (r *running) Flush(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	err := r.pipes.flush()
+	r.s.b.refused(err)
+	return err
+}
+
+// Drain waits until the streams are read to their end.
+func (r *running) Drain(ctx context.Context) error {
+	err := r.pipes.drain(ctx)
+	r.s.b.refused(err)
+	return err
+}

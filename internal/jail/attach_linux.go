@@ -1,0 +1,321 @@
+package jail
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Trees that single sandboxes see are no part of the template. A list of them is made
+// once, as a directory with a mount for each, in a mount namespace of the jail's own:
+// the gallery. It has the template's mounts and no process. The server holds its
+// descriptor, and, where the server is an ordinary user, that of the namespace with the
+// host's files. A sandbox gets a copy of a list's mounts in one step, at AttachDir, also
+// while programs run in it.
+//
+// A fork of a spawner does both. It has the rights over the jail's mount namespaces, and
+// over those of sandboxes, whose user namespaces are children of its own. No program can
+// see it or send it a signal.
+
+// AttachDir is where attached trees are seen, each under a name of its own.
+const AttachDir = "/opt/sandboxmcp"
+
+const (
+	ownMounts   = "/proc/self/ns/mnt"
+	galleryDir  = "/tmp"      // of the gallery; each list has a directory in it
+	galleryWork = "/mnt/data" // of the gallery; for what is being made
+
+	maxAttached = 12 // trees of one list
+	maxLists    = 32 // that a jail keeps; sandboxes keep their copies
+)
+
+// ErrAttach says that a list of trees cannot be attached as it is.
+var ErrAttach = errors.New("cannot be attached")
+
+// ErrStopped says that the caller did not wait any longer, and that nothing was done.
+var ErrStopped = errors.New("stopped")
+
+// gallery is the server's side of it. The zero value has none.
+type gallery struct {
+	mu    sync.Mutex // held while a list is made or copied
+	open  bool
+	space int // its mount namespace
+	host  int // a mount namespace with the host's files; -1: the server's own has them
+	lists map[string]int
+	order []string // keys of lists, the one used last at the end
+	next  int
+}
+
+// hold takes over the descriptors that the builder gave.
+func (g *gallery) hold(views []int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch len(views) {
+	case 1:
+		g.space, g.host = views[0], -1
+	case 2:
+		g.host, g.space = views[0], views[1]
+	default:
+		closeAll(views...)
+		return
+	}
+	g.open, g.lists = true, map[string]int{}
+}
+
+func (g *gallery) close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.open {
+		g.open = false
+		closeAll(g.space, g.host)
+	}
+}
+
+// gallery makes the mount namespace of attached trees and gives it to the server. The
+// builder is then where it was.
+func (s *script) gallery() {
+	template := s.keep("open the template", unix.SYS_OPENAT, num(unix.AT_FDCWD), s.str(ownMounts), num(unix.O_RDONLY|unix.O_CLOEXEC), num(0))
+	s.do("unshare", unix.SYS_UNSHARE, num(unix.CLONE_NEWNS))
+	s.mount("gallery", galleryDir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=755,size=1m,nr_inodes=4096")
+	s.give(s.keep("open the gallery", unix.SYS_OPENAT, num(unix.AT_FDCWD), s.str(ownMounts), num(unix.O_RDONLY|unix.O_CLOEXEC), num(0)))
+	s.do("return to the template", unix.SYS_SETNS, template.arg(), num(unix.CLONE_NEWNS))
+	s.do("close", unix.SYS_CLOSE, template.arg())
+}
+
+// Attach shows trees in the sandbox, in place of those that were attached before. Their
+// places are directly below AttachDir. Programs that run see them, too. It fails with
+// ErrAttach where the list cannot be shown, with ErrEnded where the sandbox has ended,
+// with ErrStopped when stop is closed before, and then leaves what was attached.
+//
+// Preconditions: Linux 5.12 (mount_setattr, open_tree). It may not be called after Close.
+func (s *Slot) Attach(stop <-chan struct{}, trees []Tree) error {
+	if err := attachable(trees); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	dead := s.dead
+	s.mu.Unlock()
+	if dead {
+		return ErrEnded
+	}
+	j := s.jail
+	g := &j.gallery
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.open {
+		return errors.ErrUnsupported
+	}
+	number, err := j.listLocked(stop, trees)
+	if err != nil {
+		return fmt.Errorf("attach: %w", err)
+	}
+	sc := &script{}
+	sc.do("enter the gallery", unix.SYS_SETNS, passed(1), num(unix.CLONE_NEWNS))
+	list := sc.copyTree(galleryPlace(number))
+	sc.do("enter the sandbox", unix.SYS_SETNS, passed(0), num(unix.CLONE_NEWNS))
+	sc.moveMount(list.arg(), AttachDir)
+	if _, err := j.once(stop, sc, s.gone, s.pidfd, g.space); err != nil {
+		return fmt.Errorf("attach: %w", err)
+	}
+	return nil
+}
+
+// attachable demands that each tree has a place of its own.
+func attachable(trees []Tree) error {
+	places := map[string]bool{}
+	for _, t := range trees {
+		name, ok := strings.CutPrefix(t.Inside, AttachDir+"/")
+		if !ok || name == "" || name != path.Base(path.Clean("/"+name)) || places[name] || !path.IsAbs(t.Host) || strings.ContainsRune(t.Host+name, 0) {
+			return fmt.Errorf("%w: %q at %q", ErrAttach, t.Host, t.Inside)
+		}
+		places[name] = true
+	}
+	if len(trees) > maxAttached {
+		return fmt.Errorf("%w: %d trees, at most %d", ErrAttach, len(trees), maxAttached)
+	}
+	return nil
+}
+
+func galleryPlace(number int) string { return galleryDir + "/" + strconv.Itoa(number) }
+
+// listLocked returns the number of a list in the gallery, which it makes if it is not
+// there.
+func (j *Jail) listLocked(stop <-chan struct{}, trees []Tree) (int, error) {
+	g := &j.gallery
+	var b strings.Builder
+	for _, t := range trees { // a directory that was replaced is another
+		var st unix.Stat_t
+		if err := unix.Stat(t.Host, &st); err != nil {
+			return 0, fmt.Errorf("%w: %w", ErrAttach, &os.PathError{Op: "stat", Path: t.Host, Err: err})
+		}
+		fmt.Fprintf(&b, "%s\x00%s\x00%d.%d\x00", t.Host, t.Inside, st.Dev, st.Ino)
+	}
+	key := b.String()
+	if n, ok := g.lists[key]; ok {
+		g.usedLocked(key)
+		return n, nil
+	}
+	n := g.next
+	g.next++
+	err := j.makeList(stop, n, trees, !j.cfg.bare)
+	if errors.Is(err, errCover) { // as for the template
+		n = g.next
+		g.next++
+		err = j.makeList(stop, n, trees, false)
+	}
+	if err != nil {
+		return 0, err
+	}
+	g.lists[key] = n
+	g.usedLocked(key)
+	if len(g.order) > maxLists {
+		old := g.order[0]
+		number := g.lists[old]
+		g.order = g.order[1:]
+		delete(g.lists, old)
+		return n, j.dropList(number)
+	}
+	return n, nil
+}
+
+func (g *gallery) usedLocked(key string) {
+	for i, k := range g.order {
+		if k == key {
+			g.order = append(g.order[:i], g.order[i+1:]...)
+			break
+		}
+	}
+	g.order = append(g.order, key)
+}
+
+// makeList mounts trees below one directory of the gallery. cover makes overlays of
+// directories, so that mount tables do not tell their paths on the host.
+func (j *Jail) makeList(stop <-chan struct{}, number int, trees []Tree, cover bool) error {
+	fds := []int{j.gallery.space}
+	sc := &script{}
+	var handles []arg
+	if j.gallery.host < 0 {
+		for _, t := range trees {
+			fd, err := openTree(t.Host)
+			if err != nil {
+				closeAll(fds[1:]...)
+				return fmt.Errorf("%w: %w", ErrAttach, err)
+			}
+			handles = append(handles, passed(len(fds)))
+			fds = append(fds, fd)
+		}
+		defer closeAll(fds[1:]...)
+	} else {
+		fds = append(fds, j.gallery.host)
+		sc.do("enter the host's view", unix.SYS_SETNS, passed(1), num(unix.CLONE_NEWNS))
+		for _, t := range trees {
+			handles = append(handles, sc.copyTree(t.Host).arg())
+		}
+	}
+	sc.do("enter the gallery", unix.SYS_SETNS, passed(0), num(unix.CLONE_NEWNS))
+	place := galleryPlace(number)
+	sc.mkdir(place)
+	sc.mount("packages", place, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755,size=64k,nr_inodes="+strconv.Itoa(len(trees)+1))
+	for i, t := range trees {
+		inside := place + "/" + path.Base(t.Inside)
+		sc.protect(handles[i], t.Inside, readOnly)
+		st, err := os.Stat(t.Host)
+		if err == nil && !st.IsDir() {
+			sc.file(inside, "")
+		} else {
+			sc.mkdir(inside)
+		}
+		if cover && err == nil && st.IsDir() {
+			sc.cover(handles[i], inside, galleryWork)
+		} else {
+			sc.moveMount(handles[i], inside)
+		}
+	}
+	sc.mount("", place, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "")
+	_, err := j.once(stop, sc, nil, fds...)
+	if err != nil { // what there is of it goes
+		err = errors.Join(err, j.dropList(number))
+	}
+	return err
+}
+
+// dropList takes a list out of the gallery. Sandboxes keep what they have of it.
+func (j *Jail) dropList(number int) error {
+	sc := &script{}
+	sc.do("enter the gallery", unix.SYS_SETNS, passed(0), num(unix.CLONE_NEWNS))
+	for _, at := range []string{galleryWork, galleryPlace(number)} {
+		sc.try("detach "+at, unix.SYS_UMOUNT2, sc.str(at), num(unix.MNT_DETACH))
+	}
+	sc.try("remove the list", unix.SYS_UNLINKAT, num(unix.AT_FDCWD), sc.str(galleryPlace(number)), num(unix.AT_REMOVEDIR))
+	_, err := j.once(nil, sc, nil, j.gallery.space)
+	return err
+}
+
+// mkdir makes a directory.
+func (s *script) mkdir(path string) {
+	s.do("mkdir "+path, unix.SYS_MKDIRAT, num(unix.AT_FDCWD), s.str(path), num(0o755))
+}
+
+// copyTree makes a detached copy of a mount and of all mounts in it.
+func (s *script) copyTree(path string) reg {
+	return s.keep("open "+path, unix.SYS_OPEN_TREE, num(unix.AT_FDCWD), s.str(path), num(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE))
+}
+
+// once has a fork of a spawner carry a script out, and returns the descriptors that the
+// script gives. fds are what it calls passed. It fails with ErrEnded when the jail ends,
+// or gone is closed, before; with ErrStopped when stop is closed.
+func (j *Jail) once(stop <-chan struct{}, sc *script, gone <-chan struct{}, fds ...int) ([]int, error) {
+	packet, err := sc.encode(make([]byte, makeHead), 'B')
+	if err != nil {
+		return nil, err
+	}
+	le := binary.LittleEndian
+	le.PutUint32(packet[0:], 'M')
+	le.PutUint32(packet[4:], modePlain|modeOnce)
+	le.PutUint32(packet[24:], makeHead)
+	ours, theirs, err := pair()
+	if err != nil {
+		return nil, err
+	}
+	defer closeAll(ours)
+	worker := &Slot{jail: j, pidfd: -1, network: -1}
+	select {
+	case w := <-j.spawners:
+		err = worker.spawn(w, packet, append([]int{theirs}, fds...), func() error { return nil })
+		j.giveBack(w)
+	case <-stop:
+		err = ErrStopped
+	case <-gone:
+		err = ErrEnded
+	case <-j.done:
+		err = ErrEnded
+	}
+	closeAll(theirs, worker.pidfd)
+	if err != nil {
+		return nil, err
+	}
+	var b [256]byte
+	answer, got, err := receive(ours, b[:])
+	switch {
+	case err != nil:
+	case len(answer) == 0:
+		err = errors.New("the worker ended")
+	case word(answer, 0) == 'E':
+		err = sc.failure(word(answer, 1), word(answer, 2))
+		if sc.covers(word(answer, 1)) {
+			err = fmt.Errorf("%w: %w", errCover, err)
+		}
+	}
+	if err != nil {
+		closeAll(got...)
+		return nil, err
+	}
+	return got, nil
+}
