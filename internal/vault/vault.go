@@ -127,7 +127,7 @@ func (v *Vault) check(key, value string) error {
 	case denied(key):
 		return bad("%s may not be a secret: programs take orders from a variable of this name", key)
 	case len(value) < MinValue:
-		return bad("the value of %s has %d bytes; it needs at least %d, because a shorter one would be masked everywhere", key, len(value), MinValue)
+		return bad("the value of %s has %d bytes; it needs %d, because a shorter one would be masked everywhere", key, len(value), MinValue)
 	case len(value) > MaxValue:
 		return bad("the value of %s has %d bytes; at most %d are allowed", key, len(value), MaxValue)
 	case strings.ContainsRune(value, 0):
