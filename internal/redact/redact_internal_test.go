@@ -336,6 +336,25 @@ func TestLong(t *testing.T) {
 	}
 }
 
+// TestLongThatRepeatsItself: its fingerprint is found at each repetition. The work for
+// one byte stays bounded all the same.
+func TestLongThatRepeatsItself(t *testing.T) {
+	v := strings.Repeat("0123456789abcdef", 4<<10)
+	m := New(secretsOf(v), false)
+	for _, text := range []string{v, v + v, "0123456789abcdef" + v} {
+		s := m.Stream()
+		out, most := []byte("<"), 0
+		for part := range slices.Chunk([]byte(text), 500) {
+			out = s.Write(out, part)
+			most = max(most, len(s.secrets.follow))
+		}
+		out = append(s.Close(out), '>')
+		if string(out) != "<"+Mask+">" || most > 1000 {
+			t.Errorf("of %d bytes are left %.60q, with %d places of the secret followed at once; want the mask alone and at most 1000", len(text), out, most)
+		}
+	}
+}
+
 // fifty are secrets as large as their forms are looked for as a whole, with
 // characters that make the forms differ.
 func fifty() []Secret {

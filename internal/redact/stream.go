@@ -131,6 +131,11 @@ func (s *stream) covered(from, to int64) bool {
 	return false
 }
 
+// maxFollowers bounds the work for one byte. Only a long secret that repeats itself has so
+// many: its fingerprint is found again and again while the first ones still continue. The
+// first ones are kept. What follows a later one is masked as far as fingerprints reach.
+const maxFollowers = 256
+
 // arrive masks the longest pattern that ends here, and starts followers for fingerprints.
 func (s *stream) arrive() {
 	a := s.a
@@ -140,7 +145,7 @@ func (s *stream) arrive() {
 	}
 	s.mask(s.pos-int64(n.length), s.pos)
 	for {
-		for g := n.goOn; g >= 0; g = a.goes[g].more {
+		for g := n.goOn; g >= 0 && len(s.follow) < maxFollowers; g = a.goes[g].more {
 			s.follow = append(s.follow, follower{a.goes[g].text, a.goes[g].from})
 		}
 		if n.found == 0 {
