@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"path"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -34,6 +35,9 @@ type Keeper struct {
 	shard atomic.Uint32 // of the blobs: where the last sweep stopped
 	left  leftBlobs
 
+	roomMu sync.Mutex
+	room   map[sandboxmcp.Namespace]roomSeen
+
 	loading chan struct{} // has an element for each result that is being loaded
 }
 
@@ -56,7 +60,7 @@ func NewKeeper(s *store.Store, cfg Config) *Keeper {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	k := &Keeper{store: s, cfg: cfg, loading: make(chan struct{}, maxLoading)}
+	k := &Keeper{store: s, cfg: cfg, room: map[sandboxmcp.Namespace]roomSeen{}, loading: make(chan struct{}, maxLoading)}
 	k.shard.Store(firstShard())
 	return k
 }

@@ -82,6 +82,9 @@ func (k *Keeper) Save(ctx context.Context, rec Record, note func(Dropped) store.
 				return fmt.Errorf("keep artifact: %w", err)
 			}
 		}
+		if k.hasRoom(r.Namespace, size) {
+			return nil
+		}
 		return k.makeRoom(ctx, tx, r.Namespace, r.RequestID, note)
 	}, nil
 }

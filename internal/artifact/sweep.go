@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
@@ -56,6 +57,37 @@ func (k *Keeper) Sweep(ctx context.Context, note func(Dropped) store.Op) error {
 	return k.removeOrphans(ctx)
 }
 
+// otherProcesses bounds how many processes are expected to add to one namespace at once.
+// Each may add its share of the room that it saw, without looking again.
+const otherProcesses = 8
+
+// lookAgain is how long a process relies on the room that it saw.
+const lookAgain = 5 * time.Second
+
+// roomSeen is the room of a namespace below MaxBytes, as far as this process may use it.
+type roomSeen struct {
+	left int64 // bytes
+	at   time.Time
+}
+
+// hasRoom reports whether a result of that size fits without a look at the database, and
+// takes its size from the room.
+func (k *Keeper) hasRoom(ns sandboxmcp.Namespace, size int64) bool {
+	k.roomMu.Lock()
+	defer k.roomMu.Unlock()
+	r := k.room[ns]
+	r.left -= size
+	k.room[ns] = r
+	return r.left >= 0 && k.cfg.Now().Sub(r.at) < lookAgain
+}
+
+// sawRoom notes how much of MaxBytes a namespace uses.
+func (k *Keeper) sawRoom(ns sandboxmcp.Namespace, used int64) {
+	k.roomMu.Lock()
+	defer k.roomMu.Unlock()
+	k.room[ns] = roomSeen{(k.cfg.MaxBytes - used) / otherProcesses, k.cfg.Now()}
+}
+
 // makeRoom drops the oldest results of a namespace that keeps more than MaxBytes, but never
 // newest. It goes 5 % below the bound, so that the next records find room.
 func (k *Keeper) makeRoom(ctx context.Context, tx *sql.Tx, ns sandboxmcp.Namespace, newest sandboxmcp.RequestID, note func(Dropped) store.Op) error {
@@ -63,7 +95,7 @@ func (k *Keeper) makeRoom(ctx context.Context, tx *sql.Tx, ns sandboxmcp.Namespa
 	if err := tx.QueryRowContext(ctx, selectKeptBytes, ns).Scan(&sum); err != nil {
 		return fmt.Errorf("read how much is kept: %w", err)
 	}
-	if sum <= k.cfg.MaxBytes {
+	if k.sawRoom(ns, sum); sum <= k.cfg.MaxBytes {
 		return nil
 	}
 	var due []Dropped

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -376,5 +377,38 @@ func TestResultsThatWereNotCountedAreCountedByASweep(t *testing.T) {
 	k.sweep(t)
 	if read(&got); got < want-1000 || got > want+1000 {
 		t.Errorf("got %d bytes, want about %d", got, want)
+	}
+}
+
+// TestProcessesTogetherKeepWithinTheBound: each looks at the database now and then, and
+// still they never keep more than MaxBytes.
+func TestProcessesTogetherKeepWithinTheBound(t *testing.T) {
+	const most = 1 << 20
+	k := newKit(t, artifact.Config{MaxBytes: most})
+	keepers := []*artifact.Keeper{k.Keeper}
+	for range 3 {
+		keepers = append(keepers, artifact.NewKeeper(k.store, artifact.Config{MaxBytes: most}))
+	}
+	largest := int64(0)
+	for n := range 200 {
+		r := result("default", sandboxmcp.RequestID(fmt.Sprintf("r%d", n)))
+		r.Stdout = strings.Repeat("x", 12_000+n)
+		op, err := keepers[n/3%len(keepers)].Save(t.Context(), artifact.Record{Result: r, CreatedAt: k.now, EndedAt: k.now}, k.dropped.note)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := k.store.Update(t.Context(), op); err != nil {
+			t.Fatal(err)
+		}
+		var kept int64
+		if err := k.store.DB().QueryRowContext(t.Context(), `SELECT bytes FROM kept_bytes WHERE namespace = 'default'`).Scan(&kept); err != nil {
+			t.Fatal(err)
+		}
+		if largest = max(largest, kept); kept > most {
+			t.Fatalf("%d bytes are kept after %d results, want at most %d", kept, n+1, most)
+		}
+	}
+	if largest < most*9/10 {
+		t.Errorf("at most %d bytes were kept, so nothing is shown", largest)
 	}
 }
