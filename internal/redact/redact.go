@@ -10,7 +10,7 @@
 // with a space or a colon between bytes, and as a list of decimal numbers; as UTF-16;
 // percent-encoded, wholly or as the common libraries do it; with the escapes of JSON,
 // of Python, of shells and of mail, and wholly in \u or \x escapes; with those of HTML
-// and XML, also by numbers; with the quotes doubled, as in CSV and SQL. It is found
+// and XML, also by numbers; with quotes or percent signs doubled, as in CSV, SQL and INI files. It is found
 // across the soft line breaks of quoted-printable text, and in what xxd, hexdump and
 // od -t x1 print with their offsets, whose lines are masked whole.
 // Of a value of several lines, its longer lines as well. What is encrypted, compressed, encoded

@@ -32,6 +32,7 @@ func variants(v string) []string {
 	all = append(all, escapedWhole(v)...)
 	all = append(all, quotedBySource(v)...)
 	all = append(all, strings.ReplaceAll(v, `"`, `""`), strings.ReplaceAll(v, "'", "''")) // CSV, SQL
+	all = append(all, strings.ReplaceAll(v, "%", "%%"))                                   // INI files, formats of printf
 	all = append(all, escapedMarkup(v)...)
 	all = append(all, pythonEscapes(v)...)
 	if utf8.ValidString(v) {
@@ -87,8 +88,8 @@ func otherCases(v string) []string {
 	return []string{title, exchanged, strings.ToUpper(v[:n]) + strings.ToLower(v[n:])}
 }
 
-// asNumbers is the value's bytes as hex, together, apart, and in the lines that
-// tools make of it; and as lists of decimal numbers.
+// asNumbers is the value's bytes as hex, together, apart, in the lines that tools
+// make of it and as a list of C; and as lists of decimal numbers.
 func asNumbers(v string) []string {
 	small := hex.EncodeToString([]byte(v))
 	large := strings.ToUpper(small)
@@ -103,7 +104,7 @@ func asNumbers(v string) []string {
 	for i := range len(v) {
 		decimals[i] = strconv.Itoa(int(v[i]))
 	}
-	return append(all, strings.Join(decimals, ","), strings.Join(decimals, ", "))
+	return append(all, "0x"+apart(small, 2, ", 0x"), strings.Join(decimals, ","), strings.Join(decimals, ", "))
 }
 
 // Lines of encoders.
