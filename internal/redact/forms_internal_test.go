@@ -127,7 +127,7 @@ func TestFormsOfOrdinaryTools(t *testing.T) {
 		}
 		var cBytes []string
 		for _, c := range []byte(v) {
-			cBytes = append(cBytes, fmt.Sprintf("0x%02x", c))
+			cBytes = append(cBytes, fmt.Sprintf("%02x", c))
 		}
 		replaced := func(form func(r rune) string) string {
 			var b strings.Builder
@@ -151,7 +151,7 @@ func TestFormsOfOrdinaryTools(t *testing.T) {
 		}
 		for name, form := range map[string]string{
 			"CSV": strings.ReplaceAll(v, `"`, `""`), "SQL": strings.ReplaceAll(v, "'", "''"),
-			"INI": strings.ReplaceAll(v, "%", "%%"), "C": strings.Join(cBytes, ", "),
+			"INI": strings.ReplaceAll(v, "%", "%%"), "C": strings.Join(cBytes, ", 0x"),
 			"html.EscapeString":  html.EscapeString(v),
 			"html.escape":        strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;", "'", "&#x27;").Replace(v),
 			"an attribute":       strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;", "\n", "&#10;", "\t", "&#09;").Replace(v),

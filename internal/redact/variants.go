@@ -104,7 +104,7 @@ func asNumbers(v string) []string {
 	for i := range len(v) {
 		decimals[i] = strconv.Itoa(int(v[i]))
 	}
-	return append(all, "0x"+apart(small, 2, ", 0x"), strings.Join(decimals, ","), strings.Join(decimals, ", "))
+	return append(all, apart(small, 2, ", 0x"), strings.Join(decimals, ","), strings.Join(decimals, ", "))
 }
 
 // Lines of encoders.

@@ -12,6 +12,7 @@ import (
 func auditExecution() tool {
 	return tool{
 		name:        "audit_execution",
+		large:       true,
 		title:       "Read the audit record",
 		description: "Returns the newest entries of the record of what was done in your namespace, newest first, with sizes and hashes, never code or output. head is the newest signed checkpoint.",
 		hints:       hints{readOnly: true, idempotent: true},
