@@ -1,6 +1,9 @@
 package redact
 
-import "bytes"
+import (
+	"bytes"
+	"slices"
+)
 
 // stream is a stream through an automaton. Bytes are held from the first one on
 // that may be in a pattern which is not whole yet.
@@ -141,7 +144,10 @@ func (s *stream) arrive() {
 	s.mask(s.pos-int64(n.length), s.pos)
 	for {
 		for g := n.goOn; g >= 0; g = a.goes[g].more {
-			s.follow = append(s.follow, follower{a.goes[g].text, a.goes[g].from})
+			// One that has come to the same place sees the same from here on.
+			if f := (follower{a.goes[g].text, a.goes[g].from}); !slices.Contains(s.follow, f) {
+				s.follow = append(s.follow, f)
+			}
 		}
 		if n.found == 0 {
 			return
