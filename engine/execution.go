@@ -97,6 +97,10 @@ func (e *Engine) begin(ctx context.Context, c sandboxmcp.Caller, req sandboxmcp.
 		return nil, takenError(x.req.ID)
 	}
 	if background { // its caller is told its place at once
+		if err := e.roomForInputLocked(x); err != nil {
+			x.cancel(nil)
+			return nil, err
+		}
 		if err := e.enterLocked(x); err != nil {
 			x.cancel(nil)
 			return nil, err
@@ -106,6 +110,26 @@ func (e *Engine) begin(ctx context.Context, c sandboxmcp.Caller, req sandboxmcp.
 	e.work.Add(1)
 	x.release = context.AfterFunc(e.ctx, func() { x.cancel(context.Canceled) }) //nolint:contextcheck // whoever called, Close ends it
 	return x, nil
+}
+
+// maxInput is how many bytes of programs and of what they read all background runs that have
+// not ended hold together. Nobody waits for them, so a caller could start any number.
+const maxInput = 256 << 20
+
+// roomForInputLocked refuses a background run with queue_full if others hold too much. e.mu
+// is held.
+func (e *Engine) roomForInputLocked(x *execution) error {
+	held, own := 0, len(x.req.Code)+len(x.req.Stdin)
+	for _, other := range e.live {
+		if other.background {
+			held += len(other.req.Code) + len(other.req.Stdin)
+		}
+	}
+	if held > 0 && held+own > maxInput {
+		return sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, "background runs hold %d MiB of programs and input; with the %d MiB of this one they would hold more than %d MiB", held>>20, own>>20, maxInput>>20).
+			WithHint("ask again when some have ended, or put large input into a session's file").With("retry_after_seconds", 2)
+	}
+	return nil
 }
 
 // tasks returns how many kernel tasks the request's sandbox adds to those of live
@@ -168,7 +192,7 @@ func (e *Engine) finish(x *execution) {
 	e.mu.Lock()
 	delete(e.live, x.req.ID)
 	if x.background && x.err != nil {
-		e.ended = append(e.ended, x)
+		e.ended = append(e.ended, x.remains())
 		if len(e.ended) > maxEnded {
 			e.ended = e.ended[1:]
 		}
@@ -176,6 +200,12 @@ func (e *Engine) finish(x *execution) {
 	e.mu.Unlock()
 	close(x.done)
 	e.work.Done()
+}
+
+// remains is what is kept of a background run that failed: what a look-up needs, and neither
+// its program nor its secrets.
+func (x *execution) remains() *execution {
+	return &execution{who: x.who, req: sandboxmcp.Request{ID: x.req.ID}, background: true, cancel: x.cancel, done: x.done, err: x.err}
 }
 
 // flush waits until the caller's writers have everything, or ctx ends.

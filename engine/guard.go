@@ -39,8 +39,29 @@ func (g *guard) failure(err *sandboxmcp.Error) *sandboxmcp.Error {
 		return err
 	}
 	masked := *err
-	masked.Message, masked.Hint = g.masker.Text(err.Message), g.masker.Text(err.Hint)
+	masked.Message, masked.Hint, masked.Err = g.masker.Text(err.Message), g.masker.Text(err.Hint), maskCause(g.masker, err.Err)
 	return &masked
+}
+
+// maskedError is a cause with no secret in its text, which goes to the log. Programs choose
+// names of files, and causes name files.
+type maskedError struct {
+	text  string
+	cause error
+}
+
+func (e *maskedError) Error() string { return e.text }
+func (e *maskedError) Unwrap() error { return e.cause }
+
+// maskCause keeps secrets out of the text of a cause.
+func maskCause(m *redact.Masker, err error) error {
+	if err == nil || m == nil {
+		return err
+	}
+	if text := m.Text(err.Error()); text != err.Error() {
+		return &maskedError{text, err}
+	}
+	return err
 }
 
 // choose says which secrets a run gets, and makes the entry that tells it. It is

@@ -99,6 +99,34 @@ func TestBackgroundCancelled(t *testing.T) {
 	}
 }
 
+// Nobody waits for background runs, so what they hold together is bounded.
+func TestBackgroundRunsHoldSoMuchInput(t *testing.T) {
+	g := newGate()
+	e := open(t, &g.fake, one)
+	large := func() sandboxmcp.Request {
+		r := shell("x")
+		r.Stdin = make([]byte, 150<<20) // takes no memory before it is read
+		return r
+	}
+	first, err := e.Start(t.Context(), sandboxmcp.Caller{}, large())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = e.Start(t.Context(), sandboxmcp.Caller{Namespace: "other"}, large())
+	wantCode(t, err, sandboxmcp.CodeQueueFull)
+	small := start(t, e, "", "small")
+	for _, id := range []sandboxmcp.RequestID{small.RequestID, first.RequestID} {
+		_, _ = e.Lookup(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Lookup{RequestID: id, Cancel: true})
+	}
+	eventually(t, "there is room again", func() bool {
+		again, err := e.Start(t.Context(), sandboxmcp.Caller{}, large())
+		if err == nil {
+			_, _ = e.Lookup(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Lookup{RequestID: again.RequestID, Cancel: true})
+		}
+		return err == nil
+	})
+}
+
 // TestBackgroundFailed: why a background run did not come about is remembered.
 func TestBackgroundFailed(t *testing.T) {
 	f := &fake{onOpen: func(context.Context, backend.Spec) error {

@@ -91,6 +91,27 @@ open('/mnt/data/.bridge/' + t + '.json', 'w').write('1'); open('/mnt/data/.bridg
 	}
 }
 
+// The cause of a failure goes to the log. It names files as they are, and programs choose the
+// names.
+func TestSecretsAreNotInCauses(t *testing.T) {
+	e := openReal(t)
+	needs(t, e, sandboxmcp.Python)
+	addSecret(t, e, "TOKEN", secret)
+	id := create(t, e, sandboxmcp.SessionSpec{Language: sandboxmcp.Python})
+	execute(t, e, in(id, `import os
+os.symlink('/etc/passwd', '/mnt/data/link ' + os.environ['TOKEN'])
+os.mkfifo('/mnt/data/pipe ' + os.environ['TOKEN'])`))
+	_, _, linked := e.ReadFile(t.Context(), sandboxmcp.Caller{}, id, "/mnt/data/link "+mask, 100)
+	_, _, piped := e.ReadFile(t.Context(), sandboxmcp.Caller{}, id, "/mnt/data/pipe "+mask, 100)
+	removed := e.RemoveFile(t.Context(), sandboxmcp.Caller{}, id, "/mnt/data/link "+mask+"/x")
+	for what, err := range map[string]error{"a link": linked, "a FIFO": piped, "what is not there": removed} {
+		cause := sandboxmcp.AsError(err).Err
+		if cause == nil || strings.Contains(cause.Error(), secret) || strings.Contains(err.Error(), secret) {
+			t.Errorf("%s: got %v because of %v, want a cause without the secret", what, err, cause)
+		}
+	}
+}
+
 // What interpreters wait in before a request has none of its secrets: a program
 // that gets none finds none, next to those that do.
 func TestSecretsAreNotInWhatWaits(t *testing.T) {

@@ -125,6 +125,10 @@ func TestFormsOfOrdinaryTools(t *testing.T) {
 			}
 			return b.String()
 		}
+		var cBytes []string
+		for _, c := range []byte(v) {
+			cBytes = append(cBytes, fmt.Sprintf("%02x", c))
+		}
 		replaced := func(form func(r rune) string) string {
 			var b strings.Builder
 			for _, r := range v {
@@ -147,6 +151,7 @@ func TestFormsOfOrdinaryTools(t *testing.T) {
 		}
 		for name, form := range map[string]string{
 			"CSV": strings.ReplaceAll(v, `"`, `""`), "SQL": strings.ReplaceAll(v, "'", "''"),
+			"INI": strings.ReplaceAll(v, "%", "%%"), "C": strings.Join(cBytes, ", 0x"),
 			"html.EscapeString":  html.EscapeString(v),
 			"html.escape":        strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;", "'", "&#x27;").Replace(v),
 			"an attribute":       strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;", "\n", "&#10;", "\t", "&#09;").Replace(v),

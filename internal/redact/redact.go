@@ -8,11 +8,12 @@
 //   - the value itself, in upper case, in lower case, and reversed
 //   - base64 in both alphabets and at all three alignments, except the digits at its
 //     ends that also encode neighboring bytes; base32, if the value is encoded alone
-//   - hex in both cases, also with a space or a colon between bytes; lists of decimal
-//     numbers; UTF-16
+//   - hex in both cases, also with a space or a colon between bytes; lists of
+//     hexadecimal and decimal numbers; UTF-16
 //   - percent-encoding, of all bytes or as common libraries do it
 //   - escapes of JSON, Python, shells, mail, HTML and XML; \u and \x escapes and numeric
-//     references for all characters; doubled quotes, as in CSV and SQL
+//     references for all characters; doubled quotes and percent signs, as in CSV, SQL and
+//     INI files
 //   - a value that is split by soft line breaks of quoted-printable text
 //   - dumps of xxd, hexdump and od -t x1 with offsets, whose lines are masked whole
 //   - of a value of several lines, each of its longer lines

@@ -1,6 +1,9 @@
 package redact
 
-import "bytes"
+import (
+	"bytes"
+	"slices"
+)
 
 // stream masks the matches of an automaton. It holds bytes back from the first one that
 // may belong to an incomplete match.
@@ -146,7 +149,10 @@ func (s *stream) arrive() {
 	s.mask(s.pos-int64(n.length), s.pos)
 	for {
 		for g := n.goOn; g >= 0 && len(s.follow) < maxFollowers; g = a.goes[g].more {
-			s.follow = append(s.follow, follower{a.goes[g].text, a.goes[g].from})
+			// two at the same place continue alike
+			if f := (follower{a.goes[g].text, a.goes[g].from}); !slices.Contains(s.follow, f) {
+				s.follow = append(s.follow, f)
+			}
 		}
 		if n.found == 0 {
 			return

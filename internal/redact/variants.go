@@ -32,6 +32,7 @@ func variants(v string) []string {
 	all = append(all, escapedWhole(v)...)
 	all = append(all, quotedBySource(v)...)
 	all = append(all, strings.ReplaceAll(v, `"`, `""`), strings.ReplaceAll(v, "'", "''")) // CSV, SQL
+	all = append(all, strings.ReplaceAll(v, "%", "%%"))                                   // INI files, formats of printf
 	all = append(all, escapedMarkup(v)...)
 	all = append(all, pythonEscapes(v)...)
 	if utf8.ValidString(v) {
@@ -86,8 +87,8 @@ func otherCases(v string) []string {
 	return []string{title, exchanged, strings.ToUpper(v[:n]) + strings.ToLower(v[n:])}
 }
 
-// asNumbers returns the value's bytes as hex, with and without separators and broken into
-// lines, and as lists of decimal numbers.
+// asNumbers returns the value's bytes as hex, with and without separators, broken into
+// lines and as a list of C, and as lists of decimal numbers.
 func asNumbers(v string) []string {
 	small := hex.EncodeToString([]byte(v))
 	large := strings.ToUpper(small)
@@ -102,7 +103,7 @@ func asNumbers(v string) []string {
 	for i := range len(v) {
 		decimals[i] = strconv.Itoa(int(v[i]))
 	}
-	return append(all, strings.Join(decimals, ","), strings.Join(decimals, ", "))
+	return append(all, apart(small, 2, ", 0x"), strings.Join(decimals, ","), strings.Join(decimals, ", "))
 }
 
 // Line lengths of encoders, in characters.

@@ -12,6 +12,7 @@ import (
 func auditExecution() tool {
 	return tool{
 		name:        "audit_execution",
+		large:       true,
 		title:       "Read the audit record",
 		description: "Returns the newest entries of your namespace's audit record, newest first, with sizes and hashes but no code or output. head is the newest signed checkpoint.",
 		hints:       hints{readOnly: true, idempotent: true},
