@@ -84,6 +84,7 @@ const (
 func wallScript(p plan) (*script, probes) {
 	s := &script{}
 	s.firstOutOfMemory(p.plain != nil)
+	s.dumpsNothing()
 	if !p.off[wallCaps] && p.plain != nil { // a change from the host's root to another user takes the right to do it
 		s.boundRights()
 	}
@@ -201,11 +202,20 @@ func (s *script) setting(path, value string) {
 // when the host's memory is used up. It stands before the change of ids, which removes the
 // right to write the file. With may it may fail, for a read-only /proc.
 func (s *script) firstOutOfMemory(may bool) {
-	const path, value = "/proc/self/oom_score_adj", "1000"
 	flags := uint32(0)
 	if may {
 		flags = mayFail
 	}
+	s.ownFile("/proc/self/oom_score_adj", "1000", flags)
+}
+
+// dumpsNothing keeps memory out of core dumps of this process and its children, also
+// after execve. Since Linux 6.16 the host may take dumps by a socket, which no limit
+// stops. Kernels that make no dumps have no such file.
+func (s *script) dumpsNothing() { s.ownFile("/proc/self/coredump_filter", "0", mayFail) }
+
+// ownFile writes a file that /proc has for this process.
+func (s *script) ownFile(path, value string, flags uint32) {
 	fd := s.reg()
 	s.add("open "+path, unix.SYS_OPENAT, flags, fd, []arg{num(unix.AT_FDCWD), s.str(path), num(unix.O_WRONLY | unix.O_CLOEXEC), num(0)})
 	s.add("set "+path, unix.SYS_WRITE, flags, 0, []arg{fd.arg(), s.str(value), num(len(value))})
