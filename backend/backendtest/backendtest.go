@@ -125,6 +125,7 @@ var laws = []law{
 	{"TasksAreCountedPerSandbox", tasksPerSandbox},
 	{"CPUTimeOfAProcessIsLimited", cpuTime},
 	{"CPUQuotaHolds", cpuQuota},
+	{"TimeThatNobodyWaitsForIsUsed", lostTimeIsUsed},
 	{"WeakTellsOfKernelObjects", weakTellsOfObjects},
 	{"LocksAreCounted", locksAreCounted},
 	{"ConnectionsAreCounted", connectionsAreCounted},

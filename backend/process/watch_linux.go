@@ -29,6 +29,7 @@ type watch struct {
 
 	began     time.Time
 	notBefore time.Time // of the next exact sum
+	spent     spent     // used by run alone
 
 	sharing sync.Mutex
 	stopped bool // programs are stopped, for their share of the processor; guarded by sharing
@@ -38,6 +39,7 @@ type watch struct {
 	peak  int64
 	tasks int
 	cpu   time.Duration // of the processes that were alive at the last look
+	lost  time.Duration // of those that have ended and that nobody waited for
 	ooms  int
 }
 
@@ -82,7 +84,7 @@ func (w *watch) run() {
 func (w *watch) look() bool {
 	var rss, tmp, reserved int64
 	var tasks int
-	var cpu time.Duration
+	used := map[string]times{}
 	processes := w.processes()
 	for _, p := range processes {
 		st := w.read(p, "stat")
@@ -91,7 +93,7 @@ func (w *watch) look() bool {
 			continue
 		}
 		number := func(i int) int64 { n, _ := strconv.ParseInt(f[i-3], 10, 64); return n } // as proc(5) counts fields
-		cpu += time.Duration(number(14)+number(15)+number(16)+number(17)) * clockTick      // and of the children it waited for
+		used[p+" "+f[22-3]] = times{time.Duration(number(14)+number(15)) * clockTick, time.Duration(number(16)+number(17)) * clockTick}
 		tasks += int(number(20))
 		rss += number(24) * int64(os.Getpagesize())
 		reserved += number(23)
@@ -116,8 +118,10 @@ func (w *watch) look() bool {
 		w.notBefore = time.Now().Add(min(exactRest*time.Since(began), 20*watchEvery)) // a program that makes this dear gets it less often
 	}
 	over := rss+tmp > w.spec.MemoryBytes || (w.plain && tasks > w.spec.MaxTasks+1)
+	reaped := w.slot.CPU()
+	cpu := w.spent.look(used, reaped)
 	w.mu.Lock()
-	w.peak, w.tasks, w.cpu = max(w.peak, rss+tmp), max(w.tasks, tasks-1), cpu
+	w.peak, w.tasks, w.cpu, w.lost = max(w.peak, rss+tmp), max(w.tasks, tasks-1), cpu-w.spent.lost, w.spent.lost
 	if rss+tmp > w.spec.MemoryBytes {
 		w.ooms++
 	}
@@ -125,7 +129,7 @@ func (w *watch) look() bool {
 	if over && !w.relieve(tmp-tables) {
 		return false
 	}
-	w.share(cpu + w.slot.CPU())
+	w.share(cpu + reaped)
 	return true
 }
 
@@ -286,5 +290,5 @@ func (w *watch) usage(ended time.Duration) backend.Usage {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return backend.Usage{PeakMemory: w.peak, CPU: max(ended, w.cpu), PeakTasks: max(w.tasks, 1), OOMKills: w.ooms}
+	return backend.Usage{PeakMemory: w.peak, CPU: max(ended, w.cpu) + w.lost, PeakTasks: max(w.tasks, 1), OOMKills: w.ooms}
 }
