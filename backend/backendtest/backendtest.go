@@ -129,6 +129,7 @@ var laws = []law{
 	{"WeakTellsOfKernelObjects", weakTellsOfObjects},
 	{"LocksAreCounted", locksAreCounted},
 	{"ConnectionsAreCounted", connectionsAreCounted},
+	{"KillsAreCounted", killsAreCounted},
 	{"PageTablesAreMemory", pageTablesAreMemory},
 	{"ConnectionBuffersAreSmall", connectionBuffersAreSmall},
 	{"ProgramsGoOnWithoutWhatIsRefused", programsGoOn},

@@ -104,8 +104,10 @@ func (o *objectWatch) live() []*sandbox {
 
 func (o *objectWatch) look(live []*sandbox, short bool) {
 	for _, s := range live {
-		if excess := s.overSockets(); excess != "" {
-			s.endFor(excess)
+		for _, over := range []func() string{s.overSockets, s.overKills} {
+			if excess := over(); excess != "" {
+				s.endFor(excess)
+			}
 		}
 	}
 	o.lookAtEpoll(live, short)
