@@ -74,6 +74,20 @@ func connectionsAreCounted(t *testing.T, s *suite) {
 	s.endedFor(t, x, x.python(t, "d18-connections.py"), "connections")
 }
 
+// killsAreCounted: the kernel writes a line to the host's log for each process that the
+// memory limit ends. A sandbox in which that happens again and again is ended (D21).
+func killsAreCounted(t *testing.T, s *suite) {
+	x := s.open(t, func(p *backend.Spec) { p.MemoryBytes = 64 * mib })
+	iso, err := x.Isolation(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(iso.Walls, "memory limit (cgroup v1)") {
+		t.Skip("the memory limit ends all processes at once")
+	}
+	s.endedFor(t, x, x.python(t, "d21-kills.py"), "that the memory limit ended")
+}
+
 // pageTablesAreMemory: what a program maps costs tables, which count (D19).
 func pageTablesAreMemory(t *testing.T, s *suite) {
 	x := s.open(t, func(p *backend.Spec) { p.MemoryBytes = 96 * mib })

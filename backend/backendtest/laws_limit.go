@@ -168,3 +168,16 @@ func cpuQuota(t *testing.T, s *suite) {
 		t.Errorf("half a core for %v: took %v, want at most %v", wall, got, most)
 	}
 }
+
+// lostTimeIsUsed: the processor time of processes that nobody waits for is the sandbox's
+// (D20).
+func lostTimeIsUsed(t *testing.T, s *suite) {
+	x := s.open(t)
+	e := x.run(t, x.python(t, "d20-unwaited.py"))
+	if e.Out != "burned\n" {
+		t.Fatalf("exit %+v, %q %q", e.Exit, e.Out, e.Err)
+	}
+	if got := x.usage(t).CPU; got < time.Second { // of 1.5 s
+		t.Errorf("CPU time: got %v, want at least 1s", got)
+	}
+}

@@ -107,7 +107,7 @@ func socketBuffers(t *testing.T, s *suite) {
 			t.Errorf("Isolation: %v; nothing is said of the buffers of sockets: %q", err, iso.Weak)
 		}
 	}
-	for _, kind := range []string{"tcp", "udp"} {
+	for _, kind := range []string{"tcp", "udp", "undone", "corked"} {
 		t.Run(kind, func(t *testing.T) {
 			if !s.full() {
 				t.Skip("tier L1 has no sockets")

@@ -47,6 +47,13 @@ func TestSocketsAreRead(t *testing.T) {
 	if tcp, udp := inUse(sums, "TCP"), inUse(sums, "UDP"); tcp != 41 || udp != 7 {
 		t.Errorf("got %d and %d sockets, want 41 and 7", tcp, udp)
 	}
+	if used, pages := usedSockets(sums), allQueued(sums)/int64(os.Getpagesize()); used != 290 || pages != 2 {
+		t.Errorf("got %d sockets of all families and %d pages, want 290 and 2", used, pages)
+	}
+	protocols := []byte("protocol  size sockets  memory press maxhdr\nUNIX 1152 200 -1 NI 0 yes\nUDP 1344 7 45 NI 0 yes\nTCP 2304 41 234 no 192 yes\n")
+	if got := listed(protocols); got != 248 {
+		t.Errorf("got %d sockets in lists, want 248", got)
+	}
 	v6 := []byte("TCP6: inuse 12\nUDP6: inuse 3\nUDPLITE6: inuse 1\nRAW6: inuse 0\n")
 	if tcp, udp := inUse(v6, "TCP6"), inUse(v6, "UDP6"); tcp != 12 || udp != 3 {
 		t.Errorf("got %d and %d sockets of IPv6, want 12 and 3", tcp, udp)

@@ -21,9 +21,11 @@ const (
 	maxLocks       = 4096 // record locks and flock
 	maxConnections = 8192 // TCP sockets of its network namespace, with those that wait to be accepted
 
-	maxQueued  = 32 << 20 // bytes in sockets of the network, where no cgroup counts them; twice that in UDP elsewhere
-	fewSockets = 64       // fewer sockets cannot hold maxQueued
-	maxNetFile = 8 << 20  // bytes of a list of sockets, some 50 000 of them
+	maxQueued  = 32 << 20  // bytes in sockets of the network, where no cgroup counts them; twice that in UDP elsewhere
+	fewSockets = 64        // fewer sockets cannot hold maxQueued
+	maxCorked  = 64 << 10  // bytes of a datagram that a program has begun and not sent
+	maxEach    = 256 << 10 // bytes that wait in a socket besides
+	maxNetFile = 8 << 20   // bytes of a list of sockets, some 50 000 of them
 
 	objectsEvery = 250 * time.Millisecond
 
@@ -102,8 +104,10 @@ func (o *objectWatch) live() []*sandbox {
 
 func (o *objectWatch) look(live []*sandbox, short bool) {
 	for _, s := range live {
-		if excess := s.overSockets(); excess != "" {
-			s.endFor(excess)
+		for _, over := range []func() string{s.overSockets, s.overKills} {
+			if excess := over(); excess != "" {
+				s.endFor(excess)
+			}
 		}
 	}
 	o.lookAtEpoll(live, short)
@@ -240,14 +244,21 @@ func (s *sandbox) overSockets() string {
 	if tcp > maxConnections {
 		return fmt.Sprintf("more than %d TCP connections", maxConnections)
 	}
+	hidden := 0
+	if tcp+udp+fewSockets < usedSockets(v4) { // some may be of the Unix family
+		hidden = s.unlisted()
+	}
 	lists, most := []string{"tcp", "tcp6", "udp", "udp6"}, int64(maxQueued)
 	if s.group != nil { // it counts what TCP queues, and what UDP does but for errors and timestamps
 		lists, most, tcp = lists[2:], 2*maxQueued, 0
 	}
-	if tcp+udp < fewSockets {
+	if tcp+udp+hidden < fewSockets {
 		return ""
 	}
-	var sum int64
+	sum := int64(hidden) * maxCorked
+	if s.group == nil {
+		sum += min(int64(hidden)*maxEach, allQueued(v4))
+	}
 	for _, name := range lists {
 		sum += queued(s.readNet(name))
 	}
@@ -255,6 +266,46 @@ func (s *sandbox) overSockets() string {
 		return fmt.Sprintf("more than %d MiB in connections", most>>20)
 	}
 	return ""
+}
+
+// unlisted returns how many sockets of the sandbox are in no list of their protocol. A
+// socket leaves the list when its connection ends or is taken back, and keeps what waits
+// in it.
+func (s *sandbox) unlisted() int {
+	protocols := s.readNet("protocols")
+	return usedSockets(s.readNet("sockstat")) - listed(protocols)
+}
+
+// listed adds up the sockets of a text in the form of /proc/net/protocols.
+func listed(text []byte) (sum int) {
+	for line := range bytes.Lines(text) {
+		if f := bytes.Fields(line); len(f) > 2 {
+			n, _ := strconv.Atoi(string(f[2])) // the head of the list is no number
+			sum += n
+		}
+	}
+	return sum
+}
+
+// usedSockets returns the number of sockets of all families from a text in the form of
+// /proc/net/sockstat.
+func usedSockets(text []byte) int {
+	_, rest, _ := bytes.Cut(text, []byte("sockets: used "))
+	n, _, _ := bytes.Cut(rest, []byte("\n"))
+	used, _ := strconv.Atoi(string(n))
+	return used
+}
+
+// allQueued returns how many bytes wait in the sockets of the whole host from a text in
+// the form of /proc/net/sockstat.
+func allQueued(text []byte) (sum int64) {
+	for line := range bytes.Lines(text) {
+		if _, pages, ok := bytes.Cut(bytes.TrimSpace(line), []byte(" mem ")); ok {
+			n, _ := strconv.ParseInt(string(pages), 10, 64)
+			sum += n * int64(os.Getpagesize())
+		}
+	}
+	return sum
 }
 
 // inUse returns the number of sockets of a protocol from a text in the form of

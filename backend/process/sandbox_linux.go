@@ -42,6 +42,8 @@ type sandbox struct {
 	root  string        // its directory on the host; tier L1 only
 	lock  *os.File      // on root
 
+	kills kills // that the memory limit made
+
 	asked       bool        // it was handed out
 	child       *jail.Child // a fork that waits; guarded by mu once it is handed out
 	childKey    string

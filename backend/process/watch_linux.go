@@ -29,6 +29,9 @@ type watch struct {
 
 	began     time.Time
 	notBefore time.Time // of the next exact sum
+	spent     spent     // used by run alone
+	looks     int       // likewise
+	outside   bool      // processes are read as the host's /proc shows them; likewise
 
 	sharing sync.Mutex
 	stopped bool // programs are stopped, for their share of the processor; guarded by sharing
@@ -38,6 +41,7 @@ type watch struct {
 	peak  int64
 	tasks int
 	cpu   time.Duration // of the processes that were alive at the last look
+	lost  time.Duration // of those that have ended and that nobody waited for
 	ooms  int
 }
 
@@ -47,7 +51,7 @@ const (
 )
 
 func startWatch(slot *jail.Slot, mode jail.Mode, spec backend.Spec) *watch {
-	w := &watch{slot: slot, plain: mode == jail.ModePlain, spec: spec, quit: make(chan struct{}), done: make(chan struct{}), began: time.Now()}
+	w := &watch{slot: slot, plain: mode == jail.ModePlain, outside: mode == jail.ModePlain, spec: spec, quit: make(chan struct{}), done: make(chan struct{}), began: time.Now()}
 	go w.run()
 	return w
 }
@@ -82,8 +86,12 @@ func (w *watch) run() {
 func (w *watch) look() bool {
 	var rss, tmp, reserved int64
 	var tasks int
-	var cpu time.Duration
+	used := map[string]times{}
 	processes := w.processes()
+	if w.looks++; w.looks%hiddenLooks == 0 && !w.outside && len(descendants(strconv.Itoa(w.slot.PID()), nil)) > len(processes) {
+		w.outside, w.spent.last = true, nil // the numbers are others
+		processes = w.processes()
+	}
 	for _, p := range processes {
 		st := w.read(p, "stat")
 		f := strings.Fields(st[strings.LastIndexByte(st, ')')+1:]) // the name before it is the program's to choose
@@ -91,7 +99,7 @@ func (w *watch) look() bool {
 			continue
 		}
 		number := func(i int) int64 { n, _ := strconv.ParseInt(f[i-3], 10, 64); return n } // as proc(5) counts fields
-		cpu += time.Duration(number(14)+number(15)+number(16)+number(17)) * clockTick      // and of the children it waited for
+		used[p+" "+f[22-3]] = times{time.Duration(number(14)+number(15)) * clockTick, time.Duration(number(16)+number(17)) * clockTick}
 		tasks += int(number(20))
 		rss += number(24) * int64(os.Getpagesize())
 		reserved += number(23)
@@ -116,8 +124,10 @@ func (w *watch) look() bool {
 		w.notBefore = time.Now().Add(min(exactRest*time.Since(began), 20*watchEvery)) // a program that makes this dear gets it less often
 	}
 	over := rss+tmp > w.spec.MemoryBytes || (w.plain && tasks > w.spec.MaxTasks+1)
+	reaped := w.slot.CPU()
+	cpu := w.spent.look(used, reaped)
 	w.mu.Lock()
-	w.peak, w.tasks, w.cpu = max(w.peak, rss+tmp), max(w.tasks, tasks-1), cpu
+	w.peak, w.tasks, w.cpu, w.lost = max(w.peak, rss+tmp), max(w.tasks, tasks-1), cpu-w.spent.lost, w.spent.lost
 	if rss+tmp > w.spec.MemoryBytes {
 		w.ooms++
 	}
@@ -125,7 +135,7 @@ func (w *watch) look() bool {
 	if over && !w.relieve(tmp-tables) {
 		return false
 	}
-	w.share(cpu + w.slot.CPU())
+	w.share(cpu + reaped)
 	return true
 }
 
@@ -203,10 +213,15 @@ func (w *watch) exact() int64 {
 	return sum
 }
 
-// processes lists what runs in the sandbox: numbers of its own pid namespace,
-// as its own /proc shows them, or of the host's in tier L1.
+// hiddenLooks is how many looks are between two searches for processes that the sandbox's
+// /proc does not show the server. Such a process runs a file of another user that
+// may be executed and not read.
+const hiddenLooks = 25
+
+// processes lists what runs in the sandbox: numbers of its own pid namespace, as its own
+// /proc shows them, or of the host's in tier L1 and where some are hidden.
 func (w *watch) processes() []string {
-	if w.plain {
+	if w.outside {
 		return descendants(strconv.Itoa(w.slot.PID()), nil)
 	}
 	var pids []string
@@ -250,7 +265,7 @@ func descendants(pid string, found []string) []string {
 }
 
 func (w *watch) read(pid, name string) string {
-	if w.plain {
+	if w.outside {
 		b, err := os.ReadFile("/proc/" + pid + "/" + name)
 		if err != nil {
 			return ""
@@ -286,5 +301,5 @@ func (w *watch) usage(ended time.Duration) backend.Usage {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return backend.Usage{PeakMemory: w.peak, CPU: max(ended, w.cpu), PeakTasks: max(w.tasks, 1), OOMKills: w.ooms}
+	return backend.Usage{PeakMemory: w.peak, CPU: max(ended, w.cpu) + w.lost, PeakTasks: max(w.tasks, 1), OOMKills: w.ooms}
 }

@@ -54,6 +54,9 @@ func (*Group) Walls() []string { return nil }
 // Usage returns zero.
 func (*Group) Usage() Usage { return Usage{} }
 
+// OOMKills is zero.
+func (*Group) OOMKills() int { return 0 }
+
 // Kill fails.
 func (*Group) Kill() error { return errors.ErrUnsupported }
 

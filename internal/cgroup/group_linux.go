@@ -255,6 +255,17 @@ func (g *Group) Usage() Usage {
 	return u
 }
 
+// OOMKills returns how many processes of the group the memory limit has ended. After
+// Remove it is zero.
+func (g *Group) OOMKills() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.removed {
+		return 0
+	}
+	return max(g.tree.oomKills(g.name, &g.gauges)-g.before.oomKills, 0)
+}
+
 // restartLocked records the current figures, which Usage subtracts.
 func (g *Group) restartLocked() {
 	reset := false

@@ -238,3 +238,15 @@ func (t *Tree) removeHierarchy(h *hierarchy) error {
 	in := directory{file: parent, path: h.base, plain: t.plain}
 	return errors.Join(in.remove(h.name), h.file.Close())
 }
+
+// oomKills reads how many processes of a group the memory limit has ended.
+func (t *Tree) oomKills(group string, g *gauges) int {
+	h, file := t.of("memory"), "/memory.oom_control"
+	if t.version == 2 {
+		h, file = t.hierarchies[0], "/memory.events"
+	}
+	if h == nil {
+		return 0
+	}
+	return int(g.number(h, group+file, "oom_kill"))
+}

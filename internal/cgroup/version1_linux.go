@@ -142,7 +142,7 @@ func (t *Tree) read1(group string, g *gauges) figures {
 	var f figures
 	if h := t.of("memory"); h != nil {
 		f.peakMemory = g.number(h, group+"/"+t.peakFile1(), "")
-		f.oomKills = int(g.number(h, group+"/memory.oom_control", "oom_kill"))
+		f.oomKills = t.oomKills(group, g)
 	}
 	if h := t.of("cpuacct"); h != nil {
 		f.cpu = time.Duration(g.number(h, group+"/cpuacct.usage", ""))

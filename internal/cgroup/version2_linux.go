@@ -40,7 +40,7 @@ func (t *Tree) read2(group string, g *gauges) figures {
 	h := t.hierarchies[0]
 	f := figures{cpu: time.Duration(g.number(h, group+"/cpu.stat", "usage_usec")) * time.Microsecond}
 	f.peakMemory = g.number(h, group+"/memory.peak", "")
-	f.oomKills = int(g.number(h, group+"/memory.events", "oom_kill"))
+	f.oomKills = t.oomKills(group, g)
 	f.peakTasks = int(g.number(h, group+"/pids.peak", ""))
 	return f
 }

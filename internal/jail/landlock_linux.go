@@ -20,7 +20,19 @@ const (
 	llRead         = llExecute | llReadFile | llReadDir
 	llScopeSockets = 1 // abstract unix sockets, ABI 6
 	llScopeSignals = 2 // ABI 6
+
+	llQuietSelf   = 1 // ABI 7: no audit records of what the domain refuses before an execve
+	llQuietNested = 4 // ABI 7: nor of domains that programs make within it
 )
+
+// quiet returns the flags with which Landlock writes no audit records; 0: the kernel has
+// no such records. Where the host keeps an audit log, a program could fill it with refused calls.
+func quiet(abi int) uint32 {
+	if abi < 7 {
+		return 0
+	}
+	return llQuietSelf | llQuietNested
+}
 
 // landlockABI returns the kernel's Landlock ABI version; 0: no Landlock.
 func landlockABI() int {
@@ -106,7 +118,7 @@ func (s *script) landlock(p plan) (ruleset int) {
 		}
 		allow("/dev/"+d, rights, true)
 	}
-	s.do("landlock", unix.SYS_LANDLOCK_RESTRICT_SELF, rules.arg(), num(0))
+	s.do("landlock", unix.SYS_LANDLOCK_RESTRICT_SELF, rules.arg(), num(quiet(p.abi)))
 	if p.plain == nil { // init closes descriptors that it has returned
 		return s.give(rules)
 	}

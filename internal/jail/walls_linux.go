@@ -82,6 +82,7 @@ const (
 func wallScript(p plan) (*script, probes) {
 	s := &script{}
 	s.firstOutOfMemory(p.plain != nil)
+	s.dumpsNothing()
 	if !p.off[wallCaps] && p.plain != nil { // before the switch from the host's root to another user, which drops CAP_SETPCAP
 		s.boundRights()
 	}
@@ -204,11 +205,20 @@ func (s *script) sysctl(path, value string) {
 // when the host runs out of memory. It comes before the change of ids, which removes the
 // right to write the file. optional lets it fail, as it does with a read-only /proc.
 func (s *script) firstOutOfMemory(optional bool) {
-	const path, value = "/proc/self/oom_score_adj", "1000"
 	flags := uint32(0)
 	if optional {
 		flags = mayFail
 	}
+	s.ownFile("/proc/self/oom_score_adj", "1000", flags)
+}
+
+// dumpsNothing keeps memory out of core dumps of this process and its children, also
+// after execve. Since Linux 6.16 the host may take dumps by a socket, which no limit
+// stops. Kernels that make no dumps have no such file.
+func (s *script) dumpsNothing() { s.ownFile("/proc/self/coredump_filter", "0", mayFail) }
+
+// ownFile writes a file that /proc has for this process.
+func (s *script) ownFile(path, value string, flags uint32) {
 	fd := s.reg()
 	s.add("open "+path, unix.SYS_OPENAT, flags, fd, []arg{num(unix.AT_FDCWD), s.str(path), num(unix.O_WRONLY | unix.O_CLOEXEC), num(0)})
 	s.add("set "+path, unix.SYS_WRITE, flags, 0, []arg{fd.arg(), s.str(value), num(len(value))})

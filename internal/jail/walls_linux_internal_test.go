@@ -267,3 +267,28 @@ func TestReadings(t *testing.T) {
 		t.Errorf("a full bounding set without no_new_privs: %q", got)
 	}
 }
+
+// TestLandlockIsQuiet: no domain of a sandbox writes audit records, where the kernel can
+// be told so.
+func TestLandlockIsQuiet(t *testing.T) {
+	for abi, want := range map[int]uint64{6: 0, 7: 5, 9: 5} {
+		here, _ := wallScript(plan{abi: abi})
+		alone, _ := wallScript(plan{abi: abi, plain: &plain{uid: -1}})
+		fork, _ := childWalls(plan{abi: abi})
+		for kind, s := range map[string]*script{"namespaces": here, "plain": alone, "fork": fork} {
+			found := 0
+			for _, c := range s.calls {
+				if c.nr != unix.SYS_LANDLOCK_RESTRICT_SELF {
+					continue
+				}
+				found++
+				if c.arg[1] != want {
+					t.Errorf("%s, ABI %d: flags of Landlock: got %d, want %d", kind, abi, c.arg[1], want)
+				}
+			}
+			if found != 1 {
+				t.Errorf("%s: got %d Landlock domains, want 1", kind, found)
+			}
+		}
+	}
+}

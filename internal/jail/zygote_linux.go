@@ -196,6 +196,7 @@ func zygoteScript(cfg ZygoteConfig, filter []byte) (*script, error) {
 		return nil, fmt.Errorf("start zygote: %s is not in %s", path, programPlace)
 	}
 	s.firstOutOfMemory(false)
+	s.dumpsNothing()
 	s.do("setsid", unix.SYS_SETSID)
 	s.do("umask", unix.SYS_UMASK, num(0o022))
 	s.do("signals of children", unix.SYS_RT_SIGACTION, num(unix.SIGCHLD), s.bytes(make([]byte, 32)), num(0), num(8))
@@ -271,7 +272,7 @@ func childWalls(p plan) (*script, probes) {
 		s.rlimits(p)
 	}
 	if !p.off[wallLandlock] {
-		s.do("landlock", unix.SYS_LANDLOCK_RESTRICT_SELF, passed(2), num(0))
+		s.do("landlock", unix.SYS_LANDLOCK_RESTRICT_SELF, passed(2), num(quiet(p.abi)))
 	}
 	var pr probes
 	pr.landlock = s.probe("look: write below "+programPlace, unix.SYS_OPENAT, num(unix.AT_FDCWD), s.str(programPlace+"/.probe"), num(unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC), num(0o600))

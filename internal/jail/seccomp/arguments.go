@@ -193,6 +193,19 @@ func mergeRule() rule {
 	return rule{[]clause{{[]test{equal(2, adviseMerge)}, Refuse(errEINVAL)}}, Allow}
 }
 
+// adviseNotNeeded drops a file from the host's memory (linux/fadvise.h).
+const adviseNotNeeded = 4
+
+// diskRules keep programs from what goes to the host's disk through files that they may
+// only read: fsync has the disk write its cache, and an advice takes files from memory
+// that others read. All that a program can write is in memory, where both do nothing. So
+// they succeed and do nothing.
+func diskRules(rules map[string]rule) {
+	rules["fsync"] = rule{otherwise: ignore}
+	rules["fdatasync"] = rule{otherwise: ignore}
+	rules["fadvise64"] = rule{[]clause{{[]test{equal(3, adviseNotNeeded)}, ignore}}, Allow}
+}
+
 // Options of prctl that fail with EINVAL. Merged memory is refused as in mergeRule. Core
 // scheduling keeps the other threads of a processor core idle, also for the host. A table
 // of futexes takes up to a gigabyte by one call. That memory is neither resident nor in

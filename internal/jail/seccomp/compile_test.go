@@ -144,7 +144,7 @@ func TestFilterJudgesArgumentsAsThePolicy(t *testing.T) {
 					same(seccomp.Call{Audit: a.AuditValue(), Number: nr, Args: [6]uint64{x, x, x, x, x, x}})
 				}
 			}
-			for _, name := range []string{"clone", "fcntl", "ioctl", "socketpair", "personality", "mmap", "shmget", "memfd_create", "prlimit64", "setrlimit", "sched_setattr", "sched_setaffinity", "seccomp", "setxattr", "fsetxattr", "close_range", "madvise"} { // one argument decides
+			for _, name := range []string{"clone", "fcntl", "ioctl", "socketpair", "personality", "mmap", "shmget", "memfd_create", "prlimit64", "setrlimit", "sched_setattr", "sched_setaffinity", "seccomp", "setxattr", "fsetxattr", "close_range", "madvise", "fadvise64", "fsync"} { // one argument decides
 				nr := numberOf(t, a, name)
 				for i, x := range values {
 					y := values[(i*7+3)%len(values)]
@@ -176,6 +176,12 @@ func TestFilterJudgesArgumentsAsThePolicy(t *testing.T) {
 					}
 				}
 			}
+			ioctl := numberOf(t, a, "ioctl")
+			for _, command := range commands() {
+				for _, high := range []uint64{0, 1 << 32, 0xffffffff << 32} {
+					same(seccomp.Call{Audit: a.AuditValue(), Number: ioctl, Args: [6]uint64{3, command | high}})
+				}
+			}
 			fcntl := numberOf(t, a, "fcntl")
 			for command := range uint64(1200) {
 				same(seccomp.Call{Audit: a.AuditValue(), Number: fcntl, Args: [6]uint64{3, command}})
@@ -193,6 +199,20 @@ func TestFilterJudgesArgumentsAsThePolicy(t *testing.T) {
 	}
 }
 
+// commands is every short command of ioctl of the kinds that the rules name, and those
+// that have a direction and a size.
+func commands() (all []uint64) {
+	heads := []uint64{0, 0x8004, 0x4004, 0x802c, 0x402c, 0x8008, 0x4008, 0x801c, 0xc018, 0x4020, 0xc020, 0xc050, 0x8010}
+	for _, head := range heads {
+		for _, kind := range []uint64{0, 1, 'R', 'T', 'X', 'f', 'v', '!', 0x89, 0x94} {
+			for number := range uint64(128) {
+				all = append(all, head<<16|kind<<8|number)
+			}
+		}
+	}
+	return all
+}
+
 // A table of cases in plain words, against both the filter and the reference:
 // they could be wrong together.
 func TestVerdicts(t *testing.T) {
@@ -201,6 +221,7 @@ func TestVerdicts(t *testing.T) {
 		enomem   = 12
 		einval   = 22
 		enospc   = 28
+		enotty   = 25
 		enosys   = 38
 		noproto  = 92
 		eafnosup = 97
@@ -218,7 +239,10 @@ func TestVerdicts(t *testing.T) {
 		{none, "read", [6]uint64{}, seccomp.Allow},
 		{none, "openat", [6]uint64{}, seccomp.Allow},
 		{none, "execve", [6]uint64{}, seccomp.Allow},
-		{none, "fsync", [6]uint64{}, seccomp.Allow},
+		{none, "fsync", [6]uint64{}, ignored},
+		{none, "fdatasync", [6]uint64{}, ignored},
+		{none, "fadvise64", [6]uint64{3, 0, 0, 3}, seccomp.Allow},  // WILLNEED
+		{none, "fadvise64", [6]uint64{3, 0, 0, 4 | high}, ignored}, // DONTNEED
 		{none, "mq_open", [6]uint64{}, seccomp.Allow},
 		{none, "shmget", [6]uint64{}, seccomp.Allow},
 		{none, "memfd_create", [6]uint64{}, seccomp.Allow},
@@ -316,6 +340,15 @@ func TestVerdicts(t *testing.T) {
 		{none, "shmget", [6]uint64{0, 0, 0x800}, no(enomem)},
 		{none, "memfd_create", [6]uint64{0, 4}, no(enomem)},
 		{none, "ioctl", [6]uint64{0, 0x5401}, seccomp.Allow},
+		{none, "ioctl", [6]uint64{0, 0x8982}, no(enotty)},     // SIOCGIFVLAN: starts modprobe
+		{none, "ioctl", [6]uint64{0, 0x8940}, no(enotty)},     // SIOCGIFBR: likewise
+		{none, "ioctl", [6]uint64{0, 0x5423}, no(enotty)},     // TIOCSETD: likewise
+		{none, "ioctl", [6]uint64{0, 0x8906}, no(enotty)},     // SIOCGSTAMP: timestamps of the whole host
+		{none, "ioctl", [6]uint64{0, 0x9408}, no(enotty)},     // BTRFS_IOC_SYNC
+		{none, "ioctl", [6]uint64{0, 0xc0506617}, no(enotty)}, // FS_IOC_ADD_ENCRYPTION_KEY
+		{none, "ioctl", [6]uint64{0, 0xffffffff_c0506617}, no(enotty)},
+		{none, "ioctl", [6]uint64{0, 0xc0506617 | high}, no(eperm)},
+		{none, "ioctl", [6]uint64{0, 0xc0502100}, seccomp.Allow}, // init's own
 		{none, "ioctl", [6]uint64{0, 0x5412}, no(eperm)},
 		{none, "ioctl", [6]uint64{0, 0x541c}, no(eperm)},
 		{none, "ioctl", [6]uint64{0, 0x540e}, no(eperm)},
@@ -331,6 +364,10 @@ func TestVerdicts(t *testing.T) {
 		{none, "socket", [6]uint64{16, 3, 15}, no(eafnosup)},      // kernel object events
 		{none, "socket", [6]uint64{2, 3, 6}, no(eperm)},           // raw
 		{none, "socket", [6]uint64{2, 0x80803, 17}, no(eperm)},
+		{none, "socket", [6]uint64{2, 1, 17}, no(eafnosup)}, // no such pair: starts modprobe
+		{none, "socket", [6]uint64{2, 2, 6}, no(eafnosup)},
+		{none, "socket", [6]uint64{10, 0x80005, 0}, no(eafnosup)}, // SEQPACKET: likewise
+		{none, "socket", [6]uint64{2, 6, 6 | high}, no(eafnosup)},
 		{none, "socket", [6]uint64{2, 10, 0}, no(eperm)},     // packet by its old name
 		{none, "socket", [6]uint64{2, 1, 262}, no(eafnosup)}, // MPTCP
 		{none, "socket", [6]uint64{2, 1, 132}, no(eafnosup)}, // SCTP

@@ -39,6 +39,8 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 		return unless(args[2]/2%2 == 1, Refuse(errEINVAL))
 	case "madvise":
 		return unless(int32(args[2]) == 12, Refuse(errEINVAL))
+	case "fsync", "fdatasync", "fadvise64":
+		return unless(name != "fadvise64" || int32(args[3]) == 4, ignore)
 	case "fcntl":
 		return decideFcntl(uint32(args[1]))
 	case "setsockopt":
@@ -208,16 +210,31 @@ func decideOption(level, option int32) Verdict {
 }
 
 func decideIoctl(arg uint64) Verdict {
-	signExtended := arg == uint64(int64(int32(uint32(arg))))
-	plain := arg == uint64(uint32(arg))
-	if !signExtended && !plain {
-		return Refuse(errEPERM)
+	command := uint32(arg)
+	between := func(from, to uint32) bool { return from <= command && command <= to }
+	listed := command == 2 || command == 0x5421 || command == 0x5422 || command == 0x5429 || command == 0x541b || command == 0x5441 || command == 0x5460 ||
+		between(0x5401, 0x540b) || between(0x540f, 0x5411) || between(0x5413, 0x5414) || between(0x5450, 0x5452) || between(0x8901, 0x8905) ||
+		slices.Contains([]uint32{0x8910, 0x8912, 0x8913, 0x8915, 0x8917, 0x8919, 0x891b, 0x891d, 0x8921, 0x8927, 0x8933, 0x8942, 0x8946}, command)
+	switch command >> 16 { // direction and size of the argument
+	case 0x8004:
+		listed = command == 0x80045430 || command == 0x80045200
+	case 0x4004:
+		listed = command == 0x40045431 || command == 0x40049409
+	case 0x802c, 0x402c:
+		listed = command == 0x802c542a || between(0x402c542b, 0x402c542d)
+	case 0x8008, 0x4008:
+		listed = command == 0x80086601 || command == 0x80087601 || command == 0x40086602 || command == 0x40085400
+	case 0x801c, 0xc018, 0x4020, 0xc020, 0xc050:
+		listed = slices.Contains([]uint32{0x801c581f, 0xc0189436, 0xc0182101, 0x4020940d, 0xc020660b, 0xc0502100}, command)
 	}
-	switch uint32(arg) {
-	case 0x540E, 0x5412, 0x541C, 0x541D:
+	signExtended := arg == uint64(int64(int32(command)))
+	switch {
+	case command == 0x540E, command == 0x5412, command == 0x541C, command == 0x541D, !signExtended && arg != uint64(command):
 		return Refuse(errEPERM)
-	default:
+	case listed:
 		return Allow
+	default:
+		return Refuse(errENOTTY)
 	}
 }
 
@@ -226,10 +243,10 @@ func decideSocket(family, kind, protocol int32) Verdict {
 	case 1:
 		return Allow
 	case 2, 10:
-		if k := uint32(kind) % 16; k == 3 || k == 10 {
+		switch k := uint32(kind) % 16; {
+		case k == 3, k == 10:
 			return Refuse(errEPERM)
-		}
-		if protocol == 0 || protocol == 6 || protocol == 17 {
+		case k == 1 && (protocol == 0 || protocol == 6), k == 2 && (protocol == 0 || protocol == 17):
 			return Allow
 		}
 	}

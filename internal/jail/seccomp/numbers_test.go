@@ -11,7 +11,7 @@ import (
 func numberOf(t testing.TB, a seccomp.Arch, name string) uint32 {
 	t.Helper()
 	table := map[string][2]uint32{
-		"read": {0, 63}, "openat": {257, 56}, "execve": {59, 221}, "fsync": {74, 82}, "mq_open": {240, 180},
+		"read": {0, 63}, "openat": {257, 56}, "execve": {59, 221}, "fsync": {74, 82}, "fdatasync": {75, 83}, "fadvise64": {221, 223}, "mq_open": {240, 180},
 		"shmget": {29, 194}, "memfd_create": {319, 279}, "sync": {162, 81}, "ptrace": {101, 117},
 		"process_vm_readv": {310, 270}, "unshare": {272, 97}, "setns": {308, 268}, "mount": {165, 40}, "bpf": {321, 280},
 		"keyctl": {250, 219}, "memfd_secret": {447, 447}, "fanotify_mark": {301, 263}, "name_to_handle_at": {303, 264},

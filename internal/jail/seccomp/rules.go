@@ -84,6 +84,7 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 	rules["prctl"] = prctlRule()
 	rules["close_range"] = closeRangeRule()
 	rules["madvise"] = mergeRule()
+	diskRules(rules)
 	rules["socketpair"] = rule{[]clause{{[]test{equal(0, familyUnix)}, Allow}}, Refuse(errEAFNOSUPPORT)}
 	rules["personality"] = rule{
 		[]clause{{[]test{equal(0, 0)}, Allow}, {[]test{equal(0, 0xffffffff)}, Allow}}, Refuse(errEPERM),
@@ -154,37 +155,17 @@ func closeRangeRule() rule {
 	return rule{[]clause{{[]test{anyBit(2, closeRangeUnshare)}, Refuse(errEINVAL)}}, Allow}
 }
 
-// Commands that put input into a terminal or take one over (asm-generic/ioctls.h).
-const (
-	tiocSCTTY = 0x540e
-	tiocSTI   = 0x5412
-	tiocLinux = 0x541c
-	tiocCons  = 0x541d
-)
-
-// The kernel reads only the low 32 bits of the command. A nonzero high word is refused, except
-// the sign extension of a command that a C library has passed as an int.
-func ioctlRule() rule {
-	var cs []clause
-	for _, cmd := range []uint32{tiocSCTTY, tiocSTI, tiocLinux, tiocCons} {
-		cs = append(cs, clause{[]test{equal(1, cmd)}, Refuse(errEPERM)})
-	}
-	cs = append(cs,
-		clause{[]test{highWord(1, 0)}, Allow},
-		clause{[]test{highWord(1, 0xffffffff), anyBit(1, 0x80000000)}, Allow},
-	)
-	return rule{cs, Refuse(errEPERM)}
-}
-
 // Families, types and protocols of socket (linux/socket.h, linux/net.h, linux/in.h).
 const (
 	familyUnix  = 1
 	familyInet  = 2
 	familyInet6 = 10
 
-	typeMask   = 0xf // SOCK_TYPE_MASK: the kernel cuts SOCK_CLOEXEC and SOCK_NONBLOCK off with it
-	typeRaw    = 3
-	typePacket = 10 // turns the inet family into the packet family
+	typeMask     = 0xf // SOCK_TYPE_MASK: the kernel cuts SOCK_CLOEXEC and SOCK_NONBLOCK off with it
+	typeStream   = 1
+	typeDatagram = 2
+	typeRaw      = 3
+	typePacket   = 10 // turns the inet family into the packet family
 
 	protoAny = 0
 	protoTCP = 6
@@ -193,7 +174,9 @@ const (
 
 // All three arguments are int in the kernel: low words only. Netlink is missing: what
 // waits in its sockets is memory that no limit counts. A program that asks for its
-// interfaces gets the error of a kernel without it.
+// interfaces gets the error of a kernel without it. A type and a protocol that do not
+// belong together are refused here, because the kernel would start modprobe on the host,
+// as root, to look for a module that has them.
 func socketRule() rule {
 	cs := []clause{
 		{[]test{equal(0, familyUnix)}, Allow},
@@ -202,8 +185,10 @@ func socketRule() rule {
 		for _, kind := range []uint32{typeRaw, typePacket} {
 			cs = append(cs, clause{[]test{equal(0, family), masked(1, typeMask, kind)}, Refuse(errEPERM)})
 		}
-		for _, proto := range []uint32{protoAny, protoTCP, protoUDP} {
-			cs = append(cs, clause{[]test{equal(0, family), equal(2, proto)}, Allow})
+		for _, known := range [][2]uint32{{typeStream, protoTCP}, {typeDatagram, protoUDP}} {
+			for _, proto := range []uint32{protoAny, known[1]} {
+				cs = append(cs, clause{[]test{equal(0, family), masked(1, typeMask, known[0]), equal(2, proto)}, Allow})
+			}
 		}
 	}
 	return rule{cs, Refuse(errEAFNOSUPPORT)}

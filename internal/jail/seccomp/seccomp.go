@@ -86,6 +86,7 @@ const (
 	errEPERM        = 1
 	errENOMEM       = 12
 	errEINVAL       = 22
+	errENOTTY       = 25
 	errENOSPC       = 28
 	errENOSYS       = 38
 	errENOPROTOOPT  = 92

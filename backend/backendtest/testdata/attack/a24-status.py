@@ -13,6 +13,9 @@
 # expect tty: none
 # expect core: 1 1
 # expect core-lowered: 1 1
+# expect dumped: 00000000
+# expect[L1] dumped: EACCES
+# expect dumped-more: EACCES
 # expect memlock: low
 from attempt import *
 import resource, struct
@@ -53,4 +56,14 @@ except OSError:
 attempt("core", lambda: "%d %d" % resource.getrlimit(resource.RLIMIT_CORE))
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # with 0 the kernel starts the host's program for core dumps
 attempt("core-lowered", lambda: "%d %d" % resource.getrlimit(resource.RLIMIT_CORE))
+FILTER = "/proc/self/coredump_filter"  # which memory a dump has; some ways to take dumps know no limit
+
+
+def dump_more():
+    with open(FILTER, "w") as f:
+        f.write("0x7f")
+
+
+attempt("dumped", lambda: open(FILTER).read().strip())
+attempt("dumped-more", dump_more)
 attempt("memlock", lambda: "low" if max(resource.getrlimit(resource.RLIMIT_MEMLOCK)) <= 1 << 20 else "high")

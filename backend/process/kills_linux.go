@@ -1,0 +1,39 @@
+package process
+
+import "fmt"
+
+// maxKills is how many processes of a sandbox the memory limit may end before the rest is
+// ended, with one more for each look. The kernel writes a line to the host's log for each.
+const maxKills = 64
+
+// kills counts the processes that the memory limit has ended; used by objectWatch.run
+// alone.
+type kills struct{ seen, recent int }
+
+// look takes how many there have been by now. It reports whether they are too many.
+func (k *kills) look(now int) bool {
+	k.recent = max(k.recent-1, 0) + max(now-k.seen, 0)
+	k.seen = now
+	over := k.recent > maxKills
+	if over {
+		k.recent = 0
+	}
+	return over
+}
+
+// overKills says that the memory limit has ended too many processes of the sandbox. It
+// returns "" if it has not. Without a cgroup, the watch ends all of them at once.
+func (s *sandbox) overKills() string {
+	if s.group == nil {
+		return ""
+	}
+	release, err := s.hold()
+	if err != nil {
+		return ""
+	}
+	defer release()
+	if !s.kills.look(s.group.OOMKills()) {
+		return ""
+	}
+	return fmt.Sprintf("more than %d processes that the memory limit ended", maxKills)
+}

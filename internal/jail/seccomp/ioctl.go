@@ -1,0 +1,52 @@
+package seccomp
+
+// Commands that put input into a terminal or take one over (asm-generic/ioctls.h).
+const (
+	tiocSCTTY = 0x540e
+	tiocSTI   = 0x5412
+	tiocLinux = 0x541c
+	tiocCons  = 0x541d
+)
+
+// ioctlAllowed lists every command of ioctl that a program may give. Any other does not
+// exist (ENOTTY). Some of the others have the kernel start modprobe on the host, as root
+// (bridges, virtual networks, terminals). Others write all of a file system to its disk
+// (btrfs), leave keys in one for as long as it is mounted (encryption), or switch
+// timestamps on for all packets of the host. Each file system has commands of its own,
+// and programs read files of the host's.
+var ioctlAllowed = []uint32{
+	0x5401, 0x5402, 0x5403, 0x5404, 0x5405, 0x5406, 0x5407, 0x5408, 0x5409, 0x540a, 0x540b, // TCGETS … TCFLSH
+	0x540f, 0x5410, 0x5411, 0x5413, 0x5414, // TIOCGPGRP, TIOCSPGRP, TIOCOUTQ (SIOCOUTQ), TIOCGWINSZ, TIOCSWINSZ
+	0x541b, 0x5421, 0x5422, 0x5429, 0x5450, 0x5451, 0x5452, 0x5460, // FIONREAD, FIONBIO, TIOCNOTTY, TIOCGSID, FIONCLEX, FIOCLEX, FIOASYNC, FIOQSIZE
+	0x802c542a, 0x402c542b, 0x402c542c, 0x402c542d, // TCGETS2 … TCSETSF2
+	0x80045430, 0x40045431, 0x5441, // TIOCGPTN, TIOCSPTLCK, TIOCGPTPEER
+	0x8901, 0x8902, 0x8903, 0x8904, 0x8905, // FIOSETOWN, SIOCSPGRP, FIOGETOWN, SIOCGPGRP, SIOCATMARK
+	0x8910, 0x8912, 0x8913, 0x8915, 0x8917, 0x8919, 0x891b, 0x891d, 0x8921, // SIOCGIFNAME, CONF, FLAGS, ADDR, DSTADDR, BRDADDR, NETMASK, METRIC, MTU
+	0x8927, 0x8933, 0x8942, 0x8946, // SIOCGIFHWADDR, INDEX, TXQLEN, SIOCETHTOOL
+	0x2, 0x40049409, 0x4020940d, 0xc0189436, // FIGETBSZ, FICLONE, FICLONERANGE, FIDEDUPERANGE
+	0x80086601, 0x40086602, 0x80087601, 0x801c581f, 0xc020660b, // FS_IOC_GETFLAGS, SETFLAGS, GETVERSION, FSGETXATTR, FIEMAP
+	0x40085400, 0x80045200, // TFD_IOC_SET_TICKS, RNDGETENTCNT
+	notifyReceive, notifySend,
+}
+
+// Commands by which the init of a sandbox answers for its filter (linux/seccomp.h). A
+// program has no such filter.
+const (
+	notifyReceive = 0xc0502100
+	notifySend    = 0xc0182101
+)
+
+// The kernel reads the command as 32 bits, so the low word decides. A high word
+// is refused as well, unless it is the sign of a command that went through an
+// int, as C libraries do that declare ioctl so.
+func ioctlRule() rule {
+	plain, signed := []test{highWord(1, 0)}, []test{highWord(1, 0xffffffff), anyBit(1, 0x80000000)}
+	listed := oneOf(1, ioctlAllowed)
+	return rule{[]clause{
+		{[]test{oneOf(1, []uint32{tiocSCTTY, tiocSTI, tiocLinux, tiocCons})}, Refuse(errEPERM)},
+		{append(plain, listed), Allow},
+		{append(signed, listed), Allow},
+		{plain, Refuse(errENOTTY)},
+		{signed, Refuse(errENOTTY)},
+	}, Refuse(errEPERM)}
+}
