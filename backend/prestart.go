@@ -15,9 +15,9 @@ import "context"
 // two channels, and closes those that the process asked for does not have. It waits for
 // Begin on descriptor 4.
 type Prestart struct {
-	Argv    []string      // of the process that waits; nil: the process's own
-	Env     []string      // likewise
-	Program []ProgramFile // likewise, in place of those of the process that have their names
+	Argv    []string      // of the process that waits; without Fork nil stands for the process's own
+	Env     []string      // of the process that waits, whole
+	Program []ProgramFile // of the process that waits, in place of those of the process that have their names
 	Begin   []byte        // makes the process that waits the caller's; without Fork only
 	Fork    *Fork         // nil: the process that waits is used itself
 }

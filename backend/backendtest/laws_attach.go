@@ -77,6 +77,12 @@ func attachLive(t *testing.T, s *suite) {
 	if got := other.sh(t, "ls -A "+backend.PackageDir+" 2>/dev/null; grep -c "+at+" /proc/self/mountinfo; :"); got != "0\n" {
 		t.Errorf("in another sandbox: got %q, want nothing", got)
 	}
+	if err := other.Attach(t.Context(), backend.Tree{Host: filepath.Join(second, "file"), Inside: at}); err != nil {
+		t.Errorf("Attach of a file: %v", err)
+	}
+	if got := other.sh(t, "cat "+at+"; (echo x > "+at+") 2>/dev/null && echo written; :"); got != "second" {
+		t.Errorf("a file in another sandbox: got %q, want second", got)
+	}
 	if after, err := x.Isolation(t.Context()); err != nil || strings.Join(after.Walls, ",") != strings.Join(before.Walls, ",") {
 		t.Errorf("walls: got %q, %v, want %q", after.Walls, err, before.Walls)
 	}

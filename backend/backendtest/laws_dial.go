@@ -90,7 +90,7 @@ func exchange(t *testing.T, x *box, port int, line string) (string, error) {
 	}
 	defer func() { _ = c.Close() }()
 	_ = c.SetDeadline(time.Now().Add(patience))
-	if _, err := io.WriteString(c, line); err != nil {
+	if _, err = io.WriteString(c, line); err != nil {
 		return "", err
 	}
 	got := make([]byte, len(line))

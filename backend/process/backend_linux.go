@@ -128,6 +128,9 @@ type hall struct {
 	*jail.Jail
 	policy string // digest
 
+	users int       // calls of Open that are building in it; guarded by the backend's mu
+	used  time.Time // likewise
+
 	trial sync.Once
 	iso   sandboxmcp.Isolation
 	err   error
@@ -156,6 +159,7 @@ func (b *Backend) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox,
 			return nil, unavailable(err)
 		}
 	}
+	defer b.leave(sb.hall)
 	if err := b.handOut(sb); err != nil { //nolint:contextcheck // the watch is nobody's call
 		return nil, err
 	}
@@ -187,8 +191,8 @@ func (b *Backend) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox,
 	return sb, nil
 }
 
-// place builds a sandbox in a jail that fits. A jail that turns out to have ended
-// is replaced, once.
+// place builds a sandbox in a jail that fits, which the caller leaves. A jail that turns
+// out to have ended is replaced, once.
 func (b *Backend) place(spec backend.Spec) (*sandbox, error) {
 	for again := false; ; again = true {
 		h, err := b.hallFor(spec.Trees)
@@ -196,6 +200,9 @@ func (b *Backend) place(spec backend.Spec) (*sandbox, error) {
 			return nil, err
 		}
 		sb, err := b.build(h, spec, false)
+		if err != nil {
+			b.leave(h)
+		}
 		if _, ours := errors.AsType[*sandboxmcp.Error](err); err == nil || again || ours {
 			return sb, err
 		}
@@ -240,12 +247,57 @@ func (b *Backend) Warm(ctx context.Context, trees []backend.Tree) {
 	if ctx.Err() != nil {
 		return
 	}
-	if _, err := b.hallFor(trees); err != nil {
+	h, err := b.hallFor(trees)
+	if err != nil {
 		b.log.Debug("warm up", "error", err)
+		return
 	}
+	b.leave(h)
 }
 
-// hallFor returns a jail whose sandboxes can see the trees.
+// hallsMost bounds the jails that stay when nothing lives in them.
+const hallsMost = 8
+
+// enterLocked keeps a jail from being closed until the caller leaves it.
+func (h *hall) enterLocked() {
+	h.users++
+	h.used = time.Now()
+}
+
+func (b *Backend) leave(h *hall) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h.users--
+}
+
+// spareLocked closes, beside everything else, the jail that was used least recently and
+// in which nothing lives, when there are too many.
+func (b *Backend) spareLocked() {
+	if len(b.halls) <= hallsMost {
+		return
+	}
+	busy := map[*hall]bool{}
+	for s := range b.live {
+		busy[s.hall] = true
+	}
+	var old *hall
+	for _, h := range b.halls {
+		if h.users == 0 && !busy[h] && (old == nil || h.used.Before(old.used)) {
+			old = h
+		}
+	}
+	if old == nil {
+		return
+	}
+	b.halls = slices.DeleteFunc(b.halls, func(h *hall) bool { return h == old })
+	b.builds.Go(func() {
+		if err := old.Close(); err != nil {
+			b.log.Warn("a jail stays behind", "error", err)
+		}
+	})
+}
+
+// hallFor returns a jail whose sandboxes can see the trees. The caller leaves it.
 func (b *Backend) hallFor(trees []backend.Tree) (*hall, error) {
 	whole, _ := split(trees)
 	b.mu.Lock()
@@ -265,6 +317,7 @@ func (b *Backend) hallFor(trees []backend.Tree) (*hall, error) {
 	})
 	for _, h := range b.halls {
 		if h.Covers(whole) {
+			h.enterLocked()
 			return h, nil
 		}
 	}
@@ -285,6 +338,8 @@ func (b *Backend) hallFor(trees []backend.Tree) (*hall, error) {
 		return nil, unavailable(err)
 	}
 	b.halls = append(b.halls, h)
+	h.enterLocked()
+	b.spareLocked()
 	return h, nil
 }
 

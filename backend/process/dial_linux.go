@@ -61,7 +61,7 @@ func established(ctx context.Context, fd, port int) (net.Conn, error) {
 	bad := 0
 	err = raw.Write(func(fd uintptr) bool {
 		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
-		if n, err := unix.Poll(poll, 0); n == 0 || errors.Is(err, unix.EINTR) {
+		if n, failed := unix.Poll(poll, 0); n == 0 || errors.Is(failed, unix.EINTR) {
 			return false
 		}
 		bad, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR)

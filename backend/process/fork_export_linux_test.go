@@ -23,6 +23,13 @@ func (b *Backend) eachNest(f func(n *nest)) {
 	}
 }
 
+// Jails is how many there are.
+func (b *Backend) Jails() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.halls)
+}
+
 // Forks is how many forks the zygotes that wait now have made.
 func (b *Backend) Forks() (count int) {
 	b.eachNest(func(n *nest) { count += n.forks })

@@ -454,15 +454,27 @@ func (b *Backend) closeReady(which func() []*sandbox) {
 	}
 }
 
-// tryReady hands out a ready sandbox; nil when there is none.
+// tryReady hands out a ready sandbox, whose jail the caller leaves; nil when there is
+// none.
 func (b *Backend) tryReady(spec backend.Spec) *sandbox {
 	s, dead := b.ready.take(shapeOf(spec), spec)
 	for _, d := range dead {
 		_ = d.end()
 	}
-	if s != nil {
-		s.spec = spec
+	if s == nil {
+		return nil
 	}
+	b.mu.Lock()
+	stands := slices.Contains(b.halls, s.hall)
+	if stands {
+		s.hall.enterLocked()
+	}
+	b.mu.Unlock()
+	if !stands { // its jail is being closed
+		_ = s.end()
+		return nil
+	}
+	s.spec = spec
 	return s
 }
 
