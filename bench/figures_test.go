@@ -83,8 +83,10 @@ func TestThePagesSayWhichCommit(t *testing.T) {
 func TestUsersSeeOurTimesBesideOthers(t *testing.T) {
 	python := interpreter{Label: "python"}
 	d := document{Suites: []suite{{Rounds: 30, Interpreters: []interpreter{python}, Rows: []row{
-		{Name: python.bare(), N: 30, P50: 14.2, P99: 19}, {Name: inPooled(python), N: 30, P50: 4.7, P99: 11.8, Ratio: 0.356},
-		{Name: rowDockerRun, N: 5, P50: 301, P99: 339, Ratio: 20.2}, {Name: rowS1MCP, Reason: "not installed"},
+		{Name: python.bare(), N: 30, P50: 14.2, P99: 19},
+		{Name: inPooled(python), N: 30, P50: 4.7, P99: 11.8, Ratio: 0.356},
+		{Name: rowDockerRun, N: 5, P50: 301, P99: 339, Ratio: 20.2},
+		{Name: rowS1MCP, Reason: "not installed"},
 	}}}}
 	got := d.users()
 	for _, line := range []string{

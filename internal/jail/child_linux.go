@@ -60,7 +60,7 @@ func (z *Zygote) Fork(s *Slot, ways []int, ahead bool) (*Child, error) {
 		s.alone = false
 		s.mu.Unlock()
 		if err = c.ready(cs.probes); err != nil {
-			if waitPidfd(s.pidfd, 100*time.Millisecond) != nil { // init lives: the fork failed by itself. If the sandbox was killed, the fork ends a little before init
+			if waitPidfd(s.pidfd, 500*time.Millisecond) != nil { // init lives: the fork failed by itself. If the sandbox was killed, the fork ends a little before init
 				z.broken.Store(true)
 			}
 			err = fmt.Errorf("fork: %w", err)
