@@ -181,7 +181,7 @@ func (e *Engine) egressState(ctx context.Context, ns sandboxmcp.Namespace, id sa
 	st := sandboxmcp.EgressState{Allowed: []string{}, Pending: []sandboxmcp.Approval{}}
 	who := gate.Who{Namespace: ns, RequestID: unborn}
 	if s, err := e.sessions.Find(ctx, ns, id); id != "" && err == nil {
-		if r, ok := s.Room().(*room); ok && r.offline {
+		if r, ok := s.Room().(*liveSession); ok && r.offline {
 			return st, nil
 		}
 		who.SessionID, who.Born = id, s.Info().CreatedAt
@@ -213,11 +213,11 @@ func (e *Engine) ask(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.Eg
 	ask.Reason = masks.Text(ask.Reason)
 	a, fresh, err := e.gate.Request(ctx, c, ask)
 	if fresh {
-		e.tellAsked(a)
+		e.emitAsked(a)
 	}
 	return a, err
 }
 
-func (e *Engine) tellAsked(a sandboxmcp.Approval) {
+func (e *Engine) emitAsked(a sandboxmcp.Approval) {
 	e.emit(sandboxmcp.EventEgressRequested, a.Namespace, a.Domain+" was asked for", map[string]any{"domain": a.Domain, "approval_id": a.ID, "expires_at": a.ExpiresAt})
 }

@@ -295,7 +295,7 @@ func (e *Engine) Close() error {
 	had := e.sessions.List("")
 	errs := []error{e.sessions.Close(context.WithoutCancel(e.ctx))}
 	for _, s := range had {
-		e.tellSession(s, goneStop)
+		e.emitSession(s, goneStop)
 	}
 	if e.cfg.Server {
 		if err := e.recordServer(context.WithoutCancel(e.ctx), "server_stop"); err != nil {

@@ -41,11 +41,11 @@ func (e *Engine) Events(_ context.Context, c sandboxmcp.Caller) ([]sandboxmcp.Ev
 
 // emitStarted emits that a run has started. emitStarted, emitEnded and emitFailed are
 // only for admitted requests whose intent is recorded.
-func (e *Engine) tellStarted(x *execution) {
+func (e *Engine) emitStarted(x *execution) {
 	e.emit(sandboxmcp.EventExecutionStarted, x.who.Namespace, string(x.req.Language)+" run started", x.names())
 }
 
-func (e *Engine) tellEnded(x *execution, res *sandboxmcp.Result) {
+func (e *Engine) emitEnded(x *execution, res *sandboxmcp.Result) {
 	ns, run := x.who.Namespace, string(x.req.Language)+" run"
 	exceeded := func(limit string, value any) {
 		data := x.names()
@@ -69,7 +69,7 @@ func (e *Engine) tellEnded(x *execution, res *sandboxmcp.Result) {
 		data["artifacts"] = n
 		e.emit(sandboxmcp.EventArtifactSigned, ns, strconv.Itoa(n)+" files of a "+run+" were signed", data)
 	}
-	e.tellRefused(x, res.Network.Denied)
+	e.emitRefused(x, res.Network.Denied)
 	data := x.names()
 	data["status"], data["exit_code"], data["duration_ms"] = res.Status, res.ExitCode, res.DurationMS
 	e.emit(kind, ns, run+how, data)
@@ -77,7 +77,7 @@ func (e *Engine) tellEnded(x *execution, res *sandboxmcp.Result) {
 
 // emitRefused emits one event for each refused destination of a run. The last event,
 // after maxRefusals, counts the rest.
-func (e *Engine) tellRefused(x *execution, denied []sandboxmcp.DeniedRequest) {
+func (e *Engine) emitRefused(x *execution, denied []sandboxmcp.DeniedRequest) {
 	for i, d := range denied {
 		data, message := x.names(), d.Host+" was refused"
 		data["host"], data["port"], data["times"], data["reason"] = d.Host, d.Port, d.Times, d.Reason
@@ -92,12 +92,12 @@ func (e *Engine) tellRefused(x *execution, denied []sandboxmcp.DeniedRequest) {
 }
 
 // emitSecrets emits that secrets were added, deleted or injected into a program.
-func (e *Engine) tellSecrets(ns sandboxmcp.Namespace, what string, keys []string, data map[string]any) {
+func (e *Engine) emitSecrets(ns sandboxmcp.Namespace, what string, keys []string, data map[string]any) {
 	data["keys"], data["access"] = keys, what
 	e.emit(sandboxmcp.EventVaultAccessed, ns, what+" of "+strconv.Itoa(len(keys))+" secrets", data)
 }
 
-func (e *Engine) tellFailed(x *execution, cause error) {
+func (e *Engine) emitFailed(x *execution, cause error) {
 	data := x.names()
 	data["error"] = sandboxmcp.CodeOf(cause)
 	e.emit(sandboxmcp.EventExecutionFailed, x.who.Namespace, string(x.req.Language)+" run could not be started or completed", data)
@@ -114,7 +114,7 @@ func (x *execution) names() map[string]any {
 
 // emitSession emits that a session was created or, if reason is not empty, that it has
 // ended.
-func (e *Engine) tellSession(s sandboxmcp.Session, reason string) {
+func (e *Engine) emitSession(s sandboxmcp.Session, reason string) {
 	data := map[string]any{"session_id": s.ID, "language": s.Language}
 	if reason == "" {
 		e.emit(sandboxmcp.EventSessionCreated, s.Namespace, string(s.Language)+" session created", data)

@@ -36,16 +36,16 @@ type execution struct {
 	release    func() bool // stops watching the engine's context
 	done       chan struct{}
 
-	reach   reach               // which hosts it may reach
-	way     *way                // network of its sandbox; nil: none
-	out     bool                // letOut has put this run's policy into way
+	policy  egressPolicy        // which hosts it may reach
+	gateway *gateway            // network of its sandbox; nil: none
+	out     bool                // letOut has put this run's policy into gateway
 	network *sandboxmcp.Network // what it did on the network; nil: not reported yet
 
 	session   *session.Session   // nil: a single run
 	newborn   bool               // this request creates the session
 	anew      bool               // an expired id may be used again
 	base      *sandboxmcp.Limits // limits of the live session; nil: those of the namespace and the settings
-	room      *room              // what the live session holds; nil: no session, or not created yet
+	live      *liveSession       // what the live session holds; nil: no session, or not created yet
 	guard     guard              // set when the intent is recorded
 	stateLost bool
 
@@ -157,7 +157,7 @@ func (e *Engine) finish(x *execution) {
 	}
 	x.shown.Close()
 	if x.session != nil {
-		if r := x.room; r != nil && !r.fresh && r.walls.due(wallsRest) {
+		if r := x.live; r != nil && !r.fresh && r.walls.due(wallsRest) {
 			e.work.Go(func() { r.walls.read(context.WithoutCancel(e.ctx), r.sandbox, wallsRest) })
 		}
 		x.session.Release()

@@ -87,24 +87,24 @@ const (
 	injectNone = "none"
 )
 
-// arm opens the namespace's secrets and makes the masker while the sandbox is being
-// built. unlock returns its error.
-func (e *Engine) arm(x *execution, opened func() (*vault.Set, error)) {
+// openSecrets opens the namespace's secrets and makes the masker while the sandbox is being
+// built. inject returns its error.
+func (e *Engine) openSecrets(x *execution, opened func() (*vault.Set, error)) {
 	g := &x.guard
 	if g.set, g.err = opened(); g.err == nil {
 		g.masker = e.maskers.of(x.who.Namespace, g.set, e.cfg.RedactPII)
 	}
 }
 
-// unlock puts the secrets into the program's environment. Variables that the caller set
+// inject puts the secrets into the program's environment. Variables that the caller set
 // keep their value.
-func (e *Engine) unlock(x *execution) error {
+func (e *Engine) inject(x *execution) error {
 	g := &x.guard
 	if g.err != nil {
 		return g.err
 	}
-	if x.room != nil {
-		g.masker = x.room.remember(g, e.cfg.RedactPII)
+	if x.live != nil {
+		g.masker = x.live.remember(g, e.cfg.RedactPII)
 	}
 	if len(g.given) == 0 {
 		return nil
@@ -121,14 +121,14 @@ func (e *Engine) unlock(x *execution) error {
 		env[name] = values[key]
 	}
 	x.req.Env = env // a copy: the map is the caller's
-	e.tellSecrets(x.who.Namespace, "use", g.used(), x.names())
+	e.emitSecrets(x.who.Namespace, "use", g.used(), x.names())
 	return nil
 }
 
 // remember adds the secrets of a run to those that the session's programs have had. It
 // returns a masker for all of them: a program may still hold a secret that was deleted or
 // replaced.
-func (r *room) remember(g *guard, pii bool) *redact.Masker {
+func (r *liveSession) remember(g *guard, pii bool) *redact.Masker {
 	r.had.mu.Lock()
 	defer r.had.mu.Unlock()
 	now := map[int64]bool{}
@@ -307,7 +307,7 @@ func secretFileError(name, key string) error {
 
 // masksOf returns the masker for texts of a live session: it masks the secrets of its
 // namespace and those that its programs have had.
-func (e *Engine) masksOf(ctx context.Context, ns sandboxmcp.Namespace, r *room) (*redact.Masker, error) {
+func (e *Engine) masksOf(ctx context.Context, ns sandboxmcp.Namespace, r *liveSession) (*redact.Masker, error) {
 	set, err := e.vault.Current(ctx, ns)
 	if err != nil {
 		return nil, err
@@ -320,7 +320,7 @@ func (e *Engine) masksOf(ctx context.Context, ns sandboxmcp.Namespace, r *room) 
 func (e *Engine) masks(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) (*redact.Masker, error) {
 	if id != "" {
 		if s, err := e.sessions.Find(ctx, ns, id); err == nil {
-			if r, ok := s.Room().(*room); ok {
+			if r, ok := s.Room().(*liveSession); ok {
 				return e.masksOf(ctx, ns, r)
 			}
 		}

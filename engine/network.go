@@ -18,8 +18,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// reach says which hosts a run may reach.
-type reach struct {
+// egressPolicy says which hosts a run may reach.
+type egressPolicy struct {
 	who      gate.Who
 	narrowed bool                // only domains that are in only and also open
 	granted  bool                // every domain in only: the caller may open domains
@@ -40,12 +40,12 @@ type reach struct {
 // because domains may be opened and closed during the run.
 func (e *Engine) mayReach(x *execution) error {
 	r := &x.req
-	x.reach = reach{who: gate.Who{Namespace: x.who.Namespace, SessionID: r.SessionID, RequestID: r.ID}, actor: x.who.Actor}
-	at := &x.reach
+	x.policy = egressPolicy{who: gate.Who{Namespace: x.who.Namespace, SessionID: r.SessionID, RequestID: r.ID}, actor: x.who.Actor}
+	at := &x.policy
 	if x.session != nil {
 		at.who.Born = x.session.Info().CreatedAt
 	}
-	if at.offline = r.Offline || x.newborn && r.Session.Offline || x.room != nil && x.room.offline; at.offline {
+	if at.offline = r.Offline || x.newborn && r.Session.Offline || x.live != nil && x.live.offline; at.offline {
 		if len(r.AllowedDomains) > 0 {
 			return sandboxmcp.Errorf(sandboxmcp.CodeEgressDenied, "this session has no network, even to open domains").
 				WithHint("use a session that execute_code or create_session made")
@@ -83,7 +83,7 @@ const maxListeners = 24
 // listen chooses the ports to listen on, up to maxListeners. Other ports are reached
 // through the proxy only. Port 53 and the proxy's port are taken by the sandbox's own DNS
 // and proxy.
-func (r *reach) listen() {
+func (r *egressPolicy) listen() {
 	seen := map[int]bool{0: true, 80: true, 443: true} // ports that always have a listener
 	for _, d := range r.open {
 		switch {
@@ -100,7 +100,7 @@ func (r *reach) listen() {
 // allowList checks the domains that a request names. A caller that may not open domains
 // can only choose among open ones.
 func (e *Engine) allowList(x *execution, open []sandboxmcp.Domain) ([]sandboxmcp.Domain, error) {
-	r, at := &x.req, &x.reach
+	r, at := &x.req, &x.policy
 	if len(r.AllowedDomains) > maxAllowList {
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "allowed_domains has %d entries; at most %d are allowed", len(r.AllowedDomains), maxAllowList)
 	}
@@ -132,7 +132,7 @@ const maxAllowList = 256
 // plainDomain refuses a name below an open wildcard if it contains a secret. The caller
 // chose that name, and the audit log shows it.
 func (e *Engine) plainDomain(x *execution, open []sandboxmcp.Domain, d sandboxmcp.Domain) error {
-	if x.reach.granted || slices.Contains(open, d) {
+	if x.policy.granted || slices.Contains(open, d) {
 		return nil
 	}
 	return e.plainName(x.ctx, x.who.Namespace, "a domain of allowed_domains", d.String())
@@ -144,7 +144,7 @@ func notOpen(domain string) *sandboxmcp.Error {
 }
 
 // describe adds the allowed_domains of a run to its intent.
-func (r *reach) describe(entry *sandboxmcp.AuditEntry) {
+func (r *egressPolicy) describe(entry *sandboxmcp.AuditEntry) {
 	if r.narrowed || r.granted {
 		entry.Metadata["allowed_domains"] = texts(r.only)
 	}
@@ -153,12 +153,12 @@ func (r *reach) describe(entry *sandboxmcp.AuditEntry) {
 // openings returns the audit entry for domains that the caller opens for its run; nil if
 // there are none.
 func (e *Engine) openings(x *execution) *sandboxmcp.AuditEntry {
-	if !x.reach.granted || len(x.reach.only) == 0 {
+	if !x.policy.granted || len(x.policy.only) == 0 {
 		return nil
 	}
 	return &sandboxmcp.AuditEntry{
 		Action: "egress_approved", Phase: sandboxmcp.PhaseOutcome, RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.who.Namespace, Actor: x.who.Actor,
-		Detail: strconv.Itoa(len(x.reach.only)) + " domains for one run", Metadata: map[string]any{"domains": texts(x.reach.only), "scope": sandboxmcp.GrantOnce},
+		Detail: strconv.Itoa(len(x.policy.only)) + " domains for one run", Metadata: map[string]any{"domains": texts(x.policy.only), "scope": sandboxmcp.GrantOnce},
 	}
 }
 
@@ -170,9 +170,9 @@ func texts(domains []sandboxmcp.Domain) []string {
 	return list
 }
 
-// way is the network of a sandbox. It implements the policy of its link and asks the gate
+// gateway is the network of a sandbox. It implements the policy of its link and asks the gate
 // at each connection.
-type way struct {
+type gateway struct {
 	e    *Engine
 	net  backend.Networker
 	link *egress.Link
@@ -183,56 +183,56 @@ type way struct {
 	mu    sync.Mutex
 	env   map[string]string // environment variables that describe the network
 	ports []int
-	at    reach // policy of the current run, or the policy between two runs of a session
+	at    egressPolicy // policy of the current run, or the policy between two runs of a session
 }
 
 // connect opens the network of a sandbox if its run needs one. The run's policy applies
 // only after letOut.
 func (e *Engine) connect(x *execution, sb backend.Sandbox) error {
-	if x.room != nil {
-		x.way = x.room.wayOut()
+	if x.live != nil {
+		x.gateway = x.live.currentGateway()
 	}
-	if x.reach.offline || x.way == nil && !x.reach.wanted {
+	if x.policy.offline || x.gateway == nil && !x.policy.wanted {
 		return nil
 	}
-	w, err := e.wayOut(x, sb)
+	w, err := e.openGateway(x, sb)
 	if err != nil {
 		if x.ctx.Err() != nil {
 			return cancelledError(x.ctx)
 		}
-		if len(x.reach.only) > 0 { // the request names domains
+		if len(x.policy.only) > 0 { // the request names domains
 			return err
 		}
 		x.metadata["network"] = "not available: " + sandboxmcp.AsError(err).Message // a session keeps the network it had
 		return nil
 	}
-	x.way = w
-	if x.room != nil && x.room.adopt(w) {
-		x.room.walls.stale() // the last report may say that there is no network
+	x.gateway = w
+	if x.live != nil && x.live.adopt(w) {
+		x.live.walls.stale() // the last report may say that there is no network
 	}
 	return nil
 }
 
 // wayOut returns the network of the run's sandbox. It creates it if there is none, and
 // adds listeners for ports that are missing.
-func (e *Engine) wayOut(x *execution, sb backend.Sandbox) (*way, error) {
-	w := x.way
+func (e *Engine) openGateway(x *execution, sb backend.Sandbox) (*gateway, error) {
+	w := x.gateway
 	if w == nil {
 		net, ok := sb.(backend.Networker)
 		if !ok {
 			return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the backend %s has no network", x.req.Backend).WithHint("use the process backend")
 		}
-		w = &way{e: e, net: net, at: reach{offline: true}} // processes left by earlier runs had no network
+		w = &gateway{e: e, net: net, at: egressPolicy{offline: true}} // processes left by earlier runs had no network
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	missing := slices.DeleteFunc(slices.Clone(x.reach.ports), func(p int) bool { return slices.Contains(w.ports, p) })
-	if room := maxListeners - len(w.ports); len(missing) > room { // earlier runs of the session took some
-		x.reach.beyond += len(missing) - room
-		missing = missing[:room]
+	missing := slices.DeleteFunc(slices.Clone(x.policy.ports), func(p int) bool { return slices.Contains(w.ports, p) })
+	if free := maxListeners - len(w.ports); len(missing) > free { // earlier runs of the session took some
+		x.policy.beyond += len(missing) - free
+		missing = missing[:free]
 	}
-	if x.reach.beyond > 0 {
-		x.metadata["network"] = strconv.Itoa(x.reach.beyond) + " open ports can be reached through the proxy only"
+	if x.policy.beyond > 0 {
+		x.metadata["network"] = strconv.Itoa(x.policy.beyond) + " open ports can be reached through the proxy only"
 	}
 	if w.link != nil && len(missing) == 0 {
 		return w, nil
@@ -260,15 +260,15 @@ func (e *Engine) wayOut(x *execution, sb backend.Sandbox) (*way, error) {
 // what was refused since the session's last run; if that fails, the run does not begin.
 // Connections that the new policy cuts are reported in this run's result.
 func (e *Engine) letOut(x *execution) error {
-	w := x.way
+	w := x.gateway
 	if w == nil {
 		return nil
 	}
-	x.reach.masker = x.guard.masker
-	before := w.set(func(reach) reach { return x.reach })
-	before.masker = x.reach.masker // it also masks secrets of earlier runs
+	x.policy.masker = x.guard.masker
+	before := w.set(func(egressPolicy) egressPolicy { return x.policy })
+	before.masker = x.policy.masker // it also masks secrets of earlier runs
 	if before.who.SessionID == "" {
-		before.who, before.actor = x.reach.who, x.reach.actor // the network is new: there was no earlier run
+		before.who, before.actor = x.policy.who, x.policy.actor // the network is new: there was no earlier run
 	}
 	x.out = true
 	left := w.link.Report(true)
@@ -277,7 +277,7 @@ func (e *Engine) letOut(x *execution) error {
 }
 
 // settle records what was refused to a session between two runs.
-func (w *way) settle(ctx context.Context, at reach, left egress.Report) error {
+func (w *gateway) settle(ctx context.Context, at egressPolicy, left egress.Report) error {
 	denied := at.masked(left.Network()).Denied
 	if len(denied) == 0 || at.who.SessionID == "" {
 		return nil
@@ -293,8 +293,8 @@ func (w *way) settle(ctx context.Context, at reach, left egress.Report) error {
 // end takes the run's policy out of force. allowed_domains that narrow still bind
 // processes that the run left behind. If the caller opened domains for the run, such
 // processes lose the network.
-func (w *way) end() {
-	w.set(func(r reach) reach {
+func (w *gateway) end() {
+	w.set(func(r egressPolicy) egressPolicy {
 		r.who.RequestID, r.hold = "", 0
 		r.offline = r.offline || r.granted
 		return r
@@ -303,7 +303,7 @@ func (w *way) end() {
 }
 
 // set changes the policy and returns the former one.
-func (w *way) set(change func(reach) reach) (before reach) {
+func (w *gateway) set(change func(egressPolicy) egressPolicy) (before egressPolicy) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before = w.at
@@ -313,17 +313,17 @@ func (w *way) set(change func(reach) reach) (before reach) {
 
 // review closes connections that the policy no longer allows. Processes that a run left
 // behind may still have some.
-func (w *way) review() { w.link.Review(w.holds) }
+func (w *gateway) review() { w.link.Review(w.holds) }
 
 // holds reports whether an existing connection may stay.
-func (w *way) holds(ask egress.Ask) bool {
-	r := w.reach()
+func (w *gateway) holds(ask egress.Ask) bool {
+	r := w.policy()
 	r.hold = 0 // do not ask a person about an existing connection
 	return w.judge(context.WithoutCancel(w.e.ctx), r, ask).Allowed
 }
 
 // watch closes connections to domains that were closed, or whose grant has expired.
-func (w *way) watch() {
+func (w *gateway) watch() {
 	t := time.NewTicker(reviewEvery)
 	defer t.Stop()
 	for {
@@ -340,7 +340,7 @@ func (w *way) watch() {
 
 const reviewEvery = 500 * time.Millisecond
 
-func (w *way) close() {
+func (w *gateway) close() {
 	if w != nil {
 		w.ending.Do(func() { close(w.closed) })
 		w.link.Close()
@@ -349,11 +349,11 @@ func (w *way) close() {
 
 // closeSession is close for a session. It first records what was refused since the last
 // run.
-func (w *way) closeSession() {
+func (w *gateway) closeSession() {
 	if w == nil {
 		return
 	}
-	if err := w.settle(w.e.ctx, w.reach(), w.link.Report(true)); err != nil {
+	if err := w.settle(w.e.ctx, w.policy(), w.link.Report(true)); err != nil {
 		w.e.log.Error("record what a session was refused after its last run", "error", err)
 	}
 	w.close()
@@ -362,21 +362,21 @@ func (w *way) closeSession() {
 // disconnect ends a run's access to the network. For a single run it closes the network.
 func (e *Engine) disconnect(x *execution) {
 	switch {
-	case x.way == nil:
-	case x.room != nil:
-		x.way.end()
+	case x.gateway == nil:
+	case x.live != nil:
+		x.gateway.end()
 	default:
-		e.work.Go(x.way.close)
+		e.work.Go(x.gateway.close)
 	}
 }
 
-func (w *way) reach() reach {
+func (w *gateway) policy() egressPolicy {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.at
 }
 
-func (w *way) told() map[string]string {
+func (w *gateway) told() map[string]string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.env
@@ -384,11 +384,11 @@ func (w *way) told() map[string]string {
 
 // Decide says whether a connection may leave. If connections are held, it asks a person
 // and waits for the answer.
-func (w *way) Decide(ctx context.Context, ask egress.Ask) egress.Verdict {
-	return w.judge(ctx, w.reach(), ask)
+func (w *gateway) Decide(ctx context.Context, ask egress.Ask) egress.Verdict {
+	return w.judge(ctx, w.policy(), ask)
 }
 
-func (w *way) judge(ctx context.Context, r reach, ask egress.Ask) egress.Verdict {
+func (w *gateway) judge(ctx context.Context, r egressPolicy, ask egress.Ask) egress.Verdict {
 	listed := slices.IndexFunc(r.only, func(d sandboxmcp.Domain) bool { return d.Match(ask.Host, ask.Port) })
 	switch {
 	case r.offline:
@@ -411,7 +411,7 @@ func (w *way) judge(ctx context.Context, r reach, ask egress.Ask) egress.Verdict
 }
 
 // open asks the gate, unless the run has its own list. On error nothing is open.
-func (w *way) open(ctx context.Context, r reach, ask egress.Ask) (string, bool) {
+func (w *gateway) open(ctx context.Context, r egressPolicy, ask egress.Ask) (string, bool) {
 	if r.own {
 		return "", false
 	}
@@ -424,7 +424,7 @@ func (w *way) open(ctx context.Context, r reach, ask egress.Ask) (string, bool) 
 }
 
 // held asks a person and waits up to r.hold for the answer.
-func (w *way) held(ctx context.Context, r reach, ask egress.Ask) (string, bool) {
+func (w *gateway) held(ctx context.Context, r egressPolicy, ask egress.Ask) (string, bool) {
 	a, err := w.e.ask(ctx, sandboxmcp.Caller{Namespace: r.who.Namespace, Actor: r.actor}, sandboxmcp.EgressAsk{
 		Domain: string(ask.Host), Port: ask.Port, SessionID: r.who.SessionID, RequestID: r.who.RequestID,
 	})
@@ -435,7 +435,7 @@ func (w *way) held(ctx context.Context, r reach, ask egress.Ask) (string, bool) 
 	defer cancel()
 	rule, ok := "", false
 	open := func() bool {
-		if w.reach().who != r.who { // the run has ended: the policy is now that of another run
+		if w.policy().who != r.who { // the run has ended: the policy is now that of another run
 			return false
 		}
 		rule, ok = w.open(ctx, r, ask)
@@ -449,8 +449,8 @@ func (w *way) held(ctx context.Context, r reach, ask egress.Ask) (string, bool) 
 
 // AllowsName reports whether a name may be resolved: if it is open at any port or, while
 // connections are held, if it may be asked for.
-func (w *way) AllowsName(h sandboxmcp.Host) bool {
-	r := w.reach()
+func (w *gateway) AllowsName(h sandboxmcp.Host) bool {
+	r := w.policy()
 	in := func(list []sandboxmcp.Domain) bool {
 		return slices.ContainsFunc(list, func(d sandboxmcp.Domain) bool { return d.MatchHost(h) })
 	}
@@ -473,12 +473,12 @@ func (w *way) AllowsName(h sandboxmcp.Host) bool {
 
 // tells reports whether a name contains a secret. DNS servers, and a person who is asked,
 // would read it.
-func (r reach) tells(h sandboxmcp.Host) bool {
+func (r egressPolicy) tells(h sandboxmcp.Host) bool {
 	return r.masker != nil && r.masker.Find([]byte(h)) != ""
 }
 
 // masked returns n with secrets masked.
-func (r reach) masked(n sandboxmcp.Network) sandboxmcp.Network {
+func (r egressPolicy) masked(n sandboxmcp.Network) sandboxmcp.Network {
 	if r.masker == nil {
 		return n
 	}
@@ -494,7 +494,7 @@ func (r reach) masked(n sandboxmcp.Network) sandboxmcp.Network {
 // refused returns the destinations that were refused to a run that has no result.
 func (x *execution) refused() []sandboxmcp.DeniedRequest {
 	if x.network == nil && x.out {
-		n := x.reach.masked(x.way.link.Report(true).Network())
+		n := x.policy.masked(x.gateway.link.Report(true).Network())
 		x.network = &n
 	}
 	if x.network == nil {
@@ -506,11 +506,11 @@ func (x *execution) refused() []sandboxmcp.DeniedRequest {
 // environ returns the environment variables that describe the network; nil if there is
 // none.
 func (x *execution) environ() map[string]string {
-	if x.way == nil || x.reach.offline {
+	if x.gateway == nil || x.policy.offline {
 		return nil
 	}
-	env := maps.Clone(x.way.told())
-	if x.room != nil {
+	env := maps.Clone(x.gateway.told())
+	if x.live != nil {
 		env["SANDBOX_POLICY"] = policyText(x.limits, x.openText())
 	}
 	return env
@@ -529,10 +529,10 @@ func (x *execution) cellEnv() map[string]string {
 
 // openText lists the open domains of a run that has a network.
 func (x *execution) openText() []string {
-	if x.reach.narrowed || x.reach.granted {
-		return texts(x.reach.only)
+	if x.policy.narrowed || x.policy.granted {
+		return texts(x.policy.only)
 	}
-	return texts(x.reach.open)
+	return texts(x.policy.open)
 }
 
 // openTo lists the domains that are open to a request now.
@@ -552,9 +552,9 @@ func (e *Engine) openTo(x *execution) []string {
 }
 
 // reportNetwork puts the run's network use into its result, as the proxy observed it.
-func (e *Engine) tellNetwork(x *execution, res *sandboxmcp.Result) {
-	if x.way != nil {
-		res.Network = x.reach.masked(x.way.link.Report(true).Network())
+func (e *Engine) reportNetwork(x *execution, res *sandboxmcp.Result) {
+	if x.gateway != nil {
+		res.Network = x.policy.masked(x.gateway.link.Report(true).Network())
 		n := res.Network
 		x.network = &n
 	}

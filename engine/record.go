@@ -23,7 +23,7 @@ const actionExecute = "execute"
 // the channel has delivered nil.
 func (e *Engine) recordIntent(x *execution) <-chan error {
 	done := make(chan error, 1)
-	if x.room != nil { // there is no sandbox to build meanwhile
+	if x.live != nil { // there is no sandbox to build meanwhile
 		done <- e.intend(x)
 		return done
 	}
@@ -38,7 +38,7 @@ func (e *Engine) intend(x *execution) error {
 		Detail:   string(x.req.Language) + ": " + strconv.Itoa(len(x.req.Code)) + " bytes",
 		Metadata: map[string]any{"code_sha256": x.codeSHA256, "code_bytes": len(x.req.Code), "backend": x.req.Backend, "limits": x.limits},
 	}
-	x.reach.describe(&entry)
+	x.policy.describe(&entry)
 	ops := []store.Op{e.audit.Op(&entry), use}
 	if grants := e.openings(x); grants != nil {
 		ops = append(ops, e.audit.Op(grants))
@@ -48,7 +48,7 @@ func (e *Engine) intend(x *execution) error {
 		return cancelledError(x.ctx)
 	}
 	if err == nil {
-		e.arm(x, opened)
+		e.openSecrets(x, opened)
 	}
 	return err
 }
@@ -76,8 +76,8 @@ func (e *Engine) collect(x *execution, sb backend.Sandbox, res *sandboxmcp.Resul
 		return nil
 	}
 	src := artifact.Source{Files: sb.Files(), RequestID: x.req.ID, Now: x.ended}
-	if x.room != nil {
-		src.SessionID, src.Known = &x.req.SessionID, x.room.known
+	if x.live != nil {
+		src.SessionID, src.Known = &x.req.SessionID, x.live.known
 	}
 	e.guardFiles(x, &src)
 	ctx, cancel := after(x.ctx, collectGrace)
@@ -91,8 +91,8 @@ func (e *Engine) collect(x *execution, sb backend.Sandbox, res *sandboxmcp.Resul
 		}
 		return bad
 	}
-	if x.room != nil {
-		maps.Copy(x.room.known, got.States)
+	if x.live != nil {
+		maps.Copy(x.live.known, got.States)
 	}
 	res.Artifacts = got.Artifacts
 	if len(x.guard.files) > 0 {

@@ -82,14 +82,14 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	defer func() {
 		if err != nil {
 			e.recordFailure(x, err)
-			e.tellFailed(x, err)
+			e.emitFailed(x, err)
 		}
 	}()
 	if openErr != nil {
 		return res, openErr
 	}
 	// vault: inject the secrets that the intent lists
-	if err = e.unlock(x); err != nil {
+	if err = e.inject(x); err != nil {
 		return res, err
 	}
 	// network: apply this run's policy, also to processes that earlier runs left behind
@@ -98,13 +98,13 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	}
 
 	// execute: until all processes of the program have ended or, in a session, its cell is done
-	e.tellStarted(x)
+	e.emitStarted(x)
 	o, err := e.executeIn(x, interp, sb)
 	if err != nil {
 		return res, err
 	}
 	res = x.result(o)
-	e.tellNetwork(x, &res)
+	e.reportNetwork(x, &res)
 
 	// collect: the files that it made or changed
 	if err = e.collect(x, sb, &res); err != nil {
@@ -119,7 +119,7 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 		return res, err
 	}
 	// event: publish, without waiting for subscribers
-	e.tellEnded(x, &res)
+	e.emitEnded(x, &res)
 	return res, nil
 }
 

@@ -123,14 +123,14 @@ func (e *Engine) claim(x *execution) error {
 	defer e.mu.Unlock()
 	x.session, x.newborn = s, newborn
 	if !newborn {
-		x.room, _ = s.Room().(*room)
+		x.live, _ = s.Room().(*liveSession)
 	}
 	return nil
 }
 
 // unclaim removes the entry of a new session whose sandbox was not made.
 func (e *Engine) unclaim(x *execution) {
-	if x.newborn && x.room == nil {
+	if x.newborn && x.live == nil {
 		_ = x.session.Furnish(x.ctx, nil, sandboxmcp.Session{})
 		x.share.Release()
 	}
@@ -139,7 +139,7 @@ func (e *Engine) unclaim(x *execution) {
 // place returns the interpreter and the sandbox of a request. It makes the sandbox for a
 // single run or a new session. interp is empty for a session that keeps its interpreter.
 func (e *Engine) place(x *execution) (interp interpreter, sb backend.Sandbox, err error) {
-	if x.room == nil || x.room.fresh {
+	if x.live == nil || x.live.fresh {
 		if interp, err = e.interpreter(x.ctx, x.req.Backend, x.req.Language); err != nil {
 			return interp, nil, err
 		}
@@ -153,8 +153,8 @@ func (e *Engine) place(x *execution) (interp interpreter, sb backend.Sandbox, er
 			return interp, nil, err
 		}
 	}
-	x.room.known = artifact.Survey(context.WithoutCancel(x.ctx), x.room.sandbox.Files(), x.room.known, artifact.Bounds{})
-	return interp, x.room.sandbox, nil
+	x.live.known = artifact.Survey(context.WithoutCancel(x.ctx), x.live.sandbox.Files(), x.live.known, artifact.Bounds{})
+	return interp, x.live.sandbox, nil
 }
 
 // furnish makes the sandbox of a new session.
@@ -178,7 +178,7 @@ func (e *Engine) furnish(x *execution, interp interpreter) error {
 		return errors.Join(err, sb.Close(context.WithoutCancel(x.ctx)), x.session.Furnish(x.ctx, nil, sandboxmcp.Session{}))
 	}
 	x.share.Take(x.ticket)
-	r := &room{
+	r := &liveSession{
 		share: x.share, sandbox: sb, fresh: x.req.Session.Fresh, program: prog, interp: interp, offline: x.req.Session.Offline, out: [2]*stream.Switch{stream.NewSwitch(), stream.NewSwitch()},
 		ended: func(err error) { e.log.Warn("clear session", "session", x.req.SessionID, "error", err) },
 	}
@@ -192,25 +192,25 @@ func (e *Engine) furnish(x *execution, interp interpreter) error {
 		return err
 	}
 	e.mu.Lock()
-	x.room = r
+	x.live = r
 	e.mu.Unlock()
 	e.log.Info("session_created", "session_id", info.ID, "tier", iso.Tier, "max_ram_mb", x.limits.MaxRAMMB)
-	e.tellSession(info, "")
+	e.emitSession(info, "")
 	return nil
 }
 
 // executeIn runs a request as a program or as a cell of its session's interpreter.
 func (e *Engine) executeIn(x *execution, interp interpreter, sb backend.Sandbox) (*outcome, error) {
-	if x.room == nil {
+	if x.live == nil {
 		return e.execute(x, interp, sb)
 	}
 	e.log.Info("exec_start", "session_id", x.req.SessionID, "request_id", x.req.ID, "code_bytes", len(x.req.Code))
 	var o *outcome
 	var err error
-	if x.room.fresh {
+	if x.live.fresh {
 		o, err = e.execute(x, interp, sb)
 	} else {
-		o, err = e.executeCell(x, x.room)
+		o, err = e.executeCell(x, x.live)
 	}
 	if err != nil {
 		e.log.Warn("exec_failed", "session_id", x.req.SessionID, "request_id", x.req.ID, "error", x.guard.masker.Text(err.Error()))
@@ -289,7 +289,7 @@ func (e *Engine) TerminateSession(ctx context.Context, c sandboxmcp.Caller, id s
 	}
 	force := false
 	if live, err := e.sessions.Find(ctx, c.Namespace, id); err == nil {
-		r, ok := live.Room().(*room)
+		r, ok := live.Room().(*liveSession)
 		force = ok && !r.fresh
 	}
 	return e.endSession(ctx, c, id, force)
@@ -320,7 +320,7 @@ func (e *Engine) endSession(ctx context.Context, c sandboxmcp.Caller, id sandbox
 	err = errors.Join(err, s.Room().Close(context.WithoutCancel(ctx)))
 	e.log.Info("session_destroyed", "session_id", id)
 	err = errors.Join(err, e.note(ctx, "kill_session", info, c.Actor, string(info.Language)))
-	e.tellSession(info, goneTerminated)
+	e.emitSession(info, goneTerminated)
 	return err
 }
 
@@ -385,7 +385,7 @@ func (e *Engine) Inspect(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp
 	st.Files = files
 	if s, err := e.sessions.Find(ctx, ns, id); err == nil {
 		st.Limits = s.Info().Limits
-		if r, ok := s.Room().(*room); ok {
+		if r, ok := s.Room().(*liveSession); ok {
 			st.Env = r.surroundings()
 		}
 	}
@@ -398,5 +398,5 @@ func (e *Engine) expired(s sandboxmcp.Session) {
 	if err := e.note(e.ctx, "session_expired", s, "sweep", string(s.Language)); err != nil {
 		e.log.Error("record an expired session", "error", err)
 	}
-	e.tellSession(s, goneExpired)
+	e.emitSession(s, goneExpired)
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 )
 
-// roomOf returns what a live session holds. It counts as use of the session.
-func (e *Engine) roomOf(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) (*room, error) {
+// liveOf returns what a live session holds. It counts as use of the session.
+func (e *Engine) liveOf(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) (*liveSession, error) {
 	if _, err := sandboxmcp.ParseSessionID(string(id)); err != nil {
 		return nil, err
 	}
@@ -29,7 +29,7 @@ func (e *Engine) roomOf(ctx context.Context, ns sandboxmcp.Namespace, id sandbox
 	if err != nil {
 		return nil, err
 	}
-	r, ok := s.Room().(*room)
+	r, ok := s.Room().(*liveSession)
 	if !ok {
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeSessionBusy, "session %s is being made", sandboxmcp.Quote(string(id)))
 	}
@@ -38,7 +38,7 @@ func (e *Engine) roomOf(ctx context.Context, ns sandboxmcp.Namespace, id sandbox
 
 // goneError returns the reason if err says that the session's sandbox was closed during
 // an operation, else nil.
-func (e *Engine) goneError(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, r *room, err error) error {
+func (e *Engine) goneError(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, r *liveSession, err error) error {
 	if !errors.Is(err, fs.ErrClosed) {
 		return nil
 	}
@@ -61,7 +61,7 @@ func (e *Engine) Upload(ctx context.Context, c sandboxmcp.Caller, u sandboxmcp.U
 	if err != nil {
 		return "", "", err
 	}
-	r, err := e.roomFor(ctx, c, &u)
+	r, err := e.liveFor(ctx, c, &u)
 	if err != nil {
 		return "", "", err
 	}
@@ -80,10 +80,10 @@ func (e *Engine) Upload(ctx context.Context, c sandboxmcp.Caller, u sandboxmcp.U
 	return u.SessionID, path.Join(backend.WorkDir, name), nil
 }
 
-// roomFor returns what the session of an upload holds, and creates the session if needed.
-func (e *Engine) roomFor(ctx context.Context, c sandboxmcp.Caller, u *sandboxmcp.Upload) (*room, error) {
+// liveFor returns what the session of an upload holds, and creates the session if needed.
+func (e *Engine) liveFor(ctx context.Context, c sandboxmcp.Caller, u *sandboxmcp.Upload) (*liveSession, error) {
 	if u.SessionID != "" {
-		r, err := e.roomOf(ctx, c.Namespace, u.SessionID)
+		r, err := e.liveOf(ctx, c.Namespace, u.SessionID)
 		if u.Session == nil || sandboxmcp.CodeOf(err) != sandboxmcp.CodeSessionNotFound {
 			return r, err
 		}
@@ -98,7 +98,7 @@ func (e *Engine) roomFor(ctx context.Context, c sandboxmcp.Caller, u *sandboxmcp
 		return nil, err
 	}
 	u.SessionID = s.ID
-	return e.roomOf(ctx, c.Namespace, u.SessionID)
+	return e.liveOf(ctx, c.Namespace, u.SessionID)
 }
 
 func putError(name string, err error) error {
@@ -184,7 +184,7 @@ func (e *Engine) ReadFile(ctx context.Context, c sandboxmcp.Caller, id sandboxmc
 	if err != nil {
 		return sandboxmcp.SessionFile{}, nil, err
 	}
-	r, err := e.roomOf(ctx, c.Namespace, id)
+	r, err := e.liveOf(ctx, c.Namespace, id)
 	if err != nil {
 		return sandboxmcp.SessionFile{}, nil, err
 	}
@@ -222,7 +222,7 @@ func (e *Engine) RemoveFile(ctx context.Context, c sandboxmcp.Caller, id sandbox
 	if err != nil {
 		return err
 	}
-	r, err := e.roomOf(ctx, c.Namespace, id)
+	r, err := e.liveOf(ctx, c.Namespace, id)
 	if err != nil {
 		return err
 	}
@@ -279,9 +279,9 @@ func (e *Engine) Bridge(ctx context.Context, c sandboxmcp.Caller, b sandboxmcp.B
 			return out, err
 		}
 	}
-	var to *room
+	var to *liveSession
 	if b.To != "" {
-		if to, err = e.roomOf(ctx, c.Namespace, b.To); err != nil {
+		if to, err = e.liveOf(ctx, c.Namespace, b.To); err != nil {
 			return out, err
 		}
 	}
@@ -324,7 +324,7 @@ func (e *Engine) Bridge(ctx context.Context, c sandboxmcp.Caller, b sandboxmcp.B
 // leaves out a value whose key contains a secret: keys are file names that the program
 // chose.
 func (e *Engine) bridgeOut(ctx context.Context, c sandboxmcp.Caller, b sandboxmcp.Bridge) (map[string]json.RawMessage, error) {
-	r, err := e.roomOf(ctx, c.Namespace, b.From)
+	r, err := e.liveOf(ctx, c.Namespace, b.From)
 	if err != nil {
 		return nil, err
 	}
@@ -341,7 +341,7 @@ func (e *Engine) bridgeOut(ctx context.Context, c sandboxmcp.Caller, b sandboxmc
 }
 
 // takeBridge reads the values that a session has published.
-func (e *Engine) takeBridge(ctx context.Context, c sandboxmcp.Caller, b sandboxmcp.Bridge, r *room) (map[string]json.RawMessage, error) {
+func (e *Engine) takeBridge(ctx context.Context, c sandboxmcp.Caller, b sandboxmcp.Bridge, r *liveSession) (map[string]json.RawMessage, error) {
 	files, keys := r.sandbox.Files(), b.Keys
 	if len(keys) == 0 {
 		entries, _, err := files.List(ctx, ".bridge", maxBridgeKeys)

@@ -36,7 +36,7 @@ func (e *Engine) SessionFiles(ctx context.Context, c sandboxmcp.Caller, id sandb
 		return nil, err
 	}
 	ns := c.Namespace
-	r, err := e.roomOf(ctx, ns, id)
+	r, err := e.liveOf(ctx, ns, id)
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,7 @@ func surroundings() map[string]any {
 
 // surroundings returns the environment of the session's interpreter. It has no secrets
 // and no variables of single runs.
-func (r *room) surroundings() map[string]any {
+func (r *liveSession) surroundings() map[string]any {
 	plan, err := kernel.PlanInterpreter(r.program)
 	if err != nil {
 		return surroundings()

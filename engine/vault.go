@@ -60,7 +60,7 @@ func (e *Engine) AddSecret(ctx context.Context, c sandboxmcp.Caller, s sandboxmc
 	if err := e.vault.Add(ctx, c, s); err != nil {
 		return err
 	}
-	e.tellSecrets(c.Namespace, "add", []string{s.Key}, map[string]any{})
+	e.emitSecrets(c.Namespace, "add", []string{s.Key}, map[string]any{})
 	return nil
 }
 
@@ -74,7 +74,7 @@ func (e *Engine) DeleteSecret(ctx context.Context, c sandboxmcp.Caller, key stri
 	if err := e.vault.Delete(ctx, c, key); err != nil {
 		return err
 	}
-	e.tellSecrets(c.Namespace, "delete", []string{key}, map[string]any{})
+	e.emitSecrets(c.Namespace, "delete", []string{key}, map[string]any{})
 	return nil
 }
 

@@ -9,26 +9,26 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// sight is the result of observing a sandbox's walls.
-type sight struct {
+// observation is the result of observing a sandbox's walls.
+type observation struct {
 	iso sandboxmcp.Isolation
 	err error
 }
 
 // look observes the walls while the program runs.
-func look(ctx context.Context, sb backend.Sandbox) <-chan sight {
-	c := make(chan sight, 1)
+func look(ctx context.Context, sb backend.Sandbox) <-chan observation {
+	c := make(chan observation, 1)
 	ctx = context.WithoutCancel(ctx)
 	go func() {
 		iso, err := sb.Isolation(ctx)
-		c <- sight{iso, err}
+		c <- observation{iso, err}
 	}()
 	return c
 }
 
 // get returns the observed walls, or an error if they are weaker than minimum. If the
 // sandbox ended before they could be observed, it reports tier L0 and no walls.
-func (s sight) get(minimum sandboxmcp.Tier) (*sandboxmcp.Isolation, error) {
+func (s observation) get(minimum sandboxmcp.Tier) (*sandboxmcp.Isolation, error) {
 	if s.err == nil && !s.iso.Tier.AtLeast(minimum) {
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the sandbox was observed to have isolation %s, but %s is required", s.iso.Tier, minimum)
 	}
@@ -54,19 +54,19 @@ const (
 
 // watched holds the walls of a session's sandbox as they were last observed.
 type watched struct {
-	mu     sync.Mutex // held while they are observed
-	sight  sight
-	at     time.Time // zero: never
-	closed bool
+	mu          sync.Mutex // held while they are observed
+	observation observation
+	at          time.Time // zero: never
+	closed      bool
 }
 
 // look returns the last observation if it is recent, or begins a new one.
-func (w *watched) look(ctx context.Context, sb backend.Sandbox) <-chan sight {
-	c := make(chan sight, 1)
+func (w *watched) look(ctx context.Context, sb backend.Sandbox) <-chan observation {
+	c := make(chan observation, 1)
 	if w.mu.TryLock() { // else another goroutine observes them
 		known := !w.at.IsZero() && time.Since(w.at) < wallsHold
 		if known {
-			c <- w.sight
+			c <- w.observation
 		}
 		w.mu.Unlock()
 		if known {
@@ -78,18 +78,18 @@ func (w *watched) look(ctx context.Context, sb backend.Sandbox) <-chan sight {
 }
 
 // read observes the walls, unless that was done within rest. It does not keep a failure.
-func (w *watched) read(ctx context.Context, sb backend.Sandbox, rest time.Duration) sight {
+func (w *watched) read(ctx context.Context, sb backend.Sandbox, rest time.Duration) observation {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed || !w.at.IsZero() && time.Since(w.at) < rest {
-		return w.sight
+		return w.observation
 	}
 	iso, err := sb.Isolation(ctx)
-	w.sight, w.at = sight{iso, err}, time.Now()
+	w.observation, w.at = observation{iso, err}, time.Now()
 	if err != nil {
 		w.at = time.Time{}
 	}
-	return w.sight
+	return w.observation
 }
 
 // stale drops the last observation, because the sandbox was changed.

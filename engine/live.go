@@ -15,20 +15,20 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/stream"
 )
 
-// room is what a live session holds: its sandbox, and the interpreter that stays in it.
+// liveSession is what a live session holds: its sandbox, and the interpreter that stays in it.
 // Runs use it one at a time; files may be uploaded and read during a run.
-type room struct {
-	sandbox backend.Sandbox
-	share   *queue.Share   // kernel tasks of the sandbox, until Close
-	fresh   bool           // each run starts its own interpreter
-	program kernel.Program // how the interpreter is started
-	interp  interpreter    // the interpreter
-	ended   func(error)    // called with the error of a failed Clear
-	walls   watched
-	ways    sync.Mutex // guards way and shut
-	way     *way       // network of the sandbox; nil: not needed so far
-	shut    bool       // Close was called
-	offline bool       // the session never gets a network
+type liveSession struct {
+	sandbox   backend.Sandbox
+	share     *queue.Share   // kernel tasks of the sandbox, until Close
+	fresh     bool           // each run starts its own interpreter
+	program   kernel.Program // how the interpreter is started
+	interp    interpreter    // the interpreter
+	ended     func(error)    // called with the error of a failed Clear
+	walls     watched
+	gatewayMu sync.Mutex // guards gateway and shut
+	gateway   *gateway   // network of the sandbox; nil: not needed so far
+	shut      bool       // Close was called
+	offline   bool       // the session never gets a network
 
 	writing sync.RWMutex // read lock: a file is being written; write lock: processes are being killed
 
@@ -45,12 +45,12 @@ type room struct {
 }
 
 // Close records what was refused last, closes the network and closes the sandbox.
-func (r *room) Close(ctx context.Context) error {
+func (r *liveSession) Close(ctx context.Context) error {
 	r.walls.close()
-	r.ways.Lock()
+	r.gatewayMu.Lock()
 	r.shut = true
-	w := r.way
-	r.ways.Unlock()
+	w := r.gateway
+	r.gatewayMu.Unlock()
 	w.closeSession()
 	defer r.share.Release()
 	return r.sandbox.Close(ctx)
@@ -58,25 +58,25 @@ func (r *room) Close(ctx context.Context) error {
 
 // adopt makes w the session's network, and reports whether the session had none. If the
 // session is closed already, it closes w.
-func (r *room) adopt(w *way) bool {
-	r.ways.Lock()
-	defer r.ways.Unlock()
-	first := r.way == nil
-	if r.way = w; r.shut && first {
+func (r *liveSession) adopt(w *gateway) bool {
+	r.gatewayMu.Lock()
+	defer r.gatewayMu.Unlock()
+	first := r.gateway == nil
+	if r.gateway = w; r.shut && first {
 		w.close()
 	}
 	return first
 }
 
-func (r *room) wayOut() *way {
-	r.ways.Lock()
-	defer r.ways.Unlock()
-	return r.way
+func (r *liveSession) currentGateway() *gateway {
+	r.gatewayMu.Lock()
+	defer r.gatewayMu.Unlock()
+	return r.gateway
 }
 
 // ready starts the interpreter if it is not running. lost reports that one has ended
 // since the last run and that no result has said so yet.
-func (r *room) ready(ctx context.Context, program kernel.Program) (lost bool, err error) {
+func (r *liveSession) ready(ctx context.Context, program kernel.Program) (lost bool, err error) {
 	if r.kernel != nil {
 		select {
 		case <-r.gone: // it ended between two runs
@@ -112,7 +112,7 @@ func (r *room) ready(ctx context.Context, program kernel.Program) (lost bool, er
 // forget kills an interpreter and everything that it started. It reads their output to
 // the end, so that a later run does not get it. The error says that some of it could not
 // be read.
-func (r *room) forget(ctx context.Context) (err error) {
+func (r *liveSession) forget(ctx context.Context) (err error) {
 	r.clear(ctx)
 	if r.proc != nil {
 		down, cancel := context.WithTimeout(context.WithoutCancel(ctx), endLimit)
@@ -127,7 +127,7 @@ func (r *room) forget(ctx context.Context) (err error) {
 
 // clear kills every process in the sandbox. It first waits a moment for files that are
 // being written.
-func (r *room) clear(ctx context.Context) {
+func (r *liveSession) clear(ctx context.Context) {
 	if r.free() {
 		defer r.writing.Unlock()
 	}
@@ -138,7 +138,7 @@ func (r *room) clear(ctx context.Context) {
 
 // free takes the write lock within writingLimit, and reports whether it did. It does not
 // wait longer, because a program may have stopped the process that writes a file.
-func (r *room) free() bool {
+func (r *liveSession) free() bool {
 	t, end := time.NewTicker(writingLimit/100), time.NewTimer(writingLimit)
 	defer t.Stop()
 	defer end.Stop()
@@ -166,7 +166,7 @@ type cellEnd struct {
 }
 
 // executeCell runs a cell in the session's interpreter.
-func (e *Engine) executeCell(x *execution, r *room) (*outcome, error) {
+func (e *Engine) executeCell(x *execution, r *liveSession) (*outcome, error) {
 	ctx, o, stop := e.attend(x)
 	defer stop()
 	before, err := taken(ctx, r.sandbox)
@@ -247,7 +247,7 @@ func (x *execution) answers() bool { return x.ctx.Err() == nil }
 // cell has the interpreter run a cell. It returns when the cell is done or the
 // interpreter has ended. If ctx ends, it interrupts the cell, and kills the interpreter
 // if that does not help.
-func (e *Engine) cell(ctx context.Context, x *execution, r *room) cellEnd {
+func (e *Engine) cell(ctx context.Context, x *execution, r *liveSession) cellEnd {
 	talk, hush := context.WithCancel(context.WithoutCancel(ctx))
 	defer hush()
 	done := make(chan cellEnd, 1)
@@ -293,7 +293,7 @@ func (e *Engine) cell(ctx context.Context, x *execution, r *room) cellEnd {
 // remind repeats an interrupt that may have come too early: just before Python began a
 // system call, which any signal that its driver handles interrupts, or while a shell was
 // starting a program. It is called every twentieth of interruptLimit.
-func (r *room) remind(ctx context.Context, times int) {
+func (r *liveSession) remind(ctx context.Context, times int) {
 	switch {
 	case r.program.Language == sandboxmcp.Python:
 		_ = r.proc.Signal(ctx, sigURG)
@@ -305,7 +305,7 @@ func (r *room) remind(ctx context.Context, times int) {
 // await waits for the interpreter's process to end. It gives the process a moment to end
 // by itself, unless ctx has ended, and then kills it. It reports whether the process
 // ended by itself.
-func (e *Engine) await(ctx context.Context, r *room) bool {
+func (e *Engine) await(ctx context.Context, r *liveSession) bool {
 	t := time.NewTimer(interruptLimit / 2)
 	defer t.Stop()
 	if ctx.Err() == nil {
