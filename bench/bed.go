@@ -17,21 +17,21 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
-// bed is what the modes of a suite run on: engines, servers, a directory.
+// bed holds the engines, servers and directories that a suite uses.
 type bed struct {
 	o            options
-	env          []string // what the product is started in
+	env          []string // environment of the product
 	self         string
 	interpreters []interpreter
 	isolation    sandboxmcp.Isolation
-	engines      map[string]*engine.Engine // by the PATH on which they look; they make everything anew for each sandbox
-	pooled       map[string]*engine.Engine // with the settings' defaults, by the interpreter's label: what one has ready for a language no other takes
+	engines      map[string]*engine.Engine // by the PATH that they search; they keep nothing ready
+	pooled       map[string]*engine.Engine // with default settings, by the interpreter's label, so that languages do not share ready sandboxes
 	null         *os.File
-	server       *client // the product's, nil when it did not start
+	server       *client // the product's server; nil if it did not start
 	judge        *judge
 	science      science
 	meter        meter
-	closeDocker  func() error // nil when it does not run
+	closeDocker  func() error // nil if docker does not run
 	closers      []func() error
 	made         int
 }
@@ -81,7 +81,7 @@ func newBed(ctx context.Context, o options) (*bed, error) {
 	return b, nil
 }
 
-// open opens an engine with a state directory of its own, which ends with the bed.
+// open opens an engine with a state directory of its own. end closes it.
 func (b *bed) open(ctx context.Context, search string, settings ...string) (*engine.Engine, error) {
 	dir, err := b.dir("state")
 	if err != nil {
@@ -95,7 +95,7 @@ func (b *bed) open(ctx context.Context, search string, settings ...string) (*eng
 	return e, nil
 }
 
-// end closes what is open, the last first.
+// end closes everything in reverse order.
 func (b *bed) end() error {
 	errs := []error{b.endDocker()}
 	for len(b.closers) > 0 {
@@ -106,7 +106,7 @@ func (b *bed) end() error {
 	return errors.Join(errs...)
 }
 
-// endDocker ends docker's engine, if it runs.
+// endDocker stops dockerd, if it runs.
 func (b *bed) endDocker() error {
 	end := b.closeDocker
 	if b.closeDocker = nil; end == nil {
@@ -121,12 +121,10 @@ func (b *bed) close() {
 	}
 }
 
-// nothingPrepared is the setting of an engine that makes everything anew for each
-// sandbox.
+// nothingPrepared is the setting of an engine that keeps nothing ready.
 const nothingPrepared = "SANDBOXMCP_SANDBOX_POOL=false"
 
-// openEngine opens an engine as a Go program would, all but the given settings at
-// their defaults.
+// openEngine opens an engine with default settings, except the given ones.
 func openEngine(ctx context.Context, state, search string, env []string, settings ...string) (*engine.Engine, error) {
 	env = set(set(withoutOurs(env), "SANDBOXMCP_STATE_DIR", state), "PATH", search)
 	env = append(env, settings...)
@@ -141,7 +139,7 @@ func openEngine(ctx context.Context, state, search string, env []string, setting
 	return e, nil
 }
 
-// execute runs a hello and wants it to be right.
+// execute runs a program and checks its output.
 func execute(ctx context.Context, e *engine.Engine, req sandboxmcp.Request) (time.Duration, error) {
 	began := time.Now()
 	res, err := e.Execute(ctx, sandboxmcp.Caller{}, req)
@@ -155,10 +153,10 @@ func execute(ctx context.Context, e *engine.Engine, req sandboxmcp.Request) (tim
 	return took, nil
 }
 
-// shut closes what ends with its process anyway.
+// shut closes c. Its error does not matter, because the process ends soon.
 func shut(c io.Closer) { _ = c.Close() }
 
-// program is something to start.
+// program is a command to start.
 type program struct {
 	dir  string // empty: /
 	env  []string
@@ -172,15 +170,14 @@ func (p program) cwd() string {
 	return p.dir
 }
 
-// plainEnv is what bare programs and bwrap are started in: nothing of the
-// user's settings, which cost some interpreters more than a sandbox does.
+// plainEnv is the environment of bare programs and bwrap. It has none of the user's
+// variables, because some cost an interpreter more time than a sandbox does.
 func plainEnv() []string {
 	return []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/tmp", "LANG=C.UTF-8"}
 }
 
-// command runs a program and wants it to print 1 as its last line. The time is
-// that from before the start until it has ended and its output is read, taken
-// with as little of our own as there is.
+// command runs a program and checks that its last line is 1. It returns the time from
+// before the start until the program has ended and its output is read.
 func (b *bed) command(ctx context.Context, p program) (time.Duration, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err

@@ -21,13 +21,13 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/server"
 )
 
-// first is what the first request of a process took.
+// first holds the time of the first request of a process.
 type first struct {
 	OpenMS    float64
 	ExecuteMS float64
 }
 
-// firstRequest is a process whose first request is measured.
+// firstRequest runs in a child process and measures its first request.
 func firstRequest(ctx context.Context, o options, out io.Writer) error {
 	i := interpreter{Lang: sandboxmcp.Language(o.lang)}
 	began := time.Now()
@@ -47,10 +47,10 @@ func firstRequest(ctx context.Context, o options, out io.Writer) error {
 	return nil
 }
 
-// timedServe is the serve command with a clock around the engine: it writes how
-// long the engine took for each request, in ns, as a line on descriptor 3.
+// timedServe is the serve command with a clock around the engine. It writes the engine's
+// time for each request, in ns, as a line to descriptor 3.
 func timedServe(ctx context.Context, o options, in io.Reader, out io.Writer) error {
-	// As the serve command sets them.
+	// The same as in the serve command.
 	debug.SetGCPercent(400)
 	debug.SetMemoryLimit(256 << 20)
 	e, err := openEngine(ctx, o.state, o.path, os.Environ())
@@ -69,24 +69,24 @@ func timedServe(ctx context.Context, o options, in io.Reader, out io.Writer) err
 	return nil
 }
 
-// clocked is an engine whose whole requests are timed.
+// clocked is an engine that measures its requests.
 type clocked struct {
 	*engine.Engine
 
 	times io.Writer
 }
 
-// Execute executes and says how long it took.
+// Execute runs a request and writes its time to c.times.
 func (c clocked) Execute(ctx context.Context, who sandboxmcp.Caller, req sandboxmcp.Request) (sandboxmcp.Result, error) {
 	began := time.Now()
 	res, err := c.Engine.Execute(ctx, who, req)
 	took := time.Since(began)
-	// After the fact and by another goroutine, so that saying it costs the answer nothing.
+	// In another goroutine, so that the write does not delay the response.
 	go func() { _, _ = io.WriteString(c.times, strconv.FormatInt(int64(took), 10)+"\n") }()
 	return res, err
 }
 
-// timedClient speaks to a timedServe.
+// timedClient is a client of a timedServe.
 type timedClient struct {
 	*client
 
@@ -94,7 +94,7 @@ type timedClient struct {
 	r     *os.File
 }
 
-// inside is how long the engine took for the request before.
+// inside returns the engine's time for the last request.
 func (t *timedClient) inside() (time.Duration, error) {
 	line, err := t.times.ReadString('\n')
 	if err != nil {
@@ -113,7 +113,7 @@ func (t *timedClient) close() error {
 	return err
 }
 
-// child is a process of this program that does one thing.
+// child returns a command that runs this program for one measurement.
 func (b *bed) child(ctx context.Context, what string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, b.self, append([]string{"-child", what, "-path", b.o.path}, args...)...)
 	cmd.Env, cmd.Dir = b.env, "/"

@@ -11,20 +11,18 @@ import (
 	"time"
 )
 
-// meter tells the CPU time of a suite: of its process, which makes the load and
-// holds the engines, and of everything that was ever started below it, whether
-// that was waited for or not.
+// meter reads the CPU time of a suite: of its own process, which makes the load and holds
+// the engines, and of all processes started below it, reaped or not.
 type meter struct{ file string }
 
 const (
-	// unified is where a machine of cgroup version 1 has the other version, too:
-	// without controllers, so that nobody moves a process in it, and with the
-	// CPU time of each group.
+	// unified is where cgroup v2 is mounted beside v1. It has no controllers, so no
+	// program moves processes in it, but it counts the CPU time of each group.
 	unified = "/sys/fs/cgroup/unified"
 	ticks   = 100 // of /proc/stat in a second, on every architecture
 )
 
-// newMeter reads a group, or else the whole machine.
+// newMeter returns a meter of a cgroup, or of the whole machine if group is empty.
 func newMeter(group string) meter {
 	if group == "" {
 		return meter{}
@@ -32,7 +30,7 @@ func newMeter(group string) meter {
 	return meter{filepath.Join(group, "cpu.stat")}
 }
 
-// how says what is counted.
+// how describes what the meter counts.
 func (m meter) how() string {
 	if m.file == "" {
 		return "the CPU time of the whole machine, because there was no group to count it by: load from elsewhere is in it"
@@ -40,7 +38,7 @@ func (m meter) how() string {
 	return "the CPU time of a control group that holds the measuring process, which makes the load, the servers and all that came of them, until 200 ms after the last answer"
 }
 
-// read is the CPU time until now, user and system together.
+// read returns user and system time so far.
 func (m meter) read() (time.Duration, error) {
 	if m.file == "" {
 		return machineTime()
@@ -61,7 +59,7 @@ func (m meter) read() (time.Duration, error) {
 	return 0, fmt.Errorf("read CPU time: %s has none", m.file)
 }
 
-// machineTime is what all processors did but wait.
+// machineTime returns the busy time of all processors.
 func machineTime() (time.Duration, error) {
 	data, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -82,8 +80,7 @@ func machineTime() (time.Duration, error) {
 	return time.Duration(sum) * time.Second / ticks, nil
 }
 
-// makeGroup makes a group for a suite to be started in, where that is possible.
-// The descriptor is nil where it is not.
+// makeGroup makes a cgroup to start a suite in. fd is nil if that is not possible.
 func makeGroup() (dir string, fd *os.File, remove func()) {
 	none := func() {}
 	if _, err := os.Stat(unified + "/cgroup.controllers"); err != nil {
@@ -115,8 +112,8 @@ func makeGroup() (dir string, fd *os.File, remove func()) {
 	return dir, fd, func() { _ = fd.Close(); gone() }
 }
 
-// removeGroup removes a group and those in it, once nothing is left there: what
-// was killed takes a moment to be gone.
+// removeGroup removes a cgroup and those below it once they are empty. Killed processes
+// may take a moment to leave them.
 func removeGroup(dir string) {
 	for range 50 {
 		inner, _ := filepath.Glob(filepath.Join(dir, "*", "cgroup.procs"))
@@ -131,7 +128,7 @@ func removeGroup(dir string) {
 	fmt.Fprintln(os.Stderr, "bench: stays behind:", dir)
 }
 
-// removeGroups removes the groups of a name from every hierarchy.
+// removeGroups removes the cgroups of that name in every hierarchy.
 func removeGroups(name string) {
 	left, _ := filepath.Glob("/sys/fs/cgroup/*/" + name)
 	for _, dir := range append(left, filepath.Join("/sys/fs/cgroup", name)) {

@@ -13,8 +13,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend/process"
 )
 
-// emptyLoads make sandboxes in which nothing runs, and end them: with what the
-// backend keeps for the next, and with everything made anew for each.
+// emptyLoads returns loads that open and close sandboxes without running a program: with
+// ready sandboxes, and with nothing ready.
 func (b *bed) emptyLoads(ctx context.Context, at []int) []load {
 	out := []load{}
 	for _, kind := range []struct {
@@ -38,7 +38,7 @@ func (b *bed) emptyLoads(ctx context.Context, at []int) []load {
 	return out
 }
 
-// emptySpec is what an engine asks for by default, as near as matters here.
+// emptySpec is close to what an engine requests by default.
 func emptySpec(n int) backend.Spec {
 	l := sandboxmcp.DefaultLimits()
 	return backend.Spec{
@@ -47,7 +47,7 @@ func emptySpec(n int) backend.Spec {
 	}
 }
 
-// emptyMemory is what so many take together that wait for a program.
+// emptyMemory returns the memory of one and of n sandboxes that wait for a program.
 func emptyMemory(ctx context.Context, n int, temp string) (one, many footprint, err error) {
 	made := process.New(process.Config{TempDir: temp, NoPool: true})
 	defer func() { _ = made.Close(context.WithoutCancel(ctx)) }()

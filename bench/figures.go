@@ -9,12 +9,12 @@ import (
 	"slices"
 )
 
-// series are the measurements of one row of a table, one per round in
-// milliseconds, NaN where there was none.
+// series holds the measurements of a table row in milliseconds, one per round; NaN where
+// there is none.
 type series struct {
 	name   string
-	base   string // the row that its ratio is taken to; empty: none
-	reason string // why there is nothing, or not everything
+	base   string // row that the ratio is relative to; empty: none
+	reason string // why measurements are missing
 	ms     []float64
 }
 
@@ -30,10 +30,10 @@ type row struct {
 	Ratio  float64 // median of the rounds' ratios to Base; 0: none
 }
 
-// has tells whether the row was measured.
+// has reports whether the row was measured.
 func (r row) has() bool { return r.N > 0 }
 
-// summarize makes the row of a series; all are the series of the same rounds.
+// summarize computes the row of a series. all holds the series of the same rounds.
 func summarize(s *series, all map[string]*series) row {
 	got := present(s.ms)
 	r := row{Name: s.name, Base: s.base, Reason: s.reason, N: len(got)}
@@ -49,7 +49,7 @@ func summarize(s *series, all map[string]*series) row {
 	return r
 }
 
-// pairwise joins two series round by round.
+// pairwise combines two series round by round.
 func pairwise(a, b []float64, join func(a, b float64) float64) []float64 {
 	out := make([]float64, min(len(a), len(b)))
 	for i := range out {

@@ -42,15 +42,15 @@ type footprint struct {
 	Unreadable   int   // processes that could not be read
 }
 
-// idle is what sessions take that wait for a run after one that printed a line.
+// idle holds the memory of sessions that have run one program and wait for the next.
 type idle struct {
 	Label string
-	One   footprint // the first, the interpreter that others share or wait for included
-	Many  footprint // so many, beyond what was there before the first
-	Kept  footprint // what stays when the first is closed: the interpreter that they are forked from, and what is ready
+	One   footprint // of the first session, including the interpreter that the others share
+	Many  footprint // of all sessions, relative to the state before the first
+	Kept  footprint // what stays after the first session was closed: the interpreter that sessions are forked from, and ready sandboxes
 	N     int
-	Bare  int64 // PSS of one such process without a sandbox, of several; 0: not measured
-	Ready int   // empty sandboxes that the engine keeps then, which are counted, too
+	Bare  int64 // mean PSS of such a process without a sandbox; 0: not measured
+	Ready int   // empty ready sandboxes of the engine, which are included
 }
 
 func (b *bed) idles(ctx context.Context) ([]idle, error) {
@@ -89,7 +89,7 @@ func (b *bed) idles(ctx context.Context) ([]idle, error) {
 	return append(all, *r), nil
 }
 
-// idleOnce is the process that has the sessions.
+// idleOnce runs in the child process that has the sessions.
 func idleOnce(ctx context.Context, o options, out io.Writer) error {
 	if o.lang == idleEmpty {
 		r := idle{Label: idleEmpty, N: idleMany}
@@ -136,7 +136,7 @@ func idleOnce(ctx context.Context, o options, out io.Writer) error {
 			return err
 		}
 	}
-	r.Many, r.Ready = footprintOf(ctx).less(before), slotsReady(ctx, e)
+	r.Many, r.Ready = footprintOf(ctx).less(before), sandboxesReady(ctx, e)
 	return encode(out, r)
 }
 
@@ -147,8 +147,8 @@ func encode(out io.Writer, v any) error {
 	return nil
 }
 
-// barePandas is the PSS of a process that has used pandas and waits, one of as
-// many as there will be sessions.
+// barePandas returns the mean PSS of processes that have used pandas and wait, as many as
+// there are sessions.
 func barePandas(ctx context.Context, o options) (int64, error) {
 	found := findInterpreters(ctx, o.path, os.Environ())
 	if len(found) == 0 || found[0].Lang != sandboxmcp.Python {
@@ -188,7 +188,7 @@ func idleSession(ctx context.Context, e *engine.Engine, i interpreter, code stri
 	return err
 }
 
-// footprintOf reads everything below this process, when it has settled.
+// footprintOf returns the memory of all processes below this one, once it is stable.
 func footprintOf(ctx context.Context) footprint {
 	pause(ctx, 500*time.Millisecond)
 	f := footprint{Kernel: kernelMemory(os.Getpid())}
@@ -232,8 +232,8 @@ func (f footprint) per(n int) footprint {
 	return out
 }
 
-// kernelMemory sums what the groups of a process's sandboxes have of the kernel's
-// own memory; -1 when no group tells.
+// kernelMemory returns the kernel's memory accounted to the cgroups of a process's
+// sandboxes; -1 if no cgroup accounts it.
 func kernelMemory(pid int) int64 {
 	mark := "sandboxmcp-" + strconv.Itoa(pid) + "-"
 	sum, told := int64(0), false
@@ -244,7 +244,7 @@ func kernelMemory(pid int) int64 {
 		if !strings.HasPrefix(d.Name(), mark) {
 			return nil
 		}
-		// Each counts those below it.
+		// The value of a cgroup includes those below it.
 		if data, err := os.ReadFile(filepath.Join(path, "memory.kmem.usage_in_bytes")); err == nil {
 			n, _ := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
 			sum, told = sum+n, true

@@ -25,8 +25,8 @@ const (
 	leftTime  = 80 * time.Second
 )
 
-// leftover is what an engine that keeps things ready, as it does by default, holds
-// after few and after many of a kind, when it has been asked to give that back.
+// leftover holds what an engine with default settings holds after few and after many
+// operations of one kind, after it was asked to release what it keeps ready.
 type leftover struct {
 	What          string
 	First, Last   int
@@ -34,7 +34,7 @@ type leftover struct {
 	Before, After held
 }
 
-// leftovers is what is left of very many.
+// leftovers holds what remains after very many operations.
 type leftovers struct {
 	Kinds  []leftover
 	Start  held // before the engine was opened
@@ -49,9 +49,9 @@ func (b *bed) leftovers(ctx context.Context) (*leftovers, error) {
 	return ask[leftovers](ctx, b, "leftovers", "-state", dir)
 }
 
-// leftoversOnce is the process that has the engine.
+// leftoversOnce runs in the child process that has the engine.
 func leftoversOnce(ctx context.Context, o options, out io.Writer) error {
-	// Files that anything forgets are found in a directory of its own.
+	// TMPDIR is a directory of its own, in which forgotten files are counted.
 	temp := filepath.Join(o.state, "tmp")
 	if err := os.Mkdir(temp, 0o700); err != nil {
 		return fmt.Errorf("make scratch directory: %w", err)

@@ -22,7 +22,7 @@ const (
 	leakLast   = 2000
 )
 
-// burst is what came of many requests at once.
+// burst is the result of many concurrent requests.
 type burst struct {
 	Requests int
 	Right    int
@@ -41,7 +41,7 @@ func (b *bed) burst(ctx context.Context) (*burst, error) {
 	return ask[burst](ctx, b, "burst", "-state", dir)
 }
 
-// burstOnce is the process in which they run.
+// burstOnce runs in the child process that makes them.
 func burstOnce(ctx context.Context, o options, out io.Writer) error {
 	e, err := openEngine(ctx, o.state, o.path, os.Environ())
 	if err != nil {
@@ -92,7 +92,7 @@ func burstOnce(ctx context.Context, o options, out io.Writer) error {
 	return encode(out, r)
 }
 
-// serverMemory is what a server takes.
+// serverMemory is the memory of a server.
 type serverMemory struct {
 	Calls     int
 	Rested    time.Duration
@@ -126,16 +126,16 @@ func (b *bed) memory(ctx context.Context) (m *serverMemory, err error) {
 	return m, ctx.Err()
 }
 
-// leak is what one server holds after few and after many runs.
+// leak holds what one server holds after few and after many runs.
 type leak struct {
 	First, Last   int
 	Before, After held
 	Opened        map[string]int // of the server alone: descriptors that it has more of at the end, by what they are
 }
 
-// leak runs programs of all languages, some of which fail, leave a file or
-// leave a process behind, through one server. It keeps nothing for later
-// sandboxes: what is kept is bounded, and more or less at any time.
+// leak runs programs of all languages through one server; some fail, leave a file or
+// leave a process behind. The server keeps no sandboxes ready, because their number
+// varies.
 func (b *bed) leak(ctx context.Context) (l *leak, err error) {
 	c, err := b.serve(ctx, "SANDBOXMCP_SANDBOX_POOL", "false")
 	if err != nil {
@@ -202,7 +202,8 @@ func (b *bed) leakPrograms() []leakProgram {
 	return out
 }
 
-// settled looks until two looks agree: sandboxes are cleared away after the answer.
+// settled polls until two results are equal, because sandboxes are removed after the
+// response.
 func settled(ctx context.Context, pid int) held {
 	last := holds(pid)
 	for range 50 {

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machine is where it was measured.
+// machine describes the machine of the measurement.
 type machine struct {
 	System  string // the distribution
 	Kernel  string

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// held is what a process and those below it hold on the machine.
+// held is what a process and its descendants hold on the machine.
 type held struct {
 	Processes   int // below it
 	Mounts      int // lines of their mount tables, the process's own included
@@ -27,7 +27,7 @@ type held struct {
 	Unreadable  int   // processes of which not everything could be read
 }
 
-// holds looks at a process from outside.
+// holds measures a process from outside.
 func holds(pid int) held {
 	below := descendants(pid)
 	h := held{Processes: len(below), RSS: statusBytes(pid, "VmRSS"), Threads: threads(pid), Cgroups: cgroupsOf(pid)}

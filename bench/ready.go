@@ -18,13 +18,13 @@ import (
 
 const (
 	readyRounds  = 5               // bursts
-	readyTimes   = 3               // as many requests as there are ready sandboxes, times this
-	readyWithin  = 2 * time.Second // after which all are to be ready again
-	readyAtOnce  = 64              // max_concurrent_jobs, so that the queue is no part of it
-	readyPrepare = 4               // requests at once that make the engine have some ready
+	readyTimes   = 3               // requests per ready sandbox
+	readyWithin  = 2 * time.Second // time within which all must be ready again
+	readyAtOnce  = 64              // max_concurrent_jobs, so large that no request is queued
+	readyPrepare = 4               // concurrent requests that make the engine keep sandboxes ready
 )
 
-// drained is what came of bursts of more requests than sandboxes were ready.
+// drained is the result of bursts with more requests than ready sandboxes.
 type drained struct {
 	Ready    int // before each burst
 	Requests int // in each
@@ -32,9 +32,9 @@ type drained struct {
 	Failed   int
 	Wrong    string
 	P50, P99 float64 // ms
-	FreshP50 float64 // of the same burst where nothing is prepared
+	FreshP50 float64 // of the same burst with nothing ready
 	FreshP99 float64
-	RefillMS float64 // the longest until as many were ready again
+	RefillMS float64 // longest time until as many sandboxes were ready again
 	Refilled bool    // within readyWithin, each time
 }
 
@@ -46,7 +46,7 @@ func (b *bed) drained(ctx context.Context) (*drained, error) {
 	return ask[drained](ctx, b, "drained", "-state", dir)
 }
 
-// ask starts a child that answers with figures.
+// ask runs a child process that returns figures.
 func ask[T any](ctx context.Context, b *bed, what string, args ...string) (*T, error) {
 	out, err := b.child(ctx, what, args...).Output()
 	if err != nil {
@@ -59,7 +59,7 @@ func ask[T any](ctx context.Context, b *bed, what string, args ...string) (*T, e
 	return into, nil
 }
 
-// drainOnce is the process in which it happens.
+// drainOnce runs in the child process that has the engines.
 func drainOnce(ctx context.Context, o options, out io.Writer) error {
 	atOnce := "SANDBOXMCP_MAX_CONCURRENT=" + strconv.Itoa(readyAtOnce)
 	fresh, err := openEngine(ctx, o.state, o.path, os.Environ(), atOnce, nothingPrepared)
@@ -87,7 +87,8 @@ func drainOnce(ctx context.Context, o options, out io.Writer) error {
 	return encode(out, r)
 }
 
-// drain makes an engine have some sandboxes ready and asks for more than that.
+// drain makes an engine keep some sandboxes ready, and then makes more requests than
+// that.
 func (r *drained) drain(ctx context.Context, o options, settings ...string) ([]float64, error) {
 	e, err := openEngine(ctx, o.state, o.path, os.Environ(), settings...)
 	if err != nil {
@@ -99,11 +100,11 @@ func (r *drained) drain(ctx context.Context, o options, settings ...string) ([]f
 			return nil, err
 		}
 	}
-	for last := -1; last != slotsReady(ctx, e) && ctx.Err() == nil; {
-		last = slotsReady(ctx, e)
+	for last := -1; last != sandboxesReady(ctx, e) && ctx.Err() == nil; {
+		last = sandboxesReady(ctx, e)
 		pause(ctx, 300*time.Millisecond)
 	}
-	r.Ready = slotsReady(ctx, e)
+	r.Ready = sandboxesReady(ctx, e)
 	r.Requests = readyTimes * r.Ready
 	ms, err := volley(ctx, e, r.Requests)
 	if err != nil {
@@ -116,7 +117,7 @@ func (r *drained) drain(ctx context.Context, o options, settings ...string) ([]f
 
 // refilled waits until as many sandboxes are ready as before.
 func (r *drained) refilled(ctx context.Context, e *engine.Engine, since time.Time) {
-	for slotsReady(ctx, e) < r.Ready {
+	for sandboxesReady(ctx, e) < r.Ready {
 		if time.Since(since) > readyWithin || ctx.Err() != nil {
 			r.Refilled = false
 			return
@@ -126,14 +127,14 @@ func (r *drained) refilled(ctx context.Context, e *engine.Engine, since time.Tim
 	r.RefillMS = max(r.RefillMS, milliseconds(time.Since(since)))
 }
 
-// slotsReady is what sandbox_stats tells.
-func slotsReady(ctx context.Context, e *engine.Engine) int {
+// sandboxesReady returns the number of ready sandboxes, as in sandbox_stats.
+func sandboxesReady(ctx context.Context, e *engine.Engine) int {
 	s, _ := e.Stats(ctx)
 	return s.Pool["slots_ready"]
 }
 
-// volley runs n programs at once and tells how long each took. The first error
-// is returned when all have ended.
+// volley runs n programs at the same time and returns their times. It returns the first
+// error once all have ended.
 func volley(ctx context.Context, e *engine.Engine, n int) ([]float64, error) {
 	ms, errs := make([]float64, n), make([]error, n)
 	var work sync.WaitGroup

@@ -14,7 +14,7 @@ func (s *suite) writeCells(p func(string, ...any)) {
 	if len(s.Cells) == 0 {
 		return
 	}
-	v := s.sight()
+	v := s.figures()
 	p("\n### Operations per second\n")
 	p("By so many at once, each number of them measured in %d pieces spread over the whole time. *CPU/op* is in ms, at 2", pieces)
 	p("at once: %s, divided by the operations.\n", s.CPUHow)
@@ -43,7 +43,7 @@ func (s *suite) writeCells(p func(string, ...any)) {
 	}
 }
 
-// writeIdle prints what sessions that wait take.
+// writeIdle prints the memory of idle sessions.
 func (s *suite) writeIdle(p func(string, ...any)) {
 	if len(s.Idle) == 0 {
 		return
@@ -75,7 +75,7 @@ func (s *suite) writeIdle(p func(string, ...any)) {
 	}
 }
 
-// writeDrained prints what came of more requests than ready sandboxes.
+// writeDrained prints the results of bursts with more requests than ready sandboxes.
 func (s *suite) writeDrained(p func(string, ...any)) {
 	d := s.Drained
 	if d == nil {
@@ -94,7 +94,7 @@ func (s *suite) writeDrained(p func(string, ...any)) {
 	}
 }
 
-// writeLeftovers prints what very many runs leave.
+// writeLeftovers prints what remains after very many runs.
 func (s *suite) writeLeftovers(p func(string, ...any)) {
 	l := s.Leftovers
 	if l == nil {

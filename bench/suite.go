@@ -34,7 +34,7 @@ type suite struct {
 	Cells        []cell
 	CPUHow       string // how the CPU time of cells was counted
 	Science      string // what is in the package set
-	NoScience    string // why there is none
+	NoScience    string // why there is no package set
 	Idle         []idle
 	Drained      *drained
 	Leftovers    *leftovers
@@ -77,14 +77,14 @@ func (i interpreter) bare() string {
 	return "bare " + i.Label + " " + argv[1]
 }
 
-// mode is one way of running a hello. It fills one or more rows at once.
+// mode is one way to run a small program. It fills one or more rows.
 type mode struct {
 	rows []string
 	base string // of the first row; the others are differences and have none
 	skip string // why it cannot be measured here
 	run  func(ctx context.Context) ([]float64, error)
 
-	every int // it is in each so manieth round alone; 0: in each
+	every int // it runs only in every n-th round; 0: in each
 }
 
 // measureSuite is the whole of a child process.
@@ -125,7 +125,7 @@ func measureSuite(ctx context.Context, o options) error {
 	return ctx.Err()
 }
 
-// rest measures what needs no rounds.
+// rest measures what is not measured in rounds.
 func (b *bed) rest(ctx context.Context, s *suite) {
 	part := func(wanted bool, name string, measure func() error) {
 		if !wanted || ctx.Err() != nil {

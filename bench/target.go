@@ -7,7 +7,7 @@ import (
 	"math"
 )
 
-// target is something that was aimed at, and what came of it.
+// target is an aim and the measured figure.
 type target struct {
 	What     string
 	Want     string
@@ -17,13 +17,12 @@ type target struct {
 
 const notMeasured = "not measured"
 
-// atMost makes a target of a figure that is to be small. A figure of NaN was
-// not measured.
+// atMost makes a target for a figure that must not exceed want. NaN means not measured.
 func atMost(what string, got, want float64, format string) target {
 	return target{What: what, Want: "≤ " + fmt.Sprintf(format, want)}.judged(got, format, func(got float64) bool { return got <= want })
 }
 
-// atLeast makes a target of a figure that is to be large.
+// atLeast makes a target for a figure that must reach want.
 func atLeast(what string, got, want float64, format string) target {
 	return target{What: what, Want: "≥ " + fmt.Sprintf(format, want)}.judged(got, format, func(got float64) bool { return got >= want })
 }
@@ -35,7 +34,7 @@ func (t target) judged(got float64, format string, good func(float64) bool) targ
 	}
 	t.Measured = fmt.Sprintf(format, got)
 	t.Verdict = "missed"
-	// As printed: nobody can see more of it.
+	// Compare the rounded figure, as it is printed.
 	var printed float64
 	if _, err := fmt.Sscanf(t.Measured, "%f", &printed); err == nil && good(printed) {
 		t.Verdict = "ok"
@@ -43,7 +42,7 @@ func (t target) judged(got float64, format string, good func(float64) bool) targ
 	return t
 }
 
-// because gives a target that was not measured the reason.
+// because sets the reason of a target that was not measured.
 func (t target) because(why string) target {
 	if t.Verdict == notMeasured && why != "" {
 		t.Measured = oneLine(why)
@@ -51,16 +50,16 @@ func (t target) because(why string) target {
 	return t
 }
 
-// sight finds the figures of a suite by the names of rows and loads. What is not
-// there is NaN.
-type sight struct {
+// figures finds the figures of a suite by the names of rows and loads. A missing one is
+// NaN.
+type figures struct {
 	s     *suite
 	rows  map[string]row
 	cells map[string]map[int]cell
 }
 
-func (s *suite) sight() sight {
-	v := sight{s: s, rows: map[string]row{}, cells: map[string]map[int]cell{}}
+func (s *suite) figures() figures {
+	v := figures{s: s, rows: map[string]row{}, cells: map[string]map[int]cell{}}
 	for _, r := range append(append([]row{}, s.Rows...), s.Facts...) {
 		v.rows[r.Name] = r
 	}
@@ -74,14 +73,14 @@ func (s *suite) sight() sight {
 }
 
 // ratio is the median of the rounds' ratios to the row's base.
-func (v sight) ratio(name string) float64 {
+func (v figures) ratio(name string) float64 {
 	if r := v.rows[name]; r.has() && r.Ratio > 0 {
 		return r.Ratio
 	}
 	return math.NaN()
 }
 
-func (v sight) median(name string) float64 {
+func (v figures) median(name string) float64 {
 	if r := v.rows[name]; r.has() {
 		return r.P50
 	}
@@ -89,7 +88,7 @@ func (v sight) median(name string) float64 {
 }
 
 // rate is operations per second.
-func (v sight) rate(name string, workers int) float64 {
+func (v figures) rate(name string, workers int) float64 {
 	if c := v.cells[name][workers]; c.has() {
 		return c.rate()
 	}
@@ -97,7 +96,7 @@ func (v sight) rate(name string, workers int) float64 {
 }
 
 // cost is CPU time per operation.
-func (v sight) cost(name string, workers int) float64 {
+func (v figures) cost(name string, workers int) float64 {
 	if c := v.cells[name][workers]; c.has() {
 		return c.cost()
 	}
@@ -105,7 +104,7 @@ func (v sight) cost(name string, workers int) float64 {
 }
 
 // why tells why a row or a load has no figure: the first of these that knows.
-func (v sight) why(names ...string) string {
+func (v figures) why(names ...string) string {
 	for _, name := range names {
 		if r := v.rows[name]; !r.has() && r.Reason != "" {
 			return name + ": " + r.Reason

@@ -14,7 +14,7 @@ import (
 // targets judges a suite. The root suite is that which was measured as root in
 // the same run, nil when there is none.
 func (s *suite) targets(root *suite) []target {
-	v := s.sight()
+	v := s.figures()
 	var out []target
 	for n, i := range s.Interpreters {
 		switch i.Lang {
@@ -37,7 +37,7 @@ func (s *suite) targets(root *suite) []target {
 	return append(append(out, v.memory()...), v.server()...)
 }
 
-func (v sight) python(i interpreter) []target {
+func (v figures) python(i interpreter) []target {
 	return []target{
 		atMost("in process, ready sandbox, "+i.Label+": × bare", v.ratio(inPooled(i)), 1.08, "%.3f"),
 		later("over HTTP, ready sandbox, "+i.Label+": × bare", "≤ 1.15", v.ratio(inPooled(i)), "%.3f"),
@@ -47,7 +47,7 @@ func (v sight) python(i interpreter) []target {
 }
 
 // peers judges a fresh Python program in a ready sandbox beside what others do.
-func (v sight) peers(i interpreter) []target {
+func (v figures) peers(i interpreter) []target {
 	ours, judge := inPooled(i), inJudge(i)
 	why := v.why(judge)
 	out := []target{atMost("in process, ready sandbox, python: × go-judge", v.ratio(over(ours, judge)), 0.6, "%.3f").because(why)}
@@ -72,7 +72,7 @@ func (v sight) peers(i interpreter) []target {
 }
 
 // forked judges a fresh Python program that is forked where that is built.
-func (v sight) forked(i interpreter) []target {
+func (v figures) forked(i interpreter) []target {
 	ours, bare, judge := inPooled(i), i.bare(), inJudge(i)
 	out := []target{
 		atMost("Python code, forked and waiting (ready sandbox): × bare", v.ratio(ours), 0.035, "%.3f"),
@@ -87,7 +87,7 @@ func (v sight) forked(i interpreter) []target {
 	return out
 }
 
-func (v sight) pandas() []target {
+func (v figures) pandas() []target {
 	why := v.s.NoScience
 	return []target{
 		atMost("pandas, ready sandbox: × bare", v.ratio(rowPandasPooled), 0.02, "%.3f").because(why),
@@ -97,7 +97,7 @@ func (v sight) pandas() []target {
 	}
 }
 
-func (v sight) sessions(i interpreter) []target {
+func (v figures) sessions(i interpreter) []target {
 	ours := inSession(i)
 	return []target{
 		atMost("in process, a session's run, python: × bare", v.ratio(ours), 0.02, "%.3f"),
@@ -108,7 +108,7 @@ func (v sight) sessions(i interpreter) []target {
 }
 
 // empties judges the making and ending of sandboxes.
-func (v sight) empties(i interpreter) []target {
+func (v figures) empties(i interpreter) []target {
 	why := v.why(rowEmpty, rowEmpty0)
 	out := []target{
 		atMost(rowEmpty+", CPU time at 1: × bare python", v.cost(rowEmpty, 1)/v.cost(i.bare(), 1), 0.05, "%.3f").because(why),
@@ -121,15 +121,15 @@ func (v sight) empties(i interpreter) []target {
 }
 
 // rootless compares an unprivileged user's ratio to bare with root's.
-func (v sight) rootless(i interpreter, root *suite) target {
+func (v figures) rootless(i interpreter, root *suite) target {
 	got := math.NaN()
 	if root != nil && root != v.s {
-		got = v.ratio(inPooled(i)) / root.sight().ratio(inPooled(i))
+		got = v.ratio(inPooled(i)) / root.figures().ratio(inPooled(i))
 	}
 	return atMost("as an unprivileged user, ready sandbox, python: × root's ratio to bare", got, 1.05, "%.3f").because("compared in the part of the unprivileged user")
 }
 
-func (v sight) memory() []target {
+func (v figures) memory() []target {
 	find := func(label string) (idle, bool) {
 		n := slices.IndexFunc(v.s.Idle, func(i idle) bool { return i.Label == label })
 		if n < 0 {
@@ -157,7 +157,7 @@ func (v sight) memory() []target {
 }
 
 // server judges the doors and what a server holds.
-func (v sight) server() []target {
+func (v figures) server() []target {
 	s := v.s
 	rss, wrong, failed, refill := math.NaN(), math.NaN(), math.NaN(), math.NaN()
 	if s.RSS != nil && s.RSS.RSS > 0 {
@@ -187,7 +187,8 @@ func (v sight) server() []target {
 	return append(out, s.Leftovers.targets()...)
 }
 
-// target wants nothing to grow between the two looks, and memory by 5 % at most.
+// target requires that nothing grows between the two measurements, except memory by at
+// most 5 %.
 func (l *leak) target() target {
 	t := target{What: "held after run 2000 as after run 200", Want: sameHeld, Measured: "–", Verdict: notMeasured}
 	if l == nil {
@@ -217,7 +218,7 @@ func (t target) held(grown string, before, after held) target {
 	return t
 }
 
-// grown names what there is more of afterwards.
+// grown names what has grown.
 func (h held) grown(after held) string {
 	var out strings.Builder
 	for _, c := range h.counts(after) {
@@ -251,8 +252,8 @@ func (h held) counts(after held) []count {
 	}
 }
 
-// targets wants nothing to grow with the number of runs, and nothing to be there
-// when the engine is closed.
+// targets requires that nothing grows with the number of runs, and that nothing is left
+// after the engine was closed.
 func (l *leftovers) targets() []target {
 	if l == nil {
 		return []target{{What: "what 10000 runs of a session and 5000 fresh ones leave", Want: sameHeld, Measured: "–", Verdict: notMeasured}}

@@ -16,7 +16,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/engine"
 )
 
-// A load is something that is done again and again by several at once.
+// load is an operation that several workers repeat.
 type load struct {
 	name string
 	at   []int  // by how many
@@ -24,7 +24,7 @@ type load struct {
 	work func(ctx context.Context, worker int) error
 }
 
-// cell is what came of a load at one number of workers.
+// cell is the result of a load with one number of workers.
 type cell struct {
 	Name    string
 	Workers int

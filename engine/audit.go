@@ -8,20 +8,20 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// openAudit opens the record, which is signed as it grows.
+// openAudit opens the audit log. The log is signed while it grows.
 func (e *Engine) openAudit() (*audit.Log, error) {
 	c := audit.Config{Now: e.cfg.Now, Signer: e.key, CheckpointFile: e.cfg.AuditCheckpointFile, Logger: e.log}
 	if e.store.Path() != store.MemoryPath {
 		c.HeadFile = audit.HeadFile(e.store.Dir(), e.store.Path())
 	} else if c.CheckpointFile != "" {
-		return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "audit_checkpoint_file is set, and the record is kept in memory").
-			WithHint("keep the record on disk (audit: sqlite), or take audit_checkpoint_file away")
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "audit_checkpoint_file is set, but the audit log is kept in memory").
+			WithHint("keep the audit log on disk (audit: sqlite), or remove audit_checkpoint_file")
 	}
 	return audit.Open(e.ctx, e.store, c)
 }
 
-// Audit returns what the record has of a query. Of a record that several servers
-// share it has the entries of all of them.
+// Audit returns the audit entries that match a query. Servers that share a state
+// directory share one log, so the page also has their entries.
 func (e *Engine) Audit(ctx context.Context, c sandboxmcp.Caller, q sandboxmcp.AuditQuery) (sandboxmcp.AuditPage, error) {
 	c, err := e.caller(c)
 	if err != nil {
@@ -34,12 +34,12 @@ func (e *Engine) Audit(ctx context.Context, c sandboxmcp.Caller, q sandboxmcp.Au
 	return page, nil
 }
 
-// VerifyAudit checks the whole record, of every namespace. Only a caller that holds
-// every namespace, and the zero Caller, may ask. A record in memory is checked
-// against nothing outside of it.
+// VerifyAudit checks the whole audit log, of every namespace. Only the zero Caller and a
+// caller with EveryNamespace may call it; others get access_denied. A log in memory has
+// no head file, so it is only checked against itself.
 func (e *Engine) VerifyAudit(ctx context.Context, c sandboxmcp.Caller) (sandboxmcp.AuditReport, error) {
 	if c.Namespace != "" && c.Namespace != sandboxmcp.EveryNamespace {
-		return sandboxmcp.AuditReport{}, sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "the record of all namespaces is checked only for its owner")
+		return sandboxmcp.AuditReport{}, sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "the audit log of all namespaces may be verified only by a caller that holds them all")
 	}
 	with := audit.Evidence{Key: e.key.ID(), Open: e.key.OpenNote, CheckpointFile: e.cfg.AuditCheckpointFile}
 	if e.store.Path() != store.MemoryPath {
@@ -52,6 +52,6 @@ func (e *Engine) VerifyAudit(ctx context.Context, c sandboxmcp.Caller) (sandboxm
 	return rep, nil
 }
 
-// AuditInMemory reports whether the record ends with this engine, so that nobody
-// but it can be asked for it.
+// AuditInMemory reports whether the audit log is in memory. Such a log ends with this
+// engine and no other process can read it.
 func (e *Engine) AuditInMemory() bool { return e.store.Path() == store.MemoryPath }

@@ -11,7 +11,7 @@ import (
 // EveryNamespace, which only verbs that list accept.
 func (e *Engine) caller(c sandboxmcp.Caller) (sandboxmcp.Caller, error) {
 	if c.Namespace == sandboxmcp.EveryNamespace {
-		return c, sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "this acts in one namespace, and all were named").WithHint("name one namespace")
+		return c, sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "this acts in one namespace, but all were named").WithHint("name one namespace")
 	}
 	if c.Actor == "" {
 		c.Actor = e.cfg.Actor
@@ -24,8 +24,8 @@ func (e *Engine) caller(c sandboxmcp.Caller) (sandboxmcp.Caller, error) {
 	return c, err
 }
 
-// listed returns the namespace whose things a verb lists; empty means those of
-// all namespaces.
+// listed returns the namespace that a listing verb is restricted to. Empty means all
+// namespaces.
 func (e *Engine) listed(c sandboxmcp.Caller) sandboxmcp.Namespace {
 	if c.Namespace == sandboxmcp.EveryNamespace {
 		return ""

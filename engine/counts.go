@@ -9,18 +9,17 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// counts is what an engine remembers of ended requests.
+// counts holds statistics of ended requests.
 type counts struct {
 	mu       sync.Mutex
 	byStatus map[sandboxmcp.Status]int64
-	recent   []float64 // milliseconds, a ring
+	recent   []float64 // durations of the last recentRuns requests in milliseconds, a ring
 	next     int
 }
 
 const recentRuns = 1024
 
-// add counts a request that ran. One that was refused before it ran is not an
-// execution.
+// add counts a request that ran. A request that was refused before it ran is not counted.
 func (c *counts) add(x *execution, now time.Time) {
 	if x.err != nil {
 		return

@@ -8,8 +8,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// Doctor tries everything that a run needs on this machine, wall by wall, and
-// says of what is missing why and how to get it. It runs nothing of a caller's.
+// Doctor tries everything that a run needs on this machine, wall by wall. For anything
+// missing it returns the reason and the fix. It runs no code of a caller.
 func Doctor(ctx context.Context, o Options) []sandboxmcp.Check {
 	checks := []sandboxmcp.Check{checkState(ctx, o)}
 	b := process.New(processConfig(o.Config, o.Logger, o.Env))
@@ -33,7 +33,7 @@ func Doctor(ctx context.Context, o Options) []sandboxmcp.Check {
 		}
 	}
 	if err := b.Close(context.WithoutCancel(ctx)); err != nil {
-		checks = append(checks, sandboxmcp.Check{Name: "clean end", Detail: err.Error(), Fix: "report it: something of the trial was left behind"})
+		checks = append(checks, sandboxmcp.Check{Name: "clean end", Detail: err.Error(), Fix: "report this as a bug: the trial left something behind"})
 	}
 	return checks
 }

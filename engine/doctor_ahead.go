@@ -12,12 +12,12 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 )
 
-// aheadLimit is how long a trial of what is made ready may take.
+// aheadLimit bounds the trial of interpreters that are started ahead.
 const aheadLimit = 5 * time.Second
 
-// checkAhead runs small programs of an interpreter and looks whether the next one
-// would find an interpreter that has started already, which is what answers in
-// milliseconds are made of. Without one everything runs, and takes longer.
+// checkAhead checks whether the next program finds an interpreter that was started ahead.
+// It runs small programs until the pool holds one. Runs work without one, but take longer
+// than a few milliseconds.
 func checkAhead(ctx context.Context, o Options, b backend.Backend, l sandboxmcp.Language) sandboxmcp.Check {
 	c := sandboxmcp.Check{Name: string(l) + " ahead"}
 	pool, ok := b.(backend.Pooler)
@@ -25,22 +25,22 @@ func checkAhead(ctx context.Context, o Options, b backend.Backend, l sandboxmcp.
 	in := interpreter{Interpreter: found}
 	switch {
 	case err != nil || !ok:
-		c.Detail = "nothing is made ready here"
+		c.Detail = "this backend starts nothing ahead"
 		return c
 	case !o.Config.SandboxPool:
 		c.Detail, c.Fix = "turned off: sandbox_pool is false", "set sandbox_pool to true"
 		return c
 	}
-	what, count := "the interpreter waits in sandboxes that are ready", "processes_ahead"
+	what, count := "started interpreters wait in sandboxes that are ready", "processes_ahead"
 	if l == sandboxmcp.Python {
-		what, count = "programs are forked from an interpreter that has started, behind all walls", "zygotes"
+		what, count = "programs are forked from a started interpreter, behind all walls", "zygotes"
 		if c.Detail, c.Fix = unforkable(in); c.Detail != "" {
 			return c
 		}
 	}
 	proc, err := kernel.Plan(program(sandboxmcp.Request{Language: l, Code: "\n"}, in, nil))
 	if err == nil && proc.Prestart == nil {
-		c.Detail = "each program starts an interpreter: " + in.Path + " cannot wait for one"
+		c.Detail = "each program starts an interpreter: " + in.Path + " cannot be started before its program is known"
 		return c
 	}
 	ctx, cancel := context.WithTimeout(ctx, aheadLimit)
@@ -64,13 +64,13 @@ func checkAhead(ctx context.Context, o Options, b backend.Backend, l sandboxmcp.
 			err = why.NotForked()
 		}
 	}
-	c.Detail = "each program starts an interpreter, which takes longer: in the trial none was made ready: " + err.Error()
+	c.Detail = "each program starts an interpreter, which takes longer. The trial found none started ahead: " + err.Error()
 	return c
 }
 
-// checkImports runs a small program that imports a package of a set. It repeats it until
-// the packages are imported ahead, or until the backend says why they cannot be. It
-// returns nothing where packages are never imported ahead.
+// checkImports checks whether packages of a set are imported ahead. It runs a program
+// that imports one until the pool holds an import, or until the backend says why there is
+// none. It returns nil where packages are never imported ahead.
 func checkImports(ctx context.Context, o Options, b backend.Backend, r sandboxmcp.Runtime) []sandboxmcp.Check {
 	library := environment.New(environment.Config{Dir: environment.Dir(o.Config.StateDir), Logger: o.Logger})
 	sets := library.Active(environment.Python{Path: r.Path, Version: r.Version})
@@ -101,7 +101,7 @@ func checkImports(ctx context.Context, o Options, b backend.Backend, r sandboxmc
 		}
 		for range 20 {
 			if pool.Pool()["imports"] > 0 {
-				c.OK, c.Detail = true, "they are imported in a sandbox, and programs take over its memory"
+				c.OK, c.Detail = true, "packages are imported once in a sandbox, and programs start with a copy of its memory"
 				return []sandboxmcp.Check{c}
 			}
 			if sleep(ctx, 20*time.Millisecond) != nil {
@@ -119,7 +119,8 @@ func checkImports(ctx context.Context, o Options, b backend.Backend, r sandboxmc
 // importsLimit is how long the trial of importing packages may take.
 const importsLimit = 30 * time.Second
 
-// unforkable tells why a Python has to be executed each time, and what mends it.
+// unforkable returns why programs cannot be forked from this Python, and the fix. Both
+// are empty if they can.
 func unforkable(in interpreter) (why, fix string) {
 	_, rest, _ := strings.Cut(in.Version, ".")
 	minor, _, _ := strings.Cut(rest, ".")
@@ -136,7 +137,7 @@ func unforkable(in interpreter) (why, fix string) {
 	return "", ""
 }
 
-// small runs a program that does nothing, as a request's would be.
+// small runs proc, a program that does nothing, in a sandbox like that of a request.
 func small(ctx context.Context, b backend.Backend, in interpreter, proc backend.Process) error {
 	const mib = 1 << 20
 	limits := sandboxmcp.DefaultLimits()

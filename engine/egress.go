@@ -8,7 +8,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/gate"
 )
 
-// openGate makes what decides where to programs may go, and what dials there.
+// openGate makes the gate, which decides which hosts programs may reach, and the proxy,
+// which connects to them.
 func (e *Engine) openGate() {
 	c := e.cfg
 	var operator []sandboxmcp.Domain
@@ -19,11 +20,11 @@ func (e *Engine) openGate() {
 	e.proxy = egress.New(egress.Config{Logger: c.Logger, Private: c.Private, Resolve: c.Detours, DNS: c.Resolver, Now: c.Now})
 }
 
-// RequestEgress asks a person to open a domain to the programs of a namespace,
-// and waits for the answer as long as the ask says. What is open already is
-// approved at once, and where persons are not asked everything else is denied.
-// It fails with invalid_argument or blocked_address for what cannot be opened,
-// and with queue_full where too much is asked for.
+// RequestEgress asks a person to open a domain to the programs of a namespace. It waits
+// up to ask.Wait for the answer. A domain that is already open is approved at once. If
+// approvals are turned off, any other domain is denied. It fails with invalid_argument or
+// blocked_address for a domain that cannot be opened, and with queue_full if too many
+// approvals are pending.
 func (e *Engine) RequestEgress(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.EgressAsk) (sandboxmcp.EgressAnswer, error) {
 	c, err := e.caller(c)
 	if err != nil {
@@ -67,11 +68,11 @@ func (e *Engine) RequestEgress(ctx context.Context, c sandboxmcp.Caller, ask san
 	return e.egressAnswer(ctx, who, d, a)
 }
 
-// unborn is a run that nobody has asked for yet: what is open for one run is open
-// to it.
+// unborn stands for a run that has not been requested yet, so that a grant for one run
+// covers it.
 const unborn sandboxmcp.RequestID = "?"
 
-// egressAnswer puts into words what became of a question.
+// egressAnswer describes the state of an approval to the caller that asked for it.
 func (e *Engine) egressAnswer(ctx context.Context, who gate.Who, d sandboxmcp.Domain, a sandboxmcp.Approval) (sandboxmcp.EgressAnswer, error) {
 	answer := sandboxmcp.EgressAnswer{Domain: d.String(), Status: a.Status, ApprovalID: a.ID}
 	open, expires, err := e.gate.Covers(ctx, who, d)
@@ -90,13 +91,13 @@ func (e *Engine) egressAnswer(ctx context.Context, who gate.Who, d sandboxmcp.Do
 		at := a.ExpiresAt
 		answer.ExpiresAt = &at
 		answer.HowToApprove = "a person runs `sandboxmcp egress approve " + a.ID + "` in a terminal of the machine that this server runs on; call request_egress again afterwards, or run the code again. " +
-			"`sandboxmcp egress list` shows what waits"
+			"`sandboxmcp egress list` shows what is pending"
 	}
 	return answer, nil
 }
 
-// approvedElse is the answer to a question that was approved, but not for all
-// programs of the namespace, or not any more.
+// approvedElse describes an approval that does not open the domain to the whole
+// namespace: its grant is for one session or one run, or was revoked.
 func (e *Engine) approvedElse(ctx context.Context, a sandboxmcp.Approval, answer sandboxmcp.EgressAnswer) (sandboxmcp.EgressAnswer, error) {
 	list, err := e.gate.List(ctx, a.Namespace)
 	if err != nil {
@@ -106,7 +107,7 @@ func (e *Engine) approvedElse(ctx context.Context, a sandboxmcp.Approval, answer
 		if n.ApprovalID == a.ID {
 			answer.Approved, answer.ExpiresAt = true, n.ExpiresAt
 			if n.Scope == sandboxmcp.GrantSession {
-				answer.HowToApprove = "it is open to the session " + string(n.SessionID) + " alone"
+				answer.HowToApprove = "it is open to session " + string(n.SessionID) + " only"
 			}
 			if n.Scope == sandboxmcp.GrantOnce {
 				answer.HowToApprove = "it was opened for one run, which has begun"
@@ -119,25 +120,24 @@ func (e *Engine) approvedElse(ctx context.Context, a sandboxmcp.Approval, answer
 	return answer, nil
 }
 
-// howAfterAll says how a domain is opened that was denied.
+// howAfterAll says how a person can open a domain that was denied.
 func howAfterAll(a sandboxmcp.Approval) string {
 	command := a.Domain
 	if a.Namespace != sandboxmcp.DefaultNamespace {
 		command += " --namespace " + string(a.Namespace)
 	}
-	return "a person has denied it; talk to them before you ask again. They can still open it with `sandboxmcp egress " + command + "`"
+	return "a person denied it; talk to them before you ask again. They can still open it with `sandboxmcp egress " + command + "`"
 }
 
-// FindEgress tells what a question is and what became of it. It fails with
-// request_not_found.
+// FindEgress returns an approval and its state. It fails with request_not_found.
 func (e *Engine) FindEgress(ctx context.Context, c sandboxmcp.Caller, id string) (sandboxmcp.Approval, error) {
 	return e.gate.Find(ctx, e.listed(c), id)
 }
 
-// DecideEgress carries out what a person decided: it answers a question, or opens
-// a domain that nobody asked for. It is recorded in the same transaction; what
-// cannot be recorded does not happen. No tool calls it but with the answer of a
-// person that the client brought.
+// DecideEgress carries out a decision of a person: it answers an approval, or opens a
+// domain that was not asked for. The audit entry is written in the same transaction, so a
+// decision that cannot be recorded has no effect. An MCP tool may call it only with an
+// answer that the client got from a person.
 func (e *Engine) DecideEgress(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.EgressDecision) (sandboxmcp.EgressAnswer, error) {
 	if c.Namespace != sandboxmcp.EveryNamespace || d.ID == "" {
 		var err error
@@ -159,8 +159,9 @@ func (e *Engine) DecideEgress(ctx context.Context, c sandboxmcp.Caller, d sandbo
 	return sandboxmcp.EgressAnswer{Domain: n.Domain, Approved: true, Status: sandboxmcp.ApprovalApproved, ApprovalID: n.ApprovalID, ExpiresAt: n.ExpiresAt}, nil
 }
 
-// RevokeEgress closes what persons opened: just this domain, in one namespace. It
-// fails with request_not_found when there is nothing to close.
+// RevokeEgress closes a domain that persons opened in one namespace. Grants of other
+// domains, such as a wildcard above it, stay. It fails with request_not_found if there is
+// no such grant.
 func (e *Engine) RevokeEgress(ctx context.Context, c sandboxmcp.Caller, domain string) (sandboxmcp.EgressRevoked, error) {
 	c, err := e.caller(c)
 	if err != nil {
@@ -169,17 +170,18 @@ func (e *Engine) RevokeEgress(ctx context.Context, c sandboxmcp.Caller, domain s
 	return e.gate.Revoke(ctx, c, domain)
 }
 
-// Egress lists what is asked for and open. It accepts EveryNamespace.
+// Egress lists pending approvals and grants. It accepts EveryNamespace.
 func (e *Engine) Egress(ctx context.Context, c sandboxmcp.Caller) (sandboxmcp.EgressList, error) {
 	return e.gate.List(ctx, e.listed(c))
 }
 
-// egressState is what is open to a namespace, or to one session of it, and asked for.
+// egressState returns the open domains and pending approvals of a namespace. If id is a
+// live session, grants for that session count too.
 func (e *Engine) egressState(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) (sandboxmcp.EgressState, error) {
 	st := sandboxmcp.EgressState{Allowed: []string{}, Pending: []sandboxmcp.Approval{}}
 	who := gate.Who{Namespace: ns, RequestID: unborn}
 	if s, err := e.sessions.Find(ctx, ns, id); id != "" && err == nil {
-		if r, ok := s.Room().(*room); ok && r.offline {
+		if r, ok := s.Room().(*liveSession); ok && r.offline {
 			return st, nil
 		}
 		who.SessionID, who.Born = id, s.Info().CreatedAt
@@ -197,9 +199,9 @@ func (e *Engine) egressState(ctx context.Context, ns sandboxmcp.Namespace, id sa
 	return st, nil
 }
 
-// ask puts a question to a person, and emits an event if the question is new. It masks
-// secrets in the reason before the reason is shown or kept. It refuses a domain that
-// holds a secret, because the person would read it.
+// ask requests an approval, and emits an event if the approval is new. It masks secrets
+// in the reason before the reason is shown or stored. It refuses a domain that contains a
+// secret, because the person would read it.
 func (e *Engine) ask(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.EgressAsk) (sandboxmcp.Approval, error) {
 	masks, err := e.masks(ctx, c.Namespace, ask.SessionID)
 	if err != nil {
@@ -211,11 +213,11 @@ func (e *Engine) ask(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.Eg
 	ask.Reason = masks.Text(ask.Reason)
 	a, fresh, err := e.gate.Request(ctx, c, ask)
 	if fresh {
-		e.tellAsked(a)
+		e.emitAsked(a)
 	}
 	return a, err
 }
 
-func (e *Engine) tellAsked(a sandboxmcp.Approval) {
+func (e *Engine) emitAsked(a sandboxmcp.Approval) {
 	e.emit(sandboxmcp.EventEgressRequested, a.Namespace, a.Domain+" was asked for", map[string]any{"domain": a.Domain, "approval_id": a.ID, "expires_at": a.ExpiresAt})
 }

@@ -1,6 +1,6 @@
-// Package engine runs untrusted code: the one path of an execution, and what a
-// Go program embeds. Every door, MCP, command line or library, comes through
-// [Engine.Execute]; run.go reads from top to bottom as a request goes.
+// Package engine runs untrusted code. It is the one path of an execution, and the package
+// that a Go program embeds. MCP, the command line and Go callers all use
+// [Engine.Execute]. The steps of a request stand in their order in run.go.
 //
 // A minimal program:
 //
@@ -40,59 +40,59 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/vault"
 )
 
-// Config is what an engine is made of. The zero value of a field is its default.
+// Config configures an engine. The zero value of a field means its default.
 type Config struct {
-	StateDir    string // where records, files and the key are kept; required
-	SQLitePath  string // the database; empty: in StateDir; ":memory:" keeps no record after Close
+	StateDir    string // directory of records, files and the signing key; required
+	SQLitePath  string // the database file; empty: in StateDir; ":memory:" keeps nothing after Close
 	Synchronous string // "normal" (default) or "full"
 
-	AuditCheckpointFile string        // second place of the record's checkpoints; empty: there is none
-	AuditKeep           time.Duration // age at which entries of the record are dropped; 0: never
+	AuditCheckpointFile string        // second file that audit checkpoints are written to; empty: none
+	AuditKeep           time.Duration // age at which audit entries are dropped; 0: never
 
 	Backends       []backend.Backend // required; the engine closes them
 	DefaultBackend string            // empty: the first of Backends
-	Absent         map[string]error  // backends that are known and not there, with what a request for one is answered
+	Absent         map[string]error  // known backends that cannot be used, each with the error for requests that name it
 
 	Namespace    sandboxmcp.Namespace // empty: default
-	Limits       sandboxmcp.Limits    // in force where a request names none; zero fields: DefaultLimits
+	Limits       sandboxmcp.Limits    // used where a request sets none; zero fields: DefaultLimits
 	Ceilings     sandboxmcp.Limits    // zero fields: DefaultCeilings
-	MinTier      sandboxmcp.Tier      // weaker isolation is refused; empty: L2
+	MinTier      sandboxmcp.Tier      // a run with weaker isolation is refused; empty: L2
 	MaxCodeBytes int64                // 0: 1 MiB
-	WorkQuotaMB  int                  // of /mnt/data, at most half of a run's memory; 0: 512
+	WorkQuotaMB  int                  // size of /mnt/data, at most half of a run's memory; 0: 512
 
-	MaxConcurrent int // runs at once; 0: 4
-	MaxQueued     int // waiting per namespace; 0: 64
+	MaxConcurrent int // concurrent runs; 0: 4
+	MaxQueued     int // waiting requests per namespace; 0: 64
 
-	MaxSessions int           // at once; 0: 10
-	SessionTTL  time.Duration // how long a session lives without being used; 0: 30 minutes
+	MaxSessions int           // live sessions; 0: 10
+	SessionTTL  time.Duration // idle time after which a session expires; 0: 30 minutes
 
 	Vault                string                 // "sealed" (default), "memory" or "env"
-	VaultKeyring         bool                   // the key of a sealed vault is in the desktop's keyring
+	VaultKeyring         bool                   // the key of a sealed vault is kept in the desktop's keyring
 	VaultInject          string                 // which secrets a program gets: "all" (default), "named" or "none"
-	VaultEnv             []string               // KEY=value: where a vault "env" has its secrets, and the keyring its desktop
-	AllowSecretArtifacts bool                   // files that hold a secret are handed out
-	RedactPII            bool                   // mask personal data, too
-	Namespaces           []sandboxmcp.Namespace // that are in use besides Namespace
+	VaultEnv             []string               // KEY=value: the secrets of an "env" vault, and the desktop session that the keyring needs
+	AllowSecretArtifacts bool                   // hand out files that contain a secret
+	RedactPII            bool                   // mask personal data too
+	Namespaces           []sandboxmcp.Namespace // namespaces in use besides Namespace
 
 	KeepFor   time.Duration // age at which records and files of runs are dropped; 0: 24 h
-	KeepBytes int64         // of all that is kept of runs, per namespace; 0: 1 GiB
+	KeepBytes int64         // size of all stored runs of one namespace; 0: 1 GiB
 
-	FreeSpace func(dir string) (free, total uint64, err error) // of a file system; nil: asks the kernel
+	FreeSpace func(dir string) (free, total uint64, err error) // free space of a file system; nil: ask the kernel
 
-	Warm []sandboxmcp.Language // prepare the default backend for these, while the engine opens
+	Warm []sandboxmcp.Language // languages for which the default backend is prepared while the engine opens
 
-	Network  bool                                 // Operator holds, and names that are refused are counted although nothing is open
-	Operator []sandboxmcp.Domain                  // what is open to every run, when Network is on
-	NoAsking bool                                 // persons are neither asked nor may they open anything
-	Hold     time.Duration                        // how long a connection to a name that is not open waits for a person; 0: not at all
-	Private  []sandboxmcp.Domain                  // names whose address may be private; they are opened like any other
-	Detours  map[sandboxmcp.Domain]netip.AddrPort // for tests: where connections to a name go in place of its address; said in isolation.weak
-	Resolver netip.AddrPort                       // for tests: what resolves every other name; likewise
-	Notices  io.Writer                            // gets a bell and a line for each question to a person; nil: the log does
+	Network  bool                                 // open Operator, and count refused names even if no domain is open
+	Operator []sandboxmcp.Domain                  // domains open to every run if Network is set
+	NoAsking bool                                 // turn approvals off: persons are not asked and cannot open domains
+	Hold     time.Duration                        // how long a connection to a domain that is not open waits for a person; 0: it is refused at once
+	Private  []sandboxmcp.Domain                  // domains that may have a private address; they must be opened like any other
+	Detours  map[sandboxmcp.Domain]netip.AddrPort // for tests: addresses used in place of those of a name; reported in isolation.weak
+	Resolver netip.AddrPort                       // for tests: the resolver of all other names; reported in isolation.weak
+	Notices  io.Writer                            // gets a bell and a line for each new approval; nil: they are logged
 
-	Server  bool   // it serves others: its start and stop are recorded
-	Actor   string // who uses the engine, for the audit; empty: library
-	Version string // of the product, for receipts; empty: dev
+	Server  bool   // record the start and the stop in the audit log
+	Actor   string // actor of requests that name none, for the audit log; empty: library
+	Version string // product version for receipts; empty: dev
 	Logger  *slog.Logger
 	Now     func() time.Time // nil: the machine's clock
 }
@@ -171,22 +171,22 @@ type Engine struct {
 	events   *event.Bus
 	pressure pressure
 
-	ctx    context.Context //nolint:containedctx // the life of background runs, ended by Close
+	ctx    context.Context //nolint:containedctx // parent of background runs; Close cancels it
 	cancel context.CancelFunc
 	work   sync.WaitGroup // everything that Close waits for
 
 	mu      sync.Mutex
-	bridged map[sandboxmcp.Namespace]map[string]json.RawMessage // values for sessions that are made later
-	whole   map[string]bool                                     // package sets that were looked at, by digest: every file was what it had to be
+	bridged map[sandboxmcp.Namespace]map[string]json.RawMessage // bridged values for sessions that are created later
+	whole   map[string]bool                                     // result of the last hash check of a package set, by digest
 
 	live   map[sandboxmcp.RequestID]*execution
-	ended  []*execution // background runs that failed before there was anything to keep
+	ended  []*execution // background runs that failed before a result was stored
 	seq    uint64
 	closed bool
 }
 
-// New opens an engine. It fails with an *[sandboxmcp.Error] when the state
-// directory cannot be used. Backends are not tried before they are needed.
+// New opens an engine. It fails with an *[sandboxmcp.Error] if the state directory cannot
+// be used. It does not try the backends: the first run does.
 func New(ctx context.Context, cfg Config) (*Engine, error) {
 	cfg.setDefaults()
 	if len(cfg.Backends) == 0 {
@@ -223,8 +223,8 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 	return e, nil
 }
 
-// queueConfig bounds the queue by the settings and by the tasks that the
-// backends have for all sandboxes together.
+// queueConfig takes the queue's bounds from the settings, and the bound on kernel tasks
+// from the backend that allows the fewest.
 func queueConfig(cfg Config) queue.Config {
 	q := queue.Config{MaxConcurrent: cfg.MaxConcurrent, MaxWaiting: cfg.MaxQueued}
 	for _, b := range cfg.Backends {
@@ -235,7 +235,7 @@ func queueConfig(cfg Config) queue.Config {
 	return q
 }
 
-// warm prepares the default backend beside everything else.
+// warm prepares the default backend in the background.
 func (e *Engine) warm() {
 	w, ok := e.backends[e.cfg.DefaultBackend].(backend.Warmer)
 	if !ok || len(e.cfg.Warm) == 0 {
@@ -250,7 +250,7 @@ func (e *Engine) warm() {
 	})
 }
 
-// openRecords opens what is kept.
+// openRecords opens the store and every part that keeps its data there.
 func (e *Engine) openRecords(ctx context.Context) error {
 	cfg := e.cfg
 	var err error
@@ -277,12 +277,11 @@ func (e *Engine) openRecords(ctx context.Context) error {
 	return nil
 }
 
-// Namespace is the tenant of a request that names none.
+// Namespace returns the namespace of requests that name none.
 func (e *Engine) Namespace() sandboxmcp.Namespace { return e.cfg.Namespace }
 
-// Close ends every run, foreground and background, and everything in their
-// sandboxes, and closes the backends and the store. It may be called more than
-// once.
+// Close ends every run and session with all their processes, then closes the backends and
+// the store. It may be called more than once.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	first := !e.closed
@@ -296,7 +295,7 @@ func (e *Engine) Close() error {
 	had := e.sessions.List("")
 	errs := []error{e.sessions.Close(context.WithoutCancel(e.ctx))}
 	for _, s := range had {
-		e.tellSession(s, goneStop)
+		e.emitSession(s, goneStop)
 	}
 	if e.cfg.Server {
 		if err := e.recordServer(context.WithoutCancel(e.ctx), "server_stop"); err != nil {
@@ -305,7 +304,7 @@ func (e *Engine) Close() error {
 	}
 	e.events.Close()
 	e.sweepIfDue()
-	e.audit.Close(context.WithoutCancel(e.ctx)) // with all that was recorded under a checkpoint
+	e.audit.Close(context.WithoutCancel(e.ctx)) // after a checkpoint over all entries
 	for _, b := range e.backends {
 		errs = append(errs, b.Close(context.WithoutCancel(e.ctx)))
 	}

@@ -10,44 +10,42 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// emit tells whoever listens that something has happened. It never waits. What
-// it is told is names, numbers and sizes: never code, output or a secret. Data
-// must not be changed afterwards.
+// emit publishes an event and never blocks. Events hold names, numbers and sizes, never
+// code, output or secrets. data must not be changed afterwards.
 func (e *Engine) emit(t sandboxmcp.EventType, ns sandboxmcp.Namespace, message string, data map[string]any) {
 	e.events.Emit(sandboxmcp.Event{Type: t, Namespace: ns, Message: message, Data: data})
 }
 
-// Subscribe returns a channel of what happens from now on. It accepts
-// EveryNamespace. Publishing never blocks: a subscriber that is too slow loses the
-// oldest of 256 events, and Dropped of the next one says how many. The caller calls
-// stop, which closes the channel, as [Engine.Close] does; buffered events can
-// still be read then.
+// Subscribe returns a channel of events from now on. It accepts EveryNamespace.
+// Publishing never blocks: a slow subscriber loses the oldest of its 256 buffered events,
+// and Dropped of its next event says how many. The caller must call stop, which closes
+// the channel. [Engine.Close] closes it too. Buffered events can be read after that.
 func (e *Engine) Subscribe(c sandboxmcp.Caller) (events <-chan sandboxmcp.Event, stop func()) {
 	return e.events.Subscribe(e.listed(c), false)
 }
 
-// Follow returns a channel of what happens from now on, with recent beginning with
-// the last 256 events. It is closed when ctx ends and by [Engine.Close]; see
-// Subscribe for slow readers. It accepts EveryNamespace.
+// Follow returns a channel of events from now on. If recent is set, the last 256 events
+// come first. The end of ctx and [Engine.Close] close the channel. Slow readers lose
+// events as with Subscribe. It accepts EveryNamespace.
 func (e *Engine) Follow(ctx context.Context, c sandboxmcp.Caller, recent bool) (<-chan sandboxmcp.Event, error) {
 	events, stop := e.events.Subscribe(e.listed(c), recent)
 	context.AfterFunc(ctx, stop)
 	return events, nil
 }
 
-// Events returns those of the last 256 events that concern the caller, oldest
-// first. It accepts EveryNamespace.
+// Events returns the caller's share of the last 256 events, oldest first. It accepts
+// EveryNamespace.
 func (e *Engine) Events(_ context.Context, c sandboxmcp.Caller) ([]sandboxmcp.Event, error) {
 	return e.events.Recent(e.listed(c)), nil
 }
 
-// tellStarted, tellEnded and tellFailed are the events of a request that was
-// admitted and whose intent is on record.
-func (e *Engine) tellStarted(x *execution) {
+// emitStarted emits that a run has started. emitStarted, emitEnded and emitFailed are
+// only for admitted requests whose intent is recorded.
+func (e *Engine) emitStarted(x *execution) {
 	e.emit(sandboxmcp.EventExecutionStarted, x.who.Namespace, string(x.req.Language)+" run started", x.names())
 }
 
-func (e *Engine) tellEnded(x *execution, res *sandboxmcp.Result) {
+func (e *Engine) emitEnded(x *execution, res *sandboxmcp.Result) {
 	ns, run := x.who.Namespace, string(x.req.Language)+" run"
 	exceeded := func(limit string, value any) {
 		data := x.names()
@@ -71,14 +69,15 @@ func (e *Engine) tellEnded(x *execution, res *sandboxmcp.Result) {
 		data["artifacts"] = n
 		e.emit(sandboxmcp.EventArtifactSigned, ns, strconv.Itoa(n)+" files of a "+run+" were signed", data)
 	}
-	e.tellRefused(x, res.Network.Denied)
+	e.emitRefused(x, res.Network.Denied)
 	data := x.names()
 	data["status"], data["exit_code"], data["duration_ms"] = res.Status, res.ExitCode, res.DurationMS
 	e.emit(kind, ns, run+how, data)
 }
 
-// tellRefused tells where a run was not let go, of so many places.
-func (e *Engine) tellRefused(x *execution, denied []sandboxmcp.DeniedRequest) {
+// emitRefused emits one event for each refused destination of a run. The last event,
+// after maxRefusals, counts the rest.
+func (e *Engine) emitRefused(x *execution, denied []sandboxmcp.DeniedRequest) {
 	for i, d := range denied {
 		data, message := x.names(), d.Host+" was refused"
 		data["host"], data["port"], data["times"], data["reason"] = d.Host, d.Port, d.Times, d.Reason
@@ -92,19 +91,19 @@ func (e *Engine) tellRefused(x *execution, denied []sandboxmcp.DeniedRequest) {
 	}
 }
 
-// tellSecrets tells that secrets were added, deleted or given to a program.
-func (e *Engine) tellSecrets(ns sandboxmcp.Namespace, what string, keys []string, data map[string]any) {
+// emitSecrets emits that secrets were added, deleted or injected into a program.
+func (e *Engine) emitSecrets(ns sandboxmcp.Namespace, what string, keys []string, data map[string]any) {
 	data["keys"], data["access"] = keys, what
 	e.emit(sandboxmcp.EventVaultAccessed, ns, what+" of "+strconv.Itoa(len(keys))+" secrets", data)
 }
 
-func (e *Engine) tellFailed(x *execution, cause error) {
+func (e *Engine) emitFailed(x *execution, cause error) {
 	data := x.names()
 	data["error"] = sandboxmcp.CodeOf(cause)
-	e.emit(sandboxmcp.EventExecutionFailed, x.who.Namespace, string(x.req.Language)+" run could not be had", data)
+	e.emit(sandboxmcp.EventExecutionFailed, x.who.Namespace, string(x.req.Language)+" run could not be started or completed", data)
 }
 
-// names are what every event of a run has.
+// names returns the data that every event of a run has.
 func (x *execution) names() map[string]any {
 	names := map[string]any{"request_id": x.req.ID, "language": x.req.Language}
 	if x.req.SessionID != "" {
@@ -113,8 +112,9 @@ func (x *execution) names() map[string]any {
 	return names
 }
 
-// tellSession tells of a session that was made, or, with a reason, that is gone.
-func (e *Engine) tellSession(s sandboxmcp.Session, reason string) {
+// emitSession emits that a session was created or, if reason is not empty, that it has
+// ended.
+func (e *Engine) emitSession(s sandboxmcp.Session, reason string) {
 	data := map[string]any{"session_id": s.ID, "language": s.Language}
 	if reason == "" {
 		e.emit(sandboxmcp.EventSessionCreated, s.Namespace, string(s.Language)+" session created", data)
@@ -124,15 +124,15 @@ func (e *Engine) tellSession(s sandboxmcp.Session, reason string) {
 	e.emit(sandboxmcp.EventSessionKilled, s.Namespace, string(s.Language)+" session is gone: "+reason, data)
 }
 
-// Why a session is gone.
+// Reasons of session_killed events.
 const (
 	goneTerminated = "terminated"
 	goneExpired    = "its time was up, or its sandbox ended"
 	goneStop       = "server stop"
 )
 
-// pressure tells that requests of a namespace are refused, or that many wait. It
-// does so once a second at most for each: who is refused asks again.
+// pressure holds when a queue event was last emitted for each namespace. At most one is
+// emitted a second, because refused callers retry.
 type pressure struct {
 	mu   sync.Mutex
 	told map[sandboxmcp.Namespace]time.Time
@@ -143,7 +143,8 @@ const (
 	pressureNames = 1024 // namespaces that are remembered
 )
 
-// pressed is told how a request fared that asked for a place in the queue.
+// pressed emits a queue event if a request was refused, or if it waits in the second half
+// of the queue. place is its position in the queue.
 func (e *Engine) pressed(ns sandboxmcp.Namespace, place int, refused error) {
 	bound := (e.cfg.MaxQueued + 1) / 2
 	if refused == nil && place < bound {

@@ -20,55 +20,55 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/stream"
 )
 
-// execution is one request on its way.
+// execution is one request from begin to finish.
 type execution struct {
-	who        sandboxmcp.Caller  // complete
-	req        sandboxmcp.Request // complete: id, language, backend, file name
+	who        sandboxmcp.Caller  // namespace and actor filled in
+	req        sandboxmcp.Request // id, language, backend and file name filled in
 	limits     sandboxmcp.Limits  // in force
 	clamped    []string
 	codeSHA256 string
 	metadata   map[string]any
 	background bool
-	ticket     *queue.Ticket   // nil: no place yet; guarded by the engine's mu until it has one
-	share      *queue.Share    // tasks of a session that is made; nil: none
+	ticket     *queue.Ticket   // nil: not queued yet; the engine's mu guards it until it is set
+	share      *queue.Share    // tasks reserved for a session that is being created; nil: none
 	ctx        context.Context //nolint:containedctx // its own life: the caller's, or the engine's for a background run
 	cancel     context.CancelCauseFunc
-	release    func() bool // unties it from the engine's life
+	release    func() bool // stops watching the engine's context
 	done       chan struct{}
 
-	reach   reach               // where to it may go
-	way     *way                // out of its sandbox; nil: there is none
-	out     bool                // the way is the run's own
-	network *sandboxmcp.Network // what was told of it; nil: nothing yet
+	policy  egressPolicy        // which hosts it may reach
+	gateway *gateway            // network of its sandbox; nil: none
+	out     bool                // letOut has put this run's policy into gateway
+	network *sandboxmcp.Network // what it did on the network; nil: not reported yet
 
 	session   *session.Session   // nil: a single run
-	newborn   bool               // the session is made by this request
-	anew      bool               // its id may be one that has expired
-	base      *sandboxmcp.Limits // of the live session; nil: the configured ones
-	room      *room              // the session's, once it has one
-	guard     guard              // once its intent is on record
+	newborn   bool               // this request creates the session
+	anew      bool               // an expired id may be used again
+	base      *sandboxmcp.Limits // limits of the live session; nil: those of the namespace and the settings
+	live      *liveSession       // what the live session holds; nil: no session, or not created yet
+	guard     guard              // set when the intent is recorded
 	stateLost bool
 
-	streams []*stream.Capture // once it runs
-	shown   *stream.Results   // likewise; nil: nobody wants to see
+	streams []*stream.Capture // set when it runs
+	shown   *stream.Results   // set when it runs; nil: the caller wants no displayed values
 
-	stdoutSHA256, stderrSHA256 string // of what the result shows; once it is signed
+	stdoutSHA256, stderrSHA256 string // of the output as the result shows it; set by sign
 
 	received, admitted, started, ended time.Time
 
-	res sandboxmcp.Result // after done
+	res sandboxmcp.Result // set when done is closed
 	err error
 }
 
 type interpreter struct {
 	backend.Interpreter
 
-	Sets []string // where its programs see package sets
+	Sets []string // directories of the package sets, as programs see them
 }
 
-// begin validates a request, gives it its names and enters it among the living. A
-// background request gets its place in the queue, too. Nothing has been done for
-// the request yet.
+// begin validates a request, completes it and adds it to e.live. A background request
+// enters the queue here, because its caller is told its place at once. begin has no
+// effect outside the engine.
 func (e *Engine) begin(ctx context.Context, c sandboxmcp.Caller, req sandboxmcp.Request, background bool) (*execution, error) {
 	x := &execution{who: c, req: req, background: background, metadata: map[string]any{}, done: make(chan struct{}), received: e.cfg.Now()}
 	if err := e.validate(ctx, x); err != nil {
@@ -77,12 +77,12 @@ func (e *Engine) begin(ctx context.Context, c sandboxmcp.Caller, req sandboxmcp.
 	if err := e.store.CheckSpace(); err != nil {
 		return nil, err
 	}
-	if req.ID != "" { // of the caller's choice: it may name a run that has ended
+	if req.ID != "" { // the caller chose it: a stored run may have it
 		if _, err := e.keeper.Load(ctx, x.who.Namespace, req.ID, false); err == nil {
 			return nil, takenError(req.ID)
 		}
 	}
-	if background { // lives on after its caller
+	if background { // it outlives its caller
 		ctx = context.WithoutCancel(ctx)
 	}
 	x.ctx, x.cancel = context.WithCancelCause(ctx)
@@ -96,7 +96,7 @@ func (e *Engine) begin(ctx context.Context, c sandboxmcp.Caller, req sandboxmcp.
 		x.cancel(nil)
 		return nil, takenError(x.req.ID)
 	}
-	if background { // its caller is told its place at once
+	if background {
 		if err := e.roomForInputLocked(x); err != nil {
 			x.cancel(nil)
 			return nil, err
@@ -108,7 +108,7 @@ func (e *Engine) begin(ctx context.Context, c sandboxmcp.Caller, req sandboxmcp.
 	}
 	e.live[x.req.ID] = x
 	e.work.Add(1)
-	x.release = context.AfterFunc(e.ctx, func() { x.cancel(context.Canceled) }) //nolint:contextcheck // whoever called, Close ends it
+	x.release = context.AfterFunc(e.ctx, func() { x.cancel(context.Canceled) }) //nolint:contextcheck // Close ends it whatever the caller's context
 	return x, nil
 }
 
@@ -133,7 +133,7 @@ func (e *Engine) roomForInputLocked(x *execution) error {
 }
 
 // tasks returns how many kernel tasks the request's sandbox adds to those of live
-// sandboxes. A live session holds its own already.
+// sandboxes. It is 0 in a live session, which holds its tasks already.
 func (x *execution) tasks() int {
 	if x.session != nil && !x.newborn {
 		return 0
@@ -141,7 +141,8 @@ func (x *execution) tasks() int {
 	return x.limits.MaxTasks()
 }
 
-// enterLocked takes a place in the queue for a request that has none. e.mu is held.
+// enterLocked puts a request into the queue unless it is there already. The caller holds
+// e.mu.
 func (e *Engine) enterLocked(x *execution) error {
 	if x.ticket != nil {
 		return nil
@@ -163,8 +164,8 @@ func (e *Engine) enter(x *execution) error {
 	return e.enterLocked(x)
 }
 
-// giveBack ends the admission of a request. One whose program never started is not
-// counted as processed.
+// giveBack ends the admission of a request. If the program never started, the request is
+// not counted as processed.
 func (x *execution) giveBack() {
 	if x.started.IsZero() {
 		x.ticket.Leave()
@@ -173,21 +174,21 @@ func (x *execution) giveBack() {
 	x.ticket.Release()
 }
 
-// finish takes a request from among the living.
+// finish releases everything that a request holds, counts it and removes it from e.live.
 func (e *Engine) finish(x *execution) {
 	for _, c := range x.streams {
 		c.Close()
 	}
 	x.shown.Close()
 	if x.session != nil {
-		if r := x.room; r != nil && !r.fresh && r.walls.due(wallsRest) {
+		if r := x.live; r != nil && !r.fresh && r.walls.due(wallsRest) {
 			e.work.Go(func() { r.walls.read(context.WithoutCancel(e.ctx), r.sandbox, wallsRest) })
 		}
 		x.session.Release()
 	}
 	x.release()
 	x.cancel(nil)
-	x.ticket.Leave() // of a request that was refused before its turn
+	x.ticket.Leave() // if the request was refused before its turn
 	e.counts.add(x, e.cfg.Now())
 	e.mu.Lock()
 	delete(e.live, x.req.ID)
@@ -208,7 +209,7 @@ func (x *execution) remains() *execution {
 	return &execution{who: x.who, req: sandboxmcp.Request{ID: x.req.ID}, background: true, cancel: x.cancel, done: x.done, err: x.err}
 }
 
-// flush waits until the caller's writers have everything, or ctx ends.
+// flush waits until the caller's writers have received all output, or until ctx ends.
 func (x *execution) flush(ctx context.Context) {
 	for _, c := range x.streams {
 		c.Flush(ctx)
@@ -218,8 +219,7 @@ func (x *execution) flush(ctx context.Context) {
 
 const maxEnded = 256
 
-// validate checks everything that can be said about a request without a
-// sandbox, and completes it.
+// validate checks everything about a request that needs no sandbox, and completes it.
 func (e *Engine) validate(ctx context.Context, x *execution) error {
 	r := &x.req
 	var err error
@@ -268,8 +268,8 @@ func (e *Engine) validate(ctx context.Context, x *execution) error {
 	return nil
 }
 
-// open builds the sandbox of a single request, or of a new session, whose first
-// process is known then.
+// open builds the sandbox of a single run or of a new session. first is the process that
+// will be started first in it, if that is known.
 func (e *Engine) open(x *execution, interp interpreter, first *backend.Prestart) (backend.Sandbox, error) {
 	for _, t := range interp.Trees {
 		if d := t.Host; within(d, e.store.Dir()) {
@@ -284,7 +284,7 @@ func (e *Engine) open(x *execution, interp interpreter, first *backend.Prestart)
 	id := strconv.FormatUint(e.seq, 36)
 	e.mu.Unlock()
 	cpu := cpuTime(x.limits)
-	if x.session != nil { // over all its runs; each has its clock
+	if x.session != nil { // for all runs of the session; each run has its own timeout
 		cpu = sessionCPUTime
 	}
 	sb, err := e.backends[x.req.Backend].Open(x.ctx, backend.Spec{
@@ -299,7 +299,7 @@ func (e *Engine) open(x *execution, interp interpreter, first *backend.Prestart)
 	return sb, err
 }
 
-// within reports whether p is dir or lies below it, links followed.
+// within reports whether p is dir or lies below it, after symbolic links are resolved.
 func within(dir, p string) bool {
 	if real, err := filepath.EvalSymlinks(p); err == nil {
 		p = real
@@ -318,7 +318,7 @@ const (
 	tempBytes  = 64 << 20
 )
 
-// discard gives a sandbox back without keeping the caller waiting for it.
+// discard closes a sandbox in the background.
 func (e *Engine) discard(ctx context.Context, sb backend.Sandbox) {
 	e.work.Go(func() {
 		if err := sb.Close(context.WithoutCancel(ctx)); err != nil {
@@ -327,13 +327,13 @@ func (e *Engine) discard(ctx context.Context, sb backend.Sandbox) {
 	})
 }
 
-// plan says how the program of a request is started.
+// plan returns how to start the program of a request.
 func (e *Engine) plan(r sandboxmcp.Request, i interpreter, network map[string]string) (backend.Process, error) {
 	var driver []byte
 	if c, ok := e.backends[r.Backend].(backend.Compiler); ok && r.Language == sandboxmcp.Python {
 		name, text := kernel.PythonDriver()
 		var prepare func(context.Context)
-		if driver, prepare = c.Compiled(i.Interpreter, name, text); prepare != nil { // for the next ones, beside this one
+		if driver, prepare = c.Compiled(i.Interpreter, name, text); prepare != nil { // compile for later runs in the background
 			e.work.Go(func() { prepare(context.WithoutCancel(e.ctx)) })
 		}
 	}
@@ -344,7 +344,7 @@ func (e *Engine) plan(r sandboxmcp.Request, i interpreter, network map[string]st
 }
 
 func takenError(id sandboxmcp.RequestID) error {
-	return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "request id %s is in use", id).WithHint("leave the id out, and one is made")
+	return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "request id %s is in use", id).WithHint("leave the id out to have one generated")
 }
 
 func cancelledError(ctx context.Context) error {

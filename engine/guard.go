@@ -17,23 +17,23 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/vault"
 )
 
-// guard is what a run gets of its namespace's secrets, and what keeps them, with
-// those that it does not get, out of everything that is shown of it.
+// guard holds the secrets that are injected into a run, and the masker that removes all
+// secrets of the namespace from its output.
 type guard struct {
-	masker *redact.Masker    // nil: there is nothing to mask
-	given  map[string]string // variable to key
-	beaten []string          // variables that the caller set to something else
-	set    *vault.Set        // what the namespace has
-	err    error             // why the secrets cannot be had
-	files  []string          // names of artifacts in which there is a secret
+	masker *redact.Masker    // nil: nothing is masked
+	given  map[string]string // environment variable to secret key
+	beaten []string          // keys not injected because the caller set a variable of that name
+	set    *vault.Set        // all secrets of the namespace
+	err    error             // why the secrets could not be opened
+	files  []string          // names of artifacts that contain a secret
 }
 
-// used are the keys of the secrets that the program gets. Not nil.
+// used returns the sorted keys of the injected secrets. It is never nil.
 func (g *guard) used() []string {
 	return append([]string{}, slices.Compact(slices.Sorted(maps.Values(g.given)))...)
 }
 
-// failure keeps secrets out of an error.
+// failure returns err with secrets masked in its message and hint.
 func (g *guard) failure(err *sandboxmcp.Error) *sandboxmcp.Error {
 	if err == nil || g.masker == nil {
 		return err
@@ -64,8 +64,9 @@ func maskCause(m *redact.Masker, err error) error {
 	return err
 }
 
-// choose says which secrets a run gets, and makes the entry that tells it. It is
-// called in the transaction of the run's intent.
+// choose selects the secrets that a run gets, and returns the audit entry that lists
+// them; nil if there are none. keys are those of the namespace. It runs inside the
+// transaction that records the intent.
 func (e *Engine) choose(x *execution, keys []string) (*sandboxmcp.AuditEntry, error) {
 	g := &x.guard
 	g.given, g.beaten = map[string]string{}, nil
@@ -82,8 +83,8 @@ func (e *Engine) choose(x *execution, keys []string) (*sandboxmcp.AuditEntry, er
 		switch {
 		case !is:
 		case e.cfg.VaultInject == injectNone || x.req.NoSecrets:
-			return nil, sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "env %s asks for a secret, and programs get none", sandboxmcp.Quote(name)).
-				WithHint("an operator lets them with vault_inject")
+			return nil, sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "env %s asks for a secret, but programs get none", sandboxmcp.Quote(name)).
+				WithHint("an operator allows it with vault_inject")
 		case !slices.Contains(keys, key):
 			return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "env %s asks for the secret %s, which the namespace does not have", sandboxmcp.Quote(name), sandboxmcp.Quote(key)).
 				WithHint("a person adds it with `sandboxmcp vault add`")
@@ -92,7 +93,7 @@ func (e *Engine) choose(x *execution, keys []string) (*sandboxmcp.AuditEntry, er
 		}
 	}
 	if len(g.given) == 0 {
-		return nil, nil //nolint:nilnil // there is nothing to write down
+		return nil, nil //nolint:nilnil // no secrets, so no entry
 	}
 	used := g.used()
 	return &sandboxmcp.AuditEntry{
@@ -101,30 +102,30 @@ func (e *Engine) choose(x *execution, keys []string) (*sandboxmcp.AuditEntry, er
 	}, nil
 }
 
-// What VaultInject says.
+// Values of Config.VaultInject.
 const (
 	injectAll  = "all"
 	injectNone = "none"
 )
 
-// arm gets the namespace's secrets and what masks them, beside the building of the
-// sandbox. What fails is told by unlock.
-func (e *Engine) arm(x *execution, opened func() (*vault.Set, error)) {
+// openSecrets opens the namespace's secrets and makes the masker while the sandbox is being
+// built. inject returns its error.
+func (e *Engine) openSecrets(x *execution, opened func() (*vault.Set, error)) {
 	g := &x.guard
 	if g.set, g.err = opened(); g.err == nil {
 		g.masker = e.maskers.of(x.who.Namespace, g.set, e.cfg.RedactPII)
 	}
 }
 
-// unlock puts the secrets into the program's environment. What the caller set
-// itself stays as the caller set it.
-func (e *Engine) unlock(x *execution) error {
+// inject puts the secrets into the program's environment. Variables that the caller set
+// keep their value.
+func (e *Engine) inject(x *execution) error {
 	g := &x.guard
 	if g.err != nil {
 		return g.err
 	}
-	if x.room != nil {
-		g.masker = x.room.remember(g, e.cfg.RedactPII)
+	if x.live != nil {
+		g.masker = x.live.remember(g, e.cfg.RedactPII)
 	}
 	if len(g.given) == 0 {
 		return nil
@@ -140,15 +141,15 @@ func (e *Engine) unlock(x *execution) error {
 	for name, key := range g.given {
 		env[name] = values[key]
 	}
-	x.req.Env = env // not the caller's map
-	e.tellSecrets(x.who.Namespace, "use", g.used(), x.names())
+	x.req.Env = env // a copy: the map is the caller's
+	e.emitSecrets(x.who.Namespace, "use", g.used(), x.names())
 	return nil
 }
 
-// remember adds the secrets of a run to those that the session's programs have
-// had, and tells what masks them all: one that was deleted or replaced may still
-// be in a variable.
-func (r *room) remember(g *guard, pii bool) *redact.Masker {
+// remember adds the secrets of a run to those that the session's programs have had. It
+// returns a masker for all of them: a program may still hold a secret that was deleted or
+// replaced.
+func (r *liveSession) remember(g *guard, pii bool) *redact.Masker {
 	r.had.mu.Lock()
 	defer r.had.mu.Unlock()
 	now := map[int64]bool{}
@@ -178,9 +179,8 @@ func (r *room) remember(g *guard, pii bool) *redact.Masker {
 	return r.had.masker
 }
 
-// hadSecrets are the secrets that a session's programs have had and may still have,
-// by version; with what masks those that are gone and those of now, while neither
-// changes.
+// hadSecrets holds the secrets that programs of a session have had, by version. It caches
+// the masker until the current or the former secrets change.
 type hadSecrets struct {
 	mu     sync.Mutex
 	all    map[int64]redact.Secret
@@ -197,12 +197,11 @@ func secretsOf(set *vault.Set) []redact.Secret {
 	return all
 }
 
-// maskers are what masks the secrets of each namespace; each is kept while they
-// do not change.
+// maskers caches a masker for each namespace until its secrets change.
 type maskers struct {
 	mu  sync.Mutex
 	all map[sandboxmcp.Namespace]maskerOf
-	pii *redact.Masker // where there are no secrets
+	pii *redact.Masker // for namespaces without secrets
 }
 
 type maskerOf struct {
@@ -233,8 +232,9 @@ func (m *maskers) of(ns sandboxmcp.Namespace, set *vault.Set, pii bool) *redact.
 	return have.masker
 }
 
-// keepSecrets masks what a program's driver told, and says what secrets it had and
-// of which a half was seen.
+// keepSecrets masks secrets in the driver's report. It lists in the metadata which
+// secrets the program had, which were shadowed by the caller's variables, and of which a
+// part was seen.
 func (x *execution) keepSecrets(o *outcome) {
 	g := &x.guard
 	if len(g.given) > 0 {
@@ -256,7 +256,7 @@ func (x *execution) keepSecrets(o *outcome) {
 	}
 	if p := o.report.Error; p != nil {
 		p.Name, p.Value = m.Text(p.Name), m.Text(p.Value)
-		whole := strings.Join(p.Traceback, "\n") // a value may go across lines
+		whole := strings.Join(p.Traceback, "\n") // a secret may span lines
 		if text := m.Text(whole); text != whole {
 			p.Traceback = strings.Split(text, "\n")
 		}
@@ -266,8 +266,8 @@ func (x *execution) keepSecrets(o *outcome) {
 	}
 }
 
-// maskResult masks every form of a value that is shown. A picture in which there
-// is a secret is left out: it cannot be masked.
+// maskResult masks secrets in every form of a displayed value. A picture that contains a
+// secret is removed, because it cannot be masked.
 func maskResult(m *redact.Masker, r sandboxmcp.RichResult) sandboxmcp.RichResult {
 	if m == nil {
 		return r
@@ -284,7 +284,7 @@ func maskResult(m *redact.Masker, r sandboxmcp.RichResult) sandboxmcp.RichResult
 			}
 		}
 	}
-	if len(r) <= 1 { // is_main_result alone
+	if len(r) <= 1 { // only is_main_result is left
 		r["text/plain"] = redact.Mask
 	}
 	return r
@@ -300,8 +300,8 @@ func pictureBytes(text string) []byte {
 	return data
 }
 
-// guardFiles keeps files that hold a secret back, and secrets out of the names of
-// the others.
+// guardFiles makes src refuse files that contain a secret, and mask secrets in file
+// names.
 func (e *Engine) guardFiles(x *execution, src *artifact.Source) {
 	m := x.guard.masker
 	if m == nil {
@@ -326,9 +326,9 @@ func secretFileError(name, key string) error {
 		WithHint("leave the secret out of the file; an operator lets such files out with allow_secret_artifacts")
 }
 
-// masksOf is what masks what a session has: the secrets of its namespace, and those
-// that its programs have had.
-func (e *Engine) masksOf(ctx context.Context, ns sandboxmcp.Namespace, r *room) (*redact.Masker, error) {
+// masksOf returns the masker for texts of a live session: it masks the secrets of its
+// namespace and those that its programs have had.
+func (e *Engine) masksOf(ctx context.Context, ns sandboxmcp.Namespace, r *liveSession) (*redact.Masker, error) {
 	set, err := e.vault.Current(ctx, ns)
 	if err != nil {
 		return nil, err
@@ -341,7 +341,7 @@ func (e *Engine) masksOf(ctx context.Context, ns sandboxmcp.Namespace, r *room) 
 func (e *Engine) masks(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) (*redact.Masker, error) {
 	if id != "" {
 		if s, err := e.sessions.Find(ctx, ns, id); err == nil {
-			if r, ok := s.Room().(*room); ok {
+			if r, ok := s.Room().(*liveSession); ok {
 				return e.masksOf(ctx, ns, r)
 			}
 		}
@@ -353,8 +353,9 @@ func (e *Engine) masks(ctx context.Context, ns sandboxmcp.Namespace, id sandboxm
 	return e.maskers.of(ns, set, e.cfg.RedactPII), nil
 }
 
-// plainName refuses a name of the caller's choice that holds a secret, because records,
-// events and logs show names unmasked. what says which name it is.
+// plainName refuses a name of the caller's choice that contains a secret, because the
+// audit log, events and logs show names unmasked. what is the kind of name, for the
+// error.
 func (e *Engine) plainName(ctx context.Context, ns sandboxmcp.Namespace, what, name string) error {
 	masks, err := e.masks(ctx, ns, "")
 	if err != nil {
@@ -370,7 +371,8 @@ func holdsSecret(what, key string) error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s holds the secret %s", what, key).WithHint("choose a name without it")
 }
 
-// unmasked finds the file whose name was told with a mask in it.
+// unmasked returns the real name of a file whose name was shown masked, or name if there
+// is no such file.
 func unmasked(ctx context.Context, files backend.FileReader, m *redact.Masker, name string) string {
 	if m == nil || !strings.Contains(name, redact.Mask) {
 		return name
@@ -383,8 +385,8 @@ func unmasked(ctx context.Context, files backend.FileReader, m *redact.Masker, n
 	return name
 }
 
-// maskBridge keeps secrets out of values that leave a session. One whose key is a
-// secret stays there.
+// maskBridge masks secrets in values that leave a session. It drops values whose key
+// contains a secret.
 func maskBridge(m *redact.Masker, data map[string]json.RawMessage) {
 	if m == nil {
 		return

@@ -10,9 +10,9 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// keptLimits returns the limits that a namespace keeps, 0 where it keeps none,
-// and those that are in force for a request that names none: its own over the
-// configured ones, and no higher than the ceilings, which may be lower by now.
+// keptLimits returns the limits stored for a namespace, 0 where none is stored, and the
+// limits for a request that sets none. The latter are the stored ones over the configured
+// ones, clamped to the ceilings, which may have been lowered since.
 func (e *Engine) keptLimits(ctx context.Context, ns sandboxmcp.Namespace) (kept, inForce sandboxmcp.Limits, err error) {
 	if kept, err = e.limits.Kept(ctx, ns); err != nil {
 		return kept, kept, err
@@ -25,9 +25,9 @@ func (e *Engine) inForce(kept sandboxmcp.Limits) sandboxmcp.Limits {
 	return l
 }
 
-// limit puts the limits of a request together: its own, then those of its
-// session, or for what is new those that its namespace keeps, then the
-// configured ones.
+// limit sets the limits of a request. For each limit the first of these that sets it
+// wins: the request; its live session or, without one, the namespace and then the
+// settings.
 func (e *Engine) limit(ctx context.Context, x *execution) error {
 	asked := x.req.Limits
 	if err := asked.Check(); err != nil {
@@ -49,7 +49,8 @@ func (e *Engine) limit(ctx context.Context, x *execution) error {
 	if len(x.clamped) > 0 && x.req.Strict {
 		return e.capError(x.clamped)
 	}
-	// Sandboxes share the machine's tasks. A limit that one sandbox cannot have is lowered and named in clamped, also for a strict request.
+	// All sandboxes share the machine's tasks. A limit above what one sandbox can get is lowered and
+	// listed in clamped, even if the request is strict.
 	if most := e.queue.MostTasks() / sandboxmcp.TasksPerProcess; most > 0 && x.limits.MaxProcesses > most {
 		x.limits.MaxProcesses = most
 		if !slices.Contains(x.clamped, "max_processes") {
@@ -65,11 +66,10 @@ func (e *Engine) capError(over []string) error {
 		strings.Join(over, ", "), top.MaxRAMMB, top.MaxCPUCores, top.TimeoutSeconds, top.MaxProcesses, top.MaxOutputBytes)
 }
 
-// SetLimits changes the limits that hold for a namespace where a request names
-// none, and keeps them in the state directory: for every process that uses it,
-// from its next request on. Sessions that are there keep theirs. The change is
-// on record, in the same transaction. A change that names nothing changes
-// nothing and tells how things are.
+// SetLimits changes the limits of a namespace for requests that set none. They are stored
+// in the state directory, and every process that uses it applies them from its next
+// request on. Existing sessions keep their limits. The audit entry is written in the same
+// transaction. An empty change returns the current limits and changes nothing.
 func (e *Engine) SetLimits(ctx context.Context, c sandboxmcp.Caller, change sandboxmcp.LimitsChange) (sandboxmcp.LimitsChanged, error) {
 	c, err := e.caller(c)
 	if err != nil {
@@ -109,7 +109,7 @@ func (e *Engine) SetLimits(ctx context.Context, c sandboxmcp.Caller, change sand
 	return done, nil
 }
 
-// limitsDetail names what is different.
+// limitsDetail lists the limits that have changed.
 func limitsDetail(d sandboxmcp.LimitsChanged, reset bool) string {
 	var words []string
 	note := func(name string, was, is any) {

@@ -10,23 +10,23 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// Start accepts a request and runs it in the background. It returns at once
-// with the status running and the request's id; [Engine.Lookup] tells the rest.
-// The run lives on after ctx, until it ends, is cancelled or the engine closes.
+// Start accepts a request and runs it in the background. It returns at once with status
+// running and the request's id; [Engine.Lookup] returns the result. The run goes on after
+// ctx ends, until it ends, is cancelled or the engine closes.
 func (e *Engine) Start(ctx context.Context, c sandboxmcp.Caller, req sandboxmcp.Request) (sandboxmcp.Result, error) {
 	x, err := e.begin(ctx, c, req, true)
 	if err != nil {
 		return sandboxmcp.Result{}, err
 	}
 	res := e.pending(x)
-	go func() { //nolint:contextcheck // it lives on after ctx, with the engine's
+	go func() { //nolint:contextcheck // the run outlives ctx
 		defer e.finish(x)
-		_, _ = e.run(x) // kept in x
+		_, _ = e.run(x) // run stores both in x
 	}()
 	return res, nil
 }
 
-// pending is the result of a run that has not ended.
+// pending returns the result of a run that has not ended.
 func (e *Engine) pending(x *execution) sandboxmcp.Result {
 	e.mu.Lock()
 	ticket := x.ticket
@@ -46,9 +46,8 @@ func (e *Engine) pending(x *execution) sandboxmcp.Result {
 	}
 }
 
-// Lookup returns what is known of a request: of one that has ended its whole
-// result, of one that has not its status. It waits for the end as long as the
-// question says. A request of another namespace is not known.
+// Lookup returns the result of a request, or its status if it has not ended. It waits up
+// to q.Wait for the end. It does not find requests of other namespaces.
 func (e *Engine) Lookup(ctx context.Context, c sandboxmcp.Caller, q sandboxmcp.Lookup) (sandboxmcp.Result, error) {
 	c, err := e.caller(c)
 	if err != nil {
@@ -72,7 +71,7 @@ func (e *Engine) Lookup(ctx context.Context, c sandboxmcp.Caller, q sandboxmcp.L
 		case <-x.done:
 		case <-t.C:
 		case <-ctx.Done():
-			return sandboxmcp.Result{}, sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "waiting for the request was cancelled; it goes on").WithCause(context.Cause(ctx))
+			return sandboxmcp.Result{}, sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the wait was cancelled; the request goes on").WithCause(context.Cause(ctx))
 		}
 	}
 	select {
@@ -100,8 +99,8 @@ func (e *Engine) find(ns sandboxmcp.Namespace, id sandboxmcp.RequestID) *executi
 	return e.ended[i]
 }
 
-// Cancel ends a request of this engine, waiting or running, in the foreground
-// or not. It does not wait for its end.
+// Cancel ends a request of this engine, waiting or running, in the foreground or
+// background. It returns before the request has ended.
 func (e *Engine) Cancel(_ context.Context, c sandboxmcp.Caller, id sandboxmcp.RequestID) error {
 	c, err := e.caller(c)
 	if err != nil {
@@ -117,8 +116,8 @@ func (e *Engine) Cancel(_ context.Context, c sandboxmcp.Caller, id sandboxmcp.Re
 	return nil
 }
 
-// Output returns a stream of an ended request, "stdout" or "stderr", whole as
-// it was kept.
+// Output returns all that is stored of a stream of an ended request. stream is "stdout"
+// or "stderr".
 func (e *Engine) Output(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp.RequestID, stream string) ([]byte, error) {
 	c, err := e.caller(c)
 	if err != nil {
@@ -127,8 +126,8 @@ func (e *Engine) Output(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp.
 	return e.keeper.Output(ctx, c.Namespace, id, stream)
 }
 
-// ArtifactContent returns a file that a request left, with its content. The
-// path is relative to /mnt/data.
+// ArtifactContent returns an artifact of a request with its content. path is relative to
+// /mnt/data.
 func (e *Engine) ArtifactContent(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp.RequestID, path string) (sandboxmcp.Artifact, error) {
 	c, err := e.caller(c)
 	if err != nil {
@@ -137,7 +136,7 @@ func (e *Engine) ArtifactContent(ctx context.Context, c sandboxmcp.Caller, id sa
 	return e.keeper.Content(ctx, c.Namespace, id, path)
 }
 
-// Runtimes tells which languages and backends there are, and why one is not.
+// Runtimes lists the languages and backends, and why any of them is unavailable.
 func (e *Engine) Runtimes(ctx context.Context) (sandboxmcp.Runtimes, error) {
 	list, err := e.backends[e.cfg.DefaultBackend].Interpreters(ctx)
 	if err != nil {
@@ -167,7 +166,7 @@ func (e *Engine) Runtimes(ctx context.Context) (sandboxmcp.Runtimes, error) {
 	return r, nil
 }
 
-// Stats tells what the engine has done since it was opened.
+// Stats returns counts since the engine was opened, and what it uses now.
 func (e *Engine) Stats(context.Context) (sandboxmcp.Stats, error) {
 	s := sandboxmcp.Stats{Queue: e.queue.Stats(), Sessions: e.sessions.Len(), Pool: map[string]int{}, Resources: ownResources()}
 	for _, b := range e.backends {
@@ -181,7 +180,7 @@ func (e *Engine) Stats(context.Context) (sandboxmcp.Stats, error) {
 	return s, nil
 }
 
-// ownResources is what this process takes.
+// ownResources returns the memory and CPU time of this process.
 func ownResources() sandboxmcp.ResourceTotals {
 	var m runtime.MemStats
 	rss, cpu, ok := processUsage()

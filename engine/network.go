@@ -18,36 +18,36 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// reach is where to a run may go.
-type reach struct {
+// egressPolicy says which hosts a run may reach.
+type egressPolicy struct {
 	who      gate.Who
-	narrowed bool                // only what is in only, as far as it is open
-	granted  bool                // all that is in only, because the caller is who may open it
-	only     []sandboxmcp.Domain // of narrowed and granted
-	offline  bool                // nowhere
-	wanted   bool                // there is somewhere to go, or somebody wants to know of attempts
-	own      bool                // what the namespace has open is not its own: it has a list, and nobody is asked
+	narrowed bool                // only domains that are in only and also open
+	granted  bool                // every domain in only: the caller may open domains
+	only     []sandboxmcp.Domain // allowed_domains of the request; for narrowed and granted
+	offline  bool                // no host at all
+	wanted   bool                // a network is needed: a domain is open or may be opened, or attempts are counted
+	own      bool                // ignore what is open to the namespace: the request has its own list, and approvals are not asked for
 	hold     time.Duration
-	ports    []int               // that are named in what is open, and listened on
-	beyond   int                 // how many others are named
-	open     []sandboxmcp.Domain // when it began
+	ports    []int               // other ports of open domains, which the sandbox listens on
+	beyond   int                 // how many more such ports there are
+	open     []sandboxmcp.Domain // open domains when the run began
 	actor    string
-	masker   *redact.Masker // finds secrets in names; nil: there are none
+	masker   *redact.Masker // finds secrets in host names; nil: there are none
 }
 
-// mayReach is the gate: it finds out where to a run may go, and refuses one that
-// would go where nobody lets it. What it finds open is looked up again at each
-// connection: it may be closed meanwhile, and more may be opened.
+// mayReach is the gate: it sets which hosts a run may reach. It fails if the request
+// names a domain that the run may not reach. The gate is asked again at each connection,
+// because domains may be opened and closed during the run.
 func (e *Engine) mayReach(x *execution) error {
 	r := &x.req
-	x.reach = reach{who: gate.Who{Namespace: x.who.Namespace, SessionID: r.SessionID, RequestID: r.ID}, actor: x.who.Actor}
-	at := &x.reach
+	x.policy = egressPolicy{who: gate.Who{Namespace: x.who.Namespace, SessionID: r.SessionID, RequestID: r.ID}, actor: x.who.Actor}
+	at := &x.policy
 	if x.session != nil {
 		at.who.Born = x.session.Info().CreatedAt
 	}
-	if at.offline = r.Offline || x.newborn && r.Session.Offline || x.room != nil && x.room.offline; at.offline {
+	if at.offline = r.Offline || x.newborn && r.Session.Offline || x.live != nil && x.live.offline; at.offline {
 		if len(r.AllowedDomains) > 0 {
-			return sandboxmcp.Errorf(sandboxmcp.CodeEgressDenied, "this session has no network, whatever is open").
+			return sandboxmcp.Errorf(sandboxmcp.CodeEgressDenied, "this session has no network, even to open domains").
 				WithHint("use a session that execute_code or create_session made")
 		}
 		return nil
@@ -76,15 +76,15 @@ func (e *Engine) mayReach(x *execution) error {
 	return nil
 }
 
-// maxListeners is how many named ports a sandbox listens on. What a person opens, one at a
-// time, may not keep all of the network from being opened.
+// maxListeners bounds the named ports that a sandbox listens on. Persons open domains one
+// at a time; without a bound, many of them would make the whole network fail.
 const maxListeners = 24
 
-// listen chooses the ports to listen on. Every other one is reached through the
-// proxy alone: the sandbox's own DNS and proxy have theirs, and there is room for
-// so many.
-func (r *reach) listen() {
-	seen := map[int]bool{0: true, 80: true, 443: true} // which are there
+// listen chooses the ports to listen on, up to maxListeners. Other ports are reached
+// through the proxy only. Port 53 and the proxy's port are taken by the sandbox's own DNS
+// and proxy.
+func (r *egressPolicy) listen() {
+	seen := map[int]bool{0: true, 80: true, 443: true} // ports that always have a listener
 	for _, d := range r.open {
 		switch {
 		case seen[d.Port]:
@@ -97,10 +97,10 @@ func (r *reach) listen() {
 	}
 }
 
-// allowList takes the domains that a request names. Who may not open any can
-// only choose among those that are open.
+// allowList checks the domains that a request names. A caller that may not open domains
+// can only choose among open ones.
 func (e *Engine) allowList(x *execution, open []sandboxmcp.Domain) ([]sandboxmcp.Domain, error) {
-	r, at := &x.req, &x.reach
+	r, at := &x.req, &x.policy
 	if len(r.AllowedDomains) > maxAllowList {
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "allowed_domains has %d entries; at most %d are allowed", len(r.AllowedDomains), maxAllowList)
 	}
@@ -109,7 +109,7 @@ func (e *Engine) allowList(x *execution, open []sandboxmcp.Domain) ([]sandboxmcp
 	for _, text := range r.AllowedDomains {
 		d, err := gate.ParseDomain(text, 0)
 		switch {
-		case err != nil && at.narrowed && strings.HasPrefix(text, "*"): // all there is, or all of com: not open, whatever is
+		case err != nil && at.narrowed && strings.HasPrefix(text, "*"): // such as * or *.com, which are never open
 			return nil, notOpen(sandboxmcp.Quote(text))
 		case err != nil:
 			return nil, err
@@ -129,35 +129,36 @@ func (e *Engine) allowList(x *execution, open []sandboxmcp.Domain) ([]sandboxmcp
 
 const maxAllowList = 256
 
-// plainDomain refuses a name below a wildcard that holds a secret: the caller makes the
-// name up, and the record of the run shows it.
+// plainDomain refuses a name below an open wildcard if it contains a secret. The caller
+// chose that name, and the audit log shows it.
 func (e *Engine) plainDomain(x *execution, open []sandboxmcp.Domain, d sandboxmcp.Domain) error {
-	if x.reach.granted || slices.Contains(open, d) {
+	if x.policy.granted || slices.Contains(open, d) {
 		return nil
 	}
 	return e.plainName(x.ctx, x.who.Namespace, "a domain of allowed_domains", d.String())
 }
 
 func notOpen(domain string) *sandboxmcp.Error {
-	return sandboxmcp.Errorf(sandboxmcp.CodeEgressDenied, "%s is not open; allowed_domains can only choose among what is", domain).
+	return sandboxmcp.Errorf(sandboxmcp.CodeEgressDenied, "%s is not open; allowed_domains can only choose among open domains", domain).
 		WithHint("ask a person for it with request_egress, then run again")
 }
 
-// describe puts into the intent of a run where to it may go, if that is anywhere.
-func (r *reach) describe(entry *sandboxmcp.AuditEntry) {
+// describe adds the allowed_domains of a run to its intent.
+func (r *egressPolicy) describe(entry *sandboxmcp.AuditEntry) {
 	if r.narrowed || r.granted {
 		entry.Metadata["allowed_domains"] = texts(r.only)
 	}
 }
 
-// openings is the record of what the caller of a run opens for it; nil: nothing.
+// openings returns the audit entry for domains that the caller opens for its run; nil if
+// there are none.
 func (e *Engine) openings(x *execution) *sandboxmcp.AuditEntry {
-	if !x.reach.granted || len(x.reach.only) == 0 {
+	if !x.policy.granted || len(x.policy.only) == 0 {
 		return nil
 	}
 	return &sandboxmcp.AuditEntry{
 		Action: "egress_approved", Phase: sandboxmcp.PhaseOutcome, RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.who.Namespace, Actor: x.who.Actor,
-		Detail: strconv.Itoa(len(x.reach.only)) + " domains for one run", Metadata: map[string]any{"domains": texts(x.reach.only), "scope": sandboxmcp.GrantOnce},
+		Detail: strconv.Itoa(len(x.policy.only)) + " domains for one run", Metadata: map[string]any{"domains": texts(x.policy.only), "scope": sandboxmcp.GrantOnce},
 	}
 }
 
@@ -169,9 +170,9 @@ func texts(domains []sandboxmcp.Domain) []string {
 	return list
 }
 
-// way is a sandbox's way out. It is the policy of its link, too: what may pass is
-// looked up when something wants to.
-type way struct {
+// gateway is the network of a sandbox. It implements the policy of its link and asks the gate
+// at each connection.
+type gateway struct {
 	e    *Engine
 	net  backend.Networker
 	link *egress.Link
@@ -180,57 +181,58 @@ type way struct {
 	ending sync.Once
 
 	mu    sync.Mutex
-	env   map[string]string // what programs are told of it
+	env   map[string]string // environment variables that describe the network
 	ports []int
-	at    reach // of the run that is going, or what holds between two
+	at    egressPolicy // policy of the current run, or the policy between two runs of a session
 }
 
-// connect opens the way out of a sandbox where there is somewhere to go. Nothing
-// leaves by it that could not before, until letOut says so.
+// connect opens the network of a sandbox if its run needs one. The run's policy applies
+// only after letOut.
 func (e *Engine) connect(x *execution, sb backend.Sandbox) error {
-	if x.room != nil {
-		x.way = x.room.wayOut()
+	if x.live != nil {
+		x.gateway = x.live.currentGateway()
 	}
-	if x.reach.offline || x.way == nil && !x.reach.wanted {
+	if x.policy.offline || x.gateway == nil && !x.policy.wanted {
 		return nil
 	}
-	w, err := e.wayOut(x, sb)
+	w, err := e.openGateway(x, sb)
 	if err != nil {
 		if x.ctx.Err() != nil {
 			return cancelledError(x.ctx)
 		}
-		if len(x.reach.only) > 0 { // it was asked for in so many words
+		if len(x.policy.only) > 0 { // the request names domains
 			return err
 		}
-		x.metadata["network"] = "not available: " + sandboxmcp.AsError(err).Message // of a session, what was there before is there still
+		x.metadata["network"] = "not available: " + sandboxmcp.AsError(err).Message // a session keeps the network it had
 		return nil
 	}
-	x.way = w
-	if x.room != nil && x.room.adopt(w) {
-		x.room.walls.stale() // it had no network, which a report may still say
+	x.gateway = w
+	if x.live != nil && x.live.adopt(w) {
+		x.live.walls.stale() // the last report may say that there is no network
 	}
 	return nil
 }
 
-// wayOut opens what is missing of a way out.
-func (e *Engine) wayOut(x *execution, sb backend.Sandbox) (*way, error) {
-	w := x.way
+// wayOut returns the network of the run's sandbox. It creates it if there is none, and
+// adds listeners for ports that are missing.
+func (e *Engine) openGateway(x *execution, sb backend.Sandbox) (*gateway, error) {
+	w := x.gateway
 	if w == nil {
 		net, ok := sb.(backend.Networker)
 		if !ok {
 			return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the backend %s has no network", x.req.Backend).WithHint("use the process backend")
 		}
-		w = &way{e: e, net: net, at: reach{offline: true}} // what a session left running was not let out before
+		w = &gateway{e: e, net: net, at: egressPolicy{offline: true}} // processes left by earlier runs had no network
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	missing := slices.DeleteFunc(slices.Clone(x.reach.ports), func(p int) bool { return slices.Contains(w.ports, p) })
-	if room := maxListeners - len(w.ports); len(missing) > room { // of a session, earlier runs had others
-		x.reach.beyond += len(missing) - room
-		missing = missing[:room]
+	missing := slices.DeleteFunc(slices.Clone(x.policy.ports), func(p int) bool { return slices.Contains(w.ports, p) })
+	if free := maxListeners - len(w.ports); len(missing) > free { // earlier runs of the session took some
+		x.policy.beyond += len(missing) - free
+		missing = missing[:free]
 	}
-	if x.reach.beyond > 0 {
-		x.metadata["network"] = strconv.Itoa(x.reach.beyond) + " ports that are open are reached through the proxy alone"
+	if x.policy.beyond > 0 {
+		x.metadata["network"] = strconv.Itoa(x.policy.beyond) + " open ports can be reached through the proxy only"
 	}
 	if w.link != nil && len(missing) == 0 {
 		return w, nil
@@ -254,19 +256,19 @@ func (e *Engine) wayOut(x *execution, sb backend.Sandbox) (*way, error) {
 	return w, nil
 }
 
-// letOut makes the way out of a run's sandbox, if there is one, the run's own.
-// What was refused before is in no result: it is on record, or the run does not
-// begin. What is cut because this run may not go there is in its own.
+// letOut puts the policy of a run into force on its sandbox's network. It first records
+// what was refused since the session's last run; if that fails, the run does not begin.
+// Connections that the new policy cuts are reported in this run's result.
 func (e *Engine) letOut(x *execution) error {
-	w := x.way
+	w := x.gateway
 	if w == nil {
 		return nil
 	}
-	x.reach.masker = x.guard.masker
-	before := w.set(func(reach) reach { return x.reach })
-	before.masker = x.reach.masker // which knows what the session had before, too
+	x.policy.masker = x.guard.masker
+	before := w.set(func(egressPolicy) egressPolicy { return x.policy })
+	before.masker = x.policy.masker // it also masks secrets of earlier runs
 	if before.who.SessionID == "" {
-		before.who, before.actor = x.reach.who, x.reach.actor // nobody was let out before
+		before.who, before.actor = x.policy.who, x.policy.actor // the network is new: there was no earlier run
 	}
 	x.out = true
 	left := w.link.Report(true)
@@ -275,7 +277,7 @@ func (e *Engine) letOut(x *execution) error {
 }
 
 // settle records what was refused to a session between two runs.
-func (w *way) settle(ctx context.Context, at reach, left egress.Report) error {
+func (w *gateway) settle(ctx context.Context, at egressPolicy, left egress.Report) error {
 	denied := at.masked(left.Network()).Denied
 	if len(denied) == 0 || at.who.SessionID == "" {
 		return nil
@@ -288,10 +290,11 @@ func (w *way) settle(ctx context.Context, at reach, left egress.Report) error {
 	return w.e.store.Update(context.WithoutCancel(ctx), ops...)
 }
 
-// end takes a way from its run. What the run's caller narrowed it to still holds
-// for what the run left behind; what the caller opened for it does not.
-func (w *way) end() {
-	w.set(func(r reach) reach {
+// end takes the run's policy out of force. allowed_domains that narrow still bind
+// processes that the run left behind. If the caller opened domains for the run, such
+// processes lose the network.
+func (w *gateway) end() {
+	w.set(func(r egressPolicy) egressPolicy {
 		r.who.RequestID, r.hold = "", 0
 		r.offline = r.offline || r.granted
 		return r
@@ -299,8 +302,8 @@ func (w *way) end() {
 	w.review()
 }
 
-// set changes where to the way leads, and returns where it led before.
-func (w *way) set(change func(reach) reach) (before reach) {
+// set changes the policy and returns the former one.
+func (w *gateway) set(change func(egressPolicy) egressPolicy) (before egressPolicy) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before = w.at
@@ -308,19 +311,19 @@ func (w *way) set(change func(reach) reach) (before reach) {
 	return before
 }
 
-// review ends the connections that may not be there any more: what a run left
-// running has them still.
-func (w *way) review() { w.link.Review(w.holds) }
+// review closes connections that the policy no longer allows. Processes that a run left
+// behind may still have some.
+func (w *gateway) review() { w.link.Review(w.holds) }
 
-// holds tells whether a connection that is there may go on.
-func (w *way) holds(ask egress.Ask) bool {
-	r := w.reach()
-	r.hold = 0 // nobody is asked for what is there
+// holds reports whether an existing connection may stay.
+func (w *gateway) holds(ask egress.Ask) bool {
+	r := w.policy()
+	r.hold = 0 // do not ask a person about an existing connection
 	return w.judge(context.WithoutCancel(w.e.ctx), r, ask).Allowed
 }
 
-// watch ends connections to what was closed, or has lapsed, since they were made.
-func (w *way) watch() {
+// watch closes connections to domains that were closed, or whose grant has expired.
+func (w *gateway) watch() {
 	t := time.NewTicker(reviewEvery)
 	defer t.Stop()
 	for {
@@ -329,7 +332,7 @@ func (w *way) watch() {
 			w.link.Cut(w.holds)
 		case <-w.closed:
 			return
-		case <-w.e.ctx.Done(): // sessions are closed after everything that Close waits for
+		case <-w.e.ctx.Done(): // Close waits for this goroutine before it closes sessions
 			return
 		}
 	}
@@ -337,61 +340,61 @@ func (w *way) watch() {
 
 const reviewEvery = 500 * time.Millisecond
 
-func (w *way) close() {
+func (w *gateway) close() {
 	if w != nil {
 		w.ending.Do(func() { close(w.closed) })
 		w.link.Close()
 	}
 }
 
-// closeSession is close for a session, which may have been refused something since
-// its last run.
-func (w *way) closeSession() {
+// closeSession is close for a session. It first records what was refused since the last
+// run.
+func (w *gateway) closeSession() {
 	if w == nil {
 		return
 	}
-	if err := w.settle(w.e.ctx, w.reach(), w.link.Report(true)); err != nil {
+	if err := w.settle(w.e.ctx, w.policy(), w.link.Report(true)); err != nil {
 		w.e.log.Error("record what a session was refused after its last run", "error", err)
 	}
 	w.close()
 }
 
-// disconnect ends what a run has of the network: of a single run all of it.
+// disconnect ends a run's access to the network. For a single run it closes the network.
 func (e *Engine) disconnect(x *execution) {
 	switch {
-	case x.way == nil:
-	case x.room != nil:
-		x.way.end()
+	case x.gateway == nil:
+	case x.live != nil:
+		x.gateway.end()
 	default:
-		e.work.Go(x.way.close)
+		e.work.Go(x.gateway.close)
 	}
 }
 
-func (w *way) reach() reach {
+func (w *gateway) policy() egressPolicy {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.at
 }
 
-func (w *way) told() map[string]string {
+func (w *gateway) told() map[string]string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.env
 }
 
-// Decide says whether a connection may leave, after a person was asked if
-// connections are held.
-func (w *way) Decide(ctx context.Context, ask egress.Ask) egress.Verdict {
-	return w.judge(ctx, w.reach(), ask)
+// Decide says whether a connection may leave. If connections are held, it asks a person
+// and waits for the answer.
+func (w *gateway) Decide(ctx context.Context, ask egress.Ask) egress.Verdict {
+	return w.judge(ctx, w.policy(), ask)
 }
 
-func (w *way) judge(ctx context.Context, r reach, ask egress.Ask) egress.Verdict {
+func (w *gateway) judge(ctx context.Context, r egressPolicy, ask egress.Ask) egress.Verdict {
 	listed := slices.IndexFunc(r.only, func(d sandboxmcp.Domain) bool { return d.Match(ask.Host, ask.Port) })
 	switch {
 	case r.offline:
 		return egress.Verdict{Rule: "offline", Reason: "this run has no network"}
 	case r.tells(ask.Host):
-		return egress.Verdict{Rule: "vault", Reason: "there is a secret in the name"}
+		return egress.Verdict{Rule: "vault", Reason: "the name contains a secret"}
 	case r.granted && listed >= 0:
 		return egress.Verdict{Allowed: true, Rule: r.only[listed].String()}
 	case r.narrowed && listed < 0:
@@ -407,9 +410,8 @@ func (w *way) judge(ctx context.Context, r reach, ask egress.Ask) egress.Verdict
 	return egress.Verdict{Reason: "nobody has opened it"}
 }
 
-// open asks the gate, unless it belongs to a request that has its own list. What
-// cannot be read is closed.
-func (w *way) open(ctx context.Context, r reach, ask egress.Ask) (string, bool) {
+// open asks the gate, unless the run has its own list. On error nothing is open.
+func (w *gateway) open(ctx context.Context, r egressPolicy, ask egress.Ask) (string, bool) {
 	if r.own {
 		return "", false
 	}
@@ -421,8 +423,8 @@ func (w *way) open(ctx context.Context, r reach, ask egress.Ask) (string, bool) 
 	return rule, ok
 }
 
-// held asks a person and waits for the answer as long as a connection is held.
-func (w *way) held(ctx context.Context, r reach, ask egress.Ask) (string, bool) {
+// held asks a person and waits up to r.hold for the answer.
+func (w *gateway) held(ctx context.Context, r egressPolicy, ask egress.Ask) (string, bool) {
 	a, err := w.e.ask(ctx, sandboxmcp.Caller{Namespace: r.who.Namespace, Actor: r.actor}, sandboxmcp.EgressAsk{
 		Domain: string(ask.Host), Port: ask.Port, SessionID: r.who.SessionID, RequestID: r.who.RequestID,
 	})
@@ -433,7 +435,7 @@ func (w *way) held(ctx context.Context, r reach, ask egress.Ask) (string, bool) 
 	defer cancel()
 	rule, ok := "", false
 	open := func() bool {
-		if w.reach().who != r.who { // the run is over, and what is opened now is another's
+		if w.policy().who != r.who { // the run has ended: the policy is now that of another run
 			return false
 		}
 		rule, ok = w.open(ctx, r, ask)
@@ -445,10 +447,10 @@ func (w *way) held(ctx context.Context, r reach, ask egress.Ask) (string, bool) 
 	return rule, ok || open()
 }
 
-// AllowsName reports whether a name gets an address: one that is open at some
-// port, or any that can be asked for while connections are held.
-func (w *way) AllowsName(h sandboxmcp.Host) bool {
-	r := w.reach()
+// AllowsName reports whether a name may be resolved: if it is open at any port or, while
+// connections are held, if it may be asked for.
+func (w *gateway) AllowsName(h sandboxmcp.Host) bool {
+	r := w.policy()
 	in := func(list []sandboxmcp.Domain) bool {
 		return slices.ContainsFunc(list, func(d sandboxmcp.Domain) bool { return d.MatchHost(h) })
 	}
@@ -469,14 +471,14 @@ func (w *way) AllowsName(h sandboxmcp.Host) bool {
 	return err == nil && in(open)
 }
 
-// tells reports whether a name holds a secret: whoever looks it up, or is asked to
-// open it, would read it.
-func (r reach) tells(h sandboxmcp.Host) bool {
+// tells reports whether a name contains a secret. DNS servers, and a person who is asked,
+// would read it.
+func (r egressPolicy) tells(h sandboxmcp.Host) bool {
 	return r.masker != nil && r.masker.Find([]byte(h)) != ""
 }
 
-// masked is a report with no secret in it.
-func (r reach) masked(n sandboxmcp.Network) sandboxmcp.Network {
+// masked returns n with secrets masked.
+func (r egressPolicy) masked(n sandboxmcp.Network) sandboxmcp.Network {
 	if r.masker == nil {
 		return n
 	}
@@ -489,10 +491,10 @@ func (r reach) masked(n sandboxmcp.Network) sandboxmcp.Network {
 	return n
 }
 
-// refused is where a run was not let go that did not come to a result.
+// refused returns the destinations that were refused to a run that has no result.
 func (x *execution) refused() []sandboxmcp.DeniedRequest {
 	if x.network == nil && x.out {
-		n := x.reach.masked(x.way.link.Report(true).Network())
+		n := x.policy.masked(x.gateway.link.Report(true).Network())
 		x.network = &n
 	}
 	if x.network == nil {
@@ -501,20 +503,21 @@ func (x *execution) refused() []sandboxmcp.DeniedRequest {
 	return x.network.Denied
 }
 
-// environ is what the program of a run is told of the network; nil: it has none.
+// environ returns the environment variables that describe the network; nil if there is
+// none.
 func (x *execution) environ() map[string]string {
-	if x.way == nil || x.reach.offline {
+	if x.gateway == nil || x.policy.offline {
 		return nil
 	}
-	env := maps.Clone(x.way.told())
-	if x.room != nil {
+	env := maps.Clone(x.gateway.told())
+	if x.live != nil {
 		env["SANDBOX_POLICY"] = policyText(x.limits, x.openText())
 	}
 	return env
 }
 
-// cellEnv is what a cell finds in its environment besides what its interpreter
-// has: what it is told of the network, over which goes what its caller says.
+// cellEnv returns the variables that a cell gets in addition to those of its interpreter:
+// those of the network, then those of the caller, which win.
 func (x *execution) cellEnv() map[string]string {
 	env := x.environ()
 	if env == nil {
@@ -524,15 +527,15 @@ func (x *execution) cellEnv() map[string]string {
 	return env
 }
 
-// openText lists what is open to a run that has a network.
+// openText lists the open domains of a run that has a network.
 func (x *execution) openText() []string {
-	if x.reach.narrowed || x.reach.granted {
-		return texts(x.reach.only)
+	if x.policy.narrowed || x.policy.granted {
+		return texts(x.policy.only)
 	}
-	return texts(x.reach.open)
+	return texts(x.policy.open)
 }
 
-// openTo lists what is open to a request now.
+// openTo lists the domains that are open to a request now.
 func (e *Engine) openTo(x *execution) []string {
 	if x.req.Offline || x.req.Session != nil && x.req.Session.Offline {
 		return []string{}
@@ -548,11 +551,10 @@ func (e *Engine) openTo(x *execution) []string {
 	return texts(open)
 }
 
-// tellNetwork puts into a result what its run asked of the network, as it was
-// seen there.
-func (e *Engine) tellNetwork(x *execution, res *sandboxmcp.Result) {
-	if x.way != nil {
-		res.Network = x.reach.masked(x.way.link.Report(true).Network())
+// reportNetwork puts the run's network use into its result, as the proxy observed it.
+func (e *Engine) reportNetwork(x *execution, res *sandboxmcp.Result) {
+	if x.gateway != nil {
+		res.Network = x.policy.masked(x.gateway.link.Report(true).Network())
 		n := res.Network
 		x.network = &n
 	}
@@ -563,8 +565,8 @@ func (e *Engine) tellNetwork(x *execution, res *sandboxmcp.Result) {
 	}
 }
 
-// refusals are the entries of what was refused: one for each destination, of so
-// many. They are like another entry.
+// refusals returns an audit entry for each refused destination. The last one, after
+// maxRefusals, counts the rest. All are copies of like with their own details.
 func refusals(denied []sandboxmcp.DeniedRequest, like sandboxmcp.AuditEntry) []*sandboxmcp.AuditEntry {
 	list := make([]*sandboxmcp.AuditEntry, 0, min(len(denied), maxRefusals))
 	for i, d := range denied {

@@ -145,7 +145,7 @@ func TestPortsThatAreOpen(t *testing.T) {
 	if len(asked) != 24 || slices.Contains(asked, 53) || slices.Contains(asked, 3128) || slices.Contains(asked, 443) || asked[0] != 9000 {
 		t.Errorf("asked for the ports %v", asked)
 	}
-	if text := fmt.Sprint(res.Metadata["network"]); text != "18 ports that are open are reached through the proxy alone" {
+	if text := fmt.Sprint(res.Metadata["network"]); text != "18 open ports can be reached through the proxy only" {
 		t.Errorf("the result says %q", text)
 	}
 }
@@ -235,7 +235,7 @@ func TestApprovedForOneSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := wait()
-	if err != nil || !got.Approved || got.ExpiresAt == nil || got.HowToApprove != "it is open to the session s alone" {
+	if err != nil || !got.Approved || got.ExpiresAt == nil || got.HowToApprove != "it is open to session s only" {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }

@@ -141,7 +141,7 @@ func TestSecretInAName(t *testing.T) {
 	res := execute(t, e, shell(strings.Join(append(names, "api.site.test"), "\n")))
 	wantOut(t, res, mask+".site.test 403", mask+".site.test 403", mask+".elsewhere.test 403", "api.site.test 200")
 	for _, d := range res.Network.Denied {
-		if !strings.HasPrefix(d.Host, mask) || d.Reason != "there is a secret in the name" {
+		if !strings.HasPrefix(d.Host, mask) || d.Reason != "the name contains a secret" {
 			t.Errorf("denied: %+v", d)
 		}
 	}

@@ -18,7 +18,7 @@ import (
 // Options opens an engine from settings.
 type Options struct {
 	Config  *config.Config
-	Env     []string // where PATH and what version managers ask for stand; nil: this process's environment
+	Env     []string // PATH and the variables that version managers need; nil: this process's environment
 	Actor   string
 	Version string
 	Logger  *slog.Logger
@@ -27,7 +27,7 @@ type Options struct {
 	Notices io.Writer             // see Config
 }
 
-// Open opens an engine as the settings say.
+// Open opens an engine with the settings in o.Config.
 func Open(ctx context.Context, o Options) (*Engine, error) {
 	c := o.Config
 	env := o.Env
@@ -63,7 +63,8 @@ func detours(list []config.Mapping) map[sandboxmcp.Domain]netip.AddrPort {
 	return m
 }
 
-// withFindings keeps what is found of the host's interpreters in the state directory.
+// withFindings makes the backend remember in the state directory which interpreters it
+// found.
 func withFindings(p process.Config, stateDir string) process.Config {
 	p.FindingsFile = filepath.Join(stateDir, "runtimes.json")
 	return p
@@ -77,8 +78,8 @@ func processConfig(c *config.Config, logger *slog.Logger, env []string) process.
 	}
 }
 
-// Default opens an engine with every setting at its default: the environment
-// and files are not read, but for the place of the state directory.
+// Default opens an engine with default settings. Of the environment it reads only where
+// the state directory is; it reads no files.
 func Default(ctx context.Context) (*Engine, error) {
 	return load(ctx, config.Sources{Env: onlyPlaces(config.Environ())})
 }
@@ -88,8 +89,8 @@ func FromEnv(ctx context.Context) (*Engine, error) {
 	return load(ctx, config.Sources{Env: config.Environ()})
 }
 
-// FromYAML opens an engine with the settings of a file, over which those of the
-// environment go.
+// FromYAML opens an engine with the settings of a file. Settings in the environment win
+// over those of the file.
 func FromYAML(ctx context.Context, path string) (*Engine, error) {
 	return load(ctx, config.Sources{Env: config.Environ(), File: path})
 }
@@ -102,7 +103,7 @@ func load(ctx context.Context, src config.Sources) (*Engine, error) {
 	return Open(ctx, Options{Config: c, Actor: "library"})
 }
 
-// onlyPlaces keeps what says where the state directory is.
+// onlyPlaces keeps the variables that determine the state directory.
 func onlyPlaces(env []string) []string {
 	var keep []string
 	for _, name := range []string{"HOME", "XDG_STATE_HOME", "SANDBOXMCP_STATE_DIR"} {

@@ -13,20 +13,20 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/stream"
 )
 
-// Why we stop a program.
+// Reasons why the engine stops a program.
 var (
 	errTimeout = errors.New("its time is up")
 	errOutput  = errors.New("it wrote too much")
 	errAsked   = errors.New("it was cancelled")
 )
 
-const killLimit = 10 * time.Second // for the end of a run, with the rest of its output
+const killLimit = 10 * time.Second // to kill the processes of a run and read the rest of their output
 
-// outcome is what came of a program, before it is put into words.
+// outcome is what is known of a program that has ended, before it becomes a Result.
 type outcome struct {
 	exit           backend.Exit
-	stopped        bool  // by us, for the cause
-	cause          error // why the run's context ended; nil when it did not
+	stopped        bool  // the engine stopped it, because of cause
+	cause          error // why the run's context ended; nil: it has not
 	stdout, stderr *stream.Capture
 	masks          [2]*redact.Stream // of stdout and stderr
 	report         kernel.Report
@@ -34,9 +34,8 @@ type outcome struct {
 	usage          backend.Usage
 }
 
-// attend makes the outcome of a run that begins now. ctx ends when its time is
-// up, when it has written far too much and when its caller goes; the cause says
-// which. The caller ends it by stop.
+// attend prepares the outcome of a run that begins now. ctx ends on timeout, on too much
+// output, or when the caller cancels; its cause says which. The caller must call stop.
 func (e *Engine) attend(x *execution) (ctx context.Context, o *outcome, stop func()) {
 	ctx, end := context.WithCancelCause(x.ctx)
 	over := func() { end(errOutput) }
@@ -54,7 +53,7 @@ func (e *Engine) attend(x *execution) (ctx context.Context, o *outcome, stop fun
 	}
 }
 
-// streamMask returns m as a mask, or nil if there is nothing to mask.
+// streamMask returns m as a mask, or a nil interface if m is nil.
 func streamMask(m *redact.Stream) stream.Mask {
 	if m == nil {
 		return nil
@@ -62,14 +61,14 @@ func streamMask(m *redact.Stream) stream.Mask {
 	return m
 }
 
-// classify tells the ends of a program apart. What we stopped is called by our
-// reason; what the kernel stopped for memory by that; the rest is the
-// program's own doing, whatever number it chose to exit with.
+// classify returns the status, exit code and signal of a program. A program that the
+// engine stopped has the engine's reason, one that the kernel killed for memory is
+// out_of_memory. All else is the program's own result, whatever exit code it chose.
 func (o *outcome) classify(req sandboxmcp.Request, limits sandboxmcp.Limits) (status sandboxmcp.Status, code int, signal string) {
 	switch {
 	case o.usage.OOMKills > 0 && !o.stopped && (o.exit.Signal != 0 || o.exit.Code != 0):
 		return sandboxmcp.StatusOutOfMemory, sandboxmcp.ExitOutOfMemory, "SIGKILL"
-	case o.stopped && errors.Is(o.cause, errOutput), !o.stopped && (o.stdout.Flooded() || o.stderr.Flooded()): // also when it ended before we had read it all
+	case o.stopped && errors.Is(o.cause, errOutput), !o.stopped && (o.stdout.Flooded() || o.stderr.Flooded()): // also if the program ended before all its output was read
 		return sandboxmcp.StatusOutputLimit, sandboxmcp.ExitStopped, ""
 	case o.stopped && errors.Is(o.cause, errTimeout), o.cpuSpent(limits):
 		return sandboxmcp.StatusTimedOut, sandboxmcp.ExitStopped, ""
@@ -86,25 +85,25 @@ func (o *outcome) classify(req sandboxmcp.Request, limits sandboxmcp.Limits) (st
 	}
 }
 
-// cpuSpent tells that the kernel ended the program for its CPU time, which is
-// the second wall behind our clock.
+// cpuSpent reports whether the kernel killed the program for its CPU time, a second bound
+// besides the timeout.
 func (o *outcome) cpuSpent(limits sandboxmcp.Limits) bool {
 	return (o.exit.Signal == sigXCPU || o.exit.Signal == sigKill) && o.usage.CPU >= cpuTime(limits)
 }
 
-// cpuTime is the CPU time that one process may take.
+// cpuTime returns the CPU time that one process may use.
 func cpuTime(l sandboxmcp.Limits) time.Duration {
 	return time.Duration(int64(l.TimeoutSeconds*max(l.MaxCPUCores, 1))+2) * time.Second
 }
 
-// result puts an outcome into the form that callers get.
+// result builds the Result of an outcome.
 func (x *execution) result(o *outcome) sandboxmcp.Result {
 	o.stdout.End()
 	o.stderr.End()
 	x.keepSecrets(o)
 	status, code, signal := o.classify(x.req, x.limits)
 	stderr := o.stderr
-	switch status { //nolint:exhaustive // the others say nothing on stderr
+	switch status { //nolint:exhaustive // other statuses add nothing to stderr
 	case sandboxmcp.StatusTimedOut:
 		stderr.Line("Execution timed out after " + strconv.FormatFloat(x.limits.TimeoutSeconds, 'f', -1, 64) + "s")
 	case sandboxmcp.StatusRejected:
@@ -121,7 +120,7 @@ func (x *execution) result(o *outcome) sandboxmcp.Result {
 		x.metadata["exceeded"] = objects
 	}
 	if o.usage.OOMKills > 0 && status != sandboxmcp.StatusOutOfMemory {
-		x.metadata["oom_kills"] = o.usage.OOMKills // of its children: it went on without them
+		x.metadata["oom_kills"] = o.usage.OOMKills // only child processes were killed
 	}
 	if len(x.clamped) > 0 {
 		x.metadata["clamped"] = x.clamped
@@ -146,14 +145,14 @@ func (x *execution) result(o *outcome) sandboxmcp.Result {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// heard is a driver's report on the private channel. err says that it was not read to
+// heard is a driver's report from the private channel. err is set if it was not read to
 // its end.
 type heard struct {
 	report kernel.Report
 	err    error
 }
 
-// listen reads what the driver tells on the private channel.
+// listen reads the driver's report from the private channel.
 func listen(r backend.Running, show func(sandboxmcp.RichResult)) <-chan heard {
 	c := make(chan heard, 1)
 	ch := r.Channel()

@@ -14,8 +14,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 )
 
-// interpreter finds what runs a language in a backend's sandboxes, with the package
-// sets that its programs see.
+// interpreter returns the interpreter of a language on a backend, with the package sets
+// that its programs see.
 func (e *Engine) interpreter(ctx context.Context, on string, l sandboxmcp.Language) (interpreter, error) {
 	b := e.backends[on]
 	i, err := b.Interpreter(ctx, l)
@@ -25,21 +25,21 @@ func (e *Engine) interpreter(ctx context.Context, on string, l sandboxmcp.Langua
 	return withSets(interpreter{Interpreter: i}, e.setsFor(ctx, b, i), e.cfg.MinTier), nil
 }
 
-// withSets returns the interpreter with package sets, which its programs see.
+// withSets returns the interpreter with package sets added.
 func withSets(i interpreter, sets []environment.Set, minTier sandboxmcp.Tier) interpreter {
 	i.Trees = slices.Clone(i.Trees)
 	for _, s := range sets {
 		inside := path.Join(backend.PackageDir, s.Name)
 		i.Sets, i.Trees = append(i.Sets, inside), append(i.Trees, backend.Tree{Host: s.Dir, Inside: inside})
-		if minTier == sandboxmcp.TierL1 { // where there may be no mounts
+		if minTier == sandboxmcp.TierL1 { // a sandbox of that tier may have no mounts, so programs use the host's path
 			i.Sets = append(i.Sets, s.Dir)
 		}
 	}
 	return i
 }
 
-// setsFor are the package sets that programs of an interpreter see. Those of
-// another language see what the python has that they would start.
+// setsFor returns the package sets that programs of an interpreter see. Programs of
+// another language see those of the Python that they would start as python3.
 func (e *Engine) setsFor(ctx context.Context, b backend.Backend, i backend.Interpreter) []environment.Set {
 	if i.Language != sandboxmcp.Python {
 		if all, _ := e.sets.All(); len(all) == 0 {
@@ -53,7 +53,7 @@ func (e *Engine) setsFor(ctx context.Context, b backend.Backend, i backend.Inter
 	return e.sets.Active(environment.Python{Path: i.Path, Version: i.Version})
 }
 
-// startedAs reports whether a program that starts name starts the binary.
+// startedAs reports whether name, searched on the sandbox's PATH, is the binary.
 func startedAs(name, binary string) bool {
 	for dir := range strings.SplitSeq(kernel.SearchPath, ":") {
 		if p, err := filepath.EvalSymlinks(filepath.Join(dir, name)); err == nil {
@@ -63,7 +63,7 @@ func startedAs(name, binary string) bool {
 	return false
 }
 
-// program is what the kernel starts of a request.
+// program returns what the kernel driver needs to start the program of a request.
 func program(r sandboxmcp.Request, i interpreter, driver []byte) kernel.Program {
 	p := kernel.Program{
 		Driver: driver, Language: r.Language, Code: r.Code, FileName: r.FileName, Display: r.Display,
@@ -75,10 +75,10 @@ func program(r sandboxmcp.Request, i interpreter, driver []byte) kernel.Program 
 	return p
 }
 
-// preload names the modules that may be imported ahead for a program, in a sandbox
-// of the server's own, and returns what checks afterwards that they were the right
-// ones. Only a set whose every file was hashed is imported ahead: since the engine
-// was opened, and again after the import.
+// preload returns the modules that may be imported ahead for a program, in a sandbox that
+// runs no code of a caller. whole must be called after the import: it hashes the files
+// again. A set is imported ahead only if all its files were hashed since the engine was
+// opened.
 func (e *Engine) preload(r sandboxmcp.Request, i interpreter) (modules []string, whole func(context.Context) error) {
 	if r.Language != sandboxmcp.Python || len(i.Sets) == 0 || !i.TrustedSite {
 		return nil, nil
@@ -91,7 +91,8 @@ func (e *Engine) preload(r sandboxmcp.Request, i interpreter) (modules []string,
 	return nil, nil
 }
 
-// packages names what a program's code looks like it imports of package sets.
+// packages lists the packages of sets that a program seems to import, separated by
+// commas.
 func (e *Engine) packages(r sandboxmcp.Request, i interpreter) string {
 	if r.Language != sandboxmcp.Python || len(i.Sets) == 0 {
 		return ""
@@ -103,8 +104,8 @@ func (e *Engine) packages(r sandboxmcp.Request, i interpreter) string {
 	return strings.Join(all, ",")
 }
 
-// hashed reports whether every file of a set is what it was made of, and begins to
-// find out, beside everything else, when that is not known.
+// hashed reports whether every file of a set has its recorded hash. If that is not known
+// yet, it returns false and starts the check in the background.
 func (e *Engine) hashed(s environment.Set) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -117,7 +118,7 @@ func (e *Engine) hashed(s environment.Set) bool {
 	return false
 }
 
-// hash looks at every file of a set, and remembers whether all are right.
+// hash hashes every file of a set, and remembers whether all are right.
 func (e *Engine) hash(s environment.Set) error {
 	err := e.sets.Verify(e.ctx, s)
 	if err != nil && e.ctx.Err() == nil {
@@ -129,8 +130,7 @@ func (e *Engine) hash(s environment.Set) error {
 	return err
 }
 
-// preloaded names the packages that a runtime's programs can import beside what
-// is the machine's own.
+// preloaded lists the packages of sets that programs of a runtime can import.
 func (e *Engine) preloaded(r sandboxmcp.Runtime) []string {
 	var all []string
 	if r.Language == sandboxmcp.Python && r.Available {

@@ -16,14 +16,14 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// actionExecute is the audit's word for a run.
+// actionExecute is the audit action of a run.
 const actionExecute = "execute"
 
-// recordIntent begins to write down that code is about to run. Before the
-// channel has said nil, it must not.
+// recordIntent starts to record that code is about to run. The code must not run before
+// the channel has delivered nil.
 func (e *Engine) recordIntent(x *execution) <-chan error {
 	done := make(chan error, 1)
-	if x.room != nil { // there is nothing to build meanwhile
+	if x.live != nil { // there is no sandbox to build meanwhile
 		done <- e.intend(x)
 		return done
 	}
@@ -38,7 +38,7 @@ func (e *Engine) intend(x *execution) error {
 		Detail:   string(x.req.Language) + ": " + strconv.Itoa(len(x.req.Code)) + " bytes",
 		Metadata: map[string]any{"code_sha256": x.codeSHA256, "code_bytes": len(x.req.Code), "backend": x.req.Backend, "limits": x.limits},
 	}
-	x.reach.describe(&entry)
+	x.policy.describe(&entry)
 	ops := []store.Op{e.audit.Op(&entry), use}
 	if grants := e.openings(x); grants != nil {
 		ops = append(ops, e.audit.Op(grants))
@@ -48,12 +48,12 @@ func (e *Engine) intend(x *execution) error {
 		return cancelledError(x.ctx)
 	}
 	if err == nil {
-		e.arm(x, opened)
+		e.openSecrets(x, opened)
 	}
 	return err
 }
 
-// recordFailure writes down that an announced run did not come about.
+// recordFailure records that a run with a recorded intent failed without a result.
 func (e *Engine) recordFailure(x *execution, cause error) {
 	no := false
 	entry := sandboxmcp.AuditEntry{
@@ -69,14 +69,15 @@ func (e *Engine) recordFailure(x *execution, cause error) {
 	}
 }
 
-// collect takes the files out of a sandbox in which nothing lives.
+// collect stores the files that a run made or changed. In the sandbox of a single run no
+// process lives any more.
 func (e *Engine) collect(x *execution, sb backend.Sandbox, res *sandboxmcp.Result) error {
 	if res.Status == sandboxmcp.StatusRejected {
 		return nil
 	}
 	src := artifact.Source{Files: sb.Files(), RequestID: x.req.ID, Now: x.ended}
-	if x.room != nil {
-		src.SessionID, src.Known = &x.req.SessionID, x.room.known
+	if x.live != nil {
+		src.SessionID, src.Known = &x.req.SessionID, x.live.known
 	}
 	e.guardFiles(x, &src)
 	ctx, cancel := after(x.ctx, collectGrace)
@@ -85,13 +86,13 @@ func (e *Engine) collect(x *execution, sb backend.Sandbox, res *sandboxmcp.Resul
 	if err != nil {
 		cause := sandboxmcp.AsError(err)
 		bad := sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the program's files could not be kept: %s", cause.Message).WithCause(cause.Err)
-		if cause.Code == sandboxmcp.CodeBackendUnavailable { // ours to mend, not the program's
+		if cause.Code == sandboxmcp.CodeBackendUnavailable { // a fault of the server, not of the program
 			bad.Code, bad.Hint = cause.Code, cause.Hint
 		}
 		return bad
 	}
-	if x.room != nil {
-		maps.Copy(x.room.known, got.States)
+	if x.live != nil {
+		maps.Copy(x.live.known, got.States)
 	}
 	res.Artifacts = got.Artifacts
 	if len(x.guard.files) > 0 {
@@ -103,7 +104,7 @@ func (e *Engine) collect(x *execution, sb backend.Sandbox, res *sandboxmcp.Resul
 	return nil
 }
 
-// collectGrace is how long files are still read after a run was canceled.
+// collectGrace is how long collecting may go on after the run was canceled.
 const collectGrace = time.Second
 
 // after returns a context that ends grace after ctx.
@@ -121,7 +122,7 @@ func after(ctx context.Context, grace time.Duration) (context.Context, context.C
 	return later, func() { stop(); cancel() }
 }
 
-// sign signs each file, and then the whole as a receipt.
+// sign signs each artifact, and then the receipt.
 func (e *Engine) sign(x *execution, res *sandboxmcp.Result) error {
 	files := make([]sandboxmcp.ReceiptArtifact, 0, len(res.Artifacts))
 	for i := range res.Artifacts {
@@ -152,7 +153,7 @@ func hashText(s string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// recordOutcome keeps the result and writes the outcome down, in one transaction.
+// recordOutcome stores the result and records the outcome, in one transaction.
 func (e *Engine) recordOutcome(x *execution, o *outcome, res *sandboxmcp.Result) error {
 	entry := &sandboxmcp.AuditEntry{
 		Action: actionExecute, Phase: sandboxmcp.PhaseOutcome, RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.who.Namespace, Actor: x.who.Actor,
@@ -178,21 +179,22 @@ func (e *Engine) recordOutcome(x *execution, o *outcome, res *sandboxmcp.Result)
 	if err := e.store.Update(ctx, ops...); err != nil {
 		return unkept(err)
 	}
-	if err := e.keeper.Discard(ctx); err != nil { // a sweep makes up for it
+	if err := e.keeper.Discard(ctx); err != nil { // the next sweep removes them
 		e.log.Warn("remove the files of dropped results", "error", err)
 	}
 	return nil
 }
 
-// unkept says of a failure that the program ran: to repeat the request runs it again.
+// unkept adds to an error that the program ran, so that the caller knows that a retry
+// runs it again.
 func unkept(err error) error {
 	e := *sandboxmcp.AsError(err)
 	e.Message = "the program ran, but its result could not be kept: " + e.Message
 	return &e
 }
 
-// notes are the entries that stand beside the outcome of a run: what stopped it,
-// and that its files were signed.
+// notes returns audit entries that accompany the outcome: what stopped the run, and how
+// many files were signed.
 func (e *Engine) notes(x *execution, res *sandboxmcp.Result) []*sandboxmcp.AuditEntry {
 	var notes []*sandboxmcp.AuditEntry
 	note := func(action, detail string) {
@@ -217,7 +219,7 @@ func (e *Engine) notes(x *execution, res *sandboxmcp.Result) []*sandboxmcp.Audit
 	return notes
 }
 
-// recordServer writes down that a server begins or ends.
+// recordServer records the start or the stop of a server.
 func (e *Engine) recordServer(ctx context.Context, action string) error {
 	_, err := e.audit.Append(ctx, sandboxmcp.AuditEntry{Action: action, Phase: sandboxmcp.PhaseOutcome, Namespace: e.cfg.Namespace, Actor: e.cfg.Actor, Detail: e.cfg.Version})
 	return err

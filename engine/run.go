@@ -8,30 +8,29 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// The way of a request, from top to bottom. The order is kept for the stages
-// that are still to come:
+// The steps of a request, in their order. Some are not built yet:
 //
 //	validate → session → gate → queue → syntax → vault → network → execute (streams masked) → collect → sign → audit → event → result
 //
-// Every stage undoes itself by a defer. One Request goes down, one Result comes up.
+// Every step undoes itself by a defer. A Request goes in, a Result comes out.
 
-// Execute runs one request and returns when nothing of it lives any more.
+// Execute runs one request. It returns when all its processes have ended; in a session,
+// when its cell is done.
 //
-// When ctx ends while it waits, the error has the code cancelled; when it ends
-// while the program runs, the program and everything that it started is killed
-// within 2 s and the Result has the status cancelled. All errors are
-// *[sandboxmcp.Error].
+// If ctx ends while the request waits, the error has the code cancelled. If ctx ends
+// while the program runs, the program and everything that it started are killed within 2
+// s, and the Result has the status cancelled. All errors are *[sandboxmcp.Error].
 func (e *Engine) Execute(ctx context.Context, c sandboxmcp.Caller, req sandboxmcp.Request) (sandboxmcp.Result, error) {
 	x, err := e.begin(ctx, c, req, false)
 	if err != nil {
 		return sandboxmcp.Result{}, err
 	}
-	defer x.flush(ctx) // after everything else: the caller's own writers may be slow
-	defer e.finish(x)  //nolint:contextcheck // what goes on after the answer ends with the engine
+	defer x.flush(ctx) // runs last: the caller's writers may be slow
+	defer e.finish(x)  //nolint:contextcheck // what goes on after the result ends with the engine
 	return e.run(x)    //nolint:contextcheck // its context is in x
 }
 
-// run takes an accepted request the whole way.
+// run takes an accepted request through all steps.
 func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	defer func() {
 		if err != nil {
@@ -40,16 +39,16 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 		x.res, x.err = res, err
 	}()
 
-	// session: whose sandbox it is; one in use is told before anything waits
+	// session: claim it first, so that a busy session fails before anything waits
 	if err = e.claim(x); err != nil {
 		return res, err
 	}
 	defer e.unclaim(x)
-	// gate: where to it may go; who would go further is told before anything waits
+	// gate: which hosts it may reach; a domain that is not open fails before anything waits
 	if err = e.mayReach(x); err != nil {
 		return res, err
 	}
-	// queue: wait for a place and for the sandbox's tasks; both are released at the end
+	// queue: wait for a place and for the sandbox's kernel tasks; both are released at the end
 	if err = e.enter(x); err != nil {
 		return res, err
 	}
@@ -57,23 +56,22 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 		return res, cancelledError(x.ctx)
 	}
 	defer x.giveBack()
-	if e.ctx.Err() != nil { // admitted in the place of one that Close has just ended, before its own context has heard
+	if e.ctx.Err() != nil { // Close ended another run and so freed this place; x.ctx may not have ended yet
 		return res, cancelledError(e.ctx)
 	}
-	if err = e.store.CheckSpace(); err != nil { // it may have waited for long
+	if err = e.store.CheckSpace(); err != nil { // the disk may have filled while it waited
 		return res, err
 	}
 	x.admitted = e.cfg.Now()
 
-	// intent, runtime and sandbox: the one is written down while the others, which interpreter with which packages, and a
-	// fresh sandbox for a single request, are got. What cannot be recorded is not done: nothing runs in the sandbox before
-	// all are there.
+	// intent, interpreter and sandbox: the audit intent is committed while the interpreter is found and the sandbox is
+	// built. Nothing runs in the sandbox before all three succeed, so no run is missing in the audit log.
 	intent := e.recordIntent(x)
 	interp, sb, openErr := e.place(x)
 	if openErr == nil && x.session == nil {
 		defer e.discard(x.ctx, sb)
 	}
-	// network: its way out, when there is anywhere to go. What is open is looked up at each connection.
+	// network: opened if the run may reach any host; the gate is asked again at each connection
 	if openErr == nil {
 		openErr = e.connect(x, sb)
 		defer e.disconnect(x)
@@ -84,48 +82,48 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	defer func() {
 		if err != nil {
 			e.recordFailure(x, err)
-			e.tellFailed(x, err)
+			e.emitFailed(x, err)
 		}
 	}()
 	if openErr != nil {
 		return res, openErr
 	}
-	// vault: the secrets that the record now says the program gets
-	if err = e.unlock(x); err != nil {
+	// vault: inject the secrets that the intent lists
+	if err = e.inject(x); err != nil {
 		return res, err
 	}
-	// … and no further than the record says now: what is left running of earlier runs is held to it as well
+	// network: apply this run's policy, also to processes that earlier runs left behind
 	if err = e.letOut(x); err != nil {
 		return res, err
 	}
 
-	// execute: until the program ends or is ended, and nothing of it lives; or, in a session, until its cell is done
-	e.tellStarted(x)
+	// execute: until all processes of the program have ended or, in a session, its cell is done
+	e.emitStarted(x)
 	o, err := e.executeIn(x, interp, sb)
 	if err != nil {
 		return res, err
 	}
 	res = x.result(o)
-	e.tellNetwork(x, &res)
+	e.reportNetwork(x, &res)
 
-	// collect: files, now that nothing can change them any more
+	// collect: the files that it made or changed
 	if err = e.collect(x, sb, &res); err != nil {
 		return res, err
 	}
-	// sign: the files and the whole
+	// sign: each file, and the receipt
 	if err = e.sign(x, &res); err != nil {
 		return res, err
 	}
-	// audit: the outcome and what is kept of it, in one transaction; answered means committed
+	// audit: store the result and the outcome in one transaction, committed before the caller gets the result
 	if err = e.recordOutcome(x, o, &res); err != nil {
 		return res, err
 	}
-	// event: told to whoever listens, who is not waited for
-	e.tellEnded(x, &res)
+	// event: publish, without waiting for subscribers
+	e.emitEnded(x, &res)
 	return res, nil
 }
 
-// execute starts the program and waits for its end: its own, or one of ours.
+// execute starts the program and waits until it has ended or was stopped.
 func (e *Engine) execute(x *execution, interp interpreter, sb backend.Sandbox) (*outcome, error) {
 	proc, err := e.plan(x.req, interp, x.environ())
 	if err != nil {
@@ -142,7 +140,7 @@ func (e *Engine) execute(x *execution, interp interpreter, sb backend.Sandbox) (
 			return nil, err
 		}
 	}
-	running, err := sb.Start(x.ctx, proc) // not ctx: time that is up meanwhile is a timeout, not a cancellation
+	running, err := sb.Start(x.ctx, proc) // not ctx: a timeout during the start is a timeout, not a cancellation
 	if err != nil {
 		return nil, startError(x.ctx, err)
 	}
@@ -159,7 +157,7 @@ func (e *Engine) execute(x *execution, interp interpreter, sb backend.Sandbox) (
 	if err != nil {
 		return nil, errors.Join(err, end(context.WithoutCancel(ctx)))
 	}
-	// Whatever it left behind ends here, and with it every holder of its streams.
+	// Kill what it left behind, which may hold its streams open.
 	down, cancel := context.WithTimeout(context.WithoutCancel(ctx), killLimit)
 	defer cancel()
 	if err = end(down); err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/stream"
 )
 
-// validateSession completes what a request says of its session, and finds the
-// language of one that lives.
+// validateSession completes the session fields of a request. In a live session it takes
+// language, backend and limits from the session.
 func (e *Engine) validateSession(ctx context.Context, x *execution) error {
 	r := &x.req
 	if r.SessionID == "" && r.Session == nil {
@@ -46,7 +46,7 @@ func (e *Engine) validateSession(ctx context.Context, x *execution) error {
 	case err == nil:
 		return x.joins(live)
 	case x.anew:
-	case sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionNotFound && (own || !session.IsMade(r.SessionID)): // one that we made and that is gone was ended: nobody is to go on in an empty one
+	case sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionNotFound && (own || !session.IsMade(r.SessionID)): // an id that the engine made and that is gone was terminated: fail rather than start empty
 	default:
 		return err
 	}
@@ -68,8 +68,8 @@ func (e *Engine) validateSession(ctx context.Context, x *execution) error {
 
 const maxSessionTTL = 365 * 24 * time.Hour
 
-// joins makes a request one of a session that lives: what the session is cannot
-// be changed by a run.
+// joins puts a request into a live session. It fails if the request wants another
+// language or other limits than the session has.
 func (x *execution) joins(live *session.Session) error {
 	info := live.Info()
 	r := &x.req
@@ -94,7 +94,7 @@ func (x *execution) joins(live *session.Session) error {
 	return nil
 }
 
-// sessionID is nil for a single run.
+// sessionID returns the id of the session, or nil for a single run.
 func (x *execution) sessionID() *sandboxmcp.SessionID {
 	if x.req.SessionID == "" {
 		return nil
@@ -103,7 +103,8 @@ func (x *execution) sessionID() *sandboxmcp.SessionID {
 	return &id
 }
 
-// claim takes the session of a request for its run.
+// claim reserves the request's session for its run, and makes the session's entry if it
+// is new.
 func (e *Engine) claim(x *execution) error {
 	if x.req.SessionID == "" {
 		return nil
@@ -122,24 +123,23 @@ func (e *Engine) claim(x *execution) error {
 	defer e.mu.Unlock()
 	x.session, x.newborn = s, newborn
 	if !newborn {
-		x.room, _ = s.Room().(*room)
+		x.live, _ = s.Room().(*liveSession)
 	}
 	return nil
 }
 
-// unclaim takes a session back that was to be made and was not.
+// unclaim removes the entry of a new session whose sandbox was not made.
 func (e *Engine) unclaim(x *execution) {
-	if x.newborn && x.room == nil {
+	if x.newborn && x.live == nil {
 		_ = x.session.Furnish(x.ctx, nil, sandboxmcp.Session{})
 		x.share.Release()
 	}
 }
 
-// place is what runs a request and where: a sandbox of its own, or its
-// session's, which is made here when the session is new. A session that keeps
-// its interpreter is not asked which.
+// place returns the interpreter and the sandbox of a request. It makes the sandbox for a
+// single run or a new session. interp is empty for a session that keeps its interpreter.
 func (e *Engine) place(x *execution) (interp interpreter, sb backend.Sandbox, err error) {
-	if x.room == nil || x.room.fresh {
+	if x.live == nil || x.live.fresh {
 		if interp, err = e.interpreter(x.ctx, x.req.Backend, x.req.Language); err != nil {
 			return interp, nil, err
 		}
@@ -153,8 +153,8 @@ func (e *Engine) place(x *execution) (interp interpreter, sb backend.Sandbox, er
 			return interp, nil, err
 		}
 	}
-	x.room.known = artifact.Survey(context.WithoutCancel(x.ctx), x.room.sandbox.Files(), x.room.known, artifact.Bounds{})
-	return interp, x.room.sandbox, nil
+	x.live.known = artifact.Survey(context.WithoutCancel(x.ctx), x.live.sandbox.Files(), x.live.known, artifact.Bounds{})
+	return interp, x.live.sandbox, nil
 }
 
 // furnish makes the sandbox of a new session.
@@ -163,7 +163,7 @@ func (e *Engine) furnish(x *execution, interp interpreter) error {
 	prog := program(sandboxmcp.Request{Language: x.req.Language, Env: map[string]string{"SANDBOX_POLICY": policyText(x.limits, e.openTo(x))}}, interp, nil)
 	prog.Preload, prog.Loaded = e.preload(x.req, interp)
 	var first *backend.Prestart
-	if plan, err := kernel.PlanInterpreter(prog); err == nil && !x.req.Session.Fresh { // else its run will tell
+	if plan, err := kernel.PlanInterpreter(prog); err == nil && !x.req.Session.Fresh { // if it fails, so does the run, with this error
 		first = plan.Prestart
 	}
 	sb, err := e.open(x, interp, first)
@@ -178,13 +178,13 @@ func (e *Engine) furnish(x *execution, interp interpreter) error {
 		return errors.Join(err, sb.Close(context.WithoutCancel(x.ctx)), x.session.Furnish(x.ctx, nil, sandboxmcp.Session{}))
 	}
 	x.share.Take(x.ticket)
-	r := &room{
+	r := &liveSession{
 		share: x.share, sandbox: sb, fresh: x.req.Session.Fresh, program: prog, interp: interp, offline: x.req.Session.Offline, out: [2]*stream.Switch{stream.NewSwitch(), stream.NewSwitch()},
 		ended: func(err error) { e.log.Warn("clear session", "session", x.req.SessionID, "error", err) },
 	}
 	info := x.session.Info()
 	info.Isolation, info.Limits = &iso, x.limits
-	// What cannot be recorded is not there.
+	// A session that cannot be recorded is not created.
 	if err := e.note(x.ctx, "create_session", info, x.who.Actor, string(info.Language)); err != nil {
 		return errors.Join(err, sb.Close(context.WithoutCancel(x.ctx)), x.session.Furnish(x.ctx, nil, sandboxmcp.Session{}))
 	}
@@ -192,25 +192,25 @@ func (e *Engine) furnish(x *execution, interp interpreter) error {
 		return err
 	}
 	e.mu.Lock()
-	x.room = r
+	x.live = r
 	e.mu.Unlock()
 	e.log.Info("session_created", "session_id", info.ID, "tier", iso.Tier, "max_ram_mb", x.limits.MaxRAMMB)
-	e.tellSession(info, "")
+	e.emitSession(info, "")
 	return nil
 }
 
-// executeIn runs a request where it belongs.
+// executeIn runs a request as a program or as a cell of its session's interpreter.
 func (e *Engine) executeIn(x *execution, interp interpreter, sb backend.Sandbox) (*outcome, error) {
-	if x.room == nil {
+	if x.live == nil {
 		return e.execute(x, interp, sb)
 	}
 	e.log.Info("exec_start", "session_id", x.req.SessionID, "request_id", x.req.ID, "code_bytes", len(x.req.Code))
 	var o *outcome
 	var err error
-	if x.room.fresh {
+	if x.live.fresh {
 		o, err = e.execute(x, interp, sb)
 	} else {
-		o, err = e.executeCell(x, x.room)
+		o, err = e.executeCell(x, x.live)
 	}
 	if err != nil {
 		e.log.Warn("exec_failed", "session_id", x.req.SessionID, "request_id", x.req.ID, "error", x.guard.masker.Text(err.Error()))
@@ -220,7 +220,7 @@ func (e *Engine) executeIn(x *execution, interp interpreter, sb backend.Sandbox)
 	return o, nil
 }
 
-// note writes down what was done to a session.
+// note records an action on a session.
 func (e *Engine) note(ctx context.Context, action string, s sandboxmcp.Session, actor, detail string) error {
 	_, err := e.audit.Append(context.WithoutCancel(ctx), sandboxmcp.AuditEntry{
 		Action: action, Phase: sandboxmcp.PhaseOutcome, SessionID: s.ID, Language: s.Language, Namespace: s.Namespace, Actor: actor, Detail: detail,
@@ -228,12 +228,12 @@ func (e *Engine) note(ctx context.Context, action string, s sandboxmcp.Session, 
 	return err
 }
 
-// CreateSession makes a session: a sandbox that lives until nobody has used it
-// for its time. An id that has expired is made anew.
+// CreateSession creates a session: a sandbox that lives until it was not used for its
+// time-to-live. The id of an expired session may be used again.
 func (e *Engine) CreateSession(ctx context.Context, c sandboxmcp.Caller, spec sandboxmcp.SessionSpec) (sandboxmcp.Session, error) {
 	x := &execution{metadata: map[string]any{}, anew: true, who: c, req: sandboxmcp.Request{
 		Language: spec.Language, Limits: spec.Limits, Strict: spec.Strict, Modest: spec.Modest, Backend: spec.Backend,
-		SessionID: spec.ID, Session: &spec, Code: "-", // which validate wants, and nobody runs
+		SessionID: spec.ID, Session: &spec, Code: "-", // validate requires code; it is not run
 	}}
 	if err := e.validate(ctx, x); err != nil {
 		return sandboxmcp.Session{}, err
@@ -262,7 +262,7 @@ func (e *Engine) CreateSession(ctx context.Context, c sandboxmcp.Caller, spec sa
 		return sandboxmcp.Session{}, err
 	}
 	defer x.session.Release()
-	if !x.newborn { // somebody was faster
+	if !x.newborn { // another request created it meanwhile
 		return sandboxmcp.Session{}, sandboxmcp.Errorf(sandboxmcp.CodeSessionBusy, "session %s is being made by another request", sandboxmcp.Quote(string(x.req.SessionID)))
 	}
 	defer e.unclaim(x)
@@ -279,9 +279,9 @@ func (e *Engine) CreateSession(ctx context.Context, c sandboxmcp.Caller, spec sa
 	return info, nil
 }
 
-// TerminateSession ends a session and everything in it, and frees its id. A run
-// of a session that keeps its interpreter is ended; one of a session of single
-// runs makes it busy.
+// TerminateSession ends a session with everything in it, and frees its id. It cancels a
+// run in a session that keeps its interpreter. While a run is going in a session of
+// single runs, it fails with session_busy.
 func (e *Engine) TerminateSession(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp.SessionID) error {
 	c, err := e.caller(c)
 	if err != nil {
@@ -289,15 +289,15 @@ func (e *Engine) TerminateSession(ctx context.Context, c sandboxmcp.Caller, id s
 	}
 	force := false
 	if live, err := e.sessions.Find(ctx, c.Namespace, id); err == nil {
-		r, ok := live.Room().(*room)
+		r, ok := live.Room().(*liveSession)
 		force = ok && !r.fresh
 	}
 	return e.endSession(ctx, c, id, force)
 }
 
-// CloseSession is TerminateSession for who does not mean to end a run: while one
-// is going it fails with session_busy and ends nothing. A run that begins
-// meanwhile finds the session either whole or gone.
+// CloseSession is TerminateSession, but never ends a run: while one is going it fails
+// with session_busy. A run that begins at the same time finds the session either intact
+// or gone.
 func (e *Engine) CloseSession(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp.SessionID) error {
 	c, err := e.caller(c)
 	if err != nil {
@@ -320,11 +320,11 @@ func (e *Engine) endSession(ctx context.Context, c sandboxmcp.Caller, id sandbox
 	err = errors.Join(err, s.Room().Close(context.WithoutCancel(ctx)))
 	e.log.Info("session_destroyed", "session_id", id)
 	err = errors.Join(err, e.note(ctx, "kill_session", info, c.Actor, string(info.Language)))
-	e.tellSession(info, goneTerminated)
+	e.emitSession(info, goneTerminated)
 	return err
 }
 
-// cancelIn ends the run that is going in a session, and waits a while for it.
+// cancelIn cancels the run in a session, and waits up to endLimit for its end.
 func (e *Engine) cancelIn(ctx context.Context, s *session.Session) {
 	e.mu.Lock()
 	var ends []chan struct{}
@@ -353,7 +353,8 @@ func (e *Engine) Sessions(_ context.Context, c sandboxmcp.Caller) ([]sandboxmcp.
 	return e.sessions.List(e.listed(c)), nil
 }
 
-// Inspect tells what a namespace has, and the files of one session of it.
+// Inspect returns the state of a namespace and, if id is not empty, the files and
+// environment of that session.
 func (e *Engine) Inspect(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp.SessionID) (sandboxmcp.State, error) {
 	c, err := e.caller(c)
 	if err != nil {
@@ -384,18 +385,18 @@ func (e *Engine) Inspect(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp
 	st.Files = files
 	if s, err := e.sessions.Find(ctx, ns, id); err == nil {
 		st.Limits = s.Info().Limits
-		if r, ok := s.Room().(*room); ok {
+		if r, ok := s.Room().(*liveSession); ok {
 			st.Env = r.surroundings()
 		}
 	}
 	return st, nil
 }
 
-// expired is called for each session whose time was up.
+// expired is called for each session that has expired.
 func (e *Engine) expired(s sandboxmcp.Session) {
 	e.log.Info("session_expired", "session_id", s.ID)
 	if err := e.note(e.ctx, "session_expired", s, "sweep", string(s.Language)); err != nil {
 		e.log.Error("record an expired session", "error", err)
 	}
-	e.tellSession(s, goneExpired)
+	e.emitSession(s, goneExpired)
 }

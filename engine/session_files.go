@@ -20,8 +20,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 )
 
-// roomOf finds what a live session holds; looking counts as use.
-func (e *Engine) roomOf(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) (*room, error) {
+// liveOf returns what a live session holds. It counts as use of the session.
+func (e *Engine) liveOf(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) (*liveSession, error) {
 	if _, err := sandboxmcp.ParseSessionID(string(id)); err != nil {
 		return nil, err
 	}
@@ -29,29 +29,29 @@ func (e *Engine) roomOf(ctx context.Context, ns sandboxmcp.Namespace, id sandbox
 	if err != nil {
 		return nil, err
 	}
-	r, ok := s.Room().(*room)
+	r, ok := s.Room().(*liveSession)
 	if !ok {
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeSessionBusy, "session %s is being made", sandboxmcp.Quote(string(id)))
 	}
 	return r, nil
 }
 
-// goneError tells what became of a session whose sandbox was closed under what was
-// done in it; nil: something else went wrong.
-func (e *Engine) goneError(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, r *room, err error) error {
+// goneError returns the reason if err says that the session's sandbox was closed during
+// an operation, else nil.
+func (e *Engine) goneError(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.SessionID, r *liveSession, err error) error {
 	if !errors.Is(err, fs.ErrClosed) {
 		return nil
 	}
 	s, err := e.sessions.Find(ctx, ns, id)
-	if err == nil && s.Room() != r { // the id is another session's already
+	if err == nil && s.Room() != r { // a new session has this id
 		err = sandboxmcp.Errorf(sandboxmcp.CodeSessionNotFound, "session %s was closed meanwhile", sandboxmcp.Quote(string(id))).
-			WithHint("there is a new one under its id")
+			WithHint("a new session has its id")
 	}
 	return err
 }
 
-// Upload puts a file into a session's working directory, which is made when the
-// upload names none. It works while a run is going.
+// Upload writes a file into a session's working directory. If the upload names no
+// session, it creates one. It works during a run.
 func (e *Engine) Upload(ctx context.Context, c sandboxmcp.Caller, u sandboxmcp.Upload) (sandboxmcp.SessionID, string, error) {
 	c, err := e.caller(c)
 	if err != nil {
@@ -61,7 +61,7 @@ func (e *Engine) Upload(ctx context.Context, c sandboxmcp.Caller, u sandboxmcp.U
 	if err != nil {
 		return "", "", err
 	}
-	r, err := e.roomFor(ctx, c, &u)
+	r, err := e.liveFor(ctx, c, &u)
 	if err != nil {
 		return "", "", err
 	}
@@ -80,10 +80,10 @@ func (e *Engine) Upload(ctx context.Context, c sandboxmcp.Caller, u sandboxmcp.U
 	return u.SessionID, path.Join(backend.WorkDir, name), nil
 }
 
-// roomFor finds the session of an upload, or makes it.
-func (e *Engine) roomFor(ctx context.Context, c sandboxmcp.Caller, u *sandboxmcp.Upload) (*room, error) {
+// liveFor returns what the session of an upload holds, and creates the session if needed.
+func (e *Engine) liveFor(ctx context.Context, c sandboxmcp.Caller, u *sandboxmcp.Upload) (*liveSession, error) {
 	if u.SessionID != "" {
-		r, err := e.roomOf(ctx, c.Namespace, u.SessionID)
+		r, err := e.liveOf(ctx, c.Namespace, u.SessionID)
 		if u.Session == nil || sandboxmcp.CodeOf(err) != sandboxmcp.CodeSessionNotFound {
 			return r, err
 		}
@@ -98,14 +98,14 @@ func (e *Engine) roomFor(ctx context.Context, c sandboxmcp.Caller, u *sandboxmcp
 		return nil, err
 	}
 	u.SessionID = s.ID
-	return e.roomOf(ctx, c.Namespace, u.SessionID)
+	return e.liveOf(ctx, c.Namespace, u.SessionID)
 }
 
 func putError(name string, err error) error {
 	quoted := sandboxmcp.Quote(name)
 	switch {
 	case errors.Is(err, fs.ErrExist) && !errors.Is(err, syscall.ENOTEMPTY):
-		return sandboxmcp.Errorf(sandboxmcp.CodeFileExists, "%s is there already", quoted).WithHint("overwrite replaces it; or use another name")
+		return sandboxmcp.Errorf(sandboxmcp.CodeFileExists, "%s is there already", quoted).WithHint("set overwrite to replace it, or use another name")
 	case errors.Is(err, syscall.ENOSPC):
 		return sandboxmcp.Errorf(sandboxmcp.CodeFileTooLarge, "%s does not fit: the working directory's quota is used up", quoted).WithHint("remove files, or make the session with more max_ram_mb")
 	case errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.EXDEV), errors.Is(err, syscall.ENOTEMPTY), errors.Is(err, fs.ErrInvalid):
@@ -120,7 +120,7 @@ func putError(name string, err error) error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "%s could not be written", quoted).WithCause(err)
 }
 
-// workName is a path below /mnt/data, absolute or relative to it, as a name for
+// workName turns a path below /mnt/data, absolute or relative to it, into a name for
 // backend.Files.
 func workName(p string) (string, error) {
 	bad := sandboxmcp.Errorf(sandboxmcp.CodeInvalidPath, "%s is no path of a file below %s", sandboxmcp.Quote(p), backend.WorkDir)
@@ -140,10 +140,10 @@ func workName(p string) (string, error) {
 	return p, nil
 }
 
-// errLarge tells that a file is larger than it may be.
+// errLarge reports a file above the size limit.
 var errLarge = errors.New("too large")
 
-// readFile reads a regular file whole, until ctx ends.
+// readFile reads a regular file of at most limit bytes.
 func readFile(ctx context.Context, files backend.FileReader, name string, limit int64) (sandboxmcp.SessionFile, []byte, error) {
 	f, err := files.Open(ctx, name)
 	if err != nil {
@@ -170,8 +170,8 @@ func readFile(ctx context.Context, files backend.FileReader, name string, limit 
 	return out, data, nil
 }
 
-// ReadFile reads a file of a session, at most limit bytes; one that is larger is
-// artifact_too_large. It works while a run is going.
+// ReadFile reads a file of a session. It fails with artifact_too_large if the file has
+// more than limit bytes. It works during a run.
 func (e *Engine) ReadFile(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp.SessionID, p string, limit int64) (sandboxmcp.SessionFile, []byte, error) {
 	c, err := e.caller(c)
 	if err != nil {
@@ -184,7 +184,7 @@ func (e *Engine) ReadFile(ctx context.Context, c sandboxmcp.Caller, id sandboxmc
 	if err != nil {
 		return sandboxmcp.SessionFile{}, nil, err
 	}
-	r, err := e.roomOf(ctx, c.Namespace, id)
+	r, err := e.liveOf(ctx, c.Namespace, id)
 	if err != nil {
 		return sandboxmcp.SessionFile{}, nil, err
 	}
@@ -207,7 +207,7 @@ func (e *Engine) ReadFile(ctx context.Context, c sandboxmcp.Caller, id sandboxmc
 		return f, nil, cancelledError(ctx)
 	case errors.Is(err, errLarge):
 		return f, nil, sandboxmcp.Errorf(sandboxmcp.CodeArtifactTooLarge, "%s has %d bytes; %d are allowed", sandboxmcp.Quote(p), f.SizeBytes, limit).With("size_bytes", f.SizeBytes).With("limit_bytes", limit)
-	default: // links and whatever else is no regular file are not there
+	default: // links and other irregular files count as missing
 		return f, nil, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "%s is not there", sandboxmcp.Quote(p)).WithCause(maskCause(masks, err))
 	}
 }
@@ -222,7 +222,7 @@ func (e *Engine) RemoveFile(ctx context.Context, c sandboxmcp.Caller, id sandbox
 	if err != nil {
 		return err
 	}
-	r, err := e.roomOf(ctx, c.Namespace, id)
+	r, err := e.liveOf(ctx, c.Namespace, id)
 	if err != nil {
 		return err
 	}
@@ -242,11 +242,11 @@ func (e *Engine) RemoveFile(ctx context.Context, c sandboxmcp.Caller, id sandbox
 	return nil
 }
 
-// Bounds of what is bridged.
+// Bounds of bridged values.
 const (
 	maxBridgeKey   = 128
 	maxBridgeKeys  = 100
-	maxBridgeBytes = 4 << 20 // of one bridging, and of what a namespace keeps
+	maxBridgeBytes = 4 << 20 // of one call, and of the values stored for a namespace
 )
 
 func checkBridgeKey(k string) error {
@@ -260,8 +260,8 @@ func checkBridgeKey(k string) error {
 	return nil
 }
 
-// Bridge hands values from the caller or from one session to another, or keeps
-// them for the sessions that the namespace makes later.
+// Bridge hands values, from the caller or from one session, to another session. Without a
+// target it keeps them for sessions that the namespace creates later.
 func (e *Engine) Bridge(ctx context.Context, c sandboxmcp.Caller, b sandboxmcp.Bridge) (sandboxmcp.Bridged, error) {
 	out := sandboxmcp.Bridged{Data: map[string]json.RawMessage{}, Keys: []string{}}
 	c, err := e.caller(c)
@@ -279,9 +279,9 @@ func (e *Engine) Bridge(ctx context.Context, c sandboxmcp.Caller, b sandboxmcp.B
 			return out, err
 		}
 	}
-	var to *room
+	var to *liveSession
 	if b.To != "" {
-		if to, err = e.roomOf(ctx, c.Namespace, b.To); err != nil {
+		if to, err = e.liveOf(ctx, c.Namespace, b.To); err != nil {
 			return out, err
 		}
 	}
@@ -320,10 +320,11 @@ func (e *Engine) Bridge(ctx context.Context, c sandboxmcp.Caller, b sandboxmcp.B
 	return out, err
 }
 
-// bridgeOut is what a session has put out, with no secret in it: keys are names of
-// files, which the program chose.
+// bridgeOut returns the values that a session has published, with secrets masked. It
+// leaves out a value whose key contains a secret: keys are file names that the program
+// chose.
 func (e *Engine) bridgeOut(ctx context.Context, c sandboxmcp.Caller, b sandboxmcp.Bridge) (map[string]json.RawMessage, error) {
-	r, err := e.roomOf(ctx, c.Namespace, b.From)
+	r, err := e.liveOf(ctx, c.Namespace, b.From)
 	if err != nil {
 		return nil, err
 	}
@@ -339,8 +340,8 @@ func (e *Engine) bridgeOut(ctx context.Context, c sandboxmcp.Caller, b sandboxmc
 	return data, nil
 }
 
-// takeBridge reads the values that a session has put out.
-func (e *Engine) takeBridge(ctx context.Context, c sandboxmcp.Caller, b sandboxmcp.Bridge, r *room) (map[string]json.RawMessage, error) {
+// takeBridge reads the values that a session has published.
+func (e *Engine) takeBridge(ctx context.Context, c sandboxmcp.Caller, b sandboxmcp.Bridge, r *liveSession) (map[string]json.RawMessage, error) {
 	files, keys := r.sandbox.Files(), b.Keys
 	if len(keys) == 0 {
 		entries, _, err := files.List(ctx, ".bridge", maxBridgeKeys)
@@ -351,7 +352,7 @@ func (e *Engine) takeBridge(ctx context.Context, c sandboxmcp.Caller, b sandboxm
 			return nil, gone
 		}
 		if err != nil {
-			return map[string]json.RawMessage{}, nil //nolint:nilerr // it has put nothing out
+			return map[string]json.RawMessage{}, nil //nolint:nilerr // no directory: nothing was published
 		}
 		for _, f := range entries {
 			if k, ok := strings.CutSuffix(f.Name, ".json"); ok && checkBridgeKey(k) == nil {
@@ -371,11 +372,11 @@ func (e *Engine) takeBridge(ctx context.Context, c sandboxmcp.Caller, b sandboxm
 			if gone := e.goneError(ctx, c.Namespace, b.From, r, err); gone != nil {
 				return nil, gone
 			}
-			return nil, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "session %s has put no value %s out", sandboxmcp.Quote(string(b.From)), sandboxmcp.Quote(k)).
+			return nil, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "session %s has published no value %s", sandboxmcp.Quote(string(b.From)), sandboxmcp.Quote(k)).
 				WithHint("in the session: sandbox.bridge[" + sandboxmcp.Quote(k) + "] = value")
 		}
 		data[k] = text
-		if sum += len(text); sum > maxBridgeBytes { // all of it is in memory
+		if sum += len(text); sum > maxBridgeBytes { // bounds the memory that they take here
 			return nil, sandboxmcp.Errorf(sandboxmcp.CodeFileTooLarge, "the values have more than %d bytes, which is what is allowed", int64(maxBridgeBytes)).WithHint("put large data into a file")
 		}
 	}
@@ -396,7 +397,7 @@ func provideBridge(ctx context.Context, sb backend.Sandbox, data map[string]json
 	return nil
 }
 
-// keepBridge keeps values for the sessions that a namespace makes later.
+// keepBridge keeps values for sessions that a namespace creates later.
 func (e *Engine) keepBridge(ns sandboxmcp.Namespace, data map[string]json.RawMessage) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -421,7 +422,7 @@ func (e *Engine) keepBridge(ns sandboxmcp.Namespace, data map[string]json.RawMes
 	return nil
 }
 
-// bridgeKept gives a new session what its namespace keeps.
+// bridgeKept gives a new session the values kept for its namespace.
 func (e *Engine) bridgeKept(ctx context.Context, ns sandboxmcp.Namespace, sb backend.Sandbox) error {
 	e.mu.Lock()
 	data := map[string]json.RawMessage{}
@@ -433,8 +434,8 @@ func (e *Engine) bridgeKept(ctx context.Context, ns sandboxmcp.Namespace, sb bac
 	return provideBridge(ctx, sb, data)
 }
 
-// policyText is what a session's code can ask of what it may do, as it was when
-// the session was made.
+// policyText returns SANDBOX_POLICY: JSON in which a session's code can read its limits,
+// writable directories and open domains.
 func policyText(l sandboxmcp.Limits, open []string) string {
 	text, err := json.Marshal(map[string]any{
 		"network": map[string]any{"allowed": open}, "writable": []string{backend.WorkDir, backend.TempDir}, "limits": l,

@@ -18,25 +18,25 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 )
 
-// Bounds of what is looked at for a list. A file of many bytes may take none of
-// its sandbox's memory, but it takes our time.
+// Bounds of listing files. A sparse file may have many bytes and take little memory of
+// its sandbox, but hashing it takes the server's time.
 const (
 	maxListed   = 5000      // entries of a working directory
-	hashedBytes = 64 << 20  // of a file that is hashed
-	hashedInAll = 256 << 20 // of all of them, the smallest first
-	sniffed     = 4 << 10   // of a file, to tell its type
+	hashedBytes = 64 << 20  // largest file that is hashed
+	hashedInAll = 256 << 20 // of all files together, the smallest first
+	sniffed     = 4 << 10   // of a file, to detect its type
 )
 
-// SessionFiles lists the regular files directly in a session's working
-// directory, hidden ones left out, by name. A file that is too large to look into
-// has no SHA256. It works while a run is going.
+// SessionFiles lists the regular files directly in a session's working directory by name,
+// without hidden ones. A file that is too large to hash has no SHA256. It works during a
+// run.
 func (e *Engine) SessionFiles(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp.SessionID) ([]sandboxmcp.SessionFile, error) {
 	c, err := e.caller(c)
 	if err != nil {
 		return nil, err
 	}
 	ns := c.Namespace
-	r, err := e.roomOf(ctx, ns, id)
+	r, err := e.liveOf(ctx, ns, id)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func lookInto(ctx context.Context, files backend.FileReader, f *sandboxmcp.Sessi
 		more, err = io.Copy(h, src)
 		read += more
 	}
-	if err != nil || read > st.Size { // it grew meanwhile
+	if err != nil || read > st.Size { // it grew while it was read
 		return read, true
 	}
 	f.SizeBytes, f.SHA256, f.MIMEType = read, hex.EncodeToString(h.Sum(nil)), artifact.MIMEType(f.Filename, head.Bytes())

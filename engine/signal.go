@@ -2,8 +2,8 @@ package engine
 
 import "strconv"
 
-// Signals of Linux, which is what runs inside a sandbox on every backend,
-// whatever the engine itself runs on.
+// Signal numbers of Linux: sandboxes run Linux on every backend, also if the engine
+// runs on another system.
 const (
 	sigKill = 9
 	sigURG  = 23

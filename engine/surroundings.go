@@ -6,8 +6,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 )
 
-// surroundings is what every program finds in its environment. Nothing in it is
-// a secret.
+// surroundings returns the environment of every program. It has no secrets.
 func surroundings() map[string]any {
 	env := map[string]any{}
 	for k, v := range kernel.Surroundings() {
@@ -16,9 +15,9 @@ func surroundings() map[string]any {
 	return env
 }
 
-// surroundings is what the programs of a session find in their environment.
-// Nothing in it is a secret: what a run brings with it, nobody else is shown.
-func (r *room) surroundings() map[string]any {
+// surroundings returns the environment of the session's interpreter. It has no secrets
+// and no variables of single runs.
+func (r *liveSession) surroundings() map[string]any {
 	plan, err := kernel.PlanInterpreter(r.program)
 	if err != nil {
 		return surroundings()

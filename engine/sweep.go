@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	sweepFirst = 5 * time.Second  // after the engine was opened: a single command is gone by then
-	sweepEvery = 10 * time.Minute // of a server
-	sweepDue   = time.Hour        // after which a command that ends sweeps, if no server has
+	sweepFirst = 5 * time.Second  // after the start: most single commands have ended by then
+	sweepEvery = 10 * time.Minute // interval of a server
+	sweepDue   = time.Hour        // a command that ends sweeps if the last sweep is older
 )
 
-// sweepLoop sweeps from time to time while the engine is open.
+// sweepLoop sweeps regularly while the engine is open.
 func (e *Engine) sweepLoop() {
 	t := time.NewTimer(sweepFirst)
 	defer t.Stop()
@@ -35,8 +35,8 @@ func (e *Engine) sweepLoop() {
 	}
 }
 
-// sweepIfDue sweeps unless a process has within sweepDue. It does not sweep a database in
-// memory, which ends with its content.
+// sweepIfDue sweeps if the last sweep by any process is older than sweepDue. It does not
+// sweep a database in memory, which ends with the engine.
 func (e *Engine) sweepIfDue() {
 	if e.cfg.SQLitePath == store.MemoryPath || e.swept(sweepDue) {
 		return
@@ -57,10 +57,11 @@ func (e *Engine) swept(within time.Duration) bool {
 // sweepLease is held by the one process that sweeps a state directory.
 const sweepLease = "sweep.lock"
 
-// sweep sweeps once, after sweeps of other processes. If one of these ended within that
-// time, it does nothing. The next sweep makes up for one that fails half way.
+// sweep removes expired secrets, sessions, results and audit entries. Processes sweep one
+// at a time; if another one has swept within that time, it does nothing. The next sweep
+// makes up for one that fails.
 func (e *Engine) sweep(ctx context.Context, within time.Duration) {
-	if e.cfg.SQLitePath != store.MemoryPath { // no other process has that
+	if e.cfg.SQLitePath != store.MemoryPath { // a database in memory is not shared
 		lease, err := e.store.Lease(ctx, sweepLease)
 		if err != nil {
 			if ctx.Err() == nil {
@@ -105,8 +106,8 @@ func (e *Engine) sweep(ctx context.Context, within time.Duration) {
 	}
 }
 
-// noteDropped is the audit's word on a request that is no longer kept. Names of
-// files do not stand in the audit: they are the program's.
+// noteDropped returns the audit entry for a request whose files were dropped. It has no
+// file names, because the program chose them.
 func (e *Engine) noteDropped(d artifact.Dropped) store.Op {
 	return e.audit.Op(&sandboxmcp.AuditEntry{
 		Action: "artifact_dropped", Phase: sandboxmcp.PhaseOutcome, RequestID: d.RequestID, Namespace: d.Namespace, Actor: "sweep",

@@ -12,7 +12,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/vault"
 )
 
-// openVault makes the vault; it opens nothing of it.
+// openVault makes the vault. Secrets stay sealed until they are used.
 func (e *Engine) openVault() (err error) {
 	cfg := e.cfg
 	e.vault, err = vault.Open(vault.Config{
@@ -22,7 +22,8 @@ func (e *Engine) openVault() (err error) {
 	return err
 }
 
-// checkSecret refuses what no program could be given, and what no mask could hide.
+// checkSecret refuses a key that cannot be a variable, and a value that is a part of the
+// mask.
 func checkSecret(key, value string) error {
 	if err := kernel.CheckEnv(map[string]string{key: ""}); err != nil {
 		return err
@@ -33,7 +34,7 @@ func checkSecret(key, value string) error {
 	return nil
 }
 
-// namespacesOf are the namespaces that the settings name.
+// namespacesOf returns the namespaces that the settings name.
 func namespacesOf(c *config.Config) []sandboxmcp.Namespace {
 	var all []sandboxmcp.Namespace
 	for _, k := range c.APIKeys {
@@ -42,16 +43,15 @@ func namespacesOf(c *config.Config) []sandboxmcp.Namespace {
 	return all
 }
 
-// VaultAdd puts a secret into a namespace, in place of one of the same key. Every
-// run of the namespace that begins afterwards, in any process that shares a sealed
-// vault, has it as an environment variable, and masked in all that it shows. With a
-// ttl of more than 0 it goes by itself. A key or value that cannot be a secret is
-// invalid_argument.
+// VaultAdd adds a secret to a namespace, or replaces the one with that key. Every later
+// run of the namespace, in any process that shares a sealed vault, sees it as an
+// environment variable; it is masked in output. With a ttl above 0 it is removed after
+// that time. It fails with invalid_argument for a key or value that cannot be a secret.
 func (e *Engine) VaultAdd(ctx context.Context, ns sandboxmcp.Namespace, key string, value sandboxmcp.Secret, ttl time.Duration) error {
 	return e.AddSecret(ctx, sandboxmcp.Caller{Namespace: ns}, sandboxmcp.SecretSpec{Key: key, Value: value, TTL: ttl})
 }
 
-// AddSecret puts a secret into the caller's namespace; see VaultAdd.
+// AddSecret adds a secret to the caller's namespace; see VaultAdd.
 func (e *Engine) AddSecret(ctx context.Context, c sandboxmcp.Caller, s sandboxmcp.SecretSpec) error {
 	c, err := e.caller(c)
 	if err != nil {
@@ -60,12 +60,12 @@ func (e *Engine) AddSecret(ctx context.Context, c sandboxmcp.Caller, s sandboxmc
 	if err := e.vault.Add(ctx, c, s); err != nil {
 		return err
 	}
-	e.tellSecrets(c.Namespace, "add", []string{s.Key}, map[string]any{})
+	e.emitSecrets(c.Namespace, "add", []string{s.Key}, map[string]any{})
 	return nil
 }
 
-// DeleteSecret takes a secret out of a namespace. One that is not there is
-// not_found. A session that has had it goes on masking it.
+// DeleteSecret deletes a secret of the namespace. It fails with not_found if there is
+// none. Sessions whose programs have had it go on masking it.
 func (e *Engine) DeleteSecret(ctx context.Context, c sandboxmcp.Caller, key string) error {
 	c, err := e.caller(c)
 	if err != nil {
@@ -74,11 +74,11 @@ func (e *Engine) DeleteSecret(ctx context.Context, c sandboxmcp.Caller, key stri
 	if err := e.vault.Delete(ctx, c, key); err != nil {
 		return err
 	}
-	e.tellSecrets(c.Namespace, "delete", []string{key}, map[string]any{})
+	e.emitSecrets(c.Namespace, "delete", []string{key}, map[string]any{})
 	return nil
 }
 
-// Secrets lists the secrets of the namespace, never a value.
+// Secrets lists the secrets of the namespace without their values.
 func (e *Engine) Secrets(ctx context.Context, c sandboxmcp.Caller) (sandboxmcp.VaultList, error) {
 	c, err := e.caller(c)
 	if err != nil {
@@ -88,8 +88,8 @@ func (e *Engine) Secrets(ctx context.Context, c sandboxmcp.Caller) (sandboxmcp.V
 	return sandboxmcp.VaultList{Kind: e.vault.Kind(), Secrets: list}, err
 }
 
-// RotateVault makes a new key for the sealed vault, and seals every secret of the
-// state directory for it. It tells how many those are.
+// RotateVault makes a new key for the sealed vault and seals every secret of the state
+// directory with it. It returns how many secrets there are.
 func (e *Engine) RotateVault(ctx context.Context, c sandboxmcp.Caller) (int, error) {
 	c, err := e.caller(c)
 	if err != nil {
@@ -98,7 +98,8 @@ func (e *Engine) RotateVault(ctx context.Context, c sandboxmcp.Caller) (int, err
 	return e.vault.Rotate(ctx, c)
 }
 
-// inspectVault tells the keys of a namespace, and which variables they become.
+// inspectVault adds to st the keys of a namespace's secrets and the variables that they
+// become.
 func (e *Engine) inspectVault(ctx context.Context, st *sandboxmcp.State) error {
 	list, err := e.vault.List(ctx, st.Namespace)
 	if err != nil {

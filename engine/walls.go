@@ -9,28 +9,28 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// sight is what looking at the walls came to.
-type sight struct {
+// observation is the result of observing a sandbox's walls.
+type observation struct {
 	iso sandboxmcp.Isolation
 	err error
 }
 
-// look reads the walls while the program runs.
-func look(ctx context.Context, sb backend.Sandbox) <-chan sight {
-	c := make(chan sight, 1)
+// look observes the walls while the program runs.
+func look(ctx context.Context, sb backend.Sandbox) <-chan observation {
+	c := make(chan observation, 1)
 	ctx = context.WithoutCancel(ctx)
 	go func() {
 		iso, err := sb.Isolation(ctx)
-		c <- sight{iso, err}
+		c <- observation{iso, err}
 	}()
 	return c
 }
 
-// get returns the walls. A sandbox that was gone before it could be looked at
-// is reported as one of which nothing is known.
-func (s sight) get(minimum sandboxmcp.Tier) (*sandboxmcp.Isolation, error) {
+// get returns the observed walls, or an error if they are weaker than minimum. If the
+// sandbox ended before they could be observed, it reports tier L0 and no walls.
+func (s observation) get(minimum sandboxmcp.Tier) (*sandboxmcp.Isolation, error) {
 	if s.err == nil && !s.iso.Tier.AtLeast(minimum) {
-		return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the sandbox was seen to have isolation %s, and %s is demanded", s.iso.Tier, minimum)
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the sandbox was observed to have isolation %s, but %s is required", s.iso.Tier, minimum)
 	}
 	if s.err == nil {
 		return &s.iso, nil
@@ -44,29 +44,29 @@ func (s sight) get(minimum sandboxmcp.Tier) (*sandboxmcp.Isolation, error) {
 	return &iso, nil
 }
 
-// How old what was read of a session's walls may be when a run reports it. They
-// are read anew after a run that has answered, so that runs close to each other
-// do not wait for it; and beside one that comes late.
+// Ages of a session's observed walls. After a run they are observed again if they are
+// older than wallsRest, so that quick successive runs do not wait for that. A run
+// reports them only if they are younger than wallsHold, and else observes them again.
 const (
 	wallsRest = time.Second
 	wallsHold = 10 * time.Second
 )
 
-// watched are the walls of a sandbox that lives on, as they were last read.
+// watched holds the walls of a session's sandbox as they were last observed.
 type watched struct {
-	mu     sync.Mutex // held while they are read
-	sight  sight
-	at     time.Time // zero: never
-	closed bool
+	mu          sync.Mutex // held while they are observed
+	observation observation
+	at          time.Time // zero: never
+	closed      bool
 }
 
-// look tells how the walls stand, or begins to read it.
-func (w *watched) look(ctx context.Context, sb backend.Sandbox) <-chan sight {
-	c := make(chan sight, 1)
-	if w.mu.TryLock() { // else they are being read
+// look returns the last observation if it is recent, or begins a new one.
+func (w *watched) look(ctx context.Context, sb backend.Sandbox) <-chan observation {
+	c := make(chan observation, 1)
+	if w.mu.TryLock() { // else another goroutine observes them
 		known := !w.at.IsZero() && time.Since(w.at) < wallsHold
 		if known {
-			c <- w.sight
+			c <- w.observation
 		}
 		w.mu.Unlock()
 		if known {
@@ -77,37 +77,36 @@ func (w *watched) look(ctx context.Context, sb backend.Sandbox) <-chan sight {
 	return c
 }
 
-// read reads the walls, unless that was done within rest. What could not be read
-// is not kept.
-func (w *watched) read(ctx context.Context, sb backend.Sandbox, rest time.Duration) sight {
+// read observes the walls, unless that was done within rest. It does not keep a failure.
+func (w *watched) read(ctx context.Context, sb backend.Sandbox, rest time.Duration) observation {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed || !w.at.IsZero() && time.Since(w.at) < rest {
-		return w.sight
+		return w.observation
 	}
 	iso, err := sb.Isolation(ctx)
-	w.sight, w.at = sight{iso, err}, time.Now()
+	w.observation, w.at = observation{iso, err}, time.Now()
 	if err != nil {
 		w.at = time.Time{}
 	}
-	return w.sight
+	return w.observation
 }
 
-// stale has them read anew: something about them was changed.
+// stale drops the last observation, because the sandbox was changed.
 func (w *watched) stale() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.at = time.Time{}
 }
 
-// due tells that nobody has read them for so long.
+// due reports whether the last observation is at least rest old.
 func (w *watched) due(rest time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return !w.closed && time.Since(w.at) >= rest
 }
 
-// close waits for who is reading, and lets nobody begin.
+// close waits for an observation that is going on, and prevents new ones.
 func (w *watched) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

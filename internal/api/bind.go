@@ -16,13 +16,12 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// The input of a route is a struct whose fields say where they stand in a
-// request: `path:"name"` in the path, `query:"name"` in the query, and
-// `body:"json"` as the whole body. The client fills a request in by the same tags
-// by which the server reads it. Field types are strings, booleans, integers,
-// [time.Time] and [time.Duration], and in the query pointers, in JSON.
+// The input of a route is a struct whose tags say where a field is sent: `path:"name"` in
+// the path, `query:"name"` in the query, and `body:"json"` as the whole body. Client and
+// server use the same tags. Fields are strings, booleans, integers, [time.Time] or
+// [time.Duration]. In the query they may also be pointers, which are sent as JSON.
 
-// encodeInput returns the path, query and body of a call.
+// encodeInput returns the path, query and body of a request.
 func encodeInput(pattern string, in any) (path string, query url.Values, body []byte, err error) {
 	path, query = pattern, url.Values{}
 	v := reflect.ValueOf(in)
@@ -57,7 +56,7 @@ func encodeInput(pattern string, in any) (path string, query url.Values, body []
 	return path, query, body, nil
 }
 
-// encode returns a field in JSON. A value that JSON does not have, such as NaN, is
+// encode encodes a field as JSON. A value that JSON cannot express, such as NaN, is
 // invalid_argument.
 func encode(pattern string, v reflect.Value) ([]byte, error) {
 	data, err := json.Marshal(v.Interface())
@@ -67,8 +66,8 @@ func encode(pattern string, v reflect.Value) ([]byte, error) {
 	return data, nil
 }
 
-// escape makes a text one segment of a path. The dots of "." and ".." are escaped
-// because a path is cleaned of them.
+// escape makes a text one segment of a path. It also escapes the dots of "." and "..",
+// because servers remove such segments from a path.
 func escape(part string) string {
 	if part == "." || part == ".." {
 		return strings.ReplaceAll(part, ".", "%2E")
@@ -76,7 +75,7 @@ func escape(part string) string {
 	return url.PathEscape(part)
 }
 
-// checkID refuses an id whose form no request or session can have.
+// checkID refuses an id that no request or session can have.
 func checkID(v reflect.Value) (err error) {
 	switch id := v.Interface().(type) {
 	case sandboxmcp.RequestID:
@@ -97,7 +96,7 @@ func text(v reflect.Value) string {
 	return fmt.Sprint(v.Interface())
 }
 
-// decodeInput reads a request into in, a pointer to a struct. The error is
+// decodeInput reads a request into in, a pointer to a struct. Its error is
 // invalid_argument.
 func decodeInput(w http.ResponseWriter, r *http.Request, limit int64, in any) error {
 	v := reflect.ValueOf(in).Elem()
@@ -167,8 +166,9 @@ func parse(v reflect.Value, name, s string) error {
 	return nil
 }
 
-// decodeBody reads a body of at most limit bytes to its end: the server notices
-// only then that the caller hangs up. Of a secret body the error repeats nothing.
+// decodeBody reads a body of at most limit bytes. It reads to the end, because net/http
+// notices only then that the caller has closed the connection. The error for a secret
+// body has nothing of its content.
 func decodeBody(w http.ResponseWriter, r *http.Request, limit int64, how string, into any) error {
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	if err == nil {
@@ -178,12 +178,12 @@ func decodeBody(w http.ResponseWriter, r *http.Request, limit int64, how string,
 	case err == nil:
 		return nil
 	case how == "secret":
-		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the body is not a request of %s", r.URL.Path)
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the body is not valid for %s", r.URL.Path)
 	}
-	return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the body is not a request of %s: %v", r.URL.Path, err)
+	return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the body is not valid for %s: %v", r.URL.Path, err)
 }
 
-// decodeStrict decodes JSON with known fields and nothing after it.
+// decodeStrict decodes JSON. It refuses unknown fields and anything after the value.
 func decodeStrict(data []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
@@ -191,7 +191,7 @@ func decodeStrict(data []byte, into any) error {
 		return err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("text follows its end")
+		return errors.New("there is text after the JSON value")
 	}
 	return nil
 }

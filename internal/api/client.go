@@ -17,9 +17,9 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// Client talks to one living server. Its methods may be called concurrently.
-// Those that only ask take at most five seconds, those that build a sandbox or
-// move a file at most a minute, and [Client.Execute] as long as its context.
+// Client calls one running server. Its methods may be called concurrently. Methods that
+// only read take at most five seconds, those that build a sandbox or transfer a file at
+// most a minute. [Client.Execute] is bounded by its context only.
 type Client struct {
 	stateDir string
 	name     string
@@ -60,30 +60,30 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	return conn, nil
 }
 
-// Unreached reports whether a call failed before the server could know of it.
+// Unreached reports whether a call failed before the server received any of it, so that a
+// retry is safe.
 func Unreached(err error) bool {
 	var dial *net.OpError
 	return errors.As(err, &dial) && dial.Op == "dial"
 }
 
-// Peer tells which server this is, as it said when it was found.
+// Peer returns how the server identified itself when it was found.
 func (c *Client) Peer() Hello { return c.hello }
 
-// Hello asks the server who it is.
+// Hello asks the server to identify itself.
 func (c *Client) Hello(ctx context.Context) (Hello, error) {
 	var h Hello
 	err := c.call(ctx, question{method: http.MethodGet, path: "/v1/hello", limit: maxResponse, time: callTimeout}, &h)
 	return h, err
 }
 
-// question is one HTTP call: what is asked, how long its answer may be and how
-// long it may take.
+// question is one HTTP request, with bounds on the size of its response and on its time.
 type question struct {
 	method, path string
 	query        url.Values
 	body         []byte    // nil: none, or stream
-	stream       io.Reader // a body that is not held in memory
-	size         int64     // of stream; -1: not known
+	stream       io.Reader // a body that is sent as it is read
+	size         int64     // of stream; -1: unknown
 	limit        int64
 	time         time.Duration
 }
@@ -114,15 +114,15 @@ func (c *Client) call(ctx context.Context, q question, out any) error {
 	return nil
 }
 
-// decodeExact decodes JSON. A number without a type of its own keeps its digits.
+// decodeExact decodes JSON. It keeps all digits of a number that has no type of its own.
 func decodeExact(data []byte, out any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
 	return d.Decode(out)
 }
 
-// ask sends a question. What comes back is an answer whose body is the caller's
-// to read and to close; a failure that the server answered is an error.
+// ask sends a request. The caller must close the body of the response. An error response
+// is returned as an error.
 func (c *Client) ask(ctx context.Context, q question) (*http.Response, error) {
 	var body io.Reader = http.NoBody
 	switch {
@@ -144,7 +144,7 @@ func (c *Client) ask(ctx context.Context, q question) (*http.Response, error) {
 		if req.ContentLength = q.size; q.size == 0 {
 			req.Body = http.NoBody
 		}
-		req.Header.Set("Expect", "100-continue") // so that a refusal comes before all of it is sent
+		req.Header.Set("Expect", "100-continue") // the server can refuse it before the body is sent
 	}
 	res, err := c.http.Do(req)
 	if err != nil && ctx.Err() != nil {
@@ -175,7 +175,7 @@ func whole(r io.Reader, path string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// failure makes an error of the body of an answer again.
+// failure decodes the body of an error response.
 func failure(path string, status int, data []byte) error {
 	fields := map[string]any{}
 	if err := decodeExact(data, &fields); err != nil {
@@ -184,8 +184,8 @@ func failure(path string, status int, data []byte) error {
 	return coded(path, fields)
 }
 
-// coded makes an error of an error body again. A code that this version does
-// not know is no code of ours.
+// coded turns an error body into an *Error. A code that this version does not know
+// becomes a plain error.
 func coded(path string, fields map[string]any) error {
 	code, _ := fields["error"].(string)
 	e := &sandboxmcp.Error{Code: sandboxmcp.Code(code)}

@@ -5,8 +5,8 @@ import (
 	"os"
 )
 
-// openRunDir opens the directory of the sockets, and makes it when asked to. It
-// refuses one that somebody else could write to.
+// openRunDir opens the directory of the sockets, and creates it if create is set. It
+// refuses a directory that other users can write to.
 func openRunDir(stateDir string, create bool) (*os.Root, *os.File, error) {
 	if create {
 		if err := os.MkdirAll(stateDir, 0o700); err != nil {
@@ -40,11 +40,11 @@ func openRunDir(stateDir string, create bool) (*os.Root, *os.File, error) {
 	return root, dir, nil
 }
 
-// mayAsk reports whether a server lets a user in: its own, and root.
+// mayAsk reports whether a server serves a user: its own user and root.
 func mayAsk(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
 
-// trusted reports whether a user may be on the other side: oneself, and root.
-// Root talks to any user's server: it could do so in other ways as well.
+// trusted reports whether to talk to a process of a user: this user and root. Root talks
+// to any user's server, because root can control that server anyway.
 func trusted(uid uint32) bool {
 	self := os.Geteuid()
 	return uid == 0 || self == 0 || int(uid) == self

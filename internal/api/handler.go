@@ -20,7 +20,7 @@ type handler struct {
 	logger    *slog.Logger
 	maxUpload int64
 	followers atomic.Int32
-	ending    context.Context //nolint:containedctx // ends when followers have to go
+	ending    context.Context //nolint:containedctx // ends when event followers must be disconnected
 }
 
 // mount returns the handler of all routes.
@@ -35,18 +35,18 @@ func (h *handler) mount() http.Handler {
 	return mux
 }
 
-// unknown answers a path that is no route.
+// unknown answers a request for a path that is not a route.
 func (h *handler) unknown(w http.ResponseWriter, r *http.Request) {
 	if v := versionOf(r.URL.Path); v != "" && v != strconv.Itoa(Protocol) {
-		h.fail(w, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "this server speaks version %d of the API and was asked in version %s", Protocol, v).
+		h.fail(w, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "this server has version %d of the API, but version %s was requested", Protocol, v).
 			WithHint("use the same release of sandboxmcp on both sides").With("protocol", Protocol))
 		return
 	}
 	h.fail(w, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "there is no %s %s", r.Method, sandboxmcp.Quote(r.URL.Path)).
-		WithHint("the other side may be of another version"))
+		WithHint("client and server may be different releases of sandboxmcp"))
 }
 
-// caller says on whose behalf a request acts.
+// caller returns the caller of a request.
 func (h *handler) caller(r *http.Request) (sandboxmcp.Caller, error) {
 	identity, err := h.identify(r)
 	if err != nil {
@@ -64,7 +64,7 @@ func (h *handler) fail(w http.ResponseWriter, err error) {
 	h.answer(w, e.Code.Row().HTTP, e.Body())
 }
 
-// coded is a failure as it is shown. Internal faults go to the log.
+// coded returns an error as the caller sees it. Internal faults are logged.
 func (h *handler) coded(err error) *sandboxmcp.Error {
 	e := sandboxmcp.AsError(err)
 	if e.Code == sandboxmcp.CodeInternal {

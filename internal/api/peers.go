@@ -13,14 +13,13 @@ import (
 	"syscall"
 )
 
-// maxPeers bounds how many sockets are looked at.
+// maxPeers bounds the sockets that are read from the directory.
 const maxPeers = 1024
 
-// Peers finds the living servers of a state directory, oldest first. It removes
-// sockets of dead ones. The error names servers that live but do not answer, or
-// speak another version of the protocol (the others are returned beside it), or
-// says why the directory cannot be read; one that is not there, or no directory,
-// has no servers.
+// Peers finds the running servers of a state directory, oldest first, and removes sockets
+// of dead ones. The error names servers that run but do not answer, or that have another
+// version of the protocol; the others are returned with it. It also reports a directory
+// that cannot be read. A directory that does not exist has no servers.
 func Peers(ctx context.Context, stateDir string) ([]*Client, error) {
 	ids, err := IDs(stateDir)
 	if err != nil {
@@ -50,8 +49,8 @@ func Peers(ctx context.Context, stateDir string) ([]*Client, error) {
 	return out, errors.Join(mute...)
 }
 
-// IDs lists the servers whose sockets are in a state directory, living and dead,
-// in no order. A directory that is not there has none.
+// IDs lists the ids of all sockets in a state directory, of running and dead servers, in
+// no order. A directory that does not exist has none.
 func IDs(stateDir string) ([]string, error) {
 	st, err := os.Stat(stateDir)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || err == nil && !st.IsDir() {
@@ -79,9 +78,9 @@ func IDs(stateDir string) ([]string, error) {
 	return ids, nil
 }
 
-// Find greets the server of that id. It fails with fs.ErrNotExist when it is
-// gone, and removes the socket of one that died. One that does not answer within
-// five seconds, or speaks another version of the protocol, is named in the error.
+// Find connects to the server with that id. It fails with fs.ErrNotExist if the server is
+// gone, and removes the socket if it has died. It also fails if the server does not
+// answer within five seconds or has another version of the protocol.
 func Find(ctx context.Context, stateDir, id string) (*Client, error) {
 	c := newClient(stateDir, id+suffix)
 	hello, err := c.Hello(ctx)

@@ -9,19 +9,18 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// route is one verb of the API. Its declaration in routes.go is all that the
-// server and the client know of it.
+// route is one call of the API. Server and client use the same declaration, in routes.go.
 type route[In, Out any] struct {
 	method, path string                    // path with {name} for the fields of In with that path tag
 	body         int64                     // bytes of the request's body at most; 0: maxRequest
 	answer       int64                     // bytes of the answer at most; 0: maxResponse
-	slow         bool                      // it may build a sandbox or move a file
-	wait         func(in In) time.Duration // how long the caller asks it to wait besides; nil: not at all
-	finish       bool                      // it goes on if the caller hangs up
+	slow         bool                      // it may build a sandbox or transfer a file
+	wait         func(in In) time.Duration // extra time that the caller asks it to wait; nil: none
+	finish       bool                      // it goes on if the caller closes the connection
 	do           work[In, Out]
 }
 
-// work is what the server does for a route.
+// work is the server's function of a route.
 type work[In, Out any] func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in In) (Out, error)
 
 // endpoint is a route without its types, as the server mounts it.
@@ -58,7 +57,7 @@ func (v route[In, Out]) serve(h *handler, w http.ResponseWriter, r *http.Request
 	h.answer(w, http.StatusOK, out)
 }
 
-// call asks a server for a route.
+// call calls a route of a server.
 func (v route[In, Out]) call(ctx context.Context, c *Client, who sandboxmcp.Caller, in In) (out Out, err error) {
 	path, query, body, err := encodeInput(v.path, in)
 	if err != nil {
@@ -75,7 +74,8 @@ func (v route[In, Out]) call(ctx context.Context, c *Client, who sandboxmcp.Call
 	return out, err
 }
 
-// unhurried lifts the deadlines of a call: it takes as long as the caller waits.
+// unhurried removes the deadlines of a response, which then may take as long as the
+// caller waits.
 func unhurried(w http.ResponseWriter) {
 	c := http.NewResponseController(w)
 	_ = c.SetReadDeadline(time.Time{})
@@ -89,7 +89,7 @@ func orElse(n, otherwise int64) int64 {
 	return n
 }
 
-// versionOf returns the version that a path asks for; empty: the path has none.
+// versionOf returns the version in a path, or an empty text.
 func versionOf(path string) string {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	n, ok := strings.CutPrefix(first, "v")
@@ -99,30 +99,30 @@ func versionOf(path string) string {
 	return n
 }
 
-// The adapters below make a verb of the service the work of a route.
+// The functions below turn a method of the service into the work of a route.
 
-// withBody is for a verb that takes what stands in the body.
+// withBody adapts a method whose argument is the body.
 func withBody[T, Out any](verb func(sandboxmcp.Service, context.Context, sandboxmcp.Caller, T) (Out, error)) work[body[T], Out] {
 	return func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in body[T]) (Out, error) {
 		return verb(s, ctx, c, in.Value)
 	}
 }
 
-// withID is for a verb that takes the id in the path.
+// withID adapts a method whose argument is the id in the path.
 func withID[ID, Out any](verb func(sandboxmcp.Service, context.Context, sandboxmcp.Caller, ID) (Out, error)) work[about[ID], Out] {
 	return func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in about[ID]) (Out, error) {
 		return verb(s, ctx, c, in.ID)
 	}
 }
 
-// alone is for a verb that takes nothing but its caller.
+// alone adapts a method without arguments other than the caller.
 func alone[Out any](verb func(sandboxmcp.Service, context.Context, sandboxmcp.Caller) (Out, error)) work[none, Out] {
 	return func(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, _ none) (Out, error) {
 		return verb(s, ctx, c)
 	}
 }
 
-// ofServer is for a verb that is the same for every caller.
+// ofServer adapts a method that returns the same for every caller.
 func ofServer[Out any](verb func(sandboxmcp.Service, context.Context) (Out, error)) work[none, Out] {
 	return func(ctx context.Context, s sandboxmcp.Service, _ sandboxmcp.Caller, _ none) (Out, error) {
 		return verb(s, ctx)

@@ -8,19 +8,19 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// Inputs of routes that are not a type of package sandboxmcp alone.
+// Inputs of routes.
 type (
 	none struct{}
-	// about names one thing that the server has.
+	// about is the id of a thing on the server.
 	about[ID any] struct {
 		ID ID `path:"id"`
 	}
-	// file names a file of a request or session.
+	// file is a path in a request or session.
 	file[ID any] struct {
 		ID   ID     `path:"id"`
 		Path string `query:"path"`
 	}
-	// body is a type of package sandboxmcp in JSON.
+	// body sends a type of package sandboxmcp as JSON.
 	body[T any] struct {
 		Value T `body:"json"`
 	}
@@ -67,14 +67,15 @@ type (
 	}
 )
 
-// secretBody is a [sandboxmcp.SecretSpec], whose value does not encode itself.
+// secretBody carries a [sandboxmcp.SecretSpec], whose value cannot be encoded as JSON
+// itself.
 type secretBody struct {
 	Key   string        `json:"key"`
 	Value []byte        `json:"value_base64"`
 	TTL   time.Duration `json:"ttl_ns,omitempty"`
 }
 
-// Answers that are not a type of package sandboxmcp.
+// Outputs of routes that are not types of package sandboxmcp.
 type (
 	done struct {
 		Done bool `json:"done"`
@@ -101,8 +102,8 @@ type (
 	}
 )
 
-// The table. Execute, upload and the following of events stream, and stand in
-// stream.go and upload.go.
+// The table of routes. Those that stream (execute, upload, follow) are in stream.go and
+// upload.go.
 var (
 	lookupRoute = route[lookupIn, sandboxmcp.Result]{
 		method: "GET", path: "/v1/requests/{id}", answer: maxResult, slow: true, wait: func(in lookupIn) time.Duration { return in.Wait }, do: lookup,
@@ -234,7 +235,7 @@ var (
 	}
 )
 
-// endpoints lists the table for the server.
+// endpoints returns all routes, for the server.
 func endpoints() []endpoint {
 	return []endpoint{
 		executeRoute{},
@@ -249,7 +250,7 @@ func endpoints() []endpoint {
 	}
 }
 
-// lookup reads the content of files only if there is little enough of it.
+// lookup includes the content of files only if it has at most maxContent bytes.
 func lookup(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in lookupIn) (sandboxmcp.Result, error) {
 	res, err := s.Lookup(ctx, c, sandboxmcp.Lookup{RequestID: in.ID, Wait: in.Wait, Cancel: in.Cancel})
 	if err == nil && in.Content && len(res.Artifacts) > 0 && sizeOf(res.Artifacts) <= maxContent {
@@ -279,7 +280,7 @@ func findSession(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller,
 
 func readFile(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in readFileIn) (fileContent, error) {
 	if in.Limit <= 0 || in.Limit > MaxFile {
-		return fileContent{}, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "limit is %d; it is 1 to %d", in.Limit, MaxFile)
+		return fileContent{}, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "limit is %d; it must be 1 to %d", in.Limit, MaxFile)
 	}
 	file, content, err := s.ReadFile(ctx, c, in.ID, in.Path, in.Limit)
 	return fileContent{SessionFile: file, Content: append([]byte{}, content...)}, err
@@ -287,7 +288,7 @@ func readFile(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in
 
 func decideEgress(ctx context.Context, s sandboxmcp.Service, c sandboxmcp.Caller, in body[sandboxmcp.EgressDecision]) (sandboxmcp.EgressAnswer, error) {
 	if (in.Value.ID == "") == (in.Value.Domain == "") {
-		return sandboxmcp.EgressAnswer{}, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "one of approval_id and domain is needed")
+		return sandboxmcp.EgressAnswer{}, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "either approval_id or domain must be given")
 	}
 	return s.DecideEgress(ctx, c, in.Value)
 }

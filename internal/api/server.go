@@ -27,33 +27,32 @@ type Server struct {
 	name    string
 	serving sync.WaitGroup
 	closing sync.Once
-	ended   context.CancelFunc // followers have to go
+	ended   context.CancelFunc // disconnects event followers
 }
 
-// Config is what a [Server] is made of. Background, AuditInMemory and MaxUpload
-// may be left out.
+// Config configures a [Server]. Background, AuditInMemory and MaxUpload are optional.
 type Config struct {
 	StateDir      string
 	Service       sandboxmcp.Service
 	Logger        *slog.Logger
 	Background    bool  // see [Hello]
 	AuditInMemory bool  // see [Hello]
-	MaxUpload     int64 // bytes of a file that is put into a session; 0: 52 428 800
+	MaxUpload     int64 // bytes of an uploaded file; 0: 52 428 800
 }
 
-// Actor is how the audit names the peers of the unix socket.
+// Actor is the actor of unix socket peers in the audit log.
 const Actor = "cli"
 
 // Listen opens a socket below the state directory and serves the API on it until
 // [Server.Close]. Its peers are the server's own user and root, so they hold every
-// namespace. The context bounds the opening only.
+// namespace. ctx bounds only the opening.
 func Listen(ctx context.Context, c Config) (*Server, error) {
 	root, dir, err := openRunDir(c.StateDir, true)
 	if err != nil {
 		return nil, err
 	}
 	mark := make([]byte, 4)
-	_, _ = rand.Read(mark) // never fails: crypto/rand ends the program instead
+	_, _ = rand.Read(mark) // never fails: crypto/rand ends the process instead
 	id := strconv.Itoa(os.Getpid()) + "-" + hex.EncodeToString(mark)
 	ending, ended := context.WithCancel(context.WithoutCancel(ctx))
 	owner := sandboxmcp.Identity{Every: true, Actor: Actor}
@@ -88,8 +87,8 @@ func Listen(ctx context.Context, c Config) (*Server, error) {
 	return s, nil
 }
 
-// bind listens under a name that nobody looks for and renames the socket when
-// it answers: between the two a look at it would take it for a dead one.
+// bind listens under a temporary name and renames the socket once it accepts. A socket
+// that does not accept yet would be taken for that of a dead server, and removed.
 func (s *Server) bind(ctx context.Context) (*net.UnixListener, error) {
 	hidden := "." + s.name
 	var lc net.ListenConfig
@@ -115,15 +114,14 @@ func (s *Server) bind(ctx context.Context) (*net.UnixListener, error) {
 	return u, nil
 }
 
-// Hello tells what the socket says of its server.
+// Hello returns how the server identifies itself.
 func (s *Server) Hello() Hello { return s.handler.hello }
 
-// Close removes the socket, ends what is being answered and returns when
-// nothing of it is left. It may be called more than once.
+// Close removes the socket, ends all requests and waits for their handlers. It may be
+// called more than once.
 func (s *Server) Close() error { return s.end(s.http.Close) }
 
-// Drain is [Server.Close] that lets what is being answered come to its end, for
-// as long as ctx lasts.
+// Drain is like [Server.Close], but lets requests complete until ctx ends.
 func (s *Server) Drain(ctx context.Context) error {
 	return s.end(func() error { return errors.Join(s.http.Shutdown(ctx), s.http.Close()) })
 }

@@ -254,7 +254,7 @@ func TestOtherVersionIsNamedByTheServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range []string{"HTTP/1.1 404 ", `"error":"not_found"`, "speaks version 1 of the API and was asked in version 2", `"protocol":1`} {
+		for _, want := range []string{"HTTP/1.1 404 ", `"error":"not_found"`, "has version 1 of the API, but version 2 was requested", `"protocol":1`} {
 			if !strings.Contains(string(answer), want) {
 				t.Errorf("%s: got %s, want %q in it", method, answer, want)
 			}

@@ -17,7 +17,7 @@ import (
 
 const (
 	maxChunk     = 256 << 10       // bytes of a program's output in one event
-	writeTimeout = 4 * callTimeout // for one event; then the caller is given up
+	writeTimeout = 4 * callTimeout // for one event; then the connection is given up
 	eventStream  = "text/event-stream"
 )
 
@@ -27,14 +27,14 @@ type sender struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	begun   bool
-	failed  error // the caller went away
+	failed  error // why the caller can no longer be reached
 }
 
 func newSender(w http.ResponseWriter) *sender {
 	return &sender{w: w, control: http.NewResponseController(w)}
 }
 
-// begin sends the head of the answer. It may be called more than once.
+// begin sends the header of the response. It may be called more than once.
 func (s *sender) begin() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,7 +60,7 @@ func (s *sender) hasBegun() bool {
 	return s.begun
 }
 
-// send writes one event. After a failure it does nothing and returns that failure.
+// send writes one event. After a failure it only returns that failure.
 func (s *sender) send(name string, body any) error {
 	data, err := json.Marshal(body)
 	if err != nil {
@@ -79,13 +79,13 @@ func (s *sender) send(name string, body any) error {
 	return s.failed
 }
 
-// output sends what a program writes to one of its streams.
+// output sends one stream of a program as events.
 type output struct {
 	to   *sender
 	name string
 }
 
-// Write sends p in pieces of at most maxChunk bytes.
+// Write sends p in chunks of at most maxChunk bytes.
 func (o output) Write(p []byte) (n int, err error) {
 	for len(p) > 0 {
 		part := p[:min(len(p), maxChunk)]
@@ -141,9 +141,9 @@ func withoutContent(files []sandboxmcp.Artifact) []sandboxmcp.Artifact {
 	return out
 }
 
-// Execute has the server run a request and passes the program's output to the
-// writers of the request while it runs. If ctx ends, the server ends the run and
-// the error is cancelled.
+// Execute has the server run a request, and passes the program's output to the writers of
+// the request while it runs. If ctx ends, the server ends the run and Execute fails with
+// cancelled.
 func (c *Client) Execute(ctx context.Context, who sandboxmcp.Caller, req sandboxmcp.Request) (sandboxmcp.Result, error) {
 	res, err := c.execute(ctx, who, req)
 	if err != nil && ctx.Err() != nil {
@@ -163,7 +163,7 @@ func (c *Client) execute(ctx context.Context, who sandboxmcp.Caller, req sandbox
 	case err == nil:
 	case errors.As(err, &coded) || Unreached(err):
 		return res, err
-	default: // the first output brings the head of the answer, so the program may run
+	default: // the server sends the header with the first output, so the program may be running
 		return res, endedEarly().WithCause(err)
 	}
 	defer func() { _ = answer.Body.Close() }()
@@ -202,14 +202,14 @@ func (c *Client) execute(ctx context.Context, who sandboxmcp.Caller, req sandbox
 	return res, fmt.Errorf("decode answer of %s: %w", path, err)
 }
 
-// endedEarly is the failure of a run whose server went away. Part of the program may
-// have run.
+// endedEarly is the error of a run whose server has died. The program may have run in
+// part.
 func endedEarly() *sandboxmcp.Error {
-	return sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the server ended before the program did").WithHint("ask again")
+	return sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the server ended before the program did").WithHint("check what the program has done, then run it again")
 }
 
-// receive reads server-sent events until the stream ends, and returns the error
-// of each, or of the stream.
+// receive reads server-sent events until the stream ends. It returns the first error of
+// each or of the stream.
 func receive(r io.Reader, each func(name string, data []byte) error) error {
 	lines := bufio.NewReaderSize(r, 64<<10)
 	name, data := "", []byte(nil)
@@ -235,8 +235,8 @@ func receive(r io.Reader, each func(name string, data []byte) error) error {
 	}
 }
 
-// isEnd reports whether a stream ended because the other side did, and not
-// because it holds something that cannot be decoded.
+// isEnd reports whether a stream ended because the server did, and not because of data
+// that cannot be decoded.
 func isEnd(err error) bool {
 	var bad *json.SyntaxError
 	var unfit *json.UnmarshalTypeError
@@ -250,7 +250,8 @@ const followPath = "/v1/events"
 
 func (followRoute) pattern() string { return "GET " + followPath }
 
-// serve answers until the caller hangs up, cannot keep up, or the server closes.
+// serve sends events until the caller closes the connection or is too slow, or the server
+// closes.
 func (followRoute) serve(h *handler, w http.ResponseWriter, r *http.Request) {
 	c, err := h.caller(r)
 	var in followIn
@@ -263,12 +264,12 @@ func (followRoute) serve(h *handler, w http.ResponseWriter, r *http.Request) {
 	}
 	defer h.followers.Add(-1)
 	if h.followers.Add(1) > maxFollow {
-		h.fail(w, sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, "%d callers follow the events of this server already", maxFollow).WithHint("end one of them first"))
+		h.fail(w, sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, "this server has %d followers of events, which is the limit", maxFollow).WithHint("end one of them first"))
 		return
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	defer context.AfterFunc(h.ending, cancel)() //nolint:contextcheck // it ends with the server, too
+	defer context.AfterFunc(h.ending, cancel)() //nolint:contextcheck // it also ends with the server
 	events, err := h.service.Follow(ctx, c, in.Recent)
 	if err != nil {
 		h.fail(w, err)
@@ -287,14 +288,14 @@ func (followRoute) serve(h *handler, w http.ResponseWriter, r *http.Request) {
 }
 
 // Follow implements [sandboxmcp.Events]. The channel is closed when ctx ends or the
-// connection does.
+// connection is lost.
 func (c *Client) Follow(ctx context.Context, who sandboxmcp.Caller, recent bool) (<-chan sandboxmcp.Event, error) {
 	path, query, _, err := encodeInput(followPath, followIn{recent})
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	answered := time.AfterFunc(callTimeout, func() { cancel(context.DeadlineExceeded) })            // a server that hangs
+	answered := time.AfterFunc(callTimeout, func() { cancel(context.DeadlineExceeded) })            // gives up on a server that hangs
 	res, err := c.ask(ctx, question{method: http.MethodGet, path: path, query: naming(query, who)}) //nolint:bodyclose // the goroutine closes it
 	if err != nil {
 		cancel(nil)

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// private refuses a directory that somebody else could write to.
+// private refuses a directory that other users can write to.
 func private(dir *os.File) error {
 	st, err := dir.Stat()
 	if err != nil {
@@ -22,13 +22,13 @@ func private(dir *os.File) error {
 	return nil
 }
 
-// address names a socket by its directory's descriptor, because the path of a
-// socket must be shorter than 108 bytes and that of a state directory need not be.
+// address returns the path of a socket through its directory's descriptor. The path of a
+// socket is limited to 107 bytes, that of a state directory is not.
 func address(dir *os.File, name string) string {
 	return "/proc/self/fd/" + strconv.FormatUint(uint64(dir.Fd()), 10) + "/" + name
 }
 
-// peerUID asks the kernel which user is on the other side of a unix connection.
+// peerUID asks the kernel for the user of the peer of a unix connection.
 func peerUID(c net.Conn) (uint32, error) {
 	u, ok := c.(*net.UnixConn)
 	if !ok {

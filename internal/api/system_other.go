@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 )
 
-// Only Linux tells who is on the other side in the way that is used here, so
-// elsewhere nobody is let in.
+// The user of a peer is read in a way that only Linux has, so other systems refuse every
+// connection.
 
 func private(*os.File) error { return errors.ErrUnsupported }
 

@@ -48,8 +48,8 @@ func (uploadRoute) serve(h *handler, w http.ResponseWriter, r *http.Request) {
 	h.answer(w, http.StatusOK, uploaded{id, path})
 }
 
-// receiveFile reads a file. A file whose size is given is held in memory once, and
-// refused unread if it is too large.
+// receiveFile reads a file. If its size is given, it allocates the file once, or refuses
+// it unread if it is too large.
 func receiveFile(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	var content []byte
 	long := r.ContentLength > limit
@@ -66,14 +66,14 @@ func receiveFile(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, e
 	switch {
 	case long:
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeUploadTooLarge, "the file has more than %d bytes", limit).
-			WithHint("let the operator raise SANDBOX_MAX_UPLOAD_BYTES").With("limit_bytes", limit)
+			WithHint("ask the operator to raise SANDBOX_MAX_UPLOAD_BYTES").With("limit_bytes", limit)
 	case err != nil:
-		return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidContent, "the file did not arrive whole").WithHint("send it again")
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidContent, "the upload ended before the whole file was received").WithHint("send it again")
 	}
 	return content, nil
 }
 
-// Upload puts a file into a session. A Body is sent as it is read; its error is
+// Upload puts a file into a session. It streams u.Body; an error of reading that is
 // returned wrapped.
 func (c *Client) Upload(ctx context.Context, who sandboxmcp.Caller, u sandboxmcp.Upload) (sandboxmcp.SessionID, string, error) {
 	path, query, _, err := encodeInput(uploadPath, uploadIn{u.SessionID, u.Name, u.Overwrite, u.Session})

@@ -6,8 +6,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// The verbs of a server in another process. Execute, Follow and Upload stream and
-// stand in stream.go and upload.go.
+// Methods that call a server in another process. Those that stream (Execute, Follow,
+// Upload) are in stream.go and upload.go.
 
 var _ sandboxmcp.Service = (*Client)(nil)
 
@@ -16,8 +16,7 @@ func (c *Client) Start(ctx context.Context, who sandboxmcp.Caller, r sandboxmcp.
 	return startRoute.call(ctx, c, who, body[sandboxmcp.Request]{r})
 }
 
-// Lookup implements [sandboxmcp.Runs]. Files come without
-// content if there is too much of it: see [Complete].
+// Lookup implements [sandboxmcp.Runs]. Files may come without content: see [Complete].
 func (c *Client) Lookup(ctx context.Context, who sandboxmcp.Caller, l sandboxmcp.Lookup) (sandboxmcp.Result, error) {
 	return lookupRoute.call(ctx, c, who, lookupIn{ID: l.RequestID, Wait: l.Wait, Cancel: l.Cancel, Content: l.Content})
 }

@@ -1,7 +1,7 @@
-// Package app is the composition root: it reads the settings, makes the parts of the
-// program from them and joins them. It is the only room that knows both the engine and the
-// doors. It holds the server on stdin and stdout, the server in the background and the way
-// to the servers that run. Its callers are commands, which say how to show what it returns.
+// Package app is the composition root: it reads the settings and builds the parts of the
+// program from them. It is the only package that imports both the engine and its front
+// ends. It holds the server on stdin and stdout, the background server, and the search
+// for running servers. Commands call it and print what it returns.
 package app
 
 import (
@@ -16,26 +16,26 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
-// App is what one call of the program was given, and how it makes its parts of that.
-// [New] fills in the ways; tests put others in their place.
+// App is the input of one call of the program, and the functions that build its parts.
+// [New] sets the functions; tests replace them.
 type App struct {
 	Env            []string // KEY=value
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	Settings       string            // file of settings; empty: none
-	Flags          map[string]string // settings that flags stand for, by their keys
-	LogFile        bool              // the log goes to the default file where nobody named one
+	Flags          map[string]string // settings given by flags, by key
+	LogFile        bool              // log to the default file if no log file is set
 
 	Open     func(ctx context.Context, o Options) (Engine, error)
 	Diagnose func(ctx context.Context, o Options) []sandboxmcp.Check
 	Expired  func(ctx context.Context, cfg *config.Config, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) error
 	Spawn    func(ctx context.Context, args, env []string, log *os.File) (pid int, exited <-chan error, err error)
 	Exit     func(status int)
-	Leave    func() error  // before a server in the background begins; nil: nothing
-	Linger   time.Duration // how long one stays without anything to keep
+	Leave    func() error  // called before a background server begins; nil: nothing
+	Linger   time.Duration // how long an idle background server lives
 }
 
-// New returns an App with the ways of the program. Exit ends the process.
+// New returns an App with the functions of the real program. Its Exit ends the process.
 func New(env []string, stdin io.Reader, stdout, stderr io.Writer) *App {
 	a := &App{
 		Env: env, Stdin: stdin, Stdout: stdout, Stderr: stderr,
@@ -46,7 +46,7 @@ func New(env []string, stdin io.Reader, stdout, stderr io.Writer) *App {
 	return a
 }
 
-// Variable reads an environment variable; empty when it is not there.
+// Variable returns an environment variable, or an empty text.
 func (a *App) Variable(name string) string {
 	for _, kv := range a.Env {
 		if n, v, ok := strings.Cut(kv, "="); ok && n == name {

@@ -19,29 +19,29 @@ import (
 )
 
 const (
-	// BackgroundWord is the hidden command that is a server in the background.
+	// BackgroundWord is the hidden command that runs a background server.
 	BackgroundWord = "background-server"
 	// BackgroundLog is the name of its log in the state directory.
 	BackgroundLog = "background.log"
-	maxLog        = 1 << 20 // bytes of it; then it is begun anew
+	maxLog        = 1 << 20 // size at which the log is truncated
 
-	startWithin = 5 * time.Second        // a server that was started answers
-	startLook   = 20 * time.Millisecond  // between two looks for it
-	startAnswer = 500 * time.Millisecond // and how long a look takes at most
-	lingerFor   = 5 * time.Minute        // without anything to keep
-	lingerLook  = 500 * time.Millisecond // at most, between two looks at what it keeps
+	startWithin = 5 * time.Second        // time for a started server to answer
+	startLook   = 20 * time.Millisecond  // interval of checks whether it answers
+	startAnswer = 500 * time.Millisecond // time limit of one such check
+	lingerFor   = 5 * time.Minute        // idle time after which a background server ends
+	lingerLook  = 500 * time.Millisecond // longest interval of checks whether it is idle
 	drainWithin = 5 * time.Second
 )
 
-// spawn starts this program again with other arguments, in a session of its own
-// and with its output going to a file. Exited gets its end, if it ends.
+// spawn starts this program with other arguments in a session of its own. Its output goes
+// to log. exited receives the error of its end.
 func spawn(ctx context.Context, args, env []string, log *os.File) (pid int, exited <-chan error, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return 0, nil, fmt.Errorf("find this program: %w", err)
 	}
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), self, args...)
-	cmd.Args[0] = "sandboxmcp" // whatever name it was called by
+	cmd.Args[0] = "sandboxmcp" // the name decides how the program acts
 	cmd.Env, cmd.Stdout, cmd.Stderr = env, log, log
 	cmd.SysProcAttr = detached()
 	if err := cmd.Start(); err != nil {
@@ -52,13 +52,13 @@ func spawn(ctx context.Context, args, env []string, log *os.File) (pid int, exit
 	return cmd.Process.Pid, end, nil
 }
 
-// startServer starts a server in the background and waits until it answers. Of
-// several commands at a time one does so, and the others take what it started.
+// startServer starts a background server and waits until it answers. If several commands
+// call it at the same time, one starts a server and the others use that one.
 func (a *App) startServer(ctx context.Context, cfg *config.Config) (*api.Client, error) {
 	log, err := openLog(cfg.StateDir)
 	if err != nil {
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "a server cannot be started: its log cannot be opened").
-			WithHint("see to the state directory " + cfg.StateDir).WithCause(err)
+			WithHint("check the state directory " + cfg.StateDir).WithCause(err)
 	}
 	defer func() { _ = log.Close() }()
 	defer first(ctx, log.Name())()
@@ -97,7 +97,7 @@ func (a *App) startServer(ctx context.Context, cfg *config.Config) (*api.Client,
 	}
 }
 
-// started finds a running server. One that does not answer at once is not it.
+// started finds a running server that answers at once.
 func started(ctx context.Context, cfg *config.Config, is func(api.Hello) bool) *api.Client {
 	ctx, cancel := context.WithTimeout(ctx, startAnswer)
 	defer cancel()
@@ -110,9 +110,9 @@ func started(ctx context.Context, cfg *config.Config, is func(api.Hello) bool) *
 	return nil
 }
 
-// first waits until nobody else starts a server, but not for ever, and returns
-// what lets the next one do so. The lock is on the log: it is a file of
-// its own here, so that the server that is started does not hold it.
+// first takes the lock under which a server is started, and waits for it a limited time.
+// unlock releases it. The lock is on the log, opened a second time, so that the started
+// server does not inherit it.
 func first(ctx context.Context, path string) (unlock func()) {
 	f, err := plainfile.Open(path)
 	if err != nil {
@@ -131,8 +131,8 @@ func first(ctx context.Context, path string) (unlock func()) {
 	return func() { _ = f.Close() }
 }
 
-// openLog opens the log of servers in the background, and makes the state
-// directory if it has to.
+// openLog opens the log of background servers, and creates the state directory if it is
+// missing.
 func openLog(stateDir string) (*os.File, error) {
 	if err := os.MkdirAll(stateDir, 0o700); err != nil {
 		return nil, fmt.Errorf("make state directory: %w", err)
@@ -157,7 +157,7 @@ func openLog(stateDir string) (*os.File, error) {
 	return f, nil
 }
 
-// lastWords is the last line that a server said of itself since it began.
+// lastWords returns the last line that was logged since the offset began.
 func lastWords(log io.ReaderAt, began int64) string {
 	text, _ := io.ReadAll(io.NewSectionReader(log, began, maxLog))
 	last := "it said nothing"
@@ -169,8 +169,8 @@ func lastWords(log io.ReaderAt, began int64) string {
 	return last
 }
 
-// Background is the server that commands start for their sessions. It ends when it has had
-// nothing to keep for a while.
+// Background is the server that commands start for sessions. It ends when it has been
+// idle for a while.
 func (a *App) Background(ctx context.Context, cfg *config.Config) error {
 	return a.asServer(ctx, cfg, "cli", func(e Engine, logger *slog.Logger) error {
 		if a.Leave != nil {
@@ -182,10 +182,11 @@ func (a *App) Background(ctx context.Context, cfg *config.Config) error {
 	})
 }
 
-// leaveDirectory lets go of the directory that the first command was called in.
+// leaveDirectory leaves the working directory of the command that started the server, so
+// that it can be removed or unmounted.
 func leaveDirectory() error { return os.Chdir(string(filepath.Separator)) }
 
-// keep answers at the control socket until there was nothing to keep for a while.
+// keep serves the control socket until the server has been idle for a while.
 func (a *App) keep(ctx context.Context, cfg *config.Config, e Engine, logger *slog.Logger) error {
 	for {
 		door, err := api.Listen(ctx, api.Config{StateDir: cfg.StateDir, Service: e, Logger: logger, MaxUpload: cfg.Tools.MaxUploadBytes, Background: true, AuditInMemory: e.AuditInMemory()})
@@ -194,8 +195,8 @@ func (a *App) keep(ctx context.Context, cfg *config.Config, e Engine, logger *sl
 		}
 		logger.Info("serving", "transport", "control socket", "version", Version(), "state", cfg.StateDir)
 		a.untilIdle(ctx, e)
-		// A session may have been asked for just now: nobody gets in any more, and
-		// then it is seen whether there is something after all.
+		// A session may have been requested at the last moment. So close the socket first,
+		// and then check whether the server is still idle.
 		drain, cancel := context.WithTimeout(ctx, drainWithin)
 		err = door.Drain(drain)
 		cancel()
@@ -204,16 +205,16 @@ func (a *App) keep(ctx context.Context, cfg *config.Config, e Engine, logger *sl
 		}
 		switch {
 		case ctx.Err() != nil:
-			logger.Info("told to end")
+			logger.Info("ending on request")
 			return nil
 		case !inUse(ctx, e):
-			logger.Info("nothing is left to keep")
+			logger.Info("ending because it is idle")
 			return nil
 		}
 	}
 }
 
-// untilIdle waits until the engine had nothing for as long as a server lingers.
+// untilIdle waits until the engine has been idle for a.Linger.
 func (a *App) untilIdle(ctx context.Context, e Engine) {
 	tick := time.NewTicker(min(lingerLook, a.Linger/4+time.Millisecond))
 	defer tick.Stop()
@@ -233,7 +234,8 @@ func (a *App) untilIdle(ctx context.Context, e Engine) {
 	}
 }
 
-// inUse reports whether there is something that ends with the server.
+// inUse reports whether there are requests or sessions, which the end of the server would
+// end.
 func inUse(ctx context.Context, e Engine) bool {
 	if st, err := e.Stats(ctx); err == nil && st.Queue.Active+st.Queue.Queued > 0 {
 		return true

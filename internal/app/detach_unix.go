@@ -7,10 +7,12 @@ import (
 	"syscall"
 )
 
-// detached makes a process that the terminal of its maker cannot end.
+// detached starts a process in its own session, so that the terminal's signals do not
+// reach it.
 func detached() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
 
-// tryLock locks a file until it is closed, if nobody else has done so.
+// tryLock locks a file until it is closed. It returns false if another process holds the
+// lock.
 func tryLock(f *os.File) bool {
 	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
 }

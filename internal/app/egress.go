@@ -11,10 +11,10 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
-// everywhere does something at the gate of each running server, since each may
-// have a record of its own; where they share one, the second finds it done. What
-// none of them knows of is looked for in the state directory. It fails if that
-// fails, or as the first server did that refused.
+// everywhere calls work for each running server, because each may have a store of its
+// own. Where servers share one, the second call finds the work done. If no server knows
+// the item, work is called for the state directory. It returns the first error, except
+// that of servers that do not know the item.
 func (a *App) everywhere(ctx context.Context, cfg *config.Config, work func(sandboxmcp.Service) error) error {
 	peers, err := a.Servers(ctx, cfg, Place{})
 	if err != nil {
@@ -26,7 +26,7 @@ func (a *App) everywhere(ctx context.Context, cfg *config.Config, work func(sand
 		switch sandboxmcp.CodeOf(err) {
 		case "":
 			done = true
-		case sandboxmcp.CodeRequestNotFound, sandboxmcp.CodeNotFound: // not there, or a server that has no gate
+		case sandboxmcp.CodeRequestNotFound, sandboxmcp.CodeNotFound: // unknown there, or a server without egress
 		case sandboxmcp.CodeInternal:
 			a.Say("server " + c.Peer().ID + ": " + err.Error())
 		default:
@@ -39,7 +39,7 @@ func (a *App) everywhere(ctx context.Context, cfg *config.Config, work func(sand
 	return a.WithEngine(ctx, cfg, func(e Engine) error { return work(e) })
 }
 
-// Egress lists what is asked for and open, each once although several servers tell of it.
+// Egress lists pending approvals and grants of all servers, without duplicates.
 func (a *App) Egress(ctx context.Context, cfg *config.Config, who sandboxmcp.Caller) (sandboxmcp.EgressList, error) {
 	var sum sandboxmcp.EgressList
 	err := a.everywhere(ctx, cfg, func(c sandboxmcp.Service) error {
@@ -54,7 +54,7 @@ func (a *App) Egress(ctx context.Context, cfg *config.Config, who sandboxmcp.Cal
 	return sum, err
 }
 
-// Decide carries out what the person at the terminal decided.
+// Decide carries out the decision of the person at the terminal.
 func (a *App) Decide(ctx context.Context, cfg *config.Config, who sandboxmcp.Caller, d sandboxmcp.EgressDecision) (answer sandboxmcp.EgressAnswer, err error) {
 	opened := false
 	err = a.everywhere(ctx, cfg, func(c sandboxmcp.Service) error {
@@ -84,7 +84,7 @@ func eachApproval(list []sandboxmcp.Approval) []sandboxmcp.Approval {
 	return each(list, func(p sandboxmcp.Approval) (time.Time, string) { return p.RequestedAt, p.ID })
 }
 
-// each leaves each item once, the oldest first. Key returns an item's time and id.
+// each removes duplicates and sorts by time. key returns an item's time and id.
 func each[T any](list []T, key func(T) (time.Time, string)) []T {
 	slices.SortFunc(list, func(x, y T) int {
 		xAt, xID := key(x)

@@ -11,7 +11,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
-// Options are what an engine is made of.
+// Options configures an engine.
 type Options = engine.Options
 
 // Engine is the engine of this process.
@@ -23,13 +23,13 @@ type Engine interface {
 	io.Closer
 }
 
-// Me is the caller of every command: the person at the terminal, in the namespace
-// of the settings.
+// Me is the caller of commands: the person at the terminal, in the namespace of the
+// settings.
 func Me(cfg *config.Config) sandboxmcp.Caller {
 	return sandboxmcp.Caller{Namespace: cfg.Namespace, Actor: api.Actor}
 }
 
-// Everyone is the person at the terminal for verbs that list all namespaces.
+// Everyone is the person at the terminal as caller of methods that list all namespaces.
 func Everyone() sandboxmcp.Caller {
 	return sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace, Actor: api.Actor}
 }
@@ -46,8 +46,8 @@ func (a *App) options(cfg *config.Config, logger *slog.Logger, actor string) Opt
 	return Options{Config: cfg, Env: a.Env, Actor: actor, Version: Version(), Logger: logger, Notices: a.notices(cfg)}
 }
 
-// notices is where a person is told that something waits for an answer: nowhere
-// but to a log whose readers would not know what to do with another line.
+// notices is the writer for notices of new approvals. It is nil if the log is JSON,
+// because plain lines would break it.
 func (a *App) notices(cfg *config.Config) io.Writer {
 	if cfg.Tools.LogFormat == "json" {
 		return nil
@@ -55,8 +55,8 @@ func (a *App) notices(cfg *config.Config) io.Writer {
 	return a.Stderr
 }
 
-// WithEngine opens an engine with the settings, works with it and closes it.
-// What will be run, if anything, is prepared meanwhile.
+// WithEngine opens an engine, calls work and closes the engine. Languages in warm are
+// prepared in the background.
 func (a *App) WithEngine(ctx context.Context, cfg *config.Config, work func(Engine) error, warm ...sandboxmcp.Language) error {
 	logger, done, err := a.logger(cfg, quiet)
 	if err != nil {
@@ -77,7 +77,7 @@ func (a *App) WithEngine(ctx context.Context, cfg *config.Config, work func(Engi
 	return work(e)
 }
 
-// Doctor tries what this machine offers and returns what came of each check.
+// Doctor checks what this machine offers.
 func (a *App) Doctor(ctx context.Context, cfg *config.Config) ([]sandboxmcp.Check, error) {
 	logger, done, err := a.logger(cfg, quiet)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	followLook  = 200 * time.Millisecond // between two looks for servers
-	followAgain = 2 * time.Second        // until one that did not answer is asked again
+	followLook  = 200 * time.Millisecond // interval of searches for new servers
+	followAgain = 2 * time.Second        // delay before a server that did not answer is tried again
 )
 
 // followers watch the servers of a state directory, each in a goroutine.
@@ -28,21 +28,22 @@ type followers struct {
 	show func(sandboxmcp.Event) error
 	end  context.CancelCauseFunc
 
-	since time.Time // what was before is not shown
+	since time.Time // earlier events are not shown
 
 	mu   sync.Mutex
-	have map[string]time.Time // servers that are followed, or until then let alone
-	said map[string]bool      // servers of which it was said that they do not answer
+	have map[string]time.Time // servers that are followed; those that failed are not tried again before the time
+	said map[string]bool      // servers that were reported as not answering
 
-	out  sync.Mutex        // one line at a time; guards seen
-	seen map[string]uint64 // the number of the last event, by the mark of who counts
+	out  sync.Mutex        // held while an event is shown; guards seen
+	seen map[string]uint64 // number of the last event of each event source
 
 	work sync.WaitGroup
 }
 
-// Follow hands to show what happens from now on, one event at a time, until ctx ends, or
-// until show fails, whose error it returns. Every server is asked for what it keeps as well: of one that starts later,
-// or could not be heard for a while, nothing is missed, and nothing is shown twice.
+// Follow passes new events of all servers to show, one at a time, until ctx ends. If show
+// fails, Follow returns its error. It also reads the recent events that each server
+// keeps. So it misses none of a server that starts later or was unreachable for a while,
+// and shows none twice.
 func (a *App) Follow(ctx context.Context, cfg *config.Config, who sandboxmcp.Caller, show func(sandboxmcp.Event) error) error {
 	own, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -63,12 +64,12 @@ func (a *App) Follow(ctx context.Context, cfg *config.Config, who sandboxmcp.Cal
 			if ctx.Err() == nil {
 				return context.Cause(own)
 			}
-			return nil // it was to end
+			return nil // ctx has ended
 		}
 	}
 }
 
-// look follows those servers that are not followed yet.
+// look follows the servers that are not followed yet.
 func (f *followers) look(ctx context.Context, ids []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -82,14 +83,14 @@ func (f *followers) look(ctx context.Context, ids []string) {
 	}
 }
 
-// watch tells what happens in a server until it ends.
+// watch shows the events of a server until it ends.
 func (f *followers) watch(ctx context.Context, id string) {
 	c, err := api.Find(ctx, f.cfg.StateDir, id)
 	var events <-chan sandboxmcp.Event
 	if err == nil {
 		events, err = c.Follow(ctx, f.who, true)
 	}
-	for e := range events { // none without a server
+	for e := range events { // nil if the server was not found
 		if err = f.tell(e); err != nil {
 			break
 		}
@@ -103,7 +104,7 @@ func (f *followers) watch(ctx context.Context, id string) {
 	}
 }
 
-// tell shows an event, unless it is old or was shown.
+// tell shows an event unless it is old or was shown before.
 func (f *followers) tell(e sandboxmcp.Event) error {
 	f.out.Lock()
 	defer f.out.Unlock()

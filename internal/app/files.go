@@ -10,16 +10,16 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/server"
 )
 
-// fileDoor hands out files of sessions over HTTP. Its zero value hands out none.
+// fileDoor serves files of sessions over HTTP. Its zero value serves none.
 type fileDoor struct {
 	link  server.LinkFunc
 	notes []string
 	stop  func()
 }
 
-// openFiles opens the artifact server where the settings want one: always for
-// mcp-code-sandbox, else when a port was chosen. A chosen port that is taken is
-// no reason to end: the agent goes on without links.
+// openFiles starts the file server if the settings ask for it: always for
+// mcp-code-sandbox, else if a port is set. If the port is taken, the server goes on
+// without links to files.
 func (a *App) openFiles(ctx context.Context, d door) fileDoor {
 	cfg := d.cfg
 	port, chosen := cfg.Port()
@@ -46,10 +46,11 @@ func (a *App) openFiles(ctx context.Context, d door) fileDoor {
 	return fileDoor{link: links.URL, stop: stop}
 }
 
-// tell says something to the person who started the server, wherever the log goes.
+// tell prints a line for the person who started the server, even if the log goes
+// elsewhere.
 func (a *App) tell(line string) { _, _ = fmt.Fprintln(a.Stderr, "sandboxmcp: "+line) }
 
-// fiveSettings are what the operator set for the tools sandbox_*.
+// fiveSettings returns the settings of the tools sandbox_*.
 func fiveSettings(cfg *config.Config) server.Five {
 	t := cfg.Tools
 	return server.Five{

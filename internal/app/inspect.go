@@ -11,8 +11,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
-// Inspect tells what the namespace has in the running servers, or what the session args[0]
-// has. Without a server it tells what the state directory keeps.
+// Inspect returns the state of the namespace in the running servers, or of the session
+// args[0]. Without a server it returns what the state directory has.
 func (a *App) Inspect(ctx context.Context, cfg *config.Config, p Place, args []string) (sandboxmcp.State, error) {
 	if len(args) > 0 {
 		s, err := a.Owner(ctx, cfg, p, sandboxmcp.SessionID(args[0]))
@@ -44,7 +44,7 @@ func (a *App) Inspect(ctx context.Context, cfg *config.Config, p Place, args []s
 		belongTo(&state, c)
 		join(&sum, state)
 	}
-	if _, missing := os.Stat(cfg.StateDir); len(peers) == 0 && missing == nil && p.Server == "" { // what is kept is what holds
+	if _, missing := os.Stat(cfg.StateDir); len(peers) == 0 && missing == nil && p.Server == "" { // no server runs, so the state directory has it all
 		err = a.WithEngine(ctx, cfg, func(e Engine) error {
 			state, failed := e.Inspect(ctx, Me(cfg), "")
 			sum.Egress, sum.VaultKeys, sum.Env = state.Egress, state.VaultKeys, state.Env
@@ -58,14 +58,14 @@ func (a *App) Inspect(ctx context.Context, cfg *config.Config, p Place, args []s
 	return sum, ctx.Err()
 }
 
-// belongTo names the server as the sessions' owner, as --server takes it.
+// belongTo sets the owner of the sessions to the server's id, as --server takes it.
 func belongTo(s *sandboxmcp.State, c *api.Client) {
 	for i := range s.Sessions {
 		s.Sessions[i].Owner = c.Peer().ID
 	}
 }
 
-// join adds what a server says of a namespace to what others said.
+// join adds the state of a namespace in one server to that of others.
 func join(sum *sandboxmcp.State, s sandboxmcp.State) {
 	sum.Limits = s.Limits
 	sum.Sessions = append(sum.Sessions, s.Sessions...)
@@ -76,7 +76,7 @@ func join(sum *sandboxmcp.State, s sandboxmcp.State) {
 	maps.Copy(sum.Env, s.Env)
 }
 
-// tidy leaves each name once, and no list as null.
+// tidy removes duplicate names and makes nil lists empty.
 func tidy(s *sandboxmcp.State) {
 	for _, l := range []*[]string{&s.VaultKeys, &s.Egress.Allowed} {
 		slices.Sort(*l)

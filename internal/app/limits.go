@@ -11,15 +11,15 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
-// ServerLimits are limits that hold in one server.
+// ServerLimits are the limits in force in one server.
 type ServerLimits struct {
 	Server string
 	Limits sandboxmcp.Limits
 }
 
-// SetLimits changes the limits in the state directory, or tells them, and asks
-// the running servers as well: one whose record is elsewhere keeps its own, and
-// of one whose settings differ it returns what holds there.
+// SetLimits changes the limits in the state directory, or returns them if the change is
+// empty. It also asks each running server: one with its own store changes its own. differ
+// lists servers whose settings lead to other limits.
 func (a *App) SetLimits(ctx context.Context, cfg *config.Config, c sandboxmcp.LimitsChange) (done sandboxmcp.LimitsChanged, differ []ServerLimits, err error) {
 	_, missing := os.Stat(cfg.StateDir)
 	show := c.Limits == (sandboxmcp.Limits{}) && !c.Reset
@@ -60,14 +60,13 @@ func (a *App) SetLimits(ctx context.Context, cfg *config.Config, c sandboxmcp.Li
 		return sandboxmcp.LimitsChanged{Previous: cfg.Limits(), Current: cfg.Limits(), Clamped: []string{}}, differ, nil
 	}
 	if !known {
-		return done, differ, sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "nobody could keep the limits: by the setting audit nothing is kept but in running servers, and none answered").
+		return done, differ, sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the limits could not be stored: with audit set to memory only running servers store them, and none answered").
 			WithHint("start a server first, or set the limits in its settings")
 	}
 	return done, differ, nil
 }
 
-// limitsOf are the limits in force for a namespace, as far as the state
-// directory knows.
+// limitsOf returns the limits in force for a namespace, according to the state directory.
 func (a *App) limitsOf(ctx context.Context, cfg *config.Config, ns sandboxmcp.Namespace) (l sandboxmcp.Limits, err error) {
 	if _, missing := os.Stat(cfg.StateDir); errors.Is(missing, fs.ErrNotExist) || cfg.Audit == "memory" {
 		return cfg.Limits(), nil

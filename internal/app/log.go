@@ -16,16 +16,15 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
-// How much is logged where nobody said: a command whose stderr belongs to a
-// program says only what is a fault, a server more.
+// Default log levels: a command whose stderr belongs to a program logs only errors, a
+// server logs at the level of the settings.
 const (
 	quiet   = false
 	talking = true
 )
 
-// logger makes the log that the settings ask for, and a function that closes
-// it. It goes to stderr unless a file was named, or the program is one that
-// always logged into a file; never to stdout.
+// logger returns the log of the settings and a function that closes it. The log goes to
+// stderr, or to a file if one is set or LogFile is. It never goes to stdout.
 func (a *App) logger(cfg *config.Config, talk bool) (*slog.Logger, func(), error) {
 	level := slog.LevelError
 	if talk || cfg.Source("sandbox_log_level") != config.FromDefault {
@@ -74,6 +73,6 @@ func appendTo(path string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("make directory of log: %w", err)
 	}
-	// A FIFO that no program reads is an error, and is not waited for.
+	// O_NONBLOCK: a FIFO without a reader fails and does not block.
 	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|syscall.O_NONBLOCK, 0o600)
 }

@@ -13,13 +13,13 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
-// Place says where a session is looked for, or made: the flags of a command.
+// Place says where a session is searched for or created. It holds flags of a command.
 type Place struct {
-	Server string // only in this one; empty: in every running server
-	Alone  bool   // no server is started
+	Server string // use only this server; empty: every running server
+	Alone  bool   // do not start a server
 }
 
-// Servers finds the running servers that may be asked, and says which do not answer.
+// Servers returns the running servers that p allows, and prints which do not answer.
 func (a *App) Servers(ctx context.Context, cfg *config.Config, p Place) ([]*api.Client, error) {
 	all, mute, err := a.ask(ctx, cfg, p)
 	if mute != nil {
@@ -28,8 +28,8 @@ func (a *App) Servers(ctx context.Context, cfg *config.Config, p Place) ([]*api.
 	return all, err
 }
 
-// ask finds the running servers that may be asked. Mute tells of those that
-// run and do not answer.
+// ask returns the running servers that p allows. mute names those that run but do not
+// answer.
 func (a *App) ask(ctx context.Context, cfg *config.Config, p Place) (some []*api.Client, mute, err error) {
 	all, mute := api.Peers(ctx, cfg.StateDir)
 	if p.Server == "" {
@@ -49,17 +49,16 @@ func (a *App) ask(ctx context.Context, cfg *config.Config, p Place) (some []*api
 	return nil, mute, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "no running server has the id %s", sandboxmcp.Quote(p.Server)).WithHint(hint)
 }
 
-// Found is a session with the server that has it.
+// Found is a session and the server that has it.
 type Found struct {
 	*api.Client
 	Session sandboxmcp.Session
 }
 
-// Owner finds the one server that has a session. Where several have one of this
-// id it fails and names them, and where none has it with session_not_found, or
-// session_expired if there was one. While a server does not answer nobody knows
-// that: then it fails with backend_unavailable, so that nobody works on in
-// another session of that name.
+// Owner finds the one server that has a session. If several have one of this id, it fails
+// and names them. If none has, it fails with session_not_found, or with session_expired
+// if there was one. If some server does not answer, it fails with backend_unavailable
+// instead: that server may have the session, and a new one with its id would be a mix-up.
 func (a *App) Owner(ctx context.Context, cfg *config.Config, p Place, id sandboxmcp.SessionID) (Found, error) {
 	if _, err := sandboxmcp.ParseSessionID(string(id)); err != nil {
 		return Found{}, err
@@ -117,9 +116,9 @@ func severalOwners(id sandboxmcp.SessionID, owners []Found) error {
 		WithHint("pick one with --server").With("servers", names)
 }
 
-// home finds the server for something new: one in the background if there is
-// one, else the only one that runs; where there is none, or several belong to
-// agents, one is started in the background.
+// home finds the server for a new session or background run: a background server, or else
+// the only running server. If there is none, or several that serve agents, it starts a
+// background server.
 func (a *App) home(ctx context.Context, cfg *config.Config, p Place) (*api.Client, error) {
 	peers, err := a.Servers(ctx, cfg, p)
 	if err != nil {
@@ -134,7 +133,7 @@ func (a *App) home(ctx context.Context, cfg *config.Config, p Place) (*api.Clien
 	case len(peers) == 1:
 		return peers[0], nil
 	case p.Alone && len(peers) == 0:
-		return nil, sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "no server is running that could keep it").
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "no server is running that could run it").
 			WithHint("start one with `sandboxmcp serve`, or leave out --no-server")
 	case p.Alone:
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "%d servers are running and none of them in the background", len(peers)).
@@ -143,8 +142,8 @@ func (a *App) home(ctx context.Context, cfg *config.Config, p Place) (*api.Clien
 	return a.startServer(ctx, cfg)
 }
 
-// InHome does something new in a server, and in another one if that cannot be reached
-// any more. What a server may have begun is never done again.
+// InHome calls work for the server that home finds, and for another one if that cannot be
+// reached. It never repeats work that a server may have begun.
 func (a *App) InHome(ctx context.Context, cfg *config.Config, p Place, work func(*api.Client) error) error {
 	c, err := a.home(ctx, cfg, p)
 	if err != nil {
@@ -160,11 +159,11 @@ func (a *App) InHome(ctx context.Context, cfg *config.Config, p Place, work func
 	return err
 }
 
-// expiredHere asks the state directory whether a session that no running server
-// has was one: it fails with session_expired then. What cannot be asked knows of none.
+// expiredHere fails with session_expired if the state directory remembers the session. If
+// the state directory cannot be read, it returns nil.
 func (a *App) expiredHere(ctx context.Context, cfg *config.Config, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) error {
 	if _, err := os.Stat(cfg.StateDir); err != nil || cfg.Audit == "memory" {
-		return nil //nolint:nilerr // whoever needs it says what is wrong with it
+		return nil //nolint:nilerr // the next step that needs it reports the error
 	}
 	var gone error
 	_ = a.WithEngine(ctx, cfg, func(e Engine) error {

@@ -15,20 +15,20 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// How often --follow looks for new entries, and every how many looks for servers
-// that keep their record in memory.
+// followEvery is the interval at which --follow reads new entries. Every followPeers
+// reads it also searches for servers that keep their audit log in memory.
 const (
 	followEvery = 250 * time.Millisecond
 	followPeers = 8
 )
 
-// Record is a record: that of the state directory, or of a server's memory.
+// Record is an audit log: that of the state directory, or of a server's memory.
 type Record struct {
-	server *api.Client // nil: the state directory's
+	server *api.Client // nil: that of the state directory
 	cfg    *config.Config
 }
 
-// Name is the id of the server; empty: it is the state directory's.
+// Name returns the id of the server; it is empty for the state directory.
 func (s Record) Name() string {
 	if s.server == nil {
 		return ""
@@ -36,7 +36,7 @@ func (s Record) Name() string {
 	return s.server.Peer().ID
 }
 
-// List returns what the record has of a query.
+// List returns the entries that match a query.
 func (s Record) List(ctx context.Context, q sandboxmcp.AuditQuery) (page sandboxmcp.AuditPage, err error) {
 	if s.server != nil {
 		return s.server.Audit(ctx, Me(s.cfg), q)
@@ -49,7 +49,7 @@ func (s Record) List(ctx context.Context, q sandboxmcp.AuditQuery) (page sandbox
 	return audit.List(ctx, v.DB(), s.cfg.Namespace, q)
 }
 
-// lookAt opens the database of the state directory for reading; nil when there
+// lookAt opens the database of the state directory for reading. It returns nil if there
 // is none.
 func lookAt(ctx context.Context, cfg *config.Config) (*store.View, error) {
 	v, err := store.Look(ctx, store.Config{Dir: cfg.StateDir, SQLitePath: cfg.SQLitePath})
@@ -58,10 +58,11 @@ func lookAt(ctx context.Context, cfg *config.Config) (*store.View, error) {
 	}
 	_ = v.Close()
 	return nil, sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the database of %s is of an older release", sandboxmcp.Quote(cfg.StateDir)).
-		WithHint("a server that is started, or any `sandboxmcp run`, brings it up to date")
+		WithHint("start a server, or use `sandboxmcp run` once, to update it")
 }
 
-// Records are the records that the settings and the running servers have.
+// Records returns the audit logs of the state directory and of running servers that keep
+// theirs in memory.
 func (a *App) Records(ctx context.Context, cfg *config.Config) []Record {
 	var all []Record
 	if cfg.Audit != "memory" {
@@ -79,8 +80,8 @@ func (a *App) Records(ctx context.Context, cfg *config.Config) []Record {
 	return all
 }
 
-// ReadRecords is what all records have of a query, and behind which entry each of
-// them goes on.
+// ReadRecords queries all audit logs. It also returns the last entry read of each, from
+// which the next read continues.
 func (a *App) ReadRecords(ctx context.Context, sources []Record, q sandboxmcp.AuditQuery) (sandboxmcp.AuditPage, map[string]int64, error) {
 	sum, ends := sandboxmcp.AuditPage{Entries: []sandboxmcp.AuditEntry{}, Head: audit.EmptyHead()}, map[string]int64{}
 	for i, s := range sources {
@@ -105,28 +106,28 @@ func (a *App) ReadRecords(ctx context.Context, sources []Record, q sandboxmcp.Au
 	return sum, ends, nil
 }
 
-// RecordReport is what became of the check of the state directory's record, and
-// of those in the memory of running servers.
+// RecordReport is the result of verifying the audit log of the state directory and those
+// in the memory of running servers.
 type RecordReport struct {
 	sandboxmcp.AuditReport
 
 	Servers []ServerReport `json:"servers,omitempty"`
 }
 
-// ServerReport is what a running server says of the record in its memory.
+// ServerReport is a running server's report on the audit log in its memory.
 type ServerReport struct {
 	sandboxmcp.AuditReport
 
 	Server string `json:"server"`
 }
 
-// VerifyRecords checks all of [App.Records]. Key returns the public key that the checkpoints
-// are signed with, or nil if there is none yet.
+// VerifyRecords verifies all of [App.Records]. key returns the public key of the
+// checkpoints, or nil if there is none yet.
 func (a *App) VerifyRecords(ctx context.Context, cfg *config.Config, key func() (ed25519.PublicKey, error)) (doc RecordReport, err error) {
 	sources := a.Records(ctx, cfg)
 	if len(sources) == 0 {
-		return doc, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "the record is kept in memory, and no server is running").
-			WithHint("ask while the server runs, or keep the record on disk (audit: sqlite)")
+		return doc, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "the audit log is kept in memory, and no server is running").
+			WithHint("run this while the server runs, or keep the audit log on disk (audit: sqlite)")
 	}
 	doc.OK = true
 	for _, s := range sources {
@@ -142,7 +143,7 @@ func (a *App) VerifyRecords(ctx context.Context, cfg *config.Config, key func() 
 		}
 		doc.Servers, doc.OK = append(doc.Servers, ServerReport{rep, s.Name()}), doc.OK && rep.OK
 	}
-	if sources[0].server != nil { // there is no other
+	if sources[0].server != nil { // the state directory has no audit log
 		doc.AuditReport = doc.Servers[0].AuditReport
 		for _, s := range doc.Servers {
 			doc.OK = doc.OK && s.OK
@@ -151,8 +152,8 @@ func (a *App) VerifyRecords(ctx context.Context, cfg *config.Config, key func() 
 	return doc, nil
 }
 
-// verifyHere checks the record of the state directory, without changing anything
-// in there.
+// verifyHere verifies the audit log of the state directory without changing anything
+// there.
 func verifyHere(ctx context.Context, cfg *config.Config, key func() (ed25519.PublicKey, error)) (rep sandboxmcp.AuditReport, err error) {
 	with := audit.Evidence{
 		HeadFile:       audit.HeadFile(cfg.StateDir, store.Path(store.Config{Dir: cfg.StateDir, SQLitePath: cfg.SQLitePath})),
@@ -177,8 +178,8 @@ func verifyHere(ctx context.Context, cfg *config.Config, key func() (ed25519.Pub
 	return audit.Verify(ctx, v.DB(), with)
 }
 
-// FollowRecords hands to show the entries of a query, oldest first, and then those that
-// come, until ctx ends.
+// FollowRecords passes the entries of a query to show, oldest first, and then new ones
+// until ctx ends.
 func (a *App) FollowRecords(ctx context.Context, cfg *config.Config, q sandboxmcp.AuditQuery, show func([]sandboxmcp.AuditEntry)) error {
 	sources := a.Records(ctx, cfg)
 	page, seen, err := a.ReadRecords(ctx, sources, q)

@@ -6,12 +6,12 @@ import (
 	"unicode"
 )
 
-// Say writes a line about what happens to stderr.
+// Say prints a message on stderr.
 func (a *App) Say(text string) {
 	_, _ = io.WriteString(a.Stderr, "sandboxmcp: "+OneLine(text)+"\n")
 }
 
-// Clean replaces what a terminal would act upon.
+// Clean replaces control characters, which a terminal would act upon.
 func Clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

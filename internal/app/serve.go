@@ -16,21 +16,21 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/server"
 )
 
-// A server makes its garbage in bursts of small calls. A wide target of the
-// collector costs some memory and saves most of its work; the limit keeps a
-// single huge message from turning that into a habit.
+// Settings of the garbage collector of a server. Requests allocate in small bursts, so a
+// high percentage costs little memory and avoids most collections. The memory limit makes
+// the collector run often again if one huge message has filled the heap.
 const (
 	serveGCPercent   = 400
 	serveMemoryLimit = 256 << 20
 )
 
-// Which tools a server offers.
+// Sets of tools that a server offers.
 const (
 	AllTools  = false
-	FiveTools = true // those of mcp-code-sandbox, under its name
+	FiveTools = true // those of mcp-code-sandbox, which had five
 )
 
-// door is what a server for agents is made of.
+// door holds the parts of a server for agents.
 type door struct {
 	engine Engine
 	cfg    *config.Config
@@ -38,13 +38,13 @@ type door struct {
 	five   bool
 }
 
-// Serve is a server on stdin and stdout, with a control socket beside.
+// Serve runs a server on stdin and stdout, and a control socket for other commands.
 func (a *App) Serve(ctx context.Context, cfg *config.Config, five bool) error {
 	return a.asServer(ctx, cfg, "mcp", func(e Engine, logger *slog.Logger) error {
 		beside, err := api.Listen(ctx, api.Config{StateDir: cfg.StateDir, Service: e, Logger: logger, MaxUpload: cfg.Tools.MaxUploadBytes, AuditInMemory: e.AuditInMemory()})
 		if err != nil {
-			// The agent is not hurt by this; the person in another terminal is told.
-			logger.Warn("no control socket: other commands do not see this server", "error", err)
+			// The agent can go on; only other commands cannot reach this server.
+			logger.Warn("no control socket: other commands cannot reach this server", "error", err)
 		} else {
 			defer func() { _ = beside.Close() }()
 		}
@@ -53,7 +53,7 @@ func (a *App) Serve(ctx context.Context, cfg *config.Config, five bool) error {
 	})
 }
 
-// speak talks to the agent on stdin and stdout until it goes away.
+// speak serves the agent on stdin and stdout until the agent disconnects.
 func (a *App) speak(ctx context.Context, d door) error {
 	files := a.openFiles(ctx, d)
 	defer files.stop()
@@ -77,7 +77,7 @@ func (a *App) speak(ctx context.Context, d door) error {
 // before the process exits anyway. The kernel then ends every sandbox.
 const stopLimit = 2500 * time.Millisecond
 
-// bound ends the process when a server does not end by itself.
+// bound exits the process if a server does not end by itself.
 type bound struct {
 	mu    sync.Mutex
 	timer *time.Timer
@@ -85,7 +85,7 @@ type bound struct {
 	exit  func()
 }
 
-// start begins the server's last moments. Calls after the first do nothing.
+// start starts the time limit. Later calls do nothing.
 func (b *bound) start() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -94,7 +94,7 @@ func (b *bound) start() {
 	}
 }
 
-// stop is called when the server has ended by itself.
+// stop says that the server has ended by itself.
 func (b *bound) stop() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -104,11 +104,11 @@ func (b *bound) stop() {
 	}
 }
 
-// asServer opens an engine for others to use, works with it and closes it. After
-// stopLimit the process exits, whatever holds the engine up.
+// asServer opens an engine for a server, calls work and closes the engine. If that takes
+// longer than stopLimit after the end was requested, the process exits.
 func (a *App) asServer(ctx context.Context, cfg *config.Config, actor string, work func(Engine, *slog.Logger) error) error {
 	last := &bound{exit: func() {
-		time.AfterFunc(stopLimit/20, func() { a.Exit(1) }) // the log may be what holds it up
+		time.AfterFunc(stopLimit/20, func() { a.Exit(1) }) // writing the log may block, too
 		a.tell(fmt.Sprintf("the server has not ended within %s, so the process exits", stopLimit))
 		a.Exit(1)
 	}}

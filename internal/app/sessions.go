@@ -10,8 +10,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
-// Sessions are those of all running servers, oldest first. As the owner each
-// has the id of its server, which --server takes.
+// Sessions lists the sessions of all running servers, oldest first. The owner of each is
+// its server's id, which --server takes.
 func (a *App) Sessions(ctx context.Context, cfg *config.Config, p Place) ([]sandboxmcp.Session, error) {
 	all := []sandboxmcp.Session{}
 	peers, err := a.Servers(ctx, cfg, p)
@@ -22,7 +22,7 @@ func (a *App) Sessions(ctx context.Context, cfg *config.Config, p Place) ([]sand
 		have, err := c.Sessions(ctx, Me(cfg))
 		switch sandboxmcp.CodeOf(err) {
 		case "":
-		case sandboxmcp.CodeNotFound: // of a version that has none
+		case sandboxmcp.CodeNotFound: // a server of a version without sessions
 		default:
 			a.Say("server " + c.Peer().ID + ": " + err.Error())
 		}
@@ -35,10 +35,10 @@ func (a *App) Sessions(ctx context.Context, cfg *config.Config, p Place) ([]sand
 	return all, ctx.Err()
 }
 
-// AskServers looks for a request in the running servers, which know of those
-// that have not ended. Found is only what is whole: the content of large files
-// stands in the state directory. The error is the answer where it is not there
-// either: how a background run failed that came to no result.
+// AskServers looks for a request in the running servers, which know requests that have
+// not ended. found is false if the content of large files is missing: the state directory
+// has the whole result. err is the failure of a background run without a result; it
+// counts only if the state directory does not have the request either.
 func (a *App) AskServers(ctx context.Context, cfg *config.Config, q sandboxmcp.Lookup) (res sandboxmcp.Result, found bool, err error) {
 	peers, err := a.Servers(ctx, cfg, Place{})
 	if err != nil {

@@ -15,16 +15,17 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// SetupOptions are the flags of an installation.
+// SetupOptions are the flags of setup.
 type SetupOptions struct {
-	Lock            string // file of a lock; empty: none
+	Lock            string // lock file; empty: none
 	Upgrade, Verify bool
 }
 
-// maxLock is more than a lock file has.
+// maxLock bounds the bytes of a lock file.
 const maxLock = 16 << 20
 
-// Setup sees to it that a set is there, and that it works in a sandbox.
+// Setup installs a package set unless it is installed, and checks that it works in a
+// sandbox.
 func (a *App) Setup(ctx context.Context, cfg *config.Config, r environment.Recipe, o SetupOptions) (environment.Report, error) {
 	library := environment.New(environment.Config{Dir: environment.Dir(cfg.StateDir)})
 	var lock []byte
@@ -59,7 +60,7 @@ func (a *App) install(ctx context.Context, cfg *config.Config, library *environm
 	return report, err
 }
 
-// Tried tries a set, and takes it away when it does not work.
+// Tried checks that a package set works in a sandbox, and removes the set if it does not.
 func (a *App) Tried(ctx context.Context, e Engine, library *environment.Library, s environment.Set, r environment.Recipe) error {
 	err := a.try(ctx, e, library, s, r)
 	if err != nil {
@@ -70,11 +71,12 @@ func (a *App) Tried(ctx context.Context, e Engine, library *environment.Library,
 	return err
 }
 
-// trialTimeout leaves a slow disk its time; a lower ceiling holds.
+// trialTimeout bounds the trial in seconds, with time for a slow disk. The configured
+// ceiling may be lower.
 const trialTimeout = 300
 
-// try runs the trial of a set and keeps what it worked out for later runs. Where no
-// sandbox can be built, nothing is tried, and that is said.
+// try runs the trial program of a package set and stores what it found out for later
+// runs. If no sandbox can be built, it prints that the set was not tried.
 func (a *App) try(ctx context.Context, e Engine, library *environment.Library, s environment.Set, r environment.Recipe) error {
 	res, err := e.Execute(ctx, sandboxmcp.Caller{Actor: "cli"}, sandboxmcp.Request{Code: r.Trial, FileName: "trial.py", Limits: sandboxmcp.Limits{TimeoutSeconds: trialTimeout}})
 	switch {
@@ -85,7 +87,7 @@ func (a *App) try(ctx context.Context, e Engine, library *environment.Library, s
 		return err
 	case !res.Success:
 		return sandboxmcp.Errorf(sandboxmcp.CodeInstallFailed, "the packages do not work in a sandbox (%s): %s", res.Status, lastLine(res.Stderr)).
-			WithHint("try again with --upgrade, or with another lock")
+			WithHint("try --upgrade, or another lock file")
 	}
 	for _, f := range res.Artifacts {
 		kept, err := e.ArtifactContent(ctx, sandboxmcp.Caller{Namespace: res.Namespace}, res.RequestID, f.Name)
@@ -123,8 +125,7 @@ func (a *App) verifySet(ctx context.Context, library *environment.Library, r env
 		WithHint("run `sandboxmcp setup " + r.Name + "`")
 }
 
-// prepareState makes the state directory as every command has it, before
-// anything is put into it.
+// prepareState creates the state directory as every command does.
 func prepareState(ctx context.Context, cfg *config.Config) error {
 	s, err := store.Open(ctx, store.Config{Dir: cfg.StateDir, SQLitePath: cfg.SQLitePath})
 	if err != nil {
@@ -133,7 +134,7 @@ func prepareState(ctx context.Context, cfg *config.Config) error {
 	return s.Close()
 }
 
-// Python is the interpreter that programs are run with.
+// Python returns the interpreter that programs are run with.
 func (a *App) Python(ctx context.Context) (environment.Python, error) {
 	set := runtimes.New(runtimes.Config{Path: a.Variable("PATH"), HomeEnv: a.Env})
 	in, err := set.Find(ctx, sandboxmcp.Python)
@@ -143,7 +144,7 @@ func (a *App) Python(ctx context.Context) (environment.Python, error) {
 	return environment.Python{Path: in.Path, Version: in.Version}, nil
 }
 
-// Progress says on a terminal how far something is.
+// Progress prints the progress of a task if stderr is a terminal.
 func (a *App) Progress(text string) {
 	if f, ok := a.Stderr.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		a.Say(text)

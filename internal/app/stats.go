@@ -8,15 +8,15 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// Stats is what all running servers count together.
+// Stats is the sum over all running servers.
 type Stats struct {
 	sandboxmcp.Stats
 	Servers int `json:"servers"`
 }
 
-// Stats adds up what the running servers say. With none, nothing runs, what
-// could run at a time is what the settings say, and what has ended is what the
-// state directory keeps.
+// Stats adds up the statistics of the running servers. Without a server, nothing runs,
+// the bounds are those of the settings, and ended runs are counted in the state
+// directory.
 func (a *App) Stats(ctx context.Context, cfg *config.Config) (Stats, error) {
 	sum := Stats{Stats: sandboxmcp.Stats{Executions: map[sandboxmcp.Status]int64{}, Pool: map[string]int{}}}
 	for _, st := range sandboxmcp.Statuses() {

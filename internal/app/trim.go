@@ -10,10 +10,9 @@ import (
 
 const trimAfter = 10 * time.Second
 
-// trim gives memory back to the system when the server has been idle for a
-// while: the collector is set to run rarely, so that a busy server answers
-// quickly, and an idle one would otherwise keep what its last calls took. It
-// returns when ctx ends.
+// trim returns memory to the system after the server has been idle for a while. The
+// collector is set to run rarely, so an idle server would otherwise keep the memory of
+// its last requests. It returns when ctx ends.
 func trim(ctx context.Context, m sandboxmcp.Monitor) {
 	t := time.NewTicker(trimAfter)
 	defer t.Stop()

@@ -1,6 +1,6 @@
 package app
 
-// UsageError marks a command line that is wrong in itself.
+// UsageError reports a wrong command line.
 type UsageError struct{ text string }
 
 // Error implements error.

@@ -11,13 +11,13 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
-// Where secrets are that a running server has to be asked for.
+// Kinds of vaults whose secrets only a running server has.
 const (
 	VaultMemory = "memory"
 	VaultEnv    = "env"
 )
 
-// AddSecret puts a secret into the vault of the settings: that of the state directory, or
+// AddSecret adds a secret to the vault of the settings: that of the state directory, or
 // that in the memory of the one running server that has one.
 func (a *App) AddSecret(ctx context.Context, cfg *config.Config, p Place, s sandboxmcp.SecretSpec) error {
 	if cfg.Vault == VaultMemory {
@@ -37,15 +37,15 @@ func (a *App) AddSecret(ctx context.Context, cfg *config.Config, p Place, s sand
 	return err
 }
 
-// unused refuses --server where no server is asked.
+// unused refuses --server for a vault that all servers share.
 func (p Place) unused(cfg *config.Config) error {
 	if p.Server == "" {
 		return nil
 	}
-	return Usage("--server goes with a vault in memory; this one is kept as " + cfg.Vault + ", the same for every server")
+	return Usage("--server is only for a vault in memory; all servers share this one, of kind " + cfg.Vault)
 }
 
-// vaultsOf asks the running servers what they have, and gives those of a kind.
+// vaultsOf returns the running servers whose vault is of the kind, and their secrets.
 func (a *App) vaultsOf(ctx context.Context, cfg *config.Config, p Place, is func(kind string) bool) ([]*api.Client, []sandboxmcp.VaultList, error) {
 	peers, err := a.Servers(ctx, cfg, p)
 	if err != nil {
@@ -65,7 +65,7 @@ func (a *App) vaultsOf(ctx context.Context, cfg *config.Config, p Place, is func
 	return some, lists, nil
 }
 
-// memoryVault finds the one server that has secrets in its memory.
+// memoryVault finds the one server with a vault in memory.
 func (a *App) memoryVault(ctx context.Context, cfg *config.Config, p Place) (*api.Client, error) {
 	some, _, err := a.vaultsOf(ctx, cfg, p, func(kind string) bool { return kind == VaultMemory })
 	switch {
@@ -85,7 +85,7 @@ func (a *App) memoryVault(ctx context.Context, cfg *config.Config, p Place) (*ap
 	return some[0], nil
 }
 
-// tellOthers says which running servers do not see what is in the state directory.
+// tellOthers prints which running servers do not use the secrets of the state directory.
 func (a *App) tellOthers(ctx context.Context, cfg *config.Config) {
 	some, lists, err := a.vaultsOf(ctx, cfg, Place{}, func(kind string) bool { return kind != cfg.Vault })
 	if err != nil {
@@ -96,16 +96,16 @@ func (a *App) tellOthers(ctx context.Context, cfg *config.Config) {
 	}
 }
 
-// tellUnread says that secrets in the environment are not taken from there.
+// tellUnread warns that secrets in environment variables are ignored.
 func (a *App) tellUnread(cfg *config.Config, logger *slog.Logger) {
 	isSecret := func(kv string) bool { return strings.HasPrefix(kv, "SANDBOXMCP_SECRET_") }
 	if cfg.Vault != VaultEnv && slices.ContainsFunc(a.Env, isSecret) {
-		logger.Warn("variables SANDBOXMCP_SECRET_... are not read: they are for SANDBOXMCP_VAULT=env", "vault", cfg.Vault)
+		logger.Warn("variables SANDBOXMCP_SECRET_... are ignored: set SANDBOXMCP_VAULT=env to use them", "vault", cfg.Vault)
 	}
 }
 
-// Secrets are those of the running servers that have some of their own, else of
-// the state directory or of our own environment.
+// Secrets lists the secrets of running servers that have their own, or else those of the
+// state directory or of this process's environment.
 func (a *App) Secrets(ctx context.Context, cfg *config.Config, p Place) ([]sandboxmcp.SecretInfo, error) {
 	all := []sandboxmcp.SecretInfo{}
 	if cfg.Vault == VaultMemory || cfg.Vault == VaultEnv {
@@ -131,7 +131,7 @@ func (a *App) Secrets(ctx context.Context, cfg *config.Config, p Place) ([]sandb
 	return all, err
 }
 
-// DeleteSecret removes a secret from where [App.AddSecret] puts it.
+// DeleteSecret deletes a secret from the vault that [App.AddSecret] uses.
 func (a *App) DeleteSecret(ctx context.Context, cfg *config.Config, p Place, key string) error {
 	if cfg.Vault != VaultMemory {
 		if err := p.unused(cfg); err != nil {

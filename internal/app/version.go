@@ -4,11 +4,11 @@ import (
 	"runtime/debug"
 )
 
-// buildVersion is set by the build; empty in one by `go install`, which knows
-// the module's version itself.
+// buildVersion is set by the build. It is empty after `go install`, which records the
+// module's version.
 var buildVersion string
 
-// Version is that of the build; "dev" for one without.
+// Version returns the version of the build, or "dev" if it has none.
 func Version() string {
 	if buildVersion != "" {
 		return buildVersion

@@ -10,7 +10,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/app"
 )
 
-// record is a kept execution as it is shown: its result, and a manifest.
+// record is a stored execution as --json shows it: its result and a manifest of its
+// files.
 type record struct {
 	sandboxmcp.Result
 	Manifest map[string]string `json:"manifest"` // name to SHA-256
@@ -20,12 +21,12 @@ func (a *call) artifactsCommand() *cobra.Command {
 	var out string
 	cmd := &cobra.Command{
 		Use:   "artifacts REQUEST_ID",
-		Short: "Show what a run came to and left",
-		Long: `Shows the result of an earlier run, the files that it left and their SHA-256. A
-running server of the state directory is asked first, so that one that still runs
-in the background is there with the status running; then the state directory is.
---out copies the files into a directory. Off a terminal, and with --json, it is
-one JSON document with everything, contents included.`,
+		Short: "Show the result and the files of a run",
+		Long: `Shows the result of an earlier run, its files and their SHA-256. The running
+servers of the state directory are asked first, so a run that has not ended is
+shown with status running. --out copies the files into a directory. Off a
+terminal, and with --json, it prints one JSON document that includes the content
+of the files.`,
 		Example: `  sandboxmcp artifacts 0f8c9f0e-6d0b-4f0e-9d3b-1a2b3c4d5e6f --out results`,
 		Args:    takes("REQUEST_ID"),
 	}
@@ -58,8 +59,8 @@ one JSON document with everything, contents included.`,
 	})
 }
 
-// handOut copies the files of a result, if that was asked for, and shows it. A
-// nil engine will do for a result that has the content of its files.
+// handOut shows a result and, with --out, first copies its files. e may be nil if the
+// result has the content of its files.
 func (a *call) handOut(ctx context.Context, e app.Engine, out string, res sandboxmcp.Result) error {
 	dir, err := openOut(out)
 	if err != nil {

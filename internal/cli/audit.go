@@ -25,22 +25,23 @@ func (a *call) auditCommand() *cobra.Command {
 	o := &auditOptions{}
 	cmd := &cobra.Command{
 		Use:   "audit",
-		Short: "Show the record of what was done",
-		Long: `Shows the newest entries of the audit record of a namespace, newest first: what
-was about to be done (intent) and what came of it (outcome), by whom, with sizes
-and hashes and never with code, output or secrets. The record is that of the state
-directory, and those that running servers keep in memory. --follow prints what
-comes from now on as well, oldest first, one a line, until it is ended.`,
+		Short: "Show the audit log",
+		Long: `Shows the newest entries of the audit log of a namespace, newest first. An intent
+says what was about to be done, an outcome what came of it, and both say who did
+it. Entries hold sizes and hashes, never code, output or secrets. They come from
+the state directory and from running servers that keep their log in memory.
+--follow also prints new entries, oldest first, one a line, until it is
+interrupted.`,
 		Example: `  sandboxmcp audit --limit 20
   sandboxmcp audit --action execute --since 2h --json
   sandboxmcp audit --follow`,
 		Args: takes(),
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.namespace, "namespace", "", "show the namespace `NAME`")
-	f.StringVar(&o.action, "action", "", "only entries of this `ACTION`")
-	f.StringVar(&o.since, "since", "", "only entries from `TIME` on: 2026-01-31, 2026-01-31T09:00:00Z, or 90m for so long ago")
-	f.IntVar(&o.limit, "limit", audit.DefaultLimit, "at most `N` entries, up to 1000")
+	f.StringVar(&o.namespace, "namespace", "", "show entries of the namespace `NAME`")
+	f.StringVar(&o.action, "action", "", "show only entries of this `ACTION`, such as execute")
+	f.StringVar(&o.since, "since", "", "show only entries since `TIME`: 2026-01-31, 2026-01-31T09:00:00Z, or 90m for 90 minutes ago")
+	f.IntVar(&o.limit, "limit", audit.DefaultLimit, "show at most `N` entries, up to 1000")
 	f.BoolVarP(&o.follow, "follow", "f", false, "print new entries as they come")
 	a.withConfig(a.withJSON(cmd))
 	a.does(cmd, func(ctx context.Context, _ []string) error {
@@ -68,7 +69,7 @@ func (a *call) auditQuery(cmd *cobra.Command, o *auditOptions) (*config.Config, 
 		return nil, q, err
 	}
 	if o.limit < 1 || o.limit > audit.MaxLimit {
-		return nil, q, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "--limit is %d; it is 1 to %d", o.limit, audit.MaxLimit).
+		return nil, q, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "--limit is %d; it must be 1 to %d", o.limit, audit.MaxLimit).
 			WithHint("ask for fewer entries, or use --follow")
 	}
 	if cmd.Flags().Changed("since") {
@@ -79,7 +80,7 @@ func (a *call) auditQuery(cmd *cobra.Command, o *auditOptions) (*config.Config, 
 	return cfg, q, nil
 }
 
-// since reads a time, or how long ago it was.
+// since parses a time, or a duration before now.
 func since(text string, now time.Time) (time.Time, error) {
 	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
 		return now.Add(-d), nil
@@ -89,12 +90,12 @@ func since(text string, now time.Time) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "--since is %s, which is no time", sandboxmcp.Quote(text)).
-		WithHint("give 2026-01-31, 2026-01-31T09:00:00Z, or 90m for so long ago")
+	return time.Time{}, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "--since %s is not a time", sandboxmcp.Quote(text)).
+		WithHint("use 2026-01-31, 2026-01-31T09:00:00Z, or 90m for 90 minutes ago")
 }
 
-// showAudit prints entries as a table. Whatever an entry says has no control
-// characters and no line of its own.
+// showAudit prints entries as a table, one line each. Control characters in entries are
+// replaced.
 func (a *call) showAudit(page sandboxmcp.AuditPage) {
 	rows := [][]string{{"SEQ", "TIME", "ACTION", "PHASE", "ACTOR", "REQUEST", "SESSION", "DETAIL"}}
 	for _, e := range page.Entries {

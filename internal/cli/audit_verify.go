@@ -19,25 +19,24 @@ func (a *call) auditVerifyCommand() *cobra.Command {
 	var checkpoints string
 	cmd := &cobra.Command{
 		Use:   "verify",
-		Short: "Check that the record is what was written",
-		Long: `Checks the whole audit record, also while servers write to it: every entry
-against its hash, the chain of each namespace, and all entries against the signed
-checkpoints in the database, beside the key and in the second place
-(audit_checkpoint_file, or the file after --checkpoints). The key is that of the
-state directory, or the public one in the file after --key.
+		Short: "Check the audit log for changes",
+		Long: `Checks the whole audit log, also while servers write to it. It checks every entry
+against its hash, the hash chain of each namespace, and all entries against the
+signed checkpoints. Checkpoints are in the database, beside the key, and in a
+second file (audit_checkpoint_file, or --checkpoints). The key is that of the
+state directory, or the public key of --key.
 
-Ends with 0 when the record is sound. Ends with 1 and names each fault when an
-entry was changed, removed, moved or put in, when the end is missing, or when the
-record was made anew by somebody without the key. What somebody with the key has
-made anew shows against the second place alone. Entries of the last second, or up
-to 100, may be under no checkpoint yet; what is done to these shows only as far as
-their chain breaks.`,
+Exits with 0 if the log is intact. Exits with 1 and names each fault if an entry
+was changed, removed, moved or inserted, if the end is missing, or if the log was
+rewritten without the key. A log that was rewritten with the key differs only from
+the second file. Entries of the last second, up to 100, may not be under a
+checkpoint yet; changes to these show only if they break the hash chain.`,
 		Example: `  sandboxmcp audit verify
   sandboxmcp audit verify --checkpoints /mnt/elsewhere/checkpoints --json`,
 		Args: takes(),
 	}
-	cmd.Flags().StringVar(&checkpoints, "checkpoints", "", "check against the checkpoints in `FILE`, too")
-	cmd.Flags().StringVar(&o.key, "key", "", "public key in `FILE`, PEM")
+	cmd.Flags().StringVar(&checkpoints, "checkpoints", "", "also check against the checkpoints in `FILE`")
+	cmd.Flags().StringVar(&o.key, "key", "", "use the public key in the PEM `FILE`")
 	return a.withSettings(a.withJSON(cmd), func(ctx context.Context, cfg *config.Config, _ []string) error {
 		if checkpoints != "" {
 			var err error
@@ -74,11 +73,11 @@ func (a *call) showAuditReport(what string, r sandboxmcp.AuditReport) {
 		text += fmt.Sprintf("; %d are under none yet", r.Tail.Entries)
 	}
 	if r.Dropped != nil {
-		text += fmt.Sprintf("; the first %d were dropped for their age", r.Dropped.Size)
+		text += fmt.Sprintf("; the first %d were dropped because of their age", r.Dropped.Size)
 	}
 	a.print(app.OneLine(what) + word + ": " + text + "\n")
 	if r.Second != nil {
-		a.print(app.OneLine(fmt.Sprintf("second place %s: %d checkpoints, the newest over %d entries", r.Second.File, r.Second.Notes, r.Second.Size)) + "\n")
+		a.print(app.OneLine(fmt.Sprintf("second file %s: %d checkpoints, the newest over %d entries", r.Second.File, r.Second.Notes, r.Second.Size)) + "\n")
 	}
 	if len(r.Faults) == 0 {
 		return

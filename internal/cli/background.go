@@ -9,14 +9,15 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
-// backgroundCommand is the server that commands start for their sessions.
+// backgroundCommand is the hidden command that other commands start as a server for
+// sessions.
 func (a *call) backgroundCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   app.BackgroundWord,
-		Short: "Be a server for the sessions of other commands",
-		Long: `Keeps sessions and background runs that other commands ask for, and ends five
-minutes after the last of them. Such a command starts it; nobody has to. Its log
-is ` + app.BackgroundLog + ` in the state directory.`,
+		Short: "Run a server for sessions of other commands",
+		Long: `Keeps sessions and background runs of other commands, and ends five minutes after
+the last of them. These commands start it when they need it. Its log is
+` + app.BackgroundLog + ` in the state directory.`,
 		Example: `  sandboxmcp ` + app.BackgroundWord,
 		Args:    takes(),
 		Hidden:  true,

@@ -20,11 +20,12 @@ type demoOptions struct {
 	science bool
 }
 
-// chartTimeout bounds the program that draws: its packages may come from a slow disk.
+// chartTimeout bounds the drawing program in seconds. It allows for packages on a slow
+// disk.
 const chartTimeout = 30
 
-// chartProgram works out how hares and lynxes fare, and draws it twice: as a
-// picture, and in a few lines of text for whoever looks at a terminal.
+// chartProgram simulates hares and lynxes, and draws them as a picture and as text for a
+// terminal.
 const chartProgram = `import time
 began = time.perf_counter()
 import numpy, pandas, matplotlib
@@ -47,7 +48,7 @@ for year in range(0, 30, 3):
     print("%3d |%s" % (year, "".join(line).rstrip()))
 `
 
-// demoChart draws a chart, if the packages are there or can be had.
+// demoChart draws a chart if the packages are installed or can be installed.
 func (a *call) demoChart(ctx context.Context, cfg *config.Config, e app.Engine, o demoOptions) error {
 	a.print(a.paint(bold, "── chart") + "\n")
 	defer a.print("\n")
@@ -83,8 +84,8 @@ func (a *call) demoChart(ctx context.Context, cfg *config.Config, e app.Engine, 
 	return nil
 }
 
-// demoPackages reports whether the packages are there, and fetches them if it may.
-// That they cannot be had is said, and is no failure.
+// demoPackages reports whether the packages are installed, and with --science installs
+// them. If they cannot be installed, it prints why and returns no error.
 func (a *call) demoPackages(ctx context.Context, cfg *config.Config, e app.Engine, o demoOptions) (bool, error) {
 	recipe, err := environment.FindRecipe("science")
 	if err != nil {
@@ -103,7 +104,7 @@ func (a *call) demoPackages(ctx context.Context, cfg *config.Config, e app.Engin
 		return true, nil
 	}
 	if !o.science {
-		a.print("not drawn: `sandboxmcp setup " + recipe.Name + "` installs what it takes\n")
+		a.print("not drawn: `sandboxmcp setup " + recipe.Name + "` installs the packages that it needs\n")
 		return false, nil
 	}
 	a.print("fetching " + strings.Join(recipe.Packages, ", ") + " as wheels, once\n")

@@ -1,11 +1,10 @@
-// Package cli is the command line: commands and their flags, and how what
-// internal/app returns is shown to a person or a script.
+// Package cli is the command line: the commands, their flags, and how they print what
+// internal/app returns.
 //
-// Its promise: stdout carries what was asked for and nothing else; everything
-// that is said about it goes to stderr. `run` gives the program's bytes and its
-// exit status through; a failure of ours there is 125. Every other failure has
-// the exit status of its code. What is not built is not there: an unknown
-// command or flag is refused with status 2.
+// stdout carries only what the caller asked for; messages go to stderr. `run` passes on
+// the program's output and its exit status. If `run` itself fails, it exits with 125.
+// Every other command that fails exits with the status of its error code. An unknown
+// command or flag exits with 2.
 package cli
 
 import (
@@ -25,32 +24,32 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/app"
 )
 
-// Exit statuses that are not those of a code.
+// Exit statuses that do not belong to an error code.
 const (
 	exitUsage       = 2
 	exitTimedOut    = 124
-	exitOurs        = 125 // of run, when it could not run
+	exitOurs        = 125 // run itself failed
 	exitCancelled   = 130
 	exitOutOfMemory = 137
-	exitBrokenPipe  = 141 // whoever read our output went away
+	exitBrokenPipe  = 141 // the reader of the output has closed it
 	exitOutputLimit = 153
 )
 
-// call is one call of the command line.
+// call is one execution of the command line.
 type call struct {
 	*app.App
 
-	terminal bool // stdout is one
+	terminal bool // stdout is a terminal
 	colour   bool
 
 	argv    []string // without the program's name
-	started bool     // a command took over: a failure is no longer one of usage
-	ours    int      // exit status of a failure of ours; 0: that of its code
-	status  int      // exit status of a command that did what it should
+	started bool     // a command has begun its work, so a failure is not a usage error
+	ours    int      // exit status if the command itself fails; 0: that of the error code
+	status  int      // exit status if the command succeeds
 	json    bool     // --json was given
 }
 
-// Process is what a program is given when it is started.
+// Process is the arguments, environment and streams of a program.
 type Process struct {
 	Args           []string // the program's name first
 	Env            []string // KEY=value
@@ -58,14 +57,14 @@ type Process struct {
 	Stdout, Stderr io.Writer
 }
 
-// Own is what this process was given.
+// Own returns those of this process.
 func Own() Process {
 	return Process{Args: os.Args, Env: os.Environ(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
 }
 
-// Main carries out a command line and returns the exit status. It takes over
-// SIGINT, SIGTERM, SIGHUP and SIGPIPE while it runs: the first of the former
-// cancels what goes on, a second one ends the process at once.
+// Main runs a command line and returns the exit status. While it runs, it handles SIGINT,
+// SIGTERM, SIGHUP and SIGPIPE. The first of SIGINT, SIGTERM and SIGHUP cancels the
+// command, a second one ends the process at once.
 func Main(ctx context.Context, p Process) int {
 	a := &call{App: app.New(p.Env, p.Stdin, p.Stdout, p.Stderr)}
 	return a.main(ctx, p.Args)
@@ -101,9 +100,9 @@ func (a *call) main(ctx context.Context, argv []string) int {
 	return a.status
 }
 
-// stray finds the word that stands where a command should and is none. It is
-// looked for before the flags are, which belong to nobody then: --help after it
-// would explain another command.
+// stray finds a word that stands where a subcommand is expected but is none. It must run
+// before flags are parsed: --help after such a word would print the help of the parent
+// command.
 func stray(root *cobra.Command, argv []string) (*cobra.Command, string) {
 	root.InitDefaultHelpCmd()
 	cmd, rest, err := root.Find(argv)
@@ -113,8 +112,8 @@ func stray(root *cobra.Command, argv []string) (*cobra.Command, string) {
 	return cmd, rest[0]
 }
 
-// wantsJSON reports whether --json is on a command line that may be wrong and
-// that no command may have read.
+// wantsJSON reports whether --json is given. It also works for a command line that could
+// not be parsed.
 func wantsJSON(argv []string) bool {
 	want := false
 	for _, word := range argv {
@@ -131,10 +130,10 @@ func wantsJSON(argv []string) bool {
 	return want
 }
 
-// catch cancels the returned context on the signals that ask a program to end.
-// One that was ignored when the program was started stays so. SIGPIPE is taken
-// note of so that a write to a closed pipe fails instead of killing the
-// process; it is not ignored, because programs that we start would inherit that.
+// catch returns a context that the signals SIGINT, SIGTERM and SIGHUP cancel. A signal
+// that was ignored at the start stays ignored. SIGPIPE is caught so that a write to a
+// closed pipe fails and does not kill the process. It is not ignored, because child
+// processes would inherit that.
 func catch(ctx context.Context) (context.Context, func()) {
 	var ends []os.Signal
 	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
@@ -155,7 +154,7 @@ func catch(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// report says what failed and returns the exit status.
+// report prints an error and returns the exit status.
 func (a *call) report(cmd *cobra.Command, err error) int {
 	var wrong *app.UsageError
 	if errors.As(err, &wrong) || !a.started {
@@ -169,7 +168,7 @@ func (a *call) report(cmd *cobra.Command, err error) int {
 	}
 	e := sandboxmcp.AsError(err)
 	if e.Code == sandboxmcp.CodeInternal && errors.Is(err, context.Canceled) {
-		e = sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "it was interrupted")
+		e = sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "interrupted")
 	}
 	if a.json {
 		a.printJSON(e.Body())

@@ -13,7 +13,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
-// Commands returns the tree of commands, for the pages that describe it.
+// Commands returns the tree of commands for the generated documentation.
 func Commands() *cobra.Command {
 	return (&call{App: app.New(nil, nil, nil, nil)}).root()
 }
@@ -22,10 +22,10 @@ func Commands() *cobra.Command {
 func (a *call) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "sandboxmcp",
-		Short: "Run code that nobody should trust in a real sandbox",
-		Long: `sandboxmcp runs Python, Node.js and shell code that nobody should trust behind
-walls that the kernel holds, and gives back its output, its files and a signed
-receipt. It is an MCP server for agents, a command line and a Go library.`,
+		Short: "Run untrusted code in a real sandbox",
+		Long: `sandboxmcp runs untrusted Python, Node.js and shell code behind walls that the
+Linux kernel enforces. It returns the output, the files and a signed receipt. It
+is an MCP server for agents, a command line and a Go library.`,
 		Example: `  sandboxmcp demo                      see it work
   sandboxmcp run -c 'print(6*7)'       run a piece of Python
   sandboxmcp serve                     be an MCP server on stdin and stdout`,
@@ -59,7 +59,7 @@ receipt. It is an MCP server for agents, a command line and a Go library.`,
 	return root
 }
 
-// flagFailure says what is wrong with a flag, without the names of Go's own parsers.
+// flagFailure describes a flag error without the names of Go's parsers.
 func flagFailure(err error) string {
 	var bad *pflag.InvalidValueError
 	if !errors.As(err, &bad) {
@@ -75,14 +75,14 @@ func flagFailure(err error) string {
 	case "bool":
 		kind = "true or false"
 	}
-	text := "--" + f.Name + " has to be " + kind + ", not " + sandboxmcp.Quote(bad.GetValue())
+	text := "--" + f.Name + " must be " + kind + ", not " + sandboxmcp.Quote(bad.GetValue())
 	if errors.Is(err, strconv.ErrRange) {
 		text += ", which is far too large"
 	}
 	return text
 }
 
-// unknown is what is said of a word that is no command, with what is near.
+// unknown describes a word that is not a command, and suggests similar commands.
 func unknown(cmd *cobra.Command, word string) string {
 	text := "unknown command " + strconv.Quote(word) + " for " + strconv.Quote(cmd.CommandPath())
 	if names := near(cmd, word); len(names) > 0 {
@@ -91,13 +91,13 @@ func unknown(cmd *cobra.Command, word string) string {
 	return text
 }
 
-// near names the commands below one that a word may have meant.
+// near returns the subcommands that are similar to a word.
 func near(cmd *cobra.Command, word string) []string {
 	cmd.SuggestionsMinimumDistance = 2
 	return cmd.SuggestionsFor(word)
 }
 
-// group makes a command that only holds others.
+// group makes a command that only has subcommands.
 func (a *call) group(cmd *cobra.Command, subs ...*cobra.Command) *cobra.Command {
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -110,7 +110,7 @@ func (a *call) group(cmd *cobra.Command, subs ...*cobra.Command) *cobra.Command 
 	return cmd
 }
 
-// does gives a command its work.
+// does sets the function that a command runs.
 func (a *call) does(cmd *cobra.Command, work func(ctx context.Context, args []string) error) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		a.started = true
@@ -120,7 +120,8 @@ func (a *call) does(cmd *cobra.Command, work func(ctx context.Context, args []st
 	return cmd
 }
 
-// withSettings gives a command the flag --config, and its work with the settings read.
+// withSettings adds the flag --config and sets the function that a command runs with the
+// settings.
 func (a *call) withSettings(cmd *cobra.Command, work func(ctx context.Context, cfg *config.Config, args []string) error) *cobra.Command {
 	a.withConfig(cmd)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
@@ -132,7 +133,7 @@ func (a *call) withSettings(cmd *cobra.Command, work func(ctx context.Context, c
 	})
 }
 
-// inNamespace reads the settings, with the namespace that the flag --namespace names.
+// inNamespace reads the settings and applies the flag --namespace.
 func (a *call) inNamespace(cmd *cobra.Command, name string) (*config.Config, error) {
 	cfg, err := a.Load()
 	if err == nil && cmd.Flags().Changed("namespace") {
@@ -141,7 +142,7 @@ func (a *call) inNamespace(cmd *cobra.Command, name string) (*config.Config, err
 	return cfg, err
 }
 
-// takes demands so many arguments, by name.
+// takes requires one argument for each name.
 func takes(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
@@ -154,13 +155,13 @@ func takes(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// withJSON gives a command the flag --json.
+// withJSON adds the flag --json.
 func (a *call) withJSON(cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().BoolVar(&a.json, "json", false, "print one JSON document")
 	return cmd
 }
 
-// withConfig gives a command the flag --config.
+// withConfig adds the flag --config.
 func (a *call) withConfig(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&a.Settings, "config", "", "read settings from the YAML `FILE`")
 }

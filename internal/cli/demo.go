@@ -16,11 +16,11 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/sign"
 )
 
-// demoTimeout bounds each of the programs, so that the demo ends within ten seconds.
+// demoTimeout bounds each program in seconds, so that the demo ends within ten seconds.
 const demoTimeout = 3
 
-// demoPrograms are what the demo runs. The first one looks for the host and for
-// a network and says what it found; none of them could do harm without walls.
+// demoPrograms are the programs of the demo. The first tries to reach the host and a
+// network and prints what it found. None of them could do harm without walls.
 var demoPrograms = []struct {
 	language sandboxmcp.Language
 	code     string
@@ -51,19 +51,19 @@ func (a *call) demoCommand() *cobra.Command {
 	var o demoOptions
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Run a program in each language and show what came of it",
-		Long: `Runs a small Python, Node.js and shell program in sandboxes of their own and
-shows their output, the files that they left, whether the signed receipts verify
-and which walls stood. Takes a few seconds and leaves nothing but its record. With
-the packages of "setup science" it draws a chart, too; --science installs them
-when they are not there, which takes half a minute, and goes on without them when
-they cannot be had.`,
+		Short: "Run a program in each language and show the results",
+		Long: `Runs a small Python, Node.js and shell program, each in its own sandbox. It shows
+their output, their files, whether the signed receipts verify and which walls
+stood. It takes a few seconds and leaves only records of the runs. With the
+packages of "setup science" it also draws a chart. --science installs them if they
+are missing, which takes half a minute; if that fails, the demo goes on without
+the chart.`,
 		Example: `  sandboxmcp demo
   sandboxmcp demo --science --out charts`,
 		Args: takes(),
 	}
 	cmd.Flags().StringVar(&o.out, "out", "", "copy the chart into `DIR`")
-	cmd.Flags().BoolVar(&o.science, "science", false, "install the packages that the chart needs, if they can be had")
+	cmd.Flags().BoolVar(&o.science, "science", false, "install the packages that the chart needs")
 	return a.withSettings(cmd, func(ctx context.Context, cfg *config.Config, _ []string) error {
 		return a.WithEngine(ctx, cfg, func(e app.Engine) error { return a.demo(ctx, cfg, e, o) }, sandboxmcp.Languages()...)
 	})
@@ -100,7 +100,7 @@ func (a *call) demo(ctx context.Context, cfg *config.Config, e app.Engine, o dem
 	}
 	a.showIsolation(isolation)
 	name := "sandboxmcp"
-	if filepath.Base(os.Args[0]) == name { // as it was called: it need not be on the PATH
+	if filepath.Base(os.Args[0]) == name { // show the command as it was typed; it may not be on the PATH
 		name = os.Args[0]
 	}
 	a.print("\nNext: " + name + " run -c 'print(6*7)', or " + name + " serve for an agent\n")
@@ -118,7 +118,7 @@ func (a *call) showDemo(cfg *config.Config, res sandboxmcp.Result, took time.Dur
 	a.print(a.demoReceipt(cfg, res) + "\n\n")
 }
 
-// demoReceipt checks the receipt as somebody else would: with the public key.
+// demoReceipt verifies the receipt with the public key only, as another person would.
 func (a *call) demoReceipt(cfg *config.Config, res sandboxmcp.Result) string {
 	if res.Receipt == nil {
 		a.status = 1

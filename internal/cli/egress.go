@@ -13,10 +13,10 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
-// takesWord marks a command that has others below it and takes a word of its own.
+// takesWord marks a command that has subcommands and also takes an argument.
 const takesWord = "takes a word"
 
-// scope are the flags that say how long a domain stays open.
+// scope holds the flags that say how long a domain stays open.
 type scope struct {
 	once    bool
 	always  bool
@@ -25,13 +25,13 @@ type scope struct {
 }
 
 func (o *scope) flags(f *pflag.FlagSet) {
-	f.BoolVar(&o.once, "once", false, "open it for one run, the first that uses it within 15 minutes")
-	f.StringVar(&o.session, "session", "", "open it for the session with this `ID`, at most for a day")
-	f.DurationVar(&o.span, "for", 0, "open it for a `TIME` such as 30m or 24h")
+	f.BoolVar(&o.once, "once", false, "open it for one run: the first that uses it within 15 minutes")
+	f.StringVar(&o.session, "session", "", "open it for the session `ID`, for at most a day")
+	f.DurationVar(&o.span, "for", 0, "open it for `TIME`, such as 30m or 24h")
 	f.BoolVar(&o.always, "always", false, "open it until it is revoked")
 }
 
-// decision puts the flags into a decision; none of them leaves it to the gate.
+// decision copies the flags into a decision. Without a flag the gate chooses the scope.
 func (o *scope) decision(d *sandboxmcp.EgressDecision, given func(string) bool) error {
 	n := 0
 	for _, name := range []string{"once", "session", "for", "always"} {
@@ -62,12 +62,12 @@ func (a *call) egressCommand() *cobra.Command {
 	var how scope
 	cmd := &cobra.Command{
 		Use:   "egress DOMAIN",
-		Short: "Open a domain to programs, or answer who asks for one",
-		Long: `Opens a domain to the programs of a namespace, in the running servers of the
-state directory and in those to come, until "egress revoke". A domain is a name,
-*.name for what is below one, or either with :port; without a port it means 80
-and 443. The commands below show what programs and models ask for, and answer.
-Off a terminal, and with --json, it is one JSON document.`,
+		Short: "Open a domain to programs, or answer requests for domains",
+		Long: `Opens a domain to the programs of a namespace until "egress revoke". It applies to
+the running servers of the state directory and to later ones. A domain is a name,
+or *.name for all names below it, either with :port. Without a port it means 80
+and 443. The subcommands show and answer requests of programs and models. Off a
+terminal, and with --json, it prints one JSON document.`,
 		Example: `  sandboxmcp egress api.example.com
   sandboxmcp egress '*.example.com' --for 2h
   sandboxmcp egress list
@@ -77,7 +77,7 @@ Off a terminal, and with --json, it is one JSON document.`,
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVar(&namespace, "namespace", "", "open it to the namespace `NAME`")
+	f.StringVar(&namespace, "namespace", "", "open it to the programs of the namespace `NAME`")
 	how.flags(f)
 	a.withConfig(a.withJSON(cmd))
 	a.does(cmd, func(ctx context.Context, args []string) error {
@@ -111,14 +111,14 @@ func (a *call) egressList() *cobra.Command {
 	var namespace string
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "Show what is asked for and what is open",
-		Long: `Shows the domains that are asked for and wait for an answer, and those that are
-open. What stands in quotes as a reason was written by a model: nobody has checked
-it. Off a terminal, and with --json, it is one JSON document.`,
+		Short: "Show pending approvals and open domains",
+		Long: `Shows domains that wait for approval, and domains that are open. A reason in
+quotes was written by a model and is not checked. Off a terminal, and with --json,
+it prints one JSON document.`,
 		Example: `  sandboxmcp egress list`,
 		Args:    takes(),
 	}
-	cmd.Flags().StringVar(&namespace, "namespace", "", "only those of the namespace `NAME`; without it: of all")
+	cmd.Flags().StringVar(&namespace, "namespace", "", "show only those of the namespace `NAME` (default: all)")
 	a.withConfig(a.withJSON(cmd))
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
 		cfg, err := a.inNamespace(cmd, namespace)
@@ -167,10 +167,10 @@ func (a *call) egressApprove() *cobra.Command {
 	var how scope
 	cmd := &cobra.Command{
 		Use:   "approve ID",
-		Short: "Open what is asked for",
-		Long: `Opens just the domain that is asked for, as "egress list" shows it, for 24 hours
-unless a flag says otherwise. Who waits for it goes on. Off a terminal, and with
---json, it is one JSON document.`,
+		Short: "Approve a request for a domain",
+		Long: `Opens exactly the domain of the request, as "egress list" shows it. It stays open
+for 24 hours unless a flag says otherwise. Connections and requests that wait for
+it go on. Off a terminal, and with --json, it prints one JSON document.`,
 		Example: `  sandboxmcp egress approve apr_3x7k
   sandboxmcp egress approve apr_3x7k --once`,
 		Args: takes("ID"),
@@ -194,9 +194,9 @@ unless a flag says otherwise. Who waits for it goes on. Off a terminal, and with
 func (a *call) egressDeny() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "deny ID",
-		Short: "Refuse what is asked for",
-		Long: `Refuses what is asked for, for good: the same question is answered alike for ten
-minutes, and can be asked again then. Off a terminal, and with --json, it is one
+		Short: "Deny a request for a domain",
+		Long: `Denies a request for a domain. The same request is denied again for ten minutes;
+after that it can be made anew. Off a terminal, and with --json, it prints one
 JSON document.`,
 		Example: `  sandboxmcp egress deny apr_3x7k`,
 		Args:    takes("ID"),
@@ -211,14 +211,13 @@ func (a *call) egressRevoke() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "revoke DOMAIN",
 		Short: "Close a domain that was opened",
-		Long: `Closes just this domain, as "egress list" shows it, to the programs of a
-namespace. No connection is let through to it from then on; one that is open
-already is ended within a second. Off a terminal, and with --json, it is one JSON
-document.`,
+		Long: `Closes exactly this domain, as "egress list" shows it, to the programs of a
+namespace. New connections to it are refused at once, existing ones are cut within
+a second. Off a terminal, and with --json, it prints one JSON document.`,
 		Example: `  sandboxmcp egress revoke api.example.com`,
 		Args:    takes("DOMAIN"),
 	}
-	cmd.Flags().StringVar(&namespace, "namespace", "", "close it to the namespace `NAME`")
+	cmd.Flags().StringVar(&namespace, "namespace", "", "close it to the programs of the namespace `NAME`")
 	a.withConfig(a.withJSON(cmd))
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		if _, err := sandboxmcp.ParseDomain(args[0]); err != nil {
@@ -236,7 +235,7 @@ document.`,
 	})
 }
 
-// decide carries out what the person at the keyboard decided, and says so.
+// decide carries out the decision of the person at the terminal, and prints it.
 func (a *call) decide(ctx context.Context, cfg *config.Config, who sandboxmcp.Caller, d sandboxmcp.EgressDecision) error {
 	answer, err := a.Decide(ctx, cfg, who, d)
 	switch {

@@ -17,7 +17,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
-// guardCommands adds what watches over the servers to the tree of commands.
+// guardCommands adds the commands limits and events.
 func (a *call) guardCommands(root *cobra.Command) {
 	for _, c := range []*cobra.Command{a.limitsCommand(), a.eventsCommand()} {
 		c.GroupID = "look"
@@ -30,23 +30,24 @@ func (a *call) eventsCommand() *cobra.Command {
 	var namespace string
 	cmd := &cobra.Command{
 		Use:   "events",
-		Short: "Show what happens in the running servers",
+		Short: "Show events of the running servers",
 		Long: `Shows the last events of the running servers of the state directory: runs that
-start and end, sessions that come and go, limits that were hit, files that were
-signed. Each server keeps its last 256. With --follow it shows what happens from
-now on, in servers that start later as well, until it is interrupted. Events are
-no record: that is the audit. One that says "lost" came after others that could
-not be shown in time. Runs of the command line itself are in no server.
+start and end, sessions that are created and killed, limits that were exceeded,
+files that were signed. Each server keeps its last 256 events. --follow prints new
+events, also of servers that start later, until it is interrupted. Events are not
+a record; see "sandboxmcp audit" for that. An event with "lost" says how many
+events before it could not be delivered in time. Runs that the command line does
+in its own process have no events.
 
-With --json it is one JSON document, and with --follow one JSON object a line.`,
+With --json it prints one JSON document, and with --follow one JSON object a line.`,
 		Example: `  sandboxmcp events
   sandboxmcp events --follow --json`,
 		Args: takes(),
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.BoolVar(&follow, "follow", false, "go on with what happens from now on")
-	f.StringVar(&namespace, "namespace", "", "only of the namespace `NAME` (default: of all)")
+	f.BoolVar(&follow, "follow", false, "print new events as they come")
+	f.StringVar(&namespace, "namespace", "", "show only events of the namespace `NAME` (default: all)")
 	a.withConfig(a.withJSON(cmd))
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
 		who := app.Everyone()
@@ -62,7 +63,7 @@ With --json it is one JSON document, and with --follow one JSON object a line.`,
 			return err
 		}
 		if follow {
-			err = a.Follow(ctx, cfg, who, a.tellEvent)
+			err = a.Follow(ctx, cfg, who, a.printEvent)
 			if errors.Is(err, errReaderGone) {
 				a.status = exitBrokenPipe
 				return nil
@@ -73,7 +74,7 @@ With --json it is one JSON document, and with --follow one JSON object a line.`,
 	})
 }
 
-// lastEvents shows what the running servers keep, the oldest first.
+// lastEvents shows the events that the running servers keep, oldest first.
 func (a *call) lastEvents(ctx context.Context, cfg *config.Config, who sandboxmcp.Caller) error {
 	peers, err := a.Servers(ctx, cfg, app.Place{})
 	if err != nil {
@@ -104,7 +105,7 @@ func (a *call) lastEvents(ctx context.Context, cfg *config.Config, who sandboxmc
 	return nil
 }
 
-// eventText is what happened, with the names that tell which.
+// eventText returns the message of an event with its ids.
 func eventText(e sandboxmcp.Event) string {
 	words := []string{e.Message}
 	for _, k := range slices.Sorted(maps.Keys(e.Data)) {
@@ -119,8 +120,8 @@ func eventText(e sandboxmcp.Event) string {
 	return text
 }
 
-// tellEvent prints an event as it comes. It fails if nobody reads it.
-func (a *call) tellEvent(e sandboxmcp.Event) error {
+// printEvent prints one event. It fails if stdout is closed.
+func (a *call) printEvent(e sandboxmcp.Event) error {
 	line := clock(e.Timestamp) + "  " + string(e.Type) + "  " + string(e.Namespace) + "  " + app.OneLine(eventText(e)) + "\n"
 	if a.json {
 		text, err := json.Marshal(e)

@@ -19,14 +19,15 @@ import (
 
 func (a *call) filesCommand() *cobra.Command {
 	return a.group(&cobra.Command{
-		Use:     "files",
-		Short:   "Put files into a session and get them out",
-		Long:    "Puts files into a session of a running server, shows them, gets them out and removes them.",
+		Use:   "files",
+		Short: "Upload, list, read and remove files of a session",
+		Long: `Uploads files into a session of a running server, lists, downloads and removes
+them.`,
 		Example: "  sandboxmcp files list analysis",
 	}, a.filesUploadCommand(), a.filesListCommand(), a.filesReadCommand(), a.filesRemoveCommand())
 }
 
-// inSession gives a command about a session its work, with the one server that has it.
+// inSession sets the function that a command runs with the server that has the session.
 func (a *call) inSession(cmd *cobra.Command, work func(ctx context.Context, cfg *config.Config, s app.Found, args []string) error) *cobra.Command {
 	p := &app.Place{}
 	withServer(cmd, p)
@@ -44,14 +45,14 @@ func (a *call) filesUploadCommand() *cobra.Command {
 	var overwrite bool
 	cmd := &cobra.Command{
 		Use:   "upload SESSION FILE",
-		Short: "Put a file into a session",
+		Short: "Upload a file into a session",
 		Long: `Copies a file into the working directory of a session, /mnt/data, and prints its
-path there. It keeps its name unless --name says otherwise, which may be a path below
-/mnt/data: its directories are made.`,
+path there. --name gives it another name, which may be a path below /mnt/data;
+missing directories are created.`,
 		Example: `  sandboxmcp files upload analysis sales.csv`,
 		Args:    takes("SESSION", "FILE"),
 	}
-	cmd.Flags().StringVar(&name, "name", "", "call it `NAME` there")
+	cmd.Flags().StringVar(&name, "name", "", "name of the file in the session: `NAME`, or a path below /mnt/data")
 	cmd.Flags().BoolVar(&overwrite, "overwrite", false, "replace a file of that name")
 	return a.inSession(cmd, func(ctx context.Context, cfg *config.Config, s app.Found, args []string) error {
 		tell := func(err error) error {
@@ -80,7 +81,7 @@ func (a *call) filesListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "list SESSION",
 		Short:   "Show the files of a session",
-		Long:    `Shows the files that stand in the working directory of a session, /mnt/data.`,
+		Long:    `Shows the files directly in the working directory of a session, /mnt/data.`,
 		Example: `  sandboxmcp files list analysis --json`,
 		Args:    takes("SESSION"),
 	}
@@ -102,7 +103,7 @@ func (a *call) filesListCommand() *cobra.Command {
 	})
 }
 
-// readAnswer is a file of a session as --json shows it.
+// readAnswer is a file of a session as --json prints it.
 type readAnswer struct {
 	sandboxmcp.SessionFile
 	Content []byte `json:"content_base64"`
@@ -112,14 +113,14 @@ func (a *call) filesReadCommand() *cobra.Command {
 	var out string
 	cmd := &cobra.Command{
 		Use:   "read SESSION PATH",
-		Short: "Get a file out of a session",
-		Long: `Writes a file of a session to stdout, byte for byte, or with -o into a file of
-this machine. On a terminal what it would act upon is left out. The path is one
+		Short: "Read a file of a session",
+		Long: `Writes a file of a session to stdout or, with -o, into a local file. On a terminal
+control characters are replaced, elsewhere the bytes are unchanged. PATH is a path
 below /mnt/data.`,
 		Example: `  sandboxmcp files read analysis /mnt/data/plot.png -o plot.png`,
 		Args:    takes("SESSION", "PATH"),
 	}
-	cmd.Flags().StringVarP(&out, "output", "o", "", "write it into `FILE`")
+	cmd.Flags().StringVarP(&out, "output", "o", "", "write the content into `FILE`")
 	return a.inSession(cmd, func(ctx context.Context, cfg *config.Config, s app.Found, args []string) error {
 		limit := int64(api.MaxFile)
 		if cfg.Source("sandbox_max_artifact_read_bytes") != config.FromDefault {
@@ -149,8 +150,8 @@ below /mnt/data.`,
 	})
 }
 
-// writeInto writes a file of the user's as a whole. What is no regular file,
-// such as a device, is written to.
+// writeInto writes a local file. A regular file is replaced atomically; a device or
+// another irregular file is written to.
 func writeInto(path string, data []byte) error {
 	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() && !st.IsDir() {
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
@@ -187,7 +188,7 @@ func (a *call) filesRemoveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "rm SESSION PATH",
 		Short:   "Remove a file of a session",
-		Long:    `Removes a file of a session. The path is one below /mnt/data.`,
+		Long:    `Removes a file of a session. PATH is a path below /mnt/data.`,
 		Example: `  sandboxmcp files rm analysis /mnt/data/sales.csv`,
 		Args:    takes("SESSION", "PATH"),
 	}

@@ -9,17 +9,17 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/app"
 )
 
-// fiveName is the name under which this program is the server that
-// mcp-code-sandbox was: a link to it, say.
+// fiveName is mcp-code-sandbox, an older server. This program acts as that server when it
+// is called by this name, for example by a link.
 const fiveName = "mcp-code-sandbox"
 
-// isFive reports whether the program was called by the name of mcp-code-sandbox.
+// isFive reports whether the program was called as mcp-code-sandbox.
 func isFive(argv []string) bool {
 	return len(argv) > 0 && strings.TrimSuffix(filepath.Base(argv[0]), ".exe") == fiveName
 }
 
-// five is that server: it takes no arguments, and of the settings only those
-// that it always had, and where the state is.
+// five runs as mcp-code-sandbox: without arguments, and with only the settings that it
+// had, plus the state directory.
 func (a *call) five(ctx context.Context, args []string) error {
 	a.started = true
 	if len(args) > 0 {
@@ -36,7 +36,7 @@ func (a *call) five(ctx context.Context, args []string) error {
 	return a.Serve(ctx, cfg, app.FiveTools)
 }
 
-// foreign reports whether a variable is a setting that mcp-code-sandbox does not have.
+// foreign reports whether a variable is a setting that mcp-code-sandbox did not have.
 func foreign(kv string) bool {
 	name, _, _ := strings.Cut(kv, "=")
 	return name != "SANDBOXMCP_STATE_DIR" && (strings.HasPrefix(strings.ToUpper(name), "SANDBOXMCP_") || slices.Contains([]string{"SEARXNG_URL", "WEBSEARCH_ENGINES"}, name))

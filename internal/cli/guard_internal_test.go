@@ -150,7 +150,7 @@ func TestLimitsCommand(t *testing.T) {
 	}
 	// A server whose settings say otherwise is named, and so is one that refuses.
 	server.kept = sandboxmcp.Limits{MaxRAMMB: 99}
-	if out = f.cli(t.Context(), t, env, "limits"); out.status != 0 || !strings.Contains(out.stderr, "in server "+server.id+" others hold") || !strings.Contains(out.stderr, "99 MiB") {
+	if out = f.cli(t.Context(), t, env, "limits"); out.status != 0 || !strings.Contains(out.stderr, "server "+server.id+" applies other limits") || !strings.Contains(out.stderr, "99 MiB") {
 		t.Errorf("another's settings: got %+v, want them told", out)
 	}
 	server.refuses = sandboxmcp.Errorf(sandboxmcp.CodeLimitExceedsCap, "max_ram_mb is above its ceiling")
@@ -168,7 +168,7 @@ func TestLimitsCommand(t *testing.T) {
 		t.Errorf("in memory: got %+v and the changes %+v, want 300 and none here", out, f.changes)
 	}
 	nobody := []string{"SANDBOXMCP_STATE_DIR=" + t.TempDir(), "SANDBOXMCP_AUDIT=memory"}
-	if out = f.cli(t.Context(), t, nobody, "limits", "--ram", "300"); out.status != 9 || !strings.Contains(out.stderr, "backend_unavailable: nobody could keep the limits") {
+	if out = f.cli(t.Context(), t, nobody, "limits", "--ram", "300"); out.status != 9 || !strings.Contains(out.stderr, "backend_unavailable: the limits could not be stored") {
 		t.Errorf("in memory without a server: got %+v, want 9 and backend_unavailable", out)
 	}
 }

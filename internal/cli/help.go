@@ -9,13 +9,12 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/app"
 )
 
-// helpCommand is help as a word; a command that does not exist is refused, not
-// answered with the help of another.
+// helpCommand is the command help. Unlike that of cobra it fails for an unknown command.
 func (a *call) helpCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "help [COMMAND]",
-		Short:   "Explain a command",
-		Long:    "Explains a command, as --help after it does.",
+		Short:   "Print the help of a command",
+		Long:    `Prints the help of a command, as --help after the command does.`,
 		Example: `  sandboxmcp help run`,
 		Args:    cobra.ArbitraryArgs,
 	}
@@ -32,8 +31,8 @@ func (a *call) completionCommand() *cobra.Command {
 	shells := []string{"bash", "zsh", "fish", "powershell"}
 	cmd := &cobra.Command{
 		Use:   "completion bash | zsh | fish | powershell",
-		Short: "Print a script that teaches a shell the commands",
-		Long: `Prints a script that teaches a shell to complete the commands and flags. Load it
+		Short: "Print a completion script for a shell",
+		Long: `Prints a script that makes a shell complete commands and flags. Load it
 in the shell's start file, or once:
 
   bash        source <(sandboxmcp completion bash)
@@ -56,6 +55,6 @@ in the shell's start file, or once:
 		case "powershell":
 			return root.GenPowerShellCompletionWithDesc(a.Stdout)
 		}
-		return app.Usage("shell " + args[0] + " is none of " + strings.Join(shells, ", "))
+		return app.Usage("shell " + args[0] + " is not one of " + strings.Join(shells, ", "))
 	})
 }

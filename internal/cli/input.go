@@ -13,11 +13,10 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
-// maxStdin bounds what a program is given to read: it is held in memory.
+// maxStdin bounds the stdin of a program, which is held in memory.
 const maxStdin = 64 << 20
 
-// readAll reads at most limit bytes. It comes back when ctx ends, although the
-// read may not.
+// readAll reads at most limit bytes. It returns when ctx ends, even if the read does not.
 func readAll(ctx context.Context, r io.Reader, limit int64) ([]byte, error) {
 	type read struct {
 		data []byte
@@ -52,16 +51,16 @@ func readFile(ctx context.Context, path string, limit int64) ([]byte, error) {
 	return readAll(ctx, in.file, limit)
 }
 
-// input is a file, a pipe or a device that is read as it is needed.
+// input is a file, pipe or device that is read on demand.
 type input struct {
 	file  *os.File
-	size  int64 // -1: not known
-	left  int64 // bytes that may still come
+	size  int64 // -1: unknown
+	left  int64 // bytes that may still be read
 	limit int64
 }
 
-// inputError is what reading an input ended in, to be told from what whoever
-// read it ended in.
+// inputError wraps an error of reading an input. It tells such an error from one of its
+// consumer.
 type inputError struct{ err error }
 
 func (e *inputError) Error() string { return e.err.Error() }
@@ -86,7 +85,7 @@ func newInput(f *os.File, limit int64) (*input, error) {
 		err = errors.New("it is a directory")
 	case st.Mode().IsRegular() && st.Size() > limit:
 		err = &plainfile.TooLargeError{Size: st.Size(), Limit: limit}
-	case st.Mode().IsRegular() && st.Size() > 0: // those of the kernel have none
+	case st.Mode().IsRegular() && st.Size() > 0: // files in /proc and /sys have size 0
 		in.size = st.Size()
 	}
 	if err != nil {
@@ -96,7 +95,7 @@ func newInput(f *os.File, limit int64) (*input, error) {
 	return in, nil
 }
 
-// Read reads on, and fails where there is more than there may be.
+// Read fails if the input has more bytes than its limit.
 func (in *input) Read(p []byte) (int, error) {
 	n, err := in.file.Read(p[:min(int64(len(p)), in.left+1)])
 	if in.left -= int64(n); in.left < 0 {
@@ -108,10 +107,11 @@ func (in *input) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close lets the file go. It may be called more than once.
+// Close closes the file. It may be called more than once.
 func (in *input) Close() error { return in.file.Close() }
 
-// readFailure tells why something could not be read, with the code for too much of it.
+// readFailure turns a read error into a coded one. tooLong is the code if there is too
+// much to read.
 func readFailure(what string, tooLong sandboxmcp.Code, err error) error {
 	var large *plainfile.TooLargeError
 	var at *fs.PathError
@@ -137,8 +137,8 @@ func baseName(script string) string {
 	return filepath.Base(script)
 }
 
-// fileName is the name that the program sees as its own: the script's, when it
-// is plain enough to be put anywhere, else the engine's choice.
+// fileName returns the file name that the program sees: that of the script if it is a
+// plain name, else empty, and the engine chooses one.
 func fileName(script string) string {
 	name := baseName(script)
 	odd := strings.ContainsFunc(name, func(r rune) bool {

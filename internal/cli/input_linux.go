@@ -31,8 +31,8 @@ func openAny(ctx context.Context, path string) (*os.File, error) {
 	return f, nil
 }
 
-// awaitWriter waits until a program has opened the other end of a named pipe. A pipe that
-// was opened without blocking reads as ended until then.
+// awaitWriter waits until a program has opened a named pipe for writing. Until then a
+// pipe that was opened with O_NONBLOCK reads as ended.
 func awaitWriter(ctx context.Context, f *os.File) error {
 	raw, err := f.SyscallConn()
 	if err != nil {

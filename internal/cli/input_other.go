@@ -7,8 +7,9 @@ import (
 	"os"
 )
 
-// openAny opens a file, a pipe or a device for reading. It returns when ctx ends, although
-// opening a pipe that no program writes to does not; what is opened later is closed.
+// openAny opens a file, pipe or device for reading. It returns when ctx ends, even if
+// opening a pipe without a writer still blocks; a file that is opened after that is
+// closed.
 func openAny(ctx context.Context, path string) (*os.File, error) {
 	type opened struct {
 		f   *os.File

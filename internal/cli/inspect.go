@@ -18,16 +18,16 @@ func (a *call) inspectCommand() *cobra.Command {
 	p := &app.Place{}
 	cmd := &cobra.Command{
 		Use:   "inspect [SESSION]",
-		Short: "Show what a namespace or a session has",
-		Long: `Shows the sessions, limits, files and names of secrets of a namespace in the
-running servers of the state directory, or of one session of it. Without a
-server there are no sessions. "default", unless a session is called so, is the
-namespace itself. Off a terminal, and with --json, it is one JSON document.`,
+		Short: "Show the state of a namespace or a session",
+		Long: `Shows the sessions, limits, files and secret names of a namespace in the running
+servers of the state directory, or those of one session. SESSION "default" means
+the namespace itself, unless a session has that id. Without a server there are no
+sessions. Off a terminal, and with --json, it prints one JSON document.`,
 		Example: `  sandboxmcp inspect
   sandboxmcp inspect analysis`,
 		Args: cobra.ArbitraryArgs,
 	}
-	cmd.Flags().StringVar(&namespace, "namespace", "", "look at the namespace `NAME`")
+	cmd.Flags().StringVar(&namespace, "namespace", "", "show the namespace `NAME`")
 	withServer(cmd, p)
 	a.withConfig(a.withJSON(cmd))
 	return a.does(cmd, func(ctx context.Context, args []string) error {
@@ -68,11 +68,11 @@ func (a *call) showState(s sandboxmcp.State) {
 func (a *call) bridgeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bridge SESSION KEY JSON",
-		Short: "Hand a value to a session",
-		Long: `Puts a JSON value into a session under a name. Its programs find it in
-/run/bridge/KEY.json, and in Python and Node.js in the module sandbox. The value -
-is read from stdin. Off a terminal, and with --json, the answer is one JSON
-document.`,
+		Short: "Put a value into a session",
+		Long: `Puts a JSON value into a session under a key. Programs find it in
+/run/bridge/KEY.json and, in Python and Node.js, in the module sandbox. If JSON is
+-, the value is read from stdin. Off a terminal, and with --json, it prints one
+JSON document.`,
 		Example: `  sandboxmcp bridge analysis config '{"year": 2026}'
   sandboxmcp bridge analysis rows - < rows.json`,
 		Args: takes("SESSION", "KEY", "JSON"),
@@ -88,7 +88,7 @@ document.`,
 			}
 		}
 		if !json.Valid(value) {
-			return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the value is not JSON").WithHint("text is written in quotes: '\"text\"'")
+			return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the value is not JSON").WithHint("put text in double quotes: '\"text\"'")
 		}
 		s, err := a.Owner(ctx, cfg, *p, sandboxmcp.SessionID(args[0]))
 		if err != nil {
@@ -104,5 +104,5 @@ document.`,
 	})
 }
 
-// maxValue bounds the bytes of a value that is handed over.
+// maxValue bounds the bytes of a value.
 const maxValue = 8 << 20

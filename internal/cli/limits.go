@@ -19,13 +19,12 @@ func (a *call) limitsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "limits",
 		Short: "Show or set the limits of a namespace",
-		Long: `Sets limits that hold for every run and every new session of a namespace that
-asks for none itself, keeps them in the state directory, and shows what held
-before and holds now. Running servers go by them from their next request on;
-sessions that exist keep those that they were made with. Without a limit nothing
-is changed. A limit above its ceiling is refused; one above a ceiling that was
-lowered later holds as far as that. Off a terminal, and with --json, it is one
-JSON document.`,
+		Long: `Sets limits for every run and new session of a namespace that asks for none
+itself, and stores them in the state directory. It shows the limits before and
+after; without a limit flag nothing changes. Running servers apply them from their
+next request on; existing sessions keep theirs. A limit above its ceiling is
+refused. If a ceiling is lowered later, stored limits are capped by it. Off a
+terminal, and with --json, it prints one JSON document.`,
 		Example: `  sandboxmcp limits
   sandboxmcp limits --ram 1024 --timeout 120
   sandboxmcp limits --reset`,
@@ -33,22 +32,22 @@ JSON document.`,
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.IntVar(&l.MaxRAMMB, "ram", 0, "`MIB` of memory, files included")
-	f.Float64Var(&l.MaxCPUCores, "cpu", 0, "how many `CORES`, fractions allowed")
-	f.Float64Var(&l.TimeoutSeconds, "timeout", 0, "end a run after `SECONDS`")
+	f.IntVar(&l.MaxRAMMB, "ram", 0, "memory in `MIB`, files included")
+	f.Float64Var(&l.MaxCPUCores, "cpu", 0, "number of `CORES`, fractions allowed")
+	f.Float64Var(&l.TimeoutSeconds, "timeout", 0, "time limit of a run in `SECONDS`")
 	f.IntVar(&l.MaxProcesses, "processes", 0, "at most `N` processes")
-	f.Int64Var(&l.MaxOutputBytes, "output", 0, "keep so many `BYTES` of each stream")
-	f.BoolVar(&reset, "reset", false, "keep none: what the settings say holds again")
-	f.StringVar(&namespace, "namespace", "", "of the namespace `NAME`")
+	f.Int64Var(&l.MaxOutputBytes, "output", 0, "return at most `BYTES` of stdout and of stderr")
+	f.BoolVar(&reset, "reset", false, "remove all stored limits, so that those of the settings apply")
+	f.StringVar(&namespace, "namespace", "", "limits of the namespace `NAME`")
 	a.withConfig(a.withJSON(cmd))
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
 		for flag, value := range map[string]float64{"ram": float64(l.MaxRAMMB), "cpu": l.MaxCPUCores, "timeout": l.TimeoutSeconds, "processes": float64(l.MaxProcesses), "output": float64(l.MaxOutputBytes)} {
 			if f.Changed(flag) && (!(value > 0) || math.IsInf(value, 0)) {
-				return app.Usage("--" + flag + " has to be above 0")
+				return app.Usage("--" + flag + " must be above 0")
 			}
 		}
 		if reset && l != (sandboxmcp.Limits{}) {
-			return app.Usage("--reset stands alone: set limits afterwards")
+			return app.Usage("--reset cannot be combined with limits: set them afterwards")
 		}
 		cfg, err := a.inNamespace(cmd, namespace)
 		if err != nil {
@@ -59,7 +58,7 @@ JSON document.`,
 			return err
 		}
 		for _, d := range differ {
-			a.Say("in server " + d.Server + " others hold, by its own settings: " + limitText(d.Limits))
+			a.Say("server " + d.Server + " applies other limits, because of its own settings: " + limitText(d.Limits))
 		}
 		a.showLimits(done)
 		return nil

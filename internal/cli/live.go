@@ -17,10 +17,10 @@ func (a *call) queueCommand() *cobra.Command {
 	status := &cobra.Command{
 		Use:   "status",
 		Short: "Show how busy the running servers are",
-		Long: `Shows how many requests run and wait in the running servers of the state
-directory, all together, and how many they have ended. Without a server nothing
-runs or waits, and what is counted is what the state directory keeps. Off a
-terminal, and with --json, it is one JSON document.`,
+		Long: `Shows how many requests run and wait in all running servers of the state directory
+together, and how many have ended. Without a server nothing runs or waits, and the
+count is that of the state directory. Off a terminal, and with --json, it prints
+one JSON document.`,
 		Example: `  sandboxmcp queue status`,
 		Args:    takes(),
 	}
@@ -38,8 +38,8 @@ terminal, and with --json, it is one JSON document.`,
 	})
 	return a.group(&cobra.Command{
 		Use:     "queue",
-		Short:   "Look at the queue",
-		Long:    "Looks at the queue of the running servers.",
+		Short:   "Show the queue",
+		Long:    `Shows the queue of the running servers.`,
 		Example: "  sandboxmcp queue status",
 	}, status)
 }
@@ -47,12 +47,12 @@ terminal, and with --json, it is one JSON document.`,
 func (a *call) statsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stats",
-		Short: "Show what was run, and what the running servers take",
-		Long: `Shows what the running servers of the state directory have counted since they
-were started, all together: queue, executions by outcome, latency, what the
-servers themselves take. Of several servers the slowest latency is shown. Without
-a server it counts the executions that the state directory keeps, and the rest is
-zero. Off a terminal, and with --json, it is one JSON document.`,
+		Short: "Show executions, latency and resources of the running servers",
+		Long: `Shows what the running servers of the state directory have counted since their
+start, all together: queue, executions by status, latency, and their memory and
+CPU time. With several servers, the slowest latency is shown. Without a server it
+counts the executions stored in the state directory, and the rest is zero. Off a
+terminal, and with --json, it prints one JSON document.`,
 		Example: `  sandboxmcp stats --json`,
 		Args:    takes(),
 	}
@@ -96,9 +96,9 @@ func decimal(f float64) string { return strconv.FormatFloat(f, 'f', 1, 64) }
 func (a *call) cancelCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cancel REQUEST_ID",
-		Short: "End a run of a running server",
-		Long: `Ends a request that a running server of the state directory runs or keeps
-waiting, in the foreground or the background. Its result says cancelled.`,
+		Short: "Cancel a run of a running server",
+		Long: `Cancels a request that is running or waiting in a running server of the state
+directory, in the foreground or background. Its result has the status cancelled.`,
 		Example: `  sandboxmcp cancel 0f8c9f0e-6d0b-4f0e-9d3b-1a2b3c4d5e6f`,
 		Args:    takes("REQUEST_ID"),
 	}
@@ -132,6 +132,6 @@ waiting, in the foreground or the background. Its result says cancelled.`,
 			}
 		}
 		return sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "no running server has a request %s that has not ended", sandboxmcp.Quote(string(id))).
-			WithHint("use the request_id of a run that is going on")
+			WithHint("use the request_id of a run that has not ended")
 	})
 }

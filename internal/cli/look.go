@@ -16,9 +16,8 @@ func (a *call) runtimesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "runtimes",
 		Short: "Show which languages can be run",
-		Long: `Shows the interpreters of this machine that programs are run with, and the
-backends with the walls that they were seen to build. What is missing has a
-hint.`,
+		Long: `Shows the interpreters that programs are run with, and the backends with the walls
+that they were observed to build. For anything missing it prints how to get it.`,
 		Example: `  sandboxmcp runtimes`,
 		Args:    takes(),
 	}
@@ -58,11 +57,10 @@ func (a *call) showRuntimes(r sandboxmcp.Runtimes) {
 func (a *call) doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Try each wall that this machine can build",
-		Long: `Tries, on this machine, each wall that a sandbox can have, each limit, each
-interpreter and whether it is ready ahead, and says what holds. What is missing has the reason and the command
-that brings it. Ends with 1 when something is missing without which nothing
-runs.`,
+		Short: "Check what this machine can isolate and run",
+		Long: `Checks every isolation wall, limit and interpreter on this machine, and whether
+interpreters can be started ahead. For anything missing it prints the reason and
+the fix. Exits with 1 if something is missing that every run needs.`,
 		Example: `  sandboxmcp doctor`,
 		Args:    takes(),
 	}
@@ -103,8 +101,8 @@ func (a *call) configCommand() *cobra.Command {
 		Use:   "config",
 		Short: "Show every setting and where it comes from",
 		Long: `Shows the value of every setting and whether it comes from a flag, the
-environment, the YAML file after --config, or the default. Secrets are not
-shown. Off a terminal, and with --json, it is one JSON document.`,
+environment, the YAML file of --config, or the default. Secrets are not shown. Off
+a terminal, and with --json, it prints one JSON document.`,
 		Example: `  sandboxmcp config
   SANDBOXMCP_TIMEOUT=10 sandboxmcp config --config settings.yaml --json`,
 		Args: takes(),
@@ -128,7 +126,7 @@ shown. Off a terminal, and with --json, it is one JSON document.`,
 	})
 }
 
-// setting is a value as `config --json` shows it.
+// setting is a setting as `config --json` prints it.
 type setting struct {
 	Value  any           `json:"value"`
 	Source config.Source `json:"source"`
@@ -146,7 +144,7 @@ func (a *call) versionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "version",
 		Short:   "Show the version",
-		Long:    "Shows the version of the program, of Go and of the platform that it was built for.",
+		Long:    `Shows the version of the program, its Go version and its platform.`,
 		Example: `  sandboxmcp version --json`,
 		Args:    takes(),
 	}

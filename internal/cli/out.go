@@ -14,20 +14,20 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/app"
 )
 
-// outDir is a directory that artifacts are copied into. Nothing is written
-// outside of it, whatever an artifact is called.
+// outDir is a directory that artifacts are copied into. Nothing is written outside it,
+// whatever the name of an artifact is.
 type outDir struct {
 	path string
 	root *os.Root
 }
 
-// openOut opens the directory of --out and makes it if it is not there. Without a name it
-// returns nil.
+// openOut opens the directory of --out, and creates it if it is missing. It returns nil
+// for an empty name.
 func openOut(dir string) (*outDir, error) {
 	if dir == "" {
 		return nil, nil
 	}
-	err := os.MkdirAll(dir, 0o777) //nolint:gosec // a directory of the user's, who has a umask for it
+	err := os.MkdirAll(dir, 0o777) //nolint:gosec // the user's umask applies
 	if err == nil {
 		var root *os.Root
 		if root, err = os.OpenRoot(dir); err == nil {
@@ -44,15 +44,14 @@ func (d *outDir) close() {
 	}
 }
 
-// write puts a file in place as a whole. A file of that name is replaced; so is
-// a link of that name, not what it points to.
+// write replaces a file atomically. A link of that name is replaced, not its target.
 func (d *outDir) write(name string, data []byte) error {
 	if !fs.ValidPath(name) || name == "." {
-		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidPath, "artifact %s is not written: its name leads elsewhere", sandboxmcp.Quote(name))
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidPath, "artifact %s is not written: its name leads out of the directory", sandboxmcp.Quote(name))
 	}
 	if err := d.put(name, data); err != nil {
 		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "artifact %s cannot be written into %s", sandboxmcp.Quote(name), sandboxmcp.Quote(d.path)).
-			WithHint("make room for it").WithCause(err)
+			WithHint("check free space and permissions there, or remove what has that name").WithCause(err)
 	}
 	return nil
 }
@@ -80,9 +79,9 @@ func (d *outDir) put(name string, data []byte) (err error) {
 	return d.root.Rename(tmp, name)
 }
 
-// copyOut writes the artifacts of a result, says which files of the program
-// were not kept, and reports whether all of the others were written. One that
-// could not be does not stop the rest; it is said on stderr.
+// copyOut writes the artifacts of a result and prints which files of the program were not
+// stored. If one cannot be written, it prints why and goes on. It reports whether all
+// were written.
 func (a *call) copyOut(ctx context.Context, e app.Engine, dir *outDir, res sandboxmcp.Result) bool {
 	whole := true
 	for _, f := range res.Artifacts {
@@ -98,9 +97,9 @@ func (a *call) copyOut(ctx context.Context, e app.Engine, dir *outDir, res sandb
 	return whole
 }
 
-// skippedFiles are the files of a result that were not kept. In metadata they
-// have the type that the engine gave them, or, where the result was read from
-// somewhere, whatever JSON made of it; so they go through JSON here as well.
+// skippedFiles returns the files of a result that were not stored. In metadata they have
+// the engine's type, or any JSON type if the result was decoded, so they are converted
+// through JSON.
 func skippedFiles(res sandboxmcp.Result) []sandboxmcp.SkippedFile {
 	text, err := json.Marshal(res.Metadata["skipped"])
 	if err != nil {

@@ -6,12 +6,12 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/app"
 )
 
-// withServer gives a command the flag --server.
+// withServer adds the flag --server.
 func withServer(cmd *cobra.Command, p *app.Place) {
-	cmd.Flags().StringVar(&p.Server, "server", "", "ask only the running server with this `ID`")
+	cmd.Flags().StringVar(&p.Server, "server", "", "use only the running server `ID`")
 }
 
-// withStart gives a command that may start a server its flags.
+// withStart adds the flags of commands that may start a server.
 func withStart(cmd *cobra.Command, p *app.Place) {
 	withServer(cmd, p)
 	cmd.Flags().BoolVar(&p.Alone, "no-server", false, "fail rather than start a server in the background")

@@ -13,10 +13,10 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
-// elsewhere reports whether a run is for a server and not for this process.
+// elsewhere reports whether a server runs the program, and not this process.
 func (o *runOptions) elsewhere() bool { return o.session != "" || o.background }
 
-// checkPlace refuses flags that do not go together.
+// checkPlace refuses flags that exclude each other.
 func (o *runOptions) checkPlace(given func(string) bool) error {
 	if given("session") {
 		if _, err := sandboxmcp.ParseSessionID(o.session); err != nil {
@@ -25,15 +25,15 @@ func (o *runOptions) checkPlace(given func(string) bool) error {
 	}
 	switch {
 	case o.place.Server != "" && !o.elsewhere():
-		return app.Usage("--server goes with --session or --background")
+		return app.Usage("--server needs --session or --background")
 	case o.background && o.out != "":
-		return app.Usage("--out cannot wait for a run in the background; `sandboxmcp artifacts REQUEST_ID --out DIR` has its files")
+		return app.Usage("--out does not go with --background; get the files with `sandboxmcp artifacts REQUEST_ID --out DIR`")
 	}
 	return nil
 }
 
-// runElsewhere has a server run the request: the one that has the session, or
-// one in which it is made.
+// runElsewhere has a server run the request: the one that has the session, or else one
+// that creates it.
 func (a *call) runElsewhere(ctx context.Context, o *runOptions, cfg *config.Config, req sandboxmcp.Request) error {
 	work := func(c *api.Client) error {
 		if o.background {
@@ -46,7 +46,7 @@ func (a *call) runElsewhere(ctx context.Context, o *runOptions, cfg *config.Conf
 	}
 	req.SessionID, req.Display = sandboxmcp.SessionID(o.session), sandboxmcp.DisplayResults
 	s, err := a.Owner(ctx, cfg, o.place, req.SessionID)
-	if sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionNotFound { // it is made
+	if sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionNotFound { // create it
 		return a.InHome(ctx, cfg, o.place, work)
 	}
 	if err != nil {
@@ -58,7 +58,7 @@ func (a *call) runElsewhere(ctx context.Context, o *runOptions, cfg *config.Conf
 	return work(s.Client)
 }
 
-// startIn has a server run the request in the background.
+// startIn starts the request in the background of a server.
 func (a *call) startIn(ctx context.Context, c *api.Client, who sandboxmcp.Caller, req sandboxmcp.Request) error {
 	res, err := c.Start(ctx, who, req)
 	if err != nil {
@@ -75,7 +75,7 @@ func (a *call) startIn(ctx context.Context, c *api.Client, who sandboxmcp.Caller
 	return nil
 }
 
-// runIn has a server run the request and gives its output through as it comes.
+// runIn has a server run the request, and passes on its output as it comes.
 func (a *call) runIn(ctx context.Context, o *runOptions, cfg *config.Config, c *api.Client, req sandboxmcp.Request) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -105,10 +105,10 @@ func (a *call) runIn(ctx context.Context, o *runOptions, cfg *config.Config, c *
 	if api.Complete(res) || dir == nil && !a.json {
 		return show(nil)
 	}
-	return a.WithEngine(ctx, cfg, show) // large files stand in the state directory
+	return a.WithEngine(ctx, cfg, show) // the content of large files is only in the state directory
 }
 
-// filled is a result with the content of its files, as far as it can be had.
+// filled returns the result with the content of its files, where that is available.
 func (a *call) filled(ctx context.Context, e app.Engine, res sandboxmcp.Result) sandboxmcp.Result {
 	if e == nil {
 		return res
@@ -128,8 +128,8 @@ func (a *call) filled(ctx context.Context, e app.Engine, res sandboxmcp.Result) 
 	return res
 }
 
-// showResults prints the value of the last expression, as a REPL would, and
-// says which pictures there are if nobody took them.
+// showResults prints the value of the last expression, as a REPL does. If pictures were
+// displayed and not written, it says how many.
 func (a *call) showResults(res sandboxmcp.Result, drawn bool) {
 	pictures := 0
 	for _, r := range res.Results {
@@ -147,12 +147,12 @@ func (a *call) showResults(res sandboxmcp.Result, drawn bool) {
 		}
 	}
 	if pictures > 0 && !drawn {
-		a.Say("pictures were drawn: " + strconv.Itoa(pictures) + " (--out DIR writes them)")
+		a.Say("pictures were displayed: " + strconv.Itoa(pictures) + " (--out DIR writes them)")
 	}
 }
 
-// pictureTypes are the forms of a result that --out writes, with their
-// extensions. Those that are not text are base64.
+// pictureTypes are the MIME types of results that --out writes, with their file
+// extensions. Binary types are in base64.
 var pictureTypes = []struct {
 	mime, ext string
 	text      bool
@@ -162,8 +162,8 @@ var pictureTypes = []struct {
 	{"image/svg+xml", ".svg", true},
 }
 
-// drawOut writes the pictures of a result, as result-1.png and so on, beside
-// the files that the program left.
+// drawOut writes the pictures of a result as result-1.png and so on, beside the program's
+// files.
 func (a *call) drawOut(dir *outDir, res sandboxmcp.Result) bool {
 	whole := true
 	taken := map[string]bool{}

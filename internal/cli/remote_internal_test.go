@@ -51,7 +51,7 @@ func TestRunInSession(t *testing.T) {
 		t.Error(d)
 	}
 	got = (&fake{}).cli(t.Context(), t, env, "run", "--session", "one", "-c", "x")
-	if !strings.Contains(got.stderr, "pictures were drawn: 1") {
+	if !strings.Contains(got.stderr, "pictures were displayed: 1") {
 		t.Errorf("without --out: got %q, want the pictures told", got.stderr)
 	}
 	got = (&fake{}).cli(t.Context(), t, env, "run", "--session", "one", "-c", "x", "-l", "python", "--json")

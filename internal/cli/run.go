@@ -49,32 +49,32 @@ func (a *call) runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run SCRIPT | - | -c CODE",
 		Short: "Run a program in a sandbox",
-		Long: `Runs a program in a sandbox of its own and gives its output through as it
-comes, byte for byte. The program is a file, - for what stands on stdin, or the
-text after -c. Its language follows from the file's extension (.py, .js .mjs
-.cjs, .sh .bash), else from its #! line, else it is Python; -l decides.
+		Long: `Runs a program in its own sandbox and passes on its output as it comes, byte for
+byte. The program is a file, - for stdin, or the text after -c. Its language is
+that of -l, else of the file's extension (.py, .js .mjs .cjs, .sh .bash), else of
+its #! line, else Python.
 
-With --session it runs in a session: files and variables are those that the run
-before it left, and in Python and Node.js the value of its last expression is
-printed. The session is that of the running server that has it; one that nobody
-has is made, as "session create" does. With --background it runs on in a server,
-and what is printed is its request id, for "sandboxmcp artifacts".
+With --session it runs in a session: it finds the files and variables of earlier
+runs, and in Python and Node.js the value of its last expression is printed. The
+running server that has the session runs it. A session that does not exist is
+created, as by "session create". With --background a server runs it, and its
+request id is printed at once, for "sandboxmcp artifacts".
 
 The program starts in /mnt/data, where it may write. Files that it leaves there
-are kept: --out copies them into a directory, "sandboxmcp artifacts" shows them
-later. Of this machine's files it sees the programs and libraries of the system,
-with what those need of /etc, read-only, and no others. It reaches the domains that
-"egress" or the settings have opened, and with --allow-domain those that are named
-there in place of them; a name without a port means 80 and 443. With --hold a
-connection to any other name waits for "egress approve" in another terminal.
+are stored: --out copies them into a directory, "sandboxmcp artifacts" shows them
+later. Of this machine's files it sees, read-only, the system's programs and
+libraries and the parts of /etc that they need. It can reach the domains opened by
+"egress" or the settings. With --allow-domain it can reach only the domains named
+there; one without a port means 80 and 443. With --hold a connection to any other
+domain waits for "egress approve" in another terminal.
 
-The exit status is the program's own, and 128+n when signal n ended it. It is
-124 after a timeout, 137 out of memory, 153 over the output limit, 130 when it
-was interrupted, 1 when it was not run because its syntax is wrong, and 125
-when the sandbox could not be had.
+The exit status is the program's own, or 128+n if signal n ended it. It is 124
+after a timeout, 137 out of memory, 153 over the output limit, 130 when
+interrupted, 1 if the program was not run because its syntax is wrong, and 125 if
+the sandbox could not be built.
 
-A limit above its ceiling is refused. The defaults and ceilings below hold where
-the settings say nothing else; "sandboxmcp config" shows those in force.`,
+A limit above its ceiling is refused. Settings may change the defaults and
+ceilings below; "sandboxmcp config" shows those in force.`,
 		Example: `  sandboxmcp run hello.py
   sandboxmcp run -c 'print(6*7)'
   echo 'echo $((6*7))' | sandboxmcp run - -l shell
@@ -84,17 +84,17 @@ the settings say nothing else; "sandboxmcp config" shows those in force.`,
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVarP(&o.code, "code", "c", "", "the program, in place of a script (`CODE`)")
-	f.StringVarP(&o.language, "language", "l", "", "the program's `LANGUAGE`: python, node or shell")
+	f.StringVarP(&o.code, "code", "c", "", "run the program text `CODE`")
+	f.StringVarP(&o.language, "language", "l", "", "`LANGUAGE` of the program: python, node or shell")
 	o.limitFlags(f)
-	f.StringArrayVar(&o.env, "env", nil, "set a variable, `K=V`, where V may be secret://KEY of the vault; may be repeated")
-	f.StringVar(&o.stdin, "stdin", "", "the program reads `FILE` as its stdin; - is our own")
-	f.StringVar(&o.out, "out", "", "copy the files that it leaves into `DIR`")
-	f.StringVar(&o.backend, "backend", "", "the `BACKEND` that runs it: process or docker")
-	f.StringArrayVar(&o.domains, "allow-domain", nil, "let it reach `DOMAIN`, such as name.example, *.name.example or name.example:8443, and no other; may be repeated")
-	f.Float64Var(&o.hold, "hold", 0, "hold a connection to another domain for `SECONDS`, until a person has answered")
-	f.StringVar(&o.session, "session", "", "run in the session with this `ID`")
-	f.BoolVar(&o.background, "background", false, "print the request id and do not wait")
+	f.StringArrayVar(&o.env, "env", nil, "set an environment variable `K=V`; V may be secret://KEY for a secret of the vault; may be repeated")
+	f.StringVar(&o.stdin, "stdin", "", "stdin of the program: `FILE`, or - for the stdin of this command")
+	f.StringVar(&o.out, "out", "", "copy the files that the program leaves into `DIR`")
+	f.StringVar(&o.backend, "backend", "", "run it with `BACKEND`: process or docker")
+	f.StringArrayVar(&o.domains, "allow-domain", nil, "let it reach only `DOMAIN`, such as name.example, *.name.example or name.example:8443; may be repeated")
+	f.Float64Var(&o.hold, "hold", 0, "hold a connection to any other domain up to `SECONDS` for a person to approve it")
+	f.StringVar(&o.session, "session", "", "run in the session `ID`")
+	f.BoolVar(&o.background, "background", false, "run it in the background and print the request id")
 	withStart(cmd, &o.place)
 	a.withConfig(a.withJSON(cmd))
 	return a.does(cmd, func(ctx context.Context, args []string) error {
@@ -105,29 +105,29 @@ the settings say nothing else; "sandboxmcp config" shows those in force.`,
 		if err := o.checkPlace(f.Changed); err != nil {
 			return err
 		}
-		a.ours = exitOurs // what fails from here on is no wrong command line
+		a.ours = exitOurs // from here on a failure is not a usage error
 		return a.run(ctx, o)
 	})
 }
 
 const maxHoldSeconds = 3600
 
-// limitFlags adds the flags of the limits, each with its default and its ceiling.
+// limitFlags adds the flags of limits, each with its default and ceiling.
 func (o *runOptions) limitFlags(f *pflag.FlagSet) {
 	def, top := sandboxmcp.DefaultLimits(), sandboxmcp.DefaultCeilings(1)
 	span := func(def, top string) string { return " (default " + def + ", at most " + top + ")" }
-	f.Float64Var(&o.timeout, "timeout", 0, "end it after `SECONDS`"+span(shown(def.TimeoutSeconds), shown(top.TimeoutSeconds)))
-	f.IntVar(&o.ram, "ram", 0, "`MIB` of memory, files included"+span(shown(def.MaxRAMMB), shown(top.MaxRAMMB)))
-	f.Float64Var(&o.cpu, "cpu", 0, "how many `CORES`, fractions allowed"+span(shown(def.MaxCPUCores), "the machine's"))
+	f.Float64Var(&o.timeout, "timeout", 0, "time limit of a run in `SECONDS`"+span(shown(def.TimeoutSeconds), shown(top.TimeoutSeconds)))
+	f.IntVar(&o.ram, "ram", 0, "memory in `MIB`, files included"+span(shown(def.MaxRAMMB), shown(top.MaxRAMMB)))
+	f.Float64Var(&o.cpu, "cpu", 0, "number of `CORES`, fractions allowed"+span(shown(def.MaxCPUCores), "the machine's"))
 	f.IntVar(&o.tasks, "processes", 0, "at most `N` processes"+span(shown(def.MaxProcesses), shown(top.MaxProcesses)))
-	f.Int64Var(&o.output, "max-output", 0, "keep so many `BYTES` of each stream"+span(shown(def.MaxOutputBytes), shown(top.MaxOutputBytes)))
+	f.Int64Var(&o.output, "max-output", 0, "return at most `BYTES` of stdout and of stderr"+span(shown(def.MaxOutputBytes), shown(top.MaxOutputBytes)))
 }
 
-// check refuses a command line that is wrong in itself.
+// check refuses a command line that contradicts itself.
 func (o *runOptions) check(args []string, given func(string) bool) error {
 	switch {
 	case o.inline && len(args) > 0:
-		return app.Usage("-c stands in place of a script: " + sandboxmcp.Quote(args[0]) + " is too many")
+		return app.Usage("-c replaces the script: remove " + sandboxmcp.Quote(args[0]))
 	case !o.inline && len(args) == 0:
 		return app.Usage("a script, - or -c CODE is missing")
 	case len(args) > 1:
@@ -137,7 +137,7 @@ func (o *runOptions) check(args []string, given func(string) bool) error {
 		o.script = args[0]
 	}
 	if o.script == "-" && o.stdin == "-" {
-		return app.Usage("stdin cannot be both the program and what it reads")
+		return app.Usage("stdin cannot be both the program and its input")
 	}
 	if err := o.checkLimits(given); err != nil {
 		return err
@@ -148,7 +148,7 @@ func (o *runOptions) check(args []string, given func(string) bool) error {
 		}
 	}
 	if given("hold") && (!(o.hold > 0) || o.hold > maxHoldSeconds) {
-		return app.Usage("--hold has to be above 0 and at most " + strconv.Itoa(maxHoldSeconds))
+		return app.Usage("--hold must be above 0 and at most " + strconv.Itoa(maxHoldSeconds))
 	}
 	for _, d := range o.domains {
 		if _, err := sandboxmcp.ParseDomain(d); err != nil {
@@ -166,7 +166,7 @@ func (o *runOptions) check(args []string, given func(string) bool) error {
 	return nil
 }
 
-// checkLimits refuses a limit that is none.
+// checkLimits refuses limits that are not above 0.
 func (o *runOptions) checkLimits(given func(string) bool) error {
 	for _, l := range []struct {
 		flag  string
@@ -179,7 +179,7 @@ func (o *runOptions) checkLimits(given func(string) bool) error {
 		{"max-output", float64(o.output)},
 	} {
 		if given(l.flag) && (!(l.value > 0) || math.IsInf(l.value, 0)) {
-			return app.Usage("--" + l.flag + " has to be above 0")
+			return app.Usage("--" + l.flag + " must be above 0")
 		}
 	}
 	o.limits = sandboxmcp.Limits{MaxRAMMB: o.ram, MaxCPUCores: o.cpu, TimeoutSeconds: o.timeout, MaxProcesses: o.tasks, MaxOutputBytes: o.output}
@@ -212,7 +212,7 @@ func (a *call) run(ctx context.Context, o *runOptions) error {
 		if !ok {
 			return err
 		}
-		// What is left to do has to be done although the run was interrupted.
+		// Copy the files even if the run was interrupted.
 		if dir != nil && !a.copyOut(context.WithoutCancel(ctx), e, dir, res) {
 			a.status = exitOurs
 		}
@@ -220,8 +220,8 @@ func (a *call) run(ctx context.Context, o *runOptions) error {
 	}, req.Language)
 }
 
-// ended takes what Execute returned and sets the exit status. It reports whether there is
-// a result to show: there is none for a reader that went away.
+// ended sets the exit status for what Execute returned. It reports whether there is a
+// result to show; there is none if the reader of the output has gone.
 func (a *call) ended(ctx context.Context, res sandboxmcp.Result, err error) (bool, error) {
 	switch {
 	case errors.Is(context.Cause(ctx), errReaderGone):
@@ -234,8 +234,8 @@ func (a *call) ended(ctx context.Context, res sandboxmcp.Result, err error) (boo
 	return true, nil
 }
 
-// giveThrough hands a program's output to our own streams while it runs, unless
-// a document is asked for.
+// giveThrough passes the program's output to stdout and stderr while it runs, except with
+// --json.
 func (a *call) giveThrough(req *sandboxmcp.Request, cancel context.CancelCauseFunc) {
 	if !a.json {
 		req.Stdout = &through{a.Stdout, cancel}
@@ -243,7 +243,7 @@ func (a *call) giveThrough(req *sandboxmcp.Request, cancel context.CancelCauseFu
 	}
 }
 
-// request makes the engine's request of the flags and the program.
+// request builds the engine's request from the flags and the program.
 func (a *call) request(ctx context.Context, o *runOptions, cfg *config.Config) (sandboxmcp.Request, error) {
 	req := sandboxmcp.Request{
 		Env:    o.vars,
@@ -286,7 +286,7 @@ func (a *call) request(ctx context.Context, o *runOptions, cfg *config.Config) (
 	return req, nil
 }
 
-// exitOf is the exit status of a run, by what came of it.
+// exitOf returns the exit status for a result.
 func exitOf(res sandboxmcp.Result) int {
 	switch res.Status {
 	case sandboxmcp.StatusTimedOut:
@@ -306,14 +306,14 @@ func exitOf(res sandboxmcp.Result) int {
 	return exitOurs
 }
 
-// remark says what the program's own output does not show. A timeout is said
-// by the engine, as part of stderr.
+// remark prints what the program's output does not show, such as exceeded limits. For a
+// timeout the engine has added a line to stderr.
 func (a *call) remark(res sandboxmcp.Result) {
 	switch res.Status {
 	case sandboxmcp.StatusOutOfMemory:
 		a.Say("out_of_memory: the memory limit ended the program (raise --ram)")
 	case sandboxmcp.StatusOutputLimit:
-		a.Say("output_limit: the program wrote far more than --max-output and was ended")
+		a.Say("output_limit: the program was ended because it wrote far more than --max-output")
 	case sandboxmcp.StatusCompleted, sandboxmcp.StatusFailed, sandboxmcp.StatusTimedOut, sandboxmcp.StatusSignalled,
 		sandboxmcp.StatusCancelled, sandboxmcp.StatusRejected, sandboxmcp.StatusRunning:
 	}
@@ -325,11 +325,12 @@ func (a *call) remark(res sandboxmcp.Result) {
 	}
 }
 
-// errReaderGone is the cause of a run that was ended because nobody reads it.
-var errReaderGone = errors.New("whoever read the output went away")
+// errReaderGone is the cause of a run that was cancelled because its output is no longer
+// read.
+var errReaderGone = errors.New("the reader of the output has gone")
 
-// through hands a program's bytes to one of our own streams, and ends the run
-// when nobody reads it any more.
+// through passes a program's output to a stream of this process. It cancels the run if
+// that stream is closed.
 type through struct {
 	w    io.Writer
 	stop context.CancelCauseFunc

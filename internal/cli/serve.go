@@ -14,23 +14,23 @@ func (a *call) serveCommand() *cobra.Command {
 	var port int
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Be an MCP server",
+		Short: "Run an MCP server on stdin and stdout",
 		Long: `Speaks the Model Context Protocol on stdin and stdout, so that an agent can run
-code in sandboxes. It ends when its stdin ends or on SIGTERM, and everything
-that it started ends with it. The log goes to stderr. "session", "files",
-"queue status", "stats", "inspect", "limits", "events", "artifacts" and "cancel"
-in another terminal reach it.
+code in sandboxes. It ends when its stdin ends or on SIGTERM, with everything that
+it started. The log goes to stderr. In another terminal "session", "files", "queue
+status", "stats", "inspect", "limits", "events", "artifacts" and "cancel" work on
+it.
 
-With a port, by --port or a setting, it hands out the files of its sessions on
-that port of this machine as well.`,
+With --port or the setting of a port it also serves files of its sessions over
+HTTP on that port of this machine.`,
 		Example: `  sandboxmcp serve
   sandboxmcp serve --config settings.yaml`,
 		Args: takes(),
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVar(&transport, "transport", "stdio", "`NAME` of the transport: only stdio is built")
-	f.IntVar(&port, "port", 0, "hand out files on this `PORT` of this machine; 0: any that is free")
+	f.StringVar(&transport, "transport", "stdio", "`NAME` of the transport; only stdio is available")
+	f.IntVar(&port, "port", 0, "serve files on this local `PORT`; 0: any free one")
 	a.withConfig(cmd)
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
 		switch {
@@ -39,7 +39,7 @@ that port of this machine as well.`,
 		case transport != "stdio":
 			return app.Usage("transport " + strconv.Quote(transport) + " is not known; use stdio")
 		case f.Changed("port") && (port < 0 || port > 65535):
-			return app.Usage("--port has to be a number from 0 to 65535")
+			return app.Usage("--port must be a number from 0 to 65535")
 		}
 		if f.Changed("port") {
 			a.Flags = map[string]string{"api_port": strconv.Itoa(port)}

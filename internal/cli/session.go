@@ -16,9 +16,10 @@ import (
 
 func (a *call) sessionCommand() *cobra.Command {
 	return a.group(&cobra.Command{
-		Use:     "session",
-		Short:   "Make, see and end sessions",
-		Long:    "Makes, shows and ends sessions: sandboxes that keep files and variables from run to run.",
+		Use:   "session",
+		Short: "Create, show and end sessions",
+		Long: `Creates, shows and ends sessions: sandboxes that keep files and variables from run
+to run.`,
 		Example: "  sandboxmcp session list",
 	}, a.sessionListCommand(), a.sessionShowCommand(), a.sessionCreateCommand(), a.sessionKillCommand())
 }
@@ -27,8 +28,8 @@ func (a *call) sessionListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "Show the sessions of the running servers",
-		Long: `Shows the sessions of the running servers of the state directory, those of agents
-and those of commands.`,
+		Long: `Shows the sessions of the running servers of the state directory, including those
+of agents.`,
 		Example: `  sandboxmcp session list --json`,
 		Args:    takes(),
 	}
@@ -106,13 +107,14 @@ func (a *call) sessionCreateCommand() *cobra.Command {
 	o := &createOptions{}
 	cmd := &cobra.Command{
 		Use:   "create",
-		Short: "Make a session",
-		Long: `Makes a session and prints its id. It is made in a server that runs in the
-background. Where there is none the only running server is taken, and else one is
-started: it ends five minutes after its last session. A session ends when it was
-not used for its time to live, by "session kill", and with its server.
+		Short: "Create a session",
+		Long: `Creates a session and prints its id. The session lives in the background server
+or, without one, in the only running server. If there is none, or several serve
+agents, a background server is started; it ends five minutes after its last
+session. A session ends when it was not used for its time to live, by "session
+kill", or with its server.
 
-The limits hold for each run in it, as with "run"; one above its ceiling is
+The limits apply to each run in it, as with "run". A limit above its ceiling is
 refused.`,
 		Example: `  sandboxmcp session create --id analysis --ram 1024
   sandboxmcp run --session analysis -c 'x = 5'
@@ -121,11 +123,11 @@ refused.`,
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVarP(&o.language, "language", "l", "python", "the `LANGUAGE` of its programs: python, node or shell")
-	f.StringVar(&o.id, "id", "", "the session's `ID`: 1 to 64 characters of A-Z a-z 0-9 _ -; without it one is made")
-	f.Float64Var(&o.ttl, "ttl", 0, "it ends after `MINUTES` without use (default: the settings, 30)")
+	f.StringVarP(&o.language, "language", "l", "python", "`LANGUAGE` of its programs: python, node or shell")
+	f.StringVar(&o.id, "id", "", "`ID` of the session: 1 to 64 characters of A-Z a-z 0-9 _ - (default: a generated one)")
+	f.Float64Var(&o.ttl, "ttl", 0, "end it after `MINUTES` without use (default: that of the settings, 30)")
 	o.limitFlags(f)
-	f.StringVar(&o.backend, "backend", "", "the `BACKEND` that runs it: process or docker")
+	f.StringVar(&o.backend, "backend", "", "run it with `BACKEND`: process or docker")
 	withStart(cmd, &o.place)
 	a.withConfig(a.withJSON(cmd))
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
@@ -133,7 +135,7 @@ refused.`,
 			return err
 		}
 		if f.Changed("ttl") && (!(o.ttl > 0) || math.IsInf(o.ttl, 0)) {
-			return app.Usage("--ttl has to be above 0")
+			return app.Usage("--ttl must be above 0")
 		}
 		language, err := sandboxmcp.ParseLanguage(o.language)
 		if err != nil {
@@ -160,7 +162,7 @@ func (a *call) createSession(ctx context.Context, o *createOptions, language san
 	if spec.ID != "" {
 		s, err := a.Owner(ctx, cfg, app.Place{}, spec.ID)
 		if err == nil {
-			return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "session %s is there already, in the server %s", sandboxmcp.Quote(o.id), s.Peer().ID).
+			return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "session %s exists already in the server %s", sandboxmcp.Quote(o.id), s.Peer().ID).
 				WithHint("use it as it is, end it first, or choose another id")
 		}
 		if code := sandboxmcp.CodeOf(err); code != sandboxmcp.CodeSessionNotFound && code != sandboxmcp.CodeSessionExpired {
@@ -186,8 +188,8 @@ func (a *call) sessionKillCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kill ID | --id ID",
 		Short: "End a session",
-		Long: `Ends a session of a running server. Its processes, files and variables are gone
-then, and its id is free again.`,
+		Long: `Ends a session of a running server. Its processes, files and variables are lost,
+and its id can be used again.`,
 		Example: `  sandboxmcp session kill analysis`,
 		Args:    cobra.ArbitraryArgs,
 	}
@@ -213,7 +215,7 @@ func (a *call) killSession(ctx context.Context, p app.Place, id sandboxmcp.Sessi
 	}
 	s, err := a.Owner(ctx, cfg, p, id)
 	if sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionExpired {
-		// Nobody has it any more, and anybody can have it forgotten.
+		// No server has it, so remove what the state directory remembers of it.
 		_ = a.WithEngine(ctx, cfg, func(e app.Engine) error { return e.TerminateSession(ctx, app.Me(cfg), id) })
 	}
 	if err == nil {

@@ -23,7 +23,7 @@ func (a *call) setupCommand() *cobra.Command {
 	return a.group(&cobra.Command{
 		Use:     "setup",
 		Short:   "Install packages that programs can import",
-		Long:    "Installs sets of Python packages into the state directory, from which every\nPython program can import them without a network.",
+		Long:    "Installs sets of Python packages into the state directory. Every Python program can\nimport them without a network.",
 		Example: "  sandboxmcp setup science",
 	}, append(cmds, a.setupList(), a.setupRemove())...)
 }
@@ -37,11 +37,11 @@ func (a *call) setupRecipe(r environment.Recipe) *cobra.Command {
 		Use:   r.Name,
 		Short: "Install " + strings.Join(r.Packages[:3], ", ") + " and others for Python",
 		Long: `Installs ` + fold(strings.Join(r.Packages, ", ")) + `
-and what they need for the Python that programs are run with. The interpreter's
-own pip fetches them, with your settings of index and proxy, as wheels only, so
-that no code of theirs runs outside of a sandbox. What is installed is what was
-hashed; the hashes are kept, and a second call, or another machine with --lock,
-installs the same packages again or none. A set that is there is checked.`,
+and their dependencies for the Python that programs are run with. The pip of that
+Python fetches them with your settings of index and proxy. It fetches only wheels,
+so that no code of the packages runs outside a sandbox. Their hashes are stored: a
+second call, or --lock on another machine, installs exactly the same packages or
+fails. A set that is already installed is checked.`,
 		Example: `  sandboxmcp setup ` + r.Name + `
   sandboxmcp setup ` + r.Name + ` --write-lock packages.lock
   sandboxmcp setup ` + r.Name + ` --lock packages.lock`,
@@ -49,9 +49,9 @@ installs the same packages again or none. A set that is there is checked.`,
 	}
 	a.withConfig(a.withJSON(cmd))
 	f := cmd.Flags()
-	f.StringVar(&o.Lock, "lock", "", "install the packages of the lock `FILE`, by their hashes")
-	f.StringVar(&writeLock, "write-lock", "", "write names, versions and hashes to `FILE`")
-	f.BoolVar(&o.Upgrade, "upgrade", false, "take the newest packages, not those that were chosen before")
+	f.StringVar(&o.Lock, "lock", "", "install exactly the packages in the lock `FILE`, by their hashes")
+	f.StringVar(&writeLock, "write-lock", "", "write names, versions and hashes of the packages to the lock `FILE`")
+	f.BoolVar(&o.Upgrade, "upgrade", false, "install the newest versions, not those of the last installation")
 	f.BoolVar(&o.Verify, "verify", false, "hash every installed file and install nothing")
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
 		if o.Verify && (o.Lock != "" || o.Upgrade) || o.Lock != "" && o.Upgrade {
@@ -76,7 +76,7 @@ installs the same packages again or none. A set that is there is checked.`,
 	})
 }
 
-// fold breaks a line of help where it gets too long.
+// fold breaks a long line of help.
 func fold(text string) string {
 	const width = 70
 	var out strings.Builder
@@ -91,7 +91,7 @@ func fold(text string) string {
 	return out.String()
 }
 
-// setupReport is a set as --json shows it.
+// setupReport is a package set as --json prints it.
 type setupReport struct {
 	Name      string              `json:"name"`
 	Python    environment.Built   `json:"python"`
@@ -126,16 +126,17 @@ func (a *call) showSetup(r environment.Report, took time.Duration) {
 func setupSummary(r environment.Report) string {
 	text := fmt.Sprintf("%s: %d packages for Python %s, %d MiB", r.Set.Name, len(r.Set.Wheels), r.Set.Python.Version, r.Set.Files.Bytes>>20)
 	if r.Already {
-		return text + ", installed before and whole"
+		return text + ", already installed and whole"
 	}
 	return text + fmt.Sprintf(", from %d wheels of %d MiB that pip %s fetched", len(r.Set.Wheels), r.Fetched>>20, r.Pip)
 }
 
 func (a *call) setupList() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "Show the package sets that are installed",
-		Long:    "Shows the package sets of the state directory, for which Python each is and what\nis in it.",
+		Use:   "list",
+		Short: "Show the installed package sets",
+		Long: `Shows the package sets of the state directory, their packages, and the Python that
+each set is for.`,
 		Example: `  sandboxmcp setup list --json`,
 		Args:    takes(),
 	}
@@ -147,7 +148,7 @@ func (a *call) setupList() *cobra.Command {
 		}
 		sets, fault := environment.New(environment.Config{Dir: environment.Dir(cfg.StateDir)}).All()
 		if fault != nil {
-			a.Say("not everything can be used: " + fault.Error())
+			a.Say("some package sets cannot be used: " + fault.Error())
 		}
 		if a.json {
 			list := []setupReport{}
@@ -170,8 +171,8 @@ func (a *call) setupRemove() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "remove NAME",
 		Short: "Remove a package set",
-		Long: `Removes a package set and the hashes that were kept of it. A program that runs
-with it may fail to import what it has not imported yet.`,
+		Long: `Removes a package set and its stored hashes. A running program that uses it may
+fail to import more of its packages.`,
 		Example: `  sandboxmcp setup remove science`,
 		Args:    takes("NAME"),
 	}
@@ -188,7 +189,7 @@ with it may fail to import what it has not imported yet.`,
 	})
 }
 
-// writeFile writes a file of the user's as a whole.
+// writeFile replaces a file atomically.
 func writeFile(name string, data []byte) error {
 	dir, err := openOut(filepath.Dir(name))
 	if err != nil {

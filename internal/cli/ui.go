@@ -13,14 +13,13 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/app"
 )
 
-// The voice: results go to stdout, everything about them to stderr, one line
-// each, with the program's name in front. Lower case, no full stop, and after
-// a failure what to do next. No escape sequence leaves us off a terminal, and
-// nothing that came out of a sandbox reaches a terminal as a control character
-// except the output of `run`, which is the program's.
+// Output style: results go to stdout. Messages go to stderr, one line each, after the
+// program's name, in lower case and without a full stop; a failure also says what to do
+// next. Escape sequences are printed on terminals only. Control characters from sandboxes
+// are replaced, except in the output of `run`.
 
-// failure says on stderr what went wrong, in one line. The person at the
-// keyboard is the operator, so the cause is told as well.
+// failure prints an error in one line on stderr. It includes the cause, because the
+// person at the terminal is the operator.
 func (a *call) failure(e *sandboxmcp.Error) {
 	text := string(e.Code) + ": " + e.Message
 	if e.Err != nil {
@@ -33,7 +32,7 @@ func (a *call) failure(e *sandboxmcp.Error) {
 	a.Say(text + " (" + hint + ")")
 }
 
-// withCause adds a cause to a text that may have said it already, or the end of it.
+// withCause appends a cause to a text, unless the text already contains it or its end.
 func withCause(text, cause string) string {
 	for !strings.Contains(text, cause) {
 		i := strings.LastIndex(cause, ": ")
@@ -56,7 +55,7 @@ func (a *call) printJSON(v any) {
 	_ = enc.Encode(v)
 }
 
-// answer prints what a command has found out: as one JSON document, or as show does.
+// answer prints a result: as one JSON document, or by calling show.
 func (a *call) answer(document bool, v any, show func()) error {
 	if document {
 		a.printJSON(v)
@@ -66,7 +65,7 @@ func (a *call) answer(document bool, v any, show func()) error {
 	return nil
 }
 
-// document reports whether a command that prints JSON off a terminal should.
+// document reports whether to print JSON, for commands that print it off a terminal.
 func (a *call) document() bool { return a.json || !a.terminal }
 
 // table writes rows in columns; the first row is the heading.
@@ -95,10 +94,10 @@ func (a *call) paint(colour, text string) string {
 	return "\x1b[" + colour + "m" + text + "\x1b[0m"
 }
 
-// clock is a time as it is shown.
+// clock formats a time.
 func clock(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// shown is a setting's value in a table.
+// shown formats a setting's value for a table.
 func shown(v any) string {
 	switch v := v.(type) {
 	case []string:

@@ -15,25 +15,25 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
-// maxSecretValue bounds what is read as a secret: one byte and a newline more than
-// a secret may have, so that the vault says what is wrong with it.
+// maxSecretValue bounds how much is read as a secret. It is one byte and a newline more
+// than the vault allows, so that the vault reports a value that is too long.
 const maxSecretValue = 64<<10 + 2
 
 func (a *call) vaultCommand() *cobra.Command {
 	return a.group(&cobra.Command{
 		Use:   "vault",
 		Short: "Keep secrets for programs",
-		Long: `Keeps secrets. A program finds each one of its namespace as an environment
-variable; in all that comes out of the program it is masked. No command shows a
-value again.
+		Long: `Stores secrets. Programs see the secrets of their namespace as environment
+variables; the values are masked in their output. No command shows a value.
 
-Secrets are encrypted in the state directory, where every server sees them at its
-next run; with SANDBOXMCP_VAULT=memory they are in the memory of one running server.`,
+Secrets are encrypted in the state directory, and every server uses them from its
+next run on. With SANDBOXMCP_VAULT=memory they are in the memory of one running
+server.`,
 		Example: "  sandboxmcp vault add API_KEY",
 	}, a.vaultAddCommand(), a.vaultListCommand(), a.vaultDeleteCommand(), a.vaultRotateCommand())
 }
 
-// vaultFlags are what the commands of the vault have in common.
+// vaultFlags are the flags that the vault commands share.
 type vaultFlags struct {
 	namespace string
 	place     app.Place
@@ -41,13 +41,13 @@ type vaultFlags struct {
 
 func (a *call) withVault(cmd *cobra.Command) *vaultFlags {
 	v := &vaultFlags{}
-	cmd.Flags().StringVar(&v.namespace, "namespace", "", "in the namespace `NAME`")
+	cmd.Flags().StringVar(&v.namespace, "namespace", "", "use the namespace `NAME`")
 	withServer(cmd, &v.place)
 	a.withConfig(a.withJSON(cmd))
 	return v
 }
 
-// vaultSettings are the settings, with the namespace that was asked for.
+// vaultSettings reads the settings and applies --namespace.
 func (a *call) vaultSettings(v *vaultFlags) (*config.Config, error) {
 	cfg, err := a.Load()
 	if err == nil && v.namespace != "" {
@@ -60,32 +60,32 @@ func (a *call) vaultAddCommand() *cobra.Command {
 	var ttl string
 	cmd := &cobra.Command{
 		Use:   "add KEY [VALUE | -]",
-		Short: "Put a secret in",
-		Long: `Puts a secret in, in place of one of the same key. KEY is the name of the variable
-that programs have it in: letters, digits and _, and no name that steers programs,
-such as PATH. The value has 8 bytes to 64 KiB. It is asked for without showing it,
-or with - read from stdin, less one newline at its end. As VALUE it stands on the
-command line, where other programs of this machine can see it and the shell may
-keep it.`,
+		Short: "Add a secret",
+		Long: `Adds a secret, or replaces the one with the same KEY. Programs see it as the
+environment variable KEY: letters, digits and _, but no variable that controls
+programs, such as PATH. The value has 8 bytes to 64 KiB. Without VALUE it is asked
+for and not echoed; - reads it from stdin without a final newline. A VALUE on the
+command line can be seen by other programs of this machine and may be kept by the
+shell.`,
 		Example: `  sandboxmcp vault add API_KEY
   sandboxmcp vault add API_KEY - < key.txt
   sandboxmcp vault add API_KEY - --ttl 8h --namespace team < key.txt`,
 		Args: cobra.ArbitraryArgs,
 	}
 	v := a.withVault(cmd)
-	cmd.Flags().StringVar(&ttl, "ttl", "", "it is gone after this `TIME`, such as 30m or 24h")
+	cmd.Flags().StringVar(&ttl, "ttl", "", "delete it after `TIME`, such as 30m or 24h")
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		switch {
 		case len(args) == 0:
 			return app.Usage("KEY is missing")
 		case len(args) > 2:
-			return app.Usage("more than KEY and VALUE was given")
+			return app.Usage("only KEY and VALUE are expected")
 		}
 		s := sandboxmcp.SecretSpec{Key: args[0]}
 		if ttl != "" {
 			var err error
 			if s.TTL, err = time.ParseDuration(ttl); err != nil || s.TTL <= 0 {
-				return app.Usage("--ttl has to be a time above 0 such as 30m or 24h, not " + sandboxmcp.Quote(ttl))
+				return app.Usage("--ttl must be a time above 0 such as 30m or 24h, not " + sandboxmcp.Quote(ttl))
 			}
 		}
 		cfg, err := a.vaultSettings(v)
@@ -102,10 +102,10 @@ keep it.`,
 	})
 }
 
-// secretValue is the value that a command line gives, or says where it is.
+// secretValue returns the value from the command line, from stdin or from a prompt.
 func (a *call) secretValue(ctx context.Context, args []string) (sandboxmcp.Secret, error) {
 	if len(args) == 2 && args[1] != "-" {
-		a.Say("the value stood on the command line, where other programs can see it: leave it out, and it is asked for; or give it on stdin with -")
+		a.Say("other programs can see a value on the command line: leave it out to be asked for it, or give it on stdin with -")
 		return sandboxmcp.NewSecret(args[1]), nil
 	}
 	if len(args) == 1 {
@@ -122,8 +122,8 @@ func (a *call) secretValue(ctx context.Context, args []string) (sandboxmcp.Secre
 	return sandboxmcp.NewSecret(strings.TrimSuffix(string(data), "\n")), nil
 }
 
-// askSecret asks a person, without showing what is typed. Interrupted, it leaves
-// the terminal as it was.
+// askSecret asks for a secret without echoing it. If interrupted, it restores the
+// terminal.
 func (a *call) askSecret(ctx context.Context, f *os.File, key string) (sandboxmcp.Secret, error) {
 	fd := int(f.Fd())
 	before, err := term.GetState(fd)
@@ -156,9 +156,10 @@ func (a *call) askSecret(ctx context.Context, f *os.File, key string) (sandboxmc
 
 func (a *call) vaultListCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "Show which secrets there are",
-		Long:    "Shows the keys of a namespace's secrets, since when they are there and until when.",
+		Use:   "list",
+		Short: "List the secrets",
+		Long: `Shows the keys of a namespace's secrets, when they were added and when they
+expire.`,
 		Example: "  sandboxmcp vault list --json",
 		Args:    takes(),
 	}
@@ -195,9 +196,9 @@ func (a *call) vaultListCommand() *cobra.Command {
 func (a *call) vaultDeleteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete KEY",
-		Short: "Take a secret out",
-		Long: `Takes a secret out. The next program does not get it; one that is running keeps
-it, and so do the variables of a session, which goes on masking it.`,
+		Short: "Delete a secret",
+		Long: `Deletes a secret. Later programs do not get it. A running program and variables of
+a session keep it; the session goes on masking it.`,
 		Example: "  sandboxmcp vault delete API_KEY",
 		Args:    takes("KEY"),
 	}
@@ -220,10 +221,10 @@ func (a *call) vaultRotateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rotate",
 		Short: "Replace the key of the vault",
-		Long: `Makes a new key and encrypts every secret of the state directory for it, those of
-all namespaces. Running servers go on. The old key is gone afterwards; who has a
-copy of it and of the database as it was can still read what was in there, so
-change the secrets themselves, too, if that may be so.`,
+		Long: `Makes a new key and encrypts all secrets of the state directory with it, in every
+namespace. Running servers go on working. The old key is deleted. A copy of the
+old key together with an old copy of the database still reveals the old secrets:
+if such copies may exist, change the secrets too.`,
 		Example: "  sandboxmcp vault rotate",
 		Args:    takes(),
 	}
@@ -233,7 +234,9 @@ change the secrets themselves, too, if that may be so.`,
 			if err != nil {
 				return err
 			}
-			return a.answer(a.json, map[string]any{"rotated": true, "secrets": n}, func() { a.print("the key was replaced; " + strconv.Itoa(n) + " secrets are sealed for the new one\n") })
+			return a.answer(a.json, map[string]any{"rotated": true, "secrets": n}, func() {
+				a.print("the key was replaced; " + strconv.Itoa(n) + " secrets are encrypted with the new one\n")
+			})
 		})
 	})
 }

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	maxReceipt = 64 << 20 // a receipt, or a whole result that holds one
+	maxReceipt = 64 << 20 // a receipt, or a result that contains one
 	maxKey     = 64 << 10
 )
 
@@ -34,32 +34,32 @@ func (a *call) verifyCommand() *cobra.Command {
 	o := &verifyOptions{}
 	cmd := &cobra.Command{
 		Use:   "verify FILE SHA256 | --receipt FILE",
-		Short: "Check a file's hash, or a receipt's signature",
-		Long: `Compares a file with a SHA-256, or checks the signature of a receipt. FILE of
---receipt holds a receipt, or the JSON of a result that has one: then its output,
-status, exit code, files and isolation are compared with what was signed as well,
-and what differs is named. Its results, metadata, usage and duration are in no
-receipt. The key is that of the state directory, or the one in the file after
+		Short: "Check a file's hash or a receipt's signature",
+		Long: `Compares a file with a SHA-256, or checks the signature of a receipt. The FILE of
+--receipt holds a receipt, or a result in JSON that contains one. Of a result, the
+output, status, exit code, files and isolation are also compared with what was
+signed, and differences are named. Its displayed results, metadata, usage and
+duration are not signed. The key is that of the state directory, or the one of
 --key.
 
-Prints VERIFIED and ends with 0, or MISMATCH and ends with 1. A receipt that
-verifies says what ran, behind which walls and what came of it.`,
+Prints VERIFIED and exits with 0, or MISMATCH and exits with 1. For a receipt that
+verifies it prints what ran, behind which walls and with which outcome.`,
 		Example: `  sandboxmcp verify chart.png 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
   sandboxmcp run --json hello.py > result.json && sandboxmcp verify --receipt result.json`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case o.receipt != "" && len(args) > 0:
-				return app.Usage("--receipt stands in place of FILE and SHA256")
+				return app.Usage("--receipt replaces FILE and SHA256")
 			case o.receipt != "":
 				return nil
 			case o.key != "":
-				return app.Usage("--key goes with --receipt")
+				return app.Usage("--key needs --receipt")
 			}
 			return takes("FILE", "SHA256")(cmd, args)
 		},
 	}
 	cmd.Flags().StringVar(&o.receipt, "receipt", "", "check the receipt in `FILE`; - is stdin")
-	cmd.Flags().StringVar(&o.key, "key", "", "public key in `FILE`, PEM")
+	cmd.Flags().StringVar(&o.key, "key", "", "use the public key in the PEM `FILE`")
 	a.withConfig(a.withJSON(cmd))
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		if o.receipt != "" {
@@ -72,7 +72,7 @@ verifies says what ran, behind which walls and what came of it.`,
 func (a *call) verifyFile(ctx context.Context, path, want string) error {
 	want = strings.ToLower(want)
 	if raw, err := hex.DecodeString(want); err != nil || len(raw) != sha256.Size {
-		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s is no SHA-256", sandboxmcp.Quote(want)).WithHint("give 64 hexadecimal digits")
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s is not a SHA-256", sandboxmcp.Quote(want)).WithHint("give 64 hexadecimal digits")
 	}
 	got, err := hashFile(ctx, path)
 	if err != nil {
@@ -95,13 +95,13 @@ func hashFile(ctx context.Context, path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// untilDone reads until its context ends: for one call, never kept.
+// untilDone is a reader that fails once its context has ended.
 type untilDone struct {
 	ctx context.Context //nolint:containedctx // lives only within hashFile
 	r   io.Reader
 }
 
-// Read reads, unless the context has ended.
+// Read reads unless the context has ended.
 func (u *untilDone) Read(p []byte) (int, error) {
 	if err := u.ctx.Err(); err != nil {
 		return 0, err
@@ -141,12 +141,12 @@ func (a *call) verifyReceipt(ctx context.Context, o *verifyOptions) error {
 	p, err := sign.Verify(receipt, public)
 	if err != nil {
 		a.verdict(false, map[string]any{"receipt": nil, "key": sign.KeyID(public)}, err.Error())
-		return nil //nolint:nilerr // a receipt that does not verify is an answer
+		return nil //nolint:nilerr // a receipt that does not verify is a result, not a failure
 	}
 	fields := map[string]any{"receipt": p, "key": sign.KeyID(public)}
 	if differ := result.Differences(p); len(differ) > 0 {
 		fields["differs"] = differ
-		a.verdict(false, fields, "the receipt is good, and this of the result is not what it states: "+strings.Join(differ, ", "))
+		a.verdict(false, fields, "the receipt is valid, but the result differs from it in: "+strings.Join(differ, ", "))
 		return nil
 	}
 	a.verdict(true, fields, "")
@@ -184,7 +184,7 @@ func (a *call) publicKey(o *verifyOptions) (ed25519.PublicKey, error) {
 	return public, nil
 }
 
-// keyIfAny is publicKey, or nil where the state directory has no key yet.
+// keyIfAny is publicKey, but returns nil if the state directory has no key yet.
 func (a *call) keyIfAny(o *verifyOptions) (ed25519.PublicKey, error) {
 	public, err := a.publicKey(o)
 	if o.key == "" && sandboxmcp.CodeOf(err) == sandboxmcp.CodeNotFound {
@@ -193,7 +193,7 @@ func (a *call) keyIfAny(o *verifyOptions) (ed25519.PublicKey, error) {
 	return public, err
 }
 
-// readReceipt takes a receipt, or the receipt of a result together with that result.
+// readReceipt reads a receipt, or a result together with its receipt.
 func (a *call) readReceipt(ctx context.Context, path string) (r sandboxmcp.Receipt, result sign.Document, err error) {
 	what, data := "receipt "+sandboxmcp.Quote(path), []byte(nil)
 	if path == "-" {

@@ -145,7 +145,7 @@ func TestVerifyResult(t *testing.T) {
 			}
 			continue
 		}
-		if got.status != 1 || got.stdout != "MISMATCH\n" || !strings.HasSuffix(got.stderr, "states: "+c.want+"\n") {
+		if got.status != 1 || got.stdout != "MISMATCH\n" || !strings.HasSuffix(got.stderr, "differs from it in: "+c.want+"\n") {
 			t.Errorf("%s: got %+v, want MISMATCH and %s", c.name, got, c.want)
 		}
 	}

@@ -1,5 +1,5 @@
-// Package listen wraps listeners for servers of net/http, so that each door of the
-// program treats a failed Accept alike.
+// Package listen wraps listeners for net/http servers, so that a failed Accept does not
+// end them.
 package listen
 
 import (
@@ -7,9 +7,9 @@ import (
 	"net"
 )
 
-// Steady returns l with an Accept whose failures do not end a server of net/http. Such a
-// server goes on after a temporary error and ends for good after any other, and a lack of
-// descriptors or of epoll watches passes. [net.ErrClosed] is returned as it is.
+// Steady returns l with an Accept whose errors do not end a net/http server. Such a
+// server retries only after a temporary error. Steady marks errors as temporary, because
+// a lack of descriptors or epoll watches passes. [net.ErrClosed] is returned as it is.
 func Steady(l net.Listener) net.Listener { return steady{l} }
 
 type steady struct{ net.Listener }
@@ -23,7 +23,7 @@ func (s steady) Accept() (net.Conn, error) {
 	return c, err
 }
 
-// temporary is an error after which a server of net/http waits and calls Accept again.
+// temporary is an error after which a net/http server waits and calls Accept again.
 type temporary struct{ error }
 
 func (temporary) Timeout() bool   { return false }

@@ -1,5 +1,5 @@
-// Command docs writes the pages of the documentation that the sources hold: cli.md,
-// config.md, errors.md and tools.md.
+// Command docs generates pages of the documentation from the sources: cli.md, config.md,
+// errors.md and tools.md.
 package main
 
 import (
@@ -59,17 +59,17 @@ func write(dir string) error {
 func writeSettings(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("# Settings\n\n" + generated + "\n" +
-		"A flag is stronger than a variable, that than the YAML file after `--config`, that than the default. " +
-		"`sandboxmcp config` shows each value and where it came from. An unknown key, and a value that is not legal, stop the program and are named. " +
-		"A variable that is empty counts as not set. Lists are written with commas in variables, and as lists in the file. " +
-		"Names that begin with `SANDBOX_` may be written in any case.\n")
+		"A flag wins over an environment variable, a variable over the YAML file of `--config`, and the file over the default. " +
+		"`sandboxmcp config` shows each value and where it comes from. The program refuses to start with an unknown key or an invalid value, and names it. " +
+		"An empty variable counts as not set. Lists are separated by commas in variables, and are YAML lists in the file. " +
+		"Names that begin with `SANDBOX_` may be in upper or lower case.\n")
 	group := ""
 	for _, r := range config.Rows() {
 		if r.Group != group {
 			group = r.Group
 			b.WriteString("\n## " + group + "\n")
 			if r.Later {
-				b.WriteString("\nRead and checked, and without effect in this version.\n")
+				b.WriteString("\nThese settings are read and checked, but have no effect in this version.\n")
 			}
 			b.WriteString("\n| key | variable | default | meaning |\n|---|---|---|---|\n")
 		}
@@ -83,9 +83,9 @@ func writeSettings(w io.Writer) error {
 func writeErrors(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("# Errors\n\n" + generated + "\n" +
-		"Every failure of ours has one of these codes. Its body is `{\"error\": code, \"message\": text, \"hint\": text, …}` in every door. " +
-		"A program that failed is no error. `sandboxmcp run` ends with 125 for each of them, other commands with the exit status of the table.\n\n" +
-		"| code | exit | HTTP | again later | when | what to do |\n|---|---|---|---|---|---|\n")
+		"Every error of sandboxmcp has one of these codes. MCP, HTTP and the command line return it as `{\"error\": code, \"message\": text, \"hint\": text, …}`. " +
+		"A program that fails is a result, not an error. On an error `sandboxmcp run` exits with 125, other commands with the exit status in the table.\n\n" +
+		"| code | exit | HTTP | retry may help | meaning | what to do |\n|---|---|---|---|---|---|\n")
 	for _, r := range sandboxmcp.CodeRows() {
 		again := "no"
 		if r.Retry {
@@ -100,9 +100,9 @@ func writeErrors(w io.Writer) error {
 func writeCommands(w io.Writer, root *cobra.Command) error {
 	var b strings.Builder
 	b.WriteString("# Command line\n\n" + generated + "\n" + root.Long + "\n\n" +
-		"Results go to stdout, everything about them to stderr. A wrong command line ends with 2. " +
-		"Another failure ends with the exit status of its code (errors.md), of `run` with 125. `--json` prints one JSON document. " +
-		"Colour and tables are for terminals only; `NO_COLOR` is obeyed.\n")
+		"Results go to stdout, messages to stderr. A wrong command line exits with 2. " +
+		"Any other error exits with the status of its code (errors.md), except that `run` exits with 125. `--json` prints one JSON document. " +
+		"Colors and tables are printed on terminals only; `NO_COLOR` turns colors off.\n")
 	writeCommand(&b, root)
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -113,7 +113,7 @@ func writeCommand(b *strings.Builder, cmd *cobra.Command) {
 		if c.Hidden || c.Name() == "help" {
 			continue
 		}
-		if !c.HasSubCommands() || c.Flags().HasFlags() { // one that does something itself
+		if !c.HasSubCommands() || c.Flags().HasFlags() { // a command that can be run itself
 			fmt.Fprintf(b, "\n## %s\n\n```\n%s\n```\n\n%s\n", c.CommandPath(), c.UseLine(), c.Long)
 			writeFlags(b, c)
 			if c.Example != "" {

@@ -15,72 +15,72 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/stream"
 )
 
-// room is what a session holds: its sandbox, and the interpreter that stays in
-// it. One run at a time uses it; files come and go beside the run.
-type room struct {
-	sandbox backend.Sandbox
-	share   *queue.Share   // kernel tasks of the sandbox, until Close
-	fresh   bool           // each run has an interpreter of its own
-	program kernel.Program // how its interpreter is started
-	interp  interpreter    // which it is
-	ended   func(error)    // tells of a failed Close
-	walls   watched
-	ways    sync.Mutex // guards way and shut
-	way     *way       // out of the sandbox; nil: none was needed yet
-	shut    bool       // the room is closed
-	offline bool       // it has none, and never will
+// liveSession is what a live session holds: its sandbox, and the interpreter that stays in it.
+// Runs use it one at a time; files may be uploaded and read during a run.
+type liveSession struct {
+	sandbox   backend.Sandbox
+	share     *queue.Share   // kernel tasks of the sandbox, until Close
+	fresh     bool           // each run starts its own interpreter
+	program   kernel.Program // how the interpreter is started
+	interp    interpreter    // the interpreter
+	ended     func(error)    // called with the error of a failed Clear
+	walls     watched
+	gatewayMu sync.Mutex // guards gateway and shut
+	gateway   *gateway   // network of the sandbox; nil: not needed so far
+	shut      bool       // Close was called
+	offline   bool       // the session never gets a network
 
-	writing sync.RWMutex // held to read while a file is put, to write while processes are ended
+	writing sync.RWMutex // read lock: a file is being written; write lock: processes are being killed
 
-	// The run's own, which is one at a time.
-	kernel *kernel.Interpreter // nil: not started, or ended
+	// The fields below belong to the current run.
+	kernel *kernel.Interpreter // nil: not started, or has ended
 	proc   backend.Running
 	gone   chan struct{}     // closed when proc has ended
 	exit   backend.Exit      // after gone
-	out    [2]*stream.Switch // what its stdout and stderr go to
-	lost   bool              // an interpreter has ended, and no answer has said so yet
+	out    [2]*stream.Switch // destinations of its stdout and stderr
+	lost   bool              // an interpreter has ended, and no result has reported it yet
 	known  map[string]artifact.State
 
 	had hadSecrets
 }
 
-// Close ends everything in the room.
-func (r *room) Close(ctx context.Context) error {
+// Close records what was refused last, closes the network and closes the sandbox.
+func (r *liveSession) Close(ctx context.Context) error {
 	r.walls.close()
-	r.ways.Lock()
+	r.gatewayMu.Lock()
 	r.shut = true
-	w := r.way
-	r.ways.Unlock()
+	w := r.gateway
+	r.gatewayMu.Unlock()
 	w.closeSession()
 	defer r.share.Release()
 	return r.sandbox.Close(ctx)
 }
 
-// adopt makes a way out the room's, and reports whether it had none. One that comes
-// when the room is closed already is closed too.
-func (r *room) adopt(w *way) bool {
-	r.ways.Lock()
-	defer r.ways.Unlock()
-	first := r.way == nil
-	if r.way = w; r.shut && first {
+// adopt makes w the session's network, and reports whether the session had none. If the
+// session is closed already, it closes w.
+func (r *liveSession) adopt(w *gateway) bool {
+	r.gatewayMu.Lock()
+	defer r.gatewayMu.Unlock()
+	first := r.gateway == nil
+	if r.gateway = w; r.shut && first {
 		w.close()
 	}
 	return first
 }
 
-func (r *room) wayOut() *way {
-	r.ways.Lock()
-	defer r.ways.Unlock()
-	return r.way
+func (r *liveSession) currentGateway() *gateway {
+	r.gatewayMu.Lock()
+	defer r.gatewayMu.Unlock()
+	return r.gateway
 }
 
-// ready starts the interpreter when there is none. lost tells that one has ended
-// since the last run, of which nobody has heard yet.
-func (r *room) ready(ctx context.Context, program kernel.Program) (lost bool, err error) {
+// ready starts the interpreter if it is not running. lost reports that one has ended
+// since the last run and that no result has said so yet.
+func (r *liveSession) ready(ctx context.Context, program kernel.Program) (lost bool, err error) {
 	if r.kernel != nil {
 		select {
-		case <-r.gone: // between two runs
-			_ = r.forget(ctx) // lost output belongs to no run
+		case <-r.gone: // it ended between two runs
+			_ = r.forget(ctx) // output between runs belongs to no run
 		default:
 			return r.lost, nil
 		}
@@ -109,10 +109,10 @@ func (r *room) ready(ctx context.Context, program kernel.Program) (lost bool, er
 	return lost, nil
 }
 
-// forget ends what is left of an interpreter and of everything that it started.
-// What they wrote last goes where their streams go now: a later run is not to
-// have it as its own. The error says that some of that output could not be read.
-func (r *room) forget(ctx context.Context) (err error) {
+// forget kills an interpreter and everything that it started. It reads their output to
+// the end, so that a later run does not get it. The error says that some of it could not
+// be read.
+func (r *liveSession) forget(ctx context.Context) (err error) {
 	r.clear(ctx)
 	if r.proc != nil {
 		down, cancel := context.WithTimeout(context.WithoutCancel(ctx), endLimit)
@@ -125,8 +125,9 @@ func (r *room) forget(ctx context.Context) (err error) {
 	return err
 }
 
-// clear ends every process in the room, but for one that is writing a file.
-func (r *room) clear(ctx context.Context) {
+// clear kills every process in the sandbox. It first waits a moment for files that are
+// being written.
+func (r *liveSession) clear(ctx context.Context) {
 	if r.free() {
 		defer r.writing.Unlock()
 	}
@@ -135,9 +136,9 @@ func (r *room) clear(ctx context.Context) {
 	}
 }
 
-// free waits for a file that is being put, and not for long: a program may have
-// stopped what writes it.
-func (r *room) free() bool {
+// free takes the write lock within writingLimit, and reports whether it did. It does not
+// wait longer, because a program may have stopped the process that writes a file.
+func (r *liveSession) free() bool {
 	t, end := time.NewTicker(writingLimit/100), time.NewTimer(writingLimit)
 	defer t.Stop()
 	defer end.Stop()
@@ -152,20 +153,20 @@ func (r *room) free() bool {
 }
 
 const (
-	writingLimit   = 200 * time.Millisecond // that the end of a run waits for a file that is being put
-	interruptLimit = time.Second            // that a cell has to end in after it was interrupted
+	writingLimit   = 200 * time.Millisecond // how long clear waits for a file that is being written
+	interruptLimit = time.Second            // how long a cell may run on after an interrupt
 	endLimit       = 5 * time.Second
 )
 
-// cellEnd is how a cell ended.
+// cellEnd says how a cell ended.
 type cellEnd struct {
 	report kernel.Report
 	err    error
-	mute   bool // the interpreter did not end by itself
+	mute   bool // its process did not end by itself and was killed
 }
 
-// executeCell runs a cell in the room's interpreter.
-func (e *Engine) executeCell(x *execution, r *room) (*outcome, error) {
+// executeCell runs a cell in the session's interpreter.
+func (e *Engine) executeCell(x *execution, r *liveSession) (*outcome, error) {
 	ctx, o, stop := e.attend(x)
 	defer stop()
 	before, err := taken(ctx, r.sandbox)
@@ -200,10 +201,10 @@ func (e *Engine) executeCell(x *execution, r *room) (*outcome, error) {
 	case end.err == nil:
 		o.exit = backend.Exit{Code: end.report.Exit}
 		o.stopped = o.cause != nil
-	case o.cause != nil: // we ended it, and its interpreter with it
+	case o.cause != nil: // the engine killed the interpreter
 		o.stopped = true
 		x.stateLost = true
-	case end.mute: // it lives, and nothing can be heard of it
+	case end.mute: // it was alive but its channel was unusable
 		x.stateLost = true
 		o.exit = backend.Exit{Code: 1}
 	default:
@@ -240,13 +241,13 @@ func (e *Engine) executeCell(x *execution, r *room) (*outcome, error) {
 	return o, err
 }
 
-// answers reports whether somebody is there to read the result.
+// answers reports whether the caller still waits for the result.
 func (x *execution) answers() bool { return x.ctx.Err() == nil }
 
-// cell has the interpreter run a cell and returns when it is done, or when the
-// interpreter has ended: by itself, or, when ctx has ended and interrupting it
-// did not help, by us.
-func (e *Engine) cell(ctx context.Context, x *execution, r *room) cellEnd {
+// cell has the interpreter run a cell. It returns when the cell is done or the
+// interpreter has ended. If ctx ends, it interrupts the cell, and kills the interpreter
+// if that does not help.
+func (e *Engine) cell(ctx context.Context, x *execution, r *liveSession) cellEnd {
 	talk, hush := context.WithCancel(context.WithoutCancel(ctx))
 	defer hush()
 	done := make(chan cellEnd, 1)
@@ -261,17 +262,17 @@ func (e *Engine) cell(ctx context.Context, x *execution, r *room) cellEnd {
 	for {
 		select {
 		case end := <-done:
-			if end.err != nil { // the process may need a moment to be reaped
+			if end.err != nil { // the process may not be reaped yet
 				end.mute = !e.await(ctx, r)
 			}
 			return end
-		case <-gone: // what it said last may still be on its way
+		case <-gone: // its last report may still be on the way
 			gone = nil
 			time.AfterFunc(interruptLimit/10, hush)
 		case <-asked:
 			asked = nil
 			if errors.Is(context.Cause(ctx), errOutput) || e.ctx.Err() != nil {
-				hush() // a flood, or the server's own end, leaves no second to spare
+				hush() // on too much output, or when the server stops, do not wait for an interrupt
 				continue
 			}
 			_ = r.proc.Interrupt(context.WithoutCancel(ctx))
@@ -289,22 +290,22 @@ func (e *Engine) cell(ctx context.Context, x *execution, r *room) cellEnd {
 	}
 }
 
-// remind repeats an interrupt that may have come a moment too early: before a
-// system call that Python then began, which any signal that its driver takes
-// wakes from, or while a shell was starting a program. It is called every
-// twentieth of the time that a cell has to end in.
-func (r *room) remind(ctx context.Context, times int) {
+// remind repeats an interrupt that may have come too early: just before Python began a
+// system call, which any signal that its driver handles interrupts, or while a shell was
+// starting a program. It is called every twentieth of interruptLimit.
+func (r *liveSession) remind(ctx context.Context, times int) {
 	switch {
 	case r.program.Language == sandboxmcp.Python:
 		_ = r.proc.Signal(ctx, sigURG)
-	case r.program.Language == sandboxmcp.Shell && times == 6: // Node's driver needs none, and a second could end the next cell
+	case r.program.Language == sandboxmcp.Shell && times == 6: // once; Node's driver needs none, and a late one could end the next cell
 		_ = r.proc.Interrupt(context.WithoutCancel(ctx))
 	}
 }
 
-// await waits for the interpreter's process to end: a moment for it to do so by
-// itself, unless ctx has ended and it is to be ended. It reports whether it did.
-func (e *Engine) await(ctx context.Context, r *room) bool {
+// await waits for the interpreter's process to end. It gives the process a moment to end
+// by itself, unless ctx has ended, and then kills it. It reports whether the process
+// ended by itself.
+func (e *Engine) await(ctx context.Context, r *liveSession) bool {
 	t := time.NewTimer(interruptLimit / 2)
 	defer t.Stop()
 	if ctx.Err() == nil {
@@ -324,8 +325,8 @@ func (e *Engine) await(ctx context.Context, r *room) bool {
 	return false
 }
 
-// display is where the value of a last expression goes: a session has results,
-// and no REPL that prints.
+// display says where the value of a last expression goes. A session returns it as a
+// result and never prints it.
 func (x *execution) display() sandboxmcp.Display {
 	if x.req.Display == sandboxmcp.DisplayStdout {
 		return sandboxmcp.DisplayResults
@@ -333,17 +334,17 @@ func (x *execution) display() sandboxmcp.Display {
 	return x.req.Display
 }
 
-// taken returns what a sandbox has taken so far; nothing of one that was closed
-// meanwhile.
+// taken returns what a sandbox has used so far, or zero if it was closed meanwhile.
 func taken(ctx context.Context, sb backend.Sandbox) (backend.Usage, error) {
 	u, err := sb.Usage(context.WithoutCancel(ctx))
 	if err != nil && !errors.Is(err, fs.ErrClosed) {
-		return u, sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "what the program took is not known").WithCause(err)
+		return u, sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "what the program used could not be read").WithCause(err)
 	}
 	return u, nil
 }
 
-// since is what was taken between two looks. The peaks are of the sandbox's life.
+// since returns the usage between two calls of taken. Peaks are those of the sandbox's
+// whole life.
 func since(before, after backend.Usage) backend.Usage {
 	after.CPU = max(after.CPU-before.CPU, 0)
 	after.OOMKills = max(after.OOMKills-before.OOMKills, 0)
