@@ -1,8 +1,11 @@
 package process_test
 
 import (
+	"net"
+	"path/filepath"
 	"testing"
 
+	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/backend/backendtest"
 	"github.com/sandboxmcp/sandboxmcp/backend/process"
@@ -45,4 +48,36 @@ func TestJailsAreBounded(t *testing.T) {
 		t.Error(err)
 	}
 	before.Same(t)
+}
+
+// TestOnlyFilesAndDirectoriesAreShown: what is neither is refused when a sandbox is opened,
+// also in a jail that stands already. A program could connect to a socket of the host.
+func TestOnlyFilesAndDirectoriesAreShown(t *testing.T) {
+	b := newBackend()(t)
+	defer func() { _ = b.Close(t.Context()) }()
+	first, err := b.Open(t.Context(), spec("first"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = first.Close(t.Context()) }()
+	if !b.Capabilities(t.Context()).Attach {
+		t.Skip("nothing can be attached here")
+	}
+	socket := filepath.Join(t.TempDir(), "s")
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	for _, host := range []string{socket, "/dev/null"} {
+		sp := spec("shown")
+		sp.Trees = []backend.Tree{{Host: host, Inside: backend.PackageDir + "/x"}}
+		sb, err := b.Open(t.Context(), sp)
+		if sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument {
+			t.Errorf("%s: got %v, want %s", host, err, sandboxmcp.CodeInvalidArgument)
+		}
+		if err == nil {
+			_ = sb.Close(t.Context())
+		}
+	}
 }

@@ -1,8 +1,10 @@
 package process
 
 import (
+	"context"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -79,3 +81,39 @@ func TestBadDirectoryIsNoReasonForWeakerWalls(t *testing.T) {
 }
 
 var _ backend.Backend = (*Backend)(nil)
+
+// lateEnd is a context that ends after its first question.
+type lateEnd struct {
+	context.Context
+
+	asked atomic.Int32
+}
+
+func (c *lateEnd) Err() error {
+	if c.asked.Add(1) == 1 {
+		return nil
+	}
+	return context.Canceled
+}
+
+// TestTrialIsNobodysCall: a caller that leaves while the first sandbox of a jail is built
+// condemns neither the jail nor what others have opened in it.
+func TestTrialIsNobodysCall(t *testing.T) {
+	b := New(Config{})
+	defer func() { _ = b.Close(t.Context()) }()
+	if c := b.Capabilities(t.Context()); !c.Available {
+		t.Skipf("no sandbox can be built here: %s", c.Reason)
+	}
+	spec := trialSpec("left")
+	spec.Trees = backend.Trees(t.TempDir()) // a jail of its own
+	sb, err := b.Open(&lateEnd{Context: t.Context()}, spec)
+	if code := sandboxmcp.CodeOf(err); code == sandboxmcp.CodeIsolationUnavailable {
+		t.Errorf("got %v; the walls are not at fault", err)
+	}
+	if err == nil {
+		_ = sb.Close(t.Context())
+	}
+	if got := b.Jails(); got != 2 {
+		t.Errorf("got %d jails, want both", got)
+	}
+}

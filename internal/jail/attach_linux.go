@@ -155,6 +155,9 @@ func (j *Jail) listLocked(stop <-chan struct{}, trees []Tree) (int, error) {
 		if err := unix.Stat(t.Host, &st); err != nil {
 			return 0, fmt.Errorf("%w: %w", ErrAttach, &os.PathError{Op: "stat", Path: t.Host, Err: err})
 		}
+		if kind := st.Mode & unix.S_IFMT; kind != unix.S_IFDIR && kind != unix.S_IFREG { // a program could connect to a socket
+			return 0, fmt.Errorf("%w: %s is no directory or regular file", ErrAttach, t.Host)
+		}
 		fmt.Fprintf(&b, "%s\x00%s\x00%d.%d\x00", t.Host, t.Inside, st.Dev, st.Ino)
 	}
 	key := b.String()
