@@ -273,7 +273,7 @@ func (x *box) usage(t testing.TB) backend.Usage {
 }
 
 // full reports whether the backend is one of which every law has to hold.
-func (s *suite) full() bool { return s.o.Tier != sandboxmcp.TierL1 }
+func (s *suite) full() bool { return s.o.Tier.AtLeast(sandboxmcp.TierL2) }
 
 // pause waits, or less when the test ends.
 func pause(t testing.TB, d time.Duration) {

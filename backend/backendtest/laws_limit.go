@@ -86,6 +86,7 @@ func fullDisk(t *testing.T, s *suite) {
 		t.Skip("tier L1 has no quota: its isolation says so")
 	}
 	x := s.open(t, func(p *backend.Spec) { p.MemoryBytes, p.WorkBytes = 128*mib, 400*mib }) // a quota above the memory is made smaller
+	s.interlock(t, x)
 	e := x.run(t, x.python(t, `
 import errno, os
 n, fd = 0, os.open(os.environ["WORK"] + "/fill", os.O_CREAT | os.O_WRONLY)
@@ -173,6 +174,7 @@ func cpuQuota(t *testing.T, s *suite) {
 // (D20).
 func lostTimeIsUsed(t *testing.T, s *suite) {
 	x := s.open(t)
+	s.interlock(t, x)
 	e := x.run(t, x.python(t, "d20-unwaited.py"))
 	if e.Out != "burned\n" {
 		t.Fatalf("exit %+v, %q %q", e.Exit, e.Out, e.Err)
