@@ -77,8 +77,6 @@ func (s *Slot) Sockets(ctx context.Context, want []Socket) ([]int, error) {
 	switch {
 	case errors.Is(err, ErrStopped):
 		err = ctx.Err()
-	case errors.Is(err, unix.EPERM) && waitPidfd(s.pidfd, time.Second) == nil:
-		err = ErrEnded // the kernel lets nobody enter the namespaces of a process that is exiting
 	case errors.Is(err, unix.EADDRINUSE):
 		err = fmt.Errorf("%w: %w", ErrPortTaken, err)
 	case err == nil && len(fds) != len(want):
@@ -88,9 +86,19 @@ func (s *Slot) Sockets(ctx context.Context, want []Socket) ([]int, error) {
 	}
 	if err != nil {
 		closeAll(fds...)
-		return nil, err
+		return nil, s.orEnded(err)
 	}
 	return fds, nil
+}
+
+// orEnded returns ErrEnded for an error by which the kernel says that init is exiting or
+// gone: EPERM when its namespaces are entered, ENOENT when they are looked at.
+func (s *Slot) orEnded(err error) error {
+	gone := errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH)
+	if gone && waitPidfd(s.pidfd, time.Second) == nil {
+		return ErrEnded
+	}
+	return err
 }
 
 // ErrPortTaken means that a program of the sandbox uses the port.
@@ -261,7 +269,7 @@ func (s *Slot) Connect(stop <-chan struct{}, port int) (int, error) {
 	}
 	if err != nil {
 		closeAll(fds...)
-		return -1, err
+		return -1, s.orEnded(err)
 	}
 	return fds[0], nil
 }
