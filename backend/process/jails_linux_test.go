@@ -3,6 +3,7 @@ package process_test
 import (
 	"net"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -78,6 +79,46 @@ func TestOnlyFilesAndDirectoriesAreShown(t *testing.T) {
 		}
 		if err == nil {
 			_ = sb.Close(t.Context())
+		}
+	}
+}
+
+// TestEndedUnderAttachAndDial: a sandbox that ends while something is attached to it, or one
+// of its ports is called, has ended, which is no fault of the walls.
+func TestEndedUnderAttachAndDial(t *testing.T) {
+	b := newBackend()(t)
+	defer func() { _ = b.Close(t.Context()) }()
+	if c := b.Capabilities(t.Context()); !c.Attach || !c.Dial {
+		t.Skip("nothing can be attached or called here")
+	}
+	tree := backend.Tree{Host: t.TempDir(), Inside: backend.PackageDir + "/x"}
+	for range 60 {
+		sb, err := b.Open(t.Context(), spec("ends"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all sync.WaitGroup
+		all.Go(func() {
+			if err := sb.Attach(t.Context(), tree); err != nil && sandboxmcp.CodeOf(err) != sandboxmcp.CodeBackendUnavailable {
+				t.Errorf("Attach: got %v, want %s", err, sandboxmcp.CodeBackendUnavailable)
+			}
+		})
+		all.Go(func() {
+			c, err := sb.Dial(t.Context(), 77)
+			if err == nil {
+				_ = c.Close()
+			}
+			if sandboxmcp.CodeOf(err) == sandboxmcp.CodeIsolationUnavailable {
+				t.Errorf("Dial: got %v, want %s", err, sandboxmcp.CodeBackendUnavailable)
+			}
+		})
+		all.Go(func() { _ = sb.Kill(t.Context()) })
+		all.Wait()
+		if err := sb.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			return
 		}
 	}
 }

@@ -105,6 +105,18 @@ func (s *Slot) Attach(stop <-chan struct{}, trees []Tree) error {
 	if dead {
 		return ErrEnded
 	}
+	err := s.show(stop, trees)
+	if err != nil && !errors.Is(err, ErrAttach) {
+		err = s.orEnded(err)
+	}
+	if err != nil {
+		return fmt.Errorf("attach: %w", err)
+	}
+	return nil
+}
+
+// show makes the list if it is not in the gallery, and copies it into the sandbox.
+func (s *Slot) show(stop <-chan struct{}, trees []Tree) error {
 	j := s.jail
 	g := &j.gallery
 	g.mu.Lock()
@@ -114,17 +126,15 @@ func (s *Slot) Attach(stop <-chan struct{}, trees []Tree) error {
 	}
 	number, err := j.listLocked(stop, trees)
 	if err != nil {
-		return fmt.Errorf("attach: %w", err)
+		return err
 	}
 	sc := &script{}
 	sc.do("enter the gallery", unix.SYS_SETNS, passed(1), num(unix.CLONE_NEWNS))
 	list := sc.copyTree(galleryPlace(number))
 	sc.do("enter the sandbox", unix.SYS_SETNS, passed(0), num(unix.CLONE_NEWNS))
 	sc.moveMount(list.arg(), AttachDir)
-	if _, err := j.once(stop, sc, s.gone, s.pidfd, g.space); err != nil {
-		return fmt.Errorf("attach: %w", err)
-	}
-	return nil
+	_, err = j.once(stop, sc, s.gone, s.pidfd, g.space)
+	return err
 }
 
 // attachable demands that each tree has a place of its own.

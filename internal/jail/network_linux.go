@@ -91,11 +91,11 @@ func (s *Slot) Sockets(ctx context.Context, want []Socket) ([]int, error) {
 	return fds, nil
 }
 
-// orEnded returns ErrEnded in place of an error that the end of the sandbox explains. The
-// namespaces of a process that is exiting cannot be entered or found.
+// orEnded returns ErrEnded for an error by which the kernel says that init is exiting or
+// gone: EPERM when its namespaces are entered, ENOENT when they are looked at.
 func (s *Slot) orEnded(err error) error {
-	exiting := errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH)
-	if exiting && waitPidfd(s.pidfd, time.Second) == nil {
+	gone := errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH)
+	if gone && waitPidfd(s.pidfd, time.Second) == nil {
 		return ErrEnded
 	}
 	return err

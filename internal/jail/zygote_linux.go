@@ -297,11 +297,10 @@ func (z *Zygote) wallsLocked(size Size, tasks int) (*childScript, error) {
 	}
 	j := z.jail
 	s, pr := childWalls(plan{size: size, root: j.cfg.Mode == ModeRoot, tasks: tasks, abi: j.abi, filter: j.cfg.Filter, off: j.cfg.off, without: j.cfg.without})
-	number := uint32(len(z.plans))
+	number, old := uint32(len(z.plans)), childPlan{}
 	if number >= maxPlans { // replace any other
-		for old, cs := range z.plans {
-			number = cs.number
-			delete(z.plans, old)
+		for k, cs := range z.plans {
+			number, old = cs.number, k
 			break
 		}
 	}
@@ -311,6 +310,9 @@ func (z *Zygote) wallsLocked(size Size, tasks int) (*childScript, error) {
 	}
 	if err := z.askLocked(append(words('W', number), body...)); err != nil {
 		return nil, err
+	}
+	if len(z.plans) >= maxPlans { // not before: the numbers have no gaps
+		delete(z.plans, old)
 	}
 	have := &childScript{number, pr}
 	z.plans[key] = have

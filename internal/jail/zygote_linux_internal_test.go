@@ -424,3 +424,48 @@ func BenchmarkFork(b *testing.B) {
 		b.StartTimer()
 	}
 }
+
+// TestScriptsHaveNumbersOfTheirOwn: a script that the fork server refuses does not lead to
+// another being replaced that is still in use.
+func TestScriptsHaveNumbersOfTheirOwn(t *testing.T) {
+	ours, theirs, err := pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll(ours, theirs)
+	z := &Zygote{jail: &Jail{cfg: Config{Mode: ModeUser}}, control: ours, plans: map[childPlan]*childScript{}}
+	sent := map[uint32]int{} // what the fork server has under each number
+	ask := func(tasks int, answer byte) error {
+		t.Helper()
+		if err := send(theirs, words(uint32(answer), uint32(unix.EINVAL))); err != nil { // it waits in the socket
+			t.Fatal(err)
+		}
+		_, err := z.wallsLocked(Size{MaxTasks: tasks}, 0)
+		packet, _, _ := receive(theirs, make([]byte, 1<<17))
+		if answer == 'P' {
+			sent[word(packet, 1)] = tasks
+		}
+		return err
+	}
+	for i := range maxPlans + 3 {
+		if err := ask(i+1, 'P'); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := ask(100, 'E'); err == nil {
+		t.Error("a script that is refused: no error")
+	}
+	for i := range 3 {
+		if err := ask(i+200, 'P'); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(z.plans) != maxPlans {
+		t.Errorf("got %d scripts, want %d", len(z.plans), maxPlans)
+	}
+	for key, cs := range z.plans {
+		if got := sent[cs.number]; got != key.size.MaxTasks {
+			t.Errorf("script %d is for %d tasks, and the fork server has that for %d", cs.number, key.size.MaxTasks, got)
+		}
+	}
+}
