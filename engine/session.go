@@ -175,6 +175,9 @@ func (e *Engine) furnish(x *execution, interp interpreter) error {
 		err = e.bridgeKept(x.ctx, x.who.Namespace, sb)
 	}
 	if err != nil {
+		if x.ctx.Err() != nil {
+			err = cancelledError(x.ctx)
+		}
 		return errors.Join(err, sb.Close(context.WithoutCancel(x.ctx)), x.session.Furnish(x.ctx, nil, sandboxmcp.Session{}))
 	}
 	x.share.Take(x.ticket)

@@ -530,3 +530,21 @@ func TestSessionRefusals(t *testing.T) {
 		t.Errorf("%d sessions are left", s)
 	}
 }
+
+// TestCreateSessionIsLeft: a caller that leaves while its session's walls are looked at is
+// told so, and nothing of the session stays.
+func TestCreateSessionIsLeft(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	f := &fake{onWalls: func() error {
+		cancel()
+		return ctx.Err()
+	}}
+	e := open(t, f)
+	if _, err := e.CreateSession(ctx, sandboxmcp.Caller{}, sandboxmcp.SessionSpec{Language: sandboxmcp.Shell}); code(err) != sandboxmcp.CodeCancelled {
+		t.Errorf("got %v, want %s", err, sandboxmcp.CodeCancelled)
+	}
+	if _, open := f.starts(); open != 0 {
+		t.Errorf("%d sandboxes stay open", open)
+	}
+}
