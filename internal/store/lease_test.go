@@ -27,7 +27,9 @@ func holdLease(s *store.Store) error {
 		return err
 	}
 	fmt.Println("held")
-	select {}
+	for { // with a timer, or the runtime would end a process in which nothing can happen
+		time.Sleep(time.Hour)
+	}
 }
 
 func TestALeaseOfAKilledProcessIsFree(t *testing.T) {
