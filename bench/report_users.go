@@ -36,7 +36,8 @@ func (d *document) users() string {
 	}
 	m := d.Machine
 	p("\n%s with %d cores (%s), %s, %s. %s; %s; %s.", "A machine", m.Cores, m.CPU, m.Kernel, m.System, m.Bwrap, strings.Join(d.Peers, "; "), d.peer())
-	p("This program ran as root; `bubblewrap` and `docker` with their default walls.\n")
+	p("This program ran as root; `bubblewrap` and `docker` with their default walls. Load of the")
+	p("machine in the minute before the run: %s; above 0.2 the figures are noisy.\n", m.Load)
 	p("%s All figures, with what is aimed at and missed: [for developers](dev/benchmarks.md).", d.measured())
 	return b.String()
 }
