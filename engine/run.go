@@ -8,9 +8,9 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// The steps of a request, in their order. Some are not built yet:
+// The steps of a request, in their order:
 //
-//	validate → session → gate → queue → syntax → vault → network → execute (streams masked) → collect → sign → audit → event → result
+//	validate → session → gate → queue → intent, beside interpreter and sandbox → network → vault → execute (streams masked) → collect → sign → audit → event → result
 //
 // Every step undoes itself by a defer. A Request goes in, a Result comes out.
 
