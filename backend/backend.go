@@ -43,12 +43,12 @@ type Backend interface {
 	Capabilities(ctx context.Context) Capabilities
 
 	// Interpreter returns what runs code of a language in the backend's sandboxes. It
-	// may leave the version short. If there is none, it fails with runtime_unavailable
-	// and the way to one as the hint.
+	// may leave the version short. If the backend has no such interpreter, it fails with
+	// runtime_unavailable, and the hint says how to get one.
 	Interpreter(ctx context.Context, l sandboxmcp.Language) (Interpreter, error)
 
 	// Interpreters returns a row for each language, in the order of
-	// sandboxmcp.Languages, with the exact version of what is there.
+	// sandboxmcp.Languages, with the exact version of each interpreter.
 	Interpreters(ctx context.Context) ([]sandboxmcp.Runtime, error)
 
 	// Open builds a sandbox as the Spec demands, or fails with an
@@ -118,7 +118,7 @@ type Spec struct {
 	TempBytes   int64
 	Hint        string    // what will be started in it, in a word; those of one hint are prepared alike
 	Loads       string    // names what the Fork.Load of its first process loads; what is loaded ahead is in sandboxes of that name alone
-	Stays       bool      // it will be kept for long, whatever is done in it
+	Stays       bool      // the sandbox will live long, as that of a session does
 	Prestart    *Prestart // of the first process in it, if that is known: the backend may prepare for it
 	Trees       []Tree    // shown besides the system's own; they must exist. Those directly below PackageDir are attached to this sandbox alone, see Sandbox.Attach
 }

@@ -62,18 +62,7 @@ func die(t *testing.T, env string, stop bool) time.Duration {
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "SANDBOXMCP_TEST_SERVER=" + marker, "SANDBOXMCP_TEST_TEMP=" + temp, env}
 	cmd.Stdin = bytes.NewReader(backendtest.Payload(t, "d05-hostile.py"))
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
-		_ = cmd.Process.Kill()
-		t.Fatalf("the server does not come up: %q, %v", line, err)
-	}
+	startServer(t, cmd)
 	if n := len(backendtest.Alive(marker)); n < 12 {
 		t.Errorf("only %d processes run in four sandboxes", n)
 	}
@@ -119,4 +108,21 @@ func childrenOf(pid int) []int {
 		}
 	}
 	return all
+}
+
+// startServer starts a test server and waits until it says that it is ready.
+func startServer(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+		_ = cmd.Process.Kill()
+		t.Fatalf("the server does not come up: %q, %v", line, err)
+	}
 }

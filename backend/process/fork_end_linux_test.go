@@ -54,18 +54,7 @@ func TestForksDieWithTheServer(t *testing.T) {
 		temp := t.TempDir()
 		cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
 		cmd.Env = []string{"PATH=/usr/bin:/bin", "SANDBOXMCP_TEST_SERVER=forks", "SANDBOXMCP_TEST_FORK=1", "SANDBOXMCP_TEST_TEMP=" + temp}
-		cmd.Stderr = os.Stderr
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
-			_ = cmd.Process.Kill()
-			t.Fatalf("the server does not come up: %q, %v", line, err)
-		}
+		startServer(t, cmd)
 		all := below(cmd.Process.Pid)
 		if len(all) < 4*6 {
 			t.Errorf("only %d processes are there", len(all))
