@@ -48,11 +48,12 @@ func (b *Backend) refused(err error) {
 }
 
 // lookAtEpoll counts the epoll watches of the sandboxes that have the server's user. It
-// does nothing before nextEpoll, except with short.
+// does nothing before nextEpoll or while it is not due, except with short.
 func (o *objectWatch) lookAtEpoll(live []*sandbox, short bool) {
-	if !short && time.Now().Before(o.nextEpoll) {
+	if !short && (!o.epollDue || time.Now().Before(o.nextEpoll)) {
 		return
 	}
+	o.epollDue = false
 	sharing := slices.DeleteFunc(slices.Clone(live), func(s *sandbox) bool { return !s.sharesUser() })
 	if len(sharing) == 0 {
 		return

@@ -5,6 +5,7 @@ package cgroup
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Tree is not available on this system.
@@ -53,6 +54,9 @@ func (*Group) Walls() []string { return nil }
 
 // Usage returns zero.
 func (*Group) Usage() Usage { return Usage{} }
+
+// CPU is not known.
+func (*Group) CPU() (time.Duration, bool) { return 0, false }
 
 // OOMKills is zero.
 func (*Group) OOMKills() int { return 0 }
