@@ -22,6 +22,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 	"github.com/sandboxmcp/sandboxmcp/internal/jail/pool"
 	"github.com/sandboxmcp/sandboxmcp/internal/jail/seccomp"
+	"github.com/sandboxmcp/sandboxmcp/internal/watch"
 )
 
 // Backend builds sandboxes on this host's kernel. What it can build is tried
@@ -59,7 +60,7 @@ type Backend struct {
 	certs        string      // of authorities, as sandboxes see it
 	shown        []jail.Tree // with that file in it
 	forkBounds   forkBounds
-	objects      objectWatch
+	objects      *watch.Objects
 }
 
 // New returns the backend. Nothing is started before it is used.
@@ -80,7 +81,7 @@ func New(cfg Config) *Backend {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	b := &Backend{interpreters: newInterpreters(cfg), cfg: cfg, log: cfg.Logger, kernel: kernelRelease(), forkBounds: usualForks, machineTasks: sync.OnceValue(machineTasks), live: map[*sandbox]struct{}{}}
-	b.objects = objectWatch{b: b, quit: make(chan struct{}), short: make(chan struct{}, 1), locks: "/proc/locks"}
+	b.objects = watch.NewObjects(cfg.testOnlyEpollWatches)
 	if !cfg.NoPool {
 		b.ready = newReadyPool(cfg.PoolIdle)
 	}
@@ -496,8 +497,8 @@ func (b *Backend) drop(h *hall) {
 // Close ends every sandbox, also one that is being built. What it waits for is
 // bounded, and it waits also when ctx has ended.
 func (b *Backend) Close(context.Context) error {
+	b.objects.Stop()
 	b.mu.Lock()
-	b.objects.stopLocked()
 	b.closed = true
 	halls := b.halls
 	b.halls = nil
@@ -508,6 +509,7 @@ func (b *Backend) Close(context.Context) error {
 	}
 	if errors.Join(errs...) == nil {
 		b.ends.Wait()
+		b.objects.Wait()
 	}
 	b.builds.Wait()
 	errs = append(errs, b.ready.Close())

@@ -110,14 +110,12 @@ func (b *Backend) handOut(s *sandbox) error {
 	if s.spec.Stays && b.ready != nil { // it may not be given back before the next is asked for
 		time.AfterFunc(fillDelay, b.ready.Fill)
 	}
-	if s.group == nil {
-		s.watch = startWatch(s.slot, s.hall.Mode(), s.spec)
-	}
+	s.startWatch()
 	b.mu.Lock()
 	closed := b.closed
 	b.live[s] = struct{}{}
-	b.objects.startLocked()
 	b.mu.Unlock()
+	s.countObjects()
 	if closed {
 		_ = s.end()
 		return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the process backend is closed")

@@ -159,9 +159,7 @@ func (b *Backend) forkAlone(h *hall, z *jail.Zygote, trees []backend.Tree) (*san
 	if err != nil {
 		return nil, nil, err
 	}
-	if s.group == nil {
-		s.watch = startWatch(s.slot, h.Mode(), s.spec)
-	}
+	s.startWatch()
 	if s.child, err = s.forkFrom(z, false); err != nil {
 		_ = s.end()
 		return nil, nil, err

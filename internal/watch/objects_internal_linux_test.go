@@ -1,15 +1,11 @@
-package process
+package watch
 
 import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/sandboxmcp/sandboxmcp"
 )
 
 // TestLocksAreCountedByProcess reads the form of /proc/locks: a lock that waits counts for
@@ -73,38 +69,11 @@ func TestOwnerIsFoundByAncestry(t *testing.T) {
 	if err != nil || parent != 0 {
 		t.Errorf("parent of process 1: got %d, %v, want 0", parent, err)
 	}
-	s := &sandbox{}
-	if got := ownerOf(7, map[int]*sandbox{7: s}); got != s {
+	s := &Target{}
+	if got := ownerOf(7, map[int]*Target{7: s}); got != s {
 		t.Error("an init itself: got another owner")
 	}
-	if got := ownerOf(1, map[int]*sandbox{7: s}); got != nil {
+	if got := ownerOf(1, map[int]*Target{7: s}); got != nil {
 		t.Error("process 1: got an owner, want none")
-	}
-}
-
-// TestInitIsFirstOutOfMemory: with and without namespaces the kernel ends what belongs to
-// a sandbox before the server.
-func TestInitIsFirstOutOfMemory(t *testing.T) {
-	for name, change := range map[string]func(*Config){"namespaces": func(*Config) {}, "plain": WithoutNamespaces} {
-		t.Run(name, func(t *testing.T) {
-			cfg := Config{MinTier: sandboxmcp.TierL1, TempDir: t.TempDir()}
-			for _, dir := range []string{cfg.TempDir, filepath.Dir(cfg.TempDir)} { // the sandbox's user has to pass through
-				if err := os.Chmod(dir, 0o711); err != nil {
-					t.Fatal(err)
-				}
-			}
-			change(&cfg)
-			b := New(cfg)
-			defer func() { _ = b.Close(t.Context()) }()
-			sb, err := b.Open(t.Context(), trialSpec("memory"))
-			if err != nil {
-				t.Skipf("no sandbox can be built here: %v", err)
-			}
-			defer func() { _ = sb.Close(t.Context()) }()
-			score, err := os.ReadFile("/proc/" + strconv.Itoa(sb.(*sandbox).slot.PID()) + "/oom_score_adj")
-			if got := strings.TrimSpace(string(score)); err != nil || got != "1000" {
-				t.Errorf("oom_score_adj: got %q, %v, want 1000", got, err)
-			}
-		})
 	}
 }

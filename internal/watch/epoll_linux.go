@@ -1,4 +1,4 @@
-package process
+package watch
 
 import (
 	"bufio"
@@ -14,8 +14,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
 // The kernel counts epoll watches by host user (fs.epoll.max_user_watches), and
@@ -32,42 +30,36 @@ const (
 	epollRest     = 9  // a count is followed by a rest that takes so many times as long
 )
 
-// sharesUser reports whether the sandbox's programs have the server's host user.
-func (s *sandbox) sharesUser() bool { return s.slot.UID() == os.Geteuid() }
-
-// refused has the watches counted at once if err says that the kernel refused to
-// watch a descriptor for the server.
-func (b *Backend) refused(err error) {
-	if !errors.Is(err, jail.ErrNotPolled) {
-		return
-	}
+// Short has the watches counted at once, because the kernel refused to watch a descriptor
+// for the server. It does not wait for that.
+func (o *Objects) Short() {
 	select {
-	case b.objects.short <- struct{}{}:
+	case o.short <- struct{}{}:
 	default: // a look is due already
 	}
 }
 
 // lookAtEpoll counts the epoll watches of the sandboxes that have the server's user. It
 // does nothing before nextEpoll or while it is not due, except with short.
-func (o *objectWatch) lookAtEpoll(live []*sandbox, short bool) {
+func (o *Objects) lookAtEpoll(live []*Target, short bool) {
 	if !short && (!o.epollDue || time.Now().Before(o.nextEpoll)) {
 		return
 	}
 	o.epollDue = false
-	sharing := slices.DeleteFunc(slices.Clone(live), func(s *sandbox) bool { return !s.sharesUser() })
+	sharing := slices.DeleteFunc(slices.Clone(live), func(s *Target) bool { return !s.Shares })
 	if len(sharing) == 0 {
 		return
 	}
 	began := time.Now()
-	o.b.boundEpoll(sharing, short)
+	o.boundEpoll(sharing, short)
 	o.nextEpoll = time.Now().Add(max(epollEvery, epollRest*time.Since(began)))
 }
 
 // boundEpoll ends the programs of each sandbox that holds more than its share. If all
 // sandboxes together hold too many, it ends the programs of the largest. short says
 // that the kernel has none left, and makes the share smaller.
-func (b *Backend) boundEpoll(all []*sandbox, short bool) {
-	most := b.cfg.testOnlyEpollWatches
+func (o *Objects) boundEpoll(all []*Target, short bool) {
+	most := o.epollWatches
 	if most == 0 {
 		text, err := os.ReadFile("/proc/sys/fs/epoll/max_user_watches")
 		if most, _ = strconv.Atoi(strings.TrimSpace(string(text))); err != nil || most <= 0 {
@@ -79,11 +71,11 @@ func (b *Backend) boundEpoll(all []*sandbox, short bool) {
 		share = most / epollShortage
 	}
 	share = max(share, 1)
-	sum, largest, held := 0, (*sandbox)(nil), 0
+	sum, largest, held := 0, (*Target)(nil), 0
 	for _, s := range all {
 		n := s.epollWatches(share)
 		if n > share {
-			s.endFor(epollExcess(share))
+			s.End(epollExcess(share))
 			continue
 		}
 		if sum += n; n > held {
@@ -91,7 +83,7 @@ func (b *Backend) boundEpoll(all []*sandbox, short bool) {
 		}
 	}
 	if largest != nil && sum > most/epollAll {
-		largest.endFor(epollExcess(held))
+		largest.End(epollExcess(held))
 	}
 }
 
@@ -104,14 +96,14 @@ func epollExcess(held int) string {
 // descriptors show. It stops counting above limit. The number of descriptors tells
 // nothing: a watch belongs to an open file and a number and stays when the number is
 // closed, so a few files can fill a set through all numbers.
-func (s *sandbox) epollWatches(limit int) int {
-	release, err := s.hold()
+func (s *Target) epollWatches(limit int) int {
+	release, err := s.Hold()
 	if err != nil {
 		return 0
 	}
 	defer release()
-	pid := s.slot.PID()
-	if pid == 0 || s.gone() {
+	pid := s.Slot.PID()
+	if pid == 0 || s.Gone() {
 		return 0
 	}
 	sum := 0
