@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
 // TestLocksAreCountedByProcess reads the form of /proc/locks: a lock that waits counts for
@@ -106,5 +107,48 @@ func TestInitIsFirstOutOfMemory(t *testing.T) {
 				t.Errorf("oom_score_adj: got %q, %v, want 1000", got, err)
 			}
 		})
+	}
+}
+
+// TestOnlySandboxesThatRunAreCounted: a sandbox is counted again after it has used CPU
+// time, at once if that is not known, and at the next look if it holds too many.
+func TestOnlySandboxesThatRunAreCounted(t *testing.T) {
+	b := New(Config{MinTier: sandboxmcp.TierL1, TempDir: t.TempDir()})
+	b.objects.running = true // the test looks instead
+	defer func() { _ = b.Close(t.Context()) }()
+	sb, err := b.Open(t.Context(), trialSpec("counted"))
+	if err != nil {
+		t.Skipf("no sandbox can be built here: %v", err)
+	}
+	defer func() { _ = sb.Close(t.Context()) }()
+	s := sb.(*sandbox)
+	if s.group == nil {
+		if !s.hasRun() || !s.hasRun() {
+			t.Error("without a control group: got a sandbox that is not counted")
+		}
+		t.Skip("no control group is delegated here")
+	}
+	if s.hasRun() {
+		t.Error("nothing has run: got a sandbox that is counted")
+	}
+	p, err := sb.Start(t.Context(), backend.Process{Argv: []string{"/bin/sh", "-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if used, _ := s.group.CPU(); used < idleCPU {
+		t.Fatalf("the program has used %v, want %v for the test to show anything", used, idleCPU)
+	}
+	if !s.hasRun() {
+		t.Error("a program has run: got a sandbox that is not counted")
+	}
+	if s.hasRun() {
+		t.Error("nothing has run since: got a sandbox that is counted again")
+	}
+	s.counted = -idleCPU
+	if !s.hasRun() {
+		t.Error("it held too many: got a sandbox that is not counted again")
 	}
 }

@@ -118,7 +118,7 @@ func (o *objectWatch) look(live []*sandbox, short bool) {
 		for _, over := range []func() string{s.overSockets, s.overKills} {
 			if excess := over(); excess != "" {
 				s.endFor(excess)
-				s.counted = 0
+				s.counted = -idleCPU // count it again
 			}
 		}
 	}
@@ -140,7 +140,7 @@ func (s *sandbox) hasRun() bool {
 		return true
 	}
 	used, ok := s.group.CPU()
-	if ok && used >= s.counted && used < s.counted+idleCPU && s.counted != 0 {
+	if ok && used >= s.counted && used < s.counted+idleCPU {
 		return false
 	}
 	s.counted = used
