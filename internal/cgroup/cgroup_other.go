@@ -54,6 +54,9 @@ func (*Group) Walls() []string { return nil }
 // Usage returns zero.
 func (*Group) Usage() Usage { return Usage{} }
 
+// KernelMemory is zero.
+func (*Group) KernelMemory() int64 { return 0 }
+
 // OOMKills is zero.
 func (*Group) OOMKills() int { return 0 }
 
