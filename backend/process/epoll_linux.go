@@ -55,11 +55,12 @@ func (b *Backend) refused(err error) {
 }
 
 // lookAtEpoll counts the epoll watches of the sandboxes that may hold too many. It does
-// nothing before nextEpoll, except with short.
+// nothing before nextEpoll or while it is not due, except with short.
 func (o *objectWatch) lookAtEpoll(live []*sandbox, short bool) {
-	if !short && time.Now().Before(o.nextEpoll) {
+	if !short && (!o.epollDue || time.Now().Before(o.nextEpoll)) {
 		return
 	}
+	o.epollDue = false
 	suspects := slices.DeleteFunc(slices.Clone(live), func(s *sandbox) bool { return !s.sharesUser() && s.holdsFewWatches() })
 	if len(suspects) == 0 {
 		return

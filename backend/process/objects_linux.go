@@ -27,7 +27,11 @@ const (
 	maxEach    = 256 << 10 // bytes that wait in a socket besides
 	maxNetFile = 8 << 20   // bytes of a list of sockets, some 50 000 of them
 
-	objectsEvery = 250 * time.Millisecond
+	// The watch asks every objectsEvery how much CPU time each sandbox has used, and counts
+	// what it holds once that is idleCPU more than at the last count. Kernel objects are
+	// made by running, so a sandbox that rests holds no more than before.
+	objectsEvery = 200 * time.Millisecond
+	idleCPU      = 50 * time.Millisecond
 
 	// lockLines bounds a reading of /proc/locks: each line costs the kernel more than the one before.
 	lockLines = 1 << 16
@@ -42,8 +46,10 @@ const (
 type objectWatch struct {
 	b         *Backend
 	running   bool      // guarded by b.mu
-	nextLook  time.Time // when locks are counted again; used by run alone
-	nextEpoll time.Time // when epoll watches are; likewise
+	locksDue  bool      // a sandbox has run since locks were counted; used by run alone
+	epollDue  bool      // likewise for epoll watches
+	nextLook  time.Time // locks are not counted before; used by run alone
+	nextEpoll time.Time // likewise for epoll watches
 	quit      chan struct{}
 	short     chan struct{} // receives a value when the kernel refuses to watch a descriptor for the server
 	locks     string        // path of /proc/locks; replaced in tests
@@ -102,22 +108,43 @@ func (o *objectWatch) live() []*sandbox {
 	return list
 }
 
+// look counts what the sandboxes hold that have run since they were counted.
 func (o *objectWatch) look(live []*sandbox, short bool) {
 	for _, s := range live {
+		if !s.hasRun() {
+			continue
+		}
+		o.locksDue, o.epollDue = true, true
 		for _, over := range []func() string{s.overSockets, s.overKills} {
 			if excess := over(); excess != "" {
 				s.endFor(excess)
+				s.counted = 0
 			}
 		}
 	}
 	o.lookAtEpoll(live, short)
-	if time.Now().Before(o.nextLook) {
+	if !o.locksDue || time.Now().Before(o.nextLook) {
 		return
 	}
+	o.locksDue = false
 	began := time.Now()
 	if others := o.lookAtLocks(live); others {
 		o.nextLook = time.Now().Add(lockRest * time.Since(began))
 	}
+}
+
+// hasRun reports whether the sandbox may have used idleCPU since it was last counted, and
+// notes that it is counted now.
+func (s *sandbox) hasRun() bool {
+	if s.group == nil {
+		return true
+	}
+	used, ok := s.group.CPU()
+	if ok && used >= s.counted && used < s.counted+idleCPU && s.counted != 0 {
+		return false
+	}
+	s.counted = used
+	return true
 }
 
 // lookAtLocks ends the programs of sandboxes that hold too many locks. others reports
@@ -146,6 +173,7 @@ func (o *objectWatch) lookAtLocks(live []*sandbox) (others bool) {
 	for s, n := range held {
 		if n > maxLocks {
 			s.endFor(fmt.Sprintf("more than %d file locks", maxLocks))
+			o.locksDue = true
 			others = false
 		}
 	}

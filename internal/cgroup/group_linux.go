@@ -282,6 +282,19 @@ func (g *Group) KernelMemory() int64 {
 	}
 }
 
+// CPU returns how much CPU time the group has used since its directory was made, also in
+// earlier uses. ok is false if that is not known.
+func (g *Group) CPU() (used time.Duration, ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.removed {
+		return 0, false
+	}
+	g.gauges.reads++
+	used = g.tree.cpu(g.name, &g.gauges)
+	return used, used > 0
+}
+
 // restartLocked records the current figures, which Usage subtracts.
 func (g *Group) restartLocked() {
 	reset := false
