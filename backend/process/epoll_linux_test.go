@@ -79,7 +79,7 @@ func TestASandboxThatTakesTheEpollWatchesOfItsUserIsEnded(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer func() { _ = sb.Close(t.Context()) }()
-				runEpoll(t, ctx, sb, c.code, c.ends)
+				runHolder(t, ctx, sb, c.code, c.ends)
 			})
 		}
 	}
@@ -106,13 +106,13 @@ func TestEpollWatchesAreBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = sb.Close(t.Context()) }()
-			runEpoll(t, ctx, sb, c.code, c.ends)
+			runHolder(t, ctx, sb, c.code, c.ends)
 		})
 	}
 }
 
-// runEpoll runs code that takes epoll watches, and checks whether it is ended for it.
-func runEpoll(t *testing.T, ctx context.Context, sb backend.Sandbox, code string, ends bool) {
+// runHolder runs code that takes kernel objects, and checks whether it is ended for it.
+func runHolder(t *testing.T, ctx context.Context, sb backend.Sandbox, code string, ends bool) {
 	t.Helper()
 	code = holds(code)
 	if !ends {
@@ -138,4 +138,25 @@ func runEpoll(t *testing.T, ctx context.Context, sb backend.Sandbox, code string
 	if ended := exit.Signal == 9; ended != ends || ended != (len(exceeded) > 0) {
 		t.Errorf("got exit %+v, exceeded %q, output %q %q; want ended %v", exit, exceeded, out.String(), errs.String(), ends)
 	}
+}
+
+// TestASandboxIsCountedAfterALittleWork: what a program takes in a few milliseconds and
+// keeps is seen, although it rests from then on.
+func TestASandboxIsCountedAfterALittleWork(t *testing.T) {
+	b := newBackend(func(*process.Config) {})(t)
+	defer func() { _ = b.Close(t.Context()) }()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	sb, err := b.Open(ctx, spec("locks"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sb.Close(t.Context()) }()
+	runHolder(t, ctx, sb, `
+import fcntl
+time.sleep(2) # until its start is counted
+held = [open(str(n), "w") for n in range(48)]
+for at in range(100):
+    for f in held: fcntl.lockf(f, fcntl.LOCK_EX, 1, 2 * at)
+`, true)
 }
