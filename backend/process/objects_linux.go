@@ -27,11 +27,13 @@ const (
 	maxEach    = 256 << 10 // bytes that wait in a socket besides
 	maxNetFile = 8 << 20   // bytes of a list of sockets, some 50 000 of them
 
-	// The watch asks every objectsEvery how much CPU time each sandbox has used, and counts
-	// what it holds once that is idleCPU more than at the last count. Kernel objects are
-	// made by running, so a sandbox that rests holds no more than before.
+	// The watch asks every objectsEvery how much CPU time each sandbox has used. It counts what
+	// a sandbox holds once that is idleCPU more than at the last count, and after idleLong if
+	// it is any more: in idleCPU a program can make ten times what it may hold. Kernel objects
+	// are made by running, so a sandbox that rests holds no more than before.
 	objectsEvery = 200 * time.Millisecond
 	idleCPU      = 50 * time.Millisecond
+	idleLong     = time.Second
 
 	// lockLines bounds a reading of /proc/locks: each line costs the kernel more than the one before.
 	lockLines = 1 << 16
@@ -133,17 +135,21 @@ func (o *objectWatch) look(live []*sandbox, short bool) {
 	}
 }
 
-// hasRun reports whether the sandbox may have used idleCPU since it was last counted, and
-// notes that it is counted now.
+// hasRun reports whether the sandbox may have used idleCPU since it was last counted, or
+// any CPU time and that is idleLong ago. It notes that the sandbox is counted now.
 func (s *sandbox) hasRun() bool {
 	if s.group == nil {
 		return true
 	}
 	used, ok := s.group.CPU()
-	if ok && used >= s.counted && used < s.counted+idleCPU {
+	if s.countedAt.IsZero() {
+		s.countedAt = time.Now()
+	}
+	little := used == s.counted || used > s.counted && used < s.counted+idleCPU && time.Since(s.countedAt) < idleLong
+	if ok && little {
 		return false
 	}
-	s.counted = used
+	s.counted, s.countedAt = used, time.Now()
 	return true
 }
 

@@ -42,8 +42,9 @@ type sandbox struct {
 	root  string        // its directory on the host; tier L1 only
 	lock  *os.File      // on root
 
-	kills   kills         // that the memory limit made
-	counted time.Duration // CPU time when its kernel objects were last counted; used by objectWatch.run alone
+	kills     kills         // that the memory limit made
+	counted   time.Duration // CPU time when its kernel objects were last counted; used by objectWatch.run alone
+	countedAt time.Time     // when that was; likewise
 
 	asked       bool        // it was handed out
 	child       *jail.Child // a fork that waits; guarded by mu once it is handed out
