@@ -509,8 +509,8 @@ func (s *sandbox) end() error {
 		}
 		s.closeErr = errors.Join(err, s.remove())
 		if s.asked {
-			s.b.ready.given(shapeOf(s.spec))
-			s.b.fill()
+			s.b.ready.Done(keyOf(s.spec))
+			s.b.ready.Fill()
 		}
 	})
 	return s.closeErr
