@@ -28,6 +28,7 @@ type conn struct {
 	root     context.Context //nolint:containedctx // the connection's own lifetime, which the SDK's interface cannot carry
 	fail     context.CancelCauseFunc
 	incoming chan jsonrpc.Message // closed at the end of input
+	drained  chan struct{}        // closed at the end of input
 
 	closeOnce sync.Once
 	closed    chan struct{}
@@ -46,6 +47,7 @@ func newConn(root context.Context, fail context.CancelCauseFunc, in io.Reader, o
 	c := &conn{
 		root: root, fail: fail, out: out,
 		incoming: make(chan jsonrpc.Message),
+		drained:  make(chan struct{}),
 		closed:   make(chan struct{}),
 		open:     map[jsonrpc.ID]bool{},
 		answered: make(chan struct{}, 1),
@@ -137,6 +139,7 @@ func (c *conn) send(line []byte) error {
 }
 
 func (c *conn) readLines(r *bufio.Reader) {
+	defer close(c.drained)
 	defer close(c.incoming)
 	var buf []byte
 	for {

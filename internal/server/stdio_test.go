@@ -393,25 +393,33 @@ func (s stalled) Write(p []byte) (int, error) {
 }
 
 func TestStalledClientDoesNotHoldTheEnd(t *testing.T) {
-	inR, inW := io.Pipe()
-	_, pipe := io.Pipe() // nobody reads
-	begun := make(chan struct{})
-	outW := stalled{pipe, sync.OnceFunc(func() { close(begun) })}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- newServer(newFake()).ServeStdio(ctx, inR, outW) }()
-	if _, err := io.WriteString(inW, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`+"\n"); err != nil {
-		t.Fatal(err)
-	}
-	<-begun
-	stop()
-	select {
-	case err := <-ended:
-		if err != nil {
-			t.Errorf("got %v from ServeStdio, want no error", err)
-		}
-	case <-time.NewTimer(3 * time.Second).C:
-		t.Error("got a ServeStdio that goes on, want its end within 3 s")
+	for name, end := range map[string]func(in io.Closer, stop func()){
+		"stop":         func(_ io.Closer, stop func()) { stop() },
+		"end of input": func(in io.Closer, _ func()) { _ = in.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inR, inW := io.Pipe()
+			_, pipe := io.Pipe() // nothing reads it
+			begun := make(chan struct{})
+			outW := stalled{pipe, sync.OnceFunc(func() { close(begun) })}
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			ended := make(chan error, 1)
+			go func() { ended <- newServer(newFake()).ServeStdio(ctx, inR, outW) }()
+			if _, err := io.WriteString(inW, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`+"\n"); err != nil {
+				t.Fatal(err)
+			}
+			<-begun
+			end(inW, stop)
+			select {
+			case err := <-ended:
+				if err != nil {
+					t.Errorf("got %v from ServeStdio, want no error", err)
+				}
+			case <-time.NewTimer(3 * time.Second).C:
+				t.Error("got a ServeStdio that goes on, want its end within 3 s")
+			}
+		})
 	}
 }
 

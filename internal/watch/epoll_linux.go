@@ -17,12 +17,19 @@ import (
 )
 
 // The kernel counts epoll watches by host user (fs.epoll.max_user_watches), and
-// nothing bounds them for a sandbox. Where sandboxes have the server's own user, a
-// program that takes all watches keeps the server from watching its pipes. The server
-// therefore counts the watches of each sandbox and ends the programs of a sandbox that
-// holds too many.
+// nothing bounds them for a sandbox. What makes a file ready wakes all of its watches at
+// once, with interrupts off: the server that reads a pipe, or the end of a process, which
+// keeps every other process of the host from starting and ending meanwhile. Where
+// sandboxes have the server's own user, a program that takes all watches also keeps the
+// server from watching its pipes. The server therefore counts the watches of each sandbox
+// and ends the programs of a sandbox that holds too many.
 
 const (
+	maxWatches = 16384 // of one sandbox; waking them takes some 4 ms
+
+	// fewWatches is less kernel memory than maxWatches take, and more than ordinary programs do.
+	fewWatches = 2 << 20
+
 	epollEvery    = 500 * time.Millisecond
 	epollShare    = 8  // one sandbox may hold one part in so many of a user's watches
 	epollAll      = 2  // likewise, all sandboxes together
@@ -39,33 +46,42 @@ func (o *Objects) Short() {
 	}
 }
 
-// lookAtEpoll counts the epoll watches of the sandboxes that have the server's user. It
-// does nothing before nextEpoll or while it is not due, except with short.
+// lookAtEpoll counts the epoll watches of the sandboxes that may hold too many. It does
+// nothing before nextEpoll or while it is not due, except with short.
 func (o *Objects) lookAtEpoll(live []*Target, short bool) {
 	if !short && (!o.epollDue || time.Now().Before(o.nextEpoll)) {
 		return
 	}
 	o.epollDue = false
-	sharing := slices.DeleteFunc(slices.Clone(live), func(s *Target) bool { return !s.Shares })
-	if len(sharing) == 0 {
+	suspects := slices.DeleteFunc(slices.Clone(live), func(s *Target) bool { return !s.Shares && s.holdsFewWatches() })
+	if len(suspects) == 0 {
 		return
 	}
 	began := time.Now()
-	o.boundEpoll(sharing, short)
+	o.boundEpoll(suspects, short)
 	o.nextEpoll = time.Now().Add(max(epollEvery, epollRest*time.Since(began)))
 }
 
-// boundEpoll ends the programs of each sandbox that holds more than its share. If all
-// sandboxes together hold too many, it ends the programs of the largest. short says
-// that the kernel has none left, and makes the share smaller.
-func (o *Objects) boundEpoll(all []*Target, short bool) {
-	most := o.epollWatches
-	if most == 0 {
-		text, err := os.ReadFile("/proc/sys/fs/epoll/max_user_watches")
-		if most, _ = strconv.Atoi(strings.TrimSpace(string(text))); err != nil || most <= 0 {
-			return
-		}
+// holdsFewWatches reports whether the sandbox has too little kernel memory for maxWatches.
+func (s *Target) holdsFewWatches() bool {
+	if s.Group == nil {
+		return false
 	}
+	release, err := s.Hold()
+	if err != nil {
+		return true
+	}
+	defer release()
+	n := s.Group.KernelMemory()
+	return n > 0 && n < fewWatches
+}
+
+// boundEpoll ends the programs of each sandbox that holds more than maxWatches, or more
+// than its share of those of the server's user. If all sandboxes with that user together
+// hold too many, it ends the programs of the largest. short says that the kernel has none
+// left, and makes the share smaller.
+func (o *Objects) boundEpoll(all []*Target, short bool) {
+	most := o.userWatches()
 	share := most / epollShare
 	if short {
 		share = most / epollShortage
@@ -73,18 +89,38 @@ func (o *Objects) boundEpoll(all []*Target, short bool) {
 	share = max(share, 1)
 	sum, largest, held := 0, (*Target)(nil), 0
 	for _, s := range all {
-		n := s.epollWatches(share)
-		if n > share {
-			s.End(epollExcess(share))
-			continue
+		limit, shares := maxWatches, s.Shares && most > 0
+		if shares {
+			limit = min(limit, share)
 		}
-		if sum += n; n > held {
-			largest, held = s, n
+		n := s.epollWatches(limit)
+		switch {
+		case n > limit && limit == maxWatches:
+			s.End(fmt.Sprintf("more than %d epoll watches", maxWatches))
+		case n > limit:
+			s.End(epollExcess(share))
+		case shares:
+			if sum += n; n > held {
+				largest, held = s, n
+			}
 		}
 	}
 	if largest != nil && sum > most/epollAll {
 		largest.End(epollExcess(held))
 	}
+}
+
+// userWatches returns how many epoll watches a user of the host may have; 0: unknown.
+func (o *Objects) userWatches() int {
+	if n := o.epollWatches; n > 0 {
+		return n
+	}
+	text, err := os.ReadFile("/proc/sys/fs/epoll/max_user_watches")
+	n, bad := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || bad != nil {
+		return 0
+	}
+	return n
 }
 
 // epollExcess describes the watches of a sandbox that is ended.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestLocksAreCountedByProcess reads the form of /proc/locks: a lock that waits counts for
@@ -75,5 +76,39 @@ func TestOwnerIsFoundByAncestry(t *testing.T) {
 	}
 	if got := ownerOf(1, map[int]*Target{7: s}); got != nil {
 		t.Error("process 1: got an owner, want none")
+	}
+}
+
+// TestOnlySandboxesThatRunAreCounted: a sandbox is counted again after it has used CPU
+// time, at once if that is not known, and at the next look if it holds too many.
+func TestOnlySandboxesThatRunAreCounted(t *testing.T) {
+	s, now := &Target{}, time.Now()
+	for range 2 {
+		if !s.hasRun() {
+			t.Error("without a control group: got a sandbox that is not counted")
+		}
+	}
+	for _, c := range []struct {
+		name  string
+		used  time.Duration
+		known bool
+		after time.Duration
+		want  bool
+	}{
+		{"nothing has run", 0, true, time.Hour, false},
+		{"a program has run", idleCPU, true, time.Hour, true},
+		{"nothing has run since", idleCPU, true, 2 * time.Hour, false},
+		{"a little", idleCPU + 1, true, time.Hour + idleLong - 1, false},
+		{"a little, long ago", idleCPU + 1, true, time.Hour + idleLong, true},
+		{"less, by another group", idleCPU, true, time.Hour + idleLong, true},
+		{"not known", 0, false, time.Hour + idleLong, true},
+	} {
+		if got := s.hasUsed(c.used, c.known, now.Add(c.after)); got != c.want {
+			t.Errorf("%s: got %t, want %t", c.name, got, c.want)
+		}
+	}
+	s.counted = -idleCPU
+	if !s.hasUsed(0, true, now) {
+		t.Error("it held too many: got a sandbox that is not counted again")
 	}
 }

@@ -30,11 +30,13 @@ const (
 	maxEach    = 256 << 10 // bytes that wait in a socket besides
 	maxNetFile = 8 << 20   // bytes of a list of sockets, some 50 000 of them
 
-	// The watch asks every objectsEvery how much CPU time each sandbox has used, and counts
-	// what it holds once that is idleCPU more than at the last count. Kernel objects are
-	// made by running, so a sandbox that rests holds no more than before.
+	// The watch asks every objectsEvery how much CPU time each sandbox has used. It counts what
+	// a sandbox holds once that is idleCPU more than at the last count, and after idleLong if
+	// it is any more: in idleCPU a program can make ten times what it may hold. Kernel objects
+	// are made by running, so a sandbox that rests holds no more than before.
 	objectsEvery = 200 * time.Millisecond
 	idleCPU      = 50 * time.Millisecond
+	idleLong     = time.Second
 
 	// lockLines bounds a reading of /proc/locks: each line costs the kernel more than the one before.
 	lockLines = 1 << 16
@@ -53,8 +55,9 @@ type Target struct {
 	Gone   func() bool                        // reports that the sandbox has ended; called while it is held
 	End    func(excess string)                // ends the programs, because of what they hold
 
-	kills   kills         // that the memory limit made
-	counted time.Duration // CPU time when its kernel objects were last counted, 0: never; used by Objects.run alone
+	kills     kills         // that the memory limit made
+	counted   time.Duration // CPU time when its kernel objects were last counted; used by Objects.run alone
+	countedAt time.Time     // when that was; likewise
 }
 
 // Objects counts the kernel objects of sandboxes. It ends the programs of a sandbox that
@@ -156,7 +159,7 @@ func (o *Objects) look(live []*Target, short bool) {
 		for _, over := range []func() string{s.overSockets, s.overKills} {
 			if excess := over(); excess != "" {
 				s.End(excess)
-				s.counted = 0
+				s.counted = -idleCPU // count it again
 			}
 		}
 	}
@@ -171,17 +174,27 @@ func (o *Objects) look(live []*Target, short bool) {
 	}
 }
 
-// hasRun reports whether the sandbox may have used idleCPU since it was last counted, and
-// notes that it is counted now.
+// hasRun reports whether the sandbox may have run since it was last counted. It notes that
+// the sandbox is counted now.
 func (s *Target) hasRun() bool {
 	if s.Group == nil {
 		return true
 	}
 	used, ok := s.Group.CPU()
-	if ok && used >= s.counted && used < s.counted+idleCPU && s.counted != 0 {
+	return s.hasUsed(used, ok, time.Now())
+}
+
+// hasUsed is hasRun for a sandbox that has used so much CPU time: idleCPU since it was last
+// counted, or any and that is idleLong ago, or an amount that is not known.
+func (s *Target) hasUsed(used time.Duration, ok bool, now time.Time) bool {
+	if s.countedAt.IsZero() {
+		s.countedAt = now
+	}
+	little := used == s.counted || used > s.counted && used < s.counted+idleCPU && now.Sub(s.countedAt) < idleLong
+	if ok && little {
 		return false
 	}
-	s.counted = used
+	s.counted, s.countedAt = used, now
 	return true
 }
 

@@ -27,9 +27,19 @@ const (
 	fcntlSetPipe  = 1031
 )
 
-// The kernel reads the command as 32 bits.
+// fileAsync in the flags of F_SETFL has the kernel send a signal when a file becomes ready.
+// The process that makes it ready spends the time, for each of the receivers: the server,
+// when it reads a program's output. FIOASYNC of ioctl does the same.
+const (
+	fcntlSetFlags = 4
+	fileAsync     = 0x2000
+	fioAsync      = 0x5452
+)
+
+// The kernel reads command and flags as 32 bits.
 func fcntlRule() rule {
 	return rule{[]clause{
+		{[]test{equal(1, fcntlSetFlags), anyBit(2, fileAsync)}, Refuse(errEINVAL)},
 		{[]test{oneOf(1, fcntlAllowed)}, Allow},
 		{[]test{oneOf(1, []uint32{fcntlSetLease, fcntlNotify, fcntlSetPipe})}, Refuse(errEPERM)},
 	}, Refuse(errEINVAL)}
@@ -218,6 +228,15 @@ const (
 
 func prctlRule(more ...clause) rule {
 	return rule{append(more, clause{[]test{oneOf(0, []uint32{prctlCoreScheduling, prctlMemoryMerge, prctlFutexHash})}, Refuse(errEINVAL)}), Allow}
+}
+
+// inotifyReading are the events that reading a file causes: IN_ACCESS, IN_CLOSE_NOWRITE and
+// IN_OPEN (linux/inotify.h). Every process of the host that opens a visible file would wake
+// the watchers in its own time, and a program would learn what the host runs.
+const inotifyReading = 0x01 | 0x10 | 0x20
+
+func inotifyRule() rule {
+	return rule{[]clause{{[]test{anyBit(2, inotifyReading)}, Refuse(errEPERM)}}, Allow}
 }
 
 // attributeNames set an extended attribute, whose size is the fourth argument. An access

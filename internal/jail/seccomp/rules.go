@@ -23,7 +23,12 @@ const refusedNames = `
 // fall back to an older way. clone3 carries its flags behind a pointer, where no
 // filter can see them, and setxattrat its size. The queues of io_setup are counted for
 // the whole host, so one sandbox could take them from everybody.
-const absentNames = `clone3 io_uring_setup io_uring_enter io_uring_register listmount statmount io_setup setxattrat`
+//
+// The descriptors of timerfd_create and signalfd4 become ready in an interrupt of a timer.
+// That wakes each epoll set that watches them, and a program can make millions of watches.
+// No limit on processor time counts the time of interrupts.
+const absentNames = `clone3 io_uring_setup io_uring_enter io_uring_register listmount statmount io_setup setxattrat
+	timerfd_create signalfd signalfd4`
 
 // sharedMemoryNames are the System V calls, memfd_create and vmsplice: memory that
 // belongs to no process. One byte that vmsplice puts into a pipe keeps the huge page
@@ -85,6 +90,7 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 	rules["close_range"] = closeRangeRule()
 	rules["madvise"] = mergeRule()
 	diskRules(rules)
+	rules["inotify_add_watch"] = inotifyRule()
 	rules["socketpair"] = rule{[]clause{{[]test{equal(0, familyUnix)}, Allow}}, Refuse(errEAFNOSUPPORT)}
 	rules["personality"] = rule{
 		[]clause{{[]test{equal(0, 0)}, Allow}, {[]test{equal(0, 0xffffffff)}, Allow}}, Refuse(errEPERM),
