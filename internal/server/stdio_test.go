@@ -252,6 +252,15 @@ func TestInternalErrorTellsNothing(t *testing.T) {
 	}
 }
 
+// TestCancelledCallIsNoFault: a step that fails because its call was cancelled is not the
+// server's fault. A client could fill the operator's log with such faults.
+func TestCancelledCallIsNoFault(t *testing.T) {
+	res := legacy(t, newFake()).call("execute_code", map[string]any{"code": "cancelled fault"})
+	if body := structured(res); body["error"] != "cancelled" || body["id"] != nil {
+		t.Errorf("got %v, want cancelled without an id", res)
+	}
+}
+
 func TestProgress(t *testing.T) {
 	f := newFake()
 	f.execute = func(ctx context.Context, req sandboxmcp.Request) (sandboxmcp.Result, error) {
