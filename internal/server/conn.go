@@ -232,10 +232,14 @@ func changedID(line []byte, msg jsonrpc.Message) bool {
 		return false
 	}
 	id, ok := r.ID.Raw().(int64)
+	head := line[:min(len(line), 100)]
+	if _, rest, found := bytes.Cut(head, []byte(`"id":`)); !ok || found && bytes.HasPrefix(bytes.TrimLeft(rest, " "), fmt.Appendf(nil, "%d,", id)) {
+		return false // the usual form, without a look at the rest of a long line
+	}
 	var m struct {
 		ID json.RawMessage `json:"id"`
 	}
-	if !ok || json.Unmarshal(line, &m) != nil || string(m.ID) == strconv.FormatInt(id, 10) {
+	if json.Unmarshal(line, &m) != nil || string(m.ID) == strconv.FormatInt(id, 10) {
 		return false
 	}
 	sent, err := strconv.ParseFloat(string(m.ID), 64)
