@@ -93,6 +93,7 @@ func (e *Engine) collect(x *execution, sb backend.Sandbox, res *sandboxmcp.Resul
 		maps.Copy(x.live.known, got.States)
 	}
 	res.Artifacts = got.Artifacts
+	x.reportHalves()
 	if len(x.guard.files) > 0 {
 		res.Metadata["secret_artifacts"] = x.guard.files
 	}
