@@ -35,8 +35,10 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 		return decideClone(args[0])
 	case "ioctl":
 		return decideIoctl(args[1])
-	case "close_range", "madvise", "inotify_add_watch":
-		return decideFlags(name, args[2])
+	case "close_range":
+		return unless(args[2]/2%2 == 1, Refuse(errEINVAL))
+	case "madvise":
+		return unless(int32(args[2]) == 12, Refuse(errEINVAL))
 	case "fsync", "fdatasync", "fadvise64":
 		return unless(name != "fadvise64" || int32(args[3]) == 4, ignore)
 	case "fcntl":
@@ -101,18 +103,6 @@ func unless(refused bool, v Verdict) Verdict {
 		return v
 	}
 	return Allow
-}
-
-// decideFlags judges by the third argument.
-func decideFlags(name string, flags uint64) Verdict {
-	switch name {
-	case "close_range":
-		return unless(flags/2%2 == 1, Refuse(errEINVAL))
-	case "madvise":
-		return unless(int32(flags) == 12, Refuse(errEINVAL))
-	default:
-		return unless(flags%2 == 1 || flags>>4%4 != 0, Refuse(errEPERM))
-	}
 }
 
 func decideClone(flags uint64) Verdict {
