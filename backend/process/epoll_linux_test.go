@@ -72,14 +72,12 @@ func TestASandboxThatTakesTheEpollWatchesOfItsUserIsEnded(t *testing.T) {
 					cfg.MinTier = sandboxmcp.TierL1
 				})(t)
 				defer func() { _ = b.Close(t.Context()) }()
-				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-				defer cancel()
-				sb, err := b.Open(ctx, spec("epoll"))
+				sb, err := b.Open(t.Context(), spec("epoll"))
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer func() { _ = sb.Close(t.Context()) }()
-				runHolder(t, ctx, sb, c.code, c.ends)
+				runHolder(t, sb, c.code, c.ends)
 			})
 		}
 	}
@@ -99,21 +97,21 @@ func TestEpollWatchesAreBounded(t *testing.T) {
 			t.Parallel()
 			b := newBackend(func(*process.Config) {})(t)
 			defer func() { _ = b.Close(t.Context()) }()
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-			defer cancel()
-			sb, err := b.Open(ctx, spec("epoll"))
+			sb, err := b.Open(t.Context(), spec("epoll"))
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer func() { _ = sb.Close(t.Context()) }()
-			runHolder(t, ctx, sb, c.code, c.ends)
+			runHolder(t, sb, c.code, c.ends)
 		})
 	}
 }
 
 // runHolder runs code that takes kernel objects, and checks whether it is ended for it.
-func runHolder(t *testing.T, ctx context.Context, sb backend.Sandbox, code string, ends bool) {
+func runHolder(t *testing.T, sb backend.Sandbox, code string, ends bool) {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
 	code = holds(code)
 	if !ends {
 		code = strings.Replace(code, "sleep(15)\nprint", "sleep(2)\nprint", 1) // four looks
@@ -145,14 +143,12 @@ func runHolder(t *testing.T, ctx context.Context, sb backend.Sandbox, code strin
 func TestASandboxIsCountedAfterALittleWork(t *testing.T) {
 	b := newBackend(func(*process.Config) {})(t)
 	defer func() { _ = b.Close(t.Context()) }()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	sb, err := b.Open(ctx, spec("locks"))
+	sb, err := b.Open(t.Context(), spec("locks"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = sb.Close(t.Context()) }()
-	runHolder(t, ctx, sb, `
+	runHolder(t, sb, `
 import fcntl
 time.sleep(2) # until its start is counted
 held = [open(str(n), "w") for n in range(48)]

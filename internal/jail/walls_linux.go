@@ -173,7 +173,6 @@ func (s *script) places(p plan) {
 	s.do("mkdir "+programPlace, unix.SYS_MKDIRAT, num(unix.AT_FDCWD), s.str(programPlace), num(0o755))
 	s.do("symlink "+bridgePlace, unix.SYS_SYMLINKAT, s.str(programPlace+"/bridge"), num(unix.AT_FDCWD), s.str(bridgePlace))
 	s.mount("proc", "/proc", "proc", nosuid|unix.MS_NOEXEC, "hidepid=2")
-	s.shares()
 	s.enterCgroup(p.tasks)
 	if !p.off[wallCgroupNS] { // after the cgroup was entered: the namespace shows the current group as its root
 		s.do("cgroup namespace", unix.SYS_UNSHARE, num(unix.CLONE_NEWCGROUP))
@@ -182,23 +181,6 @@ func (s *script) places(p plan) {
 	if p.wantProc {
 		s.open("/dev/shm", "/proc")
 	}
-}
-
-// shares limits inotify in this sandbox. The kernel also counts inotify use for the
-// user that runs the server, over all sandboxes; without these limits one sandbox
-// could use that user's whole quota.
-func (s *script) shares() {
-	for _, l := range [][2]string{{"max_inotify_instances", "8"}, {"max_inotify_watches", "4096"}} {
-		s.sysctl("/proc/sys/user/"+l[0], l[1])
-	}
-}
-
-// sysctl sets a kernel parameter.
-func (s *script) sysctl(path, value string) {
-	fd := s.keep("open "+path, unix.SYS_OPENAT, num(unix.AT_FDCWD), s.str(path), num(unix.O_WRONLY|unix.O_CLOEXEC), num(0))
-	s.do("set "+path, unix.SYS_WRITE, fd.arg(), s.str(value), num(len(value)))
-	s.do("close "+path, unix.SYS_CLOSE, fd.arg())
-	s.free(fd)
 }
 
 // firstOutOfMemory makes this process and its children the first that the kernel kills

@@ -230,15 +230,6 @@ func prctlRule(more ...clause) rule {
 	return rule{append(more, clause{[]test{oneOf(0, []uint32{prctlCoreScheduling, prctlMemoryMerge, prctlFutexHash})}, Refuse(errEINVAL)}), Allow}
 }
 
-// inotifyReading are the events that reading a file causes: IN_ACCESS, IN_CLOSE_NOWRITE and
-// IN_OPEN (linux/inotify.h). Every process of the host that opens a visible file would wake
-// the watchers in its own time, and a program would learn what the host runs.
-const inotifyReading = 0x01 | 0x10 | 0x20
-
-func inotifyRule() rule {
-	return rule{[]clause{{[]test{anyBit(2, inotifyReading)}, Refuse(errEPERM)}}, Allow}
-}
-
 // attributeNames set an extended attribute, whose size is the fourth argument. An access
 // list is one, too: it may have 64 KiB for each file, and no memory limit counts it. An
 // attribute below attributeSize takes less than the file itself, which is counted.

@@ -1,15 +1,14 @@
 # id: A39
 # tries: to have other processes of the host, and interrupts, wake what it has prepared, in their own time
-# expect opens: EPERM
-# expect reads: EPERM
-# expect writes: ok
+# expect inotify: ENOSYS
+# expect inotify-add: ENOSYS
 # expect signal: EINVAL
 # expect signal-by-ioctl: unchanged
 # expect no-wait: ok
 # expect timer: ENOSYS
 # expect timer-signal: ENOSYS
-# bare opens: ok
-# bare reads: ok
+# bare inotify: ok
+# bare inotify-add: EBADF
 # bare signal: ok
 # bare signal-by-ioctl: changed
 # bare timer: ok
@@ -17,15 +16,8 @@
 from attempt import *
 import fcntl
 
-NOTIFY = libc.inotify_init1(os.O_CLOEXEC)
 SIGCHLD_MASK = b"\0\0\1\0\0\0\0\0"
 FIOASYNC = 0x5452
-
-
-def watch(path, mask):
-    ctypes.set_errno(0)
-    if libc.inotify_add_watch(NOTIFY, path.encode(), mask) < 0:
-        raise OSError(ctypes.get_errno(), path)
 
 
 def flags(fd, more):
@@ -42,9 +34,8 @@ def made(nr, *args):
     return lambda: call(nr[ARM], *args)
 
 
-attempt("opens", lambda: watch(sys.executable, 0x20))  # IN_OPEN
-attempt("reads", lambda: watch(sys.executable, 0x11))  # IN_ACCESS, IN_CLOSE_NOWRITE
-attempt("writes", lambda: watch(os.getcwd(), 0x3CE))  # what file watchers ask for
+attempt("inotify", made((294, 26), 0))  # inotify_init1
+attempt("inotify-add", made((254, 27), -1, b"/\0", 0x2))  # inotify_add_watch
 attempt("signal", lambda: flags(os.pipe()[1], os.O_ASYNC | os.O_NONBLOCK))
 attempt("signal-by-ioctl", by_ioctl)
 attempt("no-wait", lambda: flags(os.pipe()[1], os.O_NONBLOCK))
