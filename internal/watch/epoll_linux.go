@@ -40,10 +40,10 @@ const (
 // Short has the watches counted at once, because the kernel refused to watch a descriptor
 // for the server. It does not wait for that.
 func (o *Objects) Short() {
-	select {
-	case o.short <- struct{}{}:
-	default: // a look is due already
-	}
+	o.short.Store(true)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.wakeLocked()
 }
 
 // lookAtEpoll counts the epoll watches of the sandboxes that may hold too many. It does

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp/internal/cgroup"
@@ -67,22 +68,21 @@ type Objects struct {
 
 	mu      sync.Mutex
 	targets map[*Target]struct{} // guarded by mu
-	running bool                 // guarded by mu
+	ticker  *ticker              // nil while run does not run; set with mu held
 	stopped bool                 // guarded by mu
 
 	runs      sync.WaitGroup
-	locksDue  bool      // a sandbox has run since locks were counted; used by run alone
-	epollDue  bool      // likewise for epoll watches
-	nextLook  time.Time // locks are not counted before; used by run alone
-	nextEpoll time.Time // likewise for epoll watches
-	quit      chan struct{}
-	short     chan struct{} // receives a value when the kernel refuses to watch a descriptor for the server
+	locksDue  bool        // a sandbox has run since locks were counted; used by run alone
+	epollDue  bool        // likewise for epoll watches
+	nextLook  time.Time   // locks are not counted before; used by run alone
+	nextEpoll time.Time   // likewise for epoll watches
+	short     atomic.Bool // the kernel has refused to watch a descriptor for the server
 }
 
 // NewObjects returns a watch without sandboxes. epollWatches is how many epoll watches a
 // user may have; 0: as the kernel says. The caller calls Stop.
 func NewObjects(epollWatches int) *Objects {
-	return &Objects{epollWatches: epollWatches, targets: map[*Target]struct{}{}, quit: make(chan struct{}), short: make(chan struct{}, 1)}
+	return &Objects{epollWatches: epollWatches, targets: map[*Target]struct{}{}}
 }
 
 // Add begins to count a sandbox.
@@ -90,8 +90,8 @@ func (o *Objects) Add(t *Target) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.targets[t] = struct{}{}
-	if !o.running && !o.stopped {
-		o.running = true
+	if o.ticker == nil && !o.stopped {
+		o.ticker = newTicker(objectsEvery)
 		o.runs.Go(o.run)
 	}
 }
@@ -107,9 +107,14 @@ func (o *Objects) Remove(t *Target) {
 func (o *Objects) Stop() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.stopped {
-		o.stopped = true
-		close(o.quit)
+	o.stopped = true
+	o.wakeLocked()
+}
+
+// wakeLocked has the next look come at once. mu is held.
+func (o *Objects) wakeLocked() {
+	if o.ticker != nil {
+		o.ticker.soon()
 	}
 }
 
@@ -118,32 +123,24 @@ func (o *Objects) Wait() { o.runs.Wait() }
 
 // run counts at the end of each interval, so that a short run costs nothing.
 func (o *Objects) run() {
-	t := time.NewTicker(objectsEvery)
-	defer t.Stop()
 	for {
-		short := false
-		select {
-		case <-o.quit:
-			return
-		case <-o.short:
-			short = true
-		case <-t.C:
-		}
+		o.ticker.wait()
 		live := o.live()
 		if live == nil {
 			return
 		}
-		o.look(live, short)
+		o.look(live, o.short.Swap(false))
 	}
 }
 
-// live returns the sandboxes to count. If there are none, it returns nil and notes that
-// the watch has stopped.
+// live returns the sandboxes to count. If there are none, or after Stop, it ends the ticker
+// and returns nil.
 func (o *Objects) live() []*Target {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.targets) == 0 {
-		o.running = false
+	if len(o.targets) == 0 || o.stopped {
+		o.ticker.close()
+		o.ticker = nil
 		return nil
 	}
 	return slices.Collect(maps.Keys(o.targets))

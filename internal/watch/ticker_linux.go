@@ -1,0 +1,78 @@
+package watch
+
+import (
+	"os"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// ticker wakes one goroutine at intervals. It is a timer of the kernel on the runtime's
+// poller, because a timer of Go also wakes the runtime's monitor thread, which then uses
+// three times the CPU time of a look at sandboxes that rest.
+type ticker struct {
+	every time.Duration
+	file  *os.File // nil: the kernel has given no timer, so the ticker sleeps
+}
+
+// newTicker returns a ticker. The caller closes it.
+func newTicker(every time.Duration) *ticker {
+	t := &ticker{every: every}
+	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)
+	if err != nil {
+		return t
+	}
+	t.file = os.NewFile(uintptr(fd), "ticker")
+	if t.set(every) != nil {
+		t.close()
+		t.file = nil
+	}
+	return t
+}
+
+// set has the next tick come after the given time.
+func (t *ticker) set(next time.Duration) error {
+	raw, err := t.file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	at := unix.ItimerSpec{Interval: unix.NsecToTimespec(t.every.Nanoseconds()), Value: unix.NsecToTimespec(next.Nanoseconds())}
+	failed := raw.Control(func(fd uintptr) { err = unix.TimerfdSettime(int(fd), 0, &at, nil) })
+	if failed != nil {
+		return failed
+	}
+	return err
+}
+
+// soon has wait return at once. It may be called concurrently with every other method.
+func (t *ticker) soon() {
+	if t.file != nil {
+		_ = t.set(1)
+	}
+}
+
+// wait waits for the next tick.
+func (t *ticker) wait() {
+	if t.file != nil {
+		if raw, err := t.file.SyscallConn(); err == nil && raw.Read(ticked) == nil {
+			return
+		}
+	}
+	time.Sleep(t.every)
+}
+
+// ticked reports whether a timer has ticked, and takes the ticks. A raw call does not wake
+// the monitor thread; it returns at once.
+func ticked(fd uintptr) bool {
+	var ticks [8]byte
+	_, _, errno := unix.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(&ticks)), unsafe.Sizeof(ticks))
+	return errno != syscall.EAGAIN
+}
+
+func (t *ticker) close() {
+	if t.file != nil {
+		_ = t.file.Close()
+	}
+}
