@@ -323,6 +323,10 @@ func pictureBytes(text string) []byte {
 	return data
 }
 
+// halvesIn bounds the bytes of a run's files that are searched for halves of secrets. The
+// search takes the server's time.
+const halvesIn = 8 << 20
+
 // guardFiles makes src refuse files that contain a secret, mask secrets in file names, and
 // note secrets of which a file or a name has a part.
 func (e *Engine) guardFiles(x *execution, src *artifact.Source) {
@@ -330,6 +334,7 @@ func (e *Engine) guardFiles(x *execution, src *artifact.Source) {
 	if m == nil {
 		return
 	}
+	left := halvesIn
 	src.Rename = func(name string) string {
 		x.guard.halves = append(x.guard.halves, m.Partial([]byte(name))...)
 		return m.Text(name)
@@ -337,7 +342,9 @@ func (e *Engine) guardFiles(x *execution, src *artifact.Source) {
 	src.Refuse = func(name string, data []byte) string {
 		key := m.Find(data)
 		if key == "" {
-			x.guard.halves = append(x.guard.halves, m.Partial(data)...)
+			n := min(len(data), left)
+			left -= n
+			x.guard.halves = append(x.guard.halves, m.Partial(data[:n])...)
 			return ""
 		}
 		if e.cfg.AllowSecretArtifacts {

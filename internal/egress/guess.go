@@ -39,6 +39,7 @@ func (v *visit) guess() {
 		v.raw(true)
 		return
 	}
+	v.headDeadline() // the rest of the first line may come later
 	v.answerTongue(v.listen())
 }
 

@@ -68,6 +68,13 @@ func TestRawPort(t *testing.T) {
 			t.Errorf("%q: got %q, %v", text, got, err)
 		}
 	}
+	// A line may come in pieces.
+	c = b.toName("db.kit.test", 5432)
+	_, _ = io.WriteString(c, "sl")
+	time.Sleep(300 * time.Millisecond) // longer than the wait for a first byte
+	if got, err := say(c, "ow\n"); got != "echo slow\n" || err != nil {
+		t.Errorf("in pieces: got %q, %v, want the echo", got, err)
+	}
 	// Who has said all may close that half at once.
 	c = b.toName("db.kit.test", 5432)
 	_, _ = io.WriteString(c, "all\n")

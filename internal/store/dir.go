@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/sandboxmcp/sandboxmcp"
 )
 
 // prepareDir makes dir if it is missing, and closes it to other users. It changes the
@@ -36,7 +38,8 @@ func prepareDir(dir string) error {
 	return writable(dir)
 }
 
-// closeDir closes dir to other users if it is empty or holds a state.
+// closeDir closes dir to other users if it is empty or holds a state. It refuses files of
+// another user, who could write to them afterwards by a descriptor from before.
 func closeDir(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -44,6 +47,12 @@ func closeDir(dir string) error {
 	}
 	ours := len(entries) == 0
 	for _, e := range entries {
+		if fi, err := e.Info(); err != nil || !owned(fi) {
+			return &dirError{
+				reason: fmt.Sprintf("others may write to it, and it holds %s of another user", sandboxmcp.Quote(e.Name())),
+				hint:   "set SANDBOXMCP_STATE_DIR to a directory that only you can write to, or remove what is not yours",
+			}
+		}
 		if e.Name() == databaseName || e.Name() == keyName {
 			ours = true
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // as runs f with the rights of uid, on a thread that ends with the test.
@@ -84,5 +85,29 @@ func TestOpenWithoutRights(t *testing.T) {
 				t.Errorf("hint: got %q", e.Hint)
 			}
 		})
+	}
+}
+
+// TestOpenRefusesPlantedFiles: in a directory that others could write to, another user may
+// have left a database, and hold a descriptor of it.
+func TestOpenRefusesPlantedFiles(t *testing.T) {
+	testkit.Need(t, "root", os.Geteuid() == 0, "makes files of another user")
+	for _, name := range []string{"sandboxmcp.db", "signing.key", "runtimes.json"} {
+		dir := t.TempDir()
+		newState(t, dir)
+		touch(t, filepath.Join(dir, name), "")
+		if err := errors.Join(os.Chown(filepath.Join(dir, name), 65534, -1), os.Chmod(dir, 0o777)); err != nil {
+			t.Fatal(err)
+		}
+		s, err := store.Open(t.Context(), store.Config{Dir: dir})
+		if err == nil {
+			s.Close()
+		}
+		if e := sandboxmcp.AsError(err); err == nil || !strings.Contains(e.Message, name+`" of another user`) || !strings.Contains(e.Hint, "SANDBOXMCP_STATE_DIR") {
+			t.Errorf("%s: got %v, want a refusal", name, err)
+		}
+		if fi, err := os.Stat(dir); err != nil || fi.Mode().Perm() != 0o777 {
+			t.Errorf("%s: got %v, %v, want an unchanged directory", name, fi, err)
+		}
 	}
 }
