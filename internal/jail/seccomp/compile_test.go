@@ -87,7 +87,7 @@ func variants() []seccomp.Variant {
 	for bits := range 32 {
 		all = append(all, variantOf(uint8(bits)))
 	}
-	return all
+	return append(all, seccomp.Variant{NoIPv6: true})
 }
 
 func variantOf(bits uint8) seccomp.Variant {
@@ -131,7 +131,7 @@ func TestFilterDecidesAsThePolicy(t *testing.T) {
 func TestFilterJudgesArgumentsAsThePolicy(t *testing.T) {
 	values := edges()
 	for _, a := range arches {
-		for _, v := range []seccomp.Variant{{}, {NoSharedMemory: true, NoSockets: true, SelfOnly: true}, {AllowSetns: true}} {
+		for _, v := range []seccomp.Variant{{}, {NoSharedMemory: true, NoSockets: true, SelfOnly: true}, {AllowSetns: true}, {NoIPv6: true}} {
 			p, m := seccomp.New(v), compiled(t, v, a)
 			same := func(c seccomp.Call) {
 				if got, want := m.run(t, c), p.Decide(a, c); got != want {
@@ -311,6 +311,10 @@ func TestVerdicts(t *testing.T) {
 		{none, "setsockopt", [6]uint64{3, 41, 26}, seccomp.Allow}, // IPV6_V6ONLY
 		{none, "setsockopt", [6]uint64{3, 41, 20}, no(noproto)},   // IPV6_ADD_MEMBERSHIP
 		{none, "setsockopt", [6]uint64{3, 41, 32}, no(noproto)},   // IPV6_FLOWLABEL_MGR
+		{none, "socket", [6]uint64{10, 1, 0}, seccomp.Allow},
+		{seccomp.Variant{NoIPv6: true}, "socket", [6]uint64{10, 1, 0}, no(eafnosup)},
+		{seccomp.Variant{NoIPv6: true}, "socket", [6]uint64{10 | high, 3, 0}, no(eafnosup)},
+		{seccomp.Variant{NoIPv6: true}, "socket", [6]uint64{2, 1, 0}, seccomp.Allow},
 		{none, "prlimit64", [6]uint64{0, 7}, seccomp.Allow},
 		{none, "prlimit64", [6]uint64{42, 7}, seccomp.Allow},
 		{none, "prlimit64", [6]uint64{1, 7}, no(eperm)},

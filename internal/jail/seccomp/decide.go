@@ -64,7 +64,7 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 	case "shmget", "memfd_create":
 		return v.decideShared(name, args)
 	case "socket":
-		if v.NoSockets {
+		if v.NoSockets || v.NoIPv6 && int32(args[0]) == 10 {
 			return Refuse(errEAFNOSUPPORT)
 		}
 		return decideSocket(int32(args[0]), int32(args[1]), int32(args[2]))

@@ -124,6 +124,10 @@ type Variant struct {
 	// every family. A socketpair stays possible.
 	NoSockets bool
 
+	// NoIPv6 is for a kernel without IPv6. For each socket of a family that it does not
+	// have, the kernel starts modprobe on the host, as root.
+	NoIPv6 bool
+
 	// NoSetAffinity refuses sched_setaffinity.
 	NoSetAffinity bool
 
