@@ -26,6 +26,7 @@ type guard struct {
 	set    *vault.Set        // all secrets of the namespace
 	err    error             // why the secrets could not be opened
 	files  []string          // names of artifacts that contain a secret
+	halves []string          // keys of secrets of which a part was handed out unmasked
 }
 
 // used returns the sorted keys of the injected secrets. It is never nil.
@@ -247,14 +248,13 @@ func (x *execution) keepSecrets(o *outcome) {
 	if m == nil {
 		return
 	}
-	partial := append(o.masks[0].Partial(), o.masks[1].Partial()...)
-	if slices.Sort(partial); len(partial) > 0 {
-		x.metadata["secrets_partial"] = slices.Compact(partial)
-	}
+	g.halves = append(o.masks[0].Partial(), o.masks[1].Partial()...)
 	for i, r := range o.report.Results {
+		g.halves = append(g.halves, partsShown(m, r)...)
 		o.report.Results[i] = maskResult(m, r)
 	}
 	if p := o.report.Error; p != nil {
+		g.halves = append(g.halves, m.Partial([]byte(p.Value))...)
 		p.Name, p.Value = m.Text(p.Name), m.Text(p.Value)
 		whole := strings.Join(p.Traceback, "\n") // a secret may span lines
 		if text := m.Text(whole); text != whole {
@@ -264,6 +264,29 @@ func (x *execution) keepSecrets(o *outcome) {
 	if s := o.report.Syntax; s != nil {
 		s.Name, s.Message = m.Text(s.Name), m.Text(s.Message)
 	}
+	x.reportHalves()
+}
+
+// reportHalves lists the secrets in the metadata of which a part was handed out.
+func (x *execution) reportHalves() {
+	if slices.Sort(x.guard.halves); len(x.guard.halves) > 0 {
+		x.metadata["secrets_partial"] = slices.Compact(slices.Clone(x.guard.halves))
+	}
+}
+
+// partsShown returns the secrets of which a displayed value has a part.
+func partsShown(m *redact.Masker, r sandboxmcp.RichResult) (keys []string) {
+	for form, v := range r {
+		switch v := v.(type) {
+		case json.RawMessage:
+			keys = append(keys, m.Partial(v)...)
+		case string:
+			if !isPicture(form) {
+				keys = append(keys, m.Partial([]byte(v))...)
+			}
+		}
+	}
+	return keys
 }
 
 // maskResult masks secrets in every form of a displayed value. A picture that contains a
@@ -300,17 +323,21 @@ func pictureBytes(text string) []byte {
 	return data
 }
 
-// guardFiles makes src refuse files that contain a secret, and mask secrets in file
-// names.
+// guardFiles makes src refuse files that contain a secret, mask secrets in file names, and
+// note secrets of which a file or a name has a part.
 func (e *Engine) guardFiles(x *execution, src *artifact.Source) {
 	m := x.guard.masker
 	if m == nil {
 		return
 	}
-	src.Rename = m.Text
+	src.Rename = func(name string) string {
+		x.guard.halves = append(x.guard.halves, m.Partial([]byte(name))...)
+		return m.Text(name)
+	}
 	src.Refuse = func(name string, data []byte) string {
 		key := m.Find(data)
 		if key == "" {
+			x.guard.halves = append(x.guard.halves, m.Partial(data)...)
 			return ""
 		}
 		if e.cfg.AllowSecretArtifacts {

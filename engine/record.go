@@ -12,12 +12,10 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
+	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/sign"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
-
-// actionExecute is the audit action of a run.
-const actionExecute = "execute"
 
 // recordIntent starts to record that code is about to run. The code must not run before
 // the channel has delivered nil.
@@ -34,7 +32,7 @@ func (e *Engine) recordIntent(x *execution) <-chan error {
 func (e *Engine) intend(x *execution) error {
 	use, opened := e.vault.Use(x.who.Namespace, func(keys []string) (*sandboxmcp.AuditEntry, error) { return e.choose(x, keys) })
 	entry := sandboxmcp.AuditEntry{
-		Action: actionExecute, Phase: sandboxmcp.PhaseIntent, RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.who.Namespace, Actor: x.who.Actor,
+		Action: audit.Execute, Phase: sandboxmcp.PhaseIntent, RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.who.Namespace, Actor: x.who.Actor,
 		Detail:   string(x.req.Language) + ": " + strconv.Itoa(len(x.req.Code)) + " bytes",
 		Metadata: map[string]any{"code_sha256": x.codeSHA256, "code_bytes": len(x.req.Code), "backend": x.req.Backend, "limits": x.limits},
 	}
@@ -57,7 +55,7 @@ func (e *Engine) intend(x *execution) error {
 func (e *Engine) recordFailure(x *execution, cause error) {
 	no := false
 	entry := sandboxmcp.AuditEntry{
-		Action: actionExecute, Phase: sandboxmcp.PhaseOutcome, RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.who.Namespace, Actor: x.who.Actor,
+		Action: audit.Execute, Phase: sandboxmcp.PhaseOutcome, RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.who.Namespace, Actor: x.who.Actor,
 		Success: &no, Detail: string(x.req.Language) + ": " + string(sandboxmcp.CodeOf(cause)),
 	}
 	ops := []store.Op{e.audit.Op(&entry)}
@@ -95,6 +93,7 @@ func (e *Engine) collect(x *execution, sb backend.Sandbox, res *sandboxmcp.Resul
 		maps.Copy(x.live.known, got.States)
 	}
 	res.Artifacts = got.Artifacts
+	x.reportHalves()
 	if len(x.guard.files) > 0 {
 		res.Metadata["secret_artifacts"] = x.guard.files
 	}
@@ -156,7 +155,7 @@ func hashText(s string) string {
 // recordOutcome stores the result and records the outcome, in one transaction.
 func (e *Engine) recordOutcome(x *execution, o *outcome, res *sandboxmcp.Result) error {
 	entry := &sandboxmcp.AuditEntry{
-		Action: actionExecute, Phase: sandboxmcp.PhaseOutcome, RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.who.Namespace, Actor: x.who.Actor,
+		Action: audit.Execute, Phase: sandboxmcp.PhaseOutcome, RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.who.Namespace, Actor: x.who.Actor,
 		ExitCode: &res.ExitCode, DurationMS: &res.DurationMS, Success: &res.Success, Usage: &res.Usage,
 		Detail: fmt.Sprintf("%s: exit=%d duration=%.0fms", x.req.Language, res.ExitCode, res.DurationMS),
 		Metadata: map[string]any{

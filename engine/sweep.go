@@ -48,10 +48,15 @@ func (e *Engine) sweepIfDue() {
 
 func (e *Engine) sweptMark() string { return filepath.Join(e.store.Dir(), "swept") }
 
-// swept reports whether the last sweep of the state directory ended within that time.
+// swept reports whether the last sweep of the state directory ended within that time. A
+// sweep in the future says nothing: the clock was set back since.
 func (e *Engine) swept(within time.Duration) bool {
 	st, err := os.Stat(e.sweptMark())
-	return err == nil && e.cfg.Now().Sub(st.ModTime()) < within
+	if err != nil {
+		return false
+	}
+	age := e.cfg.Now().Sub(st.ModTime())
+	return age > -within && age < within
 }
 
 // sweepLease is held by the one process that sweeps a state directory.

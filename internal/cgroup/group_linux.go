@@ -282,8 +282,7 @@ func (g *Group) KernelMemory() int64 {
 	}
 }
 
-// CPU returns how much CPU time the group has used since its directory was made, also in
-// earlier uses. ok is false if that is not known.
+// CPU returns how much CPU time the group has used. ok is false if that is not known.
 func (g *Group) CPU() (used time.Duration, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -292,7 +291,7 @@ func (g *Group) CPU() (used time.Duration, ok bool) {
 	}
 	g.gauges.reads++
 	used = g.tree.cpu(g.name, &g.gauges)
-	return used, used > 0
+	return used - g.before.cpu, used > 0 && used >= g.before.cpu
 }
 
 // restartLocked records the current figures, which Usage subtracts.

@@ -1,4 +1,4 @@
-package process
+package watch
 
 import (
 	"bufio"
@@ -14,8 +14,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
 // The kernel counts epoll watches by host user (fs.epoll.max_user_watches), and
@@ -39,48 +37,42 @@ const (
 	epollRest     = 9  // a count is followed by a rest that takes so many times as long
 )
 
-// sharesUser reports whether the sandbox's programs have the server's host user.
-func (s *sandbox) sharesUser() bool { return s.slot.UID() == os.Geteuid() }
-
-// refused has the watches counted at once if err says that the kernel refused to
-// watch a descriptor for the server.
-func (b *Backend) refused(err error) {
-	if !errors.Is(err, jail.ErrNotPolled) {
-		return
-	}
+// Short has the watches counted at once, because the kernel refused to watch a descriptor
+// for the server. It does not wait for that.
+func (o *Objects) Short() {
 	select {
-	case b.objects.short <- struct{}{}:
+	case o.short <- struct{}{}:
 	default: // a look is due already
 	}
 }
 
 // lookAtEpoll counts the epoll watches of the sandboxes that may hold too many. It does
 // nothing before nextEpoll or while it is not due, except with short.
-func (o *objectWatch) lookAtEpoll(live []*sandbox, short bool) {
+func (o *Objects) lookAtEpoll(live []*Target, short bool) {
 	if !short && (!o.epollDue || time.Now().Before(o.nextEpoll)) {
 		return
 	}
 	o.epollDue = false
-	suspects := slices.DeleteFunc(slices.Clone(live), func(s *sandbox) bool { return !s.sharesUser() && s.holdsFewWatches() })
+	suspects := slices.DeleteFunc(slices.Clone(live), func(s *Target) bool { return !s.Shares && s.holdsFewWatches() })
 	if len(suspects) == 0 {
 		return
 	}
 	began := time.Now()
-	o.b.boundEpoll(suspects, short)
+	o.boundEpoll(suspects, short)
 	o.nextEpoll = time.Now().Add(max(epollEvery, epollRest*time.Since(began)))
 }
 
 // holdsFewWatches reports whether the sandbox has too little kernel memory for maxWatches.
-func (s *sandbox) holdsFewWatches() bool {
-	if s.group == nil {
+func (s *Target) holdsFewWatches() bool {
+	if s.Group == nil {
 		return false
 	}
-	release, err := s.hold()
+	release, err := s.Hold()
 	if err != nil {
 		return true
 	}
 	defer release()
-	n := s.group.KernelMemory()
+	n := s.Group.KernelMemory()
 	return n > 0 && n < fewWatches
 }
 
@@ -88,25 +80,25 @@ func (s *sandbox) holdsFewWatches() bool {
 // than its share of those of the server's user. If all sandboxes with that user together
 // hold too many, it ends the programs of the largest. short says that the kernel has none
 // left, and makes the share smaller.
-func (b *Backend) boundEpoll(all []*sandbox, short bool) {
-	most := b.userWatches()
+func (o *Objects) boundEpoll(all []*Target, short bool) {
+	most := o.userWatches()
 	share := most / epollShare
 	if short {
 		share = most / epollShortage
 	}
 	share = max(share, 1)
-	sum, largest, held := 0, (*sandbox)(nil), 0
+	sum, largest, held := 0, (*Target)(nil), 0
 	for _, s := range all {
-		limit, shares := maxWatches, s.sharesUser() && most > 0
+		limit, shares := maxWatches, s.Shares && most > 0
 		if shares {
 			limit = min(limit, share)
 		}
 		n := s.epollWatches(limit)
 		switch {
 		case n > limit && limit == maxWatches:
-			s.endFor(fmt.Sprintf("more than %d epoll watches", maxWatches))
+			s.End(fmt.Sprintf("more than %d epoll watches", maxWatches))
 		case n > limit:
-			s.endFor(epollExcess(share))
+			s.End(epollExcess(share))
 		case shares:
 			if sum += n; n > held {
 				largest, held = s, n
@@ -114,13 +106,13 @@ func (b *Backend) boundEpoll(all []*sandbox, short bool) {
 		}
 	}
 	if largest != nil && sum > most/epollAll {
-		largest.endFor(epollExcess(held))
+		largest.End(epollExcess(held))
 	}
 }
 
 // userWatches returns how many epoll watches a user of the host may have; 0: unknown.
-func (b *Backend) userWatches() int {
-	if n := b.cfg.testOnlyEpollWatches; n > 0 {
+func (o *Objects) userWatches() int {
+	if n := o.epollWatches; n > 0 {
 		return n
 	}
 	text, err := os.ReadFile("/proc/sys/fs/epoll/max_user_watches")
@@ -140,14 +132,14 @@ func epollExcess(held int) string {
 // descriptors show. It stops counting above limit. The number of descriptors tells
 // nothing: a watch belongs to an open file and a number and stays when the number is
 // closed, so a few files can fill a set through all numbers.
-func (s *sandbox) epollWatches(limit int) int {
-	release, err := s.hold()
+func (s *Target) epollWatches(limit int) int {
+	release, err := s.Hold()
 	if err != nil {
 		return 0
 	}
 	defer release()
-	pid := s.slot.PID()
-	if pid == 0 || s.gone() {
+	pid := s.Slot.PID()
+	if pid == 0 || s.Gone() {
 		return 0
 	}
 	sum := 0
