@@ -109,6 +109,7 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 	if p.variant.NoSharedMemory {
 		set(strings.Fields(sharedMemoryNames), Refuse(errENOSYS))
 		rules["mmap"] = privateMmapRule()
+		rules["madvise"] = residentRule()
 	}
 	if p.variant.NoSockets {
 		set([]string{"socket"}, Refuse(errEAFNOSUPPORT))

@@ -117,7 +117,8 @@ func (v Verdict) String() string {
 type Variant struct {
 	// NoSharedMemory is for a sandbox whose memory is limited process by
 	// process: it refuses memory that belongs to no process, which is
-	// memfd_create, anonymous shared mappings and System V IPC.
+	// memfd_create, anonymous shared mappings and System V IPC. It also
+	// refuses to move memory to swap.
 	NoSharedMemory bool
 
 	// NoSockets is for a sandbox without a network namespace: socket fails for
