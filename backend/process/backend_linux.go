@@ -445,6 +445,7 @@ func (b *Backend) tryMode(mode jail.Mode, trees []jail.Tree) (*hall, error) {
 		NoSharedMemory: b.tree == nil,
 		NoSetAffinity:  b.tree == nil,
 		NoSockets:      mode == jail.ModePlain,
+		NoIPv6:         !jail.HaveV6(),
 		SelfOnly:       mode == jail.ModePlain,
 	}
 	filter, err := seccomp.Compile(seccomp.New(variant), arch)

@@ -203,6 +203,15 @@ func mergeRule() rule {
 	return rule{[]clause{{[]test{equal(2, adviseMerge)}, Refuse(errEINVAL)}}, Allow}
 }
 
+// advisePageOut writes pages to swap (linux/mman.h).
+const advisePageOut = 21
+
+// residentRule is mergeRule for a sandbox whose resident memory is watched. Programs do not
+// move theirs to the host's swap, where the watch does not see it.
+func residentRule() rule {
+	return rule{[]clause{{[]test{oneOf(2, []uint32{adviseMerge, advisePageOut})}, Refuse(errEINVAL)}}, Allow}
+}
+
 // adviseNotNeeded drops a file from the host's memory (linux/fadvise.h).
 const adviseNotNeeded = 4
 

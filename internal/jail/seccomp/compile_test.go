@@ -58,7 +58,7 @@ func (m machine) run(t testing.TB, c seccomp.Call) seccomp.Verdict {
 // name, its neighbours, single bits, signs, and each with a high word.
 func edges() []uint64 {
 	low := []uint64{
-		0, 1, 2, 3, 6, 7, 9, 10, 11, 13, 15, 16, 17, 18, 26, 31, 32, 33, 34, 35, 38, 40, 41, 132, 136, 262,
+		0, 1, 2, 3, 6, 7, 9, 10, 11, 13, 15, 16, 17, 18, 21, 26, 31, 32, 33, 34, 35, 38, 40, 41, 132, 136, 262,
 		0x540d, 0x540e, 0x5411, 0x5412, 0x5413, 0x541c, 0x541d, 0x541e, 0x80045430, 0x80005412,
 		0x3d0f00, 0x1200011, 0x4111, 0x80003, 0x80803, 0x80002, 0x80802, 0x800 | 10, 0xfffffff3, 0xfffffffa,
 		0x7fffffff, 0xfffffffe, 0xffffffff,
@@ -87,7 +87,7 @@ func variants() []seccomp.Variant {
 	for bits := range 32 {
 		all = append(all, variantOf(uint8(bits)))
 	}
-	return all
+	return append(all, seccomp.Variant{NoIPv6: true})
 }
 
 func variantOf(bits uint8) seccomp.Variant {
@@ -131,7 +131,7 @@ func TestFilterDecidesAsThePolicy(t *testing.T) {
 func TestFilterJudgesArgumentsAsThePolicy(t *testing.T) {
 	values := edges()
 	for _, a := range arches {
-		for _, v := range []seccomp.Variant{{}, {NoSharedMemory: true, NoSockets: true, SelfOnly: true}, {AllowSetns: true}} {
+		for _, v := range []seccomp.Variant{{}, {NoSharedMemory: true, NoSockets: true, SelfOnly: true}, {AllowSetns: true}, {NoIPv6: true}} {
 			p, m := seccomp.New(v), compiled(t, v, a)
 			same := func(c seccomp.Call) {
 				if got, want := m.run(t, c), p.Decide(a, c); got != want {
@@ -311,6 +311,10 @@ func TestVerdicts(t *testing.T) {
 		{none, "setsockopt", [6]uint64{3, 41, 26}, seccomp.Allow}, // IPV6_V6ONLY
 		{none, "setsockopt", [6]uint64{3, 41, 20}, no(noproto)},   // IPV6_ADD_MEMBERSHIP
 		{none, "setsockopt", [6]uint64{3, 41, 32}, no(noproto)},   // IPV6_FLOWLABEL_MGR
+		{none, "socket", [6]uint64{10, 1, 0}, seccomp.Allow},
+		{seccomp.Variant{NoIPv6: true}, "socket", [6]uint64{10, 1, 0}, no(eafnosup)},
+		{seccomp.Variant{NoIPv6: true}, "socket", [6]uint64{10 | high, 3, 0}, no(eafnosup)},
+		{seccomp.Variant{NoIPv6: true}, "socket", [6]uint64{2, 1, 0}, seccomp.Allow},
 		{none, "prlimit64", [6]uint64{0, 7}, seccomp.Allow},
 		{none, "prlimit64", [6]uint64{42, 7}, seccomp.Allow},
 		{none, "prlimit64", [6]uint64{1, 7}, no(eperm)},
@@ -341,7 +345,9 @@ func TestVerdicts(t *testing.T) {
 		{none, "clone", [6]uint64{0x10900}, no(eperm)},               // a thread with descriptors of its own
 		{none, "madvise", [6]uint64{0, 4096, 4}, seccomp.Allow},      // MADV_DONTNEED
 		{none, "madvise", [6]uint64{0, 4096, 12 | high}, no(einval)}, // MADV_MERGEABLE
-		{none, "prctl", [6]uint64{67, 1}, no(einval)},                // PR_SET_MEMORY_MERGE
+		{none, "madvise", [6]uint64{0, 4096, 21}, seccomp.Allow},     // MADV_PAGEOUT
+		{full, "madvise", [6]uint64{0, 4096, 21 | high}, no(einval)},
+		{none, "prctl", [6]uint64{67, 1}, no(einval)}, // PR_SET_MEMORY_MERGE
 		{none, "vmsplice", [6]uint64{3, 0, 1}, seccomp.Allow},
 		{full, "vmsplice", [6]uint64{3, 0, 1}, no(enosys)},
 		{none, "close_range", [6]uint64{3, 9, 4}, seccomp.Allow},

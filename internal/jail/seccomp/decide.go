@@ -38,7 +38,7 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 	case "close_range":
 		return unless(args[2]/2%2 == 1, Refuse(errEINVAL))
 	case "madvise":
-		return unless(int32(args[2]) == 12, Refuse(errEINVAL))
+		return unless(int32(args[2]) == 12 || v.NoSharedMemory && int32(args[2]) == 21, Refuse(errEINVAL))
 	case "fsync", "fdatasync", "fadvise64":
 		return unless(name != "fadvise64" || int32(args[3]) == 4, ignore)
 	case "fcntl":
@@ -64,7 +64,7 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 	case "shmget", "memfd_create":
 		return v.decideShared(name, args)
 	case "socket":
-		if v.NoSockets {
+		if v.NoSockets || v.NoIPv6 && int32(args[0]) == 10 {
 			return Refuse(errEAFNOSUPPORT)
 		}
 		return decideSocket(int32(args[0]), int32(args[1]), int32(args[2]))

@@ -88,7 +88,7 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 	rules["clone"] = cloneRule()
 	rules["ioctl"] = ioctlRule()
 	rules["fcntl"] = fcntlRule()
-	rules["socket"] = socketRule()
+	rules["socket"] = p.socketRule()
 	rules["setsockopt"] = setsockoptRule()
 	rules["prctl"] = prctlRule()
 	rules["close_range"] = closeRangeRule()
@@ -109,6 +109,7 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 	if p.variant.NoSharedMemory {
 		set(strings.Fields(sharedMemoryNames), Refuse(errENOSYS))
 		rules["mmap"] = privateMmapRule()
+		rules["madvise"] = residentRule()
 	}
 	if p.variant.NoSockets {
 		set([]string{"socket"}, Refuse(errEAFNOSUPPORT))
@@ -186,11 +187,15 @@ const (
 // interfaces gets the error of a kernel without it. A type and a protocol that do not
 // belong together are refused here, because the kernel would start modprobe on the host,
 // as root, to look for a module that has them.
-func socketRule() rule {
+func (p Policy) socketRule() rule {
 	cs := []clause{
 		{[]test{equal(0, familyUnix)}, Allow},
 	}
-	for _, family := range []uint32{familyInet, familyInet6} {
+	families := []uint32{familyInet, familyInet6}
+	if p.variant.NoIPv6 {
+		families = families[:1]
+	}
+	for _, family := range families {
 		for _, kind := range []uint32{typeRaw, typePacket} {
 			cs = append(cs, clause{[]test{equal(0, family), masked(1, typeMask, kind)}, Refuse(errEPERM)})
 		}

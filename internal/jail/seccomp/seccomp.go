@@ -117,12 +117,17 @@ func (v Verdict) String() string {
 type Variant struct {
 	// NoSharedMemory is for a sandbox whose memory is limited process by
 	// process: it refuses memory that belongs to no process, which is
-	// memfd_create, anonymous shared mappings and System V IPC.
+	// memfd_create, anonymous shared mappings and System V IPC. It also
+	// refuses to move memory to swap.
 	NoSharedMemory bool
 
 	// NoSockets is for a sandbox without a network namespace: socket fails for
 	// every family. A socketpair stays possible.
 	NoSockets bool
+
+	// NoIPv6 is for a kernel without IPv6. For each socket of a family that it does not
+	// have, the kernel starts modprobe on the host, as root.
+	NoIPv6 bool
 
 	// NoSetAffinity refuses sched_setaffinity.
 	NoSetAffinity bool
