@@ -37,7 +37,7 @@ type Backend struct {
 	mu       sync.Mutex
 	prepared bool
 	strong   bool // namespaces have been made
-	lease    *lease
+	lease    *jail.UIDs
 	tree     *cgroup.Tree
 	noTree   string                              // why there are no cgroups
 	noFork   error                               // why the last zygote was none
@@ -428,14 +428,14 @@ func (b *Backend) tryMode(mode jail.Mode, trees []jail.Tree) (*hall, error) {
 		cfg.Keep = keepMost
 	}
 	if isHostRoot() && b.lease == nil {
-		l, err := leaseBlock(b.cfg.UIDs, leaseDir)
+		l, err := jail.LeaseUIDs(b.cfg.UIDs.First, b.cfg.UIDs.Last)
 		if err != nil {
 			return nil, err
 		}
 		b.lease = l
 	}
 	if b.lease != nil {
-		cfg.FirstUID = b.lease.first
+		cfg.FirstUID = b.lease.First()
 	}
 	arch, ok := seccomp.Native()
 	if !ok {
@@ -529,7 +529,7 @@ func (b *Backend) Close(context.Context) error {
 	if tree != nil {
 		errs = append(errs, tree.Close())
 	}
-	l.release()
+	l.Release()
 	return errors.Join(errs...)
 }
 

@@ -29,7 +29,7 @@ type network struct {
 	mu   sync.Mutex
 	over bool             // the sandbox has ended, or its sockets were closed
 	out  *backend.Network // nil: nothing is open
-	seen *refusals        // of what is open
+	seen *jail.Refusals   // of what is open
 }
 
 // Network opens what is missing of the way out.
@@ -126,12 +126,12 @@ func missing(have *backend.Network, ports []int) []jail.Socket {
 }
 
 // openSockets makes sockets in the sandbox: all of them, or none.
-func (s *sandbox) openSockets(ctx context.Context, want []jail.Socket) (*backend.Network, *refusals, error) {
+func (s *sandbox) openSockets(ctx context.Context, want []jail.Socket) (*backend.Network, *jail.Refusals, error) {
 	s.b.mu.Lock()
 	n := &backend.Network{TCP: map[int]net.Listener{}, Effort: s.effort, Certificates: s.b.certs, Chosen: s.b.cfg.CertFile != ""}
 	s.b.mu.Unlock()
 	parts := map[int][]net.Listener{}
-	var seen *refusals
+	var seen *jail.Refusals
 	var err error
 	for some := range slices.Chunk(want, jail.MaxSockets) {
 		var fds []int
@@ -140,8 +140,8 @@ func (s *sandbox) openSockets(ctx context.Context, want []jail.Socket) (*backend
 		}
 		for i, w := range some {
 			if w.Refusals {
-				seen = newRefusals(fds[i])
-				n.Refused = seen.take
+				seen = jail.NewRefusals(fds[i])
+				n.Refused = func() ([]backend.Refusal, int) { return refusals(seen) }
 				continue
 			}
 			f := os.NewFile(uintptr(fds[i]), w.String())
@@ -156,13 +156,26 @@ func (s *sandbox) openSockets(ctx context.Context, want []jail.Socket) (*backend
 			n.DNSTCP = append(n.DNSTCP, p...)
 			continue
 		}
-		n.TCP[port] = join(p)
+		n.TCP[port] = jail.Join(p)
 	}
 	if err != nil {
-		seen.close()
+		seen.Close()
 		return nil, nil, errors.Join(err, n.Close())
 	}
 	return n, seen, nil
+}
+
+// refusals takes what the kernel of a sandbox has refused.
+func refusals(from *jail.Refusals) (list []backend.Refusal, lost int) {
+	taken, lost := from.Take()
+	for _, r := range taken {
+		network := "tcp"
+		if r.UDP {
+			network = "udp"
+		}
+		list = append(list, backend.Refusal{Network: network, Address: r.Address, Count: r.Count})
+	}
+	return list, lost
 }
 
 // take puts a socket where it belongs.
@@ -176,7 +189,7 @@ func take(n *backend.Network, parts map[int][]net.Listener, w jail.Socket, f *os
 		if !ok {
 			return errors.Join(fmt.Errorf("%s is no socket of UDP", w), c.Close())
 		}
-		n.DNS = append(n.DNS, &packets{conn: udp, v6: w.V6})
+		n.DNS = append(n.DNS, jail.AnswerPackets(udp, w.V6))
 		return nil
 	}
 	l, err := net.FileListener(f)
@@ -220,12 +233,12 @@ func (n *network) current() (*backend.Network, error) {
 }
 
 // add puts more into what is open.
-func (n *network) add(more *backend.Network, seen *refusals) (*backend.Network, error) {
+func (n *network) add(more *backend.Network, seen *jail.Refusals) (*backend.Network, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch {
 	case n.over:
-		seen.close()
+		seen.Close()
 		return nil, errors.Join(net.ErrClosed, more.Close())
 	case n.out == nil:
 		n.out, n.seen = more, seen
@@ -241,7 +254,7 @@ func (n *network) close() {
 	defer n.mu.Unlock()
 	n.over = true
 	_ = n.out.Close()
-	n.seen.close()
+	n.seen.Close()
 }
 
 func networkOver() error {

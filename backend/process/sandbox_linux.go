@@ -174,7 +174,7 @@ func (s *sandbox) settle(mode jail.Mode, cfg *jail.SlotConfig) error {
 	if os.Geteuid() == 0 {
 		s.b.mu.Lock()
 		s.b.nextPlain++
-		p.UID = s.b.lease.first + 1 + s.b.nextPlain%(idsPerBlock-2)
+		p.UID = s.b.lease.Plain(s.b.nextPlain)
 		s.b.mu.Unlock()
 		if err := os.Chmod(root, 0o711); err != nil { //nolint:gosec // the sandbox's user has to pass through it
 			return err

@@ -1,43 +1,44 @@
-package process
+package jail
 
 import (
 	"sync"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/sandboxmcp/sandboxmcp/backend"
-	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
 const (
-	mostRefusals = 64   // destinations between two times that somebody asks
+	mostRefusals = 64   // destinations between two calls of Take
 	mostPackets  = 4096 // that are read at once: a program can make them as fast as they are read
 )
 
-// refusals are what a sandbox's kernel has refused. They lie in a socket's buffer
-// until somebody asks, so that a flood of them costs the server nothing. A nil one
-// has none.
-type refusals struct {
+// Refusals reads the connections that the kernel of a sandbox has refused. They stay in a
+// socket's buffer until Take, so that a flood of them costs the server nothing. Its methods
+// may be called concurrently. A nil Refusals can be closed.
+type Refusals struct {
 	mu    sync.Mutex
 	fd    int // -1: closed
-	order []jail.Refused
-	count map[jail.Refused]int
+	order []Refused
+	count map[Refused]int
 	lost  int
 }
 
-func newRefusals(fd int) *refusals { return &refusals{fd: fd, count: map[jail.Refused]int{}} }
+// Refusal is a destination and how often it was refused.
+type Refusal struct {
+	Refused
+	Count int
+}
 
-// take gives out what there is, once.
-func (r *refusals) take() (list []backend.Refusal, lost int) {
+// NewRefusals takes ownership of a socket that Slot.Sockets has made with Refusals. The
+// caller closes the result.
+func NewRefusals(fd int) *Refusals { return &Refusals{fd: fd, count: map[Refused]int{}} }
+
+// Take returns each refusal once, and how many more there were.
+func (r *Refusals) Take() (list []Refusal, lost int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.readLocked()
 	for _, to := range r.order {
-		network := "tcp"
-		if to.UDP {
-			network = "udp"
-		}
-		list = append(list, backend.Refusal{Network: network, Address: to.Address, Count: r.count[to]})
+		list = append(list, Refusal{to, r.count[to]})
 	}
 	lost, r.lost, r.order = r.lost, 0, nil
 	clear(r.count)
@@ -45,7 +46,7 @@ func (r *refusals) take() (list []backend.Refusal, lost int) {
 }
 
 // readLocked takes what lies in the socket.
-func (r *refusals) readLocked() {
+func (r *Refusals) readLocked() {
 	if r.fd < 0 {
 		return
 	}
@@ -58,7 +59,7 @@ func (r *refusals) readLocked() {
 		if err != nil {
 			break
 		}
-		to, ok := jail.ParseRefused(b[:n])
+		to, ok := ParseRefused(b[:n])
 		switch {
 		case !ok:
 		case r.count[to] > 0:
@@ -75,8 +76,9 @@ func (r *refusals) readLocked() {
 	}
 }
 
-// close reads what there is for the last time.
-func (r *refusals) close() {
+// Close reads what there is for the last time, and closes the socket. It may be called more
+// than once.
+func (r *Refusals) Close() {
 	if r == nil {
 		return
 	}

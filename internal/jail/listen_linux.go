@@ -1,4 +1,4 @@
-package process
+package jail
 
 import (
 	"errors"
@@ -10,8 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// packets is a socket of UDP for every address. It answers from the one that was
-// asked: what ReadFrom returns as the sender knows it, and is what WriteTo takes.
+// AnswerPackets returns a connection for a UDP socket of every address that Slot.Sockets has
+// made. It answers from the address that a packet was sent to. WriteTo takes only what
+// ReadFrom has returned.
+func AnswerPackets(conn *net.UDPConn, v6 bool) net.PacketConn { return &packets{conn, v6} }
+
+// packets is what AnswerPackets returns.
 type packets struct {
 	conn *net.UDPConn
 	v6   bool
@@ -97,8 +101,8 @@ type arrival struct {
 	err  error
 }
 
-// join makes one listener of several.
-func join(parts []net.Listener) net.Listener {
+// Join makes one listener of several. Its Close closes them.
+func Join(parts []net.Listener) net.Listener {
 	if len(parts) == 1 {
 		return parts[0]
 	}

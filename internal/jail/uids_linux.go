@@ -1,0 +1,65 @@
+package jail
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// uidsDir has the file of leased blocks. It is the same for all servers of the host: two of
+// them must not share a block.
+const uidsDir = "/run/sandboxmcp"
+
+// UIDs is a block of host user ids, for Config.FirstUID, that no other server uses while it
+// is held. Each block is one byte of a file under an advisory lock, which the kernel gives
+// back when the holder dies.
+type UIDs struct {
+	f     *os.File
+	first int
+}
+
+// First returns the first id of the block.
+func (u *UIDs) First() int { return u.first }
+
+// Plain returns the n-th id for sandboxes without namespaces. The ids are used in turn.
+func (u *UIDs) Plain(n int) int { return u.first + 1 + n%(idsPerBlock-2) }
+
+// LeaseUIDs takes the first free block of ids between first and last. Only root can. The
+// caller calls Release.
+func LeaseUIDs(first, last int) (*UIDs, error) { return leaseUIDs(first, last, uidsDir) }
+
+func leaseUIDs(first, last int, dir string) (*UIDs, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("lease user ids: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "uids.lock"), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lease user ids: %w", err)
+	}
+	blocks := (last - first + 1) / idsPerBlock
+	for i := range blocks {
+		l := unix.Flock_t{Type: unix.F_WRLCK, Start: int64(first/idsPerBlock + i), Len: 1}
+		err = unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &l)
+		if err == nil {
+			return &UIDs{f, first + i*idsPerBlock}, nil
+		}
+		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EACCES) {
+			break
+		}
+	}
+	_ = f.Close()
+	if err == nil {
+		return nil, fmt.Errorf("lease user ids: the range %d-%d holds no block of %d", first, last, idsPerBlock)
+	}
+	return nil, fmt.Errorf("lease user ids: none of %d blocks is free: %w", blocks, err)
+}
+
+// Release gives the block back. It may be called on nil.
+func (u *UIDs) Release() {
+	if u != nil {
+		_ = u.f.Close()
+	}
+}
