@@ -45,6 +45,7 @@ var rooms = map[string][]string{
 	"internal/sign":         {".", "internal/plainfile"},
 	"internal/audit":        {".", "internal/store", "internal/plainfile"},
 	"internal/gate":         {".", "internal/store", "internal/audit"},
+	"internal/gateway":      {".", "backend", "internal/egress", "internal/gate", "internal/event", "internal/redact", "internal/store", "internal/audit"},
 	"internal/artifact":     {".", "backend", "internal/store", "internal/sign"},
 	"internal/redact":       {"."},
 	"internal/stream":       {"."},
@@ -56,7 +57,7 @@ var rooms = map[string][]string{
 	"engine": {
 		".", "backend", "backend/process",
 		"internal/store", "internal/sign", "internal/audit", "internal/artifact", "internal/kernel",
-		"internal/environment", "internal/queue", "internal/session", "internal/config", "internal/event", "internal/egress", "internal/gate", "internal/limits",
+		"internal/environment", "internal/queue", "internal/session", "internal/config", "internal/event", "internal/gateway", "internal/limits",
 		"internal/vault", "internal/redact", "internal/stream", "internal/plainfile",
 	},
 	"internal/app": {

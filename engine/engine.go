@@ -28,10 +28,9 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
-	"github.com/sandboxmcp/sandboxmcp/internal/egress"
 	"github.com/sandboxmcp/sandboxmcp/internal/environment"
 	"github.com/sandboxmcp/sandboxmcp/internal/event"
-	"github.com/sandboxmcp/sandboxmcp/internal/gate"
+	"github.com/sandboxmcp/sandboxmcp/internal/gateway"
 	"github.com/sandboxmcp/sandboxmcp/internal/limits"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
 	"github.com/sandboxmcp/sandboxmcp/internal/session"
@@ -166,8 +165,7 @@ type Engine struct {
 	maskers  maskers
 	counts   counts
 	limits   *limits.Table
-	gate     *gate.Gate
-	proxy    *egress.Proxy
+	egress   *gateway.Egress
 	events   *event.Bus
 	pressure pressure
 
@@ -266,7 +264,7 @@ func (e *Engine) openRecords(ctx context.Context) error {
 		return errors.Join(err, e.store.Close())
 	}
 	e.limits = limits.New(e.store, cfg.Now)
-	e.openGate()
+	e.openEgress()
 	if err = e.openVault(); err != nil {
 		e.audit.Close(context.WithoutCancel(ctx))
 		return errors.Join(err, e.store.Close())
@@ -289,6 +287,7 @@ func (e *Engine) Close() error {
 	e.mu.Unlock()
 	e.cancel()
 	e.work.Wait()
+	e.egress.Wait()
 	if !first {
 		return nil
 	}

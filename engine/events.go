@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/gateway"
 )
 
 // emit publishes an event and never blocks. Events hold names, numbers and sizes, never
@@ -69,26 +70,12 @@ func (e *Engine) emitEnded(x *execution, res *sandboxmcp.Result) {
 		data["artifacts"] = n
 		e.emit(sandboxmcp.EventArtifactSigned, ns, strconv.Itoa(n)+" files of a "+run+" were signed", data)
 	}
-	e.emitRefused(x, res.Network.Denied)
+	for _, refused := range gateway.RefusalEvents(res.Network.Denied, sandboxmcp.Event{Namespace: ns, Data: x.names()}) {
+		e.events.Emit(refused)
+	}
 	data := x.names()
 	data["status"], data["exit_code"], data["duration_ms"] = res.Status, res.ExitCode, res.DurationMS
 	e.emit(kind, ns, run+how, data)
-}
-
-// emitRefused emits one event for each refused destination of a run. The last event,
-// after maxRefusals, counts the rest.
-func (e *Engine) emitRefused(x *execution, denied []sandboxmcp.DeniedRequest) {
-	for i, d := range denied {
-		data, message := x.names(), d.Host+" was refused"
-		data["host"], data["port"], data["times"], data["reason"] = d.Host, d.Port, d.Times, d.Reason
-		if i == maxRefusals-1 && len(denied) > maxRefusals {
-			data, message = x.names(), strconv.Itoa(len(denied)-i)+" more destinations were refused"
-			data["destinations"] = len(denied) - i
-		}
-		if e.emit(sandboxmcp.EventEgressDenied, x.who.Namespace, message, data); i == maxRefusals-1 {
-			return
-		}
-	}
 }
 
 // emitSecrets emits that secrets were added, deleted or injected into a program.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/gateway"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
 	"github.com/sandboxmcp/sandboxmcp/internal/session"
@@ -36,10 +37,7 @@ type execution struct {
 	release    func() bool // stops watching the engine's context
 	done       chan struct{}
 
-	policy  egressPolicy        // which hosts it may reach
-	gateway *gateway            // network of its sandbox; nil: none
-	out     bool                // letOut has put this run's policy into gateway
-	network *sandboxmcp.Network // what it did on the network; nil: not reported yet
+	network *gateway.Run // which hosts it may reach, and the network of its sandbox; set by mayReach
 
 	session   *session.Session   // nil: a single run
 	newborn   bool               // this request creates the session

@@ -361,14 +361,24 @@ func (e *Engine) plainName(ctx context.Context, ns sandboxmcp.Namespace, what, n
 	if err != nil {
 		return err
 	}
-	if key := masks.Find([]byte(name)); key != "" {
-		return holdsSecret(what, key)
-	}
-	return nil
+	return masks.Plain(what, name)
 }
 
-func holdsSecret(what, key string) error {
-	return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s holds the secret %s", what, key).WithHint("choose a name without it")
+// secrets finds the secrets of a namespace and of one of its live sessions.
+type secrets struct {
+	e  *Engine
+	ns sandboxmcp.Namespace
+	r  *liveSession // nil: none
+}
+
+func (e *Engine) secretsOf(ns sandboxmcp.Namespace, r *liveSession) secrets { return secrets{e, ns, r} }
+
+// Masks implements gateway.Secrets.
+func (s secrets) Masks(ctx context.Context) (*redact.Masker, error) {
+	if s.r == nil {
+		return s.e.masks(ctx, s.ns, "")
+	}
+	return s.e.masksOf(ctx, s.ns, s.r)
 }
 
 // unmasked returns the real name of a file whose name was shown masked, or name if there

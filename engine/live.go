@@ -10,6 +10,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
+	"github.com/sandboxmcp/sandboxmcp/internal/gateway"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
 	"github.com/sandboxmcp/sandboxmcp/internal/stream"
@@ -25,10 +26,10 @@ type liveSession struct {
 	interp    interpreter    // the interpreter
 	ended     func(error)    // called with the error of a failed Clear
 	walls     watched
-	gatewayMu sync.Mutex // guards gateway and shut
-	gateway   *gateway   // network of the sandbox; nil: not needed so far
-	shut      bool       // Close was called
-	offline   bool       // the session never gets a network
+	gatewayMu sync.Mutex       // guards gateway and shut
+	gateway   *gateway.Gateway // network of the sandbox; nil: not needed so far
+	shut      bool             // Close was called
+	offline   bool             // the session never gets a network
 
 	writing sync.RWMutex // read lock: a file is being written; write lock: processes are being killed
 
@@ -51,24 +52,24 @@ func (r *liveSession) Close(ctx context.Context) error {
 	r.shut = true
 	w := r.gateway
 	r.gatewayMu.Unlock()
-	w.closeSession()
+	w.CloseSession()
 	defer r.share.Release()
 	return r.sandbox.Close(ctx)
 }
 
 // adopt makes w the session's network, and reports whether the session had none. If the
 // session is closed already, it closes w.
-func (r *liveSession) adopt(w *gateway) bool {
+func (r *liveSession) adopt(w *gateway.Gateway) bool {
 	r.gatewayMu.Lock()
 	defer r.gatewayMu.Unlock()
 	first := r.gateway == nil
 	if r.gateway = w; r.shut && first {
-		w.close()
+		w.Close()
 	}
 	return first
 }
 
-func (r *liveSession) currentGateway() *gateway {
+func (r *liveSession) currentGateway() *gateway.Gateway {
 	r.gatewayMu.Lock()
 	defer r.gatewayMu.Unlock()
 	return r.gateway

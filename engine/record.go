@@ -12,12 +12,18 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
+	"github.com/sandboxmcp/sandboxmcp/internal/gateway"
 	"github.com/sandboxmcp/sandboxmcp/internal/sign"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
 // actionExecute is the audit action of a run.
 const actionExecute = "execute"
+
+// entry is an audit entry of a run, without what happened.
+func (x *execution) entry() sandboxmcp.AuditEntry {
+	return sandboxmcp.AuditEntry{RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.who.Namespace, Actor: x.who.Actor}
+}
 
 // recordIntent starts to record that code is about to run. The code must not run before
 // the channel has delivered nil.
@@ -38,9 +44,9 @@ func (e *Engine) intend(x *execution) error {
 		Detail:   string(x.req.Language) + ": " + strconv.Itoa(len(x.req.Code)) + " bytes",
 		Metadata: map[string]any{"code_sha256": x.codeSHA256, "code_bytes": len(x.req.Code), "backend": x.req.Backend, "limits": x.limits},
 	}
-	x.policy.describe(&entry)
+	x.network.Describe(&entry)
 	ops := []store.Op{e.audit.Op(&entry), use}
-	if grants := e.openings(x); grants != nil {
+	if grants := x.network.Openings(x.entry()); grants != nil {
 		ops = append(ops, e.audit.Op(grants))
 	}
 	err := e.store.Update(x.ctx, ops...)
@@ -61,7 +67,7 @@ func (e *Engine) recordFailure(x *execution, cause error) {
 		Success: &no, Detail: string(x.req.Language) + ": " + string(sandboxmcp.CodeOf(cause)),
 	}
 	ops := []store.Op{e.audit.Op(&entry)}
-	for _, n := range refusals(x.refused(), sandboxmcp.AuditEntry{RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.who.Namespace, Actor: x.who.Actor}) {
+	for _, n := range gateway.Refusals(x.network.Refused(), x.entry()) {
 		ops = append(ops, e.audit.Op(n))
 	}
 	if err := e.store.Update(context.WithoutCancel(x.ctx), ops...); err != nil {
@@ -170,9 +176,7 @@ func (e *Engine) recordOutcome(x *execution, o *outcome, res *sandboxmcp.Result)
 		return unkept(err)
 	}
 	ops := []store.Op{save, e.audit.Op(entry)}
-	notes := append(e.notes(x, res), refusals(res.Network.Denied, sandboxmcp.AuditEntry{
-		RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.who.Namespace, Actor: x.who.Actor,
-	})...)
+	notes := append(e.notes(x, res), gateway.Refusals(res.Network.Denied, x.entry())...)
 	for _, n := range notes {
 		ops = append(ops, e.audit.Op(n))
 	}

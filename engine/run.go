@@ -74,7 +74,7 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	// network: opened if the run may reach any host; the gate is asked again at each connection
 	if openErr == nil {
 		openErr = e.connect(x, sb)
-		defer e.disconnect(x)
+		defer func() { x.network.End(x.live != nil) }()
 	}
 	if err = <-intent; err != nil {
 		return res, err

@@ -160,7 +160,7 @@ func (e *Engine) place(x *execution) (interp interpreter, sb backend.Sandbox, er
 // furnish makes the sandbox of a new session.
 func (e *Engine) furnish(x *execution, interp interpreter) error {
 	e.log.Info("session_creating", "session_id", x.req.SessionID, "language", x.req.Language)
-	prog := program(sandboxmcp.Request{Language: x.req.Language, Env: map[string]string{"SANDBOX_POLICY": policyText(x.limits, e.openTo(x))}}, interp, nil)
+	prog := program(sandboxmcp.Request{Language: x.req.Language, Env: map[string]string{"SANDBOX_POLICY": policyText(x.limits, e.egress.OpenTo(x.ctx, e.networkRequest(x)))}}, interp, nil)
 	prog.Preload, prog.Loaded = e.preload(x.req, interp)
 	var first *backend.Prestart
 	if plan, err := kernel.PlanInterpreter(prog); err == nil && !x.req.Session.Fresh { // if it fails, so does the run, with this error
