@@ -50,6 +50,7 @@ var rooms = map[string][]string{
 	"internal/redact":       {"."},
 	"internal/stream":       {"."},
 	"internal/vault":        {".", "internal/store", "internal/audit", "internal/plainfile"},
+	"internal/guard":        {".", "internal/artifact", "internal/kernel", "internal/redact", "internal/store", "internal/vault"},
 	"internal/config":       {".", "internal/plainfile"},
 	"internal/listen":       {},
 	"internal/api":          {".", "internal/listen"},
@@ -57,7 +58,7 @@ var rooms = map[string][]string{
 	"engine": {
 		".", "backend", "backend/process",
 		"internal/store", "internal/sign", "internal/audit", "internal/artifact", "internal/kernel",
-		"internal/environment", "internal/queue", "internal/session", "internal/config", "internal/event", "internal/gateway", "internal/limits",
+		"internal/environment", "internal/queue", "internal/session", "internal/config", "internal/event", "internal/gateway", "internal/guard", "internal/limits",
 		"internal/vault", "internal/redact", "internal/stream", "internal/plainfile",
 	},
 	"internal/app": {

@@ -31,6 +31,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/environment"
 	"github.com/sandboxmcp/sandboxmcp/internal/event"
 	"github.com/sandboxmcp/sandboxmcp/internal/gateway"
+	"github.com/sandboxmcp/sandboxmcp/internal/guard"
 	"github.com/sandboxmcp/sandboxmcp/internal/limits"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
 	"github.com/sandboxmcp/sandboxmcp/internal/session"
@@ -116,7 +117,7 @@ func (c *Config) setDefaults() {
 	if c.MaxCodeBytes == 0 {
 		c.MaxCodeBytes = 1 << 20
 	}
-	def(&c.VaultInject, injectAll)
+	def(&c.VaultInject, guard.InjectAll)
 	if c.WorkQuotaMB == 0 {
 		c.WorkQuotaMB = 512
 	}
@@ -162,7 +163,7 @@ type Engine struct {
 	sessions *session.Table
 	sets     *environment.Library
 	vault    *vault.Vault
-	maskers  maskers
+	guard    *guard.Guard
 	counts   counts
 	limits   *limits.Table
 	egress   *gateway.Egress

@@ -15,6 +15,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/gateway"
+	"github.com/sandboxmcp/sandboxmcp/internal/guard"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
 	"github.com/sandboxmcp/sandboxmcp/internal/session"
@@ -44,7 +45,7 @@ type execution struct {
 	anew      bool               // an expired id may be used again
 	base      *sandboxmcp.Limits // limits of the live session; nil: those of the namespace and the settings
 	live      *liveSession       // what the live session holds; nil: no session, or not created yet
-	guard     guard              // set when the intent is recorded
+	secrets   *guard.Run         // nil before the intent is recorded
 	stateLost bool
 
 	streams []*stream.Capture // set when it runs

@@ -11,6 +11,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 	"github.com/sandboxmcp/sandboxmcp/internal/gateway"
+	"github.com/sandboxmcp/sandboxmcp/internal/guard"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
 	"github.com/sandboxmcp/sandboxmcp/internal/stream"
@@ -42,7 +43,7 @@ type liveSession struct {
 	lost   bool              // an interpreter has ended, and no result has reported it yet
 	known  map[string]artifact.State
 
-	had hadSecrets
+	had guard.Had
 }
 
 // Close records what was refused last, closes the network and closes the sandbox.

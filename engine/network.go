@@ -34,7 +34,7 @@ func (e *Engine) networkRequest(x *execution) gateway.Request {
 	n := gateway.Request{
 		Caller: x.who, ID: r.ID, SessionID: r.SessionID, Backend: r.Backend,
 		Offline: r.Offline || x.newborn && r.Session.Offline || x.live != nil && x.live.offline,
-		Domains: r.AllowedDomains, Grant: r.GrantDomains, Hold: r.Hold, Names: e.secretsOf(x.who.Namespace, nil),
+		Domains: r.AllowedDomains, Grant: r.GrantDomains, Hold: r.Hold, Names: e.guard.Secrets(x.who.Namespace, nil),
 	}
 	if x.session != nil {
 		n.Born = x.session.Info().CreatedAt
@@ -67,7 +67,7 @@ func (e *Engine) connect(x *execution, sb backend.Sandbox) error {
 // letOut puts the policy of a run into force on its sandbox's network. It first records
 // what was refused since the session's last run; if that fails, the run does not begin.
 func (e *Engine) letOut(x *execution) error {
-	return x.network.LetOut(x.ctx, x.guard.masker, e.secretsOf(x.who.Namespace, x.live))
+	return x.network.LetOut(x.ctx, x.secrets.Masker(), e.guard.Secrets(x.who.Namespace, x.live.secretsHad()))
 }
 
 // environ returns the environment variables that describe the network; nil if there is

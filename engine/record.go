@@ -13,6 +13,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 	"github.com/sandboxmcp/sandboxmcp/internal/gateway"
+	"github.com/sandboxmcp/sandboxmcp/internal/guard"
 	"github.com/sandboxmcp/sandboxmcp/internal/sign"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
@@ -28,6 +29,7 @@ func (x *execution) entry() sandboxmcp.AuditEntry {
 // recordIntent starts to record that code is about to run. The code must not run before
 // the channel has delivered nil.
 func (e *Engine) recordIntent(x *execution) <-chan error {
+	x.secrets = e.guard.NewRun(guard.Request{Env: x.req.Env, None: x.req.NoSecrets, Like: x.entry()})
 	done := make(chan error, 1)
 	if x.live != nil { // there is no sandbox to build meanwhile
 		done <- e.intend(x)
@@ -38,14 +40,13 @@ func (e *Engine) recordIntent(x *execution) <-chan error {
 }
 
 func (e *Engine) intend(x *execution) error {
-	use, opened := e.vault.Use(x.who.Namespace, func(keys []string) (*sandboxmcp.AuditEntry, error) { return e.choose(x, keys) })
 	entry := sandboxmcp.AuditEntry{
 		Action: actionExecute, Phase: sandboxmcp.PhaseIntent, RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.who.Namespace, Actor: x.who.Actor,
 		Detail:   string(x.req.Language) + ": " + strconv.Itoa(len(x.req.Code)) + " bytes",
 		Metadata: map[string]any{"code_sha256": x.codeSHA256, "code_bytes": len(x.req.Code), "backend": x.req.Backend, "limits": x.limits},
 	}
 	x.network.Describe(&entry)
-	ops := []store.Op{e.audit.Op(&entry), use}
+	ops := []store.Op{e.audit.Op(&entry), x.secrets.Use()}
 	if grants := x.network.Openings(x.entry()); grants != nil {
 		ops = append(ops, e.audit.Op(grants))
 	}
@@ -54,7 +55,7 @@ func (e *Engine) intend(x *execution) error {
 		return cancelledError(x.ctx)
 	}
 	if err == nil {
-		e.openSecrets(x, opened)
+		x.secrets.Open()
 	}
 	return err
 }
@@ -85,7 +86,7 @@ func (e *Engine) collect(x *execution, sb backend.Sandbox, res *sandboxmcp.Resul
 	if x.live != nil {
 		src.SessionID, src.Known = &x.req.SessionID, x.live.known
 	}
-	e.guardFiles(x, &src)
+	x.secrets.Files(&src)
 	ctx, cancel := after(x.ctx, collectGrace)
 	defer cancel()
 	got, err := e.keeper.Collect(ctx, src)
@@ -101,8 +102,8 @@ func (e *Engine) collect(x *execution, sb backend.Sandbox, res *sandboxmcp.Resul
 		maps.Copy(x.live.known, got.States)
 	}
 	res.Artifacts = got.Artifacts
-	if len(x.guard.files) > 0 {
-		res.Metadata["secret_artifacts"] = x.guard.files
+	if names := x.secrets.LetOut(); len(names) > 0 {
+		res.Metadata["secret_artifacts"] = names
 	}
 	if len(got.Skipped) > 0 {
 		res.Metadata["skipped"] = got.Skipped
@@ -145,7 +146,7 @@ func (e *Engine) sign(x *execution, res *sandboxmcp.Result) error {
 		Version: 1, Product: e.cfg.Version, RequestID: x.req.ID, SessionID: x.sessionID(), Namespace: x.who.Namespace, Language: x.req.Language, CodeSHA256: x.codeSHA256,
 		Status: res.Status, ExitCode: res.ExitCode, StartedAt: x.started.UTC(), EndedAt: x.ended.UTC(),
 		StdoutSHA256: x.stdoutSHA256, StderrSHA256: x.stderrSHA256, StdoutTruncated: res.StdoutTruncated, StderrTruncated: res.StderrTruncated,
-		Artifacts: files, Limits: x.limits, Isolation: res.Isolation, Network: &res.Network, Secrets: x.guard.used(),
+		Artifacts: files, Limits: x.limits, Isolation: res.Isolation, Network: &res.Network, Secrets: x.secrets.Used(),
 	}})
 	if err != nil {
 		return fmt.Errorf("sign receipt: %w", err)

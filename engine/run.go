@@ -6,6 +6,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/guard"
 )
 
 // The steps of a request, in their order:
@@ -34,7 +35,7 @@ func (e *Engine) Execute(ctx context.Context, c sandboxmcp.Caller, req sandboxmc
 func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	defer func() {
 		if err != nil {
-			res, err = sandboxmcp.Result{}, x.guard.failure(sandboxmcp.AsError(err))
+			res, err = sandboxmcp.Result{}, guard.Failure(x.secrets.Masker(), sandboxmcp.AsError(err))
 		}
 		x.res, x.err = res, err
 	}()

@@ -216,7 +216,7 @@ func (e *Engine) executeIn(x *execution, interp interpreter, sb backend.Sandbox)
 		o, err = e.executeCell(x, x.live)
 	}
 	if err != nil {
-		e.log.Warn("exec_failed", "session_id", x.req.SessionID, "request_id", x.req.ID, "error", x.guard.masker.Text(err.Error()))
+		e.log.Warn("exec_failed", "session_id", x.req.SessionID, "request_id", x.req.ID, "error", x.secrets.Masker().Text(err.Error()))
 		return o, err
 	}
 	e.log.Info("exec_done", "session_id", x.req.SessionID, "request_id", x.req.ID, "duration_ms", milliseconds(x.ended.Sub(x.started)), "stdout_bytes", o.stdout.Size(), "stderr_bytes", o.stderr.Size())
