@@ -35,6 +35,7 @@ var rooms = map[string][]string{
 	"internal/plainfile":    {},
 	"internal/kernel":       {".", "backend"},
 	"internal/runtimes":     {".", "internal/plainfile"},
+	"internal/interpreter":  {".", "backend", "internal/environment", "internal/kernel"},
 	"internal/egress":       {".", "backend"},
 	"internal/environment":  {".", "internal/plainfile"},
 	"internal/queue":        {"."},
@@ -58,11 +59,11 @@ var rooms = map[string][]string{
 	"engine": {
 		".", "backend", "backend/process",
 		"internal/store", "internal/sign", "internal/audit", "internal/artifact", "internal/kernel",
-		"internal/environment", "internal/queue", "internal/session", "internal/config", "internal/event", "internal/gateway", "internal/guard", "internal/limits",
+		"internal/interpreter", "internal/environment", "internal/queue", "internal/session", "internal/config", "internal/event", "internal/gateway", "internal/guard", "internal/limits",
 		"internal/vault", "internal/redact", "internal/stream", "internal/plainfile",
 	},
 	"internal/app": {
-		".", "engine", "internal/runtimes", "internal/environment", "internal/store", "internal/sign", "internal/audit", "internal/config",
+		".", "backend", "engine", "internal/kernel", "internal/interpreter", "internal/runtimes", "internal/environment", "internal/store", "internal/sign", "internal/audit", "internal/config",
 		"internal/api", "internal/server", "internal/plainfile",
 	},
 	"internal/cli": {

@@ -28,10 +28,10 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
-	"github.com/sandboxmcp/sandboxmcp/internal/environment"
 	"github.com/sandboxmcp/sandboxmcp/internal/event"
 	"github.com/sandboxmcp/sandboxmcp/internal/gateway"
 	"github.com/sandboxmcp/sandboxmcp/internal/guard"
+	"github.com/sandboxmcp/sandboxmcp/internal/interpreter"
 	"github.com/sandboxmcp/sandboxmcp/internal/limits"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
 	"github.com/sandboxmcp/sandboxmcp/internal/session"
@@ -161,7 +161,7 @@ type Engine struct {
 	audit    *audit.Log
 	keeper   *artifact.Keeper
 	sessions *session.Table
-	sets     *environment.Library
+	interps  *interpreter.Finder
 	vault    *vault.Vault
 	guard    *guard.Guard
 	counts   counts
@@ -176,7 +176,6 @@ type Engine struct {
 
 	mu      sync.Mutex
 	bridged map[sandboxmcp.Namespace]map[string]json.RawMessage // bridged values for sessions that are created later
-	whole   map[string]bool                                     // result of the last hash check of a package set, by digest
 
 	live   map[sandboxmcp.RequestID]*execution
 	ended  []*execution // background runs that failed before a result was stored
@@ -195,13 +194,14 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 		cfg: cfg, log: cfg.Logger, backends: map[string]backend.Backend{},
 		queue:  queue.New(queueConfig(cfg)),
 		events: event.New(cfg.Now),
-		live:   map[sandboxmcp.RequestID]*execution{}, bridged: map[sandboxmcp.Namespace]map[string]json.RawMessage{}, whole: map[string]bool{},
+		live:   map[sandboxmcp.RequestID]*execution{}, bridged: map[sandboxmcp.Namespace]map[string]json.RawMessage{},
 	}
 	for _, b := range cfg.Backends {
 		e.backends[b.Name()] = b
 	}
 	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	e.sets = environment.New(environment.Config{Dir: environment.Dir(cfg.StateDir), Logger: cfg.Logger})
+	//nolint:contextcheck // work in the background lives as long as the engine
+	e.interps = interpreter.New(e.ctx, interpreter.Config{StateDir: cfg.StateDir, MinTier: cfg.MinTier, Logger: cfg.Logger})
 	e.warm()
 	err := e.openRecords(ctx)
 	if err == nil && cfg.Server {
@@ -213,6 +213,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 	if err != nil {
 		e.cancel()
 		e.work.Wait()
+		e.interps.Wait()
 		for _, b := range cfg.Backends {
 			err = errors.Join(err, b.Close(context.WithoutCancel(ctx)))
 		}
@@ -242,7 +243,7 @@ func (e *Engine) warm() {
 	}
 	e.work.Go(func() {
 		for _, l := range e.cfg.Warm {
-			if i, err := e.interpreter(e.ctx, e.cfg.DefaultBackend, l); err == nil {
+			if i, err := e.interps.Find(e.ctx, e.backends[e.cfg.DefaultBackend], l); err == nil {
 				w.Warm(e.ctx, i.Trees)
 			}
 		}
@@ -289,6 +290,7 @@ func (e *Engine) Close() error {
 	e.cancel()
 	e.work.Wait()
 	e.egress.Wait()
+	e.interps.Wait()
 	if !first {
 		return nil
 	}

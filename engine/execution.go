@@ -16,6 +16,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/gateway"
 	"github.com/sandboxmcp/sandboxmcp/internal/guard"
+	"github.com/sandboxmcp/sandboxmcp/internal/interpreter"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
 	"github.com/sandboxmcp/sandboxmcp/internal/session"
@@ -57,12 +58,6 @@ type execution struct {
 
 	res sandboxmcp.Result // set when done is closed
 	err error
-}
-
-type interpreter struct {
-	backend.Interpreter
-
-	Sets []string // directories of the package sets, as programs see them
 }
 
 // begin validates a request, completes it and adds it to e.live. A background request
@@ -269,7 +264,7 @@ func (e *Engine) validate(ctx context.Context, x *execution) error {
 
 // open builds the sandbox of a single run or of a new session. first is the process that
 // will be started first in it, if that is known.
-func (e *Engine) open(x *execution, interp interpreter, first *backend.Prestart) (backend.Sandbox, error) {
+func (e *Engine) open(x *execution, interp interpreter.Interpreter, first *backend.Prestart) (backend.Sandbox, error) {
 	for _, t := range interp.Trees {
 		if d := t.Host; within(d, e.store.Dir()) {
 			return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the interpreter %s needs %s to be shown to the program, and that holds the state directory", interp.Path, d).
@@ -287,7 +282,7 @@ func (e *Engine) open(x *execution, interp interpreter, first *backend.Prestart)
 		cpu = sessionCPUTime
 	}
 	sb, err := e.backends[x.req.Backend].Open(x.ctx, backend.Spec{
-		ID: "run-" + id, MinTier: e.cfg.MinTier, Hint: string(x.req.Language), Loads: e.packages(x.req, interp),
+		ID: "run-" + id, MinTier: e.cfg.MinTier, Hint: string(x.req.Language), Loads: e.interps.Packages(x.req, interp),
 		MemoryBytes: memory, CPUCores: x.limits.MaxCPUCores, MaxTasks: x.limits.MaxTasks(), CPUTime: cpu,
 		WorkBytes: min(int64(e.cfg.WorkQuotaMB)*mib, memory/2), WorkInodes: workInodes, TempBytes: min(tempBytes, memory/2),
 		Stays: x.session != nil, Prestart: first, Trees: interp.Trees,
@@ -324,22 +319,6 @@ func (e *Engine) discard(ctx context.Context, sb backend.Sandbox) {
 			e.log.Error("close sandbox", "error", err)
 		}
 	})
-}
-
-// plan returns how to start the program of a request.
-func (e *Engine) plan(r sandboxmcp.Request, i interpreter, network map[string]string) (backend.Process, error) {
-	var driver []byte
-	if c, ok := e.backends[r.Backend].(backend.Compiler); ok && r.Language == sandboxmcp.Python {
-		name, text := kernel.PythonDriver()
-		var prepare func(context.Context)
-		if driver, prepare = c.Compiled(i.Interpreter, name, text); prepare != nil { // compile for later runs in the background
-			e.work.Go(func() { prepare(context.WithoutCancel(e.ctx)) })
-		}
-	}
-	p := program(r, i, driver)
-	p.Preload, p.Loaded = e.preload(r, i)
-	p.Network = network
-	return kernel.Plan(p)
 }
 
 func takenError(id sandboxmcp.RequestID) error {

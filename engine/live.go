@@ -12,6 +12,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 	"github.com/sandboxmcp/sandboxmcp/internal/gateway"
 	"github.com/sandboxmcp/sandboxmcp/internal/guard"
+	"github.com/sandboxmcp/sandboxmcp/internal/interpreter"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
 	"github.com/sandboxmcp/sandboxmcp/internal/stream"
@@ -21,11 +22,11 @@ import (
 // Runs use it one at a time; files may be uploaded and read during a run.
 type liveSession struct {
 	sandbox   backend.Sandbox
-	share     *queue.Share   // kernel tasks of the sandbox, until Close
-	fresh     bool           // each run starts its own interpreter
-	program   kernel.Program // how the interpreter is started
-	interp    interpreter    // the interpreter
-	ended     func(error)    // called with the error of a failed Clear
+	share     *queue.Share            // kernel tasks of the sandbox, until Close
+	fresh     bool                    // each run starts its own interpreter
+	program   kernel.Program          // how the interpreter is started
+	interp    interpreter.Interpreter // the interpreter
+	ended     func(error)             // called with the error of a failed Clear
 	walls     watched
 	gatewayMu sync.Mutex       // guards gateway and shut
 	gateway   *gateway.Gateway // network of the sandbox; nil: not needed so far
@@ -178,7 +179,7 @@ func (e *Engine) executeCell(x *execution, r *liveSession) (*outcome, error) {
 
 	program := r.program
 	if r.kernel == nil {
-		program.Preload, program.Loaded = e.preload(x.req, r.interp)
+		program.Preload, program.Loaded = e.interps.Preload(x.req, r.interp)
 	}
 	lost, err := r.ready(x.ctx, program)
 	if err != nil {

@@ -145,7 +145,7 @@ func (e *Engine) Runtimes(ctx context.Context) (sandboxmcp.Runtimes, error) {
 	r := sandboxmcp.Runtimes{Runtimes: list, Backends: []sandboxmcp.BackendInfo{}}
 	for i := range r.Runtimes {
 		r.Runtimes[i].Backend = e.cfg.DefaultBackend
-		r.Runtimes[i].PackagesPreloaded = append(r.Runtimes[i].PackagesPreloaded, e.preloaded(r.Runtimes[i])...)
+		r.Runtimes[i].PackagesPreloaded = append(r.Runtimes[i].PackagesPreloaded, e.interps.Installed(r.Runtimes[i])...)
 	}
 	for _, b := range e.cfg.Backends {
 		c := b.Capabilities(ctx)

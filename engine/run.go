@@ -7,6 +7,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/guard"
+	"github.com/sandboxmcp/sandboxmcp/internal/interpreter"
 )
 
 // The steps of a request, in their order:
@@ -125,8 +126,8 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 }
 
 // execute starts the program and waits until it has ended or was stopped.
-func (e *Engine) execute(x *execution, interp interpreter, sb backend.Sandbox) (*outcome, error) {
-	proc, err := e.plan(x.req, interp, x.environ())
+func (e *Engine) execute(x *execution, interp interpreter.Interpreter, sb backend.Sandbox) (*outcome, error) {
+	proc, err := e.interps.Plan(e.backends[x.req.Backend], x.req, interp, x.environ())
 	if err != nil {
 		return nil, err
 	}

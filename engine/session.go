@@ -8,6 +8,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
+	"github.com/sandboxmcp/sandboxmcp/internal/interpreter"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 	"github.com/sandboxmcp/sandboxmcp/internal/session"
 	"github.com/sandboxmcp/sandboxmcp/internal/stream"
@@ -138,9 +139,9 @@ func (e *Engine) unclaim(x *execution) {
 
 // place returns the interpreter and the sandbox of a request. It makes the sandbox for a
 // single run or a new session. interp is empty for a session that keeps its interpreter.
-func (e *Engine) place(x *execution) (interp interpreter, sb backend.Sandbox, err error) {
+func (e *Engine) place(x *execution) (interp interpreter.Interpreter, sb backend.Sandbox, err error) {
 	if x.live == nil || x.live.fresh {
-		if interp, err = e.interpreter(x.ctx, x.req.Backend, x.req.Language); err != nil {
+		if interp, err = e.interps.Find(x.ctx, e.backends[x.req.Backend], x.req.Language); err != nil {
 			return interp, nil, err
 		}
 	}
@@ -158,10 +159,10 @@ func (e *Engine) place(x *execution) (interp interpreter, sb backend.Sandbox, er
 }
 
 // furnish makes the sandbox of a new session.
-func (e *Engine) furnish(x *execution, interp interpreter) error {
+func (e *Engine) furnish(x *execution, interp interpreter.Interpreter) error {
 	e.log.Info("session_creating", "session_id", x.req.SessionID, "language", x.req.Language)
-	prog := program(sandboxmcp.Request{Language: x.req.Language, Env: map[string]string{"SANDBOX_POLICY": policyText(x.limits, e.egress.OpenTo(x.ctx, e.networkRequest(x)))}}, interp, nil)
-	prog.Preload, prog.Loaded = e.preload(x.req, interp)
+	prog := interp.Program(sandboxmcp.Request{Language: x.req.Language, Env: map[string]string{"SANDBOX_POLICY": policyText(x.limits, e.egress.OpenTo(x.ctx, e.networkRequest(x)))}}, nil)
+	prog.Preload, prog.Loaded = e.interps.Preload(x.req, interp)
 	var first *backend.Prestart
 	if plan, err := kernel.PlanInterpreter(prog); err == nil && !x.req.Session.Fresh { // if it fails, so does the run, with this error
 		first = plan.Prestart
@@ -203,7 +204,7 @@ func (e *Engine) furnish(x *execution, interp interpreter) error {
 }
 
 // executeIn runs a request as a program or as a cell of its session's interpreter.
-func (e *Engine) executeIn(x *execution, interp interpreter, sb backend.Sandbox) (*outcome, error) {
+func (e *Engine) executeIn(x *execution, interp interpreter.Interpreter, sb backend.Sandbox) (*outcome, error) {
 	if x.live == nil {
 		return e.execute(x, interp, sb)
 	}
@@ -257,7 +258,7 @@ func (e *Engine) CreateSession(ctx context.Context, c sandboxmcp.Caller, spec sa
 	defer cancel(nil)
 	defer context.AfterFunc(e.ctx, func() { cancel(context.Canceled) })() //nolint:contextcheck // Close ends what waits
 	x.ctx = ctx
-	interp, err := e.interpreter(ctx, x.req.Backend, x.req.Language)
+	interp, err := e.interps.Find(ctx, e.backends[x.req.Backend], x.req.Language)
 	if err != nil {
 		return sandboxmcp.Session{}, err
 	}
