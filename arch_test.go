@@ -41,7 +41,7 @@ var rooms = map[string][]string{
 	"internal/queue":        {"."},
 	"internal/event":        {"."},
 	"internal/session":      {".", "internal/store"},
-	"internal/limits":       {".", "internal/store"},
+	"internal/limits":       {".", "internal/store", "internal/audit"},
 	"internal/store":        {".", "internal/plainfile"},
 	"internal/sign":         {".", "internal/plainfile"},
 	"internal/audit":        {".", "internal/store", "internal/plainfile"},

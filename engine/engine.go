@@ -165,7 +165,7 @@ type Engine struct {
 	vault    *vault.Vault
 	guard    *guard.Guard
 	counts   counts
-	limits   *limits.Table
+	limits   *limits.Policy
 	egress   *gateway.Egress
 	events   *event.Bus
 	pressure pressure
@@ -265,7 +265,7 @@ func (e *Engine) openRecords(ctx context.Context) error {
 	if e.audit, err = e.openAudit(); err != nil {
 		return errors.Join(err, e.store.Close())
 	}
-	e.limits = limits.New(e.store, cfg.Now)
+	e.openLimits()
 	e.openEgress()
 	if err = e.openVault(); err != nil {
 		e.audit.Close(context.WithoutCancel(ctx))

@@ -18,6 +18,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/guard"
 	"github.com/sandboxmcp/sandboxmcp/internal/interpreter"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
+	"github.com/sandboxmcp/sandboxmcp/internal/limits"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
 	"github.com/sandboxmcp/sandboxmcp/internal/session"
 	"github.com/sandboxmcp/sandboxmcp/internal/stream"
@@ -238,7 +239,7 @@ func (e *Engine) validate(ctx context.Context, x *execution) error {
 	if err := kernel.CheckFileName(r.FileName); err != nil {
 		return err
 	}
-	if err := e.limit(ctx, x); err != nil {
+	if x.limits, x.clamped, err = e.limits.Of(ctx, x.who.Namespace, limits.Ask{Limits: r.Limits, Session: x.base, Modest: r.Modest, Strict: r.Strict}); err != nil {
 		return err
 	}
 	if r.Backend == "" {

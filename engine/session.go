@@ -365,7 +365,7 @@ func (e *Engine) Inspect(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp
 		return sandboxmcp.State{}, err
 	}
 	ns := c.Namespace
-	_, inForce, err := e.keptLimits(ctx, ns)
+	inForce, err := e.limits.InForce(ctx, ns)
 	if err != nil {
 		return sandboxmcp.State{}, err
 	}
