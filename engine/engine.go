@@ -168,7 +168,7 @@ type Engine struct {
 	limits   *limits.Policy
 	egress   *gateway.Egress
 	events   *event.Bus
-	pressure pressure
+	pressure event.Rate // of queue events
 
 	ctx    context.Context //nolint:containedctx // parent of background runs; Close cancels it
 	cancel context.CancelFunc
@@ -297,7 +297,7 @@ func (e *Engine) Close() error {
 	had := e.sessions.List("")
 	errs := []error{e.sessions.Close(context.WithoutCancel(e.ctx))}
 	for _, s := range had {
-		e.emitSession(s, goneStop)
+		e.events.Emit(event.Session(s, event.GoneStop))
 	}
 	if e.cfg.Server {
 		if err := e.recordServer(context.WithoutCancel(e.ctx), "server_stop"); err != nil {

@@ -18,7 +18,7 @@ func (e *Engine) inject(x *execution) error {
 		return err
 	}
 	x.req.Env = env
-	e.emitSecrets(x.who.Namespace, "use", x.secrets.Used(), x.names())
+	e.events.Emit(x.eventsOf().Injected(x.secrets.Used()))
 	return nil
 }
 

@@ -84,7 +84,7 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	defer func() {
 		if err != nil {
 			e.recordFailure(x, err)
-			e.emitFailed(x, err)
+			e.events.Emit(x.eventsOf().Failed(sandboxmcp.CodeOf(err)))
 		}
 	}()
 	if openErr != nil {
@@ -100,7 +100,7 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	}
 
 	// execute: until all processes of the program have ended or, in a session, its cell is done
-	e.emitStarted(x)
+	e.events.Emit(x.eventsOf().Started())
 	o, err := e.executeIn(x, interp, sb)
 	if err != nil {
 		return res, err
@@ -121,7 +121,7 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 		return res, err
 	}
 	// event: publish, without waiting for subscribers
-	e.emitEnded(x, &res)
+	e.events.Emit(x.eventsOf().Ended(&res, x.limits)...)
 	return res, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
+	"github.com/sandboxmcp/sandboxmcp/internal/event"
 	"github.com/sandboxmcp/sandboxmcp/internal/interpreter"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 	"github.com/sandboxmcp/sandboxmcp/internal/session"
@@ -199,7 +200,7 @@ func (e *Engine) furnish(x *execution, interp interpreter.Interpreter) error {
 	x.live = r
 	e.mu.Unlock()
 	e.log.Info("session_created", "session_id", info.ID, "tier", iso.Tier, "max_ram_mb", x.limits.MaxRAMMB)
-	e.emitSession(info, "")
+	e.events.Emit(event.Session(info, ""))
 	return nil
 }
 
@@ -324,7 +325,7 @@ func (e *Engine) endSession(ctx context.Context, c sandboxmcp.Caller, id sandbox
 	err = errors.Join(err, s.Room().Close(context.WithoutCancel(ctx)))
 	e.log.Info("session_destroyed", "session_id", id)
 	err = errors.Join(err, e.note(ctx, "kill_session", info, c.Actor, string(info.Language)))
-	e.emitSession(info, goneTerminated)
+	e.events.Emit(event.Session(info, event.GoneTerminated))
 	return err
 }
 
@@ -402,5 +403,5 @@ func (e *Engine) expired(s sandboxmcp.Session) {
 	if err := e.note(e.ctx, "session_expired", s, "sweep", string(s.Language)); err != nil {
 		e.log.Error("record an expired session", "error", err)
 	}
-	e.emitSession(s, goneExpired)
+	e.events.Emit(event.Session(s, event.GoneExpired))
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
+	"github.com/sandboxmcp/sandboxmcp/internal/event"
 	"github.com/sandboxmcp/sandboxmcp/internal/guard"
 	"github.com/sandboxmcp/sandboxmcp/internal/redact"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
@@ -49,7 +50,7 @@ func (e *Engine) AddSecret(ctx context.Context, c sandboxmcp.Caller, s sandboxmc
 	if err := e.vault.Add(ctx, c, s); err != nil {
 		return err
 	}
-	e.emitSecrets(c.Namespace, "add", []string{s.Key}, map[string]any{})
+	e.events.Emit(event.Secrets(c.Namespace, "add", []string{s.Key}))
 	return nil
 }
 
@@ -63,7 +64,7 @@ func (e *Engine) DeleteSecret(ctx context.Context, c sandboxmcp.Caller, key stri
 	if err := e.vault.Delete(ctx, c, key); err != nil {
 		return err
 	}
-	e.emitSecrets(c.Namespace, "delete", []string{key}, map[string]any{})
+	e.events.Emit(event.Secrets(c.Namespace, "delete", []string{key}))
 	return nil
 }
 
