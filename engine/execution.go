@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/gateway"
 	"github.com/sandboxmcp/sandboxmcp/internal/guard"
 	"github.com/sandboxmcp/sandboxmcp/internal/interpreter"
@@ -53,7 +54,7 @@ type execution struct {
 	streams []*stream.Capture // set when it runs
 	shown   *stream.Results   // set when it runs; nil: the caller wants no displayed values
 
-	stdoutSHA256, stderrSHA256 string // of the output as the result shows it; set by sign
+	output audit.Output // for the record; set by sign and recordOutcome
 
 	received, admitted, started, ended time.Time
 
