@@ -40,6 +40,7 @@ var rooms = map[string][]string{
 	"internal/environment":  {".", "internal/plainfile"},
 	"internal/queue":        {"."},
 	"internal/event":        {"."},
+	"internal/stats":        {"."},
 	"internal/session":      {".", "internal/store"},
 	"internal/limits":       {".", "internal/store", "internal/audit"},
 	"internal/store":        {".", "internal/plainfile"},
@@ -59,7 +60,7 @@ var rooms = map[string][]string{
 	"engine": {
 		".", "backend", "backend/process",
 		"internal/store", "internal/sign", "internal/audit", "internal/artifact", "internal/kernel",
-		"internal/interpreter", "internal/environment", "internal/queue", "internal/session", "internal/config", "internal/event", "internal/gateway", "internal/guard", "internal/limits",
+		"internal/interpreter", "internal/environment", "internal/queue", "internal/session", "internal/config", "internal/event", "internal/gateway", "internal/guard", "internal/limits", "internal/stats",
 		"internal/vault", "internal/redact", "internal/stream", "internal/plainfile",
 	},
 	"internal/app": {

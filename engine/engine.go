@@ -36,6 +36,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
 	"github.com/sandboxmcp/sandboxmcp/internal/session"
 	"github.com/sandboxmcp/sandboxmcp/internal/sign"
+	"github.com/sandboxmcp/sandboxmcp/internal/stats"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 	"github.com/sandboxmcp/sandboxmcp/internal/vault"
 )
@@ -164,7 +165,7 @@ type Engine struct {
 	interps  *interpreter.Finder
 	vault    *vault.Vault
 	guard    *guard.Guard
-	counts   counts
+	counts   stats.Counts
 	limits   *limits.Policy
 	egress   *gateway.Egress
 	events   *event.Bus

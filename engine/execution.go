@@ -184,8 +184,10 @@ func (e *Engine) finish(x *execution) {
 	}
 	x.release()
 	x.cancel(nil)
-	x.ticket.Leave() // if the request was refused before its turn
-	e.counts.add(x, e.cfg.Now())
+	x.ticket.Leave()  // if the request was refused before its turn
+	if x.err == nil { // a request that was refused before it ran is not counted
+		e.counts.Add(x.res.Status, e.cfg.Now().Sub(x.received))
+	}
 	e.mu.Lock()
 	delete(e.live, x.req.ID)
 	if x.background && x.err != nil {
