@@ -61,7 +61,7 @@ var rooms = map[string][]string{
 		".", "backend", "backend/process",
 		"internal/store", "internal/sign", "internal/audit", "internal/artifact", "internal/kernel",
 		"internal/interpreter", "internal/environment", "internal/queue", "internal/session", "internal/config", "internal/event", "internal/gateway", "internal/guard", "internal/limits", "internal/stats",
-		"internal/vault", "internal/redact", "internal/stream", "internal/plainfile",
+		"internal/vault", "internal/redact", "internal/stream",
 	},
 	"internal/app": {
 		".", "backend", "engine", "internal/kernel", "internal/interpreter", "internal/runtimes", "internal/environment", "internal/store", "internal/sign", "internal/audit", "internal/config",
