@@ -236,10 +236,10 @@ func (e *Engine) validate(ctx context.Context, x *execution) error {
 	if n := int64(len(r.Code)); n > e.cfg.MaxCodeBytes {
 		return sandboxmcp.Errorf(sandboxmcp.CodeCodeTooLarge, "code is %d bytes; at most %d are allowed", n, e.cfg.MaxCodeBytes).With("size_bytes", n).With("limit_bytes", e.cfg.MaxCodeBytes)
 	}
-	if err := kernel.CheckEnv(r.Env); err != nil {
+	if err = kernel.CheckEnv(r.Env); err != nil {
 		return err
 	}
-	if err := kernel.CheckFileName(r.FileName); err != nil {
+	if err = kernel.CheckFileName(r.FileName); err != nil {
 		return err
 	}
 	if x.limits, x.clamped, err = e.limits.Of(ctx, x.who.Namespace, limits.Ask{Limits: r.Limits, Session: x.base, Modest: r.Modest, Strict: r.Strict}); err != nil {
