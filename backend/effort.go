@@ -52,6 +52,22 @@ const WholePiece = 4 << 10
 // CostOf returns the cost of a read of n bytes that are decoded.
 func CostOf(n int) time.Duration { return CostRead + time.Duration(n)*costFrameByte }
 
+// A call of the kernel on a pipe takes microseconds. Programs can make it slow: what it
+// makes ready wakes all that watch the pipe, in the time of the caller.
+const (
+	usualCall = 100 * time.Microsecond
+	mostCall  = 50 * time.Millisecond // longer ones have waited for the processor
+)
+
+// CostOfCall returns the cost of a call of the kernel that does not wait, beyond the cost
+// of its item.
+func CostOfCall(took time.Duration) time.Duration {
+	if took < usualCall {
+		return 0
+	}
+	return min(took, mostCall)
+}
+
 // NewEffort returns an Effort with its whole burst.
 func NewEffort() *Effort {
 	return NewEffortAt(time.Now, func(d time.Duration, wake <-chan struct{}) {

@@ -101,8 +101,8 @@ func cpuTime(l sandboxmcp.Limits) time.Duration {
 func (x *execution) result(o *outcome) sandboxmcp.Result {
 	o.stdout.End()
 	o.stderr.End()
-	x.secrets.Describe(x.metadata, o.masks[:]...)
-	x.secrets.Report(&o.report)
+	x.secrets.Report(&o.report, o.masks[:]...)
+	x.secrets.Describe(x.metadata)
 	status, code, signal := o.classify(x.req, x.limits)
 	stderr := o.stderr
 	switch status { //nolint:exhaustive // other statuses add nothing to stderr

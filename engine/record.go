@@ -85,9 +85,7 @@ func (e *Engine) collect(x *execution, sb backend.Sandbox, res *sandboxmcp.Resul
 		maps.Copy(x.live.known, got.States)
 	}
 	res.Artifacts = got.Artifacts
-	if names := x.secrets.LetOut(); len(names) > 0 {
-		res.Metadata["secret_artifacts"] = names
-	}
+	x.secrets.Describe(res.Metadata)
 	if len(got.Skipped) > 0 {
 		res.Metadata["skipped"] = got.Skipped
 	}

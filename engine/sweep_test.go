@@ -49,6 +49,28 @@ func sweepNow(t *testing.T, dir string, change func(*engine.Config)) {
 	}
 }
 
+// TestSweepAfterTheClockWasSetBack: a sweep at a time to come does not keep commands from
+// sweeping until then.
+func TestSweepAfterTheClockWasSetBack(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	e := open(t, &fake{}, at(dir))
+	execute(t, e, shell("a"))
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	mark := filepath.Join(dir, "swept")
+	ahead := time.Now().Add(1000 * time.Hour)
+	if err := os.Chtimes(mark, ahead, ahead); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(t, &fake{}, at(dir)).Close(); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := os.Stat(mark); err != nil || !st.ModTime().Before(ahead) {
+		t.Errorf("got no sweep, %v, want one", err)
+	}
+}
+
 // TestSpaceIsGivenBackWithTheNextResult: what is kept of a namespace is within the
 // bound when a run has been answered, on disk, too, but for the newest result.
 func TestSpaceIsGivenBackWithTheNextResult(t *testing.T) {

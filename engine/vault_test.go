@@ -257,6 +257,36 @@ func TestMaskedEverywhere(t *testing.T) {
 	}
 }
 
+// TestHalvesOfSecretsAreReported: what a program shows, its error, its files and their names
+// are searched for halves like its streams. Tables cut long values, for example.
+func TestHalvesOfSecretsAreReported(t *testing.T) {
+	half := secret[:len(secret)*3/4]
+	frame := func(v map[string]any) func(*fakeRun) backend.Exit {
+		return func(r *fakeRun) backend.Exit { r.Frame(v); return backend.Exit{} }
+	}
+	for name, f := range map[string]*fake{
+		"value": {program: frame(map[string]any{"type": "display", "data": map[string]any{"text/plain": "| " + half + "…"}})},
+		"JSON":  {program: frame(map[string]any{"type": "display", "data": map[string]any{"application/json": []string{half}}})},
+		"error": {program: frame(map[string]any{"type": "error", "name": "E", "value": half, "traceback": []string{}})},
+		"file":  {files: map[string]string{"f.txt": "| " + half + "…"}},
+		"name":  {files: map[string]string{half: "fine"}},
+		"none":  {files: map[string]string{"f.txt": secret[:6]}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := open(t, f)
+			addSecret(t, e, "TOKEN", secret)
+			res := execute(t, e, sandboxmcp.Request{Code: "x", Display: sandboxmcp.DisplayResults})
+			want := "[TOKEN]"
+			if name == "none" {
+				want = "<nil>"
+			}
+			if got := fmt.Sprint(res.Metadata["secrets_partial"]); got != want {
+				t.Errorf("got %s as secrets_partial of %+v, want %s", got, res, want)
+			}
+		})
+	}
+}
+
 // results collects what is shown.
 type results struct{ list []sandboxmcp.RichResult }
 

@@ -96,7 +96,7 @@ func (s *sandbox) word(a *ahead, p backend.Process) (*running, error) {
 		return nil, err
 	}
 	s.first()
-	s.b.ready.expect(shapeOf(s.spec), prospect{ahead: aheadOf(p)})
+	s.expect(prospect{ahead: aheadOf(p)})
 	_ = a.pipes.channel.to.SetWriteDeadline(time.Now().Add(wordLimit))
 	if _, err := a.pipes.channel.Write(p.Prestart.Begin); err != nil {
 		return nil, nil //nolint:nilerr,nilnil // it has not heard it, so it has done nothing

@@ -20,8 +20,9 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/cgroup"
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
+	"github.com/sandboxmcp/sandboxmcp/internal/jail/pool"
 	"github.com/sandboxmcp/sandboxmcp/internal/jail/seccomp"
-	"github.com/sandboxmcp/sandboxmcp/internal/spare"
+	"github.com/sandboxmcp/sandboxmcp/internal/watch"
 )
 
 // Backend builds sandboxes on this host's kernel. What it can build is tried
@@ -38,12 +39,12 @@ type Backend struct {
 	strong   bool // namespaces have been made
 	lease    *lease
 	tree     *cgroup.Tree
-	noTree   string                      // why there are no cgroups
-	noFork   error                       // why the last zygote was none
-	loaded   bool                        // an attempt to make a snapshot has ended
-	noLoad   error                       // why the last snapshot was none
-	groups   *spare.Shelf[*cgroup.Group] // of dead sandboxes; nil: none are kept
-	ready    *readyPool                  // of empty sandboxes; nil: none are made ahead
+	noTree   string                              // why there are no cgroups
+	noFork   error                               // why the last zygote was none
+	loaded   bool                                // an attempt to make a snapshot has ended
+	noLoad   error                               // why the last snapshot was none
+	groups   *pool.Pool[struct{}, *cgroup.Group] // of dead sandboxes; nil: none are kept
+	ready    *pool.Pool[poolKey, *sandbox]       // empty sandboxes; nil: none are built ahead
 	halls    []*hall
 
 	builds       sync.WaitGroup
@@ -59,7 +60,7 @@ type Backend struct {
 	certs        string      // of authorities, as sandboxes see it
 	shown        []jail.Tree // with that file in it
 	forkBounds   forkBounds
-	objects      objectWatch
+	objects      *watch.Objects
 }
 
 // New returns the backend. Nothing is started before it is used.
@@ -70,6 +71,9 @@ func New(cfg Config) *Backend {
 	if cfg.UIDs == (UIDRange{}) {
 		cfg.UIDs = DefaultUIDs()
 	}
+	if cfg.PoolIdle <= 0 {
+		cfg.PoolIdle = poolIdle
+	}
 	if cfg.TempDir == "" {
 		cfg.TempDir = "/tmp"
 	}
@@ -77,9 +81,9 @@ func New(cfg Config) *Backend {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	b := &Backend{interpreters: newInterpreters(cfg), cfg: cfg, log: cfg.Logger, kernel: kernelRelease(), forkBounds: usualForks, machineTasks: sync.OnceValue(machineTasks), live: map[*sandbox]struct{}{}}
-	b.objects = objectWatch{b: b, quit: make(chan struct{}), short: make(chan struct{}, 1), locks: "/proc/locks"}
+	b.objects = watch.NewObjects(cfg.testOnlyEpollWatches)
 	if !cfg.NoPool {
-		b.ready = newReadyPool(cfg.PoolIdle, b.closeReady)
+		b.ready = newReadyPool(cfg.PoolIdle)
 	}
 	return b
 }
@@ -136,9 +140,7 @@ type hall struct {
 	err   error
 	seen  atomic.Pointer[sandboxmcp.Isolation] // iso, once it has been judged good
 
-	forkMu    sync.Mutex
-	nests     map[string]*nest // guarded by forkMu; see fork_linux.go
-	forksOver bool             // guarded by forkMu
+	forks *pool.Pool[string, *forkServer] // nil: programs are not forked
 }
 
 // Open hands out a ready sandbox, or builds one.
@@ -154,7 +156,7 @@ func (b *Backend) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox,
 	if sb == nil {
 		var err error
 		if sb, err = b.place(spec); err != nil {
-			b.ready.given(shapeOf(spec))
+			b.ready.Done(keyOf(spec))
 			b.refused(err)
 			return nil, unavailable(err)
 		}
@@ -188,7 +190,7 @@ func (b *Backend) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox,
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "this machine reaches isolation %s, and %s is demanded", h.iso.Tier, minimum).
 			WithHint("run `sandboxmcp doctor` to see which wall is missing, or lower isolation_min")
 	}
-	sb.foresee(spec.Prestart) //nolint:contextcheck // what it starts is nobody's call
+	sb.prewarm(spec.Prestart) //nolint:contextcheck // what it starts is nobody's call
 	return sb, nil
 }
 
@@ -271,9 +273,9 @@ func (b *Backend) leave(h *hall) {
 	h.users--
 }
 
-// spareLocked closes, beside everything else, the jail that was used least recently and
+// evictLocked closes, beside everything else, the jail that was used least recently and
 // in which nothing lives, when there are too many.
-func (b *Backend) spareLocked() {
+func (b *Backend) evictLocked() {
 	if len(b.halls) <= hallsMost {
 		return
 	}
@@ -340,7 +342,7 @@ func (b *Backend) hallFor(trees []backend.Tree) (*hall, error) {
 	}
 	b.halls = append(b.halls, h)
 	h.enterLocked()
-	b.spareLocked()
+	b.evictLocked()
 	return h, nil
 }
 
@@ -364,7 +366,7 @@ func (b *Backend) prepare() {
 	}
 	b.tree = tree
 	if !b.cfg.NoPool {
-		b.groups = spare.New(spare.Config[*cgroup.Group]{Most: keepMost, Idle: keepFor, Drop: b.dropGroup})
+		b.groups = b.newGroupPool()
 	}
 }
 
@@ -463,12 +465,13 @@ func (b *Backend) tryMode(mode jail.Mode, trees []jail.Tree) (*hall, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &hall{Jail: j, policy: policyDigest(filter, j), nests: map[string]*nest{}}
+	h := &hall{Jail: j, policy: policyDigest(filter, j)}
 	if b.ready != nil {
+		h.forks = newForkPool(b.cfg.PoolIdle)
 		b.ends.Go(func() {
 			<-h.Done()
-			h.endForks(true)
-			b.closeReady(func() []*sandbox { return b.ready.of(h) })
+			_ = h.forks.Close()
+			_ = b.ready.DropIf(func(s *sandbox) bool { return s.hall == h })
 		})
 	}
 	return h, nil
@@ -494,8 +497,8 @@ func (b *Backend) drop(h *hall) {
 // Close ends every sandbox, also one that is being built. What it waits for is
 // bounded, and it waits also when ctx has ended.
 func (b *Backend) Close(context.Context) error {
+	b.objects.Stop()
 	b.mu.Lock()
-	b.objects.stopLocked()
 	b.closed = true
 	halls := b.halls
 	b.halls = nil
@@ -506,11 +509,10 @@ func (b *Backend) Close(context.Context) error {
 	}
 	if errors.Join(errs...) == nil {
 		b.ends.Wait()
+		b.objects.Wait()
 	}
 	b.builds.Wait()
-	for _, s := range b.ready.close() {
-		errs = append(errs, s.end())
-	}
+	errs = append(errs, b.ready.Close())
 	b.mu.Lock()
 	live := make([]*sandbox, 0, len(b.live))
 	for s := range b.live {
@@ -522,7 +524,7 @@ func (b *Backend) Close(context.Context) error {
 	for _, s := range live {
 		errs = append(errs, s.end())
 	}
-	groups.Close()
+	_ = groups.Close()
 	if tree != nil {
 		errs = append(errs, tree.Close())
 	}

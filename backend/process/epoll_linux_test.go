@@ -72,38 +72,87 @@ func TestASandboxThatTakesTheEpollWatchesOfItsUserIsEnded(t *testing.T) {
 					cfg.MinTier = sandboxmcp.TierL1
 				})(t)
 				defer func() { _ = b.Close(t.Context()) }()
-				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-				defer cancel()
-				sb, err := b.Open(ctx, spec("epoll"))
+				sb, err := b.Open(t.Context(), spec("epoll"))
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer func() { _ = sb.Close(t.Context()) }()
-				code := holds(c.code)
-				if !c.ends {
-					code = strings.Replace(code, "sleep(15)\nprint", "sleep(2)\nprint", 1) // four looks
-				}
-				var out, errs bytes.Buffer
-				r, err := sb.Start(ctx, backend.Process{
-					Argv: []string{python(), "/run/program/main.py"}, Env: []string{"PATH=/usr/bin:/bin"}, Stdout: &out, Stderr: &errs,
-					Program: []backend.ProgramFile{{Name: "main.py", Data: []byte(code)}},
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
-				exit, err := r.Wait(ctx)
-				if err != nil {
-					t.Fatal(err)
-				}
-				_ = sb.Kill(ctx)
-				if err := r.Drain(ctx); err != nil {
-					t.Error(err)
-				}
-				exceeded := usage(t, sb).Exceeded
-				if ended := exit.Signal == 9; ended != c.ends || ended != (len(exceeded) > 0) {
-					t.Errorf("got exit %+v, exceeded %q, output %q %q; want ended %v", exit, exceeded, out.String(), errs.String(), c.ends)
-				}
+				runHolder(t, sb, c.code, c.ends)
 			})
 		}
 	}
+}
+
+// TestEpollWatchesAreBounded: also where a sandbox has a host user of its own.
+func TestEpollWatchesAreBounded(t *testing.T) {
+	for name, c := range map[string]struct {
+		code string
+		ends bool
+	}{
+		"many":            {"held = hold(160)", true},
+		"some":            {"held = hold(100)", false},
+		"few descriptors": {strings.Replace(few, "range(4)", "range(8)", 2), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBackend(func(*process.Config) {})(t)
+			defer func() { _ = b.Close(t.Context()) }()
+			sb, err := b.Open(t.Context(), spec("epoll"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = sb.Close(t.Context()) }()
+			runHolder(t, sb, c.code, c.ends)
+		})
+	}
+}
+
+// runHolder runs code that takes kernel objects, and checks whether it is ended for it.
+func runHolder(t *testing.T, sb backend.Sandbox, code string, ends bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	code = holds(code)
+	if !ends {
+		code = strings.Replace(code, "sleep(15)\nprint", "sleep(2)\nprint", 1) // four looks
+	}
+	var out, errs bytes.Buffer
+	r, err := sb.Start(ctx, backend.Process{
+		Argv: []string{python(), "/run/program/main.py"}, Env: []string{"PATH=/usr/bin:/bin"}, Stdout: &out, Stderr: &errs,
+		Program: []backend.ProgramFile{{Name: "main.py", Data: []byte(code)}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	exit, err := r.Wait(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = sb.Kill(ctx)
+	if err := r.Drain(ctx); err != nil {
+		t.Error(err)
+	}
+	exceeded := usage(t, sb).Exceeded
+	if ended := exit.Signal == 9; ended != ends || ended != (len(exceeded) > 0) {
+		t.Errorf("got exit %+v, exceeded %q, output %q %q; want ended %v", exit, exceeded, out.String(), errs.String(), ends)
+	}
+}
+
+// TestASandboxIsCountedAfterALittleWork: what a program takes in a few milliseconds and
+// keeps is seen, although it rests from then on.
+func TestASandboxIsCountedAfterALittleWork(t *testing.T) {
+	b := newBackend(func(*process.Config) {})(t)
+	defer func() { _ = b.Close(t.Context()) }()
+	sb, err := b.Open(t.Context(), spec("locks"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sb.Close(t.Context()) }()
+	runHolder(t, sb, `
+import fcntl
+time.sleep(2) # until its start is counted
+held = [open(str(n), "w") for n in range(48)]
+for at in range(100):
+    for f in held: fcntl.lockf(f, fcntl.LOCK_EX, 1, 2 * at)
+`, true)
 }

@@ -9,17 +9,17 @@ import (
 // one of a sandbox.
 func ForkAgain(c *Config) { c.testOnlyForkAgain = true }
 
-// eachNest calls f for all that is, or may become, a zygote.
-func (b *Backend) eachNest(f func(n *nest)) {
+// eachServer calls f for all that is, or may become, a zygote.
+func (b *Backend) eachServer(f func(n *forkServer)) {
 	b.mu.Lock()
 	halls := slices.Clone(b.halls)
 	b.mu.Unlock()
 	for _, h := range halls {
-		h.forkMu.Lock()
-		for _, n := range h.nests {
+		h.forks.Each(func(n *forkServer) {
+			n.mu.Lock()
+			defer n.mu.Unlock()
 			f(n)
-		}
-		h.forkMu.Unlock()
+		})
 	}
 }
 
@@ -32,13 +32,13 @@ func (b *Backend) Jails() int {
 
 // Forks is how many forks the zygotes that wait now have made.
 func (b *Backend) Forks() (count int) {
-	b.eachNest(func(n *nest) { count += n.forks })
+	b.eachServer(func(n *forkServer) { count += n.forks })
 	return count
 }
 
 // Zygotes are the process numbers of those that wait.
 func (b *Backend) Zygotes() (pids []int) {
-	b.eachNest(func(n *nest) {
+	b.eachServer(func(n *forkServer) {
 		if n.zygote != nil {
 			pids = append(pids, n.zygote.PID())
 		}

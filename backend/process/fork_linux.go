@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -31,18 +32,16 @@ type forkBounds struct {
 
 var usualForks = forkBounds{forks: 1000, age: 10 * time.Minute, rest: time.Minute, refused: 3}
 
-const (
-	zygotesMost = 5               // of one jail
-	hatchLimit  = 3 * time.Second // that a process that stays waits for one that is being started: it would import as long itself
-)
+// hatchLimit is how long a process that stays waits for a fork server that is being started.
+// It would import as long itself.
+const hatchLimit = 3 * time.Second
 
-// nest is where a zygote is, or may come to be. All of it is guarded by the
-// hall's forkMu, which may be held when the backend's mu is taken, and not the
-// other way round.
-type nest struct {
-	key      string
-	cfg      jail.ZygoteConfig
-	loads    map[string]*load
+// forkServer is a zygote, or will become one once enough programs could be forked from it.
+type forkServer struct {
+	cfg jail.ZygoteConfig
+
+	mu       sync.Mutex       // guards the rest; the backend's mu may be taken while it is held, not the reverse
+	loads    map[string]*load // by loadKey
 	uses     int
 	starting chan struct{} // closed when that has ended; nil: none is started
 	zygote   *jail.Zygote  // nil: none yet
@@ -50,7 +49,7 @@ type nest struct {
 	forks    int
 	refused  int // forks, one after the other
 	failed   time.Time
-	idle     *time.Timer
+	over     bool // the pool has dropped it
 }
 
 // first tells whether nothing was started in the sandbox before, and that
@@ -72,7 +71,7 @@ func (s *sandbox) forkKey(p backend.Process, first bool) string {
 		pre.Fork.Options >= len(p.Argv) || !slices.Equal(p.Argv[:pre.Fork.Options+1], pre.Argv[:pre.Fork.Options+1]) {
 		return ""
 	}
-	return nestKey(pre)
+	return forkServerKey(pre)
 }
 
 // forks tells whether there can be a zygote for the sandbox.
@@ -81,15 +80,15 @@ func (s *sandbox) forks(p *backend.Prestart) bool {
 		p.Fork.Options >= 1 && p.Fork.Options < len(p.Argv) && p.Argv[p.Fork.Options] == backend.ProgramDir+"/"+p.Program[0].Name && s.b.forksInto()
 }
 
-// foresee has a zygote started for what will be the first process in a sandbox.
-func (s *sandbox) foresee(p *backend.Prestart) {
+// prewarm has a zygote started for what will be the first process in a sandbox.
+func (s *sandbox) prewarm(p *backend.Prestart) {
 	if s.forks(p) {
-		s.b.nestFor(s.hall, nestKey(p), p, s.spec)
+		s.b.forkServerFor(s.hall, forkServerKey(p), p, s.spec)
 	}
 }
 
-// nestKey names a fork server. Its text is compared when one is used.
-func nestKey(p *backend.Prestart) string {
+// forkServerKey names a fork server. Its text is compared when one is used.
+func forkServerKey(p *backend.Prestart) string {
 	sum := strconv.FormatUint(maphash.Bytes(textSeed, p.Program[0].Data), 36)
 	return strings.Join(slices.Concat(p.Argv, []string{""}, p.Env, []string{strconv.FormatBool(p.Fork.Stays), sum}), "\x00")
 }
@@ -104,26 +103,23 @@ func (b *Backend) forksInto() bool {
 	return b.tree == nil || b.tree.Version() == 1
 }
 
-// nestFor notes that a program is run that could be forked, and tells from what.
-func (b *Backend) nestFor(h *hall, key string, p *backend.Prestart, spec backend.Spec) (*nest, *jail.Zygote) {
-	h.forkMu.Lock()
-	defer h.forkMu.Unlock()
-	n, text := h.nests[key], p.Program[0].Data
-	switch {
-	case h.forksOver:
+// forkServerFor notes that a program that could be forked is run. It returns what the program
+// can be forked from, or nil.
+func (b *Backend) forkServerFor(h *hall, key string, p *backend.Prestart, spec backend.Spec) (*forkServer, *jail.Zygote) {
+	text := p.Program[0].Data
+	n, ok := h.forks.Share(key, func() *forkServer {
+		return &forkServer{cfg: jail.ZygoteConfig{Argv: p.Argv, Options: p.Fork.Options, Env: p.Env, Text: text, Stays: p.Fork.Stays}, loads: map[string]*load{}}
+	})
+	if !ok {
 		return nil, nil
-	case n == nil && len(h.nests) >= zygotesMost:
-		return nil, nil
-	case n == nil:
-		n = &nest{key: key, cfg: jail.ZygoteConfig{Argv: p.Argv, Options: p.Fork.Options, Env: p.Env, Text: text, Stays: p.Fork.Stays}, loads: map[string]*load{}}
-		n.idle = time.AfterFunc(b.ready.idle, func() { b.retire(h, key) })
-		h.nests[key] = n
-	case !bytes.Equal(n.cfg.Text, text):
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.over || !bytes.Equal(n.cfg.Text, text) {
 		return nil, nil
 	}
 	n.wantsLocked(p.Fork, spec)
 	n.uses++
-	n.idle.Reset(b.ready.idle)
 	var old *jail.Zygote
 	if n.zygote != nil && (n.forks >= b.forkBounds.forks || time.Since(n.born) >= b.forkBounds.age) {
 		old, n.zygote = n.zygote, nil
@@ -145,7 +141,7 @@ func (b *Backend) nestFor(h *hall, key string, p *backend.Prestart, spec backend
 }
 
 // hatch starts a zygote and has it forked once before it is used.
-func (b *Backend) hatch(h *hall, n *nest, spec backend.Spec) {
+func (b *Backend) hatch(h *hall, n *forkServer, spec backend.Spec) {
 	z, err := h.Zygote(n.cfg)
 	if err == nil {
 		if err = b.tryFork(h, z, spec); err != nil {
@@ -156,19 +152,19 @@ func (b *Backend) hatch(h *hall, n *nest, spec backend.Spec) {
 		b.log.Debug("programs are not forked but executed", "error", err)
 	}
 	b.noteFork(err)
-	h.forkMu.Lock()
+	n.mu.Lock()
 	close(n.starting)
 	n.starting = nil
-	late := h.forksOver || h.nests[n.key] != n
+	over := n.over
 	switch {
 	case err != nil:
 		n.failed = time.Now()
-	case !late:
+	case !over:
 		n.zygote, n.born, n.forks, n.refused = z, time.Now(), 0, 0
 		b.loadLocked(h, n)
 	}
-	h.forkMu.Unlock()
-	if err == nil && late {
+	n.mu.Unlock()
+	if err == nil && over {
 		z.Close()
 	}
 }
@@ -196,14 +192,14 @@ func (b *Backend) NotForked() error {
 	return b.noFork
 }
 
-// await waits for a zygote that is being started, and for a snapshot that is being made. A session's process is worth the wait: a fork takes less
-// memory for as long as it lives.
-func (b *Backend) await(ctx context.Context, h *hall, n *nest, load string) *jail.Zygote {
+// await waits for a zygote that is being started, and for a snapshot that is being made. A
+// session's process is worth the wait: a fork takes less memory for as long as it lives.
+func (n *forkServer) await(ctx context.Context, load string) *jail.Zygote {
 	t := time.NewTimer(hatchLimit)
 	defer t.Stop()
-	h.forkMu.Lock()
+	n.mu.Lock()
 	starting := n.starting
-	h.forkMu.Unlock()
+	n.mu.Unlock()
 	if starting != nil {
 		select {
 		case <-starting:
@@ -211,9 +207,9 @@ func (b *Backend) await(ctx context.Context, h *hall, n *nest, load string) *jai
 		case <-ctx.Done():
 		}
 	}
-	h.awaitLoad(ctx, n, load, t)
-	h.forkMu.Lock()
-	defer h.forkMu.Unlock()
+	n.awaitLoad(ctx, load, t)
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	return n.zygote
 }
 
@@ -229,62 +225,23 @@ func (b *Backend) tryFork(h *hall, z *jail.Zygote, spec backend.Spec) error {
 	return err
 }
 
-// retire ends the zygote of a nest that nobody asks for.
-func (b *Backend) retire(h *hall, key string) {
-	h.forkMu.Lock()
-	var z *jail.Zygote
-	if n := h.nests[key]; n != nil {
-		z = n.endLocked()
-		delete(h.nests, key)
-	}
-	h.forkMu.Unlock()
+// end ends the zygote, also one that is being started, for good.
+func (n *forkServer) end() error {
+	n.mu.Lock()
+	z := n.zygote
+	n.zygote, n.over = nil, true
+	n.mu.Unlock()
 	if z != nil {
 		z.Close()
 	}
-}
-
-// endLocked gives out what is to be closed, if anything.
-func (n *nest) endLocked() (z *jail.Zygote) {
-	n.idle.Stop()
-	z, n.zygote = n.zygote, nil
-	return z
-}
-
-// endForks ends all zygotes of a jail; over: for good.
-func (h *hall) endForks(over bool) {
-	h.forkMu.Lock()
-	var all []*jail.Zygote
-	for _, n := range h.nests {
-		if z := n.endLocked(); z != nil {
-			all = append(all, z)
-		}
-	}
-	h.nests, h.forksOver = map[string]*nest{}, h.forksOver || over
-	h.forkMu.Unlock()
-	for _, z := range all {
-		z.Close()
-	}
-}
-
-// zygotes returns how many zygotes wait to be forked, and how many snapshots their
-// forks can load.
-func (h *hall) zygotes() (count, snapshots int) {
-	h.forkMu.Lock()
-	defer h.forkMu.Unlock()
-	for _, n := range h.nests {
-		if n.zygote != nil {
-			count++
-			snapshots += n.zygote.Snapshots()
-		}
-	}
-	return count, snapshots
+	return nil
 }
 
 // fork makes a fork in the sandbox. An error that is jail.ErrNotForked leaves it
 // as it was; after any other nothing may be run in it.
-func (s *sandbox) fork(n *nest, z *jail.Zygote, ahead bool) (*jail.Child, error) {
+func (s *sandbox) fork(n *forkServer, z *jail.Zygote, ahead bool) (*jail.Child, error) {
 	c, err := s.forkFrom(z, ahead)
-	s.hall.forkMu.Lock()
+	n.mu.Lock()
 	n.forks++
 	n.refused++
 	if err == nil {
@@ -294,7 +251,7 @@ func (s *sandbox) fork(n *nest, z *jail.Zygote, ahead bool) (*jail.Child, error)
 	if over {
 		n.zygote, n.failed = nil, time.Now()
 	}
-	s.hall.forkMu.Unlock()
+	n.mu.Unlock()
 	if over {
 		s.b.log.Warn("a zygote is given up", "error", err)
 		z.Close()
@@ -321,18 +278,16 @@ func (s *sandbox) forkFrom(z *jail.Zygote, ahead bool) (*jail.Child, error) {
 	return c, err
 }
 
-// readyFork puts a fork into a ready sandbox, where its shape has lately been
-// used for what can be forked. False: the sandbox may not be used.
+// readyFork puts a fork into a ready sandbox, if the last program of the sandbox's key could
+// be forked. It returns false if the sandbox may not be used.
 func (s *sandbox) readyFork(key, load string) bool {
-	h := s.hall
-	h.forkMu.Lock()
-	n := h.nests[key]
-	var z *jail.Zygote
-	var born time.Time
-	if n != nil {
-		z, born = n.zygote, n.born
+	n, ok := s.hall.forks.Peek(key)
+	if !ok {
+		return true
 	}
-	h.forkMu.Unlock()
+	n.mu.Lock()
+	z, born := n.zygote, n.born
+	n.mu.Unlock()
 	if z == nil {
 		return true
 	}
@@ -341,7 +296,7 @@ func (s *sandbox) readyFork(key, load string) bool {
 		return errors.Is(err, jail.ErrNotForked)
 	}
 	s.child, s.childKey, s.childBorn = c, key, born
-	return s.load(c, z, load, !n.cfg.Stays) == nil
+	return s.load(c, n, z, load, !n.cfg.Stays) == nil
 }
 
 // run starts a command: in the fork that waits in the sandbox, in one that is
@@ -358,17 +313,17 @@ func (s *sandbox) run(ctx context.Context, p backend.Process, cmd jail.Command) 
 		if s.spec.Loads != "" { // else the next program may load nothing, and what is loaded may have written files in its sandbox
 			next.load = load
 		}
-		s.b.ready.expect(shapeOf(s.spec), next)
+		s.expect(next)
 	}
 	s.mu.Lock()
 	c := s.child
 	s.child = nil
 	s.mu.Unlock()
-	var n *nest
+	var n *forkServer
 	var z *jail.Zygote
 	if key != "" {
-		if n, z = s.b.nestFor(s.hall, key, p.Prestart, s.spec); n != nil && p.Prestart.Fork.Stays { //nolint:contextcheck // what it starts is nobody's call
-			z = s.b.await(ctx, s.hall, n, load)
+		if n, z = s.b.forkServerFor(s.hall, key, p.Prestart, s.spec); n != nil && p.Prestart.Fork.Stays { //nolint:contextcheck // what it starts is nobody's call
+			z = n.await(ctx, load)
 		}
 	}
 	if c != nil && (key == "" || s.childKey != key || s.childLoaded != "" && s.childLoaded != load || time.Since(s.childBorn) >= s.b.forkBounds.age) {
@@ -388,7 +343,7 @@ func (s *sandbox) run(ctx context.Context, p backend.Process, cmd jail.Command) 
 		}
 	}
 	if c != nil {
-		if err := s.load(c, z, load, false); err != nil {
+		if err := s.load(c, n, z, load, false); err != nil {
 			s.b.log.Debug("a program is not forked but executed", "error", err)
 			if err = c.Drop(context.WithoutCancel(ctx)); err != nil {
 				return nil, err

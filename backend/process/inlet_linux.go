@@ -2,6 +2,7 @@ package process
 
 import (
 	"errors"
+	"io"
 	"os"
 	"sync"
 	"time"
@@ -45,17 +46,56 @@ func (i *inlet) Read(p []byte) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	n, err := r.Read(p)
+	n, slow, err := read(r, p)
 	if err != nil {
-		return n, err
+		return n, i.orClosed(err)
 	}
-	if rest := i.effort.Spend(backend.CostOf(n)); rest > 0 {
+	if rest := i.effort.Spend(backend.CostOf(n) + slow); rest > 0 {
 		err = i.rest(rest)
 	}
 	if n > 0 {
 		return n, nil // after a failed rest the next Read fails
 	}
 	return n, err
+}
+
+// read reads like r.Read. slow is what the kernel took beyond the usual, without the wait
+// for something to read.
+func read(r *os.File, p []byte) (n int, slow time.Duration, err error) {
+	raw, err := r.SyscallConn()
+	if err != nil {
+		return 0, 0, err
+	}
+	var end error
+	err = raw.Read(func(fd uintptr) (done bool) {
+		for {
+			began := time.Now()
+			n, end = unix.Read(int(fd), p)
+			slow += backend.CostOfCall(time.Since(began))
+			if !errors.Is(end, unix.EINTR) {
+				return !errors.Is(end, unix.EAGAIN)
+			}
+		}
+	})
+	switch {
+	case err != nil:
+		return 0, slow, err
+	case end != nil:
+		return 0, slow, end
+	case n == 0 && len(p) > 0:
+		return 0, slow, io.EOF
+	}
+	return n, slow, nil
+}
+
+// orClosed returns os.ErrClosed if the pipe was closed, and else err.
+func (i *inlet) orClosed(err error) error {
+	i.state.Lock()
+	defer i.state.Unlock()
+	if i.closed && i.lost == nil && !errors.Is(err, io.EOF) {
+		return os.ErrClosed
+	}
+	return err
 }
 
 // rest waits for d, off the poller. If the pipe is closed meanwhile, it fails with

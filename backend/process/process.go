@@ -52,7 +52,7 @@ const (
 	weakPlain  = "files: no namespaces, the host's system files can be read, the working directory is not at /mnt/data and has no disk quota"
 	weakIPC    = "IPC: System V and POSIX message queues are those of the host"
 	weakTasks  = "tasks: watched every 10 ms, not held by the kernel"
-	weakUser   = "inotify and other counts per user are shared with the host's user"
+	weakUser   = "queued signals and other counts per user are shared with the host's user"
 )
 
 // Kernel objects that no limit counts; docs/kernel-objects.md is the whole list.

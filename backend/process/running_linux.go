@@ -52,7 +52,7 @@ func (r *running) Wait(ctx context.Context) (backend.Exit, error) {
 	if err != nil {
 		return backend.Exit{}, err
 	}
-	r.s.watch.ended(e)
+	r.s.watch.Ended(e)
 	switch {
 	case e.Killed:
 		return backend.Exit{Signal: int(unix.SIGKILL), Lost: true}, nil

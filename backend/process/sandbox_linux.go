@@ -23,6 +23,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/cgroup"
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
+	"github.com/sandboxmcp/sandboxmcp/internal/watch"
 )
 
 // drainLimit is how long a closing sandbox waits for a slow reader of its output.
@@ -37,12 +38,12 @@ type sandbox struct {
 	spec  backend.Spec
 	slot  *jail.Slot
 	group *cgroup.Group // nil: none
-	watch *watch        // nil: the kernel holds the limits
+	watch *watch.Group  // nil: the kernel holds the limits
 	place *jail.Place   // tier L1 only
 	root  string        // its directory on the host; tier L1 only
 	lock  *os.File      // on root
 
-	kills kills // that the memory limit made
+	objects *watch.Target // its kernel objects are counted; nil before it is handed out
 
 	asked       bool        // it was handed out
 	child       *jail.Child // a fork that waits; guarded by mu once it is handed out
@@ -305,7 +306,7 @@ func (s *sandbox) Kill(ctx context.Context) error {
 }
 
 func (s *sandbox) killAll() error {
-	s.watch.stop()
+	s.watch.Stop()
 	s.effort.Free()
 	s.net.close()
 	release, err := s.hold()
@@ -468,7 +469,8 @@ func (s *sandbox) Usage(ctx context.Context) (backend.Usage, error) {
 // taken returns what the control group, or the watch in its place, has counted.
 func (s *sandbox) taken() backend.Usage {
 	if s.group == nil {
-		return s.watch.usage(s.slot.CPU())
+		u := s.watch.Usage(s.slot.CPU())
+		return backend.Usage{PeakMemory: u.PeakMemory, CPU: u.CPU, PeakTasks: u.PeakTasks, OOMKills: u.OOMKills}
 	}
 	u := s.group.Usage()
 	return backend.Usage{PeakMemory: u.PeakMemory, CPU: u.CPU, PeakTasks: max(u.PeakTasks-1, 1), OOMKills: u.OOMKills}
@@ -480,7 +482,7 @@ func (s *sandbox) Close(context.Context) error { return s.end() }
 
 func (s *sandbox) end() error {
 	s.closeOnce.Do(func() {
-		s.watch.stop()
+		s.watch.Stop()
 		s.effort.Free()
 		_ = s.killFreely() // so that waits for a process in it end
 		s.net.close()
@@ -500,6 +502,7 @@ func (s *sandbox) end() error {
 		s.b.mu.Lock()
 		delete(s.b.live, s)
 		s.b.mu.Unlock()
+		s.b.objects.Remove(s.objects)
 		if s.group != nil && err == nil {
 			s.mu.Lock()
 			s.kept = s.b.keepGroup(s.group)
@@ -507,8 +510,8 @@ func (s *sandbox) end() error {
 		}
 		s.closeErr = errors.Join(err, s.remove())
 		if s.asked {
-			s.b.ready.given(shapeOf(s.spec))
-			s.b.fill()
+			s.b.ready.Done(keyOf(s.spec))
+			s.b.ready.Fill()
 		}
 	})
 	return s.closeErr

@@ -15,7 +15,7 @@ import (
 // it over, each in its own sandbox. Nothing of a Load runs in a process that may enter
 // sandboxes.
 
-// load is the state of one Fork.Load for one nest. The hall's forkMu guards it.
+// load is the state of one Fork.Load of one fork server, whose mu guards it.
 type load struct {
 	key    string
 	text   string
@@ -25,9 +25,6 @@ type load struct {
 	making chan struct{} // closed when the attempt has ended; nil: none is under way
 	failed time.Time
 }
-
-// loadsMost bounds the snapshots of one zygote.
-const loadsMost = 4
 
 // loadSpec is the sandbox in which a Load is executed.
 func loadSpec() backend.Spec {
@@ -51,14 +48,14 @@ func attachedTo(spec backend.Spec) []backend.Tree {
 }
 
 // wantsLocked notes that a process loads something.
-func (n *nest) wantsLocked(f *backend.Fork, spec backend.Spec) {
+func (n *forkServer) wantsLocked(f *backend.Fork, spec backend.Spec) {
 	key := loadKey(f, spec)
 	if key == "" {
 		return
 	}
 	i := n.loads[key]
 	if i == nil {
-		if len(n.loads) >= loadsMost {
+		if len(n.loads) >= jail.MaxSnapshots {
 			return
 		}
 		i = &load{key: key, text: string(f.Load), trees: attachedTo(spec)}
@@ -68,9 +65,9 @@ func (n *nest) wantsLocked(f *backend.Fork, spec backend.Spec) {
 	i.uses++
 }
 
-// loadLocked starts to make the snapshots that programs want and the nest's zygote
+// loadLocked starts to make the snapshots that programs want and the zygote
 // lacks.
-func (b *Backend) loadLocked(h *hall, n *nest) {
+func (b *Backend) loadLocked(h *hall, n *forkServer) {
 	if n.zygote == nil {
 		return
 	}
@@ -89,8 +86,8 @@ func (b *Backend) loadLocked(h *hall, n *nest) {
 			b.mu.Lock()
 			b.loaded, b.noLoad = true, err
 			b.mu.Unlock()
-			h.forkMu.Lock()
-			defer h.forkMu.Unlock()
+			n.mu.Lock()
+			defer n.mu.Unlock()
 			close(i.making)
 			i.making = nil
 			if err != nil {
@@ -162,9 +159,7 @@ func (b *Backend) forkAlone(h *hall, z *jail.Zygote, trees []backend.Tree) (*san
 	if err != nil {
 		return nil, nil, err
 	}
-	if s.group == nil {
-		s.watch = startWatch(s.slot, h.Mode(), s.spec)
-	}
+	s.startWatch()
 	if s.child, err = s.forkFrom(z, false); err != nil {
 		_ = s.end()
 		return nil, nil, err
@@ -173,13 +168,13 @@ func (b *Backend) forkAlone(h *hall, z *jail.Zygote, trees []backend.Tree) (*san
 }
 
 // awaitLoad waits for a snapshot that is being made, until ctx or t ends.
-func (h *hall) awaitLoad(ctx context.Context, n *nest, key string, t *time.Timer) {
-	h.forkMu.Lock()
+func (n *forkServer) awaitLoad(ctx context.Context, key string, t *time.Timer) {
+	n.mu.Lock()
 	var making chan struct{}
 	if i := n.loads[key]; i != nil {
 		making = i.making
 	}
-	h.forkMu.Unlock()
+	n.mu.Unlock()
 	if making == nil {
 		return
 	}
@@ -192,7 +187,7 @@ func (h *hall) awaitLoad(ctx context.Context, n *nest, key string, t *time.Timer
 
 // load has a fork take over the snapshot that its zygote has under a key, if there is
 // one. On error the sandbox has to be cleared before anything runs in it.
-func (s *sandbox) load(c *jail.Child, z *jail.Zygote, key string, ahead bool) error {
+func (s *sandbox) load(c *jail.Child, n *forkServer, z *jail.Zygote, key string, ahead bool) error {
 	if key == "" || z == nil || !c.Same(z) || c.Loaded() {
 		return nil
 	}
@@ -206,7 +201,7 @@ func (s *sandbox) load(c *jail.Child, z *jail.Zygote, key string, ahead bool) er
 		return nil
 	}
 	if !s.gone() { // the snapshot is at fault, and not the end of the sandbox
-		s.hall.forgetLoad(z, key)
+		n.forgetLoad(z, key)
 		s.b.log.Warn("a snapshot is discarded", "error", err)
 	}
 	return err
@@ -214,14 +209,12 @@ func (s *sandbox) load(c *jail.Child, z *jail.Zygote, key string, ahead bool) er
 
 // forgetLoad discards a snapshot that could not be loaded. It is not made again for a
 // while.
-func (h *hall) forgetLoad(z *jail.Zygote, key string) {
-	h.forkMu.Lock()
-	defer h.forkMu.Unlock()
+func (n *forkServer) forgetLoad(z *jail.Zygote, key string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	z.Keep(key, nil)
-	for _, n := range h.nests {
-		if i := n.loads[key]; i != nil && n.zygote == z {
-			i.failed = time.Now()
-		}
+	if i := n.loads[key]; i != nil && n.zygote == z {
+		i.failed = time.Now()
 	}
 }
 

@@ -74,27 +74,30 @@ type output struct {
 	err error      // why the stream was not read to its end; guarded by mu
 }
 
-// take reads what is there and hands it on, until it has at least limit bytes. The
-// error is io.EOF at the end of the stream, and unix.EAGAIN while there is no more.
-func (o *output) take(fd uintptr, limit int64) (taken int64, err error) {
+// take reads what is there and hands it on, until it has at least limit bytes. slow is
+// what the kernel took for it beyond the usual. The error is io.EOF at the end of the
+// stream, and unix.EAGAIN while there is no more.
+func (o *output) take(fd uintptr, limit int64) (taken int64, slow time.Duration, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	b := chunks.Get().(*[]byte) //nolint:forcetypeassert // the pool holds nothing else
 	defer chunks.Put(b)
 	for taken < limit {
+		began := time.Now()
 		n, err := unix.Read(int(fd), *b)
+		slow += backend.CostOfCall(time.Since(began))
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case err != nil:
-			return taken, err
+			return taken, slow, err
 		case n == 0:
-			return taken, io.EOF
+			return taken, slow, io.EOF
 		}
 		_, _ = o.to.Write((*b)[:n])
 		taken += int64(n)
 	}
-	return taken, nil
+	return taken, slow, nil
 }
 
 // copy carries everything until the stream ends. It notes any other end as o.err.
@@ -125,13 +128,16 @@ func (o *output) some() (rest time.Duration, err error) {
 	var end error
 	err = raw.Read(func(fd uintptr) (done bool) {
 		for {
-			n, bad := o.take(fd, 1)
+			n, cost, bad := o.take(fd, 1)
 			if bad != nil {
 				end = bad
 				return !errors.Is(bad, unix.EAGAIN)
 			}
 			if n < backend.WholePiece {
-				if rest = o.effort.Spend(backend.CostPiece); rest > 0 {
+				cost += backend.CostPiece
+			}
+			if cost > 0 {
+				if rest = o.effort.Spend(cost); rest > 0 {
 					return true
 				}
 			}
@@ -159,7 +165,7 @@ func (o *output) flush() error {
 	var end error
 	err := o.use(func(fd uintptr) {
 		if n, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ); err != nil || n > 0 {
-			_, end = o.take(fd, int64(max(n, 1)))
+			_, _, end = o.take(fd, int64(max(n, 1)))
 		}
 	})
 	if err == nil && !errors.Is(end, io.EOF) && !errors.Is(end, unix.EAGAIN) {

@@ -60,7 +60,7 @@ func (b *Backend) reserveTasks(n int, ahead bool) error {
 	for {
 		b.mu.Lock()
 		over := b.tasks+n > most
-		if !over || !ahead && b.ready.count() == 0 {
+		if !over || !ahead && b.ready.Len() == 0 {
 			b.tasks += n
 			b.mu.Unlock()
 			return nil
@@ -69,9 +69,7 @@ func (b *Backend) reserveTasks(n int, ahead bool) error {
 		if ahead {
 			return errNoTasks
 		}
-		if s := b.ready.giveWay(); s != nil {
-			_ = s.end()
-		}
+		b.ready.Evict()
 	}
 }
 
@@ -79,26 +77,4 @@ func (b *Backend) returnTasks(n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.tasks -= n
-}
-
-// giveWay removes and returns the ready sandbox of the shape that was asked for least
-// recently. It returns nil if none is left.
-func (p *readyPool) giveWay() *sandbox {
-	if p == nil {
-		return nil
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var oldest *stock
-	for _, st := range p.stocks {
-		if len(st.ready) > 0 && (oldest == nil || st.last.Before(oldest.last)) {
-			oldest = st
-		}
-	}
-	if oldest == nil {
-		return nil
-	}
-	s := oldest.ready[0]
-	oldest.ready = oldest.ready[1:]
-	return s
 }

@@ -12,8 +12,8 @@ type noted struct {
 	fail error
 }
 
-func (n noted) lift() error    { *n.ops = append(*n.ops, "lift "+n.name); return n.fail }
-func (n noted) restore() error { *n.ops = append(*n.ops, "restore "+n.name); return n.fail }
+func (n noted) LiftQuota() error    { *n.ops = append(*n.ops, "lift "+n.name); return n.fail }
+func (n noted) RestoreQuota() error { *n.ops = append(*n.ops, "restore "+n.name); return n.fail }
 
 // TestTheQuotaIsLiftedBeforeTheKill: also where one of the limits cannot be
 // lifted, and the limits hold again only after the kill.

@@ -3,10 +3,6 @@ package process
 import (
 	"context"
 	"errors"
-
-	"golang.org/x/sys/unix"
-
-	"github.com/sandboxmcp/sandboxmcp/internal/cgroup"
 )
 
 // A task that is killed needs processor time of its own sandbox to end. With a hundredth
@@ -15,23 +11,23 @@ import (
 
 // throttle keeps a sandbox at its share of the processor.
 type throttle interface {
-	// lift lets the sandbox's processes run freely.
-	lift() error
-	// restore holds them to their share again.
-	restore() error
+	// LiftQuota lets the sandbox's processes run freely.
+	LiftQuota() error
+	// RestoreQuota holds them to their share again.
+	RestoreQuota() error
 }
 
 // freely lifts the limits and calls end, which kills. If a limit cannot be lifted, the
 // end is slow. restore sets the limits again.
 func freely(limits []throttle, end func() error) (restore func() error, err error) {
 	for _, l := range limits {
-		_ = l.lift()
+		_ = l.LiftQuota()
 	}
 	err = end()
 	return func() error {
 		var errs []error
 		for _, l := range limits {
-			errs = append(errs, l.restore())
+			errs = append(errs, l.RestoreQuota())
 		}
 		return errors.Join(errs...)
 	}, err
@@ -40,7 +36,7 @@ func freely(limits []throttle, end func() error) (restore func() error, err erro
 func (s *sandbox) throttles() []throttle {
 	var limits []throttle
 	if s.group != nil {
-		limits = append(limits, groupThrottle{s.group})
+		limits = append(limits, s.group)
 	}
 	if s.watch != nil {
 		limits = append(limits, s.watch)
@@ -74,30 +70,4 @@ func (s *sandbox) clearFreely(ctx context.Context) error {
 		_, _ = freely(s.throttles(), func() error { return nil })
 	}
 	return err
-}
-
-// groupThrottle is the quota of the sandbox's control group.
-type groupThrottle struct{ group *cgroup.Group }
-
-func (t groupThrottle) lift() error    { return t.group.LiftQuota() }
-func (t groupThrottle) restore() error { return t.group.RestoreQuota() }
-
-// lift continues the programs that the watch has stopped. The watch stops nothing until
-// restore.
-func (w *watch) lift() error {
-	w.sharing.Lock()
-	defer w.sharing.Unlock()
-	w.free = true
-	if !w.stopped {
-		return nil
-	}
-	w.stopped = false
-	return w.slot.SignalAll(int(unix.SIGCONT))
-}
-
-func (w *watch) restore() error {
-	w.sharing.Lock()
-	defer w.sharing.Unlock()
-	w.free = false
-	return nil
 }

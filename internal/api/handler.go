@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -64,9 +65,13 @@ func (h *handler) fail(w http.ResponseWriter, err error) {
 	h.answer(w, e.Code.Row().HTTP, e.Body())
 }
 
-// coded returns an error as the caller sees it. Internal faults are logged.
+// coded returns an error as the caller sees it. Internal faults are logged. A call whose
+// caller has gone is none.
 func (h *handler) coded(err error) *sandboxmcp.Error {
 	e := sandboxmcp.AsError(err)
+	if e.Code == sandboxmcp.CodeInternal && errors.Is(err, context.Canceled) {
+		return sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the call was cancelled")
+	}
 	if e.Code == sandboxmcp.CodeInternal {
 		h.logger.Error("API call ended in a fault", "error", err)
 	}

@@ -296,6 +296,12 @@ func TestEveryFaultHidesItsCause(t *testing.T) {
 			t.Errorf("%s: got %v, want internal without its cause", v.name, err)
 		}
 	}
+	s.refuse = func(call) error { return errors.Join(errors.New("a step"), context.Canceled) }
+	for _, v := range verbs() {
+		if _, _, _, err := v.call(t.Context(), c, owner()); sandboxmcp.CodeOf(err) != sandboxmcp.CodeCancelled {
+			t.Errorf("%s was cancelled: got %v, want cancelled", v.name, err)
+		}
+	}
 }
 
 // TestBadNamespaceIsRefusedByEveryVerb: a text that can be no namespace reaches no

@@ -319,6 +319,10 @@ func TestList(t *testing.T) {
 		{"all, newest first", sandboxmcp.AuditQuery{}, want, 6},
 		{"limit", sandboxmcp.AuditQuery{Limit: 2}, want[:2], 6},
 		{"action", sandboxmcp.AuditQuery{Action: "create_session"}, want[3:4], 1},
+		{"runs", sandboxmcp.AuditQuery{Action: audit.Execute}, slices.Delete(slices.Clone(want), 3, 4), 5},
+		{"runs after a seq", sandboxmcp.AuditQuery{Action: audit.Execute, After: 2}, want[:3], 3},
+		{"runs since", sandboxmcp.AuditQuery{Action: audit.Execute, Since: want[4].Timestamp}, []sandboxmcp.AuditEntry{want[0], want[1], want[2], want[4]}, 4},
+		{"action after a seq", sandboxmcp.AuditQuery{Action: "create_session", After: 2, Since: want[5].Timestamp}, want[3:4], 1},
 		{"since", sandboxmcp.AuditQuery{Since: want[1].Timestamp}, want[:2], 2},
 		{"since, later", sandboxmcp.AuditQuery{Since: want[1].Timestamp.Add(1)}, want[:1], 1},
 		{"after a seq", sandboxmcp.AuditQuery{After: 4}, want[:2], 2},
@@ -497,6 +501,43 @@ func BenchmarkVerify(b *testing.B) {
 	for b.Loop() {
 		if rep, err := audit.Verify(b.Context(), s.DB(), audit.Evidence{}); err != nil || rep.Entries != 1000 {
 			b.Fatal(rep, err)
+		}
+	}
+}
+
+// TestEntriesOfAnActionAreFoundByAnIndex: no query reads the entries of other actions, of
+// which there may be a million.
+func TestEntriesOfAnActionAreFoundByAnIndex(t *testing.T) {
+	s := open(t, t.TempDir())
+	for action, want := range map[string]string{"": "audit_chain", audit.Execute: "audit_chain", "create_session": "audit_action"} {
+		count, list, args := audit.Listed("default", sandboxmcp.AuditQuery{Action: action})
+		for what, q := range map[string]string{"count": count, "list": list} {
+			rows, err := s.DB().QueryContext(t.Context(), `EXPLAIN QUERY PLAN `+q, append(args, 10)[:len(args)+strings.Count(q, "LIMIT")]...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var plan []string
+			for rows.Next() {
+				var id, parent, unused int
+				var step string
+				if err := rows.Scan(&id, &parent, &unused, &step); err != nil {
+					t.Fatal(err)
+				}
+				if strings.Contains(step, "audit") && step != "SCAN CONSTANT ROW" {
+					plan = append(plan, step)
+				}
+			}
+			if err := rows.Close(); err != nil {
+				t.Fatal(err)
+			}
+			for _, step := range plan {
+				if !strings.Contains(step, "SEARCH") || !strings.Contains(step, "INDEX audit_") {
+					t.Errorf("%s of %q: got %q, want a search by an index", what, action, step)
+				}
+			}
+			if got := strings.Join(plan, "; "); !strings.Contains(got, want) {
+				t.Errorf("%s of %q: got %q, want %s", what, action, got, want)
+			}
 		}
 	}
 }

@@ -3,6 +3,8 @@ package audit
 import (
 	"context"
 	"database/sql"
+
+	"github.com/sandboxmcp/sandboxmcp"
 )
 
 // Rechain writes seq, prev and hash of every row anew, as they have to be for
@@ -42,3 +44,8 @@ func Rechain(ctx context.Context, tx *sql.Tx) error {
 
 // Canonical is the canonical form of a JSON text.
 func Canonical(text []byte) (string, error) { return canonicalText(text) }
+
+// Listed returns the statements that count and list entries.
+func Listed(ns sandboxmcp.Namespace, q sandboxmcp.AuditQuery) (count, list string, args []any) {
+	return listed(ns, q)
+}

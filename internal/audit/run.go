@@ -7,9 +7,6 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// actionExecute is the action of a run.
-const actionExecute = "execute"
-
 // Run makes the entries of a run. Like is what all of them have: its ids, language,
 // namespace and actor.
 type Run struct {
@@ -25,7 +22,7 @@ func (r Run) Entry(action, detail string) *sandboxmcp.AuditEntry {
 
 // Intent returns the entry for code that is about to run.
 func (r Run) Intent(code, sha256, backend string, limits sandboxmcp.Limits) *sandboxmcp.AuditEntry {
-	e := r.Entry(actionExecute, string(r.Like.Language)+": "+strconv.Itoa(len(code))+" bytes")
+	e := r.Entry(Execute, string(r.Like.Language)+": "+strconv.Itoa(len(code))+" bytes")
 	e.Phase = sandboxmcp.PhaseIntent
 	e.Metadata = map[string]any{"code_sha256": sha256, "code_bytes": len(code), "backend": backend, "limits": limits}
 	return e
@@ -33,7 +30,7 @@ func (r Run) Intent(code, sha256, backend string, limits sandboxmcp.Limits) *san
 
 // Failed returns the entry for a run that has no result.
 func (r Run) Failed(code sandboxmcp.Code) *sandboxmcp.AuditEntry {
-	e, no := r.Entry(actionExecute, string(r.Like.Language)+": "+string(code)), false
+	e, no := r.Entry(Execute, string(r.Like.Language)+": "+string(code)), false
 	e.Success = &no
 	return e
 }
@@ -49,7 +46,7 @@ type Output struct {
 // many files were signed. They refer to res.
 func (r Run) Ended(res *sandboxmcp.Result, o Output, limits sandboxmcp.Limits) []*sandboxmcp.AuditEntry {
 	l := r.Like.Language
-	e := r.Entry(actionExecute, fmt.Sprintf("%s: exit=%d duration=%.0fms", l, res.ExitCode, res.DurationMS))
+	e := r.Entry(Execute, fmt.Sprintf("%s: exit=%d duration=%.0fms", l, res.ExitCode, res.DurationMS))
 	e.ExitCode, e.DurationMS, e.Success, e.Usage = &res.ExitCode, &res.DurationMS, &res.Success, &res.Usage
 	e.Metadata = map[string]any{
 		"status": res.Status, "stdout_bytes": o.StdoutBytes, "stderr_bytes": o.StderrBytes, "stdout_sha256": o.StdoutSHA256, "stderr_sha256": o.StderrSHA256,

@@ -1,6 +1,7 @@
 package audit_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"database/sql"
@@ -436,6 +437,38 @@ func TestSecondPlace(t *testing.T) {
 	}
 	if rep := check(t, dir, func(e *audit.Evidence) { e.CheckpointFile = filepath.Join(dir, "none") }); rep.OK {
 		t.Error("a second place that is not there is sound")
+	}
+}
+
+// TestSecondPlaceRepeated: a note of the second place is checked once, however often it is
+// repeated. Its repetitions are no faults: an appender that is killed may leave some.
+func TestSecondPlaceRepeated(t *testing.T) {
+	dir := t.TempDir()
+	filled(t, dir)
+	r := openSealed(t, dir)
+	r.append(t, "a", 1)
+	r.close(t)
+	place := filepath.Join(dir, "second")
+	whole, err := os.ReadFile(place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func() (opened int, rep sandboxmcp.AuditReport) {
+		rep = check(t, dir, second(dir), func(e *audit.Evidence) {
+			e.Open = func(note string) (string, error) { opened++; return ours.OpenNote(note) }
+		})
+		return opened, rep
+	}
+	_, once := open()
+	if err := os.WriteFile(place, bytes.Repeat(whole, 1000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	opened, rep := open()
+	if want := once.Second.Notes * 1000; !rep.OK || rep.Second.Notes != want || rep.Second.Size != once.Second.Size {
+		t.Errorf("got %+v and %+v, want %d sound notes", rep.Faults, rep.Second, want)
+	}
+	if opened > 100 {
+		t.Errorf("got %d checks of signatures, want each note to be checked once", opened)
 	}
 }
 

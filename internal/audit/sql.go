@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -81,24 +82,49 @@ const (
 	selectDroppedEnds = `SELECT namespace, seq, hash FROM audit_dropped ORDER BY namespace`
 )
 
+// Execute is the action of a run. Most entries have it, so the index of actions leaves it
+// out, see migrations/0011_actions.sql of the store.
+const Execute = "execute"
+
+// isIndexed is the condition of the index of actions, in the words of the migration.
+const (
+	isIndexed = `action <> 'execute'`
+	isExecute = `action = 'execute'`
+)
+
 // listed returns the statements that count and list the entries of a namespace which a
 // query asks for, and their arguments. The list has one more, its limit.
 func listed(ns sandboxmcp.Namespace, q sandboxmcp.AuditQuery) (count, list string, args []any) {
-	where, args := []string{"namespace = ?"}, []any{string(ns)}
-	add := func(condition string, arg any) { where, args = append(where, condition), append(args, arg) }
-	if q.Action != "" {
-		add("action = ?", q.Action)
+	where, args := []string{"namespace = ?1"}, []any{string(ns)}
+	add := func(condition string, arg any) {
+		args = append(args, arg)
+		where = append(where, condition+" ?"+strconv.Itoa(len(args)))
 	}
 	if !q.Since.IsZero() {
-		add("timestamp >= ?", formatTime(q.Since))
+		add("timestamp >=", formatTime(q.Since))
 	}
 	if q.After > 0 {
-		add("seq > ?", q.After)
+		add("seq >", q.After)
+	}
+	all := strings.Join(where, ` AND `)
+	count = `SELECT count(*) FROM audit WHERE ` + all
+	switch {
+	case q.Action == Execute:
+		if q.Since.IsZero() { // both counts read an index alone
+			count = `SELECT (` + count + `) - (` + count + ` AND ` + isIndexed + `)`
+		} else {
+			count += ` AND ` + isExecute
+		}
+		all += ` AND ` + isExecute
+	case q.Action != "":
+		add(isIndexed+" AND action =", q.Action)
+		all = strings.Join(where, ` AND `)
+		count = `SELECT count(*) FROM audit WHERE ` + all
 	}
 	order := "DESC"
 	if q.OldestFirst {
 		order = "ASC"
 	}
-	from := ` FROM audit WHERE ` + strings.Join(where, ` AND `)
-	return `SELECT count(*)` + from, `SELECT ` + columns + from + ` ORDER BY seq ` + order + ` LIMIT ?`, args
+	list = `SELECT ` + columns + ` FROM audit WHERE ` + all + ` ORDER BY seq ` + order + ` LIMIT ?` + strconv.Itoa(len(args)+1)
+	return count, list, args
 }

@@ -5,6 +5,7 @@ package cgroup
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Tree is not available on this system.
@@ -53,6 +54,12 @@ func (*Group) Walls() []string { return nil }
 
 // Usage returns zero.
 func (*Group) Usage() Usage { return Usage{} }
+
+// KernelMemory is zero.
+func (*Group) KernelMemory() int64 { return 0 }
+
+// CPU is not known.
+func (*Group) CPU() (time.Duration, bool) { return 0, false }
 
 // OOMKills is zero.
 func (*Group) OOMKills() int { return 0 }

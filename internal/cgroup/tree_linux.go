@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -237,6 +238,17 @@ func (t *Tree) removeHierarchy(h *hierarchy) error {
 	defer parent.Close()
 	in := directory{file: parent, path: h.base, plain: t.plain}
 	return errors.Join(in.remove(h.name), h.file.Close())
+}
+
+// cpu reads how much CPU time a group has used; 0: it is not known.
+func (t *Tree) cpu(group string, g *gauges) time.Duration {
+	if t.version == 2 {
+		return time.Duration(g.number(t.hierarchies[0], group+"/cpu.stat", "usage_usec")) * time.Microsecond
+	}
+	if h := t.of("cpuacct"); h != nil {
+		return time.Duration(g.number(h, group+"/cpuacct.usage", ""))
+	}
+	return 0
 }
 
 // oomKills reads how many processes of a group the memory limit has ended.

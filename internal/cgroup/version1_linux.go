@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -144,9 +143,7 @@ func (t *Tree) read1(group string, g *gauges) figures {
 		f.peakMemory = g.number(h, group+"/"+t.peakFile1(), "")
 		f.oomKills = t.oomKills(group, g)
 	}
-	if h := t.of("cpuacct"); h != nil {
-		f.cpu = time.Duration(g.number(h, group+"/cpuacct.usage", ""))
-	}
+	f.cpu = t.cpu(group, g)
 	if h := t.of("pids"); h != nil {
 		f.peakTasks = int(g.number(h, group+"/pids.peak", ""))
 	}

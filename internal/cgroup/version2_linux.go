@@ -2,7 +2,6 @@ package cgroup
 
 import (
 	"strconv"
-	"time"
 )
 
 // setMemory2 sets the memory limit, forbids swap if the kernel counts it, and makes the
@@ -38,7 +37,7 @@ func (g *Group) setQuota2(cores float64) error {
 
 func (t *Tree) read2(group string, g *gauges) figures {
 	h := t.hierarchies[0]
-	f := figures{cpu: time.Duration(g.number(h, group+"/cpu.stat", "usage_usec")) * time.Microsecond}
+	f := figures{cpu: t.cpu(group, g)}
 	f.peakMemory = g.number(h, group+"/memory.peak", "")
 	f.oomKills = t.oomKills(group, g)
 	f.peakTasks = int(g.number(h, group+"/pids.peak", ""))

@@ -24,9 +24,9 @@ func (a *call) artifactsCommand() *cobra.Command {
 		Short: "Show the result and the files of a run",
 		Long: `Shows the result of an earlier run, its files and their SHA-256. The running
 servers of the state directory are asked first, so a run that has not ended is
-shown with status running. --out copies the files into a directory. Off a
-terminal, and with --json, it prints one JSON document that includes the content
-of the files.`,
+shown with status running. --out copies the files into a directory, where they
+replace files of the same names: the program chose the names. Off a terminal, and
+with --json, it prints one JSON document that includes the content of the files.`,
 		Example: `  sandboxmcp artifacts 0f8c9f0e-6d0b-4f0e-9d3b-1a2b3c4d5e6f --out results`,
 		Args:    takes("REQUEST_ID"),
 	}

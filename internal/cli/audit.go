@@ -128,7 +128,7 @@ func (a *call) printEntries(all []sandboxmcp.AuditEntry) {
 		}
 		line, err := json.Marshal(e)
 		if err == nil {
-			a.print(string(line) + "\n")
+			a.print(string(printableJSON(line)) + "\n")
 		}
 	}
 }

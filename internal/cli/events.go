@@ -128,7 +128,7 @@ func (a *call) printEvent(e sandboxmcp.Event) error {
 		if err != nil {
 			return err
 		}
-		line = string(text) + "\n"
+		line = string(printableJSON(text)) + "\n"
 	}
 	if _, err := io.WriteString(a.Stdout, line); err != nil {
 		return errReaderGone

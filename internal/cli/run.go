@@ -61,12 +61,14 @@ created, as by "session create". With --background a server runs it, and its
 request id is printed at once, for "sandboxmcp artifacts".
 
 The program starts in /mnt/data, where it may write. Files that it leaves there
-are stored: --out copies them into a directory, "sandboxmcp artifacts" shows them
-later. Of this machine's files it sees, read-only, the system's programs and
-libraries and the parts of /etc that they need. It can reach the domains opened by
-"egress" or the settings. With --allow-domain it can reach only the domains named
-there; one without a port means 80 and 443. With --hold a connection to any other
-domain waits for "egress approve" in another terminal.
+are stored: --out copies them into a directory, where they replace files of the
+same names, and "sandboxmcp artifacts" shows them later.
+
+Of this machine's files it sees, read-only, the system's programs and libraries
+and the parts of /etc that they need. It can reach the domains opened by "egress"
+or the settings. With --allow-domain it can reach only the domains named there;
+one without a port means 80 and 443. With --hold a connection to any other domain
+waits for "egress approve" in another terminal.
 
 The exit status is the program's own, or 128+n if signal n ended it. It is 124
 after a timeout, 137 out of memory, 153 over the output limit, 130 when

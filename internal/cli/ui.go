@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -8,6 +9,9 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/app"
@@ -47,12 +51,39 @@ func withCause(text, cause string) string {
 // print writes text to stdout.
 func (a *call) print(text string) { _, _ = io.WriteString(a.Stdout, text) }
 
-// printJSON writes one JSON document to stdout.
+// printJSON writes one JSON document to stdout. It escapes everything that is not printable:
+// output of programs is in it, and terminals act upon control characters beyond ASCII, too.
 func (a *call) printJSON(v any) {
-	enc := json.NewEncoder(a.Stdout)
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	_ = enc.Encode(v)
+	_, _ = a.Stdout.Write(printableJSON(text.Bytes()))
+}
+
+// printableJSON escapes the characters of a JSON document that are not printable. It keeps
+// line ends; other characters below U+0020 are escaped already.
+func printableJSON(doc []byte) []byte {
+	odd := func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }
+	if bytes.IndexFunc(doc, odd) < 0 {
+		return doc
+	}
+	out := make([]byte, 0, len(doc)+len(doc)/16)
+	for at := 0; at < len(doc); {
+		r, size := utf8.DecodeRune(doc[at:])
+		switch {
+		case !odd(r):
+			out = append(out, doc[at:at+size]...)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			out = fmt.Appendf(out, `\u%04x\u%04x`, high, low)
+		default:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		}
+		at += size
+	}
+	return out
 }
 
 // answer prints a result: as one JSON document, or by calling show.

@@ -58,11 +58,16 @@ func (v *visit) answerTongue(said tongue) {
 }
 
 // requestLine finds what some server takes for a request line: several take any white space
-// between its parts, and in front of it.
-var requestLine = regexp.MustCompile(`^[\s\v]*[^\s\v]+[\s\v].*HTTP/\d(\.\d)?[\s\v]*$`)
+// between its parts and in front of it, any byte in its target, and a lone CR for its end.
+var requestLine = regexp.MustCompile(`^[\s\v]*[^\s\v]+[\s\v](?s:.*)HTTP/\d(\.\d)?([ \t\v\f]*\r|[\s\v]*$)`)
+
+// shortestMethod is the length of the shortest methods of HTTP, such as GET.
+const shortestMethod = 3
 
 // listen recognizes the protocol by the program's first bytes. It does not consume them.
 func (v *visit) listen() tongue {
+	word := 0 // length of the first word; -1: it is no method of HTTP
+	method := false
 	for n := 1; ; n++ {
 		b, err := v.br.Peek(n)
 		switch {
@@ -78,7 +83,7 @@ func (v *visit) listen() tongue {
 		}
 		switch c := b[n-1]; {
 		case c == '\n':
-			line := bytes.TrimLeft(b, "\r\n") // some readers skip empty lines before a request
+			line := bytes.TrimLeft(b, " \t\v\f\r\n") // some readers skip empty lines before a request
 			if len(line) == 0 {
 				continue
 			}
@@ -86,8 +91,17 @@ func (v *visit) listen() tongue {
 				return speaksHTTP
 			}
 			return speaksOther
-		case c < ' ' && (c < '\t' || c > '\r'), c >= 0x7f:
+		case method: // some servers take any byte in the target
+		case c == ' ', c >= '\t' && c <= '\r':
+			if method = word >= shortestMethod; word > 0 && !method {
+				word = -1
+			}
+		case c < ' ', c >= 0x7f:
 			return speaksOther
+		case word >= 0 && token(string(c)):
+			word++
+		default:
+			word = -1
 		}
 	}
 }

@@ -63,7 +63,7 @@ func TestRawPort(t *testing.T) {
 	if rest, err := io.ReadAll(br); string(rest) != "got EHLO me\r\nbye" || err != nil {
 		t.Errorf("got %q, %v, want what was sent", rest, err)
 	}
-	for _, text := range []string{"\x00\x01\n", "SET a b\r\n", "hello\n"} {
+	for _, text := range []string{"\x00\x01\n", "SET a b\r\n", "hello\n", "SET \x00\xff b\r\n", "SEE HTTP/1.1 there\n", "A \xff\n", "a@b \xff\n"} {
 		if got, err := say(b.toName("db.kit.test", 5432), text); got != "echo "+text || err != nil {
 			t.Errorf("%q: got %q, %v", text, got, err)
 		}
@@ -103,7 +103,10 @@ func TestNamedPortChecks(t *testing.T) {
 		t.Errorf("HTTP for another: got %d, want 403", code)
 	}
 	b.wantDenied("s.kit.test", 8080, "the connection is for a.kit.test")
-	for _, line := range []string{"GET\t/ HTTP/1.1", "GET\v/\fHTTP/1.1", " GET / HTTP/1.1", "GET\r/ HTTP/1.1 "} { // as some servers take it
+	for _, line := range []string{ // as some servers take it
+		"GET\t/ HTTP/1.1", "GET\v/\fHTTP/1.1", " GET / HTTP/1.1", "GET\r/ HTTP/1.1 ",
+		"GET /\xff HTTP/1.1", "GET /ä HTTP/1.1", "GET /\x01 HTTP/1.1", "GET /\x00\x7f HTTP/1.1", "GET / HTTP/1.1\rA: b", "\r\n \r\nGET / HTTP/1.1",
+	} {
 		if got, _ := say(b.toName("a.kit.test", 8080), line+"\r\nHost: s.kit.test:8080\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 400 sandboxmcp: the request line ") {
 			t.Errorf("%q: got %q, want a refusal of ours", line, got)
 		}

@@ -159,7 +159,7 @@ func lapse(ctx context.Context, tx *sql.Tx, now time.Time) error {
 // findSame finds a question with the same subject: one that waits, one that was denied a
 // moment ago, or one whose grant holds. If there is none, the error is sql.ErrNoRows.
 func findSame(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace, digest string, now time.Time) (approval, error) {
-	return scanApproval(db.QueryRowContext(ctx, selectSame, ns, digest, format(now.Add(-deniedFor)), format(now)))
+	return scanApproval(db.QueryRowContext(ctx, selectSame, ns, digest, format(now.Add(-deniedFor)), format(now), madeUntil(now)))
 }
 
 // checkQuota fails with queue_full if too many questions wait or were asked.
@@ -190,7 +190,7 @@ func (r *rate) full(ns sandboxmcp.Namespace, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	recent := r.seen[ns]
-	for len(recent) > 0 && now.Sub(recent[0]) >= time.Minute {
+	for len(recent) > 0 && (now.Sub(recent[0]) >= time.Minute || now.Sub(recent[0]) <= -time.Minute) { // the clock may have been set back
 		recent = recent[1:]
 	}
 	if len(recent) == 0 {

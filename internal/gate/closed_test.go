@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -95,6 +96,13 @@ func TestAChangedRowOpensNothing(t *testing.T) {
 			t.Errorf("%s: %t, %v", host, ok, err)
 		}
 	}
+	// To open it again, a person gets a grant that opens it, and not the changed one.
+	if _, n, err := fresh.Decide(t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "cli"}, sandboxmcp.EgressDecision{Domain: "api.example.com"}); err != nil || n.Domain != "api.example.com" {
+		t.Errorf("opened again: got %+v, %v, want a grant for api.example.com", n, err)
+	}
+	if _, ok, err := fresh.Allows(t.Context(), one, "api.example.com", 443); !ok || err != nil {
+		t.Errorf("opened again: got open %t, %v, want true", ok, err)
+	}
 	_, _, err = b.Decide(t.Context(), sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace}, sandboxmcp.EgressDecision{ID: a.ID})
 	wantCode(t, err, sandboxmcp.CodeAccessDenied)
 	_, _, err = b.Decide(t.Context(), sandboxmcp.Caller{Namespace: sandboxmcp.EveryNamespace}, sandboxmcp.EgressDecision{ID: b.ask("other.example.com").ID, SHA256: a.SHA256})
@@ -180,6 +188,52 @@ func TestQuestionsAreBounded(t *testing.T) {
 		}
 	}
 	wantCode(t, last, sandboxmcp.CodeQueueFull)
+	quick.pass(-24 * time.Hour) // a clock that was set back does not make the minute a day
+	if _, _, err := quick.Request(t.Context(), sandboxmcp.Caller{Namespace: "default"}, sandboxmcp.EgressAsk{Domain: "b.example.com"}); err != nil {
+		t.Errorf("after the clock was set back: got %v, want a question", err)
+	}
+}
+
+// TestGrantsEndWhenTheClockIsSetBack: a grant that has an end is not in force before it was
+// made. Otherwise it would hold for as long as the clock was set back.
+func TestGrantsEndWhenTheClockIsSetBack(t *testing.T) {
+	b := open(t)
+	for domain, d := range map[string]sandboxmcp.EgressDecision{
+		"hour.example.com":   {Scope: sandboxmcp.GrantDuration, For: time.Hour},
+		"always.example.com": {Scope: sandboxmcp.GrantAlways},
+	} {
+		d.Domain = domain
+		if _, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "cli"}, d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		pass         time.Duration
+		hour, always bool
+	}{{0, true, true}, {-30 * time.Second, true, true}, {-24 * time.Hour, false, true}, {24*time.Hour + time.Minute, true, true}, {time.Hour, false, true}} {
+		b.pass(tt.pass)
+		for domain, want := range map[sandboxmcp.Host]bool{"hour.example.com": tt.hour, "always.example.com": tt.always} {
+			if _, got, err := b.Allows(t.Context(), gate.Who{Namespace: "default", RequestID: "r"}, domain, 443); got != want || err != nil {
+				t.Errorf("%s after %v: got open %v, %v, want %v", domain, tt.pass, got, err, want)
+			}
+			list, err := b.List(t.Context(), "default")
+			if got := slices.ContainsFunc(list.Granted, func(n sandboxmcp.EgressGrant) bool { return n.Domain == string(domain) }); got != want || err != nil {
+				t.Errorf("%s after %v: got listed %v, %v, want %v", domain, tt.pass, got, err, want)
+			}
+		}
+	}
+	// A person can open it again, and a model can ask for it.
+	b.pass(-24 * time.Hour)
+	if a, fresh, err := b.Request(t.Context(), sandboxmcp.Caller{Namespace: "default"}, sandboxmcp.EgressAsk{Domain: "hour.example.com"}); !fresh || err != nil {
+		t.Errorf("got %+v, %v, want a new question", a, err)
+	}
+	again := sandboxmcp.EgressDecision{Domain: "hour.example.com", Scope: sandboxmcp.GrantDuration, For: time.Hour}
+	if _, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "cli"}, again); err != nil {
+		t.Fatal(err)
+	}
+	if _, got, err := b.Allows(t.Context(), gate.Who{Namespace: "default", RequestID: "r"}, "hour.example.com", 443); !got || err != nil {
+		t.Errorf("after it was opened again: got open %v, %v, want true", got, err)
+	}
 }
 
 // What a model writes reaches a terminal as one quoted line, and the record not

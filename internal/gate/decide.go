@@ -159,8 +159,9 @@ func (g *Gate) alike(ctx context.Context, tx *sql.Tx, n *grant) (*sandboxmcp.Egr
 	if err != nil {
 		return nil, err
 	}
-	have, _, err := scanGrant(tx.QueryRowContext(ctx, selectAlike, n.info.Namespace, digest, n.info.Scope, n.info.SessionID, format(g.now()), format(n.nearly())))
-	if errors.Is(err, sql.ErrNoRows) {
+	now := g.now()
+	have, whole, err := scanGrant(tx.QueryRowContext(ctx, selectAlike, n.info.Namespace, digest, n.info.Scope, n.info.SessionID, format(now), madeUntil(now), format(n.nearly())))
+	if errors.Is(err, sql.ErrNoRows) || err == nil && !whole {
 		return nil, nil //nolint:nilnil // no failure
 	}
 	return &have.info, err
@@ -264,7 +265,8 @@ func (n *grant) describe(e *sandboxmcp.AuditEntry) {
 
 // grantOf returns the grant of an approval, or nil if it is closed again.
 func (g *Gate) grantOf(ctx context.Context, tx *sql.Tx, id string) (*sandboxmcp.EgressGrant, error) {
-	n, whole, err := scanGrant(tx.QueryRowContext(ctx, selectGrant, id, format(g.now())))
+	now := g.now()
+	n, whole, err := scanGrant(tx.QueryRowContext(ctx, selectGrant, id, format(now), madeUntil(now)))
 	if errors.Is(err, sql.ErrNoRows) || err == nil && !whole {
 		return nil, nil //nolint:nilnil // no failure
 	}

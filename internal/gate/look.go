@@ -16,9 +16,13 @@ type grant struct {
 	expires time.Time // zero: never
 }
 
-// fits reports whether a grant opens its domain to who at that time.
+// clockSlack is how far the clock may be set back without an effect on grants.
+const clockSlack = time.Minute
+
+// fits reports whether a grant opens its domain to who at that time. A grant that has an
+// end does not before it was made: the clock was set back, and the end would come late.
 func (n grant) fits(who Who, now time.Time) bool {
-	if !n.expires.IsZero() && !now.Before(n.expires) {
+	if !n.expires.IsZero() && (!now.Before(n.expires) || n.info.GrantedAt.After(now.Add(clockSlack))) {
 		return false
 	}
 	switch n.info.Scope {
@@ -33,6 +37,10 @@ func (n grant) fits(who Who, now time.Time) bool {
 	}
 	return false
 }
+
+// madeUntil returns the time until which grants that have an end may have been made, for
+// the database.
+func madeUntil(now time.Time) string { return format(now.Add(clockSlack)) }
 
 // current returns the grants of each namespace, whichever process made them. The caller
 // may not change them.
@@ -246,8 +254,11 @@ func (g *Gate) List(ctx context.Context, ns sandboxmcp.Namespace) (sandboxmcp.Eg
 			return l, err
 		}
 	}
+	until := g.now().Add(clockSlack)
 	for _, n := range all {
-		l.Granted = append(l.Granted, n.info)
+		if n.expires.IsZero() || !n.info.GrantedAt.After(until) {
+			l.Granted = append(l.Granted, n.info)
+		}
 	}
 	l.Pending, err = g.pending(ctx, ns)
 	return l, err

@@ -16,10 +16,10 @@ const (
 	selectPending = `SELECT ` + approvalColumns + ` FROM approvals
 		WHERE state = 'pending' AND expires_at > ? AND (? = '' OR namespace = ?) ORDER BY asked_at, id`
 
-	// namespace, digest, denied since, now
+	// namespace, digest, denied since, now, made until
 	selectSame = `SELECT ` + approvalColumns + ` FROM approvals WHERE namespace = ? AND digest = ? AND (
 			state = 'pending' OR state = 'denied' AND decided_at > ? OR state = 'approved' AND EXISTS (
-				SELECT 1 FROM grants WHERE id = grant_id AND revoked_at = '' AND (expires_at = '' OR expires_at > ?) AND scope <> 'session' AND request_id = ''))
+				SELECT 1 FROM grants WHERE id = grant_id AND revoked_at = '' AND (expires_at = '' OR expires_at > ? AND granted_at <= ?) AND scope <> 'session' AND request_id = ''))
 		ORDER BY state = 'pending' DESC, decided_at DESC LIMIT 1`
 
 	selectPendingID = `SELECT id FROM approvals WHERE namespace = ? AND digest = ? AND state = 'pending' AND expires_at > ?`
@@ -38,16 +38,16 @@ const (
 
 	insertGrant = `INSERT INTO grants (` + grantColumns + `, revoked_at) VALUES (?,?,?,?,?,?,?,?,?,?,?,'')`
 
-	// id, now
-	selectGrant = `SELECT ` + grantColumns + ` FROM grants WHERE id = ? AND revoked_at = '' AND (expires_at = '' OR expires_at > ?)`
+	// id, now, made until
+	selectGrant = `SELECT ` + grantColumns + ` FROM grants WHERE id = ? AND revoked_at = '' AND (expires_at = '' OR expires_at > ? AND granted_at <= ?)`
 
 	// now, namespace, namespace: the empty one is every one
 	selectGrants = `SELECT ` + grantColumns + ` FROM grants
 		WHERE revoked_at = '' AND (expires_at = '' OR expires_at > ?) AND (? = '' OR namespace = ?) ORDER BY granted_at, id`
 
-	// namespace, digest, scope, session, now, the end of the grant that is compared
+	// namespace, digest, scope, session, now, made until, the end of the grant that is compared
 	selectAlike = `SELECT ` + grantColumns + ` FROM grants WHERE namespace = ? AND digest = ? AND scope = ? AND scope <> 'once' AND session_id = ?
-		AND revoked_at = '' AND (expires_at = '' OR expires_at > ? AND expires_at >= ?)`
+		AND revoked_at = '' AND (expires_at = '' OR expires_at > ? AND granted_at <= ? AND expires_at >= ?)`
 
 	// request, id, request, now
 	takeGrant = `UPDATE grants SET request_id = ? WHERE id = ? AND request_id IN ('', ?) AND revoked_at = '' AND expires_at > ?`

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -34,6 +35,7 @@ type Run struct {
 	set    *vault.Set // all secrets of the namespace
 	err    error      // why the secrets could not be opened
 	files  []string   // names of artifacts that contain a secret
+	halves []string   // keys of secrets of which a part was handed out unmasked
 }
 
 // NewRun returns the secrets of a run, which has none before Use and Open.
@@ -134,33 +136,39 @@ func (r *Run) Masker() *redact.Masker {
 }
 
 // Describe lists in the metadata of a result which secrets the program had, which were
-// shadowed by the caller's variables, and of which a part was seen in its output.
-func (r *Run) Describe(metadata map[string]any, output ...*redact.Stream) {
+// shadowed by the caller's variables, of which a part was handed out, and which artifacts
+// contain one. It may be called again when more was handed out.
+func (r *Run) Describe(metadata map[string]any) {
 	if len(r.given) > 0 {
 		metadata["secrets_exposed"] = slices.Sorted(maps.Keys(r.given))
 	}
 	if len(r.beaten) > 0 {
 		metadata["secrets_shadowed"] = r.beaten
 	}
-	var partial []string
-	for _, s := range output {
-		partial = append(partial, s.Partial()...)
+	if slices.Sort(r.halves); len(r.halves) > 0 {
+		metadata["secrets_partial"] = slices.Compact(slices.Clone(r.halves))
 	}
-	if slices.Sort(partial); len(partial) > 0 {
-		metadata["secrets_partial"] = slices.Compact(partial)
+	if len(r.files) > 0 {
+		metadata["secret_artifacts"] = r.files
 	}
 }
 
-// Report masks secrets in the driver's report.
-func (r *Run) Report(report *kernel.Report) {
+// Report masks secrets in the driver's report. It notes secrets of which a part is in the
+// report, or was seen in output, which has ended.
+func (r *Run) Report(report *kernel.Report, output ...*redact.Stream) {
 	m := r.masker
 	if m == nil {
 		return
 	}
+	for _, s := range output {
+		r.halves = append(r.halves, s.Partial()...)
+	}
 	for i, v := range report.Results {
+		r.halves = append(r.halves, partsShown(m, v)...)
 		report.Results[i] = Result(m, v)
 	}
 	if p := report.Error; p != nil {
+		r.halves = append(r.halves, m.Partial([]byte(p.Value))...)
 		p.Name, p.Value = m.Text(p.Name), m.Text(p.Value)
 		whole := strings.Join(p.Traceback, "\n") // a secret may span lines
 		if text := m.Text(whole); text != whole {
@@ -172,16 +180,36 @@ func (r *Run) Report(report *kernel.Report) {
 	}
 }
 
-// Files makes src refuse files that contain a secret, and mask secrets in file names.
+// partsShown returns the secrets of which a displayed value has a part.
+func partsShown(m *redact.Masker, r sandboxmcp.RichResult) (keys []string) {
+	for form, v := range r {
+		switch v := v.(type) {
+		case json.RawMessage:
+			keys = append(keys, m.Partial(v)...)
+		case string:
+			if !isPicture(form) {
+				keys = append(keys, m.Partial([]byte(v))...)
+			}
+		}
+	}
+	return keys
+}
+
+// Files makes src refuse files that contain a secret, mask secrets in file names, and note
+// secrets of which a file or a name has a part.
 func (r *Run) Files(src *artifact.Source) {
 	m := r.masker
 	if m == nil {
 		return
 	}
-	src.Rename = m.Text
+	src.Rename = func(name string) string {
+		r.halves = append(r.halves, m.Partial([]byte(name))...)
+		return m.Text(name)
+	}
 	src.Refuse = func(name string, data []byte) string {
 		key := m.Find(data)
 		if key == "" {
+			r.halves = append(r.halves, m.Partial(data)...)
 			return ""
 		}
 		if r.guard.cfg.AllowFiles {
@@ -191,6 +219,3 @@ func (r *Run) Files(src *artifact.Source) {
 		return fmt.Sprintf("it holds the secret %s (allow_secret_artifacts hands such files out)", key)
 	}
 }
-
-// LetOut returns the names of files that contain a secret and were not refused.
-func (r *Run) LetOut() []string { return r.files }

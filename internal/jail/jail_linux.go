@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandboxmcp/sandboxmcp/internal/spare"
+	"github.com/sandboxmcp/sandboxmcp/internal/jail/pool"
 )
 
 // Mode says which kinds of walls a jail can build.
@@ -70,8 +70,8 @@ type Jail struct {
 	pidfd    int
 	spawners chan int
 	done     chan struct{}
-	networks *spare.Shelf[int] // network namespaces in which no socket was ever made; nil: none are kept
-	gallery  gallery           // of what is attached to sandboxes
+	networks *pool.Pool[struct{}, int] // descriptors of network namespaces in which no socket was ever made; nil: none are kept
+	gallery  gallery                   // of what is attached to sandboxes
 
 	mu      sync.Mutex
 	scripts map[plan0]*encoded // scripts of inits that were built before
@@ -110,7 +110,11 @@ func Open(cfg Config) (*Jail, error) {
 	}
 	j := &Jail{cfg: cfg, abi: landlockABI(), scripts: map[plan0]*encoded{}, ids: map[uint32]bool{}, done: make(chan struct{})}
 	if cfg.Keep > 0 && cfg.Mode != ModePlain {
-		j.networks = spare.New(spare.Config[int]{Most: cfg.Keep, Idle: keepFor, Drop: func(fd int) { closeAll(fd) }})
+		j.networks = pool.New(pool.Policy[struct{}, int]{
+			Total: cfg.Keep, Idle: keepFor,
+			Drop: func(fd int) error { closeAll(fd); return nil },
+			Cost: func(_ int, counts map[string]int) { counts["network_namespaces"]++ },
+		})
 	}
 	if j.abi == 0 {
 		return nil, fmt.Errorf("%w: the kernel has no Landlock, or it is not enabled (boot with lsm=landlock,…)", ErrUnavailable)
@@ -300,7 +304,7 @@ func (j *Jail) reap() {
 			break
 		}
 	}
-	j.networks.Close() // the kept namespaces belong to the builder's user namespace, which has ended
+	_ = j.networks.Close() // the kept namespaces belong to the builder's user namespace, which has ended
 	close(j.done)
 }
 
@@ -325,8 +329,8 @@ func (j *Jail) Policy() string {
 	return fmt.Sprintf("mode=%d landlock=%d system=%v config=%v devices=%v read-only=%q", j.cfg.Mode, j.abi, systemTrees, configTrees, devices, j.cfg.ReadOnly)
 }
 
-// Networks returns how many network namespaces are kept for new sandboxes.
-func (j *Jail) Networks() int { return j.networks.Len() }
+// Kept returns the pool of the network namespaces that are kept for new sandboxes.
+func (j *Jail) Kept() pool.Keeper { return j.networks }
 
 // abandon kills a jail whose processes no longer answer correctly. It may be called
 // after Close, when the descriptor number pidfd may belong to another file.
@@ -354,9 +358,6 @@ func ended(pidfd int) bool {
 		}
 	}
 }
-
-// Trim closes the network namespaces that are kept for new sandboxes.
-func (j *Jail) Trim() { j.networks.Empty() }
 
 // Mode returns the mode that the jail was opened with.
 func (j *Jail) Mode() Mode { return j.cfg.Mode }

@@ -70,7 +70,7 @@ func TestSocketThatOutlivesItsSandbox(t *testing.T) {
 			if err := s.Close(); err != nil {
 				t.Error(err)
 			}
-			if got := j.Networks(); got != c.want {
+			if got := j.networks.Len(); got != c.want {
 				t.Errorf("%d network namespaces are kept, want %d", got, c.want)
 			}
 		})

@@ -108,7 +108,7 @@ type Turn struct {
 func (j *Jail) Turn() (*Turn, error) {
 	select {
 	case w := <-j.spawners:
-		network, kept := j.networks.Take()
+		network, kept := j.networks.Take(struct{}{}, nil)
 		if !kept {
 			network = -1
 		}
@@ -503,7 +503,7 @@ func (j *Jail) unused(network int) bool {
 // it only by sockets. If no network socket was made and no socket is left, the
 // namespace is as new.
 func (j *Jail) keep(network int) {
-	if network >= 0 && !j.networks.Put(network) {
+	if network >= 0 && !j.networks.Put(struct{}{}, network) {
 		closeAll(network)
 	}
 }

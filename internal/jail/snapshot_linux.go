@@ -20,6 +20,9 @@ type Snapshot struct {
 	fd int        // a sealed memory file; -1: closed
 }
 
+// MaxSnapshots is how many snapshots a zygote keeps.
+const MaxSnapshots = 4
+
 const (
 	maxSnapshot = 256 << 20
 	importLimit = time.Minute // how long a fork may take to import packages and to save its memory
@@ -73,35 +76,25 @@ func (s *Snapshot) Close() {
 }
 
 // Keep stores a snapshot of one of the zygote's forks under a name and takes ownership
-// of it. It closes an older snapshot of that name. If the zygote is closed, Keep closes
-// s. If s is nil, Keep only removes the older snapshot.
+// of it. It closes an older snapshot of that name. If the zygote is closed or has
+// MaxSnapshots, Keep closes s. If s is nil, Keep only removes the older snapshot.
 func (z *Zygote) Keep(name string, s *Snapshot) {
-	z.life.Lock()
-	defer z.life.Unlock()
-	z.snapshots[name].Close()
-	delete(z.snapshots, name)
-	switch {
-	case s == nil:
-	case z.pidfd < 0:
+	if old, ok := z.snapshots.Take(name, nil); ok {
+		old.Close()
+	}
+	if s != nil && !z.snapshots.Put(name, s) {
 		s.Close()
-	default:
-		z.snapshots[name] = s
 	}
 }
 
 // Snapshot returns the snapshot of that name, or nil.
 func (z *Zygote) Snapshot(name string) *Snapshot {
-	z.life.Lock()
-	defer z.life.Unlock()
-	return z.snapshots[name]
+	s, _ := z.snapshots.Peek(name)
+	return s
 }
 
 // Snapshots returns how many snapshots the zygote keeps.
-func (z *Zygote) Snapshots() int {
-	z.life.Lock()
-	defer z.life.Unlock()
-	return len(z.snapshots)
-}
+func (z *Zygote) Snapshots() int { return z.snapshots.Len() }
 
 // Save has the fork run text, which imports packages, and write its memory to the
 // file "snapshot" in the sandbox's work directory. From here on the sandbox runs

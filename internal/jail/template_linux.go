@@ -74,6 +74,9 @@ func templateScript(extra []Tree, passedTrees map[Tree]int, cover, view bool) *s
 		s.give(s.keep("open the host's view", unix.SYS_OPENAT, num(unix.AT_FDCWD), s.str(ownMounts), num(unix.O_RDONLY|unix.O_CLOEXEC), num(0)))
 		s.do("unshare", unix.SYS_UNSHARE, num(unix.CLONE_NEWNS))
 	}
+	// Sandboxes copy the builder's UTS namespace. A sandbox does not set the name itself: each change wakes all that poll
+	// /proc/sys/kernel/hostname, in any namespace, in the time of the process that makes it.
+	s.do("sethostname", unix.SYS_SETHOSTNAME, s.str("sandbox"), num(len("sandbox")))
 	s.mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
 	// the builder's own /proc: spawners write id maps through it, and a sandbox may mount a new /proc only if a fully visible one exists
 	s.mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")

@@ -122,6 +122,7 @@ func wallScript(p plan) (*script, probes) {
 		program = p.plain.program
 	}
 	pr.landlock = s.probe("look: write below "+program, unix.SYS_OPENAT, num(unix.AT_FDCWD), s.str(program+"/.probe"), num(unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC), num(0o600))
+	s.childSignals()
 	pr.sockets = -1
 	if !p.off[wallSeccomp] {
 		if p.sockets {
@@ -172,8 +173,6 @@ func (s *script) places(p plan) {
 	s.do("mkdir "+programPlace, unix.SYS_MKDIRAT, num(unix.AT_FDCWD), s.str(programPlace), num(0o755))
 	s.do("symlink "+bridgePlace, unix.SYS_SYMLINKAT, s.str(programPlace+"/bridge"), num(unix.AT_FDCWD), s.str(bridgePlace))
 	s.mount("proc", "/proc", "proc", nosuid|unix.MS_NOEXEC, "hidepid=2")
-	s.shares()
-	s.do("sethostname", unix.SYS_SETHOSTNAME, s.str("sandbox"), num(len("sandbox")))
 	s.enterCgroup(p.tasks)
 	if !p.off[wallCgroupNS] { // after the cgroup was entered: the namespace shows the current group as its root
 		s.do("cgroup namespace", unix.SYS_UNSHARE, num(unix.CLONE_NEWCGROUP))
@@ -182,23 +181,6 @@ func (s *script) places(p plan) {
 	if p.wantProc {
 		s.open("/dev/shm", "/proc")
 	}
-}
-
-// shares limits inotify in this sandbox. The kernel also counts inotify use for the
-// user that runs the server, over all sandboxes; without these limits one sandbox
-// could use that user's whole quota.
-func (s *script) shares() {
-	for _, l := range [][2]string{{"max_inotify_instances", "8"}, {"max_inotify_watches", "4096"}} {
-		s.sysctl("/proc/sys/user/"+l[0], l[1])
-	}
-}
-
-// sysctl sets a kernel parameter.
-func (s *script) sysctl(path, value string) {
-	fd := s.keep("open "+path, unix.SYS_OPENAT, num(unix.AT_FDCWD), s.str(path), num(unix.O_WRONLY|unix.O_CLOEXEC), num(0))
-	s.do("set "+path, unix.SYS_WRITE, fd.arg(), s.str(value), num(len(value)))
-	s.do("close "+path, unix.SYS_CLOSE, fd.arg())
-	s.free(fd)
 }
 
 // firstOutOfMemory makes this process and its children the first that the kernel kills
@@ -345,6 +327,19 @@ func (s *script) seccomp(filter []byte) {
 	head := s.bytes(prog)
 	s.store("place of the filter", store64, at(head, 8), code)
 	s.do("seccomp", unix.SYS_SECCOMP, num(unix.SECCOMP_SET_MODE_FILTER), num(0), head)
+}
+
+// childrenSignals is CHILDREN in init.c.
+const childrenSignals = 62
+
+// childSignals opens the descriptor by which init learns of processes that have ended.
+// It comes before the filter, which refuses signalfd4.
+func (s *script) childSignals() {
+	mask := s.bytes(binary.LittleEndian.AppendUint64(nil, 1<<(unix.SIGCHLD-1)))
+	fd := s.keep("signals of children", unix.SYS_SIGNALFD4, num(uint64(math.MaxUint64)), mask, num(8), num(unix.SFD_CLOEXEC|unix.SFD_NONBLOCK))
+	s.do("keep the signals of children", unix.SYS_DUP3, fd.arg(), num(childrenSignals), num(unix.O_CLOEXEC))
+	s.do("close", unix.SYS_CLOSE, fd.arg())
+	s.free(fd)
 }
 
 // socketWatch is WATCH in init.c.

@@ -292,3 +292,14 @@ func TestLandlockIsQuiet(t *testing.T) {
 		}
 	}
 }
+
+// A sandbox does not set its name. That would wake every program of other sandboxes that
+// polls /proc/sys/kernel/hostname.
+func TestNoSandboxSetsItsName(t *testing.T) {
+	s, _ := wallScript(plan{abi: landlockABI(), root: true, tasks: 1, wantProc: true, sockets: true})
+	for i, c := range s.calls {
+		if c.nr == unix.SYS_SETHOSTNAME {
+			t.Errorf("call %d, %q, sets the name; want none that does", i, s.names[i])
+		}
+	}
+}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/jail/pool"
 )
 
 // ZygoteConfig describes a fork server: a program that is started once and then forked
@@ -33,9 +35,9 @@ type Zygote struct {
 	broken  atomic.Bool
 	once    sync.Once
 
-	life      sync.Mutex // guards pidfd and snapshots; never held for long
-	pidfd     int        // -1: closed
-	snapshots map[string]*Snapshot
+	life      sync.Mutex                    // guards pidfd; never held for long
+	pidfd     int                           // -1: closed
+	snapshots *pool.Pool[string, *Snapshot] // by name
 
 	mu      sync.Mutex // one fork at a time
 	control int        // -1: closed
@@ -99,7 +101,8 @@ func (j *Jail) Zygote(cfg ZygoteConfig) (*Zygote, error) {
 		turn.Cancel()
 	}
 	closeAll(theirs, out[1])
-	z := &Zygote{jail: j, options: cfg.Options, pidfd: slot.pidfd, control: ours, plans: map[childPlan]*childScript{}, snapshots: map[string]*Snapshot{}}
+	z := &Zygote{jail: j, options: cfg.Options, pidfd: slot.pidfd, control: ours, plans: map[childPlan]*childScript{}}
+	z.snapshots = pool.New(pool.Policy[string, *Snapshot]{Total: MaxSnapshots, Drop: func(s *Snapshot) error { s.Close(); return nil }})
 	if err == nil {
 		_ = send(ours, zygoteFacts(cfg.Stays, files)) // when that fails, it has ended
 		err = z.ready(s)
@@ -366,10 +369,7 @@ func (z *Zygote) Close() {
 		defer z.life.Unlock()
 		closeAll(z.pidfd)
 		z.pidfd = -1
-		for _, s := range z.snapshots {
-			s.Close()
-		}
-		clear(z.snapshots)
+		_ = z.snapshots.Close()
 	})
 }
 

@@ -192,6 +192,22 @@ func (s *Stream) Partial() []string {
 	return names
 }
 
+// Partial returns the names that [Stream.Partial] returns for a whole text.
+func (m *Masker) Partial(data []byte) []string {
+	if m == nil || m.auto == nil {
+		return nil
+	}
+	const piece = 64 << 10
+	s, out := m.Stream(), []byte(nil)
+	s.pii = nil
+	for len(data) > 0 {
+		n := min(len(data), piece)
+		out, data = s.Write(out[:0], data[:n]), data[n:]
+	}
+	s.Close(out[:0])
+	return s.Partial()
+}
+
 // Masks reports whether the value is a part of Mask itself and so cannot be masked.
 func Masks(value string) bool {
 	return strings.Contains(strings.ToUpper(Mask), strings.ToUpper(value))

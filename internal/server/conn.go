@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -28,6 +30,7 @@ type conn struct {
 	root     context.Context //nolint:containedctx // the connection's own lifetime, which the SDK's interface cannot carry
 	fail     context.CancelCauseFunc
 	incoming chan jsonrpc.Message // closed at the end of input
+	drained  chan struct{}        // closed at the end of input
 
 	closeOnce sync.Once
 	closed    chan struct{}
@@ -46,6 +49,7 @@ func newConn(root context.Context, fail context.CancelCauseFunc, in io.Reader, o
 	c := &conn{
 		root: root, fail: fail, out: out,
 		incoming: make(chan jsonrpc.Message),
+		drained:  make(chan struct{}),
 		closed:   make(chan struct{}),
 		open:     map[jsonrpc.ID]bool{},
 		answered: make(chan struct{}, 1),
@@ -137,6 +141,7 @@ func (c *conn) send(line []byte) error {
 }
 
 func (c *conn) readLines(r *bufio.Reader) {
+	defer close(c.drained)
 	defer close(c.incoming)
 	var buf []byte
 	for {
@@ -192,6 +197,9 @@ func (c *conn) accept(line []byte) bool {
 		return true
 	}
 	msg, err := decodeMessage(line)
+	if err == nil && changedID(line, msg) {
+		err = errors.New("its id is a number that is not whole, or too large")
+	}
 	if err != nil {
 		c.refuseMessage(line, err)
 		return true
@@ -214,6 +222,28 @@ func decodeMessage(line []byte) (msg jsonrpc.Message, err error) {
 		}
 	}()
 	return jsonrpc.DecodeMessage(line)
+}
+
+// changedID reports whether the id of a request is another number than in its line. The SDK
+// cuts numbers to whole ones, so the answer could be taken for that to another request.
+func changedID(line []byte, msg jsonrpc.Message) bool {
+	r, ok := msg.(*jsonrpc.Request)
+	if !ok {
+		return false
+	}
+	id, ok := r.ID.Raw().(int64)
+	head := line[:min(len(line), 100)]
+	if _, rest, found := bytes.Cut(head, []byte(`"id":`)); !ok || found && bytes.HasPrefix(bytes.TrimLeft(rest, " "), fmt.Appendf(nil, "%d,", id)) {
+		return false // the usual form, without a look at the rest of a long line
+	}
+	var m struct {
+		ID json.RawMessage `json:"id"`
+	}
+	if json.Unmarshal(line, &m) != nil || string(m.ID) == strconv.FormatInt(id, 10) {
+		return false
+	}
+	sent, err := strconv.ParseFloat(string(m.ID), 64)
+	return err != nil || sent != float64(id) || math.Abs(sent) > maxWhole
 }
 
 // refuseMessage answers valid JSON that is not a message, with its id if that is usable. It

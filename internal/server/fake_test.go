@@ -85,6 +85,8 @@ func (f *fake) Execute(ctx context.Context, c sandboxmcp.Caller, req sandboxmcp.
 		return r, nil
 	case req.Code == "panic":
 		panic("planted")
+	case req.Code == "cancelled fault":
+		return sandboxmcp.Result{}, fmt.Errorf("look into the vault: %w", context.Canceled)
 	case req.Code == "secret fault":
 		return sandboxmcp.Result{}, fmt.Errorf("open /var/secret/path: %w", errors.New("denied"))
 	}

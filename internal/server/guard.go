@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -55,8 +56,12 @@ func (s *Server) failure(tool string, err error) *sandboxmcp.Error {
 }
 
 // told returns the error for the caller and logs the cause. what is the tool or the route.
+// A call that its caller cancelled is no fault, and is not logged.
 func told(log *slog.Logger, what string, err error) *sandboxmcp.Error {
 	e := sandboxmcp.AsError(err)
+	if e.Code == sandboxmcp.CodeInternal && errors.Is(err, context.Canceled) {
+		return sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the call was cancelled")
+	}
 	if e.Code == sandboxmcp.CodeInternal {
 		id := incident()
 		log.Error("call failed", "incident", id, "tool", what, "err", err)

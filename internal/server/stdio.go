@@ -44,18 +44,25 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 	select {
 	case <-ended:
 	case <-root.Done():
-		t := time.NewTimer(endGrace)
-		defer t.Stop()
-		select {
-		case <-ended:
-		case <-t.C:
-			s.log.Warn("calls did not come back after they were cancelled")
-		}
+		s.await(ended, endGrace)
+	case <-c.drained: // a client that takes no answers would delay the end for ever
+		s.await(ended, answerGrace+endGrace)
 	}
 	if broken := (*writeError)(nil); errors.As(context.Cause(root), &broken) {
 		return broken
 	}
 	return nil
+}
+
+// await waits until ended is closed, for at most that long.
+func (s *Server) await(ended <-chan struct{}, most time.Duration) {
+	t := time.NewTimer(most)
+	defer t.Stop()
+	select {
+	case <-ended:
+	case <-t.C:
+		s.log.Warn("calls did not come back after they were cancelled, or the client takes no answers")
+	}
 }
 
 // transport passes an existing connection to the SDK.

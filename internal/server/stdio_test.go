@@ -132,6 +132,9 @@ func TestMalformedLines(t *testing.T) {
 		{"wrong version", `{"jsonrpc":"1.0","id":"a","method":"ping"}`, -32600, "a"},
 		{"object id", `{"jsonrpc":"2.0","id":{},"method":"ping"}`, -32600, nil},
 		{"bool id", `{"jsonrpc":"2.0","id":true,"method":"ping"}`, -32600, nil},
+		{"id with a fraction", `{"jsonrpc":"2.0","id":901.5,"method":"ping"}`, -32600, 901.5},
+		{"id that a double cannot hold", `{"jsonrpc":"2.0","id":9223372036854775807,"method":"ping"}`, -32600, float64(1 << 63)},
+		{"id above 64 bits", `{"jsonrpc":"2.0","id":99999999999999999999999,"method":"ping"}`, -32600, 1e23},
 		{"number for method", `{"jsonrpc":"2.0","id":902,"method":7}`, -32600, 902.0},
 		{"neither", `{"jsonrpc":"2.0"}`, -32600, nil},
 		{"deep", `{"jsonrpc":"2.0","id":90001,"method":"tools/call","params":{"name":"execute_code","arguments":{"env":` + deep + `}}}`, -32600, 90001.0},
@@ -150,6 +153,12 @@ func TestMalformedLines(t *testing.T) {
 	p.line(`{"jsonrpc":"2.0","id":"p","method":"ping"}` + "\r")
 	if m := p.read(); m["id"] != "p" || m["result"] == nil {
 		t.Errorf("got %v after lines without an answer, want the answer to the ping", m)
+	}
+	for line, want := range map[string]any{`{"jsonrpc":"2.0","id":904.0,"method":"ping"}`: 904.0, `{"jsonrpc":"2.0","id":9007199254740992,"method":"ping"}`: float64(1 << 53)} {
+		p.line(line)
+		if m := p.read(); m["id"] != want || m["result"] == nil {
+			t.Errorf("%s: got %v, want an answer with id %v", line, m, want)
+		}
 	}
 	p.line(`{"jsonrpc":"2.0","id":903,"method":"tools/call","params":{"name":"execute_code","arguments":{"code":"print('\ud83d')"}}}`)
 	if m := p.read(); m["id"] != 903.0 || m["result"] == nil {
@@ -249,6 +258,15 @@ func TestInternalErrorTellsNothing(t *testing.T) {
 	res := legacy(t, newFake()).call("execute_code", map[string]any{"code": "secret fault"})
 	if body := structured(res); body["error"] != "internal" || body["id"] == nil || strings.Contains(fmt.Sprint(res), "/var/secret") {
 		t.Errorf("got %v, want internal with an id and without the path", res)
+	}
+}
+
+// TestCancelledCallIsNoFault: a step that fails because its call was cancelled is not the
+// server's fault. A client could fill the operator's log with such faults.
+func TestCancelledCallIsNoFault(t *testing.T) {
+	res := legacy(t, newFake()).call("execute_code", map[string]any{"code": "cancelled fault"})
+	if body := structured(res); body["error"] != "cancelled" || body["id"] != nil {
+		t.Errorf("got %v, want cancelled without an id", res)
 	}
 }
 
@@ -393,25 +411,33 @@ func (s stalled) Write(p []byte) (int, error) {
 }
 
 func TestStalledClientDoesNotHoldTheEnd(t *testing.T) {
-	inR, inW := io.Pipe()
-	_, pipe := io.Pipe() // nobody reads
-	begun := make(chan struct{})
-	outW := stalled{pipe, sync.OnceFunc(func() { close(begun) })}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- newServer(newFake()).ServeStdio(ctx, inR, outW) }()
-	if _, err := io.WriteString(inW, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`+"\n"); err != nil {
-		t.Fatal(err)
-	}
-	<-begun
-	stop()
-	select {
-	case err := <-ended:
-		if err != nil {
-			t.Errorf("got %v from ServeStdio, want no error", err)
-		}
-	case <-time.NewTimer(3 * time.Second).C:
-		t.Error("got a ServeStdio that goes on, want its end within 3 s")
+	for name, end := range map[string]func(in io.Closer, stop func()){
+		"stop":         func(_ io.Closer, stop func()) { stop() },
+		"end of input": func(in io.Closer, _ func()) { _ = in.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inR, inW := io.Pipe()
+			_, pipe := io.Pipe() // nothing reads it
+			begun := make(chan struct{})
+			outW := stalled{pipe, sync.OnceFunc(func() { close(begun) })}
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			ended := make(chan error, 1)
+			go func() { ended <- newServer(newFake()).ServeStdio(ctx, inR, outW) }()
+			if _, err := io.WriteString(inW, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`+"\n"); err != nil {
+				t.Fatal(err)
+			}
+			<-begun
+			end(inW, stop)
+			select {
+			case err := <-ended:
+				if err != nil {
+					t.Errorf("got %v from ServeStdio, want no error", err)
+				}
+			case <-time.NewTimer(3 * time.Second).C:
+				t.Error("got a ServeStdio that goes on, want its end within 3 s")
+			}
+		})
 	}
 }
 

@@ -360,7 +360,7 @@ func (t *Table) Remove(ctx context.Context, ns sandboxmcp.Namespace, id sandboxm
 	switch {
 	case s != nil:
 		defer t.ended(k)
-		return s, t.forget(ctx, s.info)
+		return s, t.forget(context.WithoutCancel(ctx), s.info) // it has left the table: its row has to follow
 	case sandboxmcp.CodeOf(err) != sandboxmcp.CodeSessionExpired:
 		return nil, err
 	}

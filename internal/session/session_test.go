@@ -171,6 +171,21 @@ func TestSessionsAreBounded(t *testing.T) {
 	}
 }
 
+// TestCancelledRemovalFreesTheID: a caller that leaves while its session is removed leaves
+// no row behind, which would keep the id until the server ends.
+func TestCancelledRemovalFreesTheID(t *testing.T) {
+	k := newKit(t, t.TempDir(), 2)
+	k.open(t, "a", time.Hour)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if s, err := k.Remove(ctx, "ns", "a", false); s == nil || err != nil {
+		t.Errorf("got %v, %v, want the session", s, err)
+	}
+	if fresh, code := k.claim(t, "a"); !fresh || code != "" {
+		t.Errorf("the id: got fresh %v, %q, want a new session", fresh, code)
+	}
+}
+
 func TestUnusedSessionsExpire(t *testing.T) {
 	k := newKit(t, t.TempDir(), 10)
 	_, r := k.open(t, "a", time.Minute)

@@ -24,10 +24,15 @@ type Chore struct {
 // shared, and needs no chore when its process ends.
 func (c Chore) Shared() bool { return c.Store.Path() != MemoryPath }
 
-// Done reports whether a process has done the chore within that time.
+// Done reports whether a process has done the chore within that time. A mark in the future
+// says nothing: the clock was set back since.
 func (c Chore) Done(within time.Duration) bool {
 	st, err := os.Stat(c.mark())
-	return err == nil && c.now().Sub(st.ModTime()) < within
+	if err != nil {
+		return false
+	}
+	age := c.now().Sub(st.ModTime())
+	return age > -within && age < within
 }
 
 func (c Chore) mark() string { return filepath.Join(c.Store.Dir(), c.Mark) }

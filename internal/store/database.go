@@ -24,7 +24,7 @@ const (
 	// schemaVersion is the number of the newest file in migrations. Each file sets the
 	// database's user_version to its number at its end. Open reads that, because asking
 	// goose takes milliseconds.
-	schemaVersion = 10
+	schemaVersion = 11
 	// applicationID marks a database as ours ("smcp").
 	applicationID = 0x736d6370
 )

@@ -19,7 +19,8 @@ typedef unsigned char u8;
 void *memset(void *p, int c, ul n) { u8 *q = p; while (n--) *q++ = (u8)c; return p; }
 void *memcpy(void *p, const void *s, ul n) { u8 *q = p; const u8 *t = s; while (n--) *q++ = *t++; return p; }
 
-enum { CTL = 3, MAXFD = 16, HIGH = 64, WATCH = HIGH - 1 }; // control socket; most descriptors in a packet; where they are moved to; see noticed
+enum { CTL = 3, MAXFD = 16, HIGH = 64, WATCH = HIGH - 1, CHILDREN = HIGH - 2 }; // control socket; most descriptors in a packet; where they
+                                                        // are moved to; see noticed; signals of children, see init
 enum { AT_FDCWD = -100, EINTR = 4, EAGAIN = 11, SIGCHLD = 17, SIGKILL = 9 };
 
 struct iov { void *base; ul len; };
@@ -210,21 +211,22 @@ static void noticed(void) {
 	sys3(SYS_ioctl, WATCH, 0xc0182101 /* NOTIF_SEND */, (long)&answer);
 }
 
+// init serves the server's requests. Its script has opened a signalfd for SIGCHLD at descriptor CHILDREN, because the filter refuses that.
 static void init(void) {
 	ul chld = 1ul << (SIGCHLD - 1);
 	u8 info[128];
 	// end_all uses kill(-1), which must not reach the parent: that runs as the same user, outside of the Landlock domain
 	if (subreaper && sys2(SYS_kill, sys0(SYS_getppid), 0) != -1 /* EPERM */) sys1(SYS_exit_group, 1);
 	sys4(SYS_rt_sigprocmask, 0, (long)&chld, 0, 8);
-	int sfd = (int)sys4(SYS_signalfd4, -1, (long)&chld, 8, 02004000 /* CLOEXEC, NONBLOCK */);
+	if (sys3(SYS_fcntl, CHILDREN, 1 /* F_GETFD */, 0) < 0) sys1(SYS_exit_group, 1);
 	reap(1 /* WNOHANG */); // a zygote may have forked into this sandbox after the script was done, and the fork may have ended
-	struct { int fd; short events, revents; } p[3] = {{CTL, 1, 0}, {sfd, 1, 0}, {WATCH, 1, 0}};
+	struct { int fd; short events, revents; } p[3] = {{CTL, 1, 0}, {CHILDREN, 1, 0}, {WATCH, 1, 0}};
 	if (sys3(SYS_fcntl, WATCH, 1 /* F_GETFD */, 0) < 0) p[2].fd = -1;
 	for (;;) {
 		sys5(SYS_ppoll, (long)p, 3, 0, 0, 8);
 		if (p[2].revents) noticed();
 		if (p[1].revents) {
-			sys3(SYS_read, sfd, (long)info, sizeof info);
+			sys3(SYS_read, CHILDREN, (long)info, sizeof info);
 			reap(1 /* WNOHANG */);
 		}
 		if (p[0].revents) {
@@ -341,7 +343,7 @@ static void spawn(void) {
 		struct script *s = (struct script *)(buf + q->offset);
 		run(s);
 		if (q->mode & ONCE) sys1(SYS_exit_group, 0);
-		sys3(SYS_close_range, CTL + 1, WATCH - 1, 0);
+		sys3(SYS_close_range, CTL + 1, CHILDREN - 1, 0);
 		sys3(SYS_close_range, WATCH + 1, ~0u, 0);
 		memset(buf, 0, (ul)nbuf);
 		init();

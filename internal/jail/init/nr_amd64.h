@@ -26,7 +26,6 @@
 #define SYS_sendmsg 46
 #define SYS_setns 308
 #define SYS_setsid 112
-#define SYS_signalfd4 289
 #define SYS_socket 41
 #define SYS_unshare 272
 #define SYS_wait4 61

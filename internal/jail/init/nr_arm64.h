@@ -26,7 +26,6 @@
 #define SYS_sendmsg 211
 #define SYS_setns 268
 #define SYS_setsid 157
-#define SYS_signalfd4 74
 #define SYS_socket 198
 #define SYS_unshare 97
 #define SYS_wait4 260

@@ -27,9 +27,19 @@ const (
 	fcntlSetPipe  = 1031
 )
 
-// The kernel reads the command as 32 bits.
+// fileAsync in the flags of F_SETFL has the kernel send a signal when a file becomes ready.
+// The process that makes it ready spends the time, for each of the receivers: the server,
+// when it reads a program's output. FIOASYNC of ioctl does the same.
+const (
+	fcntlSetFlags = 4
+	fileAsync     = 0x2000
+	fioAsync      = 0x5452
+)
+
+// The kernel reads command and flags as 32 bits.
 func fcntlRule() rule {
 	return rule{[]clause{
+		{[]test{equal(1, fcntlSetFlags), anyBit(2, fileAsync)}, Refuse(errEINVAL)},
 		{[]test{oneOf(1, fcntlAllowed)}, Allow},
 		{[]test{oneOf(1, []uint32{fcntlSetLease, fcntlNotify, fcntlSetPipe})}, Refuse(errEPERM)},
 	}, Refuse(errEINVAL)}

@@ -185,6 +185,7 @@ func TestFilterJudgesArgumentsAsThePolicy(t *testing.T) {
 			fcntl := numberOf(t, a, "fcntl")
 			for command := range uint64(1200) {
 				same(seccomp.Call{Audit: a.AuditValue(), Number: fcntl, Args: [6]uint64{3, command}})
+				same(seccomp.Call{Audit: a.AuditValue(), Number: fcntl, Args: [6]uint64{3, command, 0x2000}})
 			}
 			socket := numberOf(t, a, "socket") // three do
 			for _, family := range []uint64{0, 1, 2, 3, 9, 10, 11, 16, 17, 38, 40, 2 | 1<<32, 10 | 0xffffffff<<32, 1 << 33} {
@@ -271,6 +272,16 @@ func TestVerdicts(t *testing.T) {
 		{none, "clone", [6]uint64{0x8011}, no(eperm)},
 		{none, "clone", [6]uint64{0x10000011 | high}, no(eperm)},
 		{none, "fcntl", [6]uint64{0, 1}, seccomp.Allow},
+		{none, "fcntl", [6]uint64{0, 4, 0x802}, seccomp.Allow}, // F_SETFL with O_NONBLOCK
+		{none, "fcntl", [6]uint64{0, 4, 0x2802}, no(einval)},   // and O_ASYNC
+		{none, "fcntl", [6]uint64{0, 4 | high, 0x2000 | high}, no(einval)},
+		{none, "fcntl", [6]uint64{0, 8, 0x2000}, seccomp.Allow}, // F_SETOWN
+		{none, "ioctl", [6]uint64{0, 0x5452}, ignored},          // FIOASYNC
+		{none, "timerfd_create", [6]uint64{}, no(enosys)},
+		{none, "signalfd4", [6]uint64{}, no(enosys)},
+		{none, "inotify_init1", [6]uint64{}, no(enosys)},
+		{none, "inotify_add_watch", [6]uint64{}, no(enosys)},
+		{none, "eventfd2", [6]uint64{}, seccomp.Allow},
 		{none, "fcntl", [6]uint64{0, 1024, 1}, no(eperm)},        // F_SETLEASE
 		{none, "fcntl", [6]uint64{0, 1024 | high, 1}, no(eperm)}, // the kernel reads the low word
 		{none, "fcntl", [6]uint64{0, 1026}, no(eperm)},           // F_NOTIFY

@@ -42,7 +42,7 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 	case "fsync", "fdatasync", "fadvise64":
 		return unless(name != "fadvise64" || int32(args[3]) == 4, ignore)
 	case "fcntl":
-		return decideFcntl(uint32(args[1]))
+		return decideFcntl(uint32(args[1]), uint32(args[2]))
 	case "setsockopt":
 		return decideOption(int32(args[1]), int32(args[2]))
 	case "setrlimit":
@@ -117,8 +117,10 @@ func decideClone(flags uint64) Verdict {
 	return Allow
 }
 
-func decideFcntl(command uint32) Verdict {
+func decideFcntl(command, value uint32) Verdict {
 	switch {
+	case command == 4 && value>>13%2 == 1:
+		return Refuse(errEINVAL)
 	case command <= 11, 15 <= command && command <= 17:
 		return Allow
 	case command == 0x400, command == 0x402, command == 0x407:
@@ -213,7 +215,7 @@ func decideIoctl(arg uint64) Verdict {
 	command := uint32(arg)
 	between := func(from, to uint32) bool { return from <= command && command <= to }
 	listed := command == 2 || command == 0x5421 || command == 0x5422 || command == 0x5429 || command == 0x541b || command == 0x5441 || command == 0x5460 ||
-		between(0x5401, 0x540b) || between(0x540f, 0x5411) || between(0x5413, 0x5414) || between(0x5450, 0x5452) || between(0x8901, 0x8905) ||
+		between(0x5401, 0x540b) || between(0x540f, 0x5411) || between(0x5413, 0x5414) || between(0x5450, 0x5451) || between(0x8901, 0x8905) ||
 		slices.Contains([]uint32{0x8910, 0x8912, 0x8913, 0x8915, 0x8917, 0x8919, 0x891b, 0x891d, 0x8921, 0x8927, 0x8933, 0x8942, 0x8946}, command)
 	switch command >> 16 { // direction and size of the argument
 	case 0x8004:
@@ -233,6 +235,8 @@ func decideIoctl(arg uint64) Verdict {
 		return Refuse(errEPERM)
 	case listed:
 		return Allow
+	case arg == 0x5452:
+		return ignore
 	default:
 		return Refuse(errENOTTY)
 	}

@@ -1,5 +1,7 @@
 package seccomp
 
+import "slices"
+
 // Commands that put input into a terminal or take one over (asm-generic/ioctls.h).
 const (
 	tiocSCTTY = 0x540e
@@ -17,7 +19,7 @@ const (
 var ioctlAllowed = []uint32{
 	0x5401, 0x5402, 0x5403, 0x5404, 0x5405, 0x5406, 0x5407, 0x5408, 0x5409, 0x540a, 0x540b, // TCGETS … TCFLSH
 	0x540f, 0x5410, 0x5411, 0x5413, 0x5414, // TIOCGPGRP, TIOCSPGRP, TIOCOUTQ (SIOCOUTQ), TIOCGWINSZ, TIOCSWINSZ
-	0x541b, 0x5421, 0x5422, 0x5429, 0x5450, 0x5451, 0x5452, 0x5460, // FIONREAD, FIONBIO, TIOCNOTTY, TIOCGSID, FIONCLEX, FIOCLEX, FIOASYNC, FIOQSIZE
+	0x541b, 0x5421, 0x5422, 0x5429, 0x5450, 0x5451, 0x5460, // FIONREAD, FIONBIO, TIOCNOTTY, TIOCGSID, FIONCLEX, FIOCLEX, FIOQSIZE
 	0x802c542a, 0x402c542b, 0x402c542c, 0x402c542d, // TCGETS2 … TCSETSF2
 	0x80045430, 0x40045431, 0x5441, // TIOCGPTN, TIOCSPTLCK, TIOCGPTPEER
 	0x8901, 0x8902, 0x8903, 0x8904, 0x8905, // FIOSETOWN, SIOCSPGRP, FIOGETOWN, SIOCGPGRP, SIOCATMARK
@@ -44,6 +46,7 @@ func ioctlRule() rule {
 	listed := oneOf(1, ioctlAllowed)
 	return rule{[]clause{
 		{[]test{oneOf(1, []uint32{tiocSCTTY, tiocSTI, tiocLinux, tiocCons})}, Refuse(errEPERM)},
+		{append(slices.Clone(plain), equal(1, fioAsync)), ignore},
 		{append(plain, listed), Allow},
 		{append(signed, listed), Allow},
 		{plain, Refuse(errENOTTY)},

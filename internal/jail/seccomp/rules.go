@@ -23,7 +23,16 @@ const refusedNames = `
 // fall back to an older way. clone3 carries its flags behind a pointer, where no
 // filter can see them, and setxattrat its size. The queues of io_setup are counted for
 // the whole host, so one sandbox could take them from everybody.
-const absentNames = `clone3 io_uring_setup io_uring_enter io_uring_register listmount statmount io_setup setxattrat`
+//
+// The descriptors of timerfd_create and signalfd4 become ready in an interrupt of a timer.
+// That wakes each epoll set that watches them, and a program can make millions of watches.
+// No limit on processor time counts the time of interrupts.
+//
+// inotify has every process of the host that opens, reads or changes a visible file wake
+// the watchers, in its own time. A watch of a directory locks it while the kernel looks
+// through all its names, also those that do not exist and that the program has asked for.
+const absentNames = `clone3 io_uring_setup io_uring_enter io_uring_register listmount statmount io_setup setxattrat
+	timerfd_create signalfd signalfd4 inotify_init inotify_init1 inotify_add_watch inotify_rm_watch`
 
 // sharedMemoryNames are the System V calls, memfd_create and vmsplice: memory that
 // belongs to no process. One byte that vmsplice puts into a pipe keeps the huge page

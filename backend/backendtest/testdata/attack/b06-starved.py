@@ -2,8 +2,6 @@
 # tries: to work beside a sandbox that takes everything that is counted per user
 # beside: starve.py
 # expect fork: ok
-# expect inotify: ok
-# expect[L1,user] inotify: ok|EMFILE
 # expect signals: ok
 # expect[L1,user] signals: ok|EAGAIN
 # expect threads: ok
@@ -23,14 +21,6 @@ def fork():
 
 
 attempt("fork", fork)
-
-
-def inotify():
-    if libc.inotify_init1(0) < 0:
-        raise OSError(ctypes.get_errno(), "inotify")
-
-
-attempt("inotify", inotify)
 
 
 def queue():

@@ -1,4 +1,4 @@
-package process
+package watch
 
 import (
 	"bytes"
@@ -11,21 +11,28 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/cgroup"
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
-// watch stands in for a control group where there is none: it adds up what the
-// sandbox holds every few milliseconds and ends its programs above its memory limit, and
-// stops its programs for as long as they are ahead of a fraction of a core.
-// Between two looks a program can take more; results say so.
-type watch struct {
-	slot  *jail.Slot
-	plain bool
-	spec  backend.Spec
-	quit  chan struct{}
-	done  chan struct{}
-	once  sync.Once
+// Limits are what a Group holds a sandbox to.
+type Limits struct {
+	MemoryBytes int64
+	Cores       float64 // a fraction of a core; 0: not limited. Whole cores are held by pinning
+	MaxTasks    int     // without namespaces; else the kernel holds it
+}
+
+// Group stands in for a cgroup where there is none. It adds up what the sandbox holds every
+// few milliseconds, ends its programs above the memory limit, and stops them for as long as
+// they are ahead of a fraction of a core. Its methods may be called concurrently. A nil Group
+// limits nothing.
+type Group struct {
+	slot   *jail.Slot
+	plain  bool // without namespaces
+	limits Limits
+	quit   chan struct{}
+	done   chan struct{}
+	once   sync.Once
 
 	began     time.Time
 	notBefore time.Time // of the next exact sum
@@ -50,13 +57,16 @@ const (
 	clockTick  = time.Second / 100 // USER_HZ
 )
 
-func startWatch(slot *jail.Slot, mode jail.Mode, spec backend.Spec) *watch {
-	w := &watch{slot: slot, plain: mode == jail.ModePlain, outside: mode == jail.ModePlain, spec: spec, quit: make(chan struct{}), done: make(chan struct{}), began: time.Now()}
+// StartGroup starts to watch a sandbox of a jail of that mode. The caller stops it before it
+// closes the sandbox.
+func StartGroup(slot *jail.Slot, mode jail.Mode, limits Limits) *Group {
+	w := &Group{slot: slot, plain: mode == jail.ModePlain, outside: mode == jail.ModePlain, limits: limits, quit: make(chan struct{}), done: make(chan struct{}), began: time.Now()}
 	go w.run()
 	return w
 }
 
-func (w *watch) stop() {
+// Stop ends the watch and returns when it has ended. It may be called more than once.
+func (w *Group) Stop() {
 	if w == nil {
 		return
 	}
@@ -64,7 +74,7 @@ func (w *watch) stop() {
 	<-w.done
 }
 
-func (w *watch) run() {
+func (w *Group) run() {
 	defer close(w.done)
 	t := time.NewTicker(watchEvery)
 	defer t.Stop()
@@ -83,7 +93,7 @@ func (w *watch) run() {
 }
 
 // look adds up once; false: it has ended the sandbox.
-func (w *watch) look() bool {
+func (w *Group) look() bool {
 	var rss, tmp, reserved int64
 	var tasks int
 	used := map[string]times{}
@@ -111,11 +121,11 @@ func (w *watch) look() bool {
 		}
 	}
 	tables := int64(0)
-	if rss+tmp+reserved/tableShare > w.spec.MemoryBytes {
+	if rss+tmp+reserved/tableShare > w.limits.MemoryBytes {
 		tables = w.pageTables(processes)
 		tmp += tables
 	}
-	if rss+tmp > w.spec.MemoryBytes {
+	if rss+tmp > w.limits.MemoryBytes {
 		if time.Now().Before(w.notBefore) {
 			return true
 		}
@@ -123,12 +133,12 @@ func (w *watch) look() bool {
 		rss = w.exact()                                                               // pages that several processes share are counted once
 		w.notBefore = time.Now().Add(min(exactRest*time.Since(began), 20*watchEvery)) // a program that makes this dear gets it less often
 	}
-	over := rss+tmp > w.spec.MemoryBytes || (w.plain && tasks > w.spec.MaxTasks+1)
+	over := rss+tmp > w.limits.MemoryBytes || (w.plain && tasks > w.limits.MaxTasks+1)
 	reaped := w.slot.CPU()
 	cpu := w.spent.look(used, reaped)
 	w.mu.Lock()
 	w.peak, w.tasks, w.cpu, w.lost = max(w.peak, rss+tmp), max(w.tasks, tasks-1), cpu-w.spent.lost, w.spent.lost
-	if rss+tmp > w.spec.MemoryBytes {
+	if rss+tmp > w.limits.MemoryBytes {
 		w.ooms++
 	}
 	w.mu.Unlock()
@@ -147,7 +157,7 @@ const inodeSize = 1024
 const tableShare = 256
 
 // pageTables adds up the page tables of processes.
-func (w *watch) pageTables(processes []string) int64 {
+func (w *Group) pageTables(processes []string) int64 {
 	var sum int64
 	for _, p := range processes {
 		_, rest, ok := strings.Cut(w.read(p, "status"), "\nVmPTE:")
@@ -161,10 +171,10 @@ func (w *watch) pageTables(processes []string) int64 {
 
 // relieve ends the programs that hold too much; false: the files alone are too
 // much, and so the sandbox has been ended.
-func (w *watch) relieve(files int64) bool {
+func (w *Group) relieve(files int64) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second) //nolint:forbidigo // the watch is nobody's call
 	defer cancel()
-	if files <= w.spec.MemoryBytes && w.slot.Clear(ctx) == nil {
+	if files <= w.limits.MemoryBytes && w.slot.Clear(ctx) == nil {
 		return true
 	}
 	_ = w.slot.Kill()
@@ -174,10 +184,10 @@ func (w *watch) relieve(files int64) bool {
 // shareBurst is how far ahead of its share a sandbox may be: two looks.
 const shareBurst = 2 * watchEvery
 
-// share holds a fraction of a core: whole cores are held by pinning.
-func (w *watch) share(used time.Duration) {
-	cores := w.spec.CPUCores
-	if cores <= 0 || cores == float64(wholeCores(cores)) {
+// share stops the programs while they have used more than their fraction of a core.
+func (w *Group) share(used time.Duration) {
+	cores := w.limits.Cores
+	if cores <= 0 {
 		return
 	}
 	allowed := time.Duration(cores * float64(time.Since(w.began)))
@@ -196,7 +206,7 @@ func (w *watch) share(used time.Duration) {
 const exactRest = 9
 
 // exact adds up proportional sets, which takes longer.
-func (w *watch) exact() int64 {
+func (w *Group) exact() int64 {
 	var sum int64
 	for _, p := range w.processes() {
 		_, rest, ok := strings.Cut(w.read(p, "smaps_rollup"), "\nPss:")
@@ -220,7 +230,7 @@ const hiddenLooks = 25
 
 // processes lists what runs in the sandbox: numbers of its own pid namespace, as its own
 // /proc shows them, or of the host's in tier L1 and where some are hidden.
-func (w *watch) processes() []string {
+func (w *Group) processes() []string {
 	if w.outside {
 		return descendants(strconv.Itoa(w.slot.PID()), nil)
 	}
@@ -264,7 +274,7 @@ func descendants(pid string, found []string) []string {
 	return found
 }
 
-func (w *watch) read(pid, name string) string {
+func (w *Group) read(pid, name string) string {
 	if w.outside {
 		b, err := os.ReadFile("/proc/" + pid + "/" + name)
 		if err != nil {
@@ -285,8 +295,8 @@ func (w *watch) read(pid, name string) string {
 	return string(buf[:n])
 }
 
-// ended takes into account what init was told of a process.
-func (w *watch) ended(e jail.Exit) {
+// Ended takes into account what init was told of a process.
+func (w *Group) Ended(e jail.Exit) {
 	if w == nil {
 		return
 	}
@@ -295,11 +305,34 @@ func (w *watch) ended(e jail.Exit) {
 	w.mu.Unlock()
 }
 
-func (w *watch) usage(ended time.Duration) backend.Usage {
+// Usage returns what the sandbox has used. ended is the processor time of the processes that
+// init has waited for.
+func (w *Group) Usage(ended time.Duration) cgroup.Usage {
 	if w == nil {
-		return backend.Usage{CPU: ended, PeakTasks: 1}
+		return cgroup.Usage{CPU: ended, PeakTasks: 1}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return backend.Usage{PeakMemory: w.peak, CPU: max(ended, w.cpu) + w.lost, PeakTasks: max(w.tasks, 1), OOMKills: w.ooms}
+	return cgroup.Usage{PeakMemory: w.peak, CPU: max(ended, w.cpu) + w.lost, PeakTasks: max(w.tasks, 1), OOMKills: w.ooms}
+}
+
+// LiftQuota continues the programs that the watch has stopped. It stops nothing until
+// RestoreQuota.
+func (w *Group) LiftQuota() error {
+	w.sharing.Lock()
+	defer w.sharing.Unlock()
+	w.free = true
+	if !w.stopped {
+		return nil
+	}
+	w.stopped = false
+	return w.slot.SignalAll(int(unix.SIGCONT))
+}
+
+// RestoreQuota undoes LiftQuota.
+func (w *Group) RestoreQuota() error {
+	w.sharing.Lock()
+	defer w.sharing.Unlock()
+	w.free = false
+	return nil
 }

@@ -1,4 +1,4 @@
-package process
+package watch
 
 import (
 	"bufio"
@@ -14,17 +14,22 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
 // The kernel counts epoll watches by host user (fs.epoll.max_user_watches), and
-// nothing bounds them for a sandbox. Where sandboxes have the server's own user, a
-// program that takes all watches keeps the server from watching its pipes. The server
-// therefore counts the watches of each sandbox and ends the programs of a sandbox that
-// holds too many.
+// nothing bounds them for a sandbox. What makes a file ready wakes all of its watches at
+// once, with interrupts off: the server that reads a pipe, or the end of a process, which
+// keeps every other process of the host from starting and ending meanwhile. Where
+// sandboxes have the server's own user, a program that takes all watches also keeps the
+// server from watching its pipes. The server therefore counts the watches of each sandbox
+// and ends the programs of a sandbox that holds too many.
 
 const (
+	maxWatches = 16384 // of one sandbox; waking them takes some 4 ms
+
+	// fewWatches is less kernel memory than maxWatches take, and more than ordinary programs do.
+	fewWatches = 2 << 20
+
 	epollEvery    = 500 * time.Millisecond
 	epollShare    = 8  // one sandbox may hold one part in so many of a user's watches
 	epollAll      = 2  // likewise, all sandboxes together
@@ -32,66 +37,90 @@ const (
 	epollRest     = 9  // a count is followed by a rest that takes so many times as long
 )
 
-// sharesUser reports whether the sandbox's programs have the server's host user.
-func (s *sandbox) sharesUser() bool { return s.slot.UID() == os.Geteuid() }
-
-// refused has the watches counted at once if err says that the kernel refused to
-// watch a descriptor for the server.
-func (b *Backend) refused(err error) {
-	if !errors.Is(err, jail.ErrNotPolled) {
-		return
-	}
+// Short has the watches counted at once, because the kernel refused to watch a descriptor
+// for the server. It does not wait for that.
+func (o *Objects) Short() {
 	select {
-	case b.objects.short <- struct{}{}:
+	case o.short <- struct{}{}:
 	default: // a look is due already
 	}
 }
 
-// lookAtEpoll counts the epoll watches of the sandboxes that have the server's user. It
-// does nothing before nextEpoll, except with short.
-func (o *objectWatch) lookAtEpoll(live []*sandbox, short bool) {
-	if !short && time.Now().Before(o.nextEpoll) {
+// lookAtEpoll counts the epoll watches of the sandboxes that may hold too many. It does
+// nothing before nextEpoll or while it is not due, except with short.
+func (o *Objects) lookAtEpoll(live []*Target, short bool) {
+	if !short && (!o.epollDue || time.Now().Before(o.nextEpoll)) {
 		return
 	}
-	sharing := slices.DeleteFunc(slices.Clone(live), func(s *sandbox) bool { return !s.sharesUser() })
-	if len(sharing) == 0 {
+	o.epollDue = false
+	suspects := slices.DeleteFunc(slices.Clone(live), func(s *Target) bool { return !s.Shares && s.holdsFewWatches() })
+	if len(suspects) == 0 {
 		return
 	}
 	began := time.Now()
-	o.b.boundEpoll(sharing, short)
+	o.boundEpoll(suspects, short)
 	o.nextEpoll = time.Now().Add(max(epollEvery, epollRest*time.Since(began)))
 }
 
-// boundEpoll ends the programs of each sandbox that holds more than its share. If all
-// sandboxes together hold too many, it ends the programs of the largest. short says
-// that the kernel has none left, and makes the share smaller.
-func (b *Backend) boundEpoll(all []*sandbox, short bool) {
-	most := b.cfg.testOnlyEpollWatches
-	if most == 0 {
-		text, err := os.ReadFile("/proc/sys/fs/epoll/max_user_watches")
-		if most, _ = strconv.Atoi(strings.TrimSpace(string(text))); err != nil || most <= 0 {
-			return
-		}
+// holdsFewWatches reports whether the sandbox has too little kernel memory for maxWatches.
+func (s *Target) holdsFewWatches() bool {
+	if s.Group == nil {
+		return false
 	}
+	release, err := s.Hold()
+	if err != nil {
+		return true
+	}
+	defer release()
+	n := s.Group.KernelMemory()
+	return n > 0 && n < fewWatches
+}
+
+// boundEpoll ends the programs of each sandbox that holds more than maxWatches, or more
+// than its share of those of the server's user. If all sandboxes with that user together
+// hold too many, it ends the programs of the largest. short says that the kernel has none
+// left, and makes the share smaller.
+func (o *Objects) boundEpoll(all []*Target, short bool) {
+	most := o.userWatches()
 	share := most / epollShare
 	if short {
 		share = most / epollShortage
 	}
 	share = max(share, 1)
-	sum, largest, held := 0, (*sandbox)(nil), 0
+	sum, largest, held := 0, (*Target)(nil), 0
 	for _, s := range all {
-		n := s.epollWatches(share)
-		if n > share {
-			s.endFor(epollExcess(share))
-			continue
+		limit, shares := maxWatches, s.Shares && most > 0
+		if shares {
+			limit = min(limit, share)
 		}
-		if sum += n; n > held {
-			largest, held = s, n
+		n := s.epollWatches(limit)
+		switch {
+		case n > limit && limit == maxWatches:
+			s.End(fmt.Sprintf("more than %d epoll watches", maxWatches))
+		case n > limit:
+			s.End(epollExcess(share))
+		case shares:
+			if sum += n; n > held {
+				largest, held = s, n
+			}
 		}
 	}
 	if largest != nil && sum > most/epollAll {
-		largest.endFor(epollExcess(held))
+		largest.End(epollExcess(held))
 	}
+}
+
+// userWatches returns how many epoll watches a user of the host may have; 0: unknown.
+func (o *Objects) userWatches() int {
+	if n := o.epollWatches; n > 0 {
+		return n
+	}
+	text, err := os.ReadFile("/proc/sys/fs/epoll/max_user_watches")
+	n, bad := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || bad != nil {
+		return 0
+	}
+	return n
 }
 
 // epollExcess describes the watches of a sandbox that is ended.
@@ -103,14 +132,14 @@ func epollExcess(held int) string {
 // descriptors show. It stops counting above limit. The number of descriptors tells
 // nothing: a watch belongs to an open file and a number and stays when the number is
 // closed, so a few files can fill a set through all numbers.
-func (s *sandbox) epollWatches(limit int) int {
-	release, err := s.hold()
+func (s *Target) epollWatches(limit int) int {
+	release, err := s.Hold()
 	if err != nil {
 		return 0
 	}
 	defer release()
-	pid := s.slot.PID()
-	if pid == 0 || s.gone() {
+	pid := s.Slot.PID()
+	if pid == 0 || s.Gone() {
 		return 0
 	}
 	sum := 0

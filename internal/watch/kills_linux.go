@@ -1,4 +1,4 @@
-package process
+package watch
 
 import "fmt"
 
@@ -6,8 +6,7 @@ import "fmt"
 // ended, with one more for each look. The kernel writes a line to the host's log for each.
 const maxKills = 64
 
-// kills counts the processes that the memory limit has ended; used by objectWatch.run
-// alone.
+// kills counts the processes that the memory limit has ended; used by Objects.run alone.
 type kills struct{ seen, recent int }
 
 // look takes how many there have been by now. It reports whether they are too many.
@@ -22,17 +21,17 @@ func (k *kills) look(now int) bool {
 }
 
 // overKills says that the memory limit has ended too many processes of the sandbox. It
-// returns "" if it has not. Without a cgroup, the watch ends all of them at once.
-func (s *sandbox) overKills() string {
-	if s.group == nil {
+// returns "" if it has not. Without a cgroup, a Group ends all of them at once.
+func (s *Target) overKills() string {
+	if s.Group == nil {
 		return ""
 	}
-	release, err := s.hold()
+	release, err := s.Hold()
 	if err != nil {
 		return ""
 	}
 	defer release()
-	if !s.kills.look(s.group.OOMKills()) {
+	if !s.kills.look(s.Group.OOMKills()) {
 		return ""
 	}
 	return fmt.Sprintf("more than %d processes that the memory limit ended", maxKills)

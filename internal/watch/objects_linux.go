@@ -1,17 +1,20 @@
-package process
+package watch
 
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"hash/maphash"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
+	"sync"
 	"time"
 
+	"github.com/sandboxmcp/sandboxmcp/internal/cgroup"
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
@@ -27,7 +30,13 @@ const (
 	maxEach    = 256 << 10 // bytes that wait in a socket besides
 	maxNetFile = 8 << 20   // bytes of a list of sockets, some 50 000 of them
 
-	objectsEvery = 250 * time.Millisecond
+	// The watch asks every objectsEvery how much CPU time each sandbox has used. It counts what
+	// a sandbox holds once that is idleCPU more than at the last count, and after idleLong if
+	// it is any more: in idleCPU a program can make ten times what it may hold. Kernel objects
+	// are made by running, so a sandbox that rests holds no more than before.
+	objectsEvery = 200 * time.Millisecond
+	idleCPU      = 50 * time.Millisecond
+	idleLong     = time.Second
 
 	// lockLines bounds a reading of /proc/locks: each line costs the kernel more than the one before.
 	lockLines = 1 << 16
@@ -36,30 +45,79 @@ const (
 	lockRest = 20
 )
 
-// objectWatch counts the kernel objects of all sandboxes of a backend. It ends the
-// programs of a sandbox that holds too many. It runs while a sandbox lives. Between two
-// counts a program can hold more.
-type objectWatch struct {
-	b         *Backend
-	running   bool      // guarded by b.mu
-	nextLook  time.Time // when locks are counted again; used by run alone
-	nextEpoll time.Time // when epoll watches are; likewise
+// Target is a sandbox whose kernel objects are counted.
+type Target struct {
+	Slot   *jail.Slot
+	Group  *cgroup.Group                      // nil: none
+	Plain  bool                               // without namespaces
+	Shares bool                               // its programs have the server's host user
+	Hold   func() (release func(), err error) // keeps the slot open until release is called; fails if it is closed
+	Gone   func() bool                        // reports that the sandbox has ended; called while it is held
+	End    func(excess string)                // ends the programs, because of what they hold
+
+	kills     kills         // that the memory limit made
+	counted   time.Duration // CPU time when its kernel objects were last counted; used by Objects.run alone
+	countedAt time.Time     // when that was; likewise
+}
+
+// Objects counts the kernel objects of sandboxes. It ends the programs of a sandbox that
+// holds too many. It runs while it has a Target. Its methods may be called concurrently.
+type Objects struct {
+	epollWatches int // of a user; 0: as the kernel says
+
+	mu      sync.Mutex
+	targets map[*Target]struct{} // guarded by mu
+	running bool                 // guarded by mu
+	stopped bool                 // guarded by mu
+
+	runs      sync.WaitGroup
+	locksDue  bool      // a sandbox has run since locks were counted; used by run alone
+	epollDue  bool      // likewise for epoll watches
+	nextLook  time.Time // locks are not counted before; used by run alone
+	nextEpoll time.Time // likewise for epoll watches
 	quit      chan struct{}
 	short     chan struct{} // receives a value when the kernel refuses to watch a descriptor for the server
-	locks     string        // path of /proc/locks; replaced in tests
 }
 
-// startLocked starts the watch unless it runs. b.mu is held.
-func (o *objectWatch) startLocked() {
-	if o.running || o.b.closed {
-		return
-	}
-	o.running = true
-	o.b.ends.Go(o.run)
+// NewObjects returns a watch without sandboxes. epollWatches is how many epoll watches a
+// user may have; 0: as the kernel says. The caller calls Stop.
+func NewObjects(epollWatches int) *Objects {
+	return &Objects{epollWatches: epollWatches, targets: map[*Target]struct{}{}, quit: make(chan struct{}), short: make(chan struct{}, 1)}
 }
+
+// Add begins to count a sandbox.
+func (o *Objects) Add(t *Target) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.targets[t] = struct{}{}
+	if !o.running && !o.stopped {
+		o.running = true
+		o.runs.Go(o.run)
+	}
+}
+
+// Remove ends that. It does not wait for a count.
+func (o *Objects) Remove(t *Target) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.targets, t)
+}
+
+// Stop has the watch end, for good. Wait waits for that.
+func (o *Objects) Stop() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.stopped {
+		o.stopped = true
+		close(o.quit)
+	}
+}
+
+// Wait returns when nothing is counted any more. Stop is called before.
+func (o *Objects) Wait() { o.runs.Wait() }
 
 // run counts at the end of each interval, so that a short run costs nothing.
-func (o *objectWatch) run() {
+func (o *Objects) run() {
 	t := time.NewTicker(objectsEvery)
 	defer t.Stop()
 	for {
@@ -79,51 +137,71 @@ func (o *objectWatch) run() {
 	}
 }
 
-// stopLocked ends the watch. b.mu is held, and the caller sets b.closed afterwards.
-func (o *objectWatch) stopLocked() {
-	if !o.b.closed {
-		close(o.quit)
-	}
-}
-
 // live returns the sandboxes to count. If there are none, it returns nil and notes that
 // the watch has stopped.
-func (o *objectWatch) live() []*sandbox {
-	o.b.mu.Lock()
-	defer o.b.mu.Unlock()
-	if len(o.b.live) == 0 {
+func (o *Objects) live() []*Target {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.targets) == 0 {
 		o.running = false
 		return nil
 	}
-	list := make([]*sandbox, 0, len(o.b.live))
-	for s := range o.b.live {
-		list = append(list, s)
-	}
-	return list
+	return slices.Collect(maps.Keys(o.targets))
 }
 
-func (o *objectWatch) look(live []*sandbox, short bool) {
+// look counts what the sandboxes hold that have run since they were counted.
+func (o *Objects) look(live []*Target, short bool) {
 	for _, s := range live {
+		if !s.hasRun() {
+			continue
+		}
+		o.locksDue, o.epollDue = true, true
 		for _, over := range []func() string{s.overSockets, s.overKills} {
 			if excess := over(); excess != "" {
-				s.endFor(excess)
+				s.End(excess)
+				s.counted = -idleCPU // count it again
 			}
 		}
 	}
 	o.lookAtEpoll(live, short)
-	if time.Now().Before(o.nextLook) {
+	if !o.locksDue || time.Now().Before(o.nextLook) {
 		return
 	}
+	o.locksDue = false
 	began := time.Now()
 	if others := o.lookAtLocks(live); others {
 		o.nextLook = time.Now().Add(lockRest * time.Since(began))
 	}
 }
 
+// hasRun reports whether the sandbox may have run since it was last counted. It notes that
+// the sandbox is counted now.
+func (s *Target) hasRun() bool {
+	if s.Group == nil {
+		return true
+	}
+	used, ok := s.Group.CPU()
+	return s.hasUsed(used, ok, time.Now())
+}
+
+// hasUsed is hasRun for a sandbox that has used so much CPU time: idleCPU since it was last
+// counted, or any and that is idleLong ago, or an amount that is not known.
+func (s *Target) hasUsed(used time.Duration, ok bool, now time.Time) bool {
+	if s.countedAt.IsZero() {
+		s.countedAt = now
+	}
+	little := used == s.counted || used > s.counted && used < s.counted+idleCPU && now.Sub(s.countedAt) < idleLong
+	if ok && little {
+		return false
+	}
+	s.counted, s.countedAt = used, now
+	return true
+}
+
 // lookAtLocks ends the programs of sandboxes that hold too many locks. others reports
 // whether the machine has many locks and no sandbox holds too many.
-func (o *objectWatch) lookAtLocks(live []*sandbox) (others bool) {
-	f, err := os.Open(o.locks)
+func (o *Objects) lookAtLocks(live []*Target) (others bool) {
+	f, err := os.Open("/proc/locks")
 	if err != nil {
 		return false
 	}
@@ -132,11 +210,11 @@ func (o *objectWatch) lookAtLocks(live []*sandbox) (others bool) {
 	if lines <= maxLocks {
 		return false
 	}
-	owners := map[int]*sandbox{}
+	owners := map[int]*Target{}
 	for _, s := range live {
-		owners[s.slot.PID()] = s
+		owners[s.Slot.PID()] = s
 	}
-	held := map[*sandbox]int{}
+	held := map[*Target]int{}
 	for pid, n := range byPID {
 		if s := ownerOf(pid, owners); s != nil {
 			held[s] += n
@@ -145,7 +223,8 @@ func (o *objectWatch) lookAtLocks(live []*sandbox) (others bool) {
 	others = true
 	for s, n := range held {
 		if n > maxLocks {
-			s.endFor(fmt.Sprintf("more than %d file locks", maxLocks))
+			s.End(fmt.Sprintf("more than %d file locks", maxLocks))
+			o.locksDue = true
 			others = false
 		}
 	}
@@ -188,7 +267,7 @@ const maxAncestry = 4096
 // ownerOf finds the sandbox of a process by its parents, or returns nil. Every process
 // of a sandbox has its init above it, because init adopts the processes whose parent
 // has ended.
-func ownerOf(pid int, owners map[int]*sandbox) *sandbox {
+func ownerOf(pid int, owners map[int]*Target) *Target {
 	for range maxAncestry {
 		if s := owners[pid]; s != nil {
 			return s
@@ -215,19 +294,19 @@ func parentOf(pid int) (int, error) {
 }
 
 // readNet reads a file of the sandbox's network namespace; nil: nothing is known.
-func (s *sandbox) readNet(name string) []byte {
-	release, err := s.hold()
+func (s *Target) readNet(name string) []byte {
+	release, err := s.Hold()
 	if err != nil {
 		return nil
 	}
 	defer release()
-	f, err := os.Open("/proc/" + strconv.Itoa(s.slot.PID()) + "/net/" + name)
+	f, err := os.Open("/proc/" + strconv.Itoa(s.Slot.PID()) + "/net/" + name)
 	if err != nil {
 		return nil
 	}
 	defer func() { _ = f.Close() }()
 	text, err := io.ReadAll(io.LimitReader(f, maxNetFile))
-	if err != nil || s.slot.Ended() { // its number may be another's
+	if err != nil || s.Slot.Ended() { // its number may be another's
 		return nil
 	}
 	return text
@@ -235,8 +314,8 @@ func (s *sandbox) readNet(name string) []byte {
 
 // overSockets says of which sockets the sandbox holds too many. It returns "" if there
 // are none.
-func (s *sandbox) overSockets() string {
-	if s.hall.Mode() == jail.ModePlain || !s.slot.MayHaveSockets() { // L1 refuses to make any
+func (s *Target) overSockets() string {
+	if s.Plain || !s.Slot.MayHaveSockets() { // L1 refuses to make any
 		return ""
 	}
 	v4, v6 := s.readNet("sockstat"), s.readNet("sockstat6")
@@ -249,14 +328,14 @@ func (s *sandbox) overSockets() string {
 		hidden = s.unlisted()
 	}
 	lists, most := []string{"tcp", "tcp6", "udp", "udp6"}, int64(maxQueued)
-	if s.group != nil { // it counts what TCP queues, and what UDP does but for errors and timestamps
+	if s.Group != nil { // it counts what TCP queues, and what UDP does but for errors and timestamps
 		lists, most, tcp = lists[2:], 2*maxQueued, 0
 	}
 	if tcp+udp+hidden < fewSockets {
 		return ""
 	}
 	sum := int64(hidden) * maxCorked
-	if s.group == nil {
+	if s.Group == nil {
 		sum += min(int64(hidden)*maxEach, allQueued(v4))
 	}
 	for _, name := range lists {
@@ -271,7 +350,7 @@ func (s *sandbox) overSockets() string {
 // unlisted returns how many sockets of the sandbox are in no list of their protocol. A
 // socket leaves the list when its connection ends or is taken back, and keeps what waits
 // in it.
-func (s *sandbox) unlisted() int {
+func (s *Target) unlisted() int {
 	protocols := s.readNet("protocols")
 	return usedSockets(s.readNet("sockstat")) - listed(protocols)
 }
@@ -337,23 +416,4 @@ func queued(text []byte) int64 {
 		}
 	}
 	return sum
-}
-
-// endFor ends the programs of the sandbox because of the kernel objects that they
-// hold. A small share of the processor does not delay it.
-func (s *sandbox) endFor(excess string) {
-	release, err := s.hold()
-	if err != nil {
-		return
-	}
-	defer release()
-	s.mu.Lock()
-	s.exceeded = append(s.exceeded, excess)
-	s.mu.Unlock()
-	s.b.log.Warn("a sandbox holds too many kernel objects; its programs are ended", "sandbox", s.spec.ID, "held", excess)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second) //nolint:forbidigo // no caller waits for the watch
-	defer cancel()
-	if s.clearFreely(ctx) != nil {
-		_ = s.killFreely()
-	}
 }

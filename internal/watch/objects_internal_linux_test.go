@@ -1,15 +1,12 @@
-package process
+package watch
 
 import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/sandboxmcp/sandboxmcp"
+	"time"
 )
 
 // TestLocksAreCountedByProcess reads the form of /proc/locks: a lock that waits counts for
@@ -73,38 +70,45 @@ func TestOwnerIsFoundByAncestry(t *testing.T) {
 	if err != nil || parent != 0 {
 		t.Errorf("parent of process 1: got %d, %v, want 0", parent, err)
 	}
-	s := &sandbox{}
-	if got := ownerOf(7, map[int]*sandbox{7: s}); got != s {
+	s := &Target{}
+	if got := ownerOf(7, map[int]*Target{7: s}); got != s {
 		t.Error("an init itself: got another owner")
 	}
-	if got := ownerOf(1, map[int]*sandbox{7: s}); got != nil {
+	if got := ownerOf(1, map[int]*Target{7: s}); got != nil {
 		t.Error("process 1: got an owner, want none")
 	}
 }
 
-// TestInitIsFirstOutOfMemory: with and without namespaces the kernel ends what belongs to
-// a sandbox before the server.
-func TestInitIsFirstOutOfMemory(t *testing.T) {
-	for name, change := range map[string]func(*Config){"namespaces": func(*Config) {}, "plain": WithoutNamespaces} {
-		t.Run(name, func(t *testing.T) {
-			cfg := Config{MinTier: sandboxmcp.TierL1, TempDir: t.TempDir()}
-			for _, dir := range []string{cfg.TempDir, filepath.Dir(cfg.TempDir)} { // the sandbox's user has to pass through
-				if err := os.Chmod(dir, 0o711); err != nil {
-					t.Fatal(err)
-				}
-			}
-			change(&cfg)
-			b := New(cfg)
-			defer func() { _ = b.Close(t.Context()) }()
-			sb, err := b.Open(t.Context(), trialSpec("memory"))
-			if err != nil {
-				t.Skipf("no sandbox can be built here: %v", err)
-			}
-			defer func() { _ = sb.Close(t.Context()) }()
-			score, err := os.ReadFile("/proc/" + strconv.Itoa(sb.(*sandbox).slot.PID()) + "/oom_score_adj")
-			if got := strings.TrimSpace(string(score)); err != nil || got != "1000" {
-				t.Errorf("oom_score_adj: got %q, %v, want 1000", got, err)
-			}
-		})
+// TestOnlySandboxesThatRunAreCounted: a sandbox is counted again after it has used CPU
+// time, at once if that is not known, and at the next look if it holds too many.
+func TestOnlySandboxesThatRunAreCounted(t *testing.T) {
+	s, now := &Target{}, time.Now()
+	for range 2 {
+		if !s.hasRun() {
+			t.Error("without a control group: got a sandbox that is not counted")
+		}
+	}
+	for _, c := range []struct {
+		name  string
+		used  time.Duration
+		known bool
+		after time.Duration
+		want  bool
+	}{
+		{"nothing has run", 0, true, time.Hour, false},
+		{"a program has run", idleCPU, true, time.Hour, true},
+		{"nothing has run since", idleCPU, true, 2 * time.Hour, false},
+		{"a little", idleCPU + 1, true, time.Hour + idleLong - 1, false},
+		{"a little, long ago", idleCPU + 1, true, time.Hour + idleLong, true},
+		{"less, by another group", idleCPU, true, time.Hour + idleLong, true},
+		{"not known", 0, false, time.Hour + idleLong, true},
+	} {
+		if got := s.hasUsed(c.used, c.known, now.Add(c.after)); got != c.want {
+			t.Errorf("%s: got %t, want %t", c.name, got, c.want)
+		}
+	}
+	s.counted = -idleCPU
+	if !s.hasUsed(0, true, now) {
+		t.Error("it held too many: got a sandbox that is not counted again")
 	}
 }

@@ -1,0 +1,43 @@
+# id: A39
+# tries: to have other processes of the host, and interrupts, wake what it has prepared, in their own time
+# expect inotify: ENOSYS
+# expect inotify-add: ENOSYS
+# expect signal: EINVAL
+# expect signal-by-ioctl: unchanged
+# expect no-wait: ok
+# expect timer: ENOSYS
+# expect timer-signal: ENOSYS
+# bare inotify: ok
+# bare inotify-add: EBADF
+# bare signal: ok
+# bare signal-by-ioctl: changed
+# bare timer: ok
+# bare timer-signal: ok
+from attempt import *
+import fcntl
+
+SIGCHLD_MASK = b"\0\0\1\0\0\0\0\0"
+FIOASYNC = 0x5452
+
+
+def flags(fd, more):
+    fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | more)
+
+
+def by_ioctl():
+    r, w = os.pipe()
+    call("ioctl", w, FIOASYNC, ctypes.byref(ctypes.c_int(1)))
+    return "changed" if fcntl.fcntl(w, fcntl.F_GETFL) & os.O_ASYNC else "unchanged"
+
+
+def made(nr, *args):
+    return lambda: call(nr[ARM], *args)
+
+
+attempt("inotify", made((294, 26), 0))  # inotify_init1
+attempt("inotify-add", made((254, 27), -1, b"/\0", 0x2))  # inotify_add_watch
+attempt("signal", lambda: flags(os.pipe()[1], os.O_ASYNC | os.O_NONBLOCK))
+attempt("signal-by-ioctl", by_ioctl)
+attempt("no-wait", lambda: flags(os.pipe()[1], os.O_NONBLOCK))
+attempt("timer", made((283, 85), 1, 0))  # timerfd_create
+attempt("timer-signal", made((289, 74), -1, SIGCHLD_MASK, 8, 0))  # signalfd4

@@ -1,0 +1,62 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/jail"
+	"github.com/sandboxmcp/sandboxmcp/internal/watch"
+)
+
+// startWatch holds the sandbox's limits where it has no cgroup.
+func (s *sandbox) startWatch() {
+	if s.group != nil {
+		return
+	}
+	limits := watch.Limits{MemoryBytes: s.spec.MemoryBytes, MaxTasks: s.spec.MaxTasks}
+	if cores := s.spec.CPUCores; cores != float64(wholeCores(cores)) {
+		limits.Cores = cores
+	}
+	s.watch = watch.StartGroup(s.slot, s.hall.Mode(), limits)
+}
+
+// countObjects has the kernel objects of the sandbox counted until end.
+func (s *sandbox) countObjects() {
+	s.objects = &watch.Target{
+		Slot: s.slot, Group: s.group, Plain: s.hall.Mode() == jail.ModePlain, Shares: s.sharesUser(),
+		Hold: s.hold, Gone: s.gone, End: s.endFor,
+	}
+	s.b.objects.Add(s.objects)
+}
+
+// sharesUser reports whether the sandbox's programs have the server's host user.
+func (s *sandbox) sharesUser() bool { return s.slot.UID() == os.Geteuid() }
+
+// refused has epoll watches counted at once if err says that the kernel refused to watch a
+// descriptor for the server.
+func (b *Backend) refused(err error) {
+	if errors.Is(err, jail.ErrNotPolled) {
+		b.objects.Short()
+	}
+}
+
+// endFor ends the programs of the sandbox because of the kernel objects that they
+// hold. A small share of the processor does not delay it.
+func (s *sandbox) endFor(excess string) {
+	release, err := s.hold()
+	if err != nil {
+		return
+	}
+	defer release()
+	s.mu.Lock()
+	s.exceeded = append(s.exceeded, excess)
+	s.mu.Unlock()
+	s.b.log.Warn("a sandbox holds too many kernel objects; its programs are ended", "sandbox", s.spec.ID, "held", excess)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second) //nolint:forbidigo // no caller waits for the watch
+	defer cancel()
+	if s.clearFreely(ctx) != nil {
+		_ = s.killFreely()
+	}
+}
