@@ -28,14 +28,15 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
-	"github.com/sandboxmcp/sandboxmcp/internal/egress"
-	"github.com/sandboxmcp/sandboxmcp/internal/environment"
 	"github.com/sandboxmcp/sandboxmcp/internal/event"
-	"github.com/sandboxmcp/sandboxmcp/internal/gate"
+	"github.com/sandboxmcp/sandboxmcp/internal/gateway"
+	"github.com/sandboxmcp/sandboxmcp/internal/guard"
+	"github.com/sandboxmcp/sandboxmcp/internal/interpreter"
 	"github.com/sandboxmcp/sandboxmcp/internal/limits"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
 	"github.com/sandboxmcp/sandboxmcp/internal/session"
 	"github.com/sandboxmcp/sandboxmcp/internal/sign"
+	"github.com/sandboxmcp/sandboxmcp/internal/stats"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 	"github.com/sandboxmcp/sandboxmcp/internal/vault"
 )
@@ -117,7 +118,7 @@ func (c *Config) setDefaults() {
 	if c.MaxCodeBytes == 0 {
 		c.MaxCodeBytes = 1 << 20
 	}
-	def(&c.VaultInject, injectAll)
+	def(&c.VaultInject, guard.InjectAll)
 	if c.WorkQuotaMB == 0 {
 		c.WorkQuotaMB = 512
 	}
@@ -161,15 +162,14 @@ type Engine struct {
 	audit    *audit.Log
 	keeper   *artifact.Keeper
 	sessions *session.Table
-	sets     *environment.Library
+	interps  *interpreter.Finder
 	vault    *vault.Vault
-	maskers  maskers
-	counts   counts
-	limits   *limits.Table
-	gate     *gate.Gate
-	proxy    *egress.Proxy
+	guard    *guard.Guard
+	counts   stats.Counts
+	limits   *limits.Policy
+	egress   *gateway.Egress
 	events   *event.Bus
-	pressure pressure
+	pressure event.Rate // of queue events
 
 	ctx    context.Context //nolint:containedctx // parent of background runs; Close cancels it
 	cancel context.CancelFunc
@@ -177,7 +177,6 @@ type Engine struct {
 
 	mu      sync.Mutex
 	bridged map[sandboxmcp.Namespace]map[string]json.RawMessage // bridged values for sessions that are created later
-	whole   map[string]bool                                     // result of the last hash check of a package set, by digest
 
 	live   map[sandboxmcp.RequestID]*execution
 	ended  []*execution // background runs that failed before a result was stored
@@ -196,13 +195,14 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 		cfg: cfg, log: cfg.Logger, backends: map[string]backend.Backend{},
 		queue:  queue.New(queueConfig(cfg)),
 		events: event.New(cfg.Now),
-		live:   map[sandboxmcp.RequestID]*execution{}, bridged: map[sandboxmcp.Namespace]map[string]json.RawMessage{}, whole: map[string]bool{},
+		live:   map[sandboxmcp.RequestID]*execution{}, bridged: map[sandboxmcp.Namespace]map[string]json.RawMessage{},
 	}
 	for _, b := range cfg.Backends {
 		e.backends[b.Name()] = b
 	}
 	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	e.sets = environment.New(environment.Config{Dir: environment.Dir(cfg.StateDir), Logger: cfg.Logger})
+	//nolint:contextcheck // work in the background lives as long as the engine
+	e.interps = interpreter.New(e.ctx, interpreter.Config{StateDir: cfg.StateDir, MinTier: cfg.MinTier, Logger: cfg.Logger})
 	e.warm()
 	err := e.openRecords(ctx)
 	if err == nil && cfg.Server {
@@ -214,6 +214,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 	if err != nil {
 		e.cancel()
 		e.work.Wait()
+		e.interps.Wait()
 		for _, b := range cfg.Backends {
 			err = errors.Join(err, b.Close(context.WithoutCancel(ctx)))
 		}
@@ -243,7 +244,7 @@ func (e *Engine) warm() {
 	}
 	e.work.Go(func() {
 		for _, l := range e.cfg.Warm {
-			if i, err := e.interpreter(e.ctx, e.cfg.DefaultBackend, l); err == nil {
+			if i, err := e.interps.Find(e.ctx, e.backends[e.cfg.DefaultBackend], l); err == nil {
 				w.Warm(e.ctx, i.Trees)
 			}
 		}
@@ -265,8 +266,8 @@ func (e *Engine) openRecords(ctx context.Context) error {
 	if e.audit, err = e.openAudit(); err != nil {
 		return errors.Join(err, e.store.Close())
 	}
-	e.limits = limits.New(e.store, cfg.Now)
-	e.openGate()
+	e.openLimits()
+	e.openEgress()
 	if err = e.openVault(); err != nil {
 		e.audit.Close(context.WithoutCancel(ctx))
 		return errors.Join(err, e.store.Close())
@@ -289,13 +290,15 @@ func (e *Engine) Close() error {
 	e.mu.Unlock()
 	e.cancel()
 	e.work.Wait()
+	e.egress.Wait()
+	e.interps.Wait()
 	if !first {
 		return nil
 	}
 	had := e.sessions.List("")
 	errs := []error{e.sessions.Close(context.WithoutCancel(e.ctx))}
 	for _, s := range had {
-		e.emitSession(s, goneStop)
+		e.events.Emit(event.Session(s, event.GoneStop))
 	}
 	if e.cfg.Server {
 		if err := e.recordServer(context.WithoutCancel(e.ctx), "server_stop"); err != nil {

@@ -2,19 +2,11 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"strconv"
-	"sync"
-	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/event"
 )
-
-// emit publishes an event and never blocks. Events hold names, numbers and sizes, never
-// code, output or secrets. data must not be changed afterwards.
-func (e *Engine) emit(t sandboxmcp.EventType, ns sandboxmcp.Namespace, message string, data map[string]any) {
-	e.events.Emit(sandboxmcp.Event{Type: t, Namespace: ns, Message: message, Data: data})
-}
 
 // Subscribe returns a channel of events from now on. It accepts EveryNamespace.
 // Publishing never blocks: a slow subscriber loses the oldest of its 256 buffered events,
@@ -39,109 +31,11 @@ func (e *Engine) Events(_ context.Context, c sandboxmcp.Caller) ([]sandboxmcp.Ev
 	return e.events.Recent(e.listed(c)), nil
 }
 
-// emitStarted emits that a run has started. emitStarted, emitEnded and emitFailed are
-// only for admitted requests whose intent is recorded.
-func (e *Engine) emitStarted(x *execution) {
-	e.emit(sandboxmcp.EventExecutionStarted, x.who.Namespace, string(x.req.Language)+" run started", x.names())
+// eventsOf makes the events of a run. They are emitted only for an admitted request whose
+// intent is recorded.
+func (x *execution) eventsOf() event.Run {
+	return event.Run{ID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.who.Namespace}
 }
-
-func (e *Engine) emitEnded(x *execution, res *sandboxmcp.Result) {
-	ns, run := x.who.Namespace, string(x.req.Language)+" run"
-	exceeded := func(limit string, value any) {
-		data := x.names()
-		data["limit"], data["value"] = limit, value
-		e.emit(sandboxmcp.EventResourceExceeded, ns, run+" went over "+limit, data)
-	}
-	kind, how := sandboxmcp.EventExecutionFailed, " ended: "+string(res.Status)
-	switch res.Status {
-	case sandboxmcp.StatusCompleted:
-		kind, how = sandboxmcp.EventExecutionCompleted, " completed"
-	case sandboxmcp.StatusTimedOut:
-		kind, how = sandboxmcp.EventExecutionTimeout, fmt.Sprintf(" was ended after %gs", x.limits.TimeoutSeconds)
-	case sandboxmcp.StatusOutOfMemory:
-		exceeded("max_ram_mb", x.limits.MaxRAMMB)
-	case sandboxmcp.StatusOutputLimit:
-		exceeded("max_output_bytes", x.limits.MaxOutputBytes)
-	case sandboxmcp.StatusFailed, sandboxmcp.StatusSignalled, sandboxmcp.StatusCancelled, sandboxmcp.StatusRejected, sandboxmcp.StatusRunning:
-	}
-	if n := len(res.Artifacts); n > 0 {
-		data := x.names()
-		data["artifacts"] = n
-		e.emit(sandboxmcp.EventArtifactSigned, ns, strconv.Itoa(n)+" files of a "+run+" were signed", data)
-	}
-	e.emitRefused(x, res.Network.Denied)
-	data := x.names()
-	data["status"], data["exit_code"], data["duration_ms"] = res.Status, res.ExitCode, res.DurationMS
-	e.emit(kind, ns, run+how, data)
-}
-
-// emitRefused emits one event for each refused destination of a run. The last event,
-// after maxRefusals, counts the rest.
-func (e *Engine) emitRefused(x *execution, denied []sandboxmcp.DeniedRequest) {
-	for i, d := range denied {
-		data, message := x.names(), d.Host+" was refused"
-		data["host"], data["port"], data["times"], data["reason"] = d.Host, d.Port, d.Times, d.Reason
-		if i == maxRefusals-1 && len(denied) > maxRefusals {
-			data, message = x.names(), strconv.Itoa(len(denied)-i)+" more destinations were refused"
-			data["destinations"] = len(denied) - i
-		}
-		if e.emit(sandboxmcp.EventEgressDenied, x.who.Namespace, message, data); i == maxRefusals-1 {
-			return
-		}
-	}
-}
-
-// emitSecrets emits that secrets were added, deleted or injected into a program.
-func (e *Engine) emitSecrets(ns sandboxmcp.Namespace, what string, keys []string, data map[string]any) {
-	data["keys"], data["access"] = keys, what
-	e.emit(sandboxmcp.EventVaultAccessed, ns, what+" of "+strconv.Itoa(len(keys))+" secrets", data)
-}
-
-func (e *Engine) emitFailed(x *execution, cause error) {
-	data := x.names()
-	data["error"] = sandboxmcp.CodeOf(cause)
-	e.emit(sandboxmcp.EventExecutionFailed, x.who.Namespace, string(x.req.Language)+" run could not be started or completed", data)
-}
-
-// names returns the data that every event of a run has.
-func (x *execution) names() map[string]any {
-	names := map[string]any{"request_id": x.req.ID, "language": x.req.Language}
-	if x.req.SessionID != "" {
-		names["session_id"] = x.req.SessionID
-	}
-	return names
-}
-
-// emitSession emits that a session was created or, if reason is not empty, that it has
-// ended.
-func (e *Engine) emitSession(s sandboxmcp.Session, reason string) {
-	data := map[string]any{"session_id": s.ID, "language": s.Language}
-	if reason == "" {
-		e.emit(sandboxmcp.EventSessionCreated, s.Namespace, string(s.Language)+" session created", data)
-		return
-	}
-	data["reason"] = reason
-	e.emit(sandboxmcp.EventSessionKilled, s.Namespace, string(s.Language)+" session is gone: "+reason, data)
-}
-
-// Reasons of session_killed events.
-const (
-	goneTerminated = "terminated"
-	goneExpired    = "its time was up, or its sandbox ended"
-	goneStop       = "server stop"
-)
-
-// pressure holds when a queue event was last emitted for each namespace. At most one is
-// emitted a second, because refused callers retry.
-type pressure struct {
-	mu   sync.Mutex
-	told map[sandboxmcp.Namespace]time.Time
-}
-
-const (
-	pressureEvery = time.Second
-	pressureNames = 1024 // namespaces that are remembered
-)
 
 // pressed emits a queue event if a request was refused, or if it waits in the second half
 // of the queue. place is its position in the queue.
@@ -150,30 +44,16 @@ func (e *Engine) pressed(ns sandboxmcp.Namespace, place int, refused error) {
 	if refused == nil && place < bound {
 		return
 	}
-	if !e.pressure.due(ns, e.cfg.Now()) {
+	if !e.pressure.Due(ns, e.cfg.Now()) {
 		return
 	}
 	q := e.queue.Stats()
-	data := map[string]any{"queued": q.Queued, "active": q.Active, "refused": refused != nil}
 	text := strconv.Itoa(place) + " requests wait"
 	if refused != nil {
 		text = "the queue is full: requests are refused"
 	}
-	e.emit(sandboxmcp.EventQueueBackpressure, ns, text, data)
-}
-
-func (p *pressure) due(ns sandboxmcp.Namespace, now time.Time) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if last, told := p.told[ns]; told && now.Sub(last) < pressureEvery {
-		return false
-	}
-	if len(p.told) >= pressureNames {
-		clear(p.told)
-	}
-	if p.told == nil {
-		p.told = map[sandboxmcp.Namespace]time.Time{}
-	}
-	p.told[ns] = now
-	return true
+	e.events.Emit(sandboxmcp.Event{
+		Type: sandboxmcp.EventQueueBackpressure, Namespace: ns, Message: text,
+		Data: map[string]any{"queued": q.Queued, "active": q.Active, "refused": refused != nil},
+	})
 }

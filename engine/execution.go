@@ -14,7 +14,12 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/audit"
+	"github.com/sandboxmcp/sandboxmcp/internal/gateway"
+	"github.com/sandboxmcp/sandboxmcp/internal/guard"
+	"github.com/sandboxmcp/sandboxmcp/internal/interpreter"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
+	"github.com/sandboxmcp/sandboxmcp/internal/limits"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
 	"github.com/sandboxmcp/sandboxmcp/internal/session"
 	"github.com/sandboxmcp/sandboxmcp/internal/stream"
@@ -36,34 +41,25 @@ type execution struct {
 	release    func() bool // stops watching the engine's context
 	done       chan struct{}
 
-	policy  egressPolicy        // which hosts it may reach
-	gateway *gateway            // network of its sandbox; nil: none
-	out     bool                // letOut has put this run's policy into gateway
-	network *sandboxmcp.Network // what it did on the network; nil: not reported yet
+	network *gateway.Run // which hosts it may reach, and the network of its sandbox; set by mayReach
 
 	session   *session.Session   // nil: a single run
 	newborn   bool               // this request creates the session
 	anew      bool               // an expired id may be used again
 	base      *sandboxmcp.Limits // limits of the live session; nil: those of the namespace and the settings
 	live      *liveSession       // what the live session holds; nil: no session, or not created yet
-	guard     guard              // set when the intent is recorded
+	secrets   *guard.Run         // nil before the intent is recorded
 	stateLost bool
 
 	streams []*stream.Capture // set when it runs
 	shown   *stream.Results   // set when it runs; nil: the caller wants no displayed values
 
-	stdoutSHA256, stderrSHA256 string // of the output as the result shows it; set by sign
+	output audit.Output // for the record; set by sign and recordOutcome
 
 	received, admitted, started, ended time.Time
 
 	res sandboxmcp.Result // set when done is closed
 	err error
-}
-
-type interpreter struct {
-	backend.Interpreter
-
-	Sets []string // directories of the package sets, as programs see them
 }
 
 // begin validates a request, completes it and adds it to e.live. A background request
@@ -188,8 +184,10 @@ func (e *Engine) finish(x *execution) {
 	}
 	x.release()
 	x.cancel(nil)
-	x.ticket.Leave() // if the request was refused before its turn
-	e.counts.add(x, e.cfg.Now())
+	x.ticket.Leave()  // if the request was refused before its turn
+	if x.err == nil { // a request that was refused before it ran is not counted
+		e.counts.Add(x.res.Status, e.cfg.Now().Sub(x.received))
+	}
 	e.mu.Lock()
 	delete(e.live, x.req.ID)
 	if x.background && x.err != nil {
@@ -238,13 +236,13 @@ func (e *Engine) validate(ctx context.Context, x *execution) error {
 	if n := int64(len(r.Code)); n > e.cfg.MaxCodeBytes {
 		return sandboxmcp.Errorf(sandboxmcp.CodeCodeTooLarge, "code is %d bytes; at most %d are allowed", n, e.cfg.MaxCodeBytes).With("size_bytes", n).With("limit_bytes", e.cfg.MaxCodeBytes)
 	}
-	if err := kernel.CheckEnv(r.Env); err != nil {
+	if err = kernel.CheckEnv(r.Env); err != nil {
 		return err
 	}
-	if err := kernel.CheckFileName(r.FileName); err != nil {
+	if err = kernel.CheckFileName(r.FileName); err != nil {
 		return err
 	}
-	if err := e.limit(ctx, x); err != nil {
+	if x.limits, x.clamped, err = e.limits.Of(ctx, x.who.Namespace, limits.Ask{Limits: r.Limits, Session: x.base, Modest: r.Modest, Strict: r.Strict}); err != nil {
 		return err
 	}
 	if r.Backend == "" {
@@ -270,7 +268,7 @@ func (e *Engine) validate(ctx context.Context, x *execution) error {
 
 // open builds the sandbox of a single run or of a new session. first is the process that
 // will be started first in it, if that is known.
-func (e *Engine) open(x *execution, interp interpreter, first *backend.Prestart) (backend.Sandbox, error) {
+func (e *Engine) open(x *execution, interp interpreter.Interpreter, first *backend.Prestart) (backend.Sandbox, error) {
 	for _, t := range interp.Trees {
 		if d := t.Host; within(d, e.store.Dir()) {
 			return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the interpreter %s needs %s to be shown to the program, and that holds the state directory", interp.Path, d).
@@ -288,7 +286,7 @@ func (e *Engine) open(x *execution, interp interpreter, first *backend.Prestart)
 		cpu = sessionCPUTime
 	}
 	sb, err := e.backends[x.req.Backend].Open(x.ctx, backend.Spec{
-		ID: "run-" + id, MinTier: e.cfg.MinTier, Hint: string(x.req.Language), Loads: e.packages(x.req, interp),
+		ID: "run-" + id, MinTier: e.cfg.MinTier, Hint: string(x.req.Language), Loads: e.interps.Packages(x.req, interp),
 		MemoryBytes: memory, CPUCores: x.limits.MaxCPUCores, MaxTasks: x.limits.MaxTasks(), CPUTime: cpu,
 		WorkBytes: min(int64(e.cfg.WorkQuotaMB)*mib, memory/2), WorkInodes: workInodes, TempBytes: min(tempBytes, memory/2),
 		Stays: x.session != nil, Prestart: first, Trees: interp.Trees,
@@ -325,22 +323,6 @@ func (e *Engine) discard(ctx context.Context, sb backend.Sandbox) {
 			e.log.Error("close sandbox", "error", err)
 		}
 	})
-}
-
-// plan returns how to start the program of a request.
-func (e *Engine) plan(r sandboxmcp.Request, i interpreter, network map[string]string) (backend.Process, error) {
-	var driver []byte
-	if c, ok := e.backends[r.Backend].(backend.Compiler); ok && r.Language == sandboxmcp.Python {
-		name, text := kernel.PythonDriver()
-		var prepare func(context.Context)
-		if driver, prepare = c.Compiled(i.Interpreter, name, text); prepare != nil { // compile for later runs in the background
-			e.work.Go(func() { prepare(context.WithoutCancel(e.ctx)) })
-		}
-	}
-	p := program(r, i, driver)
-	p.Preload, p.Loaded = e.preload(r, i)
-	p.Network = network
-	return kernel.Plan(p)
 }
 
 func takenError(id sandboxmcp.RequestID) error {

@@ -10,6 +10,9 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
+	"github.com/sandboxmcp/sandboxmcp/internal/gateway"
+	"github.com/sandboxmcp/sandboxmcp/internal/guard"
+	"github.com/sandboxmcp/sandboxmcp/internal/interpreter"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
 	"github.com/sandboxmcp/sandboxmcp/internal/stream"
@@ -19,16 +22,16 @@ import (
 // Runs use it one at a time; files may be uploaded and read during a run.
 type liveSession struct {
 	sandbox   backend.Sandbox
-	share     *queue.Share   // kernel tasks of the sandbox, until Close
-	fresh     bool           // each run starts its own interpreter
-	program   kernel.Program // how the interpreter is started
-	interp    interpreter    // the interpreter
-	ended     func(error)    // called with the error of a failed Clear
+	share     *queue.Share            // kernel tasks of the sandbox, until Close
+	fresh     bool                    // each run starts its own interpreter
+	program   kernel.Program          // how the interpreter is started
+	interp    interpreter.Interpreter // the interpreter
+	ended     func(error)             // called with the error of a failed Clear
 	walls     watched
-	gatewayMu sync.Mutex // guards gateway and shut
-	gateway   *gateway   // network of the sandbox; nil: not needed so far
-	shut      bool       // Close was called
-	offline   bool       // the session never gets a network
+	gatewayMu sync.Mutex       // guards gateway and shut
+	gateway   *gateway.Gateway // network of the sandbox; nil: not needed so far
+	shut      bool             // Close was called
+	offline   bool             // the session never gets a network
 
 	writing sync.RWMutex // read lock: a file is being written; write lock: processes are being killed
 
@@ -41,7 +44,7 @@ type liveSession struct {
 	lost   bool              // an interpreter has ended, and no result has reported it yet
 	known  map[string]artifact.State
 
-	had hadSecrets
+	had guard.Had
 }
 
 // Close records what was refused last, closes the network and closes the sandbox.
@@ -51,24 +54,24 @@ func (r *liveSession) Close(ctx context.Context) error {
 	r.shut = true
 	w := r.gateway
 	r.gatewayMu.Unlock()
-	w.closeSession()
+	w.CloseSession()
 	defer r.share.Release()
 	return r.sandbox.Close(ctx)
 }
 
 // adopt makes w the session's network, and reports whether the session had none. If the
 // session is closed already, it closes w.
-func (r *liveSession) adopt(w *gateway) bool {
+func (r *liveSession) adopt(w *gateway.Gateway) bool {
 	r.gatewayMu.Lock()
 	defer r.gatewayMu.Unlock()
 	first := r.gateway == nil
 	if r.gateway = w; r.shut && first {
-		w.close()
+		w.Close()
 	}
 	return first
 }
 
-func (r *liveSession) currentGateway() *gateway {
+func (r *liveSession) currentGateway() *gateway.Gateway {
 	r.gatewayMu.Lock()
 	defer r.gatewayMu.Unlock()
 	return r.gateway
@@ -176,7 +179,7 @@ func (e *Engine) executeCell(x *execution, r *liveSession) (*outcome, error) {
 
 	program := r.program
 	if r.kernel == nil {
-		program.Preload, program.Loaded = e.preload(x.req, r.interp)
+		program.Preload, program.Loaded = e.interps.Preload(x.req, r.interp)
 	}
 	lost, err := r.ready(x.ctx, program)
 	if err != nil {

@@ -2,12 +2,12 @@ package engine
 
 import (
 	"context"
-	"runtime"
 	"slices"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/stats"
 )
 
 // Start accepts a request and runs it in the background. It returns at once with status
@@ -145,7 +145,7 @@ func (e *Engine) Runtimes(ctx context.Context) (sandboxmcp.Runtimes, error) {
 	r := sandboxmcp.Runtimes{Runtimes: list, Backends: []sandboxmcp.BackendInfo{}}
 	for i := range r.Runtimes {
 		r.Runtimes[i].Backend = e.cfg.DefaultBackend
-		r.Runtimes[i].PackagesPreloaded = append(r.Runtimes[i].PackagesPreloaded, e.preloaded(r.Runtimes[i])...)
+		r.Runtimes[i].PackagesPreloaded = append(r.Runtimes[i].PackagesPreloaded, e.interps.Installed(r.Runtimes[i])...)
 	}
 	for _, b := range e.cfg.Backends {
 		c := b.Capabilities(ctx)
@@ -168,7 +168,7 @@ func (e *Engine) Runtimes(ctx context.Context) (sandboxmcp.Runtimes, error) {
 
 // Stats returns counts since the engine was opened, and what it uses now.
 func (e *Engine) Stats(context.Context) (sandboxmcp.Stats, error) {
-	s := sandboxmcp.Stats{Queue: e.queue.Stats(), Sessions: e.sessions.Len(), Pool: map[string]int{}, Resources: ownResources()}
+	s := sandboxmcp.Stats{Queue: e.queue.Stats(), Sessions: e.sessions.Len(), Pool: map[string]int{}, Resources: stats.Resources()}
 	for _, b := range e.backends {
 		if p, ok := b.(backend.Pooler); ok {
 			for kind, n := range p.Pool() {
@@ -176,17 +176,6 @@ func (e *Engine) Stats(context.Context) (sandboxmcp.Stats, error) {
 			}
 		}
 	}
-	s.Executions, s.LatencyMS = e.counts.snapshot()
+	s.Executions, s.LatencyMS = e.counts.Snapshot()
 	return s, nil
-}
-
-// ownResources returns the memory and CPU time of this process.
-func ownResources() sandboxmcp.ResourceTotals {
-	var m runtime.MemStats
-	rss, cpu, ok := processUsage()
-	if !ok {
-		runtime.ReadMemStats(&m)
-		rss = int64(m.Sys)
-	}
-	return sandboxmcp.ResourceTotals{RAMMB: float64(rss*100>>20) / 100, CPUSeconds: cpu.Seconds()}
 }

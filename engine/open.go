@@ -70,6 +70,12 @@ func withFindings(p process.Config, stateDir string) process.Config {
 	return p
 }
 
+// ProcessBackend returns the process backend of the settings. It keeps nothing in the state
+// directory. The caller closes it.
+func ProcessBackend(o Options) *process.Backend {
+	return process.New(processConfig(o.Config, o.Logger, o.Env))
+}
+
 func processConfig(c *config.Config, logger *slog.Logger, env []string) process.Config {
 	return process.Config{
 		MinTier: c.IsolationMin, TempDir: lookupEnv(env, "TMPDIR"), UIDs: process.UIDRange{First: int(c.UIDRange.First), Last: int(c.UIDRange.Last)}, NoPool: !c.SandboxPool, Logger: logger,

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/guard"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 	"github.com/sandboxmcp/sandboxmcp/internal/redact"
 	"github.com/sandboxmcp/sandboxmcp/internal/stream"
@@ -39,12 +40,12 @@ type outcome struct {
 func (e *Engine) attend(x *execution) (ctx context.Context, o *outcome, stop func()) {
 	ctx, end := context.WithCancelCause(x.ctx)
 	over := func() { end(errOutput) }
-	mask := x.guard.masker
+	mask := x.secrets.Masker()
 	o = &outcome{masks: [2]*redact.Stream{mask.Stream(), mask.Stream()}}
 	o.stdout = stream.NewCapture(x.limits.MaxOutputBytes, x.req.Stdout, over, streamMask(o.masks[0]))
 	o.stderr = stream.NewCapture(x.limits.MaxOutputBytes, x.req.Stderr, over, streamMask(o.masks[1]))
 	x.streams = []*stream.Capture{o.stdout, o.stderr}
-	x.shown = stream.NewResults(x.req.Shown, func(r sandboxmcp.RichResult) sandboxmcp.RichResult { return maskResult(mask, r) })
+	x.shown = stream.NewResults(x.req.Shown, func(r sandboxmcp.RichResult) sandboxmcp.RichResult { return guard.Result(mask, r) })
 	x.started = e.cfg.Now()
 	clock := time.AfterFunc(x.limits.Timeout(), func() { end(errTimeout) })
 	return ctx, o, func() {
@@ -100,7 +101,8 @@ func cpuTime(l sandboxmcp.Limits) time.Duration {
 func (x *execution) result(o *outcome) sandboxmcp.Result {
 	o.stdout.End()
 	o.stderr.End()
-	x.keepSecrets(o)
+	x.secrets.Report(&o.report, o.masks[:]...)
+	x.secrets.Describe(x.metadata)
 	status, code, signal := o.classify(x.req, x.limits)
 	stderr := o.stderr
 	switch status { //nolint:exhaustive // other statuses add nothing to stderr

@@ -27,8 +27,6 @@ import (
 
 // Tests with the real walls. They need a machine that can build them.
 
-const systemPath = "/usr/local/bin:/usr/bin:/bin"
-
 // openReal opens an engine over the process backend, or skips.
 func openReal(t *testing.T, change ...func(*engine.Config)) *engine.Engine {
 	t.Helper()

@@ -2,24 +2,28 @@ package engine
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
 	"maps"
-	"strconv"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
+	"github.com/sandboxmcp/sandboxmcp/internal/gateway"
+	"github.com/sandboxmcp/sandboxmcp/internal/guard"
 	"github.com/sandboxmcp/sandboxmcp/internal/sign"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
+// entries makes the audit entries of a run.
+func (x *execution) entries() audit.Run {
+	return audit.Run{Like: sandboxmcp.AuditEntry{RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.who.Namespace, Actor: x.who.Actor}}
+}
+
 // recordIntent starts to record that code is about to run. The code must not run before
 // the channel has delivered nil.
 func (e *Engine) recordIntent(x *execution) <-chan error {
+	x.secrets = e.guard.NewRun(guard.Request{Env: x.req.Env, None: x.req.NoSecrets, Like: x.entries().Like})
 	done := make(chan error, 1)
 	if x.live != nil { // there is no sandbox to build meanwhile
 		done <- e.intend(x)
@@ -30,15 +34,10 @@ func (e *Engine) recordIntent(x *execution) <-chan error {
 }
 
 func (e *Engine) intend(x *execution) error {
-	use, opened := e.vault.Use(x.who.Namespace, func(keys []string) (*sandboxmcp.AuditEntry, error) { return e.choose(x, keys) })
-	entry := sandboxmcp.AuditEntry{
-		Action: audit.Execute, Phase: sandboxmcp.PhaseIntent, RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.who.Namespace, Actor: x.who.Actor,
-		Detail:   string(x.req.Language) + ": " + strconv.Itoa(len(x.req.Code)) + " bytes",
-		Metadata: map[string]any{"code_sha256": x.codeSHA256, "code_bytes": len(x.req.Code), "backend": x.req.Backend, "limits": x.limits},
-	}
-	x.policy.describe(&entry)
-	ops := []store.Op{e.audit.Op(&entry), use}
-	if grants := e.openings(x); grants != nil {
+	entry := x.entries().Intent(x.req.Code, x.codeSHA256, x.req.Backend, x.limits)
+	x.network.Describe(entry)
+	ops := []store.Op{e.audit.Op(entry), x.secrets.Use()}
+	if grants := x.network.Openings(x.entries().Like); grants != nil {
 		ops = append(ops, e.audit.Op(grants))
 	}
 	err := e.store.Update(x.ctx, ops...)
@@ -46,20 +45,15 @@ func (e *Engine) intend(x *execution) error {
 		return cancelledError(x.ctx)
 	}
 	if err == nil {
-		e.openSecrets(x, opened)
+		x.secrets.Open()
 	}
 	return err
 }
 
 // recordFailure records that a run with a recorded intent failed without a result.
 func (e *Engine) recordFailure(x *execution, cause error) {
-	no := false
-	entry := sandboxmcp.AuditEntry{
-		Action: audit.Execute, Phase: sandboxmcp.PhaseOutcome, RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.who.Namespace, Actor: x.who.Actor,
-		Success: &no, Detail: string(x.req.Language) + ": " + string(sandboxmcp.CodeOf(cause)),
-	}
-	ops := []store.Op{e.audit.Op(&entry)}
-	for _, n := range refusals(x.refused(), sandboxmcp.AuditEntry{RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.who.Namespace, Actor: x.who.Actor}) {
+	ops := []store.Op{e.audit.Op(x.entries().Failed(sandboxmcp.CodeOf(cause)))}
+	for _, n := range gateway.Refusals(x.network.Refused(), x.entries().Like) {
 		ops = append(ops, e.audit.Op(n))
 	}
 	if err := e.store.Update(context.WithoutCancel(x.ctx), ops...); err != nil {
@@ -73,14 +67,12 @@ func (e *Engine) collect(x *execution, sb backend.Sandbox, res *sandboxmcp.Resul
 	if res.Status == sandboxmcp.StatusRejected {
 		return nil
 	}
-	src := artifact.Source{Files: sb.Files(), RequestID: x.req.ID, Now: x.ended}
+	src := artifact.Source{Files: sb.Files(), RequestID: x.req.ID, Now: x.ended, Grace: collectGrace}
 	if x.live != nil {
 		src.SessionID, src.Known = &x.req.SessionID, x.live.known
 	}
-	e.guardFiles(x, &src)
-	ctx, cancel := after(x.ctx, collectGrace)
-	defer cancel()
-	got, err := e.keeper.Collect(ctx, src)
+	x.secrets.Files(&src)
+	got, err := e.keeper.Collect(x.ctx, src)
 	if err != nil {
 		cause := sandboxmcp.AsError(err)
 		bad := sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the program's files could not be kept: %s", cause.Message).WithCause(cause.Err)
@@ -93,86 +85,34 @@ func (e *Engine) collect(x *execution, sb backend.Sandbox, res *sandboxmcp.Resul
 		maps.Copy(x.live.known, got.States)
 	}
 	res.Artifacts = got.Artifacts
-	x.reportHalves()
-	if len(x.guard.files) > 0 {
-		res.Metadata["secret_artifacts"] = x.guard.files
-	}
+	x.secrets.Describe(res.Metadata)
 	if len(got.Skipped) > 0 {
 		res.Metadata["skipped"] = got.Skipped
 	}
 	return nil
 }
 
-// collectGrace is how long collecting may go on after the run was canceled.
+// collectGrace is how long collecting may go on after the run was cancelled.
 const collectGrace = time.Second
 
-// after returns a context that ends grace after ctx.
-func after(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
-	later, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() {
-		t := time.NewTimer(grace)
-		defer t.Stop()
-		select {
-		case <-t.C:
-			cancel()
-		case <-later.Done():
-		}
-	})
-	return later, func() { stop(); cancel() }
-}
-
 // sign signs each artifact, and then the receipt.
-func (e *Engine) sign(x *execution, res *sandboxmcp.Result) error {
-	files := make([]sandboxmcp.ReceiptArtifact, 0, len(res.Artifacts))
-	for i := range res.Artifacts {
-		a := &res.Artifacts[i]
-		sig, err := e.key.Artifact(sign.ArtifactStatement{Namespace: x.who.Namespace, RequestID: x.req.ID, Path: a.Path, SizeBytes: a.SizeBytes, SHA256: a.SHA256, CodeSHA256: x.codeSHA256, CreatedAt: a.CreatedAt})
-		if err != nil {
-			return fmt.Errorf("sign %s: %w", a.Name, err)
-		}
-		a.Signature = sig
-		files = append(files, sandboxmcp.ReceiptArtifact{Path: a.Path, SizeBytes: a.SizeBytes, SHA256: a.SHA256})
-	}
-	x.stdoutSHA256, x.stderrSHA256 = hashText(res.Stdout), hashText(res.Stderr)
-	r, err := e.key.Receipt(sign.Statement{Predicate: sandboxmcp.ReceiptPredicate{
-		Version: 1, Product: e.cfg.Version, RequestID: x.req.ID, SessionID: x.sessionID(), Namespace: x.who.Namespace, Language: x.req.Language, CodeSHA256: x.codeSHA256,
-		Status: res.Status, ExitCode: res.ExitCode, StartedAt: x.started.UTC(), EndedAt: x.ended.UTC(),
-		StdoutSHA256: x.stdoutSHA256, StderrSHA256: x.stderrSHA256, StdoutTruncated: res.StdoutTruncated, StderrTruncated: res.StderrTruncated,
-		Artifacts: files, Limits: x.limits, Isolation: res.Isolation, Network: &res.Network, Secrets: x.guard.used(),
-	}})
-	if err != nil {
-		return fmt.Errorf("sign receipt: %w", err)
-	}
-	res.Receipt = &r
-	return nil
-}
-
-func hashText(s string) string {
-	sum := sha256.Sum256([]byte(s))
-	return hex.EncodeToString(sum[:])
+func (e *Engine) sign(x *execution, res *sandboxmcp.Result) (err error) {
+	x.output.StdoutSHA256, x.output.StderrSHA256, err = e.key.Result(res, sign.Run{
+		Product: e.cfg.Version, CodeSHA256: x.codeSHA256, StartedAt: x.started, EndedAt: x.ended, Limits: x.limits, Secrets: x.secrets.Used(),
+	})
+	return err
 }
 
 // recordOutcome stores the result and records the outcome, in one transaction.
 func (e *Engine) recordOutcome(x *execution, o *outcome, res *sandboxmcp.Result) error {
-	entry := &sandboxmcp.AuditEntry{
-		Action: audit.Execute, Phase: sandboxmcp.PhaseOutcome, RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.who.Namespace, Actor: x.who.Actor,
-		ExitCode: &res.ExitCode, DurationMS: &res.DurationMS, Success: &res.Success, Usage: &res.Usage,
-		Detail: fmt.Sprintf("%s: exit=%d duration=%.0fms", x.req.Language, res.ExitCode, res.DurationMS),
-		Metadata: map[string]any{
-			"status": res.Status, "stdout_bytes": o.stdout.Size(), "stderr_bytes": o.stderr.Size(), "stdout_sha256": x.stdoutSHA256, "stderr_sha256": x.stderrSHA256,
-			"artifacts": len(res.Artifacts), "tier": res.Isolation.Tier,
-		},
-	}
+	x.output.StdoutBytes, x.output.StderrBytes = o.stdout.Size(), o.stderr.Size()
 	ctx := context.WithoutCancel(x.ctx)
 	save, err := e.keeper.Save(ctx, artifact.Record{Result: *res, CreatedAt: x.received, EndedAt: x.ended}, e.noteDropped)
 	if err != nil {
 		return unkept(err)
 	}
-	ops := []store.Op{save, e.audit.Op(entry)}
-	notes := append(e.notes(x, res), refusals(res.Network.Denied, sandboxmcp.AuditEntry{
-		RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.who.Namespace, Actor: x.who.Actor,
-	})...)
-	for _, n := range notes {
+	ops := []store.Op{save}
+	for _, n := range append(x.entries().Ended(res, x.output, x.limits), gateway.Refusals(res.Network.Denied, x.entries().Like)...) {
 		ops = append(ops, e.audit.Op(n))
 	}
 	if err := e.store.Update(ctx, ops...); err != nil {
@@ -190,32 +130,6 @@ func unkept(err error) error {
 	e := *sandboxmcp.AsError(err)
 	e.Message = "the program ran, but its result could not be kept: " + e.Message
 	return &e
-}
-
-// notes returns audit entries that accompany the outcome: what stopped the run, and how
-// many files were signed.
-func (e *Engine) notes(x *execution, res *sandboxmcp.Result) []*sandboxmcp.AuditEntry {
-	var notes []*sandboxmcp.AuditEntry
-	note := func(action, detail string) {
-		notes = append(notes, &sandboxmcp.AuditEntry{
-			Action: action, Phase: sandboxmcp.PhaseOutcome, RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.who.Namespace, Actor: x.who.Actor, Detail: detail,
-		})
-	}
-	switch res.Status {
-	case sandboxmcp.StatusTimedOut:
-		note("timeout", fmt.Sprintf("%s: after %gs", x.req.Language, x.limits.TimeoutSeconds))
-	case sandboxmcp.StatusOutOfMemory:
-		note("resource_exceeded", fmt.Sprintf("%s: max_ram_mb %d", x.req.Language, x.limits.MaxRAMMB))
-	case sandboxmcp.StatusOutputLimit:
-		note("resource_exceeded", fmt.Sprintf("%s: max_output_bytes %d", x.req.Language, x.limits.MaxOutputBytes))
-	case sandboxmcp.StatusRejected:
-		note("validation_failed", string(x.req.Language)+": syntax")
-	case sandboxmcp.StatusCompleted, sandboxmcp.StatusFailed, sandboxmcp.StatusSignalled, sandboxmcp.StatusCancelled, sandboxmcp.StatusRunning:
-	}
-	if n := len(res.Artifacts); n > 0 {
-		note("artifact_signed", strconv.Itoa(n)+" files")
-	}
-	return notes
 }
 
 // recordServer records the start or the stop of a server.

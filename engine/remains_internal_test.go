@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/internal/vault"
+	"github.com/sandboxmcp/sandboxmcp/internal/guard"
 )
 
 // Failed background runs are kept for look-ups, many of them, and their callers chose how
@@ -13,16 +13,16 @@ import (
 func TestAFailedBackgroundRunKeepsNeitherItsInputNorItsSecrets(t *testing.T) {
 	x := &execution{
 		who: sandboxmcp.Caller{Namespace: "n"}, background: true, done: make(chan struct{}), cancel: func(error) {}, err: errors.New("denied"),
-		req:   sandboxmcp.Request{ID: "r1", Code: "code", Stdin: []byte("input"), Env: map[string]string{"TOKEN": "value"}},
-		guard: guard{set: &vault.Set{}},
+		req:     sandboxmcp.Request{ID: "r1", Code: "code", Stdin: []byte("input"), Env: map[string]string{"TOKEN": "value"}},
+		secrets: guard.New(guard.Config{}).NewRun(guard.Request{}),
 	}
 	e := &Engine{ended: []*execution{x.remains()}}
 	got := e.find("n", "r1")
 	if got == nil || got.err == nil || got.done != x.done {
 		t.Fatalf("a look-up finds %+v", got)
 	}
-	if got.req.Code != "" || got.req.Stdin != nil || got.req.Env != nil || got.guard.set != nil {
-		t.Errorf("%+v and %+v are kept, want the id alone", got.req, got.guard)
+	if got.req.Code != "" || got.req.Stdin != nil || got.req.Env != nil || got.secrets != nil {
+		t.Errorf("%+v and %+v are kept, want the id alone", got.req, got.secrets)
 	}
 	got.cancel(nil) // as a look-up does that cancels
 	if e.find("other", "r1") != nil {

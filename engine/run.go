@@ -6,6 +6,8 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/guard"
+	"github.com/sandboxmcp/sandboxmcp/internal/interpreter"
 )
 
 // The steps of a request, in their order:
@@ -34,7 +36,7 @@ func (e *Engine) Execute(ctx context.Context, c sandboxmcp.Caller, req sandboxmc
 func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	defer func() {
 		if err != nil {
-			res, err = sandboxmcp.Result{}, x.guard.failure(sandboxmcp.AsError(err))
+			res, err = sandboxmcp.Result{}, guard.Failure(x.secrets.Masker(), sandboxmcp.AsError(err))
 		}
 		x.res, x.err = res, err
 	}()
@@ -74,7 +76,7 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	// network: opened if the run may reach any host; the gate is asked again at each connection
 	if openErr == nil {
 		openErr = e.connect(x, sb)
-		defer e.disconnect(x)
+		defer func() { x.network.End(x.live != nil) }()
 	}
 	if err = <-intent; err != nil {
 		return res, err
@@ -82,7 +84,7 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	defer func() {
 		if err != nil {
 			e.recordFailure(x, err)
-			e.emitFailed(x, err)
+			e.events.Emit(x.eventsOf().Failed(sandboxmcp.CodeOf(err)))
 		}
 	}()
 	if openErr != nil {
@@ -98,7 +100,7 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	}
 
 	// execute: until all processes of the program have ended or, in a session, its cell is done
-	e.emitStarted(x)
+	e.events.Emit(x.eventsOf().Started())
 	o, err := e.executeIn(x, interp, sb)
 	if err != nil {
 		return res, err
@@ -119,13 +121,13 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 		return res, err
 	}
 	// event: publish, without waiting for subscribers
-	e.emitEnded(x, &res)
+	e.events.Emit(x.eventsOf().Ended(&res, x.limits)...)
 	return res, nil
 }
 
 // execute starts the program and waits until it has ended or was stopped.
-func (e *Engine) execute(x *execution, interp interpreter, sb backend.Sandbox) (*outcome, error) {
-	proc, err := e.plan(x.req, interp, x.environ())
+func (e *Engine) execute(x *execution, interp interpreter.Interpreter, sb backend.Sandbox) (*outcome, error) {
+	proc, err := e.interps.Plan(e.backends[x.req.Backend], x.req, interp, x.environ())
 	if err != nil {
 		return nil, err
 	}

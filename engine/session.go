@@ -8,6 +8,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
+	"github.com/sandboxmcp/sandboxmcp/internal/event"
+	"github.com/sandboxmcp/sandboxmcp/internal/interpreter"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 	"github.com/sandboxmcp/sandboxmcp/internal/session"
 	"github.com/sandboxmcp/sandboxmcp/internal/stream"
@@ -138,9 +140,9 @@ func (e *Engine) unclaim(x *execution) {
 
 // place returns the interpreter and the sandbox of a request. It makes the sandbox for a
 // single run or a new session. interp is empty for a session that keeps its interpreter.
-func (e *Engine) place(x *execution) (interp interpreter, sb backend.Sandbox, err error) {
+func (e *Engine) place(x *execution) (interp interpreter.Interpreter, sb backend.Sandbox, err error) {
 	if x.live == nil || x.live.fresh {
-		if interp, err = e.interpreter(x.ctx, x.req.Backend, x.req.Language); err != nil {
+		if interp, err = e.interps.Find(x.ctx, e.backends[x.req.Backend], x.req.Language); err != nil {
 			return interp, nil, err
 		}
 	}
@@ -158,10 +160,10 @@ func (e *Engine) place(x *execution) (interp interpreter, sb backend.Sandbox, er
 }
 
 // furnish makes the sandbox of a new session.
-func (e *Engine) furnish(x *execution, interp interpreter) error {
+func (e *Engine) furnish(x *execution, interp interpreter.Interpreter) error {
 	e.log.Info("session_creating", "session_id", x.req.SessionID, "language", x.req.Language)
-	prog := program(sandboxmcp.Request{Language: x.req.Language, Env: map[string]string{"SANDBOX_POLICY": policyText(x.limits, e.openTo(x))}}, interp, nil)
-	prog.Preload, prog.Loaded = e.preload(x.req, interp)
+	prog := interp.Program(sandboxmcp.Request{Language: x.req.Language, Env: map[string]string{"SANDBOX_POLICY": policyText(x.limits, e.egress.OpenTo(x.ctx, e.networkRequest(x)))}}, nil)
+	prog.Preload, prog.Loaded = e.interps.Preload(x.req, interp)
 	var first *backend.Prestart
 	if plan, err := kernel.PlanInterpreter(prog); err == nil && !x.req.Session.Fresh { // if it fails, so does the run, with this error
 		first = plan.Prestart
@@ -198,12 +200,12 @@ func (e *Engine) furnish(x *execution, interp interpreter) error {
 	x.live = r
 	e.mu.Unlock()
 	e.log.Info("session_created", "session_id", info.ID, "tier", iso.Tier, "max_ram_mb", x.limits.MaxRAMMB)
-	e.emitSession(info, "")
+	e.events.Emit(event.Session(info, ""))
 	return nil
 }
 
 // executeIn runs a request as a program or as a cell of its session's interpreter.
-func (e *Engine) executeIn(x *execution, interp interpreter, sb backend.Sandbox) (*outcome, error) {
+func (e *Engine) executeIn(x *execution, interp interpreter.Interpreter, sb backend.Sandbox) (*outcome, error) {
 	if x.live == nil {
 		return e.execute(x, interp, sb)
 	}
@@ -216,7 +218,7 @@ func (e *Engine) executeIn(x *execution, interp interpreter, sb backend.Sandbox)
 		o, err = e.executeCell(x, x.live)
 	}
 	if err != nil {
-		e.log.Warn("exec_failed", "session_id", x.req.SessionID, "request_id", x.req.ID, "error", x.guard.masker.Text(err.Error()))
+		e.log.Warn("exec_failed", "session_id", x.req.SessionID, "request_id", x.req.ID, "error", x.secrets.Masker().Text(err.Error()))
 		return o, err
 	}
 	e.log.Info("exec_done", "session_id", x.req.SessionID, "request_id", x.req.ID, "duration_ms", milliseconds(x.ended.Sub(x.started)), "stdout_bytes", o.stdout.Size(), "stderr_bytes", o.stderr.Size())
@@ -257,7 +259,7 @@ func (e *Engine) CreateSession(ctx context.Context, c sandboxmcp.Caller, spec sa
 	defer cancel(nil)
 	defer context.AfterFunc(e.ctx, func() { cancel(context.Canceled) })() //nolint:contextcheck // Close ends what waits
 	x.ctx = ctx
-	interp, err := e.interpreter(ctx, x.req.Backend, x.req.Language)
+	interp, err := e.interps.Find(ctx, e.backends[x.req.Backend], x.req.Language)
 	if err != nil {
 		return sandboxmcp.Session{}, err
 	}
@@ -323,7 +325,7 @@ func (e *Engine) endSession(ctx context.Context, c sandboxmcp.Caller, id sandbox
 	err = errors.Join(err, s.Room().Close(context.WithoutCancel(ctx)))
 	e.log.Info("session_destroyed", "session_id", id)
 	err = errors.Join(err, e.note(ctx, "kill_session", info, c.Actor, string(info.Language)))
-	e.emitSession(info, goneTerminated)
+	e.events.Emit(event.Session(info, event.GoneTerminated))
 	return err
 }
 
@@ -364,7 +366,7 @@ func (e *Engine) Inspect(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp
 		return sandboxmcp.State{}, err
 	}
 	ns := c.Namespace
-	_, inForce, err := e.keptLimits(ctx, ns)
+	inForce, err := e.limits.InForce(ctx, ns)
 	if err != nil {
 		return sandboxmcp.State{}, err
 	}
@@ -401,5 +403,5 @@ func (e *Engine) expired(s sandboxmcp.Session) {
 	if err := e.note(e.ctx, "session_expired", s, "sweep", string(s.Language)); err != nil {
 		e.log.Error("record an expired session", "error", err)
 	}
-	e.emitSession(s, goneExpired)
+	e.events.Emit(event.Session(s, event.GoneExpired))
 }

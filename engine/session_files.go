@@ -17,6 +17,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
+	"github.com/sandboxmcp/sandboxmcp/internal/guard"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 )
 
@@ -200,7 +201,7 @@ func (e *Engine) ReadFile(ctx context.Context, c sandboxmcp.Caller, id sandboxmc
 	switch {
 	case err == nil:
 		if key := masks.Find(data); key != "" && !e.cfg.AllowSecretArtifacts {
-			return f, nil, secretFileError(p, key)
+			return f, nil, guard.FileError(p, key)
 		}
 		return f, data, nil
 	case ctx.Err() != nil:
@@ -208,7 +209,7 @@ func (e *Engine) ReadFile(ctx context.Context, c sandboxmcp.Caller, id sandboxmc
 	case errors.Is(err, errLarge):
 		return f, nil, sandboxmcp.Errorf(sandboxmcp.CodeArtifactTooLarge, "%s has %d bytes; %d are allowed", sandboxmcp.Quote(p), f.SizeBytes, limit).With("size_bytes", f.SizeBytes).With("limit_bytes", limit)
 	default: // links and other irregular files count as missing
-		return f, nil, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "%s is not there", sandboxmcp.Quote(p)).WithCause(maskCause(masks, err))
+		return f, nil, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "%s is not there", sandboxmcp.Quote(p)).WithCause(guard.Cause(masks, err))
 	}
 }
 
@@ -237,7 +238,7 @@ func (e *Engine) RemoveFile(ctx context.Context, c sandboxmcp.Caller, id sandbox
 		if gone := e.goneError(ctx, c.Namespace, id, r, err); gone != nil {
 			return gone
 		}
-		return sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "%s is not there, or is a directory", sandboxmcp.Quote(p)).WithCause(maskCause(masks, err))
+		return sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "%s is not there, or is a directory", sandboxmcp.Quote(p)).WithCause(guard.Cause(masks, err))
 	}
 	return nil
 }
@@ -334,9 +335,9 @@ func (e *Engine) bridgeOut(ctx context.Context, c sandboxmcp.Caller, b sandboxmc
 	}
 	data, err := e.takeBridge(ctx, c, b, r)
 	if err != nil {
-		return nil, (&guard{masker: masks}).failure(sandboxmcp.AsError(err))
+		return nil, guard.Failure(masks, sandboxmcp.AsError(err))
 	}
-	maskBridge(masks, data)
+	guard.Bridge(masks, data)
 	return data, nil
 }
 

@@ -2,15 +2,11 @@ package engine
 
 import (
 	"context"
-	"errors"
-	"os"
-	"path/filepath"
 	"strconv"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
-	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
@@ -35,10 +31,15 @@ func (e *Engine) sweepLoop() {
 	}
 }
 
+// chore is the sweep of the state directory, by one process at a time.
+func (e *Engine) chore() store.Chore {
+	return store.Chore{Store: e.store, Lease: "sweep.lock", Mark: "swept", Now: e.cfg.Now}
+}
+
 // sweepIfDue sweeps if the last sweep by any process is older than sweepDue. It does not
 // sweep a database in memory, which ends with the engine.
 func (e *Engine) sweepIfDue() {
-	if e.cfg.SQLitePath == store.MemoryPath || e.swept(sweepDue) {
+	if c := e.chore(); !c.Shared() || c.Done(sweepDue) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), 2*time.Second)
@@ -46,39 +47,17 @@ func (e *Engine) sweepIfDue() {
 	e.sweep(ctx, sweepDue)
 }
 
-func (e *Engine) sweptMark() string { return filepath.Join(e.store.Dir(), "swept") }
-
-// swept reports whether the last sweep of the state directory ended within that time. A
-// sweep in the future says nothing: the clock was set back since.
-func (e *Engine) swept(within time.Duration) bool {
-	st, err := os.Stat(e.sweptMark())
-	if err != nil {
-		return false
+// sweep removes expired secrets, sessions, results and audit entries. If another process
+// has swept within that time, it does nothing. The next sweep makes up for one that fails.
+func (e *Engine) sweep(ctx context.Context, within time.Duration) {
+	err := e.chore().Do(ctx, within, func() bool { return e.sweepAll(ctx) })
+	if err != nil && ctx.Err() == nil {
+		e.log.Warn("sweep", "error", err)
 	}
-	age := e.cfg.Now().Sub(st.ModTime())
-	return age > -within && age < within
 }
 
-// sweepLease is held by the one process that sweeps a state directory.
-const sweepLease = "sweep.lock"
-
-// sweep removes expired secrets, sessions, results and audit entries. Processes sweep one
-// at a time; if another one has swept within that time, it does nothing. The next sweep
-// makes up for one that fails.
-func (e *Engine) sweep(ctx context.Context, within time.Duration) {
-	if e.cfg.SQLitePath != store.MemoryPath { // a database in memory is not shared
-		lease, err := e.store.Lease(ctx, sweepLease)
-		if err != nil {
-			if ctx.Err() == nil {
-				e.log.Warn("sweep", "error", err)
-			}
-			return
-		}
-		defer func() { _ = lease.Release() }()
-		if within > 0 && e.swept(within) {
-			return
-		}
-	}
+// sweepAll reports whether results were swept.
+func (e *Engine) sweepAll(ctx context.Context) bool {
 	if _, err := e.vault.Sweep(ctx); err != nil {
 		e.log.Warn("sweep secrets", "error", err)
 	}
@@ -91,24 +70,14 @@ func (e *Engine) sweep(ctx context.Context, within time.Duration) {
 		if ctx.Err() == nil {
 			e.log.Warn("sweep records", "error", err)
 		}
-		return
+		return false
 	}
 	if n, err := e.audit.Drop(ctx, e.cfg.AuditKeep); err != nil && ctx.Err() == nil {
 		e.log.Warn("drop old audit entries", "error", err)
 	} else if n > 0 {
 		e.log.Info("old audit entries are dropped", "count", n)
 	}
-	if e.cfg.SQLitePath == store.MemoryPath {
-		return
-	}
-	f, err := plainfile.Append(e.sweptMark(), 0o600)
-	if err == nil {
-		now := e.cfg.Now()
-		err = errors.Join(f.Close(), os.Chtimes(e.sweptMark(), now, now))
-	}
-	if err != nil {
-		e.log.Warn("mark sweep", "error", err)
-	}
+	return true
 }
 
 // noteDropped returns the audit entry for a request whose files were dropped. It has no

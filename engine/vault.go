@@ -6,32 +6,22 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
-	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
+	"github.com/sandboxmcp/sandboxmcp/internal/event"
+	"github.com/sandboxmcp/sandboxmcp/internal/guard"
 	"github.com/sandboxmcp/sandboxmcp/internal/redact"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 	"github.com/sandboxmcp/sandboxmcp/internal/vault"
 )
 
-// openVault makes the vault. Secrets stay sealed until they are used.
+// openVault makes the vault and the guard over it. Secrets stay sealed until they are used.
 func (e *Engine) openVault() (err error) {
 	cfg := e.cfg
 	e.vault, err = vault.Open(vault.Config{
 		Kind: cfg.Vault, Keyring: cfg.VaultKeyring, Store: e.store, Audit: e.audit, Volatile: cfg.SQLitePath == store.MemoryPath,
-		Env: cfg.VaultEnv, Namespaces: append([]sandboxmcp.Namespace{cfg.Namespace}, cfg.Namespaces...), Check: checkSecret, Now: cfg.Now,
+		Env: cfg.VaultEnv, Namespaces: append([]sandboxmcp.Namespace{cfg.Namespace}, cfg.Namespaces...), Check: guard.CheckSecret, Now: cfg.Now,
 	})
+	e.guard = guard.New(guard.Config{Vault: e.vault, Inject: cfg.VaultInject, PII: cfg.RedactPII, AllowFiles: cfg.AllowSecretArtifacts})
 	return err
-}
-
-// checkSecret refuses a key that cannot be a variable, and a value that is a part of the
-// mask.
-func checkSecret(key, value string) error {
-	if err := kernel.CheckEnv(map[string]string{key: ""}); err != nil {
-		return err
-	}
-	if redact.Masks(value) {
-		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the value of %s is a part of what stands in place of secrets", key).WithHint("use another value")
-	}
-	return nil
 }
 
 // namespacesOf returns the namespaces that the settings name.
@@ -60,7 +50,7 @@ func (e *Engine) AddSecret(ctx context.Context, c sandboxmcp.Caller, s sandboxmc
 	if err := e.vault.Add(ctx, c, s); err != nil {
 		return err
 	}
-	e.emitSecrets(c.Namespace, "add", []string{s.Key}, map[string]any{})
+	e.events.Emit(event.Secrets(c.Namespace, "add", []string{s.Key}))
 	return nil
 }
 
@@ -74,7 +64,7 @@ func (e *Engine) DeleteSecret(ctx context.Context, c sandboxmcp.Caller, key stri
 	if err := e.vault.Delete(ctx, c, key); err != nil {
 		return err
 	}
-	e.emitSecrets(c.Namespace, "delete", []string{key}, map[string]any{})
+	e.events.Emit(event.Secrets(c.Namespace, "delete", []string{key}))
 	return nil
 }
 
@@ -107,7 +97,7 @@ func (e *Engine) inspectVault(ctx context.Context, st *sandboxmcp.State) error {
 	}
 	for _, s := range list {
 		st.VaultKeys = append(st.VaultKeys, s.Key)
-		if e.cfg.VaultInject == injectAll {
+		if e.cfg.VaultInject == guard.InjectAll {
 			st.Env[s.Key] = redact.Mask
 		}
 	}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/engine"
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
@@ -40,7 +39,7 @@ func New(env []string, stdin io.Reader, stdout, stderr io.Writer) *App {
 	a := &App{
 		Env: env, Stdin: stdin, Stdout: stdout, Stderr: stderr,
 		Exit: os.Exit, //nolint:forbidigo // for a server that does not end; see stopLimit
-		Open: openEngine, Diagnose: engine.Doctor, Spawn: spawn, Leave: leaveDirectory, Linger: lingerFor,
+		Open: openEngine, Diagnose: diagnose, Spawn: spawn, Leave: leaveDirectory, Linger: lingerFor,
 	}
 	a.Expired = a.expiredHere
 	return a

@@ -52,6 +52,7 @@ type Source struct {
 	SessionID *sandboxmcp.SessionID // nil: a run without a session
 	Now       time.Time             // the artifacts' created_at
 	Bounds    Bounds
+	Grace     time.Duration // how long Collect reads on after its context has ended
 
 	// Known are the files that were there before, by name. Collect passes over those that
 	// have not changed.
@@ -130,11 +131,13 @@ func Survey(ctx context.Context, files backend.FileReader, known map[string]Stat
 // Collection holds the content in memory, up to Bounds.TotalBytes for each Collect that
 // runs at the same time. Collect fails if the working directory cannot be listed, if the
 // machine fails to read a file, and if a blob cannot be written. A file that the program
-// made unreadable is only skipped. If ctx ends, or Bounds.Time or Bounds.ReadBytes is used
+// made unreadable is only skipped. If ctx has ended for Source.Grace, or Bounds.Time or Bounds.ReadBytes is used
 // up, Collect reads nothing more and names the other files in Skipped.
 func (k *Keeper) Collect(ctx context.Context, src Source) (Collection, error) {
 	c := &collector{keeper: k, src: src, bounds: src.Bounds.orDefault(), states: map[string]State{}}
 	c.entries, c.unread = c.bounds.Entries, c.bounds.ReadBytes
+	ctx, end := withGrace(ctx, src.Grace)
+	defer end()
 	ctx, cancel := context.WithTimeoutCause(ctx, c.bounds.Time, errTime)
 	defer cancel()
 	if err := c.directory(ctx, ".", 0); err != nil {

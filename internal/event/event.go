@@ -51,9 +51,15 @@ func New(now func() time.Time) *Bus {
 	return &Bus{now: now, mark: hex.EncodeToString(mark), listeners: map[*listener]struct{}{}}
 }
 
-// Emit publishes an event and sets its ID and Timestamp. It never waits for a subscriber.
-// The caller must not change Data afterwards. After Close it does nothing.
-func (b *Bus) Emit(e sandboxmcp.Event) {
+// Emit publishes events in their order and sets their ID and Timestamp. It never waits for
+// a subscriber. The caller must not change Data afterwards. After Close it does nothing.
+func (b *Bus) Emit(events ...sandboxmcp.Event) {
+	for _, e := range events {
+		b.emit(e)
+	}
+}
+
+func (b *Bus) emit(e sandboxmcp.Event) {
 	if e.Data == nil {
 		e.Data = map[string]any{}
 	}

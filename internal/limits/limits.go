@@ -1,5 +1,5 @@
-// Package limits keeps, in the state directory, the limits that hold for a namespace in
-// place of the configured ones. They are asked for at every request, by every process
+// Package limits says which limits hold for a request. It keeps, in the state directory, the
+// limits that hold for a namespace in place of the configured ones. They are asked for at every request, by every process
 // that has the directory open, and rarely change. So they are kept in memory and read
 // again only after a change; see [store.Watch].
 package limits

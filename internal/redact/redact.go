@@ -36,6 +36,8 @@ package redact
 import (
 	"slices"
 	"strings"
+
+	"github.com/sandboxmcp/sandboxmcp"
 )
 
 // Mask replaces a secret.
@@ -209,4 +211,13 @@ func (m *Masker) Partial(data []byte) []string {
 // Masks reports whether the value is a part of Mask itself and so cannot be masked.
 func Masks(value string) bool {
 	return strings.Contains(strings.ToUpper(Mask), strings.ToUpper(value))
+}
+
+// Plain refuses a name that contains a secret, because it is shown unmasked. what is the
+// kind of name, for the error, which has the code invalid_argument.
+func (m *Masker) Plain(what, name string) error {
+	if key := m.Find([]byte(name)); key != "" {
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s holds the secret %s", what, key).WithHint("choose a name without it")
+	}
+	return nil
 }

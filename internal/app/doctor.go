@@ -1,18 +1,21 @@
-package engine
+package app
 
 import (
 	"context"
+	"fmt"
+	"slices"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/backend/process"
+	"github.com/sandboxmcp/sandboxmcp/engine"
+	"github.com/sandboxmcp/sandboxmcp/internal/environment"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// Doctor tries everything that a run needs on this machine, wall by wall. For anything
+// diagnose tries everything that a run needs on this machine, wall by wall. For anything
 // missing it returns the reason and the fix. It runs no code of a caller.
-func Doctor(ctx context.Context, o Options) []sandboxmcp.Check {
+func diagnose(ctx context.Context, o Options) []sandboxmcp.Check {
 	checks := []sandboxmcp.Check{checkState(ctx, o)}
-	b := process.New(processConfig(o.Config, o.Logger, o.Env))
+	b := engine.ProcessBackend(o)
 	checks = append(checks, b.Checks(ctx)...)
 	list, err := b.Interpreters(ctx)
 	if err != nil {
@@ -49,4 +52,28 @@ func checkState(ctx context.Context, o Options) sandboxmcp.Check {
 		c.OK, c.Detail, c.Fix = false, e.Message, e.Hint
 	}
 	return c
+}
+
+// checkSets hashes every file of the package sets of an interpreter.
+func checkSets(ctx context.Context, o Options, r sandboxmcp.Runtime) []sandboxmcp.Check {
+	library := environment.New(environment.Config{Dir: environment.Dir(o.Config.StateDir), Logger: o.Logger})
+	var checks []sandboxmcp.Check
+	sets := library.Active(environment.Python{Path: r.Path, Version: r.Version})
+	for _, recipe := range environment.Recipes() {
+		c := sandboxmcp.Check{Name: recipe.Name + " packages", Detail: "not installed", Fix: "sandboxmcp setup " + recipe.Name}
+		if _, err := library.All(); err != nil {
+			c.Detail = err.Error()
+		}
+		if i := slices.IndexFunc(sets, func(s environment.Set) bool { return s.Name == recipe.Name }); i >= 0 {
+			s := sets[i]
+			c.Detail = fmt.Sprintf("%d packages, %d MiB, every file hashed", len(s.Wheels), s.Files.Bytes>>20)
+			if err := library.Verify(ctx, s); err != nil {
+				c.Detail = err.Error()
+			} else {
+				c.OK, c.Fix = true, ""
+			}
+		}
+		checks = append(checks, c)
+	}
+	return checks
 }

@@ -1,4 +1,4 @@
-package engine
+package app
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/environment"
+	"github.com/sandboxmcp/sandboxmcp/internal/interpreter"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 )
 
@@ -22,7 +23,7 @@ func checkAhead(ctx context.Context, o Options, b backend.Backend, l sandboxmcp.
 	c := sandboxmcp.Check{Name: string(l) + " ahead"}
 	pool, ok := b.(backend.Pooler)
 	found, err := b.Interpreter(ctx, l)
-	in := interpreter{Interpreter: found}
+	in := interpreter.Interpreter{Interpreter: found}
 	switch {
 	case err != nil || !ok:
 		c.Detail = "this backend starts nothing ahead"
@@ -38,7 +39,7 @@ func checkAhead(ctx context.Context, o Options, b backend.Backend, l sandboxmcp.
 			return c
 		}
 	}
-	proc, err := kernel.Plan(program(sandboxmcp.Request{Language: l, Code: "\n"}, in, nil))
+	proc, err := kernel.Plan(in.Program(sandboxmcp.Request{Language: l, Code: "\n"}, nil))
 	if err == nil && proc.Prestart == nil {
 		c.Detail = "each program starts an interpreter: " + in.Path + " cannot be started before its program is known"
 		return c
@@ -75,7 +76,7 @@ func checkImports(ctx context.Context, o Options, b backend.Backend, r sandboxmc
 	library := environment.New(environment.Config{Dir: environment.Dir(o.Config.StateDir), Logger: o.Logger})
 	sets := library.Active(environment.Python{Path: r.Path, Version: r.Version})
 	found, err := b.Interpreter(ctx, sandboxmcp.Python)
-	in := interpreter{Interpreter: found}
+	in := interpreter.Interpreter{Interpreter: found}
 	pool, ok := b.(interface {
 		backend.Pooler
 		backend.Prestarter
@@ -84,8 +85,8 @@ func checkImports(ctx context.Context, o Options, b backend.Backend, r sandboxmc
 	if len(sets) == 0 || err != nil || !ok || why != "" || !o.Config.SandboxPool {
 		return nil
 	}
-	in = withSets(in, sets, o.Config.IsolationMin)
-	prog := program(sandboxmcp.Request{Language: sandboxmcp.Python, Code: "import numpy\n"}, in, nil)
+	in = interpreter.With(found, sets, o.Config.IsolationMin)
+	prog := in.Program(sandboxmcp.Request{Language: sandboxmcp.Python, Code: "import numpy\n"}, nil)
 	if prog.Preload = sets[0].Preload(prog.Code); prog.Preload == nil {
 		return nil
 	}
@@ -121,7 +122,7 @@ const importsLimit = 30 * time.Second
 
 // unforkable returns why programs cannot be forked from this Python, and the fix. Both
 // are empty if they can.
-func unforkable(in interpreter) (why, fix string) {
+func unforkable(in interpreter.Interpreter) (why, fix string) {
 	_, rest, _ := strings.Cut(in.Version, ".")
 	minor, _, _ := strings.Cut(rest, ".")
 	n, _ := strconv.Atoi(minor)
@@ -138,7 +139,7 @@ func unforkable(in interpreter) (why, fix string) {
 }
 
 // small runs proc, a program that does nothing, in a sandbox like that of a request.
-func small(ctx context.Context, b backend.Backend, in interpreter, proc backend.Process) error {
+func small(ctx context.Context, b backend.Backend, in interpreter.Interpreter, proc backend.Process) error {
 	const mib = 1 << 20
 	limits := sandboxmcp.DefaultLimits()
 	sb, err := b.Open(ctx, backend.Spec{

@@ -1,0 +1,223 @@
+package gateway
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/gate"
+	"github.com/sandboxmcp/sandboxmcp/internal/redact"
+)
+
+// Request is what a run and its session say about the network.
+type Request struct {
+	Caller    sandboxmcp.Caller
+	ID        sandboxmcp.RequestID
+	SessionID sandboxmcp.SessionID // empty: a single run
+	Born      time.Time            // when the session was made
+	Backend   string               // its name, for errors
+	Offline   bool                 // the run, or its session, has no network
+
+	Domains []string      // the allowed_domains of the run; nil: it sets none
+	Grant   bool          // the caller may open Domains for the run
+	Hold    time.Duration // 0: that of the settings
+	Names   Secrets       // finds secrets of the namespace in Domains
+}
+
+func (r *Request) who() gate.Who {
+	return gate.Who{Namespace: r.Caller.Namespace, SessionID: r.SessionID, Born: r.Born, RequestID: r.ID}
+}
+
+// policy says which hosts a run may reach.
+type policy struct {
+	who      gate.Who
+	narrowed bool                // only domains that are in only and also open
+	granted  bool                // every domain in only: the caller may open domains
+	only     []sandboxmcp.Domain // allowed_domains of the request; for narrowed and granted
+	offline  bool                // no host at all
+	wanted   bool                // a network is needed: a domain is open or may be opened, or attempts are counted
+	own      bool                // ignore what is open to the namespace: the request has its own list, and approvals are not asked for
+	hold     time.Duration
+	ports    []int               // other ports of open domains, which the sandbox listens on
+	beyond   int                 // how many more such ports there are
+	open     []sandboxmcp.Domain // open domains when the run began
+	actor    string
+	masker   *redact.Masker // finds secrets in host names; nil: there are none
+	secrets  Secrets        // finds secrets in names that a person is asked about
+}
+
+// NewRun decides which hosts a run may reach. It fails if the request names a domain that
+// the run may not reach.
+func (e *Egress) NewRun(ctx context.Context, r Request) (*Run, error) {
+	p, err := e.policyOf(ctx, &r)
+	if err != nil {
+		return nil, err
+	}
+	return &Run{e: e, backend: r.Backend, policy: p}, nil
+}
+
+func (e *Egress) policyOf(ctx context.Context, r *Request) (policy, error) {
+	p := policy{who: r.who(), actor: r.Caller.Actor}
+	if p.offline = r.Offline; p.offline {
+		if len(r.Domains) > 0 {
+			return p, sandboxmcp.Errorf(sandboxmcp.CodeEgressDenied, "this session has no network, even to open domains").
+				WithHint("use a session that execute_code or create_session made")
+		}
+		return p, nil
+	}
+	open, err := e.gate.Open(ctx, p.who)
+	if err != nil {
+		return p, err
+	}
+	if r.Domains != nil {
+		if open, err = e.allowList(ctx, r, &p, open); err != nil {
+			return p, err
+		}
+	}
+	if p.hold = e.cfg.Hold; r.Hold > 0 {
+		p.hold = r.Hold
+	}
+	if e.cfg.NoAsking {
+		if p.hold = 0; r.Hold > 0 {
+			return p, gate.Off()
+		}
+	}
+	p.own = p.granted && p.hold == 0
+	p.open = open
+	p.listen()
+	p.wanted = len(open) > 0 || e.cfg.Network || p.hold > 0
+	return p, nil
+}
+
+// maxListeners bounds the named ports that a sandbox listens on. Persons open domains one
+// at a time; without a bound, many of them would make the whole network fail.
+const maxListeners = 24
+
+// listen chooses the ports to listen on, up to maxListeners. Other ports are reached
+// through the proxy only. Port 53 and the proxy's port are taken by the sandbox's own DNS
+// and proxy.
+func (p *policy) listen() {
+	seen := map[int]bool{0: true, 80: true, 443: true} // ports that always have a listener
+	for _, d := range p.open {
+		switch {
+		case seen[d.Port]:
+		case d.Port == 53 || d.Port == backend.ProxyPort || len(p.ports) == maxListeners:
+			p.beyond++
+		default:
+			p.ports = append(p.ports, d.Port)
+		}
+		seen[d.Port] = true
+	}
+}
+
+// allowList checks the domains that a request names. A caller that may not open domains
+// can only choose among open ones.
+func (e *Egress) allowList(ctx context.Context, r *Request, p *policy, open []sandboxmcp.Domain) ([]sandboxmcp.Domain, error) {
+	if len(r.Domains) > maxAllowList {
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "allowed_domains has %d entries; at most %d are allowed", len(r.Domains), maxAllowList)
+	}
+	p.granted, p.narrowed = r.Grant, !r.Grant
+	p.only = []sandboxmcp.Domain{}
+	for _, text := range r.Domains {
+		d, err := gate.ParseDomain(text, 0)
+		switch {
+		case err != nil && p.narrowed && strings.HasPrefix(text, "*"): // such as * or *.com, which are never open
+			return nil, notOpen(sandboxmcp.Quote(text))
+		case err != nil:
+			return nil, err
+		case gate.Covered(open, d):
+			if err := plainDomain(ctx, r, open, d); err != nil {
+				return nil, err
+			}
+		case p.narrowed:
+			return nil, notOpen(d.String()).With("domain", d.String())
+		case e.cfg.NoAsking:
+			return nil, gate.Off()
+		}
+		p.only = append(p.only, d)
+	}
+	return p.only, nil
+}
+
+const maxAllowList = 256
+
+// plainDomain refuses a name below an open wildcard if it contains a secret. The caller
+// chose that name, and the audit log shows it.
+func plainDomain(ctx context.Context, r *Request, open []sandboxmcp.Domain, d sandboxmcp.Domain) error {
+	if r.Grant || slices.Contains(open, d) {
+		return nil
+	}
+	masks, err := r.Names.Masks(ctx)
+	if err != nil {
+		return err
+	}
+	return masks.Plain("a domain of allowed_domains", d.String())
+}
+
+func notOpen(domain string) *sandboxmcp.Error {
+	return sandboxmcp.Errorf(sandboxmcp.CodeEgressDenied, "%s is not open; allowed_domains can only choose among open domains", domain).
+		WithHint("ask a person for it with request_egress, then run again")
+}
+
+// Describe adds the allowed_domains of a run to its intent.
+func (r *Run) Describe(entry *sandboxmcp.AuditEntry) {
+	if r.policy.narrowed || r.policy.granted {
+		entry.Metadata["allowed_domains"] = texts(r.policy.only)
+	}
+}
+
+// Openings returns the audit entry for domains that the caller opens for its run; nil if
+// there are none. like is an entry of the run.
+func (r *Run) Openings(like sandboxmcp.AuditEntry) *sandboxmcp.AuditEntry {
+	if !r.policy.granted || len(r.policy.only) == 0 {
+		return nil
+	}
+	like.Action, like.Phase = "egress_approved", sandboxmcp.PhaseOutcome
+	like.Detail = strconv.Itoa(len(r.policy.only)) + " domains for one run"
+	like.Metadata = map[string]any{"domains": texts(r.policy.only), "scope": sandboxmcp.GrantOnce}
+	return &like
+}
+
+func texts(domains []sandboxmcp.Domain) []string {
+	list := make([]string, 0, len(domains))
+	for _, d := range domains {
+		list = append(list, d.String())
+	}
+	return list
+}
+
+// tells reports whether a name contains a secret. DNS servers, and a person who is asked,
+// would read it.
+func (p policy) tells(h sandboxmcp.Host) bool {
+	return p.masker != nil && p.masker.Find([]byte(h)) != ""
+}
+
+// masked returns n with secrets masked.
+func (p policy) masked(n sandboxmcp.Network) sandboxmcp.Network {
+	if p.masker == nil {
+		return n
+	}
+	for i, text := range n.Allowed {
+		n.Allowed[i] = p.masker.Text(text)
+	}
+	for i, d := range n.Denied {
+		n.Denied[i].Host, n.Denied[i].Reason = p.masker.Text(d.Host), p.masker.Text(d.Reason)
+	}
+	return n
+}
+
+// OpenTo lists the domains that are open to a request now.
+func (e *Egress) OpenTo(ctx context.Context, r Request) []string {
+	if r.Offline {
+		return []string{}
+	}
+	open, err := e.gate.Open(ctx, r.who())
+	if err != nil {
+		return []string{}
+	}
+	return texts(open)
+}

@@ -1,0 +1,169 @@
+// Package guard keeps the secrets of runs. It chooses which secrets of a namespace a run
+// gets, puts them into its environment, and masks all secrets of the namespace in what
+// leaves the sandbox: output, displayed values, names, errors and their causes. It refuses
+// files that contain a secret.
+//
+// A [Run] is made for each request. Use chooses its secrets in the transaction that
+// records the intent. Open unseals them after that transaction, and Inject puts them into
+// the environment. A nil masker masks nothing.
+package guard
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
+	"github.com/sandboxmcp/sandboxmcp/internal/redact"
+	"github.com/sandboxmcp/sandboxmcp/internal/vault"
+)
+
+// Values of Config.Inject. With any other value, a program gets the secrets that the
+// environment of its request names.
+const (
+	InjectAll  = "all"
+	InjectNone = "none"
+)
+
+// Config configures a [Guard].
+type Config struct {
+	Vault      *vault.Vault
+	Inject     string // which secrets a program gets: "all", "named" or "none"
+	PII        bool   // mask personal data too
+	AllowFiles bool   // let out files that contain a secret
+}
+
+// Guard makes maskers, and the [Run] of each request. Its methods may be called
+// concurrently.
+type Guard struct {
+	cfg     Config
+	maskers maskers
+}
+
+// New returns a guard over a vault.
+func New(c Config) *Guard { return &Guard{cfg: c} }
+
+// CheckSecret refuses a key that cannot be a variable, and a value that is a part of the
+// mask. It is for the Check of a vault.
+func CheckSecret(key, value string) error {
+	if err := kernel.CheckEnv(map[string]string{key: ""}); err != nil {
+		return err
+	}
+	if redact.Masks(value) {
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the value of %s is a part of what stands in place of secrets", key).WithHint("use another value")
+	}
+	return nil
+}
+
+// Secrets are those of a namespace and, with a Had, those that the programs of a live
+// session have had.
+type Secrets struct {
+	guard *Guard
+	ns    sandboxmcp.Namespace
+	had   *Had
+}
+
+// Secrets returns the secrets of a namespace. had is that of a live session; nil: none.
+func (g *Guard) Secrets(ns sandboxmcp.Namespace, had *Had) Secrets { return Secrets{g, ns, had} }
+
+// Masks returns the masker of the secrets as they are now. It may be nil, which masks
+// nothing.
+func (s Secrets) Masks(ctx context.Context) (*redact.Masker, error) {
+	set, err := s.guard.cfg.Vault.Current(ctx, s.ns)
+	if err != nil {
+		return nil, err
+	}
+	masker := s.guard.maskers.of(s.ns, set, s.guard.cfg.PII)
+	if s.had == nil {
+		return masker, nil
+	}
+	return s.had.remember(set, masker, nil, s.guard.cfg.PII), nil
+}
+
+// Had holds the secrets that programs of a session have had, by version. It caches the
+// masker until the current or the former secrets change. Its zero value is empty.
+type Had struct {
+	mu     sync.Mutex
+	all    map[int64]redact.Secret
+	set    *vault.Set
+	old    []redact.Secret
+	masker *redact.Masker
+}
+
+// remember adds the secrets of a run to those that the session's programs have had. given
+// are their keys. It returns a masker for all of them: a program may still hold a secret
+// that was deleted or replaced. set has the secrets of the namespace, and masker masks
+// them.
+func (h *Had) remember(set *vault.Set, masker *redact.Masker, given []string, pii bool) *redact.Masker {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := map[int64]bool{}
+	for _, i := range set.Items {
+		now[i.Version] = true
+		if slices.Contains(given, i.Key) {
+			if h.all == nil {
+				h.all = map[int64]redact.Secret{}
+			}
+			h.all[i.Version] = redact.Secret{Name: i.Key, Value: i.Value.Reveal()}
+		}
+	}
+	var old []redact.Secret
+	for version, s := range h.all {
+		if !now[version] {
+			old = append(old, s)
+		}
+	}
+	if len(old) == 0 {
+		return masker
+	}
+	slices.SortFunc(old, func(a, b redact.Secret) int { return strings.Compare(a.Name+"\x00"+a.Value, b.Name+"\x00"+b.Value) })
+	if h.masker == nil || h.set != set || !slices.Equal(h.old, old) {
+		h.set, h.old, h.masker = set, old, redact.New(append(secretsOf(set), old...), pii)
+	}
+	return h.masker
+}
+
+func secretsOf(set *vault.Set) []redact.Secret {
+	all := make([]redact.Secret, 0, len(set.Items))
+	for _, i := range set.Items {
+		all = append(all, redact.Secret{Name: i.Key, Value: i.Value.Reveal()})
+	}
+	return all
+}
+
+// maskers caches a masker for each namespace until its secrets change.
+type maskers struct {
+	mu  sync.Mutex
+	all map[sandboxmcp.Namespace]maskerOf
+	pii *redact.Masker // for namespaces without secrets
+}
+
+type maskerOf struct {
+	set    *vault.Set
+	masker *redact.Masker
+}
+
+func (m *maskers) of(ns sandboxmcp.Namespace, set *vault.Set, pii bool) *redact.Masker {
+	if len(set.Items) == 0 && !pii {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(set.Items) == 0 {
+		if m.pii == nil {
+			m.pii = redact.New(nil, true)
+		}
+		return m.pii
+	}
+	have := m.all[ns]
+	if have.set != set {
+		if m.all == nil {
+			m.all = map[sandboxmcp.Namespace]maskerOf{}
+		}
+		have = maskerOf{set, redact.New(secretsOf(set), pii)}
+		m.all[ns] = have
+	}
+	return have.masker
+}

@@ -1,0 +1,96 @@
+package guard
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/redact"
+)
+
+// Failure returns err with secrets masked in its message, hint and cause.
+func Failure(m *redact.Masker, err *sandboxmcp.Error) *sandboxmcp.Error {
+	if err == nil || m == nil {
+		return err
+	}
+	masked := *err
+	masked.Message, masked.Hint, masked.Err = m.Text(err.Message), m.Text(err.Hint), Cause(m, err.Err)
+	return &masked
+}
+
+// maskedError is a cause with no secret in its text, which goes to the log. Programs choose
+// names of files, and causes name files.
+type maskedError struct {
+	text  string
+	cause error
+}
+
+func (e *maskedError) Error() string { return e.text }
+func (e *maskedError) Unwrap() error { return e.cause }
+
+// Cause keeps secrets out of the text of a cause.
+func Cause(m *redact.Masker, err error) error {
+	if err == nil || m == nil {
+		return err
+	}
+	if text := m.Text(err.Error()); text != err.Error() {
+		return &maskedError{text, err}
+	}
+	return err
+}
+
+// Result masks secrets in every form of a displayed value. A picture that contains a
+// secret is removed, because it cannot be masked.
+func Result(m *redact.Masker, r sandboxmcp.RichResult) sandboxmcp.RichResult {
+	if m == nil {
+		return r
+	}
+	for form, v := range r {
+		switch v := v.(type) {
+		case json.RawMessage:
+			r[form] = m.JSON(v)
+		case string:
+			if text := m.Text(v); text != v && !isPicture(form) {
+				r[form] = text
+			} else if text != v || isPicture(form) && m.Find(pictureBytes(v)) != "" {
+				delete(r, form)
+			}
+		}
+	}
+	if len(r) <= 1 { // only is_main_result is left
+		r["text/plain"] = redact.Mask
+	}
+	return r
+}
+
+func isPicture(form string) bool { return form == "image/png" || form == "image/jpeg" }
+
+func pictureBytes(text string) []byte {
+	data, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(text), ""))
+	if err != nil {
+		return nil
+	}
+	return data
+}
+
+// Bridge masks secrets in values that leave a session. It drops values whose key contains
+// a secret.
+func Bridge(m *redact.Masker, data map[string]json.RawMessage) {
+	if m == nil {
+		return
+	}
+	for k, v := range data {
+		if m.Find([]byte(k)) != "" {
+			delete(data, k)
+			continue
+		}
+		data[k] = m.JSON(v)
+	}
+}
+
+// FileError is the error for a file that contains a secret and is read.
+func FileError(name, key string) error {
+	return sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "%s holds the secret %s, and is not handed out", sandboxmcp.Quote(name), key).
+		WithHint("leave the secret out of the file; an operator lets such files out with allow_secret_artifacts")
+}
