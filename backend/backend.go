@@ -3,10 +3,9 @@
 // languages, sessions, records or doors. Package backendtest holds the suite
 // that every backend passes: each law in the comments below is a test there.
 //
-// The seam is drawn so that later doors fit: several processes may run in one
-// sandbox at a time, output flows into writers while it happens, a process may
-// have private byte channels besides its three streams, and a warm pool or a
-// template is a backend's own affair behind Open.
+// Several processes may run in one sandbox at a time. Output goes to writers while it
+// is written. A process may have private byte channels besides its three streams. What
+// a backend prepares ahead is its own affair behind Open.
 //
 // A backend may be another machine. Every method that may wait or fail therefore has
 // a context and an error. A method whose context has ended before the call does
@@ -181,10 +180,12 @@ type Process struct {
 	OpenStdin bool          // stdin stays open behind Stdin, for Running.WriteStdin
 	Stdout    io.Writer     // called from one goroutine per stream, until Drain returns; must not block; an error ends nothing
 	Stderr    io.Writer
-	Channel   bool      // a private stream of bytes on descriptor 3, from the process to the server; see Running.Channel
-	Commands  bool      // with Channel: another on descriptor 4, from the server to the process
+	Channels  int       // private streams of bytes on descriptors 3, 4, 5 …, at most MaxChannels; see Running.Channel
 	Prestart  *Prestart // nil: it has to be started when it is asked for
 }
+
+// MaxChannels bounds Process.Channels. Start fails with invalid_argument for more.
+const MaxChannels = 8
 
 // ProgramFile is a file that a process needs in order to start.
 type ProgramFile struct {
@@ -210,11 +211,14 @@ type Running interface {
 	// file. It may be called more than once.
 	CloseStdin(ctx context.Context) error
 
-	// Channel is the server's end of the private streams; nil when none was asked
-	// for. Its bytes come from untrusted code. It ends when the process closes its
-	// end. Writing fails without Process.Commands. No descriptor can be passed
-	// over it.
-	Channel() io.ReadWriteCloser
+	// Channel returns the server's end of a pair of private streams. Pair 0 is descriptors
+	// 3 and 4 of the process, pair 1 is 5 and 6, and so on. The process writes to the first
+	// of a pair and reads from the second. Channel returns nil if the process has not the
+	// first. Writing fails if it has not the second.
+	//
+	// What is read comes from untrusted code. Reading ends when every process that holds
+	// the descriptor has closed it. No descriptor can be passed over a channel.
+	Channel(pair int) io.ReadWriteCloser
 
 	// Wait waits for the process to end, not for its children and not for its
 	// streams to be closed: a daemon that holds them does not delay it. When

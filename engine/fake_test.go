@@ -161,7 +161,7 @@ func (s *fakeSandbox) Start(ctx context.Context, p backend.Process) (backend.Run
 	s.f.started = append(s.f.started, p)
 	s.f.mu.Unlock()
 	r := &fakeRun{sandbox: s, Process: p, Killed: s.killed, ended: make(chan struct{})}
-	if p.Channel {
+	if p.Channels > 0 {
 		r.ours, r.Frames = io.Pipe()
 	}
 	program := s.f.program
@@ -277,8 +277,8 @@ func (r *fakeRun) Signal(context.Context, int) error { return nil }
 
 func (r *fakeRun) Interrupt(context.Context) error { return nil }
 
-func (r *fakeRun) Channel() io.ReadWriteCloser {
-	if r.ours == nil {
+func (r *fakeRun) Channel(pair int) io.ReadWriteCloser {
+	if r.ours == nil || pair != 0 {
 		return nil
 	}
 	return struct {

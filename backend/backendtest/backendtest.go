@@ -107,6 +107,7 @@ var laws = []law{
 	{"ExitCodeAndSignalAreToldApart", exitAndSignal},
 	{"SignalReachesTheProcessAlone", signalAlone},
 	{"ChannelCarriesBothWays", channelBothWays},
+	{"ManyChannelsAreApart", manyChannels},
 	{"ClosedStreamsDelayNothing", closedStreams},
 	{"WaitIsNotDelayedByDaemons", waitNotDelayed},
 	{"WaitIsNotDelayedBySlowWriters", waitSlowWriter},

@@ -59,10 +59,9 @@ func flushHandsOn(t *testing.T, s *suite) {
 	x := s.open(t)
 	r, out, errs := x.start(t, backend.Process{
 		Argv:     []string{"/bin/sh", "-c", `for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do echo out$i; echo err$i >&2; echo >&3; read go <&4; done; sleep 60`},
-		Channel:  true,
-		Commands: true,
+		Channels: 2,
 	})
-	ch := r.Channel()
+	ch := r.Channel(0)
 	b := make([]byte, 1)
 	for n := 1; n <= 20; n++ {
 		if _, err := io.ReadFull(ch, b); err != nil {

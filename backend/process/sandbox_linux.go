@@ -195,8 +195,11 @@ func (s *sandbox) settle(mode jail.Mode, cfg *jail.SlotConfig) error {
 
 // Start starts a process.
 func (s *sandbox) Start(ctx context.Context, p backend.Process) (backend.Running, error) {
-	if err := ctx.Err(); err != nil {
+	if err := errors.Join(ctx.Err(), checkChannels(p.Channels)); err != nil {
 		return nil, err
+	}
+	if privateOf(p) > channelBoth && p.Prestart != nil && p.Prestart.Fork == nil { // what waits has two channels
+		p.Prestart = nil
 	}
 	release, err := s.hold()
 	if err != nil {
