@@ -102,6 +102,7 @@ type Capabilities struct {
 	Isolation sandboxmcp.Isolation // what a trial sandbox was observed to have
 	Attach    bool                 // Sandbox.Attach works
 	Dial      bool                 // Sandbox.Dial works
+	Freeze    bool                 // Sandbox.Freeze works
 }
 
 // Spec is what a sandbox has to be.
@@ -152,6 +153,18 @@ type Sandbox interface {
 	// Where Capabilities say that ports cannot be reached, it fails with
 	// isolation_unavailable.
 	Dial(ctx context.Context, port int) (net.Conn, error)
+
+	// Freeze stops every process of the sandbox until Thaw, and returns when all have
+	// stopped. Nothing is started meanwhile: Start and Files.Put fail with
+	// backend_unavailable. Signals arrive after Thaw. Everything else works: files are
+	// read, Clear and Kill end what is frozen, and the limits on what the sandbox may hold
+	// stay in force. A frozen sandbox ends with the server like any other. Freeze may be
+	// called more than once. Where Capabilities say that it does not work, Freeze and Thaw
+	// fail with isolation_unavailable.
+	Freeze(ctx context.Context) error
+
+	// Thaw lets the processes of a frozen sandbox go on. It may be called more than once.
+	Thaw(ctx context.Context) error
 
 	// Files gives access to WorkDir from outside, by descriptors: no name in
 	// it can lead out of it. What it holds is hostile.

@@ -196,6 +196,10 @@ func (s *fakeSandbox) Clear(context.Context) error {
 	return nil
 }
 
+func (s *fakeSandbox) Freeze(context.Context) error { return nil }
+
+func (s *fakeSandbox) Thaw(context.Context) error { return nil }
+
 func (s *fakeSandbox) Dial(context.Context, int) (net.Conn, error) { return nil, net.ErrClosed }
 
 func (s *fakeSandbox) Attach(context.Context, backend.Tree) error { return nil }

@@ -39,6 +39,8 @@ func endedContexts(t *testing.T, s *suite) {
 		"Mkdir":     func() error { return files.Mkdir(ended, "made") },
 		"Rename":    func() error { return files.Rename(ended, "file", "other", true) },
 		"Attach":    func() error { return x.Attach(ended, backend.Tree{Host: "/usr", Inside: backend.PackageDir + "/usr"}) },
+		"Freeze":    func() error { return x.Freeze(ended) },
+		"Thaw":      func() error { return x.Thaw(ended) },
 		"Dial":      func() error { _, err := x.Dial(ended, 80); return err },
 		"Write":     func() error { _, err := r.WriteStdin(ended, []byte("x")); return err },
 		"Close":     func() error { return r.CloseStdin(ended) },

@@ -99,7 +99,7 @@ func (b *Backend) Capabilities(ctx context.Context) backend.Capabilities {
 	id := "trial-" + strconv.Itoa(b.trials)
 	b.mu.Unlock()
 	if seen != nil {
-		return capable(*seen)
+		return b.capable(*seen)
 	}
 	sb, err := b.Open(ctx, trialSpec(id))
 	if err != nil {
@@ -110,12 +110,12 @@ func (b *Backend) Capabilities(ctx context.Context) backend.Capabilities {
 	if err != nil {
 		return backend.Capabilities{Reason: sandboxmcp.AsError(err).Message}
 	}
-	return capable(iso)
+	return b.capable(iso)
 }
 
-func capable(iso sandboxmcp.Isolation) backend.Capabilities {
+func (b *Backend) capable(iso sandboxmcp.Isolation) backend.Capabilities {
 	spaces := iso.Tier.AtLeast(sandboxmcp.TierL2) // namespaces of its own
-	return backend.Capabilities{Available: true, Isolation: iso, Attach: spaces, Dial: spaces}
+	return backend.Capabilities{Available: true, Isolation: iso, Attach: spaces, Dial: spaces, Freeze: spaces && b.freezes()}
 }
 
 // trialSpec asks for the smallest sandbox.

@@ -202,8 +202,13 @@ func (f files) in(dir string, do func(fd int) error, op, name string) error {
 // memory and not ours: they reach its file through a descriptor, whatever the
 // programs in the sandbox do to names meanwhile.
 func (f files) Put(ctx context.Context, name string, data []byte, overwrite bool) error {
+	awake, err := f.sandbox.stayAwake()
+	if err != nil {
+		return err
+	}
+	defer awake()
 	uid := f.sandbox.slot.UID()
-	err := asUser(uid, func() error { return f.makeDirs(path.Dir(name)) })
+	err = asUser(uid, func() error { return f.makeDirs(path.Dir(name)) })
 	if err != nil {
 		return &fs.PathError{Op: "write", Path: name, Err: err}
 	}

@@ -145,6 +145,12 @@ func serve() int {
 		if line, _ := bufio.NewReader(r).ReadString('\n'); line != "ready\n" {
 			return 2
 		}
+		if os.Getenv("SANDBOXMCP_TEST_FROZEN") != "" && b.Capabilities(ctx).Freeze {
+			if err := sb.Freeze(ctx); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				return 2
+			}
+		}
 	}
 	fmt.Println("ready")
 	select {}

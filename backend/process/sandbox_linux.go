@@ -66,6 +66,9 @@ type sandbox struct {
 	dying atomic.Bool  // it is being killed for good
 	quota sync.RWMutex // write-locked while Clear lifts the processor limit, read-locked while walls are read
 
+	freezing sync.RWMutex // write-locked while the sandbox is frozen or thawed, read-locked while a process is started
+	frozen   atomic.Bool  // changed while freezing is write-locked
+
 	mu       sync.Mutex
 	streams  []stream // of every process that was started
 	kept     bool     // its group is the next sandbox's
@@ -206,6 +209,11 @@ func (s *sandbox) Start(ctx context.Context, p backend.Process) (backend.Running
 		return nil, fmt.Errorf("start process: %w", err)
 	}
 	defer release()
+	awake, err := s.stayAwake()
+	if err != nil {
+		return nil, err
+	}
+	defer awake()
 	if r, gone := s.goOn(p); gone != nil {
 		return nil, errors.Join(fmt.Errorf("start process: %w", gone), s.slot.Kill())
 	} else if r != nil {

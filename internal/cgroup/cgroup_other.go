@@ -3,6 +3,7 @@
 package cgroup
 
 import (
+	"context"
 	"errors"
 	"fmt"
 )
@@ -53,6 +54,15 @@ func (*Group) Walls() []string { return nil }
 
 // Usage returns zero.
 func (*Group) Usage() Usage { return Usage{} }
+
+// Freezes returns false.
+func (*Tree) Freezes() bool { return false }
+
+// Freeze fails.
+func (*Group) Freeze(context.Context, int) error { return errors.ErrUnsupported }
+
+// Thaw does nothing.
+func (*Group) Thaw(context.Context) error { return nil }
 
 // OOMKills is zero.
 func (*Group) OOMKills() int { return 0 }

@@ -112,6 +112,26 @@ func (s *Slot) Start(c Command) (*Proc, error) {
 	return p, nil
 }
 
+// Settle waits until init has forked every program that Start has asked for.
+func (s *Slot) Settle(ctx context.Context) error {
+	s.mu.Lock()
+	var waiting []*Proc
+	for _, p := range s.starting {
+		if p.pid == 0 {
+			waiting = append(waiting, p)
+		}
+	}
+	s.mu.Unlock()
+	for _, p := range waiting {
+		select {
+		case <-p.up:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
 // Signal sends a signal to the program alone.
 func (p *Proc) Signal(n int) error { return p.signal(n, 1) }
 
