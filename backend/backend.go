@@ -23,11 +23,14 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// Places inside every sandbox, the same on every backend.
+// Places inside every sandbox, on every backend with a file system of its own for each
+// sandbox. One without, as at tier L1, has WorkDir, ProgramDir and TempDir elsewhere and
+// has no BridgeDir and no PackageDir. It replaces those three in Argv, in the values of
+// Env and in Dir, where they are the whole string or stand before a slash at its begin.
 const (
 	BridgeDir  = "/run/bridge"     // values that were handed to the sandbox: the directory bridge of ProgramDir
 	WorkDir    = "/mnt/data"       // working directory: writable, with a quota, kept as artifacts
-	ProgramDir = "/run/program"    // where Process.Program files are put: read-only for the program
+	ProgramDir = "/run/program"    // program files; read-only for programs
 	TempDir    = "/tmp"            // writable scratch
 	PackageDir = "/opt/sandboxmcp" // below it package sets are shown, by name
 )
@@ -103,6 +106,7 @@ type Capabilities struct {
 	Attach    bool                 // Sandbox.Attach works
 	Dial      bool                 // Sandbox.Dial works
 	Freeze    bool                 // Sandbox.Freeze works
+	Users     []string             // that Process.User may name, the usual one first; empty: users have no names here
 }
 
 // Spec is what a sandbox has to be.
@@ -116,8 +120,8 @@ type Spec struct {
 	WorkBytes   int64         // quota of WorkDir; the backend may make it smaller, never larger
 	WorkInodes  int64
 	TempBytes   int64
-	Hint        string    // what will be started in it, in a word; those of one hint are prepared alike
-	Loads       string    // names what the Fork.Load of its first process loads; what is loaded ahead is in sandboxes of that name alone
+	Hint        string    // what will be started in it, in a word; sandboxes of one hint are prepared alike
+	Loads       string    // name of what its first process loads by Fork.Load; empty: nothing is loaded ahead of Start. A sandbox in which it was loaded ahead is given out only for the same name
 	Stays       bool      // the sandbox will live long, as that of a session does
 	Prestart    *Prestart // of the first process in it, if that is known: the backend may prepare for it
 	Trees       []Tree    // shown besides the system's own; they must exist. Those directly below PackageDir are attached to this sandbox alone, see Sandbox.Attach
@@ -138,7 +142,7 @@ type Sandbox interface {
 	Clear(ctx context.Context) error
 
 	// Provide puts files below ProgramDir, where programs can read and not
-	// write. Names are slash-separated; one that is there is replaced.
+	// write. Directories on the way are made; a file that is there is replaced.
 	Provide(ctx context.Context, files []ProgramFile) error
 
 	// Attach shows a tree in this sandbox and in no other, also to programs that run in
@@ -148,9 +152,9 @@ type Sandbox interface {
 	Attach(ctx context.Context, tree Tree) error
 
 	// Dial connects to a TCP port of the sandbox's own loopback address, on which one of
-	// its programs listens; no such program is syscall.ECONNREFUSED. What comes out of
-	// the connection is hostile. It ends with the sandbox, and the caller closes it.
-	// Where Capabilities say that ports cannot be reached, it fails with
+	// its programs listens; no such program is syscall.ECONNREFUSED. The other end is
+	// untrusted code: it may send anything, send without end, or never read. The
+	// connection ends with the sandbox, and the caller closes it. Where Capabilities say that ports cannot be reached, it fails with
 	// isolation_unavailable.
 	Dial(ctx context.Context, port int) (net.Conn, error)
 
@@ -188,7 +192,8 @@ type Process struct {
 	Argv      []string      // absolute path of the program first
 	Env       []string      // the whole environment, KEY=value; nothing is added
 	Dir       string        // absolute; empty: WorkDir
-	Program   []ProgramFile // put into ProgramDir before the start
+	User      string        // one of Capabilities.Users; empty: the usual one. Start fails with invalid_argument for another
+	Program   []ProgramFile // put into ProgramDir before the start; names without a slash
 	Stdin     []byte        // nil: end of file at once, but for OpenStdin
 	OpenStdin bool          // stdin stays open behind Stdin, for Running.WriteStdin
 	Stdout    io.Writer     // called from one goroutine per stream, until Drain returns; must not block; an error ends nothing
@@ -200,9 +205,9 @@ type Process struct {
 // MaxChannels bounds Process.Channels. Start fails with invalid_argument for more.
 const MaxChannels = 8
 
-// ProgramFile is a file that a process needs in order to start.
+// ProgramFile is a file below ProgramDir.
 type ProgramFile struct {
-	Name string // flat name below ProgramDir
+	Name string // relative to ProgramDir; slash-separated for Sandbox.Provide, without a slash in Process.Program
 	Data []byte
 }
 
@@ -255,7 +260,7 @@ type Running interface {
 type Exit struct {
 	Code   int  // exit code; meaningless when Signal is not 0
 	Signal int  // number of the signal that ended it, 0 for none
-	Lost   bool // its sandbox ended under it: it did not end by itself, and Signal is SIGKILL
+	Lost   bool // the sandbox ended before the process: by Kill, by Close or by a failure. Signal is SIGKILL. After Clear, Signal is SIGKILL and Lost is false, because the sandbox goes on
 }
 
 // Usage is what a sandbox took.
@@ -294,6 +299,10 @@ type Files interface {
 
 	// Remove removes a file or link.
 	Remove(ctx context.Context, name string) error
+
+	// Watch reports what changes below a directory from now on. What is no directory is
+	// an error. A watch beyond MaxWatches is syscall.EMFILE.
+	Watch(ctx context.Context, name string) (Watch, error)
 }
 
 // FileReader is the part of Files that changes nothing.
@@ -336,6 +345,10 @@ type FileInfo struct {
 	Blocks  int64 // 512-byte blocks really held
 	Links   uint64
 	ModTime time.Time
+
+	// ID is the file's own, whatever its name; 0: not known. That of a file that was removed
+	// may be given to another.
+	ID uint64
 
 	// Mark changes whenever the file's content or any of its attributes do, and
 	// differs from that of another file under the same name; empty: not known.

@@ -400,6 +400,10 @@ func (f fakeFiles) Stat(_ context.Context, name string) (backend.FileInfo, error
 	return fakeInfo(name, data), nil
 }
 
+func (f fakeFiles) Watch(ctx context.Context, name string) (backend.Watch, error) {
+	return backend.NewWatch(ctx, f, name)
+}
+
 func (f fakeFiles) Remove(_ context.Context, name string) error {
 	delete(f.f.files, name)
 	return nil

@@ -44,6 +44,7 @@ func endedContexts(t *testing.T, s *suite) {
 		"Dial":      func() error { _, err := x.Dial(ended, 80); return err },
 		"Write":     func() error { _, err := r.WriteStdin(ended, []byte("x")); return err },
 		"Close":     func() error { return r.CloseStdin(ended) },
+		"Watch":     func() error { _, err := files.Watch(ended, "."); return err },
 		"Remove":    func() error { return files.Remove(ended, "file") },
 	} {
 		if err := call(); !errors.Is(err, context.Canceled) {

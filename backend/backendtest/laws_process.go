@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
@@ -110,6 +111,25 @@ func dirDefault(t *testing.T, s *suite) {
 	e = x.run(t, backend.Process{Argv: []string{"/bin/sh", "-c", "pwd -P"}, Dir: "/usr/bin"})
 	if e.Out != "/usr/bin\n" && e.Out != "/bin\n" {
 		t.Errorf("with Dir: got %q, want /usr/bin", e.Out)
+	}
+}
+
+// userNamed: a process runs as the user that it names, or else as the usual one. Another
+// user is an error.
+func userNamed(t *testing.T, s *suite) {
+	x := s.open(t)
+	const who = "id -u; id -g; id -un 2>/dev/null; :"
+	usual := x.sh(t, who)
+	for i, name := range s.b.Capabilities(t.Context()).Users {
+		e := x.run(t, backend.Process{Argv: []string{"/bin/sh", "-c", who}, User: name})
+		if !strings.HasSuffix(e.Out, "\n"+name+"\n") || i == 0 && e.Out != usual {
+			t.Errorf("as %s: got %q (%q), want that name, and without one %q", name, e.Out, e.Err, usual)
+		}
+	}
+	for _, name := range []string{"nobody-at-all", "0", "1000:0", "sandbox\x00", " "} {
+		if r, err := x.Start(t.Context(), backend.Process{Argv: []string{"/bin/true"}, User: name}); sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument {
+			t.Errorf("user %q: got %v, %v, want %s", name, r, err, sandboxmcp.CodeInvalidArgument)
+		}
 	}
 }
 

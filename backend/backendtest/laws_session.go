@@ -31,8 +31,8 @@ func clearKeepsTheSandbox(t *testing.T, s *suite) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if e, err := r.Wait(ctx); err != nil || e.Signal != 9 {
-		t.Errorf("Wait after Clear: %+v, %v; want a kill", e, err)
+	if e, err := r.Wait(ctx); err != nil || e != (backend.Exit{Signal: 9}) {
+		t.Errorf("Wait after Clear: %+v, %v; want signal 9, and that nothing is lost", e, err)
 	}
 	if err := r.Drain(ctx); err != nil {
 		t.Errorf("Drain after Clear: %v", err)

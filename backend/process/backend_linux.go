@@ -115,7 +115,11 @@ func (b *Backend) Capabilities(ctx context.Context) backend.Capabilities {
 
 func (b *Backend) capable(iso sandboxmcp.Isolation) backend.Capabilities {
 	spaces := iso.Tier.AtLeast(sandboxmcp.TierL2) // namespaces of its own
-	return backend.Capabilities{Available: true, Isolation: iso, Attach: spaces, Dial: spaces, Freeze: spaces && b.freezes()}
+	c := backend.Capabilities{Available: true, Isolation: iso, Attach: spaces, Dial: spaces, Freeze: spaces && b.freezes()}
+	if spaces {
+		c.Users = []string{jail.InsideUser}
+	}
+	return c
 }
 
 // trialSpec asks for the smallest sandbox.

@@ -375,8 +375,8 @@ func describe(name string, st *unix.Stat_t) backend.FileInfo {
 	}
 	return backend.FileInfo{
 		Name: name, Mode: mode, Size: st.Size, Blocks: st.Blocks, Links: uint64(st.Nlink), //nolint:unconvert // differs by architecture
-		ModTime: time.Unix(st.Mtim.Unix()),
-		Mark:    fmt.Sprintf("%d.%d.%d", st.Ino, st.Ctim.Sec, st.Ctim.Nsec),
+		ModTime: time.Unix(st.Mtim.Unix()), ID: st.Ino,
+		Mark: fmt.Sprintf("%d.%d.%d", st.Ino, st.Ctim.Sec, st.Ctim.Nsec),
 	}
 }
 

@@ -73,6 +73,7 @@ type sandbox struct {
 	streams  []stream // of every process that was started
 	kept     bool     // its group is the next sandbox's
 	started  bool     // something was
+	watches  int      // of its files, that are open
 	exceeded []string // for Usage.Exceeded
 }
 
@@ -198,7 +199,7 @@ func (s *sandbox) settle(mode jail.Mode, cfg *jail.SlotConfig) error {
 
 // Start starts a process.
 func (s *sandbox) Start(ctx context.Context, p backend.Process) (backend.Running, error) {
-	if err := errors.Join(ctx.Err(), checkChannels(p.Channels)); err != nil {
+	if err := errors.Join(ctx.Err(), s.check(p)); err != nil {
 		return nil, err
 	}
 	if privateOf(p) > channelBoth && p.Prestart != nil && p.Prestart.Fork == nil { // what waits has two channels
@@ -246,6 +247,18 @@ func (s *sandbox) Start(ctx context.Context, p backend.Process) (backend.Running
 	s.streams = append(slices.DeleteFunc(s.streams, stream.over), stream{st, proc})
 	s.mu.Unlock()
 	return &running{s: s, proc: proc, pipes: st}, nil
+}
+
+// check refuses what no process here can have.
+func (s *sandbox) check(p backend.Process) error {
+	if p.Channels < 0 || p.Channels > backend.MaxChannels {
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%d channels: a process has 0 to %d", p.Channels, backend.MaxChannels)
+	}
+	if p.User != "" && (p.User != jail.InsideUser || s.place != nil) {
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the sandbox has no user %s", sandboxmcp.Quote(p.User)).
+			WithHint("leave the user empty: programs run as the sandbox's only user")
+	}
+	return nil
 }
 
 // stream is what a process reads and writes.

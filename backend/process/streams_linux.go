@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
@@ -191,14 +190,6 @@ const (
 )
 
 func privateOf(p backend.Process) private { return private(p.Channels) }
-
-// checkChannels refuses a number of channels that a process cannot have.
-func checkChannels(n int) error {
-	if n < 0 || n > backend.MaxChannels {
-		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%d channels: a process has 0 to %d", n, backend.MaxChannels)
-	}
-	return nil
-}
 
 // openPipes makes all streams. Output waits in them until carry. uid is the host user
 // of the sandbox: its programs may reopen their streams by name only if these belong to

@@ -8,8 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// InsideUID is the user and group that code runs as, in its own user namespace.
-const InsideUID = 1000
+// InsideUID is the user and group that code runs as, in its own user namespace, and
+// InsideUser is their name. The namespace has no other.
+const (
+	InsideUID  = 1000
+	InsideUser = "sandbox"
+)
 
 // Size is what one sandbox may hold.
 type Size struct {
