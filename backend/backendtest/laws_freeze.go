@@ -55,7 +55,7 @@ while time.monotonic() < end:
 func freezeStopsEverything(t *testing.T, s *suite) {
 	s.freezable(t)
 	x := s.open(t)
-	s.interlock(t, x)
+	s.interlock(t, x) // its programs signal whatever they can
 	ctx := t.Context()
 	r, _, errs := x.start(t, x.python(t, wakers))
 	tick := func() string {

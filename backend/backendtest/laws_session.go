@@ -82,7 +82,6 @@ func flushHandsOn(t *testing.T, s *suite) {
 // putIsOneStep: a file is there whole or not at all, and names lead nowhere else.
 func putIsOneStep(t *testing.T, s *suite) {
 	x := s.open(t)
-	s.interlock(t, x)
 	ctx, files := t.Context(), x.Files()
 	big := bytes.Repeat([]byte("0123456789abcdef"), 1<<18) // 4 MiB
 	for name, data := range map[string][]byte{"empty": {}, "a": []byte("one\n"), "sub/dir/b": []byte("two\n"), "big": big, ".hidden": []byte("x")} {
