@@ -106,6 +106,7 @@ type Capabilities struct {
 	Attach    bool                 // Sandbox.Attach works
 	Dial      bool                 // Sandbox.Dial works
 	Freeze    bool                 // Sandbox.Freeze works
+	Terminal  bool                 // Spec.Terminal and Process.Terminal work
 	Users     []string             // that Process.User may name, the usual one first; empty: users have no names here
 }
 
@@ -122,6 +123,7 @@ type Spec struct {
 	TempBytes   int64
 	Hint        string    // what will be started in it, in a word; sandboxes of one hint are prepared alike
 	Loads       string    // name of what its first process loads by Fork.Load; empty: nothing is loaded ahead of Start. A sandbox in which it was loaded ahead is given out only for the same name
+	Terminal    bool      // processes in it may have a terminal. Where Capabilities say that none can, Open fails with isolation_unavailable
 	Stays       bool      // the sandbox will live long, as that of a session does
 	Prestart    *Prestart // of the first process in it, if that is known: the backend may prepare for it
 	Trees       []Tree    // shown besides the system's own; they must exist. Those directly below PackageDir are attached to this sandbox alone, see Sandbox.Attach
@@ -200,7 +202,16 @@ type Process struct {
 	Stderr    io.Writer
 	Channels  int       // private streams of bytes on descriptors 3, 4, 5 …, at most MaxChannels; see Running.Channel
 	Prestart  *Prestart // nil: it has to be started when it is asked for
+
+	// Terminal gives the process a controlling terminal as its three streams; nil: none. It
+	// needs Spec.Terminal. All output goes to Stdout. Stdin stays open as with OpenStdin,
+	// and what is written is input of the terminal: 3 (^C) interrupts. CloseStdin sends 4
+	// (^D), which a program reads as an end of file unless it has changed its terminal.
+	Terminal *TerminalSize
 }
+
+// TerminalSize is the size of a terminal in characters.
+type TerminalSize struct{ Columns, Rows uint16 }
 
 // MaxChannels bounds Process.Channels. Start fails with invalid_argument for more.
 const MaxChannels = 8
@@ -228,6 +239,11 @@ type Running interface {
 	// CloseStdin ends the process's stdin: after what was written it reads the end of
 	// file. It may be called more than once.
 	CloseStdin(ctx context.Context) error
+
+	// Resize sets the size of the process's terminal, whose programs get SIGWINCH. Without
+	// Process.Terminal it fails with invalid_argument, and with fs.ErrClosed when the
+	// terminal has been read to its end.
+	Resize(ctx context.Context, size TerminalSize) error
 
 	// Channel returns the server's end of a pair of private streams. Pair 0 is descriptors
 	// 3 and 4 of the process, pair 1 is 5 and 6, and so on. The process writes to the first

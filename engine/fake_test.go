@@ -277,6 +277,8 @@ func (r *fakeRun) WriteStdin(context.Context, []byte) (int, error) { return 0, f
 
 func (r *fakeRun) CloseStdin(context.Context) error { return nil }
 
+func (r *fakeRun) Resize(context.Context, backend.TerminalSize) error { return nil }
+
 func (r *fakeRun) Signal(context.Context, int) error { return nil }
 
 func (r *fakeRun) Interrupt(context.Context) error { return nil }

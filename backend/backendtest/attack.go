@@ -215,6 +215,7 @@ func (s *suite) attack(t *testing.T, name string, h head) {
 		s.neighbour(t, h.beside)
 	}
 	x := s.open(t, func(p *backend.Spec) {
+		p.Terminal = s.term
 		if filepath.Ext(name) == ".js" {
 			p.MemoryBytes = 1 << 30
 		}

@@ -79,6 +79,7 @@ type suite struct {
 	dir  string // outside every sandbox: what no code may reach
 	made atomic.Int64
 	net  bool // attacks come from sandboxes with a network
+	term bool // attacks come from sandboxes with terminals
 }
 
 type law struct {
@@ -125,6 +126,9 @@ var laws = []law{
 	{"SignalReachesTheProcessAlone", signalAlone},
 	{"ChannelCarriesBothWays", channelBothWays},
 	{"ManyChannelsAreApart", manyChannels},
+	{"TerminalIsTheProcessesOwn", terminalOwn},
+	{"TerminalsAreBoundedAndApart", terminalsApart},
+	{"TerminalsOpenNoOtherWay", terminalAttacks},
 	{"ClosedStreamsDelayNothing", closedStreams},
 	{"WaitIsNotDelayedByDaemons", waitNotDelayed},
 	{"WaitIsNotDelayedBySlowWriters", waitSlowWriter},

@@ -42,6 +42,7 @@ func endedContexts(t *testing.T, s *suite) {
 		"Freeze":    func() error { return x.Freeze(ended) },
 		"Thaw":      func() error { return x.Thaw(ended) },
 		"Dial":      func() error { _, err := x.Dial(ended, 80); return err },
+		"Resize":    func() error { return r.Resize(ended, backend.TerminalSize{}) },
 		"Write":     func() error { _, err := r.WriteStdin(ended, []byte("x")); return err },
 		"Close":     func() error { return r.CloseStdin(ended) },
 		"Watch":     func() error { _, err := files.Watch(ended, "."); return err },

@@ -52,6 +52,7 @@ type Backend struct {
 	nextPlain    int
 	nextGroup    int
 	homes        int
+	terminals    int // sandboxes with terminals
 	live         map[*sandbox]struct{}
 	tasks        int // limits of all sandboxes that live, ready ones included
 	machineTasks func() int
@@ -115,7 +116,7 @@ func (b *Backend) Capabilities(ctx context.Context) backend.Capabilities {
 
 func (b *Backend) capable(iso sandboxmcp.Isolation) backend.Capabilities {
 	spaces := iso.Tier.AtLeast(sandboxmcp.TierL2) // namespaces of its own
-	c := backend.Capabilities{Available: true, Isolation: iso, Attach: spaces, Dial: spaces, Freeze: spaces && b.freezes()}
+	c := backend.Capabilities{Available: true, Isolation: iso, Attach: spaces, Dial: spaces, Freeze: spaces && b.freezes(), Terminal: spaces}
 	if spaces {
 		c.Users = []string{jail.InsideUser}
 	}
@@ -154,11 +155,16 @@ func (b *Backend) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox,
 		return nil, closedError()
 	}
 	defer b.builds.Done()
-	sb := b.tryReady(spec)
+	var sb *sandbox
+	if !spec.Terminal { // no ready one has any
+		sb = b.tryReady(spec)
+	}
 	if sb == nil {
 		var err error
 		if sb, err = b.place(spec); err != nil {
-			b.ready.given(shapeOf(spec))
+			if !spec.Terminal {
+				b.ready.given(shapeOf(spec))
+			}
 			b.refused(err)
 			return nil, unavailable(err)
 		}

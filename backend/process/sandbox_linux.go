@@ -84,6 +84,9 @@ func (b *Backend) build(h *hall, spec backend.Spec, ahead bool) (*sandbox, error
 		return nil, err
 	}
 	s := &sandbox{b: b, hall: h, spec: spec, effort: backend.NewEffort()}
+	if err := b.reserveTerminals(h, &s.spec); err != nil {
+		return nil, errors.Join(err, s.remove())
+	}
 	turn, err := h.Turn()
 	if err != nil {
 		return nil, errors.Join(err, s.remove())
@@ -94,6 +97,7 @@ func (b *Backend) build(h *hall, spec backend.Spec, ahead bool) (*sandbox, error
 	b.mu.Unlock()
 	cfg := jail.SlotConfig{
 		Effort:   effort{s.effort},
+		Terminal: spec.Terminal,
 		WantProc: tree == nil && mode != jail.ModePlain,
 		Size: jail.Size{
 			WorkBytes: min(spec.WorkBytes, spec.MemoryBytes/2), WorkInodes: spec.WorkInodes, TempBytes: spec.TempBytes,
@@ -202,7 +206,7 @@ func (s *sandbox) Start(ctx context.Context, p backend.Process) (backend.Running
 	if err := errors.Join(ctx.Err(), s.check(p)); err != nil {
 		return nil, err
 	}
-	if privateOf(p) > channelBoth && p.Prestart != nil && p.Prestart.Fork == nil { // what waits has two channels
+	if p.Terminal != nil || privateOf(p) > channelBoth && p.Prestart != nil && p.Prestart.Fork == nil { // what waits has pipes, and two channels
 		p.Prestart = nil
 	}
 	release, err := s.hold()
@@ -223,12 +227,12 @@ func (s *sandbox) Start(ctx context.Context, p backend.Process) (backend.Running
 	if err = putProgram(s.slot.Dirs[jail.DirProgram], s.slot.UID(), p.Program); err != nil {
 		return nil, fmt.Errorf("start process: %w", err)
 	}
-	st, err := openPipes(s.slot.UID(), p.Stdin, p.OpenStdin, privateOf(p), s.effort)
+	st, err := s.openStreams(p)
 	if err != nil {
 		s.b.refused(err)
 		return nil, fmt.Errorf("start process: %w", err)
 	}
-	cmd := jail.Command{Argv: p.Argv, Env: p.Env, Dir: p.Dir, Files: st.theirs}
+	cmd := jail.Command{Argv: p.Argv, Env: p.Env, Dir: p.Dir, Files: st.theirs, Terminal: p.Terminal != nil}
 	if cmd.Dir == "" {
 		cmd.Dir = backend.WorkDir
 	}
@@ -257,6 +261,9 @@ func (s *sandbox) check(p backend.Process) error {
 	if p.User != "" && (p.User != jail.InsideUser || s.place != nil) {
 		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the sandbox has no user %s", sandboxmcp.Quote(p.User)).
 			WithHint("leave the user empty: programs run as the sandbox's only user")
+	}
+	if p.Terminal != nil && !s.spec.Terminal {
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "a process has a terminal only in a sandbox that was opened for terminals")
 	}
 	return nil
 }
@@ -530,7 +537,7 @@ func (s *sandbox) end() error {
 			s.mu.Unlock()
 		}
 		s.closeErr = errors.Join(err, s.remove())
-		if s.asked {
+		if s.asked && !s.spec.Terminal {
 			s.b.ready.given(shapeOf(s.spec))
 			s.b.fill()
 		}
@@ -541,6 +548,7 @@ func (s *sandbox) end() error {
 // remove gives back what a sandbox holds outside its jail.
 func (s *sandbox) remove() error {
 	s.b.returnTasks(s.spec.MaxTasks)
+	s.b.returnTerminals(s.spec)
 	var err error
 	if s.group != nil && !s.kept {
 		err = s.group.Remove()

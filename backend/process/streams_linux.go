@@ -71,6 +71,7 @@ type output struct {
 	*inlet
 
 	to  io.Writer
+	tty bool       // it is a terminal
 	mu  sync.Mutex // held from before a read until its bytes are with the writer
 	err error      // why the stream was not read to its end; guarded by mu
 }
@@ -87,10 +88,10 @@ func (o *output) take(fd uintptr, limit int64) (taken int64, err error) {
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
+		case n == 0 && err == nil, o.tty && errors.Is(err, unix.EIO): // no program has the terminal any more
+			return taken, io.EOF
 		case err != nil:
 			return taken, err
-		case n == 0:
-			return taken, io.EOF
 		}
 		_, _ = o.to.Write((*b)[:n])
 		taken += int64(n)
