@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -32,10 +33,11 @@ for out in has[::2]:
 `
 	for _, n := range []int{0, 1, 2, 3, backend.MaxChannels} {
 		r, out, errs := x.start(t, channels(x.python(t, program), n))
-		want := ""
+		var has strings.Builder
 		for fd := 3; fd < 3+n; fd++ {
-			want += fmt.Sprintf("has %d\n", fd)
+			fmt.Fprintf(&has, "has %d\n", fd)
 		}
+		want := has.String()
 		for pair := range backend.MaxChannels/2 + 1 {
 			c := r.Channel(pair)
 			if got := c != nil; got != (2*pair < n) {

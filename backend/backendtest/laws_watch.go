@@ -97,23 +97,23 @@ func changesReported(t *testing.T, s *suite) {
 	x.sh(t, "rm -r dir")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	err := error(nil)
-	for err == nil {
-		_, err = dir.Next(ctx)
+	end := error(nil)
+	for end == nil {
+		_, end = dir.Next(ctx)
 	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("when the directory is gone: got %v, want %v", err, fs.ErrNotExist)
+	if !errors.Is(end, fs.ErrNotExist) {
+		t.Errorf("when the directory is gone: got %v, want %v", end, fs.ErrNotExist)
 	}
 	if err := x.Kill(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // what was changed before
 		short, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-		_, err = all.Next(short)
+		_, end = all.Next(short)
 		cancel()
 	}
-	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("after Kill: got %v, want %v", err, context.DeadlineExceeded)
+	if !errors.Is(end, context.DeadlineExceeded) {
+		t.Errorf("after Kill: got %v, want %v", end, context.DeadlineExceeded)
 	}
 	if err := x.Close(t.Context()); err != nil {
 		t.Fatal(err)

@@ -140,6 +140,7 @@ func (s noClaimsSandbox) Isolation(ctx context.Context) (sandboxmcp.Isolation, e
 func TestConformanceWithoutClaims(t *testing.T) {
 	o := options(t)
 	o.New, o.Tier, o.HeldLimits = func(t testing.TB) backend.Backend {
+		t.Helper()
 		return noClaims{newBackend(process.WithoutNamespaces)(t)}
 	}, sandboxmcp.TierL0, false
 	backendtest.Run(t, o)

@@ -83,9 +83,9 @@ func (p *pipes) terminal(slot *jail.Slot, size backend.TerminalSize, stdin []byt
 	}
 	p.theirs = append(p.theirs, slave)
 	for range 2 {
-		fd, err := unix.FcntlInt(uintptr(slave), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			return errors.Join(err, unix.Close(master), unix.Close(in))
+		fd, bad := unix.FcntlInt(uintptr(slave), unix.F_DUPFD_CLOEXEC, 0)
+		if bad != nil {
+			return errors.Join(bad, unix.Close(master), unix.Close(in))
 		}
 		p.theirs = append(p.theirs, fd)
 	}

@@ -106,13 +106,10 @@ func (g *Group) Freeze(ctx context.Context, except int) error {
 	}
 	first := g.tree.hierarchies[0]
 	err = until(ctx, func() (bool, error) { // what a process starts before it is moved is found by the next look
-		all, err := first.words(g.path(procsFile))
-		if err != nil {
-			return false, err
-		}
-		there, err := h.words(name + "/" + procsFile)
-		if err != nil {
-			return false, err
+		all, allErr := first.words(g.path(procsFile))
+		there, thereErr := h.words(name + "/" + procsFile)
+		if bad := errors.Join(allErr, thereErr); bad != nil {
+			return false, bad
 		}
 		left := slices.DeleteFunc(all, func(pid string) bool { return pid == strconv.Itoa(except) || slices.Contains(there, pid) })
 		return len(left) == 0, h.enter(name+"/"+procsFile, left)
@@ -140,17 +137,17 @@ func (g *Group) Thaw(ctx context.Context) error {
 	}
 	home, file := g.tree.hierarchies[0].directory, g.path(procsFile)
 	if g.tree.version == 1 {
-		f, err := openDirectory(g.tree.freezerBase)
-		if err != nil {
-			return err
+		f, bad := openDirectory(g.tree.freezerBase)
+		if bad != nil {
+			return bad
 		}
 		defer f.Close()
 		home, file = directory{file: f, path: g.tree.freezerBase, plain: g.tree.plain}, procsFile
 	}
 	err = until(ctx, func() (bool, error) {
-		left, err := h.words(name + "/" + procsFile)
-		if err != nil {
-			return false, err
+		left, bad := h.words(name + "/" + procsFile)
+		if bad != nil {
+			return false, bad
 		}
 		return len(left) == 0, home.enter(file, left)
 	})
