@@ -29,7 +29,7 @@ const (
 )
 
 // freezerBase returns this process's group of version 2, for a tree of version 1; "" if
-// processes cannot be moved there.
+// there is none.
 func (s scene) freezerBase() string {
 	i := slices.IndexFunc(s.mounts, func(m mount) bool { return m.unified })
 	path, ok := s.paths[""]
@@ -37,7 +37,7 @@ func (s scene) freezerBase() string {
 		return ""
 	}
 	own, err := s.mounts[i].own(path)
-	if err != nil || unix.Access(filepath.Join(own, procsFile), unix.W_OK) != nil {
+	if err != nil {
 		return ""
 	}
 	return own
@@ -58,17 +58,22 @@ func (t *Tree) freezer() (*hierarchy, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case t.frozen != nil:
-		return t.frozen, nil
+	case t.frozen != nil, t.noFreezer != nil:
+		return t.frozen, t.noFreezer
 	case t.freezerBase == "" || t.groups == nil:
 		return nil, fmt.Errorf("freeze control groups: %w: no version 2 beside version 1", errors.ErrUnsupported)
 	}
 	in := &Tree{root: t.root, plain: t.plain, made: t.made}
-	if err := in.addHierarchy(t.freezerBase, nil); err != nil {
-		return nil, err
+	err := unix.Access(filepath.Join(t.freezerBase, procsFile), unix.W_OK)
+	if err == nil {
+		err = in.addHierarchy(t.freezerBase, nil)
 	}
-	if h := in.hierarchies[0]; !h.has(freezeFile) { // before Linux 5.2
-		return nil, errors.Join(fmt.Errorf("freeze control groups: %w: no %s", errors.ErrUnsupported, freezeFile), t.removeHierarchy(h))
+	if err == nil && !in.hierarchies[0].has(freezeFile) { // before Linux 5.2
+		err = errors.Join(fmt.Errorf("freeze control groups: %w: no %s", errors.ErrUnsupported, freezeFile), t.removeHierarchy(in.hierarchies[0]))
+	}
+	if err != nil {
+		t.noFreezer = err // it is tried once
+		return nil, err
 	}
 	t.frozen = in.hierarchies[0]
 	return t.frozen, nil

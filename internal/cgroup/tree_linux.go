@@ -27,10 +27,11 @@ type Tree struct {
 	leave         func() error // undoes placeInOwn; may be nil
 	freezerBase   string       // version 1: see freezer; "": groups cannot be frozen
 
-	mu     sync.Mutex
-	owner  *owner            // guarded by mu; user whose processes may clone into groups; nil: the server's only
-	groups map[string]*Group // guarded by mu; nil once closed
-	frozen *hierarchy        // guarded by mu; version 1: of frozen groups; nil: none was needed yet
+	mu        sync.Mutex
+	owner     *owner            // guarded by mu; user whose processes may clone into groups; nil: the server's only
+	groups    map[string]*Group // guarded by mu; nil once closed
+	frozen    *hierarchy        // guarded by mu; version 1: of frozen groups; nil: none was needed yet
+	noFreezer error             // guarded by mu; why there is none
 }
 
 type owner struct{ uid, gid int }
