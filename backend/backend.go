@@ -3,10 +3,9 @@
 // languages, sessions, records or doors. Package backendtest holds the suite
 // that every backend passes: each law in the comments below is a test there.
 //
-// The seam is drawn so that later doors fit: several processes may run in one
-// sandbox at a time, output flows into writers while it happens, a process may
-// have private byte channels besides its three streams, and a warm pool or a
-// template is a backend's own affair behind Open.
+// Several processes may run in one sandbox at a time. Output goes to writers while it
+// is written. A process may have private byte channels besides its three streams. What
+// a backend prepares ahead is its own affair behind Open.
 //
 // A backend may be another machine. Every method that may wait or fail therefore has
 // a context and an error. A method whose context has ended before the call does
@@ -24,11 +23,14 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// Places inside every sandbox, the same on every backend.
+// Places inside every sandbox, on every backend with a file system of its own for each
+// sandbox. One without, as at tier L1, has WorkDir, ProgramDir and TempDir elsewhere and
+// has no BridgeDir and no PackageDir. It replaces those three in Argv, in the values of
+// Env and in Dir, where they are the whole string or stand before a slash at its begin.
 const (
 	BridgeDir  = "/run/bridge"     // values that were handed to the sandbox: the directory bridge of ProgramDir
 	WorkDir    = "/mnt/data"       // working directory: writable, with a quota, kept as artifacts
-	ProgramDir = "/run/program"    // where Process.Program files are put: read-only for the program
+	ProgramDir = "/run/program"    // program files; read-only for programs
 	TempDir    = "/tmp"            // writable scratch
 	PackageDir = "/opt/sandboxmcp" // below it package sets are shown, by name
 )
@@ -103,6 +105,9 @@ type Capabilities struct {
 	Isolation sandboxmcp.Isolation // what a trial sandbox was observed to have
 	Attach    bool                 // Sandbox.Attach works
 	Dial      bool                 // Sandbox.Dial works
+	Freeze    bool                 // Sandbox.Freeze works
+	Terminal  bool                 // Spec.Terminal and Process.Terminal work
+	Users     []string             // that Process.User may name, the usual one first; empty: users have no names here
 }
 
 // Spec is what a sandbox has to be.
@@ -116,8 +121,9 @@ type Spec struct {
 	WorkBytes   int64         // quota of WorkDir; the backend may make it smaller, never larger
 	WorkInodes  int64
 	TempBytes   int64
-	Hint        string    // what will be started in it, in a word; those of one hint are prepared alike
-	Loads       string    // names what the Fork.Load of its first process loads; what is loaded ahead is in sandboxes of that name alone
+	Hint        string    // what will be started in it, in a word; sandboxes of one hint are prepared alike
+	Loads       string    // name of what its first process loads by Fork.Load; empty: nothing is loaded ahead of Start. A sandbox in which it was loaded ahead is given out only for the same name
+	Terminal    bool      // processes in it may have a terminal. Where Capabilities say that none can, Open fails with isolation_unavailable
 	Stays       bool      // the sandbox will live long, as that of a session does
 	Prestart    *Prestart // of the first process in it, if that is known: the backend may prepare for it
 	Trees       []Tree    // shown besides the system's own; they must exist. Those directly below PackageDir are attached to this sandbox alone, see Sandbox.Attach
@@ -138,7 +144,7 @@ type Sandbox interface {
 	Clear(ctx context.Context) error
 
 	// Provide puts files below ProgramDir, where programs can read and not
-	// write. Names are slash-separated; one that is there is replaced.
+	// write. Directories on the way are made; a file that is there is replaced.
 	Provide(ctx context.Context, files []ProgramFile) error
 
 	// Attach shows a tree in this sandbox and in no other, also to programs that run in
@@ -148,11 +154,23 @@ type Sandbox interface {
 	Attach(ctx context.Context, tree Tree) error
 
 	// Dial connects to a TCP port of the sandbox's own loopback address, on which one of
-	// its programs listens; no such program is syscall.ECONNREFUSED. What comes out of
-	// the connection is hostile. It ends with the sandbox, and the caller closes it.
-	// Where Capabilities say that ports cannot be reached, it fails with
+	// its programs listens; no such program is syscall.ECONNREFUSED. The other end is
+	// untrusted code: it may send anything, send without end, or never read. The
+	// connection ends with the sandbox, and the caller closes it. Where Capabilities say that ports cannot be reached, it fails with
 	// isolation_unavailable.
 	Dial(ctx context.Context, port int) (net.Conn, error)
+
+	// Freeze stops every process of the sandbox until Thaw, and returns when all have
+	// stopped. Nothing is started meanwhile: Start and Files.Put fail with
+	// backend_unavailable. Signals arrive after Thaw. Everything else works: files are
+	// read, Clear and Kill end what is frozen, and the limits on what the sandbox may hold
+	// stay in force. A frozen sandbox ends with the server like any other. Freeze may be
+	// called more than once. Where Capabilities say that it does not work, Freeze and Thaw
+	// fail with isolation_unavailable.
+	Freeze(ctx context.Context) error
+
+	// Thaw lets the processes of a frozen sandbox go on. It may be called more than once.
+	Thaw(ctx context.Context) error
 
 	// Files gives access to WorkDir from outside, by descriptors: no name in
 	// it can lead out of it. What it holds is hostile.
@@ -176,19 +194,31 @@ type Process struct {
 	Argv      []string      // absolute path of the program first
 	Env       []string      // the whole environment, KEY=value; nothing is added
 	Dir       string        // absolute; empty: WorkDir
-	Program   []ProgramFile // put into ProgramDir before the start
+	User      string        // one of Capabilities.Users; empty: the usual one. Start fails with invalid_argument for another
+	Program   []ProgramFile // put into ProgramDir before the start; names without a slash
 	Stdin     []byte        // nil: end of file at once, but for OpenStdin
 	OpenStdin bool          // stdin stays open behind Stdin, for Running.WriteStdin
 	Stdout    io.Writer     // called from one goroutine per stream, until Drain returns; must not block; an error ends nothing
 	Stderr    io.Writer
-	Channel   bool      // a private stream of bytes on descriptor 3, from the process to the server; see Running.Channel
-	Commands  bool      // with Channel: another on descriptor 4, from the server to the process
+	Channels  int       // private streams of bytes on descriptors 3, 4, 5 …, at most MaxChannels; see Running.Channel
 	Prestart  *Prestart // nil: it has to be started when it is asked for
+
+	// Terminal gives the process a controlling terminal as its three streams; nil: none. It
+	// needs Spec.Terminal. All output goes to Stdout. Stdin stays open as with OpenStdin,
+	// and what is written is input of the terminal: 3 (^C) interrupts. CloseStdin sends 4
+	// (^D), which a program reads as an end of file unless it has changed its terminal.
+	Terminal *TerminalSize
 }
 
-// ProgramFile is a file that a process needs in order to start.
+// TerminalSize is the size of a terminal in characters.
+type TerminalSize struct{ Columns, Rows uint16 }
+
+// MaxChannels bounds Process.Channels. Start fails with invalid_argument for more.
+const MaxChannels = 8
+
+// ProgramFile is a file below ProgramDir.
 type ProgramFile struct {
-	Name string // flat name below ProgramDir
+	Name string // relative to ProgramDir; slash-separated for Sandbox.Provide, without a slash in Process.Program
 	Data []byte
 }
 
@@ -210,11 +240,19 @@ type Running interface {
 	// file. It may be called more than once.
 	CloseStdin(ctx context.Context) error
 
-	// Channel is the server's end of the private streams; nil when none was asked
-	// for. Its bytes come from untrusted code. It ends when the process closes its
-	// end. Writing fails without Process.Commands. No descriptor can be passed
-	// over it.
-	Channel() io.ReadWriteCloser
+	// Resize sets the size of the process's terminal, whose programs get SIGWINCH. Without
+	// Process.Terminal it fails with invalid_argument, and with fs.ErrClosed when the
+	// terminal has been read to its end.
+	Resize(ctx context.Context, size TerminalSize) error
+
+	// Channel returns the server's end of a pair of private streams. Pair 0 is descriptors
+	// 3 and 4 of the process, pair 1 is 5 and 6, and so on. The process writes to the first
+	// of a pair and reads from the second. Channel returns nil if the process has not the
+	// first. Writing fails if it has not the second.
+	//
+	// What is read comes from untrusted code. Reading ends when every process that holds
+	// the descriptor has closed it. No descriptor can be passed over a channel.
+	Channel(pair int) io.ReadWriteCloser
 
 	// Wait waits for the process to end, not for its children and not for its
 	// streams to be closed: a daemon that holds them does not delay it. When
@@ -238,7 +276,7 @@ type Running interface {
 type Exit struct {
 	Code   int  // exit code; meaningless when Signal is not 0
 	Signal int  // number of the signal that ended it, 0 for none
-	Lost   bool // its sandbox ended under it: it did not end by itself, and Signal is SIGKILL
+	Lost   bool // the sandbox ended before the process: by Kill, by Close or by a failure. Signal is SIGKILL. After Clear, Signal is SIGKILL and Lost is false, because the sandbox goes on
 }
 
 // Usage is what a sandbox took.
@@ -277,6 +315,10 @@ type Files interface {
 
 	// Remove removes a file or link.
 	Remove(ctx context.Context, name string) error
+
+	// Watch reports what changes below a directory from now on. What is no directory is
+	// an error. A watch beyond MaxWatches is syscall.EMFILE.
+	Watch(ctx context.Context, name string) (Watch, error)
 }
 
 // FileReader is the part of Files that changes nothing.
@@ -319,6 +361,10 @@ type FileInfo struct {
 	Blocks  int64 // 512-byte blocks really held
 	Links   uint64
 	ModTime time.Time
+
+	// ID is the file's own, whatever its name; 0: not known. That of a file that was removed
+	// may be given to another.
+	ID uint64
 
 	// Mark changes whenever the file's content or any of its attributes do, and
 	// differs from that of another file under the same name; empty: not known.

@@ -12,8 +12,8 @@ import "context"
 // be given to another. A backend that does not know how ignores it.
 //
 // Without Fork, the process waits in an empty sandbox and is used once. It always has
-// two channels, and closes those that the process asked for does not have. It waits for
-// Begin on descriptor 4.
+// two channels, and closes those that the process asked for does not have; one with more
+// than two is not started ahead. It waits for Begin on descriptor 4.
 type Prestart struct {
 	Argv    []string      // of the process that waits; without Fork nil stands for the process's own
 	Env     []string      // of the process that waits, whole

@@ -161,7 +161,7 @@ func (s *fakeSandbox) Start(ctx context.Context, p backend.Process) (backend.Run
 	s.f.started = append(s.f.started, p)
 	s.f.mu.Unlock()
 	r := &fakeRun{sandbox: s, Process: p, Killed: s.killed, ended: make(chan struct{})}
-	if p.Channel {
+	if p.Channels > 0 {
 		r.ours, r.Frames = io.Pipe()
 	}
 	program := s.f.program
@@ -195,6 +195,10 @@ func (s *fakeSandbox) Clear(context.Context) error {
 	s.f.note("clear")
 	return nil
 }
+
+func (s *fakeSandbox) Freeze(context.Context) error { return nil }
+
+func (s *fakeSandbox) Thaw(context.Context) error { return nil }
 
 func (s *fakeSandbox) Dial(context.Context, int) (net.Conn, error) { return nil, net.ErrClosed }
 
@@ -273,12 +277,14 @@ func (r *fakeRun) WriteStdin(context.Context, []byte) (int, error) { return 0, f
 
 func (r *fakeRun) CloseStdin(context.Context) error { return nil }
 
+func (r *fakeRun) Resize(context.Context, backend.TerminalSize) error { return nil }
+
 func (r *fakeRun) Signal(context.Context, int) error { return nil }
 
 func (r *fakeRun) Interrupt(context.Context) error { return nil }
 
-func (r *fakeRun) Channel() io.ReadWriteCloser {
-	if r.ours == nil {
+func (r *fakeRun) Channel(pair int) io.ReadWriteCloser {
+	if r.ours == nil || pair != 0 {
 		return nil
 	}
 	return struct {
@@ -394,6 +400,10 @@ func (f fakeFiles) Stat(_ context.Context, name string) (backend.FileInfo, error
 		return backend.FileInfo{}, fs.ErrNotExist
 	}
 	return fakeInfo(name, data), nil
+}
+
+func (f fakeFiles) Watch(ctx context.Context, name string) (backend.Watch, error) {
+	return backend.NewWatch(ctx, f, name)
 }
 
 func (f fakeFiles) Remove(_ context.Context, name string) error {

@@ -99,7 +99,7 @@ func (r *liveSession) ready(ctx context.Context, program kernel.Program) (lost b
 		return lost, err
 	}
 	r.proc, r.gone = proc, make(chan struct{})
-	r.kernel = kernel.Attach(proc.Channel(), r.program.Language)
+	r.kernel = kernel.Attach(proc.Channel(0), r.program.Language)
 	gone := r.gone
 	go func() {
 		exit, err := proc.Wait(context.WithoutCancel(ctx))
@@ -121,7 +121,7 @@ func (r *liveSession) forget(ctx context.Context) (err error) {
 		down, cancel := context.WithTimeout(context.WithoutCancel(ctx), endLimit)
 		err = r.proc.Drain(down)
 		cancel()
-		_ = r.proc.Channel().Close()
+		_ = r.proc.Channel(0).Close()
 	}
 	r.kernel, r.proc = nil, nil
 	r.lost = true

@@ -157,7 +157,7 @@ type heard struct {
 // listen reads the driver's report from the private channel.
 func listen(r backend.Running, show func(sandboxmcp.RichResult)) <-chan heard {
 	c := make(chan heard, 1)
-	ch := r.Channel()
+	ch := r.Channel(0)
 	if ch == nil {
 		c <- heard{report: kernel.Report{Results: []sandboxmcp.RichResult{}}}
 		return c

@@ -6,7 +6,8 @@
 //
 // The payloads are hostile on purpose. Each runs behind an interlock: first a
 // harmless program in the same sandbox has to show that it cannot read a file
-// that the test made outside. They aim at files, processes and descriptors that
+// that the test made outside. A backend that claims no walls (Options.Tier L0) runs none
+// of them. They aim at files, processes and descriptors that
 // the test itself made, never at the machine's own, and end by themselves.
 package backendtest
 
@@ -16,6 +17,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -40,7 +42,8 @@ type Options struct {
 	Static []byte
 
 	// Tier is what sandboxes must reach, neither more nor less. The suite expects
-	// of L1 what it can hold and of everything above that all laws hold.
+	// of L1 what it can hold and of everything above that all laws hold. L0 claims no
+	// walls: laws of walls and limits are skipped, and no payload is run.
 	Tier sandboxmcp.Tier
 
 	// HeldLimits: the kernel holds memory, tasks and processor time of a sandbox
@@ -55,7 +58,12 @@ func Run(t *testing.T, o Options) {
 	s := &suite{o: o, b: o.New(t), dir: outside(t)}
 	t.Run("Laws", func(t *testing.T) {
 		for _, l := range laws {
-			t.Run(l.name, func(t *testing.T) { l.test(t, s) })
+			t.Run(l.name, func(t *testing.T) {
+				if slices.Contains(ofWalls, l.name) {
+					s.needWalls(t)
+				}
+				l.test(t, s)
+			})
 		}
 	})
 	t.Run("Networks", s.networks)
@@ -71,11 +79,20 @@ type suite struct {
 	dir  string // outside every sandbox: what no code may reach
 	made atomic.Int64
 	net  bool // attacks come from sandboxes with a network
+	term bool // attacks come from sandboxes with terminals
 }
 
 type law struct {
 	name string
 	test func(*testing.T, *suite)
+}
+
+// ofWalls are laws that a backend without walls does not claim. Those that begin with the
+// interlock are skipped by it.
+var ofWalls = []string{
+	"OpenShowsReadOnlyDirs", "OpenShowsADirectoryElsewhere", "ProgramFilesAreInPlaceAndReadOnly", "MissingDirIsAnError",
+	"OpenWorksBesideDescriptorsOnTheirWay", "UsageIsSane", "SocketBuffersAreMemory", "CPUTimeOfAProcessIsLimited", "CPUQuotaHolds",
+	"WeakTellsOfKernelObjects", "LocksAreCounted", "KillsAreCounted",
 }
 
 // laws are in the order of the comments of package backend.
@@ -100,6 +117,7 @@ var laws = []law{
 	{"StdinThatStaysOpen", stdinOpen},
 	{"EnvironmentIsExact", envExact},
 	{"DirIsWorkDirByDefault", dirDefault},
+	{"UserIsTheOneThatIsNamed", userNamed},
 	{"ArgumentsAreExact", argvExact},
 	{"NulInArgumentsIsRefused", nulRefused},
 	{"MissingProgramIsAnError", missingProgram},
@@ -107,6 +125,10 @@ var laws = []law{
 	{"ExitCodeAndSignalAreToldApart", exitAndSignal},
 	{"SignalReachesTheProcessAlone", signalAlone},
 	{"ChannelCarriesBothWays", channelBothWays},
+	{"ManyChannelsAreApart", manyChannels},
+	{"TerminalIsTheProcessesOwn", terminalOwn},
+	{"TerminalsAreBoundedAndApart", terminalsApart},
+	{"TerminalsOpenNoOtherWay", terminalAttacks},
 	{"ClosedStreamsDelayNothing", closedStreams},
 	{"WaitIsNotDelayedByDaemons", waitNotDelayed},
 	{"WaitIsNotDelayedBySlowWriters", waitSlowWriter},
@@ -118,6 +140,9 @@ var laws = []law{
 	{"KillTwiceAndFilesAfterKill", killTwice},
 	{"ClearKeepsTheSandbox", clearKeepsTheSandbox},
 	{"FlushHandsOn", flushHandsOn},
+	{"FreezeStopsEverything", freezeStopsEverything},
+	{"FrozenSandboxesEnd", frozenSandboxesEnd},
+	{"FrozenProgramsAreBounded", frozenProgramsAreBounded},
 	{"PutIsOneStep", putIsOneStep},
 	{"DirectoriesAreMadeAndNamesChanged", mkdirAndRename},
 	{"CloseTwice", closeTwice},
@@ -125,6 +150,8 @@ var laws = []law{
 	{"FilesCannotLeave", filesCannotLeave},
 	{"FilesListIsBounded", filesList},
 	{"FilesOfAClosedDirectoryAreListed", filesShut},
+	{"ChangesOfFilesAreReported", changesReported},
+	{"WatchesAreBounded", watchesBounded},
 	{"UsageIsSane", usageSane},
 	{"MemoryIsLimited", memoryLimited},
 	{"SocketBuffersAreMemory", socketBuffers},
@@ -270,6 +297,17 @@ func (x *box) usage(t testing.TB) backend.Usage {
 		t.Errorf("Usage: %v", err)
 	}
 	return u
+}
+
+// walls reports whether the backend claims any.
+func (s *suite) walls() bool { return s.o.Tier.AtLeast(sandboxmcp.TierL1) }
+
+// needWalls skips the test if the backend claims none.
+func (s *suite) needWalls(t *testing.T) {
+	t.Helper()
+	if !s.walls() {
+		t.Skip("the backend claims no walls")
+	}
 }
 
 // full reports whether the backend is one of which every law has to hold.

@@ -39,9 +39,13 @@ func endedContexts(t *testing.T, s *suite) {
 		"Mkdir":     func() error { return files.Mkdir(ended, "made") },
 		"Rename":    func() error { return files.Rename(ended, "file", "other", true) },
 		"Attach":    func() error { return x.Attach(ended, backend.Tree{Host: "/usr", Inside: backend.PackageDir + "/usr"}) },
+		"Freeze":    func() error { return x.Freeze(ended) },
+		"Thaw":      func() error { return x.Thaw(ended) },
 		"Dial":      func() error { _, err := x.Dial(ended, 80); return err },
+		"Resize":    func() error { return r.Resize(ended, backend.TerminalSize{}) },
 		"Write":     func() error { _, err := r.WriteStdin(ended, []byte("x")); return err },
 		"Close":     func() error { return r.CloseStdin(ended) },
+		"Watch":     func() error { _, err := files.Watch(ended, "."); return err },
 		"Remove":    func() error { return files.Remove(ended, "file") },
 	} {
 		if err := call(); !errors.Is(err, context.Canceled) {

@@ -143,7 +143,7 @@ func closeTwice(t *testing.T, s *suite) {
 		t.Fatal(err)
 	}
 	x := &box{s: s, spec: s.spec(), Sandbox: sb}
-	r, _, _ := x.start(t, backend.Process{Argv: []string{"/bin/sh", "-c", "sleep 30"}, Channel: true})
+	r, _, _ := x.start(t, backend.Process{Argv: []string{"/bin/sh", "-c", "sleep 30"}, Channels: 1})
 	for i := range 2 {
 		if err := sb.Close(t.Context()); err != nil {
 			t.Errorf("Close number %d: %v", i+1, err)
@@ -182,7 +182,7 @@ func Churn(t *testing.T, o Options) {
 				t.Fatal(err)
 			}
 			var out text
-			r, err := sb.Start(t.Context(), backend.Process{Argv: []string{"/bin/sh", "-c", "echo x; echo y > f"}, Stdin: []byte("z"), Stdout: &out, Channel: true, Program: []backend.ProgramFile{{Name: "p", Data: make([]byte, 10000)}}})
+			r, err := sb.Start(t.Context(), backend.Process{Argv: []string{"/bin/sh", "-c", "echo x; echo y > f"}, Stdin: []byte("z"), Stdout: &out, Channels: 1, Program: []backend.ProgramFile{{Name: "p", Data: make([]byte, 10000)}}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -15,7 +15,6 @@ import (
 func traps(t *testing.T, s *suite) *box {
 	t.Helper()
 	x := s.open(t)
-	s.interlock(t, x)
 	if e := x.run(t, x.python(t, "e01-traps.py")); e.Out != "done\n" {
 		t.Fatalf("traps: %q %q", e.Out, e.Err)
 	}
@@ -121,7 +120,6 @@ func filesList(t *testing.T, s *suite) {
 func raced(t *testing.T, s *suite) {
 	t.Helper()
 	x := s.open(t)
-	s.interlock(t, x)
 	marker := "racer-" + rand.Text()
 	r, out, _ := x.start(t, x.python(t, `
 import os, sys, time

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
@@ -110,6 +111,25 @@ func dirDefault(t *testing.T, s *suite) {
 	e = x.run(t, backend.Process{Argv: []string{"/bin/sh", "-c", "pwd -P"}, Dir: "/usr/bin"})
 	if e.Out != "/usr/bin\n" && e.Out != "/bin\n" {
 		t.Errorf("with Dir: got %q, want /usr/bin", e.Out)
+	}
+}
+
+// userNamed: a process runs as the user that it names, or else as the usual one. Another
+// user is an error.
+func userNamed(t *testing.T, s *suite) {
+	x := s.open(t)
+	const who = "id -u; id -g; id -un 2>/dev/null; :"
+	usual := x.sh(t, who)
+	for i, name := range s.b.Capabilities(t.Context()).Users {
+		e := x.run(t, backend.Process{Argv: []string{"/bin/sh", "-c", who}, User: name})
+		if !strings.HasSuffix(e.Out, "\n"+name+"\n") || i == 0 && e.Out != usual {
+			t.Errorf("as %s: got %q (%q), want that name, and without one %q", name, e.Out, e.Err, usual)
+		}
+	}
+	for _, name := range []string{"nobody-at-all", "0", "1000:0", "sandbox\x00", " "} {
+		if r, err := x.Start(t.Context(), backend.Process{Argv: []string{"/bin/true"}, User: name}); sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument {
+			t.Errorf("user %q: got %v, %v, want %s", name, r, err, sandboxmcp.CodeInvalidArgument)
+		}
 	}
 }
 
@@ -241,9 +261,9 @@ while data:
 if os.read(4, 1) == b"":
     print("end")
 `)
-	p.Channel, p.Commands = true, true
+	p.Channels = 2
 	r, out, errs := x.start(t, p)
-	c := r.Channel()
+	c := r.Channel(0)
 	if c == nil {
 		t.Fatal("no channel")
 	}
@@ -272,7 +292,7 @@ if os.read(4, 1) == b"":
 
 	// one that floods it and one that closes its end delay nobody
 	p = x.python(t, "import os\nos.write(1, b'x')\nwhile True: os.write(3, b'y' * 1000000)")
-	p.Channel = true
+	p.Channels = 1
 	r, _, _ = x.start(t, p)
 	short, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
@@ -280,19 +300,19 @@ if os.read(4, 1) == b"":
 		t.Errorf("Wait on a program that is stuck: %v", err)
 	}
 	p = x.python(t, "import os, time\nos.close(3)\ntime.sleep(0.3)")
-	p.Channel = true
+	p.Channels = 1
 	r2, _, _ := x.start(t, p)
-	if n, err := r2.Channel().Read(make([]byte, 1)); n != 0 || err == nil {
+	if n, err := r2.Channel(0).Read(make([]byte, 1)); n != 0 || err == nil {
 		t.Errorf("read from a closed channel: %d, %v", n, err)
 	}
 	if err := x.Kill(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.Copy(io.Discard, r.Channel()); err != nil {
+	if _, err := io.Copy(io.Discard, r.Channel(0)); err != nil {
 		t.Errorf("the channel does not end with the sandbox: %v", err)
 	}
 	plain, _, _ := s.open(t).start(t, backend.Process{Argv: []string{"/bin/sh", "-c", ":"}})
-	if plain.Channel() != nil {
+	if plain.Channel(0) != nil {
 		t.Error("a channel that nobody asked for")
 	}
 }

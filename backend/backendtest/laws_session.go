@@ -31,8 +31,8 @@ func clearKeepsTheSandbox(t *testing.T, s *suite) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if e, err := r.Wait(ctx); err != nil || e.Signal != 9 {
-		t.Errorf("Wait after Clear: %+v, %v; want a kill", e, err)
+	if e, err := r.Wait(ctx); err != nil || e != (backend.Exit{Signal: 9}) {
+		t.Errorf("Wait after Clear: %+v, %v; want signal 9, and that nothing is lost", e, err)
 	}
 	if err := r.Drain(ctx); err != nil {
 		t.Errorf("Drain after Clear: %v", err)
@@ -59,10 +59,9 @@ func flushHandsOn(t *testing.T, s *suite) {
 	x := s.open(t)
 	r, out, errs := x.start(t, backend.Process{
 		Argv:     []string{"/bin/sh", "-c", `for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do echo out$i; echo err$i >&2; echo >&3; read go <&4; done; sleep 60`},
-		Channel:  true,
-		Commands: true,
+		Channels: 2,
 	})
-	ch := r.Channel()
+	ch := r.Channel(0)
 	b := make([]byte, 1)
 	for n := 1; n <= 20; n++ {
 		if _, err := io.ReadFull(ch, b); err != nil {
@@ -83,7 +82,6 @@ func flushHandsOn(t *testing.T, s *suite) {
 // putIsOneStep: a file is there whole or not at all, and names lead nowhere else.
 func putIsOneStep(t *testing.T, s *suite) {
 	x := s.open(t)
-	s.interlock(t, x)
 	ctx, files := t.Context(), x.Files()
 	big := bytes.Repeat([]byte("0123456789abcdef"), 1<<18) // 4 MiB
 	for name, data := range map[string][]byte{"empty": {}, "a": []byte("one\n"), "sub/dir/b": []byte("two\n"), "big": big, ".hidden": []byte("x")} {

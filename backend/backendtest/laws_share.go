@@ -77,7 +77,6 @@ func openBesideInFlight(t *testing.T, s *suite) {
 // nobody from collecting what is in it (E02).
 func filesShut(t *testing.T, s *suite) {
 	x := s.open(t)
-	s.interlock(t, x)
 	e := x.run(t, s.process(t, x, "e02-shut.sh"))
 	if e.Out != "done\n" {
 		t.Fatalf("shut: %+v %q %q", e.Exit, e.Out, e.Err)

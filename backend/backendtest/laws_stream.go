@@ -66,7 +66,6 @@ func stdinOpen(t *testing.T, s *suite) {
 // mkdirAndRename change the working directory from outside, and never what is above it.
 func mkdirAndRename(t *testing.T, s *suite) {
 	x := s.open(t)
-	s.interlock(t, x)
 	ctx, files := t.Context(), x.Files()
 	for _, name := range []string{"a", "a", "b/c/d"} {
 		if err := files.Mkdir(ctx, name); err != nil {

@@ -108,8 +108,8 @@ func waitContext(t *testing.T, s *suite) {
 		if err := x.Kill(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if e, err := r.Wait(t.Context()); err != nil || e.Signal != 9 {
-			t.Errorf("Wait after Kill: %+v, %v", e, err)
+		if e, err := r.Wait(t.Context()); err != nil || e != (backend.Exit{Signal: 9, Lost: true}) {
+			t.Errorf("Wait after Kill: %+v, %v, want signal 9, and that it is lost", e, err)
 		}
 	}
 }

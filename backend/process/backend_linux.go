@@ -53,6 +53,7 @@ type Backend struct {
 	nextPlain    int
 	nextGroup    int
 	homes        int
+	terminals    int // sandboxes with terminals
 	live         map[*sandbox]struct{}
 	tasks        int // limits of all sandboxes that live, ready ones included
 	machineTasks func() int
@@ -103,7 +104,7 @@ func (b *Backend) Capabilities(ctx context.Context) backend.Capabilities {
 	id := "trial-" + strconv.Itoa(b.trials)
 	b.mu.Unlock()
 	if seen != nil {
-		return capable(*seen)
+		return b.capable(*seen)
 	}
 	sb, err := b.Open(ctx, trialSpec(id))
 	if err != nil {
@@ -114,12 +115,16 @@ func (b *Backend) Capabilities(ctx context.Context) backend.Capabilities {
 	if err != nil {
 		return backend.Capabilities{Reason: sandboxmcp.AsError(err).Message}
 	}
-	return capable(iso)
+	return b.capable(iso)
 }
 
-func capable(iso sandboxmcp.Isolation) backend.Capabilities {
+func (b *Backend) capable(iso sandboxmcp.Isolation) backend.Capabilities {
 	spaces := iso.Tier.AtLeast(sandboxmcp.TierL2) // namespaces of its own
-	return backend.Capabilities{Available: true, Isolation: iso, Attach: spaces, Dial: spaces}
+	c := backend.Capabilities{Available: true, Isolation: iso, Attach: spaces, Dial: spaces, Freeze: spaces && b.freezes(), Terminal: spaces}
+	if spaces {
+		c.Users = []string{jail.InsideUser}
+	}
+	return c
 }
 
 // trialSpec asks for the smallest sandbox.
@@ -152,11 +157,16 @@ func (b *Backend) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox,
 		return nil, closedError()
 	}
 	defer b.builds.Done()
-	sb := b.tryReady(spec)
+	var sb *sandbox
+	if !spec.Terminal { // no ready one has any
+		sb = b.tryReady(spec)
+	}
 	if sb == nil {
 		var err error
 		if sb, err = b.place(spec); err != nil {
-			b.ready.Done(keyOf(spec))
+			if !spec.Terminal {
+				b.ready.Done(keyOf(spec))
+			}
 			b.refused(err)
 			return nil, unavailable(err)
 		}

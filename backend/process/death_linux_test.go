@@ -19,7 +19,7 @@ import (
 )
 
 // TestDeathWithTheServer kills a server, as kill -9 does, while programs that are
-// deaf to signals, stopped, in sessions of their own and busy run in four of its
+// deaf to signals, stopped, frozen, in sessions of their own and busy run in four of its
 // sandboxes. Nothing of them may live two seconds later.
 func TestDeathWithTheServer(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
@@ -30,6 +30,7 @@ func TestDeathWithTheServer(t *testing.T) {
 		"Killed":                   {},
 		"KilledWithBuilderStopped": {stop: true},
 		"KilledInTierL1":           {env: "SANDBOXMCP_TEST_PLAIN=1"},
+		"KilledWhileFrozen":        {env: "SANDBOXMCP_TEST_FROZEN=1", stop: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rounds := 5

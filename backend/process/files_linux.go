@@ -202,8 +202,13 @@ func (f files) in(dir string, do func(fd int) error, op, name string) error {
 // memory and not ours: they reach its file through a descriptor, whatever the
 // programs in the sandbox do to names meanwhile.
 func (f files) Put(ctx context.Context, name string, data []byte, overwrite bool) error {
+	awake, err := f.sandbox.stayAwake()
+	if err != nil {
+		return err
+	}
+	defer awake()
 	uid := f.sandbox.slot.UID()
-	err := asUser(uid, func() error { return f.makeDirs(path.Dir(name)) })
+	err = asUser(uid, func() error { return f.makeDirs(path.Dir(name)) })
 	if err != nil {
 		return &fs.PathError{Op: "write", Path: name, Err: err}
 	}
@@ -370,8 +375,8 @@ func describe(name string, st *unix.Stat_t) backend.FileInfo {
 	}
 	return backend.FileInfo{
 		Name: name, Mode: mode, Size: st.Size, Blocks: st.Blocks, Links: uint64(st.Nlink), //nolint:unconvert // differs by architecture
-		ModTime: time.Unix(st.Mtim.Unix()),
-		Mark:    fmt.Sprintf("%d.%d.%d", st.Ino, st.Ctim.Sec, st.Ctim.Nsec),
+		ModTime: time.Unix(st.Mtim.Unix()), ID: st.Ino,
+		Mark: fmt.Sprintf("%d.%d.%d", st.Ino, st.Ctim.Sec, st.Ctim.Nsec),
 	}
 }
 

@@ -103,6 +103,49 @@ func TestConformancePlain(t *testing.T) {
 	backendtest.Run(t, o)
 }
 
+// noClaims is a backend whose sandboxes claim no walls, as that of a newcomer may.
+type noClaims struct{ backend.Backend }
+
+func withoutWalls(iso sandboxmcp.Isolation) sandboxmcp.Isolation {
+	iso.Tier, iso.Walls, iso.Weak, iso.PolicySHA256 = sandboxmcp.TierL0, []string{}, []string{"everything"}, ""
+	return iso
+}
+
+func (b noClaims) Capabilities(ctx context.Context) backend.Capabilities {
+	c := b.Backend.Capabilities(ctx)
+	return backend.Capabilities{Available: c.Available, Reason: c.Reason, Isolation: withoutWalls(c.Isolation)}
+}
+
+func (b noClaims) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox, error) {
+	if spec.MinTier.AtLeast(sandboxmcp.TierL1) {
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "there are no walls")
+	}
+	spec.MinTier = sandboxmcp.TierL1
+	sb, err := b.Backend.Open(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	return noClaimsSandbox{sb}, nil
+}
+
+type noClaimsSandbox struct{ backend.Sandbox }
+
+func (s noClaimsSandbox) Isolation(ctx context.Context) (sandboxmcp.Isolation, error) {
+	iso, err := s.Sandbox.Isolation(ctx)
+	return withoutWalls(iso), err
+}
+
+// TestConformanceWithoutClaims: what a backend does not claim is skipped, and the rest of
+// the suite is run.
+func TestConformanceWithoutClaims(t *testing.T) {
+	o := options(t)
+	o.New, o.Tier, o.HeldLimits = func(t testing.TB) backend.Backend {
+		t.Helper()
+		return noClaims{newBackend(process.WithoutNamespaces)(t)}
+	}, sandboxmcp.TierL0, false
+	backendtest.Run(t, o)
+}
+
 func TestChurn(t *testing.T) { backendtest.Churn(t, options(t)) }
 
 // serve is a server with hostile programs in four sandboxes. It says "ready" and waits for its death.
@@ -144,6 +187,12 @@ func serve() int {
 		}
 		if line, _ := bufio.NewReader(r).ReadString('\n'); line != "ready\n" {
 			return 2
+		}
+		if os.Getenv("SANDBOXMCP_TEST_FROZEN") != "" && b.Capabilities(ctx).Freeze {
+			if err := sb.Freeze(ctx); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				return 2
+			}
 		}
 	}
 	fmt.Println("ready")

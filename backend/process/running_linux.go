@@ -33,12 +33,12 @@ func (r *running) Signal(ctx context.Context, n int) error {
 	return r.proc.Signal(n)
 }
 
-// Channel is our end of the private stream.
-func (r *running) Channel() io.ReadWriteCloser {
-	if r.pipes.channel == nil {
-		return nil
+// Channel returns the server's end of a pair of private streams.
+func (r *running) Channel(pair int) io.ReadWriteCloser {
+	if c := r.pipes.pair(pair); c != nil {
+		return c
 	}
-	return r.pipes.channel
+	return nil
 }
 
 // Wait waits for the process to end.

@@ -67,10 +67,14 @@ type sandbox struct {
 	dying atomic.Bool  // it is being killed for good
 	quota sync.RWMutex // write-locked while Clear lifts the processor limit, read-locked while walls are read
 
+	freezing sync.RWMutex // write-locked while the sandbox is frozen or thawed, read-locked while a process is started
+	frozen   atomic.Bool  // changed while freezing is write-locked
+
 	mu       sync.Mutex
 	streams  []stream // of every process that was started
 	kept     bool     // its group is the next sandbox's
 	started  bool     // something was
+	watches  int      // of its files, that are open
 	exceeded []string // for Usage.Exceeded
 }
 
@@ -81,6 +85,9 @@ func (b *Backend) build(h *hall, spec backend.Spec, ahead bool) (*sandbox, error
 		return nil, err
 	}
 	s := &sandbox{b: b, hall: h, spec: spec, effort: backend.NewEffort()}
+	if err := b.reserveTerminals(h, &s.spec); err != nil {
+		return nil, errors.Join(err, s.remove())
+	}
 	turn, err := h.Turn()
 	if err != nil {
 		return nil, errors.Join(err, s.remove())
@@ -91,6 +98,7 @@ func (b *Backend) build(h *hall, spec backend.Spec, ahead bool) (*sandbox, error
 	b.mu.Unlock()
 	cfg := jail.SlotConfig{
 		Effort:   effort{s.effort},
+		Terminal: spec.Terminal,
 		WantProc: tree == nil && mode != jail.ModePlain,
 		Size: jail.Size{
 			WorkBytes: min(spec.WorkBytes, spec.MemoryBytes/2), WorkInodes: spec.WorkInodes, TempBytes: spec.TempBytes,
@@ -196,14 +204,22 @@ func (s *sandbox) settle(mode jail.Mode, cfg *jail.SlotConfig) error {
 
 // Start starts a process.
 func (s *sandbox) Start(ctx context.Context, p backend.Process) (backend.Running, error) {
-	if err := ctx.Err(); err != nil {
+	if err := errors.Join(ctx.Err(), s.check(p)); err != nil {
 		return nil, err
+	}
+	if p.Terminal != nil || privateOf(p) > channelBoth && p.Prestart != nil && p.Prestart.Fork == nil { // what waits has pipes, and two channels
+		p.Prestart = nil
 	}
 	release, err := s.hold()
 	if err != nil {
 		return nil, fmt.Errorf("start process: %w", err)
 	}
 	defer release()
+	awake, err := s.stayAwake()
+	if err != nil {
+		return nil, err
+	}
+	defer awake()
 	if r, gone := s.goOn(p); gone != nil {
 		return nil, errors.Join(fmt.Errorf("start process: %w", gone), s.slot.Kill())
 	} else if r != nil {
@@ -212,12 +228,12 @@ func (s *sandbox) Start(ctx context.Context, p backend.Process) (backend.Running
 	if err = putProgram(s.slot.Dirs[jail.DirProgram], s.slot.UID(), p.Program); err != nil {
 		return nil, fmt.Errorf("start process: %w", err)
 	}
-	st, err := openPipes(s.slot.UID(), p.Stdin, p.OpenStdin, privateOf(p), s.effort)
+	st, err := s.openStreams(p)
 	if err != nil {
 		s.b.refused(err)
 		return nil, fmt.Errorf("start process: %w", err)
 	}
-	cmd := jail.Command{Argv: p.Argv, Env: p.Env, Dir: p.Dir, Files: st.theirs}
+	cmd := jail.Command{Argv: p.Argv, Env: p.Env, Dir: p.Dir, Files: st.theirs, Terminal: p.Terminal != nil}
 	if cmd.Dir == "" {
 		cmd.Dir = backend.WorkDir
 	}
@@ -236,6 +252,21 @@ func (s *sandbox) Start(ctx context.Context, p backend.Process) (backend.Running
 	s.streams = append(slices.DeleteFunc(s.streams, stream.over), stream{st, proc})
 	s.mu.Unlock()
 	return &running{s: s, proc: proc, pipes: st}, nil
+}
+
+// check refuses what no process here can have.
+func (s *sandbox) check(p backend.Process) error {
+	if p.Channels < 0 || p.Channels > backend.MaxChannels {
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%d channels: a process has 0 to %d", p.Channels, backend.MaxChannels)
+	}
+	if p.User != "" && (p.User != jail.InsideUser || s.place != nil) {
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the sandbox has no user %s", sandboxmcp.Quote(p.User)).
+			WithHint("leave the user empty: programs run as the sandbox's only user")
+	}
+	if p.Terminal != nil && !s.spec.Terminal {
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "a process has a terminal only in a sandbox that was opened for terminals")
+	}
+	return nil
 }
 
 // stream is what a process reads and writes.
@@ -509,7 +540,7 @@ func (s *sandbox) end() error {
 			s.mu.Unlock()
 		}
 		s.closeErr = errors.Join(err, s.remove())
-		if s.asked {
+		if s.asked && !s.spec.Terminal {
 			s.b.ready.Done(keyOf(s.spec))
 			s.b.ready.Fill()
 		}
@@ -520,6 +551,7 @@ func (s *sandbox) end() error {
 // remove gives back what a sandbox holds outside its jail.
 func (s *sandbox) remove() error {
 	s.b.returnTasks(s.spec.MaxTasks)
+	s.b.returnTerminals(s.spec)
 	var err error
 	if s.group != nil && !s.kept {
 		err = s.group.Remove()

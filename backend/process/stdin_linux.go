@@ -12,12 +12,19 @@ import (
 // concurrently.
 type inflow struct {
 	w    *os.File
+	tty  bool          // it is a terminal
 	turn chan struct{} // holds a value while somebody writes
 }
 
+// endOfFile is the character that ends the input of a terminal, which may be full.
+const (
+	endOfFile      = 4 // ^D
+	endOfFileLimit = 100 * time.Millisecond
+)
+
 // newInflow writes what comes first beside everything else.
 func newInflow(w *os.File, first []byte) *inflow {
-	i := &inflow{w, make(chan struct{}, 1)}
+	i := &inflow{w: w, turn: make(chan struct{}, 1)}
 	if len(first) > 0 {
 		i.turn <- struct{}{}
 		go func() {
@@ -68,6 +75,10 @@ func (i *inflow) close(ctx context.Context) error {
 		return ctx.Err()
 	}
 	defer func() { <-i.turn }()
+	if i.tty {
+		_ = i.w.SetWriteDeadline(time.Now().Add(endOfFileLimit))
+		_, _ = i.w.Write([]byte{endOfFile}) // once; later it is closed
+	}
 	if err := i.w.Close(); err != nil && !errors.Is(err, fs.ErrClosed) {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
@@ -80,17 +81,21 @@ func TestADescriptorThatIsNotWatchedIsNotHandedOut(t *testing.T) {
 // TestNoStreamOfAProcessIsASocket: a socket would carry descriptors to the
 // server, which the kernel closes there.
 func TestNoStreamOfAProcessIsASocket(t *testing.T) {
-	for _, which := range []private{noChannel, channelFrom, channelBoth} {
+	for which := noChannel; which <= backend.MaxChannels; which++ {
 		p, err := openPipes(os.Geteuid(), make([]byte, 1<<20), false, which, nil) // more than fits, so that it stays open
 		if err != nil {
 			t.Fatal(err)
 		}
 		ours := p.ours
-		if p.channel != nil {
-			ours = append(ours, p.channel.from.r)
-			if p.channel.to != nil {
-				ours = append(ours, p.channel.to)
+		for pair := 0; p.pair(pair) != nil; pair++ {
+			c := p.pair(pair)
+			ours = append(ours, c.from.r)
+			if c.to != nil {
+				ours = append(ours, c.to)
 			}
+		}
+		if got, want := len(p.theirs), 3+int(which); got != want {
+			t.Errorf("with %d channels: got %d descriptors, want %d", which, got, want)
 		}
 		fds := p.theirs
 		for _, f := range ours {

@@ -18,8 +18,9 @@ import (
 // pipes are a process's streams: the ends that the process gets, and the copies to and
 // from the server's ends.
 type pipes struct {
-	theirs  []int    // become 0, 1, 2 and, with a channel, 3 and 4
-	channel *channel // nil when there is none
+	theirs  []int      // become 0, 1, 2, 3 …
+	channel *channel   // descriptors 3 and 4; nil when there is none
+	further []*channel // descriptors 5 and 6, and so on
 	copies  sync.WaitGroup
 	ours    []*os.File
 	stdin   *inflow // nil: it does not stay open
@@ -30,13 +31,13 @@ type pipes struct {
 	done chan struct{} // closed when every stream has been copied to its end; see copied
 }
 
-// channel is the server's side of a process's private streams. They are pipes
+// channel is the server's side of a pair of a process's private streams. They are pipes
 // and not a socket, because a socket carries descriptors: the kernel would close
 // one that a program sends in the server's thread, and a socket that lingers
 // blocks its closer for as long as the program likes.
 type channel struct {
-	from *inlet   // the process's descriptor 3
-	to   *os.File // the process's descriptor 4; nil: it has none
+	from *inlet   // the first descriptor of the pair
+	to   *os.File // the second; nil: the process has none
 }
 
 func (c *channel) Read(p []byte) (int, error) { return c.from.Read(p) }
@@ -70,6 +71,7 @@ type output struct {
 	*inlet
 
 	to  io.Writer
+	tty bool       // it is a terminal
 	mu  sync.Mutex // held from before a read until its bytes are with the writer
 	err error      // why the stream was not read to its end; guarded by mu
 }
@@ -89,10 +91,10 @@ func (o *output) take(fd uintptr, limit int64) (taken int64, slow time.Duration,
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
+		case n == 0 && err == nil, o.tty && errors.Is(err, unix.EIO): // no program has the terminal any more
+			return taken, slow, io.EOF
 		case err != nil:
 			return taken, slow, err
-		case n == 0:
-			return taken, slow, io.EOF
 		}
 		_, _ = o.to.Write((*b)[:n])
 		taken += int64(n)
@@ -185,7 +187,7 @@ func (p *pipes) flush() error {
 
 var chunks = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}
 
-// private says which private streams a process has.
+// private says how many private streams a process has.
 type private int
 
 const (
@@ -194,16 +196,7 @@ const (
 	channelBoth         // and descriptor 4, which it reads from
 )
 
-func privateOf(p backend.Process) private {
-	switch {
-	case p.Channel && p.Commands:
-		return channelBoth
-	case p.Channel:
-		return channelFrom
-	default:
-		return noChannel
-	}
-}
+func privateOf(p backend.Process) private { return private(p.Channels) }
 
 // openPipes makes all streams. Output waits in them until carry. uid is the host user
 // of the sandbox: its programs may reopen their streams by name only if these belong to
@@ -217,8 +210,8 @@ func openPipes(uid int, stdin []byte, stays bool, which private, effort *backend
 	if err == nil {
 		err = p.output(uid)
 	}
-	if err == nil && which != noChannel {
-		err = p.private(which)
+	for left := which; err == nil && left > noChannel; left -= channelBoth {
+		err = p.private(min(left, channelBoth))
 	}
 	if err != nil {
 		p.closeTheirs()
@@ -273,18 +266,36 @@ func (p *pipes) output(uid int) error {
 	return nil
 }
 
+// private makes the next pair of private streams, or the first of the pair alone.
 func (p *pipes) private(which private) error {
 	w, from, err := pipe(0)
 	if err != nil {
 		return err
 	}
-	p.theirs, p.channel = append(p.theirs, w), &channel{from: newInlet(from, p.effort)}
+	c := &channel{from: newInlet(from, p.effort)}
+	p.theirs = append(p.theirs, w)
+	if p.channel == nil {
+		p.channel = c
+	} else {
+		p.further = append(p.further, c)
+	}
 	if which == channelBoth {
 		var r int
-		if r, p.channel.to, err = pipe(1); err != nil {
+		if r, c.to, err = pipe(1); err != nil {
 			return err
 		}
 		p.theirs = append(p.theirs, r)
+	}
+	return nil
+}
+
+// pair returns a pair of private streams; nil if there is none.
+func (p *pipes) pair(n int) *channel {
+	switch {
+	case n == 0:
+		return p.channel
+	case n > 0 && n <= len(p.further):
+		return p.further[n-1]
 	}
 	return nil
 }
@@ -331,10 +342,13 @@ func (p *pipes) close(limit time.Duration) {
 	p.hang()
 }
 
-// hang closes the channel, if there is one.
+// hang closes the channels.
 func (p *pipes) hang() {
 	if p.channel != nil {
 		_ = p.channel.Close()
+	}
+	for _, c := range p.further {
+		_ = c.Close()
 	}
 }
 

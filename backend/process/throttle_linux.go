@@ -62,6 +62,9 @@ func (s *sandbox) clearFreely(ctx context.Context) error {
 	s.quota.Lock()
 	defer s.quota.Unlock()
 	restore, err := freely(s.throttles(), func() error { return s.slot.Clear(ctx) })
+	if err == nil {
+		err = s.thaw(ctx)
+	}
 	if s.dying.Load() {
 		return err
 	}

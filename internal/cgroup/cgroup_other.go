@@ -3,6 +3,7 @@
 package cgroup
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -60,6 +61,15 @@ func (*Group) KernelMemory() int64 { return 0 }
 
 // CPU is not known.
 func (*Group) CPU() (time.Duration, bool) { return 0, false }
+
+// Freezes returns false.
+func (*Tree) Freezes() bool { return false }
+
+// Freeze fails.
+func (*Group) Freeze(context.Context, int) error { return errors.ErrUnsupported }
+
+// Thaw does nothing.
+func (*Group) Thaw(context.Context) error { return nil }
 
 // OOMKills is zero.
 func (*Group) OOMKills() int { return 0 }

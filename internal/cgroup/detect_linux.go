@@ -111,6 +111,7 @@ func Open(cfg Config) (*Tree, error) {
 // carries a needed controller.
 func (s scene) open1() (*Tree, error) {
 	t := s.tree(1)
+	t.freezerBase = s.freezerBase()
 	for _, want := range []string{"memory", "pids", "cpu", "cpuacct"} {
 		err := s.join1(t, want)
 		needed := want == "memory" || want == "pids"

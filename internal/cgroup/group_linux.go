@@ -24,6 +24,7 @@ type Group struct {
 	before  figures // guarded by mu; at the last Set
 	gauges  gauges  // guarded by mu
 	removed bool    // guarded by mu
+	frozen  bool    // guarded by mu; Freeze was called, and Thaw has not ended it
 }
 
 // figures are counters of the kernel. Most of them cannot be reset.
@@ -327,7 +328,7 @@ func (g *Group) Clear() error {
 	if g.tree.version != 1 {
 		return fmt.Errorf("clear control group %s: %w on version 2", g.name, errors.ErrUnsupported)
 	}
-	if err := g.clear1(); err != nil {
+	if err := errors.Join(g.meltLocked(), g.clear1()); err != nil {
 		return fmt.Errorf("clear control group %s: %w", g.name, err)
 	}
 	return nil
@@ -367,7 +368,7 @@ func (g *Group) Remove() error {
 		return nil
 	}
 	g.gauges.close()
-	var errs []error
+	errs := []error{g.meltLocked()}
 	for _, h := range g.tree.hierarchies {
 		errs = append(errs, h.remove(g.name))
 	}

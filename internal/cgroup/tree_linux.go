@@ -26,10 +26,13 @@ type Tree struct {
 	made          func(string)
 	log           *slog.Logger
 	leave         func() error // undoes placeInOwn; may be nil
+	freezerBase   string       // version 1: see freezer; "": groups cannot be frozen
 
-	mu     sync.Mutex
-	owner  *owner            // guarded by mu; user whose processes may clone into groups; nil: the server's only
-	groups map[string]*Group // guarded by mu; nil once closed
+	mu        sync.Mutex
+	owner     *owner            // guarded by mu; user whose processes may clone into groups; nil: the server's only
+	groups    map[string]*Group // guarded by mu; nil once closed
+	frozen    *hierarchy        // guarded by mu; version 1: of frozen groups; nil: none was needed yet
+	noFreezer error             // guarded by mu; why there is none
 }
 
 type owner struct{ uid, gid int }
@@ -193,8 +196,15 @@ func (o *owner) give(d directory, group string) error {
 func (t *Tree) Sweep() (int, error) {
 	most := 0
 	var errs []error
+	bases := []string{}
 	for _, h := range t.hierarchies {
-		n, err := sweep(t.root, h.base, t.plain)
+		bases = append(bases, h.base)
+	}
+	if t.freezerBase != "" {
+		bases = append(bases, t.freezerBase)
+	}
+	for _, base := range bases {
+		n, err := sweep(t.root, base, t.plain)
 		most = max(most, n)
 		errs = append(errs, err)
 	}
@@ -206,7 +216,7 @@ func (t *Tree) Sweep() (int, error) {
 // stays for the Sweep of a later server. Close may be called more than once.
 func (t *Tree) Close() error {
 	t.mu.Lock()
-	left := t.groups
+	left, frozen := t.groups, t.frozen
 	t.groups = nil
 	t.mu.Unlock()
 	var errs []error
@@ -215,6 +225,9 @@ func (t *Tree) Close() error {
 	}
 	if left == nil {
 		return nil
+	}
+	if frozen != nil {
+		errs = append(errs, t.removeHierarchy(frozen))
 	}
 	for _, h := range t.hierarchies {
 		errs = append(errs, t.removeHierarchy(h))

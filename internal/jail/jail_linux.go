@@ -86,6 +86,7 @@ type plan0 struct {
 	size     Size
 	tasks    int
 	wantProc bool
+	terminal bool
 }
 
 type encoded struct {

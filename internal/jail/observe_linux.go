@@ -319,6 +319,9 @@ func mountWalls(info string) (root, quota bool) {
 			continue
 		}
 		device := strings.HasPrefix(place, "/dev/") // one bind mount for each device node
+		if place == ptysPlace {
+			device = g[0] == "devpts" && strings.Contains(g[2], "max=")
+		}
 		if !slices.Contains(options, "ro") && g[0] != "proc" && !device {
 			root = false
 		}

@@ -18,6 +18,7 @@ type Command struct {
 	Argv, Env []string
 	Dir       string
 	Files     []int // become descriptors 0, 1, 2 …; the caller closes them
+	Terminal  bool  // descriptor 0 is a terminal, which becomes the controlling one
 }
 
 // Proc is a program that was started in a sandbox.
@@ -86,6 +87,9 @@ func (s *Slot) Start(c Command) (*Proc, error) {
 	le.PutUint32(m[4:], tag)
 	le.PutUint32(m[8:], uint32(len(c.Argv)))
 	le.PutUint32(m[12:], uint32(len(c.Env)))
+	if c.Terminal {
+		le.PutUint32(m[20:], 1)
+	}
 	if s.uid == os.Geteuid() {
 		le.PutUint32(m[16:], 1)
 		le.PutUint64(m[24:], unix.RLIMIT_NOFILE)
@@ -110,6 +114,26 @@ func (s *Slot) Start(c Command) (*Proc, error) {
 		return nil, fmt.Errorf("ask init: %w", err)
 	}
 	return p, nil
+}
+
+// Settle waits until init has forked every program that Start has asked for.
+func (s *Slot) Settle(ctx context.Context) error {
+	s.mu.Lock()
+	var waiting []*Proc
+	for _, p := range s.starting {
+		if p.pid == 0 {
+			waiting = append(waiting, p)
+		}
+	}
+	s.mu.Unlock()
+	for _, p := range waiting {
+		select {
+		case <-p.up:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
 }
 
 // Signal sends a signal to the program alone.

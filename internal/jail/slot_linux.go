@@ -20,6 +20,7 @@ type SlotConfig struct {
 	Ways     int                   // number of descriptors that Enter returns; 0: Enter is not called
 	Enter    func() ([]int, error) // makes the cgroup while init builds the walls; returns its v1 "tasks" files, opened for writing; New does not close them
 	Cgroup   int                   // directory of the cgroup v2 group that init starts in; 0: none
+	Terminal bool                  // mount a devpts of the sandbox's own; not in ModePlain
 	WantProc bool                  // open /dev/shm and /proc of the sandbox, for a server that watches memory itself
 	Plain    *Place                // ModePlain only
 	Effort   Effort                // bounds the server's time for init's messages; nil: no bound
@@ -61,6 +62,7 @@ type Slot struct {
 	probes  probes
 	size    Size
 	effort  Effort
+	ptys    int    // descriptor of the sandbox's /dev/pts; -1: none
 	rules   int    // descriptor of the Landlock ruleset; -1: none
 	network int    // descriptor of the network namespace, if a later sandbox may reuse it; else -1
 	Dirs    [5]int // descriptors of the sandbox's directories, see DirWork; -1: absent
@@ -158,7 +160,7 @@ func (t *Turn) New(cfg SlotConfig) (*Slot, error) {
 		cfg.Effort = noEffort{}
 	}
 	s := &Slot{
-		jail: j, pidfd: -1, rules: -1, size: cfg.Size, network: t.network, effort: cfg.Effort, probes: enc.probes, tasks: cfg.Size.MaxTasks + 1, Dirs: [5]int{-1, -1, -1, -1, -1},
+		jail: j, pidfd: -1, rules: -1, ptys: -1, size: cfg.Size, network: t.network, effort: cfg.Effort, probes: enc.probes, tasks: cfg.Size.MaxTasks + 1, Dirs: [5]int{-1, -1, -1, -1, -1},
 		starting: map[uint32]*Proc{}, running: map[uint32]*Proc{}, clearing: map[uint32]chan struct{}{}, gone: make(chan struct{}),
 	}
 	t.network = -1 // the sandbox owns it now
@@ -180,7 +182,7 @@ func (t *Turn) New(cfg SlotConfig) (*Slot, error) {
 			_ = waitPidfd(s.pidfd, 2*time.Second)
 			closeAll(s.pidfd)
 		}
-		closeAll(ours, s.network, s.rules)
+		closeAll(ours, s.network, s.rules, s.ptys)
 		closeAll(s.Dirs[:]...)
 		j.giveID(s.own)
 		return nil, fmt.Errorf("make sandbox: %w", err)
@@ -212,7 +214,7 @@ func (j *Jail) giveID(id uint32) {
 
 // encoded returns the script of init and its packet, from the cache where it can.
 func (j *Jail) encoded(cfg SlotConfig) (*encoded, error) {
-	key := plan0{cfg.Size, cfg.Ways, cfg.WantProc}
+	key := plan0{cfg.Size, cfg.Ways, cfg.WantProc, cfg.Terminal}
 	if cfg.Plain == nil {
 		j.mu.Lock()
 		enc := j.scripts[key]
@@ -221,7 +223,7 @@ func (j *Jail) encoded(cfg SlotConfig) (*encoded, error) {
 			return enc, nil
 		}
 	}
-	p := plan{size: cfg.Size, root: j.cfg.Mode == ModeRoot, tasks: cfg.Ways, abi: j.abi, filter: j.cfg.Filter, wantProc: cfg.WantProc, sockets: j.networks != nil, off: j.cfg.off}
+	p := plan{size: cfg.Size, root: j.cfg.Mode == ModeRoot, tasks: cfg.Ways, abi: j.abi, filter: j.cfg.Filter, wantProc: cfg.WantProc, terminal: cfg.Terminal, sockets: j.networks != nil, off: j.cfg.off}
 	if cfg.Plain != nil {
 		p.plain = &plain{cfg.Plain.UID, cfg.Plain.Work, cfg.Plain.Temp, cfg.Plain.Program, cfg.Plain.Readable}
 		p.root = cfg.Plain.UID >= 0
@@ -345,6 +347,10 @@ func (s *Slot) ready(fd int, sc *script) error {
 		s.rules = fds[i]
 		fds = slices.Delete(fds, i, i+1)
 	}
+	if i := s.probes.ptys; i >= 0 && i < len(fds) { // it comes before the ruleset
+		s.ptys = fds[i]
+		fds = slices.Delete(fds, i, i+1)
+	}
 	copy(s.Dirs[:], fds)
 	for i := range int(word(answer, 1)) {
 		s.results = append(s.results, int32(word(answer, 2+i)))
@@ -462,7 +468,7 @@ func (s *Slot) Close() error {
 	s.conn.close()
 	<-s.gone
 	closeAll(s.Dirs[:]...)
-	closeAll(s.pidfd, s.rules)
+	closeAll(s.pidfd, s.rules, s.ptys)
 	if err == nil {
 		s.jail.giveID(s.own)
 	}

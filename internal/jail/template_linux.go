@@ -162,7 +162,8 @@ func (s *script) fill(trees []tree, links [][2]string, proc reg) {
 	}
 	s.mount("dev", "/dev", "tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, "mode=755,size=64k,nr_inodes=32")
 	s.mkdirs("/dev/shm", made)
-	for _, l := range [][2]string{{"/proc/self/fd", "fd"}, {"/proc/self/fd/0", "stdin"}, {"/proc/self/fd/1", "stdout"}, {"/proc/self/fd/2", "stderr"}} {
+	s.mkdirs(ptysPlace, made)
+	for _, l := range [][2]string{{"pts/ptmx", "ptmx"}, {"/proc/self/fd", "fd"}, {"/proc/self/fd/0", "stdin"}, {"/proc/self/fd/1", "stdout"}, {"/proc/self/fd/2", "stderr"}} {
 		s.do("symlink /dev/"+l[1], unix.SYS_SYMLINKAT, s.str(l[0]), num(unix.AT_FDCWD), s.str("/dev/"+l[1]))
 	}
 	for _, t := range trees {

@@ -2,14 +2,19 @@ package jail
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 	"strconv"
 
 	"golang.org/x/sys/unix"
 )
 
-// InsideUID is the user and group that code runs as, in its own user namespace.
-const InsideUID = 1000
+// InsideUID is the user and group that code runs as, in its own user namespace, and
+// InsideUser is their name. The namespace has no other.
+const (
+	InsideUID  = 1000
+	InsideUser = "sandbox"
+)
 
 // Size is what one sandbox may hold.
 type Size struct {
@@ -44,6 +49,7 @@ type plan struct {
 	abi      int    // Landlock ABI version
 	filter   []byte // seccomp program
 	wantProc bool   // return descriptors of the sandbox's /dev/shm and /proc to the server
+	terminal bool   // mount /dev/pts and return a descriptor of it
 	sockets  bool   // init reports when a program makes its first network socket
 	off      map[wall]bool
 	without  uint64 // tests only: namespaces that a fork does not enter
@@ -58,8 +64,8 @@ type plain struct {
 }
 
 // probes holds indexes into what a script returns: of each probe among the results,
-// and of the Landlock ruleset among the descriptors; -1: absent.
-type probes struct{ landlock, vsock, setns, sockets, ruleset int }
+// and of the Landlock ruleset and /dev/pts among the descriptors; -1: absent.
+type probes struct{ landlock, vsock, setns, sockets, ruleset, ptys int }
 
 // none is an invalid descriptor. setns on it fails with EBADF if the process has no
 // filter, or only a zygote's. It fails with EPERM under the sandbox's own filter.
@@ -91,8 +97,9 @@ func wallScript(p plan) (*script, probes) {
 	}
 	s.do("setsid", unix.SYS_SETSID)
 	s.do("umask", unix.SYS_UMASK, num(0o022))
+	pr := probes{ruleset: -1, ptys: -1}
 	if p.plain == nil {
-		s.places(p)
+		pr.ptys = s.places(p)
 	} else {
 		s.do("become subreaper", unix.SYS_PRCTL, num(unix.PR_SET_CHILD_SUBREAPER), num(1))
 		s.enterCgroup(p.tasks)
@@ -113,7 +120,6 @@ func wallScript(p plan) (*script, probes) {
 	if !p.off[wallRlimits] {
 		s.rlimits(p)
 	}
-	pr := probes{ruleset: -1}
 	if !p.off[wallLandlock] {
 		pr.ruleset = s.landlock(p)
 	}
@@ -158,8 +164,9 @@ const (
 )
 
 // places mounts the sandbox's writable directories and /proc, enters the cgroup, and
-// opens the directories for the server.
-func (s *script) places(p plan) {
+// opens the directories for the server. It returns the index of /dev/pts among the
+// returned descriptors; -1: it is not mounted.
+func (s *script) places(p plan) (ptys int) {
 	const nosuid = unix.MS_NOSUID | unix.MS_NODEV
 	size := func(bytes, inodes int64) string {
 		return ",size=" + strconv.FormatInt(max(bytes, 4096), 10) + ",nr_inodes=" + strconv.FormatInt(inodes+1, 10)
@@ -181,7 +188,19 @@ func (s *script) places(p plan) {
 	if p.wantProc {
 		s.open("/dev/shm", "/proc")
 	}
+	ptys = -1
+	if p.terminal {
+		// an instance of its own, whose terminals no other sandbox and no process of the host sees
+		s.mount("ptys", ptysPlace, "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, fmt.Sprintf("newinstance,uid=%d,gid=%d,mode=600,ptmxmode=666,max=%d", InsideUID, InsideUID, maxTerminals))
+		ptys = s.give(s.keep("open "+ptysPlace, unix.SYS_OPENAT, num(unix.AT_FDCWD), s.str(ptysPlace), num(unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC), num(0)))
+	}
+	return ptys
 }
+
+const (
+	ptysPlace    = "/dev/pts"
+	maxTerminals = 8 // pairs of a sandbox, also of those that programs make
+)
 
 // firstOutOfMemory makes this process and its children the first that the kernel kills
 // when the host runs out of memory. It comes before the change of ids, which removes the

@@ -36,7 +36,7 @@ type Program struct {
 	Defaults    map[string]string           // further variables of the server; Env wins; not checked
 }
 
-// Plan returns how to start a program. It sets Argv, Env, Program and Channel, and the
+// Plan returns how to start a program. It sets Argv, Env, Program and Channels, and the
 // ways to prepare the interpreter ahead; the caller adds the streams. The environment
 // inherits nothing from the server. Plan fails with invalid_filename if the file name
 // has a directory, and with invalid_argument if CheckEnv refuses the environment.

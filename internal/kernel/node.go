@@ -70,7 +70,7 @@ func planNode(p Program) backend.Process {
 			{Name: p.FileName, Data: []byte(p.Code)},
 			{Name: nodeHook, Data: nodeHookFor(p.Display)},
 		},
-		Channel: true,
+		Channels: 1,
 	}
 }
 

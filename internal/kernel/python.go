@@ -129,7 +129,7 @@ func planPython(p Program) backend.Process {
 			{Name: p.FileName, Data: []byte(p.Code)},
 			{Name: pythonDriver, Data: driver},
 		},
-		Channel: true,
+		Channels: 1,
 	}
 }
 

@@ -362,8 +362,8 @@ func TestPythonPlan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if slices.ContainsFunc(p.Argv, func(a string) bool { return strings.Contains(a, "the code") }) || !p.Channel {
-		t.Errorf("argv %q, channel %v", p.Argv, p.Channel)
+	if slices.ContainsFunc(p.Argv, func(a string) bool { return strings.Contains(a, "the code") }) || p.Channels != 1 {
+		t.Errorf("argv %q, channels %d, want 1", p.Argv, p.Channels)
 	}
 	want := []string{
 		"A=b", "HOME=/tmp", "LANG=C.UTF-8", "PATH=/opt/py/bin:/usr/local/bin:/usr/bin:/bin", "PWD=/mnt/data",

@@ -59,7 +59,7 @@ func runIn(t *testing.T, p kernel.Program, at places) outcome {
 	var stdout, stderr bytes.Buffer
 	cmd.Dir, cmd.Stdout, cmd.Stderr = at.work, &stdout, &stderr
 	report := make(chan kernel.Report, 1)
-	if plan.Channel {
+	if plan.Channels > 0 {
 		r, w, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)

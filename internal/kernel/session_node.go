@@ -37,7 +37,6 @@ func planNodeInterpreter(p Program) (backend.Process, error) {
 		Argv:     []string{p.Interpreter, "--no-force-async-hooks-checks", inProgramDir(nodeSession)},
 		Env:      environment(p, map[string]string{"NODE_PATH": backend.WorkDir + "/node_modules"}),
 		Program:  []backend.ProgramFile{{Name: nodeSession, Data: nodeSessionText()}},
-		Channel:  true,
-		Commands: true,
+		Channels: 2,
 	}, nil
 }

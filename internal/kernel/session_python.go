@@ -55,7 +55,6 @@ func planPythonInterpreter(p Program) (backend.Process, error) {
 		Env:      environment(p, fixed),
 		Prestart: ahead,
 		Program:  []backend.ProgramFile{{Name: pythonSession, Data: pythonSessionText()}},
-		Channel:  true,
-		Commands: true,
+		Channels: 2,
 	}, nil
 }

@@ -41,8 +41,7 @@ func planShellInterpreter(p Program) (backend.Process, error) {
 			{Name: shellCellName, Data: []byte(shellCellText)},
 			{Name: shellSessionName, Data: driver},
 		},
-		Channel:  true,
-		Commands: true,
+		Channels: 2,
 	}, nil
 }
 

@@ -114,7 +114,7 @@ static void end_all(void) {
 	sys1(SYS_exit_group, 0);
 }
 
-struct start { u32 kind, tag, argc, envc, nlimits, pad; ul limit[8][2]; char text[]; }; // text: directory, argv, envp
+struct start { u32 kind, tag, argc, envc, nlimits, terminal; ul limit[8][2]; char text[]; }; // text: directory, argv, envp
 struct status { u32 kind, pid; int status; u32 maxrss; ul user, system; u32 alone, pad; }; // maxrss: KiB; user, system: microseconds; alone: no child is left
 
 // domain puts a program without a pid namespace into a Landlock domain of its own. Its signals then reach the processes that it starts,
@@ -157,6 +157,10 @@ static void start(long n) {
 	for (int i = 0; i < ngot && r >= 0; i++) r = sys3(SYS_dup3, got.fd[i], i, 0);
 	if (r >= 0) r = sys3(SYS_close_range, ngot, ~0u, 4 /* CLOSE_RANGE_CLOEXEC */);
 	if (r >= 0) r = sys0(SYS_setsid);
+	if (r >= 0 && p->terminal) {                           // the first terminal that a leader of a session opens becomes its own
+		r = sys4(SYS_openat, AT_FDCWD, (long)"/proc/self/fd/0", 02000002 /* RDWR|CLOEXEC */, 0);
+		if (r >= 0) r = sys1(SYS_close, r);
+	}
 	if (r >= 0 && p->nlimits > 8) r = -22 /* EINVAL */;
 	for (u32 i = 0; i < p->nlimits && r >= 0; i++) {
 		ul l[2] = {p->limit[i][1], p->limit[i][1]};

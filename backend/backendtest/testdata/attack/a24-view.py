@@ -26,7 +26,7 @@
 # expect[L1] writable-devices: EACCES
 # expect unknown-mounts: none
 # expect[L1] unknown-mounts: EACCES
-# expect devices: fd full null random shm stderr stdin stdout urandom zero
+# expect devices: fd full null ptmx pts random shm stderr stdin stdout urandom zero
 # expect[L1] devices: EACCES
 # expect nofile: 1024
 # expect[user] nofile: 512

@@ -1,0 +1,122 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/jail"
+)
+
+// Only a sandbox that was opened for terminals has a devpts, and the right to open what is
+// in it. Such sandboxes are never made ahead, so the others do not pay for it.
+
+// mostTerminals is how many sandboxes may have terminals. Each has eight at most, and the
+// kernel has 3072 for all that are not the host's own (kernel.pty.max, kernel.pty.reserve).
+const mostTerminals = 128
+
+// reserveTerminals counts a sandbox with terminals. On error the sandbox has none to give
+// back.
+func (b *Backend) reserveTerminals(h *hall, spec *backend.Spec) error {
+	if !spec.Terminal {
+		return nil
+	}
+	err := error(nil)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case h.Mode() == jail.ModePlain:
+		err = sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "a sandbox at isolation %s has no terminals", sandboxmcp.TierL1).
+			WithHint("run `sandboxmcp doctor` to see what keeps namespaces from being made")
+	case b.terminals >= mostTerminals:
+		err = sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "%d sandboxes have terminals, and no more can", mostTerminals).WithHint("close some of them")
+	default:
+		b.terminals++
+		return nil
+	}
+	spec.Terminal = false
+	return err
+}
+
+func (b *Backend) returnTerminals(spec backend.Spec) {
+	if !spec.Terminal {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.terminals--
+}
+
+// openStreams makes all streams of a process.
+func (s *sandbox) openStreams(p backend.Process) (*pipes, error) {
+	if p.Terminal == nil {
+		return openPipes(s.slot.UID(), p.Stdin, p.OpenStdin, privateOf(p), s.effort)
+	}
+	st := &pipes{effort: s.effort}
+	err := st.terminal(s.slot, *p.Terminal, p.Stdin)
+	for left := privateOf(p); err == nil && left > noChannel; left -= channelBoth {
+		err = st.private(min(left, channelBoth))
+	}
+	if err != nil {
+		st.closeTheirs()
+		st.close(0)
+		return nil, err
+	}
+	return st, nil
+}
+
+// terminal makes a terminal the three streams. The server reads and writes its master, by
+// a descriptor each.
+func (p *pipes) terminal(slot *jail.Slot, size backend.TerminalSize, stdin []byte) error {
+	master, slave, err := slot.Terminal(size.Columns, size.Rows)
+	if err != nil {
+		return err
+	}
+	in, err := unix.FcntlInt(uintptr(master), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return errors.Join(err, unix.Close(master), unix.Close(slave))
+	}
+	p.theirs = append(p.theirs, slave)
+	for range 2 {
+		fd, bad := unix.FcntlInt(uintptr(slave), unix.F_DUPFD_CLOEXEC, 0)
+		if bad != nil {
+			return errors.Join(bad, unix.Close(master), unix.Close(in))
+		}
+		p.theirs = append(p.theirs, fd)
+	}
+	r, err := jail.Polled(master, "terminal")
+	if err != nil {
+		return errors.Join(err, unix.Close(in))
+	}
+	p.outputs = append(p.outputs, &output{inlet: newInlet(r, p.effort), tty: true})
+	var w *os.File
+	if w, err = jail.Polled(in, "terminal"); err != nil {
+		return err
+	}
+	p.ours = append(p.ours, w)
+	p.stdin = newInflow(w, stdin)
+	p.stdin.tty = true
+	return nil
+}
+
+// Resize sets the size of the process's terminal.
+func (r *running) Resize(ctx context.Context, size backend.TerminalSize) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	out := r.pipes.outputs[0]
+	if !out.tty {
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the process has no terminal")
+	}
+	var bad error
+	err := out.use(func(fd uintptr) { bad = jail.ResizeTerminal(int(fd), size.Columns, size.Rows) })
+	if errors.Is(err, os.ErrClosed) {
+		return fs.ErrClosed
+	}
+	return errors.Join(err, bad)
+}

@@ -1,0 +1,125 @@
+package cgroup
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// eitherVersion returns a tree of each version that can be written here.
+func eitherVersion(t *testing.T) map[string]*Tree {
+	t.Helper()
+	all := map[string]*Tree{"version 2": unified(t)}
+	if s, err := survey(Config{}); err == nil {
+		if tree, err := s.open1(); err == nil {
+			t.Cleanup(func() {
+				if err := tree.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			all["version 1"] = tree
+		}
+	}
+	return all
+}
+
+// status returns where a process is and how much processor time it has used, in ticks.
+func status(t *testing.T, pid int) (group, ticks string) {
+	t.Helper()
+	where, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	stat, statErr := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err = errors.Join(err, statErr); err != nil {
+		t.Fatal(err)
+	}
+	f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')'):]))
+	return string(where), f[12] + " " + f[13]
+}
+
+// TestFreezeStopsAGroup: all processes but one stop and go on where they were. They can be
+// killed, and a group that was frozen is removed like any other.
+func TestFreezeStopsAGroup(t *testing.T) {
+	for name, tree := range eitherVersion(t) {
+		t.Run(name, func(t *testing.T) {
+			if !tree.Freezes() {
+				t.Skip("groups cannot be frozen here")
+			}
+			g, err := tree.New("g", Limits{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			entry, err := g.Entry()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer entry.Close()
+			var busy []*exec.Cmd
+			for range 3 {
+				script := ""
+				for i := range entry.Tasks {
+					script += fmt.Sprintf("echo 0 >&%d; ", i+3)
+				}
+				cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", script+"echo up; while :; do :; done")
+				cmd.ExtraFiles = entry.Tasks
+				out, err := cmd.StdoutPipe()
+				if err == nil {
+					err = cmd.Start()
+				}
+				if err == nil {
+					_, err = out.Read(make([]byte, 3))
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				busy = append(busy, cmd)
+			}
+			except, frozen := busy[0].Process.Pid, busy[1].Process.Pid
+			at, _ := status(t, frozen)
+			for range 2 {
+				if err := g.Freeze(t.Context(), except); err != nil {
+					t.Fatal(err)
+				}
+				_, before := status(t, frozen)
+				_, other := status(t, except)
+				for now := other; now == other; _, now = status(t, except) {
+					time.Sleep(time.Millisecond)
+				}
+				if _, now := status(t, frozen); now != before {
+					t.Errorf("while it is frozen: it used %s, then %s", before, now)
+				}
+				if err := g.Thaw(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				for now := before; now == before; _, now = status(t, frozen) {
+					time.Sleep(time.Millisecond)
+				}
+				if now, _ := status(t, frozen); now != at {
+					t.Errorf("after Thaw it is in %q, want %q", now, at)
+				}
+			}
+			ended, cancel := context.WithCancel(t.Context())
+			cancel()
+			if err := g.Freeze(ended, except); !errors.Is(err, context.Canceled) {
+				t.Errorf("with an ended context: got %v, want %v", err, context.Canceled)
+			}
+			for _, cmd := range busy {
+				_ = cmd.Process.Kill()
+				_ = cmd.Wait()
+			}
+			if err := g.Remove(); err != nil {
+				t.Errorf("Remove of a frozen group: %v", err)
+			}
+			if err := g.Freeze(t.Context(), 0); err == nil {
+				t.Error("Freeze after Remove: no error")
+			}
+			if err := g.Thaw(t.Context()); err != nil {
+				t.Errorf("Thaw after Remove: %v", err)
+			}
+		})
+	}
+}
