@@ -46,7 +46,7 @@ type Config struct {
 	Audit       string // sqlite or memory
 	Synchronous string // normal or full
 
-	AuditCheckpointFile string // empty: none; else absolute
+	AuditCheckpointFile string // empty: no file; otherwise absolute
 	AuditKeepDays       int    // 0: for ever
 
 	Namespace sandboxmcp.Namespace
@@ -119,7 +119,7 @@ type Config struct {
 
 	Test              bool
 	EgressTestResolve []Mapping
-	EgressTestDNS     netip.AddrPort // zero: none
+	EgressTestDNS     netip.AddrPort // zero: not set
 
 	rows    []row
 	sources map[string]Source
@@ -315,7 +315,7 @@ func (c *Config) Source(key string) Source {
 	return FromDefault
 }
 
-// Idle returns the keys of settings that were set but have no effect yet, so that the caller
+// Idle returns the keys of settings that are set but have no effect yet, so that the caller
 // can warn about them.
 func (c *Config) Idle() []string {
 	var keys []string

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// firstWord is how long the proxy waits for a program's first byte. After that it
-// assumes a protocol in which the host speaks first, and dials.
+// firstWord is how long the proxy waits for a program's first byte before it dials. A
+// protocol in which the host speaks first sends none.
 const firstWord = 200 * time.Millisecond
 
 // firstLine bounds the bytes that are inspected to recognize HTTP.
@@ -57,8 +57,8 @@ func (v *visit) answerTongue(said tongue) {
 	}
 }
 
-// requestLine finds what some server takes for a request line: several take any white space
-// between its parts, and in front of it.
+// requestLine matches every line that some server accepts as a request line. Several
+// servers accept any white space between its parts and in front of it.
 var requestLine = regexp.MustCompile(`^[\s\v]*[^\s\v]+[\s\v].*HTTP/\d(\.\d)?[\s\v]*$`)
 
 // listen recognizes the protocol by the program's first bytes. It does not consume them.

@@ -19,7 +19,7 @@ type Order struct {
 	Recipe  Recipe
 	Python  Python
 	Env     []string     // the user's environment, for pip
-	Lock    []byte       // lock that the wheels have to match; nil: the stored lock, if there is one
+	Lock    []byte       // lock that the wheels have to match; nil: the stored lock, if it exists
 	Upgrade bool         // ignore the stored lock
 	Hurry   bool         // do not retry if the index does not answer
 	Say     func(string) // reports progress; may be nil

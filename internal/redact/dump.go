@@ -13,7 +13,7 @@ import (
 type dumps struct {
 	a *automaton
 
-	passing bool   // in the rest of a line that is not of a dump
+	passing bool   // in the rest of a line that does not belong to a dump
 	line    []byte // an incomplete line that may be of a dump
 	held    []byte // lines of a dump that may still have to be masked
 	lines   []dumped

@@ -134,9 +134,9 @@ func (s *stream) covered(from, to int64) bool {
 	return false
 }
 
-// maxFollowers bounds the work for one byte. Only a long secret that repeats itself has so
-// many: its fingerprint is found again and again while the first ones still continue. The
-// first ones are kept. What follows a later one is masked as far as fingerprints reach.
+// maxFollowers bounds the work for one byte. Only a long secret that repeats itself reaches
+// it: its fingerprint is found again while the first followers still continue. The first
+// ones are kept. After the others, only bytes that are part of a fingerprint are masked.
 const maxFollowers = 256
 
 // arrive masks the longest pattern that ends here, and starts followers for fingerprints.
@@ -149,7 +149,7 @@ func (s *stream) arrive() {
 	s.mask(s.pos-int64(n.length), s.pos)
 	for {
 		for g := n.goOn; g >= 0 && len(s.follow) < maxFollowers; g = a.goes[g].more {
-			// two at the same place continue alike
+			// Two followers at the same offset of the same form would continue alike.
 			if f := (follower{a.goes[g].text, a.goes[g].from}); !slices.Contains(s.follow, f) {
 				s.follow = append(s.follow, f)
 			}
