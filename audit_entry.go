@@ -21,7 +21,7 @@ type AuditEntry struct {
 	Actor      string         `json:"actor"`
 	Usage      *ResourceUsage `json:"resource_usage"`
 	Metadata   map[string]any `json:"metadata"`
-	Prev       string         `json:"prev"` // hash of the entry before it in its namespace; 64 zeros for the first
+	Prev       string         `json:"prev"` // hash of the previous entry in its namespace; 64 zeros for the first
 	Hash       string         `json:"hash"` // SHA-256 over the entry's canonical JSON and prev
 }
 
@@ -49,7 +49,8 @@ type AuditPage struct {
 }
 
 // AuditHead is a signed checkpoint. It covers the first Size entries of the record, of all
-// namespaces, in the order of their commits. If there is none, Size is 0 and SignedAt nil.
+// namespaces, in the order of their commits. Without a checkpoint Size is 0 and SignedAt is
+// nil.
 type AuditHead struct {
 	Size     int64      `json:"size"`
 	Root     string     `json:"root"` // of the Merkle tree over the entries' hashes (RFC 6962), base64
@@ -63,7 +64,7 @@ type AuditReport struct {
 	Namespaces  []AuditNamespace `json:"namespaces"`
 	Checkpoints int64            `json:"checkpoints"`
 	Head        AuditHead        `json:"head"`             // the newest checkpoint that matches the entries
-	Tail        AuditTail        `json:"tail"`             // entries that no checkpoint covers yet
+	Tail        AuditTail        `json:"tail"`             // entries that were dropped because of their age, with a signed statement; nil: no entries were dropped
 	Dropped     *AuditHead       `json:"dropped"`          // entries that were dropped because of their age, with a signed statement; nil: none
 	Second      *AuditSecond     `json:"second,omitempty"` // the checkpoints in audit_checkpoint_file; nil: not configured
 	Key         string           `json:"key"`              // SHA-256 of the raw public key that was used, hex

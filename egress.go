@@ -8,7 +8,7 @@ type EgressAsk struct {
 	Port      int           `json:"port,omitempty"`   // port, if Domain has none; 0: that of Domain
 	Reason    string        `json:"reason,omitempty"` // written by a model, so it need not be true
 	SessionID SessionID     `json:"session_id,omitempty"`
-	RequestID RequestID     `json:"request_id,omitempty"` // of a run whose connection waits for the answer; empty: none
+	RequestID RequestID     `json:"request_id,omitempty"` // run whose connection waits for the answer; empty: no run waits
 	Wait      time.Duration `json:"wait_ns,omitempty"`    // how long to wait for the answer; 0: do not wait
 }
 
@@ -29,7 +29,7 @@ type EgressAnswer struct {
 	Approved     bool           `json:"approved"`
 	Status       ApprovalStatus `json:"status"`
 	ApprovalID   string         `json:"approval_id"`    // empty if no person was asked
-	ExpiresAt    *time.Time     `json:"expires_at"`     // when the domain closes again, or when the question expires; nil: never, or no question
+	ExpiresAt    *time.Time     `json:"expires_at"`     // when the domain closes again, or when the question expires; nil: neither applies
 	HowToApprove string         `json:"how_to_approve"` // instructions for the person; empty if there is nothing to do
 }
 
@@ -87,15 +87,15 @@ type EgressGrant struct {
 	ExpiresAt  *time.Time `json:"expires_at"` // nil: never
 }
 
-// EgressList is all that is asked for and open.
+// EgressList lists the pending questions and the open domains.
 type EgressList struct {
 	Pending  []Approval    `json:"pending"`
 	Granted  []EgressGrant `json:"granted"`
 	Operator []string      `json:"operator"` // the domains that the settings open
 }
 
-// EgressRevoked tells what was closed.
+// EgressRevoked is the result of closing a domain.
 type EgressRevoked struct {
 	Domain  string `json:"domain"`
-	Revoked int    `json:"revoked"` // how many grants
+	Revoked int    `json:"revoked"` // number of grants that were revoked
 }

@@ -16,7 +16,7 @@ const (
 	DisplayResults Display = "results" // in Results only, as in sessions
 )
 
-// Request asks for one execution. The zero value of a field is its default.
+// Request describes one execution. The zero value of a field means its default.
 type Request struct {
 	ID        RequestID         `json:"request_id,omitempty"`   // empty: the engine makes one
 	Code      string            `json:"code"`                   // UTF-8, at most max_code_bytes

@@ -21,7 +21,7 @@ type SessionSpec struct {
 	ID       SessionID     `json:"session_id,omitempty"` // chosen by the caller; empty: the engine makes one
 	Language Language      `json:"language,omitempty"`
 	Limits   Limits        `json:"limits,omitzero"`
-	Strict   bool          `json:"strict,omitempty"` // a limit above its ceiling is refused, not clamped
+	Strict   bool          `json:"strict,omitempty"` // refuse a limit above its ceiling instead of clamping it
 	Modest   bool          `json:"modest,omitempty"` // see Request
 	TTL      time.Duration `json:"ttl_ns,omitempty"` // lifetime without use; 0: the configured one
 	Backend  string        `json:"backend,omitempty"`

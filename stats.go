@@ -14,11 +14,11 @@ type Stats struct {
 	Sessions   int              `json:"sessions"` // live sessions
 	Executions map[Status]int64 `json:"executions"`
 	LatencyMS  Latency          `json:"latency_ms"` // of the latest 1,024 executions, from request to result
-	Pool       map[string]int   `json:"pool"`       // number of things that are kept ready, by kind
+	Pool       map[string]int   `json:"pool"`       // number of objects that are kept ready, by kind
 	Resources  ResourceTotals   `json:"resources"`  // of the server's own process
 }
 
-// Latency has percentiles in milliseconds; 0: nothing has run yet.
+// Latency has percentiles in milliseconds. They are 0 if nothing has run yet.
 type Latency struct {
 	P50 float64 `json:"p50"`
 	P99 float64 `json:"p99"`

@@ -64,7 +64,7 @@ func (h *handler) fail(w http.ResponseWriter, err error) {
 	h.answer(w, e.Code.Row().HTTP, e.Body())
 }
 
-// coded returns an error as the caller sees it. Internal faults are logged.
+// coded returns the error that the caller gets. Internal faults are also logged.
 func (h *handler) coded(err error) *sandboxmcp.Error {
 	e := sandboxmcp.AsError(err)
 	if e.Code == sandboxmcp.CodeInternal {

@@ -31,7 +31,7 @@ type followers struct {
 	since time.Time // earlier events are not shown
 
 	mu   sync.Mutex
-	have map[string]time.Time // servers that are followed; those that failed are not tried again before the time
+	have map[string]time.Time // servers that are followed, and servers that failed with the time before which they are not tried again
 	said map[string]bool      // servers that were reported as not answering
 
 	out  sync.Mutex        // held while an event is shown; guards seen

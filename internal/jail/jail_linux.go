@@ -46,7 +46,7 @@ type Config struct {
 	Spawners int    // how many sandboxes can be built at once; 0: one per processor
 	Keep     int    // how many unused network namespaces of closed sandboxes are kept for new ones; 0: none
 
-	bare    bool          // the kernel makes no overlay here: trees shown at another path are bind mounts, and mountinfo shows their host path
+	bare    bool          // the kernel makes no overlays here: trees at another path are bind mounts, and mountinfo shows their host path
 	off     map[wall]bool // tests only: walls left out
 	without uint64        // tests only: namespaces that a sandbox does not get
 }
@@ -62,7 +62,7 @@ type Tree struct {
 type Jail struct {
 	cfg          Config
 	abi          int
-	zeroIsNobody bool // uid 0 as the server sees it is an ordinary user outside of the server's user namespace
+	zeroIsNobody bool // the user that the server sees as uid 0 is an ordinary user outside of the server's user namespace
 
 	foreign  map[string]bool // namespaces of the server and the builder
 	control  int             // the builder's socket
@@ -71,7 +71,7 @@ type Jail struct {
 	spawners chan int
 	done     chan struct{}
 	networks *spare.Shelf[int] // network namespaces in which no socket was ever made; nil: none are kept
-	gallery  gallery           // of what is attached to sandboxes
+	gallery  gallery           // trees that are attached to single sandboxes
 
 	mu      sync.Mutex
 	scripts map[plan0]*encoded // scripts of inits that were built before
@@ -307,7 +307,7 @@ func (j *Jail) reap() {
 // Done returns a channel that is closed when the jail and every sandbox in it have ended.
 func (j *Jail) Done() <-chan struct{} { return j.done }
 
-// Covers reports whether sandboxes of the jail see all the trees, without one being attached.
+// Covers reports whether all sandboxes of the jail see all the trees without Attach.
 func (j *Jail) Covers(trees []Tree) bool {
 	for _, t := range trees {
 		if !slices.ContainsFunc(j.cfg.ReadOnly, func(have Tree) bool {
@@ -349,7 +349,7 @@ func (j *Jail) Ended() bool {
 func ended(pidfd int) bool {
 	for {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 0)
-		if !errors.Is(err, unix.EINTR) { // a signal of the runtime's to this thread
+		if !errors.Is(err, unix.EINTR) { // EINTR: a signal to this thread
 			return n != 0 || err != nil
 		}
 	}
@@ -361,7 +361,7 @@ func (j *Jail) Trim() { j.networks.Empty() }
 // Mode returns the mode that the jail was opened with.
 func (j *Jail) Mode() Mode { return j.cfg.Mode }
 
-// LandlockABI is the version of Landlock that the sandboxes use.
+// LandlockABI returns the Landlock version that the sandboxes use.
 func (j *Jail) LandlockABI() int { return j.abi }
 
 // Close ends the jail and every sandbox in it, and returns when they are gone.
@@ -385,7 +385,7 @@ func (j *Jail) Close() error {
 		j.gone = true
 		j.gallery.close()
 		closeAll(j.pidfd)
-		for more := true; more; { // a Turn may hold one; giveBack closes it
+		for more := true; more; { // a Turn may hold a spawner; giveBack closes that one
 			select {
 			case fd := <-j.spawners:
 				closeAll(fd)

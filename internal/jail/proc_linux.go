@@ -35,7 +35,7 @@ type Exit struct {
 	Status unix.WaitStatus
 	CPU    time.Duration
 	MaxRSS int64 // bytes; the largest process among the program and the children that it waited for
-	Killed bool  // the sandbox ended before the program: Status is unknown
+	Killed bool  // the sandbox ended before the program, so Status is unknown
 }
 
 const (
@@ -129,7 +129,7 @@ func (p *Proc) signal(n, sign int) error {
 	}
 }
 
-// heed lifts the bound on the server's time for init's messages for heedFor. Init takes
+// heed lifts the bound on the server's time for init's messages for heedFor. Init handles
 // no request while its report of an ended process waits for room in the socket.
 func (s *Slot) heed() {
 	if s.effort != nil {
@@ -184,9 +184,9 @@ func (s *Slot) read() {
 	close(s.gone)
 }
 
-// packet handles a message of init. It reports whether the message is only about the end
-// of a process that the server did not start. A program can cause any number of those;
-// init stops sending while its socket is full.
+// packet handles a message of init. orphan reports that the message is only about the end
+// of a process that the server did not start. A program can cause any number of these; init
+// stops sending while its socket is full.
 func (s *Slot) packet(b []byte) (orphan bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 // InsideUID is the user and group that code runs as, in its own user namespace.
 const InsideUID = 1000
 
-// Size is what one sandbox may hold.
+// Size has the limits of one sandbox.
 type Size struct {
 	WorkBytes, WorkInodes int64 // size and inodes of /mnt/data
 	TempBytes             int64 // size of /tmp, and of /dev/shm
@@ -57,12 +57,12 @@ type plain struct {
 	readable            []string
 }
 
-// probes holds indexes into what a script returns: of each probe among the results,
-// and of the Landlock ruleset among the descriptors; -1: absent.
+// probes holds positions in the output of a script: of each probe's result, and of the
+// Landlock ruleset's descriptor. -1 means absent.
 type probes struct{ landlock, vsock, setns, sockets, ruleset int }
 
-// none is an invalid descriptor. setns on it fails with EBADF if the process has no
-// filter, or only a zygote's. It fails with EPERM under the sandbox's own filter.
+// none is an invalid descriptor. setns on it fails with EBADF if the process has no filter
+// or only a zygote's. It fails with EPERM under the sandbox's own filter.
 var none = num(uint32(math.MaxUint32))
 
 // Indexes into [Slot.Dirs], in the order in which a script returns them.
@@ -201,9 +201,9 @@ func (s *script) sysctl(path, value string) {
 	s.free(fd)
 }
 
-// firstOutOfMemory makes this process and its children the first that the kernel kills
-// when the host runs out of memory. It comes before the change of ids, which removes the
-// right to write the file. optional lets it fail, as it does with a read-only /proc.
+// firstOutOfMemory makes the kernel kill this process and its children first when the host
+// runs out of memory. It must run before the change of ids, which removes the right to
+// write the file. optional allows it to fail, as it does with a read-only /proc.
 func (s *script) firstOutOfMemory(optional bool) {
 	flags := uint32(0)
 	if optional {
@@ -212,12 +212,12 @@ func (s *script) firstOutOfMemory(optional bool) {
 	s.ownFile("/proc/self/oom_score_adj", "1000", flags)
 }
 
-// dumpsNothing keeps memory out of core dumps of this process and its children, also
-// after execve. Since Linux 6.16 the host may take dumps by a socket, which no limit
-// stops. Kernels that make no dumps have no such file.
+// dumpsNothing excludes the memory of this process and its children from core dumps, even
+// after execve. Since Linux 6.16 the host may receive dumps through a socket, which no
+// resource limit prevents. A kernel without core dumps does not have this file.
 func (s *script) dumpsNothing() { s.ownFile("/proc/self/coredump_filter", "0", mayFail) }
 
-// ownFile writes a file that /proc has for this process.
+// ownFile writes a file in this process's own /proc directory.
 func (s *script) ownFile(path, value string, flags uint32) {
 	fd := s.reg()
 	s.add("open "+path, unix.SYS_OPENAT, flags, fd, []arg{num(unix.AT_FDCWD), s.str(path), num(unix.O_WRONLY | unix.O_CLOEXEC), num(0)})
@@ -236,7 +236,7 @@ func (s *script) enterCgroup(n int) {
 	size := (head + 4*n + 7) &^ 7
 	control := make([]byte, size)
 	for i := head; i < size; i++ {
-		control[i] = 0xff // descriptor -1: if none arrive, the write below fails
+		control[i] = 0xff // descriptor -1: if no descriptors arrive, the write below fails
 	}
 	rights := s.bytes(control)
 	word := s.bytes(make([]byte, 8))
@@ -249,7 +249,7 @@ func (s *script) enterCgroup(n int) {
 	s.store("place of the vector", store64, at(m, 16), iov)
 	s.store("place of the descriptors", store64, at(m, 32), rights)
 	s.do("wait for the cgroup", unix.SYS_RECVMSG, num(controlSocket), m, num(unix.MSG_CMSG_CLOEXEC))
-	zero := s.str("0") // the writer itself; unlike a pid it does not take the kernel's lock over all processes
+	zero := s.str("0") // "0" means the writer itself. Unlike a pid it does not need the kernel's lock over all processes
 	for i := range n {
 		fd := s.reg()
 		s.add("descriptor of a cgroup", load32, 0, fd, []arg{at(rights, uint64(head+4*i))})
@@ -267,7 +267,7 @@ func (s *script) open(dirs ...string) {
 }
 
 const (
-	secureBits = 0x2f // noroot, no_setuid_fixup, keep_caps off; the first two locked
+	secureBits = 0x2f // noroot and no_setuid_fixup, both locked; keep_caps off and locked
 	lastCap    = 63
 )
 
@@ -350,10 +350,10 @@ func (s *script) seccomp(filter []byte) {
 // socketWatch is WATCH in init.c.
 const socketWatch = 63
 
-// watchSockets makes every call that creates a network socket wait until init has
-// been notified. It adds a seccomp filter of its own. The kernel takes the stricter
-// verdict of all filters, so this one cannot allow what the policy denies. On kernels
-// before 5.19 the probe at index fails; then missing reports from init mean nothing.
+// watchSockets makes every call that creates a network socket wait until init was notified.
+// It adds a separate seccomp filter. The kernel takes the strictest verdict of all filters,
+// so this one cannot allow what the policy denies. On kernels before 5.19 the probe at
+// index fails, and a missing notification means nothing.
 func (s *script) watchSockets() (index int) {
 	code := socketFilter()
 	prog := binary.LittleEndian.AppendUint64(nil, uint64(len(code)/8))

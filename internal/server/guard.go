@@ -54,7 +54,7 @@ func (s *Server) failure(tool string, err error) *sandboxmcp.Error {
 	return told(s.log, tool, err)
 }
 
-// told returns the error for the caller and logs the cause. what is the tool or the route.
+// told returns the error for the caller and logs the cause. what names the tool or route.
 func told(log *slog.Logger, what string, err error) *sandboxmcp.Error {
 	e := sandboxmcp.AsError(err)
 	if e.Code == sandboxmcp.CodeInternal {

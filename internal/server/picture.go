@@ -78,7 +78,7 @@ func (s *Server) pictures(ctx context.Context, who sandboxmcp.Caller, r sandboxm
 			}
 			if data, err := base64.StdEncoding.DecodeString(text); err == nil {
 				add(mime, data)
-				break // the other forms of it are the same picture
+				break // the other forms show the same picture
 			}
 		}
 	}

@@ -50,7 +50,7 @@ func (n *node) entry(has loaded) loaded {
 	return loaded{}
 }
 
-// walk records which beginnings of each node are used.
+// walk records the beginnings of each node that are used.
 func (l *emitter) walk(n *node, has loaded) {
 	at := n.entry(has)
 	if l.ways[n] == nil {
