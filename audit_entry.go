@@ -65,7 +65,7 @@ type AuditReport struct {
 	Checkpoints int64            `json:"checkpoints"`
 	Head        AuditHead        `json:"head"`             // the newest checkpoint that matches the entries
 	Tail        AuditTail        `json:"tail"`             // entries that were dropped because of their age, with a signed statement; nil: no entries were dropped
-	Dropped     *AuditHead       `json:"dropped"`          // entries that were dropped because of their age, with a signed statement; nil: none
+	Dropped     *AuditHead       `json:"dropped"`          // entries that were dropped because of their age, with a signed statement; nil: no entries were dropped
 	Second      *AuditSecond     `json:"second,omitempty"` // the checkpoints in audit_checkpoint_file; nil: not configured
 	Key         string           `json:"key"`              // SHA-256 of the raw public key that was used, hex
 	Faults      []AuditFault     `json:"faults"`           // at most 50
@@ -82,7 +82,7 @@ type AuditNamespace struct {
 // AuditTail describes the entries that no checkpoint covers yet.
 type AuditTail struct {
 	Entries int64      `json:"entries"`
-	Since   *time.Time `json:"since"` // time of the first of them; nil: none
+	Since   *time.Time `json:"since"` // time of the first of them; nil: no such entries
 }
 
 // AuditSecond describes the checkpoints in a second file.

@@ -267,7 +267,7 @@ func (c *Child) register() (*Proc, uint32, error) {
 // Drop ends the fork and returns when it is gone. If package code may have run in the
 // fork, Drop kills every other process of the sandbox, too.
 func (c *Child) Drop(ctx context.Context) error {
-	if c.loaded { // it may have started processes, and may ignore the end of file
+	if c.loaded { // such code may have started processes, and may ignore the end of file
 		c.Release()
 		limited, cancel := context.WithTimeout(ctx, forkLimit)
 		defer cancel()
