@@ -68,7 +68,7 @@ type Approval struct {
 	SHA256      string         `json:"sha256"` // of the canonical form of the question
 	RequestedBy string         `json:"requested_by"`
 	SessionID   SessionID      `json:"session_id,omitempty"`
-	RequestID   RequestID      `json:"request_id,omitempty"` // of a run whose connection waits for the answer
+	RequestID   RequestID      `json:"request_id,omitempty"` // run whose connection waits for the answer; empty: no run waits
 	RequestedAt time.Time      `json:"requested_at"`
 	ExpiresAt   time.Time      `json:"expires_at"`
 }

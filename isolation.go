@@ -21,7 +21,7 @@ func ParseTier(s string) (Tier, error) {
 	if t := Tier(s); slices.Contains(tierOrder[1:], t) {
 		return t, nil
 	}
-	return "", Errorf(CodeInvalidArgument, "isolation tier %s is none of L1, L2, L3, L4", Quote(s))
+	return "", Errorf(CodeInvalidArgument, "isolation tier %s is not one of L1, L2, L3, L4", Quote(s))
 }
 
 // AtLeast reports whether t is as strong as minimum.

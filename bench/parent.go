@@ -161,8 +161,8 @@ func (o *options) pass() []string {
 	return out
 }
 
-// scienceFor returns a state directory that belongs to the user and has the package set, or
-// why there is none.
+// scienceFor returns a state directory that belongs to the user and has the package set. If
+// that is not possible, why has the reason.
 func scienceFor(ctx context.Context, o options, u suiteUser) (dir, why string) {
 	if o.science == "" {
 		return "", o.noScience

@@ -11,7 +11,7 @@ import (
 type target struct {
 	What     string
 	Want     string
-	Measured string // the figure, or why there is none
+	Measured string // the figure, or the reason why it is missing
 	Verdict  string // ok, missed or not measured
 }
 

@@ -112,13 +112,13 @@ func (a *App) verifySet(ctx context.Context, library *environment.Library, r env
 			continue
 		}
 		if err := library.Verify(ctx, s); err != nil {
-			return environment.Report{}, sandboxmcp.Errorf(sandboxmcp.CodeInstallFailed, "the installed %s packages are not whole: %s", r.Name, err).
+			return environment.Report{}, sandboxmcp.Errorf(sandboxmcp.CodeInstallFailed, "the installed %s packages are damaged: %s", r.Name, err).
 				WithHint("run `sandboxmcp setup " + r.Name + "`")
 		}
 		return environment.Report{Set: s, Already: true}, nil
 	}
 	if _, err := library.All(); err != nil {
-		return environment.Report{}, sandboxmcp.Errorf(sandboxmcp.CodeInstallFailed, "the installed %s packages are not whole: %s", r.Name, err).
+		return environment.Report{}, sandboxmcp.Errorf(sandboxmcp.CodeInstallFailed, "the installed %s packages are damaged: %s", r.Name, err).
 			WithHint("run `sandboxmcp setup " + r.Name + "`")
 	}
 	return environment.Report{}, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "the %s packages are not installed for Python %s", r.Name, p.Version).

@@ -30,7 +30,7 @@ type Config struct {
 	Now            func() time.Time // nil: the clock of the machine
 	Signer         Signer           // signs checkpoints; nil: no checkpoints
 	HeadFile       string           // has the newest checkpoint, beside the key; see [HeadFile]; empty: none
-	CheckpointFile string           // the second place, to which checkpoints are appended; empty: none
+	CheckpointFile string           // file to which all checkpoints are appended, in messages the second place; empty: no file
 	Logger         *slog.Logger
 }
 

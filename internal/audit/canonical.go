@@ -236,7 +236,7 @@ func appendGo(b []byte, v any) ([]byte, error) {
 		return strconv.AppendInt(b, v, 10), nil
 	case float64:
 		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return nil, errors.New("a number that is none")
+			return nil, errors.New("a number is NaN or infinite")
 		}
 		return appendDouble(b, v), nil
 	case map[string]any:

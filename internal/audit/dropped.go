@@ -214,7 +214,7 @@ func (v *verifier) dropped(ctx context.Context, tx *sql.Tx) error {
 	case err == nil && tree.root() != s.root:
 		err = errors.New("the edge of its tree is not that of what was signed")
 	case err == nil && s.ends != sum:
-		err = errors.New("the ends of the chains are not those that were signed")
+		err = errors.New("the ends of the chains do not match the signed ones")
 	}
 	if err != nil {
 		v.broken = true

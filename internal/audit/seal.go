@@ -144,7 +144,7 @@ func (s *sealer) pass(ctx context.Context) error {
 				s.broken.Store(true)
 				s.log.Error("the audit is no longer signed; run `sandboxmcp audit verify`", "error", err)
 			} else {
-				s.log.Warn("the audit could not be signed; it is tried again", "error", err)
+				s.log.Warn("the audit could not be signed; trying again", "error", err)
 			}
 			return err
 		}
@@ -288,7 +288,7 @@ func (s *sealer) publish() {
 		err = s.places.write(*c)
 	}
 	if err != nil {
-		s.log.Error("the newest audit checkpoint could not be written to its second place; it is tried with the next one", "error", err)
+		s.log.Error("the newest audit checkpoint could not be written to its files; trying again with the next one", "error", err)
 		return
 	}
 	s.published = c.size

@@ -28,7 +28,7 @@ type Tree struct {
 	leave         func() error // undoes placeInOwn; may be nil
 
 	mu     sync.Mutex
-	owner  *owner            // guarded by mu; user whose processes may clone into groups; nil: the server's only
+	owner  *owner            // guarded by mu; user whose processes may clone into groups; nil: only the server's user
 	groups map[string]*Group // guarded by mu; nil once closed
 }
 

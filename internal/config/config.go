@@ -47,7 +47,7 @@ type Config struct {
 	Synchronous string // normal or full
 
 	AuditCheckpointFile string // empty: no file; otherwise absolute
-	AuditKeepDays       int    // 0: for ever
+	AuditKeepDays       int    // 0: unlimited
 
 	Namespace sandboxmcp.Namespace
 
@@ -205,7 +205,7 @@ func (c *Config) readFlags(flags map[string]string) error {
 		c.sources[r.key] = FromFlag
 	}
 	if known != len(flags) {
-		return sandboxmcp.Errorf(sandboxmcp.CodeInternal, "a flag stands for a setting that does not exist")
+		return sandboxmcp.Errorf(sandboxmcp.CodeInternal, "a flag refers to a setting that does not exist")
 	}
 	return nil
 }
@@ -268,7 +268,7 @@ func (c *Config) Ceilings() sandboxmcp.Limits {
 	return l
 }
 
-// Limits returns the limits of a request that asks for none: the configured defaults, each
+// Limits returns the limits of a request that sets none: the configured defaults, each
 // lowered to its ceiling.
 func (c *Config) Limits() sandboxmcp.Limits {
 	l, _ := c.defaults().Clamp(c.Ceilings())

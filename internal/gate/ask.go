@@ -120,9 +120,9 @@ func (g *Gate) Request(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.
 	return a.info, fresh, nil
 }
 
-// known finds an earlier question with the same subject, and fails with queue_full if there
-// is none and no further question is allowed. It writes nothing. Programs may ask as fast
-// as they can, and each write would wake every process that waits.
+// known finds an earlier question with the same subject. It fails with queue_full if there
+// is none and the namespace may not ask a further one. It writes nothing. Programs may ask
+// as fast as they can, and each write would wake every process that waits.
 func (g *Gate) known(ctx context.Context, ns sandboxmcp.Namespace, digest string) (a approval, known bool, err error) {
 	now := g.now()
 	a, err = findSame(ctx, g.cfg.Store.DB(), ns, digest, now)
@@ -174,7 +174,7 @@ func (g *Gate) checkQuota(ctx context.Context, db store.Querier, ns sandboxmcp.N
 			WithHint("ask again once some are answered: `sandboxmcp egress list`").With("limit", maxPending)
 	}
 	if g.asked.full(ns, now) {
-		return sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, "more than %d domains were asked for within a minute", newPerMinute).
+		return sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, "more than %d domains were requested within a minute", newPerMinute).
 			WithHint("ask again in a minute, and only for domains that are needed").With("limit", newPerMinute)
 	}
 	return nil

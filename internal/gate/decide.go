@@ -120,8 +120,8 @@ func answered(a approval) error {
 			WithHint("close it with `sandboxmcp egress revoke " + a.info.Domain + "`")
 	case sandboxmcp.ApprovalPending, sandboxmcp.ApprovalExpired:
 	}
-	return sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "approval %s has lapsed: nobody answered within %s", id, PendingFor).
-		WithHint("open it with `sandboxmcp egress " + a.info.Domain + "`, or let it be asked for again")
+	return sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "approval %s has expired: no person answered within %s", id, PendingFor).
+		WithHint("open it with `sandboxmcp egress " + a.info.Domain + "`, or request it again")
 }
 
 // open opens a domain without a question. If an equivalent grant exists, open returns that.
@@ -223,7 +223,7 @@ func newGrant(c sandboxmcp.Caller, d sandboxmcp.EgressDecision, domain sandboxmc
 		n.expires = now.Add(d.For)
 	case sandboxmcp.GrantAlways:
 	default:
-		return n, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "scope %s is none of once, session, duration, always", sandboxmcp.Quote(string(d.Scope)))
+		return n, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "scope %s is not one of once, session, duration, always", sandboxmcp.Quote(string(d.Scope)))
 	}
 	if !n.expires.IsZero() {
 		n.info.ExpiresAt = &n.expires

@@ -16,7 +16,7 @@ type grant struct {
 	expires time.Time // zero: never
 }
 
-// fits reports whether a grant is in force for who at a time.
+// fits reports whether a grant is in force for a subject at a time.
 func (n grant) fits(who Who, now time.Time) bool {
 	if !n.expires.IsZero() && !now.Before(n.expires) {
 		return false
@@ -129,8 +129,9 @@ func (g *Gate) Open(ctx context.Context, who Who) ([]sandboxmcp.Domain, error) {
 	return open, nil
 }
 
-// Allows reports whether who may connect to a host and port, and returns the domain that
-// allows it. If that is an unused grant for one run, the grant now belongs to who's run.
+// Allows reports whether the subject who may connect to a host and port. It also returns
+// the domain that allows it. If that is an unused grant for one run, the grant now belongs
+// to this run.
 func (g *Gate) Allows(ctx context.Context, who Who, h sandboxmcp.Host, port int) (rule string, ok bool, err error) {
 	for _, d := range g.cfg.Operator {
 		if d.Match(h, port) {

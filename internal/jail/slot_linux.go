@@ -422,7 +422,8 @@ func (s *Slot) Kill() error {
 	return s.end()
 }
 
-// end kills init and thereby everything in the sandbox.
+// end kills init. Init kills the other processes first in ModePlain; otherwise the kernel does
+// that when init ends.
 func (s *Slot) end() error {
 	s.killOnce.Do(func() {
 		s.effort.Free()

@@ -60,7 +60,7 @@ func installation(prefix, home string) []string {
 // shared reports whether a directory holds the files of many programs or of a user.
 func shared(dir, home string) bool {
 	if strings.Count(dir, "/") < 2 || filepath.Base(dir) == ".local" || filepath.Dir(dir) == "/home" || filepath.Dir(dir) == "/Users" {
-		return true // /, /opt, /root, /home/somebody
+		return true // /, /opt, /root, /home/USER
 	}
 	if home == "" {
 		return false

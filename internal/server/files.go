@@ -257,7 +257,7 @@ func checkOrigin(r *http.Request, names []string) error {
 	}
 	for _, origin := range r.Header.Values("Origin") {
 		if !strings.EqualFold(origin, "http://"+r.Host) {
-			return sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "origin %s may not ask", sandboxmcp.Quote(origin)).
+			return sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "requests from the origin %s are not allowed", sandboxmcp.Quote(origin)).
 				WithHint("open the address itself")
 		}
 	}

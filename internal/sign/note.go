@@ -43,7 +43,7 @@ func OpenNote(public ed25519.PublicKey, signed string) (text string, err error) 
 	}
 	raw, err := base64.StdEncoding.DecodeString(n.Sigs[0].Base64)
 	if err != nil || n.Text+"\n— "+noteName+" "+base64.StdEncoding.EncodeToString(raw)+"\n" != signed {
-		return "", errors.New("it is not spelled as it was signed")
+		return "", errors.New("it is not byte for byte what was signed")
 	}
 	return n.Text, nil
 }

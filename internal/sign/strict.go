@@ -23,7 +23,7 @@ func strictJSON(data []byte) error {
 		return errors.New("it is not valid UTF-8")
 	}
 	if halfCharacter(data) {
-		return errors.New("it has an escaped half of a character")
+		return errors.New("it has an escape of half a character (a lone surrogate)")
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()

@@ -163,7 +163,7 @@ func (v *Vault) Add(ctx context.Context, c sandboxmcp.Caller, s sandboxmcp.Secre
 		return err
 	}
 	if s.TTL < 0 {
-		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "a secret cannot live for %s", s.TTL)
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "a secret cannot have the lifetime %s", s.TTL)
 	}
 	switch v.cfg.Kind {
 	case Memory:
