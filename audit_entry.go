@@ -53,7 +53,7 @@ type AuditPage struct {
 // nil.
 type AuditHead struct {
 	Size     int64      `json:"size"`
-	Root     string     `json:"root"` // of the Merkle tree over the entries' hashes (RFC 6962), base64
+	Root     string     `json:"root"` // root of the Merkle tree over the entries' hashes (RFC 6962), base64
 	SignedAt *time.Time `json:"signed_at"`
 }
 
@@ -89,7 +89,7 @@ type AuditTail struct {
 type AuditSecond struct {
 	File  string `json:"file"`
 	Notes int    `json:"notes"`
-	Size  int64  `json:"size"` // of the newest of them
+	Size  int64  `json:"size"` // number of entries that the newest of them covers
 }
 
 // AuditFault is an entry or checkpoint that is not as the server wrote it.

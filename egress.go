@@ -25,7 +25,7 @@ const (
 
 // EgressAnswer is the result of an [EgressAsk].
 type EgressAnswer struct {
-	Domain       string         `json:"domain"` // in its canonical form
+	Domain       string         `json:"domain"` // canonical form
 	Approved     bool           `json:"approved"`
 	Status       ApprovalStatus `json:"status"`
 	ApprovalID   string         `json:"approval_id"`    // empty if no person was asked
@@ -53,8 +53,8 @@ type EgressDecision struct {
 	SHA256    string        `json:"sha256,omitempty"` // Approval.SHA256 of the question that the person saw, which must still match; empty: unknown
 	Deny      bool          `json:"deny,omitempty"`
 	Scope     GrantScope    `json:"scope,omitempty"`
-	For       time.Duration `json:"for_ns,omitempty"`     // of GrantDuration
-	SessionID SessionID     `json:"session_id,omitempty"` // of GrantSession
+	For       time.Duration `json:"for_ns,omitempty"`     // how long the domain stays open, with GrantDuration
+	SessionID SessionID     `json:"session_id,omitempty"` // session that may use the domain, with GrantSession
 }
 
 // Approval is a question to a person.
@@ -65,7 +65,7 @@ type Approval struct {
 	ReasonFrom  string         `json:"reason_from"` // who wrote Reason: "model"
 	Namespace   Namespace      `json:"namespace"`
 	Status      ApprovalStatus `json:"status"`
-	SHA256      string         `json:"sha256"` // of the canonical form of the question
+	SHA256      string         `json:"sha256"` // hash of the canonical form of the question
 	RequestedBy string         `json:"requested_by"`
 	SessionID   SessionID      `json:"session_id,omitempty"`
 	RequestID   RequestID      `json:"request_id,omitempty"` // run whose connection waits for the answer; empty: no run waits
@@ -79,8 +79,8 @@ type EgressGrant struct {
 	Domain     string     `json:"domain"`
 	Namespace  Namespace  `json:"namespace"`
 	Scope      GrantScope `json:"scope"`
-	SessionID  SessionID  `json:"session_id,omitempty"` // of GrantSession
-	RequestID  RequestID  `json:"request_id,omitempty"` // of GrantOnce: the run that has used it
+	SessionID  SessionID  `json:"session_id,omitempty"` // session that may use the domain, with GrantSession
+	RequestID  RequestID  `json:"request_id,omitempty"` // run that has used the domain, with GrantOnce
 	ApprovalID string     `json:"approval_id,omitempty"`
 	GrantedBy  string     `json:"granted_by"`
 	GrantedAt  time.Time  `json:"granted_at"`

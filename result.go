@@ -94,7 +94,7 @@ type DeniedRequest struct {
 	Host   string `json:"host"`
 	Port   int    `json:"port"`
 	Times  int    `json:"times"`
-	Reason string `json:"reason,omitempty"` // of the latest attempt
+	Reason string `json:"reason,omitempty"` // reason of the latest refusal
 }
 
 // Artifact is a file below /mnt/data that a run has made or changed.

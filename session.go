@@ -67,7 +67,7 @@ type SessionFile struct {
 // Upload is a file to store in a session.
 type Upload struct {
 	SessionID SessionID    // empty: make a session
-	Session   *SessionSpec // for a session that has to be made, also if SessionID does not exist; nil: defaults, and only if SessionID is empty
+	Session   *SessionSpec // how to make a session, also if SessionID does not exist; nil: with defaults, and only if SessionID is empty
 	Name      string       // a path below /mnt/data, or relative to it
 	Content   []byte
 	Body      io.Reader // the content, instead of Content; nil: use Content

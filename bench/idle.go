@@ -45,8 +45,8 @@ type footprint struct {
 // idle is the memory of sessions that have run one program and wait for the next.
 type idle struct {
 	Label string
-	One   footprint // of the first session, including the interpreter that the others share
-	Many  footprint // of all sessions, relative to the state before the first
+	One   footprint // memory of the first session, including the interpreter that the others share
+	Many  footprint // memory of all sessions, relative to the state before the first
 	Kept  footprint // what stays after the first session was closed: ready sandboxes, and the interpreter that sessions are forked from
 	N     int
 	Bare  int64 // mean PSS of such a process without a sandbox; 0: not measured

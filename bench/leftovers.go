@@ -20,7 +20,7 @@ import (
 
 const (
 	leftEvals = 10_000 // runs in one session
-	leftRuns  = 5_000  // each in a sandbox of its own
+	leftRuns  = 5_000  // runs without a session, each in a new sandbox
 	leftEarly = 4      // the first measurement comes after 1/leftEarly of the runs, when caches are full
 	leftTime  = 80 * time.Second
 )
@@ -38,7 +38,7 @@ type leftover struct {
 type leftovers struct {
 	Kinds  []leftover
 	Start  held // before the engine was opened
-	Closed held // after it was closed
+	Closed held // after the engine was closed
 }
 
 func (b *bed) leftovers(ctx context.Context) (*leftovers, error) {

@@ -19,10 +19,10 @@ type held struct {
 	Mounts      int // lines of their mount tables, including the process's own
 	Namespaces  int // distinct network namespaces
 	Cgroups     int // directories below the process's own cgroups
-	Descriptors int // of the process and its descendants
+	Descriptors int // open descriptors of the process and its descendants
 	TmpfsBytes  int64
-	RSS         int64 // of the process alone
-	Threads     int   // of the process alone
+	RSS         int64 // resident bytes of the process alone
+	Threads     int   // threads of the process alone
 	Scratch     int   // files in the temporary directory, if they were counted
 	Unreadable  int   // processes that could not be read completely
 }

@@ -51,7 +51,7 @@ func (m *marks) now() time.Time {
 		name := f.Function[strings.LastIndexByte(f.Function, '/')+1:]
 		if strings.HasPrefix(name, "audit.") {
 			name = "audit"
-			m.set("now outcome", true) // set again by each call, so that the time of the outcome remains
+			m.set("now outcome", true) // each call sets it again, so the last one, that of the outcome, remains
 		}
 		m.set("now "+name, false)
 	}

@@ -33,15 +33,15 @@ const (
 	suffix = ".sock"
 
 	maxRequest  = 64 << 10  // bytes of a request's body
-	maxProgram  = 160 << 20 // of a request with a program and its stdin, in base64
-	maxBridge   = 16 << 20  // of a request with bridged values
-	maxSecret   = 128 << 10 // of a request with a secret
+	maxProgram  = 160 << 20 // bytes of a request with a program and its stdin, in base64
+	maxBridge   = 16 << 20  // bytes of a request with bridged values
+	maxSecret   = 128 << 10 // bytes of a request with a secret
 	maxResponse = 4 << 20   // bytes of a response's body
-	maxResult   = 256 << 20 // of a response with a result: two escaped streams, and maxContent
+	maxResult   = 256 << 20 // bytes of a response with a result: two escaped streams, and maxContent
 	maxContent  = 32 << 20  // bytes of files in a result
 	maxFollow   = 64        // concurrent followers of events
 	callTimeout = 5 * time.Second
-	workTimeout = 60 * time.Second // for a call that builds a sandbox or transfers a file
+	workTimeout = 60 * time.Second // time for a call that builds a sandbox or transfers a file
 )
 
 // defaultUpload is the default bound on bytes of an uploaded file.

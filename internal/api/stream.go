@@ -17,7 +17,7 @@ import (
 
 const (
 	maxChunk     = 256 << 10       // bytes of a program's output in one event
-	writeTimeout = 4 * callTimeout // for one event; after that the connection is closed
+	writeTimeout = 4 * callTimeout // time to send one event; after that the connection is closed
 	eventStream  = "text/event-stream"
 )
 

@@ -33,8 +33,8 @@ const (
 	drainWithin = 5 * time.Second
 )
 
-// spawn starts this program with other arguments in a session of its own. Its output goes
-// to log. exited receives the error of its end.
+// spawn starts this program with other arguments in a new session. Its output goes to log.
+// exited receives the error with which it ends.
 func spawn(ctx context.Context, args, env []string, log *os.File) (pid int, exited <-chan error, err error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -21,8 +21,8 @@ import (
 
 // Config limits how long and how much a Keeper stores.
 type Config struct {
-	MaxAge   time.Duration    // of a result and its files; 0: 24 h
-	MaxBytes int64            // of all results of a namespace; the newest is always kept; 0: 1 GiB
+	MaxAge   time.Duration    // how long a result and its files are kept; 0: 24 h
+	MaxBytes int64            // size of all results of a namespace; the newest is always kept; 0: 1 GiB
 	Look     int              // a sweep stops looking for orphans after this many referenced blobs; 0: 20 000
 	Now      func() time.Time // nil: the machine's clock
 }

@@ -26,7 +26,7 @@ type Bounds struct {
 	Entries    int   // directory entries that are read, including hidden ones; 5 000
 	Depth      int   // parts of a file's path; 8
 	FileBytes  int64 // 32 MiB
-	TotalBytes int64 // of the files that are stored; 64 MiB
+	TotalBytes int64 // size of all stored files; 64 MiB
 
 	ReadBytes int64         // read from all files, including files that are not stored; 2 * TotalBytes
 	Time      time.Duration // time after which no further file is read; 10 s

@@ -14,12 +14,12 @@ import (
 // sweepBatch is the number of requests that one transaction drops.
 const sweepBatch = 500
 
-// Dropped is a request whose result and files were dropped.
+// Dropped identifies a request whose result and files were dropped, and says why.
 type Dropped struct {
 	Namespace sandboxmcp.Namespace
 	RequestID sandboxmcp.RequestID
 	Files     int    // artifacts
-	Bytes     int64  // of its result, outputs and files
+	Bytes     int64  // size of its result, outputs and files
 	Reason    string // "too old" or "too much"
 }
 

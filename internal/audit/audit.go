@@ -29,7 +29,7 @@ type Log struct {
 type Config struct {
 	Now            func() time.Time // nil: the clock of the machine
 	Signer         Signer           // signs checkpoints; nil: no checkpoints
-	HeadFile       string           // has the newest checkpoint, beside the key; see [HeadFile]; empty: none
+	HeadFile       string           // file beside the key that has the newest checkpoint; see [HeadFile]; empty: no file
 	CheckpointFile string           // file to which all checkpoints are appended, in messages the second place; empty: no file
 	Logger         *slog.Logger
 }
@@ -94,7 +94,7 @@ func (l *Log) Op(e *sandboxmcp.AuditEntry) store.Op {
 	}
 }
 
-// Append appends e in an Update of its own and returns it as it was recorded. See [Log.Op].
+// Append appends e in a separate Update and returns the recorded entry. See [Log.Op].
 func (l *Log) Append(ctx context.Context, e sandboxmcp.AuditEntry) (sandboxmcp.AuditEntry, error) {
 	if err := l.store.Update(ctx, l.Op(&e)); err != nil {
 		return sandboxmcp.AuditEntry{}, err

@@ -36,7 +36,7 @@ type row struct {
 	Usage, Metadata                *string // canonical JSON
 	Prev, Hash                     string
 
-	values []any // of the columns; see prepare
+	values []any // column values; see prepare
 }
 
 // hash computes the hash of the row. A valid entry has the same value in Hash.

@@ -19,14 +19,14 @@ import (
 // adds a checkpoint in its own transaction. Otherwise a goroutine adds one after tailWait.
 const (
 	maxTail  = 100                    // entries
-	tailWait = 800 * time.Millisecond // after the first of them
+	tailWait = 800 * time.Millisecond // time after the first of them
 
 	// alarmTail is the number of entries without a checkpoint that Verify reports as a
 	// fault. It is higher than maxTail, because a transaction that is undone also undoes
 	// its checkpoint.
 	alarmTail = 3 * maxTail
 
-	hashLength   = 64          // of a SHA-256 in hex
+	hashLength   = 64          // length of a SHA-256 in hex
 	sealAtOnce   = 1024        // most entries that one checkpoint adds; only a record without any checkpoint has more
 	publishEvery = time.Second // shortest interval between two writes to the files
 )
@@ -53,7 +53,7 @@ type sealer struct {
 	fresh     atomic.Pointer[checkpoint] // the newest checkpoint that is committed
 	published int64                      // size of the newest checkpoint that was written to the files
 
-	soon, made chan struct{} // of capacity 1
+	soon, made chan struct{} // capacity 1; a token means that there is work
 	stop       chan struct{}
 	work       sync.WaitGroup
 }

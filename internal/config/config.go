@@ -79,7 +79,7 @@ type Config struct {
 	AllowedDomains     []sandboxmcp.Domain
 	EgressApprovals    bool
 	EgressHoldSeconds  float64
-	EgressPrivateHosts []sandboxmcp.Domain // without wildcards
+	EgressPrivateHosts []sandboxmcp.Domain // no wildcards
 	WebAllowHosts      []string
 	SearxngURL         string
 	SearchEngines      []string

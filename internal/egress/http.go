@@ -275,7 +275,7 @@ func (v *visit) back(f *flow, up net.Conn, r *request) (whole bool) {
 	chunked := res.ContentLength < 0 && len(res.TransferEncoding) > 0
 	var head strings.Builder
 	fmt.Fprintf(&head, "HTTP/1.1 %s\r\n", status(res))
-	_ = res.Header.WriteSubset(&head, leftOut(res.Header)) // to memory
+	_ = res.Header.WriteSubset(&head, leftOut(res.Header)) // writes to memory never fail
 	if cl := res.Header.Get("Content-Length"); cl != "" && !chunked {
 		head.WriteString("Content-Length: " + cl + "\r\n")
 	}

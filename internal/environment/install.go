@@ -195,7 +195,7 @@ func (l *Library) seal(ctx context.Context, m Manifest, set string) (Set, error)
 	if err := os.Chmod(set, 0o755); err != nil { //nolint:gosec // to be moved; every sandbox reads it
 		return Set{}, err
 	}
-	if _, err := os.Lstat(s.Dir); err == nil { // a set of the same digest that is damaged now
+	if _, err := os.Lstat(s.Dir); err == nil { // a damaged set with the same digest
 		if err := removeTree(s.Dir); err != nil {
 			return Set{}, err
 		}

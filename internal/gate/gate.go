@@ -65,7 +65,7 @@ type Config struct {
 // processes may have a gate to the same state directory.
 type Gate struct {
 	cfg    Config
-	watch  *store.Watch // of questions and grants
+	watch  *store.Watch // watch of questions and grants
 	grants *store.Cached[map[sandboxmcp.Namespace][]grant]
 	asked  rate
 	bell   notices

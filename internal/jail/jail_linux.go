@@ -41,7 +41,7 @@ type Config struct {
 	FirstUID int    // ModeRoot: first of idsPerBlock host user ids that no other process uses
 	ReadOnly []Tree // what all sandboxes see besides the system's own directories
 	Filter   []byte // seccomp program that every sandbox loads
-	Entering []byte // seccomp program of zygotes: allows what Filter allows, and setns. Their forks keep it and add Filter. Empty: no zygotes
+	Entering []byte // seccomp program of zygotes: what Filter allows, and also setns. Forks of a zygote keep it and add Filter. Empty: the jail has no zygotes
 	Cgroup   int    // directory of the cgroup v2 group that the builder starts in; 0: the server's group
 	Spawners int    // how many sandboxes can be built at once; 0: one per processor
 	Keep     int    // how many unused network namespaces of closed sandboxes are kept for new ones; 0: none

@@ -129,8 +129,9 @@ func (p *Proc) signal(n, sign int) error {
 	}
 }
 
-// heed lifts the bound on the server's time for init's messages for heedFor. Init handles
-// no request while its report of an ended process waits for room in the socket.
+// heed lifts the bound on the server's time for init's messages, for the time heedFor.
+// Otherwise init's socket could stay full with reports of ended processes, and init reads
+// no request while it waits to send one.
 func (s *Slot) heed() {
 	if s.effort != nil {
 		time.AfterFunc(heedFor, s.effort.Free())

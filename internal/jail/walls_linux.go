@@ -175,7 +175,7 @@ func (s *script) places(p plan) {
 	s.shares()
 	s.do("sethostname", unix.SYS_SETHOSTNAME, s.str("sandbox"), num(len("sandbox")))
 	s.enterCgroup(p.tasks)
-	if !p.off[wallCgroupNS] { // after the cgroup was entered: the namespace shows the current group as its root
+	if !p.off[wallCgroupNS] { // this comes after the cgroup was entered, because the namespace shows the current group as its root
 		s.do("cgroup namespace", unix.SYS_UNSHARE, num(unix.CLONE_NEWCGROUP))
 	}
 	s.open("/mnt/data", programPlace, "/tmp")
@@ -372,7 +372,7 @@ func (s *script) watchSockets() (index int) {
 // sockets are allowed without notice, because closing the last one leaves no state in
 // the network namespace. AF_VSOCK, which init's own probe tries, is refused.
 func socketFilter() []byte {
-	const number, family = 0, 16 // in struct seccomp_data, the family's low word
+	const number, family = 0, 16 // offsets in struct seccomp_data; family is the low word of the first argument
 	ins := []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: number},
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: 1, K: unix.SYS_SOCKET},

@@ -54,7 +54,7 @@ type childScript struct {
 }
 
 const (
-	zygoteRights = 1<<unix.CAP_SYS_ADMIN | 1<<unix.CAP_SYS_PTRACE // for entering namespaces, and for doing so through an init that is not dumpable
+	zygoteRights = 1<<unix.CAP_SYS_ADMIN | 1<<unix.CAP_SYS_PTRACE // SYS_ADMIN to enter namespaces; SYS_PTRACE to do so through an init that is not dumpable
 	zygoteFiles  = 256
 )
 

@@ -31,7 +31,7 @@ var nodeAheadHook = sync.OnceValue(func() []byte {
 })
 
 // aheadNode returns how to start node ahead of a request. It returns nil if the program
-// needs an interpreter of its own.
+// cannot use such an interpreter.
 func aheadNode(p Program, fixed map[string]string) *backend.Prestart {
 	if p.FileName != "main.js" { // the file name is fixed when node starts
 		return nil

@@ -25,7 +25,7 @@ type stream struct {
 // span is a part of the stream.
 type span struct {
 	from, to int64
-	told     bool // its mask was emitted
+	told     bool // its mask was written to the output
 }
 
 // follower is an offset in a long form.
@@ -37,8 +37,8 @@ const headBytes = 512
 
 func (a *automaton) stream() *stream { return &stream{a: a, masked: -1, joined: joined{last: -1}} }
 
-// write takes bytes and appends to dst the output that is certain. soft says whether a
-// soft line break may begin in them.
+// write takes bytes and appends to dst the output that can no longer change. soft says
+// whether a soft line break may begin in them.
 func (s *stream) write(dst, p []byte, soft bool) []byte {
 	if n := headBytes - len(s.head); n > 0 {
 		s.head = append(s.head, p[:min(n, len(p))]...)
@@ -103,7 +103,8 @@ func (s *stream) step(c byte) {
 	s.state = next
 }
 
-// lost records the owners of pattern halves that a state contains and the next state does not continue.
+// lost records the owners of halves of patterns that end in a state, if the next state does
+// not continue them.
 func (s *stream) lost(state, next uint32) {
 	a := s.a
 	for state >= a.sparse {

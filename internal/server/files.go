@@ -31,7 +31,7 @@ type FileSource interface {
 type FilesConfig struct {
 	Engine   FileSource   // required
 	Links    *Links       // required
-	MaxBytes int64        // of one file; 0: [DefaultMaxRead]
+	MaxBytes int64        // bytes of one file; 0: [DefaultMaxRead]
 	Names    []string     // host names of the listener, without its addresses
 	Logger   *slog.Logger // nil: nothing is logged
 }
@@ -128,7 +128,7 @@ func (f *files) serve(w http.ResponseWriter, r *http.Request, rest string) {
 type asked struct {
 	namespace sandboxmcp.Namespace
 	id        sandboxmcp.SessionID
-	path      string // below /mnt/data
+	path      string // path below /mnt/data
 }
 
 // admit returns the file that a request names, or an error if the request may not have it.

@@ -25,7 +25,7 @@ const (
 	maxPortsTried   = 100
 	headerTimeout   = 5 * time.Second
 	requestTimeout  = 10 * time.Second
-	responseTimeout = 30 * time.Second // for an answer without a file; files have pieceTimeout
+	responseTimeout = 30 * time.Second // time to send an answer without a file; files have pieceTimeout
 	idleTimeout     = 30 * time.Second
 	closeGrace      = time.Second
 )

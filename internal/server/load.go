@@ -22,7 +22,7 @@ type load struct {
 
 	mu    sync.Mutex
 	calls int
-	bytes int64 // of counted arguments
+	bytes int64 // bytes of all counted arguments
 }
 
 func newLoad() *load { return &load{large: make(chan struct{}, maxLarge)} }

@@ -60,7 +60,7 @@ type progress struct {
 	over  bool      // output was dropped, and text says so
 	last  origin    // origin of the last bytes of text
 	fresh bool      // text ends with a complete line
-	half  [2][]byte // of each stream: an incomplete character
+	half  [2][]byte // incomplete character at the end of each stream
 }
 
 func newProgress() *progress { return &progress{room: maxToldAll, fresh: true} }

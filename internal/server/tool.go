@@ -16,7 +16,7 @@ import (
 type tool struct {
 	name        string // at most 40 characters of a-z 0-9 _
 	title       string
-	description string // what the tool does; then limits and the next step
+	description string // what the tool does, then its limits and the next step
 	hints       hints
 	in          *jsonschema.Schema
 	out         *jsonschema.Schema

@@ -177,8 +177,8 @@ func (c *Capture) Cut() bool {
 	return c.shown > c.limit
 }
 
-// Text returns the kept bytes and the lines of the server as valid UTF-8. If the limit cut
-// a character, the incomplete character is dropped. Each invalid byte becomes U+FFFD.
+// Text returns the kept bytes and the lines of the server as valid UTF-8. If the limit has
+// cut a character in two, that character is dropped. Each invalid byte becomes U+FFFD.
 func (c *Capture) Text() string {
 	cut := c.Cut()
 	c.mu.Lock()

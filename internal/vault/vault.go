@@ -38,8 +38,8 @@ const (
 	MinValue = 8        // bytes; a shorter value would be masked everywhere
 	MaxValue = 64 << 10 // bytes
 	maxKey   = 128
-	maxKeys  = 100       // of a namespace
-	maxBytes = 128 << 10 // of all values of a namespace, which must fit into a program's environment
+	maxKeys  = 100       // secrets of a namespace
+	maxBytes = 128 << 10 // bytes of all values of a namespace, which must fit into a program's environment
 )
 
 // Action is the action of an access in the audit.
@@ -61,14 +61,14 @@ type Config struct {
 // Vault holds secrets. Its methods may be called concurrently.
 type Vault struct {
 	cfg Config
-	key *keys // of a sealed vault
+	key *keys // used by a sealed vault
 
 	adding sync.Mutex // held while a secret in memory is added or deleted
 
 	mu     sync.Mutex
-	memory map[sandboxmcp.Namespace]*Set    // of a vault in memory or in the environment
+	memory map[sandboxmcp.Namespace]*Set    // used by a vault in memory or in the environment
 	last   int64                            // newest version in memory
-	cache  map[sandboxmcp.Namespace]*looked // of a sealed vault
+	cache  map[sandboxmcp.Namespace]*looked // used by a sealed vault
 }
 
 // Set holds the secrets of a namespace at one moment. It is immutable.

@@ -28,7 +28,7 @@ func layout(root *node) ([]instruction, error) {
 }
 
 type emitter struct {
-	out     []instruction            // from the last to the first
+	out     []instruction            // instructions from the last to the first
 	entries map[*node]map[loaded]int // where in out a node begins, by the content of the accumulator
 	ways    map[*node]map[loaded]bool
 	broken  bool // the target of a comparison is too far away
