@@ -126,7 +126,7 @@ func (b *bed) memory(ctx context.Context) (m *serverMemory, err error) {
 	return m, ctx.Err()
 }
 
-// leak is what one server holds after few and after many runs.
+// leak compares what one server holds after few runs and after many.
 type leak struct {
 	First, Last   int
 	Before, After held

@@ -15,7 +15,7 @@ const maxEnds = 256
 // the record is the one that this process appended last. Then no other process has
 // appended, and no transaction was undone. Only transactions use it, one at a time.
 type ends struct {
-	last string // hash of that entry
+	last string // hash of the entry that this process appended last
 	of   map[string]chainEnd
 
 	first  int64       // position of the first of leaves

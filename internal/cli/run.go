@@ -221,7 +221,7 @@ func (a *call) run(ctx context.Context, o *runOptions) error {
 }
 
 // ended sets the exit status after Execute. It reports whether there is a result to show.
-// There is none if the reader of the output has closed it.
+// If the reader of the output has closed it, there is nothing to show.
 func (a *call) ended(ctx context.Context, res sandboxmcp.Result, err error) (bool, error) {
 	switch {
 	case errors.Is(context.Cause(ctx), errReaderGone):

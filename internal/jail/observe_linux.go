@@ -345,14 +345,14 @@ func onlyLoopback(dev string) bool {
 	return true
 }
 
-// tasksLimited reports whether the task limit is at most want. The user who started the
-// server may have a higher own limit, which counts all processes of the user.
+// tasksLimited reports whether the task limit is set and at most want. It is lower than want
+// if the server's own limit is lower.
 func tasksLimited(limits string, want int) bool {
 	for line := range strings.SplitSeq(limits, "\n") {
 		if rest, ok := strings.CutPrefix(line, "Max processes"); ok {
 			f := strings.Fields(rest)
 			n, err := strconv.Atoi(f[0])
-			return len(f) >= 2 && err == nil && n <= want && f[0] == f[1] // it is lower if the server's own limit is lower
+			return len(f) >= 2 && err == nil && n <= want && f[0] == f[1] // soft and hard limit
 		}
 	}
 	return false

@@ -60,9 +60,9 @@ func aheadNode(p Program, fixed map[string]string) *backend.Prestart {
 	}
 }
 
-// aheadShell returns how to start bash ahead of a request, or nil. Other shells read no
-// file before their script, so they cannot wait there. A program with variables of its
-// own gets nil, because bash interprets some variables only when it starts.
+// aheadShell returns how to start bash ahead of a request, or nil. Other shells cannot
+// wait, because they read no file before their script. A program with its own variables
+// gets nil, because bash interprets some variables only when it starts.
 func aheadShell(p Program) *backend.Prestart {
 	if p.FileName != "main.sh" || path.Base(p.Interpreter) != "bash" {
 		return nil

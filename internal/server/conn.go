@@ -206,7 +206,7 @@ func (c *conn) accept(line []byte) bool {
 }
 
 // decodeMessage calls the SDK's decoder and turns panics into errors. The message does not
-// refer to line.
+// share memory with line, so the caller may reuse line.
 func decodeMessage(line []byte) (msg jsonrpc.Message, err error) {
 	defer func() {
 		if p := recover(); p != nil {

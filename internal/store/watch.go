@@ -46,8 +46,8 @@ type Watch struct {
 	moved chan struct{} // closed after the next Update of this process
 }
 
-// Watch returns the watch of a topic, the same one for every call. A topic is named by
-// lower-case letters, by the package that owns its rows.
+// Watch returns the watch of a topic, the same one for every call. The package that owns
+// the topic's rows chooses its name, which consists of lower-case letters.
 func (s *Store) Watch(topic string) *Watch {
 	s.watchMu.Lock()
 	defer s.watchMu.Unlock()

@@ -94,7 +94,7 @@ var (
 	saidWords  = []string{"slot", "shelf", "nest", "stock", "whoever", "nobody", "somebody"}
 )
 
-// words counts these words in declared names and in comments, except in tests.
+// words counts the replaced words in declared names and in comments, except in tests.
 func (t *tree) words() map[string]int {
 	all := map[string]int{}
 	for _, s := range t.sources {
