@@ -41,9 +41,9 @@ type followers struct {
 }
 
 // Follow passes new events of all servers to show, one at a time, until ctx ends. If show
-// fails, Follow returns its error. It also reads the recent events that each server
-// keeps. So it misses none of a server that starts later or was unreachable for a while,
-// and shows none twice.
+// fails, Follow returns its error. From each server that it finds, it also reads the recent
+// events that the server keeps. So it misses no event of a server that starts later or was
+// unreachable for a while, and it shows no event twice.
 func (a *App) Follow(ctx context.Context, cfg *config.Config, who sandboxmcp.Caller, show func(sandboxmcp.Event) error) error {
 	own, end := context.WithCancelCause(ctx)
 	defer end(nil)

@@ -82,7 +82,7 @@ func (k *Keeper) hasRoom(ns sandboxmcp.Namespace, size int64) bool {
 	return r.left >= 0 && k.cfg.Now().Sub(r.at) < lookAgain
 }
 
-// sawRoom caches the free room of a namespace that uses so many bytes.
+// sawRoom caches the free room of a namespace that uses that many bytes.
 func (k *Keeper) sawRoom(ns sandboxmcp.Namespace, used int64) {
 	k.roomMu.Lock()
 	defer k.roomMu.Unlock()

@@ -16,7 +16,7 @@ import (
 // maxFaults is the largest number of faults in a report.
 const maxFaults = 50
 
-// Evidence is what a record is checked against.
+// Evidence holds the key and the files that Verify compares a record with.
 type Evidence struct {
 	Key            string                            // name of the key, for the report
 	Open           func(note string) (string, error) // checks a note and returns its text; nil: no key

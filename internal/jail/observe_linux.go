@@ -345,8 +345,8 @@ func onlyLoopback(dev string) bool {
 	return true
 }
 
-// tasksLimited reports whether the task limit is set and at most want. It is lower than want
-// if the server's own limit is lower.
+// tasksLimited reports whether the task limit is set and at most want. The limit is lower
+// than want if the server's own limit is lower.
 func tasksLimited(limits string, want int) bool {
 	for line := range strings.SplitSeq(limits, "\n") {
 		if rest, ok := strings.CutPrefix(line, "Max processes"); ok {

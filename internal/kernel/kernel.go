@@ -36,10 +36,10 @@ type Program struct {
 	Defaults    map[string]string           // further variables of the server; Env wins; not checked
 }
 
-// Plan returns how to start a program. It sets Argv, Env, Program and Channel, and the
-// ways to prepare the interpreter ahead; the caller adds the streams. The environment
-// inherits nothing from the server. Plan fails with invalid_filename if the file name
-// has a directory, and with invalid_argument if CheckEnv refuses the environment.
+// Plan returns how to start a program. It sets Argv, Env, Program and Channel, and how the
+// interpreter can be started or forked ahead of a request. The caller adds the streams. The
+// environment inherits nothing from the server. Plan fails with invalid_filename if the
+// file name has a directory, and with invalid_argument if CheckEnv refuses the environment.
 func Plan(p Program) (backend.Process, error) {
 	if p.Language == "" {
 		p.Language = sandboxmcp.Python

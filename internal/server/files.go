@@ -131,8 +131,8 @@ type asked struct {
 	path      string // path below /mnt/data
 }
 
-// admit returns the file that a request names, or an error if the request may not have it.
-// It does not check whether the file exists, so a refusal does not reveal that.
+// admit returns the file that a request names, or an error if the request may not read it.
+// It does not check whether the file exists, so a refusal reveals nothing about that.
 func (f *files) admit(r *http.Request, rest string) (asked, error) {
 	first, rest, _ := strings.Cut(rest, "/")
 	id, err := sandboxmcp.ParseSessionID(first)
