@@ -21,7 +21,7 @@ type AuditEntry struct {
 	Actor      string         `json:"actor"`
 	Usage      *ResourceUsage `json:"resource_usage"`
 	Metadata   map[string]any `json:"metadata"`
-	Prev       string         `json:"prev"` // hash of the entry before it in its namespace; 64 zeros for the first
+	Prev       string         `json:"prev"` // hash of the previous entry in its namespace; 64 zeros for the first
 	Hash       string         `json:"hash"` // SHA-256 over the entry's canonical JSON and prev
 }
 
@@ -49,10 +49,11 @@ type AuditPage struct {
 }
 
 // AuditHead is a signed checkpoint. It covers the first Size entries of the record, of all
-// namespaces, in the order of their commits. If there is none, Size is 0 and SignedAt nil.
+// namespaces, in the order of their commits. Without a checkpoint Size is 0 and SignedAt is
+// nil.
 type AuditHead struct {
 	Size     int64      `json:"size"`
-	Root     string     `json:"root"` // of the Merkle tree over the entries' hashes (RFC 6962), base64
+	Root     string     `json:"root"` // root of the Merkle tree over the entries' hashes (RFC 6962), base64
 	SignedAt *time.Time `json:"signed_at"`
 }
 
@@ -63,8 +64,8 @@ type AuditReport struct {
 	Namespaces  []AuditNamespace `json:"namespaces"`
 	Checkpoints int64            `json:"checkpoints"`
 	Head        AuditHead        `json:"head"`             // the newest checkpoint that matches the entries
-	Tail        AuditTail        `json:"tail"`             // entries that no checkpoint covers yet
-	Dropped     *AuditHead       `json:"dropped"`          // entries that were dropped because of their age, with a signed statement; nil: none
+	Tail        AuditTail        `json:"tail"`             // entries that were dropped because of their age, with a signed statement; nil: no entries were dropped
+	Dropped     *AuditHead       `json:"dropped"`          // entries that were dropped because of their age, with a signed statement; nil: no entries were dropped
 	Second      *AuditSecond     `json:"second,omitempty"` // the checkpoints in audit_checkpoint_file; nil: not configured
 	Key         string           `json:"key"`              // SHA-256 of the raw public key that was used, hex
 	Faults      []AuditFault     `json:"faults"`           // at most 50
@@ -81,14 +82,14 @@ type AuditNamespace struct {
 // AuditTail describes the entries that no checkpoint covers yet.
 type AuditTail struct {
 	Entries int64      `json:"entries"`
-	Since   *time.Time `json:"since"` // time of the first of them; nil: none
+	Since   *time.Time `json:"since"` // time of the first of them; nil: no such entries
 }
 
 // AuditSecond describes the checkpoints in a second file.
 type AuditSecond struct {
 	File  string `json:"file"`
 	Notes int    `json:"notes"`
-	Size  int64  `json:"size"` // of the newest of them
+	Size  int64  `json:"size"` // number of entries that the newest of them covers
 }
 
 // AuditFault is an entry or checkpoint that is not as the server wrote it.

@@ -5,7 +5,7 @@ package sandboxmcp
 // constant has exactly one row.
 type Code string
 
-// The codes. Their rows have their meanings.
+// The codes. Their meanings are in codeRows.
 const (
 	CodeInvalidArgument      Code = "invalid_argument"
 	CodeInvalidSessionID     Code = "invalid_session_id"

@@ -6,5 +6,5 @@ type Check struct {
 	OK     bool   `json:"ok"`     // the trial succeeded
 	Needed bool   `json:"needed"` // no code can run without it
 	Detail string `json:"detail"` // what was observed, or why the trial failed
-	Fix    string `json:"fix"`    // the command or setting that fixes it; empty if OK, or if there is none
+	Fix    string `json:"fix"`    // the command or setting that fixes it; empty if OK, or if no fix is known
 }

@@ -6,8 +6,8 @@ import (
 )
 
 // Host is a host name in its canonical form, as [ParseHost] returns it. All spellings of a
-// name give the same Host. No Host is an IP address in any spelling. A Host must not be made
-// by conversion from a string; it would match only itself.
+// name give the same Host. A Host is never an IP address. Do not convert a string to a
+// Host: a name that is not in canonical form matches no other Host.
 type Host string
 
 const (
@@ -17,14 +17,15 @@ const (
 
 const domainHint = "write a name such as api.example.com, *.example.com or api.example.com:8443"
 
-// ParseHost returns the canonical form of a host's name: lower case, without
-// the one dot that may end it. A name is 1 to 253 bytes of labels between dots;
-// a label is 1 to 63 letters, digits and hyphens of ASCII and neither begins
-// nor ends with a hyphen. The last label does not begin with a digit, because some resolvers
-// read 127.1, 0x7f.1 and 2130706433 as addresses. A name of one label, such as localhost, is
-// a valid Host, but no [Domain] can have it. ParseHost fails with [CodeInvalidArgument] on
-// anything else: ports, user parts, escapes, spaces, NUL, and letters beyond ASCII, which
-// have to be written as xn-- labels.
+// ParseHost returns the canonical form of a host name: in lower case and without a final
+// dot. A name has 1 to 253 bytes and consists of labels that are separated by dots. A label
+// has 1 to 63 ASCII letters, digits and hyphens, and does not begin or end with a hyphen.
+// The last label does not begin with a digit, because some resolvers read 127.1, 0x7f.1 and
+// 2130706433 as addresses.
+//
+// A name of one label, such as localhost, is a valid Host, but no [Domain] can have it.
+// ParseHost fails with [CodeInvalidArgument] on anything else, such as ports, user parts,
+// escapes, spaces, NUL, and non-ASCII letters, which must be written as xn-- labels.
 func ParseHost(s string) (Host, error) {
 	name := strings.TrimSuffix(s, ".")
 	if why := badHost(name); why != "" {
@@ -33,7 +34,7 @@ func ParseHost(s string) (Host, error) {
 	return Host(lower(name)), nil
 }
 
-// badHost says what is wrong with a name, or returns "".
+// badHost returns what is wrong with a name, or "".
 func badHost(name string) string {
 	if name == "" {
 		return "it is empty"

@@ -8,7 +8,7 @@ type EgressAsk struct {
 	Port      int           `json:"port,omitempty"`   // port, if Domain has none; 0: that of Domain
 	Reason    string        `json:"reason,omitempty"` // written by a model, so it need not be true
 	SessionID SessionID     `json:"session_id,omitempty"`
-	RequestID RequestID     `json:"request_id,omitempty"` // of a run whose connection waits for the answer; empty: none
+	RequestID RequestID     `json:"request_id,omitempty"` // run whose connection waits for the answer; empty: no run waits
 	Wait      time.Duration `json:"wait_ns,omitempty"`    // how long to wait for the answer; 0: do not wait
 }
 
@@ -25,11 +25,11 @@ const (
 
 // EgressAnswer is the result of an [EgressAsk].
 type EgressAnswer struct {
-	Domain       string         `json:"domain"` // in its canonical form
+	Domain       string         `json:"domain"` // canonical form
 	Approved     bool           `json:"approved"`
 	Status       ApprovalStatus `json:"status"`
 	ApprovalID   string         `json:"approval_id"`    // empty if no person was asked
-	ExpiresAt    *time.Time     `json:"expires_at"`     // when the domain closes again, or when the question expires; nil: never, or no question
+	ExpiresAt    *time.Time     `json:"expires_at"`     // when the domain closes again, or when the question expires; nil: neither applies
 	HowToApprove string         `json:"how_to_approve"` // instructions for the person; empty if there is nothing to do
 }
 
@@ -53,8 +53,8 @@ type EgressDecision struct {
 	SHA256    string        `json:"sha256,omitempty"` // Approval.SHA256 of the question that the person saw, which must still match; empty: unknown
 	Deny      bool          `json:"deny,omitempty"`
 	Scope     GrantScope    `json:"scope,omitempty"`
-	For       time.Duration `json:"for_ns,omitempty"`     // of GrantDuration
-	SessionID SessionID     `json:"session_id,omitempty"` // of GrantSession
+	For       time.Duration `json:"for_ns,omitempty"`     // how long the domain stays open, with GrantDuration
+	SessionID SessionID     `json:"session_id,omitempty"` // session that may use the domain, with GrantSession
 }
 
 // Approval is a question to a person.
@@ -65,10 +65,10 @@ type Approval struct {
 	ReasonFrom  string         `json:"reason_from"` // who wrote Reason: "model"
 	Namespace   Namespace      `json:"namespace"`
 	Status      ApprovalStatus `json:"status"`
-	SHA256      string         `json:"sha256"` // of the canonical form of the question
+	SHA256      string         `json:"sha256"` // hash of the canonical form of the question
 	RequestedBy string         `json:"requested_by"`
 	SessionID   SessionID      `json:"session_id,omitempty"`
-	RequestID   RequestID      `json:"request_id,omitempty"` // of a run whose connection waits for the answer
+	RequestID   RequestID      `json:"request_id,omitempty"` // run whose connection waits for the answer; empty: no run waits
 	RequestedAt time.Time      `json:"requested_at"`
 	ExpiresAt   time.Time      `json:"expires_at"`
 }
@@ -79,23 +79,23 @@ type EgressGrant struct {
 	Domain     string     `json:"domain"`
 	Namespace  Namespace  `json:"namespace"`
 	Scope      GrantScope `json:"scope"`
-	SessionID  SessionID  `json:"session_id,omitempty"` // of GrantSession
-	RequestID  RequestID  `json:"request_id,omitempty"` // of GrantOnce: the run that has used it
+	SessionID  SessionID  `json:"session_id,omitempty"` // session that may use the domain, with GrantSession
+	RequestID  RequestID  `json:"request_id,omitempty"` // run that has used the domain, with GrantOnce
 	ApprovalID string     `json:"approval_id,omitempty"`
 	GrantedBy  string     `json:"granted_by"`
 	GrantedAt  time.Time  `json:"granted_at"`
 	ExpiresAt  *time.Time `json:"expires_at"` // nil: never
 }
 
-// EgressList is all that is asked for and open.
+// EgressList lists the pending questions and the open domains.
 type EgressList struct {
 	Pending  []Approval    `json:"pending"`
 	Granted  []EgressGrant `json:"granted"`
 	Operator []string      `json:"operator"` // the domains that the settings open
 }
 
-// EgressRevoked tells what was closed.
+// EgressRevoked is the result of closing a domain.
 type EgressRevoked struct {
 	Domain  string `json:"domain"`
-	Revoked int    `json:"revoked"` // how many grants
+	Revoked int    `json:"revoked"` // number of grants that were revoked
 }

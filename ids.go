@@ -59,8 +59,8 @@ func plainName(s, punctuation string) bool {
 	return true
 }
 
-// Blank reports whether a character shows as nothing: white space, and letters and signs
-// that Unicode calls printable and that are empty all the same.
+// Blank reports whether a character is invisible: white space, and characters that Unicode
+// calls printable but that show nothing.
 func Blank(r rune) bool {
 	return unicode.IsSpace(r) || r == '\u2800' || unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r) || r >= 0xE0100 && r <= 0xE01EF
 }

@@ -11,7 +11,7 @@ const (
 	TierL3 Tier = "L3" // L2, with unused host user ids and limits enforced by cgroups (needs root)
 	TierL2 Tier = "L2" // all namespaces, own root, Landlock, seccomp, no capabilities (needs unprivileged user namespaces)
 	TierL1 Tier = "L1" // Landlock and seccomp only
-	TierL0 Tier = "L0" // nothing
+	TierL0 Tier = "L0" // no isolation
 )
 
 var tierOrder = []Tier{TierL0, TierL1, TierL2, TierL3, TierL4}
@@ -21,7 +21,7 @@ func ParseTier(s string) (Tier, error) {
 	if t := Tier(s); slices.Contains(tierOrder[1:], t) {
 		return t, nil
 	}
-	return "", Errorf(CodeInvalidArgument, "isolation tier %s is none of L1, L2, L3, L4", Quote(s))
+	return "", Errorf(CodeInvalidArgument, "isolation tier %s is not one of L1, L2, L3, L4", Quote(s))
 }
 
 // AtLeast reports whether t is as strong as minimum.

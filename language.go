@@ -2,21 +2,21 @@ package sandboxmcp
 
 import "strings"
 
-// Language names what a piece of code is written in.
+// Language is the programming language of a piece of code.
 type Language string
 
-// The languages that can be run. The zero Language means [Python].
+// The supported languages. The zero Language means [Python].
 const (
 	Python Language = "python"
 	Node   Language = "node"
 	Shell  Language = "shell"
 )
 
-// Languages lists every language in the order in which they are shown.
+// Languages returns all languages in display order.
 func Languages() []Language { return []Language{Python, Node, Shell} }
 
-// ParseLanguage returns the language called s; the empty string is [Python].
-// Anything else is an error with [CodeUnsupportedLanguage] that names the legal values.
+// ParseLanguage returns the language of that name; the empty string means [Python].
+// Anything else fails with [CodeUnsupportedLanguage], and the error lists the valid names.
 func ParseLanguage(s string) (Language, error) {
 	if s == "" {
 		return Python, nil

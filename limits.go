@@ -15,12 +15,12 @@ type Limits struct {
 	MaxOutputBytes int64   `json:"max_output_bytes"` // per stream; the run is ended at 16 times as many
 }
 
-// TasksPerProcess is how many kernel tasks one allowed process stands for: a
-// thread is a task, and Node alone has eleven.
+// TasksPerProcess is the number of kernel tasks that are allowed for each allowed process.
+// A thread is a task, and Node alone has eleven.
 const TasksPerProcess = 16
 
-// OutputKillFactor is how many times MaxOutputBytes a stream may carry before
-// the run is ended.
+// OutputKillFactor times MaxOutputBytes is the output of one stream after which the run is
+// ended.
 const OutputKillFactor = 16
 
 // DefaultLimits returns the limits that apply without any setting.
@@ -28,8 +28,8 @@ func DefaultLimits() Limits {
 	return Limits{MaxRAMMB: 512, MaxCPUCores: 1, TimeoutSeconds: 60, MaxProcesses: 10, MaxOutputBytes: 1_000_000}
 }
 
-// DefaultCeilings returns the largest limits that a caller may ask for on a
-// machine of that many cores. An operator may lower them.
+// DefaultCeilings returns the largest limits that a caller may request on a machine with
+// that many cores. An operator may lower them.
 func DefaultCeilings(cores int) Limits {
 	return Limits{MaxRAMMB: 8192, MaxCPUCores: float64(max(cores, 1)), TimeoutSeconds: 3600, MaxProcesses: 1024, MaxOutputBytes: 64 << 20}
 }
@@ -39,10 +39,10 @@ func (l Limits) Timeout() time.Duration {
 	return time.Duration(l.TimeoutSeconds * float64(time.Second))
 }
 
-// MaxTasks returns the limit on kernel tasks.
+// MaxTasks returns the limit of kernel tasks.
 func (l Limits) MaxTasks() int { return TasksPerProcess * l.MaxProcesses }
 
-// Over returns l with every field of 0 replaced by that of base.
+// Over returns l with the fields of base in place of its own fields that are 0.
 func (l Limits) Over(base Limits) Limits {
 	if l.MaxRAMMB == 0 {
 		l.MaxRAMMB = base.MaxRAMMB
@@ -62,7 +62,7 @@ func (l Limits) Over(base Limits) Limits {
 	return l
 }
 
-// Under returns l with every field lowered to that of bound, if that is set.
+// Under returns l with each field lowered to that of bound, if bound has one.
 func (l Limits) Under(bound Limits) Limits {
 	lower := Limits{}
 	if bound.MaxRAMMB > 0 && l.MaxRAMMB > bound.MaxRAMMB {
@@ -83,8 +83,8 @@ func (l Limits) Under(bound Limits) Limits {
 	return lower.Over(l)
 }
 
-// Clamp returns l with every field lowered to its ceiling, and the JSON names
-// of the fields that were too high.
+// Clamp returns l with each field lowered to its ceiling, and the JSON names of the fields
+// that were above it.
 func (l Limits) Clamp(ceiling Limits) (Limits, []string) {
 	clamped := []string{}
 	if l.MaxRAMMB > ceiling.MaxRAMMB {

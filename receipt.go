@@ -33,7 +33,7 @@ type ReceiptPredicate struct {
 	ExitCode        int               `json:"exit_code"`
 	StartedAt       time.Time         `json:"started_at"`
 	EndedAt         time.Time         `json:"ended_at"`
-	StdoutSHA256    string            `json:"stdout_sha256"` // of stdout as answered
+	StdoutSHA256    string            `json:"stdout_sha256"` // hash of stdout as it was returned
 	StderrSHA256    string            `json:"stderr_sha256"`
 	StdoutTruncated bool              `json:"stdout_truncated"`
 	StderrTruncated bool              `json:"stderr_truncated"`

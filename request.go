@@ -16,7 +16,7 @@ const (
 	DisplayResults Display = "results" // in Results only, as in sessions
 )
 
-// Request asks for one execution. The zero value of a field is its default.
+// Request describes one execution. The zero value of a field means its default.
 type Request struct {
 	ID        RequestID         `json:"request_id,omitempty"`   // empty: the engine makes one
 	Code      string            `json:"code"`                   // UTF-8, at most max_code_bytes
@@ -31,7 +31,7 @@ type Request struct {
 	Backend   string            `json:"backend,omitempty"`      // empty: the configured one
 	Display   Display           `json:"display,omitempty"`
 	SessionID SessionID         `json:"session_id,omitempty"` // session to run in, made if it does not exist; empty: a new sandbox that is destroyed after the run
-	Session   *SessionSpec      `json:"session,omitempty"`    // for a session that has to be made; nil: made from the request
+	Session   *SessionSpec      `json:"session,omitempty"`    // how to make the session if it does not exist; nil: from the request
 	Stdout    io.Writer         `json:"-"`                    // gets stdout while the program runs, up to max_output_bytes; may be nil. Errors are ignored
 	Stderr    io.Writer         `json:"-"`                    // gets stderr likewise
 	Shown     ResultWriter      `json:"-"`                    // gets the entries of Results while the program runs; may be nil

@@ -56,7 +56,7 @@ type Result struct {
 	StdoutTruncated bool          `json:"stdout_truncated"`
 	StderrTruncated bool          `json:"stderr_truncated"`
 	Results         []RichResult  `json:"results"`
-	Error           *ProgramError `json:"error"` // the uncaught exception; nil: none
+	Error           *ProgramError `json:"error"` // the uncaught exception; nil: no exception
 	Network         Network       `json:"network"`
 	Isolation       *Isolation    `json:"isolation"` // nil while no sandbox was built
 	Receipt         *Receipt      `json:"receipt"`   // nil until the run has ended
@@ -94,7 +94,7 @@ type DeniedRequest struct {
 	Host   string `json:"host"`
 	Port   int    `json:"port"`
 	Times  int    `json:"times"`
-	Reason string `json:"reason,omitempty"` // of the latest attempt
+	Reason string `json:"reason,omitempty"` // reason of the latest refusal
 }
 
 // Artifact is a file below /mnt/data that a run has made or changed.

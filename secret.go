@@ -9,9 +9,9 @@ import (
 // redacted is printed in place of a [Secret].
 const redacted = "***REDACTED***"
 
-// Secret is text that is not printed: formatting, encoding and logging show a placeholder.
-// [Secret.Reveal] returns the text. The zero value is empty. Two secrets with the same text
-// need not be equal by ==.
+// Secret is text that is never printed: formatting, encoding and logging show a
+// placeholder. [Secret.Reveal] returns the text. The zero value is empty. Do not compare
+// secrets by ==, which compares pointers.
 type Secret struct {
 	text *string // a pointer, so that printing a struct with an unexported Secret field does not show the text
 }

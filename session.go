@@ -21,7 +21,7 @@ type SessionSpec struct {
 	ID       SessionID     `json:"session_id,omitempty"` // chosen by the caller; empty: the engine makes one
 	Language Language      `json:"language,omitempty"`
 	Limits   Limits        `json:"limits,omitzero"`
-	Strict   bool          `json:"strict,omitempty"` // a limit above its ceiling is refused, not clamped
+	Strict   bool          `json:"strict,omitempty"` // refuse a limit above its ceiling instead of clamping it
 	Modest   bool          `json:"modest,omitempty"` // see Request
 	TTL      time.Duration `json:"ttl_ns,omitempty"` // lifetime without use; 0: the configured one
 	Backend  string        `json:"backend,omitempty"`
@@ -67,7 +67,7 @@ type SessionFile struct {
 // Upload is a file to store in a session.
 type Upload struct {
 	SessionID SessionID    // empty: make a session
-	Session   *SessionSpec // for a session that has to be made, also if SessionID does not exist; nil: defaults, and only if SessionID is empty
+	Session   *SessionSpec // how to make a session, also if SessionID does not exist; nil: with defaults, and only if SessionID is empty
 	Name      string       // a path below /mnt/data, or relative to it
 	Content   []byte
 	Body      io.Reader // the content, instead of Content; nil: use Content

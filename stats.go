@@ -13,12 +13,12 @@ type Stats struct {
 	Queue      QueueStats       `json:"queue"`
 	Sessions   int              `json:"sessions"` // live sessions
 	Executions map[Status]int64 `json:"executions"`
-	LatencyMS  Latency          `json:"latency_ms"` // of the latest 1,024 executions, from request to result
-	Pool       map[string]int   `json:"pool"`       // number of things that are kept ready, by kind
-	Resources  ResourceTotals   `json:"resources"`  // of the server's own process
+	LatencyMS  Latency          `json:"latency_ms"` // times of the latest 1,024 executions, from request to result
+	Pool       map[string]int   `json:"pool"`       // number of objects that are kept ready, by kind
+	Resources  ResourceTotals   `json:"resources"`  // resources of the server's own process
 }
 
-// Latency has percentiles in milliseconds; 0: nothing has run yet.
+// Latency has percentiles in milliseconds. They are 0 if nothing has run yet.
 type Latency struct {
 	P50 float64 `json:"p50"`
 	P99 float64 `json:"p99"`
@@ -52,5 +52,5 @@ type BackendInfo struct {
 	Name      string     `json:"name"`
 	Available bool       `json:"available"`
 	Reason    string     `json:"reason"`    // why it is not available; empty if it is
-	Isolation *Isolation `json:"isolation"` // of the trial at start; nil if not available
+	Isolation *Isolation `json:"isolation"` // walls of the trial at start; nil: not available
 }

@@ -24,14 +24,14 @@ type bed struct {
 	self         string
 	interpreters []interpreter
 	isolation    sandboxmcp.Isolation
-	engines      map[string]*engine.Engine // by the PATH that they search; they keep nothing ready
-	pooled       map[string]*engine.Engine // with default settings, by the interpreter's label, so that languages do not share ready sandboxes
+	engines      map[string]*engine.Engine // engines that keep nothing ready, by the PATH on which they search interpreters
+	pooled       map[string]*engine.Engine // engines with default settings, by the interpreter's label, so that languages do not share ready sandboxes
 	null         *os.File
-	server       *client // the product's server; nil if it did not start
+	server       *client // the product's server; nil: it did not start
 	judge        *judge
 	science      science
 	meter        meter
-	closeDocker  func() error // nil if docker does not run
+	closeDocker  func() error // nil: docker does not run
 	closers      []func() error
 	made         int
 }

@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// meter reads the CPU time of a suite: of its own process, which makes the load and holds
-// the engines, and of all processes started below it, reaped or not.
+// meter reads the CPU time of a suite. That includes its own process, which makes the load
+// and runs the engines, and all processes below it, reaped or not.
 type meter struct{ file string }
 
 const (
-	// unified is where cgroup v2 is mounted beside v1. It has no controllers, so no
-	// program moves processes in it, but it counts the CPU time of each group.
+	// unified is the mount point of cgroup v2 beside v1. It has no controllers, so programs
+	// do not move processes in it, but it counts the CPU time of each group.
 	unified = "/sys/fs/cgroup/unified"
-	ticks   = 100 // of /proc/stat in a second, on every architecture
+	ticks   = 100 // units of /proc/stat per second, on every architecture
 )
 
 // newMeter returns a meter of a cgroup, or of the whole machine if group is empty.
@@ -68,7 +68,7 @@ func machineTime() (time.Duration, error) {
 	line, _, _ := strings.Cut(string(data), "\n")
 	var sum int64
 	for i, f := range strings.Fields(line) {
-		if i == 0 || i == 4 || i == 5 || i > 7 { // its name; idle, iowait; what guests count twice
+		if i == 0 || i == 4 || i == 5 || i > 7 { // the label; idle, iowait; guest time, which is counted twice
 			continue
 		}
 		n, err := strconv.ParseInt(f, 10, 64)

@@ -47,13 +47,14 @@ func emptySpec(n int) backend.Spec {
 	}
 }
 
-// emptyMemory returns the memory of one and of n sandboxes that wait for a program.
+// emptyMemory returns the memory of one and of n empty sandboxes.
 func emptyMemory(ctx context.Context, n int, temp string) (one, many footprint, err error) {
 	made := process.New(process.Config{TempDir: temp, NoPool: true})
 	defer func() { _ = made.Close(context.WithoutCancel(ctx)) }()
 	var before footprint
 	for i := range n + 1 {
-		// The first stays, too: what all of them share is not theirs.
+		// The first sandbox stays open, because its figure includes what all sandboxes
+		// share.
 		if _, err := made.Open(ctx, emptySpec(i)); err != nil {
 			return one, many, fmt.Errorf("make a sandbox: %w", err)
 		}

@@ -9,11 +9,11 @@ import (
 	"slices"
 )
 
-// series holds the measurements of a table row in milliseconds, one per round; NaN where
-// there is none.
+// series holds the measurements of a table row in milliseconds, one per round. NaN means
+// that the round has no measurement.
 type series struct {
 	name   string
-	base   string // row that the ratio is relative to; empty: none
+	base   string // row that the ratio refers to; empty: no ratio
 	reason string // why measurements are missing
 	ms     []float64
 }
@@ -27,7 +27,7 @@ type row struct {
 	P50    float64
 	P99    float64
 	Min    float64
-	Ratio  float64 // median of the rounds' ratios to Base; 0: none
+	Ratio  float64 // median over the rounds of the ratio to Base; 0: no ratio
 }
 
 // has reports whether the row was measured.
@@ -62,8 +62,8 @@ func present(ms []float64) []float64 {
 	return slices.DeleteFunc(slices.Clone(ms), math.IsNaN)
 }
 
-// quantile is the q-quantile of values, which need not be sorted: of an even
-// number the median lies halfway between the middle two.
+// quantile returns the q-quantile of values, which need not be sorted. It interpolates
+// linearly between two values.
 func quantile(values []float64, q float64) float64 {
 	if len(values) == 0 {
 		return math.NaN()
@@ -86,7 +86,7 @@ func shuffled(n int) []int {
 	for i := n - 1; i > 0; i-- {
 		k, err := rand.Int(rand.Reader, big.NewInt(int64(i+1)))
 		if err != nil {
-			continue // it never fails; and an order would still be one
+			continue // the random reader never fails
 		}
 		j := int(k.Int64())
 		order[i], order[j] = order[j], order[i]

@@ -22,35 +22,35 @@ import (
 )
 
 const (
-	idleMany  = 20              // sessions together
-	idleLarge = 4               // where each is large
-	idleFirst = 2               // runs without a session before, which prepare what they share
-	hashing   = 6 * time.Second // that a package set takes to be hashed, beside them
+	idleMany  = 20              // number of sessions
+	idleLarge = 4               // number of sessions if each is large
+	idleFirst = 2               // runs before the sessions, which prepare what all runs share
+	hashing   = 6 * time.Second // time in which a package set is hashed in the background
 )
 
-// Labels of what is no language alone.
+// Labels of rows that are not named after a language alone.
 const (
 	idleEmpty  = "an empty sandbox"
 	idlePandas = "python, pandas in use"
 )
 
-// footprint is memory of processes: PSS counts a page that n of them share as
-// 1/n of it for each, and private is what no other process has.
+// footprint is the memory of processes in bytes. PSS counts a page that n processes share
+// as 1/n for each of them. Private counts pages that only one process has.
 type footprint struct {
 	PSS, Private int64
-	Kernel       int64 // that the kernel accounts to the sandboxes' groups, page tables and so on; -1: it does not tell
+	Kernel       int64 // memory that the kernel charges to the sandboxes' cgroups, such as page tables; -1: unknown
 	Unreadable   int   // processes that could not be read
 }
 
-// idle holds the memory of sessions that have run one program and wait for the next.
+// idle is the memory of sessions that have run one program and wait for the next.
 type idle struct {
 	Label string
-	One   footprint // of the first session, including the interpreter that the others share
-	Many  footprint // of all sessions, relative to the state before the first
-	Kept  footprint // what stays after the first session was closed: the interpreter that sessions are forked from, and ready sandboxes
+	One   footprint // memory of the first session, including the interpreter that the others share
+	Many  footprint // memory of all sessions, relative to the state before the first
+	Kept  footprint // what stays after the first session was closed: ready sandboxes, and the interpreter that sessions are forked from
 	N     int
 	Bare  int64 // mean PSS of such a process without a sandbox; 0: not measured
-	Ready int   // empty ready sandboxes of the engine, which are included
+	Ready int   // number of ready, empty sandboxes of the engine, whose memory is included
 }
 
 func (b *bed) idles(ctx context.Context) ([]idle, error) {
@@ -89,7 +89,7 @@ func (b *bed) idles(ctx context.Context) ([]idle, error) {
 	return append(all, *r), nil
 }
 
-// idleOnce runs in the child process that has the sessions.
+// idleOnce runs in a child process and measures its own sessions.
 func idleOnce(ctx context.Context, o options, out io.Writer) error {
 	if o.lang == idleEmpty {
 		r := idle{Label: idleEmpty, N: idleMany}
@@ -147,8 +147,8 @@ func encode(out io.Writer, v any) error {
 	return nil
 }
 
-// barePandas returns the mean PSS of processes that have used pandas and wait, as many as
-// there are sessions.
+// barePandas returns the mean PSS of as many processes as there are sessions. They have
+// used pandas and wait, without a sandbox.
 func barePandas(ctx context.Context, o options) (int64, error) {
 	found := findInterpreters(ctx, o.path, os.Environ())
 	if len(found) == 0 || found[0].Lang != sandboxmcp.Python {
@@ -223,7 +223,7 @@ func (f footprint) less(before footprint) footprint {
 	return out
 }
 
-// per is the share of one of n.
+// per returns an n-th of the footprint.
 func (f footprint) per(n int) footprint {
 	out := footprint{PSS: f.PSS / int64(n), Private: f.Private / int64(n), Kernel: -1}
 	if f.Kernel >= 0 {
@@ -232,8 +232,8 @@ func (f footprint) per(n int) footprint {
 	return out
 }
 
-// kernelMemory returns the kernel's memory accounted to the cgroups of a process's
-// sandboxes; -1 if no cgroup accounts it.
+// kernelMemory returns the kernel memory that is charged to the cgroups of a process's
+// sandboxes; -1: no cgroup counts it.
 func kernelMemory(pid int) int64 {
 	mark := "sandboxmcp-" + strconv.Itoa(pid) + "-"
 	sum, told := int64(0), false
@@ -244,7 +244,7 @@ func kernelMemory(pid int) int64 {
 		if !strings.HasPrefix(d.Name(), mark) {
 			return nil
 		}
-		// The value of a cgroup includes those below it.
+		// The value includes the cgroups below.
 		if data, err := os.ReadFile(filepath.Join(path, "memory.kmem.usage_in_bytes")); err == nil {
 			n, _ := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
 			sum, told = sum+n, true

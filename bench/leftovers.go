@@ -19,26 +19,26 @@ import (
 )
 
 const (
-	leftEvals = 10_000 // of one session
-	leftRuns  = 5_000  // each in a sandbox of its own
-	leftEarly = 4      // after this part of them it is looked for the first time: caches have what they hold
+	leftEvals = 10_000 // runs in one session
+	leftRuns  = 5_000  // runs without a session, each in a new sandbox
+	leftEarly = 4      // the first measurement comes after 1/leftEarly of the runs, when caches are full
 	leftTime  = 80 * time.Second
 )
 
-// leftover holds what an engine with default settings holds after few and after many
-// operations of one kind, after it was asked to release what it keeps ready.
+// leftover is what an engine with default settings holds after few and after many
+// operations of one kind. Before each measurement it releases what it keeps ready.
 type leftover struct {
 	What          string
 	First, Last   int
-	Wanted        int // more than Last when the time was up
+	Wanted        int // number of operations to run; Last is lower if the time was up
 	Before, After held
 }
 
-// leftovers holds what remains after very many operations.
+// leftovers is what remains after very many operations.
 type leftovers struct {
 	Kinds  []leftover
 	Start  held // before the engine was opened
-	Closed held // after it was closed
+	Closed held // after the engine was closed
 }
 
 func (b *bed) leftovers(ctx context.Context) (*leftovers, error) {
@@ -49,9 +49,9 @@ func (b *bed) leftovers(ctx context.Context) (*leftovers, error) {
 	return ask[leftovers](ctx, b, "leftovers", "-state", dir)
 }
 
-// leftoversOnce runs in the child process that has the engine.
+// leftoversOnce runs in a child process and measures its own engine.
 func leftoversOnce(ctx context.Context, o options, out io.Writer) error {
-	// TMPDIR is a directory of its own, in which forgotten files are counted.
+	// A separate TMPDIR, in which forgotten files are counted.
 	temp := filepath.Join(o.state, "tmp")
 	if err := os.Mkdir(temp, 0o700); err != nil {
 		return fmt.Errorf("make scratch directory: %w", err)
@@ -87,7 +87,7 @@ func leftoversOnce(ctx context.Context, o options, out io.Writer) error {
 	return encode(out, r)
 }
 
-// measure runs one program again and again until the time is up.
+// measure repeats one program until it has run often enough or the time is up.
 func (k *leftover) measure(ctx context.Context, e *engine.Engine, session sandboxmcp.SessionID, look func() held) error {
 	k.First = k.Wanted / leftEarly
 	began := time.Now()

@@ -26,11 +26,11 @@ const (
 type burst struct {
 	Requests int
 	Right    int
-	Wrong    string // what was wrong with the first that was not right
+	Wrong    string // description of the first wrong result
 	WallMS   float64
-	RSS      int64 // of the process before, after one request
-	MaxRSS   int64 // of the process: the peak that the kernel kept
-	MaxTree  int64 // of the process and everything below it, sampled; shared pages count several times
+	RSS      int64 // resident bytes of the process before the burst, after one request
+	MaxRSS   int64 // peak resident bytes of the process, as counted by the kernel
+	MaxTree  int64 // peak resident bytes of the process and its descendants, sampled; shared pages count several times
 }
 
 func (b *bed) burst(ctx context.Context) (*burst, error) {
@@ -41,7 +41,7 @@ func (b *bed) burst(ctx context.Context) (*burst, error) {
 	return ask[burst](ctx, b, "burst", "-state", dir)
 }
 
-// burstOnce runs in the child process that makes them.
+// burstOnce runs in a child process and makes the requests.
 func burstOnce(ctx context.Context, o options, out io.Writer) error {
 	e, err := openEngine(ctx, o.state, o.path, os.Environ())
 	if err != nil {
@@ -92,16 +92,16 @@ func burstOnce(ctx context.Context, o options, out io.Writer) error {
 	return encode(out, r)
 }
 
-// serverMemory is the memory of a server.
+// serverMemory is the memory of a server, in bytes.
 type serverMemory struct {
 	Calls     int
 	Rested    time.Duration
 	Fresh     int64 // resident, after the handshake
-	RSS       int64 // resident, after the calls and the rest
-	Anon      int64 // of these, not backed by a file
+	RSS       int64 // resident, after the calls and a rest
+	Anon      int64 // part of RSS that no file backs
 	Peak      int64
-	Helpers   int   // processes below it
-	HelperRSS int64 // their resident bytes together
+	Helpers   int   // number of child processes
+	HelperRSS int64 // sum of their resident bytes
 }
 
 func (b *bed) memory(ctx context.Context) (m *serverMemory, err error) {
@@ -126,11 +126,11 @@ func (b *bed) memory(ctx context.Context) (m *serverMemory, err error) {
 	return m, ctx.Err()
 }
 
-// leak holds what one server holds after few and after many runs.
+// leak compares what one server holds after few runs and after many.
 type leak struct {
 	First, Last   int
 	Before, After held
-	Opened        map[string]int // of the server alone: descriptors that it has more of at the end, by what they are
+	Opened        map[string]int // descriptors of the server that were added between the measurements, by kind
 }
 
 // leak runs programs of all languages through one server; some fail, leave a file or
@@ -154,7 +154,7 @@ func (b *bed) leak(ctx context.Context) (l *leak, err error) {
 		if _, err := c.execute(p.lang, p.code, p.want); err != nil {
 			return nil, fmt.Errorf("run %d: %w", n, err)
 		}
-		if n == 1 { // so that each connection to the database has been made when it is counted first
+		if n == 1 { // opens every database connection before the first count
 			if _, _, err := c.call("tools/call", map[string]any{"name": "get_artifacts", "arguments": map[string]any{"request_id": "nobodys"}}); err != nil {
 				return nil, fmt.Errorf("look for a result: %w", err)
 			}
@@ -202,8 +202,8 @@ func (b *bed) leakPrograms() []leakProgram {
 	return out
 }
 
-// settled polls until two results are equal, because sandboxes are removed after the
-// response.
+// settled measures repeatedly until two results are equal, because sandboxes are removed
+// after the response.
 func settled(ctx context.Context, pid int) held {
 	last := holds(pid)
 	for range 50 {

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machine describes the machine of the measurement.
+// machine describes the machine on which the measurement ran.
 type machine struct {
 	System  string // the distribution
 	Kernel  string
@@ -22,7 +22,7 @@ type machine struct {
 	Cgroups string
 	Go      string
 	Bwrap   string
-	Load    string // before
+	Load    string // load average before the measurement
 }
 
 func describe(ctx context.Context) machine {
@@ -49,7 +49,7 @@ func describe(ctx context.Context) machine {
 	return m
 }
 
-// commit is that of the tree in the working directory, which the program was built from.
+// commit returns the commit of the working directory, from which the program was built.
 func commit(ctx context.Context) string {
 	out, err := exec.CommandContext(ctx, "git", "rev-parse", "--short=12", "HEAD").Output()
 	if err != nil {
@@ -58,13 +58,13 @@ func commit(ctx context.Context) string {
 	return strings.TrimSpace(string(out))
 }
 
-// kernelVersion leaves out what a release says of its builder's naming.
+// kernelVersion returns a kernel release without the builder's suffix.
 func kernelVersion(release string) string {
 	version, _, _ := strings.Cut(release, "-")
 	return version
 }
 
-// lineOf finds the value of the first line of a file that begins with key.
+// lineOf returns the value of the first line of a file that begins with key.
 func lineOf(file, key, sep string) string {
 	data, _ := os.ReadFile(file)
 	for line := range strings.Lines(string(data)) {
@@ -75,7 +75,7 @@ func lineOf(file, key, sep string) string {
 	return ""
 }
 
-// loadAverage is the load of the last minute.
+// loadAverage returns the load of the last minute.
 func loadAverage() string {
 	data, _ := os.ReadFile("/proc/loadavg")
 	one, _, _ := strings.Cut(string(data), " ")

@@ -1,20 +1,20 @@
 //go:build linux
 
-// Command bench measures what this product costs beside the bare programs and
-// beside its peers, and writes docs/benchmarks.md and docs/dev/benchmarks.md.
+// Command bench compares the cost of this product with bare programs and with other
+// sandboxes. It writes docs/benchmarks.md and docs/dev/benchmarks.md.
 //
-// Its promise: everything that a table compares was measured in one run, in
-// rounds that hold every mode once, in an order drawn anew for each round; an
-// answer that is not the right one is no measurement; a peer that cannot run
-// here is named with the reason. It fails when it cannot measure, never because
-// a target was missed. It ends what it started and removes what it wrote.
+// All figures of a table are measured in one run. The run consists of rounds; each round
+// measures every mode once, in a new random order. A wrong answer is not counted as a
+// measurement. A peer that cannot run here is listed with the reason. The command fails
+// only if it cannot measure, never because a target was missed. It ends the processes that
+// it started and removes the files that it wrote.
 //
-//	make bench                     # the whole, as who you are; builds bin/bench
+//	make bench                     # everything, as the current user; builds bin/bench
 //	bin/bench -user                # as root: also as an unprivileged user
 //	bin/bench -quick               # 10 rounds, printed, no document
 //	bin/bench -trace-phases 100    # where the time of a run goes
 //
-// Paths are from the root of the tree, where it is started.
+// Start it in the root of the tree; paths are relative to it.
 package main
 
 import (
@@ -31,7 +31,7 @@ import (
 	"time"
 )
 
-// options are the flags.
+// options are the command line flags.
 type options struct {
 	rounds  int
 	quick   bool
@@ -57,14 +57,14 @@ type options struct {
 	profile string
 	trace   int
 
-	child string // what a child of this program does
+	child string // task of a child process of this program
 	all   string
-	suite string // where a child writes its figures
+	suite string // file to which a child writes its figures
 	state string
 	lang  string
 
-	noScience string // why there is no package set
-	group     string // of control groups, in which a suite is
+	noScience string // why there is no package set; empty: there is one
+	group     string // name of the cgroup of a suite
 	pandas    bool
 }
 
@@ -157,7 +157,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	return parent(ctx, o, strings.Join(args, " "), stdout)
 }
 
-// quicken changes what was not given on the command line.
+// quicken sets shorter values for flags that were not given.
 func (o *options) quicken(given map[string]bool) {
 	if !given["rounds"] {
 		o.rounds = 10

@@ -1,7 +1,7 @@
 //go:build !linux
 
-// Command bench measures this product beside its peers. The sandboxes are those
-// of Linux, and so is the benchmark.
+// Command bench measures this product beside other sandboxes. It needs Linux, as the
+// sandboxes do.
 package main
 
 import (

@@ -17,7 +17,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/engine"
 )
 
-// Names of rows that something else refers to.
+// Names of rows that other code refers to.
 const (
 	rowBareFile    = "bare python hello.py"
 	rowCLI         = "command line, `sandboxmcp run hello.py`"
@@ -44,7 +44,7 @@ func inDemand(i interpreter) string  { return "in process, none of its shape rea
 func inSession(i interpreter) string { return "in process, a session's run, " + i.Label }
 func inBwrap(i interpreter) string   { return "bwrap, " + i.Label }
 
-// modes lists everything that is compared.
+// modes returns everything that is measured in rounds.
 func (b *bed) modes(ctx context.Context) []mode {
 	var bare, rest []mode
 	for _, i := range b.interpreters {
@@ -78,7 +78,7 @@ func (b *bed) modes(ctx context.Context) []mode {
 	return append(append(bare, extra...), b.chosen(append(rest, peer...))...)
 }
 
-// chosen keeps the modes that -only names.
+// chosen returns the modes that -only names.
 func (b *bed) chosen(modes []mode) []mode {
 	if b.o.only == "" {
 		return modes
@@ -95,7 +95,7 @@ func (b *bed) chosen(modes []mode) []mode {
 	return out
 }
 
-// one is a mode of one row.
+// one returns a mode with a single row.
 func (b *bed) one(name, base string, run func(context.Context) (time.Duration, error)) mode {
 	return mode{rows: []string{name}, base: base, run: func(ctx context.Context) ([]float64, error) {
 		took, err := run(ctx)
@@ -103,9 +103,9 @@ func (b *bed) one(name, base string, run func(context.Context) (time.Duration, e
 	}}
 }
 
-// engineModes are one-shots with nothing prepared and in a sandbox that was
-// ready, and runs in a session, whose
-// first, which makes it, is among those that warm up.
+// engineModes returns modes that call an engine: one-shot runs with nothing prepared and in
+// a ready sandbox, and runs in a session. The warm-up includes the run that makes the
+// session.
 func (b *bed) engineModes(i interpreter) []mode {
 	with := func(e *engine.Engine, name string, display sandboxmcp.Display) mode {
 		return b.one(name, i.bare(), func(ctx context.Context) (time.Duration, error) {
@@ -126,8 +126,8 @@ func (b *bed) engineModes(i interpreter) []mode {
 	}))
 }
 
-// onDemand is a request where sandboxes are kept ready, but none of the shape that
-// it asks for: its limits are no other's.
+// onDemand makes requests for which no sandbox is ready although the engine keeps some
+// ready. Each request has a limit that no other one has.
 func onDemand(e *engine.Engine, i interpreter, code string) func(context.Context) (time.Duration, error) {
 	n := 0
 	return func(ctx context.Context) (time.Duration, error) {
@@ -137,8 +137,8 @@ func onDemand(e *engine.Engine, i interpreter, code string) func(context.Context
 	}
 }
 
-// firstModes are the first request of a process, with a state directory that
-// an earlier process used and with a new one.
+// firstModes measure the first request of a process, once with a used state directory and
+// once with a new one.
 func (b *bed) firstModes(i interpreter) []mode {
 	used, err := b.dir("first")
 	first := func(what string, state func() (string, error)) mode {
@@ -170,7 +170,7 @@ func (b *bed) firstModes(i interpreter) []mode {
 	}
 }
 
-// fileModes run a file, bare and by the command line.
+// fileModes run a program from a file, bare and by the command line.
 func (b *bed) fileModes(i interpreter) ([]mode, error) {
 	dir, err := b.dir("cli")
 	if err != nil {
@@ -191,7 +191,7 @@ func (b *bed) fileModes(i interpreter) ([]mode, error) {
 	}, nil
 }
 
-// serverModes are round trips with a server in a process of its own.
+// serverModes measure round trips to a server in another process.
 func (b *bed) serverModes(ctx context.Context, i interpreter) []mode {
 	var out []mode
 	c, err := b.serve(ctx)
@@ -238,7 +238,7 @@ func (b *bed) serve(ctx context.Context, settings ...string) (*client, error) {
 	return dial(ctx, program{env: env, argv: []string{b.o.bin, "serve"}})
 }
 
-// serverP50 is the median that the server itself tells of its engine.
+// serverP50 returns the median run time that the server reports.
 func (b *bed) serverP50() float64 {
 	if b.server == nil {
 		return 0
@@ -250,7 +250,7 @@ func (b *bed) serverP50() float64 {
 	return stats.LatencyMS.P50
 }
 
-// why runs a command that failed once more, to say what it complains of.
+// why runs a failed command once more and returns what it prints on stderr.
 func (p program) why(ctx context.Context) string {
 	cmd := exec.CommandContext(ctx, p.argv[0], p.argv[1:]...)
 	cmd.Env, cmd.Dir = p.env, p.cwd()
@@ -258,7 +258,7 @@ func (p program) why(ctx context.Context) string {
 	return stderrOf(err)
 }
 
-// stderrOf is the last line that a command left on stderr, after a colon.
+// stderrOf returns the last line that a command wrote to stderr, after a colon.
 func stderrOf(err error) string {
 	exit, ok := err.(*exec.ExitError) //nolint:errorlint // it is not wrapped
 	if !ok || len(bytes.TrimSpace(exit.Stderr)) == 0 {

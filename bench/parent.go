@@ -17,10 +17,10 @@ import (
 	"time"
 )
 
-// cleanPath is where a user finds programs in whose home nothing was installed.
+// cleanPath is the PATH of a user without own installations.
 const cleanPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// parent runs one suite per user in a child process each, and writes the document.
+// parent runs one suite per user, each in a child process, and writes the document.
 func parent(ctx context.Context, o options, command string, stdout io.Writer) (err error) {
 	if o.user && os.Geteuid() != 0 {
 		return errors.New("-user needs root, to become somebody else")
@@ -37,7 +37,7 @@ func parent(ctx context.Context, o options, command string, stdout io.Writer) (e
 	if err != nil {
 		return fmt.Errorf("find own program: %w", err)
 	}
-	// The second user has to be able to run them, wherever the checkout lies.
+	// The second user must be able to run the programs, wherever the checkout is.
 	bench, bin := filepath.Join(work, "bench"), filepath.Join(work, "sandboxmcp")
 	if judge := filepath.Join(work, "go-judge"); copyFile(o.judge, judge) == nil {
 		o.judge = judge
@@ -85,7 +85,7 @@ func parent(ctx context.Context, o options, command string, stdout io.Writer) (e
 	return err
 }
 
-// suiteUser is who a suite runs as. A uid of 0 is the user that we are.
+// suiteUser is the user that runs a suite. A uid of 0 means the current user.
 type suiteUser struct {
 	name       string
 	uid        int
@@ -124,7 +124,7 @@ func startSuite(ctx context.Context, o options, u suiteUser) (suite, error) {
 	}
 	fmt.Fprintf(os.Stderr, "measuring as %s\n", u.name)
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	// Asked to end, it ends what it started; the kernel does that for the rest.
+	// An interrupted suite ends its own processes; the kernel ends the others.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 30 * time.Second
 	if fd != nil {
@@ -132,7 +132,7 @@ func startSuite(ctx context.Context, o options, u suiteUser) (suite, error) {
 	}
 	cmd.Env, cmd.Stderr, cmd.Dir = env, os.Stderr, u.work
 	if o.profile != "" && !filepath.IsAbs(o.profile) {
-		cmd.Dir = "" // where the profile is meant to go
+		cmd.Dir = "" // the current directory, in which the profile is written
 	}
 	if err := cmd.Run(); err != nil {
 		return s, fmt.Errorf("measure as %s: %w", u.name, err)
@@ -148,7 +148,7 @@ func startSuite(ctx context.Context, o options, u suiteUser) (suite, error) {
 	return s, nil
 }
 
-// pass are the flags of a suite's own process.
+// pass returns the flags of a suite's process.
 func (o *options) pass() []string {
 	out := []string{
 		"-suite-file", o.suite, "-state", o.state, "-bin", o.bin, "-s1", o.s1, "-go-judge", o.judge, "-docker", o.docker,
@@ -161,8 +161,8 @@ func (o *options) pass() []string {
 	return out
 }
 
-// scienceFor is a state directory with the package set that is the user's own, or
-// why there is none.
+// scienceFor returns a state directory that belongs to the user and has the package set. If
+// that is not possible, why has the reason.
 func scienceFor(ctx context.Context, o options, u suiteUser) (dir, why string) {
 	if o.science == "" {
 		return "", o.noScience
@@ -187,7 +187,7 @@ func currentUser() string {
 	return "an unprivileged user"
 }
 
-// scratchUID finds a user id that nobody has.
+// scratchUID returns a user id that is not in use.
 func scratchUID() (int, error) {
 	for uid := 61_700; uid < 61_900; uid++ {
 		_, err := user.LookupId(strconv.Itoa(uid))
@@ -210,7 +210,7 @@ func copyFile(from, to string) error {
 	return nil
 }
 
-// replaceFile puts a text in the place of a file, whole or not at all.
+// replaceFile replaces a file atomically.
 func replaceFile(name, text string) error {
 	temp := name + ".new"
 	if err := os.WriteFile(temp, []byte(text), 0o644); err != nil {

@@ -22,17 +22,17 @@ const (
 	dockerWarm    = "bench-warm"
 )
 
-// docker is an engine of our own: its socket, its data and its containerd are in
-// a directory that goes with it, and it touches neither bridges nor packet filters.
+// docker is a separate docker engine. Its socket, data and containerd are in a temporary
+// directory. It changes neither bridges nor packet filters.
 type docker struct {
 	dir, tools string
-	fresh      bool // there was no /run/docker before
+	fresh      bool // /run/docker did not exist before
 	group      string
 	cmd        *exec.Cmd
 }
 
-// dockerModes starts an engine and has a row for each of two ways. They are slow,
-// so that they have fewer rounds.
+// dockerModes starts a docker engine and returns two modes: a new container for each run,
+// and exec in a container. They are slow and run in fewer rounds.
 func (b *bed) dockerModes(ctx context.Context, i interpreter) []mode {
 	d, err := b.startDocker(ctx)
 	if err != nil {
@@ -59,7 +59,7 @@ func (b *bed) startDocker(ctx context.Context) (*docker, error) {
 		return nil, errors.New("not installed (scripts/peers.sh installs it)")
 	}
 	var err error
-	// A socket's path has to be short.
+	// The path of a socket must be short.
 	if d.dir, err = os.MkdirTemp("/tmp", "smdk."); err != nil {
 		return nil, fmt.Errorf("make scratch directory: %w", err)
 	}
@@ -72,7 +72,7 @@ func (b *bed) startDocker(ctx context.Context) (*docker, error) {
 	return d, nil
 }
 
-// start starts the engine, makes the image and one container that waits.
+// start starts the engine, and makes the image and one waiting container.
 func (d *docker) start(ctx context.Context) error {
 	log, err := os.Create(filepath.Join(d.dir, "log"))
 	if err != nil {
@@ -110,7 +110,7 @@ func (d *docker) env() []string {
 	}
 }
 
-// libraries is where packages have theirs.
+// libraries returns the library directories below a root, separated by colons.
 func libraries(root string) string {
 	var out []string
 	for _, pattern := range []string{"/lib/*-linux-gnu*", "/usr/lib/*-linux-gnu*"} {
@@ -120,7 +120,7 @@ func libraries(root string) string {
 	return strings.Join(out, ":")
 }
 
-// program is a call of the command line.
+// program returns a call of the docker command.
 func (d *docker) program(args ...string) program {
 	return program{env: d.env(), argv: append([]string{filepath.Join(d.tools, "usr/bin/docker")}, args...)}
 }
@@ -137,7 +137,7 @@ func (d *docker) do(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// close ends containers and engine and removes what they leave.
+// close ends containers and engine and removes their files.
 func (d *docker) close(ctx context.Context) error {
 	var errs []error
 	if d.cmd != nil && d.cmd.Process != nil {
@@ -157,7 +157,7 @@ func (d *docker) close(ctx context.Context) error {
 	return errors.Join(append(errs, os.RemoveAll(d.dir))...)
 }
 
-// dockerVersion is what the program says of itself.
+// dockerVersion returns the version that docker reports.
 func dockerVersion(ctx context.Context, tools string) string {
 	out, err := exec.CommandContext(ctx, filepath.Join(tools, "usr/bin/docker"), "--version").Output()
 	if err != nil {

@@ -23,25 +23,25 @@ import (
 
 func inJudge(i interpreter) string { return "go-judge, HTTP, " + i.Label }
 
-// judge is go-judge: its server on the loopback, and a client of it.
+// judge is a go-judge server on the loopback interface, with a client.
 type judge struct {
-	skip  string // why it cannot be measured here
+	skip  string // why it cannot be measured here; empty: it can
 	url   string
-	group string // of control groups, which it does not remove
+	group string // name of its cgroup, which it does not remove
 	cmd   *exec.Cmd
 	http  *http.Client
 	env   []string
 }
 
 const (
-	judgeWorkers = 8 // containers that it keeps, one for each program at once
+	judgeWorkers = 8 // containers that it keeps, each for one program at a time
 	judgeMemory  = 512 << 20
 	judgeTime    = 10 * time.Second
 	judgeOutput  = 10 << 10
 )
 
-// startJudge starts the server, in a directory of its own and with containers
-// that show the system's files and a directory of packages.
+// startJudge starts the server in its own directory. Its containers see the system's files
+// and a directory of packages.
 func (b *bed) startJudge(ctx context.Context, packages string, env []string) *judge {
 	j := &judge{env: append([]string{"PATH=/usr/bin:/bin"}, env...), group: "smbench-judge-" + strconv.Itoa(os.Getpid())}
 	if _, err := os.Stat(b.o.judge); err != nil {
@@ -75,7 +75,7 @@ func (j *judge) start(ctx context.Context, b *bed, packages string) error {
 	}
 	addr := l.Addr().String()
 	_ = l.Close()
-	// It ends in good order, also when ctx has ended.
+	// It is ended by a signal, even if ctx has ended, so that it can clean up.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), b.o.judge, "-http-addr", addr, "-pre-fork", strconv.Itoa(judgeWorkers),
 		"-release", "-silent", "-cgroup-prefix", j.group, "-dir", files, "-mount-conf", mounts)
 	cmd.Dir, cmd.Env = dir, plainEnv()
@@ -94,8 +94,8 @@ func (j *judge) start(ctx context.Context, b *bed, packages string) error {
 	return errors.Join(errors.New("the server did not answer within 5 s"), j.close())
 }
 
-// judgeMounts is what its containers show: what its own default shows of the
-// system, with the packages.
+// judgeMounts returns the mounts of its containers: those of its default configuration, and
+// the packages.
 func judgeMounts(packages string) string {
 	var y strings.Builder
 	y.WriteString("mount:\n")
@@ -113,7 +113,7 @@ func judgeMounts(packages string) string {
 	for _, dir := range []string{"/w", "/tmp"} {
 		fmt.Fprintf(&y, "  - {type: tmpfs, target: %q, data: \"size=128m,nr_inodes=4k\"}\n", dir)
 	}
-	if packages != "" { // which may lie in one of these
+	if packages != "" { // the packages may be below one of these directories
 		bind(packages, true)
 	}
 	y.WriteString("proc: true\nworkDir: /w\nhostName: judge\ndomainName: judge\nuid: 1000\ngid: 1000\n")
@@ -133,7 +133,7 @@ func (j *judge) close() error {
 	return nil
 }
 
-// execute runs a program of Python and wants it to print 1 as its last line.
+// execute runs a Python program and checks that its last line is 1.
 func (j *judge) execute(ctx context.Context, i interpreter, code string) (time.Duration, error) {
 	type object = map[string]any
 	body, err := json.Marshal(object{"cmd": []object{{
@@ -170,7 +170,7 @@ func (j *judge) execute(ctx context.Context, i interpreter, code string) (time.D
 	return took, nil
 }
 
-// modes is its row.
+// modes returns the row of go-judge.
 func (j *judge) modes(b *bed, i interpreter) []mode {
 	if j.skip != "" {
 		return []mode{{rows: []string{inJudge(i)}, skip: j.skip}}
@@ -178,7 +178,7 @@ func (j *judge) modes(b *bed, i interpreter) []mode {
 	return []mode{b.one(inJudge(i), i.bare(), func(ctx context.Context) (time.Duration, error) { return j.execute(ctx, i, i.hello()) })}
 }
 
-// judgeVersion is what the program says of itself.
+// judgeVersion returns the version that go-judge reports.
 func judgeVersion(ctx context.Context, path string) string {
 	out, err := exec.CommandContext(ctx, path, "-version").Output()
 	if err != nil {

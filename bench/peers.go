@@ -14,7 +14,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// absent are peers that nothing here can start, with the reason.
+// absent lists peers that cannot be started here, with the reason.
 var absent = []struct{ row, why string }{
 	{rowNsjail, "no package of the system's; other registries have only builds by others than its makers"},
 	{rowRunscRun, "gVisor is no package of the system's"},
@@ -32,7 +32,7 @@ func absentModes() []mode {
 	return out
 }
 
-// whyAbsent is the reason of such a row.
+// whyAbsent returns the reason for an absent row.
 func whyAbsent(row string) string {
 	for _, a := range absent {
 		if a.row == row {
@@ -42,7 +42,8 @@ func whyAbsent(row string) string {
 	return ""
 }
 
-// bwrap is the mode of bubblewrap: namespaces, and nothing else of our walls.
+// bwrap returns the mode of bubblewrap, which makes namespaces and none of the product's
+// other walls.
 func (b *bed) bwrap(i interpreter) mode {
 	p, skip := bwrapProgram(i)
 	if skip != "" {
@@ -51,7 +52,7 @@ func (b *bed) bwrap(i interpreter) mode {
 	return b.one(inBwrap(i), i.bare(), func(ctx context.Context) (time.Duration, error) { return b.command(ctx, p) })
 }
 
-// bwrapProgram says why not, when it cannot be started.
+// bwrapProgram returns the command. If it cannot be started, skip says why.
 func bwrapProgram(i interpreter) (p program, skip string) {
 	path, err := exec.LookPath("bwrap")
 	if err != nil {
@@ -76,9 +77,8 @@ func bwrapArgv(path string, i interpreter) []string {
 	return argv
 }
 
-// s1Modes are those of sandboxmcp (Python), and a bare run of the interpreter
-// that it is installed for, where that is not measured anyway: it runs code
-// with its own.
+// s1Modes returns the modes of sandboxmcp (Python). It runs code with its own interpreter.
+// If that is not measured otherwise, s1Modes also returns a bare run of it.
 func (b *bed) s1Modes(ctx context.Context) (modes, bare []mode) {
 	path := filepath.Join(b.o.s1, "bin", "sandboxmcp")
 	absent := func(name, why string) mode { return mode{rows: []string{name}, skip: why} }
@@ -91,7 +91,7 @@ func (b *bed) s1Modes(ctx context.Context) (modes, bare []mode) {
 	if err != nil {
 		return []mode{absent(rowS1MCP, err.Error()), absent(rowS1CLI, err.Error())}, bare
 	}
-	// It writes its database into its working directory.
+	// It writes its database into the working directory.
 	with := func(args ...string) program {
 		return program{dir: home, env: set(set(plainEnv(), "HOME", home), "TMPDIR", home), argv: append([]string{path}, args...)}
 	}
@@ -111,7 +111,7 @@ func (b *bed) s1Modes(ctx context.Context) (modes, bare []mode) {
 	})), bare
 }
 
-// s1Base names the row of the bare interpreter behind the virtual environment.
+// s1Base returns the row name of the bare interpreter behind the virtual environment.
 func (b *bed) s1Base() (name string, bare []mode) {
 	path, err := filepath.EvalSymlinks(filepath.Join(b.o.s1, "bin", "python3"))
 	if err != nil {
@@ -128,7 +128,7 @@ func (b *bed) s1Base() (name string, bare []mode) {
 	})}
 }
 
-// s1Versions tells which versions stand in the virtual environment.
+// s1Versions returns the versions in the virtual environment.
 func s1Versions(dir string) string {
 	var out []string
 	found, _ := filepath.Glob(filepath.Join(dir, "lib", "python3*", "site-packages", "*mcp-*.dist-info", "METADATA"))

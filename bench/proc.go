@@ -13,18 +13,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// held is what a process and its descendants hold on the machine.
+// held is what a process and its descendants use on the machine.
 type held struct {
-	Processes   int // below it
-	Mounts      int // lines of their mount tables, the process's own included
+	Processes   int // descendants
+	Mounts      int // lines of their mount tables, including the process's own
 	Namespaces  int // distinct network namespaces
-	Cgroups     int // directories of the process's own groups, those below counted
-	Descriptors int // of the process and of those below it
+	Cgroups     int // directories below the process's own cgroups
+	Descriptors int // open descriptors of the process and its descendants
 	TmpfsBytes  int64
-	RSS         int64 // of the process alone
-	Threads     int   // likewise
-	Scratch     int   // files in the directory for temporary ones, where somebody looked
-	Unreadable  int   // processes of which not everything could be read
+	RSS         int64 // resident bytes of the process alone
+	Threads     int   // threads of the process alone
+	Scratch     int   // files in the temporary directory, if they were counted
+	Unreadable  int   // processes that could not be read completely
 }
 
 // holds measures a process from outside.
@@ -50,7 +50,8 @@ func holds(pid int) held {
 		if err != nil {
 			complete = false
 		}
-		// Several processes share a mount namespace; one that cannot be told apart counts by itself.
+		// Processes may share a mount namespace. If the namespace cannot be read, the
+		// process counts separately.
 		ns, err := os.Readlink(dir + "/ns/mnt")
 		if err != nil {
 			ns = dir
@@ -77,7 +78,7 @@ func holds(pid int) held {
 	return h
 }
 
-// descriptors names what a process has open, numbers left out, and how often.
+// descriptors counts the open descriptors of a process by kind.
 func descriptors(pid int) map[string]int {
 	dir := "/proc/" + strconv.Itoa(pid) + "/fd"
 	out := map[string]int{}
@@ -95,7 +96,7 @@ func descriptors(pid int) map[string]int {
 	return out
 }
 
-// tmpfsMounts finds where each tmpfs of a mount table is mounted, by device.
+// tmpfsMounts returns the mount point of each tmpfs in a mount table, by device.
 func tmpfsMounts(table string) map[string]string {
 	out := map[string]string{}
 	for line := range strings.Lines(table) {
@@ -116,7 +117,7 @@ func tmpfsDevices(process string) map[string]bool {
 	return out
 }
 
-// cgroupsOf counts directories below the groups that bear the process's id.
+// cgroupsOf counts the directories below cgroups that have the process's id in their names.
 func cgroupsOf(pid int) int {
 	mark := "/sandboxmcp-" + strconv.Itoa(pid) + "-"
 	n := 0
@@ -136,7 +137,7 @@ func cgroupsOf(pid int) int {
 	return n
 }
 
-// parents maps every process to its parent.
+// parents returns the parent of every process.
 func parents() map[int]int {
 	out := map[int]int{}
 	entries, _ := os.ReadDir("/proc")
@@ -149,7 +150,7 @@ func parents() map[int]int {
 		if err != nil {
 			continue
 		}
-		// The name in brackets may hold anything.
+		// The name in parentheses may contain any character.
 		if f := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:])); len(f) > 1 {
 			out[pid], _ = strconv.Atoi(f[1])
 		}
@@ -177,7 +178,7 @@ func threads(pid int) int {
 	return len(tasks)
 }
 
-// statusBytes reads a size of /proc/PID/status; 0 when it is not there.
+// statusBytes returns a size in /proc/PID/status in bytes, or 0 if it is missing.
 func statusBytes(pid int, field string) int64 {
 	status, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	for line := range strings.Lines(string(status)) {

@@ -18,7 +18,7 @@ import (
 
 const (
 	readyRounds  = 5               // bursts
-	readyTimes   = 3               // requests per ready sandbox
+	readyTimes   = 3               // number of requests per ready sandbox
 	readyWithin  = 2 * time.Second // time within which all must be ready again
 	readyAtOnce  = 64              // max_concurrent_jobs, so large that no request is queued
 	readyPrepare = 4               // concurrent requests that make the engine keep sandboxes ready
@@ -27,12 +27,12 @@ const (
 // drained is the result of bursts with more requests than ready sandboxes.
 type drained struct {
 	Ready    int // before each burst
-	Requests int // in each
+	Requests int // requests in each burst
 	Bursts   int
 	Failed   int
 	Wrong    string
 	P50, P99 float64 // ms
-	FreshP50 float64 // of the same burst with nothing ready
+	FreshP50 float64 // the same figure with nothing ready
 	FreshP99 float64
 	RefillMS float64 // longest time until as many sandboxes were ready again
 	Refilled bool    // within readyWithin, each time
@@ -46,7 +46,7 @@ func (b *bed) drained(ctx context.Context) (*drained, error) {
 	return ask[drained](ctx, b, "drained", "-state", dir)
 }
 
-// ask runs a child process that returns figures.
+// ask runs a child process and decodes the figures that it prints.
 func ask[T any](ctx context.Context, b *bed, what string, args ...string) (*T, error) {
 	out, err := b.child(ctx, what, args...).Output()
 	if err != nil {
@@ -59,7 +59,7 @@ func ask[T any](ctx context.Context, b *bed, what string, args ...string) (*T, e
 	return into, nil
 }
 
-// drainOnce runs in the child process that has the engines.
+// drainOnce runs in a child process and measures its own engines.
 func drainOnce(ctx context.Context, o options, out io.Writer) error {
 	atOnce := "SANDBOXMCP_MAX_CONCURRENT=" + strconv.Itoa(readyAtOnce)
 	fresh, err := openEngine(ctx, o.state, o.path, os.Environ(), atOnce, nothingPrepared)
@@ -70,7 +70,8 @@ func drainOnce(ctx context.Context, o options, out io.Writer) error {
 	r := drained{Bursts: readyRounds, Refilled: true}
 	var ours, anew []float64
 	for range readyRounds {
-		// Each burst makes an engine have more ready, so each has an engine of its own.
+		// A burst makes an engine keep more sandboxes ready, so each burst has its own
+		// engine.
 		ms, err := r.drain(ctx, o, atOnce)
 		if err != nil {
 			return err

@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// document is what the two pages of benchmarks are made of.
+// document holds the content of the two pages of benchmarks.
 type document struct {
 	At        time.Time
-	Commit    string // of the tree that was measured; empty: it is in no repository
+	Commit    string // commit that was measured; empty: not in a repository
 	Command   string
 	Machine   machine
 	LoadAfter string
 	Peer      string   // versions of sandboxmcp (Python)
-	Peers     []string // versions of others
+	Peers     []string // versions of other peers
 	Suites    []suite
 }
 
-// markdown returns the page for developers: all that was measured, and the targets.
+// markdown returns the page for developers, with all figures and the targets.
 func (d *document) markdown() string {
 	var b strings.Builder
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -51,7 +51,7 @@ func (d *document) peer() string {
 	return d.Peer
 }
 
-// write prints the part of a suite.
+// write prints the section of a suite.
 func (s *suite) write(p func(string, ...any), root *suite) {
 	p("\n## As %s\n", s.User)
 	p("Isolation tier %s. Walls: %s.\n", s.Isolation.Tier, strings.Join(s.Isolation.Walls, ", "))
@@ -115,7 +115,7 @@ func writeRow(p func(string, ...any), r row) {
 	p("| %s | %.2f | %.2f | %.2f | %s | %s | %s |", r.Name, r.P50, r.P99, r.Min, ratio, to, n)
 }
 
-// home leaves out where a home directory lies.
+// home replaces the user's home directory in a path by ~.
 func home(path string) string {
 	dir, err := os.UserHomeDir()
 	if rest, ok := strings.CutPrefix(path, dir+"/"); ok && err == nil {
@@ -124,12 +124,12 @@ func home(path string) string {
 	return path
 }
 
-// oneLine makes a text fit into a cell.
+// oneLine makes a text fit into a table cell.
 func oneLine(s string) string {
 	return strings.NewReplacer("\n", " ", "|", "/").Replace(strings.TrimSpace(s))
 }
 
-// beside puts the Python original's figures next to ours.
+// beside prints the figures of the Python original next to those of this program.
 func (s *suite) beside(p func(string, ...any)) {
 	by := map[string]row{}
 	for _, r := range s.Rows {
@@ -148,7 +148,7 @@ func (s *suite) beside(p func(string, ...any)) {
 	p("| by the command line | %s | %s |", cell(rowCLI), cell(rowS1CLI))
 }
 
-// writeRest prints what was measured without rounds.
+// writeRest prints figures that were not measured in rounds.
 func (s *suite) writeRest(p func(string, ...any)) {
 	if b := s.Burst; b != nil {
 		p("\n### %d requests at once\n", b.Requests)
@@ -177,7 +177,7 @@ func (s *suite) writeRest(p func(string, ...any)) {
 	}
 }
 
-// limits says what the numbers do not.
+// limits prints what the numbers do not show.
 func (d *document) limits(p func(string, ...any)) {
 	p(`
 ## What these numbers do not say
@@ -219,7 +219,7 @@ func (d *document) limits(p func(string, ...any)) {
 - Memory in pages that processes share counts for each of them.`)
 }
 
-// summary is what a person at the terminal wants to know.
+// summary returns a short report for the terminal.
 func (d *document) summary() string {
 	var b strings.Builder
 	for i := range d.Suites {

@@ -116,7 +116,7 @@ func (s *suite) writeLeftovers(p func(string, ...any)) {
 	}
 }
 
-// writeHeld prints looks at a process side by side.
+// writeHeld prints several measurements of a process side by side.
 func writeHeld(p func(string, ...any), titles []string, looks ...held) {
 	p("| | %s |", strings.Join(titles, " | "))
 	p("|---|%s", strings.Repeat("---|", len(titles)))

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// users returns the page for users: one table of this program beside others. Everything
-// else that is measured stands in the page for developers.
+// users returns the page for users: one table that compares this program with others. All
+// other figures are in the page for developers.
 func (d *document) users() string {
 	var b strings.Builder
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -42,10 +42,10 @@ func (d *document) users() string {
 	return b.String()
 }
 
-// way is a line of the table for users.
+// way is a row of the table for users.
 type way struct{ name, program, row string }
 
-// ways are the lines of the table for users, in their order.
+// ways returns the rows of the table for users in their order.
 func (s *suite) ways() []way {
 	var all []way
 	for _, i := range s.Interpreters {
@@ -84,7 +84,7 @@ func (s *suite) ways() []way {
 	)
 }
 
-// measured says when, at which commit and how the figures were taken.
+// measured describes when, at which commit and how the figures were measured.
 func (d *document) measured() string {
 	command := "bin/bench"
 	if d.Command != "" {

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// client speaks MCP to a server on its stdin and stdout: as little of it as
-// there is, so that what is measured is the server.
+// client is a minimal MCP client of a server on stdin and stdout. It is minimal so that
+// mostly the server is measured.
 type client struct {
 	cmd  *exec.Cmd
 	in   io.WriteCloser
@@ -23,7 +23,7 @@ type client struct {
 	stop context.CancelFunc
 }
 
-// dial starts a server and shakes hands with it.
+// dial starts a server and performs the handshake.
 func dial(ctx context.Context, p program) (*client, error) {
 	return dialWith(ctx, func(ctx context.Context) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, p.argv[0], p.argv[1:]...)
@@ -33,8 +33,8 @@ func dial(ctx context.Context, p program) (*client, error) {
 }
 
 func dialWith(ctx context.Context, command func(context.Context) *exec.Cmd) (*client, error) {
-	// It is ended by close, in good order, also when ctx has ended: a server that
-	// is killed leaves its cgroups to the next one.
+	// The server is ended by close, even if ctx has ended, so that it can clean up. A
+	// killed server leaves its cgroups for the next one to remove.
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	c := &client{cmd: command(ctx), stop: stop}
 	in, err := c.cmd.StdinPipe()
@@ -60,7 +60,7 @@ func dialWith(ctx context.Context, command func(context.Context) *exec.Cmd) (*cl
 	return c, nil
 }
 
-// close ends the server: by the end of its input, and by force if that is not enough.
+// close ends the server by closing its input, and kills it if that is not enough.
 func (c *client) close() error {
 	defer c.stop()
 	if c.in == nil || c.cmd.Process == nil {
@@ -76,7 +76,7 @@ func (c *client) close() error {
 	return nil
 }
 
-// answer is what a server says to a call.
+// answer is a server's response to a call.
 type answer struct {
 	ID     *int            `json:"id"`
 	Result json.RawMessage `json:"result"`
@@ -85,8 +85,8 @@ type answer struct {
 	} `json:"error"`
 }
 
-// call sends a request and returns its result and the time from before the
-// first byte was written until the whole line of the answer was there.
+// call sends a request and returns its result and the time from the first byte written to
+// the last byte of the response line.
 func (c *client) call(method string, params any) (json.RawMessage, time.Duration, error) {
 	c.next++
 	line, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": c.next, "method": method, "params": params})
@@ -118,7 +118,7 @@ func (c *client) call(method string, params any) (json.RawMessage, time.Duration
 	}
 }
 
-// toolResult is what a tool answers, as far as it is looked at.
+// toolResult is the part of a tool's result that is used.
 type toolResult struct {
 	IsError bool `json:"isError"`
 	Content []struct {
@@ -127,7 +127,7 @@ type toolResult struct {
 	Structured json.RawMessage `json:"structuredContent"`
 }
 
-// tool calls a tool and decodes what it answers into out.
+// tool calls a tool and decodes its answer into out.
 func (c *client) tool(name string, args, out any) (time.Duration, error) {
 	raw, took, err := c.call("tools/call", map[string]any{"name": name, "arguments": args})
 	if err != nil {
@@ -150,7 +150,7 @@ func (c *client) tool(name string, args, out any) (time.Duration, error) {
 	return took, nil
 }
 
-// execute runs code by execute_code and wants what it printed to be right.
+// execute runs code by execute_code and checks what it prints.
 func (c *client) execute(lang, code, want string) (time.Duration, error) {
 	var raw json.RawMessage
 	took, err := c.tool("execute_code", map[string]any{"code": code, "language": lang}, &raw)

@@ -20,7 +20,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/environment"
 )
 
-// pandasCode prints 1: the sum is asked for, and found.
+// pandasCode uses pandas and prints 1 if the result is right.
 const pandasCode = "import pandas, numpy\nprint(int(pandas.DataFrame({'a': numpy.ones(1000)}).a.sum() == 1000))"
 
 const (
@@ -33,15 +33,15 @@ const (
 	rowPandasJudge   = "go-judge, HTTP, pandas"
 )
 
-// science is the package set of that name, and engines whose programs see it.
+// science is the package set "science" and engines whose programs can import it.
 type science struct {
-	skip          string // why there is none
+	skip          string // why it cannot be measured; empty: it can
 	set           environment.Set
 	fresh, pooled *engine.Engine
 }
 
-// setUpScience lets the program install the set, once for all runs; what is there
-// is only checked. It says why not.
+// setUpScience installs the package set with the product, once for all runs. If it is
+// installed, it is only checked.
 func setUpScience(ctx context.Context, o options, search string) error {
 	ctx, stop := context.WithTimeout(ctx, 3*time.Minute)
 	defer stop()
@@ -56,8 +56,8 @@ func setUpScience(ctx context.Context, o options, search string) error {
 	return nil
 }
 
-// giveScience copies the set into a state directory that is another user's: a set
-// counts only if its directory is the server's own.
+// giveScience copies the package set into a state directory of another user, because a
+// server accepts only sets that its own user owns.
 func giveScience(ctx context.Context, from, to string, uid int) error {
 	if err := os.Mkdir(to, 0o700); err != nil {
 		return fmt.Errorf("make directory of the package set: %w", err)
@@ -109,16 +109,17 @@ func (b *bed) findScience(ctx context.Context) (s science, err error) {
 	return s, err
 }
 
-// packages is where programs find them.
+// packages returns the directory of the packages.
 func (s science) packages() string { return filepath.Join(s.set.Dir, "site-packages") }
 
-// ownSession is an id that no earlier process had: the state directory is kept.
+// ownSession returns a session id that no earlier process has used, because the state
+// directory is kept.
 func ownSession(name string) sandboxmcp.SessionID {
 	return sandboxmcp.SessionID("bench-" + name + "-" + strconv.Itoa(os.Getpid()) + "-" + strconv.FormatInt(time.Now().Unix(), 36))
 }
 
-// env is the environment of programs that see the set without us: with the
-// variables that our sandboxes set, too.
+// env returns the environment of programs that use the set without a sandbox, with the
+// variables that sandboxes would set.
 func (s science) env() []string {
 	env := []string{"PYTHONPATH=" + s.packages()}
 	vars := environment.Variables()
@@ -128,12 +129,12 @@ func (s science) env() []string {
 	return env
 }
 
-// bare runs it without a sandbox.
+// bare returns the program without a sandbox.
 func (s science) bare(i interpreter) program {
 	return program{env: append(plainEnv(), s.env()...), argv: []string{i.Path, "-c", pandasCode}}
 }
 
-// modes are its rows. They are slow, so that they have fewer rounds.
+// modes returns the rows of the package set. They are slow and run in fewer rounds.
 func (s science) modes(b *bed, i interpreter) []mode {
 	if s.skip != "" {
 		var out []mode
@@ -173,7 +174,7 @@ func (s science) modes(b *bed, i interpreter) []mode {
 	return out
 }
 
-// scienceVersions tells what is in the set.
+// versions returns the versions of the packages.
 func (s science) versions() string {
 	var out []string
 	for _, p := range s.set.Packages() {

@@ -26,7 +26,7 @@ type suite struct {
 	Rounds       int
 	Interpreters []interpreter
 	Rows         []row
-	Facts        []row // derived, round by round; in ms, without a base
+	Facts        []row // derived from other rows in each round; in ms, without a base
 	ServerP50    float64
 	RSS          *serverMemory
 	Burst        *burst
@@ -41,10 +41,10 @@ type suite struct {
 	Failed       []string // parts that could not be measured, with the reason
 }
 
-// interpreter is a program that runs code, bare and in our sandboxes.
+// interpreter is a program that runs code, bare and in the product's sandboxes.
 type interpreter struct {
 	Lang    sandboxmcp.Language
-	Label   string // in the names of rows
+	Label   string // used in the names of rows
 	Path    string
 	Version string
 	Search  string // a PATH on which the product finds it
@@ -63,7 +63,7 @@ func (i interpreter) hello() string {
 	return "print(1)"
 }
 
-// argv runs the program bare.
+// argv returns the command that runs the program bare.
 func (i interpreter) argv() []string {
 	flag := "-c"
 	if i.Lang == sandboxmcp.Node {
@@ -80,14 +80,14 @@ func (i interpreter) bare() string {
 // mode is one way to run a small program. It fills one or more rows.
 type mode struct {
 	rows []string
-	base string // of the first row; the others are differences and have none
-	skip string // why it cannot be measured here
+	base string // row that the first row is compared with; the other rows are differences and are not compared
+	skip string // why it cannot be measured here; empty: it can
 	run  func(ctx context.Context) ([]float64, error)
 
-	every int // it runs only in every n-th round; 0: in each
+	every int // run only in every n-th round; 0: in each
 }
 
-// measureSuite is the whole of a child process.
+// measureSuite is the task of a suite's child process.
 func measureSuite(ctx context.Context, o options) error {
 	s := suite{Rounds: o.rounds}
 	b, err := newBed(ctx, o)
@@ -113,7 +113,7 @@ func measureSuite(ctx context.Context, o options) error {
 		progress("operations per second")
 		s.Cells = b.throughput(ctx)
 	}
-	b.close() // the rest wants a quiet machine
+	b.close() // the other measurements need a quiet machine
 	b.rest(ctx, &s)
 	data, err := json.Marshal(s)
 	if err != nil {
@@ -125,7 +125,7 @@ func measureSuite(ctx context.Context, o options) error {
 	return ctx.Err()
 }
 
-// rest measures what is not measured in rounds.
+// rest measures everything that is not measured in rounds.
 func (b *bed) rest(ctx context.Context, s *suite) {
 	part := func(wanted bool, name string, measure func() error) {
 		if !wanted || ctx.Err() != nil {
@@ -157,7 +157,7 @@ func (b *bed) rounds(ctx context.Context, modes []mode) (all map[string]*series,
 			all[name] = s
 			order = append(order, name)
 		}
-		// Once or twice before it counts: files are read, databases made.
+		// Warm-up rounds: files are cached and databases are made.
 		for range 2 {
 			if modes[i].skip != "" {
 				break
@@ -199,17 +199,17 @@ func (b *bed) rounds(ctx context.Context, modes []mode) (all map[string]*series,
 	return all, order
 }
 
-// due tells whether a mode is in a round.
+// due reports whether a mode runs in a round.
 func (m mode) due(round int) bool { return m.every < 2 || round%m.every == 0 }
 
-// quiet ends what the loads do not need and what would take CPU time beside them.
+// quiet ends processes that the loads do not need and that would use CPU time.
 func (b *bed) quiet() {
 	if err := b.endDocker(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench: close:", err)
 	}
 }
 
-// facts are differences within a round, and ratios of two rows within a round.
+// facts computes rows that are differences or ratios of two rows in each round.
 func facts(all map[string]*series, interpreters []interpreter) []row {
 	var out []row
 	for _, d := range []struct{ name, a, b string }{
@@ -236,8 +236,8 @@ func facts(all map[string]*series, interpreters []interpreter) []row {
 	return out
 }
 
-// comparisons are the pairs of rows whose ratio is told besides that to a bare
-// program. To add one is to add a pair.
+// comparisons returns pairs of rows whose ratio is printed in addition to that to a bare
+// program.
 func comparisons(interpreters []interpreter) [][2]string {
 	var out [][2]string
 	for n, i := range interpreters {
@@ -264,8 +264,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// findInterpreters resolves what the product would run, and the system's own
-// Python where that is another.
+// findInterpreters returns the interpreters that the product would use, and the system's
+// Python if that is another one.
 func findInterpreters(ctx context.Context, search string, env []string) []interpreter {
 	var out []interpreter
 	add := func(search, label string, lang sandboxmcp.Language) {
@@ -296,7 +296,7 @@ func findInterpreters(ctx context.Context, search string, env []string) []interp
 	return out
 }
 
-// withoutOurs is an environment without settings of the product.
+// withoutOurs returns env without settings of the product.
 func withoutOurs(env []string) []string {
 	var out []string
 	for _, kv := range env {
@@ -307,7 +307,7 @@ func withoutOurs(env []string) []string {
 	return out
 }
 
-// set returns env with a variable in the place of any of that name.
+// set returns env with a variable set, in place of all others of that name.
 func set(env []string, name, value string) []string {
 	out := make([]string, 0, len(env)+1)
 	for _, kv := range env {
@@ -320,7 +320,7 @@ func set(env []string, name, value string) []string {
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// dir makes a directory of this suite's own.
+// dir makes a new directory for this suite.
 func (b *bed) dir(name string) (string, error) {
 	b.made++
 	dir := filepath.Join(b.o.state, name+"-"+strconv.Itoa(b.made))

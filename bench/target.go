@@ -7,11 +7,11 @@ import (
 	"math"
 )
 
-// target is an aim and the measured figure.
+// target is a required figure and the measured one.
 type target struct {
 	What     string
 	Want     string
-	Measured string // or why it was not
+	Measured string // the figure, or the reason why it is missing
 	Verdict  string // ok, missed or not measured
 }
 
@@ -50,8 +50,8 @@ func (t target) because(why string) target {
 	return t
 }
 
-// figures finds the figures of a suite by the names of rows and loads. A missing one is
-// NaN.
+// figures looks up the figures of a suite by the names of rows and loads. A missing figure
+// is NaN.
 type figures struct {
 	s     *suite
 	rows  map[string]row
@@ -72,7 +72,7 @@ func (s *suite) figures() figures {
 	return v
 }
 
-// ratio is the median of the rounds' ratios to the row's base.
+// ratio returns the median over the rounds of the ratio to the row's base.
 func (v figures) ratio(name string) float64 {
 	if r := v.rows[name]; r.has() && r.Ratio > 0 {
 		return r.Ratio
@@ -87,7 +87,7 @@ func (v figures) median(name string) float64 {
 	return math.NaN()
 }
 
-// rate is operations per second.
+// rate returns the operations per second.
 func (v figures) rate(name string, workers int) float64 {
 	if c := v.cells[name][workers]; c.has() {
 		return c.rate()
@@ -95,7 +95,7 @@ func (v figures) rate(name string, workers int) float64 {
 	return math.NaN()
 }
 
-// cost is CPU time per operation.
+// cost returns the CPU time per operation in ms.
 func (v figures) cost(name string, workers int) float64 {
 	if c := v.cells[name][workers]; c.has() {
 		return c.cost()
@@ -103,7 +103,7 @@ func (v figures) cost(name string, workers int) float64 {
 	return math.NaN()
 }
 
-// why tells why a row or a load has no figure: the first of these that knows.
+// why returns why a row or load has no figure. It uses the first name that has a reason.
 func (v figures) why(names ...string) string {
 	for _, name := range names {
 		if r := v.rows[name]; !r.has() && r.Reason != "" {
@@ -118,8 +118,8 @@ func (v figures) why(names ...string) string {
 	return ""
 }
 
-// later is a target of a door that is not there, with the same figure of the
-// engine in process for comparison.
+// later returns a target for an interface that does not exist yet, with the same figure of
+// the engine in process.
 func later(what, want string, inProcess float64, format string) target {
 	t := target{What: what, Want: want, Verdict: notMeasured, Measured: "comes with the doors"}
 	if !math.IsNaN(inProcess) {

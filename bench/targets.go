@@ -11,8 +11,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// targets judges a suite. The root suite is that which was measured as root in
-// the same run, nil when there is none.
+// targets compares a suite with the targets. root is the suite that was measured as root in
+// the same run, or nil.
 func (s *suite) targets(root *suite) []target {
 	v := s.figures()
 	var out []target
@@ -46,7 +46,7 @@ func (v figures) python(i interpreter) []target {
 	}
 }
 
-// peers judges a fresh Python program in a ready sandbox beside what others do.
+// peers compares a fresh Python program in a ready sandbox with the other products.
 func (v figures) peers(i interpreter) []target {
 	ours, judge := inPooled(i), inJudge(i)
 	why := v.why(judge)
@@ -71,7 +71,7 @@ func (v figures) peers(i interpreter) []target {
 	return out
 }
 
-// forked judges a fresh Python program that is forked where that is built.
+// forked returns the targets for a fresh Python program that is forked from a zygote.
 func (v figures) forked(i interpreter) []target {
 	ours, bare, judge := inPooled(i), i.bare(), inJudge(i)
 	out := []target{
@@ -107,7 +107,7 @@ func (v figures) sessions(i interpreter) []target {
 	}
 }
 
-// empties judges the making and ending of sandboxes.
+// empties returns the targets for opening and closing sandboxes.
 func (v figures) empties(i interpreter) []target {
 	why := v.why(rowEmpty, rowEmpty0)
 	out := []target{
@@ -156,7 +156,7 @@ func (v figures) memory() []target {
 	}
 }
 
-// server judges the doors and what a server holds.
+// server returns the targets for the interfaces, and for what a server holds.
 func (v figures) server() []target {
 	s := v.s
 	rss, wrong, failed, refill := math.NaN(), math.NaN(), math.NaN(), math.NaN()
@@ -204,7 +204,7 @@ func (l *leak) target() target {
 
 const sameHeld = "the same, memory + 5 % at most"
 
-// held judges growth.
+// held compares two measurements and sets the verdict.
 func (t target) held(grown string, before, after held) target {
 	change := 100 * (float64(after.RSS)/float64(before.RSS) - 1)
 	t.Verdict = "ok"
@@ -218,7 +218,7 @@ func (t target) held(grown string, before, after held) target {
 	return t
 }
 
-// grown names what has grown.
+// grown names the counts that have grown.
 func (h held) grown(after held) string {
 	var out strings.Builder
 	for _, c := range h.counts(after) {
@@ -234,11 +234,11 @@ type count struct {
 	before, after, slack int64
 }
 
-// threadSlack is how many threads a Go program may come to have besides, when
-// more of them happen to be in the kernel at once.
+// threadSlack is how many additional threads a Go program may have in the second
+// measurement, if more of them happened to be in the kernel at once.
 const threadSlack = 8
 
-// counts are two looks side by side.
+// counts returns two measurements side by side.
 func (h held) counts(after held) []count {
 	return []count{
 		{"processes", int64(h.Processes), int64(after.Processes), 0},
@@ -272,5 +272,6 @@ func (l *leftovers) targets() []target {
 	return append(out, t)
 }
 
-// runtimeDescriptors are those that Go itself opens when it first waits for one.
+// runtimeDescriptors is the number of descriptors that the Go runtime opens when it first
+// polls.
 const runtimeDescriptors = 2

@@ -19,7 +19,7 @@ import (
 // load is an operation that several workers repeat.
 type load struct {
 	name string
-	at   []int  // by how many
+	at   []int  // numbers of workers
 	skip string // why it cannot be measured here
 	work func(ctx context.Context, worker int) error
 }
@@ -28,12 +28,12 @@ type load struct {
 type cell struct {
 	Name    string
 	Workers int
-	Reason  string // why there is nothing
+	Reason  string // why there is no measurement; empty: there is one
 	Done    int
 	Failed  int
 	Seconds float64
-	CPU     float64 // seconds, of everything, the clearing away included
-	P50     float64 // ms, of one
+	CPU     float64 // CPU seconds of all processes, including the cleanup
+	P50     float64 // ms per operation
 	P99     float64
 
 	ms []float64
@@ -48,13 +48,13 @@ func (c cell) cost() float64 { return 1000 * c.CPU / float64(c.Done) }
 func (c cell) has() bool { return c.Done > 0 && c.Seconds > 0 }
 
 const (
-	pieces    = 3                      // each cell is measured in so many pieces, spread over the whole time
-	clearing  = 200 * time.Millisecond // after a piece, for what is done after answers
+	pieces    = 3                      // number of parts in which a cell is measured, spread over the whole run
+	clearing  = 200 * time.Millisecond // pause after each part, for work that is done after answers
 	rowEmpty  = "an empty sandbox made and ended"
 	rowEmpty0 = rowEmpty + ", nothing kept"
 )
 
-// throughput measures all cells, in pieces and in an order drawn anew for each.
+// throughput measures all cells in several parts, in a new random order each time.
 func (b *bed) throughput(ctx context.Context) []cell {
 	type pair struct {
 		load load
@@ -66,7 +66,7 @@ func (b *bed) throughput(ctx context.Context) []cell {
 			pairs = append(pairs, pair{l, &cell{Name: l.name, Workers: n, Reason: l.skip}})
 		}
 	}
-	for _, p := range pairs { // it is warm before it counts
+	for _, p := range pairs { // warm-up
 		if p.cell.Reason == "" && ctx.Err() == nil {
 			if err := together(ctx, p.load, p.cell.Workers, 50*time.Millisecond, &cell{}); err != nil {
 				p.cell.Reason = err.Error()
@@ -104,7 +104,7 @@ func (b *bed) throughput(ctx context.Context) []cell {
 	return out
 }
 
-// quantileOrZero is a quantile that can be written as JSON.
+// quantileOrZero is quantile with 0 in place of NaN, which JSON cannot represent.
 func quantileOrZero(values []float64, q float64) float64 {
 	if len(values) == 0 {
 		return 0
@@ -112,8 +112,9 @@ func quantileOrZero(values []float64, q float64) float64 {
 	return quantile(values, q)
 }
 
-// together lets workers do a load for a while and adds what they did to a cell.
-// Nothing that was begun is broken off. The first failure is returned, and ends it.
+// together runs a load with several workers for a while and adds the results to a cell.
+// Operations that were started are completed. The first failure ends the measurement and is
+// returned.
 func together(ctx context.Context, l load, workers int, length time.Duration, into *cell) error {
 	var work sync.WaitGroup
 	var failed atomic.Bool
@@ -145,7 +146,7 @@ func together(ctx context.Context, l load, workers int, length time.Duration, in
 	return ctx.Err()
 }
 
-// loads lists what is measured. To add one is to add an element.
+// loads returns the loads to measure.
 func (b *bed) loads(ctx context.Context) []load {
 	if len(b.interpreters) == 0 || b.interpreters[0].Lang != sandboxmcp.Python {
 		return nil
@@ -173,7 +174,7 @@ func (b *bed) loads(ctx context.Context) []load {
 		with(inProcess(python), all, b.engines[python.Search], "", hello, false),
 		with(inPooled(python), all, b.pooled[python.Label], "", hello, false),
 	}
-	// How many sessions there may be is bounded, so that they have an engine of their own.
+	// The number of sessions is limited, so they have their own engine.
 	sessions, err := b.open(ctx, python.Search)
 	skip := ""
 	if err != nil {

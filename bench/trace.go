@@ -19,8 +19,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/engine"
 )
 
-// marks are the moments of one run, by name; the first of a name is kept but
-// for those that are set anew.
+// marks holds the times of the events of one run, by name. The first event of a name
+// counts, except for names that are set again.
 type marks struct {
 	mu sync.Mutex
 	at map[string]time.Time
@@ -43,7 +43,7 @@ func (m *marks) reset() map[string]time.Time {
 	return old
 }
 
-// now is a clock that notes which part of the engine asks it.
+// now returns the time and records which part of the engine has called it.
 func (m *marks) now() time.Time {
 	var pc [1]uintptr
 	if runtime.Callers(2, pc[:]) == 1 {
@@ -51,14 +51,14 @@ func (m *marks) now() time.Time {
 		name := f.Function[strings.LastIndexByte(f.Function, '/')+1:]
 		if strings.HasPrefix(name, "audit.") {
 			name = "audit"
-			m.set("now outcome", true) // after the intent's; the later one stays
+			m.set("now outcome", true) // each call sets it again, so the last one, that of the outcome, remains
 		}
 		m.set("now "+name, false)
 	}
 	return time.Now()
 }
 
-// The wrappers note when the engine crosses the seam and when it comes back.
+// The wrappers record when the engine calls the backend and when the call returns.
 type tracedBackend struct {
 	backend.Backend
 
@@ -135,8 +135,8 @@ func (r tracedRunning) Drain(ctx context.Context) error {
 	return r.Running.Drain(ctx)
 }
 
-// phases are the parts of a run, from one mark to another. One whose marks are
-// not there is left out.
+// phases are the parts of a run, each from one mark to another. A part without its marks is
+// left out.
 var phases = []struct{ name, from, to string }{
 	{"validate, enter", "call", "now engine.(*Engine).begin"},
 	{"validate, enter, queue", "call", "now engine.(*Engine).run"},
@@ -157,7 +157,7 @@ var phases = []struct{ name, from, to string }{
 	{"whole", "call", "return"},
 }
 
-// tracePhases runs hellos one after the other and prints where their time goes.
+// tracePhases runs small programs one after the other and prints the time of each phase.
 func tracePhases(ctx context.Context, o options, out io.Writer) error {
 	state, err := os.MkdirTemp("", "smbench.")
 	if err != nil {
@@ -190,7 +190,7 @@ func tracePhases(ctx context.Context, o options, out io.Writer) error {
 		m.set("return", false)
 		at := m.reset()
 		if n < 3 {
-			continue // files are read, the backend starts
+			continue // the first runs start the backend and fill caches, so they are not counted
 		}
 		for i, p := range phases {
 			from, a := at[p.from]

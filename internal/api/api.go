@@ -1,23 +1,23 @@
 // Package api is the HTTP API of a server: a table of routes (routes.go), a handler that
-// serves them, and a client that calls them. The handler is mounted on a unix socket in
-// the state directory, where the kernel identifies the user of the peer. It can be mounted
-// on any other listener with a function that identifies the peer.
+// serves them, and a client that calls them. The handler is mounted on a unix socket in the
+// state directory, where the kernel identifies the user of the peer. It can be mounted on
+// any other listener with a function that identifies the peer.
 //
-// A route acts in one namespace: that of the query parameter namespace, which the peer's
-// [sandboxmcp.Identity] must hold, or by default the peer's own. The value * means all
-// namespaces. It is accepted from a peer that holds them all, by routes that list.
+// A route acts in one namespace. The query parameter namespace selects it; the peer's
+// [sandboxmcp.Identity] must hold it. The default is the peer's own namespace. The value *
+// means all namespaces. Only routes that list accept it, and only from a peer that holds
+// all namespaces.
 //
-// Bodies and answers are the types of package sandboxmcp in JSON. Bodies are
-// decoded strictly. A failure is the error body {"error", "message", "hint"} with
-// the HTTP status of its code.
+// Request and response bodies are the types of package sandboxmcp in JSON. Requests are
+// decoded strictly. A failure is the error body {"error", "message", "hint"} with the HTTP
+// status of its code.
 //
-// POST /v1/execute and GET /v1/events answer with server-sent events
-// (text/event-stream): execute with "stdout" and "stderr" (data: base64) while the
-// program runs, and at the end "result" (a sandboxmcp.Result) or "error" (an error
-// body); events with "event" (a sandboxmcp.Event). If the caller closes the connection,
-// the run is cancelled.
+// POST /v1/execute and GET /v1/events respond with server-sent events (text/event-stream).
+// execute sends "stdout" and "stderr" (data: base64) while the program runs, and at the end
+// "result" (a sandboxmcp.Result) or "error" (an error body). events sends "event" (a
+// sandboxmcp.Event). If the caller closes the connection, the run is cancelled.
 //
-// Files of a result include their content unless they have more than 32 MiB together. The
+// A result includes the content of its files unless they exceed 32 MiB together. The
 // content is then only in the state directory.
 package api
 
@@ -33,15 +33,15 @@ const (
 	suffix = ".sock"
 
 	maxRequest  = 64 << 10  // bytes of a request's body
-	maxProgram  = 160 << 20 // of a request with a program and its stdin, in base64
-	maxBridge   = 16 << 20  // of a request with bridged values
-	maxSecret   = 128 << 10 // of a request with a secret
+	maxProgram  = 160 << 20 // bytes of a request with a program and its stdin, in base64
+	maxBridge   = 16 << 20  // bytes of a request with bridged values
+	maxSecret   = 128 << 10 // bytes of a request with a secret
 	maxResponse = 4 << 20   // bytes of a response's body
-	maxResult   = 256 << 20 // of a response with a result: two escaped streams, and maxContent
+	maxResult   = 256 << 20 // bytes of a response with a result: two escaped streams, and maxContent
 	maxContent  = 32 << 20  // bytes of files in a result
 	maxFollow   = 64        // concurrent followers of events
 	callTimeout = 5 * time.Second
-	workTimeout = 60 * time.Second // for a call that builds a sandbox or transfers a file
+	workTimeout = 60 * time.Second // time for a call that builds a sandbox or transfers a file
 )
 
 // defaultUpload is the default bound on bytes of an uploaded file.

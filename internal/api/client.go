@@ -83,7 +83,7 @@ type question struct {
 	query        url.Values
 	body         []byte    // nil: none, or stream
 	stream       io.Reader // a body that is sent as it is read
-	size         int64     // of stream; -1: unknown
+	size         int64     // bytes of stream; -1: unknown
 	limit        int64
 	time         time.Duration
 }
@@ -114,7 +114,7 @@ func (c *Client) call(ctx context.Context, q question, out any) error {
 	return nil
 }
 
-// decodeExact decodes JSON. It keeps all digits of a number that has no type of its own.
+// decodeExact decodes JSON. A number without a Go type keeps all its digits.
 func decodeExact(data []byte, out any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()

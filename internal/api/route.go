@@ -15,8 +15,8 @@ type route[In, Out any] struct {
 	body         int64                     // bytes of the request's body at most; 0: maxRequest
 	answer       int64                     // bytes of the answer at most; 0: maxResponse
 	slow         bool                      // it may build a sandbox or transfer a file
-	wait         func(in In) time.Duration // extra time that the caller asks it to wait; nil: none
-	finish       bool                      // it goes on if the caller closes the connection
+	wait         func(in In) time.Duration // extra time that the caller wants it to wait; nil: no extra time
+	finish       bool                      // the call continues if the caller closes the connection
 	do           work[In, Out]
 }
 
@@ -74,8 +74,8 @@ func (v route[In, Out]) call(ctx context.Context, c *Client, who sandboxmcp.Call
 	return out, err
 }
 
-// unhurried removes the deadlines of a response, which then may take as long as the
-// caller waits.
+// unhurried removes the deadlines of a response. It may then take as long as the caller
+// waits.
 func unhurried(w http.ResponseWriter) {
 	c := http.NewResponseController(w)
 	_ = c.SetReadDeadline(time.Time{})

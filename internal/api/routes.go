@@ -11,7 +11,7 @@ import (
 // Inputs of routes.
 type (
 	none struct{}
-	// about is the id of a thing on the server.
+	// about is the id of an object on the server.
 	about[ID any] struct {
 		ID ID `path:"id"`
 	}

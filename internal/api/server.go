@@ -143,13 +143,13 @@ func (s *Server) release() {
 	_ = s.root.Close()
 }
 
-// guarded lets in only the users that [trusted] names.
+// guarded accepts only connections of users for which [mayAsk] is true.
 type guarded struct {
 	net.Listener
 	logger *slog.Logger
 }
 
-// Accept returns the next connection of a trusted user.
+// Accept returns the next connection of such a user. It closes the others.
 func (g guarded) Accept() (net.Conn, error) {
 	for {
 		c, err := g.Listener.Accept()

@@ -17,17 +17,17 @@ import (
 
 const (
 	maxChunk     = 256 << 10       // bytes of a program's output in one event
-	writeTimeout = 4 * callTimeout // for one event; then the connection is given up
+	writeTimeout = 4 * callTimeout // time to send one event; after that the connection is closed
 	eventStream  = "text/event-stream"
 )
 
 // sender writes server-sent events. Its methods may be called concurrently.
 type sender struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	w       http.ResponseWriter
 	control *http.ResponseController
 	begun   bool
-	failed  error // why the caller can no longer be reached
+	failed  error // why the caller can no longer be reached; nil: it can
 }
 
 func newSender(w http.ResponseWriter) *sender {
@@ -202,8 +202,7 @@ func (c *Client) execute(ctx context.Context, who sandboxmcp.Caller, req sandbox
 	return res, fmt.Errorf("decode answer of %s: %w", path, err)
 }
 
-// endedEarly is the error of a run whose server has died. The program may have run in
-// part.
+// endedEarly is the error of a run whose server has died. The program may have run partly.
 func endedEarly() *sandboxmcp.Error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the server ended before the program did").WithHint("check what the program has done, then run it again")
 }
@@ -235,8 +234,8 @@ func receive(r io.Reader, each func(name string, data []byte) error) error {
 	}
 }
 
-// isEnd reports whether a stream ended because the server did, and not because of data
-// that cannot be decoded.
+// isEnd reports whether a stream ended because the server died, and not because of invalid
+// data.
 func isEnd(err error) bool {
 	var bad *json.SyntaxError
 	var unfit *json.UnmarshalTypeError

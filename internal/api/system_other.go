@@ -9,8 +9,7 @@ import (
 	"path/filepath"
 )
 
-// The user of a peer is read in a way that only Linux has, so other systems refuse every
-// connection.
+// Only Linux can identify the user of a peer, so other systems refuse every connection.
 
 func private(*os.File) error { return errors.ErrUnsupported }
 

@@ -21,7 +21,7 @@ type App struct {
 	Env            []string // KEY=value
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	Settings       string            // file of settings; empty: none
+	Settings       string            // file of settings; empty: no file
 	Flags          map[string]string // settings given by flags, by key
 	LogFile        bool              // log to the default file if no log file is set
 
@@ -30,7 +30,7 @@ type App struct {
 	Expired  func(ctx context.Context, cfg *config.Config, ns sandboxmcp.Namespace, id sandboxmcp.SessionID) error
 	Spawn    func(ctx context.Context, args, env []string, log *os.File) (pid int, exited <-chan error, err error)
 	Exit     func(status int)
-	Leave    func() error  // called before a background server begins; nil: nothing
+	Leave    func() error  // called before a background server begins; may be nil
 	Linger   time.Duration // how long an idle background server lives
 }
 

@@ -33,8 +33,8 @@ const (
 	drainWithin = 5 * time.Second
 )
 
-// spawn starts this program with other arguments in a session of its own. Its output goes
-// to log. exited receives the error of its end.
+// spawn starts this program with other arguments in a new session. Its output goes to log.
+// exited receives the error with which it ends.
 func spawn(ctx context.Context, args, env []string, log *os.File) (pid int, exited <-chan error, err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -97,7 +97,7 @@ func (a *App) startServer(ctx context.Context, cfg *config.Config) (*api.Client,
 	}
 }
 
-// started finds a running server that answers at once.
+// started finds a running server that satisfies is and answers at once.
 func started(ctx context.Context, cfg *config.Config, is func(api.Hello) bool) *api.Client {
 	ctx, cancel := context.WithTimeout(ctx, startAnswer)
 	defer cancel()
@@ -110,9 +110,9 @@ func started(ctx context.Context, cfg *config.Config, is func(api.Hello) bool) *
 	return nil
 }
 
-// first takes the lock under which a server is started, and waits for it a limited time.
-// unlock releases it. The lock is on the log, opened a second time, so that the started
-// server does not inherit it.
+// first takes the lock under which a server is started. It waits for it a limited time.
+// unlock releases it. The lock is on a second open descriptor of the log, so that the
+// started server does not inherit it.
 func first(ctx context.Context, path string) (unlock func()) {
 	f, err := plainfile.Open(path)
 	if err != nil {
@@ -157,7 +157,7 @@ func openLog(stateDir string) (*os.File, error) {
 	return f, nil
 }
 
-// lastWords returns the last line that was logged since the offset began.
+// lastWords returns the last line that was logged after the offset began.
 func lastWords(log io.ReaderAt, began int64) string {
 	text, _ := io.ReadAll(io.NewSectionReader(log, began, maxLog))
 	last := "it said nothing"
@@ -234,8 +234,7 @@ func (a *App) untilIdle(ctx context.Context, e Engine) {
 	}
 }
 
-// inUse reports whether there are requests or sessions, which the end of the server would
-// end.
+// inUse reports whether there are requests or sessions, which would end with the server.
 func inUse(ctx context.Context, e Engine) bool {
 	if st, err := e.Stats(ctx); err == nil && st.Queue.Active+st.Queue.Queued > 0 {
 		return true

@@ -11,10 +11,10 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
-// everywhere calls work for each running server, because each may have a store of its
-// own. Where servers share one, the second call finds the work done. If no server knows
-// the item, work is called for the state directory. It returns the first error, except
-// that of servers that do not know the item.
+// everywhere calls work for each running server, because each may have its own store. If
+// servers share a store, only the first call has an effect. If no server knows the item,
+// work is called for the state directory. It returns the first error, except errors of
+// servers that do not know the item.
 func (a *App) everywhere(ctx context.Context, cfg *config.Config, work func(sandboxmcp.Service) error) error {
 	peers, err := a.Servers(ctx, cfg, Place{})
 	if err != nil {
@@ -26,7 +26,7 @@ func (a *App) everywhere(ctx context.Context, cfg *config.Config, work func(sand
 		switch sandboxmcp.CodeOf(err) {
 		case "":
 			done = true
-		case sandboxmcp.CodeRequestNotFound, sandboxmcp.CodeNotFound: // unknown there, or a server without egress
+		case sandboxmcp.CodeRequestNotFound, sandboxmcp.CodeNotFound: // the item is unknown there, or the server does not support egress
 		case sandboxmcp.CodeInternal:
 			a.Say("server " + c.Peer().ID + ": " + err.Error())
 		default:
@@ -58,7 +58,7 @@ func (a *App) Egress(ctx context.Context, cfg *config.Config, who sandboxmcp.Cal
 func (a *App) Decide(ctx context.Context, cfg *config.Config, who sandboxmcp.Caller, d sandboxmcp.EgressDecision) (answer sandboxmcp.EgressAnswer, err error) {
 	opened := false
 	err = a.everywhere(ctx, cfg, func(c sandboxmcp.Service) error {
-		if opened && d.Scope == sandboxmcp.GrantOnce { // for one run, in whichever server
+		if opened && d.Scope == sandboxmcp.GrantOnce { // a grant for one run needs to be made in only one server
 			return nil
 		}
 		got, failed := c.DecideEgress(ctx, who, d)

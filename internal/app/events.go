@@ -31,7 +31,7 @@ type followers struct {
 	since time.Time // earlier events are not shown
 
 	mu   sync.Mutex
-	have map[string]time.Time // servers that are followed; those that failed are not tried again before the time
+	have map[string]time.Time // servers that are followed, and servers that failed with the time before which they are not tried again
 	said map[string]bool      // servers that were reported as not answering
 
 	out  sync.Mutex        // held while an event is shown; guards seen
@@ -41,9 +41,9 @@ type followers struct {
 }
 
 // Follow passes new events of all servers to show, one at a time, until ctx ends. If show
-// fails, Follow returns its error. It also reads the recent events that each server
-// keeps. So it misses none of a server that starts later or was unreachable for a while,
-// and shows none twice.
+// fails, Follow returns its error. From each server that it finds, it also reads the recent
+// events that the server keeps. So it misses no event of a server that starts later or was
+// unreachable for a while, and it shows no event twice.
 func (a *App) Follow(ctx context.Context, cfg *config.Config, who sandboxmcp.Caller, show func(sandboxmcp.Event) error) error {
 	own, end := context.WithCancelCause(ctx)
 	defer end(nil)

@@ -10,16 +10,16 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/server"
 )
 
-// fileDoor serves files of sessions over HTTP. Its zero value serves none.
+// fileDoor is the HTTP server for files of sessions. The zero value serves nothing.
 type fileDoor struct {
 	link  server.LinkFunc
 	notes []string
 	stop  func()
 }
 
-// openFiles starts the file server if the settings ask for it: always for
-// mcp-code-sandbox, else if a port is set. If the port is taken, the server goes on
-// without links to files.
+// openFiles starts the file server if the settings require it: always for mcp-code-sandbox,
+// otherwise if a port is set. If the port is in use, the server continues without links to
+// files.
 func (a *App) openFiles(ctx context.Context, d door) fileDoor {
 	cfg := d.cfg
 	port, chosen := cfg.Port()

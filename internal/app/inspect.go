@@ -12,7 +12,7 @@ import (
 )
 
 // Inspect returns the state of the namespace in the running servers, or of the session
-// args[0]. Without a server it returns what the state directory has.
+// args[0]. If no server runs, it returns the state in the state directory.
 func (a *App) Inspect(ctx context.Context, cfg *config.Config, p Place, args []string) (sandboxmcp.State, error) {
 	if len(args) > 0 {
 		s, err := a.Owner(ctx, cfg, p, sandboxmcp.SessionID(args[0]))
@@ -44,7 +44,7 @@ func (a *App) Inspect(ctx context.Context, cfg *config.Config, p Place, args []s
 		belongTo(&state, c)
 		join(&sum, state)
 	}
-	if _, missing := os.Stat(cfg.StateDir); len(peers) == 0 && missing == nil && p.Server == "" { // no server runs, so the state directory has it all
+	if _, missing := os.Stat(cfg.StateDir); len(peers) == 0 && missing == nil && p.Server == "" { // no server runs, so the state directory has the whole state
 		err = a.WithEngine(ctx, cfg, func(e Engine) error {
 			state, failed := e.Inspect(ctx, Me(cfg), "")
 			sum.Egress, sum.VaultKeys, sum.Env = state.Egress, state.VaultKeys, state.Env

@@ -18,8 +18,8 @@ type ServerLimits struct {
 }
 
 // SetLimits changes the limits in the state directory, or returns them if the change is
-// empty. It also asks each running server: one with its own store changes its own. differ
-// lists servers whose settings lead to other limits.
+// empty. It then does the same in each running server with its own store. differ lists
+// servers whose settings lead to other limits.
 func (a *App) SetLimits(ctx context.Context, cfg *config.Config, c sandboxmcp.LimitsChange) (done sandboxmcp.LimitsChanged, differ []ServerLimits, err error) {
 	_, missing := os.Stat(cfg.StateDir)
 	show := c.Limits == (sandboxmcp.Limits{}) && !c.Reset

@@ -13,13 +13,14 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
-// Place says where a session is searched for or created. It holds flags of a command.
+// Place says where to search for a session or create it. It holds flags of a command.
 type Place struct {
 	Server string // use only this server; empty: every running server
 	Alone  bool   // do not start a server
 }
 
-// Servers returns the running servers that p allows, and prints which do not answer.
+// Servers returns the running servers that p allows. It prints the names of those that do
+// not answer.
 func (a *App) Servers(ctx context.Context, cfg *config.Config, p Place) ([]*api.Client, error) {
 	all, mute, err := a.ask(ctx, cfg, p)
 	if mute != nil {
@@ -55,10 +56,11 @@ type Found struct {
 	Session sandboxmcp.Session
 }
 
-// Owner finds the one server that has a session. If several have one of this id, it fails
-// and names them. If none has, it fails with session_not_found, or with session_expired
-// if there was one. If some server does not answer, it fails with backend_unavailable
-// instead: that server may have the session, and a new one with its id would be a mix-up.
+// Owner finds the one server that has a session. If several servers have a session with
+// this id, it fails and names them. If no server has it, it fails with session_not_found,
+// or with session_expired if it existed. If a server does not answer, it fails with
+// backend_unavailable, because that server may have the session. A new session with the
+// same id would then be confused with it.
 func (a *App) Owner(ctx context.Context, cfg *config.Config, p Place, id sandboxmcp.SessionID) (Found, error) {
 	if _, err := sandboxmcp.ParseSessionID(string(id)); err != nil {
 		return Found{}, err
@@ -116,9 +118,9 @@ func severalOwners(id sandboxmcp.SessionID, owners []Found) error {
 		WithHint("pick one with --server").With("servers", names)
 }
 
-// home finds the server for a new session or background run: a background server, or else
-// the only running server. If there is none, or several that serve agents, it starts a
-// background server.
+// home finds the server for a new session or background run. It prefers a background
+// server, then the only running server. If no server runs, or several that serve agents, it
+// starts a background server.
 func (a *App) home(ctx context.Context, cfg *config.Config, p Place) (*api.Client, error) {
 	peers, err := a.Servers(ctx, cfg, p)
 	if err != nil {
@@ -142,8 +144,8 @@ func (a *App) home(ctx context.Context, cfg *config.Config, p Place) (*api.Clien
 	return a.startServer(ctx, cfg)
 }
 
-// InHome calls work for the server that home finds, and for another one if that cannot be
-// reached. It never repeats work that a server may have begun.
+// InHome calls work for the server that home finds. If that server cannot be reached, it
+// tries another one. It never repeats work that a server may have begun.
 func (a *App) InHome(ctx context.Context, cfg *config.Config, p Place, work func(*api.Client) error) error {
 	c, err := a.home(ctx, cfg, p)
 	if err != nil {

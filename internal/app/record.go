@@ -22,9 +22,9 @@ const (
 	followPeers = 8
 )
 
-// Record is an audit log: that of the state directory, or of a server's memory.
+// Record is an audit log, either in the state directory or in a server's memory.
 type Record struct {
-	server *api.Client // nil: that of the state directory
+	server *api.Client // nil: the audit log of the state directory
 	cfg    *config.Config
 }
 
@@ -49,8 +49,8 @@ func (s Record) List(ctx context.Context, q sandboxmcp.AuditQuery) (page sandbox
 	return audit.List(ctx, v.DB(), s.cfg.Namespace, q)
 }
 
-// lookAt opens the database of the state directory for reading. It returns nil if there
-// is none.
+// lookAt opens the database of the state directory for reading. It returns nil if the
+// database does not exist.
 func lookAt(ctx context.Context, cfg *config.Config) (*store.View, error) {
 	v, err := store.Look(ctx, store.Config{Dir: cfg.StateDir, SQLitePath: cfg.SQLitePath})
 	if v == nil || err != nil || v.Current() {
@@ -80,8 +80,8 @@ func (a *App) Records(ctx context.Context, cfg *config.Config) []Record {
 	return all
 }
 
-// ReadRecords queries all audit logs. It also returns the last entry read of each, from
-// which the next read continues.
+// ReadRecords queries all audit logs. It also returns the Seq of the last entry read from
+// each, after which the next read continues.
 func (a *App) ReadRecords(ctx context.Context, sources []Record, q sandboxmcp.AuditQuery) (sandboxmcp.AuditPage, map[string]int64, error) {
 	sum, ends := sandboxmcp.AuditPage{Entries: []sandboxmcp.AuditEntry{}, Head: audit.EmptyHead()}, map[string]int64{}
 	for i, s := range sources {

@@ -16,18 +16,18 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/server"
 )
 
-// Settings of the garbage collector of a server. Requests allocate in small bursts, so a
-// high percentage costs little memory and avoids most collections. The memory limit makes
-// the collector run often again if one huge message has filled the heap.
+// Garbage collector settings of a server. Requests allocate in short bursts, so a high
+// percentage costs little memory and avoids most collections. The memory limit makes the
+// collector run often if one huge message has filled the heap.
 const (
 	serveGCPercent   = 400
 	serveMemoryLimit = 256 << 20
 )
 
-// Sets of tools that a server offers.
+// Tool sets of a server.
 const (
 	AllTools  = false
-	FiveTools = true // those of mcp-code-sandbox, which had five
+	FiveTools = true // the five tools of mcp-code-sandbox
 )
 
 // door holds the parts of a server for agents.
@@ -43,7 +43,7 @@ func (a *App) Serve(ctx context.Context, cfg *config.Config, five bool) error {
 	return a.asServer(ctx, cfg, "mcp", func(e Engine, logger *slog.Logger) error {
 		beside, err := api.Listen(ctx, api.Config{StateDir: cfg.StateDir, Service: e, Logger: logger, MaxUpload: cfg.Tools.MaxUploadBytes, AuditInMemory: e.AuditInMemory()})
 		if err != nil {
-			// The agent can go on; only other commands cannot reach this server.
+			// The agent can still use this server; only other commands cannot reach it.
 			logger.Warn("no control socket: other commands cannot reach this server", "error", err)
 		} else {
 			defer func() { _ = beside.Close() }()
@@ -94,7 +94,7 @@ func (b *bound) start() {
 	}
 }
 
-// stop says that the server has ended by itself.
+// stop cancels the time limit, because the server has ended by itself.
 func (b *bound) stop() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -108,7 +108,7 @@ func (b *bound) stop() {
 // longer than stopLimit after the end was requested, the process exits.
 func (a *App) asServer(ctx context.Context, cfg *config.Config, actor string, work func(Engine, *slog.Logger) error) error {
 	last := &bound{exit: func() {
-		time.AfterFunc(stopLimit/20, func() { a.Exit(1) }) // writing the log may block, too
+		time.AfterFunc(stopLimit/20, func() { a.Exit(1) }) // exit even if writing the log blocks
 		a.tell(fmt.Sprintf("the server has not ended within %s, so the process exits", stopLimit))
 		a.Exit(1)
 	}}

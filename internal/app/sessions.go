@@ -22,7 +22,7 @@ func (a *App) Sessions(ctx context.Context, cfg *config.Config, p Place) ([]sand
 		have, err := c.Sessions(ctx, Me(cfg))
 		switch sandboxmcp.CodeOf(err) {
 		case "":
-		case sandboxmcp.CodeNotFound: // a server of a version without sessions
+		case sandboxmcp.CodeNotFound: // an older server without sessions
 		default:
 			a.Say("server " + c.Peer().ID + ": " + err.Error())
 		}
@@ -35,10 +35,10 @@ func (a *App) Sessions(ctx context.Context, cfg *config.Config, p Place) ([]sand
 	return all, ctx.Err()
 }
 
-// AskServers looks for a request in the running servers, which know requests that have
-// not ended. found is false if the content of large files is missing: the state directory
-// has the whole result. err is the failure of a background run without a result; it
-// counts only if the state directory does not have the request either.
+// AskServers looks for a request in the running servers, which know requests that have not
+// ended. found is false if the content of large files is missing, because the state
+// directory has the whole result. err is the failure of a background run without a result.
+// It applies only if the state directory does not have the request either.
 func (a *App) AskServers(ctx context.Context, cfg *config.Config, q sandboxmcp.Lookup) (res sandboxmcp.Result, found bool, err error) {
 	peers, err := a.Servers(ctx, cfg, Place{})
 	if err != nil {

@@ -24,8 +24,8 @@ type SetupOptions struct {
 // maxLock bounds the bytes of a lock file.
 const maxLock = 16 << 20
 
-// Setup installs a package set unless it is installed, and checks that it works in a
-// sandbox.
+// Setup installs a package set unless it is installed already, and checks that it works in
+// a sandbox.
 func (a *App) Setup(ctx context.Context, cfg *config.Config, r environment.Recipe, o SetupOptions) (environment.Report, error) {
 	library := environment.New(environment.Config{Dir: environment.Dir(cfg.StateDir)})
 	var lock []byte
@@ -71,11 +71,11 @@ func (a *App) Tried(ctx context.Context, e Engine, library *environment.Library,
 	return err
 }
 
-// trialTimeout bounds the trial in seconds, with time for a slow disk. The configured
+// trialTimeout bounds the trial in seconds. It allows for a slow disk. The configured
 // ceiling may be lower.
 const trialTimeout = 300
 
-// try runs the trial program of a package set and stores what it found out for later
+// try runs the trial program of a package set and stores the caches that it wrote for later
 // runs. If no sandbox can be built, it prints that the set was not tried.
 func (a *App) try(ctx context.Context, e Engine, library *environment.Library, s environment.Set, r environment.Recipe) error {
 	res, err := e.Execute(ctx, sandboxmcp.Caller{Actor: "cli"}, sandboxmcp.Request{Code: r.Trial, FileName: "trial.py", Limits: sandboxmcp.Limits{TimeoutSeconds: trialTimeout}})
@@ -112,13 +112,13 @@ func (a *App) verifySet(ctx context.Context, library *environment.Library, r env
 			continue
 		}
 		if err := library.Verify(ctx, s); err != nil {
-			return environment.Report{}, sandboxmcp.Errorf(sandboxmcp.CodeInstallFailed, "the installed %s packages are not whole: %s", r.Name, err).
+			return environment.Report{}, sandboxmcp.Errorf(sandboxmcp.CodeInstallFailed, "the installed %s packages are damaged: %s", r.Name, err).
 				WithHint("run `sandboxmcp setup " + r.Name + "`")
 		}
 		return environment.Report{Set: s, Already: true}, nil
 	}
 	if _, err := library.All(); err != nil {
-		return environment.Report{}, sandboxmcp.Errorf(sandboxmcp.CodeInstallFailed, "the installed %s packages are not whole: %s", r.Name, err).
+		return environment.Report{}, sandboxmcp.Errorf(sandboxmcp.CodeInstallFailed, "the installed %s packages are damaged: %s", r.Name, err).
 			WithHint("run `sandboxmcp setup " + r.Name + "`")
 	}
 	return environment.Report{}, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "the %s packages are not installed for Python %s", r.Name, p.Version).

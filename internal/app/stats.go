@@ -14,9 +14,8 @@ type Stats struct {
 	Servers int `json:"servers"`
 }
 
-// Stats adds up the statistics of the running servers. Without a server, nothing runs,
-// the bounds are those of the settings, and ended runs are counted in the state
-// directory.
+// Stats adds up the statistics of the running servers. If no server runs, it returns the
+// limits of the settings and the number of ended runs in the state directory.
 func (a *App) Stats(ctx context.Context, cfg *config.Config) (Stats, error) {
 	sum := Stats{Stats: sandboxmcp.Stats{Executions: map[sandboxmcp.Status]int64{}, Pool: map[string]int{}}}
 	for _, st := range sandboxmcp.Statuses() {

@@ -11,14 +11,14 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/config"
 )
 
-// Kinds of vaults whose secrets only a running server has.
+// Kinds of vaults whose secrets exist only in a running server.
 const (
 	VaultMemory = "memory"
 	VaultEnv    = "env"
 )
 
-// AddSecret adds a secret to the vault of the settings: that of the state directory, or
-// that in the memory of the one running server that has one.
+// AddSecret adds a secret to the configured vault: in the state directory, or in the memory
+// of the one running server that has such a vault.
 func (a *App) AddSecret(ctx context.Context, cfg *config.Config, p Place, s sandboxmcp.SecretSpec) error {
 	if cfg.Vault == VaultMemory {
 		c, err := a.memoryVault(ctx, cfg, p)
@@ -37,7 +37,7 @@ func (a *App) AddSecret(ctx context.Context, cfg *config.Config, p Place, s sand
 	return err
 }
 
-// unused refuses --server for a vault that all servers share.
+// unused fails if --server is given for a vault that all servers share.
 func (p Place) unused(cfg *config.Config) error {
 	if p.Server == "" {
 		return nil
@@ -45,7 +45,7 @@ func (p Place) unused(cfg *config.Config) error {
 	return Usage("--server is only for a vault in memory; all servers share this one, of kind " + cfg.Vault)
 }
 
-// vaultsOf returns the running servers whose vault is of the kind, and their secrets.
+// vaultsOf returns the running servers whose vault kind satisfies is, and their secrets.
 func (a *App) vaultsOf(ctx context.Context, cfg *config.Config, p Place, is func(kind string) bool) ([]*api.Client, []sandboxmcp.VaultList, error) {
 	peers, err := a.Servers(ctx, cfg, p)
 	if err != nil {

@@ -1,9 +1,9 @@
-// Package artifact takes files out of sandboxes: it collects and hashes them, keeps them
-// with the result that they belong to, and returns them later.
+// Package artifact takes files out of sandboxes. It collects and hashes them, stores them
+// with the result of their run, and returns them later.
 //
-// The files are hostile. The package reads them through backend.Files only. It takes
-// regular files with plain names within bounds, and says for every other file why it was
-// skipped. The bytes that it reads are the bytes that it hashes, keeps and serves.
+// The files are hostile. The package reads them only through backend.Files. It takes
+// regular files with plain names within limits, and reports for every other file why it was
+// skipped. The bytes that it hashes are the bytes that it stores and serves.
 package artifact
 
 import (
@@ -19,20 +19,20 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// Config bounds how long and how much a Keeper keeps.
+// Config limits how long and how much a Keeper stores.
 type Config struct {
-	MaxAge   time.Duration    // of a result and its files; 0: 24 h
-	MaxBytes int64            // of all results of a namespace; its newest is kept in any case; 0: 1 GiB
-	Look     int              // named blobs after which a sweep stops looking for orphans; 0: 20 000
+	MaxAge   time.Duration    // how long a result and its files are kept; 0: 24 h
+	MaxBytes int64            // size of all results of a namespace; the newest is always kept; 0: 1 GiB
+	Look     int              // a sweep stops looking for orphans after this many referenced blobs; 0: 20 000
 	Now      func() time.Time // nil: the machine's clock
 }
 
-// Keeper keeps results and files in a store. All methods may be called
-// concurrently, and several processes may have Keepers on one state directory.
+// Keeper stores results and files. Its methods may be called concurrently, and several
+// processes may have Keepers on one state directory.
 type Keeper struct {
 	store *store.Store
 	cfg   Config
-	shard atomic.Uint32 // of the blobs: where the last sweep stopped
+	shard atomic.Uint32 // shard of the blobs at which the last sweep stopped
 	left  leftBlobs
 
 	roomMu sync.Mutex
@@ -42,11 +42,11 @@ type Keeper struct {
 }
 
 // maxLoading is how many results are loaded at a time. Each can hold two streams and 64 MiB
-// of files, and any number may be asked for at once.
+// of files, and clients can request any number at once.
 const maxLoading = 2
 
-// NewKeeper makes a Keeper over an open state directory. It does not sign: the caller signs
-// the artifacts that Collect returns, and Save keeps the signatures.
+// NewKeeper makes a Keeper on an open state directory. It does not sign: the caller signs
+// the artifacts that Collect returns, and Save stores the signatures.
 func NewKeeper(s *store.Store, cfg Config) *Keeper {
 	if cfg.MaxAge == 0 {
 		cfg.MaxAge = 24 * time.Hour
@@ -68,8 +68,8 @@ func NewKeeper(s *store.Store, cfg Config) *Keeper {
 // absolute returns an artifact's path in the sandbox.
 func absolute(name string) string { return path.Join(backend.WorkDir, name) }
 
-// uri returns an artifact's URI: artifact://, the session or else the request, and the
-// name, percent-encoded part by part.
+// uri returns an artifact's URI: artifact://, the session's id or without a session the
+// request's, and the name. Each part is percent-encoded.
 func uri(request sandboxmcp.RequestID, session *sandboxmcp.SessionID, name string) string {
 	owner := string(request)
 	if session != nil {

@@ -19,17 +19,17 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// Bounds limits what Collect takes from one sandbox. 0 is the default that stands beside
-// the field.
+// Bounds limits what Collect takes from one sandbox. 0 means the default in the field's
+// comment.
 type Bounds struct {
 	Files      int   // 200
-	Entries    int   // directory entries that are read, hidden ones included; 5 000
+	Entries    int   // directory entries that are read, including hidden ones; 5 000
 	Depth      int   // parts of a file's path; 8
 	FileBytes  int64 // 32 MiB
-	TotalBytes int64 // of the files that are kept; 64 MiB
+	TotalBytes int64 // size of all stored files; 64 MiB
 
-	ReadBytes int64         // read from all files, also from those that are not kept; 2 * TotalBytes
-	Time      time.Duration // after which no further file is read; 10 s
+	ReadBytes int64         // read from all files, including files that are not stored; 2 * TotalBytes
+	Time      time.Duration // time after which no further file is read; 10 s
 }
 
 func (b Bounds) orDefault() Bounds {
@@ -42,7 +42,7 @@ func (b Bounds) orDefault() Bounds {
 	return b
 }
 
-// maxSkipped is the number of skipped files that are named. Further ones are counted.
+// maxSkipped is the number of skipped files that are named. Further ones are only counted.
 const maxSkipped = 100
 
 // Source is a sandbox to collect from.
@@ -54,15 +54,15 @@ type Source struct {
 	Bounds    Bounds
 	Grace     time.Duration // how long Collect reads on after its context has ended
 
-	// Known are the files that were there before, by name. Collect passes over those that
-	// have not changed.
+	// Known are the files that existed before, by name. Collect leaves out those that have
+	// not changed.
 	Known map[string]State
 
-	// Refuse says why a file may not be taken, by its content; empty: it may. It is called
-	// before the file is kept. It may be nil.
+	// Refuse returns why a file may not be taken, judged by its content, or "". It is
+	// called before the file is stored. It may be nil.
 	Refuse func(name string, data []byte) string
 
-	// Rename returns the name by which results call a file. It may be nil.
+	// Rename returns the name of a file in results. It may be nil.
 	Rename func(name string) string
 }
 
@@ -72,7 +72,7 @@ type State struct {
 	SHA256 string // empty: its content was not read
 }
 
-// same reports whether a file has not changed, by its directory entry.
+// same reports whether the directory entry shows no change of the file.
 func (s State) same(info backend.FileInfo) bool {
 	return s.Info.Mark != "" && s.Info.Mark == info.Mark && s.Info.Size == info.Size && s.Info.ModTime.Equal(info.ModTime)
 }
@@ -80,20 +80,20 @@ func (s State) same(info backend.FileInfo) bool {
 // Collection is the result of Collect.
 type Collection struct {
 	// Artifacts are sorted by name. Signature and DownloadURL are empty. The content is in
-	// memory and kept as blobs. The list is not nil.
+	// memory and stored as blobs. The list is not nil.
 	Artifacts []sandboxmcp.Artifact
 
 	// Skipped are the files that were not taken, with names that are safe to print. At most
 	// 100 are named, and a last row counts the others. Hidden files and directories are not
-	// among them.
+	// listed.
 	Skipped []sandboxmcp.SkippedFile
 
 	// States are the files whose content was read.
 	States map[string]State
 }
 
-// Survey lists the files that Collect would look at and reads none. For those that have
-// not changed it takes the SHA256 from known.
+// Survey lists the files that Collect would look at, without reading them. For files that
+// have not changed it takes the SHA256 from known.
 func Survey(ctx context.Context, files backend.FileReader, known map[string]State, bounds Bounds) map[string]State {
 	b := bounds.orDefault()
 	found := map[string]State{}
@@ -154,7 +154,7 @@ func (k *Keeper) Collect(ctx context.Context, src Source) (Collection, error) {
 	return Collection{Artifacts: c.artifacts, Skipped: c.skipped, States: c.states}, nil
 }
 
-// rename gives the artifacts their names from Source.Rename, each a different one.
+// rename sets the artifacts' names to those of Source.Rename, and makes them unique.
 func (c *collector) rename() {
 	if c.src.Rename == nil {
 		return
@@ -184,12 +184,12 @@ type collector struct {
 	src    Source
 	bounds Bounds
 
-	entries   int   // that may still be read
+	entries   int   // directory entries that may still be read
 	unread    int64 // bytes that may still be read
 	total     int64
 	artifacts []sandboxmcp.Artifact
 	skipped   []sandboxmcp.SkippedFile
-	unnamed   int // skipped files that the list has no room for
+	unnamed   int // skipped files that are only counted
 	states    map[string]State
 }
 
@@ -204,7 +204,7 @@ func (c *collector) skip(name, reason string) {
 	c.skipped = append(c.skipped, sandboxmcp.SkippedFile{Name: printable(name), Reason: reason})
 }
 
-// directory takes the files of a directory, which is depth parts deep.
+// directory takes the files of a directory. Its path has depth parts.
 func (c *collector) directory(ctx context.Context, dir string, depth int) error {
 	if reason := c.stopped(ctx); reason != "" {
 		c.skip(dir+"/", reason)
@@ -278,7 +278,7 @@ func (c *collector) entry(ctx context.Context, name string, info backend.FileInf
 	return c.take(ctx, name, info, known)
 }
 
-// unfit says why a file is no artifact, by its directory entry; empty if it may be one.
+// unfit returns why a file cannot be an artifact, judged by its directory entry, or "".
 func (c *collector) unfit(info backend.FileInfo) string {
 	switch m := info.Mode; {
 	case m&fs.ModeSymlink != 0:
@@ -304,7 +304,7 @@ var (
 	errTime    = errors.New("the time for reading files is used up")
 )
 
-// stopped says why no further file is read; empty if the next one may be.
+// stopped returns why no further file is read, or "".
 func (c *collector) stopped(ctx context.Context) string {
 	switch {
 	case ctx.Err() == nil:
@@ -320,7 +320,7 @@ func (c *collector) tooMuch() string {
 	return fmt.Sprintf("not read: at most %d bytes of files are read", c.bounds.ReadBytes)
 }
 
-// take reads one file and keeps it.
+// take reads one file and stores it.
 func (c *collector) take(ctx context.Context, name string, info backend.FileInfo, known State) error {
 	data, err := c.read(ctx, name)
 	var unfit unfitError
@@ -356,7 +356,7 @@ func (c *collector) take(ctx context.Context, name string, info backend.FileInfo
 	}
 	c.states[name] = State{Info: info, SHA256: sum}
 	if known.SHA256 == sum && known.Info.Size == info.Size && known.Info.ModTime.Equal(info.ModTime) {
-		return nil // only its mode was changed, or its content is the old one again
+		return nil // only the mode was changed, or the content is the same again
 	}
 	c.total += int64(len(data))
 	c.artifacts = append(c.artifacts, sandboxmcp.Artifact{
@@ -366,8 +366,8 @@ func (c *collector) take(ctx context.Context, name string, info backend.FileInfo
 	return nil
 }
 
-// programs reports whether a program in the sandbox can cause the error by changing names
-// and modes. Any other error is the machine's, and files are lost.
+// programs reports whether a program in the sandbox can cause the error, by changing names
+// and modes. Any other error means that the machine fails and files are lost.
 func programs(err error) bool {
 	for _, of := range []error{fs.ErrPermission, fs.ErrNotExist, fs.ErrInvalid, syscall.ELOOP, syscall.ENOTDIR, syscall.EXDEV, syscall.ENAMETOOLONG, syscall.EAGAIN, syscall.ENXIO} {
 		if errors.Is(err, of) {
@@ -381,14 +381,14 @@ func unreadError(what string, err error) error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "%s could not be read: %s", what, err).WithCause(err)
 }
 
-// unfitError is why an opened file is no artifact.
+// unfitError says why an opened file cannot be an artifact.
 type unfitError string
 
 func (e unfitError) Error() string { return string(e) }
 
-// read reads a file once, and checks that it did not change meanwhile. It does not trust
-// the directory entry. All bytes that it reads count, also those of a file that is not
-// kept.
+// read reads a file once, and checks that it does not change meanwhile. It does not trust
+// the directory entry. All bytes that it reads count toward Bounds.ReadBytes, even if the
+// file is not stored.
 func (c *collector) read(ctx context.Context, name string) ([]byte, error) {
 	f, err := c.src.Files.Open(ctx, name)
 	if err != nil {

@@ -17,25 +17,26 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// inlineOutput is the longest output that is kept in its row. A short output costs no file.
+// inlineOutput is the length in bytes up to which an output is stored in its row. Longer
+// outputs are stored as blobs.
 const inlineOutput = 64 << 10
 
-// Record is a request that has ended, as Save keeps it.
+// Record is an ended request in the form that Save stores.
 type Record struct {
-	// Result is the whole result with the content of its artifacts. Collect has kept that
+	// Result is the whole result with the content of its artifacts. Collect has stored that
 	// content as blobs.
 	Result    sandboxmcp.Result
 	CreatedAt time.Time
 	EndedAt   time.Time
 }
 
-// Save returns the step that adds a record to the database. It keeps long outputs as blobs
+// Save returns the step that adds a record to the database. It stores long outputs as blobs
 // before it returns. The request is unknown until the step is committed. The step fails if
-// the request has a record.
+// the request has a record already.
 //
-// If the namespace then keeps more than MaxBytes, the step drops its oldest results. For
-// each it runs the step that note returns. The caller calls [Keeper.Discard] after the
-// commit, which removes their content.
+// If the results of the namespace then exceed MaxBytes, the step drops the oldest. For each
+// of them it runs the step that note returns. After the commit the caller calls
+// [Keeper.Discard], which removes their content.
 func (k *Keeper) Save(ctx context.Context, rec Record, note func(Dropped) store.Op) (store.Op, error) {
 	r := rec.Result
 	stdout, err := k.output(ctx, r.Stdout)
@@ -65,7 +66,7 @@ func (k *Keeper) Save(ctx context.Context, rec Record, note func(Dropped) store.
 		size += a.SizeBytes + int64(len(a.Name)+len(a.Path)+len(a.MIMEType)+len(a.Signature)) + rowBytes
 	}
 	return func(ctx context.Context, tx *sql.Tx) error {
-		// A sweep may have discarded blobs that no row named.
+		// A sweep may have discarded these blobs, because no row referred to them yet.
 		if err := k.restore(ctx, content); err != nil {
 			return err
 		}
@@ -89,10 +90,10 @@ func (k *Keeper) Save(ctx context.Context, rec Record, note func(Dropped) store.
 	}, nil
 }
 
-// rowBytes is the size of a row without its texts, for the bounds.
+// rowBytes is the assumed size of a row without its texts.
 const rowBytes = 256
 
-// contents returns the blobs that a result names, by their SHA-256.
+// contents returns the blobs that a result refers to, by their SHA-256.
 func contents(r sandboxmcp.Result, stdout, stderr output) map[string][]byte {
 	all := map[string][]byte{}
 	for _, a := range r.Artifacts {
@@ -109,8 +110,7 @@ func contents(r sandboxmcp.Result, stdout, stderr output) map[string][]byte {
 
 // restore writes missing blobs again.
 //
-// Preconditions: it is called in a transaction. Until that ends, nothing can discard the
-// blobs.
+// Preconditions: the caller is in a transaction, so no blob can be discarded until it ends.
 func (k *Keeper) restore(ctx context.Context, content map[string][]byte) error {
 	for sum, data := range content {
 		if k.store.HasBlob(sum, int64(len(data))) {
@@ -127,7 +127,7 @@ func (k *Keeper) restore(ctx context.Context, content map[string][]byte) error {
 	return nil
 }
 
-// output is a kept stream: in the row or in a blob.
+// output is a stored stream. It is in the row or in a blob.
 type output struct {
 	inline []byte
 	blob   sql.NullString
@@ -146,10 +146,10 @@ func notFound(id sandboxmcp.RequestID) error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "request %s is not known", sandboxmcp.Quote(string(id)))
 }
 
-// Load returns a kept result, with the content of its artifacts if content is set.
-// Metadata has the types of decoded JSON; only "skipped" is a []sandboxmcp.SkippedFile. If
-// the request is unknown, no longer kept, or of another namespace, Load fails with
-// request_not_found. Load waits while two others load.
+// Load returns a stored result, with the content of its artifacts if content is set.
+// Metadata has the types of decoded JSON, except that "skipped" is a
+// []sandboxmcp.SkippedFile. If the request is unknown, dropped, or of another namespace,
+// Load fails with request_not_found. Load waits while two others load.
 func (k *Keeper) Load(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.RequestID, content bool) (sandboxmcp.Result, error) {
 	select {
 	case k.loading <- struct{}{}:
@@ -211,7 +211,7 @@ func decode(text []byte, into any) error {
 	return d.Decode(into)
 }
 
-// retype gives the skipped files in decoded metadata their type again.
+// retype converts the skipped files in decoded metadata back to their type.
 func retype(metadata map[string]any) error {
 	kept, ok := metadata["skipped"]
 	if !ok {
@@ -229,8 +229,8 @@ func retype(metadata map[string]any) error {
 	return nil
 }
 
-// artifacts returns the artifacts of a request without their content, or the one of that
-// name.
+// artifacts returns the artifacts of a request without their content. If name is not empty,
+// it returns only the one of that name.
 func (k *Keeper) artifacts(ctx context.Context, r *sandboxmcp.Result, name string) ([]sandboxmcp.Artifact, error) {
 	rows, err := k.store.DB().QueryContext(ctx, selectArtifacts, r.RequestID, name, name)
 	if err != nil {
@@ -256,7 +256,7 @@ func (k *Keeper) artifacts(ctx context.Context, r *sandboxmcp.Result, name strin
 	return list, nil
 }
 
-// Output returns a whole kept stream, "stdout" or "stderr".
+// Output returns a whole stored stream, "stdout" or "stderr".
 func (k *Keeper) Output(ctx context.Context, ns sandboxmcp.Namespace, id sandboxmcp.RequestID, stream string) ([]byte, error) {
 	query, ok := map[string]string{"stdout": selectStdout, "stderr": selectStderr}[stream]
 	if !ok {

@@ -8,8 +8,8 @@ import (
 	"github.com/gabriel-vasile/mimetype"
 )
 
-// textTypes has the types of texts by extension. They count if the content is any kind of
-// text: a program that mentions HTML is not a page.
+// textTypes maps extensions to the types of texts. It is used if the content is any kind of
+// text: a program that contains HTML is not a page.
 var textTypes = map[string]string{
 	".txt": "text/plain", ".log": "text/plain", ".md": "text/markdown", ".markdown": "text/markdown", ".rst": "text/x-rst",
 	".py": "text/x-python", ".js": "text/javascript", ".mjs": "text/javascript", ".cjs": "text/javascript", ".ts": "text/x-typescript",
@@ -19,7 +19,8 @@ var textTypes = map[string]string{
 	".xml": "application/xml", ".svg": "image/svg+xml", ".html": "text/html", ".htm": "text/html", ".css": "text/css", ".tex": "text/x-tex",
 }
 
-// binaryTypes has the types of files whose content is not recognized, by extension.
+// binaryTypes maps extensions to types. It is used if the type of the content is not
+// recognized.
 var binaryTypes = map[string]string{
 	".npy": "application/x-npy", ".npz": "application/x-npz", ".pkl": "application/x-pickle", ".pickle": "application/x-pickle",
 	".parquet": "application/vnd.apache.parquet", ".feather": "application/vnd.apache.arrow.file", ".arrow": "application/vnd.apache.arrow.file",

@@ -9,13 +9,13 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// BadName reports whether a part of a file's path is refused as a name.
+// BadName reports whether a part of a file's path is not an acceptable name.
 func BadName(part string) bool { return badName(part) != "" }
 
-// badName says why a part of a file's path is refused as a name; empty if it is not.
-// Spaces, apostrophes, and letters and signs of all scripts are allowed. Characters that
-// are invisible, end a line or turn the direction of text are refused. So are the double
-// quote and the backslash, which have a meaning in HTTP headers.
+// badName returns why a part of a file's path is not an acceptable name, or "". It accepts
+// spaces, apostrophes, and letters and signs of all scripts. It refuses characters that are
+// invisible, end a line or change the direction of text. It also refuses the double quote
+// and the backslash, which have a meaning in HTTP headers.
 func badName(part string) string {
 	if !utf8.ValidString(part) {
 		return "its name is not UTF-8"

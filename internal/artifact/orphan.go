@@ -15,23 +15,23 @@ import (
 )
 
 const (
-	// youngBlob is the age up to which a blob is kept although no row names it.
+	// youngBlob is the age up to which a blob without references is kept.
 	youngBlob = 10 * time.Minute
 	// orphanBatch is the number of blobs that one transaction discards.
 	orphanBatch = 100
 )
 
-// firstShard returns a random shard for the first sweep of a Keeper, so that many commands
-// that end soon sweep different parts.
+// firstShard returns a random shard for the first sweep of a Keeper, so that short-lived
+// commands sweep different parts.
 func firstShard() uint32 {
 	var b [1]byte
 	rand.Read(b[:]) // never fails
 	return uint32(b[0])
 }
 
-// removeOrphans removes blobs that no row names: those of dropped requests, and those of
-// runs that ended before their result was kept. Only blobs that rows name count for
-// Config.Look, so a sweep keeps up with any number of orphans.
+// removeOrphans removes blobs that no row refers to: those of dropped requests, and those
+// of runs that ended before their result was stored. Only blobs with references count
+// toward Config.Look, so a sweep keeps up with any number of orphans.
 func (k *Keeper) removeOrphans(ctx context.Context) error {
 	looked := 0
 	for range store.BlobShards {
@@ -64,7 +64,7 @@ func (k *Keeper) removeOrphans(ctx context.Context) error {
 	return k.store.RemoveDiscarded(ctx)
 }
 
-// named returns the blobs of a shard that committed rows name.
+// named returns the blobs of a shard that committed rows refer to.
 func (k *Keeper) named(ctx context.Context, shard int) (map[string]bool, error) {
 	from := fmt.Sprintf("%02x", shard)
 	rows, err := k.store.DB().QueryContext(ctx, selectNamed, from, from+"g")
@@ -86,7 +86,7 @@ func (k *Keeper) named(ctx context.Context, shard int) (map[string]bool, error) 
 	return named, nil
 }
 
-// leave remembers the blobs that a request's rows name. Discard removes them once the rows
+// leave notes the blobs that a request's rows refer to. Discard removes them once the rows
 // are deleted.
 func (k *Keeper) leave(ctx context.Context, tx *sql.Tx, id sandboxmcp.RequestID) error {
 	rows, err := tx.QueryContext(ctx, selectNamedBy, id)
@@ -130,15 +130,15 @@ func (l *leftBlobs) take() []string {
 	return sums
 }
 
-// Discard removes the content of dropped results, unless another result names it. A
-// later Sweep removes what Discard cannot.
+// Discard removes the content of dropped results, unless another result refers to it. What
+// Discard cannot remove is removed by a later Sweep.
 func (k *Keeper) Discard(ctx context.Context) error {
 	sums := k.left.take()
 	if len(sums) == 0 {
 		return nil
 	}
 	for batch := range slices.Chunk(sums, orphanBatch) {
-		// A transaction that drops rows may still fail, so the committed rows decide.
+		// A transaction that drops rows may still fail, so only committed rows count.
 		unnamed, err := k.unnamed(ctx, batch)
 		if err != nil {
 			return err
@@ -150,7 +150,7 @@ func (k *Keeper) Discard(ctx context.Context) error {
 	return k.store.RemoveDiscarded(ctx)
 }
 
-// unnamed returns those blobs that no committed row names.
+// unnamed returns those of the blobs that no committed row refers to.
 func (k *Keeper) unnamed(ctx context.Context, sums []string) ([]string, error) {
 	var left []string
 	for _, sum := range sums {
@@ -165,8 +165,8 @@ func (k *Keeper) unnamed(ctx context.Context, sums []string) ([]string, error) {
 	return left, nil
 }
 
-// discard removes the blobs that no row names and that have that age. While it runs, no
-// process can commit a row that names one.
+// discard removes the blobs that no row refers to and that are at least age old. While it
+// runs, no process can commit a row that refers to one.
 func (k *Keeper) discard(sums []string, age time.Duration) store.Op {
 	return func(ctx context.Context, tx *sql.Tx) error {
 		for _, sum := range sums {

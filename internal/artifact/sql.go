@@ -1,7 +1,8 @@
 package artifact
 
-// The statements of this package. Its tables are executions, artifacts and kept_bytes, which
-// triggers on executions keep.
+// The statements of this package. Its tables are executions, artifacts and kept_bytes.
+// Triggers on executions maintain kept_bytes. A comment above a statement names its
+// parameters in their order.
 
 const (
 	insertExecution = `INSERT INTO executions (request_id, namespace, session_id, language, status, exit_code, created_at, ended_at, result, stdout, stderr, stdout_blob, stderr_blob, receipt, bytes)
@@ -16,14 +17,14 @@ const (
 	// each namespace from its newest request to the oldest
 	selectByAge = `SELECT namespace, request_id, created_at, coalesce(bytes, 0) FROM executions ORDER BY namespace, created_at DESC, request_id`
 
-	// namespace, the request that stays, how many
+	// namespace, the request to keep, how many
 	selectOldest = `SELECT request_id, coalesce(bytes, 0) FROM executions WHERE namespace = ? AND request_id <> ? ORDER BY created_at LIMIT ?`
 
 	deleteExecution = `DELETE FROM executions WHERE request_id = ?`
 
 	selectKeptBytes = `SELECT bytes FROM kept_bytes WHERE namespace = ?`
 
-	// what a row counts besides its texts
+	// bytes that each row counts in addition to its texts
 	selectUnmeasured = `SELECT request_id, length(result) + coalesce(length(receipt), 0) + coalesce(length(stdout), 0) + coalesce(length(stderr), 0)
 			+ (SELECT coalesce(sum(size_bytes + length(name) + length(path) + ?1), 0) FROM artifacts a WHERE a.request_id = e.request_id) + ?1, stdout_blob, stderr_blob
 		FROM executions e WHERE bytes IS NULL`
@@ -35,13 +36,13 @@ const (
 const (
 	insertArtifact = `INSERT INTO artifacts (request_id, name, path, mime_type, size_bytes, sha256, signature, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`
 
-	// request, name, name: the empty one is every one
+	// request, name, name; an empty name selects all artifacts
 	selectArtifacts = `SELECT name, path, mime_type, size_bytes, sha256, signature, created_at FROM artifacts WHERE request_id = ? AND (? = '' OR name = ?) ORDER BY name`
 
 	deleteArtifacts = `DELETE FROM artifacts WHERE request_id = ?`
 )
 
-// Rows name blobs by their SHA-256, in three columns.
+// Rows refer to blobs by their SHA-256, in three columns.
 const (
 	// from, to
 	selectNamed = `SELECT sha256 FROM artifacts WHERE sha256 BETWEEN ?1 AND ?2

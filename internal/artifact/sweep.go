@@ -14,23 +14,24 @@ import (
 // sweepBatch is the number of requests that one transaction drops.
 const sweepBatch = 500
 
-// Dropped is a request whose result and files were dropped.
+// Dropped identifies a request whose result and files were dropped, and says why.
 type Dropped struct {
 	Namespace sandboxmcp.Namespace
 	RequestID sandboxmcp.RequestID
 	Files     int    // artifacts
-	Bytes     int64  // of its result, outputs and files
+	Bytes     int64  // size of its result, outputs and files
 	Reason    string // "too old" or "too much"
 }
 
-// Sweep drops results that are older than MaxAge, and in each namespace the oldest ones
-// until the rest is within MaxBytes. The step that note returns for a request runs in the
-// transaction that drops it. If it fails, all requests of that transaction are kept. note
-// is not called for requests that another process has dropped meanwhile.
+// Sweep drops results that are older than MaxAge, and then the oldest results of each
+// namespace until the rest is within MaxBytes. The step that note returns for a request
+// runs in the transaction that drops it. If that step fails, all requests of the
+// transaction are kept. note is not called for requests that another process has dropped
+// meanwhile.
 //
 // Then Sweep removes the content of the dropped results, and content that no result has
-// named for ten minutes. It looks at a bounded part of all content; the next Sweep goes on
-// from there. If ctx ends, the results dropped so far stay dropped.
+// referred to for ten minutes. It checks a bounded part of all content; the next Sweep
+// continues from there. If ctx ends, the results dropped so far stay dropped.
 func (k *Keeper) Sweep(ctx context.Context, note func(Dropped) store.Op) error {
 	due, err := k.due(ctx)
 	if err != nil {
@@ -57,21 +58,21 @@ func (k *Keeper) Sweep(ctx context.Context, note func(Dropped) store.Op) error {
 	return k.removeOrphans(ctx)
 }
 
-// otherProcesses bounds how many processes are expected to add to one namespace at once.
-// Each may add its share of the room that it saw, without looking again.
+// otherProcesses is the assumed number of processes that add to one namespace at the same
+// time. Each may use its share of the free room before it reads the database again.
 const otherProcesses = 8
 
-// lookAgain is how long a process relies on the room that it saw.
+// lookAgain is how long a process uses the free room that it has read.
 const lookAgain = 5 * time.Second
 
-// roomSeen is the room of a namespace below MaxBytes, as far as this process may use it.
+// roomSeen is this process's share of a namespace's free room below MaxBytes.
 type roomSeen struct {
 	left int64 // bytes
 	at   time.Time
 }
 
-// hasRoom reports whether a result of that size fits without a look at the database, and
-// takes its size from the room.
+// hasRoom subtracts the size of a result from the cached free room. It returns false if the
+// result does not fit or the cache is too old, so that the caller must read the database.
 func (k *Keeper) hasRoom(ns sandboxmcp.Namespace, size int64) bool {
 	k.roomMu.Lock()
 	defer k.roomMu.Unlock()
@@ -81,15 +82,15 @@ func (k *Keeper) hasRoom(ns sandboxmcp.Namespace, size int64) bool {
 	return r.left >= 0 && k.cfg.Now().Sub(r.at) < lookAgain
 }
 
-// sawRoom notes how much of MaxBytes a namespace uses.
+// sawRoom caches the free room of a namespace that uses that many bytes.
 func (k *Keeper) sawRoom(ns sandboxmcp.Namespace, used int64) {
 	k.roomMu.Lock()
 	defer k.roomMu.Unlock()
 	k.room[ns] = roomSeen{(k.cfg.MaxBytes - used) / otherProcesses, k.cfg.Now()}
 }
 
-// makeRoom drops the oldest results of a namespace that keeps more than MaxBytes, but never
-// newest. It goes 5 % below the bound, so that the next records find room.
+// makeRoom drops the oldest results of a namespace that exceeds MaxBytes, but never newest.
+// It goes 5 % below the limit, so that the next records fit.
 func (k *Keeper) makeRoom(ctx context.Context, tx *sql.Tx, ns sandboxmcp.Namespace, newest sandboxmcp.RequestID, note func(Dropped) store.Op) error {
 	var sum int64
 	if err := tx.QueryRowContext(ctx, selectKeptBytes, ns).Scan(&sum); err != nil {
@@ -123,7 +124,7 @@ func (k *Keeper) makeRoom(ctx context.Context, tx *sql.Tx, ns sandboxmcp.Namespa
 	return nil
 }
 
-// spareShare is the part of MaxBytes that makeRoom frees: 1/20.
+// spareShare is the share of MaxBytes that makeRoom frees: 1/20.
 const spareShare = 20
 
 // Reasons of a Dropped.
@@ -132,8 +133,8 @@ const (
 	tooMuch = "too much"
 )
 
-// due lists the requests to drop. It reads those of a namespace from the newest to the
-// oldest and adds up their sizes.
+// due lists the requests to drop. It adds up the sizes of each namespace's requests, from
+// the newest to the oldest.
 func (k *Keeper) due(ctx context.Context) (due []Dropped, err error) {
 	if err = k.measure(ctx); err != nil {
 		return nil, err
@@ -172,7 +173,7 @@ func (k *Keeper) due(ctx context.Context) (due []Dropped, err error) {
 	return due, nil
 }
 
-// measure sets the sizes of results that an older release has kept.
+// measure sets the sizes of results that an older release has stored.
 func (k *Keeper) measure(ctx context.Context) error {
 	rows, err := k.store.DB().QueryContext(ctx, selectUnmeasured, rowBytes)
 	if err != nil {
@@ -202,8 +203,8 @@ func (k *Keeper) measure(ctx context.Context) error {
 	})
 }
 
-// drop deletes a request's rows and records that, unless they are gone already. Discard
-// removes the content that they name.
+// drop deletes a request's rows and runs the step that note returns, unless the rows are
+// gone already. Discard removes the content of the rows.
 func (k *Keeper) drop(ctx context.Context, tx *sql.Tx, d Dropped, note func(Dropped) store.Op) error {
 	if err := k.leave(ctx, tx, d.RequestID); err != nil {
 		return err

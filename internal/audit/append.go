@@ -11,15 +11,15 @@ import (
 // maxEnds bounds how many ends of chains are remembered.
 const maxEnds = 256
 
-// ends remembers where the chains end. It is valid while the record ends with the entry
-// that this process appended last: then no other process has appended, and nothing was
-// undone. Only transactions use it, so one goroutine at a time.
+// ends caches the last entry of each chain. The cache is valid as long as the last entry of
+// the record is the one that this process appended last. Then no other process has
+// appended, and no transaction was undone. Only transactions use it, one at a time.
 type ends struct {
-	last string // hash of that entry
+	last string // hash of the entry that this process appended last
 	of   map[string]chainEnd
 
-	first  int64       // place of the first of leaves
-	leaves []tlog.Hash // of consecutive last entries, all appended by this process
+	first  int64       // position of the first of leaves
+	leaves []tlog.Hash // leaves of consecutive entries up to the last one, all appended by this process
 }
 
 type chainEnd struct {
@@ -27,14 +27,14 @@ type chainEnd struct {
 	hash string
 }
 
-// append gives the row its place in its chain, inserts it, and returns its position over
-// all namespaces. It tries the remembered end first: that is one statement instead of two.
+// append appends the row to its chain and returns its position over all namespaces. It
+// tries the cached end of the chain first, which takes one statement instead of two.
 func (e *ends) append(ctx context.Context, tx *sql.Tx, r *row) (position int64, err error) {
 	end, known := e.of[r.Namespace]
 	if known {
 		position, err = r.insert(ctx, tx, end, e.last)
 	}
-	if !known || err != nil { // an error of another kind comes back
+	if !known || err != nil { // if insert failed for another reason, the second attempt returns that error
 		e.leaves = e.leaves[:0]
 		if end, err = e.look(ctx, tx, r.Namespace, known); err != nil {
 			return 0, err
@@ -50,7 +50,7 @@ func (e *ends) append(ctx context.Context, tx *sql.Tx, r *row) (position int64, 
 	return position, e.leaf(position, r.Hash)
 }
 
-// leaf remembers the leaf of an entry for the sealer.
+// leaf caches the leaf of an entry for the sealer.
 func (e *ends) leaf(position int64, hash string) error {
 	if len(e.leaves) > 2*maxTail || position != e.first+int64(len(e.leaves)) {
 		e.first, e.leaves = position, e.leaves[:0]
@@ -62,7 +62,8 @@ func (e *ends) leaf(position int64, hash string) error {
 	return err
 }
 
-// since returns the leaves after the first size entries, or nil if not all are known.
+// since returns the leaves after the first size entries, or nil if some of them are not
+// cached.
 func (e *ends) since(size int64) []tlog.Hash {
 	if i := size + 1 - e.first; i >= 0 && i < int64(len(e.leaves)) {
 		return e.leaves[i:]
@@ -70,8 +71,8 @@ func (e *ends) since(size int64) []tlog.Hash {
 	return nil
 }
 
-// prepare makes the column values that do not depend on the row's place. It is called
-// outside the transaction, so that no writer waits for it.
+// prepare computes the column values that do not depend on the row's place in its chain. It
+// is called outside the transaction, so that it delays no other writer.
 func (r *row) prepare() {
 	r.values = []any{
 		r.ID, r.Namespace, nil, nil, r.Action, r.Phase, r.RequestID, r.SessionID, r.Language,
@@ -86,7 +87,8 @@ func orNull[T any](p *T) any {
 	return *p
 }
 
-// look reads the end of a chain. It forgets the remembered ends if they are out of date.
+// look reads the end of a chain. It clears the cache if that is out of date, or if stale is
+// set.
 func (e *ends) look(ctx context.Context, tx *sql.Tx, ns string, stale bool) (end chainEnd, err error) {
 	if !stale && e.last != "" {
 		var last string
@@ -100,7 +102,7 @@ func (e *ends) look(ctx context.Context, tx *sql.Tx, ns string, stale bool) (end
 		e.of = nil
 	}
 	err = tx.QueryRowContext(ctx, selectEnd, ns).Scan(&end.seq, &end.hash)
-	if errors.Is(err, sql.ErrNoRows) { // its entries were dropped for their age, or there never was one
+	if errors.Is(err, sql.ErrNoRows) { // the namespace has no entries, or they were dropped because of their age
 		err = tx.QueryRowContext(ctx, selectDroppedEnd, ns).Scan(&end.seq, &end.hash)
 	}
 	if errors.Is(err, sql.ErrNoRows) {
@@ -109,8 +111,8 @@ func (e *ends) look(ctx context.Context, tx *sql.Tx, ns string, stale bool) (end
 	return end, err
 }
 
-// insert inserts the row after the end of its chain. It fails unless the record ends with
-// the entry that has the hash last; nil accepts any end.
+// insert inserts the row after the end of its chain. It fails unless last is the hash of
+// the record's last entry. If last is nil, it does not check that.
 func (r *row) insert(ctx context.Context, tx *sql.Tx, end chainEnd, last any) (position int64, err error) {
 	r.Seq, r.Prev = end.seq+1, end.hash
 	r.Hash = r.hash()

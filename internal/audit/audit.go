@@ -22,21 +22,21 @@ type Log struct {
 	store  *store.Store
 	now    func() time.Time
 	sealer *sealer // nil: nothing is signed
-	ends   ends    // for the goroutine that writes
+	ends   ends    // used by transactions only
 }
 
 // Config configures a [Log]. Every field may be empty.
 type Config struct {
 	Now            func() time.Time // nil: the clock of the machine
 	Signer         Signer           // signs checkpoints; nil: no checkpoints
-	HeadFile       string           // has the newest checkpoint, beside the key; see [HeadFile]; empty: none
-	CheckpointFile string           // the second place, to which checkpoints are appended; empty: none
+	HeadFile       string           // file beside the key that has the newest checkpoint; see [HeadFile]; empty: no file
+	CheckpointFile string           // file to which all checkpoints are appended, in messages the second place; empty: no file
 	Logger         *slog.Logger
 }
 
-// Open returns the record in s. With a Signer it is signed as it grows; then the caller
-// calls Close before it closes the store, and Publish after that. Open fails if the second
-// place cannot be written to.
+// Open returns the record in s. If a Signer is configured, new entries get signed
+// checkpoints. The caller then calls Close before it closes the store, and Publish after
+// that. Open fails if the checkpoint file cannot be written to.
 func Open(ctx context.Context, s *store.Store, c Config) (*Log, error) {
 	if c.Now == nil {
 		c.Now = time.Now
@@ -55,20 +55,21 @@ func Open(ctx context.Context, s *store.Store, c Config) (*Log, error) {
 	return l, nil
 }
 
-// Close puts the entries of this process under a checkpoint, unless another process has,
-// and ends the signing. Call it once, after the last append.
+// Close puts the entries of this process under a checkpoint, unless another process has
+// done so, and stops the sealing. Call it once, after the last append.
 func (l *Log) Close(ctx context.Context) {
 	if l.sealer != nil {
 		l.sealer.close(ctx)
 	}
 }
 
-// Op returns the step that appends e. It belongs into the Update whose other steps must
-// not happen without the entry. It sets Seq, Prev and Hash of e, and ID and Timestamp if
-// they are empty. They are valid once the Update has returned nil. Do not touch e before.
+// Op returns the step that appends e. Use it in the Update whose other steps must not
+// happen without the entry. It sets Seq, Prev and Hash of e, and ID and Timestamp if they
+// are empty. These fields are valid once the Update has returned nil. Do not access e
+// before.
 //
-// The step fails if e has no action or no namespace, an unknown phase, or metadata that is
-// not JSON. The caller must then not do what the entry says.
+// The step fails if e has no action, no namespace or an unknown phase, or if its metadata
+// is not JSON. The caller must then not perform the action.
 func (l *Log) Op(e *sandboxmcp.AuditEntry) store.Op {
 	r, err := newRow(e)
 	return func(ctx context.Context, tx *sql.Tx) error {
@@ -93,7 +94,7 @@ func (l *Log) Op(e *sandboxmcp.AuditEntry) store.Op {
 	}
 }
 
-// Append appends e in an Update of its own and returns it as it was recorded. See [Log.Op].
+// Append appends e in a separate Update and returns the recorded entry. See [Log.Op].
 func (l *Log) Append(ctx context.Context, e sandboxmcp.AuditEntry) (sandboxmcp.AuditEntry, error) {
 	if err := l.store.Update(ctx, l.Op(&e)); err != nil {
 		return sandboxmcp.AuditEntry{}, err
@@ -101,9 +102,9 @@ func (l *Log) Append(ctx context.Context, e sandboxmcp.AuditEntry) (sandboxmcp.A
 	return e, nil
 }
 
-// Publish writes the newest checkpoint to the head file and the second place. Call it
-// after the store is closed: closing mostly writes the database to the disk, and Publish
-// would wait for that otherwise.
+// Publish writes the newest checkpoint to the head file and the checkpoint file. Call it
+// after the store is closed: closing usually syncs the database, and Publish would have to
+// wait for that otherwise.
 func (l *Log) Publish() {
 	if l.sealer != nil {
 		l.sealer.publish()

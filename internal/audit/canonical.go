@@ -23,7 +23,7 @@ const timeFormat = "2006-01-02T15:04:05.000000000Z"
 // zeroHash is the prev of entry 1.
 const zeroHash = "0000000000000000000000000000000000000000000000000000000000000000"
 
-// row is an entry as it is kept and hashed.
+// row is an entry as it is stored and hashed.
 type row struct {
 	ID, Namespace                  string
 	Seq                            int64
@@ -36,10 +36,10 @@ type row struct {
 	Usage, Metadata                *string // canonical JSON
 	Prev, Hash                     string
 
-	values []any // of the columns; see prepare
+	values []any // column values; see prepare
 }
 
-// hash returns the hash of the row, which Hash has to equal.
+// hash computes the hash of the row. A valid entry has the same value in Hash.
 func (r *row) hash() string {
 	b := make([]byte, 0, 1024)
 	b = append(b, `{"action":`...)
@@ -133,7 +133,7 @@ func appendString(b []byte, s string) []byte {
 
 // appendDouble writes f as ECMAScript does. f is finite.
 func appendDouble(b []byte, f float64) []byte {
-	if f == 0 { // and minus zero
+	if f == 0 { // also minus zero
 		return append(b, '0')
 	}
 	if a := math.Abs(f); a >= 1e-6 && a < 1e21 {
@@ -141,7 +141,7 @@ func appendDouble(b []byte, f float64) []byte {
 	}
 	s := strconv.FormatFloat(f, 'e', -1, 64)
 	mantissa, exp, _ := strings.Cut(s, "e")
-	b = append(append(b, mantissa...), 'e', exp[0]) // the sign always stands there
+	b = append(append(b, mantissa...), 'e', exp[0]) // exp[0] is the sign, which FormatFloat always writes
 	return append(b, strings.TrimLeft(exp[1:], "0")...)
 }
 
@@ -180,11 +180,12 @@ func appendValue(b []byte, v any) ([]byte, error) {
 	return nil, fmt.Errorf("value of type %T", v)
 }
 
-// compareUTF16 compares strings as RFC 8785 does. That differs from the order of bytes only
-// for characters above U+FFFF against those from U+E000 to U+FFFF.
+// compareUTF16 compares strings by UTF-16 code units, as RFC 8785 does. The result differs
+// from a comparison of bytes only between characters above U+FFFF and characters from
+// U+E000 to U+FFFF.
 func compareUTF16(a, b string) int {
 	for i := range min(len(a), len(b)) {
-		if a[i] != b[i] && a[i] >= 0xee && b[i] >= 0xee { // the first bytes of both kinds
+		if a[i] != b[i] && a[i] >= 0xee && b[i] >= 0xee { // first bytes of the characters for which the orders differ
 			return slices.Compare(utf16.Encode([]rune(a)), utf16.Encode([]rune(b)))
 		}
 		if a[i] != b[i] {
@@ -235,7 +236,7 @@ func appendGo(b []byte, v any) ([]byte, error) {
 		return strconv.AppendInt(b, v, 10), nil
 	case float64:
 		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return nil, errors.New("a number that is none")
+			return nil, errors.New("a number is NaN or infinite")
 		}
 		return appendDouble(b, v), nil
 	case map[string]any:
@@ -268,7 +269,7 @@ func appendGo(b []byte, v any) ([]byte, error) {
 	return appendAny(b, v)
 }
 
-// appendAny goes through encoding/json.
+// appendAny appends v by way of encoding/json.
 func appendAny(b []byte, v any) ([]byte, error) {
 	text, err := json.Marshal(v)
 	if err != nil {

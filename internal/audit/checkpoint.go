@@ -33,7 +33,7 @@ type statement struct {
 	size   int64
 	root   tlog.Hash
 	at     time.Time
-	ends   string // of originDropped: SHA-256 of the ends of the chains, hex
+	ends   string // only with originDropped: SHA-256 of the ends of the chains, hex
 }
 
 // text returns the text to sign. Each statement has one text, and each text is of one

@@ -13,13 +13,14 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// dropAtOnce is the largest number of entries that one transaction drops. It is not smaller
-// than the largest checkpoint.
+// dropAtOnce is the largest number of entries that one transaction drops. It is at least
+// the number of entries that one checkpoint adds.
 const dropAtOnce = sealAtOnce
 
 // Drop drops entries that are older than keep, the oldest first, and returns their number.
-// It drops only entries under a checkpoint, and never all. A signed statement takes their
-// place: their number, their root and the end of each chain. [Verify] begins there.
+// It drops only entries under a checkpoint, and never the last entry. A signed statement
+// replaces them, with their number, their root and the end of each chain. [Verify] starts
+// from that statement.
 func (l *Log) Drop(ctx context.Context, keep time.Duration) (n int64, err error) {
 	if l.sealer == nil || keep <= 0 {
 		return 0, nil
@@ -36,8 +37,8 @@ func (l *Log) Drop(ctx context.Context, keep time.Duration) (n int64, err error)
 	}
 }
 
-// drop drops at most dropAtOnce entries, up to the newest checkpoint over entries from
-// before that time alone.
+// drop drops at most dropAtOnce entries. It drops up to the newest checkpoint whose entries
+// are all older than before.
 func (l *Log) drop(ctx context.Context, tx *sql.Tx, before string) (int64, error) {
 	c, was, err := l.boundary(ctx, tx, before)
 	if err != nil || c.size == 0 {
@@ -88,13 +89,14 @@ func (l *Log) drop(ctx context.Context, tx *sql.Tx, before string) (int64, error
 	return c.size - was.size, nil
 }
 
-// boundary returns the checkpoint up to which entries are dropped, of size 0 if none are,
-// and the statement about those that were dropped before.
+// boundary returns the checkpoint up to which entries are to be dropped, and the statement
+// about entries that were dropped earlier. If there is nothing to drop, the size of c is 0.
 func (l *Log) boundary(ctx context.Context, tx *sql.Tx, before string) (c, was checkpoint, err error) {
 	if was, err = lastDropped(ctx, tx); err != nil {
 		return c, was, err
 	}
-	// The first entry that stays is the last one, the first young one, or the one at dropAtOnce.
+	// The first entry to keep: the last entry, the first one that is too young, or the one
+	// at dropAtOnce.
 	var last, stays int64
 	if err = tx.QueryRowContext(ctx, selectLastPosition).Scan(&last); err != nil {
 		return c, was, err
@@ -123,8 +125,8 @@ func lastDropped(ctx context.Context, db store.Querier) (c checkpoint, err error
 	return c, err
 }
 
-// checkSpan checks that the entries to drop are those that were signed, because this is
-// the last time that it can be checked. It returns where each chain ends.
+// checkSpan checks that the entries to drop match their checkpoints, because they cannot be
+// checked any more once they are dropped. It returns the end of each chain.
 func checkSpan(ctx context.Context, tx *sql.Tx, was checkpoint, st statement) (map[string]chain, error) {
 	tree, err := parseEdge(was.size, was.edge)
 	if err != nil {
@@ -179,8 +181,8 @@ func endsOf(ctx context.Context, db store.Querier) (sum string, ends map[string]
 	return hex.EncodeToString(h.Sum(nil)), ends, rows.Err()
 }
 
-// dropped checks the statement about dropped entries. The check of the others begins where
-// it ends.
+// dropped checks the statement about dropped entries. The check of the remaining entries
+// continues from it.
 func (v *verifier) dropped(ctx context.Context, tx *sql.Tx) error {
 	c, err := lastDropped(ctx, tx)
 	if err != nil {
@@ -212,7 +214,7 @@ func (v *verifier) dropped(ctx context.Context, tx *sql.Tx) error {
 	case err == nil && tree.root() != s.root:
 		err = errors.New("the edge of its tree is not that of what was signed")
 	case err == nil && s.ends != sum:
-		err = errors.New("the ends of the chains are not those that were signed")
+		err = errors.New("the ends of the chains do not match the signed ones")
 	}
 	if err != nil {
 		v.broken = true

@@ -17,13 +17,13 @@ const (
 	MaxLimit     = 1000
 )
 
-// List returns the entries of a namespace that q asks for, the newest first unless q says
-// otherwise. The page also has their number without the limit, and the newest checkpoint.
+// List returns the entries of a namespace that match q, newest first unless q.OldestFirst
+// is set. The page also has the total number of matches and the newest checkpoint.
 func (l *Log) List(ctx context.Context, ns sandboxmcp.Namespace, q sandboxmcp.AuditQuery) (sandboxmcp.AuditPage, error) {
 	return List(ctx, l.store.DB(), ns, q)
 }
 
-// List is [Log.List] of a database that is open for reading only.
+// List does the same as [Log.List] for a database that is open for reading only.
 func List(ctx context.Context, db *sql.DB, ns sandboxmcp.Namespace, q sandboxmcp.AuditQuery) (page sandboxmcp.AuditPage, err error) {
 	if ns == "" {
 		return page, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the audit needs a namespace")

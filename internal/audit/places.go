@@ -18,23 +18,23 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
-// maxPlace bounds what is read of a second place. A note has 300 bytes.
+// maxPlace bounds how many bytes of a checkpoint file are read. A note has about 300 bytes.
 const maxPlace = 256 << 20
 
 // maxNote is larger than any note, in bytes.
 const maxNote = 1024
 
-// places are the files outside the database that also have checkpoints.
+// places are the files outside the database that also hold checkpoints.
 type places struct {
-	head   string // has the newest checkpoint alone; empty: none
-	second string // has all checkpoints, one after the other; empty: none
+	head   string // file with only the newest checkpoint; empty: no file
+	second string // file with all checkpoints, in order; empty: no file
 }
 
 func (p places) none() bool { return p.head == "" && p.second == "" }
 
 // HeadFile returns the path of the file with the newest checkpoint of a database. It is
-// beside the key, so that a user who can write to the database alone cannot cut off its
-// end unseen.
+// beside the key. A user who can write only to the database thus cannot cut off its end
+// without being detected.
 func HeadFile(stateDir, database string) string {
 	abs, err := filepath.Abs(database)
 	if err != nil {
@@ -47,7 +47,7 @@ func HeadFile(stateDir, database string) string {
 	return filepath.Join(stateDir, "audit-"+hex.EncodeToString(sum[:6])+".head")
 }
 
-// openSecond checks that the second place can be written to.
+// openSecond checks that the checkpoint file can be written to.
 func openSecond(path string) error {
 	if path == "" {
 		return nil
@@ -81,7 +81,7 @@ func (p places) writeSecond(c checkpoint) error {
 		return nil
 	}
 	text := c.note
-	if !whole { // an earlier write was cut short
+	if !whole { // an earlier write was incomplete
 		text = "\n" + text
 	}
 	f, err := plainfile.Append(p.second, 0o600)
@@ -92,8 +92,9 @@ func (p places) writeSecond(c checkpoint) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// writeHead replaces the head by a newer one. It leaves a head over more entries: another
-// process was faster, or the head is evidence.
+// writeHead replaces the head file by a newer checkpoint. It keeps a file whose checkpoint
+// covers more entries: either another process was faster, or the file is evidence that
+// entries were removed.
 func (p places) writeHead(c checkpoint) error {
 	if p.head == "" {
 		return nil
@@ -117,9 +118,9 @@ func (p places) writeHead(c checkpoint) error {
 	return nil
 }
 
-// compare compares the places with the record, whose newest checkpoint is c. It runs in a
-// transaction, which sees every checkpoint of a place, because a checkpoint is committed
-// before it is written to a place.
+// compare checks the checkpoints of the files against the record, whose newest checkpoint
+// is c. It runs in a transaction. That sees every checkpoint of a file, because each is
+// committed before it is written to a file.
 func (p places) compare(ctx context.Context, tx *sql.Tx, open func(string) (string, error), c checkpoint) error {
 	var notes []string
 	if p.head != "" {
@@ -158,8 +159,8 @@ func (p places) compare(ctx context.Context, tx *sql.Tx, open func(string) (stri
 	return nil
 }
 
-// sizeOf returns the number of entries that a note names, without a check of its
-// signature; 0 if it is not a note.
+// sizeOf returns the number of entries in a note, or 0 if it is not a note. It does not
+// check the signature.
 func sizeOf(note string) int64 {
 	text, _, _ := strings.Cut(note, "\n\n")
 	s, err := parseStatement(text + "\n")
@@ -169,7 +170,7 @@ func sizeOf(note string) int64 {
 	return s.size
 }
 
-// readHead returns the note in a head file; empty if there is no file.
+// readHead returns the note in a head file, or "" if the file does not exist.
 func readHead(path string) (string, error) {
 	b, err := plainfile.Read(path, maxNote)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -178,11 +179,11 @@ func readHead(path string) (string, error) {
 	return string(b), err
 }
 
-// lastNote returns the last note of a second place, empty if there is none. whole reports
-// whether the file ends with a whole line.
+// lastNote returns the last note of a checkpoint file, or "". whole reports whether the
+// file ends with a complete line.
 func lastNote(path string) (note string, whole bool, err error) {
 	f, err := plainfile.Open(path)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, plainfile.ErrNotRegular) { // there is nothing to compare, and writing fails
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, plainfile.ErrNotRegular) { // there is nothing to compare; writing reports the error
 		return "", true, nil
 	}
 	if err != nil {
@@ -208,8 +209,8 @@ func lastNote(path string) (note string, whole bool, err error) {
 	return note, whole, nil
 }
 
-// splitNotes splits the text of a second place into notes. Text between notes is returned
-// as if it were one.
+// splitNotes splits the text of a checkpoint file into notes. Text between notes is
+// returned like a note.
 func splitNotes(text string) []string {
 	var notes []string
 	start := 0

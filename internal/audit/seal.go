@@ -15,23 +15,24 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// Bounds of the entries that are under no checkpoint. An append that would exceed maxTail
-// seals in its own transaction. A goroutine seals after tailWait.
+// Limits of the entries that have no checkpoint yet. An append that would exceed maxTail
+// adds a checkpoint in its own transaction. Otherwise a goroutine adds one after tailWait.
 const (
 	maxTail  = 100                    // entries
-	tailWait = 800 * time.Millisecond // after the first of them
+	tailWait = 800 * time.Millisecond // time after the first of them
 
-	// alarmTail is the number from which Verify reports a fault. It is higher than maxTail
-	// because a transaction that is undone takes its checkpoint along.
+	// alarmTail is the number of entries without a checkpoint that Verify reports as a
+	// fault. It is higher than maxTail, because a transaction that is undone also undoes
+	// its checkpoint.
 	alarmTail = 3 * maxTail
 
-	hashLength   = 64          // of a SHA-256 in hex
-	sealAtOnce   = 1024        // entries that a checkpoint adds at most; only a record that was never sealed has more
-	publishEvery = time.Second // least time between two writes to the head and the second place
+	hashLength   = 64          // length of a SHA-256 in hex
+	sealAtOnce   = 1024        // most entries that one checkpoint adds; only a record without any checkpoint has more
+	publishEvery = time.Second // shortest interval between two writes to the files
 )
 
-// sealer puts new entries under checkpoints. Several processes may seal one record: each
-// reads the newest checkpoint in its transaction and goes on from there.
+// sealer adds checkpoints over new entries. Several processes may do so for one record:
+// each reads the newest checkpoint in its transaction and continues from there.
 type sealer struct {
 	store  *store.Store
 	signer Signer
@@ -41,18 +42,18 @@ type sealer struct {
 
 	last   atomic.Int64 // position of the last entry that this process has appended
 	sealed atomic.Int64 // size of the newest checkpoint that this process knows to be committed
-	armed  atomic.Bool  // the goroutine was told of new entries
-	broken atomic.Bool  // the record is not what was signed; the sealer has stopped
+	armed  atomic.Bool  // the goroutine was told that there are new entries
+	broken atomic.Bool  // the record does not match its checkpoints, and the sealer has stopped
 
-	// For transactions, which run one at a time.
+	// Used in transactions only, which run one at a time.
 	hint     int64  // size of the newest checkpoint; its transaction may have been undone
-	known    string // a note whose signature was checked
-	compared bool   // the record was compared with the places
+	known    string // a note whose signature was checked before
+	compared bool   // the record was compared with the files
 
-	fresh     atomic.Pointer[checkpoint] // the newest that is committed
-	published int64                      // size of the newest that was published
+	fresh     atomic.Pointer[checkpoint] // the newest checkpoint that is committed
+	published int64                      // size of the newest checkpoint that was written to the files
 
-	soon, made chan struct{} // of capacity 1
+	soon, made chan struct{} // capacity 1; a token means that there is work
 	stop       chan struct{}
 	work       sync.WaitGroup
 }
@@ -77,7 +78,8 @@ func signal(c chan struct{}) {
 	}
 }
 
-// appended is called in the transaction of each new entry. It seals if the tail is long.
+// appended is called in the transaction of each new entry. It adds a checkpoint if too many
+// entries have none.
 func (s *sealer) appended(ctx context.Context, tx *sql.Tx, position int64, ends *ends) error {
 	s.last.Store(position)
 	if s.armed.CompareAndSwap(false, true) {
@@ -86,18 +88,18 @@ func (s *sealer) appended(ctx context.Context, tx *sql.Tx, position int64, ends 
 	if position-s.hint < maxTail || s.broken.Load() {
 		return nil
 	}
-	c, err := newest(ctx, tx) // another process may have sealed
+	c, err := newest(ctx, tx) // another process may have added a checkpoint
 	if err == nil && position-c.size >= maxTail {
 		c, _, err = s.seal(ctx, tx, c, ends.since(c.size))
 	}
 	if errors.As(err, new(*tamperedError)) {
-		return nil // the entry is recorded all the same, and the goroutine reports the fault
+		return nil // the entry is recorded anyway; the goroutine reports the error
 	}
 	s.hint = c.size
 	return err
 }
 
-// loop seals tailWait after the first new entry.
+// loop adds a checkpoint tailWait after the first new entry.
 func (s *sealer) loop(ctx context.Context) {
 	due := time.NewTimer(0)
 	due.Stop()
@@ -113,19 +115,19 @@ func (s *sealer) loop(ctx context.Context) {
 		}
 		s.armed.Store(false)
 		if s.pass(ctx) != nil && !s.broken.Load() {
-			due.Reset(tailWait) // the disk may have been full
+			due.Reset(tailWait) // the cause may pass, such as a full disk
 		}
 	}
 }
 
-// close seals the entries of this process and ends the goroutines.
+// close adds a checkpoint over the entries of this process and ends the goroutines.
 func (s *sealer) close(ctx context.Context) {
 	close(s.stop)
 	s.work.Wait()
-	_ = s.pass(ctx) // it logs its error
+	_ = s.pass(ctx) // pass logs its error
 }
 
-// pass seals all new entries, unless another process has.
+// pass adds checkpoints over all new entries, unless another process has done so.
 func (s *sealer) pass(ctx context.Context) error {
 	for more := true; more && !s.broken.Load() && s.last.Load() > s.sealed.Load(); {
 		var c checkpoint
@@ -142,12 +144,12 @@ func (s *sealer) pass(ctx context.Context) error {
 				s.broken.Store(true)
 				s.log.Error("the audit is no longer signed; run `sandboxmcp audit verify`", "error", err)
 			} else {
-				s.log.Warn("the audit could not be signed; it is tried again", "error", err)
+				s.log.Warn("the audit could not be signed; trying again", "error", err)
 			}
 			return err
 		}
 		if last > c.size && !more {
-			s.last.CompareAndSwap(last, c.size) // its transaction was undone
+			s.last.CompareAndSwap(last, c.size) // the transaction of later entries was undone
 		}
 		if c.size == 0 {
 			return nil
@@ -159,16 +161,16 @@ func (s *sealer) pass(ctx context.Context) error {
 	return nil
 }
 
-// tamperedError says that the record is not what was signed. Nothing more may be signed:
-// that would confirm the change.
+// tamperedError means that the record does not match its checkpoints. Nothing more may be
+// signed, because a new checkpoint would confirm the change.
 type tamperedError struct{ reason string }
 
 func (e *tamperedError) Error() string { return "the audit was changed: " + e.reason }
 
-// seal adds a checkpoint over the entries after the newest one, c, and returns it. If there
-// are none, it returns c. more reports whether entries are left. seal never reads entries
-// under a checkpoint, so it never signs one that was changed since. leaves are the leaves
-// of the new entries, or nil if the caller does not know them.
+// seal adds a checkpoint over the entries after the newest one, c, and returns it. Without
+// new entries it returns c. more reports whether entries are left for a further checkpoint.
+// seal never reads entries that have a checkpoint, so it cannot sign a later change of
+// them. leaves are the leaves of the new entries, or nil if the caller does not know them.
 func (s *sealer) seal(ctx context.Context, tx *sql.Tx, c checkpoint, leaves []tlog.Hash) (_ checkpoint, more bool, err error) {
 	e, err := s.resume(ctx, tx, c)
 	if err != nil {
@@ -198,7 +200,7 @@ func (s *sealer) seal(ctx context.Context, tx *sql.Tx, c checkpoint, leaves []tl
 	return next, more, nil
 }
 
-// grow adds at most sealAtOnce entries after the edge.
+// grow adds at most sealAtOnce entries to the edge.
 func (e *edge) grow(ctx context.Context, tx *sql.Tx) error {
 	var n, last int64
 	var all string
@@ -221,8 +223,8 @@ func (e *edge) grow(ctx context.Context, tx *sql.Tx) error {
 	return nil
 }
 
-// resume returns the tree of the newest checkpoint. It checks that the checkpoint was
-// signed and that no later one is missing.
+// resume returns the edge of the newest checkpoint. It checks the signature, and that no
+// later checkpoint is missing.
 func (s *sealer) resume(ctx context.Context, tx *sql.Tx, c checkpoint) (edge, error) {
 	if was := s.sealed.Load(); c.size < was {
 		return edge{}, &tamperedError{fmt.Sprintf("it had %d signed entries, and the newest checkpoint is over %d", was, c.size)}
@@ -254,7 +256,7 @@ func (s *sealer) resume(ctx context.Context, tx *sql.Tx, c checkpoint) (edge, er
 	return e, nil
 }
 
-// publishLoop writes new checkpoints to the places.
+// publishLoop writes new checkpoints to the files.
 func (s *sealer) publishLoop() {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
@@ -274,8 +276,8 @@ func (s *sealer) publishLoop() {
 	}
 }
 
-// publish writes the newest checkpoint to the places, after the entries under it are on
-// the disk. Otherwise a power cut would look like removed entries.
+// publish writes the newest checkpoint to the files. It first syncs the database, because
+// otherwise a power cut would look like removed entries.
 func (s *sealer) publish() {
 	c := s.fresh.Load()
 	if c == nil || s.places.none() || c.size <= s.published || s.broken.Load() {
@@ -286,7 +288,7 @@ func (s *sealer) publish() {
 		err = s.places.write(*c)
 	}
 	if err != nil {
-		s.log.Error("the newest audit checkpoint could not be written to its second place; it is tried with the next one", "error", err)
+		s.log.Error("the newest audit checkpoint could not be written to its files; trying again with the next one", "error", err)
 		return
 	}
 	s.published = c.size

@@ -8,17 +8,19 @@ import (
 )
 
 // The statements of this package. Its tables are audit, audit_checkpoints, audit_rotations
-// and audit_dropped; see the package's documentation.
+// and audit_dropped; see the package's documentation. A comment above a statement names its
+// parameters in their order.
 
 const columns = `id, namespace, seq, timestamp, action, phase, request_id, session_id, language,
 	exit_code, duration_ms, success, detail, actor, resource_usage, metadata, prev, hash`
 
-// Of entries.
+// Statements on entries.
 const (
-	// A hash is that of one entry, in one place, after one past: if the record ends with ?19,
-	// all is as it was. If it does not, insertEntry fails because seq may not be NULL. NULL
-	// for ?19 inserts in any case. One statement serves both, because compiling it takes
-	// longer than running it. INSERT … SELECT … WHERE would take twice as long to run.
+	// If ?19 is the hash of the record's last entry, the caller's cached end is current and
+	// the row is inserted. If it is another hash, the insert fails, because seq becomes
+	// NULL. If it is NULL, the row is inserted without a check. One statement serves both
+	// cases, because compiling it takes longer than running it. INSERT … SELECT … WHERE
+	// would take twice as long to run.
 	insertEntry = `INSERT INTO audit (` + columns + `)
 		VALUES (?1,?2,CASE WHEN ?19 IS NULL OR (SELECT hash FROM audit ORDER BY position DESC LIMIT 1) = ?19 THEN ?3 END,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18)`
 
@@ -34,7 +36,7 @@ const (
 	// last position
 	selectFirstEntries = `SELECT position, ` + columns + ` FROM audit WHERE position <= ? ORDER BY position`
 
-	// after, how many: their hashes in one row, which takes a third of the time of many
+	// after, how many. All hashes in one row take a third of the time of many rows.
 	selectHashes = `SELECT count(*), coalesce(max(position), 0), coalesce(group_concat(hash, ''), '')
 		FROM (SELECT position, hash FROM audit WHERE position > ? ORDER BY position LIMIT ?)`
 
@@ -45,7 +47,7 @@ const (
 	deleteEntries = `DELETE FROM audit WHERE position <= ?`
 )
 
-// Of checkpoints.
+// Statements on checkpoints.
 const (
 	insertCheckpoint = `INSERT INTO audit_checkpoints (size, note, edge) VALUES (?,?,?)`
 
@@ -64,7 +66,7 @@ const (
 	deleteCheckpoints = `DELETE FROM audit_checkpoints WHERE size < ?`
 )
 
-// Of entries that were dropped.
+// Statements on dropped entries.
 const (
 	insertRotation = `INSERT INTO audit_rotations (size, note, edge) VALUES (?,?,?)`
 
@@ -83,17 +85,18 @@ const (
 )
 
 // Execute is the action of a run. Most entries have it, so the index of actions leaves it
-// out, see migrations/0011_actions.sql of the store.
+// out; see migrations/0011_actions.sql of the store.
 const Execute = "execute"
 
-// isIndexed is the condition of the index of actions, in the words of the migration.
+// isIndexed is the condition of the index of actions. It must be written as in the
+// migration.
 const (
 	isIndexed = `action <> 'execute'`
 	isExecute = `action = 'execute'`
 )
 
-// listed returns the statements that count and list the entries of a namespace which a
-// query asks for, and their arguments. The list has one more, its limit.
+// listed returns the statements that count and list the entries of a namespace that match a
+// query, and their arguments. The list statement takes the limit as one more argument.
 func listed(ns sandboxmcp.Namespace, q sandboxmcp.AuditQuery) (count, list string, args []any) {
 	where, args := []string{"namespace = ?1"}, []any{string(ns)}
 	add := func(condition string, arg any) {
@@ -110,7 +113,7 @@ func listed(ns sandboxmcp.Namespace, q sandboxmcp.AuditQuery) (count, list strin
 	count = `SELECT count(*) FROM audit WHERE ` + all
 	switch {
 	case q.Action == Execute:
-		if q.Since.IsZero() { // both counts read an index alone
+		if q.Since.IsZero() { // then each count reads only an index
 			count = `SELECT (` + count + `) - (` + count + ` AND ` + isIndexed + `)`
 		} else {
 			count += ` AND ` + isExecute

@@ -10,7 +10,7 @@ import (
 )
 
 // edge is the part of a Merkle tree that is needed to add leaves: the roots of its perfect
-// subtrees, the largest first. There is one for each bit that is set in size.
+// subtrees, the largest first. It has one for each bit that is set in size.
 type edge struct {
 	size  int64
 	roots []tlog.Hash

@@ -16,7 +16,7 @@ import (
 // maxFaults is the largest number of faults in a report.
 const maxFaults = 50
 
-// Evidence is what a record is checked against.
+// Evidence holds the key and the files that Verify compares a record with.
 type Evidence struct {
 	Key            string                            // name of the key, for the report
 	Open           func(note string) (string, error) // checks a note and returns its text; nil: no key
@@ -34,7 +34,8 @@ func Verify(ctx context.Context, db *sql.DB, with Evidence) (sandboxmcp.AuditRep
 	v := &verifier{with: with, signed: map[int64][]signed{}, chains: map[string]*chain{}, report: sandboxmcp.AuditReport{
 		Key: with.Key, Head: EmptyHead(), Namespaces: []sandboxmcp.AuditNamespace{}, Faults: []sandboxmcp.AuditFault{},
 	}}
-	// The places come first: a checkpoint of a place was in the database before.
+	// The files are read first: each of their checkpoints was committed to the database
+	// before.
 	err := v.outside()
 	if err == nil && db != nil {
 		err = v.inside(ctx, db)
@@ -52,17 +53,17 @@ type verifier struct {
 	report sandboxmcp.AuditReport
 
 	signed   map[int64][]signed // checkpoints by their size
-	apart    []signed           // those outside the database
-	most     signed             // the one over most entries
+	apart    []signed           // checkpoints outside the database
+	most     signed             // the checkpoint over most entries
 	chains   map[string]*chain
 	order    []string // names of the chains in the order of their first entries
 	tree     edge
-	unopened bool // there is a checkpoint and no key
-	broken   bool // the entries are not what was signed, so later checkpoints cannot fit
+	unopened bool // a checkpoint exists, but no key to check it
+	broken   bool // the entries do not match a checkpoint, so later checkpoints cannot match
 
 	last   int64     // position of the last row that was read
-	sound  int64     // entries under the last checkpoint that fits
-	after  place     // the first entry after those
+	sound  int64     // entries under the last checkpoint that matches
+	after  place     // the first entry after them
 	tailAt time.Time // its timestamp
 }
 
@@ -70,16 +71,16 @@ type verifier struct {
 type signed struct {
 	statement
 	where  string
-	inside bool // in the database
+	inside bool // stored in the database
 }
 
-// chain is the last entry of a namespace so far.
+// chain is the last entry of a namespace that was read so far.
 type chain struct {
 	entries, seq int64
 	hash         string
 }
 
-// place names an entry.
+// place identifies an entry.
 type place struct {
 	row, seq int64
 	ns, id   string
@@ -93,10 +94,10 @@ func (v *verifier) fault(kind string, at place, reason string) {
 	}
 }
 
-// note returns the statement of a note. It reports a note that is not valid.
+// note returns the statement of a note. An invalid note is added to the faults.
 func (v *verifier) note(origin, where, text string) (statement, bool) {
 	if v.with.Open == nil {
-		v.unopened = true // end reports it once
+		v.unopened = true // end reports this once
 		return statement{}, false
 	}
 	s, err := openStatement(v.with.Open, origin, text)
@@ -208,7 +209,7 @@ func (v *verifier) checkpoints(ctx context.Context, tx *sql.Tx) error {
 	return rows.Err()
 }
 
-// entries checks all entries in their order.
+// entries checks all entries in the order of their positions.
 func (v *verifier) entries(ctx context.Context, tx *sql.Tx) error {
 	rows, err := tx.QueryContext(ctx, selectEntries)
 	if err != nil {
@@ -220,7 +221,7 @@ func (v *verifier) entries(ctx context.Context, tx *sql.Tx) error {
 		var r row
 		var position int64
 		if err := r.scan(positionFirst{rows, &position}); err != nil {
-			// The types are not ours: the table was rebuilt.
+			// The columns have other types than the schema's, so the table was rebuilt.
 			v.broken = true
 			v.fault(kindUnreadable, place{row: position, ns: r.Namespace, seq: r.Seq, id: r.ID}, fmt.Sprintf("the row cannot be read: %v", err))
 			continue
@@ -239,7 +240,8 @@ func missingRows(first, last int64) string {
 	return fmt.Sprintf("rows %d to %d are missing", first, last)
 }
 
-// entry checks an entry against its chain and adds it to the tree. Its row should be next.
+// entry checks an entry against its chain and adds it to the tree. next is the expected
+// position of its row.
 func (v *verifier) entry(r *row, at place, next int64) {
 	c := v.chains[r.Namespace]
 	if c == nil {
@@ -267,7 +269,7 @@ func (v *verifier) entry(r *row, at place, next int64) {
 	}
 	v.report.Entries++
 	leaf, err := leafOf(hash)
-	if err != nil { // cannot be: it was computed above
+	if err != nil { // cannot happen: the hash was computed above
 		v.broken = true
 		return
 	}
@@ -281,8 +283,8 @@ func (v *verifier) entry(r *row, at place, next int64) {
 	v.compare()
 }
 
-// compare compares the tree with the checkpoints of its size. After a fault in an entry
-// none can fit, and that fault was reported.
+// compare compares the tree with the checkpoints of its size. After a fault in an entry no
+// checkpoint can match, and that fault was already reported.
 func (v *verifier) compare() {
 	all := v.signed[v.tree.size]
 	if len(all) == 0 || v.broken {
@@ -301,7 +303,7 @@ func (v *verifier) compare() {
 	v.report.Head = all[0].head()
 }
 
-// end reports the faults that only show once everything was read.
+// end reports the faults that can only be found after everything was read.
 func (v *verifier) end() {
 	rep := &v.report
 	if v.unopened || v.with.Open == nil && rep.Entries > 0 {
@@ -320,7 +322,7 @@ func (v *verifier) end() {
 		}
 	}
 	covered := max(v.sound, v.droppedSize())
-	if v.broken { // changed entries were signed as well
+	if v.broken { // changed entries were signed
 		covered = max(covered, min(v.most.size, v.tree.size))
 	}
 	if rep.Tail.Entries = v.tree.size - covered; rep.Tail.Entries > 0 && !v.broken {
@@ -328,7 +330,7 @@ func (v *verifier) end() {
 			rep.Tail.Since = &v.tailAt
 		}
 		if rep.Tail.Entries > alarmTail && !v.broken && v.with.Open != nil {
-			v.fault(kindUnsigned, v.after, fmt.Sprintf("%d entries from this one on are under no checkpoint; a server leaves no more than %d so", rep.Tail.Entries, maxTail))
+			v.fault(kindUnsigned, v.after, fmt.Sprintf("%d entries from this one on have no checkpoint; a server leaves at most %d without one", rep.Tail.Entries, maxTail))
 		}
 	}
 	for _, name := range v.order {
@@ -340,14 +342,14 @@ func (v *verifier) end() {
 
 // Kinds of an AuditFault.
 const (
-	kindEdited     = "edited"     // a row's content does not have its hash
+	kindEdited     = "edited"     // a row's hash does not match its content
 	kindDeleted    = "deleted"    // a row between two others is missing
-	kindRepeated   = "repeated"   // a row is there twice
+	kindRepeated   = "repeated"   // a row occurs twice
 	kindReordered  = "reordered"  // a row is in the wrong place
 	kindTruncated  = "truncated"  // rows at the end are missing
-	kindRewritten  = "rewritten"  // the chain holds, and the rows are not those that were signed
-	kindUnsigned   = "unsigned"   // too many rows are under no checkpoint
-	kindCheckpoint = "checkpoint" // a checkpoint is not ours, or cannot be read
+	kindRewritten  = "rewritten"  // the hashes of the chain are valid, but the rows are not those that were signed
+	kindUnsigned   = "unsigned"   // too many rows have no checkpoint
+	kindCheckpoint = "checkpoint" // a checkpoint was not signed by this server, or cannot be read
 	kindKey        = "key"        // the key is missing
 	kindUnreadable = "unreadable" // a row has values of the wrong types
 )
@@ -363,8 +365,8 @@ func (s positionFirst) Scan(dest ...any) error {
 	return s.rows.Scan(append([]any{s.position}, dest...)...)
 }
 
-// fault returns what is wrong with the row as entry seq after an entry with the hash prev,
-// or nothing. hash is the hash of the row's content.
+// fault checks the row as entry seq after an entry with the hash prev. hash is the computed
+// hash of the row's content. It returns empty strings if the row is valid.
 func (r *row) fault(seq int64, prev, hash string) (kind, reason string) {
 	switch {
 	case r.Seq > seq:

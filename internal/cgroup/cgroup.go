@@ -31,7 +31,7 @@ type Config struct {
 	// an ordinary directory in place of the kernel's file systems.
 	Root string
 
-	// Logger gets what could not be undone. Nil: nothing is logged.
+	// Logger logs failed cleanups. Nil: nothing is logged.
 	Logger *slog.Logger
 
 	// TestOnlyMade is called after a directory was made below Root, to fill it with
@@ -59,7 +59,7 @@ type Usage struct {
 // they are passed to another process, it must close them before it runs limited code.
 type Entry struct {
 	Tasks []*os.File // a process enters by writing "0" to each
-	Dir   *os.File   // for CLONE_INTO_CGROUP; nil on version 1
+	Dir   *os.File   // directory for CLONE_INTO_CGROUP; nil on version 1
 }
 
 // Close closes the descriptors. Processes that have entered stay in the group.

@@ -103,7 +103,7 @@ func (d directory) set(name, value string) error {
 }
 
 // number reads a whole number: the first word of a file or, if key is not empty, the word
-// after key. It returns 0 if there is none.
+// after key. It returns 0 if the file or key is missing or the word is not a number.
 func (d directory) number(name, key string) int64 {
 	text, err := d.read(name)
 	if err != nil {

@@ -15,8 +15,8 @@ type gauges struct {
 	open  map[string]int
 }
 
-// oftenReads is how often a group is read that serves a single run. After more reads the
-// files stay open.
+// oftenReads is the number of reads of a group that serves a single run. After more reads
+// the files are kept open.
 const oftenReads = 3
 
 // number reads a whole number as directory.number does.

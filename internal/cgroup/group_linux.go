@@ -34,7 +34,7 @@ type figures struct {
 	peakMemory  int64
 	peakTasks   int
 	memoryReset bool  // the kernel has reset peakMemory to the memory in use
-	inUse       int64 // that memory
+	inUse       int64 // bytes in use at that reset
 }
 
 func (g *Group) build(l Limits, o *owner) error {
@@ -98,9 +98,9 @@ func (g *Group) setLocked(l Limits) error {
 	return nil
 }
 
-// LiftQuota removes the processor limit until RestoreQuota or Set. A process that is
-// killed needs processor time of its own group to end, and a small quota delays that.
-// Walls does not name the limit meanwhile.
+// LiftQuota removes the CPU limit until RestoreQuota or Set is called. A killed process
+// needs CPU time of its group to end, and a small quota delays that. Walls does not list
+// the limit meanwhile.
 func (g *Group) LiftQuota() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -115,7 +115,7 @@ func (g *Group) LiftQuota() error {
 	return nil
 }
 
-// RestoreQuota sets the processor limit that LiftQuota removed.
+// RestoreQuota sets the CPU limit again that LiftQuota removed.
 func (g *Group) RestoreQuota() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -64,7 +64,7 @@ func alive(root, name string) (lives, ok bool) {
 		return now == start, true
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH):
 		return false, true
-	default: // hidden or unreadable: it may live
+	default: // the process is hidden or its file unreadable, so assume that it lives
 		return true, true
 	}
 }

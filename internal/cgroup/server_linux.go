@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// ServerTasks returns the lowest task limit of this process's own group and of the
-// visible groups above it. It returns 0 if there is none. It changes nothing.
+// ServerTasks returns the lowest task limit of this process's own group and of the visible
+// groups above it. It returns 0 if no such limit is set. It changes nothing.
 func ServerTasks(cfg Config) int {
 	s, err := survey(cfg)
 	if err != nil {

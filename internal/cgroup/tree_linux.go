@@ -190,9 +190,9 @@ func (o *owner) give(d directory, group string) error {
 	return nil
 }
 
-// Sweep removes the directories of dead servers beside this tree's directories. It returns
-// how many trees it has removed, as the maximum over the hierarchies. Directories that
-// still have processes stay for a later sweep. Those of living servers are not touched.
+// Sweep removes the directories of dead servers that are beside this tree's directories. It
+// returns how many trees it has removed (the maximum over the hierarchies). Directories
+// with processes stay for a later sweep. Directories of living servers are not touched.
 func (t *Tree) Sweep() (int, error) {
 	most := 0
 	var errs []error

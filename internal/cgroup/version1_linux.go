@@ -17,7 +17,7 @@ func (t *Tree) peakFile1() string {
 }
 
 // The memory limit of version 1 does not include buffers of TCP and UDP sockets, not even
-// on loopback. They have a limit of their own.
+// on loopback. They have a separate limit.
 const (
 	networkFile1  = "memory.kmem.tcp.limit_in_bytes"
 	networkBytes1 = 32 << 20
@@ -118,8 +118,8 @@ func (g *Group) clear1() error {
 		return err
 	}
 	g.limits.MaxTasks = 0
-	// Makes Set write the quota even if it does not change. The write resets what the last
-	// use has consumed of the current period.
+	// Make Set write the quota even if it is unchanged. The write resets what the last use
+	// has consumed of the current period.
 	g.limits.CPUCores = -1
 	return h.make(g.name)
 }

@@ -59,8 +59,8 @@ with --json, it prints one JSON document that includes the content of the files.
 	})
 }
 
-// handOut shows a result and, with --out, first copies its files. e may be nil if the
-// result has the content of its files.
+// handOut prints a result and, with --out, first copies its files. e may be nil if the
+// result includes the content of its files.
 func (a *call) handOut(ctx context.Context, e app.Engine, out string, res sandboxmcp.Result) error {
 	dir, err := openOut(out)
 	if err != nil {

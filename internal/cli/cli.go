@@ -1,10 +1,10 @@
 // Package cli is the command line: the commands, their flags, and how they print what
 // internal/app returns.
 //
-// stdout carries only what the caller asked for; messages go to stderr. `run` passes on
-// the program's output and its exit status. If `run` itself fails, it exits with 125.
-// Every other command that fails exits with the status of its error code. An unknown
-// command or flag exits with 2.
+// stdout carries only the requested result; messages go to stderr. `run` passes on the
+// program's output and its exit status. If `run` itself fails, it exits with 125. Every
+// other command that fails exits with the status of its error code. An unknown command or
+// flag exits with 2.
 package cli
 
 import (
@@ -43,7 +43,7 @@ type call struct {
 	colour   bool
 
 	argv    []string // without the program's name
-	started bool     // a command has begun its work, so a failure is not a usage error
+	started bool     // a command has begun its work, so later failures are not usage errors
 	ours    int      // exit status if the command itself fails; 0: that of the error code
 	status  int      // exit status if the command succeeds
 	json    bool     // --json was given
@@ -57,14 +57,14 @@ type Process struct {
 	Stdout, Stderr io.Writer
 }
 
-// Own returns those of this process.
+// Own returns the arguments, environment and streams of this process.
 func Own() Process {
 	return Process{Args: os.Args, Env: os.Environ(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
 }
 
-// Main runs a command line and returns the exit status. While it runs, it handles SIGINT,
-// SIGTERM, SIGHUP and SIGPIPE. The first of SIGINT, SIGTERM and SIGHUP cancels the
-// command, a second one ends the process at once.
+// Main runs a command line and returns the exit status. Meanwhile it handles SIGINT,
+// SIGTERM, SIGHUP and SIGPIPE. The first of SIGINT, SIGTERM and SIGHUP cancels the command;
+// a second one ends the process at once.
 func Main(ctx context.Context, p Process) int {
 	a := &call{App: app.New(p.Env, p.Stdin, p.Stdout, p.Stderr)}
 	return a.main(ctx, p.Args)
@@ -100,7 +100,7 @@ func (a *call) main(ctx context.Context, argv []string) int {
 	return a.status
 }
 
-// stray finds a word that stands where a subcommand is expected but is none. It must run
+// stray finds a word at the place of a subcommand that is not a subcommand. It must run
 // before flags are parsed: --help after such a word would print the help of the parent
 // command.
 func stray(root *cobra.Command, argv []string) (*cobra.Command, string) {
@@ -130,10 +130,10 @@ func wantsJSON(argv []string) bool {
 	return want
 }
 
-// catch returns a context that the signals SIGINT, SIGTERM and SIGHUP cancel. A signal
-// that was ignored at the start stays ignored. SIGPIPE is caught so that a write to a
-// closed pipe fails and does not kill the process. It is not ignored, because child
-// processes would inherit that.
+// catch returns a context that SIGINT, SIGTERM and SIGHUP cancel. A signal that was ignored
+// at start stays ignored. SIGPIPE is caught, so that a write to a closed pipe fails and
+// does not end the process. It is caught and not ignored, because child processes would
+// inherit an ignored signal.
 func catch(ctx context.Context) (context.Context, func()) {
 	var ends []os.Signal
 	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
@@ -146,7 +146,7 @@ func catch(ctx context.Context) (context.Context, func()) {
 	stop := func() {}
 	if len(ends) > 0 {
 		ctx, stop = signal.NotifyContext(ctx, ends...)
-		context.AfterFunc(ctx, stop) // a second signal has its usual effect
+		context.AfterFunc(ctx, stop) // then a second signal has its default effect
 	}
 	return ctx, func() {
 		stop()

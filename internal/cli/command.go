@@ -59,7 +59,8 @@ is an MCP server for agents, a command line and a Go library.`,
 	return root
 }
 
-// flagFailure describes a flag error without the names of Go's parsers.
+// flagFailure describes a flag error in the user's terms, without the names of Go's
+// parsers.
 func flagFailure(err error) string {
 	var bad *pflag.InvalidValueError
 	if !errors.As(err, &bad) {

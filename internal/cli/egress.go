@@ -31,7 +31,8 @@ func (o *scope) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.always, "always", false, "open it until it is revoked")
 }
 
-// decision copies the flags into a decision. Without a flag the gate chooses the scope.
+// decision copies the flags into a decision. If no flag is given, the gate chooses the
+// scope.
 func (o *scope) decision(d *sandboxmcp.EgressDecision, given func(string) bool) error {
 	n := 0
 	for _, name := range []string{"once", "session", "for", "always"} {
@@ -85,7 +86,7 @@ terminal, and with --json, it prints one JSON document.`,
 			return app.Usage("DOMAIN is missing")
 		}
 		switch {
-		case !strings.Contains(args[0], ".") && len(near(cmd, args[0])) > 0: // a command, misspelt
+		case !strings.Contains(args[0], ".") && len(near(cmd, args[0])) > 0: // a misspelt subcommand
 			return app.Usage(unknown(cmd, args[0]))
 		case len(args) > 1:
 			return app.Usage(sandboxmcp.Quote(args[1]) + " is one argument too many")

@@ -59,8 +59,8 @@ type input struct {
 	limit int64
 }
 
-// inputError wraps an error of reading an input. It tells such an error from one of its
-// consumer.
+// inputError is a failed read of an input. The type distinguishes it from an error of the
+// input's consumer.
 type inputError struct{ err error }
 
 func (e *inputError) Error() string { return e.err.Error() }
@@ -110,8 +110,8 @@ func (in *input) Read(p []byte) (int, error) {
 // Close closes the file. It may be called more than once.
 func (in *input) Close() error { return in.file.Close() }
 
-// readFailure turns a read error into a coded one. tooLong is the code if there is too
-// much to read.
+// readFailure converts a read error to an Error. tooLong is the code for an input above the
+// limit.
 func readFailure(what string, tooLong sandboxmcp.Code, err error) error {
 	var large *plainfile.TooLargeError
 	var at *fs.PathError
@@ -137,8 +137,8 @@ func baseName(script string) string {
 	return filepath.Base(script)
 }
 
-// fileName returns the file name that the program sees: that of the script if it is a
-// plain name, else empty, and the engine chooses one.
+// fileName returns the base name of the script if it is valid in a sandbox. Otherwise it
+// returns "", and the engine chooses a name.
 func fileName(script string) string {
 	name := baseName(script)
 	odd := strings.ContainsFunc(name, func(r rune) bool {

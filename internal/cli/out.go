@@ -14,8 +14,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/app"
 )
 
-// outDir is a directory that artifacts are copied into. Nothing is written outside it,
-// whatever the name of an artifact is.
+// outDir is a directory for copies of artifacts. Nothing is written outside of it, whatever
+// the names of the artifacts are.
 type outDir struct {
 	path string
 	root *os.Root
@@ -80,8 +80,8 @@ func (d *outDir) put(name string, data []byte) (err error) {
 }
 
 // copyOut writes the artifacts of a result and prints which files of the program were not
-// stored. If one cannot be written, it prints why and goes on. It reports whether all
-// were written.
+// stored. If one cannot be written, it prints the reason and continues. It reports whether
+// all were written.
 func (a *call) copyOut(ctx context.Context, e app.Engine, dir *outDir, res sandboxmcp.Result) bool {
 	whole := true
 	for _, f := range res.Artifacts {
@@ -97,8 +97,8 @@ func (a *call) copyOut(ctx context.Context, e app.Engine, dir *outDir, res sandb
 	return whole
 }
 
-// skippedFiles returns the files of a result that were not stored. In metadata they have
-// the engine's type, or any JSON type if the result was decoded, so they are converted
+// skippedFiles returns the files of a result that were not stored. Their type in metadata
+// is the engine's, or any JSON type if the result was decoded. They are therefore converted
 // through JSON.
 func skippedFiles(res sandboxmcp.Result) []sandboxmcp.SkippedFile {
 	text, err := json.Marshal(res.Metadata["skipped"])

@@ -32,8 +32,8 @@ func (o *runOptions) checkPlace(given func(string) bool) error {
 	return nil
 }
 
-// runElsewhere has a server run the request: the one that has the session, or else one
-// that creates it.
+// runElsewhere runs the request in a server: the one that has the session, or else one that
+// creates it.
 func (a *call) runElsewhere(ctx context.Context, o *runOptions, cfg *config.Config, req sandboxmcp.Request) error {
 	work := func(c *api.Client) error {
 		if o.background {
@@ -46,7 +46,7 @@ func (a *call) runElsewhere(ctx context.Context, o *runOptions, cfg *config.Conf
 	}
 	req.SessionID, req.Display = sandboxmcp.SessionID(o.session), sandboxmcp.DisplayResults
 	s, err := a.Owner(ctx, cfg, o.place, req.SessionID)
-	if sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionNotFound { // create it
+	if sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionNotFound { // the session must be created
 		return a.InHome(ctx, cfg, o.place, work)
 	}
 	if err != nil {
@@ -75,7 +75,7 @@ func (a *call) startIn(ctx context.Context, c *api.Client, who sandboxmcp.Caller
 	return nil
 }
 
-// runIn has a server run the request, and passes on its output as it comes.
+// runIn runs the request in a server and passes on its output as it arrives.
 func (a *call) runIn(ctx context.Context, o *runOptions, cfg *config.Config, c *api.Client, req sandboxmcp.Request) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -108,7 +108,7 @@ func (a *call) runIn(ctx context.Context, o *runOptions, cfg *config.Config, c *
 	return a.WithEngine(ctx, cfg, show) // the content of large files is only in the state directory
 }
 
-// filled returns the result with the content of its files, where that is available.
+// filled returns the result with the content of its files, if that is available.
 func (a *call) filled(ctx context.Context, e app.Engine, res sandboxmcp.Result) sandboxmcp.Result {
 	if e == nil {
 		return res
@@ -129,7 +129,7 @@ func (a *call) filled(ctx context.Context, e app.Engine, res sandboxmcp.Result) 
 }
 
 // showResults prints the value of the last expression, as a REPL does. If pictures were
-// displayed and not written, it says how many.
+// displayed but not written to files, it prints how many.
 func (a *call) showResults(res sandboxmcp.Result, drawn bool) {
 	pictures := 0
 	for _, r := range res.Results {

@@ -125,7 +125,7 @@ func (o *runOptions) limitFlags(f *pflag.FlagSet) {
 	f.Int64Var(&o.output, "max-output", 0, "return at most `BYTES` of stdout and of stderr"+span(shown(def.MaxOutputBytes), shown(top.MaxOutputBytes)))
 }
 
-// check refuses a command line that contradicts itself.
+// check refuses a combination of flags and arguments that is contradictory.
 func (o *runOptions) check(args []string, given func(string) bool) error {
 	switch {
 	case o.inline && len(args) > 0:
@@ -222,8 +222,8 @@ func (a *call) run(ctx context.Context, o *runOptions) error {
 	}, req.Language)
 }
 
-// ended sets the exit status for what Execute returned. It reports whether there is a
-// result to show; there is none if the reader of the output has gone.
+// ended sets the exit status after Execute. It reports whether there is a result to show.
+// If the reader of the output has closed it, there is nothing to show.
 func (a *call) ended(ctx context.Context, res sandboxmcp.Result, err error) (bool, error) {
 	switch {
 	case errors.Is(context.Cause(ctx), errReaderGone):
@@ -308,8 +308,8 @@ func exitOf(res sandboxmcp.Result) int {
 	return exitOurs
 }
 
-// remark prints what the program's output does not show, such as exceeded limits. For a
-// timeout the engine has added a line to stderr.
+// remark prints messages about facts that the output does not show, such as exceeded
+// limits. For a timeout the engine has added a line to stderr.
 func (a *call) remark(res sandboxmcp.Result) {
 	switch res.Status {
 	case sandboxmcp.StatusOutOfMemory:
@@ -327,8 +327,7 @@ func (a *call) remark(res sandboxmcp.Result) {
 	}
 }
 
-// errReaderGone is the cause of a run that was cancelled because its output is no longer
-// read.
+// errReaderGone cancels a run whose output is no longer read.
 var errReaderGone = errors.New("the reader of the output has gone")
 
 // through passes a program's output to a stream of this process. It cancels the run if

@@ -215,7 +215,7 @@ func (a *call) killSession(ctx context.Context, p app.Place, id sandboxmcp.Sessi
 	}
 	s, err := a.Owner(ctx, cfg, p, id)
 	if sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionExpired {
-		// No server has it, so remove what the state directory remembers of it.
+		// No server has the session, so delete its data in the state directory.
 		_ = a.WithEngine(ctx, cfg, func(e app.Engine) error { return e.TerminateSession(ctx, app.Me(cfg), id) })
 	}
 	if err == nil {

@@ -76,7 +76,7 @@ fails. A set that is already installed is checked.`,
 	})
 }
 
-// fold breaks a long line of help.
+// fold wraps a long line of help.
 func fold(text string) string {
 	const width = 70
 	var out strings.Builder

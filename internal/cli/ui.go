@@ -36,7 +36,8 @@ func (a *call) failure(e *sandboxmcp.Error) {
 	a.Say(text + " (" + hint + ")")
 }
 
-// withCause appends a cause to a text, unless the text already contains it or its end.
+// withCause appends a cause to a text, unless the text contains the cause or its last part
+// already.
 func withCause(text, cause string) string {
 	for !strings.Contains(text, cause) {
 		i := strings.LastIndex(cause, ": ")
@@ -96,7 +97,8 @@ func (a *call) answer(document bool, v any, show func()) error {
 	return nil
 }
 
-// document reports whether to print JSON, for commands that print it off a terminal.
+// document reports whether to print JSON, for commands that print JSON by default if stdout
+// is not a terminal.
 func (a *call) document() bool { return a.json || !a.terminal }
 
 // table writes rows in columns; the first row is the heading.

@@ -184,7 +184,7 @@ func (a *call) publicKey(o *verifyOptions) (ed25519.PublicKey, error) {
 	return public, nil
 }
 
-// keyIfAny is publicKey, but returns nil if the state directory has no key yet.
+// keyIfAny is like publicKey, but returns nil if the state directory has no key yet.
 func (a *call) keyIfAny(o *verifyOptions) (ed25519.PublicKey, error) {
 	public, err := a.publicKey(o)
 	if o.key == "" && sandboxmcp.CodeOf(err) == sandboxmcp.CodeNotFound {

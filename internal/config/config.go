@@ -46,8 +46,8 @@ type Config struct {
 	Audit       string // sqlite or memory
 	Synchronous string // normal or full
 
-	AuditCheckpointFile string // empty: none; else absolute
-	AuditKeepDays       int    // 0: for ever
+	AuditCheckpointFile string // empty: no file; otherwise absolute
+	AuditKeepDays       int    // 0: unlimited
 
 	Namespace sandboxmcp.Namespace
 
@@ -79,7 +79,7 @@ type Config struct {
 	AllowedDomains     []sandboxmcp.Domain
 	EgressApprovals    bool
 	EgressHoldSeconds  float64
-	EgressPrivateHosts []sandboxmcp.Domain // without wildcards
+	EgressPrivateHosts []sandboxmcp.Domain // no wildcards
 	WebAllowHosts      []string
 	SearxngURL         string
 	SearchEngines      []string
@@ -119,7 +119,7 @@ type Config struct {
 
 	Test              bool
 	EgressTestResolve []Mapping
-	EgressTestDNS     netip.AddrPort // zero: none
+	EgressTestDNS     netip.AddrPort // zero: not set
 
 	rows    []row
 	sources map[string]Source
@@ -205,7 +205,7 @@ func (c *Config) readFlags(flags map[string]string) error {
 		c.sources[r.key] = FromFlag
 	}
 	if known != len(flags) {
-		return sandboxmcp.Errorf(sandboxmcp.CodeInternal, "a flag stands for a setting that does not exist")
+		return sandboxmcp.Errorf(sandboxmcp.CodeInternal, "a flag refers to a setting that does not exist")
 	}
 	return nil
 }
@@ -268,7 +268,7 @@ func (c *Config) Ceilings() sandboxmcp.Limits {
 	return l
 }
 
-// Limits returns the limits of a request that asks for none: the configured defaults, each
+// Limits returns the limits of a request that sets none: the configured defaults, each
 // lowered to its ceiling.
 func (c *Config) Limits() sandboxmcp.Limits {
 	l, _ := c.defaults().Clamp(c.Ceilings())
@@ -315,7 +315,7 @@ func (c *Config) Source(key string) Source {
 	return FromDefault
 }
 
-// Idle returns the keys of settings that were set but have no effect yet, so that the caller
+// Idle returns the keys of settings that are set but have no effect yet, so that the caller
 // can warn about them.
 func (c *Config) Idle() []string {
 	var keys []string

@@ -48,7 +48,7 @@ func table(c *Config) []row {
 	for _, g := range []struct {
 		name  string
 		rows  []row
-		later bool // remove when the feature is built
+		later bool // the settings have no effect yet; set to false when the feature is built
 	}{
 		{"State", stateRows(c), false},
 		{"Execution", executionRows(c), false},

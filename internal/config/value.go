@@ -243,7 +243,7 @@ func hostPortOK(s string) bool {
 // Mapping redirects connections to a host to an address. For tests.
 type Mapping struct {
 	Host sandboxmcp.Host
-	Port int // of the host; 0: every port
+	Port int // port of the host; 0: every port
 	To   netip.AddrPort
 }
 

@@ -13,7 +13,7 @@ import (
 // Caps holds limits of each [Link]; All is a limit of all links together. A field of 0
 // means its default.
 type Caps struct {
-	Conns     int           // open connections; default 256, at most a quarter of All
+	Conns     int           // open connections of one link; default 256, at most a quarter of All
 	All       int           // open connections of all links of the Proxy; default 4096, at most a twelfth of this process's descriptors
 	PerSecond int           // new connections per second, with bursts of twice as many; default 200
 	Questions int           // DNS questions per second, with bursts of twice as many; default 500

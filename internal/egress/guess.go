@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// firstWord is how long the proxy waits for a program's first byte. After that it
-// assumes a protocol in which the host speaks first, and dials.
+// firstWord is how long the proxy waits for a program's first byte before it dials. A
+// protocol in which the host speaks first sends none.
 const firstWord = 200 * time.Millisecond
 
 // firstLine bounds the bytes that are inspected to recognize HTTP.

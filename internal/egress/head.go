@@ -13,7 +13,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-const headBytes = 32 << 10 // most bytes of a request's head; of an answer's head eight times as many
+const headBytes = 32 << 10 // most bytes of a request's head; a response's head may have eight times as many
 
 // headFields bounds the fields of a request's head. Parsed empty fields take thirty
 // times the memory of their bytes, until the answer has ended.

@@ -275,7 +275,7 @@ func (v *visit) back(f *flow, up net.Conn, r *request) (whole bool) {
 	chunked := res.ContentLength < 0 && len(res.TransferEncoding) > 0
 	var head strings.Builder
 	fmt.Fprintf(&head, "HTTP/1.1 %s\r\n", status(res))
-	_ = res.Header.WriteSubset(&head, leftOut(res.Header)) // to memory
+	_ = res.Header.WriteSubset(&head, leftOut(res.Header)) // writes to memory never fail
 	if cl := res.Header.Get("Content-Length"); cl != "" && !chunked {
 		head.WriteString("Content-Length: " + cl + "\r\n")
 	}
@@ -354,13 +354,13 @@ func status(res *http.Response) string {
 	return res.Status
 }
 
-// refuse counts a refusal and answers with it.
+// refuse counts a refusal and sends it as the answer.
 func (v *visit) refuse(via Via, code int, reason string) {
 	v.deny(via, reason)
 	v.answer(code, reason)
 }
 
-// closed answers that the host is not open, and how to open it.
+// closed answers that the host is not open, and how a person can open it.
 func (v *visit) closed(reason string) {
 	d := sandboxmcp.Domain{Host: v.host}
 	if !d.MatchPort(v.port) {

@@ -133,8 +133,8 @@ func (l *Link) Close() {
 	l.wg.Wait()
 }
 
-// accept calls serve for each connection of a listener, in a goroutine of its own. It
-// refuses connections beyond the caps.
+// accept calls serve for each connection of a listener, in a separate goroutine. It refuses
+// connections beyond the caps.
 func (l *Link) accept(s net.Listener, port int, serve func(net.Conn)) {
 	for {
 		c, err := s.Accept()

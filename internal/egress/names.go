@@ -7,8 +7,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// stands is the range of the addresses that represent names. It is reserved for
-// benchmarks (RFC 2544), so no host has such an address.
+// stands is the address range for addresses that represent names. It is reserved for
+// benchmarks (RFC 2544), so no real host has such an address.
 var stands = netip.MustParsePrefix("198.18.0.0/15")
 
 // names maps each name to one address, for the life of the link.
@@ -41,7 +41,8 @@ func (n *names) address(h sandboxmcp.Host) (netip.Addr, bool) {
 	return a, true
 }
 
-// name returns the name that the address represents. It returns false if there is none.
+// name returns the name that the address represents. It returns false if the address
+// represents no name.
 func (n *names) name(a netip.Addr) (sandboxmcp.Host, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

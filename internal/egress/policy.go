@@ -6,7 +6,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// Via is the protocol by which a program asks for a host.
+// Via is the protocol by which a program contacts a host.
 type Via string
 
 // The protocols.
@@ -20,7 +20,7 @@ const (
 	ViaUDP     Via = "udp"     // a UDP packet, which is always refused; in reports only
 )
 
-// Ask is a destination that a program asks for.
+// Ask is a destination that a program wants to reach.
 type Ask struct {
 	Host sandboxmcp.Host
 	Port int

@@ -30,7 +30,7 @@ type Report struct {
 	OtherAllowed int
 	OtherDenied  int
 
-	Bytes int64 // in both directions
+	Bytes int64 // bytes in both directions
 }
 
 // Network returns the report in the form of a result.

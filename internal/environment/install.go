@@ -19,7 +19,7 @@ type Order struct {
 	Recipe  Recipe
 	Python  Python
 	Env     []string     // the user's environment, for pip
-	Lock    []byte       // lock that the wheels have to match; nil: the stored lock, if there is one
+	Lock    []byte       // lock that the wheels have to match; nil: the stored lock, if it exists
 	Upgrade bool         // ignore the stored lock
 	Hurry   bool         // do not retry if the index does not answer
 	Say     func(string) // reports progress; may be nil
@@ -195,7 +195,7 @@ func (l *Library) seal(ctx context.Context, m Manifest, set string) (Set, error)
 	if err := os.Chmod(set, 0o755); err != nil { //nolint:gosec // to be moved; every sandbox reads it
 		return Set{}, err
 	}
-	if _, err := os.Lstat(s.Dir); err == nil { // a set of the same digest that is damaged now
+	if _, err := os.Lstat(s.Dir); err == nil { // a damaged set with the same digest
 		if err := removeTree(s.Dir); err != nil {
 			return Set{}, err
 		}

@@ -44,7 +44,7 @@ type Wheel struct {
 type Files struct {
 	Count  int    `json:"count"`
 	Bytes  int64  `json:"bytes"`
-	SHA256 string `json:"sha256"` // of files.sha256
+	SHA256 string `json:"sha256"` // hash of files.sha256
 }
 
 func (m Manifest) encode() ([]byte, error) {

@@ -164,7 +164,7 @@ func minor(version string) int {
 	return n
 }
 
-// tail keeps the end of what is written to it.
+// tail keeps the last bytes that are written to it.
 type tail struct{ bytes.Buffer }
 
 const tailBytes = 64 << 10
@@ -178,7 +178,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// saidError is the failure of a program, with its stderr.
+// saidError is the error of a program that failed, with its stderr.
 type saidError struct {
 	text string
 	err  error

@@ -135,8 +135,8 @@ func (l *Library) Verify(ctx context.Context, s Set) error {
 	return errors.New(differs(want, got.text))
 }
 
-// onlyOurs fails if another user can write anything below a directory, because files could
-// then change after they were hashed.
+// onlyOurs fails if another user can write to anything below a directory: files could then
+// change after they were hashed.
 func onlyOurs(dir string) error {
 	return filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 		if err != nil || d.Type()&fs.ModeSymlink != 0 {
@@ -204,7 +204,8 @@ func removeTree(dir string) error {
 	return errors.Join(err, os.RemoveAll(dir))
 }
 
-// readOwn reads a file. It fails if another user than the process's or root can write it.
+// readOwn reads a file. It fails if a user other than root and the process's own can write
+// to it.
 func readOwn(name string, limit int64) ([]byte, error) {
 	f, err := plainfile.Open(name)
 	if err != nil {

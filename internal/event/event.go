@@ -1,7 +1,7 @@
 // Package event publishes what happens in a process to its subscribers. Publishing never
 // blocks: a slow subscriber loses the oldest events that it has not read, and is told how
-// many. The newest events are kept for later subscribers. Events are no record; the audit
-// is.
+// many. The newest events are kept for later subscribers. Events are not a durable record;
+// the audit is.
 package event
 
 import (
@@ -18,7 +18,8 @@ import (
 const (
 	// Kept is the number of events that are kept for later subscribers.
 	Kept = 256
-	// Unread is the number of unread events after which a subscriber loses some.
+	// Unread is the number of unread events that a subscriber may have. A further event
+	// replaces the oldest of them.
 	Unread = 256
 )
 
@@ -41,7 +42,7 @@ type listener struct {
 	to chan sandboxmcp.Event
 }
 
-// New returns a bus without events. now tells the time; nil is the machine's clock.
+// New returns a bus without events. now returns the time; nil: time.Now.
 func New(now func() time.Time) *Bus {
 	if now == nil {
 		now = time.Now
@@ -87,8 +88,8 @@ func (b *Bus) emit(e sandboxmcp.Event) {
 
 func (l *listener) hears(e sandboxmcp.Event) bool { return l.ns == "" || l.ns == e.Namespace }
 
-// giveLocked sends an event to a listener, and drops its oldest one if there is no room.
-// Only the holder of the bus's lock sends, so there is room after that.
+// giveLocked sends an event to a listener. If the channel is full, it first drops the
+// oldest event. The caller holds the bus's lock, so no other goroutine sends.
 func (l *listener) giveLocked(e sandboxmcp.Event) {
 	select {
 	case l.to <- e:
@@ -98,7 +99,7 @@ func (l *listener) giveLocked(e sandboxmcp.Event) {
 	select {
 	case lost := <-l.to:
 		e.Dropped = lost.Dropped + 1
-	default: // the listener has just made room
+	default: // the subscriber has read an event meanwhile, so there is room
 	}
 	l.to <- e
 }

@@ -18,14 +18,14 @@ const (
 	actionAsked    = "egress_request"
 	actionOpened   = "egress_approved"
 	actionDenied   = "egress_denied"
-	actionApproval = "approval" // a grant was used up or revoked
+	actionApproval = "approval" // a grant was used or revoked
 )
 
 // approval is a row of approvals.
 type approval struct {
 	info    sandboxmcp.Approval
 	domain  sandboxmcp.Domain
-	whole   bool // the row is as it was written
+	whole   bool // the row is unchanged since it was written
 	decided time.Time
 	grant   string
 }
@@ -46,12 +46,12 @@ func scanApproval(row interface{ Scan(dest ...any) error }) (approval, error) {
 	return a, nil
 }
 
-// reasonFrom says who wrote a reason.
+// reasonFrom names the author of a reason.
 const reasonFrom = "model"
 
-// QuoteReason returns a reason that a model wrote as it is shown: on one line, in quotes,
-// at most shownReason bytes of it. Everything that a terminal or a reader could take for
-// something else is escaped.
+// QuoteReason returns a reason that a model wrote in the form that is shown: on one line,
+// in quotes, at most shownReason bytes. Characters that could mislead a terminal or a
+// reader are escaped.
 func QuoteReason(s string) string {
 	s = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, "\uFFFD"), sandboxmcp.Blank), " ")
 	if len(s) > shownReason {
@@ -60,10 +60,10 @@ func QuoteReason(s string) string {
 	return strconv.Quote(s)
 }
 
-// Request asks a person to open a domain. If the same question waits or was denied a
-// moment ago, Request returns that one and fresh is false. The caller has looked whether
-// the domain is open already. It fails with invalid_argument, blocked_address, queue_full
-// and backend_unavailable.
+// Request asks a person to open a domain. If the same question is pending or was denied in
+// the last ten minutes, Request returns that one, and fresh is false. The caller has
+// checked that the domain is not open yet. Request fails with invalid_argument,
+// blocked_address, queue_full or backend_unavailable.
 func (g *Gate) Request(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.EgressAsk) (asked sandboxmcp.Approval, fresh bool, err error) {
 	d, err := ParseDomain(ask.Domain, ask.Port)
 	if err != nil {
@@ -120,9 +120,9 @@ func (g *Gate) Request(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.
 	return a.info, fresh, nil
 }
 
-// known finds a question that was asked before, and refuses one that may not be asked now.
-// It writes nothing: programs may ask as fast as they can, and each write would wake every
-// process that waits.
+// known finds an earlier question with the same subject. It fails with queue_full if there
+// is none and the namespace may not ask a further one. It writes nothing. Programs may ask
+// as fast as they can, and each write would wake every process that waits.
 func (g *Gate) known(ctx context.Context, ns sandboxmcp.Namespace, digest string) (a approval, known bool, err error) {
 	now := g.now()
 	a, err = findSame(ctx, g.cfg.Store.DB(), ns, digest, now)
@@ -138,8 +138,8 @@ func (g *Gate) known(ctx context.Context, ns sandboxmcp.Namespace, digest string
 	return a, false, nil
 }
 
-// lapse ends questions that were not answered in time, and deletes rows that ended long
-// ago.
+// lapse marks questions that were not answered in time as expired, and deletes rows that
+// ended long ago.
 func lapse(ctx context.Context, tx *sql.Tx, now time.Time) error {
 	for _, q := range []struct {
 		text string
@@ -156,13 +156,14 @@ func lapse(ctx context.Context, tx *sql.Tx, now time.Time) error {
 	return nil
 }
 
-// findSame finds a question with the same subject: one that waits, one that was denied a
-// moment ago, or one whose grant holds. If there is none, the error is sql.ErrNoRows.
+// findSame finds a question with the same subject that is pending, was denied in the last
+// ten minutes, or has a grant in force. If none is found, the error is sql.ErrNoRows.
 func findSame(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace, digest string, now time.Time) (approval, error) {
 	return scanApproval(db.QueryRowContext(ctx, selectSame, ns, digest, format(now.Add(-deniedFor)), format(now), madeUntil(now)))
 }
 
-// checkQuota fails with queue_full if too many questions wait or were asked.
+// checkQuota fails with queue_full if too many questions are pending or were asked within a
+// minute.
 func (g *Gate) checkQuota(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace, now time.Time) error {
 	var own, all int
 	if err := db.QueryRowContext(ctx, countPending, ns, format(now)).Scan(&own, &all); err != nil {
@@ -173,7 +174,7 @@ func (g *Gate) checkQuota(ctx context.Context, db store.Querier, ns sandboxmcp.N
 			WithHint("ask again once some are answered: `sandboxmcp egress list`").With("limit", maxPending)
 	}
 	if g.asked.full(ns, now) {
-		return sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, "more than %d domains were asked for within a minute", newPerMinute).
+		return sandboxmcp.Errorf(sandboxmcp.CodeQueueFull, "more than %d domains were requested within a minute", newPerMinute).
 			WithHint("ask again in a minute, and only for domains that are needed").With("limit", newPerMinute)
 	}
 	return nil
@@ -185,7 +186,7 @@ type rate struct {
 	seen map[sandboxmcp.Namespace][]time.Time
 }
 
-// full reports whether a namespace may ask no more now.
+// full reports whether a namespace has used up its questions of this minute.
 func (r *rate) full(ns sandboxmcp.Namespace, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -211,8 +212,8 @@ func (r *rate) add(ns sandboxmcp.Namespace, now time.Time) {
 	r.seen[ns] = append(r.seen[ns], now)
 }
 
-// Find returns a question of a namespace, or of any namespace if ns is empty. It
-// fails with request_not_found.
+// Find returns a question of a namespace, or of any namespace if ns is empty. If it does
+// not exist, Find fails with request_not_found.
 func (g *Gate) Find(ctx context.Context, ns sandboxmcp.Namespace, id string) (sandboxmcp.Approval, error) {
 	a, err := g.find(ctx, id)
 	if err == nil && ns != "" && a.info.Namespace != ns {
@@ -240,7 +241,7 @@ func unknown(id string) error {
 		WithHint("see `sandboxmcp egress list`")
 }
 
-// Wait waits until a question is answered, by any process, or lapses, and returns it. If
+// Wait waits until a question is answered, by any process, or expires, and returns it. If
 // ctx ends first, Wait returns the question as still pending. It also returns early once
 // open reports true; open is called after every change of a question or a grant.
 func (g *Gate) Wait(ctx context.Context, id string, open func() bool) (sandboxmcp.Approval, error) {
@@ -257,8 +258,8 @@ func (g *Gate) Wait(ctx context.Context, id string, open func() bool) (sandboxmc
 	}
 }
 
-// waitChange waits until something has changed since a version, until ctx ends, or for
-// that long. An error of the database shows when the caller looks again.
+// waitChange waits until something has changed since a version, ctx ends, or the time most
+// has passed. It ignores errors of the database; the caller gets them at its next read.
 func (g *Gate) waitChange(ctx context.Context, since int64, most time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()

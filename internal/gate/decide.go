@@ -9,10 +9,11 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// Decide carries out a decision of a person. With an ID it answers that question, without
-// one it opens a domain that was not asked for. Its audit entry is in the same
-// transaction. If the question has the same answer already, Decide returns that; another
-// answer is refused. A denial is final, and [Gate.Revoke] closes an open domain.
+// Decide carries out a person's decision. With an ID it answers that question. Without one
+// it opens a domain for which there was no question. The audit entry is in the same
+// transaction. If the question already has the same answer, Decide returns that. A
+// different answer is refused: a denial is final, and an open domain is closed by
+// [Gate.Revoke].
 func (g *Gate) Decide(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.EgressDecision) (sandboxmcp.Approval, *sandboxmcp.EgressGrant, error) {
 	if !g.cfg.Approvals && !d.Deny {
 		return sandboxmcp.Approval{}, nil, Off()
@@ -33,7 +34,7 @@ func (g *Gate) Decide(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.Egr
 	return a.info, n, nil
 }
 
-// Off returns the error where the settings turn approvals off.
+// Off returns the error for settings that turn approvals off.
 func Off() error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeNetworkDisabled, "approvals are off: only the domains in the settings are open").
 		WithHint("an operator sets egress_approvals (SANDBOXMCP_EGRESS_APPROVALS), or adds to allowed_domains")
@@ -119,12 +120,12 @@ func answered(a approval) error {
 			WithHint("close it with `sandboxmcp egress revoke " + a.info.Domain + "`")
 	case sandboxmcp.ApprovalPending, sandboxmcp.ApprovalExpired:
 	}
-	return sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "approval %s has lapsed: nobody answered within %s", id, PendingFor).
-		WithHint("open it with `sandboxmcp egress " + a.info.Domain + "`, or let it be asked for again")
+	return sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "approval %s has expired: no person answered within %s", id, PendingFor).
+		WithHint("open it with `sandboxmcp egress " + a.info.Domain + "`, or request it again")
 }
 
-// open opens a domain that was not asked for. If a grant already does the same, it stays
-// as it is. A question that waits for this domain is thereby approved.
+// open opens a domain without a question. If an equivalent grant exists, open returns that.
+// A pending question for this domain becomes approved.
 func (g *Gate) open(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.EgressDecision) (*sandboxmcp.EgressGrant, error) {
 	domain, err := ParseDomain(d.Domain, 0)
 	if err != nil {
@@ -153,7 +154,7 @@ func (g *Gate) open(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.Egres
 	return n, nil
 }
 
-// alike finds a grant that does all that n would. It returns nil if there is none.
+// alike finds a grant that is equivalent to n. It returns nil if there is none.
 func (g *Gate) alike(ctx context.Context, tx *sql.Tx, n *grant) (*sandboxmcp.EgressGrant, error) {
 	_, digest, err := canonical(n.info.Namespace, n.domain)
 	if err != nil {
@@ -167,7 +168,7 @@ func (g *Gate) alike(ctx context.Context, tx *sql.Tx, n *grant) (*sandboxmcp.Egr
 	return &have.info, err
 }
 
-// openNow adds a grant and approves the question with the same subject, if one waits.
+// openNow adds a grant and approves a pending question with the same subject.
 func (g *Gate) openNow(ctx context.Context, tx *sql.Tx, n *grant) error {
 	_, digest, err := canonical(n.info.Namespace, n.domain)
 	if err != nil {
@@ -223,7 +224,7 @@ func newGrant(c sandboxmcp.Caller, d sandboxmcp.EgressDecision, domain sandboxmc
 		n.expires = now.Add(d.For)
 	case sandboxmcp.GrantAlways:
 	default:
-		return n, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "scope %s is none of once, session, duration, always", sandboxmcp.Quote(string(d.Scope)))
+		return n, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "scope %s is not one of once, session, duration, always", sandboxmcp.Quote(string(d.Scope)))
 	}
 	if !n.expires.IsZero() {
 		n.info.ExpiresAt = &n.expires
@@ -231,8 +232,9 @@ func newGrant(c sandboxmcp.Caller, d sandboxmcp.EgressDecision, domain sandboxmc
 	return n, nil
 }
 
-// nearly returns a time shortly before a grant ends. A grant that ends then is as good, so
-// several servers that receive the same decision in turn make one grant of it.
+// nearly returns a time shortly before n ends. A grant that holds until then counts as
+// equivalent. So several servers that receive the same decision one after the other make
+// only one grant.
 func (n *grant) nearly() time.Time {
 	if n.expires.IsZero() {
 		return n.expires
@@ -240,7 +242,7 @@ func (n *grant) nearly() time.Time {
 	return n.expires.Add(-min(10*time.Second, n.expires.Sub(n.info.GrantedAt)/10))
 }
 
-// words describes a grant for a reader of the audit.
+// words describes a grant in the audit.
 func (n *grant) words() string {
 	switch n.info.Scope {
 	case sandboxmcp.GrantOnce:
@@ -273,9 +275,9 @@ func (g *Gate) grantOf(ctx context.Context, tx *sql.Tx, id string) (*sandboxmcp.
 	return &n.info, err
 }
 
-// Revoke closes every grant of exactly this domain to the caller's namespace, and returns
-// their number. If there is none, it fails with request_not_found. A domain that the
-// settings open stays open; the hint says so.
+// Revoke closes every grant of exactly this domain in the caller's namespace, and returns
+// their number. Without such a grant it fails with request_not_found. A domain that the
+// settings open stays open, and the hint says so.
 func (g *Gate) Revoke(ctx context.Context, c sandboxmcp.Caller, domain string) (sandboxmcp.EgressRevoked, error) {
 	d, err := ParseDomain(domain, 0)
 	if err != nil {

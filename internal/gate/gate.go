@@ -1,24 +1,24 @@
 // Package gate decides which domains a run may reach. It knows the domains that the
-// operator's settings open, the questions that wait for a person, and the grants that
-// persons made.
+// operator's settings open, the questions that are pending, and the grants that persons
+// made.
 //
-// Only a person or the operator opens a domain. Every decision has its audit entry in the
-// same transaction: if it cannot be recorded, it is not made. Grants that cannot be read
-// count as closed. The SHA-256 of a question's canonical form ties the grant to what the
-// person was shown.
+// Only a person or the operator opens a domain. Each decision is committed together with
+// its audit entry. If a grant cannot be read, its domain counts as closed. The SHA-256 of a
+// question's canonical form ties the grant to the text that the person saw.
 //
 // # Several processes
 //
 // All processes that share a database share two tables and a [store.Watch] of them. A
-// decision of one process holds in all of them once it is committed. While nothing
-// changes, asking whether something is open costs one stat.
+// decision of one process is in force in all of them once it is committed. While nothing
+// changes, checking whether a domain is open costs one stat.
 //
 // # Questions
 //
-// A question has an id that cannot be guessed, waits once at a time, and lapses. A model
-// wrote its reason: the reason is cut, shown in quotes with everything unprintable
-// escaped, and decides nothing. A denial is final for its question. The same question soon
-// after gets the same answer without a person.
+// A question has an id that cannot be guessed. At most one question with the same subject
+// is pending at a time, and it expires if no person answers. A model wrote its reason. The
+// reason is cut, shown in quotes with unprintable characters escaped, and has no effect on
+// the decision. A denial is final for its question. If the same question is asked within
+// ten minutes of a denial, it is denied again without asking a person.
 package gate
 
 import (
@@ -36,17 +36,17 @@ import (
 
 // Times and bounds.
 const (
-	PendingFor    = 15 * time.Minute     // after which a question lapses
-	DefaultFor    = 24 * time.Hour       // of a grant that a model asked for
-	MaxFor        = 366 * 24 * time.Hour // the longest time of a grant that has an end
-	onceFor       = 15 * time.Minute     // within which a grant for one run has to be used
-	sessionFor    = 24 * time.Hour       // of a grant for a session; it ends with the session at the latest
-	deniedFor     = 10 * time.Minute     // for which a denial answers the same question
-	keepFor       = 7 * 24 * time.Hour   // after which rows of what has ended are deleted; the audit keeps its own
-	maxPending    = 32                   // questions of a namespace at a time
+	PendingFor    = 15 * time.Minute     // time after which a pending question expires
+	DefaultFor    = 24 * time.Hour       // duration of a grant that a model asked for
+	MaxFor        = 366 * 24 * time.Hour // longest duration of a grant that expires
+	onceFor       = 15 * time.Minute     // time within which a grant for one run must be used
+	sessionFor    = 24 * time.Hour       // longest duration of a grant for a session, which ends with the session
+	deniedFor     = 10 * time.Minute     // time for which a denial also answers the same question
+	keepFor       = 7 * 24 * time.Hour   // time after which ended questions and grants are deleted; the audit keeps its own record
+	maxPending    = 32                   // pending questions of a namespace
 	maxPendingAll = 256
 	newPerMinute  = 30  // questions of a namespace
-	maxReason     = 500 // bytes that are kept
+	maxReason     = 500 // bytes that are stored
 	shownReason   = 200 // bytes that are shown
 )
 
@@ -55,7 +55,7 @@ type Config struct {
 	Store     *store.Store
 	Audit     *audit.Log
 	Operator  []sandboxmcp.Domain // domains that the settings open
-	Approvals bool                // persons are asked and may open domains; false: only those of Operator are open
+	Approvals bool                // persons may open domains; false: only those of Operator are open
 	Now       func() time.Time    // nil: the machine's clock
 	Notices   io.Writer           // gets a bell and a line for each new question; nil: they are logged
 	Logger    *slog.Logger        // nil: nothing is logged
@@ -65,13 +65,13 @@ type Config struct {
 // processes may have a gate to the same state directory.
 type Gate struct {
 	cfg    Config
-	watch  *store.Watch // of questions and grants
+	watch  *store.Watch // watch of questions and grants
 	grants *store.Cached[map[sandboxmcp.Namespace][]grant]
 	asked  rate
 	bell   notices
 }
 
-// topic is what grants and approvals are to a [store.Watch].
+// topic is the name of the [store.Watch] for questions and grants.
 const topic = "gate"
 
 // New returns the gate to a state directory. It needs no Close.
@@ -91,15 +91,14 @@ func New(c Config) *Gate {
 type Who struct {
 	Namespace sandboxmcp.Namespace
 	SessionID sandboxmcp.SessionID // empty: in none
-	Born      time.Time            // when the session was made; a grant to an earlier session of its name is not for it
-	RequestID sandboxmcp.RequestID // of the run; empty: between two runs of a session
+	Born      time.Time            // when the session was made; grants for an earlier session of the same id do not apply
+	RequestID sandboxmcp.RequestID // id of the run; empty: the session is idle
 }
 
 // newID makes an id with 130 random bits.
 func newID(kind string) string { return kind + "_" + strings.ToLower(rand.Text()) }
 
-// format returns the text of a time in the database and the audit; empty for the zero
-// time.
+// format returns a time as text for the database and the audit, or "" for the zero time.
 func format(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -107,7 +106,7 @@ func format(t time.Time) string {
 	return store.FormatTime(t)
 }
 
-// parse reads what format has made; the zero time for anything else.
+// parse parses the output of format. It returns the zero time for anything else.
 func parse(s string) time.Time {
 	t, err := store.ParseTime(s)
 	if err != nil {
@@ -116,8 +115,8 @@ func parse(s string) time.Time {
 	return t
 }
 
-// now returns the time as the database keeps it.
+// now returns the time with the precision and zone that the database stores.
 func (g *Gate) now() time.Time { return g.cfg.Now().UTC().Round(0) }
 
-// change carries out ops in one transaction and tells all processes of it.
+// change runs ops in one transaction and notifies all processes.
 func (g *Gate) change(ctx context.Context, ops ...store.Op) error { return g.watch.Update(ctx, ops...) }

@@ -73,8 +73,7 @@ func unreadable(err error) error {
 		WithHint("check the disk and the rights of the state directory").WithCause(err)
 }
 
-// readGrants reads the grants that are in force, of one namespace or, if ns is empty, of
-// all.
+// readGrants reads the grants in force of one namespace, or of all if ns is empty.
 func (g *Gate) readGrants(ctx context.Context, ns sandboxmcp.Namespace) ([]grant, error) {
 	rows, err := g.cfg.Store.DB().QueryContext(ctx, selectGrants, format(g.now()), ns, ns)
 	if err != nil {
@@ -99,7 +98,7 @@ func (g *Gate) readGrants(ctx context.Context, ns sandboxmcp.Namespace) ([]grant
 	return all, nil
 }
 
-// scanGrant reads a row. ok is false if the row was changed since it was made.
+// scanGrant reads a row. ok is false if the row was modified outside of this program.
 func scanGrant(row interface{ Scan(dest ...any) error }) (n grant, ok bool, err error) {
 	var text, digest, granted, expires string
 	i := &n.info
@@ -114,7 +113,7 @@ func scanGrant(row interface{ Scan(dest ...any) error }) (n grant, ok bool, err 
 		ok = ok && !n.expires.IsZero()
 	}
 	if _, mine, err := canonical(i.Namespace, n.domain); err != nil || mine != digest {
-		ok = false // it belongs to another namespace
+		ok = false // the text belongs to another namespace
 	}
 	return n, ok, nil
 }
@@ -138,8 +137,9 @@ func (g *Gate) Open(ctx context.Context, who Who) ([]sandboxmcp.Domain, error) {
 	return open, nil
 }
 
-// Allows reports whether who may connect to a host and port, and by which domain. A grant
-// for one run belongs to who's run from then on.
+// Allows reports whether the subject who may connect to a host and port. It also returns
+// the domain that allows it. If that is an unused grant for one run, the grant now belongs
+// to this run.
 func (g *Gate) Allows(ctx context.Context, who Who, h sandboxmcp.Host, port int) (rule string, ok bool, err error) {
 	for _, d := range g.cfg.Operator {
 		if d.Match(h, port) {
@@ -173,7 +173,7 @@ func (g *Gate) Allows(ctx context.Context, who Who, h sandboxmcp.Host, port int)
 	return "", false, nil
 }
 
-// take gives a grant for one run to who's run. It returns false if another run has it.
+// take assigns a grant for one run to who's run. It returns false if another run has it.
 func (g *Gate) take(ctx context.Context, n grant, who Who) (bool, error) {
 	taken := false
 	err := g.change(ctx, func(ctx context.Context, tx *sql.Tx) error {
@@ -222,7 +222,7 @@ func (g *Gate) Covers(ctx context.Context, who Who, d sandboxmcp.Domain) (ok boo
 }
 
 // Covered reports whether the domains together cover d. A d without a port means ports 80
-// and 443, which two of the domains may cover.
+// and 443, and two different domains may cover these.
 func Covered(open []sandboxmcp.Domain, d sandboxmcp.Domain) bool {
 	one := func(d sandboxmcp.Domain) bool {
 		for _, o := range open {
@@ -249,7 +249,7 @@ func (g *Gate) List(ctx context.Context, ns sandboxmcp.Namespace) (sandboxmcp.Eg
 	}
 	var all []grant
 	var err error
-	if g.cfg.Approvals { // else no grant opens a domain
+	if g.cfg.Approvals { // without approvals no grant is in force
 		if all, err = g.readGrants(ctx, ns); err != nil {
 			return l, err
 		}
@@ -264,7 +264,7 @@ func (g *Gate) List(ctx context.Context, ns sandboxmcp.Namespace) (sandboxmcp.Eg
 	return l, err
 }
 
-// pending reads the questions that wait for an answer, the oldest first.
+// pending reads the pending questions, oldest first.
 func (g *Gate) pending(ctx context.Context, ns sandboxmcp.Namespace) ([]sandboxmcp.Approval, error) {
 	rows, err := g.cfg.Store.DB().QueryContext(ctx, selectPending, format(g.now()), ns, ns)
 	if err != nil {

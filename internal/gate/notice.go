@@ -10,21 +10,21 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// notices tells the person at the server's terminal that a question waits.
+// notices tells the person at the server's terminal about new questions.
 type notices struct {
 	to  io.Writer
 	log *slog.Logger
 
 	mu     sync.Mutex
 	since  time.Time
-	rung   int // since that time
-	silent int // questions without a line of their own
+	rung   int // notices since that time
+	silent int // questions without a notice
 }
 
 const noticesPerMinute = 10
 
-// ring writes a bell and one line, at most ten times a minute. The next line says how many
-// questions had none. A text that a model wrote is quoted and escaped.
+// ring writes a bell and one line, at most ten times a minute. The next line after that
+// says how many questions got none. Text that a model wrote is quoted and escaped.
 func (n *notices) ring(a sandboxmcp.Approval) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -1,6 +1,7 @@
 package gate
 
-// The statements of this package. Its tables are approvals and grants.
+// The statements of this package. Its tables are approvals and grants. A comment above a
+// statement names its parameters in their order.
 
 const (
 	approvalColumns = `id, namespace, subject, digest, reason, actor, session_id, request_id, state, asked_at, expires_at, decided_at, grant_id`
@@ -9,10 +10,10 @@ const (
 
 	selectApproval = `SELECT ` + approvalColumns + ` FROM approvals WHERE id = ?`
 
-	// namespace, namespace: '*' is every one
+	// id, namespace, namespace; '*' selects all namespaces
 	selectApprovalOf = `SELECT ` + approvalColumns + ` FROM approvals WHERE id = ? AND (? = '*' OR namespace = ?)`
 
-	// now, namespace, namespace: the empty one is every one
+	// now, namespace, namespace; '' selects all namespaces
 	selectPending = `SELECT ` + approvalColumns + ` FROM approvals
 		WHERE state = 'pending' AND expires_at > ? AND (? = '' OR namespace = ?) ORDER BY asked_at, id`
 
@@ -41,7 +42,7 @@ const (
 	// id, now, made until
 	selectGrant = `SELECT ` + grantColumns + ` FROM grants WHERE id = ? AND revoked_at = '' AND (expires_at = '' OR expires_at > ? AND granted_at <= ?)`
 
-	// now, namespace, namespace: the empty one is every one
+	// now, namespace, namespace; '' selects all namespaces
 	selectGrants = `SELECT ` + grantColumns + ` FROM grants
 		WHERE revoked_at = '' AND (expires_at = '' OR expires_at > ?) AND (? = '' OR namespace = ?) ORDER BY granted_at, id`
 

@@ -10,8 +10,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// subject is what a question asks for and a grant opens. Its canonical form is this JSON
-// object with its members in the order of their names.
+// subject is what a question asks for and what a grant opens. Its canonical form is this
+// JSON object, with its members sorted by name.
 type subject struct {
 	Domain    string               `json:"domain"`
 	Kind      string               `json:"kind"`
@@ -20,7 +20,7 @@ type subject struct {
 
 const kindEgress = "egress"
 
-// canonical returns the canonical form of a subject and the SHA-256 of that.
+// canonical returns the canonical form of a subject and its SHA-256.
 func canonical(ns sandboxmcp.Namespace, d sandboxmcp.Domain) (text, digest string, err error) {
 	b, err := json.Marshal(subject{Domain: d.String(), Kind: kindEgress, Namespace: ns})
 	if err != nil {
@@ -34,8 +34,8 @@ func digestOf(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// reading returns the domain of a subject in the database. ok is false if the text was
-// changed, or is not in canonical form.
+// reading returns the domain of a stored subject. ok is false if the text does not match
+// its digest or is not in canonical form.
 func reading(text, digest string) (d sandboxmcp.Domain, ok bool) {
 	var s subject
 	if digestOf(text) != digest || json.Unmarshal([]byte(text), &s) != nil || s.Kind != kindEgress {
@@ -49,8 +49,8 @@ func reading(text, digest string) (d sandboxmcp.Domain, ok bool) {
 	return d, err == nil && again == text
 }
 
-// ParseDomain reads the domain of a question, and a port that was given beside it; 0 is
-// none. An address fails with blocked_address, and any other text that is not a domain
+// ParseDomain parses the domain of a question. port is a port that was given separately; 0:
+// none. An address fails with blocked_address. Any other text that is not a domain fails
 // with invalid_argument.
 func ParseDomain(text string, port int) (sandboxmcp.Domain, error) {
 	if _, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {

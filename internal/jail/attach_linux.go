@@ -13,47 +13,47 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Trees that single sandboxes see are no part of the template. A list of them is made
-// once, as a directory with a mount for each, in a mount namespace of the jail's own:
-// the gallery. It has the template's mounts and no process. The server holds its
-// descriptor, and, where the server is an ordinary user, that of the namespace with the
-// host's files. A sandbox gets a copy of a list's mounts in one step, at AttachDir, also
-// while programs run in it.
+// Trees that only single sandboxes see are not part of the template. They are attached as a
+// list. Each list is made once, as a directory with one mount per tree, in a separate mount
+// namespace of the jail: the gallery. The gallery has the template's mounts and no process.
+// The server holds a descriptor of it. If the server is an ordinary user, it also holds one
+// of the mount namespace with the host's files. A sandbox gets a copy of a list's mounts at
+// AttachDir in one step, even while programs run in it.
 //
-// A fork of a spawner does both. It has the rights over the jail's mount namespaces, and
-// over those of sandboxes, whose user namespaces are children of its own. No program can
-// see it or send it a signal.
+// A fork of a spawner makes the lists and the copies. It has capabilities over the jail's
+// mount namespaces and over those of sandboxes, whose user namespaces are children of its
+// own. No program can see it or send it a signal.
 
-// AttachDir is where attached trees are seen, each under a name of its own.
+// AttachDir is the directory of attached trees in a sandbox. Each has its own name in it.
 const AttachDir = "/opt/sandboxmcp"
 
 const (
 	ownMounts   = "/proc/self/ns/mnt"
-	galleryDir  = "/tmp"      // of the gallery; each list has a directory in it
-	galleryWork = "/mnt/data" // of the gallery; for what is being made
+	galleryDir  = "/tmp"      // in the gallery; has a directory for each list
+	galleryWork = "/mnt/data" // in the gallery; a mount point for unfinished mounts
 
 	maxAttached = 12 // trees of one list
-	maxLists    = 32 // that a jail keeps; sandboxes keep their copies
+	maxLists    = 32 // lists that a jail keeps; sandboxes keep their copies of dropped ones
 )
 
-// ErrAttach says that a list of trees cannot be attached as it is.
+// ErrAttach means that a list of trees cannot be attached, for a reason in the list.
 var ErrAttach = errors.New("cannot be attached")
 
-// ErrStopped says that the caller did not wait any longer, and that nothing was done.
+// ErrStopped means that the caller stopped waiting before anything was done.
 var ErrStopped = errors.New("stopped")
 
-// gallery is the server's side of it. The zero value has none.
+// gallery is the server's state of the gallery. The zero value has no gallery.
 type gallery struct {
 	mu    sync.Mutex // held while a list is made or copied
 	open  bool
-	space int // its mount namespace
-	host  int // a mount namespace with the host's files; -1: the server's own has them
+	space int // descriptor of its mount namespace
+	host  int // descriptor of a mount namespace with the host's files; -1: the server's own has them
 	lists map[string]int
-	order []string // keys of lists, the one used last at the end
+	order []string // keys of lists, the most recently used last
 	next  int
 }
 
-// hold takes over the descriptors that the builder gave.
+// hold takes ownership of the descriptors from the builder.
 func (g *gallery) hold(views []int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -78,8 +78,8 @@ func (g *gallery) close() {
 	}
 }
 
-// gallery makes the mount namespace of attached trees and gives it to the server. The
-// builder is then where it was.
+// gallery adds calls that make the gallery's mount namespace, return its descriptor to the
+// server, and return to the template.
 func (s *script) gallery() {
 	template := s.keep("open the template", unix.SYS_OPENAT, num(unix.AT_FDCWD), s.str(ownMounts), num(unix.O_RDONLY|unix.O_CLOEXEC), num(0))
 	s.do("unshare", unix.SYS_UNSHARE, num(unix.CLONE_NEWNS))
@@ -90,9 +90,9 @@ func (s *script) gallery() {
 }
 
 // Attach shows trees in the sandbox, in place of those that were attached before. Their
-// places are directly below AttachDir. Programs that run see them, too. It fails with
-// ErrAttach where the list cannot be shown, with ErrEnded where the sandbox has ended,
-// with ErrStopped when stop is closed before, and then leaves what was attached.
+// paths must be directly below AttachDir. Running programs see the change. Attach fails
+// with ErrAttach if the list cannot be attached, with ErrEnded if the sandbox has ended,
+// and with ErrStopped if stop is closed before. On error the previous trees stay attached.
 //
 // Preconditions: Linux 5.12 (mount_setattr, open_tree). It may not be called after Close.
 func (s *Slot) Attach(stop <-chan struct{}, trees []Tree) error {
@@ -115,7 +115,7 @@ func (s *Slot) Attach(stop <-chan struct{}, trees []Tree) error {
 	return nil
 }
 
-// show makes the list if it is not in the gallery, and copies it into the sandbox.
+// show makes the list if the gallery does not have it, and copies it into the sandbox.
 func (s *Slot) show(stop <-chan struct{}, trees []Tree) error {
 	j := s.jail
 	g := &j.gallery
@@ -137,7 +137,7 @@ func (s *Slot) show(stop <-chan struct{}, trees []Tree) error {
 	return err
 }
 
-// attachable demands that each tree has a place of its own.
+// attachable fails unless each tree has its own valid path.
 func attachable(trees []Tree) error {
 	places := map[string]bool{}
 	for _, t := range trees {
@@ -155,17 +155,17 @@ func attachable(trees []Tree) error {
 
 func galleryPlace(number int) string { return galleryDir + "/" + strconv.Itoa(number) }
 
-// listLocked returns the number of a list in the gallery, which it makes if it is not
-// there.
+// listLocked returns the number of a list in the gallery. It makes the list if it does not
+// exist. The caller holds the gallery's lock.
 func (j *Jail) listLocked(stop <-chan struct{}, trees []Tree) (int, error) {
 	g := &j.gallery
 	var b strings.Builder
-	for _, t := range trees { // a directory that was replaced is another
+	for _, t := range trees { // the key includes inodes: a directory that was replaced makes another list
 		var st unix.Stat_t
 		if err := unix.Stat(t.Host, &st); err != nil {
 			return 0, fmt.Errorf("%w: %w", ErrAttach, &os.PathError{Op: "stat", Path: t.Host, Err: err})
 		}
-		if kind := st.Mode & unix.S_IFMT; kind != unix.S_IFDIR && kind != unix.S_IFREG { // a program could connect to a socket
+		if kind := st.Mode & unix.S_IFMT; kind != unix.S_IFDIR && kind != unix.S_IFREG { // not a socket, for example: a program could connect to it
 			return 0, fmt.Errorf("%w: %s is no directory or regular file", ErrAttach, t.Host)
 		}
 		fmt.Fprintf(&b, "%s\x00%s\x00%d.%d\x00", t.Host, t.Inside, st.Dev, st.Ino)
@@ -178,7 +178,7 @@ func (j *Jail) listLocked(stop <-chan struct{}, trees []Tree) (int, error) {
 	n := g.next
 	g.next++
 	err := j.makeList(stop, n, trees, !j.cfg.bare)
-	if errors.Is(err, errCover) { // as for the template
+	if errors.Is(err, errCover) { // try again without overlays, as for the template
 		n = g.next
 		g.next++
 		err = j.makeList(stop, n, trees, false)
@@ -208,8 +208,8 @@ func (g *gallery) usedLocked(key string) {
 	g.order = append(g.order, key)
 }
 
-// makeList mounts trees below one directory of the gallery. cover makes overlays of
-// directories, so that mount tables do not tell their paths on the host.
+// makeList mounts trees below one directory of the gallery. If cover is set, directories
+// are mounted as overlays, so that mount tables do not show their paths on the host.
 func (j *Jail) makeList(stop <-chan struct{}, number int, trees []Tree, cover bool) error {
 	fds := []int{j.gallery.space}
 	sc := &script{}
@@ -253,13 +253,13 @@ func (j *Jail) makeList(stop <-chan struct{}, number int, trees []Tree, cover bo
 	}
 	sc.mount("", place, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "")
 	_, err := j.once(stop, sc, nil, fds...)
-	if err != nil { // what there is of it goes
+	if err != nil { // remove the incomplete list
 		err = errors.Join(err, j.dropList(number))
 	}
 	return err
 }
 
-// dropList takes a list out of the gallery. Sandboxes keep what they have of it.
+// dropList removes a list from the gallery. Sandboxes keep their copies of it.
 func (j *Jail) dropList(number int) error {
 	sc := &script{}
 	sc.do("enter the gallery", unix.SYS_SETNS, passed(0), num(unix.CLONE_NEWNS))
@@ -271,19 +271,19 @@ func (j *Jail) dropList(number int) error {
 	return err
 }
 
-// mkdir makes a directory.
+// mkdir adds a call that makes a directory.
 func (s *script) mkdir(path string) {
 	s.do("mkdir "+path, unix.SYS_MKDIRAT, num(unix.AT_FDCWD), s.str(path), num(0o755))
 }
 
-// copyTree makes a detached copy of a mount and of all mounts in it.
+// copyTree adds a call that makes a detached copy of a mount and of all mounts below it.
 func (s *script) copyTree(path string) reg {
 	return s.keep("open "+path, unix.SYS_OPEN_TREE, num(unix.AT_FDCWD), s.str(path), num(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE))
 }
 
-// once has a fork of a spawner carry a script out, and returns the descriptors that the
-// script gives. fds are what it calls passed. It fails with ErrEnded when the jail ends,
-// or gone is closed, before; with ErrStopped when stop is closed.
+// once runs a script in a fork of a spawner and returns the descriptors that the script
+// gives. The script refers to fds by passed. once fails with ErrEnded if the jail ends or
+// gone is closed before the script is done, and with ErrStopped if stop is closed.
 func (j *Jail) once(stop <-chan struct{}, sc *script, gone <-chan struct{}, fds ...int) ([]int, error) {
 	packet, err := sc.encode(make([]byte, makeHead), 'B')
 	if err != nil {

@@ -2,6 +2,6 @@
 
 package jail
 
-var initBytes []byte // no build of the tiny init for this architecture: no sandbox
+var initBytes []byte // init is not built for this architecture, so it has no sandboxes
 
 var snapshotBytes []byte

@@ -60,7 +60,7 @@ func (z *Zygote) Fork(s *Slot, ways []int, ahead bool) (*Child, error) {
 		s.alone = false
 		s.mu.Unlock()
 		if err = c.ready(cs.probes); err != nil {
-			if waitPidfd(s.pidfd, 500*time.Millisecond) != nil { // init lives: the fork failed by itself. If the sandbox was killed, the fork ends a little before init
+			if waitPidfd(s.pidfd, 500*time.Millisecond) != nil { // the fork failed although init lives. If the sandbox was killed, the fork may end shortly before init
 				z.broken.Store(true)
 			}
 			err = fmt.Errorf("fork: %w", err)
@@ -70,7 +70,7 @@ func (z *Zygote) Fork(s *Slot, ways []int, ahead bool) (*Child, error) {
 		return c, nil
 	}
 	defer closeAll(ours)
-	if z.broken.Load() { // it may hold the descriptors that it was sent
+	if z.broken.Load() { // the zygote may still hold the descriptors that it was sent
 		z.kill()
 	}
 	if !c.nobody() {
@@ -86,9 +86,10 @@ func (z *Zygote) Fork(s *Slot, ways []int, ahead bool) (*Child, error) {
 	return nil, err
 }
 
-// nobody ends the fork and reports whether it has ended. It shuts the socket down,
-// upon which the fork and the intermediate process of the double fork exit, and waits
-// until no process holds the other end. Each of them holds it for its whole life.
+// nobody ends the fork and reports whether no process of it is left. It shuts the socket
+// down, so that the fork and the intermediate process of the double fork exit. Each of them
+// holds the other end of the socket for its whole life, so nobody waits until that end is
+// closed.
 func (c *Child) nobody() bool {
 	_ = unix.Shutdown(c.control, unix.SHUT_WR)
 	if hearFor(c.control, time.Second) != nil {
@@ -266,7 +267,7 @@ func (c *Child) register() (*Proc, uint32, error) {
 // Drop ends the fork and returns when it is gone. If package code may have run in the
 // fork, Drop kills every other process of the sandbox, too.
 func (c *Child) Drop(ctx context.Context) error {
-	if c.loaded { // it may have started processes, and may ignore the end of file
+	if c.loaded { // such code may have started processes, and may ignore the end of file
 		c.Release()
 		limited, cancel := context.WithTimeout(ctx, forkLimit)
 		defer cancel()
@@ -299,8 +300,8 @@ func (c *Child) forget(tag uint32) {
 	delete(c.slot.running, c.pid)
 }
 
-// Release closes the server's end of the fork's socket. The fork exits, unless Begin
-// has told it what to run.
+// Release closes the server's end of the fork's socket. The fork exits, unless Begin has
+// started a program in it.
 func (c *Child) Release() {
 	closeAll(c.control)
 	c.control = -1

@@ -41,12 +41,12 @@ type Config struct {
 	FirstUID int    // ModeRoot: first of idsPerBlock host user ids that no other process uses
 	ReadOnly []Tree // what all sandboxes see besides the system's own directories
 	Filter   []byte // seccomp program that every sandbox loads
-	Entering []byte // seccomp program of zygotes: allows what Filter allows, and setns. Their forks keep it and add Filter. Empty: no zygotes
+	Entering []byte // seccomp program of zygotes: what Filter allows, and also setns. Forks of a zygote keep it and add Filter. Empty: the jail has no zygotes
 	Cgroup   int    // directory of the cgroup v2 group that the builder starts in; 0: the server's group
 	Spawners int    // how many sandboxes can be built at once; 0: one per processor
 	Keep     int    // how many unused network namespaces of closed sandboxes are kept for new ones; 0: none
 
-	bare    bool          // the kernel makes no overlay here: trees shown at another path are bind mounts, and mountinfo shows their host path
+	bare    bool          // the kernel makes no overlays here: trees at another path are bind mounts, and mountinfo shows their host path
 	off     map[wall]bool // tests only: walls left out
 	without uint64        // tests only: namespaces that a sandbox does not get
 }
@@ -62,7 +62,7 @@ type Tree struct {
 type Jail struct {
 	cfg          Config
 	abi          int
-	zeroIsNobody bool // uid 0 as the server sees it is an ordinary user outside of the server's user namespace
+	zeroIsNobody bool // the user that the server sees as uid 0 is an ordinary user outside of the server's user namespace
 
 	foreign  map[string]bool // namespaces of the server and the builder
 	control  int             // the builder's socket
@@ -312,7 +312,7 @@ func (j *Jail) reap() {
 // Done returns a channel that is closed when the jail and every sandbox in it have ended.
 func (j *Jail) Done() <-chan struct{} { return j.done }
 
-// Covers reports whether sandboxes of the jail see all the trees, without one being attached.
+// Covers reports whether all sandboxes of the jail see all the trees without Attach.
 func (j *Jail) Covers(trees []Tree) bool {
 	for _, t := range trees {
 		if !slices.ContainsFunc(j.cfg.ReadOnly, func(have Tree) bool {
@@ -354,7 +354,7 @@ func (j *Jail) Ended() bool {
 func ended(pidfd int) bool {
 	for {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 0)
-		if !errors.Is(err, unix.EINTR) { // a signal of the runtime's to this thread
+		if !errors.Is(err, unix.EINTR) { // EINTR: a signal to this thread
 			return n != 0 || err != nil
 		}
 	}
@@ -363,7 +363,7 @@ func ended(pidfd int) bool {
 // Mode returns the mode that the jail was opened with.
 func (j *Jail) Mode() Mode { return j.cfg.Mode }
 
-// LandlockABI is the version of Landlock that the sandboxes use.
+// LandlockABI returns the Landlock version that the sandboxes use.
 func (j *Jail) LandlockABI() int { return j.abi }
 
 // Close ends the jail and every sandbox in it, and returns when they are gone.
@@ -387,7 +387,7 @@ func (j *Jail) Close() error {
 		j.gone = true
 		j.gallery.close()
 		closeAll(j.pidfd)
-		for more := true; more; { // a Turn may hold one; giveBack closes it
+		for more := true; more; { // a Turn may hold a spawner; giveBack closes that one
 			select {
 			case fd := <-j.spawners:
 				closeAll(fd)

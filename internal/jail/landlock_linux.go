@@ -22,11 +22,11 @@ const (
 	llScopeSignals = 2 // ABI 6
 
 	llQuietSelf   = 1 // ABI 7: no audit records of what the domain refuses before an execve
-	llQuietNested = 4 // ABI 7: nor of domains that programs make within it
+	llQuietNested = 4 // ABI 7: no audit records of domains that programs make inside it
 )
 
-// quiet returns the flags with which Landlock writes no audit records; 0: the kernel has
-// no such records. Where the host keeps an audit log, a program could fill it with refused calls.
+// quiet returns the flags by which Landlock writes no audit records, or 0 if the kernel
+// writes none. If the host keeps an audit log, a program could fill it with refused calls.
 func quiet(abi int) uint32 {
 	if abi < 7 {
 		return 0
@@ -116,13 +116,13 @@ func (s *script) landlock(p plan) (ruleset int) {
 	}
 	for _, d := range devices {
 		rights := uint64(device)
-		if d == "zero" { // a shared, writable mapping of it would be memory that no process and no file system is charged for
+		if d == "zero" { // a shared, writable mapping of /dev/zero would be memory that is charged to no process and no file system
 			rights &^= llWriteFile | llTruncate
 		}
 		allow("/dev/"+d, rights, true)
 	}
 	s.do("landlock", unix.SYS_LANDLOCK_RESTRICT_SELF, rules.arg(), num(quiet(p.abi)))
-	if p.plain == nil { // init closes descriptors that it has returned
+	if p.plain == nil { // init closes the ruleset once it has returned it
 		return s.give(rules)
 	}
 	s.do("close ruleset", unix.SYS_CLOSE, rules.arg())

@@ -91,8 +91,9 @@ func (s *Slot) Sockets(ctx context.Context, want []Socket) ([]int, error) {
 	return fds, nil
 }
 
-// orEnded returns ErrEnded for an error by which the kernel says that init is exiting or
-// gone: EPERM when its namespaces are entered, ENOENT when they are looked at.
+// orEnded returns ErrEnded if the error means that init is exiting or gone: EPERM when a
+// script enters its namespaces, ENOENT when it looks at them. It returns any other error
+// unchanged.
 func (s *Slot) orEnded(err error) error {
 	gone := errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH)
 	if gone && waitPidfd(s.pidfd, time.Second) == nil {
@@ -104,7 +105,7 @@ func (s *Slot) orEnded(err error) error {
 // ErrPortTaken means that a program of the sandbox uses the port.
 var ErrPortTaken = errors.New("a program in the sandbox has the port")
 
-// verifySockets fails unless the kernel says that the sockets are in the sandbox's
+// verifySockets fails unless the kernel confirms that the sockets are in the sandbox's
 // network namespace.
 func (s *Slot) verifySockets(fds []int) error {
 	var want, got unix.Stat_t
@@ -187,7 +188,7 @@ func (s *script) socket(w Socket) {
 }
 
 // everyAddress makes every address local to the namespace, by one route to the loopback
-// device for each family. An existing route is replaced by the same one.
+// device for each address family. If the route exists, it is replaced by the same one.
 func (s *script) everyAddress() {
 	const head, answer = 16, 128 // size of struct nlmsghdr; size of the receive buffer
 	fd := s.keep("make a netlink socket", unix.SYS_SOCKET, num(unix.AF_NETLINK), num(unix.SOCK_RAW|unix.SOCK_CLOEXEC), num(unix.NETLINK_ROUTE))
@@ -199,7 +200,7 @@ func (s *script) everyAddress() {
 		m = append(m, make([]byte, 8)...) // sequence, port
 		scope := byte(unix.RT_SCOPE_HOST)
 		if family == unix.AF_INET6 {
-			scope = unix.RT_SCOPE_UNIVERSE // IPv6 has no other scope
+			scope = unix.RT_SCOPE_UNIVERSE // the only scope of IPv6
 		}
 		m = append(m, byte(family), 0, 0, 0, unix.RT_TABLE_LOCAL, unix.RTPROT_BOOT, scope, unix.RTN_LOCAL)
 		m = ne.AppendUint32(m, 0) // flags
@@ -236,8 +237,8 @@ func (s *Slot) MayHaveSockets() bool {
 }
 
 // Connect makes a TCP connection from inside the sandbox to one of its ports. The
-// descriptor is the caller's, non-blocking; the connection may still be in the making.
-// A sandbox in which one was made leaves its network namespace to nobody. It may not be
+// descriptor is non-blocking, and the connection may not be complete yet. The caller closes
+// it. After this call the sandbox's network namespace is not reused. Connect may not be
 // called after Close.
 func (s *Slot) Connect(stop <-chan struct{}, port int) (int, error) {
 	j := s.jail

@@ -57,12 +57,12 @@ func (m Mode) Required(abi int) []string {
 
 func landlockWall(abi int) string { return WallLandlock + " (ABI " + strconv.Itoa(abi) + ")" }
 
-// Observe returns the walls of the sandbox as the kernel reports them for its init,
-// from which every program that init starts inherits them. It does not rely on the
-// script that built them.
+// Observe returns the walls of the sandbox, as the kernel reports them for its init.
+// Programs that init starts inherit these walls. Observe does not rely on the script that
+// built them.
 //
-// Forks of a zygote do not inherit from init. Fork has observed each of them before it
-// ran a program. A wall that one of them lacks is left out.
+// Forks of a zygote do not inherit from init. Fork observes each of them before it runs a
+// program. If one of them lacks a wall, Observe leaves it out.
 func (s *Slot) Observe() ([]string, error) {
 	s.mu.Lock()
 	dead := s.dead
@@ -78,7 +78,7 @@ func (s *Slot) Observe() ([]string, error) {
 	defer s.mu.Unlock()
 	for _, theirs := range s.forked {
 		walls = slices.DeleteFunc(walls, func(w string) bool {
-			if w == WallEgress && slices.Contains(theirs, WallNoNetwork) { // seen before it was opened, in the same namespace
+			if w == WallEgress && slices.Contains(theirs, WallNoNetwork) { // the fork was observed before the network was opened, in the same namespace
 				return false
 			}
 			return !slices.Contains(theirs, w)
@@ -99,7 +99,7 @@ func (s *Slot) observe(pid, pidfd int, results []int32, pr probes) ([]string, er
 	walls := []string{}
 	plain := s.jail.cfg.Mode == ModePlain
 	for _, n := range namespaceWalls {
-		if plain { // it has none, and an ordinary user may not read the links
+		if plain { // a sandbox of ModePlain has no namespaces, and an ordinary user may not read the links
 			break
 		}
 		theirs, linkErr := readlinkat(proc, "ns/"+n.file)
@@ -116,10 +116,10 @@ func (s *Slot) observe(pid, pidfd int, results []int32, pr probes) ([]string, er
 	}
 	walls = append(walls, statusWalls(fields(status), plain)...)
 	if s.jail.zeroIsNobody && !slices.Contains(walls, WallUnpriv) {
-		walls = append(walls, WallUnpriv) // 0, as this server sees itself, is an ordinary user outside
+		walls = append(walls, WallUnpriv) // uid 0 in the server's user namespace is an ordinary user outside
 	}
 	probed := probeWalls(results, pr, s.jail.abi)
-	if !slices.Contains(probed, WallNoVsock) { // the process has a filter, but not ours
+	if !slices.Contains(probed, WallNoVsock) { // the process has a filter, but not that of this package
 		walls = slices.DeleteFunc(walls, func(w string) bool { return w == WallSeccomp })
 	}
 	walls = append(walls, probed...)
@@ -243,7 +243,7 @@ func statusWalls(status map[string]string, plain bool) []string {
 	if !slices.ContainsFunc(sets, func(set string) bool { return !none(set) }) {
 		walls = append(walls, WallNoCaps)
 	}
-	ids := append(strings.Fields(status["Uid"]), strings.Fields(status["Gid"])...) // as the server's user namespace shows them
+	ids := append(strings.Fields(status["Uid"]), strings.Fields(status["Gid"])...) // ids in the server's user namespace
 	if len(ids) == 8 && !slices.Contains(ids, "0") {
 		walls = append(walls, WallUnpriv)
 	}
@@ -299,8 +299,9 @@ func (o *observer) placeWalls(ownNetwork bool, tasks int) ([]string, error) {
 	return walls, nil
 }
 
-// mountWalls parses mountinfo. root: everything except the sandbox's four own mounts is
-// read-only. quota: each of the four is a tmpfs with a limit of size and inodes.
+// mountWalls parses mountinfo. root reports that everything except the sandbox's four own
+// mounts is read-only. quota reports that each of the four is a tmpfs with limited size and
+// inodes.
 func mountWalls(info string) (root, quota bool) {
 	own := map[string]bool{"/mnt/data": false, "/tmp": false, "/dev/shm": false, "/run": false}
 	root, found := true, false
@@ -347,14 +348,14 @@ func onlyLoopback(dev string) bool {
 	return true
 }
 
-// tasksLimited reports whether the task limit is at most want. The user who started the
-// server may have a higher limit of his own, which counts all his processes.
+// tasksLimited reports whether the task limit is set and at most want. The limit is lower
+// than want if the server's own limit is lower.
 func tasksLimited(limits string, want int) bool {
 	for line := range strings.SplitSeq(limits, "\n") {
 		if rest, ok := strings.CutPrefix(line, "Max processes"); ok {
 			f := strings.Fields(rest)
 			n, err := strconv.Atoi(f[0])
-			return len(f) >= 2 && err == nil && n <= want && f[0] == f[1] // it is lower if the server's own limit is lower
+			return len(f) >= 2 && err == nil && n <= want && f[0] == f[1] // soft and hard limit
 		}
 	}
 	return false

@@ -36,7 +36,7 @@ type Exit struct {
 	Status unix.WaitStatus
 	CPU    time.Duration
 	MaxRSS int64 // bytes; the largest process among the program and the children that it waited for
-	Killed bool  // the sandbox ended before the program: Status is unknown
+	Killed bool  // the sandbox ended before the program, so Status is unknown
 }
 
 const (
@@ -153,8 +153,9 @@ func (p *Proc) signal(n, sign int) error {
 	}
 }
 
-// heed lifts the bound on the server's time for init's messages for heedFor. Init takes
-// no request while its report of an ended process waits for room in the socket.
+// heed lifts the bound on the server's time for init's messages, for the time heedFor.
+// Otherwise init's socket could stay full with reports of ended processes, and init reads
+// no request while it waits to send one.
 func (s *Slot) heed() {
 	if s.effort != nil {
 		time.AfterFunc(heedFor, s.effort.Free())
@@ -208,9 +209,9 @@ func (s *Slot) read() {
 	close(s.gone)
 }
 
-// packet handles a message of init. It reports whether the message is only about the end
-// of a process that the server did not start. A program can cause any number of those;
-// init stops sending while its socket is full.
+// packet handles a message of init. orphan reports that the message is only about the end
+// of a process that the server did not start. A program can cause any number of these; init
+// stops sending while its socket is full.
 func (s *Slot) packet(b []byte) (orphan bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

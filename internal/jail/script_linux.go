@@ -18,7 +18,7 @@ type script struct {
 	results []reg    // registers whose values are returned
 	fds     []reg    // registers whose descriptors are returned
 	regs    reg
-	err     error // why this cannot be encoded
+	err     error // why the script cannot be encoded
 }
 
 type call struct {
@@ -70,10 +70,11 @@ func (s *script) bytes(b []byte) arg {
 
 func (s *script) str(v string) arg { return s.bytes(append([]byte(v), 0)) }
 
-// at returns the pointer a plus offset.
+// at returns the address a plus offset.
 func at(a arg, offset uint64) arg { return arg{a.tag, a.v + offset} }
 
-// do adds a call. name says what it does, for error messages, such as "mount /tmp".
+// do adds a call that must succeed. name describes it in error messages, such as "mount
+// /tmp".
 func (s *script) do(name string, nr int, args ...arg) { s.add(name, uint32(nr), 0, 0, args) }
 
 // try adds a call that may fail.
@@ -205,7 +206,7 @@ func (s *script) file(path, content string) {
 	s.free(fd)
 }
 
-// free releases r if it is the register that was allocated last.
+// free releases the register r if it was allocated last.
 func (s *script) free(r reg) {
 	if r == s.regs {
 		s.regs--

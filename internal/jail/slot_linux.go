@@ -28,10 +28,10 @@ type SlotConfig struct {
 
 // Effort bounds the server's time for one sandbox.
 type Effort interface {
-	// Pace is called after each process that has ended, and may rest.
+	// Pace is called after each process that has ended. It may sleep.
 	Pace()
 
-	// Free suspends the bound, and ends a rest, until done is called.
+	// Free suspends the bound until done is called. It also wakes a sleeping Pace.
 	Free() (done func())
 }
 
@@ -191,8 +191,8 @@ func (t *Turn) New(cfg SlotConfig) (*Slot, error) {
 	return s, nil
 }
 
-// takeID returns a user id of the block that no live sandbox has. If all are taken,
-// it returns one that is in use.
+// takeID returns a user id of the block that no live sandbox uses. If all are in use, it
+// returns one of them.
 func (j *Jail) takeID() uint32 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -212,7 +212,7 @@ func (j *Jail) giveID(id uint32) {
 	delete(j.ids, id)
 }
 
-// encoded returns the script of init and its packet, from the cache where it can.
+// encoded returns the script of init and its packet, from the cache if possible.
 func (j *Jail) encoded(cfg SlotConfig) (*encoded, error) {
 	key := plan0{cfg.Size, cfg.Ways, cfg.WantProc, cfg.Terminal}
 	if cfg.Plain == nil {
@@ -312,7 +312,7 @@ func (s *Slot) spawn(w int, packet []byte, fds []int, meanwhile func() error) er
 	var b [64]byte
 	answer, got, err := receive(w, b[:])
 	switch {
-	case err != nil: // a late answer would be taken for that to the next request, so the jail is discarded
+	case err != nil: // a late answer would be taken for the answer to the next request, so the jail is discarded
 		s.jail.abandon()
 		return fmt.Errorf("spawner: %w", err)
 	case len(answer) == 0:
@@ -355,13 +355,13 @@ func (s *Slot) ready(fd int, sc *script) error {
 	for i := range int(word(answer, 1)) {
 		s.results = append(s.results, int32(word(answer, 2+i)))
 	}
-	// if the socket filter could not be loaded, assume that sockets are made
+	// If the socket filter could not be loaded, assume that programs make sockets.
 	i := s.probes.sockets
 	s.sockets = i < 0 || i >= len(s.results) || s.results[i] < 0
 	return nil
 }
 
-// hostPID returns the process id on the host of a pidfd.
+// hostPID returns the host's process id for a pidfd.
 func hostPID(pidfd int) (int, error) {
 	b, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(pidfd))
 	if err != nil {
@@ -411,9 +411,10 @@ func (s *Slot) Alone() bool {
 	return s.alone
 }
 
-// Kill ends every program in the sandbox and returns when none lives. No program can
-// be started afterwards. If init has reported that no process is left, Kill returns at
-// once and leaves init and the namespaces to Close, outside of the request's time.
+// Kill ends every program in the sandbox and returns when none is left. No program can be
+// started afterwards. If init has reported that no other process is left, Kill returns at
+// once. Close then ends init and the namespaces, so that the request need not wait for
+// that.
 func (s *Slot) Kill() error {
 	s.mu.Lock()
 	alone := s.alone
@@ -427,7 +428,8 @@ func (s *Slot) Kill() error {
 	return s.end()
 }
 
-// end kills init and thereby everything in the sandbox.
+// end kills init. Init kills the other processes first in ModePlain; otherwise the kernel does
+// that when init ends.
 func (s *Slot) end() error {
 	s.killOnce.Do(func() {
 		s.effort.Free()

@@ -52,8 +52,8 @@ func NewSnapshot(from io.Reader, size int64) (*Snapshot, error) {
 	return &Snapshot{fd: own}, nil
 }
 
-// open returns a read-only descriptor for one fork. Code in a snapshot may keep it, so
-// forks do not share its offset and flags.
+// open returns a read-only descriptor for one fork. Each fork gets a new one, because code
+// in a snapshot may keep it, and forks must not share its offset and flags.
 func (s *Snapshot) open() (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

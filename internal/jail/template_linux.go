@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The root that every sandbox of a jail starts from is made once, in the
-// builder's mount namespace: a read-only tmpfs into which the system's programs
-// are mounted read-only. A sandbox gets a copy of that namespace and adds only
-// its own writable places.
+// The root from which every sandbox of a jail starts is made once, in the builder's mount
+// namespace. It is a read-only tmpfs into which the system's programs are mounted
+// read-only. A sandbox gets a copy of that namespace and adds only its own writable
+// directories.
 
-// systemTrees are shown as they are, read-only, where the machine has them;
-// symbolic links among them stay symbolic links.
+// systemTrees are mounted read-only at their own paths if they exist. Symbolic links among
+// them stay symbolic links.
 var systemTrees = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
 
 // configTrees are the parts of /etc that programs need and that hold no data of the
@@ -29,7 +29,8 @@ var configTrees = []string{
 	"/etc/magic", "/etc/services", "/etc/protocols", "/etc/debian_version", "/etc/os-release",
 }
 
-// Shows reports whether every sandbox with mounts of its own sees the host's file at its own path.
+// Shows reports whether every sandbox with its own mounts sees the host's file at the same
+// path.
 func Shows(path string) bool {
 	return slices.ContainsFunc(slices.Concat(systemTrees, configTrees), func(tree string) bool {
 		return path == tree || strings.HasPrefix(path, tree+"/")
@@ -209,10 +210,10 @@ const (
 // errCover means that the kernel refuses to mount an overlay here.
 var errCover = errors.New("no overlay")
 
-// cover mounts a tree as the lower directory of a read-only overlay. The mount table
-// shows a bind mount with its path on the host, and an overlay with the root "/". An
-// overlay without an upper directory needs two lower ones. The tree is mounted at below
-// while that is made; nothing else may be there.
+// cover mounts a tree as the lower directory of a read-only overlay. For a bind mount the
+// mount table shows the path on the host, for an overlay only "/". An overlay without an
+// upper directory needs two lower ones. The tree is temporarily mounted at below, which
+// must be empty.
 func (s *script) cover(handle arg, inside, below string) {
 	s.moveMount(handle, below)
 	s.do("cover "+inside, unix.SYS_MOUNT, s.str("packages"), s.str(inside), s.str("overlay"),

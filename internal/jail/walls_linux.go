@@ -16,7 +16,7 @@ const (
 	InsideUser = "sandbox"
 )
 
-// Size is what one sandbox may hold.
+// Size has the limits of one sandbox.
 type Size struct {
 	WorkBytes, WorkInodes int64 // size and inodes of /mnt/data
 	TempBytes             int64 // size of /tmp, and of /dev/shm
@@ -67,8 +67,8 @@ type plain struct {
 // and of the Landlock ruleset and /dev/pts among the descriptors; -1: absent.
 type probes struct{ landlock, vsock, setns, sockets, ruleset, ptys int }
 
-// none is an invalid descriptor. setns on it fails with EBADF if the process has no
-// filter, or only a zygote's. It fails with EPERM under the sandbox's own filter.
+// none is an invalid descriptor. setns on it fails with EBADF if the process has no filter
+// or only a zygote's. It fails with EPERM under the sandbox's own filter.
 var none = num(uint32(math.MaxUint32))
 
 // Indexes into [Slot.Dirs], in the order in which a script returns them.
@@ -181,7 +181,7 @@ func (s *script) places(p plan) (ptys int) {
 	s.do("symlink "+bridgePlace, unix.SYS_SYMLINKAT, s.str(programPlace+"/bridge"), num(unix.AT_FDCWD), s.str(bridgePlace))
 	s.mount("proc", "/proc", "proc", nosuid|unix.MS_NOEXEC, "hidepid=2")
 	s.enterCgroup(p.tasks)
-	if !p.off[wallCgroupNS] { // after the cgroup was entered: the namespace shows the current group as its root
+	if !p.off[wallCgroupNS] { // this comes after the cgroup was entered, because the namespace shows the current group as its root
 		s.do("cgroup namespace", unix.SYS_UNSHARE, num(unix.CLONE_NEWCGROUP))
 	}
 	s.open("/mnt/data", programPlace, "/tmp")
@@ -202,9 +202,9 @@ const (
 	maxTerminals = 8 // pairs of a sandbox, also of those that programs make
 )
 
-// firstOutOfMemory makes this process and its children the first that the kernel kills
-// when the host runs out of memory. It comes before the change of ids, which removes the
-// right to write the file. optional lets it fail, as it does with a read-only /proc.
+// firstOutOfMemory makes the kernel kill this process and its children first when the host
+// runs out of memory. It must run before the change of ids, which removes the right to
+// write the file. optional allows it to fail, as it does with a read-only /proc.
 func (s *script) firstOutOfMemory(optional bool) {
 	flags := uint32(0)
 	if optional {
@@ -213,12 +213,12 @@ func (s *script) firstOutOfMemory(optional bool) {
 	s.ownFile("/proc/self/oom_score_adj", "1000", flags)
 }
 
-// dumpsNothing keeps memory out of core dumps of this process and its children, also
-// after execve. Since Linux 6.16 the host may take dumps by a socket, which no limit
-// stops. Kernels that make no dumps have no such file.
+// dumpsNothing excludes the memory of this process and its children from core dumps, even
+// after execve. Since Linux 6.16 the host may receive dumps through a socket, which no
+// resource limit prevents. A kernel without core dumps does not have this file.
 func (s *script) dumpsNothing() { s.ownFile("/proc/self/coredump_filter", "0", mayFail) }
 
-// ownFile writes a file that /proc has for this process.
+// ownFile writes a file in this process's own /proc directory.
 func (s *script) ownFile(path, value string, flags uint32) {
 	fd := s.reg()
 	s.add("open "+path, unix.SYS_OPENAT, flags, fd, []arg{num(unix.AT_FDCWD), s.str(path), num(unix.O_WRONLY | unix.O_CLOEXEC), num(0)})
@@ -237,7 +237,7 @@ func (s *script) enterCgroup(n int) {
 	size := (head + 4*n + 7) &^ 7
 	control := make([]byte, size)
 	for i := head; i < size; i++ {
-		control[i] = 0xff // descriptor -1: if none arrive, the write below fails
+		control[i] = 0xff // descriptor -1: if no descriptors arrive, the write below fails
 	}
 	rights := s.bytes(control)
 	word := s.bytes(make([]byte, 8))
@@ -250,7 +250,7 @@ func (s *script) enterCgroup(n int) {
 	s.store("place of the vector", store64, at(m, 16), iov)
 	s.store("place of the descriptors", store64, at(m, 32), rights)
 	s.do("wait for the cgroup", unix.SYS_RECVMSG, num(controlSocket), m, num(unix.MSG_CMSG_CLOEXEC))
-	zero := s.str("0") // the writer itself; unlike a pid it does not take the kernel's lock over all processes
+	zero := s.str("0") // "0" means the writer itself. Unlike a pid it does not need the kernel's lock over all processes
 	for i := range n {
 		fd := s.reg()
 		s.add("descriptor of a cgroup", load32, 0, fd, []arg{at(rights, uint64(head+4*i))})
@@ -268,7 +268,7 @@ func (s *script) open(dirs ...string) {
 }
 
 const (
-	secureBits = 0x2f // noroot, no_setuid_fixup, keep_caps off; the first two locked
+	secureBits = 0x2f // noroot and no_setuid_fixup, both locked; keep_caps off and locked
 	lastCap    = 63
 )
 
@@ -364,10 +364,10 @@ func (s *script) childSignals() {
 // socketWatch is WATCH in init.c.
 const socketWatch = 63
 
-// watchSockets makes every call that creates a network socket wait until init has
-// been notified. It adds a seccomp filter of its own. The kernel takes the stricter
-// verdict of all filters, so this one cannot allow what the policy denies. On kernels
-// before 5.19 the probe at index fails; then missing reports from init mean nothing.
+// watchSockets makes every call that creates a network socket wait until init was notified.
+// It adds a separate seccomp filter. The kernel takes the strictest verdict of all filters,
+// so this one cannot allow what the policy denies. On kernels before 5.19 the probe at
+// index fails, and a missing notification means nothing.
 func (s *script) watchSockets() (index int) {
 	code := socketFilter()
 	prog := binary.LittleEndian.AppendUint64(nil, uint64(len(code)/8))
@@ -386,7 +386,7 @@ func (s *script) watchSockets() (index int) {
 // sockets are allowed without notice, because closing the last one leaves no state in
 // the network namespace. AF_VSOCK, which init's own probe tries, is refused.
 func socketFilter() []byte {
-	const number, family = 0, 16 // in struct seccomp_data, the family's low word
+	const number, family = 0, 16 // offsets in struct seccomp_data; family is the low word of the first argument
 	ins := []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: number},
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: 1, K: unix.SYS_SOCKET},

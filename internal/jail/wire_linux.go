@@ -23,14 +23,14 @@ func pair() (ours, theirs int, err error) {
 	return p[0], p[1], nil
 }
 
-// hearFor sets how long a receive from the socket may wait.
+// hearFor sets the timeout of receives from a socket.
 func hearFor(fd int, limit time.Duration) error {
 	t := unix.NsecToTimeval(limit.Nanoseconds())
 	return unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &t)
 }
 
-// answerLimit is how long builder, spawner and init may take to answer. They answer
-// within about 10 ms, unless they are stopped or broken.
+// answerLimit is how long builder, spawner and init may take to answer. They usually answer
+// within 10 ms, unless they are stopped or broken.
 const answerLimit = 10 * time.Second
 
 func send(fd int, p []byte, fds ...int) error {
@@ -104,7 +104,7 @@ func words(v ...uint32) []byte {
 	return p
 }
 
-// conn is a packet socket on the runtime's poller, so that a wait blocks no thread.
+// conn is a packet socket on the runtime's poller, so that waiting does not block a thread.
 type conn struct{ f *os.File }
 
 // newConn takes ownership of the descriptor and closes it on error.

@@ -56,7 +56,7 @@ type childScript struct {
 }
 
 const (
-	zygoteRights = 1<<unix.CAP_SYS_ADMIN | 1<<unix.CAP_SYS_PTRACE // to enter namespaces; to do so through an init that is not dumpable
+	zygoteRights = 1<<unix.CAP_SYS_ADMIN | 1<<unix.CAP_SYS_PTRACE // SYS_ADMIN to enter namespaces; SYS_PTRACE to do so through an init that is not dumpable
 	zygoteFiles  = 256
 )
 
@@ -104,7 +104,7 @@ func (j *Jail) Zygote(cfg ZygoteConfig) (*Zygote, error) {
 	z := &Zygote{jail: j, options: cfg.Options, pidfd: slot.pidfd, control: ours, plans: map[childPlan]*childScript{}}
 	z.snapshots = pool.New(pool.Policy[string, *Snapshot]{Total: MaxSnapshots, Drop: func(s *Snapshot) error { s.Close(); return nil }})
 	if err == nil {
-		_ = send(ours, zygoteFacts(cfg.Stays, files)) // when that fails, it has ended
+		_ = send(ours, zygoteFacts(cfg.Stays, files)) // on error the zygote has ended; ready reports it
 		err = z.ready(s)
 	}
 	if err == nil {
@@ -138,9 +138,9 @@ func (z *Zygote) ready(s *script) error {
 // Each takes milliseconds.
 const forkLimit = 3 * time.Second
 
-// check verifies in /proc that the interpreter has no other capabilities than it
-// needs, a filter, a single thread, no writable memory that its forks would share,
-// and a network namespace of its own.
+// check verifies in /proc that the interpreter has only the capabilities that it needs, a
+// filter, a single thread, no writable memory that forks would share, and its own network
+// namespace.
 func (z *Zygote) check() error {
 	pid, err := hostPID(z.pidfd)
 	if err != nil {
@@ -301,7 +301,7 @@ func (z *Zygote) wallsLocked(size Size, tasks int) (*childScript, error) {
 	j := z.jail
 	s, pr := childWalls(plan{size: size, root: j.cfg.Mode == ModeRoot, tasks: tasks, abi: j.abi, filter: j.cfg.Filter, off: j.cfg.off, without: j.cfg.without})
 	number, old := uint32(len(z.plans)), childPlan{}
-	if number >= maxPlans { // replace any other
+	if number >= maxPlans { // replace an arbitrary one
 		for k, cs := range z.plans {
 			number, old = cs.number, k
 			break
@@ -314,7 +314,7 @@ func (z *Zygote) wallsLocked(size Size, tasks int) (*childScript, error) {
 	if err := z.askLocked(append(words('W', number), body...)); err != nil {
 		return nil, err
 	}
-	if len(z.plans) >= maxPlans { // not before: the numbers have no gaps
+	if len(z.plans) >= maxPlans { // only now: if the request had failed, the numbers would have a gap
 		delete(z.plans, old)
 	}
 	have := &childScript{number, pr}
@@ -324,7 +324,7 @@ func (z *Zygote) wallsLocked(size Size, tasks int) (*childScript, error) {
 
 // askLocked sends a request and waits for its answer. The caller holds z.mu.
 func (z *Zygote) askLocked(packet []byte, fds ...int) error {
-	if z.control < 0 || z.broken.Load() { // the next answer may be that to an earlier request
+	if z.control < 0 || z.broken.Load() { // the next answer may belong to an earlier request
 		return fmt.Errorf("%w: the zygote is closed", ErrNotForked)
 	}
 	if err := send(z.control, packet, fds...); err != nil {
@@ -354,7 +354,7 @@ func (z *Zygote) Broken() bool { return z.broken.Load() }
 // ErrNotForked means that a fork failed and that no process of it is left.
 var ErrNotForked = errors.New("not forked")
 
-// Close ends the interpreter. Its forks live on. Close may be called more than once.
+// Close ends the interpreter. Its forks continue. Close may be called more than once.
 func (z *Zygote) Close() {
 	z.once.Do(func() {
 		z.kill() // a request that waits for an answer now reads end of file

@@ -31,7 +31,7 @@ var nodeAheadHook = sync.OnceValue(func() []byte {
 })
 
 // aheadNode returns how to start node ahead of a request. It returns nil if the program
-// needs an interpreter of its own.
+// cannot use such an interpreter.
 func aheadNode(p Program, fixed map[string]string) *backend.Prestart {
 	if p.FileName != "main.js" { // the file name is fixed when node starts
 		return nil
@@ -60,9 +60,9 @@ func aheadNode(p Program, fixed map[string]string) *backend.Prestart {
 	}
 }
 
-// aheadShell returns how to start bash ahead of a request, or nil. Other shells read no
-// file before their script, so they cannot wait there. A program with variables of its
-// own gets nil, because bash interprets some variables only when it starts.
+// aheadShell returns how to start bash ahead of a request, or nil. Other shells cannot
+// wait, because they read no file before their script. A program with its own variables
+// gets nil, because bash interprets some variables only when it starts.
 func aheadShell(p Program) *backend.Prestart {
 	if p.FileName != "main.sh" || path.Base(p.Interpreter) != "bash" {
 		return nil

@@ -105,7 +105,7 @@ func environment(p Program, driver map[string]string) []string {
 	}
 	all := Surroundings()
 	all["PATH"] = search
-	if p.Language != sandboxmcp.Python && len(p.Sets) > 0 { // for Python the driver sets it later
+	if p.Language != sandboxmcp.Python && len(p.Sets) > 0 { // the Python driver sets them later
 		var dirs []string
 		for _, set := range p.Sets {
 			dirs = append(dirs, set+"/site-packages")

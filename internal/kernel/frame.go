@@ -179,7 +179,7 @@ func exitOf(w word) int {
 }
 
 // bundle returns the forms of a value whose MIME types are accepted and whose content is
-// valid, or nil if there are none.
+// valid. It returns nil if no form qualifies.
 func bundle(data map[string]json.RawMessage) sandboxmcp.RichResult {
 	b := sandboxmcp.RichResult{}
 	for mime, isJSON := range displayTypes {

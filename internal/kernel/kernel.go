@@ -72,8 +72,8 @@ func Plan(p Program) (backend.Process, error) {
 	return backend.Process{}, sandboxmcp.Errorf(sandboxmcp.CodeUnsupportedLanguage, "language %s is not supported", sandboxmcp.Quote(string(p.Language)))
 }
 
-// CheckFileName fails with invalid_filename if name cannot be the base name of a
-// program file. The empty name stands for the default and is valid.
+// CheckFileName fails with invalid_filename if name cannot be the base name of a program
+// file. The empty name means the default and is valid.
 func CheckFileName(name string) error {
 	if name == "" {
 		return nil

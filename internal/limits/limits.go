@@ -16,8 +16,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// Table is what is kept in a state directory. Its methods may be called
-// concurrently, and several processes may change the same table.
+// Table has the stored limits of a state directory. Its methods may be called concurrently,
+// and several processes may change the same table.
 type Table struct {
 	store *store.Store
 	now   func() time.Time
@@ -25,10 +25,10 @@ type Table struct {
 	kept  *store.Cached[map[sandboxmcp.Namespace]sandboxmcp.Limits]
 }
 
-// topic is what limits are to a [store.Watch].
+// topic is the name of the [store.Watch] for limits.
 const topic = "limits"
 
-// New returns the table in s. Now tells the time; nil is the machine's clock.
+// New returns the table in s. now returns the time; nil: time.Now.
 func New(s *store.Store, now func() time.Time) *Table {
 	if now == nil {
 		now = time.Now
@@ -38,8 +38,8 @@ func New(s *store.Store, now func() time.Time) *Table {
 	return t
 }
 
-// Kept returns the limits that a namespace keeps; 0 is one that it does not keep. It
-// returns every change that any process has made.
+// Kept returns the stored limits of a namespace. A field is 0 if no limit is stored for it.
+// It includes every committed change of any process.
 func (t *Table) Kept(ctx context.Context, ns sandboxmcp.Namespace) (sandboxmcp.Limits, error) {
 	all, err := t.kept.Get(ctx)
 	return all[ns], err
@@ -75,15 +75,14 @@ func decode(text string) (l sandboxmcp.Limits, err error) {
 	return l, l.Check()
 }
 
-// errSame undoes an Update that has nothing to write.
+// errSame undoes an Update that changes nothing.
 var errSame = errors.New("the limits stay as they are")
 
-// Change replaces the limits that a namespace keeps by what change returns for them, in
-// one transaction. The step that record returns runs first: a change that cannot be
-// recorded is not made. If change returns what it was given, nothing is written and
-// record is not called. An error of change is returned as it is. If all limits are 0,
-// the namespace keeps none. change and record must be quick, and may be called from
-// another goroutine.
+// Change replaces the stored limits of a namespace by the result of change, in one
+// transaction. The step that record returns runs first, so a change that cannot be recorded
+// is not made. If change returns its argument, nothing is written and record is not called.
+// An error of change is returned unchanged. If all limits are 0, the namespace has no
+// stored limits. change and record must be quick, and may be called from another goroutine.
 func (t *Table) Change(ctx context.Context, ns sandboxmcp.Namespace, change func(kept sandboxmcp.Limits) (sandboxmcp.Limits, error), record func() store.Op) error {
 	err := t.watch.Update(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		was, err := t.row(ctx, tx, ns)

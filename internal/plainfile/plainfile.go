@@ -1,6 +1,6 @@
-// Package plainfile opens files that have to be regular: keys, settings, receipts and
-// other files in whose place another program can put something else. It refuses a FIFO, a
-// device, a socket and a directory at once: no call waits for another process, and no
+// Package plainfile opens files that must be regular files, such as keys, settings and
+// receipts. Another program could replace such a file by something else. A FIFO, a device,
+// a socket or a directory is refused at once: no call waits for another process, and no
 // device is opened.
 package plainfile
 
@@ -13,12 +13,12 @@ import (
 	"syscall"
 )
 
-// ErrNotRegular says that a path does not name a regular file.
+// ErrNotRegular means that a path does not name a regular file.
 var ErrNotRegular = errors.New("it is not a regular file")
 
-// TooLargeError says that a file has more bytes than were asked for.
+// TooLargeError means that a file is larger than the caller's limit.
 type TooLargeError struct {
-	Size  int64 // 0: not known
+	Size  int64 // in bytes; 0: unknown
 	Limit int64
 }
 
@@ -27,16 +27,17 @@ func (e *TooLargeError) Error() string {
 	return "it is larger than " + strconv.FormatInt(e.Limit, 10) + " bytes"
 }
 
-// Open opens a file for reading. Links are followed.
+// Open opens a file for reading. It follows links.
 func Open(path string) (*os.File, error) { return open(path, os.O_RDONLY, 0) }
 
-// Append opens a file for writing at its end. If there is none, it makes one of that
+// Append opens a file for appending. If it does not exist, Append creates it with that
 // mode.
 func Append(path string, mode fs.FileMode) (*os.File, error) {
 	return open(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, mode)
 }
 
-// Read reads a whole file. A file of more than limit bytes is a [*TooLargeError].
+// Read reads a whole file. If it has more than limit bytes, the error is a
+// [*TooLargeError].
 func Read(path string, limit int64) ([]byte, error) {
 	f, err := Open(path)
 	if err != nil {
@@ -70,7 +71,7 @@ func open(path string, flags int, mode fs.FileMode) (*os.File, error) {
 	case !info.Mode().IsRegular():
 		return nil, &fs.PathError{Op: "open", Path: path, Err: ErrNotRegular}
 	}
-	f, err := os.OpenFile(path, flags|syscall.O_NONBLOCK, mode) // does not wait for a FIFO that has come meanwhile
+	f, err := os.OpenFile(path, flags|syscall.O_NONBLOCK, mode) // does not block if the path was replaced by a FIFO
 	if err != nil {
 		return nil, err
 	}

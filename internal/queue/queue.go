@@ -1,6 +1,6 @@
-// Package queue admits requests: a bounded number at once, in turn between namespaces, and
-// in order of arrival within one. It also bounds the kernel tasks of the sandboxes of all
-// admitted requests and sessions.
+// Package queue admits requests. It admits a bounded number at a time, takes turns between
+// namespaces, and keeps the order of arrival within a namespace. It also bounds the kernel
+// tasks of the sandboxes of all admitted requests and sessions.
 package queue
 
 import (
@@ -13,14 +13,14 @@ import (
 
 // Config bounds a queue.
 type Config struct {
-	MaxConcurrent int // requests admitted at once; at least 1
-	MaxWaiting    int // requests that wait at once in one namespace; at least 1
+	MaxConcurrent int // admitted requests at a time; at least 1
+	MaxWaiting    int // waiting requests of one namespace; at least 1
 	MaxTasks      int // kernel tasks of all sandboxes together; 0: not bounded
 }
 
-// MostTasks returns the largest task limit that one sandbox may have: half of
-// MaxTasks, and 0 where tasks are not bounded. Sessions hold the other half at
-// most, so that every request fits once the runs before it have ended.
+// MostTasks returns the largest task limit that one sandbox may have: half of MaxTasks, or
+// 0 if tasks are not bounded. Sessions hold at most the other half. So every request fits
+// once the runs before it have ended.
 func (c Config) MostTasks() int { return c.MaxTasks / 2 }
 
 // Queue admits requests. Its methods may be called concurrently.
@@ -31,7 +31,7 @@ type Queue struct {
 	active    int
 	waiting   map[sandboxmcp.Namespace][]*Ticket
 	turn      []sandboxmcp.Namespace // namespaces with waiting requests; the first is next
-	short     []*Ticket              // admitted requests that wait for tasks; the oldest first
+	short     []*Ticket              // admitted requests that wait for tasks, oldest first
 	tasks     int                    // held by admitted requests and sessions
 	kept      int                    // part of tasks that sessions hold or have reserved
 	processed int64
@@ -43,8 +43,8 @@ func New(cfg Config) *Queue {
 	return &Queue{cfg: cfg, waiting: map[sandboxmcp.Namespace][]*Ticket{}}
 }
 
-// MostTasks returns the largest task limit that one sandbox may have; 0 where
-// tasks are not bounded.
+// MostTasks returns the largest task limit that one sandbox may have; 0: tasks are not
+// bounded.
 func (q *Queue) MostTasks() int { return q.cfg.MostTasks() }
 
 // Ticket is a place in the queue, and later the admission itself.
@@ -56,12 +56,12 @@ type Ticket struct {
 	// Guarded by q.mu.
 	beside bool          // it takes none of the MaxConcurrent places
 	done   bool          // released or given up
-	tasks  int           // that it asks for, and holds once fits is closed
-	fits   chan struct{} // closed when it holds its tasks; nil: it asks for none
+	tasks  int           // requested tasks; the ticket holds them once fits is closed
+	fits   chan struct{} // closed when the ticket holds its tasks; nil: none were requested
 }
 
-// Enter takes a place for a request of the namespace. It does not wait. If too
-// many requests of the namespace wait already, it fails with queue_full.
+// Enter adds a request of the namespace to the queue. It does not wait. If too many
+// requests of the namespace wait already, it fails with queue_full.
 func (q *Queue) Enter(ns sandboxmcp.Namespace) (*Ticket, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -83,17 +83,17 @@ func (q *Queue) Enter(ns sandboxmcp.Namespace) (*Ticket, error) {
 	return t, nil
 }
 
-// EnterBeside returns a ticket that takes none of the MaxConcurrent places. Its
-// Wait waits for tasks alone.
+// EnterBeside returns a ticket that takes none of the MaxConcurrent places. Its Wait waits
+// for tasks only.
 func (q *Queue) EnterBeside(ns sandboxmcp.Namespace) *Ticket {
 	t := &Ticket{q: q, ns: ns, admitted: make(chan struct{}), beside: true}
 	close(t.admitted)
 	return t
 }
 
-// Wait waits for admission, and then until a sandbox of so many tasks fits. If
-// ctx ends first, the place is given up and the error is ctx's. After nil, the
-// caller calls Release when it is done.
+// Wait waits for admission, and then until a sandbox with that task limit fits. If ctx ends
+// first, the ticket leaves the queue and the error is that of ctx. If Wait returns nil, the
+// caller calls Release when the request has ended.
 func (t *Ticket) Wait(ctx context.Context, tasks int) error {
 	select {
 	case <-t.admitted:
@@ -114,7 +114,7 @@ func (t *Ticket) Wait(ctx context.Context, tasks int) error {
 	case <-ctx.Done():
 		t.q.mu.Lock()
 		defer t.q.mu.Unlock()
-		t.q.releaseLocked(t, false) // it may have come to fit at the same time
+		t.q.releaseLocked(t, false) // the ticket may have got its tasks at the same moment
 		return ctx.Err()
 	}
 }
@@ -128,7 +128,7 @@ func (t *Ticket) waitAdmission(ctx context.Context) error {
 	t.q.mu.Lock()
 	defer t.q.mu.Unlock()
 	select {
-	case <-t.admitted: // both at once: the admission is passed on
+	case <-t.admitted: // the ticket was admitted at the same moment; pass the admission on
 		t.q.releaseLocked(t, false)
 	default:
 		t.q.leaveLocked(t)
@@ -136,8 +136,7 @@ func (t *Ticket) waitAdmission(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// ask puts the ticket in line for tasks. It returns a channel that is closed once the
-// ticket holds them.
+// ask requests tasks. It returns a channel that is closed once the ticket holds them.
 func (t *Ticket) ask(tasks int) <-chan struct{} {
 	q := t.q
 	q.mu.Lock()
@@ -153,8 +152,8 @@ func (t *Ticket) ask(tasks int) <-chan struct{} {
 	return fits
 }
 
-// fitLocked gives tasks to the tickets in line, in their order, so that small requests do
-// not keep a large one waiting for ever.
+// fitLocked gives tasks to the waiting tickets strictly in their order, so that small
+// requests cannot delay a large one forever.
 func (q *Queue) fitLocked() {
 	for len(q.short) > 0 && q.tasks+q.short[0].tasks <= q.cfg.MaxTasks {
 		t := q.short[0]
@@ -164,9 +163,9 @@ func (q *Queue) fitLocked() {
 	}
 }
 
-// Place returns how many requests stand before this one, itself included: of
-// its namespace, or of those that wait for tasks. It returns 0 once the request
-// is admitted, and for a nil ticket.
+// Place returns the position of this request in its queue, from 1: among the waiting
+// requests of its namespace, or among those that wait for tasks. It returns 0 once the
+// request is admitted, and for a nil ticket.
 func (t *Ticket) Place() int {
 	if t == nil {
 		return 0
@@ -179,8 +178,8 @@ func (t *Ticket) Place() int {
 	return slices.Index(t.q.waiting[t.ns], t) + 1
 }
 
-// Leave gives up a place, or an admission that was not used: nothing is counted
-// as processed. After Release, and on a nil ticket, it does nothing.
+// Leave removes the ticket from the queue, or ends an admission that was not used. Nothing
+// is counted as processed. After Release, and on a nil ticket, it does nothing.
 func (t *Ticket) Leave() {
 	if t == nil {
 		return
@@ -197,7 +196,7 @@ func (t *Ticket) Leave() {
 	}
 }
 
-// Release ends an admission and admits the next. It may be called only after Wait
+// Release ends an admission and admits the next request. It may be called only after Wait
 // returned nil. Further calls do nothing.
 func (t *Ticket) Release() {
 	t.q.mu.Lock()
@@ -225,7 +224,7 @@ func (q *Queue) releaseLocked(t *Ticket, processed bool) {
 		q.turn = q.turn[1:]
 		if len(line) > 1 {
 			q.waiting[ns] = line[1:]
-			q.turn = append(q.turn, ns) // the other namespaces' turns come first
+			q.turn = append(q.turn, ns) // the other namespaces come first
 		} else {
 			delete(q.waiting, ns)
 		}
@@ -234,7 +233,7 @@ func (q *Queue) releaseLocked(t *Ticket, processed bool) {
 	}
 }
 
-// giveUpTasksLocked takes the tasks of a ticket back, or takes it out of the line.
+// giveUpTasksLocked returns the tasks of a ticket, or cancels its request for tasks.
 func (q *Queue) giveUpTasksLocked(t *Ticket) {
 	if t.fits == nil {
 		return
@@ -259,13 +258,13 @@ func (q *Queue) leaveLocked(t *Ticket) {
 	q.turn = slices.DeleteFunc(q.turn, func(ns sandboxmcp.Namespace) bool { return ns == t.ns })
 }
 
-// Share is the tasks that the sandbox of a session holds. A nil Share holds none. Its
-// methods may be called concurrently.
+// Share holds the tasks of a session's sandbox. A nil Share holds none. Its methods may be
+// called concurrently.
 type Share struct {
 	q     *Queue
 	tasks int
-	held  bool // the tasks were a ticket's and are the share's; guarded by q.mu
-	over  bool // guarded by q.mu
+	held  bool // Take has moved the tasks from a ticket; guarded by q.mu
+	over  bool // Release was called; guarded by q.mu
 }
 
 // Reserve reserves a share for a new session. It does not wait. If sessions would hold
@@ -299,7 +298,7 @@ func (s *Share) Take(t *Ticket) {
 	s.held, t.fits, t.tasks = true, nil, 0
 }
 
-// Release gives the share back. Further calls do nothing.
+// Release returns the tasks of the share. Further calls do nothing.
 func (s *Share) Release() {
 	if s == nil {
 		return

@@ -23,23 +23,23 @@ type automaton struct {
 
 const denseDepth = 2
 
-// node is the state of a prefix of a pattern.
+// node is a state of the automaton. It represents a prefix of a pattern.
 type node struct {
 	child, next uint32 // first child, next sibling; 0: none
 	fail        uint32 // failure state: the longest proper suffix that is a prefix of a pattern
 	found       uint32 // node of the longest proper suffix that is a whole pattern; 0: none
-	goOn        int32  // first index in goes, if a fingerprint ends here; -1: none
+	goOn        int32  // first index in goes of the long forms whose fingerprint ends here; -1: none
 	length      uint16 // length of the pattern that ends here; 0: none
 	depth       uint16
 	owner       uint16
 	edge        byte
-	half        bool // at least half of a pattern
+	half        bool // the prefix is at least half of a pattern
 }
 
 // goesOn is the offset in a long form where it continues after a fingerprint.
 type goesOn struct {
 	text, from int32
-	more       int32 // next entry for the same fingerprint; -1: none
+	more       int32 // next entry for the same fingerprint; -1: last
 }
 
 // pattern is the range of an exact form in automaton.all.
@@ -209,8 +209,8 @@ func (b *builder) build() *automaton {
 	return a
 }
 
-// classes gives each byte that occurs in a pattern a class of its own, and all others the
-// class 0. If all 256 bytes occur, the last one gets the class 0, too.
+// classes gives each byte that occurs in a pattern its own class, and all others the class
+// 0. If all 256 bytes occur, the last one also gets the class 0.
 func (a *automaton) classes() {
 	var in [256]bool
 	for _, n := range a.nodes[1:] {

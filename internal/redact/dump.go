@@ -7,19 +7,19 @@ import (
 	"strings"
 )
 
-// dumps finds secrets in the output of xxd, hexdump and od. Each line there has an offset
-// and some bytes as numbers, so a value may span lines. A line that shows any part of a
-// form is masked whole. dumps is the first stage of a Stream.
+// dumps finds secrets in the output of xxd, hexdump and od. Each line of such a dump has an
+// offset and some bytes as numbers, so a value may span lines. A line that shows any part
+// of a form is masked as a whole. dumps is the first stage of a Stream.
 type dumps struct {
 	a *automaton
 
-	passing bool   // in the rest of a line that is not of a dump
-	line    []byte // an incomplete line that may be of a dump
+	passing bool   // the rest of the current line is copied, because the line is not part of a dump
+	line    []byte // an incomplete line that may belong to a dump
 	held    []byte // lines of a dump that may still have to be masked
 	lines   []dumped
 	state   uint32
-	pos     int64 // bytes of the dump so far
-	told    bool  // the last output was a mask
+	pos     int64 // bytes that the dump has shown so far
+	told    bool  // the last output was a mask, so the next masked line needs none
 	found   int   // owner of a form that was found; -1: none
 }
 
@@ -58,8 +58,8 @@ func (d *dumps) skip(p []byte) (n int, soft bool) {
 	}
 }
 
-// through takes bytes and returns the output that is certain, either p itself or in the
-// buffer, and whether a soft line break may be in it.
+// through takes bytes and returns the output that can no longer change, either p itself or
+// bytes in the buffer. soft reports whether it may contain a soft line break.
 func (d *dumps) through(buffer *[]byte, p []byte) (certain []byte, soft bool) {
 	if len(d.lines) > 0 || len(d.line) > 0 {
 		*buffer = d.write((*buffer)[:0], p)
@@ -76,7 +76,7 @@ func (d *dumps) through(buffer *[]byte, p []byte) (certain []byte, soft bool) {
 	return *buffer, true
 }
 
-// write takes bytes and appends to dst the output that is certain.
+// write takes bytes and appends to dst the output that can no longer change.
 func (d *dumps) write(dst, p []byte) []byte {
 	for len(p) > 0 {
 		end := bytes.IndexByte(p, '\n') + 1
@@ -142,7 +142,8 @@ func (d *dumps) feed(data []byte) {
 	}
 }
 
-// release appends the lines that end at or before a position of the dump, masked if marked.
+// release appends the lines that end at or before a position of the dump to dst. It masks
+// the marked ones.
 func (d *dumps) release(dst []byte, until int64) []byte {
 	done, from := 0, 0
 	for _, l := range d.lines {
@@ -168,7 +169,7 @@ func (d *dumps) release(dst []byte, until int64) []byte {
 	return dst
 }
 
-// flush ends a dump.
+// flush ends a dump and appends its held lines to dst.
 func (d *dumps) flush(dst []byte) []byte {
 	if len(d.lines) > 0 {
 		dst = d.release(dst, d.pos)

@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// Quoted-printable text breaks lines by "=" at the end of a line (a soft line break),
-// which can split a value anywhere. joined searches the stream without these breaks. It
-// has a state of its own only while a form may span a break. A break directly after
-// another is treated as text: no encoder writes that, and a run of breaks could otherwise
-// hold back any number of bytes.
+// Quoted-printable text breaks lines by "=" at the end of a line (a soft line break), which
+// can split a value anywhere. joined searches the stream without these breaks. It has its
+// own state only while a form may span a break. A break directly after another is treated
+// as text: no encoder writes that, and a run of breaks could otherwise hold back any number
+// of bytes.
 type joined struct {
 	seen   int    // bytes of a possible break so far: "=" or "=\r"
 	before uint32 // state of the stream before the possible break

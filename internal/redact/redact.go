@@ -150,7 +150,8 @@ type Stream struct {
 	between []byte     // buffer between secrets and pii
 }
 
-// Write takes the next bytes, and appends to dst all masked output that is certain.
+// Write takes the next bytes and appends to dst all masked output that can no longer
+// change.
 func (s *Stream) Write(dst, p []byte) []byte {
 	if s.secrets == nil {
 		return s.pii.write(dst, p)

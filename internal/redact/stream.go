@@ -25,7 +25,7 @@ type stream struct {
 // span is a part of the stream.
 type span struct {
 	from, to int64
-	told     bool // its mask was emitted
+	told     bool // its mask was written to the output
 }
 
 // follower is an offset in a long form.
@@ -37,8 +37,8 @@ const headBytes = 512
 
 func (a *automaton) stream() *stream { return &stream{a: a, masked: -1, joined: joined{last: -1}} }
 
-// write takes bytes and appends to dst the output that is certain. soft says whether a
-// soft line break may begin in them.
+// write takes bytes and appends to dst the output that can no longer change. soft says
+// whether a soft line break may begin in them.
 func (s *stream) write(dst, p []byte, soft bool) []byte {
 	if n := headBytes - len(s.head); n > 0 {
 		s.head = append(s.head, p[:min(n, len(p))]...)
@@ -103,7 +103,8 @@ func (s *stream) step(c byte) {
 	s.state = next
 }
 
-// lost records the owners of pattern halves that a state contains and the next state does not continue.
+// lost records the owners of halves of patterns that end in a state, if the next state does
+// not continue them.
 func (s *stream) lost(state, next uint32) {
 	a := s.a
 	for state >= a.sparse {
@@ -134,9 +135,9 @@ func (s *stream) covered(from, to int64) bool {
 	return false
 }
 
-// maxFollowers bounds the work for one byte. Only a long secret that repeats itself has so
-// many: its fingerprint is found again and again while the first ones still continue. The
-// first ones are kept. What follows a later one is masked as far as fingerprints reach.
+// maxFollowers bounds the work for one byte. Only a long secret that repeats itself reaches
+// it: its fingerprint is found again while the first followers still continue. The first
+// ones are kept. After the others, only bytes that are part of a fingerprint are masked.
 const maxFollowers = 256
 
 // arrive masks the longest pattern that ends here, and starts followers for fingerprints.
@@ -149,7 +150,7 @@ func (s *stream) arrive() {
 	s.mask(s.pos-int64(n.length), s.pos)
 	for {
 		for g := n.goOn; g >= 0 && len(s.follow) < maxFollowers; g = a.goes[g].more {
-			// two at the same place continue alike
+			// Two followers at the same offset of the same form would continue alike.
 			if f := (follower{a.goes[g].text, a.goes[g].from}); !slices.Contains(s.follow, f) {
 				s.follow = append(s.follow, f)
 			}

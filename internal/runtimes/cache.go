@@ -21,33 +21,34 @@ import (
 const (
 	cacheVersion = 3
 	cacheAge     = 24 * time.Hour
-	failureAge   = 10 * time.Minute // of a shim that chooses nothing, say; somebody may be installing
+	failureAge   = 10 * time.Minute // a failed entry, such as a shim without a chosen version, is examined again after this time
 	cacheEntries = 64
 	maxCodes     = 8 // interpreters whose compiled code is kept
 	cacheBytes   = 1 << 20
 )
 
-// entry is one finding: what a hit turned out to be.
+// entry is the cached result of examining a hit.
 type entry struct {
 	Found       fileID      `json:"found"`
 	Real        fileID      `json:"real"`
 	At          time.Time   `json:"at"`
 	Interpreter Interpreter `json:"interpreter"`
-	Failure     string      `json:"failure,omitempty"` // why it is none; empty when it is one
+	Failure     string      `json:"failure,omitempty"` // why the hit is not a usable interpreter; empty: it is
 }
 
-// cacheDisk is the file: {"version": 3, "entries": {"<language> <path> <choice>": entry}, "compiled": {"<path>": compiled}}.
+// cacheDisk is the content of the cache file: {"version": 3, "entries": {"<language> <path>
+// <choice>": entry}, "compiled": {"<path>": compiled}}.
 type cacheDisk struct {
 	Version  int                 `json:"version"`
 	Entries  map[string]entry    `json:"entries"`
 	Compiled map[string]compiled `json:"compiled,omitempty"`
 }
 
-// cache remembers findings, in memory and in the file when there is one. A file
-// that cannot be read or written costs speed, nothing else.
+// cache keeps entries and compiled code in memory and, if CacheFile is set, in a file. A
+// file that cannot be read or written only costs time.
 type cache struct {
 	cfg    Config
-	choice string // the part of the environment that decides what a shim chooses
+	choice string // the environment variables that decide which interpreter a shim chooses
 
 	mu      sync.Mutex
 	loaded  bool
@@ -71,7 +72,8 @@ func (c *cache) key(lang sandboxmcp.Language, h hit) string {
 	return string(lang) + " " + h.path + " " + c.choice
 }
 
-// look returns what is remembered of a hit, if it still holds.
+// look returns the entry of a hit. It returns false if the files have changed or the entry
+// is too old.
 func (c *cache) look(lang sandboxmcp.Language, h hit) (entry, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -113,7 +115,7 @@ func (c *cache) loadLocked() {
 	}
 }
 
-// compiled returns what was compiled by the interpreter.
+// compiled returns the cached code that the interpreter at path has compiled.
 func (c *cache) compiled(path string) (compiled, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,7 +124,7 @@ func (c *cache) compiled(path string) (compiled, bool) {
 	return code, ok
 }
 
-// keepCompiled remembers compiled code and writes the file.
+// keepCompiled caches compiled code and writes the file.
 func (c *cache) keepCompiled(path string, code compiled) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,7 +136,7 @@ func (c *cache) keepCompiled(path string, code compiled) {
 	c.saveLocked()
 }
 
-// keep remembers a finding and writes the file.
+// keep caches the result of an examination and writes the file.
 func (c *cache) keep(lang sandboxmcp.Language, h hit, in Interpreter, failure error) entry {
 	e := entry{Found: h.id, At: c.cfg.Now(), Interpreter: in}
 	if failure != nil {
@@ -149,7 +151,7 @@ func (c *cache) keep(lang sandboxmcp.Language, h hit, in Interpreter, failure er
 	return e
 }
 
-// saveLocked writes the file, with what another process may have found meanwhile.
+// saveLocked merges entries that other processes have written to the file, and writes it.
 func (c *cache) saveLocked() {
 	if c.cfg.CacheFile == "" {
 		return
@@ -183,8 +185,8 @@ func (c *cache) pruneLocked() {
 	}
 }
 
-// read returns what the file holds. It is believed only when this user alone
-// can write it, for it names programs that will be run.
+// read returns the content of the cache file. It ignores a file that another user can write
+// to, because the file names programs that will be run.
 func (c *cache) read() cacheDisk {
 	none := cacheDisk{Entries: map[string]entry{}, Compiled: map[string]compiled{}}
 	if c.cfg.CacheFile == "" {

@@ -11,44 +11,46 @@ import (
 	"time"
 )
 
-// compileTimeout is short, because whoever ends the process waits for it.
+// compileTimeout is short, because a server that shuts down waits for the compilation.
 const compileTimeout = 2 * time.Second
 
-// compileProbe prints its second argument, compiled as a file that CPython runs
-// as it is: 16 bytes of head and the marshalled code.
+// compileProbe prints its second argument, compiled to the format of a .pyc file: 16 bytes
+// of header and the marshalled code.
 const compileProbe = `import sys, marshal, json, _frozen_importlib_external as files
 code = ""
 if sys.implementation.name == "cpython":
     code = (files.MAGIC_NUMBER + bytes(12) + marshal.dumps(compile(sys.argv[2], sys.argv[1], "exec", 0, True))).hex()
 print("\x1esandboxmcp " + json.dumps({"code": code}))`
 
-// compiled is a program of ours as one interpreter's own code.
+// compiled is a Source compiled by one interpreter.
 type compiled struct {
-	Real   fileID `json:"real"`   // the interpreter
+	Real   fileID `json:"real"`   // identity of the interpreter's binary
 	Source string `json:"source"` // SHA-256 of the name and the text
 	Code   []byte `json:"code"`
 }
 
-// compiler is the part of a Set that makes compiled code.
+// compiler tracks which interpreters compile a Source.
 type compiler struct {
 	mu   sync.Mutex
-	busy map[string]bool // by path; an interpreter that failed stays
+	busy map[string]bool // by path; an interpreter that failed stays, so that it is not tried again
 }
 
-// Source is a Python program of ours.
+// Source is a Python program of this product, such as a driver.
 type Source struct {
 	name, text, sum string
 }
 
-// NewSource makes a Source. name is what tracebacks call the program's file.
+// NewSource makes a Source. name is the file name that tracebacks show.
 func NewSource(name string, text []byte) Source {
 	sum := sha256.Sum256(slices.Concat([]byte(name), []byte{0}, text))
 	return Source{name, string(text), hex.EncodeToString(sum[:])}
 }
 
-// Compiled returns a program as the compiled code of the interpreter at path, a file
-// that starts sooner than its text; nil when there is none. When prepare is not nil it can be made,
-// for later calls: whoever gets prepare has to call it, and it starts a process.
+// Compiled returns src as compiled by the interpreter at path. Python starts a compiled
+// file faster than its text. If no compiled code is cached, code is nil.
+//
+// If prepare is not nil, it compiles src for later calls. The caller that receives prepare
+// must call it, because no other caller gets one for this path. prepare starts a process.
 func (s *Set) Compiled(path string, src Source) (code []byte, prepare func(context.Context)) {
 	real, ok := statID(path)
 	if !ok {

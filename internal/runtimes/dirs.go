@@ -7,29 +7,29 @@ import (
 	"strings"
 )
 
-// systemDirs are shown in every sandbox.
+// systemDirs are visible in every sandbox.
 var systemDirs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
 
-// virtualMark is the file that makes a directory a virtual environment.
+// virtualMark is the file in the root of every Python virtual environment.
 const virtualMark = "pyvenv.cfg"
 
-// storeDirs hold packages that lean on each other, so that one of them needs
-// the whole place. They hold nothing of a user.
+// storeDirs hold packages that depend on each other, so an interpreter in one of them needs
+// the whole directory. They hold no user's data.
 var storeDirs = []string{"/nix/store", "/gnu/store", "/home/linuxbrew/.linuxbrew"}
 
 func inSystem(p string) bool {
 	return slices.ContainsFunc(systemDirs, func(d string) bool { return within(d, p) })
 }
 
-// within reports whether p is dir or lies below it. Both are clean.
+// within reports whether p is dir or lies below it. Both must be clean paths.
 func within(dir, p string) bool {
 	return p == dir || strings.HasPrefix(p, strings.TrimSuffix(dir, "/")+"/")
 }
 
-// installation returns what has to be shown of an interpreter that is installed
-// under prefix: the prefix itself where it holds nothing else, but only its bin
-// and lib where it is also a place for other things, such as a home directory
-// or ~/.local, which holds keys.
+// installation returns the directories that an interpreter installed under prefix needs.
+// That is the prefix itself, or only parts of it, such as bin and lib, if the prefix also
+// holds other data. Examples are a home directory, ~/.local and a virtual environment in a
+// project.
 func installation(prefix, home string) []string {
 	if !filepath.IsAbs(prefix) {
 		return nil
@@ -45,7 +45,7 @@ func installation(prefix, home string) []string {
 		}
 	}
 	parts := []string{"bin", "lib", "lib64"}
-	if _, err := os.Stat(filepath.Join(real, virtualMark)); err == nil { // a virtual environment may be made in a project's own directory
+	if _, err := os.Stat(filepath.Join(real, virtualMark)); err == nil { // a virtual environment may share its directory with a project
 		parts = append(parts, "include", "share", virtualMark)
 	} else if !shared(prefix, home) && !shared(real, home) {
 		return []string{prefix, real}
@@ -57,11 +57,10 @@ func installation(prefix, home string) []string {
 	return dirs
 }
 
-// shared reports whether a directory is one that many programs or a person put
-// their things into.
+// shared reports whether a directory holds the files of many programs or of a user.
 func shared(dir, home string) bool {
 	if strings.Count(dir, "/") < 2 || filepath.Base(dir) == ".local" || filepath.Dir(dir) == "/home" || filepath.Dir(dir) == "/Users" {
-		return true // /, /opt, /root, /home/somebody
+		return true // /, /opt, /root, /home/USER
 	}
 	if home == "" {
 		return false
@@ -74,8 +73,8 @@ func shared(dir, home string) bool {
 	return err == nil && within(dir, real)
 }
 
-// reduce drops what does not exist, what the system shows anyway, duplicates
-// and what lies in another.
+// reduce sorts dirs and drops paths that do not exist, that every sandbox sees anyway, that
+// are duplicates, or that lie below another path of the list.
 func reduce(dirs []string) []string {
 	var kept []string
 	slices.Sort(dirs)
@@ -92,8 +91,8 @@ func reduce(dirs []string) []string {
 	return kept
 }
 
-// trusted reports whether only root can change any of the paths or a directory
-// above one of them, links followed.
+// trusted reports whether only root can change the paths and the directories above them. For
+// a path with links it checks both the path as given and the one that it leads to.
 func trusted(paths []string) bool {
 	for _, p := range paths {
 		real, err := filepath.EvalSymlinks(p)
@@ -106,7 +105,8 @@ func trusted(paths []string) bool {
 				if err != nil {
 					return false
 				}
-				// The permission bits of a link mean nothing; its owner does.
+				// The permission bits of a symbolic link have no meaning. The directory
+				// that holds the link is checked.
 				if info.Mode()&os.ModeSymlink == 0 && !onlyRootWrites(info) {
 					return false
 				}

@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	probeTimeout = 15 * time.Second // a shim of a cold version manager takes some 100 ms
+	probeTimeout = 15 * time.Second // a version manager's shim needs about 100 ms when it is not cached
 	probeOutput  = 64 << 10         // bytes of a probe's answer that are read
 )
 
-// The probes print one line of JSON after a mark, so that what a shim says
-// besides does no harm. The python one runs on every python 3.
+// The probes print a mark and one line of JSON, so that other output of a shim is ignored.
+// The Python probe runs on every Python 3.
 const (
 	probeMark   = "\x1esandboxmcp "
 	pythonProbe = `import sys, json
@@ -35,11 +35,12 @@ type answer struct {
 	Executable string   `json:"executable"`
 	Version    string   `json:"version"`
 	Prefixes   []string `json:"prefixes"`
-	Code       string   `json:"code"` // hexadecimal; of compileProbe alone
+	Code       string   `json:"code"` // hexadecimal; only in the answer of compileProbe
 }
 
-// examine finds out what is behind a hit. With exact it makes sure of the
-// version, else it starts a process only where nothing less will do.
+// examine finds the interpreter behind a hit. If exact is set, it determines the exact
+// version of Python, Node or bash. Otherwise it starts a process only if the path does not
+// identify the interpreter.
 func (s *Set) examine(ctx context.Context, lang sandboxmcp.Language, h hit, exact bool) (Interpreter, error) {
 	real, err := filepath.EvalSymlinks(h.path)
 	if err != nil {
@@ -128,7 +129,7 @@ var bashVersion = regexp.MustCompile(`\d+\.\d+(\.\d+)?`)
 func (s *Set) examineShell(ctx context.Context, found, real string, exact bool) (Interpreter, error) {
 	in := Interpreter{Path: real}
 	if !named(sandboxmcp.Shell, real) || isScript(real) {
-		in.Path = found // a multi-call binary, which goes by its name
+		in.Path = found // a multi-call binary, which chooses its program by the name it is started under
 	}
 	if !inSystem(in.Path) {
 		in.ReadOnlyDirs = reduce([]string{filepath.Dir(in.Path), filepath.Dir(real)})
@@ -143,9 +144,9 @@ func (s *Set) examineShell(ctx context.Context, found, real string, exact bool) 
 	return in, nil
 }
 
-// realBinary checks what a probe said of itself and follows its links, in the
-// last part too unless it belongs to a virtual environment, which an
-// interpreter finds by the link it was started by.
+// realBinary checks the path that a probe has reported and resolves its links. It keeps the
+// last link of a virtual environment, because the interpreter finds the environment by that
+// link.
 func realBinary(executable string, virtual bool) (string, error) {
 	if !filepath.IsAbs(executable) {
 		return "", fmt.Errorf("the interpreter names %q as its path", executable)
@@ -171,7 +172,7 @@ func realBinary(executable string, virtual bool) (string, error) {
 	return p, nil
 }
 
-// isVirtualEnv reports whether a python's path lies in a virtual environment.
+// isVirtualEnv reports whether the path of a python is in a virtual environment.
 func isVirtualEnv(python string) bool {
 	for _, dir := range []string{filepath.Dir(python), filepath.Dir(filepath.Dir(python))} {
 		if _, err := os.Stat(filepath.Join(dir, virtualMark)); err == nil {
@@ -181,7 +182,7 @@ func isVirtualEnv(python string) bool {
 	return false
 }
 
-// probe runs a program once and reads its answer.
+// probe runs a program once and parses its answer.
 func (s *Set) probe(ctx context.Context, path string, args ...string) (answer, error) {
 	out, err := s.run(ctx, path, args...)
 	if err != nil {
@@ -216,7 +217,7 @@ func (s *Set) run(ctx context.Context, path string, args ...string) ([]byte, err
 	return out.Bytes(), nil
 }
 
-// home is the user's home directory as the shims' environment has it.
+// home returns HOME of the environment for shims, or "".
 func (s *Set) home() string {
 	for _, kv := range s.cfg.HomeEnv {
 		if v, ok := strings.CutPrefix(kv, "HOME="); ok {
@@ -226,7 +227,7 @@ func (s *Set) home() string {
 	return ""
 }
 
-// bounded keeps the first bytes of what is written to it.
+// bounded keeps the first bytes that are written to it.
 type bounded struct {
 	bytes.Buffer
 	left int
@@ -239,8 +240,9 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// foreign is an environment without our own settings, in which keys and secrets
-// may stand: a shim is nobody's to trust with them. Not nil, which would be all.
+// foreign returns env without this product's variables, because these may hold keys and a
+// shim must not get them. The result is never nil: exec.Cmd would take nil for the server's
+// whole environment.
 func foreign(env []string) []string {
 	return slices.DeleteFunc(append([]string{}, env...), func(kv string) bool { return strings.HasPrefix(kv, "SANDBOXMCP_") })
 }

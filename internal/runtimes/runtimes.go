@@ -1,9 +1,9 @@
-// Package runtimes knows which interpreters this machine has. It finds them on
-// a given PATH, sees through version-manager shims to the real binary, and
-// tells what of the host an interpreter needs to see in order to start.
+// Package runtimes finds the interpreters of this machine. It searches a given PATH,
+// follows version-manager shims to the real binary, and lists the host directories that an
+// interpreter needs to start.
 //
-// Finding is lazy per language and remembered, in memory and in an optional
-// cache file, for as long as the files that were found stay the same. A warm
+// It searches for a language when an interpreter of it is first requested. Results are
+// cached in memory and in an optional file until the files that were found change. A cached
 // answer starts no process.
 package runtimes
 
@@ -18,58 +18,58 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// Config says where to look.
+// Config configures New.
 type Config struct {
-	Path      string       // the PATH to search; relative entries are not searched
-	HomeEnv   []string     // environment, KEY=value, in which a shim is run; an interpreter is never given it otherwise
-	CacheFile string       // where findings are kept between processes; empty: nowhere. Its directory must exist and be private
-	Logger    *slog.Logger // nil: silent
+	Path      string       // the PATH to search; relative entries are ignored
+	HomeEnv   []string     // environment, KEY=value, for shims and probes; programs in sandboxes never get it
+	CacheFile string       // file that caches results between processes; empty: no file. Its directory must exist and be private
+	Logger    *slog.Logger // nil: nothing is logged
 
-	// Now tells the time; nil: the machine's clock.
+	// Now returns the time; nil: time.Now.
 	Now func() time.Time
 }
 
-// Interpreter is a program that runs code of a language.
+// Interpreter is a binary that runs code of a language.
 type Interpreter struct {
 	Language sandboxmcp.Language `json:"language"`
 
-	// Path is the real binary behind shims and symbolic links. Two keep their
-	// links, because they change by the name they are started under: the
-	// interpreter of a virtual environment and a multi-call binary's shell.
+	// Path is the real binary behind shims and symbolic links. Links are kept in two cases,
+	// because these binaries depend on the name they are started under: the interpreter of
+	// a virtual environment, and a shell in a multi-call binary.
 	Path string `json:"path"`
 
-	// Version is such as "3.11.2". Find may leave it at "3.11" or empty where
-	// it could only be learnt by starting the interpreter; List never does.
+	// Version is a version such as "3.11.2". Find may leave it at "3.11" or empty if only a
+	// started interpreter could tell more. List always sets it for Python, Node and bash.
 	Version string `json:"version"`
 
-	// ReadOnlyDirs are the host directories besides /usr, /bin, /sbin and
-	// /lib* that it needs. They exist, and none lies in another.
+	// ReadOnlyDirs are the host directories that the interpreter needs besides /usr, /bin,
+	// /sbin and /lib*. They exist, and no one of them lies below another.
 	ReadOnlyDirs []string `json:"read_only_dirs"`
 
-	// Virtual says that it is the python of a virtual environment, which finds
-	// its packages by a module that it loads at its start.
+	// Virtual means that this is the python of a virtual environment, which finds its
+	// packages by a module that it loads at start.
 	Virtual bool `json:"virtual"`
 
-	// TrustedForPreload says that nobody but root can change the binary, its
-	// ReadOnlyDirs, a Python's library or a directory above them. Entries below
-	// are not searched.
+	// TrustedForPreload means that only root can change the binary, its ReadOnlyDirs, a
+	// Python's library directories, and the directories above them. The files in these
+	// directories are not checked.
 	TrustedForPreload bool `json:"trusted_for_preload"`
 
-	// TrustedSite says the same of the directories, besides, in which a Python
-	// looks for packages, and runs what lies there when the first is imported.
+	// TrustedSite means the same, and also covers the directories in which a Python looks
+	// for packages. Python runs code from them when it first imports a package.
 	TrustedSite bool `json:"trusted_site"`
 }
 
-// Set is what was found so far. All methods may be called concurrently.
+// Set finds interpreters and caches the results. Its methods may be called concurrently.
 type Set struct {
 	cfg      Config
-	slots    map[sandboxmcp.Language]chan struct{} // one finder per language at a time
+	slots    map[sandboxmcp.Language]chan struct{} // held while a language is searched, by one goroutine at a time
 	cache    *cache
 	compiler compiler
 }
 
-// New makes a Set. It looks for nothing yet: the first Find of a language does, for
-// that language only.
+// New makes a Set. It searches for nothing yet: Find searches for its language when it is
+// first called.
 func New(cfg Config) *Set {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -84,17 +84,15 @@ func New(cfg Config) *Set {
 	return s
 }
 
-// Find returns the interpreter of a language: of python the first python3 on
-// the PATH, else the first python, that is 3.8 or later; of node the first node
-// or nodejs; of shell the first bash, else the first sh. When there is none the
-// error is runtime_unavailable, with the command that installs one as its hint.
+// Find returns the interpreter of a language. On PATH it looks for python3, then python, of
+// version 3.8 or later; for node, then nodejs; for bash, then sh. If it finds none, the error
+// is runtime_unavailable, and its hint is the command that installs one.
 func (s *Set) Find(ctx context.Context, lang sandboxmcp.Language) (Interpreter, error) {
 	return s.find(ctx, lang, false)
 }
 
-// List returns one row per language, in the order of sandboxmcp.Languages, with
-// the exact version of what is there. It may start each interpreter once; the
-// rows' Backend is left to the caller.
+// List returns one row per language, in the order of sandboxmcp.Languages, with exact
+// versions. It may start each interpreter once. It leaves Backend empty.
 func (s *Set) List(ctx context.Context) []sandboxmcp.Runtime {
 	var rows []sandboxmcp.Runtime
 	for _, l := range sandboxmcp.Languages() {
@@ -152,20 +150,21 @@ func cancelled(ctx context.Context) error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the search for an interpreter was cancelled").WithCause(ctx.Err())
 }
 
-// names are the file names that are looked for, the preferred first.
+// names are the file names to search for, in the order of preference.
 var names = map[sandboxmcp.Language][]string{
 	sandboxmcp.Python: {"python3", "python"},
 	sandboxmcp.Node:   {"node", "nodejs"},
 	sandboxmcp.Shell:  {"bash", "sh"},
 }
 
-// isExact tells "3.11.2" from "3.11" and from nothing.
+// isExact reports whether a version has three parts, as "3.11.2" has and "3.11" has not.
 func isExact(version string) bool { return strings.Count(version, ".") >= 2 }
 
-// oldestPython is the oldest one that the product's own driver runs on.
+// oldestPython is the oldest Python version that the driver supports.
 var oldestPython = [2]int{3, 8}
 
-// pythonTooOld reads "3.7.16"; a version that cannot be read is too old.
+// pythonTooOld reports whether a version such as "3.7.16" is older than oldestPython. A
+// version that cannot be parsed counts as too old.
 func pythonTooOld(version string) bool {
 	var n [2]int
 	parts := strings.SplitN(version, ".", 3)

@@ -12,21 +12,21 @@ import (
 
 // hit is a file on the PATH that may be an interpreter.
 type hit struct {
-	path string // as found
+	path string // as found, with links
 	id   fileID
 }
 
-// fileID tells whether a file is still the one that was examined.
+// fileID identifies a file and its content. It differs if the file was replaced or changed.
 type fileID struct {
 	Size  int64  `json:"size"`
 	MTime int64  `json:"mtime"` // nanoseconds
 	Inode uint64 `json:"inode"`
 }
 
-// search returns the executable files of the given names on a PATH, all of the
-// first name before those of the second, each file once. Directories that
-// cannot be read hold nothing; relative ones are left out, because what they
-// mean depends on where the server was started.
+// search returns the executable files of the given names on a PATH, all of the first name
+// before those of the second. It lists each file once per name. It skips directories that
+// cannot be read, and relative ones, because their meaning depends on where the server was
+// started.
 func search(path string, names []string) []hit {
 	var hits []hit
 	var dirs []string
@@ -44,7 +44,7 @@ func search(path string, names []string) []hit {
 			}
 			id := identify(info)
 			if slices.ContainsFunc(hits, func(h hit) bool { return h.id == id && filepath.Base(h.path) == name }) {
-				continue // /bin beside /usr/bin
+				continue // the same file in a second directory, such as /bin and /usr/bin
 			}
 			hits = append(hits, hit{path: p, id: id})
 		}
@@ -52,7 +52,7 @@ func search(path string, names []string) []hit {
 	return hits
 }
 
-// statID returns the identity of the file behind p.
+// statID returns the identity of the file at p. It follows links.
 func statID(p string) (fileID, bool) {
 	info, err := os.Stat(p)
 	if err != nil {
@@ -61,9 +61,8 @@ func statID(p string) (fileID, bool) {
 	return identify(info), true
 }
 
-// isShim reports whether what was found is not an interpreter but something
-// that chooses one: a script, an entry of a shims directory, or a link to a
-// program of another name.
+// isShim reports whether the file that was found only selects an interpreter: a script, an
+// entry of a shims directory, or a link to a program of another name.
 func isShim(lang sandboxmcp.Language, found, real string) bool {
 	dir := filepath.Base(filepath.Dir(found))
 	return dir == "shims" || isScript(real) || !named(lang, real)
@@ -80,7 +79,7 @@ func isScript(p string) bool {
 	return err == nil && string(head[:]) == "#!"
 }
 
-// named reports whether a binary bears the name of an interpreter of the language.
+// named reports whether a binary has the name of an interpreter of the language.
 func named(lang sandboxmcp.Language, real string) bool {
 	base := filepath.Base(real)
 	switch lang {
@@ -94,8 +93,8 @@ func named(lang sandboxmcp.Language, real string) bool {
 	return false
 }
 
-// installHint is the command that installs an interpreter with the machine's
-// own package manager.
+// installHint returns the command that installs an interpreter with the machine's package
+// manager.
 func installHint(path string, lang sandboxmcp.Language) string {
 	pkg := map[sandboxmcp.Language]string{sandboxmcp.Python: "python3", sandboxmcp.Node: "nodejs", sandboxmcp.Shell: "bash"}[lang]
 	for _, m := range []struct{ program, install string }{

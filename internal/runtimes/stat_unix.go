@@ -17,7 +17,7 @@ func identify(info fs.FileInfo) fileID {
 	return id
 }
 
-// onlyRootWrites reports whether nobody but root can change what info describes.
+// onlyRootWrites reports whether only root can change the file.
 func onlyRootWrites(info fs.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || st.Uid != 0 {
@@ -27,14 +27,14 @@ func onlyRootWrites(info fs.FileInfo) bool {
 	return groupOK && info.Mode()&0o002 == 0
 }
 
-// ownedByUs reports whether the process's user alone can write the file.
+// ownedByUs reports whether only the process's user can write to the file.
 func ownedByUs(info fs.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	return ok && int(st.Uid) == syscall.Geteuid() && info.Mode()&0o022 == 0
 }
 
-// command makes a process that is killed with all of its group when ctx ends:
-// a shim is a script, and its children must not outlive the wait.
+// command returns a command whose whole process group is killed when ctx ends. A shim is a
+// script, and its children must not outlive it.
 func command(ctx context.Context, path string, args []string) *exec.Cmd {
 	c := exec.CommandContext(ctx, path, args...)
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

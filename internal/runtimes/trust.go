@@ -8,8 +8,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// judge looks who can change what the interpreter loads. Rights change without a
-// trace in size or time, so what is found is not remembered.
+// judge sets TrustedForPreload and TrustedSite. The result is not cached, because
+// permissions change without a change of size or time.
 func (in *Interpreter) judge() {
 	in.TrustedForPreload = trusted(append([]string{in.Path}, in.ReadOnlyDirs...))
 	in.TrustedSite = in.TrustedForPreload
@@ -21,9 +21,9 @@ func (in *Interpreter) judge() {
 	in.TrustedSite = in.TrustedForPreload && trusted(packages)
 }
 
-// pythonDirs are the directories of a Python's own modules, and those in which it
-// finds others, with the files that it runs at its start (.pth, sitecustomize).
-// Only those that are there.
+// pythonDirs returns the directories of a Python's own modules, and those of its packages,
+// which also hold files that run at start (.pth, sitecustomize). Directories that do not
+// exist are left out.
 func (in *Interpreter) pythonDirs() (library, packages []string) {
 	minor, rest, _ := strings.Cut(in.Version, ".")
 	rest, _, _ = strings.Cut(rest, ".")

@@ -14,8 +14,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// arguments are the checked arguments of a call: every one is known and has the type of its
-// schema. Defaults are not filled in; the engine applies them.
+// arguments are the checked arguments of a call. All of them are known and have the types
+// of the schema. Defaults are not filled in, because the engine applies them.
 type arguments map[string]any
 
 func (a arguments) text(name string) string    { v, _ := a[name].(string); return v }
@@ -23,7 +23,7 @@ func (a arguments) flag(name string) bool      { v, _ := a[name].(bool); return 
 func (a arguments) number(name string) float64 { v, _ := a[name].(float64); return v }
 func (a arguments) whole(name string) int      { return int(a.number(name)) }
 
-// flagOr returns a flag, or absent if it was not given.
+// flagOr returns a boolean argument, or absent if it was not given.
 func (a arguments) flagOr(name string, absent bool) bool {
 	if v, ok := a[name].(bool); ok {
 		return v
@@ -31,7 +31,7 @@ func (a arguments) flagOr(name string, absent bool) bool {
 	return absent
 }
 
-// texts returns an object of strings, nil when it is absent.
+// texts returns an object of strings, or nil if it was not given.
 func (a arguments) texts(name string) map[string]string {
 	m, ok := a[name].(map[string]any)
 	if !ok {
@@ -54,8 +54,8 @@ func words(list []any) []string {
 	return out
 }
 
-// session returns the session id that an argument names, empty when it is
-// absent or null.
+// session returns the session id in an argument. It returns "" if the argument is absent or
+// null.
 func (a arguments) session(name string) (sandboxmcp.SessionID, error) {
 	if v, ok := a[name].(string); ok {
 		return sandboxmcp.ParseSessionID(v)
@@ -63,7 +63,7 @@ func (a arguments) session(name string) (sandboxmcp.SessionID, error) {
 	return "", nil
 }
 
-// limits returns the limits among the arguments, 0 where they are absent.
+// limits returns the limits in the arguments. A limit that was not given is 0.
 func (a arguments) limits() sandboxmcp.Limits {
 	return sandboxmcp.Limits{
 		MaxRAMMB:       a.whole("max_ram_mb"),
@@ -74,7 +74,7 @@ func (a arguments) limits() sandboxmcp.Limits {
 	}
 }
 
-// maxWhole is the largest whole number up to which float64 is exact.
+// maxWhole is the largest n for which float64 represents all whole numbers up to n exactly.
 const maxWhole = 1 << 53
 
 // checker validates the arguments of one tool against its input schema. Its errors name the
@@ -134,7 +134,7 @@ func (c *checker) parse(raw json.RawMessage) (arguments, error) {
 	return args, c.validate(args)
 }
 
-// validate checks the arguments against the whole schema, so that keywords are enforced that
+// validate checks the arguments against the whole schema. It enforces keywords that
 // checkValue does not know.
 func (c *checker) validate(args arguments) error {
 	declared := map[string]any(args)
@@ -157,7 +157,7 @@ func (c *checker) known() string {
 	return c.tool + " takes " + strings.Join(c.schema.PropertyOrder, ", ")
 }
 
-// checkValue checks type, list of values and bounds of one argument.
+// checkValue checks the type, the allowed values and the bounds of one argument.
 func checkValue(name string, v any, s *jsonschema.Schema) error {
 	kind := kindOf(v)
 	if s.Type == "integer" && kind == "number" {
@@ -193,8 +193,8 @@ func checkValue(name string, v any, s *jsonschema.Schema) error {
 	return nil
 }
 
-// checkObject checks the values of an object: of its own properties, which are
-// a closed list, or of any names where the schema has none.
+// checkObject checks the values of an object. If the schema has properties, no other names
+// are allowed. Otherwise any name is allowed.
 func checkObject(name string, v map[string]any, s *jsonschema.Schema) error {
 	for _, key := range slices.Sorted(maps.Keys(v)) {
 		of, path := s.AdditionalProperties, name+"["+sandboxmcp.Quote(key)+"]"
@@ -214,7 +214,7 @@ func checkObject(name string, v map[string]any, s *jsonschema.Schema) error {
 	return nil
 }
 
-// takesKind reports whether the schema allows a value of that JSON type.
+// takesKind reports whether the schema allows values of a JSON type.
 func takesKind(s *jsonschema.Schema, kind string) bool {
 	if len(s.Types) > 0 {
 		return slices.Contains(s.Types, kind)

@@ -11,9 +11,9 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/listen"
 )
 
-// boundedListener has at most most connections open. For a further one it closes the idlest
-// connection of the client that has most, so that idle connections cannot block other
-// clients.
+// boundedListener keeps at most a fixed number of connections open. For a further one it
+// closes the idlest connection of the client that has most. So idle connections cannot
+// block other clients.
 type boundedListener struct {
 	net.Listener
 	most int
@@ -49,9 +49,9 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 	return b, nil
 }
 
-// idlestLocked returns the connection to close for another one. It belongs to the client
-// with most connections. One without a request goes before one that is answered; of those,
-// the one that has moved no bytes for longest goes first.
+// idlestLocked returns the connection to close in favor of a new one. It belongs to the
+// client with most connections. Connections without a request in progress come first. Among
+// equals it takes the one whose last transfer was longest ago.
 func (l *boundedListener) idlestLocked() *boundedConn {
 	clients := map[string]int{}
 	for c := range l.open {
@@ -90,7 +90,7 @@ type boundedConn struct {
 	net.Conn
 	l      *boundedListener
 	client string
-	moved  atomic.Int64 // nanoseconds of the time
+	moved  atomic.Int64 // Unix time in nanoseconds of the last transfer
 	asked  atomic.Bool  // a request is being answered
 }
 
@@ -114,7 +114,7 @@ func (c *boundedConn) note(n int) {
 	}
 }
 
-// Close closes the connection and makes room for another.
+// Close closes the connection and lets another one in.
 func (c *boundedConn) Close() error {
 	c.l.mu.Lock()
 	delete(c.l.open, c)

@@ -20,8 +20,8 @@ import (
 
 const (
 	maxLine      = 128 << 20 // bytes of one message; an upload of 50 MB is about 70 MB of base64
-	keptBuffer   = 1 << 20   // a line buffer above this is not kept for the next line
-	maxErrorText = 600       // bytes of a protocol error's message: the SDK quotes whole requests
+	keptBuffer   = 1 << 20   // a longer line buffer is not reused for the next line
+	maxErrorText = 600       // bytes of a protocol error's message, because the SDK quotes whole requests
 )
 
 // conn is a connection of the SDK over two byte streams. It answers a line that is not a
@@ -39,7 +39,7 @@ type conn struct {
 	out     io.Writer // guarded by writeMu
 
 	mu       sync.Mutex
-	open     map[jsonrpc.ID]bool // calls that are not answered yet; guarded by mu
+	open     map[jsonrpc.ID]bool // calls in progress; guarded by mu
 	answered chan struct{}       // gets a token when a call was answered
 }
 
@@ -67,8 +67,8 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// Read returns the next message. At end of file it waits up to answerGrace for calls that
-// are being answered, so that `printf … | sandboxmcp serve` works.
+// Read returns the next message. At end of file it waits up to answerGrace for calls in
+// progress, so that `printf … | sandboxmcp serve` works.
 func (c *conn) Read(context.Context) (jsonrpc.Message, error) {
 	select {
 	case m, ok := <-c.incoming:
@@ -214,7 +214,7 @@ func (c *conn) accept(line []byte) bool {
 }
 
 // decodeMessage calls the SDK's decoder and turns panics into errors. The message does not
-// refer to line.
+// share memory with line, so the caller may reuse line.
 func decodeMessage(line []byte) (msg jsonrpc.Message, err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -52,7 +52,7 @@ func writeTool(b *strings.Builder, t tool) {
 	b.WriteString(".\n")
 }
 
-// kindWords describes the type of a parameter, with its values or bounds.
+// kindWords describes the type of a parameter, with its allowed values or bounds.
 func kindWords(s *jsonschema.Schema) string {
 	words := []string{kindsOf(s, func(kind string) string { return kind })}
 	if len(s.PropertyOrder) > 0 {

@@ -13,11 +13,11 @@ import (
 type encodedResult struct {
 	*mcp.CallToolResult
 	body   json.RawMessage // the text and the structured content
-	blocks []mcp.Content   // behind the text
+	blocks []mcp.Content   // content blocks that follow the text
 }
 
-// fast returns r as an encodedResult if it has the form of this package's results, and
-// else r itself.
+// fast converts r to an encodedResult if it has the form of this package's results.
+// Otherwise it returns r.
 func fast(r *mcp.CallToolResult) mcp.Result {
 	body, ok := r.StructuredContent.(json.RawMessage)
 	if !ok || len(r.Content) == 0 {

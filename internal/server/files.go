@@ -19,11 +19,11 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// FileSource is what the artifact server asks of the engine.
+// FileSource is the part of the engine that the artifact server uses.
 type FileSource interface {
-	// ReadFile is that of [sandboxmcp.Sessions].
+	// ReadFile is the method of [sandboxmcp.Sessions].
 	ReadFile(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp.SessionID, path string, limit int64) (sandboxmcp.SessionFile, []byte, error)
-	// ArtifactContent is that of [sandboxmcp.Runs].
+	// ArtifactContent is the method of [sandboxmcp.Runs].
 	ArtifactContent(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp.RequestID, path string) (sandboxmcp.Artifact, error)
 }
 
@@ -31,9 +31,9 @@ type FileSource interface {
 type FilesConfig struct {
 	Engine   FileSource   // required
 	Links    *Links       // required
-	MaxBytes int64        // of one file; 0: [DefaultMaxRead]
-	Names    []string     // host names of the listener; its addresses need not be named
-	Logger   *slog.Logger // nil: none
+	MaxBytes int64        // bytes of one file; 0: [DefaultMaxRead]
+	Names    []string     // host names of the listener, without its addresses
+	Logger   *slog.Logger // nil: nothing is logged
 }
 
 // files serves files of sessions and of ended runs to browsers.
@@ -124,15 +124,15 @@ func (f *files) serve(w http.ResponseWriter, r *http.Request, rest string) {
 	http.ServeContent(&contentWriter{ResponseWriter: w, sending: d}, r, "", time.Time{}, bytes.NewReader(data))
 }
 
-// asked is a file that somebody may have.
+// asked is a file that a request may read.
 type asked struct {
 	namespace sandboxmcp.Namespace
 	id        sandboxmcp.SessionID
-	path      string // below /mnt/data
+	path      string // path below /mnt/data
 }
 
-// admit returns the file that a request names, or an error if the request may not have it.
-// It does not check whether the file exists, so a refusal does not reveal that.
+// admit returns the file that a request names, or an error if the request may not read it.
+// It does not check whether the file exists, so a refusal reveals nothing about that.
 func (f *files) admit(r *http.Request, rest string) (asked, error) {
 	first, rest, _ := strings.Cut(rest, "/")
 	id, err := sandboxmcp.ParseSessionID(first)
@@ -257,17 +257,16 @@ func checkOrigin(r *http.Request, names []string) error {
 	}
 	for _, origin := range r.Header.Values("Origin") {
 		if !strings.EqualFold(origin, "http://"+r.Host) {
-			return sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "origin %s may not ask", sandboxmcp.Quote(origin)).
+			return sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "requests from the origin %s are not allowed", sandboxmcp.Quote(origin)).
 				WithHint("open the address itself")
 		}
 	}
 	return nil
 }
 
-// ownHost tells whether the Host header names the listener: by the address on
-// which the request arrived, by another name of this machine where that is a
-// loopback address, or by one of names. The port may differ: it does behind a
-// tunnel.
+// ownHost reports whether the Host header names this listener. It accepts the address on
+// which the request arrived, the names in names, and for a loopback listener "localhost"
+// and any loopback address. The port may differ, as it does behind a tunnel.
 func ownHost(r *http.Request, names []string) bool {
 	host := r.Host
 	if h, _, err := net.SplitHostPort(host); err == nil {
@@ -289,7 +288,7 @@ func ownHost(r *http.Request, names []string) bool {
 	return strings.EqualFold(host, "localhost") && at.IsLoopback()
 }
 
-// refuse answers with the one error body of the product.
+// refuse responds with the product's error body.
 func refuse(w http.ResponseWriter, e *sandboxmcp.Error) { refuseWith(w, e.Code.Row().HTTP, e) }
 
 func refuseWith(w http.ResponseWriter, status int, e *sandboxmcp.Error) {
@@ -303,6 +302,6 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	// A client that went away is told nothing.
+	// The write fails only if the client has disconnected.
 	_, _ = w.Write(append(body, '\n')) //nolint:gosec // G705: JSON, never sniffed, under a policy that runs nothing
 }

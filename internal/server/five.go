@@ -21,7 +21,7 @@ import (
 
 // Five holds the operator's settings of the sandbox_* tools. A zero field means its default.
 type Five struct {
-	Limits         sandboxmcp.Limits // of each run, unless the namespace has lower ones; default: MaxOutputBytes 102,400, the others the engine's
+	Limits         sandboxmcp.Limits // limits of each run; lower limits of the namespace win. Default: MaxOutputBytes 102,400, otherwise the engine's
 	TTL            time.Duration     // lifetime of a session without use; default: the engine's
 	MaxCodeBytes   int               // default 102,400
 	MaxUploadBytes int64             // default 52,428,800

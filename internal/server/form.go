@@ -90,10 +90,10 @@ func newForms() *forms {
 	return &forms{key: key, used: map[string]time.Time{}, shut: map[string]time.Time{}}
 }
 
-// formState is sent to the client with a form and comes back with the answer.
+// formState is sent to the client with a form, and the client returns it with the answer.
 type formState struct {
 	ID        string               `json:"id"`
-	SHA256    string               `json:"sha256"` // of what is asked for
+	SHA256    string               `json:"sha256"` // SHA-256 of the question
 	Namespace sandboxmcp.Namespace `json:"namespace"`
 	Principal string               `json:"principal"`
 	Call      string               `json:"call"` // SHA-256 of the tool and its arguments

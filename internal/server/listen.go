@@ -25,7 +25,7 @@ const (
 	maxPortsTried   = 100
 	headerTimeout   = 5 * time.Second
 	requestTimeout  = 10 * time.Second
-	responseTimeout = 30 * time.Second // for an answer without a file; files have pieceTimeout
+	responseTimeout = 30 * time.Second // time to send an answer without a file; files have pieceTimeout
 	idleTimeout     = 30 * time.Second
 	closeGrace      = time.Second
 )
@@ -77,9 +77,9 @@ func Listen(ctx context.Context, c ListenConfig) (*Listener, error) {
 	return out, nil
 }
 
-// linkHost returns the host in links. If the listener has all addresses, that is an address
-// by which other machines can reach this one, if possible of the requested family. If there
-// is none, it is a loopback address.
+// linkHost returns the host in links. If the listener is bound to all addresses, it is an
+// address by which other machines can reach this one, if possible of the requested family.
+// Without such an address it is a loopback address.
 func linkHost(asked string, bound netip.Addr, own func() []netip.Addr) string {
 	if !bound.IsUnspecified() {
 		return asked
@@ -101,8 +101,8 @@ func linkHost(asked string, bound netip.Addr, own func() []netip.Addr) string {
 	return "127.0.0.1"
 }
 
-// ownAddresses returns the addresses of this machine that others may reach, in the order of
-// its interfaces. It sends nothing over the network.
+// ownAddresses returns the addresses by which other machines may reach this one, in the
+// order of its interfaces. It sends nothing over the network.
 func ownAddresses() []netip.Addr {
 	interfaces, err := net.Interfaces()
 	if err != nil {

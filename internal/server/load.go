@@ -7,30 +7,30 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// Bounds of what calls hold in memory together. A client may send calls faster than they
-// are answered, and a small call may have a large answer.
+// Bounds of the memory that all calls hold together. A client may send calls faster than
+// they are answered, and a small call may have a large answer.
 const (
-	maxCalls       = 4096        // calls that are not answered
-	smallArguments = 64 << 10    // bytes; arguments that have no more are not counted
-	maxArguments   = 2 * maxLine // bytes of the arguments of all calls that are not answered
-	maxLarge       = 4           // answers with a whole stream or file that are made or sent
+	maxCalls       = 4096        // calls in progress
+	smallArguments = 64 << 10    // bytes; smaller arguments are not counted
+	maxArguments   = 2 * maxLine // bytes of the arguments of all calls in progress
+	maxLarge       = 4           // answers with a whole stream or file that are being made or sent
 )
 
-// load counts what the calls of a server hold.
+// load counts what the calls in progress hold in memory.
 type load struct {
 	large chan struct{} // has an element for each large answer
 
 	mu    sync.Mutex
 	calls int
-	bytes int64 // of counted arguments
+	bytes int64 // bytes of all counted arguments
 }
 
 func newLoad() *load { return &load{large: make(chan struct{}, maxLarge)} }
 
-// enter counts a call with so many bytes of arguments. If calls hold too much already, it
-// fails with queue_full; small calls still pass, so that a client can cancel. A call with
-// a large answer waits until one more may be made, or ctx ends. The caller passes leave to
-// answered.
+// enter registers a call with so many bytes of arguments. If the calls in progress hold too
+// much, it fails with queue_full. Calls with small arguments still pass, so that a client
+// can cancel. A call with a large answer waits until fewer than maxLarge are in progress,
+// or until ctx ends. The caller passes leave to answered.
 func (l *load) enter(ctx context.Context, arguments int, large bool) (leave func(), err error) {
 	counted := int64(arguments)
 	if arguments <= smallArguments {
@@ -74,7 +74,7 @@ func (l *load) uncount(bytes int64) {
 	l.bytes -= bytes
 }
 
-// answered calls leave once the answer of a call was sent: the SDK ends the context of a
-// call after that. A handler calls it when it returns, because a client may end the context
-// earlier.
+// answered runs leave once the answer of a call was sent, because then the SDK ends the
+// context of the call. Handlers call it only when they return, because a client may end the
+// context earlier.
 func answered(ctx context.Context, leave func()) { context.AfterFunc(ctx, leave) }

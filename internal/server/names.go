@@ -73,7 +73,7 @@ func cleanPath(p string) (string, error) {
 // and nonzero trailing bits.
 func decodeStrict(text string) ([]byte, error) {
 	bad := sandboxmcp.Errorf(sandboxmcp.CodeInvalidContent, "content_base64 is not standard base64 with padding")
-	if strings.ContainsAny(text, "\r\n") { // which the decoder would skip
+	if strings.ContainsAny(text, "\r\n") { // the decoder would skip them
 		return nil, bad
 	}
 	data, err := base64.StdEncoding.Strict().DecodeString(text)

@@ -61,8 +61,8 @@ func codecFor(mime string) (codec, bool) {
 	return codec{}, false
 }
 
-// pictures returns the image blocks of a result: of rich results, then of files. It leaves
-// out pictures that cannot be shown; their files are still linked.
+// pictures returns the image blocks of a result, first of rich results and then of files.
+// It leaves out pictures that cannot be shown; their files are still linked.
 func (s *Server) pictures(ctx context.Context, who sandboxmcp.Caller, r sandboxmcp.Result) []mcp.Content {
 	var blocks []mcp.Content
 	add := func(mime string, data []byte) {
@@ -78,7 +78,7 @@ func (s *Server) pictures(ctx context.Context, who sandboxmcp.Caller, r sandboxm
 			}
 			if data, err := base64.StdEncoding.DecodeString(text); err == nil {
 				add(mime, data)
-				break // the other forms of it are the same picture
+				break // the other forms show the same picture
 			}
 		}
 	}

@@ -58,9 +58,9 @@ type progress struct {
 	text  []byte    // output that was not sent yet
 	room  int       // bytes that may still be added to text
 	over  bool      // output was dropped, and text says so
-	last  origin    // stream of the end of text
+	last  origin    // origin of the last bytes of text
 	fresh bool      // text ends with a complete line
-	half  [2][]byte // of each stream: an incomplete character
+	half  [2][]byte // incomplete character at the end of each stream
 }
 
 func newProgress() *progress { return &progress{room: maxToldAll, fresh: true} }

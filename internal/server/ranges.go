@@ -24,7 +24,7 @@ func (w *contentWriter) WriteHeader(status int) {
 		why = sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the file has none of the bytes that Range names").
 			WithHint("omit Range, or request bytes below the size in Content-Range")
 	case http.StatusPreconditionFailed:
-		why = sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the file is not the one that the conditions of the request name").
+		why = sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the file does not meet the conditions of the request").
 			WithHint("omit If-Match and If-Unmodified-Since")
 	default:
 		w.ResponseWriter.WriteHeader(status)

@@ -30,9 +30,9 @@ func input(fields ...field) *jsonschema.Schema {
 	return s
 }
 
-// output is the schema of a result, which may have further properties. None is marked as
+// output is the schema of a result, which may have further properties. No property is
 // required, because an error result has none of them. A client that validates structured
-// content would otherwise show its model a schema error in place of the real error.
+// content would otherwise show its model a schema error instead of the real error.
 func output(fields ...field) *jsonschema.Schema {
 	s := &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{}}
 	for _, f := range fields {
@@ -42,7 +42,7 @@ func output(fields ...field) *jsonschema.Schema {
 	return s
 }
 
-// typed is a value of one JSON type, or of several.
+// typed is a schema for values of one or several JSON types.
 func typed(types ...string) *jsonschema.Schema {
 	if len(types) == 1 {
 		return &jsonschema.Schema{Type: types[0]}
@@ -50,18 +50,18 @@ func typed(types ...string) *jsonschema.Schema {
 	return &jsonschema.Schema{Types: types}
 }
 
-// about is a value of one type with a description.
+// about is a schema for values of one JSON type, with a description.
 func about(kind, description string) *jsonschema.Schema {
 	return &jsonschema.Schema{Type: kind, Description: description}
 }
 
-// fallback is s with a default value.
+// fallback returns s with a default value.
 func fallback(s *jsonschema.Schema, value string) *jsonschema.Schema {
 	s.Default = json.RawMessage(value)
 	return s
 }
 
-// oneOf is s with a closed list of values.
+// oneOf returns s with a list of allowed values.
 func oneOf(s *jsonschema.Schema, values ...string) *jsonschema.Schema {
 	for _, v := range values {
 		s.Enum = append(s.Enum, v)
@@ -69,12 +69,12 @@ func oneOf(s *jsonschema.Schema, values ...string) *jsonschema.Schema {
 	return s
 }
 
-// atLeast and atMost are s with a bound that is allowed, above one with a bound that is not.
+// atLeast and atMost add an inclusive bound to s, above adds an exclusive one.
 func atLeast(s *jsonschema.Schema, v float64) *jsonschema.Schema { s.Minimum = &v; return s }
 func atMost(s *jsonschema.Schema, v float64) *jsonschema.Schema  { s.Maximum = &v; return s }
 func above(s *jsonschema.Schema, v float64) *jsonschema.Schema   { s.ExclusiveMinimum = &v; return s } //nolint:unparam // 0 is one of many
 
-// valuesOf is an object with any names and values of one type.
+// valuesOf is an object with arbitrary names whose values have one type.
 func valuesOf(s *jsonschema.Schema, kind string) *jsonschema.Schema {
 	s.AdditionalProperties = typed(kind)
 	return s

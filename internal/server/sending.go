@@ -14,9 +14,9 @@ const (
 	heldFiles    = 8                // memory bound, in files of the largest size
 )
 
-// sendings bounds the bytes of files that are held in memory while clients take them. If
-// one more file does not fit, the client that has taken nothing for longest is cut off.
-// While all clients take their files, the next one waits.
+// sendings bounds the bytes of files that are held in memory while clients receive them. If
+// a further file does not fit, the client that has received nothing for longest is
+// disconnected. If all clients make progress, the next file waits.
 type sendings struct {
 	room  int64 // bytes
 	grace time.Duration
@@ -32,7 +32,7 @@ func newSendings(room int64) *sendings {
 	return &sendings{room: room, grace: stallGrace, now: time.Now, list: map[*sending]struct{}{}, freed: make(chan struct{})}
 }
 
-// sending is one answer that holds bytes.
+// sending is one response that holds a file in memory.
 type sending struct {
 	all      *sendings
 	response *http.ResponseController
@@ -40,11 +40,12 @@ type sending struct {
 	// Guarded by all.mu.
 	bytes int64
 	began bool      // a piece was sent
-	moved time.Time // when the client last took a piece
+	moved time.Time // when the client last received a piece
 	cut   bool
 }
 
-// begin waits until bytes fit. The error is ctx's. Without an error the caller calls end.
+// begin waits until a file of that size fits. The error is that of ctx. If it returns no
+// error, the caller must call end.
 func (s *sendings) begin(ctx context.Context, bytes int64, w http.ResponseWriter) (*sending, error) {
 	d := &sending{all: s, response: http.NewResponseController(w), bytes: bytes}
 	for {
@@ -55,7 +56,7 @@ func (s *sendings) begin(ctx context.Context, bytes int64, w http.ResponseWriter
 		t := time.NewTimer(again)
 		select {
 		case <-freed:
-		case <-t.C: // a client may have stalled meanwhile
+		case <-t.C: // check again whether a client has stalled
 		case <-ctx.Done():
 			t.Stop()
 			return nil, ctx.Err()
@@ -64,8 +65,8 @@ func (s *sendings) begin(ctx context.Context, bytes int64, w http.ResponseWriter
 	}
 }
 
-// admit adds a sending and returns nil. If the sending does not fit, admit cuts off a
-// client that has stalled; it returns the channel to wait for, and for how long at most.
+// admit adds a sending and returns nil. If it does not fit, admit disconnects a client that
+// has stalled. It then returns the channel to wait for and the longest time to wait.
 func (s *sendings) admit(d *sending) (freed <-chan struct{}, again time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,7 +78,7 @@ func (s *sendings) admit(d *sending) (freed <-chan struct{}, again time.Duration
 	var stalest *sending
 	for x := range s.list {
 		if x.cut {
-			return s.freed, s.grace // its room will be free soon
+			return s.freed, s.grace // a client was already disconnected, so room will be free soon
 		}
 		if x.began && (stalest == nil || x.moved.Before(stalest.moved)) {
 			stalest = x
@@ -94,7 +95,7 @@ func (s *sendings) admit(d *sending) (freed <-chan struct{}, again time.Duration
 	return s.freed, s.grace
 }
 
-// shrink lowers what the sending holds to bytes, once the size of the file is known.
+// shrink reduces the reserved bytes once the size of the file is known.
 func (d *sending) shrink(bytes int64) {
 	s := d.all
 	s.mu.Lock()
@@ -106,8 +107,8 @@ func (d *sending) shrink(bytes int64) {
 	}
 }
 
-// piece is called before each piece of the file is written. It gives the client
-// its time for the piece, and fails when the client was cut off.
+// piece is called before each piece of the file is written. It sets the deadline for the
+// piece, and fails if the client was disconnected.
 func (d *sending) piece() error {
 	s := d.all
 	s.mu.Lock()

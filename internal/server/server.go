@@ -79,7 +79,7 @@ type Config struct {
 	Engine    sandboxmcp.Service  // required
 	Version   string              // version of the product
 	Logger    *slog.Logger        // logs internal errors, never data of a client; nil: nothing is logged
-	Identity  sandboxmcp.Identity // of the client; without namespaces it holds the default one
+	Identity  sandboxmcp.Identity // identity of the client; without namespaces it holds the default one
 	Tools     ToolSet
 	Five      Five     // settings of the sandbox_* tools
 	Link      LinkFunc // nil: no links

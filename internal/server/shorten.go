@@ -59,13 +59,13 @@ func cost(s string) int {
 	return n
 }
 
-// runeCost returns how many characters a host counts for r in JSON: those of its escape, or
+// runeCost returns how many characters r takes in an answer: those of its JSON escape, or
 // its UTF-16 units.
 func runeCost(r rune) int {
 	switch r {
 	case '"', '\\', '\n', '\r', '\t', '\b', '\f':
 		return 2
-	case '\u2028', '\u2029', utf8.RuneError: // the last as it stands for a byte that is none
+	case '\u2028', '\u2029', utf8.RuneError: // an invalid byte is encoded as the escape of RuneError
 		return 6
 	}
 	switch {
@@ -87,7 +87,7 @@ func headAndTail(s string, room int, uri string) string {
 	return fmt.Sprintf("%s\n[… %d bytes left out, whole at %s …]\n%s", head, len(s)-len(head)-len(tail), uri, tail)
 }
 
-// after returns the length of the longest beginning of s that costs at most room.
+// after returns the length of the longest prefix of s that costs at most room.
 func after(s string, room int) int {
 	i := 0
 	for i < len(s) {
@@ -100,7 +100,7 @@ func after(s string, room int) int {
 	return i
 }
 
-// before returns the offset of the longest end of s that costs at most room.
+// before returns the offset in s from which the rest costs at most room.
 func before(s string, room int) int {
 	i := len(s)
 	for i > 0 {
@@ -121,14 +121,14 @@ func clip(s string, n int) string {
 	return s[:after(s, n-1)] + "…"
 }
 
-// shownResults removes values from rich results that are long or do not fit after the ones
-// before. Pictures become blocks of the answer. The whole list is a resource.
+// shownResults shortens or removes values of rich results that are long or exceed the
+// total. Pictures become blocks of the answer. The whole list is a resource.
 func shownResults(r sandboxmcp.Result) []sandboxmcp.RichResult {
 	shown := make([]sandboxmcp.RichResult, 0, len(r.Results))
 	left := resultChars
 	for _, bundle := range r.Results {
 		b := make(sandboxmcp.RichResult, len(bundle))
-		for _, kind := range slices.Backward(slices.Sorted(maps.Keys(bundle))) { // text/plain comes first
+		for _, kind := range slices.Backward(slices.Sorted(maps.Keys(bundle))) { // backward, so that text/plain comes before images and HTML
 			v, took := shownValue(kind, bundle[kind], left, runURI(r.RequestID, "results"))
 			b[kind] = v
 			left -= min(took, left)
@@ -138,8 +138,7 @@ func shownResults(r sandboxmcp.Result) []sandboxmcp.RichResult {
 	return shown
 }
 
-// shownValue returns v, or in its place what costs no more than room, and what
-// that costs.
+// shownValue returns v, or a shorter replacement if v costs more than room, and its cost.
 func shownValue(kind string, v any, room int, uri string) (shown any, took int) {
 	switch v := v.(type) {
 	case bool, nil:

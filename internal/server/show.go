@@ -10,11 +10,11 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// Limits of an answer to a model. Resources return everything that is left out.
+// Limits of an answer to a model. Everything that is left out can be read as a resource.
 //
-// Characters are counted as in the JSON text, where a line break has two. Hosts count so,
-// too, and cut a longer answer anywhere: one keeps the first 8,000 and last 32,000
-// characters of an answer over 40,000, another the first 2,000 of one over 50,000.
+// Characters are counted as in the JSON text, where a line break has two. Hosts count in
+// the same way and cut longer answers: one keeps the first 8,000 and last 32,000 characters
+// of an answer over 40,000, another the first 2,000 of one over 50,000.
 const (
 	shownChars   = 39_000   // characters of an answer; the host adds some
 	minStreams   = 6_000    // characters that stdout and stderr together get at least

@@ -12,18 +12,18 @@ import (
 
 // Time limits at the end of a connection.
 const (
-	answerGrace = 500 * time.Millisecond  // after the end of input, for calls that are about to be answered
-	endGrace    = 1500 * time.Millisecond // for cancelled calls to come back
+	answerGrace = 500 * time.Millisecond  // time after the end of input for calls that are almost done
+	endGrace    = 1500 * time.Millisecond // time for cancelled calls to return
 )
 
 // rootKey is the context key of a connection's own context, for the calls on it.
 type rootKey struct{}
 
 // ServeStdio serves a client that writes to in and reads from out, one JSON-RPC message per
-// line. It returns within 3 s after end of file on in, after ctx ends, or after a write to
-// out failed; only in the last case it returns an error. It has then cancelled running
-// calls, but not background runs, which Engine.Close ends. It does not close in: a blocked
-// read stays blocked.
+// line. It returns within 3 s after end of file on in, after ctx ends, or after a failed
+// write to out; only the last is returned as an error. By then running calls are cancelled.
+// Background runs continue until Engine.Close. It does not close in: a blocked read stays
+// blocked.
 func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	root, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -39,7 +39,7 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = session.Wait() // the connection's own error is more precise
+		_ = session.Wait() // the error of the connection is more precise
 	}()
 	select {
 	case <-ended:

@@ -16,12 +16,12 @@ import (
 type tool struct {
 	name        string // at most 40 characters of a-z 0-9 _
 	title       string
-	description string // what the tool does; then limits and the next step
+	description string // what the tool does, then its limits and the next step
 	hints       hints
 	in          *jsonschema.Schema
 	out         *jsonschema.Schema
-	letsOut     bool // programs that it runs may reach open domains
-	large       bool // its answer may hold a whole file
+	letsOut     bool // its programs may reach open domains
+	large       bool // its answer may contain a whole file
 	run         func(s *Server, ctx context.Context, c *call) (answer, error)
 }
 
@@ -30,7 +30,7 @@ type hints struct {
 	readOnly    bool // changes nothing
 	destructive bool // may delete or overwrite
 	idempotent  bool // a second call with the same arguments has no further effect
-	openWorld   bool // reaches beyond the sandbox
+	openWorld   bool // may affect things outside of the sandbox
 }
 
 // call is a tool call with valid arguments.
@@ -44,12 +44,12 @@ type call struct {
 type answer struct {
 	body   any
 	blocks []mcp.Content
-	ask    *mcp.CallToolResult // a question to the person that comes before the answer; nil: none
+	ask    *mcp.CallToolResult // a question to the person that must be answered first; nil: no question
 }
 
-// toolTable lists every tool. To add one: a row in a tools_*.go file, its
-// handler, `go test ./internal/server -update` for the golden list, and
-// `make generate` for docs/tools.md.
+// toolTable lists every tool. To add one, add a row in a tools_*.go file and its handler.
+// Then run `go test ./internal/server -update` for the golden list and `make generate` for
+// docs/tools.md.
 func toolTable() []tool {
 	return append([]tool{
 		executeCode(), getArtifacts(), listRuntimes(), sandboxStats(),
@@ -82,7 +82,7 @@ func (s *Server) addTool(t tool) {
 	})
 }
 
-// admitTool calls a tool if the calls that are not answered yet leave room for it.
+// admitTool calls a tool unless the calls in progress hold too much memory.
 func (s *Server) admitTool(sent context.Context, t tool, check *checker, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	ctx, free := withRoot(sent)
 	defer free()
@@ -125,7 +125,7 @@ func (s *Server) callTool(ctx context.Context, t tool, check *checker, req *mcp.
 // structured content, because a client shows its model only one of them.
 func errorResult(e *sandboxmcp.Error) *mcp.CallToolResult {
 	body, err := encode(e.Body())
-	if err != nil { // a further field cannot be encoded; leave the fields out
+	if err != nil { // a field of the error cannot be encoded, so leave the fields out
 		body, _ = encode((&sandboxmcp.Error{Code: e.Code, Message: e.Message, Hint: e.Hint}).Body())
 	}
 	return &mcp.CallToolResult{

@@ -78,7 +78,8 @@ func canShowForm(r *mcp.CallToolRequest) bool {
 // modernVersion is the first protocol version in which a server does not call its client.
 const modernVersion = "2026-07-28"
 
-// showForm asks the person at the client, in the way of the client's protocol version.
+// showForm asks the person at the client, in the way that the client's protocol version
+// defines.
 func (s *Server) showForm(ctx context.Context, c *call, ask sandboxmcp.EgressAsk, id string, wait time.Duration) (answer, error) {
 	asked, err := s.engine.FindEgress(ctx, c.who, id)
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// Document is a JSON object as a reader of the file sees it: by the exact names
-// of its members. A decoder into a struct would take "STDOUT" for "stdout", and
-// so check another text than the one that is shown.
+// Document is a JSON object with the exact names of its members. Decoding into a struct
+// ignores case: it would accept "STDOUT" as "stdout", and then check another text than the
+// one that a reader sees.
 type Document map[string]any
 
 func parseDocument(data []byte) (Document, error) {
@@ -31,7 +31,7 @@ func parseDocument(data []byte) (Document, error) {
 	return doc, err
 }
 
-// into decodes a part of a document.
+// into converts a part of a document to the type of to.
 func into(part, to any) error {
 	text, err := json.Marshal(part)
 	if err != nil {
@@ -40,9 +40,9 @@ func into(part, to any) error {
 	return json.Unmarshal(text, to)
 }
 
-// ReadReceipt takes a receipt, or the receipt of a result together with that result, from
-// JSON. The text is refused with invalid_argument if two readers could take it for two
-// values. In the message what names the text.
+// ReadReceipt parses JSON that is either a receipt or a result with a receipt. In the
+// second case it also returns the result. It fails with invalid_argument if two JSON
+// parsers could read the text differently. what names the text in the error message.
 func ReadReceipt(what string, data []byte) (r sandboxmcp.Receipt, result Document, err error) {
 	doc, err := parseDocument(data)
 	if err != nil {
@@ -61,14 +61,14 @@ func ReadReceipt(what string, data []byte) (r sandboxmcp.Receipt, result Documen
 	return r, doc, nil
 }
 
-// Members of a receipt and of its signatures.
+// The only members that a receipt and its signatures may have.
 var (
 	receiptMembers   = []string{"payloadType", "payload", "signatures"}
 	signatureMembers = []string{"keyid", "sig"}
 )
 
-// plainReceipt refuses a receipt with members that are not signed, and a result that
-// a reader could take for another receipt or another result.
+// plainReceipt fails if a receipt has unsigned members, or if a parser that ignores case
+// could read another receipt or result.
 func plainReceipt(part any, result Document) error {
 	if err := onlyMembers("the receipt", part, receiptMembers...); err != nil {
 		return err
@@ -102,14 +102,14 @@ func plainReceipt(part any, result Document) error {
 	return nil
 }
 
-// resultMembers are the members of a result that a receipt states.
+// resultMembers are the members of a result that its receipt also states.
 var resultMembers = []string{
 	"request_id", "session_id", "namespace", "language", "status", "success", "exit_code", "stdout", "stderr", "stdout_truncated", "stderr_truncated", "isolation", "network",
 }
 
-// Differences names what a result says otherwise than its signed receipt. What
-// a receipt does not state (results, metadata, usage, duration) cannot be
-// compared, and a member that is not in the document claims nothing.
+// Differences names the members of a result that contradict its signed receipt. Members
+// that a receipt does not state (results, metadata, usage, duration) are not compared.
+// Missing members are no contradiction.
 func (doc Document) Differences(p sandboxmcp.ReceiptPredicate) []string {
 	var found []string
 	compare := func(name string, want any) {
@@ -152,8 +152,8 @@ func (doc Document) Differences(p sandboxmcp.ReceiptPredicate) []string {
 	return found
 }
 
-// fileDifferences names the files of a list that are not as they were signed,
-// and those that are only in one of the two.
+// fileDifferences names the files that differ between a list and the receipt, and those
+// that are only in one of the two.
 func fileDifferences(list any, signed []sandboxmcp.ReceiptArtifact) []string {
 	files, ok := list.([]any)
 	if !ok && list != nil {
@@ -181,8 +181,8 @@ func fileDifferences(list any, signed []sandboxmcp.ReceiptArtifact) []string {
 	return found
 }
 
-// fileDifference says in what a file is not as it was signed. Content that was
-// left out is not compared: its hash is.
+// fileDifference names the property in which a file differs from the receipt, or returns
+// "". If the document omits the content, only the hash is compared.
 func fileDifference(file Document, want sandboxmcp.ReceiptArtifact) string {
 	for _, m := range []struct {
 		name string
@@ -204,10 +204,10 @@ func fileDifference(file Document, want sandboxmcp.ReceiptArtifact) string {
 	return ""
 }
 
-// nameOf is a file's path below the directory that programs work in.
+// nameOf returns a file's path relative to the working directory of programs.
 func nameOf(f sandboxmcp.ReceiptArtifact) string { return strings.TrimPrefix(f.Path, "/mnt/data/") }
 
-// hashOf is the SHA-256 of a member that is text; of another there is none.
+// hashOf returns the SHA-256 of a string in hex, or "" for any other type.
 func hashOf(v any) string {
 	text, ok := v.(string)
 	if !ok {
@@ -217,8 +217,8 @@ func hashOf(v any) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// same compares a member with a value by what JSON makes of it. An absent list
-// and an empty one are the same.
+// same reports whether a member equals a Go value after both are JSON. Absent and empty
+// lists or objects are equal.
 func same(got, want any) bool {
 	text, err := json.Marshal(map[string]any{"v": want})
 	if err != nil {
@@ -228,7 +228,8 @@ func same(got, want any) bool {
 	return err == nil && reflect.DeepEqual(plain(got), plain(doc["v"]))
 }
 
-// plain makes values comparable that JSON has several forms of.
+// plain converts a JSON value so that reflect.DeepEqual ignores the spelling of numbers,
+// and the difference between null and empty lists or objects.
 func plain(v any) any {
 	switch v := v.(type) {
 	case json.Number:

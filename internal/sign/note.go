@@ -9,12 +9,11 @@ import (
 	"golang.org/x/mod/sumdb/note"
 )
 
-// noteName is the name under which the key signs notes.
+// noteName is the name of the key in signed notes.
 const noteName = "sandboxmcp"
 
-// Note signs a text, which ends with a newline, in the form of a signed note:
-// the text, an empty line, and a line with the key's name, the short hash that
-// tells keys of one name apart and the signature.
+// Note signs a text as a signed note: the text, an empty line, and a line with the key's
+// name, a short hash of the key and the signature. The text must end with a newline.
 func (k *Key) Note(text string) (string, error) {
 	v, err := k.verifier()
 	if err != nil {
@@ -27,9 +26,9 @@ func (k *Key) Note(text string) (string, error) {
 	return string(signed), nil
 }
 
-// OpenNote returns the text of a note that [Key.Note] has made with the key
-// whose public half this is. It takes the very bytes that were made then, and no
-// other spelling of them or further signatures.
+// OpenNote checks a note that [Key.Note] has made and returns its text. public is the
+// public half of the key. OpenNote accepts only the exact bytes that Note returned: no
+// further signatures and no other spelling.
 func OpenNote(public ed25519.PublicKey, signed string) (text string, err error) {
 	v, err := noteVerifier(public)
 	if err != nil {
@@ -44,7 +43,7 @@ func OpenNote(public ed25519.PublicKey, signed string) (text string, err error) 
 	}
 	raw, err := base64.StdEncoding.DecodeString(n.Sigs[0].Base64)
 	if err != nil || n.Text+"\n— "+noteName+" "+base64.StdEncoding.EncodeToString(raw)+"\n" != signed {
-		return "", errors.New("it is not spelled as it was signed")
+		return "", errors.New("it is not byte for byte what was signed")
 	}
 	return n.Text, nil
 }
@@ -57,7 +56,7 @@ func noteVerifier(public ed25519.PublicKey) (note.Verifier, error) {
 	return note.NewVerifier(text)
 }
 
-// noteSigner signs notes for who verifies with the verifier.
+// noteSigner signs notes. Its Verifier verifies them.
 type noteSigner struct {
 	note.Verifier
 
@@ -67,5 +66,5 @@ type noteSigner struct {
 // Sign returns the signature over a note's text.
 func (s noteSigner) Sign(msg []byte) ([]byte, error) { return ed25519.Sign(s.private, msg), nil }
 
-// OpenNote is [OpenNote] with the key's own public half.
+// OpenNote is the function [OpenNote] with the key's own public half.
 func (k *Key) OpenNote(signed string) (text string, err error) { return OpenNote(k.public, signed) }

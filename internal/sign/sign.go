@@ -1,10 +1,10 @@
-// Package sign is the server's key: made at first start, one for each state
-// directory, signs and verifies.
+// Package sign holds the server's signing key. Each state directory has one key, which is
+// made when the server first starts.
 //
-// What is signed is always an in-toto Statement, version 1, in the
-// pre-authentication encoding of DSSE, by ed25519. A [sandboxmcp.Receipt] is
-// the whole envelope and can be checked with nothing but the public key; the
-// signature of an artifact is kept alone, and its statement is built again from
+// Receipts and artifacts are signed as in-toto Statements, version 1, by ed25519 over the
+// pre-authentication encoding of DSSE. Audit checkpoints are signed notes; see [Key.Note].
+// A [sandboxmcp.Receipt] is the whole envelope and can be checked with the public key
+// alone. For an artifact only the signature is stored; its statement is built again from
 // the artifact's fields when it is checked.
 package sign
 
@@ -30,7 +30,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
-// The files of the key in the state directory.
+// Files of the key in the state directory.
 const (
 	PrivateFile = "signing.key" // PEM, PKCS #8, mode 0600
 	PublicFile  = "signing.pub" // PEM, PKIX, mode 0644
@@ -42,19 +42,19 @@ const (
 	maxKeyFile   = 4096
 )
 
-// Key signs. It does not change and may be used concurrently.
+// Key is a signing key. It is immutable and may be used concurrently.
 type Key struct {
 	private ed25519.PrivateKey
 	public  ed25519.PublicKey
 	id      string
 
-	verifier func() (note.Verifier, error) // of notes
+	verifier func() (note.Verifier, error) // verifies notes
 }
 
-// Open reads the key of the state directory dir and makes one when there is
-// none. Processes that do so at the same moment end up with the same key. A
-// file that is no such key, or that others may read, is
-// [sandboxmcp.CodeBackendUnavailable]; a key is never replaced.
+// Open reads the key of the state directory dir, or makes it if it does not exist.
+// Processes that open the directory at the same time get the same key. If the file is not a
+// valid key, or other users can read it, the error is [sandboxmcp.CodeBackendUnavailable].
+// Open never replaces a private key.
 func Open(dir string) (*Key, error) {
 	path := filepath.Join(dir, PrivateFile)
 	private, err := readPrivate(path)
@@ -79,10 +79,10 @@ func Open(dir string) (*Key, error) {
 	}, nil
 }
 
-// ID names the key: the SHA-256 of the raw public key, in hex.
+// ID returns the key's name: the SHA-256 of the raw public key, in hex.
 func (k *Key) ID() string { return k.id }
 
-// Public returns the key that verifies what this one signs.
+// Public returns the public half.
 func (k *Key) Public() ed25519.PublicKey { return k.public }
 
 // KeyID returns the name of a public key, as [Key.ID] does.
@@ -91,8 +91,8 @@ func KeyID(public ed25519.PublicKey) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// PublicKey reads the public key of the state directory dir, for who verifies
-// and may not sign. The error wraps [fs.ErrNotExist] when nothing was signed yet.
+// PublicKey reads the public key of the state directory dir, for programs that only verify.
+// The error wraps [fs.ErrNotExist] if the directory has no key yet.
 func PublicKey(dir string) (ed25519.PublicKey, error) {
 	path := filepath.Join(dir, PublicFile)
 	text, err := plainfile.Read(path, maxKeyFile)
@@ -106,7 +106,7 @@ func PublicKey(dir string) (ed25519.PublicKey, error) {
 	return public, nil
 }
 
-// ParsePublicKey reads a public key in the form of PublicFile.
+// ParsePublicKey parses a public key in the format of PublicFile.
 func ParsePublicKey(text []byte) (ed25519.PublicKey, error) {
 	block, _ := pem.Decode(text)
 	if block == nil || block.Type != publicBlock {
@@ -143,8 +143,8 @@ func check(public ed25519.PublicKey, payload []byte, sig string) error {
 	return nil
 }
 
-// decode takes the one base64 text that encodes a value, and no other spelling
-// of it: the bytes that were answered are the bytes that verify.
+// decode decodes base64 and fails unless s is the canonical encoding of its value. So the
+// bytes that verify are the only accepted spelling.
 func decode(s string) ([]byte, error) {
 	raw, err := base64.StdEncoding.DecodeString(s)
 	if err != nil {
@@ -186,7 +186,7 @@ func readPrivate(path string) (ed25519.PrivateKey, error) {
 	}
 	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if err != nil {
-		return nil, errors.New("it does not hold a key in PKCS #8") // the cause might show bytes of it
+		return nil, errors.New("it does not hold a key in PKCS #8") // the cause might contain bytes of the key
 	}
 	private, ok := key.(ed25519.PrivateKey)
 	if !ok {
@@ -195,9 +195,9 @@ func readPrivate(path string) (ed25519.PrivateKey, error) {
 	return private, nil
 }
 
-// makePrivate makes a key and gives it its name only when it is complete and on
-// the disk, so that nobody ever reads half of one. Linking refuses a name that
-// is taken: then another process was faster, and its key is the one.
+// makePrivate makes a key in a temporary file and links it to path once it is complete and
+// synced to the disk. So no process reads an incomplete key. If path exists, another
+// process was faster and its key is used.
 func makePrivate(dir, path string) error {
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -218,7 +218,7 @@ func makePrivate(dir, path string) error {
 	return errors.Join(err, os.Remove(tmp))
 }
 
-// publish writes the public half when it is not there or another key's.
+// publish writes the public half if its file is missing or holds another key.
 func publish(dir string, public ed25519.PublicKey) error {
 	if got, err := PublicKey(dir); err == nil && got.Equal(public) {
 		return nil
@@ -237,22 +237,22 @@ func publish(dir string, public ed25519.PublicKey) error {
 	return nil
 }
 
-// writeTemp writes a new file with a name that cannot be guessed, to the disk.
+// writeTemp writes a new file with a random name and syncs it to the disk.
 func writeTemp(dir string, text []byte, mode fs.FileMode) (path string, err error) {
 	f, err := os.OpenFile(filepath.Join(dir, ".signing-"+rand.Text()), os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
 	if err != nil {
 		return "", err
 	}
 	_, err = f.Write(text)
-	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()) // the umask may have taken bits of mode
+	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()) // Chmod restores bits that the umask removed
 	if err != nil {
 		return "", errors.Join(err, os.Remove(f.Name()))
 	}
 	return f.Name(), nil
 }
 
-// preAuth is DSSE's pre-authentication encoding: type and payload with their
-// lengths, so that neither can be read as part of the other.
+// preAuth returns DSSE's pre-authentication encoding: type and payload, each after its
+// length, so that the boundary between them is unambiguous.
 func preAuth(payloadType string, payload []byte) []byte {
 	b := make([]byte, 0, len(payload)+len(payloadType)+32)
 	b = append(b, "DSSEv1 "...)

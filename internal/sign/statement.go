@@ -19,26 +19,25 @@ import (
 const (
 	payloadType   = "application/vnd.in-toto+json"
 	statementType = "https://in-toto.io/Statement/v1"
-	// artifactPredicateType names version 1 of what is signed for an artifact.
+	// artifactPredicateType identifies version 1 of an artifact's statement.
 	artifactPredicateType = "https://github.com/sandboxmcp/sandboxmcp/artifact/v1"
 	receiptVersion        = 1
-	// codeSubject is what a receipt without artifacts is about.
+	// codeSubject is the subject of a receipt without artifacts.
 	codeSubject = "code"
 )
 
-// Statement is what a receipt states. Its subjects follow from the predicate:
-// the artifacts by their paths, or the code under the name "code" when there
-// are none.
+// Statement is the content of a receipt. Its subjects follow from the predicate: the
+// artifacts by their paths or, without artifacts, the code under the name "code".
 type Statement struct {
 	Predicate sandboxmcp.ReceiptPredicate
 }
 
-// ArtifactStatement is what the signature of an artifact binds together: these
-// bytes, left at this path, by this run of that code.
+// ArtifactStatement is the content that an artifact's signature covers: this file, at this
+// path, was left by this run of this code.
 type ArtifactStatement struct {
 	Namespace  sandboxmcp.Namespace
 	RequestID  sandboxmcp.RequestID
-	SessionID  *sandboxmcp.SessionID // nil: a run without a session
+	SessionID  *sandboxmcp.SessionID // nil: the run had no session
 	Path       string                // absolute, below /mnt/data; valid UTF-8
 	SizeBytes  int64
 	SHA256     string // of the content, hex
@@ -46,9 +45,9 @@ type ArtifactStatement struct {
 	CreatedAt  time.Time
 }
 
-// The statement as it is signed. The order of the fields is the order of the
-// JSON members and must not change: an artifact's statement is built again when
-// its signature is checked.
+// The statement in its signed form. The order of the fields is the order of the JSON
+// members. It must not change, because an artifact's statement is built again when its
+// signature is checked.
 type (
 	statement[P any] struct {
 		Type          string    `json:"_type"`
@@ -74,8 +73,8 @@ type (
 	}
 )
 
-// Receipt signs stmt. Version may be left 0. It refuses a statement with a hash
-// that is none or a text that is not UTF-8.
+// Receipt signs stmt. If its version is 0, Receipt sets the current one. It fails on an
+// invalid hash and on text that is not UTF-8.
 func (k *Key) Receipt(stmt Statement) (sandboxmcp.Receipt, error) {
 	p := stmt.Predicate
 	if p.Version == 0 {
@@ -104,9 +103,8 @@ func (k *Key) Receipt(stmt Statement) (sandboxmcp.Receipt, error) {
 	}, nil
 }
 
-// Verify checks that r is a receipt signed by public, and returns what it
-// states. Nothing of a receipt may be believed before that. The error says what
-// does not fit.
+// Verify checks that r is a receipt signed by public, and returns its content. Do not use
+// the content of a receipt before that. The error says which check failed.
 func Verify(r sandboxmcp.Receipt, public ed25519.PublicKey) (sandboxmcp.ReceiptPredicate, error) {
 	p, err := verify(r, public)
 	if err != nil {
@@ -132,7 +130,7 @@ func verify(r sandboxmcp.Receipt, public ed25519.PublicKey) (p sandboxmcp.Receip
 	if err = check(public, payload, r.Signatures[0].Sig); err != nil {
 		return p, err
 	}
-	// The key signs artifacts too: the signature alone does not make a receipt.
+	// The key also signs artifacts, so a valid signature alone does not make a receipt.
 	var s statement[sandboxmcp.ReceiptPredicate]
 	if err = json.Unmarshal(payload, &s); err != nil {
 		return p, fmt.Errorf("the statement: %w", err)
@@ -150,8 +148,8 @@ func verify(r sandboxmcp.Receipt, public ed25519.PublicKey) (p sandboxmcp.Receip
 	return s.Predicate, nil
 }
 
-// Artifact signs the artifact's own statement and returns the signature in
-// base64. It refuses a hash that is none and a path that is not UTF-8.
+// Artifact signs the artifact's statement and returns the signature in base64. It fails on
+// an invalid hash and on a path that is not UTF-8.
 func (k *Key) Artifact(a ArtifactStatement) (signature string, err error) {
 	payload, err := a.payload()
 	if err != nil {
@@ -160,8 +158,8 @@ func (k *Key) Artifact(a ArtifactStatement) (signature string, err error) {
 	return k.sign(payload), nil
 }
 
-// VerifyArtifact checks that signature is what public's key signed for exactly
-// these fields. That the content has the SHA-256 is for the caller to check.
+// VerifyArtifact checks that signature is public's signature over exactly these fields. The
+// caller checks that the content has the hash a.SHA256.
 func VerifyArtifact(a ArtifactStatement, signature string, public ed25519.PublicKey) error {
 	payload, err := a.payload()
 	if err == nil {
@@ -233,8 +231,8 @@ func isSHA256(s string) bool {
 	return err == nil && len(raw) == sha256.Size && hex.EncodeToString(raw) == s
 }
 
-// encode is encoding/json without its escapes for HTML, so that other languages
-// come to the same bytes.
+// encode encodes v as encoding/json does, but without its HTML escapes, so that programs in
+// other languages get the same bytes.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

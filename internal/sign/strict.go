@@ -15,15 +15,15 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// strictJSON refuses a text that two readers of JSON could take for two values: one
-// that has a name twice in an object, more text after the value, or characters that
-// are no Unicode.
+// strictJSON fails if two JSON parsers could read the text differently. That is so if an
+// object has a name twice, if text follows the value, or if characters are not valid
+// Unicode.
 func strictJSON(data []byte) error {
 	if !utf8.Valid(data) {
 		return errors.New("it is not valid UTF-8")
 	}
 	if halfCharacter(data) {
-		return errors.New("it has an escaped half of a character")
+		return errors.New("it has an escape of half a character (a lone surrogate)")
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
@@ -36,16 +36,16 @@ func strictJSON(data []byte) error {
 	return nil
 }
 
-// open is an object or a list that has not ended yet.
+// open is an object or array whose end was not read yet.
 type open struct {
-	names map[string]bool // of an object; nil: a list
-	value bool            // a name was read, and its value is next
+	names map[string]bool // names read so far; nil: an array
+	value bool            // a name was read; its value comes next
 }
 
-// maxNested is how deep the objects and lists of a text may stand in each other.
+// maxNested bounds the nesting of objects and arrays.
 const maxNested = 1000
 
-// walkValue reads one value and finds names that come twice.
+// walkValue reads one value and fails if an object has a name twice.
 func walkValue(d *json.Decoder) error {
 	var stack []*open
 	for {
@@ -87,8 +87,8 @@ func walkValue(d *json.Decoder) error {
 	}
 }
 
-// halfCharacter reports whether an escape stands for half of a UTF-16 pair, which
-// readers replace in different ways.
+// halfCharacter reports whether the text escapes a lone UTF-16 surrogate. Parsers replace
+// these differently.
 func halfCharacter(data []byte) bool {
 	for i := 0; i < len(data); i++ {
 		if data[i] != '\\' {
@@ -112,7 +112,7 @@ func halfCharacter(data []byte) bool {
 	return false
 }
 
-// escapedUnit reads uXXXX at a place.
+// escapedUnit parses uXXXX at an offset.
 func escapedUnit(data []byte, at int) (rune, bool) {
 	if at+5 > len(data) || data[at] != 'u' {
 		return 0, false
@@ -121,7 +121,7 @@ func escapedUnit(data []byte, at int) (rune, bool) {
 	return rune(n), err == nil
 }
 
-// onlyMembers refuses members of an object that its reader does not know.
+// onlyMembers fails if an object has members other than the known ones.
 func onlyMembers(what string, object any, known ...string) error {
 	members, ok := object.(map[string]any)
 	if !ok {
@@ -135,8 +135,8 @@ func onlyMembers(what string, object any, known ...string) error {
 	return nil
 }
 
-// onceInAnyCase refuses an object with a name that differs from another, or from a
-// compared one, by upper and lower case alone: some readers take one for the other.
+// onceInAnyCase fails if two names of an object, or a name and a compared one, differ only
+// in case. Some parsers treat such names as equal.
 func onceInAnyCase(object map[string]any, compared ...string) error {
 	folded := map[string]string{}
 	for _, name := range compared {

@@ -19,24 +19,24 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
-// abandonedAfter is the age from which an unfinished blob counts as left by a killed
-// process.
+// abandonedAfter is the age after which an unfinished blob counts as left behind by a
+// killed process.
 const abandonedAfter = time.Hour
 
-// blobDir is the directory of the blobs. Its tmp holds unfinished and discarded blobs,
-// ab/abcd… all others.
+// blobDir is the directory of the blobs. Its subdirectory tmp holds unfinished and
+// discarded blobs. All others are at ab/abcd…, by their SHA-256.
 type blobDir struct {
 	dir     string
-	passing bool // close removes it: the database is in memory
+	passing bool // the database is in memory, so close removes the directory
 	once    sync.Once
 	err     error
-	lease   *Lease // of dir, if it is passing and was made
+	lease   *Lease // lease of dir, if passing is set and dir was created
 }
 
-// PutBlob keeps data and returns its SHA-256 in hex. A blob that is already there is not
-// written again. Its time is set to now, so that a sweep of blobs without references can
-// spare the young ones. A process that is killed leaves the whole blob or none. A power
-// cut may lose it.
+// PutBlob stores data and returns its SHA-256 in hex. A blob that exists is not written
+// again. Its modification time is set to now, so that a sweep of unreferenced blobs spares
+// it. If the process is killed, the blob is complete or does not exist. A power cut may
+// lose it.
 func (s *Store) PutBlob(ctx context.Context, data []byte) (sum string, err error) {
 	h := sha256.Sum256(data)
 	sum = hex.EncodeToString(h[:])
@@ -47,8 +47,8 @@ func (s *Store) PutBlob(ctx context.Context, data []byte) (sum string, err error
 	return sum, err
 }
 
-// PutBlobFrom is [Store.PutBlob] of the bytes that r returns. It also returns their
-// number. If there are more than limit bytes, it keeps nothing and fails with
+// PutBlobFrom is [Store.PutBlob] for the bytes that r returns. It also returns their
+// number. If there are more than limit bytes, it stores nothing and fails with
 // [sandboxmcp.CodeFileTooLarge]. An error of r is returned wrapped.
 func (s *Store) PutBlobFrom(ctx context.Context, r io.Reader, limit int64) (sum string, size int64, err error) {
 	f, err := s.blobs.create()
@@ -93,8 +93,8 @@ func (s *Store) OpenBlob(sum string) (*os.File, error) {
 	return plainfile.Open(path)
 }
 
-// HasBlob reports whether the blob is there and has that size. Inside an [Op] the answer
-// holds until the transaction ends, because blobs are discarded in an Op, too.
+// HasBlob reports whether the blob exists and has that size. Inside an [Op] the answer
+// holds until the transaction ends, because blobs are only discarded in an Op.
 func (s *Store) HasBlob(sum string, size int64) bool {
 	path, err := s.blobs.path(sum)
 	if err != nil {
@@ -104,8 +104,8 @@ func (s *Store) HasBlob(sum string, size int64) bool {
 	return err == nil && fi.Mode().IsRegular() && fi.Size() == size
 }
 
-// source is a reader that ends with a context. It keeps the reader's error apart, so that
-// PutBlobFrom can tell it from an error of writing.
+// source is a reader that ends with a context. It records the reader's error separately, so
+// that PutBlobFrom can distinguish it from a write error.
 type source struct {
 	ctx context.Context //nolint:containedctx // lives for one call
 	r   io.Reader
@@ -130,8 +130,8 @@ func (b *blobDir) path(sum string) (string, error) {
 	return filepath.Join(b.dir, sum[:2], sum), nil
 }
 
-// keep reports whether the blob is there, and sets its time to now. A blob of another size
-// was cut short by a power cut and has to be written again.
+// keep reports whether the blob exists, and sets its time to now. It returns false for a
+// blob of another size: a power cut has truncated it, and it must be written again.
 func (b *blobDir) keep(sum string, size int64) bool {
 	path, err := b.path(sum)
 	if err != nil {
@@ -156,7 +156,7 @@ func (b *blobDir) create() (*os.File, error) {
 	return os.OpenFile(filepath.Join(b.dir, "tmp", rand.Text()), os.O_CREATE|os.O_EXCL|os.O_WRONLY, fileMode)
 }
 
-// prepare makes the directories at its first call.
+// prepare makes the directories when it is first called.
 func (b *blobDir) prepare() error {
 	b.once.Do(func() {
 		b.err = os.MkdirAll(filepath.Join(b.dir, "tmp"), dirMode)
@@ -167,7 +167,7 @@ func (b *blobDir) prepare() error {
 	return b.err
 }
 
-// close ends the use of the blobs. It removes those of a database in memory.
+// close removes the blobs of a database in memory. Other blobs stay.
 func (b *blobDir) close() error {
 	b.once.Do(func() { b.err = fs.ErrClosed })
 	if b.lease == nil {

@@ -14,17 +14,17 @@ import (
 	"time"
 )
 
-// BlobShards is the number of parts that the blobs are in, one for each first byte of a
-// SHA-256. A sweep of one part has a bounded cost.
+// BlobShards is the number of parts into which the blobs are divided, by the first byte of
+// the SHA-256. Sweeping one part at a time bounds the cost of a sweep.
 const BlobShards = 256
 
-// memoryBlobs is the prefix of a directory with the blobs of a database in memory. The
-// directory is leased for as long as that database is there.
+// memoryBlobs is the name prefix of blob directories of databases in memory. Such a
+// directory is leased while its database is open.
 const memoryBlobs = "blobs-memory-"
 
-// blobsOf returns the directory of a database's blobs. Each database of a state directory
-// has one of its own, because a sweep removes blobs that the rows of its database do not
-// name.
+// blobsOf returns the directory of a database's blobs. Each database in a state directory
+// has its own, because a sweep removes all blobs that the rows of its database do not refer
+// to.
 func (d database) blobsOf(dir string) (string, error) {
 	if d.memory() {
 		return filepath.Join(dir, memoryBlobs+rand.Text()), nil
@@ -44,9 +44,8 @@ func (d database) blobsOf(dir string) (string, error) {
 	return filepath.Join(dir, "blobs-"+hex.EncodeToString(sum[:8])), nil
 }
 
-// OldBlobs returns the SHA-256 of the blobs of one shard, 0 to [BlobShards]-1, that were
-// last put at least age ago. The caller knows which of them are referred to, and discards
-// the others.
+// OldBlobs returns the SHA-256 of those blobs of a shard (0 to [BlobShards]-1) that were
+// last put at least age ago. The caller discards those without references.
 func (s *Store) OldBlobs(shard int, age time.Duration) ([]string, error) {
 	dir := filepath.Join(s.blobs.dir, fmt.Sprintf("%02x", shard))
 	entries, err := os.ReadDir(dir)
@@ -58,7 +57,7 @@ func (s *Store) OldBlobs(shard int, age time.Duration) ([]string, error) {
 	for _, e := range entries {
 		path, err := s.blobs.path(e.Name())
 		if err != nil || filepath.Dir(path) != dir {
-			continue // not ours
+			continue // not written by this package
 		}
 		if fi, err := e.Info(); err == nil && fi.Mode().IsRegular() && fi.ModTime().Before(before) {
 			old = append(old, e.Name())
@@ -67,12 +66,12 @@ func (s *Store) OldBlobs(shard int, age time.Duration) ([]string, error) {
 	return old, nil
 }
 
-// DiscardBlob removes the blob unless it was put within that age. A PutBlob of the same
-// content at the same moment keeps a blob: this one, or one that it writes anew. A blob
-// that is not there is no error. [Store.RemoveDiscarded] frees the space.
+// DiscardBlob removes the blob unless it was put within the last age. If PutBlob stores the
+// same content at the same moment, a blob stays: this one or a new one. A missing blob is
+// not an error. [Store.RemoveDiscarded] frees the space.
 //
-// Preconditions: the caller is an [Op] that has seen that no row names the blob. Until its
-// transaction ends, no other one can commit such a row.
+// Preconditions: the caller is an [Op] that has checked that no row refers to the blob.
+// Until its transaction ends, no other one can commit such a row.
 func (s *Store) DiscardBlob(sum string, age time.Duration) error {
 	if err := s.blobs.discard(sum, time.Now().Add(-age)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return s.explain("written", err)
@@ -96,7 +95,8 @@ func (b *blobDir) discard(sum string, before time.Time) error {
 	if err = os.Rename(path, aside); err != nil {
 		return err
 	}
-	// From here on no PutBlob can find it. One that found it before has set its time.
+	// PutBlob can no longer find the blob. A PutBlob that found it before has updated its
+	// time, which is checked here.
 	fi, err = os.Lstat(aside)
 	if err != nil {
 		return err
@@ -107,8 +107,8 @@ func (b *blobDir) discard(sum string, before time.Time) error {
 	return os.Chtimes(aside, time.Unix(0, 0), time.Unix(0, 0))
 }
 
-// RemoveDiscarded frees the space of discarded blobs. It also removes unfinished blobs,
-// and blobs of databases in memory, that killed processes left more than an hour ago.
+// RemoveDiscarded frees the space of discarded blobs. It also removes what killed processes
+// left more than an hour ago: unfinished blobs, and blobs of databases in memory.
 func (s *Store) RemoveDiscarded(ctx context.Context) error {
 	before := time.Now().Add(-abandonedAfter)
 	if err := sweep(ctx, filepath.Join(s.blobs.dir, "tmp"), before); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -129,8 +129,8 @@ func (s *Store) RemoveDiscarded(ctx context.Context) error {
 	return nil
 }
 
-// removeAbandoned removes a directory that was made before and that no process
-// leases. A young one may be there before its owner has the lease.
+// removeAbandoned removes a directory that is older than before and that no process leases.
+// A younger one is spared, because its owner may not have taken the lease yet.
 func removeAbandoned(dir string, before time.Time) error {
 	fi, err := os.Lstat(dir)
 	if err != nil || !fi.IsDir() || !fi.ModTime().Before(before) {

@@ -21,22 +21,22 @@ import (
 
 const (
 	databaseName = "sandboxmcp.db"
-	// schemaVersion is the number of the newest file in migrations. Each file sets the
-	// database's user_version to its number at its end. Open reads that, because asking
-	// goose takes milliseconds.
+	// schemaVersion is the number of the newest file in migrations. Each of these files
+	// ends by setting the database's user_version to its number. Open reads that version,
+	// because asking goose takes milliseconds.
 	schemaVersion = 11
-	// applicationID marks a database as ours ("smcp").
+	// applicationID marks a database as this program's ("smcp").
 	applicationID = 0x736d6370
 )
 
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// database knows how to open the file.
+// database describes how to open the database file.
 type database struct {
 	path string // absolute, or MemoryPath
-	real string // path with its links followed; see resolve
-	dsn  string // without the parts that differ between reader and writer
+	real string // path with its links resolved; see resolve
+	dsn  string // data source name, without the parts that differ between reader and writer
 	sync string
 	busy time.Duration
 }
@@ -44,8 +44,7 @@ type database struct {
 func newDatabase(path, durability string, busy time.Duration) (database, error) {
 	d := database{path: path, sync: durability, busy: busy}
 	if path == MemoryPath {
-		// The name is its own and the cache shared, so that reader and writer have the same
-		// database.
+		// A unique name and a shared cache make reader and writer use the same database.
 		d.dsn = "file:" + rand.Text() + "?mode=memory&cache=shared"
 		return d, nil
 	}
@@ -60,23 +59,23 @@ func newDatabase(path, durability string, busy time.Duration) (database, error) 
 
 func (d database) memory() bool { return d.path == MemoryPath }
 
-// cacheKiB bounds the pages that a connection caches. Rows are written once and seldom
-// read, and SQLite's default of 2 MiB would fill up over some 1 000 runs.
+// cacheKiB bounds the pages that a connection caches. Rows are written once and rarely
+// read. SQLite's default of 2 MiB would fill up after about 1,000 runs.
 const cacheKiB = 512
 
-// connector makes connections with the parameters. Temporary tables stay in memory,
+// connector makes connections with these parameters. Temporary tables stay in memory,
 // because a killed process would leave their file in /tmp.
 func (d database) connector(params string) (driver.Connector, error) {
 	return sqlite.NewConnector(d.dsn + params + "&_pragma=temp_store(memory)&_pragma=cache_size(-" + strconv.Itoa(cacheKiB) + ")")
 }
 
-// logPages bounds the write-ahead log: 32 MiB.
+// logPages bounds the write-ahead log, in pages: 32 MiB.
 const logPages = 8192
 
-// readerIdle is the time after which an unused connection for reading is closed.
+// readerIdle is the time after which an unused read connection is closed.
 const readerIdle = 5 * time.Second
 
-// single makes a pool of at most one connection, which is opened at its first use.
+// single makes a pool of at most one connection, which is opened when it is first used.
 func single(c driver.Connector) *sql.DB {
 	db := sql.OpenDB(c)
 	db.SetMaxOpenConns(1)
@@ -84,10 +83,11 @@ func single(c driver.Connector) *sql.DB {
 	return db
 }
 
-// writer makes the pool for writing. Its transactions take the database's lock at BEGIN.
-// They do not wait for it inside SQLite, whose pauses grow to a tenth of a second:
-// Store.write waits, in shorter pauses and with a deadline for each caller. Store.tidy
-// moves the log into the database, and SQLite does so only if tidy does not keep up.
+// writer makes the pool for writing. Its transactions take the database's lock at BEGIN,
+// and fail at once if it is taken. SQLite's own wait would pause for up to a tenth of a
+// second at a time. Store.write waits instead, in shorter pauses and with a deadline for
+// each caller. Store.tidy moves the log into the database. SQLite itself does that only if
+// tidy cannot keep up.
 func (d database) writer() (*sql.DB, error) {
 	c, err := d.connector("&_txlock=immediate&_busy_timeout=0&_synchronous=" + d.sync + "&_dqs=0&_pragma=wal_autocheckpoint(" + strconv.Itoa(logPages) + ")")
 	if err != nil {
@@ -97,8 +97,9 @@ func (d database) writer() (*sql.DB, error) {
 }
 
 // reader makes the pool for reading. A database in memory is read without waiting for the
-// writer's table locks. One connection is enough for reads of milliseconds. More would
-// cost descriptors for good, because SQLite keeps those of closed connections.
+// writer's table locks. One connection is enough, because reads take milliseconds. More
+// connections would use up descriptors, because SQLite keeps those of closed connections
+// open.
 func (d database) reader() (*sql.DB, error) {
 	p := "&_busy_timeout=" + strconv.FormatInt(d.busy.Milliseconds(), 10) + "&_query_only=1&_dqs=0"
 	if d.memory() {
@@ -113,8 +114,8 @@ func (d database) reader() (*sql.DB, error) {
 	return db, nil
 }
 
-// prepareFile makes the file if there is none. SQLite would make it with the mode that
-// the umask gives.
+// prepareFile makes the file if it does not exist. SQLite would give it the mode of the
+// umask.
 func (d database) prepareFile() error {
 	if d.memory() {
 		return nil
@@ -143,8 +144,8 @@ func (d database) create() error {
 	return f.Close()
 }
 
-// closeFile takes the rights of other users away, if the file is ours. It is called once
-// the file is known to be a database of this program.
+// closeFile removes the permissions of other users if this user owns the file. It is called
+// after the file was recognized as a database of this program.
 func (d database) closeFile() error {
 	if d.memory() {
 		return nil
@@ -159,8 +160,8 @@ func (d database) closeFile() error {
 	return os.Chmod(d.path, fileMode)
 }
 
-// resolve sets real. The file has to be there. SQLite's files, and those of a [Watch],
-// lie beside real.
+// resolve sets real. The file must exist. The files of SQLite and of a [Watch] are in the
+// same directory as real.
 func (d *database) resolve() (err error) {
 	if d.real = d.path; !d.memory() {
 		d.real, err = filepath.EvalSymlinks(d.path)
@@ -168,8 +169,8 @@ func (d *database) resolve() (err error) {
 	return err
 }
 
-// besides fails if a file that SQLite opens beside the database is not a regular file.
-// SQLite would wait for the other end of a FIFO, whatever ctx does.
+// besides fails if a file that SQLite opens next to the database is not a regular file. If
+// it were a FIFO, SQLite would block and ignore ctx.
 func (d database) besides() error {
 	if d.memory() {
 		return nil
@@ -182,8 +183,8 @@ func (d database) besides() error {
 	return nil
 }
 
-// connect makes a connection and reads the version of the schema over it. If it fails,
-// the caller still closes conn unless that is nil.
+// connect opens a connection and reads the schema version. On error the caller must close
+// conn if it is not nil.
 func (d database) connect(ctx context.Context, db *sql.DB) (conn *sql.Conn, version int, err error) {
 	if err = d.besides(); err != nil {
 		return nil, 0, err
@@ -210,8 +211,8 @@ func (d database) connect(ctx context.Context, db *sql.DB) (conn *sql.Conn, vers
 	return conn, version, nil
 }
 
-// migrate brings the schema to the newest version. If several processes do so at once,
-// the lease lets one migrate and the others find it done.
+// migrate brings the schema to the newest version. Several processes may call it at once:
+// the lease lets one migrate, and the others then find nothing to do.
 func (d database) migrate(ctx context.Context, dir string) (err error) {
 	lease, err := waitLease(ctx, filepath.Join(dir, "migrate.lock"))
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// prepareDir makes dir if it is missing, and closes it to other users. It changes the
-// mode only of a directory that is empty or holds a state: "/tmp", given by mistake, must
-// stay open.
+// prepareDir makes dir if it is missing, and removes the permissions of other users. It
+// changes the mode only if the directory is empty or holds a state. A directory that was
+// given by mistake, such as /tmp, keeps its mode.
 func prepareDir(dir string) error {
 	fi, err := os.Stat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -66,15 +66,15 @@ func closeDir(dir string) error {
 	return os.Chmod(dir, dirMode)
 }
 
-// keyName is the key file of package sign. A directory that has it holds a state.
+// keyName is the key file of package sign. A directory with this file holds a state.
 const keyName = "signing.key"
 
-// dirError is the error of a directory that cannot be a state directory as it is.
+// dirError means that a directory cannot be used as a state directory as it is.
 type dirError struct{ reason, hint string }
 
 func (e *dirError) Error() string { return e.reason }
 
-// newerError is the error of a database that a newer release has written.
+// newerError means that a newer release has written the database.
 type newerError struct {
 	path    string
 	version int

@@ -18,8 +18,8 @@ func owned(fi fs.FileInfo) bool {
 	return ok && int(st.Uid) == os.Geteuid()
 }
 
-// writable fails if the process may not write to path, or the file system is read-only.
-// SQLite would open the database all the same and fail at its first write.
+// writable fails if the process may not write to path or the file system is read-only.
+// SQLite would open such a database and fail only at its first write.
 func writable(path string) error {
 	if err := unix.Faccessat(unix.AT_FDCWD, path, unix.R_OK|unix.W_OK, unix.AT_EACCESS); err != nil {
 		return &fs.PathError{Op: "write to", Path: path, Err: err}
@@ -27,8 +27,8 @@ func writable(path string) error {
 	return nil
 }
 
-// openLease opens the file or directory of a lease. If there is none, it makes a file.
-// It waits for nobody, whatever stands in the place of the file.
+// openLease opens the file or directory of a lease. If it does not exist, openLease makes a
+// file. It never blocks, even if the path is a FIFO or a device.
 func openLease(path string) (f *os.File, err error) {
 	const how = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
 	if f, err = os.OpenFile(path, os.O_RDONLY|how, 0); errors.Is(err, fs.ErrNotExist) {
@@ -37,9 +37,9 @@ func openLease(path string) (f *os.File, err error) {
 	return f, err
 }
 
-// tryLock takes the lock of an open file, alone or with others that share it. It fails
-// with [ErrLeased]. The kernel frees the lock when the last copy of the descriptor is
-// closed, so at the latest when the process ends.
+// tryLock takes the lock of an open file, exclusive if alone is set, otherwise shared. It
+// fails with [ErrLeased] if the lock is taken. The kernel frees the lock when the last copy
+// of the descriptor is closed, at the latest when the process ends.
 func tryLock(f *os.File, alone bool) error {
 	how := unix.LOCK_SH | unix.LOCK_NB
 	if alone {

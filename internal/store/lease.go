@@ -12,30 +12,29 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
-// ErrLeased says that a lease is held by another process, or by another caller in this
-// one.
+// ErrLeased means that another process, or another caller in this process, holds the lease.
 var ErrLeased = errors.New("another process holds the lease")
 
-// Pauses of [Store.Lease] between two tries. Each is twice the one before.
+// Pauses between two attempts of [Store.Lease]. Each is twice as long as the one before.
 const (
 	leaseFirst = time.Millisecond
 	leaseLast  = 128 * time.Millisecond
 )
 
-// Lease is the right of one holder to do something, among all processes that share a
-// state directory. It is a lock of the kernel (flock) on a file there. The kernel frees
-// it when the holder's process ends, also by kill -9: no heartbeat, no process number
-// and no clock decides. A lease costs one descriptor while it is held, and nothing else.
+// Lease is an exclusive right among all processes that share a state directory. It is a
+// kernel lock (flock) on a file in that directory. The kernel frees it when the holder's
+// process ends, even by kill -9, so no heartbeat, process id or clock is involved. A held
+// lease costs one descriptor.
 //
-// Call [Lease.Release] or [Lease.Discard] once.
+// Call either [Lease.Release] or [Lease.Discard], once.
 type Lease struct {
 	f *os.File
 }
 
-// Lease waits until the lease of that name is free and takes it. name is the path of the
-// file below the state directory; directories on the way are made. If ctx ends first,
-// the error is ctx's. A waiter tries after 1 ms, 2 ms, 4 ms … and then eight times a
-// second. Waiters have no order.
+// Lease waits until the lease called name is free and takes it. name is a path below the
+// state directory; missing directories are made. If ctx ends first, the error is that of
+// ctx. It tries after 1 ms, 2 ms, 4 ms … and then eight times a second. The order of
+// waiting callers is not defined.
 func (s *Store) Lease(ctx context.Context, name string) (*Lease, error) {
 	path, err := s.leasePath(name)
 	if err != nil {
@@ -48,8 +47,7 @@ func (s *Store) Lease(ctx context.Context, name string) (*Lease, error) {
 	return l, nil
 }
 
-// TryLease takes the lease of that name if it is free. If it is not, the error is
-// [ErrLeased].
+// TryLease takes the lease called name if it is free, and otherwise fails with [ErrLeased].
 func (s *Store) TryLease(name string) (*Lease, error) {
 	path, err := s.leasePath(name)
 	if err != nil {
@@ -62,9 +60,8 @@ func (s *Store) TryLease(name string) (*Lease, error) {
 	return l, err
 }
 
-// Leased reports whether a process holds the lease of that name. It makes no file. What
-// cannot be found out counts as held. A TryLease at the same moment can fail because of
-// it.
+// Leased reports whether a process holds the lease called name. It makes no file. If it
+// cannot find out, it returns true. A TryLease at the same moment may fail because of it.
 func (s *Store) Leased(name string) bool {
 	path, err := s.leasePath(name)
 	if err != nil {
@@ -78,11 +75,11 @@ func (s *Store) Leased(name string) bool {
 	return tryLock(f, false) != nil
 }
 
-// Release frees the lease. Its file stays for the next holder.
+// Release frees the lease. Its file stays for later holders.
 func (l *Lease) Release() error { return l.f.Close() }
 
-// Discard removes the file, or the directory with all that is in it, and frees the
-// lease. It is for names that are used once.
+// Discard removes the file, or the directory with its content, and frees the lease. Use it
+// for names that are used only once.
 func (l *Lease) Discard() error { return errors.Join(os.RemoveAll(l.f.Name()), l.f.Close()) }
 
 func (s *Store) leasePath(name string) (string, error) {
@@ -109,7 +106,7 @@ func waitLease(ctx context.Context, path string) (*Lease, error) {
 	}
 }
 
-// tryLease takes the lease on a file or a directory.
+// tryLease takes the lease of a file or a directory.
 func tryLease(path string) (*Lease, error) {
 	for {
 		f, err := openLease(path)
@@ -131,8 +128,8 @@ func tryLease(path string) (*Lease, error) {
 	}
 }
 
-// lockCurrent locks an open file. current is false if its holder has discarded it
-// meanwhile: then a lock on it keeps nobody out.
+// lockCurrent locks an open file. current is false if its previous holder has discarded the
+// file meanwhile: a lock on a removed file excludes no other process.
 func lockCurrent(f *os.File, path string) (current bool, err error) {
 	opened, err := f.Stat()
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// View is a database that is open for reading only. It makes and writes nothing, and does
-// not migrate. No writer waits for it.
+// View is a database that is opened for reading only. It creates and writes no file, does
+// not migrate, and never delays a writer.
 type View struct {
 	s       *Store
 	version int
@@ -35,7 +35,7 @@ func Look(ctx context.Context, cfg Config) (*View, error) {
 	case err != nil:
 	case !fi.Mode().IsRegular():
 		err = fmt.Errorf("%s is not a regular file", s.path)
-	case !owned(fi): // SQLite would make files beside it, and they would not be that user's
+	case !owned(fi): // SQLite would make files beside it, which would belong to this user
 		err = &dirError{reason: "its database belongs to another user"}
 	}
 	if err != nil {
@@ -45,7 +45,7 @@ func Look(ctx context.Context, cfg Config) (*View, error) {
 	if err = v.open(ctx); err != nil {
 		return nil, s.explain("read", errors.Join(err, s.shutDatabase()))
 	}
-	if v.version == 0 { // another process is making it
+	if v.version == 0 { // another process is creating it
 		return nil, v.Close()
 	}
 	return v, nil
@@ -63,7 +63,7 @@ func (v *View) open(ctx context.Context) error {
 		return err
 	}
 	conn, version, err := d.connect(ctx, v.s.reader)
-	if conn != nil { // back to the pool
+	if conn != nil { // returns the connection to the pool
 		err = errors.Join(err, conn.Close())
 	}
 	v.version = version
@@ -82,7 +82,7 @@ func (v *View) Close() error { return v.s.shutDatabase() }
 // Path returns the path of a configuration's database, or [MemoryPath].
 func Path(cfg Config) string { return cmp.Or(cfg.SQLitePath, filepath.Join(cfg.Dir, databaseName)) }
 
-// Executions counts the executions that a state directory keeps, by status. It opens the
+// Executions counts the stored executions of a state directory by status. It opens the
 // database with [Look]. A status without executions is absent.
 func Executions(ctx context.Context, cfg Config) (map[sandboxmcp.Status]int64, error) {
 	kept := map[sandboxmcp.Status]int64{}

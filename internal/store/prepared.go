@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// maxPrepared bounds how many statements the writer keeps. Each package has a handful. Texts
-// that a package makes up must not fill the memory.
+// maxPrepared bounds the statements that the writer keeps. Each package uses a handful. The
+// bound protects memory if a package generates statement texts.
 const maxPrepared = 64
 
-// preparedConnector makes connections that keep their compiled statements. The driver
-// would compile a statement for each call. For an insert into a table with indexes and
-// triggers that takes longer than running it.
+// preparedConnector makes connections that keep their compiled statements. Without it the
+// driver compiles a statement for each call, which for an insert into a table with indexes
+// and triggers takes longer than running it.
 type preparedConnector struct{ driver.Connector }
 
 // Connect makes a connection.
@@ -46,7 +46,8 @@ type fullStmt interface {
 	driver.StmtQueryContext
 }
 
-// preparedConn is, as every driver.Conn, used by one goroutine at a time.
+// preparedConn is a connection that keeps its statements. Like every driver.Conn it is used
+// by one goroutine at a time.
 type preparedConn struct {
 	fullConn
 
@@ -56,7 +57,7 @@ type preparedConn struct {
 type keptStmt struct {
 	fullStmt
 
-	reading bool // its rows are open, so it cannot run again
+	reading bool // the statement's rows are open, so it cannot be run again yet
 }
 
 // ExecContext runs a statement.
@@ -99,8 +100,8 @@ func (c *preparedConn) Close() error {
 	return c.fullConn.Close()
 }
 
-// stmt returns the compiled statement of a query. It returns nil if the driver has to run
-// the query's text.
+// stmt returns the compiled statement of a query, or nil if the driver must run the query's
+// text.
 func (c *preparedConn) stmt(ctx context.Context, query string) (*keptStmt, error) {
 	if s, ok := c.kept[query]; ok {
 		if s.reading {
@@ -124,8 +125,8 @@ func (c *preparedConn) stmt(ctx context.Context, query string) (*keptStmt, error
 	return s, nil
 }
 
-// keepable reports whether a query's statement may be kept. That of a PRAGMA may not:
-// some take effect while they are compiled.
+// keepable reports whether a query's statement may be kept. A PRAGMA may not be kept,
+// because some take effect when they are compiled.
 func keepable(query string) bool {
 	verb, _, _ := strings.Cut(strings.TrimSpace(query), " ")
 	switch strings.ToUpper(verb) {
@@ -135,7 +136,7 @@ func keepable(query string) bool {
 	return false
 }
 
-// keptRows are rows whose Close lets their statement run again.
+// keptRows are the rows of a kept statement. Their Close makes the statement usable again.
 type keptRows struct {
 	driver.Rows
 

@@ -13,7 +13,7 @@ import (
 
 const hintElsewhere = "set SANDBOXMCP_STATE_DIR to a directory you can write to"
 
-// reasonOf returns in words why the state cannot be used, and what to do about it.
+// reasonOf explains why the state cannot be used, and what to do about it.
 func reasonOf(err error) (reason, hint string) {
 	var dir *dirError
 	var newer *newerError
@@ -56,15 +56,15 @@ func sqliteCode(err error) int {
 	return e.Code() & 0xff
 }
 
-// shmFull reports whether SQLite could not enlarge its -shm file. That is the error of a
-// full disk when the database is opened.
+// shmFull reports whether SQLite could not enlarge its -shm file. SQLite fails like this
+// when it opens a database on a full disk.
 func shmFull(err error) bool {
 	e, ok := errors.AsType[*sqlite.Error](err)
 	return ok && e.Code() == sqlite3.SQLITE_IOERR_SHMSIZE
 }
 
-// unusable reports whether err, which a statement of a transaction returned, comes from
-// the disk or the database and not from the statement.
+// unusable reports whether err, returned by a statement of a transaction, is caused by the
+// disk or the database and not by the statement.
 func unusable(err error) bool {
 	switch sqliteCode(err) {
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY,
@@ -80,8 +80,8 @@ func isBusy(err error) bool {
 	return c == sqlite3.SQLITE_BUSY || c == sqlite3.SQLITE_LOCKED
 }
 
-// retryBusy calls try until its error is not "busy", ctx ends or the timeout has passed.
-// It tries often, because most holders have the lock for less than a millisecond.
+// retryBusy calls try until its error is not "busy", ctx ends or the timeout has passed. It
+// retries often, because most holders keep the lock for less than a millisecond.
 func retryBusy(ctx context.Context, timeout time.Duration, try func() error) error {
 	err := try()
 	if !isBusy(err) {
@@ -91,7 +91,7 @@ func retryBusy(ctx context.Context, timeout time.Duration, try func() error) err
 	t := time.NewTimer(0)
 	defer t.Stop()
 	for n := 0; ; n++ {
-		// 100 µs, 200, 400 … up to 3.2 ms.
+		// The pauses are 100 µs, 200, 400 … up to 3.2 ms.
 		t.Reset(100 * time.Microsecond << min(n, 5))
 		select {
 		case <-ctx.Done():

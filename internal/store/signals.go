@@ -9,13 +9,13 @@ import (
 	"path/filepath"
 )
 
-// firstSignals is the schema version from which on topics have rows. Releases before it
-// had two files of other formats in place of the files of a [Watch].
+// firstSignals is the first schema version in which topics have rows. Releases before it
+// used two files of other formats instead of the files of a [Watch].
 const firstSignals = 10
 
-// moveSignals gives the files of older releases the names of today. The migration, which
-// follows, adds the rows. A file is never missing where a row is there, so a process that
-// dies in between leaves a topic that is read too often and not too seldom.
+// moveSignals renames the files of older releases to today's names. The migration that
+// follows adds the rows. If the process dies in between, files exist without rows. That
+// only causes unnecessary reads; a row without a file would hide changes.
 func (d database) moveSignals(dir string) error {
 	for from, topic := range map[string]string{filepath.Join(dir, "gate"): "gate", d.path + "-limits": "limits"} {
 		to := signalFile(d.real, topic)
@@ -29,9 +29,9 @@ func (d database) moveSignals(dir string) error {
 	return nil
 }
 
-// alignSignals makes the files of topics that have none, although they were changed: a
-// database was restored without them. If all is set, it makes the rows and files of all
-// topics say the same: an older release has used the database.
+// alignSignals makes missing files of topics that have a row, as after a restored backup of
+// the database. If all is set, it updates row and file of every topic, because an older
+// release has used the database.
 func (s *Store) alignSignals(ctx context.Context, all bool) error {
 	topics, err := s.topics(ctx)
 	if err != nil {
@@ -40,7 +40,7 @@ func (s *Store) alignSignals(ctx context.Context, all bool) error {
 	for _, topic := range topics {
 		w := s.Watch(topic)
 		if size, err := w.announced(); !all && (err != nil || size > 0) {
-			continue // what cannot be read fails where it is needed
+			continue // a file that cannot be read causes an error where it is needed
 		}
 		if err := w.Update(ctx); err != nil {
 			return err

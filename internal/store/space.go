@@ -10,25 +10,25 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// A file system with less free space than this takes no new work.
+// If a file system has less free space than one of these, no new work is accepted.
 const (
 	minFree      = 256 << 20
 	minFreeShare = 20 // 1/20: 5 %
 
-	spaceEvery = time.Second // for which an answer of the kernel is used
+	spaceEvery = time.Second // how long an answer of the kernel is reused
 )
 
-// FreeSpace returns how many bytes of a directory's file system an ordinary user may
-// still use, and how many the file system has.
+// FreeSpace returns how many bytes of a directory's file system an ordinary user may still
+// use, and the size of the file system.
 type FreeSpace func(dir string) (free, total uint64, err error)
 
-// spaceCheck remembers the last answer for spaceEvery.
+// spaceCheck caches the last answer for spaceEvery.
 type spaceCheck struct {
 	free FreeSpace
 	now  func() time.Time
 
 	mu   sync.Mutex
-	next time.Time // when to ask again
+	next time.Time // time of the next call of the kernel
 	err  error
 }
 
@@ -43,10 +43,10 @@ func newSpaceCheck(cfg Config) *spaceCheck {
 	return c
 }
 
-// CheckSpace fails with [sandboxmcp.CodeBackendUnavailable] if the file system of the
-// state directory, or that of the database, has less than 256 MiB or 5 % of its space
-// free. The error names the directory. CheckSpace asks the kernel at most once a second.
-// It returns nil for a file system that does not tell its space.
+// CheckSpace fails with [sandboxmcp.CodeBackendUnavailable] if less than 256 MiB or 5 % is
+// free on the file system of the state directory or of the database. The error names the
+// directory. CheckSpace asks the kernel at most once a second. It returns nil for a file
+// system that does not report its free space.
 func (s *Store) CheckSpace() error {
 	c := s.space
 	c.mu.Lock()

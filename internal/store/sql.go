@@ -6,26 +6,26 @@ import (
 	"time"
 )
 
-// Querier reads: it is the database for reading or a transaction.
+// Querier runs queries. It is the database for reading, or a transaction.
 type Querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// timeForm is RFC 3339 with nine digits after the point. Times in UTC sort like their
-// texts.
+// timeForm is RFC 3339 with nine digits after the point. UTC times in this form sort in the
+// order of time.
 const timeForm = "2006-01-02T15:04:05.000000000Z07:00"
 
-// FormatTime returns the text of a time for a column of the database.
+// FormatTime formats a time for a column of the database.
 func FormatTime(t time.Time) string { return t.UTC().Format(timeForm) }
 
-// ParseTime reads a text that FormatTime has made.
+// ParseTime parses the output of FormatTime.
 func ParseTime(text string) (time.Time, error) { return time.Parse(timeForm, text) }
 
-// The statements of this package follow. Each package that owns tables has a file of this
-// name.
+// The statements of this package. Each package that owns tables has a file sql.go.
 
-// Of database.go. SQLite's own numbers tell whose file it is and of which release.
+// Used in database.go. application_id and user_version identify the program and release
+// that a database belongs to.
 const (
 	selectVersions = `SELECT user_version, application_id FROM pragma_user_version, pragma_application_id`
 
@@ -33,7 +33,7 @@ const (
 		FROM pragma_user_version`
 )
 
-// Of write.go: each Update of a transaction has a savepoint.
+// Used in write.go. Each Update in a transaction has a savepoint.
 const (
 	beginJob   = `SAVEPOINT job`
 	undoJob    = `ROLLBACK TO job`
@@ -41,10 +41,10 @@ const (
 	moveTheLog = `PRAGMA wal_checkpoint(PASSIVE)`
 )
 
-// Of look.go.
+// Used in look.go.
 const countByStatus = `SELECT status, count(*) FROM executions GROUP BY status`
 
-// Of watch.go.
+// Used in watch.go.
 const (
 	selectTopics  = `SELECT topic FROM signals`
 	selectVersion = `SELECT version FROM signals WHERE topic = ?`

@@ -1,17 +1,17 @@
-// Package store is the state directory: one SQLite database in WAL mode with its schema
-// and migrations, and content-addressed blobs beside it.
+// Package store is the state directory: one SQLite database in WAL mode with its schema and
+// migrations, and content-addressed blobs.
 //
-// Within a process one goroutine writes at a time ([Store.Update]), and runs all waiting
-// Updates in its transaction. Between processes the database's own lock decides. Any
-// number of servers and commands may have the directory open at once. Each sees what the
-// others have committed, and none waits for longer than the busy timeout.
+// Within a process one goroutine writes at a time ([Store.Update]). It runs all waiting
+// Updates in its transaction. Between processes the database's own lock decides. Any number
+// of servers and commands may have the directory open at once. Each sees what the others
+// have committed, and none waits longer than the busy timeout.
 //
-// Processes hear of each other's changes by a [Watch]. A [Lease] says that only one of
-// them does something.
+// A [Watch] notifies processes of each other's changes. A [Lease] lets only one of them do
+// something at a time.
 //
-// Other packages own their tables and hold their statements in a file sql.go. This package
-// creates the tables and does not read them. [Executions] is the exception: it counts for
-// commands that look at a directory without opening it.
+// Other packages own their tables and keep their statements in a file sql.go. This package
+// creates the tables and does not read them. The only exception is [Executions]: it counts
+// rows for commands that inspect a directory without opening it.
 package store
 
 import (
@@ -34,13 +34,14 @@ import (
 // DefaultBusyTimeout is how long a write waits for other processes.
 const DefaultBusyTimeout = 5 * time.Second
 
-// MemoryPath is the [Config] SQLitePath of a database that ends with the Store.
+// MemoryPath as [Config] SQLitePath selects a database in memory, which ends with the
+// Store.
 const MemoryPath = ":memory:"
 
-// Values of [Config] Synchronous.
+// Values of Synchronous in [Config].
 const (
-	// SynchronousNormal loses nothing that was answered if a process is killed. A power
-	// cut may lose the last moments.
+	// SynchronousNormal loses no committed data if the process is killed. A power cut may
+	// lose the last commits.
 	SynchronousNormal = "normal"
 	// SynchronousFull waits for the disk at every commit.
 	SynchronousFull = "full"
@@ -51,16 +52,16 @@ const (
 	fileMode = 0o600
 )
 
-// Config says where the state is and when it is on the disk.
+// Config says where the state is stored and when it is synced to the disk.
 type Config struct {
 	Dir         string        // the state directory; made if it is missing
-	SQLitePath  string        // the database; empty: sandboxmcp.db in Dir; MemoryPath: in memory, and Close removes the blobs
+	SQLitePath  string        // the database file; empty: sandboxmcp.db in Dir; MemoryPath: in memory, and Close removes the blobs
 	Synchronous string        // SynchronousNormal (the default) or SynchronousFull
 	BusyTimeout time.Duration // 0: DefaultBusyTimeout
 	Logger      *slog.Logger  // nil: nothing is logged
 
-	Free FreeSpace        // nil: asks the kernel
-	Now  func() time.Time // nil: the machine's clock
+	Free FreeSpace        // nil: the kernel's answer
+	Now  func() time.Time // nil: time.Now
 }
 
 // Store is an open state directory. All its methods may be called concurrently.
@@ -72,30 +73,30 @@ type Store struct {
 	busy   time.Duration
 	reader *sql.DB
 	writer *sql.DB
-	conn   *sql.Conn // the writer's only connection; for the goroutine that has the turn
+	conn   *sql.Conn // the writer's only connection; used by the goroutine that has the turn
 
 	line    line
 	turn    chan struct{}  // full while a goroutine writes
-	untidy  int            // transactions since the last tidy; for the goroutine that has the turn
+	untidy  int            // transactions since the last tidy; used by the goroutine that has the turn
 	tidying atomic.Bool    // tidy is running
-	work    sync.WaitGroup // Updates, and tidy
+	work    sync.WaitGroup // running Updates and tidy
 	close   func() error
 
 	blobs blobDir
 	space *spaceCheck
 
-	real    string // path with its links followed
+	real    string // path with its links resolved
 	watchMu sync.Mutex
 	watches map[string]*Watch // by topic
 }
 
 // Open opens the state directory and makes what is missing: the directory and its parents
-// (mode 0700), the database (0600) and its tables. It closes a directory of ours to other
-// users. It refuses a directory of another user, and one that other users may read and
-// that holds files of another program.
+// (mode 0700), the database (0600) and its tables. It removes other users' permissions from
+// a directory that holds a state or is empty. It refuses a directory of another user. It
+// also refuses a directory that other users may read and that holds other files.
 //
-// It fails with [sandboxmcp.CodeBackendUnavailable] and a message that names the
-// directory. ctx bounds the opening only. The caller calls Close.
+// It fails with [sandboxmcp.CodeBackendUnavailable] and a message that names the directory.
+// ctx bounds only Open itself. The caller calls Close.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	s := &Store{
 		dir:  cfg.Dir,
@@ -151,7 +152,7 @@ func (s *Store) open(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// connect opens the database and brings its schema up to date.
+// connect opens the database and migrates its schema.
 func (s *Store) connect(ctx context.Context, d database) (err error) {
 	if s.writer, err = d.writer(); err != nil {
 		return err
@@ -169,7 +170,7 @@ func (s *Store) connect(ctx context.Context, d database) (err error) {
 			return err
 		}
 	}
-	if version > 0 { // else no topic was ever changed
+	if version > 0 { // a new database has no topics
 		if err := s.alignSignals(ctx, version < firstSignals); err != nil {
 			return err
 		}
@@ -183,9 +184,9 @@ func (s *Store) Dir() string { return s.dir }
 // Path returns the path of the database, or [MemoryPath].
 func (s *Store) Path() string { return s.path }
 
-// DB returns the database for reading. A statement that writes fails; use [Store.Update].
-// A query sees every Update that returned before it. The connection is opened at its first
-// use.
+// DB returns the database for reading. Statements that write fail; use [Store.Update]. A
+// query sees every Update that returned before it. The connection is opened when it is
+// first used.
 func (s *Store) DB() *sql.DB { return s.reader }
 
 // Sync returns once everything that was committed before is on the disk. With
@@ -195,7 +196,7 @@ func (s *Store) Sync() error {
 		return nil
 	}
 	f, err := plainfile.Open(s.path + "-wal")
-	if errors.Is(err, fs.ErrNotExist) { // the log was moved into the database, which waits for the disk
+	if errors.Is(err, fs.ErrNotExist) { // the log was moved into the database, which has synced it
 		return nil
 	}
 	if err == nil {
@@ -207,8 +208,8 @@ func (s *Store) Sync() error {
 	return nil
 }
 
-// Close finishes the Updates that wait, refuses new ones and closes the database. It may
-// be called more than once, and returns the same each time.
+// Close finishes waiting Updates, refuses new ones and closes the database. It may be
+// called more than once, and always returns the same error.
 func (s *Store) Close() error { return s.close() }
 
 func (s *Store) shut() error {
@@ -235,8 +236,8 @@ func (s *Store) shutDatabase() error {
 	return errors.Join(errs...)
 }
 
-// explain returns the error that a caller sees for err. verb says what could not be done.
-// Errors that have a code, and those of a context, are returned as they are.
+// explain returns the error that callers get for err. verb says which operation failed.
+// Errors with a code, and those of a context, are returned unchanged.
 func (s *Store) explain(verb string, err error) error {
 	if _, ok := errors.AsType[*sandboxmcp.Error](err); ok {
 		return err

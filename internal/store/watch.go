@@ -14,42 +14,40 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
-// watchEvery is how often a [Watch.Wait] looks for changes of other processes.
+// watchEvery is how often [Watch.Wait] checks for changes of other processes.
 const watchEvery = 100 * time.Millisecond
 
-// Watch tells all processes that share a database of changes to one topic. A topic is
-// what some rows of the database mean, such as "limits". Its version is a number that
-// grows with each change. Methods may be called concurrently.
+// Watch notifies all processes that share a database of changes to one topic, such as
+// "limits". A topic is a set of rows. Its version is a number that increases with each
+// change. Methods may be called concurrently.
 //
 // [Watch.Update] changes rows and raises the version in one transaction. Once it has
 // returned nil, [Watch.Version] returns the new version in every process, and every
-// [Watch.Wait] for an older one returns. Changes are coalesced: several may pass while a
-// process does not look, and it sees the last version alone. A version that was seen is
-// committed, so rows that are read after it are at least as new.
+// [Watch.Wait] for an older version returns. Changes are coalesced: a process that does not
+// check for a while sees only the latest version. A version is visible only after its
+// commit, so rows that are read after it are at least as new.
 //
-// The version is a row of table signals. The size of a file beside the database, in
-// bytes, announces it: a look costs one stat while nothing changes, and no connection to
-// the database. The file is enlarged before the commit, so it is never behind the row. A
-// process that dies between the two leaves the file ahead of the row: until the next
-// change every look reads the row as well. No other process has a database in memory: its
-// version is a number in memory.
+// The version is stored as a row of table signals. It is announced by the size in bytes of
+// a file beside the database. So a check costs one stat while nothing changes. The file is
+// enlarged before the commit, so it is never behind the row. If a process dies between the
+// two, the file is ahead of the row, and every check also reads the row until the next
+// change. A database in memory is not shared, so its version is just a number in memory.
 //
-// A Watch holds no descriptor, no goroutine and no connection. It costs nothing while
-// nobody calls it. A Wait looks at once for a change of its own process, ten times a
-// second for others, and ends with its context.
+// A Watch has no descriptor, goroutine or connection. Wait notices changes of its own
+// process at once. It checks for those of others ten times a second.
 type Watch struct {
 	store *Store
 	topic string
-	path  string // the file; empty: the database is in memory
+	path  string // path of the file; empty: the database is in memory
 
-	committed atomic.Int64 // the newest version that was seen; of a database in memory, the version
+	committed atomic.Int64 // the newest version that was read; for a database in memory the version itself
 
 	mu    sync.Mutex
 	moved chan struct{} // closed after the next Update of this process
 }
 
-// Watch returns the watch of a topic, the same one for each call. The name may hold
-// small letters; the packages that own the rows name theirs.
+// Watch returns the watch of a topic, the same one for every call. The package that owns
+// the topic's rows chooses its name, which consists of lower-case letters.
 func (s *Store) Watch(topic string) *Watch {
 	s.watchMu.Lock()
 	defer s.watchMu.Unlock()
@@ -67,12 +65,12 @@ func (s *Store) Watch(topic string) *Watch {
 	return w
 }
 
-// signalFile is the file whose size is the version of a topic. It lies beside the
-// database like the files of SQLite, so all that share the one share the other.
+// signalFile returns the file whose size announces the version of a topic. It is beside the
+// database, like SQLite's own files, so processes that share the database also share it.
 func signalFile(database, topic string) string { return database + "-" + topic }
 
-// Version returns the committed version of the topic; 0: it was never changed. An error
-// is [sandboxmcp.CodeBackendUnavailable] or ctx's.
+// Version returns the committed version of the topic, or 0 if it was never changed. An
+// error is [sandboxmcp.CodeBackendUnavailable] or that of ctx.
 func (w *Watch) Version(ctx context.Context) (int64, error) {
 	if w.path == "" {
 		return w.committed.Load(), nil
@@ -100,7 +98,7 @@ func (w *Watch) Version(ctx context.Context) (int64, error) {
 	}
 }
 
-// announced returns the version that is committed, or is about to be.
+// announced returns the newest version that is committed or about to be committed.
 func (w *Watch) announced() (int64, error) {
 	fi, err := os.Stat(w.path)
 	switch {
@@ -114,12 +112,12 @@ func (w *Watch) announced() (int64, error) {
 	return fi.Size(), nil
 }
 
-// Update is [Store.Update] of steps that change the topic. If they fail, its version
-// stays.
+// Update is [Store.Update] for steps that change the topic. If a step fails, the version
+// stays the same.
 func (w *Watch) Update(ctx context.Context, ops ...Op) error {
 	if w.path == "" {
 		err := w.store.Update(ctx, ops...)
-		w.committed.Add(1) // even if they fail: a reader in memory sees what is not committed
+		w.committed.Add(1) // even on error, because readers of a database in memory see uncommitted rows
 		w.wake()
 		return err
 	}
@@ -130,7 +128,7 @@ func (w *Watch) Update(ctx context.Context, ops ...Op) error {
 	return err
 }
 
-// wake ends the pause of each Wait of this process.
+// wake ends the pause of every Wait in this process.
 func (w *Watch) wake() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -138,8 +136,9 @@ func (w *Watch) wake() {
 	w.moved = make(chan struct{})
 }
 
-// raise is the step that raises the version. It has the database's lock, so only one
-// process changes the file. No version is announced twice, even if a transaction fails.
+// raise raises the version, as a step of an Update. The transaction holds the database's
+// lock, so only one process changes the file. No version is announced twice, even if a
+// transaction fails.
 func (w *Watch) raise(ctx context.Context, tx *sql.Tx) error {
 	var version int64
 	err := tx.QueryRowContext(ctx, selectVersion, w.topic).Scan(&version)
@@ -153,7 +152,7 @@ func (w *Watch) raise(ctx context.Context, tx *sql.Tx) error {
 	return err
 }
 
-// announce makes the file one byte longer than it is, and longer than version, and
+// announce makes the file longer than it is and longer than version, by one byte, and
 // returns its size.
 func (w *Watch) announce(version int64) (next int64, err error) {
 	f, err := plainfile.Append(w.path, fileMode)
@@ -167,17 +166,17 @@ func (w *Watch) announce(version int64) (next int64, err error) {
 	}
 	next = max(version, fi.Size()) + 1
 	if err = f.Truncate(next); err == nil && fi.Size() == 0 {
-		err = f.Sync() // without the file nobody would look into the database
+		err = f.Sync() // if a power cut lost the file, no process would read the row
 	}
 	return next, err
 }
 
-// Wait returns nil when the version of the topic is another than since. If ctx ends
-// first, it returns ctx's error. To miss no change, read the version before the rows,
-// and wait for the next one:
+// Wait returns nil once the version of the topic differs from since. If ctx ends first, it
+// returns the error of ctx. To miss no change, read the version before the rows, and then
+// wait:
 //
 //	version, err := w.Version(ctx)
-//	// read the rows; if they are not what is waited for:
+//	// read the rows; if they are not as required:
 //	err = w.Wait(ctx, version)
 func (w *Watch) Wait(ctx context.Context, since int64) error {
 	tick := time.NewTicker(watchEvery)
@@ -198,13 +197,13 @@ func (w *Watch) Wait(ctx context.Context, since int64) error {
 	}
 }
 
-// Cached is what the rows of a topic mean, read once and then again only after a change.
-// Make one with [NewCached]. Its methods may be called concurrently.
+// Cached is a value that is computed from the rows of a topic, and computed again only
+// after a change. Make it with [NewCached]. Its methods may be called concurrently.
 type Cached[T any] struct {
 	watch *Watch
 	read  func(ctx context.Context) (T, error)
 
-	load sync.Mutex // held by the one goroutine that reads
+	load sync.Mutex // held while the rows are read
 	kept atomic.Pointer[versioned[T]]
 }
 
@@ -213,15 +212,15 @@ type versioned[T any] struct {
 	value   T
 }
 
-// NewCached returns a cache of what read makes of the rows of a topic. Callers share the
-// value, so they may not change it.
+// NewCached returns a cache of the value that read computes from the rows of a topic. All
+// callers share the value, so they must not modify it.
 func NewCached[T any](w *Watch, read func(ctx context.Context) (T, error)) *Cached[T] {
 	return &Cached[T]{watch: w, read: read}
 }
 
-// Get returns the value. It holds every change that was committed before the call, by
-// any process. Of a topic that was never changed it is T's zero value, and nothing is
-// read. The error is read's, or that of [Watch.Version].
+// Get returns the value. It includes every change that any process committed before the
+// call. If the topic was never changed, Get returns T's zero value without reading. The
+// error is that of read or of [Watch.Version].
 func (c *Cached[T]) Get(ctx context.Context) (value T, err error) {
 	version, err := c.watch.Version(ctx)
 	if err != nil || version == 0 {

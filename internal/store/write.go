@@ -15,12 +15,12 @@ import (
 // maxBatch is the largest number of Updates in one transaction.
 const maxBatch = 512
 
-// Op is one step of a [Store.Update]. It may only use tx, must return every error of tx
-// and must not wait for anything else. It may be called from another goroutine than the
-// one that called Update. ctx has the values of the caller's context and never ends.
+// Op is one step of a [Store.Update]. It may only use tx, must return every error of tx and
+// must not block on anything else. It may be called from another goroutine than the caller
+// of Update. ctx has the values of the caller's context and never ends.
 type Op func(ctx context.Context, tx *sql.Tx) error
 
-// job is an Update that has not returned.
+// job is an Update that has not returned yet.
 type job struct {
 	ctx   context.Context //nolint:containedctx // the job is the call; it carries the call's context to the writer
 	ops   []Op
@@ -29,7 +29,7 @@ type job struct {
 	done  chan error
 }
 
-// States of a job. One goroutine moves it on from waiting.
+// States of a job. It begins as waiting, and one goroutine changes its state.
 const (
 	jobWaiting = iota
 	jobTaken
@@ -39,14 +39,14 @@ const (
 func (j *job) take() bool     { return j.state.CompareAndSwap(jobWaiting, jobTaken) }
 func (j *job) withdraw() bool { return j.state.CompareAndSwap(jobWaiting, jobWithdrawn) }
 
-// Update runs ops in order in one transaction and returns once it is committed. All of
-// them take effect or none does. Updates that wait at the same time share a transaction.
-// One whose Op fails is undone alone, and returns that error.
+// Update runs ops in order in one transaction and returns once it is committed. Either all
+// of them take effect or none. Updates that wait at the same time share a transaction. If
+// an Op fails, only its own Update is undone and returns that error.
 //
-// If ctx ends before the Update has begun, it is not run and ctx's error is returned.
-// Once begun, it is finished. If other processes keep the database locked for longer than
-// the busy timeout, or the disk is full, the error is [sandboxmcp.CodeBackendUnavailable]
-// and nothing was written.
+// If ctx ends before the Update has begun, it is not run and the error is that of ctx. Once
+// begun, it is finished. If other processes keep the database locked for longer than the
+// busy timeout, or the disk is full, the error is [sandboxmcp.CodeBackendUnavailable] and
+// nothing was written.
 func (s *Store) Update(ctx context.Context, ops ...Op) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -60,14 +60,14 @@ func (s *Store) Update(ctx context.Context, ops ...Op) error {
 		select {
 		case err := <-j.done:
 			return err
-		case s.turn <- struct{}{}: // no other goroutine writes: this one does, for all that wait
+		case s.turn <- struct{}{}: // no other goroutine writes, so this one writes for all that wait
 			s.write(ctx)
 			<-s.turn
 		case <-ctx.Done():
 			if j.withdraw() {
 				return ctx.Err()
 			}
-			return <-j.done // it was taken, so an answer comes
+			return <-j.done // the job was taken, so its result will come
 		}
 	}
 }
@@ -80,16 +80,16 @@ func (s *Store) closedError() error {
 	}
 }
 
-// line is the queue of Updates, the oldest first.
+// line is the queue of waiting Updates, oldest first.
 type line struct {
-	work *sync.WaitGroup // has one for each that has joined
+	work *sync.WaitGroup // counts the jobs in the line and in progress
 
 	mu     sync.Mutex
 	jobs   []*job
 	closed bool
 }
 
-// join puts a job at the end, unless the line is closed.
+// join appends a job, unless the line is closed.
 func (l *line) join(j *job) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,14 +101,14 @@ func (l *line) join(j *job) bool {
 	return true
 }
 
-// close keeps further jobs out.
+// close refuses further jobs.
 func (l *line) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
 }
 
-// first returns the oldest job that waits, or nil. The job stays in the line.
+// first returns the oldest waiting job, or nil. The job stays in the line.
 func (l *line) first() *job {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -121,7 +121,7 @@ func (l *line) first() *job {
 	return l.jobs[0]
 }
 
-// take removes up to n jobs that still wait and returns them.
+// take removes up to n waiting jobs and returns them.
 func (l *line) take(n int) []*job {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -135,9 +135,9 @@ func (l *line) take(n int) []*job {
 	return batch
 }
 
-// write takes the database's lock and runs all jobs that wait by then in one transaction.
-// The caller has the turn. If its ctx ends first, no job is taken, and another goroutine
-// writes.
+// write takes the database's lock and runs all jobs that are waiting by then in one
+// transaction. The caller has the turn. If its ctx ends first, no job is taken, and another
+// goroutine writes.
 func (s *Store) write(ctx context.Context) {
 	first := s.line.first()
 	if first == nil {
@@ -157,7 +157,7 @@ func (s *Store) write(ctx context.Context) {
 	}
 	batch := s.line.take(maxBatch)
 	switch len(batch) {
-	case 0: // first was withdrawn
+	case 0: // the caller's own job was withdrawn
 		_ = s.undo(tx, nil)
 	case 1:
 		s.writeOne(tx, batch[0])
@@ -167,12 +167,12 @@ func (s *Store) write(ctx context.Context) {
 	s.tidy(base)
 }
 
-// tidyAfter is the number of transactions after which tidy moves the log into the
-// database: about a thousand pages of runs.
+// tidyAfter is the number of transactions after which tidy moves the log into the database.
+// For runs that is about a thousand pages.
 const tidyAfter = 64
 
-// tidy moves the log into the database, in a goroutine because that waits for the disk.
-// Writers go on meanwhile. The caller has the turn.
+// tidy moves the log into the database, in a goroutine because it waits for the disk.
+// Writers can continue meanwhile. The caller has the turn.
 func (s *Store) tidy(ctx context.Context) {
 	s.untidy++
 	if s.untidy < tidyAfter || s.path == MemoryPath || !s.tidying.CompareAndSwap(false, true) {
@@ -200,8 +200,8 @@ func (s *Store) writeOne(tx *sql.Tx, j *job) {
 	j.done <- s.outcome(s.undo(tx, err))
 }
 
-// writeMany gives each job a savepoint. If the transaction itself fails, all jobs fail and
-// nothing is written.
+// writeMany runs each job in a savepoint. If the transaction itself fails, all jobs fail
+// and nothing is written.
 func (s *Store) writeMany(ctx context.Context, tx *sql.Tx, batch []*job) {
 	errs := make([]error, len(batch))
 	var broken error
@@ -245,7 +245,7 @@ func (s *Store) undo(tx *sql.Tx, err error) error {
 	return err
 }
 
-// outcome returns the error of an Update whose Op returned err.
+// outcome returns the error of an Update for an error of its Op.
 func (s *Store) outcome(err error) error {
 	if err != nil && unusable(err) {
 		return s.explain("written", err)

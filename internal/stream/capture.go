@@ -9,36 +9,37 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// Mask replaces secrets in a stream. Both methods append to dst what can be shown
-// now. A part of a secret at the end is held back until the next Write or Close.
+// Mask replaces secrets in a stream. Both methods append the output that is certain to dst.
+// If the end of the input may be the beginning of a secret, it is held back until the next
+// Write or Close.
 type Mask interface {
 	Write(dst, p []byte) []byte
 	Close(dst []byte) []byte
 }
 
-// Capture keeps the first bytes of one output stream of a program. It may also pass
-// them to a writer while the program runs. Its methods may be called concurrently.
+// Capture keeps the first bytes of one output stream of a program. It can also pass them to
+// a writer while the program runs. Its methods may be called concurrently.
 type Capture struct {
 	limit int64
 	over  func()
 	mask  Mask      // nil: nothing is masked
-	to    io.Writer // nil: nobody wants the bytes while the program runs
+	to    io.Writer // nil: the output is not passed on while the program runs
 	pump  pump
 
 	mu     sync.Mutex
-	buf    []byte // bytes of the program, masked; at most limit
-	extra  []byte // lines of the server, shown after buf
-	total  int64  // bytes that the program wrote
-	shown  int64  // the same after masking; not counted further once it exceeds limit
+	buf    []byte // masked output of the program; at most limit bytes
+	extra  []byte // lines that the server has added; shown after buf
+	total  int64  // bytes that the program has written
+	shown  int64  // bytes after masking; not counted further once it exceeds limit
 	part   []byte // scratch space of mask
-	ended  bool   // the program writes no more
-	closed bool   // no more lines follow
+	ended  bool   // End was called
+	closed bool   // Close was called
 }
 
-// NewCapture returns a Capture that keeps limit bytes. It calls over once, when the
-// program has written [sandboxmcp.OutputKillFactor] times as much. A goroutine passes
-// the kept bytes to a writer that is not nil: neither the program nor its end waits
-// for that writer. The caller calls Close. A nil mask masks nothing.
+// NewCapture returns a Capture that keeps limit bytes. It calls over once, when the program
+// has written [sandboxmcp.OutputKillFactor] times as many. If to is not nil, a goroutine
+// passes the kept bytes to it. Neither the program nor its end waits for that writer. A nil
+// mask masks nothing. The caller calls Close.
 func NewCapture(limit int64, to io.Writer, over func(), mask Mask) *Capture {
 	c := &Capture{limit: limit, over: over, mask: mask, to: to, pump: newPump()}
 	if to == nil {
@@ -68,8 +69,7 @@ func (c *Capture) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// takeLocked masks bytes and keeps those for which there is room. The limit counts
-// masked bytes.
+// takeLocked masks bytes and keeps those that fit. The limit counts masked bytes.
 func (c *Capture) takeLocked(p []byte) {
 	if c.shown > c.limit {
 		return
@@ -88,8 +88,8 @@ func (c *Capture) keepLocked(p []byte) {
 	}
 }
 
-// End says that the program writes no more. Bytes that were held back because a secret
-// might have begun there are shown.
+// End is called when the program writes no more. It releases bytes that were held back
+// because they might have been the beginning of a secret.
 func (c *Capture) End() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,8 +106,7 @@ func (c *Capture) endLocked() {
 	}
 }
 
-// Line adds a line of the server after the bytes of the program, on a line of its own.
-// It implies End.
+// Line adds a line of the server after the output of the program. It implies End.
 func (c *Capture) Line(s string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,15 +130,15 @@ func (c *Capture) Close() {
 	c.pump.nudge()
 }
 
-// pass returns the function that passes to the writer what it does not have yet.
-// Errors are ignored: a writer that fails does not change the result.
+// pass returns a function that passes new bytes to the writer. It ignores errors: a writer
+// that fails does not change the result.
 func (c *Capture) pass() func() (over bool) {
 	sent := 0
 	return func() bool {
 		for {
 			c.mu.Lock()
 			part, closed := c.buf[min(sent, len(c.buf)):], c.closed
-			if closed { // only now is the end of buf known
+			if closed { // extra follows buf, whose end is final now
 				part = append(slices.Clip(part), c.extra[max(sent-len(c.buf), 0):]...)
 			}
 			c.mu.Unlock()
@@ -152,12 +151,12 @@ func (c *Capture) pass() func() (over bool) {
 	}
 }
 
-// Flush waits until the writer has everything, or ctx ends. It is called after Close.
+// Flush waits until the writer has received everything, or ctx ends. Call it after Close.
 func (c *Capture) Flush(ctx context.Context) { c.pump.flush(ctx) }
 
 func (c *Capture) floodedLocked() bool { return c.total > c.limit*sandboxmcp.OutputKillFactor }
 
-// Flooded reports whether the program wrote so much that over was called.
+// Flooded reports whether the program exceeded its output so far that over was called.
 func (c *Capture) Flooded() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -178,8 +177,8 @@ func (c *Capture) Cut() bool {
 	return c.shown > c.limit
 }
 
-// Text returns the kept bytes and the lines of the server as valid UTF-8. A character
-// that the limit cut in two is dropped. Each invalid byte becomes U+FFFD.
+// Text returns the kept bytes and the lines of the server as valid UTF-8. If the limit has
+// cut a character in two, that character is dropped. Each invalid byte becomes U+FFFD.
 func (c *Capture) Text() string {
 	cut := c.Cut()
 	c.mu.Lock()

@@ -2,16 +2,15 @@ package stream
 
 import "context"
 
-// pump calls a function in a goroutine of its own whenever there may be something
-// for it to pass on.
+// pump calls a function in its own goroutine whenever there may be new output to pass on.
 type pump struct {
-	more chan struct{} // there may be something
+	more chan struct{} // gets a token when there may be new output
 	done chan struct{} // closed when everything was passed on
 }
 
 func newPump() pump { return pump{more: make(chan struct{}, 1), done: make(chan struct{})} }
 
-// nudge says that there may be something to pass on. It does not wait.
+// nudge signals that there may be new output. It does not block.
 func (p pump) nudge() {
 	select {
 	case p.more <- struct{}{}:

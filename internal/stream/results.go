@@ -8,9 +8,9 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// Results passes the rich results of a program to a writer while the program runs.
-// How many it holds is bounded by what a driver may send. A nil Results passes
-// nothing. Its methods may be called concurrently.
+// Results passes the rich results of a program to a writer while the program runs. Its
+// memory is bounded by the limit of a driver's frames. A nil Results passes nothing. Its
+// methods may be called concurrently.
 type Results struct {
 	to   sandboxmcp.ResultWriter
 	mask func(sandboxmcp.RichResult) sandboxmcp.RichResult
@@ -21,8 +21,8 @@ type Results struct {
 	closed bool
 }
 
-// NewResults returns nil without a writer. mask replaces secrets in a result and
-// returns it. The caller calls Close.
+// NewResults returns a Results that passes on to a writer, or nil if to is nil. mask
+// replaces secrets in a result and returns it. The caller calls Close.
 func NewResults(to sandboxmcp.ResultWriter, mask func(sandboxmcp.RichResult) sandboxmcp.RichResult) *Results {
 	if to == nil {
 		return nil
@@ -32,8 +32,8 @@ func NewResults(to sandboxmcp.ResultWriter, mask func(sandboxmcp.RichResult) san
 	return r
 }
 
-// Add passes a copy of a result on: the writer may still read it while others change
-// the original.
+// Add passes on a copy of a result, because the writer may still read it while the caller
+// changes the original.
 func (r *Results) Add(result sandboxmcp.RichResult) {
 	if r == nil {
 		return
@@ -69,7 +69,7 @@ func (r *Results) pass() (over bool) {
 	return closed
 }
 
-// Flush waits until the writer has everything, or ctx ends. It is called after Close.
+// Flush waits until the writer has received everything, or ctx ends. Call it after Close.
 func (r *Results) Flush(ctx context.Context) {
 	if r != nil {
 		r.pump.flush(ctx)

@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// Switch passes a stream of a session's interpreter to the run that is going. It
-// keeps the first 64 KiB that are written between two runs for the next run. What
-// exceeds that is dropped, and slowly: reading it costs the server's time. Its methods
-// may be called concurrently.
+// Switch passes a stream of a session's interpreter to the current run. Between two runs it
+// keeps up to 64 KiB for the next run. It drops further output, and pauses the reader each
+// time so that reading it takes little of the server's time. Its methods may be called
+// concurrently.
 type Switch struct {
 	mu   sync.Mutex
-	to   io.Writer // nil: no run is going
+	to   io.Writer // writer of the current run; nil: no run
 	late []byte
 
-	turned chan struct{} // to was changed
+	turned chan struct{} // gets a token when to was changed
 	rest   func(turned <-chan struct{})
 }
 
 const (
 	keepLate = 64 << 10
-	restLate = 20 * time.Millisecond // after each part that is dropped; a part has up to 64 KiB
+	restLate = 20 * time.Millisecond // pause after each dropped part, which has up to 64 KiB
 )
 
-// NewSwitch returns a Switch that passes to nobody.
+// NewSwitch returns a Switch without a current run.
 func NewSwitch() *Switch {
 	return &Switch{turned: make(chan struct{}, 1), rest: func(turned <-chan struct{}) {
 		t := time.NewTimer(restLate)
@@ -36,7 +36,7 @@ func NewSwitch() *Switch {
 	}}
 }
 
-// Write takes bytes of the interpreter, or of a thread that outlived its run. It never
+// Write takes output of the interpreter, or of a thread that has outlived its run. It never
 // fails.
 func (s *Switch) Write(p []byte) (int, error) {
 	if s.take(p) {
@@ -45,7 +45,7 @@ func (s *Switch) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// take passes on or keeps bytes. It reports whether it dropped some.
+// take passes on or keeps p. It reports whether it dropped some of it.
 func (s *Switch) take(p []byte) (dropped bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,7 +58,8 @@ func (s *Switch) take(p []byte) (dropped bool) {
 	return n < len(p)
 }
 
-// Turn passes what was kept, and what follows, to a writer; nil: to nobody.
+// Turn passes the kept output and all further output to a writer. A nil writer ends the
+// current run.
 func (s *Switch) Turn(to io.Writer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -5,8 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// Unfinished returns how many bytes at the end of b are the beginning of a UTF-8
-// character that further bytes could complete.
+// Unfinished returns how many bytes at the end of b are an incomplete UTF-8 character.
 func Unfinished(b []byte) int {
 	for i := 1; i < utf8.UTFMax && i <= len(b); i++ {
 		if utf8.RuneStart(b[len(b)-i]) {
@@ -24,7 +23,7 @@ func Text(b []byte) string {
 	if utf8.Valid(b) {
 		return string(b)
 	}
-	size := 0 // up to three times that of b; growing step by step would take much more
+	size := 0 // computed first, because it can be three times that of b, and growing step by step would take much more
 	for rest := b; len(rest) > 0; {
 		r, n := utf8.DecodeRune(rest)
 		size += utf8.RuneLen(r)

@@ -24,22 +24,22 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/plainfile"
 )
 
-// KeyFile is the key file in the state directory. It holds age identities, the one in use
-// first. While the key is replaced it holds two.
+// KeyFile is the key file in the state directory. It holds age identities, the current one
+// first. While the key is being replaced, it holds two.
 const KeyFile = "vault.key"
 
 const maxKeyFile = 4096
 
-// keys are the keys of a sealed vault as they were last read. Another process may change
-// them, so unseal reads them again if none fits.
+// keys are the keys of a sealed vault as last read. Another process may change them, so
+// unseal reads them again if none fits.
 type keys struct {
 	place place
 
 	mu  sync.Mutex
-	all []*age.X25519Identity // the one in use first; nil: not read
+	all []*age.X25519Identity // the current one first; nil: not read yet
 }
 
-// place keeps the text of the keys.
+// place stores the text of the keys.
 type place interface {
 	// read returns the text. If there are no keys, it fails with fs.ErrNotExist.
 	read() ([]byte, error)
@@ -57,7 +57,7 @@ func newKeys(cfg Config) *keys {
 	return &keys{place: keyFile(filepath.Join(cfg.Store.Dir(), KeyFile))}
 }
 
-// current reads the keys and returns them. If there are none and fresh is set, it makes
+// current reads the keys and returns them. If there are no keys and fresh is set, it makes
 // one.
 func (k *keys) current(fresh bool) ([]*age.X25519Identity, error) {
 	k.mu.Lock()
@@ -92,7 +92,7 @@ func (k *keys) readLocked() error {
 		}
 		id, err := age.ParseX25519Identity(line)
 		if err != nil {
-			return errors.New("it does not hold an age identity") // the cause could contain a part of the key
+			return errors.New("it does not hold an age identity") // the cause might contain a part of the key
 		}
 		all = append(all, id)
 	}
@@ -171,7 +171,7 @@ func keyError(p place, err error) error {
 	return unavailable(why, err).WithHint("restore the key; if it is lost, delete the secrets and add them again")
 }
 
-// keyFile is the path of a key file, which only its owner may read.
+// keyFile is the path of a key file. Only its owner may read it.
 type keyFile string
 
 func (f keyFile) String() string { return "the key file " + string(f) }
@@ -189,7 +189,8 @@ func (f keyFile) read() ([]byte, error) {
 	return plainfile.Read(string(f), maxKeyFile)
 }
 
-// write gives the file its name once it is complete and on the disk.
+// write writes a temporary file and moves it to its final name once it is synced to the
+// disk.
 func (f keyFile) write(text []byte, fresh bool) (err error) {
 	tmp := filepath.Join(filepath.Dir(string(f)), ".vault-"+rand.Text())
 	t, err := os.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
@@ -199,7 +200,7 @@ func (f keyFile) write(text []byte, fresh bool) (err error) {
 	_, err = t.Write(text)
 	err = errors.Join(err, t.Sync(), t.Close())
 	if err == nil && fresh {
-		err = os.Link(tmp, string(f)) // refuses a name that is taken
+		err = os.Link(tmp, string(f)) // fails if the name exists
 	} else if err == nil {
 		return os.Rename(tmp, string(f))
 	}
@@ -211,7 +212,7 @@ func (f keyFile) write(text []byte, fresh bool) (err error) {
 
 // desktop is a key in the keyring of a desktop session.
 type desktop struct {
-	user string // the name of the key there, one for each state directory
+	user string // the key's name in the keyring, different for each state directory
 	env  []string
 }
 

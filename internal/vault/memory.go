@@ -8,7 +8,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// inMemory returns the secrets of a namespace in memory that have not expired.
+// inMemory returns the unexpired secrets that a namespace has in memory.
 func (v *Vault) inMemory(ns sandboxmcp.Namespace) *Set {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -90,7 +90,7 @@ func tooMuch(count, sum int) error {
 // envPrefix is the prefix of the variables of a vault in the environment.
 const envPrefix = "SANDBOXMCP_SECRET_"
 
-// envPart returns the prefix of the variables of a namespace.
+// envPart returns the name prefix of a namespace's variables.
 func envPart(ns sandboxmcp.Namespace) string {
 	return envPrefix + strings.Map(func(r rune) rune {
 		if r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
@@ -100,7 +100,7 @@ func envPart(ns sandboxmcp.Namespace) string {
 	}, strings.ToUpper(string(ns))) + "_"
 }
 
-// inEnv returns the secrets of a namespace in the environment. They do not change.
+// inEnv returns the secrets that a namespace has in the environment. They never change.
 func (v *Vault) inEnv(ns sandboxmcp.Namespace) (*Set, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -121,7 +121,7 @@ func (v *Vault) fromEnv(ns sandboxmcp.Namespace) (*Set, error) {
 	part := envPart(ns)
 	var items []Item
 	seen := map[string]bool{}
-	for n, kv := range slices.Backward(v.cfg.Env) { // of two variables with one name the last one counts
+	for n, kv := range slices.Backward(v.cfg.Env) { // if a name occurs twice, the last one counts
 		name, value, ok := strings.Cut(kv, "=")
 		key, is := strings.CutPrefix(name, part)
 		if !ok || !is || key == "" || seen[key] {

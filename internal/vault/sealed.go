@@ -15,16 +15,16 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// looked is the secrets of a namespace as they were last read. They are current if the
-// number of rows and the highest version are the same, because no version is used twice.
+// looked are the secrets of a namespace as last read. They are current if the number of
+// rows and the highest version are unchanged, because no version is used twice.
 type looked struct {
 	count  int
 	newest int64
 	items  []Item // without values
 
-	mu     sync.Mutex // held while sealed is unsealed; never inside a transaction
+	mu     sync.Mutex // held while the values are unsealed; never inside a transaction
 	sealed [][]byte
-	set    *Set // nil until it is unsealed
+	set    *Set // nil until the values are unsealed
 }
 
 var nothing = &looked{set: &Set{}}
@@ -71,7 +71,7 @@ func (v *Vault) lookSealed(ctx context.Context, db store.Querier, ns sandboxmcp.
 	return l, rows.Err()
 }
 
-// open unseals the values and keeps them for the next call.
+// open unseals the values and caches them.
 func (v *Vault) open(ns sandboxmcp.Namespace, l *looked) (*Set, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -115,12 +115,12 @@ func (v *Vault) open(ns sandboxmcp.Namespace, l *looked) (*Set, error) {
 	return set, nil
 }
 
-// pack returns what is sealed: the value behind the names of its namespace and key.
+// pack returns the plaintext to seal: the names of namespace and key, then the value.
 func pack(ns sandboxmcp.Namespace, key, value string) []byte {
 	return []byte("1\x00" + string(ns) + "\x00" + key + "\x00" + value)
 }
 
-// unpack returns the value if the names fit.
+// unpack returns the value if the names in the plaintext match.
 func unpack(ns sandboxmcp.Namespace, key string, plain []byte) (sandboxmcp.Secret, error) {
 	value, ok := bytes.CutPrefix(plain, pack(ns, key, ""))
 	if !ok {
@@ -129,11 +129,11 @@ func unpack(ns sandboxmcp.Namespace, key string, plain []byte) (sandboxmcp.Secre
 	return sandboxmcp.NewSecret(string(value)), nil
 }
 
-// sealedMore bounds how much longer a sealed value is than the value and its names.
+// sealedMore bounds how many bytes sealing adds to the value and its names.
 const sealedMore = 300
 
-// keyLease is held while a value is sealed or the key is replaced, so that no value is
-// sealed for a key that is being replaced.
+// keyLease is held while a value is sealed and while the key is replaced. So no value is
+// sealed for a key that is about to be removed.
 const keyLease = "vault.lock"
 
 // addSealed seals a value and adds it to the database.
@@ -162,9 +162,9 @@ func volatileError() error {
 		WithHint("set SANDBOXMCP_AUDIT=sqlite, or SANDBOXMCP_VAULT=memory")
 }
 
-// recipient returns the key to seal for. If there are secrets, that is the key they are
-// sealed for, which has to be there. If not, it is the key in use. The caller holds
-// keyLease.
+// recipient returns the key to seal for. If there are secrets, it is the key that they are
+// sealed for; it fails if that key is missing. Otherwise it is the current key. The caller
+// holds keyLease.
 func (v *Vault) recipient(ctx context.Context) (*age.X25519Recipient, error) {
 	all, err := v.key.current(true)
 	if err != nil {
@@ -265,9 +265,9 @@ func (v *Vault) Sweep(ctx context.Context) (int, error) {
 	return gone, err
 }
 
-// Rotate makes a new key, seals every secret for it and returns their number. Both keys
-// are kept until that is done: no secret is lost if it fails, and running servers go on.
-// Then the old key is removed.
+// Rotate makes a new key, seals every secret for it and returns their number. Both keys are
+// kept until that is done, so a failure loses no secret and running servers continue. Then
+// the old key is removed.
 func (v *Vault) Rotate(ctx context.Context, c sandboxmcp.Caller) (int, error) {
 	switch {
 	case v.cfg.Kind != Sealed:

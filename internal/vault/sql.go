@@ -1,6 +1,7 @@
 package vault
 
-// The statements of this package. Its tables are secrets and vault_recipient.
+// The statements of this package. Its tables are secrets and vault_recipient. A comment
+// above a statement names its parameters in their order.
 const (
 	// namespace, now
 	countAll = `SELECT count(*), coalesce(max(version), 0) FROM secrets WHERE namespace = ? AND (expires_at = '' OR expires_at > ?)`
@@ -9,7 +10,7 @@ const (
 	selectAll = `SELECT version, key, sealed, created_at, expires_at FROM secrets
 		WHERE namespace = ? AND (expires_at = '' OR expires_at > ?) ORDER BY key`
 
-	// namespace, key, now: the secrets of the namespace beside that key
+	// namespace, key, now; counts the namespace's secrets except that key
 	countOthers = `SELECT count(*), coalesce(sum(length(sealed)), 0) FROM secrets WHERE namespace = ? AND key != ? AND (expires_at = '' OR expires_at > ?)`
 
 	insertOne = `INSERT INTO secrets (namespace, key, sealed, created_at, expires_at) VALUES (?, ?, ?, ?, ?)`
@@ -26,7 +27,7 @@ const (
 
 	updateSealed = `UPDATE secrets SET sealed = ? WHERE version = ?`
 
-	// no row where there are no secrets
+	// no row if there are no secrets
 	selectRecipient = `SELECT recipient FROM vault_recipient WHERE EXISTS (SELECT 1 FROM secrets)`
 
 	setRecipient = `INSERT OR REPLACE INTO vault_recipient (id, recipient) VALUES (1, ?)`

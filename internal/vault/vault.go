@@ -1,16 +1,16 @@
-// Package vault keeps the secrets of namespaces. It adds, lists and deletes them, and
-// gives their values to the engine for the environment of a program. A value leaves it in
-// no other way. The audit records every access by key, in the transaction in which it
-// takes effect, and never a value.
+// Package vault stores the secrets of namespaces. It adds, lists and deletes them, and
+// gives their values to the engine for the environment of programs. It returns values in no
+// other way. The audit records every access by key, in the transaction in which it takes
+// effect, and never a value.
 //
-// There are three kinds. A sealed vault keeps its secrets in the state directory, each
-// encrypted by age; the key is in a file beside them or in the desktop's keyring. All
-// processes of the directory share it. A vault in memory belongs to one process and ends
-// with it. A vault in the environment has the variables that its process was started with,
-// and cannot be changed.
+// There are three kinds. A sealed vault stores its secrets in the state directory, each
+// encrypted by age. The key is in a file beside them or in the desktop's keyring. All
+// processes that use the directory share it. A vault in memory belongs to one process and
+// ends with it. A vault in the environment has the variables with which its process was
+// started, and cannot be changed.
 //
-// Go cannot wipe a string from memory: values stay in the server's memory until the
-// runtime reuses it.
+// Go cannot wipe a string from memory: values stay in the server's memory until the runtime
+// reuses it.
 package vault
 
 import (
@@ -38,8 +38,8 @@ const (
 	MinValue = 8        // bytes; a shorter value would be masked everywhere
 	MaxValue = 64 << 10 // bytes
 	maxKey   = 128
-	maxKeys  = 100       // of a namespace
-	maxBytes = 128 << 10 // of all values of a namespace, which a program's environment has to hold
+	maxKeys  = 100       // secrets of a namespace
+	maxBytes = 128 << 10 // bytes of all values of a namespace, which must fit into a program's environment
 )
 
 // Action is the action of an access in the audit.
@@ -54,39 +54,39 @@ type Config struct {
 	Volatile   bool                          // the store ends with this process
 	Env        []string                      // KEY=value; Env takes its secrets from it, and Keyring finds the desktop in it
 	Namespaces []sandboxmcp.Namespace        // those known to be in use; for Env
-	Check      func(key, value string) error // refuses further secrets; nil: none
+	Check      func(key, value string) error // may refuse a secret; nil: no further checks
 	Now        func() time.Time              // nil: the machine's clock
 }
 
 // Vault holds secrets. Its methods may be called concurrently.
 type Vault struct {
 	cfg Config
-	key *keys // of a sealed vault
+	key *keys // used by a sealed vault
 
 	adding sync.Mutex // held while a secret in memory is added or deleted
 
 	mu     sync.Mutex
-	memory map[sandboxmcp.Namespace]*Set    // of a vault in memory or in the environment
+	memory map[sandboxmcp.Namespace]*Set    // used by a vault in memory or in the environment
 	last   int64                            // newest version in memory
-	cache  map[sandboxmcp.Namespace]*looked // of a sealed vault
+	cache  map[sandboxmcp.Namespace]*looked // used by a sealed vault
 }
 
-// Set is the secrets of a namespace at one time. It does not change.
+// Set holds the secrets of a namespace at one moment. It is immutable.
 type Set struct {
-	Items []Item // by key
+	Items []Item // sorted by key
 }
 
 // Item is a secret.
 type Item struct {
 	Key     string
 	Value   sandboxmcp.Secret
-	Version int64 // each value that is set has its own
+	Version int64 // unique for each value that is set
 	created time.Time
 	expires time.Time // zero: never
 }
 
-// Open makes a vault. It reads no key and unseals nothing. It fails if a variable of a
-// vault of kind Env is not a secret. A vault needs no Close.
+// Open makes a vault. It reads no key and unseals nothing. For kind Env it fails if a
+// variable is not a valid secret. A vault needs no Close.
 func Open(cfg Config) (*Vault, error) {
 	if cfg.Kind == "" {
 		cfg.Kind = Sealed
@@ -145,8 +145,8 @@ func plainKey(s string) bool {
 	})
 }
 
-// denied reports whether a name is one that changes what programs do. Config.Check may
-// refuse more.
+// denied reports whether a variable of this name changes how programs work. Config.Check
+// may refuse further names.
 func denied(key string) bool {
 	k := strings.ToUpper(key)
 	for _, p := range []string{"LD_", "PYTHON", "GIT_"} {
@@ -157,14 +157,13 @@ func denied(key string) bool {
 	return strings.HasSuffix(k, "_PROXY") || slices.Contains([]string{"PATH", "HOME", "BASH_ENV", "NODE_OPTIONS"}, k)
 }
 
-// Add adds a secret, or replaces the one of the same key. It takes effect with the next
-// run.
+// Add adds a secret, or replaces the one with the same key. The next run uses it.
 func (v *Vault) Add(ctx context.Context, c sandboxmcp.Caller, s sandboxmcp.SecretSpec) error {
 	if err := v.check(s.Key, s.Value.Reveal()); err != nil {
 		return err
 	}
 	if s.TTL < 0 {
-		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "a secret cannot live for %s", s.TTL)
+		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "a secret cannot have the lifetime %s", s.TTL)
 	}
 	switch v.cfg.Kind {
 	case Memory:
@@ -175,7 +174,7 @@ func (v *Vault) Add(ctx context.Context, c sandboxmcp.Caller, s sandboxmcp.Secre
 	return v.addSealed(ctx, c, s)
 }
 
-// Delete deletes a secret. If there is none of that key, it fails with not_found.
+// Delete deletes a secret. If the key does not exist, it fails with not_found.
 func (v *Vault) Delete(ctx context.Context, c sandboxmcp.Caller, key string) error {
 	switch v.cfg.Kind {
 	case Memory:
@@ -213,8 +212,8 @@ func (v *Vault) List(ctx context.Context, ns sandboxmcp.Namespace) ([]sandboxmcp
 	return list, nil
 }
 
-// Current returns the secrets of a namespace, for masking. A program gets its secrets by
-// Use, which records that.
+// Current returns the secrets of a namespace for masking. For a program's environment call
+// Use, which records the access.
 func (v *Vault) Current(ctx context.Context, ns sandboxmcp.Namespace) (*Set, error) {
 	_, open, err := v.look(ctx, v.cfg.Store.DB(), ns)
 	if err != nil {
@@ -224,10 +223,9 @@ func (v *Vault) Current(ctx context.Context, ns sandboxmcp.Namespace) (*Set, err
 }
 
 // Use returns a step for the transaction of a run's intent. The step looks up the secrets
-// of a namespace and records that the run gets some of them. It calls record with the keys
-// and appends the entry that record returns; nil means that the run gets none. An error of
-// record fails the transaction. Once that is committed, the second function returns the
-// secrets.
+// of the namespace and calls record with their keys. It appends the audit entry that record
+// returns; nil means that the run gets no secrets. An error of record fails the
+// transaction. After the commit the second function returns the secrets.
 func (v *Vault) Use(ns sandboxmcp.Namespace, record func(keys []string) (*sandboxmcp.AuditEntry, error)) (store.Op, func() (*Set, error)) {
 	opened := func() (*Set, error) { return nil, unavailable("its step was not run", nil) }
 	op := func(ctx context.Context, tx *sql.Tx) error {
@@ -249,8 +247,7 @@ func (v *Vault) Use(ns sandboxmcp.Namespace, record func(keys []string) (*sandbo
 	return op, func() (*Set, error) { return opened() }
 }
 
-// look returns the secrets of a namespace without their values. open returns them with
-// their values.
+// look returns the secrets of a namespace without values. open returns them with values.
 func (v *Vault) look(ctx context.Context, db store.Querier, ns sandboxmcp.Namespace) (items []Item, open func() (*Set, error), err error) {
 	var set *Set
 	switch v.cfg.Kind {
@@ -278,7 +275,8 @@ func (v *Vault) entry(c sandboxmcp.Caller, verb string, keys ...string) *sandbox
 	}
 }
 
-// Detail returns the detail of an access in the audit: a verb and the keys, cut to a line.
+// Detail returns the text of an access for the audit: a verb and the keys, shortened to one
+// line.
 func Detail(verb string, keys []string) string {
 	const most = 200
 	text := verb + " " + strings.Join(keys, ", ")

@@ -1,11 +1,11 @@
-// Command figures counts what the design of the house is measured by, in the tree of a
-// directory: source lines per room, methods of the engine, declarations of the API, the
-// stops of a request on its way from MCP to clone, the sizes of packages, and the words
-// that the language rules replace. It only parses, so it counts trees of any age.
+// Command figures prints figures about the structure of the source tree in a directory:
+// source lines per package, methods of the engine, declarations of the API, the types that
+// a request passes from MCP to clone, the sizes of packages, and the words that the
+// language rules replace. It only parses the files, so it also works on old trees.
 //
 //	cd tools && go run ./figures ..
 //
-// Lines are those of Go files that are neither tests nor generated.
+// It counts the lines of Go files that are neither tests nor generated.
 package main
 
 import (
@@ -48,12 +48,12 @@ type source struct {
 	file  *ast.File
 }
 
-// tree is the Go files of a directory.
+// tree holds the Go files of a directory.
 type tree struct {
 	sources []source
 }
 
-// parse reads every Go file that is not generated, for every platform.
+// parse parses every Go file that is not generated, for every platform.
 func parse(dir string) (*tree, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -90,11 +90,11 @@ func parse(dir string) (*tree, error) {
 	return t, err
 }
 
-// room is what was counted of a package.
+// room holds the figures of a package.
 type room struct {
 	name               string
 	lines, files       int
-	testLines, testing int // of its tests
+	testLines, testing int // lines and files of its tests
 }
 
 // rooms counts every package, the largest first.
@@ -125,7 +125,7 @@ func (t *tree) rooms() []room {
 	return all
 }
 
-// declarations calls fn for each declaration outside of tests.
+// declarations calls fn for each declaration that is not in a test.
 func (t *tree) declarations(fn func(room string, d ast.Decl)) {
 	for _, s := range t.sources {
 		if s.test {
@@ -137,7 +137,7 @@ func (t *tree) declarations(fn func(room string, d ast.Decl)) {
 	}
 }
 
-// types calls fn for each type outside of tests.
+// types calls fn for each type that is not in a test.
 func (t *tree) types(fn func(room, name string, of ast.Expr)) {
 	t.declarations(func(room string, d ast.Decl) {
 		g, ok := d.(*ast.GenDecl)

@@ -28,7 +28,7 @@ func main() {
 	}
 }
 
-// run writes into the working directory, which it changes to the directory in args.
+// run writes the tables into the directory in args.
 func run(ctx context.Context, args []string) error {
 	if len(args) != 1 {
 		return errors.New("usage: seccomptables DIR")
@@ -59,8 +59,8 @@ func moduleDir(ctx context.Context, module string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// numbers writes <arch>table.go. The name must not end in _<arch>.go: the file
-// belongs to every build.
+// numbers writes <arch>table.go. The name must not end in _<arch>.go, because the file is
+// compiled for every architecture.
 func numbers(sys, arch string) error {
 	src, err := os.ReadFile(filepath.Join(sys, "unix", "zsysnum_linux_"+arch+".go"))
 	if err != nil {
@@ -82,10 +82,9 @@ func numbers(sys, arch string) error {
 	return write(arch+"table.go", b.Bytes())
 }
 
-// baseline writes the names of the profile that are allowed whatever the
-// arguments. Entries that ask for a capability are left out, since code in a
-// sandbox has none, and so are those that look at arguments: the policy has its
-// own rules for these.
+// baseline writes the names that the profile allows unconditionally. It leaves out entries
+// that require a capability, because code in a sandbox has none. It also leaves out entries
+// that test arguments, because the policy has its own rules for these.
 func baseline(profile string) error {
 	raw, err := os.ReadFile(profile)
 	if err != nil {
@@ -141,8 +140,7 @@ func baseline(profile string) error {
 	return write("baseline.go", b.Bytes())
 }
 
-// write puts the file in place in one step, so that a run that is cut short
-// leaves the old one.
+// write replaces the file atomically, so that an interrupted run leaves the old one.
 func write(name string, src []byte) error {
 	out, err := format.Source(src)
 	if err != nil {

@@ -12,25 +12,26 @@ import (
 type event struct {
 	Action      string
 	Package     string
-	ImportPath  string // of build-output and build-fail
+	ImportPath  string // set for build-output and build-fail
 	Test        string
 	Output      string
 	Elapsed     float64
 	FailedBuild string
 }
 
-// gotest follows the events of a `go test -json`.
+// gotest collects the events of a `go test -json`.
 type gotest struct {
 	*suite
 	out     io.Writer
-	output  map[string][]string // of a test that has not ended, of a package, of a build
+	output  map[string][]string // output of tests, packages and builds that have not ended
 	parents map[string]bool     // tests that have subtests
-	failed  map[string]bool     // packages and parents in which something was counted as failed
+	failed  map[string]bool     // packages and parents in which a failure was counted already
 	ran     map[string]int      // tests per package
 }
 
-// readGo counts tests without subtests; a parent counts only when it failed by
-// itself, a package when it failed without a test that did (a build, a panic).
+// readGo counts tests without subtests. It counts a parent only if it failed without a
+// failed subtest, and a package only if it failed without a failed test (a build error, a
+// panic).
 func readGo(name string, r io.Reader, out io.Writer) (*suite, error) {
 	g := &gotest{
 		suite: &suite{Name: name}, out: out,
@@ -39,7 +40,7 @@ func readGo(name string, r io.Reader, out io.Writer) (*suite, error) {
 	err := lines(r, func(line []byte) {
 		var e event
 		if line[0] != '{' || json.Unmarshal(line, &e) != nil {
-			fmt.Fprintf(out, "%s\n", line) // the go command's own words
+			fmt.Fprintf(out, "%s\n", line) // output of the go command itself
 			return
 		}
 		g.take(e)
@@ -71,7 +72,7 @@ func (g *gotest) take(e event) {
 func (g *gotest) endTest(e event, key string) {
 	name := short(e.Package) + "." + e.Test
 	switch {
-	case e.Action == "fail" && g.failed[key]: // by its subtests, which are counted
+	case e.Action == "fail" && g.failed[key]: // because of its subtests, which are counted
 	case e.Action == "fail":
 		g.fail(name)
 		g.failed[e.Package+" "] = true
@@ -95,20 +96,20 @@ func (g *gotest) endPackage(e event) {
 	case e.Action == "fail" && !g.failed[key]:
 		g.fail(short(e.Package))
 		fmt.Fprintf(g.out, "FAIL  %s\n%s%s", short(e.Package), indent(g.output[e.FailedBuild]), indent(g.output[key]))
-		// A panic or a time-out ends tests without an event of their own.
+		// A panic or a timeout ends tests without an event for each.
 		for k, o := range g.output {
 			if strings.HasPrefix(k, key) && k != key {
 				fmt.Fprintf(g.out, "      not ended: %s\n%s", k, indent(o))
 			}
 		}
 	case e.Action == "fail":
-		fmt.Fprintf(g.out, "FAIL  %s (%.1f s)\n%s", short(e.Package), e.Elapsed, indent(g.output[key])) // with the seed of the shuffle
+		fmt.Fprintf(g.out, "FAIL  %s (%.1f s)\n%s", short(e.Package), e.Elapsed, indent(g.output[key])) // includes the seed of the shuffle
 	case g.ran[e.Package] > 0:
 		fmt.Fprintf(g.out, "ok    %s  %d tests (%.1f s)\n", short(e.Package), g.ran[e.Package], e.Elapsed)
 	}
 }
 
-// parent returns the test that the subtest belongs to, or "".
+// parent returns the name of the test that a subtest belongs to, or "".
 func parent(test string) string {
 	i := strings.LastIndexByte(test, '/')
 	if i < 0 {
@@ -134,7 +135,7 @@ func indent(output []string) string {
 
 var frame = regexp.MustCompile(`^\s*[\w.-]+\.go:\d+: `)
 
-// reason is what a test said before it was skipped.
+// reason returns the output of a test before it was skipped.
 func reason(output []string) string {
 	var said []string
 	for l := range strings.Lines(strings.Join(output, "")) {

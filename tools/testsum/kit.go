@@ -13,9 +13,9 @@ var (
 	kitTime = regexp.MustCompile(` \(\d+\.\d s\)$`)
 )
 
-// readKit counts the cases of the acceptance kit and hands its lines on as they
-// come, less its closing line, which would be taken for ours. A kit that ends
-// without that line is a failure.
+// readKit counts the cases of the acceptance kit and passes its lines on as they arrive. It
+// leaves out the kit's closing line, which would be taken for that of testsum. If the kit
+// ends without that line, it counts as failed.
 func readKit(name string, r io.Reader, out io.Writer) (*suite, error) {
 	s := &suite{Name: name}
 	ended := false
@@ -48,8 +48,8 @@ func readKit(name string, r io.Reader, out io.Writer) (*suite, error) {
 	return s, err
 }
 
-// kitReason leaves out how long a skipped case took and what an excepted one
-// said, so that equal reasons are told once.
+// kitReason removes the duration of a skipped case and the output of an excepted one, so
+// that equal reasons are printed once.
 func kitReason(evidence string) string {
 	evidence = kitTime.ReplaceAllString(evidence, "")
 	if head, _, found := strings.Cut(evidence, " (it says: "); found {

@@ -1,13 +1,13 @@
-// Command testsum turns what test runners print into what a person and CI can
-// read: failures whole, skips with their reasons, and one closing line
-// "N passed, N failed, N skipped" over all suites of a run.
+// Command testsum summarizes the output of test runners for people and CI: failures in
+// full, skips with their reasons, and one closing line "N passed, N failed, N skipped" over
+// all suites of a run.
 //
 //	go test -json ./... | testsum go SUITE FILE   # live; writes the counts to FILE
 //	../shared/acceptance/run … | testsum kit SUITE FILE
 //	testsum note SUITE FILE pass|fail|skip TEXT    # one check that is no test runner's
 //	testsum total FILE…                            # report and closing line
 //
-// The exit status is 1 when something failed or a suite ran nothing.
+// The exit status is 1 if something failed or a suite ran no test.
 package main
 
 import (
@@ -49,12 +49,12 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return 1
 	}
 	if s == nil || !s.good() {
-		return 1 // of a total too: it is no suite
+		return 1 // also for a failed total, which has no suite
 	}
 	return 0
 }
 
-// lines calls fn for each line of r, however long, without its line end.
+// lines calls fn for each line of r without its line ending. Lines may have any length.
 func lines(r io.Reader, fn func([]byte)) error {
 	b := bufio.NewReaderSize(r, 1<<16)
 	for {

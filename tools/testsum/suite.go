@@ -8,13 +8,13 @@ import (
 	"sort"
 )
 
-// suite is what one run of one runner came to.
+// suite is the result of one run of one test runner.
 type suite struct {
 	Name     string   `json:"name"`
 	Passed   int      `json:"passed"`
 	Failed   int      `json:"failed"`
 	Skips    []skip   `json:"skips"`
-	Failures []string `json:"failures"` // names of what failed
+	Failures []string `json:"failures"` // names of failed tests
 }
 
 // skip is a test that did not run, and why.
@@ -55,8 +55,8 @@ func load(path string) (*suite, error) {
 	return s, nil
 }
 
-// note makes a suite of one check that a script did itself. verdict is pass,
-// fail or skip.
+// note makes a suite of a single check that a script has done itself. verdict is pass, fail
+// or skip.
 func note(name, verdict, text string, out io.Writer) *suite {
 	s := &suite{Name: name}
 	switch verdict {
@@ -73,8 +73,8 @@ func note(name, verdict, text string, out io.Writer) *suite {
 	return s
 }
 
-// total prints the skips by reason, the failures by name and the closing line.
-// It reports whether all is good.
+// total prints the skips by reason, the failures by name and the closing line. It reports
+// whether nothing failed.
 func total(paths []string, out io.Writer) (bool, error) {
 	var all suite
 	good := true

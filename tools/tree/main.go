@@ -1,5 +1,5 @@
-// Command tree refuses what the repository may not hold: a blob that is too large in the
-// tree of HEAD, and a benchmark that was measured too long ago.
+// Command tree fails if the tree of HEAD contains a blob that is too large, or if the
+// benchmark was measured too long ago.
 package main
 
 import (

@@ -9,8 +9,8 @@ import (
 // MaxInstructions is the kernel's limit for one filter (BPF_MAXINSNS).
 const MaxInstructions = 4096
 
-// InstructionSize is the size in bytes of one instruction in a compiled filter,
-// which is that of struct sock_filter.
+// InstructionSize is the size in bytes of one instruction in a compiled filter, a struct
+// sock_filter.
 const InstructionSize = 8
 
 // instruction is one of the kernel's classic BPF instructions (linux/filter.h).

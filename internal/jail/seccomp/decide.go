@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// Call is a system call as the kernel shows it to a filter.
+// Call is a system call in the form that the kernel passes to a filter.
 type Call struct {
-	Audit  uint32 // the table it came through; see Arch.AuditValue
+	Audit  uint32 // architecture of the system call table; see Arch.AuditValue
 	Number uint32
 	Args   [6]uint64
 }
 
-// Decide says what the policy does with a call on an architecture. It is the
-// reference for the compiler and shares nothing with it but the lists of names:
-// the checks of arguments are written here a second time, as plain conditions.
-// It is slow. On an unknown architecture every call is a kill.
+// Decide returns the policy's verdict on a call on an architecture. It is the reference for
+// tests of the compiler. It shares only the lists of names with the compiler; the checks of
+// arguments are written a second time, as plain conditions. It is slow. On an unknown
+// architecture every call is killed.
 func (p Policy) Decide(a Arch, c Call) Verdict {
 	table, err := numbersOf(a)
 	if err != nil || c.Audit != a.AuditValue() {
@@ -46,7 +46,7 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 	case "setsockopt":
 		return decideOption(int32(args[1]), int32(args[2]))
 	case "setrlimit":
-		return v.decideLimit(uint32(args[0]), 1, 0, Allow) // it has no form that only reads
+		return v.decideLimit(uint32(args[0]), 1, 0, Allow) // setrlimit cannot read the old limit
 	case "prlimit64", "sched_setparam", "sched_setscheduler", "sched_setattr", "sched_setaffinity":
 		if name == "sched_setaffinity" && v.NoSetAffinity {
 			return Refuse(errEPERM)
@@ -97,7 +97,7 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 	}
 }
 
-// unless allows a call, or decides v where refused.
+// unless returns v if the call is refused, and otherwise Allow.
 func unless(refused bool, v Verdict) Verdict {
 	if refused {
 		return v
@@ -158,8 +158,8 @@ func (v Variant) decideShared(name string, args [6]uint64) Verdict {
 	}
 }
 
-// decideLimit judges a limit by its number and by the pointers to its new and its old
-// value.
+// decideLimit decides on a call that changes or reads resource limits: by the number of the
+// limit, and by the pointers to its new and old value.
 func (v Variant) decideLimit(limit uint32, value uint64, old uint32, otherwise Verdict) Verdict {
 	switch {
 	case limit != 4 || value == 0 || v.AllowSetns:
@@ -171,7 +171,8 @@ func (v Variant) decideLimit(limit uint32, value uint64, old uint32, otherwise V
 	}
 }
 
-// decideProcess judges the number of a process to be changed.
+// decideProcess decides on a call that changes the process with this id. 0 means the
+// caller.
 func (v Variant) decideProcess(pid int32) Verdict {
 	if v.SelfOnly && pid != 0 || pid == 1 {
 		return Refuse(errEPERM)

@@ -2,15 +2,15 @@ package seccomp
 
 import "slices"
 
-// node is a decision of a filter, or a verdict, which has no op. Equal nodes of one graph
-// are one node, so what several system calls have in common stands in a filter once.
+// node is a test of a filter, or a verdict if it has no op. Equal nodes of a graph are the
+// same node, so code that several system calls share occurs only once in a filter.
 type node struct {
 	op   uint16
-	word uint32 // offset in seccomp_data of what is tested
+	word uint32 // offset in seccomp_data of the tested word
 	mask uint32 // bits of the word that are compared
-	k    uint32 // what the word is compared with, or the verdict
+	k    uint32 // value that the word is compared with, or the verdict
 
-	set     uint32 // with op opShift: the values from k on that hold, a bit each
+	set     uint32 // for opShift: bit i is set if the value k+i passes the test
 	yes, no *node
 }
 
@@ -18,7 +18,8 @@ const all32 = 0xffffffff
 
 type graph map[node]*node
 
-// node returns the one node of the graph that is equal to n.
+// node returns the graph's node that is equal to n, and adds it if it is new. For a test
+// with the same outcome twice it returns that outcome.
 func (g graph) node(n node) *node {
 	if n.op != 0 && n.yes == n.no {
 		return n.yes
@@ -31,12 +32,12 @@ func (g graph) node(n node) *node {
 
 func (g graph) verdict(v Verdict) *node { return g.node(node{k: uint32(v)}) }
 
-// numbers finds the rule of a system call's number.
+// numbers returns a decision that finds the rule for a system call number.
 func (g graph) numbers(leaves []leaf) *node {
 	if len(leaves) == 1 {
 		return g.rule(leaves[0].rule)
 	}
-	if len(leaves) == 3 && leaves[2].first == leaves[1].first+1 { // one number within others
+	if len(leaves) == 3 && leaves[2].first == leaves[1].first+1 { // a single number between two ranges
 		if around := g.rule(leaves[0].rule); around == g.rule(leaves[2].rule) {
 			return g.node(node{word: offNumber, mask: all32, op: opEqual, k: leaves[1].first, yes: g.rule(leaves[1].rule), no: around})
 		}
@@ -53,7 +54,8 @@ func (g graph) rule(r rule) *node {
 	return at
 }
 
-// clause decides c.then, or goes on at otherwise.
+// clause returns a decision that gives c.then if all tests of c hold, and otherwise goes on
+// at otherwise.
 func (g graph) clause(c clause, otherwise *node) *node {
 	at := g.verdict(c.then)
 	for i, t := range slices.Backward(c.when) {
@@ -62,8 +64,8 @@ func (g graph) clause(c clause, otherwise *node) *node {
 	return at
 }
 
-// knowing returns where a program goes on that would go on at n, when the tests held:
-// it skips the comparisons whose outcome follows.
+// knowing returns the node at which to continue instead of n if the tests in held are true.
+// It skips comparisons whose outcome follows from these tests.
 func knowing(held []test, n *node) *node {
 	for changed := true; changed; {
 		changed = false
@@ -84,7 +86,7 @@ func knowing(held []test, n *node) *node {
 	return n
 }
 
-// word is the offset in seccomp_data of what is tested.
+// word returns the offset in seccomp_data of the tested word.
 func (t test) word() uint32 {
 	off := uint32(offArgs) + 8*uint32(t.arg)
 	if t.high {
@@ -104,10 +106,11 @@ func (g graph) test(t test, yes, no *node) *node {
 	}
 }
 
-// fewValues is how many comparisons take as many instructions as a set of bits.
+// fewValues is the number of values from which comparisons take as many instructions as a
+// test of a bit set.
 const fewValues = 6
 
-// among tests whether a word is one of the values, which are sorted.
+// among returns a decision on whether a word is one of the values. The values are sorted.
 func (g graph) among(word uint32, values []uint32, yes, no *node) *node {
 	if len(values) == 0 {
 		return no

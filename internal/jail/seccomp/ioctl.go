@@ -10,12 +10,12 @@ const (
 	tiocCons  = 0x541d
 )
 
-// ioctlAllowed lists every command of ioctl that a program may give. Any other does not
-// exist (ENOTTY). Some of the others have the kernel start modprobe on the host, as root
-// (bridges, virtual networks, terminals). Others write all of a file system to its disk
-// (btrfs), leave keys in one for as long as it is mounted (encryption), or switch
-// timestamps on for all packets of the host. Each file system has commands of its own,
-// and programs read files of the host's.
+// ioctlAllowed lists the ioctl commands that a program may use. All others fail with
+// ENOTTY. Some of those make the kernel start modprobe on the host, as root (bridges,
+// virtual networks, terminals). Others write a whole file system to its disk (btrfs), leave
+// keys in a file system until it is unmounted (encryption), or enable timestamps for all
+// packets of the host. Each file system has its own commands, and programs can read files
+// of the host.
 var ioctlAllowed = []uint32{
 	0x5401, 0x5402, 0x5403, 0x5404, 0x5405, 0x5406, 0x5407, 0x5408, 0x5409, 0x540a, 0x540b, // TCGETS … TCFLSH
 	0x540f, 0x5410, 0x5411, 0x5413, 0x5414, // TIOCGPGRP, TIOCSPGRP, TIOCOUTQ (SIOCOUTQ), TIOCGWINSZ, TIOCSWINSZ
@@ -31,16 +31,16 @@ var ioctlAllowed = []uint32{
 	notifyReceive, notifySend,
 }
 
-// Commands by which the init of a sandbox answers for its filter (linux/seccomp.h). A
-// program has no such filter.
+// Commands by which the init of a sandbox answers notifications of its filter
+// (linux/seccomp.h). A program has no such filter.
 const (
 	notifyReceive = 0xc0502100
 	notifySend    = 0xc0182101
 )
 
-// The kernel reads the command as 32 bits, so the low word decides. A high word
-// is refused as well, unless it is the sign of a command that went through an
-// int, as C libraries do that declare ioctl so.
+// The kernel reads the command as 32 bits, so the low word decides. A high word other than
+// 0 is refused. The only exception is the sign extension of a negative int: some C
+// libraries declare the command as an int.
 func ioctlRule() rule {
 	plain, signed := []test{highWord(1, 0)}, []test{highWord(1, 0xffffffff), anyBit(1, 0x80000000)}
 	listed := oneOf(1, ioctlAllowed)

@@ -28,7 +28,7 @@ func layout(root *node) ([]instruction, error) {
 }
 
 type emitter struct {
-	out     []instruction            // from the last to the first
+	out     []instruction            // instructions from the last to the first
 	entries map[*node]map[loaded]int // where in out a node begins, by the content of the accumulator
 	ways    map[*node]map[loaded]bool
 	broken  bool // the target of a comparison is too far away
@@ -50,7 +50,7 @@ func (n *node) entry(has loaded) loaded {
 	return loaded{}
 }
 
-// walk records which beginnings of each node are used.
+// walk records the beginnings of each node that are used.
 func (l *emitter) walk(n *node, has loaded) {
 	at := n.entry(has)
 	if l.ways[n] == nil {

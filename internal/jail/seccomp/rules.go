@@ -2,9 +2,9 @@ package seccomp
 
 import "strings"
 
-// refusedNames fail with EPERM. Some are not in the baseline either and would be
-// ENOSYS; they are named so that a program is told that it may not, rather than
-// that the kernel is old.
+// refusedNames fail with EPERM. Some of them are not in the baseline and would fail with
+// ENOSYS. They are listed so that a program sees a lack of permission and not an old
+// kernel.
 const refusedNames = `
 	ptrace process_vm_readv process_vm_writev pidfd_getfd process_madvise process_mrelease kcmp
 	mount umount2 pivot_root chroot fsopen fsconfig fsmount fspick move_mount open_tree open_tree_attr mount_setattr
@@ -34,13 +34,13 @@ const refusedNames = `
 const absentNames = `clone3 io_uring_setup io_uring_enter io_uring_register listmount statmount io_setup setxattrat
 	timerfd_create signalfd signalfd4 inotify_init inotify_init1 inotify_add_watch inotify_rm_watch`
 
-// sharedMemoryNames are the System V calls, memfd_create and vmsplice: memory that
-// belongs to no process. One byte that vmsplice puts into a pipe keeps the huge page
-// that it is on.
+// sharedMemoryNames are calls that make memory which belongs to no process: System V IPC,
+// memfd_create and vmsplice. A single byte that vmsplice puts into a pipe keeps its whole
+// huge page in memory.
 const sharedMemoryNames = `memfd_create vmsplice shmget shmat shmctl shmdt msgget msgsnd msgrcv msgctl semget semop semctl semtimedop`
 
-// rule decides over one system call: the first clause whose tests all hold says
-// the verdict, and otherwise the last word does.
+// rule decides on one system call. The first clause whose tests all hold gives the verdict.
+// If there is no such clause, otherwise does.
 type rule struct {
 	clauses   []clause
 	otherwise Verdict
@@ -51,9 +51,9 @@ type clause struct {
 	then Verdict
 }
 
-// test looks at one 32-bit word of an argument. With among it holds if the word is one of
-// those. With any it holds if some bit of want is set. Otherwise it holds if the bits in
-// mask equal want.
+// test checks one 32-bit word of an argument. If among is set, the word must be one of its
+// values. If any is set, at least one bit of want must be set in the word. Otherwise the
+// bits of the word in mask must equal want.
 type test struct {
 	arg   uint8
 	high  bool
@@ -72,8 +72,8 @@ func highWord(arg uint8, want uint32) test {
 	return test{arg: arg, high: true, mask: 0xffffffff, want: want}
 }
 
-// rulesOf is the policy as data: a rule for every call that is not ENOSYS by
-// default, by name. Later lines win over earlier ones.
+// rulesOf returns the rules of all system calls that do not fail with ENOSYS by default, by
+// name. Later assignments override earlier ones.
 func (p Policy) rulesOf(a Arch) map[string]rule {
 	rules := map[string]rule{}
 	set := func(names []string, v Verdict) {
@@ -102,7 +102,7 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 	p.processRules(rules)
 	attributeRules(rules)
 	hugePageRules(rules)
-	if !p.variant.AllowSetns { // the fork server's forks load the filter of a sandbox and set limits themselves
+	if !p.variant.AllowSetns { // forks of the fork server load the filter of a sandbox and set limits themselves
 		filterRules(rules)
 		coreRules(rules)
 	}
@@ -123,10 +123,11 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 	return rules
 }
 
-// Flags of clone (linux/sched.h). The kernel takes the low word of the argument.
-// CLONE_NEWTIME shares its bit with the exit signal, where it is no valid
-// signal; it is refused with the others. CLONE_PARENT would give a child to the
-// process outside that started the caller, which would then have to reap it.
+// Flags of clone (linux/sched.h). The kernel uses the low word of the argument.
+// CLONE_NEWTIME shares its bit with the exit signal, for which it is not a valid value; it
+// is refused with the other namespaces. CLONE_PARENT would make the child a child of the
+// process outside the sandbox that started the caller, and that process would have to reap
+// it.
 const (
 	cloneNewTime   = 0x00000080
 	cloneFiles     = 0x00000400
@@ -146,10 +147,11 @@ const (
 		cloneNewCgroup | cloneNewUTS | cloneNewIPC | cloneNewUser | cloneNewPID | cloneNewNet
 )
 
-// On both architectures the flags are the first argument. Threads must share the descriptor
-// table and processes must not, so that each process has exactly one. Record locks belong to
-// a table: locks of a shared table outlive the process that took them and show no owner, and
-// locks of two tables of a process cannot be told apart.
+// The flags are the first argument on both architectures. A thread must share the
+// descriptor table and a process must not, so that each process has exactly one table.
+// Record locks belong to a table. Locks of a table that processes share outlive the process
+// that took them, and do not show their owner. Locks of two tables of one process cannot be
+// distinguished.
 func cloneRule() rule {
 	return rule{[]clause{
 		{[]test{anyBit(0, cloneRefused)}, Refuse(errEPERM)},
@@ -158,7 +160,7 @@ func cloneRule() rule {
 	}, Allow}
 }
 
-// closeRangeUnshare gives a thread a table of descriptors of its own (linux/close_range.h).
+// closeRangeUnshare gives a thread its own descriptor table (linux/close_range.h).
 const closeRangeUnshare = 2
 
 func closeRangeRule() rule {
@@ -171,7 +173,7 @@ const (
 	familyInet  = 2
 	familyInet6 = 10
 
-	typeMask     = 0xf // SOCK_TYPE_MASK: the kernel cuts SOCK_CLOEXEC and SOCK_NONBLOCK off with it
+	typeMask     = 0xf // SOCK_TYPE_MASK; the other bits are SOCK_CLOEXEC and SOCK_NONBLOCK
 	typeStream   = 1
 	typeDatagram = 2
 	typeRaw      = 3
@@ -208,14 +210,14 @@ func (p Policy) socketRule() rule {
 	return rule{cs, Refuse(errEAFNOSUPPORT)}
 }
 
-// Flags of mmap. MAP_SHARED and MAP_SHARED_VALIDATE have the first bit in
-// common, and no private kind has it.
+// Flags of mmap. MAP_SHARED and MAP_SHARED_VALIDATE both have the first bit; MAP_PRIVATE
+// has not.
 const (
 	mapSharedBit = 0x01
 	mapAnonymous = 0x20
 )
 
-// privateMmapRule is for a sandbox whose memory is limited process by process.
+// privateMmapRule is the rule for a sandbox that limits memory per process.
 func privateMmapRule() rule {
 	both := uint32(mapSharedBit | mapAnonymous)
 	return rule{[]clause{

@@ -1,27 +1,24 @@
-// Package seccomp is a system-call policy and its compiler: an allow-list that
-// decides over every system call of a program in a sandbox, and the filter
-// program for the kernel that decides the same.
+// Package seccomp defines a system call policy and compiles it to a filter for the kernel.
+// The policy is an allow-list that decides on every system call of a program in a sandbox.
 //
-// The promise: what the list does not name does not exist (ENOSYS, so that a
-// program falls back as it would on an older kernel), what is known to be
-// dangerous is refused (EPERM), and a call of another architecture's table, such
-// as int 0x80 on amd64, ends the process. Calls of the x32 table do not exist.
-// No argument check can be passed by setting bits that the kernel ignores: an
-// argument that the kernel takes as a 32-bit integer is compared in its low word
-// only.
+// System calls that are not on the list fail with ENOSYS, so that a program falls back as
+// on an older kernel. Dangerous ones fail with EPERM. A call through the table of another
+// architecture, such as int 0x80 on amd64, kills the process. Calls through the x32 table
+// fail with ENOSYS. If the kernel takes an argument as a 32-bit integer, only its low word
+// is compared, so bits that the kernel ignores cannot change the verdict.
 //
-// The list is the default profile of Moby as it applies to a process without
-// capabilities, less what a sandbox should not have; see [New].
+// The list is Moby's default profile for a process without capabilities, except for calls
+// that a sandbox should not have; see [New].
 //
-// What it does not do: it does not look behind pointers, so it cannot judge paths,
-// addresses or clone3, which therefore does not exist. It allows prctl except for filters
-// of system calls, tables of futexes and core scheduling: other options that reach beyond
-// the caller need a capability (PR_SET_MM needs CAP_SYS_RESOURCE). It cannot tell a shared
-// mapping of /dev/zero, which is anonymous shared memory, from a file; the caller of this
-// package gives no right to write to /dev/zero.
+// The filter cannot follow pointers, so it does not check paths or addresses. clone3, which
+// takes its flags by a pointer, is not allowed. prctl is allowed except for seccomp
+// filters, futex tables and core scheduling, because other options that affect more than
+// the caller need a capability (PR_SET_MM needs CAP_SYS_RESOURCE). The filter cannot
+// distinguish a shared mapping of /dev/zero, which is anonymous shared memory, from that of
+// a file. The caller of this package must therefore not allow writing to /dev/zero.
 //
-// Nothing here loads a filter. The package holds no state, needs no particular
-// platform, and all of it may be called concurrently.
+// This package does not load filters. It has no state and works on every platform. All of
+// it may be called concurrently.
 package seccomp
 
 import (
@@ -32,31 +29,30 @@ import (
 	"strconv"
 )
 
-// Arch is an architecture that filters are compiled for, named as GOARCH names it.
+// Arch is an architecture for which filters are compiled, by its GOARCH name.
 type Arch string
 
-// The architectures there are tables for.
+// The supported architectures.
 const (
 	AMD64 Arch = "amd64"
 	ARM64 Arch = "arm64"
 )
 
-// Native is the architecture this program was built for; false when there is no
-// table for it, in which case no filter can be had.
+// Native returns the architecture that this program was built for. It returns false if that
+// is not supported.
 func Native() (Arch, bool) {
 	a := Arch(runtime.GOARCH)
 	return a, a == AMD64 || a == ARM64
 }
 
-// Audit values by which the kernel names the table that a call came through
-// (linux/audit.h).
+// The kernel's names of system call tables (linux/audit.h).
 const (
 	auditAMD64 = 0xc000003e
 	auditARM64 = 0xc00000b7
 )
 
-// AuditValue is the number by which the kernel names the architecture in
-// seccomp_data; 0 for an unknown one.
+// AuditValue returns the number of the architecture in seccomp_data, or 0 for an unknown
+// one.
 func (a Arch) AuditValue() uint32 {
 	switch a {
 	case AMD64:
@@ -68,20 +64,19 @@ func (a Arch) AuditValue() uint32 {
 	}
 }
 
-// Verdict is what happens to a call, in the kernel's own encoding of a filter's
-// return value.
+// Verdict is the decision on a call, encoded as the return value of a filter.
 type Verdict uint32
 
-// Verdicts without a number of their own; see [Refuse] for the others.
+// Verdicts without an error number; see [Refuse] for the others.
 const (
 	Allow       Verdict = 0x7fff0000 // SECCOMP_RET_ALLOW
 	KillProcess Verdict = 0x80000000 // SECCOMP_RET_KILL_PROCESS
-	refusal     Verdict = 0x00050000 // SECCOMP_RET_ERRNO, the number in the low 16 bits
+	refusal     Verdict = 0x00050000 // SECCOMP_RET_ERRNO, with the error number in the low 16 bits
 	ignore      Verdict = refusal    // the call succeeds and does nothing
 )
 
-// Error numbers of Linux, written out because this package builds where
-// package syscall has other ones. Both architectures share them.
+// Error numbers of Linux. They are defined here because this package also builds on systems
+// where package syscall has others. Both architectures have the same.
 const (
 	errEPERM        = 1
 	errENOMEM       = 12
@@ -93,10 +88,10 @@ const (
 	errEAFNOSUPPORT = 97
 )
 
-// Refuse is the verdict that fails a call with a Linux error number.
+// Refuse returns the verdict that fails a call with a Linux error number.
 func Refuse(errno uint16) Verdict { return refusal | Verdict(errno) }
 
-// String is "allow", "kill" or the error number.
+// String returns "allow", "kill" or the error number.
 func (v Verdict) String() string {
 	switch {
 	case v == Allow:
@@ -112,8 +107,8 @@ func (v Verdict) String() string {
 	}
 }
 
-// Variant adapts the policy to what stands around the program otherwise. The
-// zero value is the policy for a full sandbox: own namespaces and a cgroup.
+// Variant adapts the policy to the other walls of a sandbox. The zero value is for a full
+// sandbox with its own namespaces and a cgroup.
 type Variant struct {
 	// NoSharedMemory is for a sandbox whose memory is limited process by
 	// process: it refuses memory that belongs to no process, which is
@@ -121,8 +116,8 @@ type Variant struct {
 	// refuses to move memory to swap.
 	NoSharedMemory bool
 
-	// NoSockets is for a sandbox without a network namespace: socket fails for
-	// every family. A socketpair stays possible.
+	// NoSockets makes socket fail for every family. socketpair still works. It is for a
+	// sandbox without a network namespace.
 	NoSockets bool
 
 	// NoIPv6 is for a kernel without IPv6. For each socket of a family that it does not
@@ -132,25 +127,23 @@ type Variant struct {
 	// NoSetAffinity refuses sched_setaffinity.
 	NoSetAffinity bool
 
-	// SelfOnly is for a sandbox without a pid namespace: a program changes the limits
-	// and priorities of itself and of no other process, by the number 0.
+	// SelfOnly allows a program to change limits and priorities only of itself, by process
+	// id 0. It is for a sandbox without a pid namespace.
 	SelfOnly bool
 
-	// AllowSetns is for our own fork server alone, which enters sandboxes and
-	// loads their filter. Code of a user must never run under it without a further filter.
+	// AllowSetns is for the product's own fork server, which enters sandboxes and loads
+	// their filter. A user's code must never run under it without a further filter.
 	AllowSetns bool
 }
 
-// Policy is the decision over every system call. The zero value is that of the
-// zero Variant.
+// Policy decides on every system call. The zero value is that of the zero Variant.
 type Policy struct{ variant Variant }
 
-// New makes the policy of a variant.
+// New returns the policy of a variant.
 func New(v Variant) Policy { return Policy{variant: v} }
 
-// SHA256 is the hex digest over the compiled filters of all architectures: two
-// policies that decide alike in the same way have the same one, and it changes
-// with any change of a list or of the compiler.
+// SHA256 returns the hash of the compiled filters of all architectures, in hex. It changes
+// with every change of a list or of the compiler.
 func (p Policy) SHA256() (string, error) {
 	h := sha256.New()
 	for _, a := range []Arch{AMD64, ARM64} {
