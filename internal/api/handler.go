@@ -65,8 +65,8 @@ func (h *handler) fail(w http.ResponseWriter, err error) {
 	h.answer(w, e.Code.Row().HTTP, e.Body())
 }
 
-// coded returns an error as the caller sees it. Internal faults are logged. A call whose
-// caller has gone is none.
+// coded returns the error that the caller gets. Internal faults are also logged, unless
+// the caller has gone: then the code is cancelled.
 func (h *handler) coded(err error) *sandboxmcp.Error {
 	e := sandboxmcp.AsError(err)
 	if e.Code == sandboxmcp.CodeInternal && errors.Is(err, context.Canceled) {

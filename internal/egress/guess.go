@@ -58,8 +58,9 @@ func (v *visit) answerTongue(said tongue) {
 	}
 }
 
-// requestLine finds what some server takes for a request line: several take any white space
-// between its parts and in front of it, any byte in its target, and a lone CR for its end.
+// requestLine matches every line that some server accepts as a request line. Several
+// servers accept any white space between its parts and in front of it, any byte in its
+// target, and a lone CR as its end.
 var requestLine = regexp.MustCompile(`^[\s\v]*[^\s\v]+[\s\v](?s:.*)HTTP/\d(\.\d)?([ \t\v\f]*\r|[\s\v]*$)`)
 
 // shortestMethod is the length of the shortest methods of HTTP, such as GET.

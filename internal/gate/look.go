@@ -19,8 +19,8 @@ type grant struct {
 // clockSlack is how far the clock may be set back without an effect on grants.
 const clockSlack = time.Minute
 
-// fits reports whether a grant opens its domain to who at that time. A grant that has an
-// end does not before it was made: the clock was set back, and the end would come late.
+// fits reports whether a grant is in force for a subject at a time. A grant with an end is
+// not in force before it was made: the clock was set back, so its end would come too late.
 func (n grant) fits(who Who, now time.Time) bool {
 	if !n.expires.IsZero() && (!now.Before(n.expires) || n.info.GrantedAt.After(now.Add(clockSlack))) {
 		return false
@@ -42,8 +42,8 @@ func (n grant) fits(who Who, now time.Time) bool {
 // the database.
 func madeUntil(now time.Time) string { return format(now.Add(clockSlack)) }
 
-// current returns the grants of each namespace, whichever process made them. The caller
-// may not change them.
+// current returns the grants of each namespace, made by any process. The caller must not
+// modify them.
 func (g *Gate) current(ctx context.Context) (map[sandboxmcp.Namespace][]grant, error) {
 	all, err := g.grants.Get(ctx)
 	if err != nil {

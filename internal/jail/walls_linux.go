@@ -63,8 +63,8 @@ type plain struct {
 	readable            []string
 }
 
-// probes holds indexes into what a script returns: of each probe among the results,
-// and of the Landlock ruleset and /dev/pts among the descriptors; -1: absent.
+// probes holds positions in the output of a script: of each probe's result, and of the
+// descriptors of the Landlock ruleset and /dev/pts. -1 means absent.
 type probes struct{ landlock, vsock, setns, sockets, ruleset, ptys int }
 
 // none is an invalid descriptor. setns on it fails with EBADF if the process has no filter

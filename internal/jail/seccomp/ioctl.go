@@ -2,7 +2,7 @@ package seccomp
 
 import "slices"
 
-// Commands that put input into a terminal or take one over (asm-generic/ioctls.h).
+// Commands that insert input into a terminal or take it over (asm-generic/ioctls.h).
 const (
 	tiocSCTTY = 0x540e
 	tiocSTI   = 0x5412

@@ -19,10 +19,10 @@ const refusedNames = `
 	iopl ioperm
 	move_pages migrate_pages mbind set_mempolicy set_mempolicy_home_node get_mempolicy`
 
-// absentNames fail with ENOSYS although the baseline may have them: programs
-// fall back to an older way. clone3 carries its flags behind a pointer, where no
-// filter can see them, and setxattrat its size. The queues of io_setup are counted for
-// the whole host, so one sandbox could take them from everybody.
+// absentNames fail with ENOSYS even if the baseline allows them, so that programs fall back
+// to an older call. clone3 passes its flags by a pointer, where a filter cannot see them,
+// and setxattrat passes its size so. The queues of io_setup are counted for the whole host,
+// so one sandbox could use them all up.
 //
 // The descriptors of timerfd_create and signalfd4 become ready in an interrupt of a timer.
 // That wakes each epoll set that watches them, and a program can make millions of watches.
@@ -184,11 +184,11 @@ const (
 	protoUDP = 17
 )
 
-// All three arguments are int in the kernel: low words only. Netlink is missing: what
-// waits in its sockets is memory that no limit counts. A program that asks for its
-// interfaces gets the error of a kernel without it. A type and a protocol that do not
-// belong together are refused here, because the kernel would start modprobe on the host,
-// as root, to look for a module that has them.
+// All three arguments are int in the kernel, so only the low words are compared. Netlink is
+// not allowed, because data that waits in its sockets is memory that no limit counts. A
+// program that lists its interfaces gets the error of a kernel without netlink. A type and
+// a protocol that do not match are refused here. Otherwise the kernel would start modprobe
+// on the host, as root, to look for a module.
 func (p Policy) socketRule() rule {
 	cs := []clause{
 		{[]test{equal(0, familyUnix)}, Allow},

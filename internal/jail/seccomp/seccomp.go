@@ -110,10 +110,9 @@ func (v Verdict) String() string {
 // Variant adapts the policy to the other walls of a sandbox. The zero value is for a full
 // sandbox with its own namespaces and a cgroup.
 type Variant struct {
-	// NoSharedMemory is for a sandbox whose memory is limited process by
-	// process: it refuses memory that belongs to no process, which is
-	// memfd_create, anonymous shared mappings and System V IPC. It also
-	// refuses to move memory to swap.
+	// NoSharedMemory refuses memory that belongs to no process: memfd_create, anonymous
+	// shared mappings and System V IPC. It also refuses to move memory to swap. It is for a
+	// sandbox that limits memory per process.
 	NoSharedMemory bool
 
 	// NoSockets makes socket fail for every family. socketpair still works. It is for a
