@@ -3,12 +3,14 @@ package testkit_test
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
-// spy records what Need does to a test. Only the methods that Need calls are
-// there; any other is a nil call and so a panic.
+// spy records what a function of the kit does to a test. It has only the methods that
+// these functions call; any other call panics.
 type spy struct {
 	testing.TB
 	said string
@@ -18,7 +20,7 @@ func (s *spy) Helper()                   {}
 func (s *spy) Skipf(f string, a ...any)  { s.say("skip: " + fmt.Sprintf(f, a...)) }
 func (s *spy) Fatalf(f string, a ...any) { s.say("fail: " + fmt.Sprintf(f, a...)) }
 
-// say keeps the first word: a real test ends with it.
+// say keeps only the first report, because a real test ends there.
 func (s *spy) say(what string) {
 	if s.said == "" {
 		s.said = what
@@ -46,4 +48,31 @@ func TestNeed(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestUntil: a wait ends as soon as its condition holds, and fails the test with the
+// condition's name if it never does.
+func TestUntil(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		at := time.Now().Add(time.Second)
+		for _, c := range []struct {
+			name, want string
+			wait       func(s *spy)
+		}{
+			{"met", "", func(s *spy) { testkit.Until(s, "a second", func() bool { return !time.Now().Before(at) }) }},
+			{"never met", "fail: got nothing within 20s, want: a miracle", func(s *spy) { testkit.Until(s, "a miracle", func() bool { return false }) }},
+			{"equal", "", func(s *spy) { testkit.UntilEqual(s, "digits", 1, func() int { return 1 }) }},
+			{"never equal", "fail: digits: got 2 after 20s, want 1", func(s *spy) { testkit.UntilEqual(s, "digits", 1, func() int { return 2 }) }},
+		} {
+			s := &spy{TB: t}
+			begin := time.Now()
+			c.wait(s)
+			if s.said != c.want {
+				t.Errorf("%s: the test was told %q, want %q", c.name, s.said, c.want)
+			}
+			if took := time.Since(begin); c.want == "" && took > 2*time.Second {
+				t.Errorf("%s: got a wait of %v, want at most 2s", c.name, took)
+			}
+		}
+	})
 }
