@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/api"
@@ -303,16 +302,4 @@ func pair(t *testing.T) (*api.Client, *service, *api.Server) {
 	dir := t.TempDir()
 	server, s := listen(t, dir)
 	return peers(t, dir, 1)[0], s, server
-}
-
-// eventually polls until a condition holds, and fails after 20 seconds.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(20 * time.Second); !holds(); <-tick.C {
-		if time.Now().After(end) {
-			t.Fatalf("got no end of waiting after 20 s, want: %s", what)
-		}
-	}
 }
