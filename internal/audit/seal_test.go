@@ -12,11 +12,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // keeper signs as a key would, with a word that only it knows.
@@ -219,20 +219,16 @@ func TestTailIsBounded(t *testing.T) {
 	}
 }
 
-// A lone entry is signed without anybody asking for it.
+// A single entry is signed without a further call.
 func TestTailIsSignedInTime(t *testing.T) {
 	dir := t.TempDir()
 	r := openSealed(t, dir)
 	defer r.close(t)
 	r.append(t, "a", 1)
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		if rep := check(t, dir, second(dir)); rep.Head.Size == 1 && rep.Second.Size == 1 {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatal("it never was")
-		}
-	}
+	testkit.Until(t, "both checkpoint files cover the entry", func() bool {
+		rep := check(t, dir, second(dir))
+		return rep.Head.Size == 1 && rep.Second.Size == 1
+	})
 }
 
 // rechain gives every entry the hash of its content anew, as whoever knows the
@@ -391,11 +387,7 @@ func TestCutUnderARunningServer(t *testing.T) {
 	filled(t, dir)
 	r := openSealed(t, dir)
 	r.append(t, "a", 60) // 50 of which are signed at once
-	for end := time.Now().Add(20 * time.Second); check(t, dir).Checkpoints < 4; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("nothing is signed")
-		}
-	}
+	testkit.Until(t, "four checkpoints", func() bool { return check(t, dir).Checkpoints >= 4 })
 	alter(t, dir, `DELETE FROM audit WHERE position > 10; DELETE FROM audit_checkpoints WHERE size > 10`)
 	if err := os.Remove(audit.HeadFile(dir, filepath.Join(dir, "sandboxmcp.db"))); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
@@ -448,11 +440,7 @@ func TestSecondPlaceComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.append(t, "a", 60)
-	for end := time.Now().Add(20 * time.Second); check(t, dir).Checkpoints == 0; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("nothing is signed")
-		}
-	}
+	testkit.Until(t, "a checkpoint", func() bool { return check(t, dir).Checkpoints > 0 })
 	if err := os.Remove(place); err != nil {
 		t.Fatal(err)
 	}
