@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandboxmcp/sandboxmcp/internal/cgroup"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // The parts that tests play in a child process.
@@ -278,9 +279,7 @@ func TestRemoveWaitsForTheDying(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for g.Usage().CPU == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Until(t, "the process runs in the group", func() bool { return g.Usage().CPU > 0 })
 	time.AfterFunc(50*time.Millisecond, func() { cmd.Process.Kill(); cmd.Wait() })
 	if err := g.Remove(); err != nil {
 		t.Error(err)
@@ -479,20 +478,26 @@ func TestClearedGroupIsAsNew(t *testing.T) {
 	}
 }
 
-// TestClearRefuses what is still in use.
+// TestClearRefuses: a group that has a process, or was removed, cannot be cleared.
 func TestClearRefuses(t *testing.T) {
 	g := group(t, version1(t), limits)
-	cmd := enter(t, g, "/bin/sh", "-c", "read x")
+	cmd := enter(t, g, "/bin/sh", "-c", "echo inside; read x")
 	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(50 * time.Millisecond)
+	if _, err := out.Read(make([]byte, 1)); err != nil { // from here on it is in the group
+		t.Fatal(err)
+	}
 	if err := g.Clear(); err == nil {
-		t.Error("a group with a process in it was cleared")
+		t.Error("Clear of a group with a process: got no error, want one")
 	}
 	in.Close()
 	_ = cmd.Wait()
@@ -500,7 +505,7 @@ func TestClearRefuses(t *testing.T) {
 		t.Error(err)
 	}
 	if err := g.Clear(); err == nil {
-		t.Error("a group that was removed was cleared")
+		t.Error("Clear of a removed group: got no error, want one")
 	}
 }
 
