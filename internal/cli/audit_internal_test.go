@@ -15,6 +15,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/sign"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // fakeRecord is a record in the memory of a server.
@@ -268,11 +269,7 @@ func TestAuditFollow(t *testing.T) {
 	}
 	await := func(want string) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); details() != want; time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("got %q, want %q", details(), want)
-			}
-		}
+		testkit.UntilEqual(t, "details of the entries shown", want, details)
 	}
 	await("one two")
 	recorded(t, dir, "three", "four")

@@ -149,7 +149,7 @@ func (k *killed) round() {
 		if err != nil {
 			k.t.Error(err)
 		}
-		time.Sleep(time.Duration(wait.Int64()))
+		time.Sleep(time.Duration(wait.Int64())) // the kill must come at an arbitrary moment
 	case <-late.C:
 		k.t.Error("got no sign of a beginning, want a server that begins")
 	}

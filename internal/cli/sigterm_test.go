@@ -94,7 +94,7 @@ func TestServerEndsOnSIGTERM(t *testing.T) {
 			var callers []*exec.Cmd
 			held := func() {
 				for _, id := range []string{"one", "two"} {
-					waitFor(t, "session "+id+" is held", func() bool {
+					testkit.Until(t, "session "+id+" is held", func() bool {
 						list := exec.CommandContext(t.Context(), program, "files", "list", id)
 						list.Env = env
 						text, err := list.Output()
@@ -170,7 +170,7 @@ func loadOverStdio(t *testing.T, in io.Writer, out io.Reader, held func()) {
 func loadOverCommands(t *testing.T, program, stateDir string, env []string) (all []*exec.Cmd) {
 	t.Helper()
 	for _, id := range []string{"one", "two"} {
-		waitFor(t, "the server answers", func() bool { return isServed(t, stateDir) })
+		testkit.Until(t, "the server answers", func() bool { return isServed(t, stateDir) })
 		cmd := exec.CommandContext(t.Context(), program, "run", "--session", id, "--timeout", "60", "-c", ignoresAll)
 		cmd.Env, cmd.Stderr = env, &bytes.Buffer{}
 		if err := cmd.Start(); err != nil {
@@ -189,18 +189,4 @@ func isServed(t *testing.T, stateDir string) bool {
 	t.Helper()
 	servers, err := api.Peers(t.Context(), stateDir)
 	return err == nil && len(servers) > 0
-}
-
-func waitFor(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	tick, late := time.NewTicker(20*time.Millisecond), time.NewTimer(20*time.Second)
-	defer tick.Stop()
-	defer late.Stop()
-	for !is() {
-		select {
-		case <-tick.C:
-		case <-late.C:
-			t.Fatalf("%s: got nothing, want it within 20 s", what)
-		}
-	}
 }
