@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // TestSilentSpawnerEndsTheJail: a spawner that does not answer keeps nobody for
@@ -24,7 +26,7 @@ func TestSilentSpawnerEndsTheJail(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = j.Close() }()
-	if n := stopSpawners(j); n != 1 {
+	if n := stopSpawners(t, j); n != 1 {
 		t.Fatalf("%d spawners were stopped, want 1", n)
 	}
 	turn, err := j.Turn()
@@ -121,11 +123,12 @@ func TestStoppedZygote(t *testing.T) {
 	}
 }
 
-// stopSpawners stops the builder's children, once they are there: it makes them
-// after its answer.
-func stopSpawners(j *Jail) int {
+// stopSpawners stops the builder's children and returns how many. It waits for them first,
+// because the builder makes them after its answer.
+func stopSpawners(t *testing.T, j *Jail) int {
+	t.Helper()
 	stopped := 0
-	for end := time.Now().Add(2 * time.Second); stopped == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	testkit.Until(t, "a spawner to stop", func() bool {
 		files, _ := filepath.Glob("/proc/" + strconv.Itoa(j.pid) + "/task/*/children")
 		for _, f := range files {
 			b, _ := os.ReadFile(f)
@@ -135,7 +138,8 @@ func stopSpawners(j *Jail) int {
 				}
 			}
 		}
-	}
+		return stopped > 0
+	})
 	return stopped
 }
 

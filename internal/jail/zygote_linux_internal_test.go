@@ -294,7 +294,7 @@ func TestForkOfADyingZygote(t *testing.T) {
 		killed := make(chan struct{})
 		go func() {
 			defer close(killed)
-			time.Sleep(time.Duration(i) * 25 * time.Microsecond)
+			time.Sleep(time.Duration(i) * 25 * time.Microsecond) // each round kills at another moment of the fork
 			_ = unix.PidfdSendSignal(z.pidfd, unix.SIGKILL, nil, 0)
 		}()
 		c, err := z.Fork(s, nil, i%2 == 0)
@@ -346,7 +346,7 @@ func TestForkInADyingSandbox(t *testing.T) {
 		killed := make(chan struct{})
 		go func() {
 			defer close(killed)
-			time.Sleep(time.Duration(i%60) * 25 * time.Microsecond)
+			time.Sleep(time.Duration(i%60) * 25 * time.Microsecond) // each round kills at another moment of the fork
 			_ = unix.PidfdSendSignal(s.pidfd, unix.SIGKILL, nil, 0)
 		}()
 		c, err := z.Fork(s, nil, i%2 == 0)
