@@ -3,11 +3,11 @@ package engine_test
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/engine"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // environs are programs that print every environment that they can get at: their
@@ -136,6 +136,6 @@ func TestTenantsOfOneZygoteShareNoMemory(t *testing.T) {
 		if res.Stdout != "0 [] '' []\n" {
 			t.Errorf("the next fork finds %s %s", res.Stdout, res.Stderr)
 		}
-		time.Sleep(10 * time.Millisecond)
+		testkit.Until(t, "a zygote to fork the next program from", func() bool { return b.(backend.Pooler).Pool()["zygotes"] > 0 })
 	}
 }

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -109,13 +110,7 @@ func TestPackageCodeReachesNoNeighbor(t *testing.T) {
 				}
 				testkit.Need(t, "zygote", time.Now().Before(deadline), "nothing is imported ahead here: "+res.Stdout+res.Stderr)
 			}
-			pids := named(t, "canary-stays")
-			for end := time.Now().Add(5 * time.Second); len(pids) > 0 && time.Now().Before(end); pids = named(t, "canary-stays") {
-				time.Sleep(20 * time.Millisecond)
-			}
-			if len(pids) > 0 {
-				t.Errorf("processes that the import started live: got %v, want none", pids)
-			}
+			testkit.UntilEqual(t, "live processes that the import started", "[]", func() string { return fmt.Sprint(named(t, "canary-stays")) })
 		})
 	}
 }

@@ -298,14 +298,18 @@ func TestServerRows(t *testing.T) {
 	}
 }
 
-// TestStats counts executions and tells latency and what the process takes.
+// TestStats: the figures count executions by status, their latency, and the memory of the
+// process.
 func TestStats(t *testing.T) {
 	codes := map[string]backend.Exit{"ok": {}, "bad": {Code: 1}, "sig": {Signal: 15}}
 	f := &fake{}
-	f.program = func(r *fakeRun) backend.Exit { time.Sleep(2 * time.Millisecond); return codes[r.Code()] }
+	f.program = func(r *fakeRun) backend.Exit {
+		time.Sleep(2 * time.Millisecond) // the latency that the test expects to be counted
+		return codes[r.Code()]
+	}
 	e := open(t, f)
 	if s := stats(e); s.LatencyMS != (sandboxmcp.Latency{}) || len(s.Executions) != len(sandboxmcp.Statuses()) {
-		t.Errorf("before anything ran: %+v", s)
+		t.Errorf("before anything ran: got %+v, want no latency and every status", s)
 	}
 	for _, code := range []string{"ok", "ok", "ok", "bad", "bad", "sig"} {
 		execute(t, e, shell(code))

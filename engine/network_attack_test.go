@@ -14,6 +14,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/engine"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // dripping is a site that answers for as long as somebody listens.
@@ -182,20 +183,18 @@ while True:
 """
 subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
 `)
-	for i := 0; tries() == 0; i++ {
-		if i == 50 {
-			t.Fatal("what was tried between two runs is not on record")
-		}
-		time.Sleep(50 * time.Millisecond)
+	testkit.Until(t, "an attempt between two runs on record", func() bool {
+		time.Sleep(50 * time.Millisecond) // the time between two runs, in which the program tries
 		run("pass")
-	}
+		return tries() > 0
+	})
 	before := tries()
-	time.Sleep(500 * time.Millisecond)
+	time.Sleep(500 * time.Millisecond) // time to try; it is recorded only when the session ends
 	if err := e.TerminateSession(t.Context(), sandboxmcp.Caller{Actor: "me"}, "s"); err != nil {
 		t.Fatal(err)
 	}
 	if tries() == before {
-		t.Error("what was tried after the last run is not on record")
+		t.Errorf("attempts on record: got %d, as many as before the last pause; want more", before)
 	}
 }
 
@@ -266,7 +265,7 @@ time.sleep(1)
 	if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressDecision{ID: l.Pending[0].ID, Scope: sandboxmcp.GrantOnce}); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(500 * time.Millisecond) // who waits looks ten times a second
+	time.Sleep(500 * time.Millisecond) // a held connection looks for grants ten times a second, and must not take this one
 	r := real("http://api.site.test/")
 	r.SessionID = "s"
 	if res := execute(t, e, r); answers(res) != "GOT" {

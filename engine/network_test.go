@@ -523,7 +523,7 @@ func TestHeldConnectionGoesOn(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "hello")
 		http.NewResponseController(w).Flush() //nolint:errcheck // the reader tells
-		time.Sleep(1200 * time.Millisecond)   // longer than the time between two looks at what is open
+		time.Sleep(1200 * time.Millisecond)   // longer than the interval at which grants are checked again
 		fmt.Fprintln(w, "goodbye")
 	}))
 	t.Cleanup(s.Close)

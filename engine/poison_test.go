@@ -33,7 +33,7 @@ func preloadedBy(t *testing.T, run func(sandboxmcp.Request) sandboxmcp.Result) (
 		if said = says; where == "True" {
 			return said, true
 		}
-		time.Sleep(50 * time.Millisecond) // for what is done beside
+		time.Sleep(50 * time.Millisecond) // time for the import in the background; a test may expect that there is none
 	}
 	return said, false
 }
@@ -109,7 +109,7 @@ func TestPoisonedPackages(t *testing.T) {
 	t.Run("AfterItWasHashed", func(t *testing.T) {
 		site, run := open(t)
 		run(sandboxmcp.Request{Language: sandboxmcp.Python, Code: "import pandas"}) // has it hashed
-		time.Sleep(300 * time.Millisecond)                                          // by now; nothing was imported yet
+		time.Sleep(300 * time.Millisecond)                                          // nothing shows that the hash is taken; the import comes only at a later run
 		poison(t, site)
 		if said, ahead := preloadedBy(t, run); ahead || said != "evil" {
 			t.Errorf("imported ahead: %v, %q", ahead, said)

@@ -380,9 +380,12 @@ func TestRealLeak(t *testing.T) {
 		t.Error("an unknown request was found")
 	}
 	run(50)
-	eventually(t, "the last sandbox is given back", func() bool { runtime.GC(); return true })
-	time.Sleep(100 * time.Millisecond)
 	before := backendtest.CountBeside(t, b)
+	eventually(t, "two equal counts: the last sandbox is gone", func() bool {
+		last := before
+		before = backendtest.CountBeside(t, b)
+		return slices.Equal(last.Processes, before.Processes) && slices.Equal(last.Groups, before.Groups) && last.Mounts == before.Mounts && last.Descriptors == before.Descriptors
+	})
 	run(150)
 	before.Same(t)
 	after := backendtest.CountBeside(t, b)
@@ -414,11 +417,10 @@ func TestRealBuilderDies(t *testing.T) {
 	if len(killed) == 0 {
 		t.Skip("the engine keeps no process: nothing can die")
 	}
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) { // a signal takes its time
-		if now := children(); !slices.ContainsFunc(killed, func(pid int) bool { return slices.Contains(now, pid) }) {
-			break
-		}
-	}
+	eventually(t, "the killed processes are gone", func() bool {
+		now := children()
+		return !slices.ContainsFunc(killed, func(pid int) bool { return slices.Contains(now, pid) })
+	})
 	for i := range 3 {
 		res, err := e.Execute(t.Context(), sandboxmcp.Caller{}, shell("echo b"))
 		if err != nil {
@@ -450,11 +452,13 @@ func TestRealClose(t *testing.T) {
 	before := backendtest.Count(t)
 	e := openReal(t)
 	var waits []func() (sandboxmcp.Result, error)
+	up := newLive()
 	for range 4 {
-		waits = append(waits, executeIn(t.Context(), t, e, shell("trap '' TERM INT HUP; setsid sleep 100 & while :; do :; done")))
+		r := shell("trap '' TERM INT HUP; setsid sleep 100 & echo up; while :; do :; done")
+		r.Stdout = up
+		waits = append(waits, executeIn(t.Context(), t, e, r))
 	}
-	eventually(t, "they run", func() bool { return stats(e).Queue.Active == 4 })
-	time.Sleep(300 * time.Millisecond)
+	up.await(t, "up\nup\nup\nup\n", 0)
 	begin := time.Now()
 	if err := e.Close(); err != nil {
 		t.Fatal(err)

@@ -73,12 +73,12 @@ func TestFair(t *testing.T) {
 
 // TestBounded: never more at once than allowed, and all of them at last.
 func TestBounded(t *testing.T) {
-	busy, most := make(chan struct{}, 100), make(chan int, 100)
+	busy, most, leave := make(chan struct{}, 100), make(chan int, 100), make(chan struct{})
 	f := &fake{}
 	f.program = func(*fakeRun) backend.Exit {
 		busy <- struct{}{}
 		most <- len(busy)
-		time.Sleep(2 * time.Millisecond)
+		<-leave
 		<-busy
 		return backend.Exit{}
 	}
@@ -87,6 +87,8 @@ func TestBounded(t *testing.T) {
 	for i := range 20 {
 		waits = append(waits, executeIn(t.Context(), t, e, shell(fmt.Sprint("echo ", i))))
 	}
+	eventually(t, "3 programs run and 17 requests wait", func() bool { return len(busy) == 3 && stats(e).Queue.Queued == 17 })
+	close(leave)
 	for _, wait := range waits {
 		if res, err := wait(); err != nil || !res.Success {
 			t.Errorf("got %+v, %v", res, err)
@@ -192,7 +194,11 @@ func TestCancelDuringStart(t *testing.T) {
 
 // TestSlowStart: time that is up before the program runs is a timeout all the same.
 func TestSlowStart(t *testing.T) {
-	f := &fake{onStart: func(backend.Process) error { time.Sleep(100 * time.Millisecond); return nil }, program: (*fakeRun).Hang}
+	slow := func(backend.Process) error {
+		time.Sleep(100 * time.Millisecond) // longer than the run may take
+		return nil
+	}
+	f := &fake{onStart: slow, program: (*fakeRun).Hang}
 	r := shell("x")
 	r.Limits.TimeoutSeconds = 0.05
 	if res := execute(t, open(t, f), r); res.Status != sandboxmcp.StatusTimedOut || res.ExitCode != -1 {

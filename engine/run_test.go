@@ -66,7 +66,7 @@ func TestIntentComesFirst(t *testing.T) {
 	db := database(t, dir)
 	do(t, db, `BEGIN IMMEDIATE`)
 	wait := executeIn(t.Context(), t, e, shell("true"))
-	time.Sleep(150 * time.Millisecond)
+	time.Sleep(150 * time.Millisecond) // time in which a program could start, and must not
 	if n, _ := f.starts(); n != 1 {
 		t.Errorf("%d programs were started while the intent could not be written, want the first only", n)
 	}

@@ -116,14 +116,15 @@ func TestSessionSaysWhatItLost(t *testing.T) {
 	}
 }
 
-// An interpreter that ends between two runs is missed by the second.
+// If an interpreter ends between two runs, the second reports that its state is lost. Without
+// that, it would run in a new interpreter and find its variables missing.
 func TestSessionEndsBetweenRuns(t *testing.T) {
 	t.Parallel()
 	e := openReal(t)
 	needs(t, e, sandboxmcp.Python)
 	id := create(t, e, sandboxmcp.SessionSpec{})
-	execute(t, e, in(id, "x = 1\nimport os, threading\nthreading.Timer(.05, lambda: (print('late', flush=True), os._exit(0))).start()"))
-	time.Sleep(300 * time.Millisecond)
+	execute(t, e, in(id, "x = 1\nimport ctypes, os, threading\nctypes.CDLL(None).prctl(15, b'ends-by-itself', 0, 0, 0)\nthreading.Timer(.5, lambda: (print('late', flush=True), os._exit(0))).start()"))
+	eventually(t, "the interpreter has ended", func() bool { return len(named(t, "ends-by-itself")) == 0 })
 	r := execute(t, e, in(id, "print('x' in globals())"))
 	if !r.StateLost || r.Stdout != "late\nFalse\n" {
 		t.Errorf("lost %v, stdout %q, stderr %q", r.StateLost, r.Stdout, r.Stderr)
@@ -221,10 +222,10 @@ func TestSessionFiles(t *testing.T) {
 	if err != nil || path != "/mnt/data/d.bin" {
 		t.Fatal(id, path, err)
 	}
-	wait := background(t, func() (sandboxmcp.Result, error) {
-		return e.Execute(ctx, sandboxmcp.Caller{}, in(id, "import time; time.sleep(1)"))
-	})
-	time.Sleep(200 * time.Millisecond) // beside the run
+	running, up := in(id, "import time; print('up', flush=True); time.sleep(1)"), newLive()
+	running.Stdout = up
+	wait := executeIn(ctx, t, e, running)
+	up.await(t, "up", 0) // what follows happens during the run
 	for _, c := range []struct {
 		name      string
 		overwrite bool
@@ -313,14 +314,13 @@ func TestSessionTerminatedWhileItRuns(t *testing.T) {
 	e := openReal(t)
 	needs(t, e, sandboxmcp.Python)
 	id := create(t, e, sandboxmcp.SessionSpec{})
-	wait := background(t, func() (sandboxmcp.Result, error) {
-		return e.Execute(t.Context(), sandboxmcp.Caller{}, in(id, "import time; time.sleep(60)"))
-	})
-	eventually(t, "it runs", func() bool {
-		list, _ := e.Sessions(t.Context(), sandboxmcp.Caller{Namespace: "default"})
-		return len(list) == 1 && list[0].Status == sandboxmcp.SessionBusy
-	})
-	time.Sleep(100 * time.Millisecond)
+	running, up := in(id, "import time; print('up', flush=True); time.sleep(60)"), newLive()
+	running.Stdout = up
+	wait := executeIn(t.Context(), t, e, running)
+	up.await(t, "up", 0)
+	if list, err := e.Sessions(t.Context(), sandboxmcp.Caller{Namespace: "default"}); err != nil || len(list) != 1 || list[0].Status != sandboxmcp.SessionBusy {
+		t.Errorf("sessions while it runs: got %+v, %v; want one that is busy", list, err)
+	}
 	if err := e.TerminateSession(t.Context(), sandboxmcp.Caller{Actor: "test"}, id); err != nil {
 		t.Fatal(err)
 	}

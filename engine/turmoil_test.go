@@ -68,7 +68,7 @@ func TestSessionTurmoil(t *testing.T) {
 		func(ctx context.Context, _ int) error {
 			return e.TerminateSession(ctx, sandboxmcp.Caller{}, name)
 		},
-		func(context.Context, int) error { time.Sleep(40 * time.Millisecond); return nil }, // long enough to expire
+		func(context.Context, int) error { time.Sleep(40 * time.Millisecond); return nil }, // longer than the session's TTL
 	}
 	fine := []sandboxmcp.Code{"", sandboxmcp.CodeSessionBusy, sandboxmcp.CodeSessionNotFound, sandboxmcp.CodeSessionExpired}
 	var mu sync.Mutex
