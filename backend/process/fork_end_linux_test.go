@@ -57,19 +57,17 @@ func TestForksDieWithTheServer(t *testing.T) {
 		startServer(t, cmd)
 		all := below(cmd.Process.Pid)
 		if len(all) < 4*6 {
-			t.Errorf("only %d processes are there", len(all))
+			t.Errorf("processes of the server: got %d, want at least %d", len(all), 4*6)
 		}
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
 		_ = cmd.Wait()
 		var left []int
-		for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		testkit.Within(t, 2*time.Second, func() bool {
 			left = slices.DeleteFunc(slices.Clone(all), func(pid int) bool { return !lives(pid) })
-			if len(left) == 0 {
-				break
-			}
-		}
+			return len(left) == 0
+		})
 		for _, pid := range left {
 			t.Errorf("process %d outlived the server by 2 s", pid)
 			_ = syscall.Kill(pid, syscall.SIGKILL)

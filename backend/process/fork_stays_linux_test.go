@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
@@ -26,16 +25,10 @@ func staying(program string) (backend.Process, *bytes.Buffer) {
 	return p, out
 }
 
-// becomes waits until a pool has as many of a kind.
+// becomes waits until the pool has want of a kind.
 func becomes(t *testing.T, b backend.Backend, kind string, want int) {
 	t.Helper()
-	for range 1000 {
-		if pool(b)[kind] == want {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatalf("%d %s were wanted: %v", want, kind, pool(b))
+	testkit.UntilEqual(t, kind+" in the pool", want, func() int { return pool(b)[kind] })
 }
 
 // TestForksThatStay keeps sandboxes, as sessions do: the first process of the first one

@@ -14,9 +14,9 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend/process"
 )
 
-// TestOpenAfterTheBuilderWasKilled: what was killed from outside, as by the
-// kernel for want of memory, is replaced without a caller noticing, however
-// soon he comes.
+// TestOpenAfterTheBuilderWasKilled: a builder that is killed from outside, as by the
+// kernel when memory is short, is replaced, and no caller notices, however soon after the
+// kill it calls Open.
 func TestOpenAfterTheBuilderWasKilled(t *testing.T) {
 	had := childrenOf(os.Getpid())
 	b := newBackend()(t)
@@ -37,7 +37,7 @@ func TestOpenAfterTheBuilderWasKilled(t *testing.T) {
 		if killed != 1 {
 			t.Fatalf("%d builders were killed, want 1", killed)
 		}
-		time.Sleep(time.Duration(i%5) * 300 * time.Microsecond)
+		time.Sleep(time.Duration(i%5) * 300 * time.Microsecond) // each round calls Open at another moment after the kill
 		next, err := b.Open(t.Context(), later)
 		if err != nil {
 			t.Fatalf("open %d after the builder was killed: %v", i, err)
@@ -69,7 +69,7 @@ func TestCloseWhileOpening(t *testing.T) {
 						}
 					})
 				}
-				time.Sleep(time.Duration(round) * 700 * time.Microsecond)
+				time.Sleep(time.Duration(round) * 700 * time.Microsecond) // each round closes at another moment of Open
 				begin := time.Now()
 				if err := b.Close(t.Context()); err != nil {
 					t.Errorf("Close: %v", err)

@@ -146,13 +146,11 @@ func (l *lines) String() string {
 	return l.b.String()
 }
 
-// wait waits until there are so many.
+// wait waits until there are n lines.
 func (l *lines) wait(t *testing.T, n int) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); strings.Count(l.String(), "\n") < n; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("the program printed %q", l.String())
-		}
+	if !testkit.Within(t, 20*time.Second, func() bool { return strings.Count(l.String(), "\n") >= n }) {
+		t.Fatalf("the program printed %q within 20 s, want %d lines", l.String(), n)
 	}
 }
 

@@ -317,12 +317,7 @@ func TestBuilderTakesItsNetworksAlong(t *testing.T) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}
-	for end := time.Now().Add(5 * time.Second); pool(b)["network_namespaces"] != 0; {
-		if time.Now().After(end) {
-			t.Fatal("its network namespaces are still kept")
-		}
-		time.Sleep(time.Millisecond)
-	}
+	testkit.UntilEqual(t, "network namespaces kept", 0, func() int { return pool(b)["network_namespaces"] })
 	open()
 	// another builder is there, in the place of the dead one
 	if after := backendtest.CountBeside(t, b); after.Descriptors != before.Descriptors || len(after.Processes) != len(before.Processes) {

@@ -24,10 +24,8 @@ func ready(b backend.Backend) int { return pool(b)["slots_ready"] }
 // until waits for a number of ready sandboxes.
 func until(t *testing.T, b backend.Backend, what string, ok func(n int) bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(ready(b)); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d sandboxes are ready, want %s", ready(b), what)
-		}
+	if !testkit.Within(t, 10*time.Second, func() bool { return ok(ready(b)) }) {
+		t.Fatalf("%d sandboxes are ready after 10 s, want %s", ready(b), what)
 	}
 }
 
@@ -221,7 +219,7 @@ func TestReadyIsWatched(t *testing.T) {
 		}
 		return e, usage(t, sb), time.Since(begin)
 	}
-	time.Sleep(2 * time.Second) // time in which nothing runs is not saved up
+	time.Sleep(2 * time.Second) // time in which nothing runs, which must not be saved up as quota
 	_, _, took := run("import time\nwhile time.process_time() < .4: pass")
 	if took < 900*time.Millisecond {
 		t.Errorf("0.4 s of a quarter core were used within %v", took)
@@ -290,14 +288,15 @@ func TestReadyEndsWithItsJail(t *testing.T) {
 	readied(t, b, spec("jail"))
 }
 
-// TestReadyWhoseInitEnded is not handed out.
+// TestReadyWhoseInitEnded: a ready sandbox whose init has ended is not given to a request,
+// which would fail in it.
 func TestReadyWhoseInitEnded(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend()(t)
 	defer func() { _ = b.Close(t.Context()) }()
 	had := childrenOf(os.Getpid())
 	readied(t, b, spec("init"))
-	killed := 0
+	var killed []int
 	for _, builder := range childrenOf(os.Getpid()) {
 		if slices.Contains(had, builder) {
 			continue
@@ -305,15 +304,15 @@ func TestReadyWhoseInitEnded(t *testing.T) {
 		for _, spawner := range childrenOf(builder) {
 			for _, pid := range childrenOf(spawner) {
 				if syscall.Kill(pid, syscall.SIGKILL) == nil {
-					killed++
+					killed = append(killed, pid)
 				}
 			}
 		}
 	}
-	if killed != 2 {
-		t.Fatalf("%d inits were killed, want those of the 2 ready sandboxes", killed)
+	if len(killed) != 2 {
+		t.Fatalf("%d inits were killed, want those of the 2 ready sandboxes", len(killed))
 	}
-	time.Sleep(50 * time.Millisecond)
+	testkit.Until(t, "the inits have ended", func() bool { return !slices.ContainsFunc(killed, lives) })
 	if out, _ := tenant(t, b, "print('up')"); out != "up\n" {
 		t.Errorf("got %q, want %q", out, "up\n")
 	}

@@ -17,7 +17,7 @@ func importing(program, text string) (backend.Process, interface{ String() strin
 	return p, out
 }
 
-// made runs programs until the attempt to import has ended, and tells why it failed.
+// made runs programs until the attempt to import has ended, and returns the attempt's error.
 func made(t *testing.T, b *process.Backend, text string) error {
 	t.Helper()
 	_, _ = process.Tried(b)
@@ -55,8 +55,8 @@ func TestForkLoadsWhatAnotherImported(t *testing.T) {
 				if e, _, _ := begun(t, b, withPackages(spec("loaded")), p, nil); e.Code != 0 || out.String() != "True ['0', '1', '2'] 1\n" {
 					t.Errorf("run %d: got %v %q, want True ['0', '1', '2'] 1", i, e, out)
 				}
-				if i == 2 {
-					time.Sleep(100 * time.Millisecond) // until ready ones stand
+				if i == 2 { // the first ones forked on demand, the others are to find ready sandboxes
+					until(t, b, "some", func(n int) bool { return n > 0 })
 				}
 			}
 			p, out := forkable("print('at' in globals())")
@@ -155,9 +155,7 @@ func TestPackageCodeRunsBeforeNoOtherProgram(t *testing.T) {
 						t.Errorf("one that imports: got %v %q, want True", e, out)
 					}
 				}
-				for end := time.Now().Add(10 * time.Second); pool(b)["slots_ready"] == 0 && time.Now().Before(end); {
-					time.Sleep(5 * time.Millisecond)
-				}
+				until(t, b, "some", func(n int) bool { return n > 0 })
 				p, out := forkable("import posix; print(posix.listdir('/tmp') + posix.listdir('/mnt/data'))")
 				if e, _, _ := begun(t, b, spec("other"), p, nil); e.Code != 0 || out.String() != "[]\n" {
 					t.Errorf("one that imports nothing: got %v %q, want []", e, out)
