@@ -1,7 +1,10 @@
 package testkit_test
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -75,4 +78,23 @@ func TestUntil(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestHostile: a hostile program is read by its name, and one whose head does not say what it
+// tries, what stops it and what is expected is refused.
+func TestHostile(t *testing.T) {
+	t.Chdir(t.TempDir())
+	const whole = "# tries: to stay\n# wall: the timeout\n# expect: timed_out\npass\n"
+	for name, text := range map[string]string{"whole.py": whole, "bare.py": "pass\n"} {
+		if err := errors.Join(os.MkdirAll("testdata/hostile", 0o755), os.WriteFile("testdata/hostile/"+name, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := &spy{}
+	if got := testkit.Hostile(s, "whole.py"); got != whole || s.said != "" {
+		t.Errorf("whole.py: got %q and %q, want the program", got, s.said)
+	}
+	if testkit.Hostile(s, "bare.py"); !strings.Contains(s.said, "want comments with tries:, wall: and expect:") {
+		t.Errorf("bare.py: the test was told %q, want what is missing", s.said)
+	}
 }
