@@ -33,31 +33,6 @@ func dripping(t *testing.T) map[sandboxmcp.Domain]netip.AddrPort {
 	return map[sandboxmcp.Domain]netip.AddrPort{{Host: "api.site.test"}: netip.MustParseAddrPort(s.Listener.Addr().String())}
 }
 
-// leaves starts a program that stays connected and says in files when it has heard
-// something and when it is cut off.
-const leaves = `
-import os, subprocess, sys, time
-for f in ('got', 'cut'):
-    if os.path.exists(f): os.remove(f)
-code = '''
-import socket
-s = socket.create_connection(("api.site.test", 80), 10)
-s.sendall(b"GET / HTTP/1.1\\r\\nHost: api.site.test\\r\\n\\r\\n")
-try:
-    while True:
-        b = s.recv(4096)
-        if not b: break
-        if b"drip" in b: open("got", "w").close()
-except OSError: pass
-open("cut", "w").close()
-'''
-subprocess.Popen([sys.executable, '-c', code], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-def there(name, patience):
-    end = time.time() + patience
-    while not os.path.exists(name) and time.time() < end: time.sleep(0.02)
-    return os.path.exists(name)
-`
-
 // What a run of a session left connected does not lead out of the next one, when
 // that may not go there: the sandbox is one, and its programs talk to each other.
 func TestRealConnectionsOfBefore(t *testing.T) {
@@ -77,7 +52,8 @@ func TestRealConnectionsOfBefore(t *testing.T) {
 		return res
 	}
 	grant := func(r *sandboxmcp.Request) { r.AllowedDomains, r.GrantDomains = []string{"api.site.test"}, true }
-	const got, cut, still = leaves + "print(there('got', 10))", "print(there('cut', 10))", "print(there('cut', 0.3))"
+	got := testkit.Hostile(t, "stays-connected.py") + "print(there('got', 10))"
+	const cut, still = "print(there('cut', 10))", "print(there('cut', 0.3))"
 	want := func(what string, res sandboxmcp.Result, want string) {
 		t.Helper()
 		if strings.TrimSpace(res.Stdout) != want {
@@ -172,17 +148,7 @@ func TestRealRefusedBetweenRuns(t *testing.T) {
 			t.Fatalf("got %s: %s", res.Status, res.Stderr)
 		}
 	}
-	run(`
-import subprocess, sys
-code = """
-import socket, time
-while True:
-    try: socket.getaddrinfo("between.site.test", 80)
-    except OSError: pass
-    time.sleep(0.02)
-"""
-subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-`)
+	run(testkit.Hostile(t, "tries-between-runs.py"))
 	testkit.Until(t, "an attempt between two runs on record", func() bool {
 		time.Sleep(50 * time.Millisecond) // the time between two runs, in which the program tries
 		run("pass")
@@ -245,19 +211,7 @@ func TestRealHeldBeyondItsRun(t *testing.T) {
 	t.Parallel()
 	e := openReal(t, func(c *engine.Config) { c.Detours = site(t) })
 	needs(t, e, sandboxmcp.Python)
-	res := execute(t, e, sandboxmcp.Request{Language: sandboxmcp.Python, SessionID: "s", Hold: time.Minute, Code: `
-import os, subprocess, sys, time
-code = """
-import socket
-s = socket.create_connection(("127.0.0.1", 3128))
-s.sendall(b"GET http://api.site.test/ HTTP/1.1\\r\\nHost: api.site.test\\r\\n\\r\\n")
-open("sent", "w").close()
-s.recv(1000)
-"""
-subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-while not os.path.exists("sent"): time.sleep(0.02)
-time.sleep(1)
-`})
+	res := execute(t, e, sandboxmcp.Request{Language: sandboxmcp.Python, SessionID: "s", Hold: time.Minute, Code: testkit.Hostile(t, "waits-beyond-its-run.py")})
 	l, err := e.Egress(t.Context(), sandboxmcp.Caller{})
 	if err != nil || len(l.Pending) != 1 || res.Status != sandboxmcp.StatusCompleted {
 		t.Fatalf("%+v, %v, %s", l, err, res.Stderr)

@@ -212,8 +212,7 @@ func TestRealTasks(t *testing.T) {
 	t.Parallel()
 	e := openReal(t)
 	needs(t, e, sandboxmcp.Python)
-	// It does not fork for ever: were the wall not there, 400 sleepers would be all.
-	code := "import os, time\nn = 0\nfor _ in range(400):\n  try:\n    pid = os.fork()\n  except OSError as e:\n    print('refused', e.errno); break\n  if pid == 0:\n    time.sleep(30); os._exit(0)\n  n += 1\nprint(n)\n"
+	code := testkit.Hostile(t, "forks-400-times.py")
 	res := execute(t, e, sandboxmcp.Request{Code: code, Limits: sandboxmcp.Limits{MaxProcesses: 2, TimeoutSeconds: 20}})
 	out := strings.Fields(res.Stdout)
 	if len(out) != 3 || out[0] != "refused" || out[1] != "11" {
@@ -233,25 +232,7 @@ func TestRealArtifacts(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	e := openReal(t, at(dir))
 	needs(t, e, sandboxmcp.Python)
-	code := `import os
-open('a.txt', 'w').write('A')
-os.makedirs('sub/deep')
-open('sub/deep/b c.txt', 'w').write('B')
-os.symlink('/etc/passwd', 'link')
-os.symlink('/', 'slash')
-os.mkfifo('fifo')
-open('one', 'w').write('1')
-os.link('one', 'two')
-os.truncate(os.open('giant', os.O_CREAT | os.O_WRONLY), 1 << 40)
-open(b'bad\xffname', 'w').write('x')
-open('new\nline', 'w').write('x')
-open('.hidden', 'w').write('x')
-os.chmod('a.txt', 0)
-os.makedirs('closed')
-open('closed/c', 'w').write('x')
-os.chmod('closed', 0)
-raise SystemExit(5)
-`
+	code := testkit.Hostile(t, "plants-artifacts.py")
 	res := execute(t, e, sandboxmcp.Request{Code: code})
 	if res.ExitCode != 5 {
 		t.Fatalf("got %s, exit %d, stderr %q", res.Status, res.ExitCode, res.Stderr)
