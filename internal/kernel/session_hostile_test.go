@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // during runs a cell, and calls f when the cell has come to begun(), which may
@@ -99,7 +100,7 @@ func TestPythonInterrupt(t *testing.T) {
 	})
 }
 
-// A cell that is given up goes on; the next waits for it.
+// A cell whose caller leaves goes on. The next cell waits for its end.
 func TestPythonGivenUp(t *testing.T) {
 	l := begin(t, kernel.Program{Interpreter: pythons(t)[0]})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -116,35 +117,36 @@ func TestPythonGivenUp(t *testing.T) {
 	}
 }
 
+// TestPythonHostileCells: whatever a cell does to the channel of its interpreter, the server
+// gets the cell's end or sees that the interpreter is gone. It reads no more than its limit,
+// and does not take a report for that of another cell.
 func TestPythonHostileCells(t *testing.T) {
-	const forge = "import os, struct\ndef say(s): os.write(3, struct.pack('>I', len(s)) + s.encode())\n"
 	eachPython(t, func(t *testing.T, python string) {
 		for name, c := range map[string]struct {
-			code string
 			gone bool
 			exit int
 		}{
-			"closed":               {code: "import os\nos.close(3)", gone: true},
-			"closed and failed":    {code: "import os\nos.close(3)\n1/0", gone: true},
-			"another in its place": {code: "import os, socket\na, b = socket.socketpair()\nos.dup2(a.fileno(), 3)", gone: true},
-			"a file in its place":  {code: "import os\nos.close(3)\nf = open('f', 'w')\nassert f.fileno() == 3", gone: true},
-			"ended":                {code: "import os\nos._exit(0)", gone: true},
-			"killed":               {code: "import os\nos.kill(os.getpid(), 9)", gone: true},
-			"a child holds it":     {code: "import os, time\nif os.fork() == 0:\n    time.sleep(20)\nos._exit(1)", gone: true},
-			"garbage":              {code: "import os\nos.write(3, b'\\xff' * 3000000)", gone: true},
-			"not JSON":             {code: forge + "say('x')", gone: true},
-			"large done":           {code: forge + `say('{"type":"done","id":1,"x":"%s"}' % ('x' * 300))`, gone: true},
-			"another's id":         {code: forge + `say('{"type":"done","id":7,"ok":false}'); say('{"type":"done","id":0}')`},
-			"unknown":              {code: forge + `say('{"type":"later","id":1}')`},
-			"forged end":           {code: forge + `say('{"type":"done","id":1,"ok":false,"exit":1000000}')`, exit: 64},
-			"too many displays":    {code: "for i in range(30): display('x' * 900000)"},
-			"too many forged":      {code: forge + `for i in range(30): say('{"type":"display","id":1,"data":{"text/html":"%s"}}' % ('x' * 900000))`},
-			"steals the words":     {code: "import os, threading\nthreading.Thread(target=lambda: os.read(4, 100), daemon=True).start()"},
+			"closed":               {gone: true},
+			"closed-and-failed":    {gone: true},
+			"another-in-its-place": {gone: true},
+			"a-file-in-its-place":  {gone: true},
+			"ended":                {gone: true},
+			"killed":               {gone: true},
+			"a-child-holds-it":     {gone: true},
+			"garbage":              {gone: true},
+			"not-json":             {gone: true},
+			"large-done":           {gone: true},
+			"another-id":           {},
+			"unknown":              {},
+			"forged-end":           {exit: 64},
+			"too-many-displays":    {},
+			"too-many-forged":      {},
+			"steals-the-words":     {},
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				l := begin(t, kernel.Program{Interpreter: python})
-				s := l.py(t, c.code)
+				s := l.py(t, testkit.Hostile(t, name+".py"))
 				size := 0
 				for _, r := range s.Results {
 					for _, v := range r {
@@ -154,20 +156,20 @@ func TestPythonHostileCells(t *testing.T) {
 					}
 				}
 				if errors.Is(s.Err, kernel.ErrGone) != c.gone || s.Err == nil && s.Exit != c.exit || size > kernel.MaxReport {
-					t.Fatalf("%v, exit %d, %d bytes, stderr %.300s", s.Err, s.Exit, size, s.Stderr)
+					t.Fatalf("got %v, exit %d, %d bytes, stderr %.300s; want gone %v, exit %d, at most %d bytes", s.Err, s.Exit, size, s.Stderr, c.gone, c.exit, kernel.MaxReport)
 				}
-				if name == "steals the words" {
+				if name == "steals-the-words" {
 					return
 				}
-				if name == "closed" || name == "another in its place" { // it cannot answer, and so it ends and says why
+				if name == "closed" || name == "another-in-its-place" { // it cannot report, so it ends and says why
 					_ = l.cmd.Wait()
 					if code, err := l.cmd.ProcessState.ExitCode(), l.taken(t, l.stderr); code != 1 || !strings.Contains(s.Stderr+err, "descriptors 3 and 4") {
-						t.Errorf("exit %d, stderr %q", code, s.Stderr+err)
+						t.Errorf("its interpreter: got exit %d, stderr %q; want 1 and the descriptors named", code, s.Stderr+err)
 					}
 				}
 				next := l.py(t, "5")
 				if c.gone != errors.Is(next.Err, kernel.ErrGone) || !c.gone && !next.Done {
-					t.Errorf("the next one: %+v", next)
+					t.Errorf("the next cell: got %+v, want gone %v", next, c.gone)
 				}
 			})
 		}
