@@ -21,31 +21,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
-// Programs that do not want to end.
-const (
-	ignoresAll = `
-import array, os, signal, socket, struct, sys
-for n in signal.valid_signals():
-    try: signal.signal(n, signal.SIG_IGN)
-    except (OSError, ValueError): pass
-server = socket.create_server(("127.0.0.1", 0))
-s = socket.create_connection(server.getsockname())
-peer, _ = server.accept()
-s.setblocking(False)
-try:
-    while True: s.send(bytes(65536))
-except BlockingIOError: pass
-s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 15))
-for fd in range(5):
-    try: socket.socket(fileno=os.dup(fd)).sendmsg([b""], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [s.fileno()]))])
-    except OSError: pass
-open("begun", "w").close()
-while True:
-    try: signal.pause()
-    except BaseException: pass
-`
-	stopLaw = 3 * time.Second // that a server may take to end
-)
+const stopLaw = 3 * time.Second // that a server may take to end
 
 // TestServerEndsOnSIGTERM: within 3 s, whatever runs: programs and cells that
 // ignore everything and hold sockets that linger, runs in the queue, sessions,
@@ -152,7 +128,7 @@ func loadOverStdio(t *testing.T, in io.Writer, out io.Reader, held func()) {
 		t.Fatal(err)
 	}
 	run := func(id int, session string) {
-		arguments := map[string]any{"code": ignoresAll, "timeout_seconds": 60}
+		arguments := map[string]any{"code": testkit.Hostile(t, "ignores-all.py"), "timeout_seconds": 60}
 		if session != "" {
 			arguments["session_id"] = session
 		}
@@ -171,7 +147,7 @@ func loadOverCommands(t *testing.T, program, stateDir string, env []string) (all
 	t.Helper()
 	for _, id := range []string{"one", "two"} {
 		testkit.Until(t, "the server answers", func() bool { return isServed(t, stateDir) })
-		cmd := exec.CommandContext(t.Context(), program, "run", "--session", id, "--timeout", "60", "-c", ignoresAll)
+		cmd := exec.CommandContext(t.Context(), program, "run", "--session", id, "--timeout", "60", "-c", testkit.Hostile(t, "ignores-all.py"))
 		cmd.Env, cmd.Stderr = env, &bytes.Buffer{}
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
