@@ -20,6 +20,11 @@ import (
 
 // serveForks is a server with forks that are deaf to everything, and with ready ones.
 func serveForks(ctx context.Context, b *process.Backend) int {
+	program, err := os.ReadFile("testdata/hostile/outlives-its-run.py")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
 	f := &forking{Backend: b}
 	f.hatch(ctx)
 	for range 4 {
@@ -28,7 +33,7 @@ func serveForks(ctx context.Context, b *process.Backend) int {
 			fmt.Fprintln(os.Stderr, err)
 			return 2
 		}
-		p, _ := forkable(deaf)
+		p, _ := forkable(string(program))
 		r, w, _ := os.Pipe()
 		p.Stdout = w
 		if _, err := sb.Start(ctx, p); err != nil {

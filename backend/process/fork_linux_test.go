@@ -230,25 +230,6 @@ func TestConformanceForked(t *testing.T) {
 	t.Logf("%d forks", all)
 }
 
-// deaf is a program that leaves all kinds of processes and says in which namespace.
-const deaf = `
-import os, signal, time
-for s in range(1, 65):
-    try: signal.signal(s, signal.SIG_IGN)
-    except (OSError, ValueError): pass
-r, w = os.pipe()
-for i in range(4):
-    if os.fork() == 0:
-        if i % 2: os.setsid()
-        if i == 2 and os.fork(): os._exit(0)
-        os.write(w, b'x')
-        if i == 3: os.kill(os.getpid(), 19)
-        while True: time.sleep(1) if i else None
-for i in range(4): os.read(r, 1)
-print(os.readlink('/proc/self/ns/pid'), flush=True)
-while True: time.sleep(1)
-`
-
 // inNamespace lists the processes of the machine in a pid namespace.
 func inNamespace(link string) (pids []string) {
 	all, _ := filepath.Glob("/proc/[0-9]*/ns/pid")
@@ -300,14 +281,14 @@ func TestForksAreReached(t *testing.T) {
 					t.Errorf("in %s are %v", link, got)
 				}
 			}
-			sb, _, link := up(deaf)
+			sb, _, link := up(testkit.Hostile(t, "outlives-its-run.py"))
 			all(link, true)
 			if err := sb.Kill(t.Context()); err != nil {
 				t.Error(err)
 			}
 			all(link, false)
 
-			sb, run, link := up(deaf)
+			sb, run, link := up(testkit.Hostile(t, "outlives-its-run.py"))
 			all(link, true)
 			if err := sb.Clear(t.Context()); err != nil {
 				t.Error(err)
@@ -335,7 +316,7 @@ func TestForksAreReached(t *testing.T) {
 				t.Errorf("after a signal: %+v, %v", e, err)
 			}
 
-			_, run, link = up(deaf)
+			_, run, link = up(testkit.Hostile(t, "outlives-its-run.py"))
 			if err := b.Close(t.Context()); err != nil {
 				t.Error(err)
 			}
@@ -438,23 +419,7 @@ func TestForksKeepNothing(t *testing.T) {
 	if out.String() != secret+"\n" {
 		t.Fatalf("got %q", out.String())
 	}
-	const search = `
-import os
-needle, found, size = b'tenant-one-' + b'secret'[:3] + b'ret', [], 0
-with open('/proc/self/maps') as maps, open('/proc/self/mem', 'rb', 0) as mem:
-    for line in maps.read().splitlines():
-        span, rights = line.split()[:2]
-        if 'r' in rights and '[v' not in line:
-            a, b = (int(x, 16) for x in span.split('-'))
-            try:
-                mem.seek(a)
-                data = mem.read(b - a)
-            except OSError: continue
-            size += len(data)
-            if data.count(needle) > 0: found.append(line)
-            del data
-print(size > 1000000, 'TOKEN' in os.environ, len(found))
-`
+	search := testkit.Hostile(t, "searches-memory.py")
 	for range 3 { // the needle itself may be found in the searcher's own memory once
 		got, _, _, _ := ran(t, b, sp, search)
 		plain := strings.TrimSpace(got)

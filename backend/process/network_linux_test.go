@@ -17,19 +17,6 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
-// leaving tries to get out, says what came of it, and does so once more when a
-// file tells it to.
-const leaving = `
-import errno, os, socket, time
-print('waited', 'WAITED' in os.environ, os.getpid(), flush=True)
-for again in range(2):
-    try:
-        s = socket.create_connection(("1.2.3.4", 80), 10)
-        print(s.recv(100).decode(), flush=True)
-    except OSError as e: print(errno.errorcode[e.errno], flush=True)
-    while not again and not os.path.exists("/mnt/data/go"): time.sleep(.005)
-`
-
 // answer says to every connection which address it asked for.
 func answer(l net.Listener) {
 	for {
@@ -80,7 +67,7 @@ func TestNetworkOfEveryStart(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = sb.Close(t.Context()) }()
-			p, _ := c.program(leaving)
+			p, _ := c.program(testkit.Hostile(t, "connects-outward.py"))
 			out := &lines{}
 			p.Stdout, p.Stderr = out, out
 			r, err := sb.Start(t.Context(), p)

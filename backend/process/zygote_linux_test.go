@@ -228,38 +228,6 @@ func TestZygoteDiesUnderLoad(t *testing.T) {
 	}
 }
 
-// resident waits to be reached, in every way that a process can be.
-const resident = `
-import os, socket, threading, time
-open('/dev/shm/found', 'w').write('shm'); open('/tmp/found', 'w').write('tmp'); open('/mnt/data/found', 'w').write('data')
-servers = [socket.socket(1, 1), socket.create_server(('127.0.0.1', 4711))]
-servers[0].bind('\0resident'); servers[0].listen()
-secret = 'resident' + '-secret'
-print(os.getpid(), hash('x'), flush=True)
-time.sleep(60)
-`
-
-// reaching looks for a resident.
-const reaching = `
-import os, socket
-print(os.getpid(), hash('x'))
-found = [p for p in '/dev/shm/found /tmp/found /mnt/data/found'.split() if os.path.exists(p)]
-for address, family in ('\0resident', 1), (('127.0.0.1', 4711), 2):
-    try: socket.socket(family, 1).connect(address); found.append(address)
-    except OSError: pass
-for p in range(1, 40000):
-    if p == os.getpid(): continue
-    try: os.kill(p, 0); found.append(p)
-    except ProcessLookupError: pass
-    except OSError as e: found.append((p, e.errno))
-found += [p for p in os.listdir('/proc') if p.isdigit() and int(p) != os.getpid()]
-for n in 'unix', 'tcp', 'netlink': found += [l for l in open('/proc/self/net/' + n) if 'resident' in l or ':1267' in l]
-for where in 'fd', 'map_files':
-    try: found += [t for t in (os.readlink('/proc/self/%s/%s' % (where, f)) for f in os.listdir('/proc/self/' + where)) if 'pipe' in t and where == 'map_files' or 'socket' in t or 'pidfd' in t or 'ns' in t.split(':')[0]]
-    except OSError: pass
-print(found)
-`
-
 // TestTenantsOfOneZygote: two programs that are forked from one interpreter do not reach each other.
 func TestTenantsOfOneZygote(t *testing.T) {
 	b := bounded(t, 1000, time.Hour, time.Hour, 3)
@@ -270,7 +238,7 @@ func TestTenantsOfOneZygote(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = sb.Close(t.Context()) }()
-	p, _ := forkable(resident)
+	p, _ := forkable(testkit.Hostile(t, "can-be-reached.py"))
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -285,7 +253,7 @@ func TestTenantsOfOneZygote(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, e, _, _ := ran(t, b, sp, reaching)
+	out, e, _, _ := ran(t, b, sp, testkit.Hostile(t, "reaches-others.py"))
 	second, rest, _ := strings.Cut(out, "\n")
 	if first != second+"\n" {
 		t.Fatalf("%q and %q are not forks of one zygote", first, second)
