@@ -197,7 +197,7 @@ func stillServes(t *testing.T, e *engine.Engine, id sandboxmcp.SessionID, l sand
 	t.Helper()
 	hello := map[sandboxmcp.Language]string{sandboxmcp.Python: "print('hello')", sandboxmcp.Node: "console.log('hello')", sandboxmcp.Shell: "echo hello"}[l]
 	if res := execute(t, e, sandboxmcp.Request{SessionID: id, Code: hello}); !res.Success || res.Stdout != "hello\n" {
-		t.Errorf("the run after it: %s %q %q", res.Status, res.Stdout, res.Stderr)
+		t.Errorf("the run after it: got %s %q %q, want hello", res.Status, res.Stdout, res.Stderr)
 	}
 	upload := func() error {
 		_, _, err := e.Upload(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Upload{SessionID: id, Name: "after.txt", Content: []byte("after"), Overwrite: true})
@@ -213,10 +213,10 @@ func stillServes(t *testing.T, e *engine.Engine, id sandboxmcp.SessionID, l sand
 		err = upload()
 	}
 	if err != nil {
-		t.Errorf("an upload after it: %v", err)
+		t.Errorf("an upload after it: got %v, want nil", err)
 	}
 	if _, data, err := e.ReadFile(t.Context(), sandboxmcp.Caller{}, id, "after.txt", 100); err != nil || string(data) != "after" {
-		t.Errorf("a file after it: %q, %v", data, err)
+		t.Errorf("a file after it: got %q, %v; want after", data, err)
 	}
 }
 

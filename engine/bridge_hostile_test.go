@@ -17,7 +17,7 @@ func TestBridgeHandsOnCleanValues(t *testing.T) {
 		t.Helper()
 		code := "import os\nos.makedirs('.bridge', exist_ok=True)\nwith open('.bridge/k.json', 'wb') as f: _ = f.write(" + value + ")\n"
 		if res := execute(t, e, in(id, code)); !res.Success {
-			t.Fatalf("%s", res.Stderr)
+			t.Fatalf("preparing the session: got stderr %s, want success", res.Stderr)
 		}
 	}
 	put(`b'{"a": "\xff\xc3", "b": 10}'`)

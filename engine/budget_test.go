@@ -24,7 +24,7 @@ func TestRefusedFilesAreReadWithinTheBudget(t *testing.T) {
 	for what, req := range map[string]sandboxmcp.Request{"one-shot": {Language: sandboxmcp.Python, Code: costly}, "session": in(id, costly)} {
 		res := execute(t, e, req)
 		if !res.Success {
-			t.Fatalf("%s: %s", what, res.Stderr)
+			t.Fatalf("%s: got stderr %s, want success", what, res.Stderr)
 		}
 		skipped, _ := res.Metadata["skipped"].([]sandboxmcp.SkippedFile)
 		read := 0

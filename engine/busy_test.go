@@ -38,7 +38,7 @@ func TestSessionBusy(t *testing.T) {
 					case err := <-ends:
 						return err
 					case <-timeUp(t, backstop):
-						t.Fatal("nobody is answered")
+						t.Fatal("got no answer in time, want one for each caller")
 						return nil
 					}
 				}
@@ -53,7 +53,7 @@ func TestSessionBusy(t *testing.T) {
 				}
 			}
 			if r := execute(t, e, in(id, c.last)); r.Stdout != "8\n" || r.StateLost {
-				t.Errorf("of %d rounds %q ran; lost %v", rounds, r.Stdout, r.StateLost)
+				t.Errorf("cells that ran in %d rounds: got %q, lost %v; want 8", rounds, r.Stdout, r.StateLost)
 			}
 		})
 	}

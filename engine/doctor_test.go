@@ -27,7 +27,7 @@ func TestDoctorTellsWhatIsAhead(t *testing.T) {
 		checks := map[string]sandboxmcp.Check{}
 		for _, k := range engine.Doctor(context.WithoutCancel(t.Context()), engine.Options{Config: c, Env: env}) {
 			if checks[k.Name] = k; k.Name == "clean end" {
-				t.Errorf("something of the trial is left: %s", k.Detail)
+				t.Errorf("after the trial: got %s left, want nothing", k.Detail)
 			}
 		}
 		return checks
@@ -41,10 +41,10 @@ func TestDoctorTellsWhatIsAhead(t *testing.T) {
 			t.Errorf("%s: doctor says %+v, and what is ready is %v", l, c, got)
 		}
 		if c := off[string(l)+" ahead"]; c.OK || c.Needed || !strings.Contains(c.Detail, "turned off") || c.Fix == "" {
-			t.Errorf("%s, turned off: doctor says %+v", l, c)
+			t.Errorf("%s, turned off: got %+v, want it said, with a fix, and not needed", l, c)
 		}
 	}
 	if !slices.ContainsFunc(sandboxmcp.Languages(), func(l sandboxmcp.Language) bool { return here[string(l)].OK }) {
-		t.Error("doctor knows no interpreter: nothing was compared")
+		t.Error("interpreters: got none, want one to compare")
 	}
 }

@@ -62,21 +62,21 @@ func TestNothingOfTheServersEnvironment(t *testing.T) {
 				t.Helper()
 				res := execute(t, e, r)
 				if !res.Success || !strings.HasSuffix(res.Stdout, "looked\n") {
-					t.Errorf("%s: nothing was looked at: %s %q %.500q", how, res.Status, res.Stdout, res.Stderr)
+					t.Errorf("%s: got %s %q %.500q, want every environment looked at", how, res.Status, res.Stdout, res.Stderr)
 				}
 				if all := res.Stdout + res.Stderr; strings.Contains(all, mark) {
-					t.Errorf("%s: the server's environment is seen: %s", how, all)
+					t.Errorf("%s: got the server's environment: %s, want none of it", how, all)
 				}
 				for _, name := range []string{"HASHSEED", "PYTHONWARNINGS", "INSPECT", "NODE_OPTIONS", "MALLOC_PERTURB_", "API_KEY"} {
 					if strings.Contains(res.Stdout, name) {
-						t.Errorf("%s: %s is seen", how, name)
+						t.Errorf("%s: got %s, want it hidden", how, name)
 					}
 				}
 			}
 			r := sandboxmcp.Request{Language: l, Code: code}
 			look("executed", r)
 			if !warm(t, e, b, l) {
-				t.Fatal("nothing is ready: nothing would be looked at")
+				t.Fatal("got nothing ready within 20 s, want an interpreter to look at")
 			}
 			look("ready", r)
 			r.SessionID = create(t, e, sandboxmcp.SessionSpec{Language: l})

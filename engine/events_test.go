@@ -63,15 +63,15 @@ func TestEventsOfRuns(t *testing.T) {
 					t.Errorf("got %+v, want a whole %s", ev, want)
 				}
 				if text, err := json.Marshal(ev); err != nil || strings.Contains(string(text), "secret code") {
-					t.Errorf("it holds code, or is no JSON: %s, %v", text, err)
+					t.Errorf("event: got %s, %v; want JSON without code", text, err)
 				}
 			}
 			last := recent(e, everyone())[len(c.want)-1]
 			if last.Data["status"] != c.status || last.Data["exit_code"] != res.ExitCode {
-				t.Errorf("the last has the data %v", last.Data)
+				t.Errorf("the last event: got data %v, want status and exit code of the result", last.Data)
 			}
 			if len(other) > 0 {
-				t.Error("another namespace hears of it")
+				t.Error("another namespace: got events, want none")
 			}
 		})
 	}
@@ -97,7 +97,7 @@ func TestEventOfAFailureOfOurs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := len(recent(e, everyone())); n != 2 {
-		t.Errorf("a refusal is told of: %v", types(e, ""))
+		t.Errorf("events after a refusal: got %v, want 2 and none for the refusal", types(e, ""))
 	}
 }
 
@@ -142,7 +142,7 @@ func TestEventsOfSessions(t *testing.T) {
 	}
 	hear("session.killed", id, "server stop")
 	if _, open := <-heard; open {
-		t.Error("the channel outlives the engine")
+		t.Error("the channel of a closed engine: got it open, want it closed")
 	}
 }
 
@@ -235,7 +235,7 @@ func TestEventsOfTheGuard(t *testing.T) {
 		v := <-heard
 		count[v.Type]++
 		if strings.Contains(fmt.Sprint(v), value) {
-			t.Errorf("an event has the secret: %v", v)
+			t.Errorf("event: got the secret in %v, want it masked", v)
 		}
 		if n, ok := v.Data["destinations"].(int); ok && v.Type == sandboxmcp.EventEgressDenied {
 			refused += n
@@ -251,6 +251,6 @@ func TestEventsOfTheGuard(t *testing.T) {
 		t.Errorf("events (-want +got):\n%s", d)
 	}
 	if refused != 41 {
-		t.Errorf("%d destinations were told of, of 41", refused)
+		t.Errorf("refused destinations in events: got %d, want 41", refused)
 	}
 }

@@ -83,10 +83,10 @@ func TestGreedySessions(t *testing.T) {
 					t.Errorf("got %s, want one of %s; %.300q", res.Status, g.want, res.Stderr)
 				}
 				if int64(len(res.Stdout)) > limits.MaxOutputBytes+1000 || int64(len(res.Stderr)) > limits.MaxOutputBytes+1000 {
-					t.Errorf("%d and %d bytes of output are kept of %d that are allowed", len(res.Stdout), len(res.Stderr), limits.MaxOutputBytes)
+					t.Errorf("output kept: got %d and %d bytes, want about %d at most", len(res.Stdout), len(res.Stderr), limits.MaxOutputBytes)
 				}
 				if res := execute(t, e, beside, of("other")); res.Stdout != "1\n" || res.StateLost {
-					t.Errorf("a session beside it: %s %q %q", res.Status, res.Stdout, res.Stderr)
+					t.Errorf("the other session: got %s %q %q, want 1", res.Status, res.Stdout, res.Stderr)
 				}
 				if ended(t, e, id) {
 					return
@@ -115,7 +115,7 @@ func ended(t *testing.T, e *engine.Engine, id sandboxmcp.SessionID) bool {
 	_, err := e.SessionFiles(t.Context(), sandboxmcp.Caller{}, id)
 	gone := sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionExpired
 	if gone && held {
-		t.Errorf("the session is gone: %v", err)
+		t.Errorf("the session: got %v, want it alive", err)
 	}
 	return gone
 }
@@ -145,10 +145,10 @@ func TestMemoryOfSessions(t *testing.T) {
 				res := execute(t, e, r)
 				refused, kills := strings.HasPrefix(res.Stdout, "refused"), res.Status == sandboxmcp.StatusOutOfMemory || res.Metadata["oom_kills"] != nil
 				if !refused && !kills {
-					t.Errorf("neither ended for memory nor refused: %s %q %.300q %v", res.Status, res.Stdout, res.Stderr, res.Metadata)
+					t.Errorf("got %s %q %.300q %v, want it refused or ended for memory", res.Status, res.Stdout, res.Stderr, res.Metadata)
 				}
 				if limit := float64(l.MaxRAMMB + 1); kills && res.Isolation.Tier.AtLeast(sandboxmcp.TierL3) && res.Usage.PeakRAMMB > limit {
-					t.Errorf("it had %v MiB of %d", res.Usage.PeakRAMMB, l.MaxRAMMB)
+					t.Errorf("peak memory: got %v MiB, want at most %d and one page", res.Usage.PeakRAMMB, l.MaxRAMMB)
 				}
 				t.Logf("%s %q, peak %v MiB, lost %v", res.Status, res.Stdout, res.Usage.PeakRAMMB, res.StateLost)
 				if ended(t, e, id) {

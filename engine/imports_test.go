@@ -110,7 +110,7 @@ func TestImportedAheadIsWhatACallerSees(t *testing.T) {
 		})
 	}
 	if !ahead() {
-		t.Error("nothing is imported ahead any more: nothing was compared")
+		t.Error("after all programs: got nothing imported ahead, want it still, or nothing was compared")
 	}
 }
 
@@ -143,7 +143,7 @@ func TestSessionImportedAheadIsWhatACallerSees(t *testing.T) {
 			executed, forked := create(t, plain, sandboxmcp.SessionSpec{}), create(t, e, sandboxmcp.SessionSpec{})
 			cell(t, plain, executed, first)
 			if !ahead(forked) {
-				t.Fatal("it was not imported ahead")
+				t.Fatal("got packages imported by the program, want them imported ahead")
 			}
 			for _, code := range cells {
 				a, b := cell(t, plain, executed, code), cell(t, e, forked, code)
@@ -192,7 +192,7 @@ print(numpy.random.rand(), random.random(), random.Random().random(), random.Sys
 				testkit.Need(t, "zygote", time.Now().Before(end), "nothing is imported ahead here")
 				for lot := range strings.FieldsSeq(lots) {
 					if seen[lot] {
-						t.Errorf("two processes drew %s", lot)
+						t.Errorf("got %s from two processes, want a number of its own for each", lot)
 					}
 					seen[lot] = true
 				}

@@ -84,7 +84,7 @@ func execute(t *testing.T, e *engine.Engine, r sandboxmcp.Request, who ...sandbo
 	t.Helper()
 	res, err := e.Execute(t.Context(), callerOf(who), r)
 	if err != nil {
-		t.Fatalf("execute: %v", err)
+		t.Fatalf("Execute: got %v, want a result", err)
 	}
 	return res
 }
@@ -221,7 +221,7 @@ func background[T any](t *testing.T, fn func() (T, error)) (wait func() (T, erro
 		select {
 		case <-done:
 		case <-timeUp(t, 20*time.Second):
-			t.Fatal("it does not end")
+			t.Fatal("got no end within 20 s, want one")
 		}
 		return v, err
 	}

@@ -80,7 +80,7 @@ func TestKeptLimits(t *testing.T) {
 		t.Errorf("what nobody asked for is refused: got %d", got)
 	}
 	if now := setLimits(t, lower, sandboxmcp.LimitsChange{}); now.Current.MaxRAMMB != 64 || now.Previous != now.Current || now.Clamped == nil {
-		t.Errorf("it shows %+v", now)
+		t.Errorf("a change of nothing: got %+v, want what is in force", now)
 	}
 	setLimits(t, lower, sandboxmcp.LimitsChange{Reset: true})
 	if got := memoryOf(t, e, f, shell("x")); got != 300 {
@@ -126,7 +126,7 @@ func TestNoRecordNoChange(t *testing.T) {
 	e := open(t, &fake{}, at(dir))
 	do(t, database(t, dir), `CREATE TRIGGER no_audit BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'no'); END`)
 	if _, err := e.SetLimits(t.Context(), sandboxmcp.Caller{}, sandboxmcp.LimitsChange{Limits: sandboxmcp.Limits{MaxRAMMB: 100}}); err == nil {
-		t.Error("it was changed all the same")
+		t.Error("SetLimits: got no error, want a refusal")
 	}
 	if now := setLimits(t, e, sandboxmcp.LimitsChange{}); now.Current.MaxRAMMB != 512 {
 		t.Errorf("got %+v", now.Current)
@@ -164,10 +164,10 @@ func TestSessionsKeepTheirLimits(t *testing.T) {
 		return backend.Exit{}
 	}
 	if res := execute(t, e, run); len(res.Stdout) != 50 || !res.StdoutTruncated {
-		t.Errorf("of a run: %d bytes", len(res.Stdout))
+		t.Errorf("a run's output: got %d bytes, want 50 and truncated", len(res.Stdout))
 	}
 	run.Modest = false
 	if res := execute(t, e, run); len(res.Stdout) != 60 {
-		t.Errorf("a caller's own wish: %d bytes", len(res.Stdout))
+		t.Errorf("a run with a limit of its own: got %d bytes, want 60", len(res.Stdout))
 	}
 }

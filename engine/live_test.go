@@ -101,7 +101,7 @@ func TestOutputIsLiveInSessions(t *testing.T) {
 				t.Errorf("got %s, %q, %q, %v, %v", res.Status, res.Stdout, res.Stderr, res.Results, err)
 			}
 			if out.text.String() != res.Stdout || errs.text.String() != res.Stderr {
-				t.Errorf("live came %q and %q", out.text.String(), errs.text.String())
+				t.Errorf("live output: got %q and %q, want that of the result", out.text.String(), errs.text.String())
 			}
 		})
 	}
@@ -169,7 +169,7 @@ func TestShownHoldsNothingUp(t *testing.T) {
 	for i, r := range res.Results {
 		r["text/plain"] = "changed"
 		if eye.seen[i]["text/plain"] != "v" {
-			t.Fatalf("value %d is %v", i, eye.seen[i])
+			t.Fatalf("value %d: got %v, want v", i, eye.seen[i])
 		}
 	}
 }

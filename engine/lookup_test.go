@@ -33,7 +33,7 @@ func lookup(t *testing.T, e *engine.Engine, q sandboxmcp.Lookup, who ...sandboxm
 	t.Helper()
 	res, err := e.Lookup(t.Context(), callerOf(who), q)
 	if err != nil {
-		t.Fatalf("look up %s: %v", q.RequestID, err)
+		t.Fatalf("Lookup of %s: got %v, want a result", q.RequestID, err)
 	}
 	return res
 }
@@ -95,7 +95,7 @@ func TestBackgroundCancelled(t *testing.T) {
 		t.Errorf("got %+v, want cancelled", got)
 	}
 	if n, _ := g.starts(); n != 1 {
-		t.Errorf("%d programs were started", n)
+		t.Errorf("programs started: got %d, want 1", n)
 	}
 }
 
@@ -275,7 +275,7 @@ func TestSweep(t *testing.T) {
 		}
 	}
 	if len(list) != 7 || len(dropped) != 1 || dropped[0].RequestID != old.RequestID || dropped[0].Detail != "2 files" {
-		t.Errorf("the audit holds %d entries, dropped are %+v", len(list), dropped)
+		t.Errorf("audit: got %d entries, dropped %+v; want 7, and one that names 2 files", len(list), dropped)
 	}
 }
 
@@ -354,7 +354,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 	_, err := engine.New(t.Context(), engine.Config{StateDir: filepath.Join(dir, "swept", "x"), Backends: []backend.Backend{&fake{}}})
 	wantCode(t, err, sandboxmcp.CodeBackendUnavailable)
 	if after := openFiles(); after != before {
-		t.Errorf("%d descriptors are open, before it were %d", after, before)
+		t.Errorf("descriptors: got %d, want %d as before", after, before)
 	}
 	if err := goleak.Find(now); err != nil {
 		t.Error(err)
@@ -363,7 +363,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 		t.Errorf("%v is left, want a database that was closed", left)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "sandboxmcp.db")); errors.Is(err, os.ErrNotExist) {
-		t.Error("the record is gone")
+		t.Error("the record: got no file, want it kept")
 	}
 }
 

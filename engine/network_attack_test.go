@@ -78,7 +78,7 @@ func TestRealConnectionsOfBefore(t *testing.T) {
 	res := run("s", cut, func(r *sandboxmcp.Request) { r.AllowedDomains = []string{} })
 	want("narrowed to nothing", res, "True")
 	if len(res.Network.Allowed) != 0 || len(res.Network.Denied) != 1 || !strings.Contains(res.Network.Denied[0].Reason, "was ended") {
-		t.Errorf("narrowed to nothing, and %+v", res.Network)
+		t.Errorf("narrowed to nothing: got %+v, want one denial that says the connection was ended", res.Network)
 	}
 
 	want("open", run("s", got, nil), "True")
@@ -120,10 +120,10 @@ func TestPortsThatAreOpen(t *testing.T) {
 	res := execute(t, e, shell("api.site.test:53\napi.site.test:3128\napi.site.test:9039\napi.site.test:80"))
 	wantOut(t, res, "api.site.test:53 200", "api.site.test:3128 200", "api.site.test:9039 200", "api.site.test:80 403")
 	if len(asked) != 24 || slices.Contains(asked, 53) || slices.Contains(asked, 3128) || slices.Contains(asked, 443) || asked[0] != 9000 {
-		t.Errorf("asked for the ports %v", asked)
+		t.Errorf("ports opened: got %v, want 24 from 9000 on, and none that is always open", asked)
 	}
 	if text := fmt.Sprint(res.Metadata["network"]); text != "18 open ports can be reached through the proxy only" {
-		t.Errorf("the result says %q", text)
+		t.Errorf("metadata: got %q, want that 18 ports are left to the proxy", text)
 	}
 }
 
@@ -177,7 +177,7 @@ func TestRealPortsOfSession(t *testing.T) {
 			r.AllowedDomains = append(r.AllowedDomains, fmt.Sprintf("api.site.test:%d", 9000+100*round+port))
 		}
 		if res := execute(t, e, r); answers(res) != "GOT" || (res.Metadata["network"] == nil) != (round == 0) {
-			t.Errorf("round %d: %s%s, %v", round, res.Stdout, res.Stderr, res.Metadata["network"])
+			t.Errorf("round %d: got %s%s, %v; want GOT, and a note in every round but the first", round, res.Stdout, res.Stderr, res.Metadata["network"])
 		}
 	}
 }
@@ -214,7 +214,7 @@ func TestRealHeldBeyondItsRun(t *testing.T) {
 	res := execute(t, e, sandboxmcp.Request{Language: sandboxmcp.Python, SessionID: "s", Hold: time.Minute, Code: testkit.Hostile(t, "waits-beyond-its-run.py")})
 	l, err := e.Egress(t.Context(), sandboxmcp.Caller{})
 	if err != nil || len(l.Pending) != 1 || res.Status != sandboxmcp.StatusCompleted {
-		t.Fatalf("%+v, %v, %s", l, err, res.Stderr)
+		t.Fatalf("got %+v, %v, %s; want a completed run with one question left", l, err, res.Stderr)
 	}
 	if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressDecision{ID: l.Pending[0].ID, Scope: sandboxmcp.GrantOnce}); err != nil {
 		t.Fatal(err)
@@ -223,6 +223,6 @@ func TestRealHeldBeyondItsRun(t *testing.T) {
 	r := real("http://api.site.test/")
 	r.SessionID = "s"
 	if res := execute(t, e, r); answers(res) != "GOT" {
-		t.Errorf("the run that it was opened for: %q", res.Stdout)
+		t.Errorf("the run that the host was opened for: got %q, want GOT", res.Stdout)
 	}
 }

@@ -52,23 +52,23 @@ func TestRealSessionNetwork(t *testing.T) {
 	}
 	const closed, opened = "no network", "no network but egress"
 	if res := try("s"); answers(res) != "NOT NOT" || !slices.Contains(res.Isolation.Walls, closed) {
-		t.Errorf("before: %s, %q", answers(res), res.Isolation.Walls)
+		t.Errorf("before a host is open: got %s, %q; want NOT NOT behind the closed wall", answers(res), res.Isolation.Walls)
 	}
 	if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressDecision{Domain: "api.site.test"}); err != nil {
 		t.Fatal(err)
 	}
 	res := try("s")
 	if !slices.Contains(res.Isolation.Walls, opened) || slices.Contains(res.Isolation.Walls, closed) {
-		t.Errorf("what is reported of its walls was read before it was let out: %q", res.Isolation.Walls)
+		t.Errorf("walls of a run with a network: got %q, want the open wall: they are to be read after it was opened", res.Isolation.Walls)
 	}
 	if got := answers(res); got != "GOT NOT" || !slices.Contains(res.Network.Allowed, "api.site.test:80") || res.StateLost {
 		t.Errorf("approved: %s, %+v", got, res.Network)
 	}
 	if res := try("s", func(r *sandboxmcp.Request) { r.AllowedDomains = []string{} }); answers(res) != "NOT NOT" || len(res.Network.Allowed) != 0 {
-		t.Errorf("narrowed to nothing: %s, %+v", res.Stdout, res.Network)
+		t.Errorf("narrowed to nothing: got %s, %+v; want NOT NOT", res.Stdout, res.Network)
 	}
 	if res := try("s", func(r *sandboxmcp.Request) { r.AllowedDomains, r.GrantDomains = []string{"other.site.test"}, true }); answers(res) != "NOT GOT" {
-		t.Errorf("opened for one run: %s", res.Stdout)
+		t.Errorf("opened for one run: got %s, want NOT GOT", res.Stdout)
 	}
 	if got := answers(try("s")); got != "GOT NOT" {
 		t.Errorf("afterwards: %s", got)
@@ -121,7 +121,7 @@ func TestRealNetworkLanguages(t *testing.T) {
 	} {
 		for range 2 {
 			if res := execute(t, e, r); answers(res) != "GOT NOT" {
-				t.Errorf("%s: %q %q", name, res.Stdout, res.Stderr)
+				t.Errorf("%s: got %q %q, want GOT NOT", name, res.Stdout, res.Stderr)
 			}
 		}
 	}
@@ -142,18 +142,18 @@ func TestSecretInAName(t *testing.T) {
 	wantOut(t, res, mask+".site.test 403", mask+".site.test 403", mask+".elsewhere.test 403", "api.site.test 200")
 	for _, d := range res.Network.Denied {
 		if !strings.HasPrefix(d.Host, mask) || d.Reason != "the name contains a secret" {
-			t.Errorf("denied: %+v", d)
+			t.Errorf("denied: got %+v, want the secret masked and named as the reason", d)
 		}
 	}
 	if len(res.Network.Denied) != 3 {
-		t.Errorf("denied: %+v", res.Network.Denied)
+		t.Errorf("denied: got %+v, want 3", res.Network.Denied)
 	}
 	if l, err := e.Egress(t.Context(), sandboxmcp.Caller{}); err != nil || len(l.Pending) > 0 {
-		t.Errorf("somebody was asked: %+v, %v", l, err)
+		t.Errorf("questions: got %+v, %v; want none", l, err)
 	}
 	for _, r := range rows(t, dir, "default") {
 		if text := fmt.Sprintf("%+v", r); strings.Contains(text, value) || strings.Contains(text, fmt.Sprintf("%x", value)) {
-			t.Errorf("on record: %s", text)
+			t.Errorf("record: got the secret in %s, want it masked", text)
 		}
 	}
 }

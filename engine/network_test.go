@@ -124,11 +124,11 @@ func TestNoNetworkIsFree(t *testing.T) {
 		t.Error(d)
 	}
 	if slices.Contains(f.seen(), "network") {
-		t.Errorf("a network was opened: %v", f.seen())
+		t.Errorf("calls of the backend: got %v, want no network", f.seen())
 	}
 	for _, kv := range f.started[0].Env {
 		if strings.Contains(strings.ToLower(kv), "proxy") {
-			t.Errorf("the program is told of a proxy: %s", kv)
+			t.Errorf("environment: got %s, want no proxy", kv)
 		}
 	}
 }
@@ -144,13 +144,13 @@ func TestOperatorsDomains(t *testing.T) {
 		t.Error(d)
 	}
 	if len(res.Network.Denied) != 1 || res.Network.Denied[0].Host != "other.site.test" || res.Network.Denied[0].Port != 80 || res.Network.Denied[0].Times != 2 {
-		t.Errorf("denied: %+v", res.Network.Denied)
+		t.Errorf("denied: got %+v, want other.site.test:80 twice", res.Network.Denied)
 	}
 	if !slices.ContainsFunc(res.Isolation.Weak, func(s string) bool { return strings.Contains(s, "tests") }) {
-		t.Errorf("the settings for tests are not told: %q", res.Isolation.Weak)
+		t.Errorf("weak: got %q, want the settings for tests named", res.Isolation.Weak)
 	}
 	if !slices.Contains(f.started[0].Env, "HTTP_PROXY=http://127.0.0.1:3128") {
-		t.Errorf("the program is not told of the proxy: %q", f.started[0].Env)
+		t.Errorf("environment: got %q, want the proxy", f.started[0].Env)
 	}
 	var got []string
 	for _, r := range rows(t, dir, "default") {
@@ -172,7 +172,7 @@ func TestNetworkWithNothingOpen(t *testing.T) {
 	res := execute(t, e, shell("api.site.test"))
 	wantOut(t, res, "api.site.test 403")
 	if len(res.Network.Denied) != 1 || res.Network.Denied[0].Host != "api.site.test" || res.Network.Denied[0].Port != 80 {
-		t.Errorf("denied: %+v", res.Network.Denied)
+		t.Errorf("denied: got %+v, want api.site.test:80", res.Network.Denied)
 	}
 }
 
@@ -190,7 +190,7 @@ func TestAllowedDomainsOnlyNarrow(t *testing.T) {
 	}
 	for _, ok := range [][]string{{}, {"api.site.test"}, {"API.site.test."}, {"api.site.test:443"}, {"a.wide.test", "*.b.wide.test"}, {"port.test:8443"}} {
 		if err := ask(ok...); err != nil {
-			t.Errorf("%q: %v", ok, err)
+			t.Errorf("%q: got %v, want nil", ok, err)
 		}
 	}
 	fresh := shell("x")
@@ -198,7 +198,7 @@ func TestAllowedDomainsOnlyNarrow(t *testing.T) {
 	_, err := e.Execute(t.Context(), sandboxmcp.Caller{}, fresh)
 	wantCode(t, err, sandboxmcp.CodeEgressDenied)
 	if list, err := e.Sessions(t.Context(), sandboxmcp.Caller{}); err != nil || len(list) != 0 {
-		t.Errorf("a refused run has made a session: %v, %v", list, err)
+		t.Errorf("sessions after a refused run: got %v, %v; want none", list, err)
 	}
 	before, _ := f.starts()
 	for _, bad := range [][]string{
@@ -206,7 +206,7 @@ func TestAllowedDomainsOnlyNarrow(t *testing.T) {
 	} {
 		e := asCode(t, ask(bad...), sandboxmcp.CodeEgressDenied)
 		if !strings.Contains(e.Hint, "request_egress") {
-			t.Errorf("%q: hint %q", bad, e.Hint)
+			t.Errorf("%q: got hint %q, want request_egress named", bad, e.Hint)
 		}
 	}
 	for _, bad := range []string{"http://api.site.test/", "a b", "", "api.site.test\nother.site.test"} {
@@ -215,7 +215,7 @@ func TestAllowedDomainsOnlyNarrow(t *testing.T) {
 	wantCode(t, ask("127.0.0.1"), sandboxmcp.CodeBlockedAddress)
 	wantCode(t, ask(slices.Repeat([]string{"api.site.test"}, 257)...), sandboxmcp.CodeInvalidArgument)
 	if after, _ := f.starts(); after != before {
-		t.Errorf("%d programs ran although they were refused", after-before)
+		t.Errorf("programs of refused requests: got %d started, want none", after-before)
 	}
 	r := shell("api.site.test")
 	r.AllowedDomains = []string{"*.b.wide.test"}
@@ -245,7 +245,7 @@ func TestGrantDomains(t *testing.T) {
 	}
 	r.AllowedDomains, r.GrantDomains = nil, false
 	if res := execute(t, e, r); strings.Contains(res.Stdout, "200") {
-		t.Errorf("the next run: %q", res.Stdout)
+		t.Errorf("the next run: got %q, want no answer of the host", res.Stdout)
 	}
 
 	strict := open(t, connected(t), func(c *engine.Config) { c.NoAsking, c.Network, c.Operator = true, true, domains(t, "api.site.test") })
@@ -271,7 +271,7 @@ func TestBackendWithoutNetwork(t *testing.T) {
 			wantCode(t, err, sandboxmcp.CodeIsolationUnavailable)
 			res := execute(t, e, shell("x"))
 			if text := fmt.Sprint(res.Metadata["network"]); !strings.Contains(text, "not available") {
-				t.Errorf("nothing is said of it: %v", res.Metadata)
+				t.Errorf("metadata: got %v, want a note that the network is not available", res.Metadata)
 			}
 		})
 	}
@@ -298,11 +298,11 @@ func TestApprovals(t *testing.T) {
 		t.Fatalf("got %+v, %v", a, err)
 	}
 	if !strings.Contains(a.HowToApprove, "`sandboxmcp egress approve "+a.ApprovalID+"`") || !strings.Contains(notices.String(), a.ApprovalID) {
-		t.Errorf("how: %q, notice: %q", a.HowToApprove, notices.String())
+		t.Errorf("got how %q, notice %q; want the command and the id", a.HowToApprove, notices.String())
 	}
 	st, err := e.Inspect(t.Context(), sandboxmcp.Caller{}, "")
 	if err != nil || len(st.Egress.Pending) != 1 || st.Egress.Pending[0].Domain != "api.site.test" || len(st.Egress.Allowed) != 0 {
-		t.Errorf("state: %+v, %v", st.Egress, err)
+		t.Errorf("state: got %+v, %v; want api.site.test pending", st.Egress, err)
 	}
 	wantOut(t, execute(t, e, shell("api.site.test")), "api.site.test no network")
 	wait := background(t, func() (sandboxmcp.EgressAnswer, error) {
@@ -317,16 +317,16 @@ func TestApprovals(t *testing.T) {
 	}
 	wantOut(t, execute(t, e, shell("api.site.test\nother.site.test")), "api.site.test 200", "other.site.test 403")
 	if st, _ := e.Inspect(t.Context(), sandboxmcp.Caller{}, ""); !slices.Equal(st.Egress.Allowed, []string{"api.site.test"}) {
-		t.Errorf("state: %+v", st.Egress)
+		t.Errorf("state: got %+v, want api.site.test allowed", st.Egress)
 	}
 	if res := execute(t, e, shell("api.site.test"), of("other")); strings.Contains(res.Stdout, "200") {
-		t.Errorf("another namespace: %q", res.Stdout)
+		t.Errorf("another namespace: got %q, want no answer of the host", res.Stdout)
 	}
 	if _, err := e.RevokeEgress(t.Context(), sandboxmcp.Caller{Actor: "me"}, "api.site.test"); err != nil {
 		t.Fatal(err)
 	}
 	if res := execute(t, e, shell("api.site.test")); strings.Contains(res.Stdout, "200") {
-		t.Errorf("after it was revoked: %q", res.Stdout)
+		t.Errorf("after it was revoked: got %q, want no answer of the host", res.Stdout)
 	}
 	if got, err := e.RequestEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressAsk{Domain: "x.site.test"}); err != nil || got.Status != sandboxmcp.ApprovalPending {
 		t.Errorf("got %+v, %v", got, err)
@@ -353,7 +353,7 @@ func TestNoAsking(t *testing.T) {
 	_, err = e.Execute(t.Context(), sandboxmcp.Caller{}, r)
 	wantCode(t, err, sandboxmcp.CodeNetworkDisabled)
 	if notices.Len() > 0 {
-		t.Errorf("somebody was asked: %q", notices.String())
+		t.Errorf("notices: got %q, want none", notices.String())
 	}
 }
 
@@ -430,7 +430,7 @@ func TestHeldConnections(t *testing.T) {
 				return asked.ID != ""
 			})
 			if asked.Domain != "api.site.test" || asked.RequestID == "" {
-				t.Errorf("asked: %+v", asked)
+				t.Errorf("question: got %+v, want api.site.test with a request id", asked)
 			}
 			if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressDecision{ID: asked.ID, Deny: deny}); err != nil {
 				t.Fatal(err)
@@ -484,7 +484,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 		}
 	}
 	if len(denied) != 32 || denied[31].Detail != "29 more destinations" {
-		t.Errorf("%d entries, the last %q", len(denied), denied[len(denied)-1].Detail)
+		t.Errorf("denials on record: got %d, the last %q; want 32, the last for 29 more", len(denied), denied[len(denied)-1].Detail)
 	}
 }
 
@@ -511,10 +511,10 @@ func TestRevokedWhileInUse(t *testing.T) {
 	}
 	res, err := wait()
 	if err != nil || res.Status != sandboxmcp.StatusCompleted {
-		t.Fatalf("%v, %v", res.Status, err)
+		t.Fatalf("the run: got %v, %v; want completed", res.Status, err)
 	}
 	if len(res.Network.Denied) != 1 || !strings.Contains(res.Network.Denied[0].Reason, "not open any more") {
-		t.Errorf("denied: %+v", res.Network.Denied)
+		t.Errorf("denied: got %+v, want one as not open any more", res.Network.Denied)
 	}
 }
 
@@ -546,6 +546,6 @@ func TestHeldConnectionGoesOn(t *testing.T) {
 	}
 	res, err := wait()
 	if err != nil || len(res.Network.Denied) != 0 || !slices.Equal(res.Network.Allowed, []string{"slow.site.test:80"}) {
-		t.Errorf("%+v, %v", res.Network, err)
+		t.Errorf("network: got %+v, %v; want slow.site.test:80 allowed and nothing denied", res.Network, err)
 	}
 }

@@ -154,7 +154,7 @@ func TestTimeoutLine(t *testing.T) {
 				t.Errorf("got %s, stderr %q, stdout %q; want stderr %q and what it had said", res.Status, res.Stderr, res.Stdout, c.want)
 			}
 			if live.String() != c.want {
-				t.Errorf("who watches saw %q", live.String())
+				t.Errorf("live output: got %q, want that of the result", live.String())
 			}
 			if res.DurationMS < 1000 || res.DurationMS > 3000 {
 				t.Errorf("it took %v ms, want about 1000", res.DurationMS)
@@ -194,7 +194,7 @@ func TestCapture(t *testing.T) {
 			write := func(w io.Writer) {
 				for _, s := range c.writes {
 					if n, err := io.WriteString(w, s); n != len(s) || err != nil {
-						t.Errorf("a write of %d bytes came to %d and %v: the program would feel it", len(s), n, err)
+						t.Errorf("a write of %d bytes: got %d and %v, want all of it: the program must not notice the limit", len(s), n, err)
 					}
 				}
 			}
@@ -219,7 +219,7 @@ func TestCapture(t *testing.T) {
 				}
 				again, err := e.Output(t.Context(), sandboxmcp.Caller{}, res.RequestID, stream)
 				if err != nil || string(again) != c.want {
-					t.Errorf("%s as kept: %q, %v", stream, again, err)
+					t.Errorf("%s as kept: got %q, %v; want what the result has", stream, again, err)
 				}
 			}
 			if res.Status != sandboxmcp.StatusCompleted {
@@ -281,7 +281,7 @@ func TestSlowWatcher(t *testing.T) {
 	wait := executeIn(ctx, t, e, r)
 	<-stuck
 	if res := execute(t, e, shell("another")); !res.Success {
-		t.Errorf("the next one came to %+v", res)
+		t.Errorf("the next run: got %+v, want success", res)
 	}
 	cancel() // it has ended, and only the watcher is waited for
 	if res, err := wait(); err != nil || !res.Success || len(res.Stdout) != 7000 {
@@ -340,7 +340,7 @@ func TestClamped(t *testing.T) {
 		c.Ceilings = sandboxmcp.Limits{MaxRAMMB: 256, TimeoutSeconds: 5, MaxCPUCores: 1, MaxProcesses: 4, MaxOutputBytes: 1000}
 	})
 	if res := execute(t, e, shell("x")); res.Usage.MaxTasks != 64 || f.specs[0].MemoryBytes != 256<<20 || res.Metadata["clamped"] != nil {
-		t.Errorf("defaults are not within the ceilings: %+v, %+v, %v", res.Usage, f.specs[0], res.Metadata)
+		t.Errorf("defaults: got %+v, %+v, %v; want them within the ceilings", res.Usage, f.specs[0], res.Metadata)
 	}
 	over := shell("x")
 	over.Limits = sandboxmcp.Limits{MaxRAMMB: 257, MaxProcesses: 4, MaxOutputBytes: 1 << 40}

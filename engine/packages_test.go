@@ -105,7 +105,7 @@ func TestSessionImportsAhead(t *testing.T) {
 			} {
 				res = execute(t, e, sandboxmcp.Request{SessionID: id, Code: code})
 				if res.Status != sandboxmcp.StatusCompleted || want != "" && res.Stdout != want {
-					t.Errorf("%s: %s, %q, %q", code, res.Status, res.Stdout, res.Stderr)
+					t.Errorf("%s: got %s, %q, %q; want completed and its output", code, res.Status, res.Stdout, res.Stderr)
 				}
 			}
 			return

@@ -56,7 +56,7 @@ func openRealOn(t *testing.T, c process.Config, change ...func(*engine.Config)) 
 	}
 	t.Cleanup(func() {
 		if err := e.Close(); err != nil {
-			t.Errorf("close: %v", err)
+			t.Errorf("Close: got %v, want nil", err)
 		}
 	})
 	return e
@@ -113,7 +113,7 @@ func TestRealError(t *testing.T) {
 		t.Errorf("got error %+v", res.Error)
 	}
 	if res = execute(t, e, sandboxmcp.Request{Code: "import sys; sys.exit(3)"}); res.ExitCode != 3 || res.Error != nil {
-		t.Errorf("an exit came to %d, %+v", res.ExitCode, res.Error)
+		t.Errorf("sys.exit(3): got %d, %+v; want 3 and no error", res.ExitCode, res.Error)
 	}
 	res = execute(t, e, sandboxmcp.Request{Code: "print(", Display: sandboxmcp.DisplayStdout})
 	if res.Status != sandboxmcp.StatusRejected || !strings.HasPrefix(res.Stderr, "Validation failed: [REJECT] 1 issue(s)\n  L1: SyntaxError: ") {
@@ -124,7 +124,7 @@ func TestRealError(t *testing.T) {
 	}
 	res = execute(t, e, sandboxmcp.Request{Code: "throw new TypeError('boom')", Language: sandboxmcp.Node})
 	if res.ExitCode != 1 || !strings.Contains(res.Stderr, "boom") {
-		t.Errorf("node came to %d, stderr %q", res.ExitCode, res.Stderr)
+		t.Errorf("a failing program of Node: got %d, stderr %q; want 1 and its error", res.ExitCode, res.Stderr)
 	}
 	t.Logf("node's error{} is %+v", res.Error)
 }
@@ -165,7 +165,7 @@ func TestRealOutcomes(t *testing.T) {
 				t.Errorf("it took %v ms, %v with everything; want 1 to 3 s", res.DurationMS, time.Since(begin))
 			}
 			if res.Receipt == nil {
-				t.Error("no receipt")
+				t.Error("got no receipt, want one")
 			}
 		})
 	}
@@ -190,10 +190,10 @@ func TestRealCancel(t *testing.T) {
 	select {
 	case <-began:
 	case <-timeUp(t, 10*time.Second):
-		t.Fatal("it does not begin")
+		t.Fatal("got no output within 10 s, want a program that runs")
 	}
 	if len(backendtest.Alive("sleep\x00"+marker)) == 0 {
-		t.Fatal("its processes are not seen: the test shows nothing")
+		t.Fatal("got none of its processes, want them seen, or the test shows nothing")
 	}
 	begin := time.Now()
 	cancel()
@@ -203,7 +203,7 @@ func TestRealCancel(t *testing.T) {
 		t.Errorf("got %+v, %v", res, err)
 	}
 	if left := backendtest.Alive("sleep\x00" + marker); took > 2*time.Second || len(left) != 0 {
-		t.Errorf("after %v %v live on", took, left)
+		t.Errorf("after %v: got processes %v, want none within 2 s", took, left)
 	}
 }
 
@@ -246,7 +246,7 @@ func TestRealArtifacts(t *testing.T) {
 		got[a.Name] = string(a.ContentB64)
 		st := sign.ArtifactStatement{Namespace: res.Namespace, RequestID: res.RequestID, Path: a.Path, SizeBytes: a.SizeBytes, SHA256: a.SHA256, CodeSHA256: hash(code), CreatedAt: a.CreatedAt}
 		if err := sign.VerifyArtifact(st, a.Signature, public); err != nil {
-			t.Errorf("%s: %v", a.Name, err)
+			t.Errorf("signature of %s: got %v, want nil", a.Name, err)
 		}
 	}
 	// Whether files without permission bits can be read depends on who holds the directory.
@@ -258,18 +258,18 @@ func TestRealArtifacts(t *testing.T) {
 	skipped := asJSON(t, res.Metadata["skipped"])
 	for _, name := range []string{"link", "slash", "fifo", "one", "two", "giant", "bad", "new"} {
 		if !strings.Contains(skipped, `"name": "`+name) {
-			t.Errorf("%s is not said to be skipped: %s", name, skipped)
+			t.Errorf("%s: got skipped %s, want it named", name, skipped)
 		}
 	}
 	if strings.Contains(skipped, "hidden") {
-		t.Errorf("a hidden file is said: %s", skipped)
+		t.Errorf("skipped: got %s, want no hidden file named", skipped)
 	}
 	if _, err := sign.Verify(*res.Receipt, public); err != nil {
 		t.Error(err)
 	}
 	// Nothing is kept from one run to the next.
 	if res = execute(t, e, shell("ls -A /mnt/data /tmp")); len(res.Artifacts) != 0 || strings.Contains(res.Stdout, "a.txt") {
-		t.Errorf("the next run sees %q", res.Stdout)
+		t.Errorf("the next run: got %q, want no file of the run before", res.Stdout)
 	}
 }
 
@@ -286,7 +286,7 @@ func many(t *testing.T, e *engine.Engine, n int) {
 	for i, wait := range waits {
 		res, err := wait()
 		if err != nil {
-			t.Errorf("request %d: %v", i, err)
+			t.Errorf("request %d: got %v, want nil", i, err)
 			continue
 		}
 		ids[res.RequestID] = true
@@ -295,7 +295,7 @@ func many(t *testing.T, e *engine.Engine, n int) {
 		}
 	}
 	if len(ids) != n && !t.Failed() {
-		t.Errorf("%d requests have %d ids", n, len(ids))
+		t.Errorf("%d requests: got %d ids, want one for each", n, len(ids))
 	}
 }
 
@@ -305,7 +305,7 @@ func TestRealSixtyFour(t *testing.T) {
 	needs(t, e, sandboxmcp.Shell)
 	many(t, e, 64)
 	if s := stats(e); s.Queue.Active != 0 || s.Queue.Queued != 0 || s.Queue.TotalProcessed != 64 {
-		t.Errorf("the queue is %+v", s.Queue)
+		t.Errorf("queue: got %+v, want it empty and 64 processed", s.Queue)
 	}
 }
 
@@ -325,7 +325,7 @@ func TestRealTwoEngines(t *testing.T) {
 	for _, r := range list {
 		if r.Phase == sandboxmcp.PhaseOutcome {
 			if got := lookup(t, a, sandboxmcp.Lookup{RequestID: r.RequestID}); got.Stdout == "" {
-				t.Errorf("the first engine does not know %s", r.RequestID)
+				t.Errorf("the first engine: got no output of %s, want it", r.RequestID)
 			}
 		}
 	}
@@ -353,12 +353,12 @@ func TestRealLeak(t *testing.T) {
 			}
 			_, err := e.Execute(t.Context(), sandboxmcp.Caller{}, r)
 			if (err != nil) != (r.FileName != "") {
-				t.Fatalf("run %d: %v", i, err)
+				t.Fatalf("run %d: got %v, want an error only for a bad file name", i, err)
 			}
 		}
 	}
 	if _, err := e.Lookup(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Lookup{RequestID: "nobodys"}); err == nil { // each connection to the database has been made
-		t.Error("an unknown request was found")
+		t.Error("Lookup of an unknown request: got no error, want one")
 	}
 	run(50)
 	before := backendtest.CountBeside(t, b)
@@ -372,7 +372,7 @@ func TestRealLeak(t *testing.T) {
 	after := backendtest.CountBeside(t, b)
 	t.Logf("resident memory after 50 runs %.1f MiB, after 200 %.1f MiB", float64(before.RSS)/(1<<20), float64(after.RSS)/(1<<20))
 	if grown := after.RSS - before.RSS; grown > 12<<20 {
-		t.Errorf("the process has grown by %d bytes", grown)
+		t.Errorf("resident memory: got %d bytes more, want less than 12 MiB", grown)
 	}
 }
 
@@ -390,7 +390,7 @@ func TestRealBuilderDies(t *testing.T) {
 	for _, pid := range children() {
 		if !slices.Contains(before, pid) { // this engine's own
 			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-				t.Errorf("kill %d: %v", pid, err)
+				t.Errorf("kill %d: got %v, want nil", pid, err)
 			}
 			killed = append(killed, pid)
 		}
@@ -405,11 +405,11 @@ func TestRealBuilderDies(t *testing.T) {
 	for i := range 3 {
 		res, err := e.Execute(t.Context(), sandboxmcp.Caller{}, shell("echo b"))
 		if err != nil {
-			t.Errorf("request %d after the builder died: %v", i+1, err)
+			t.Errorf("request %d after the builder died: got %v, want nil", i+1, err)
 			continue
 		}
 		if res.Stdout != "b\n" || !res.Success {
-			t.Errorf("request %d after the builder died: %+v", i+1, res)
+			t.Errorf("request %d after the builder died: got %+v, want b", i+1, res)
 		}
 	}
 }

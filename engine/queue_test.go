@@ -43,7 +43,7 @@ func start(t *testing.T, e *engine.Engine, ns sandboxmcp.Namespace, code string)
 	t.Helper()
 	res, err := e.Start(t.Context(), of(ns), shell(code))
 	if err != nil {
-		t.Fatalf("start %s: %v", code, err)
+		t.Fatalf("start %s: got %v, want nil", code, err)
 	}
 	return res
 }
@@ -61,7 +61,7 @@ func TestFair(t *testing.T) {
 	for i := range want {
 		eventually(t, want[i]+" runs", func() bool { return len(g.order.list()) == i+1 })
 		if s := stats(e).Queue; s.Active != 1 || s.Queued != len(want)-1-i || s.MaxConcurrent != 1 {
-			t.Errorf("when %d had begun the queue was %+v", i+1, s)
+			t.Errorf("queue when %d had begun: got %+v, want one active and the others queued", i+1, s)
 		}
 		g.next <- struct{}{}
 	}
@@ -154,7 +154,7 @@ func TestWaitingCancelled(t *testing.T) {
 	_, err = e.Execute(ctx, sandboxmcp.Caller{}, shell("too late"))
 	wantCode(t, err, sandboxmcp.CodeCancelled)
 	if n, _ := g.starts(); n != 2 {
-		t.Errorf("%d programs were started", n)
+		t.Errorf("programs started: got %d, want 2", n)
 	}
 }
 
@@ -171,10 +171,10 @@ func TestCancelDuringOpen(t *testing.T) {
 	_, err := wait()
 	wantCode(t, err, sandboxmcp.CodeCancelled)
 	if started, _ := f.starts(); started != 0 {
-		t.Errorf("%d programs were started", started)
+		t.Errorf("programs started: got %d, want none", started)
 	}
 	if list := rows(t, dir, "default"); len(list) != 2 || list[1].Detail != "shell: cancelled" || list[1].Success == nil || *list[1].Success {
-		t.Errorf("the audit holds %+v", list)
+		t.Errorf("audit: got %+v, want 2 entries, the last cancelled without success", list)
 	}
 }
 
@@ -188,7 +188,7 @@ func TestCancelDuringStart(t *testing.T) {
 	wantCode(t, err, sandboxmcp.CodeCancelled)
 	eventually(t, "the sandbox is given back", func() bool { started, open := f.starts(); return started == 0 && open == 0 })
 	if list := rows(t, dir, "default"); len(list) != 2 || list[1].Detail != "shell: cancelled" {
-		t.Errorf("the audit holds %+v", list)
+		t.Errorf("audit: got %+v, want 2 entries, the last cancelled", list)
 	}
 }
 
@@ -237,7 +237,7 @@ func TestCancel(t *testing.T) {
 	}
 	wantCode(t, e.Cancel(t.Context(), sandboxmcp.Caller{Namespace: "a"}, "runs"), sandboxmcp.CodeRequestNotFound)
 	if again, err := e.Lookup(t.Context(), sandboxmcp.Caller{Namespace: "a"}, sandboxmcp.Lookup{RequestID: "runs"}); err != nil || again.Status != sandboxmcp.StatusCancelled {
-		t.Errorf("as kept it is %+v, %v", again, err)
+		t.Errorf("as kept: got %+v, %v; want cancelled", again, err)
 	}
 }
 

@@ -114,7 +114,7 @@ func TestNothingIsDroppedUnrecorded(t *testing.T) {
 		t.Error(diff)
 	}
 	if n := count(t, db, `SELECT count(*) FROM audit WHERE detail LIKE '%secret%' OR metadata LIKE '%secret%'`); n != 0 {
-		t.Errorf("%d entries name the program's file", n)
+		t.Errorf("audit entries with the file's name: got %d, want none", n)
 	}
 }
 
@@ -140,7 +140,7 @@ func TestOneProcessSweepsAtATime(t *testing.T) {
 	}
 	sweepNow(t, dir, func(*engine.Config) {})
 	if _, err := os.Stat(filepath.Join(dir, "swept")); err != nil {
-		t.Errorf("after it: %v", err)
+		t.Errorf("the mark of a sweep: got %v, want it there", err)
 	}
 }
 
@@ -166,10 +166,10 @@ func TestMemoryLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "blobs-*")); len(left) != 0 || agedBlobs(t, dir) != size {
-		t.Errorf("left beside the blobs is %v, and of %d bytes on disk there are %d", left, size, agedBlobs(t, dir))
+		t.Errorf("got %v beside the blobs, and of %d bytes on disk %d; want nothing and all", left, size, agedBlobs(t, dir))
 	}
 	if _, err := os.Stat(filepath.Join(dir, "swept")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the state is marked as swept: %v", err)
+		t.Errorf("the mark of a sweep: got %v, want none", err)
 	}
 	e = open(t, &fake{}, at(dir))
 	if got := lookup(t, e, sandboxmcp.Lookup{RequestID: kept.RequestID, Content: true}); len(got.Artifacts) != 1 || string(got.Artifacts[0].ContentB64) != "on disk" {

@@ -101,7 +101,7 @@ func TestSessionsCountAmongTheTasks(t *testing.T) {
 		t.Errorf("%d sessions, want 1", n)
 	}
 	if _, err := e.Execute(t.Context(), sandboxmcp.Caller{}, shell("beside it")); err != nil {
-		t.Errorf("a run beside it: %v", err)
+		t.Errorf("another run meanwhile: got %v, want a result", err)
 	}
 	if err := e.TerminateSession(t.Context(), sandboxmcp.Caller{}, id); err != nil {
 		t.Fatal(err)
@@ -124,12 +124,12 @@ func TestANewSessionWaitsForTasks(t *testing.T) {
 	eventually(t, "it waits", func() bool { return stats(e).Queue.Queued == 1 })
 	g.next <- struct{}{}
 	if _, err := first(); err != nil {
-		t.Errorf("a session once a run had ended: %v", err)
+		t.Errorf("the session once a run has ended: got %v, want it", err)
 	}
 	start(t, e, "x", "c") // waits for b
 	eventually(t, "it waits", func() bool { return stats(e).Queue.Queued == 1 })
 	if err := e.Close(); err != nil {
-		t.Errorf("Close while a request waits for tasks: %v", err)
+		t.Errorf("Close while a request waits for tasks: got %v, want nil", err)
 	}
 }
 

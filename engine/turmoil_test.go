@@ -31,7 +31,7 @@ func TestSessionTurmoil(t *testing.T) {
 		case res.Status == sandboxmcp.StatusCancelled || res.Success:
 			return nil
 		}
-		return fmt.Errorf("%s %q %q", res.Status, res.Stdout, res.Stderr)
+		return fmt.Errorf("got %s %q %q, want success or cancelled", res.Status, res.Stdout, res.Stderr)
 	}
 	deeds := []func(ctx context.Context, n int) error{
 		run, run, run,
@@ -90,7 +90,7 @@ func TestSessionTurmoil(t *testing.T) {
 				there := which == 3 && code == sandboxmcp.CodeInvalidArgument            // a session of the name
 				missing := (which == 5 || which == 8) && code == sandboxmcp.CodeNotFound // the file
 				if !slices.Contains(fine, code) && !ended && !there && !missing {
-					t.Errorf("deed %d: %v", which, err)
+					t.Errorf("deed %d: got %v, want success or what became of the session", which, err)
 				}
 			}
 		})
@@ -101,9 +101,9 @@ func TestSessionTurmoil(t *testing.T) {
 		return sandboxmcp.CodeOf(e.TerminateSession(t.Context(), sandboxmcp.Caller{}, name)) == sandboxmcp.CodeSessionNotFound
 	})
 	if s, err := e.Sessions(t.Context(), everyone()); err != nil || len(s) != 0 {
-		t.Errorf("sessions that are left: %+v, %v", s, err)
+		t.Errorf("sessions left: got %+v, %v; want none", s, err)
 	}
 	if err := run(t.Context(), 1); err != nil {
-		t.Errorf("the name, used again: %v", err)
+		t.Errorf("the name, used again: got %v, want nil", err)
 	}
 }

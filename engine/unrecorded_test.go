@@ -43,7 +43,7 @@ func TestLockedRecord(t *testing.T) {
 	}
 	wg.Wait()
 	if started, _ := f.starts(); started != before {
-		t.Errorf("%d programs were started", started-before)
+		t.Errorf("programs started: got %d, want none", started-before)
 	}
 	eventually(t, "no sandbox is left", func() bool { _, left := f.starts(); return left == 0 })
 	if _, err := conn.ExecContext(t.Context(), `ROLLBACK`); err != nil {
@@ -66,13 +66,13 @@ func TestUnwritableRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := e.Execute(t.Context(), sandboxmcp.Caller{}, shell("true")); err == nil {
-		t.Error("it ran")
+		t.Error("Execute without a record: got no error, want a refusal")
 	}
 	if _, err := e.CreateSession(t.Context(), sandboxmcp.Caller{}, sandboxmcp.SessionSpec{Language: sandboxmcp.Shell}); err == nil {
-		t.Error("a session was made")
+		t.Error("CreateSession without a record: got no error, want a refusal")
 	}
 	if started, _ := f.starts(); started != 0 {
-		t.Errorf("%d programs were started", started)
+		t.Errorf("programs started: got %d, want none", started)
 	}
 	eventually(t, "no sandbox is left", func() bool { _, left := f.starts(); return left == 0 })
 }
@@ -111,7 +111,7 @@ func TestAuditOfEngine(t *testing.T) {
 		t.Errorf("got %+v and %v", page, err)
 	}
 	if e.AuditInMemory() {
-		t.Error("it says that its record is in memory")
+		t.Error("AuditInMemory: got true, want false")
 	}
 	if err := e.Close(); err != nil {
 		t.Fatal(err)

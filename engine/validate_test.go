@@ -78,7 +78,7 @@ func TestValidate(t *testing.T) {
 		})
 	}
 	if calls := f.seen(); len(calls) != 0 {
-		t.Errorf("the backend was asked for %v", calls)
+		t.Errorf("calls of the backend: got %v, want none", calls)
 	}
 	if n := len(rows(t, dir, "default")); n != 0 {
 		t.Errorf("%d entries are in the audit, want none: nothing was going to be done", n)
@@ -135,7 +135,7 @@ func TestRequestIDTwice(t *testing.T) {
 	wantCode(t, err, sandboxmcp.CodeInvalidArgument)
 	close(release)
 	if res, err := wait(); err != nil || !res.Success {
-		t.Fatalf("the first one came to %+v and %v", res, err)
+		t.Fatalf("the first request: got %+v and %v, want success", res, err)
 	}
 	_, err = e.Execute(t.Context(), sandboxmcp.Caller{}, again)
 	wantCode(t, err, sandboxmcp.CodeInvalidArgument)
@@ -157,7 +157,7 @@ func TestErrors(t *testing.T) {
 		t.Fatalf("got %T %v, want an *Error", err, err)
 	}
 	if strings.Contains(bad.Message, "a cause") {
-		t.Errorf("the message tells the cause: %q", bad.Message)
+		t.Errorf("message: got the cause in %q, want it left out", bad.Message)
 	}
 }
 
@@ -170,7 +170,7 @@ func TestMissingInterpreter(t *testing.T) {
 		t.Errorf("got hint %q, want how to install it", bad.Hint)
 	}
 	if len(f.seen()) != 0 {
-		t.Errorf("the backend was asked for %v", f.seen())
+		t.Errorf("calls of the backend: got %v, want none", f.seen())
 	}
 	for _, r := range languages(t, e) {
 		if r.Available || r.Hint == "" || r.Backend != "fake" {
@@ -182,7 +182,7 @@ func TestMissingInterpreter(t *testing.T) {
 // TestNew: an engine that cannot be opened says why.
 func TestNew(t *testing.T) {
 	if _, err := engine.New(t.Context(), engine.Config{StateDir: t.TempDir()}); err == nil {
-		t.Error("an engine without a backend was opened")
+		t.Error("New without a backend: got an engine, want an error")
 	}
 	file := filepath.Join(searchPath, "bash")
 	_, err := engine.New(t.Context(), engine.Config{StateDir: filepath.Join(file, "state"), Backends: []backend.Backend{&fake{}}})

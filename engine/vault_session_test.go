@@ -71,10 +71,10 @@ open('/mnt/data/.bridge/' + t + '.json', 'w').write('1'); open('/mnt/data/.bridg
 			}
 		}
 		if named != "/mnt/data/of "+mask {
-			t.Errorf("artifacts %+v", res.Artifacts)
+			t.Errorf("artifacts: got %+v, want a masked name", res.Artifacts)
 		}
 		if f, data, err := e.ReadFile(t.Context(), sandboxmcp.Caller{}, id, named, 100); err != nil || string(data) != "fine" || f.Filename != path.Base(named) {
-			t.Errorf("by its masked name: %+v, %q, %v", f, data, err)
+			t.Errorf("ReadFile by the masked name: got %+v, %q, %v; want fine", f, data, err)
 		}
 		_, data, err := e.ReadFile(t.Context(), sandboxmcp.Caller{}, id, "/mnt/data/holds.txt", 100)
 		if allow && string(data) != secret || !allow && (sandboxmcp.CodeOf(err) != sandboxmcp.CodeAccessDenied || data != nil) {
@@ -82,11 +82,11 @@ open('/mnt/data/.bridge/' + t + '.json', 'w').write('1'); open('/mnt/data/.bridg
 		}
 		files, err := e.SessionFiles(t.Context(), sandboxmcp.Caller{}, id)
 		if text, _ := json.Marshal(files); err != nil || strings.Contains(string(text), secret) || len(files) != 2 {
-			t.Errorf("files %s, %v", text, err)
+			t.Errorf("files: got %s, %v; want 2 without the secret", text, err)
 		}
 		b, err := e.Bridge(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Bridge{From: id})
 		if err != nil || len(b.Keys) != 1 || string(b.Data["k"]) != `{"a":["`+mask+`",1]}` {
-			t.Errorf("bridged %s, %v", b.Data, err)
+			t.Errorf("bridged: got %s, %v; want the secret masked", b.Data, err)
 		}
 	}
 }
@@ -131,7 +131,7 @@ func TestSecretsAreNotInWhatWaits(t *testing.T) {
 		}
 		look := sandboxmcp.Request{Language: sandboxmcp.Shell, NoSecrets: true, Code: "cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n' | grep -c '^TOKEN='"}
 		if res := execute(t, e, look); strings.TrimSpace(res.Stdout) != "0" {
-			t.Errorf("after %s: found %q", lang, res.Stdout)
+			t.Errorf("after %s: found %q, want 0", lang, res.Stdout)
 		}
 	}
 }
