@@ -207,7 +207,7 @@ func TestTailIsBounded(t *testing.T) {
 				var tail int64
 				const q = `SELECT (SELECT max(position) FROM audit) - coalesce((SELECT max(size) FROM audit_checkpoints), 0)`
 				if err := r.s.DB().QueryRowContext(t.Context(), q).Scan(&tail); err != nil || tail > 100 {
-					t.Errorf("the tail has %d entries (%v)", tail, err)
+					t.Errorf("unsigned tail: got %d entries (%v), want at most 100", tail, err)
 				}
 			}
 		})
@@ -307,7 +307,7 @@ func TestTampering(t *testing.T) {
 					continue
 				}
 				if rep.OK || len(rep.Faults) == 0 {
-					t.Errorf("with %d: it was not found: %+v", len(with), rep)
+					t.Errorf("with %d: got %+v, want a fault", len(with), rep)
 					continue
 				}
 				f := rep.Faults[0]
@@ -369,13 +369,13 @@ func TestTamperedRecordIsNotSigned(t *testing.T) {
 			r.close(t)
 			rep := check(t, dir)
 			if rep.OK {
-				t.Errorf("it is sound again: %+v", rep)
+				t.Errorf("got a sound record %+v, want the fault to stay", rep)
 			}
 			if name == "cut" { // the rows behind take the places of those that have gone
 				return
 			}
 			if rep.Checkpoints > before.Checkpoints {
-				t.Errorf("%d checkpoints became %d", before.Checkpoints, rep.Checkpoints)
+				t.Errorf("checkpoints: got %d, then %d; want no more", before.Checkpoints, rep.Checkpoints)
 			}
 		})
 	}
@@ -413,7 +413,7 @@ func TestSecondPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	if fi, err := os.Stat(place); err != nil || fi.Mode().Perm() != 0o600 {
-		t.Errorf("mode %v, %v", fi.Mode(), err)
+		t.Errorf("second checkpoint file: got mode %v, %v; want 0600", fi.Mode(), err)
 	}
 	// A write that was cut short is a fault, and spoils no other note.
 	if err := os.WriteFile(place, append(whole, "sandboxmcp audit checkp"...), 0o600); err != nil {
@@ -427,7 +427,7 @@ func TestSecondPlace(t *testing.T) {
 		t.Errorf("got %+v and %+v", rep.Faults, rep.Second)
 	}
 	if rep := check(t, dir, func(e *audit.Evidence) { e.CheckpointFile = filepath.Join(dir, "none") }); rep.OK {
-		t.Error("a second place that is not there is sound")
+		t.Error("a second checkpoint file that is missing: got a sound record, want a fault")
 	}
 }
 
