@@ -55,7 +55,7 @@ func TestCloneIntoAndKill(t *testing.T) {
 		children = append(children, cmd)
 		where, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", cmd.Process.Pid))
 		if err != nil || !strings.Contains(string(where), "0::/"+tree.hierarchies[0].name+"/g\n") {
-			t.Errorf("the child is in %s %v", where, err)
+			t.Errorf("the child: got it in %s %v, want it in the group", where, err)
 		}
 	}
 	// The other way in: a process that writes its way.
@@ -177,7 +177,7 @@ func cloneAs(t *testing.T, uid uint32, from, to *Group) string {
 	}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("the child: got %v: %s, want no error", err, out)
 	}
 	return string(out)
 }
