@@ -117,7 +117,7 @@ func TestASlowListenerIsToldWhatItLost(t *testing.T) {
 	// The kept ones are everybody's: what one listener lost is not told to another.
 	for _, e := range b.Recent("") {
 		if e.Dropped != 0 {
-			t.Fatalf("a kept event says %d dropped", e.Dropped)
+			t.Fatalf("a kept event: got %d dropped, want 0", e.Dropped)
 		}
 	}
 }
@@ -156,7 +156,7 @@ func TestTheEndOfASubscription(t *testing.T) {
 		t.Errorf("what came before the end: got %v, %v", e, open)
 	}
 	if _, open := <-c; open {
-		t.Error("the channel is still open")
+		t.Error("got an open channel, want it closed")
 	}
 	d, stopD := b.Subscribe("", false)
 	b.Close()
