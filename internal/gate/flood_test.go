@@ -27,11 +27,11 @@ func TestFloodWritesNothing(t *testing.T) {
 		b.ask("a1.example.com")
 		_, fresh, err := b.Request(t.Context(), sandboxmcp.Caller{Namespace: "default"}, sandboxmcp.EgressAsk{Domain: fmt.Sprintf("b%d.example.com", i)})
 		if fresh {
-			t.Fatal("a question too many")
+			t.Fatal("got a new question, want the one that waits")
 		}
 		wantCode(t, err, sandboxmcp.CodeQueueFull)
 	}
 	if after := version(); after != before {
-		t.Errorf("%d changes were told of, and there was none", after-before)
+		t.Errorf("got %d changes announced, want none", after-before)
 	}
 }
