@@ -45,22 +45,22 @@ func TestSilentSpawnerEndsTheJail(t *testing.T) {
 	select {
 	case err := <-made:
 		if err == nil {
-			t.Error("a stopped spawner made a sandbox")
+			t.Error("New by a stopped spawner: got a sandbox, want an error")
 		}
 		t.Logf("after %v: %v", time.Since(begin).Round(time.Millisecond), err)
 	case <-time.NewTimer(answerLimit + 5*time.Second).C:
-		t.Fatal("the caller still waits")
+		t.Fatal("New by a stopped spawner: got no answer after the limit, want an error")
 	}
 	select {
 	case <-j.Done():
 	case <-time.NewTimer(2 * time.Second).C:
-		t.Error("the jail goes on with a spawner whose late answer would be taken for another's")
+		t.Error("got a jail that lives, want it ended: a late answer would be taken for another's")
 	}
 	if _, err := j.Turn(); err == nil {
 		select {
 		case <-j.Done(): // its end is what the next caller is told by New
 		default:
-			t.Error("the jail gives another turn")
+			t.Error("Turn of the ended jail: got one, want an error")
 		}
 	}
 }
@@ -109,12 +109,12 @@ func TestStoppedZygote(t *testing.T) {
 				t.Errorf("got %v, want a refusal that leaves the sandbox as it was", err)
 			}
 		case <-up.C:
-			t.Fatal("the askers still wait")
+			t.Fatal("Fork of a stopped zygote: got no answer within the limit, want an error for each")
 		}
 	}
 	t.Logf("after %v", time.Since(begin).Round(time.Millisecond))
 	if !z.Broken() {
-		t.Error("it is asked again")
+		t.Error("the stopped zygote: got it in use, want it given up")
 	}
 	for _, s := range slots {
 		if n := inside(t, s); n != 1 {

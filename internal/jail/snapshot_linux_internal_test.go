@@ -87,7 +87,7 @@ func TestCloseOfASnapshotAwaitsNoLoad(t *testing.T) {
 	s.Close()
 	select {
 	case err := <-loaded:
-		t.Errorf("the load ended before Close returned: %v", err)
+		t.Errorf("the load: got its end before Close returned (%v), want it after", err)
 	default:
 	}
 	closeAll(fds...)

@@ -64,11 +64,11 @@ func whole(t *testing.T, cfg Config) []string {
 	t.Helper()
 	walls, err := observed(t, cfg)
 	if err != nil {
-		t.Fatalf("with every wall: %v", err)
+		t.Fatalf("with every wall: got %v, want a sandbox", err)
 	}
 	for _, w := range cfg.Mode.Required(landlockABI()) {
 		if !slices.Contains(walls, w) {
-			t.Fatalf("with every wall: %q is not observed among %q", w, walls)
+			t.Fatalf("with every wall: want %q observed, got %q", w, walls)
 		}
 	}
 	return walls
@@ -143,15 +143,15 @@ func vanished(t *testing.T, cfg Config, all, want []string) {
 	t.Logf("no longer observed: %q", gone)
 	for _, w := range want {
 		if !slices.Contains(gone, w) {
-			t.Errorf("%q is still observed", w)
+			t.Errorf("without it: got %q observed, want it gone", w)
 		}
 	}
 	if len(want) == 0 && len(gone) == 0 && cfg.without != 0 {
-		t.Error("nothing is missed")
+		t.Error("without a wall: got the same walls, want one less")
 	}
 	required := cfg.Mode.Required(landlockABI())
 	if len(want) > 0 && !slices.ContainsFunc(gone, func(w string) bool { return slices.Contains(required, w) }) {
-		t.Errorf("what vanished is not required, so the sandbox would be handed out: %q", gone)
+		t.Errorf("got %q gone, none of them required; want a required wall among them, so that the sandbox is refused", gone)
 	}
 }
 
@@ -179,7 +179,7 @@ func TestDumpable(t *testing.T) {
 		t.Fatal(err)
 	}
 	if int(st.Uid) == s.UID() && os.Geteuid() == 0 {
-		t.Errorf("init's files belong to %d, the user of its sandbox: it is dumpable", st.Uid)
+		t.Errorf("init's files: got owner %d, the user of its sandbox, so that it is dumpable; want root", st.Uid)
 	}
 }
 
@@ -207,7 +207,7 @@ func TestEndedIsNotInterrupted(t *testing.T) {
 	}()
 	for range 20_000 {
 		if ended(self) {
-			t.Error("this very process has ended")
+			t.Error("ended of this process: got true, want false")
 			break
 		}
 	}

@@ -168,7 +168,7 @@ func TestForkWallsOff(t *testing.T) {
 			c, err := z.Fork(s, nil, false)
 			if err == nil {
 				c.Release()
-				t.Fatalf("a fork without it is handed out; walls %q", s.forked)
+				t.Fatalf("a fork without the wall: got it with walls %q, want an error", s.forked)
 			}
 			t.Log(err)
 			if !errors.Is(err, ErrNotForked) || len(s.forked) > 0 {
@@ -212,7 +212,7 @@ func TestZygoteFilter(t *testing.T) {
 		if err == nil {
 			c.Release()
 		}
-		t.Errorf("under the filter of programs a fork enters a sandbox: %v", err)
+		t.Errorf("a fork under the filter of programs: got %v, want it refused at the sandbox", err)
 	}
 }
 
@@ -263,7 +263,7 @@ func TestForkIsNotTold(t *testing.T) {
 				t.Errorf("got %v, want %v", err, want)
 			}
 			if _, err := unix.FcntlInt(uintptr(control), unix.F_GETFD, 0); !errors.Is(err, unix.EBADF) {
-				t.Errorf("its descriptor is still open: %v", err)
+				t.Errorf("the zygote's descriptor: got %v, want EBADF", err)
 			}
 			if err := waitPidfd(life, answerLimit); err != nil {
 				t.Error(err)
@@ -306,7 +306,7 @@ func TestForkOfADyingZygote(t *testing.T) {
 		case errors.Is(err, ErrNotForked):
 			refused++
 		default:
-			t.Errorf("killed after %d us: %v", 25*i, err)
+			t.Errorf("killed after %d us: got %v, want nil or a refusal", 25*i, err)
 		}
 		if got := inside(t, s); got != want {
 			t.Errorf("killed after %d us: %d processes in the sandbox, want %d; %v", 25*i, got, want, err)
@@ -367,7 +367,7 @@ func TestForkInADyingSandbox(t *testing.T) {
 		}
 	}
 	if out, e := runs(t, j, z, "print('up')"); out != "up\n" || e.Status.ExitStatus() != 0 {
-		t.Errorf("then: %q, %v", out, e)
+		t.Errorf("a program after all rounds: got %q, %v; want up", out, e)
 	}
 	t.Logf("%d of 120 failed", failed)
 }
@@ -453,7 +453,7 @@ func TestScriptsHaveNumbersOfTheirOwn(t *testing.T) {
 		}
 	}
 	if err := ask(100, 'E'); err == nil {
-		t.Error("a script that is refused: no error")
+		t.Error("a script that is refused: got no error, want one")
 	}
 	for i := range 3 {
 		if err := ask(i+200, 'P'); err != nil {

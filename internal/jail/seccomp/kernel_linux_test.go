@@ -196,11 +196,11 @@ func answer[T any](t *testing.T, cmd *exec.Cmd) T {
 	t.Helper()
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("%v: %s", err, stderrOf(err))
+		t.Fatalf("the child: got %v: %s, want no error", err, stderrOf(err))
 	}
 	var got T
 	if err := json.Unmarshal(out, &got); err != nil {
-		t.Fatalf("%v in %q", err, out)
+		t.Fatalf("the child's output: got %v in %q, want JSON", err, out)
 	}
 	return got
 }
