@@ -130,7 +130,7 @@ func TestWhatIsNotRecordedIsNotChanged(t *testing.T) {
 	asked := false
 	err = a.Change(t.Context(), "one", func(was sandboxmcp.Limits) (sandboxmcp.Limits, error) { return was, nil }, func() store.Op { asked = true; return nothing() })
 	if err != nil || asked {
-		t.Errorf("no change: %v, recorded %v", err, asked)
+		t.Errorf("a call that changes nothing: got %v, recorded %v; want nil and no record", err, asked)
 	}
 	if got := kept(t, a, "one"); got.MaxRAMMB != 7 {
 		t.Errorf("got %+v", got)
