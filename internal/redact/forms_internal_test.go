@@ -78,7 +78,7 @@ func TestDumpsAreMasked(t *testing.T) {
 					}
 				}
 				if m.Find([]byte(text)) == "" {
-					t.Errorf("%s of %q after %d bytes is not found", name, v, before)
+					t.Errorf("%s of %q after %d bytes: got nothing found, want the name", name, v, before)
 				}
 				for _, size := range []int{1, 7, 33} {
 					if by := string(through(m, []byte(text), func() int { return size })); by != got {
@@ -172,7 +172,7 @@ func TestFormsOfOrdinaryTools(t *testing.T) {
 				t.Errorf("%s of %q: got %q, want %q", name, v, got, want)
 			}
 			if m.Find([]byte(form)) == "" {
-				t.Errorf("%s of %q is not found", name, v)
+				t.Errorf("%s of %q: got nothing found, want the name", name, v)
 			}
 		}
 		for before := range 80 { // the line breaks at every place of it
