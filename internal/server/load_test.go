@@ -31,7 +31,7 @@ func TestLargeAnswersAreMadeAsTheClientReads(t *testing.T) {
 			t.Fatalf("%d answers were made when %d had been read, want %d at most", got, read, want)
 		}
 		if m := p.read(); m["result"] == nil {
-			t.Fatalf("a call answered %v", m)
+			t.Fatalf("a call: got %v, want a result", m)
 		}
 	}
 }
