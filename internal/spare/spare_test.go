@@ -27,10 +27,10 @@ func TestBoundedAndLastFirst(t *testing.T) {
 		}
 	}
 	if _, ok := s.Take(); ok {
-		t.Error("an empty shelf gave something")
+		t.Error("Take of an empty pool: got something, want nothing")
 	}
 	if dropped != nil {
-		t.Errorf("dropped %v, which were given out or refused", dropped)
+		t.Errorf("dropped: got %v, want none of what was given out or refused", dropped)
 	}
 }
 
@@ -53,7 +53,7 @@ func TestDroppedByTime(t *testing.T) {
 		s.Put(3) // the timer runs again
 		step(59 * time.Second)
 		if s.Len() != 1 {
-			t.Error("dropped before its time")
+			t.Error("got it dropped before its time, want it kept")
 		}
 		if it, ok := s.Take(); !ok || it != 3 {
 			t.Errorf("Take = %d, %t, want 3", it, ok)
@@ -76,14 +76,14 @@ func TestClose(t *testing.T) {
 		t.Errorf("dropped by Close (-want +got):\n%s", diff)
 	}
 	if s.Put(3) || s.Len() != 0 {
-		t.Error("a closed shelf took something")
+		t.Error("Put into a closed pool: got it taken, want it refused")
 	}
 }
 
 func TestNone(t *testing.T) {
 	var s *spare.Shelf[int]
 	if _, ok := s.Take(); ok || s.Put(1) || s.Len() != 0 {
-		t.Error("a shelf that is none had something")
+		t.Error("a nil pool: got something, want nothing")
 	}
 	s.Close()
 }
