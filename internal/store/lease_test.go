@@ -59,7 +59,7 @@ func TestALeaseOfAKilledProcessIsFree(t *testing.T) {
 	}
 	_ = cmd.Wait()
 	if s.Leased("a/lease") {
-		t.Error("the lease of the dead process is held")
+		t.Error("the lease of the dead process: got it held, want it free")
 	}
 	l, err := s.Lease(t.Context(), "a/lease")
 	if err != nil {
@@ -128,6 +128,6 @@ func TestLeasesThatCannotBe(t *testing.T) {
 		}
 	}
 	if s.Leased("nothing") {
-		t.Error("a lease that nobody took is held")
+		t.Error("a lease that no process took: got it held, want it free")
 	}
 }

@@ -282,7 +282,7 @@ func TestSignalsOfTheReleaseBefore(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(filepath.Join(dir, "gate")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the old file is left: %v", err)
+		t.Errorf("the old file: got %v, want it removed", err)
 	}
 }
 
