@@ -24,10 +24,10 @@ func TestNetworkVariables(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !slices.Contains(p.Env, "HTTP_PROXY=mine") || !slices.Contains(p.Env, "SSL_CERT_FILE=/etc/a file") {
-			t.Errorf("%s: %q", l, p.Env)
+			t.Errorf("%s: got %q, want the caller's values kept", l, p.Env)
 		}
 		if l == sandboxmcp.Shell && p.Prestart != nil {
-			t.Error("a caller's variable is handed to a bash that waits")
+			t.Error("a shell with variables: got one that is started ahead, want none: its variables are not known then")
 		}
 	}
 }

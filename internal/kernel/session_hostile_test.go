@@ -71,31 +71,31 @@ func TestPythonInterrupt(t *testing.T) {
 				}
 				s := l.during(t, code, func() { l.interrupt(t) })
 				if s.Err != nil || s.Error == nil || s.Error.Name != "KeyboardInterrupt" || s.Exit != 130 || !strings.HasSuffix(strings.TrimSpace(s.Stderr), "KeyboardInterrupt") {
-					t.Fatalf("%v %d %.300s %+v", s.Err, s.Exit, s.Stderr, s.Error)
+					t.Fatalf("got %v %d %.300s %+v, want KeyboardInterrupt and 130", s.Err, s.Exit, s.Stderr, s.Error)
 				}
 				l.interrupt(t) // harmless: nothing runs
 				if s := l.py(t, "x"); s.Err != nil || len(s.Results) != 1 || s.Results[0]["text/plain"] != "5" {
-					t.Errorf("after it: %+v", s)
+					t.Errorf("the cell after it: got %+v, want 5", s)
 				}
 			})
 		}
 		l := begin(t, kernel.Program{Interpreter: python})
 		s := l.during(t, "import time\ntry:\n    begun()\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    print('caught')", func() { l.interrupt(t) })
 		if s.Err != nil || s.Exit != 0 || s.Stdout != "caught\n" {
-			t.Errorf("caught: %+v", s)
+			t.Errorf("an interrupt that the cell catches: got %+v, want caught and 0", s)
 		}
 		s = l.during(t, "import asyncio\nasync def f():\n    try:\n        begun()\n        await asyncio.sleep(60)\n    finally: print('finally')\nawait f()", func() { l.interrupt(t) })
 		if s.Err != nil || s.Exit != 130 || s.Stdout != "finally\n" {
-			t.Errorf("finally: %+v", s)
+			t.Errorf("an interrupt under finally: got %+v, want finally and 130", s)
 		}
 		for range 300 { // between two and in any part of one
 			l.interrupt(t)
 			if s := l.py(t, "1"); s.Err != nil {
-				t.Fatalf("interrupted at random: %+v", s)
+				t.Fatalf("interrupted at random: got %+v, want no error", s)
 			}
 		}
 		if s := l.py(t, "import signal; signal.getsignal(signal.SIGINT) is signal.default_int_handler"); len(s.Results) != 1 || s.Results[0]["text/plain"] != "True" {
-			t.Errorf("the handler that a program sees: %+v", s)
+			t.Errorf("the handler that a program sees: got %+v, want Python's default", s)
 		}
 	})
 }
@@ -106,14 +106,14 @@ func TestPythonGivenUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	rep, err := l.Execute(ctx, kernel.Cell{Code: "display('first')\nimport time\ntime.sleep(.2)\nx = 'late'\ndisplay('late')"}, func(sandboxmcp.RichResult) { cancel() })
 	if !errors.Is(err, context.Canceled) || rep.Done || len(rep.Results) != 1 || !rep.Started {
-		t.Fatalf("%+v, %v", rep, err)
+		t.Fatalf("got %+v, %v; want canceled with one result, not done", rep, err)
 	}
 	if _, err := l.Execute(ctx, kernel.Cell{Code: "never = 1"}, nil); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v", err)
+		t.Errorf("a cell whose caller has left: got %v, want canceled", err)
 	}
 	s := l.py(t, "x, 'never' in globals()")
 	if s.Err != nil || len(s.Results) != 1 || s.Results[0]["text/plain"] != "('late', False)" {
-		t.Errorf("%+v", s)
+		t.Errorf("the next cell: got %+v, want the first cell finished, and the second not run", s)
 	}
 }
 
