@@ -227,6 +227,6 @@ func TestAPipeThatCannotBeWatchedAfterARestTellsSo(t *testing.T) {
 		}
 	}
 	if err := in.Close(); err != nil {
-		t.Errorf("close: %v", err)
+		t.Errorf("Close: got %v, want nil", err)
 	}
 }

@@ -29,7 +29,7 @@ func TestForkIsAsExecutedDeep(t *testing.T) {
 			forks := b.(*process.Backend).Forks()
 			got, gotExit, _, gotIso := ran(t, b, spec("forked"), deep)
 			if b.(*process.Backend).Forks() < forks {
-				t.Fatal("it was not forked")
+				t.Fatal("got no further fork, want the program forked")
 			}
 			if diff := cmp.Diff(strings.Split(known.Replace(want), "\n"), strings.Split(known.Replace(got), "\n")); diff != "" {
 				t.Errorf("a fork is another than an executed program (-executed +forked):\n%s", diff)

@@ -74,7 +74,7 @@ func TestForksDieWithTheServer(t *testing.T) {
 			return len(left) == 0
 		})
 		for _, pid := range left {
-			t.Errorf("process %d outlived the server by 2 s", pid)
+			t.Errorf("process %d: got it alive 2 s after the server, want it ended", pid)
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}

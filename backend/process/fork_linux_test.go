@@ -120,7 +120,7 @@ func TestForkIsAsExecuted(t *testing.T) {
 			hatched(t, b, spec("warm"))
 			got, gotExit, _, gotIso := ran(t, b, spec("forked"), self)
 			if !strings.Contains(want, "sees ['2']") || !strings.Contains(got, "sees ['3']") {
-				t.Fatal("one was not executed and the other not forked")
+				t.Fatal("got the programs started in other ways, want the first executed and the second forked")
 			}
 			want = same.Replace(want)
 			got = same.Replace(got)
@@ -225,7 +225,7 @@ func TestConformanceForked(t *testing.T) {
 		})
 	}
 	if all < 50 {
-		t.Errorf("%d programs were forked: that shows nothing", all)
+		t.Errorf("forks: got %d, want at least 50, or the test shows nothing", all)
 	}
 	t.Logf("%d forks", all)
 }
@@ -271,7 +271,7 @@ func TestForksAreReached(t *testing.T) {
 				line, _ := bufio.NewReader(r).ReadString('\n')
 				_ = r.Close()
 				if got := b.(*process.Backend).Forks(); got < 1 || got < forks || pool(b)["zygotes"] != 1 {
-					t.Fatal("it was not forked")
+					t.Fatal("got no further fork, want the program forked")
 				}
 				return sb, run, strings.TrimSpace(line)
 			}
@@ -297,7 +297,7 @@ func TestForksAreReached(t *testing.T) {
 				t.Errorf("after Clear there are %v", got)
 			}
 			if e, err := run.Wait(t.Context()); err != nil || e.Signal != 9 {
-				t.Errorf("after Clear: %+v, %v", e, err)
+				t.Errorf("Wait after Clear: got %+v, %v; want signal 9", e, err)
 			}
 			var out bytes.Buffer
 			again, err := sb.Start(t.Context(), backend.Process{Argv: []string{"/bin/sh", "-c", "echo again"}, Stdout: &out})
@@ -305,7 +305,7 @@ func TestForksAreReached(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := again.Wait(t.Context()); err != nil || sb.Kill(t.Context()) != nil || again.Drain(t.Context()) != nil || out.String() != "again\n" {
-				t.Errorf("after Clear: %q, %v", out.String(), err)
+				t.Errorf("a program after Clear: got %q, %v; want again", out.String(), err)
 			}
 
 			_, run, _ = up("print('up', flush=True)\nimport time\ntime.sleep(60)")
@@ -313,7 +313,7 @@ func TestForksAreReached(t *testing.T) {
 				t.Error(err)
 			}
 			if e, err := run.Wait(t.Context()); err != nil || e.Signal != 15 {
-				t.Errorf("after a signal: %+v, %v", e, err)
+				t.Errorf("Wait after a signal: got %+v, %v; want signal 15", e, err)
 			}
 
 			_, run, link = up(testkit.Hostile(t, "outlives-its-run.py"))
@@ -322,7 +322,7 @@ func TestForksAreReached(t *testing.T) {
 			}
 			all(link, false)
 			if e, err := run.Wait(t.Context()); err != nil || !e.Lost {
-				t.Errorf("after Close of the backend: %+v, %v", e, err)
+				t.Errorf("Wait after Close of the backend: got %+v, %v; want it lost", e, err)
 			}
 		})
 	}
@@ -353,7 +353,7 @@ func TestForkGivesWay(t *testing.T) {
 		p.Prestart = nil
 		r, err := sb.Start(t.Context(), p)
 		if err != nil {
-			t.Fatalf("%s: %v", how, err)
+			t.Fatalf("%s: got %v, want nil", how, err)
 		}
 		if _, err := r.Wait(t.Context()); err != nil {
 			t.Fatal(err)

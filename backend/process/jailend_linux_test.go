@@ -26,7 +26,7 @@ func TestOpenAfterTheBuilderWasKilled(t *testing.T) {
 		again.WorkInodes, later.WorkInodes = int64(100+2*i), int64(101+2*i) // no shape twice: none is ready, all are built
 		sb, err := b.Open(t.Context(), again)
 		if err != nil {
-			t.Fatalf("open %d: %v", i, err)
+			t.Fatalf("Open %d: got %v, want a sandbox", i, err)
 		}
 		killed := 0
 		for _, pid := range childrenOf(os.Getpid()) {
@@ -40,7 +40,7 @@ func TestOpenAfterTheBuilderWasKilled(t *testing.T) {
 		time.Sleep(time.Duration(i%5) * 300 * time.Microsecond) // each round calls Open at another moment after the kill
 		next, err := b.Open(t.Context(), later)
 		if err != nil {
-			t.Fatalf("open %d after the builder was killed: %v", i, err)
+			t.Fatalf("Open %d after the builder was killed: got %v, want a sandbox", i, err)
 		}
 		if err := next.Close(t.Context()); err != nil {
 			t.Error(err)
@@ -65,21 +65,21 @@ func TestCloseWhileOpening(t *testing.T) {
 					wg.Go(func() {
 						_, err := b.Open(t.Context(), spec(fmt.Sprintf("late%d", i))) // what it gives is the backend's to close
 						if err != nil && sandboxmcp.CodeOf(err) == "" {
-							t.Errorf("Open: %v has no code", err)
+							t.Errorf("Open: got %v, want an error with a code", err)
 						}
 					})
 				}
 				time.Sleep(time.Duration(round) * 700 * time.Microsecond) // each round closes at another moment of Open
 				begin := time.Now()
 				if err := b.Close(t.Context()); err != nil {
-					t.Errorf("Close: %v", err)
+					t.Errorf("Close: got %v, want nil", err)
 				}
 				wg.Wait()
 				if took := time.Since(begin); took > 5*time.Second {
-					t.Errorf("Close and Open took %v", took)
+					t.Errorf("Close and Open: got %v, want at most 5s", took)
 				}
 				if _, err := b.Open(t.Context(), spec("after")); sandboxmcp.CodeOf(err) != sandboxmcp.CodeBackendUnavailable {
-					t.Errorf("Open after Close: %v", err)
+					t.Errorf("Open after Close: got %v, want backend_unavailable", err)
 				}
 			}
 			before.Same(t)

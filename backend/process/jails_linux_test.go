@@ -37,7 +37,7 @@ func TestJailsAreBounded(t *testing.T) {
 	}
 	r, err := stays.Start(t.Context(), backend.Process{Argv: []string{"/bin/sh", "-c", "exit 7"}})
 	if err != nil {
-		t.Fatalf("the sandbox that stays has ended: %v", err)
+		t.Fatalf("the sandbox that stays: got %v, want it alive", err)
 	}
 	if e, err := r.Wait(t.Context()); err != nil || e.Code != 7 {
 		t.Errorf("got %+v, %v, want code 7", e, err)

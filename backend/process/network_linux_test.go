@@ -96,7 +96,7 @@ func TestNetworkOfEveryStart(t *testing.T) {
 			}
 			iso, err := sb.Isolation(t.Context())
 			if err != nil || !strings.Contains(strings.Join(iso.Walls, ";"), "no network but egress") {
-				t.Errorf("the walls are %q, %v", iso.Walls, err)
+				t.Errorf("walls: got %q, %v; want the egress wall", iso.Walls, err)
 			}
 			again, out2 := c.program("print('again')") // also beside what is open, and judged anew
 			r, err = sb.Start(t.Context(), again)
@@ -109,7 +109,7 @@ func TestNetworkOfEveryStart(t *testing.T) {
 			}
 			_ = r.Drain(t.Context())
 			if e != (backend.Exit{}) || out2.String() != "again\n" {
-				t.Errorf("a second program ended with %+v and printed %q", e, out2)
+				t.Errorf("a second program: got %+v and %q, want again", e, out2)
 			}
 		})
 	}
@@ -201,10 +201,10 @@ func TestNetworkClosesWithADeadInit(t *testing.T) {
 		select {
 		case err := <-ended:
 			if err == nil {
-				t.Error("a connection was accepted")
+				t.Error("Accept after the end: got a connection, want an error")
 			}
 		case <-limit.C:
-			t.Fatal("Accept does not end")
+			t.Fatal("Accept after the end: got no answer in time, want an error")
 		}
 	}
 }

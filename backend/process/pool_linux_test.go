@@ -39,7 +39,7 @@ func tenant(t *testing.T, b backend.Backend, program string) (string, backend.Us
 		}
 	}()
 	if u := usage(t, sb); u.OOMKills != 0 || u.PeakMemory > 4<<20 || u.CPU > 50*time.Millisecond {
-		t.Errorf("usage before anything ran: %+v", u)
+		t.Errorf("usage before anything ran: got %+v, want nearly none", u)
 	}
 	var out, errs bytes.Buffer
 	r, err := sb.Start(t.Context(), backend.Process{
@@ -171,7 +171,7 @@ func usage(t *testing.T, sb backend.Sandbox) backend.Usage {
 	t.Helper()
 	u, err := sb.Usage(t.Context())
 	if err != nil {
-		t.Errorf("Usage: %v", err)
+		t.Errorf("Usage: got %v, want nil", err)
 	}
 	return u
 }
@@ -187,7 +187,7 @@ func TestUsedAgain(t *testing.T) {
 	first, _ := tenant(t, b, which)
 	second, _ := tenant(t, b, which)
 	if first != second {
-		t.Errorf("a namespace in which nothing happened was not used again: %s %s", first, second)
+		t.Errorf("a namespace in which nothing happened: got %s, then %s; want the same used again", first, second)
 	}
 	var mu sync.Mutex
 	seen := map[string]int{}
@@ -227,7 +227,7 @@ func TestUsedAgain(t *testing.T) {
 		}
 	}
 	if len(seen) != len(open) {
-		t.Errorf("%d sandboxes at once had %d network namespaces: %v", len(open), len(seen), seen)
+		t.Errorf("%d sandboxes at once: got %d network namespaces, %v; want one for each", len(open), len(seen), seen)
 	}
 }
 
@@ -321,7 +321,7 @@ func TestBuilderTakesItsNetworksAlong(t *testing.T) {
 	open()
 	// another builder is there, in the place of the dead one
 	if after := backendtest.CountBeside(t, b); after.Descriptors != before.Descriptors || len(after.Processes) != len(before.Processes) {
-		t.Errorf("it held %d descriptors and %d processes before, now %d and %d", before.Descriptors, len(before.Processes), after.Descriptors, len(after.Processes))
+		t.Errorf("with another builder: want %d descriptors and %d processes as before, got %d and %d", before.Descriptors, len(before.Processes), after.Descriptors, len(after.Processes))
 	}
 }
 

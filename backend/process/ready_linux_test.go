@@ -206,7 +206,7 @@ func TestReadyIsWatched(t *testing.T) {
 		}
 		defer func() { _ = sb.Close(t.Context()) }()
 		if n := ready(b); n != had-1 {
-			t.Errorf("%d of %d are ready, so it was no ready one", n, had)
+			t.Errorf("got %d of %d still ready, want one less: the request is to take a ready one", n, had)
 		}
 		begin := time.Now()
 		r, err := sb.Start(t.Context(), backend.Process{Argv: []string{python(), "-S", "-I", "-c", program}})
@@ -222,12 +222,12 @@ func TestReadyIsWatched(t *testing.T) {
 	time.Sleep(2 * time.Second) // time in which nothing runs, which must not be saved up as quota
 	_, _, took := run("import time\nwhile time.process_time() < .4: pass")
 	if took < 900*time.Millisecond {
-		t.Errorf("0.4 s of a quarter core were used within %v", took)
+		t.Errorf("0.4 s of processor time on a quarter core: got it within %v, want at least 900ms", took)
 	}
 	until(t, b, "2", func(n int) bool { return n == 2 })
 	e, u, _ := run("b = []\nwhile True: b.append(bytearray(1 << 20))\n")
 	if e.Signal != int(syscall.SIGKILL) || u.OOMKills == 0 {
-		t.Errorf("a program of endless memory ended with %+v, %+v", e, u)
+		t.Errorf("a program of endless memory: got %+v, %+v; want signal 9 and a kill counted", e, u)
 	}
 }
 

@@ -31,7 +31,7 @@ func made(t *testing.T, b *process.Backend, text string) error {
 			return err
 		}
 	}
-	t.Fatal("nothing was imported within a minute")
+	t.Fatal("got no attempt to import within a minute, want one")
 	return nil
 }
 

@@ -111,7 +111,7 @@ func TestATinyShareDoesNotDelayAKill(t *testing.T) {
 				}
 				cancel()
 				if err := sb.Close(t.Context()); err != nil {
-					t.Errorf("Close after %s: %v", end, err)
+					t.Errorf("Close after %s: got %v, want nil", end, err)
 				}
 			}
 		})

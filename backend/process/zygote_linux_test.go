@@ -44,7 +44,7 @@ func TestZygoteIsMadeAnew(t *testing.T) {
 			seen, gone := map[int]bool{}, map[int]bool{}
 			for i := 0; i < 200 && len(seen) < 3; i++ {
 				if out, e, _, _ := ran(t, b, sp, fmt.Sprintf("import time; time.sleep(%s); print(%d)", c.pause, i)); out != fmt.Sprintln(i) || e.Code != 0 {
-					t.Fatalf("program %d: %q, %+v", i, out, e)
+					t.Fatalf("program %d: got %q, %+v; want its number", i, out, e)
 				}
 				all := b.Zygotes()
 				if len(all) > 1 {
@@ -151,7 +151,7 @@ func TestZygoteThatRefuses(t *testing.T) {
 	pid := b.Zygotes()[0]
 	for i := range 12 {
 		if out, e, _, _ := ran(t, b, sp, fmt.Sprintf("print(%d)", i)); out != fmt.Sprintln(i) || e.Code != 0 {
-			t.Errorf("program %d: %q, %+v", i, out, e)
+			t.Errorf("program %d: got %q, %+v; want its number", i, out, e)
 		}
 	}
 	if n := len(b.Zygotes()); n != 0 || lives(pid) {
@@ -222,7 +222,7 @@ func TestZygoteDiesUnderLoad(t *testing.T) {
 				t.Error(err)
 			}
 			if left := below(self); len(left) > 0 {
-				t.Errorf("processes %v are left", left)
+				t.Errorf("processes left: got %v, want none", left)
 			}
 		})
 	}
@@ -262,7 +262,7 @@ func TestTenantsOfOneZygote(t *testing.T) {
 		t.Errorf("of another tenant, and of the zygote, it found %q", rest)
 	}
 	if err := run.Signal(t.Context(), 0); err != nil {
-		t.Error("the other one has ended")
+		t.Error("the other program: got it ended, want it alive")
 	}
 	_ = sb.Kill(t.Context())
 }
@@ -336,7 +336,7 @@ func TestForkIsTooLarge(t *testing.T) {
 		_ = sb.Kill(t.Context())
 		_ = r.Drain(t.Context())
 		if err := sb.Close(t.Context()); err != nil || out.String() != "next\n" {
-			t.Errorf("then: %q, %v", out.String(), err)
+			t.Errorf("the next program: got %q, %v; want next", out.String(), err)
 		}
 	}
 	ran(t, b, sp, "pass")
