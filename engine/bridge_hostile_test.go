@@ -8,7 +8,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// What a session has put out for the bridge may hold any bytes.
+// TestBridgeHandsOnCleanValues: values that a session offers to the bridge may hold any bytes.
+// Only valid ones reach the other session.
 func TestBridgeHandsOnCleanValues(t *testing.T) {
 	e := openReal(t)
 	needs(t, e, sandboxmcp.Python)

@@ -6,9 +6,10 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// TestSessionBusy: hammered from 16 sides at once, a session runs one of them, and
-// the other 15 are told at once that it is busy: the one waits for a file that is
-// put only when they all have been. It is so time and again, and nothing is lost.
+// TestSessionBusy: of 16 calls for one session at the same time, one runs, and the other 15
+// are answered session_busy at once. The running one waits for a file that is put only after
+// all 15 answers, so an answer that waits would hang the test. The state of the session is
+// kept over many rounds.
 func TestSessionBusy(t *testing.T) {
 	t.Parallel()
 	e := openReal(t)

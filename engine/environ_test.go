@@ -40,9 +40,9 @@ echo looked
 `,
 }
 
-// TestNothingOfTheServersEnvironment is seen by programs, however they were
-// started, and nothing in it changes what they are: it is the operator's, who has
-// keys in it, and an interpreter's settings.
+// TestNothingOfTheServersEnvironment: no program sees the server's environment, however it was
+// started, and no variable in it changes an interpreter. It is the operator's and may hold
+// keys.
 func TestNothingOfTheServersEnvironment(t *testing.T) {
 	const mark = "this-is-the-operators"
 	for name, value := range map[string]string{

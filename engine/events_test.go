@@ -25,7 +25,7 @@ func types(e *engine.Engine, ns sandboxmcp.Namespace) []sandboxmcp.EventType {
 	return all
 }
 
-// TestEventsOfRuns: each way in which a run can end is told of, once.
+// TestEventsOfRuns: each way in which a run can end publishes one event.
 func TestEventsOfRuns(t *testing.T) {
 	const started, failed = sandboxmcp.EventExecutionStarted, sandboxmcp.EventExecutionFailed
 	little := sandboxmcp.Limits{MaxOutputBytes: 10}
@@ -77,8 +77,8 @@ func TestEventsOfRuns(t *testing.T) {
 	}
 }
 
-// TestEventOfAFailureOfOurs: a run whose intent is on record and that could not
-// be had is told of with the code, and one that was refused before is not.
+// TestEventOfAFailureOfOurs: a run whose intent is on record and that the server could not
+// carry out publishes an event with its code. A run that was refused before publishes none.
 func TestEventOfAFailureOfOurs(t *testing.T) {
 	t.Parallel()
 	f := &fake{}
@@ -146,8 +146,8 @@ func TestEventsOfSessions(t *testing.T) {
 	}
 }
 
-// TestBackpressure: a full queue, and one that half fills, are told of, and not
-// with every request.
+// TestBackpressure: a queue that is full, or half full, publishes an event, but not with every
+// request.
 func TestBackpressure(t *testing.T) {
 	t.Parallel()
 	g := newGate()
@@ -208,8 +208,7 @@ func BenchmarkRunWithEvents(b *testing.B) {
 	}
 }
 
-// Secrets and destinations are told of by their names, and by nothing that is
-// secret in them.
+// Events name secrets and destinations, and hold no secret value.
 func TestEventsOfTheGuard(t *testing.T) {
 	e := open(t, connected(t), func(c *engine.Config) { c.Network = true })
 	heard, stop := e.Subscribe(of("default"))

@@ -7,9 +7,9 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// TestShellServerOutlivesATimeout: a server of Node.js that a cell of a shell
-// starts in the background answers after a later cell was interrupted at its
-// timeout, although Node.js does not let anybody else tell it to ignore that.
+// TestShellServerOutlivesATimeout: a Node.js server that a shell cell starts in the background
+// still answers after a later cell was interrupted at its timeout. The shell cannot make
+// Node.js ignore the interrupt, so the signal must not reach it.
 func TestShellServerOutlivesATimeout(t *testing.T) {
 	t.Parallel()
 	e := openReal(t)

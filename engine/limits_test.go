@@ -34,8 +34,8 @@ func memoryOf(t *testing.T, e *engine.Engine, f *fake, r sandboxmcp.Request, who
 	return int(f.spec().MemoryBytes >> 20)
 }
 
-// TestKeptLimits: the request's own go before those that the namespace keeps,
-// which go before the configured ones, and none over its ceiling.
+// TestKeptLimits: limits of the request win over those stored for the namespace, and these win
+// over the configured ones. None exceeds its ceiling.
 func TestKeptLimits(t *testing.T) {
 	t.Parallel()
 	f := &fake{}
@@ -88,8 +88,8 @@ func TestKeptLimits(t *testing.T) {
 	}
 }
 
-// TestLimitsAreRecorded: each change is on record with what it was and is; what
-// changes nothing is not, and what is refused changes nothing.
+// TestLimitsAreRecorded: each change is on record with the old and the new value. A call that
+// changes nothing is not recorded, and a refused one changes nothing.
 func TestLimitsAreRecorded(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
@@ -119,7 +119,7 @@ func TestLimitsAreRecorded(t *testing.T) {
 	}
 }
 
-// TestNoRecordNoChange: limits whose change cannot be recorded stay.
+// TestNoRecordNoChange: if a change cannot be recorded, the limits stay as they were.
 func TestNoRecordNoChange(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")

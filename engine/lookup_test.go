@@ -38,7 +38,7 @@ func lookup(t *testing.T, e *engine.Engine, q sandboxmcp.Lookup, who ...sandboxm
 	return res
 }
 
-// TestBackground: a run goes on without its caller, and is told of at every stage.
+// TestBackground: a run goes on without its caller, and Lookup reports each of its stages.
 func TestBackground(t *testing.T) {
 	g := newGate()
 	g.files = map[string]string{"a.txt": "A"}
@@ -81,7 +81,7 @@ func TestBackground(t *testing.T) {
 	}
 }
 
-// TestBackgroundCancelled: what runs and what waits.
+// TestBackgroundCancelled: a background run can be cancelled while it runs and while it waits.
 func TestBackgroundCancelled(t *testing.T) {
 	g := newGate()
 	e := open(t, &g.fake, one)
@@ -99,7 +99,8 @@ func TestBackgroundCancelled(t *testing.T) {
 	}
 }
 
-// Nobody waits for background runs, so what they hold together is bounded.
+// The input that all background runs hold together is bounded, because no caller waits for
+// them.
 func TestBackgroundRunsHoldSoMuchInput(t *testing.T) {
 	g := newGate()
 	e := open(t, &g.fake, one)
@@ -127,7 +128,8 @@ func TestBackgroundRunsHoldSoMuchInput(t *testing.T) {
 	})
 }
 
-// TestBackgroundFailed: why a background run did not come about is remembered.
+// TestBackgroundFailed: Lookup of a background run that could not be carried out returns the
+// reason.
 func TestBackgroundFailed(t *testing.T) {
 	f := &fake{onOpen: func(context.Context, backend.Spec) error {
 		return sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "no walls").WithHint("build some")
@@ -163,8 +165,8 @@ func TestForegroundIsNotEndedByLookup(t *testing.T) {
 	}
 }
 
-// TestAnotherProcess: another engine on the same directory tells the same of a
-// run that has ended, and nothing to another namespace.
+// TestAnotherProcess: another engine on the same state directory returns the same for a run
+// that has ended, and nothing to another namespace.
 func TestAnotherProcess(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	f := &fake{files: map[string]string{"a.txt": "A", "sub/b.txt": "B", "big": strings.Repeat("0123456789", 10_000), "evil": "link"}}
@@ -226,8 +228,8 @@ func TestAnotherProcess(t *testing.T) {
 	}
 }
 
-// TestSweep: what is too old goes with its files, and the audit says so; what
-// the audit holds stays.
+// TestSweep: records that are too old are dropped with their files, and the audit record says
+// so. The audit record itself stays.
 func TestSweep(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	var ahead atomic.Int64 // how far the clock is
@@ -330,7 +332,8 @@ func TestStats(t *testing.T) {
 	}
 }
 
-// TestCloseLeavesNothing: no goroutine, no descriptor, whatever had happened.
+// TestCloseLeavesNothing: after Close no goroutine and no descriptor is left, whatever
+// happened before.
 func TestCloseLeavesNothing(t *testing.T) {
 	before, now := openFiles(), goleak.IgnoreCurrent()
 	dir := filepath.Join(t.TempDir(), "state")

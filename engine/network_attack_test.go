@@ -17,7 +17,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
-// dripping is a site that answers for as long as somebody listens.
+// dripping is a site that answers for as long as the connection is open.
 func dripping(t *testing.T) map[sandboxmcp.Domain]netip.AddrPort {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -33,8 +33,8 @@ func dripping(t *testing.T) map[sandboxmcp.Domain]netip.AddrPort {
 	return map[sandboxmcp.Domain]netip.AddrPort{{Host: "api.site.test"}: netip.MustParseAddrPort(s.Listener.Addr().String())}
 }
 
-// What a run of a session left connected does not lead out of the next one, when
-// that may not go there: the sandbox is one, and its programs talk to each other.
+// A connection that a run of a session left open is closed once a later run may not reach its
+// host. The programs of a session share a sandbox, so the later run could use it.
 func TestRealConnectionsOfBefore(t *testing.T) {
 	t.Parallel()
 	e := openReal(t, func(c *engine.Config) { c.Detours = dripping(t) })
@@ -91,7 +91,7 @@ func TestRealConnectionsOfBefore(t *testing.T) {
 	want("revoked", run("s", cut, nil), "True")
 }
 
-// No port that was opened, and no number of them, takes the network from a run.
+// Open ports, whichever and however many, never cost a run its network.
 func TestPortsThatAreOpen(t *testing.T) {
 	f := connected(t)
 	var asked []int
@@ -127,8 +127,8 @@ func TestPortsThatAreOpen(t *testing.T) {
 	}
 }
 
-// What a session's program tries between two runs, or after the last one, is in no
-// result, and is on record.
+// What a session's program tries between two runs, or after the last one, is on record. No
+// result holds it.
 func TestRealRefusedBetweenRuns(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
@@ -182,7 +182,7 @@ func TestRealPortsOfSession(t *testing.T) {
 	}
 }
 
-// Who asked is told for whom it was opened, when that is not everybody.
+// The caller that asked learns that a grant is for one session only.
 func TestApprovedForOneSession(t *testing.T) {
 	e := open(t, connected(t))
 	wait := background(t, func() (sandboxmcp.EgressAnswer, error) {
@@ -205,8 +205,7 @@ func TestApprovedForOneSession(t *testing.T) {
 	}
 }
 
-// What a person opens for one run is not used up by what a run that is over left
-// waiting.
+// A request that an earlier run left waiting does not use up a grant for one run.
 func TestRealHeldBeyondItsRun(t *testing.T) {
 	t.Parallel()
 	e := openReal(t, func(c *engine.Config) { c.Detours = site(t) })

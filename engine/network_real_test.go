@@ -31,8 +31,8 @@ func answers(res sandboxmcp.Result) string {
 	return strings.Join(out, " ")
 }
 
-// A session is let out when a person says so, and kept in when they take it back;
-// what it left running as well.
+// A session reaches a host once a person opens it, and no longer once the person revokes it.
+// The same holds for what its runs left running.
 func TestRealSessionNetwork(t *testing.T) {
 	t.Parallel()
 	e := openReal(t, func(c *engine.Config) { c.Detours = site(t) })
@@ -105,8 +105,8 @@ func TestRealSessionNetwork(t *testing.T) {
 	}
 }
 
-// The languages are let out alike, without knowing of a proxy or by it, in fresh
-// sandboxes, and each run anew.
+// Programs of every language reach open hosts, with and without using the proxy, in fresh
+// sandboxes and in later runs.
 func TestRealNetworkLanguages(t *testing.T) {
 	t.Parallel()
 	e := openReal(t, func(c *engine.Config) {
@@ -127,7 +127,7 @@ func TestRealNetworkLanguages(t *testing.T) {
 	}
 }
 
-// A name that holds a secret goes nowhere: no resolver, person or record reads it.
+// A host name that holds a secret is refused: no resolver, person or record reads it.
 func TestSecretInAName(t *testing.T) {
 	const value = "kit0123456789ab"
 	to := site(t)[sandboxmcp.Domain{Host: "api.site.test"}]

@@ -114,7 +114,7 @@ func wantOut(t *testing.T, res sandboxmcp.Result, want ...string) {
 	}
 }
 
-// Where there is nowhere to go, nothing is built for it.
+// If no host can be reached, no network is built.
 func TestNoNetworkIsFree(t *testing.T) {
 	f := connected(t)
 	e := open(t, f)
@@ -166,7 +166,7 @@ func TestOperatorsDomains(t *testing.T) {
 	wantOut(t, execute(t, off, shell("api.site.test")), "api.site.test no network")
 }
 
-// With the network on and nothing open, what is tried is counted.
+// With the network on and no host open, refused connections are counted.
 func TestNetworkWithNothingOpen(t *testing.T) {
 	e := open(t, connected(t), func(c *engine.Config) { c.Network = true })
 	res := execute(t, e, shell("api.site.test"))
@@ -176,7 +176,7 @@ func TestNetworkWithNothingOpen(t *testing.T) {
 	}
 }
 
-// A caller that may not open anything can only narrow.
+// A caller that may not open hosts can only narrow the list.
 func TestAllowedDomainsOnlyNarrow(t *testing.T) {
 	f := connected(t)
 	e := open(t, f, func(c *engine.Config) {
@@ -224,8 +224,8 @@ func TestAllowedDomainsOnlyNarrow(t *testing.T) {
 	wantOut(t, execute(t, e, r), "api.site.test 403")
 }
 
-// A caller who may open domains opens them for the one request, and the record
-// says so before it runs.
+// A caller that may open hosts opens them for one request. The record says so before the
+// program runs.
 func TestGrantDomains(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	e := open(t, connected(t), at(dir), func(c *engine.Config) { c.Detours = site(t) })
@@ -254,8 +254,8 @@ func TestGrantDomains(t *testing.T) {
 	wantCode(t, err, sandboxmcp.CodeNetworkDisabled)
 }
 
-// A backend without a network says so: to who asked for it in so many words by
-// an error, to others in the result.
+// On a backend without a network, a request that demands one is refused, and any other has a
+// note in its result.
 func TestBackendWithoutNetwork(t *testing.T) {
 	for name, f := range map[string]*fake{
 		"none": {},
@@ -289,7 +289,7 @@ func TestOffline(t *testing.T) {
 	wantCode(t, err, sandboxmcp.CodeEgressDenied)
 }
 
-// What a person opens is open to the next run, for as long as it is.
+// A host that a person opens can be reached from the next run on, until the grant ends.
 func TestApprovals(t *testing.T) {
 	var notices bytes.Buffer
 	e := open(t, connected(t), func(c *engine.Config) { c.Detours, c.Notices = site(t), &notices })
@@ -333,7 +333,7 @@ func TestApprovals(t *testing.T) {
 	}
 }
 
-// Where nobody is asked, nobody is.
+// If approvals are off, no question is asked.
 func TestNoAsking(t *testing.T) {
 	var notices bytes.Buffer
 	e := open(t, connected(t), func(c *engine.Config) {
@@ -357,8 +357,8 @@ func TestNoAsking(t *testing.T) {
 	}
 }
 
-// What is open is looked up at each connection: a person opens and closes a
-// domain while the run goes on.
+// Open hosts are looked up at each connection: a person can open and close a host during a
+// run.
 func TestApprovalDuringARun(t *testing.T) {
 	f := connected(t)
 	once := f.program
@@ -413,7 +413,7 @@ func TestApprovalDuringARun(t *testing.T) {
 	}
 }
 
-// A held connection waits for the answer and goes on, or is refused.
+// A held connection waits for the decision. Then it goes on or is refused.
 func TestHeldConnections(t *testing.T) {
 	for name, deny := range map[string]bool{"approved": false, "denied": true} {
 		t.Run(name, func(t *testing.T) {
@@ -468,7 +468,7 @@ func TestHeldConnections(t *testing.T) {
 	})
 }
 
-// No more entries of what was refused than the record can bear.
+// The number of refusals that a run adds to the record is bounded.
 func TestRefusalsAreBounded(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	e := open(t, connected(t), at(dir), func(c *engine.Config) { c.Network = true })
@@ -488,7 +488,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 	}
 }
 
-// What is closed while a program uses it is closed to it.
+// Revoking a host closes the connections that a program has to it.
 func TestRevokedWhileInUse(t *testing.T) {
 	begun := make(chan struct{}, 1)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -518,7 +518,7 @@ func TestRevokedWhileInUse(t *testing.T) {
 	}
 }
 
-// What a person let a held connection do holds for as long as it takes.
+// A held connection that a person let through stays open for as long as it takes.
 func TestHeldConnectionGoesOn(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "hello")

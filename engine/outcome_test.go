@@ -129,8 +129,8 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// TestTimeoutLine: the line that tells of a timeout stands on a line of its own
-// and at the end, for the caller and for who watches.
+// TestTimeoutLine: the line that reports a timeout is the last one and begins at the start of
+// a line, in the result and in the live output.
 func TestTimeoutLine(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ said, want string }{
@@ -163,7 +163,7 @@ func TestTimeoutLine(t *testing.T) {
 	}
 }
 
-// TestCapture: what is kept of a stream.
+// TestCapture: what a result keeps of a stream.
 func TestCapture(t *testing.T) {
 	for name, c := range map[string]struct {
 		writes []string
@@ -229,7 +229,8 @@ func TestCapture(t *testing.T) {
 	}
 }
 
-// TestLive: who watches sees it while the program runs, and an error of theirs ends nothing.
+// TestLive: a caller's writer gets the output while the program runs, and an error of that
+// writer does not end the run.
 func TestLive(t *testing.T) {
 	arrived := make(chan struct{})
 	f := &fake{}
@@ -255,8 +256,8 @@ func (b brokenWriter) Write([]byte) (int, error) {
 	return 0, io.ErrClosedPipe
 }
 
-// TestSlowWatcher: who reads slowly, or not at all, holds up neither the program
-// nor its end, nor anybody else's turn.
+// TestSlowWatcher: a caller's writer that is slow, or blocks, delays neither the program nor
+// its end, nor other requests.
 func TestSlowWatcher(t *testing.T) {
 	f := &fake{}
 	f.program = func(r *fakeRun) backend.Exit {
@@ -289,7 +290,7 @@ func TestSlowWatcher(t *testing.T) {
 	}
 }
 
-// TestReport: what the driver tells on the private channel.
+// TestReport: what the driver reports on its channel.
 func TestReport(t *testing.T) {
 	syntax := map[string]any{"type": "syntax", "name": "SyntaxError", "message": "'(' was never closed", "line": 1, "col": 6}
 	program := func(r *fakeRun) backend.Exit {

@@ -19,8 +19,8 @@ import (
 // sandbox, or in another.
 const importing = "import os, random, tempfile\nat, says, drawn = (os.readlink('/proc/self/ns/pid'), os.stat('/dev/shm').st_ctime_ns), 'good', next(tempfile._get_candidate_names())\n"
 
-// preloadedBy runs programs that import pandas until one has found it imported;
-// what it said, or what the last one did.
+// preloadedBy runs programs that import pandas until one finds it imported ahead, at most 12.
+// It returns what the last one said, and whether it was imported ahead.
 func preloadedBy(t *testing.T, run func(sandboxmcp.Request) sandboxmcp.Result) (said string, ahead bool) {
 	t.Helper()
 	r := sandboxmcp.Request{Language: sandboxmcp.Python, Code: "import pandas\nimport os\nprint(pandas.at != (os.readlink('/proc/self/ns/pid'), os.stat('/dev/shm').st_ctime_ns), pandas.says)"}
@@ -38,9 +38,9 @@ func preloadedBy(t *testing.T, run func(sandboxmcp.Request) sandboxmcp.Result) (
 	return said, false
 }
 
-// TestPoisonedPackages: nothing of a package set is imported outside of a sandbox
-// but what was hashed, whenever it was changed. A program that imports it itself,
-// behind its own walls, gets what is there.
+// TestPoisonedPackages: code of a package set is imported ahead only if it is what was hashed,
+// whenever it was changed. A program that imports it itself, in its own sandbox, gets the
+// changed code.
 func TestPoisonedPackages(t *testing.T) {
 	e := openReal(t)
 	needs(t, e, sandboxmcp.Python)

@@ -100,7 +100,7 @@ func TestRealLanguages(t *testing.T) {
 	}
 }
 
-// TestRealError: the exception of a program, with its own lines.
+// TestRealError: the result has the exception of a program, with the program's own lines.
 func TestRealError(t *testing.T) {
 	t.Parallel()
 	e := openReal(t)
@@ -129,7 +129,7 @@ func TestRealError(t *testing.T) {
 	t.Logf("node's error{} is %+v", res.Error)
 }
 
-// TestRealOutcomes tells ends apart that look alike.
+// TestRealOutcomes: ends of programs that look alike get different statuses.
 func TestRealOutcomes(t *testing.T) {
 	t.Parallel()
 	e := openReal(t)
@@ -171,7 +171,7 @@ func TestRealOutcomes(t *testing.T) {
 	}
 }
 
-// TestRealCancel: a caller who goes away ends the whole tree within 2 s.
+// TestRealCancel: when the caller leaves, the whole process tree ends within 2 s.
 func TestRealCancel(t *testing.T) {
 	e := openReal(t)
 	began := make(chan struct{})
@@ -226,7 +226,7 @@ func TestRealTasks(t *testing.T) {
 	}
 }
 
-// TestRealArtifacts: files come back signed, and traps do not.
+// TestRealArtifacts: plain files come back signed. Links, devices and other traps are skipped.
 func TestRealArtifacts(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
@@ -299,7 +299,7 @@ func many(t *testing.T, e *engine.Engine, n int) {
 	}
 }
 
-// TestRealSixtyFour: every one of 64 requests at once is answered rightly.
+// TestRealSixtyFour: each of 64 requests at the same time gets its own right answer.
 func TestRealSixtyFour(t *testing.T) {
 	e := openReal(t)
 	needs(t, e, sandboxmcp.Shell)
@@ -309,7 +309,7 @@ func TestRealSixtyFour(t *testing.T) {
 	}
 }
 
-// TestRealTwoEngines: two servers on one state directory leave each other alone.
+// TestRealTwoEngines: two servers on one state directory do not disturb each other.
 func TestRealTwoEngines(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
@@ -376,7 +376,7 @@ func TestRealLeak(t *testing.T) {
 	}
 }
 
-// TestRealBuilderDies: the machinery that makes sandboxes is made anew when it is gone.
+// TestRealBuilderDies: a builder that was killed is replaced, and requests succeed.
 func TestRealBuilderDies(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs /proc")
@@ -428,7 +428,8 @@ func children() (pids []int) {
 	return pids
 }
 
-// TestRealClose ends what runs within 2 s, whatever it does.
+// TestRealClose: Close ends running programs within 2 s, also those that ignore signals and
+// have started others.
 func TestRealClose(t *testing.T) {
 	before := backendtest.Count(t)
 	e := openReal(t)

@@ -48,7 +48,7 @@ func start(t *testing.T, e *engine.Engine, ns sandboxmcp.Namespace, code string)
 	return res
 }
 
-// TestFair: who has much to do does not keep another from their turn.
+// TestFair: a namespace with many requests does not keep another one from its turn.
 func TestFair(t *testing.T) {
 	g := newGate()
 	e := open(t, &g.fake, one)
@@ -71,7 +71,7 @@ func TestFair(t *testing.T) {
 	eventually(t, "all have ended", func() bool { s := stats(e).Queue; return s.TotalProcessed == 7 && s.Active == 0 })
 }
 
-// TestBounded: never more at once than allowed, and all of them at last.
+// TestBounded: never more programs run at once than allowed, and all of them run in the end.
 func TestBounded(t *testing.T) {
 	busy, most, leave := make(chan struct{}, 100), make(chan int, 100), make(chan struct{})
 	f := &fake{}
@@ -121,7 +121,8 @@ func TestQueueFull(t *testing.T) {
 	start(t, e, "b", "another namespace's")
 }
 
-// TestWaitingCancelled: who goes away while waiting was never there.
+// TestWaitingCancelled: a request whose caller leaves while it waits starts nothing and leaves
+// nothing.
 func TestWaitingCancelled(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	g := newGate()
@@ -158,7 +159,8 @@ func TestWaitingCancelled(t *testing.T) {
 	}
 }
 
-// TestCancelDuringOpen: nothing runs, and the audit tells that nothing came of it.
+// TestCancelDuringOpen: a request that is cancelled while its sandbox is built starts no
+// program, and the audit record has the outcome.
 func TestCancelDuringOpen(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	f := &fake{onOpen: func(ctx context.Context, _ backend.Spec) error { <-ctx.Done(); return ctx.Err() }}
@@ -178,7 +180,7 @@ func TestCancelDuringOpen(t *testing.T) {
 	}
 }
 
-// TestCancelDuringStart: likewise, with a sandbox that is given back.
+// TestCancelDuringStart: the same while its program is started. The sandbox is given back.
 func TestCancelDuringStart(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -192,7 +194,8 @@ func TestCancelDuringStart(t *testing.T) {
 	}
 }
 
-// TestSlowStart: time that is up before the program runs is a timeout all the same.
+// TestSlowStart: if the time is up before the program runs, the run has timed out all the
+// same.
 func TestSlowStart(t *testing.T) {
 	slow := func(backend.Process) error {
 		time.Sleep(100 * time.Millisecond) // longer than the run may take
@@ -206,7 +209,8 @@ func TestSlowStart(t *testing.T) {
 	}
 }
 
-// TestCancel: by id, of what runs in the foreground, what waits and what has ended.
+// TestCancel: Cancel takes the id of a run in the foreground, of one that waits and of one
+// that has ended.
 func TestCancel(t *testing.T) {
 	g := newGate()
 	e := open(t, &g.fake, one)
@@ -241,7 +245,8 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestCallerDeadline: a caller's own deadline is a cancellation, not our timeout.
+// TestCallerDeadline: the deadline of a caller's context is a cancellation and not a timeout
+// of the run.
 func TestCallerDeadline(t *testing.T) {
 	e := open(t, &fake{program: (*fakeRun).Hang})
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)

@@ -28,8 +28,8 @@ func hash(s string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// TestStages: the intent is on disk before anything starts, files are looked at
-// when everything is dead, and what is answered is on disk.
+// TestStages: the intent is on disk before anything starts, files are collected after every
+// process has ended, and the result is on disk before the answer.
 func TestStages(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	var atStart []sandboxmcp.AuditEntry
@@ -76,7 +76,7 @@ func TestIntentComesFirst(t *testing.T) {
 	}
 }
 
-// TestNoIntentNoRun: an intent that cannot be written is a refusal, and leaves nothing.
+// TestNoIntentNoRun: a request whose intent cannot be written is refused and leaves nothing.
 func TestNoIntentNoRun(t *testing.T) {
 	t.Parallel() // it waits for the store's patience of 5 s
 	dir := filepath.Join(t.TempDir(), "state")
@@ -105,7 +105,7 @@ func TestNoIntentNoRun(t *testing.T) {
 	}
 }
 
-// TestOneTransaction: result, files and outcome hold together or not at all.
+// TestOneTransaction: result, artifacts and outcome are kept together or not at all.
 func TestOneTransaction(t *testing.T) {
 	for name, trigger := range map[string]string{
 		"Artifact":  `CREATE TRIGGER refuse BEFORE INSERT ON artifacts BEGIN SELECT RAISE(ABORT, 'no'); END`,
@@ -265,7 +265,7 @@ func TestReceipt(t *testing.T) {
 	}
 }
 
-// TestSpec: what the sandbox has to hold is what the result says.
+// TestSpec: the limits and walls that the sandbox gets are those in the result.
 func TestSpec(t *testing.T) {
 	f := &fake{}
 	e := open(t, f)
@@ -290,8 +290,9 @@ func TestSpec(t *testing.T) {
 	}
 }
 
-// TestNothingLeft: a run that does not come about gives its sandbox and its
-// place back, is no execution, and its outcome is in the audit.
+// TestNothingLeft: a run that fails before its program starts gives back its sandbox and its
+// place in the queue. It is not counted as an execution, and its outcome is in the audit
+// record.
 func TestNothingLeft(t *testing.T) {
 	refused := sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "no walls")
 	for name, c := range map[string]struct {
@@ -342,7 +343,7 @@ func TestNothingLeft(t *testing.T) {
 	}
 }
 
-// TestLostWalls: walls that could not be read are not made up.
+// TestLostWalls: walls that could not be read are not reported.
 func TestLostWalls(t *testing.T) {
 	e := open(t, &fake{onWalls: func() error { return errLost }})
 	res := execute(t, e, shell("true"))
@@ -351,7 +352,7 @@ func TestLostWalls(t *testing.T) {
 	}
 }
 
-// TestClose ends what runs and what waits, and leaves nothing behind.
+// TestClose: Close ends runs and requests that wait, and leaves nothing behind.
 func TestClose(t *testing.T) {
 	f := &fake{program: (*fakeRun).Hang}
 	e := open(t, f, func(c *engine.Config) { c.MaxConcurrent = 1 })

@@ -79,7 +79,8 @@ func TestSessionKeepsState(t *testing.T) {
 	}
 }
 
-// Every end of an interpreter is said once, and leaves the files.
+// Each end of an interpreter is reported once, with the next run, and the session's files
+// stay.
 func TestSessionSaysWhatItLost(t *testing.T) {
 	t.Parallel()
 	e := openReal(t)
@@ -181,7 +182,7 @@ func TestSessionOfOtherLanguages(t *testing.T) {
 	}
 }
 
-// Files of a session: what a run made or changed, and nothing else, is its artifact.
+// The artifacts of a run in a session are the files that this run made or changed.
 func TestSessionArtifacts(t *testing.T) {
 	t.Parallel()
 	e := openReal(t)
@@ -333,8 +334,8 @@ func TestSessionTerminatedWhileItRuns(t *testing.T) {
 	}
 }
 
-// TestSessionClosedUnlessBusy: to close a session never ends a run, whichever of
-// the two comes first.
+// TestSessionClosedUnlessBusy: closing a session never ends a run, whichever of the two begins
+// first.
 func TestSessionClosedUnlessBusy(t *testing.T) {
 	t.Parallel()
 	e := openReal(t)
@@ -428,8 +429,7 @@ func TestSessionExpires(t *testing.T) {
 	}
 }
 
-// A request that is cancelled while it waits leaves no session behind that is
-// being made for ever.
+// A request that is cancelled while it waits leaves no session that stays half made.
 func TestSessionOfACancelledRequest(t *testing.T) {
 	t.Parallel()
 	e := openReal(t, func(c *engine.Config) { c.MaxConcurrent, c.MaxSessions = 1, 2 })
@@ -460,7 +460,8 @@ func TestSessionOfACancelledRequest(t *testing.T) {
 	}
 }
 
-// A loss that was said to nobody, because the caller had gone, is said to the next.
+// A lost state that was not reported, because the caller had left, is reported to the next
+// run.
 func TestSessionLossIsSaidToSomebody(t *testing.T) {
 	t.Parallel()
 	e := openReal(t)
@@ -496,7 +497,7 @@ func TestSessionHoldsNoMore(t *testing.T) {
 	before.SameDescriptors(t)
 }
 
-// What a name or a request says of a session is checked before anything is made.
+// The names and limits of a session are checked before anything is made.
 func TestSessionClamps(t *testing.T) {
 	t.Parallel()
 	e := openReal(t)
@@ -531,8 +532,8 @@ func TestSessionRefusals(t *testing.T) {
 	}
 }
 
-// TestCreateSessionIsLeft: a caller that leaves while its session's walls are looked at is
-// told so, and nothing of the session stays.
+// TestCreateSessionIsLeft: a caller that leaves while the walls of its session are read gets
+// its cancellation, and nothing of the session stays.
 func TestCreateSessionIsLeft(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -9,8 +9,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// TestStateIsNeverShown: an interpreter that needs a directory shown in which
-// the state lies is refused, and nothing is built for it.
+// TestStateIsNeverShown: an interpreter that needs a directory which holds the state directory
+// is refused, and no sandbox is built for it.
 func TestStateIsNeverShown(t *testing.T) {
 	tools := t.TempDir()
 	if err := os.WriteFile(filepath.Join(tools, "bash"), []byte("\x7fELF not really"), 0o755); err != nil {

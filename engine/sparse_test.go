@@ -9,8 +9,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// Files that are nearly nothing to make and much to read: what is looked at of them
-// is bounded over all, and the rest is told without.
+// Sparse files cost nothing to make and much to read. What is read of all of them together is
+// bounded, and the rest is listed without its hash.
 func TestSparseFilesAreNotAllRead(t *testing.T) {
 	e := openReal(t)
 	needs(t, e, sandboxmcp.Python)

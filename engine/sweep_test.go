@@ -49,8 +49,8 @@ func sweepNow(t *testing.T, dir string, change func(*engine.Config)) {
 	}
 }
 
-// TestSpaceIsGivenBackWithTheNextResult: what is kept of a namespace is within the
-// bound when a run has been answered, on disk, too, but for the newest result.
+// TestSpaceIsGivenBackWithTheNextResult: once a run is answered, what is kept of its namespace
+// is within its bound, also on disk. The newest result is kept in any case.
 func TestSpaceIsGivenBackWithTheNextResult(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	small := func(c *engine.Config) { c.KeepBytes = 1 << 20 }
@@ -77,8 +77,8 @@ func TestSpaceIsGivenBackWithTheNextResult(t *testing.T) {
 	}
 }
 
-// TestNothingIsDroppedUnrecorded: while the audit cannot take the word of it,
-// results and files stay.
+// TestNothingIsDroppedUnrecorded: while the audit record takes no entry, results and files
+// stay.
 func TestNothingIsDroppedUnrecorded(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	later := func(c *engine.Config) { c.Now = func() time.Time { return time.Now().Add(48 * time.Hour) } }
@@ -118,8 +118,8 @@ func TestNothingIsDroppedUnrecorded(t *testing.T) {
 	}
 }
 
-// TestOneProcessSweepsAtATime: a sweep waits for that of another process, and is left out
-// once its own time is up.
+// TestOneProcessSweepsAtATime: a sweep waits for that of another process, and gives up once
+// its own time is over.
 func TestOneProcessSweepsAtATime(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	s, err := store.Open(t.Context(), store.Config{Dir: dir})
@@ -144,8 +144,8 @@ func TestOneProcessSweepsAtATime(t *testing.T) {
 	}
 }
 
-// TestMemoryLeavesNothing: files of an engine that keeps no record go with it,
-// those of the record on disk stay, and that one is not taken for swept.
+// TestMemoryLeavesNothing: an engine with its record in memory removes its own files when it
+// closes. Files of the record on disk stay, and that one is not marked as swept.
 func TestMemoryLeavesNothing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	e := open(t, &fake{files: map[string]string{"a": "on disk"}}, at(dir))

@@ -77,8 +77,8 @@ func TestALargerTaskLimitIsLoweredAndNamed(t *testing.T) {
 	}
 }
 
-// TestSessionsCountAmongTheTasks: a session that would exceed its half for good is
-// refused with a hint, one that lives keeps its share, and its end gives it back.
+// TestSessionsCountAmongTheTasks: a session that would exceed the sessions' half of the tasks
+// is refused with a hint. A live one keeps its share until it ends.
 func TestSessionsCountAmongTheTasks(t *testing.T) {
 	e, g := openTasked(t, 320)
 	g.program = nil
@@ -109,8 +109,8 @@ func TestSessionsCountAmongTheTasks(t *testing.T) {
 	create(t, e, sandboxmcp.SessionSpec{Language: sandboxmcp.Shell})
 }
 
-// TestANewSessionWaitsForTasks: while runs have them, and not for ever when the
-// engine is closed.
+// TestANewSessionWaitsForTasks: a new session waits while runs hold the tasks, and stops
+// waiting when the engine is closed.
 func TestANewSessionWaitsForTasks(t *testing.T) {
 	e, g := openTasked(t, 320)
 	for _, name := range []string{"a", "b"} {

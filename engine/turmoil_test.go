@@ -14,9 +14,9 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/engine"
 )
 
-// TestSessionTurmoil: a session that is made, run in, written to, read, closed and
-// made again under one name by many at once, and expires meanwhile, answers each of
-// them with what they asked for or with what became of it, and leaves the name free.
+// TestSessionTurmoil: many callers make, use, close and make again a session of one name at
+// the same time, and it expires meanwhile. Each of them gets what it requested, or an error
+// that says what became of the session. In the end the name is free.
 func TestSessionTurmoil(t *testing.T) {
 	e := openReal(t, func(c *engine.Config) { c.MaxSessions = 3 })
 	needs(t, e, sandboxmcp.Shell)

@@ -14,8 +14,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/engine"
 )
 
-// TestValidate: what is wrong with a request is told before anything is done
-// for it, with a code, a message that names it, and what to do.
+// TestValidate: a bad request is refused before anything is done for it, with a code, a
+// message that names the fault, and a hint.
 func TestValidate(t *testing.T) {
 	const mib = 1 << 20
 	docker := sandboxmcp.Errorf(sandboxmcp.CodeDockerUnavailable, "docker is not there").WithHint("install it")
@@ -90,7 +90,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestBorders: what is just allowed.
+// TestBorders: values at their bounds are accepted.
 func TestBorders(t *testing.T) {
 	e := open(t, &fake{}, func(c *engine.Config) { c.Now = time.Now })
 	for name, r := range map[string]sandboxmcp.Request{
@@ -161,7 +161,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestMissingInterpreter: a language without an interpreter is refused with the way to one.
+// TestMissingInterpreter: a language without an interpreter is refused, with a hint how to get
+// one.
 func TestMissingInterpreter(t *testing.T) {
 	f := &fake{search: t.TempDir()}
 	e := open(t, f)
@@ -179,7 +180,7 @@ func TestMissingInterpreter(t *testing.T) {
 	}
 }
 
-// TestNew: an engine that cannot be opened says why.
+// TestNew: an engine that cannot be opened returns the reason.
 func TestNew(t *testing.T) {
 	if _, err := engine.New(t.Context(), engine.Config{StateDir: t.TempDir()}); err == nil {
 		t.Error("New without a backend: got an engine, want an error")

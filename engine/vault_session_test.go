@@ -19,9 +19,8 @@ var sessionSays = map[sandboxmcp.Language]struct{ show, keep, kept string }{
 	sandboxmcp.Shell:  {`echo "[$TOKEN]"`, `v=$TOKEN`, `echo "[$v] ${#v}"`},
 }
 
-// A session that is there sees what is added with its next run, and no more of
-// what was deleted; what a variable of it still has stays masked, and so does a
-// value that was replaced.
+// A live session sees a new secret with its next run, and a deleted one no longer. Values that
+// its variables may still hold stay masked, also one that was replaced.
 func TestSecretsInSessions(t *testing.T) {
 	e := openReal(t)
 	for lang, say := range sessionSays {
@@ -51,7 +50,7 @@ func TestSecretsInSessions(t *testing.T) {
 	}
 }
 
-// Files of a session are handed out as those of a run are, and so are values.
+// Files and bridged values of a session are masked as the files of a run are.
 func TestSecretsInFilesOfSessions(t *testing.T) {
 	for _, allow := range []bool{false, true} {
 		e := openReal(t, func(c *engine.Config) { c.AllowSecretArtifacts = allow })
@@ -112,8 +111,8 @@ os.mkfifo('/mnt/data/pipe ' + os.environ['TOKEN'])`))
 	}
 }
 
-// What interpreters wait in before a request has none of its secrets: a program
-// that gets none finds none, next to those that do.
+// An interpreter that waits for a request holds no secret: a program without secrets finds
+// none beside programs that have some.
 func TestSecretsAreNotInWhatWaits(t *testing.T) {
 	e := openReal(t)
 	addSecret(t, e, "TOKEN", secret)
@@ -136,8 +135,8 @@ func TestSecretsAreNotInWhatWaits(t *testing.T) {
 	}
 }
 
-// As many and as large as a vault takes reach a program beside all that a caller
-// may set.
+// The largest number of secrets, of the largest size, reaches a program together with all
+// variables that a caller may set.
 func TestAsManySecretsAsThereMayBe(t *testing.T) {
 	e := openRealOn(t, process.Config{NoPool: true})
 	needs(t, e, sandboxmcp.Python)

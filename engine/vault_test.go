@@ -155,7 +155,7 @@ func TestWhichSecrets(t *testing.T) {
 	}
 }
 
-// The record has the use of a secret, by key, before the program starts.
+// The use of a secret is on record, by its key, before the program starts.
 func TestSecretsOnRecord(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	list := func() string {
@@ -181,7 +181,7 @@ func TestSecretsOnRecord(t *testing.T) {
 	}
 }
 
-// Everything that is told of a run, or kept of it, is masked.
+// All that is published or kept of a run is masked.
 func TestMaskedEverywhere(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	picture := base64.StdEncoding.EncodeToString([]byte("\x89PNG\r\n\x1a\n.." + secret + ".."))
@@ -272,8 +272,7 @@ func TestSecretArtifactsAllowed(t *testing.T) {
 	}
 }
 
-// The cut is where the masked text ends, and the bound for floods counts what the
-// program wrote.
+// Output is masked before it is cut. The bound for floods counts what the program wrote.
 func TestMaskedBeforeTheCut(t *testing.T) {
 	for _, tt := range []struct {
 		limit     int64
@@ -325,7 +324,7 @@ func TestInspectVault(t *testing.T) {
 	wantCode(t, e.VaultAdd(t.Context(), "a b", "KEY", sandboxmcp.NewSecret(secret), 0), sandboxmcp.CodeInvalidArgument)
 }
 
-// A run whose secrets cannot be had does not come about, and the record says so.
+// A run whose secrets cannot be read is refused, and the record says so.
 func TestVaultGone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	first := open(t, &fake{}, at(dir))
