@@ -49,8 +49,8 @@ func expectant(t *testing.T, b backend.Backend, sp backend.Spec) {
 
 const waited = "\nprint('waited', 'WAITED' in os.environ)"
 
-// TestAheadIsAsStarted compares a process that waited with one that was started
-// when it was asked for, line by line, as it sees itself and as the kernel shows it.
+// TestAheadIsAsStarted compares a process that waited with one that was started for its
+// request, line by line, as it sees itself and as the kernel shows it.
 func TestAheadIsAsStarted(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	for name, change := range map[string][]func(*process.Config){"Usual": nil, "WithoutCgroup": {process.WithoutCgroup}} {
@@ -109,8 +109,8 @@ func TestAheadThatDoesNotListen(t *testing.T) {
 	}
 }
 
-// TestAheadGivesWay to what is not what waits: a program that is started is
-// alone, and nothing is there of what had waited.
+// TestAheadGivesWay: a program that the waiting process cannot become is started alone, and
+// nothing of the waiting process is left.
 func TestAheadGivesWay(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend()(t)

@@ -15,8 +15,9 @@ import (
 
 const epollWatches = 16_000 // that a user may have, for these tests; an eighth is a sandbox's share
 
-// TestASandboxThatTakesTheEpollWatchesOfItsUserIsEnded: for programs that
-// have the server's user, also if they hide their descriptors.
+// TestASandboxThatTakesTheEpollWatchesOfItsUserIsEnded: a sandbox whose programs run as the
+// server's user is ended if it holds more than its share of that user's epoll watches, also if
+// it hides its descriptors. Below its share it lives.
 func TestASandboxThatTakesTheEpollWatchesOfItsUserIsEnded(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("as root every sandbox has a user of its own, and so a count of its own")

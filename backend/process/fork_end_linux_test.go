@@ -51,8 +51,8 @@ func serveForks(ctx context.Context, b *process.Backend) int {
 	select {}
 }
 
-// TestForksDieWithTheServer that is killed: they, what they started, the zygote
-// and the ready sandboxes, also when nobody between can carry anything out.
+// TestForksDieWithTheServer: when the server is killed, forks, their children, the zygote and
+// the ready sandboxes end within 2 s, although no process of the server is left to end them.
 func TestForksDieWithTheServer(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	for range 3 {
@@ -97,8 +97,8 @@ func lives(pid int) bool {
 	return len(b) > i+2 && b[i+2] != 'Z'
 }
 
-// TestForksThatEndAtOnce: the end of a fork is heard of, even when it comes before
-// init has turned from building walls to waiting for its children.
+// TestForksThatEndAtOnce: the end of a fork is reported even if it comes before init has
+// finished the walls and waits for its children.
 func TestForksThatEndAtOnce(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend()(t)

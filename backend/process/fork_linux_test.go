@@ -93,7 +93,8 @@ func begun(t *testing.T, b backend.Backend, sp backend.Spec, p backend.Process, 
 	return e, u, iso
 }
 
-// hatched is a backend whose zygote waits, and that has as many ready sandboxes, with forks in them.
+// hatched runs programs until the zygote of b waits and its ready sandboxes have forks in
+// them.
 func hatched(t *testing.T, b backend.Backend, sp backend.Spec) {
 	t.Helper()
 	for range 2 {
@@ -241,8 +242,8 @@ func inNamespace(link string) (pids []string) {
 	return pids
 }
 
-// TestForksAreReached by signals, Clear, Kill and the end of their jail, with all
-// that they have started.
+// TestForksAreReached: signals, Clear, Kill and the end of their jail reach forks and all that
+// they have started.
 func TestForksAreReached(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	for name, change := range map[string][]func(*process.Config){"Usual": nil, "WithoutCgroup": {process.WithoutCgroup}} {
@@ -328,8 +329,8 @@ func TestForksAreReached(t *testing.T) {
 	}
 }
 
-// TestForkGivesWay to what cannot be forked: in a sandbox where one waits, also
-// one that was killed meanwhile, a program that is executed is alone.
+// TestForkGivesWay: a program that cannot be forked is executed alone in a sandbox where a
+// fork waits, also if that fork was killed meanwhile.
 func TestForkGivesWay(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend()(t)
@@ -367,7 +368,8 @@ func TestForkGivesWay(t *testing.T) {
 	}
 }
 
-// TestZygoteIsKilled from outside: programs are executed, and later forked again.
+// TestZygoteIsKilled: after the zygote is killed from outside, programs are executed, and
+// later forked again.
 func TestZygoteIsKilled(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend()(t)
@@ -386,8 +388,8 @@ func TestZygoteIsKilled(t *testing.T) {
 	}
 }
 
-// TestForksKeepNothing: neither a caller's variables nor its program are in the
-// zygote, and so in no other fork; and nothing is left when all is given back.
+// TestForksKeepNothing: the zygote, and so every other fork, has neither a caller's variables
+// nor its program. Nothing is left after all is given back.
 func TestForksKeepNothing(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend()(t)

@@ -96,8 +96,8 @@ func (c *lateEnd) Err() error {
 	return context.Canceled
 }
 
-// TestTrialIsNobodysCall: a caller that leaves while the first sandbox of a jail is built
-// condemns neither the jail nor what others have opened in it.
+// TestTrialIsNobodysCall: if a caller leaves while the first sandbox of a jail is built, the
+// jail and the sandboxes that others have opened in it stay usable.
 func TestTrialIsNobodysCall(t *testing.T) {
 	b := New(Config{})
 	defer func() { _ = b.Close(t.Context()) }()

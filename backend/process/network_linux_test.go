@@ -29,8 +29,8 @@ func answer(l net.Listener) {
 	}
 }
 
-// TestNetworkOfEveryStart opens the network of programs that run, however they
-// were started, and of sessions' sandboxes as of others.
+// TestNetworkOfEveryStart: the network of a running program can be opened however the program
+// was started, in sandboxes of sessions as in others.
 func TestNetworkOfEveryStart(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	started := func(program string) (backend.Process, *bytes.Buffer) {
@@ -141,8 +141,8 @@ func (l *lines) wait(t *testing.T, n int) {
 	}
 }
 
-// TestNetworkIsNobodyElses: the network namespace of a sandbox that had a network
-// is no other sandbox's, and that of one that had none is.
+// TestNetworkIsNobodyElses: the network namespace of a sandbox that had a network is never
+// used again. That of a sandbox without one is.
 func TestNetworkIsNobodyElses(t *testing.T) {
 	b := newBackend()(t)
 	defer func() { _ = b.Close(t.Context()) }()
@@ -209,8 +209,8 @@ func TestNetworkClosesWithADeadInit(t *testing.T) {
 	}
 }
 
-// TestCertificates: programs are told of a file of authorities that they can
-// read, and one that holds a key is never shown.
+// TestCertificates: programs get the path of a file of authorities that they can read. A file
+// that holds a key is never shown.
 func TestCertificates(t *testing.T) {
 	dir := t.TempDir()
 	for _, d := range []string{dir, filepath.Dir(dir)} {

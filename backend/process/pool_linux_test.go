@@ -178,7 +178,7 @@ func usage(t *testing.T, sb backend.Sandbox) backend.Usage {
 
 func pool(b backend.Backend) map[string]int { return b.(backend.Pooler).Pool() }
 
-// TestUsedAgain shows that something is used again at all, and never by two.
+// TestUsedAgain: what a sandbox leaves is used for a later one, and never for two at once.
 func TestUsedAgain(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend()(t)
@@ -231,7 +231,8 @@ func TestUsedAgain(t *testing.T) {
 	}
 }
 
-// TestPoolIsBounded: many at once leave no more than is kept, and Close nothing.
+// TestPoolIsBounded: many sandboxes at once leave no more than the bound of the pool, and
+// Close leaves nothing.
 func TestPoolIsBounded(t *testing.T) {
 	before := backendtest.Count(t)
 	one, other := newBackend()(t), newBackend()(t)
@@ -274,7 +275,7 @@ func TestPoolIsBounded(t *testing.T) {
 	before.Same(t)
 }
 
-// TestPoolOff keeps nothing.
+// TestPoolOff: a backend without a pool keeps nothing.
 func TestPoolOff(t *testing.T) {
 	b := newBackend(noPool)(t)
 	defer func() { _ = b.Close(t.Context()) }()
@@ -290,8 +291,8 @@ func TestPoolOff(t *testing.T) {
 	}
 }
 
-// TestBuilderTakesItsNetworksAlong: namespaces of a user namespace that has
-// ended are not kept.
+// TestBuilderTakesItsNetworksAlong: network namespaces of a builder that has ended are not
+// kept.
 func TestBuilderTakesItsNetworksAlong(t *testing.T) {
 	had := childrenOf(os.Getpid())
 	b := newBackend()(t)

@@ -56,8 +56,8 @@ func openClosed(t *testing.T, b backend.Backend, sp backend.Spec) {
 	}
 }
 
-// TestReadyByUse: what was asked for once gets none ready, what was asked for
-// twice does, each is taken by its own shape only, and what is taken is made again.
+// TestReadyByUse: a kind of sandbox is kept ready from its second request on. A ready one is
+// given only to requests of its kind, and replaced.
 func TestReadyByUse(t *testing.T) {
 	b := newBackend()(t)
 	defer func() { _ = b.Close(t.Context()) }()
@@ -262,7 +262,7 @@ func TestBurstAboveThePool(t *testing.T) {
 	until(t, b, "as many as were used at once", func(n int) bool { return n > 2 })
 }
 
-// TestReadyGoesWhenIdle: nobody asks, and all of it goes.
+// TestReadyGoesWhenIdle: ready sandboxes that are not used for the idle time are closed.
 func TestReadyGoesWhenIdle(t *testing.T) {
 	b := newBackend(func(c *process.Config) { c.PoolIdle = 300 * time.Millisecond })(t)
 	defer func() { _ = b.Close(t.Context()) }()
@@ -273,7 +273,8 @@ func TestReadyGoesWhenIdle(t *testing.T) {
 	before.Same(t)
 }
 
-// TestReadyEndsWithItsJail: the builder is killed from outside, and what was ready with it.
+// TestReadyEndsWithItsJail: ready sandboxes end with their builder when it is killed from
+// outside, and new ones are made.
 func TestReadyEndsWithItsJail(t *testing.T) {
 	had := childrenOf(os.Getpid())
 	b := newBackend()(t)

@@ -38,8 +38,8 @@ func made(t *testing.T, b *process.Backend, text string) error {
 // where is the text of a module's import that tells in which sandbox it ran.
 const where = "import posix\nat = (posix.readlink('/proc/self/ns/pid'), posix.stat('/dev/shm').st_ctime_ns)\n"
 
-// TestForkLoadsWhatAnotherImported: on demand, and ahead in a ready sandbox, as a
-// program and as a process that stays.
+// TestForkLoadsWhatAnotherImported: forks load packages that another fork imported, on demand
+// and ahead in a ready sandbox.
 func TestForkLoadsWhatAnotherImported(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	const program = "import posix; print('at' in globals() and at != (posix.readlink('/proc/self/ns/pid'), posix.stat('/dev/shm').st_ctime_ns), sorted(posix.listdir('/proc/self/fd'))[:-1], posix.getppid())"

@@ -93,8 +93,8 @@ func (s said) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestATinyShareDoesNotDelayAKill: what is killed needs time of its own sandbox
-// to end, of which it has a hundredth.
+// TestATinyShareDoesNotDelayAKill: a kill ends within 2 s, although the killed tasks need
+// processor time to end and their sandbox has a hundredth of a core.
 func TestATinyShareDoesNotDelayAKill(t *testing.T) {
 	for name, change := range map[string]func(*process.Config){"cgroup": func(*process.Config) {}, "watched": process.WithoutCgroup} {
 		t.Run(name, func(t *testing.T) {
@@ -118,7 +118,8 @@ func TestATinyShareDoesNotDelayAKill(t *testing.T) {
 	}
 }
 
-// TestTheShareHoldsAgainAfterClear: a session's next run has its limit.
+// TestTheShareHoldsAgainAfterClear: after Clear lifted the CPU quota, the session's next run
+// has it again.
 func TestTheShareHoldsAgainAfterClear(t *testing.T) {
 	b := newBackend()(t)
 	defer b.Close(t.Context())

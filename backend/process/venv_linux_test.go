@@ -11,8 +11,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
-// TestVirtualEnvironmentOfAProject: one that was made in a project's own
-// directory works in a sandbox, and what else lies there cannot be seen.
+// TestVirtualEnvironmentOfAProject: a virtual environment in a project's directory works in a
+// sandbox, and the rest of that directory cannot be seen.
 func TestVirtualEnvironmentOfAProject(t *testing.T) {
 	const system = "/usr/bin/python3"
 	if err := exec.CommandContext(t.Context(), system, "-c", "import venv").Run(); err != nil {

@@ -70,8 +70,8 @@ func TestZygoteIsMadeAnew(t *testing.T) {
 	}
 }
 
-// TestOldForkIsNotUsed: one that waits in a ready sandbox is dropped when its
-// zygote would have been made anew.
+// TestOldForkIsNotUsed: a fork that waits in a ready sandbox is dropped once its zygote has
+// reached its age. The program is executed instead.
 func TestOldForkIsNotUsed(t *testing.T) {
 	const age = 2 * time.Second
 	b := bounded(t, 1000, age, time.Hour, 3)
@@ -137,7 +137,8 @@ func TestZygoteGoes(t *testing.T) {
 	}
 }
 
-// TestZygoteThatRefuses is given up, and what it refused was executed.
+// TestZygoteThatRefuses: a zygote that refuses to fork is given up, and the programs that it
+// refused are executed.
 func TestZygoteThatRefuses(t *testing.T) {
 	const refused = 3
 	b := bounded(t, 1000, time.Hour, time.Hour, refused)
