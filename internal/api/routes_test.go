@@ -56,8 +56,8 @@ func TestRoutePatterns(t *testing.T) {
 	}
 }
 
-// TestRouteInputs: each field of an input stands in one place of the request, and
-// is of a kind that can be sent there.
+// TestRouteInputs: each field of an input has one place in the request, and a type that can be
+// sent there.
 func TestRouteInputs(t *testing.T) {
 	for _, r := range api.Routes() {
 		method, path, _ := strings.Cut(r.Pattern, " ")
