@@ -103,7 +103,8 @@ func TestCollect(t *testing.T) {
 	}
 }
 
-// Everything that a program can leave to hurt who collects.
+// TestCollectTraps: links, devices, giants and hostile names that a program leaves harm
+// neither the server nor the list of artifacts.
 func TestCollectTraps(t *testing.T) {
 	k, root, outside := newKit(t, artifact.Config{}), t.TempDir(), t.TempDir()
 	fill(t, outside, map[string]string{"canary": "CANARY", "d/canary": "CANARY"})

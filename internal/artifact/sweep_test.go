@@ -142,8 +142,8 @@ func TestSweepNotesOnce(t *testing.T) {
 	}
 }
 
-// The content of what is dropped goes with it; what a killed process has left goes
-// when it is old.
+// A blob is removed with the last record that names it. A blob that a killed process has left
+// is removed when it is old.
 func TestOrphansGoWhenTheyAreOld(t *testing.T) {
 	k := newKit(t, artifact.Config{MaxAge: time.Hour})
 	k.save(t, result("ns", "old"), map[string]string{"a": "A"})
