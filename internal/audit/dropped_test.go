@@ -80,7 +80,8 @@ func TestDrop(t *testing.T) {
 	}
 }
 
-// Nothing goes that is not what was signed: afterwards nobody could tell.
+// Drop removes only what is signed as it is. A changed entry stays, because its change could
+// not be proved afterwards.
 func TestDropRefuses(t *testing.T) {
 	for name, statement := range map[string]string{
 		"edit":                 `UPDATE audit SET action = 'x' WHERE position = 5`,

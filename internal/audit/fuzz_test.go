@@ -80,8 +80,8 @@ func changed(v any, at uint16, bit uint8) any {
 	return int64(at) // of NULL
 }
 
-// FuzzFlip: whatever byte of whatever value of whatever row is changed, the
-// record is not sound any more, or the value cannot stand there.
+// FuzzFlip: after a change of any bit of any value of any row the record is not sound, or the
+// database refuses the value.
 func FuzzFlip(f *testing.F) {
 	dir := f.TempDir()
 	c := &clock{}

@@ -93,7 +93,7 @@ func filled(tb testing.TB, dir string) {
 	}
 }
 
-// check verifies a directory with what stands in it.
+// check verifies the record of a directory.
 func check(tb testing.TB, dir string, change ...func(*audit.Evidence)) sandboxmcp.AuditReport {
 	tb.Helper()
 	path := filepath.Join(dir, "sandboxmcp.db")
@@ -127,7 +127,7 @@ func second(dir string) func(*audit.Evidence) {
 
 func alone(e *audit.Evidence) { e.HeadFile = "" }
 
-// alter changes a database behind everybody's back.
+// alter changes a database without the store.
 func alter(tb testing.TB, dir, statement string) {
 	tb.Helper()
 	db, err := sql.Open("sqlite", filepath.Join(dir, "sandboxmcp.db"))
@@ -231,8 +231,7 @@ func TestTailIsSignedInTime(t *testing.T) {
 	})
 }
 
-// rechain gives every entry the hash of its content anew, as whoever knows the
-// form can.
+// rechain computes the hash of every entry anew, as anyone can who knows its form.
 func rechain(tb testing.TB, dir string) {
 	tb.Helper()
 	s := open(tb, dir)
@@ -319,8 +318,8 @@ func TestTampering(t *testing.T) {
 	}
 }
 
-// Who has the key can make a record that is sound in itself. The second place
-// tells.
+// The holder of the key can write a record that is sound by itself. The second checkpoint file
+// shows the change.
 func TestRewriteWithTheKey(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
 	filled(t, dir)
