@@ -509,8 +509,8 @@ func TestClearRefuses(t *testing.T) {
 	}
 }
 
-// A group that is read often keeps its files open, tells what it told before, and
-// gives them back when it is cleared and when it is removed.
+// A group that is read often keeps its files open, returns the same figures, and closes the
+// files when it is cleared and when it is removed.
 func TestUsageReadOften(t *testing.T) {
 	g := group(t, version1(t), cgroup.Limits{MemoryBytes: 64 << 20, MaxTasks: 8})
 	descriptors := func() int {

@@ -162,7 +162,7 @@ func TestVersion2Limits(t *testing.T) {
 	}
 }
 
-// A group that is used again: figures of the first use are not told of the second.
+// checkReuse: a group that is used again reports no figures of its first use.
 func checkReuse(t *testing.T, f *fake, g *cgroup.Group, dir string) {
 	t.Helper()
 	if err := g.Set(cgroup.Limits{MemoryBytes: 64 << 20}); err != nil {
