@@ -244,7 +244,7 @@ func (b *buffer) lines() []string {
 	return strings.Split(strings.TrimSuffix(b.buf.String(), "\n"), "\n")
 }
 
-// --follow prints each entry once, the oldest first, whoever appends it.
+// --follow prints each entry once, the oldest first, whichever process appends it.
 func TestAuditFollow(t *testing.T) {
 	memory := &fake{}
 	memory.memory = true

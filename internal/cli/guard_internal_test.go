@@ -227,9 +227,9 @@ func TestEventsCommand(t *testing.T) {
 	}
 }
 
-// Servers that are there are followed from now on, those that start later from
-// their beginning; nothing is shown twice, also of one that lost its door for a
-// while; it ends when it is told to.
+// Servers that run are followed from now on, and those that start later from their beginning.
+// No event is shown twice, also if a server cannot be reached for a while. The command ends
+// when its context ends.
 func TestFollowEvents(t *testing.T) {
 	state := t.TempDir()
 	one, two, me := &fake{}, &fake{}, &fake{}
@@ -281,7 +281,7 @@ func TestFollowEvents(t *testing.T) {
 	}
 }
 
-// gone is an output that nobody reads.
+// gone is an output whose reader has left.
 type gone struct{}
 
 func (gone) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
