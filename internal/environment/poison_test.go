@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestVerifyFindsPoison: what somebody who could write a set for a moment would do
-// so that nobody sees it.
+// TestVerifyFindsPoison: Verify finds the changes that an attacker who could write to a set
+// for a moment would make to stay unseen.
 func TestVerifyFindsPoison(t *testing.T) {
 	b := newBench(t)
 	s := b.install(t).Set
