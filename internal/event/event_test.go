@@ -91,8 +91,8 @@ func TestNamespacesAreApart(t *testing.T) {
 	}
 }
 
-// A listener that does not read keeps nobody waiting, has the newest, and the
-// sum of what it is told to have lost is right.
+// A subscriber that does not read delays no publisher and keeps the newest events. The numbers
+// of lost events that it gets add up.
 func TestASlowListenerIsToldWhatItLost(t *testing.T) {
 	b := newBus()
 	c, stop := b.Subscribe("", false)
@@ -173,8 +173,8 @@ func TestTheEndOfASubscription(t *testing.T) {
 	}
 }
 
-// Several tell while several listen, come and go: nothing hangs, and for each
-// listener what it got and what it lost is everything.
+// Several publish while several subscribe, come and go. Nothing hangs, and what a subscriber
+// got and what it lost are together all events.
 func TestManyAtOnce(t *testing.T) {
 	b := newBus()
 	const tellers, each, listeners = 4, 2000, 8
