@@ -71,7 +71,7 @@ func TestNothingChangesWithoutARecord(t *testing.T) {
 	}
 }
 
-// A grant that somebody wrote or changed in the database opens nothing.
+// A grant that was written or changed in the database, without the gate, opens nothing.
 func TestAChangedRowOpensNothing(t *testing.T) {
 	b := open(t)
 	b.grant(sandboxmcp.EgressDecision{Domain: "api.example.com"})
@@ -101,8 +101,8 @@ func TestAChangedRowOpensNothing(t *testing.T) {
 	wantCode(t, err, sandboxmcp.CodeAccessDenied)
 }
 
-// What another process decides holds here, whoever waits hears of it, and what it
-// takes back is closed.
+// A decision of another process holds in this one, wakes those that wait for it, and a grant
+// that it revokes is closed.
 func TestDecisionsHoldInEveryProcess(t *testing.T) {
 	b := open(t)
 	if b.lets(one, "api.example.com") {

@@ -7,8 +7,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// TestFloodWritesNothing: what asks again and again, or more than may be asked, is
-// answered without a write, and nobody who waits is made to look.
+// TestFloodWritesNothing: a question that is repeated, or exceeds the bound, is answered
+// without a write to the database, and wakes no waiter.
 func TestFloodWritesNothing(t *testing.T) {
 	b := open(t)
 	for i := range 30 {

@@ -68,7 +68,7 @@ func inAnotherProcess(t *testing.T, dir, what, arg string) {
 	}
 }
 
-// bed is a gate with a clock that stands still.
+// bed is a gate with a fake clock.
 type bed struct {
 	*gate.Gate
 	t       *testing.T
@@ -390,8 +390,8 @@ func TestRevoke(t *testing.T) {
 	}
 }
 
-// What the operator's settings open needs no record, and what they forbid nobody
-// opens.
+// Hosts that the operator's settings open need no grant, and hosts that they forbid cannot be
+// opened.
 func TestSettingsOpenWithoutARecord(t *testing.T) {
 	b := open(t, func(c *gate.Config) { c.Operator = []sandboxmcp.Domain{{Host: "fixed.example.com"}} })
 	b.grant(sandboxmcp.EgressDecision{Domain: "api.example.com"})
@@ -457,7 +457,7 @@ func TestParseDomain(t *testing.T) {
 	}
 }
 
-// recordIn is the record of a store, which nobody signs.
+// recordIn is the audit record of a store, without a signer.
 func recordIn(s *store.Store, now func() time.Time) *audit.Log {
 	l, err := audit.Open(context.Background(), s, audit.Config{Now: now})
 	if err != nil {
