@@ -14,8 +14,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
-// TestSilentSpawnerEndsTheJail: a spawner that does not answer keeps nobody for
-// longer than the limit, and no later sandbox is given to it.
+// TestSilentSpawnerEndsTheJail: a spawner that does not answer delays a caller for no longer
+// than the limit, and gets no further request.
 func TestSilentSpawnerEndsTheJail(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for the whole limit")
@@ -65,9 +65,8 @@ func TestSilentSpawnerEndsTheJail(t *testing.T) {
 	}
 }
 
-// TestStoppedZygote: whoever asks a zygote that does not run is refused, all of
-// them together and not one after the other, and nothing of a fork is in their
-// sandboxes.
+// TestStoppedZygote: callers of a zygote that does not run are refused, all of them within one
+// limit and not one after the other. Their sandboxes hold no part of a fork.
 func TestStoppedZygote(t *testing.T) {
 	t.Parallel()
 	j, err := Open(testConfig(t))

@@ -23,8 +23,8 @@ func made(t *testing.T, j *Jail) *Slot {
 	return s
 }
 
-// TestSocketsStandInTheirSandbox: what is handed out is looked at, and one that
-// stands elsewhere, on the host or in another sandbox, is not.
+// TestSocketsStandInTheirSandbox: sockets are checked before they are handed out. A socket of
+// the host, or of another sandbox, is refused.
 func TestSocketsStandInTheirSandbox(t *testing.T) {
 	j, err := Open(testConfig(t))
 	if err != nil {

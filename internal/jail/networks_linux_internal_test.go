@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestSocketThatOutlivesItsSandbox: a Unix socket is not told of, so a network
-// namespace is kept only where none is left. One that went to somebody else is.
+// TestSocketThatOutlivesItsSandbox: the kernel does not list Unix sockets, so a network
+// namespace is kept only if none is left in it. One that was sent to another process is left.
 func TestSocketThatOutlivesItsSandbox(t *testing.T) {
 	const python = "/usr/bin/python3"
 	if _, err := os.Stat(python); err != nil {

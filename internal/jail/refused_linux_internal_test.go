@@ -77,8 +77,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// seen tells whether the filter lets a packet through, by another implementation
-// than the kernel's.
+// seen reports whether the filter lets a packet through, by another implementation than the
+// kernel's.
 func seen(t *testing.T, packet []byte) bool {
 	t.Helper()
 	code := refusedFilter()
@@ -101,8 +101,8 @@ func seen(t *testing.T, packet []byte) bool {
 	return n > 0
 }
 
-// FuzzParseRefused: whatever is read, it is not outside of the packet, and what it
-// tells is no address of the sandbox's own.
+// FuzzParseRefused: ParseRefused reads nothing outside of the packet, and returns no address
+// of the sandbox's own.
 func FuzzParseRefused(f *testing.F) {
 	f.Add(packet4(unix.IPPROTO_TCP, "1.2.3.4", "1.2.3.4", make([]byte, 20)...))
 	f.Add(packet6(unix.IPPROTO_ICMPV6, "2001:db8::1", "::1", append([]byte{1, 4, 0, 0, 0, 0, 0, 0}, packet6(unix.IPPROTO_UDP, "::1", "::2", make([]byte, 8)...)...)...))

@@ -65,7 +65,7 @@ func TestForksShareNoDescriptorOfASnapshot(t *testing.T) {
 	}
 }
 
-// TestCloseOfASnapshotAwaitsNoLoad: a fork that does not answer holds up only who loads it.
+// TestCloseOfASnapshotAwaitsNoLoad: a fork that does not answer delays only its own load.
 func TestCloseOfASnapshotAwaitsNoLoad(t *testing.T) {
 	s, err := NewSnapshot(strings.NewReader("abc"), 3)
 	if err != nil {

@@ -39,7 +39,7 @@ func testConfig(t testing.TB) Config {
 
 var testSize = Size{WorkBytes: 1 << 20, WorkInodes: 100, TempBytes: 1 << 20, MaxTasks: 20}
 
-// observed builds one sandbox and tells its walls, or why there is none.
+// observed builds one sandbox and returns its walls, or the reason why there is none.
 func observed(t *testing.T, cfg Config) ([]string, error) {
 	t.Helper()
 	j, err := Open(cfg)
@@ -74,9 +74,9 @@ func whole(t *testing.T, cfg Config) []string {
 	return walls
 }
 
-// TestWallsOff leaves out each wall in turn: it has to vanish from what is
-// observed, so that a sandbox without it would be refused, or no sandbox comes
-// to be at all. That a wall is reported and does not stand is the worst fault.
+// TestWallsOff leaves out each wall in turn. The wall must vanish from what is observed, so
+// that such a sandbox would be refused, or no sandbox is built at all. A wall that is reported
+// and not there is the worst fault.
 func TestWallsOff(t *testing.T) {
 	cfg := testConfig(t)
 	all := whole(t, cfg)
@@ -215,7 +215,8 @@ func TestEndedIsNotInterrupted(t *testing.T) {
 	<-stopped
 }
 
-// TestReadings shows that what is read is told apart from what only looks like it.
+// TestReadings: readings of the kernel's files are not confused by text that only looks like
+// them.
 func TestReadings(t *testing.T) {
 	const own = "1 0 0:1 / /mnt/data rw - tmpfs d rw,size=1k,nr_inodes=2\n1 0 0:1 / /tmp rw - tmpfs d rw,size=1k,nr_inodes=2\n" +
 		"1 0 0:1 / /dev/shm rw - tmpfs d rw,size=1k,nr_inodes=2\n1 0 0:1 / /run rw - tmpfs d rw,size=1k,nr_inodes=2\n"
@@ -268,8 +269,8 @@ func TestReadings(t *testing.T) {
 	}
 }
 
-// TestLandlockIsQuiet: no domain of a sandbox writes audit records, where the kernel can
-// be told so.
+// TestLandlockIsQuiet: no Landlock domain of a sandbox writes audit records, where the kernel
+// can turn them off.
 func TestLandlockIsQuiet(t *testing.T) {
 	for abi, want := range map[int]uint64{6: 0, 7: 5, 9: 5} {
 		here, _ := wallScript(plan{abi: abi})

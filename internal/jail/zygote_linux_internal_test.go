@@ -44,7 +44,7 @@ func testZygote(t *testing.T, j *Jail) *Zygote {
 	return z
 }
 
-// runs runs a program in a sandbox, by a fork or by execve, and tells its output.
+// runs runs a program in a sandbox, by a fork or by execve, and returns its output.
 func runs(t *testing.T, j *Jail, z *Zygote, program string) (string, Exit) {
 	t.Helper()
 	turn, err := j.Turn()
@@ -216,8 +216,8 @@ func TestZygoteFilter(t *testing.T) {
 	}
 }
 
-// TestForkIsNotTold: a fork that is told nothing, because there is too much to
-// tell or its sandbox is being ended, ends, and its descriptor is given back.
+// TestForkIsNotTold: a fork that cannot be sent its program, because it is too large or the
+// sandbox ends, ends itself, and its descriptor is given back.
 func TestForkIsNotTold(t *testing.T) {
 	j, err := Open(testConfig(t))
 	if err != nil {
@@ -324,8 +324,8 @@ func TestForkOfADyingZygote(t *testing.T) {
 	t.Logf("%d forks, %d refused", made, refused)
 }
 
-// TestForkInADyingSandbox ends the sandbox at any moment of a fork: nothing of it
-// is left, nobody waits, and the zygote goes on.
+// TestForkInADyingSandbox ends the sandbox at any moment of a fork. Nothing of the fork is
+// left, no caller waits, and the zygote serves on.
 func TestForkInADyingSandbox(t *testing.T) {
 	j, err := Open(testConfig(t))
 	if err != nil {

@@ -86,8 +86,8 @@ func child(part string) {
 	os.Exit(0)
 }
 
-// foreignCode is a function that calls getpid by the i386 table. It is made
-// before the filter stands, so that nothing but the call is judged.
+// foreignCode is a function that calls getpid by the i386 table. It is made before the filter
+// is installed, so that only the call is judged.
 func foreignCode(part string) func() {
 	if !strings.HasPrefix(part, "int80") {
 		return nil
