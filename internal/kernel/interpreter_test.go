@@ -153,7 +153,8 @@ func TestInterpreterShows(t *testing.T) {
 	}
 }
 
-// A driver that does not read holds nobody up, and neither does one that never stops talking.
+// A driver that does not read, or that reports without end, delays its caller for no longer
+// than the limits.
 func TestInterpreterDoesNotWaitForEver(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	n := 0

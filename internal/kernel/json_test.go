@@ -74,7 +74,8 @@ func TestPythonShowsWhatIsNoJSON(t *testing.T) {
 	}
 }
 
-// What is said of one cell has an end, even where every word of it could be right.
+// TestInterpreterHearsNoFlood: the reports of one cell are bounded, also if each of them is
+// valid.
 func TestInterpreterHearsNoFlood(t *testing.T) {
 	const most = 40 << 20
 	for _, word := range []string{`{"type":"later","id":1,"x":"%s"}`, `{"type":"error","id":1,"name":"%s"}`, `{"type":"display","id":2,"x":"%s"}`} {

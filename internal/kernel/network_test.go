@@ -14,8 +14,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
-// What a network tells programs does not cost them the interpreter that waits,
-// and what a caller says goes over it.
+// The variables of the network do not keep an interpreter from being started ahead, and
+// variables of the caller win over them.
 func TestNetworkVariables(t *testing.T) {
 	told := map[string]string{"HTTP_PROXY": "http://127.0.0.1:3128", "SSL_CERT_FILE": "/etc/a file"}
 	for _, l := range []sandboxmcp.Language{sandboxmcp.Python, sandboxmcp.Node, sandboxmcp.Shell} {

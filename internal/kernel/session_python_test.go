@@ -184,8 +184,8 @@ func TestPythonCellMagics(t *testing.T) {
 	})
 }
 
-// A stand-in for matplotlib that records what it is asked: show() shows and
-// closes, and so does the end of a cell.
+// TestPythonFigures uses a replacement of matplotlib that records its calls: show() displays
+// and closes the figures, and so does the end of a cell.
 func TestPythonFigures(t *testing.T) {
 	const stub = `
 figures = {}
