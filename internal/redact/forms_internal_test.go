@@ -53,8 +53,7 @@ func dumpsOf(data []byte) map[string]string {
 	return map[string]string{"xxd": xxd.String(), "xxd -u": strings.ToUpper(xxd.String()), "hexdump -C": canonical.String(), "hexdump": words.String(), "od -tx1": single.String(), "od": octal.String()}
 }
 
-// A value is masked in a dump wherever it stands there, and no piece of 8 bytes of it
-// is left in any line.
+// A value is masked wherever it is in a dump, and no line has 8 bytes of it.
 func TestDumpsAreMasked(t *testing.T) {
 	for _, v := range []string{"Ab12cd34", "correct horse battery staple", strings.Repeat("xY7-", 16), "p@ss'w\"o\\r<d>&%$!\n\x01é"} {
 		m := New(secretsOf(v), false)

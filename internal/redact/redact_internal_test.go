@@ -101,7 +101,7 @@ func referenceDumps(secrets []Secret, text []byte) (out []byte) {
 	return out
 }
 
-// markForms tells where forms are, and how far long ones go on if that is followed.
+// markForms returns where forms are, and how far long ones go on if that is followed.
 func markForms(secrets []Secret, text []byte, follow bool, mark func(from, to int)) {
 	for _, s := range secrets {
 		if len(s.Value) < MinBytes {
