@@ -173,7 +173,8 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// A prefix that is also somebody's place for other things must not be shown whole.
+// An interpreter's prefix that holds other things, such as a home directory, must not be shown
+// whole.
 func TestHomeIsNotShown(t *testing.T) {
 	home := t.TempDir()
 	count := filepath.Join(home, "count")
