@@ -78,7 +78,7 @@ func TestOldBlobsAreDiscarded(t *testing.T) {
 	}
 }
 
-// Who puts content while the blob of it is taken away has it afterwards.
+// A blob that is put while it is being discarded is there afterwards.
 func TestDiscardDoesNotTakeWhatIsPut(t *testing.T) {
 	s := open(t, store.Config{Dir: t.TempDir()})
 	sum, path := putBlob(t, s, "content")

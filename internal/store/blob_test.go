@@ -32,7 +32,7 @@ func readBlob(t *testing.T, s *store.Store, sum string) string {
 	return string(b)
 }
 
-// unfinished returns what stands in the directory of unfinished blobs.
+// unfinished lists the directory of unfinished blobs.
 func unfinished(t *testing.T, s *store.Store) []os.DirEntry {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join(s.Dir(), "blobs", "tmp"))

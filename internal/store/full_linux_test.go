@@ -41,10 +41,9 @@ func onSmallDisk(t *testing.T, size string) string {
 	return ""
 }
 
-// TestFullDiskAcknowledgesNobodyWrongly: the disk fills up under many who write at
-// once, in groups with some that fail by themselves, and there is room again and
-// again. Who was told that it is written finds it, and of nobody else is anything
-// there.
+// TestFullDiskAcknowledgesNobodyWrongly: the disk fills up under many writers, some of which
+// fail by themselves, and has room again, several times. Each update that succeeded is there,
+// and nothing of one that failed.
 func TestFullDiskAcknowledgesNobodyWrongly(t *testing.T) {
 	disk := onSmallDisk(t, "3m")
 	if disk == "" {
@@ -130,8 +129,8 @@ func TestFullDiskAcknowledgesNobodyWrongly(t *testing.T) {
 	}
 }
 
-// TestCloseUnderWriters: a store that is closed while many write has what it said
-// that it has, and lets everybody go.
+// TestCloseUnderWriters: a store that is closed while many write has every update that
+// succeeded, and all callers return.
 func TestCloseUnderWriters(t *testing.T) {
 	dir := t.TempDir()
 	for round := range 10 {
