@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// What comes between two runs is kept for the next as far as there is room, and
-// whoever goes on writing is held up: nobody reads it, and to take it costs us.
+// Output between two runs is kept for the next one up to a bound. Beyond it each write is
+// slowed down, because it costs the server time and has no reader.
 func TestSwitchHoldsUpWhoWritesToNobody(t *testing.T) {
 	r, rests := NewSwitch(), 0
 	r.rest = func(<-chan struct{}) { rests++ }
