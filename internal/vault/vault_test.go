@@ -426,7 +426,7 @@ func TestNoPlaceForIt(t *testing.T) {
 	wantCode(t, err, sandboxmcp.CodeVaultUnavailable)
 }
 
-// Where there is no desktop nobody is asked for a key, and it is said.
+// Without a desktop no keyring is asked for a key, and the error says so.
 func TestNoKeyring(t *testing.T) {
 	for _, env := range [][]string{nil, {"DBUS_SESSION_BUS_ADDRESS=autolaunch:"}, {"XDG_RUNTIME_DIR=/nowhere"}} {
 		k := open(t, filepath.Join(t.TempDir(), "state"), func(c *vault.Config) { c.Keyring, c.Env = true, env })
@@ -483,7 +483,7 @@ func BenchmarkUse(b *testing.B) {
 	}
 }
 
-// recordIn is the record of a store, which nobody signs.
+// recordIn is the audit record of a store, without a signer.
 func recordIn(s *store.Store, now func() time.Time) *audit.Log {
 	l, err := audit.Open(context.Background(), s, audit.Config{Now: now})
 	if err != nil {
