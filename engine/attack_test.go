@@ -76,7 +76,7 @@ func nodeCode(s string) string {
 // session another by which it gets its cells.
 var ownChannel = map[string]map[string]string{"a04-fd-leak.py": {"open": "3 10600|3 10600 4 10600"}}
 
-// ownProcesses: a child of a session's interpreter sees that one, and nobody else.
+// ownProcesses: a child of a session's interpreter sees that interpreter and no other process.
 var ownProcesses = map[string]map[string]string{
 	"a24-view.py":        {"parent": "2|3|4", "session": "2"}, // of a shell, which starts others of its own
 	"a07-proc-peek.py":   {"seen": "*"},

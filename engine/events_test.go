@@ -186,7 +186,7 @@ func TestBackpressure(t *testing.T) {
 }
 
 // BenchmarkRunWithEvents is a run through the engine over a backend that does
-// nothing, heard by nobody and by sixteen who do not read.
+// nothing, with no subscriber and with sixteen that do not read.
 func BenchmarkRunWithEvents(b *testing.B) {
 	for name, n := range map[string]int{"nobody": 0, "sixteen": 16} {
 		b.Run(name, func(b *testing.B) {

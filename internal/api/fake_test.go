@@ -11,7 +11,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/api"
 )
 
-// call is one verb that a fake server was asked for.
+// call is one call of a verb of the fake server.
 type call struct {
 	verb   string
 	caller sandboxmcp.Caller

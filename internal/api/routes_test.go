@@ -188,7 +188,7 @@ func TestIdentityHoldsNamespaces(t *testing.T) {
 	}
 	for _, c := range []struct {
 		identity sandboxmcp.Identity
-		name     string // as it is asked for
+		name     string // as the request writes it
 		want     sandboxmcp.Namespace
 		code     sandboxmcp.Code
 	}{

@@ -249,7 +249,7 @@ func TestTampering(t *testing.T) {
 		kind    string
 		row     int64
 		reason  string
-		without bool // it is found by who has the database and the key alone, too
+		without bool // the database and the key alone show it, too
 	}{
 		{"edit", func(t *testing.T, dir string) { alter(t, dir, forge) }, "edited", 12, "does not have the hash", true},
 		{"delete in the middle", func(t *testing.T, dir string) { alter(t, dir, `DELETE FROM audit WHERE position = 12`) }, "deleted", 13, "is missing", true},

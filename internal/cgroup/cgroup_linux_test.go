@@ -128,7 +128,7 @@ func TestWallsAreReadBack(t *testing.T) {
 	if diff := cmp.Diff(want, g.Walls()); diff != "" {
 		t.Errorf("walls (-want +got):\n%s", diff)
 	}
-	// A limit that somebody took away is no wall.
+	// A limit that was removed from outside is not reported as a wall.
 	for _, path := range ours(t) {
 		file := filepath.Join(path, t.Name(), "pids.max")
 		if _, err := os.Stat(file); err == nil {

@@ -207,7 +207,7 @@ func TestAuditVerifyCommand(t *testing.T) {
 	}
 }
 
-// A record in a server's memory is asked for over its socket, and shown with
+// A record in a server's memory is read over its socket, and shown with
 // that of the state directory.
 func TestAuditOfServers(t *testing.T) {
 	memory, disk := &fake{}, &fake{}

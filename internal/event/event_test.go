@@ -114,7 +114,7 @@ func TestASlowListenerIsToldWhatItLost(t *testing.T) {
 	if e := <-c; e.Dropped != 0 {
 		t.Errorf("after it has caught up: got %d dropped", e.Dropped)
 	}
-	// The kept ones are everybody's: what one listener lost is not told to another.
+	// All subscribers share the kept events: what one of them lost is not reported to another.
 	for _, e := range b.Recent("") {
 		if e.Dropped != 0 {
 			t.Fatalf("a kept event: got %d dropped, want 0", e.Dropped)

@@ -111,7 +111,7 @@ func TestSocketsThatCannotBe(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	w := <-j.spawners // nobody is free
+	w := <-j.spawners // no spawner is free
 	if _, err := s.Sockets(ctx, []Socket{{Port: 82}}); !errors.Is(err, context.Canceled) {
 		t.Errorf("Sockets with a context that has ended: got %v, want canceled", err)
 	}

@@ -168,7 +168,7 @@ func TestInterpreterDoesNotWaitForEver(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || len(rep.Results) < 10 {
 		t.Errorf("got %v, %d results; want canceled and at least 10", err, len(rep.Results))
 	}
-	for !errors.Is(err, kernel.ErrGone) { // nobody waits for it any more, and so it has a limit
+	for !errors.Is(err, kernel.ErrGone) { // no caller waits for it, so it has a limit
 		<-time.NewTimer(time.Millisecond).C
 		_, err = i.Execute(ctx, kernel.Cell{}, nil)
 	}

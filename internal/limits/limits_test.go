@@ -84,7 +84,7 @@ func TestLimitsAreReadOnceForEachChange(t *testing.T) {
 	a, s := open(t, store.Config{Dir: t.TempDir()})
 	set(t, a, "one", sandboxmcp.Limits{MaxRAMMB: 7})
 	kept(t, a, "one")
-	if err := s.DB().Close(); err != nil { // whoever reads now fails
+	if err := s.DB().Close(); err != nil { // from now on a read fails
 		t.Fatal(err)
 	}
 	if got := kept(t, a, "one"); got.MaxRAMMB != 7 {

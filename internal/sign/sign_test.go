@@ -407,7 +407,7 @@ func TestArtifactStatementIsFrozen(t *testing.T) {
 	if !ed25519.Verify(k.Public(), []byte("DSSEv1 28 application/vnd.in-toto+json "+itoa(len(payload))+" "+payload), raw) {
 		t.Error("the statement: got another text, want the one of the specification")
 	}
-	// And it is no receipt, whoever puts it into an envelope.
+	// And it is no receipt, also in an envelope.
 	r := sandboxmcp.Receipt{
 		PayloadType: "application/vnd.in-toto+json", Payload: base64.StdEncoding.EncodeToString([]byte(payload)),
 		Signatures: []sandboxmcp.ReceiptSignature{{KeyID: k.ID(), Sig: sig}},

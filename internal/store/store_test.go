@@ -243,7 +243,7 @@ func TestMemory(t *testing.T) {
 	dir := t.TempDir()
 	cfg := store.Config{Dir: dir, SQLitePath: store.MemoryPath}
 	a, b := open(t, cfg), open(t, cfg)
-	// A reader in the middle of its rows holds up nobody.
+	// A reader in the middle of its rows delays no other call.
 	if err := a.Update(t.Context(), addServer("1"), addServer("2")); err != nil {
 		t.Fatal(err)
 	}

@@ -275,7 +275,7 @@ func TestKeyFile(t *testing.T) {
 			if name != "not there" {
 				wantCode(t, again.Add(t.Context(), sandboxmcp.Caller{Namespace: "ns"}, sandboxmcp.SecretSpec{Key: "B", Value: sandboxmcp.NewSecret(value)}), sandboxmcp.CodeVaultUnavailable)
 			}
-			want(t, k.values(t, "ns"), "A", value) // whoever has it open goes on
+			want(t, k.values(t, "ns"), "A", value) // a process that has it open goes on
 			if err := errors.Join(os.RemoveAll(path), os.WriteFile(path, text, 0o600), os.Chmod(path, 0o600)); err != nil {
 				t.Fatal(err)
 			}
