@@ -135,7 +135,7 @@ func TestFreeEndsARest(t *testing.T) {
 	<-over
 	e.Pace(time.Hour)
 	if len(asleep) != 0 {
-		t.Error("it rested while it was free")
+		t.Error("a free reader: got a rest, want none")
 	}
 	done()
 	done()

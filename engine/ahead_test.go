@@ -63,7 +63,7 @@ var aheadPrograms = map[sandboxmcp.Language]map[string]string{
 		"Inherit":     "require('child_process').spawnSync('/bin/sh', ['-c', 'head -c 2000000 /dev/zero | tr \"\\\\0\" y'], {stdio: 'inherit'})",
 		"Fork":        "if (process.argv[2]) { process.send({execArgv: process.execArgv, up: process.argv.length}); } else { const c = require('child_process').fork(__filename, ['child']); c.on('message', (m) => console.log(m)); c.on('exit', (x) => console.log('gone', x)) }",
 		"Worker":      "const {Worker, isMainThread, parentPort} = require('worker_threads'); if (isMainThread) { const w = new Worker(__filename); w.on('message', (m) => console.log(m)); w.on('exit', (c) => console.log('exit', c)) } else parentPort.postMessage([process.execArgv, Object.keys(process.env).length])",
-		"Timers":      "setTimeout(() => console.log('late'), 20); setImmediate(() => console.log('soon')); process.nextTick(() => console.log('tick')); console.log('now')",
+		"Timers":      "setTimeout(() => console.log('late'), 500); setImmediate(() => console.log('soon')); process.nextTick(() => console.log('tick')); console.log('now')",
 		"Signal":      "process.kill(process.pid, 'SIGTERM'); setTimeout(() => {}, 5000)",
 		"Handled":     "process.on('SIGTERM', () => { console.log('term'); process.exit(2) }); process.kill(process.pid, 'SIGTERM'); setTimeout(() => {}, 5000)",
 		"Listeners":   "console.log(process.eventNames(), process.listenerCount('exit'), process.listenerCount('uncaughtExceptionMonitor'))",
@@ -86,27 +86,32 @@ func TestAheadIsWhatACallerSees(t *testing.T) {
 		_ = c.Backends[0].Close(t.Context())
 		c.Backends = []backend.Backend{process.New(process.Config{NoPool: true})}
 	})
-	// waits tells that a process waits in every ready sandbox, after one was asked for.
+	// waits runs programs until a process waits in every ready sandbox, and reports whether
+	// that came about.
 	waits := func(l sandboxmcp.Language) bool {
-		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-			execute(t, e, sandboxmcp.Request{Code: "1", Language: l})
-			for range 100 {
-				if n := pooling.(backend.Pooler).Pool(); n["slots_ready"] > 1 && n["processes_ahead"] == n["slots_ready"] {
-					return true
-				}
-				time.Sleep(2 * time.Millisecond)
+		return testkit.Within(t, 10*time.Second, func() bool {
+			for range 2 { // the second request has the engine make some ready
+				execute(t, e, sandboxmcp.Request{Code: "1", Language: l})
+			}
+			if testkit.Within(t, 200*time.Millisecond, func() bool {
+				n := pooling.(backend.Pooler).Pool()
+				return n["slots_ready"] > 1 && n["processes_ahead"] == n["slots_ready"]
+			}) {
+				return true
 			}
 			_ = pooling.(backend.Pooler).Trim(t.Context())
-		}
-		return false
+			return false
+		})
 	}
 	for l, programs := range aheadPrograms {
 		needs(t, e, l)
-		testkit.Need(t, "process ahead", waits(l), "nothing is started ahead here")
-		time.Sleep(300 * time.Millisecond)
+		if !waits(l) {
+			t.Fatalf("%s: got no process that waits, want one to compare with", l)
+		}
+		time.Sleep(300 * time.Millisecond) // Node that was started ahead is known by its age
 		ahead := map[sandboxmcp.Language]string{sandboxmcp.Shell: "grep -c BASH_ENV /proc/$$/environ", sandboxmcp.Node: "console.log(+(process.uptime() > .3))"}
 		if got := execute(t, e, sandboxmcp.Request{Code: ahead[l], Language: l}).Stdout; got != "1\n" {
-			t.Fatalf("%s was not started ahead: %q", l, got)
+			t.Fatalf("%s, asked whether it was started ahead: got %q, want 1", l, got)
 		}
 		for name, code := range programs {
 			for _, r := range []sandboxmcp.Request{{}, {Env: map[string]string{"MINE": "a b\n'\"ü", "EMPTY": ""}}, {Display: sandboxmcp.DisplayStdout}} {
@@ -115,12 +120,12 @@ func TestAheadIsWhatACallerSees(t *testing.T) {
 						t.Skip("a shell with variables is not started ahead")
 					}
 					if !waits(l) {
-						t.Fatal("nothing waits: nothing would be compared")
+						t.Fatal("got no process that waits, want one to compare with")
 					}
 					r.Code, r.Language = code, l
 					want, got := seen(execute(t, plain, r)), seen(execute(t, e, r))
 					if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")); diff != "" {
-						t.Errorf("one that was started ahead is another (-started +ahead):\n%s", diff)
+						t.Errorf("results differ (-started for the program +started ahead):\n%s", diff)
 					}
 				})
 			}

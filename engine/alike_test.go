@@ -69,7 +69,7 @@ func looked(t *testing.T, res sandboxmcp.Result, without *regexp.Regexp) []strin
 	t.Helper()
 	all := strings.Split(strings.TrimSpace(res.Stdout), "\n")
 	if !slices.ContainsFunc(all, func(l string) bool { return spaces.ReplaceAllString(l, " ") == "status NoNewPrivs: 1" }) || !slices.ContainsFunc(all, func(l string) bool { return strings.HasPrefix(l, "init ") }) {
-		t.Fatalf("nothing was looked at: %s %.500s %.500s", res.Status, res.Stdout, res.Stderr)
+		t.Fatalf("got %s %.500s %.500s, want what the kernel says of the process", res.Status, res.Stdout, res.Stderr)
 	}
 	all = slices.DeleteFunc(all, func(l string) bool { return unlike.MatchString(l) || without != nil && without.MatchString(l) })
 	for i, l := range all {
@@ -95,7 +95,7 @@ func TestWallsAreAlike(t *testing.T) {
 			executed := execute(t, e, r) // the first of an engine, for which nothing is ready
 			t.Run("Ready", func(t *testing.T) {
 				if !warm(t, e, b, l) {
-					t.Fatal("nothing is ready: nothing would be compared")
+					t.Fatal("got nothing ready within 20 s, want an interpreter to compare with")
 				}
 				var room *regexp.Regexp
 				if l == sandboxmcp.Python {

@@ -13,6 +13,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/backend/backendtest"
 	"github.com/sandboxmcp/sandboxmcp/engine"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // launcher puts the files of an attack into a directory and becomes it: in this
@@ -75,7 +76,7 @@ func nodeCode(s string) string {
 // session another by which it gets its cells.
 var ownChannel = map[string]map[string]string{"a04-fd-leak.py": {"open": "3 10600|3 10600 4 10600"}}
 
-// ownProcesses: a child of a session's interpreter sees that one, and nobody else.
+// ownProcesses: a child of a session's interpreter sees that interpreter and no other process.
 var ownProcesses = map[string]map[string]string{
 	"a24-view.py":        {"parent": "2|3|4", "session": "2"}, // of a shell, which starts others of its own
 	"a07-proc-peek.py":   {"seen": "*"},
@@ -97,34 +98,31 @@ var (
 	walled   = backend.Spec{MaxTasks: 64, WorkBytes: 128 << 20, WorkInodes: 20_000, TempBytes: 64 << 20}
 )
 
-// warm makes an engine have something ready for programs of a language, and
-// tells whether it does.
+// warm runs programs of a language until the engine keeps something ready for them, and
+// reports whether that came about.
 func warm(t *testing.T, e *engine.Engine, b backend.Backend, l sandboxmcp.Language) bool {
 	t.Helper()
 	pool := b.(backend.Pooler)
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+	return testkit.Within(t, 20*time.Second, func() bool {
 		if l == sandboxmcp.Python {
 			execute(t, e, sandboxmcp.Request{Code: "import time; time.sleep(.05)", Language: l})
-			if pool.Pool()["zygotes"] > 0 {
-				return true
-			}
-			continue
+			return pool.Pool()["zygotes"] > 0
 		}
-		for range 2 { // what is asked for again is made ready
+		for range 2 { // the second request has the engine make some ready
 			execute(t, e, sandboxmcp.Request{Code: "1", Language: l})
 		}
-		for range 200 {
-			if n := pool.Pool(); n["processes_ahead"] > 0 && n["processes_ahead"] == n["slots_ready"] {
-				return true
-			}
-			time.Sleep(2 * time.Millisecond)
+		if testkit.Within(t, 400*time.Millisecond, func() bool {
+			n := pool.Pool()
+			return n["processes_ahead"] > 0 && n["processes_ahead"] == n["slots_ready"]
+		}) {
+			return true
 		}
 		_ = pool.Trim(t.Context())
-	}
-	return false
+		return false
+	})
 }
 
-// request has an attack run.
+// request returns a request that runs an attack.
 func (by attacker) request(t *testing.T, a backendtest.Attack) sandboxmcp.Request {
 	t.Helper()
 	files := map[string]string{}
@@ -138,7 +136,8 @@ func (by attacker) request(t *testing.T, a backendtest.Attack) sandboxmcp.Reques
 	return sandboxmcp.Request{Code: by.code(launcher + quoted(string(spec)) + ")\n"), Language: by.language, Limits: sandboxmcp.Limits{TimeoutSeconds: 60}.Over(attacked)}
 }
 
-// beside runs what an attack looks for, in a session of another namespace, until the test's end.
+// beside runs the program that an attack looks for, in a session of another namespace, until
+// the test ends.
 func beside(t *testing.T, e *engine.Engine, a backendtest.Attack) {
 	t.Helper()
 	by := attackers["PythonSession"]
@@ -157,7 +156,7 @@ func beside(t *testing.T, e *engine.Engine, a backendtest.Attack) {
 	select {
 	case <-up:
 	case <-timeUp(t, 20*time.Second):
-		t.Fatal("the neighbour does not come up")
+		t.Fatal("got no output of the neighbor within 20 s, want a sign that it runs")
 	}
 }
 
@@ -165,17 +164,17 @@ func beside(t *testing.T, e *engine.Engine, a backendtest.Attack) {
 func attack(t *testing.T, e *engine.Engine, by attacker, a backendtest.Attack) string {
 	t.Helper()
 	if !by.session {
-		for range 50 { // until one was ready
-			res := execute(t, e, by.request(t, a))
-			if rest, ok := strings.CutPrefix(res.Stderr, wasReady); ok {
-				if testing.Verbose() && rest != "" {
-					t.Logf("%s: %s", res.Status, rest)
-				}
-				return res.Stdout
-			}
-			time.Sleep(20 * time.Millisecond)
+		var res sandboxmcp.Result
+		rest := ""
+		testkit.Until(t, "the attack runs in an interpreter that was ready", func() (ok bool) {
+			res = execute(t, e, by.request(t, a))
+			rest, ok = strings.CutPrefix(res.Stderr, wasReady)
+			return ok
+		})
+		if testing.Verbose() && rest != "" {
+			t.Logf("%s: %s", res.Status, rest)
 		}
-		t.Fatal("nothing is ready: these were executed programs")
+		return res.Stdout
 	}
 	id := create(t, e, sandboxmcp.SessionSpec{Language: by.language, Limits: attacked})
 	r := by.request(t, a)
@@ -198,7 +197,7 @@ func stillServes(t *testing.T, e *engine.Engine, id sandboxmcp.SessionID, l sand
 	t.Helper()
 	hello := map[sandboxmcp.Language]string{sandboxmcp.Python: "print('hello')", sandboxmcp.Node: "console.log('hello')", sandboxmcp.Shell: "echo hello"}[l]
 	if res := execute(t, e, sandboxmcp.Request{SessionID: id, Code: hello}); !res.Success || res.Stdout != "hello\n" {
-		t.Errorf("the run after it: %s %q %q", res.Status, res.Stdout, res.Stderr)
+		t.Errorf("the run after it: got %s %q %q, want hello", res.Status, res.Stdout, res.Stderr)
 	}
 	upload := func() error {
 		_, _, err := e.Upload(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Upload{SessionID: id, Name: "after.txt", Content: []byte("after"), Overwrite: true})
@@ -214,10 +213,10 @@ func stillServes(t *testing.T, e *engine.Engine, id sandboxmcp.SessionID, l sand
 		err = upload()
 	}
 	if err != nil {
-		t.Errorf("an upload after it: %v", err)
+		t.Errorf("an upload after it: got %v, want nil", err)
 	}
 	if _, data, err := e.ReadFile(t.Context(), sandboxmcp.Caller{}, id, "after.txt", 100); err != nil || string(data) != "after" {
-		t.Errorf("a file after it: %q, %v", data, err)
+		t.Errorf("a file after it: got %q, %v; want after", data, err)
 	}
 }
 

@@ -8,7 +8,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// What a session has put out for the bridge may hold any bytes.
+// TestBridgeHandsOnCleanValues: values that a session offers to the bridge may hold any bytes.
+// Only valid ones reach the other session.
 func TestBridgeHandsOnCleanValues(t *testing.T) {
 	e := openReal(t)
 	needs(t, e, sandboxmcp.Python)
@@ -17,7 +18,7 @@ func TestBridgeHandsOnCleanValues(t *testing.T) {
 		t.Helper()
 		code := "import os\nos.makedirs('.bridge', exist_ok=True)\nwith open('.bridge/k.json', 'wb') as f: _ = f.write(" + value + ")\n"
 		if res := execute(t, e, in(id, code)); !res.Success {
-			t.Fatalf("%s", res.Stderr)
+			t.Fatalf("preparing the session: got stderr %s, want success", res.Stderr)
 		}
 	}
 	put(`b'{"a": "\xff\xc3", "b": 10}'`)

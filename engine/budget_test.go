@@ -15,7 +15,8 @@ import (
 // been read to their end.
 const costly = "import os\nfor i in range(12):\n    with open('f%02d' % i, 'wb') as f:\n        f.truncate(32 << 20)\n        f.seek(-100, 2)\n        _ = f.write(os.environ['TOKEN'].encode())\n"
 
-// A program cannot make the server read without end: files that are refused count.
+// A program cannot make the server read without end: files that are refused count towards the
+// budget of reading.
 func TestRefusedFilesAreReadWithinTheBudget(t *testing.T) {
 	e := openReal(t)
 	needs(t, e, sandboxmcp.Python)
@@ -24,7 +25,7 @@ func TestRefusedFilesAreReadWithinTheBudget(t *testing.T) {
 	for what, req := range map[string]sandboxmcp.Request{"one-shot": {Language: sandboxmcp.Python, Code: costly}, "session": in(id, costly)} {
 		res := execute(t, e, req)
 		if !res.Success {
-			t.Fatalf("%s: %s", what, res.Stderr)
+			t.Fatalf("%s: got stderr %s, want success", what, res.Stderr)
 		}
 		skipped, _ := res.Metadata["skipped"].([]sandboxmcp.SkippedFile)
 		read := 0
@@ -65,9 +66,9 @@ func (f endlessFiles) List(ctx context.Context, _ string, _ int) ([]backend.File
 
 func (f endlessFiles) Open(context.Context, string) (backend.File, error) { return f.file, nil }
 
-// Cancelling a request ends the reading of its files, too: what the program did is
-// told, with what was left out. So it is for a list of a session's files and for one
-// that is read.
+// Cancelling a request also ends the reading of its files. The result holds what the program
+// did and names the files that were left out. The same holds for a list of a session's files
+// and for a single file.
 func TestCancelEndsTheReadingOfFiles(t *testing.T) {
 	reads, cancel := 0, func() {}
 	file := endlessFile{func() {

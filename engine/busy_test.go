@@ -6,9 +6,10 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// TestSessionBusy: hammered from 16 sides at once, a session runs one of them, and
-// the other 15 are told at once that it is busy: the one waits for a file that is
-// put only when they all have been. It is so time and again, and nothing is lost.
+// TestSessionBusy: of 16 calls for one session at the same time, one runs, and the other 15
+// are answered session_busy at once. The running one waits for a file that is put only after
+// all 15 answers, so an answer that waits would hang the test. The state of the session is
+// kept over many rounds.
 func TestSessionBusy(t *testing.T) {
 	t.Parallel()
 	e := openReal(t)
@@ -38,7 +39,7 @@ func TestSessionBusy(t *testing.T) {
 					case err := <-ends:
 						return err
 					case <-timeUp(t, backstop):
-						t.Fatal("nobody is answered")
+						t.Fatal("got no answer in time, want one for each caller")
 						return nil
 					}
 				}
@@ -53,7 +54,7 @@ func TestSessionBusy(t *testing.T) {
 				}
 			}
 			if r := execute(t, e, in(id, c.last)); r.Stdout != "8\n" || r.StateLost {
-				t.Errorf("of %d rounds %q ran; lost %v", rounds, r.Stdout, r.StateLost)
+				t.Errorf("cells that ran in %d rounds: got %q, lost %v; want 8", rounds, r.Stdout, r.StateLost)
 			}
 		})
 	}

@@ -150,6 +150,6 @@ func TestCallersHaveOneNamespace(t *testing.T) {
 		}
 	}
 	if calls := f.seen(); len(calls) != 0 {
-		t.Errorf("the backend was asked for %v", calls)
+		t.Errorf("calls of the backend: got %v, want none", calls)
 	}
 }

@@ -3,11 +3,11 @@ package engine_test
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/engine"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // environs are programs that print every environment that they can get at: their
@@ -40,9 +40,9 @@ echo looked
 `,
 }
 
-// TestNothingOfTheServersEnvironment is seen by programs, however they were
-// started, and nothing in it changes what they are: it is the operator's, who has
-// keys in it, and an interpreter's settings.
+// TestNothingOfTheServersEnvironment: no program sees the server's environment, however it was
+// started, and no variable in it changes an interpreter. It is the operator's and may hold
+// keys.
 func TestNothingOfTheServersEnvironment(t *testing.T) {
 	const mark = "this-is-the-operators"
 	for name, value := range map[string]string{
@@ -62,21 +62,21 @@ func TestNothingOfTheServersEnvironment(t *testing.T) {
 				t.Helper()
 				res := execute(t, e, r)
 				if !res.Success || !strings.HasSuffix(res.Stdout, "looked\n") {
-					t.Errorf("%s: nothing was looked at: %s %q %.500q", how, res.Status, res.Stdout, res.Stderr)
+					t.Errorf("%s: got %s %q %.500q, want every environment looked at", how, res.Status, res.Stdout, res.Stderr)
 				}
 				if all := res.Stdout + res.Stderr; strings.Contains(all, mark) {
-					t.Errorf("%s: the server's environment is seen: %s", how, all)
+					t.Errorf("%s: got the server's environment: %s, want none of it", how, all)
 				}
 				for _, name := range []string{"HASHSEED", "PYTHONWARNINGS", "INSPECT", "NODE_OPTIONS", "MALLOC_PERTURB_", "API_KEY"} {
 					if strings.Contains(res.Stdout, name) {
-						t.Errorf("%s: %s is seen", how, name)
+						t.Errorf("%s: got %s, want it hidden", how, name)
 					}
 				}
 			}
 			r := sandboxmcp.Request{Language: l, Code: code}
 			look("executed", r)
 			if !warm(t, e, b, l) {
-				t.Fatal("nothing is ready: nothing would be looked at")
+				t.Fatal("got nothing ready within 20 s, want an interpreter to look at")
 			}
 			look("ready", r)
 			r.SessionID = create(t, e, sandboxmcp.SessionSpec{Language: l})
@@ -89,53 +89,33 @@ func TestNothingOfTheServersEnvironment(t *testing.T) {
 	}
 }
 
-// searching looks through its own memory for what another program was told, by
-// its beginning, which it knows, and by what follows on that, of which it has
-// nothing that could be found.
-const searching = `
-import os, sys
-found = 0
-with open('/proc/self/maps') as f: maps = f.read().splitlines()
-with open('/proc/self/mem', 'rb', 0) as mem:
-    for l in maps:
-        span, rights = l.split()[:2]
-        if rights[:2] != 'rw': continue
-        a, b = (int(x, 16) for x in span.split('-'))
-        try: mem.seek(a); data = mem.read(b - a)
-        except (OSError, OverflowError, ValueError): continue
-        at = data.find(b'told-of-')
-        while at >= 0:
-            if data[at + 8:at + 10] == b'an': found += 1
-            at = data.find(b'told-of-', at + 1)
-        del data
-print(found, sorted(k for k in os.environ if k.startswith('TOLD')), repr(sys.stdin.read()), os.listdir('/mnt/data'))
-`
-
-// TestTenantsOfOneZygoteShareNoMemory: what one fork was told is in no page of the next.
+// TestTenantsOfOneZygoteShareNoMemory: what one fork was told is in no page of the next. The
+// search is first tried on the fork that was told, where it has to succeed.
 func TestTenantsOfOneZygoteShareNoMemory(t *testing.T) {
 	var b backend.Backend
 	e := openReal(t, func(c *engine.Config) { b = c.Backends[0] })
 	needs(t, e, sandboxmcp.Python)
 	if !warm(t, e, b, sandboxmcp.Python) {
-		t.Fatal("nothing is forked")
+		t.Fatal("got no zygote within 20 s, want one")
 	}
 	tell := sandboxmcp.Request{
 		Language: sandboxmcp.Python, Env: map[string]string{"TOLD": "told-of-another-request"},
 		Code: "import os\nkept = [os.environ['TOLD'] * 3 for _ in range(50000)]\nprint(os.getpid(), len(kept))",
 	}
+	searching := testkit.Hostile(t, "searches-memory.py")
 	own := tell
 	own.Code += "\n" + searching
 	if res := execute(t, e, own); strings.Contains(res.Stdout, "\n0 ") || !strings.Contains(res.Stdout, "['TOLD']") {
-		t.Fatalf("who was told does not find it, so that nobody would: %q %q", res.Stdout, res.Stderr)
+		t.Fatalf("the program that was told it: found %q %q, want its own text", res.Stdout, res.Stderr)
 	}
 	for range 4 {
 		if res := execute(t, e, tell); res.Stdout != "3 50000\n" {
-			t.Fatalf("nothing was told to a fork: %q %q", res.Stdout, res.Stderr)
+			t.Fatalf("a fork that is told a text: got %q %q, want 3 50000", res.Stdout, res.Stderr)
 		}
 		res := execute(t, e, sandboxmcp.Request{Language: sandboxmcp.Python, Code: searching})
 		if res.Stdout != "0 [] '' []\n" {
-			t.Errorf("the next fork finds %s %s", res.Stdout, res.Stderr)
+			t.Errorf("the next fork: found %s %s, want nothing", res.Stdout, res.Stderr)
 		}
-		time.Sleep(10 * time.Millisecond)
+		testkit.Until(t, "a zygote to fork the next program from", func() bool { return b.(backend.Pooler).Pool()["zygotes"] > 0 })
 	}
 }

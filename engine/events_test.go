@@ -25,7 +25,7 @@ func types(e *engine.Engine, ns sandboxmcp.Namespace) []sandboxmcp.EventType {
 	return all
 }
 
-// TestEventsOfRuns: each way in which a run can end is told of, once.
+// TestEventsOfRuns: each way in which a run can end publishes one event.
 func TestEventsOfRuns(t *testing.T) {
 	const started, failed = sandboxmcp.EventExecutionStarted, sandboxmcp.EventExecutionFailed
 	little := sandboxmcp.Limits{MaxOutputBytes: 10}
@@ -63,22 +63,22 @@ func TestEventsOfRuns(t *testing.T) {
 					t.Errorf("got %+v, want a whole %s", ev, want)
 				}
 				if text, err := json.Marshal(ev); err != nil || strings.Contains(string(text), "secret code") {
-					t.Errorf("it holds code, or is no JSON: %s, %v", text, err)
+					t.Errorf("event: got %s, %v; want JSON without code", text, err)
 				}
 			}
 			last := recent(e, everyone())[len(c.want)-1]
 			if last.Data["status"] != c.status || last.Data["exit_code"] != res.ExitCode {
-				t.Errorf("the last has the data %v", last.Data)
+				t.Errorf("the last event: got data %v, want status and exit code of the result", last.Data)
 			}
 			if len(other) > 0 {
-				t.Error("another namespace hears of it")
+				t.Error("another namespace: got events, want none")
 			}
 		})
 	}
 }
 
-// TestEventOfAFailureOfOurs: a run whose intent is on record and that could not
-// be had is told of with the code, and one that was refused before is not.
+// TestEventOfAFailureOfOurs: a run whose intent is on record and that the server could not
+// carry out publishes an event with its code. A run that was refused before publishes none.
 func TestEventOfAFailureOfOurs(t *testing.T) {
 	t.Parallel()
 	f := &fake{}
@@ -97,7 +97,7 @@ func TestEventOfAFailureOfOurs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := len(recent(e, everyone())); n != 2 {
-		t.Errorf("a refusal is told of: %v", types(e, ""))
+		t.Errorf("events after a refusal: got %v, want 2 and none for the refusal", types(e, ""))
 	}
 }
 
@@ -142,12 +142,12 @@ func TestEventsOfSessions(t *testing.T) {
 	}
 	hear("session.killed", id, "server stop")
 	if _, open := <-heard; open {
-		t.Error("the channel outlives the engine")
+		t.Error("the channel of a closed engine: got it open, want it closed")
 	}
 }
 
-// TestBackpressure: a full queue, and one that half fills, are told of, and not
-// with every request.
+// TestBackpressure: a queue that is full, or half full, publishes an event, but not with every
+// request.
 func TestBackpressure(t *testing.T) {
 	t.Parallel()
 	g := newGate()
@@ -186,7 +186,7 @@ func TestBackpressure(t *testing.T) {
 }
 
 // BenchmarkRunWithEvents is a run through the engine over a backend that does
-// nothing, heard by nobody and by sixteen who do not read.
+// nothing, with no subscriber and with sixteen that do not read.
 func BenchmarkRunWithEvents(b *testing.B) {
 	for name, n := range map[string]int{"nobody": 0, "sixteen": 16} {
 		b.Run(name, func(b *testing.B) {
@@ -208,8 +208,7 @@ func BenchmarkRunWithEvents(b *testing.B) {
 	}
 }
 
-// Secrets and destinations are told of by their names, and by nothing that is
-// secret in them.
+// Events name secrets and destinations, and hold no secret value.
 func TestEventsOfTheGuard(t *testing.T) {
 	e := open(t, connected(t), func(c *engine.Config) { c.Network = true })
 	heard, stop := e.Subscribe(of("default"))
@@ -235,7 +234,7 @@ func TestEventsOfTheGuard(t *testing.T) {
 		v := <-heard
 		count[v.Type]++
 		if strings.Contains(fmt.Sprint(v), value) {
-			t.Errorf("an event has the secret: %v", v)
+			t.Errorf("event: got the secret in %v, want it masked", v)
 		}
 		if n, ok := v.Data["destinations"].(int); ok && v.Type == sandboxmcp.EventEgressDenied {
 			refused += n
@@ -251,6 +250,6 @@ func TestEventsOfTheGuard(t *testing.T) {
 		t.Errorf("events (-want +got):\n%s", d)
 	}
 	if refused != 41 {
-		t.Errorf("%d destinations were told of, of 41", refused)
+		t.Errorf("refused destinations in events: got %d, want 41", refused)
 	}
 }

@@ -247,7 +247,7 @@ type fakeRun struct {
 
 	Killed <-chan struct{} // closed when the sandbox is ended
 	Frames *io.PipeWriter  // the program's end of the private channel
-	Late   string          // what the program wrote to stdout and nobody had read when it ended
+	Late   string          // what the program wrote to stdout and was not read when it ended
 
 	sandbox *fakeSandbox
 	ours    *io.PipeReader

@@ -83,7 +83,7 @@ func TestForkedSessionIsWhatACallerSees(t *testing.T) {
 				a, b := cell(t, plain, executed, code), cell(t, e, forked, code)
 				if n == 0 {
 					if a.Results[0]["text/plain"] != "2" || b.Results[0]["text/plain"] != "3" {
-						t.Fatalf("%v was to be executed and %v forked", a.Results, b.Results)
+						t.Fatalf("process numbers: got %v and %v, want 2 executed and 3 forked", a.Results, b.Results)
 					}
 					continue
 				}

@@ -94,7 +94,7 @@ func TestForkIsWhatACallerSees(t *testing.T) {
 	testkit.Need(t, "zygote", zygotes() == 1, "nothing is forked here")
 	which := sandboxmcp.Request{Code: "import os; print(os.getpid())", Language: "python"} // between init and a fork there was another
 	if a, b := execute(t, plain, which).Stdout, execute(t, e, which).Stdout; a != "2\n" || b != "3\n" {
-		t.Fatalf("%q was to be executed and %q forked", a, b)
+		t.Fatalf("process numbers: got %q and %q, want 2 executed and 3 forked", a, b)
 	}
 	for name, code := range forkPrograms {
 		for _, display := range []sandboxmcp.Display{sandboxmcp.DisplayNone, sandboxmcp.DisplayResults} {

@@ -9,11 +9,11 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend/backendtest"
 	"github.com/sandboxmcp/sandboxmcp/engine"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
-// greed is a cell that takes whatever it gets, until it is ended.
+// greed is what a test expects of a cell that takes whatever it gets, until it is ended.
 type greed struct {
-	code   string
 	limits sandboxmcp.Limits // of its run
 	want   []sandboxmcp.Status
 	stays  bool // something of it may live on, so that there is no room for what writes files
@@ -21,43 +21,48 @@ type greed struct {
 
 var forever = sandboxmcp.Limits{TimeoutSeconds: 1}
 
-// greedy are cells of each language. All of them are small against the limits of
-// the sandbox that they are tried in.
+// greedy are the cells of each language, by their names in testdata/hostile/greedy.
 var greedy = map[sandboxmcp.Language]map[string]greed{
 	sandboxmcp.Python: {
-		"forks":           {"import os\nwhile True:\n    try: os.fork()\n    except OSError: pass", forever, []sandboxmcp.Status{sandboxmcp.StatusTimedOut}, true},
-		"threads":         {"import threading, time\nwhile True:\n    try: threading.Thread(target=time.sleep, args=(600,)).start()\n    except RuntimeError: pass", forever, []sandboxmcp.Status{sandboxmcp.StatusTimedOut, sandboxmcp.StatusFailed}, true},
-		"output":          {"while True: print('x' * 65536)", sandboxmcp.Limits{}, []sandboxmcp.Status{sandboxmcp.StatusOutputLimit}, false},
-		"errors":          {"import os\nwhile True: os.write(2, b'x' * 65536)", sandboxmcp.Limits{}, []sandboxmcp.Status{sandboxmcp.StatusOutputLimit}, false},
-		"output of many":  {"import os\nfor _ in range(8): os.fork()\nwhile True: os.write(1, b'x' * 65536)", sandboxmcp.Limits{}, []sandboxmcp.Status{sandboxmcp.StatusOutputLimit}, false},
-		"processor":       {"while True: pass", forever, []sandboxmcp.Status{sandboxmcp.StatusTimedOut}, false},
-		"stubborn":        {"import signal, time\nfor s in signal.valid_signals():\n    try: signal.signal(s, signal.SIG_IGN)\n    except (OSError, ValueError): pass\nwhile True:\n    try:\n        while True: pass\n    except BaseException: pass", forever, []sandboxmcp.Status{sandboxmcp.StatusTimedOut}, false},
-		"stopped":         {"import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)", forever, []sandboxmcp.Status{sandboxmcp.StatusTimedOut}, false},
-		"stops everybody": {"import os, signal, subprocess\nc = [subprocess.Popen(['sleep', '600']) for _ in range(5)]\nos.kill(-1, signal.SIGSTOP)\nos.kill(os.getpid(), signal.SIGSTOP)", forever, []sandboxmcp.Status{sandboxmcp.StatusTimedOut}, false},
-		"words":           {"import os, struct\ns = b'{\"type\":\"later\",\"id\":1,\"x\":\"%s\"}' % (b'x' * 1000)\ns = struct.pack('>I', len(s)) + s\nwhile True: os.write(3, s)", sandboxmcp.Limits{TimeoutSeconds: 20}, []sandboxmcp.Status{sandboxmcp.StatusFailed, sandboxmcp.StatusSignalled}, false},
-		"descriptors":     {"import os\nl = []\nwhile True:\n    try: l.append(os.dup(1))\n    except OSError: pass", forever, []sandboxmcp.Status{sandboxmcp.StatusTimedOut}, false},
+		"forks":           {forever, []sandboxmcp.Status{sandboxmcp.StatusTimedOut}, true},
+		"threads":         {forever, []sandboxmcp.Status{sandboxmcp.StatusTimedOut, sandboxmcp.StatusFailed}, true},
+		"output":          {sandboxmcp.Limits{}, []sandboxmcp.Status{sandboxmcp.StatusOutputLimit}, false},
+		"errors":          {sandboxmcp.Limits{}, []sandboxmcp.Status{sandboxmcp.StatusOutputLimit}, false},
+		"output of many":  {sandboxmcp.Limits{}, []sandboxmcp.Status{sandboxmcp.StatusOutputLimit}, false},
+		"processor":       {forever, []sandboxmcp.Status{sandboxmcp.StatusTimedOut}, false},
+		"stubborn":        {forever, []sandboxmcp.Status{sandboxmcp.StatusTimedOut}, false},
+		"stopped":         {forever, []sandboxmcp.Status{sandboxmcp.StatusTimedOut}, false},
+		"stops everybody": {forever, []sandboxmcp.Status{sandboxmcp.StatusTimedOut}, false},
+		"words":           {sandboxmcp.Limits{TimeoutSeconds: 20}, []sandboxmcp.Status{sandboxmcp.StatusFailed, sandboxmcp.StatusSignalled}, false},
+		"descriptors":     {forever, []sandboxmcp.Status{sandboxmcp.StatusTimedOut}, false},
 	},
 	sandboxmcp.Node: {
-		"processes": {"const { spawn } = require('child_process'); for (;;) { try { spawn('/bin/sleep', ['600']).on('error', () => {}) } catch {} }", forever, []sandboxmcp.Status{sandboxmcp.StatusTimedOut}, false},
-		"output":    {"for (;;) require('fs').writeSync(1, 'x'.repeat(65536))", sandboxmcp.Limits{}, []sandboxmcp.Status{sandboxmcp.StatusOutputLimit}, false},
-		"processor": {"for (;;);", forever, []sandboxmcp.Status{sandboxmcp.StatusTimedOut}, false},
-		"stubborn":  {"process.on('SIGINT', () => {}); process.on('SIGTERM', () => {}); for (;;) try { for (;;); } catch {}", forever, []sandboxmcp.Status{sandboxmcp.StatusTimedOut}, false},
-		"stopped":   {"process.kill(process.pid, 'SIGSTOP')", forever, []sandboxmcp.Status{sandboxmcp.StatusTimedOut}, false},
-		"heap":      {"const a = []; for (;;) a.push('x'.repeat(1e6) + a.length)", sandboxmcp.Limits{TimeoutSeconds: 30}, []sandboxmcp.Status{sandboxmcp.StatusOutOfMemory, sandboxmcp.StatusSignalled, sandboxmcp.StatusFailed}, false},
+		"processes": {forever, []sandboxmcp.Status{sandboxmcp.StatusTimedOut}, false},
+		"output":    {sandboxmcp.Limits{}, []sandboxmcp.Status{sandboxmcp.StatusOutputLimit}, false},
+		"processor": {forever, []sandboxmcp.Status{sandboxmcp.StatusTimedOut}, false},
+		"stubborn":  {forever, []sandboxmcp.Status{sandboxmcp.StatusTimedOut}, false},
+		"stopped":   {forever, []sandboxmcp.Status{sandboxmcp.StatusTimedOut}, false},
+		"heap":      {sandboxmcp.Limits{TimeoutSeconds: 30}, []sandboxmcp.Status{sandboxmcp.StatusOutOfMemory, sandboxmcp.StatusSignalled, sandboxmcp.StatusFailed}, false},
 	},
 	sandboxmcp.Shell: {
-		"forks":     {"f() { f | f; }; f; while :; do :; done", forever, []sandboxmcp.Status{sandboxmcp.StatusTimedOut}, false},
-		"output":    {"yes", sandboxmcp.Limits{}, []sandboxmcp.Status{sandboxmcp.StatusOutputLimit}, false},
-		"errors":    {"yes >&2", sandboxmcp.Limits{}, []sandboxmcp.Status{sandboxmcp.StatusOutputLimit}, false},
-		"processor": {"while :; do :; done", forever, []sandboxmcp.Status{sandboxmcp.StatusTimedOut}, false},
-		"stubborn":  {"trap '' INT TERM HUP QUIT; while :; do :; done", forever, []sandboxmcp.Status{sandboxmcp.StatusTimedOut}, false},
-		"stopped":   {"kill -STOP $$", forever, []sandboxmcp.Status{sandboxmcp.StatusTimedOut}, false},
-		"variable":  {"x=x; while :; do x=$x$x; done", sandboxmcp.Limits{TimeoutSeconds: 30}, []sandboxmcp.Status{sandboxmcp.StatusOutOfMemory, sandboxmcp.StatusSignalled, sandboxmcp.StatusFailed}, false},
+		"forks":     {forever, []sandboxmcp.Status{sandboxmcp.StatusTimedOut}, false},
+		"output":    {sandboxmcp.Limits{}, []sandboxmcp.Status{sandboxmcp.StatusOutputLimit}, false},
+		"errors":    {sandboxmcp.Limits{}, []sandboxmcp.Status{sandboxmcp.StatusOutputLimit}, false},
+		"processor": {forever, []sandboxmcp.Status{sandboxmcp.StatusTimedOut}, false},
+		"stubborn":  {forever, []sandboxmcp.Status{sandboxmcp.StatusTimedOut}, false},
+		"stopped":   {forever, []sandboxmcp.Status{sandboxmcp.StatusTimedOut}, false},
+		"variable":  {sandboxmcp.Limits{TimeoutSeconds: 30}, []sandboxmcp.Status{sandboxmcp.StatusOutOfMemory, sandboxmcp.StatusSignalled, sandboxmcp.StatusFailed}, false},
 	},
 }
 
-// TestGreedySessions: a cell that takes what it gets is ended with the status that
-// says why, its session serves on, and a session beside it is not touched.
+// greedyFile returns the file of a greedy cell.
+func greedyFile(l sandboxmcp.Language, name string) string {
+	suffix := map[sandboxmcp.Language]string{sandboxmcp.Python: ".py", sandboxmcp.Node: ".js", sandboxmcp.Shell: ".sh"}
+	return "greedy/" + string(l) + "/" + strings.ReplaceAll(name, " ", "-") + suffix[l]
+}
+
+// TestGreedySessions: a cell that takes whatever it gets is ended with the status that says
+// why. Its session serves on, and a session of another namespace keeps its state.
 func TestGreedySessions(t *testing.T) {
 	e := openReal(t, func(c *engine.Config) { c.MaxSessions = 50 })
 	needs(t, e, sandboxmcp.Python, sandboxmcp.Node, sandboxmcp.Shell)
@@ -71,17 +76,17 @@ func TestGreedySessions(t *testing.T) {
 		for name, g := range cells {
 			t.Run(string(l)+"/"+name, func(t *testing.T) {
 				id := create(t, e, sandboxmcp.SessionSpec{Language: l, Limits: limits})
-				r := in(id, g.code)
+				r := in(id, testkit.Hostile(t, greedyFile(l, name)))
 				r.Limits = g.limits
 				res := execute(t, e, r)
 				if !slices.Contains(g.want, res.Status) {
 					t.Errorf("got %s, want one of %s; %.300q", res.Status, g.want, res.Stderr)
 				}
 				if int64(len(res.Stdout)) > limits.MaxOutputBytes+1000 || int64(len(res.Stderr)) > limits.MaxOutputBytes+1000 {
-					t.Errorf("%d and %d bytes of output are kept of %d that are allowed", len(res.Stdout), len(res.Stderr), limits.MaxOutputBytes)
+					t.Errorf("output kept: got %d and %d bytes, want about %d at most", len(res.Stdout), len(res.Stderr), limits.MaxOutputBytes)
 				}
 				if res := execute(t, e, beside, of("other")); res.Stdout != "1\n" || res.StateLost {
-					t.Errorf("a session beside it: %s %q %q", res.Status, res.Stdout, res.Stderr)
+					t.Errorf("the other session: got %s %q %q, want 1", res.Status, res.Stdout, res.Stderr)
 				}
 				if ended(t, e, id) {
 					return
@@ -110,7 +115,7 @@ func ended(t *testing.T, e *engine.Engine, id sandboxmcp.SessionID) bool {
 	_, err := e.SessionFiles(t.Context(), sandboxmcp.Caller{}, id)
 	gone := sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionExpired
 	if gone && held {
-		t.Errorf("the session is gone: %v", err)
+		t.Errorf("the session: got %v, want it alive", err)
 	}
 	return gone
 }
@@ -140,10 +145,10 @@ func TestMemoryOfSessions(t *testing.T) {
 				res := execute(t, e, r)
 				refused, kills := strings.HasPrefix(res.Stdout, "refused"), res.Status == sandboxmcp.StatusOutOfMemory || res.Metadata["oom_kills"] != nil
 				if !refused && !kills {
-					t.Errorf("neither ended for memory nor refused: %s %q %.300q %v", res.Status, res.Stdout, res.Stderr, res.Metadata)
+					t.Errorf("got %s %q %.300q %v, want it refused or ended for memory", res.Status, res.Stdout, res.Stderr, res.Metadata)
 				}
 				if limit := float64(l.MaxRAMMB + 1); kills && res.Isolation.Tier.AtLeast(sandboxmcp.TierL3) && res.Usage.PeakRAMMB > limit {
-					t.Errorf("it had %v MiB of %d", res.Usage.PeakRAMMB, l.MaxRAMMB)
+					t.Errorf("peak memory: got %v MiB, want at most %d and one page", res.Usage.PeakRAMMB, l.MaxRAMMB)
 				}
 				t.Logf("%s %q, peak %v MiB, lost %v", res.Status, res.Stdout, res.Usage.PeakRAMMB, res.StateLost)
 				if ended(t, e, id) {

@@ -7,43 +7,16 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/backend/process"
 	"github.com/sandboxmcp/sandboxmcp/engine"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
-
-// sendsALingeringSocket sends a connection that lingers, with bytes that are never
-// taken, over each descriptor that the program was given, and closes its own. The
-// kernel closes a descriptor that was sent when the receiver reads or closes the
-// socket: in the server's thread, which would wait there.
-const sendsALingeringSocket = `
-import array, os, socket, struct
-server = socket.create_server(("127.0.0.1", 0))
-s = socket.create_connection(server.getsockname())
-peer, _ = server.accept()
-s.setblocking(False)
-try:
-    while True: s.send(bytes(65536))
-except BlockingIOError: pass
-s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 8))
-took = []
-for fd in range(5):
-    for write in (b"", b"x", b"\0\0\0\1x"):
-        try:
-            to = socket.socket(fileno=os.dup(fd))
-            to.sendmsg([write], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [s.fileno()]))])
-            took.append(fd)
-        except OSError: pass
-print("took", sorted(set(took)), flush=True)
-if not took:  # the program's own close would wait
-    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 0, 0))
-s.close()
-`
 
 // TestServerIsNotHeldByDescriptorsOfAProgram: no program has a channel to the
 // server that a descriptor can be sent over, however it was started.
 func TestServerIsNotHeldByDescriptorsOfAProgram(t *testing.T) {
 	programs := map[sandboxmcp.Language]string{
-		sandboxmcp.Python: sendsALingeringSocket,
-		sandboxmcp.Node:   "const fs = require('fs'); const took = []; for (let fd = 0; fd < 5; fd++) { try { if (fs.fstatSync(fd).isSocket()) took.push(fd); } catch {} } console.log('took', JSON.stringify(took));",
-		sandboxmcp.Shell:  `took=; for fd in 0 1 2 3 4 5 6 7 8 9 10 11 12 13; do [ -S /proc/$$/fd/$fd ] && took="$took $fd"; done; echo "took [$took]"`,
+		sandboxmcp.Python: testkit.Hostile(t, "sends-lingering-socket.py"),
+		sandboxmcp.Node:   testkit.Hostile(t, "finds-sockets.js"),
+		sandboxmcp.Shell:  testkit.Hostile(t, "finds-sockets.sh"),
 	}
 	for name, pool := range map[string]bool{"one-shot": false, "ready": true} {
 		t.Run(name, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,65 +17,11 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
-// spying is a package that looks for everything outside of its own sandbox when it
-// is imported, tries to stay, and tells what it found.
-const spying = `
-import ctypes, os, signal, subprocess
-at, found = (os.readlink('/proc/self/ns/pid'), os.stat('/dev/shm').st_ctime_ns), []
-libc = ctypes.CDLL(None, use_errno=True)
-def attempt(what, do):
-    try:
-        got = do()
-    except Exception as error:
-        return
-    if got:
-        found.append((what, str(got)[:300]))
-mine = {n: os.readlink('/proc/self/ns/' + n) for n in os.listdir('/proc/self/ns')}
-def other(path):
-    if os.readlink(path) != mine[os.path.basename(path)]:
-        return os.readlink(path)
-def enter(path):
-    if other(path):
-        return libc.setns(os.open(path, os.O_RDONLY), 0) == 0
-def environment(p):
-    text = open(p + '/environ').read()
-    return 'canary' in text and text
-ours, theirs = os.pipe()
-if os.fork() == 0:  # it may enter what it finds
-    for p in os.listdir('/proc'):
-        if p.isdigit():
-            for place in 'mnt/data', 'tmp', 'run/program':
-                attempt('files', lambda: [f for f in os.listdir('/proc/%s/root/%s' % (p, place)) if 'canary' in f])
-            for n in mine:
-                attempt('namespace', lambda: other('/proc/%s/ns/%s' % (p, n)))
-                attempt('setns', lambda: enter('/proc/%s/ns/%s' % (p, n)))
-            attempt('environ', lambda: environment('/proc/' + p))
-            if int(p) not in (os.getpid(), os.getppid()):
-                attempt('mem', lambda: open('/proc/%s/mem' % p, 'r+b'))
-                attempt('ptrace', lambda: libc.ptrace(16, int(p), 0, 0) == 0)
-                attempt('kill', lambda: os.kill(int(p), 0) or int(p) not in (1, 2, 3, 4, 5))
-    attempt('capability', lambda: int([l for l in open('/proc/self/status') if l.startswith('CapEff')][0].split()[1], 16))
-    attempt('mount', lambda: libc.mount(b'none', b'/tmp', b'tmpfs', 0, 0) == 0)
-    attempt('unshare', lambda: libc.unshare(0x10000000) == 0)
-    os.write(theirs, repr(found).encode()[:4000])
-    os._exit(0)
-os.close(theirs)
-found = os.read(ours, 4096).decode()
-os.close(ours)
-os.wait()
-if os.fork() == 0:
-    libc.prctl(15, b'canary-stays', 0, 0, 0)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    os.setsid()
-    while True:
-        signal.pause()
-`
-
 // TestPackageCodeReachesNoNeighbor has a package of a set attack when it is
 // imported ahead: what it finds is its own sandbox, and nothing of it stays.
 func TestPackageCodeReachesNoNeighbor(t *testing.T) {
 	t.Setenv("CANARY_OF_THE_SERVER", "canary-secret")
-	e := withPython(t, map[string]string{"numpy.py": spying, "pandas.py": ""})
+	e := withPython(t, map[string]string{"numpy.py": testkit.Hostile(t, "package-spies.py"), "pandas.py": ""})
 	for _, ns := range []sandboxmcp.Namespace{"default", "other"} {
 		r := in(create(t, e, sandboxmcp.SessionSpec{}, of(ns)), "open('canary.txt', 'w').write('secret')\nopen('/tmp/canary.txt', 'w').write('secret')\nimport os; os.environ['A'] = 'canary'")
 		if res := execute(t, e, r, of(ns)); res.Status != sandboxmcp.StatusCompleted {
@@ -109,13 +56,7 @@ func TestPackageCodeReachesNoNeighbor(t *testing.T) {
 				}
 				testkit.Need(t, "zygote", time.Now().Before(deadline), "nothing is imported ahead here: "+res.Stdout+res.Stderr)
 			}
-			pids := named(t, "canary-stays")
-			for end := time.Now().Add(5 * time.Second); len(pids) > 0 && time.Now().Before(end); pids = named(t, "canary-stays") {
-				time.Sleep(20 * time.Millisecond)
-			}
-			if len(pids) > 0 {
-				t.Errorf("processes that the import started live: got %v, want none", pids)
-			}
+			testkit.UntilEqual(t, "live processes that the import started", "[]", func() string { return fmt.Sprint(named(t, "canary-stays")) })
 		})
 	}
 }
@@ -169,7 +110,7 @@ func TestImportedAheadIsWhatACallerSees(t *testing.T) {
 		})
 	}
 	if !ahead() {
-		t.Error("nothing is imported ahead any more: nothing was compared")
+		t.Error("after all programs: got nothing imported ahead, want it still, or nothing was compared")
 	}
 }
 
@@ -202,7 +143,7 @@ func TestSessionImportedAheadIsWhatACallerSees(t *testing.T) {
 			executed, forked := create(t, plain, sandboxmcp.SessionSpec{}), create(t, e, sandboxmcp.SessionSpec{})
 			cell(t, plain, executed, first)
 			if !ahead(forked) {
-				t.Fatal("it was not imported ahead")
+				t.Fatal("got packages imported by the program, want them imported ahead")
 			}
 			for _, code := range cells {
 				a, b := cell(t, plain, executed, code), cell(t, e, forked, code)
@@ -251,7 +192,7 @@ print(numpy.random.rand(), random.random(), random.Random().random(), random.Sys
 				testkit.Need(t, "zygote", time.Now().Before(end), "nothing is imported ahead here")
 				for lot := range strings.FieldsSeq(lots) {
 					if seen[lot] {
-						t.Errorf("two processes drew %s", lot)
+						t.Errorf("got %s from two processes, want a number of its own for each", lot)
 					}
 					seen[lot] = true
 				}

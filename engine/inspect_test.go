@@ -6,8 +6,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// TestInspectTellsTheEnvironment: what is told of the environment is what
-// programs find in theirs, of a namespace and of a session.
+// TestInspectTellsTheEnvironment: Inspect describes the environment that programs find, for a
+// namespace and for a session.
 func TestInspectTellsTheEnvironment(t *testing.T) {
 	t.Parallel()
 	e := openReal(t)

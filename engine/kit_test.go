@@ -19,6 +19,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/engine"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // searchPath holds interpreters of every language that are none: a fake backend
@@ -83,7 +84,7 @@ func execute(t *testing.T, e *engine.Engine, r sandboxmcp.Request, who ...sandbo
 	t.Helper()
 	res, err := e.Execute(t.Context(), callerOf(who), r)
 	if err != nil {
-		t.Fatalf("execute: %v", err)
+		t.Fatalf("Execute: got %v, want a result", err)
 	}
 	return res
 }
@@ -144,14 +145,10 @@ func asCode(t *testing.T, err error, want sandboxmcp.Code) sandboxmcp.Error {
 	return *sandboxmcp.AsError(err)
 }
 
-// eventually waits for something that comes about in another goroutine.
+// eventually is [testkit.Until].
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("it never came about: %s", what)
-		}
-	}
+	testkit.Until(t, what, is)
 }
 
 // timeUp returns a channel that is ready after d.
@@ -224,7 +221,7 @@ func background[T any](t *testing.T, fn func() (T, error)) (wait func() (T, erro
 		select {
 		case <-done:
 		case <-timeUp(t, 20*time.Second):
-			t.Fatal("it does not end")
+			t.Fatal("got no end within 20 s, want one")
 		}
 		return v, err
 	}

@@ -34,8 +34,8 @@ func memoryOf(t *testing.T, e *engine.Engine, f *fake, r sandboxmcp.Request, who
 	return int(f.spec().MemoryBytes >> 20)
 }
 
-// TestKeptLimits: the request's own go before those that the namespace keeps,
-// which go before the configured ones, and none over its ceiling.
+// TestKeptLimits: limits of the request win over those stored for the namespace, and these win
+// over the configured ones. None exceeds its ceiling.
 func TestKeptLimits(t *testing.T) {
 	t.Parallel()
 	f := &fake{}
@@ -80,7 +80,7 @@ func TestKeptLimits(t *testing.T) {
 		t.Errorf("what nobody asked for is refused: got %d", got)
 	}
 	if now := setLimits(t, lower, sandboxmcp.LimitsChange{}); now.Current.MaxRAMMB != 64 || now.Previous != now.Current || now.Clamped == nil {
-		t.Errorf("it shows %+v", now)
+		t.Errorf("a change of nothing: got %+v, want what is in force", now)
 	}
 	setLimits(t, lower, sandboxmcp.LimitsChange{Reset: true})
 	if got := memoryOf(t, e, f, shell("x")); got != 300 {
@@ -88,8 +88,8 @@ func TestKeptLimits(t *testing.T) {
 	}
 }
 
-// TestLimitsAreRecorded: each change is on record with what it was and is; what
-// changes nothing is not, and what is refused changes nothing.
+// TestLimitsAreRecorded: each change is on record with the old and the new value. A call that
+// changes nothing is not recorded, and a refused one changes nothing.
 func TestLimitsAreRecorded(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
@@ -119,14 +119,14 @@ func TestLimitsAreRecorded(t *testing.T) {
 	}
 }
 
-// TestNoRecordNoChange: limits whose change cannot be recorded stay.
+// TestNoRecordNoChange: if a change cannot be recorded, the limits stay as they were.
 func TestNoRecordNoChange(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
 	e := open(t, &fake{}, at(dir))
 	do(t, database(t, dir), `CREATE TRIGGER no_audit BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'no'); END`)
 	if _, err := e.SetLimits(t.Context(), sandboxmcp.Caller{}, sandboxmcp.LimitsChange{Limits: sandboxmcp.Limits{MaxRAMMB: 100}}); err == nil {
-		t.Error("it was changed all the same")
+		t.Error("SetLimits: got no error, want a refusal")
 	}
 	if now := setLimits(t, e, sandboxmcp.LimitsChange{}); now.Current.MaxRAMMB != 512 {
 		t.Errorf("got %+v", now.Current)
@@ -164,10 +164,10 @@ func TestSessionsKeepTheirLimits(t *testing.T) {
 		return backend.Exit{}
 	}
 	if res := execute(t, e, run); len(res.Stdout) != 50 || !res.StdoutTruncated {
-		t.Errorf("of a run: %d bytes", len(res.Stdout))
+		t.Errorf("a run's output: got %d bytes, want 50 and truncated", len(res.Stdout))
 	}
 	run.Modest = false
 	if res := execute(t, e, run); len(res.Stdout) != 60 {
-		t.Errorf("a caller's own wish: %d bytes", len(res.Stdout))
+		t.Errorf("a run with a limit of its own: got %d bytes, want 60", len(res.Stdout))
 	}
 }

@@ -67,8 +67,9 @@ func (l *live) await(t *testing.T, text string, shown int) {
 
 const backstop = 15 * time.Second // a test that works does not come near it
 
-// TestOutputIsLiveInSessions: what a cell writes and shows is there while it
-// waits for a file that is put only then.
+// TestOutputIsLiveInSessions: the caller gets what a cell writes and displays during the cell.
+// The cell waits for a file that is put only then, so output that comes late would hang the
+// test.
 func TestOutputIsLiveInSessions(t *testing.T) {
 	t.Parallel()
 	e := openReal(t)
@@ -101,14 +102,14 @@ func TestOutputIsLiveInSessions(t *testing.T) {
 				t.Errorf("got %s, %q, %q, %v, %v", res.Status, res.Stdout, res.Stderr, res.Results, err)
 			}
 			if out.text.String() != res.Stdout || errs.text.String() != res.Stderr {
-				t.Errorf("live came %q and %q", out.text.String(), errs.text.String())
+				t.Errorf("live output: got %q and %q, want that of the result", out.text.String(), errs.text.String())
 			}
 		})
 	}
 }
 
-// TestOutputIsLiveInSingleRuns: what a program writes is there while it runs; it
-// does not end by itself.
+// TestOutputIsLiveInSingleRuns: the caller gets what a program writes while it runs. The
+// program does not end by itself.
 func TestOutputIsLiveInSingleRuns(t *testing.T) {
 	t.Parallel()
 	e := openReal(t)
@@ -145,9 +146,9 @@ func (s *slowEye) WriteResult(r sandboxmcp.RichResult) {
 	s.seen = append(s.seen, r)
 }
 
-// TestShownHoldsNothingUp: the program and its sandbox end although nobody takes
-// what it shows; the answer comes when that was taken, whole and in order, and is
-// not shared with who took it.
+// TestShownHoldsNothingUp: the program and its sandbox end although the caller's writer does
+// not take the displayed values. The answer comes once it took them. It holds all values in
+// order, and shares no memory with those that the writer got.
 func TestShownHoldsNothingUp(t *testing.T) {
 	t.Parallel()
 	const n = 300 // more than a report keeps
@@ -169,12 +170,13 @@ func TestShownHoldsNothingUp(t *testing.T) {
 	for i, r := range res.Results {
 		r["text/plain"] = "changed"
 		if eye.seen[i]["text/plain"] != "v" {
-			t.Fatalf("value %d is %v", i, eye.seen[i])
+			t.Fatalf("value %d: got %v, want v", i, eye.seen[i])
 		}
 	}
 }
 
-// TestShownIsLeftWhenTheCallerGoes: nobody waits for a writer whose caller went.
+// TestShownIsLeftWhenTheCallerGoes: a run whose caller has left does not wait for the caller's
+// writer.
 func TestShownIsLeftWhenTheCallerGoes(t *testing.T) {
 	t.Parallel()
 	f := &fake{program: func(r *fakeRun) backend.Exit {

@@ -33,12 +33,12 @@ func lookup(t *testing.T, e *engine.Engine, q sandboxmcp.Lookup, who ...sandboxm
 	t.Helper()
 	res, err := e.Lookup(t.Context(), callerOf(who), q)
 	if err != nil {
-		t.Fatalf("look up %s: %v", q.RequestID, err)
+		t.Fatalf("Lookup of %s: got %v, want a result", q.RequestID, err)
 	}
 	return res
 }
 
-// TestBackground: a run goes on without its caller, and is told of at every stage.
+// TestBackground: a run goes on without its caller, and Lookup reports each of its stages.
 func TestBackground(t *testing.T) {
 	g := newGate()
 	g.files = map[string]string{"a.txt": "A"}
@@ -81,7 +81,7 @@ func TestBackground(t *testing.T) {
 	}
 }
 
-// TestBackgroundCancelled: what runs and what waits.
+// TestBackgroundCancelled: a background run can be cancelled while it runs and while it waits.
 func TestBackgroundCancelled(t *testing.T) {
 	g := newGate()
 	e := open(t, &g.fake, one)
@@ -95,11 +95,12 @@ func TestBackgroundCancelled(t *testing.T) {
 		t.Errorf("got %+v, want cancelled", got)
 	}
 	if n, _ := g.starts(); n != 1 {
-		t.Errorf("%d programs were started", n)
+		t.Errorf("programs started: got %d, want 1", n)
 	}
 }
 
-// Nobody waits for background runs, so what they hold together is bounded.
+// The input that all background runs hold together is bounded, because no caller waits for
+// them.
 func TestBackgroundRunsHoldSoMuchInput(t *testing.T) {
 	g := newGate()
 	e := open(t, &g.fake, one)
@@ -127,7 +128,8 @@ func TestBackgroundRunsHoldSoMuchInput(t *testing.T) {
 	})
 }
 
-// TestBackgroundFailed: why a background run did not come about is remembered.
+// TestBackgroundFailed: Lookup of a background run that could not be carried out returns the
+// reason.
 func TestBackgroundFailed(t *testing.T) {
 	f := &fake{onOpen: func(context.Context, backend.Spec) error {
 		return sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "no walls").WithHint("build some")
@@ -163,8 +165,8 @@ func TestForegroundIsNotEndedByLookup(t *testing.T) {
 	}
 }
 
-// TestAnotherProcess: another engine on the same directory tells the same of a
-// run that has ended, and nothing to another namespace.
+// TestAnotherProcess: another engine on the same state directory returns the same for a run
+// that has ended, and nothing to another namespace.
 func TestAnotherProcess(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	f := &fake{files: map[string]string{"a.txt": "A", "sub/b.txt": "B", "big": strings.Repeat("0123456789", 10_000), "evil": "link"}}
@@ -226,8 +228,8 @@ func TestAnotherProcess(t *testing.T) {
 	}
 }
 
-// TestSweep: what is too old goes with its files, and the audit says so; what
-// the audit holds stays.
+// TestSweep: records that are too old are dropped with their files, and the audit record says
+// so. The audit record itself stays.
 func TestSweep(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	var ahead atomic.Int64 // how far the clock is
@@ -275,7 +277,7 @@ func TestSweep(t *testing.T) {
 		}
 	}
 	if len(list) != 7 || len(dropped) != 1 || dropped[0].RequestID != old.RequestID || dropped[0].Detail != "2 files" {
-		t.Errorf("the audit holds %d entries, dropped are %+v", len(list), dropped)
+		t.Errorf("audit: got %d entries, dropped %+v; want 7, and one that names 2 files", len(list), dropped)
 	}
 }
 
@@ -298,14 +300,18 @@ func TestServerRows(t *testing.T) {
 	}
 }
 
-// TestStats counts executions and tells latency and what the process takes.
+// TestStats: the figures count executions by status, their latency, and the memory of the
+// process.
 func TestStats(t *testing.T) {
 	codes := map[string]backend.Exit{"ok": {}, "bad": {Code: 1}, "sig": {Signal: 15}}
 	f := &fake{}
-	f.program = func(r *fakeRun) backend.Exit { time.Sleep(2 * time.Millisecond); return codes[r.Code()] }
+	f.program = func(r *fakeRun) backend.Exit {
+		time.Sleep(2 * time.Millisecond) // the latency that the test expects to be counted
+		return codes[r.Code()]
+	}
 	e := open(t, f)
 	if s := stats(e); s.LatencyMS != (sandboxmcp.Latency{}) || len(s.Executions) != len(sandboxmcp.Statuses()) {
-		t.Errorf("before anything ran: %+v", s)
+		t.Errorf("before anything ran: got %+v, want no latency and every status", s)
 	}
 	for _, code := range []string{"ok", "ok", "ok", "bad", "bad", "sig"} {
 		execute(t, e, shell(code))
@@ -326,7 +332,8 @@ func TestStats(t *testing.T) {
 	}
 }
 
-// TestCloseLeavesNothing: no goroutine, no descriptor, whatever had happened.
+// TestCloseLeavesNothing: after Close no goroutine and no descriptor is left, whatever
+// happened before.
 func TestCloseLeavesNothing(t *testing.T) {
 	before, now := openFiles(), goleak.IgnoreCurrent()
 	dir := filepath.Join(t.TempDir(), "state")
@@ -350,7 +357,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 	_, err := engine.New(t.Context(), engine.Config{StateDir: filepath.Join(dir, "swept", "x"), Backends: []backend.Backend{&fake{}}})
 	wantCode(t, err, sandboxmcp.CodeBackendUnavailable)
 	if after := openFiles(); after != before {
-		t.Errorf("%d descriptors are open, before it were %d", after, before)
+		t.Errorf("descriptors: got %d, want %d as before", after, before)
 	}
 	if err := goleak.Find(now); err != nil {
 		t.Error(err)
@@ -359,7 +366,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 		t.Errorf("%v is left, want a database that was closed", left)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "sandboxmcp.db")); errors.Is(err, os.ErrNotExist) {
-		t.Error("the record is gone")
+		t.Error("the record: got no file, want it kept")
 	}
 }
 

@@ -14,9 +14,10 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/engine"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
-// dripping is a site that answers for as long as somebody listens.
+// dripping is a site that answers for as long as the connection is open.
 func dripping(t *testing.T) map[sandboxmcp.Domain]netip.AddrPort {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -32,33 +33,8 @@ func dripping(t *testing.T) map[sandboxmcp.Domain]netip.AddrPort {
 	return map[sandboxmcp.Domain]netip.AddrPort{{Host: "api.site.test"}: netip.MustParseAddrPort(s.Listener.Addr().String())}
 }
 
-// leaves starts a program that stays connected and says in files when it has heard
-// something and when it is cut off.
-const leaves = `
-import os, subprocess, sys, time
-for f in ('got', 'cut'):
-    if os.path.exists(f): os.remove(f)
-code = '''
-import socket
-s = socket.create_connection(("api.site.test", 80), 10)
-s.sendall(b"GET / HTTP/1.1\\r\\nHost: api.site.test\\r\\n\\r\\n")
-try:
-    while True:
-        b = s.recv(4096)
-        if not b: break
-        if b"drip" in b: open("got", "w").close()
-except OSError: pass
-open("cut", "w").close()
-'''
-subprocess.Popen([sys.executable, '-c', code], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-def there(name, patience):
-    end = time.time() + patience
-    while not os.path.exists(name) and time.time() < end: time.sleep(0.02)
-    return os.path.exists(name)
-`
-
-// What a run of a session left connected does not lead out of the next one, when
-// that may not go there: the sandbox is one, and its programs talk to each other.
+// A connection that a run of a session left open is closed once a later run may not reach its
+// host. The programs of a session share a sandbox, so the later run could use it.
 func TestRealConnectionsOfBefore(t *testing.T) {
 	t.Parallel()
 	e := openReal(t, func(c *engine.Config) { c.Detours = dripping(t) })
@@ -76,7 +52,8 @@ func TestRealConnectionsOfBefore(t *testing.T) {
 		return res
 	}
 	grant := func(r *sandboxmcp.Request) { r.AllowedDomains, r.GrantDomains = []string{"api.site.test"}, true }
-	const got, cut, still = leaves + "print(there('got', 10))", "print(there('cut', 10))", "print(there('cut', 0.3))"
+	got := testkit.Hostile(t, "stays-connected.py") + "print(there('got', 10))"
+	const cut, still = "print(there('cut', 10))", "print(there('cut', 0.3))"
 	want := func(what string, res sandboxmcp.Result, want string) {
 		t.Helper()
 		if strings.TrimSpace(res.Stdout) != want {
@@ -101,7 +78,7 @@ func TestRealConnectionsOfBefore(t *testing.T) {
 	res := run("s", cut, func(r *sandboxmcp.Request) { r.AllowedDomains = []string{} })
 	want("narrowed to nothing", res, "True")
 	if len(res.Network.Allowed) != 0 || len(res.Network.Denied) != 1 || !strings.Contains(res.Network.Denied[0].Reason, "was ended") {
-		t.Errorf("narrowed to nothing, and %+v", res.Network)
+		t.Errorf("narrowed to nothing: got %+v, want one denial that says the connection was ended", res.Network)
 	}
 
 	want("open", run("s", got, nil), "True")
@@ -114,7 +91,7 @@ func TestRealConnectionsOfBefore(t *testing.T) {
 	want("revoked", run("s", cut, nil), "True")
 }
 
-// No port that was opened, and no number of them, takes the network from a run.
+// Open ports, whichever and however many, never cost a run its network.
 func TestPortsThatAreOpen(t *testing.T) {
 	f := connected(t)
 	var asked []int
@@ -143,15 +120,15 @@ func TestPortsThatAreOpen(t *testing.T) {
 	res := execute(t, e, shell("api.site.test:53\napi.site.test:3128\napi.site.test:9039\napi.site.test:80"))
 	wantOut(t, res, "api.site.test:53 200", "api.site.test:3128 200", "api.site.test:9039 200", "api.site.test:80 403")
 	if len(asked) != 24 || slices.Contains(asked, 53) || slices.Contains(asked, 3128) || slices.Contains(asked, 443) || asked[0] != 9000 {
-		t.Errorf("asked for the ports %v", asked)
+		t.Errorf("ports opened: got %v, want 24 from 9000 on, and none that is always open", asked)
 	}
 	if text := fmt.Sprint(res.Metadata["network"]); text != "18 open ports can be reached through the proxy only" {
-		t.Errorf("the result says %q", text)
+		t.Errorf("metadata: got %q, want that 18 ports are left to the proxy", text)
 	}
 }
 
-// What a session's program tries between two runs, or after the last one, is in no
-// result, and is on record.
+// What a session's program tries between two runs, or after the last one, is on record. No
+// result holds it.
 func TestRealRefusedBetweenRuns(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
@@ -171,31 +148,19 @@ func TestRealRefusedBetweenRuns(t *testing.T) {
 			t.Fatalf("got %s: %s", res.Status, res.Stderr)
 		}
 	}
-	run(`
-import subprocess, sys
-code = """
-import socket, time
-while True:
-    try: socket.getaddrinfo("between.site.test", 80)
-    except OSError: pass
-    time.sleep(0.02)
-"""
-subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-`)
-	for i := 0; tries() == 0; i++ {
-		if i == 50 {
-			t.Fatal("what was tried between two runs is not on record")
-		}
-		time.Sleep(50 * time.Millisecond)
+	run(testkit.Hostile(t, "tries-between-runs.py"))
+	testkit.Until(t, "an attempt between two runs on record", func() bool {
+		time.Sleep(50 * time.Millisecond) // the time between two runs, in which the program tries
 		run("pass")
-	}
+		return tries() > 0
+	})
 	before := tries()
-	time.Sleep(500 * time.Millisecond)
+	time.Sleep(500 * time.Millisecond) // time to try; it is recorded only when the session ends
 	if err := e.TerminateSession(t.Context(), sandboxmcp.Caller{Actor: "me"}, "s"); err != nil {
 		t.Fatal(err)
 	}
 	if tries() == before {
-		t.Error("what was tried after the last run is not on record")
+		t.Errorf("attempts on record: got %d, as many as before the last pause; want more", before)
 	}
 }
 
@@ -212,12 +177,12 @@ func TestRealPortsOfSession(t *testing.T) {
 			r.AllowedDomains = append(r.AllowedDomains, fmt.Sprintf("api.site.test:%d", 9000+100*round+port))
 		}
 		if res := execute(t, e, r); answers(res) != "GOT" || (res.Metadata["network"] == nil) != (round == 0) {
-			t.Errorf("round %d: %s%s, %v", round, res.Stdout, res.Stderr, res.Metadata["network"])
+			t.Errorf("round %d: got %s%s, %v; want GOT, and a note in every round but the first", round, res.Stdout, res.Stderr, res.Metadata["network"])
 		}
 	}
 }
 
-// Who asked is told for whom it was opened, when that is not everybody.
+// The caller that asked learns that a grant is for one session only.
 func TestApprovedForOneSession(t *testing.T) {
 	e := open(t, connected(t))
 	wait := background(t, func() (sandboxmcp.EgressAnswer, error) {
@@ -240,36 +205,23 @@ func TestApprovedForOneSession(t *testing.T) {
 	}
 }
 
-// What a person opens for one run is not used up by what a run that is over left
-// waiting.
+// A request that an earlier run left waiting does not use up a grant for one run.
 func TestRealHeldBeyondItsRun(t *testing.T) {
 	t.Parallel()
 	e := openReal(t, func(c *engine.Config) { c.Detours = site(t) })
 	needs(t, e, sandboxmcp.Python)
-	res := execute(t, e, sandboxmcp.Request{Language: sandboxmcp.Python, SessionID: "s", Hold: time.Minute, Code: `
-import os, subprocess, sys, time
-code = """
-import socket
-s = socket.create_connection(("127.0.0.1", 3128))
-s.sendall(b"GET http://api.site.test/ HTTP/1.1\\r\\nHost: api.site.test\\r\\n\\r\\n")
-open("sent", "w").close()
-s.recv(1000)
-"""
-subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-while not os.path.exists("sent"): time.sleep(0.02)
-time.sleep(1)
-`})
+	res := execute(t, e, sandboxmcp.Request{Language: sandboxmcp.Python, SessionID: "s", Hold: time.Minute, Code: testkit.Hostile(t, "waits-beyond-its-run.py")})
 	l, err := e.Egress(t.Context(), sandboxmcp.Caller{})
 	if err != nil || len(l.Pending) != 1 || res.Status != sandboxmcp.StatusCompleted {
-		t.Fatalf("%+v, %v, %s", l, err, res.Stderr)
+		t.Fatalf("got %+v, %v, %s; want a completed run with one question left", l, err, res.Stderr)
 	}
 	if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressDecision{ID: l.Pending[0].ID, Scope: sandboxmcp.GrantOnce}); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(500 * time.Millisecond) // who waits looks ten times a second
+	time.Sleep(500 * time.Millisecond) // a held connection looks for grants ten times a second, and must not take this one
 	r := real("http://api.site.test/")
 	r.SessionID = "s"
 	if res := execute(t, e, r); answers(res) != "GOT" {
-		t.Errorf("the run that it was opened for: %q", res.Stdout)
+		t.Errorf("the run that the host was opened for: got %q, want GOT", res.Stdout)
 	}
 }

@@ -31,8 +31,8 @@ func answers(res sandboxmcp.Result) string {
 	return strings.Join(out, " ")
 }
 
-// A session is let out when a person says so, and kept in when they take it back;
-// what it left running as well.
+// A session reaches a host once a person opens it, and no longer once the person revokes it.
+// The same holds for what its runs left running.
 func TestRealSessionNetwork(t *testing.T) {
 	t.Parallel()
 	e := openReal(t, func(c *engine.Config) { c.Detours = site(t) })
@@ -52,23 +52,23 @@ func TestRealSessionNetwork(t *testing.T) {
 	}
 	const closed, opened = "no network", "no network but egress"
 	if res := try("s"); answers(res) != "NOT NOT" || !slices.Contains(res.Isolation.Walls, closed) {
-		t.Errorf("before: %s, %q", answers(res), res.Isolation.Walls)
+		t.Errorf("before a host is open: got %s, %q; want NOT NOT behind the closed wall", answers(res), res.Isolation.Walls)
 	}
 	if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressDecision{Domain: "api.site.test"}); err != nil {
 		t.Fatal(err)
 	}
 	res := try("s")
 	if !slices.Contains(res.Isolation.Walls, opened) || slices.Contains(res.Isolation.Walls, closed) {
-		t.Errorf("what is reported of its walls was read before it was let out: %q", res.Isolation.Walls)
+		t.Errorf("walls of a run with a network: got %q, want the open wall: they are to be read after it was opened", res.Isolation.Walls)
 	}
 	if got := answers(res); got != "GOT NOT" || !slices.Contains(res.Network.Allowed, "api.site.test:80") || res.StateLost {
 		t.Errorf("approved: %s, %+v", got, res.Network)
 	}
 	if res := try("s", func(r *sandboxmcp.Request) { r.AllowedDomains = []string{} }); answers(res) != "NOT NOT" || len(res.Network.Allowed) != 0 {
-		t.Errorf("narrowed to nothing: %s, %+v", res.Stdout, res.Network)
+		t.Errorf("narrowed to nothing: got %s, %+v; want NOT NOT", res.Stdout, res.Network)
 	}
 	if res := try("s", func(r *sandboxmcp.Request) { r.AllowedDomains, r.GrantDomains = []string{"other.site.test"}, true }); answers(res) != "NOT GOT" {
-		t.Errorf("opened for one run: %s", res.Stdout)
+		t.Errorf("opened for one run: got %s, want NOT GOT", res.Stdout)
 	}
 	if got := answers(try("s")); got != "GOT NOT" {
 		t.Errorf("afterwards: %s", got)
@@ -105,8 +105,8 @@ func TestRealSessionNetwork(t *testing.T) {
 	}
 }
 
-// The languages are let out alike, without knowing of a proxy or by it, in fresh
-// sandboxes, and each run anew.
+// Programs of every language reach open hosts, with and without using the proxy, in fresh
+// sandboxes and in later runs.
 func TestRealNetworkLanguages(t *testing.T) {
 	t.Parallel()
 	e := openReal(t, func(c *engine.Config) {
@@ -121,13 +121,13 @@ func TestRealNetworkLanguages(t *testing.T) {
 	} {
 		for range 2 {
 			if res := execute(t, e, r); answers(res) != "GOT NOT" {
-				t.Errorf("%s: %q %q", name, res.Stdout, res.Stderr)
+				t.Errorf("%s: got %q %q, want GOT NOT", name, res.Stdout, res.Stderr)
 			}
 		}
 	}
 }
 
-// A name that holds a secret goes nowhere: no resolver, person or record reads it.
+// A host name that holds a secret is refused: no resolver, person or record reads it.
 func TestSecretInAName(t *testing.T) {
 	const value = "kit0123456789ab"
 	to := site(t)[sandboxmcp.Domain{Host: "api.site.test"}]
@@ -142,18 +142,18 @@ func TestSecretInAName(t *testing.T) {
 	wantOut(t, res, mask+".site.test 403", mask+".site.test 403", mask+".elsewhere.test 403", "api.site.test 200")
 	for _, d := range res.Network.Denied {
 		if !strings.HasPrefix(d.Host, mask) || d.Reason != "the name contains a secret" {
-			t.Errorf("denied: %+v", d)
+			t.Errorf("denied: got %+v, want the secret masked and named as the reason", d)
 		}
 	}
 	if len(res.Network.Denied) != 3 {
-		t.Errorf("denied: %+v", res.Network.Denied)
+		t.Errorf("denied: got %+v, want 3", res.Network.Denied)
 	}
 	if l, err := e.Egress(t.Context(), sandboxmcp.Caller{}); err != nil || len(l.Pending) > 0 {
-		t.Errorf("somebody was asked: %+v, %v", l, err)
+		t.Errorf("questions: got %+v, %v; want none", l, err)
 	}
 	for _, r := range rows(t, dir, "default") {
 		if text := fmt.Sprintf("%+v", r); strings.Contains(text, value) || strings.Contains(text, fmt.Sprintf("%x", value)) {
-			t.Errorf("on record: %s", text)
+			t.Errorf("record: got the secret in %s, want it masked", text)
 		}
 	}
 }

@@ -114,7 +114,7 @@ func wantOut(t *testing.T, res sandboxmcp.Result, want ...string) {
 	}
 }
 
-// Where there is nowhere to go, nothing is built for it.
+// If no host can be reached, no network is built.
 func TestNoNetworkIsFree(t *testing.T) {
 	f := connected(t)
 	e := open(t, f)
@@ -124,11 +124,11 @@ func TestNoNetworkIsFree(t *testing.T) {
 		t.Error(d)
 	}
 	if slices.Contains(f.seen(), "network") {
-		t.Errorf("a network was opened: %v", f.seen())
+		t.Errorf("calls of the backend: got %v, want no network", f.seen())
 	}
 	for _, kv := range f.started[0].Env {
 		if strings.Contains(strings.ToLower(kv), "proxy") {
-			t.Errorf("the program is told of a proxy: %s", kv)
+			t.Errorf("environment: got %s, want no proxy", kv)
 		}
 	}
 }
@@ -144,13 +144,13 @@ func TestOperatorsDomains(t *testing.T) {
 		t.Error(d)
 	}
 	if len(res.Network.Denied) != 1 || res.Network.Denied[0].Host != "other.site.test" || res.Network.Denied[0].Port != 80 || res.Network.Denied[0].Times != 2 {
-		t.Errorf("denied: %+v", res.Network.Denied)
+		t.Errorf("denied: got %+v, want other.site.test:80 twice", res.Network.Denied)
 	}
 	if !slices.ContainsFunc(res.Isolation.Weak, func(s string) bool { return strings.Contains(s, "tests") }) {
-		t.Errorf("the settings for tests are not told: %q", res.Isolation.Weak)
+		t.Errorf("weak: got %q, want the settings for tests named", res.Isolation.Weak)
 	}
 	if !slices.Contains(f.started[0].Env, "HTTP_PROXY=http://127.0.0.1:3128") {
-		t.Errorf("the program is not told of the proxy: %q", f.started[0].Env)
+		t.Errorf("environment: got %q, want the proxy", f.started[0].Env)
 	}
 	var got []string
 	for _, r := range rows(t, dir, "default") {
@@ -166,17 +166,17 @@ func TestOperatorsDomains(t *testing.T) {
 	wantOut(t, execute(t, off, shell("api.site.test")), "api.site.test no network")
 }
 
-// With the network on and nothing open, what is tried is counted.
+// With the network on and no host open, refused connections are counted.
 func TestNetworkWithNothingOpen(t *testing.T) {
 	e := open(t, connected(t), func(c *engine.Config) { c.Network = true })
 	res := execute(t, e, shell("api.site.test"))
 	wantOut(t, res, "api.site.test 403")
 	if len(res.Network.Denied) != 1 || res.Network.Denied[0].Host != "api.site.test" || res.Network.Denied[0].Port != 80 {
-		t.Errorf("denied: %+v", res.Network.Denied)
+		t.Errorf("denied: got %+v, want api.site.test:80", res.Network.Denied)
 	}
 }
 
-// A caller that may not open anything can only narrow.
+// A caller that may not open hosts can only narrow the list.
 func TestAllowedDomainsOnlyNarrow(t *testing.T) {
 	f := connected(t)
 	e := open(t, f, func(c *engine.Config) {
@@ -190,7 +190,7 @@ func TestAllowedDomainsOnlyNarrow(t *testing.T) {
 	}
 	for _, ok := range [][]string{{}, {"api.site.test"}, {"API.site.test."}, {"api.site.test:443"}, {"a.wide.test", "*.b.wide.test"}, {"port.test:8443"}} {
 		if err := ask(ok...); err != nil {
-			t.Errorf("%q: %v", ok, err)
+			t.Errorf("%q: got %v, want nil", ok, err)
 		}
 	}
 	fresh := shell("x")
@@ -198,7 +198,7 @@ func TestAllowedDomainsOnlyNarrow(t *testing.T) {
 	_, err := e.Execute(t.Context(), sandboxmcp.Caller{}, fresh)
 	wantCode(t, err, sandboxmcp.CodeEgressDenied)
 	if list, err := e.Sessions(t.Context(), sandboxmcp.Caller{}); err != nil || len(list) != 0 {
-		t.Errorf("a refused run has made a session: %v, %v", list, err)
+		t.Errorf("sessions after a refused run: got %v, %v; want none", list, err)
 	}
 	before, _ := f.starts()
 	for _, bad := range [][]string{
@@ -206,7 +206,7 @@ func TestAllowedDomainsOnlyNarrow(t *testing.T) {
 	} {
 		e := asCode(t, ask(bad...), sandboxmcp.CodeEgressDenied)
 		if !strings.Contains(e.Hint, "request_egress") {
-			t.Errorf("%q: hint %q", bad, e.Hint)
+			t.Errorf("%q: got hint %q, want request_egress named", bad, e.Hint)
 		}
 	}
 	for _, bad := range []string{"http://api.site.test/", "a b", "", "api.site.test\nother.site.test"} {
@@ -215,7 +215,7 @@ func TestAllowedDomainsOnlyNarrow(t *testing.T) {
 	wantCode(t, ask("127.0.0.1"), sandboxmcp.CodeBlockedAddress)
 	wantCode(t, ask(slices.Repeat([]string{"api.site.test"}, 257)...), sandboxmcp.CodeInvalidArgument)
 	if after, _ := f.starts(); after != before {
-		t.Errorf("%d programs ran although they were refused", after-before)
+		t.Errorf("programs of refused requests: got %d started, want none", after-before)
 	}
 	r := shell("api.site.test")
 	r.AllowedDomains = []string{"*.b.wide.test"}
@@ -224,8 +224,8 @@ func TestAllowedDomainsOnlyNarrow(t *testing.T) {
 	wantOut(t, execute(t, e, r), "api.site.test 403")
 }
 
-// A caller who may open domains opens them for the one request, and the record
-// says so before it runs.
+// A caller that may open hosts opens them for one request. The record says so before the
+// program runs.
 func TestGrantDomains(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	e := open(t, connected(t), at(dir), func(c *engine.Config) { c.Detours = site(t) })
@@ -245,7 +245,7 @@ func TestGrantDomains(t *testing.T) {
 	}
 	r.AllowedDomains, r.GrantDomains = nil, false
 	if res := execute(t, e, r); strings.Contains(res.Stdout, "200") {
-		t.Errorf("the next run: %q", res.Stdout)
+		t.Errorf("the next run: got %q, want no answer of the host", res.Stdout)
 	}
 
 	strict := open(t, connected(t), func(c *engine.Config) { c.NoAsking, c.Network, c.Operator = true, true, domains(t, "api.site.test") })
@@ -254,8 +254,8 @@ func TestGrantDomains(t *testing.T) {
 	wantCode(t, err, sandboxmcp.CodeNetworkDisabled)
 }
 
-// A backend without a network says so: to who asked for it in so many words by
-// an error, to others in the result.
+// On a backend without a network, a request that demands one is refused, and any other has a
+// note in its result.
 func TestBackendWithoutNetwork(t *testing.T) {
 	for name, f := range map[string]*fake{
 		"none": {},
@@ -271,7 +271,7 @@ func TestBackendWithoutNetwork(t *testing.T) {
 			wantCode(t, err, sandboxmcp.CodeIsolationUnavailable)
 			res := execute(t, e, shell("x"))
 			if text := fmt.Sprint(res.Metadata["network"]); !strings.Contains(text, "not available") {
-				t.Errorf("nothing is said of it: %v", res.Metadata)
+				t.Errorf("metadata: got %v, want a note that the network is not available", res.Metadata)
 			}
 		})
 	}
@@ -289,7 +289,7 @@ func TestOffline(t *testing.T) {
 	wantCode(t, err, sandboxmcp.CodeEgressDenied)
 }
 
-// What a person opens is open to the next run, for as long as it is.
+// A host that a person opens can be reached from the next run on, until the grant ends.
 func TestApprovals(t *testing.T) {
 	var notices bytes.Buffer
 	e := open(t, connected(t), func(c *engine.Config) { c.Detours, c.Notices = site(t), &notices })
@@ -298,11 +298,11 @@ func TestApprovals(t *testing.T) {
 		t.Fatalf("got %+v, %v", a, err)
 	}
 	if !strings.Contains(a.HowToApprove, "`sandboxmcp egress approve "+a.ApprovalID+"`") || !strings.Contains(notices.String(), a.ApprovalID) {
-		t.Errorf("how: %q, notice: %q", a.HowToApprove, notices.String())
+		t.Errorf("got how %q, notice %q; want the command and the id", a.HowToApprove, notices.String())
 	}
 	st, err := e.Inspect(t.Context(), sandboxmcp.Caller{}, "")
 	if err != nil || len(st.Egress.Pending) != 1 || st.Egress.Pending[0].Domain != "api.site.test" || len(st.Egress.Allowed) != 0 {
-		t.Errorf("state: %+v, %v", st.Egress, err)
+		t.Errorf("state: got %+v, %v; want api.site.test pending", st.Egress, err)
 	}
 	wantOut(t, execute(t, e, shell("api.site.test")), "api.site.test no network")
 	wait := background(t, func() (sandboxmcp.EgressAnswer, error) {
@@ -317,23 +317,23 @@ func TestApprovals(t *testing.T) {
 	}
 	wantOut(t, execute(t, e, shell("api.site.test\nother.site.test")), "api.site.test 200", "other.site.test 403")
 	if st, _ := e.Inspect(t.Context(), sandboxmcp.Caller{}, ""); !slices.Equal(st.Egress.Allowed, []string{"api.site.test"}) {
-		t.Errorf("state: %+v", st.Egress)
+		t.Errorf("state: got %+v, want api.site.test allowed", st.Egress)
 	}
 	if res := execute(t, e, shell("api.site.test"), of("other")); strings.Contains(res.Stdout, "200") {
-		t.Errorf("another namespace: %q", res.Stdout)
+		t.Errorf("another namespace: got %q, want no answer of the host", res.Stdout)
 	}
 	if _, err := e.RevokeEgress(t.Context(), sandboxmcp.Caller{Actor: "me"}, "api.site.test"); err != nil {
 		t.Fatal(err)
 	}
 	if res := execute(t, e, shell("api.site.test")); strings.Contains(res.Stdout, "200") {
-		t.Errorf("after it was revoked: %q", res.Stdout)
+		t.Errorf("after it was revoked: got %q, want no answer of the host", res.Stdout)
 	}
 	if got, err := e.RequestEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressAsk{Domain: "x.site.test"}); err != nil || got.Status != sandboxmcp.ApprovalPending {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }
 
-// Where nobody is asked, nobody is.
+// If approvals are off, no question is asked.
 func TestNoAsking(t *testing.T) {
 	var notices bytes.Buffer
 	e := open(t, connected(t), func(c *engine.Config) {
@@ -353,12 +353,12 @@ func TestNoAsking(t *testing.T) {
 	_, err = e.Execute(t.Context(), sandboxmcp.Caller{}, r)
 	wantCode(t, err, sandboxmcp.CodeNetworkDisabled)
 	if notices.Len() > 0 {
-		t.Errorf("somebody was asked: %q", notices.String())
+		t.Errorf("notices: got %q, want none", notices.String())
 	}
 }
 
-// What is open is looked up at each connection: a person opens and closes a
-// domain while the run goes on.
+// Open hosts are looked up at each connection: a person can open and close a host during a
+// run.
 func TestApprovalDuringARun(t *testing.T) {
 	f := connected(t)
 	once := f.program
@@ -413,7 +413,7 @@ func TestApprovalDuringARun(t *testing.T) {
 	}
 }
 
-// A held connection waits for the answer and goes on, or is refused.
+// A held connection waits for the decision. Then it goes on or is refused.
 func TestHeldConnections(t *testing.T) {
 	for name, deny := range map[string]bool{"approved": false, "denied": true} {
 		t.Run(name, func(t *testing.T) {
@@ -430,7 +430,7 @@ func TestHeldConnections(t *testing.T) {
 				return asked.ID != ""
 			})
 			if asked.Domain != "api.site.test" || asked.RequestID == "" {
-				t.Errorf("asked: %+v", asked)
+				t.Errorf("question: got %+v, want api.site.test with a request id", asked)
 			}
 			if _, err := e.DecideEgress(t.Context(), sandboxmcp.Caller{}, sandboxmcp.EgressDecision{ID: asked.ID, Deny: deny}); err != nil {
 				t.Fatal(err)
@@ -468,7 +468,7 @@ func TestHeldConnections(t *testing.T) {
 	})
 }
 
-// No more entries of what was refused than the record can bear.
+// The number of refusals that a run adds to the record is bounded.
 func TestRefusalsAreBounded(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	e := open(t, connected(t), at(dir), func(c *engine.Config) { c.Network = true })
@@ -484,11 +484,11 @@ func TestRefusalsAreBounded(t *testing.T) {
 		}
 	}
 	if len(denied) != 32 || denied[31].Detail != "29 more destinations" {
-		t.Errorf("%d entries, the last %q", len(denied), denied[len(denied)-1].Detail)
+		t.Errorf("denials on record: got %d, the last %q; want 32, the last for 29 more", len(denied), denied[len(denied)-1].Detail)
 	}
 }
 
-// What is closed while a program uses it is closed to it.
+// Revoking a host closes the connections that a program has to it.
 func TestRevokedWhileInUse(t *testing.T) {
 	begun := make(chan struct{}, 1)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -511,19 +511,19 @@ func TestRevokedWhileInUse(t *testing.T) {
 	}
 	res, err := wait()
 	if err != nil || res.Status != sandboxmcp.StatusCompleted {
-		t.Fatalf("%v, %v", res.Status, err)
+		t.Fatalf("the run: got %v, %v; want completed", res.Status, err)
 	}
 	if len(res.Network.Denied) != 1 || !strings.Contains(res.Network.Denied[0].Reason, "not open any more") {
-		t.Errorf("denied: %+v", res.Network.Denied)
+		t.Errorf("denied: got %+v, want one as not open any more", res.Network.Denied)
 	}
 }
 
-// What a person let a held connection do holds for as long as it takes.
+// A held connection that a person let through stays open for as long as it takes.
 func TestHeldConnectionGoesOn(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "hello")
 		http.NewResponseController(w).Flush() //nolint:errcheck // the reader tells
-		time.Sleep(1200 * time.Millisecond)   // longer than the time between two looks at what is open
+		time.Sleep(1200 * time.Millisecond)   // longer than the interval at which grants are checked again
 		fmt.Fprintln(w, "goodbye")
 	}))
 	t.Cleanup(s.Close)
@@ -546,6 +546,6 @@ func TestHeldConnectionGoesOn(t *testing.T) {
 	}
 	res, err := wait()
 	if err != nil || len(res.Network.Denied) != 0 || !slices.Equal(res.Network.Allowed, []string{"slow.site.test:80"}) {
-		t.Errorf("%+v, %v", res.Network, err)
+		t.Errorf("network: got %+v, %v; want slow.site.test:80 allowed and nothing denied", res.Network, err)
 	}
 }

@@ -129,8 +129,8 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// TestTimeoutLine: the line that tells of a timeout stands on a line of its own
-// and at the end, for the caller and for who watches.
+// TestTimeoutLine: the line that reports a timeout is the last one and begins at the start of
+// a line, in the result and in the live output.
 func TestTimeoutLine(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ said, want string }{
@@ -154,7 +154,7 @@ func TestTimeoutLine(t *testing.T) {
 				t.Errorf("got %s, stderr %q, stdout %q; want stderr %q and what it had said", res.Status, res.Stderr, res.Stdout, c.want)
 			}
 			if live.String() != c.want {
-				t.Errorf("who watches saw %q", live.String())
+				t.Errorf("live output: got %q, want that of the result", live.String())
 			}
 			if res.DurationMS < 1000 || res.DurationMS > 3000 {
 				t.Errorf("it took %v ms, want about 1000", res.DurationMS)
@@ -163,7 +163,7 @@ func TestTimeoutLine(t *testing.T) {
 	}
 }
 
-// TestCapture: what is kept of a stream.
+// TestCapture: what a result keeps of a stream.
 func TestCapture(t *testing.T) {
 	for name, c := range map[string]struct {
 		writes []string
@@ -194,7 +194,7 @@ func TestCapture(t *testing.T) {
 			write := func(w io.Writer) {
 				for _, s := range c.writes {
 					if n, err := io.WriteString(w, s); n != len(s) || err != nil {
-						t.Errorf("a write of %d bytes came to %d and %v: the program would feel it", len(s), n, err)
+						t.Errorf("a write of %d bytes: got %d and %v, want all of it: the program must not notice the limit", len(s), n, err)
 					}
 				}
 			}
@@ -219,7 +219,7 @@ func TestCapture(t *testing.T) {
 				}
 				again, err := e.Output(t.Context(), sandboxmcp.Caller{}, res.RequestID, stream)
 				if err != nil || string(again) != c.want {
-					t.Errorf("%s as kept: %q, %v", stream, again, err)
+					t.Errorf("%s as kept: got %q, %v; want what the result has", stream, again, err)
 				}
 			}
 			if res.Status != sandboxmcp.StatusCompleted {
@@ -229,7 +229,8 @@ func TestCapture(t *testing.T) {
 	}
 }
 
-// TestLive: who watches sees it while the program runs, and an error of theirs ends nothing.
+// TestLive: a caller's writer gets the output while the program runs, and an error of that
+// writer does not end the run.
 func TestLive(t *testing.T) {
 	arrived := make(chan struct{})
 	f := &fake{}
@@ -255,8 +256,8 @@ func (b brokenWriter) Write([]byte) (int, error) {
 	return 0, io.ErrClosedPipe
 }
 
-// TestSlowWatcher: who reads slowly, or not at all, holds up neither the program
-// nor its end, nor anybody else's turn.
+// TestSlowWatcher: a caller's writer that is slow, or blocks, delays neither the program nor
+// its end, nor other requests.
 func TestSlowWatcher(t *testing.T) {
 	f := &fake{}
 	f.program = func(r *fakeRun) backend.Exit {
@@ -281,7 +282,7 @@ func TestSlowWatcher(t *testing.T) {
 	wait := executeIn(ctx, t, e, r)
 	<-stuck
 	if res := execute(t, e, shell("another")); !res.Success {
-		t.Errorf("the next one came to %+v", res)
+		t.Errorf("the next run: got %+v, want success", res)
 	}
 	cancel() // it has ended, and only the watcher is waited for
 	if res, err := wait(); err != nil || !res.Success || len(res.Stdout) != 7000 {
@@ -289,7 +290,7 @@ func TestSlowWatcher(t *testing.T) {
 	}
 }
 
-// TestReport: what the driver tells on the private channel.
+// TestReport: what the driver reports on its channel.
 func TestReport(t *testing.T) {
 	syntax := map[string]any{"type": "syntax", "name": "SyntaxError", "message": "'(' was never closed", "line": 1, "col": 6}
 	program := func(r *fakeRun) backend.Exit {
@@ -340,7 +341,7 @@ func TestClamped(t *testing.T) {
 		c.Ceilings = sandboxmcp.Limits{MaxRAMMB: 256, TimeoutSeconds: 5, MaxCPUCores: 1, MaxProcesses: 4, MaxOutputBytes: 1000}
 	})
 	if res := execute(t, e, shell("x")); res.Usage.MaxTasks != 64 || f.specs[0].MemoryBytes != 256<<20 || res.Metadata["clamped"] != nil {
-		t.Errorf("defaults are not within the ceilings: %+v, %+v, %v", res.Usage, f.specs[0], res.Metadata)
+		t.Errorf("defaults: got %+v, %+v, %v; want them within the ceilings", res.Usage, f.specs[0], res.Metadata)
 	}
 	over := shell("x")
 	over.Limits = sandboxmcp.Limits{MaxRAMMB: 257, MaxProcesses: 4, MaxOutputBytes: 1 << 40}

@@ -77,9 +77,9 @@ func withPythonOn(t *testing.T, modules map[string]string, change ...func(*engin
 	return openReal(t, append(change, at(state))...)
 }
 
-// TestSessionImportsAhead: a session whose first cell imports a package of a set
-// that was hashed is forked from an interpreter that has imported it, and is as one
-// that did so itself.
+// TestSessionImportsAhead: if the first cell of a session imports a package of a hashed set,
+// the session is forked from an interpreter that has imported it. It behaves like one that
+// imported it itself.
 func TestSessionImportsAhead(t *testing.T) {
 	t.Parallel()
 	e := withPython(t, map[string]string{
@@ -105,7 +105,7 @@ func TestSessionImportsAhead(t *testing.T) {
 			} {
 				res = execute(t, e, sandboxmcp.Request{SessionID: id, Code: code})
 				if res.Status != sandboxmcp.StatusCompleted || want != "" && res.Stdout != want {
-					t.Errorf("%s: %s, %q, %q", code, res.Status, res.Stdout, res.Stderr)
+					t.Errorf("%s: got %s, %q, %q; want completed and its output", code, res.Status, res.Stdout, res.Stderr)
 				}
 			}
 			return

@@ -19,8 +19,8 @@ import (
 // sandbox, or in another.
 const importing = "import os, random, tempfile\nat, says, drawn = (os.readlink('/proc/self/ns/pid'), os.stat('/dev/shm').st_ctime_ns), 'good', next(tempfile._get_candidate_names())\n"
 
-// preloadedBy runs programs that import pandas until one has found it imported;
-// what it said, or what the last one did.
+// preloadedBy runs programs that import pandas until one finds it imported ahead, at most 12.
+// It returns what the last one said, and whether it was imported ahead.
 func preloadedBy(t *testing.T, run func(sandboxmcp.Request) sandboxmcp.Result) (said string, ahead bool) {
 	t.Helper()
 	r := sandboxmcp.Request{Language: sandboxmcp.Python, Code: "import pandas\nimport os\nprint(pandas.at != (os.readlink('/proc/self/ns/pid'), os.stat('/dev/shm').st_ctime_ns), pandas.says)"}
@@ -28,19 +28,19 @@ func preloadedBy(t *testing.T, run func(sandboxmcp.Request) sandboxmcp.Result) (
 		res := run(r)
 		where, says, ok := strings.Cut(strings.TrimSpace(res.Stdout), " ")
 		if !ok {
-			t.Fatalf("%s %q %q", res.Status, res.Stdout, res.Stderr)
+			t.Fatalf("got %s %q %q, want where the package was imported and what it says", res.Status, res.Stdout, res.Stderr)
 		}
 		if said = says; where == "True" {
 			return said, true
 		}
-		time.Sleep(50 * time.Millisecond) // for what is done beside
+		time.Sleep(50 * time.Millisecond) // time for the import in the background; a test may expect that there is none
 	}
 	return said, false
 }
 
-// TestPoisonedPackages: nothing of a package set is imported outside of a sandbox
-// but what was hashed, whenever it was changed. A program that imports it itself,
-// behind its own walls, gets what is there.
+// TestPoisonedPackages: code of a package set is imported ahead only if it is what was hashed,
+// whenever it was changed. A program that imports it itself, in its own sandbox, gets the
+// changed code.
 func TestPoisonedPackages(t *testing.T) {
 	e := openReal(t)
 	needs(t, e, sandboxmcp.Python)
@@ -74,7 +74,7 @@ func TestPoisonedPackages(t *testing.T) {
 		said, ahead := preloadedBy(t, run)
 		testkit.Need(t, "zygote", ahead, "nothing is imported ahead here, so that nothing can be poisoned")
 		if said != "good" {
-			t.Errorf("it says %q", said)
+			t.Errorf("the package: got %q, want good", said)
 		}
 	})
 	t.Run("ForksDrawTheirOwnLots", func(t *testing.T) {
@@ -86,11 +86,11 @@ func TestPoisonedPackages(t *testing.T) {
 			res := run(sandboxmcp.Request{Language: sandboxmcp.Python, Code: "import pandas\nimport os, random, tempfile, uuid, secrets\nprint(pandas.at != (os.readlink('/proc/self/ns/pid'), os.stat('/dev/shm').st_ctime_ns))\nprint(random.random(), next(tempfile._get_candidate_names()), uuid.uuid4(), secrets.token_hex(8), random.Random().random(), sep='\\n')"})
 			where, lots, _ := strings.Cut(res.Stdout, "\n")
 			if where != "True" {
-				t.Fatalf("it was not imported ahead: %q %q", res.Stdout, res.Stderr)
+				t.Fatalf("got %q %q, want the package imported ahead", res.Stdout, res.Stderr)
 			}
 			for lot := range strings.FieldsSeq(lots) {
 				if seen[lot] {
-					t.Errorf("two forks drew %s", lot)
+					t.Errorf("got %s from two forks, want a number of its own for each", lot)
 				}
 				seen[lot] = true
 			}
@@ -103,16 +103,16 @@ func TestPoisonedPackages(t *testing.T) {
 		site, run := open(t)
 		poison(t, site)
 		if said, ahead := preloadedBy(t, run); ahead || said != "evil" {
-			t.Errorf("imported ahead: %v, %q", ahead, said)
+			t.Errorf("got imported ahead %v, %q; want false, evil", ahead, said)
 		}
 	})
 	t.Run("AfterItWasHashed", func(t *testing.T) {
 		site, run := open(t)
 		run(sandboxmcp.Request{Language: sandboxmcp.Python, Code: "import pandas"}) // has it hashed
-		time.Sleep(300 * time.Millisecond)                                          // by now; nothing was imported yet
+		time.Sleep(300 * time.Millisecond)                                          // nothing shows that the hash is taken; the import comes only at a later run
 		poison(t, site)
 		if said, ahead := preloadedBy(t, run); ahead || said != "evil" {
-			t.Errorf("imported ahead: %v, %q", ahead, said)
+			t.Errorf("got imported ahead %v, %q; want false, evil", ahead, said)
 		}
 	})
 	for name, mode := range map[string]fs.FileMode{"OpenToOthers": 0o666, "OpenToAGroup": 0o664} {
@@ -122,7 +122,7 @@ func TestPoisonedPackages(t *testing.T) {
 				t.Fatal(err)
 			}
 			if said, ahead := preloadedBy(t, run); ahead || said != "good" {
-				t.Errorf("imported ahead: %v, %q", ahead, said)
+				t.Errorf("got imported ahead %v, %q; want false, good", ahead, said)
 			}
 		})
 	}
@@ -141,7 +141,7 @@ func TestPoisonedPackages(t *testing.T) {
 				t.Fatal(err)
 			}
 			if said, ahead := preloadedBy(t, run); ahead || said != "good" {
-				t.Errorf("imported ahead: %v, %q", ahead, said)
+				t.Errorf("got imported ahead %v, %q; want false, good", ahead, said)
 			}
 		})
 	}

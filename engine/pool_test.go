@@ -17,7 +17,7 @@ func (pooling) Trim(context.Context) error { return nil }
 
 func (pooling) Pool() map[string]int { return map[string]int{"cgroups": 2, "network_namespaces": 3} }
 
-// TestStatsTellWhatIsKept for the next sandbox, where a backend keeps something.
+// TestStatsTellWhatIsKept: the figures show what a backend keeps for its next sandboxes.
 func TestStatsTellWhatIsKept(t *testing.T) {
 	f := &fake{}
 	e := open(t, f, func(c *engine.Config) { c.Backends = []backend.Backend{pooling{f}} })

@@ -54,7 +54,7 @@ func openRealOn(t *testing.T, c process.Config, change ...func(*engine.Config)) 
 	}
 	t.Cleanup(func() {
 		if err := e.Close(); err != nil {
-			t.Errorf("close: %v", err)
+			t.Errorf("Close: got %v, want nil", err)
 		}
 	})
 	return e
@@ -98,7 +98,7 @@ func TestRealLanguages(t *testing.T) {
 	}
 }
 
-// TestRealError: the exception of a program, with its own lines.
+// TestRealError: the result has the exception of a program, with the program's own lines.
 func TestRealError(t *testing.T) {
 	t.Parallel()
 	e := openReal(t)
@@ -111,7 +111,7 @@ func TestRealError(t *testing.T) {
 		t.Errorf("got error %+v", res.Error)
 	}
 	if res = execute(t, e, sandboxmcp.Request{Code: "import sys; sys.exit(3)"}); res.ExitCode != 3 || res.Error != nil {
-		t.Errorf("an exit came to %d, %+v", res.ExitCode, res.Error)
+		t.Errorf("sys.exit(3): got %d, %+v; want 3 and no error", res.ExitCode, res.Error)
 	}
 	res = execute(t, e, sandboxmcp.Request{Code: "print(", Display: sandboxmcp.DisplayStdout})
 	if res.Status != sandboxmcp.StatusRejected || !strings.HasPrefix(res.Stderr, "Validation failed: [REJECT] 1 issue(s)\n  L1: SyntaxError: ") {
@@ -122,12 +122,12 @@ func TestRealError(t *testing.T) {
 	}
 	res = execute(t, e, sandboxmcp.Request{Code: "throw new TypeError('boom')", Language: sandboxmcp.Node})
 	if res.ExitCode != 1 || !strings.Contains(res.Stderr, "boom") {
-		t.Errorf("node came to %d, stderr %q", res.ExitCode, res.Stderr)
+		t.Errorf("a failing program of Node: got %d, stderr %q; want 1 and its error", res.ExitCode, res.Stderr)
 	}
 	t.Logf("node's error{} is %+v", res.Error)
 }
 
-// TestRealOutcomes tells ends apart that look alike.
+// TestRealOutcomes: ends of programs that look alike get different statuses.
 func TestRealOutcomes(t *testing.T) {
 	t.Parallel()
 	e := openReal(t)
@@ -163,13 +163,13 @@ func TestRealOutcomes(t *testing.T) {
 				t.Errorf("it took %v ms, %v with everything; want 1 to 3 s", res.DurationMS, time.Since(begin))
 			}
 			if res.Receipt == nil {
-				t.Error("no receipt")
+				t.Error("got no receipt, want one")
 			}
 		})
 	}
 }
 
-// TestRealCancel: a caller who goes away ends the whole tree within 2 s.
+// TestRealCancel: when the caller leaves, the whole process tree ends within 2 s.
 func TestRealCancel(t *testing.T) {
 	e := openReal(t)
 	began := make(chan struct{})
@@ -188,10 +188,10 @@ func TestRealCancel(t *testing.T) {
 	select {
 	case <-began:
 	case <-timeUp(t, 10*time.Second):
-		t.Fatal("it does not begin")
+		t.Fatal("got no output within 10 s, want a program that runs")
 	}
 	if len(backendtest.Alive("sleep\x00"+marker)) == 0 {
-		t.Fatal("its processes are not seen: the test shows nothing")
+		t.Fatal("got none of its processes, want them seen, or the test shows nothing")
 	}
 	begin := time.Now()
 	cancel()
@@ -201,7 +201,7 @@ func TestRealCancel(t *testing.T) {
 		t.Errorf("got %+v, %v", res, err)
 	}
 	if left := backendtest.Alive("sleep\x00" + marker); took > 2*time.Second || len(left) != 0 {
-		t.Errorf("after %v %v live on", took, left)
+		t.Errorf("after %v: got processes %v, want none within 2 s", took, left)
 	}
 }
 
@@ -210,8 +210,7 @@ func TestRealTasks(t *testing.T) {
 	t.Parallel()
 	e := openReal(t)
 	needs(t, e, sandboxmcp.Python)
-	// It does not fork for ever: were the wall not there, 400 sleepers would be all.
-	code := "import os, time\nn = 0\nfor _ in range(400):\n  try:\n    pid = os.fork()\n  except OSError as e:\n    print('refused', e.errno); break\n  if pid == 0:\n    time.sleep(30); os._exit(0)\n  n += 1\nprint(n)\n"
+	code := testkit.Hostile(t, "forks-400-times.py")
 	res := execute(t, e, sandboxmcp.Request{Code: code, Limits: sandboxmcp.Limits{MaxProcesses: 2, TimeoutSeconds: 20}})
 	out := strings.Fields(res.Stdout)
 	if len(out) != 3 || out[0] != "refused" || out[1] != "11" {
@@ -225,31 +224,13 @@ func TestRealTasks(t *testing.T) {
 	}
 }
 
-// TestRealArtifacts: files come back signed, and traps do not.
+// TestRealArtifacts: plain files come back signed. Links, devices and other traps are skipped.
 func TestRealArtifacts(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
 	e := openReal(t, at(dir))
 	needs(t, e, sandboxmcp.Python)
-	code := `import os
-open('a.txt', 'w').write('A')
-os.makedirs('sub/deep')
-open('sub/deep/b c.txt', 'w').write('B')
-os.symlink('/etc/passwd', 'link')
-os.symlink('/', 'slash')
-os.mkfifo('fifo')
-open('one', 'w').write('1')
-os.link('one', 'two')
-os.truncate(os.open('giant', os.O_CREAT | os.O_WRONLY), 1 << 40)
-open(b'bad\xffname', 'w').write('x')
-open('new\nline', 'w').write('x')
-open('.hidden', 'w').write('x')
-os.chmod('a.txt', 0)
-os.makedirs('closed')
-open('closed/c', 'w').write('x')
-os.chmod('closed', 0)
-raise SystemExit(5)
-`
+	code := testkit.Hostile(t, "plants-artifacts.py")
 	res := execute(t, e, sandboxmcp.Request{Code: code})
 	if res.ExitCode != 5 {
 		t.Fatalf("got %s, exit %d, stderr %q", res.Status, res.ExitCode, res.Stderr)
@@ -263,7 +244,7 @@ raise SystemExit(5)
 		got[a.Name] = string(a.ContentB64)
 		st := sign.ArtifactStatement{Namespace: res.Namespace, RequestID: res.RequestID, Path: a.Path, SizeBytes: a.SizeBytes, SHA256: a.SHA256, CodeSHA256: hash(code), CreatedAt: a.CreatedAt}
 		if err := sign.VerifyArtifact(st, a.Signature, public); err != nil {
-			t.Errorf("%s: %v", a.Name, err)
+			t.Errorf("signature of %s: got %v, want nil", a.Name, err)
 		}
 	}
 	// Whether files without permission bits can be read depends on who holds the directory.
@@ -275,18 +256,18 @@ raise SystemExit(5)
 	skipped := asJSON(t, res.Metadata["skipped"])
 	for _, name := range []string{"link", "slash", "fifo", "one", "two", "giant", "bad", "new"} {
 		if !strings.Contains(skipped, `"name": "`+name) {
-			t.Errorf("%s is not said to be skipped: %s", name, skipped)
+			t.Errorf("%s: got skipped %s, want it named", name, skipped)
 		}
 	}
 	if strings.Contains(skipped, "hidden") {
-		t.Errorf("a hidden file is said: %s", skipped)
+		t.Errorf("skipped: got %s, want no hidden file named", skipped)
 	}
 	if _, err := sign.Verify(*res.Receipt, public); err != nil {
 		t.Error(err)
 	}
 	// Nothing is kept from one run to the next.
 	if res = execute(t, e, shell("ls -A /mnt/data /tmp")); len(res.Artifacts) != 0 || strings.Contains(res.Stdout, "a.txt") {
-		t.Errorf("the next run sees %q", res.Stdout)
+		t.Errorf("the next run: got %q, want no file of the run before", res.Stdout)
 	}
 }
 
@@ -303,7 +284,7 @@ func many(t *testing.T, e *engine.Engine, n int) {
 	for i, wait := range waits {
 		res, err := wait()
 		if err != nil {
-			t.Errorf("request %d: %v", i, err)
+			t.Errorf("request %d: got %v, want nil", i, err)
 			continue
 		}
 		ids[res.RequestID] = true
@@ -312,21 +293,21 @@ func many(t *testing.T, e *engine.Engine, n int) {
 		}
 	}
 	if len(ids) != n && !t.Failed() {
-		t.Errorf("%d requests have %d ids", n, len(ids))
+		t.Errorf("%d requests: got %d ids, want one for each", n, len(ids))
 	}
 }
 
-// TestRealSixtyFour: every one of 64 requests at once is answered rightly.
+// TestRealSixtyFour: each of 64 requests at the same time gets its own right answer.
 func TestRealSixtyFour(t *testing.T) {
 	e := openReal(t)
 	needs(t, e, sandboxmcp.Shell)
 	many(t, e, 64)
 	if s := stats(e); s.Queue.Active != 0 || s.Queue.Queued != 0 || s.Queue.TotalProcessed != 64 {
-		t.Errorf("the queue is %+v", s.Queue)
+		t.Errorf("queue: got %+v, want it empty and 64 processed", s.Queue)
 	}
 }
 
-// TestRealTwoEngines: two servers on one state directory leave each other alone.
+// TestRealTwoEngines: two servers on one state directory do not disturb each other.
 func TestRealTwoEngines(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
@@ -342,7 +323,7 @@ func TestRealTwoEngines(t *testing.T) {
 	for _, r := range list {
 		if r.Phase == sandboxmcp.PhaseOutcome {
 			if got := lookup(t, a, sandboxmcp.Lookup{RequestID: r.RequestID}); got.Stdout == "" {
-				t.Errorf("the first engine does not know %s", r.RequestID)
+				t.Errorf("the first engine: got no output of %s, want it", r.RequestID)
 			}
 		}
 	}
@@ -370,27 +351,30 @@ func TestRealLeak(t *testing.T) {
 			}
 			_, err := e.Execute(t.Context(), sandboxmcp.Caller{}, r)
 			if (err != nil) != (r.FileName != "") {
-				t.Fatalf("run %d: %v", i, err)
+				t.Fatalf("run %d: got %v, want an error only for a bad file name", i, err)
 			}
 		}
 	}
 	if _, err := e.Lookup(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Lookup{RequestID: "nobodys"}); err == nil { // each connection to the database has been made
-		t.Error("an unknown request was found")
+		t.Error("Lookup of an unknown request: got no error, want one")
 	}
 	run(50)
-	eventually(t, "the last sandbox is given back", func() bool { runtime.GC(); return true })
-	time.Sleep(100 * time.Millisecond)
 	before := backendtest.CountBeside(t, b)
+	eventually(t, "two equal counts: the last sandbox is gone", func() bool {
+		last := before
+		before = backendtest.CountBeside(t, b)
+		return slices.Equal(last.Processes, before.Processes) && slices.Equal(last.Groups, before.Groups) && last.Mounts == before.Mounts && last.Descriptors == before.Descriptors
+	})
 	run(150)
 	before.Same(t)
 	after := backendtest.CountBeside(t, b)
 	t.Logf("resident memory after 50 runs %.1f MiB, after 200 %.1f MiB", float64(before.RSS)/(1<<20), float64(after.RSS)/(1<<20))
 	if grown := after.RSS - before.RSS; grown > 12<<20 {
-		t.Errorf("the process has grown by %d bytes", grown)
+		t.Errorf("resident memory: got %d bytes more, want less than 12 MiB", grown)
 	}
 }
 
-// TestRealBuilderDies: the machinery that makes sandboxes is made anew when it is gone.
+// TestRealBuilderDies: a builder that was killed is replaced, and requests succeed.
 func TestRealBuilderDies(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs /proc")
@@ -404,7 +388,7 @@ func TestRealBuilderDies(t *testing.T) {
 	for _, pid := range children() {
 		if !slices.Contains(before, pid) { // this engine's own
 			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-				t.Errorf("kill %d: %v", pid, err)
+				t.Errorf("kill %d: got %v, want nil", pid, err)
 			}
 			killed = append(killed, pid)
 		}
@@ -412,19 +396,18 @@ func TestRealBuilderDies(t *testing.T) {
 	if len(killed) == 0 {
 		t.Skip("the engine keeps no process: nothing can die")
 	}
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) { // a signal takes its time
-		if now := children(); !slices.ContainsFunc(killed, func(pid int) bool { return slices.Contains(now, pid) }) {
-			break
-		}
-	}
+	eventually(t, "the killed processes are gone", func() bool {
+		now := children()
+		return !slices.ContainsFunc(killed, func(pid int) bool { return slices.Contains(now, pid) })
+	})
 	for i := range 3 {
 		res, err := e.Execute(t.Context(), sandboxmcp.Caller{}, shell("echo b"))
 		if err != nil {
-			t.Errorf("request %d after the builder died: %v", i+1, err)
+			t.Errorf("request %d after the builder died: got %v, want nil", i+1, err)
 			continue
 		}
 		if res.Stdout != "b\n" || !res.Success {
-			t.Errorf("request %d after the builder died: %+v", i+1, res)
+			t.Errorf("request %d after the builder died: got %+v, want b", i+1, res)
 		}
 	}
 }
@@ -443,16 +426,19 @@ func children() (pids []int) {
 	return pids
 }
 
-// TestRealClose ends what runs within 2 s, whatever it does.
+// TestRealClose: Close ends running programs within 2 s, also those that ignore signals and
+// have started others.
 func TestRealClose(t *testing.T) {
 	before := backendtest.Count(t)
 	e := openReal(t)
 	var waits []func() (sandboxmcp.Result, error)
+	up := newLive()
 	for range 4 {
-		waits = append(waits, executeIn(t.Context(), t, e, shell("trap '' TERM INT HUP; setsid sleep 100 & while :; do :; done")))
+		r := shell("trap '' TERM INT HUP; setsid sleep 100 & echo up; while :; do :; done")
+		r.Stdout = up
+		waits = append(waits, executeIn(t.Context(), t, e, r))
 	}
-	eventually(t, "they run", func() bool { return stats(e).Queue.Active == 4 })
-	time.Sleep(300 * time.Millisecond)
+	up.await(t, "up\nup\nup\nup\n", 0)
 	begin := time.Now()
 	if err := e.Close(); err != nil {
 		t.Fatal(err)

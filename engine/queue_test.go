@@ -43,12 +43,12 @@ func start(t *testing.T, e *engine.Engine, ns sandboxmcp.Namespace, code string)
 	t.Helper()
 	res, err := e.Start(t.Context(), of(ns), shell(code))
 	if err != nil {
-		t.Fatalf("start %s: %v", code, err)
+		t.Fatalf("start %s: got %v, want nil", code, err)
 	}
 	return res
 }
 
-// TestFair: who has much to do does not keep another from their turn.
+// TestFair: a namespace with many requests does not keep another one from its turn.
 func TestFair(t *testing.T) {
 	g := newGate()
 	e := open(t, &g.fake, one)
@@ -61,7 +61,7 @@ func TestFair(t *testing.T) {
 	for i := range want {
 		eventually(t, want[i]+" runs", func() bool { return len(g.order.list()) == i+1 })
 		if s := stats(e).Queue; s.Active != 1 || s.Queued != len(want)-1-i || s.MaxConcurrent != 1 {
-			t.Errorf("when %d had begun the queue was %+v", i+1, s)
+			t.Errorf("queue when %d had begun: got %+v, want one active and the others queued", i+1, s)
 		}
 		g.next <- struct{}{}
 	}
@@ -71,14 +71,14 @@ func TestFair(t *testing.T) {
 	eventually(t, "all have ended", func() bool { s := stats(e).Queue; return s.TotalProcessed == 7 && s.Active == 0 })
 }
 
-// TestBounded: never more at once than allowed, and all of them at last.
+// TestBounded: never more programs run at once than allowed, and all of them run in the end.
 func TestBounded(t *testing.T) {
-	busy, most := make(chan struct{}, 100), make(chan int, 100)
+	busy, most, leave := make(chan struct{}, 100), make(chan int, 100), make(chan struct{})
 	f := &fake{}
 	f.program = func(*fakeRun) backend.Exit {
 		busy <- struct{}{}
 		most <- len(busy)
-		time.Sleep(2 * time.Millisecond)
+		<-leave
 		<-busy
 		return backend.Exit{}
 	}
@@ -87,6 +87,8 @@ func TestBounded(t *testing.T) {
 	for i := range 20 {
 		waits = append(waits, executeIn(t.Context(), t, e, shell(fmt.Sprint("echo ", i))))
 	}
+	eventually(t, "3 programs run and 17 requests wait", func() bool { return len(busy) == 3 && stats(e).Queue.Queued == 17 })
+	close(leave)
 	for _, wait := range waits {
 		if res, err := wait(); err != nil || !res.Success {
 			t.Errorf("got %+v, %v", res, err)
@@ -119,7 +121,8 @@ func TestQueueFull(t *testing.T) {
 	start(t, e, "b", "another namespace's")
 }
 
-// TestWaitingCancelled: who goes away while waiting was never there.
+// TestWaitingCancelled: a request whose caller leaves while it waits starts nothing and leaves
+// nothing.
 func TestWaitingCancelled(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	g := newGate()
@@ -152,11 +155,12 @@ func TestWaitingCancelled(t *testing.T) {
 	_, err = e.Execute(ctx, sandboxmcp.Caller{}, shell("too late"))
 	wantCode(t, err, sandboxmcp.CodeCancelled)
 	if n, _ := g.starts(); n != 2 {
-		t.Errorf("%d programs were started", n)
+		t.Errorf("programs started: got %d, want 2", n)
 	}
 }
 
-// TestCancelDuringOpen: nothing runs, and the audit tells that nothing came of it.
+// TestCancelDuringOpen: a request that is cancelled while its sandbox is built starts no
+// program, and the audit record has the outcome.
 func TestCancelDuringOpen(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	f := &fake{onOpen: func(ctx context.Context, _ backend.Spec) error { <-ctx.Done(); return ctx.Err() }}
@@ -169,14 +173,14 @@ func TestCancelDuringOpen(t *testing.T) {
 	_, err := wait()
 	wantCode(t, err, sandboxmcp.CodeCancelled)
 	if started, _ := f.starts(); started != 0 {
-		t.Errorf("%d programs were started", started)
+		t.Errorf("programs started: got %d, want none", started)
 	}
 	if list := rows(t, dir, "default"); len(list) != 2 || list[1].Detail != "shell: cancelled" || list[1].Success == nil || *list[1].Success {
-		t.Errorf("the audit holds %+v", list)
+		t.Errorf("audit: got %+v, want 2 entries, the last cancelled without success", list)
 	}
 }
 
-// TestCancelDuringStart: likewise, with a sandbox that is given back.
+// TestCancelDuringStart: the same while its program is started. The sandbox is given back.
 func TestCancelDuringStart(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -186,13 +190,18 @@ func TestCancelDuringStart(t *testing.T) {
 	wantCode(t, err, sandboxmcp.CodeCancelled)
 	eventually(t, "the sandbox is given back", func() bool { started, open := f.starts(); return started == 0 && open == 0 })
 	if list := rows(t, dir, "default"); len(list) != 2 || list[1].Detail != "shell: cancelled" {
-		t.Errorf("the audit holds %+v", list)
+		t.Errorf("audit: got %+v, want 2 entries, the last cancelled", list)
 	}
 }
 
-// TestSlowStart: time that is up before the program runs is a timeout all the same.
+// TestSlowStart: if the time is up before the program runs, the run has timed out all the
+// same.
 func TestSlowStart(t *testing.T) {
-	f := &fake{onStart: func(backend.Process) error { time.Sleep(100 * time.Millisecond); return nil }, program: (*fakeRun).Hang}
+	slow := func(backend.Process) error {
+		time.Sleep(100 * time.Millisecond) // longer than the run may take
+		return nil
+	}
+	f := &fake{onStart: slow, program: (*fakeRun).Hang}
 	r := shell("x")
 	r.Limits.TimeoutSeconds = 0.05
 	if res := execute(t, open(t, f), r); res.Status != sandboxmcp.StatusTimedOut || res.ExitCode != -1 {
@@ -200,7 +209,8 @@ func TestSlowStart(t *testing.T) {
 	}
 }
 
-// TestCancel: by id, of what runs in the foreground, what waits and what has ended.
+// TestCancel: Cancel takes the id of a run in the foreground, of one that waits and of one
+// that has ended.
 func TestCancel(t *testing.T) {
 	g := newGate()
 	e := open(t, &g.fake, one)
@@ -231,11 +241,12 @@ func TestCancel(t *testing.T) {
 	}
 	wantCode(t, e.Cancel(t.Context(), sandboxmcp.Caller{Namespace: "a"}, "runs"), sandboxmcp.CodeRequestNotFound)
 	if again, err := e.Lookup(t.Context(), sandboxmcp.Caller{Namespace: "a"}, sandboxmcp.Lookup{RequestID: "runs"}); err != nil || again.Status != sandboxmcp.StatusCancelled {
-		t.Errorf("as kept it is %+v, %v", again, err)
+		t.Errorf("as kept: got %+v, %v; want cancelled", again, err)
 	}
 }
 
-// TestCallerDeadline: a caller's own deadline is a cancellation, not our timeout.
+// TestCallerDeadline: the deadline of a caller's context is a cancellation and not a timeout
+// of the run.
 func TestCallerDeadline(t *testing.T) {
 	e := open(t, &fake{program: (*fakeRun).Hang})
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)

@@ -26,6 +26,6 @@ func TestAFailedBackgroundRunKeepsNeitherItsInputNorItsSecrets(t *testing.T) {
 	}
 	got.cancel(nil) // as a look-up does that cancels
 	if e.find("other", "r1") != nil {
-		t.Error("another namespace finds it")
+		t.Error("find from another namespace: got the run, want nil")
 	}
 }

@@ -28,8 +28,8 @@ func hash(s string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// TestStages: the intent is on disk before anything starts, files are looked at
-// when everything is dead, and what is answered is on disk.
+// TestStages: the intent is on disk before anything starts, files are collected after every
+// process has ended, and the result is on disk before the answer.
 func TestStages(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	var atStart []sandboxmcp.AuditEntry
@@ -66,7 +66,7 @@ func TestIntentComesFirst(t *testing.T) {
 	db := database(t, dir)
 	do(t, db, `BEGIN IMMEDIATE`)
 	wait := executeIn(t.Context(), t, e, shell("true"))
-	time.Sleep(150 * time.Millisecond)
+	time.Sleep(150 * time.Millisecond) // time in which a program could start, and must not
 	if n, _ := f.starts(); n != 1 {
 		t.Errorf("%d programs were started while the intent could not be written, want the first only", n)
 	}
@@ -76,7 +76,7 @@ func TestIntentComesFirst(t *testing.T) {
 	}
 }
 
-// TestNoIntentNoRun: an intent that cannot be written is a refusal, and leaves nothing.
+// TestNoIntentNoRun: a request whose intent cannot be written is refused and leaves nothing.
 func TestNoIntentNoRun(t *testing.T) {
 	t.Parallel() // it waits for the store's patience of 5 s
 	dir := filepath.Join(t.TempDir(), "state")
@@ -92,20 +92,20 @@ func TestNoIntentNoRun(t *testing.T) {
 	do(t, db, `ROLLBACK`)
 	eventually(t, "the sandbox is given back", func() bool { _, open := f.starts(); return open == 0 })
 	if n, _ := f.starts(); n != 0 {
-		t.Errorf("%d programs were started without an intent", n)
+		t.Errorf("programs started without an intent: got %d, want none", n)
 	}
 	if n := count(t, db, `SELECT (SELECT count(*) FROM audit) + (SELECT count(*) FROM executions) + (SELECT count(*) FROM artifacts)`); n != 0 {
-		t.Errorf("%d rows were left", n)
+		t.Errorf("rows left: got %d, want none", n)
 	}
 	if s := stats(e); s.Queue.Active != 0 || s.Queue.Queued != 0 {
-		t.Errorf("the queue still holds it: %+v", s.Queue)
+		t.Errorf("queue: got %+v, want it empty", s.Queue)
 	}
 	if res := execute(t, e, shell("true")); !res.Success {
-		t.Errorf("it does not work again afterwards: %+v", res)
+		t.Errorf("the next run: got %+v, want success", res)
 	}
 }
 
-// TestOneTransaction: result, files and outcome hold together or not at all.
+// TestOneTransaction: result, artifacts and outcome are kept together or not at all.
 func TestOneTransaction(t *testing.T) {
 	for name, trigger := range map[string]string{
 		"Artifact":  `CREATE TRIGGER refuse BEFORE INSERT ON artifacts BEGIN SELECT RAISE(ABORT, 'no'); END`,
@@ -123,10 +123,10 @@ func TestOneTransaction(t *testing.T) {
 				t.Fatalf("got %+v, want an error: what is answered has to be kept", res)
 			}
 			if n := count(t, db, `SELECT (SELECT count(*) FROM executions) + (SELECT count(*) FROM artifacts)`); n != 0 {
-				t.Errorf("%d rows of it are kept", n)
+				t.Errorf("rows kept: got %d, want none", n)
 			}
 			if n := count(t, db, `SELECT count(*) FROM audit WHERE success = 1`); n != 0 {
-				t.Error("the audit calls it a success")
+				t.Error("audit: got a success, want none")
 			}
 			list := rows(t, dir, "default")
 			if len(list) != 2 || list[1].Phase != sandboxmcp.PhaseOutcome || list[1].Success == nil || *list[1].Success {
@@ -162,12 +162,12 @@ func TestAudit(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", phase, diff)
 		}
 		if text, err := json.Marshal(got); err != nil || strings.Contains(string(text), secret) || got.ID == "" || got.Timestamp.IsZero() {
-			t.Errorf("%s: %v: %s", phase, err, text)
+			t.Errorf("%s: got %v: %s, want an entry with id and time and without the secret", phase, err, text)
 		}
 	}
 	intent, outcome := list[0], list[1]
 	if intent.ExitCode != nil || intent.Success != nil || intent.DurationMS != nil {
-		t.Errorf("the intent knows the outcome: %+v", intent)
+		t.Errorf("intent: got %+v, want no outcome in it", intent)
 	}
 	if got, want := intent.Metadata["code_sha256"], hash("print('"+secret+"')"); got != want {
 		t.Errorf("the intent has the code's hash %v, want %s", got, want)
@@ -176,7 +176,7 @@ func TestAudit(t *testing.T) {
 		t.Errorf("got detail %q", outcome.Detail)
 	}
 	if outcome.ExitCode == nil || *outcome.ExitCode != 3 || outcome.Success == nil || *outcome.Success || outcome.DurationMS == nil || *outcome.DurationMS != res.DurationMS {
-		t.Errorf("the outcome is %+v", outcome)
+		t.Errorf("outcome: got %+v, want exit code 3, no success and the duration of the result", outcome)
 	}
 	if diff := cmp.Diff(&res.Usage, outcome.Usage); diff != "" || res.Usage.PeakRAMMB != 3 || res.Usage.CPUSeconds != 1.5 || res.Usage.PeakTasks != 2 {
 		t.Errorf("usage %+v (-result +audit):\n%s", res.Usage, diff)
@@ -194,7 +194,7 @@ func TestAudit(t *testing.T) {
 	}
 	defer s.Close()
 	if report, err := audit.Verify(t.Context(), s.DB(), audit.Evidence{Open: func(string) (string, error) { return "", nil }}); err != nil || len(report.Faults) != 0 || report.Entries != 3 {
-		t.Errorf("the chain does not hold: %+v, %v", report, err)
+		t.Errorf("audit chain: got %+v, %v; want it sound", report, err)
 	}
 }
 
@@ -215,7 +215,7 @@ func TestReceipt(t *testing.T) {
 		t.Fatal(err)
 	}
 	if res.Receipt == nil {
-		t.Fatal("no receipt")
+		t.Fatal("got no receipt, want one")
 	}
 	p, err := sign.Verify(*res.Receipt, public)
 	if err != nil {
@@ -235,7 +235,7 @@ func TestReceipt(t *testing.T) {
 		t.Errorf("receipt (-want +got):\n%s", diff)
 	}
 	if p.StartedAt.IsZero() || p.EndedAt.Before(p.StartedAt) {
-		t.Errorf("it began at %v and ended at %v", p.StartedAt, p.EndedAt)
+		t.Errorf("receipt: got a run from %v to %v, want both set and in order", p.StartedAt, p.EndedAt)
 	}
 	if got, want := hash(res.Stdout), p.StdoutSHA256; got != want {
 		t.Errorf("the answered stdout %q has the hash %s, the receipt %s", res.Stdout, got, want)
@@ -246,14 +246,14 @@ func TestReceipt(t *testing.T) {
 	for _, a := range res.Artifacts {
 		st := sign.ArtifactStatement{Namespace: "acme", RequestID: res.RequestID, Path: a.Path, SizeBytes: a.SizeBytes, SHA256: a.SHA256, CodeSHA256: hash("some code"), CreatedAt: a.CreatedAt}
 		if err := sign.VerifyArtifact(st, a.Signature, public); err != nil {
-			t.Errorf("%s: %v", a.Name, err)
+			t.Errorf("signature of %s: got %v, want nil", a.Name, err)
 		}
 		if a.SHA256 != hash(string(a.ContentB64)) {
-			t.Errorf("%s: the hash is not that of the content", a.Name)
+			t.Errorf("%s: got another hash, want that of the content", a.Name)
 		}
 		st.RequestID = "another"
 		if sign.VerifyArtifact(st, a.Signature, public) == nil {
-			t.Errorf("%s: the signature holds for another run too", a.Name)
+			t.Errorf("%s: signature with another run: got no error, want one", a.Name)
 		}
 	}
 	if got, want := res.Artifacts[1].URI, "artifact://"+string(res.RequestID)+"/sub/b%20c.txt"; got != want {
@@ -265,7 +265,7 @@ func TestReceipt(t *testing.T) {
 	}
 }
 
-// TestSpec: what the sandbox has to hold is what the result says.
+// TestSpec: the limits and walls that the sandbox gets are those in the result.
 func TestSpec(t *testing.T) {
 	f := &fake{}
 	e := open(t, f)
@@ -286,12 +286,13 @@ func TestSpec(t *testing.T) {
 	}
 	p := f.started[0]
 	if string(p.Stdin) != "in" || !slices.Contains(p.Env, "KEY=v") || slices.ContainsFunc(p.Argv, func(a string) bool { return a == "x" }) || string(p.Program[0].Data) != "x" {
-		t.Errorf("the program was started as %+v", p)
+		t.Errorf("the program: got %+v, want its stdin, variables and code, and no code in its arguments", p)
 	}
 }
 
-// TestNothingLeft: a run that does not come about gives its sandbox and its
-// place back, is no execution, and its outcome is in the audit.
+// TestNothingLeft: a run that fails before its program starts gives back its sandbox and its
+// place in the queue. It is not counted as an execution, and its outcome is in the audit
+// record.
 func TestNothingLeft(t *testing.T) {
 	refused := sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "no walls")
 	for name, c := range map[string]struct {
@@ -320,15 +321,15 @@ func TestNothingLeft(t *testing.T) {
 			s := stats(e)
 			for status, n := range s.Executions {
 				if n != 0 {
-					t.Errorf("%d executions are counted as %s", n, status)
+					t.Errorf("executions: got %d counted as %s, want none", n, status)
 				}
 			}
 			if s.Queue.Active != 0 {
-				t.Errorf("%d places are still taken", s.Queue.Active)
+				t.Errorf("queue: got %d active, want none", s.Queue.Active)
 			}
 			for i, r := range rows(t, dir, "default") {
 				if (i == 1) != (r.Phase == sandboxmcp.PhaseOutcome) || i == 1 && (r.Success == nil || *r.Success || r.Detail != "shell: "+string(c.want)) || i > 1 {
-					t.Errorf("audit entry %d is %+v", i, r)
+					t.Errorf("audit entry %d: got %+v, want an intent and an outcome without success", i, r)
 				}
 			}
 			if name == "Start" || name == "Wait" || name == "Lost" {
@@ -336,13 +337,13 @@ func TestNothingLeft(t *testing.T) {
 			}
 			f.onOpen, f.onWalls, f.onKill, f.tier = nil, nil, nil, ""
 			if res := execute(t, e, shell("true")); !res.Success {
-				t.Errorf("it does not work again: %+v", res)
+				t.Errorf("the next run: got %+v, want success", res)
 			}
 		})
 	}
 }
 
-// TestLostWalls: walls that could not be read are not made up.
+// TestLostWalls: walls that could not be read are not reported.
 func TestLostWalls(t *testing.T) {
 	e := open(t, &fake{onWalls: func() error { return errLost }})
 	res := execute(t, e, shell("true"))
@@ -351,7 +352,7 @@ func TestLostWalls(t *testing.T) {
 	}
 }
 
-// TestClose ends what runs and what waits, and leaves nothing behind.
+// TestClose: Close ends runs and requests that wait, and leaves nothing behind.
 func TestClose(t *testing.T) {
 	f := &fake{program: (*fakeRun).Hang}
 	e := open(t, f, func(c *engine.Config) { c.MaxConcurrent = 1 })
@@ -376,9 +377,9 @@ func TestClose(t *testing.T) {
 	_, err = e.Start(t.Context(), sandboxmcp.Caller{}, shell("late"))
 	wantCode(t, err, sandboxmcp.CodeCancelled)
 	if n, open := f.starts(); n != 1 || open != 0 || !f.over {
-		t.Errorf("%d were started, %d sandboxes are open, the backend is closed: %v", n, open, f.over)
+		t.Errorf("got %d programs started, %d sandboxes open, backend closed %v; want 1, none and true", n, open, f.over)
 	}
 	if err := e.Close(); err != nil {
-		t.Errorf("a second Close: %v", err)
+		t.Errorf("Close, the second time: got %v, want nil", err)
 	}
 }

@@ -23,7 +23,7 @@ func create(t *testing.T, e *engine.Engine, spec sandboxmcp.SessionSpec, who ...
 		t.Fatal(err)
 	}
 	if s.Status != sandboxmcp.SessionActive || s.Isolation == nil || len(s.Isolation.Walls) == 0 || !s.ExpiresAt.After(s.CreatedAt) {
-		t.Errorf("session = %+v", s)
+		t.Errorf("session: got %+v, want it active, with walls and an expiry", s)
 	}
 	return s.ID
 }
@@ -56,22 +56,22 @@ func TestSessionKeepsState(t *testing.T) {
 	execute(t, e, in(id, "import math\nx = [40]\nopen('f.txt', 'w').write('kept')\nNone"))
 	r := execute(t, e, in(id, "x[0] += 2\nprint(x[0], open('f.txt').read())\nx[0]"))
 	if r.Stdout != "42 kept\n" || len(r.Results) != 1 || r.Results[0]["text/plain"] != "42" || r.StateLost || r.SessionID == nil || *r.SessionID != id {
-		t.Errorf("%+v", r)
+		t.Errorf("the second cell: got %+v, want the state of the first", r)
 	}
 	if r.Receipt == nil || r.Isolation == nil || r.Isolation.Tier == sandboxmcp.TierL0 {
-		t.Errorf("receipt %v, isolation %+v", r.Receipt, r.Isolation)
+		t.Errorf("got receipt %v, isolation %+v; want both", r.Receipt, r.Isolation)
 	}
 	if r = execute(t, e, in(id, "raise RuntimeError('no')")); r.Status != sandboxmcp.StatusFailed || r.Error == nil || r.Error.Name != "RuntimeError" || r.StateLost {
-		t.Errorf("%+v", r)
+		t.Errorf("a cell that raises: got %+v, want failed, with RuntimeError and the state kept", r)
 	}
 	if r = execute(t, e, in(id, "print(")); r.Status != sandboxmcp.StatusFailed || !strings.Contains(r.Stderr, "SyntaxError") {
-		t.Errorf("wrong syntax: %s %q", r.Status, r.Stderr)
+		t.Errorf("wrong syntax: got %s %q, want failed and SyntaxError", r.Status, r.Stderr)
 	}
 	if r = execute(t, e, in(id, "import sys; sys.exit(3)")); r.Status != sandboxmcp.StatusFailed || r.ExitCode != 3 || r.StateLost {
-		t.Errorf("sys.exit: %s %d, lost %v", r.Status, r.ExitCode, r.StateLost)
+		t.Errorf("sys.exit: got %s %d, lost %v; want failed, 3 and the state kept", r.Status, r.ExitCode, r.StateLost)
 	}
 	if r = execute(t, e, in(id, "print(x)")); r.Stdout != "[42]\n" {
-		t.Errorf("afterwards: %q", r.Stdout)
+		t.Errorf("afterwards: got %q, want [42]", r.Stdout)
 	}
 	got, err := e.Lookup(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Lookup{RequestID: r.RequestID})
 	if err != nil || got.SessionID == nil || *got.SessionID != id {
@@ -79,7 +79,8 @@ func TestSessionKeepsState(t *testing.T) {
 	}
 }
 
-// Every end of an interpreter is said once, and leaves the files.
+// Each end of an interpreter is reported once, with the next run, and the session's files
+// stay.
 func TestSessionSaysWhatItLost(t *testing.T) {
 	t.Parallel()
 	e := openReal(t)
@@ -110,23 +111,24 @@ func TestSessionSaysWhatItLost(t *testing.T) {
 				t.Errorf("%s, exit %d, lost %v, stderr %q; want %s, %d", r.Status, r.ExitCode, r.StateLost, r.Stderr, c.status, c.exit)
 			}
 			if r = execute(t, e, in(id, "print('x' in globals(), open('f').read())")); r.Stdout != "False kept\n" || r.StateLost {
-				t.Errorf("the next run: %q, %q, lost %v", r.Stdout, r.Stderr, r.StateLost)
+				t.Errorf("the next run: got %q, %q, lost %v; want its files and no state", r.Stdout, r.Stderr, r.StateLost)
 			}
 		})
 	}
 }
 
-// An interpreter that ends between two runs is missed by the second.
+// If an interpreter ends between two runs, the second reports that its state is lost. Without
+// that, it would run in a new interpreter and find its variables missing.
 func TestSessionEndsBetweenRuns(t *testing.T) {
 	t.Parallel()
 	e := openReal(t)
 	needs(t, e, sandboxmcp.Python)
 	id := create(t, e, sandboxmcp.SessionSpec{})
-	execute(t, e, in(id, "x = 1\nimport os, threading\nthreading.Timer(.05, lambda: (print('late', flush=True), os._exit(0))).start()"))
-	time.Sleep(300 * time.Millisecond)
+	execute(t, e, in(id, "x = 1\nimport ctypes, os, threading\nctypes.CDLL(None).prctl(15, b'ends-by-itself', 0, 0, 0)\nthreading.Timer(.5, lambda: (print('late', flush=True), os._exit(0))).start()"))
+	eventually(t, "the interpreter has ended", func() bool { return len(named(t, "ends-by-itself")) == 0 })
 	r := execute(t, e, in(id, "print('x' in globals())"))
 	if !r.StateLost || r.Stdout != "late\nFalse\n" {
-		t.Errorf("lost %v, stdout %q, stderr %q", r.StateLost, r.Stdout, r.Stderr)
+		t.Errorf("got lost %v, stdout %q, stderr %q; want a lost state, late and False", r.StateLost, r.Stdout, r.Stderr)
 	}
 }
 
@@ -140,10 +142,10 @@ func TestSessionIsInterrupted(t *testing.T) {
 		req := in(id, code)
 		req.Limits.TimeoutSeconds = 0.3
 		if r := execute(t, e, req); r.Status != sandboxmcp.StatusTimedOut || r.ExitCode != -1 || r.StateLost || !strings.HasSuffix(r.Stderr, "Execution timed out after 0.3s\n") {
-			t.Errorf("%s: %s, exit %d, lost %v, stderr %q", code, r.Status, r.ExitCode, r.StateLost, r.Stderr)
+			t.Errorf("%s: got %s, exit %d, lost %v, stderr %q; want timed_out, -1 and the state kept", code, r.Status, r.ExitCode, r.StateLost, r.Stderr)
 		}
 		if r := execute(t, e, in(id, "print(x)")); r.Stdout != "5\n" {
-			t.Errorf("after %s: %q", code, r.Stdout)
+			t.Errorf("after %s: got %q, want 5", code, r.Stdout)
 		}
 	}
 }
@@ -155,32 +157,32 @@ func TestSessionOfOtherLanguages(t *testing.T) {
 	id := create(t, e, sandboxmcp.SessionSpec{Language: sandboxmcp.Shell})
 	execute(t, e, in(id, "mkdir -p sub; cd sub; V=41; f() { echo $((V + 1)); }"))
 	if r := execute(t, e, in(id, "f; basename \"$PWD\"")); r.Stdout != "42\nsub\n" || r.Language != sandboxmcp.Shell {
-		t.Errorf("%q %q %s", r.Stdout, r.Stderr, r.Language)
+		t.Errorf("got %q %q %s, want 42, sub and shell", r.Stdout, r.Stderr, r.Language)
 	}
 	if r := execute(t, e, in(id, "exit 7")); r.ExitCode != 7 || r.Status != sandboxmcp.StatusFailed {
-		t.Errorf("exit: %s %d", r.Status, r.ExitCode)
+		t.Errorf("exit 7: got %s %d, want failed and 7", r.Status, r.ExitCode)
 	}
 	req := in(id, "sleep 30; echo not")
 	req.Limits.TimeoutSeconds = 0.3
 	if r := execute(t, e, req); r.Status != sandboxmcp.StatusTimedOut || r.StateLost || r.Stdout != "" {
-		t.Errorf("timeout: %s, lost %v, %q", r.Status, r.StateLost, r.Stdout)
+		t.Errorf("timeout: got %s, lost %v, %q; want timed_out and the state kept", r.Status, r.StateLost, r.Stdout)
 	}
 	if r := execute(t, e, in(id, "f")); r.Stdout != "42\n" {
-		t.Errorf("afterwards: %q", r.Stdout)
+		t.Errorf("afterwards: got %q, want 42", r.Stdout)
 	}
 	wrong := in(id, "1")
 	wrong.Language = sandboxmcp.Python
 	if _, err := e.Execute(t.Context(), sandboxmcp.Caller{}, wrong); code(err) != sandboxmcp.CodeInvalidArgument {
-		t.Errorf("another language: %v", err)
+		t.Errorf("another language: got %v, want invalid_argument", err)
 	}
 	other := in(id, "f")
 	other.Limits.MaxRAMMB = 100
 	if _, err := e.Execute(t.Context(), sandboxmcp.Caller{}, other); code(err) != sandboxmcp.CodeInvalidArgument {
-		t.Errorf("other memory: %v", err)
+		t.Errorf("other memory: got %v, want invalid_argument", err)
 	}
 }
 
-// Files of a session: what a run made or changed, and nothing else, is its artifact.
+// The artifacts of a run in a session are the files that this run made or changed.
 func TestSessionArtifacts(t *testing.T) {
 	t.Parallel()
 	e := openReal(t)
@@ -221,10 +223,10 @@ func TestSessionFiles(t *testing.T) {
 	if err != nil || path != "/mnt/data/d.bin" {
 		t.Fatal(id, path, err)
 	}
-	wait := background(t, func() (sandboxmcp.Result, error) {
-		return e.Execute(ctx, sandboxmcp.Caller{}, in(id, "import time; time.sleep(1)"))
-	})
-	time.Sleep(200 * time.Millisecond) // beside the run
+	running, up := in(id, "import time; print('up', flush=True); time.sleep(1)"), newLive()
+	running.Stdout = up
+	wait := executeIn(ctx, t, e, running)
+	up.await(t, "up", 0) // what follows happens during the run
 	for _, c := range []struct {
 		name      string
 		overwrite bool
@@ -260,25 +262,25 @@ func TestSessionFiles(t *testing.T) {
 			t.Errorf("ReadFile %q: %q, %v; want %q, %q", c.path, data, err, c.data, c.want)
 		}
 		if err == nil && (f.SizeBytes != 3 || len(f.SHA256) != 64) {
-			t.Errorf("ReadFile %q: %+v", c.path, f)
+			t.Errorf("ReadFile %q: got %+v, want 3 bytes and a hash", c.path, f)
 		}
 	}
 	if f, _, err := e.ReadFile(ctx, sandboxmcp.Caller{}, id, "d.bin", 2); code(err) != sandboxmcp.CodeArtifactTooLarge || f.SizeBytes != 3 {
-		t.Errorf("above the limit: %+v, %v", f, err)
+		t.Errorf("above the limit: got %+v, %v; want artifact_too_large and the size", f, err)
 	}
 	if r, err := wait(); err != nil || r.Status != sandboxmcp.StatusCompleted || artifactNames(r) != "d.bin sub/e.bin" {
-		t.Errorf("the run: %s %q, %v", r.Status, artifactNames(r), err)
+		t.Errorf("the run: got %s %q, %v; want completed with both files", r.Status, artifactNames(r), err)
 	}
 	if err := e.RemoveFile(ctx, sandboxmcp.Caller{Actor: "test"}, id, "d.bin"); err != nil {
 		t.Error(err)
 	}
 	if _, _, err := e.ReadFile(ctx, sandboxmcp.Caller{}, id, "d.bin", 100); code(err) != sandboxmcp.CodeNotFound {
-		t.Errorf("after it was removed: %v", err)
+		t.Errorf("after it was removed: got %v, want not_found", err)
 	}
 	execute(t, e, in(id, "import os; os.symlink('/etc/passwd', 'link'); os.mkfifo('fifo')"))
 	for _, name := range []string{"link", "fifo"} {
 		if _, data, err := e.ReadFile(ctx, sandboxmcp.Caller{}, id, name, 100); code(err) != sandboxmcp.CodeNotFound {
-			t.Errorf("ReadFile %s: %q, %v", name, data, err)
+			t.Errorf("ReadFile %s: got %q, %v; want not_found", name, data, err)
 		}
 	}
 }
@@ -293,18 +295,18 @@ func TestSessionOfFreshRuns(t *testing.T) {
 	}
 	r := execute(t, e, req("", "x = 1\nimport subprocess\nsubprocess.Popen(['sleep', '60'], start_new_session=True)\nopen('f', 'w').write('kept')"))
 	if r.SessionID == nil || r.Status != sandboxmcp.StatusCompleted {
-		t.Fatalf("%+v", r)
+		t.Fatalf("the first run: got %+v, want completed in a session", r)
 	}
 	id := *r.SessionID
 	r = execute(t, e, req(id, "import os, glob\nprint('x' in globals(), open('f').read())\nprint(sum(b'sleep' in open(p, 'rb').read() for p in glob.glob('/proc/[0-9]*/cmdline')))"))
 	if r.Stdout != "False kept\n0\n" || r.StateLost {
-		t.Errorf("%q %q, lost %v", r.Stdout, r.Stderr, r.StateLost)
+		t.Errorf("got %q %q, lost %v; want the file kept, and no state", r.Stdout, r.Stderr, r.StateLost)
 	}
 	if err := e.TerminateSession(t.Context(), sandboxmcp.Caller{Actor: "test"}, id); err != nil {
 		t.Error(err)
 	}
 	if _, err := e.SessionFiles(t.Context(), sandboxmcp.Caller{}, id); code(err) != sandboxmcp.CodeSessionNotFound {
-		t.Errorf("after it was closed: %v", err)
+		t.Errorf("after it was closed: got %v, want session_not_found", err)
 	}
 }
 
@@ -313,28 +315,27 @@ func TestSessionTerminatedWhileItRuns(t *testing.T) {
 	e := openReal(t)
 	needs(t, e, sandboxmcp.Python)
 	id := create(t, e, sandboxmcp.SessionSpec{})
-	wait := background(t, func() (sandboxmcp.Result, error) {
-		return e.Execute(t.Context(), sandboxmcp.Caller{}, in(id, "import time; time.sleep(60)"))
-	})
-	eventually(t, "it runs", func() bool {
-		list, _ := e.Sessions(t.Context(), sandboxmcp.Caller{Namespace: "default"})
-		return len(list) == 1 && list[0].Status == sandboxmcp.SessionBusy
-	})
-	time.Sleep(100 * time.Millisecond)
+	running, up := in(id, "import time; print('up', flush=True); time.sleep(60)"), newLive()
+	running.Stdout = up
+	wait := executeIn(t.Context(), t, e, running)
+	up.await(t, "up", 0)
+	if list, err := e.Sessions(t.Context(), sandboxmcp.Caller{Namespace: "default"}); err != nil || len(list) != 1 || list[0].Status != sandboxmcp.SessionBusy {
+		t.Errorf("sessions while it runs: got %+v, %v; want one that is busy", list, err)
+	}
 	if err := e.TerminateSession(t.Context(), sandboxmcp.Caller{Actor: "test"}, id); err != nil {
 		t.Fatal(err)
 	}
 	r, err := wait()
 	if err == nil && r.Status != sandboxmcp.StatusCancelled {
-		t.Errorf("the run: %s", r.Status)
+		t.Errorf("the run: got %s, want cancelled", r.Status)
 	}
 	if s := stats(e).Sessions; s != 0 {
-		t.Errorf("%d sessions", s)
+		t.Errorf("sessions: got %d, want none", s)
 	}
 }
 
-// TestSessionClosedUnlessBusy: to close a session never ends a run, whichever of
-// the two comes first.
+// TestSessionClosedUnlessBusy: closing a session never ends a run, whichever of the two begins
+// first.
 func TestSessionClosedUnlessBusy(t *testing.T) {
 	t.Parallel()
 	e := openReal(t)
@@ -345,19 +346,19 @@ func TestSessionClosedUnlessBusy(t *testing.T) {
 	wait := executeIn(t.Context(), t, e, req)
 	out.await(t, "begun", 0)
 	if err := e.CloseSession(t.Context(), sandboxmcp.Caller{Actor: "test"}, id); code(err) != sandboxmcp.CodeSessionBusy {
-		t.Errorf("while it runs: %v", err)
+		t.Errorf("CloseSession while it runs: got %v, want session_busy", err)
 	}
 	if _, _, err := e.Upload(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Upload{SessionID: id, Name: "go", Content: []byte("x")}); err != nil {
 		t.Fatal(err)
 	}
 	if r, err := wait(); err != nil || !r.Success {
-		t.Fatalf("the run: %s, %v", r.Status, err)
+		t.Fatalf("the run: got %s, %v; want success", r.Status, err)
 	}
 	if err := e.CloseSession(t.Context(), sandboxmcp.Caller{Actor: "test"}, id); err != nil {
-		t.Errorf("afterwards: %v", err)
+		t.Errorf("CloseSession afterwards: got %v, want nil", err)
 	}
 	if err := e.CloseSession(t.Context(), sandboxmcp.Caller{Actor: "test"}, id); code(err) != sandboxmcp.CodeSessionNotFound {
-		t.Errorf("once more: %v", err)
+		t.Errorf("CloseSession once more: got %v, want session_not_found", err)
 	}
 	for range 30 {
 		id := create(t, e, sandboxmcp.SessionSpec{Language: sandboxmcp.Shell})
@@ -366,7 +367,7 @@ func TestSessionClosedUnlessBusy(t *testing.T) {
 		r, err := wait()
 		ran := err == nil && r.Success && !r.StateLost
 		if late := code(err) == sandboxmcp.CodeSessionNotFound || code(err) == sandboxmcp.CodeSessionExpired; !ran && !late || late && closed != nil || closed != nil && code(closed) != sandboxmcp.CodeSessionBusy {
-			t.Fatalf("the run: %s, %v; to close it: %v", r.Status, err, closed)
+			t.Fatalf("got run %s, %v and CloseSession %v; want the run done, or the session closed before it", r.Status, err, closed)
 		}
 		_ = e.TerminateSession(t.Context(), sandboxmcp.Caller{Actor: "test"}, id) // where it was busy
 	}
@@ -388,10 +389,10 @@ func TestSessionBridge(t *testing.T) {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	if r := execute(t, e, in(b, "import sandbox, json\nprint(sandbox.bridge['t'], sandbox.bridge['kept'], json.load(open('/run/bridge/t.json'))['u'])")); r.Stdout != "{'rows': [1, 2], 'u': '\u00fc'} for later \u00fc\n" {
-		t.Errorf("%q %q", r.Stdout, r.Stderr)
+		t.Errorf("values handed over: got %q %q, want them in the cell and in its files", r.Stdout, r.Stderr)
 	}
 	if r := execute(t, e, in(b, "open('/run/bridge/t.json', 'w')")); r.Error == nil {
-		t.Error("the program can write where values are handed over")
+		t.Error("a write to /run/bridge: got no error, want a refusal")
 	}
 	for _, c := range []struct {
 		b    sandboxmcp.Bridge
@@ -418,18 +419,17 @@ func TestSessionExpires(t *testing.T) {
 	eventually(t, "it has expired", func() bool { return stats(e).Sessions == 0 })
 	_, err := e.Execute(t.Context(), sandboxmcp.Caller{}, in(id, "echo x"))
 	if code(err) != sandboxmcp.CodeSessionExpired {
-		t.Errorf("%v", err)
+		t.Errorf("the expired session: got %v, want session_expired", err)
 	}
 	if s, err := e.CreateSession(t.Context(), sandboxmcp.Caller{}, sandboxmcp.SessionSpec{ID: id, Language: sandboxmcp.Shell}); err != nil || s.ID != id {
-		t.Errorf("made anew: %v", err)
+		t.Errorf("CreateSession of an expired id: got %v, want it", err)
 	}
 	if _, err := e.CreateSession(t.Context(), sandboxmcp.Caller{}, sandboxmcp.SessionSpec{ID: id, Language: sandboxmcp.Shell}); code(err) != sandboxmcp.CodeInvalidArgument {
-		t.Errorf("made twice: %v", err)
+		t.Errorf("CreateSession of a live id: got %v, want invalid_argument", err)
 	}
 }
 
-// A request that is cancelled while it waits leaves no session behind that is
-// being made for ever.
+// A request that is cancelled while it waits leaves no session that stays half made.
 func TestSessionOfACancelledRequest(t *testing.T) {
 	t.Parallel()
 	e := openReal(t, func(c *engine.Config) { c.MaxConcurrent, c.MaxSessions = 1, 2 })
@@ -443,7 +443,7 @@ func TestSessionOfACancelledRequest(t *testing.T) {
 		req := in(id, "echo x")
 		req.Language = sandboxmcp.Shell
 		if _, err := e.Execute(ctx, sandboxmcp.Caller{}, req); code(err) != sandboxmcp.CodeCancelled {
-			t.Errorf("%v", err)
+			t.Errorf("a run that is cancelled while it waits: got %v, want cancelled", err)
 		}
 		cancel()
 	}
@@ -456,11 +456,12 @@ func TestSessionOfACancelledRequest(t *testing.T) {
 	req := in("c", "echo x")
 	req.Language = "node"
 	if _, err := e.Execute(t.Context(), sandboxmcp.Caller{}, req); code(err) != sandboxmcp.CodeMaxSessions {
-		t.Errorf("the third: %v", err)
+		t.Errorf("the third session: got %v, want max_sessions", err)
 	}
 }
 
-// A loss that was said to nobody, because the caller had gone, is said to the next.
+// A lost state that was not reported, because the caller had left, is reported to the next
+// run.
 func TestSessionLossIsSaidToSomebody(t *testing.T) {
 	t.Parallel()
 	e := openReal(t)
@@ -471,10 +472,10 @@ func TestSessionLossIsSaidToSomebody(t *testing.T) {
 	defer cancel()
 	_, _ = e.Execute(ctx, sandboxmcp.Caller{}, in(id, "import time\nwhile True:\n    try: time.sleep(30)\n    except BaseException: pass"))
 	if r := execute(t, e, in(id, "print('x' in globals())")); r.Stdout != "False\n" || !r.StateLost {
-		t.Errorf("%q, lost %v", r.Stdout, r.StateLost)
+		t.Errorf("got %q, lost %v; want a lost state", r.Stdout, r.StateLost)
 	}
 	if r := execute(t, e, in(id, "1")); r.StateLost {
-		t.Error("said twice")
+		t.Error("the run after: got a lost state again, want it said once")
 	}
 }
 
@@ -487,7 +488,7 @@ func TestSessionHoldsNoMore(t *testing.T) {
 		execute(t, e, in(id, "open('f', 'w').write('x')"))
 	}
 	if _, err := e.Lookup(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Lookup{RequestID: "nobodys"}); err == nil {
-		t.Error("an unknown request was found")
+		t.Error("Lookup of an unknown request: got no error, want one")
 	}
 	before := backendtest.Count(t)
 	for range 20 {
@@ -496,7 +497,7 @@ func TestSessionHoldsNoMore(t *testing.T) {
 	before.SameDescriptors(t)
 }
 
-// What a name or a request says of a session is checked before anything is made.
+// The names and limits of a session are checked before anything is made.
 func TestSessionClamps(t *testing.T) {
 	t.Parallel()
 	e := openReal(t)
@@ -512,27 +513,27 @@ func TestSessionRefusals(t *testing.T) {
 	ctx := t.Context()
 	for _, id := range []sandboxmcp.SessionID{"a b", "../a", "a\n", "é", "a.b", sandboxmcp.SessionID(strings.Repeat("x", 65))} {
 		if _, err := e.CreateSession(ctx, sandboxmcp.Caller{}, sandboxmcp.SessionSpec{ID: id}); code(err) != sandboxmcp.CodeInvalidSessionID {
-			t.Errorf("id %q: %v", id, err)
+			t.Errorf("CreateSession %q: got %v, want invalid_session_id", id, err)
 		}
 		if _, err := e.SessionFiles(ctx, sandboxmcp.Caller{}, id); code(err) != sandboxmcp.CodeInvalidSessionID {
-			t.Errorf("SessionFiles %q: %v", id, err)
+			t.Errorf("SessionFiles %q: got %v, want invalid_session_id", id, err)
 		}
 	}
 	for _, spec := range []sandboxmcp.SessionSpec{{TTL: -1}, {Limits: sandboxmcp.Limits{MaxRAMMB: -1}}, {Backend: "none"}} {
 		if _, err := e.CreateSession(ctx, sandboxmcp.Caller{}, spec); code(err) != sandboxmcp.CodeInvalidArgument {
-			t.Errorf("%+v: %v", spec, err)
+			t.Errorf("CreateSession %+v: got %v, want invalid_argument", spec, err)
 		}
 	}
 	if err := e.TerminateSession(ctx, sandboxmcp.Caller{Actor: "test"}, "nobody"); code(err) != sandboxmcp.CodeSessionNotFound {
-		t.Errorf("%v", err)
+		t.Errorf("TerminateSession of an unknown id: got %v, want session_not_found", err)
 	}
 	if s := stats(e).Sessions; s != 0 {
-		t.Errorf("%d sessions are left", s)
+		t.Errorf("sessions: got %d, want none", s)
 	}
 }
 
-// TestCreateSessionIsLeft: a caller that leaves while its session's walls are looked at is
-// told so, and nothing of the session stays.
+// TestCreateSessionIsLeft: a caller that leaves while the walls of its session are read gets
+// its cancellation, and nothing of the session stays.
 func TestCreateSessionIsLeft(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -545,6 +546,6 @@ func TestCreateSessionIsLeft(t *testing.T) {
 		t.Errorf("got %v, want %s", err, sandboxmcp.CodeCancelled)
 	}
 	if _, open := f.starts(); open != 0 {
-		t.Errorf("%d sandboxes stay open", open)
+		t.Errorf("sandboxes: got %d open, want none", open)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// TestStateIsNeverShown: an interpreter that needs a directory shown in which
-// the state lies is refused, and nothing is built for it.
+// TestStateIsNeverShown: an interpreter that needs a directory which holds the state directory
+// is refused, and no sandbox is built for it.
 func TestStateIsNeverShown(t *testing.T) {
 	tools := t.TempDir()
 	if err := os.WriteFile(filepath.Join(tools, "bash"), []byte("\x7fELF not really"), 0o755); err != nil {
@@ -30,7 +30,7 @@ func TestStateIsNeverShown(t *testing.T) {
 			_, err := e.Execute(t.Context(), sandboxmcp.Caller{}, shell("x"))
 			if c.want == "" {
 				if err != nil {
-					t.Fatalf("execute: %v", err)
+					t.Fatalf("Execute: got %v, want a result", err)
 				}
 				return
 			}
@@ -38,7 +38,7 @@ func TestStateIsNeverShown(t *testing.T) {
 				t.Errorf("got message %q and hint %q, want the directory and what to do", bad.Message, bad.Hint)
 			}
 			if n, _ := f.starts(); n != 0 || len(f.seen()) != 0 {
-				t.Errorf("%d programs were started, the backend was asked for %v", n, f.seen())
+				t.Errorf("got %d programs started, calls of the backend %v; want none", n, f.seen())
 			}
 		})
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/engine"
 )
 
-// Where the disk of the state directory is nearly full, no run begins: one that is
-// asked for, one in the background, one of a session and one that waited meanwhile.
+// If the disk of the state directory is nearly full, no run begins: neither in the foreground,
+// nor in the background, nor in a session, nor one that waited meanwhile.
 func TestRunsAreRefusedWhenTheDiskIsNearlyFull(t *testing.T) {
 	var free atomic.Uint64
 	free.Store(1 << 30)

@@ -9,8 +9,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// Files that are nearly nothing to make and much to read: what is looked at of them
-// is bounded over all, and the rest is told without.
+// Sparse files cost nothing to make and much to read. What is read of all of them together is
+// bounded, and the rest is listed without its hash.
 func TestSparseFilesAreNotAllRead(t *testing.T) {
 	e := openReal(t)
 	needs(t, e, sandboxmcp.Python)
@@ -21,7 +21,7 @@ func TestSparseFilesAreNotAllRead(t *testing.T) {
 	}
 	files, err := e.SessionFiles(t.Context(), sandboxmcp.Caller{}, id)
 	if err != nil || len(files) != 65 {
-		t.Fatalf("%d files, %v", len(files), err)
+		t.Fatalf("got %d files, %v; want 65", len(files), err)
 	}
 	hashed := int64(0)
 	for _, f := range files {
@@ -33,12 +33,12 @@ func TestSparseFilesAreNotAllRead(t *testing.T) {
 		}
 	}
 	if hashed > 256<<20 {
-		t.Errorf("%d MiB were read for a list", hashed>>20)
+		t.Errorf("read for a list: got %d MiB, want at most 256", hashed>>20)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := e.SessionFiles(ctx, sandboxmcp.Caller{}, id); !errors.Is(err, context.Canceled) && sandboxmcp.CodeOf(err) != sandboxmcp.CodeCancelled {
-		t.Errorf("nobody waits for the list any more: %v", err)
+		t.Errorf("SessionFiles whose caller left: got %v, want cancelled", err)
 	}
 	_, err = e.Bridge(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Bridge{From: id})
 	wantCode(t, err, sandboxmcp.CodeFileTooLarge)

@@ -71,8 +71,8 @@ func TestSweepAfterTheClockWasSetBack(t *testing.T) {
 	}
 }
 
-// TestSpaceIsGivenBackWithTheNextResult: what is kept of a namespace is within the
-// bound when a run has been answered, on disk, too, but for the newest result.
+// TestSpaceIsGivenBackWithTheNextResult: once a run is answered, what is kept of its namespace
+// is within its bound, also on disk. The newest result is kept in any case.
 func TestSpaceIsGivenBackWithTheNextResult(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	small := func(c *engine.Config) { c.KeepBytes = 1 << 20 }
@@ -99,8 +99,8 @@ func TestSpaceIsGivenBackWithTheNextResult(t *testing.T) {
 	}
 }
 
-// TestNothingIsDroppedUnrecorded: while the audit cannot take the word of it,
-// results and files stay.
+// TestNothingIsDroppedUnrecorded: while the audit record takes no entry, results and files
+// stay.
 func TestNothingIsDroppedUnrecorded(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	later := func(c *engine.Config) { c.Now = func() time.Time { return time.Now().Add(48 * time.Hour) } }
@@ -136,12 +136,12 @@ func TestNothingIsDroppedUnrecorded(t *testing.T) {
 		t.Error(diff)
 	}
 	if n := count(t, db, `SELECT count(*) FROM audit WHERE detail LIKE '%secret%' OR metadata LIKE '%secret%'`); n != 0 {
-		t.Errorf("%d entries name the program's file", n)
+		t.Errorf("audit entries with the file's name: got %d, want none", n)
 	}
 }
 
-// TestOneProcessSweepsAtATime: a sweep waits for that of another process, and is left out
-// once its own time is up.
+// TestOneProcessSweepsAtATime: a sweep waits for that of another process, and gives up once
+// its own time is over.
 func TestOneProcessSweepsAtATime(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	s, err := store.Open(t.Context(), store.Config{Dir: dir})
@@ -162,12 +162,12 @@ func TestOneProcessSweepsAtATime(t *testing.T) {
 	}
 	sweepNow(t, dir, func(*engine.Config) {})
 	if _, err := os.Stat(filepath.Join(dir, "swept")); err != nil {
-		t.Errorf("after it: %v", err)
+		t.Errorf("the mark of a sweep: got %v, want it there", err)
 	}
 }
 
-// TestMemoryLeavesNothing: files of an engine that keeps no record go with it,
-// those of the record on disk stay, and that one is not taken for swept.
+// TestMemoryLeavesNothing: an engine with its record in memory removes its own files when it
+// closes. Files of the record on disk stay, and that one is not marked as swept.
 func TestMemoryLeavesNothing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	e := open(t, &fake{files: map[string]string{"a": "on disk"}}, at(dir))
@@ -188,10 +188,10 @@ func TestMemoryLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "blobs-*")); len(left) != 0 || agedBlobs(t, dir) != size {
-		t.Errorf("left beside the blobs is %v, and of %d bytes on disk there are %d", left, size, agedBlobs(t, dir))
+		t.Errorf("got %v beside the blobs, and of %d bytes on disk %d; want nothing and all", left, size, agedBlobs(t, dir))
 	}
 	if _, err := os.Stat(filepath.Join(dir, "swept")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the state is marked as swept: %v", err)
+		t.Errorf("the mark of a sweep: got %v, want none", err)
 	}
 	e = open(t, &fake{}, at(dir))
 	if got := lookup(t, e, sandboxmcp.Lookup{RequestID: kept.RequestID, Content: true}); len(got.Artifacts) != 1 || string(got.Artifacts[0].ContentB64) != "on disk" {

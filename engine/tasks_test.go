@@ -77,8 +77,8 @@ func TestALargerTaskLimitIsLoweredAndNamed(t *testing.T) {
 	}
 }
 
-// TestSessionsCountAmongTheTasks: a session that would exceed its half for good is
-// refused with a hint, one that lives keeps its share, and its end gives it back.
+// TestSessionsCountAmongTheTasks: a session that would exceed the sessions' half of the tasks
+// is refused with a hint. A live one keeps its share until it ends.
 func TestSessionsCountAmongTheTasks(t *testing.T) {
 	e, g := openTasked(t, 320)
 	g.program = nil
@@ -101,7 +101,7 @@ func TestSessionsCountAmongTheTasks(t *testing.T) {
 		t.Errorf("%d sessions, want 1", n)
 	}
 	if _, err := e.Execute(t.Context(), sandboxmcp.Caller{}, shell("beside it")); err != nil {
-		t.Errorf("a run beside it: %v", err)
+		t.Errorf("another run meanwhile: got %v, want a result", err)
 	}
 	if err := e.TerminateSession(t.Context(), sandboxmcp.Caller{}, id); err != nil {
 		t.Fatal(err)
@@ -109,8 +109,8 @@ func TestSessionsCountAmongTheTasks(t *testing.T) {
 	create(t, e, sandboxmcp.SessionSpec{Language: sandboxmcp.Shell})
 }
 
-// TestANewSessionWaitsForTasks: while runs have them, and not for ever when the
-// engine is closed.
+// TestANewSessionWaitsForTasks: a new session waits while runs hold the tasks, and stops
+// waiting when the engine is closed.
 func TestANewSessionWaitsForTasks(t *testing.T) {
 	e, g := openTasked(t, 320)
 	for _, name := range []string{"a", "b"} {
@@ -124,12 +124,12 @@ func TestANewSessionWaitsForTasks(t *testing.T) {
 	eventually(t, "it waits", func() bool { return stats(e).Queue.Queued == 1 })
 	g.next <- struct{}{}
 	if _, err := first(); err != nil {
-		t.Errorf("a session once a run had ended: %v", err)
+		t.Errorf("the session once a run has ended: got %v, want it", err)
 	}
 	start(t, e, "x", "c") // waits for b
 	eventually(t, "it waits", func() bool { return stats(e).Queue.Queued == 1 })
 	if err := e.Close(); err != nil {
-		t.Errorf("Close while a request waits for tasks: %v", err)
+		t.Errorf("Close while a request waits for tasks: got %v, want nil", err)
 	}
 }
 

@@ -34,7 +34,7 @@ func (l *locked) String() string {
 }
 
 // A text that a model writes has no secret in it wherever it is shown or kept: on the
-// terminal, in the log, in events, in what waits, in the record, anywhere in the state
+// terminal, in the log, in events, in questions, in the record, anywhere in the state
 // directory. A name that cannot be masked is refused.
 func TestTextsOfTheModelAreMaskedWhereverTheyGo(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")

@@ -14,9 +14,9 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/engine"
 )
 
-// TestSessionTurmoil: a session that is made, run in, written to, read, closed and
-// made again under one name by many at once, and expires meanwhile, answers each of
-// them with what they asked for or with what became of it, and leaves the name free.
+// TestSessionTurmoil: many callers make, use, close and make again a session of one name at
+// the same time, and it expires meanwhile. Each of them gets what it requested, or an error
+// that says what became of the session. In the end the name is free.
 func TestSessionTurmoil(t *testing.T) {
 	e := openReal(t, func(c *engine.Config) { c.MaxSessions = 3 })
 	needs(t, e, sandboxmcp.Shell)
@@ -31,7 +31,7 @@ func TestSessionTurmoil(t *testing.T) {
 		case res.Status == sandboxmcp.StatusCancelled || res.Success:
 			return nil
 		}
-		return fmt.Errorf("%s %q %q", res.Status, res.Stdout, res.Stderr)
+		return fmt.Errorf("got %s %q %q, want success or cancelled", res.Status, res.Stdout, res.Stderr)
 	}
 	deeds := []func(ctx context.Context, n int) error{
 		run, run, run,
@@ -68,7 +68,7 @@ func TestSessionTurmoil(t *testing.T) {
 		func(ctx context.Context, _ int) error {
 			return e.TerminateSession(ctx, sandboxmcp.Caller{}, name)
 		},
-		func(context.Context, int) error { time.Sleep(40 * time.Millisecond); return nil }, // long enough to expire
+		func(context.Context, int) error { time.Sleep(40 * time.Millisecond); return nil }, // longer than the session's TTL
 	}
 	fine := []sandboxmcp.Code{"", sandboxmcp.CodeSessionBusy, sandboxmcp.CodeSessionNotFound, sandboxmcp.CodeSessionExpired}
 	var mu sync.Mutex
@@ -90,7 +90,7 @@ func TestSessionTurmoil(t *testing.T) {
 				there := which == 3 && code == sandboxmcp.CodeInvalidArgument            // a session of the name
 				missing := (which == 5 || which == 8) && code == sandboxmcp.CodeNotFound // the file
 				if !slices.Contains(fine, code) && !ended && !there && !missing {
-					t.Errorf("deed %d: %v", which, err)
+					t.Errorf("deed %d: got %v, want success or what became of the session", which, err)
 				}
 			}
 		})
@@ -101,9 +101,9 @@ func TestSessionTurmoil(t *testing.T) {
 		return sandboxmcp.CodeOf(e.TerminateSession(t.Context(), sandboxmcp.Caller{}, name)) == sandboxmcp.CodeSessionNotFound
 	})
 	if s, err := e.Sessions(t.Context(), everyone()); err != nil || len(s) != 0 {
-		t.Errorf("sessions that are left: %+v, %v", s, err)
+		t.Errorf("sessions left: got %+v, %v; want none", s, err)
 	}
 	if err := run(t.Context(), 1); err != nil {
-		t.Errorf("the name, used again: %v", err)
+		t.Errorf("the name, used again: got %v, want nil", err)
 	}
 }

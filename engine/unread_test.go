@@ -23,8 +23,8 @@ func driver(r *fakeRun) backend.Exit {
 	}
 }
 
-// TestOutputThatCannotBeReadFailsTheRun: a stream or a channel that ends by an
-// error and not by its end never becomes a result, let alone a signed one.
+// TestOutputThatCannotBeReadFailsTheRun: a run whose stream or channel ends by a read error
+// fails. It has no result and no receipt.
 func TestOutputThatCannotBeReadFailsTheRun(t *testing.T) {
 	lost := func() error { return errors.New("waiting for unsupported file type") }
 	session := sandboxmcp.Request{Code: "x", Session: &sandboxmcp.SessionSpec{Language: sandboxmcp.Python}}
@@ -53,8 +53,8 @@ func TestOutputThatCannotBeReadFailsTheRun(t *testing.T) {
 	}
 }
 
-// TestAChannelThatNeverEndsFailsTheRun: the wait for a dead program's channel is
-// bounded, and its end by the bound is no success.
+// TestAChannelThatNeverEndsFailsTheRun: the wait for the channel of a dead program is bounded,
+// and a run that reaches the bound fails.
 func TestAChannelThatNeverEndsFailsTheRun(t *testing.T) {
 	t.Parallel() // it waits for the bound
 	release := make(chan struct{})

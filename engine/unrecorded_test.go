@@ -12,9 +12,9 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/engine"
 )
 
-// TestLockedRecord: while somebody keeps the database locked for longer than is
-// waited, each run is refused with one clear error and nothing runs; afterwards
-// runs go on.
+// TestLockedRecord: while another process keeps the database locked for longer than the busy
+// timeout, each run is refused with one clear error and nothing starts. Afterwards runs
+// succeed.
 func TestLockedRecord(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
@@ -43,7 +43,7 @@ func TestLockedRecord(t *testing.T) {
 	}
 	wg.Wait()
 	if started, _ := f.starts(); started != before {
-		t.Errorf("%d programs were started", started-before)
+		t.Errorf("programs started: got %d, want none", started-before)
 	}
 	eventually(t, "no sandbox is left", func() bool { _, left := f.starts(); return left == 0 })
 	if _, err := conn.ExecContext(t.Context(), `ROLLBACK`); err != nil {
@@ -55,8 +55,7 @@ func TestLockedRecord(t *testing.T) {
 	}
 }
 
-// TestUnwritableRecord: a record that takes no entry takes no run, whatever the
-// reason is.
+// TestUnwritableRecord: while the record takes no entry, for whatever reason, no program runs.
 func TestUnwritableRecord(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
@@ -66,13 +65,13 @@ func TestUnwritableRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := e.Execute(t.Context(), sandboxmcp.Caller{}, shell("true")); err == nil {
-		t.Error("it ran")
+		t.Error("Execute without a record: got no error, want a refusal")
 	}
 	if _, err := e.CreateSession(t.Context(), sandboxmcp.Caller{}, sandboxmcp.SessionSpec{Language: sandboxmcp.Shell}); err == nil {
-		t.Error("a session was made")
+		t.Error("CreateSession without a record: got no error, want a refusal")
 	}
 	if started, _ := f.starts(); started != 0 {
-		t.Errorf("%d programs were started", started)
+		t.Errorf("programs started: got %d, want none", started)
 	}
 	eventually(t, "no sandbox is left", func() bool { _, left := f.starts(); return left == 0 })
 }
@@ -96,9 +95,8 @@ func TestAFailureAfterTheRunSaysThatItRan(t *testing.T) {
 	}
 }
 
-// TestAuditOfEngine: what the engine has recorded can be asked for, of one
-// namespace, and verifies; after Close all of it is under a checkpoint, in the
-// second place too.
+// TestAuditOfEngine: the engine returns its record, by namespace, and the record verifies.
+// After Close all of it is under a checkpoint, in the second file too.
 func TestAuditOfEngine(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
@@ -111,7 +109,7 @@ func TestAuditOfEngine(t *testing.T) {
 		t.Errorf("got %+v and %v", page, err)
 	}
 	if e.AuditInMemory() {
-		t.Error("it says that its record is in memory")
+		t.Error("AuditInMemory: got true, want false")
 	}
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
@@ -123,7 +121,8 @@ func TestAuditOfEngine(t *testing.T) {
 	}
 }
 
-// TestAuditInMemory: it is signed and verifies while it lasts, and has no second place.
+// TestAuditInMemory: a record in memory is signed and verifies while the engine lives. It has
+// no second checkpoint file.
 func TestAuditInMemory(t *testing.T) {
 	t.Parallel()
 	memory := func(c *engine.Config) { c.SQLitePath = ":memory:" }
@@ -140,7 +139,7 @@ func TestAuditInMemory(t *testing.T) {
 	wantCode(t, err, sandboxmcp.CodeInvalidArgument)
 }
 
-// TestAuditIsKeptSoLong: entries go with their age, and what is left verifies.
+// TestAuditIsKeptSoLong: entries are dropped at their age, and the rest verifies.
 func TestAuditIsKeptSoLong(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")

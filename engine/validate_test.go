@@ -14,8 +14,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/engine"
 )
 
-// TestValidate: what is wrong with a request is told before anything is done
-// for it, with a code, a message that names it, and what to do.
+// TestValidate: a bad request is refused before anything is done for it, with a code, a
+// message that names the fault, and a hint.
 func TestValidate(t *testing.T) {
 	const mib = 1 << 20
 	docker := sandboxmcp.Errorf(sandboxmcp.CodeDockerUnavailable, "docker is not there").WithHint("install it")
@@ -78,7 +78,7 @@ func TestValidate(t *testing.T) {
 		})
 	}
 	if calls := f.seen(); len(calls) != 0 {
-		t.Errorf("the backend was asked for %v", calls)
+		t.Errorf("calls of the backend: got %v, want none", calls)
 	}
 	if n := len(rows(t, dir, "default")); n != 0 {
 		t.Errorf("%d entries are in the audit, want none: nothing was going to be done", n)
@@ -90,7 +90,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestBorders: what is just allowed.
+// TestBorders: values at their bounds are accepted.
 func TestBorders(t *testing.T) {
 	e := open(t, &fake{}, func(c *engine.Config) { c.Now = time.Now })
 	for name, r := range map[string]sandboxmcp.Request{
@@ -135,7 +135,7 @@ func TestRequestIDTwice(t *testing.T) {
 	wantCode(t, err, sandboxmcp.CodeInvalidArgument)
 	close(release)
 	if res, err := wait(); err != nil || !res.Success {
-		t.Fatalf("the first one came to %+v and %v", res, err)
+		t.Fatalf("the first request: got %+v and %v, want success", res, err)
 	}
 	_, err = e.Execute(t.Context(), sandboxmcp.Caller{}, again)
 	wantCode(t, err, sandboxmcp.CodeInvalidArgument)
@@ -157,11 +157,12 @@ func TestErrors(t *testing.T) {
 		t.Fatalf("got %T %v, want an *Error", err, err)
 	}
 	if strings.Contains(bad.Message, "a cause") {
-		t.Errorf("the message tells the cause: %q", bad.Message)
+		t.Errorf("message: got the cause in %q, want it left out", bad.Message)
 	}
 }
 
-// TestMissingInterpreter: a language without an interpreter is refused with the way to one.
+// TestMissingInterpreter: a language without an interpreter is refused, with a hint how to get
+// one.
 func TestMissingInterpreter(t *testing.T) {
 	f := &fake{search: t.TempDir()}
 	e := open(t, f)
@@ -170,7 +171,7 @@ func TestMissingInterpreter(t *testing.T) {
 		t.Errorf("got hint %q, want how to install it", bad.Hint)
 	}
 	if len(f.seen()) != 0 {
-		t.Errorf("the backend was asked for %v", f.seen())
+		t.Errorf("calls of the backend: got %v, want none", f.seen())
 	}
 	for _, r := range languages(t, e) {
 		if r.Available || r.Hint == "" || r.Backend != "fake" {
@@ -179,10 +180,10 @@ func TestMissingInterpreter(t *testing.T) {
 	}
 }
 
-// TestNew: an engine that cannot be opened says why.
+// TestNew: an engine that cannot be opened returns the reason.
 func TestNew(t *testing.T) {
 	if _, err := engine.New(t.Context(), engine.Config{StateDir: t.TempDir()}); err == nil {
-		t.Error("an engine without a backend was opened")
+		t.Error("New without a backend: got an engine, want an error")
 	}
 	file := filepath.Join(searchPath, "bash")
 	_, err := engine.New(t.Context(), engine.Config{StateDir: filepath.Join(file, "state"), Backends: []backend.Backend{&fake{}}})

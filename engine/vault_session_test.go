@@ -19,9 +19,8 @@ var sessionSays = map[sandboxmcp.Language]struct{ show, keep, kept string }{
 	sandboxmcp.Shell:  {`echo "[$TOKEN]"`, `v=$TOKEN`, `echo "[$v] ${#v}"`},
 }
 
-// A session that is there sees what is added with its next run, and no more of
-// what was deleted; what a variable of it still has stays masked, and so does a
-// value that was replaced.
+// A live session sees a new secret with its next run, and a deleted one no longer. Values that
+// its variables may still hold stay masked, also one that was replaced.
 func TestSecretsInSessions(t *testing.T) {
 	e := openReal(t)
 	for lang, say := range sessionSays {
@@ -51,7 +50,7 @@ func TestSecretsInSessions(t *testing.T) {
 	}
 }
 
-// Files of a session are handed out as those of a run are, and so are values.
+// Files and bridged values of a session are masked as the files of a run are.
 func TestSecretsInFilesOfSessions(t *testing.T) {
 	for _, allow := range []bool{false, true} {
 		e := openReal(t, func(c *engine.Config) { c.AllowSecretArtifacts = allow })
@@ -71,10 +70,10 @@ open('/mnt/data/.bridge/' + t + '.json', 'w').write('1'); open('/mnt/data/.bridg
 			}
 		}
 		if named != "/mnt/data/of "+mask {
-			t.Errorf("artifacts %+v", res.Artifacts)
+			t.Errorf("artifacts: got %+v, want a masked name", res.Artifacts)
 		}
 		if f, data, err := e.ReadFile(t.Context(), sandboxmcp.Caller{}, id, named, 100); err != nil || string(data) != "fine" || f.Filename != path.Base(named) {
-			t.Errorf("by its masked name: %+v, %q, %v", f, data, err)
+			t.Errorf("ReadFile by the masked name: got %+v, %q, %v; want fine", f, data, err)
 		}
 		_, data, err := e.ReadFile(t.Context(), sandboxmcp.Caller{}, id, "/mnt/data/holds.txt", 100)
 		if allow && string(data) != secret || !allow && (sandboxmcp.CodeOf(err) != sandboxmcp.CodeAccessDenied || data != nil) {
@@ -82,11 +81,11 @@ open('/mnt/data/.bridge/' + t + '.json', 'w').write('1'); open('/mnt/data/.bridg
 		}
 		files, err := e.SessionFiles(t.Context(), sandboxmcp.Caller{}, id)
 		if text, _ := json.Marshal(files); err != nil || strings.Contains(string(text), secret) || len(files) != 2 {
-			t.Errorf("files %s, %v", text, err)
+			t.Errorf("files: got %s, %v; want 2 without the secret", text, err)
 		}
 		b, err := e.Bridge(t.Context(), sandboxmcp.Caller{}, sandboxmcp.Bridge{From: id})
 		if err != nil || len(b.Keys) != 1 || string(b.Data["k"]) != `{"a":["`+mask+`",1]}` {
-			t.Errorf("bridged %s, %v", b.Data, err)
+			t.Errorf("bridged: got %s, %v; want the secret masked", b.Data, err)
 		}
 	}
 }
@@ -112,8 +111,8 @@ os.mkfifo('/mnt/data/pipe ' + os.environ['TOKEN'])`))
 	}
 }
 
-// What interpreters wait in before a request has none of its secrets: a program
-// that gets none finds none, next to those that do.
+// An interpreter that waits for a request holds no secret: a program without secrets finds
+// none beside programs that have some.
 func TestSecretsAreNotInWhatWaits(t *testing.T) {
 	e := openReal(t)
 	addSecret(t, e, "TOKEN", secret)
@@ -131,13 +130,13 @@ func TestSecretsAreNotInWhatWaits(t *testing.T) {
 		}
 		look := sandboxmcp.Request{Language: sandboxmcp.Shell, NoSecrets: true, Code: "cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n' | grep -c '^TOKEN='"}
 		if res := execute(t, e, look); strings.TrimSpace(res.Stdout) != "0" {
-			t.Errorf("after %s: found %q", lang, res.Stdout)
+			t.Errorf("after %s: found %q, want 0", lang, res.Stdout)
 		}
 	}
 }
 
-// As many and as large as a vault takes reach a program beside all that a caller
-// may set.
+// The largest number of secrets, of the largest size, reaches a program together with all
+// variables that a caller may set.
 func TestAsManySecretsAsThereMayBe(t *testing.T) {
 	e := openRealOn(t, process.Config{NoPool: true})
 	needs(t, e, sandboxmcp.Python)

@@ -53,7 +53,7 @@ func TestSecretsReachProgramsAndNothingElse(t *testing.T) {
 	f := &fake{program: says("[@]", "@ and "+base64.StdEncoding.EncodeToString([]byte(secret))+"\n")}
 	e := open(t, f)
 	if res := execute(t, e, shell("x")); res.Stdout != "[(none)]" || res.Metadata["secrets_exposed"] != nil {
-		t.Errorf("without a secret: %q, %v", res.Stdout, res.Metadata)
+		t.Errorf("without a secret: got %q, %v; want none exposed", res.Stdout, res.Metadata)
 	}
 	addSecret(t, e, "TOKEN", secret)
 	var streamed bytes.Buffer
@@ -61,20 +61,20 @@ func TestSecretsReachProgramsAndNothingElse(t *testing.T) {
 	req.Stdout = &streamed
 	res := execute(t, e, req)
 	if variable(f.started[1].Env, "TOKEN") != secret {
-		t.Errorf("the program has %q", f.started[1].Env)
+		t.Errorf("environment: got %q, want the secret as TOKEN", f.started[1].Env)
 	}
 	if want := "[" + mask + "]"; res.Stdout != want || streamed.String() != want {
 		t.Errorf("stdout %q, streamed %q, want %q", res.Stdout, streamed.String(), want)
 	}
 	if !strings.HasPrefix(res.Stderr, mask+" and "+mask) || strings.Contains(res.Stderr, base64.StdEncoding.EncodeToString([]byte(secret))[:12]) {
-		t.Errorf("stderr %q", res.Stderr)
+		t.Errorf("stderr: got %q, want the secret masked in every form", res.Stderr)
 	}
 	if got := fmt.Sprint(res.Metadata["secrets_exposed"]); got != "[TOKEN]" {
 		t.Errorf("secrets_exposed: %s", got)
 	}
 	payload, err := base64.StdEncoding.DecodeString(res.Receipt.Payload)
 	if err != nil || !strings.Contains(string(payload), `"secrets":["TOKEN"]`) {
-		t.Errorf("the receipt has %s, %v", payload, err)
+		t.Errorf("receipt: got %s, %v; want the secret's name", payload, err)
 	}
 	// Nothing that is made ahead of a request, or seen by others, holds one.
 	for _, p := range f.started {
@@ -90,14 +90,14 @@ func TestSecretsReachProgramsAndNothingElse(t *testing.T) {
 			ahead = append(ahead, more...)
 		}
 		if strings.Contains(string(ahead), secret) {
-			t.Errorf("what is prepared holds it: %s", ahead)
+			t.Errorf("prepared ahead: got the secret in %s, want it injected later", ahead)
 		}
 	}
 	if err := e.DeleteSecret(t.Context(), sandboxmcp.Caller{}, "TOKEN"); err != nil {
 		t.Fatal(err)
 	}
 	if res = execute(t, e, shell("x")); res.Stdout != "[(none)]" {
-		t.Errorf("after it was deleted: %q", res.Stdout)
+		t.Errorf("after it was deleted: got %q, want none", res.Stdout)
 	}
 }
 
@@ -136,7 +136,7 @@ func TestWhichSecrets(t *testing.T) {
 		}
 		if tt.code != "" {
 			if started, _ := f.starts(); started != 0 {
-				t.Errorf("%s %v: it ran", tt.inject, tt.env)
+				t.Errorf("%s %v: got a program started, want a refusal", tt.inject, tt.env)
 			}
 			continue
 		}
@@ -144,18 +144,18 @@ func TestWhichSecrets(t *testing.T) {
 			t.Errorf("%s %v: got %q, want %q", tt.inject, tt.env, got, tt.want)
 		}
 		if res.Stdout != mask {
-			t.Errorf("%s %v: stdout %q", tt.inject, tt.env, res.Stdout)
+			t.Errorf("%s %v: got stdout %q, want the mask", tt.inject, tt.env, res.Stdout)
 		}
 		if shadowed := fmt.Sprint(res.Metadata["secrets_shadowed"]); (shadowed == "[TOKEN]") != (tt.env["TOKEN"] == "the caller's own") {
-			t.Errorf("%v: secrets_shadowed %s", tt.env, shadowed)
+			t.Errorf("%v: got secrets_shadowed %s, want TOKEN only if the caller's value hides it", tt.env, shadowed)
 		}
 		if tt.env != nil && strings.Contains(fmt.Sprint(tt.env), "Kit-") {
-			t.Errorf("the caller's map was changed: %v", tt.env)
+			t.Errorf("the caller's map: got %v, want it unchanged", tt.env)
 		}
 	}
 }
 
-// The record has the use of a secret, by key, before the program starts.
+// The use of a secret is on record, by its key, before the program starts.
 func TestSecretsOnRecord(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	list := func() string {
@@ -177,11 +177,11 @@ func TestSecretsOnRecord(t *testing.T) {
 		t.Errorf("when the program started the record had %q, want %q", atStart, want)
 	}
 	if strings.Contains(list(), "Kit-") {
-		t.Error("the record has the value")
+		t.Error("the record: got the value, want names alone")
 	}
 }
 
-// Everything that is told of a run, or kept of it, is masked.
+// All that is published or kept of a run is masked.
 func TestMaskedEverywhere(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	picture := base64.StdEncoding.EncodeToString([]byte("\x89PNG\r\n\x1a\n.." + secret + ".."))
@@ -207,14 +207,14 @@ func TestMaskedEverywhere(t *testing.T) {
 	}
 	for _, leak := range []string{secret, picture, fmt.Sprintf("%x", secret)} {
 		if strings.Contains(string(text), leak) {
-			t.Errorf("%.20s is in the result: %s", leak, text)
+			t.Errorf("got %.20s in the result %s, want it masked", leak, text)
 		}
 	}
 	if len(res.Results) != 2 || len(shown.list) != 2 || res.Results[0]["text/html"] != "<b>"+mask+"</b>" || res.Results[0]["image/png"] != nil || res.Results[1]["text/plain"] != mask {
-		t.Errorf("results %v, shown %v", res.Results, shown.list)
+		t.Errorf("got results %v, shown %v; want both masked, and no image that holds the secret", res.Results, shown.list)
 	}
 	if res.Error == nil || res.Error.Value != "about "+mask || len(res.Error.Traceback) != 3 {
-		t.Errorf("error %+v", res.Error)
+		t.Errorf("error: got %+v, want it masked", res.Error)
 	}
 	var names []string
 	for _, a := range res.Artifacts {
@@ -235,7 +235,7 @@ func TestMaskedEverywhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text, _ = json.Marshal(again); strings.Contains(string(text), secret) {
-		t.Errorf("it is in what was kept: %s", text)
+		t.Errorf("what was kept: got the secret in %s, want it masked", text)
 	}
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
@@ -247,7 +247,7 @@ func TestMaskedEverywhere(t *testing.T) {
 		data, err := os.ReadFile(p)
 		for _, form := range []string{secret, fmt.Sprintf("%x", secret), base64.StdEncoding.EncodeToString([]byte(secret))[:20]} {
 			if bytes.Contains(data, []byte(form)) {
-				t.Errorf("%s holds %.10s", p, form)
+				t.Errorf("%s: got %.10s in it, want it nowhere on disk", p, form)
 			}
 		}
 		return err
@@ -302,8 +302,7 @@ func TestSecretArtifactsAllowed(t *testing.T) {
 	}
 }
 
-// The cut is where the masked text ends, and the bound for floods counts what the
-// program wrote.
+// Output is masked before it is cut. The bound for floods counts what the program wrote.
 func TestMaskedBeforeTheCut(t *testing.T) {
 	for _, tt := range []struct {
 		limit     int64
@@ -330,7 +329,7 @@ func TestMaskedBeforeTheCut(t *testing.T) {
 			t.Errorf("%d bytes of %.30q: got %q %v %s, want %q %v %s", tt.limit, tt.out, res.Stdout, res.StdoutTruncated, res.Status, tt.want, tt.cut, tt.status)
 		}
 		if half := fmt.Sprint(res.Metadata["secrets_partial"]) == "[KEY]"; half != strings.HasPrefix(tt.out, "xy") {
-			t.Errorf("%.30q: metadata %v", tt.out, res.Metadata)
+			t.Errorf("%.30q: got metadata %v, want KEY as partial only where half of it was printed", tt.out, res.Metadata)
 		}
 	}
 }
@@ -355,7 +354,7 @@ func TestInspectVault(t *testing.T) {
 	wantCode(t, e.VaultAdd(t.Context(), "a b", "KEY", sandboxmcp.NewSecret(secret), 0), sandboxmcp.CodeInvalidArgument)
 }
 
-// A run whose secrets cannot be had does not come about, and the record says so.
+// A run whose secrets cannot be read is refused, and the record says so.
 func TestVaultGone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	first := open(t, &fake{}, at(dir))
@@ -368,12 +367,12 @@ func TestVaultGone(t *testing.T) {
 	_, err := e.Execute(t.Context(), sandboxmcp.Caller{}, shell("x"))
 	wantCode(t, err, sandboxmcp.CodeVaultUnavailable)
 	if started, _ := f.starts(); started != 0 {
-		t.Errorf("%d were started", started)
+		t.Errorf("programs started: got %d, want none", started)
 	}
 	eventually(t, "its sandbox is gone", func() bool { _, open := f.starts(); return open == 0 })
 	all := rows(t, dir, "default")
 	if last := all[len(all)-1]; last.Action != "execute" || last.Phase != sandboxmcp.PhaseOutcome || !strings.Contains(last.Detail, "vault_unavailable") {
-		t.Errorf("the record ends with %+v", last)
+		t.Errorf("the last entry: got %+v, want the outcome with vault_unavailable", last)
 	}
 }
 

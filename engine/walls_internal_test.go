@@ -38,12 +38,12 @@ func TestWallsOfALivingSandbox(t *testing.T) {
 		}
 	}
 	if !w.due(wallsRest) {
-		t.Error("walls that nobody has read are not due")
+		t.Error("walls that were never read: got not due, want due")
 	}
 	see(sandboxmcp.TierL3, 1)
 	see(sandboxmcp.TierL3, 1)
 	if w.due(wallsRest) {
-		t.Error("walls are due that were read just now")
+		t.Error("walls that were read just now: got due, want not due")
 	}
 
 	sb.tier = sandboxmcp.TierL2
@@ -66,6 +66,6 @@ func TestWallsOfALivingSandbox(t *testing.T) {
 	w.close()
 	w.read(t.Context(), sb, 0)
 	if got := sb.reads.Load(); got != 5 {
-		t.Errorf("walls of a closed sandbox were read")
+		t.Errorf("walls of a closed sandbox: got another reading, want none")
 	}
 }

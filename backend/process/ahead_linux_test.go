@@ -14,7 +14,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
-// aheadable is a program that may be started ahead, and tells whether it was.
+// aheadable returns a process that may be started ahead. The variable WAITED tells it that
+// it was.
 func aheadable(program string) (backend.Process, *bytes.Buffer) {
 	p, out := forkable(program)
 	p.Prestart = &backend.Prestart{
@@ -24,28 +25,32 @@ func aheadable(program string) (backend.Process, *bytes.Buffer) {
 	return p, out
 }
 
-// expectant is a backend in whose ready sandboxes processes wait.
+// expectant waits until a process waits in every ready sandbox of b.
 func expectant(t *testing.T, b backend.Backend, sp backend.Spec) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
+	if !testkit.Within(t, 10*time.Second, func() bool {
 		for range 2 {
 			p, _ := aheadable("pass")
 			begun(t, b, sp, p, nil)
 		}
 		until(t, b, "some", func(n int) bool { return n > 0 })
-		time.Sleep(5 * time.Millisecond)
-		if n := pool(b); n["slots_ready"] == n["processes_ahead"] && n["slots_ready"] > 0 {
-			return
+		if testkit.Within(t, 50*time.Millisecond, func() bool {
+			n := pool(b)
+			return n["slots_ready"] == n["processes_ahead"] && n["slots_ready"] > 0
+		}) {
+			return true
 		}
 		_ = b.(backend.Pooler).Trim(t.Context())
+		return false
+	}) {
+		t.Fatalf("pool: got %v within 10 s, want a process in every ready sandbox", pool(b))
 	}
-	t.Fatalf("nothing is started ahead: %v", pool(b))
 }
 
 const waited = "\nprint('waited', 'WAITED' in os.environ)"
 
-// TestAheadIsAsStarted compares a process that waited with one that was started
-// when it was asked for, line by line, as it sees itself and as the kernel shows it.
+// TestAheadIsAsStarted compares a process that waited with one that was started for its
+// request, line by line, as it sees itself and as the kernel shows it.
 func TestAheadIsAsStarted(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	for name, change := range map[string][]func(*process.Config){"Usual": nil, "WithoutCgroup": {process.WithoutCgroup}} {
@@ -59,11 +64,11 @@ func TestAheadIsAsStarted(t *testing.T) {
 			p, got := aheadable(self + waited)
 			gotExit, _, gotIso := begun(t, b, sp, p, nil)
 			if !strings.Contains(want.String(), "waited False") || !strings.Contains(got.String(), "waited True") {
-				t.Fatalf("one did not start when it was asked for, or the other had not waited: %.2000s", got)
+				t.Fatalf("got %.2000s\nand %.2000s\nwant the first started for the request and the second started ahead", want, got)
 			}
 			same := strings.NewReplacer("waited True", "waited False")
 			if diff := cmp.Diff(strings.Split(want.String(), "\n"), strings.Split(same.Replace(got.String()), "\n")); diff != "" {
-				t.Errorf("one that waited is another (-started +waited):\n%s", diff)
+				t.Errorf("a process that waited differs (-started +waited):\n%s", diff)
 			}
 			if diff := cmp.Diff([]any{wantExit, wantIso}, []any{gotExit, gotIso}); diff != "" {
 				t.Errorf("exit and isolation (-started +waited):\n%s", diff)
@@ -72,8 +77,9 @@ func TestAheadIsAsStarted(t *testing.T) {
 	}
 }
 
-// TestAheadThatDoesNotListen is ended, and the program is started as usual: its word
-// is longer than what the kernel takes for it.
+// TestAheadThatDoesNotListen: a process that waits but does not read what it is sent is
+// ended, and the program is started as usual. The message is longer than a pipe's buffer, so
+// writing it would block for ever.
 func TestAheadThatDoesNotListen(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend()(t)
@@ -85,25 +91,26 @@ func TestAheadThatDoesNotListen(t *testing.T) {
 		return p, out
 	}
 	sp, had := spec("deaf"), 0
-	for end := time.Now().Add(20 * time.Second); had < 2 && time.Now().Before(end); {
-		n := pool(b)
-		all := n["processes_ahead"] > 0 && n["processes_ahead"] == n["slots_ready"]
+	if !testkit.Within(t, 20*time.Second, func() bool {
+		all := testkit.Within(t, 100*time.Millisecond, func() bool {
+			n := pool(b)
+			return n["processes_ahead"] > 0 && n["processes_ahead"] == n["slots_ready"]
+		})
 		p, out := deaf()
 		if exit, _, _ := begun(t, b, sp, p, nil); exit != (backend.Exit{}) || out.String() != "runs\nwaited False\n" {
-			t.Fatalf("%+v, %q", exit, out)
+			t.Fatalf("got exit %+v and output %q, want a program that was started as usual", exit, out)
 		}
 		if all {
 			had++
 		}
-		time.Sleep(20 * time.Millisecond) // for what is made ready beside
-	}
-	if had < 2 {
-		t.Errorf("nothing waited: %v", pool(b))
+		return had == 2
+	}) {
+		t.Errorf("programs with a process that waited: got %d within 20 s, want 2; pool %v", had, pool(b))
 	}
 }
 
-// TestAheadGivesWay to what is not what waits: a program that is started is
-// alone, and nothing is there of what had waited.
+// TestAheadGivesWay: a program that the waiting process cannot become is started alone, and
+// nothing of the waiting process is left.
 func TestAheadGivesWay(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend()(t)

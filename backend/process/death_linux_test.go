@@ -65,7 +65,7 @@ func die(t *testing.T, env string, stop bool) time.Duration {
 	cmd.Stdin = bytes.NewReader(backendtest.Payload(t, "d05-hostile.py"))
 	startServer(t, cmd)
 	if n := len(backendtest.Alive(marker)); n < 12 {
-		t.Errorf("only %d processes run in four sandboxes", n)
+		t.Errorf("processes in four sandboxes: got %d, want at least 12", n)
 	}
 	var stopped []int
 	if stop {
@@ -74,7 +74,7 @@ func die(t *testing.T, env string, stop bool) time.Duration {
 		}
 		for _, pid := range stopped {
 			if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-				t.Errorf("stop %d: %v", pid, err)
+				t.Errorf("stop %d: got %v, want nil", pid, err)
 			}
 		}
 	}
@@ -92,7 +92,7 @@ func die(t *testing.T, env string, stop bool) time.Duration {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 	if len(left) > 0 {
-		t.Errorf("%d processes outlived the server: %v", len(left), left)
+		t.Errorf("processes after the server: got %d, %v; want none", len(left), left)
 	}
 	return took
 }
@@ -124,6 +124,6 @@ func startServer(t *testing.T, cmd *exec.Cmd) {
 	}
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
 		_ = cmd.Process.Kill()
-		t.Fatalf("the server does not come up: %q, %v", line, err)
+		t.Fatalf("the server's first line: got %q, %v; want ready", line, err)
 	}
 }

@@ -99,7 +99,7 @@ func TestAStreamOfSingleBytesRests(t *testing.T) {
 	}
 }
 
-// TestAnHonestStreamDoesNotRest: 100 MB in pieces of 64 KiB.
+// TestAnHonestStreamDoesNotRest: copying 100 MB in pieces of 64 KiB never rests.
 func TestAnHonestStreamDoesNotRest(t *testing.T) {
 	c := &restful{}
 	w := &writes{}
@@ -204,8 +204,8 @@ func TestAClosedChannelEndsItsRest(t *testing.T) {
 	}
 }
 
-// TestAPipeThatCannotBeWatchedAfterARestTellsSo: and not that it was closed, which
-// would look like an end of ours.
+// TestAPipeThatCannotBeWatchedAfterARestTellsSo: the read error is returned as such, and not
+// as a close, which would look like an end by the server.
 func TestAPipeThatCannotBeWatchedAfterARestTellsSo(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "f") // opens, can be read, and is never watched
 	if err := os.WriteFile(file, make([]byte, 100), 0o600); err != nil {
@@ -227,6 +227,6 @@ func TestAPipeThatCannotBeWatchedAfterARestTellsSo(t *testing.T) {
 		}
 	}
 	if err := in.Close(); err != nil {
-		t.Errorf("close: %v", err)
+		t.Errorf("Close: got %v, want nil", err)
 	}
 }

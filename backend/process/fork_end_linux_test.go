@@ -20,6 +20,11 @@ import (
 
 // serveForks is a server with forks that are deaf to everything, and with ready ones.
 func serveForks(ctx context.Context, b *process.Backend) int {
+	program, err := os.ReadFile("testdata/hostile/outlives-its-run.py")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
 	f := &forking{Backend: b}
 	f.hatch(ctx)
 	for range 4 {
@@ -28,7 +33,7 @@ func serveForks(ctx context.Context, b *process.Backend) int {
 			fmt.Fprintln(os.Stderr, err)
 			return 2
 		}
-		p, _ := forkable(deaf)
+		p, _ := forkable(string(program))
 		r, w, _ := os.Pipe()
 		p.Stdout = w
 		if _, err := sb.Start(ctx, p); err != nil {
@@ -46,8 +51,8 @@ func serveForks(ctx context.Context, b *process.Backend) int {
 	select {}
 }
 
-// TestForksDieWithTheServer that is killed: they, what they started, the zygote
-// and the ready sandboxes, also when nobody between can carry anything out.
+// TestForksDieWithTheServer: when the server is killed, forks, their children, the zygote and
+// the ready sandboxes end within 2 s, although no process of the server is left to end them.
 func TestForksDieWithTheServer(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	for range 3 {
@@ -57,21 +62,19 @@ func TestForksDieWithTheServer(t *testing.T) {
 		startServer(t, cmd)
 		all := below(cmd.Process.Pid)
 		if len(all) < 4*6 {
-			t.Errorf("only %d processes are there", len(all))
+			t.Errorf("processes of the server: got %d, want at least %d", len(all), 4*6)
 		}
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
 		_ = cmd.Wait()
 		var left []int
-		for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		testkit.Within(t, 2*time.Second, func() bool {
 			left = slices.DeleteFunc(slices.Clone(all), func(pid int) bool { return !lives(pid) })
-			if len(left) == 0 {
-				break
-			}
-		}
+			return len(left) == 0
+		})
 		for _, pid := range left {
-			t.Errorf("process %d outlived the server by 2 s", pid)
+			t.Errorf("process %d: got it alive 2 s after the server, want it ended", pid)
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}
@@ -94,8 +97,8 @@ func lives(pid int) bool {
 	return len(b) > i+2 && b[i+2] != 'Z'
 }
 
-// TestForksThatEndAtOnce: the end of a fork is heard of, even when it comes before
-// init has turned from building walls to waiting for its children.
+// TestForksThatEndAtOnce: the end of a fork is reported even if it comes before init has
+// finished the walls and waits for its children.
 func TestForksThatEndAtOnce(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend()(t)

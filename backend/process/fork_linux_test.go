@@ -93,7 +93,8 @@ func begun(t *testing.T, b backend.Backend, sp backend.Spec, p backend.Process, 
 	return e, u, iso
 }
 
-// hatched is a backend whose zygote waits, and that has as many ready sandboxes, with forks in them.
+// hatched runs programs until the zygote of b waits and its ready sandboxes have forks in
+// them.
 func hatched(t *testing.T, b backend.Backend, sp backend.Spec) {
 	t.Helper()
 	for range 2 {
@@ -120,7 +121,7 @@ func TestForkIsAsExecuted(t *testing.T) {
 			hatched(t, b, spec("warm"))
 			got, gotExit, _, gotIso := ran(t, b, spec("forked"), self)
 			if !strings.Contains(want, "sees ['2']") || !strings.Contains(got, "sees ['3']") {
-				t.Fatal("one was not executed and the other not forked")
+				t.Fatal("got the programs started in other ways, want the first executed and the second forked")
 			}
 			want = same.Replace(want)
 			got = same.Replace(got)
@@ -225,29 +226,10 @@ func TestConformanceForked(t *testing.T) {
 		})
 	}
 	if all < 50 {
-		t.Errorf("%d programs were forked: that shows nothing", all)
+		t.Errorf("forks: got %d, want at least 50, or the test shows nothing", all)
 	}
 	t.Logf("%d forks", all)
 }
-
-// deaf is a program that leaves all kinds of processes and says in which namespace.
-const deaf = `
-import os, signal, time
-for s in range(1, 65):
-    try: signal.signal(s, signal.SIG_IGN)
-    except (OSError, ValueError): pass
-r, w = os.pipe()
-for i in range(4):
-    if os.fork() == 0:
-        if i % 2: os.setsid()
-        if i == 2 and os.fork(): os._exit(0)
-        os.write(w, b'x')
-        if i == 3: os.kill(os.getpid(), 19)
-        while True: time.sleep(1) if i else None
-for i in range(4): os.read(r, 1)
-print(os.readlink('/proc/self/ns/pid'), flush=True)
-while True: time.sleep(1)
-`
 
 // inNamespace lists the processes of the machine in a pid namespace.
 func inNamespace(link string) (pids []string) {
@@ -260,8 +242,8 @@ func inNamespace(link string) (pids []string) {
 	return pids
 }
 
-// TestForksAreReached by signals, Clear, Kill and the end of their jail, with all
-// that they have started.
+// TestForksAreReached: signals, Clear, Kill and the end of their jail reach forks and all that
+// they have started.
 func TestForksAreReached(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	for name, change := range map[string][]func(*process.Config){"Usual": nil, "WithoutCgroup": {process.WithoutCgroup}} {
@@ -290,7 +272,7 @@ func TestForksAreReached(t *testing.T) {
 				line, _ := bufio.NewReader(r).ReadString('\n')
 				_ = r.Close()
 				if got := b.(*process.Backend).Forks(); got < 1 || got < forks || pool(b)["zygotes"] != 1 {
-					t.Fatal("it was not forked")
+					t.Fatal("got no further fork, want the program forked")
 				}
 				return sb, run, strings.TrimSpace(line)
 			}
@@ -300,14 +282,14 @@ func TestForksAreReached(t *testing.T) {
 					t.Errorf("in %s are %v", link, got)
 				}
 			}
-			sb, _, link := up(deaf)
+			sb, _, link := up(testkit.Hostile(t, "outlives-its-run.py"))
 			all(link, true)
 			if err := sb.Kill(t.Context()); err != nil {
 				t.Error(err)
 			}
 			all(link, false)
 
-			sb, run, link := up(deaf)
+			sb, run, link := up(testkit.Hostile(t, "outlives-its-run.py"))
 			all(link, true)
 			if err := sb.Clear(t.Context()); err != nil {
 				t.Error(err)
@@ -316,7 +298,7 @@ func TestForksAreReached(t *testing.T) {
 				t.Errorf("after Clear there are %v", got)
 			}
 			if e, err := run.Wait(t.Context()); err != nil || e.Signal != 9 {
-				t.Errorf("after Clear: %+v, %v", e, err)
+				t.Errorf("Wait after Clear: got %+v, %v; want signal 9", e, err)
 			}
 			var out bytes.Buffer
 			again, err := sb.Start(t.Context(), backend.Process{Argv: []string{"/bin/sh", "-c", "echo again"}, Stdout: &out})
@@ -324,7 +306,7 @@ func TestForksAreReached(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := again.Wait(t.Context()); err != nil || sb.Kill(t.Context()) != nil || again.Drain(t.Context()) != nil || out.String() != "again\n" {
-				t.Errorf("after Clear: %q, %v", out.String(), err)
+				t.Errorf("a program after Clear: got %q, %v; want again", out.String(), err)
 			}
 
 			_, run, _ = up("print('up', flush=True)\nimport time\ntime.sleep(60)")
@@ -332,23 +314,23 @@ func TestForksAreReached(t *testing.T) {
 				t.Error(err)
 			}
 			if e, err := run.Wait(t.Context()); err != nil || e.Signal != 15 {
-				t.Errorf("after a signal: %+v, %v", e, err)
+				t.Errorf("Wait after a signal: got %+v, %v; want signal 15", e, err)
 			}
 
-			_, run, link = up(deaf)
+			_, run, link = up(testkit.Hostile(t, "outlives-its-run.py"))
 			if err := b.Close(t.Context()); err != nil {
 				t.Error(err)
 			}
 			all(link, false)
 			if e, err := run.Wait(t.Context()); err != nil || !e.Lost {
-				t.Errorf("after Close of the backend: %+v, %v", e, err)
+				t.Errorf("Wait after Close of the backend: got %+v, %v; want it lost", e, err)
 			}
 		})
 	}
 }
 
-// TestForkGivesWay to what cannot be forked: in a sandbox where one waits, also
-// one that was killed meanwhile, a program that is executed is alone.
+// TestForkGivesWay: a program that cannot be forked is executed alone in a sandbox where a
+// fork waits, also if that fork was killed meanwhile.
 func TestForkGivesWay(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend()(t)
@@ -372,7 +354,7 @@ func TestForkGivesWay(t *testing.T) {
 		p.Prestart = nil
 		r, err := sb.Start(t.Context(), p)
 		if err != nil {
-			t.Fatalf("%s: %v", how, err)
+			t.Fatalf("%s: got %v, want nil", how, err)
 		}
 		if _, err := r.Wait(t.Context()); err != nil {
 			t.Fatal(err)
@@ -386,7 +368,8 @@ func TestForkGivesWay(t *testing.T) {
 	}
 }
 
-// TestZygoteIsKilled from outside: programs are executed, and later forked again.
+// TestZygoteIsKilled: after the zygote is killed from outside, programs are executed, and
+// later forked again.
 func TestZygoteIsKilled(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend()(t)
@@ -405,8 +388,8 @@ func TestZygoteIsKilled(t *testing.T) {
 	}
 }
 
-// TestForksKeepNothing: neither a caller's variables nor its program are in the
-// zygote, and so in no other fork; and nothing is left when all is given back.
+// TestForksKeepNothing: the zygote, and so every other fork, has neither a caller's variables
+// nor its program. Nothing is left after all is given back.
 func TestForksKeepNothing(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend()(t)
@@ -438,23 +421,7 @@ func TestForksKeepNothing(t *testing.T) {
 	if out.String() != secret+"\n" {
 		t.Fatalf("got %q", out.String())
 	}
-	const search = `
-import os
-needle, found, size = b'tenant-one-' + b'secret'[:3] + b'ret', [], 0
-with open('/proc/self/maps') as maps, open('/proc/self/mem', 'rb', 0) as mem:
-    for line in maps.read().splitlines():
-        span, rights = line.split()[:2]
-        if 'r' in rights and '[v' not in line:
-            a, b = (int(x, 16) for x in span.split('-'))
-            try:
-                mem.seek(a)
-                data = mem.read(b - a)
-            except OSError: continue
-            size += len(data)
-            if data.count(needle) > 0: found.append(line)
-            del data
-print(size > 1000000, 'TOKEN' in os.environ, len(found))
-`
+	search := testkit.Hostile(t, "searches-memory.py")
 	for range 3 { // the needle itself may be found in the searcher's own memory once
 		got, _, _, _ := ran(t, b, sp, search)
 		plain := strings.TrimSpace(got)

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
@@ -26,16 +25,10 @@ func staying(program string) (backend.Process, *bytes.Buffer) {
 	return p, out
 }
 
-// becomes waits until a pool has as many of a kind.
+// becomes waits until the pool has want of a kind.
 func becomes(t *testing.T, b backend.Backend, kind string, want int) {
 	t.Helper()
-	for range 1000 {
-		if pool(b)[kind] == want {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatalf("%d %s were wanted: %v", want, kind, pool(b))
+	testkit.UntilEqual(t, kind+" in the pool", want, func() int { return pool(b)[kind] })
 }
 
 // TestForksThatStay keeps sandboxes, as sessions do: the first process of the first one
@@ -75,14 +68,14 @@ func TestForksThatStay(t *testing.T) {
 	first := begin("stays-1")
 	becomes(t, b, "zygotes", 1) // before anything was started
 	if pid, _ := run(first); pid != "3" {
-		t.Fatalf("process %s is none that was forked", pid)
+		t.Fatalf("the first process: got number %s, want 3, a fork", pid)
 	}
 	if pid, _ := run(first); pid == "3" {
-		t.Fatal("a second process was forked")
+		t.Fatal("the second process of a sandbox: got a fork, want it executed")
 	}
 	second := begin("stays-2")
 	if pid, _ := run(second); pid != "3" {
-		t.Errorf("process %s of the second sandbox is none that was forked", pid)
+		t.Errorf("the first process of the second sandbox: got number %s, want 3, a fork", pid)
 	}
 	run(second) // is executed, and does not say how the next sandbox begins
 	becomes(t, b, "slots_ready", 1)
@@ -91,7 +84,7 @@ func TestForksThatStay(t *testing.T) {
 	becomes(t, b, "processes_ahead", 1)
 	pid, stays := run(begin("stays-4"))
 	if pid != "3" {
-		t.Errorf("process %s is not the one that waited", pid)
+		t.Errorf("got process number %s, want 3, the fork that waited", pid)
 	}
 	other := newBackend()(t)
 	defer func() { _ = other.Close(t.Context()) }()
@@ -101,7 +94,7 @@ func TestForksThatStay(t *testing.T) {
 	}
 	out, _, _, _ := ran(t, other, spec("usual"), tellsMemory)
 	if pid, usual := took(t, out); pid != "3" || 2*stays > usual {
-		t.Errorf("a fork that stays has %d KiB to itself, process %s that was forked for a moment %d", stays, pid, usual)
+		t.Errorf("memory of its own: got %d KiB for a fork that stays and, in process %s, %d for one that does not; want at most half", stays, pid, usual)
 	}
 }
 
@@ -110,7 +103,7 @@ func took(t *testing.T, out string) (pid string, kib int) {
 	t.Helper()
 	f := strings.Fields(out)
 	if len(f) != 2 {
-		t.Fatalf("it printed %q", out)
+		t.Fatalf("output: got %q, want 2 words", out)
 	}
 	kib, err := strconv.Atoi(f[1])
 	if err != nil {

@@ -39,13 +39,13 @@ func TestForkWhileDescriptorsAreInTransit(t *testing.T) {
 	}
 	var sent int
 	if _, err := fmt.Fscanf(r, "up %d\n", &sent); err != nil || sent < 500 {
-		t.Fatalf("%d descriptors are on their way, so nothing is shown: %v", sent, err)
+		t.Fatalf("descriptors in transit: got %d, want at least 500, or the test shows nothing: %v", sent, err)
 	}
 	before := b.(*process.Backend).Forks()
 	for range 3 {
 		ran(t, b, spec("modest"), "pass")
 	}
 	if made := b.(*process.Backend).Forks() - before; made < 3 {
-		t.Errorf("%d forks were made for 3 programs, with %d descriptors on their way", made, sent)
+		t.Errorf("got %d forks with %d descriptors in transit, want one for each of 3 programs", made, sent)
 	}
 }

@@ -88,11 +88,11 @@ func openIn(t *testing.T, limits string, attr *syscall.SysProcAttr) opened {
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("the server: %v: %s", err, errs.String())
+		t.Fatalf("the server: got %v: %s, want no error", err, errs.String())
 	}
 	var o opened
 	if err := json.Unmarshal(out, &o); err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("the server's output: got %v: %s, want JSON", err, out)
 	}
 	return o
 }

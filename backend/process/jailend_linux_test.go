@@ -14,9 +14,9 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend/process"
 )
 
-// TestOpenAfterTheBuilderWasKilled: what was killed from outside, as by the
-// kernel for want of memory, is replaced without a caller noticing, however
-// soon he comes.
+// TestOpenAfterTheBuilderWasKilled: a builder that is killed from outside, as by the
+// kernel when memory is short, is replaced, and no caller notices, however soon after the
+// kill it calls Open.
 func TestOpenAfterTheBuilderWasKilled(t *testing.T) {
 	had := childrenOf(os.Getpid())
 	b := newBackend()(t)
@@ -26,7 +26,7 @@ func TestOpenAfterTheBuilderWasKilled(t *testing.T) {
 		again.WorkInodes, later.WorkInodes = int64(100+2*i), int64(101+2*i) // no shape twice: none is ready, all are built
 		sb, err := b.Open(t.Context(), again)
 		if err != nil {
-			t.Fatalf("open %d: %v", i, err)
+			t.Fatalf("Open %d: got %v, want a sandbox", i, err)
 		}
 		killed := 0
 		for _, pid := range childrenOf(os.Getpid()) {
@@ -37,10 +37,10 @@ func TestOpenAfterTheBuilderWasKilled(t *testing.T) {
 		if killed != 1 {
 			t.Fatalf("%d builders were killed, want 1", killed)
 		}
-		time.Sleep(time.Duration(i%5) * 300 * time.Microsecond)
+		time.Sleep(time.Duration(i%5) * 300 * time.Microsecond) // each round calls Open at another moment after the kill
 		next, err := b.Open(t.Context(), later)
 		if err != nil {
-			t.Fatalf("open %d after the builder was killed: %v", i, err)
+			t.Fatalf("Open %d after the builder was killed: got %v, want a sandbox", i, err)
 		}
 		if err := next.Close(t.Context()); err != nil {
 			t.Error(err)
@@ -65,21 +65,21 @@ func TestCloseWhileOpening(t *testing.T) {
 					wg.Go(func() {
 						_, err := b.Open(t.Context(), spec(fmt.Sprintf("late%d", i))) // what it gives is the backend's to close
 						if err != nil && sandboxmcp.CodeOf(err) == "" {
-							t.Errorf("Open: %v has no code", err)
+							t.Errorf("Open: got %v, want an error with a code", err)
 						}
 					})
 				}
-				time.Sleep(time.Duration(round) * 700 * time.Microsecond)
+				time.Sleep(time.Duration(round) * 700 * time.Microsecond) // each round closes at another moment of Open
 				begin := time.Now()
 				if err := b.Close(t.Context()); err != nil {
-					t.Errorf("Close: %v", err)
+					t.Errorf("Close: got %v, want nil", err)
 				}
 				wg.Wait()
 				if took := time.Since(begin); took > 5*time.Second {
-					t.Errorf("Close and Open took %v", took)
+					t.Errorf("Close and Open: got %v, want at most 5s", took)
 				}
 				if _, err := b.Open(t.Context(), spec("after")); sandboxmcp.CodeOf(err) != sandboxmcp.CodeBackendUnavailable {
-					t.Errorf("Open after Close: %v", err)
+					t.Errorf("Open after Close: got %v, want backend_unavailable", err)
 				}
 			}
 			before.Same(t)

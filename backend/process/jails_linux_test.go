@@ -12,8 +12,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend/process"
 )
 
-// TestJailsAreBounded: of trees that are part of a jail, many different lists leave no
-// more than a few jails, and none is closed in which a sandbox lives.
+// TestJailsAreBounded: many different lists of trees leave no more than a few jails, and no
+// jail is closed while a sandbox lives in it.
 func TestJailsAreBounded(t *testing.T) {
 	before := backendtest.Count(t)
 	b := newBackend()(t)
@@ -37,7 +37,7 @@ func TestJailsAreBounded(t *testing.T) {
 	}
 	r, err := stays.Start(t.Context(), backend.Process{Argv: []string{"/bin/sh", "-c", "exit 7"}})
 	if err != nil {
-		t.Fatalf("the sandbox that stays has ended: %v", err)
+		t.Fatalf("the sandbox that stays: got %v, want it alive", err)
 	}
 	if e, err := r.Wait(t.Context()); err != nil || e.Code != 7 {
 		t.Errorf("got %+v, %v, want code 7", e, err)
@@ -51,8 +51,9 @@ func TestJailsAreBounded(t *testing.T) {
 	before.Same(t)
 }
 
-// TestOnlyFilesAndDirectoriesAreShown: what is neither is refused when a sandbox is opened,
-// also in a jail that stands already. A program could connect to a socket of the host.
+// TestOnlyFilesAndDirectoriesAreShown: a path that is neither a file nor a directory is
+// refused when a sandbox is opened, also in a jail that already exists. A program could
+// connect to a socket of the host.
 func TestOnlyFilesAndDirectoriesAreShown(t *testing.T) {
 	b := newBackend()(t)
 	defer func() { _ = b.Close(t.Context()) }()

@@ -27,17 +27,17 @@ func TestJudge(t *testing.T) {
 	}
 	h := b.halls[0]
 	if err := judge(h, iso); err != nil {
-		t.Errorf("with every wall: %v", err)
+		t.Errorf("with every wall: got %v, want nil", err)
 	}
 	required := h.Mode().Required(h.LandlockABI())
 	if len(required) < 15 {
-		t.Errorf("only %d walls are required: %q", len(required), required)
+		t.Errorf("required walls: got %d, %q; want at least 15", len(required), required)
 	}
 	for _, w := range required {
 		less := iso
 		less.Walls = slices.DeleteFunc(slices.Clone(iso.Walls), func(v string) bool { return v == w })
 		if err := judge(h, less); err == nil || !strings.Contains(err.Error(), w) {
-			t.Errorf("without %q: %v", w, err)
+			t.Errorf("without %q: got %v, want an error that names it", w, err)
 		}
 	}
 	_ = sb.Close(t.Context())
@@ -62,12 +62,12 @@ func TestBadDirectoryIsNoReasonForWeakerWalls(t *testing.T) {
 		spec.Trees = backend.Trees(dir)
 		if sb, err := b.Open(t.Context(), spec); err == nil {
 			_ = sb.Close(t.Context())
-			t.Errorf("%q is shown", dir)
+			t.Errorf("%q: got a sandbox, want an error", dir)
 		}
 	}
 	after, err := b.Open(t.Context(), trialSpec("after"))
 	if err != nil {
-		t.Fatalf("a bad directory spoils later sandboxes: %v", err)
+		t.Fatalf("a sandbox after a bad directory: got %v, want nil", err)
 	}
 	defer func() { _ = after.Close(t.Context()) }()
 	if got, err := after.Isolation(t.Context()); err != nil || got.Tier != iso.Tier || got.PolicySHA256 != iso.PolicySHA256 {
@@ -75,7 +75,7 @@ func TestBadDirectoryIsNoReasonForWeakerWalls(t *testing.T) {
 	}
 	for _, h := range b.halls {
 		if h.Mode() == jail.ModePlain {
-			t.Error("a jail of the weakest kind was made")
+			t.Error("got a jail of the weakest kind, want one with namespaces")
 		}
 	}
 }
@@ -96,8 +96,8 @@ func (c *lateEnd) Err() error {
 	return context.Canceled
 }
 
-// TestTrialIsNobodysCall: a caller that leaves while the first sandbox of a jail is built
-// condemns neither the jail nor what others have opened in it.
+// TestTrialIsNobodysCall: if a caller leaves while the first sandbox of a jail is built, the
+// jail and the sandboxes that others have opened in it stay usable.
 func TestTrialIsNobodysCall(t *testing.T) {
 	b := New(Config{})
 	defer func() { _ = b.Close(t.Context()) }()

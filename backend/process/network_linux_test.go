@@ -17,19 +17,6 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
-// leaving tries to get out, says what came of it, and does so once more when a
-// file tells it to.
-const leaving = `
-import errno, os, socket, time
-print('waited', 'WAITED' in os.environ, os.getpid(), flush=True)
-for again in range(2):
-    try:
-        s = socket.create_connection(("1.2.3.4", 80), 10)
-        print(s.recv(100).decode(), flush=True)
-    except OSError as e: print(errno.errorcode[e.errno], flush=True)
-    while not again and not os.path.exists("/mnt/data/go"): time.sleep(.005)
-`
-
 // answer says to every connection which address it asked for.
 func answer(l net.Listener) {
 	for {
@@ -42,8 +29,8 @@ func answer(l net.Listener) {
 	}
 }
 
-// TestNetworkOfEveryStart opens the network of programs that run, however they
-// were started, and of sessions' sandboxes as of others.
+// TestNetworkOfEveryStart: the network of a running program can be opened however the program
+// was started, in sandboxes of sessions as in others.
 func TestNetworkOfEveryStart(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	started := func(program string) (backend.Process, *bytes.Buffer) {
@@ -80,7 +67,7 @@ func TestNetworkOfEveryStart(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = sb.Close(t.Context()) }()
-			p, _ := c.program(leaving)
+			p, _ := c.program(testkit.Hostile(t, "connects-outward.py"))
 			out := &lines{}
 			p.Stdout, p.Stderr = out, out
 			r, err := sb.Start(t.Context(), p)
@@ -109,7 +96,7 @@ func TestNetworkOfEveryStart(t *testing.T) {
 			}
 			iso, err := sb.Isolation(t.Context())
 			if err != nil || !strings.Contains(strings.Join(iso.Walls, ";"), "no network but egress") {
-				t.Errorf("the walls are %q, %v", iso.Walls, err)
+				t.Errorf("walls: got %q, %v; want the egress wall", iso.Walls, err)
 			}
 			again, out2 := c.program("print('again')") // also beside what is open, and judged anew
 			r, err = sb.Start(t.Context(), again)
@@ -122,7 +109,7 @@ func TestNetworkOfEveryStart(t *testing.T) {
 			}
 			_ = r.Drain(t.Context())
 			if e != (backend.Exit{}) || out2.String() != "again\n" {
-				t.Errorf("a second program ended with %+v and printed %q", e, out2)
+				t.Errorf("a second program: got %+v and %q, want again", e, out2)
 			}
 		})
 	}
@@ -146,18 +133,16 @@ func (l *lines) String() string {
 	return l.b.String()
 }
 
-// wait waits until there are so many.
+// wait waits until there are n lines.
 func (l *lines) wait(t *testing.T, n int) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); strings.Count(l.String(), "\n") < n; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("the program printed %q", l.String())
-		}
+	if !testkit.Within(t, 20*time.Second, func() bool { return strings.Count(l.String(), "\n") >= n }) {
+		t.Fatalf("the program printed %q within 20 s, want %d lines", l.String(), n)
 	}
 }
 
-// TestNetworkIsNobodyElses: the network namespace of a sandbox that had a network
-// is no other sandbox's, and that of one that had none is.
+// TestNetworkIsNobodyElses: the network namespace of a sandbox that had a network is never
+// used again. That of a sandbox without one is.
 func TestNetworkIsNobodyElses(t *testing.T) {
 	b := newBackend()(t)
 	defer func() { _ = b.Close(t.Context()) }()
@@ -216,16 +201,16 @@ func TestNetworkClosesWithADeadInit(t *testing.T) {
 		select {
 		case err := <-ended:
 			if err == nil {
-				t.Error("a connection was accepted")
+				t.Error("Accept after the end: got a connection, want an error")
 			}
 		case <-limit.C:
-			t.Fatal("Accept does not end")
+			t.Fatal("Accept after the end: got no answer in time, want an error")
 		}
 	}
 }
 
-// TestCertificates: programs are told of a file of authorities that they can
-// read, and one that holds a key is never shown.
+// TestCertificates: programs get the path of a file of authorities that they can read. A file
+// that holds a key is never shown.
 func TestCertificates(t *testing.T) {
 	dir := t.TempDir()
 	for _, d := range []string{dir, filepath.Dir(dir)} {

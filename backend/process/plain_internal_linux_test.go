@@ -31,13 +31,13 @@ func TestSweepPlainSparesTheLiving(t *testing.T) {
 	sweepPlain(tmp)
 	for _, d := range []string{young, other, lock.Name()} {
 		if _, err := os.Stat(d); err != nil {
-			t.Errorf("%s was swept", filepath.Base(d))
+			t.Errorf("%s: got it swept, want it kept", filepath.Base(d))
 		}
 	}
 	if sweepable(young, time.Now()) || !sweepable(young, time.Now().Add(2*time.Minute)) {
-		t.Error("a directory is swept before it is a minute old, or not after that")
+		t.Error("a new directory: got another answer, want it swept only after a minute")
 	}
 	if sweepable(lock.Name()+"/data", time.Now().Add(2*time.Minute)) != true {
-		t.Error("an unlocked directory of ours is not swept")
+		t.Error("an unlocked directory of ours: got it kept, want it swept")
 	}
 }

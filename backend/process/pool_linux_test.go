@@ -39,7 +39,7 @@ func tenant(t *testing.T, b backend.Backend, program string) (string, backend.Us
 		}
 	}()
 	if u := usage(t, sb); u.OOMKills != 0 || u.PeakMemory > 4<<20 || u.CPU > 50*time.Millisecond {
-		t.Errorf("usage before anything ran: %+v", u)
+		t.Errorf("usage before anything ran: got %+v, want nearly none", u)
 	}
 	var out, errs bytes.Buffer
 	r, err := sb.Start(t.Context(), backend.Process{
@@ -171,14 +171,14 @@ func usage(t *testing.T, sb backend.Sandbox) backend.Usage {
 	t.Helper()
 	u, err := sb.Usage(t.Context())
 	if err != nil {
-		t.Errorf("Usage: %v", err)
+		t.Errorf("Usage: got %v, want nil", err)
 	}
 	return u
 }
 
 func pool(b backend.Backend) map[string]int { return b.(backend.Pooler).Pool() }
 
-// TestUsedAgain shows that something is used again at all, and never by two.
+// TestUsedAgain: what a sandbox leaves is used for a later one, and never for two at once.
 func TestUsedAgain(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend()(t)
@@ -187,7 +187,7 @@ func TestUsedAgain(t *testing.T) {
 	first, _ := tenant(t, b, which)
 	second, _ := tenant(t, b, which)
 	if first != second {
-		t.Errorf("a namespace in which nothing happened was not used again: %s %s", first, second)
+		t.Errorf("a namespace in which nothing happened: got %s, then %s; want the same used again", first, second)
 	}
 	var mu sync.Mutex
 	seen := map[string]int{}
@@ -227,11 +227,12 @@ func TestUsedAgain(t *testing.T) {
 		}
 	}
 	if len(seen) != len(open) {
-		t.Errorf("%d sandboxes at once had %d network namespaces: %v", len(open), len(seen), seen)
+		t.Errorf("%d sandboxes at once: got %d network namespaces, %v; want one for each", len(open), len(seen), seen)
 	}
 }
 
-// TestPoolIsBounded: many at once leave no more than is kept, and Close nothing.
+// TestPoolIsBounded: many sandboxes at once leave no more than the bound of the pool, and
+// Close leaves nothing.
 func TestPoolIsBounded(t *testing.T) {
 	before := backendtest.Count(t)
 	one, other := newBackend()(t), newBackend()(t)
@@ -274,7 +275,7 @@ func TestPoolIsBounded(t *testing.T) {
 	before.Same(t)
 }
 
-// TestPoolOff keeps nothing.
+// TestPoolOff: a backend without a pool keeps nothing.
 func TestPoolOff(t *testing.T) {
 	b := newBackend(noPool)(t)
 	defer func() { _ = b.Close(t.Context()) }()
@@ -290,8 +291,8 @@ func TestPoolOff(t *testing.T) {
 	}
 }
 
-// TestBuilderTakesItsNetworksAlong: namespaces of a user namespace that has
-// ended are not kept.
+// TestBuilderTakesItsNetworksAlong: network namespaces of a builder that has ended are not
+// kept.
 func TestBuilderTakesItsNetworksAlong(t *testing.T) {
 	had := childrenOf(os.Getpid())
 	b := newBackend()(t)
@@ -317,16 +318,11 @@ func TestBuilderTakesItsNetworksAlong(t *testing.T) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}
-	for end := time.Now().Add(5 * time.Second); pool(b)["network_namespaces"] != 0; {
-		if time.Now().After(end) {
-			t.Fatal("its network namespaces are still kept")
-		}
-		time.Sleep(time.Millisecond)
-	}
+	testkit.UntilEqual(t, "network namespaces kept", 0, func() int { return pool(b)["network_namespaces"] })
 	open()
 	// another builder is there, in the place of the dead one
 	if after := backendtest.CountBeside(t, b); after.Descriptors != before.Descriptors || len(after.Processes) != len(before.Processes) {
-		t.Errorf("it held %d descriptors and %d processes before, now %d and %d", before.Descriptors, len(before.Processes), after.Descriptors, len(after.Processes))
+		t.Errorf("with another builder: want %d descriptors and %d processes as before, got %d and %d", before.Descriptors, len(before.Processes), after.Descriptors, len(after.Processes))
 	}
 }
 

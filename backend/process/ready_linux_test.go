@@ -24,10 +24,8 @@ func ready(b backend.Backend) int { return pool(b)["slots_ready"] }
 // until waits for a number of ready sandboxes.
 func until(t *testing.T, b backend.Backend, what string, ok func(n int) bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(ready(b)); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d sandboxes are ready, want %s", ready(b), what)
-		}
+	if !testkit.Within(t, 10*time.Second, func() bool { return ok(ready(b)) }) {
+		t.Fatalf("%d sandboxes are ready after 10 s, want %s", ready(b), what)
 	}
 }
 
@@ -58,8 +56,8 @@ func openClosed(t *testing.T, b backend.Backend, sp backend.Spec) {
 	}
 }
 
-// TestReadyByUse: what was asked for once gets none ready, what was asked for
-// twice does, each is taken by its own shape only, and what is taken is made again.
+// TestReadyByUse: a kind of sandbox is kept ready from its second request on. A ready one is
+// given only to requests of its kind, and replaced.
 func TestReadyByUse(t *testing.T) {
 	b := newBackend()(t)
 	defer func() { _ = b.Close(t.Context()) }()
@@ -208,7 +206,7 @@ func TestReadyIsWatched(t *testing.T) {
 		}
 		defer func() { _ = sb.Close(t.Context()) }()
 		if n := ready(b); n != had-1 {
-			t.Errorf("%d of %d are ready, so it was no ready one", n, had)
+			t.Errorf("got %d of %d still ready, want one less: the request is to take a ready one", n, had)
 		}
 		begin := time.Now()
 		r, err := sb.Start(t.Context(), backend.Process{Argv: []string{python(), "-S", "-I", "-c", program}})
@@ -221,15 +219,15 @@ func TestReadyIsWatched(t *testing.T) {
 		}
 		return e, usage(t, sb), time.Since(begin)
 	}
-	time.Sleep(2 * time.Second) // time in which nothing runs is not saved up
+	time.Sleep(2 * time.Second) // time in which nothing runs, which must not be saved up as quota
 	_, _, took := run("import time\nwhile time.process_time() < .4: pass")
 	if took < 900*time.Millisecond {
-		t.Errorf("0.4 s of a quarter core were used within %v", took)
+		t.Errorf("0.4 s of processor time on a quarter core: got it within %v, want at least 900ms", took)
 	}
 	until(t, b, "2", func(n int) bool { return n == 2 })
 	e, u, _ := run("b = []\nwhile True: b.append(bytearray(1 << 20))\n")
 	if e.Signal != int(syscall.SIGKILL) || u.OOMKills == 0 {
-		t.Errorf("a program of endless memory ended with %+v, %+v", e, u)
+		t.Errorf("a program of endless memory: got %+v, %+v; want signal 9 and a kill counted", e, u)
 	}
 }
 
@@ -264,7 +262,7 @@ func TestBurstAboveThePool(t *testing.T) {
 	until(t, b, "as many as were used at once", func(n int) bool { return n > 2 })
 }
 
-// TestReadyGoesWhenIdle: nobody asks, and all of it goes.
+// TestReadyGoesWhenIdle: ready sandboxes that are not used for the idle time are closed.
 func TestReadyGoesWhenIdle(t *testing.T) {
 	b := newBackend(func(c *process.Config) { c.PoolIdle = 300 * time.Millisecond })(t)
 	defer func() { _ = b.Close(t.Context()) }()
@@ -275,7 +273,8 @@ func TestReadyGoesWhenIdle(t *testing.T) {
 	before.Same(t)
 }
 
-// TestReadyEndsWithItsJail: the builder is killed from outside, and what was ready with it.
+// TestReadyEndsWithItsJail: ready sandboxes end with their builder when it is killed from
+// outside, and new ones are made.
 func TestReadyEndsWithItsJail(t *testing.T) {
 	had := childrenOf(os.Getpid())
 	b := newBackend()(t)
@@ -290,14 +289,15 @@ func TestReadyEndsWithItsJail(t *testing.T) {
 	readied(t, b, spec("jail"))
 }
 
-// TestReadyWhoseInitEnded is not handed out.
+// TestReadyWhoseInitEnded: a ready sandbox whose init has ended is not given to a request,
+// which would fail in it.
 func TestReadyWhoseInitEnded(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	b := newBackend()(t)
 	defer func() { _ = b.Close(t.Context()) }()
 	had := childrenOf(os.Getpid())
 	readied(t, b, spec("init"))
-	killed := 0
+	var killed []int
 	for _, builder := range childrenOf(os.Getpid()) {
 		if slices.Contains(had, builder) {
 			continue
@@ -305,15 +305,15 @@ func TestReadyWhoseInitEnded(t *testing.T) {
 		for _, spawner := range childrenOf(builder) {
 			for _, pid := range childrenOf(spawner) {
 				if syscall.Kill(pid, syscall.SIGKILL) == nil {
-					killed++
+					killed = append(killed, pid)
 				}
 			}
 		}
 	}
-	if killed != 2 {
-		t.Fatalf("%d inits were killed, want those of the 2 ready sandboxes", killed)
+	if len(killed) != 2 {
+		t.Fatalf("%d inits were killed, want those of the 2 ready sandboxes", len(killed))
 	}
-	time.Sleep(50 * time.Millisecond)
+	testkit.Until(t, "the inits have ended", func() bool { return !slices.ContainsFunc(killed, lives) })
 	if out, _ := tenant(t, b, "print('up')"); out != "up\n" {
 		t.Errorf("got %q, want %q", out, "up\n")
 	}

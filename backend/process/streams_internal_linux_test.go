@@ -41,7 +41,7 @@ func TestDrainAndFlushTellAReadError(t *testing.T) {
 	}
 }
 
-// TestDrainSucceedsAtTheEndOfTheStreams: end of file is none.
+// TestDrainSucceedsAtTheEndOfTheStreams: end of file is no error.
 func TestDrainSucceedsAtTheEndOfTheStreams(t *testing.T) {
 	p, err := openPipes(os.Geteuid(), nil, false, channelBoth, nil)
 	if err != nil {

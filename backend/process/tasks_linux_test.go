@@ -51,16 +51,6 @@ func TestNothingIsKeptReadyThatDoesNotFit(t *testing.T) {
 	until(t, b, "1", func(n int) bool { return n == 1 })
 }
 
-// crowd is many tasks that keep busy.
-const crowd = `import os, signal
-for s in (signal.SIGINT, signal.SIGTERM): signal.signal(s, signal.SIG_IGN)
-for _ in range(40):
-    if os.fork() == 0:
-        while True: pass
-os.write(1, b"up")
-while True: pass
-`
-
 // ofACrowd starts a crowd in a sandbox with a hundredth of a core.
 func ofACrowd(t *testing.T, b backend.Backend, watched bool) (backend.Sandbox, backend.Running) {
 	t.Helper()
@@ -76,7 +66,7 @@ func ofACrowd(t *testing.T, b backend.Backend, watched bool) (backend.Sandbox, b
 	up := make(chan struct{}, 8)
 	r, err := sb.Start(t.Context(), backend.Process{
 		Argv: []string{python(), "-S", "-I", backend.ProgramDir + "/main.py"}, Env: []string{"PATH=/usr/bin:/bin"},
-		Program: []backend.ProgramFile{{Name: "main.py", Data: []byte(crowd)}}, Stdout: said(up),
+		Program: []backend.ProgramFile{{Name: "main.py", Data: []byte(testkit.Hostile(t, "busy-crowd.py"))}}, Stdout: said(up),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +76,7 @@ func ofACrowd(t *testing.T, b backend.Backend, watched bool) (backend.Sandbox, b
 	select {
 	case <-up:
 	case <-end.C:
-		t.Fatal("the crowd does not come up")
+		t.Fatal("got no output of the crowd within 30 s, want up")
 	}
 	if !watched && !process.SetCPU(sb, 0.01) {
 		t.Log("there is no control group")
@@ -103,8 +93,8 @@ func (s said) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestATinyShareDoesNotDelayAKill: what is killed needs time of its own sandbox
-// to end, of which it has a hundredth.
+// TestATinyShareDoesNotDelayAKill: a kill ends within 2 s, although the killed tasks need
+// processor time to end and their sandbox has a hundredth of a core.
 func TestATinyShareDoesNotDelayAKill(t *testing.T) {
 	for name, change := range map[string]func(*process.Config){"cgroup": func(*process.Config) {}, "watched": process.WithoutCgroup} {
 		t.Run(name, func(t *testing.T) {
@@ -121,14 +111,15 @@ func TestATinyShareDoesNotDelayAKill(t *testing.T) {
 				}
 				cancel()
 				if err := sb.Close(t.Context()); err != nil {
-					t.Errorf("Close after %s: %v", end, err)
+					t.Errorf("Close after %s: got %v, want nil", end, err)
 				}
 			}
 		})
 	}
 }
 
-// TestTheShareHoldsAgainAfterClear: a session's next run has its limit.
+// TestTheShareHoldsAgainAfterClear: after Clear lifted the CPU quota, the session's next run
+// has it again.
 func TestTheShareHoldsAgainAfterClear(t *testing.T) {
 	b := newBackend()(t)
 	defer b.Close(t.Context())

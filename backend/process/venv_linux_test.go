@@ -11,8 +11,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
-// TestVirtualEnvironmentOfAProject: one that was made in a project's own
-// directory works in a sandbox, and what else lies there cannot be seen.
+// TestVirtualEnvironmentOfAProject: a virtual environment in a project's directory works in a
+// sandbox, and the rest of that directory cannot be seen.
 func TestVirtualEnvironmentOfAProject(t *testing.T) {
 	const system = "/usr/bin/python3"
 	if err := exec.CommandContext(t.Context(), system, "-c", "import venv").Run(); err != nil {
@@ -25,11 +25,11 @@ func TestVirtualEnvironmentOfAProject(t *testing.T) {
 	t.Cleanup(func() { _ = os.RemoveAll(above) })
 	project := filepath.Join(above, "project")
 	if out, err := exec.CommandContext(t.Context(), system, "-m", "venv", "--without-pip", project).CombinedOutput(); err != nil {
-		t.Fatalf("make a virtual environment: %v: %s", err, out)
+		t.Fatalf("make a virtual environment: got %v: %s, want no error", err, out)
 	}
 	packages, err := filepath.Glob(filepath.Join(project, "lib", "python3*", "site-packages"))
 	if err != nil || len(packages) != 1 {
-		t.Fatalf("packages of the virtual environment: %q, %v", packages, err)
+		t.Fatalf("packages of the virtual environment: got %q, %v; want one directory", packages, err)
 	}
 	for name, text := range map[string]string{filepath.Join(packages[0], "own_package.py"): "says = 'own'\n", filepath.Join(project, ".env"): "SECRET=1\n"} {
 		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {

@@ -31,7 +31,7 @@ func bounded(t *testing.T, forks int, age, rest time.Duration, refused int, chan
 	return b
 }
 
-// TestZygoteIsMadeAnew after so many forks, and after a time.
+// TestZygoteIsMadeAnew: a zygote is replaced after a number of forks, and at an age.
 func TestZygoteIsMadeAnew(t *testing.T) {
 	for name, c := range map[string]struct {
 		forks int
@@ -44,11 +44,11 @@ func TestZygoteIsMadeAnew(t *testing.T) {
 			seen, gone := map[int]bool{}, map[int]bool{}
 			for i := 0; i < 200 && len(seen) < 3; i++ {
 				if out, e, _, _ := ran(t, b, sp, fmt.Sprintf("import time; time.sleep(%s); print(%d)", c.pause, i)); out != fmt.Sprintln(i) || e.Code != 0 {
-					t.Fatalf("program %d: %q, %+v", i, out, e)
+					t.Fatalf("program %d: got %q, %+v; want its number", i, out, e)
 				}
 				all := b.Zygotes()
 				if len(all) > 1 {
-					t.Errorf("%d zygotes", len(all))
+					t.Errorf("got %d zygotes at once, want 1", len(all))
 				}
 				for pid := range seen {
 					gone[pid] = gone[pid] || !slices.Contains(all, pid)
@@ -57,25 +57,21 @@ func TestZygoteIsMadeAnew(t *testing.T) {
 					seen[pid] = true
 				}
 				if n := b.Forks(); n > c.forks+3 { // and those that ready sandboxes and the trial take
-					t.Errorf("%d forks of one", n)
+					t.Errorf("forks of one zygote: got %d, want at most %d", n, c.forks+3)
 				}
 			}
 			if len(seen) < 3 {
-				t.Fatalf("only %d zygotes came", len(seen))
+				t.Fatalf("got %d zygotes in 200 runs, want 3", len(seen))
 			}
 			for pid := range gone {
-				for end := time.Now().Add(5 * time.Second); gone[pid] && lives(pid); time.Sleep(time.Millisecond) {
-					if time.Now().After(end) {
-						t.Fatalf("an old zygote lives")
-					}
-				}
+				testkit.Until(t, "an old zygote has ended", func() bool { return !gone[pid] || !lives(pid) })
 			}
 		})
 	}
 }
 
-// TestOldForkIsNotUsed: one that waits in a ready sandbox is dropped when its
-// zygote would have been made anew.
+// TestOldForkIsNotUsed: a fork that waits in a ready sandbox is dropped once its zygote has
+// reached its age. The program is executed instead.
 func TestOldForkIsNotUsed(t *testing.T) {
 	const age = 2 * time.Second
 	b := bounded(t, 1000, age, time.Hour, 3)
@@ -87,13 +83,14 @@ func TestOldForkIsNotUsed(t *testing.T) {
 	if out, _, _, _ := ran(t, b, sp, which); out != "3 1\n" {
 		t.Skipf("this machine is too slow for it: %q", out)
 	}
-	time.Sleep(age)
+	time.Sleep(age) // the fork must be older than its zygote may become
 	if out, _, _, _ := ran(t, b, sp, which); out != "4 1\n" {
 		t.Errorf("got %q, want an executed program beside a fork that has ended", out)
 	}
 }
 
-// TestPoolWhileForking: what is kept can be asked for while zygotes come and go.
+// TestPoolWhileForking: Pool may be called while zygotes start and end. A race would show
+// under the race detector or as a wrong answer.
 func TestPoolWhileForking(t *testing.T) {
 	b := bounded(t, 1, time.Hour, 0, 3)
 	stop := make(chan struct{})
@@ -122,18 +119,14 @@ func TestPoolWhileForking(t *testing.T) {
 	asking.Wait()
 }
 
-// TestZygoteGoes when nobody asks for it.
+// TestZygoteGoes: a zygote that is not used for the idle time ends, and leaves nothing.
 func TestZygoteGoes(t *testing.T) {
 	b := bounded(t, 1000, time.Hour, time.Hour, 3, func(c *process.Config) { c.PoolIdle = 500 * time.Millisecond })
 	sp := spec("idle")
 	came := func() {
 		t.Helper()
 		hatched(t, b, sp)
-		for end := time.Now().Add(20 * time.Second); len(b.Zygotes()) > 0 || ready(b) > 0; time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("still there: %v", pool(b))
-			}
-		}
+		testkit.Until(t, "no zygote and no ready sandbox", func() bool { return len(b.Zygotes()) == 0 && ready(b) == 0 })
 	}
 	came()
 	before := backendtest.CountBeside(t, b)
@@ -144,7 +137,8 @@ func TestZygoteGoes(t *testing.T) {
 	}
 }
 
-// TestZygoteThatRefuses is given up, and what it refused was executed.
+// TestZygoteThatRefuses: a zygote that refuses to fork is given up, and the programs that it
+// refused are executed.
 func TestZygoteThatRefuses(t *testing.T) {
 	const refused = 3
 	b := bounded(t, 1000, time.Hour, time.Hour, refused)
@@ -158,7 +152,7 @@ func TestZygoteThatRefuses(t *testing.T) {
 	pid := b.Zygotes()[0]
 	for i := range 12 {
 		if out, e, _, _ := ran(t, b, sp, fmt.Sprintf("print(%d)", i)); out != fmt.Sprintln(i) || e.Code != 0 {
-			t.Errorf("program %d: %q, %+v", i, out, e)
+			t.Errorf("program %d: got %q, %+v; want its number", i, out, e)
 		}
 	}
 	if n := len(b.Zygotes()); n != 0 || lives(pid) {
@@ -183,7 +177,7 @@ func TestZygoteDiesUnderLoad(t *testing.T) {
 						return
 					default:
 					}
-					time.Sleep(time.Duration(i*1373%8000) * time.Microsecond) // any moment
+					time.Sleep(time.Duration(i*1373%8000) * time.Microsecond) // each round kills at another moment
 					for _, pid := range b.Zygotes() {
 						if pid > 0 && syscall.Kill(pid, syscall.SIGKILL) == nil {
 							killed++
@@ -229,43 +223,11 @@ func TestZygoteDiesUnderLoad(t *testing.T) {
 				t.Error(err)
 			}
 			if left := below(self); len(left) > 0 {
-				t.Errorf("processes %v are left", left)
+				t.Errorf("processes left: got %v, want none", left)
 			}
 		})
 	}
 }
-
-// resident waits to be reached, in every way that a process can be.
-const resident = `
-import os, socket, threading, time
-open('/dev/shm/found', 'w').write('shm'); open('/tmp/found', 'w').write('tmp'); open('/mnt/data/found', 'w').write('data')
-servers = [socket.socket(1, 1), socket.create_server(('127.0.0.1', 4711))]
-servers[0].bind('\0resident'); servers[0].listen()
-secret = 'resident' + '-secret'
-print(os.getpid(), hash('x'), flush=True)
-time.sleep(60)
-`
-
-// reaching looks for a resident.
-const reaching = `
-import os, socket
-print(os.getpid(), hash('x'))
-found = [p for p in '/dev/shm/found /tmp/found /mnt/data/found'.split() if os.path.exists(p)]
-for address, family in ('\0resident', 1), (('127.0.0.1', 4711), 2):
-    try: socket.socket(family, 1).connect(address); found.append(address)
-    except OSError: pass
-for p in range(1, 40000):
-    if p == os.getpid(): continue
-    try: os.kill(p, 0); found.append(p)
-    except ProcessLookupError: pass
-    except OSError as e: found.append((p, e.errno))
-found += [p for p in os.listdir('/proc') if p.isdigit() and int(p) != os.getpid()]
-for n in 'unix', 'tcp', 'netlink': found += [l for l in open('/proc/self/net/' + n) if 'resident' in l or ':1267' in l]
-for where in 'fd', 'map_files':
-    try: found += [t for t in (os.readlink('/proc/self/%s/%s' % (where, f)) for f in os.listdir('/proc/self/' + where)) if 'pipe' in t and where == 'map_files' or 'socket' in t or 'pidfd' in t or 'ns' in t.split(':')[0]]
-    except OSError: pass
-print(found)
-`
 
 // TestTenantsOfOneZygote: two programs that are forked from one interpreter do not reach each other.
 func TestTenantsOfOneZygote(t *testing.T) {
@@ -277,7 +239,7 @@ func TestTenantsOfOneZygote(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = sb.Close(t.Context()) }()
-	p, _ := forkable(resident)
+	p, _ := forkable(testkit.Hostile(t, "can-be-reached.py"))
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -292,7 +254,7 @@ func TestTenantsOfOneZygote(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, e, _, _ := ran(t, b, sp, reaching)
+	out, e, _, _ := ran(t, b, sp, testkit.Hostile(t, "reaches-others.py"))
 	second, rest, _ := strings.Cut(out, "\n")
 	if first != second+"\n" {
 		t.Fatalf("%q and %q are not forks of one zygote", first, second)
@@ -301,7 +263,7 @@ func TestTenantsOfOneZygote(t *testing.T) {
 		t.Errorf("of another tenant, and of the zygote, it found %q", rest)
 	}
 	if err := run.Signal(t.Context(), 0); err != nil {
-		t.Error("the other one has ended")
+		t.Error("the other program: got it ended, want it alive")
 	}
 	_ = sb.Kill(t.Context())
 }
@@ -375,7 +337,7 @@ func TestForkIsTooLarge(t *testing.T) {
 		_ = sb.Kill(t.Context())
 		_ = r.Drain(t.Context())
 		if err := sb.Close(t.Context()); err != nil || out.String() != "next\n" {
-			t.Errorf("then: %q, %v", out.String(), err)
+			t.Errorf("the next program: got %q, %v; want next", out.String(), err)
 		}
 	}
 	ran(t, b, sp, "pass")

@@ -6,13 +6,12 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/api"
 )
 
-// call is one verb that a fake server was asked for.
+// call is one call of a verb of the fake server.
 type call struct {
 	verb   string
 	caller sandboxmcp.Caller
@@ -303,16 +302,4 @@ func pair(t *testing.T) (*api.Client, *service, *api.Server) {
 	dir := t.TempDir()
 	server, s := listen(t, dir)
 	return peers(t, dir, 1)[0], s, server
-}
-
-// eventually polls until a condition holds, and fails after 20 seconds.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(20 * time.Second); !holds(); <-tick.C {
-		if time.Now().After(end) {
-			t.Fatalf("got no end of waiting after 20 s, want: %s", what)
-		}
-	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // occurrence is an event with a number.
@@ -49,10 +50,10 @@ func TestFollowersGetEveryEventInOrder(t *testing.T) {
 			f.tell(occurrence(n))
 		}
 		if n == 4 {
-			eventually(t, "those that leave are gone", func() bool { return len(s.following()) == all-few })
+			testkit.Until(t, "those that leave are gone", func() bool { return len(s.following()) == all-few })
 		}
 	}
-	eventually(t, "every event is read", func() bool {
+	testkit.Until(t, "every event is read", func() bool {
 		for _, f := range s.following() {
 			if len(f.events) > 0 {
 				return false
@@ -108,7 +109,7 @@ func TestFollowEndsWithItsContext(t *testing.T) {
 	cancel()
 	for range events { // at most the recent one
 	}
-	eventually(t, "the service has no follower", func() bool { return len(s.following()) == 0 })
+	testkit.Until(t, "the service has no follower", func() bool { return len(s.following()) == 0 })
 }
 
 // TestFollowersAreBounded: the 65th follower is refused, and has room after the
@@ -129,8 +130,8 @@ func TestFollowersAreBounded(t *testing.T) {
 		t.Errorf("stats beside 64 followers: got %v, want success", err)
 	}
 	cancel()
-	eventually(t, "all have gone", func() bool { return len(s.following()) == 0 })
-	eventually(t, "there is room again", func() bool {
+	testkit.Until(t, "all have gone", func() bool { return len(s.following()) == 0 })
+	testkit.Until(t, "there is room again", func() bool {
 		again, stop := context.WithCancel(t.Context())
 		defer stop()
 		_, err := c.Follow(again, owner(), false)
@@ -151,7 +152,7 @@ func TestSlowCallersHoldNothingUp(t *testing.T) {
 		speak(t, dir, id, "PUT /v1/sessions/a/file?path=x HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nx")
 		speak(t, dir, id, "GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
 	}
-	eventually(t, "20 follow", func() bool { return len(s.following()) == 20 })
+	testkit.Until(t, "20 follow", func() bool { return len(s.following()) == 20 })
 	// 64 events of 64 KiB wait: more than a socket that nobody reads takes, so its
 	// writer blocks.
 	flood := sandboxmcp.Event{Message: strings.Repeat("x", 64<<10)}

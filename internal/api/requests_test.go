@@ -51,8 +51,8 @@ func request(t *testing.T, dir, id, method, path, body string) answer {
 	return answer{res.StatusCode, shown.Error, string(data)}
 }
 
-// TestBadRequestsAreRefused: what is no request of a route is answered with the
-// code that says so, and reaches no service.
+// TestBadRequestsAreRefused: a malformed request is answered with its code and reaches no
+// service.
 func TestBadRequestsAreRefused(t *testing.T) {
 	const invalid = sandboxmcp.CodeInvalidArgument
 	dir := t.TempDir()
@@ -176,8 +176,8 @@ func TestSessionFindsOneOfMany(t *testing.T) {
 	}
 }
 
-// TestIDsThatCannotBeHaveTheirCodes: an id of a wrong form fails as it does in the
-// server's own process, whether or not it can stand in a path.
+// TestIDsThatCannotBeHaveTheirCodes: a malformed id fails with the same code as in the
+// server's own process, also if it cannot be part of a path.
 func TestIDsThatCannotBeHaveTheirCodes(t *testing.T) {
 	c, s, _ := pair(t)
 	ctx := t.Context()
@@ -223,8 +223,8 @@ func TestIDsThatCannotBeHaveTheirCodes(t *testing.T) {
 	}
 }
 
-// TestLookupReadsLittleContent: files come with their content if they are small
-// together, and Complete tells the difference.
+// TestLookupReadsLittleContent: files have their content if they are small together. Complete
+// says whether all of it is there.
 func TestLookupReadsLittleContent(t *testing.T) {
 	c, s, _ := pair(t)
 	size, reads := int64(0), false

@@ -56,8 +56,8 @@ func TestRoutePatterns(t *testing.T) {
 	}
 }
 
-// TestRouteInputs: each field of an input stands in one place of the request, and
-// is of a kind that can be sent there.
+// TestRouteInputs: each field of an input has one place in the request, and a type that can be
+// sent there.
 func TestRouteInputs(t *testing.T) {
 	for _, r := range api.Routes() {
 		method, path, _ := strings.Cut(r.Pattern, " ")
@@ -188,7 +188,7 @@ func TestIdentityHoldsNamespaces(t *testing.T) {
 	}
 	for _, c := range []struct {
 		identity sandboxmcp.Identity
-		name     string // as it is asked for
+		name     string // as the request writes it
 		want     sandboxmcp.Namespace
 		code     sandboxmcp.Code
 	}{

@@ -87,23 +87,24 @@ func TestCollect(t *testing.T) {
 		t.Error(d)
 	}
 	if len(c.Skipped) != 0 {
-		t.Errorf("skipped %v: hidden files are not said", c.Skipped)
+		t.Errorf("skipped: got %v, want no row for hidden files", c.Skipped)
 	}
 	f, err := k.store.OpenBlob(want[0].SHA256)
 	if err != nil {
-		t.Fatalf("the bytes are not among the blobs: %v", err)
+		t.Fatalf("the blob of the artifact: got %v, want its bytes", err)
 	}
 	_ = f.Close()
 	id := sandboxmcp.SessionID("s1")
 	if c := k.collect(t, artifact.Source{Files: &dir{root: root}, SessionID: &id}); c.Artifacts[0].URI != "artifact://s1/b.txt" {
-		t.Errorf("uri of a session's artifact = %s", c.Artifacts[0].URI)
+		t.Errorf("URI of a session's artifact: got %s, want artifact://s1/b.txt", c.Artifacts[0].URI)
 	}
 	if c := k.collect(t, artifact.Source{Files: &dir{root: t.TempDir()}}); c.Artifacts == nil || len(c.Artifacts) != 0 {
 		t.Errorf("artifacts of an empty directory = %v, want none and not nil", c.Artifacts)
 	}
 }
 
-// Everything that a program can leave to hurt who collects.
+// TestCollectTraps: links, devices, giants and hostile names that a program leaves harm
+// neither the server nor the list of artifacts.
 func TestCollectTraps(t *testing.T) {
 	k, root, outside := newKit(t, artifact.Config{}), t.TempDir(), t.TempDir()
 	fill(t, outside, map[string]string{"canary": "CANARY", "d/canary": "CANARY"})
@@ -140,7 +141,7 @@ func TestCollectTraps(t *testing.T) {
 	start := time.Now()
 	c := k.collect(t, artifact.Source{Files: d})
 	if took := time.Since(start); took > 5*time.Second {
-		t.Errorf("took %v", took)
+		t.Errorf("got %v to collect, want less than 5s", took)
 	}
 	want := []string{"$(id);.txt", "-rf", "a b.txt", "good.txt", "it's.txt", "small-sparse", strings.Repeat("é", 100), "ümlaut.txt", "日本.txt"}
 	if d := cmp.Diff(want, artifactNames(c)); d != "" {
@@ -166,12 +167,12 @@ func TestCollectTraps(t *testing.T) {
 	}
 	for name := range d.opened {
 		if strings.ContainsAny(name, "\n\t\"\\") || name == "fifo" || name == "link.txt" || name == "sparse" {
-			t.Errorf("%q was opened", name)
+			t.Errorf("got %q opened, want only regular files with plain names", name)
 		}
 	}
 	for _, a := range c.Artifacts {
 		if strings.Contains(string(a.ContentB64), "CANARY") {
-			t.Errorf("%s holds what lies outside", a.Name)
+			t.Errorf("got a file of outside in %s, want only files of the sandbox", a.Name)
 		}
 	}
 }
@@ -196,7 +197,7 @@ func TestCollectChangedWhileRead(t *testing.T) {
 		}
 		c := k.collect(t, artifact.Source{Files: d})
 		if cmp.Diff([]string{"a"}, artifactNames(c)) != "" || reasons(c)["b"] != "changed while it was read" {
-			t.Errorf("%s: artifacts %v, skipped %v", what, artifactNames(c), c.Skipped)
+			t.Errorf("%s: got artifacts %v, skipped %v; want a, and b skipped because it changed", what, artifactNames(c), c.Skipped)
 		}
 	}
 }
@@ -221,11 +222,11 @@ func TestCollectBounds(t *testing.T) {
 	}
 	c = k.collect(t, artifact.Source{Files: &dir{root: root}, Bounds: artifact.Bounds{Files: 2}})
 	if len(c.Artifacts) != 2 || reasons(c)["n0"] != "more than 2 files" {
-		t.Errorf("artifacts %v, skipped %v", artifactNames(c), c.Skipped)
+		t.Errorf("got artifacts %v, skipped %v; want 2, and the others skipped as more than 2 files", artifactNames(c), c.Skipped)
 	}
 	c = k.collect(t, artifact.Source{Files: &dir{root: root}, Bounds: artifact.Bounds{Entries: 5}})
 	if len(c.Artifacts)+len(c.Skipped) > 8 || !strings.Contains(fmt.Sprint(c.Skipped), "more than 5 entries") {
-		t.Errorf("artifacts %v, skipped %v", artifactNames(c), c.Skipped)
+		t.Errorf("got artifacts %v, skipped %v; want at most 8 rows, one of them for more than 5 entries", artifactNames(c), c.Skipped)
 	}
 }
 
@@ -238,7 +239,7 @@ func TestCollectNamesAtMostAHundredSkipped(t *testing.T) {
 	}
 	c := k.collect(t, artifact.Source{Files: &dir{root: root}})
 	if len(c.Skipped) != 101 || c.Skipped[100].Reason != "and 150 more" {
-		t.Errorf("%d rows, the last %v", len(c.Skipped), c.Skipped[len(c.Skipped)-1])
+		t.Errorf("skipped: got %d rows, the last %v; want 101, the last for 150 more", len(c.Skipped), c.Skipped[len(c.Skipped)-1])
 	}
 }
 

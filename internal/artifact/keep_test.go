@@ -69,7 +69,7 @@ func TestSaveAndLoad(t *testing.T) {
 	}
 	for _, a := range got.Artifacts {
 		if a.ContentB64 != nil {
-			t.Errorf("%s has content that nobody asked for", a.Name)
+			t.Errorf("got content of %s, want none unless it is requested", a.Name)
 		}
 	}
 	for stream, want := range map[string]string{"stdout": r.Stdout, "stderr": r.Stderr} {
@@ -82,7 +82,7 @@ func TestSaveAndLoad(t *testing.T) {
 		t.Error(err, d)
 	}
 	if op, err := k.Save(t.Context(), artifact.Record{Result: r}, new(notes).note); err != nil || k.store.Update(t.Context(), op) == nil {
-		t.Error("a request could be kept twice")
+		t.Error("keeping a request twice: got no error, want one")
 	}
 }
 
@@ -104,20 +104,20 @@ func TestWhatIsNotThere(t *testing.T) {
 		{"ns", "r1", "' OR 1=1 --", sandboxmcp.CodeNotFound},
 	} {
 		if _, err := k.Content(t.Context(), q.ns, q.id, q.name); sandboxmcp.CodeOf(err) != q.want {
-			t.Errorf("%+v: %v", q, err)
+			t.Errorf("content of %+v: got %v, want its code", q, err)
 		}
 		if q.want != sandboxmcp.CodeRequestNotFound {
 			continue
 		}
 		if _, err := k.Load(t.Context(), q.ns, q.id, true); sandboxmcp.CodeOf(err) != q.want {
-			t.Errorf("load %+v: %v", q, err)
+			t.Errorf("load %+v: got %v, want its code", q, err)
 		}
 		if _, err := k.Output(t.Context(), q.ns, q.id, "stdout"); sandboxmcp.CodeOf(err) != q.want {
-			t.Errorf("output %+v: %v", q, err)
+			t.Errorf("output of %+v: got %v, want its code", q, err)
 		}
 	}
 	if _, err := k.Output(t.Context(), "ns", "r1", "stdin"); sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument {
-		t.Errorf("stdin: %v", err)
+		t.Errorf("output stdin: got %v, want invalid_argument", err)
 	}
 }
 
@@ -142,14 +142,14 @@ func TestSpoiledContentIsNotServed(t *testing.T) {
 	k.save(t, result("ns", "r1"), map[string]string{"a": "AAAA"})
 	blobs := k.blobFiles(t)
 	if len(blobs) != 1 {
-		t.Fatalf("blobs %v", blobs)
+		t.Fatalf("got blobs %v, want one", blobs)
 	}
 	_ = os.Chmod(blobs[0], 0o600)
 	if err := os.WriteFile(blobs[0], []byte("BBBB"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if a, err := k.Content(t.Context(), "ns", "r1", "a"); err == nil {
-		t.Errorf("served %q", a.ContentB64)
+		t.Errorf("got content %q, want an error", a.ContentB64)
 	}
 	if err := os.Remove(blobs[0]); err != nil {
 		t.Fatal(err)
@@ -165,6 +165,6 @@ func TestNoFileForARunWithoutArtifacts(t *testing.T) {
 	r.Stdout = strings.Repeat("x", 64<<10)
 	k.save(t, r, nil)
 	if blobs := k.blobFiles(t); len(blobs) != 0 {
-		t.Errorf("files were written: %v", blobs)
+		t.Errorf("got files %v, want none written", blobs)
 	}
 }

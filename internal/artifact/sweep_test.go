@@ -88,13 +88,13 @@ func TestSweep(t *testing.T) {
 		t.Errorf("%d blobs are left, want the 4 of b2 and b3", n)
 	}
 	if r, err := k.Load(t.Context(), "big", "b3", true); err != nil || len(r.Artifacts) != 2 {
-		t.Errorf("what was kept: %v, %v", r.Artifacts, err)
+		t.Errorf("a record that is kept: got artifacts %v, error %v; want 2", r.Artifacts, err)
 	}
 	if _, err := k.Load(t.Context(), "old", "o1", false); sandboxmcp.CodeOf(err) != sandboxmcp.CodeRequestNotFound {
-		t.Errorf("what was dropped: %v", err)
+		t.Errorf("a record that was dropped: got %v, want request_not_found", err)
 	}
 	if again := k.sweep(t); len(again) != 0 {
-		t.Errorf("a second sweep: %v", again)
+		t.Errorf("a second sweep: got %v, want nothing dropped", again)
 	}
 }
 
@@ -138,12 +138,12 @@ func TestSweepNotesOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(first) != 1 || len(second.list) != 0 {
-		t.Errorf("dropped by one %v, by the other %v", first, second.list)
+		t.Errorf("got %v dropped by one sweep and %v by the other, want one and none", first, second.list)
 	}
 }
 
-// The content of what is dropped goes with it; what a killed process has left goes
-// when it is old.
+// A blob is removed with the last record that names it. A blob that a killed process has left
+// is removed when it is old.
 func TestOrphansGoWhenTheyAreOld(t *testing.T) {
 	k := newKit(t, artifact.Config{MaxAge: time.Hour})
 	k.save(t, result("ns", "old"), map[string]string{"a": "A"})
@@ -167,7 +167,7 @@ func TestOrphansGoWhenTheyAreOld(t *testing.T) {
 	}
 	got, err := k.Load(t.Context(), "ns", "kept", true)
 	if err != nil || got.Stdout != r.Stdout || got.Stderr != r.Stderr || string(got.Artifacts[0].ContentB64) != "B" {
-		t.Errorf("what is kept was touched: %v", err)
+		t.Errorf("a record that is kept: got it changed (%v), want it as it was", err)
 	}
 	if left, _ := os.ReadDir(filepath.Join(k.store.Dir(), "blobs", "tmp")); len(left) != 0 {
 		t.Errorf("%v is left, want the space back", left)
@@ -197,7 +197,7 @@ func TestOrphansAreLookedAtInParts(t *testing.T) {
 		t.Errorf("of %d orphans are left %v, want some after the first sweep and none after the last", orphans, left)
 	}
 	if !slices.IsSortedFunc(left, func(a, b int) int { return b - a }) {
-		t.Errorf("orphans that are left: %v", left)
+		t.Errorf("orphans left: got %v, want fewer after each sweep", left)
 	}
 }
 
@@ -218,7 +218,7 @@ func TestSweepBesideARun(t *testing.T) {
 			t.Fatal(err)
 		}
 		if a, err := k.Content(t.Context(), "ns", ids[i], "a"); err != nil || string(a.ContentB64) != "same" {
-			t.Fatalf("round %d: %q, %v", i, a.ContentB64, err)
+			t.Fatalf("round %d: got %q, %v; want same", i, a.ContentB64, err)
 		}
 		if i%2 == 0 {
 			continue // the next round's blob is named
@@ -409,6 +409,6 @@ func TestProcessesTogetherKeepWithinTheBound(t *testing.T) {
 		}
 	}
 	if largest < most*9/10 {
-		t.Errorf("at most %d bytes were kept, so nothing is shown", largest)
+		t.Errorf("got at most %d bytes kept, want the limit nearly reached, or the test shows nothing", largest)
 	}
 }

@@ -202,10 +202,10 @@ func TestChain(t *testing.T) {
 			t.Errorf("seq: got %d, want %d", got, want)
 		}
 		if e.Prev != prev[ns] {
-			t.Errorf("entry %d of %s: prev is not the hash before it", e.Seq, ns)
+			t.Errorf("entry %d of %s: got another prev, want the hash of the entry before", e.Seq, ns)
 		}
 		if e.ID == "" || e.Timestamp.IsZero() {
-			t.Errorf("id %q, timestamp %v", e.ID, e.Timestamp)
+			t.Errorf("got id %q, timestamp %v; want both set", e.ID, e.Timestamp)
 		}
 		prev[ns] = e.Hash
 	}
@@ -230,7 +230,7 @@ func TestOpInOneUpdate(t *testing.T) {
 	c.Phase = "perhaps"
 	d := entry("default", 3)
 	if err := s.Update(t.Context(), l.Op(&d), l.Op(&c)); err == nil {
-		t.Error("an unknown phase was recorded")
+		t.Error("an entry with an unknown phase: got no error, want a refusal")
 	}
 	if rep := verify(t, s, "default"); rep.Entries != 2 || rep.Bad != nil {
 		t.Errorf("got %+v", rep)
@@ -261,11 +261,11 @@ func TestAppendRefuses(t *testing.T) {
 		e := entry("default", 0)
 		change(&e)
 		if _, err := l.Append(t.Context(), e); err == nil {
-			t.Errorf("%s: it was recorded", name)
+			t.Errorf("%s: got no error, want a refusal", name)
 		}
 	}
 	if rep := verify(t, s, "default"); rep.Entries != 0 {
-		t.Errorf("%d entries were recorded", rep.Entries)
+		t.Errorf("got %d entries, want none", rep.Entries)
 	}
 }
 
@@ -282,7 +282,7 @@ func TestRecordIsAppendOnly(t *testing.T) {
 			return err
 		})
 		if err == nil {
-			t.Errorf("%s was not refused", statement)
+			t.Errorf("%s: got no error, want a refusal", statement)
 		}
 	}
 	if rep := verify(t, s, "default"); rep.Entries != 2 || rep.Bad != nil {
@@ -392,7 +392,7 @@ func TestVerifyFindsTheFirstBadRow(t *testing.T) {
 			}
 			rep := verify(t, s, "default")
 			if rep.Bad == nil {
-				t.Fatal("it was not found")
+				t.Fatal("got no fault in the record, want one")
 			}
 			if tt.seq != 0 && rep.Bad.Seq != tt.seq || !strings.Contains(rep.Bad.Reason, tt.reason) || rep.Bad.Row == 0 {
 				t.Errorf("got %+v, want entry %d, %q", *rep.Bad, tt.seq, tt.reason)
@@ -424,7 +424,7 @@ func TestTwoProcessesMakeOneChain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if changes < 2 {
-		t.Errorf("the processes did not interleave: %d changes", changes)
+		t.Errorf("got %d changes between processes, want at least 2, or the test shows nothing", changes)
 	}
 }
 
@@ -456,14 +456,14 @@ func TestKilledProcessLeavesSoundChain(t *testing.T) {
 		}
 	}
 	if err := cmd.Wait(); err == nil || len(ids) >= n {
-		t.Fatalf("it was not killed in the middle: %v after %d", err, len(ids))
+		t.Fatalf("got %v after %d entries, want a process that was killed in the middle", err, len(ids))
 	}
 	s := open(t, dir)
 	var total int64
 	for _, ns := range []sandboxmcp.Namespace{"default", "other"} {
 		rep := verify(t, s, ns)
 		if rep.Bad != nil {
-			t.Errorf("%s: %+v", ns, *rep.Bad)
+			t.Errorf("%s: got fault %+v, want none", ns, *rep.Bad)
 		}
 		total += rep.Entries
 	}
@@ -473,7 +473,7 @@ func TestKilledProcessLeavesSoundChain(t *testing.T) {
 	for _, id := range ids {
 		var found int
 		if err := s.DB().QueryRowContext(t.Context(), `SELECT count(*) FROM audit WHERE id = ?`, id).Scan(&found); err != nil || found != 1 {
-			t.Fatalf("acknowledged entry %s: found %d, %v", id, found, err)
+			t.Fatalf("acknowledged entry %s: got %d rows, %v; want 1", id, found, err)
 		}
 	}
 	fill(t, s, "default", 1) // and it goes on

@@ -47,10 +47,10 @@ func TestDrop(t *testing.T) {
 	dir := t.TempDir()
 	c := aged(t, dir) // on the fourth day
 	if n := drop(t, dir, c, 0); n != 0 {
-		t.Errorf("%d entries went where none may", n)
+		t.Errorf("got %d entries dropped, want none", n)
 	}
 	if n := drop(t, dir, c, 100*time.Hour); n != 0 {
-		t.Errorf("%d entries went that are not old", n)
+		t.Errorf("got %d entries dropped, want none before their time", n)
 	}
 	if n := drop(t, dir, c, 60*time.Hour); n != 12 {
 		t.Errorf("%d entries went, want 12", n)
@@ -80,7 +80,8 @@ func TestDrop(t *testing.T) {
 	}
 }
 
-// Nothing goes that is not what was signed: afterwards nobody could tell.
+// Drop removes only what is signed as it is. A changed entry stays, because its change could
+// not be proved afterwards.
 func TestDropRefuses(t *testing.T) {
 	for name, statement := range map[string]string{
 		"edit":                 `UPDATE audit SET action = 'x' WHERE position = 5`,
@@ -95,7 +96,7 @@ func TestDropRefuses(t *testing.T) {
 			r := openSealed(t, dir, func(cfg *audit.Config) { cfg.Now = c.now })
 			defer r.close(t)
 			if n, err := r.l.Drop(t.Context(), 60*time.Hour); err == nil || n != 0 {
-				t.Errorf("%d entries went, %v", n, err)
+				t.Errorf("got %d entries dropped, %v; want none and an error", n, err)
 			}
 		})
 	}
@@ -122,7 +123,7 @@ func TestForgedDrop(t *testing.T) {
 			}
 			alter(t, dir, statement)
 			if rep := check(t, dir); rep.OK {
-				t.Errorf("it is sound: %+v", rep)
+				t.Errorf("got a sound record %+v, want a fault", rep)
 			}
 		})
 	}
@@ -136,7 +137,7 @@ func TestTriggersOfDrop(t *testing.T) {
 	s := open(t, dir)
 	for _, statement := range []string{`DELETE FROM audit WHERE position = 13`, `DELETE FROM audit_checkpoints WHERE size = 12`, `UPDATE audit_checkpoints SET size = 1`} {
 		if err := s.Update(t.Context(), execute(statement)); err == nil {
-			t.Errorf("%s was not refused", statement)
+			t.Errorf("%s: got no error, want a refusal", statement)
 		}
 	}
 }

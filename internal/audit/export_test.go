@@ -7,8 +7,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// Rechain writes seq, prev and hash of every row anew, as they have to be for
-// what stands in it. It is what a forger without the key can do.
+// Rechain computes prev and hash of every row anew from its content, as a forger without the
+// key can do.
 func Rechain(ctx context.Context, tx *sql.Tx) error {
 	rows, err := tx.QueryContext(ctx, `SELECT position, `+columns+` FROM audit ORDER BY position`)
 	if err != nil {

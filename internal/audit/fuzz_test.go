@@ -80,8 +80,8 @@ func changed(v any, at uint16, bit uint8) any {
 	return int64(at) // of NULL
 }
 
-// FuzzFlip: whatever byte of whatever value of whatever row is changed, the
-// record is not sound any more, or the value cannot stand there.
+// FuzzFlip: after a change of any bit of any value of any row the record is not sound, or the
+// database refuses the value.
 func FuzzFlip(f *testing.F) {
 	dir := f.TempDir()
 	c := &clock{}
@@ -92,7 +92,7 @@ func FuzzFlip(f *testing.F) {
 		if day == 1 {
 			c.at = c.at.AddDate(1, 0, 0)
 			if n, err := r.l.Drop(f.Context(), 1); n == 0 || err != nil {
-				f.Fatalf("%d are dropped, %v", n, err)
+				f.Fatalf("got %d entries dropped, %v; want some", n, err)
 			}
 		}
 		r.close(f)
@@ -122,7 +122,7 @@ func FuzzFlip(f *testing.F) {
 				t.Fatal(err)
 			}
 			if rep := check(t, dir); rep.OK {
-				t.Errorf("the head's byte %d may change", at)
+				t.Errorf("byte %d of the head changed: got a sound record, want a fault", at)
 			}
 			return
 		}
@@ -147,7 +147,7 @@ func FuzzFlip(f *testing.F) {
 			t.Skip(err) // such a value cannot stand there
 		}
 		if rep := check(t, dir); rep.OK {
-			t.Errorf("%s.%s of row %d: %q became %q, and it is sound: %+v", table, where.column, row, was, changed(was, at, bit), rep)
+			t.Errorf("%s.%s of row %d: %q became %q, got a sound record %+v, want a fault", table, where.column, row, was, changed(was, at, bit), rep)
 		}
 	})
 }
@@ -170,7 +170,7 @@ func FuzzSecondPlace(f *testing.F) {
 			t.Fatal(err)
 		}
 		if rep := check(t, dir, func(e *audit.Evidence) { e.CheckpointFile = place }); rep.OK {
-			t.Errorf("byte %d may be %q", at, text)
+			t.Errorf("byte %d changed to %q: got a sound record, want a fault", at, text)
 		}
 	})
 }
@@ -188,14 +188,14 @@ func FuzzCanonical(f *testing.F) {
 		}
 		twice, err := audit.Canonical([]byte(once))
 		if err != nil || twice != once {
-			t.Fatalf("%q became %q, and that %q (%v)", text, once, twice, err)
+			t.Fatalf("canonical form of %q: got %q, and of that %q (%v); want the same twice", text, once, twice, err)
 		}
 		var a, b any
 		if err := errors.Join(json.Unmarshal(text, &a), json.Unmarshal([]byte(once), &b)); err != nil {
-			t.Fatalf("%q became %q: %v", text, once, err)
+			t.Fatalf("canonical form of %q: got %q, %v; want JSON", text, once, err)
 		}
 		if d := cmp.Diff(a, b); d != "" {
-			t.Errorf("%q does not mean %q:\n%s", once, text, d)
+			t.Errorf("got %q, want what %q means:\n%s", once, text, d)
 		}
 	})
 }

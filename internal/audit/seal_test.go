@@ -13,11 +13,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // keeper signs as a key would, with a word that only it knows.
@@ -94,7 +94,7 @@ func filled(tb testing.TB, dir string) {
 	}
 }
 
-// check verifies a directory with what stands in it.
+// check verifies the record of a directory.
 func check(tb testing.TB, dir string, change ...func(*audit.Evidence)) sandboxmcp.AuditReport {
 	tb.Helper()
 	path := filepath.Join(dir, "sandboxmcp.db")
@@ -128,7 +128,7 @@ func second(dir string) func(*audit.Evidence) {
 
 func alone(e *audit.Evidence) { e.HeadFile = "" }
 
-// alter changes a database behind everybody's back.
+// alter changes a database without the store.
 func alter(tb testing.TB, dir, statement string) {
 	tb.Helper()
 	db, err := sql.Open("sqlite", filepath.Join(dir, "sandboxmcp.db"))
@@ -208,7 +208,7 @@ func TestTailIsBounded(t *testing.T) {
 				var tail int64
 				const q = `SELECT (SELECT max(position) FROM audit) - coalesce((SELECT max(size) FROM audit_checkpoints), 0)`
 				if err := r.s.DB().QueryRowContext(t.Context(), q).Scan(&tail); err != nil || tail > 100 {
-					t.Errorf("the tail has %d entries (%v)", tail, err)
+					t.Errorf("unsigned tail: got %d entries (%v), want at most 100", tail, err)
 				}
 			}
 		})
@@ -220,24 +220,19 @@ func TestTailIsBounded(t *testing.T) {
 	}
 }
 
-// A lone entry is signed without anybody asking for it.
+// A single entry is signed without a further call.
 func TestTailIsSignedInTime(t *testing.T) {
 	dir := t.TempDir()
 	r := openSealed(t, dir)
 	defer r.close(t)
 	r.append(t, "a", 1)
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		if rep := check(t, dir, second(dir)); rep.Head.Size == 1 && rep.Second.Size == 1 {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatal("it never was")
-		}
-	}
+	testkit.Until(t, "both checkpoint files cover the entry", func() bool {
+		rep := check(t, dir, second(dir))
+		return rep.Head.Size == 1 && rep.Second.Size == 1
+	})
 }
 
-// rechain gives every entry the hash of its content anew, as whoever knows the
-// form can.
+// rechain computes the hash of every entry anew, as anyone can who knows its form.
 func rechain(tb testing.TB, dir string) {
 	tb.Helper()
 	s := open(tb, dir)
@@ -255,7 +250,7 @@ func TestTampering(t *testing.T) {
 		kind    string
 		row     int64
 		reason  string
-		without bool // it is found by who has the database and the key alone, too
+		without bool // the database and the key alone show it, too
 	}{
 		{"edit", func(t *testing.T, dir string) { alter(t, dir, forge) }, "edited", 12, "does not have the hash", true},
 		{"delete in the middle", func(t *testing.T, dir string) { alter(t, dir, `DELETE FROM audit WHERE position = 12`) }, "deleted", 13, "is missing", true},
@@ -312,7 +307,7 @@ func TestTampering(t *testing.T) {
 					continue
 				}
 				if rep.OK || len(rep.Faults) == 0 {
-					t.Errorf("with %d: it was not found: %+v", len(with), rep)
+					t.Errorf("with %d: got %+v, want a fault", len(with), rep)
 					continue
 				}
 				f := rep.Faults[0]
@@ -324,8 +319,8 @@ func TestTampering(t *testing.T) {
 	}
 }
 
-// Who has the key can make a record that is sound in itself. The second place
-// tells.
+// The holder of the key can write a record that is sound by itself. The second checkpoint file
+// shows the change.
 func TestRewriteWithTheKey(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
 	filled(t, dir)
@@ -374,13 +369,13 @@ func TestTamperedRecordIsNotSigned(t *testing.T) {
 			r.close(t)
 			rep := check(t, dir)
 			if rep.OK {
-				t.Errorf("it is sound again: %+v", rep)
+				t.Errorf("got a sound record %+v, want the fault to stay", rep)
 			}
 			if name == "cut" { // the rows behind take the places of those that have gone
 				return
 			}
 			if rep.Checkpoints > before.Checkpoints {
-				t.Errorf("%d checkpoints became %d", before.Checkpoints, rep.Checkpoints)
+				t.Errorf("checkpoints: got %d, then %d; want no more", before.Checkpoints, rep.Checkpoints)
 			}
 		})
 	}
@@ -392,11 +387,7 @@ func TestCutUnderARunningServer(t *testing.T) {
 	filled(t, dir)
 	r := openSealed(t, dir)
 	r.append(t, "a", 60) // 50 of which are signed at once
-	for end := time.Now().Add(20 * time.Second); check(t, dir).Checkpoints < 4; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("nothing is signed")
-		}
-	}
+	testkit.Until(t, "four checkpoints", func() bool { return check(t, dir).Checkpoints >= 4 })
 	alter(t, dir, `DELETE FROM audit WHERE position > 10; DELETE FROM audit_checkpoints WHERE size > 10`)
 	if err := os.Remove(audit.HeadFile(dir, filepath.Join(dir, "sandboxmcp.db"))); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
@@ -422,7 +413,7 @@ func TestSecondPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	if fi, err := os.Stat(place); err != nil || fi.Mode().Perm() != 0o600 {
-		t.Errorf("mode %v, %v", fi.Mode(), err)
+		t.Errorf("second checkpoint file: got mode %v, %v; want 0600", fi.Mode(), err)
 	}
 	// A write that was cut short is a fault, and spoils no other note.
 	if err := os.WriteFile(place, append(whole, "sandboxmcp audit checkp"...), 0o600); err != nil {
@@ -436,7 +427,7 @@ func TestSecondPlace(t *testing.T) {
 		t.Errorf("got %+v and %+v", rep.Faults, rep.Second)
 	}
 	if rep := check(t, dir, func(e *audit.Evidence) { e.CheckpointFile = filepath.Join(dir, "none") }); rep.OK {
-		t.Error("a second place that is not there is sound")
+		t.Error("a second checkpoint file that is missing: got a sound record, want a fault")
 	}
 }
 
@@ -481,11 +472,7 @@ func TestSecondPlaceComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.append(t, "a", 60)
-	for end := time.Now().Add(20 * time.Second); check(t, dir).Checkpoints == 0; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("nothing is signed")
-		}
-	}
+	testkit.Until(t, "a checkpoint", func() bool { return check(t, dir).Checkpoints > 0 })
 	if err := os.Remove(place); err != nil {
 		t.Fatal(err)
 	}

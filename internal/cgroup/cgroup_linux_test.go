@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandboxmcp/sandboxmcp/internal/cgroup"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // The parts that tests play in a child process.
@@ -59,7 +60,7 @@ func version1(t testing.TB) *cgroup.Tree {
 			t.Error(err)
 		}
 		if left := ours(t); len(left) > 0 {
-			t.Errorf("left behind: %v", left)
+			t.Errorf("groups left behind: got %v, want none", left)
 		}
 	})
 	return tree
@@ -127,7 +128,7 @@ func TestWallsAreReadBack(t *testing.T) {
 	if diff := cmp.Diff(want, g.Walls()); diff != "" {
 		t.Errorf("walls (-want +got):\n%s", diff)
 	}
-	// A limit that somebody took away is no wall.
+	// A limit that was removed from outside is not reported as a wall.
 	for _, path := range ours(t) {
 		file := filepath.Join(path, t.Name(), "pids.max")
 		if _, err := os.Stat(file); err == nil {
@@ -184,7 +185,7 @@ func TestEntryOfAProcessWithoutRights(t *testing.T) {
 	g := group(t, version1(t), limits)
 	out, err := enter(t, g, "/bin/cat", "/proc/self/cgroup").CombinedOutput()
 	if err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("a process in the group: got %v: %s, want no error", err, out)
 	}
 	for _, controller := range []string{":memory:", ":pids:", ":cpu:", ":cpuacct:"} {
 		if !strings.Contains(string(out), controller) {
@@ -193,7 +194,7 @@ func TestEntryOfAProcessWithoutRights(t *testing.T) {
 		_, line, _ := strings.Cut(string(out), controller)
 		line, _, _ = strings.Cut(line, "\n")
 		if !strings.HasSuffix(line, "/"+t.Name()) {
-			t.Errorf("controller %s: the process is in %s", controller, line)
+			t.Errorf("controller %s: got the process in %s, want it in the group", controller, line)
 		}
 	}
 }
@@ -202,7 +203,7 @@ func TestTaskLimitHolds(t *testing.T) {
 	g := group(t, version1(t), limits)
 	out, err := enter(t, g, "/bin/bash", "-c", "for i in $(seq 40); do sleep 0.2 & done; wait").CombinedOutput()
 	if !strings.Contains(string(out), "Resource temporarily unavailable") {
-		t.Errorf("40 processes under a limit of 20: %v %s", err, out)
+		t.Errorf("40 processes under a limit of 20: got %v %s, want a refused fork", err, out)
 	}
 }
 
@@ -220,23 +221,23 @@ func TestMemoryLimitKillsAndIsCounted(t *testing.T) {
 		err = cmd.Run()
 		exit, ok := errors.AsType[*exec.ExitError](err)
 		if !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
-			t.Fatalf("a process that takes memory for ever: %v", err)
+			t.Fatalf("a process that takes memory for ever: got %v, want it killed", err)
 		}
 		u := g.Usage()
 		if u.OOMKills != 1 {
 			t.Errorf("round %d: got %d oom kills, want 1", round, u.OOMKills)
 		}
 		if u.PeakMemory < 24<<20 || u.PeakMemory > 33<<20 { // the kernel counts the page that was too much
-			t.Errorf("round %d: peak memory %d under a limit of 32 MiB", round, u.PeakMemory)
+			t.Errorf("round %d: got peak memory %d under a limit of 32 MiB, want 24 to 33 MiB", round, u.PeakMemory)
 		}
 		if u.CPU <= 0 || u.CPU > time.Minute {
-			t.Errorf("round %d: cpu %v", round, u.CPU)
+			t.Errorf("round %d: got processor time %v, want more than none and less than a minute", round, u.CPU)
 		}
 		if err := g.Set(limits); err != nil {
 			t.Fatal(err)
 		}
 		if u := g.Usage(); u.OOMKills != 0 || u.CPU > 50*time.Millisecond || u.PeakTasks != 0 || u.PeakMemory > 16<<20 {
-			t.Errorf("round %d: usage after Set: %+v", round, u)
+			t.Errorf("round %d: got usage %+v after Set, want it to begin anew", round, u)
 		}
 	}
 }
@@ -245,11 +246,11 @@ func TestQuotaSlows(t *testing.T) {
 	g := group(t, version1(t), cgroup.Limits{CPUCores: 0.1})
 	start := time.Now()
 	if out, err := enter(t, g, "/bin/bash", "-c", "for ((i=0;i<200000;i++)); do :; done").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("a busy process: got %v: %s, want no error", err, out)
 	}
 	wall, cpu := time.Since(start), g.Usage().CPU
 	if wall < 3*cpu {
-		t.Errorf("%v of processor time in %v under a quota of 0.1", cpu, wall)
+		t.Errorf("got %v of processor time in %v under a quota of 0.1, want at most a third", cpu, wall)
 	}
 }
 
@@ -278,21 +279,19 @@ func TestRemoveWaitsForTheDying(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for g.Usage().CPU == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Until(t, "the process runs in the group", func() bool { return g.Usage().CPU > 0 })
 	time.AfterFunc(50*time.Millisecond, func() { cmd.Process.Kill(); cmd.Wait() })
 	if err := g.Remove(); err != nil {
 		t.Error(err)
 	}
 	if err := g.Remove(); err != nil {
-		t.Errorf("second time: %v", err)
+		t.Errorf("Remove, the second time: got %v, want nil", err)
 	}
 	if u := g.Usage(); u != (cgroup.Usage{}) {
-		t.Errorf("usage of a removed group: %+v", u)
+		t.Errorf("usage of a removed group: got %+v, want none", u)
 	}
 	if w := g.Walls(); w != nil {
-		t.Errorf("walls of a removed group: %v", w)
+		t.Errorf("walls of a removed group: got %v, want none", w)
 	}
 }
 
@@ -301,18 +300,18 @@ func TestNamesAreRefused(t *testing.T) {
 	for _, name := range []string{"", "..", "a/b", "a b", strings.Repeat("x", 65), "a\n"} {
 		if g, err := tree.New(name, limits); err == nil {
 			g.Remove()
-			t.Errorf("name %q was accepted", name)
+			t.Errorf("name %q: got a group, want a refusal", name)
 		}
 	}
 	group(t, tree, limits)
 	if _, err := tree.New(t.Name(), limits); err == nil {
-		t.Error("a name was accepted twice")
+		t.Error("a name, the second time: got a group, want a refusal")
 	}
 	if err := tree.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := tree.New("late", limits); err == nil {
-		t.Error("a closed tree made a group")
+		t.Error("New of a closed tree: got a group, want an error")
 	}
 }
 
@@ -332,7 +331,7 @@ func TestSweepTakesTheDeadOnly(t *testing.T) {
 		}
 	}
 	if base == "" {
-		t.Fatal("no directory in the pids hierarchy")
+		t.Fatal("got no directory in the pids hierarchy, want one")
 	}
 	child := exec.CommandContext(t.Context(), "/bin/sleep", "60")
 	if err := child.Start(); err != nil {
@@ -388,10 +387,10 @@ func TestSweepTakesTheDeadOnly(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := os.Stat(filepath.Dir(busy)); err == nil {
-		t.Error("the group of a dead owner stays though its process has ended")
+		t.Error("the group of a dead owner whose process has ended: got it still there, want it swept")
 	}
 	if len(ours(t)) == 0 {
-		t.Error("the tree swept itself")
+		t.Error("got the tree's own group swept, want it kept")
 	}
 }
 
@@ -441,7 +440,7 @@ func BenchmarkWalls(b *testing.B) {
 	g := group(b, version1(b), limits)
 	for b.Loop() {
 		if len(g.Walls()) != 3 {
-			b.Fatal("a wall is missing")
+			b.Fatal("got fewer walls, want 3")
 		}
 	}
 }
@@ -459,10 +458,10 @@ func TestClearedGroupIsAsNew(t *testing.T) {
 		cmd.Env = append(os.Environ(), "CGROUP_TEST_PART=eat")
 		cmd.Stdin = strings.NewReader("x")
 		if err := cmd.Run(); err == nil {
-			t.Fatal("it took memory for ever and was not killed")
+			t.Fatal("a process that takes memory for ever: got no error, want it killed")
 		}
 		if u := g.Usage(); u.OOMKills != 1 || u.PeakTasks < 1 || u.PeakMemory < 24<<20 {
-			t.Errorf("round %d: usage %+v", round, u)
+			t.Errorf("round %d: got usage %+v, want one kill, tasks and at least 24 MiB", round, u)
 		}
 		if err := g.Clear(); err != nil {
 			t.Fatal(err)
@@ -479,20 +478,26 @@ func TestClearedGroupIsAsNew(t *testing.T) {
 	}
 }
 
-// TestClearRefuses what is still in use.
+// TestClearRefuses: a group that has a process, or was removed, cannot be cleared.
 func TestClearRefuses(t *testing.T) {
 	g := group(t, version1(t), limits)
-	cmd := enter(t, g, "/bin/sh", "-c", "read x")
+	cmd := enter(t, g, "/bin/sh", "-c", "echo inside; read x")
 	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(50 * time.Millisecond)
+	if _, err := out.Read(make([]byte, 1)); err != nil { // from here on it is in the group
+		t.Fatal(err)
+	}
 	if err := g.Clear(); err == nil {
-		t.Error("a group with a process in it was cleared")
+		t.Error("Clear of a group with a process: got no error, want one")
 	}
 	in.Close()
 	_ = cmd.Wait()
@@ -500,12 +505,12 @@ func TestClearRefuses(t *testing.T) {
 		t.Error(err)
 	}
 	if err := g.Clear(); err == nil {
-		t.Error("a group that was removed was cleared")
+		t.Error("Clear of a removed group: got no error, want one")
 	}
 }
 
-// A group that is read often keeps its files open, tells what it told before, and
-// gives them back when it is cleared and when it is removed.
+// A group that is read often keeps its files open, returns the same figures, and closes the
+// files when it is cleared and when it is removed.
 func TestUsageReadOften(t *testing.T) {
 	g := group(t, version1(t), cgroup.Limits{MemoryBytes: 64 << 20, MaxTasks: 8})
 	descriptors := func() int {

@@ -118,7 +118,7 @@ func TestVersion2Limits(t *testing.T) {
 		t.Fatal(err)
 	}
 	if tree.Version() != 2 || len(tree.Weak()) != 0 {
-		t.Errorf("version %d, weak %v", tree.Version(), tree.Weak())
+		t.Errorf("got version %d, weak %v; want 2 and none", tree.Version(), tree.Weak())
 	}
 	g, err := tree.New("s1", cgroup.Limits{MemoryBytes: 512<<20 + 5, CPUCores: 1.5, MaxTasks: 64})
 	if err != nil {
@@ -149,27 +149,27 @@ func TestVersion2Limits(t *testing.T) {
 	}
 	checkReuse(t, f, g, dir)
 	if err := g.Kill(); err != nil || f.read(dir+"cgroup.kill") != "1" {
-		t.Errorf("kill: %v", err)
+		t.Errorf("Kill: got %v, want nil and cgroup.kill written", err)
 	}
 	if err := tree.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if err := tree.Close(); err != nil {
-		t.Errorf("second close: %v", err)
+		t.Errorf("Close, the second time: got %v, want nil", err)
 	}
 	if _, err := os.Stat(filepath.Join(f.root, dir)); err == nil {
-		t.Error("the group outlived its tree")
+		t.Error("the group after its tree was closed: got it still there, want it removed")
 	}
 }
 
-// A group that is used again: figures of the first use are not told of the second.
+// checkReuse: a group that is used again reports no figures of its first use.
 func checkReuse(t *testing.T, f *fake, g *cgroup.Group, dir string) {
 	t.Helper()
 	if err := g.Set(cgroup.Limits{MemoryBytes: 64 << 20}); err != nil {
 		t.Fatal(err)
 	}
 	if f.read(dir+"pids.max") != "max" || f.read(dir+"cpu.max") != "max 100000" {
-		t.Error("limits that are asked for no more still stand")
+		t.Error("limits that Set leaves out: got them still in force, want max")
 	}
 	if diff := cmp.Diff(cgroup.Usage{}, g.Usage()); diff != "" {
 		t.Errorf("usage after Set (-want +got):\n%s", diff)
@@ -261,7 +261,7 @@ func TestVersion2Places(t *testing.T) {
 			t.Fatal(err)
 		}
 		if walls := strings.Join(g.Walls(), ","); strings.Contains(walls, "cpu") {
-			t.Errorf("walls: %v, but there is no quota", walls)
+			t.Errorf("walls without a quota: got %v, want no cpu quota", walls)
 		}
 	})
 	t.Run("alone in its own group", func(t *testing.T) {
@@ -275,7 +275,7 @@ func TestVersion2Places(t *testing.T) {
 		f.one("/box.service")
 		leaf, err := filepath.Glob(filepath.Join(f.root, "sys/fs/cgroup/box.service/sandboxmcp-"+self+"-*-server/cgroup.procs"))
 		if err != nil || len(leaf) != 1 {
-			t.Fatalf("leaf of the server: %v %v", leaf, err)
+			t.Fatalf("leaf of the server: got %v %v, want one", leaf, err)
 		}
 		if b, err := os.ReadFile(leaf[0]); err != nil || string(b) != self {
 			t.Errorf("the leaf holds %q %v, want this process", b, err)
@@ -284,7 +284,7 @@ func TestVersion2Places(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := os.Stat(leaf[0]); err == nil {
-			t.Error("the leaf stays after Close")
+			t.Error("the leaf after Close: got it still there, want it removed")
 		}
 		if got := f.read("sys/fs/cgroup/box.service/cgroup.procs"); got != self {
 			t.Errorf("own group holds %q, want this process", got)
@@ -342,7 +342,7 @@ func TestOpenRefuses(t *testing.T) {
 			tree, err := f.open()
 			if err == nil {
 				tree.Close()
-				t.Fatal("a tree was opened")
+				t.Fatal("got a tree, want an error")
 			}
 			if !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %q, want it to say %q", err, c.want)
@@ -355,7 +355,7 @@ func TestOpenRefuses(t *testing.T) {
 				return nil
 			})
 			if len(left) > 0 {
-				t.Errorf("left behind: %v", left)
+				t.Errorf("left behind: got %v, want nothing", left)
 			}
 		})
 	}
@@ -372,13 +372,13 @@ func TestNewLeavesNothing(t *testing.T) {
 	defer tree.Close()
 	f.files["cpu.max"] = "forgets"
 	if _, err := tree.New("s", cgroup.Limits{CPUCores: 1}); err == nil {
-		t.Error("a group whose quota does not read back")
+		t.Error("a quota that does not read back: got a group, want an error")
 	}
 	if _, err := os.Stat(filepath.Join(f.root, f.one("/"), "s")); err == nil {
-		t.Error("the group stays")
+		t.Error("the group after the error: got it still there, want it removed")
 	}
 	f.files["cpu.max"] = "max 100000"
 	if _, err := tree.New("s", cgroup.Limits{CPUCores: 1}); err != nil {
-		t.Errorf("the name cannot be used again: %v", err)
+		t.Errorf("the name, used again: got %v, want a group", err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/sign"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // fakeRecord is a record in the memory of a server.
@@ -206,7 +207,7 @@ func TestAuditVerifyCommand(t *testing.T) {
 	}
 }
 
-// A record in a server's memory is asked for over its socket, and shown with
+// A record in a server's memory is read over its socket, and shown with
 // that of the state directory.
 func TestAuditOfServers(t *testing.T) {
 	memory, disk := &fake{}, &fake{}
@@ -243,7 +244,7 @@ func (b *buffer) lines() []string {
 	return strings.Split(strings.TrimSuffix(b.buf.String(), "\n"), "\n")
 }
 
-// --follow prints each entry once, the oldest first, whoever appends it.
+// --follow prints each entry once, the oldest first, whichever process appends it.
 func TestAuditFollow(t *testing.T) {
 	memory := &fake{}
 	memory.memory = true
@@ -268,11 +269,7 @@ func TestAuditFollow(t *testing.T) {
 	}
 	await := func(want string) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); details() != want; time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("got %q, want %q", details(), want)
-			}
-		}
+		testkit.UntilEqual(t, "details of the entries shown", want, details)
 	}
 	await("one two")
 	recorded(t, dir, "three", "four")

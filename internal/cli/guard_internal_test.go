@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // fakeGuard is the part of a fake engine that has limits and events.
@@ -112,16 +113,6 @@ func (b *buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.buf.String()
-}
-
-// eventually waits for something that comes about in another goroutine.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("got nothing within 20 s, want: %s", what)
-		}
-	}
 }
 
 func TestLimitsCommand(t *testing.T) {
@@ -236,9 +227,9 @@ func TestEventsCommand(t *testing.T) {
 	}
 }
 
-// Servers that are there are followed from now on, those that start later from
-// their beginning; nothing is shown twice, also of one that lost its door for a
-// while; it ends when it is told to.
+// Servers that run are followed from now on, and those that start later from their beginning.
+// No event is shown twice, also if a server cannot be reached for a while. The command ends
+// when its context ends.
 func TestFollowEvents(t *testing.T) {
 	state := t.TempDir()
 	one, two, me := &fake{}, &fake{}, &fake{}
@@ -249,12 +240,12 @@ func TestFollowEvents(t *testing.T) {
 	ended := make(chan int, 1)
 	a := me.call([]string{"HOME=" + t.TempDir(), "SANDBOXMCP_STATE_DIR=" + state}, &out, &errs)
 	go func() { ended <- a.main(ctx, []string{"sandboxmcp", "events", "--follow", "--json"}) }()
-	eventually(t, "it follows", one.followed)
+	testkit.Until(t, "it follows", one.followed)
 	later := time.Now().Add(time.Minute)
 	one.happen(occurrence("a", 2, later))
 	two.happen(occurrence("b", 1, later))
 	two.listen(t, state, false)
-	eventually(t, "the second is followed", two.followed)
+	testkit.Until(t, "the second is followed", two.followed)
 	one.listen(t, state, true) // a second door of the same engine
 	one.happen(occurrence("a", 3, later))
 	two.happen(occurrence("b", 2, later))
@@ -269,15 +260,15 @@ func TestFollowEvents(t *testing.T) {
 		return got
 	}
 	want := map[string]int{"a-2": 1, "a-3": 1, "b-1": 1, "b-2": 1}
-	eventually(t, "all are shown", func() bool { return len(ids()) >= len(want) })
-	eventually(t, "the second door is followed", func() bool {
+	testkit.Until(t, "all are shown", func() bool { return len(ids()) >= len(want) })
+	testkit.Until(t, "the second door is followed", func() bool {
 		one.guard.Lock()
 		defer one.guard.Unlock()
 		return len(one.heard) == 2
 	})
 	one.happen(occurrence("a", 4, later))
 	want["a-4"] = 1
-	eventually(t, "the last is shown", func() bool { return ids()["a-4"] > 0 })
+	testkit.Until(t, "the last is shown", func() bool { return ids()["a-4"] > 0 })
 	cancel()
 	if status := <-ended; status != 0 {
 		t.Errorf("status: got %d, want 0", status)
@@ -290,7 +281,7 @@ func TestFollowEvents(t *testing.T) {
 	}
 }
 
-// gone is an output that nobody reads.
+// gone is an output whose reader has left.
 type gone struct{}
 
 func (gone) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
@@ -303,7 +294,7 @@ func TestFollowEndsWithItsReader(t *testing.T) {
 	var errs buffer
 	a := me.call([]string{"HOME=" + t.TempDir(), "SANDBOXMCP_STATE_DIR=" + state}, gone{}, &errs)
 	go func() { ended <- a.main(t.Context(), []string{"sandboxmcp", "events", "--follow"}) }()
-	eventually(t, "it follows", server.followed)
+	testkit.Until(t, "it follows", server.followed)
 	server.happen(occurrence("a", 1, time.Now().Add(time.Minute)))
 	select {
 	case status := <-ended:

@@ -99,9 +99,9 @@ func (a *agent) answer() (id float64, body map[string]any) {
 	}
 }
 
-// TestHammeredSession: of 16 calls at once for one session over stdio one runs,
-// and the other 15 are told at once that it is busy: the one waits for a file that
-// is put only when they all have been told.
+// TestHammeredSession: of 16 calls at once for one session over stdio, one runs, and the other
+// 15 are answered session_busy at once. The running one waits for a file that is put only
+// after these answers.
 func TestHammeredSession(t *testing.T) {
 	word := "userns"
 	if os.Geteuid() == 0 {

@@ -81,8 +81,8 @@ func (k *killed) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// round starts a server, works it, kills it at a moment that nobody knows, and
-// takes in what it had answered by then.
+// round starts a server, gives it work, kills it at an arbitrary moment, and takes in the
+// answers that it sent before.
 func (k *killed) round() {
 	cmd := k.command(context.WithoutCancel(k.t.Context()), "serve")
 	in, err := cmd.StdinPipe()
@@ -149,7 +149,7 @@ func (k *killed) round() {
 		if err != nil {
 			k.t.Error(err)
 		}
-		time.Sleep(time.Duration(wait.Int64()))
+		time.Sleep(time.Duration(wait.Int64())) // the kill must come at an arbitrary moment
 	case <-late.C:
 		k.t.Error("got no sign of a beginning, want a server that begins")
 	}

@@ -27,7 +27,7 @@ type fake struct {
 	stderr string
 	wait   bool // until the context ends
 	got    sandboxmcp.Request
-	who    sandboxmcp.Caller // who asked for it
+	who    sandboxmcp.Caller // the caller of it
 	opened app.Options
 	closed bool
 	idle   bool // it counts nothing

@@ -350,8 +350,8 @@ func TestStartOnce(t *testing.T) {
 	}
 }
 
-// TestMuteServer: while a server does not answer, nobody knows whether it has a
-// session that the others have not.
+// TestMuteServer: while one server does not answer, no command says that a session does not
+// exist: that server may have it.
 func TestMuteServer(t *testing.T) {
 	state := t.TempDir()
 	f := having("one")

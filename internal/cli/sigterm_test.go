@@ -21,31 +21,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
-// Programs that do not want to end.
-const (
-	ignoresAll = `
-import array, os, signal, socket, struct, sys
-for n in signal.valid_signals():
-    try: signal.signal(n, signal.SIG_IGN)
-    except (OSError, ValueError): pass
-server = socket.create_server(("127.0.0.1", 0))
-s = socket.create_connection(server.getsockname())
-peer, _ = server.accept()
-s.setblocking(False)
-try:
-    while True: s.send(bytes(65536))
-except BlockingIOError: pass
-s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 15))
-for fd in range(5):
-    try: socket.socket(fileno=os.dup(fd)).sendmsg([b""], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [s.fileno()]))])
-    except OSError: pass
-open("begun", "w").close()
-while True:
-    try: signal.pause()
-    except BaseException: pass
-`
-	stopLaw = 3 * time.Second // that a server may take to end
-)
+const stopLaw = 3 * time.Second // that a server may take to end
 
 // TestServerEndsOnSIGTERM: within 3 s, whatever runs: programs and cells that
 // ignore everything and hold sockets that linger, runs in the queue, sessions,
@@ -94,7 +70,7 @@ func TestServerEndsOnSIGTERM(t *testing.T) {
 			var callers []*exec.Cmd
 			held := func() {
 				for _, id := range []string{"one", "two"} {
-					waitFor(t, "session "+id+" is held", func() bool {
+					testkit.Until(t, "session "+id+" is held", func() bool {
 						list := exec.CommandContext(t.Context(), program, "files", "list", id)
 						list.Env = env
 						text, err := list.Output()
@@ -152,7 +128,7 @@ func loadOverStdio(t *testing.T, in io.Writer, out io.Reader, held func()) {
 		t.Fatal(err)
 	}
 	run := func(id int, session string) {
-		arguments := map[string]any{"code": ignoresAll, "timeout_seconds": 60}
+		arguments := map[string]any{"code": testkit.Hostile(t, "ignores-all.py"), "timeout_seconds": 60}
 		if session != "" {
 			arguments["session_id"] = session
 		}
@@ -170,8 +146,8 @@ func loadOverStdio(t *testing.T, in io.Writer, out io.Reader, held func()) {
 func loadOverCommands(t *testing.T, program, stateDir string, env []string) (all []*exec.Cmd) {
 	t.Helper()
 	for _, id := range []string{"one", "two"} {
-		waitFor(t, "the server answers", func() bool { return isServed(t, stateDir) })
-		cmd := exec.CommandContext(t.Context(), program, "run", "--session", id, "--timeout", "60", "-c", ignoresAll)
+		testkit.Until(t, "the server answers", func() bool { return isServed(t, stateDir) })
+		cmd := exec.CommandContext(t.Context(), program, "run", "--session", id, "--timeout", "60", "-c", testkit.Hostile(t, "ignores-all.py"))
 		cmd.Env, cmd.Stderr = env, &bytes.Buffer{}
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -189,18 +165,4 @@ func isServed(t *testing.T, stateDir string) bool {
 	t.Helper()
 	servers, err := api.Peers(t.Context(), stateDir)
 	return err == nil && len(servers) > 0
-}
-
-func waitFor(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	tick, late := time.NewTicker(20*time.Millisecond), time.NewTimer(20*time.Second)
-	defer tick.Stop()
-	defer late.Stop()
-	for !is() {
-		select {
-		case <-tick.C:
-		case <-late.C:
-			t.Fatalf("%s: got nothing, want it within 20 s", what)
-		}
-	}
 }

@@ -84,8 +84,8 @@ func TestReceiptsThatCanBeReadInTwoWaysAreRefused(t *testing.T) {
 	}
 }
 
-// A command that finds a FIFO, a device or a directory where a file has to be says so
-// and ends, whether the operator named it or it lies in the state directory.
+// A command that finds a FIFO, a device or a directory in place of a file fails at once and
+// says so, both for files that the operator names and for those in the state directory.
 func TestWhatIsNoRegularFileIsRefusedAtOnce(t *testing.T) {
 	good := func(t *testing.T) (state, file string) {
 		t.Helper()

@@ -90,7 +90,7 @@ func lastLine(b []byte) string {
 	return lines[len(lines)-1]
 }
 
-// client is a run of somebody's program in a home of its own.
+// client is a run of an MCP client's program in a home directory of its own.
 type client struct {
 	t    *testing.T
 	bin  string // the server that it starts

@@ -103,8 +103,8 @@ func geminiSchema(schema any) any {
 	return schema
 }
 
-// geminiReadings takes the tool results out of a conversation. A picture stands
-// behind the result that it belongs to.
+// geminiReadings takes the tool results out of a conversation. A picture follows the result
+// that it belongs to.
 func geminiReadings(t *testing.T, body []byte) map[string]reading {
 	t.Helper()
 	var req geminiRequest

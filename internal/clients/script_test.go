@@ -71,14 +71,14 @@ type reading struct {
 	isError bool
 }
 
-// toolSpec is a tool as a model is told of it.
+// toolSpec is a tool as it is described to a model.
 type toolSpec struct {
 	Description string
 	Schema      any
 }
 
-// model is a scripted stand-in of a model's service. It plays one turn after the
-// other: how many were played stands in every request.
+// model replaces a model's service by a script. It plays one turn after the other. Every
+// request shows how many turns were played.
 type model struct {
 	*httptest.Server
 	script []turn
@@ -90,8 +90,8 @@ type model struct {
 	stray []string            // what went elsewhere, or was not understood
 }
 
-// newModel starts a stand-in whose service is handle. It is a proxy as well,
-// which lets nothing through and keeps where it should have gone.
+// newModel starts a scripted model whose service is handle. It is a proxy too, which lets
+// nothing through and keeps the addresses that were requested.
 func newModel(t *testing.T, turns []turn, prefix string, handle func(*model, http.ResponseWriter, *http.Request)) *model {
 	t.Helper()
 	m := &model{script: turns, tools: map[string]toolSpec{}, called: func(tool string) string { return prefix + tool }}

@@ -33,7 +33,7 @@ func value(t *testing.T, c *config.Config, key string) config.Value {
 			return v
 		}
 	}
-	t.Fatalf("there is no setting %s", key)
+	t.Fatalf("got no setting %s, want one", key)
 	return config.Value{}
 }
 
@@ -113,7 +113,7 @@ func TestBadVariables(t *testing.T) {
 			continue
 		}
 		if !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), bad) || !strings.Contains(err.Error(), "it has to be") {
-			t.Errorf("%s: %v does not name the variable, the value and the legal form", kv, err)
+			t.Errorf("%s: got %v, want the variable, the value and the legal form named", kv, err)
 		}
 	}
 }
@@ -198,7 +198,7 @@ func TestFiles(t *testing.T) {
 		}
 		for _, w := range c.want {
 			if !strings.Contains(err.Error(), w) {
-				t.Errorf("%q: %v does not hold %q", c.text, err, w)
+				t.Errorf("%q: got %v, want an error with %q", c.text, err, w)
 			}
 		}
 	}
@@ -264,7 +264,7 @@ func TestSecretsStayHidden(t *testing.T) {
 	}
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%x"} {
 		if s := fmt.Sprintf(verb, *c) + fmt.Sprintf(verb, c.APIKeys) + fmt.Sprintf(verb, c.Values()); strings.Contains(s, secret) || strings.Contains(s, fmt.Sprintf("%x", secret)) {
-			t.Errorf("%s shows the secret", verb)
+			t.Errorf("%s: got the secret, want it hidden", verb)
 		}
 	}
 	_, err := config.Load(config.Sources{Env: []string{home, "SANDBOXMCP_API_KEYS=" + secret + "=a b"}})

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/sandboxmcp/sandboxmcp/internal/egress"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 func question(t testing.TB, name string, typ dnsmessage.Type, class dnsmessage.Class) []byte {
@@ -328,9 +329,7 @@ func TestHeldName(t *testing.T) {
 		_, err := say(c, "CONNECT last.kit.test:443 HTTP/1.1\r\nHost: last.kit.test:443\r\n\r\n")
 		done <- err
 	}()
-	for len(b.rules.asks()) < 4 {
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Until(t, "the policy is asked for the fourth time", func() bool { return len(b.rules.asks()) >= 4 })
 	b.link.Close()
 	if err := <-done; errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v, want an end", err)

@@ -22,6 +22,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/egress"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -226,19 +227,14 @@ func say(c net.Conn, text string) (string, error) {
 // reason holds the words.
 func (b *box) wantDenied(host string, port int, words string) {
 	b.t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		r := b.link.Report(false)
-		if slices.ContainsFunc(r.Denied, func(e egress.Entry) bool {
+	var r egress.Report
+	if !testkit.Within(b.t, patience, func() bool {
+		r = b.link.Report(false)
+		return slices.ContainsFunc(r.Denied, func(e egress.Entry) bool {
 			return e.Host == host && e.Port == port && e.Times > 0 && strings.Contains(e.Reason, words)
-		}) {
-			return
-		}
-		if time.Now().After(deadline) {
-			b.t.Errorf("denied: got %+v, want %s:%d with a reason that holds %q", r.Denied, host, port, words)
-			return
-		}
-		time.Sleep(time.Millisecond)
+		})
+	}) {
+		b.t.Errorf("denied: got %+v, want %s:%d with a reason that holds %q", r.Denied, host, port, words)
 	}
 }
 

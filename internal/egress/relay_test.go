@@ -17,6 +17,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/egress"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // server runs serve for each connection to an address that it returns.
@@ -135,9 +136,7 @@ func TestNamedPortChecks(t *testing.T) {
 	late := func(name, banner, text string) (string, error) {
 		asked := len(b.rules.asks())
 		c := b.toName(name, 8080)
-		for len(b.rules.asks()) == asked {
-			time.Sleep(time.Millisecond)
-		}
+		testkit.Until(t, "the policy is asked", func() bool { return len(b.rules.asks()) > asked })
 		if _, err := io.ReadFull(c, make([]byte, len(banner))); err != nil {
 			t.Fatalf("banner of %s: %v", name, err)
 		}
@@ -313,7 +312,7 @@ func TestIdle(t *testing.T) {
 			if _, err := c.Write([]byte{'.'}); err != nil {
 				return
 			}
-			time.Sleep(20 * time.Millisecond)
+			time.Sleep(20 * time.Millisecond) // far shorter than the idle limit, and all of it together longer
 		}
 		_, _ = io.Copy(io.Discard, c)
 	})
@@ -346,9 +345,7 @@ func TestClose(t *testing.T) {
 	_, _ = relayed.Write([]byte{0})
 	waiting := b.toName("a.kit.test", 80)
 	_, _ = io.WriteString(waiting, "GET / HTTP/1.1\r\nHost: a.kit.test\r\n\r\n")
-	for len(b.link.Report(false).Allowed) < 2 {
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Until(t, "both connections are allowed", func() bool { return len(b.link.Report(false).Allowed) >= 2 })
 	b.link.Close()
 	for _, c := range []net.Conn{relayed, waiting} {
 		if _, err := io.ReadAll(c); isDeadline(err) {

@@ -25,19 +25,19 @@ func TestInstall(t *testing.T) {
 	}
 	r := b.install(t)
 	if r.Already || r.Pip == "" || r.Fetched == 0 {
-		t.Errorf("report %+v", r)
+		t.Errorf("got report %+v, want a new set, pip's version and fetched wheels", r)
 	}
 	for what, l := range map[string]*environment.Library{"the same": b.library, "another process": b.again()} {
 		sets := l.Active(b.order.Python)
 		if len(sets) != 1 {
-			t.Fatalf("%s: %d sets", what, len(sets))
+			t.Fatalf("%s: got %d sets, want 1", what, len(sets))
 		}
 		s := sets[0]
 		if d := cmp.Diff([]string{"apple==1.0"}, s.Packages()); d != "" {
-			t.Errorf("%s: %s", what, d)
+			t.Errorf("%s (-want +got): %s", what, d)
 		}
 		if err := l.Verify(t.Context(), s); err != nil {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: Verify: got %v, want nil", what, err)
 		}
 		if got := l.Active(environment.Python{Path: "/usr/bin/python2.7", Version: "2.7.18"}); got != nil {
 			t.Errorf("%s: another interpreter sees %v", what, got)
@@ -46,26 +46,26 @@ func TestInstall(t *testing.T) {
 	s := r.Set
 	out, err := exec.CommandContext(t.Context(), b.order.Python.Path, "-S", "-c", "import sys; sys.path.append(sys.argv[1]); import apple; print(apple.taste, apple.core_of_apple.seeds, apple.__cached__)", filepath.Join(s.Dir, "site-packages")).CombinedOutput()
 	if err != nil || !strings.HasPrefix(string(out), "sweet 5 "+s.Dir) {
-		t.Errorf("import: %s, %v", out, err)
+		t.Errorf("import in a program: got %s, %v; want the package of the set", out, err)
 	}
 	compiled := strings.Fields(string(out))[2]
 	if code, err := os.ReadFile(compiled); err != nil || len(code) < 16 || code[4] != 1 {
-		t.Errorf("%s is not compiled code that is believed unchecked: %v", compiled, err)
+		t.Errorf("%s: got %v, want compiled code that Python loads without a check of its source", compiled, err)
 	} else if bytes.Contains(code, []byte(".new-")) {
-		t.Errorf("%s holds the name of a directory that is gone", compiled)
+		t.Errorf("%s: got the name of the temporary directory, want none", compiled)
 	}
 	text, err := os.ReadFile(filepath.Join(s.Dir, "manifest.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if sum := sha256.Sum256(text); hex.EncodeToString(sum[:]) != filepath.Base(s.Dir) {
-		t.Error("the directory has not the name of its manifest")
+		t.Error("got a directory of another name, want the hash of its manifest")
 	}
 	if _, err := os.Stat(filepath.Join(s.Dir, "site-packages", "bin")); err == nil {
-		t.Error("programs were installed")
+		t.Error("got a bin directory, want no programs installed")
 	}
 	if left, _ := filepath.Glob(filepath.Join(b.dir, ".new-*")); left != nil {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("left behind: got %v, want nothing", left)
 	}
 	err = filepath.WalkDir(s.Dir, func(p string, _ fs.DirEntry, err error) error {
 		if err != nil {
@@ -73,7 +73,7 @@ func TestInstall(t *testing.T) {
 		}
 		info, err := os.Lstat(p)
 		if err == nil && (info.Mode()&0o222 != 0 || info.Mode()&0o444 != 0o444) {
-			t.Errorf("%s has the mode %v", p, info.Mode())
+			t.Errorf("%s: got mode %v, want it readable for all and writable for none", p, info.Mode())
 		}
 		return err
 	})
@@ -90,23 +90,23 @@ func TestInstallAgain(t *testing.T) {
 	wheel(t, b.index, "apple", "1.1", nil, map[string]string{"apple/__init__.py": "taste = 'sour'\n"})
 	second := b.install(t)
 	if !second.Already || second.Pip != "" || second.Set.Digest != first.Set.Digest || !bytes.Equal(second.Lock, first.Lock) {
-		t.Errorf("second: %+v", second)
+		t.Errorf("the second time: got %+v, want the same set, already there", second)
 	}
 	b.order.Upgrade = true
 	third := b.install(t)
 	if d := cmp.Diff([]string{"apple==1.1"}, third.Set.Packages()); d != "" || third.Already {
-		t.Errorf("upgrade: %s, already %v", d, third.Already)
+		t.Errorf("upgrade (-want +got): %s, already %v, want a new set", d, third.Already)
 	}
 	if got := b.again().Active(b.order.Python); len(got) != 1 || got[0].Digest != third.Set.Digest {
 		t.Errorf("active: %+v", got)
 	}
 	if _, err := os.Stat(first.Set.Dir); err != nil {
-		t.Errorf("what a running program may have open went at once: %v", err)
+		t.Errorf("the replaced set, which a running program may have open: got %v, want it kept for now", err)
 	}
 	b.order.Upgrade = false
 	b.install(t)
 	if _, err := os.Stat(first.Set.Dir); err == nil {
-		t.Error("the replaced set is still there after the next setup")
+		t.Error("the replaced set after the next setup: got it still there, want it removed")
 	}
 }
 
@@ -133,7 +133,7 @@ func TestLock(t *testing.T) {
 	wheel(t, c.index, "apple", "1.0", nil, map[string]string{"apple/__init__.py": "taste = 'poison'\n"})
 	_, err := c.library.Install(t.Context(), c.order)
 	if e := sandboxmcp.AsError(err); e.Code != sandboxmcp.CodeInstallFailed || !strings.Contains(e.Message, "lock") {
-		t.Errorf("another wheel of the same name: %v", err)
+		t.Errorf("another wheel of the same name: got %v, want install_failed with the lock named", err)
 	}
 	if got := c.again().Active(c.order.Python); got != nil {
 		t.Errorf("it is active: %v", got)
@@ -145,7 +145,7 @@ func TestLock(t *testing.T) {
 	} {
 		c.order.Lock = []byte(text)
 		if _, err := c.library.Install(t.Context(), c.order); sandboxmcp.CodeOf(err) != sandboxmcp.CodeInvalidArgument {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: got %v, want invalid_argument", what, err)
 		}
 	}
 }
@@ -162,7 +162,7 @@ func TestOnlyWheels(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out, err := exec.CommandContext(t.Context(), "tar", "-czf", filepath.Join(b.index, "pear-1.0.tar.gz"), "-C", filepath.Dir(src), "pear-1.0").CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v", out, err)
+		t.Fatalf("tar: got %s, %v; want no error", out, err)
 	}
 	b.order.Recipe.Packages = []string{"pear"}
 	b.order.Env = append(b.order.Env, "PIP_NO_BINARY=:all:")
@@ -171,10 +171,10 @@ func TestOnlyWheels(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := os.Stat(ran); err == nil {
-		t.Error("its setup.py was run")
+		t.Error("got setup.py run, want no code of a package run")
 	}
 	if left, _ := filepath.Glob(filepath.Join(b.dir, ".new-*")); left != nil {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("left behind: got %v, want nothing", left)
 	}
 }
 
@@ -219,10 +219,10 @@ func TestVerifyNamesWhatChanged(t *testing.T) {
 	}
 	r := b.install(t)
 	if r.Already {
-		t.Error("a set that is not whole was left as it is")
+		t.Error("a set that is not whole: got it left as it is, want it made again")
 	}
 	if err := b.library.Verify(t.Context(), r.Set); err != nil {
-		t.Errorf("made again: %v", err)
+		t.Errorf("the set that was made again: got %v, want it whole", err)
 	}
 }
 
@@ -252,7 +252,7 @@ func TestCheapLook(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			b := &bench{dir: filepath.Join(t.TempDir(), "environments"), order: whole.order}
 			if out, err := exec.CommandContext(t.Context(), "cp", "-a", whole.dir, b.dir).CombinedOutput(); err != nil {
-				t.Fatalf("%s: %v", out, err)
+				t.Fatalf("cp: got %s, %v; want no error", out, err)
 			}
 			t.Cleanup(b.open)
 			set := filepath.Join(b.dir, digest)
@@ -271,7 +271,7 @@ func TestCheapLook(t *testing.T) {
 				t.Errorf("it is used: %+v", got)
 			}
 			if _, err := b.again().All(); err == nil {
-				t.Error("nobody is told")
+				t.Error("All with a broken set: got no error, want one")
 			}
 		})
 	}
@@ -280,11 +280,11 @@ func TestCheapLook(t *testing.T) {
 func TestRemove(t *testing.T) {
 	b := newBench(t)
 	if _, err := b.library.Remove(t.Context(), "fruit"); sandboxmcp.CodeOf(err) != sandboxmcp.CodeNotFound {
-		t.Errorf("before: %v", err)
+		t.Errorf("Remove before there is a set: got %v, want not_found", err)
 	}
 	s := b.install(t).Set
 	if _, err := b.library.Remove(t.Context(), "vegetables"); sandboxmcp.CodeOf(err) != sandboxmcp.CodeNotFound {
-		t.Errorf("another name: %v", err)
+		t.Errorf("Remove of another name: got %v, want not_found", err)
 	}
 	gone, err := b.library.Remove(t.Context(), "fruit")
 	if err != nil || len(gone) != 1 || gone[0].Digest != s.Digest {
@@ -294,10 +294,10 @@ func TestRemove(t *testing.T) {
 		t.Errorf("still active: %v", got)
 	}
 	if _, err := os.Stat(s.Dir); err == nil {
-		t.Error("still there")
+		t.Error("the removed set: got it still there, want it gone")
 	}
 	if locks, _ := filepath.Glob(filepath.Join(b.dir, "*-*.lock")); locks != nil {
-		t.Errorf("locks: %v", locks)
+		t.Errorf("lock files: got %v, want none", locks)
 	}
 }
 
@@ -309,11 +309,11 @@ func TestKeep(t *testing.T) {
 	}
 	for _, name := range []string{"x.py", "../fontlist-v1.json", "fontlist-v1/.json", ""} {
 		if err := b.library.Keep(s, name, nil); err == nil {
-			t.Errorf("%q was kept", name)
+			t.Errorf("Keep of %q: got no error, want a refusal", name)
 		}
 	}
 	if err := b.library.Keep(s, "fontlist-v1.json", make([]byte, 5<<20)); err == nil {
-		t.Error("5 MiB were kept")
+		t.Error("Keep of 5 MiB: got no error, want a refusal")
 	}
 	if err := b.library.Verify(t.Context(), s); err != nil {
 		t.Error(err)
@@ -350,7 +350,7 @@ func TestCancelled(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(b.dir, ".new-*")); left != nil {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("left behind: got %v, want nothing", left)
 	}
 }
 

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestVerifyFindsPoison: what somebody who could write a set for a moment would do
-// so that nobody sees it.
+// TestVerifyFindsPoison: Verify finds the changes that an attacker who could write to a set
+// for a moment would make to stay unseen.
 func TestVerifyFindsPoison(t *testing.T) {
 	b := newBench(t)
 	s := b.install(t).Set
@@ -33,7 +33,7 @@ func TestVerifyFindsPoison(t *testing.T) {
 	}
 	compiled, err := filepath.Glob(filepath.Join(site, "__pycache__", "core_of_apple.*.pyc"))
 	if err != nil || len(compiled) == 0 {
-		t.Fatalf("nothing is compiled: %v", err)
+		t.Fatalf("compiled files: got none (%v), want some", err)
 	}
 	// alike writes other bytes of the same length and time.
 	alike := func(name string) error {
@@ -94,7 +94,7 @@ func TestVerifyFindsPoison(t *testing.T) {
 			_ = os.Chmod(dir, 0o555)
 		}
 		if err := b.library.Verify(t.Context(), s); err != nil {
-			t.Fatalf("%s, undone: %v", what, err)
+			t.Fatalf("%s, undone: got %v, want a sound set", what, err)
 		}
 	}
 	if os.Geteuid() != 0 {
@@ -104,7 +104,7 @@ func TestVerifyFindsPoison(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := b.library.Verify(t.Context(), s); err == nil || !strings.Contains(err.Error(), "can be written by others") {
-		t.Errorf("a file of another user: %v", err)
+		t.Errorf("a file of another user: got %v, want it named as writable by others", err)
 	}
 }
 

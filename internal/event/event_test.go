@@ -91,8 +91,8 @@ func TestNamespacesAreApart(t *testing.T) {
 	}
 }
 
-// A listener that does not read keeps nobody waiting, has the newest, and the
-// sum of what it is told to have lost is right.
+// A subscriber that does not read delays no publisher and keeps the newest events. The numbers
+// of lost events that it gets add up.
 func TestASlowListenerIsToldWhatItLost(t *testing.T) {
 	b := newBus()
 	c, stop := b.Subscribe("", false)
@@ -114,10 +114,10 @@ func TestASlowListenerIsToldWhatItLost(t *testing.T) {
 	if e := <-c; e.Dropped != 0 {
 		t.Errorf("after it has caught up: got %d dropped", e.Dropped)
 	}
-	// The kept ones are everybody's: what one listener lost is not told to another.
+	// All subscribers share the kept events: what one of them lost is not reported to another.
 	for _, e := range b.Recent("") {
 		if e.Dropped != 0 {
-			t.Fatalf("a kept event says %d dropped", e.Dropped)
+			t.Fatalf("a kept event: got %d dropped, want 0", e.Dropped)
 		}
 	}
 }
@@ -156,7 +156,7 @@ func TestTheEndOfASubscription(t *testing.T) {
 		t.Errorf("what came before the end: got %v, %v", e, open)
 	}
 	if _, open := <-c; open {
-		t.Error("the channel is still open")
+		t.Error("got an open channel, want it closed")
 	}
 	d, stopD := b.Subscribe("", false)
 	b.Close()
@@ -173,8 +173,8 @@ func TestTheEndOfASubscription(t *testing.T) {
 	}
 }
 
-// Several tell while several listen, come and go: nothing hangs, and for each
-// listener what it got and what it lost is everything.
+// Several publish while several subscribe, come and go. Nothing hangs, and what a subscriber
+// got and what it lost are together all events.
 func TestManyAtOnce(t *testing.T) {
 	b := newBus()
 	const tellers, each, listeners = 4, 2000, 8

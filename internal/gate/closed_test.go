@@ -55,24 +55,24 @@ func TestNothingChangesWithoutARecord(t *testing.T) {
 		"use once": func() error {
 			_, ok, err := b.Allows(t.Context(), one, "once.example.com", 443)
 			if ok {
-				t.Error("it was used without a record")
+				t.Error("a use that cannot be recorded: got it allowed, want it refused")
 			}
 			return err
 		},
 	} {
 		if err := act(); err == nil {
-			t.Errorf("%s: it was done without a record", name)
+			t.Errorf("%s that cannot be recorded: got no error, want a refusal", name)
 		}
 	}
 	if b.lets(one, "api.example.com") || b.lets(one, "new.example.com") || !b.lets(one, "open.example.com") {
-		t.Error("something changed without a record")
+		t.Error("grants after acts that could not be recorded: got a change, want none")
 	}
 	if got, err := b.Find(t.Context(), "", a.ID); err != nil || got.Status != sandboxmcp.ApprovalPending {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }
 
-// A grant that somebody wrote or changed in the database opens nothing.
+// A grant that was written or changed in the database, without the gate, opens nothing.
 func TestAChangedRowOpensNothing(t *testing.T) {
 	b := open(t)
 	b.grant(sandboxmcp.EgressDecision{Domain: "api.example.com"})
@@ -93,7 +93,7 @@ func TestAChangedRowOpensNothing(t *testing.T) {
 	fresh := gate.New(gate.Config{Store: b.store, Audit: recordIn(b.store, nil), Approvals: true})
 	for _, host := range []sandboxmcp.Host{"api.example.com", "evil.example.com"} {
 		if _, ok, err := fresh.Allows(t.Context(), one, host, 443); ok || err != nil {
-			t.Errorf("%s: %t, %v", host, ok, err)
+			t.Errorf("%s: got allowed %t, %v; want it refused", host, ok, err)
 		}
 	}
 	// To open it again, a person gets a grant that opens it, and not the changed one.
@@ -109,12 +109,12 @@ func TestAChangedRowOpensNothing(t *testing.T) {
 	wantCode(t, err, sandboxmcp.CodeAccessDenied)
 }
 
-// What another process decides holds here, whoever waits hears of it, and what it
-// takes back is closed.
+// A decision of another process holds in this one, wakes those that wait for it, and a grant
+// that it revokes is closed.
 func TestDecisionsHoldInEveryProcess(t *testing.T) {
 	b := open(t)
 	if b.lets(one, "api.example.com") {
-		t.Fatal("it is open")
+		t.Fatal("api.example.com: got it open, want it closed")
 	}
 	a := b.ask("api.example.com")
 	done := make(chan sandboxmcp.Approval, 1)
@@ -129,15 +129,15 @@ func TestDecisionsHoldInEveryProcess(t *testing.T) {
 	a2 := b.ask("second.example.com")
 	inAnotherProcess(t, b.dir, "approve", a2.ID)
 	if !b.lets(one, "second.example.com") {
-		t.Error("it is closed here")
+		t.Error("a host that another process opened: got it closed here, want it open")
 	}
 	inAnotherProcess(t, b.dir, "revoke", "second.example.com")
 	if b.lets(one, "second.example.com") {
-		t.Error("it is open here")
+		t.Error("a host that another process closed: got it open here, want it closed")
 	}
 	inAnotherProcess(t, b.dir, "open", "*.example.net")
 	if !b.lets(one, "a.example.net") {
-		t.Error("it is closed here")
+		t.Error("a host that another process opened: got it closed here, want it open")
 	}
 	b.set(time.Date(2031, 2, 3, 4, 5, 6, 0, time.UTC))
 	inAnotherProcess(t, b.dir, "deny", a.ID)
@@ -178,7 +178,7 @@ func TestQuestionsAreBounded(t *testing.T) {
 		t.Errorf("%d questions wait at once, want 32", asked)
 	}
 	if n := strings.Count(b.notices.String(), "\a"); n == 0 || n > 32 {
-		t.Errorf("%d bells rang", n)
+		t.Errorf("bells: got %d, want 1 to 32", n)
 	}
 	quick := open(t)
 	for i := range 40 {
@@ -247,17 +247,17 @@ func TestReasonsAreQuotedAndNotRecorded(t *testing.T) {
 	}
 	line := b.notices.String()
 	if strings.Count(line, "\n") != 1 || strings.Count(line, "\a") != 1 || strings.ContainsAny(line, "\x1b\u202e\u3164\u2800\u115f\U000e0141") || len(line) > 700 {
-		t.Errorf("notice: %q", line)
+		t.Errorf("notice: got %q, want one line with one bell and no other control characters", line)
 	}
 	if !strings.Contains(line, "`sandboxmcp egress approve "+a.ID+"`") || !strings.Contains(line, `the model says "`) {
-		t.Errorf("notice: %q", line)
+		t.Errorf("notice: got %q, want the command that approves, and the model's words marked as such", line)
 	}
 	if strings.ContainsAny(a.Reason, "\x1b\n\a\u202e") || len(a.Reason) > 500 || !strings.HasPrefix(a.Reason, `"`) {
-		t.Errorf("reason: %q", a.Reason)
+		t.Errorf("reason: got %q, want it quoted, bounded and free of control characters", a.Reason)
 	}
 	page, err := recordIn(b.store, nil).List(t.Context(), "default", sandboxmcp.AuditQuery{})
 	all := page.Entries
 	if err != nil || len(all) != 1 || strings.Contains(fmt.Sprint(all[0]), "admin") {
-		t.Errorf("record: %v, %v", all, err)
+		t.Errorf("record: got %v, %v; want one entry without the model's words", all, err)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// TestFloodWritesNothing: what asks again and again, or more than may be asked, is
-// answered without a write, and nobody who waits is made to look.
+// TestFloodWritesNothing: a question that is repeated, or exceeds the bound, is answered
+// without a write to the database, and wakes no waiter.
 func TestFloodWritesNothing(t *testing.T) {
 	b := open(t)
 	for i := range 30 {
@@ -27,11 +27,11 @@ func TestFloodWritesNothing(t *testing.T) {
 		b.ask("a1.example.com")
 		_, fresh, err := b.Request(t.Context(), sandboxmcp.Caller{Namespace: "default"}, sandboxmcp.EgressAsk{Domain: fmt.Sprintf("b%d.example.com", i)})
 		if fresh {
-			t.Fatal("a question too many")
+			t.Fatal("got a new question, want the one that waits")
 		}
 		wantCode(t, err, sandboxmcp.CodeQueueFull)
 	}
 	if after := version(); after != before {
-		t.Errorf("%d changes were told of, and there was none", after-before)
+		t.Errorf("got %d changes announced, want none", after-before)
 	}
 }

@@ -64,11 +64,11 @@ func inAnotherProcess(t *testing.T, dir, what, arg string) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), childEnv+"="+dir+" "+what+" "+arg)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%s %s: %v\n%s", what, arg, err, out)
+		t.Fatalf("%s %s: got %v, want no error\n%s", what, arg, err, out)
 	}
 }
 
-// bed is a gate with a clock that stands still.
+// bed is a gate with a fake clock.
 type bed struct {
 	*gate.Gate
 	t       *testing.T
@@ -127,7 +127,7 @@ func (b *bed) grant(d sandboxmcp.EgressDecision) sandboxmcp.EgressGrant {
 	who := sandboxmcp.Caller{Namespace: "default", Actor: "cli"}
 	_, n, err := b.Decide(b.t.Context(), who, d)
 	if err != nil || n == nil {
-		b.t.Fatalf("decide %+v: %v, %v", d, n, err)
+		b.t.Fatalf("decide %+v: got %v, %v; want a grant", d, n, err)
 	}
 	return *n
 }
@@ -168,20 +168,20 @@ func wantCode(t *testing.T, err error, want sandboxmcp.Code) {
 func TestAskAndApprove(t *testing.T) {
 	b := open(t)
 	if b.lets(one, "api.example.com") {
-		t.Fatal("it is open before anybody asked")
+		t.Fatal("a host before a question: got it open, want it closed")
 	}
 	a := b.ask("API.example.com.")
 	if a.Status != sandboxmcp.ApprovalPending || a.Domain != "api.example.com" || a.Reason != `"to read"` || a.ReasonFrom != "model" {
 		t.Errorf("got %+v", a)
 	}
 	if len(a.ID) < 26 {
-		t.Errorf("the id %q can be guessed", a.ID)
+		t.Errorf("got id %q, want one of at least 26 characters", a.ID)
 	}
 	if got := b.ask("api.example.com"); got.ID != a.ID {
 		t.Errorf("the same was asked twice: %s and %s", a.ID, got.ID)
 	}
 	if b.lets(one, "api.example.com") {
-		t.Fatal("to ask for it opened it")
+		t.Fatal("a host after a question: got it open, want it closed")
 	}
 	n := b.grant(sandboxmcp.EgressDecision{ID: a.ID, SHA256: a.SHA256})
 	if n.Scope != sandboxmcp.GrantDuration || n.ExpiresAt == nil || !n.ExpiresAt.Equal(b.now.Add(gate.DefaultFor)) || n.ApprovalID != a.ID {
@@ -193,10 +193,10 @@ func TestAskAndApprove(t *testing.T) {
 		}
 	}
 	if b.lets(gate.Who{Namespace: "other", RequestID: "r"}, "api.example.com") {
-		t.Error("it is open to another namespace")
+		t.Error("the grant in another namespace: got it open, want it closed")
 	}
 	if got := b.grant(sandboxmcp.EgressDecision{ID: a.ID}); got.ID != n.ID {
-		t.Error("to approve twice opened twice")
+		t.Error("approving twice: got another grant, want the same")
 	}
 	if got := b.ask("api.example.com"); got.ID != a.ID || got.Status != sandboxmcp.ApprovalApproved {
 		t.Errorf("asked for while it is open: %+v", got)
@@ -205,7 +205,7 @@ func TestAskAndApprove(t *testing.T) {
 	wantCode(t, err, sandboxmcp.CodeInvalidArgument)
 	b.pass(gate.DefaultFor)
 	if b.lets(one, "api.example.com") {
-		t.Error("it is open after its time")
+		t.Error("the grant after its time: got it open, want it closed")
 	}
 	want := []string{"egress_request: api.example.com", "egress_approved: api.example.com until 2031-02-04T04:05:06Z"}
 	if d := cmp.Diff(want, b.record("default")); d != "" {
@@ -225,7 +225,7 @@ func TestDenialIsFinal(t *testing.T) {
 		t.Errorf("asked again at once: %+v", got)
 	}
 	if b.lets(one, "api.example.com") {
-		t.Error("it is open")
+		t.Error("api.example.com: got it open, want it closed")
 	}
 	b.pass(11 * time.Minute)
 	if got := b.ask("api.example.com"); got.ID == a.ID || got.Status != sandboxmcp.ApprovalPending {
@@ -250,10 +250,10 @@ func TestQuestionsLapse(t *testing.T) {
 		t.Errorf("got %+v, %v", l, err)
 	}
 	if got := b.ask("api.example.com"); got.ID == a.ID {
-		t.Error("what has lapsed was asked on")
+		t.Error("a question after it lapsed: got the same one, want a new one")
 	}
 	if b.lets(one, "api.example.com") {
-		t.Error("it is open")
+		t.Error("api.example.com: got it open, want it closed")
 	}
 }
 
@@ -278,11 +278,11 @@ func TestScopes(t *testing.T) {
 		two := gate.Who{Namespace: "default", RequestID: "r2"}
 		for range 2 {
 			if !b.lets(one, "once.example.com") {
-				t.Error("it is not open to the run that used it first")
+				t.Error("a grant for one run, in the run that used it first: got it closed, want it open")
 			}
 		}
 		if b.lets(two, "once.example.com") {
-			t.Error("it is open to a second run")
+			t.Error("a grant for one run, in a second one: got it open, want it closed")
 		}
 		if want := "approval: used once: once.example.com"; b.record("default")[1] != want {
 			t.Errorf("record: %q, want %q", b.record("default"), want)
@@ -299,13 +299,13 @@ func TestScopes(t *testing.T) {
 			return gate.Who{Namespace: "default", SessionID: id, Born: born}
 		}
 		if !b.lets(in("s", born), "session.example.com") {
-			t.Error("it is not open to the session")
+			t.Error("a grant for a session, in it: got it closed, want it open")
 		}
 		if b.lets(one, "session.example.com") || b.lets(in("t", born), "session.example.com") {
-			t.Error("it is open to others")
+			t.Error("a grant for a session, in others: got it open, want it closed")
 		}
 		if b.lets(in("s", b.now.Add(time.Second)), "session.example.com") {
-			t.Error("it is open to a later session of that name")
+			t.Error("a grant for a session, in a later one of that name: got it open, want it closed")
 		}
 		_, _, err := b.Decide(t.Context(), sandboxmcp.Caller{Namespace: "default"}, sandboxmcp.EgressDecision{Domain: "x.example.com", Scope: sandboxmcp.GrantSession, SessionID: "a b"})
 		wantCode(t, err, sandboxmcp.CodeInvalidSessionID)
@@ -317,13 +317,13 @@ func TestScopes(t *testing.T) {
 		}
 		b.pass(1000 * time.Hour)
 		if _, ok, _ := b.Allows(t.Context(), one, "a.always.example.com", 8443); !ok {
-			t.Error("it is closed")
+			t.Error("a grant for ever: got it closed, want it open")
 		}
 		if _, ok, _ := b.Allows(t.Context(), one, "a.always.example.com", 443); ok {
-			t.Error("another port is open")
+			t.Error("another port: got it open, want it closed")
 		}
 		if got := b.grant(sandboxmcp.EgressDecision{Domain: "*.always.example.com:8443"}); got.ID != n.ID {
-			t.Error("to open what is open made another grant")
+			t.Error("opening what is open: got another grant, want the same")
 		}
 	})
 	t.Run("duration", func(t *testing.T) {
@@ -367,7 +367,7 @@ func TestRevoke(t *testing.T) {
 	b.grant(sandboxmcp.EgressDecision{Domain: "api.example.com"})
 	b.grant(sandboxmcp.EgressDecision{Domain: "api.example.com", Scope: sandboxmcp.GrantDuration, For: time.Hour})
 	if !b.lets(one, "api.example.com") {
-		t.Fatal("it is closed")
+		t.Fatal("api.example.com: got it closed, want it open")
 	}
 	_, err := b.Revoke(t.Context(), sandboxmcp.Caller{Namespace: "other", Actor: "cli"}, "api.example.com")
 	wantCode(t, err, sandboxmcp.CodeRequestNotFound)
@@ -376,22 +376,22 @@ func TestRevoke(t *testing.T) {
 		t.Errorf("got %+v, %v", done, err)
 	}
 	if b.lets(one, "api.example.com") {
-		t.Error("it is open")
+		t.Error("api.example.com: got it open, want it closed")
 	}
 	_, err = b.Revoke(t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "cli"}, "api.example.com")
 	wantCode(t, err, sandboxmcp.CodeRequestNotFound)
 	_, err = b.Revoke(t.Context(), sandboxmcp.Caller{Namespace: "default", Actor: "cli"}, "fixed.example.com")
 	wantCode(t, err, sandboxmcp.CodeRequestNotFound)
 	if e := sandboxmcp.AsError(err); !strings.Contains(e.Hint, "allowed_domains") {
-		t.Errorf("the hint %q does not say that the settings open it", e.Hint)
+		t.Errorf("got hint %q, want allowed_domains named", e.Hint)
 	}
 	if got := b.record("default"); got[len(got)-1] != "approval: revoked api.example.com" {
 		t.Errorf("record: %q", got)
 	}
 }
 
-// What the operator's settings open needs no record, and what they forbid nobody
-// opens.
+// Hosts that the operator's settings open need no grant, and hosts that they forbid cannot be
+// opened.
 func TestSettingsOpenWithoutARecord(t *testing.T) {
 	b := open(t, func(c *gate.Config) { c.Operator = []sandboxmcp.Domain{{Host: "fixed.example.com"}} })
 	b.grant(sandboxmcp.EgressDecision{Domain: "api.example.com"})
@@ -399,13 +399,13 @@ func TestSettingsOpenWithoutARecord(t *testing.T) {
 	for host, want := range map[sandboxmcp.Host]bool{"fixed.example.com": true, "api.example.com": false} {
 		_, ok, err := closed.Allows(t.Context(), one, host, 443)
 		if ok != want || err != nil {
-			t.Errorf("%s: %t, %v", host, ok, err)
+			t.Errorf("%s: got allowed %t, %v; want the other", host, ok, err)
 		}
 	}
 	_, _, err := closed.Decide(t.Context(), sandboxmcp.Caller{Namespace: "default"}, sandboxmcp.EgressDecision{Domain: "x.example.com"})
 	wantCode(t, err, sandboxmcp.CodeNetworkDisabled)
 	if l, err := closed.List(t.Context(), ""); err != nil || len(l.Granted) != 0 {
-		t.Errorf("grants that open nothing are listed: %+v, %v", l, err)
+		t.Errorf("grants that open nothing: got %+v, %v; want none listed", l, err)
 	}
 }
 
@@ -457,7 +457,7 @@ func TestParseDomain(t *testing.T) {
 	}
 }
 
-// recordIn is the record of a store, which nobody signs.
+// recordIn is the audit record of a store, without a signer.
 func recordIn(s *store.Store, now func() time.Time) *audit.Log {
 	l, err := audit.Open(context.Background(), s, audit.Config{Now: now})
 	if err != nil {

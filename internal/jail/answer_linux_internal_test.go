@@ -10,10 +10,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
-// TestSilentSpawnerEndsTheJail: a spawner that does not answer keeps nobody for
-// longer than the limit, and no later sandbox is given to it.
+// TestSilentSpawnerEndsTheJail: a spawner that does not answer delays a caller for no longer
+// than the limit, and gets no further request.
 func TestSilentSpawnerEndsTheJail(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for the whole limit")
@@ -24,7 +26,7 @@ func TestSilentSpawnerEndsTheJail(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = j.Close() }()
-	if n := stopSpawners(j); n != 1 {
+	if n := stopSpawners(t, j); n != 1 {
 		t.Fatalf("%d spawners were stopped, want 1", n)
 	}
 	turn, err := j.Turn()
@@ -43,29 +45,28 @@ func TestSilentSpawnerEndsTheJail(t *testing.T) {
 	select {
 	case err := <-made:
 		if err == nil {
-			t.Error("a stopped spawner made a sandbox")
+			t.Error("New by a stopped spawner: got a sandbox, want an error")
 		}
 		t.Logf("after %v: %v", time.Since(begin).Round(time.Millisecond), err)
 	case <-time.NewTimer(answerLimit + 5*time.Second).C:
-		t.Fatal("the caller still waits")
+		t.Fatal("New by a stopped spawner: got no answer after the limit, want an error")
 	}
 	select {
 	case <-j.Done():
 	case <-time.NewTimer(2 * time.Second).C:
-		t.Error("the jail goes on with a spawner whose late answer would be taken for another's")
+		t.Error("got a jail that lives, want it ended: a late answer would be taken for another's")
 	}
 	if _, err := j.Turn(); err == nil {
 		select {
 		case <-j.Done(): // its end is what the next caller is told by New
 		default:
-			t.Error("the jail gives another turn")
+			t.Error("Turn of the ended jail: got one, want an error")
 		}
 	}
 }
 
-// TestStoppedZygote: whoever asks a zygote that does not run is refused, all of
-// them together and not one after the other, and nothing of a fork is in their
-// sandboxes.
+// TestStoppedZygote: callers of a zygote that does not run are refused, all of them within one
+// limit and not one after the other. Their sandboxes hold no part of a fork.
 func TestStoppedZygote(t *testing.T) {
 	t.Parallel()
 	j, err := Open(testConfig(t))
@@ -107,12 +108,12 @@ func TestStoppedZygote(t *testing.T) {
 				t.Errorf("got %v, want a refusal that leaves the sandbox as it was", err)
 			}
 		case <-up.C:
-			t.Fatal("the askers still wait")
+			t.Fatal("Fork of a stopped zygote: got no answer within the limit, want an error for each")
 		}
 	}
 	t.Logf("after %v", time.Since(begin).Round(time.Millisecond))
 	if !z.Broken() {
-		t.Error("it is asked again")
+		t.Error("the stopped zygote: got it in use, want it given up")
 	}
 	for _, s := range slots {
 		if n := inside(t, s); n != 1 {
@@ -121,11 +122,12 @@ func TestStoppedZygote(t *testing.T) {
 	}
 }
 
-// stopSpawners stops the builder's children, once they are there: it makes them
-// after its answer.
-func stopSpawners(j *Jail) int {
+// stopSpawners stops the builder's children and returns how many. It waits for them first,
+// because the builder makes them after its answer.
+func stopSpawners(t *testing.T, j *Jail) int {
+	t.Helper()
 	stopped := 0
-	for end := time.Now().Add(2 * time.Second); stopped == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	testkit.Until(t, "a spawner to stop", func() bool {
 		files, _ := filepath.Glob("/proc/" + strconv.Itoa(j.pid) + "/task/*/children")
 		for _, f := range files {
 			b, _ := os.ReadFile(f)
@@ -135,7 +137,8 @@ func stopSpawners(j *Jail) int {
 				}
 			}
 		}
-	}
+		return stopped > 0
+	})
 	return stopped
 }
 

@@ -68,7 +68,7 @@ func TestStartFailsWithACallBeforeIt(t *testing.T) {
 	select {
 	case <-p.Done():
 	case <-timer.C:
-		t.Fatal("it neither runs nor fails within 10 s")
+		t.Fatal("got neither a run nor an error within 10 s, want one of them")
 	}
 	if _, err := p.Exit(); !errors.Is(err, unix.EINVAL) {
 		t.Errorf("Exit: got %v, want %v: the copy of the socket could not be made", err, unix.EINVAL)

@@ -23,8 +23,8 @@ func made(t *testing.T, j *Jail) *Slot {
 	return s
 }
 
-// TestSocketsStandInTheirSandbox: what is handed out is looked at, and one that
-// stands elsewhere, on the host or in another sandbox, is not.
+// TestSocketsStandInTheirSandbox: sockets are checked before they are handed out. A socket of
+// the host, or of another sandbox, is refused.
 func TestSocketsStandInTheirSandbox(t *testing.T) {
 	j, err := Open(testConfig(t))
 	if err != nil {
@@ -36,7 +36,7 @@ func TestSocketsStandInTheirSandbox(t *testing.T) {
 	want := []Socket{{Port: 53, UDP: true}, {Port: 80}, {Port: 3128, Loopback: true}}
 	fds, err := s.Sockets(t.Context(), want)
 	if err != nil || len(fds) != len(want) {
-		t.Fatalf("Sockets: %v, %v", fds, err)
+		t.Fatalf("Sockets: got %v, %v; want one for each that was requested", fds, err)
 	}
 	defer closeAll(fds...)
 	for i, fd := range fds {
@@ -58,10 +58,10 @@ func TestSocketsStandInTheirSandbox(t *testing.T) {
 		}
 	}
 	if err := s.verifySockets(fds); err != nil {
-		t.Errorf("its own: %v", err)
+		t.Errorf("the sandbox's own sockets: got %v, want nil", err)
 	}
 	if err := other.verifySockets(fds[:1]); err == nil {
-		t.Error("a socket of another sandbox is taken for its own")
+		t.Error("a socket of another sandbox: got no error, want a refusal")
 	}
 	host, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -69,13 +69,13 @@ func TestSocketsStandInTheirSandbox(t *testing.T) {
 	}
 	defer closeAll(host)
 	if err := s.verifySockets([]int{host}); err == nil {
-		t.Error("a socket of the host is taken for its own")
+		t.Error("a socket of the host: got no error, want a refusal")
 	}
 	if walls, err := s.Observe(); err != nil || !slices.Contains(walls, WallEgress) || slices.Contains(walls, WallNoNetwork) {
-		t.Errorf("the walls are %q, %v", walls, err)
+		t.Errorf("walls with a network: got %q, %v; want the egress wall and not the no-network wall", walls, err)
 	}
 	if walls, err := other.Observe(); err != nil || slices.Contains(walls, WallEgress) || !slices.Contains(walls, WallNoNetwork) {
-		t.Errorf("the walls of one without are %q, %v", walls, err)
+		t.Errorf("walls without a network: got %q, %v; want the no-network wall and not the egress wall", walls, err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -106,21 +106,21 @@ func TestSocketsThatCannotBe(t *testing.T) {
 	closeAll(again...)
 	for _, n := range []int{0, MaxSockets + 1} {
 		if _, err := s.Sockets(t.Context(), make([]Socket, n)); !errors.Is(err, errors.ErrUnsupported) {
-			t.Errorf("%d sockets: %v", n, err)
+			t.Errorf("%d sockets: got %v, want unsupported", n, err)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	w := <-j.spawners // nobody is free
+	w := <-j.spawners // no spawner is free
 	if _, err := s.Sockets(ctx, []Socket{{Port: 82}}); !errors.Is(err, context.Canceled) {
-		t.Errorf("with a context that has ended: %v", err)
+		t.Errorf("Sockets with a context that has ended: got %v, want canceled", err)
 	}
 	j.giveBack(w)
 	if err := s.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Sockets(t.Context(), []Socket{{Port: 83}}); err == nil {
-		t.Error("sockets were made in a sandbox that has ended")
+		t.Error("Sockets in a sandbox that has ended: got no error, want one")
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)

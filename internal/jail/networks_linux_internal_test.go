@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestSocketThatOutlivesItsSandbox: a Unix socket is not told of, so a network
-// namespace is kept only where none is left. One that went to somebody else is.
+// TestSocketThatOutlivesItsSandbox: the kernel does not list Unix sockets, so a network
+// namespace is kept only if none is left in it. One that was sent to another process is left.
 func TestSocketThatOutlivesItsSandbox(t *testing.T) {
 	const python = "/usr/bin/python3"
 	if _, err := os.Stat(python); err != nil {
@@ -57,13 +57,13 @@ func TestSocketThatOutlivesItsSandbox(t *testing.T) {
 			}
 			<-p.Done()
 			if e, err := p.Exit(); err != nil || e.Status.ExitStatus() != 0 {
-				t.Fatalf("the program ended with %v, %v", e.Status, err)
+				t.Fatalf("the program: got %v, %v; want exit 0", e.Status, err)
 			}
 			var fds []int
 			if c.received > 0 {
 				var b [8]byte
 				if _, fds, err = receive(ours, b[:]); err != nil || len(fds) != c.received {
-					t.Fatalf("received %d descriptors, %v", len(fds), err)
+					t.Fatalf("received: got %d descriptors, %v; want the expected number", len(fds), err)
 				}
 			}
 			defer closeAll(fds...)

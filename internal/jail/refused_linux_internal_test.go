@@ -77,8 +77,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// seen tells whether the filter lets a packet through, by another implementation
-// than the kernel's.
+// seen reports whether the filter lets a packet through, by another implementation than the
+// kernel's.
 func seen(t *testing.T, packet []byte) bool {
 	t.Helper()
 	code := refusedFilter()
@@ -88,7 +88,7 @@ func seen(t *testing.T, packet []byte) bool {
 	}
 	ins, ok := bpf.Disassemble(raw)
 	if !ok {
-		t.Fatal("the filter has an unknown instruction")
+		t.Fatal("the filter: got an instruction that is unknown, want none")
 	}
 	vm, err := bpf.NewVM(ins)
 	if err != nil {
@@ -101,14 +101,14 @@ func seen(t *testing.T, packet []byte) bool {
 	return n > 0
 }
 
-// FuzzParseRefused: whatever is read, it is not outside of the packet, and what it
-// tells is no address of the sandbox's own.
+// FuzzParseRefused: ParseRefused reads nothing outside of the packet, and returns no address
+// of the sandbox's own.
 func FuzzParseRefused(f *testing.F) {
 	f.Add(packet4(unix.IPPROTO_TCP, "1.2.3.4", "1.2.3.4", make([]byte, 20)...))
 	f.Add(packet6(unix.IPPROTO_ICMPV6, "2001:db8::1", "::1", append([]byte{1, 4, 0, 0, 0, 0, 0, 0}, packet6(unix.IPPROTO_UDP, "::1", "::2", make([]byte, 8)...)...)...))
 	f.Fuzz(func(t *testing.T, p []byte) {
 		if r, ok := ParseRefused(p); ok && (!r.Address.IsValid() || r.Address.Addr().IsLoopback()) {
-			t.Errorf("%x is read as %v", p, r)
+			t.Errorf("%x: got %v, want no address, or one outside of loopback", p, r)
 		}
 	})
 }

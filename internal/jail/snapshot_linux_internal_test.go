@@ -65,7 +65,7 @@ func TestForksShareNoDescriptorOfASnapshot(t *testing.T) {
 	}
 }
 
-// TestCloseOfASnapshotAwaitsNoLoad: a fork that does not answer holds up only who loads it.
+// TestCloseOfASnapshotAwaitsNoLoad: a fork that does not answer delays only its own load.
 func TestCloseOfASnapshotAwaitsNoLoad(t *testing.T) {
 	s, err := NewSnapshot(strings.NewReader("abc"), 3)
 	if err != nil {
@@ -87,7 +87,7 @@ func TestCloseOfASnapshotAwaitsNoLoad(t *testing.T) {
 	s.Close()
 	select {
 	case err := <-loaded:
-		t.Errorf("the load ended before Close returned: %v", err)
+		t.Errorf("the load: got its end before Close returned (%v), want it after", err)
 	default:
 	}
 	closeAll(fds...)

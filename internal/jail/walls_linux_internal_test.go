@@ -39,7 +39,7 @@ func testConfig(t testing.TB) Config {
 
 var testSize = Size{WorkBytes: 1 << 20, WorkInodes: 100, TempBytes: 1 << 20, MaxTasks: 20}
 
-// observed builds one sandbox and tells its walls, or why there is none.
+// observed builds one sandbox and returns its walls, or the reason why there is none.
 func observed(t *testing.T, cfg Config) ([]string, error) {
 	t.Helper()
 	j, err := Open(cfg)
@@ -64,19 +64,19 @@ func whole(t *testing.T, cfg Config) []string {
 	t.Helper()
 	walls, err := observed(t, cfg)
 	if err != nil {
-		t.Fatalf("with every wall: %v", err)
+		t.Fatalf("with every wall: got %v, want a sandbox", err)
 	}
 	for _, w := range cfg.Mode.Required(landlockABI()) {
 		if !slices.Contains(walls, w) {
-			t.Fatalf("with every wall: %q is not observed among %q", w, walls)
+			t.Fatalf("with every wall: want %q observed, got %q", w, walls)
 		}
 	}
 	return walls
 }
 
-// TestWallsOff leaves out each wall in turn: it has to vanish from what is
-// observed, so that a sandbox without it would be refused, or no sandbox comes
-// to be at all. That a wall is reported and does not stand is the worst fault.
+// TestWallsOff leaves out each wall in turn. The wall must vanish from what is observed, so
+// that such a sandbox would be refused, or no sandbox is built at all. A wall that is reported
+// and not there is the worst fault.
 func TestWallsOff(t *testing.T) {
 	cfg := testConfig(t)
 	all := whole(t, cfg)
@@ -143,15 +143,15 @@ func vanished(t *testing.T, cfg Config, all, want []string) {
 	t.Logf("no longer observed: %q", gone)
 	for _, w := range want {
 		if !slices.Contains(gone, w) {
-			t.Errorf("%q is still observed", w)
+			t.Errorf("without it: got %q observed, want it gone", w)
 		}
 	}
 	if len(want) == 0 && len(gone) == 0 && cfg.without != 0 {
-		t.Error("nothing is missed")
+		t.Error("without a wall: got the same walls, want one less")
 	}
 	required := cfg.Mode.Required(landlockABI())
 	if len(want) > 0 && !slices.ContainsFunc(gone, func(w string) bool { return slices.Contains(required, w) }) {
-		t.Errorf("what vanished is not required, so the sandbox would be handed out: %q", gone)
+		t.Errorf("got %q gone, none of them required; want a required wall among them, so that the sandbox is refused", gone)
 	}
 }
 
@@ -179,7 +179,7 @@ func TestDumpable(t *testing.T) {
 		t.Fatal(err)
 	}
 	if int(st.Uid) == s.UID() && os.Geteuid() == 0 {
-		t.Errorf("init's files belong to %d, the user of its sandbox: it is dumpable", st.Uid)
+		t.Errorf("init's files: got owner %d, the user of its sandbox, so that it is dumpable; want root", st.Uid)
 	}
 }
 
@@ -207,7 +207,7 @@ func TestEndedIsNotInterrupted(t *testing.T) {
 	}()
 	for range 20_000 {
 		if ended(self) {
-			t.Error("this very process has ended")
+			t.Error("ended of this process: got true, want false")
 			break
 		}
 	}
@@ -215,7 +215,8 @@ func TestEndedIsNotInterrupted(t *testing.T) {
 	<-stopped
 }
 
-// TestReadings shows that what is read is told apart from what only looks like it.
+// TestReadings: readings of the kernel's files are not confused by text that only looks like
+// them.
 func TestReadings(t *testing.T) {
 	const own = "1 0 0:1 / /mnt/data rw - tmpfs d rw,size=1k,nr_inodes=2\n1 0 0:1 / /tmp rw - tmpfs d rw,size=1k,nr_inodes=2\n" +
 		"1 0 0:1 / /dev/shm rw - tmpfs d rw,size=1k,nr_inodes=2\n1 0 0:1 / /run rw - tmpfs d rw,size=1k,nr_inodes=2\n"
@@ -268,8 +269,8 @@ func TestReadings(t *testing.T) {
 	}
 }
 
-// TestLandlockIsQuiet: no domain of a sandbox writes audit records, where the kernel can
-// be told so.
+// TestLandlockIsQuiet: no Landlock domain of a sandbox writes audit records, where the kernel
+// can turn them off.
 func TestLandlockIsQuiet(t *testing.T) {
 	for abi, want := range map[int]uint64{6: 0, 7: 5, 9: 5} {
 		here, _ := wallScript(plan{abi: abi})

@@ -44,7 +44,7 @@ func testZygote(t *testing.T, j *Jail) *Zygote {
 	return z
 }
 
-// runs runs a program in a sandbox, by a fork or by execve, and tells its output.
+// runs runs a program in a sandbox, by a fork or by execve, and returns its output.
 func runs(t *testing.T, j *Jail, z *Zygote, program string) (string, Exit) {
 	t.Helper()
 	turn, err := j.Turn()
@@ -168,7 +168,7 @@ func TestForkWallsOff(t *testing.T) {
 			c, err := z.Fork(s, nil, false)
 			if err == nil {
 				c.Release()
-				t.Fatalf("a fork without it is handed out; walls %q", s.forked)
+				t.Fatalf("a fork without the wall: got it with walls %q, want an error", s.forked)
 			}
 			t.Log(err)
 			if !errors.Is(err, ErrNotForked) || len(s.forked) > 0 {
@@ -212,12 +212,12 @@ func TestZygoteFilter(t *testing.T) {
 		if err == nil {
 			c.Release()
 		}
-		t.Errorf("under the filter of programs a fork enters a sandbox: %v", err)
+		t.Errorf("a fork under the filter of programs: got %v, want it refused at the sandbox", err)
 	}
 }
 
-// TestForkIsNotTold: a fork that is told nothing, because there is too much to
-// tell or its sandbox is being ended, ends, and its descriptor is given back.
+// TestForkIsNotTold: a fork that cannot be sent its program, because it is too large or the
+// sandbox ends, ends itself, and its descriptor is given back.
 func TestForkIsNotTold(t *testing.T) {
 	j, err := Open(testConfig(t))
 	if err != nil {
@@ -263,7 +263,7 @@ func TestForkIsNotTold(t *testing.T) {
 				t.Errorf("got %v, want %v", err, want)
 			}
 			if _, err := unix.FcntlInt(uintptr(control), unix.F_GETFD, 0); !errors.Is(err, unix.EBADF) {
-				t.Errorf("its descriptor is still open: %v", err)
+				t.Errorf("the zygote's descriptor: got %v, want EBADF", err)
 			}
 			if err := waitPidfd(life, answerLimit); err != nil {
 				t.Error(err)
@@ -294,7 +294,7 @@ func TestForkOfADyingZygote(t *testing.T) {
 		killed := make(chan struct{})
 		go func() {
 			defer close(killed)
-			time.Sleep(time.Duration(i) * 25 * time.Microsecond)
+			time.Sleep(time.Duration(i) * 25 * time.Microsecond) // each round kills at another moment of the fork
 			_ = unix.PidfdSendSignal(z.pidfd, unix.SIGKILL, nil, 0)
 		}()
 		c, err := z.Fork(s, nil, i%2 == 0)
@@ -306,7 +306,7 @@ func TestForkOfADyingZygote(t *testing.T) {
 		case errors.Is(err, ErrNotForked):
 			refused++
 		default:
-			t.Errorf("killed after %d us: %v", 25*i, err)
+			t.Errorf("killed after %d us: got %v, want nil or a refusal", 25*i, err)
 		}
 		if got := inside(t, s); got != want {
 			t.Errorf("killed after %d us: %d processes in the sandbox, want %d; %v", 25*i, got, want, err)
@@ -324,8 +324,8 @@ func TestForkOfADyingZygote(t *testing.T) {
 	t.Logf("%d forks, %d refused", made, refused)
 }
 
-// TestForkInADyingSandbox ends the sandbox at any moment of a fork: nothing of it
-// is left, nobody waits, and the zygote goes on.
+// TestForkInADyingSandbox ends the sandbox at any moment of a fork. Nothing of the fork is
+// left, no caller waits, and the zygote serves on.
 func TestForkInADyingSandbox(t *testing.T) {
 	j, err := Open(testConfig(t))
 	if err != nil {
@@ -346,7 +346,7 @@ func TestForkInADyingSandbox(t *testing.T) {
 		killed := make(chan struct{})
 		go func() {
 			defer close(killed)
-			time.Sleep(time.Duration(i%60) * 25 * time.Microsecond)
+			time.Sleep(time.Duration(i%60) * 25 * time.Microsecond) // each round kills at another moment of the fork
 			_ = unix.PidfdSendSignal(s.pidfd, unix.SIGKILL, nil, 0)
 		}()
 		c, err := z.Fork(s, nil, i%2 == 0)
@@ -367,7 +367,7 @@ func TestForkInADyingSandbox(t *testing.T) {
 		}
 	}
 	if out, e := runs(t, j, z, "print('up')"); out != "up\n" || e.Status.ExitStatus() != 0 {
-		t.Errorf("then: %q, %v", out, e)
+		t.Errorf("a program after all rounds: got %q, %v; want up", out, e)
 	}
 	t.Logf("%d of 120 failed", failed)
 }
@@ -453,7 +453,7 @@ func TestScriptsHaveNumbersOfTheirOwn(t *testing.T) {
 		}
 	}
 	if err := ask(100, 'E'); err == nil {
-		t.Error("a script that is refused: no error")
+		t.Error("a script that is refused: got no error, want one")
 	}
 	for i := range 3 {
 		if err := ask(i+200, 'P'); err != nil {

@@ -108,7 +108,7 @@ func TestInterpreterWords(t *testing.T) {
 			t.Errorf("%s: %v, want gone: %v", name, err, c.gone)
 		}
 		if d := cmp.Diff(c.want, got); d != "" {
-			t.Errorf("%s: %s", name, d)
+			t.Errorf("%s (-want +got): %s", name, d)
 		}
 	}
 }
@@ -148,12 +148,13 @@ func TestInterpreterShows(t *testing.T) {
 		var shown []sandboxmcp.RichResult
 		rep, err := i.Execute(t.Context(), kernel.Cell{}, func(r sandboxmcp.RichResult) { shown = append(shown, r) })
 		if d := cmp.Diff([]sandboxmcp.RichResult{{"text/plain": want, "is_main_result": false}}, shown); d != "" || err != nil || !cmp.Equal(rep.Results, shown) {
-			t.Errorf("%v %+v %s", err, rep, d)
+			t.Errorf("got %v %+v, want no error and the displayed values %s", err, rep, d)
 		}
 	}
 }
 
-// A driver that does not read holds nobody up, and neither does one that never stops talking.
+// A driver that does not read, or that reports without end, delays its caller for no longer
+// than the limits.
 func TestInterpreterDoesNotWaitForEver(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	n := 0
@@ -165,9 +166,9 @@ func TestInterpreterDoesNotWaitForEver(t *testing.T) {
 		}
 	})
 	if !errors.Is(err, context.Canceled) || len(rep.Results) < 10 {
-		t.Errorf("%v, %d results", err, len(rep.Results))
+		t.Errorf("got %v, %d results; want canceled and at least 10", err, len(rep.Results))
 	}
-	for !errors.Is(err, kernel.ErrGone) { // nobody waits for it any more, and so it has a limit
+	for !errors.Is(err, kernel.ErrGone) { // no caller waits for it, so it has a limit
 		<-time.NewTimer(time.Millisecond).C
 		_, err = i.Execute(ctx, kernel.Cell{}, nil)
 	}
@@ -175,14 +176,14 @@ func TestInterpreterDoesNotWaitForEver(t *testing.T) {
 	c := deaf{io.MultiReader(strings.NewReader(frame(`{"type":"ready"}`)), &hook{f: cancel}), make(chan struct{})}
 	defer func() { _ = c.Close() }()
 	if _, err := kernel.Attach(c, sandboxmcp.Python).Execute(ctx, kernel.Cell{}, nil); !errors.Is(err, context.Canceled) && !errors.Is(err, kernel.ErrGone) {
-		t.Errorf("nobody reads: %v", err)
+		t.Errorf("a driver that does not read: got %v, want canceled or gone", err)
 	}
 	// Where no cell goes, a limit ends the conversation.
 	idle := &endless{frame: frame(`{"type":"display","id":1,"data":{"text/plain":"` + strings.Repeat("x", 1<<19) + `"}}`), n: 1 << 40}
 	talks := deaf{idle, make(chan struct{})}
 	defer func() { _ = talks.Close() }()
 	if _, err := kernel.Attach(talks, sandboxmcp.Python).Execute(t.Context(), kernel.Cell{}, nil); !errors.Is(err, kernel.ErrGone) {
-		t.Errorf("talk of nobody: %v", err)
+		t.Errorf("a driver that reports for another cell for ever: got %v, want gone", err)
 	}
 }
 
@@ -216,7 +217,7 @@ func TestInterpreterIsBounded(t *testing.T) {
 		least = min(least, after.TotalAlloc-before.TotalAlloc)
 	}
 	if least > kernel.MaxFrame || !errors.Is(err, kernel.ErrGone) {
-		t.Errorf("a length of 2 GiB made it allocate %d bytes, %v", least, err)
+		t.Errorf("a length of 2 GiB: got %d bytes allocated, %v; want at most one frame, and gone", least, err)
 	}
 }
 
@@ -232,16 +233,16 @@ func FuzzInterpreter(f *testing.F) {
 		shown := 0
 		rep, err := heard(t.Context(), bytes.NewReader(in), func(sandboxmcp.RichResult) { shown++ })
 		if err != nil && !errors.Is(err, kernel.ErrGone) || rep.Done != (err == nil) {
-			t.Fatalf("%v with %+v", err, rep)
+			t.Fatalf("got %v with %+v, want done or gone", err, rep)
 		}
 		if rep.Results == nil || shown != len(rep.Results) || shown > 256 || rep.Exit < 0 || rep.Exit > 255 || rep.Started && rep.Syntax != nil {
-			t.Fatalf("%d shown, %+v", shown, rep)
+			t.Fatalf("got %d values shown, %+v; want as many as in the report, within its bounds", shown, rep)
 		}
 		if e := rep.Error; e != nil && (len(e.Name) > 256 || len(e.Value) > 64<<10 || len(e.Traceback) > 200) {
-			t.Fatalf("error beyond its bounds: %+v", e)
+			t.Fatalf("got error %+v, want it within its bounds", e)
 		}
 		if out, jsonErr := json.Marshal(rep.Results); jsonErr != nil || len(out) > 6*len(in)+64 {
-			t.Fatalf("%d bytes of results from %d, %v", len(out), len(in), jsonErr)
+			t.Fatalf("got %d bytes of results from %d, %v; want at most six for each", len(out), len(in), jsonErr)
 		}
 	})
 }

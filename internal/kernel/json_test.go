@@ -55,10 +55,10 @@ func TestShownFormsAreClean(t *testing.T) {
 	} {
 		rep, _ := kernel.Read(strings.NewReader(frame("{\"type\":\"display\",\"data\":{\"text/plain\":\"x\",\"application/json\":"+in+"}}")), nil)
 		if d := cmp.Diff([]sandboxmcp.RichResult{want}, rep.Results); d != "" {
-			t.Errorf("%.20q: %s", in, d)
+			t.Errorf("%.20q (-want +got): %s", in, d)
 		}
 		if text, err := json.Marshal(rep.Results); err != nil || !utf8.Valid(text) {
-			t.Errorf("%.20q: %q, %v", in, text, err)
+			t.Errorf("%.20q: got %q, %v; want JSON in UTF-8", in, text, err)
 		}
 	}
 }
@@ -69,12 +69,13 @@ func TestPythonShowsWhatIsNoJSON(t *testing.T) {
 	for _, code := range []string{"from sandbox import display\ndisplay({'a': float('nan')})", "class A:\n    def __repr__(self): return \"{'a': nan}\"\n    def _repr_json_(self): return [float('inf')]\nA()"} {
 		s := l.py(t, code)
 		if s.Err != nil || !s.Done || len(s.Results) != 1 || s.Results[0]["text/plain"] != "{'a': nan}" || s.Results[0]["application/json"] != nil {
-			t.Errorf("%s: %+v", code, s)
+			t.Errorf("%s: got %+v, want text and no JSON", code, s)
 		}
 	}
 }
 
-// What is said of one cell has an end, even where every word of it could be right.
+// TestInterpreterHearsNoFlood: the reports of one cell are bounded, also if each of them is
+// valid.
 func TestInterpreterHearsNoFlood(t *testing.T) {
 	const most = 40 << 20
 	for _, word := range []string{`{"type":"later","id":1,"x":"%s"}`, `{"type":"error","id":1,"name":"%s"}`, `{"type":"display","id":2,"x":"%s"}`} {

@@ -82,12 +82,12 @@ func TestCheckEnv(t *testing.T) {
 	}
 	for _, good := range []map[string]string{nil, {"A": ""}, {"_a1": "ä\n"}, {"NODE_ENV": "test"}, {"LDX": "1"}, {"path": "x"}, {"LANG": "de_DE.UTF-8"}, {"A": strings.Repeat("x", 64<<10)}} {
 		if err := kernel.CheckEnv(good); err != nil {
-			t.Errorf("%.40q: %v", good, err)
+			t.Errorf("CheckEnv %.40q: got %v, want nil", good, err)
 		}
 	}
 	secret := kernel.CheckEnv(map[string]string{"A": "hush\x00"})
 	if strings.Contains(secret.Error(), "hush") {
-		t.Errorf("the message tells a value: %v", secret)
+		t.Errorf("message: got the value in %v, want it left out", secret)
 	}
 }
 
@@ -133,7 +133,7 @@ func TestRead(t *testing.T) {
 			t.Errorf("%q: got %v, want no error at the end of the channel", c.in, err)
 		}
 		if d := cmp.Diff(c.want, got); d != "" {
-			t.Errorf("%s: %s", name, d)
+			t.Errorf("%s (-want +got): %s", name, d)
 		}
 	}
 }
@@ -161,7 +161,7 @@ func TestReadIsBounded(t *testing.T) {
 	e := &endless{frame: f, n: 200}
 	rep, _ := kernel.Read(e, nil)
 	if e.n != 0 {
-		t.Error("the channel was not read to its end: a writer would wait")
+		t.Error("got a channel that is not read to its end, want all of it read: a writer would wait")
 	}
 	if len(rep.Results) != 9 {
 		t.Errorf("%d results of 900 KiB, want the 9 that fit into 8 MiB", len(rep.Results))
@@ -179,7 +179,7 @@ func TestReadIsBounded(t *testing.T) {
 		least = min(least, after.TotalAlloc-before.TotalAlloc)
 	}
 	if least > kernel.MaxFrame {
-		t.Errorf("a length of 2 GiB made it allocate %d bytes", least)
+		t.Errorf("a length of 2 GiB: got %d bytes allocated, want at most one frame", least)
 	}
 }
 
@@ -190,7 +190,7 @@ func (broken) Read([]byte) (int, error) { return 0, errors.New("broken") }
 func TestReadOfABrokenChannel(t *testing.T) {
 	rep, _ := kernel.Read(io.MultiReader(strings.NewReader(frame(`{"type":"start"}`)), broken{}), nil)
 	if !rep.Started {
-		t.Errorf("%+v", rep)
+		t.Errorf("report: got %+v, want a program that started", rep)
 	}
 }
 
@@ -205,10 +205,10 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		rep, _ := kernel.Read(bytes.NewReader(in), nil)
 		if rep.Started && rep.Syntax != nil || rep.Results == nil {
-			t.Fatalf("%+v", rep)
+			t.Fatalf("report: got %+v, want results, and no syntax error of a program that started", rep)
 		}
 		if e := rep.Error; e != nil && (len(e.Name) > 256 || len(e.Value) > 64<<10 || len(e.Traceback) > 200) {
-			t.Fatalf("error beyond its bounds: %+v", e)
+			t.Fatalf("got error %+v, want it within its bounds", e)
 		}
 		if _, err := json.Marshal(rep.Results); err != nil {
 			t.Fatal(err)
@@ -216,7 +216,7 @@ func FuzzRead(f *testing.F) {
 		for _, r := range rep.Results {
 			for k := range maps.Keys(r) {
 				if k != "is_main_result" && !strings.Contains(k, "/") {
-					t.Fatalf("key %q", k)
+					t.Fatalf("got key %q, want a media type", k)
 				}
 			}
 		}

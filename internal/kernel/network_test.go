@@ -14,8 +14,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
-// What a network tells programs does not cost them the interpreter that waits,
-// and what a caller says goes over it.
+// The variables of the network do not keep an interpreter from being started ahead, and
+// variables of the caller win over them.
 func TestNetworkVariables(t *testing.T) {
 	told := map[string]string{"HTTP_PROXY": "http://127.0.0.1:3128", "SSL_CERT_FILE": "/etc/a file"}
 	for _, l := range []sandboxmcp.Language{sandboxmcp.Python, sandboxmcp.Node, sandboxmcp.Shell} {
@@ -24,10 +24,10 @@ func TestNetworkVariables(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !slices.Contains(p.Env, "HTTP_PROXY=mine") || !slices.Contains(p.Env, "SSL_CERT_FILE=/etc/a file") {
-			t.Errorf("%s: %q", l, p.Env)
+			t.Errorf("%s: got %q, want the caller's values kept", l, p.Env)
 		}
 		if l == sandboxmcp.Shell && p.Prestart != nil {
-			t.Error("a caller's variable is handed to a bash that waits")
+			t.Error("a shell with variables: got one that is started ahead, want none: its variables are not known then")
 		}
 	}
 }

@@ -70,14 +70,14 @@ func TestNode(t *testing.T) {
 				o.Stdout = c.stdout // the directory that ls reads
 			}
 			if o.Stdout != c.stdout || o.Code != c.exit || !strings.Contains(o.Stderr, c.stderr) || c.stderr == "" && o.Stderr != "" {
-				t.Errorf("exit %d, stdout %q, stderr %q", o.Code, o.Stdout, o.Stderr)
+				t.Errorf("got exit %d, stdout %q, stderr %q; want those of the case", o.Code, o.Stdout, o.Stderr)
 			}
 			if strings.Contains(o.Stderr, ".hook.cjs") {
-				t.Errorf("frames of ours: %s", o.Stderr)
+				t.Errorf("stderr: got frames of the driver in %s, want the program's alone", o.Stderr)
 			}
 			if o.Error != nil {
 				if len(o.Error.Traceback) == 0 || strings.Contains(strings.Join(o.Error.Traceback, "\n"), ".hook.cjs") {
-					t.Errorf("traceback %q", o.Error.Traceback)
+					t.Errorf("traceback: got %q, want frames of the program alone", o.Error.Traceback)
 				}
 				o.Error.Traceback, o.Error.Value = nil, strings.ReplaceAll(o.Error.Value, at.program, "/run/program")
 			}
@@ -110,7 +110,7 @@ func TestNodePlanByVersion(t *testing.T) {
 			want = append(want, c.wantFlag)
 		}
 		if d := cmp.Diff(append(want, "/run/program/"+c.wantFile), p.Argv); d != "" {
-			t.Errorf("%s: %s", c.version, d)
+			t.Errorf("%s (-want +got): %s", c.version, d)
 		}
 		if p.Program[0].Name != c.wantFile {
 			t.Errorf("%s: file %s, want %s", c.version, p.Program[0].Name, c.wantFile)
@@ -125,7 +125,7 @@ func TestShell(t *testing.T) {
 		}
 		o := run(t, kernel.Program{Language: sandboxmcp.Shell, Code: "echo \"$0 $PWD $HOME\"\nexit 4", Interpreter: sh})
 		if o.Stdout != "/run/program/main.sh "+backend.WorkDir+" /tmp\n" || o.Code != 4 || o.Stderr != "" {
-			t.Errorf("%s: %+v", sh, o)
+			t.Errorf("%s: got %+v, want its path, directories and exit code 4", sh, o)
 		}
 	}
 }
@@ -191,7 +191,7 @@ func TestNodeDisplay(t *testing.T) {
 			}
 			o := runIn(t, kernel.Program{Language: sandboxmcp.Node, Code: c.code, Display: c.display, Interpreter: path, Version: version}, at)
 			if o.Code != 0 || o.Stderr != "" {
-				t.Errorf("exit %d, stderr %q", o.Code, o.Stderr)
+				t.Errorf("got exit %d, stderr %q; want 0 and none", o.Code, o.Stderr)
 			}
 			if c.name == "much" && len(o.Results) == 1 { // what is cut is compared by its length
 				got, _ := o.Results[0]["text/plain"].(string)

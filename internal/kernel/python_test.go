@@ -161,7 +161,7 @@ func compiled(t *testing.T, python string) []byte {
 	}
 	out, err := exec.CommandContext(t.Context(), python, "-c", "import py_compile, sys; py_compile.compile(sys.argv[1], sys.argv[1] + 'c', sys.argv[2], True)", file, name).CombinedOutput()
 	if err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("the compiler: got %v: %s, want no error", err, out)
 	}
 	code, err := os.ReadFile(file + "c")
 	if err != nil {
@@ -190,16 +190,16 @@ func TestPythonTellsOfExceptions(t *testing.T) {
 		lines := strings.Join(o.Error.Traceback, "\n")
 		for _, part := range []string{"Traceback (most recent call last):", `File "/run/program/main.py", line 3, in <module>`, `File "/run/program/main.py", line 2, in f`, "ValueError: bö"} {
 			if !strings.Contains(lines, part) {
-				t.Errorf("traceback lacks %q:\n%s", part, lines)
+				t.Errorf("traceback: want %q in it, got\n%s", part, lines)
 			}
 		}
 		if !o.Started || o.Syntax != nil {
-			t.Errorf("report %+v", o.Report)
+			t.Errorf("report: got %+v, want a program that started, without a syntax error", o.Report)
 		}
 
 		o = run(t, kernel.Program{Code: "def f(n):\n    if n: g(n-1)\n    else: raise ValueError('x'*200000)\ndef g(n): f(n)\nf(400)", Interpreter: python})
 		if o.Error == nil || len(o.Error.Value) != 65536 || len(o.Error.Traceback) > 200 {
-			t.Errorf("a large error is not cut: %d lines", len(o.Error.Traceback))
+			t.Errorf("a large error: got %d lines, want it cut", len(o.Error.Traceback))
 		}
 		for what, code := range map[string]string{
 			"exit":           "raise SystemExit(3)",
@@ -208,13 +208,13 @@ func TestPythonTellsOfExceptions(t *testing.T) {
 			"channel reused": "import os\nos.close(3)\nf = open('/mnt/data/f'.replace('/mnt/data', os.getcwd()), 'w')\nassert f.fileno() == 3\nraise ValueError",
 		} {
 			if o := run(t, kernel.Program{Code: code, Interpreter: python}); o.Error != nil {
-				t.Errorf("%s: told of %+v", what, o.Error)
+				t.Errorf("%s: got error %+v, want none", what, o.Error)
 			}
 		}
 		at := places{t.TempDir(), t.TempDir()}
 		runIn(t, kernel.Program{Code: "import os\nos.close(3)\nf = open('f', 'w')\nf.write('mine')\nraise ValueError", Interpreter: python}, at)
 		if data, _ := os.ReadFile(filepath.Join(at.work, "f")); string(data) != "mine" {
-			t.Errorf("a file that took the channel's number holds %q", data)
+			t.Errorf("a file that took the channel's number: got %q, want mine", data)
 		}
 	})
 }
@@ -228,7 +228,7 @@ func TestPythonHostileChannel(t *testing.T) {
 		} {
 			o := run(t, kernel.Program{Code: code, Interpreter: python})
 			if o.Stdout != "on\n" || o.Code != 1 || o.Syntax != nil || !strings.HasSuffix(o.Stderr, "ValueError\n") {
-				t.Errorf("%s: %+v", name, o)
+				t.Errorf("%s: got %+v, want the program's own failure and nothing else", name, o)
 			}
 		}
 	})
@@ -238,7 +238,7 @@ func TestPythonChildrenDoNotHoldTheChannel(t *testing.T) {
 	eachPython(t, func(t *testing.T, python string) {
 		o := run(t, kernel.Program{Code: "import subprocess\nprint(subprocess.run(['sh', '-c', 'ls /proc/self/fd'], close_fds=False, capture_output=True, text=True).stdout.split())", Interpreter: python})
 		if strings.Contains(o.Stdout, "'3', '4'") {
-			t.Errorf("descriptors of a child: %s", o.Stdout)
+			t.Errorf("descriptors of a child: got %s, want no channel among them", o.Stdout)
 		}
 	})
 }
@@ -253,7 +253,7 @@ func TestPythonImportsFromTheWorkDir(t *testing.T) {
 		}
 		o := runIn(t, kernel.Program{Code: "import sys, helper\nprint(sys.path[0], helper.x)\n1/0", Interpreter: python}, at)
 		if o.Stdout != "/mnt/data 5\n" || o.Error == nil || o.Error.Name != "ZeroDivisionError" || len(o.Error.Traceback) < 3 {
-			t.Errorf("%+v %+v", o, o.Error)
+			t.Errorf("got %+v %+v, want the directory, 5 and ZeroDivisionError", o, o.Error)
 		}
 	})
 }
@@ -308,13 +308,13 @@ func TestPythonDisplay(t *testing.T) {
 		o := run(t, kernel.Program{Code: "class R:\n    def __repr__(self): raise ValueError('r')\nR()", Display: "stdout", Interpreter: python})
 		w := plain(t, python, "class R:\n    def __repr__(self): raise ValueError('r')\nrepr(R())")
 		if o.Code != 1 || o.Error == nil || strings.Replace(w.Stderr, "repr(R())", "R()", 1) != o.Stderr && !strings.Contains(o.Stderr, "in __repr__") || strings.Contains(o.Stderr, "bootstrap") {
-			t.Errorf("failing repr: %+v", o)
+			t.Errorf("a repr that fails: got %+v, want the failure as Python shows it", o)
 		}
 		for _, d := range []sandboxmcp.Display{"stdout", "results"} {
 			o := run(t, kernel.Program{Code: "x\ny = 1\n1/0", Display: d, Interpreter: python})
 			w := plain(t, python, "x\ny = 1\n1/0")
 			if o.Stderr != w.Stderr || o.Code != 1 {
-				t.Errorf("display %s: %s", d, cmp.Diff(w.Stderr, o.Stderr))
+				t.Errorf("display %s (-plain +ours): %s", d, cmp.Diff(w.Stderr, o.Stderr))
 			}
 		}
 	})
@@ -334,7 +334,7 @@ func TestPythonSyntax(t *testing.T) {
 		} {
 			o := run(t, kernel.Program{Code: code, Display: "stdout", Interpreter: python})
 			if o.Code != 1 || o.Stdout != "" || o.Stderr != "" || o.Started || o.Syntax == nil {
-				t.Errorf("%q: %+v", code, o)
+				t.Errorf("%q: got %+v, want a syntax error alone", code, o)
 				continue
 			}
 			if o.Syntax.Name != want.Name || want.Line != 0 && o.Syntax.Line != want.Line || o.Syntax.Message == "" {
@@ -344,7 +344,7 @@ func TestPythonSyntax(t *testing.T) {
 		// What is wrong at run time is not refused.
 		o := run(t, kernel.Program{Code: "print(1)\nexec('(')", Display: "stdout", Interpreter: python})
 		if o.Syntax != nil || o.Error == nil || o.Error.Name != "SyntaxError" || o.Stdout != "1\n" {
-			t.Errorf("%+v", o)
+			t.Errorf("a SyntaxError of the running program: got %+v, want it as an error and not as its syntax", o)
 		}
 	})
 }
@@ -352,7 +352,7 @@ func TestPythonSyntax(t *testing.T) {
 func TestPythonOwnName(t *testing.T) {
 	o := run(t, kernel.Program{Code: "import sys\nprint(__file__, sys.argv)\n1/0", FileName: "my tool.py", Interpreter: pythons(t)[0]})
 	if o.Stdout != "/run/program/my tool.py ['/run/program/my tool.py']\n" || !strings.Contains(o.Stderr, `File "/run/program/my tool.py", line 3`) {
-		t.Errorf("%+v", o)
+		t.Errorf("a program with a name of its own: got %+v, want the name in argv and traceback", o)
 	}
 }
 
@@ -363,7 +363,7 @@ func TestPythonPlan(t *testing.T) {
 		t.Fatal(err)
 	}
 	if slices.ContainsFunc(p.Argv, func(a string) bool { return strings.Contains(a, "the code") }) || p.Channels != 1 {
-		t.Errorf("argv %q, channels %d, want 1", p.Argv, p.Channels)
+		t.Errorf("got argv %q, %d channels; want no code in argv, and 1 channel", p.Argv, p.Channels)
 	}
 	want := []string{
 		"A=b", "HOME=/tmp", "LANG=C.UTF-8", "PATH=/opt/py/bin:/usr/local/bin:/usr/bin:/bin", "PWD=/mnt/data",

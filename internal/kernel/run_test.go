@@ -23,7 +23,7 @@ type outcome struct {
 	kernel.Report
 }
 
-// places are the directories that stand for ProgramDir and WorkDir.
+// places are the directories used as ProgramDir and WorkDir.
 type places struct{ program, work string }
 
 // run carries out a plan as a backend would, but without walls: ProgramDir and

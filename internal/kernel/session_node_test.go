@@ -30,7 +30,7 @@ func checkCells(t *testing.T, p kernel.Program, row cellRow) {
 	var s said
 	for _, code := range row.cells {
 		if s = l.do(t, kernel.Cell{Code: code, Display: sandboxmcp.DisplayResults}); s.Err != nil {
-			t.Fatalf("%s: %v; stderr %q", code, s.Err, s.Stderr)
+			t.Fatalf("%s: got %v; stderr %q, want no error", code, s.Err, s.Stderr)
 		}
 	}
 	name := ""
@@ -38,16 +38,16 @@ func checkCells(t *testing.T, p kernel.Program, row cellRow) {
 		name = s.Error.Name
 	}
 	if s.Stdout != row.stdout || s.Exit != row.exit || name != row.err || !strings.Contains(s.Stderr, row.stderr) || row.stderr == "" && row.err == "" && s.Stderr != "" {
-		t.Errorf("exit %d, error %q, stdout %q, stderr %q", s.Exit, name, s.Stdout, s.Stderr)
+		t.Errorf("got exit %d, error %q, stdout %q, stderr %q; want those of the case", s.Exit, name, s.Stdout, s.Stderr)
 	}
 	if d := cmp.Diff(append([]sandboxmcp.RichResult{}, row.results...), s.Results); d != "" {
 		t.Error(d)
 	}
 	if strings.Contains(s.Stderr, ".session.") {
-		t.Errorf("frames of ours: %s", s.Stderr)
+		t.Errorf("stderr: got frames of the driver in %s, want the cell's alone", s.Stderr)
 	}
 	if again := l.do(t, kernel.Cell{Code: "1"}); again.Err != nil {
-		t.Errorf("the next cell: %v", again.Err)
+		t.Errorf("the next cell: got %v, want nil", again.Err)
 	}
 }
 
@@ -136,16 +136,16 @@ func TestNodeInterrupt(t *testing.T) {
 			l.do(t, kernel.Cell{Code: "globalThis.kept = 7; globalThis.ticks = 0; await new Promise(r => setTimeout(r, 300))"}) // the thread that watches has begun
 			s := l.whenBegun(t, strings.ReplaceAll(code, "begun()", "require('fs').writeFileSync('begun', '')"), func() { l.interrupt(t) })
 			if s.Err != nil || s.Exit != 130 || s.Error == nil || s.Error.Name != "Interrupted" {
-				t.Fatalf("%+v", s)
+				t.Fatalf("an interrupted cell: got %+v, want Interrupted and 130", s)
 			}
 			// what was left has to live through the collection of its garbage
 			s = l.do(t, kernel.Cell{Code: "for (let i = 0, a = []; i < 2e6; i++) a.push({i}); [kept, ticks === (await new Promise(r => setTimeout(r, 20)), ticks)] + ''", Display: sandboxmcp.DisplayResults})
 			if d := cmp.Diff(text("'7,true'"), s.Results); d != "" || s.Err != nil || s.Exit != 0 {
-				t.Errorf("%v %s %s", s.Err, d, s.Stderr)
+				t.Errorf("the next cell: got %v %s %s, want 7,true", s.Err, d, s.Stderr)
 			}
 			l.interrupt(t) // between two it does nothing
 			if s = l.py(t, "kept"); s.Err != nil || s.Exit != 0 && s.Exit != 130 {
-				t.Errorf("%+v", s)
+				t.Errorf("the cell after it: got %+v, want an answer", s)
 			}
 		})
 	}
@@ -219,7 +219,7 @@ func TestNodeSandboxModule(t *testing.T) {
 		t.Errorf("put out: %q, %v", got, err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(at.work, ".bridge", ".*")); len(left) > 0 {
-		t.Errorf("left over: %q", left)
+		t.Errorf("temporary files: got %q, want none", left)
 	}
 }
 
@@ -233,7 +233,7 @@ func TestNodeShowsNoMoreThanIsTaken(t *testing.T) {
 	} {
 		s := l.do(t, kernel.Cell{Code: code, Display: sandboxmcp.DisplayResults})
 		if s.Err != nil || !s.Done || s.Exit != 0 || len(s.Results) == 0 {
-			t.Errorf("%s: %v, done %v, exit %d, %d results, %s", code, s.Err, s.Done, s.Exit, len(s.Results), s.Stderr)
+			t.Errorf("%s: got %v, done %v, exit %d, %d results, %s; want done, 0 and results", code, s.Err, s.Done, s.Exit, len(s.Results), s.Stderr)
 		}
 	}
 }

@@ -97,7 +97,7 @@ func TestPythonCells(t *testing.T) {
 				var s said
 				for _, c := range r.cells {
 					if s = l.py(t, c); s.Err != nil {
-						t.Fatalf("%.200q: %v, stderr %s", c, s.Err, s.Stderr)
+						t.Fatalf("%.200q: got %v, stderr %s; want no error", c, s.Err, s.Stderr)
 					}
 				}
 				if name == "names" {
@@ -121,10 +121,10 @@ func TestPythonCells(t *testing.T) {
 					t.Errorf("error %+v, want %q", s.Error, r.err)
 				}
 				if strings.Contains(s.Stderr, "_bootstrap") || s.Error != nil && strings.Contains(strings.Join(s.Error.Traceback, ""), "_bootstrap") {
-					t.Errorf("frames of ours: %s", s.Stderr)
+					t.Errorf("stderr: got frames of the driver in %s, want the cell's alone", s.Stderr)
 				}
 				if r.err != "*" && (s.Syntax == nil) != s.Started {
-					t.Errorf("syntax %+v, started %v", s.Syntax, s.Started)
+					t.Errorf("got syntax %+v, started %v; want one of them", s.Syntax, s.Started)
 				}
 			})
 		}
@@ -178,14 +178,14 @@ func TestPythonCellMagics(t *testing.T) {
 		l := begin(t, kernel.Program{Interpreter: python})
 		for code, want := range map[string]string{"%time 1+1": "Wall time: ", "%timeit -n 2 -r 2 pass": "2 runs, 2 loops each", "%%time\nx = 1\nprint(x)": "Wall time: "} {
 			if s := l.py(t, code); !strings.Contains(s.Stdout, want) || s.Exit != 0 {
-				t.Errorf("%q: %+v", code, s)
+				t.Errorf("%q: got %+v, want its output and 0", code, s)
 			}
 		}
 	})
 }
 
-// A stand-in for matplotlib that records what it is asked: show() shows and
-// closes, and so does the end of a cell.
+// TestPythonFigures uses a replacement of matplotlib that records its calls: show() displays
+// and closes the figures, and so does the end of a cell.
 func TestPythonFigures(t *testing.T) {
 	const stub = `
 figures = {}
@@ -234,7 +234,7 @@ def show(): raise RuntimeError("not ours")
 		} {
 			s := l.py(t, c.code)
 			if d := cmp.Diff(append([]sandboxmcp.RichResult{}, c.want...), s.Results); d != "" || (s.Error != nil) != c.err || s.Err != nil {
-				t.Errorf("%q: %+v %s", c.code, s, d)
+				t.Errorf("%q: got %+v (-want +got) %s", c.code, s, d)
 			}
 		}
 	})

@@ -107,14 +107,14 @@ func TestShellInterrupt(t *testing.T) {
 				t.Fatal(s.Err)
 			}
 			if s := l.whenBegun(t, begins.Replace(code), func() { l.interrupt(t) }); s.Err != nil || s.Exit != 130 || s.Stdout != "" {
-				t.Fatalf("%+v", s)
+				t.Fatalf("an interrupted cell: got %+v, want 130", s)
 			}
 			for range 3 {
 				l.interrupt(t) // between two it does nothing
 			}
 			l.do(t, kernel.Cell{Code: "sleep 0.3"}) // what came late is for this one
 			if s := l.do(t, kernel.Cell{Code: "echo $kept; touch go; wait; cat bg"}); s.Err != nil || s.Stdout != "7\nbg\n" || s.Stderr != "" {
-				t.Errorf("%+v", s)
+				t.Errorf("the next cell: got %+v, want its variables and its jobs", s)
 			}
 		})
 	}
@@ -146,24 +146,24 @@ open('late-$NAME', 'w').write(subprocess.run(['echo', 'lives'], capture_output=T
 			t.Parallel()
 			l := begin(t, p)
 			if s := l.do(t, kernel.Cell{Code: "NAME=a; export NAME; " + first}); s.Err != nil || strings.Contains(s.Stderr, "syntax") {
-				t.Fatalf("%+v", s)
+				t.Fatalf("the first cell: got %+v, want no error", s)
 			}
 			for range 2 {
 				if s := l.whenBegun(t, `sh -c ': > begun; exec sleep 60'; echo no`, func() { l.interrupt(t) }); s.Err != nil || s.Exit != 130 || s.Stdout != "" {
-					t.Fatalf("%+v", s)
+					t.Fatalf("an interrupted cell: got %+v, want 130", s)
 				}
 				l.do(t, kernel.Cell{Code: "rm -f begun; sleep 0.3"}) // what came late is for this one
 			}
 			if s := l.do(t, kernel.Cell{Code: "touch go; for i in {1..500}; do [ -s late-a ] && break; sleep 0.01; done; cat late-a; unset IFS; kill $(jobs -p) 2>/dev/null; true"}); s.Stdout != "lives\n" {
-				t.Errorf("it is gone: %+v", s)
+				t.Errorf("the job of the first cell: got %+v, want its output", s)
 			}
 			// And one that the interrupted cell itself started is interrupted.
 			again := strings.ReplaceAll(taker+" & until [ -e up-b ]; do sleep 0.01; done; rm go; ", "$NAME", "b") + `sh -c ': > begun; exec sleep 60'`
 			if s := l.whenBegun(t, "rm -f go; "+again, func() { l.interrupt(t) }); s.Err != nil || s.Exit != 130 {
-				t.Fatalf("%+v", s)
+				t.Fatalf("an interrupted cell: got %+v, want 130", s)
 			}
 			if s := l.do(t, kernel.Cell{Code: "wait $! 2>/dev/null; echo $?"}); name != "again" && s.Stdout != "130\n" {
-				t.Errorf("what the interrupted cell started: %+v", s)
+				t.Errorf("the job of the interrupted cell: got %+v, want 130", s)
 			}
 		})
 	}
@@ -187,14 +187,14 @@ func TestShellJobsOutliveInterrupts(t *testing.T) {
 			case s := <-done:
 				over = true
 				if s.Err != nil || s.Exit != 130 {
-					t.Errorf("%+v", s)
+					t.Errorf("an interrupted cell: got %+v, want 130", s)
 				}
 			}
 		}
 		again.Stop()
 		l.do(t, kernel.Cell{Code: "sleep 0.3"}) // what came late is for this one
 		if s := l.do(t, kernel.Cell{Code: "jobs -r | wc -l; kill -9 $(jobs -p); wait 2>/dev/null"}); s.Stdout != "200\n" {
-			t.Errorf("of 200 jobs there are %q", s.Stdout)
+			t.Errorf("jobs: got %q, want 200", s.Stdout)
 		}
 	}
 }
@@ -223,7 +223,7 @@ func TestShellGone(t *testing.T) {
 	for code, want := range map[string]int{"kill -9 $$": 137, "exec sh -c 'exit 5'": 5, "trap - EXIT; builtin exit 6": 6} {
 		l := begin(t, p)
 		if s := l.do(t, kernel.Cell{Code: code}); s.Err == nil {
-			t.Errorf("%s: %+v", code, s)
+			t.Errorf("%s: got %+v, want an error", code, s)
 		}
 		_ = l.cmd.Wait()
 		if got := l.cmd.ProcessState.ExitCode(); got != want {
@@ -260,11 +260,11 @@ func TestShCells(t *testing.T) {
 		t.Cleanup(func() { again.Stop() })
 	})
 	if s.Err != nil || s.Exit == 0 {
-		t.Errorf("interrupted: %+v", s)
+		t.Errorf("an interrupted cell: got %+v, want a failure", s)
 	}
 	l.interrupt(t)
 	if s = l.do(t, kernel.Cell{Code: "echo on"}); s.Stdout != "on\n" {
-		t.Errorf("after an interrupt: %+v", s)
+		t.Errorf("after an interrupt: got %+v, want on", s)
 	}
 	if _, err := os.Stat(filepath.Join(l.at.work, "f")); err != nil {
 		t.Error(err)

@@ -114,7 +114,7 @@ func TestSetsOfOthers(t *testing.T) {
 				t.Errorf("%s: got %+v, want set", lang, got)
 			}
 			if p.Sets = nil; run(t, p).Code == 0 {
-				t.Errorf("%s: without the set it was found, too", lang)
+				t.Errorf("%s, without the set: got the package, want it missing", lang)
 			}
 		}
 	})
@@ -157,7 +157,7 @@ func TestPythonPreloadedEnvironment(t *testing.T) {
 		driver, waits := string(plan.Program[1].Data), plan.Prestart.Program[0].Data
 		before, _, ok := strings.Cut(string(waits), "def serve():")
 		if !ok || !strings.HasSuffix(string(waits), driver) {
-			t.Fatal("the fork server does not stand between what is preloaded and the driver")
+			t.Fatal("the fork server: got it elsewhere, want it between what is preloaded and the driver")
 		}
 		text := before + string(plan.Prestart.Fork.Load) + between + driver
 		if err := errors.Join(os.WriteFile(main, plan.Program[0].Data, 0o600), os.WriteFile(boot, []byte(text), 0o600)); err != nil {
@@ -166,7 +166,7 @@ func TestPythonPreloadedEnvironment(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), python, "-S", boot, "none", main)
 		cmd.Env = append([]string{"EARLIER=y"}, plan.Prestart.Env...)
 		if out, err := cmd.CombinedOutput(); err != nil || string(out) != "x sandbox False\n" {
-			t.Errorf("%v, %s", err, out)
+			t.Errorf("got %v, %s; want x sandbox False", err, out)
 		}
 	})
 }

@@ -45,8 +45,8 @@ func set(t *testing.T, l *limits.Table, ns sandboxmcp.Namespace, to sandboxmcp.L
 	}
 }
 
-// A change by one process holds for the next question of every other, time and
-// again, for its namespace and no other, and for who comes later.
+// A change by one process holds for the next question of every other one, each time, for its
+// namespace alone, and for processes that start later.
 func TestAChangeHoldsInEveryProcess(t *testing.T) {
 	dir := t.TempDir()
 	a, _ := open(t, store.Config{Dir: dir})
@@ -79,13 +79,12 @@ func TestAChangeHoldsInEveryProcess(t *testing.T) {
 	}
 }
 
-// What stands in the cache is what is asked for again: no question reads the
-// database while nothing changes.
+// The cache answers while nothing changes: no question reads the database.
 func TestLimitsAreReadOnceForEachChange(t *testing.T) {
 	a, s := open(t, store.Config{Dir: t.TempDir()})
 	set(t, a, "one", sandboxmcp.Limits{MaxRAMMB: 7})
 	kept(t, a, "one")
-	if err := s.DB().Close(); err != nil { // whoever reads now fails
+	if err := s.DB().Close(); err != nil { // from now on a read fails
 		t.Fatal(err)
 	}
 	if got := kept(t, a, "one"); got.MaxRAMMB != 7 {
@@ -96,7 +95,7 @@ func TestLimitsAreReadOnceForEachChange(t *testing.T) {
 	}
 }
 
-// Several who change different limits at the same time lose none.
+// Changes of different limits at the same time are all kept.
 func TestChangesAreNotLost(t *testing.T) {
 	dir := t.TempDir()
 	a, _ := open(t, store.Config{Dir: dir})
@@ -130,7 +129,7 @@ func TestWhatIsNotRecordedIsNotChanged(t *testing.T) {
 	asked := false
 	err = a.Change(t.Context(), "one", func(was sandboxmcp.Limits) (sandboxmcp.Limits, error) { return was, nil }, func() store.Op { asked = true; return nothing() })
 	if err != nil || asked {
-		t.Errorf("no change: %v, recorded %v", err, asked)
+		t.Errorf("a call that changes nothing: got %v, recorded %v; want nil and no record", err, asked)
 	}
 	if got := kept(t, a, "one"); got.MaxRAMMB != 7 {
 		t.Errorf("got %+v", got)

@@ -15,7 +15,7 @@ func enter(t *testing.T, q *queue.Queue, ns sandboxmcp.Namespace) *queue.Ticket 
 	t.Helper()
 	tk, err := q.Enter(ns)
 	if err != nil {
-		t.Fatalf("enter %s: %v", ns, err)
+		t.Fatalf("enter %s: got %v, want a ticket", ns, err)
 	}
 	return tk
 }
@@ -38,7 +38,7 @@ func TestAdmitsSoManyAtOnce(t *testing.T) {
 		t.Errorf("stats %+v", got)
 	}
 	if !isAdmitted(c) {
-		t.Error("c was not admitted after a release")
+		t.Error("c after a release: got it waiting, want it admitted")
 	}
 }
 
@@ -60,7 +60,7 @@ func TestTakesTurnsBetweenNamespaces(t *testing.T) {
 	want := []*queue.Ticket{b1, o, b2, b3}
 	for i := range want {
 		if order[i] != want[i] {
-			t.Fatalf("number %d to be admitted is not the one whose turn it was", i)
+			t.Fatalf("number %d to be admitted: got another ticket, want the one whose turn it is", i)
 		}
 	}
 }
@@ -79,7 +79,7 @@ func TestRefusesWhenFull(t *testing.T) {
 		t.Fatalf("err %v, want queue_full", err)
 	}
 	if b := sandboxmcp.AsError(err).Body(); b["place"] != 3 || b["retry_after_seconds"] == nil {
-		t.Errorf("body %v lacks place or retry_after_seconds", b)
+		t.Errorf("got body %v, want place 3 and retry_after_seconds", b)
 	}
 	enter(t, q, "y") // another namespace still has room
 }
@@ -98,7 +98,7 @@ func TestGivingUpFreesThePlace(t *testing.T) {
 	}
 	run.Release()
 	if !isAdmitted(w2) {
-		t.Error("the next was not admitted")
+		t.Error("the next ticket: got it waiting, want it admitted")
 	}
 	w2.Release()
 	if s := q.Stats(); s.Active != 0 || s.Queued != 0 || s.TotalProcessed != 2 {
@@ -116,7 +116,7 @@ func TestManyAtOnce(t *testing.T) {
 		wg.Go(func() {
 			tk, err := q.Enter(sandboxmcp.Namespace([]string{"a", "b"}[i%2]))
 			if err != nil || tk.Wait(t.Context(), 0) != nil {
-				t.Error("not admitted")
+				t.Error("got a ticket that is not admitted, want it admitted")
 				return
 			}
 			mu.Lock()
@@ -131,7 +131,7 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	wg.Wait()
 	if s := q.Stats(); most > limit || s.Active != 0 || s.TotalProcessed != n {
-		t.Errorf("at most %d at once, stats %+v", most, s)
+		t.Errorf("got at most %d at once, stats %+v; want the limit kept and all processed", most, s)
 	}
 }
 

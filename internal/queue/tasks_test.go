@@ -19,7 +19,7 @@ func waits(t *testing.T, q *queue.Queue, tk *queue.Ticket, tasks int) (result ch
 	go func() { result <- tk.Wait(t.Context(), tasks) }()
 	for q.Stats().Queued == before && len(result) == 0 {
 		if t.Context().Err() != nil {
-			t.Fatal("the ticket neither waits nor is admitted")
+			t.Fatal("the ticket: got it neither waiting nor admitted, want one of them")
 		}
 	}
 	return result
@@ -141,7 +141,7 @@ func TestTasksAreNeverExceeded(t *testing.T) {
 			tk, err := q.Enter(sandboxmcp.Namespace([]string{"a", "b", "c"}[i%3]))
 			tasks := 1 + i%9
 			if err != nil || tk.Wait(t.Context(), tasks) != nil {
-				t.Error("not admitted")
+				t.Error("got a ticket that is not admitted, want it admitted")
 				return
 			}
 			mu.Lock()

@@ -53,8 +53,7 @@ func dumpsOf(data []byte) map[string]string {
 	return map[string]string{"xxd": xxd.String(), "xxd -u": strings.ToUpper(xxd.String()), "hexdump -C": canonical.String(), "hexdump": words.String(), "od -tx1": single.String(), "od": octal.String()}
 }
 
-// A value is masked in a dump wherever it stands there, and no piece of 8 bytes of it
-// is left in any line.
+// A value is masked wherever it is in a dump, and no line has 8 bytes of it.
 func TestDumpsAreMasked(t *testing.T) {
 	for _, v := range []string{"Ab12cd34", "correct horse battery staple", strings.Repeat("xY7-", 16), "p@ss'w\"o\\r<d>&%$!\n\x01é"} {
 		m := New(secretsOf(v), false)
@@ -78,7 +77,7 @@ func TestDumpsAreMasked(t *testing.T) {
 					}
 				}
 				if m.Find([]byte(text)) == "" {
-					t.Errorf("%s of %q after %d bytes is not found", name, v, before)
+					t.Errorf("%s of %q after %d bytes: got nothing found, want the name", name, v, before)
 				}
 				for _, size := range []int{1, 7, 33} {
 					if by := string(through(m, []byte(text), func() int { return size })); by != got {
@@ -172,7 +171,7 @@ func TestFormsOfOrdinaryTools(t *testing.T) {
 				t.Errorf("%s of %q: got %q, want %q", name, v, got, want)
 			}
 			if m.Find([]byte(form)) == "" {
-				t.Errorf("%s of %q is not found", name, v)
+				t.Errorf("%s of %q: got nothing found, want the name", name, v)
 			}
 		}
 		for before := range 80 { // the line breaks at every place of it

@@ -101,7 +101,7 @@ func referenceDumps(secrets []Secret, text []byte) (out []byte) {
 	return out
 }
 
-// markForms tells where forms are, and how far long ones go on if that is followed.
+// markForms returns where forms are, and how far long ones go on if that is followed.
 func markForms(secrets []Secret, text []byte, follow bool, mark func(from, to int)) {
 	for _, s := range secrets {
 		if len(s.Value) < MinBytes {
@@ -219,11 +219,11 @@ func TestNotMasked(t *testing.T) {
 		}
 	}
 	if New(secretsOf("short"), false) != nil {
-		t.Error("a value that is too short makes a masker")
+		t.Error("a value that is too short: got a masker, want none")
 	}
 	var none *Masker
 	if none.Text("x") != "x" || none.Find([]byte("x")) != "" || none.Stream() != nil {
-		t.Error("the nil masker does something")
+		t.Error("the nil masker: got a change, want none")
 	}
 }
 
@@ -323,12 +323,12 @@ func TestLong(t *testing.T) {
 	for name, text := range map[string]string{"raw": v, "hex": hex.EncodeToString(b), "base64": base64.StdEncoding.EncodeToString(b)} {
 		out := string(through(m, []byte("<"+text+">"), func() int { return 1 + r.IntN(5000) }))
 		if len(out) > len(Mask)+8 || !strings.HasPrefix(out, "<"+Mask) {
-			t.Errorf("%s: %d bytes are left, %.60q", name, len(out), out)
+			t.Errorf("%s: got %d bytes, %.60q; want the mask alone", name, len(out), out)
 		}
 	}
 	// A piece of it is masked from its first fingerprint on.
 	if out := m.Text(v[2500:30000]); len(out) > 2600 {
-		t.Errorf("of a piece %d bytes are left", len(out))
+		t.Errorf("a piece of the value: got %d bytes, want at most 2600", len(out))
 	}
 	pem := "-----BEGIN PRIVATE KEY-----\n" + v[:64] + "\n" + v[64:128] + "\n" + v[128:150] + "\n-----END PRIVATE KEY-----\n"
 	if got, want := New(secretsOf(pem), false).Text("line: "+v[64:128]+"."), "line: "+Mask+"."; got != want {
@@ -480,7 +480,7 @@ func FuzzStream(f *testing.F) {
 			t.Fatalf("text: got %q, want %q", got, want)
 		}
 		if found := m.Find(body) != ""; found == bytes.Equal(want, body) {
-			t.Fatalf("find says %v of %q", found, body)
+			t.Fatalf("Find: got %v for %q, want what masking says", found, body)
 		}
 	})
 }

@@ -25,15 +25,15 @@ func TestCompiledRunsAsTheText(t *testing.T) {
 	}
 	code, prepare := set.Compiled(in.Path, src)
 	if code != nil || prepare == nil {
-		t.Fatalf("before: %d bytes, prepare %v", len(code), prepare != nil)
+		t.Fatalf("before: got %d bytes, prepare %v; want none, and a function that compiles", len(code), prepare != nil)
 	}
 	if _, again := set.Compiled(in.Path, src); again != nil {
-		t.Error("a second caller is to prepare it, too")
+		t.Error("a second caller: got a function that compiles, want none")
 	}
 	prepare(t.Context())
 	for what, s := range map[string]*runtimes.Set{"the same set": set, "another process": resolve(t, cfg)} {
 		if code, prepare = s.Compiled(in.Path, src); code == nil || prepare != nil {
-			t.Fatalf("%s: %d bytes, prepare %v", what, len(code), prepare != nil)
+			t.Fatalf("%s: got %d bytes, prepare %v; want code, and no function", what, len(code), prepare != nil)
 		}
 	}
 	file := filepath.Join(t.TempDir(), "any name")
@@ -46,10 +46,10 @@ func TestCompiledRunsAsTheText(t *testing.T) {
 	}
 	other := runtimes.NewSource("where.py", []byte("pass"))
 	if code, prepare := resolve(t, cfg).Compiled(in.Path, other); code != nil || prepare == nil {
-		t.Errorf("another text: %d bytes, prepare %v", len(code), prepare != nil)
+		t.Errorf("another text: got %d bytes, prepare %v; want none, and a function that compiles", len(code), prepare != nil)
 	}
 	if found, err := resolve(t, cfg).Find(t.Context(), sandboxmcp.Python); err != nil || found.Path != in.Path {
-		t.Errorf("the rest of the cache: %+v, %v", found, err)
+		t.Errorf("the rest of the cache: got %+v, %v; want the interpreter as before", found, err)
 	}
 }
 
@@ -62,12 +62,12 @@ func TestCompiledGivesUp(t *testing.T) {
 	python := filepath.Join(dir, "python3")
 	src := runtimes.NewSource("a.py", []byte("pass"))
 	if code, prepare := set.Compiled(filepath.Join(dir, "gone"), src); code != nil || prepare != nil {
-		t.Error("an interpreter that is not there is to compile")
+		t.Error("an interpreter that is not there: got code or a function, want neither")
 	}
 	for range 3 {
 		code, prepare := set.Compiled(python, src)
 		if code != nil {
-			t.Fatalf("%d bytes of code", len(code))
+			t.Fatalf("got %d bytes of code, want none", len(code))
 		}
 		if prepare != nil {
 			prepare(context.WithoutCancel(t.Context()))

@@ -11,6 +11,6 @@ func TestShimsGetNoSecrets(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if foreign(nil) == nil {
-		t.Error("no environment became all of ours")
+		t.Error("foreign(nil): got nil, want an empty environment: nil means the server's own")
 	}
 }

@@ -92,7 +92,7 @@ func TestShimIsFollowedOnce(t *testing.T) {
 	check := func(what string, want int) {
 		t.Helper()
 		if _, err := resolve(t, cfg).Find(t.Context(), sandboxmcp.Python); err != nil {
-			t.Fatalf("%s: %v", what, err)
+			t.Fatalf("%s: got %v, want an interpreter", what, err)
 		}
 		if got := runs(t, count); got != want {
 			t.Errorf("%s: the shim ran %d times in all, want %d", what, got, want)
@@ -121,7 +121,7 @@ func TestShimIsFollowedOnce(t *testing.T) {
 	check("a cache of another version", 6)
 	temps, _ := filepath.Glob(cacheFile + ".*")
 	if len(temps) > 0 {
-		t.Errorf("left behind: %v", temps)
+		t.Errorf("left behind: got %v, want nothing", temps)
 	}
 }
 
@@ -150,7 +150,7 @@ func TestPassesOver(t *testing.T) {
 	_, err := resolve(t, runtimes.Config{Path: broken + ":" + old}).Find(t.Context(), sandboxmcp.Python)
 	e := sandboxmcp.AsError(err)
 	if e.Code != sandboxmcp.CodeRuntimeUnavailable || !strings.Contains(e.Message, "3.7.17") || !strings.Contains(e.Message, "cannot be started") {
-		t.Errorf("error = %v", err)
+		t.Errorf("got %v, want runtime_unavailable with the version and the reason", err)
 	}
 }
 
@@ -165,15 +165,16 @@ func TestMissing(t *testing.T) {
 	}
 	for _, r := range s.List(t.Context()) {
 		if r.Available || r.Hint == "" || r.PackagesPreloaded == nil {
-			t.Errorf("row %+v", r)
+			t.Errorf("got row %+v, want it unavailable, with a hint", r)
 		}
 	}
 	if _, err := s.Find(t.Context(), "cobol"); sandboxmcp.CodeOf(err) != sandboxmcp.CodeUnsupportedLanguage {
-		t.Errorf("cobol: %v", err)
+		t.Errorf("cobol: got %v, want unsupported_language", err)
 	}
 }
 
-// A prefix that is also somebody's place for other things must not be shown whole.
+// An interpreter's prefix that holds other things, such as a home directory, must not be shown
+// whole.
 func TestHomeIsNotShown(t *testing.T) {
 	home := t.TempDir()
 	count := filepath.Join(home, "count")
@@ -189,7 +190,7 @@ func TestHomeIsNotShown(t *testing.T) {
 		}
 		want := []string{filepath.Join(prefix, "bin"), filepath.Join(prefix, "lib")}
 		if d := cmp.Diff(want, in.ReadOnlyDirs); d != "" {
-			t.Errorf("prefix %s: %s", prefix, d)
+			t.Errorf("prefix %s: directories (-want +got): %s", prefix, d)
 		}
 	}
 	// A directory of its own is shown whole.
@@ -233,7 +234,7 @@ func TestInterpreterInHomeIsPassedOver(t *testing.T) {
 			}
 			for _, d := range in.ReadOnlyDirs {
 				if !strings.HasPrefix(d, other+"/") {
-					t.Errorf("%s is shown", d)
+					t.Errorf("got %s shown, want directories of the interpreter alone", d)
 				}
 			}
 			_, err = resolve(t, runtimes.Config{Path: c.first, HomeEnv: env}).Find(t.Context(), c.lang)
@@ -256,7 +257,7 @@ func TestVirtualEnvironmentInAProject(t *testing.T) {
 	put(t, filepath.Join(project, "src", "main.py"), "")
 	put(t, filepath.Join(project, ".git", "config"), "")
 	if out, err := exec.CommandContext(t.Context(), system, "-m", "venv", "--without-pip", project).CombinedOutput(); err != nil {
-		t.Fatalf("make a virtual environment: %v: %s", err, out)
+		t.Fatalf("make a virtual environment: got %v: %s, want no error", err, out)
 	}
 	in, err := resolve(t, runtimes.Config{Path: filepath.Join(project, "bin") + ":/usr/bin"}).Find(t.Context(), sandboxmcp.Python)
 	if err != nil {
@@ -269,13 +270,13 @@ func TestVirtualEnvironmentInAProject(t *testing.T) {
 	for _, d := range in.ReadOnlyDirs {
 		name, ok := strings.CutPrefix(d, project+"/")
 		if !ok || !slices.Contains([]string{"bin", "lib", "lib64", "include", "share", "pyvenv.cfg"}, name) {
-			t.Errorf("%s is shown", d)
+			t.Errorf("got %s shown, want only what belongs to a virtual environment", d)
 		}
 		shown[name] = true
 	}
 	for _, name := range []string{"bin", "lib", "pyvenv.cfg"} {
 		if !shown[name] {
-			t.Errorf("%s is not shown: %q", name, in.ReadOnlyDirs)
+			t.Errorf("want %s shown, got %q", name, in.ReadOnlyDirs)
 		}
 	}
 }
@@ -360,7 +361,7 @@ func TestHost(t *testing.T) {
 		}
 		t.Logf("%+v", in)
 		if strings.Contains(in.Path, "/shims/") || !filepath.IsAbs(in.Path) || (r.Language != "shell" && strings.Count(in.Version, ".") != 2) {
-			t.Errorf("interpreter %+v", in)
+			t.Errorf("got interpreter %+v, want an absolute path behind shims, and a version", in)
 		}
 	}
 }

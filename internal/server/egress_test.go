@@ -187,7 +187,7 @@ func TestFormIsBound(t *testing.T) {
 	}
 }
 
-// Who dismissed a form is not shown it again, and nobody is who does not wait.
+// A form is not shown again after it was dismissed, and not for a call that does not wait.
 func TestFormIsShownOnce(t *testing.T) {
 	f := newFake()
 	p := dial(t, f)

@@ -6,7 +6,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// SetLimits keeps what it is asked for over the defaults.
+// SetLimits keeps the requested limits over the defaults.
 func (f *fake) SetLimits(_ context.Context, c sandboxmcp.Caller, change sandboxmcp.LimitsChange) (sandboxmcp.LimitsChanged, error) {
 	if err := stranger(c); err != nil {
 		return sandboxmcp.LimitsChanged{}, err

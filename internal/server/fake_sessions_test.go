@@ -41,7 +41,7 @@ func unknown(id sandboxmcp.SessionID) error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeSessionNotFound, "session %s is not known", id)
 }
 
-// asked counts how often the engine was asked for anything of a session.
+// asked counts the calls of the engine that concern a session.
 func (f *fake) asked() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

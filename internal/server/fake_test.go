@@ -56,7 +56,7 @@ func stranger(c sandboxmcp.Caller) error {
 	if c.Actor == "http" || c.Namespace == "team" && slices.Contains([]string{"mcp", "mcp form"}, c.Actor) {
 		return nil
 	}
-	return fmt.Errorf("the caller is %+v", c)
+	return fmt.Errorf("got caller %+v, want that of the server", c)
 }
 
 func result(req sandboxmcp.Request, stdout string) sandboxmcp.Result {

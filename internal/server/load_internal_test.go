@@ -15,29 +15,29 @@ func TestCallsAreRefusedWhenTheyHoldTooMuch(t *testing.T) {
 	}
 	first, code := enter(maxLine)
 	if code != "" {
-		t.Fatalf("the first call: %s", code)
+		t.Fatalf("the first call: got %s, want it admitted", code)
 	}
 	second, code := enter(maxArguments - maxLine)
 	if code != "" {
-		t.Fatalf("a call that fits: %s", code)
+		t.Fatalf("a call that fits: got %s, want it admitted", code)
 	}
 	if _, code = enter(smallArguments + 1); code != sandboxmcp.CodeQueueFull {
 		t.Errorf("one more large call: got %q, want queue_full", code)
 	}
 	small, code := enter(smallArguments)
 	if code != "" {
-		t.Errorf("a small call beside large ones: %s", code)
+		t.Errorf("a small call beside large ones: got %s, want it admitted", code)
 	}
 	first()
 	again, code := enter(maxLine)
 	if code != "" {
-		t.Errorf("a large call after one was answered: %s", code)
+		t.Errorf("a large call after one was answered: got %s, want it admitted", code)
 	}
 	for _, leave := range []func(){second, small, again} {
 		leave()
 	}
 	if l.calls != 0 || l.bytes != 0 {
-		t.Errorf("%d calls and %d bytes are left", l.calls, l.bytes)
+		t.Errorf("after all answers: got %d calls and %d bytes held, want none", l.calls, l.bytes)
 	}
 }
 

@@ -1,10 +1,12 @@
 package server_test
 
 import (
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // A client that sends many small calls and does not read has few of the large answers made,
@@ -23,17 +25,13 @@ func TestLargeAnswersAreMadeAsTheClientReads(t *testing.T) {
 	for range calls {
 		p.begin("resources/read", map[string]any{"uri": "run://" + runID + "/stdout"})
 	}
-	for end := time.Now().Add(20 * time.Second); made.Load() < waiting; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d answers were made, want %d", made.Load(), waiting)
-		}
-	}
+	testkit.Until(t, fmt.Sprintf("%d answers are made", waiting), func() bool { return made.Load() >= waiting })
 	for read := range int64(calls) {
 		if got, want := made.Load(), read+waiting+largest; got > want {
 			t.Fatalf("%d answers were made when %d had been read, want %d at most", got, read, want)
 		}
 		if m := p.read(); m["result"] == nil {
-			t.Fatalf("a call answered %v", m)
+			t.Fatalf("a call: got %v, want a result", m)
 		}
 	}
 }

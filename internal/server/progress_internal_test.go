@@ -13,8 +13,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// toldOf runs program beside a progress in a time of its own and returns what was
-// told of it.
+// toldOf runs program with a progress, on a fake clock, and returns the messages that the
+// progress sent.
 func toldOf(t *testing.T, program func(req *sandboxmcp.Request)) (messages []string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -108,8 +108,8 @@ func TestProgressIsBounded(t *testing.T) {
 	}
 }
 
-// TestSlowClientHoldsNothingUp: while nobody takes what is told, a program
-// writes on at once, and little is held.
+// TestSlowClientHoldsNothingUp: while the client takes no message, a program's writes return
+// at once, and the memory that is held is bounded.
 func TestSlowClientHoldsNothingUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newProgress()

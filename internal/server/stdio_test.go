@@ -303,8 +303,8 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// TestProgressHasTheOutput: what a run puts out is told while it runs, whatever
-// the tool, and nothing after the answer.
+// TestProgressHasTheOutput: the output of a run is sent as progress while it runs, for each
+// tool, and not after the answer.
 func TestProgressHasTheOutput(t *testing.T) {
 	for _, tool := range []string{"execute_code", "sandbox_run_python"} {
 		f := newFake()

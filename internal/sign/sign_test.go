@@ -115,10 +115,10 @@ func TestOpenAtOnce(t *testing.T) {
 			}
 		}
 		if public, err := sign.PublicKey(dir); err != nil || !public.Equal(k.Public()) {
-			t.Errorf("the public file holds another key: %v", err)
+			t.Errorf("the public file: got another key or %v, want the public half", err)
 		}
 		if entries, err := os.ReadDir(dir); err != nil || len(entries) != 2 {
-			t.Errorf("left behind: %v, %v", entries, err)
+			t.Errorf("the directory: got %v, %v; want the two key files", entries, err)
 		}
 	}
 }
@@ -145,7 +145,7 @@ func TestOpenMendsPublicFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := sign.Open(dir); err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v, want the key opened", name, err)
 		}
 		if public, err := sign.PublicKey(dir); err != nil || !public.Equal(k.Public()) {
 			t.Errorf("%s: got %v", name, err)
@@ -178,7 +178,7 @@ func TestOpenRefuses(t *testing.T) {
 			t.Errorf("%s: got %v, want backend_unavailable naming the file", name, err)
 		}
 		if after, _ := os.ReadFile(path); string(before) != string(after) {
-			t.Errorf("%s: the file was changed", name)
+			t.Errorf("%s: got a changed file, want it as it was", name)
 		}
 	}
 	if _, err := sign.Open(filepath.Join(t.TempDir(), "missing")); sandboxmcp.CodeOf(err) != sandboxmcp.CodeBackendUnavailable {
@@ -245,7 +245,7 @@ func TestReceipt(t *testing.T) {
 			}
 			pae := []byte("DSSEv1 28 application/vnd.in-toto+json " + itoa(len(raw)) + " ")
 			if !ed25519.Verify(k.Public(), append(pae, raw...), sig) {
-				t.Error("the signature is not one of DSSE")
+				t.Error("the signature: got one that DSSE's encoding does not verify, want DSSE")
 			}
 		})
 	}
@@ -265,7 +265,7 @@ func TestReceiptRefuses(t *testing.T) {
 		p := predicate()
 		change(&p)
 		if _, err := k.Receipt(sign.Statement{Predicate: p}); err == nil {
-			t.Errorf("%s: it was signed", name)
+			t.Errorf("%s: got a receipt, want a refusal", name)
 		}
 	}
 }
@@ -280,9 +280,9 @@ func TestReceiptMalleability(t *testing.T) {
 	refused := func(what string, r sandboxmcp.Receipt) {
 		t.Helper()
 		if p, err := sign.Verify(r, k.Public()); err == nil {
-			t.Errorf("%s: it verified", what)
+			t.Errorf("%s: got a verified receipt, want an error", what)
 		} else if diff := cmp.Diff(sandboxmcp.ReceiptPredicate{}, p); diff != "" {
-			t.Errorf("%s: something was returned beside the error", what)
+			t.Errorf("%s: got a predicate beside the error, want none", what)
 		}
 	}
 	edit := func(change func(r *sandboxmcp.Receipt)) sandboxmcp.Receipt {
@@ -328,13 +328,13 @@ func TestReceiptMalleability(t *testing.T) {
 
 	other := newKey(t)
 	if _, err := sign.Verify(r, other.Public()); err == nil {
-		t.Error("it verified with another key")
+		t.Error("Verify with another key: got no error, want one")
 	}
 	if _, err := sign.Verify(r, nil); err == nil {
-		t.Error("it verified with no key")
+		t.Error("Verify without a key: got no error, want one")
 	}
 	if _, err := sign.Verify(r, k.Public()); err != nil {
-		t.Errorf("the untouched one: %v", err)
+		t.Errorf("the untouched receipt: got %v, want nil", err)
 	}
 }
 
@@ -377,18 +377,18 @@ func TestArtifact(t *testing.T) {
 		a := artifact()
 		change(&a)
 		if err := sign.VerifyArtifact(a, sig, k.Public()); err == nil {
-			t.Errorf("%s: another artifact verified", name)
+			t.Errorf("%s: got a verified artifact, want an error", name)
 		}
 	}
 	for i := range len(sig) {
 		b := []byte(sig)
 		b[i] ^= 1
 		if err := sign.VerifyArtifact(artifact(), string(b), k.Public()); err == nil {
-			t.Errorf("character %d of the signature: it verified", i)
+			t.Errorf("character %d of the signature changed: got no error, want one", i)
 		}
 	}
 	if err := sign.VerifyArtifact(artifact(), sig, newKey(t).Public()); err == nil {
-		t.Error("it verified with another key")
+		t.Error("VerifyArtifact with another key: got no error, want one")
 	}
 }
 
@@ -405,9 +405,9 @@ func TestArtifactStatementIsFrozen(t *testing.T) {
 		`"session_id":"s1","size_bytes":3,"code_sha256":"` + sum("code") + `","created_at":"2031-01-02T03:04:05.000006007Z"}}`
 	raw, _ := base64.StdEncoding.DecodeString(sig)
 	if !ed25519.Verify(k.Public(), []byte("DSSEv1 28 application/vnd.in-toto+json "+itoa(len(payload))+" "+payload), raw) {
-		t.Error("the statement has another text")
+		t.Error("the statement: got another text, want the one of the specification")
 	}
-	// And it is no receipt, whoever puts it into an envelope.
+	// And it is no receipt, also in an envelope.
 	r := sandboxmcp.Receipt{
 		PayloadType: "application/vnd.in-toto+json", Payload: base64.StdEncoding.EncodeToString([]byte(payload)),
 		Signatures: []sandboxmcp.ReceiptSignature{{KeyID: k.ID(), Sig: sig}},

@@ -27,7 +27,7 @@ func putBlob(t *testing.T, s *store.Store, content string) (sum, path string) {
 	}
 	found, err := filepath.Glob(filepath.Join(s.Dir(), "blobs*", sum[:2], sum))
 	if err != nil || len(found) != 1 {
-		t.Fatalf("%q is kept as %v, %v", content, found, err)
+		t.Fatalf("%q: got files %v, %v; want one", content, found, err)
 	}
 	return sum, found[0]
 }
@@ -78,7 +78,7 @@ func TestOldBlobsAreDiscarded(t *testing.T) {
 	}
 }
 
-// Who puts content while the blob of it is taken away has it afterwards.
+// A blob that is put while it is being discarded is there afterwards.
 func TestDiscardDoesNotTakeWhatIsPut(t *testing.T) {
 	s := open(t, store.Config{Dir: t.TempDir()})
 	sum, path := putBlob(t, s, "content")
@@ -188,7 +188,7 @@ func TestBlobsInMemoryGo(t *testing.T) {
 		t.Errorf("%s directories are left after Close", got)
 	}
 	if _, err := s.PutBlob(t.Context(), []byte("late")); err == nil {
-		t.Error("a blob was put after Close")
+		t.Error("PutBlob after Close: got no error, want one")
 	}
 }
 
@@ -208,7 +208,7 @@ func TestBlobNamesAreIndexed(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !strings.Contains(plan, "executions_"+column) {
-				t.Errorf("%s: %s", column, plan)
+				t.Errorf("%s: got plan %s, want its index used", column, plan)
 			}
 		}
 		if err := rows.Err(); err != nil {

@@ -32,7 +32,7 @@ func readBlob(t *testing.T, s *store.Store, sum string) string {
 	return string(b)
 }
 
-// unfinished returns what stands in the directory of unfinished blobs.
+// unfinished lists the directory of unfinished blobs.
 func unfinished(t *testing.T, s *store.Store) []os.DirEntry {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join(s.Dir(), "blobs", "tmp"))
@@ -57,7 +57,7 @@ func TestBlob(t *testing.T) {
 			t.Errorf("file: got %v, %v, want mode 0600", fi, err)
 		}
 		if readBlob(t, s, want) != content {
-			t.Error("the content is another")
+			t.Error("got another content, want what was put")
 		}
 		// Again: the same file, made young.
 		old := time.Now().Add(-time.Hour)
@@ -69,11 +69,11 @@ func TestBlob(t *testing.T) {
 		}
 		again, err := os.Stat(path)
 		if err != nil || !os.SameFile(fi, again) || !again.ModTime().After(old) {
-			t.Errorf("the blob was written again, or is still old: %v", err)
+			t.Errorf("the blob that is put again: got %v, want the same file with a new time", err)
 		}
 	}
 	if n := len(unfinished(t, s)); n != 0 {
-		t.Errorf("%d unfinished blobs are left", n)
+		t.Errorf("unfinished blobs: got %d, want none", n)
 	}
 }
 
@@ -92,7 +92,7 @@ func TestPutBlobFromFails(t *testing.T) {
 		t.Errorf("got %v, want canceled", err)
 	}
 	if n := len(unfinished(t, s)); n != 0 {
-		t.Errorf("%d unfinished blobs are left", n)
+		t.Errorf("unfinished blobs: got %d, want none", n)
 	}
 }
 
@@ -121,7 +121,7 @@ func TestOpenBlobRefusesOtherNames(t *testing.T) {
 			t.Errorf("%q: got %v, want not exist", sum, err)
 		}
 		if err := s.DiscardBlob(sum, 0); err != nil {
-			t.Errorf("%q: %v", sum, err)
+			t.Errorf("DiscardBlob of %q: got %v, want nil", sum, err)
 		}
 	}
 }

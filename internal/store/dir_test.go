@@ -91,7 +91,7 @@ func TestOpenRefuses(t *testing.T) {
 			s, err := store.Open(t.Context(), cfg)
 			if err == nil {
 				s.Close()
-				t.Fatal("it was opened")
+				t.Fatal("Open: got a store, want an error")
 			}
 			e := sandboxmcp.AsError(err)
 			if got, want := e.Code, sandboxmcp.CodeBackendUnavailable; got != want {
@@ -103,7 +103,7 @@ func TestOpenRefuses(t *testing.T) {
 				}
 			}
 			if e.Hint == "" {
-				t.Error("there is no hint")
+				t.Error("got no hint, want one")
 			}
 		})
 	}
@@ -145,7 +145,7 @@ func TestOpenLeavesForeignFileAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := store.Open(t.Context(), store.Config{Dir: t.TempDir(), SQLitePath: path}); err == nil {
-		t.Fatal("it was opened")
+		t.Fatal("Open: got a store, want an error")
 	}
 	fi, err := os.Stat(path)
 	if err != nil {

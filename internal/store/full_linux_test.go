@@ -36,15 +36,14 @@ func onSmallDisk(t *testing.T, size string) string {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
-		t.Errorf("%v\n%s", err, out)
+		t.Errorf("the test in its own mount namespace: got %v, want it passed\n%s", err, out)
 	}
 	return ""
 }
 
-// TestFullDiskAcknowledgesNobodyWrongly: the disk fills up under many who write at
-// once, in groups with some that fail by themselves, and there is room again and
-// again. Who was told that it is written finds it, and of nobody else is anything
-// there.
+// TestFullDiskAcknowledgesNobodyWrongly: the disk fills up under many writers, some of which
+// fail by themselves, and has room again, several times. Each update that succeeded is there,
+// and nothing of one that failed.
 func TestFullDiskAcknowledgesNobodyWrongly(t *testing.T) {
 	disk := onSmallDisk(t, "3m")
 	if disk == "" {
@@ -96,14 +95,14 @@ func TestFullDiskAcknowledgesNobodyWrongly(t *testing.T) {
 			_, err := tx.ExecContext(ctx, `DELETE FROM servers WHERE id LIKE '%x'`)
 			return err
 		}); err != nil {
-			t.Fatalf("with room again: %v", err)
+			t.Fatalf("an update with room again: got %v, want nil", err)
 		}
 	}
 	if err := s.Close(); err != nil {
-		t.Errorf("close: %v", err)
+		t.Errorf("Close: got %v, want nil", err)
 	}
 	if refused == 0 || len(told) == 0 {
-		t.Fatalf("%d were told that it is written and %d were not: the disk was never full, or always", len(told), refused)
+		t.Fatalf("got %d updates written and %d refused, want some of both", len(told), refused)
 	}
 	t.Logf("%d were told that it is written, %d that there is no room", len(told), refused)
 	again := open(t, store.Config{Dir: dir})
@@ -118,7 +117,7 @@ func TestFullDiskAcknowledgesNobodyWrongly(t *testing.T) {
 			t.Fatal(err)
 		}
 		if id = strings.TrimSuffix(id, "twin"); !told[id] {
-			t.Errorf("%q is there, and its writer was told that it is not", id)
+			t.Errorf("got row %q of an update that was refused, want none", id)
 		}
 		delete(told, id)
 	}
@@ -126,12 +125,12 @@ func TestFullDiskAcknowledgesNobodyWrongly(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(told) > 0 {
-		t.Errorf("%d who were told that it is written find nothing", len(told))
+		t.Errorf("got %d updates without a row though they succeeded, want none", len(told))
 	}
 }
 
-// TestCloseUnderWriters: a store that is closed while many write has what it said
-// that it has, and lets everybody go.
+// TestCloseUnderWriters: a store that is closed while many write has every update that
+// succeeded, and all callers return.
 func TestCloseUnderWriters(t *testing.T) {
 	dir := t.TempDir()
 	for round := range 10 {
@@ -170,7 +169,7 @@ func TestCloseUnderWriters(t *testing.T) {
 		}
 		<-started
 		if err := s.Close(); err != nil {
-			t.Errorf("close: %v", err)
+			t.Errorf("Close: got %v, want nil", err)
 		}
 		wg.Wait()
 		again := open(t, store.Config{Dir: dir})

@@ -21,7 +21,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// holdLease takes a lease, says so, and holds it until the process is killed.
+// holdLease takes a lease, prints that it has it, and holds it until the process is killed.
 func holdLease(s *store.Store) error {
 	l, err := s.TryLease("a/lease")
 	if err != nil {
@@ -59,7 +59,7 @@ func TestALeaseOfAKilledProcessIsFree(t *testing.T) {
 	}
 	_ = cmd.Wait()
 	if s.Leased("a/lease") {
-		t.Error("the lease of the dead process is held")
+		t.Error("the lease of the dead process: got it held, want it free")
 	}
 	l, err := s.Lease(t.Context(), "a/lease")
 	if err != nil {
@@ -73,8 +73,8 @@ func TestALeaseOfAKilledProcessIsFree(t *testing.T) {
 	}
 }
 
-// Only one holds a lease at a time, also where holders discard its file under those who
-// wait for it.
+// Only one process holds a lease at a time, also if holders discard its file while others wait
+// for it.
 func TestOneHoldsALease(t *testing.T) {
 	dir := t.TempDir()
 	stores := []*store.Store{open(t, store.Config{Dir: dir}), open(t, store.Config{Dir: dir})}
@@ -128,6 +128,6 @@ func TestLeasesThatCannotBe(t *testing.T) {
 		}
 	}
 	if s.Leased("nothing") {
-		t.Error("a lease that nobody took is held")
+		t.Error("a lease that no process took: got it held, want it free")
 	}
 }

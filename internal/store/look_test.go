@@ -36,7 +36,7 @@ func TestExecutions(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(want, got); d != "" {
-		t.Error("while it is open: " + d)
+		t.Error("while it is open (-want +got): " + d)
 	}
 	if err = s.Close(); err != nil {
 		t.Fatal(err)
@@ -45,7 +45,7 @@ func TestExecutions(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(want, got); d != "" {
-		t.Error("after it was closed: " + d)
+		t.Error("after it was closed (-want +got): " + d)
 	}
 }
 
@@ -56,7 +56,7 @@ func TestExecutionsMakesNothing(t *testing.T) {
 		t.Errorf("got %v %v, want none", got, err)
 	}
 	if _, err := os.Lstat(dir); err == nil {
-		t.Error("the directory was made")
+		t.Error("got a directory, want none made")
 	}
 }
 

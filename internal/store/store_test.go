@@ -107,7 +107,7 @@ func TestSchemaVersion(t *testing.T) {
 	s := open(t, store.Config{Dir: t.TempDir()})
 	files, err := filepath.Glob("migrations/*.sql")
 	if err != nil || len(files) == 0 {
-		t.Fatal("no migrations", err)
+		t.Fatal("got no migrations, want some:", err)
 	}
 	var user, counted int
 	err = s.DB().QueryRowContext(t.Context(), `SELECT (SELECT user_version FROM pragma_user_version), max(version_id) FROM goose_db_version`).Scan(&user, &counted)
@@ -200,7 +200,7 @@ func TestMigrationsKeepTheRecord(t *testing.T) {
 	}
 	for _, bad := range []string{`UPDATE audit SET seq = 9`, `DELETE FROM audit`} {
 		if _, err := db.ExecContext(t.Context(), bad); err == nil {
-			t.Errorf("%s was not refused", bad)
+			t.Errorf("%s: got no error, want a refusal", bad)
 		}
 	}
 }
@@ -231,7 +231,7 @@ func TestDBIsForReading(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := s.DB().ExecContext(t.Context(), `DELETE FROM servers`); err == nil {
-			t.Errorf("path %q: a write through DB was not refused", path)
+			t.Errorf("path %q: a write through DB: got no error, want a refusal", path)
 		}
 		if got := countServers(t, s); got != 1 {
 			t.Errorf("path %q: got %d rows, want 1", path, got)
@@ -243,7 +243,7 @@ func TestMemory(t *testing.T) {
 	dir := t.TempDir()
 	cfg := store.Config{Dir: dir, SQLitePath: store.MemoryPath}
 	a, b := open(t, cfg), open(t, cfg)
-	// A reader in the middle of its rows holds up nobody.
+	// A reader in the middle of its rows delays no other call.
 	if err := a.Update(t.Context(), addServer("1"), addServer("2")); err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +265,7 @@ func TestMemory(t *testing.T) {
 		t.Errorf("rows of another one: got %d, want 0", got)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "sandboxmcp.db")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a file was made: %v", err)
+		t.Errorf("the file: got %v, want none made", err)
 	}
 }
 
@@ -311,7 +311,7 @@ func TestProcessesStartAtOnce(t *testing.T) {
 	}
 	for i, cmd := range cmds {
 		if err := cmd.Wait(); err != nil {
-			t.Errorf("process %d: %v: %s", i, err, outs[i].String())
+			t.Errorf("process %d: got %v: %s, want no error", i, err, outs[i].String())
 		}
 	}
 	s := open(t, store.Config{Dir: dir})
@@ -327,7 +327,7 @@ func TestFirstOpenOfAProcess(t *testing.T) {
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s x 1", childEnv, dir))
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("the process: got %v: %s, want no error", err, out)
 	}
 	took, err := time.ParseDuration(strings.TrimSpace(strings.TrimPrefix(string(out), "opened in")))
 	if err != nil {
@@ -335,7 +335,7 @@ func TestFirstOpenOfAProcess(t *testing.T) {
 	}
 	t.Log("warm open in a new process:", took)
 	if limit := 50 * time.Millisecond; took > limit { // 4 ms is the aim; this only finds a start that runs migrations
-		t.Errorf("took %s, more than %s", took, limit)
+		t.Errorf("got %s to open, want at most %s", took, limit)
 	}
 }
 

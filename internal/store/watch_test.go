@@ -108,7 +108,8 @@ func TestAFileThatDoesNotFitIsMended(t *testing.T) {
 	}
 }
 
-// Who opens a database that was restored without its files sees what was changed.
+// A process that opens a database which was restored without its signal files sees the
+// changes.
 func TestADatabaseWithoutItsFiles(t *testing.T) {
 	dir := t.TempDir()
 	change(t, open(t, store.Config{Dir: dir}).Watch("topic"))
@@ -135,7 +136,7 @@ func TestAFileThatCannotBeAWatch(t *testing.T) {
 	}
 }
 
-// Those who name one database by different paths hear of each other.
+// Processes that open one database by different paths see each other's changes.
 func TestWatchesOfLinkedDatabases(t *testing.T) {
 	dir, link := t.TempDir(), filepath.Join(t.TempDir(), "link.db")
 	a := open(t, store.Config{Dir: dir})
@@ -187,8 +188,8 @@ func TestWaitReturnsAfterAChange(t *testing.T) {
 	}
 }
 
-// A cache reads once for each change, and never returns what was before a change that
-// it was told to be made.
+// A cache reads once for each change, and never returns a value of before a change that was
+// announced.
 func TestCachedIsNeverOld(t *testing.T) {
 	for _, path := range []string{"", store.MemoryPath} {
 		dir := t.TempDir()
@@ -282,7 +283,7 @@ func TestSignalsOfTheReleaseBefore(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(filepath.Join(dir, "gate")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the old file is left: %v", err)
+		t.Errorf("the old file: got %v, want it removed", err)
 	}
 }
 

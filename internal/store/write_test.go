@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // hold occupies the writer with an Update until release is called.
@@ -32,6 +33,12 @@ func hold(t *testing.T, s *store.Store) (release func()) {
 			t.Error(err)
 		}
 	}
+}
+
+// untilWaiting waits until n Updates wait for the writer, which hold occupies.
+func untilWaiting(t *testing.T, s *store.Store, n int) {
+	t.Helper()
+	testkit.UntilEqual(t, "updates that wait", n, func() int { return store.Waiting(s) })
 }
 
 func TestUpdateIsAllOrNothing(t *testing.T) {
@@ -71,7 +78,7 @@ func TestUpdatesShareATransaction(t *testing.T) {
 			}, addServer(id))
 		})
 	}
-	time.Sleep(50 * time.Millisecond) // until they wait
+	untilWaiting(t, s, n)
 	release()
 	wg.Wait()
 	if len(seen) != 1 {
@@ -93,7 +100,7 @@ func TestUpdateWithdrawnWhileWaiting(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- s.Update(ctx, addServer("late")) }()
-	time.Sleep(20 * time.Millisecond)
+	untilWaiting(t, s, 1)
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want canceled", err)
@@ -133,7 +140,7 @@ func TestUpdateBusy(t *testing.T) {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	if took := time.Since(start); took < 50*time.Millisecond || took > 2*time.Second {
-		t.Errorf("gave up after %s", took)
+		t.Errorf("gave up after %s, want about 60ms", took)
 	}
 	release()
 	if err := s.Update(t.Context(), addServer("a")); err != nil {
@@ -144,8 +151,8 @@ func TestUpdateBusy(t *testing.T) {
 	}
 }
 
-// A full disk is the error that it is for everybody in the transaction, nothing
-// of it is left, and writing goes on once there is space.
+// On a full disk every Update of the transaction returns the error and leaves no row.
+// Updates succeed again once there is space.
 func TestUpdateFull(t *testing.T) {
 	s := open(t, store.Config{Dir: t.TempDir()})
 	limit := func(pages int) store.Op {
@@ -154,7 +161,7 @@ func TestUpdateFull(t *testing.T) {
 			return err
 		}
 	}
-	if err := s.Update(t.Context(), limit(1)); err != nil { // becomes the present size
+	if err := s.Update(t.Context(), limit(1)); err != nil { // SQLite raises it to the present size
 		t.Fatal(err)
 	}
 	release := hold(t, s)
@@ -162,7 +169,7 @@ func TestUpdateFull(t *testing.T) {
 	for i := range 2 {
 		go func() { errs <- s.Update(t.Context(), addServer(strings.Repeat("x", 100_000)+fmt.Sprint(i))) }()
 	}
-	time.Sleep(30 * time.Millisecond)
+	untilWaiting(t, s, 2)
 	release()
 	for range 2 {
 		err := <-errs
@@ -201,10 +208,10 @@ func TestCloseFinishesWaitingUpdates(t *testing.T) {
 	release := hold(t, s)
 	done := make(chan error)
 	go func() { done <- s.Update(t.Context(), addServer("a")) }()
-	time.Sleep(20 * time.Millisecond)
+	untilWaiting(t, s, 1)
 	closed := make(chan error)
 	go func() { closed <- s.Close() }()
-	time.Sleep(20 * time.Millisecond)
+	testkit.Until(t, "Close begins", func() bool { return store.Closing(s) })
 	release()
 	if err := errors.Join(<-done, <-closed); err != nil {
 		t.Fatal(err)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// What comes between two runs is kept for the next as far as there is room, and
-// whoever goes on writing is held up: nobody reads it, and to take it costs us.
+// Output between two runs is kept for the next one up to a bound. Beyond it each write is
+// slowed down, because it costs the server time and has no reader.
 func TestSwitchHoldsUpWhoWritesToNobody(t *testing.T) {
 	r, rests := NewSwitch(), 0
 	r.rest = func(<-chan struct{}) { rests++ }
@@ -20,13 +20,13 @@ func TestSwitchHoldsUpWhoWritesToNobody(t *testing.T) {
 	write(keepLate - 10)
 	write(10)
 	if rests != 0 {
-		t.Error("it was held up while there was room")
+		t.Error("got the writer held up while there is room, want it to go on")
 	}
 	for range 5 {
 		write(1 << 10)
 	}
 	if rests != 5 {
-		t.Errorf("it was held up %d times by 5 parts that nobody reads", rests)
+		t.Errorf("got the writer held up %d times, want once for each of 5 parts without a reader", rests)
 	}
 	var next bytes.Buffer
 	r.Turn(&next)
@@ -38,6 +38,6 @@ func TestSwitchHoldsUpWhoWritesToNobody(t *testing.T) {
 	write(5)
 	r.Turn(&next)
 	if next.Len() != keepLate+1<<20+5 {
-		t.Errorf("what came after it is not the next one's: %d", next.Len())
+		t.Errorf("the next reader: got %d bytes, want all that came after", next.Len())
 	}
 }

@@ -113,7 +113,7 @@ func TestAddListDelete(t *testing.T) {
 		want(t, k.values(t, "ns"), "A", value+"3", "B", value)
 		list, err := k.List(t.Context(), "ns")
 		if err != nil || len(list) != 2 || list[0].Key != "A" || list[0].Namespace != "ns" || !list[0].CreatedAt.Equal(k.now) || list[0].ExpiresAt != nil {
-			t.Errorf("list: %+v, %v", list, err)
+			t.Errorf("list: got %+v, %v; want 2 secrets, A of ns first, without an expiry", list, err)
 		}
 		wantCode(t, k.Delete(t.Context(), sandboxmcp.Caller{Namespace: "ns", Actor: "tester"}, "C"), sandboxmcp.CodeNotFound)
 		wantCode(t, k.Delete(t.Context(), sandboxmcp.Caller{Namespace: "other", Actor: "tester"}, "A"), sandboxmcp.CodeNotFound)
@@ -131,7 +131,7 @@ func TestAddListDelete(t *testing.T) {
 			t.Errorf("the record has %q", got)
 		}
 		if text := fmt.Sprintf("%+v", page.Entries); strings.Contains(text, "Kit-") {
-			t.Errorf("the record has a value: %s", text)
+			t.Errorf("the record: got a value in %s, want names alone", text)
 		}
 	})
 }
@@ -164,7 +164,7 @@ func TestRefused(t *testing.T) {
 			err := k.Add(t.Context(), sandboxmcp.Caller{Namespace: "ns"}, sandboxmcp.SecretSpec{Key: tt[0], Value: sandboxmcp.NewSecret(tt[1])})
 			wantCode(t, err, sandboxmcp.CodeInvalidArgument)
 			if len(tt[1]) >= vault.MinValue && strings.Contains(err.Error(), tt[1]) {
-				t.Errorf("the error shows the value: %v", err)
+				t.Errorf("the error: got the value in %v, want it left out", err)
 			}
 		}
 		want(t, k.values(t, "ns"))
@@ -187,16 +187,16 @@ func TestExpiry(t *testing.T) {
 		}
 		want(t, k.values(t, "ns"), "GOES", value, "STAYS", value)
 		if list, _ := k.List(t.Context(), "ns"); list[0].ExpiresAt == nil || !list[0].ExpiresAt.Equal(k.now.Add(time.Minute)) {
-			t.Errorf("list: %+v", list)
+			t.Errorf("list: got %+v, want an expiry in a minute", list)
 		}
 		k.now = k.now.Add(time.Minute)
 		want(t, k.values(t, "ns"), "STAYS", value)
 		n, err := k.Sweep(t.Context())
 		if k.Kind() == vault.Sealed && n != 1 || err != nil {
-			t.Errorf("the sweep took %d, %v", n, err)
+			t.Errorf("a sweep: got %d removed, %v; want 1 of a sealed vault", n, err)
 		}
 		if n, err = k.Sweep(t.Context()); n != 0 || err != nil {
-			t.Errorf("a second sweep took %d, %v", n, err)
+			t.Errorf("a second sweep: got %d removed, %v; want none", n, err)
 		}
 	})
 }
@@ -225,7 +225,7 @@ func TestSealedOnDisk(t *testing.T) {
 		data, err := os.ReadFile(p)
 		for _, form := range []string{value, base64.StdEncoding.EncodeToString([]byte(value))[:20], hex.EncodeToString([]byte(value))} {
 			if strings.Contains(string(data), form) {
-				t.Errorf("%s holds the value", p)
+				t.Errorf("%s: got the value in it, want it nowhere on disk", p)
 			}
 		}
 		return err
@@ -235,7 +235,7 @@ func TestSealedOnDisk(t *testing.T) {
 	}
 	fi, err := os.Stat(filepath.Join(k.dir, vault.KeyFile))
 	if err != nil || fi.Mode().Perm() != 0o600 {
-		t.Errorf("the key: %v, %v", fi, err)
+		t.Errorf("the key file: got %v, %v; want mode 0600", fi, err)
 	}
 }
 
@@ -270,12 +270,12 @@ func TestKeyFile(t *testing.T) {
 			_, err := again.Current(t.Context(), "ns")
 			wantCode(t, err, sandboxmcp.CodeVaultUnavailable)
 			if err != nil && strings.Contains(err.Error(), "AGE-SECRET") {
-				t.Errorf("the error shows the key: %v", err)
+				t.Errorf("the error: got the key in %v, want it left out", err)
 			}
 			if name != "not there" {
 				wantCode(t, again.Add(t.Context(), sandboxmcp.Caller{Namespace: "ns"}, sandboxmcp.SecretSpec{Key: "B", Value: sandboxmcp.NewSecret(value)}), sandboxmcp.CodeVaultUnavailable)
 			}
-			want(t, k.values(t, "ns"), "A", value) // whoever has it open goes on
+			want(t, k.values(t, "ns"), "A", value) // a process that has it open goes on
 			if err := errors.Join(os.RemoveAll(path), os.WriteFile(path, text, 0o600), os.Chmod(path, 0o600)); err != nil {
 				t.Fatal(err)
 			}
@@ -307,14 +307,14 @@ func TestRotate(t *testing.T) {
 	}
 	n, err := k.Rotate(t.Context(), sandboxmcp.Caller{Namespace: "ns", Actor: "tester"})
 	if n != 1 || err != nil {
-		t.Fatalf("rotate: %d, %v", n, err)
+		t.Fatalf("rotate: got %d, %v; want 1", n, err)
 	}
 	after, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if strings.Count(string(after), "AGE-SECRET-KEY-") != 1 || string(after) == string(before) {
-		t.Error("the key was not replaced")
+		t.Error("the key file: got the old key or more than one, want a new one")
 	}
 	running.add(t, "B", value+"2")
 	want(t, running.values(t, "ns"), "A", value, "B", value+"2")
@@ -327,7 +327,7 @@ func TestRotate(t *testing.T) {
 	half.add(t, "C", value)
 	want(t, half.values(t, "ns"), "A", value, "B", value+"2", "C", value)
 	if n, err = half.Rotate(t.Context(), sandboxmcp.Caller{Namespace: "ns", Actor: "tester"}); n != 3 || err != nil {
-		t.Errorf("rotate again: %d, %v", n, err)
+		t.Errorf("rotate again: got %d, %v; want 3", n, err)
 	}
 	want(t, open(t, k.dir, nil).values(t, "ns"), "A", value, "B", value+"2", "C", value)
 	_, err = open(t, filepath.Join(t.TempDir(), "m"), func(c *vault.Config) { c.Kind = vault.Memory }).Rotate(t.Context(), sandboxmcp.Caller{Namespace: "ns"})
@@ -367,7 +367,7 @@ func TestUse(t *testing.T) {
 				return &sandboxmcp.AuditEntry{Action: vault.Action, Phase: sandboxmcp.PhaseIntent, Namespace: "ns", Detail: vault.Detail("use", keys)}, nil
 			})
 			if _, early := get(); sandboxmcp.CodeOf(early) != sandboxmcp.CodeVaultUnavailable {
-				t.Errorf("before the step was done: %v", early)
+				t.Errorf("before the step was done: got %v, want vault_unavailable", early)
 			}
 			if err := k.store.Update(t.Context(), op); err != nil {
 				return nil, nil, err
@@ -376,7 +376,7 @@ func TestUse(t *testing.T) {
 			return asked, set, err
 		}
 		if asked, set, err := use(); len(asked) != 0 || len(set.Items) != 0 || err != nil {
-			t.Errorf("an empty namespace: %v, %v, %v", asked, set, err)
+			t.Errorf("an empty namespace: got %v, %v, %v; want nothing", asked, set, err)
 		}
 		k.add(t, "A", value)
 		for range 2 {
@@ -387,7 +387,7 @@ func TestUse(t *testing.T) {
 		}
 		page, err := k.audit.List(t.Context(), "ns", sandboxmcp.AuditQuery{})
 		if err != nil || len(page.Entries) != 3 || page.Entries[0].Detail != "use A" {
-			t.Errorf("the record has %+v, %v", page.Entries, err)
+			t.Errorf("the record: got %+v, %v; want 3 entries, the first for the use of A", page.Entries, err)
 		}
 	})
 }
@@ -414,7 +414,7 @@ func TestEnv(t *testing.T) {
 		_, err := vault.Open(vault.Config{Kind: vault.Env, Store: k.store, Env: []string{tt.env}, Namespaces: tt.namespaces})
 		wantCode(t, err, sandboxmcp.CodeInvalidArgument)
 		if err != nil && (strings.Contains(err.Error(), "Kit-") || !strings.Contains(err.Error(), "SANDBOXMCP_SECRET_A_")) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v, want the variable named and no value", name, err)
 		}
 	}
 }
@@ -426,7 +426,7 @@ func TestNoPlaceForIt(t *testing.T) {
 	wantCode(t, err, sandboxmcp.CodeVaultUnavailable)
 }
 
-// Where there is no desktop nobody is asked for a key, and it is said.
+// Without a desktop no keyring is asked for a key, and the error says so.
 func TestNoKeyring(t *testing.T) {
 	for _, env := range [][]string{nil, {"DBUS_SESSION_BUS_ADDRESS=autolaunch:"}, {"XDG_RUNTIME_DIR=/nowhere"}} {
 		k := open(t, filepath.Join(t.TempDir(), "state"), func(c *vault.Config) { c.Keyring, c.Env = true, env })
@@ -434,7 +434,7 @@ func TestNoKeyring(t *testing.T) {
 		err := k.Add(t.Context(), sandboxmcp.Caller{Namespace: "ns"}, sandboxmcp.SecretSpec{Key: "A", Value: sandboxmcp.NewSecret(value)})
 		wantCode(t, err, sandboxmcp.CodeVaultUnavailable)
 		if e := sandboxmcp.AsError(err); !strings.Contains(e.Hint, "SANDBOXMCP_VAULT_KEY=file") {
-			t.Errorf("the hint is %q", e.Hint)
+			t.Errorf("got hint %q, want the setting that keeps the key in a file", e.Hint)
 		}
 	}
 }
@@ -447,7 +447,7 @@ func TestNotRecorded(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := k.Add(t.Context(), sandboxmcp.Caller{Namespace: "ns"}, sandboxmcp.SecretSpec{Key: "A", Value: sandboxmcp.NewSecret(value)}); err == nil {
-			t.Error("a secret was added that was not recorded")
+			t.Error("Add that cannot be recorded: got no error, want a refusal")
 		}
 		want(t, k.values(t, "ns"))
 	})
@@ -483,7 +483,7 @@ func BenchmarkUse(b *testing.B) {
 	}
 }
 
-// recordIn is the record of a store, which nobody signs.
+// recordIn is the audit record of a store, without a signer.
 func recordIn(s *store.Store, now func() time.Time) *audit.Log {
 	l, err := audit.Open(context.Background(), s, audit.Config{Now: now})
 	if err != nil {

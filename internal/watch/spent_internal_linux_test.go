@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestLostTimeIsCounted: the time of a process counts once, whether its parent waits for
-// it, init does, or nobody does.
+// TestLostTimeIsCounted: the processor time of a process counts once, whether its parent waits
+// for it, init does, or no process does.
 func TestLostTimeIsCounted(t *testing.T) {
 	const ms = time.Millisecond
 	for name, c := range map[string]struct {

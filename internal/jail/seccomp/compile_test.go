@@ -24,13 +24,13 @@ func newMachine(t testing.TB, prog []byte) machine {
 		}
 		in := raw.Disassemble()
 		if _, unknown := in.(bpf.RawInstruction); unknown {
-			t.Fatalf("instruction %+v is none", raw)
+			t.Fatalf("instruction %+v: got none that bpf knows, want one", raw)
 		}
 		ins = append(ins, in)
 	}
 	vm, err := bpf.NewVM(ins)
 	if err != nil {
-		t.Fatalf("the filter is no valid program: %v", err)
+		t.Fatalf("the filter as a program: got %v, want nil", err)
 	}
 	return machine{vm}
 }
@@ -49,7 +49,7 @@ func (m machine) run(t testing.TB, c seccomp.Call) seccomp.Verdict {
 	}
 	v, err := m.vm.Run(b[:])
 	if err != nil {
-		t.Fatalf("run %+v: %v", c, err)
+		t.Fatalf("run %+v: got %v, want a verdict", c, err)
 	}
 	return seccomp.Verdict(uint32(v))
 }
@@ -446,7 +446,7 @@ func TestForeignTables(t *testing.T) {
 
 func TestCompileUnknownArch(t *testing.T) {
 	if _, err := seccomp.Compile(seccomp.Policy{}, "riscv64"); err == nil {
-		t.Error("a filter for an architecture without a table")
+		t.Error("an architecture without a table: got a filter, want an error")
 	}
 }
 
@@ -458,11 +458,11 @@ func TestDigestTellsPoliciesApart(t *testing.T) {
 			t.Fatal(err)
 		}
 		if other, dup := seen[sum]; dup {
-			t.Errorf("%+v and %+v have one digest", v, other)
+			t.Errorf("%+v and %+v: got one digest, want two", v, other)
 		}
 		seen[sum] = v
 		if again, _ := seccomp.New(v).SHA256(); again != sum {
-			t.Errorf("%+v has two digests", v)
+			t.Errorf("%+v: got two digests, want one", v)
 		}
 	}
 }

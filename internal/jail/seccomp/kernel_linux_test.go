@@ -86,8 +86,8 @@ func child(part string) {
 	os.Exit(0)
 }
 
-// foreignCode is a function that calls getpid by the i386 table. It is made
-// before the filter stands, so that nothing but the call is judged.
+// foreignCode is a function that calls getpid by the i386 table. It is made before the filter
+// is installed, so that only the call is judged.
 func foreignCode(part string) func() {
 	if !strings.HasPrefix(part, "int80") {
 		return nil
@@ -196,11 +196,11 @@ func answer[T any](t *testing.T, cmd *exec.Cmd) T {
 	t.Helper()
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("%v: %s", err, stderrOf(err))
+		t.Fatalf("the child: got %v: %s, want no error", err, stderrOf(err))
 	}
 	var got T
 	if err := json.Unmarshal(out, &got); err != nil {
-		t.Fatalf("%v in %q", err, out)
+		t.Fatalf("the child's output: got %v in %q, want JSON", err, out)
 	}
 	return got
 }

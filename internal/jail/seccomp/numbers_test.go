@@ -26,7 +26,7 @@ func numberOf(t testing.TB, a seccomp.Arch, name string) uint32 {
 	}
 	nr, ok := table[name]
 	if !ok {
-		t.Fatalf("no number for %s", name)
+		t.Fatalf("%s: got no number, want one", name)
 	}
 	if a == seccomp.ARM64 {
 		return nr[1]

@@ -26,14 +26,14 @@ func TestListedNamesExist(t *testing.T) {
 	for _, list := range []string{refusedNames, absentNames, sharedMemoryNames} {
 		for n := range strings.FieldsSeq(list) {
 			if !known[n] {
-				t.Errorf("%s is in no table", n)
+				t.Errorf("%s: got it in no table, want it in one", n)
 			}
 		}
 	}
 	for _, a := range []Arch{AMD64, ARM64} {
 		for n := range (Policy{}).rulesOf(a) {
 			if !known[n] {
-				t.Errorf("%s: %s is in no table", a, n)
+				t.Errorf("%s: got %s in no table, want it in one", a, n)
 			}
 		}
 	}
@@ -121,7 +121,7 @@ func TestFarJumps(t *testing.T) {
 	}
 	far := slices.ContainsFunc(prog, func(in instruction) bool { return in.code == opJump })
 	if !far {
-		t.Error("no far jump in a tree of 700 leaves")
+		t.Error("a tree of 700 leaves: got no far jump, want one")
 	}
 	for nr := range uint32(700) {
 		pc := 0
@@ -154,7 +154,7 @@ func TestCheckRefuses(t *testing.T) {
 		"unknown opcode": {{code: 0x87}, ret},
 	} {
 		if err := check(prog); err == nil {
-			t.Errorf("%s: accepted", name)
+			t.Errorf("%s: got no error, want a refusal", name)
 		}
 	}
 }

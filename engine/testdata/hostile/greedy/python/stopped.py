@@ -1,0 +1,5 @@
+# tries: to stop itself, so that it handles no signal
+# wall: the timeout, which ends with SIGKILL
+# expect: the run ends as timed_out, and its session serves on
+import os, signal
+os.kill(os.getpid(), signal.SIGSTOP)

@@ -1,0 +1,6 @@
+# tries: to send a report of an unknown type
+# wall: none: the interpreter is untrusted, and the server checks every report and bounds its size
+# expect: the cell ends as usual, and the next one is answered
+import os, struct
+def say(s): os.write(3, struct.pack('>I', len(s)) + s.encode())
+say('{"type":"later","id":1}')
