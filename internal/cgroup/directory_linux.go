@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -167,4 +168,25 @@ func (d directory) remove(name string) error {
 		waited += wait
 		wait = min(2*wait, 50*time.Millisecond)
 	}
+}
+
+// nanoseconds reads a file that has one number, 0 if it cannot be read. Raw calls do not
+// wake the runtime's monitor thread, as others do in a process that rests. These take
+// microseconds.
+func (d directory) nanoseconds(name string) time.Duration {
+	path, err := unix.BytePtrFromString(name)
+	if err != nil {
+		return 0
+	}
+	fd, _, errno := unix.RawSyscall6(unix.SYS_OPENAT, d.file.Fd(), uintptr(unsafe.Pointer(path)), unix.O_RDONLY|unix.O_CLOEXEC, 0, 0, 0)
+	if errno != 0 {
+		return 0
+	}
+	var buf [32]byte
+	n, _, errno := unix.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(&buf)), unsafe.Sizeof(buf))
+	_, _, _ = unix.RawSyscall(unix.SYS_CLOSE, fd, 0, 0)
+	if errno != 0 {
+		return 0
+	}
+	return time.Duration(numberIn(string(buf[:n]), ""))
 }

@@ -1,10 +1,6 @@
 package cgroup
 
 import (
-	"strings"
-	"time"
-	"unsafe"
-
 	"golang.org/x/sys/unix"
 )
 
@@ -40,18 +36,6 @@ func (g *gauges) number(h *hierarchy, name, key string) int64 {
 		return 0
 	}
 	return numberIn(text, key)
-}
-
-// readQuickly reads the nanoseconds of an open cpuacct.usage, 0 if it cannot be read. A raw
-// call does not wake the runtime's monitor thread, as others do in a process that rests.
-// The kernel adds up one number for each processor and never waits.
-func readQuickly(fd int) time.Duration {
-	var buf [32]byte
-	n, _, errno := unix.RawSyscall6(unix.SYS_PREAD64, uintptr(fd), uintptr(unsafe.Pointer(&buf)), unsafe.Sizeof(buf), 0, 0, 0)
-	if errno != 0 {
-		return 0
-	}
-	return time.Duration(numberIn(strings.TrimSpace(string(buf[:n])), ""))
 }
 
 // close closes the descriptors.

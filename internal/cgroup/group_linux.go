@@ -290,9 +290,8 @@ func (g *Group) CPU() (used time.Duration, ok bool) {
 	if g.removed {
 		return 0, false
 	}
-	g.gauges.reads++
-	if fd, kept := g.gauges.open[g.name+"/cpuacct.usage"]; kept {
-		used = readQuickly(fd)
+	if h := g.tree.of("cpuacct"); h != nil && g.tree.version == 1 {
+		used = h.nanoseconds(g.path("cpuacct.usage"))
 	} else {
 		used = g.tree.cpu(g.name, &g.gauges)
 	}
