@@ -40,7 +40,7 @@ func TestASandboxThatTakesTheEpollWatchesOfItsUserIsEnded(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer func() { _ = sb.Close(t.Context()) }()
-				runHolder(t, sb, how, ends)
+				runHolder(t, sb, "holds-epoll-watches.py", how, ends)
 			})
 		}
 	}
@@ -58,14 +58,14 @@ func TestEpollWatchesAreBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = sb.Close(t.Context()) }()
-			runHolder(t, sb, how, ends)
+			runHolder(t, sb, "holds-epoll-watches.py", how, ends)
 		})
 	}
 }
 
-// runHolder runs a program that takes epoll watches in the way of that name, and checks
-// whether it is ended for it.
-func runHolder(t *testing.T, sb backend.Sandbox, how string, ends bool) {
+// runHolder runs a hostile program that takes kernel objects, in the way of that name if
+// there are several, and checks whether it is ended for it.
+func runHolder(t *testing.T, sb backend.Sandbox, file, how string, ends bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -76,7 +76,7 @@ func runHolder(t *testing.T, sb backend.Sandbox, how string, ends bool) {
 	var out, errs bytes.Buffer
 	r, err := sb.Start(ctx, backend.Process{
 		Argv: []string{python(), "/run/program/main.py"}, Env: []string{"PATH=/usr/bin:/bin", "HOW=" + how, "SECONDS=" + seconds}, Stdout: &out, Stderr: &errs,
-		Program: []backend.ProgramFile{{Name: "main.py", Data: []byte(testkit.Hostile(t, "holds-epoll-watches.py"))}},
+		Program: []backend.ProgramFile{{Name: "main.py", Data: []byte(testkit.Hostile(t, file))}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -105,11 +105,5 @@ func TestASandboxIsCountedAfterALittleWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = sb.Close(t.Context()) }()
-	runHolder(t, sb, `
-import fcntl
-time.sleep(2) # until its start is counted
-held = [open(str(n), "w") for n in range(48)]
-for at in range(100):
-    for f in held: fcntl.lockf(f, fcntl.LOCK_EX, 1, 2 * at)
-`, true)
+	runHolder(t, sb, "holds-locks-and-rests.py", "", true)
 }
