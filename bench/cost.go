@@ -80,8 +80,9 @@ func machineTime() (time.Duration, error) {
 	return time.Duration(sum) * time.Second / ticks, nil
 }
 
-// makeGroup makes a cgroup to start a suite in. fd is nil if that is not possible.
-func makeGroup() (dir string, fd *os.File, remove func()) {
+// makeGroup makes a cgroup of that name to start processes in. fd is nil if that is not
+// possible.
+func makeGroup(name string) (dir string, fd *os.File, remove func()) {
 	none := func() {}
 	if _, err := os.Stat(unified + "/cgroup.controllers"); err != nil {
 		return "", nil, none
@@ -96,7 +97,7 @@ func makeGroup() (dir string, fd *os.File, remove func()) {
 			own = strings.TrimSpace(v)
 		}
 	}
-	dir = filepath.Join(unified, own, "smbench-"+strconv.Itoa(os.Getpid()))
+	dir = filepath.Join(unified, own, name)
 	if err = os.Mkdir(dir, 0o755); err != nil {
 		return "", nil, none
 	}

@@ -101,3 +101,14 @@ func TestUsersSeeOurTimesBesideOthers(t *testing.T) {
 		t.Errorf("got %s, want no line for what was not measured", got)
 	}
 }
+
+func TestMedianInterval(t *testing.T) {
+	values := make([]float64, 401)
+	for i := range values {
+		values[i] = float64(i) - 150
+	}
+	low, high := medianInterval(values)
+	if low < 20 || low > 49 || high < 51 || high > 80 { // the median is 50, its standard error 10 or so
+		t.Errorf("got [%v, %v], want an interval around 50", low, high)
+	}
+}

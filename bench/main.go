@@ -53,6 +53,11 @@ type options struct {
 	docker  string
 	science string
 	path    string
+
+	against   string // an earlier build
+	pairs     int
+	pairPause time.Duration
+
 	only    string
 	profile string
 	trace   int
@@ -93,6 +98,9 @@ func (o *options) define(f *flag.FlagSet) {
 	f.StringVar(&o.only, "only", "", "only modes whose name holds one of these texts, joined by |; bare programs always stay")
 	f.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile of the measuring process, which holds the engine, to this file")
 	f.IntVar(&o.trace, "trace-phases", 0, "print where the time of so many runs goes, and nothing else")
+	f.StringVar(&o.against, "against", "", "compare -bin with this earlier build in pairs of calls, and do nothing else")
+	f.IntVar(&o.pairs, "pairs", 400, "how many pairs -against measures of each row")
+	f.DurationVar(&o.pairPause, "pair-pause", 25*time.Millisecond, "rest after each call of -against, which counts as its cost")
 	f.StringVar(&o.child, "child", "", "internal: which part a child measures")
 	f.StringVar(&o.suite, "suite-file", "", "internal: where the figures of a suite go")
 	f.StringVar(&o.state, "state", "", "internal: state directory of a child")
@@ -135,6 +143,8 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		defer end()
 	}
 	switch {
+	case o.against != "":
+		return comparePairs(ctx, o, stdout)
 	case o.trace > 0:
 		return tracePhases(ctx, o, stdout)
 	case o.child == "suite":

@@ -109,7 +109,7 @@ func startSuite(ctx context.Context, o options, u suiteUser) (suite, error) {
 	file := filepath.Join(u.work, "figures.json")
 	o.state, o.suite, o.bin, o.path = u.work, file, u.bin, u.path
 	o.science, o.noScience = scienceFor(ctx, o, u)
-	group, fd, remove := makeGroup()
+	group, fd, remove := makeGroup("smbench-" + strconv.Itoa(os.Getpid()))
 	defer remove()
 	o.group = group
 	args := append([]string{u.bench, "-child", "suite"}, o.pass()...)
