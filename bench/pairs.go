@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -75,7 +75,7 @@ func comparePair(ctx context.Context, o options, r pairRow, stdout io.Writer) (e
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		for _, i := range rand.Perm(2) {
+		for _, i := range shuffled(2) {
 			c, w, err := servers[i].measure(r, o.pairPause)
 			if err != nil {
 				return err
@@ -101,17 +101,11 @@ func difference(of [2][]float64) string {
 	return fmt.Sprintf("%.2f -> %.2f ms %+.1f %% [%+.1f, %+.1f]", before, now, percent(quantile(diffs, 0.5)), percent(low), percent(high))
 }
 
-// medianInterval returns the 95 % interval of the median of values, by resampling.
+// medianInterval returns the 95 % interval of the median of values, from their ranks.
 func medianInterval(values []float64) (low, high float64) {
-	const resamples = 2000
-	medians, sample := make([]float64, resamples), make([]float64, len(values))
-	for i := range medians {
-		for j := range sample {
-			sample[j] = values[rand.IntN(len(values))]
-		}
-		medians[i] = quantile(sample, 0.5)
-	}
-	return quantile(medians, 0.025), quantile(medians, 0.975)
+	// How many of n values are below the median is binomial with p = 1/2.
+	beside := 0.98 / math.Sqrt(float64(len(values))) // 1.96 standard deviations, as a part of n
+	return quantile(values, max(0.5-beside, 0)), quantile(values, min(0.5+beside, 1))
 }
 
 // pairServer is a server in a cgroup of its own.
