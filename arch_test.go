@@ -39,7 +39,7 @@ var rooms = map[string][]string{
 	"internal/environment":  {".", "internal/plainfile"},
 	"internal/queue":        {"."},
 	"internal/event":        {"."},
-	"internal/session":      {".", "internal/store"},
+	"internal/session":      {".", "backend", "internal/store", "internal/kernel", "internal/stream", "internal/artifact"},
 	"internal/limits":       {".", "internal/store"},
 	"internal/store":        {".", "internal/plainfile"},
 	"internal/sign":         {".", "internal/plainfile"},

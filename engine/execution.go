@@ -181,8 +181,8 @@ func (e *Engine) finish(x *execution) {
 	}
 	x.shown.Close()
 	if x.session != nil {
-		if r := x.live; r != nil && !r.fresh && r.walls.due(wallsRest) {
-			e.work.Go(func() { r.walls.read(context.WithoutCancel(e.ctx), r.sandbox, wallsRest) })
+		if r := x.live; r != nil && r.WallsDue() {
+			e.work.Go(func() { r.RefreshWalls(e.ctx) })
 		}
 		x.session.Release()
 	}

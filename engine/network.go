@@ -208,7 +208,7 @@ func (e *Engine) connect(x *execution, sb backend.Sandbox) error {
 	}
 	x.gateway = w
 	if x.live != nil && x.live.adopt(w) {
-		x.live.walls.stale() // the last report may say that there is no network
+		x.live.Changed() // the last report may say that there is no network
 	}
 	return nil
 }

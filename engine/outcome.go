@@ -10,6 +10,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 	"github.com/sandboxmcp/sandboxmcp/internal/redact"
+	"github.com/sandboxmcp/sandboxmcp/internal/session"
 	"github.com/sandboxmcp/sandboxmcp/internal/stream"
 )
 
@@ -178,11 +179,7 @@ func gather(ctx context.Context, r backend.Running, report <-chan heard) (kernel
 		h.err = ctx.Err()
 	}
 	if err = errors.Join(err, h.err); err != nil {
-		return kernel.Report{}, outputLost(err)
+		return kernel.Report{}, session.OutputLost(err)
 	}
 	return h.report, nil
-}
-
-func outputLost(err error) error {
-	return sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the program ran, but its output could not be read to the end: %s", err).WithCause(err)
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"maps"
 	"strconv"
 	"time"
 
@@ -77,7 +76,7 @@ func (e *Engine) collect(x *execution, sb backend.Sandbox, res *sandboxmcp.Resul
 	}
 	src := artifact.Source{Files: sb.Files(), RequestID: x.req.ID, Now: x.ended}
 	if x.live != nil {
-		src.SessionID, src.Known = &x.req.SessionID, x.live.known
+		src.SessionID, src.Known = &x.req.SessionID, x.live.Known()
 	}
 	e.guardFiles(x, &src)
 	ctx, cancel := after(x.ctx, collectGrace)
@@ -92,7 +91,7 @@ func (e *Engine) collect(x *execution, sb backend.Sandbox, res *sandboxmcp.Resul
 		return bad
 	}
 	if x.live != nil {
-		maps.Copy(x.live.known, got.States)
+		x.live.Learn(got.States)
 	}
 	res.Artifacts = got.Artifacts
 	if len(x.guard.files) > 0 {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/session"
 )
 
 // The steps of a request, in their order:
@@ -136,7 +137,7 @@ func (e *Engine) execute(x *execution, interp interpreter, sb backend.Sandbox) (
 	end := sb.Kill
 	if x.session != nil {
 		end = sb.Clear
-		if before, err = taken(ctx, sb); err != nil {
+		if before, err = session.Usage(ctx, sb); err != nil {
 			return nil, err
 		}
 	}
@@ -145,7 +146,7 @@ func (e *Engine) execute(x *execution, interp interpreter, sb backend.Sandbox) (
 		return nil, startError(x.ctx, err)
 	}
 	report := listen(running, x.shown.Add)
-	walls := look(ctx, sb)
+	walls := session.Observe(ctx, sb)
 
 	o.exit, err = running.Wait(ctx)
 	o.cause = context.Cause(ctx)
@@ -153,7 +154,7 @@ func (e *Engine) execute(x *execution, interp interpreter, sb backend.Sandbox) (
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the program could not be started").WithCause(err)
 	}
 	o.stopped = err != nil
-	o.isolation, err = (<-walls).get(e.cfg.MinTier)
+	o.isolation, err = (<-walls).Isolation(e.cfg.MinTier)
 	if err != nil {
 		return nil, errors.Join(err, end(context.WithoutCancel(ctx)))
 	}
@@ -167,11 +168,11 @@ func (e *Engine) execute(x *execution, interp interpreter, sb backend.Sandbox) (
 		return nil, err
 	}
 	x.ended = e.cfg.Now()
-	used, err := taken(ctx, sb)
+	used, err := session.Usage(ctx, sb)
 	if err != nil {
 		return nil, err
 	}
-	o.usage = since(before, used)
+	o.usage = session.Since(before, used)
 	if o.exit.Lost && !o.stopped && o.usage.OOMKills == 0 {
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the sandbox ended under the program")
 	}

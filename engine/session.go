@@ -7,10 +7,8 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
-	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 	"github.com/sandboxmcp/sandboxmcp/internal/session"
-	"github.com/sandboxmcp/sandboxmcp/internal/stream"
 )
 
 // validateSession completes the session fields of a request. In a live session it takes
@@ -139,7 +137,7 @@ func (e *Engine) unclaim(x *execution) {
 // place returns the interpreter and the sandbox of a request. It makes the sandbox for a
 // single run or a new session. interp is empty for a session that keeps its interpreter.
 func (e *Engine) place(x *execution) (interp interpreter, sb backend.Sandbox, err error) {
-	if x.live == nil || x.live.fresh {
+	if x.live == nil || x.live.Fresh() {
 		if interp, err = e.interpreter(x.ctx, x.req.Backend, x.req.Language); err != nil {
 			return interp, nil, err
 		}
@@ -153,8 +151,8 @@ func (e *Engine) place(x *execution) (interp interpreter, sb backend.Sandbox, er
 			return interp, nil, err
 		}
 	}
-	x.live.known = artifact.Survey(context.WithoutCancel(x.ctx), x.live.sandbox.Files(), x.live.known, artifact.Bounds{})
-	return interp, x.live.sandbox, nil
+	x.live.Survey(x.ctx)
+	return interp, x.live.Sandbox(), nil
 }
 
 // furnish makes the sandbox of a new session.
@@ -181,10 +179,8 @@ func (e *Engine) furnish(x *execution, interp interpreter) error {
 		return errors.Join(err, sb.Close(context.WithoutCancel(x.ctx)), x.session.Furnish(x.ctx, nil, sandboxmcp.Session{}))
 	}
 	x.share.Take(x.ticket)
-	r := &liveSession{
-		share: x.share, sandbox: sb, fresh: x.req.Session.Fresh, program: prog, interp: interp, offline: x.req.Session.Offline, out: [2]*stream.Switch{stream.NewSwitch(), stream.NewSwitch()},
-		ended: func(err error) { e.log.Warn("clear session", "session", x.req.SessionID, "error", err) },
-	}
+	live := session.NewLive(x.session, session.LiveConfig{Sandbox: sb, Program: prog, Fresh: x.req.Session.Fresh, MinTier: e.cfg.MinTier, Logger: e.log})
+	r := &liveSession{Live: live, share: x.share, interp: interp, offline: x.req.Session.Offline}
 	info := x.session.Info()
 	info.Isolation, info.Limits = &iso, x.limits
 	// A session that cannot be recorded is not created.
@@ -210,7 +206,7 @@ func (e *Engine) executeIn(x *execution, interp interpreter, sb backend.Sandbox)
 	e.log.Info("exec_start", "session_id", x.req.SessionID, "request_id", x.req.ID, "code_bytes", len(x.req.Code))
 	var o *outcome
 	var err error
-	if x.live.fresh {
+	if x.live.Fresh() {
 		o, err = e.execute(x, interp, sb)
 	} else {
 		o, err = e.executeCell(x, x.live)
@@ -293,7 +289,7 @@ func (e *Engine) TerminateSession(ctx context.Context, c sandboxmcp.Caller, id s
 	force := false
 	if live, err := e.sessions.Find(ctx, c.Namespace, id); err == nil {
 		r, ok := live.Room().(*liveSession)
-		force = ok && !r.fresh
+		force = ok && !r.Fresh()
 	}
 	return e.endSession(ctx, c, id, force)
 }
@@ -326,6 +322,9 @@ func (e *Engine) endSession(ctx context.Context, c sandboxmcp.Caller, id sandbox
 	e.emitSession(info, goneTerminated)
 	return err
 }
+
+// endLimit is how long the end of a session waits for that of its run.
+const endLimit = 5 * time.Second
 
 // cancelIn cancels the run in a session, and waits up to endLimit for its end.
 func (e *Engine) cancelIn(ctx context.Context, s *session.Session) {
@@ -369,7 +368,7 @@ func (e *Engine) Inspect(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp
 		return sandboxmcp.State{}, err
 	}
 	st := sandboxmcp.State{
-		Namespace: ns, VaultKeys: []string{}, Sessions: e.sessions.List(ns), Env: surroundings(), Limits: inForce,
+		Namespace: ns, VaultKeys: []string{}, Sessions: e.sessions.List(ns), Env: anyEnv(kernel.Surroundings()), Limits: inForce,
 		Files: []sandboxmcp.SessionFile{},
 	}
 	if st.Egress, err = e.egressState(ctx, ns, id); err != nil {
@@ -389,10 +388,18 @@ func (e *Engine) Inspect(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp
 	if s, err := e.sessions.Find(ctx, ns, id); err == nil {
 		st.Limits = s.Info().Limits
 		if r, ok := s.Room().(*liveSession); ok {
-			st.Env = r.surroundings()
+			st.Env = anyEnv(r.Environ())
 		}
 	}
 	return st, nil
+}
+
+func anyEnv(env map[string]string) map[string]any {
+	all := make(map[string]any, len(env))
+	for k, v := range env {
+		all[k] = v
+	}
+	return all
 }
 
 // expired is called for each session that has expired.

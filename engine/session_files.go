@@ -65,9 +65,7 @@ func (e *Engine) Upload(ctx context.Context, c sandboxmcp.Caller, u sandboxmcp.U
 	if err != nil {
 		return "", "", err
 	}
-	r.writing.RLock()
-	defer r.writing.RUnlock()
-	err = r.sandbox.Files().Put(ctx, name, u.Content, u.Overwrite)
+	err = r.Put(ctx, name, u.Content, u.Overwrite)
 	if gone := e.goneError(ctx, c.Namespace, u.SessionID, r, err); gone != nil {
 		return "", "", gone
 	}
@@ -192,7 +190,7 @@ func (e *Engine) ReadFile(ctx context.Context, c sandboxmcp.Caller, id sandboxmc
 	if err != nil {
 		return sandboxmcp.SessionFile{}, nil, err
 	}
-	f, data, err := readFile(ctx, r.sandbox.Files(), unmasked(ctx, r.sandbox.Files(), masks, name), limit)
+	f, data, err := readFile(ctx, r.Sandbox().Files(), unmasked(ctx, r.Sandbox().Files(), masks, name), limit)
 	f.Path, f.Filename = masks.Text(f.Path), masks.Text(f.Filename)
 	if gone := e.goneError(ctx, c.Namespace, id, r, err); gone != nil {
 		return f, nil, gone
@@ -230,7 +228,7 @@ func (e *Engine) RemoveFile(ctx context.Context, c sandboxmcp.Caller, id sandbox
 	if err != nil {
 		return err
 	}
-	if err := r.sandbox.Files().Remove(ctx, unmasked(ctx, r.sandbox.Files(), masks, name)); err != nil {
+	if err := r.Sandbox().Files().Remove(ctx, unmasked(ctx, r.Sandbox().Files(), masks, name)); err != nil {
 		if ctx.Err() != nil {
 			return cancelledError(ctx)
 		}
@@ -311,7 +309,7 @@ func (e *Engine) Bridge(ctx context.Context, c sandboxmcp.Caller, b sandboxmcp.B
 	if to == nil {
 		err = e.keepBridge(c.Namespace, out.Data)
 	} else {
-		err = provideBridge(ctx, to.sandbox, out.Data)
+		err = provideBridge(ctx, to.Sandbox(), out.Data)
 		if gone := e.goneError(ctx, c.Namespace, b.To, to, err); gone != nil {
 			err = gone
 		}
@@ -342,7 +340,7 @@ func (e *Engine) bridgeOut(ctx context.Context, c sandboxmcp.Caller, b sandboxmc
 
 // takeBridge reads the values that a session has published.
 func (e *Engine) takeBridge(ctx context.Context, c sandboxmcp.Caller, b sandboxmcp.Bridge, r *liveSession) (map[string]json.RawMessage, error) {
-	files, keys := r.sandbox.Files(), b.Keys
+	files, keys := r.Sandbox().Files(), b.Keys
 	if len(keys) == 0 {
 		entries, _, err := files.List(ctx, ".bridge", maxBridgeKeys)
 		if err != nil && ctx.Err() != nil {

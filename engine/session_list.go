@@ -44,7 +44,7 @@ func (e *Engine) SessionFiles(ctx context.Context, c sandboxmcp.Caller, id sandb
 	if err != nil {
 		return nil, err
 	}
-	files := r.sandbox.Files()
+	files := r.Sandbox().Files()
 	entries, _, err := files.List(ctx, ".", maxListed)
 	if err != nil && ctx.Err() != nil {
 		return nil, cancelledError(ctx)

@@ -1,4 +1,4 @@
-package engine
+package session
 
 import (
 	"context"
@@ -9,26 +9,28 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// observation is the result of observing a sandbox's walls.
-type observation struct {
+// Observation is the result of observing a sandbox's walls.
+type Observation struct {
 	iso sandboxmcp.Isolation
 	err error
 }
 
-// look observes the walls while the program runs.
-func look(ctx context.Context, sb backend.Sandbox) <-chan observation {
-	c := make(chan observation, 1)
+// Observe observes the walls of a sandbox while its program runs. The channel delivers
+// once.
+func Observe(ctx context.Context, sb backend.Sandbox) <-chan Observation {
+	c := make(chan Observation, 1)
 	ctx = context.WithoutCancel(ctx)
 	go func() {
 		iso, err := sb.Isolation(ctx)
-		c <- observation{iso, err}
+		c <- Observation{iso, err}
 	}()
 	return c
 }
 
-// get returns the observed walls, or an error if they are weaker than minimum. If the
-// sandbox ended before they could be observed, it reports tier L0 and no walls.
-func (s observation) get(minimum sandboxmcp.Tier) (*sandboxmcp.Isolation, error) {
+// Isolation returns the observed walls, or isolation_unavailable if they are weaker than
+// minimum. If the sandbox ended before they could be observed, it reports tier L0 and no
+// walls.
+func (s Observation) Isolation(minimum sandboxmcp.Tier) (*sandboxmcp.Isolation, error) {
 	if s.err == nil && !s.iso.Tier.AtLeast(minimum) {
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the sandbox was observed to have isolation %s, but %s is required", s.iso.Tier, minimum)
 	}
@@ -55,14 +57,14 @@ const (
 // watched holds the walls of a session's sandbox as they were last observed.
 type watched struct {
 	mu          sync.Mutex // held while they are observed
-	observation observation
+	observation Observation
 	at          time.Time // zero: never
 	closed      bool
 }
 
 // look returns the last observation if it is recent, or begins a new one.
-func (w *watched) look(ctx context.Context, sb backend.Sandbox) <-chan observation {
-	c := make(chan observation, 1)
+func (w *watched) look(ctx context.Context, sb backend.Sandbox) <-chan Observation {
+	c := make(chan Observation, 1)
 	if w.mu.TryLock() { // else another goroutine observes them
 		known := !w.at.IsZero() && time.Since(w.at) < wallsHold
 		if known {
@@ -78,14 +80,14 @@ func (w *watched) look(ctx context.Context, sb backend.Sandbox) <-chan observati
 }
 
 // read observes the walls, unless that was done within rest. It does not keep a failure.
-func (w *watched) read(ctx context.Context, sb backend.Sandbox, rest time.Duration) observation {
+func (w *watched) read(ctx context.Context, sb backend.Sandbox, rest time.Duration) Observation {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed || !w.at.IsZero() && time.Since(w.at) < rest {
 		return w.observation
 	}
 	iso, err := sb.Isolation(ctx)
-	w.observation, w.at = observation{iso, err}, time.Now()
+	w.observation, w.at = Observation{iso, err}, time.Now()
 	if err != nil {
 		w.at = time.Time{}
 	}
