@@ -39,7 +39,7 @@ var rooms = map[string][]string{
 	"internal/environment":  {".", "internal/plainfile"},
 	"internal/queue":        {"."},
 	"internal/event":        {"."},
-	"internal/session":      {".", "backend", "internal/store", "internal/kernel", "internal/stream", "internal/artifact"},
+	"internal/session":      {".", "backend", "internal/store", "internal/kernel", "internal/stream", "internal/artifact", "internal/redact"},
 	"internal/limits":       {".", "internal/store"},
 	"internal/store":        {".", "internal/plainfile"},
 	"internal/sign":         {".", "internal/plainfile"},

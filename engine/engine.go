@@ -14,7 +14,6 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -161,6 +160,7 @@ type Engine struct {
 	audit    *audit.Log
 	keeper   *artifact.Keeper
 	sessions *session.Table
+	bridged  session.Values // for sessions that are created later
 	sets     *environment.Library
 	vault    *vault.Vault
 	maskers  maskers
@@ -175,9 +175,8 @@ type Engine struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup // everything that Close waits for
 
-	mu      sync.Mutex
-	bridged map[sandboxmcp.Namespace]map[string]json.RawMessage // bridged values for sessions that are created later
-	whole   map[string]bool                                     // result of the last hash check of a package set, by digest
+	mu    sync.Mutex
+	whole map[string]bool // result of the last hash check of a package set, by digest
 
 	live   map[sandboxmcp.RequestID]*execution
 	ended  []*execution // background runs that failed before a result was stored
@@ -196,7 +195,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 		cfg: cfg, log: cfg.Logger, backends: map[string]backend.Backend{},
 		queue:  queue.New(queueConfig(cfg)),
 		events: event.New(cfg.Now),
-		live:   map[sandboxmcp.RequestID]*execution{}, bridged: map[sandboxmcp.Namespace]map[string]json.RawMessage{}, whole: map[string]bool{},
+		live:   map[sandboxmcp.RequestID]*execution{}, whole: map[string]bool{},
 	}
 	for _, b := range cfg.Backends {
 		e.backends[b.Name()] = b

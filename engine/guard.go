@@ -11,7 +11,6 @@ import (
 	"sync"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 	"github.com/sandboxmcp/sandboxmcp/internal/redact"
 	"github.com/sandboxmcp/sandboxmcp/internal/vault"
@@ -369,20 +368,6 @@ func (e *Engine) plainName(ctx context.Context, ns sandboxmcp.Namespace, what, n
 
 func holdsSecret(what, key string) error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s holds the secret %s", what, key).WithHint("choose a name without it")
-}
-
-// unmasked returns the real name of a file whose name was shown masked, or name if there
-// is no such file.
-func unmasked(ctx context.Context, files backend.FileReader, m *redact.Masker, name string) string {
-	if m == nil || !strings.Contains(name, redact.Mask) {
-		return name
-	}
-	for have := range artifact.Survey(ctx, files, nil, artifact.Bounds{}) {
-		if m.Text(have) == name {
-			return have
-		}
-	}
-	return name
 }
 
 // maskBridge masks secrets in values that leave a session. It drops values whose key

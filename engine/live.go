@@ -60,7 +60,7 @@ func (r *liveSession) currentGateway() *gateway {
 func (e *Engine) executeCell(x *execution, r *liveSession) (*outcome, error) {
 	ctx, o, stop := e.attend(x)
 	defer stop()
-	end, err := r.Execute(x.ctx, ctx, session.Cell{ //nolint:contextcheck // a timeout during the start is a timeout, not a cancellation
+	end, err := r.Execute(x.ctx, ctx, session.Cell{ // x.ctx: a timeout during the start is a timeout, not a cancellation
 		Cell:   kernel.Cell{Code: x.req.Code, Display: x.display(), Stdin: x.req.Stdin, Env: x.cellEnv()},
 		Stdout: o.stdout, Stderr: o.stderr, Show: x.shown.Add,
 		Preload: func() ([]string, func(context.Context) error) { return e.preload(x.req, r.interp) },

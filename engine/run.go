@@ -27,8 +27,8 @@ func (e *Engine) Execute(ctx context.Context, c sandboxmcp.Caller, req sandboxmc
 		return sandboxmcp.Result{}, err
 	}
 	defer x.flush(ctx) // runs last: the caller's writers may be slow
-	defer e.finish(x)  //nolint:contextcheck // what goes on after the result ends with the engine
-	return e.run(x)    //nolint:contextcheck // its context is in x
+	defer e.finish(x)
+	return e.run(x) //nolint:contextcheck // its context is in x
 }
 
 // run takes an accepted request through all steps.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"time"
 
@@ -170,7 +171,7 @@ func (e *Engine) furnish(x *execution, interp interpreter) error {
 	}
 	iso, err := sb.Isolation(x.ctx)
 	if err == nil {
-		err = e.bridgeKept(x.ctx, x.who.Namespace, sb)
+		err = e.bridged.Provide(x.ctx, x.who.Namespace, sb)
 	}
 	if err != nil {
 		if x.ctx.Err() != nil {
@@ -196,6 +197,18 @@ func (e *Engine) furnish(x *execution, interp interpreter) error {
 	e.log.Info("session_created", "session_id", info.ID, "tier", iso.Tier, "max_ram_mb", x.limits.MaxRAMMB)
 	e.emitSession(info, "")
 	return nil
+}
+
+// policyText returns SANDBOX_POLICY: JSON in which a session's code can read its limits,
+// writable directories and open domains.
+func policyText(l sandboxmcp.Limits, open []string) string {
+	text, err := json.Marshal(map[string]any{
+		"network": map[string]any{"allowed": open}, "writable": []string{backend.WorkDir, backend.TempDir}, "limits": l,
+	})
+	if err != nil {
+		return "{}"
+	}
+	return string(text)
 }
 
 // executeIn runs a request as a program or as a cell of its session's interpreter.

@@ -117,7 +117,7 @@ func (l *Live) Execute(request, cell context.Context, c Cell) (o Outcome, err er
 		o.Report.Results = []sandboxmcp.RichResult{}
 	}
 	if err == nil && o.Exit.Lost && !o.Stopped && o.Usage.OOMKills == 0 {
-		l.entry.t.Lost(l.entry)
+		l.entry.t.Lost(l.entry) //nolint:contextcheck // the session ends whatever becomes of the request
 		err = sandboxmcp.Errorf(sandboxmcp.CodeSessionExpired, "the session's sandbox ended under the program").WithHint("create a new session")
 	}
 	return o, err

@@ -76,14 +76,6 @@ func (l *Live) Known() map[string]artifact.State { return l.known }
 // Learn notes files that were read after a run.
 func (l *Live) Learn(states map[string]artifact.State) { maps.Copy(l.known, states) }
 
-// Put writes a file into the working directory. The session kills no process meanwhile,
-// unless that takes longer than writingLimit.
-func (l *Live) Put(ctx context.Context, name string, data []byte, overwrite bool) error {
-	l.writing.RLock()
-	defer l.writing.RUnlock()
-	return l.cfg.Sandbox.Files().Put(ctx, name, data, overwrite)
-}
-
 // Changed drops the last observation of the walls, because the sandbox was changed.
 func (l *Live) Changed() { l.walls.stale() }
 
