@@ -39,7 +39,8 @@ var rooms = map[string][]string{
 	"internal/environment":  {".", "internal/plainfile"},
 	"internal/queue":        {"."},
 	"internal/event":        {"."},
-	"internal/session":      {".", "backend", "internal/store", "internal/kernel", "internal/stream", "internal/artifact", "internal/redact"},
+	"internal/run":          {".", "backend", "internal/kernel", "internal/stream", "internal/redact"},
+	"internal/session":      {".", "backend", "internal/store", "internal/kernel", "internal/run", "internal/stream", "internal/artifact", "internal/redact"},
 	"internal/limits":       {".", "internal/store"},
 	"internal/store":        {".", "internal/plainfile"},
 	"internal/sign":         {".", "internal/plainfile"},
@@ -57,7 +58,7 @@ var rooms = map[string][]string{
 		".", "backend", "backend/process",
 		"internal/store", "internal/sign", "internal/audit", "internal/artifact", "internal/kernel",
 		"internal/environment", "internal/queue", "internal/session", "internal/config", "internal/event", "internal/egress", "internal/gate", "internal/limits",
-		"internal/vault", "internal/redact", "internal/stream", "internal/plainfile",
+		"internal/vault", "internal/redact", "internal/run", "internal/plainfile",
 	},
 	"internal/app": {
 		".", "engine", "internal/runtimes", "internal/environment", "internal/store", "internal/sign", "internal/audit", "internal/config",

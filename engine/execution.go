@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -16,8 +15,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
+	"github.com/sandboxmcp/sandboxmcp/internal/run"
 	"github.com/sandboxmcp/sandboxmcp/internal/session"
-	"github.com/sandboxmcp/sandboxmcp/internal/stream"
 )
 
 // execution is one request from begin to finish.
@@ -41,20 +40,15 @@ type execution struct {
 	out     bool                // letOut has put this run's policy into gateway
 	network *sandboxmcp.Network // what it did on the network; nil: not reported yet
 
-	session   *session.Session   // nil: a single run
-	newborn   bool               // this request creates the session
-	anew      bool               // an expired id may be used again
-	base      *sandboxmcp.Limits // limits of the live session; nil: those of the namespace and the settings
-	live      *liveSession       // what the live session holds; nil: no session, or not created yet
-	guard     guard              // set when the intent is recorded
-	stateLost bool
+	session *session.Session   // nil: a single run
+	newborn bool               // this request creates the session
+	anew    bool               // an expired id may be used again
+	base    *sandboxmcp.Limits // limits of the live session; nil: those of the namespace and the settings
+	live    *liveSession       // what the live session holds; nil: no session, or not created yet
+	guard   guard              // set when the intent is recorded
+	run     *run.Run           // nil: it has not begun to run
 
-	streams []*stream.Capture // set when it runs
-	shown   *stream.Results   // set when it runs; nil: the caller wants no displayed values
-
-	stdoutSHA256, stderrSHA256 string // of the output as the result shows it; set by sign
-
-	received, admitted, started, ended time.Time
+	received, admitted time.Time
 
 	res sandboxmcp.Result // set when done is closed
 	err error
@@ -167,7 +161,7 @@ func (e *Engine) enter(x *execution) error {
 // giveBack ends the admission of a request. If the program never started, the request is
 // not counted as processed.
 func (x *execution) giveBack() {
-	if x.started.IsZero() {
+	if x.run == nil {
 		x.ticket.Leave()
 		return
 	}
@@ -176,10 +170,7 @@ func (x *execution) giveBack() {
 
 // finish releases everything that a request holds, counts it and removes it from e.live.
 func (e *Engine) finish(x *execution) {
-	for _, c := range x.streams {
-		c.Close()
-	}
-	x.shown.Close()
+	x.run.Close()
 	if x.session != nil {
 		if r := x.live; r != nil && r.WallsDue() {
 			e.work.Go(func() { r.RefreshWalls(e.ctx) })
@@ -211,10 +202,7 @@ func (x *execution) remains() *execution {
 
 // flush waits until the caller's writers have received all output, or until ctx ends.
 func (x *execution) flush(ctx context.Context) {
-	for _, c := range x.streams {
-		c.Flush(ctx)
-	}
-	x.shown.Flush(ctx)
+	x.run.Flush(ctx)
 }
 
 const maxEnded = 256
@@ -283,7 +271,7 @@ func (e *Engine) open(x *execution, interp interpreter, first *backend.Prestart)
 	e.seq++
 	id := strconv.FormatUint(e.seq, 36)
 	e.mu.Unlock()
-	cpu := cpuTime(x.limits)
+	cpu := run.CPUTime(x.limits)
 	if x.session != nil { // for all runs of the session; each run has its own timeout
 		cpu = sessionCPUTime
 	}
@@ -345,21 +333,4 @@ func (e *Engine) plan(r sandboxmcp.Request, i interpreter, network map[string]st
 
 func takenError(id sandboxmcp.RequestID) error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "request id %s is in use", id).WithHint("leave the id out to have one generated")
-}
-
-func cancelledError(ctx context.Context) error {
-	return sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the request was cancelled before it ran").WithCause(context.Cause(ctx))
-}
-
-// startError explains why a program could not be started.
-func startError(ctx context.Context, err error) error {
-	var e *sandboxmcp.Error
-	switch {
-	case errors.As(err, &e):
-		return err
-	case ctx.Err() != nil:
-		return cancelledError(ctx)
-	default:
-		return sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the program could not be started: %s", err).WithCause(err)
-	}
 }

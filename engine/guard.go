@@ -13,6 +13,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 	"github.com/sandboxmcp/sandboxmcp/internal/redact"
+	"github.com/sandboxmcp/sandboxmcp/internal/run"
 	"github.com/sandboxmcp/sandboxmcp/internal/vault"
 )
 
@@ -234,7 +235,7 @@ func (m *maskers) of(ns sandboxmcp.Namespace, set *vault.Set, pii bool) *redact.
 // keepSecrets masks secrets in the driver's report. It lists in the metadata which
 // secrets the program had, which were shadowed by the caller's variables, and of which a
 // part was seen.
-func (x *execution) keepSecrets(o *outcome) {
+func (x *execution) keepSecrets(o *run.Outcome) {
 	g := &x.guard
 	if len(g.given) > 0 {
 		x.metadata["secrets_exposed"] = slices.Sorted(maps.Keys(g.given))
@@ -246,21 +247,21 @@ func (x *execution) keepSecrets(o *outcome) {
 	if m == nil {
 		return
 	}
-	partial := append(o.masks[0].Partial(), o.masks[1].Partial()...)
+	partial := x.run.Partial()
 	if slices.Sort(partial); len(partial) > 0 {
 		x.metadata["secrets_partial"] = slices.Compact(partial)
 	}
-	for i, r := range o.report.Results {
-		o.report.Results[i] = maskResult(m, r)
+	for i, r := range o.Report.Results {
+		o.Report.Results[i] = maskResult(m, r)
 	}
-	if p := o.report.Error; p != nil {
+	if p := o.Report.Error; p != nil {
 		p.Name, p.Value = m.Text(p.Name), m.Text(p.Value)
 		whole := strings.Join(p.Traceback, "\n") // a secret may span lines
 		if text := m.Text(whole); text != whole {
 			p.Traceback = strings.Split(text, "\n")
 		}
 	}
-	if s := o.report.Syntax; s != nil {
+	if s := o.Report.Syntax; s != nil {
 		s.Name, s.Message = m.Text(s.Name), m.Text(s.Message)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
+	"github.com/sandboxmcp/sandboxmcp/internal/run"
 	"github.com/sandboxmcp/sandboxmcp/internal/sign"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
@@ -70,11 +71,11 @@ func (e *Engine) recordFailure(x *execution, cause error) {
 
 // collect stores the files that a run made or changed. In the sandbox of a single run no
 // process lives any more.
-func (e *Engine) collect(x *execution, sb backend.Sandbox, res *sandboxmcp.Result) error {
+func (e *Engine) collect(x *execution, sb backend.Sandbox, o *run.Outcome, res *sandboxmcp.Result) error {
 	if res.Status == sandboxmcp.StatusRejected {
 		return nil
 	}
-	src := artifact.Source{Files: sb.Files(), RequestID: x.req.ID, Now: x.ended}
+	src := artifact.Source{Files: sb.Files(), RequestID: x.req.ID, Now: o.Ended}
 	if x.live != nil {
 		src.SessionID, src.Known = &x.req.SessionID, x.live.Known()
 	}
@@ -121,30 +122,29 @@ func after(ctx context.Context, grace time.Duration) (context.Context, context.C
 	return later, func() { stop(); cancel() }
 }
 
-// sign signs each artifact, and then the receipt.
-func (e *Engine) sign(x *execution, res *sandboxmcp.Result) error {
+// sign signs each artifact, and then the receipt. It returns what the receipt says.
+func (e *Engine) sign(x *execution, o *run.Outcome, res *sandboxmcp.Result) (said sandboxmcp.ReceiptPredicate, err error) {
 	files := make([]sandboxmcp.ReceiptArtifact, 0, len(res.Artifacts))
 	for i := range res.Artifacts {
 		a := &res.Artifacts[i]
-		sig, err := e.key.Artifact(sign.ArtifactStatement{Namespace: x.who.Namespace, RequestID: x.req.ID, Path: a.Path, SizeBytes: a.SizeBytes, SHA256: a.SHA256, CodeSHA256: x.codeSHA256, CreatedAt: a.CreatedAt})
+		a.Signature, err = e.key.Artifact(sign.ArtifactStatement{Namespace: x.who.Namespace, RequestID: x.req.ID, Path: a.Path, SizeBytes: a.SizeBytes, SHA256: a.SHA256, CodeSHA256: x.codeSHA256, CreatedAt: a.CreatedAt})
 		if err != nil {
-			return fmt.Errorf("sign %s: %w", a.Name, err)
+			return said, fmt.Errorf("sign %s: %w", a.Name, err)
 		}
-		a.Signature = sig
 		files = append(files, sandboxmcp.ReceiptArtifact{Path: a.Path, SizeBytes: a.SizeBytes, SHA256: a.SHA256})
 	}
-	x.stdoutSHA256, x.stderrSHA256 = hashText(res.Stdout), hashText(res.Stderr)
-	r, err := e.key.Receipt(sign.Statement{Predicate: sandboxmcp.ReceiptPredicate{
+	said = sandboxmcp.ReceiptPredicate{
 		Version: 1, Product: e.cfg.Version, RequestID: x.req.ID, SessionID: x.sessionID(), Namespace: x.who.Namespace, Language: x.req.Language, CodeSHA256: x.codeSHA256,
-		Status: res.Status, ExitCode: res.ExitCode, StartedAt: x.started.UTC(), EndedAt: x.ended.UTC(),
-		StdoutSHA256: x.stdoutSHA256, StderrSHA256: x.stderrSHA256, StdoutTruncated: res.StdoutTruncated, StderrTruncated: res.StderrTruncated,
+		Status: res.Status, ExitCode: res.ExitCode, StartedAt: o.Started.UTC(), EndedAt: o.Ended.UTC(),
+		StdoutSHA256: hashText(res.Stdout), StderrSHA256: hashText(res.Stderr), StdoutTruncated: res.StdoutTruncated, StderrTruncated: res.StderrTruncated,
 		Artifacts: files, Limits: x.limits, Isolation: res.Isolation, Network: &res.Network, Secrets: x.guard.used(),
-	}})
+	}
+	r, err := e.key.Receipt(sign.Statement{Predicate: said})
 	if err != nil {
-		return fmt.Errorf("sign receipt: %w", err)
+		return said, fmt.Errorf("sign receipt: %w", err)
 	}
 	res.Receipt = &r
-	return nil
+	return said, nil
 }
 
 func hashText(s string) string {
@@ -153,18 +153,18 @@ func hashText(s string) string {
 }
 
 // recordOutcome stores the result and records the outcome, in one transaction.
-func (e *Engine) recordOutcome(x *execution, o *outcome, res *sandboxmcp.Result) error {
+func (e *Engine) recordOutcome(x *execution, o *run.Outcome, said sandboxmcp.ReceiptPredicate, res *sandboxmcp.Result) error {
 	entry := &sandboxmcp.AuditEntry{
 		Action: actionExecute, Phase: sandboxmcp.PhaseOutcome, RequestID: x.req.ID, SessionID: x.req.SessionID, Language: x.req.Language, Namespace: x.who.Namespace, Actor: x.who.Actor,
 		ExitCode: &res.ExitCode, DurationMS: &res.DurationMS, Success: &res.Success, Usage: &res.Usage,
 		Detail: fmt.Sprintf("%s: exit=%d duration=%.0fms", x.req.Language, res.ExitCode, res.DurationMS),
 		Metadata: map[string]any{
-			"status": res.Status, "stdout_bytes": o.stdout.Size(), "stderr_bytes": o.stderr.Size(), "stdout_sha256": x.stdoutSHA256, "stderr_sha256": x.stderrSHA256,
+			"status": res.Status, "stdout_bytes": x.run.Stdout.Size(), "stderr_bytes": x.run.Stderr.Size(), "stdout_sha256": said.StdoutSHA256, "stderr_sha256": said.StderrSHA256,
 			"artifacts": len(res.Artifacts), "tier": res.Isolation.Tier,
 		},
 	}
 	ctx := context.WithoutCancel(x.ctx)
-	save, err := e.keeper.Save(ctx, artifact.Record{Result: *res, CreatedAt: x.received, EndedAt: x.ended}, e.noteDropped)
+	save, err := e.keeper.Save(ctx, artifact.Record{Result: *res, CreatedAt: x.received, EndedAt: o.Ended}, e.noteDropped)
 	if err != nil {
 		return unkept(err)
 	}

@@ -180,7 +180,7 @@ func (e *Engine) furnish(x *execution, interp interpreter) error {
 		return errors.Join(err, sb.Close(context.WithoutCancel(x.ctx)), x.session.Furnish(x.ctx, nil, sandboxmcp.Session{}))
 	}
 	x.share.Take(x.ticket)
-	live := session.NewLive(x.session, session.LiveConfig{Sandbox: sb, Program: prog, Fresh: x.req.Session.Fresh, MinTier: e.cfg.MinTier, Logger: e.log})
+	live := session.NewLive(x.session, session.LiveConfig{Sandbox: sb, Program: prog, Fresh: x.req.Session.Fresh, Logger: e.log})
 	r := &liveSession{Live: live, share: x.share, interp: interp, offline: x.req.Session.Offline}
 	info := x.session.Info()
 	info.Isolation, info.Limits = &iso, x.limits
@@ -209,27 +209,6 @@ func policyText(l sandboxmcp.Limits, open []string) string {
 		return "{}"
 	}
 	return string(text)
-}
-
-// executeIn runs a request as a program or as a cell of its session's interpreter.
-func (e *Engine) executeIn(x *execution, interp interpreter, sb backend.Sandbox) (*outcome, error) {
-	if x.live == nil {
-		return e.execute(x, interp, sb)
-	}
-	e.log.Info("exec_start", "session_id", x.req.SessionID, "request_id", x.req.ID, "code_bytes", len(x.req.Code))
-	var o *outcome
-	var err error
-	if x.live.Fresh() {
-		o, err = e.execute(x, interp, sb)
-	} else {
-		o, err = e.executeCell(x, x.live)
-	}
-	if err != nil {
-		e.log.Warn("exec_failed", "session_id", x.req.SessionID, "request_id", x.req.ID, "error", x.guard.masker.Text(err.Error()))
-		return o, err
-	}
-	e.log.Info("exec_done", "session_id", x.req.SessionID, "request_id", x.req.ID, "duration_ms", milliseconds(x.ended.Sub(x.started)), "stdout_bytes", o.stdout.Size(), "stderr_bytes", o.stderr.Size())
-	return o, nil
 }
 
 // note records an action on a session.

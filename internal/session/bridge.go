@@ -14,6 +14,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
+	"github.com/sandboxmcp/sandboxmcp/internal/run"
 )
 
 // Bounds of bridged values.
@@ -84,7 +85,7 @@ func (l *Live) Published(ctx context.Context, keys []string) (map[string]json.Ra
 	if len(keys) == 0 {
 		entries, _, err := files.List(ctx, ".bridge", maxBridgeKeys)
 		if err != nil && ctx.Err() != nil {
-			return nil, cancelled(ctx)
+			return nil, run.Cancelled(ctx)
 		}
 		if gone := l.goneError(ctx, err); gone != nil {
 			return nil, gone
@@ -103,7 +104,7 @@ func (l *Live) Published(ctx context.Context, keys []string) (map[string]json.Ra
 		_, text, err := readFile(ctx, files, ".bridge/"+k+".json", maxBridgeBytes)
 		switch {
 		case err != nil && ctx.Err() != nil:
-			return nil, cancelled(ctx)
+			return nil, run.Cancelled(ctx)
 		case errors.Is(err, errLarge):
 			return nil, sandboxmcp.Errorf(sandboxmcp.CodeFileTooLarge, "the value of %s is larger than %d bytes", sandboxmcp.Quote(k), int64(maxBridgeBytes))
 		case err != nil:

@@ -3,42 +3,26 @@ package session
 import (
 	"context"
 	"errors"
-	"io"
-	"io/fs"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
+	"github.com/sandboxmcp/sandboxmcp/internal/run"
 )
 
 // Cell is a run in the interpreter of a session.
 type Cell struct {
 	kernel.Cell // Display is none or results: a session never prints the value of a last expression
 
-	Stdout, Stderr io.Writer                   // get the output until Execute returns
-	Show           func(sandboxmcp.RichResult) // gets displayed values
-
 	// Preload returns what an interpreter that is started now may import ahead; see
 	// kernel.Program.
 	Preload func() (modules []string, loaded func(context.Context) error)
 
-	// Hurry reports whether a cell whose context has ended is killed at once. If not, it is
-	// interrupted, and killed if that does not help.
-	Hurry func() bool
-}
-
-// Outcome is what is known of a cell that has ended.
-type Outcome struct {
-	Report    kernel.Report
-	Exit      backend.Exit
-	Stopped   bool  // it was interrupted or killed, because of Cause
-	Cause     error // why its context ended; nil: it has not
-	StateLost bool  // an interpreter has ended: the variables of earlier cells are lost
-	Isolation *sandboxmcp.Isolation
-	Usage     backend.Usage
-	Ended     time.Time
-	Note      string // a line for stderr; empty: none
+	// Stopping reports whether the server is being stopped. A cell whose context ends is then
+	// killed at once, as is one that writes too much. Others are interrupted, and killed if
+	// that does not help.
+	Stopping func() bool
 }
 
 // cellEnd says how a cell ended.
@@ -50,12 +34,12 @@ type cellEnd struct {
 
 // Execute runs a cell in the session's interpreter, which it starts if it is not running. It
 // returns when the cell is done or the interpreter has ended. request is the context of the
-// whole request: the start of the interpreter fails when it ends, with an error that need
-// not be an *[sandboxmcp.Error]. cell is the context of the cell alone. If the sandbox has
-// ended under the cell, the session is removed from its table, and Execute fails with
-// session_expired.
-func (l *Live) Execute(request, cell context.Context, c Cell) (o Outcome, err error) {
-	before, err := Usage(cell, l.cfg.Sandbox)
+// whole request: the start of the interpreter fails when it ends. ctx is that of
+// run.Begin. If the sandbox has ended under the cell, the session is removed from its table,
+// and Execute fails with session_expired.
+func (l *Live) Execute(request, ctx context.Context, r *run.Run, c Cell) (o run.Outcome, err error) {
+	o.Started = r.Started()
+	before, err := run.Usage(ctx, l.cfg.Sandbox)
 	if err != nil {
 		return o, err
 	}
@@ -64,17 +48,17 @@ func (l *Live) Execute(request, cell context.Context, c Cell) (o Outcome, err er
 		program.Preload, program.Loaded = c.Preload()
 	}
 	if o.StateLost, err = l.ready(request, program); err != nil {
-		return o, err
+		return o, run.StartError(request, err)
 	}
-	l.out[0].Turn(c.Stdout)
-	l.out[1].Turn(c.Stderr)
-	walls := l.walls.look(cell, l.cfg.Sandbox)
+	l.out[0].Turn(r.Stdout)
+	l.out[1].Turn(r.Stderr)
+	walls := l.walls.look(ctx, l.cfg.Sandbox)
 
-	end := l.cell(cell, c)
-	o.Cause = context.Cause(cell)
+	end := l.cell(ctx, r, c)
+	o.Cause = context.Cause(ctx)
 	var unread error
 	if end.err == nil {
-		unread = l.proc.Flush(context.WithoutCancel(cell))
+		unread = l.proc.Flush(context.WithoutCancel(ctx))
 	} else if errors.Is(end.err, kernel.ErrUnread) {
 		unread = end.err
 	}
@@ -94,25 +78,25 @@ func (l *Live) Execute(request, cell context.Context, c Cell) (o Outcome, err er
 		o.StateLost = true
 		o.Exit = l.exit
 	}
-	o.Isolation, err = (<-walls).Isolation(l.cfg.MinTier)
+	o.Isolation, err = (<-walls).Isolation(r.MinTier)
 	if end.err != nil || unread != nil {
-		unread = errors.Join(unread, l.forget(cell))
+		unread = errors.Join(unread, l.forget(ctx))
 	}
 	l.out[0].Turn(nil)
 	l.out[1].Turn(nil)
 	if unread != nil {
-		return o, OutputLost(unread)
+		return o, run.OutputLost(unread)
 	}
 	if end.mute && o.Cause == nil {
-		o.Note = "The program closed the interpreter's own channel (descriptors 3 and 4) or wrote to it, so the interpreter was ended"
+		r.Stderr.Line("The program closed the interpreter's own channel (descriptors 3 and 4) or wrote to it, so the interpreter was ended")
 	}
 	l.lost = l.lost && request.Err() != nil // a caller that still waits gets the result, which reports it
-	o.Ended = l.entry.t.cfg.Now()
-	used, lack := Usage(cell, l.cfg.Sandbox)
+	o.Ended = r.Now()
+	used, lack := run.Usage(ctx, l.cfg.Sandbox)
 	if lack != nil {
 		return o, lack
 	}
-	o.Usage = Since(before, used)
+	o.Usage = run.Since(before, used)
 	if o.Report.Results == nil {
 		o.Report.Results = []sandboxmcp.RichResult{}
 	}
@@ -126,12 +110,12 @@ func (l *Live) Execute(request, cell context.Context, c Cell) (o Outcome, err er
 // cell has the interpreter run a cell. It returns when the cell is done or the
 // interpreter has ended. If ctx ends, it interrupts the cell, and kills the interpreter
 // if that does not help.
-func (l *Live) cell(ctx context.Context, c Cell) cellEnd {
+func (l *Live) cell(ctx context.Context, r *run.Run, c Cell) cellEnd {
 	talk, hush := context.WithCancel(context.WithoutCancel(ctx))
 	defer hush()
 	done := make(chan cellEnd, 1)
 	go func() {
-		rep, err := l.kernel.Execute(talk, c.Cell, c.Show)
+		rep, err := l.kernel.Execute(talk, c.Cell, r.Show)
 		done <- cellEnd{report: rep, err: err}
 	}()
 	asked := ctx.Done()
@@ -150,7 +134,7 @@ func (l *Live) cell(ctx context.Context, c Cell) cellEnd {
 			time.AfterFunc(interruptLimit/10, hush)
 		case <-asked:
 			asked = nil
-			if c.Hurry() {
+			if run.Flooded(ctx) || c.Stopping() {
 				hush()
 				continue
 			}
@@ -205,27 +189,4 @@ func (l *Live) await(ctx context.Context) bool {
 		l.cfg.Logger.Error("an interpreter does not end")
 	}
 	return false
-}
-
-// Usage returns what a sandbox has used so far, or zero if it was closed meanwhile.
-func Usage(ctx context.Context, sb backend.Sandbox) (backend.Usage, error) {
-	u, err := sb.Usage(context.WithoutCancel(ctx))
-	if err != nil && !errors.Is(err, fs.ErrClosed) {
-		return u, sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "what the program used could not be read").WithCause(err)
-	}
-	return u, nil
-}
-
-// Since returns the usage between two calls of Usage. Peaks are those of the sandbox's
-// whole life.
-func Since(before, after backend.Usage) backend.Usage {
-	after.CPU = max(after.CPU-before.CPU, 0)
-	after.OOMKills = max(after.OOMKills-before.OOMKills, 0)
-	after.Exceeded = after.Exceeded[min(len(before.Exceeded), len(after.Exceeded)):]
-	return after
-}
-
-// OutputLost is the error of a program whose output could not be read to its end.
-func OutputLost(err error) error {
-	return sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the program ran, but its output could not be read to the end: %s", err).WithCause(err)
 }

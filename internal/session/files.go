@@ -18,6 +18,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 	"github.com/sandboxmcp/sandboxmcp/internal/redact"
+	"github.com/sandboxmcp/sandboxmcp/internal/run"
 )
 
 // Path names a file below the working directory.
@@ -91,10 +92,6 @@ func (l *Live) goneError(ctx context.Context, err error) error {
 	return err
 }
 
-func cancelled(ctx context.Context) error {
-	return sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the request was cancelled before it ran").WithCause(context.Cause(ctx))
-}
-
 func putError(name string, err error) error {
 	quoted := sandboxmcp.Quote(name)
 	switch {
@@ -130,7 +127,7 @@ func (f Files) Read(ctx context.Context, p Path, limit int64) (sandboxmcp.Sessio
 	case err == nil:
 		return info, data, nil
 	case ctx.Err() != nil:
-		return info, nil, cancelled(ctx)
+		return info, nil, run.Cancelled(ctx)
 	case errors.Is(err, errLarge):
 		return info, nil, sandboxmcp.Errorf(sandboxmcp.CodeArtifactTooLarge, "%s has %d bytes; %d are allowed", sandboxmcp.Quote(p.given), info.SizeBytes, limit).With("size_bytes", info.SizeBytes).With("limit_bytes", limit)
 	default: // links and other irregular files count as missing
@@ -145,7 +142,7 @@ func (f Files) Remove(ctx context.Context, p Path) error {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
-		return cancelled(ctx)
+		return run.Cancelled(ctx)
 	}
 	if gone := f.live.goneError(ctx, err); gone != nil {
 		return gone
@@ -212,7 +209,7 @@ func (f Files) List(ctx context.Context) ([]sandboxmcp.SessionFile, error) {
 	files := f.live.cfg.Sandbox.Files()
 	entries, _, err := files.List(ctx, ".", maxListed)
 	if err != nil && ctx.Err() != nil {
-		return nil, cancelled(ctx)
+		return nil, run.Cancelled(ctx)
 	}
 	if gone := f.live.goneError(ctx, err); gone != nil {
 		return nil, gone
@@ -229,7 +226,7 @@ func (f Files) List(ctx context.Context) ([]sandboxmcp.SessionFile, error) {
 		file := sandboxmcp.SessionFile{Path: path.Join(backend.WorkDir, info.Name), Filename: info.Name, SizeBytes: info.Size, MIMEType: artifact.MIMEType(info.Name, nil)}
 		read, there := lookInto(ctx, files, &file, min(hashedBytes, left))
 		if left -= read; ctx.Err() != nil {
-			return nil, cancelled(ctx)
+			return nil, run.Cancelled(ctx)
 		}
 		if !there {
 			continue

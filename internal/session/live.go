@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
@@ -20,7 +19,6 @@ type LiveConfig struct {
 	Sandbox backend.Sandbox // Live closes it
 	Program kernel.Program  // how the interpreter is started
 	Fresh   bool            // each run starts its own interpreter
-	MinTier sandboxmcp.Tier // a run with weaker isolation fails
 	Logger  *slog.Logger
 }
 
