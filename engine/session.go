@@ -19,31 +19,16 @@ func (e *Engine) validateSession(ctx context.Context, x *execution) error {
 	if r.SessionID == "" && r.Session == nil {
 		return nil
 	}
-	spec := sandboxmcp.SessionSpec{}
-	if r.Session != nil {
-		spec = *r.Session
-	}
-	own := false
-	if r.SessionID == "" {
-		if r.SessionID = spec.ID; r.SessionID == "" {
-			r.SessionID, own = session.NewID(), true
-		}
-	}
-	if _, err := sandboxmcp.ParseSessionID(string(r.SessionID)); err != nil {
+	own, err := session.Complete(r, e.cfg.SessionTTL)
+	if err != nil {
 		return err
 	}
-	if spec.TTL == 0 {
-		spec.TTL = e.cfg.SessionTTL
-	}
-	if spec.TTL < 0 || spec.TTL > maxSessionTTL {
-		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "a session cannot live for %s; more than 0 and at most %s are allowed", spec.TTL, maxSessionTTL)
-	}
-	spec.ID = r.SessionID
-	r.Session = &spec
 	live, err := e.sessions.Find(ctx, x.who.Namespace, r.SessionID)
 	switch {
 	case err == nil:
-		return x.joins(live)
+		base, err := live.Join(r)
+		x.base = &base
+		return err
 	case x.anew:
 	case sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionNotFound && (own || !session.IsMade(r.SessionID)): // an id that the engine made and that is gone was terminated: fail rather than start empty
 	default:
@@ -54,42 +39,7 @@ func (e *Engine) validateSession(ctx context.Context, x *execution) error {
 			return err
 		}
 	}
-	if r.Language == "" {
-		r.Language = spec.Language
-	}
-	r.Limits = r.Limits.Over(spec.Limits)
-	r.Strict, r.Modest = r.Strict || spec.Strict, r.Modest || spec.Modest
-	if r.Backend == "" {
-		r.Backend = spec.Backend
-	}
-	return nil
-}
-
-const maxSessionTTL = 365 * 24 * time.Hour
-
-// joins puts a request into a live session. It fails if the request wants another
-// language or other limits than the session has.
-func (x *execution) joins(live *session.Session) error {
-	info := live.Info()
-	r := &x.req
-	if r.Language != "" && r.Language != info.Language {
-		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "session %s is one of %s, and the code is %s", sandboxmcp.Quote(string(info.ID)), info.Language, r.Language).
-			WithHint("use a session of that language; values go from one to the other over the bridge")
-	}
-	for _, l := range []struct {
-		name        string
-		asked, have float64
-	}{
-		{"max_ram_mb", float64(r.Limits.MaxRAMMB), float64(info.Limits.MaxRAMMB)},
-		{"max_cpu_cores", r.Limits.MaxCPUCores, info.Limits.MaxCPUCores},
-		{"max_processes", float64(r.Limits.MaxProcesses), float64(info.Limits.MaxProcesses)},
-	} {
-		if l.asked != 0 && l.asked != l.have {
-			return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s of session %s is %g, and is set when the session is made", l.name, sandboxmcp.Quote(string(info.ID)), l.have)
-		}
-	}
-	r.Language, r.Backend = info.Language, info.Backend
-	x.base = &info.Limits
+	session.Inherit(r)
 	return nil
 }
 
