@@ -162,6 +162,7 @@ type Engine struct {
 	sessions *session.Table
 	bridged  session.Values // for sessions that are created later
 	sets     *environment.Library
+	ahead    *environment.Preloader
 	vault    *vault.Vault
 	maskers  maskers
 	counts   counts
@@ -175,9 +176,7 @@ type Engine struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup // everything that Close waits for
 
-	mu    sync.Mutex
-	whole map[string]bool // result of the last hash check of a package set, by digest
-
+	mu     sync.Mutex // guards the fields below
 	live   map[sandboxmcp.RequestID]*execution
 	ended  []*execution // background runs that failed before a result was stored
 	seq    uint64
@@ -195,13 +194,14 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 		cfg: cfg, log: cfg.Logger, backends: map[string]backend.Backend{},
 		queue:  queue.New(queueConfig(cfg)),
 		events: event.New(cfg.Now),
-		live:   map[sandboxmcp.RequestID]*execution{}, whole: map[string]bool{},
+		live:   map[sandboxmcp.RequestID]*execution{},
 	}
 	for _, b := range cfg.Backends {
 		e.backends[b.Name()] = b
 	}
 	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	e.sets = environment.New(environment.Config{Dir: environment.Dir(cfg.StateDir), Logger: cfg.Logger})
+	e.ahead = environment.NewPreloader(e.ctx, e.sets, e.work.Go) //nolint:contextcheck // hashing ends with the engine
 	e.warm()
 	err := e.openRecords(ctx)
 	if err == nil && cfg.Server {

@@ -75,20 +75,13 @@ func program(r sandboxmcp.Request, i interpreter, driver []byte) kernel.Program 
 	return p
 }
 
-// preload returns the modules that may be imported ahead for a program, in a sandbox that
-// runs no code of a caller. whole must be called after the import: it hashes the files
-// again. A set is imported ahead only if all its files were hashed since the engine was
-// opened.
+// preload returns the modules that may be imported ahead for a program, and the check that
+// follows the import; see environment.Preloader.
 func (e *Engine) preload(r sandboxmcp.Request, i interpreter) (modules []string, whole func(context.Context) error) {
 	if r.Language != sandboxmcp.Python || len(i.Sets) == 0 || !i.TrustedSite {
 		return nil, nil
 	}
-	for _, s := range e.sets.Active(environment.Python{Path: i.Path, Version: i.Version}) {
-		if modules := s.Preload(r.Code); modules != nil && e.hashed(s) {
-			return modules, func(context.Context) error { return e.hash(s) }
-		}
-	}
-	return nil, nil
+	return e.ahead.Modules(environment.Python{Path: i.Path, Version: i.Version}, r.Code)
 }
 
 // packages lists the packages of sets that a program seems to import, separated by
@@ -102,32 +95,6 @@ func (e *Engine) packages(r sandboxmcp.Request, i interpreter) string {
 		all = append(all, s.Preload(r.Code)...)
 	}
 	return strings.Join(all, ",")
-}
-
-// hashed reports whether every file of a set has its recorded hash. If that is not known
-// yet, it returns false and starts the check in the background.
-func (e *Engine) hashed(s environment.Set) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	whole, known := e.whole[s.Digest]
-	if known {
-		return whole
-	}
-	e.whole[s.Digest] = false
-	e.work.Go(func() { _ = e.hash(s) })
-	return false
-}
-
-// hash hashes every file of a set, and remembers whether all are right.
-func (e *Engine) hash(s environment.Set) error {
-	err := e.sets.Verify(e.ctx, s)
-	if err != nil && e.ctx.Err() == nil {
-		e.log.Warn("nothing of a package set is imported ahead", "set", s.Name, "error", err)
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.whole[s.Digest] = err == nil
-	return err
 }
 
 // preloaded lists the packages of sets that programs of a runtime can import.
