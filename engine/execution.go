@@ -16,37 +16,40 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
 	"github.com/sandboxmcp/sandboxmcp/internal/run"
-	"github.com/sandboxmcp/sandboxmcp/internal/session"
 )
 
-// execution is one request from begin to finish.
-type execution struct {
+// order is a request as validate has completed it. Later, inject gives req a copy of its
+// environment with secrets; nothing else changes.
+type order struct {
 	who        sandboxmcp.Caller  // namespace and actor filled in
 	req        sandboxmcp.Request // id, language, backend and file name filled in
+	base       *sandboxmcp.Limits // limits of the live session; nil: those of the namespace and the settings
 	limits     sandboxmcp.Limits  // in force
 	clamped    []string
 	codeSHA256 string
-	metadata   map[string]any
 	background bool
-	ticket     *queue.Ticket   // nil: not queued yet; the engine's mu guards it until it is set
-	share      *queue.Share    // tasks reserved for a session that is being created; nil: none
-	ctx        context.Context //nolint:containedctx // its own life: the caller's, or the engine's for a background run
-	cancel     context.CancelCauseFunc
-	release    func() bool // stops watching the engine's context
-	done       chan struct{}
+	anew       bool // an expired id may be used again
+}
+
+// execution is one request from begin to finish.
+type execution struct {
+	order
+	claimed
+
+	metadata map[string]any
+	ticket   *queue.Ticket   // nil: not queued yet; the engine's mu guards it until it is set
+	ctx      context.Context //nolint:containedctx // its own life: the caller's, or the engine's for a background run
+	cancel   context.CancelCauseFunc
+	release  func() bool // stops watching the engine's context
+	done     chan struct{}
 
 	policy  egressPolicy        // which hosts it may reach
 	gateway *gateway            // network of its sandbox; nil: none
 	out     bool                // letOut has put this run's policy into gateway
 	network *sandboxmcp.Network // what it did on the network; nil: not reported yet
 
-	session *session.Session   // nil: a single run
-	newborn bool               // this request creates the session
-	anew    bool               // an expired id may be used again
-	base    *sandboxmcp.Limits // limits of the live session; nil: those of the namespace and the settings
-	live    *liveSession       // what the live session holds; nil: no session, or not created yet
-	guard   guard              // set when the intent is recorded
-	run     *run.Run           // nil: it has not begun to run
+	guard guard    // set when the intent is recorded
+	run   *run.Run // nil: it has not begun to run
 
 	received, admitted time.Time
 
@@ -64,7 +67,7 @@ type interpreter struct {
 // enters the queue here, because its caller is told its place at once. begin has no
 // effect outside the engine.
 func (e *Engine) begin(ctx context.Context, c sandboxmcp.Caller, req sandboxmcp.Request, background bool) (*execution, error) {
-	x := &execution{who: c, req: req, background: background, metadata: map[string]any{}, done: make(chan struct{}), received: e.cfg.Now()}
+	x := &execution{order: order{who: c, req: req, background: background}, metadata: map[string]any{}, done: make(chan struct{}), received: e.cfg.Now()}
 	if err := e.validate(ctx, x); err != nil {
 		return nil, err
 	}
@@ -197,7 +200,7 @@ func (e *Engine) finish(x *execution) {
 // remains is what is kept of a background run that failed: what a look-up needs, and neither
 // its program nor its secrets.
 func (x *execution) remains() *execution {
-	return &execution{who: x.who, req: sandboxmcp.Request{ID: x.req.ID}, background: true, cancel: x.cancel, done: x.done, err: x.err}
+	return &execution{order: order{who: x.who, req: sandboxmcp.Request{ID: x.req.ID}, background: true}, cancel: x.cancel, done: x.done, err: x.err}
 }
 
 // flush waits until the caller's writers have received all output, or until ctx ends.

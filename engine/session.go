@@ -9,6 +9,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
+	"github.com/sandboxmcp/sandboxmcp/internal/queue"
 	"github.com/sandboxmcp/sandboxmcp/internal/session"
 )
 
@@ -26,9 +27,9 @@ func (e *Engine) validateSession(ctx context.Context, x *execution) error {
 	live, err := e.sessions.Find(ctx, x.who.Namespace, r.SessionID)
 	switch {
 	case err == nil:
-		base, err := live.Join(r)
-		x.base = &base
-		return err
+		limits, unfit := live.Join(r)
+		x.base = &limits
+		return unfit
 	case x.anew:
 	case sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionNotFound && (own || !session.IsMade(r.SessionID)): // an id that the engine made and that is gone was terminated: fail rather than start empty
 	default:
@@ -50,6 +51,14 @@ func (x *execution) sessionID() *sandboxmcp.SessionID {
 	}
 	id := x.req.SessionID
 	return &id
+}
+
+// claimed is the session of a request, as claim and furnish have set it.
+type claimed struct {
+	session *session.Session // nil: a single run
+	newborn bool             // this request creates the session
+	share   *queue.Share     // tasks reserved for a session that is being created; nil: none
+	live    *liveSession     // nil: no session, or not created yet
 }
 
 // claim reserves the request's session for its run, and makes the session's entry if it
@@ -172,10 +181,10 @@ func (e *Engine) note(ctx context.Context, action string, s sandboxmcp.Session, 
 // CreateSession creates a session: a sandbox that lives until it was not used for its
 // time-to-live. The id of an expired session may be used again.
 func (e *Engine) CreateSession(ctx context.Context, c sandboxmcp.Caller, spec sandboxmcp.SessionSpec) (sandboxmcp.Session, error) {
-	x := &execution{metadata: map[string]any{}, anew: true, who: c, req: sandboxmcp.Request{
+	x := &execution{metadata: map[string]any{}, order: order{anew: true, who: c, req: sandboxmcp.Request{
 		Language: spec.Language, Limits: spec.Limits, Strict: spec.Strict, Modest: spec.Modest, Backend: spec.Backend,
 		SessionID: spec.ID, Session: &spec, Code: "-", // validate requires code; it is not run
-	}}
+	}}}
 	if err := e.validate(ctx, x); err != nil {
 		return sandboxmcp.Session{}, err
 	}

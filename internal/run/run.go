@@ -32,8 +32,8 @@ type Config struct {
 	Shown  sandboxmcp.ResultWriter                           // gets displayed values while the program runs; nil: nothing does
 }
 
-// Run is one run. Its methods may not be called concurrently, but its streams may be written
-// to at any time.
+// Run is one run. Its methods may not be called concurrently, except Show. Its streams may be
+// written to at any time.
 type Run struct {
 	Config
 
