@@ -42,7 +42,8 @@ var rooms = map[string][]string{
 	"internal/queue":        {"."},
 	"internal/event":        {"."},
 	"internal/stats":        {"."},
-	"internal/session":      {".", "internal/store"},
+	"internal/run":          {".", "backend", "internal/kernel", "internal/stream", "internal/redact"},
+	"internal/session":      {".", "backend", "internal/store", "internal/kernel", "internal/run", "internal/stream", "internal/artifact", "internal/redact"},
 	"internal/limits":       {".", "internal/store", "internal/audit"},
 	"internal/store":        {".", "internal/plainfile"},
 	"internal/sign":         {".", "internal/plainfile"},
@@ -62,7 +63,7 @@ var rooms = map[string][]string{
 		".", "backend", "backend/process",
 		"internal/store", "internal/sign", "internal/audit", "internal/artifact", "internal/kernel",
 		"internal/interpreter", "internal/environment", "internal/queue", "internal/session", "internal/config", "internal/event", "internal/gateway", "internal/guard", "internal/limits", "internal/stats",
-		"internal/vault", "internal/redact", "internal/stream",
+		"internal/vault", "internal/redact", "internal/run",
 	},
 	"internal/app": {
 		".", "backend", "engine", "internal/kernel", "internal/interpreter", "internal/runtimes", "internal/environment", "internal/store", "internal/sign", "internal/audit", "internal/config",

@@ -14,7 +14,6 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -162,6 +161,7 @@ type Engine struct {
 	audit    *audit.Log
 	keeper   *artifact.Keeper
 	sessions *session.Table
+	bridged  session.Values // for sessions that are created later
 	interps  *interpreter.Finder
 	vault    *vault.Vault
 	guard    *guard.Guard
@@ -175,9 +175,7 @@ type Engine struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup // everything that Close waits for
 
-	mu      sync.Mutex
-	bridged map[sandboxmcp.Namespace]map[string]json.RawMessage // bridged values for sessions that are created later
-
+	mu     sync.Mutex // guards the fields below
 	live   map[sandboxmcp.RequestID]*execution
 	ended  []*execution // background runs that failed before a result was stored
 	seq    uint64
@@ -195,7 +193,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 		cfg: cfg, log: cfg.Logger, backends: map[string]backend.Backend{},
 		queue:  queue.New(queueConfig(cfg)),
 		events: event.New(cfg.Now),
-		live:   map[sandboxmcp.RequestID]*execution{}, bridged: map[sandboxmcp.Namespace]map[string]json.RawMessage{},
+		live:   map[sandboxmcp.RequestID]*execution{},
 	}
 	for _, b := range cfg.Backends {
 		e.backends[b.Name()] = b

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -14,49 +13,45 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
-	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/gateway"
 	"github.com/sandboxmcp/sandboxmcp/internal/guard"
 	"github.com/sandboxmcp/sandboxmcp/internal/interpreter"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 	"github.com/sandboxmcp/sandboxmcp/internal/limits"
 	"github.com/sandboxmcp/sandboxmcp/internal/queue"
-	"github.com/sandboxmcp/sandboxmcp/internal/session"
-	"github.com/sandboxmcp/sandboxmcp/internal/stream"
+	"github.com/sandboxmcp/sandboxmcp/internal/run"
 )
 
-// execution is one request from begin to finish.
-type execution struct {
+// order is a request as validate has completed it. Later, inject gives req a copy of its
+// environment with secrets; nothing else changes.
+type order struct {
 	who        sandboxmcp.Caller  // namespace and actor filled in
 	req        sandboxmcp.Request // id, language, backend and file name filled in
+	base       *sandboxmcp.Limits // limits of the live session; nil: those of the namespace and the settings
 	limits     sandboxmcp.Limits  // in force
 	clamped    []string
 	codeSHA256 string
-	metadata   map[string]any
 	background bool
-	ticket     *queue.Ticket   // nil: not queued yet; the engine's mu guards it until it is set
-	share      *queue.Share    // tasks reserved for a session that is being created; nil: none
-	ctx        context.Context //nolint:containedctx // its own life: the caller's, or the engine's for a background run
-	cancel     context.CancelCauseFunc
-	release    func() bool // stops watching the engine's context
-	done       chan struct{}
+	anew       bool // an expired id may be used again
+}
+
+// execution is one request from begin to finish.
+type execution struct {
+	order
+	claimed
+
+	metadata map[string]any
+	ticket   *queue.Ticket   // nil: not queued yet; the engine's mu guards it until it is set
+	ctx      context.Context //nolint:containedctx // its own life: the caller's, or the engine's for a background run
+	cancel   context.CancelCauseFunc
+	release  func() bool // stops watching the engine's context
+	done     chan struct{}
 
 	network *gateway.Run // which hosts it may reach, and the network of its sandbox; set by mayReach
+	secrets *guard.Run   // nil before the intent is recorded
+	run     *run.Run     // nil: it has not begun to run
 
-	session   *session.Session   // nil: a single run
-	newborn   bool               // this request creates the session
-	anew      bool               // an expired id may be used again
-	base      *sandboxmcp.Limits // limits of the live session; nil: those of the namespace and the settings
-	live      *liveSession       // what the live session holds; nil: no session, or not created yet
-	secrets   *guard.Run         // nil before the intent is recorded
-	stateLost bool
-
-	streams []*stream.Capture // set when it runs
-	shown   *stream.Results   // set when it runs; nil: the caller wants no displayed values
-
-	output audit.Output // for the record; set by sign and recordOutcome
-
-	received, admitted, started, ended time.Time
+	received, admitted time.Time
 
 	res sandboxmcp.Result // set when done is closed
 	err error
@@ -66,7 +61,7 @@ type execution struct {
 // enters the queue here, because its caller is told its place at once. begin has no
 // effect outside the engine.
 func (e *Engine) begin(ctx context.Context, c sandboxmcp.Caller, req sandboxmcp.Request, background bool) (*execution, error) {
-	x := &execution{who: c, req: req, background: background, metadata: map[string]any{}, done: make(chan struct{}), received: e.cfg.Now()}
+	x := &execution{order: order{who: c, req: req, background: background}, metadata: map[string]any{}, done: make(chan struct{}), received: e.cfg.Now()}
 	if err := e.validate(ctx, x); err != nil {
 		return nil, err
 	}
@@ -163,7 +158,7 @@ func (e *Engine) enter(x *execution) error {
 // giveBack ends the admission of a request. If the program never started, the request is
 // not counted as processed.
 func (x *execution) giveBack() {
-	if x.started.IsZero() {
+	if x.run == nil {
 		x.ticket.Leave()
 		return
 	}
@@ -172,13 +167,10 @@ func (x *execution) giveBack() {
 
 // finish releases everything that a request holds, counts it and removes it from e.live.
 func (e *Engine) finish(x *execution) {
-	for _, c := range x.streams {
-		c.Close()
-	}
-	x.shown.Close()
+	x.run.Close()
 	if x.session != nil {
-		if r := x.live; r != nil && !r.fresh && r.walls.due(wallsRest) {
-			e.work.Go(func() { r.walls.read(context.WithoutCancel(e.ctx), r.sandbox, wallsRest) })
+		if r := x.live; r != nil && r.WallsDue() {
+			e.work.Go(func() { r.RefreshWalls(e.ctx) })
 		}
 		x.session.Release()
 	}
@@ -204,15 +196,12 @@ func (e *Engine) finish(x *execution) {
 // remains is what is kept of a background run that failed: what a look-up needs, and neither
 // its program nor its secrets.
 func (x *execution) remains() *execution {
-	return &execution{who: x.who, req: sandboxmcp.Request{ID: x.req.ID}, background: true, cancel: x.cancel, done: x.done, err: x.err}
+	return &execution{order: order{who: x.who, req: sandboxmcp.Request{ID: x.req.ID}, background: true}, cancel: x.cancel, done: x.done, err: x.err}
 }
 
 // flush waits until the caller's writers have received all output, or until ctx ends.
 func (x *execution) flush(ctx context.Context) {
-	for _, c := range x.streams {
-		c.Flush(ctx)
-	}
-	x.shown.Flush(ctx)
+	x.run.Flush(ctx)
 }
 
 const maxEnded = 256
@@ -281,7 +270,7 @@ func (e *Engine) open(x *execution, interp interpreter.Interpreter, first *backe
 	e.seq++
 	id := strconv.FormatUint(e.seq, 36)
 	e.mu.Unlock()
-	cpu := cpuTime(x.limits)
+	cpu := run.CPUTime(x.limits)
 	if x.session != nil { // for all runs of the session; each run has its own timeout
 		cpu = sessionCPUTime
 	}
@@ -327,21 +316,4 @@ func (e *Engine) discard(ctx context.Context, sb backend.Sandbox) {
 
 func takenError(id sandboxmcp.RequestID) error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "request id %s is in use", id).WithHint("leave the id out to have one generated")
-}
-
-func cancelledError(ctx context.Context) error {
-	return sandboxmcp.Errorf(sandboxmcp.CodeCancelled, "the request was cancelled before it ran").WithCause(context.Cause(ctx))
-}
-
-// startError explains why a program could not be started.
-func startError(ctx context.Context, err error) error {
-	var e *sandboxmcp.Error
-	switch {
-	case errors.As(err, &e):
-		return err
-	case ctx.Err() != nil:
-		return cancelledError(ctx)
-	default:
-		return sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the program could not be started: %s", err).WithCause(err)
-	}
 }

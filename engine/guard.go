@@ -2,11 +2,8 @@ package engine
 
 import (
 	"context"
-	"strings"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/backend"
-	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 	"github.com/sandboxmcp/sandboxmcp/internal/guard"
 	"github.com/sandboxmcp/sandboxmcp/internal/redact"
 )
@@ -58,18 +55,4 @@ func (e *Engine) plainName(ctx context.Context, ns sandboxmcp.Namespace, what, n
 		return err
 	}
 	return masks.Plain(what, name)
-}
-
-// unmasked returns the real name of a file whose name was shown masked, or name if there
-// is no such file.
-func unmasked(ctx context.Context, files backend.FileReader, m *redact.Masker, name string) string {
-	if m == nil || !strings.Contains(name, redact.Mask) {
-		return name
-	}
-	for have := range artifact.Survey(ctx, files, nil, artifact.Bounds{}) {
-		if m.Text(have) == name {
-			return have
-		}
-	}
-	return name
 }

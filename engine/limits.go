@@ -9,8 +9,8 @@ import (
 
 // openLimits makes what says which limits hold for requests.
 func (e *Engine) openLimits() {
-	e.limits = limits.NewPolicy(limits.New(e.store, e.cfg.Now), e.audit, limits.Bounds{
-		Default: e.cfg.Limits, Ceilings: e.cfg.Ceilings, Processes: e.queue.MostTasks() / sandboxmcp.TasksPerProcess,
+	e.limits = limits.NewPolicy(limits.New(e.store, e.cfg.Now), e.audit, limits.Rules{
+		Defaults: e.cfg.Limits, Ceilings: e.cfg.Ceilings, MostTasks: e.queue.MostTasks(),
 	})
 }
 

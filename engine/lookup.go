@@ -7,6 +7,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/run"
 	"github.com/sandboxmcp/sandboxmcp/internal/stats"
 )
 
@@ -62,7 +63,7 @@ func (e *Engine) Lookup(ctx context.Context, c sandboxmcp.Caller, q sandboxmcp.L
 	}
 	if q.Cancel && x.background {
 		x.cancel(errAsked)
-		q.Wait = max(q.Wait, killLimit)
+		q.Wait = max(q.Wait, run.KillLimit)
 	}
 	if q.Wait > 0 {
 		t := time.NewTimer(q.Wait)

@@ -59,7 +59,7 @@ func (e *Engine) connect(x *execution, sb backend.Sandbox) error {
 		x.metadata["network"] = note
 	}
 	if w := x.network.Gateway(); w != nil && x.live != nil && x.live.adopt(w) {
-		x.live.walls.stale() // the last report may say that there is no network
+		x.live.Changed() // the last report may say that there is no network
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"maps"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -11,6 +10,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/gateway"
 	"github.com/sandboxmcp/sandboxmcp/internal/guard"
+	"github.com/sandboxmcp/sandboxmcp/internal/run"
 	"github.com/sandboxmcp/sandboxmcp/internal/sign"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
@@ -63,13 +63,13 @@ func (e *Engine) recordFailure(x *execution, cause error) {
 
 // collect stores the files that a run made or changed. In the sandbox of a single run no
 // process lives any more.
-func (e *Engine) collect(x *execution, sb backend.Sandbox, res *sandboxmcp.Result) error {
+func (e *Engine) collect(x *execution, sb backend.Sandbox, o *run.Outcome, res *sandboxmcp.Result) error {
 	if res.Status == sandboxmcp.StatusRejected {
 		return nil
 	}
-	src := artifact.Source{Files: sb.Files(), RequestID: x.req.ID, Now: x.ended, Grace: collectGrace}
+	src := artifact.Source{Files: sb.Files(), RequestID: x.req.ID, Now: o.Ended, Grace: collectGrace}
 	if x.live != nil {
-		src.SessionID, src.Known = &x.req.SessionID, x.live.known
+		src.SessionID, src.Known = &x.req.SessionID, x.live.Known()
 	}
 	x.secrets.Files(&src)
 	got, err := e.keeper.Collect(x.ctx, src)
@@ -82,7 +82,7 @@ func (e *Engine) collect(x *execution, sb backend.Sandbox, res *sandboxmcp.Resul
 		return bad
 	}
 	if x.live != nil {
-		maps.Copy(x.live.known, got.States)
+		x.live.Learn(got.States)
 	}
 	res.Artifacts = got.Artifacts
 	x.secrets.Describe(res.Metadata)
@@ -95,24 +95,24 @@ func (e *Engine) collect(x *execution, sb backend.Sandbox, res *sandboxmcp.Resul
 // collectGrace is how long collecting may go on after the run was cancelled.
 const collectGrace = time.Second
 
-// sign signs each artifact, and then the receipt.
-func (e *Engine) sign(x *execution, res *sandboxmcp.Result) (err error) {
-	x.output.StdoutSHA256, x.output.StderrSHA256, err = e.key.Result(res, sign.Run{
-		Product: e.cfg.Version, CodeSHA256: x.codeSHA256, StartedAt: x.started, EndedAt: x.ended, Limits: x.limits, Secrets: x.secrets.Used(),
+// sign signs each artifact, and then the receipt. It returns the output for the record.
+func (e *Engine) sign(x *execution, o *run.Outcome, res *sandboxmcp.Result) (out audit.Output, err error) {
+	out.StdoutBytes, out.StderrBytes = x.run.Stdout.Size(), x.run.Stderr.Size()
+	out.StdoutSHA256, out.StderrSHA256, err = e.key.Result(res, sign.Run{
+		Product: e.cfg.Version, CodeSHA256: x.codeSHA256, StartedAt: o.Started, EndedAt: o.Ended, Limits: x.limits, Secrets: x.secrets.Used(),
 	})
-	return err
+	return out, err
 }
 
 // recordOutcome stores the result and records the outcome, in one transaction.
-func (e *Engine) recordOutcome(x *execution, o *outcome, res *sandboxmcp.Result) error {
-	x.output.StdoutBytes, x.output.StderrBytes = o.stdout.Size(), o.stderr.Size()
+func (e *Engine) recordOutcome(x *execution, o *run.Outcome, out audit.Output, res *sandboxmcp.Result) error {
 	ctx := context.WithoutCancel(x.ctx)
-	save, err := e.keeper.Save(ctx, artifact.Record{Result: *res, CreatedAt: x.received, EndedAt: x.ended}, e.noteDropped)
+	save, err := e.keeper.Save(ctx, artifact.Record{Result: *res, CreatedAt: x.received, EndedAt: o.Ended}, e.noteDropped)
 	if err != nil {
 		return unkept(err)
 	}
 	ops := []store.Op{save}
-	for _, n := range append(x.entries().Ended(res, x.output, x.limits), gateway.Refusals(res.Network.Denied, x.entries().Like)...) {
+	for _, n := range append(x.entries().Ended(res, out, x.limits), gateway.Refusals(res.Network.Denied, x.entries().Like)...) {
 		ops = append(ops, e.audit.Op(n))
 	}
 	if err := e.store.Update(ctx, ops...); err != nil {

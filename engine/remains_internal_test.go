@@ -12,8 +12,11 @@ import (
 // large their programs and inputs are.
 func TestAFailedBackgroundRunKeepsNeitherItsInputNorItsSecrets(t *testing.T) {
 	x := &execution{
-		who: sandboxmcp.Caller{Namespace: "n"}, background: true, done: make(chan struct{}), cancel: func(error) {}, err: errors.New("denied"),
-		req:     sandboxmcp.Request{ID: "r1", Code: "code", Stdin: []byte("input"), Env: map[string]string{"TOKEN": "value"}},
+		order: order{
+			who: sandboxmcp.Caller{Namespace: "n"}, background: true,
+			req: sandboxmcp.Request{ID: "r1", Code: "code", Stdin: []byte("input"), Env: map[string]string{"TOKEN": "value"}},
+		},
+		done: make(chan struct{}), cancel: func(error) {}, err: errors.New("denied"),
 		secrets: guard.New(guard.Config{}).NewRun(guard.Request{}),
 	}
 	e := &Engine{ended: []*execution{x.remains()}}

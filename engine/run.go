@@ -2,12 +2,9 @@ package engine
 
 import (
 	"context"
-	"errors"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/guard"
-	"github.com/sandboxmcp/sandboxmcp/internal/interpreter"
 )
 
 // The steps of a request, in their order:
@@ -28,8 +25,8 @@ func (e *Engine) Execute(ctx context.Context, c sandboxmcp.Caller, req sandboxmc
 		return sandboxmcp.Result{}, err
 	}
 	defer x.flush(ctx) // runs last: the caller's writers may be slow
-	defer e.finish(x)  //nolint:contextcheck // what goes on after the result ends with the engine
-	return e.run(x)    //nolint:contextcheck // its context is in x
+	defer e.finish(x)
+	return e.run(x) //nolint:contextcheck // its context is in x
 }
 
 // run takes an accepted request through all steps.
@@ -101,7 +98,7 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 
 	// execute: until all processes of the program have ended or, in a session, its cell is done
 	e.events.Emit(x.eventsOf().Started())
-	o, err := e.executeIn(x, interp, sb)
+	o, err := e.execute(x, interp, sb)
 	if err != nil {
 		return res, err
 	}
@@ -109,73 +106,19 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	e.reportNetwork(x, &res)
 
 	// collect: the files that it made or changed
-	if err = e.collect(x, sb, &res); err != nil {
+	if err = e.collect(x, sb, o, &res); err != nil {
 		return res, err
 	}
 	// sign: each file, and the receipt
-	if err = e.sign(x, &res); err != nil {
+	out, err := e.sign(x, o, &res)
+	if err != nil {
 		return res, err
 	}
 	// audit: store the result and the outcome in one transaction, committed before the caller gets the result
-	if err = e.recordOutcome(x, o, &res); err != nil {
+	if err = e.recordOutcome(x, o, out, &res); err != nil {
 		return res, err
 	}
 	// event: publish, without waiting for subscribers
 	e.events.Emit(x.eventsOf().Ended(&res, x.limits)...)
 	return res, nil
-}
-
-// execute starts the program and waits until it has ended or was stopped.
-func (e *Engine) execute(x *execution, interp interpreter.Interpreter, sb backend.Sandbox) (*outcome, error) {
-	proc, err := e.interps.Plan(e.backends[x.req.Backend], x.req, interp, x.environ())
-	if err != nil {
-		return nil, err
-	}
-	ctx, o, stop := e.attend(x)
-	defer stop()
-	proc.Stdin, proc.Stdout, proc.Stderr = x.req.Stdin, o.stdout, o.stderr
-	before := backend.Usage{}
-	end := sb.Kill
-	if x.session != nil {
-		end = sb.Clear
-		if before, err = taken(ctx, sb); err != nil {
-			return nil, err
-		}
-	}
-	running, err := sb.Start(x.ctx, proc) // not ctx: a timeout during the start is a timeout, not a cancellation
-	if err != nil {
-		return nil, startError(x.ctx, err)
-	}
-	report := listen(running, x.shown.Add)
-	walls := look(ctx, sb)
-
-	o.exit, err = running.Wait(ctx)
-	o.cause = context.Cause(ctx)
-	if err != nil && o.cause == nil {
-		return nil, sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the program could not be started").WithCause(err)
-	}
-	o.stopped = err != nil
-	o.isolation, err = (<-walls).get(e.cfg.MinTier)
-	if err != nil {
-		return nil, errors.Join(err, end(context.WithoutCancel(ctx)))
-	}
-	// Kill what it left behind, which may hold its streams open.
-	down, cancel := context.WithTimeout(context.WithoutCancel(ctx), killLimit)
-	defer cancel()
-	if err = end(down); err != nil {
-		return nil, sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the sandbox could not be ended").WithCause(err)
-	}
-	if o.report, err = gather(down, running, report); err != nil {
-		return nil, err
-	}
-	x.ended = e.cfg.Now()
-	used, err := taken(ctx, sb)
-	if err != nil {
-		return nil, err
-	}
-	o.usage = since(before, used)
-	if o.exit.Lost && !o.stopped && o.usage.OOMKills == 0 {
-		return nil, sandboxmcp.Errorf(sandboxmcp.CodeExecutionFailed, "the sandbox ended under the program")
-	}
-	return o, nil
 }

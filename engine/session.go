@@ -2,17 +2,17 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
-	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 	"github.com/sandboxmcp/sandboxmcp/internal/event"
 	"github.com/sandboxmcp/sandboxmcp/internal/interpreter"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
+	"github.com/sandboxmcp/sandboxmcp/internal/queue"
 	"github.com/sandboxmcp/sandboxmcp/internal/session"
-	"github.com/sandboxmcp/sandboxmcp/internal/stream"
 )
 
 // validateSession completes the session fields of a request. In a live session it takes
@@ -22,31 +22,16 @@ func (e *Engine) validateSession(ctx context.Context, x *execution) error {
 	if r.SessionID == "" && r.Session == nil {
 		return nil
 	}
-	spec := sandboxmcp.SessionSpec{}
-	if r.Session != nil {
-		spec = *r.Session
-	}
-	own := false
-	if r.SessionID == "" {
-		if r.SessionID = spec.ID; r.SessionID == "" {
-			r.SessionID, own = session.NewID(), true
-		}
-	}
-	if _, err := sandboxmcp.ParseSessionID(string(r.SessionID)); err != nil {
+	own, err := session.Complete(r, e.cfg.SessionTTL)
+	if err != nil {
 		return err
 	}
-	if spec.TTL == 0 {
-		spec.TTL = e.cfg.SessionTTL
-	}
-	if spec.TTL < 0 || spec.TTL > maxSessionTTL {
-		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "a session cannot live for %s; more than 0 and at most %s are allowed", spec.TTL, maxSessionTTL)
-	}
-	spec.ID = r.SessionID
-	r.Session = &spec
 	live, err := e.sessions.Find(ctx, x.who.Namespace, r.SessionID)
 	switch {
 	case err == nil:
-		return x.joins(live)
+		limits, unfit := live.Join(r)
+		x.base = &limits
+		return unfit
 	case x.anew:
 	case sandboxmcp.CodeOf(err) == sandboxmcp.CodeSessionNotFound && (own || !session.IsMade(r.SessionID)): // an id that the engine made and that is gone was terminated: fail rather than start empty
 	default:
@@ -57,42 +42,7 @@ func (e *Engine) validateSession(ctx context.Context, x *execution) error {
 			return err
 		}
 	}
-	if r.Language == "" {
-		r.Language = spec.Language
-	}
-	r.Limits = r.Limits.Over(spec.Limits)
-	r.Strict, r.Modest = r.Strict || spec.Strict, r.Modest || spec.Modest
-	if r.Backend == "" {
-		r.Backend = spec.Backend
-	}
-	return nil
-}
-
-const maxSessionTTL = 365 * 24 * time.Hour
-
-// joins puts a request into a live session. It fails if the request wants another
-// language or other limits than the session has.
-func (x *execution) joins(live *session.Session) error {
-	info := live.Info()
-	r := &x.req
-	if r.Language != "" && r.Language != info.Language {
-		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "session %s is one of %s, and the code is %s", sandboxmcp.Quote(string(info.ID)), info.Language, r.Language).
-			WithHint("use a session of that language; values go from one to the other over the bridge")
-	}
-	for _, l := range []struct {
-		name        string
-		asked, have float64
-	}{
-		{"max_ram_mb", float64(r.Limits.MaxRAMMB), float64(info.Limits.MaxRAMMB)},
-		{"max_cpu_cores", r.Limits.MaxCPUCores, info.Limits.MaxCPUCores},
-		{"max_processes", float64(r.Limits.MaxProcesses), float64(info.Limits.MaxProcesses)},
-	} {
-		if l.asked != 0 && l.asked != l.have {
-			return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s of session %s is %g, and is set when the session is made", l.name, sandboxmcp.Quote(string(info.ID)), l.have)
-		}
-	}
-	r.Language, r.Backend = info.Language, info.Backend
-	x.base = &info.Limits
+	session.Inherit(r)
 	return nil
 }
 
@@ -103,6 +53,14 @@ func (x *execution) sessionID() *sandboxmcp.SessionID {
 	}
 	id := x.req.SessionID
 	return &id
+}
+
+// claimed is the session of a request, as claim and furnish have set it.
+type claimed struct {
+	session *session.Session // nil: a single run
+	newborn bool             // this request creates the session
+	share   *queue.Share     // tasks reserved for a session that is being created; nil: none
+	live    *liveSession     // nil: no session, or not created yet
 }
 
 // claim reserves the request's session for its run, and makes the session's entry if it
@@ -141,7 +99,7 @@ func (e *Engine) unclaim(x *execution) {
 // place returns the interpreter and the sandbox of a request. It makes the sandbox for a
 // single run or a new session. interp is empty for a session that keeps its interpreter.
 func (e *Engine) place(x *execution) (interp interpreter.Interpreter, sb backend.Sandbox, err error) {
-	if x.live == nil || x.live.fresh {
+	if x.live == nil || x.live.Fresh() {
 		if interp, err = e.interps.Find(x.ctx, e.backends[x.req.Backend], x.req.Language); err != nil {
 			return interp, nil, err
 		}
@@ -155,8 +113,8 @@ func (e *Engine) place(x *execution) (interp interpreter.Interpreter, sb backend
 			return interp, nil, err
 		}
 	}
-	x.live.known = artifact.Survey(context.WithoutCancel(x.ctx), x.live.sandbox.Files(), x.live.known, artifact.Bounds{})
-	return interp, x.live.sandbox, nil
+	x.live.Survey(x.ctx)
+	return interp, x.live.Sandbox(), nil
 }
 
 // furnish makes the sandbox of a new session.
@@ -174,7 +132,7 @@ func (e *Engine) furnish(x *execution, interp interpreter.Interpreter) error {
 	}
 	iso, err := sb.Isolation(x.ctx)
 	if err == nil {
-		err = e.bridgeKept(x.ctx, x.who.Namespace, sb)
+		err = e.bridged.Provide(x.ctx, x.who.Namespace, sb)
 	}
 	if err != nil {
 		if x.ctx.Err() != nil {
@@ -183,10 +141,8 @@ func (e *Engine) furnish(x *execution, interp interpreter.Interpreter) error {
 		return errors.Join(err, sb.Close(context.WithoutCancel(x.ctx)), x.session.Furnish(x.ctx, nil, sandboxmcp.Session{}))
 	}
 	x.share.Take(x.ticket)
-	r := &liveSession{
-		share: x.share, sandbox: sb, fresh: x.req.Session.Fresh, program: prog, interp: interp, offline: x.req.Session.Offline, out: [2]*stream.Switch{stream.NewSwitch(), stream.NewSwitch()},
-		ended: func(err error) { e.log.Warn("clear session", "session", x.req.SessionID, "error", err) },
-	}
+	live := session.NewLive(x.session, session.LiveConfig{Sandbox: sb, Program: prog, Fresh: x.req.Session.Fresh, Logger: e.log})
+	r := &liveSession{Live: live, share: x.share, interp: interp, offline: x.req.Session.Offline}
 	info := x.session.Info()
 	info.Isolation, info.Limits = &iso, x.limits
 	// A session that cannot be recorded is not created.
@@ -204,25 +160,16 @@ func (e *Engine) furnish(x *execution, interp interpreter.Interpreter) error {
 	return nil
 }
 
-// executeIn runs a request as a program or as a cell of its session's interpreter.
-func (e *Engine) executeIn(x *execution, interp interpreter.Interpreter, sb backend.Sandbox) (*outcome, error) {
-	if x.live == nil {
-		return e.execute(x, interp, sb)
-	}
-	e.log.Info("exec_start", "session_id", x.req.SessionID, "request_id", x.req.ID, "code_bytes", len(x.req.Code))
-	var o *outcome
-	var err error
-	if x.live.fresh {
-		o, err = e.execute(x, interp, sb)
-	} else {
-		o, err = e.executeCell(x, x.live)
-	}
+// policyText returns SANDBOX_POLICY: JSON in which a session's code can read its limits,
+// writable directories and open domains.
+func policyText(l sandboxmcp.Limits, open []string) string {
+	text, err := json.Marshal(map[string]any{
+		"network": map[string]any{"allowed": open}, "writable": []string{backend.WorkDir, backend.TempDir}, "limits": l,
+	})
 	if err != nil {
-		e.log.Warn("exec_failed", "session_id", x.req.SessionID, "request_id", x.req.ID, "error", x.secrets.Masker().Text(err.Error()))
-		return o, err
+		return "{}"
 	}
-	e.log.Info("exec_done", "session_id", x.req.SessionID, "request_id", x.req.ID, "duration_ms", milliseconds(x.ended.Sub(x.started)), "stdout_bytes", o.stdout.Size(), "stderr_bytes", o.stderr.Size())
-	return o, nil
+	return string(text)
 }
 
 // note records an action on a session.
@@ -236,10 +183,10 @@ func (e *Engine) note(ctx context.Context, action string, s sandboxmcp.Session, 
 // CreateSession creates a session: a sandbox that lives until it was not used for its
 // time-to-live. The id of an expired session may be used again.
 func (e *Engine) CreateSession(ctx context.Context, c sandboxmcp.Caller, spec sandboxmcp.SessionSpec) (sandboxmcp.Session, error) {
-	x := &execution{metadata: map[string]any{}, anew: true, who: c, req: sandboxmcp.Request{
+	x := &execution{metadata: map[string]any{}, order: order{anew: true, who: c, req: sandboxmcp.Request{
 		Language: spec.Language, Limits: spec.Limits, Strict: spec.Strict, Modest: spec.Modest, Backend: spec.Backend,
 		SessionID: spec.ID, Session: &spec, Code: "-", // validate requires code; it is not run
-	}}
+	}}}
 	if err := e.validate(ctx, x); err != nil {
 		return sandboxmcp.Session{}, err
 	}
@@ -295,7 +242,7 @@ func (e *Engine) TerminateSession(ctx context.Context, c sandboxmcp.Caller, id s
 	force := false
 	if live, err := e.sessions.Find(ctx, c.Namespace, id); err == nil {
 		r, ok := live.Room().(*liveSession)
-		force = ok && !r.fresh
+		force = ok && !r.Fresh()
 	}
 	return e.endSession(ctx, c, id, force)
 }
@@ -328,6 +275,9 @@ func (e *Engine) endSession(ctx context.Context, c sandboxmcp.Caller, id sandbox
 	e.events.Emit(event.Session(info, event.GoneTerminated))
 	return err
 }
+
+// endLimit is how long the end of a session waits for that of its run.
+const endLimit = 5 * time.Second
 
 // cancelIn cancels the run in a session, and waits up to endLimit for its end.
 func (e *Engine) cancelIn(ctx context.Context, s *session.Session) {
@@ -371,7 +321,7 @@ func (e *Engine) Inspect(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp
 		return sandboxmcp.State{}, err
 	}
 	st := sandboxmcp.State{
-		Namespace: ns, VaultKeys: []string{}, Sessions: e.sessions.List(ns), Env: surroundings(), Limits: inForce,
+		Namespace: ns, VaultKeys: []string{}, Sessions: e.sessions.List(ns), Env: anyEnv(kernel.Surroundings()), Limits: inForce,
 		Files: []sandboxmcp.SessionFile{},
 	}
 	if st.Egress, err = e.egressState(ctx, ns, id); err != nil {
@@ -391,10 +341,18 @@ func (e *Engine) Inspect(ctx context.Context, c sandboxmcp.Caller, id sandboxmcp
 	if s, err := e.sessions.Find(ctx, ns, id); err == nil {
 		st.Limits = s.Info().Limits
 		if r, ok := s.Room().(*liveSession); ok {
-			st.Env = r.surroundings()
+			st.Env = anyEnv(r.Environ())
 		}
 	}
 	return st, nil
+}
+
+func anyEnv(env map[string]string) map[string]any {
+	all := make(map[string]any, len(env))
+	for k, v := range env {
+		all[k] = v
+	}
+	return all
 }
 
 // expired is called for each session that has expired.

@@ -62,19 +62,19 @@ type Config struct {
 
 // Finder finds interpreters and plans programs. Its methods may be called concurrently.
 type Finder struct {
-	cfg  Config
-	sets *environment.Library
+	cfg   Config
+	sets  *environment.Library
+	ahead *environment.Preloader
 
 	ctx  context.Context //nolint:containedctx // of work in the background, which outlives the calls that begin it
 	work sync.WaitGroup
-
-	mu    sync.Mutex
-	whole map[string]bool // result of the last hash check of a package set, by digest
 }
 
 // New returns a Finder. Its work in the background ends when ctx ends.
 func New(ctx context.Context, c Config) *Finder {
-	return &Finder{cfg: c, sets: environment.New(environment.Config{Dir: environment.Dir(c.StateDir), Logger: c.Logger}), ctx: ctx, whole: map[string]bool{}}
+	f := &Finder{cfg: c, sets: environment.New(environment.Config{Dir: environment.Dir(c.StateDir), Logger: c.Logger}), ctx: ctx}
+	f.ahead = environment.NewPreloader(ctx, f.sets, f.work.Go)
+	return f
 }
 
 // Wait waits for work in the background. The caller has ended the context of New and calls
@@ -106,8 +106,10 @@ func (f *Finder) setsFor(ctx context.Context, b backend.Backend, i backend.Inter
 	return f.active(i)
 }
 
-func (f *Finder) active(i backend.Interpreter) []environment.Set {
-	return f.sets.Active(environment.Python{Path: i.Path, Version: i.Version})
+func (f *Finder) active(i backend.Interpreter) []environment.Set { return f.sets.Active(python(i)) }
+
+func python(i backend.Interpreter) environment.Python {
+	return environment.Python{Path: i.Path, Version: i.Version}
 }
 
 // startedAs reports whether name, searched on the sandbox's PATH, is the binary.
@@ -144,12 +146,7 @@ func (f *Finder) Preload(r sandboxmcp.Request, i Interpreter) (modules []string,
 	if r.Language != sandboxmcp.Python || len(i.Sets) == 0 || !i.TrustedSite {
 		return nil, nil
 	}
-	for _, s := range f.active(i.Interpreter) {
-		if modules := s.Preload(r.Code); modules != nil && f.hashed(s) {
-			return modules, func(context.Context) error { return f.hash(s) }
-		}
-	}
-	return nil, nil
+	return f.ahead.Modules(python(i.Interpreter), r.Code)
 }
 
 // Packages lists the packages of sets that a program seems to import, separated by
@@ -163,32 +160,6 @@ func (f *Finder) Packages(r sandboxmcp.Request, i Interpreter) string {
 		all = append(all, s.Preload(r.Code)...)
 	}
 	return strings.Join(all, ",")
-}
-
-// hashed reports whether every file of a set has its recorded hash. If that is not known
-// yet, it returns false and starts the check in the background.
-func (f *Finder) hashed(s environment.Set) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	whole, known := f.whole[s.Digest]
-	if known {
-		return whole
-	}
-	f.whole[s.Digest] = false
-	f.work.Go(func() { _ = f.hash(s) })
-	return false
-}
-
-// hash hashes every file of a set, and remembers whether all are right.
-func (f *Finder) hash(s environment.Set) error {
-	err := f.sets.Verify(f.ctx, s)
-	if err != nil && f.ctx.Err() == nil {
-		f.cfg.Logger.Warn("nothing of a package set is imported ahead", "set", s.Name, "error", err)
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.whole[s.Digest] = err == nil
-	return err
 }
 
 // Installed lists the packages of sets that programs of a runtime can import.

@@ -2,33 +2,23 @@ package limits
 
 import (
 	"context"
-	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
 
-// Bounds are the limits of the settings.
-type Bounds struct {
-	Default   sandboxmcp.Limits // where neither the request nor the namespace sets one
-	Ceilings  sandboxmcp.Limits
-	Processes int // the most that one sandbox can get, because all share the machine's tasks; 0: not bounded
-}
-
 // Policy says which limits hold for requests and sessions. Its methods may be called
 // concurrently.
 type Policy struct {
-	table  *Table
-	audit  *audit.Log
-	bounds Bounds
+	table *Table
+	audit *audit.Log
+	rules Rules
 }
 
 // NewPolicy returns the policy over the limits that a table keeps. Changes are recorded in
 // log.
-func NewPolicy(t *Table, log *audit.Log, b Bounds) *Policy { return &Policy{t, log, b} }
+func NewPolicy(t *Table, log *audit.Log, r Rules) *Policy { return &Policy{t, log, r} }
 
 // InForce returns the limits for a request of a namespace that sets none: those that the
 // namespace keeps over the configured ones, clamped to the ceilings, which may have been
@@ -38,12 +28,7 @@ func (p *Policy) InForce(ctx context.Context, ns sandboxmcp.Namespace) (sandboxm
 	if err != nil {
 		return kept, err
 	}
-	return p.inForce(kept), nil
-}
-
-func (p *Policy) inForce(kept sandboxmcp.Limits) sandboxmcp.Limits {
-	l, _ := kept.Over(p.bounds.Default).Clamp(p.bounds.Ceilings)
-	return l
+	return p.rules.InForce(kept), nil
 }
 
 // Ask is what a request says about its limits.
@@ -69,30 +54,13 @@ func (p *Policy) Of(ctx context.Context, ns sandboxmcp.Namespace, a Ask) (l sand
 		if bound, err = p.table.Kept(ctx, ns); err != nil {
 			return l, nil, err
 		}
-		base = p.inForce(bound)
+		base = p.rules.InForce(bound)
 	}
 	asked := a.Limits
 	if a.Modest {
 		asked = asked.Under(bound)
 	}
-	l, clamped = asked.Over(base).Clamp(p.bounds.Ceilings)
-	if len(clamped) > 0 && a.Strict {
-		return l, clamped, p.capError(clamped)
-	}
-	// A limit above what one sandbox can get is lowered and listed, even if the request is strict.
-	if most := p.bounds.Processes; most > 0 && l.MaxProcesses > most {
-		l.MaxProcesses = most
-		if !slices.Contains(clamped, "max_processes") {
-			clamped = append(clamped, "max_processes")
-		}
-	}
-	return l, clamped, nil
-}
-
-func (p *Policy) capError(over []string) error {
-	top := p.bounds.Ceilings
-	return sandboxmcp.Errorf(sandboxmcp.CodeLimitExceedsCap, "%s is above its ceiling; the ceilings are max_ram_mb %d, max_cpu_cores %g, timeout_seconds %g, max_processes %d, max_output_bytes %d",
-		strings.Join(over, ", "), top.MaxRAMMB, top.MaxCPUCores, top.TimeoutSeconds, top.MaxProcesses, top.MaxOutputBytes)
+	return p.rules.Apply(asked, base, a.Strict)
 }
 
 // Change changes the limits that the caller's namespace keeps. The audit entry is written
@@ -101,9 +69,9 @@ func (p *Policy) Change(ctx context.Context, c sandboxmcp.Caller, change sandbox
 	if err := change.Limits.Check(); err != nil {
 		return sandboxmcp.LimitsChanged{}, err
 	}
-	asked, over := change.Limits.Clamp(p.bounds.Ceilings)
+	asked, over := change.Limits.Clamp(p.rules.Ceilings)
 	if len(over) > 0 && change.Strict {
-		return sandboxmcp.LimitsChanged{}, p.capError(over)
+		return sandboxmcp.LimitsChanged{}, p.rules.CapError(over)
 	}
 	done := sandboxmcp.LimitsChanged{Clamped: over}
 	if asked == (sandboxmcp.Limits{}) && !change.Reset {
@@ -112,47 +80,22 @@ func (p *Policy) Change(ctx context.Context, c sandboxmcp.Caller, change sandbox
 		return done, err
 	}
 	alter := func(kept sandboxmcp.Limits) (sandboxmcp.Limits, error) {
-		done.Previous = p.inForce(kept)
+		done.Previous = p.rules.InForce(kept)
 		if change.Reset {
 			kept = sandboxmcp.Limits{}
 		}
 		kept = asked.Over(kept)
-		done.Current = p.inForce(kept)
+		done.Current = p.rules.InForce(kept)
 		return kept, nil
 	}
 	record := func() store.Op {
 		return p.audit.Op(&sandboxmcp.AuditEntry{
 			Action: "limits_changed", Phase: sandboxmcp.PhaseOutcome, Namespace: c.Namespace, Actor: c.Actor,
-			Detail: detail(done, change.Reset), Metadata: map[string]any{"previous": done.Previous, "current": done.Current, "clamped": over},
+			Detail: Describe(done, change.Reset), Metadata: map[string]any{"previous": done.Previous, "current": done.Current, "clamped": over},
 		})
 	}
 	if err := p.table.Change(ctx, c.Namespace, alter, record); err != nil {
 		return sandboxmcp.LimitsChanged{}, err
 	}
 	return done, nil
-}
-
-// detail lists the limits that have changed.
-func detail(d sandboxmcp.LimitsChanged, reset bool) string {
-	var words []string
-	note := func(name string, was, is any) {
-		if was != is {
-			words = append(words, fmt.Sprintf("%s %v → %v", name, was, is))
-		}
-	}
-	note("max_ram_mb", d.Previous.MaxRAMMB, d.Current.MaxRAMMB)
-	note("max_cpu_cores", d.Previous.MaxCPUCores, d.Current.MaxCPUCores)
-	note("timeout_seconds", d.Previous.TimeoutSeconds, d.Current.TimeoutSeconds)
-	note("max_processes", d.Previous.MaxProcesses, d.Current.MaxProcesses)
-	note("max_output_bytes", d.Previous.MaxOutputBytes, d.Current.MaxOutputBytes)
-	text := strings.Join(words, ", ")
-	switch {
-	case text == "" && reset:
-		return "reset"
-	case text == "":
-		return "kept as they are"
-	case reset:
-		return "reset: " + text
-	}
-	return text
 }

@@ -18,9 +18,9 @@ func TestWhichLimitsHold(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { log.Close(context.WithoutCancel(t.Context())) })
-	p := limits.NewPolicy(table, log, limits.Bounds{
-		Default:  sandboxmcp.Limits{MaxRAMMB: 100, MaxCPUCores: 1, TimeoutSeconds: 10, MaxProcesses: 10, MaxOutputBytes: 1000},
-		Ceilings: sandboxmcp.Limits{MaxRAMMB: 400, MaxCPUCores: 4, TimeoutSeconds: 40, MaxProcesses: 40, MaxOutputBytes: 4000}, Processes: 20,
+	p := limits.NewPolicy(table, log, limits.Rules{
+		Defaults: sandboxmcp.Limits{MaxRAMMB: 100, MaxCPUCores: 1, TimeoutSeconds: 10, MaxProcesses: 10, MaxOutputBytes: 1000},
+		Ceilings: sandboxmcp.Limits{MaxRAMMB: 400, MaxCPUCores: 4, TimeoutSeconds: 40, MaxProcesses: 40, MaxOutputBytes: 4000}, MostTasks: 20 * sandboxmcp.TasksPerProcess,
 	})
 	if _, err := p.Change(t.Context(), sandboxmcp.Caller{Namespace: "kept"}, sandboxmcp.LimitsChange{Limits: sandboxmcp.Limits{MaxRAMMB: 50}}); err != nil {
 		t.Fatal(err)

@@ -3,6 +3,9 @@
 // whose session has ended says so for a day, so that no caller goes on in an empty session
 // without knowing.
 //
+// A [Live] is a live session: its sandbox with the interpreter, the files, the bridged values
+// and the observed walls.
+//
 // A session lives in the process that made it. Its row in the state directory is for later
 // processes: it tells which ids a dead process had.
 package session

@@ -1,48 +1,13 @@
-package engine
+package session
 
 import (
 	"context"
 	"sync"
 	"time"
 
-	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/run"
 )
-
-// observation is the result of observing a sandbox's walls.
-type observation struct {
-	iso sandboxmcp.Isolation
-	err error
-}
-
-// look observes the walls while the program runs.
-func look(ctx context.Context, sb backend.Sandbox) <-chan observation {
-	c := make(chan observation, 1)
-	ctx = context.WithoutCancel(ctx)
-	go func() {
-		iso, err := sb.Isolation(ctx)
-		c <- observation{iso, err}
-	}()
-	return c
-}
-
-// get returns the observed walls, or an error if they are weaker than minimum. If the
-// sandbox ended before they could be observed, it reports tier L0 and no walls.
-func (s observation) get(minimum sandboxmcp.Tier) (*sandboxmcp.Isolation, error) {
-	if s.err == nil && !s.iso.Tier.AtLeast(minimum) {
-		return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the sandbox was observed to have isolation %s, but %s is required", s.iso.Tier, minimum)
-	}
-	if s.err == nil {
-		return &s.iso, nil
-	}
-	if sandboxmcp.CodeOf(s.err) == sandboxmcp.CodeIsolationUnavailable {
-		return nil, s.err
-	}
-	iso := s.iso
-	iso.Tier, iso.Walls = sandboxmcp.TierL0, []string{}
-	iso.Weak = []string{"the sandbox ended before its walls could be read"}
-	return &iso, nil
-}
 
 // Ages of a session's observed walls. After a run they are observed again if they are
 // older than wallsRest, so that quick successive runs do not wait for that. A run
@@ -55,14 +20,14 @@ const (
 // watched holds the walls of a session's sandbox as they were last observed.
 type watched struct {
 	mu          sync.Mutex // held while they are observed
-	observation observation
+	observation run.Observation
 	at          time.Time // zero: never
 	closed      bool
 }
 
 // look returns the last observation if it is recent, or begins a new one.
-func (w *watched) look(ctx context.Context, sb backend.Sandbox) <-chan observation {
-	c := make(chan observation, 1)
+func (w *watched) look(ctx context.Context, sb backend.Sandbox) <-chan run.Observation {
+	c := make(chan run.Observation, 1)
 	if w.mu.TryLock() { // else another goroutine observes them
 		known := !w.at.IsZero() && time.Since(w.at) < wallsHold
 		if known {
@@ -78,14 +43,14 @@ func (w *watched) look(ctx context.Context, sb backend.Sandbox) <-chan observati
 }
 
 // read observes the walls, unless that was done within rest. It does not keep a failure.
-func (w *watched) read(ctx context.Context, sb backend.Sandbox, rest time.Duration) observation {
+func (w *watched) read(ctx context.Context, sb backend.Sandbox, rest time.Duration) run.Observation {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed || !w.at.IsZero() && time.Since(w.at) < rest {
 		return w.observation
 	}
 	iso, err := sb.Isolation(ctx)
-	w.observation, w.at = observation{iso, err}, time.Now()
+	w.observation, w.at = run.Observation{Walls: iso, Err: err}, time.Now()
 	if err != nil {
 		w.at = time.Time{}
 	}

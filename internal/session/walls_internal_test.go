@@ -1,4 +1,4 @@
-package engine
+package session
 
 import (
 	"context"
@@ -30,8 +30,8 @@ func TestWallsOfALivingSandbox(t *testing.T) {
 	var w watched
 	see := func(want sandboxmcp.Tier, reads int32) {
 		t.Helper()
-		if got := <-w.look(t.Context(), sb); got.iso.Tier != want {
-			t.Errorf("got tier %s, want %s", got.iso.Tier, want)
+		if got := <-w.look(t.Context(), sb); got.Walls.Tier != want {
+			t.Errorf("got tier %s, want %s", got.Walls.Tier, want)
 		}
 		if got := sb.reads.Load(); got != reads {
 			t.Errorf("read %d times, want %d", got, reads)
@@ -58,7 +58,7 @@ func TestWallsOfALivingSandbox(t *testing.T) {
 	sb.err = errors.New("not to be read")
 	w.at = time.Now().Add(-wallsHold)
 	for n := range int32(2) { // what could not be read is read again
-		if got := <-w.look(t.Context(), sb); !errors.Is(got.err, sb.err) || sb.reads.Load() != 4+n {
+		if got := <-w.look(t.Context(), sb); !errors.Is(got.Err, sb.err) || sb.reads.Load() != 4+n {
 			t.Errorf("got %+v after %d reads", got, sb.reads.Load())
 		}
 	}

@@ -1,4 +1,4 @@
-package engine
+package run
 
 import "strconv"
 
@@ -6,7 +6,6 @@ import "strconv"
 // runs on another system.
 const (
 	sigKill = 9
-	sigURG  = 23
 	sigXCPU = 24
 )
 
