@@ -4,9 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
-	"net/netip"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -38,36 +36,23 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	if c.Audit == "memory" {
 		sqlite = ":memory:"
 	}
+	host := processConfig(c, o.Logger, env)
+	host.FindingsFile = filepath.Join(c.StateDir, "runtimes.json") // remembers which interpreters it found
 	return New(ctx, Config{
 		StateDir: c.StateDir, SQLitePath: sqlite, Synchronous: c.Synchronous,
-		Backends: []backend.Backend{process.New(withFindings(processConfig(c, o.Logger, env), c.StateDir))}, DefaultBackend: c.DefaultBackend,
+		Backends: []backend.Backend{process.New(host)}, DefaultBackend: c.DefaultBackend,
 		Absent:    map[string]error{"docker": sandboxmcp.Errorf(sandboxmcp.CodeDockerUnavailable, "the docker backend is not built yet").WithHint("use the process backend")},
 		Namespace: c.Namespace, Limits: c.Limits(), Ceilings: c.Ceilings(), MinTier: c.IsolationMin, MaxCodeBytes: c.MaxCodeBytes, WorkQuotaMB: c.WorkQuotaMB,
 		MaxConcurrent: c.MaxConcurrentJobs, MaxQueued: c.MaxQueued,
 		MaxSessions: c.Tools.MaxSessions, SessionTTL: time.Duration(c.Tools.SessionTTLMinutes * float64(time.Minute)),
 		Network: c.EnableNetwork, Operator: c.AllowedDomains, NoAsking: !c.EgressApprovals, Hold: time.Duration(c.EgressHoldSeconds * float64(time.Second)),
-		Private: c.EgressPrivateHosts, Detours: detours(c.EgressTestResolve), Resolver: c.EgressTestDNS, Notices: o.Notices,
+		Private: c.EgressPrivateHosts, Detours: c.Detours(), Resolver: c.EgressTestDNS, Notices: o.Notices,
 		Vault: c.Vault, VaultKeyring: c.VaultKey == "keyring", VaultInject: c.VaultInject, VaultEnv: env, AllowSecretArtifacts: c.AllowSecretArtifacts, RedactPII: c.RedactPII,
-		Namespaces:          namespacesOf(c),
+		Namespaces:          c.KeyNamespaces(),
 		AuditCheckpointFile: c.AuditCheckpointFile, AuditKeep: time.Duration(c.AuditKeepDays) * 24 * time.Hour,
 		KeepFor: time.Duration(c.ArtifactKeepHours * float64(time.Hour)), KeepBytes: int64(c.ArtifactKeepMB) << 20,
 		Actor: o.Actor, Version: o.Version, Logger: o.Logger, Warm: o.Warm, Server: o.Server,
 	})
-}
-
-func detours(list []config.Mapping) map[sandboxmcp.Domain]netip.AddrPort {
-	m := make(map[sandboxmcp.Domain]netip.AddrPort, len(list))
-	for _, d := range list {
-		m[sandboxmcp.Domain{Host: d.Host, Port: d.Port}] = d.To
-	}
-	return m
-}
-
-// withFindings makes the backend remember in the state directory which interpreters it
-// found.
-func withFindings(p process.Config, stateDir string) process.Config {
-	p.FindingsFile = filepath.Join(stateDir, "runtimes.json")
-	return p
 }
 
 // ProcessBackend returns the process backend of the settings. It keeps nothing in the state
@@ -78,16 +63,16 @@ func ProcessBackend(o Options) *process.Backend {
 
 func processConfig(c *config.Config, logger *slog.Logger, env []string) process.Config {
 	return process.Config{
-		MinTier: c.IsolationMin, TempDir: lookupEnv(env, "TMPDIR"), UIDs: process.UIDRange{First: int(c.UIDRange.First), Last: int(c.UIDRange.Last)}, NoPool: !c.SandboxPool, Logger: logger,
-		CertFile:   lookupEnv(env, "SSL_CERT_FILE"),
-		SearchPath: lookupEnv(env, "PATH"), ShimEnv: env,
+		MinTier: c.IsolationMin, TempDir: config.Lookup(env, "TMPDIR"), UIDs: process.UIDRange{First: int(c.UIDRange.First), Last: int(c.UIDRange.Last)}, NoPool: !c.SandboxPool, Logger: logger,
+		CertFile:   config.Lookup(env, "SSL_CERT_FILE"),
+		SearchPath: config.Lookup(env, "PATH"), ShimEnv: env,
 	}
 }
 
 // Default opens an engine with default settings. Of the environment it reads only where
 // the state directory is; it reads no files.
 func Default(ctx context.Context) (*Engine, error) {
-	return load(ctx, config.Sources{Env: onlyPlaces(config.Environ())})
+	return load(ctx, config.Sources{Env: config.OnlyPlaces(config.Environ())})
 }
 
 // FromEnv opens an engine with the settings of the environment (SANDBOXMCP_…).
@@ -107,24 +92,4 @@ func load(ctx context.Context, src config.Sources) (*Engine, error) {
 		return nil, err
 	}
 	return Open(ctx, Options{Config: c, Actor: "library"})
-}
-
-// onlyPlaces keeps the variables that determine the state directory.
-func onlyPlaces(env []string) []string {
-	var keep []string
-	for _, name := range []string{"HOME", "XDG_STATE_HOME", "SANDBOXMCP_STATE_DIR"} {
-		if v := lookupEnv(env, name); v != "" {
-			keep = append(keep, name+"="+v)
-		}
-	}
-	return keep
-}
-
-func lookupEnv(env []string, name string) string {
-	for _, kv := range env {
-		if k, v, ok := strings.Cut(kv, "="); ok && k == name {
-			return v
-		}
-	}
-	return ""
 }

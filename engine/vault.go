@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/internal/config"
 	"github.com/sandboxmcp/sandboxmcp/internal/event"
 	"github.com/sandboxmcp/sandboxmcp/internal/guard"
 	"github.com/sandboxmcp/sandboxmcp/internal/redact"
@@ -22,15 +21,6 @@ func (e *Engine) openVault() (err error) {
 	})
 	e.guard = guard.New(guard.Config{Vault: e.vault, Inject: cfg.VaultInject, PII: cfg.RedactPII, AllowFiles: cfg.AllowSecretArtifacts})
 	return err
-}
-
-// namespacesOf returns the namespaces that the settings name.
-func namespacesOf(c *config.Config) []sandboxmcp.Namespace {
-	var all []sandboxmcp.Namespace
-	for _, k := range c.APIKeys {
-		all = append(all, k.Namespaces...)
-	}
-	return all
 }
 
 // VaultAdd adds a secret to a namespace, or replaces the one with that key. Every later

@@ -1,7 +1,52 @@
 package config
 
-import "os"
+import (
+	"net/netip"
+	"os"
+	"strings"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
 
 // Environ returns this process's environment. Only this function reads it; all other code
 // gets it as an argument.
 func Environ() []string { return os.Environ() }
+
+// OnlyPlaces returns the variables of an environment that determine the state directory.
+func OnlyPlaces(env []string) []string {
+	var keep []string
+	for _, name := range []string{"HOME", "XDG_STATE_HOME", "SANDBOXMCP_STATE_DIR"} {
+		if v := Lookup(env, name); v != "" {
+			keep = append(keep, name+"="+v)
+		}
+	}
+	return keep
+}
+
+// Lookup returns the value of a variable, or "" if the environment does not have it.
+func Lookup(env []string, name string) string {
+	for _, kv := range env {
+		if k, v, ok := strings.Cut(kv, "="); ok && k == name {
+			return v
+		}
+	}
+	return ""
+}
+
+// KeyNamespaces returns the namespaces that API keys name.
+func (c *Config) KeyNamespaces() []sandboxmcp.Namespace {
+	var all []sandboxmcp.Namespace
+	for _, k := range c.APIKeys {
+		all = append(all, k.Namespaces...)
+	}
+	return all
+}
+
+// Detours returns the addresses that stand in for domains in tests.
+func (c *Config) Detours() map[sandboxmcp.Domain]netip.AddrPort {
+	m := make(map[sandboxmcp.Domain]netip.AddrPort, len(c.EgressTestResolve))
+	for _, d := range c.EgressTestResolve {
+		m[sandboxmcp.Domain{Host: d.Host, Port: d.Port}] = d.To
+	}
+	return m
+}
