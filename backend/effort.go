@@ -56,7 +56,7 @@ func CostOf(n int) time.Duration { return CostRead + time.Duration(n)*costFrameB
 // makes ready wakes all that watch the pipe, in the time of the caller.
 const (
 	usualCall = 100 * time.Microsecond
-	mostCall  = 50 * time.Millisecond // longer ones have waited for the processor
+	mostCall  = 50 * time.Millisecond // what a call costs at the most
 )
 
 // CostOfCall returns the cost of a call of the kernel that does not wait, beyond the cost

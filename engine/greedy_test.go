@@ -33,7 +33,7 @@ var greedy = map[sandboxmcp.Language]map[string]greed{
 		"stubborn":        {forever, []sandboxmcp.Status{sandboxmcp.StatusTimedOut}, false},
 		"stopped":         {forever, []sandboxmcp.Status{sandboxmcp.StatusTimedOut}, false},
 		"stops everybody": {forever, []sandboxmcp.Status{sandboxmcp.StatusTimedOut}, false},
-		"words":           {sandboxmcp.Limits{TimeoutSeconds: 20}, []sandboxmcp.Status{sandboxmcp.StatusFailed, sandboxmcp.StatusSignalled}, false},
+		"words":           {sandboxmcp.Limits{TimeoutSeconds: 60}, []sandboxmcp.Status{sandboxmcp.StatusFailed, sandboxmcp.StatusSignalled}, false},
 		"descriptors":     {forever, []sandboxmcp.Status{sandboxmcp.StatusTimedOut}, false},
 	},
 	sandboxmcp.Node: {

@@ -19,6 +19,7 @@ import (
 // one goroutine may read.
 type inlet struct {
 	effort *backend.Effort // of the sandbox; nil: it never rests
+	calls  slowCalls
 
 	state   sync.Mutex
 	r       *os.File // on the poller; guarded by state
@@ -46,7 +47,7 @@ func (i *inlet) Read(p []byte) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	n, slow, err := read(r, p)
+	n, slow, err := i.read(r, p)
 	if err != nil {
 		return n, i.orClosed(err)
 	}
@@ -61,7 +62,7 @@ func (i *inlet) Read(p []byte) (int, error) {
 
 // read reads like r.Read. slow is what the kernel took beyond the usual, without the wait
 // for something to read.
-func read(r *os.File, p []byte) (n int, slow time.Duration, err error) {
+func (i *inlet) read(r *os.File, p []byte) (n int, slow time.Duration, err error) {
 	raw, err := r.SyscallConn()
 	if err != nil {
 		return 0, 0, err
@@ -69,9 +70,7 @@ func read(r *os.File, p []byte) (n int, slow time.Duration, err error) {
 	var end error
 	err = raw.Read(func(fd uintptr) (done bool) {
 		for {
-			began := time.Now()
-			n, end = unix.Read(int(fd), p)
-			slow += backend.CostOfCall(time.Since(began))
+			slow += i.calls.do(func() { n, end = unix.Read(int(fd), p) })
 			if !errors.Is(end, unix.EINTR) {
 				return !errors.Is(end, unix.EAGAIN)
 			}

@@ -85,9 +85,8 @@ func (o *output) take(fd uintptr, limit int64) (taken int64, slow time.Duration,
 	b := chunks.Get().(*[]byte) //nolint:forcetypeassert // the pool holds nothing else
 	defer chunks.Put(b)
 	for taken < limit {
-		began := time.Now()
-		n, err := unix.Read(int(fd), *b)
-		slow += backend.CostOfCall(time.Since(began))
+		var n int
+		slow += o.calls.do(func() { n, err = unix.Read(int(fd), *b) })
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
