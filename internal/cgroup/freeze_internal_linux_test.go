@@ -163,9 +163,11 @@ func TestFreezeBlocksNoOtherMethod(t *testing.T) {
 			t.Errorf("LiftQuota: %v", err)
 		}
 	}()
+	limit := time.NewTimer(time.Minute)
+	defer limit.Stop()
 	select {
 	case <-others:
-	case <-time.After(time.Minute):
+	case <-limit.C:
 		t.Error("other methods wait for Freeze")
 	}
 	cancel()
