@@ -44,7 +44,7 @@ const (
 	ChangeRemove ChangeOp = "remove" // it is gone
 	ChangeRename ChangeOp = "rename" // it has another name now, for which there is a ChangeCreate
 	ChangeChmod  ChangeOp = "chmod"  // its mode, or another attribute, is another
-	ChangeLost   ChangeOp = "lost"   // there are more than MaxWatched entries, or were: changes may be missing
+	ChangeLost   ChangeOp = "lost"   // there are more entries than a Watch compares, or were: changes may be missing
 )
 
 // Bounds of watches. A program can neither make a Watch hold more memory nor make it use
@@ -52,6 +52,11 @@ const (
 const (
 	MaxWatches = 4    // of one sandbox at a time
 	MaxWatched = 4096 // entries of a Watch; while there are more, none of them are compared
+
+	// watchNames is how many bytes the names of these entries may have together, from WorkDir
+	// on. A look opens each directory by its whole name: without this bound, directories 2000
+	// levels deep make it take a second.
+	watchNames = 1 << 20
 
 	watchEvery = 100 * time.Millisecond
 	watchRest  = 49 // a look is followed by a rest that takes so many times as long
@@ -127,7 +132,7 @@ func (w *lookingWatch) look(ctx context.Context) error {
 		now := time.Now()
 		w.after = now.Add(min(max(watchEvery, watchRest*now.Sub(began)), watchMost))
 	}()
-	found := map[string]FileInfo{}
+	found, names := map[string]FileInfo{}, 0
 	for dirs := []string{w.dir}; len(dirs) > 0; {
 		dir := dirs[len(dirs)-1]
 		dirs = dirs[:len(dirs)-1]
@@ -143,6 +148,10 @@ func (w *lookingWatch) look(ctx context.Context) error {
 		}
 		for _, e := range list {
 			name := path.Join(dir, e.Name)
+			if names += len(name); names > watchNames {
+				w.known = nil
+				return nil
+			}
 			found[name] = e
 			if e.Mode.IsDir() {
 				dirs = append(dirs, name)

@@ -101,6 +101,30 @@ func TestWatchCompares(t *testing.T) {
 	}
 }
 
+// TestWatchComparesNoLongNames: the names of all entries together are bounded, and with
+// them the time and the memory of a look at directories that are deep.
+func TestWatchComparesNoLongNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		deep := map[string]backend.FileInfo{}
+		long := strings.Repeat("d", 250)
+		for name := long; len(deep) < 150; name += "/" + long {
+			deep[name] = entry(uint64(len(deep)), "", fs.ModeDir|0o755)
+		}
+		d := &tree{entries: map[string]backend.FileInfo{}}
+		w, err := backend.NewWatch(t.Context(), d, ".")
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.entries, d.lists = deep, 0
+		if got := next(t, w); got != "lost ." {
+			t.Errorf("got %.100q, want that there is too much", got)
+		}
+		if most := 100; d.lists > most {
+			t.Errorf("got %d directories listed, want at most %d", d.lists, most)
+		}
+	})
+}
+
 // TestWatchRests: a look that takes long is followed by a long rest, so that a watch uses
 // a fiftieth of a core.
 func TestWatchRests(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -122,4 +123,56 @@ func TestFreezeStopsAGroup(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestFreezeBlocksNoOtherMethod: while a group is slow to freeze, its limits are lifted and
+// its counters are read. The end of a sandbox needs the former, and the watch of all
+// sandboxes the latter.
+func TestFreezeBlocksNoOtherMethod(t *testing.T) {
+	dir := t.TempDir()
+	fill := func(path string) { // it never says that it is frozen
+		for _, name := range []string{freezeFile, procsFile, "cgroup.events"} {
+			if err := os.WriteFile(filepath.Join(path, name), nil, 0o600); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "g"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	fill(filepath.Join(dir, "g"))
+	f, err := openDirectory(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	g := &Group{tree: &Tree{version: 2, hierarchies: []*hierarchy{{directory: directory{file: f, path: dir, plain: true, made: fill}}}}, name: "g"}
+	ctx, cancel := context.WithCancel(t.Context())
+	frozen := make(chan error, 1)
+	go func() { frozen <- g.Freeze(ctx, 0) }()
+	for text := ""; text != "1"; time.Sleep(time.Millisecond) {
+		b, _ := os.ReadFile(filepath.Join(dir, "g/frozen", freezeFile))
+		text = string(b)
+	}
+	others := make(chan struct{})
+	go func() {
+		defer close(others)
+		g.CPU()
+		g.KernelMemory()
+		if err := g.LiftQuota(); err != nil {
+			t.Errorf("LiftQuota: %v", err)
+		}
+	}()
+	limit := time.NewTimer(time.Minute)
+	defer limit.Stop()
+	select {
+	case <-others:
+	case <-limit.C:
+		t.Error("other methods wait for Freeze")
+	}
+	cancel()
+	if err := <-frozen; !errors.Is(err, context.Canceled) {
+		t.Errorf("Freeze: got %v, want %v", err, context.Canceled)
+	}
+	<-others
 }

@@ -89,13 +89,14 @@ func (g *Group) frozenGroup() (h *hierarchy, name string, err error) {
 }
 
 // Freeze stops every process of the group but one until Thaw, and returns when all have
-// stopped. They can still be killed. If Freeze fails, some may have stopped, and the
+// stopped. They can still be killed, and other methods do not wait meanwhile: a program with
+// many tasks and a small CPU limit takes seconds to stop. If Freeze fails, some may have stopped, and the
 // caller calls Thaw. except is the process that goes on; it must not start others
 // meanwhile.
 func (g *Group) Freeze(ctx context.Context, except int) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.removed {
+	g.freezing.Lock()
+	defer g.freezing.Unlock()
+	if g.isRemoved() {
 		return fmt.Errorf("freeze control group %s: %w", g.name, fs.ErrClosed)
 	}
 	h, name, err := g.frozenGroup()
@@ -131,9 +132,9 @@ func (g *Group) Freeze(ctx context.Context, except int) error {
 // Thaw lets the processes of a frozen group go on. It does nothing if the group is not
 // frozen.
 func (g *Group) Thaw(ctx context.Context) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !g.frozen || g.removed {
+	g.freezing.Lock()
+	defer g.freezing.Unlock()
+	if !g.frozen || g.isRemoved() {
 		return nil
 	}
 	h, name, err := g.frozenGroup()
@@ -162,7 +163,14 @@ func (g *Group) Thaw(ctx context.Context) error {
 	return g.meltLocked()
 }
 
-// meltLocked removes the frozen group of a group, in which no process is left.
+func (g *Group) isRemoved() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.removed
+}
+
+// meltLocked removes the frozen group of a group, in which no process is left. freezing is
+// held.
 func (g *Group) meltLocked() error {
 	if !g.frozen {
 		return nil

@@ -24,7 +24,9 @@ type Group struct {
 	before  figures // guarded by mu; at the last Set
 	gauges  gauges  // guarded by mu
 	removed bool    // guarded by mu
-	frozen  bool    // guarded by mu; Freeze was called, and Thaw has not ended it
+
+	freezing sync.Mutex // locked before mu. Freeze and Thaw wait with it held; other methods that wait for it need processes that have ended
+	frozen   bool       // guarded by freezing; Freeze was called, and Thaw has not ended it
 }
 
 // figures are counters of the kernel. Most of them cannot be reset.
@@ -321,6 +323,8 @@ const leftover = 2 << 20
 // that the group was the first to read), or on version 2, where figures cannot be reset.
 // The caller must then remove the group. Clear does not evict memory.
 func (g *Group) Clear() error {
+	g.freezing.Lock()
+	defer g.freezing.Unlock()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.gauges.close()
@@ -361,6 +365,8 @@ func (g *Group) Kill() error {
 // Remove removes the group. Its processes must have ended; Remove waits up to a second for
 // one that is still exiting. It may be called more than once.
 func (g *Group) Remove() error {
+	g.freezing.Lock()
+	defer g.freezing.Unlock()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.removed {

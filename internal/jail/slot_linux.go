@@ -62,7 +62,7 @@ type Slot struct {
 	probes  probes
 	size    Size
 	effort  Effort
-	ptys    int    // descriptor of the sandbox's /dev/pts; -1: none
+	ptmx    int    // descriptor of the sandbox's /dev/pts/ptmx, opened with O_PATH; -1: none
 	rules   int    // descriptor of the Landlock ruleset; -1: none
 	network int    // descriptor of the network namespace, if a later sandbox may reuse it; else -1
 	Dirs    [5]int // descriptors of the sandbox's directories, see DirWork; -1: absent
@@ -160,7 +160,7 @@ func (t *Turn) New(cfg SlotConfig) (*Slot, error) {
 		cfg.Effort = noEffort{}
 	}
 	s := &Slot{
-		jail: j, pidfd: -1, rules: -1, ptys: -1, size: cfg.Size, network: t.network, effort: cfg.Effort, probes: enc.probes, tasks: cfg.Size.MaxTasks + 1, Dirs: [5]int{-1, -1, -1, -1, -1},
+		jail: j, pidfd: -1, rules: -1, ptmx: -1, size: cfg.Size, network: t.network, effort: cfg.Effort, probes: enc.probes, tasks: cfg.Size.MaxTasks + 1, Dirs: [5]int{-1, -1, -1, -1, -1},
 		starting: map[uint32]*Proc{}, running: map[uint32]*Proc{}, clearing: map[uint32]chan struct{}{}, gone: make(chan struct{}),
 	}
 	t.network = -1 // the sandbox owns it now
@@ -182,7 +182,7 @@ func (t *Turn) New(cfg SlotConfig) (*Slot, error) {
 			_ = waitPidfd(s.pidfd, 2*time.Second)
 			closeAll(s.pidfd)
 		}
-		closeAll(ours, s.network, s.rules, s.ptys)
+		closeAll(ours, s.network, s.rules, s.ptmx)
 		closeAll(s.Dirs[:]...)
 		j.giveID(s.own)
 		return nil, fmt.Errorf("make sandbox: %w", err)
@@ -347,8 +347,8 @@ func (s *Slot) ready(fd int, sc *script) error {
 		s.rules = fds[i]
 		fds = slices.Delete(fds, i, i+1)
 	}
-	if i := s.probes.ptys; i >= 0 && i < len(fds) { // it comes before the ruleset
-		s.ptys = fds[i]
+	if i := s.probes.ptmx; i >= 0 && i < len(fds) { // it comes before the ruleset
+		s.ptmx = fds[i]
 		fds = slices.Delete(fds, i, i+1)
 	}
 	copy(s.Dirs[:], fds)
@@ -470,7 +470,7 @@ func (s *Slot) Close() error {
 	s.conn.close()
 	<-s.gone
 	closeAll(s.Dirs[:]...)
-	closeAll(s.pidfd, s.rules, s.ptys)
+	closeAll(s.pidfd, s.rules, s.ptmx)
 	if err == nil {
 		s.jail.giveID(s.own)
 	}

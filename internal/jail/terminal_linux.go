@@ -2,21 +2,22 @@ package jail
 
 import (
 	"errors"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
 
 // Terminal opens a pair of pseudo terminals of the sandbox. The server keeps the master;
 // slave becomes the streams of a program. The caller closes both. A sandbox has eight
-// pairs at most, with those that its programs make; beyond them Terminal fails with
-// ENOSPC. A terminal carries bytes alone, and no descriptors.
+// pairs at most; beyond them Terminal fails with ENOSPC. Programs cannot make any. A
+// terminal carries bytes alone, and no descriptors.
 //
 // Preconditions: SlotConfig.Terminal; TIOCGPTPEER (Linux 4.13).
 func (s *Slot) Terminal(columns, rows uint16) (master, slave int, err error) {
-	if s.ptys < 0 {
+	if s.ptmx < 0 {
 		return -1, -1, errors.ErrUnsupported
 	}
-	if master, err = unix.Openat(s.ptys, "ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0); err != nil {
+	if master, err = unix.Open("/proc/self/fd/"+strconv.Itoa(s.ptmx), unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0); err != nil {
 		return -1, -1, err
 	}
 	err = unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0)

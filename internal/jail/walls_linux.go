@@ -49,7 +49,7 @@ type plan struct {
 	abi      int    // Landlock ABI version
 	filter   []byte // seccomp program
 	wantProc bool   // return descriptors of the sandbox's /dev/shm and /proc to the server
-	terminal bool   // mount /dev/pts and return a descriptor of it
+	terminal bool   // mount /dev/pts and return a descriptor of its ptmx
 	sockets  bool   // init reports when a program makes its first network socket
 	off      map[wall]bool
 	without  uint64 // tests only: namespaces that a fork does not enter
@@ -64,8 +64,8 @@ type plain struct {
 }
 
 // probes holds positions in the output of a script: of each probe's result, and of the
-// descriptors of the Landlock ruleset and /dev/pts. -1 means absent.
-type probes struct{ landlock, vsock, setns, sockets, ruleset, ptys int }
+// descriptors of the Landlock ruleset and of /dev/pts/ptmx. -1 means absent.
+type probes struct{ landlock, vsock, setns, sockets, ruleset, ptmx int }
 
 // none is an invalid descriptor. setns on it fails with EBADF if the process has no filter
 // or only a zygote's. It fails with EPERM under the sandbox's own filter.
@@ -97,9 +97,9 @@ func wallScript(p plan) (*script, probes) {
 	}
 	s.do("setsid", unix.SYS_SETSID)
 	s.do("umask", unix.SYS_UMASK, num(0o022))
-	pr := probes{ruleset: -1, ptys: -1}
+	pr := probes{ruleset: -1, ptmx: -1}
 	if p.plain == nil {
-		pr.ptys = s.places(p)
+		pr.ptmx = s.places(p)
 	} else {
 		s.do("become subreaper", unix.SYS_PRCTL, num(unix.PR_SET_CHILD_SUBREAPER), num(1))
 		s.enterCgroup(p.tasks)
@@ -164,9 +164,9 @@ const (
 )
 
 // places mounts the sandbox's writable directories and /proc, enters the cgroup, and
-// opens the directories for the server. It returns the index of /dev/pts among the
-// returned descriptors; -1: it is not mounted.
-func (s *script) places(p plan) (ptys int) {
+// opens the directories for the server. It returns the index of the descriptor of
+// /dev/pts/ptmx among the returned ones; -1: /dev/pts is not mounted.
+func (s *script) places(p plan) (ptmx int) {
 	const nosuid = unix.MS_NOSUID | unix.MS_NODEV
 	size := func(bytes, inodes int64) string {
 		return ",size=" + strconv.FormatInt(max(bytes, 4096), 10) + ",nr_inodes=" + strconv.FormatInt(inodes+1, 10)
@@ -188,18 +188,23 @@ func (s *script) places(p plan) (ptys int) {
 	if p.wantProc {
 		s.open("/dev/shm", "/proc")
 	}
-	ptys = -1
+	ptmx = -1
 	if p.terminal {
 		// an instance of its own, whose terminals no other sandbox and no process of the host sees
 		s.mount("ptys", ptysPlace, "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, fmt.Sprintf("newinstance,uid=%d,gid=%d,mode=600,ptmxmode=666,max=%d", InsideUID, InsideUID, maxTerminals))
-		ptys = s.give(s.keep("open "+ptysPlace, unix.SYS_OPENAT, num(unix.AT_FDCWD), s.str(ptysPlace), num(unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC), num(0)))
+		// Programs may not make terminals: what is written to a master is processed by a kernel
+		// thread, whose time no CPU limit counts. A descriptor does not see the mount that
+		// covers ptmx afterwards.
+		ptmx = s.give(s.keep("open "+ptmxPlace, unix.SYS_OPENAT, num(unix.AT_FDCWD), s.str(ptmxPlace), num(unix.O_PATH|unix.O_CLOEXEC), num(0)))
+		s.mount("/dev/null", ptmxPlace, "none", unix.MS_BIND, "")
 	}
-	return ptys
+	return ptmx
 }
 
 const (
 	ptysPlace    = "/dev/pts"
-	maxTerminals = 8 // pairs of a sandbox, also of those that programs make
+	ptmxPlace    = ptysPlace + "/ptmx"
+	maxTerminals = 8 // pairs of a sandbox
 )
 
 // firstOutOfMemory makes the kernel kill this process and its children first when the host
