@@ -5,7 +5,7 @@
 //
 // Several processes may run in one sandbox at a time. Output is passed to writers as soon as it is
 // written. A process may have private byte channels besides its three streams. What a backend
-// prepares in advance is hidden behind Open.
+// prepares in advance is not visible to the caller of Open.
 //
 // A backend may be another machine. Every method that may wait or fail therefore takes a context
 // and returns an error. If the context has ended before the call, a method does nothing and returns
@@ -32,7 +32,7 @@ const (
 	WorkDir    = "/mnt/data"       // working directory: writable, with a quota, kept as artifacts
 	ProgramDir = "/run/program"    // program files; read-only for programs
 	TempDir    = "/tmp"            // writable scratch
-	PackageDir = "/opt/sandboxmcp" // package sets are shown below it, by name
+	PackageDir = "/opt/sandboxmcp" // each package set is shown below it under its name
 )
 
 // A Backend builds sandboxes. All methods may be called concurrently.
@@ -99,7 +99,7 @@ type Tasker interface {
 type Capabilities struct {
 	Available bool
 	Reason    string               // why not, and what to do; empty when Available
-	Isolation sandboxmcp.Isolation // what a trial sandbox was observed to have
+	Isolation sandboxmcp.Isolation // observed in a trial sandbox
 	Attach    bool                 // Sandbox.Attach works
 	Dial      bool                 // Sandbox.Dial works
 	Freeze    bool                 // Sandbox.Freeze works
@@ -165,7 +165,7 @@ type Sandbox interface {
 	// Thaw fail with isolation_unavailable.
 	Freeze(ctx context.Context) error
 
-	// Thaw lets the processes of a frozen sandbox go on. It may be called more than once.
+	// Thaw continues the processes of a frozen sandbox. It may be called more than once.
 	Thaw(ctx context.Context) error
 
 	// Files gives access to WorkDir from outside, by descriptors: no name in it can lead out of it.
@@ -269,7 +269,7 @@ type Running interface {
 type Exit struct {
 	Code   int  // exit code; meaningless when Signal is not 0
 	Signal int  // number of the signal that ended it, 0 for none
-	Lost   bool // the sandbox ended before the process: by Kill, by Close or by a failure. Signal is SIGKILL. After Clear, Signal is SIGKILL and Lost is false, because the sandbox goes on
+	Lost   bool // the sandbox ended before the process: by Kill, by Close or by a failure. Signal is SIGKILL. After Clear, Signal is SIGKILL and Lost is false, because the sandbox still lives
 }
 
 // Usage is what a sandbox took.

@@ -23,10 +23,10 @@ type Effort struct {
 	wake chan struct{} // closed when Free is called
 }
 
-// The bounds of one sandbox, and of the rests that keep it within them.
+// The share of one sandbox, and the parameters of the rests that enforce it.
 const (
 	EffortShare = 0.1                    // of one core
-	EffortBurst = 200 * time.Millisecond // of the server's time
+	EffortBurst = 200 * time.Millisecond // server time that a sandbox may cause at once
 	effortBatch = 100 * time.Microsecond // added to each rest, so that the next items need none
 	effortWake  = 80 * time.Microsecond  // cost of a rest: a timer and the goroutine that it wakes
 	effortRest  = 5 * time.Second        // the longest rest; many concurrent callers may need as much

@@ -29,7 +29,7 @@ type Prestart struct {
 // Prestart.Program must be one file, which Argv names after its options. It speaks the wire
 // protocol of fork servers (package internal/jail), which is the same for all languages.
 type Fork struct {
-	Options int  // number of elements of Argv before the file of Program; Process.Argv begins with the same ones and the file's name
+	Options int  // number of elements of Prestart.Argv before the file of Program; Process.Argv begins with the same elements and file
 	Stays   bool // the process will live long: its private memory matters more than its start-up time
 
 	// Load is code that a fork executes in a sandbox of its own, if the fork server supports it.

@@ -36,7 +36,7 @@ type Change struct {
 // ChangeOp says what happened.
 type ChangeOp string
 
-// What happens to entries.
+// Kinds of changes.
 const (
 	ChangeCreate ChangeOp = "create" // the entry is new under this name
 	ChangeWrite  ChangeOp = "write"  // the content of the file changed
@@ -49,7 +49,7 @@ const (
 // Bounds of watches. Whatever a program does, a Watch uses no more memory and no more processor
 // time than these allow.
 const (
-	MaxWatches = 4    // at a time in one sandbox
+	MaxWatches = 4    // watches that one sandbox may have open
 	MaxWatched = 4096 // entries of a Watch; while there are more, none of them are compared
 
 	watchEvery = 100 * time.Millisecond
@@ -134,7 +134,7 @@ func (w *lookingWatch) look(ctx context.Context) error {
 		switch {
 		case err != nil && (dir == w.dir || errors.Is(err, fs.ErrClosed) || ctx.Err() != nil):
 			return err
-		case err != nil: // it was removed meanwhile, or a program has closed it: what is below it counts as removed
+		case err != nil: // it was removed meanwhile, or a program removed its permissions: its entries count as removed
 			continue
 		case more:
 			w.known = nil
@@ -187,7 +187,7 @@ func (w *lookingWatch) changes(before map[string]FileInfo) []Change {
 		gone = append(gone, Change{op, name})
 	}
 	byName := func(a, b Change) int { return cmp.Compare(a.Name, b.Name) }
-	slices.SortFunc(gone, func(a, b Change) int { return byName(b, a) }) // the entries of a directory before the directory
+	slices.SortFunc(gone, func(a, b Change) int { return byName(b, a) }) // a directory comes after its entries
 	slices.SortFunc(made, byName)
 	slices.SortFunc(other, byName)
 	return slices.Concat(gone, made, other)

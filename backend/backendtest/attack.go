@@ -262,7 +262,7 @@ func (s *suite) neighbour(t *testing.T, name string) {
 	y := s.open(t)
 	s.interlock(t, y)
 	r, out, errs := y.start(t, s.process(t, y, name))
-	over := make(chan struct{}) // the program may be ended for what it takes while its sandbox lives on
+	over := make(chan struct{}) // closed at the program's end, which may come early if it exceeds a limit
 	go func() {
 		defer close(over)
 		_, _ = r.Wait(t.Context())

@@ -85,8 +85,8 @@ type law struct {
 	test func(*testing.T, *suite)
 }
 
-// ofWalls lists tests of walls, which a backend without walls need not pass. Tests that begin with
-// the interlock are skipped by it and not listed.
+// ofWalls lists tests of walls, which are skipped for a backend without walls. Tests that begin with
+// the interlock are not listed, because the interlock skips them.
 var ofWalls = []string{
 	"OpenShowsReadOnlyDirs", "OpenShowsADirectoryElsewhere", "ProgramFilesAreInPlaceAndReadOnly", "MissingDirIsAnError",
 	"OpenWorksBesideDescriptorsOnTheirWay", "UsageIsSane", "SocketBuffersAreMemory", "CPUTimeOfAProcessIsLimited", "CPUQuotaHolds",

@@ -19,7 +19,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// Counts is what the test process holds, and what the machine holds because of it.
+// Counts counts the resources that the test process holds, and the machine's resources that exist
+// because of it.
 type Counts struct {
 	Processes   []int    // descendants
 	Mounts      int      // lines of mountinfo
@@ -133,7 +134,7 @@ func groups() []string {
 	mine := "-" + strconv.Itoa(os.Getpid()) + "-"
 	_ = filepath.WalkDir("/sys/fs/cgroup", func(p string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
-			return nil //nolint:nilerr // one that vanishes is none of ours
+			return nil //nolint:nilerr // a group that vanishes does not belong to the test
 		}
 		if name := d.Name() + "-"; strings.Contains(name, "sandboxmcp") && strings.Contains(name, mine) {
 			found = append(found, p)

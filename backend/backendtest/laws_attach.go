@@ -17,7 +17,7 @@ import (
 // shownDir makes a directory with a file on the host, which sandboxes can be shown.
 func shownDir(t *testing.T, content string) string {
 	t.Helper()
-	dir, err := os.MkdirTemp(sharedDir(t), "attach") //nolint:usetesting // it has to be where others can pass
+	dir, err := os.MkdirTemp(sharedDir(t), "attach") //nolint:usetesting // the sandbox's user must be able to enter it
 	if err != nil {
 		t.Skipf("no directory to show: %v", err)
 	}

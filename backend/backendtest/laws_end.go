@@ -136,7 +136,7 @@ func killTwice(t *testing.T, s *suite) {
 }
 
 func closeTwice(t *testing.T, s *suite) {
-	s.open(t).sh(t, ":") // what is made only once exists now
+	s.open(t).sh(t, ":") // so that resources that are made only once exist now
 	before := CountBeside(t, s.b)
 	sb, err := s.b.Open(t.Context(), s.spec())
 	if err != nil {

@@ -176,7 +176,7 @@ func frozenProgramsAreBounded(t *testing.T, s *suite) {
 	p := x.python(t, "d17-locks.py")
 	p.Env = x.environment(map[string]string{"KIND": "one"})
 	r, _, _ := x.start(t, p)
-	for x.usage(t).OOMKills == 0 { // it is frozen repeatedly while it takes them
+	for x.usage(t).OOMKills == 0 { // freeze it repeatedly while it takes kernel objects
 		if err := x.Freeze(t.Context()); err != nil {
 			break
 		}

@@ -79,8 +79,8 @@ func memoryLimited(t *testing.T, s *suite) {
 	}
 }
 
-// fullDisk: a full working directory is a file system error, and programs can still run (D03 fills
-// every writable directory).
+// fullDisk: writing to a full working directory fails with a file system error, and programs can
+// still run. Payload D03 fills every writable directory.
 func fullDisk(t *testing.T, s *suite) {
 	if !s.full() {
 		t.Skip("tier L1 has no quota: its isolation says so")

@@ -113,7 +113,8 @@ func networkLeavesNothing(t *testing.T, s *suite) {
 	before.Same(t)
 }
 
-// flooding makes many connections to the proxy, and keeps open as many of them as it can.
+// flooding makes and closes many connections to the proxy. Then it opens up to 2000 connections that
+// the test never accepts, and keeps them open.
 const flooding = `
 import resource, socket, sys
 bad = 0

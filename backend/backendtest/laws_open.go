@@ -66,7 +66,7 @@ func openRefusesHigherTier(t *testing.T, s *suite) {
 }
 
 func openFailsCleanly(t *testing.T, s *suite) {
-	s.open(t).sh(t, ":") // what is made only once exists now
+	s.open(t).sh(t, ":") // so that resources that are made only once exist now
 	before := CountBeside(t, s.b)
 	for name, change := range map[string]func(*backend.Spec){
 		"missing directory":   func(p *backend.Spec) { p.Trees = backend.Trees(filepath.Join(s.dir, "missing")) },
@@ -156,7 +156,7 @@ func openManyAtOnce(t *testing.T, s *suite) {
 }
 
 func readOnlyDirs(t *testing.T, s *suite) {
-	dir, err := os.MkdirTemp(sharedDir(t), "shown") //nolint:usetesting // the sandbox's user must be able to pass
+	dir, err := os.MkdirTemp(sharedDir(t), "shown") //nolint:usetesting // the sandbox's user must be able to enter it
 	if err != nil {
 		t.Skipf("no directory to show: %v", err)
 	}
@@ -175,7 +175,7 @@ func readOnlyDirs(t *testing.T, s *suite) {
 }
 
 func shownElsewhere(t *testing.T, s *suite) {
-	dir, err := os.MkdirTemp(sharedDir(t), "elsewhere") //nolint:usetesting // the sandbox's user must be able to pass
+	dir, err := os.MkdirTemp(sharedDir(t), "elsewhere") //nolint:usetesting // the sandbox's user must be able to enter it
 	if err != nil {
 		t.Skipf("no directory to show: %v", err)
 	}

@@ -188,7 +188,8 @@ func terminalsApart(t *testing.T, s *suite) {
 	}
 }
 
-// terminalAttacks: a sandbox with terminals permits nothing else that others refuse.
+// terminalAttacks: apart from its terminals, a sandbox with terminals refuses what other sandboxes
+// refuse.
 func terminalAttacks(t *testing.T, s *suite) {
 	s.terminals(t)
 	s.term = true

@@ -205,8 +205,8 @@ func (b *Backend) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox,
 	return sb, nil
 }
 
-// place builds a sandbox in a suitable jail. The caller calls leave. If the jail has ended, place
-// replaces it once.
+// place builds a sandbox in a suitable jail. The caller calls leave for the jail. If the jail has
+// ended, place replaces it once.
 func (b *Backend) place(spec backend.Spec) (*sandbox, error) {
 	for again := false; ; again = true {
 		h, err := b.hallFor(spec.Trees)
@@ -311,7 +311,8 @@ func (b *Backend) evictLocked() {
 	})
 }
 
-// hallFor returns a jail whose sandboxes can see the trees. The caller calls leave.
+// hallFor returns a jail whose sandboxes can see the trees. The caller calls leave when it no longer
+// uses the jail.
 func (b *Backend) hallFor(trees []backend.Tree) (*hall, error) {
 	whole, _ := split(trees)
 	b.mu.Lock()

@@ -107,7 +107,7 @@ func (i *inlet) rest(d time.Duration) error {
 		return os.ErrClosed
 	}
 	fd, err := dup(i.r)
-	if err != nil { // it rests while the pipe stays on the poller
+	if err != nil { // without a second descriptor, the pipe stays on the poller during the rest
 		i.state.Unlock()
 		i.effort.Rest(d)
 		return nil

@@ -16,7 +16,7 @@ import (
 // each value costs while it is kept.
 
 const (
-	poolIdle = 5 * time.Minute // for ready sandboxes and fork servers without demand
+	poolIdle = 5 * time.Minute // drop ready sandboxes and fork servers without demand after this time
 
 	// Empty sandboxes, by poolKey. One costs a process, a dozen descriptors, the tasks of its
 	// limit, and less than 1 MiB. With a process started in advance it costs 8 MiB.

@@ -28,19 +28,19 @@ func keyOf(s backend.Spec) poolKey {
 	return poolKey{s.MemoryBytes, s.WorkBytes, s.WorkInodes, s.TempBytes, s.CPUCores, s.MaxTasks, s.CPUTime, s.Stays, treeKey(s.Trees), s.Hint, s.Loads}
 }
 
-// fillDelay is how long after handing out a sandbox of a session the next one is built. By then the
-// request has probably been answered.
+// fillDelay is the delay between handing out a sandbox of a session and building the next one. After
+// it, the request has probably been answered.
 const fillDelay = 50 * time.Millisecond
 
 // prospect is what can be prepared in a ready sandbox for its program. It is derived from the last
 // program of the key.
 type prospect struct {
 	fork  string           // key of the fork server that the program could be forked from
-	load  string           // what the fork loads
+	load  string           // key of the Load that the fork loads
 	ahead *backend.Process // process that could be started in advance; it contains no values of a caller
 }
 
-// gone reports whether the sandbox has ended without being closed.
+// gone reports whether the sandbox has ended. It must not be called after the sandbox is closed.
 func (s *sandbox) gone() bool { return s.slot.Ended() || s.hall.Ended() }
 
 // expect records how to prepare the next sandbox of the key.

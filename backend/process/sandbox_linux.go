@@ -43,7 +43,7 @@ type sandbox struct {
 	root  string        // its directory on the host; tier L1 only
 	lock  *os.File      // lock on root
 
-	objects *watch.Target // counts its kernel objects; nil before it is handed out
+	objects *watch.Target // the sandbox as a target of the kernel object watch; nil before it is handed out
 
 	asked       bool        // it was handed out to a caller
 	child       *jail.Child // a fork that waits; guarded by mu once the sandbox is handed out
@@ -64,7 +64,7 @@ type sandbox struct {
 	use  sync.RWMutex // read-locked while its descriptors are in use from outside
 	shut bool         // its descriptors are closed; guarded by use
 
-	dying atomic.Bool  // it is being killed for good
+	dying atomic.Bool  // killFreely has started; the sandbox cannot be used again
 	quota sync.RWMutex // write-locked while Clear lifts the processor limit, read-locked while walls are read
 
 	freezing sync.RWMutex // write-locked while the sandbox is frozen or thawed, read-locked while a process is started

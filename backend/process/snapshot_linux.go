@@ -99,7 +99,7 @@ func (b *Backend) loadLocked(h *hall, n *forkServer) {
 // makeSnapshot executes a Load, tests the snapshot by a fork in a sandbox of its own, and gives it
 // to the zygote.
 func (b *Backend) makeSnapshot(h *hall, z *jail.Zygote, l load) error {
-	ctx := context.Background() //nolint:forbidigo // it is made for later calls
+	ctx := context.Background() //nolint:forbidigo // the snapshot outlives the call that requested it
 	snapshot, err := b.saved(ctx, h, z, l)
 	if err == nil && l.check != nil {
 		err = l.check(ctx)
@@ -117,7 +117,7 @@ func (b *Backend) makeSnapshot(h *hall, z *jail.Zygote, l load) error {
 
 // saved executes a Load by a fork in a sandbox of its own and returns the snapshot.
 func (b *Backend) saved(ctx context.Context, h *hall, z *jail.Zygote, l load) (*jail.Snapshot, error) {
-	s, c, err := b.forkAlone(h, z, l.trees) //nolint:contextcheck // it is made for later calls
+	s, c, err := b.forkAlone(h, z, l.trees) //nolint:contextcheck // the snapshot outlives the call that requested it
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,7 @@ import (
 // concurrently.
 type inflow struct {
 	w    *os.File
-	tty  bool          // it is a terminal
+	tty  bool          // the stream is a terminal
 	turn chan struct{} // holds a value while a call writes
 }
 

@@ -15,8 +15,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
-// pipes holds the streams of a process: the ends for the process, and the goroutines that copy from
-// and to the server's ends.
+// pipes holds the streams of a process: the descriptors for the process, the server's ends, and the
+// goroutines that copy between the server's ends and the caller.
 type pipes struct {
 	theirs  []int      // descriptors that become 0, 1, 2, 3 … of the process
 	channel *channel   // descriptors 3 and 4; nil: none
@@ -70,7 +70,7 @@ type output struct {
 	*inlet
 
 	to  io.Writer
-	tty bool       // it is a terminal
+	tty bool       // the stream is a terminal
 	mu  sync.Mutex // held from before a read until its bytes are written to the writer
 	err error      // why the stream was not read to its end; guarded by mu
 }

@@ -123,7 +123,7 @@ func (o *Objects) userWatches() int {
 	return n
 }
 
-// epollExcess describes what a sandbox that is ended held too much of.
+// epollExcess returns the reason for ending a sandbox that held so many watches.
 func epollExcess(held int) string {
 	return fmt.Sprintf("%d epoll watches or more, which are the host user's (fs.epoll.max_user_watches)", held)
 }

@@ -36,7 +36,7 @@ type Group struct {
 	began     time.Time
 	notBefore time.Time // earliest time of the next exact sum
 	spent     spent     // used by run alone
-	looks     int       // likewise
+	looks     int       // number of calls of look; used by run alone
 	outside   bool      // processes are read from the host's /proc; used by run alone
 
 	sharing sync.Mutex
@@ -103,7 +103,7 @@ func (w *Group) look() bool {
 	}
 	for _, p := range processes {
 		st := w.read(p, "stat")
-		f := strings.Fields(st[strings.LastIndexByte(st, ')')+1:]) // the name before it is the program's to choose
+		f := strings.Fields(st[strings.LastIndexByte(st, ')')+1:]) // the program can choose the name before it
 		if len(f) < 22 {
 			continue
 		}

@@ -9,7 +9,7 @@ const maxKills = 64
 // kills counts the processes that the memory limit has ended; used by Objects.run alone.
 type kills struct{ seen, recent int }
 
-// look takes the number of kills so far. It reports whether they are too many.
+// look records the total number of kills so far. It reports whether there were too many recently.
 func (k *kills) look(now int) bool {
 	k.recent = max(k.recent-1, 0) + max(now-k.seen, 0)
 	k.seen = now

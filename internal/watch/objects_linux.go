@@ -26,7 +26,7 @@ const (
 	maxConnections = 8192 // TCP sockets of its network namespace, including those not accepted yet
 
 	maxQueued  = 32 << 20  // bytes in network sockets, where no cgroup counts them; twice that for UDP otherwise
-	fewSockets = 64        // fewer sockets cannot hold maxQueued
+	fewSockets = 64        // fewer sockets than this cannot hold maxQueued bytes
 	maxCorked  = 64 << 10  // bytes of a datagram that a program has begun and not sent (MSG_MORE)
 	maxEach    = 256 << 10 // further bytes that wait in a socket
 	maxNetFile = 8 << 20   // bytes read of a list of sockets, some 50 000 sockets
@@ -41,8 +41,8 @@ const (
 
 	// lockLines bounds a reading of /proc/locks: the kernel takes longer for each further line.
 	lockLines = 1 << 16
-	// lockRest bounds the cost on a host with many locks of its own. After such a reading, the
-	// watch reads no locks for this many times as long as the reading took.
+	// lockRest bounds the cost on a host with many locks of its own. After it has read
+	// them, the watch waits this many times as long as the reading took.
 	lockRest = 20
 )
 
@@ -73,9 +73,9 @@ type Objects struct {
 
 	runs      sync.WaitGroup
 	locksDue  bool        // a sandbox has run since locks were counted; used by run alone
-	epollDue  bool        // likewise for epoll watches
+	epollDue  bool        // a sandbox has run since epoll watches were counted; used by run alone
 	nextLook  time.Time   // time of the next count of locks; used by run alone
-	nextEpoll time.Time   // likewise for epoll watches
+	nextEpoll time.Time   // time of the next count of epoll watches; used by run alone
 	short     atomic.Bool // the kernel has refused to watch a descriptor for the server
 }
 
@@ -238,7 +238,7 @@ func countLocks(r io.Reader) (byPID map[int]int, lines int) {
 	seen, seed := map[uint64]struct{}{}, maphash.MakeSeed()
 	text := bufio.NewScanner(r)
 	for text.Scan() && lines < lockLines {
-		_, lock, ok := bytes.Cut(text.Bytes(), []byte(": ")) // behind the number of the line
+		_, lock, ok := bytes.Cut(text.Bytes(), []byte(": ")) // the text after the line number
 		f := bytes.Fields(lock)
 		if len(f) > 0 && string(f[0]) == "->" { // a request that waits for the lock above
 			f = f[1:]
@@ -284,7 +284,7 @@ func parentOf(pid int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:]) // the name before it is the program's to choose
+	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:]) // the program can choose the name before it
 	if len(f) < 2 {
 		return 0, errors.New("no parent in stat")
 	}

@@ -4,7 +4,7 @@
 //
 // A value is used in one of two ways. Take gives it to one caller, and it leaves the pool.
 // Share lets callers use it together, and it stays. A pool with a Window follows demand:
-// it counts how many values of a key are in use, and Fill builds as many ahead.
+// it counts how many values of a key are in use, and Fill builds as many in advance.
 package pool
 
 import (
@@ -22,7 +22,7 @@ type Policy[K comparable, V any] struct {
 	// Drop ends a value that is not given out again. It is called once for each such value, without
 	// locks. If a value is dropped because of its age, the error is ignored.
 	Drop func(V) error
-	// Dead reports that a value cannot be used any more. It may be called concurrently.
+	// Dead reports whether a value can no longer be used. It may be called concurrently.
 	// Nil means that values do not die.
 	Dead func(V) bool
 	// Cost adds what a value represents to counts, under the names of the statistics. The pool is
@@ -33,7 +33,7 @@ type Policy[K comparable, V any] struct {
 	// its values are built in advance. Age then counts from the key's last demand.
 	Window time.Duration
 	Keys   int                       // with Window: most keys whose demand is remembered
-	Want   func(key K, peak int) int // with Window: values to keep if at most peak were recently in use at once
+	Want   func(key K, peak int) int // with Window: returns how many values to keep; peak is the most that were recently in use at once
 }
 
 // Pool keeps values by key. Take returns the value that was put last, so that surplus values age. A
