@@ -25,8 +25,8 @@ import (
 
 // Paths inside every sandbox that has a file system of its own. A sandbox without one, as at tier
 // L1, has WorkDir, ProgramDir and TempDir elsewhere, and has no BridgeDir and no PackageDir. The
-// backend then replaces those three paths in Argv, in the values of Env and in Dir, if the string
-// is the path or begins with the path and a slash.
+// backend then replaces the three paths in Argv, in the values of Env and in Dir. It replaces a
+// path only if the string is the path, or begins with the path and a slash.
 const (
 	BridgeDir  = "/run/bridge"     // values that were handed to the sandbox: the directory bridge of ProgramDir
 	WorkDir    = "/mnt/data"       // working directory: writable, with a quota, kept as artifacts

@@ -10,7 +10,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// Attack is a payload for tests that run it in their own way, such as in a session or in a process
+// Attack is a payload for tests that run it in their own way, such as in a session or a process
 // that was started in advance.
 type Attack struct {
 	Name   string

@@ -13,10 +13,10 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
-// inlet is the server's end of a pipe that a program writes to. While its sandbox has used up its
-// share of the server's time, the pipe is removed from the runtime's poller, because each write of
-// a program would wake the server there. The methods may be called concurrently, but only one
-// goroutine may read.
+// inlet is the server's end of a pipe that a program writes to. On the runtime's poller, each write
+// of a program wakes the server. So the pipe is removed from the poller while its sandbox has used
+// up its share of the server's time. The methods may be called concurrently, but only one goroutine
+// may read.
 type inlet struct {
 	effort *backend.Effort // of the sandbox; nil: it never rests
 

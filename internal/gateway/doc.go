@@ -1,6 +1,6 @@
-// Package gateway is the network of sandboxes. It holds the policy that says which hosts a
-// run may reach, gives a sandbox its [Gateway], judges each connection, asks persons to
-// open domains, and reports what was refused.
+// Package gateway is the network of sandboxes. It holds the policy that says which hosts a run may
+// reach. It gives a sandbox its [Gateway] and judges each connection. It asks persons to open domains,
+// and reports what was refused.
 //
 // A [Run] is made before its sandbox. If the run needs a gateway, Connect gives the sandbox one.
 // LetOut activates the run's policy, Report returns what the run did, and End deactivates the

@@ -134,9 +134,9 @@ func (r *Run) Masker() *redact.Masker {
 	return r.masker
 }
 
-// Describe adds to a result's metadata which secrets the program had, which were shadowed by the
-// caller's variables, of which a part was handed out, and which artifacts contain one. It may be
-// called again after more was handed out.
+// Describe adds to a result's metadata which secrets the program had and which were shadowed by the
+// caller's variables. It also adds the secrets of which a part was handed out, and the artifacts
+// that contain a secret. It may be called again after more was handed out.
 func (r *Run) Describe(metadata map[string]any) {
 	if len(r.given) > 0 {
 		metadata["secrets_exposed"] = slices.Sorted(maps.Keys(r.given))

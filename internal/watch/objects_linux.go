@@ -32,9 +32,10 @@ const (
 	maxNetFile = 8 << 20   // bytes read of a list of sockets, some 50 000 sockets
 
 	// The watch reads the CPU time of each sandbox every objectsEvery. It counts what a sandbox
-	// holds if the CPU time has grown by idleCPU since the last count, or has grown at all and that
-	// count is idleLong ago. In idleCPU a program can make ten times what it may hold. Programs
-	// must run to make kernel objects, so an idle sandbox is not counted.
+	// holds if the CPU time has grown by idleCPU since the last count. It also counts if the time
+	// has grown at all and the last count is idleLong ago. In idleCPU a program can make ten times
+	// what it may hold. Programs must run to make kernel objects, so an idle sandbox is not
+	// counted.
 	objectsEvery = 200 * time.Millisecond
 	idleCPU      = 50 * time.Millisecond
 	idleLong     = time.Second
@@ -74,8 +75,8 @@ type Objects struct {
 	runs      sync.WaitGroup
 	locksDue  bool        // a sandbox has run since locks were counted; used by run alone
 	epollDue  bool        // a sandbox has run since epoll watches were counted; used by run alone
-	nextLook  time.Time   // time of the next count of locks; used by run alone
-	nextEpoll time.Time   // time of the next count of epoll watches; used by run alone
+	nextLook  time.Time   // earliest time of the next count of locks; used by run alone
+	nextEpoll time.Time   // earliest time of the next count of epoll watches; used by run alone
 	short     atomic.Bool // the kernel has refused to watch a descriptor for the server
 }
 
@@ -181,9 +182,9 @@ func (s *Target) hasRun() bool {
 	return s.hasUsed(used, ok, time.Now())
 }
 
-// hasUsed is hasRun for a sandbox that has used the given CPU time. It returns true if the sandbox
-// has used idleCPU since the last count, or anything since a count that is idleLong ago, or if ok
-// is false: the time is unknown.
+// hasUsed is hasRun for a sandbox that has used the given CPU time. It returns true if ok is false:
+// the time is unknown. It also returns true if the sandbox has used idleCPU since its last count,
+// or if it has used any CPU time and that count is idleLong ago.
 func (s *Target) hasUsed(used time.Duration, ok bool, now time.Time) bool {
 	if s.countedAt.IsZero() {
 		s.countedAt = now
