@@ -39,9 +39,9 @@ type Options struct {
 	// nil: none.
 	Static []byte
 
-	// Tier is the tier that sandboxes must have, neither more nor less. At L1 the suite expects
-	// what that tier can do, above it all rules. L0 claims no walls: tests of walls and limits are
-	// skipped, and no payload is run.
+	// Tier is the tier that sandboxes must have, neither more nor less. At L1 the suite
+	// expects only what that tier can do. Above L1 all tests must pass. L0 claims no walls: tests of
+	// walls and limits are skipped, and no payload is run.
 	Tier sandboxmcp.Tier
 
 	// HeldLimits says that the kernel limits memory, tasks and processor time of a sandbox as a

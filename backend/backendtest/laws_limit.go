@@ -179,7 +179,7 @@ func lostTimeIsUsed(t *testing.T, s *suite) {
 	if e.Out != "burned\n" {
 		t.Fatalf("exit %+v, %q %q", e.Exit, e.Out, e.Err)
 	}
-	if got := x.usage(t).CPU; got < time.Second { // of 1.5 s
+	if got := x.usage(t).CPU; got < time.Second { // the processes have used 1.5 s
 		t.Errorf("CPU time: got %v, want at least 1s", got)
 	}
 }

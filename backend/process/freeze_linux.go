@@ -113,8 +113,8 @@ func (s *sandbox) thawHeld(ctx context.Context) error {
 	return nil
 }
 
-// fallAsleep waits until no process is being started, and locks freezing. Starts that come
-// meanwhile are not delayed.
+// fallAsleep waits until no process is being started, and then locks freezing. Meanwhile it
+// does not delay the start of other processes.
 func (s *sandbox) fallAsleep(ctx context.Context) error {
 	t := time.NewTicker(time.Millisecond)
 	defer t.Stop()

@@ -25,10 +25,10 @@ const (
 	maxLocks       = 4096 // record locks and flock
 	maxConnections = 8192 // TCP sockets of its network namespace, including those not accepted yet
 
-	maxQueued  = 32 << 20  // bytes in network sockets, where no cgroup counts them; twice that for UDP otherwise
+	maxQueued  = 32 << 20  // bytes in all TCP and UDP sockets without a cgroup; with one, twice that in UDP sockets only
 	fewSockets = 64        // fewer sockets than this cannot hold maxQueued bytes
 	maxCorked  = 64 << 10  // bytes of a datagram that a program has begun and not sent (MSG_MORE)
-	maxEach    = 256 << 10 // further bytes that wait in a socket
+	maxEach    = 256 << 10 // queued bytes assumed for each unlisted socket, besides maxCorked
 	maxNetFile = 8 << 20   // bytes read of a list of sockets, some 50 000 sockets
 
 	// The watch reads the CPU time of each sandbox every objectsEvery. It counts what a sandbox
@@ -197,8 +197,8 @@ func (s *Target) hasUsed(used time.Duration, ok bool, now time.Time) bool {
 	return true
 }
 
-// lookAtLocks ends the programs of sandboxes that hold too many locks. others reports that the
-// machine has many locks although no sandbox holds too many.
+// lookAtLocks ends the programs of sandboxes that hold too many locks. others reports
+// whether the machine has many locks and no sandbox holds too many.
 func (o *Objects) lookAtLocks(live []*Target) (others bool) {
 	f, err := os.Open("/proc/locks")
 	if err != nil {

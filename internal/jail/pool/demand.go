@@ -11,7 +11,7 @@ type demand[V any] struct {
 	build func() (V, bool) // makes a value
 	last  time.Time        // time of the last demand
 	twice bool             // there were two demands within Window
-	used  int              // demands without their Done
+	used  int              // values in use: demands for which Done was not called yet
 
 	since        time.Time // begin of the current window
 	peak, before int       // most in use at once in this window and the one before
