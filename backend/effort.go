@@ -5,13 +5,11 @@ import (
 	"time"
 )
 
-// Effort bounds the server's own processor time that one sandbox can cause: by
-// what it writes, by its processes that end, by its questions and connections.
-// Each item has a cost, an estimate of the server's time for it. A sandbox has
-// [EffortShare] of a core, and may use up [EffortBurst] at once. The code that
-// handles an item calls Pace after it. While the sandbox is ahead of its share, Pace
-// rests. What the sandbox sends meanwhile waits in the kernel or is refused there.
-// The server loses nothing by a rest.
+// Effort bounds the server's own processor time that one sandbox can cause: by its output, by its
+// processes that end, by its DNS questions and connections. Each item has a cost, an estimate of
+// the server's time for it. A sandbox may cause [EffortShare] of a core, and [EffortBurst] at once.
+// The code that handles an item calls Pace after it. If the sandbox is ahead of its share, Pace
+// sleeps. What the sandbox sends meanwhile waits in the kernel or is refused there.
 //
 // A nil Effort bounds nothing. Its methods may be called concurrently.
 type Effort struct {
@@ -19,48 +17,48 @@ type Effort struct {
 	sleep func(time.Duration, <-chan struct{})
 
 	mu   sync.Mutex
-	have time.Duration // of the server's time; below 0 the sandbox is ahead of its share
+	have time.Duration // the server's time that is left; below 0 the sandbox is ahead of its share
 	at   time.Time     // when have was brought up to date
-	free int           // callers of Free that have not ended it
+	free int           // number of Free calls whose done was not called yet
 	wake chan struct{} // closed when Free is called
 }
 
-// What one sandbox may take of the server's time.
+// The share of one sandbox, and the parameters of the rests that enforce it.
 const (
-	EffortShare = 0.1                    // of a core of the server's
-	EffortBurst = 200 * time.Millisecond // of the server's time
-	effortBatch = 100 * time.Microsecond // that a rest gathers, besides its own cost
+	EffortShare = 0.1                    // of one core
+	EffortBurst = 200 * time.Millisecond // server time that a sandbox may cause at once
+	effortBatch = 100 * time.Microsecond // added to each rest, so that the next items need none
 	effortWake  = 80 * time.Microsecond  // cost of a rest: a timer and the goroutine that it wakes
-	effortRest  = 5 * time.Second        // the longest rest; as long as many callers at once may need
+	effortRest  = 5 * time.Second        // the longest rest; many concurrent callers may need as much
 )
 
-// Costs of items, as measured on a slow core.
+// Costs of items, measured on a slow core.
 const (
 	CostPiece      = 60 * time.Microsecond  // a piece of a stream with fewer than [WholePiece] bytes
 	CostRead       = 20 * time.Microsecond  // a read of a channel, without its bytes
-	CostExit       = 30 * time.Microsecond  // the end of a process that the server did not start
+	CostExit       = 30 * time.Microsecond  // the end of a process that the server did not start itself
 	CostQuestion   = 60 * time.Microsecond  // a DNS question
-	CostConnection = 500 * time.Microsecond // a connection that is served, with its decision and its answer
+	CostConnection = 500 * time.Microsecond // a connection that is served, including its decision and its answer
 	CostRefusal    = 300 * time.Microsecond // a connection that is refused
 	costFrameByte  = 5                      // a byte that is decoded; nanoseconds
 )
 
-// WholePiece is the size from which a piece of a stream costs nothing: the limit on
-// output bounds how many of those a program may write.
+// WholePiece is the size from which a piece of a stream costs nothing. The output limit bounds the
+// number of such pieces.
 const WholePiece = 4 << 10
 
 // CostOf returns the cost of a read of n bytes that are decoded.
 func CostOf(n int) time.Duration { return CostRead + time.Duration(n)*costFrameByte }
 
-// A call of the kernel on a pipe takes microseconds. Programs can make it slow: what it
-// makes ready wakes all that watch the pipe, in the time of the caller.
+// A system call on a pipe takes microseconds. Programs can make it slow: if they watch the pipe
+// many times, the call wakes all watchers before it returns.
 const (
 	usualCall = 100 * time.Microsecond
 	mostCall  = 50 * time.Millisecond // what a call costs at the most
 )
 
-// CostOfCall returns the cost of a call of the kernel that does not wait, beyond the cost
-// of its item.
+// CostOfCall returns the extra cost of a system call that does not block and that took the given
+// time.
 func CostOfCall(took time.Duration) time.Duration {
 	if took < usualCall {
 		return 0
@@ -68,7 +66,7 @@ func CostOfCall(took time.Duration) time.Duration {
 	return min(took, mostCall)
 }
 
-// NewEffort returns an Effort with its whole burst.
+// NewEffort returns an Effort with its full burst.
 func NewEffort() *Effort {
 	return NewEffortAt(time.Now, func(d time.Duration, wake <-chan struct{}) {
 		t := time.NewTimer(d)
@@ -80,22 +78,22 @@ func NewEffort() *Effort {
 	})
 }
 
-// NewEffortAt is NewEffort with another clock. sleep returns once the time has passed
-// or the channel is closed.
+// NewEffortAt is NewEffort with another clock. sleep must return when the time has passed or the
+// channel is closed.
 func NewEffortAt(now func() time.Time, sleep func(time.Duration, <-chan struct{})) *Effort {
 	return &Effort{now: now, sleep: sleep, have: EffortBurst, at: now(), wake: make(chan struct{})}
 }
 
-// Pace takes cost from the sandbox's share, and rests if nothing of the share is left.
-// A rest ends when Free is called.
+// Pace takes cost from the sandbox's share. If nothing of the share is left, it sleeps until there
+// is, or until Free is called.
 func (e *Effort) Pace(cost time.Duration) {
 	if rest := e.Spend(cost); rest > 0 {
 		e.Rest(rest)
 	}
 }
 
-// Spend takes cost from the sandbox's share. It returns how long the caller has
-// to rest before its next item; 0 while some of the share is left.
+// Spend takes cost from the sandbox's share. It returns how long the caller must rest before its
+// next item, or 0 while some of the share is left.
 func (e *Effort) Spend(cost time.Duration) time.Duration {
 	if e == nil {
 		return 0
@@ -128,8 +126,8 @@ func (e *Effort) Rest(d time.Duration) {
 	}
 }
 
-// Free suspends the bound until done is called. The server uses it while it ends a
-// sandbox: the last output is read at full speed. done may be called more than once.
+// Free suspends the bound until done is called. The server uses it while it ends a sandbox, so that
+// the last output is read at full speed. done may be called more than once.
 func (e *Effort) Free() (done func()) {
 	if e == nil {
 		return func() {}

@@ -6,32 +6,32 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// Interpreter is a program that runs code of a language in a backend's sandboxes.
-// Paths are those that a sandbox sees.
+// Interpreter is a program that runs code of a language in a backend's sandboxes. Its paths are
+// paths inside the sandbox.
 type Interpreter struct {
 	Language sandboxmcp.Language
 	Path     string // the real binary, absolute
-	Version  string // such as "3.11.2"; it may be "3.11" or empty where it could only be learnt by starting it
+	Version  string // such as "3.11.2"; it may be "3.11" or empty if the exact version needs a start of the program
 
-	// Trees have to be shown in a sandbox, so that it starts.
+	// Trees must be shown in a sandbox for the interpreter to start.
 	Trees []Tree
 
-	// Virtual says that it is the python of a virtual environment, which finds its
-	// packages by a module that it loads at its start.
+	// Virtual says that it is the python of a virtual environment. It finds its packages by a
+	// module that it loads at its start.
 	Virtual bool
 
-	// TrustedForPreload says that nobody but root can change what it loads at its start.
+	// TrustedForPreload says that only root can change the files that it loads at its start.
 	TrustedForPreload bool
 
-	// TrustedSite says the same of the directories in which it looks for packages.
+	// TrustedSite says that only root can change the directories in which it looks for packages.
 	TrustedSite bool
 }
 
-// A Compiler is a Backend whose interpreters load a text of ours faster in a form of
-// their own.
+// A Compiler is a Backend whose interpreters load a source text of the server faster in a compiled
+// form.
 type Compiler interface {
-	// Compiled returns that form of a text for an interpreter; nil if there is none. name
-	// is what tracebacks call it. If prepare is not nil, it makes the form for later
-	// calls: it takes as long as a start of the interpreter, and has to be called.
+	// Compiled returns the compiled form of a text for an interpreter, or nil if there is none.
+	// name is the text's file name in tracebacks. If prepare is not nil, the caller must call it:
+	// it makes the form for later calls, and takes as long as a start of the interpreter.
 	Compiled(in Interpreter, name string, text []byte) (code []byte, prepare func(context.Context))
 }

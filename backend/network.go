@@ -13,61 +13,57 @@ const ProxyPort = 3128
 
 // A Networker is a Sandbox that can be given a network.
 type Networker interface {
-	// Network opens what is missing of the way out: ports 80 and 443 always, and
-	// those that are named. It may be called again with others while the sandbox
-	// lives, also while programs run in it, and concurrently; every call returns
-	// the same Network with more in it. What was opened stays open until the
-	// sandbox ends, which closes it. Errors are *sandboxmcp.Error; what was open
-	// before a failed call is open after it.
+	// Network opens the missing sockets: for ports 80 and 443 always, and for the named ports. It
+	// may be called again with other ports while the sandbox lives, also while programs run in it,
+	// and concurrently. Every call returns the same Network with more sockets in it. Sockets stay
+	// open until the sandbox ends and closes them. Errors are *sandboxmcp.Error. A failed call does
+	// not close sockets of earlier calls.
 	Network(ctx context.Context, ports []int) (*Network, error)
 }
 
-// Network is a sandbox's way out: sockets that stand inside of it and are ours.
-// Whatever address a program asks for, it reaches them; what no socket listens
-// for is refused by the sandbox's own kernel at once. Nothing else leads out, and
-// what comes out of them is hostile.
+// Network is a sandbox's only way out: sockets inside the sandbox that the server holds.
+// Connections to every address reach them, if a socket listens on the port. The sandbox's own
+// kernel refuses all other ports at once. What is read from these sockets is untrusted.
 //
-// A later call of Networker.Network puts more into TCP: whoever reads that map
-// beside such calls takes a lock around both. DNS, DNSTCP and Proxy stay as they
-// are. What DNS.ReadFrom returns as the sender is what WriteTo has to be given;
-// it knows which address was asked.
+// A later call of Networker.Network adds to TCP. A caller that reads the map beside such calls
+// holds a lock around both. DNS, DNSTCP and Proxy do not change. The sender that DNS.ReadFrom
+// returns must be passed to WriteTo: it contains the address that was asked.
 type Network struct {
 	DNS    []net.PacketConn     // port 53 of every address, UDP; answers come from the address that was asked
 	DNSTCP []net.Listener       // port 53, TCP
 	Proxy  net.Listener         // 127.0.0.1:3128, for programs that use a proxy
-	TCP    map[int]net.Listener // by port, of every address: LocalAddr of a connection is the address that the program asked for
+	TCP    map[int]net.Listener // by port, for every address: LocalAddr of a connection is the address that the program connected to
 
-	// Refused tells where programs wanted to go that no socket listens for, since it
-	// was last asked, so that they can be told what to ask for: the sandbox's kernel
-	// has refused them. lost is how many others there were that are not in the list.
-	// It may be called concurrently, and after the sandbox's end once more; nil: not
-	// known on this backend.
+	// Refused returns the destinations that the sandbox's kernel has refused since the last call,
+	// because no socket listens for them. Callers report them to programs, so that they can request
+	// them. lost is how many others are not in the list. Refused may be called concurrently, and
+	// once after the sandbox's end. nil: unknown on this backend.
 	Refused func() (list []Refusal, lost int)
 
 	// Effort bounds the server's own time for the sockets. The server of the sockets
 	// calls Pace after each question and connection.
 	Effort *Effort
 
-	// Certificates is the file of the host's certificate authorities as programs
-	// in the sandbox see it; empty: there is none.
+	// Certificates is the path, in the sandbox, of the file of the host's certificate authorities;
+	// empty: there is none.
 	Certificates string
 
-	// Chosen says that somebody named that file. Node has a list of its own, and
-	// reads another at its start, which doubles the time of that: so it is told of
-	// one that was named, and not of the system's.
+	// Chosen says that the operator named that file. Node has a list of its own; loading another
+	// doubles its start-up time. So NODE_EXTRA_CA_CERTS is set only for a named file, and not for
+	// the system's.
 	Chosen bool
 }
 
-// Refusal is a destination that programs asked for and that is not open.
+// Refusal is a destination that programs tried to reach and that is not open.
 type Refusal struct {
 	Network string // "tcp" or "udp"
 	Address netip.AddrPort
 	Count   int // of attempts
 }
 
-// Environ is what programs are told of the network, KEY=value: the proxy, for
-// those that use one, and the certificate authorities. None of it is needed to get
-// out, and none of it opens anything.
+// Environ returns environment variables about the network, as KEY=value: the proxy, for programs
+// that use one, and the certificate authorities. They are hints: the network works without them,
+// and they permit nothing.
 func (n *Network) Environ() []string {
 	const proxy = "http://127.0.0.1:3128"
 	env := []string{"NO_PROXY=localhost,127.0.0.1,::1", "no_proxy=localhost,127.0.0.1,::1"}
@@ -86,8 +82,8 @@ func (n *Network) Environ() []string {
 	return env
 }
 
-// Close closes all sockets. Nobody listens in the sandbox then, and programs in
-// it are refused. It may be called more than once.
+// Close closes all sockets. Connections of programs in the sandbox are then refused. It may be
+// called more than once.
 func (n *Network) Close() error {
 	if n == nil {
 		return nil

@@ -1,10 +1,9 @@
 package backend
 
-// Tree is a directory, or file, of the backend's machine that is shown in a sandbox,
-// read-only.
+// Tree is a directory or file of the backend's machine that is shown in a sandbox, read-only.
 type Tree struct {
 	Host   string // absolute
-	Inside string // where it is shown, a path that nothing else has; empty: at its own path
+	Inside string // where it is shown; the path must be free. Empty: at its own path
 }
 
 // At returns where the tree is shown.
@@ -15,7 +14,7 @@ func (t Tree) At() string {
 	return t.Inside
 }
 
-// Trees are directories shown at their own paths.
+// Trees returns trees that show directories at their own paths.
 func Trees(dirs ...string) []Tree {
 	var all []Tree
 	for _, d := range dirs {

@@ -13,18 +13,17 @@ import (
 
 // A Watch reports changes below a directory of WorkDir, at any depth. The caller closes it.
 type Watch interface {
-	// Next waits until something has changed since the last call, or since Files.Watch, and
-	// returns what. If ctx ends first, it fails with ctx's error, and the next call reports
-	// the changes. It fails with fs.ErrNotExist when the directory itself is gone, and with
-	// fs.ErrClosed when the watch or the sandbox is closed. It must not be called
-	// concurrently.
+	// Next waits until something has changed since the last call, or since Files.Watch, and returns
+	// the changes. If ctx ends first, it fails with ctx's error, and the next call reports the
+	// changes. If the directory itself is removed, it fails with fs.ErrNotExist. If the watch or
+	// the sandbox is closed, it fails with fs.ErrClosed. It must not be called concurrently.
 	//
-	// Several changes of an entry may be reported as one, and an entry that was made and
-	// removed in between may not be reported. Changes are those of untrusted code: names
-	// are any bytes.
+	// Several changes of an entry may be reported as one. An entry that was made and removed
+	// between two calls may not be reported. Untrusted code makes the changes: names can be any
+	// bytes.
 	Next(ctx context.Context) ([]Change, error)
 
-	// Close ends the watch, and a call of Next. It may be called more than once.
+	// Close ends the watch, and a call of Next that waits. It may be called more than once.
 	Close() error
 }
 
@@ -37,7 +36,7 @@ type Change struct {
 // ChangeOp says what happened.
 type ChangeOp string
 
-// What happens to entries.
+// Kinds of changes.
 const (
 	ChangeCreate ChangeOp = "create" // it is new under this name
 	ChangeWrite  ChangeOp = "write"  // a file of this name has another content
@@ -47,10 +46,10 @@ const (
 	ChangeLost   ChangeOp = "lost"   // there are more entries than a Watch compares, or were: changes may be missing
 )
 
-// Bounds of watches. A program can neither make a Watch hold more memory nor make it use
-// more processor time.
+// Bounds of watches. Whatever a program does, a Watch uses no more memory and no more processor
+// time than these allow.
 const (
-	MaxWatches = 4    // of one sandbox at a time
+	MaxWatches = 4    // watches that one sandbox may have open
 	MaxWatched = 4096 // entries of a Watch; while there are more, none of them are compared
 
 	// watchNames is how many bytes the names of these entries may have together, from WorkDir
@@ -59,13 +58,13 @@ const (
 	watchNames = 1 << 20
 
 	watchEvery = 100 * time.Millisecond
-	watchRest  = 49 // a look is followed by a rest that takes so many times as long
+	watchRest  = 49 // after each scan, the watch rests this many times as long as the scan took
 	watchMost  = 5 * time.Second
 )
 
-// NewWatch returns a Watch that lists the directory again and again, and compares. It
-// uses a fiftieth of a core at most, no kernel object, and nothing outside of Next.
-// It looks ten times a second, and less often where a look takes long.
+// NewWatch returns a Watch that lists the directory repeatedly and compares the lists. It uses a
+// fiftieth of a core at most, no kernel object, and nothing outside of Next. It scans ten times a
+// second, and less often if a scan takes long.
 func NewWatch(ctx context.Context, files FileReader, dir string) (Watch, error) {
 	w := &lookingWatch{files: files, dir: dir, closed: make(chan struct{})}
 	err := w.look(ctx)
@@ -79,8 +78,8 @@ type lookingWatch struct {
 	files FileReader
 	dir   string
 
-	known map[string]FileInfo // nil: there were too many
-	after time.Time           // of the next look
+	known map[string]FileInfo // nil: there were too many entries
+	after time.Time           // time of the next scan
 
 	closing sync.Once
 	closed  chan struct{}
@@ -106,7 +105,7 @@ func (w *lookingWatch) Next(ctx context.Context) ([]Change, error) {
 	}
 }
 
-// rest waits until the next look may be made.
+// rest waits until the next scan is due.
 func (w *lookingWatch) rest(ctx context.Context) error {
 	t := time.NewTimer(time.Until(w.after))
 	defer t.Stop()
@@ -125,7 +124,7 @@ func (w *lookingWatch) rest(ctx context.Context) error {
 	}
 }
 
-// look lists everything. On error the last state stays.
+// look lists everything. On error the last state is kept.
 func (w *lookingWatch) look(ctx context.Context) error {
 	began := time.Now()
 	defer func() {
@@ -140,7 +139,7 @@ func (w *lookingWatch) look(ctx context.Context) error {
 		switch {
 		case err != nil && (dir == w.dir || errors.Is(err, fs.ErrClosed) || ctx.Err() != nil):
 			return err
-		case err != nil: // it was removed meanwhile, or a program has closed it: what is below it counts as removed
+		case err != nil: // it was removed meanwhile, or a program removed its permissions: its entries count as removed
 			continue
 		case more:
 			w.known = nil
@@ -162,7 +161,7 @@ func (w *lookingWatch) look(ctx context.Context) error {
 	return nil
 }
 
-// changes compares what is known with what was before.
+// changes compares the current state with the one before.
 func (w *lookingWatch) changes(before map[string]FileInfo) []Change {
 	if before == nil || w.known == nil {
 		if before == nil && w.known == nil {
@@ -197,7 +196,7 @@ func (w *lookingWatch) changes(before map[string]FileInfo) []Change {
 		gone = append(gone, Change{op, name})
 	}
 	byName := func(a, b Change) int { return cmp.Compare(a.Name, b.Name) }
-	slices.SortFunc(gone, func(a, b Change) int { return byName(b, a) }) // what is in a directory before the directory
+	slices.SortFunc(gone, func(a, b Change) int { return byName(b, a) }) // a directory comes after its entries
 	slices.SortFunc(made, byName)
 	slices.SortFunc(other, byName)
 	return slices.Concat(gone, made, other)

@@ -23,7 +23,7 @@ import (
 //go:embed testdata/attack
 var payloads embed.FS
 
-// Payload is a file of testdata/attack, for tests of one backend alone.
+// Payload returns a file of testdata/attack, for tests of a single backend.
 func Payload(t testing.TB, name string) []byte {
 	t.Helper()
 	return payload(t, name)
@@ -38,16 +38,16 @@ func payload(t testing.TB, name string) []byte {
 	return b
 }
 
-// head is what a payload says of itself in its first lines.
+// head holds the statements in the first lines of a payload.
 type head struct {
 	id, tries, beside, needs string
 	goTest                   bool
 	expect                   []expectation
-	bare                     map[string]string // outcomes where no wall stands; harmless ones only
-	mayBeEnded               []string          // under these conditions the sandbox may be ended for it
+	bare                     map[string]string // outcomes without any wall; only of harmless payloads
+	mayBeEnded               []string          // conditions under which the sandbox may be ended because of the payload
 }
 
-// expectation is an outcome under conditions; of several the last one counts.
+// expectation is an outcome under conditions. If several apply, the last one counts.
 type expectation struct {
 	when       []string
 	name, want string
@@ -57,7 +57,7 @@ func readHead(t testing.TB, program string) head {
 	t.Helper()
 	h := head{bare: map[string]string{}}
 	if !strings.HasPrefix(program, "# id: ") && !strings.HasPrefix(program, "// id: ") {
-		return h // what stands beside a payload
+		return h // a file that belongs to a payload
 	}
 	for line := range strings.SplitSeq(program, "\n") {
 		rest, ok := strings.CutPrefix(line, "# ")
@@ -98,7 +98,7 @@ func readHead(t testing.TB, program string) head {
 	return h
 }
 
-// holds reports whether all conditions do.
+// holds reports whether all conditions are true.
 func (s *suite) holds(when []string) bool {
 	is := map[string]bool{
 		"L1": !s.full(), "ns": s.full(), "root": os.Geteuid() == 0, "user": os.Geteuid() != 0,
@@ -107,7 +107,7 @@ func (s *suite) holds(when []string) bool {
 	return !slices.ContainsFunc(when, func(c string) bool { return !is[c] })
 }
 
-// compare compares lines "name: outcome" with what is expected.
+// compare compares lines "name: outcome" with the expected outcomes.
 func compare(t *testing.T, out string, want map[string]string, strict bool) {
 	t.Helper()
 	got := map[string]bool{}
@@ -132,8 +132,8 @@ func compare(t *testing.T, out string, want map[string]string, strict bool) {
 	}
 }
 
-// canaries are files that the test made outside every sandbox and that everybody
-// on the host may read.
+// canaries returns files that the test made outside of every sandbox and that every user of the
+// host may read.
 func (s *suite) canaries() []string {
 	list := []string{filepath.Join(s.dir, "canary")}
 	if e, err := filepath.Glob("/var/tmp/sandboxmcp-canary-" + filepath.Base(filepath.Dir(s.dir)) + "*"); err == nil {
@@ -142,8 +142,8 @@ func (s *suite) canaries() []string {
 	return list
 }
 
-// interlock shows that code in the sandbox cannot read a canary. Nothing hostile
-// may be tried in a sandbox before. It skips the test if the backend claims no walls.
+// interlock checks that code in the sandbox cannot read a canary. No hostile code may run in a
+// sandbox before. If the backend claims no walls, interlock skips the test.
 func (s *suite) interlock(t *testing.T, x *box) {
 	t.Helper()
 	s.needWalls(t)
@@ -155,7 +155,7 @@ func (s *suite) interlock(t *testing.T, x *box) {
 		if err != nil || len(secret) == 0 {
 			t.Fatalf("interlock: the canary cannot be read outside either: %v", err)
 		}
-		// the name goes by stdin: nothing on the way rewrites it there
+		// pass the name by stdin, so that no backend rewrites it
 		e := x.run(t, backend.Process{Argv: []string{"/bin/sh", "-c", `IFS= read -r p; if cat "$p" 2>/dev/null; then echo open; else echo shut; fi; cat /etc/os-release >/dev/null 2>&1; echo alive`}, Stdin: []byte(path + "\n")})
 		if e.Out != "shut\nalive\n" {
 			t.Fatalf("interlock: a file of the host can be read: %q %q; no payload is run", e.Out, e.Err)
@@ -186,7 +186,7 @@ func (s *suite) attacks(t *testing.T) {
 	}
 }
 
-// process makes the process of a payload.
+// process returns the process of a payload.
 func (s *suite) process(t *testing.T, x *box, name string) backend.Process {
 	t.Helper()
 	var p backend.Process
@@ -245,7 +245,7 @@ func (s *suite) attack(t *testing.T, name string, h head) {
 	s.bites(t, name, h, sockets)
 }
 
-// namespaces lists the test's own, one "kind link" a line.
+// namespaces lists the namespaces of the test process, as lines "kind link".
 func namespaces() []byte {
 	var b bytes.Buffer
 	for _, kind := range []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup"} {
@@ -256,13 +256,13 @@ func namespaces() []byte {
 	return b.Bytes()
 }
 
-// neighbour opens another sandbox in which a program does what it can to be found or to starve others.
+// neighbour opens another sandbox, in which a program tries to be found or to starve others.
 func (s *suite) neighbour(t *testing.T, name string) {
 	t.Helper()
 	y := s.open(t)
 	s.interlock(t, y)
 	r, out, errs := y.start(t, s.process(t, y, name))
-	over := make(chan struct{}) // it may be ended for what it takes, and its sandbox live
+	over := make(chan struct{}) // closed at the program's end, which may come early if it exceeds a limit
 	go func() {
 		defer close(over)
 		_, _ = r.Wait(t.Context())
@@ -280,7 +280,7 @@ func (s *suite) neighbour(t *testing.T, name string) {
 	}
 }
 
-// hostSockets makes two sockets outside, one with a path and one without.
+// hostSockets makes two sockets on the host, one with a path and one without.
 func hostSockets(t *testing.T, s *suite) []string {
 	t.Helper()
 	path, abstract := filepath.Join(s.dir, "s"+rand.Text()[:6]), "sandboxmcp-host-"+rand.Text()
@@ -294,8 +294,8 @@ func hostSockets(t *testing.T, s *suite) []string {
 	return []string{path, abstract}
 }
 
-// bites runs a payload without any wall, as a child of the test, where its head
-// says what happens then: one that is refused there too shows nothing.
+// bites runs a payload without walls, as a child of the test, if its head states the outcome. A
+// payload that fails there too proves nothing about the walls.
 func (s *suite) bites(t *testing.T, name string, h head, sockets []string) {
 	t.Helper()
 	if len(h.bare) == 0 || filepath.Ext(name) != ".py" {

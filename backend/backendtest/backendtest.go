@@ -1,14 +1,12 @@
-// Package backendtest is the suite that every backend passes: each law in the
-// comments of package backend is one test here, and each payload below
-// testdata/attack is run and its outcomes compared with the refusals that its
-// head states. The suite counts processes, mounts, control groups, descriptors
-// and goroutines before and after, and what stays behind fails it.
+// Package backendtest is the suite that every backend passes. Each rule in the comments of package
+// backend has a test here. Each payload below testdata/attack is run, and its outcomes are compared
+// with those that its head states. The suite counts processes, mounts, control groups, descriptors
+// and goroutines before and after. It fails if any are left.
 //
-// The payloads are hostile on purpose. Each runs behind an interlock: first a
-// harmless program in the same sandbox has to show that it cannot read a file
-// that the test made outside. A backend that claims no walls (Options.Tier L0) runs none
-// of them. They aim at files, processes and descriptors that
-// the test itself made, never at the machine's own, and end by themselves.
+// The payloads are hostile on purpose. Each runs behind an interlock: first a harmless program in
+// the same sandbox must fail to read a file that the test made outside. Without claimed walls
+// (Options.Tier L0), no payload is run. Payloads attack only files, processes and descriptors that
+// the test itself made, and end by themselves.
 package backendtest
 
 import (
@@ -28,26 +26,26 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
-// Options say what is tested and what it has to reach.
+// Options says what is tested and which walls it must have.
 type Options struct {
 	// New makes the backend. The suite closes it.
 	New func(t testing.TB) backend.Backend
 
-	// Python, Node and Bash are interpreters that sandboxes can see, as absolute
-	// paths; the tests that need an empty one are skipped as testkit.Need says.
+	// Python, Node, Bash and Curl are absolute paths of programs that sandboxes can see. Tests that
+	// need an empty one are skipped, as testkit.Need says.
 	Python, Node, Bash, Curl string
 
-	// Static is a program without libraries, which prints what is at the address
-	// that it is given; nil: none.
+	// Static is a program without libraries. It prints the memory at the address in its argument;
+	// nil: none.
 	Static []byte
 
-	// Tier is what sandboxes must reach, neither more nor less. The suite expects
-	// of L1 what it can hold and of everything above that all laws hold. L0 claims no
-	// walls: laws of walls and limits are skipped, and no payload is run.
+	// Tier is the tier that sandboxes must have, neither more nor less. At L1 the suite
+	// expects only what that tier can do. Above L1 all tests must pass. L0 claims no walls: tests of
+	// walls and limits are skipped, and no payload is run.
 	Tier sandboxmcp.Tier
 
-	// HeldLimits: the kernel holds memory, tasks and processor time of a sandbox
-	// as a whole. Else memory has to be watched, and the isolation must say so.
+	// HeldLimits says that the kernel limits memory, tasks and processor time of a sandbox as a
+	// whole. Otherwise the backend must watch the memory, and the isolation must say so.
 	HeldLimits bool
 }
 
@@ -76,10 +74,10 @@ func Run(t *testing.T, o Options) {
 type suite struct {
 	o    Options
 	b    backend.Backend
-	dir  string // outside every sandbox: what no code may reach
+	dir  string // a directory outside of every sandbox, which no code may reach
 	made atomic.Int64
-	net  bool // attacks come from sandboxes with a network
-	term bool // attacks come from sandboxes with terminals
+	net  bool // attacks run in sandboxes with a network
+	term bool // attacks run in sandboxes with terminals
 }
 
 type law struct {
@@ -87,15 +85,15 @@ type law struct {
 	test func(*testing.T, *suite)
 }
 
-// ofWalls are laws that a backend without walls does not claim. Those that begin with the
-// interlock are skipped by it.
+// ofWalls lists tests of walls, which are skipped for a backend without walls. Tests that begin with
+// the interlock are not listed, because the interlock skips them.
 var ofWalls = []string{
 	"OpenShowsReadOnlyDirs", "OpenShowsADirectoryElsewhere", "ProgramFilesAreInPlaceAndReadOnly", "MissingDirIsAnError",
 	"OpenWorksBesideDescriptorsOnTheirWay", "UsageIsSane", "SocketBuffersAreMemory", "CPUTimeOfAProcessIsLimited", "CPUQuotaHolds",
 	"WeakTellsOfKernelObjects", "LocksAreCounted", "KillsAreCounted",
 }
 
-// laws are in the order of the comments of package backend.
+// laws lists the tests in the order of the comments of package backend.
 var laws = []law{
 	{"CapabilitiesComeFromATrial", capabilitiesFromTrial},
 	{"CapabilitiesAgreeWhenAskedAtOnce", capabilitiesAtOnce},
@@ -171,7 +169,7 @@ var laws = []law{
 
 const mib = 1 << 20
 
-// spec is a sandbox as most tests want it.
+// spec returns the Spec that most tests use.
 func (s *suite) spec() backend.Spec {
 	return backend.Spec{
 		ID: fmt.Sprintf("t%d", s.made.Add(1)), MinTier: s.o.Tier, MemoryBytes: 256 * mib, CPUCores: 1, MaxTasks: 64,
@@ -187,7 +185,7 @@ type box struct {
 	answering
 }
 
-// open opens a sandbox that is closed at the test's end.
+// open opens a sandbox, which is closed when the test ends.
 func (s *suite) open(t *testing.T, change ...func(*backend.Spec)) *box {
 	t.Helper()
 	spec := s.spec()
@@ -206,7 +204,7 @@ func (s *suite) open(t *testing.T, change ...func(*backend.Spec)) *box {
 	return &box{s: s, spec: spec, Sandbox: sb}
 }
 
-// environment is what the payloads are told.
+// environment returns the environment of the payloads.
 func (x *box) environment(more map[string]string) []string {
 	env := map[string]string{
 		"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1",
@@ -222,16 +220,16 @@ func (x *box) environment(more map[string]string) []string {
 	return list
 }
 
-// ended is a process that ran to its end.
+// ended is the result of a process that has ended.
 type ended struct {
 	Exit     backend.Exit
 	Out, Err string
 }
 
-// patience is how long any one program of the suite may take.
+// patience bounds the time of any program of the suite.
 const patience = 40 * time.Second
 
-// start starts a process with its streams collected.
+// start starts a process and collects its streams.
 func (x *box) start(t *testing.T, p backend.Process) (backend.Running, *text, *text) {
 	t.Helper()
 	var out, errs text
@@ -251,7 +249,7 @@ func (x *box) start(t *testing.T, p backend.Process) (backend.Running, *text, *t
 	return r, &out, &errs
 }
 
-// run starts a process and waits for its end and, for a while, for that of its streams.
+// run starts a process and waits for its end and, for a limited time, for that of its streams.
 func (x *box) run(t *testing.T, p backend.Process) ended {
 	t.Helper()
 	r, out, errs := x.start(t, p)
@@ -267,7 +265,7 @@ func (x *box) run(t *testing.T, p backend.Process) ended {
 	return ended{e, out.String(), errs.String()}
 }
 
-// sh runs a line of the shell and wants it to end well.
+// sh runs a shell script, which must succeed.
 func (x *box) sh(t *testing.T, script string) string {
 	t.Helper()
 	e := x.run(t, backend.Process{Argv: []string{"/bin/sh", "-c", script}})
@@ -277,7 +275,7 @@ func (x *box) sh(t *testing.T, script string) string {
 	return e.Out
 }
 
-// python makes a process of a program of testdata/attack, or of the text itself.
+// python returns the process of a program of testdata/attack, or of the text itself.
 func (x *box) python(t *testing.T, program string, args ...string) backend.Process {
 	t.Helper()
 	testkit.Need(t, "python", x.s.o.Python != "", "no interpreter that a sandbox can see")
@@ -289,7 +287,7 @@ func (x *box) python(t *testing.T, program string, args ...string) backend.Proce
 	return backend.Process{Argv: append([]string{x.s.o.Python, backend.ProgramDir + "/main.py"}, args...), Program: files}
 }
 
-// usage is what the sandbox has taken.
+// usage returns what the sandbox has used.
 func (x *box) usage(t testing.TB) backend.Usage {
 	t.Helper()
 	u, err := x.Usage(context.WithoutCancel(t.Context()))
@@ -299,10 +297,10 @@ func (x *box) usage(t testing.TB) backend.Usage {
 	return u
 }
 
-// walls reports whether the backend claims any.
+// walls reports whether the backend claims any walls.
 func (s *suite) walls() bool { return s.o.Tier.AtLeast(sandboxmcp.TierL1) }
 
-// needWalls skips the test if the backend claims none.
+// needWalls skips the test if the backend claims no walls.
 func (s *suite) needWalls(t *testing.T) {
 	t.Helper()
 	if !s.walls() {
@@ -310,10 +308,10 @@ func (s *suite) needWalls(t *testing.T) {
 	}
 }
 
-// full reports whether the backend is one of which every law has to hold.
+// full reports whether the backend must pass all tests.
 func (s *suite) full() bool { return s.o.Tier.AtLeast(sandboxmcp.TierL2) }
 
-// pause waits, or less when the test ends.
+// pause waits for d, or until the test ends.
 func pause(t testing.TB, d time.Duration) {
 	t.Helper()
 	timer := time.NewTimer(d)
@@ -324,7 +322,7 @@ func pause(t testing.TB, d time.Duration) {
 	}
 }
 
-// soon asks until the answer is yes.
+// soon calls ok until it returns true or the limit has passed.
 func soon(t testing.TB, limit time.Duration, ok func() bool) bool {
 	t.Helper()
 	for end := time.Now().Add(limit); ; {
@@ -338,12 +336,11 @@ func soon(t testing.TB, limit time.Duration, ok func() bool) bool {
 	}
 }
 
-// outside makes a directory with the files that no sandbox may read, beside the
-// test's own directory.
+// outside makes a directory with files that no sandbox may read, beside the test's own directory.
 func outside(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, d := range []string{dir, filepath.Dir(dir)} { // a wall, not a mode, has to keep code out
+	for _, d := range []string{dir, filepath.Dir(dir)} { // a wall must keep code out, and not the file mode
 		if err := os.Chmod(d, 0o755); err != nil {
 			t.Fatal(err)
 		}

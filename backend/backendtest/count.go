@@ -19,7 +19,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// Counts is what the test process and the machine hold because of it.
+// Counts counts the resources that the test process holds, and the machine's resources that exist
+// because of it.
 type Counts struct {
 	Processes   []int    // descendants
 	Mounts      int      // lines of mountinfo
@@ -28,12 +29,11 @@ type Counts struct {
 	RSS         int64 // bytes
 
 	goroutines goleak.Option
-	trim       func() // has a backend give back what it keeps for the next sandboxes
+	trim       func() // makes a backend release what it keeps for later sandboxes
 }
 
-// CountBeside counts what is held besides what a backend keeps on purpose for
-// its next sandboxes, which is bounded and may be more or less at any time: it
-// is given back for that.
+// CountBeside is Count after the backend has released what it keeps for later sandboxes. That is
+// bounded, but may be more or less at any time.
 func CountBeside(t testing.TB, b backend.Backend) Counts {
 	t.Helper()
 	p, ok := b.(backend.Pooler)
@@ -51,7 +51,7 @@ func CountBeside(t testing.TB, b backend.Backend) Counts {
 	return c
 }
 
-// Count counts. A machine without /proc has empty counts.
+// Count counts what is held now. On a machine without /proc, counts are empty.
 func Count(t testing.TB) Counts {
 	t.Helper()
 	debug.FreeOSMemory()
@@ -61,7 +61,7 @@ func Count(t testing.TB) Counts {
 	}
 }
 
-// Same fails the test when there is more now than there was.
+// Same fails the test if there is more now than when c was counted.
 func (c Counts) Same(t *testing.T) {
 	t.Helper()
 	var now Counts
@@ -71,7 +71,7 @@ func (c Counts) Same(t *testing.T) {
 		}
 		now = Count(t)
 		now.RSS, now.goroutines = c.RSS, nil
-		now.Descriptors = max(now.Descriptors, c.Descriptors) // what was somebody else's and has gone is nothing left
+		now.Descriptors = max(now.Descriptors, c.Descriptors) // descriptors of others that were closed meanwhile do not count
 		if !slices.ContainsFunc(now.Processes, func(pid int) bool { return !slices.Contains(c.Processes, pid) }) {
 			now.Processes = c.Processes
 		}
@@ -79,7 +79,7 @@ func (c Counts) Same(t *testing.T) {
 		want.goroutines, want.trim = nil, nil
 		return cmp.Diff(want, now, cmp.AllowUnexported(Counts{}))
 	}
-	// The kernel frees a few things a moment after the last process is gone.
+	// The kernel releases some things shortly after the last process has ended.
 	if !soon(t, 3*time.Second, func() bool { return diff() == "" }) {
 		t.Errorf("something is left behind (-before +after):\n%s", diff())
 	}
@@ -90,8 +90,8 @@ func (c Counts) Same(t *testing.T) {
 	}
 }
 
-// SameDescriptors fails the test when more descriptors stay open than there were.
-// A database closes a connection that nobody uses after some seconds.
+// SameDescriptors fails the test if more descriptors are open than when c was counted. A database
+// closes an idle connection after some seconds.
 func (c Counts) SameDescriptors(t *testing.T) {
 	t.Helper()
 	now := 0
@@ -128,13 +128,13 @@ func entries(dir string) int {
 	return len(list)
 }
 
-// groups finds the control groups that carry our process's number.
+// groups returns the control groups whose names contain the number of the test process.
 func groups() []string {
 	var found []string
 	mine := "-" + strconv.Itoa(os.Getpid()) + "-"
 	_ = filepath.WalkDir("/sys/fs/cgroup", func(p string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
-			return nil //nolint:nilerr // one that vanishes is none of ours
+			return nil //nolint:nilerr // a group that vanishes does not belong to the test
 		}
 		if name := d.Name() + "-"; strings.Contains(name, "sandboxmcp") && strings.Contains(name, mine) {
 			found = append(found, p)
@@ -153,8 +153,7 @@ func rss() int64 {
 	return 0
 }
 
-// Alive lists the processes of the machine whose command line holds the marker
-// and that are no zombies.
+// Alive lists the processes of the machine whose command line contains the marker, without zombies.
 func Alive(marker string) []int {
 	dirs, _ := os.ReadDir("/proc")
 	var found []int

@@ -10,21 +10,21 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// Attack is a payload for tests that run it in a way of their own: in a session,
-// or as what was started before anybody asked.
+// Attack is a payload for tests that run it in their own way, such as in a session or a process
+// that was started in advance.
 type Attack struct {
 	Name   string
-	Main   string                // the file of Files that is run, by python3 or by sh
-	Files  []backend.ProgramFile // they are expected in one directory
-	Env    map[string]string     // what they are told
-	Beside *Attack               // what runs in another sandbox meanwhile, for a minute or until it is ended; it prints "up"
+	Main   string                // the file of Files to run, by python3 or sh
+	Files  []backend.ProgramFile // must be in one directory
+	Env    map[string]string     // environment of the payload
+	Beside *Attack               // runs in another sandbox meanwhile, for a minute or until it is ended; it prints "up"
 
 	want map[string]string
 }
 
-// Attacks are the payloads in the order of their names, but those of node and
-// those that a Go test runs in several ways. Of the options those count that say
-// what is reached, and of the spec the limits that the payloads try.
+// Attacks returns the payloads sorted by name, except those for node and those that a Go test runs
+// in several ways. It uses the tier and limits of the options, and the limits of the spec that
+// payloads try to exceed.
 func Attacks(t *testing.T, o Options, spec backend.Spec) []Attack {
 	t.Helper()
 	s := &suite{o: o, dir: outside(t)}
@@ -70,9 +70,8 @@ func Attacks(t *testing.T, o Options, spec backend.Spec) []Attack {
 	return all
 }
 
-// Check compares what a payload printed with what its head states. other are
-// outcomes that its place has for a reason: for the name of an attempt, what is
-// allowed beside.
+// Check compares the output of a payload with what its head states. other maps names of attempts to
+// further outcomes that are allowed where the payload runs.
 func (a Attack) Check(t *testing.T, out string, other map[string]string) {
 	t.Helper()
 	want := map[string]string{}

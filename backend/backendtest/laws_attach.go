@@ -14,10 +14,10 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// shownDir makes a directory of the host that sandboxes can be shown, with a file in it.
+// shownDir makes a directory with a file on the host, which sandboxes can be shown.
 func shownDir(t *testing.T, content string) string {
 	t.Helper()
-	dir, err := os.MkdirTemp(sharedDir(t), "attach") //nolint:usetesting // it has to be where others can pass
+	dir, err := os.MkdirTemp(sharedDir(t), "attach") //nolint:usetesting // the sandbox's user must be able to enter it
 	if err != nil {
 		t.Skipf("no directory to show: %v", err)
 	}
@@ -29,8 +29,8 @@ func shownDir(t *testing.T, content string) string {
 	return dir
 }
 
-// attachLive: a tree is shown in a sandbox that lives, to what runs in it and to what is
-// started later, read-only, and to no other sandbox. Nothing tells its path on the host.
+// attachLive: an attached tree is visible in the live sandbox, to running and later programs,
+// read-only, and in no other sandbox. Its path on the host is not visible.
 func attachLive(t *testing.T, s *suite) {
 	x, other := s.open(t), s.open(t)
 	dir := shownDir(t, "first")
@@ -89,7 +89,7 @@ func attachLive(t *testing.T, s *suite) {
 	refusedTrees(t, x, dir, at)
 }
 
-// refusedTrees: what cannot be attached is refused, and what is attached stays.
+// refusedTrees: a tree that cannot be attached is refused, and attached trees stay.
 func refusedTrees(t *testing.T, x *box, dir, at string) {
 	t.Helper()
 	if err := x.Attach(t.Context(), backend.Tree{Host: dir, Inside: at}); !errors.Is(err, fs.ErrExist) {
@@ -120,8 +120,8 @@ func refusedTrees(t *testing.T, x *box, dir, at string) {
 	}
 }
 
-// attachManyLists: sandboxes with different lists of trees differ in these alone: the
-// backend has no more processes for fifty lists than for one.
+// attachManyLists: the backend needs no more processes for sandboxes with fifty different lists of
+// trees than for one list.
 func attachManyLists(t *testing.T, s *suite) {
 	if !s.b.Capabilities(t.Context()).Attach {
 		t.Skip("nothing can be attached here")

@@ -11,8 +11,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// manyChannels: each channel carries its own bytes, in the direction of its descriptor.
-// A process has no descriptor that it did not ask for.
+// manyChannels: each channel carries its own bytes, in the direction of its descriptor. A process
+// has no other descriptors than the requested ones.
 func manyChannels(t *testing.T, s *suite) {
 	x := s.open(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -9,8 +9,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// endedContexts: what is called with a context that has ended does nothing and fails
-// with its error. Close does its work.
+// endedContexts: a method called with a context that has ended does nothing and fails with the
+// context's error. Only Close does its work.
 func endedContexts(t *testing.T, s *suite) {
 	x := s.open(t)
 	r, _, _ := x.start(t, backend.Process{Argv: []string{"/bin/sh", "-c", "echo x > file; echo up; sleep 30; :"}})

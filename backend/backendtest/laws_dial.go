@@ -12,7 +12,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// dialReachesAPort of a program in this sandbox and in no other, and ends with it.
+// dialReachesAPort: Dial reaches a program of this sandbox only, and the connection ends with it.
 func dialReachesAPort(t *testing.T, s *suite) {
 	x, other := s.open(t), s.open(t)
 	const port = 8123

@@ -11,8 +11,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// gone wants that nothing with the marker lives, now. What does live is a fault
-// and ended here, as it is the test's own.
+// gone fails the test if a process with the marker lives, and kills it. Such a process is the
+// test's own.
 func gone(t *testing.T, marker string) {
 	t.Helper()
 	left := Alive(marker)
@@ -32,7 +32,7 @@ func gone(t *testing.T, marker string) {
 func killEndsEverything(t *testing.T, s *suite) {
 	for name, env := range map[string]map[string]string{"deaf": nil, "storm": {"STORM": "1"}} {
 		if name == "storm" && !s.full() && !s.o.HeldLimits {
-			continue // such a sandbox is ended by its watch before it is killed
+			continue // the watch ends such a sandbox before the test can kill it
 		}
 		x := s.open(t)
 		s.interlock(t, x)
@@ -66,14 +66,14 @@ func killEndsEverything(t *testing.T, s *suite) {
 	}
 }
 
-// killInit: a program that aims at what keeps its sandbox may end the sandbox at
-// most, and then all of it; nothing of it may get away.
+// killInit: a program that attacks the processes that keep its sandbox may at most end the whole
+// sandbox. None of its processes may survive.
 func killInit(t *testing.T, s *suite) {
 	for _, signal := range []string{"9", "19"} {
 		x := s.open(t)
 		s.interlock(t, x)
 		marker := "parricide-" + rand.Text()
-		// its parent is the sandbox's init on every backend
+		// on every backend its parent is the sandbox's init
 		r, out, _ := x.start(t, x.python(t, `
 import os, sys, time
 end = time.monotonic() + 20
@@ -136,7 +136,7 @@ func killTwice(t *testing.T, s *suite) {
 }
 
 func closeTwice(t *testing.T, s *suite) {
-	s.open(t).sh(t, ":") // what is made once is there
+	s.open(t).sh(t, ":") // so that resources that are made only once exist now
 	before := CountBeside(t, s.b)
 	sb, err := s.b.Open(t.Context(), s.spec())
 	if err != nil {
@@ -165,8 +165,8 @@ func closeTwice(t *testing.T, s *suite) {
 	before.Same(t)
 }
 
-// Churn opens, uses and closes sandboxes and wants that 2000 leave no more
-// behind than 200 do. It takes a while.
+// Churn opens, uses and closes sandboxes. It fails if 2000 leave more behind than 200 do. It takes
+// minutes.
 func Churn(t *testing.T, o Options) {
 	t.Helper()
 	if testing.Short() {

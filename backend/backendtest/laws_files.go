@@ -11,7 +11,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// traps makes a sandbox whose working directory is full of them (E01).
+// traps opens a sandbox whose working directory is full of links, FIFOs and other traps (E01).
 func traps(t *testing.T, s *suite) *box {
 	t.Helper()
 	x := s.open(t)
@@ -41,7 +41,7 @@ func filesCannotLeave(t *testing.T, s *suite) {
 				t.Errorf("%s: Open(%q) took %v", when, name, took)
 			}
 			if name == "fifo" || name == "socket" || name == "dir" || name == "link" || name == "inside-link" || name == "loop" {
-				// a sandbox without sockets has none to open
+				// a sandbox that cannot make sockets has none to open
 				if !errors.Is(err, fs.ErrInvalid) && !(name == "socket" && errors.Is(err, fs.ErrNotExist)) {
 					t.Errorf("%s: Open(%q): got %v, want %v", when, name, err, fs.ErrInvalid)
 				}
@@ -116,7 +116,7 @@ func filesList(t *testing.T, s *suite) {
 	raced(t, s)
 }
 
-// raced opens a name that the program turns from a file into a link and back.
+// raced opens a name that the program repeatedly changes from a file into a link and back.
 func raced(t *testing.T, s *suite) {
 	t.Helper()
 	x := s.open(t)
@@ -141,7 +141,7 @@ while time.monotonic() < end:
 		t.Fatal("the racer does not come up")
 	}
 	opened := 0
-	for n := 0; n < 20_000 || opened < 100 && n < 1_000_000; n++ { // longer while the racer gets no time
+	for n := 0; n < 20_000 || opened < 100 && n < 1_000_000; n++ { // longer while the other program gets no processor time
 		for _, name := range []string{"f", "d/canary"} {
 			f, err := x.Files().Open(t.Context(), name)
 			if err != nil {

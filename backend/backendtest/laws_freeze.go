@@ -12,7 +12,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// freezable skips the test if sandboxes cannot be frozen, after it has seen that they say so.
+// freezable skips the test if sandboxes cannot be frozen. It first checks that Freeze says so.
 func (s *suite) freezable(t *testing.T) {
 	t.Helper()
 	if s.b.Capabilities(t.Context()).Freeze {
@@ -27,8 +27,8 @@ func (s *suite) freezable(t *testing.T) {
 	t.Skip("sandboxes cannot be frozen here")
 }
 
-// wakers are programs that try to go on: by signals to each other, by timers that send
-// themselves a signal, and by starting others without end.
+// wakers are programs that try to continue while frozen: by signals to each other, by timers that
+// signal themselves, and by starting further processes without end.
 const wakers = `
 import ctypes, os, signal, time
 end = time.monotonic() + 60
@@ -50,12 +50,12 @@ while time.monotonic() < end:
     with open("tick", "w") as f: f.write(str(n))
 `
 
-// freezeStopsEverything: a frozen sandbox uses no processor time, whatever its programs
-// do, and goes on after Thaw. Its files are read meanwhile.
+// freezeStopsEverything: a frozen sandbox uses no processor time, whatever its programs do, and
+// continues after Thaw. Its files can be read meanwhile.
 func freezeStopsEverything(t *testing.T, s *suite) {
 	s.freezable(t)
 	x := s.open(t)
-	s.interlock(t, x) // its programs signal whatever they can
+	s.interlock(t, x) // its programs send signals to every process they can
 	ctx := t.Context()
 	r, _, errs := x.start(t, x.python(t, wakers))
 	tick := func() string {
@@ -118,7 +118,7 @@ func freezeStopsEverything(t *testing.T, s *suite) {
 	}
 }
 
-// frozenSandboxesEnd: Kill and Close end what is frozen, and nothing of it is left.
+// frozenSandboxesEnd: Kill and Close end a frozen sandbox and leave nothing.
 func frozenSandboxesEnd(t *testing.T, s *suite) {
 	s.freezable(t)
 	s.open(t).sh(t, ":")
@@ -167,8 +167,8 @@ func frozenSandboxesEnd(t *testing.T, s *suite) {
 	before.Same(t)
 }
 
-// frozenProgramsAreBounded: a sandbox that holds too much of the kernel is ended, also
-// while it is frozen.
+// frozenProgramsAreBounded: a sandbox that holds too many kernel objects is ended, also while it is
+// frozen.
 func frozenProgramsAreBounded(t *testing.T, s *suite) {
 	s.freezable(t)
 	x := s.open(t)
@@ -176,7 +176,7 @@ func frozenProgramsAreBounded(t *testing.T, s *suite) {
 	p := x.python(t, "d17-locks.py")
 	p.Env = x.environment(map[string]string{"KIND": "one"})
 	r, _, _ := x.start(t, p)
-	for x.usage(t).OOMKills == 0 { // it is frozen again and again while it takes them
+	for x.usage(t).OOMKills == 0 { // freeze it repeatedly while it takes kernel objects
 		if err := x.Freeze(t.Context()); err != nil {
 			break
 		}

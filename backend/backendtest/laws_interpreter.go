@@ -9,8 +9,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// interpretersRunThere: what a backend says that runs code runs in its sandboxes, and
-// of what is missing it says so.
+// interpretersRunThere: the reported interpreters run code in sandboxes, and missing ones are
+// reported as missing.
 func interpretersRunThere(t *testing.T, s *suite) {
 	list, err := s.b.Interpreters(t.Context())
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
-// endedFor runs a payload that has to be ended for what it holds of the kernel.
+// endedFor runs a payload that must be ended because of the kernel objects that it holds.
 func (s *suite) endedFor(t *testing.T, x *box, p backend.Process, want string) {
 	t.Helper()
 	r, out, errs := x.start(t, p)
@@ -29,7 +29,7 @@ func (s *suite) endedFor(t *testing.T, x *box, p backend.Process, want string) {
 	}
 }
 
-// weakTellsOfObjects: what no limit counts is told in every tier.
+// weakTellsOfObjects: every tier reports the kernel objects that no limit counts.
 func weakTellsOfObjects(t *testing.T, s *suite) {
 	iso, err := s.open(t).Isolation(t.Context())
 	if err != nil || !slices.ContainsFunc(iso.Weak, func(w string) bool { return strings.HasPrefix(w, "file locks") }) {
@@ -37,8 +37,8 @@ func weakTellsOfObjects(t *testing.T, s *suite) {
 	}
 }
 
-// locksAreCounted: record locks are kernel memory that no limit counts. A sandbox that
-// holds too many is ended, however its processes share them, and one beside it is not (D17).
+// locksAreCounted: record locks are kernel memory that no limit counts. A sandbox that holds too
+// many is ended, however its processes share them. Another sandbox is not ended (D17).
 func locksAreCounted(t *testing.T, s *suite) {
 	modest := s.open(t)
 	s.interlock(t, modest)
@@ -74,8 +74,8 @@ func connectionsAreCounted(t *testing.T, s *suite) {
 	s.endedFor(t, x, x.python(t, "d18-connections.py"), "connections")
 }
 
-// killsAreCounted: the kernel writes a line to the host's log for each process that the
-// memory limit ends. A sandbox in which that happens again and again is ended (D21).
+// killsAreCounted: the kernel writes a line to the host's log for each process that the memory
+// limit ends. A sandbox in which that happens too often is ended (D21).
 func killsAreCounted(t *testing.T, s *suite) {
 	x := s.open(t, func(p *backend.Spec) { p.MemoryBytes = 64 * mib })
 	iso, err := x.Isolation(t.Context())
@@ -89,7 +89,7 @@ func killsAreCounted(t *testing.T, s *suite) {
 	s.endedFor(t, x, x.python(t, "d21-kills.py"), "that the memory limit ended")
 }
 
-// pageTablesAreMemory: what a program maps costs tables, which count (D19).
+// pageTablesAreMemory: page tables of a program count as memory (D19).
 func pageTablesAreMemory(t *testing.T, s *suite) {
 	x := s.open(t, func(p *backend.Spec) { p.MemoryBytes = 96 * mib })
 	s.interlock(t, x)
@@ -99,9 +99,9 @@ func pageTablesAreMemory(t *testing.T, s *suite) {
 	}
 }
 
-// connectionBuffersAreSmall: the kernel has one pool for the buffers of all TCP
-// connections of the host, so that those of a sandbox are small, whether its network
-// namespace is new, kept of a dead one, or has a way out.
+// connectionBuffersAreSmall: the kernel has one pool for the buffers of all TCP connections of the
+// host. So the buffers of a sandbox are small, whether its network namespace is new, kept from a
+// closed sandbox, or has a network.
 func connectionBuffersAreSmall(t *testing.T, s *suite) {
 	if !s.full() {
 		t.Skip("tier L1 has no sockets")
@@ -125,8 +125,8 @@ func connectionBuffersAreSmall(t *testing.T, s *suite) {
 	}
 }
 
-// goingOn are programs that ask for what a sandbox refuses, or come near it, and go on.
-// Each prints "fine".
+// goingOn holds programs that request what a sandbox refuses, or nearly so, and must continue. Each
+// prints "fine".
 var goingOn = map[string]struct{ language, program string }{
 	"Asyncio": {"python", `
 import asyncio
@@ -214,7 +214,7 @@ dns.lookup("localhost", { all: true, hints: dns.ADDRCONFIG }, (e, a) => console.
 	"NodeRank": {"node", `const os = require("os"); os.setPriority(Math.min(19, os.getPriority() + 1)); console.log("fine")`},
 }
 
-// programsGoOn: what ordinary programs ask for and do not get is no reason to fail.
+// programsGoOn: common programs do not fail because of the requests that a sandbox refuses.
 func programsGoOn(t *testing.T, s *suite) {
 	if !s.full() {
 		t.Skip("tier L1 has no sockets")

@@ -49,8 +49,8 @@ while time.process_time() < end: pass
 	check("killed")
 }
 
-// memoryLimited: however memory is held, the sandbox gets no more than its
-// limit: it is refused, or ended and counted (D01).
+// memoryLimited: the sandbox gets no more memory of any kind than its limit. Its requests are
+// refused, or its programs are ended and counted (D01).
 func memoryLimited(t *testing.T, s *suite) {
 	for _, kind := range []string{"anonymous", "shared", "memfd", "shm", "tmp", "children", "renamed"} {
 		t.Run(kind, func(t *testing.T) {
@@ -79,13 +79,13 @@ func memoryLimited(t *testing.T, s *suite) {
 	}
 }
 
-// fullDisk: a full working directory is an error of the file system, and what
-// is in it still leaves room to run (D03 fills every place).
+// fullDisk: writing to a full working directory fails with a file system error, and programs can
+// still run. Payload D03 fills every writable directory.
 func fullDisk(t *testing.T, s *suite) {
 	if !s.full() {
 		t.Skip("tier L1 has no quota: its isolation says so")
 	}
-	x := s.open(t, func(p *backend.Spec) { p.MemoryBytes, p.WorkBytes = 128*mib, 400*mib }) // a quota above the memory is made smaller
+	x := s.open(t, func(p *backend.Spec) { p.MemoryBytes, p.WorkBytes = 128*mib, 400*mib }) // Open reduces a quota above the memory limit
 	s.interlock(t, x)
 	e := x.run(t, x.python(t, `
 import errno, os
@@ -101,7 +101,7 @@ except OSError as e:
 	}
 }
 
-// tasksPerSandbox: one sandbox that uses up its tasks takes none from another (D02).
+// tasksPerSandbox: a sandbox that uses all of its tasks takes none from another (D02).
 func tasksPerSandbox(t *testing.T, s *suite) {
 	if !s.full() {
 		t.Skip("tier L1 only ends sandboxes that have too many tasks")
@@ -145,7 +145,7 @@ func cpuTime(t *testing.T, s *suite) {
 	}
 }
 
-// cpuQuota: where a quota is reported, two busy processes get it and no more (D09).
+// cpuQuota: if a quota is reported, two busy processes get that much and no more (D09).
 func cpuQuota(t *testing.T, s *suite) {
 	x := s.open(t, func(p *backend.Spec) { p.CPUCores = 0.5 })
 	iso, err := x.Isolation(t.Context())
@@ -170,7 +170,7 @@ func cpuQuota(t *testing.T, s *suite) {
 	}
 }
 
-// lostTimeIsUsed: the processor time of processes that nobody waits for is the sandbox's
+// lostTimeIsUsed: the processor time of processes that are never waited for counts as the sandbox's
 // (D20).
 func lostTimeIsUsed(t *testing.T, s *suite) {
 	x := s.open(t)
@@ -179,7 +179,7 @@ func lostTimeIsUsed(t *testing.T, s *suite) {
 	if e.Out != "burned\n" {
 		t.Fatalf("exit %+v, %q %q", e.Exit, e.Out, e.Err)
 	}
-	if got := x.usage(t).CPU; got < time.Second { // of 1.5 s
+	if got := x.usage(t).CPU; got < time.Second { // the processes have used 1.5 s
 		t.Errorf("CPU time: got %v, want at least 1s", got)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
-// networkLaws are those of sandboxes that can be given a network.
+// networkLaws are the tests of sandboxes that can have a network.
 var networkLaws = []law{
 	{"EveryAddressLeadsToTheListeners", networkReaches},
 	{"OtherPortsAndProtocolsLeadNowhere", networkRefuses},
@@ -34,7 +34,7 @@ var networkLaws = []law{
 	{"RefusedDestinationsAreTold", networkRefused},
 }
 
-// networks runs them.
+// networks runs networkLaws.
 func (s *suite) networks(t *testing.T) {
 	sb := s.open(t)
 	if _, ok := sb.Sandbox.(backend.Networker); !ok {
@@ -79,7 +79,7 @@ func networkReaches(t *testing.T, s *suite) {
 func networkRefuses(t *testing.T, s *suite) {
 	x := s.open(t)
 	host, heard := deaf(t)
-	x.attempt(t, [][2]string{ // before it is opened
+	x.attempt(t, [][2]string{ // before the network is opened
 		{"tcp 1.2.3.4 80", "ENETUNREACH"},
 		{"tcp 2001:db8::1 80", "ENETUNREACH"},
 		{"tcp 127.0.0.1 3128", "ECONNREFUSED"},
@@ -129,7 +129,7 @@ attempt("ports", lambda: open("/proc/sys/net/ipv4/ip_unprivileged_port_start", "
 	}
 }
 
-// binder tries to have ports, in every way that there is.
+// binder tries to bind ports in every way.
 const binder = `
 import socket, errno, sys
 for port in (53, 80, 443, 3128, 5432):
@@ -153,11 +153,11 @@ func networkPorts(t *testing.T, s *suite) {
 	x := s.open(t)
 	x.network(t, 5432)
 	e := x.run(t, x.python(t, binder))
-	// 127.0.0.1 is all that the proxy's listener has of its port
+	// the proxy's listener has its port only on 127.0.0.1
 	var want strings.Builder
 	for _, host := range []string{"198.18.0.5", "::", "::1"} {
 		for _, option := range []string{"0", "2", "15", "25"} {
-			if host == "::" && option != "0" { // that is IPv4 as well
+			if host == "::" && option != "0" { // :: includes IPv4
 				continue
 			}
 			want.WriteString("3128 " + host + " " + option + " bound\n")
@@ -214,7 +214,7 @@ func networkPrograms(t *testing.T, s *suite) {
 	t.Run("Python", func(t *testing.T) {
 		check(t, x.run(t, x.python(t, "import urllib.request\nprint(urllib.request.urlopen('http://some.test/').read().decode())")))
 	})
-	t.Run("PythonByProxy", func(t *testing.T) { // as the environment says
+	t.Run("PythonByProxy", func(t *testing.T) { // as Environ says
 		p := x.python(t, "import urllib.request\nprint(urllib.request.urlopen('http://some.test/').read().decode())")
 		p.Env = append(x.environment(nil), n.Environ()...)
 		if e := x.run(t, p); strings.TrimSpace(e.Out) != "127.0.0.1:3128" {
@@ -225,7 +225,7 @@ func networkPrograms(t *testing.T, s *suite) {
 		testkit.Need(t, "node", s.o.Node != "", "no interpreter that a sandbox can see")
 		check(t, x.run(t, backend.Process{Argv: []string{s.o.Node, "-e", "fetch('http://some.test/').then(r => r.text()).then(console.log)"}}))
 	})
-	t.Run("NodeResolver", func(t *testing.T) { // which is not the C library's
+	t.Run("NodeResolver", func(t *testing.T) { // node has its own resolver, besides the C library's
 		testkit.Need(t, "node", s.o.Node != "", "no interpreter that a sandbox can see")
 		e := x.run(t, backend.Process{Argv: []string{s.o.Node, "-e", "require('dns').promises.resolve4('some.test').then(a => console.log(a[0] + ':80'))"}})
 		check(t, e)
@@ -251,7 +251,7 @@ func networkOfOne(t *testing.T, s *suite) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	go func() { // says something else
+	go func() { // the proxy gives another answer
 		for {
 			c, err := m.Proxy.Accept()
 			if err != nil {
@@ -301,7 +301,7 @@ func networkLater(t *testing.T, s *suite) {
 	_, _ = r.Wait(t.Context())
 }
 
-// attemptsOnDemand asks for a port when a file names it.
+// attemptsOnDemand connects to the port that a file names.
 const attemptsOnDemand = `
 import errno, os, socket, time
 port = 80
@@ -351,7 +351,7 @@ func networkTaken(t *testing.T, s *suite) {
 	x.network(t)
 	release = has(5432)
 	refused(5432)
-	x.attempt(t, [][2]string{{"tcp 1.2.3.4 80", "1.2.3.4:80"}}) // what was open is
+	x.attempt(t, [][2]string{{"tcp 1.2.3.4 80", "1.2.3.4:80"}}) // what was open stays open
 	release()
 	x.network(t, 5432)
 	x.attempt(t, [][2]string{{"tcp 1.2.3.4 5432", "1.2.3.4:5432"}})
@@ -448,7 +448,7 @@ for i in range(3000):
 		t.Errorf("the program ended with %+v, %q", e.Exit, e.Err)
 	}
 	must(t, x.Kill(t.Context()))
-	list, lost := n.Refused() // what was seen before the end
+	list, lost := n.Refused() // refusals before the end
 	if len(list) != 64 || len(list)+lost != 3000 {
 		t.Errorf("of 3000 refusals %d are told and %d are lost", len(list), lost)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// networkAtOnce asks for ports of one sandbox from all sides, and then while it is ended.
+// networkAtOnce calls Network concurrently for one sandbox, and then while the sandbox is ended.
 func networkAtOnce(t *testing.T, s *suite) {
 	before := CountBeside(t, s.b)
 	func() {
@@ -113,8 +113,8 @@ func networkLeavesNothing(t *testing.T, s *suite) {
 	before.Same(t)
 }
 
-// flooding makes so many connections to the proxy, and keeps as many of others
-// as it can, of which nobody hears.
+// flooding makes and closes many connections to the proxy. Then it opens up to 2000 connections that
+// the test never accepts, and keeps them open.
 const flooding = `
 import resource, socket, sys
 bad = 0
@@ -137,8 +137,8 @@ sys.stdin.read()
 import time; time.sleep(60)
 `
 
-// networkFlood: neither many connections nor such as are never accepted keep a
-// sandbox from ending, or leave something.
+// networkFlood: neither many connections nor connections that are never accepted keep a sandbox
+// from ending or leave anything behind.
 func networkFlood(t *testing.T, s *suite) {
 	before := CountBeside(t, s.b)
 	count := "10000"

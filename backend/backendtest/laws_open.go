@@ -66,7 +66,7 @@ func openRefusesHigherTier(t *testing.T, s *suite) {
 }
 
 func openFailsCleanly(t *testing.T, s *suite) {
-	s.open(t).sh(t, ":") // what is made once is there
+	s.open(t).sh(t, ":") // so that resources that are made only once exist now
 	before := CountBeside(t, s.b)
 	for name, change := range map[string]func(*backend.Spec){
 		"missing directory":   func(p *backend.Spec) { p.Trees = backend.Trees(filepath.Join(s.dir, "missing")) },
@@ -79,7 +79,7 @@ func openFailsCleanly(t *testing.T, s *suite) {
 		sb, err := s.b.Open(t.Context(), spec)
 		if err == nil {
 			_ = sb.Close(t.Context())
-			if name != "bad id" { // an id that names nothing is no fault
+			if name != "bad id" { // a backend may accept such an id
 				t.Errorf("%s: Open succeeded", name)
 			}
 			continue
@@ -112,7 +112,7 @@ func openCancelled(t *testing.T, s *suite) {
 		sb, err := s.b.Open(ctx, s.spec())
 		timer.Stop()
 		cancel()
-		if err == nil { // it ended afterwards: nothing happens
+		if err == nil { // the context ended after Open returned, which has no effect
 			if r, err := sb.Start(t.Context(), backend.Process{Argv: []string{"/bin/sh", "-c", ":"}}); err != nil {
 				t.Errorf("Start after the context of Open ended: %v", err)
 			} else if _, err := r.Wait(t.Context()); err != nil {
@@ -156,7 +156,7 @@ func openManyAtOnce(t *testing.T, s *suite) {
 }
 
 func readOnlyDirs(t *testing.T, s *suite) {
-	dir, err := os.MkdirTemp(sharedDir(t), "shown") //nolint:usetesting // it has to be where others can pass
+	dir, err := os.MkdirTemp(sharedDir(t), "shown") //nolint:usetesting // the sandbox's user must be able to enter it
 	if err != nil {
 		t.Skipf("no directory to show: %v", err)
 	}
@@ -175,7 +175,7 @@ func readOnlyDirs(t *testing.T, s *suite) {
 }
 
 func shownElsewhere(t *testing.T, s *suite) {
-	dir, err := os.MkdirTemp(sharedDir(t), "elsewhere") //nolint:usetesting // it has to be where others can pass
+	dir, err := os.MkdirTemp(sharedDir(t), "elsewhere") //nolint:usetesting // the sandbox's user must be able to enter it
 	if err != nil {
 		t.Skipf("no directory to show: %v", err)
 	}
@@ -186,7 +186,7 @@ func shownElsewhere(t *testing.T, s *suite) {
 	write(t, filepath.Join(dir, "file"), "shown")
 	at, want := backend.PackageDir+"/law", "shown"
 	look := "cat " + at + "/file; (echo x > " + at + "/new) 2>/dev/null && echo written; cat " + dir + "/file 2>/dev/null; :"
-	if !s.full() { // no mounts of its own
+	if !s.full() { // it has no mounts of its own
 		look = "cat " + dir + "/file"
 	}
 	show := func(p *backend.Spec) { p.Trees = []backend.Tree{{Host: dir, Inside: at}} }
@@ -201,14 +201,14 @@ func shownElsewhere(t *testing.T, s *suite) {
 			}
 		}
 	}
-	// One that is shown whole does not stand for a part of it that is to be elsewhere.
+	// A parent directory shown at its own path does not replace a tree shown at another path.
 	s.open(t, func(p *backend.Spec) { p.Trees = backend.Trees(filepath.Dir(dir)) })
 	if got := s.open(t, show).sh(t, look); s.full() && got != want && got != want+want {
 		t.Errorf("beside a wider one: got %q, want %q", got, want)
 	}
 }
 
-// sharedDir is a directory of the host, not below /tmp, where everybody may write.
+// sharedDir returns a directory of the host, not below /tmp, that every user may write to.
 func sharedDir(t *testing.T) string {
 	t.Helper()
 	for _, d := range []string{"/var/tmp", "/dev/shm"} {
@@ -243,7 +243,7 @@ func isolationAgrees(t *testing.T, s *suite) {
 		t.Errorf("policy: got %q, want a digest", iso.PolicySHA256)
 	}
 	able := s.b.Capabilities(t.Context()).Isolation
-	able.PolicySHA256 = iso.PolicySHA256 // it names the directories that are shown, too
+	able.PolicySHA256 = iso.PolicySHA256 // the digest also covers the trees that are shown
 	if diff := cmp.Diff(able, iso); diff != "" {
 		t.Errorf("isolation differs from the capabilities (-capabilities +isolation):\n%s", diff)
 	}

@@ -56,12 +56,12 @@ func streamsExact(t *testing.T, s *suite) {
 	if e.Err != string(in) || e.Out != "end\n" {
 		t.Errorf("stderr: %d bytes, want %d; stdout %q", len(e.Err), len(in), e.Out)
 	}
-	// a program that reads nothing of a large stdin ends as it pleases
+	// a program that does not read a large stdin can still end
 	e = x.run(t, backend.Process{Argv: []string{"/bin/sh", "-c", "exit 3"}, Stdin: bytes.Repeat(in, 4)})
 	if e.Exit != (backend.Exit{Code: 3}) {
 		t.Errorf("exit: got %+v, want code 3", e.Exit)
 	}
-	// a writer that fails ends nothing
+	// a writer that fails does not end the process
 	r, err := x.Start(t.Context(), backend.Process{Argv: []string{"/bin/sh", "-c", "head -c 1000000 /dev/zero; exit 4"}, Env: x.environment(nil), Stdout: failing{}})
 	if err != nil {
 		t.Fatal(err)
@@ -114,8 +114,8 @@ func dirDefault(t *testing.T, s *suite) {
 	}
 }
 
-// userNamed: a process runs as the user that it names, or else as the usual one. Another
-// user is an error.
+// userNamed: a process runs as the user that it names, or as the default user. Another user is an
+// error.
 func userNamed(t *testing.T, s *suite) {
 	x := s.open(t)
 	const who = "id -u; id -g; id -un 2>/dev/null; :"
@@ -146,8 +146,8 @@ func argvExact(t *testing.T, s *suite) {
 	x.sh(t, ":") // the sandbox lives on
 }
 
-// nulRefused: a NUL would end one string and begin the next, so that a value
-// could become a variable or an argument of its own.
+// nulRefused: strings with a NUL are refused. A NUL would end one string and begin the next, so a
+// value could become another variable or argument.
 func nulRefused(t *testing.T, s *suite) {
 	x := s.open(t)
 	for name, p := range map[string]backend.Process{
@@ -167,7 +167,7 @@ func nulRefused(t *testing.T, s *suite) {
 	x.sh(t, ":")
 }
 
-// fails starts what cannot be started.
+// fails starts a process that cannot be started, and returns the error.
 func (x *box) fails(t *testing.T, p backend.Process) error {
 	t.Helper()
 	r, err := x.Start(t.Context(), p)
@@ -198,7 +198,7 @@ func missingProgram(t *testing.T, s *suite) {
 func missingDir(t *testing.T, s *suite) {
 	x := s.open(t)
 	dirs := []string{"/nonexistent", "/usr/bin/env"}
-	for fd := range 200 { // a directory that somebody left open would be a way out
+	for fd := range 200 { // a directory left open would be a way out
 		dirs = append(dirs, fmt.Sprintf("/proc/self/fd/%d", fd))
 	}
 	for _, d := range dirs {
@@ -290,7 +290,7 @@ if os.read(4, 1) == b"":
 		t.Errorf("output: got %q (%s), want end of file on the channel", out.String(), errs.String())
 	}
 
-	// one that floods it and one that closes its end delay nobody
+	// a program that floods the channel and one that closes its end delay no caller
 	p = x.python(t, "import os\nos.write(1, b'x')\nwhile True: os.write(3, b'y' * 1000000)")
 	p.Channels = 1
 	r, _, _ = x.start(t, p)

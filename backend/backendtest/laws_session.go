@@ -13,8 +13,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// clearKeepsTheSandbox: every process ends, also one that has turned its back on
-// its parent and ignores signals, and the sandbox goes on.
+// clearKeepsTheSandbox: Clear ends every process, also one that has left its parent and ignores
+// signals, and the sandbox can still be used.
 func clearKeepsTheSandbox(t *testing.T, s *suite) {
 	x := s.open(t)
 	r, out, _ := x.start(t, backend.Process{Argv: []string{"/bin/sh", "-c", `
@@ -24,7 +24,7 @@ func clearKeepsTheSandbox(t *testing.T, s *suite) {
 	if !soon(t, patience, func() bool { return strings.Contains(out.String(), "up") }) {
 		t.Fatal("the processes did not start")
 	}
-	for range 3 { // with something in it, and with nothing
+	for range 3 { // with processes in it, and without
 		if err := x.Clear(t.Context()); err != nil {
 			t.Fatalf("Clear: %v", err)
 		}
@@ -40,7 +40,7 @@ func clearKeepsTheSandbox(t *testing.T, s *suite) {
 	if got, want := x.sh(t, "cat kept; ls /proc 2>/dev/null | grep -c '^[0-9]*$' || true"), "kept\n"; !strings.HasPrefix(got, want) {
 		t.Errorf("after Clear: %q, want %q", got, want)
 	}
-	if s.full() { // init, sh, ls, grep
+	if s.full() { // only init, sh, ls and grep may run
 		if got := x.sh(t, "ls /proc | grep -c '^[0-9]*$'"); strings.TrimSpace(got) > "4" {
 			t.Errorf("%s processes are left", strings.TrimSpace(got))
 		}
@@ -53,8 +53,8 @@ func clearKeepsTheSandbox(t *testing.T, s *suite) {
 	}
 }
 
-// flushHandsOn: what a program wrote before it is heard of on its channel is
-// with the writers after Flush, while it goes on.
+// flushHandsOn: after Flush, the writers have all output from before the program wrote to its
+// channel. The program continues.
 func flushHandsOn(t *testing.T, s *suite) {
 	x := s.open(t)
 	r, out, errs := x.start(t, backend.Process{
@@ -79,7 +79,7 @@ func flushHandsOn(t *testing.T, s *suite) {
 	}
 }
 
-// putIsOneStep: a file is there whole or not at all, and names lead nowhere else.
+// putIsOneStep: a file exists completely or not at all, and names cannot lead elsewhere.
 func putIsOneStep(t *testing.T, s *suite) {
 	x := s.open(t)
 	ctx, files := t.Context(), x.Files()
@@ -107,7 +107,7 @@ func putIsOneStep(t *testing.T, s *suite) {
 			t.Errorf("Put %q: no error", name)
 		}
 	}
-	for _, name := range []string{"link", "fifo"} { // the name is replaced, what it led to is not touched
+	for _, name := range []string{"link", "fifo"} { // the name is replaced, and its old target is unchanged
 		if err := files.Put(ctx, name, []byte("mine\n"), true); err != nil {
 			t.Errorf("Put %s: %v", name, err)
 		}

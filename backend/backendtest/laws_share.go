@@ -13,7 +13,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
-// capabilitiesAtOnce: callers that come first together all get the same answer.
+// capabilitiesAtOnce: concurrent first callers all get the same answer.
 func capabilitiesAtOnce(t *testing.T, s *suite) {
 	b := s.o.New(t)
 	defer func() {
@@ -34,11 +34,11 @@ func capabilitiesAtOnce(t *testing.T, s *suite) {
 	}
 }
 
-// openBesideInFlight: descriptors on their way through sockets are counted by
-// host user. A sandbox that has as many there as it can keeps no other from
-// being opened, neither while it lives nor after (B09).
+// openBesideInFlight: the kernel counts descriptors in transit through sockets by host user. A
+// sandbox that has as many in transit as it can does not keep others from being opened, neither
+// while it lives nor afterwards (B09).
 func openBesideInFlight(t *testing.T, s *suite) {
-	testkit.User(t) // root gives every sandbox a user of its own
+	testkit.User(t) // as root, every sandbox has a user of its own
 	greedy := s.open(t)
 	s.interlock(t, greedy)
 	_, out, errs := greedy.start(t, greedy.python(t, "b09-in-flight.py"))
@@ -64,7 +64,7 @@ func openBesideInFlight(t *testing.T, s *suite) {
 			t.Errorf("%s: another sandbox took %v", when, took)
 		}
 	}
-	for range 3 { // every spawner gets its turn
+	for range 3 { // each spawner is used once
 		works("while they are on their way")
 	}
 	if err := greedy.Kill(t.Context()); err != nil {
@@ -73,8 +73,8 @@ func openBesideInFlight(t *testing.T, s *suite) {
 	works("when they are gone")
 }
 
-// filesShut: a program that takes all rights to its own directory away keeps
-// nobody from collecting what is in it (E02).
+// filesShut: a program that removes all permissions of its own directory does not keep the server
+// from collecting its files (E02).
 func filesShut(t *testing.T, s *suite) {
 	x := s.open(t)
 	e := x.run(t, s.process(t, x, "e02-shut.sh"))
@@ -97,10 +97,9 @@ func filesShut(t *testing.T, s *suite) {
 	}
 }
 
-// socketBuffers: what lies in the buffers of sockets that nobody reads is
-// memory too, and bounded (D14).
+// socketBuffers: the buffers of sockets that are not read count as memory and are bounded (D14).
 func socketBuffers(t *testing.T, s *suite) {
-	if !s.o.HeldLimits { // watched then, which the isolation has to say
+	if !s.o.HeldLimits { // the backend watches it then, and the isolation must say so
 		iso, err := s.open(t).Isolation(t.Context())
 		if err != nil || !slices.ContainsFunc(iso.Weak, func(w string) bool { return strings.HasPrefix(w, "memory of sockets") }) && s.full() {
 			t.Errorf("Isolation: %v; nothing is said of the buffers of sockets: %q", err, iso.Weak)

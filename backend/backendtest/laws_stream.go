@@ -13,8 +13,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// stdinOpen: a stream of stdin carries what is written while the process runs, behind
-// the bytes that it began with, and ends when it is closed.
+// stdinOpen: after its first bytes, an open stdin carries what is written while the process runs.
+// It ends when it is closed.
 func stdinOpen(t *testing.T, s *suite) {
 	x := s.open(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -43,8 +43,8 @@ func stdinOpen(t *testing.T, s *suite) {
 		t.Errorf("after CloseStdin: got %v, want %v", err, fs.ErrClosed)
 	}
 
-	// What reads nothing holds nobody up for longer than the context says, and what has
-	// ended takes nothing.
+	// A process that does not read delays WriteStdin only until the context ends. A process that
+	// has ended takes no bytes.
 	r, _, _ = x.start(t, backend.Process{Argv: []string{"/bin/sh", "-c", "sleep 30; :"}, OpenStdin: true})
 	short, end := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer end()
@@ -63,7 +63,7 @@ func stdinOpen(t *testing.T, s *suite) {
 	}
 }
 
-// mkdirAndRename change the working directory from outside, and never what is above it.
+// mkdirAndRename: Mkdir and Rename change the working directory, and nothing above it.
 func mkdirAndRename(t *testing.T, s *suite) {
 	x := s.open(t)
 	ctx, files := t.Context(), x.Files()

@@ -14,8 +14,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// terminals opens a sandbox for terminals. It skips the test if there are none, after it
-// has seen that the backend says so.
+// terminals opens a sandbox for terminals. If the backend has none, it checks that Open says so,
+// and skips the test.
 func (s *suite) terminals(t *testing.T) *box {
 	t.Helper()
 	with := func(p *backend.Spec) { p.Terminal = true }
@@ -126,8 +126,8 @@ func terminalOwn(t *testing.T, s *suite) {
 	}
 }
 
-// terminalsApart: a sandbox has so many terminals and not more, sees its own alone, and
-// leaves none behind. Output without end, and input that is not read, delay nobody.
+// terminalsApart: a sandbox has a bounded number of terminals, sees only its own, and leaves none
+// behind. Endless output and unread input delay no caller.
 func terminalsApart(t *testing.T, s *suite) {
 	x, other := s.terminals(t), s.terminals(t)
 	used := func() (n int) {
@@ -162,7 +162,7 @@ func terminalsApart(t *testing.T, s *suite) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	for range 100 { // nobody reads it
+	for range 100 { // no program reads it
 		if _, err := all[0].WriteStdin(ctx, make([]byte, 1<<16)); err != nil {
 			break
 		}
@@ -191,7 +191,8 @@ func terminalsApart(t *testing.T, s *suite) {
 	}
 }
 
-// terminalAttacks: in a sandbox with terminals nothing else is open than in others.
+// terminalAttacks: apart from its terminals, a sandbox with terminals refuses what other sandboxes
+// refuse.
 func terminalAttacks(t *testing.T, s *suite) {
 	s.terminals(t)
 	s.term = true

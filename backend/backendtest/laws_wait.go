@@ -56,7 +56,7 @@ func waitNotDelayed(t *testing.T, s *suite) {
 	}
 }
 
-// stuck is a writer that waits for a word.
+// stuck is a writer whose Write blocks until word is closed or receives a value.
 type stuck struct {
 	word chan struct{}
 	n    int
@@ -104,7 +104,7 @@ func waitContext(t *testing.T, s *suite) {
 	if !soon(t, 3*time.Second, func() bool { return len(out.String()) > n }) {
 		t.Error("the process did not go on, or its output is held back until its end")
 	}
-	for range 2 { // and it may be waited for again
+	for range 2 { // Kill and the waits may be repeated
 		if err := x.Kill(t.Context()); err != nil {
 			t.Fatal(err)
 		}

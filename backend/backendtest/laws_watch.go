@@ -14,7 +14,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// watch opens a watch that is closed at the test's end.
+// watch opens a watch, which is closed when the test ends.
 func (x *box) watch(t *testing.T, name string) backend.Watch {
 	t.Helper()
 	w, err := x.Files().Watch(t.Context(), name)
@@ -31,8 +31,8 @@ func (x *box) watch(t *testing.T, name string) backend.Watch {
 	return w
 }
 
-// hears waits until a watch has reported all of these changes, "op name" each, and
-// returns what else it has reported.
+// hears waits until a watch has reported all wanted changes, as "op name". It returns the other
+// changes that it has reported.
 func hears(t *testing.T, w backend.Watch, want ...string) (others []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -57,8 +57,8 @@ func hears(t *testing.T, w backend.Watch, want ...string) (others []string) {
 	return others
 }
 
-// changesReported: what programs and the server do below a directory is reported, with
-// names relative to the working directory, and nothing of other directories is.
+// changesReported: changes by programs and by the server below a directory are reported, with names
+// relative to the working directory. Changes of other directories are not.
 func changesReported(t *testing.T, s *suite) {
 	x := s.open(t)
 	x.sh(t, "mkdir -p dir/sub other; echo a > dir/a; echo b > dir/b; echo c > dir/sub/c; ln -s .. up; ln -s /etc etc")
@@ -107,7 +107,7 @@ func changesReported(t *testing.T, s *suite) {
 	if err := x.Kill(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // what was changed before
+	for range 2 { // changes from before
 		short, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		_, end = all.Next(short)
 		cancel()
@@ -123,7 +123,7 @@ func changesReported(t *testing.T, s *suite) {
 	}
 }
 
-// quiet wants that a watch has nothing to report.
+// quiet fails the test if a watch reports anything.
 func quiet(t *testing.T, w backend.Watch) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -133,8 +133,8 @@ func quiet(t *testing.T, w backend.Watch) {
 	}
 }
 
-// watchesBounded: there are so many watches and not more, they compare so many entries and
-// not more, and a program that changes names without end keeps nothing busy.
+// watchesBounded: the number of watches and of compared entries is bounded. A program that changes
+// names without end does not keep the server busy.
 func watchesBounded(t *testing.T, s *suite) {
 	x := s.open(t, func(p *backend.Spec) { p.WorkInodes = 3 * backend.MaxWatched })
 	var open []backend.Watch

@@ -13,8 +13,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// network opens the sandbox's network. Connections are answered with the address
-// that the program asked for, and questions for names with nameAddress.
+// network opens the sandbox's network. The test answers each connection with the address that the
+// program connected to, and DNS questions with nameAddress.
 func (x *box) network(t *testing.T, ports ...int) *backend.Network {
 	t.Helper()
 	n, err := x.Sandbox.(backend.Networker).Network(t.Context(), ports)
@@ -38,13 +38,13 @@ func (x *box) network(t *testing.T, ports ...int) *backend.Network {
 	return n
 }
 
-// answering is what of a sandbox's network the test answers on.
+// answering records on which sockets of a sandbox's network the test answers.
 type answering struct {
 	once  sync.Once
 	ports sync.Map
 }
 
-// echo answers like a web server, with the address that was asked for.
+// echo answers HTTP requests with the address that the program connected to.
 func echo(l net.Listener) {
 	for {
 		c, err := l.Accept()
@@ -66,17 +66,17 @@ func echo(l net.Listener) {
 	}
 }
 
-// nameAddress is what every name means to a test.
+// nameAddress is the address of every name in the tests.
 var nameAddress = net.IPv4(198, 18, 0, 5).To4()
 
-// names answers questions for A, and none of others.
+// names answers DNS questions for A records, and gives others an empty answer.
 func names(c net.PacketConn) {
 	for b := make([]byte, 1500); ; {
 		n, from, err := c.ReadFrom(b)
 		if err != nil {
 			return
 		}
-		end := 12 // of the question
+		end := 12 // of the question section
 		for end < n && b[end] != 0 {
 			end += 1 + int(b[end])
 		}
@@ -93,8 +93,8 @@ func names(c net.PacketConn) {
 	}
 }
 
-// attempts is a program that asks for addresses, one to a line of its arguments,
-// and prints what came of each.
+// attempts is a program that connects to the addresses in its arguments and prints the outcome of
+// each on a line.
 const attempts = `
 import socket, sys, errno
 def tcp(host, port):
@@ -121,7 +121,7 @@ for a in sys.argv[1:]:
     print(a, "=", r, flush=True)
 `
 
-// attempt asks for addresses, and wants of each what stands after it.
+// attempt runs attempts with the first strings, and compares the outcomes with the second ones.
 func (x *box) attempt(t *testing.T, want [][2]string) {
 	t.Helper()
 	args, lines := []string{}, ""
@@ -134,8 +134,8 @@ func (x *box) attempt(t *testing.T, want [][2]string) {
 	}
 }
 
-// deaf listens on the host's loopback. It returns how a program would get there,
-// and later what was heard.
+// deaf listens on the host's loopback. It returns the ways by which a program could reach it, and a
+// function that returns what it has received.
 func deaf(t *testing.T) (ways []string, heard func() map[string]int) {
 	t.Helper()
 	var mu sync.Mutex

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// text collects a stream; it may be read while it is written.
+// text collects a stream. It may be read while it is written.
 type text struct {
 	mu sync.Mutex
 	b  strings.Builder
@@ -13,7 +13,7 @@ type text struct {
 
 const mostText = 8 * mib
 
-// Write keeps the first bytes.
+// Write keeps bytes up to a limit and drops the rest.
 func (x *text) Write(p []byte) (int, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

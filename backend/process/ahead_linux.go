@@ -12,18 +12,18 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
-// Processes that are started in a ready sandbox before anybody asks, as the last
-// one of its shape would have been, and wait there. Such a process is begun as
-// every other is: by the sandbox's init, behind all its walls.
+// This file starts processes in a ready sandbox before Start is called, with the arguments of the
+// last process of the sandbox's key. The process waits there for its caller. The sandbox's init
+// starts it like every other process, behind all walls.
 
-// ahead is a process that waits.
+// ahead is a process that was started in advance and waits.
 type ahead struct {
 	what  backend.Process
 	proc  *jail.Proc
 	pipes *pipes
 }
 
-// aheadOf is what of a process can be started ahead; nil: nothing.
+// aheadOf returns the part of a process that can be started in advance, or nil.
 func aheadOf(p backend.Process) *backend.Process {
 	pre := p.Prestart
 	if pre == nil || pre.Fork != nil || p.Stdin != nil || p.OpenStdin || p.Dir != "" {
@@ -35,8 +35,8 @@ func aheadOf(p backend.Process) *backend.Process {
 	return &backend.Process{Argv: p.Argv, Env: pre.Env, Program: pre.Program}
 }
 
-// startAhead starts what will probably be asked for. False: the sandbox may not
-// be used.
+// startAhead starts the process that will probably be requested. If it returns false, the sandbox
+// may not be used.
 func (s *sandbox) startAhead(p backend.Process) bool {
 	if putProgram(s.slot.Dirs[jail.DirProgram], s.slot.UID(), p.Program) != nil {
 		return false
@@ -56,15 +56,16 @@ func (s *sandbox) startAhead(p backend.Process) bool {
 	return true
 }
 
-// goOn has the process that waits become p, if it is one. When it is another, it
-// is ended, and p has to be started; an error says that nothing may be any more.
+// goOn turns the waiting process into p and returns it, if it was started for p. Otherwise it kills
+// the waiting process and returns nil, so that the caller starts p. On error the sandbox must not
+// be used.
 func (s *sandbox) goOn(p backend.Process) (*running, error) {
 	s.mu.Lock()
 	a := s.ahead
 	s.ahead = nil
 	s.mu.Unlock()
 	if a == nil {
-		return nil, nil //nolint:nilnil // none waits, which is no failure
+		return nil, nil //nolint:nilnil // none waits, which is no error
 	}
 	if next := aheadOf(p); next != nil && a.is(*next) {
 		r, err := s.word(a, p)
@@ -75,18 +76,18 @@ func (s *sandbox) goOn(p backend.Process) (*running, error) {
 	return nil, s.drop(a)
 }
 
-// is tells whether the process was started by all that another would be.
+// is reports whether the process was started with the same arguments, environment and files.
 func (a *ahead) is(p backend.Process) bool {
 	return slices.Equal(a.what.Argv, p.Argv) && slices.Equal(a.what.Env, p.Env) &&
 		slices.EqualFunc(a.what.Program, p.Program, func(f, g backend.ProgramFile) bool { return f.Name == g.Name && bytes.Equal(f.Data, g.Data) })
 }
 
-// word tells the process to go on. Without an error and a process it has ended
-// meanwhile.
+// word sends Begin to the waiting process, which then continues as p. If the process has ended
+// meanwhile, word returns nil without an error.
 func (s *sandbox) word(a *ahead, p backend.Process) (*running, error) {
 	select {
 	case <-a.proc.Done():
-		return nil, nil //nolint:nilnil // it ended before it was asked for
+		return nil, nil //nolint:nilnil // it ended before it was requested
 	default:
 	}
 	files := slices.DeleteFunc(slices.Clone(p.Program), func(f backend.ProgramFile) bool {
@@ -99,7 +100,7 @@ func (s *sandbox) word(a *ahead, p backend.Process) (*running, error) {
 	s.expect(prospect{ahead: aheadOf(p)})
 	_ = a.pipes.channel.to.SetWriteDeadline(time.Now().Add(wordLimit))
 	if _, err := a.pipes.channel.Write(p.Prestart.Begin); err != nil {
-		return nil, nil //nolint:nilerr,nilnil // it has not heard it, so it has done nothing
+		return nil, nil //nolint:nilerr,nilnil // it did not get Begin, so it has done nothing
 	}
 	_ = a.pipes.channel.to.SetWriteDeadline(time.Time{})
 	a.pipes.carry(p.Stdout, p.Stderr)
@@ -114,7 +115,7 @@ func (s *sandbox) word(a *ahead, p backend.Process) (*running, error) {
 	return &running{s: s, proc: a.proc, pipes: a.pipes}, nil
 }
 
-// drop ends the process, takes its files away and returns when it is gone.
+// drop kills the process, waits for its end and removes its files.
 func (s *sandbox) drop(a *ahead) error {
 	_ = a.proc.Signal(int(unix.SIGKILL))
 	t := time.NewTimer(dropLimit)
@@ -125,7 +126,7 @@ func (s *sandbox) drop(a *ahead) error {
 		return errNotDropped
 	}
 	for _, f := range a.what.Program {
-		_ = unix.Unlinkat(s.slot.Dirs[jail.DirProgram], f.Name, 0) // or the next one's of that name takes its place
+		_ = unix.Unlinkat(s.slot.Dirs[jail.DirProgram], f.Name, 0) // otherwise the next process would see this file
 	}
 	return nil
 }
@@ -133,6 +134,6 @@ func (s *sandbox) drop(a *ahead) error {
 var errNotDropped = errors.New("a process that waited does not end")
 
 const (
-	wordLimit = time.Second     // that a process that waits may take to hear its word
-	dropLimit = 5 * time.Second // that the end of one may take that nobody wants
+	wordLimit = time.Second     // most time that a waiting process may take to read Begin
+	dropLimit = 5 * time.Second // most time that a dropped process may take to end
 )

@@ -21,7 +21,7 @@ import (
 // of the jail that a sandbox is built in.
 func attached(t backend.Tree) bool { return path.Dir(t.At()) == jail.AttachDir }
 
-// split parts the trees of a Spec: those of a jail and those that are attached.
+// split separates the trees of a Spec: those of the jail, and those attached to one sandbox.
 func split(trees []backend.Tree) (whole, single []jail.Tree) {
 	for _, t := range trees {
 		j := jail.Tree{Host: t.Host, Inside: t.At()}
@@ -34,7 +34,7 @@ func split(trees []backend.Tree) (whole, single []jail.Tree) {
 	return whole, single
 }
 
-// treeKey tells lists of trees apart.
+// treeKey returns a different string for each list of trees.
 func treeKey(trees []backend.Tree) string {
 	var b strings.Builder
 	for _, t := range trees {
@@ -43,8 +43,8 @@ func treeKey(trees []backend.Tree) string {
 	return b.String()
 }
 
-// checkTrees demands that trees exist. A missing one is no fault of the walls: it must
-// not lead to weaker ones.
+// checkTrees returns an error if a tree does not exist. The caller must not answer that error by
+// building weaker walls.
 func checkTrees(trees []backend.Tree) error {
 	for _, t := range trees {
 		if st, err := os.Stat(t.Host); err != nil || !st.IsDir() && !st.Mode().IsRegular() || !filepath.IsAbs(t.Host) || !filepath.IsAbs(t.At()) {
@@ -54,7 +54,7 @@ func checkTrees(trees []backend.Tree) error {
 	return nil
 }
 
-// Attach shows one more tree in the sandbox.
+// Attach shows another tree in the sandbox.
 func (s *sandbox) Attach(ctx context.Context, tree backend.Tree) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -83,7 +83,7 @@ func (s *sandbox) Attach(ctx context.Context, tree backend.Tree) error {
 	return err
 }
 
-// attachFirst shows the trees of the Spec, before anything runs in the sandbox.
+// attachFirst attaches the trees of the Spec, before anything runs in the sandbox.
 func (s *sandbox) attachFirst() error {
 	_, single := split(s.spec.Trees)
 	if len(single) == 0 || s.hall.Mode() == jail.ModePlain {
@@ -94,7 +94,7 @@ func (s *sandbox) attachFirst() error {
 	return s.attachLocked(nil, single)
 }
 
-// attachLocked shows a list of trees in the place of those that the sandbox has.
+// attachLocked replaces the sandbox's attached trees with a list. attaching is held.
 func (s *sandbox) attachLocked(stop <-chan struct{}, trees []jail.Tree) error {
 	err := s.slot.Attach(stop, trees)
 	switch {

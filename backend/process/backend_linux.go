@@ -25,8 +25,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/watch"
 )
 
-// Backend builds sandboxes on this host's kernel. What it can build is tried
-// when the first one is asked for.
+// Backend builds sandboxes on this host's kernel. The first Open finds out which walls it can
+// build.
 type Backend struct {
 	interpreters
 
@@ -39,32 +39,32 @@ type Backend struct {
 	strong   bool // namespaces have been made
 	lease    *jail.UIDs
 	tree     *cgroup.Tree
-	noTree   string                              // why there are no cgroups
-	noFork   error                               // why the last zygote was none
+	noTree   string                              // why there are no cgroups; empty: there are
+	noFork   error                               // why the last zygote could not be started or forked; nil: it could
 	loaded   bool                                // an attempt to make a snapshot has ended
-	noLoad   error                               // why the last snapshot was none
-	groups   *pool.Pool[struct{}, *cgroup.Group] // of dead sandboxes; nil: none are kept
-	ready    *pool.Pool[poolKey, *sandbox]       // empty sandboxes; nil: none are built ahead
+	noLoad   error                               // why the last snapshot could not be made; nil: it could
+	groups   *pool.Pool[struct{}, *cgroup.Group] // of closed sandboxes; nil: none are kept
+	ready    *pool.Pool[poolKey, *sandbox]       // empty sandboxes; nil: none are built in advance
 	halls    []*hall
 
 	builds       sync.WaitGroup
-	ends         sync.WaitGroup // of jails, being waited for
+	ends         sync.WaitGroup // goroutines that wait for the end of jails
 	trials       int
 	nextPlain    int
 	nextGroup    int
 	homes        int
 	terminals    int // sandboxes with terminals
 	live         map[*sandbox]struct{}
-	tasks        int // limits of all sandboxes that live, ready ones included
+	tasks        int // sum of the limits of all live sandboxes, ready ones included
 	machineTasks func() int
 	closed       bool
-	certs        string      // of authorities, as sandboxes see it
-	shown        []jail.Tree // with that file in it
+	certs        string      // path of the certificate authorities inside sandboxes
+	shown        []jail.Tree // the trees that show that file
 	forkBounds   forkBounds
 	objects      *watch.Objects
 }
 
-// New returns the backend. Nothing is started before it is used.
+// New returns the backend. It starts nothing before it is used.
 func New(cfg Config) *Backend {
 	if cfg.MinTier == "" {
 		cfg.MinTier = sandboxmcp.TierL2
@@ -92,8 +92,8 @@ func New(cfg Config) *Backend {
 // Name returns "process".
 func (b *Backend) Name() string { return Name }
 
-// Capabilities makes a trial sandbox, unless one was seen already, and tells what
-// it had.
+// Capabilities builds a trial sandbox, unless a jail has passed its trial already, and reports
+// which walls it had.
 func (b *Backend) Capabilities(ctx context.Context) backend.Capabilities {
 	b.mu.Lock()
 	var seen *sandboxmcp.Isolation
@@ -119,7 +119,7 @@ func (b *Backend) Capabilities(ctx context.Context) backend.Capabilities {
 }
 
 func (b *Backend) capable(iso sandboxmcp.Isolation) backend.Capabilities {
-	spaces := iso.Tier.AtLeast(sandboxmcp.TierL2) // namespaces of its own
+	spaces := iso.Tier.AtLeast(sandboxmcp.TierL2) // it has namespaces of its own
 	c := backend.Capabilities{Available: true, Isolation: iso, Attach: spaces, Dial: spaces, Freeze: spaces && b.freezes(), Terminal: spaces}
 	if spaces {
 		c.Users = []string{jail.InsideUser}
@@ -127,28 +127,28 @@ func (b *Backend) capable(iso sandboxmcp.Isolation) backend.Capabilities {
 	return c
 }
 
-// trialSpec asks for the smallest sandbox.
+// trialSpec returns the Spec of the smallest sandbox.
 func trialSpec(id string) backend.Spec {
 	return backend.Spec{ID: id, MemoryBytes: 64 << 20, CPUCores: 1, MaxTasks: 16, WorkBytes: 1 << 20, WorkInodes: 64, TempBytes: 1 << 20}
 }
 
-// hall is a jail and what the trial run in it showed.
+// hall is a jail and the result of its trial.
 type hall struct {
 	*jail.Jail
 	policy string // digest
 
 	users int       // calls of Open that are building in it; guarded by the backend's mu
-	used  time.Time // likewise
+	used  time.Time // time of the last such call; guarded by the backend's mu
 
 	trial sync.Once
 	iso   sandboxmcp.Isolation
 	err   error
-	seen  atomic.Pointer[sandboxmcp.Isolation] // iso, once it has been judged good
+	seen  atomic.Pointer[sandboxmcp.Isolation] // iso, once it has passed judge
 
 	forks *pool.Pool[string, *forkServer] // nil: programs are not forked
 }
 
-// Open hands out a ready sandbox, or builds one.
+// Open returns a ready sandbox, or builds one.
 func (b *Backend) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -158,7 +158,7 @@ func (b *Backend) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox,
 	}
 	defer b.builds.Done()
 	var sb *sandbox
-	if !spec.Terminal { // no ready one has any
+	if !spec.Terminal { // no ready sandbox has terminals
 		sb = b.tryReady(spec)
 	}
 	if sb == nil {
@@ -172,12 +172,13 @@ func (b *Backend) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox,
 		}
 	}
 	defer b.leave(sb.hall)
-	if err := b.handOut(sb); err != nil { //nolint:contextcheck // the watch is nobody's call
+	if err := b.handOut(sb); err != nil { //nolint:contextcheck // the watch outlives the call
 		return nil, err
 	}
 	h := sb.hall
-	// The first sandbox of a jail is its trial run: its walls are looked at before anything runs behind any of them.
-	// What that shows holds for every caller, so the end of this one's context is no answer.
+	// The first sandbox of a jail is its trial: its walls are read before anything runs behind
+	// them. The result holds for every caller, so it does not depend on the end of this caller's
+	// context.
 	h.trial.Do(func() {
 		if h.iso, h.err = sb.Isolation(context.WithoutCancel(ctx)); h.err == nil {
 			h.err = judge(h, h.iso)
@@ -200,12 +201,12 @@ func (b *Backend) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox,
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "this machine reaches isolation %s, and %s is demanded", h.iso.Tier, minimum).
 			WithHint("run `sandboxmcp doctor` to see which wall is missing, or lower isolation_min")
 	}
-	sb.prewarm(spec.Prestart) //nolint:contextcheck // what it starts is nobody's call
+	sb.prewarm(spec.Prestart) //nolint:contextcheck // what it starts outlives the call
 	return sb, nil
 }
 
-// place builds a sandbox in a jail that fits, which the caller leaves. A jail that turns
-// out to have ended is replaced, once.
+// place builds a sandbox in a suitable jail. The caller calls leave for the jail. If the jail has
+// ended, place replaces it once.
 func (b *Backend) place(spec backend.Spec) (*sandbox, error) {
 	for again := false; ; again = true {
 		h, err := b.hallFor(spec.Trees)
@@ -230,10 +231,10 @@ func (b *Backend) place(spec backend.Spec) (*sandbox, error) {
 	}
 }
 
-// jailEndLimit is how long the end of a jail's processes may take to be noticed.
+// jailEndLimit bounds the wait for the end of a jail whose build failed.
 const jailEndLimit = time.Second
 
-// begin announces a build, for which Close waits; false: it is too late.
+// begin registers a build, for which Close waits. It returns false if the backend is closed.
 func (b *Backend) begin() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -268,10 +269,10 @@ func (b *Backend) Warm(ctx context.Context, trees []backend.Tree) {
 	b.leave(h)
 }
 
-// hallsMost bounds the jails that stay when nothing lives in them.
+// hallsMost bounds the jails that are kept while no sandbox lives in them.
 const hallsMost = 8
 
-// enterLocked keeps a jail from being closed until the caller leaves it.
+// enterLocked keeps a jail open until the caller calls leave.
 func (h *hall) enterLocked() {
 	h.users++
 	h.used = time.Now()
@@ -283,8 +284,8 @@ func (b *Backend) leave(h *hall) {
 	h.users--
 }
 
-// evictLocked closes, beside everything else, the jail that was used least recently and
-// in which nothing lives, when there are too many.
+// If there are too many jails, evictLocked closes the least recently used one that has no
+// sandboxes. It closes it in a goroutine.
 func (b *Backend) evictLocked() {
 	if len(b.halls) <= hallsMost {
 		return
@@ -310,7 +311,8 @@ func (b *Backend) evictLocked() {
 	})
 }
 
-// hallFor returns a jail whose sandboxes can see the trees. The caller leaves it.
+// hallFor returns a jail whose sandboxes can see the trees. The caller calls leave when it no longer
+// uses the jail.
 func (b *Backend) hallFor(trees []backend.Tree) (*hall, error) {
 	whole, _ := split(trees)
 	b.mu.Lock()
@@ -356,7 +358,7 @@ func (b *Backend) hallFor(trees []backend.Tree) (*hall, error) {
 	return h, nil
 }
 
-// prepare finds out what stands outside the jail: cgroups and certificates.
+// prepare finds out what exists outside of jails: cgroups and certificates.
 func (b *Backend) prepare() {
 	b.certs, b.shown = b.certificates()
 	if sandboxmcp.TierL1.AtLeast(b.cfg.MinTier) {
@@ -380,8 +382,9 @@ func (b *Backend) prepare() {
 	}
 }
 
-// home makes the control group that a jail's own processes live in, where one
-// is needed: on version 2 only a process inside the tree may clone into it.
+// home makes the control group for a jail's own processes, if one is needed. On version 2, only a
+// process inside the tree may clone into it. The caller calls the returned function once the jail
+// is open.
 func (b *Backend) home(cfg *jail.Config) (func(), error) {
 	if b.tree == nil || b.tree.Version() != 2 {
 		return func() {}, nil
@@ -406,8 +409,8 @@ func (b *Backend) home(cfg *jail.Config) (func(), error) {
 	return func() { _ = entry.Close() }, nil
 }
 
-// openHall tries the modes from the strongest on. Where namespaces have been made
-// once, their failure is a fault and no reason for weaker walls.
+// openHall tries the modes, the strongest first. Once namespaces have been made, a later failure to
+// make them is an error and does not lead to weaker walls.
 func (b *Backend) openHall(trees []jail.Tree) (*hall, error) {
 	mode := jail.ModeUser
 	if isHostRoot() {
@@ -488,7 +491,7 @@ func (b *Backend) tryMode(mode jail.Mode, trees []jail.Tree) (*hall, error) {
 	return h, nil
 }
 
-// judge demands every wall of the mode.
+// judge returns an error if a wall that the mode requires is missing.
 func judge(h *hall, iso sandboxmcp.Isolation) error {
 	for _, w := range h.Mode().Required(h.LandlockABI()) {
 		if !slices.Contains(iso.Walls, w) {
@@ -505,8 +508,8 @@ func (b *Backend) drop(h *hall) {
 	_ = h.Close()
 }
 
-// Close ends every sandbox, also one that is being built. What it waits for is
-// bounded, and it waits also when ctx has ended.
+// Close ends every sandbox, also one that is being built. Its waits are bounded, and the end of ctx
+// does not shorten them.
 func (b *Backend) Close(context.Context) error {
 	b.objects.Stop()
 	b.mu.Lock()
@@ -516,7 +519,7 @@ func (b *Backend) Close(context.Context) error {
 	b.mu.Unlock()
 	var errs []error
 	for _, h := range halls {
-		errs = append(errs, h.Close()) // with it ends everything in it, and what is being built there fails
+		errs = append(errs, h.Close()) // this ends everything in the jail, and builds in it fail
 	}
 	if errors.Join(errs...) == nil {
 		b.ends.Wait()
@@ -543,8 +546,8 @@ func (b *Backend) Close(context.Context) error {
 	return errors.Join(errs...)
 }
 
-// isHostRoot tells root from the root of a user namespace, as in a rootless
-// container, who is an ordinary user to the kernel and has no ids to give away.
+// isHostRoot reports whether the process is root of the host. Root of a user namespace, as in a
+// rootless container, is an ordinary user to the kernel and has no user ids to assign.
 func isHostRoot() bool {
 	b, err := os.ReadFile("/proc/self/uid_map")
 	f := strings.Fields(string(b))

@@ -9,7 +9,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
-// systemCertificates is where systems keep their certificate authorities.
+// systemCertificates lists the files in which systems keep their certificate authorities.
 var systemCertificates = []string{
 	"/etc/ssl/certs/ca-certificates.crt",
 	"/etc/pki/tls/certs/ca-bundle.crt",
@@ -19,12 +19,12 @@ var systemCertificates = []string{
 }
 
 const (
-	shownCertificates = "/etc/ssl/sandboxmcp.pem" // where those of a setting are seen
+	shownCertificates = "/etc/ssl/sandboxmcp.pem" // where sandboxes see the configured file
 	maxCertificates   = 8 << 20
 )
 
-// certificates finds the file of authorities: as sandboxes see it, and what has to
-// be shown to them for that, if anything.
+// certificates returns the file of certificate authorities as sandboxes see it, and the trees that
+// show it, if any are needed.
 func (b *Backend) certificates() (inside string, shown []jail.Tree) {
 	if own := b.cfg.CertFile; own != "" {
 		target, err := certificateFile(own)
@@ -45,8 +45,8 @@ func (b *Backend) certificates() (inside string, shown []jail.Tree) {
 	return "", nil
 }
 
-// certificateFile demands a file of certificates and of nothing secret, which
-// programs in sandboxes can read. It returns its real name.
+// certificateFile checks that a file contains certificates and no private key, and that programs in
+// sandboxes can read it. It returns the path with all links resolved.
 func certificateFile(path string) (string, error) {
 	if !filepath.IsAbs(path) {
 		return "", errors.New("it is not named by an absolute path")

@@ -12,8 +12,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
-// Checks tries to build a sandbox and tells, wall by wall, what stood, and for
-// what is missing why and what mends it.
+// Checks builds a trial sandbox and reports each wall. For a missing one it reports the reason and
+// the fix.
 func (b *Backend) Checks(ctx context.Context) []sandboxmcp.Check {
 	spec := trialSpec("doctor")
 	spec.MinTier = sandboxmcp.TierL1
@@ -53,14 +53,14 @@ func (b *Backend) Checks(ctx context.Context) []sandboxmcp.Check {
 	checks = append(checks, s.wayOut(ctx))
 	checks = append(checks, b.weapons(ctx, sb)...)
 	for _, w := range iso.Weak {
-		if w != weakObjects && !strings.HasPrefix(w, "memory") { // no setting of the machine mends weakObjects
+		if w != weakObjects && !strings.HasPrefix(w, "memory") { // no setting of the machine fixes weakObjects
 			checks = append(checks, sandboxmcp.Check{Name: "weak", Detail: w, Fix: "delegate a control group, or run the server as root"})
 		}
 	}
 	return checks
 }
 
-// wayOut tries whether a network can be opened.
+// wayOut checks whether a network can be opened.
 func (s *sandbox) wayOut(ctx context.Context) sandboxmcp.Check {
 	c := sandboxmcp.Check{Name: "network through egress", OK: true, Detail: "sockets of the server's stood in the trial sandbox"}
 	if _, err := s.Network(ctx, nil); err != nil {
@@ -69,8 +69,8 @@ func (s *sandbox) wayOut(ctx context.Context) sandboxmcp.Check {
 	return c
 }
 
-// weapons tries from inside what the walls are there to stop, on a file that the
-// server's own user can read.
+// weapons attacks from inside the sandbox what its walls protect, with a file that the server's own
+// user can read.
 func (b *Backend) weapons(ctx context.Context, sb backend.Sandbox) []sandboxmcp.Check {
 	c := sandboxmcp.Check{Name: "host files out of reach", Needed: true}
 	host, err := os.CreateTemp(b.cfg.TempDir, "sandboxmcp-doctor-")
@@ -116,7 +116,7 @@ func tierFix(t sandboxmcp.Tier) string {
 	return "allow unprivileged user namespaces"
 }
 
-// fixFor names the setting that most often mends a failure with these words.
+// fixFor returns the setting that usually fixes a failure with such a message.
 func fixFor(text string) string {
 	switch {
 	case strings.Contains(text, "Landlock"), strings.Contains(text, "landlock"):

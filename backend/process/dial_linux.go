@@ -45,7 +45,7 @@ func (s *sandbox) connect(ctx context.Context, port int) (int, error) {
 	return s.slot.Connect(ctx.Done(), port)
 }
 
-// established takes over a socket that is being connected, and waits until it is.
+// established takes over a connecting socket and waits until it is connected.
 func established(ctx context.Context, fd, port int) (net.Conn, error) {
 	f, err := jail.Polled(fd, "port")
 	if err != nil {

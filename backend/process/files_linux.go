@@ -19,14 +19,14 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
-// files is a working directory seen through a descriptor. The kernel itself
-// refuses every name that would leave it.
+// files gives access to a working directory through a descriptor. The kernel itself refuses every
+// name that leads out of it.
 type files struct {
 	dir     int
-	sandbox *sandbox // to write; nil: only to read
+	sandbox *sandbox // needed to write; nil: read only
 }
 
-// heldFiles is the working directory of a sandbox for as long as that is open.
+// heldFiles is the working directory of a sandbox. Each call fails once the sandbox is closed.
 type heldFiles struct{ s *sandbox }
 
 func (h heldFiles) do(ctx context.Context, op, name string, f func(files) error) error {
@@ -85,8 +85,8 @@ func (f files) openat(name string, flags int) (int, error) {
 	}
 }
 
-// openTries bounds how often a look-up is repeated: a program can make each one
-// fail, by renames that never end or by a lease that it does not give up.
+// openTries bounds how often a look-up is repeated. A program can make every look-up fail, by
+// continuous renames or by a lease that it does not give up.
 const openTries = 100
 
 // Open opens a regular file for reading.
@@ -147,7 +147,7 @@ func (f files) Stat(name string) (backend.FileInfo, error) {
 	return describe(path.Base(name), &st), nil
 }
 
-// Mkdir makes a directory and those above it.
+// Mkdir makes a directory and its missing parents.
 func (f files) Mkdir(name string) error {
 	err := asUser(f.sandbox.slot.UID(), func() error { return f.makeDirs(name) })
 	if err == nil {
@@ -184,7 +184,7 @@ func (f files) Remove(name string) error {
 	return f.in(path.Dir(name), func(dir int) error { return unix.Unlinkat(dir, path.Base(name), 0) }, "remove", name)
 }
 
-// in calls do with the directory that a name lies in.
+// in calls do with a descriptor of the directory dir.
 func (f files) in(dir string, do func(fd int) error, op, name string) error {
 	fd, err := f.openat(dir, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err == nil {
@@ -197,10 +197,9 @@ func (f files) in(dir string, do func(fd int) error, op, name string) error {
 	return nil
 }
 
-// Put writes a file under a name of its own and then gives it the right one. The
-// bytes are written by a process in the sandbox, so that they are the sandbox's
-// memory and not ours: they reach its file through a descriptor, whatever the
-// programs in the sandbox do to names meanwhile.
+// Put writes a temporary file and then renames it. A process in the sandbox writes the bytes, so
+// that the kernel charges their memory to the sandbox and not to the server. It writes through a
+// descriptor, so renames by programs in the sandbox do not matter.
 func (f files) Put(ctx context.Context, name string, data []byte, overwrite bool) error {
 	awake, err := f.sandbox.stayAwake()
 	if err != nil {
@@ -238,7 +237,7 @@ func (f files) Put(ctx context.Context, name string, data []byte, overwrite bool
 	}, "write", name)
 }
 
-// makeDirs makes a directory and its parents, link by link.
+// makeDirs makes a directory and its parents, one path element at a time.
 func (f files) makeDirs(name string) error {
 	if name == "." || name == "/" {
 		return nil
@@ -257,7 +256,7 @@ func (f files) makeDirs(name string) error {
 	return nil
 }
 
-// fill has a process in the sandbox write data into an open file.
+// fill makes a process in the sandbox write data into an open file.
 func (f files) fill(ctx context.Context, fd int, data []byte) error {
 	if len(data) == 0 {
 		return nil
@@ -312,10 +311,10 @@ func (f files) fill(ctx context.Context, fd int, data []byte) error {
 	return unix.EIO
 }
 
-// putLimit is how long the writing of a file may take.
+// putLimit bounds the time that writing a file may take.
 const putLimit = 20 * time.Second
 
-// writer is the program that copies its stdin to its stdout.
+// writer returns the program that copies its stdin to its stdout.
 var writer = sync.OnceValue(func() string {
 	if _, err := os.Stat("/bin/dd"); err != nil {
 		return "/usr/bin/dd"
@@ -329,8 +328,8 @@ func closeBoth(fds ...int) {
 	}
 }
 
-// asUser does something to files as the sandbox's user: root has to, because the
-// sandbox's file systems know no other.
+// asUser calls do with the sandbox's user for file access. Root needs that, because the sandbox's
+// file systems have no other user.
 func asUser(uid int, do func() error) error {
 	if os.Geteuid() != 0 || uid == 0 {
 		return do()
@@ -380,9 +379,8 @@ func describe(name string, st *unix.Stat_t) backend.FileInfo {
 	}
 }
 
-// putProgram writes the files that a program needs in order to start into dir,
-// where the program itself cannot write. uid is whom the directory belongs to:
-// root has to write as that user, because the file system knows no other.
+// putProgram writes the files that a program needs at its start into dir, where the program itself
+// cannot write. uid is the owner of the directory.
 func putProgram(dir, uid int, program []backend.ProgramFile) error {
 	if len(program) == 0 {
 		return nil
@@ -400,7 +398,7 @@ func putProgram(dir, uid int, program []backend.ProgramFile) error {
 func putFile(dir int, p backend.ProgramFile) error {
 	how := &unix.OpenHow{Flags: unix.O_CREAT | unix.O_EXCL | unix.O_WRONLY | unix.O_CLOEXEC, Mode: 0o644, Resolve: beneath}
 	fd, err := unix.Openat2(dir, p.Name, how)
-	if errors.Is(err, unix.EEXIST) { // of an earlier start in the same sandbox
+	if errors.Is(err, unix.EEXIST) { // a file of an earlier process in the same sandbox
 		if err = unix.Unlinkat(dir, p.Name, 0); err == nil {
 			fd, err = unix.Openat2(dir, p.Name, how)
 		}

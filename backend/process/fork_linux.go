@@ -16,44 +16,43 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
-// Processes that have started already and are forked into sandboxes. One is
-// started, beside everything else, when a program that may be forked from it is
-// run for the second time; until it is there, and whenever it is not, programs
-// are executed as any other.
+// This file keeps processes that are started and initialized, and forks them into sandboxes
+// (zygotes). The second run of a program that can be forked starts a zygote in the background.
+// Until it is ready, and if it fails, programs are executed instead.
 
-// forkBounds says when a zygote is made anew, because its forks have one layout of
-// memory and one seed of hashes, and when it is given up.
+// forkBounds says when a zygote is replaced and when it is given up. It is replaced because all of
+// its forks have the same memory layout and hash seed.
 type forkBounds struct {
-	forks   int           // of one zygote
-	age     time.Duration // of a zygote, and of one whose fork waits in a ready sandbox
-	rest    time.Duration // after one could not be started, or was given up
-	refused int           // forks, one after the other, and then it is given up
+	forks   int           // most forks of one zygote
+	age     time.Duration // most age of a zygote, also of one whose fork waits in a ready sandbox
+	rest    time.Duration // pause after a zygote could not be started or was given up
+	refused int           // consecutive failed forks after which a zygote is given up
 }
 
 var usualForks = forkBounds{forks: 1000, age: 10 * time.Minute, rest: time.Minute, refused: 3}
 
-// hatchLimit is how long a process that stays waits for a fork server that is being started.
-// It would import as long itself.
+// hatchLimit bounds how long a process that stays waits for a fork server that is being started.
+// Its own imports would take as long.
 const hatchLimit = 3 * time.Second
 
-// forkServer is a zygote, or will become one once enough programs could be forked from it.
+// forkServer is a zygote, or the record of programs for which one may be started.
 type forkServer struct {
 	cfg jail.ZygoteConfig
 
 	mu       sync.Mutex       // guards the rest; the backend's mu may be taken while it is held, not the reverse
 	loads    map[string]*load // by loadKey
 	uses     int
-	starting chan struct{} // closed when that has ended; nil: none is started
+	starting chan struct{} // closed when the start of the zygote has ended; nil: it is not being started
 	zygote   *jail.Zygote  // nil: none yet
 	born     time.Time
 	forks    int
-	refused  int // forks, one after the other
+	refused  int // consecutive failed forks
 	failed   time.Time
 	over     bool // the pool has dropped it
 }
 
-// first tells whether nothing was started in the sandbox before, and that
-// something is now.
+// first reports whether no process was started in the sandbox yet, and records that one is started
+// now.
 func (s *sandbox) first() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,9 +61,9 @@ func (s *sandbox) first() bool {
 	return first
 }
 
-// forkKey names the zygote that a process can be forked from; empty: it has to be
-// executed. Only the first process of a sandbox is forked: while a fork puts its
-// walls up, nothing of a tenant runs beside it.
+// forkKey returns the key of the zygote from which a process can be forked. Empty means that the
+// process must be executed. Only the first process of a sandbox is forked: while a fork builds its
+// walls, no code of a caller runs beside it.
 func (s *sandbox) forkKey(p backend.Process, first bool) string {
 	pre := p.Prestart
 	if !first && !s.b.cfg.testOnlyForkAgain || !s.forks(pre) || p.Stdin != nil || p.OpenStdin || p.Dir != "" && p.Dir != backend.WorkDir ||
@@ -74,20 +73,21 @@ func (s *sandbox) forkKey(p backend.Process, first bool) string {
 	return forkServerKey(pre)
 }
 
-// forks tells whether there can be a zygote for the sandbox.
+// forks reports whether the sandbox can use a zygote for p.
 func (s *sandbox) forks(p *backend.Prestart) bool {
 	return p != nil && p.Fork != nil && s.b.ready != nil && s.hall.Mode() != jail.ModePlain && len(p.Program) == 1 &&
 		p.Fork.Options >= 1 && p.Fork.Options < len(p.Argv) && p.Argv[p.Fork.Options] == backend.ProgramDir+"/"+p.Program[0].Name && s.b.forksInto()
 }
 
-// prewarm has a zygote started for what will be the first process in a sandbox.
+// prewarm starts a zygote for the expected first process of the sandbox.
 func (s *sandbox) prewarm(p *backend.Prestart) {
 	if s.forks(p) {
 		s.b.forkServerFor(s.hall, forkServerKey(p), p, s.spec)
 	}
 }
 
-// forkServerKey names a fork server. Its text is compared when one is used.
+// forkServerKey returns the key of a fork server. It contains only a hash of the program's text, so
+// callers compare the text as well.
 func forkServerKey(p *backend.Prestart) string {
 	sum := strconv.FormatUint(maphash.Bytes(textSeed, p.Program[0].Data), 36)
 	return strings.Join(slices.Concat(p.Argv, []string{""}, p.Env, []string{strconv.FormatBool(p.Fork.Stays), sum}), "\x00")
@@ -95,16 +95,16 @@ func forkServerKey(p *backend.Prestart) string {
 
 var textSeed = maphash.MakeSeed()
 
-// forksInto tells whether a fork can enter control groups as they are here. On
-// version 2 a process is born in its group, which a fork is not.
+// forksInto reports whether a fork can enter the control groups of this host. On version 2 a
+// process must be created in its group, and a fork is not.
 func (b *Backend) forksInto() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.tree == nil || b.tree.Version() == 1
 }
 
-// forkServerFor notes that a program that could be forked is run. It returns what the program
-// can be forked from, or nil.
+// forkServerFor records a run of a program that can be forked. It returns its fork server, or nil
+// if there is none, and the zygote, or nil if it is not ready. It may start one.
 func (b *Backend) forkServerFor(h *hall, key string, p *backend.Prestart, spec backend.Spec) (*forkServer, *jail.Zygote) {
 	text := p.Program[0].Data
 	n, ok := h.forks.Share(key, func() *forkServer {
@@ -140,7 +140,7 @@ func (b *Backend) forkServerFor(h *hall, key string, p *backend.Prestart, spec b
 	return n, n.zygote
 }
 
-// hatch starts a zygote and has it forked once before it is used.
+// hatch starts a zygote and tests one fork of it before it is used.
 func (b *Backend) hatch(h *hall, n *forkServer, spec backend.Spec) {
 	z, err := h.Zygote(n.cfg)
 	if err == nil {
@@ -169,15 +169,15 @@ func (b *Backend) hatch(h *hall, n *forkServer, spec backend.Spec) {
 	}
 }
 
-// noteFork remembers how the last attempt to have a zygote ended.
+// noteFork records the result of the last attempt to start a zygote.
 func (b *Backend) noteFork(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.noFork = err
 }
 
-// NotForked returns why processes are executed and not forked, as far as that is
-// known; nil: nothing is in the way.
+// NotForked returns why processes are executed and not forked, as far as that is known. It returns
+// nil if nothing prevents forks.
 func (b *Backend) NotForked() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -192,8 +192,8 @@ func (b *Backend) NotForked() error {
 	return b.noFork
 }
 
-// await waits for a zygote that is being started, and for a snapshot that is being made. A
-// session's process is worth the wait: a fork takes less memory for as long as it lives.
+// await waits for a zygote that is being started, and for a snapshot that is being made, up to
+// hatchLimit. It is for processes of sessions: a fork uses less memory while it lives.
 func (n *forkServer) await(ctx context.Context, load string) *jail.Zygote {
 	t := time.NewTimer(hatchLimit)
 	defer t.Stop()
@@ -213,8 +213,8 @@ func (n *forkServer) await(ctx context.Context, load string) *jail.Zygote {
 	return n.zygote
 }
 
-// tryFork makes a fork in a sandbox of its own, which is a trial: no request is
-// the first to find out that a fork cannot be made here.
+// tryFork makes a fork in a sandbox of its own. It is a trial, so that no request is the first to
+// fail if forks are impossible here.
 func (b *Backend) tryFork(h *hall, z *jail.Zygote, spec backend.Spec) error {
 	s, err := b.build(h, spec, true)
 	if err != nil {
@@ -225,7 +225,7 @@ func (b *Backend) tryFork(h *hall, z *jail.Zygote, spec backend.Spec) error {
 	return err
 }
 
-// end ends the zygote, also one that is being started, for good.
+// end ends the zygote for good, also one that is being started.
 func (n *forkServer) end() error {
 	n.mu.Lock()
 	z := n.zygote
@@ -237,8 +237,8 @@ func (n *forkServer) end() error {
 	return nil
 }
 
-// fork makes a fork in the sandbox. An error that is jail.ErrNotForked leaves it
-// as it was; after any other nothing may be run in it.
+// fork makes a fork in the sandbox. If the error is jail.ErrNotForked, the sandbox is unchanged.
+// After any other error nothing may be run in it.
 func (s *sandbox) fork(n *forkServer, z *jail.Zygote, ahead bool) (*jail.Child, error) {
 	c, err := s.forkFrom(z, ahead)
 	n.mu.Lock()
@@ -278,8 +278,8 @@ func (s *sandbox) forkFrom(z *jail.Zygote, ahead bool) (*jail.Child, error) {
 	return c, err
 }
 
-// readyFork puts a fork into a ready sandbox, if the last program of the sandbox's key could
-// be forked. It returns false if the sandbox may not be used.
+// readyFork makes a fork in a ready sandbox, if the last program of the sandbox's key could be
+// forked. If it returns false, the sandbox may not be used.
 func (s *sandbox) readyFork(key, load string) bool {
 	n, ok := s.hall.forks.Peek(key)
 	if !ok {
@@ -299,8 +299,8 @@ func (s *sandbox) readyFork(key, load string) bool {
 	return s.load(c, n, z, load, !n.cfg.Stays) == nil
 }
 
-// run starts a command: in the fork that waits in the sandbox, in one that is
-// made now, or else by executing it.
+// run starts a command. It uses the fork that waits in the sandbox, or makes a new fork, or
+// executes the program.
 func (s *sandbox) run(ctx context.Context, p backend.Process, cmd jail.Command) (*jail.Proc, error) {
 	first := s.first()
 	key := s.forkKey(p, first)
@@ -310,7 +310,7 @@ func (s *sandbox) run(ctx context.Context, p backend.Process, cmd jail.Command) 
 	}
 	if first {
 		next := prospect{fork: key, ahead: aheadOf(p)}
-		if s.spec.Loads != "" { // else the next program may load nothing, and what is loaded may have written files in its sandbox
+		if s.spec.Loads != "" { // otherwise the next program may load nothing, and Load may have written files in the sandbox
 			next.load = load
 		}
 		s.expect(next)
@@ -322,7 +322,7 @@ func (s *sandbox) run(ctx context.Context, p backend.Process, cmd jail.Command) 
 	var n *forkServer
 	var z *jail.Zygote
 	if key != "" {
-		if n, z = s.b.forkServerFor(s.hall, key, p.Prestart, s.spec); n != nil && p.Prestart.Fork.Stays { //nolint:contextcheck // what it starts is nobody's call
+		if n, z = s.b.forkServerFor(s.hall, key, p.Prestart, s.spec); n != nil && p.Prestart.Fork.Stays { //nolint:contextcheck // what it starts outlives the call
 			z = n.await(ctx, load)
 		}
 	}

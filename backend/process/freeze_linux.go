@@ -8,11 +8,11 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
-// A sandbox is frozen by the freezer of cgroup version 2. SIGKILL ends what is frozen.
-// Init is not frozen: it ends with the server, and the kernel then kills everything in its
-// pid namespace. Tier L1 has no such namespace, and its sandboxes are not frozen.
+// A sandbox is frozen by the freezer of cgroup version 2. SIGKILL ends frozen processes. Init is
+// not frozen: it ends with the server, and the kernel then kills everything in its pid namespace.
+// Tier L1 has no such namespace, so its sandboxes cannot be frozen.
 
-// freezeLimit is how long it may take to freeze or thaw a sandbox.
+// freezeLimit bounds the time to freeze or thaw a sandbox.
 const freezeLimit = 10 * time.Second
 
 // freezes reports whether sandboxes with namespaces can be frozen.
@@ -64,13 +64,13 @@ func (s *sandbox) Freeze(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	if s.thawHeld(context.WithoutCancel(ctx)) != nil { // it must not stay half frozen
+	if s.thawHeld(context.WithoutCancel(ctx)) != nil { // it must not stay partly frozen
 		_ = s.killFreely()
 	}
 	return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the sandbox cannot be frozen: %s", err).WithCause(err)
 }
 
-// Thaw lets the processes of a frozen sandbox go on.
+// Thaw continues the processes of a frozen sandbox.
 func (s *sandbox) Thaw(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -89,7 +89,7 @@ func (s *sandbox) Thaw(ctx context.Context) error {
 	return s.thaw(ctx)
 }
 
-// thaw waits for nothing unless the sandbox is frozen, or is being frozen.
+// thaw is Thaw without its checks. It waits only if the sandbox is frozen or being frozen.
 func (s *sandbox) thaw(ctx context.Context) error {
 	if !s.frozen.Load() {
 		return nil
@@ -113,8 +113,8 @@ func (s *sandbox) thawHeld(ctx context.Context) error {
 	return nil
 }
 
-// fallAsleep waits until no process is being started, and locks freezing. What is started
-// next does not wait for it meanwhile.
+// fallAsleep waits until no process is being started, and then locks freezing. Meanwhile it
+// does not delay the start of other processes.
 func (s *sandbox) fallAsleep(ctx context.Context) error {
 	t := time.NewTicker(time.Millisecond)
 	defer t.Stop()
@@ -128,8 +128,8 @@ func (s *sandbox) fallAsleep(ctx context.Context) error {
 	return nil
 }
 
-// stayAwake keeps the sandbox from being frozen until done is called. It fails if the
-// sandbox is frozen.
+// stayAwake keeps the sandbox from being frozen until done is called. If the sandbox is frozen, it
+// fails.
 func (s *sandbox) stayAwake() (done func(), err error) {
 	s.freezing.RLock()
 	if s.frozen.Load() {

@@ -13,17 +13,17 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
-// inlet is the server's end of a pipe that a program writes to. While its sandbox is
-// ahead of its share of the server, the pipe is off the runtime's poller: there, each
-// write of a program wakes the server. The methods may be called concurrently, but only
-// one goroutine may read.
+// inlet is the server's end of a pipe that a program writes to. On the runtime's poller, each write
+// of a program wakes the server. So the pipe is removed from the poller while its sandbox has used
+// up its share of the server's time. The methods may be called concurrently, but only one goroutine
+// may read.
 type inlet struct {
 	effort *backend.Effort // of the sandbox; nil: it never rests
 	calls  slowCalls
 
 	state   sync.Mutex
 	r       *os.File // on the poller; guarded by state
-	resting int      // the pipe while it is off the poller; -1: it is on it; guarded by state
+	resting int      // descriptor of the pipe while it is off the poller, else -1; guarded by state
 	closed  bool     // guarded by state
 	lost    error    // why it was closed before its end, if not by Close; guarded by state
 }
@@ -32,16 +32,16 @@ func newInlet(r *os.File, effort *backend.Effort) *inlet {
 	return &inlet{r: r, effort: effort, resting: -1}
 }
 
-// file returns the pipe as it stands on the poller. It fails where the kernel has
-// refused to watch it again. It must not be called during a rest.
+// file returns the pipe on the poller. If the kernel has refused to watch it again, file fails. It
+// must not be called during a rest.
 func (i *inlet) file() (*os.File, error) {
 	i.state.Lock()
 	defer i.state.Unlock()
 	return i.r, i.lost
 }
 
-// Read reads like the pipe. It rests before it returns if the sandbox has used up its
-// share of the server.
+// Read reads from the pipe. If the sandbox has used up its share of the server's time, Read rests
+// before it returns.
 func (i *inlet) Read(p []byte) (int, error) {
 	r, err := i.file()
 	if err != nil {
@@ -87,7 +87,7 @@ func (i *inlet) read(r *os.File, p []byte) (n int, slow time.Duration, err error
 	return n, slow, nil
 }
 
-// orClosed returns os.ErrClosed if the pipe was closed, and else err.
+// orClosed returns os.ErrClosed if the pipe was closed, and otherwise err.
 func (i *inlet) orClosed(err error) error {
 	i.state.Lock()
 	defer i.state.Unlock()
@@ -107,7 +107,7 @@ func (i *inlet) rest(d time.Duration) error {
 		return os.ErrClosed
 	}
 	fd, err := dup(i.r)
-	if err != nil { // it rests on the poller
+	if err != nil { // without a second descriptor, the pipe stays on the poller during the rest
 		i.state.Unlock()
 		i.effort.Rest(d)
 		return nil
@@ -133,7 +133,7 @@ func (i *inlet) rest(d time.Duration) error {
 	return nil
 }
 
-// dup returns another descriptor of a file.
+// dup returns a duplicate of a file's descriptor.
 func dup(f *os.File) (fd int, err error) {
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -143,8 +143,8 @@ func dup(f *os.File) (fd int, err error) {
 	return fd, errors.Join(failed, err)
 }
 
-// use calls do with the pipe's descriptor, also during a rest. It fails with
-// os.ErrClosed once the pipe is closed.
+// use calls do with the pipe's descriptor, also during a rest. Once the pipe is closed, it fails
+// with os.ErrClosed.
 func (i *inlet) use(do func(fd uintptr)) error {
 	i.state.Lock()
 	defer i.state.Unlock()
@@ -162,7 +162,7 @@ func (i *inlet) use(do func(fd uintptr)) error {
 	return raw.Control(do)
 }
 
-// Close closes the pipe and ends a read. It may be called more than once.
+// Close closes the pipe and ends a waiting Read. It may be called more than once.
 func (i *inlet) Close() error {
 	i.state.Lock()
 	defer i.state.Unlock()

@@ -10,16 +10,16 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/runtimes"
 )
 
-// systemPath is where interpreters are looked for when nothing else is said.
+// systemPath is where interpreters are searched by default.
 const systemPath = "/usr/local/bin:/usr/bin:/bin"
 
-// interpreters are the host's, which its sandboxes see.
+// interpreters finds the host's interpreters, which its sandboxes see.
 type interpreters struct {
 	set    *runtimes.Set
-	source *atomic.Pointer[source] // the last one
+	source *atomic.Pointer[source] // the source used last
 }
 
-// source is a text with what it takes long to know of it.
+// source is a text and its runtimes.Source, which takes long to make.
 type source struct {
 	name string
 	text []byte
@@ -58,7 +58,7 @@ func (i interpreters) Interpreters(ctx context.Context) ([]sandboxmcp.Runtime, e
 	return list, nil
 }
 
-// Compiled returns a text as the compiled code of a Python.
+// Compiled returns the code that a Python has compiled from a text.
 func (i interpreters) Compiled(in backend.Interpreter, name string, text []byte) (code []byte, prepare func(context.Context)) {
 	s := i.source.Load()
 	if s == nil || s.name != name || !bytes.Equal(s.text, text) {

@@ -19,20 +19,20 @@ import (
 
 const (
 	dnsPort  = 53
-	maxPorts = 32 // of one sandbox: each is two descriptors, and twice the queue of connections
+	maxPorts = 32 // of one sandbox: each costs two descriptors and two queues of connections
 )
 
-// network is what a sandbox has of a way out. The zero value is none.
+// network is the state of a sandbox's network. The zero value has none.
 type network struct {
-	opening chan struct{} // holds a value while somebody opens; made by the first
+	opening chan struct{} // holds a value while a call opens sockets; made by the first call
 
 	mu   sync.Mutex
 	over bool             // the sandbox has ended, or its sockets were closed
 	out  *backend.Network // nil: nothing is open
-	seen *jail.Refusals   // of what is open
+	seen *jail.Refusals   // reports refused destinations; nil while nothing is open
 }
 
-// Network opens what is missing of the way out.
+// Network opens the missing sockets.
 func (s *sandbox) Network(ctx context.Context, ports []int) (*backend.Network, error) {
 	ports, err := wantedPorts(ports)
 	if err != nil {
@@ -53,7 +53,7 @@ func (s *sandbox) Network(ctx context.Context, ports []int) (*backend.Network, e
 	}
 	defer s.net.end()
 	if first {
-		go func() { // nothing may lead to a sandbox that is no more
+		go func() { // no connection may lead to a sandbox that has ended
 			<-s.slot.Gone()
 			s.net.close()
 		}()
@@ -76,7 +76,7 @@ func (s *sandbox) Network(ctx context.Context, ports []int) (*backend.Network, e
 	return out, nil
 }
 
-// wantedPorts are those of TCP that have to be open, in their order.
+// wantedPorts returns the TCP ports that must be open, sorted.
 func wantedPorts(ports []int) ([]int, error) {
 	for _, p := range ports {
 		if p < 1 || p > 65535 || p == dnsPort || p == backend.ProxyPort {
@@ -88,7 +88,7 @@ func wantedPorts(ports []int) ([]int, error) {
 	return slices.Compact(all), nil
 }
 
-// fits demands that no more ports will be open than can be.
+// fits returns an error if more ports would be open than maxPorts.
 func fits(have *backend.Network, ports []int) error {
 	all := slices.Clone(ports)
 	if have != nil {
@@ -101,7 +101,7 @@ func fits(have *backend.Network, ports []int) error {
 	return nil
 }
 
-// missing are the sockets that a network lacks.
+// missing returns the sockets that a network lacks.
 func missing(have *backend.Network, ports []int) []jail.Socket {
 	var want []jail.Socket
 	add := func(w jail.Socket) {
@@ -125,7 +125,7 @@ func missing(have *backend.Network, ports []int) []jail.Socket {
 	return want
 }
 
-// openSockets makes sockets in the sandbox: all of them, or none.
+// openSockets makes sockets in the sandbox. If one fails, it closes all of them.
 func (s *sandbox) openSockets(ctx context.Context, want []jail.Socket) (*backend.Network, *jail.Refusals, error) {
 	s.b.mu.Lock()
 	n := &backend.Network{TCP: map[int]net.Listener{}, Effort: s.effort, Certificates: s.b.certs, Chosen: s.b.cfg.CertFile != ""}
@@ -165,7 +165,7 @@ func (s *sandbox) openSockets(ctx context.Context, want []jail.Socket) (*backend
 	return n, seen, nil
 }
 
-// refusals takes what the kernel of a sandbox has refused.
+// refusals takes the refused destinations from the kernel of a sandbox.
 func refusals(from *jail.Refusals) (list []backend.Refusal, lost int) {
 	taken, lost := from.Take()
 	for _, r := range taken {
@@ -178,7 +178,7 @@ func refusals(from *jail.Refusals) (list []backend.Refusal, lost int) {
 	return list, lost
 }
 
-// take puts a socket where it belongs.
+// take adds a socket to n, or to parts if its port has several listeners.
 func take(n *backend.Network, parts map[int][]net.Listener, w jail.Socket, f *os.File) error {
 	if w.UDP {
 		c, err := net.FilePacketConn(f)
@@ -204,7 +204,7 @@ func take(n *backend.Network, parts map[int][]net.Listener, w jail.Socket, f *os
 	return nil
 }
 
-// begin waits until nobody else opens. first: nobody ever did.
+// begin waits until no other call opens sockets. first reports that none did before.
 func (n *network) begin(ctx context.Context) (first bool, err error) {
 	n.mu.Lock()
 	if first = n.opening == nil; first {
@@ -222,7 +222,7 @@ func (n *network) begin(ctx context.Context) (first bool, err error) {
 
 func (n *network) end() { <-n.opening }
 
-// current is what is open.
+// current returns the open sockets, or nil. After close it fails with net.ErrClosed.
 func (n *network) current() (*backend.Network, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -232,7 +232,7 @@ func (n *network) current() (*backend.Network, error) {
 	return n.out, nil
 }
 
-// add puts more into what is open.
+// add adds sockets to the open ones. It takes ownership of them.
 func (n *network) add(more *backend.Network, seen *jail.Refusals) (*backend.Network, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -248,7 +248,7 @@ func (n *network) add(more *backend.Network, seen *jail.Refusals) (*backend.Netw
 	return n.out, nil
 }
 
-// close closes what is open, for good.
+// close closes all sockets for good.
 func (n *network) close() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -261,7 +261,7 @@ func networkOver() error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the sandbox has ended, and no network can be opened in it").WithHint("use a new one")
 }
 
-// networkError says why nothing was opened.
+// networkError converts the error of a network that was not opened.
 func networkError(err error) error {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):

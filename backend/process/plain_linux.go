@@ -12,12 +12,11 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// plainPrefix begins the names of the directories that sandboxes of tier L1
-// live in.
+// plainPrefix begins the names of the directories of tier L1 sandboxes.
 const plainPrefix = "sandboxmcp-l1-"
 
-// claim holds the lock that says that a directory's server lives. The kernel
-// lets it go when the server ends, however it does.
+// claim locks a directory to show that its server lives. The kernel releases the lock when the
+// server ends in any way. If another process holds it, claim fails.
 func claim(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -29,15 +28,14 @@ func claim(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// sweepable reports whether a directory is ours and old enough.
+// sweepable reports whether a directory belongs to the server's user and is a minute old.
 func sweepable(dir string, now time.Time) bool {
 	var st unix.Stat_t
 	return unix.Lstat(dir, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR && int(st.Uid) == os.Geteuid() && now.Sub(time.Unix(st.Ctim.Unix())) >= time.Minute
 }
 
-// sweepPlain removes what dead servers left of sandboxes of tier L1: what nobody
-// holds a lock on. A directory that was made a moment ago is spared, because its
-// server may not have come to locking it.
+// sweepPlain removes the directories that dead servers left of tier L1 sandboxes: those without a
+// lock. It skips new directories, because their server may not have locked them yet.
 func sweepPlain(tempDir string) {
 	dirs, err := filepath.Glob(filepath.Join(tempDir, plainPrefix+"*"))
 	if err != nil {
@@ -53,14 +51,14 @@ func sweepPlain(tempDir string) {
 	}
 }
 
-// removeTree removes a directory in which a dead program may have taken the
-// rights to its own directories away, which stops everybody but root.
+// removeTree removes a directory. A dead program may have removed its permissions from directories
+// below it, which stops every user but root. removeTree restores them first.
 func removeTree(dir string) error {
 	err := os.RemoveAll(dir)
 	if err == nil {
 		return nil
 	}
-	root, openErr := os.OpenRoot(dir) // no link leads out of it
+	root, openErr := os.OpenRoot(dir) // os.Root follows no link out of it
 	if openErr != nil {
 		return errors.Join(err, openErr)
 	}
@@ -73,9 +71,8 @@ func removeTree(dir string) error {
 	return errors.Join(root.Close(), os.RemoveAll(dir))
 }
 
-// plainReadable is what code may read of the host in tier L1: programs and
-// libraries, and the parts of /etc that they need. Not /proc, not /etc as a
-// whole, nobody's home.
+// plainReadable returns the host paths that code at tier L1 may read: programs and libraries, the
+// parts of /etc that they need, and extra. It includes neither /proc nor home directories.
 func plainReadable(extra []backend.Tree) []string {
 	all := []string{
 		"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64",

@@ -11,34 +11,34 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/jail/pool"
 )
 
-// This file says what the backend keeps for later sandboxes, how much of it and for how
-// long. Config.NoPool turns all of it off, and Config.PoolIdle replaces poolIdle. What a
-// value costs while it is kept is beside it.
+// This file says what the backend keeps for later sandboxes, how much of it and for how long.
+// Config.NoPool turns all of it off, and Config.PoolIdle replaces poolIdle. The comments say what
+// each value costs while it is kept.
 
 const (
-	poolIdle = 5 * time.Minute // ready sandboxes and fork servers that no program asks for
+	poolIdle = 5 * time.Minute // drop ready sandboxes and fork servers without demand after this time
 
 	// Empty sandboxes, by poolKey. One costs a process, a dozen descriptors, the tasks of its
-	// limit, and less than 1 MiB; with a process that was started ahead 8 MiB.
+	// limit, and less than 1 MiB. With a process started in advance it costs 8 MiB.
 	readyWindow = time.Minute
 	readyKeys   = 16
-	readyBytes  = 64 << 20 // of the machine's memory, for each
-	readyLeast  = 4        // which is always allowed
-	readyMost   = 64       // which is always enough
+	readyBytes  = 64 << 20 // one ready sandbox for each 64 MiB of the machine's memory
+	readyLeast  = 4        // but at least this many
+	readyMost   = 64       // and at most this many
 
-	// Cgroups and network namespaces that dead sandboxes left: kernel memory alone. The latter
-	// are kept by each jail.
+	// Cgroups and network namespaces of closed sandboxes, which cost only kernel memory. Each jail
+	// keeps its own network namespaces.
 	keepMost = 8
 	keepFor  = time.Minute
 
-	// Fork servers of a jail. One costs a process and the memory of its interpreter, and its
-	// snapshots cost up to 256 MiB each.
+	// Fork servers of a jail. One costs a process and the memory of its interpreter. Each of its
+	// snapshots costs up to 256 MiB.
 	forkServersMost = 5
 )
 
-// newReadyPool keeps empty sandboxes. It follows demand: as many are kept as were in use at
-// once, and one more, because the next is often asked for before the last has been given
-// back. How many sessions there are says nothing about how many come next.
+// newReadyPool returns the pool of empty sandboxes. It follows demand: it keeps as many as were in
+// use at once, plus one, because the next request often comes before the last sandbox is returned.
+// For sessions it keeps one, because their number does not predict new ones.
 func newReadyPool(idle time.Duration) *pool.Pool[poolKey, *sandbox] {
 	return pool.New(pool.Policy[poolKey, *sandbox]{
 		Total: readyBound(), Idle: idle, Window: readyWindow, Keys: readyKeys,
@@ -69,7 +69,7 @@ func readyBound() int {
 	return int(min(max(total/readyBytes, readyLeast), readyMost))
 }
 
-// newForkPool keeps the fork servers of one jail, by forkServerKey. Programs share them.
+// newForkPool returns the pool of one jail's fork servers, by forkServerKey. Programs share them.
 func newForkPool(idle time.Duration) *pool.Pool[string, *forkServer] {
 	return pool.New(pool.Policy[string, *forkServer]{
 		Total: forkServersMost, Idle: idle, Drop: (*forkServer).end,
@@ -84,7 +84,7 @@ func newForkPool(idle time.Duration) *pool.Pool[string, *forkServer] {
 	})
 }
 
-// newGroupPool keeps cgroups of dead sandboxes.
+// newGroupPool returns the pool of cgroups of closed sandboxes.
 func (b *Backend) newGroupPool() *pool.Pool[struct{}, *cgroup.Group] {
 	return pool.New(pool.Policy[struct{}, *cgroup.Group]{
 		Total: keepMost, Idle: keepFor, Drop: b.dropGroup,
@@ -92,7 +92,7 @@ func (b *Backend) newGroupPool() *pool.Pool[struct{}, *cgroup.Group] {
 	})
 }
 
-// kept returns all pools. What the earlier ones drop may be put into the later ones.
+// kept returns all pools. A value dropped by one may be put into a later one of the list.
 func (b *Backend) kept() []pool.Keeper {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -103,7 +103,7 @@ func (b *Backend) kept() []pool.Keeper {
 	return append(all, b.groups)
 }
 
-// Pool returns what is kept for later sandboxes.
+// Pool returns the number of values kept for later sandboxes, by kind.
 func (b *Backend) Pool() map[string]int {
 	counts := map[string]int{"cgroups": 0, "network_namespaces": 0, "slots_ready": 0, "imports": 0, "processes_ahead": 0, "zygotes": 0}
 	for _, k := range b.kept() {
@@ -123,7 +123,7 @@ func (b *Backend) Trim(ctx context.Context) error {
 	return nil
 }
 
-// group sets the limits of a cgroup that is kept, or makes one.
+// group takes a cgroup from the pool and sets its limits, or makes a new one.
 func (b *Backend) group(tree *cgroup.Tree, l cgroup.Limits) (*cgroup.Group, error) {
 	if g, ok := b.groups.Take(struct{}{}, nil); ok {
 		err := g.Set(l)
@@ -140,7 +140,7 @@ func (b *Backend) group(tree *cgroup.Tree, l cgroup.Limits) (*cgroup.Group, erro
 	return tree.New(name, l)
 }
 
-// keepGroup keeps the cgroup of a dead sandbox, if nothing of the sandbox is left in it.
+// keepGroup keeps the cgroup of a closed sandbox, if it can be cleared.
 func (b *Backend) keepGroup(g *cgroup.Group) bool {
 	if b.groups == nil {
 		return false

@@ -1,7 +1,6 @@
-// Package process is the backend that builds sandboxes on this host's own
-// kernel: namespaces, cgroups, Landlock and seccomp, without Docker and without
-// root where the kernel allows that. How strong they are is found out by a
-// trial, and what is reported of each is read back from it.
+// Package process is the backend that builds sandboxes on this host's own kernel: with namespaces,
+// cgroups, Landlock and seccomp, without Docker, and without root if the kernel allows that. A
+// trial finds out how strong they are. What it reports of a sandbox is read back from the kernel.
 package process
 
 import (
@@ -15,26 +14,25 @@ import (
 // Name is the backend's name in settings and results.
 const Name = "process"
 
-// Config says where the backend finds what it needs. The zero value works for
-// an unprivileged user.
+// Config configures the backend. The zero value works for an unprivileged user.
 type Config struct {
-	MinTier  sandboxmcp.Tier // weaker walls are not even tried; empty: L2
-	TempDir  string          // where tier L1 keeps its working directories; empty: /tmp
-	UIDs     UIDRange        // host user ids that a root server may use
-	ReadOnly []string        // directories that every sandbox sees besides the system's own; absolute
-	CertFile string          // certificate authorities that programs with a network are to trust; empty: the system's
-	NoPool   bool            // make everything anew for each sandbox: nothing ahead, and nothing kept of a dead one for the next
-	MaxTasks int             // kernel tasks that the limits of all sandboxes may add up to; 0: a quarter of what the kernel allows
-	PoolIdle time.Duration   // empty sandboxes that nobody wants for so long go; 0: 5 minutes
+	MinTier  sandboxmcp.Tier // weaker walls are not tried; empty: L2
+	TempDir  string          // directory for the working directories of tier L1; empty: /tmp
+	UIDs     UIDRange        // host user ids that a server started by root may use
+	ReadOnly []string        // directories that every sandbox sees in addition to the system's; absolute
+	CertFile string          // certificate authorities that programs with a network trust; empty: the system's
+	NoPool   bool            // build everything anew for each sandbox: prepare and keep nothing
+	MaxTasks int             // upper bound of the sum of all sandboxes' task limits; 0: a quarter of what the kernel allows
+	PoolIdle time.Duration   // empty sandboxes without demand are closed after this time; 0: 5 minutes
 	Logger   *slog.Logger    // nil: none
 
-	SearchPath   string   // PATH on which interpreters are looked for; empty: the system's
-	ShimEnv      []string // environment in which version-manager shims are asked; nil: SearchPath alone
-	FindingsFile string   // where found interpreters are kept between processes, in a private directory; empty: nowhere
+	SearchPath   string   // PATH for the search of interpreters; empty: /usr/local/bin:/usr/bin:/bin
+	ShimEnv      []string // environment in which version-manager shims are run; nil: PATH from SearchPath only
+	FindingsFile string   // file that caches found interpreters between processes, in a private directory; empty: no cache
 
 	testOnlyNoCgroup     bool
 	testOnlyNoNamespaces bool
-	testOnlyForkAgain    bool // not only the first process of a sandbox
+	testOnlyForkAgain    bool // fork other processes of a sandbox than the first as well
 	testOnlyEpollWatches int  // epoll watches of a user; 0: the kernel's number
 }
 
@@ -42,11 +40,11 @@ type Config struct {
 // from it; the zero value is [DefaultUIDs].
 type UIDRange struct{ First, Last int }
 
-// DefaultUIDs lies between the ids that systemd and container engines use by
-// default and those that no file system takes.
+// DefaultUIDs returns a range between the ids that systemd and container engines use by default and
+// the ids that file systems do not support.
 func DefaultUIDs() UIDRange { return UIDRange{1_900_000_000, 1_933_554_431} }
 
-// weak spots, as reports tell them.
+// Weak spots, as reports show them.
 const (
 	weakMemory = "memory: watched every 10 ms and ended, not held by the kernel (no delegated cgroup)"
 	weakPlain  = "files: no namespaces, the host's system files can be read, the working directory is not at /mnt/data and has no disk quota"
@@ -55,7 +53,7 @@ const (
 	weakUser   = "queued signals and other counts per user are shared with the host's user"
 )
 
-// Kernel objects that no limit counts; docs/kernel-objects.md is the whole list.
+// Kernel objects that no limit counts; docs/kernel-objects.md has the whole list.
 const (
 	weakKernelMemory = "memory of sockets, pipes, mappings and descriptors: not counted; bytes in connections are watched every 200 ms"
 	weakObjects      = "file locks, connections, queued datagrams: watched, not held"

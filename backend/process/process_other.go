@@ -21,7 +21,7 @@ func (*Backend) Name() string { return Name }
 
 const reason = "the process backend needs Linux; this is " + runtime.GOOS
 
-// Capabilities says that there are none.
+// Capabilities reports that the backend is not available.
 func (*Backend) Capabilities(context.Context) backend.Capabilities {
 	return backend.Capabilities{Reason: reason}
 }
@@ -31,7 +31,7 @@ func (*Backend) Open(context.Context, backend.Spec) (backend.Sandbox, error) {
 	return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "%s", reason)
 }
 
-// Checks tells what is missing.
+// Checks reports that Linux is missing.
 func (*Backend) Checks(context.Context) []sandboxmcp.Check {
 	return []sandboxmcp.Check{{Name: "kernel", Detail: reason, Fix: "run it on Linux, or in a Linux virtual machine"}}
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
-// Ready sandboxes are built before a caller opens one. They are empty: no program of a caller
-// was ever started in them. They are built one at a time after a sandbox has been given back,
-// and each is handed out once.
+// Ready sandboxes are built before a caller opens one. They are empty: no program of a caller was
+// ever started in them. They are built one at a time after another sandbox was closed, and each is
+// handed out once.
 
-// poolKey is everything of a Spec that a sandbox is built by. Two Specs with the same key
-// differ in name and demanded tier alone; the tier is compared when a sandbox is handed out.
+// poolKey is every field of a Spec that affects how a sandbox is built. Two Specs with the same key
+// differ only in ID and MinTier. The tier is checked when a sandbox is handed out.
 type poolKey struct {
 	memory, workBytes, workInodes, tempBytes int64
 	cores                                    float64
@@ -28,32 +28,32 @@ func keyOf(s backend.Spec) poolKey {
 	return poolKey{s.MemoryBytes, s.WorkBytes, s.WorkInodes, s.TempBytes, s.CPUCores, s.MaxTasks, s.CPUTime, s.Stays, treeKey(s.Trees), s.Hint, s.Loads}
 }
 
-// fillDelay is how long after handing out a sandbox that stays the next one is built. The
-// request has probably been answered by then.
+// fillDelay is the delay between handing out a sandbox of a session and building the next one. After
+// it, the request has probably been answered.
 const fillDelay = 50 * time.Millisecond
 
-// prospect is what can be done in a ready sandbox for its program. It follows from the last
+// prospect is what can be prepared in a ready sandbox for its program. It is derived from the last
 // program of the key.
 type prospect struct {
 	fork  string           // key of the fork server that the program could be forked from
-	load  string           // what the fork loads
-	ahead *backend.Process // what could be started ahead; without anything of a caller
+	load  string           // key of the Load that the fork loads
+	ahead *backend.Process // process that could be started in advance; it contains no values of a caller
 }
 
-// gone reports that a sandbox that has not been closed has ended.
+// gone reports whether the sandbox has ended. It must not be called after the sandbox is closed.
 func (s *sandbox) gone() bool { return s.slot.Ended() || s.hall.Ended() }
 
-// expect notes how the program of a sandbox could be started in the next one of its key.
+// expect records how to prepare the next sandbox of the key.
 func (s *sandbox) expect(next prospect) {
 	s.b.ready.Expect(keyOf(s.spec), s.b.builder(s.spec, next))
 }
 
-// builder returns a function that builds a ready sandbox. It returns false if no sandbox can
-// be built now.
+// builder returns a function that builds a ready sandbox. The function returns false if no sandbox
+// can be built now.
 func (b *Backend) builder(spec backend.Spec, next prospect) func() (*sandbox, bool) {
 	return func() (*sandbox, bool) {
 		h := b.standing(spec.Trees)
-		if h == nil { // none is made only for this
+		if h == nil { // no jail is made only for a ready sandbox
 			return nil, false
 		}
 		s, err := b.build(h, spec, true)
@@ -83,7 +83,7 @@ func (b *Backend) standing(trees []backend.Tree) *hall {
 	return nil
 }
 
-// tryReady returns a ready sandbox, whose jail the caller leaves, or nil.
+// tryReady returns a ready sandbox or nil. The caller calls leave for the sandbox's jail.
 func (b *Backend) tryReady(spec backend.Spec) *sandbox {
 	s, ok := b.ready.Take(keyOf(spec), b.builder(spec, prospect{}))
 	if !ok {
@@ -103,11 +103,11 @@ func (b *Backend) tryReady(spec backend.Spec) *sandbox {
 	return s
 }
 
-// handOut makes a sandbox the caller's. From here on it is watched, and the caller closes
-// it.
+// handOut gives a sandbox to a caller, who closes it. From then on its limits and kernel objects
+// are watched.
 func (b *Backend) handOut(s *sandbox) error {
 	s.asked = true
-	if s.spec.Stays && b.ready != nil { // it may not be given back before the next is asked for
+	if s.spec.Stays && b.ready != nil { // the next one may be requested before this one is closed
 		time.AfterFunc(fillDelay, b.ready.Fill)
 	}
 	s.startWatch()

@@ -63,7 +63,7 @@ func (r *running) Wait(ctx context.Context) (backend.Exit, error) {
 	}
 }
 
-// Flush hands on what is in the streams now.
+// Flush passes the bytes that are in the streams now to the writers.
 func (r *running) Flush(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err

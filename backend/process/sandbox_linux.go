@@ -38,48 +38,48 @@ type sandbox struct {
 	spec  backend.Spec
 	slot  *jail.Slot
 	group *cgroup.Group // nil: none
-	watch *watch.Group  // nil: the kernel holds the limits
+	watch *watch.Group  // nil: the kernel enforces the limits
 	place *jail.Place   // tier L1 only
 	root  string        // its directory on the host; tier L1 only
-	lock  *os.File      // on root
+	lock  *os.File      // lock on root
 
-	objects *watch.Target // its kernel objects are counted; nil before it is handed out
+	objects *watch.Target // the sandbox as a target of the kernel object watch; nil before it is handed out
 
-	asked       bool        // it was handed out
-	child       *jail.Child // a fork that waits; guarded by mu once it is handed out
+	asked       bool        // it was handed out to a caller
+	child       *jail.Child // a fork that waits; guarded by mu once the sandbox is handed out
 	childKey    string
-	childLoaded string    // what the fork has loaded
-	childBorn   time.Time // when its zygote was
-	ahead       *ahead    // a process that waits; likewise
+	childLoaded string    // key of the snapshot that the fork has loaded
+	childBorn   time.Time // start time of the fork's zygote
+	ahead       *ahead    // a process that waits; guarded by mu once the sandbox is handed out
 
-	net    network         // what it was given of a way out
+	net    network         // its network
 	effort *backend.Effort // bounds the server's time for it
 
 	attaching sync.Mutex  // held while trees are attached
-	trees     []jail.Tree // that are attached; guarded by attaching
+	trees     []jail.Tree // the attached trees; guarded by attaching
 
 	closeOnce sync.Once
 	closeErr  error
 
-	use  sync.RWMutex // held to read while its descriptors are in use from outside
-	shut bool         // they are closed; guarded by use
+	use  sync.RWMutex // read-locked while its descriptors are in use from outside
+	shut bool         // its descriptors are closed; guarded by use
 
-	dying atomic.Bool  // it is being killed for good
+	dying atomic.Bool  // killFreely has started; the sandbox cannot be used again
 	quota sync.RWMutex // write-locked while Clear lifts the processor limit, read-locked while walls are read
 
 	freezing sync.RWMutex // write-locked while the sandbox is frozen or thawed, read-locked while a process is started
 	frozen   atomic.Bool  // changed while freezing is write-locked
 
 	mu       sync.Mutex
-	streams  []stream // of every process that was started
-	kept     bool     // its group is the next sandbox's
-	started  bool     // something was
-	watches  int      // of its files, that are open
+	streams  []stream // of its processes; those that have ended are removed on Start
+	kept     bool     // its group is in the pool
+	started  bool     // a process was started
+	watches  int      // number of open watches of its files
 	exceeded []string // for Usage.Exceeded
 }
 
-// build makes a sandbox in a jail, which handOut gives to a caller. With ahead
-// the sandbox is kept ready. When build fails, nothing of the sandbox is left.
+// build makes a sandbox in a jail. handOut gives it to a caller. With ahead, the sandbox is kept
+// ready instead. If build fails, it leaves nothing behind.
 func (b *Backend) build(h *hall, spec backend.Spec, ahead bool) (*sandbox, error) {
 	if err := b.reserveTasks(spec.MaxTasks, ahead); err != nil {
 		return nil, err
@@ -106,7 +106,7 @@ func (b *Backend) build(h *hall, spec backend.Spec, ahead bool) (*sandbox, error
 		},
 	}
 	if tree == nil {
-		cfg.Size.DataBytes = max(spec.MemoryBytes, 256<<20) // an interpreter has to start; the watch holds the real limit
+		cfg.Size.DataBytes = max(spec.MemoryBytes, 256<<20) // an interpreter must be able to start; the watch enforces the real limit
 		cfg.Size.TempBytes = min(cfg.Size.TempBytes, spec.MemoryBytes/4)
 	}
 	done, err := s.limit(tree, &cfg)
@@ -130,14 +130,13 @@ func (b *Backend) build(h *hall, spec backend.Spec, ahead bool) (*sandbox, error
 	return s, nil
 }
 
-// effort bounds the server's time for what init says.
+// effort charges the messages of init to a sandbox's share of the server's time.
 type effort struct{ *backend.Effort }
 
 func (e effort) Pace() { e.Effort.Pace(backend.CostExit) }
 
-// limit arranges for the sandbox's control group: made while the walls go up
-// where init enters it itself (version 1), before where it is born in it. done
-// gives back what the making needs.
+// limit prepares the sandbox's control group. On version 1, init enters it while the walls are
+// built. On version 2, init is created in it. The caller calls done after the build.
 func (s *sandbox) limit(tree *cgroup.Tree, cfg *jail.SlotConfig) (done func(), err error) {
 	var entry cgroup.Entry
 	done = func() { _ = entry.Close() }
@@ -165,7 +164,7 @@ func (s *sandbox) limit(tree *cgroup.Tree, cfg *jail.SlotConfig) (done func(), e
 	return done, err
 }
 
-// settle gives a sandbox of tier L1 directories of the host to live in.
+// settle makes the host directories of a tier L1 sandbox.
 func (s *sandbox) settle(mode jail.Mode, cfg *jail.SlotConfig) error {
 	if mode != jail.ModePlain {
 		return nil
@@ -207,7 +206,7 @@ func (s *sandbox) Start(ctx context.Context, p backend.Process) (backend.Running
 	if err := errors.Join(ctx.Err(), s.check(p)); err != nil {
 		return nil, err
 	}
-	if p.Terminal != nil || privateOf(p) > channelBoth && p.Prestart != nil && p.Prestart.Fork == nil { // what waits has pipes, and two channels
+	if p.Terminal != nil || privateOf(p) > channelBoth && p.Prestart != nil && p.Prestart.Fork == nil { // a waiting process has pipes and two channels
 		p.Prestart = nil
 	}
 	release, err := s.hold()
@@ -254,7 +253,7 @@ func (s *sandbox) Start(ctx context.Context, p backend.Process) (backend.Running
 	return &running{s: s, proc: proc, pipes: st}, nil
 }
 
-// check refuses what no process here can have.
+// check returns an error for a process that this sandbox cannot start.
 func (s *sandbox) check(p backend.Process) error {
 	if p.Channels < 0 || p.Channels > backend.MaxChannels {
 		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%d channels: a process has 0 to %d", p.Channels, backend.MaxChannels)
@@ -269,14 +268,14 @@ func (s *sandbox) check(p backend.Process) error {
 	return nil
 }
 
-// stream is what a process reads and writes.
+// stream is the streams of one process.
 type stream struct {
 	*pipes
 	proc *jail.Proc
 }
 
-// over gives the descriptors of a process back that has ended, and whose output
-// has been carried to its end.
+// over closes the streams of a process that has ended and whose output has been copied. It reports
+// whether it did.
 func (s stream) over() bool {
 	select {
 	case <-s.proc.Done():
@@ -292,8 +291,8 @@ func (s stream) over() bool {
 	}
 }
 
-// hold keeps the sandbox's descriptors open until release is called. Once they
-// are closed their numbers are others'.
+// hold keeps the sandbox's descriptors open until release is called. Without it, their numbers may
+// already belong to other files.
 func (s *sandbox) hold() (release func(), err error) {
 	s.use.RLock()
 	if s.shut {
@@ -303,8 +302,8 @@ func (s *sandbox) hold() (release func(), err error) {
 	return s.use.RUnlock, nil
 }
 
-// relocate rewrites the places that arguments and environment name to where
-// they are on the host, for a sandbox that has no mount namespace.
+// relocate replaces sandbox paths in arguments and environment by host paths, for a sandbox without
+// a mount namespace.
 func (s *sandbox) relocate(c *jail.Command) {
 	if s.place == nil {
 		return
@@ -342,11 +341,11 @@ func (s *sandbox) killAll() error {
 	s.net.close()
 	release, err := s.hold()
 	if err != nil {
-		return nil //nolint:nilerr // it has been closed, and so nothing of it lives
+		return nil //nolint:nilerr // it has been closed, so none of its processes lives
 	}
 	defer release()
 	err = s.killFreely()
-	if err == nil { // the program may have closed it, to us as well
+	if err == nil { // the program may have removed the owner's permissions, which stops the server as well
 		_ = unix.Fchmod(s.slot.Dirs[jail.DirWork], 0o700)
 	}
 	return err
@@ -371,7 +370,7 @@ func (s *sandbox) Clear(ctx context.Context) error {
 	return err
 }
 
-// Provide puts files where programs cannot write.
+// Provide puts files below ProgramDir, where programs cannot write.
 func (s *sandbox) Provide(ctx context.Context, list []backend.ProgramFile) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -393,13 +392,13 @@ func (s *sandbox) Provide(ctx context.Context, list []backend.ProgramFile) error
 	return nil
 }
 
-// clearLimit is how long the processes of a sandbox may take to end.
+// clearLimit bounds the time in which the processes of a sandbox must end.
 const clearLimit = 10 * time.Second
 
 // Files gives access to the working directory.
 func (s *sandbox) Files() backend.Files { return heldFiles{s} }
 
-// Isolation reads which walls stand.
+// Isolation reads the sandbox's walls from the kernel.
 func (s *sandbox) Isolation(ctx context.Context) (sandboxmcp.Isolation, error) {
 	if err := ctx.Err(); err != nil {
 		return sandboxmcp.Isolation{}, err
@@ -442,8 +441,8 @@ func (s *sandbox) Isolation(ctx context.Context) (sandboxmcp.Isolation, error) {
 	return iso, nil
 }
 
-// held are the limits that the kernel confirms, for a sandbox that is where
-// they are: in its group, in every hierarchy.
+// held returns the limits that the kernel confirms. It returns none unless init is in the sandbox's
+// group in every hierarchy.
 func (s *sandbox) held() ([]string, error) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(s.slot.PID()) + "/cgroup")
 	if err != nil {
@@ -463,7 +462,7 @@ func (s *sandbox) held() ([]string, error) {
 	return held, nil
 }
 
-// tier calls a set of walls by its name.
+// tier returns the tier of a set of walls.
 func tier(mode jail.Mode, walls, held []string) sandboxmcp.Tier {
 	switch {
 	case mode == jail.ModePlain:
@@ -479,7 +478,7 @@ func contains(list []string, v string) bool {
 	return slices.Contains(list, v)
 }
 
-// Usage tells what the sandbox has taken.
+// Usage returns what the sandbox has used.
 func (s *sandbox) Usage(ctx context.Context) (backend.Usage, error) {
 	if err := ctx.Err(); err != nil {
 		return backend.Usage{}, err
@@ -497,7 +496,7 @@ func (s *sandbox) Usage(ctx context.Context) (backend.Usage, error) {
 	return u, nil
 }
 
-// taken returns what the control group, or the watch in its place, has counted.
+// taken returns the counts of the control group, or of the watch that replaces it.
 func (s *sandbox) taken() backend.Usage {
 	if s.group == nil {
 		u := s.watch.Usage(s.slot.CPU())
@@ -507,15 +506,15 @@ func (s *sandbox) taken() backend.Usage {
 	return backend.Usage{PeakMemory: u.PeakMemory, CPU: u.CPU, PeakTasks: max(u.PeakTasks-1, 1), OOMKills: u.OOMKills}
 }
 
-// Close kills and gives everything back. What it waits for is bounded, and it waits
-// also when ctx has ended.
+// Close kills all processes and releases everything. Its waits are bounded, and the end of ctx does
+// not shorten them.
 func (s *sandbox) Close(context.Context) error { return s.end() }
 
 func (s *sandbox) end() error {
 	s.closeOnce.Do(func() {
 		s.watch.Stop()
 		s.effort.Free()
-		_ = s.killFreely() // so that waits for a process in it end
+		_ = s.killFreely() // so that callers of Wait return
 		s.net.close()
 		s.use.Lock()
 		s.shut = true
@@ -526,7 +525,7 @@ func (s *sandbox) end() error {
 			s.child.Release()
 			s.child = nil
 		}
-		for _, st := range s.streams { // everything that wrote is dead: they come to their end by themselves
+		for _, st := range s.streams { // all writers are dead, so the streams end by themselves
 			st.close(drainLimit)
 		}
 		s.mu.Unlock()
@@ -548,7 +547,7 @@ func (s *sandbox) end() error {
 	return s.closeErr
 }
 
-// remove gives back what a sandbox holds outside its jail.
+// remove releases what a sandbox holds outside its jail.
 func (s *sandbox) remove() error {
 	s.b.returnTasks(s.spec.MaxTasks)
 	s.b.returnTerminals(s.spec)
@@ -562,15 +561,15 @@ func (s *sandbox) remove() error {
 	return err
 }
 
-// policyDigest names the whole policy: the filter and what else a jail's
-// sandboxes have in common.
+// policyDigest returns the SHA-256 digest of the seccomp filter and of the other policy that all
+// sandboxes of a jail share.
 func policyDigest(filter []byte, j *jail.Jail) string {
 	h := sha256.Sum256(append(slices.Clone(filter), j.Policy()...))
 	return hex.EncodeToString(h[:])
 }
 
-// pin keeps a sandbox on as many processors as it may use; its programs cannot
-// change that, because the filter refuses it.
+// pin restricts a sandbox to as many processors as it may use. Its programs cannot change that,
+// because the seccomp filter refuses it.
 func pin(pid int, cores float64) {
 	var have, set unix.CPUSet
 	if unix.SchedGetaffinity(0, &have) != nil {
@@ -589,7 +588,7 @@ func pin(pid int, cores float64) {
 	_ = unix.SchedSetaffinity(pid, &set)
 }
 
-// pinAs keeps a process on the processors of another.
+// pinAs restricts a process to the processors of another.
 func pinAs(pid, other int) {
 	var set unix.CPUSet
 	if unix.SchedGetaffinity(other, &set) == nil {

@@ -9,24 +9,23 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
-// A Fork.Load, such as a text that imports packages, is executed in a sandbox of the
-// server's own, by a fork of the zygote that has no rights over anything else. The
-// memory of that process is saved, and the forks of programs with the same Load take
-// it over, each in its own sandbox. Nothing of a Load runs in a process that may enter
-// sandboxes.
+// A Fork.Load, such as a text that imports packages, is executed by a fork of the zygote in a
+// sandbox of its own. That fork has no rights over anything else. The memory of the process is
+// saved as a snapshot. The forks of programs with the same Load map the snapshot, each in its own
+// sandbox. No Load runs in a process that may enter sandboxes.
 
-// load is the state of one Fork.Load of one fork server, whose mu guards it.
+// load is the state of one Fork.Load of one fork server. The fork server's mu guards it.
 type load struct {
 	key    string
 	text   string
-	trees  []backend.Tree // that are attached to the sandboxes
+	trees  []backend.Tree // attached to the sandboxes
 	check  func(context.Context) error
 	uses   int
 	making chan struct{} // closed when the attempt has ended; nil: none is under way
 	failed time.Time
 }
 
-// loadSpec is the sandbox in which a Load is executed.
+// loadSpec returns the Spec of the sandbox in which a Load is executed.
 func loadSpec() backend.Spec {
 	return backend.Spec{
 		ID: "load", MemoryBytes: 1 << 30, CPUCores: 1, MaxTasks: 32, CPUTime: time.Minute,
@@ -34,8 +33,8 @@ func loadSpec() backend.Spec {
 	}
 }
 
-// loadKey names what a fork loads in a sandbox of a Spec; empty: nothing. The same text
-// loads something else where other trees are attached.
+// loadKey returns the key of what a fork loads in a sandbox of a Spec, or "" for nothing. It
+// includes the attached trees, because the same text may load other files from other trees.
 func loadKey(f *backend.Fork, spec backend.Spec) string {
 	if len(f.Load) == 0 {
 		return ""
@@ -47,7 +46,7 @@ func attachedTo(spec backend.Spec) []backend.Tree {
 	return slices.DeleteFunc(slices.Clone(spec.Trees), func(t backend.Tree) bool { return !attached(t) })
 }
 
-// wantsLocked notes that a process loads something.
+// wantsLocked records that a process has a Load. n.mu is held.
 func (n *forkServer) wantsLocked(f *backend.Fork, spec backend.Spec) {
 	key := loadKey(f, spec)
 	if key == "" {
@@ -65,8 +64,8 @@ func (n *forkServer) wantsLocked(f *backend.Fork, spec backend.Spec) {
 	i.uses++
 }
 
-// loadLocked starts to make the snapshots that programs want and the zygote
-// lacks.
+// loadLocked starts to make the snapshots that programs need and that the zygote lacks. n.mu is
+// held.
 func (b *Backend) loadLocked(h *hall, n *forkServer) {
 	if n.zygote == nil {
 		return
@@ -97,10 +96,10 @@ func (b *Backend) loadLocked(h *hall, n *forkServer) {
 	}
 }
 
-// makeSnapshot executes a Load and keeps the snapshot with the zygote, once a fork has
-// taken it over in a sandbox of its own.
+// makeSnapshot executes a Load, tests the snapshot by a fork in a sandbox of its own, and gives it
+// to the zygote.
 func (b *Backend) makeSnapshot(h *hall, z *jail.Zygote, l load) error {
-	ctx := context.Background() //nolint:forbidigo // it is nobody's call
+	ctx := context.Background() //nolint:forbidigo // the snapshot outlives the call that requested it
 	snapshot, err := b.saved(ctx, h, z, l)
 	if err == nil && l.check != nil {
 		err = l.check(ctx)
@@ -116,9 +115,9 @@ func (b *Backend) makeSnapshot(h *hall, z *jail.Zygote, l load) error {
 	return nil
 }
 
-// saved has a fork execute a Load in a sandbox of its own.
+// saved executes a Load by a fork in a sandbox of its own and returns the snapshot.
 func (b *Backend) saved(ctx context.Context, h *hall, z *jail.Zygote, l load) (*jail.Snapshot, error) {
-	s, c, err := b.forkAlone(h, z, l.trees) //nolint:contextcheck // it is nobody's call
+	s, c, err := b.forkAlone(h, z, l.trees) //nolint:contextcheck // the snapshot outlives the call that requested it
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +150,7 @@ func (b *Backend) tryLoad(h *hall, z *jail.Zygote, l load, snapshot *jail.Snapsh
 	return c.Load(snapshot, false)
 }
 
-// forkAlone makes a fork in a sandbox that is used for nothing else.
+// forkAlone makes a fork in a new sandbox that has no other use. The caller ends the sandbox.
 func (b *Backend) forkAlone(h *hall, z *jail.Zygote, trees []backend.Tree) (*sandbox, *jail.Child, error) {
 	spec := loadSpec()
 	spec.Trees = trees
@@ -185,8 +184,8 @@ func (n *forkServer) awaitLoad(ctx context.Context, key string, t *time.Timer) {
 	}
 }
 
-// load has a fork take over the snapshot that its zygote has under a key, if there is
-// one. On error the sandbox has to be cleared before anything runs in it.
+// load loads the snapshot that the zygote has under the key into a fork, if there is one. On error
+// the sandbox must be cleared before anything runs in it.
 func (s *sandbox) load(c *jail.Child, n *forkServer, z *jail.Zygote, key string, ahead bool) error {
 	if key == "" || z == nil || !c.Same(z) || c.Loaded() {
 		return nil
@@ -200,15 +199,15 @@ func (s *sandbox) load(c *jail.Child, n *forkServer, z *jail.Zygote, key string,
 		s.childLoaded = key
 		return nil
 	}
-	if !s.gone() { // the snapshot is at fault, and not the end of the sandbox
+	if !s.gone() { // the snapshot is at fault, because the sandbox has not ended
 		n.forgetLoad(z, key)
 		s.b.log.Warn("a snapshot is discarded", "error", err)
 	}
 	return err
 }
 
-// forgetLoad discards a snapshot that could not be loaded. It is not made again for a
-// while.
+// forgetLoad discards a snapshot that could not be loaded. It is not made again before
+// forkBounds.rest has passed.
 func (n *forkServer) forgetLoad(z *jail.Zygote, key string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -218,8 +217,8 @@ func (n *forkServer) forgetLoad(z *jail.Zygote, key string) {
 	}
 }
 
-// NotLoaded returns why nothing was loaded ahead when that was last tried; nil: it
-// was, or nobody asked.
+// NotLoaded returns why the last snapshot could not be made. It returns nil if it was made, or if
+// none was requested.
 func (b *Backend) NotLoaded() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

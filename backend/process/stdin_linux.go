@@ -12,30 +12,31 @@ import (
 // concurrently.
 type inflow struct {
 	w    *os.File
-	tty  bool          // it is a terminal
-	turn chan struct{} // holds a value while somebody writes
+	tty  bool          // the stream is a terminal
+	turn chan struct{} // holds a value while a call writes
 }
 
-// endOfFile is the character that ends the input of a terminal, which may be full.
+// A terminal's input ends with the character endOfFile. Writing it may block while the input is
+// full.
 const (
 	endOfFile      = 4 // ^D
 	endOfFileLimit = 100 * time.Millisecond
 )
 
-// newInflow writes what comes first beside everything else.
+// newInflow returns an inflow and writes first in a goroutine.
 func newInflow(w *os.File, first []byte) *inflow {
 	i := &inflow{w: w, turn: make(chan struct{}, 1)}
 	if len(first) > 0 {
 		i.turn <- struct{}{}
 		go func() {
-			_, _ = w.Write(first) // a program that does not read it all is no failure of ours
+			_, _ = w.Write(first) // a program need not read all of it
 			<-i.turn
 		}()
 	}
 	return i
 }
 
-// write writes until all is in the pipe or ctx ends.
+// write writes until the pipe has taken all bytes or ctx ends.
 func (i *inflow) write(ctx context.Context, p []byte) (n int, err error) {
 	select {
 	case i.turn <- struct{}{}:
@@ -52,7 +53,7 @@ func (i *inflow) write(ctx context.Context, p []byte) (n int, err error) {
 		close(late)
 	})
 	n, err = i.w.Write(p)
-	if !stop() { // the deadline is this write's alone
+	if !stop() { // the deadline is for this write only
 		<-late
 		_ = i.w.SetWriteDeadline(time.Time{})
 	}
@@ -67,7 +68,7 @@ func (i *inflow) write(ctx context.Context, p []byte) (n int, err error) {
 	return n, err
 }
 
-// close ends the stream behind what was written.
+// close ends the stream after what was written.
 func (i *inflow) close(ctx context.Context) error {
 	select {
 	case i.turn <- struct{}{}:
@@ -77,7 +78,7 @@ func (i *inflow) close(ctx context.Context) error {
 	defer func() { <-i.turn }()
 	if i.tty {
 		_ = i.w.SetWriteDeadline(time.Now().Add(endOfFileLimit))
-		_, _ = i.w.Write([]byte{endOfFile}) // once; later it is closed
+		_, _ = i.w.Write([]byte{endOfFile}) // only once: the descriptor is closed afterwards
 	}
 	if err := i.w.Close(); err != nil && !errors.Is(err, fs.ErrClosed) {
 		return err

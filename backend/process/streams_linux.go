@@ -15,11 +15,11 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
-// pipes are a process's streams: the ends that the process gets, and the copies to and
-// from the server's ends.
+// pipes holds the streams of a process: the descriptors for the process, the server's ends, and the
+// goroutines that copy between the server's ends and the caller.
 type pipes struct {
-	theirs  []int      // become 0, 1, 2, 3 …
-	channel *channel   // descriptors 3 and 4; nil when there is none
+	theirs  []int      // descriptors that become 0, 1, 2, 3 … of the process
+	channel *channel   // descriptors 3 and 4; nil: none
 	further []*channel // descriptors 5 and 6, and so on
 	copies  sync.WaitGroup
 	ours    []*os.File
@@ -31,13 +31,12 @@ type pipes struct {
 	done chan struct{} // closed when every stream has been copied to its end; see copied
 }
 
-// channel is the server's side of a pair of a process's private streams. They are pipes
-// and not a socket, because a socket carries descriptors: the kernel would close
-// one that a program sends in the server's thread, and a socket that lingers
-// blocks its closer for as long as the program likes.
+// channel is the server's side of a pair of a process's private streams. They are pipes, because a
+// Unix socket can carry descriptors. The kernel would close descriptors that a program sends in the
+// server's thread. Closing a lingering socket can block for as long as the program likes.
 type channel struct {
-	from *inlet   // the first descriptor of the pair
-	to   *os.File // the second; nil: the process has none
+	from *inlet   // from the first descriptor of the pair
+	to   *os.File // to the second; nil: the process does not have it
 }
 
 func (c *channel) Read(p []byte) (int, error) { return c.from.Read(p) }
@@ -49,7 +48,7 @@ func (c *channel) Write(p []byte) (int, error) {
 	return c.to.Write(p)
 }
 
-// mute closes the direction to the process.
+// mute closes the direction from the server to the process.
 func (c *channel) mute() {
 	if c.to != nil {
 		_ = c.to.Close()
@@ -66,19 +65,19 @@ func (c *channel) Close() error {
 	return err
 }
 
-// output carries one stream to its writer.
+// output copies one stream to its writer.
 type output struct {
 	*inlet
 
 	to  io.Writer
-	tty bool       // it is a terminal
-	mu  sync.Mutex // held from before a read until its bytes are with the writer
+	tty bool       // the stream is a terminal
+	mu  sync.Mutex // held from before a read until its bytes are written to the writer
 	err error      // why the stream was not read to its end; guarded by mu
 }
 
-// take reads what is there and hands it on, until it has at least limit bytes. slow is
-// what the kernel took for it beyond the usual. The error is io.EOF at the end of the
-// stream, and unix.EAGAIN while there is no more.
+// take reads available bytes and writes them to the writer, until there are at least limit bytes.
+// slow is the extra time that the kernel took. The error is io.EOF at the end of the stream, and
+// unix.EAGAIN if no more bytes are available.
 func (o *output) take(fd uintptr, limit int64) (taken int64, slow time.Duration, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -90,7 +89,7 @@ func (o *output) take(fd uintptr, limit int64) (taken int64, slow time.Duration,
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
-		case n == 0 && err == nil, o.tty && errors.Is(err, unix.EIO): // no program has the terminal any more
+		case n == 0 && err == nil, o.tty && errors.Is(err, unix.EIO): // no program has the terminal open
 			return taken, slow, io.EOF
 		case err != nil:
 			return taken, slow, err
@@ -101,7 +100,7 @@ func (o *output) take(fd uintptr, limit int64) (taken int64, slow time.Duration,
 	return taken, slow, nil
 }
 
-// copy carries everything until the stream ends. It notes any other end as o.err.
+// copy copies the stream to its end. If it ends otherwise, copy records the error in o.err.
 func (o *output) copy() {
 	for {
 		rest, err := o.some()
@@ -115,8 +114,8 @@ func (o *output) copy() {
 	}
 }
 
-// some carries what comes until the stream ends or the sandbox has used up its share of
-// the server. In the second case it returns how long to rest.
+// some copies until the stream ends or the sandbox has used up its share of the server's time. In
+// the second case it returns how long to rest.
 func (o *output) some() (rest time.Duration, err error) {
 	r, err := o.file()
 	if err != nil {
@@ -150,8 +149,8 @@ func (o *output) some() (rest time.Duration, err error) {
 	return rest, err
 }
 
-// failed notes err, unless it is nil or an earlier error is noted. It returns the noted
-// error. It waits for a read that is going on.
+// failed records err if it is not nil and no earlier error is recorded. It returns the recorded
+// error. It waits for a read that is under way.
 func (o *output) failed(err error) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -161,7 +160,7 @@ func (o *output) failed(err error) error {
 	return o.err
 }
 
-// flush carries what is in the pipe now. It waits for a read that is going on.
+// flush copies what is in the pipe now. It waits for a read that is under way.
 func (o *output) flush() error {
 	var end error
 	err := o.use(func(fd uintptr) {
@@ -175,7 +174,7 @@ func (o *output) flush() error {
 	return o.failed(err)
 }
 
-// flush hands on what is in the streams now. It fails where one cannot be read.
+// flush copies what is in the streams now. If one cannot be read, it fails.
 func (p *pipes) flush() error {
 	var errs []error
 	for _, o := range p.outputs {
@@ -186,20 +185,20 @@ func (p *pipes) flush() error {
 
 var chunks = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}
 
-// private says how many private streams a process has.
+// private is the number of private streams of a process.
 type private int
 
 const (
 	noChannel   private = iota
-	channelFrom         // descriptor 3, which it writes to
-	channelBoth         // and descriptor 4, which it reads from
+	channelFrom         // descriptor 3, which the process writes to
+	channelBoth         // and descriptor 4, which the process reads from
 )
 
 func privateOf(p backend.Process) private { return private(p.Channels) }
 
-// openPipes makes all streams. Output waits in them until carry. uid is the host user
-// of the sandbox: its programs may reopen their streams by name only if these belong to
-// it.
+// openPipes makes all streams. Output stays in them until carry is called. uid is the host user of
+// the sandbox. It must own the pipes, because programs may reopen their streams by name
+// (/dev/stdout).
 func openPipes(uid int, stdin []byte, stays bool, which private, effort *backend.Effort) (*pipes, error) {
 	p := &pipes{effort: effort}
 	err := p.input(stdin, stays)
@@ -236,13 +235,13 @@ func (p *pipes) input(data []byte, stays bool) error {
 		return nil
 	}
 	p.copies.Go(func() {
-		_, _ = w.Write(data) // a program that does not read it all is no failure of ours
+		_, _ = w.Write(data) // a program need not read all of it
 		_ = w.Close()
 	})
 	return nil
 }
 
-// carry begins to hand on what is written, and what was so far. It is called once.
+// carry starts to copy output to the writers, including output so far. It is called once.
 func (p *pipes) carry(stdout, stderr io.Writer) {
 	to := [2]io.Writer{stdout, stderr}
 	for i, o := range p.outputs {
@@ -259,13 +258,13 @@ func (p *pipes) output(uid int) error {
 		return err
 	}
 	if os.Geteuid() == 0 {
-		_ = unix.Fchown(w, uid, uid) // so that /dev/stdout can be opened
+		_ = unix.Fchown(w, uid, uid) // needed to open /dev/stdout
 	}
 	p.theirs, p.outputs = append(p.theirs, w), append(p.outputs, &output{inlet: newInlet(r, p.effort)})
 	return nil
 }
 
-// private makes the next pair of private streams, or the first of the pair alone.
+// private makes the next pair of private streams, or only the first of the pair.
 func (p *pipes) private(which private) error {
 	w, from, err := pipe(0)
 	if err != nil {
@@ -288,7 +287,7 @@ func (p *pipes) private(which private) error {
 	return nil
 }
 
-// pair returns a pair of private streams; nil if there is none.
+// pair returns pair n of the private streams, or nil.
 func (p *pipes) pair(n int) *channel {
 	switch {
 	case n == 0:
@@ -299,7 +298,7 @@ func (p *pipes) pair(n int) *channel {
 	return nil
 }
 
-// pipe makes a pipe; ours is its end number i, on the runtime's poller.
+// pipe makes a pipe. ours is end i of it (0 reads, 1 writes), on the runtime's poller.
 func pipe(i int) (theirs int, ours *os.File, err error) {
 	var fds [2]int
 	if err = unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
@@ -321,8 +320,8 @@ func (p *pipes) closeTheirs() {
 	p.theirs = nil
 }
 
-// close gives the streams limit to come to their end and then ends all copying;
-// what has not been read by then is lost.
+// close waits at most limit for the streams to end, and then stops all copying. Bytes that were not
+// read by then are lost.
 func (p *pipes) close(limit time.Duration) {
 	if limit > 0 {
 		t := time.NewTimer(limit)
@@ -351,8 +350,8 @@ func (p *pipes) hang() {
 	}
 }
 
-// drain waits for the end of the streams. It fails where one could not be read
-// to its end.
+// drain waits for the end of the streams. If one could not be read to its end, or if ctx ends
+// first, it fails.
 func (p *pipes) drain(ctx context.Context) error {
 	select {
 	case <-p.copied():
@@ -366,7 +365,7 @@ func (p *pipes) drain(ctx context.Context) error {
 	}
 }
 
-// copied is closed when every stream has been copied to its end.
+// copied returns a channel that is closed when every stream has been copied to its end.
 func (p *pipes) copied() <-chan struct{} {
 	p.once.Do(func() {
 		p.done = make(chan struct{})

@@ -10,16 +10,16 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/cgroup"
 )
 
-// The task limits of all living sandboxes add up to at most a quarter of what
-// the kernel has for the machine: a sandbox that makes as many tasks as it may
-// leaves room for the host, and for the other sandboxes.
+// The task limits of all live sandboxes add up to at most a quarter of what the kernel has for the
+// machine. So if a sandbox makes as many tasks as it may, enough are left for the host and for the
+// other sandboxes.
 
-// taskShare: sandboxes may have one part in so many of the machine's tasks.
+// Sandboxes may have 1/taskShare of the machine's tasks.
 const taskShare = 4
 
-// MaxTasks returns how many kernel tasks all sandboxes together may have: a
-// quarter of kernel.pid_max, of kernel.threads-max, or of the task limit of the
-// server's own control group, whichever is lowest.
+// MaxTasks returns how many kernel tasks all sandboxes together may have. The default is a quarter
+// of the lowest of kernel.pid_max, kernel.threads-max and the task limit of the server's own
+// control group.
 func (b *Backend) MaxTasks() int {
 	if b.cfg.MaxTasks > 0 {
 		return b.cfg.MaxTasks
@@ -27,7 +27,7 @@ func (b *Backend) MaxTasks() int {
 	return b.machineTasks()
 }
 
-// machineTasks reads the kernel's limits and returns the share of sandboxes.
+// machineTasks reads the kernel's limits and returns the sandboxes' share of them.
 func machineTasks() int {
 	lowest := 0
 	for _, n := range []int{kernelNumber("pid_max"), kernelNumber("threads-max"), cgroup.ServerTasks(cgroup.Config{})} {
@@ -35,7 +35,7 @@ func machineTasks() int {
 			lowest = n
 		}
 	}
-	return max(lowest/taskShare, 2*sandboxmcp.TasksPerProcess) // one session and one run of the smallest size
+	return max(lowest/taskShare, 2*sandboxmcp.TasksPerProcess) // enough for one session and one run of the smallest size
 }
 
 func kernelNumber(name string) int {
@@ -52,9 +52,9 @@ func kernelNumber(name string) int {
 
 var errNoTasks = errors.New("the task limits of the living sandboxes leave no room for one that is kept ready")
 
-// reserveTasks counts the tasks of a sandbox that is about to be built. For a caller's
-// sandbox it closes ready ones until the new one fits. With ahead it fails with
-// errNoTasks if the sandbox does not fit. Call returnTasks when the sandbox is gone.
+// reserveTasks reserves the tasks of a sandbox that is about to be built. For a caller's sandbox it
+// closes ready sandboxes until the new one fits. With ahead, it fails with errNoTasks if the
+// sandbox does not fit. The caller calls returnTasks when the sandbox has ended.
 func (b *Backend) reserveTasks(n int, ahead bool) error {
 	most := b.MaxTasks()
 	for {

@@ -13,15 +13,15 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
-// Only a sandbox that was opened for terminals has a devpts, and the right to open what is
-// in it. Such sandboxes are never made ahead, so the others do not pay for it.
+// Only a sandbox that was opened for terminals has a devpts and the right to open its files. Such
+// sandboxes are never built in advance, so other sandboxes have no cost.
 
-// mostTerminals is how many sandboxes may have terminals. Each has eight at most, and the
-// kernel has 3072 for all that are not the host's own (kernel.pty.max, kernel.pty.reserve).
+// mostTerminals is how many sandboxes may have terminals. Each has eight at most, and the kernel
+// has 3072 outside of the host's own devpts (kernel.pty.max, kernel.pty.reserve).
 const mostTerminals = 128
 
-// reserveTerminals counts a sandbox with terminals. On error the sandbox has none to give
-// back.
+// reserveTerminals reserves one of mostTerminals. On error it clears spec.Terminal, so that
+// returnTerminals does nothing.
 func (b *Backend) reserveTerminals(h *hall, spec *backend.Spec) error {
 	if !spec.Terminal {
 		return nil
@@ -70,8 +70,8 @@ func (s *sandbox) openStreams(p backend.Process) (*pipes, error) {
 	return st, nil
 }
 
-// terminal makes a terminal the three streams. The server reads and writes its master, by
-// a descriptor each.
+// terminal makes a terminal the three streams. The server reads and writes its master through two
+// descriptors.
 func (p *pipes) terminal(slot *jail.Slot, size backend.TerminalSize, stdin []byte) error {
 	master, slave, err := slot.Terminal(size.Columns, size.Rows)
 	if err != nil {

@@ -5,20 +5,20 @@ import (
 	"errors"
 )
 
-// A task that is killed needs processor time of its own sandbox to end. With a hundredth
-// of a core, thousands of tasks take minutes. The limit on processor time is therefore
-// lifted before anything is killed.
+// A killed task needs processor time of its own sandbox to end. With a hundredth of a core,
+// thousands of tasks take minutes. The processor limit is therefore lifted before anything is
+// killed.
 
-// throttle keeps a sandbox at its share of the processor.
+// throttle is a processor limit of a sandbox.
 type throttle interface {
-	// LiftQuota lets the sandbox's processes run freely.
+	// LiftQuota suspends the limit.
 	LiftQuota() error
-	// RestoreQuota holds them to their share again.
+	// RestoreQuota sets it again.
 	RestoreQuota() error
 }
 
-// freely lifts the limits and calls end, which kills. If a limit cannot be lifted, the
-// end is slow. restore sets the limits again.
+// freely lifts the limits and calls end, which kills processes. If a limit cannot be lifted, end
+// only takes longer. restore sets the limits again.
 func freely(limits []throttle, end func() error) (restore func() error, err error) {
 	for _, l := range limits {
 		_ = l.LiftQuota()
@@ -44,8 +44,8 @@ func (s *sandbox) throttles() []throttle {
 	return limits
 }
 
-// killFreely ends every program for good. It lifts the limits first, unless init alone
-// is left and the share is a whole core.
+// killFreely ends every program for good. It lifts the limits first, unless only init is left and
+// the share is at least a whole core.
 func (s *sandbox) killFreely() error {
 	if s.slot.Alone() && s.spec.CPUCores >= 1 {
 		return s.slot.Kill()
@@ -55,9 +55,8 @@ func (s *sandbox) killFreely() error {
 	return err
 }
 
-// clearFreely ends every program; the next ones have their limits again. On error the
-// sandbox may not be used any more. Isolation waits meanwhile, so that it never reports
-// a limit that is lifted.
+// clearFreely ends every program and restores the limits for the next ones. On error the sandbox
+// may not be used. Isolation waits meanwhile, so that it never reports a limit that is lifted.
 func (s *sandbox) clearFreely(ctx context.Context) error {
 	s.quota.Lock()
 	defer s.quota.Unlock()
@@ -69,7 +68,7 @@ func (s *sandbox) clearFreely(ctx context.Context) error {
 		return err
 	}
 	err = errors.Join(err, restore())
-	if s.dying.Load() { // Kill has lifted it before it was restored
+	if s.dying.Load() { // Kill may have lifted the limits before restore set them again
 		_, _ = freely(s.throttles(), func() error { return nil })
 	}
 	return err

@@ -10,7 +10,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/watch"
 )
 
-// startWatch holds the sandbox's limits where it has no cgroup.
+// startWatch enforces the sandbox's limits if it has no cgroup.
 func (s *sandbox) startWatch() {
 	if s.group != nil {
 		return
@@ -22,7 +22,7 @@ func (s *sandbox) startWatch() {
 	s.watch = watch.StartGroup(s.slot, s.hall.Mode(), limits)
 }
 
-// countObjects has the kernel objects of the sandbox counted until end.
+// countObjects starts counting the kernel objects of the sandbox. end stops it.
 func (s *sandbox) countObjects() {
 	s.objects = &watch.Target{
 		Slot: s.slot, Group: s.group, Plain: s.hall.Mode() == jail.ModePlain, Shares: s.sharesUser(),
@@ -34,16 +34,16 @@ func (s *sandbox) countObjects() {
 // sharesUser reports whether the sandbox's programs have the server's host user.
 func (s *sandbox) sharesUser() bool { return s.slot.UID() == os.Geteuid() }
 
-// refused has epoll watches counted at once if err says that the kernel refused to watch a
-// descriptor for the server.
+// If err says that the kernel refused to watch a descriptor for the server, refused requests a
+// count of the epoll watches.
 func (b *Backend) refused(err error) {
 	if errors.Is(err, jail.ErrNotPolled) {
 		b.objects.Short()
 	}
 }
 
-// endFor ends the programs of the sandbox because of the kernel objects that they
-// hold. A small share of the processor does not delay it.
+// endFor ends the programs of the sandbox because of the kernel objects that they hold. It lifts
+// the processor limit, so that a small share does not delay it.
 func (s *sandbox) endFor(excess string) {
 	release, err := s.hold()
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
-// Watch reports what changes below a directory. It looks again and again in place of
-// inotify: instances and watches of inotify are counted for the server's user over the
-// whole host, and the kernel would charge the events that a program causes to the server.
+// Watch reports changes below a directory. It polls instead of using inotify. The kernel counts
+// inotify instances and watches for the server's user over the whole host, and would charge the
+// events to the server.
 func (h heldFiles) Watch(ctx context.Context, name string) (backend.Watch, error) {
 	s := h.s
 	s.mu.Lock()

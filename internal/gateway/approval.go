@@ -12,7 +12,7 @@ import (
 // Question is a caller's request to open a domain.
 type Question struct {
 	Answer   sandboxmcp.EgressAnswer // the answer so far
-	Answered bool                    // no person has to be asked
+	Answered bool                    // no person needs to be asked
 
 	caller sandboxmcp.Caller
 	ask    sandboxmcp.EgressAsk
@@ -20,14 +20,13 @@ type Question struct {
 	who    gate.Who
 }
 
-// unborn stands for a run that has not been requested yet, so that a grant for one run
-// covers it.
+// unborn is the request id for a run that does not exist yet, so that a grant for one run covers
+// it.
 const unborn sandboxmcp.RequestID = "?"
 
-// Question begins to ask a person to open a domain to the programs of a namespace. A
-// domain that is already open is approved at once. If approvals are turned off, any other
-// domain is denied. It fails with invalid_argument or blocked_address for a domain that
-// cannot be opened.
+// Question prepares the request to open a domain to the programs of a namespace. A domain that is
+// already open is approved at once. If approvals are turned off, any other domain is denied. If a
+// domain cannot be opened, Question fails with invalid_argument or blocked_address.
 func (e *Egress) Question(ctx context.Context, c sandboxmcp.Caller, ask sandboxmcp.EgressAsk) (Question, error) {
 	d, err := gate.ParseDomain(ask.Domain, ask.Port)
 	if err != nil {
@@ -51,9 +50,9 @@ func (e *Egress) Question(ctx context.Context, c sandboxmcp.Caller, ask sandboxm
 	return q, nil
 }
 
-// Ask asks a question that is not answered, and waits up to the Wait of its EgressAsk for
-// the answer. masks finds the secrets of the namespace and the session. It fails with
-// queue_full if too many approvals are pending, and with cancelled if ctx ends.
+// Ask asks a person an unanswered question, and waits up to the Wait of its EgressAsk for the
+// answer. masks finds the secrets of the namespace and the session. If too many approvals are
+// pending, Ask fails with queue_full. If ctx ends, it fails with cancelled.
 func (e *Egress) Ask(ctx context.Context, q Question, masks *redact.Masker) (sandboxmcp.EgressAnswer, error) {
 	a, err := e.ask(ctx, masks, q.caller, q.ask)
 	if err != nil {
@@ -76,7 +75,7 @@ func (e *Egress) Ask(ctx context.Context, q Question, masks *redact.Masker) (san
 	return e.answer(ctx, q, a)
 }
 
-// answer describes the state of an approval to the caller that asked for it.
+// answer describes the state of an approval to the caller that requested it.
 func (e *Egress) answer(ctx context.Context, q Question, a sandboxmcp.Approval) (sandboxmcp.EgressAnswer, error) {
 	answer := sandboxmcp.EgressAnswer{Domain: q.domain.String(), Status: a.Status, ApprovalID: a.ID}
 	open, expires, err := e.gate.Covers(ctx, q.who, q.domain)
@@ -133,9 +132,9 @@ func howAfterAll(a sandboxmcp.Approval) string {
 	return "a person denied it; talk to them before you ask again. They can still open it with `sandboxmcp egress " + command + "`"
 }
 
-// ask requests an approval, and emits an event if the approval is new. It masks secrets
-// in the reason before the reason is shown or stored. It refuses a domain that contains a
-// secret, because the person would read it.
+// ask requests an approval. If the approval is new, it emits an event. It masks secrets in the
+// reason before the reason is shown or stored. It refuses a domain that contains a secret, because
+// the person would read it.
 func (e *Egress) ask(ctx context.Context, masks *redact.Masker, c sandboxmcp.Caller, ask sandboxmcp.EgressAsk) (sandboxmcp.Approval, error) {
 	if err := masks.Plain("the domain", ask.Domain); err != nil {
 		return sandboxmcp.Approval{}, err
@@ -148,9 +147,9 @@ func (e *Egress) ask(ctx context.Context, masks *redact.Masker, c sandboxmcp.Cal
 	return a, err
 }
 
-// Decide carries out a decision of a person: it answers an approval, or opens a domain
-// that was not asked for. The audit entry is written in the same transaction, so a
-// decision that cannot be recorded has no effect. Afterwards it emits an event.
+// Decide applies a person's decision: it answers an approval, or opens a domain that was not
+// requested. The audit entry is written in the same transaction, so a decision that cannot be
+// recorded has no effect. Afterwards Decide emits an event.
 func (e *Egress) Decide(ctx context.Context, c sandboxmcp.Caller, d sandboxmcp.EgressDecision) (sandboxmcp.EgressAnswer, error) {
 	a, n, err := e.gate.Decide(ctx, c, d)
 	if err != nil {

@@ -1,13 +1,14 @@
-// Package gateway is the network of sandboxes. It holds the policy that says which hosts a
-// run may reach, gives a sandbox its [Gateway], judges each connection, asks persons to
-// open domains, and reports what was refused.
+// Package gateway is the network of sandboxes. It holds the policy that says which hosts a run may
+// reach. It gives a sandbox its [Gateway] and judges each connection. It asks persons to open domains,
+// and reports what was refused.
 //
-// A [Run] is made before its sandbox. Connect gives the sandbox a gateway if the run needs
-// one, LetOut puts the run's policy into force, Report says what the run did, and End takes
-// the policy out of force. A gateway without a run's policy lets nothing out.
+// A [Run] is made before its sandbox. If the run needs a gateway, Connect gives the sandbox one.
+// LetOut activates the run's policy, Report returns what the run did, and End deactivates the
+// policy. A gateway without an active policy allows no connections.
 //
-// The gate is asked again at each connection, because domains may be opened and closed
-// during a run. A name that contains a secret is refused everywhere: DNS servers, and the
+// The gate is asked again at each connection, because domains may be opened and closed during a
+// run. A name that contains a secret is always refused, because DNS servers and the person who is
+// asked would read it.
 // person who is asked, would read it.
 package gateway
 
@@ -34,16 +35,16 @@ type Config struct {
 	Audit  *audit.Log
 	Events *event.Bus
 
-	Network  bool                // open Operator, and count refused names even if no domain is open
+	Network  bool                // open the domains of Operator, and count refused names even if no domain is open
 	Operator []sandboxmcp.Domain // domains open to every run if Network is set
-	NoAsking bool                // persons are not asked and cannot open domains
-	Hold     time.Duration       // how long a connection to a domain that is not open waits for a person; 0: it is refused at once
-	Private  []sandboxmcp.Domain // domains that may have a private address
+	NoAsking bool                // persons are never asked and cannot open domains
+	Hold     time.Duration       // how long a connection to a closed domain waits for a person's answer; 0: it is refused at once
+	Private  []sandboxmcp.Domain // domains that may resolve to a private address
 
 	Detours  map[sandboxmcp.Domain]netip.AddrPort // for tests; reported by Weak
 	Resolver netip.AddrPort                       // for tests; reported by Weak
 
-	Notices io.Writer        // gets a bell and a line for each new approval; nil: they are logged
+	Notices io.Writer        // a bell and a line are written for each new approval; nil: they are logged
 	Now     func() time.Time // nil: the machine's clock
 	Logger  *slog.Logger     // nil: nothing is logged
 }
@@ -59,8 +60,7 @@ type Egress struct {
 	work sync.WaitGroup
 }
 
-// New returns the egress of a server. Gateways stop watching their connections when ctx
-// ends.
+// New returns the egress of a server. When ctx ends, gateways stop watching their connections.
 func New(ctx context.Context, c Config) *Egress {
 	var operator []sandboxmcp.Domain
 	if c.Network {
@@ -76,12 +76,12 @@ func New(ctx context.Context, c Config) *Egress {
 	}
 }
 
-// Wait waits for goroutines of gateways. The caller has ended the context of New and all
-// runs; gateways of sessions may be open.
+// Wait waits for the goroutines of gateways. The caller must have ended the context of New and all
+// runs. Gateways of sessions may still be open.
 func (e *Egress) Wait() { e.work.Wait() }
 
-// Weak describes the settings for tests that are active, for the list of weaknesses in a
-// run's isolation report.
+// Weak describes the active settings that exist for tests. A run's isolation report lists them as
+// weaknesses.
 func (e *Egress) Weak() []string { return e.proxy.Weak() }
 
 // Secrets finds secrets in names.

@@ -26,11 +26,11 @@ type Gateway struct {
 	mu    sync.Mutex
 	env   map[string]string // environment variables that describe the network
 	ports []int
-	at    policy // policy of the current run, or the policy between two runs of a session
+	at    policy // policy of the current run, or of a session between two runs
 }
 
-// extend opens the network, or adds listeners for ports that are missing. beyond is how
-// many ports got none.
+// extend opens the network, or adds the missing listeners for ports. beyond is how many ports got
+// no listener.
 func (w *Gateway) extend(ctx context.Context, ports []int) (beyond int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -61,7 +61,7 @@ func (w *Gateway) extend(ctx context.Context, ports []int) (beyond int, err erro
 	return beyond, nil
 }
 
-// settle records what was refused to a session between two runs.
+// settle writes audit entries for what was refused to a session between two runs.
 func (w *Gateway) settle(ctx context.Context, at policy, left egress.Report) error {
 	denied := at.masked(left.Network()).Denied
 	if len(denied) == 0 || at.who.SessionID == "" {
@@ -75,9 +75,9 @@ func (w *Gateway) settle(ctx context.Context, at policy, left egress.Report) err
 	return w.e.cfg.Store.Update(context.WithoutCancel(ctx), ops...)
 }
 
-// end takes the run's policy out of force. allowed_domains that narrow still bind
-// processes that the run left behind. If the caller opened domains for the run, such
-// processes lose the network.
+// end deactivates the run's policy for new connections of the run. Processes that the run left
+// behind keep its restrictions. If the caller opened domains only for the run, such processes lose
+// the network.
 func (w *Gateway) end() {
 	w.set(func(p policy) policy {
 		p.who.RequestID, p.hold = "", 0
@@ -87,7 +87,7 @@ func (w *Gateway) end() {
 	w.review()
 }
 
-// set changes the policy and returns the former one.
+// set changes the policy and returns the previous one.
 func (w *Gateway) set(change func(policy) policy) (before policy) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -96,8 +96,8 @@ func (w *Gateway) set(change func(policy) policy) (before policy) {
 	return before
 }
 
-// review closes connections that the policy no longer allows. Processes that a run left
-// behind may still have some.
+// review closes connections that the policy does not allow. Processes of earlier runs may still
+// have some.
 func (w *Gateway) review() { w.link.Review(w.holds) }
 
 // holds reports whether an existing connection may stay.
@@ -125,8 +125,7 @@ func (w *Gateway) watch() {
 
 const reviewEvery = 500 * time.Millisecond
 
-// Close closes the network with all connections. It may be called on nil, and more than
-// once.
+// Close closes the network and all connections. It may be called on nil, and more than once.
 func (w *Gateway) Close() {
 	if w != nil {
 		w.ending.Do(func() { close(w.closed) })
@@ -134,8 +133,7 @@ func (w *Gateway) Close() {
 	}
 }
 
-// CloseSession is Close for a session. It first records what was refused since the last
-// run.
+// CloseSession is Close for a session. Before that it records what was refused since the last run.
 func (w *Gateway) CloseSession() {
 	if w == nil {
 		return
@@ -158,7 +156,7 @@ func (w *Gateway) environ() map[string]string {
 	return w.env
 }
 
-// Decide says whether a connection may leave. If connections are held, it asks a person
+// Decide says whether a connection is allowed. If the policy holds connections, it asks a person
 // and waits for the answer.
 func (w *Gateway) Decide(ctx context.Context, ask egress.Ask) egress.Verdict {
 	return w.judge(ctx, w.policy(), ask)
@@ -186,7 +184,7 @@ func (w *Gateway) judge(ctx context.Context, p policy, ask egress.Ask) egress.Ve
 	return egress.Verdict{Reason: "nobody has opened it"}
 }
 
-// open asks the gate, unless the run has its own list. On error nothing is open.
+// open asks the gate, unless the run has its own list. On error it reports the domain as closed.
 func (w *Gateway) open(ctx context.Context, p policy, ask egress.Ask) (string, bool) {
 	if p.own {
 		return "", false
@@ -227,8 +225,8 @@ func (w *Gateway) held(ctx context.Context, p policy, ask egress.Ask) (string, b
 	return rule, ok || open()
 }
 
-// AllowsName reports whether a name may be resolved: if it is open at any port or, while
-// connections are held, if it may be asked for.
+// AllowsName reports whether a name may be resolved. It may if it is open at any port, or if
+// connections are held and the name is one that a person can open.
 func (w *Gateway) AllowsName(h sandboxmcp.Host) bool {
 	p := w.policy()
 	in := func(list []sandboxmcp.Domain) bool {

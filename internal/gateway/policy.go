@@ -18,13 +18,13 @@ type Request struct {
 	Caller    sandboxmcp.Caller
 	ID        sandboxmcp.RequestID
 	SessionID sandboxmcp.SessionID // empty: a single run
-	Born      time.Time            // when the session was made
+	Born      time.Time            // when the session was made; grants for an earlier session of the same id do not apply
 	Backend   string               // its name, for errors
 	Offline   bool                 // the run, or its session, has no network
 
 	Domains []string      // the allowed_domains of the run; nil: it sets none
 	Grant   bool          // the caller may open Domains for the run
-	Hold    time.Duration // 0: that of the settings
+	Hold    time.Duration // overrides Config.Hold; 0: Config.Hold
 	Names   Secrets       // finds secrets of the namespace in Domains
 }
 
@@ -35,14 +35,14 @@ func (r *Request) who() gate.Who {
 // policy says which hosts a run may reach.
 type policy struct {
 	who      gate.Who
-	narrowed bool                // only domains that are in only and also open
-	granted  bool                // every domain in only: the caller may open domains
+	narrowed bool                // allow only domains that are in only and also open
+	granted  bool                // allow every domain in only: the caller may open domains
 	only     []sandboxmcp.Domain // allowed_domains of the request; for narrowed and granted
 	offline  bool                // no host at all
 	wanted   bool                // a network is needed: a domain is open or may be opened, or attempts are counted
-	own      bool                // ignore what is open to the namespace: the request has its own list, and approvals are not asked for
+	own      bool                // ignore the domains open to the namespace: the request has its own list, and no person is asked
 	hold     time.Duration
-	ports    []int               // other ports of open domains, which the sandbox listens on
+	ports    []int               // ports of open domains besides 80 and 443; the sandbox listens on them
 	beyond   int                 // how many more such ports there are
 	open     []sandboxmcp.Domain // open domains when the run began
 	actor    string
@@ -50,8 +50,8 @@ type policy struct {
 	secrets  Secrets        // finds secrets in names that a person is asked about
 }
 
-// NewRun decides which hosts a run may reach. It fails if the request names a domain that
-// the run may not reach.
+// NewRun decides which hosts a run may reach. If the request names a domain that the run may not
+// reach, it fails.
 func (e *Egress) NewRun(ctx context.Context, r Request) (*Run, error) {
 	p, err := e.policyOf(ctx, &r)
 	if err != nil {
@@ -93,13 +93,12 @@ func (e *Egress) policyOf(ctx context.Context, r *Request) (policy, error) {
 	return p, nil
 }
 
-// maxListeners bounds the named ports that a sandbox listens on. Persons open domains one
-// at a time; without a bound, many of them would make the whole network fail.
+// maxListeners bounds the extra ports that a sandbox listens on. Persons open domains one at a
+// time. Without a bound, too many of them would make the whole network fail.
 const maxListeners = 24
 
-// listen chooses the ports to listen on, up to maxListeners. Other ports are reached
-// through the proxy only. Port 53 and the proxy's port are taken by the sandbox's own DNS
-// and proxy.
+// listen chooses the ports to listen on, up to maxListeners. Other ports can be reached only
+// through the proxy. The sandbox's own DNS and proxy use port 53 and the proxy's port.
 func (p *policy) listen() {
 	seen := map[int]bool{0: true, 80: true, 443: true} // ports that always have a listener
 	for _, d := range p.open {
@@ -170,8 +169,8 @@ func (r *Run) Describe(entry *sandboxmcp.AuditEntry) {
 	}
 }
 
-// Openings returns the audit entry for domains that the caller opens for its run; nil if
-// there are none. like is an entry of the run.
+// Openings returns the audit entry for the domains that the caller opens for its run, or nil if
+// there are none. like is an entry of the run to copy.
 func (r *Run) Openings(like sandboxmcp.AuditEntry) *sandboxmcp.AuditEntry {
 	if !r.policy.granted || len(r.policy.only) == 0 {
 		return nil
@@ -190,8 +189,8 @@ func texts(domains []sandboxmcp.Domain) []string {
 	return list
 }
 
-// tells reports whether a name contains a secret. DNS servers, and a person who is asked,
-// would read it.
+// tells reports whether a name contains a secret. DNS servers and the person who is asked would
+// read it.
 func (p policy) tells(h sandboxmcp.Host) bool {
 	return p.masker != nil && p.masker.Find([]byte(h)) != ""
 }

@@ -17,14 +17,14 @@ type Run struct {
 	backend string
 	policy  policy
 	gateway *Gateway            // nil: none
-	out     bool                // LetOut has put the policy into gateway
+	out     bool                // LetOut has activated the policy in gateway
 	network *sandboxmcp.Network // what the run did on the network; nil: not reported yet
 }
 
-// Connect opens the network of a sandbox if the run needs one. The run's policy applies
-// only after LetOut. have is the gateway that the sandbox has from earlier runs; nil: none.
-// note says what the caller lacks, for the metadata of the result; it may be empty. Connect
-// fails only if the request names domains or ctx has ended; the gateway is then have.
+// Connect opens the network of a sandbox if the run needs one. The run's policy applies only after
+// LetOut. have is the sandbox's gateway from earlier runs; nil: none. note says what is not
+// available, for the metadata of the result; it may be empty. Connect fails only if the request
+// names domains or ctx has ended. The gateway is then have.
 func (r *Run) Connect(ctx context.Context, sb backend.Sandbox, have *Gateway) (note string, err error) {
 	r.gateway = have
 	if r.policy.offline || have == nil && !r.policy.wanted {
@@ -64,10 +64,10 @@ func (r *Run) open(ctx context.Context, sb backend.Sandbox) (w *Gateway, note st
 // Gateway returns the gateway of the run's sandbox; nil if it has none.
 func (r *Run) Gateway() *Gateway { return r.gateway }
 
-// LetOut puts the policy of a run into force on its sandbox's network. It first records
-// what was refused since the session's last run; if that fails, the run does not begin.
-// Connections that the new policy cuts are in this run's report. masker masks the secrets
-// of the run, and secrets finds those of names that a person is asked about.
+// LetOut activates the policy of a run in its sandbox's network. It first records what was refused
+// since the session's last run. If that fails, the run must not begin. Connections that the new
+// policy closes are in this run's report. masker masks the secrets of the run. secrets finds
+// secrets in names that a person is asked about.
 func (r *Run) LetOut(ctx context.Context, masker *redact.Masker, secrets Secrets) error {
 	w := r.gateway
 	if w == nil {
@@ -85,8 +85,8 @@ func (r *Run) LetOut(ctx context.Context, masker *redact.Masker, secrets Secrets
 	return w.settle(ctx, before, left)
 }
 
-// End ends a run's access to the network. The gateway of a session stays; another one is
-// closed in the background.
+// End ends a run's network access. The gateway of a session stays open. Another gateway is closed
+// in the background.
 func (r *Run) End(session bool) {
 	switch {
 	case r.gateway == nil:
@@ -108,7 +108,7 @@ func (r *Run) Report() *sandboxmcp.Network {
 	return r.network
 }
 
-// Refused returns the destinations that were refused to a run that has no result.
+// Refused returns the destinations refused to a run that has no result.
 func (r *Run) Refused() []sandboxmcp.DeniedRequest {
 	if r.network == nil && r.out {
 		r.Report()
@@ -119,8 +119,8 @@ func (r *Run) Refused() []sandboxmcp.DeniedRequest {
 	return r.network.Denied
 }
 
-// Environ returns the environment variables that describe the network; nil if there is
-// none. The caller may change the map.
+// Environ returns the environment variables that describe the network, or nil if there is no
+// network. The caller may change the map.
 func (r *Run) Environ() map[string]string {
 	if r.gateway == nil || r.policy.offline {
 		return nil

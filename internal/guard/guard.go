@@ -1,7 +1,7 @@
-// Package guard keeps the secrets of runs. It chooses which secrets of a namespace a run
-// gets, puts them into its environment, and masks all secrets of the namespace in what
-// leaves the sandbox: output, displayed values, names, errors and their causes. It refuses
-// files that contain a secret.
+// Package guard protects the secrets of runs. It chooses which secrets of a namespace a run gets,
+// and puts them into its environment. It masks all secrets of the namespace in what leaves the
+// sandbox: output, displayed values, names, errors and their causes. It refuses files that contain
+// a secret.
 //
 // A [Run] is made for each request. Use chooses its secrets in the transaction that
 // records the intent. Open unseals them after that transaction, and Inject puts them into
@@ -20,8 +20,8 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/vault"
 )
 
-// Values of Config.Inject. With any other value, a program gets the secrets that the
-// environment of its request names.
+// Values of Config.Inject. With any other value, a program gets the secrets that its request's
+// environment names.
 const (
 	InjectAll  = "all"
 	InjectNone = "none"
@@ -32,7 +32,7 @@ type Config struct {
 	Vault      *vault.Vault
 	Inject     string // which secrets a program gets: "all", "named" or "none"
 	PII        bool   // mask personal data too
-	AllowFiles bool   // let out files that contain a secret
+	AllowFiles bool   // hand out files that contain a secret
 }
 
 // Guard makes maskers, and the [Run] of each request. Its methods may be called
@@ -45,8 +45,8 @@ type Guard struct {
 // New returns a guard over a vault.
 func New(c Config) *Guard { return &Guard{cfg: c} }
 
-// CheckSecret refuses a key that cannot be a variable, and a value that is a part of the
-// mask. It is for the Check of a vault.
+// CheckSecret refuses a key that cannot be an environment variable, and a value that is a part of
+// the mask text. It is the Check of a vault.
 func CheckSecret(key, value string) error {
 	if err := kernel.CheckEnv(map[string]string{key: ""}); err != nil {
 		return err
@@ -57,19 +57,18 @@ func CheckSecret(key, value string) error {
 	return nil
 }
 
-// Secrets are those of a namespace and, with a Had, those that the programs of a live
-// session have had.
+// Secrets is the set of secrets of a namespace. With a Had, it also has the secrets that programs
+// of a live session have received.
 type Secrets struct {
 	guard *Guard
 	ns    sandboxmcp.Namespace
 	had   *Had
 }
 
-// Secrets returns the secrets of a namespace. had is that of a live session; nil: none.
+// Secrets returns the secrets of a namespace. had belongs to a live session; nil: none.
 func (g *Guard) Secrets(ns sandboxmcp.Namespace, had *Had) Secrets { return Secrets{g, ns, had} }
 
-// Masks returns the masker of the secrets as they are now. It may be nil, which masks
-// nothing.
+// Masks returns a masker of the current secrets. It may be nil, which masks nothing.
 func (s Secrets) Masks(ctx context.Context) (*redact.Masker, error) {
 	set, err := s.guard.cfg.Vault.Current(ctx, s.ns)
 	if err != nil {
@@ -82,8 +81,8 @@ func (s Secrets) Masks(ctx context.Context) (*redact.Masker, error) {
 	return s.had.remember(set, masker, nil, s.guard.cfg.PII), nil
 }
 
-// Had holds the secrets that programs of a session have had, by version. It caches the
-// masker until the current or the former secrets change. Its zero value is empty.
+// Had holds the secrets that programs of a session have received, by version. It caches the masker
+// until the current or the former secrets change. Its zero value is empty.
 type Had struct {
 	mu     sync.Mutex
 	all    map[int64]redact.Secret
@@ -92,10 +91,9 @@ type Had struct {
 	masker *redact.Masker
 }
 
-// remember adds the secrets of a run to those that the session's programs have had. given
-// are their keys. It returns a masker for all of them: a program may still hold a secret
-// that was deleted or replaced. set has the secrets of the namespace, and masker masks
-// them.
+// remember adds the secrets of a run, whose keys are given, to those that the session's programs
+// have received. It returns a masker for all of them, because a program may still hold a secret
+// that was deleted or replaced. set holds the namespace's secrets, and masker masks them.
 func (h *Had) remember(set *vault.Set, masker *redact.Masker, given []string, pii bool) *redact.Masker {
 	h.mu.Lock()
 	defer h.mu.Unlock()

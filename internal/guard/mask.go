@@ -19,8 +19,8 @@ func Failure(m *redact.Masker, err *sandboxmcp.Error) *sandboxmcp.Error {
 	return &masked
 }
 
-// maskedError is a cause with no secret in its text, which goes to the log. Programs choose
-// names of files, and causes name files.
+// maskedError is a cause with secrets masked in its text, for the log. Causes contain file names,
+// which programs choose.
 type maskedError struct {
 	text  string
 	cause error
@@ -29,7 +29,7 @@ type maskedError struct {
 func (e *maskedError) Error() string { return e.text }
 func (e *maskedError) Unwrap() error { return e.cause }
 
-// Cause keeps secrets out of the text of a cause.
+// Cause returns err with secrets masked in its text.
 func Cause(m *redact.Masker, err error) error {
 	if err == nil || m == nil {
 		return err
@@ -89,7 +89,7 @@ func Bridge(m *redact.Masker, data map[string]json.RawMessage) {
 	}
 }
 
-// FileError is the error for a file that contains a secret and is read.
+// FileError is the error for reading a file that contains a secret.
 func FileError(name, key string) error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeAccessDenied, "%s holds the secret %s, and is not handed out", sandboxmcp.Quote(name), key).
 		WithHint("leave the secret out of the file; an operator lets such files out with allow_secret_artifacts")

@@ -38,21 +38,20 @@ type Run struct {
 	halves []string   // keys of secrets of which a part was handed out unmasked
 }
 
-// NewRun returns the secrets of a run, which has none before Use and Open.
+// NewRun returns the secrets of a run. It has none before Use and Open.
 func (g *Guard) NewRun(r Request) *Run { return &Run{guard: g, req: r} }
 
-// Use returns a step for the transaction that records the intent of the run. The step
-// chooses the run's secrets and appends the audit entry that lists them, if there are any.
-// It fails with access_denied or invalid_argument if the request names a secret that it
-// cannot get.
+// Use returns a step for the transaction that records the run's intent. The step chooses the run's
+// secrets. If there are any, it appends the audit entry that lists them. If the request names a
+// secret that it cannot get, the step fails with access_denied or invalid_argument.
 func (r *Run) Use() store.Op {
 	var use store.Op
 	use, r.opened = r.guard.cfg.Vault.Use(r.req.Like.Namespace, r.choose)
 	return use
 }
 
-// choose selects the secrets that a run gets, and returns the audit entry that lists
-// them; nil if there are none. keys are those of the namespace.
+// choose selects the secrets that a run gets. It returns the audit entry that lists them, or nil if
+// there are none. keys are the keys of the namespace.
 func (r *Run) choose(keys []string) (*sandboxmcp.AuditEntry, error) {
 	r.given, r.beaten = map[string]string{}, nil
 	inject := r.guard.cfg.Inject
@@ -87,17 +86,17 @@ func (r *Run) choose(keys []string) (*sandboxmcp.AuditEntry, error) {
 	return &entry, nil
 }
 
-// Open opens the namespace's secrets and makes the masker. The transaction of Use is
-// committed. Inject returns the error.
+// Open opens the namespace's secrets and makes the masker. The caller has committed the transaction
+// of Use. Inject returns the error of Open.
 func (r *Run) Open() {
 	if r.set, r.err = r.opened(); r.err == nil {
 		r.masker = r.guard.maskers.of(r.req.Like.Namespace, r.set, r.guard.cfg.PII)
 	}
 }
 
-// Inject returns the environment of the program with its secrets, or nil if it gets none.
-// Variables that the caller set keep their value. had is that of the live session; nil: a
-// single run. It fails if the secrets could not be opened.
+// Inject returns the program's environment including its secrets, or nil if it gets none. Variables
+// that the caller set keep their values. had belongs to the live session; nil: a single run. If the
+// secrets could not be opened, Inject fails.
 func (r *Run) Inject(had *Had) (map[string]string, error) {
 	if r.err != nil {
 		return nil, r.err
@@ -135,9 +134,9 @@ func (r *Run) Masker() *redact.Masker {
 	return r.masker
 }
 
-// Describe lists in the metadata of a result which secrets the program had, which were
-// shadowed by the caller's variables, of which a part was handed out, and which artifacts
-// contain one. It may be called again when more was handed out.
+// Describe adds to a result's metadata which secrets the program had and which were shadowed by the
+// caller's variables. It also adds the secrets of which a part was handed out, and the artifacts
+// that contain a secret. It may be called again after more was handed out.
 func (r *Run) Describe(metadata map[string]any) {
 	if len(r.given) > 0 {
 		metadata["secrets_exposed"] = slices.Sorted(maps.Keys(r.given))
@@ -153,8 +152,8 @@ func (r *Run) Describe(metadata map[string]any) {
 	}
 }
 
-// Report masks secrets in the driver's report. It notes secrets of which a part is in the
-// report, or was seen in output, which has ended.
+// Report masks secrets in the driver's report. It records the secrets of which a part is in the
+// report or in output. output has ended.
 func (r *Run) Report(report *kernel.Report, output ...*redact.Stream) {
 	m := r.masker
 	if m == nil {
@@ -180,7 +179,7 @@ func (r *Run) Report(report *kernel.Report, output ...*redact.Stream) {
 	}
 }
 
-// partsShown returns the secrets of which a displayed value has a part.
+// partsShown returns the secrets of which a displayed value contains a part.
 func partsShown(m *redact.Masker, r sandboxmcp.RichResult) (keys []string) {
 	for form, v := range r {
 		switch v := v.(type) {
@@ -195,12 +194,12 @@ func partsShown(m *redact.Masker, r sandboxmcp.RichResult) (keys []string) {
 	return keys
 }
 
-// halvesIn bounds the bytes of a run's files that are searched for halves of secrets. The
+// halvesIn bounds the bytes of a run's files that are searched for parts of secrets, because the
 // search takes the server's time.
 const halvesIn = 8 << 20
 
-// Files makes src refuse files that contain a secret, mask secrets in file names, and note
-// secrets of which a file or a name has a part.
+// Files makes src refuse files that contain a secret and mask secrets in file names. It records the
+// secrets of which a file or a name contains a part.
 func (r *Run) Files(src *artifact.Source) {
 	m := r.masker
 	if m == nil {

@@ -1,6 +1,6 @@
-// Package interpreter finds the interpreter of a request's language and the package sets
-// that its programs see, plans how a program is started, and says which modules may be
-// imported ahead.
+// Package interpreter finds the interpreter of a request's language and the package sets that its
+// programs see. It plans how a program is started, and says which modules may be imported in
+// advance.
 package interpreter
 
 import (
@@ -25,8 +25,8 @@ type Interpreter struct {
 	Sets []string // directories of the package sets, as programs see them
 }
 
-// With returns an interpreter with package sets added. minTier is the weakest isolation
-// that a sandbox of it may have.
+// With returns an interpreter with package sets added. minTier is the weakest isolation that its
+// sandboxes may have.
 func With(found backend.Interpreter, sets []environment.Set, minTier sandboxmcp.Tier) Interpreter {
 	i := Interpreter{Interpreter: found}
 	i.Trees = slices.Clone(i.Trees)
@@ -40,8 +40,8 @@ func With(found backend.Interpreter, sets []environment.Set, minTier sandboxmcp.
 	return i
 }
 
-// Program returns what the kernel driver needs to start the program of a request. driver
-// is the compiled driver; nil: the driver's text.
+// Program returns what the kernel driver needs to start the program of a request. driver is the
+// compiled driver; nil: its source text is used.
 func (i Interpreter) Program(r sandboxmcp.Request, driver []byte) kernel.Program {
 	p := kernel.Program{
 		Driver: driver, Language: r.Language, Code: r.Code, FileName: r.FileName, Display: r.Display,
@@ -66,19 +66,19 @@ type Finder struct {
 	sets  *environment.Library
 	ahead *environment.Preloader
 
-	ctx  context.Context //nolint:containedctx // of work in the background, which outlives the calls that begin it
+	ctx  context.Context //nolint:containedctx // context of background work, which outlives the calls that start it
 	work sync.WaitGroup
 }
 
-// New returns a Finder. Its work in the background ends when ctx ends.
+// New returns a Finder. When ctx ends, its background work ends.
 func New(ctx context.Context, c Config) *Finder {
 	f := &Finder{cfg: c, sets: environment.New(environment.Config{Dir: environment.Dir(c.StateDir), Logger: c.Logger}), ctx: ctx}
 	f.ahead = environment.NewPreloader(ctx, f.sets, f.work.Go)
 	return f
 }
 
-// Wait waits for work in the background. The caller has ended the context of New and calls
-// no other method meanwhile.
+// Wait waits for background work. The caller has ended the context of New and must not call other
+// methods meanwhile.
 func (f *Finder) Wait() { f.work.Wait() }
 
 // Find returns the interpreter of a language on a backend, with the package sets that its
@@ -91,8 +91,8 @@ func (f *Finder) Find(ctx context.Context, b backend.Backend, l sandboxmcp.Langu
 	return With(i, f.setsFor(ctx, b, i), f.cfg.MinTier), nil
 }
 
-// setsFor returns the package sets that programs of an interpreter see. Programs of
-// another language see those of the Python that they would start as python3.
+// setsFor returns the package sets that programs of an interpreter see. Programs of another
+// language see the sets of the Python that they would start as python3.
 func (f *Finder) setsFor(ctx context.Context, b backend.Backend, i backend.Interpreter) []environment.Set {
 	if i.Language != sandboxmcp.Python {
 		if all, _ := f.sets.All(); len(all) == 0 {
@@ -112,7 +112,7 @@ func python(i backend.Interpreter) environment.Python {
 	return environment.Python{Path: i.Path, Version: i.Version}
 }
 
-// startedAs reports whether name, searched on the sandbox's PATH, is the binary.
+// startedAs reports whether looking up name on the sandbox's PATH finds the binary.
 func startedAs(name, binary string) bool {
 	for dir := range strings.SplitSeq(kernel.SearchPath, ":") {
 		if p, err := filepath.EvalSymlinks(filepath.Join(dir, name)); err == nil {
@@ -122,8 +122,8 @@ func startedAs(name, binary string) bool {
 	return false
 }
 
-// Plan returns how to start the program of a request on a backend. network are the
-// environment variables that describe the network; nil: none.
+// Plan returns how to start the program of a request on a backend. network holds the environment
+// variables that describe the network; nil: none.
 func (f *Finder) Plan(b backend.Backend, r sandboxmcp.Request, i Interpreter, network map[string]string) (backend.Process, error) {
 	var driver []byte
 	if c, ok := b.(backend.Compiler); ok && r.Language == sandboxmcp.Python {
@@ -139,9 +139,9 @@ func (f *Finder) Plan(b backend.Backend, r sandboxmcp.Request, i Interpreter, ne
 	return kernel.Plan(p)
 }
 
-// Preload returns the modules that may be imported ahead for a program, in a sandbox that
-// runs no code of a caller. whole must be called after the import: it hashes the files
-// again. A set is imported ahead only if all its files were hashed since New.
+// Preload returns the modules that may be imported in advance for a program, in a sandbox that runs
+// no code of a caller. The caller must call whole after the import: it hashes the files again. A
+// set is imported in advance only if all its files were hashed since New.
 func (f *Finder) Preload(r sandboxmcp.Request, i Interpreter) (modules []string, whole func(context.Context) error) {
 	if r.Language != sandboxmcp.Python || len(i.Sets) == 0 || !i.TrustedSite {
 		return nil, nil
@@ -149,8 +149,7 @@ func (f *Finder) Preload(r sandboxmcp.Request, i Interpreter) (modules []string,
 	return f.ahead.Modules(python(i.Interpreter), r.Code)
 }
 
-// Packages lists the packages of sets that a program seems to import, separated by
-// commas.
+// Packages returns the packages of sets that a program seems to import, separated by commas.
 func (f *Finder) Packages(r sandboxmcp.Request, i Interpreter) string {
 	if r.Language != sandboxmcp.Python || len(i.Sets) == 0 {
 		return ""

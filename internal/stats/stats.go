@@ -1,5 +1,5 @@
-// Package stats counts the requests that have ended and how long they took, and reads what
-// this process uses of the machine.
+// Package stats counts the requests that have ended and their durations, and reads what this
+// process uses of the machine.
 package stats
 
 import (
@@ -17,13 +17,13 @@ import (
 type Counts struct {
 	mu       sync.Mutex
 	byStatus map[sandboxmcp.Status]int64
-	recent   []float64 // durations of the last recentRuns requests in milliseconds, a ring
+	recent   []float64 // durations of the last recentRuns requests in milliseconds, a ring buffer
 	next     int
 }
 
 const recentRuns = 1024
 
-// Add counts a request that ran, and how long it took from its arrival.
+// Add counts a request that ran. took is its duration since its arrival.
 func (c *Counts) Add(status sandboxmcp.Status, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -40,7 +40,7 @@ func (c *Counts) Add(status sandboxmcp.Status, took time.Duration) {
 	c.next = (c.next + 1) % recentRuns
 }
 
-// Snapshot returns how many requests had each status, and the latency of the last ones.
+// Snapshot returns the number of requests by status, and the latency of the last recentRuns.
 func (c *Counts) Snapshot() (map[sandboxmcp.Status]int64, sandboxmcp.Latency) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

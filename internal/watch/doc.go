@@ -1,4 +1,4 @@
-// Package watch bounds what the kernel does not bound for a sandbox. Group stands in for a
-// cgroup where there is none. Objects counts kernel objects that no memory limit counts.
-// Both look at intervals: between two looks a program can take more.
+// Package watch bounds what the kernel does not bound for a sandbox. Group replaces a cgroup where
+// there is none. Objects counts kernel objects that no memory limit counts. Both check at
+// intervals: between two checks a program can exceed a limit.
 package watch

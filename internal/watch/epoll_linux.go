@@ -16,29 +16,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel counts epoll watches by host user (fs.epoll.max_user_watches), and
-// nothing bounds them for a sandbox. What makes a file ready wakes all of its watches at
-// once, with interrupts off: the server that reads a pipe, or the end of a process, which
-// keeps every other process of the host from starting and ending meanwhile. Where
-// sandboxes have the server's own user, a program that takes all watches also keeps the
-// server from watching its pipes. The server therefore counts the watches of each sandbox
-// and ends the programs of a sandbox that holds too many.
+// The kernel counts epoll watches by host user (fs.epoll.max_user_watches), and nothing bounds them
+// for a sandbox. An event on a file wakes all of its watches at once, with interrupts off. The
+// event may be a read of a pipe by the server, or the end of a process. The latter delays every
+// other process of the host that starts or ends. If sandboxes have the server's own user, a program
+// that takes all watches also keeps the server from watching its pipes. The server therefore counts
+// the watches of each sandbox and ends the programs of a sandbox that holds too many.
 
 const (
-	maxWatches = 16384 // of one sandbox; waking them takes some 4 ms
+	maxWatches = 16384 // of one sandbox; waking them takes about 4 ms
 
-	// fewWatches is less kernel memory than maxWatches take, and more than ordinary programs do.
+	// fewWatches is less kernel memory, in bytes, than maxWatches take, and more than usual
+	// programs need.
 	fewWatches = 2 << 20
 
 	epollEvery    = 500 * time.Millisecond
-	epollShare    = 8  // one sandbox may hold one part in so many of a user's watches
-	epollAll      = 2  // likewise, all sandboxes together
-	epollShortage = 64 // likewise, one sandbox once the kernel has none left
-	epollRest     = 9  // a count is followed by a rest that takes so many times as long
+	epollShare    = 8  // one sandbox may hold 1/epollShare of a user's watches
+	epollAll      = 2  // all sandboxes together may hold 1/epollAll of them
+	epollShortage = 64 // one sandbox may hold 1/epollShortage of them when the kernel has none left
+	epollRest     = 9  // after each count, the server rests this many times as long as the count took
 )
 
-// Short has the watches counted at once, because the kernel refused to watch a descriptor
-// for the server. It does not wait for that.
+// Short requests a count of the watches at once, because the kernel refused to watch a descriptor
+// for the server. It does not wait for the count.
 func (o *Objects) Short() {
 	o.short.Store(true)
 	o.mu.Lock()
@@ -46,8 +46,8 @@ func (o *Objects) Short() {
 	o.wakeLocked()
 }
 
-// lookAtEpoll counts the epoll watches of the sandboxes that may hold too many. It does
-// nothing before nextEpoll or while it is not due, except with short.
+// lookAtEpoll counts the epoll watches of the sandboxes that may hold too many. Unless short is
+// set, it does nothing before nextEpoll or while no count is due.
 func (o *Objects) lookAtEpoll(live []*Target, short bool) {
 	if !short && (!o.epollDue || time.Now().Before(o.nextEpoll)) {
 		return
@@ -76,9 +76,9 @@ func (s *Target) holdsFewWatches() bool {
 	return n > 0 && n < fewWatches
 }
 
-// boundEpoll ends the programs of each sandbox that holds more than maxWatches, or more
-// than its share of those of the server's user. If all sandboxes with that user together
-// hold too many, it ends the programs of the largest. short says that the kernel has none
+// boundEpoll ends the programs of each sandbox that holds more than maxWatches, or more than its
+// share of the watches of the server's user. If all sandboxes with that user hold too many
+// together, it ends the programs of the largest one. short says that the kernel has no watches
 // left, and makes the share smaller.
 func (o *Objects) boundEpoll(all []*Target, short bool) {
 	most := o.userWatches()
@@ -123,15 +123,15 @@ func (o *Objects) userWatches() int {
 	return n
 }
 
-// epollExcess describes the watches of a sandbox that is ended.
+// epollExcess returns the reason for ending a sandbox that held so many watches.
 func epollExcess(held int) string {
 	return fmt.Sprintf("%d epoll watches or more, which are the host user's (fs.epoll.max_user_watches)", held)
 }
 
-// epollWatches returns how many watches the sandbox holds, as far as its tables of
-// descriptors show. It stops counting above limit. The number of descriptors tells
-// nothing: a watch belongs to an open file and a number and stays when the number is
-// closed, so a few files can fill a set through all numbers.
+// epollWatches returns how many watches the sandbox holds, as far as its descriptor tables show. It
+// stops counting above limit. It cannot use the number of descriptors: a watch belongs to an open
+// file and a descriptor number, and stays when the number is closed. So a few files can fill a set
+// through all numbers.
 func (s *Target) epollWatches(limit int) int {
 	release, err := s.Hold()
 	if err != nil {
@@ -147,7 +147,7 @@ func (s *Target) epollWatches(limit int) int {
 		if p == strconv.Itoa(pid) {
 			continue
 		}
-		hidden := 0 // in the table of its threads
+		hidden := 0 // watches of descriptors that the process hides
 		for _, dir := range fileTables(p) {
 			names, err := readNames(dir)
 			if err != nil && !errors.Is(err, fs.ErrNotExist) && lives(filepath.Dir(dir)) { // a program may hide its descriptors
@@ -175,8 +175,8 @@ func lives(task string) bool {
 	return err == nil && len(text) > 0 && text[0] != '0'
 }
 
-// watchesIn returns how many watches an epoll set holds, from what /proc tells of its
-// descriptor. It stops counting above limit.
+// watchesIn returns how many watches an epoll set holds, from the fdinfo file of its descriptor. It
+// stops counting above limit.
 func watchesIn(file string, limit int) (n int) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -191,12 +191,12 @@ func watchesIn(file string, limit int) (n int) {
 	return n
 }
 
-// mostWatches returns how many watches that many descriptors can hold: half of them
-// watch the other half, each through every number.
+// mostWatches returns how many watches that many descriptors can hold at most: half of them are
+// epoll sets that watch the other half, each through every number.
 func mostWatches(files int) int { return (files / 2) * (files / 2) * mostFiles }
 
-// countFiles returns how many descriptors an unreadable directory of /proc has. Kernels
-// before 6.2 do not tell; countFiles then returns as many as a program may have.
+// countFiles returns how many descriptors an unreadable fd directory of /proc has. Kernels before
+// 6.2 do not show it; countFiles then returns the most that a program may have.
 func countFiles(dir string) int {
 	if info, err := os.Stat(dir); err == nil && info.Size() > 0 {
 		return int(info.Size())
@@ -204,10 +204,10 @@ func countFiles(dir string) int {
 	return mostFiles
 }
 
-const mostFiles = 512 // descriptors of a program with the server's user
+const mostFiles = 512 // most descriptors of a program that has the server's user
 
-// fileTables returns a directory of /proc for each table of descriptors of a process.
-// Threads may have tables of their own.
+// fileTables returns one fd directory of /proc for each descriptor table of a process. Threads may
+// have tables of their own.
 func fileTables(pid string) (dirs []string) {
 	tasks, _ := readNames("/proc/" + pid + "/task")
 	var known []int
@@ -221,8 +221,8 @@ func fileTables(pid string) (dirs []string) {
 	return dirs
 }
 
-// sameFiles reports whether two tasks share their descriptors. It returns false if the
-// kernel does not tell.
+// sameFiles reports whether two tasks share their descriptor table. It returns false if the kernel
+// does not say.
 func sameFiles(a, b int) bool {
 	const kcmpFiles = 2
 	r, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(a), uintptr(b), kcmpFiles, 0, 0, 0)

@@ -15,17 +15,16 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
-// Limits are what a Group holds a sandbox to.
+// Limits are the limits that a Group enforces.
 type Limits struct {
 	MemoryBytes int64
-	Cores       float64 // a fraction of a core; 0: not limited. Whole cores are held by pinning
-	MaxTasks    int     // without namespaces; else the kernel holds it
+	Cores       float64 // a fraction of a core; 0: not limited. Whole cores are limited by CPU affinity
+	MaxTasks    int     // without namespaces only; otherwise the kernel enforces it
 }
 
-// Group stands in for a cgroup where there is none. It adds up what the sandbox holds every
-// few milliseconds, ends its programs above the memory limit, and stops them for as long as
-// they are ahead of a fraction of a core. Its methods may be called concurrently. A nil Group
-// limits nothing.
+// Group replaces a cgroup where there is none. It measures the sandbox every few milliseconds. It
+// ends its programs above the memory limit, and stops them while they are ahead of their fraction
+// of a core. Its methods may be called concurrently. A nil Group limits nothing.
 type Group struct {
 	slot   *jail.Slot
 	plain  bool // without namespaces
@@ -35,20 +34,20 @@ type Group struct {
 	once   sync.Once
 
 	began     time.Time
-	notBefore time.Time // of the next exact sum
+	notBefore time.Time // earliest time of the next exact sum
 	spent     spent     // used by run alone
-	looks     int       // likewise
-	outside   bool      // processes are read as the host's /proc shows them; likewise
+	looks     int       // number of calls of look; used by run alone
+	outside   bool      // processes are read from the host's /proc; used by run alone
 
 	sharing sync.Mutex
-	stopped bool // programs are stopped, for their share of the processor; guarded by sharing
+	stopped bool // programs are stopped because they are ahead of their share of the processor; guarded by sharing
 	free    bool // programs are not stopped for now; guarded by sharing
 
 	mu    sync.Mutex
 	peak  int64
 	tasks int
 	cpu   time.Duration // of the processes that were alive at the last look
-	lost  time.Duration // of those that have ended and that nobody waited for
+	lost  time.Duration // of processes that have ended and whose time the kernel dropped, see spent
 	ooms  int
 }
 
@@ -57,7 +56,7 @@ const (
 	clockTick  = time.Second / 100 // USER_HZ
 )
 
-// StartGroup starts to watch a sandbox of a jail of that mode. The caller stops it before it
+// StartGroup starts to watch a sandbox of a jail of the given mode. The caller calls Stop before it
 // closes the sandbox.
 func StartGroup(slot *jail.Slot, mode jail.Mode, limits Limits) *Group {
 	w := &Group{slot: slot, plain: mode == jail.ModePlain, outside: mode == jail.ModePlain, limits: limits, quit: make(chan struct{}), done: make(chan struct{}), began: time.Now()}
@@ -92,19 +91,19 @@ func (w *Group) run() {
 	}
 }
 
-// look adds up once; false: it has ended the sandbox.
+// look measures the sandbox once. It returns false if it has ended the sandbox.
 func (w *Group) look() bool {
 	var rss, tmp, reserved int64
 	var tasks int
 	used := map[string]times{}
 	processes := w.processes()
 	if w.looks++; w.looks%hiddenLooks == 0 && !w.outside && len(descendants(strconv.Itoa(w.slot.PID()), nil)) > len(processes) {
-		w.outside, w.spent.last = true, nil // the numbers are others
+		w.outside, w.spent.last = true, nil // the process numbers are those of the host from now on
 		processes = w.processes()
 	}
 	for _, p := range processes {
 		st := w.read(p, "stat")
-		f := strings.Fields(st[strings.LastIndexByte(st, ')')+1:]) // the name before it is the program's to choose
+		f := strings.Fields(st[strings.LastIndexByte(st, ')')+1:]) // the program can choose the name before it
 		if len(f) < 22 {
 			continue
 		}
@@ -131,7 +130,7 @@ func (w *Group) look() bool {
 		}
 		began := time.Now()
 		rss = w.exact()                                                               // pages that several processes share are counted once
-		w.notBefore = time.Now().Add(min(exactRest*time.Since(began), 20*watchEvery)) // a program that makes this dear gets it less often
+		w.notBefore = time.Now().Add(min(exactRest*time.Since(began), 20*watchEvery)) // a program that makes this expensive gets it less often
 	}
 	over := rss+tmp > w.limits.MemoryBytes || (w.plain && tasks > w.limits.MaxTasks+1)
 	reaped := w.slot.CPU()
@@ -149,11 +148,11 @@ func (w *Group) look() bool {
 	return true
 }
 
-// inodeSize is the kernel's memory for a name in a tmpfs, as the kernel counts it.
+// inodeSize is the kernel's memory for a name in a tmpfs, as the kernel accounts it.
 const inodeSize = 1024
 
-// tableShare bounds page tables by address space: they take at most one byte in 512, and
-// a little for the tables above them.
+// tableShare estimates page tables from address space: they take at most one byte in 512, plus a
+// little for the tables of higher levels.
 const tableShare = 256
 
 // pageTables adds up the page tables of processes.
@@ -169,8 +168,8 @@ func (w *Group) pageTables(processes []string) int64 {
 	return sum
 }
 
-// relieve ends the programs that hold too much; false: the files alone are too
-// much, and so the sandbox has been ended.
+// relieve ends the programs of a sandbox that holds too much. If its files alone are above the
+// memory limit, it ends the sandbox and returns false.
 func (w *Group) relieve(files int64) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second) //nolint:forbidigo // the watch is nobody's call
 	defer cancel()
@@ -181,7 +180,7 @@ func (w *Group) relieve(files int64) bool {
 	return false
 }
 
-// shareBurst is how far ahead of its share a sandbox may be: two looks.
+// shareBurst is how far a sandbox may be ahead of its share: two measurements.
 const shareBurst = 2 * watchEvery
 
 // share stops the programs while they have used more than their fraction of a core.
@@ -202,10 +201,10 @@ func (w *Group) share(used time.Duration) {
 	}
 }
 
-// exactRest is how many times as long as an exact sum took none is made again.
+// exactRest is the rest after an exact sum, as a multiple of the time that the sum took.
 const exactRest = 9
 
-// exact adds up proportional sets, which takes longer.
+// exact adds up the proportional set sizes (PSS), which takes longer.
 func (w *Group) exact() int64 {
 	var sum int64
 	for _, p := range w.processes() {
@@ -223,13 +222,13 @@ func (w *Group) exact() int64 {
 	return sum
 }
 
-// hiddenLooks is how many looks are between two searches for processes that the sandbox's
-// /proc does not show the server. Such a process runs a file of another user that
-// may be executed and not read.
+// hiddenLooks is the number of calls of look between two searches for processes that the server
+// cannot see in the sandbox's /proc. Such a process runs a file of another user that is executable
+// and not readable.
 const hiddenLooks = 25
 
-// processes lists what runs in the sandbox: numbers of its own pid namespace, as its own
-// /proc shows them, or of the host's in tier L1 and where some are hidden.
+// processes lists the processes in the sandbox. The numbers are those of the sandbox's pid
+// namespace, or of the host's at tier L1 and if some processes are hidden.
 func (w *Group) processes() []string {
 	if w.outside {
 		return descendants(strconv.Itoa(w.slot.PID()), nil)
@@ -295,7 +294,7 @@ func (w *Group) read(pid, name string) string {
 	return string(buf[:n])
 }
 
-// Ended takes into account what init was told of a process.
+// Ended takes into account what init reported of a process that has ended.
 func (w *Group) Ended(e jail.Exit) {
 	if w == nil {
 		return
@@ -316,8 +315,8 @@ func (w *Group) Usage(ended time.Duration) cgroup.Usage {
 	return cgroup.Usage{PeakMemory: w.peak, CPU: max(ended, w.cpu) + w.lost, PeakTasks: max(w.tasks, 1), OOMKills: w.ooms}
 }
 
-// LiftQuota continues the programs that the watch has stopped. It stops nothing until
-// RestoreQuota.
+// LiftQuota continues the programs that the watch has stopped, and suspends the limit of the
+// processor until RestoreQuota.
 func (w *Group) LiftQuota() error {
 	w.sharing.Lock()
 	defer w.sharing.Unlock()

@@ -2,14 +2,14 @@ package watch
 
 import "fmt"
 
-// maxKills is how many processes of a sandbox the memory limit may end before the rest is
-// ended, with one more for each look. The kernel writes a line to the host's log for each.
+// maxKills is how many processes of a sandbox the memory limit may end before the server ends the
+// rest. Each check allows one more. The kernel writes a line to the host's log for each kill.
 const maxKills = 64
 
 // kills counts the processes that the memory limit has ended; used by Objects.run alone.
 type kills struct{ seen, recent int }
 
-// look takes how many there have been by now. It reports whether they are too many.
+// look records the total number of kills so far. It reports whether there were too many recently.
 func (k *kills) look(now int) bool {
 	k.recent = max(k.recent-1, 0) + max(now-k.seen, 0)
 	k.seen = now
@@ -20,8 +20,8 @@ func (k *kills) look(now int) bool {
 	return over
 }
 
-// overKills says that the memory limit has ended too many processes of the sandbox. It
-// returns "" if it has not. Without a cgroup, a Group ends all of them at once.
+// overKills returns a description if the memory limit has ended too many processes of the sandbox,
+// and "" otherwise. Without a cgroup, a Group ends all of them at once.
 func (s *Target) overKills() string {
 	if s.Group == nil {
 		return ""

@@ -19,30 +19,31 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
-// How many of the kernel objects that no memory limit counts one sandbox may hold.
-// docs/kernel-objects.md lists all of them.
+// Limits of one sandbox for the kernel objects that no memory limit counts. docs/kernel-objects.md
+// lists all of them.
 const (
 	maxLocks       = 4096 // record locks and flock
-	maxConnections = 8192 // TCP sockets of its network namespace, with those that wait to be accepted
+	maxConnections = 8192 // TCP sockets of its network namespace, including those not accepted yet
 
-	maxQueued  = 32 << 20  // bytes in sockets of the network, where no cgroup counts them; twice that in UDP elsewhere
-	fewSockets = 64        // fewer sockets cannot hold maxQueued
-	maxCorked  = 64 << 10  // bytes of a datagram that a program has begun and not sent
-	maxEach    = 256 << 10 // bytes that wait in a socket besides
-	maxNetFile = 8 << 20   // bytes of a list of sockets, some 50 000 of them
+	maxQueued  = 32 << 20  // bytes in all TCP and UDP sockets without a cgroup; with one, twice that in UDP sockets only
+	fewSockets = 64        // fewer sockets than this cannot hold maxQueued bytes
+	maxCorked  = 64 << 10  // bytes of a datagram that a program has begun and not sent (MSG_MORE)
+	maxEach    = 256 << 10 // queued bytes assumed for each unlisted socket, besides maxCorked
+	maxNetFile = 8 << 20   // bytes read of a list of sockets, some 50 000 sockets
 
-	// The watch asks every objectsEvery how much CPU time each sandbox has used. It counts what
-	// a sandbox holds once that is idleCPU more than at the last count, and after idleLong if
-	// it is any more: in idleCPU a program can make ten times what it may hold. Kernel objects
-	// are made by running, so a sandbox that rests holds no more than before.
+	// The watch reads the CPU time of each sandbox every objectsEvery. It counts what a sandbox
+	// holds if the CPU time has grown by idleCPU since the last count. It also counts if the time
+	// has grown at all and the last count is idleLong ago. In idleCPU a program can make ten times
+	// what it may hold. Programs must run to make kernel objects, so an idle sandbox is not
+	// counted.
 	objectsEvery = 200 * time.Millisecond
 	idleCPU      = 50 * time.Millisecond
 	idleLong     = time.Second
 
-	// lockLines bounds a reading of /proc/locks: each line costs the kernel more than the one before.
+	// lockLines bounds a reading of /proc/locks: the kernel takes longer for each further line.
 	lockLines = 1 << 16
-	// lockRest bounds the cost of a host with many locks of its own. After a reading of
-	// them, the watch does not read for so many times as long.
+	// lockRest bounds the cost on a host with many locks of its own. After it has read
+	// them, the watch waits this many times as long as the reading took.
 	lockRest = 20
 )
 
@@ -53,10 +54,10 @@ type Target struct {
 	Plain  bool                               // without namespaces
 	Shares bool                               // its programs have the server's host user
 	Hold   func() (release func(), err error) // keeps the slot open until release is called; fails if it is closed
-	Gone   func() bool                        // reports that the sandbox has ended; called while it is held
-	End    func(excess string)                // ends the programs, because of what they hold
+	Gone   func() bool                        // reports whether the sandbox has ended; called between Hold and release
+	End    func(excess string)                // ends the programs; excess says what they hold too many of
 
-	kills     kills         // that the memory limit made
+	kills     kills         // processes that the memory limit has ended
 	counted   time.Duration // CPU time when its kernel objects were last counted; used by Objects.run alone
 	countedAt time.Time     // when that was; likewise
 }
@@ -64,7 +65,7 @@ type Target struct {
 // Objects counts the kernel objects of sandboxes. It ends the programs of a sandbox that
 // holds too many. It runs while it has a Target. Its methods may be called concurrently.
 type Objects struct {
-	epollWatches int // of a user; 0: as the kernel says
+	epollWatches int // limit of a user; 0: as the kernel says
 
 	mu      sync.Mutex
 	targets map[*Target]struct{} // guarded by mu
@@ -73,19 +74,19 @@ type Objects struct {
 
 	runs      sync.WaitGroup
 	locksDue  bool        // a sandbox has run since locks were counted; used by run alone
-	epollDue  bool        // likewise for epoll watches
-	nextLook  time.Time   // locks are not counted before; used by run alone
-	nextEpoll time.Time   // likewise for epoll watches
+	epollDue  bool        // a sandbox has run since epoll watches were counted; used by run alone
+	nextLook  time.Time   // earliest time of the next count of locks; used by run alone
+	nextEpoll time.Time   // earliest time of the next count of epoll watches; used by run alone
 	short     atomic.Bool // the kernel has refused to watch a descriptor for the server
 }
 
-// NewObjects returns a watch without sandboxes. epollWatches is how many epoll watches a
-// user may have; 0: as the kernel says. The caller calls Stop.
+// NewObjects returns a watch without sandboxes. epollWatches is how many epoll watches a user may
+// have; 0: as the kernel says. The caller calls Stop, and Wait to wait for the end.
 func NewObjects(epollWatches int) *Objects {
 	return &Objects{epollWatches: epollWatches, targets: map[*Target]struct{}{}}
 }
 
-// Add begins to count a sandbox.
+// Add starts to count the objects of a sandbox.
 func (o *Objects) Add(t *Target) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -96,14 +97,14 @@ func (o *Objects) Add(t *Target) {
 	}
 }
 
-// Remove ends that. It does not wait for a count.
+// Remove stops counting a sandbox. It does not wait for a count that is under way.
 func (o *Objects) Remove(t *Target) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.targets, t)
 }
 
-// Stop has the watch end, for good. Wait waits for that.
+// Stop ends the watch for good. It does not wait; Wait does.
 func (o *Objects) Stop() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -111,17 +112,17 @@ func (o *Objects) Stop() {
 	o.wakeLocked()
 }
 
-// wakeLocked has the next look come at once. mu is held.
+// wakeLocked makes the next count start at once. mu is held.
 func (o *Objects) wakeLocked() {
 	if o.ticker != nil {
 		o.ticker.soon()
 	}
 }
 
-// Wait returns when nothing is counted any more. Stop is called before.
+// Wait returns when counting has ended. The caller calls Stop first.
 func (o *Objects) Wait() { o.runs.Wait() }
 
-// run counts at the end of each interval, so that a short run costs nothing.
+// run counts at the end of each interval, so that short runs are never counted.
 func (o *Objects) run() {
 	for {
 		o.ticker.wait()
@@ -146,7 +147,7 @@ func (o *Objects) live() []*Target {
 	return slices.Collect(maps.Keys(o.targets))
 }
 
-// look counts what the sandboxes hold that have run since they were counted.
+// look counts the objects of the sandboxes that have run since their last count.
 func (o *Objects) look(live []*Target, short bool) {
 	for _, s := range live {
 		if !s.hasRun() {
@@ -171,8 +172,8 @@ func (o *Objects) look(live []*Target, short bool) {
 	}
 }
 
-// hasRun reports whether the sandbox may have run since it was last counted. It notes that
-// the sandbox is counted now.
+// hasRun reports whether the sandbox may have run since its last count. If so, it records the
+// present as the time of its count.
 func (s *Target) hasRun() bool {
 	if s.Group == nil {
 		return true
@@ -181,8 +182,9 @@ func (s *Target) hasRun() bool {
 	return s.hasUsed(used, ok, time.Now())
 }
 
-// hasUsed is hasRun for a sandbox that has used so much CPU time: idleCPU since it was last
-// counted, or any and that is idleLong ago, or an amount that is not known.
+// hasUsed is hasRun for a sandbox that has used the given CPU time. It returns true if ok is false:
+// the time is unknown. It also returns true if the sandbox has used idleCPU since its last count,
+// or if it has used any CPU time and that count is idleLong ago.
 func (s *Target) hasUsed(used time.Duration, ok bool, now time.Time) bool {
 	if s.countedAt.IsZero() {
 		s.countedAt = now
@@ -228,18 +230,18 @@ func (o *Objects) lookAtLocks(live []*Target) (others bool) {
 	return others
 }
 
-// countLocks counts the locks of a text in the form of /proc/locks by process. The
-// kernel writes the list in pieces and finds its place by the line number. If locks come
-// meanwhile, it writes a lock twice; countLocks counts it once. Two locks of one process
-// are never alike, because a process has one table of descriptors.
+// countLocks counts the locks of a text in the form of /proc/locks by process. The kernel writes
+// the list in pieces and finds its position by the line number. If locks are added meanwhile, it
+// writes a lock twice; countLocks counts it once. Two locks of one process are never equal, because
+// a process has one descriptor table.
 func countLocks(r io.Reader) (byPID map[int]int, lines int) {
 	byPID = map[int]int{}
 	seen, seed := map[uint64]struct{}{}, maphash.MakeSeed()
 	text := bufio.NewScanner(r)
 	for text.Scan() && lines < lockLines {
-		_, lock, ok := bytes.Cut(text.Bytes(), []byte(": ")) // behind the number of the line
+		_, lock, ok := bytes.Cut(text.Bytes(), []byte(": ")) // the text after the line number
 		f := bytes.Fields(lock)
-		if len(f) > 0 && string(f[0]) == "->" { // one that waits for the lock above
+		if len(f) > 0 && string(f[0]) == "->" { // a request that waits for the lock above
 			f = f[1:]
 		}
 		if !ok || len(f) < 4 {
@@ -283,14 +285,14 @@ func parentOf(pid int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:]) // the name before it is the program's to choose
+	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:]) // the program can choose the name before it
 	if len(f) < 2 {
 		return 0, errors.New("no parent in stat")
 	}
 	return strconv.Atoi(string(f[1]))
 }
 
-// readNet reads a file of the sandbox's network namespace; nil: nothing is known.
+// readNet reads a file of the sandbox's network namespace. It returns nil if it cannot.
 func (s *Target) readNet(name string) []byte {
 	release, err := s.Hold()
 	if err != nil {
@@ -303,16 +305,15 @@ func (s *Target) readNet(name string) []byte {
 	}
 	defer func() { _ = f.Close() }()
 	text, err := io.ReadAll(io.LimitReader(f, maxNetFile))
-	if err != nil || s.Slot.Ended() { // its number may be another's
+	if err != nil || s.Slot.Ended() { // its pid may belong to another process now
 		return nil
 	}
 	return text
 }
 
-// overSockets says of which sockets the sandbox holds too many. It returns "" if there
-// are none.
+// overSockets returns a description of the sockets of which the sandbox holds too many, or "".
 func (s *Target) overSockets() string {
-	if s.Plain || !s.Slot.MayHaveSockets() { // L1 refuses to make any
+	if s.Plain || !s.Slot.MayHaveSockets() { // programs at tier L1 cannot make sockets
 		return ""
 	}
 	v4, v6 := s.readNet("sockstat"), s.readNet("sockstat6")
@@ -325,7 +326,7 @@ func (s *Target) overSockets() string {
 		hidden = s.unlisted()
 	}
 	lists, most := []string{"tcp", "tcp6", "udp", "udp6"}, int64(maxQueued)
-	if s.Group != nil { // it counts what TCP queues, and what UDP does but for errors and timestamps
+	if s.Group != nil { // the cgroup counts what TCP queues, and what UDP queues except errors and timestamps
 		lists, most, tcp = lists[2:], 2*maxQueued, 0
 	}
 	if tcp+udp+hidden < fewSockets {
@@ -344,9 +345,8 @@ func (s *Target) overSockets() string {
 	return ""
 }
 
-// unlisted returns how many sockets of the sandbox are in no list of their protocol. A
-// socket leaves the list when its connection ends or is taken back, and keeps what waits
-// in it.
+// unlisted returns how many sockets of the sandbox are in no list of their protocol. A socket
+// leaves the list when its connection ends or is aborted, and keeps its queued bytes.
 func (s *Target) unlisted() int {
 	protocols := s.readNet("protocols")
 	return usedSockets(s.readNet("sockstat")) - listed(protocols)
@@ -356,7 +356,7 @@ func (s *Target) unlisted() int {
 func listed(text []byte) (sum int) {
 	for line := range bytes.Lines(text) {
 		if f := bytes.Fields(line); len(f) > 2 {
-			n, _ := strconv.Atoi(string(f[2])) // the head of the list is no number
+			n, _ := strconv.Atoi(string(f[2])) // the heading of the table is not a number
 			sum += n
 		}
 	}

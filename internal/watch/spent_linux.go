@@ -2,27 +2,27 @@ package watch
 
 import "time"
 
-// spent adds up the processor time of a sandbox's processes. The kernel keeps that of a
-// process that has ended for whoever waits for it. It drops the time of one for which
-// nobody waits because its parent ignores SIGCHLD. spent notices such time by what it saw
-// of the process while that lived, and so not that of very short ones.
+// spent adds up the processor time of a sandbox's processes. When a process ends, the kernel adds
+// its time to that of the process that waits for it. If the parent ignores SIGCHLD, no process
+// waits, and the kernel drops the time. spent detects such time from its last look at the process.
+// It misses that of processes shorter than the interval between looks.
 type spent struct {
-	last   map[string]times // of the processes of the last look, by number and start
+	last   map[string]times // the processes of the last look, by number and start time
 	reaped time.Duration    // of the processes that init had waited for
-	owed   [2]time.Duration // of processes that ended and that nobody has waited for yet, the earlier ones first
-	credit time.Duration    // was waited for at the last look, of processes that were not missed yet
+	owed   [2]time.Duration // of processes that have ended and were not waited for yet, the earlier ones first
+	credit time.Duration    // time that was waited for at the last look, of processes that were not missing yet
 	looks  int
-	lost   time.Duration // nobody has waited for
+	lost   time.Duration // time of processes that were never waited for
 }
 
-// times is the processor time of a process, and of those that it has waited for.
+// times is the processor time of a process, and of the children that it has waited for.
 type times struct{ own, waited time.Duration }
 
-// owedLooks is how many looks at least a process may take to be waited for.
+// owedLooks is the number of looks after which a process counts as never waited for.
 const owedLooks = 10
 
-// look takes what the processes have used by now, and what those had that init waited
-// for. It returns what the former and the lost ones have used.
+// look takes the processor times of the live processes, and the sum that init has waited for. It
+// returns the time of the live processes plus the lost time.
 func (s *spent) look(now map[string]times, reaped time.Duration) (sum time.Duration) {
 	var gone time.Duration
 	paid := reaped - s.reaped

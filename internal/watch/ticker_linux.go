@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ticker wakes one goroutine at intervals. It is a timer of the kernel on the runtime's
-// poller, because a timer of Go also wakes the runtime's monitor thread, which then uses
-// three times the CPU time of a look at sandboxes that rest.
+// ticker wakes one goroutine at intervals. It is a kernel timer on the runtime's poller. A Go timer
+// would also wake the runtime's monitor thread, which then uses three times the CPU time of a look
+// at idle sandboxes.
 type ticker struct {
 	every time.Duration
-	file  *os.File // nil: the kernel has given no timer, so the ticker sleeps
+	file  *os.File // nil: the kernel refused a timer, so the ticker sleeps instead
 }
 
 // newTicker returns a ticker. The caller closes it.
@@ -32,7 +32,7 @@ func newTicker(every time.Duration) *ticker {
 	return t
 }
 
-// set has the next tick come after the given time.
+// set makes the next tick come after the given time.
 func (t *ticker) set(next time.Duration) error {
 	raw, err := t.file.SyscallConn()
 	if err != nil {
@@ -46,7 +46,7 @@ func (t *ticker) set(next time.Duration) error {
 	return err
 }
 
-// soon has wait return at once. It may be called concurrently with every other method.
+// soon makes wait return at once. It may be called concurrently with every other method.
 func (t *ticker) soon() {
 	if t.file != nil {
 		_ = t.set(1)
@@ -63,8 +63,8 @@ func (t *ticker) wait() {
 	time.Sleep(t.every)
 }
 
-// ticked reports whether a timer has ticked, and takes the ticks. A raw call does not wake
-// the monitor thread; it returns at once.
+// ticked reports whether a timer has ticked, and consumes the ticks. It uses a raw system call,
+// which returns at once and does not wake the monitor thread.
 func ticked(fd uintptr) bool {
 	var ticks [8]byte
 	_, _, errno := unix.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(&ticks)), unsafe.Sizeof(ticks))

@@ -8,15 +8,15 @@ import (
 	"unicode"
 )
 
-// doors are the packages in which the methods of the API are declared. The interfaces of
-// backend and of the packages below it do not belong to the API.
+// doors are the packages that declare methods of the API. Interfaces of backend and of the packages
+// below it are not part of the API.
 var doors = []string{".", "engine", "internal/api", "internal/app", "internal/cli", "internal/control", "internal/mcp", "internal/server"}
 
-// minVerbs is how many methods an interface must declare to count as a part of the API.
+// minVerbs is how many methods an interface must declare to count as part of the API.
 const minVerbs = 2
 
-// verbs counts, for each interface of the doors, the methods that it declares itself and
-// that take a context.
+// verbs returns, for each interface of the doors, how many methods it declares itself that take a
+// context.
 func (t *tree) verbs() map[string]int {
 	all := map[string]int{}
 	t.types(func(room, name string, of ast.Expr) {
@@ -45,11 +45,11 @@ func takesContext(f *ast.FuncType) bool {
 	return ok && s.Sel.Name == "Context"
 }
 
-// onTheWay lists the packages that a request passes from MCP to clone, in their order.
+// onTheWay lists the packages through which a request passes from MCP to clone, in order.
 var onTheWay = []string{"internal/mcp", "internal/server", ".", "internal/control", "internal/api", "engine", "internal/kernel", "backend", "backend/process", "internal/jail"}
 
-// stops lists the struct types on the way that carry the environment of a program, except
-// types for settings. A request is converted from each of them to the next.
+// stops lists the struct types in the packages of onTheWay that carry a program's environment,
+// except configuration types. A request is converted from each of them to the next.
 func (t *tree) stops() []string {
 	by := map[string][]string{}
 	t.types(func(room, name string, of ast.Expr) {
@@ -73,7 +73,7 @@ func (t *tree) stops() []string {
 	return all
 }
 
-// isEnvironment reports whether a type is a list or a map of texts.
+// isEnvironment reports whether a type is a list or a map of strings.
 func isEnvironment(e ast.Expr) bool {
 	text := func(e ast.Expr) bool {
 		id, ok := e.(*ast.Ident)
@@ -88,13 +88,13 @@ func isEnvironment(e ast.Expr) bool {
 	return false
 }
 
-// Words that the language rules replace, in names and in comments.
+// Words that the language rules forbid in names and in comments.
 var (
 	namedWords = []string{"slot", "room", "hall", "shelf", "spare", "nest", "stock", "shape", "sight", "foresee", "unlock", "five", "whoever"}
 	saidWords  = []string{"slot", "shelf", "nest", "stock", "whoever", "nobody", "somebody"}
 )
 
-// words counts the replaced words in declared names and in comments, except in tests.
+// words counts the forbidden words in declared names and in comments, except in tests.
 func (t *tree) words() map[string]int {
 	all := map[string]int{}
 	for _, s := range t.sources {

@@ -1,7 +1,7 @@
-// Command figures prints figures about the structure of the source tree in a directory:
-// source lines per package, methods of the engine, declarations of the API, the types that
-// a request passes from MCP to clone, the sizes of packages, and the words that the
-// language rules replace. It only parses the files, so it also works on old trees.
+// Command figures prints figures about the structure of the source tree in a directory: source
+// lines per package, methods of the engine, declarations of the API, the types that a request
+// passes from MCP to clone, the sizes of packages, and the words that the language rules forbid. It
+// only parses the files, so it also works on old trees.
 //
 //	cd tools && go run ./figures ..
 //

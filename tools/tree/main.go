@@ -1,5 +1,5 @@
-// Command tree fails if the tree of HEAD contains a blob that is too large, or if the
-// benchmark was measured too long ago.
+// Command tree fails if the tree of HEAD contains a blob that is too large, or if the benchmark was
+// measured too many commits ago.
 package main
 
 import (
@@ -71,8 +71,8 @@ func blobs(ctx context.Context, dir string) error {
 
 var atCommit = regexp.MustCompile(`(?m)^Measured on .* at commit ([0-9a-f]{7,40})\b`)
 
-// recent fails if the benchmark names no commit of this history, or one that is more than
-// maxAge commits old.
+// recent fails if the benchmark does not name a commit of this history, or if that commit is more
+// than maxAge commits old.
 func recent(ctx context.Context, dir string) error {
 	text, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(benchmarks)))
 	if err != nil {

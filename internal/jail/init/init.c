@@ -1,5 +1,5 @@
-// The product's program inside of sandboxes. It is a static binary of a few pages, without a libc and single-threaded. A process of it
-// has one of three roles; spawners are forks of the builder, and inits are clones of a spawner:
+// The product's program inside of sandboxes: a static, single-threaded binary of a few pages, without a libc. Each of its processes has
+// one of three roles. Spawners are forks of the builder, and inits are clones of a spawner:
 //
 //   builder  child of the server, owner of user namespace Z and PID 1 of a pid namespace around every sandbox. It runs a script that
 //            makes the template root, forks the spawners and waits. When the server ends, it exits and the kernel kills all the rest.
@@ -25,7 +25,7 @@ enum { AT_FDCWD = -100, EINTR = 4, EAGAIN = 11, SIGCHLD = 17, SIGKILL = 9 };
 
 struct iov { void *base; ul len; };
 struct msg { void *name; u32 namelen; struct iov *iov; ul iovlen; void *control; ul controllen; int flags; };
-struct rights { ul len; int level, type, fd[MAXFD]; };  // SCM_RIGHTS; 16 bytes of head
+struct rights { ul len; int level, type, fd[MAXFD]; };  // SCM_RIGHTS; its head has 16 bytes
 
 static u8 buf[1 << 18] __attribute__((aligned(16)));    // one packet, 256 KiB
 static struct rights got;                               // the descriptors that came with it
@@ -48,8 +48,8 @@ static long receive(int fd) {
 	return n;
 }
 
-// tell sends one packet with nfd descriptors. A negative result means that it was not sent: the kernel bounds a user's descriptors in
-// flight.
+// tell sends one packet with nfd descriptors. If the result is negative, the packet was not sent, for example because the user has too
+// many descriptors in flight.
 static long tell(int fd, const void *p, ul n, const int *fds, int nfd) {
 	static struct rights r;
 	struct iov v = {(void *)p, n};
@@ -132,8 +132,8 @@ static long domain(void) {
 	return r;
 }
 
-// start runs a program. The descriptors of the packet become its 0, 1, 2, 3 …; nothing else stays open. If any call fails, the program
-// is not executed: it never runs with fewer restrictions or descriptors than requested.
+// start runs a program. The descriptors of the packet become its descriptors 0, 1, 2, 3 …; no other stays open. If any call fails, the
+// program is not executed. So it never runs with fewer restrictions or descriptors than requested.
 static void start(long n) {
 	struct start *p = (struct start *)buf;
 	char *t = p->text, *dir = t, *end = (char *)buf + n;
@@ -174,8 +174,8 @@ static void start(long n) {
 	sys1(SYS_exit_group, 127);
 }
 
-// reap reports every child that has ended; with flags 0 it waits until none is left. When a process ends, its children become children
-// of this init before the process can be waited for. If init has no child, therefore no other process lives in the sandbox.
+// reap reports every child that has ended. With flags 0 it waits until none is left. When a process ends, its children become children
+// of this init before init can wait for the process. So if init has no child, no other process lives in the sandbox.
 static void reap(int flags) {
 	static ul ru[18];
 	struct status s = {'X', 0, 0, 0, 0, 0, 0, 0};
@@ -201,8 +201,8 @@ static void clear(u32 tag) {
 }
 
 // noticed lets a program make a network socket, and notifies the server before the first one is made. If the script has put the listener
-// of a seccomp filter at descriptor WATCH, every such call waits until it is answered here. Only by such a socket can a sandbox change
-// its network namespace.
+// of a seccomp filter at descriptor WATCH, every such call waits until it is answered here. Only with such a socket can a program change
+// the sandbox's network namespace.
 static void noticed(void) {
 	static int told;
 	struct { ul id; u32 pid, flags; u8 data[64]; } call;
@@ -215,7 +215,8 @@ static void noticed(void) {
 	sys3(SYS_ioctl, WATCH, 0xc0182101 /* NOTIF_SEND */, (long)&answer);
 }
 
-// init serves the server's requests. Its script has opened a signalfd for SIGCHLD at descriptor CHILDREN, because the filter refuses that.
+// init serves the server's requests. Its script has opened a signalfd for SIGCHLD at descriptor CHILDREN, because the filter now refuses
+// signalfd.
 static void init(void) {
 	ul chld = 1ul << (SIGCHLD - 1);
 	u8 info[128];
@@ -288,8 +289,8 @@ static const struct { const char *file, *value; ul n; int may_fail; } small[] = 
 	{PROC_NET "core/tstamp_allow_data", "0", 1, 1},
 };
 
-// fresh is 1 if the spawner's current network namespace is new and no sandbox has it. Packet 'N' makes one ahead, while the server
-// prepares the request.
+// fresh is 1 if the spawner's current network namespace is new and no sandbox has it. Packet 'N' makes one in
+// advance, while the server prepares the request.
 static int fresh;
 
 static long fresh_net(void) {
@@ -319,7 +320,7 @@ static void spawn(void) {
 	struct make *q = (struct make *)buf;
 	int k = 1, go[2] = {-1, -1}, pidfd = -1, cgroup = -1;
 	long net = -1, err = 0, pid;
-	// A network namespace belongs to user namespace Z. The spawner enters it before the clone; the child, in T, has no right to.
+	// A network namespace belongs to user namespace Z. The spawner enters it before the clone; the child, in user namespace T, may not.
 	if (q->mode & HAVE_NET) {
 		net = got.fd[k++];
 		err = sys2(SYS_setns, net, 0x40000000);
@@ -374,7 +375,7 @@ static void spawn(void) {
 	close_fds();
 }
 
-// unused answers whether a network namespace has no socket. A socket in flight between two others can outlive the sandbox's processes.
+// unused reports to the server whether a network namespace has no socket. A socket in flight between two others can outlive the sandbox's processes.
 static void unused(void) {
 	static const char none[] = "sockets: used 0\n";
 	char text[sizeof none] = "";

@@ -52,7 +52,7 @@ void *memset(void *to, int c, ul n) {
 	return to;
 }
 
-// make_calls(calls, count, passed, results) builds the walls of a fork; see there.
+// make_calls(calls, count, passed, results) builds the walls of a fork; see below.
 // save(area, file, page size) returns 0 when the image is written, or a negative errno. It returns again in each process that has loaded
 // the image: 1 + ahead.
 // load(area, image, rseq, rseq size, ahead) does not return.
@@ -242,8 +242,8 @@ static long unmap(struct saving *s, ul from, ul to) {
 	return from < to && !add(s, UNMAP, from, to - from) ? -E2BIG : 0;
 }
 
-// pages splits a mapping into runs of pages that this process has written and runs of others. It calls each for every run, if each is
-// not 0, and counts the written pages in s->anonymous.
+// pages splits a mapping into runs of pages that this process has written and runs of other pages. If each is not 0, pages calls it for
+// every run. It counts the written pages in s->anonymous.
 static long pages(struct saving *s, struct vma *v, long (*each)(struct saving *, struct vma *, ul, ul, int)) {
 	ul *p = (ul *)(s->area + PAGES), from = v->start, to = v->start; // a run of written pages
 	s->anonymous = 0;
@@ -256,7 +256,7 @@ static long pages(struct saving *s, struct vma *v, long (*each)(struct saving *,
 			if (!swapped && (!there || file)) continue;
 			s->anonymous++;
 			if (!each) continue;
-			if (at - to > RUN_GAP * s->page || (to == from && at > from)) { // shorter gaps are not worth a mapping of their own
+			if (at - to > RUN_GAP * s->page || (to == from && at > from)) { // a shorter gap does not get a mapping of its own
 				long r = from < to ? each(s, v, from, to, 1) : 0;
 				if (r >= 0) r = each(s, v, to, at, 0);
 				if (r < 0) return r;
@@ -285,7 +285,7 @@ static long piece(struct saving *s, struct vma *v, ul from, ul to, int contents)
 	return 0;
 }
 
-// file adds an operation that maps a part of a file by its name. It fails unless that name still leads to the mapped file.
+// file adds an operation that maps a part of a file by its name. If the name does not lead to the mapped file, it fails.
 static long file(struct saving *s, struct vma *v, const char *name) {
 	struct identity i;
 	ul n = 0;

@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// demand is what a pool with a Window knows of a key.
+// demand is what a pool with a Window records about a key.
 type demand[V any] struct {
 	build func() (V, bool) // makes a value
-	last  time.Time        // when one was asked for
-	twice bool             // two were asked for within Window
-	used  int              // asked for and not done
+	last  time.Time        // time of the last demand
+	twice bool             // there were two demands within Window
+	used  int              // values in use: demands for which Done was not called yet
 
 	since        time.Time // begin of the current window
 	peak, before int       // most in use at once in this window and the one before
 }
 
-// demandLocked notes that a value of the key is asked for. If too many keys are remembered
-// and all are in use, this one is not.
+// demandLocked records a demand for the key. If too many keys are remembered and all of them are in
+// use, it does not record it.
 func (p *Pool[K, V]) demandLocked(key K, build func() (V, bool)) {
 	now := time.Now()
 	e := p.entries[key]
@@ -63,7 +63,7 @@ func (p *Pool[K, V]) roomLocked(now time.Time) bool {
 	return false
 }
 
-// missingLocked returns how many values a key lacks. It is negative for a surplus.
+// missingLocked returns how many values a key lacks. The number is negative for a surplus.
 func (p *Pool[K, V]) missingLocked(key K, e *entry[V]) int {
 	if e == nil {
 		return 0
@@ -75,8 +75,8 @@ func (p *Pool[K, V]) missingLocked(key K, e *entry[V]) int {
 	return want - len(e.values)
 }
 
-// surplusLocked removes and returns the oldest values of the keys that have too many. It
-// forgets keys without values that are not asked for any more.
+// surplusLocked removes and returns the oldest values of the keys that have too many. It forgets
+// keys that have no values and no recent demand.
 func (p *Pool[K, V]) surplusLocked(now time.Time) (gone []V) {
 	for key, e := range p.entries {
 		if now.Sub(e.demand.last) >= p.policy.Idle {
@@ -99,7 +99,7 @@ func (p *Pool[K, V]) surplusLocked(now time.Time) (gone []V) {
 	return gone
 }
 
-// Done notes that a value that Take was called for is no longer in use.
+// Done records that the value of a call of Take is no longer in use.
 func (p *Pool[K, V]) Done(key K) {
 	if p == nil {
 		return
@@ -111,9 +111,9 @@ func (p *Pool[K, V]) Done(key K) {
 	}
 }
 
-// Expect replaces the function that builds values of the key, if its demand is known.
-// build is called by one goroutine at a time, without locks. It returns false if there is no
-// value; then Fill ends.
+// Expect replaces the function that builds values of the key, if its demand is known. build is
+// called by one goroutine at a time, without locks. If it returns false, there is no value and Fill
+// ends.
 func (p *Pool[K, V]) Expect(key K, build func() (V, bool)) {
 	if p == nil {
 		return
@@ -125,8 +125,8 @@ func (p *Pool[K, V]) Expect(key K, build func() (V, bool)) {
 	}
 }
 
-// Fill starts to build what demand says is missing, one value at a time, unless that is
-// under way. It does not wait.
+// Fill starts to build the missing values, one at a time, unless that is under way. It does not
+// wait.
 func (p *Pool[K, V]) Fill() {
 	if p == nil {
 		return
@@ -170,8 +170,8 @@ func (p *Pool[K, V]) fillOne() bool {
 	return true
 }
 
-// lackingLocked returns the key that was asked for last among those that lack values, or a
-// nil entry.
+// lackingLocked returns the key with the latest demand among those that lack values, or a nil
+// entry.
 func (p *Pool[K, V]) lackingLocked() (key K, found *entry[V]) {
 	if p.closed || p.count >= p.policy.Total {
 		return key, nil

@@ -4,7 +4,7 @@
 //
 // A value is used in one of two ways. Take gives it to one caller, and it leaves the pool.
 // Share lets callers use it together, and it stays. A pool with a Window follows demand:
-// it counts how many values of a key are in use, and Fill builds as many ahead.
+// it counts how many values of a key are in use, and Fill builds as many in advance.
 package pool
 
 import (
@@ -17,33 +17,33 @@ import (
 // Policy describes a Pool.
 type Policy[K comparable, V any] struct {
 	Total int           // most values kept; 0: none
-	Idle  time.Duration // a value that was not asked for in this time is dropped; 0: never
+	Idle  time.Duration // a value without demand for this time is dropped; 0: never
 
-	// Drop ends a value that is not given out again. It is called once for each such value,
-	// without locks. A Drop by age has no caller: its error is lost.
+	// Drop ends a value that is not given out again. It is called once for each such value, without
+	// locks. If a value is dropped because of its age, the error is ignored.
 	Drop func(V) error
-	// Dead reports that a value cannot be used any more. It may be called concurrently.
+	// Dead reports whether a value can no longer be used. It may be called concurrently.
 	// Nil means that values do not die.
 	Dead func(V) bool
-	// Cost adds what a value stands for to counts, under the names of the statistics. The
-	// pool is locked: Cost may not block or use the pool. Nil adds nothing.
+	// Cost adds what a value represents to counts, under the names of the statistics. The pool is
+	// locked: Cost may not block or use the pool. Nil adds nothing.
 	Cost func(v V, counts map[string]int)
 
-	// Window, if not 0, makes the pool follow demand. Values of a key are built ahead from
-	// its second demand within Window on. Age then counts from the key's last demand.
+	// Window, if not 0, makes the pool follow demand. After two demands for a key within Window,
+	// its values are built in advance. Age then counts from the key's last demand.
 	Window time.Duration
 	Keys   int                       // with Window: most keys whose demand is remembered
-	Want   func(key K, peak int) int // with Window: values to keep, if peak were in use at once lately
+	Want   func(key K, peak int) int // with Window: returns how many values to keep; peak is the most that were recently in use at once
 }
 
-// Pool keeps values by key. The value that was put last is taken first, so that surplus
-// values age. A pool has no goroutine except while Fill builds, and no timer while it is
-// empty. Its methods may be called concurrently, but not by Dead, Cost and Each. A nil Pool
-// keeps nothing.
+// Pool keeps values by key. Take returns the value that was put last, so that surplus values age. A
+// pool has no goroutine except while Fill builds, and no timer while it is empty. Its methods may
+// be called concurrently, but not from Dead, Cost or the function of Each. A nil Pool keeps
+// nothing.
 type Pool[K comparable, V any] struct {
 	policy Policy[K, V]
 
-	turn sync.Mutex // held while values are built or dropped, so that Empty can wait for that
+	turn sync.Mutex // held while values are built or dropped, so that Empty can wait for both
 
 	mu      sync.Mutex
 	entries map[K]*entry[V] // guarded by mu
@@ -53,7 +53,7 @@ type Pool[K comparable, V any] struct {
 	closed  bool            // guarded by mu
 }
 
-// entry holds what is kept and known of one key.
+// entry holds the values and the demand of one key.
 type entry[V any] struct {
 	values []value[V] // the oldest first
 	demand demand[V]
@@ -61,10 +61,10 @@ type entry[V any] struct {
 
 type value[V any] struct {
 	v     V
-	since time.Time // when it was put, or shared last
+	since time.Time // when it was put or last shared
 }
 
-// Keeper is a Pool of any key and value.
+// Keeper is a Pool with any types of key and value.
 type Keeper interface {
 	Count(counts map[string]int)
 	Empty() error
@@ -75,10 +75,10 @@ func New[K comparable, V any](policy Policy[K, V]) *Pool[K, V] {
 	return &Pool[K, V]{policy: policy, entries: map[K]*entry[V]{}}
 }
 
-// Take gives out a value of the key for exclusive use. ok is false if none is left. Dead
-// values are dropped on the way. With a Window, Take counts as demand, also if it fails: the
-// caller calls Done when it no longer uses the value, or the one that it made instead. build
-// makes values of the key for Fill, until Expect replaces it. It may be nil.
+// Take removes a value of the key and returns it. ok is false if none is left. Dead values are
+// dropped on the way. With a Window, Take counts as demand, also if it fails: the caller calls Done
+// when it no longer uses the value, or the one that it made instead. build makes values of the key
+// for Fill, until Expect replaces it. It may be nil.
 func (p *Pool[K, V]) Take(key K, build func() (V, bool)) (v V, ok bool) {
 	if p == nil {
 		return v, false
@@ -112,7 +112,7 @@ func (p *Pool[K, V]) popLocked(key K) (v V, ok bool) {
 	return v, true
 }
 
-// removedLocked accounts for n values that have left a key.
+// removedLocked updates the pool after n values were removed from a key.
 func (p *Pool[K, V]) removedLocked(key K, n int) {
 	p.count -= n
 	if p.count == 0 && p.timer != nil {
@@ -125,8 +125,8 @@ func (p *Pool[K, V]) removedLocked(key K, n int) {
 
 func (p *Pool[K, V]) dead(v V) bool { return p.policy.Dead != nil && p.policy.Dead(v) }
 
-// Put keeps a value. It returns false if the pool is closed or full, if there is no demand,
-// or if the value is dead. Then the value is still the caller's.
+// Put keeps a value. It returns false if the pool is closed or full, if there is no demand, or if
+// the value is dead. The caller then still owns the value.
 func (p *Pool[K, V]) Put(key K, v V) bool {
 	if p == nil || p.dead(v) {
 		return false
@@ -153,7 +153,7 @@ func (p *Pool[K, V]) addLocked(e *entry[V], v V) {
 	}
 }
 
-// armLocked has old values dropped after d.
+// armLocked sets the timer that drops old values to d.
 func (p *Pool[K, V]) armLocked(d time.Duration) {
 	switch {
 	case p.policy.Idle <= 0:
@@ -164,9 +164,9 @@ func (p *Pool[K, V]) armLocked(d time.Duration) {
 	}
 }
 
-// Share returns the value of a key, which stays in the pool and counts as new again. If there
-// is none, create makes it. create is called with the pool locked: it may not block or use
-// the pool. ok is false if the pool is closed or full. A pool with a Window is not shared.
+// Share returns the value of a key, which stays in the pool, and resets its age. If there is none,
+// create makes it. create is called with the pool locked: it may not block or use the pool. ok is
+// false if the pool is closed or full. A pool with a Window is not shared.
 func (p *Pool[K, V]) Share(key K, create func() V) (v V, ok bool) {
 	if p == nil {
 		return v, false
@@ -186,7 +186,7 @@ func (p *Pool[K, V]) Share(key K, create func() V) (v V, ok bool) {
 	return v, true
 }
 
-// Peek returns the oldest value of a key, which stays in the pool and grows no younger.
+// Peek returns the oldest value of a key, which stays in the pool. It does not reset its age.
 func (p *Pool[K, V]) Peek(key K) (v V, ok bool) {
 	if p == nil {
 		return v, false
@@ -238,8 +238,8 @@ func (p *Pool[K, V]) DropIf(match func(V) bool) error {
 	return p.drop(func() []V { return p.cutLocked(func(_ *entry[V], kept value[V]) bool { return match(kept.v) }) })
 }
 
-// Evict drops the oldest value of the key that was asked for least recently. It returns
-// false if nothing is kept. It does not wait for Fill.
+// Evict drops the oldest value of the key with the least recent demand. It returns false if nothing
+// is kept. It does not wait for Fill.
 func (p *Pool[K, V]) Evict() bool {
 	if p == nil {
 		return false
@@ -272,8 +272,7 @@ func (p *Pool[K, V]) Evict() bool {
 // returns when that is done.
 func (p *Pool[K, V]) Empty() error { return p.drop(p.takeAllLocked) }
 
-// Close is Empty, for good: nothing is built or put afterwards. It may be called more than
-// once.
+// Close is Empty for good: afterwards nothing is built or put. It may be called more than once.
 func (p *Pool[K, V]) Close() error {
 	if p == nil {
 		return nil
@@ -335,8 +334,7 @@ func (p *Pool[K, V]) usedLocked(e *entry[V], kept value[V]) time.Time {
 	return kept.since
 }
 
-// oldLocked removes and returns the values that were not asked for in time, and those above
-// demand.
+// oldLocked removes and returns the values without recent demand, and those above demand.
 func (p *Pool[K, V]) oldLocked() (gone []V) {
 	now, wait := time.Now(), p.policy.Idle
 	gone = p.cutLocked(func(e *entry[V], kept value[V]) bool {
