@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"context"
 	"os"
 	"testing"
 	"time"
@@ -32,9 +33,11 @@ func TestTickerTicks(t *testing.T) {
 					c.ticker.wait()
 				}
 			}()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
 			select {
 			case <-done:
-			case <-time.After(time.Minute):
+			case <-ctx.Done():
 				t.Fatal("got no three ticks in a minute")
 			}
 		})

@@ -60,7 +60,7 @@ func (t *ticker) wait() {
 			return
 		}
 	}
-	time.Sleep(t.every)
+	<-time.NewTimer(t.every).C
 }
 
 // ticked reports whether a timer has ticked, and consumes the ticks. It uses a raw system call,
