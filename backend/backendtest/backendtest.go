@@ -128,6 +128,7 @@ var laws = []law{
 	{"ManyChannelsAreApart", manyChannels},
 	{"TerminalIsTheProcessesOwn", terminalOwn},
 	{"TerminalsAreBoundedAndApart", terminalsApart},
+	{"EndedTerminalsMakeRoom", terminalsMakeRoom},
 	{"TerminalsOpenNoOtherWay", terminalAttacks},
 	{"ClosedStreamsDelayNothing", closedStreams},
 	{"WaitIsNotDelayedByDaemons", waitNotDelayed},

@@ -191,6 +191,39 @@ func terminalsApart(t *testing.T, s *suite) {
 	}
 }
 
+// terminalsMakeRoom: a sandbox that had all its terminals at once has others when they
+// have ended.
+func terminalsMakeRoom(t *testing.T, s *suite) {
+	x := s.terminals(t)
+	start := func() (backend.Running, error) {
+		return x.Start(t.Context(), backend.Process{Argv: []string{"/bin/cat"}, Env: x.environment(nil), Terminal: &backend.TerminalSize{Columns: 80, Rows: 24}})
+	}
+	for range 2 {
+		var all []backend.Running
+		for len(all) <= 64 {
+			r, err := start()
+			if err != nil {
+				break
+			}
+			all = append(all, r)
+		}
+		if len(all) == 0 {
+			t.Fatal("got no terminal although all have ended")
+		}
+		for _, r := range all {
+			if err := r.CloseStdin(t.Context()); err != nil {
+				t.Errorf("CloseStdin: %v", err)
+			}
+			if e, err := r.Wait(t.Context()); err != nil || e != (backend.Exit{}) {
+				t.Errorf("Wait: %+v, %v", e, err)
+			}
+			if err := r.Drain(t.Context()); err != nil {
+				t.Errorf("Drain: %v", err)
+			}
+		}
+	}
+}
+
 // terminalAttacks: in a sandbox with terminals nothing else is open than in others.
 func terminalAttacks(t *testing.T, s *suite) {
 	s.terminals(t)
