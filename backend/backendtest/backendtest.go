@@ -128,6 +128,7 @@ var laws = []law{
 	{"ManyChannelsAreApart", manyChannels},
 	{"TerminalIsTheProcessesOwn", terminalOwn},
 	{"TerminalsAreBoundedAndApart", terminalsApart},
+	{"FlushEmptiesTerminals", flushTerminal},
 	{"EndedTerminalsMakeRoom", terminalsMakeRoom},
 	{"TerminalsOpenNoOtherWay", terminalAttacks},
 	{"ClosedStreamsDelayNothing", closedStreams},
