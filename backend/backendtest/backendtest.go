@@ -126,6 +126,8 @@ var laws = []law{
 	{"ManyChannelsAreApart", manyChannels},
 	{"TerminalIsTheProcessesOwn", terminalOwn},
 	{"TerminalsAreBoundedAndApart", terminalsApart},
+	{"FlushEmptiesTerminals", flushTerminal},
+	{"EndedTerminalsMakeRoom", terminalsMakeRoom},
 	{"TerminalsOpenNoOtherWay", terminalAttacks},
 	{"ClosedStreamsDelayNothing", closedStreams},
 	{"WaitIsNotDelayedByDaemons", waitNotDelayed},

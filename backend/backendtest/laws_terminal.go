@@ -191,6 +191,71 @@ func terminalsApart(t *testing.T, s *suite) {
 	}
 }
 
+// flushTerminal: after Flush the writer has what the process wrote to its terminal before it
+// said so on a channel.
+func flushTerminal(t *testing.T, s *suite) {
+	x := s.terminals(t)
+	p := x.python(t, `
+import os
+for i in range(200):
+    for n in range(4): os.write(1, b"x" * 500)
+    os.write(3, b"x"); os.read(4, 1)
+`)
+	p.Terminal, p.Channels = &backend.TerminalSize{Columns: 80, Rows: 24}, 2
+	r, out, _ := x.start(t, p)
+	c, one, late := r.Channel(0), make([]byte, 1), 0
+	for i := range 200 {
+		if _, err := c.Read(one); err != nil {
+			t.Fatalf("Read: %v; it printed %.500q", err, out.String())
+		}
+		if err := r.Flush(t.Context()); err != nil {
+			t.Fatalf("Flush: %v", err)
+		}
+		if len(out.String()) != 2000*(i+1) {
+			late++
+		}
+		if _, err := c.Write(one); err != nil {
+			t.Fatalf("Write: %v", err)
+		}
+	}
+	if late > 0 {
+		t.Errorf("output was missing after %d of 200 calls of Flush, want none", late)
+	}
+}
+
+// terminalsMakeRoom: a sandbox that had all its terminals at once has others when they
+// have ended.
+func terminalsMakeRoom(t *testing.T, s *suite) {
+	x := s.terminals(t)
+	start := func() (backend.Running, error) {
+		return x.Start(t.Context(), backend.Process{Argv: []string{"/bin/cat"}, Env: x.environment(nil), Terminal: &backend.TerminalSize{Columns: 80, Rows: 24}})
+	}
+	for range 2 {
+		var all []backend.Running
+		for len(all) <= 64 {
+			r, err := start()
+			if err != nil {
+				break
+			}
+			all = append(all, r)
+		}
+		if len(all) == 0 {
+			t.Fatal("got no terminal although all have ended")
+		}
+		for _, r := range all {
+			if err := r.CloseStdin(t.Context()); err != nil {
+				t.Errorf("CloseStdin: %v", err)
+			}
+			if e, err := r.Wait(t.Context()); err != nil || e != (backend.Exit{}) {
+				t.Errorf("Wait: %+v, %v", e, err)
+			}
+			if err := r.Drain(t.Context()); err != nil {
+				t.Errorf("Drain: %v", err)
+			}
+		}
+	}
+}
+
 // terminalAttacks: apart from its terminals, a sandbox with terminals refuses what other sandboxes
 // refuse.
 func terminalAttacks(t *testing.T, s *suite) {

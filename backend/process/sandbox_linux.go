@@ -248,7 +248,7 @@ func (s *sandbox) Start(ctx context.Context, p backend.Process) (backend.Running
 		return nil, fmt.Errorf("start process: %w", err)
 	}
 	s.mu.Lock()
-	s.streams = append(slices.DeleteFunc(s.streams, stream.over), stream{st, proc})
+	s.streams = append(s.streams, stream{st, proc})
 	s.mu.Unlock()
 	return &running{s: s, proc: proc, pipes: st}, nil
 }

@@ -160,11 +160,17 @@ func (o *output) failed(err error) error {
 	return o.err
 }
 
+// ttyHolds is more bytes than wait in a terminal (drivers/tty: 64 KiB in tty_buffer.c, 4 KiB
+// in n_tty.c).
+const ttyHolds = 80 << 10
+
 // flush copies what is in the pipe now. It waits for a read that is under way.
 func (o *output) flush() error {
 	var end error
 	err := o.use(func(fd uintptr) {
-		if n, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ); err != nil || n > 0 {
+		if o.tty { // TIOCINQ leaves out what a kernel thread has still to carry; a read does not
+			_, _, end = o.take(fd, ttyHolds)
+		} else if n, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ); err != nil || n > 0 {
 			_, _, end = o.take(fd, int64(max(n, 1)))
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -52,8 +53,12 @@ func (b *Backend) returnTerminals(spec backend.Spec) {
 	b.terminals--
 }
 
-// openStreams makes all streams of a process.
+// openStreams makes all streams of a process. It first closes those of processes that have
+// ended, because their terminals count among those of the sandbox.
 func (s *sandbox) openStreams(p backend.Process) (*pipes, error) {
+	s.mu.Lock()
+	s.streams = slices.DeleteFunc(s.streams, stream.over)
+	s.mu.Unlock()
 	if p.Terminal == nil {
 		return openPipes(s.slot.UID(), p.Stdin, p.OpenStdin, privateOf(p), s.effort)
 	}

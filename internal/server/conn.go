@@ -233,7 +233,9 @@ func changedID(line []byte, msg jsonrpc.Message) bool {
 	}
 	id, ok := r.ID.Raw().(int64)
 	head := line[:min(len(line), 100)]
-	if _, rest, found := bytes.Cut(head, []byte(`"id":`)); !ok || found && bytes.HasPrefix(bytes.TrimLeft(rest, " "), fmt.Appendf(nil, "%d,", id)) {
+	before, rest, found := bytes.Cut(head, []byte(`"id":`))
+	found = found && bytes.Count(before, []byte("{")) == 1 && !bytes.ContainsRune(before, '\\') // else it may be in a parameter or a string
+	if !ok || found && bytes.HasPrefix(bytes.TrimLeft(rest, " "), fmt.Appendf(nil, "%d,", id)) {
 		return false // the usual form, without a look at the rest of a long line
 	}
 	var m struct {

@@ -133,6 +133,7 @@ func TestMalformedLines(t *testing.T) {
 		{"object id", `{"jsonrpc":"2.0","id":{},"method":"ping"}`, -32600, nil},
 		{"bool id", `{"jsonrpc":"2.0","id":true,"method":"ping"}`, -32600, nil},
 		{"id with a fraction", `{"jsonrpc":"2.0","id":901.5,"method":"ping"}`, -32600, 901.5},
+		{"id with a fraction behind another id", `{"jsonrpc":"2.0","method":"ping","params":{"id":903,"x":0},"id":903.5}`, -32600, 903.5},
 		{"id that a double cannot hold", `{"jsonrpc":"2.0","id":9223372036854775807,"method":"ping"}`, -32600, float64(1 << 63)},
 		{"id above 64 bits", `{"jsonrpc":"2.0","id":99999999999999999999999,"method":"ping"}`, -32600, 1e23},
 		{"number for method", `{"jsonrpc":"2.0","id":902,"method":7}`, -32600, 902.0},
