@@ -92,10 +92,10 @@ func (s *Slot) Sockets(ctx context.Context, want []Socket) ([]int, error) {
 }
 
 // orEnded returns ErrEnded if the error means that init is exiting or gone: EPERM when a
-// script enters its namespaces, ENOENT when it looks at them. It returns any other error
-// unchanged.
+// script enters its namespaces, ENOENT when it looks at them, or EACCES for an ordinary
+// user. It returns any other error unchanged.
 func (s *Slot) orEnded(err error) error {
-	gone := errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH)
+	gone := errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH)
 	if gone && waitPidfd(s.pidfd, time.Second) == nil {
 		return ErrEnded
 	}
