@@ -35,15 +35,21 @@ func errEnded() error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the sandbox has ended")
 }
 
+// holdToFreeze holds the slot for Freeze or Thaw until release is called. It fails where
+// sandboxes cannot be frozen.
+func (s *sandbox) holdToFreeze(ctx context.Context) (release func(), err error) {
+	if err = ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err = s.canFreeze(); err != nil {
+		return nil, err
+	}
+	return s.hold()
+}
+
 // Freeze stops every process of the sandbox.
 func (s *sandbox) Freeze(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if err := s.canFreeze(); err != nil {
-		return err
-	}
-	release, err := s.hold()
+	release, err := s.holdToFreeze(ctx)
 	if err != nil {
 		return err
 	}
@@ -72,13 +78,7 @@ func (s *sandbox) Freeze(ctx context.Context) error {
 
 // Thaw continues the processes of a frozen sandbox.
 func (s *sandbox) Thaw(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if err := s.canFreeze(); err != nil {
-		return err
-	}
-	release, err := s.hold()
+	release, err := s.holdToFreeze(ctx)
 	if err != nil {
 		return err
 	}
