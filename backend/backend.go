@@ -132,12 +132,12 @@ type Sandbox interface {
 	// Start starts a process. Its program files are in place before it runs.
 	Start(ctx context.Context, p Process) (Running, error)
 
-	// Kill ends every process in the sandbox, whatever signals they ignore, and returns when none
-	// is left. Files stay readable. It may be called more than once.
+	// Kill ends every process in the sandbox, also one that ignores signals. It returns when no
+	// process is left. Files stay readable. It may be called more than once.
 	Kill(ctx context.Context) error
 
-	// Clear ends every process in the sandbox, whatever signals they ignore, and returns when none
-	// is left. Other processes can be started afterwards.
+	// Clear ends every process in the sandbox, also one that ignores signals. It returns when no
+	// process is left. Other processes can be started afterwards.
 	Clear(ctx context.Context) error
 
 	// Provide puts files below ProgramDir, where programs can read them and cannot write them. It
@@ -231,7 +231,7 @@ type Running interface {
 	// syscall.EPIPE if the stream has no reader.
 	WriteStdin(ctx context.Context, p []byte) (n int, err error)
 
-	// CloseStdin ends the process's stdin: the process reads what was written, and then the end of
+	// CloseStdin closes stdin. The process reads what was written before, and then the end of
 	// file. It may be called more than once.
 	CloseStdin(ctx context.Context) error
 
@@ -245,8 +245,8 @@ type Running interface {
 	// pair and reads from the second. If the process does not have the first, Channel returns nil.
 	// If it does not have the second, writing fails.
 	//
-	// What is read comes from untrusted code. Reading ends when every process that holds
-	// the descriptor has closed it. No descriptor can be passed over a channel.
+	// Untrusted code writes the bytes that Channel delivers. Reading ends when every process
+	// that holds the descriptor has closed it. No descriptor can be passed over a channel.
 	Channel(pair int) io.ReadWriteCloser
 
 	// Wait waits for the process to end. It does not wait for its children, nor for its streams to

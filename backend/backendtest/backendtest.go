@@ -26,7 +26,7 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
-// Options says what is tested and which walls it must have.
+// Options names the backend under test and the walls that it must have.
 type Options struct {
 	// New makes the backend. The suite closes it.
 	New func(t testing.TB) backend.Backend

@@ -51,7 +51,7 @@ func CountBeside(t testing.TB, b backend.Backend) Counts {
 	return c
 }
 
-// Count counts what is held now. On a machine without /proc, counts are empty.
+// Count counts what this process holds now. Without /proc it finds nothing.
 func Count(t testing.TB) Counts {
 	t.Helper()
 	debug.FreeOSMemory()

@@ -50,8 +50,8 @@ while time.monotonic() < end:
     with open("tick", "w") as f: f.write(str(n))
 `
 
-// freezeStopsEverything: a frozen sandbox uses no processor time, whatever its programs do, and
-// continues after Thaw. Its files can be read meanwhile.
+// freezeStopsEverything checks that a frozen sandbox uses no processor time, that its files can
+// be read meanwhile, and that its programs continue after Thaw.
 func freezeStopsEverything(t *testing.T, s *suite) {
 	s.freezable(t)
 	x := s.open(t)

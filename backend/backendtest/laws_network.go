@@ -351,7 +351,7 @@ func networkTaken(t *testing.T, s *suite) {
 	x.network(t)
 	release = has(5432)
 	refused(5432)
-	x.attempt(t, [][2]string{{"tcp 1.2.3.4 80", "1.2.3.4:80"}}) // what was open stays open
+	x.attempt(t, [][2]string{{"tcp 1.2.3.4 80", "1.2.3.4:80"}}) // the network that was opened before stays open
 	release()
 	x.network(t, 5432)
 	x.attempt(t, [][2]string{{"tcp 1.2.3.4 5432", "1.2.3.4:5432"}})
