@@ -45,7 +45,8 @@ for command in (termios.TIOCSTI, 0x541c, 0x541d, 0x5423): # TIOCLINUX, TIOCCONS,
 print(oct(os.open("/dev/pts/0", os.O_RDWR)), oct(os.fstat(0).st_mode & 0o777), os.fstat(0).st_uid == os.getuid())
 try: os.openpty(); print("made")
 except OSError: print("makes none")
-signal.signal(signal.SIGWINCH, lambda *a: print("size", size(), flush=True))
+# A handler may run in the middle of a print, and print cannot be entered twice.
+signal.signal(signal.SIGWINCH, lambda *a: os.write(1, b"size %s\n" % size().encode()))
 print("up", flush=True)
 while True:
     try:
