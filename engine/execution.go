@@ -40,14 +40,13 @@ type execution struct {
 	order
 	claimed
 
-	metadata map[string]any
-	ticket   *queue.Ticket   // nil: not queued yet; the engine's mu guards it until it is set
-	ctx      context.Context //nolint:containedctx // its own life: the caller's, or the engine's for a background run
-	cancel   context.CancelCauseFunc
-	release  func() bool // stops watching the engine's context
-	done     chan struct{}
+	ticket  *queue.Ticket   // nil: not queued yet; the engine's mu guards it until it is set
+	ctx     context.Context //nolint:containedctx // its own life: the caller's, or the engine's for a background run
+	cancel  context.CancelCauseFunc
+	release func() bool // stops watching the engine's context
+	done    chan struct{}
 
-	network *gateway.Run // which hosts it may reach, and the network of its sandbox; set by mayReach
+	network *gateway.Run // which hosts it may reach, and the network of its sandbox
 	secrets *guard.Run   // nil before the intent is recorded
 	run     *run.Run     // nil: it has not begun to run
 
@@ -61,7 +60,7 @@ type execution struct {
 // enters the queue here, because its caller is told its place at once. begin has no
 // effect outside the engine.
 func (e *Engine) begin(ctx context.Context, c sandboxmcp.Caller, req sandboxmcp.Request, background bool) (*execution, error) {
-	x := &execution{order: order{who: c, req: req, background: background}, metadata: map[string]any{}, done: make(chan struct{}), received: e.cfg.Now()}
+	x := &execution{order: order{who: c, req: req, background: background}, done: make(chan struct{}), received: e.cfg.Now()}
 	if err := e.validate(ctx, x); err != nil {
 		return nil, err
 	}

@@ -8,15 +8,19 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/redact"
 )
 
-// inject puts the run's secrets into the program's environment.
-func (e *Engine) inject(x *execution) error {
+// secretsOf returns the secrets of a run. They are read when the intent is recorded.
+func (e *Engine) secretsOf(x *execution) *guard.Run {
+	return e.guard.NewRun(guard.Request{Env: x.req.Env, None: x.req.NoSecrets, Like: x.entries().Like})
+}
+
+// inject returns the program's environment with the run's secrets.
+func (e *Engine) inject(x *execution) (map[string]string, error) {
 	env, err := x.secrets.Inject(x.live.secretsHad())
 	if err != nil || env == nil {
-		return err
+		return x.req.Env, err
 	}
-	x.req.Env = env
 	e.events.Emit(x.eventsOf().Injected(x.secrets.Used()))
-	return nil
+	return env, nil
 }
 
 // secretsHad returns the secrets that the session's programs have had; nil for no session.

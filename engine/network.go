@@ -20,12 +20,11 @@ func (e *Engine) openEgress() {
 	})
 }
 
-// mayReach is the gate: it sets which hosts a run may reach. It fails if the request
+// mayReach is the gate: it returns which hosts a run may reach. It fails if the request
 // names a domain that the run may not reach. The gate is asked again at each connection,
 // because domains may be opened and closed during the run.
-func (e *Engine) mayReach(x *execution) (err error) {
-	x.network, err = e.egress.NewRun(x.ctx, e.networkRequest(x))
-	return err
+func (e *Engine) mayReach(x *execution) (*gateway.Run, error) {
+	return e.egress.NewRun(x.ctx, e.networkRequest(x))
 }
 
 // networkRequest is what a request and its session say about the network.
@@ -49,14 +48,11 @@ func (e *Engine) connect(x *execution, sb backend.Sandbox) error {
 	if x.live != nil {
 		have = x.live.currentGateway()
 	}
-	note, err := x.network.Connect(x.ctx, sb, have)
-	switch {
-	case err != nil && x.ctx.Err() != nil:
-		return cancelledError(x.ctx)
-	case err != nil:
+	if err := x.network.Connect(x.ctx, sb, have); err != nil {
+		if x.ctx.Err() != nil {
+			return cancelledError(x.ctx)
+		}
 		return err
-	case note != "":
-		x.metadata["network"] = note
 	}
 	if w := x.network.Gateway(); w != nil && x.live != nil && x.live.adopt(w) {
 		x.live.Changed() // the last report may say that there is no network
@@ -95,6 +91,9 @@ func (x *execution) cellEnv() map[string]string {
 func (e *Engine) reportNetwork(x *execution, res *sandboxmcp.Result) {
 	if n := x.network.Report(); n != nil {
 		res.Network = *n
+	}
+	if note := x.network.Note(); note != "" {
+		res.Metadata["network"] = note
 	}
 	if weak := e.egress.Weak(); len(weak) > 0 && res.Isolation != nil {
 		iso := *res.Isolation

@@ -9,7 +9,6 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/artifact"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/gateway"
-	"github.com/sandboxmcp/sandboxmcp/internal/guard"
 	"github.com/sandboxmcp/sandboxmcp/internal/run"
 	"github.com/sandboxmcp/sandboxmcp/internal/sign"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
@@ -23,7 +22,6 @@ func (x *execution) entries() audit.Run {
 // recordIntent starts to record that code is about to run. The code must not run before
 // the channel has delivered nil.
 func (e *Engine) recordIntent(x *execution) <-chan error {
-	x.secrets = e.guard.NewRun(guard.Request{Env: x.req.Env, None: x.req.NoSecrets, Like: x.entries().Like})
 	done := make(chan error, 1)
 	if x.live != nil { // there is no sandbox to build meanwhile
 		done <- e.intend(x)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/guard"
+	"github.com/sandboxmcp/sandboxmcp/internal/run"
 )
 
 // The steps of a request, in their order:
@@ -44,7 +45,7 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	}
 	defer e.unclaim(x)
 	// gate: which hosts it may reach; a domain that is not open fails before anything waits
-	if err = e.mayReach(x); err != nil {
+	if x.network, err = e.mayReach(x); err != nil {
 		return res, err
 	}
 	// queue: wait for a place and for the sandbox's kernel tasks; both are released at the end
@@ -65,6 +66,7 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 
 	// intent, interpreter and sandbox: the audit intent is committed while the interpreter is found and the sandbox is
 	// built. Nothing runs in the sandbox before all three succeed, so no run is missing in the audit log.
+	x.secrets = e.secretsOf(x)
 	intent := e.recordIntent(x)
 	interp, sb, openErr := e.place(x)
 	if openErr == nil && x.session == nil {
@@ -88,7 +90,7 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 		return res, openErr
 	}
 	// vault: inject the secrets that the intent lists
-	if err = e.inject(x); err != nil {
+	if x.req.Env, err = e.inject(x); err != nil {
 		return res, err
 	}
 	// network: apply this run's policy, also to processes that earlier runs left behind
@@ -98,8 +100,8 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 
 	// execute: until all processes of the program have ended or, in a session, its cell is done
 	e.events.Emit(x.eventsOf().Started())
-	o, err := e.execute(x, interp, sb)
-	if err != nil {
+	var o *run.Outcome
+	if x.run, o, err = e.execute(x, interp, sb); err != nil {
 		return res, err
 	}
 	res = x.result(o)

@@ -183,7 +183,7 @@ func (e *Engine) note(ctx context.Context, action string, s sandboxmcp.Session, 
 // CreateSession creates a session: a sandbox that lives until it was not used for its
 // time-to-live. The id of an expired session may be used again.
 func (e *Engine) CreateSession(ctx context.Context, c sandboxmcp.Caller, spec sandboxmcp.SessionSpec) (sandboxmcp.Session, error) {
-	x := &execution{metadata: map[string]any{}, order: order{anew: true, who: c, req: sandboxmcp.Request{
+	x := &execution{order: order{anew: true, who: c, req: sandboxmcp.Request{
 		Language: spec.Language, Limits: spec.Limits, Strict: spec.Strict, Modest: spec.Modest, Backend: spec.Backend,
 		SessionID: spec.ID, Session: &spec, Code: "-", // validate requires code; it is not run
 	}}}

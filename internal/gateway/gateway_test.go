@@ -80,7 +80,7 @@ func begin(t *testing.T, e *gateway.Egress, sb *sandbox, have *gateway.Gateway, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err = run.Connect(t.Context(), sb, have); err != nil {
+	if err = run.Connect(t.Context(), sb, have); err != nil {
 		t.Fatal(err)
 	}
 	if have == nil && run.Gateway() != nil {
@@ -196,13 +196,12 @@ func TestPortsOfASandboxAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	sb := &sandbox{}
-	note, err := r.Connect(t.Context(), sb, nil)
-	if err != nil {
+	if err := r.Connect(t.Context(), sb, nil); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.Gateway().Close)
-	if len(sb.ports) != 1 || len(sb.ports[0]) != 24 || note != "16 open ports can be reached through the proxy only" {
-		t.Errorf("got listeners for %v and the note %q, want 24 and a note of 16", sb.ports, note)
+	if len(sb.ports) != 1 || len(sb.ports[0]) != 24 || r.Note() != "16 open ports can be reached through the proxy only" {
+		t.Errorf("got listeners for %v and the note %q, want 24 and a note of 16", sb.ports, r.Note())
 	}
 }
 

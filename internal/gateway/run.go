@@ -17,48 +17,54 @@ type Run struct {
 	backend string
 	policy  policy
 	gateway *Gateway            // nil: none
+	note    string              // what of the network is not available; see Note
 	out     bool                // LetOut has activated the policy in gateway
 	network *sandboxmcp.Network // what the run did on the network; nil: not reported yet
 }
 
 // Connect opens the network of a sandbox if the run needs one. The run's policy applies only after
-// LetOut. have is the sandbox's gateway from earlier runs; nil: none. note says what is not
-// available, for the metadata of the result; it may be empty. Connect fails only if the request
-// names domains or ctx has ended. The gateway is then have.
-func (r *Run) Connect(ctx context.Context, sb backend.Sandbox, have *Gateway) (note string, err error) {
+// LetOut. have is the sandbox's gateway from earlier runs; nil: none. Connect fails only if the
+// request names domains or ctx has ended. The gateway is then have.
+func (r *Run) Connect(ctx context.Context, sb backend.Sandbox, have *Gateway) error {
 	r.gateway = have
 	if r.policy.offline || have == nil && !r.policy.wanted {
-		return "", nil
+		return nil
 	}
-	w, note, err := r.open(ctx, sb)
+	w, err := r.open(ctx, sb)
 	if err != nil {
 		if len(r.policy.only) > 0 || ctx.Err() != nil {
-			return note, err
+			return err
 		}
-		return "not available: " + sandboxmcp.AsError(err).Message, nil // a session keeps the network it had
+		r.note = "not available: " + sandboxmcp.AsError(err).Message // a session keeps the network it had
+		return nil
 	}
 	r.gateway = w
-	return note, nil
+	return nil
 }
+
+// Note says what of the network is not available, for the metadata of the result. It is empty if
+// all is.
+func (r *Run) Note() string { return r.note }
 
 // open returns the network of the run's sandbox. It creates it if there is none, and adds
 // listeners for ports that are missing.
-func (r *Run) open(ctx context.Context, sb backend.Sandbox) (w *Gateway, note string, err error) {
-	if w = r.gateway; w == nil {
+func (r *Run) open(ctx context.Context, sb backend.Sandbox) (*Gateway, error) {
+	w := r.gateway
+	if w == nil {
 		net, ok := sb.(backend.Networker)
 		if !ok {
-			return nil, "", sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the backend %s has no network", r.backend).WithHint("use the process backend")
+			return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the backend %s has no network", r.backend).WithHint("use the process backend")
 		}
 		w = &Gateway{e: r.e, net: net, at: policy{offline: true}} // processes left by earlier runs had no network
 	}
 	beyond, err := w.extend(ctx, r.policy.ports)
 	if beyond += r.policy.beyond; beyond > 0 {
-		note = strconv.Itoa(beyond) + " open ports can be reached through the proxy only"
+		r.note = strconv.Itoa(beyond) + " open ports can be reached through the proxy only"
 	}
 	if err != nil {
-		return nil, note, err
+		return nil, err
 	}
-	return w, note, nil
+	return w, nil
 }
 
 // Gateway returns the gateway of the run's sandbox; nil if it has none.
