@@ -63,13 +63,14 @@ type Target struct {
 }
 
 // Objects counts the kernel objects of sandboxes. It ends the programs of a sandbox that
-// holds too many. It runs while it has a Target. Its methods may be called concurrently.
+// holds too many. It wakes at intervals while it has a Target. Its methods may be called
+// concurrently.
 type Objects struct {
 	epollWatches int // limit of a user; 0: as the kernel says
 
 	mu      sync.Mutex
 	targets map[*Target]struct{} // guarded by mu
-	ticker  *ticker              // nil while run does not run; set with mu held
+	ticker  *ticker              // nil before the first Target and after the end; set with mu held
 	stopped bool                 // guarded by mu
 
 	runs      sync.WaitGroup
@@ -91,9 +92,15 @@ func (o *Objects) Add(t *Target) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.targets[t] = struct{}{}
-	if o.ticker == nil && !o.stopped {
+	if o.stopped {
+		return
+	}
+	if o.ticker == nil {
 		o.ticker = newTicker(objectsEvery)
 		o.runs.Go(o.run)
+	}
+	if len(o.targets) == 1 {
+		o.ticker.start()
 	}
 }
 
@@ -102,6 +109,15 @@ func (o *Objects) Remove(t *Target) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.targets, t)
+	o.restLocked()
+}
+
+// restLocked stops the ticks if there is nothing to count, so that a short run wakes nobody. mu is
+// held.
+func (o *Objects) restLocked() {
+	if len(o.targets) == 0 && o.ticker != nil && !o.stopped {
+		o.ticker.rest()
+	}
 }
 
 // Stop ends the watch for good. It does not wait; Wait does.
@@ -126,25 +142,27 @@ func (o *Objects) Wait() { o.runs.Wait() }
 func (o *Objects) run() {
 	for {
 		o.ticker.wait()
-		live := o.live()
-		if live == nil {
+		live, stopped := o.live()
+		if stopped {
 			return
 		}
-		o.look(live, o.short.Swap(false))
+		if len(live) > 0 {
+			o.look(live, o.short.Swap(false))
+		}
 	}
 }
 
-// live returns the sandboxes to count. If there are none, or after Stop, it ends the ticker
-// and returns nil.
-func (o *Objects) live() []*Target {
+// live returns the sandboxes to count. After Stop it ends the ticker.
+func (o *Objects) live() (live []*Target, stopped bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.targets) == 0 || o.stopped {
+	if o.stopped {
 		o.ticker.close()
 		o.ticker = nil
-		return nil
+		return nil, true
 	}
-	return slices.Collect(maps.Keys(o.targets))
+	o.restLocked()
+	return slices.Collect(maps.Keys(o.targets)), false
 }
 
 // look counts the objects of the sandboxes that have run since their last count.

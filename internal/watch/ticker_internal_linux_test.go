@@ -3,6 +3,8 @@ package watch
 import (
 	"context"
 	"os"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -24,6 +26,7 @@ func TestTickerTicks(t *testing.T) {
 				t.Fatal("got no timer of the kernel")
 			}
 			done := make(chan struct{})
+			c.ticker.start()
 			go func() {
 				defer close(done)
 				for range 3 {
@@ -57,5 +60,40 @@ func TestStoppedWatchEnds(t *testing.T) {
 	o.Wait()
 	if o.ticker != nil {
 		t.Error("got a watch that runs, want none after Stop")
+	}
+}
+
+// TestWatchRests: the timer of a watch is set while it has a target, and not before or after.
+func TestWatchRests(t *testing.T) {
+	o := NewObjects(0)
+	defer o.Wait()
+	defer o.Stop()
+	set := func() bool {
+		t.Helper()
+		raw, err := o.ticker.file.SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text []byte
+		_ = raw.Control(func(fd uintptr) { text, err = os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(int(fd))) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return !strings.Contains(string(text), "it_value: (0, 0)")
+	}
+	gone := func() (func(), error) { return nil, os.ErrClosed }
+	targets := []*Target{{Plain: true, Hold: gone}, {Plain: true, Hold: gone}}
+	for range 3 {
+		for _, s := range targets {
+			o.Add(s)
+		}
+		o.Remove(targets[0])
+		if !set() {
+			t.Error("got a timer at rest beside a target, want it set")
+		}
+		o.Remove(targets[1])
+		if set() {
+			t.Error("got a timer that is set without a target, want it at rest")
+		}
 	}
 }

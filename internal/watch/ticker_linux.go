@@ -14,10 +14,10 @@ import (
 // at idle sandboxes.
 type ticker struct {
 	every time.Duration
-	file  *os.File // nil: the kernel refused a timer, so the ticker sleeps instead
+	file  *os.File // nil: the kernel refused a timer, so the ticker sleeps instead, also at rest
 }
 
-// newTicker returns a ticker. The caller closes it.
+// newTicker returns a ticker at rest. The caller closes it.
 func newTicker(every time.Duration) *ticker {
 	t := &ticker{every: every}
 	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)
@@ -25,33 +25,29 @@ func newTicker(every time.Duration) *ticker {
 		return t
 	}
 	t.file = os.NewFile(uintptr(fd), "ticker")
-	if t.set(every) != nil {
-		t.close()
-		t.file = nil
-	}
 	return t
 }
 
-// set makes the next tick come after the given time.
-func (t *ticker) set(next time.Duration) error {
+// set makes the next tick come after the given time; 0: none comes. The kernel sets every timer
+// whose values are in range, as these are.
+func (t *ticker) set(next time.Duration) {
+	if t.file == nil {
+		return
+	}
 	raw, err := t.file.SyscallConn()
 	if err != nil {
-		return err
+		return
 	}
 	at := unix.ItimerSpec{Interval: unix.NsecToTimespec(t.every.Nanoseconds()), Value: unix.NsecToTimespec(next.Nanoseconds())}
-	failed := raw.Control(func(fd uintptr) { err = unix.TimerfdSettime(int(fd), 0, &at, nil) })
-	if failed != nil {
-		return failed
-	}
-	return err
+	_ = raw.Control(func(fd uintptr) { _ = unix.TimerfdSettime(int(fd), 0, &at, nil) })
 }
 
-// soon makes wait return at once. It may be called concurrently with every other method.
-func (t *ticker) soon() {
-	if t.file != nil {
-		_ = t.set(1)
-	}
-}
+// start, soon and rest set when wait returns next: after an interval, at once, or not before start
+// or soon is called. They may be called concurrently with wait. wait may return once more after
+// rest.
+func (t *ticker) start() { t.set(t.every) }
+func (t *ticker) soon()  { t.set(1) }
+func (t *ticker) rest()  { t.set(0) }
 
 // wait waits for the next tick.
 func (t *ticker) wait() {
