@@ -43,7 +43,7 @@ const (
 // architecture and for a policy that exceeds the kernel's limit.
 //
 // The filter is a balanced search tree over ranges of system call numbers with the same
-// verdict. Its leaves test arguments. Each sandbox loads the filter twice, and the cost of
+// verdict. Its leaves test arguments. Each sandbox and each fork loads the filter, and the cost of
 // loading grows with its length: the kernel checks, translates and compiles it. The kernel
 // also runs a new filter once for every system call number, to find those that are allowed
 // for all arguments, and never filters these again. That works only if the path to such a

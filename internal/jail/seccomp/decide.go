@@ -215,18 +215,18 @@ func decideOption(level, option int32) Verdict {
 func decideIoctl(arg uint64) Verdict {
 	command := uint32(arg)
 	between := func(from, to uint32) bool { return from <= command && command <= to }
-	listed := command == 2 || command == 0x5421 || command == 0x5422 || command == 0x5429 || command == 0x541b || command == 0x5441 || command == 0x5460 ||
+	listed := command == 2 || command == 0x5421 || command == 0x5422 || command == 0x5429 || command == 0x541b || command == 0x5460 ||
 		between(0x5401, 0x540b) || between(0x540f, 0x5411) || between(0x5413, 0x5414) || between(0x5450, 0x5451) || between(0x8901, 0x8905) ||
 		slices.Contains([]uint32{0x8910, 0x8912, 0x8913, 0x8915, 0x8917, 0x8919, 0x891b, 0x891d, 0x8921, 0x8927, 0x8933, 0x8942, 0x8946}, command)
 	switch command >> 16 { // direction and size of the argument
 	case 0x8004:
-		listed = command == 0x80045430 || command == 0x80045200
+		listed = command == 0x80045200
 	case 0x4004:
-		listed = command == 0x40045431 || command == 0x40049409
+		listed = command == 0x40049409
 	case 0x802c, 0x402c:
 		listed = command == 0x802c542a || between(0x402c542b, 0x402c542d)
 	case 0x8008, 0x4008:
-		listed = command == 0x80086601 || command == 0x80087601 || command == 0x40086602 || command == 0x40085400
+		listed = command == 0x80086601 || command == 0x80087601 || command == 0x40086602
 	case 0x801c, 0xc018, 0x4020, 0xc020, 0xc050:
 		listed = slices.Contains([]uint32{0x801c581f, 0xc0189436, 0xc0182101, 0x4020940d, 0xc020660b, 0xc0502100}, command)
 	}

@@ -59,28 +59,85 @@ func (g graph) rule(r rule) *node {
 func (g graph) clause(c clause, otherwise *node) *node {
 	at := g.verdict(c.then)
 	for i, t := range slices.Backward(c.when) {
-		at = g.test(t, at, knowing(c.when[:i], otherwise))
+		at = g.test(t, at, knowing(c.when[:i], t, otherwise))
 	}
 	return at
 }
 
-// knowing returns the node at which to continue instead of n if the tests in held are true.
-// It skips comparisons whose outcome follows from these tests.
-func knowing(held []test, n *node) *node {
-	for changed := true; changed; {
-		changed = false
+// knowing returns the node at which to continue instead of n if the tests in held are true and
+// failed is not. It skips tests whose outcome follows from that.
+func knowing(held []test, failed test, n *node) *node {
+	for {
+		at := n.without(failed)
 		for _, t := range held {
-			if t.any || t.mask != all32 || len(t.among) > 0 {
-				continue
-			}
-			for n.op == opEqual && n.mask == all32 && n.word == t.word() {
-				changed = true
-				if n.k == t.want {
-					n = n.yes
-				} else {
-					n = n.no
-				}
-			}
+			at = at.given(t)
+		}
+		if at == n {
+			return n
+		}
+		n = at
+	}
+}
+
+// without is knowing for a test that is not true.
+func (n *node) without(t test) *node {
+	for n.op != 0 && n.word == t.word() {
+		same := n.op == opEqual && n.mask == t.mask && n.k == t.want
+		switch {
+		case len(t.among) > 0:
+			same = n.op == opEqual && n.mask == all32 && slices.Contains(t.among, n.k)
+		case t.any:
+			same = n.op == opAnyBit && n.k == t.want
+		}
+		if !same {
+			break
+		}
+		n = n.no
+	}
+	return n
+}
+
+// given is knowing for a test that is true.
+func (n *node) given(t test) *node {
+	values := t.among
+	switch {
+	case t.any:
+		if n.op == opAnyBit && n.word == t.word() && n.k == t.want {
+			return n.yes
+		}
+		return n
+	case len(values) == 0 && t.mask != all32:
+		return n
+	case len(values) == 0:
+		values = []uint32{t.want}
+	}
+	to := n.of(t.word(), values[0])
+	for _, v := range values {
+		if n.of(t.word(), v) != to {
+			return n
+		}
+	}
+	return to
+}
+
+// of returns the node at which to continue instead of n if a word has the given value.
+func (n *node) of(word, value uint32) *node {
+	for n.op != 0 && n.word == word {
+		passes := false
+		switch n.op {
+		case opEqual:
+			passes = value&n.mask == n.k
+		case opGE:
+			passes = value >= n.k
+		case opAnyBit:
+			passes = value&n.k != 0
+		case opShift:
+			passes = value-n.k < 32 && n.set>>(value-n.k)&1 == 1
+		}
+		if passes {
+			n = n.yes
+		} else {
+			n = n.no
 		}
 	}
 	return n

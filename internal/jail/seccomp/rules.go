@@ -190,24 +190,18 @@ const (
 // a protocol that do not match are refused here. Otherwise the kernel would start modprobe
 // on the host, as root, to look for a module.
 func (p Policy) socketRule() rule {
-	cs := []clause{
-		{[]test{equal(0, familyUnix)}, Allow},
-	}
 	families := []uint32{familyInet, familyInet6}
 	if p.variant.NoIPv6 {
 		families = families[:1]
 	}
-	for _, family := range families {
-		for _, kind := range []uint32{typeRaw, typePacket} {
-			cs = append(cs, clause{[]test{equal(0, family), masked(1, typeMask, kind)}, Refuse(errEPERM)})
-		}
-		for _, known := range [][2]uint32{{typeStream, protoTCP}, {typeDatagram, protoUDP}} {
-			for _, proto := range []uint32{protoAny, known[1]} {
-				cs = append(cs, clause{[]test{equal(0, family), masked(1, typeMask, known[0]), equal(2, proto)}, Allow})
-			}
-		}
-	}
-	return rule{cs, Refuse(errEAFNOSUPPORT)}
+	inet := oneOf(0, families)
+	return rule{[]clause{
+		{[]test{equal(0, familyUnix)}, Allow},
+		{[]test{inet, masked(1, typeMask, typeRaw)}, Refuse(errEPERM)},
+		{[]test{inet, masked(1, typeMask, typePacket)}, Refuse(errEPERM)},
+		{[]test{inet, masked(1, typeMask, typeStream), oneOf(2, []uint32{protoAny, protoTCP})}, Allow},
+		{[]test{inet, masked(1, typeMask, typeDatagram), oneOf(2, []uint32{protoAny, protoUDP})}, Allow},
+	}, Refuse(errEAFNOSUPPORT)}
 }
 
 // Flags of mmap. MAP_SHARED and MAP_SHARED_VALIDATE both have the first bit; MAP_PRIVATE
