@@ -1,5 +1,6 @@
 # make demo   builds the program and shows it at work
 # make test   runs every test
+# make test-all  runs also the slow tests that go test -short leaves out
 # make check  runs exactly what CI runs
 #
 # Go 1.26 or newer is taken for granted. As root, the targets install what else
@@ -7,7 +8,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
-.PHONY: demo build test test-clients lint generate check bench tools fuzz race fmt clean
+.PHONY: demo build test test-all test-clients lint generate check bench tools fuzz race fmt clean
 
 export CGO_ENABLED ?= 0
 VERSION := $(shell scripts/version.sh)
@@ -25,6 +26,9 @@ test:
 	@scripts/setup.sh run kit science user
 	@scripts/science.sh || echo 'the tests go without the package set'
 	@scripts/test.sh
+
+test-all:
+	@TEST_ALL=1 $(MAKE) --no-print-directory test
 
 # Stock MCP clients against the program: installs them, and fails without them.
 test-clients:

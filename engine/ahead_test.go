@@ -105,13 +105,16 @@ func TestAheadIsWhatACallerSees(t *testing.T) {
 	}
 	for l, programs := range aheadPrograms {
 		needs(t, e, l)
-		if !waits(l) {
-			t.Fatalf("%s: got no process that waits, want one to compare with", l)
-		}
-		time.Sleep(300 * time.Millisecond) // Node that was started ahead is known by its age
 		ahead := map[sandboxmcp.Language]string{sandboxmcp.Shell: "grep -c BASH_ENV /proc/$$/environ", sandboxmcp.Node: "console.log(+(process.uptime() > .3))"}
-		if got := execute(t, e, sandboxmcp.Request{Code: ahead[l], Language: l}).Stdout; got != "1\n" {
-			t.Fatalf("%s, asked whether it was started ahead: got %q, want 1", l, got)
+		// A busy machine may make the one that is used anew.
+		if !testkit.Within(t, 30*time.Second, func() bool {
+			if !waits(l) {
+				return false
+			}
+			time.Sleep(300 * time.Millisecond) // Node that was started ahead is known by its age
+			return execute(t, e, sandboxmcp.Request{Code: ahead[l], Language: l}).Stdout == "1\n"
+		}) {
+			t.Fatalf("%s: got no program that was started ahead, want one to compare with", l)
 		}
 		for name, code := range programs {
 			for _, r := range []sandboxmcp.Request{{}, {Env: map[string]string{"MINE": "a b\n'\"ü", "EMPTY": ""}}, {Display: sandboxmcp.DisplayStdout}} {

@@ -20,6 +20,9 @@ var known = strings.NewReplacer("status FDSize:\t128", "status FDSize:\t64", "au
 func TestForkIsAsExecutedDeep(t *testing.T) {
 	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
 	for name, change := range map[string][]func(*process.Config){"Usual": nil, "WithoutCgroup": {process.WithoutCgroup}} {
+		if testing.Short() && name != "Usual" {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			b := newBackend(change...)(t)
 			defer func() { _ = b.Close(t.Context()) }()

@@ -91,6 +91,9 @@ func TestConformance(t *testing.T) { backendtest.Run(t, options(t)) }
 
 // TestConformanceWithoutCgroup is what a machine without control groups gives.
 func TestConformanceWithoutCgroup(t *testing.T) {
+	if testing.Short() {
+		t.Skip("TestConformance of an ordinary user shows the same")
+	}
 	o := options(t)
 	o.New, o.Tier, o.HeldLimits = newBackend(process.WithoutCgroup), sandboxmcp.TierL2, false
 	backendtest.Run(t, o)

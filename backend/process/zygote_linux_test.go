@@ -164,6 +164,9 @@ func TestZygoteThatRefuses(t *testing.T) {
 // program gives its right answer, and nothing is left.
 func TestZygoteDiesUnderLoad(t *testing.T) {
 	for name, change := range map[string][]func(*process.Config){"Usual": nil, "WithoutCgroup": {process.WithoutCgroup}} {
+		if testing.Short() && name != "Usual" {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			b := bounded(t, 1000, time.Hour, 0, 3, change...)
 			sp := spec("load")
