@@ -3,8 +3,13 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"maps"
+	"reflect"
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/engine"
@@ -109,6 +114,36 @@ func listVerbs(ctx context.Context, e *engine.Engine) map[string]func(sandboxmcp
 			}
 			return n, err
 		},
+	}
+}
+
+// otherVerbs are the verbs that neither name nor list what a namespace has, with what shows that
+// they keep namespaces apart.
+var otherVerbs = map[string]string{
+	"Execute":       "TestCallersHaveOneNamespace",
+	"Start":         "TestCallersHaveOneNamespace",
+	"CreateSession": "makes a session of the caller's namespace",
+	"RequestEgress": "TestDecisionsNameTheirNamespace",
+	"DecideEgress":  "TestDecisionsNameTheirNamespace",
+	"AddSecret":     "adds to the caller's namespace",
+	"SetLimits":     "sets those of the caller's namespace",
+	"VerifyAudit":   "TestAnotherNamespaceFindsNothing",
+	"Runtimes":      "has no caller",
+	"Stats":         "has no caller",
+}
+
+// TestEveryVerbIsTriedFromAnotherNamespace: each verb of Service has a row in namedVerbs or
+// listVerbs, or a reason in otherVerbs.
+func TestEveryVerbIsTriedFromAnotherNamespace(t *testing.T) {
+	ctx := t.Context()
+	rows := slices.Concat(slices.Collect(maps.Keys(namedVerbs(ctx, nil, "", "", ""))), slices.Collect(maps.Keys(listVerbs(ctx, nil))), slices.Collect(maps.Keys(otherVerbs)))
+	slices.Sort(rows)
+	var verbs []string
+	for m := range reflect.TypeFor[sandboxmcp.Service]().Methods() {
+		verbs = append(verbs, m.Name)
+	}
+	if diff := cmp.Diff(verbs, slices.Compact(rows)); diff != "" {
+		t.Errorf("got other verbs than Service has: add a row to namedVerbs or listVerbs (-service +rows):\n%s", diff)
 	}
 }
 

@@ -31,7 +31,7 @@ type verb struct {
 // list packs values, for inputs and answers.
 func list(v ...any) []any { return v }
 
-// verbs lists every verb of a client. TestEveryVerbCarriesItsInput fails if one
+// verbs lists every verb of a client. TestEveryVerbIsListed fails if one
 // of Service or Client is missing.
 func verbs() []verb {
 	return slices.Concat(runVerbs(), sessionVerbs(), fileVerbs(), egressVerbs(), keeperVerbs())
