@@ -42,6 +42,7 @@ var rooms = map[string][]string{
 	"internal/queue":        {"."},
 	"internal/event":        {"."},
 	"internal/stats":        {"."},
+	"internal/note":         {"."},
 	"internal/run":          {".", "backend", "internal/kernel", "internal/stream", "internal/redact"},
 	"internal/session":      {".", "backend", "internal/store", "internal/kernel", "internal/run", "internal/stream", "internal/artifact", "internal/redact"},
 	"internal/limits":       {".", "internal/store", "internal/audit"},
@@ -63,7 +64,7 @@ var rooms = map[string][]string{
 		".", "backend", "backend/process",
 		"internal/store", "internal/sign", "internal/audit", "internal/artifact", "internal/kernel",
 		"internal/interpreter", "internal/environment", "internal/queue", "internal/session", "internal/config", "internal/event", "internal/gateway", "internal/guard", "internal/limits", "internal/stats",
-		"internal/vault", "internal/redact", "internal/run",
+		"internal/vault", "internal/redact", "internal/run", "internal/note",
 	},
 	"internal/app": {
 		".", "backend", "engine", "internal/kernel", "internal/interpreter", "internal/runtimes", "internal/environment", "internal/store", "internal/sign", "internal/audit", "internal/config",

@@ -51,15 +51,19 @@ type Result struct {
 	Status          Status        `json:"status"`
 	Signal          string        `json:"signal,omitempty"` // name of the signal that ended the program, such as "SIGKILL"
 	SessionID       *SessionID    `json:"session_id"`
-	StateLost       bool          `json:"state_lost,omitempty"` // the session's interpreter has ended: its files are kept, its variables are lost
+	SessionCreated  bool          `json:"session_created,omitempty"` // the session did not exist before this run
+	StateLost       bool          `json:"state_lost,omitempty"`      // the session's interpreter has ended: its files are kept, its variables are lost
 	Backend         string        `json:"backend"`
 	StdoutTruncated bool          `json:"stdout_truncated"`
 	StderrTruncated bool          `json:"stderr_truncated"`
 	Results         []RichResult  `json:"results"`
 	Error           *ProgramError `json:"error"` // the uncaught exception; nil: no exception
 	Network         Network       `json:"network"`
-	Isolation       *Isolation    `json:"isolation"` // nil while no sandbox was built
-	Receipt         *Receipt      `json:"receipt"`   // nil until the run has ended
+	Isolation       *Isolation    `json:"isolation"`                 // nil while no sandbox was built
+	Receipt         *Receipt      `json:"receipt"`                   // nil until the run has ended
+	ElapsedSeconds  float64       `json:"elapsed_seconds,omitempty"` // of a program that runs; then Stdout and Stderr are what came so far
+	TimeoutSeconds  float64       `json:"timeout_seconds,omitempty"` // of a run that has not ended
+	Note            string        `json:"note,omitempty"`            // for an end that is not plain: a sentence with what helps
 }
 
 // ResourceUsage is what an execution used. The kernel measures it if the isolation report

@@ -21,16 +21,18 @@ var errAsked = errors.New("it was cancelled")
 // Stop.
 func (e *Engine) beginRun(x *execution) (*run.Run, context.Context) {
 	mask := x.secrets.Masker()
-	return run.Begin(x.ctx, run.Config{
+	r, ctx := run.Begin(x.ctx, run.Config{
 		Language: x.req.Language, Display: x.req.Display, Limits: x.limits, MinTier: e.cfg.MinTier, Now: e.cfg.Now,
 		Masker: mask, Mask: func(r sandboxmcp.RichResult) sandboxmcp.RichResult { return guard.Result(mask, r) },
 		Stdout: x.req.Stdout, Stderr: x.req.Stderr, Shown: x.req.Shown,
 	})
+	e.begun(x, r)
+	return r, ctx
 }
 
 // execute runs a request, as a program or as a cell of its session's interpreter, until it has
-// ended or was stopped. The run is nil if it did not begin.
-func (e *Engine) execute(x *execution, interp interpreter.Interpreter, sb backend.Sandbox) (*run.Run, *run.Outcome, error) {
+// ended or was stopped.
+func (e *Engine) execute(x *execution, interp interpreter.Interpreter, sb backend.Sandbox) (*run.Outcome, error) {
 	if x.live == nil {
 		return e.executeProgram(x, interp, sb)
 	}
@@ -39,28 +41,28 @@ func (e *Engine) execute(x *execution, interp interpreter.Interpreter, sb backen
 	if x.live.Fresh() {
 		how = e.executeProgram
 	}
-	r, o, err := how(x, interp, sb)
+	o, err := how(x, interp, sb)
 	if err != nil {
 		e.log.Warn("exec_failed", "session_id", x.req.SessionID, "request_id", x.req.ID, "error", x.secrets.Masker().Text(err.Error()))
-		return r, nil, err
+		return nil, err
 	}
-	e.log.Info("exec_done", "session_id", x.req.SessionID, "request_id", x.req.ID, "duration_ms", milliseconds(o.Ended.Sub(o.Started)), "stdout_bytes", r.Stdout.Size(), "stderr_bytes", r.Stderr.Size())
-	return r, o, nil
+	e.log.Info("exec_done", "session_id", x.req.SessionID, "request_id", x.req.ID, "duration_ms", milliseconds(o.Ended.Sub(o.Started)), "stdout_bytes", x.run.Stdout.Size(), "stderr_bytes", x.run.Stderr.Size())
+	return o, nil
 }
 
-func (e *Engine) executeProgram(x *execution, interp interpreter.Interpreter, sb backend.Sandbox) (*run.Run, *run.Outcome, error) {
+func (e *Engine) executeProgram(x *execution, interp interpreter.Interpreter, sb backend.Sandbox) (*run.Outcome, error) {
 	proc, err := e.interps.Plan(e.backends[x.req.Backend], x.req, interp, x.environ())
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	proc.Stdin = x.req.Stdin
 	r, ctx := e.beginRun(x)
 	defer r.Stop()
 	o, err := r.Program(x.ctx, ctx, run.Program{Process: proc, Sandbox: sb, Stays: x.live != nil})
-	return r, &o, err
+	return &o, err
 }
 
-func (e *Engine) executeCell(x *execution, _ interpreter.Interpreter, _ backend.Sandbox) (*run.Run, *run.Outcome, error) {
+func (e *Engine) executeCell(x *execution, _ interpreter.Interpreter, _ backend.Sandbox) (*run.Outcome, error) {
 	r, ctx := e.beginRun(x)
 	defer r.Stop()
 	cell := session.Cell{
@@ -72,7 +74,7 @@ func (e *Engine) executeCell(x *execution, _ interpreter.Interpreter, _ backend.
 		cell.Display = sandboxmcp.DisplayResults
 	}
 	o, err := x.live.Execute(x.ctx, ctx, r, cell)
-	return r, &o, err
+	return &o, err
 }
 
 // result builds the Result of an outcome.
@@ -85,6 +87,7 @@ func (x *execution) result(o *run.Outcome) sandboxmcp.Result {
 		res.Metadata["clamped"] = x.clamped
 	}
 	res.RequestID, res.SessionID, res.Namespace, res.Backend = x.req.ID, x.sessionID(), x.who.Namespace, x.req.Backend
+	res.SessionCreated = x.newborn
 	res.DurationMS = milliseconds(o.Ended.Sub(x.admitted))
 	res.Artifacts = []sandboxmcp.Artifact{}
 	res.Network = sandboxmcp.Network{Allowed: []string{}, Denied: []sandboxmcp.DeniedRequest{}}

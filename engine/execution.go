@@ -48,7 +48,7 @@ type execution struct {
 
 	network *gateway.Run // which hosts it may reach, and the network of its sandbox
 	secrets *guard.Run   // nil before the intent is recorded
-	run     *run.Run     // nil: it has not begun to run
+	run     *run.Run     // nil: it has not begun to run; set with the engine's mu held
 
 	received, admitted time.Time
 
@@ -152,6 +152,13 @@ func (e *Engine) enter(x *execution) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.enterLocked(x)
+}
+
+// begun sets the run of a request, for those who look it up while it runs.
+func (e *Engine) begun(x *execution, r *run.Run) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	x.run = r
 }
 
 // giveBack ends the admission of a request. If the program never started, the request is

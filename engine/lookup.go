@@ -30,7 +30,7 @@ func (e *Engine) Start(ctx context.Context, c sandboxmcp.Caller, req sandboxmcp.
 // pending returns the result of a run that has not ended.
 func (e *Engine) pending(x *execution) sandboxmcp.Result {
 	e.mu.Lock()
-	ticket := x.ticket
+	ticket, r := x.ticket, x.run
 	e.mu.Unlock()
 	meta := map[string]any{}
 	if len(x.clamped) > 0 {
@@ -39,12 +39,19 @@ func (e *Engine) pending(x *execution) sandboxmcp.Result {
 	if place := ticket.Place(); place > 0 {
 		meta["queue_place"] = place
 	}
-	return sandboxmcp.Result{
+	res := sandboxmcp.Result{
 		RequestID: x.req.ID, SessionID: x.sessionID(), Language: x.req.Language, Namespace: x.who.Namespace, Backend: x.req.Backend, Status: sandboxmcp.StatusRunning, ExitCode: sandboxmcp.ExitStopped,
 		Artifacts: []sandboxmcp.Artifact{}, Results: []sandboxmcp.RichResult{}, Metadata: meta,
 		Usage:   sandboxmcp.ResourceUsage{MaxTasks: x.limits.MaxTasks()},
 		Network: sandboxmcp.Network{Allowed: []string{}, Denied: []sandboxmcp.DeniedRequest{}},
+
+		TimeoutSeconds: x.limits.TimeoutSeconds,
 	}
+	if r != nil {
+		res.Stdout, res.Stderr, res.StdoutTruncated, res.StderrTruncated = r.Stdout.Text(), r.Stderr.Text(), r.Stdout.Cut(), r.Stderr.Cut()
+		res.ElapsedSeconds = e.cfg.Now().Sub(r.Started()).Seconds()
+	}
+	return res
 }
 
 // Lookup returns the result of a request, or its status if it has not ended. It waits up

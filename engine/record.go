@@ -86,6 +86,7 @@ func (e *Engine) collect(x *execution, sb backend.Sandbox, o *run.Outcome, res *
 	x.secrets.Describe(res.Metadata)
 	if len(got.Skipped) > 0 {
 		res.Metadata["skipped"] = got.Skipped
+		res.Metadata["skipped_total"] = got.SkippedTotal
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/guard"
-	"github.com/sandboxmcp/sandboxmcp/internal/run"
 )
 
 // The steps of a request, in their order:
@@ -100,8 +99,8 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 
 	// execute: until all processes of the program have ended or, in a session, its cell is done
 	e.events.Emit(x.eventsOf().Started())
-	var o *run.Outcome
-	if x.run, o, err = e.execute(x, interp, sb); err != nil {
+	o, err := e.execute(x, interp, sb)
+	if err != nil {
 		return res, err
 	}
 	res = x.result(o)
@@ -111,6 +110,7 @@ func (e *Engine) run(x *execution) (res sandboxmcp.Result, err error) {
 	if err = e.collect(x, sb, o, &res); err != nil {
 		return res, err
 	}
+	res.Note = e.noteOf(x, &res)
 	// sign: each file, and the receipt
 	out, err := e.sign(x, o, &res)
 	if err != nil {

@@ -63,7 +63,8 @@ func (a *App) speak(ctx context.Context, d door) error {
 	}
 	s := server.New(server.Config{
 		Engine: d.engine, Version: Version(), Logger: d.logger, Identity: sandboxmcp.Identity{Namespaces: []sandboxmcp.Namespace{d.engine.Namespace()}, Actor: "mcp"},
-		Tools: tools, Five: fiveSettings(d.cfg), Link: files.link, Notes: files.notes, OpenWorld: d.cfg.EgressApprovals || d.cfg.EnableNetwork,
+		Tools: tools, Small: d.cfg.MCPAnswers == "small" && !d.five, OutputChars: d.cfg.MCPOutputChars,
+		Five: fiveSettings(d.cfg), Link: files.link, Notes: files.notes, OpenWorld: d.cfg.EgressApprovals || d.cfg.EnableNetwork,
 	})
 	err := s.ServeStdio(ctx, a.Stdin, a.Stdout)
 	if err != nil && !errors.Is(err, syscall.EPIPE) {

@@ -88,6 +88,9 @@ type Collection struct {
 	// listed.
 	Skipped []sandboxmcp.SkippedFile
 
+	// SkippedTotal is how many files were not taken, named or not.
+	SkippedTotal int
+
 	// States are the files whose content was read.
 	States map[string]State
 }
@@ -146,12 +149,13 @@ func (k *Keeper) Collect(ctx context.Context, src Source) (Collection, error) {
 	if c.unnamed > 0 {
 		c.skipped = append(c.skipped, sandboxmcp.SkippedFile{Name: "…", Reason: fmt.Sprintf("and %d more", c.unnamed)})
 	}
+	skipped := min(len(c.skipped), maxSkipped) + c.unnamed
 	c.rename()
 	if c.artifacts == nil {
 		c.artifacts = []sandboxmcp.Artifact{}
 	}
 	slices.SortFunc(c.artifacts, func(a, b sandboxmcp.Artifact) int { return strings.Compare(a.Name, b.Name) })
-	return Collection{Artifacts: c.artifacts, Skipped: c.skipped, States: c.states}, nil
+	return Collection{Artifacts: c.artifacts, Skipped: c.skipped, SkippedTotal: skipped, States: c.states}, nil
 }
 
 // rename sets the artifacts' names to those of Source.Rename, and makes them unique.
@@ -227,7 +231,12 @@ func (c *collector) directory(ctx context.Context, dir string, depth int) error 
 		return nil
 	}
 	c.entries -= len(list)
-	slices.SortFunc(list, func(a, b backend.FileInfo) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(list, func(a, b backend.FileInfo) int { // files first: a folder may use up what may be kept
+		if dirs := rank(a) - rank(b); dirs != 0 {
+			return dirs
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
 	for _, info := range list {
 		if strings.HasPrefix(info.Name, ".") {
 			continue
@@ -240,6 +249,13 @@ func (c *collector) directory(ctx context.Context, dir string, depth int) error 
 		c.skip(strings.TrimPrefix(dir+"/…", "./"), fmt.Sprintf("the rest was not looked at: more than %d entries in all", c.bounds.Entries))
 	}
 	return nil
+}
+
+func rank(info backend.FileInfo) int {
+	if info.Mode.IsDir() {
+		return 1
+	}
+	return 0
 }
 
 func (c *collector) entry(ctx context.Context, name string, info backend.FileInfo, depth int) error {

@@ -53,6 +53,8 @@ type Config struct {
 
 	DefaultBackend    string
 	MaxConcurrentJobs int
+	MCPAnswers        string // small or full
+	MCPOutputChars    int
 	MaxQueued         int // per namespace
 	IsolationMin      sandboxmcp.Tier
 	UIDRange          UIDRange

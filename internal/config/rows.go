@@ -61,6 +61,7 @@ func table(c *Config) []row {
 		{"Docker", dockerRows(c), true},
 		{"Sessions and the tools of mcp-code-sandbox", toolRows(&c.Tools), false},
 		{"Handing out files", fileRows(c), false},
+		{"Answers over MCP", answerRows(c), false},
 		{"HTTP", httpRows(c), true},
 		{"Log", logRows(&c.Tools), false},
 		{"More of mcp-code-sandbox", moreToolRows(&c.Tools), true},
@@ -183,6 +184,13 @@ func fileRows(c *Config) []row {
 		{key: "api_port", env: "SANDBOXMCP_API_PORT", def: "8080", into: integer(&c.APIPort, 0, 65535), doc: "Port of the HTTP listener. With stdio there is no listener unless a port is set."},
 		{key: "sandbox_http_host", env: "SANDBOX_HTTP_HOST", def: "127.0.0.1", into: text(&c.Tools.HTTPHost, wordOK, "a host name or an address"), doc: "Address of the HTTP listener if api_host is not set."},
 		{key: "sandbox_http_port", env: "SANDBOX_HTTP_PORT", def: "8080", into: integer(&c.Tools.HTTPPort, 0, 65535), doc: "Port of the HTTP listener if api_port is not set."},
+	}
+}
+
+func answerRows(c *Config) []row {
+	return []row{
+		{key: "mcp_answers", env: "SANDBOXMCP_MCP_ANSWERS", def: "small", into: choice(&c.MCPAnswers, "small", "full"), doc: "What an answer over MCP holds. small: what a model needs; the rest is in get_artifacts and in the resource run://<request_id>/result. full: every field, for programs that parse. mcp-code-sandbox always answers in full."},
+		{key: "mcp_output_chars", env: "SANDBOXMCP_MCP_OUTPUT_CHARS", def: "16000", into: integer(&c.MCPOutputChars, 1000, 32_000), doc: "How many characters stdout and stderr have together in a small answer. What is left out can be read as a resource."},
 	}
 }
 

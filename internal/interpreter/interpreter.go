@@ -161,6 +161,22 @@ func (f *Finder) Packages(r sandboxmcp.Request, i Interpreter) string {
 	return strings.Join(all, ",")
 }
 
+// Names lists the names of the packages of sets that Python programs on a backend can import.
+func (f *Finder) Names(ctx context.Context, b backend.Backend) []string {
+	i, err := b.Interpreter(ctx, sandboxmcp.Python)
+	if err != nil {
+		return nil
+	}
+	var all []string
+	for _, s := range f.active(i) {
+		for _, p := range s.Packages() {
+			name, _, _ := strings.Cut(p, "==")
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
 // Installed lists the packages of sets that programs of a runtime can import.
 func (f *Finder) Installed(r sandboxmcp.Runtime) []string {
 	var all []string

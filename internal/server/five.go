@@ -125,6 +125,9 @@ func (s *Server) runPython(ctx context.Context, c *call) (answer, error) {
 	if res.SessionID != nil {
 		id = *res.SessionID
 	}
+	if s.small {
+		return s.smallRun(ctx, c, id, res), nil
+	}
 	return answer{body: pythonRun{
 		SessionID: id, RunID: res.RequestID, ExitCode: res.ExitCode,
 		Stdout: res.Stdout, Stderr: res.Stderr,

@@ -3,7 +3,9 @@ package server
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"image"
 	"image/color"
 	"image/draw"
@@ -61,19 +63,27 @@ func codecFor(mime string) (codec, bool) {
 	return codec{}, false
 }
 
-// pictures returns the image blocks of a result, first of rich results and then of files.
-// It leaves out pictures that cannot be shown; their files are still linked.
-func (s *Server) pictures(ctx context.Context, who sandboxmcp.Caller, r sandboxmcp.Result) []mcp.Content {
-	var blocks []mcp.Content
+// pictures returns the image blocks of a result, first of rich results and then of files, and
+// how many pictures were too many. A picture that is both is shown once. It leaves out
+// pictures that cannot be shown; their files are still linked.
+func (s *Server) pictures(ctx context.Context, who sandboxmcp.Caller, r sandboxmcp.Result) (blocks []mcp.Content, more int) {
+	seen := map[[sha256.Size]byte]bool{}
 	add := func(mime string, data []byte) {
-		if p := s.picture(ctx, mime, data); p != nil {
+		sum := sha256.Sum256(data)
+		if seen[sum] {
+			return
+		}
+		seen[sum] = true
+		if len(blocks) == maxPictures {
+			more++
+		} else if p := s.picture(ctx, mime, data); p != nil {
 			blocks = append(blocks, p)
 		}
 	}
 	for _, bundle := range r.Results {
 		for _, mime := range []string{"image/png", "image/jpeg", "image/gif", "image/webp"} {
 			text, ok := bundle[mime].(string)
-			if !ok || len(blocks) == maxPictures {
+			if !ok {
 				continue
 			}
 			if data, err := base64.StdEncoding.DecodeString(text); err == nil {
@@ -83,7 +93,13 @@ func (s *Server) pictures(ctx context.Context, who sandboxmcp.Caller, r sandboxm
 		}
 	}
 	for _, a := range r.Artifacts {
-		if _, ok := codecFor(a.MIMEType); !ok || len(blocks) == maxPictures || a.SizeBytes > maxSource {
+		if _, ok := codecFor(bareType(a.MIMEType)); !ok || a.SizeBytes > maxSource {
+			continue
+		}
+		if len(blocks) == maxPictures { // its content is not read any more
+			if sum, err := hex.DecodeString(a.SHA256); err != nil || len(sum) != sha256.Size || !seen[[sha256.Size]byte(sum)] {
+				more++
+			}
 			continue
 		}
 		data := a.ContentB64
@@ -94,9 +110,9 @@ func (s *Server) pictures(ctx context.Context, who sandboxmcp.Caller, r sandboxm
 			}
 			data = whole.ContentB64
 		}
-		add(a.MIMEType, data)
+		add(bareType(a.MIMEType), data)
 	}
-	return blocks
+	return blocks, more
 }
 
 // picture returns data as an image block, scaled down if it is too large. It returns nil if

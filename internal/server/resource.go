@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/url"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -12,19 +13,20 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/stream"
 )
 
 func (s *Server) addResources() {
 	s.mcp.AddResourceTemplate(&mcp.ResourceTemplate{
 		Name:        "run_output",
 		Title:       "Whole output of a run",
-		Description: "part is stdout or stderr, whole as it was kept, or results, the rich results as JSON",
+		Description: "part is stdout or stderr, whole as it was kept, results, the rich results as JSON, or result, everything as JSON",
 		URITemplate: "run://{request_id}/{part}",
 	}, s.readResource)
 	s.mcp.AddResourceTemplate(&mcp.ResourceTemplate{
 		Name:        "artifact",
 		Title:       "File that a run left",
-		Description: "The uri of an artifact in a result; path is percent-encoded, below /mnt/data",
+		Description: "The uri of an artifact in a result; path is percent-encoded, below /mnt/data. ?offset=N&max_bytes=N returns a part",
 		URITemplate: "artifact://{id}/{+path}",
 	}, s.readResource)
 }
@@ -57,7 +59,11 @@ func (s *Server) readResource(sent context.Context, req *mcp.ReadResourceRequest
 }
 
 func (s *Server) resource(ctx context.Context, uri string) (*mcp.ResourceContents, error) {
-	scheme, id, path, ok := splitURI(uri)
+	bare, part, err := cutPart(uri)
+	if err != nil {
+		return nil, err
+	}
+	scheme, id, path, ok := splitURI(bare)
 	if !ok {
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "%s is no resource", sandboxmcp.Quote(uri))
 	}
@@ -71,17 +77,27 @@ func (s *Server) resource(ctx context.Context, uri string) (*mcp.ResourceContent
 	}
 	switch {
 	case scheme == "artifact":
-		a, err := s.engine.ArtifactContent(ctx, who, request, path)
+		data, mime, err := s.artifact(ctx, who, request, path)
 		if err != nil {
 			return nil, err
 		}
-		return contents(a.ContentB64, a.MIMEType), nil
+		return contents(part.of(data), mime), nil
 	case path == "stdout" || path == "stderr":
 		data, err := s.engine.Output(ctx, who, request, path)
 		if err != nil {
 			return nil, err
 		}
-		return contents(data, "text/plain"), nil
+		return contents(part.of(data), "text/plain"), nil
+	case path == "result":
+		r, err := s.engine.Lookup(ctx, who, sandboxmcp.Lookup{RequestID: request})
+		if err != nil {
+			return nil, err
+		}
+		data, err := encode(complete(r))
+		if err != nil {
+			return nil, err
+		}
+		return contents(data, "application/json"), nil
 	case path == "results":
 		r, err := s.engine.Lookup(ctx, who, sandboxmcp.Lookup{RequestID: request})
 		if err != nil {
@@ -94,6 +110,63 @@ func (s *Server) resource(ctx context.Context, uri string) (*mcp.ResourceContent
 		return contents(data, "application/json"), nil
 	}
 	return nil, sandboxmcp.Errorf(sandboxmcp.CodeNotFound, "a run has no part %s", sandboxmcp.Quote(path))
+}
+
+// artifact returns a file of a run, or of a session by its id.
+func (s *Server) artifact(ctx context.Context, who sandboxmcp.Caller, id sandboxmcp.RequestID, path string) (data []byte, mime string, err error) {
+	a, err := s.engine.ArtifactContent(ctx, who, id, path)
+	if sandboxmcp.CodeOf(err) != sandboxmcp.CodeRequestNotFound {
+		return a.ContentB64, a.MIMEType, err
+	}
+	f, data, err := s.engine.ReadFile(ctx, who, sandboxmcp.SessionID(id), workDir+"/"+path, s.five.MaxReadBytes)
+	return data, f.MIMEType, err
+}
+
+// part is a range of bytes of a resource.
+type part struct {
+	offset, most int64 // most 0: to the end
+}
+
+// cutPart splits the query offset and max_bytes from a URI.
+func cutPart(uri string) (string, part, error) {
+	uri, query, found := strings.Cut(uri, "?")
+	var p part
+	if !found {
+		return uri, p, nil
+	}
+	values, err := url.ParseQuery(query)
+	for name, list := range values {
+		into, known := map[string]*int64{"offset": &p.offset, "max_bytes": &p.most}[name]
+		if !known {
+			return uri, p, partError(name)
+		}
+		n, bad := strconv.ParseInt(list[0], 10, 64)
+		if bad != nil || n < 0 {
+			return uri, p, partError(name)
+		}
+		*into = n
+	}
+	if err != nil {
+		return uri, p, partError("query")
+	}
+	return uri, p, nil
+}
+
+func partError(name string) error {
+	return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s in the uri is not known, or no number from 0", sandboxmcp.Quote(name)).WithHint("use ?offset=N&max_bytes=N, in bytes")
+}
+
+// of returns the part of data. It ends at a whole UTF-8 character if data is text.
+func (p part) of(data []byte) []byte {
+	data = data[min(p.offset, int64(len(data))):]
+	if p.most == 0 || p.most >= int64(len(data)) {
+		return data
+	}
+	cut := data[:p.most]
+	if n := stream.Unfinished(cut); n < len(cut) {
+		return cut[:len(cut)-n]
+	}
+	return cut
 }
 
 // splitURI parses run://ID/PART and artifact://ID/PATH. It accepts only URIs in the form that

@@ -16,6 +16,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 
@@ -76,43 +77,49 @@ type LinkFunc func(ns sandboxmcp.Namespace, id, path string) string
 
 // Config configures a [Server].
 type Config struct {
-	Engine    sandboxmcp.Service  // required
-	Version   string              // version of the product
-	Logger    *slog.Logger        // logs internal errors, never data of a client; nil: nothing is logged
-	Identity  sandboxmcp.Identity // identity of the client; without namespaces it holds the default one
-	Tools     ToolSet
-	Five      Five     // settings of the sandbox_* tools
-	Link      LinkFunc // nil: no links
-	Notes     []string // notes in list_runtimes, such as why there are no links
-	OpenWorld bool     // a domain is open to programs, or can be opened
+	Engine      sandboxmcp.Service  // required
+	Version     string              // version of the product
+	Logger      *slog.Logger        // logs internal errors, never data of a client; nil: nothing is logged
+	Identity    sandboxmcp.Identity // identity of the client; without namespaces it holds the default one
+	Tools       ToolSet
+	Small       bool     // answers hold what a model needs, and not every field
+	OutputChars int      // characters of both streams in a small answer; 0: 16,000
+	Five        Five     // settings of the sandbox_* tools
+	Link        LinkFunc // nil: no links
+	Notes       []string // notes in list_runtimes, such as why there are no links
+	OpenWorld   bool     // a domain is open to programs, or can be opened
 }
 
 // Server answers MCP clients. It needs no Close, and may serve several connections at once.
 type Server struct {
-	engine   sandboxmcp.Service
-	log      *slog.Logger
-	identity sandboxmcp.Identity
-	mcp      *mcp.Server
-	five     Five
-	linkTo   LinkFunc
-	notes    []string
-	decoding chan struct{} // held while a large picture is decoded: one at a time
-	load     *load
-	forms    *forms
+	engine      sandboxmcp.Service
+	log         *slog.Logger
+	identity    sandboxmcp.Identity
+	mcp         *mcp.Server
+	five        Five
+	linkTo      LinkFunc
+	notes       []string
+	small       bool
+	outputChars int
+	decoding    chan struct{} // held while a large picture is decoded: one at a time
+	load        *load
+	forms       *forms
 }
 
 // New makes a server with all tools and resources in memory.
 func New(c Config) *Server {
 	s := &Server{
-		engine:   c.Engine,
-		log:      c.Logger,
-		identity: c.Identity,
-		five:     c.Five.filled(),
-		linkTo:   c.Link,
-		notes:    c.Notes,
-		decoding: make(chan struct{}, 1),
-		load:     newLoad(),
-		forms:    newForms(),
+		engine:      c.Engine,
+		log:         c.Logger,
+		identity:    c.Identity,
+		five:        c.Five.filled(),
+		linkTo:      c.Link,
+		notes:       c.Notes,
+		small:       c.Small,
+		outputChars: cmp.Or(c.OutputChars, 16_000),
+		decoding:    make(chan struct{}, 1),
+		load:        newLoad(),
+		forms:       newForms(),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)

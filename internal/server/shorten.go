@@ -82,8 +82,9 @@ func runeCost(r rune) int {
 func headAndTail(s string, room int, uri string) string {
 	const words = 60 // characters of the note without the URI
 	keep := max(room-words-utf8.RuneCountInString(uri), 0)
-	head := s[:after(s, keep/2)]
-	tail := s[before(s, keep-keep/2):]
+	first := keep * 10 / 16 // the head tells more than the tail
+	head := s[:after(s, first)]
+	tail := s[before(s, keep-first):]
 	return fmt.Sprintf("%s\n[… %d bytes left out, whole at %s …]\n%s", head, len(s)-len(head)-len(tail), uri, tail)
 }
 

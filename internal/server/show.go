@@ -28,8 +28,10 @@ const (
 
 // view selects the parts of a result to show.
 type view struct {
-	content  bool // content of files
+	content  bool // content of files, and pictures
+	explicit bool // the caller has asked for content
 	manifest bool
+	receipt  bool // the receipt, and the whole isolation
 }
 
 // shownResult is a result in the form that a model gets.
@@ -38,16 +40,24 @@ type shownResult struct {
 	StdoutURI string            `json:"stdout_uri,omitempty"` // set when stdout is shortened
 	StderrURI string            `json:"stderr_uri,omitempty"`
 	Manifest  map[string]string `json:"manifest,omitzero"` // name to SHA-256
+
+	Receipt any `json:"receipt,omitempty"` // in place of that of Result; nil: not asked for
 }
 
 // show returns the answer for a result. It does not modify what res points to.
 func (s *Server) show(ctx context.Context, c *call, res sandboxmcp.Result, v view) answer {
-	r := shownResult{Result: whole(res)}
+	if s.small {
+		return s.showSmall(ctx, c, res, v)
+	}
+	r := shownResult{Result: complete(res)}
 	r.Error = shownException(res.Error)
+	if v.receipt {
+		r.Receipt = res.Receipt
+	}
 
 	var pictures []mcp.Content
 	if v.content {
-		pictures = s.pictures(ctx, c.who, res)
+		pictures, _ = s.pictures(ctx, c.who, res)
 	}
 	r.Results = shownResults(res)
 	var links []mcp.Content
@@ -100,9 +110,9 @@ func (r *shownResult) others(blocks []mcp.Content) int {
 // URIs are in the JSON, too.
 func linksKnown(version string) bool { return version == "" || version >= linksVersion }
 
-// whole returns r with empty lists and objects in place of nil, and with a copy of the
+// complete returns r with empty lists and objects in place of nil, and with a copy of the
 // artifacts, whose content the caller will remove.
-func whole(r sandboxmcp.Result) sandboxmcp.Result {
+func complete(r sandboxmcp.Result) sandboxmcp.Result {
 	r.Artifacts = each(r.Artifacts)
 	if r.Metadata == nil {
 		r.Metadata = map[string]any{}

@@ -106,7 +106,7 @@ func (s *Server) executeCode(ctx context.Context, c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	return s.show(ctx, c, res, view{content: true}), nil
+	return s.show(ctx, c, res, view{content: true, receipt: true}), nil
 }
 
 // getArtifacts is the row of get_artifacts.
@@ -120,6 +120,7 @@ func getArtifacts() tool {
 		in: input(
 			need("request_id", typed("string")),
 			opt("include_content", fallback(about("boolean", "Return small files as base64 and show pictures"), "true")),
+			opt("include_receipt", fallback(about("boolean", "Return the signed receipt and the walls"), "false")),
 			opt("wait_seconds", atMost(atLeast(about("number", "0 to 45"), 0), 45)),
 			opt("cancel", fallback(about("boolean", "End the background run"), "false")),
 		),
@@ -140,6 +141,7 @@ func (s *Server) getArtifacts(ctx context.Context, c *call) (answer, error) {
 		return answer{}, err
 	}
 	content := c.args.flagOr("include_content", true)
+	_, explicit := c.args["include_content"]
 	_, stop := s.reportProgress(ctx, c.request)
 	defer stop()
 	res, err := s.engine.Lookup(ctx, c.who, sandboxmcp.Lookup{
@@ -151,5 +153,5 @@ func (s *Server) getArtifacts(ctx context.Context, c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	return s.show(ctx, c, res, view{content: content, manifest: true}), nil
+	return s.show(ctx, c, res, view{content: content, explicit: explicit && content, manifest: true, receipt: c.args.flag("include_receipt")}), nil
 }

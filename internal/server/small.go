@@ -1,0 +1,404 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"path"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// Limits of a small answer besides those of every answer.
+const (
+	maxFiles     = 20      // entries in artifacts
+	filesChars   = 3_000   // characters of all entries
+	manyFiles    = 20      // a folder with more files is one entry
+	textBytes    = 2 << 10 // a text file of at most this size is in the answer
+	maxSkipNames = 5       // entries in skipped
+)
+
+// smallResult is a result in the form that a model reads. Besides the first seven fields it has
+// only those that say something.
+type smallResult struct {
+	RequestID  sandboxmcp.RequestID `json:"request_id"`
+	Success    *bool                `json:"success"`   // null: not ended
+	ExitCode   *int                 `json:"exit_code"` // likewise
+	Stdout     string               `json:"stdout"`
+	Stderr     string               `json:"stderr"`
+	DurationMS float64              `json:"duration_ms"`
+	Status     sandboxmcp.Status    `json:"status"`
+
+	ElapsedSeconds  float64                  `json:"elapsed_seconds,omitempty"` // of a run that has not ended
+	TimeoutSeconds  float64                  `json:"timeout_seconds,omitempty"` // likewise
+	Note            string                   `json:"note,omitempty"`
+	SessionID       *sandboxmcp.SessionID    `json:"session_id,omitempty"`
+	SessionCreated  bool                     `json:"session_created,omitempty"`
+	StateLost       bool                     `json:"state_lost,omitempty"`
+	Signal          string                   `json:"signal,omitempty"`
+	StdoutTruncated bool                     `json:"stdout_truncated,omitempty"`
+	StderrTruncated bool                     `json:"stderr_truncated,omitempty"`
+	StdoutURI       string                   `json:"stdout_uri,omitempty"`
+	StderrURI       string                   `json:"stderr_uri,omitempty"`
+	Error           *smallError              `json:"error,omitempty"`
+	Results         []sandboxmcp.RichResult  `json:"results,omitempty"`
+	Artifacts       []smallFile              `json:"artifacts,omitempty"`
+	MoreArtifacts   int                      `json:"more_artifacts,omitempty"`
+	HowToGet        string                   `json:"how_to_get,omitempty"`
+	Skipped         []sandboxmcp.SkippedFile `json:"skipped,omitempty"`
+	SkippedReasons  map[string]int           `json:"skipped_reasons,omitempty"` // if Skipped has not all
+	Network         *smallNetwork            `json:"network,omitempty"`
+	Clamped         any                      `json:"clamped,omitempty"`
+	QueuePlace      any                      `json:"queue_place,omitempty"`
+	Isolation       any                      `json:"isolation,omitempty"` // a short text, or the whole if it was asked for
+	Manifest        map[string]string        `json:"manifest,omitzero"`
+	Receipt         *sandboxmcp.Receipt      `json:"receipt,omitempty"`
+}
+
+type smallError struct {
+	Name      string   `json:"name"`
+	Value     string   `json:"value"`
+	Traceback []string `json:"traceback,omitempty"` // left out if stderr has it
+}
+
+type smallNetwork struct {
+	Allowed []string                   `json:"allowed,omitempty"`
+	Denied  []sandboxmcp.DeniedRequest `json:"denied,omitempty"`
+}
+
+// smallFile is a file, or a folder with many files.
+type smallFile struct {
+	Name        string  `json:"name"` // a folder's ends with a slash
+	Files       int     `json:"files,omitempty"`
+	MIMEType    string  `json:"mime_type,omitempty"`
+	SizeBytes   int64   `json:"size_bytes"`
+	URI         string  `json:"uri,omitempty"`
+	DownloadURL *string `json:"download_url,omitempty"`
+	Text        *string `json:"text,omitempty"`
+
+	*signedFile
+}
+
+// signedFile is what get_artifacts adds to a file.
+type signedFile struct {
+	Path       string `json:"path"`
+	SHA256     string `json:"sha256"`
+	Signature  string `json:"signature"`
+	CreatedAt  string `json:"created_at"`
+	ContentB64 []byte `json:"content_b64,omitempty"`
+}
+
+// showSmall is show for small answers.
+func (s *Server) showSmall(ctx context.Context, c *call, res sandboxmcp.Result, v view) answer {
+	r := smallResult{
+		RequestID: res.RequestID, DurationMS: res.DurationMS, Status: res.Status, Note: res.Note,
+		ElapsedSeconds: math.Round(res.ElapsedSeconds*10) / 10, TimeoutSeconds: res.TimeoutSeconds,
+		SessionID: res.SessionID, SessionCreated: res.SessionCreated, StateLost: res.StateLost, Signal: res.Signal,
+		StdoutTruncated: res.StdoutTruncated, StderrTruncated: res.StderrTruncated,
+		Error: shortError(res), Results: s.smallResults(res), Isolation: weakness(res.Isolation),
+		Clamped: res.Metadata["clamped"], QueuePlace: res.Metadata["queue_place"],
+	}
+	if res.Status != sandboxmcp.StatusRunning {
+		r.Success, r.ExitCode = &res.Success, &res.ExitCode
+	}
+	if len(res.Network.Allowed)+len(res.Network.Denied) > 0 {
+		r.Network = &smallNetwork{res.Network.Allowed, res.Network.Denied}
+	}
+	if v.receipt && v.manifest {
+		r.Receipt, r.Isolation = res.Receipt, wholeIsolation(res.Isolation)
+	}
+	skipped := r.skip(res)
+	links := r.files(s, c, res, v)
+	r.MoreArtifacts += skipped
+	if v.manifest {
+		r.Manifest = map[string]string{}
+		for _, f := range r.Artifacts {
+			if f.signedFile != nil {
+				r.Manifest[f.Name] = f.SHA256
+			}
+		}
+	}
+	var pictures []mcp.Content
+	if v.content {
+		var more int
+		if pictures, more = s.pictures(ctx, c.who, res); more > 0 {
+			r.Note = sentences(r.Note, fmt.Sprintf("%d more pictures are not shown: read them as resources.", more))
+		}
+	}
+	if !linksKnown(c.request.ProtocolVersion()) {
+		links = nil
+	}
+	r.Stdout, r.Stderr, r.StdoutURI, r.StderrURI = s.smallStreams(res.RequestID, res.Stdout, res.Stderr)
+	return answer{body: &r, blocks: slices.Concat(links, pictures)}
+}
+
+// sentences joins those that are not empty.
+func sentences(list ...string) string {
+	return strings.Join(slices.DeleteFunc(list, func(s string) bool { return s == "" }), " ")
+}
+
+// smallStreams shortens stdout and stderr to what a small answer has of them.
+func (s *Server) smallStreams(id sandboxmcp.RequestID, stdout, stderr string) (out, err, outURI, errURI string) {
+	return shownStreams(sandboxmcp.Result{RequestID: id, Stdout: stdout, Stderr: stderr}, func() int { return s.outputChars })
+}
+
+// weakness says in short what is weak; nil: nothing is.
+func weakness(i *sandboxmcp.Isolation) any {
+	if i == nil || len(i.Weak) == 0 {
+		return nil
+	}
+	return fmt.Sprintf("%s, %d weak", i.Tier, len(i.Weak))
+}
+
+// shortError returns the exception, with its traceback only if stderr does not show it.
+func shortError(res sandboxmcp.Result) *smallError {
+	e := shownException(res.Error)
+	if e == nil {
+		return nil
+	}
+	first, _, _ := strings.Cut(res.Error.Value, "\n")
+	if strings.Contains(res.Stderr, res.Error.Name) && strings.Contains(res.Stderr, first) {
+		e.Traceback = nil
+	}
+	return &smallError{e.Name, e.Value, e.Traceback}
+}
+
+// smallResults returns the rich results in one form each. It leaves out what stdout shows
+// already. A picture is a block of the answer.
+func (s *Server) smallResults(res sandboxmcp.Result) []sandboxmcp.RichResult {
+	var list []sandboxmcp.RichResult
+	left := resultChars
+	for _, bundle := range res.Results {
+		kind, value := bestForm(bundle)
+		if kind == "" {
+			continue
+		}
+		if text, ok := value.(string); ok && text != "" && strings.Contains(res.Stdout, text) {
+			continue
+		}
+		if strings.HasPrefix(kind, "image/") && kind != "image/svg+xml" {
+			list = append(list, sandboxmcp.RichResult{kind: "shown"})
+			continue
+		}
+		shown, took := shownValue(kind, value, left, runURI(res.RequestID, "results"))
+		left -= min(took, left)
+		list = append(list, sandboxmcp.RichResult{kind: shown})
+	}
+	return list
+}
+
+// bestForm returns the form of a value that a model reads best. A picture comes before its text,
+// which only names its class.
+func bestForm(bundle sandboxmcp.RichResult) (kind string, value any) {
+	for _, kind := range []string{"image/png", "image/jpeg", "image/gif", "image/webp", "text/plain", "text/markdown", "application/json", "text/html"} {
+		if v, ok := bundle[kind]; ok {
+			return kind, v
+		}
+	}
+	kinds := make([]string, 0, len(bundle))
+	for kind := range bundle {
+		if strings.Contains(kind, "/") {
+			kinds = append(kinds, kind)
+		}
+	}
+	if len(kinds) == 0 {
+		return "", nil
+	}
+	kind = slices.Min(kinds)
+	return kind, bundle[kind]
+}
+
+// skip sets the files that were not kept, and returns how many there are.
+func (r *smallResult) skip(res sandboxmcp.Result) int {
+	all, _ := res.Metadata["skipped"].([]sandboxmcp.SkippedFile)
+	if len(all) == 0 {
+		return 0
+	}
+	total := count(res.Metadata["skipped_total"])
+	named := slices.DeleteFunc(slices.Clone(all), func(f sandboxmcp.SkippedFile) bool { return f.Name == "…" })
+	total = max(total, len(named))
+	r.Skipped = named[:min(len(named), maxSkipNames)]
+	if total > len(r.Skipped) {
+		r.SkippedReasons = map[string]int{}
+		for _, f := range named {
+			r.SkippedReasons[f.Reason]++
+		}
+		if rest := total - len(named); rest > 0 {
+			r.SkippedReasons["not listed"] = rest
+		}
+	}
+	return total
+}
+
+// count returns a number of metadata, which is a float if it comes from a stored result.
+func count(v any) int {
+	switch n := v.(type) {
+	case int:
+		return n
+	case float64:
+		return int(n)
+	case json.Number:
+		i, _ := n.Int64()
+		return int(i)
+	}
+	return 0
+}
+
+// files sets the entries of files and folders, and returns links to the files whose text is
+// not in the answer.
+func (r *smallResult) files(s *Server, c *call, res sandboxmcp.Result, v view) (links []mcp.Content) {
+	entries, left := folders(res.Artifacts), filesChars
+	beyond := len(res.Artifacts)
+	for _, e := range entries {
+		f := s.smallFile(c, res, e, v)
+		size := chars(f)
+		if size > left && f.Text != nil {
+			f.Text = nil
+			size = chars(f)
+		}
+		if len(r.Artifacts) == maxFiles || size > left {
+			break
+		}
+		left -= size
+		beyond -= max(f.Files, 1)
+		if f.Files == 0 && f.Text == nil {
+			links = append(links, &mcp.ResourceLink{URI: f.URI, Name: f.Name, MIMEType: f.MIMEType, Size: &e.SizeBytes})
+		}
+		if f.Files == 0 && f.DownloadURL == nil {
+			r.HowToGet = "The user runs `sandboxmcp artifacts " + string(res.RequestID) + " --out DIR` in a terminal."
+		}
+		r.Artifacts = append(r.Artifacts, f)
+	}
+	r.MoreArtifacts = beyond
+	return links
+}
+
+// chars returns how many characters a file has in the answer, besides its signature.
+func chars(f smallFile) int {
+	f.signedFile = nil
+	text, err := encode(f)
+	if err != nil { // encoding the answer will report it
+		return 0
+	}
+	return utf8.RuneCount(text) + 1
+}
+
+// entry is an artifact, or a folder with more than manyFiles of them.
+type entry struct {
+	sandboxmcp.Artifact
+	files int // 0: a file
+}
+
+// folders puts files into folders, as entries in the order of their names, files first.
+func folders(list []sandboxmcp.Artifact) []entry {
+	inside := map[string]int{}
+	for _, a := range list {
+		inside[folder(a.Name)]++
+	}
+	var files, dirs []entry
+	for _, a := range list {
+		dir := folder(a.Name)
+		if dir == "" || inside[dir] <= manyFiles {
+			files = append(files, entry{Artifact: a})
+			continue
+		}
+		i := slices.IndexFunc(dirs, func(e entry) bool { return e.Name == dir })
+		if i < 0 {
+			dirs = append(dirs, entry{Artifact: sandboxmcp.Artifact{Name: dir}})
+			i = len(dirs) - 1
+		}
+		dirs[i].files++
+		dirs[i].SizeBytes += a.SizeBytes
+	}
+	return append(files, dirs...)
+}
+
+// folder returns the topmost folder of a name, with a slash; "" for none.
+func folder(name string) string {
+	if dir, _, ok := strings.Cut(name, "/"); ok {
+		return dir + "/"
+	}
+	return ""
+}
+
+func (s *Server) smallFile(c *call, res sandboxmcp.Result, e entry, v view) smallFile {
+	f := smallFile{Name: e.Name, Files: e.files, SizeBytes: e.SizeBytes}
+	if e.files > 0 {
+		return f
+	}
+	f.MIMEType, f.URI, f.DownloadURL = bareType(e.MIMEType), e.URI, e.DownloadURL
+	if f.DownloadURL == nil {
+		f.DownloadURL = s.link(c.who.Namespace, string(res.RequestID), e.Name)
+	}
+	if v.content && 0 < len(e.ContentB64) && len(e.ContentB64) <= textBytes && readable(e.Name, e.ContentB64) {
+		text := string(e.ContentB64)
+		f.Text = &text
+	}
+	if v.manifest {
+		f.signedFile = &signedFile{Path: e.Path, SHA256: e.SHA256, Signature: e.Signature, CreatedAt: e.CreatedAt.Format("2006-01-02T15:04:05.999999Z07:00")}
+		if v.explicit && f.Text == nil && len(e.ContentB64) <= inlineBytes {
+			f.ContentB64 = e.ContentB64
+		}
+	}
+	return f
+}
+
+// readable reports whether a file is text that a model can read. SVG is, but costs much.
+func readable(name string, data []byte) bool {
+	return utf8.Valid(data) && !strings.ContainsRune(string(data), 0) && path.Ext(name) != ".svg"
+}
+
+// smallRun is the answer of sandbox_run_python: all fields of mcp-code-sandbox, and of ours those
+// that say something.
+func (s *Server) smallRun(ctx context.Context, c *call, id sandboxmcp.SessionID, res sandboxmcp.Result) answer {
+	type file struct {
+		Path        string  `json:"path"`
+		Filename    string  `json:"filename"`
+		SizeBytes   int64   `json:"size_bytes"`
+		MIMEType    string  `json:"mime_type"`
+		DownloadURL *string `json:"download_url"`
+	}
+	files, left := []file{}, filesChars
+	all := s.newFiles(c.who.Namespace, id, res)
+	for _, f := range all[:min(len(all), maxFiles)] {
+		if left -= 2*cost(f.Filename) + 120; left < 0 {
+			break
+		}
+		files = append(files, file{f.Path, f.Filename, f.SizeBytes, f.MIMEType, f.DownloadURL})
+	}
+	pictures, more := s.pictures(ctx, c.who, res)
+	notes := []string{res.Note}
+	if n := len(all) - len(files); n > 0 {
+		notes = append(notes, fmt.Sprintf("%d more files: call sandbox_list_artifacts.", n))
+	}
+	if more > 0 {
+		notes = append(notes, fmt.Sprintf("%d more pictures are not shown: call sandbox_read_artifact.", more))
+	}
+	out, err, outURI, errURI := s.smallStreams(res.RequestID, res.Stdout, res.Stderr)
+	return answer{body: struct {
+		SessionID       sandboxmcp.SessionID `json:"session_id"`
+		RunID           sandboxmcp.RequestID `json:"run_id"`
+		ExitCode        int                  `json:"exit_code"`
+		Stdout          string               `json:"stdout"`
+		Stderr          string               `json:"stderr"`
+		StdoutTruncated bool                 `json:"stdout_truncated"`
+		StderrTruncated bool                 `json:"stderr_truncated"`
+		Artifacts       []file               `json:"artifacts"`
+		DurationMS      int64                `json:"duration_ms"`
+		Status          sandboxmcp.Status    `json:"status"`
+		StateLost       bool                 `json:"state_lost,omitempty"`
+		Note            string               `json:"note,omitempty"`
+		StdoutURI       string               `json:"stdout_uri,omitempty"`
+		StderrURI       string               `json:"stderr_uri,omitempty"`
+		Isolation       any                  `json:"isolation,omitempty"`
+	}{
+		id, res.RequestID, res.ExitCode, out, err, res.StdoutTruncated, res.StderrTruncated, files,
+		int64(math.Round(res.DurationMS)), res.Status, res.StateLost, sentences(notes...), outURI, errURI, weakness(res.Isolation),
+	}, blocks: pictures}
+}
