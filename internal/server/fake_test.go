@@ -113,6 +113,7 @@ func (f *fake) Lookup(_ context.Context, c sandboxmcp.Caller, l sandboxmcp.Looku
 		return sandboxmcp.Result{}, sandboxmcp.Errorf(sandboxmcp.CodeRequestNotFound, "request %s is not known", l.RequestID)
 	}
 	r := result(sandboxmcp.Request{}, "")
+	r.Receipt = &sandboxmcp.Receipt{}
 	for name, data := range f.files {
 		r.Artifacts = append(r.Artifacts, artifact(name, data))
 	}

@@ -21,7 +21,7 @@ func (s *Server) addResources() {
 		Name:        "run_output",
 		Title:       "Whole output of a run",
 		Description: "part is stdout or stderr, whole as it was kept, results, the rich results as JSON, or result, everything as JSON",
-		URITemplate: "run://{request_id}/{part}",
+		URITemplate: "run://{request_id}/{+part}",
 	}, s.readResource)
 	s.mcp.AddResourceTemplate(&mcp.ResourceTemplate{
 		Name:        "artifact",

@@ -264,12 +264,13 @@ func TestPictures(t *testing.T) {
 	if c, err := png.DecodeConfig(bytes.NewReader(bomb())); err != nil || c.Width != 60_000 {
 		t.Fatalf("got the bomb %v and %v, want a width of 60000", c, err)
 	}
-	f.files["late.png"] = plain
-	late := artifact("late.png", plain)
+	other := picture(t, 9, 9, png.Encode)
+	f.files["late.png"] = other
+	late := artifact("late.png", other)
 	late.ContentB64 = nil // not in the result, but kept
 	r := result(sandboxmcp.Request{}, "")
 	r.Artifacts = []sandboxmcp.Artifact{
-		artifact("fake.png", []byte("no picture")), artifact("bomb.png", bomb()), artifact("a.png", plain),
+		artifact("fake.png", []byte("no picture")), artifact("bomb.png", bomb()), artifact("a.png", plain), artifact("again.png", plain),
 		artifact("noise.png", noise), artifact("wide.png", wide), late, artifact("five.gif", anim.Bytes()),
 	}
 	images := blocks(answers(t, f, r), "image")
@@ -298,7 +299,7 @@ func TestPictures(t *testing.T) {
 	if _, c, _ := decode(2); c.Width != 2000 || c.Height != 1 {
 		t.Errorf("got a wide picture of %dx%d, want 2000x1", c.Width, c.Height)
 	}
-	if data, _, _ := decode(3); !bytes.Equal(data, plain) {
+	if data, _, _ := decode(3); !bytes.Equal(data, other) {
 		t.Error("got no picture, want the one that was not in the result")
 	}
 }

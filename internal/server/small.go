@@ -111,7 +111,10 @@ func (s *Server) showSmall(ctx context.Context, c *call, res sandboxmcp.Result, 
 		r.Network = &smallNetwork{res.Network.Allowed, res.Network.Denied}
 	}
 	if v.receipt && v.manifest {
-		r.Receipt, r.Isolation = res.Receipt, wholeIsolation(res.Isolation)
+		r.Receipt = res.Receipt
+		if whole := wholeIsolation(res.Isolation); whole != nil {
+			r.Isolation = whole
+		}
 	}
 	skipped := r.skip(res)
 	links := r.files(s, c, res, v)
