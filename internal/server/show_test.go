@@ -390,7 +390,7 @@ func TestResources(t *testing.T) {
 	f.files["b.bin"] = []byte{0, 1, 0xff}
 	p := legacy(t, f)
 	templates, _ := json.Marshal(p.request("resources/templates/list", map[string]any{})["result"])
-	for _, want := range []string{"run://{request_id}/{part}", "artifact://{id}/{+path}"} {
+	for _, want := range []string{"run://{request_id}/{+part}", "artifact://{id}/{+path}"} {
 		if !strings.Contains(string(templates), want) {
 			t.Errorf("got the templates %[2]s, want %[1]s in them", want, templates)
 		}
