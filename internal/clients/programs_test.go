@@ -126,7 +126,7 @@ func TestInspector(t *testing.T) {
 			if err := json.NewDecoder(strings.NewReader(out)).Decode(&failure); err != nil || !failure.IsError || failure.text(t)["error"] != "session_not_found" {
 				t.Errorf("failure = %s (%v)", out, err)
 			}
-			if out = inspect(0, "--method", "resources/templates/list"); !strings.Contains(out, "run://{request_id}/{part}") {
+			if out = inspect(0, "--method", "resources/templates/list"); !strings.Contains(out, "run://{request_id}/{+part}") {
 				t.Errorf("templates = %s", out)
 			}
 		})

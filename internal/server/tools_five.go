@@ -53,7 +53,7 @@ func runPython() tool {
 			need("artifacts", typed("array")),
 			need("duration_ms", typed("integer")),
 			need("status", typed("string")),
-			need("isolation", typed("object", "null")),
+			need("isolation", typed("object", "string", "null")),
 		),
 		run: (*Server).runPython,
 	}

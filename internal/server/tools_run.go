@@ -53,8 +53,8 @@ func resultSchema() *jsonschema.Schema {
 	return output(
 		need("request_id", typed("string")),
 		need("status", about("string", "completed, failed, timed_out, out_of_memory, output_limit, signalled, cancelled, rejected or running")),
-		need("success", typed("boolean")),
-		need("exit_code", typed("integer")),
+		need("success", typed("boolean", "null")),
+		need("exit_code", typed("integer", "null")),
 		need("stdout", typed("string")),
 		need("stderr", typed("string")),
 		need("duration_ms", typed("number")),
@@ -64,7 +64,8 @@ func resultSchema() *jsonschema.Schema {
 		need("metadata", typed("object")),
 		opt("network", about("object", "allowed and denied")),
 		opt("error", typed("object", "null", "string")), // a string is an error code
-		opt("isolation", typed("object", "null")),
+		opt("isolation", typed("object", "string", "null")),
+		opt("note", about("string", "What helps, after an end that is not plain")),
 		opt("session_id", typed("string", "null")),
 		opt("state_lost", about("boolean", "The session's variables are gone")),
 		opt("stdout_uri", about("string", "Set when stdout is shortened")),
