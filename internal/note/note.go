@@ -119,10 +119,10 @@ func (r *Run) cause() string {
 	if e == nil {
 		return r.network()
 	}
-	switch {
-	case e.Name == "MemoryError":
+	switch e.Name {
+	case "MemoryError":
 		return r.memory(fmt.Sprintf("Python got no more memory: the limit is %d MiB.", r.Limits.MaxRAMMB))
-	case e.Name == MissingModule:
+	case MissingModule:
 		return r.missing(e.Value)
 	}
 	return cmp.Or(r.network(), r.tasks())
