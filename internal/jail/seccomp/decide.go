@@ -32,7 +32,11 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 	v := p.variant
 	switch name {
 	case "clone":
-		return decideClone(args[0])
+		return v.decideClone(args[0])
+	case "pidfd_open":
+		return unless(!v.AllowSetns, Refuse(errENOSYS))
+	case "getsockopt":
+		return unless(!v.AllowSetns && int32(args[1]) == 1 && int32(args[2]) == 77, Refuse(errENOPROTOOPT))
 	case "ioctl":
 		return decideIoctl(args[1])
 	case "close_range":
@@ -105,7 +109,7 @@ func unless(refused bool, v Verdict) Verdict {
 	return Allow
 }
 
-func decideClone(flags uint64) Verdict {
+func (v Variant) decideClone(flags uint64) Verdict {
 	for _, bit := range []uint{7, 13, 15, 17, 23, 25, 26, 27, 28, 29, 30} {
 		if flags>>bit&1 == 1 {
 			return Refuse(errEPERM)
@@ -114,7 +118,7 @@ func decideClone(flags uint64) Verdict {
 	if files, thread := flags>>10&1 == 1, flags>>16&1 == 1; files != thread {
 		return Refuse(errEPERM)
 	}
-	return Allow
+	return unless(!v.AllowSetns && flags>>12&1 == 1, Refuse(errEINVAL))
 }
 
 func decideFcntl(command, value uint32) Verdict {

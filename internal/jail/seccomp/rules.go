@@ -105,6 +105,7 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 	if !p.variant.AllowSetns { // forks of the fork server load the filter of a sandbox and set limits themselves
 		filterRules(rules)
 		coreRules(rules)
+		pidfdRules(rules)
 	}
 	if p.variant.NoSharedMemory {
 		set(strings.Fields(sharedMemoryNames), Refuse(errENOSYS))
