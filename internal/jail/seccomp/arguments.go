@@ -114,7 +114,7 @@ func setsockoptRule() rule {
 const initPID = 1
 
 // otherProcessNames take a process number as their first argument and change that process.
-const otherProcessNames = `prlimit64 sched_setparam sched_setscheduler sched_setattr sched_setaffinity`
+const otherProcessNames = `prlimit64 sched_setparam sched_setscheduler sched_setaffinity`
 
 // Values of the first argument of setpriority and ioprio_set that name all processes
 // of a user (linux/resource.h, linux/ioprio.h).

@@ -51,7 +51,7 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 		return decideOption(int32(args[1]), int32(args[2]))
 	case "setrlimit":
 		return v.decideLimit(uint32(args[0]), 1, 0, Allow) // setrlimit cannot read the old limit
-	case "prlimit64", "sched_setparam", "sched_setscheduler", "sched_setattr", "sched_setaffinity":
+	case "prlimit64", "sched_setparam", "sched_setscheduler", "sched_setaffinity":
 		if name == "sched_setaffinity" && v.NoSetAffinity {
 			return Refuse(errEPERM)
 		}
