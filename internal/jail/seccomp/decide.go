@@ -33,10 +33,8 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 	switch name {
 	case "clone":
 		return v.decideClone(args[0])
-	case "pidfd_open":
-		return unless(!v.AllowSetns, Refuse(errENOSYS))
-	case "getsockopt":
-		return unless(!v.AllowSetns && int32(args[1]) == 1 && int32(args[2]) == 77, Refuse(errENOPROTOOPT))
+	case "pidfd_open", "getsockopt":
+		return v.decidePidfd(name, int32(args[1]), int32(args[2]))
 	case "ioctl":
 		return decideIoctl(args[1])
 	case "close_range":
@@ -83,10 +81,7 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 		}
 		return Allow
 	case "setns":
-		if v.AllowSetns {
-			return Allow
-		}
-		return Refuse(errEPERM)
+		return unless(!v.AllowSetns, Refuse(errEPERM))
 	}
 	listed := func(names string) bool { return slices.Contains(strings.Fields(names), name) }
 	switch {
@@ -119,6 +114,17 @@ func (v Variant) decideClone(flags uint64) Verdict {
 		return Refuse(errEPERM)
 	}
 	return unless(!v.AllowSetns && flags>>12&1 == 1, Refuse(errEINVAL))
+}
+
+func (v Variant) decidePidfd(name string, level, option int32) Verdict {
+	switch {
+	case v.AllowSetns:
+		return Allow
+	case name == "pidfd_open":
+		return Refuse(errENOSYS)
+	default:
+		return unless(level == 1 && option == 77, Refuse(errENOPROTOOPT))
+	}
 }
 
 func decideFcntl(command, value uint32) Verdict {
