@@ -48,7 +48,7 @@ func TestASandboxThatTakesTheEpollWatchesOfItsUserIsEnded(t *testing.T) {
 
 // TestEpollWatchesAreBounded: also where a sandbox has a host user of its own.
 func TestEpollWatchesAreBounded(t *testing.T) {
-	for how, ends := range map[string]bool{"many": true, "some": false, "more in few descriptors": true} {
+	for how, ends := range map[string]bool{"many": true, "some": false, "more in few descriptors": true, "sets in a set": true, "a few sets in a set": false} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			b := newBackend(func(*process.Config) {})(t)

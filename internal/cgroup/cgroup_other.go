@@ -56,9 +56,6 @@ func (*Group) Walls() []string { return nil }
 // Usage returns zero.
 func (*Group) Usage() Usage { return Usage{} }
 
-// KernelMemory is zero.
-func (*Group) KernelMemory() int64 { return 0 }
-
 // CPU is not known.
 func (*Group) CPU() (time.Duration, bool) { return 0, false }
 

@@ -158,7 +158,6 @@ func TestFreezeBlocksNoOtherMethod(t *testing.T) {
 	go func() {
 		defer close(others)
 		g.CPU()
-		g.KernelMemory()
 		if err := g.LiftQuota(); err != nil {
 			t.Errorf("LiftQuota: %v", err)
 		}

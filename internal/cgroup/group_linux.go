@@ -269,22 +269,6 @@ func (g *Group) OOMKills() int {
 	return max(g.tree.oomKills(g.name, &g.gauges)-g.before.oomKills, 0)
 }
 
-// KernelMemory returns the bytes of kernel objects that the memory limit counts. It is 0 if
-// the kernel does not tell, and after Remove.
-func (g *Group) KernelMemory() int64 {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	h := g.tree.of("memory")
-	switch {
-	case g.removed || h == nil:
-		return 0
-	case g.tree.version == 2:
-		return h.number(g.path("memory.stat"), "kernel")
-	default:
-		return h.number(g.path("memory.kmem.usage_in_bytes"), "")
-	}
-}
-
 // CPU returns how much CPU time the group has used. ok is false if that is not known.
 func (g *Group) CPU() (used time.Duration, ok bool) {
 	g.mu.Lock()

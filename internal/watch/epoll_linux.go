@@ -12,25 +12,27 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
 // The kernel counts epoll watches by host user (fs.epoll.max_user_watches), and nothing bounds them
-// for a sandbox. An event on a file wakes all of its watches at once, with interrupts off. The
-// event may be a read of a pipe by the server, or the end of a process. The latter delays every
-// other process of the host that starts or ends. If sandboxes have the server's own user, a program
-// that takes all watches also keeps the server from watching its pipes. The server therefore counts
-// the watches of each sandbox and ends the programs of a sandbox that holds too many.
+// for a sandbox. An event on a file wakes all of its watches at once, with interrupts off. A watch
+// of an epoll set is woken by each watch in that set, so a few thousand watches can be woken
+// millions of times by one event, such as a read of a pipe by the server. If sandboxes have the
+// server's own user, a program that takes all watches also keeps the server from watching its
+// pipes. The server therefore counts the watches of each sandbox and ends the programs of a sandbox
+// that holds too many.
 
 const (
-	maxWatches = 16384 // of one sandbox; waking them takes about 4 ms
+	maxWatches = 16384   // of one sandbox; waking them takes about 4 ms
+	maxWoken   = 1 << 17 // wakes by one event, which take about 8 ms
 
-	// fewWatches is less kernel memory, in bytes, than maxWatches take, and more than usual
-	// programs need.
-	fewWatches = 2 << 20
+	// mostNested is how many watches of epoll sets, and of sets of sets, the kernel lets one file
+	// wake (path_limits in fs/eventpoll.c, without those of the file itself).
+	mostNested = 500 + 100 + 50 + 10
 
-	epollEvery    = 500 * time.Millisecond
 	epollShare    = 8  // one sandbox may hold 1/epollShare of a user's watches
 	epollAll      = 2  // all sandboxes together may hold 1/epollAll of them
 	epollShortage = 64 // one sandbox may hold 1/epollShortage of them when the kernel has none left
@@ -46,38 +48,31 @@ func (o *Objects) Short() {
 	o.wakeLocked()
 }
 
-// lookAtEpoll counts the epoll watches of the sandboxes that may hold too many. Unless short is
-// set, it does nothing before nextEpoll or while no count is due.
+// lookAtEpoll counts the epoll watches of the sandboxes that have run since their last count. If
+// there is one, or short is set, it also counts those of all sandboxes with the server's user.
+// Unless short is set, it does nothing before nextEpoll.
 func (o *Objects) lookAtEpoll(live []*Target, short bool) {
-	if !short && (!o.epollDue || time.Now().Before(o.nextEpoll)) {
+	if !short && time.Now().Before(o.nextEpoll) {
 		return
 	}
-	o.epollDue = false
-	suspects := slices.DeleteFunc(slices.Clone(live), func(s *Target) bool { return !s.Shares && s.holdsFewWatches() })
-	if len(suspects) == 0 {
+	some := short || slices.ContainsFunc(live, func(s *Target) bool { return s.epollDue })
+	var due []*Target
+	for _, s := range live {
+		if s.epollDue || some && s.Shares {
+			due = append(due, s)
+		}
+		s.epollDue = false
+	}
+	if len(due) == 0 {
 		return
 	}
 	began := time.Now()
-	o.boundEpoll(suspects, short)
-	o.nextEpoll = time.Now().Add(max(epollEvery, epollRest*time.Since(began)))
-}
-
-// holdsFewWatches reports whether the sandbox has too little kernel memory for maxWatches.
-func (s *Target) holdsFewWatches() bool {
-	if s.Group == nil {
-		return false
-	}
-	release, err := s.Hold()
-	if err != nil {
-		return true
-	}
-	defer release()
-	n := s.Group.KernelMemory()
-	return n > 0 && n < fewWatches
+	o.boundEpoll(due, short)
+	o.nextEpoll = time.Now().Add(epollRest * time.Since(began))
 }
 
 // boundEpoll ends the programs of each sandbox that holds more than maxWatches, or more than its
-// share of the watches of the server's user. If all sandboxes with that user hold too many
+// share of the watches of the server's user, or watches that are woken more than maxWoken times. If all sandboxes with that user hold too many
 // together, it ends the programs of the largest one. short says that the kernel has no watches
 // left, and makes the share smaller.
 func (o *Objects) boundEpoll(all []*Target, short bool) {
@@ -93,8 +88,10 @@ func (o *Objects) boundEpoll(all []*Target, short bool) {
 		if shares {
 			limit = min(limit, share)
 		}
-		n := s.epollWatches(limit)
+		n, wakes := s.epollWatches(limit)
 		switch {
+		case wakes && n <= limit:
+			s.End(fmt.Sprintf("epoll watches of epoll sets, woken more than %d times by one event", maxWoken))
 		case n > limit && limit == maxWatches:
 			s.End(fmt.Sprintf("more than %d epoll watches", maxWatches))
 		case n > limit:
@@ -131,18 +128,18 @@ func epollExcess(held int) string {
 // epollWatches returns how many watches the sandbox holds, as far as its descriptor tables show. It
 // stops counting above limit. It cannot use the number of descriptors: a watch belongs to an open
 // file and a descriptor number, and stays when the number is closed. So a few files can fill a set
-// through all numbers.
-func (s *Target) epollWatches(limit int) int {
+// through all numbers. wakes reports whether one event can wake more than maxWoken.
+func (s *Target) epollWatches(limit int) (sum int, wakes bool) {
 	release, err := s.Hold()
 	if err != nil {
-		return 0
+		return 0, false
 	}
 	defer release()
 	pid := s.Slot.PID()
 	if pid == 0 || s.Gone() {
-		return 0
+		return 0, false
 	}
-	sum := 0
+	var maybe []watched
 	for _, p := range descendants(strconv.Itoa(pid), nil) {
 		if p == strconv.Itoa(pid) {
 			continue
@@ -154,19 +151,24 @@ func (s *Target) epollWatches(limit int) int {
 				hidden = max(hidden, mostWatches(countFiles(dir)))
 			}
 			for _, n := range names {
-				if to, err := os.Readlink(filepath.Join(dir, n)); err != nil || to != "anon_inode:[eventpoll]" {
+				if to, err := os.Readlink(filepath.Join(dir, n)); err != nil || to != epollLink {
 					continue
 				}
-				sum += watchesIn(filepath.Join(filepath.Dir(dir), "fdinfo", n), limit-sum)
+				in, sets := watchesIn(filepath.Dir(dir), n, limit-sum)
+				sum, maybe = sum+in, append(maybe, sets...)
 			}
 			if sum > limit {
-				return sum
+				return sum, false
 			}
 		}
 		sum += hidden
 	}
-	return sum
+	return sum, woken(sum, len(maybe)) > maxWoken && woken(sum, countSets(maybe)) > maxWoken
 }
+
+// woken returns how many watches one event can wake, if all watch the same and some of them are of
+// epoll sets.
+func woken(all, sets int) int { return all * (1 + min(sets, mostNested)) }
 
 // lives reports whether a task has memory. A task that is ending has none, and its
 // descriptors cannot be read either.
@@ -175,20 +177,70 @@ func lives(task string) bool {
 	return err == nil && len(text) > 0 && text[0] != '0'
 }
 
+const epollLink = "anon_inode:[eventpoll]"
+
+// watched is a file that an epoll set watches and that may be an epoll set, too.
+type watched struct {
+	task string // directory in /proc of a task that has the set
+	set  string // descriptor of the set
+	file string // descriptor through which the file was added to the set
+}
+
 // watchesIn returns how many watches an epoll set holds, from the fdinfo file of its descriptor. It
-// stops counting above limit.
-func watchesIn(file string, limit int) (n int) {
-	f, err := os.Open(file)
+// stops counting above limit. It also returns those that may be of epoll sets: all epoll sets have
+// one inode, as have other files that are in no file system.
+func watchesIn(task, set string, limit int) (n int, sets []watched) {
+	f, err := os.Open(filepath.Join(task, "fdinfo", set))
 	if err != nil {
-		return 0
+		return 0, nil
 	}
 	defer func() { _ = f.Close() }()
+	var self unix.Stat_t
+	err = unix.Stat(filepath.Join(task, "fd", set), &self)
+	inode := []byte(strconv.FormatUint(self.Ino, 16))
 	for text := bufio.NewScanner(f); n <= limit && text.Scan(); {
-		if bytes.HasPrefix(text.Bytes(), []byte("tfd:")) {
+		fields := bytes.Fields(text.Bytes()) // tfd: N events: N data: N pos:N ino:N sdev:N
+		if len(fields) < 2 || string(fields[0]) != "tfd:" {
+			continue
+		}
+		n++
+		if err != nil || slices.ContainsFunc(fields, func(f []byte) bool { return bytes.Equal(bytes.TrimPrefix(f, []byte("ino:")), inode) }) {
+			sets = append(sets, watched{task, set, string(fields[1])})
+		}
+	}
+	return n, sets
+}
+
+// countSets returns how many of the files are epoll sets, but not more than mostNested.
+func countSets(files []watched) (n int) {
+	for _, w := range files {
+		if n < mostNested && w.mayBeSet() {
 			n++
 		}
 	}
 	return n
+}
+
+// mayBeSet reports whether the file is not known to be no epoll set. The descriptor through which
+// it was added may have been closed or be that of another file now.
+func (w watched) mayBeSet() bool {
+	const kcmpEpollTarget = 7
+	to, err := os.Readlink(filepath.Join(w.task, "fd", w.file))
+	if err != nil || to == epollLink {
+		return true
+	}
+	task, taskErr := strconv.Atoi(filepath.Base(w.task))
+	set, setErr := strconv.ParseUint(w.set, 10, 32)
+	file, fileErr := strconv.ParseUint(w.file, 10, 32)
+	if taskErr != nil || setErr != nil || fileErr != nil {
+		return true
+	}
+	slot := [3]uint32{uint32(set), uint32(file), 0}
+	r, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(task), uintptr(task), kcmpEpollTarget, uintptr(file), uintptr(unsafe.Pointer(&slot)), 0)
+	if errno == unix.ENOSYS || errno == unix.EPERM {
+		return false // the kernel does not compare, so the link is all that is known
+	}
+	return errno != 0 || r != 0
 }
 
 // mostWatches returns how many watches that many descriptors can hold at most: half of them are

@@ -60,6 +60,7 @@ type Target struct {
 	kills     kills         // processes that the memory limit has ended
 	counted   time.Duration // CPU time when its kernel objects were last counted; used by Objects.run alone
 	countedAt time.Time     // when that was; likewise
+	epollDue  bool          // it has run since its epoll watches were counted; likewise
 }
 
 // Objects counts the kernel objects of sandboxes. It ends the programs of a sandbox that
@@ -75,7 +76,6 @@ type Objects struct {
 
 	runs      sync.WaitGroup
 	locksDue  bool        // a sandbox has run since locks were counted; used by run alone
-	epollDue  bool        // a sandbox has run since epoll watches were counted; used by run alone
 	nextLook  time.Time   // earliest time of the next count of locks; used by run alone
 	nextEpoll time.Time   // earliest time of the next count of epoll watches; used by run alone
 	short     atomic.Bool // the kernel has refused to watch a descriptor for the server
@@ -171,7 +171,7 @@ func (o *Objects) look(live []*Target, short bool) {
 		if !s.hasRun() {
 			continue
 		}
-		o.locksDue, o.epollDue = true, true
+		o.locksDue, s.epollDue = true, true
 		for _, over := range []func() string{s.overSockets, s.overKills} {
 			if excess := over(); excess != "" {
 				s.End(excess)

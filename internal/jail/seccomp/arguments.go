@@ -114,7 +114,7 @@ func setsockoptRule() rule {
 const initPID = 1
 
 // otherProcessNames take a process number as their first argument and change that process.
-const otherProcessNames = `prlimit64 sched_setparam sched_setscheduler sched_setattr sched_setaffinity`
+const otherProcessNames = `prlimit64 sched_setparam sched_setscheduler sched_setaffinity`
 
 // Values of the first argument of setpriority and ioprio_set that name all processes
 // of a user (linux/resource.h, linux/ioprio.h).
@@ -163,6 +163,23 @@ func coreRules(rules map[string]rule) {
 	}, r.clauses...)
 	rules["prlimit64"] = r
 	rules["setrlimit"] = rule{[]clause{{[]test{equal(0, coreLimit)}, ignore}}, Allow}
+}
+
+// Ways to a descriptor of a process (linux/sched.h, asm-generic/socket.h). Such a descriptor
+// becomes ready at the end of its process. The kernel wakes all that watch it then, while no
+// process of the host can start or end, and a program can have millions watch it. SO_PASSPIDFD
+// and pidfd_getfd are refused, too.
+const (
+	clonePidfd = 0x00001000
+	peerPidfd  = 77 // SO_PEERPIDFD
+)
+
+func pidfdRules(rules map[string]rule) {
+	rules["pidfd_open"] = rule{otherwise: Refuse(errENOSYS)}
+	rules["getsockopt"] = rule{[]clause{{[]test{equal(1, levelSocket), equal(2, peerPidfd)}, Refuse(errENOPROTOOPT)}}, Allow}
+	r := rules["clone"]
+	r.clauses = append(r.clauses, clause{[]test{anyBit(0, clonePidfd)}, Refuse(errEINVAL)})
+	rules["clone"] = r
 }
 
 // Flags that take memory from the host's pool of huge pages, which no memory limit

@@ -157,7 +157,7 @@ func TestFilterJudgesArgumentsAsThePolicy(t *testing.T) {
 			}
 			two := map[string][]uint64{ // two do: the first of them and its values
 				"setsockopt": {1, 0, 1, 6, 17, 41, 58, 255, 282, 6 | 1<<32, 1 | 1<<63}, "setpriority": {0, 0, 1, 2, 3, 2 | 1<<32},
-				"ioprio_set": {0, 0, 1, 2, 3, 3 | 1<<32}, "prctl": {0, 21, 22, 23, 22 | 1<<32, 61, 62, 63, 66, 67, 68, 77, 78, 79},
+				"getsockopt": {1, 0, 1, 6, 1 | 1<<32}, "ioprio_set": {0, 0, 1, 2, 3, 3 | 1<<32}, "prctl": {0, 21, 22, 23, 22 | 1<<32, 61, 62, 63, 66, 67, 68, 77, 78, 79},
 			}
 			for name, first := range two {
 				nr := numberOf(t, a, name)
@@ -271,6 +271,15 @@ func TestVerdicts(t *testing.T) {
 		{none, "clone", [6]uint64{0x2011}, no(eperm)},
 		{none, "clone", [6]uint64{0x8011}, no(eperm)},
 		{none, "clone", [6]uint64{0x10000011 | high}, no(eperm)},
+		{none, "clone", [6]uint64{0x1011}, no(einval)}, // CLONE_PIDFD
+		{none, "clone", [6]uint64{0x1011 | high}, no(einval)},
+		{none, "pidfd_open", [6]uint64{}, no(enosys)},
+		{none, "pidfd_send_signal", [6]uint64{}, seccomp.Allow},
+		{none, "getsockopt", [6]uint64{3, 1, 3}, seccomp.Allow}, // SO_TYPE
+		{none, "getsockopt", [6]uint64{3, 1, 77}, no(noproto)},  // SO_PEERPIDFD
+		{none, "getsockopt", [6]uint64{3, 1 | high, 77 | high}, no(noproto)},
+		{none, "getsockopt", [6]uint64{3, 6, 77}, seccomp.Allow},
+		{none, "setsockopt", [6]uint64{3, 1, 76}, no(noproto)}, // SO_PASSPIDFD
 		{none, "fcntl", [6]uint64{0, 1}, seccomp.Allow},
 		{none, "fcntl", [6]uint64{0, 4, 0x802}, seccomp.Allow}, // F_SETFL with O_NONBLOCK
 		{none, "fcntl", [6]uint64{0, 4, 0x2802}, no(einval)},   // and O_ASYNC
@@ -332,7 +341,7 @@ func TestVerdicts(t *testing.T) {
 		{none, "setpriority", [6]uint64{2, 0, 5}, no(eperm)}, // all of the user
 		{none, "sched_setscheduler", [6]uint64{1, 5}, no(eperm)},
 		{none, "sched_setparam", [6]uint64{1}, no(eperm)},
-		{none, "sched_setattr", [6]uint64{1}, no(eperm)},
+		{none, "sched_setattr", [6]uint64{}, no(enosys)},
 		{none, "sched_setaffinity", [6]uint64{1}, no(eperm)},
 		{none, "ioprio_set", [6]uint64{1, 1}, no(eperm)},
 		{none, "ioprio_set", [6]uint64{3, 0}, no(eperm)},

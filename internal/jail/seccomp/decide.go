@@ -32,7 +32,9 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 	v := p.variant
 	switch name {
 	case "clone":
-		return decideClone(args[0])
+		return v.decideClone(args[0])
+	case "pidfd_open", "getsockopt":
+		return v.decidePidfd(name, int32(args[1]), int32(args[2]))
 	case "ioctl":
 		return decideIoctl(args[1])
 	case "close_range":
@@ -47,7 +49,7 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 		return decideOption(int32(args[1]), int32(args[2]))
 	case "setrlimit":
 		return v.decideLimit(uint32(args[0]), 1, 0, Allow) // setrlimit cannot read the old limit
-	case "prlimit64", "sched_setparam", "sched_setscheduler", "sched_setattr", "sched_setaffinity":
+	case "prlimit64", "sched_setparam", "sched_setscheduler", "sched_setaffinity":
 		if name == "sched_setaffinity" && v.NoSetAffinity {
 			return Refuse(errEPERM)
 		}
@@ -79,10 +81,7 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 		}
 		return Allow
 	case "setns":
-		if v.AllowSetns {
-			return Allow
-		}
-		return Refuse(errEPERM)
+		return unless(!v.AllowSetns, Refuse(errEPERM))
 	}
 	listed := func(names string) bool { return slices.Contains(strings.Fields(names), name) }
 	switch {
@@ -105,7 +104,7 @@ func unless(refused bool, v Verdict) Verdict {
 	return Allow
 }
 
-func decideClone(flags uint64) Verdict {
+func (v Variant) decideClone(flags uint64) Verdict {
 	for _, bit := range []uint{7, 13, 15, 17, 23, 25, 26, 27, 28, 29, 30} {
 		if flags>>bit&1 == 1 {
 			return Refuse(errEPERM)
@@ -114,7 +113,18 @@ func decideClone(flags uint64) Verdict {
 	if files, thread := flags>>10&1 == 1, flags>>16&1 == 1; files != thread {
 		return Refuse(errEPERM)
 	}
-	return Allow
+	return unless(!v.AllowSetns && flags>>12&1 == 1, Refuse(errEINVAL))
+}
+
+func (v Variant) decidePidfd(name string, level, option int32) Verdict {
+	switch {
+	case v.AllowSetns:
+		return Allow
+	case name == "pidfd_open":
+		return Refuse(errENOSYS)
+	default:
+		return unless(level == 1 && option == 77, Refuse(errENOPROTOOPT))
+	}
 }
 
 func decideFcntl(command, value uint32) Verdict {

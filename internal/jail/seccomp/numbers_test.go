@@ -23,6 +23,7 @@ func numberOf(t testing.TB, a seccomp.Arch, name string) uint32 {
 		"seccomp": {317, 277}, "prctl": {157, 167}, "setxattr": {188, 5}, "lsetxattr": {189, 6}, "fsetxattr": {190, 7}, "setxattrat": {463, 463}, "close_range": {436, 436},
 		"madvise": {28, 233}, "vmsplice": {278, 75},
 		"inotify_add_watch": {254, 27}, "inotify_init1": {294, 26}, "timerfd_create": {283, 85}, "signalfd4": {289, 74}, "eventfd2": {290, 19},
+		"getsockopt": {55, 209}, "pidfd_open": {434, 434}, "pidfd_send_signal": {424, 424},
 	}
 	nr, ok := table[name]
 	if !ok {

@@ -31,7 +31,10 @@ const refusedNames = `
 // inotify has every process of the host that opens, reads or changes a visible file wake
 // the watchers, in its own time. A watch of a directory locks it while the kernel looks
 // through all its names, also those that do not exist and that the program has asked for.
-const absentNames = `clone3 io_uring_setup io_uring_enter io_uring_register listmount statmount io_setup setxattrat
+//
+// sched_setattr lets a program choose how long it runs before others of the same processor
+// do, up to 100 ms. It passes that by a pointer.
+const absentNames = `clone3 io_uring_setup io_uring_enter io_uring_register listmount statmount io_setup setxattrat sched_setattr
 	timerfd_create signalfd signalfd4 inotify_init inotify_init1 inotify_add_watch inotify_rm_watch`
 
 // sharedMemoryNames are calls that make memory which belongs to no process: System V IPC,
@@ -105,6 +108,7 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 	if !p.variant.AllowSetns { // forks of the fork server load the filter of a sandbox and set limits themselves
 		filterRules(rules)
 		coreRules(rules)
+		pidfdRules(rules)
 	}
 	if p.variant.NoSharedMemory {
 		set(strings.Fields(sharedMemoryNames), Refuse(errENOSYS))

@@ -7,12 +7,14 @@
 # expect no-wait: ok
 # expect timer: ENOSYS
 # expect timer-signal: ENOSYS
+# expect process-end: ENOSYS
 # bare inotify: ok
 # bare inotify-add: EBADF
 # bare signal: ok
 # bare signal-by-ioctl: changed
 # bare timer: ok
 # bare timer-signal: ok
+# bare process-end: ok
 from attempt import *
 import fcntl
 
@@ -41,3 +43,4 @@ attempt("signal-by-ioctl", by_ioctl)
 attempt("no-wait", lambda: flags(os.pipe()[1], os.O_NONBLOCK))
 attempt("timer", made((283, 85), 1, 0))  # timerfd_create
 attempt("timer-signal", made((289, 74), -1, SIGCHLD_MASK, 8, 0))  # signalfd4
+attempt("process-end", made((434, 434), os.getpid(), 0))  # pidfd_open

@@ -24,6 +24,16 @@ def few(n):  # watches stay when the number of their descriptor is closed: sets 
     return files, polls
 
 
+def nested(sets, files):  # what makes a pipe ready wakes each of the files, and each of them wakes all watches of the set
+    inner, outer, pipe = select.epoll(), select.epoll(), os.pipe()
+    for number in range(50, 50 + sets):
+        outer.register(os.dup2(inner.fileno(), number), select.EPOLLIN)
+        os.close(number)
+    opened = [os.open(f"/proc/self/fd/{pipe[0]}", os.O_RDONLY | os.O_NONBLOCK) for _ in range(files)]
+    for f in opened: inner.register(f, select.EPOLLIN)
+    return inner, outer, pipe, opened
+
+
 if how.startswith("undumpable"):
     ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE: /proc/self/fd cannot be read from outside
 if how in ("one process", "undumpable"):
@@ -46,6 +56,10 @@ elif how in ("few descriptors", "undumpable and few"):
     held = few(4)
 elif how == "many":
     held = hold(160)
+elif how == "sets in a set":
+    held = nested(400, 300)
+elif how == "a few sets in a set":
+    held = nested(20, 300)
 elif how == "some":
     held = hold(100)
 elif how == "more in few descriptors":
