@@ -72,9 +72,9 @@ func (o *Objects) lookAtEpoll(live []*Target, short bool) {
 }
 
 // boundEpoll ends the programs of each sandbox that holds more than maxWatches, or more than its
-// share of the watches of the server's user, or watches that are woken more than maxWoken times. If all sandboxes with that user hold too many
-// together, it ends the programs of the largest one. short says that the kernel has no watches
-// left, and makes the share smaller.
+// share of the watches of the server's user, or watches of which one event can wake more than
+// maxWoken. If all sandboxes with that user hold too many together, it ends the programs of the
+// largest one. short says that the kernel has no watches left, and makes the share smaller.
 func (o *Objects) boundEpoll(all []*Target, short bool) {
 	most := o.userWatches()
 	share := most / epollShare
