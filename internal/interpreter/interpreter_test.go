@@ -44,11 +44,11 @@ func node() backend.Interpreter {
 	return backend.Interpreter{Language: sandboxmcp.Node, Path: "/usr/bin/node", Version: "20.1.0"}
 }
 
-// withSet writes a package set of a tag into a state directory, and returns both.
-func withSet(t *testing.T, tag string) (state, site string) {
+// withSet writes a package set of the tag cp312 into a state directory, and returns both.
+func withSet(t *testing.T) (state, site string) {
 	t.Helper()
 	state = filepath.Join(t.TempDir(), "state")
-	set := testkit.PackageSet{Tag: tag, Files: map[string]string{"numpy.py": "", "pandas.py": "import numpy\n"}, Wheels: []testkit.Wheel{{Name: "NumPy", Version: "2.0"}, {Name: "pandas", Version: "2.2"}}}
+	set := testkit.PackageSet{Tag: "cp312", Files: map[string]string{"numpy.py": "", "pandas.py": "import numpy\n"}, Wheels: []testkit.Wheel{{Name: "NumPy", Version: "2.0"}, {Name: "pandas", Version: "2.2"}}}
 	site, err := set.Write(environment.Dir(state))
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func systemPython(t *testing.T) string {
 // that another language starts as python3 do.
 func TestFindAddsTheSetsOfAnInterpreter(t *testing.T) {
 	const science = "/opt/sandboxmcp/science"
-	state, site := withSet(t, "cp312")
+	state, site := withSet(t)
 	real := systemPython(t)
 	other := python("/opt/other/bin/python3.11")
 	other.Version = "3.11.2"
@@ -128,7 +128,7 @@ func TestFindAddsTheSetsOfAnInterpreter(t *testing.T) {
 
 // TestFindRefusesAMissingLanguage: the backend says what is missing.
 func TestFindRefusesAMissingLanguage(t *testing.T) {
-	state, _ := withSet(t, "cp312")
+	state, _ := withSet(t)
 	m := &machine{has: map[sandboxmcp.Language]backend.Interpreter{sandboxmcp.Python: python("/usr/bin/python3")}}
 	got, err := finder(t, interpreter.Config{StateDir: state}).Find(t.Context(), m, sandboxmcp.Node)
 	if sandboxmcp.CodeOf(err) != sandboxmcp.CodeRuntimeUnavailable || got.Path != "" {
@@ -183,7 +183,7 @@ func TestProgramOfARequest(t *testing.T) {
 
 // TestPackagesOfSets: which packages a program seems to import, and which it could.
 func TestPackagesOfSets(t *testing.T) {
-	state, _ := withSet(t, "cp312")
+	state, _ := withSet(t)
 	f := finder(t, interpreter.Config{StateDir: state})
 	seen := interpreter.Interpreter{Interpreter: python("/usr/bin/python3"), Sets: []string{"/opt/sandboxmcp/science"}}
 	got := map[string]string{
@@ -206,7 +206,7 @@ func TestPackagesOfSets(t *testing.T) {
 
 // TestASetThatOthersCanWriteIsNotSeen: Find leaves it out, as if it were not there.
 func TestASetThatOthersCanWriteIsNotSeen(t *testing.T) {
-	state, site := withSet(t, "cp312")
+	state, site := withSet(t)
 	m := &machine{has: map[sandboxmcp.Language]backend.Interpreter{sandboxmcp.Python: python("/usr/bin/python3")}}
 	f := finder(t, interpreter.Config{StateDir: state})
 	if err := os.Chmod(filepath.Dir(site), 0o777); err != nil {

@@ -131,7 +131,7 @@ func TestOnlyHashedSetsAreImportedAhead(t *testing.T) {
 	}
 	for name, poison := range map[string]bool{"Whole": false, "Changed": true} {
 		t.Run(name, func(t *testing.T) {
-			state, site := withSet(t, "cp312")
+			state, site := withSet(t)
 			if poison {
 				change(t, site)
 			}
@@ -174,7 +174,7 @@ func TestOnlyHashedSetsAreImportedAhead(t *testing.T) {
 // TestWhatIsNeverImportedAhead: modules are imported ahead only for Python programs with sets,
 // and if only root can add packages beside them.
 func TestWhatIsNeverImportedAhead(t *testing.T) {
-	state, _ := withSet(t, "cp312")
+	state, _ := withSet(t)
 	synctest.Test(t, func(t *testing.T) {
 		f := interpreter.New(t.Context(), interpreter.Config{StateDir: state})
 		seen := interpreter.Interpreter{Interpreter: python("/usr/bin/python3"), Sets: []string{"/opt/sandboxmcp/science"}}
