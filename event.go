@@ -23,16 +23,6 @@ const (
 	EventQueueBackpressure  EventType = "queue.backpressure" // a request was refused, or many wait
 )
 
-// EventTypes lists all types.
-func EventTypes() []EventType {
-	return []EventType{
-		EventExecutionStarted, EventExecutionCompleted, EventExecutionFailed, EventExecutionTimeout,
-		EventSessionCreated, EventSessionKilled, EventPackageInstalled,
-		EventEgressRequested, EventEgressApproved, EventEgressDenied, EventVaultAccessed,
-		EventResourceExceeded, EventArtifactSigned, EventQueueBackpressure,
-	}
-}
-
 // Event reports something that has happened to the current subscribers. Events are not
 // stored; the audit record is. Like the record, they never contain code, output or a
 // secret. All subscribers share an event, so they may not modify Data.

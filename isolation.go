@@ -16,14 +16,6 @@ const (
 
 var tierOrder = []Tier{TierL0, TierL1, TierL2, TierL3, TierL4}
 
-// ParseTier returns the tier called s.
-func ParseTier(s string) (Tier, error) {
-	if t := Tier(s); slices.Contains(tierOrder[1:], t) {
-		return t, nil
-	}
-	return "", Errorf(CodeInvalidArgument, "isolation tier %s is not one of L1, L2, L3, L4", Quote(s))
-}
-
 // AtLeast reports whether t is as strong as minimum.
 func (t Tier) AtLeast(minimum Tier) bool {
 	return slices.Index(tierOrder, t) >= slices.Index(tierOrder, minimum)

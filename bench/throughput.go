@@ -30,7 +30,6 @@ type cell struct {
 	Workers int
 	Reason  string // why there is no measurement; empty: there is one
 	Done    int
-	Failed  int
 	Seconds float64
 	CPU     float64 // CPU seconds of all processes, including the cleanup
 	P50     float64 // ms per operation

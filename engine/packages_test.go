@@ -1,16 +1,8 @@
 package engine_test
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -20,39 +12,17 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
-// plantSet puts a package set with some modules, whole as one that was installed,
-// into a state directory, and returns where they are. One of them is of_a_set.
+// plantSet puts a package set with some modules into a state directory, and returns where they
+// are. One of them is of_a_set.
 func plantSet(t *testing.T, state string, python environment.Python, modules map[string]string) (site string) {
 	t.Helper()
-	files := map[string]string{"site-packages/of_a_set.py": "says = 'set'\n"}
-	for name, text := range modules {
-		files["site-packages/"+name] = text
-	}
-	var listing strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		fmt.Fprintf(&listing, "%x  %s\n", sha256.Sum256([]byte(files[name])), name)
-	}
-	hash := func(text []byte) string { sum := sha256.Sum256(text); return hex.EncodeToString(sum[:]) }
-	m := environment.Manifest{Version: 1, Name: "science", Requested: []string{}, Python: environment.Built{Tag: python.Tag()}, Wheels: []environment.Wheel{}}
-	m.Files.Count, m.Files.SHA256 = len(files), hash([]byte(listing.String()))
-	text, err := json.Marshal(m)
+	files := map[string]string{"of_a_set.py": "says = 'set'\n"}
+	maps.Copy(files, modules)
+	site, err := testkit.PackageSet{Tag: python.Tag(), Files: files}.Write(environment.Dir(state))
 	if err != nil {
 		t.Fatal(err)
 	}
-	digest := hash(text)
-	dir := filepath.Join(environment.Dir(state), digest)
-	table, err := json.Marshal(map[string]any{"version": 1, "active": map[string]any{python.Tag(): map[string]string{"science": digest}}})
-	err = errors.Join(err, os.MkdirAll(environment.Dir(state), 0o700), os.MkdirAll(filepath.Join(dir, "cache"), 0o755), os.WriteFile(filepath.Join(dir, "cache", "fontlist-v1.json"), nil, 0o444),
-		os.WriteFile(filepath.Join(dir, "manifest.json"), text, 0o444), os.WriteFile(filepath.Join(dir, "files.sha256"), []byte(listing.String()), 0o444),
-		os.WriteFile(filepath.Join(environment.Dir(state), "python.json"), table, 0o600))
-	for name, text := range files {
-		path := filepath.Join(dir, filepath.FromSlash(name))
-		err = errors.Join(err, os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return filepath.Join(dir, "site-packages")
+	return site
 }
 
 // withPython opens an engine on a state directory with a set for its Python.

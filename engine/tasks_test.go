@@ -21,18 +21,18 @@ type tasked struct {
 
 func (f tasked) MaxTasks() int { return f.most }
 
-func openTasked(t *testing.T, most int) (*engine.Engine, *gate) {
+func openTasked(t *testing.T) (*engine.Engine, *gate) {
 	t.Helper()
 	g := newGate()
 	return open(t, &g.fake, func(c *engine.Config) {
-		c.Backends, c.MaxConcurrent = []backend.Backend{tasked{g, most}}, 8
+		c.Backends, c.MaxConcurrent = []backend.Backend{tasked{g, 320}}, 8
 	}), g
 }
 
 // TestARunThatDoesNotFitWaitsInTheQueue: it is not refused, counts as queued, can
 // be cancelled, and goes on when another has ended.
 func TestARunThatDoesNotFitWaitsInTheQueue(t *testing.T) {
-	e, g := openTasked(t, 320)
+	e, g := openTasked(t)
 	for _, name := range []string{"a", "b"} { // 160 each
 		start(t, e, "x", name)
 	}
@@ -62,7 +62,7 @@ func TestARunThatDoesNotFitWaitsInTheQueue(t *testing.T) {
 // TestALargerTaskLimitIsLoweredAndNamed: one sandbox may have half of the tasks;
 // a caller that asks for strict limits is not refused for it.
 func TestALargerTaskLimitIsLoweredAndNamed(t *testing.T) {
-	e, g := openTasked(t, 320)
+	e, g := openTasked(t)
 	g.program = nil
 	for _, strict := range []bool{false, true} {
 		r := shell("x")
@@ -80,7 +80,7 @@ func TestALargerTaskLimitIsLoweredAndNamed(t *testing.T) {
 // TestSessionsCountAmongTheTasks: a session that would exceed the sessions' half of the tasks
 // is refused with a hint. A live one keeps its share until it ends.
 func TestSessionsCountAmongTheTasks(t *testing.T) {
-	e, g := openTasked(t, 320)
+	e, g := openTasked(t)
 	g.program = nil
 	id := create(t, e, sandboxmcp.SessionSpec{Language: sandboxmcp.Shell})
 	refused := func(when string) {
@@ -112,7 +112,7 @@ func TestSessionsCountAmongTheTasks(t *testing.T) {
 // TestANewSessionWaitsForTasks: a new session waits while runs hold the tasks, and stops
 // waiting when the engine is closed.
 func TestANewSessionWaitsForTasks(t *testing.T) {
-	e, g := openTasked(t, 320)
+	e, g := openTasked(t)
 	for _, name := range []string{"a", "b"} {
 		start(t, e, "x", name)
 	}

@@ -21,11 +21,7 @@ func unified(t *testing.T) *Tree {
 	if err == nil {
 		var tree *Tree
 		if tree, err = s.open2(nil); err == nil {
-			t.Cleanup(func() {
-				if err := tree.Close(); err != nil {
-					t.Error(err)
-				}
-			})
+			closeAfter(t, tree)
 			return tree
 		}
 	}
@@ -33,9 +29,19 @@ func unified(t *testing.T) *Tree {
 	return nil
 }
 
-// A child is born in the group and the group is killed, by the kernel.
-func TestCloneIntoAndKill(t *testing.T) {
-	tree := unified(t)
+// closeAfter closes a tree after the test.
+func closeAfter(t *testing.T, tree *Tree) {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := tree.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// groupG makes the group g in a tree and opens it for entry, until the test ends.
+func groupG(t *testing.T, tree *Tree) (*Group, Entry) {
+	t.Helper()
 	g, err := tree.New("g", Limits{})
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +50,14 @@ func TestCloneIntoAndKill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer entry.Close()
+	t.Cleanup(func() { _ = entry.Close() })
+	return g, entry
+}
+
+// A child is born in the group and the group is killed, by the kernel.
+func TestCloneIntoAndKill(t *testing.T) {
+	tree := unified(t)
+	g, entry := groupG(t, tree)
 	var children []*exec.Cmd
 	for range 3 {
 		cmd := exec.CommandContext(t.Context(), "/bin/sleep", "60")

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // eitherVersion returns a tree of each version that can be written here.
@@ -19,11 +21,7 @@ func eitherVersion(t *testing.T) map[string]*Tree {
 	all := map[string]*Tree{"version 2": unified(t)}
 	if s, err := survey(Config{}); err == nil {
 		if tree, err := s.open1(); err == nil {
-			t.Cleanup(func() {
-				if err := tree.Close(); err != nil {
-					t.Error(err)
-				}
-			})
+			closeAfter(t, tree)
 			all["version 1"] = tree
 		}
 	}
@@ -50,15 +48,7 @@ func TestFreezeStopsAGroup(t *testing.T) {
 			if !tree.Freezes() {
 				t.Skip("groups cannot be frozen here")
 			}
-			g, err := tree.New("g", Limits{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			entry, err := g.Entry()
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer entry.Close()
+			g, entry := groupG(t, tree)
 			var busy []*exec.Cmd
 			for range 3 {
 				script := ""
@@ -87,18 +77,14 @@ func TestFreezeStopsAGroup(t *testing.T) {
 				}
 				_, before := status(t, frozen)
 				_, other := status(t, except)
-				for now := other; now == other; _, now = status(t, except) {
-					time.Sleep(time.Millisecond)
-				}
+				testkit.Until(t, "the other process runs", func() bool { _, now := status(t, except); return now != other })
 				if _, now := status(t, frozen); now != before {
 					t.Errorf("while it is frozen: it used %s, then %s", before, now)
 				}
 				if err := g.Thaw(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				for now := before; now == before; _, now = status(t, frozen) {
-					time.Sleep(time.Millisecond)
-				}
+				testkit.Until(t, "the thawed process runs", func() bool { _, now := status(t, frozen); return now != before })
 				if now, _ := status(t, frozen); now != at {
 					t.Errorf("after Thaw it is in %q, want %q", now, at)
 				}
@@ -150,10 +136,10 @@ func TestFreezeBlocksNoOtherMethod(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	frozen := make(chan error, 1)
 	go func() { frozen <- g.Freeze(ctx, 0) }()
-	for text := ""; text != "1"; time.Sleep(time.Millisecond) {
+	testkit.UntilEqual(t, freezeFile, "1", func() string {
 		b, _ := os.ReadFile(filepath.Join(dir, "g/frozen", freezeFile))
-		text = string(b)
-	}
+		return string(b)
+	})
 	others := make(chan struct{})
 	go func() {
 		defer close(others)

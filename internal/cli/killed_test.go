@@ -35,11 +35,7 @@ type killed struct {
 // twenty times on one state directory. Each time the record verifies, and nothing
 // that was answered is missing in it.
 func TestKilledUnderLoad(t *testing.T) {
-	word := "userns"
-	if os.Geteuid() == 0 {
-		word = "root"
-	}
-	testkit.Need(t, word, canRun(), "this machine cannot build a sandbox")
+	testkit.Sandbox(t, canRun(), "this machine cannot build a sandbox")
 	dir := t.TempDir()
 	self, err := os.Executable()
 	if err != nil {

@@ -27,11 +27,7 @@ const stopLaw = 3 * time.Second // that a server may take to end
 // ignore everything and hold sockets that linger, runs in the queue, sessions,
 // and an agent that reads no answer.
 func TestServerEndsOnSIGTERM(t *testing.T) {
-	word := "userns"
-	if os.Geteuid() == 0 {
-		word = "root"
-	}
-	testkit.Need(t, word, canRun(), "this machine cannot build a sandbox")
+	testkit.Sandbox(t, canRun(), "this machine cannot build a sandbox")
 	for _, command := range []string{"serve", "background-server"} {
 		t.Run(command, func(t *testing.T) {
 			dir := t.TempDir()

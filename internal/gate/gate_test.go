@@ -19,21 +19,13 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
 	"github.com/sandboxmcp/sandboxmcp/internal/gate"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // childEnv makes the test binary a second process: "<dir> <what> <argument>".
 const childEnv = "GATE_TEST_CHILD"
 
-func TestMain(m *testing.M) {
-	if args := os.Getenv(childEnv); args != "" {
-		if err := child(args); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { os.Exit(testkit.RunOrChild(m, childEnv, child)) }
 
 // child decides in another process.
 func child(args string) (err error) {

@@ -40,7 +40,7 @@ func (s *sandbox) Network(_ context.Context, ports []int) (*backend.Network, err
 }
 
 // open returns the egress of a server, which has opened the domains.
-func open(t *testing.T, opened []string, change ...func(*gateway.Config)) (*gateway.Egress, *audit.Log) {
+func open(t *testing.T, opened []string, change ...func(*gateway.Config)) *gateway.Egress {
 	t.Helper()
 	s, err := store.Open(t.Context(), store.Config{Dir: filepath.Join(t.TempDir(), "state")})
 	if err != nil {
@@ -69,7 +69,7 @@ func open(t *testing.T, opened []string, change ...func(*gateway.Config)) (*gate
 		log.Close(context.WithoutCancel(ctx))
 		_ = s.Close()
 	})
-	return e, log
+	return e
 }
 
 // begin makes a run and connects its sandbox. Its policy is not in force yet.
@@ -112,7 +112,7 @@ func wantOpen(t *testing.T, w *gateway.Gateway, want map[sandboxmcp.Host]bool) {
 }
 
 func TestNothingIsOpenOutsideOfARun(t *testing.T) {
-	e, _ := open(t, []string{"api.site.test"})
+	e := open(t, []string{"api.site.test"})
 	r := begin(t, e, &sandbox{}, nil, gateway.Request{ID: "r1", SessionID: "s1"})
 	wantOpen(t, r.Gateway(), map[sandboxmcp.Host]bool{"api.site.test": false})
 	letOut(t, r, nil)
@@ -120,7 +120,7 @@ func TestNothingIsOpenOutsideOfARun(t *testing.T) {
 }
 
 func TestDomainsThatTheCallerOpensEndWithTheRun(t *testing.T) {
-	e, _ := open(t, []string{"api.site.test"})
+	e := open(t, []string{"api.site.test"})
 	sb := &sandbox{}
 	r := begin(t, e, sb, nil, gateway.Request{ID: "r1", SessionID: "s1", Domains: []string{"own.test"}, Grant: true})
 	letOut(t, r, nil)
@@ -133,7 +133,7 @@ func TestDomainsThatTheCallerOpensEndWithTheRun(t *testing.T) {
 }
 
 func TestAllowedDomainsNarrowUntilTheNextRun(t *testing.T) {
-	e, _ := open(t, []string{"api.site.test", "other.test"})
+	e := open(t, []string{"api.site.test", "other.test"})
 	r := begin(t, e, &sandbox{}, nil, gateway.Request{ID: "r1", SessionID: "s1", Domains: []string{"other.test"}})
 	letOut(t, r, nil)
 	wantOpen(t, r.Gateway(), map[sandboxmcp.Host]bool{"other.test": true, "api.site.test": false})
@@ -147,7 +147,7 @@ func TestAllowedDomainsNarrowUntilTheNextRun(t *testing.T) {
 func TestNamesWithSecretsAreRefused(t *testing.T) {
 	const secret = "hunter2-hunter2"
 	m := redact.New([]redact.Secret{{Name: "TOKEN", Value: secret}}, false)
-	e, _ := open(t, []string{"*.site.test"}, func(c *gateway.Config) { c.Hold = time.Minute })
+	e := open(t, []string{"*.site.test"}, func(c *gateway.Config) { c.Hold = time.Minute })
 	r := begin(t, e, &sandbox{}, nil, gateway.Request{ID: "r1"})
 	letOut(t, r, m)
 	wantOpen(t, r.Gateway(), map[sandboxmcp.Host]bool{"plain.site.test": true, secret + ".site.test": false, secret + ".test": false})
@@ -164,7 +164,7 @@ func TestNamesWithSecretsAreRefused(t *testing.T) {
 func TestAskMasksTheReasonAndRefusesSecretDomains(t *testing.T) {
 	const secret = "hunter2-hunter2"
 	m := redact.New([]redact.Secret{{Name: "TOKEN", Value: secret}}, false)
-	e, _ := open(t, nil)
+	e := open(t, nil)
 	ask := func(domain, reason string) (sandboxmcp.EgressAnswer, error) {
 		q, err := e.Question(t.Context(), caller, sandboxmcp.EgressAsk{Domain: domain, Reason: reason})
 		if err != nil || q.Answered {
@@ -190,7 +190,7 @@ func TestPortsOfASandboxAreBounded(t *testing.T) {
 	for i := range 40 {
 		many = append(many, "api.site.test:"+strconv.Itoa(5000+i))
 	}
-	e, _ := open(t, many)
+	e := open(t, many)
 	r, err := e.NewRun(t.Context(), gateway.Request{Caller: caller, ID: "r1", Names: secrets{}})
 	if err != nil {
 		t.Fatal(err)
@@ -206,7 +206,7 @@ func TestPortsOfASandboxAreBounded(t *testing.T) {
 }
 
 func TestOfflineRunsHaveNoNetwork(t *testing.T) {
-	e, _ := open(t, []string{"api.site.test"})
+	e := open(t, []string{"api.site.test"})
 	sb := &sandbox{}
 	r := begin(t, e, sb, nil, gateway.Request{ID: "r1", Offline: true})
 	if r.Gateway() != nil || len(sb.ports) != 0 || r.Environ() != nil {

@@ -78,14 +78,7 @@ func TestStoppedZygote(t *testing.T) {
 	const askers = 6
 	var slots []*Slot
 	for range askers {
-		turn, err := j.Turn()
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := turn.New(SlotConfig{Size: testSize})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := made(t, j)
 		defer func() { _ = s.Close() }()
 		slots = append(slots, s)
 	}

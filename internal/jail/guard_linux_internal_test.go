@@ -19,15 +19,7 @@ func testSlot(t *testing.T) (*Jail, *Slot) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = j.Close() })
-	turn, err := j.Turn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer turn.Cancel()
-	s, err := turn.New(SlotConfig{Size: testSize})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := made(t, j)
 	t.Cleanup(func() { _ = s.Close() })
 	return j, s
 }

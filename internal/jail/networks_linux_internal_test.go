@@ -33,14 +33,7 @@ func TestSocketThatOutlivesItsSandbox(t *testing.T) {
 		{"Alive", pass, 1, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			turn, err := j.Turn() // takes what is kept
-			if err != nil {
-				t.Fatal(err)
-			}
-			s, err := turn.New(SlotConfig{Size: testSize})
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := made(t, j)
 			ours, theirs, err := pair()
 			if err != nil {
 				t.Fatal(err)

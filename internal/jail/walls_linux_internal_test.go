@@ -165,14 +165,7 @@ func TestDumpable(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = j.Close() }()
-	turn, err := j.Turn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := turn.New(SlotConfig{Size: testSize})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := made(t, j)
 	defer func() { _ = s.Close() }()
 	var st unix.Stat_t
 	if err := unix.Stat("/proc/"+strconv.Itoa(s.PID())+"/environ", &st); err != nil {

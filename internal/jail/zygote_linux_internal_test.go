@@ -47,14 +47,7 @@ func testZygote(t *testing.T, j *Jail) *Zygote {
 // runs runs a program in a sandbox, by a fork or by execve, and returns its output.
 func runs(t *testing.T, j *Jail, z *Zygote, program string) (string, Exit) {
 	t.Helper()
-	turn, err := j.Turn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := turn.New(SlotConfig{Size: testSize})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := made(t, j)
 	defer func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -155,14 +148,7 @@ func TestForkWallsOff(t *testing.T) {
 			}
 			defer func() { _ = j.Close() }()
 			z := testZygote(t, j)
-			turn, err := j.Turn()
-			if err != nil {
-				t.Fatal(err)
-			}
-			s, err := turn.New(SlotConfig{Size: testSize})
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := made(t, j)
 			defer func() { _ = s.Close() }()
 			change(&j.cfg) // the sandbox and the zygote stand
 			c, err := z.Fork(s, nil, false)
@@ -199,14 +185,7 @@ func TestZygoteFilter(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer z.Close()
-	turn, err := j.Turn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := turn.New(SlotConfig{Size: testSize})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := made(t, j)
 	defer func() { _ = s.Close() }()
 	if c, err := z.Fork(s, nil, false); !errors.Is(err, ErrNotForked) || !errors.Is(err, unix.EPERM) {
 		if err == nil {
@@ -239,14 +218,7 @@ func TestForkIsNotTold(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			turn, err := j.Turn()
-			if err != nil {
-				t.Fatal(err)
-			}
-			s, err := turn.New(SlotConfig{Size: testSize})
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := made(t, j)
 			defer func() { _ = s.Close() }()
 			c, err := z.Fork(s, nil, false)
 			if err != nil {
@@ -280,17 +252,10 @@ func TestForkOfADyingZygote(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = j.Close() }()
-	made, refused := 0, 0
+	forks, refused := 0, 0
 	for i := range 80 {
 		z := testZygote(t, j)
-		turn, err := j.Turn()
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := turn.New(SlotConfig{Size: testSize})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := made(t, j)
 		killed := make(chan struct{})
 		go func() {
 			defer close(killed)
@@ -302,7 +267,7 @@ func TestForkOfADyingZygote(t *testing.T) {
 		want := 1
 		switch {
 		case err == nil:
-			made, want = made+1, 2
+			forks, want = forks+1, 2
 		case errors.Is(err, ErrNotForked):
 			refused++
 		default:
@@ -321,7 +286,7 @@ func TestForkOfADyingZygote(t *testing.T) {
 		}
 		z.Close()
 	}
-	t.Logf("%d forks, %d refused", made, refused)
+	t.Logf("%d forks, %d refused", forks, refused)
 }
 
 // TestForkInADyingSandbox ends the sandbox at any moment of a fork. Nothing of the fork is
@@ -335,14 +300,7 @@ func TestForkInADyingSandbox(t *testing.T) {
 	z := testZygote(t, j)
 	failed := 0
 	for i := range 120 {
-		turn, err := j.Turn()
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := turn.New(SlotConfig{Size: testSize})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := made(t, j)
 		killed := make(chan struct{})
 		go func() {
 			defer close(killed)

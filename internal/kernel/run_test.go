@@ -26,6 +26,27 @@ type outcome struct {
 // places are the directories used as ProgramDir and WorkDir.
 type places struct{ program, work string }
 
+// command puts the files of a plan in place and returns its command, which has no streams yet.
+// names changes the names of the directories in what comes back to the real ones.
+func (at places) command(ctx context.Context, t testing.TB, plan backend.Process) (cmd *exec.Cmd, names *strings.Replacer) {
+	t.Helper()
+	for _, f := range plan.Program {
+		if err := os.WriteFile(filepath.Join(at.program, f.Name), f.Data, 0o444); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in := strings.NewReplacer(backend.ProgramDir, at.program, backend.WorkDir, at.work)
+	cmd = exec.CommandContext(ctx, plan.Argv[0])
+	cmd.Dir = at.work
+	for _, a := range plan.Argv[1:] {
+		cmd.Args = append(cmd.Args, in.Replace(a))
+	}
+	for _, e := range plan.Env {
+		cmd.Env = append(cmd.Env, in.Replace(e))
+	}
+	return cmd, strings.NewReplacer(at.program, backend.ProgramDir, at.work, backend.WorkDir)
+}
+
 // run carries out a plan as a backend would, but without walls: ProgramDir and
 // WorkDir are temporary directories, and their names in what comes back are
 // changed to the real ones.
@@ -40,24 +61,11 @@ func runIn(t *testing.T, p kernel.Program, at places) outcome {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range plan.Program {
-		if err := os.WriteFile(filepath.Join(at.program, f.Name), f.Data, 0o444); err != nil {
-			t.Fatal(err)
-		}
-	}
-	in := strings.NewReplacer(backend.ProgramDir, at.program, backend.WorkDir, at.work)
-	out := strings.NewReplacer(at.program, backend.ProgramDir, at.work, backend.WorkDir)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, plan.Argv[0])
-	for _, a := range plan.Argv[1:] {
-		cmd.Args = append(cmd.Args, in.Replace(a))
-	}
-	for _, e := range plan.Env {
-		cmd.Env = append(cmd.Env, in.Replace(e))
-	}
+	cmd, out := at.command(ctx, t, plan)
 	var stdout, stderr bytes.Buffer
-	cmd.Dir, cmd.Stdout, cmd.Stderr = at.work, &stdout, &stderr
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	report := make(chan kernel.Report, 1)
 	if plan.Channels > 0 {
 		r, w, err := os.Pipe()

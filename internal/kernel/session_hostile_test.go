@@ -26,22 +26,14 @@ func (l *live) during(t *testing.T, code string, f func()) said {
 	go func() {
 		done <- l.do(t, kernel.Cell{Code: strings.ReplaceAll(code, "begun()", "open('begun', 'w').close()"), Display: sandboxmcp.DisplayResults})
 	}()
-	begun := filepath.Join(l.at.work, "begun")
-	for {
-		if _, err := os.Stat(begun); err == nil {
-			break
-		}
-		select {
-		case s := <-done:
-			return s
-		case <-time.NewTimer(time.Millisecond).C:
-		}
+	if early := l.awaitBegun(done); early != nil {
+		return *early
 	}
 	f()
 	for {
 		select {
 		case s := <-done:
-			_ = os.Remove(begun)
+			_ = os.Remove(filepath.Join(l.at.work, "begun"))
 			return s
 		case <-time.NewTimer(50 * time.Millisecond).C:
 			_ = l.cmd.Process.Signal(syscall.SIGURG)

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -156,16 +155,8 @@ func (l *live) whenBegun(t *testing.T, code string, f func()) said {
 	t.Helper()
 	done := make(chan said, 1)
 	go func() { done <- l.do(t, kernel.Cell{Code: code, Display: sandboxmcp.DisplayResults}) }()
-	begun := filepath.Join(l.at.work, "begun")
-	for {
-		if _, err := os.Stat(begun); err == nil {
-			break
-		}
-		select {
-		case s := <-done:
-			return s
-		case <-time.NewTimer(time.Millisecond).C:
-		}
+	if early := l.awaitBegun(done); early != nil {
+		return *early
 	}
 	f()
 	return <-done

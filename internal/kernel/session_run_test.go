@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
-	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/kernel"
 )
 
@@ -56,25 +55,13 @@ func beginIn(t testing.TB, p kernel.Program, at places) *live {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range plan.Program {
-		if err := os.WriteFile(filepath.Join(at.program, f.Name), f.Data, 0o444); err != nil {
-			t.Fatal(err)
-		}
-	}
-	in := strings.NewReplacer(backend.ProgramDir, at.program, backend.WorkDir, at.work)
-	l := &live{at: at, read: map[*os.File]int{}, names: strings.NewReplacer(at.program, backend.ProgramDir, at.work, backend.WorkDir)}
+	l := &live{at: at, read: map[*os.File]int{}}
+	l.cmd, l.names = at.command(t.Context(), t, plan)
 	var theirs []*os.File
 	l.channel, theirs = channelPipes(t)
 	l.stdout, l.stderr = scratch(t), scratch(t)
-	l.cmd = exec.CommandContext(t.Context(), plan.Argv[0])
-	for _, a := range plan.Argv[1:] {
-		l.cmd.Args = append(l.cmd.Args, in.Replace(a))
-	}
-	for _, e := range plan.Env {
-		l.cmd.Env = append(l.cmd.Env, in.Replace(e))
-	}
 	l.cmd.Env = append(l.cmd.Env, "SANDBOX_BRIDGE_DIR="+filepath.Join(at.program, "bridge"))
-	l.cmd.Dir, l.cmd.Stdout, l.cmd.Stderr, l.cmd.ExtraFiles = at.work, l.stdout, l.stderr, theirs
+	l.cmd.Stdout, l.cmd.Stderr, l.cmd.ExtraFiles = l.stdout, l.stderr, theirs
 	if err := l.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -157,6 +144,23 @@ func (l *live) do(t testing.TB, c kernel.Cell) said {
 	s.Report, s.Err = l.Execute(ctx, c, func(r sandboxmcp.RichResult) { s.Shown = append(s.Shown, r) })
 	s.Stdout, s.Stderr = l.taken(t, l.stdout), l.taken(t, l.stderr)
 	return s
+}
+
+// awaitBegun waits until a cell, whose end comes on done, has made the file "begun". If the
+// cell ends before, it returns that end.
+func (l *live) awaitBegun(done <-chan said) (early *said) {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
+		if _, err := os.Stat(filepath.Join(l.at.work, "begun")); err == nil {
+			return nil
+		}
+		select {
+		case s := <-done:
+			return &s
+		case <-tick.C:
+		}
+	}
 }
 
 // py runs code of which the value is wanted, as a session does.

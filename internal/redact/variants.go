@@ -290,18 +290,25 @@ func quotedBySource(v string) []string {
 func pythonASCII(v string) string {
 	var b strings.Builder
 	for _, r := range v {
-		switch {
-		case r < utf8.RuneSelf:
+		if r < utf8.RuneSelf {
 			b.WriteString(pythonBytes(string(r)))
-		case r < 0x100:
-			fmt.Fprintf(&b, `\x%02x`, r)
-		case r < 0x10000:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		default:
-			fmt.Fprintf(&b, `\U%08x`, r)
+		} else {
+			b.WriteString(pythonEscape(r))
 		}
 	}
 	return b.String()
+}
+
+// pythonEscape returns the escape that Python writes for a character.
+func pythonEscape(r rune) string {
+	switch {
+	case r < 0x100:
+		return fmt.Sprintf(`\x%02x`, r)
+	case r < 0x10000:
+		return fmt.Sprintf(`\u%04x`, r)
+	default:
+		return fmt.Sprintf(`\U%08x`, r)
+	}
 }
 
 // escapedMarkup returns the value as text and as an attribute value of XML and HTML, as
@@ -361,15 +368,10 @@ func pythonEscapes(v string) []string {
 	replaced := func(ascii rune) string {
 		var b strings.Builder
 		for _, r := range v {
-			switch {
-			case r < ascii:
+			if r < ascii {
 				b.WriteRune(r)
-			case r < 0x100:
-				fmt.Fprintf(&b, `\x%02x`, r)
-			case r < 0x10000:
-				fmt.Fprintf(&b, `\u%04x`, r)
-			default:
-				fmt.Fprintf(&b, `\U%08x`, r)
+			} else {
+				b.WriteString(pythonEscape(r))
 			}
 		}
 		return b.String()

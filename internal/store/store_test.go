@@ -18,24 +18,15 @@ import (
 	"github.com/pressly/goose/v3"
 
 	"github.com/sandboxmcp/sandboxmcp"
-
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // childEnv makes the test binary a second process: "<dir> <name> <rows>". Of the names
 // "change" and "hold" rows counts changes of a topic, and nothing.
 const childEnv = "STORE_TEST_CHILD"
 
-func TestMain(m *testing.M) {
-	if args := os.Getenv(childEnv); args != "" {
-		if err := child(args); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { os.Exit(testkit.RunOrChild(m, childEnv, child)) }
 
 // child opens the state directory, says how long that took, and writes rows.
 func child(args string) (err error) {
@@ -120,21 +111,28 @@ func TestSchemaVersion(t *testing.T) {
 	}
 }
 
-// What an older release has kept is there after its schema was brought up to date.
-func TestMigrationsKeepResults(t *testing.T) {
-	dir := t.TempDir()
+// release makes the database of an older release, whose schema has a version, in a directory.
+func release(t *testing.T, dir string, version int64) (*sql.DB, *goose.Provider) {
+	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+dir+"/sandboxmcp.db")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer db.Close()
+	t.Cleanup(func() { _ = db.Close() })
 	p, err := goose.NewProvider(goose.DialectSQLite3, db, os.DirFS("migrations"), goose.WithLogger(goose.NopLogger()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.UpTo(t.Context(), 3); err != nil {
+	if _, err := p.UpTo(t.Context(), version); err != nil {
 		t.Fatal(err)
 	}
+	return db, p
+}
+
+// What an older release has kept is there after its schema was brought up to date.
+func TestMigrationsKeepResults(t *testing.T) {
+	dir := t.TempDir()
+	db, _ := release(t, dir, 3)
 	const insert = `INSERT INTO executions (request_id, namespace, session_id, language, status, exit_code, created_at, ended_at, result, stdout, stderr, stdout_blob, stderr_blob, receipt)
 		VALUES (?, 'ns', 's', 'python', 'completed', 3, ?, 'e', '{}', x'6f', x'', NULL, 'sum', 'r')`
 	for _, row := range [][2]string{{"b", "1"}, {"a", "2"}} {
@@ -147,7 +145,7 @@ func TestMigrationsKeepResults(t *testing.T) {
 	}
 	s := open(t, store.Config{Dir: dir})
 	var got string
-	err = s.DB().QueryRowContext(t.Context(), `SELECT group_concat(request_id || namespace || session_id || language || status || exit_code || created_at || ended_at || result || stdout || coalesce(stdout_blob, '-') || stderr_blob || receipt, ' ')
+	err := s.DB().QueryRowContext(t.Context(), `SELECT group_concat(request_id || namespace || session_id || language || status || exit_code || created_at || ended_at || result || stdout || coalesce(stdout_blob, '-') || stderr_blob || receipt, ' ')
 		FROM (SELECT * FROM executions ORDER BY rowid)`).Scan(&got)
 	if want := "bnsspythoncompleted31e{}o-sumr ansspythoncompleted32e{}o-sumr"; err != nil || got != want {
 		t.Errorf("got %q, %v, want %q", got, err, want)
@@ -158,18 +156,7 @@ func TestMigrationsKeepResults(t *testing.T) {
 // had, also after a way back.
 func TestMigrationsKeepTheRecord(t *testing.T) {
 	dir := t.TempDir()
-	db, err := sql.Open("sqlite", "file:"+dir+"/sandboxmcp.db")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	p, err := goose.NewProvider(goose.DialectSQLite3, db, os.DirFS("migrations"), goose.WithLogger(goose.NopLogger()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.UpTo(t.Context(), 4); err != nil {
-		t.Fatal(err)
-	}
+	db, p := release(t, dir, 4)
 	const insert = `INSERT INTO audit VALUES ('id' || ?1, ?2, ?3, 't', 'a', 'outcome', 'r', 's', 'l', 3, 1.5, 1, 'd', 'w', '{}', '{}', 'p', 'h')`
 	for i, row := range []struct {
 		ns  string

@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pressly/goose/v3"
-
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/store"
 )
@@ -240,18 +238,7 @@ func TestCachedIsNeverOld(t *testing.T) {
 // seen, and its topics cost no more than others.
 func TestSignalsOfTheReleaseBefore(t *testing.T) {
 	dir := t.TempDir()
-	db, err := sql.Open("sqlite", "file:"+dir+"/sandboxmcp.db")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	p, err := goose.NewProvider(goose.DialectSQLite3, db, os.DirFS("migrations"), goose.WithLogger(goose.NopLogger()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.UpTo(t.Context(), 9); err != nil {
-		t.Fatal(err)
-	}
+	db, _ := release(t, dir, 9)
 	for _, q := range []string{
 		`INSERT INTO limits VALUES ('ns', 't', '{"max_ram_mb": 7}')`,
 		`INSERT INTO grants VALUES ('id', 'ns', 's', 'd', 'always', '', '', '', 'a', 't', '', '')`,

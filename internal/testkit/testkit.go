@@ -64,3 +64,14 @@ func User(t testing.TB) {
 	t.Helper()
 	Need(t, "user", os.Geteuid() != 0, "the test runs as root")
 }
+
+// Sandbox goes on when ok, which says whether a sandbox can be built here. That takes root or
+// user namespaces; see [Need].
+func Sandbox(t testing.TB, ok bool, why string) {
+	t.Helper()
+	word := "userns"
+	if os.Geteuid() == 0 {
+		word = "root"
+	}
+	Need(t, word, ok, why)
+}

@@ -22,11 +22,8 @@
 package seccomp
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"runtime"
-	"strconv"
 )
 
 // Arch is an architecture for which filters are compiled, by its GOARCH name.
@@ -91,22 +88,6 @@ const (
 // Refuse returns the verdict that fails a call with a Linux error number.
 func Refuse(errno uint16) Verdict { return refusal | Verdict(errno) }
 
-// String returns "allow", "kill" or the error number.
-func (v Verdict) String() string {
-	switch {
-	case v == Allow:
-		return "allow"
-	case v == KillProcess:
-		return "kill"
-	case v == ignore:
-		return "ignore"
-	case v&0xffff0000 == refusal:
-		return "errno " + strconv.Itoa(int(v&0xffff))
-	default:
-		return fmt.Sprintf("verdict %#x", uint32(v))
-	}
-}
-
 // Variant adapts the policy to the other walls of a sandbox. The zero value is for a full
 // sandbox with its own namespaces and a cgroup.
 type Variant struct {
@@ -140,21 +121,6 @@ type Policy struct{ variant Variant }
 
 // New returns the policy of a variant.
 func New(v Variant) Policy { return Policy{variant: v} }
-
-// SHA256 returns the hash of the compiled filters of all architectures, in hex. It changes
-// with every change of a list or of the compiler.
-func (p Policy) SHA256() (string, error) {
-	h := sha256.New()
-	for _, a := range []Arch{AMD64, ARM64} {
-		prog, err := Compile(p, a)
-		if err != nil {
-			return "", err
-		}
-		fmt.Fprintf(h, "%s %d\n", a, len(prog))
-		h.Write(prog)
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
-}
 
 // number is one row of an architecture's table.
 type number struct {

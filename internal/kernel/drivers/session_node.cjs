@@ -316,9 +316,10 @@ function evaluate(code, name) {
   };
 }
 
-// Interrupts. The second thread counts signals, and sets shared[2] when it has terminated
-// the running code. The main thread counts the handled signals in shared[0] and sets
-// shared[1] while a cell runs.
+// Interrupts. The second thread counts signals. The main thread counts the handled signals
+// in shared[0] and sets shared[1] while a cell runs. The thread that is first sets shared[2]
+// of a cell: the second one to 1 before it terminates the running code, the main one to 2
+// before it ends the cell. Otherwise the code that ends the cell could be terminated, too.
 
 const shared = new Int32Array(new SharedArrayBuffer(12));
 
@@ -354,8 +355,7 @@ function watch() {
   const signal = new Signal();
   signal.onsignal = () => {
     seen++;
-    if (handled(50) || Atomics.load(shared, 1) === 0) return;
-    Atomics.store(shared, 2, 1);
+    if (handled(50) || Atomics.load(shared, 1) === 0 || Atomics.compareExchange(shared, 2, 0, 1) === 2) return;
     session.post('Runtime.terminateExecution');
     // The main thread may wait for a child, or start to. A terminal would also send SIGINT to the children.
     for (let i = 0; i < 50 && !handled(100); i++) tell(process.pid);
@@ -364,7 +364,10 @@ function watch() {
 }
 
 process.on('SIGINT', () => {
-  if (cell) interrupted();
+  if (cell) {
+    Atomics.compareExchange(shared, 2, 0, 2);
+    interrupted();
+  }
   Atomics.add(shared, 0, 1);
   Atomics.notify(shared, 0);
 });

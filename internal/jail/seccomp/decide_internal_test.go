@@ -1,7 +1,9 @@
 package seccomp
 
 import (
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -10,6 +12,22 @@ type Call struct {
 	Audit  uint32 // architecture of the system call table; see Arch.AuditValue
 	Number uint32
 	Args   [6]uint64
+}
+
+// String returns "allow", "kill" or the error number.
+func (v Verdict) String() string {
+	switch {
+	case v == Allow:
+		return "allow"
+	case v == KillProcess:
+		return "kill"
+	case v == ignore:
+		return "ignore"
+	case v&0xffff0000 == refusal:
+		return "errno " + strconv.Itoa(int(v&0xffff))
+	default:
+		return fmt.Sprintf("verdict %#x", uint32(v))
+	}
 }
 
 // Decide returns the policy's verdict on a call on an architecture. It is the reference for
