@@ -132,7 +132,7 @@ func TestNodeInterrupt(t *testing.T) {
 		t.Run(code, func(t *testing.T) {
 			t.Parallel()
 			l := begin(t, kernel.Program{Language: sandboxmcp.Node, Interpreter: path, Version: version})
-			l.do(t, kernel.Cell{Code: "globalThis.kept = 7; globalThis.ticks = 0; await new Promise(r => setTimeout(r, 300))"}) // the thread that watches has begun
+			l.do(t, kernel.Cell{Code: "globalThis.kept = 7; globalThis.ticks = 0; await new Promise(r => setTimeout(r, 2000))"}) // the thread that watches has begun
 			s := l.whenBegun(t, strings.ReplaceAll(code, "begun()", "require('fs').writeFileSync('begun', '')"), func() { l.interrupt(t) })
 			if s.Err != nil || s.Exit != 130 || s.Error == nil || s.Error.Name != "Interrupted" {
 				t.Fatalf("an interrupted cell: got %+v, want Interrupted and 130", s)
