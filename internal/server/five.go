@@ -63,7 +63,7 @@ func (s *Server) uploadFile(ctx context.Context, c *call) (answer, error) {
 	if err = checkName(name); err != nil {
 		return answer{}, err
 	}
-	data, err := decodeStrict(text)
+	data, err := uploaded(c.args)
 	if err != nil {
 		return answer{}, err
 	}
@@ -81,6 +81,19 @@ func (s *Server) uploadFile(ctx context.Context, c *call) (answer, error) {
 		SessionID sandboxmcp.SessionID `json:"session_id"`
 		Path      string               `json:"path"`
 	}{id, path}}, nil
+}
+
+// uploaded returns the bytes of content_base64 or content.
+func uploaded(args arguments) ([]byte, error) {
+	_, encoded := args["content_base64"]
+	_, plain := args["content"]
+	if encoded == plain {
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "content_base64 or content is needed, and not both").WithHint("pass text as content, everything else as content_base64")
+	}
+	if plain {
+		return []byte(args.text("content")), nil
+	}
+	return decodeStrict(args.text("content_base64"))
 }
 
 // pythonRun is the answer of sandbox_run_python. Its streams are never shortened.
@@ -197,19 +210,41 @@ func (s *Server) readArtifact(ctx context.Context, c *call) (answer, error) {
 	if err != nil {
 		return answer{}, s.tooLarge(err, c.who.Namespace, id, path)
 	}
-	a := answer{body: struct {
-		Path     string `json:"path"`
-		Filename string `json:"filename"`
-		MIMEType string `json:"mime_type"`
-		Size     int64  `json:"size_bytes"`
-		Content  string `json:"content_base64"`
-	}{path, f.Filename, bareType(f.MIMEType), int64(len(data)), base64.StdEncoding.EncodeToString(data)}}
-	if len(data) <= maxPictureBytes {
-		if p := s.picture(ctx, bareType(f.MIMEType), data); p != nil {
-			a.blocks = []mcp.Content{p}
+	body := fileContent{Path: path, Filename: f.Filename, MIMEType: bareType(f.MIMEType), Size: int64(len(data))}
+	as, piece := c.args.text("as"), part{int64(c.args.number("offset")), int64(c.args.number("max_bytes"))}
+	var blocks []mcp.Content
+	if len(data) <= maxPictureBytes && piece == (part{}) && as != "text" {
+		if p := s.picture(ctx, body.MIMEType, data); p != nil {
+			blocks = []mcp.Content{p}
 		}
 	}
-	return a, nil
+	switch as {
+	case "text":
+		text := string(piece.of(data))
+		if !readable([]byte(text)) {
+			return answer{}, sandboxmcp.Errorf(sandboxmcp.CodeInvalidContent, "%s is not UTF-8 text there", sandboxmcp.Quote(path)).WithHint("read it as base64, or begin at another offset")
+		}
+		body.Text = &text
+	case "image":
+		if blocks == nil {
+			return answer{}, sandboxmcp.Errorf(sandboxmcp.CodeInvalidContent, "%s is no PNG, JPEG, WebP or GIF of at most 1 MiB", sandboxmcp.Quote(path)).WithHint("read it as base64, or make it smaller with code")
+		}
+	default:
+		content := base64.StdEncoding.EncodeToString(piece.bytes(data))
+		body.Content = &content
+	}
+	return answer{body: body, blocks: blocks}, nil
+}
+
+// fileContent is the answer of sandbox_read_artifact. It has the content in the form that was
+// asked for.
+type fileContent struct {
+	Path     string  `json:"path"`
+	Filename string  `json:"filename"`
+	MIMEType string  `json:"mime_type"`
+	Size     int64   `json:"size_bytes"` // of the whole file
+	Content  *string `json:"content_base64,omitempty"`
+	Text     *string `json:"text,omitempty"`
 }
 
 // present returns nil if the session exists, and else the engine's error.

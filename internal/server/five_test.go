@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"image"
 	"image/png"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -361,4 +362,55 @@ func TestClose(t *testing.T) {
 		t.Errorf("got %v, want closed", got)
 	}
 	p.fails("session_not_found", "sandbox_close_session", map[string]any{"session_id": "s"})
+}
+
+// TestTextInAndOut: text is uploaded and read as text, in parts, and a picture comes alone.
+func TestTextInAndOut(t *testing.T) {
+	f := newFake()
+	p := legacy(t, f)
+	id, _ := p.good("sandbox_upload_file", map[string]any{"filename": "t.txt", "content": "häl,b\n1,2\n"})["session_id"].(string)
+	figure := picture(t, 9, 9, png.Encode)
+	p.good("sandbox_upload_file", map[string]any{"session_id": id, "filename": "p.png", "content_base64": base64.StdEncoding.EncodeToString(figure)})
+	read := func(name, as string, more map[string]any) map[string]any {
+		t.Helper()
+		args := map[string]any{"session_id": id, "path": "/mnt/data/" + name, "as": as}
+		maps.Copy(args, more)
+		return p.call("sandbox_read_artifact", args)
+	}
+	for _, c := range []struct {
+		more map[string]any
+		want string
+	}{
+		{nil, "häl,b\n1,2\n"},
+		{map[string]any{"offset": 7}, "1,2\n"},
+		{map[string]any{"offset": 7, "max_bytes": 3}, "1,2"},
+		{map[string]any{"max_bytes": 2}, "h"}, // not half of ä
+		{map[string]any{"offset": 100}, ""},
+	} {
+		body := structured(read("t.txt", "text", c.more))
+		if body["text"] != c.want || body["size_bytes"] != 11.0 || body["content_base64"] != nil {
+			t.Errorf("%v: got %v, want the text %q of 11 bytes", c.more, body, c.want)
+		}
+	}
+	if body := structured(read("t.txt", "base64", map[string]any{"offset": 1, "max_bytes": 1})); body["content_base64"] != "ww==" {
+		t.Errorf("got %v, want one byte", body)
+	}
+	res := read("p.png", "image", nil)
+	if body := structured(res); len(blocks(res, "image")) != 1 || body["content_base64"] != nil || body["text"] != nil {
+		t.Errorf("a picture alone: got %v, want it without its bytes", body)
+	}
+	sameText(t, "sandbox_read_artifact", res)
+	for _, c := range []struct {
+		name, as string
+		more     map[string]any
+	}{{"p.png", "text", nil}, {"t.txt", "image", nil}, {"t.txt", "text", map[string]any{"offset": 2}}} {
+		if got := structured(read(c.name, c.as, c.more))["error"]; got != "invalid_content" {
+			t.Errorf("%s as %s: got %v, want invalid_content", c.name, c.as, got)
+		}
+	}
+	for _, content := range []map[string]any{{}, {"content": "x", "content_base64": "eA=="}} {
+		args := map[string]any{"filename": "u.txt"}
+		maps.Copy(args, content)
+		p.fails(sandboxmcp.CodeInvalidArgument, "sandbox_upload_file", args)
+	}
 }

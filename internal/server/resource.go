@@ -156,14 +156,19 @@ func partError(name string) error {
 	return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%s in the uri is not known, or no number from 0", sandboxmcp.Quote(name)).WithHint("use ?offset=N&max_bytes=N, in bytes")
 }
 
-// of returns the part of data. It ends at a whole UTF-8 character if data is text.
-func (p part) of(data []byte) []byte {
+// bytes returns the part of data.
+func (p part) bytes(data []byte) []byte {
 	data = data[min(p.offset, int64(len(data))):]
-	if p.most == 0 || p.most >= int64(len(data)) {
+	if p.most == 0 {
 		return data
 	}
-	cut := data[:p.most]
-	if n := stream.Unfinished(cut); n < len(cut) {
+	return data[:min(p.most, int64(len(data)))]
+}
+
+// of returns the part of data. It ends at a whole UTF-8 character if data is text.
+func (p part) of(data []byte) []byte {
+	cut := p.bytes(data)
+	if n := stream.Unfinished(cut); p.most > 0 && n < len(cut) {
 		return cut[:len(cut)-n]
 	}
 	return cut

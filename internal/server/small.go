@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -339,7 +340,7 @@ func (s *Server) smallFile(c *call, res sandboxmcp.Result, e entry, v view) smal
 	if f.DownloadURL == nil {
 		f.DownloadURL = s.link(c.who.Namespace, string(res.RequestID), e.Name)
 	}
-	if v.content && 0 < len(e.ContentB64) && len(e.ContentB64) <= textBytes && readable(e.Name, e.ContentB64) {
+	if v.content && 0 < len(e.ContentB64) && len(e.ContentB64) <= textBytes && readable(e.ContentB64) && path.Ext(e.Name) != ".svg" {
 		text := string(e.ContentB64)
 		f.Text = &text
 	}
@@ -352,10 +353,8 @@ func (s *Server) smallFile(c *call, res sandboxmcp.Result, e entry, v view) smal
 	return f
 }
 
-// readable reports whether a file is text that a model can read. SVG is, but costs much.
-func readable(name string, data []byte) bool {
-	return utf8.Valid(data) && !strings.ContainsRune(string(data), 0) && path.Ext(name) != ".svg"
-}
+// readable reports whether data is text that a model can read.
+func readable(data []byte) bool { return utf8.Valid(data) && bytes.IndexByte(data, 0) < 0 }
 
 // smallRun is the answer of sandbox_run_python: all fields of mcp-code-sandbox, and of ours those
 // that say something.

@@ -97,7 +97,7 @@ func TestToolsAreSmallAndComplete(t *testing.T) {
 		}
 	}
 	t.Logf("all %d bytes", total)
-	if got, limit := total, 15_500; got > limit {
+	if got, limit := total, 15_800; got > limit {
 		t.Errorf("got %d bytes of tools/list, want at most %d: shorten descriptions, or raise it by what a new tool needs; all 28 have to fit 24,000", got, limit)
 	}
 	if got := len(server.Instructions); got > 2000 {
@@ -169,7 +169,7 @@ func answersFit(t *testing.T, small bool) {
 			if small {
 				break
 			}
-			sometimes := slices.Contains([]string{"state_lost", "stdout_uri", "stderr_uri", "note"}, field)
+			sometimes := slices.Contains([]string{"state_lost", "stdout_uri", "stderr_uri", "note", "text"}, field)
 			if _, ok := structured(res)[field]; !ok && !sometimes {
 				t.Errorf("%s: got an answer without %s, want it", name, field)
 			}
