@@ -68,6 +68,7 @@ func (w *stuck) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// waitSlowWriter: a writer that blocks delays neither Wait nor Clear and Kill. Drain waits for it.
 func waitSlowWriter(t *testing.T, s *suite) {
 	x := s.open(t)
 	w := &stuck{word: make(chan struct{})}
@@ -85,6 +86,22 @@ func waitSlowWriter(t *testing.T, s *suite) {
 	free()
 	if err := r.Drain(ctx); err != nil || w.n != 30000 {
 		t.Errorf("Drain: %d bytes, %v", w.n, err)
+	}
+	for name, end := range endings {
+		y, w := s.open(t), &stuck{word: make(chan struct{})}
+		free := sync.OnceFunc(func() { close(w.word) })
+		defer free()
+		late := time.AfterFunc(endLimit, free) // for a backend that waits for the writer
+		defer late.Stop()
+		if _, err := y.Start(t.Context(), backend.Process{Argv: []string{"/bin/sh", "-c", "yes"}, Env: y.environment(nil), Stdout: w}); err != nil {
+			t.Fatal(err)
+		}
+		limited, cancel := context.WithTimeout(t.Context(), endLimit)
+		defer cancel()
+		begin := time.Now()
+		if err := end(y.Sandbox, limited); err != nil || time.Since(begin) >= endLimit {
+			t.Errorf("%s behind a slow writer: got %v after %v, want nil within %v", name, err, time.Since(begin), endLimit)
+		}
 	}
 }
 
