@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -58,11 +59,13 @@ func waitNotDelayed(t *testing.T, s *suite) {
 
 // stuck is a writer whose Write blocks until word is closed or receives a value.
 type stuck struct {
-	word chan struct{}
-	n    int
+	word  chan struct{}
+	began atomic.Bool // Write was called
+	n     int
 }
 
 func (w *stuck) Write(p []byte) (int, error) {
+	w.began.Store(true)
 	<-w.word
 	w.n += len(p)
 	return len(p), nil
@@ -92,15 +95,16 @@ func waitSlowWriter(t *testing.T, s *suite) {
 		free := sync.OnceFunc(func() { close(w.word) })
 		defer free()
 		late := time.AfterFunc(endLimit, free) // for a backend that waits for the writer
-		defer late.Stop()
 		if _, err := y.Start(t.Context(), backend.Process{Argv: []string{"/bin/sh", "-c", "yes"}, Env: y.environment(nil), Stdout: w}); err != nil {
 			t.Fatal(err)
 		}
+		if !soon(t, patience, w.began.Load) {
+			t.Fatal("the program writes nothing")
+		}
 		limited, cancel := context.WithTimeout(t.Context(), endLimit)
 		defer cancel()
-		begin := time.Now()
-		if err := end(y.Sandbox, limited); err != nil || time.Since(begin) >= endLimit {
-			t.Errorf("%s behind a slow writer: got %v after %v, want nil within %v", name, err, time.Since(begin), endLimit)
+		if err := end(y.Sandbox, limited); err != nil || !late.Stop() {
+			t.Errorf("%s behind a slow writer: got %v, want nil within %v", name, err, endLimit)
 		}
 	}
 }
