@@ -23,12 +23,14 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
-// Paths inside every sandbox that has a file system of its own. A sandbox without one, as at tier
-// L1, has WorkDir, ProgramDir and TempDir elsewhere, and has no BridgeDir and no PackageDir. The
-// backend then replaces the three paths in Argv, in the values of Env and in Dir. It replaces a
-// path only if the string is the path, or begins with the path and a slash.
+// Paths inside every sandbox that has a file system of its own. A sandbox without one, as at tiers
+// L0 and L1, has WorkDir, ProgramDir and TempDir elsewhere, and has no BridgeDir and no PackageDir.
+// The backend then replaces the three paths in Argv, in the values of Env and in Dir. It replaces a
+// path only if the whole string is the path, or if the string begins with the path and a slash. It
+// changes no other string, such as /mnt/dataX or --to=/mnt/data, and not the bytes of files and
+// streams.
 const (
-	BridgeDir  = "/run/bridge"     // values that were handed to the sandbox: the directory bridge of ProgramDir
+	BridgeDir  = "/run/bridge"     // another name of the directory bridge of ProgramDir, into which the server provides values
 	WorkDir    = "/mnt/data"       // working directory: writable, with a quota, kept as artifacts
 	ProgramDir = "/run/program"    // program files; read-only for programs
 	TempDir    = "/tmp"            // writable scratch
@@ -104,12 +106,12 @@ type Capabilities struct {
 	Dial      bool                 // Sandbox.Dial works
 	Freeze    bool                 // Sandbox.Freeze works
 	Terminal  bool                 // Spec.Terminal and Process.Terminal work
-	Users     []string             // names that Process.User may have, the default first; empty: users have no names here
+	Users     []string             // names that Process.User may have, the default first; empty: users have no names here, and Process.User has to be empty
 }
 
 // Spec describes the sandbox that Open builds.
 type Spec struct {
-	ID          string          // unique among live sandboxes of the owner; names kernel objects; [A-Za-z0-9_-]
+	ID          string          // for the log and for names of objects; [A-Za-z0-9_-]. It is unique among the live sandboxes of the Backend, but another server on the same machine may use it too
 	MinTier     sandboxmcp.Tier // a weaker tier is refused
 	MemoryBytes int64           // limit for all processes and files together, swap included
 	CPUCores    float64
@@ -119,25 +121,31 @@ type Spec struct {
 	WorkInodes  int64
 	TempBytes   int64
 	Hint        string    // a word for the kind of program that will be started; sandboxes with the same hint are prepared alike
-	Loads       string    // name of what the first process loads by Fork.Load; empty: nothing is loaded before Start. A sandbox with something loaded is given only to a Spec with the same name
+	Loads       string    // name of what the first process loads by Fork.Load; empty: nothing is loaded before Start. A sandbox with something loaded is given only to a Spec with the same name. A backend that loads nothing in advance ignores it
 	Terminal    bool      // processes in it may have a terminal. Open fails with isolation_unavailable if Capabilities.Terminal is false
 	Stays       bool      // the sandbox will live long, such as that of a session
 	Prestart    *Prestart // Prestart of the first process, if it is known: the backend may prepare for it
-	Trees       []Tree    // shown besides the system's own; they must exist. Those directly below PackageDir are attached to this sandbox only, see Sandbox.Attach
+	Trees       []Tree    // shown besides the system's own; they must exist. Those directly below PackageDir are attached to this sandbox only, see Sandbox.Attach. In a sandbox without a file system of its own, nothing is below PackageDir, and programs read such a tree at its Host path
 }
 
 // A Sandbox is a closed place with a working directory of its own. All methods
 // may be called concurrently.
 type Sandbox interface {
-	// Start starts a process. Its program files are in place before it runs.
+	// Start starts a process. Its program files are in place before it runs. After Kill it fails
+	// with fs.ErrClosed.
 	Start(ctx context.Context, p Process) (Running, error)
 
-	// Kill ends every process in the sandbox, also one that ignores signals. It returns when no
-	// process is left. Files stay readable. It may be called more than once.
+	// Kill ends every process in the sandbox, also one that ignores signals, that has left its
+	// session and its group, or whose parent has ended. It returns when no process is left, and does
+	// not wait until one ends by itself. If ctx ends first, it returns ctx's error. Files stay
+	// readable. It may be called more than once.
+	//
+	// A backend without a pid namespace finds such processes by a control group, or below a process
+	// that is their subreaper (PR_SET_CHILD_SUBREAPER): the kernel gives it each orphan.
 	Kill(ctx context.Context) error
 
-	// Clear ends every process in the sandbox, also one that ignores signals. It returns when no
-	// process is left. Other processes can be started afterwards.
+	// Clear ends the same processes as Kill, and returns like it. Other processes can be started
+	// afterwards, unless it fails: the caller then closes the sandbox.
 	Clear(ctx context.Context) error
 
 	// Provide puts files below ProgramDir, where programs can read them and cannot write them. It
@@ -179,8 +187,8 @@ type Sandbox interface {
 	// Usage returns what the sandbox has used so far. After Close it fails with fs.ErrClosed.
 	Usage(ctx context.Context) (Usage, error)
 
-	// Close kills all processes and releases everything that the sandbox held. It may be called
-	// more than once.
+	// Close kills all processes and releases everything that the sandbox held, its directories
+	// included. It may be called more than once.
 	Close(ctx context.Context) error
 }
 
@@ -193,7 +201,7 @@ type Process struct {
 	Program   []ProgramFile // put into ProgramDir before the start; names without a slash
 	Stdin     []byte        // nil: end of file at once, unless OpenStdin is set
 	OpenStdin bool          // stdin stays open after Stdin was written, for Running.WriteStdin
-	Stdout    io.Writer     // called from one goroutine per stream, until Drain returns; must not block; its errors are ignored
+	Stdout    io.Writer     // called by one goroutine at a time, until Drain returns; its errors are ignored. If it blocks, so do Flush, Drain and the program's own writes, and Close waits a limited time; Wait, Clear and Kill do not wait for it
 	Stderr    io.Writer
 	Channels  int       // private streams of bytes on descriptors 3, 4, 5 …, at most MaxChannels; see Running.Channel
 	Prestart  *Prestart // nil: the process must not be started before Start is called
@@ -269,7 +277,7 @@ type Running interface {
 type Exit struct {
 	Code   int  // exit code; meaningless when Signal is not 0
 	Signal int  // number of the signal that ended it, 0 for none
-	Lost   bool // the sandbox ended before the process: by Kill, by Close or by a failure. Signal is SIGKILL. After Clear, Signal is SIGKILL and Lost is false, because the sandbox still lives
+	Lost   bool // the sandbox ended before the process: by Kill, by Close, or because what keeps the sandbox failed, such as its init or its machine. Signal is SIGKILL. After Clear, Signal is SIGKILL and Lost is false, because the sandbox still lives
 }
 
 // Usage is what a sandbox took.
@@ -290,22 +298,24 @@ type Files interface {
 	// Put writes a regular file as one step: a reader sees either the whole old or the whole new
 	// content. Missing directories are made. Without overwrite, it fails with fs.ErrExist if the
 	// name exists. The content counts as the sandbox's memory and against the quota. If the quota
-	// is full, Put fails with syscall.ENOSPC and leaves nothing. It needs a live sandbox.
+	// is full, Put fails with syscall.ENOSPC and leaves nothing. After Kill it fails with
+	// fs.ErrClosed.
 	Put(ctx context.Context, name string, data []byte, overwrite bool) error
 
 	// Stat describes the entry itself, also when it is a symbolic link.
 	Stat(ctx context.Context, name string) (FileInfo, error)
 
 	// Mkdir makes a directory and its missing parents. If the directory exists, that is no error.
-	// If another kind of file has the name, Mkdir fails with fs.ErrExist.
+	// If another kind of file has the name, Mkdir fails with fs.ErrExist. After Kill it fails with
+	// fs.ErrClosed.
 	Mkdir(ctx context.Context, name string) error
 
 	// Rename gives an entry another name, in one step. Without overwrite, it fails with fs.ErrExist
 	// if that name exists. With it, a file replaces a file, and a directory replaces an empty
-	// directory.
+	// directory. After Kill it fails with fs.ErrClosed.
 	Rename(ctx context.Context, from, to string, overwrite bool) error
 
-	// Remove removes a file or link.
+	// Remove removes a file or link, also after Kill.
 	Remove(ctx context.Context, name string) error
 
 	// Watch reports changes below a directory from now on. If name is no directory, it fails. If

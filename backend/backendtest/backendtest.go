@@ -88,8 +88,8 @@ type law struct {
 // ofWalls lists tests of walls, which are skipped for a backend without walls. Tests that begin with
 // the interlock are not listed, because the interlock skips them.
 var ofWalls = []string{
-	"OpenShowsReadOnlyDirs", "OpenShowsADirectoryElsewhere", "ProgramFilesAreInPlaceAndReadOnly", "MissingDirIsAnError",
-	"OpenWorksBesideDescriptorsOnTheirWay", "UsageIsSane", "SocketBuffersAreMemory", "CPUTimeOfAProcessIsLimited", "CPUQuotaHolds",
+	"OpenShowsReadOnlyDirs", "OpenShowsADirectoryElsewhere", "ProgramFilesAreReadOnly", "DescriptorsAreNoDirectories",
+	"OpenWorksBesideDescriptorsOnTheirWay", "UsageIsThatOfThePrograms", "MemoryIsLimited", "SocketBuffersAreMemory", "CPUTimeOfAProcessIsLimited", "CPUQuotaHolds",
 	"WeakTellsOfKernelObjects", "LocksAreCounted", "KillsAreCounted",
 }
 
@@ -109,7 +109,9 @@ var laws = []law{
 	{"AttachNeedsNoMoreProcesses", attachManyLists},
 	{"DialReachesAPort", dialReachesAPort},
 	{"IsolationAgreesWithCapabilities", isolationAgrees},
-	{"ProgramFilesAreInPlaceAndReadOnly", programFiles},
+	{"ProgramFilesAreInPlace", programFiles},
+	{"ProgramFilesAreReadOnly", programFilesReadOnly},
+	{"PathsAreReplacedWhole", pathsAreReplacedWhole},
 	{"StreamsAreExact", streamsExact},
 	{"StdinNilIsEndOfFile", stdinNil},
 	{"StdinThatStaysOpen", stdinOpen},
@@ -120,8 +122,10 @@ var laws = []law{
 	{"NulInArgumentsIsRefused", nulRefused},
 	{"MissingProgramIsAnError", missingProgram},
 	{"MissingDirIsAnError", missingDir},
+	{"DescriptorsAreNoDirectories", descriptorsAreNoDirs},
 	{"ExitCodeAndSignalAreToldApart", exitAndSignal},
 	{"SignalReachesTheProcessAlone", signalAlone},
+	{"InterruptReachesTheGroup", interruptReachesTheGroup},
 	{"ChannelCarriesBothWays", channelBothWays},
 	{"ManyChannelsAreApart", manyChannels},
 	{"TerminalIsTheProcessesOwn", terminalOwn},
@@ -136,9 +140,13 @@ var laws = []law{
 	{"FloodIsCarriedWhole", flood},
 	{"SeveralProcessesAtOnce", severalProcesses},
 	{"KillEndsEverything", killEndsEverything},
+	{"KillAndClearEndDeafPrograms", endsDeafPrograms},
+	{"KillAndClearEndAllOrFail", endsOrSaysSo},
 	{"KillByTheProgramEndsNothingElse", killInit},
 	{"KillTwiceAndFilesAfterKill", killTwice},
+	{"EndedSandboxesTakeNothing", endedSandboxTakesNothing},
 	{"ClearKeepsTheSandbox", clearKeepsTheSandbox},
+	{"ProvidedFilesAreRead", providedFilesAreRead},
 	{"FlushHandsOn", flushHandsOn},
 	{"FreezeStopsEverything", freezeStopsEverything},
 	{"FrozenSandboxesEnd", frozenSandboxesEnd},
@@ -146,6 +154,7 @@ var laws = []law{
 	{"PutIsOneStep", putIsOneStep},
 	{"DirectoriesAreMadeAndNamesChanged", mkdirAndRename},
 	{"CloseTwice", closeTwice},
+	{"CloseRemovesDirectories", closeRemovesDirectories},
 	{"EndedContextsAreRefused", endedContexts},
 	{"FilesCannotLeave", filesCannotLeave},
 	{"FilesListIsBounded", filesList},
@@ -153,6 +162,7 @@ var laws = []law{
 	{"ChangesOfFilesAreReported", changesReported},
 	{"WatchesAreBounded", watchesBounded},
 	{"UsageIsSane", usageSane},
+	{"UsageIsThatOfThePrograms", usageIsThatOfThePrograms},
 	{"MemoryIsLimited", memoryLimited},
 	{"SocketBuffersAreMemory", socketBuffers},
 	{"FullDiskIsNoOutOfMemory", fullDisk},
@@ -308,6 +318,12 @@ func (s *suite) needWalls(t *testing.T) {
 	if !s.walls() {
 		t.Skip("the backend claims no walls")
 	}
+}
+
+// lacks skips the test because the backend's tier does not claim what it needs.
+func (s *suite) lacks(t *testing.T, what string) {
+	t.Helper()
+	t.Skipf("tier %s does not claim %s", s.o.Tier, what)
 }
 
 // full reports whether the backend must pass all tests.

@@ -67,7 +67,7 @@ func locksAreCounted(t *testing.T, s *suite) {
 // limit counts. A sandbox that holds too many is ended (D18).
 func connectionsAreCounted(t *testing.T, s *suite) {
 	if !s.full() {
-		t.Skip("tier L1 has no sockets")
+		s.lacks(t, "a network namespace of its own")
 	}
 	x := s.open(t)
 	s.interlock(t, x)
@@ -104,7 +104,7 @@ func pageTablesAreMemory(t *testing.T, s *suite) {
 // closed sandbox, or has a network.
 func connectionBuffersAreSmall(t *testing.T, s *suite) {
 	if !s.full() {
-		t.Skip("tier L1 has no sockets")
+		s.lacks(t, "a network namespace of its own")
 	}
 	const read = "cd /proc/sys/net; cat ipv4/tcp_rmem ipv4/tcp_wmem core/somaxconn ipv4/tcp_max_tw_buckets"
 	const want = "4096\t16384\t262144\n4096\t16384\t262144\n128\n1024\n"
@@ -217,7 +217,7 @@ dns.lookup("localhost", { all: true, hints: dns.ADDRCONFIG }, (e, a) => console.
 // programsGoOn: common programs do not fail because of the requests that a sandbox refuses.
 func programsGoOn(t *testing.T, s *suite) {
 	if !s.full() {
-		t.Skip("tier L1 has no sockets")
+		s.lacks(t, "a network namespace of its own")
 	}
 	for name, g := range goingOn {
 		t.Run(name, func(t *testing.T) {

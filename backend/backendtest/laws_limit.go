@@ -10,11 +10,35 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
+// usageSane: Usage counts the processor time of programs, and no kill of programs that keep all
+// limits. It does so after Kill too.
 func usageSane(t *testing.T, s *suite) {
 	x := s.open(t)
-	if u := x.usage(t); u.OOMKills != 0 || u.CPU < 0 {
-		t.Errorf("Usage of a new sandbox: %+v", u)
+	if u := x.usage(t); u.OOMKills != 0 || u.CPU < 0 || len(u.Exceeded) != 0 {
+		t.Errorf("Usage of a new sandbox: got %+v, want no kills and a time of 0 or more", u)
 	}
+	x.sh(t, "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done")
+	check := func(when string) {
+		// the time of a process may be counted shortly after its end
+		var u backend.Usage
+		if !soon(t, 5*time.Second, func() bool { u = x.usage(t); return u.CPU > 0 }) {
+			t.Errorf("%s: got a processor time of %v, want more than 0", when, u.CPU)
+		}
+		if u.OOMKills != 0 || len(u.Exceeded) != 0 {
+			t.Errorf("%s: got %d kills for %q, want none", when, u.OOMKills, u.Exceeded)
+		}
+	}
+	check("alive")
+	if err := x.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	check("killed")
+}
+
+// usageIsThatOfThePrograms: Usage is near to what a program has used of each kind, and below the
+// limits.
+func usageIsThatOfThePrograms(t *testing.T, s *suite) {
+	x := s.open(t)
 	e := x.run(t, x.python(t, `
 import os, threading, time
 b = bytearray(60 << 20)
@@ -55,7 +79,7 @@ func memoryLimited(t *testing.T, s *suite) {
 	for _, kind := range []string{"anonymous", "shared", "memfd", "shm", "tmp", "children", "renamed"} {
 		t.Run(kind, func(t *testing.T) {
 			if !s.full() && (kind == "tmp" || kind == "shm") {
-				t.Skip("tier L1 has no temporary files of its own: its isolation says so")
+				s.lacks(t, "temporary files of its own")
 			}
 			x := s.open(t, func(p *backend.Spec) { p.MemoryBytes, p.TempBytes = 96*mib, 160*mib })
 			s.interlock(t, x)
@@ -83,7 +107,7 @@ func memoryLimited(t *testing.T, s *suite) {
 // still run. Payload D03 fills every writable directory.
 func fullDisk(t *testing.T, s *suite) {
 	if !s.full() {
-		t.Skip("tier L1 has no quota: its isolation says so")
+		s.lacks(t, "a quota")
 	}
 	x := s.open(t, func(p *backend.Spec) { p.MemoryBytes, p.WorkBytes = 128*mib, 400*mib }) // Open reduces a quota above the memory limit
 	s.interlock(t, x)
@@ -104,7 +128,7 @@ except OSError as e:
 // tasksPerSandbox: a sandbox that uses all of its tasks takes none from another (D02).
 func tasksPerSandbox(t *testing.T, s *suite) {
 	if !s.full() {
-		t.Skip("tier L1 only ends sandboxes that have too many tasks")
+		s.lacks(t, "a limit of tasks that the kernel holds for each sandbox")
 	}
 	greedy := s.open(t)
 	s.interlock(t, greedy)

@@ -18,15 +18,25 @@ import (
 	"github.com/sandboxmcp/sandboxmcp/backend"
 )
 
+// programFilesReadOnly: a program cannot change its program files or their directory.
+func programFilesReadOnly(t *testing.T, s *suite) {
+	e := s.open(t).run(t, backend.Process{
+		Argv: []string{"/bin/sh", "-c", `cat "$PROGRAM/a b"; (echo x > "$PROGRAM/a b") 2>/dev/null && echo written
+			(echo x > "$PROGRAM/new") 2>/dev/null && echo made; rm -f "$PROGRAM/a b" 2>/dev/null && [ ! -e "$PROGRAM/a b" ] && echo removed; chmod 777 "$PROGRAM" 2>/dev/null && (echo x > "$PROGRAM/new") 2>/dev/null && echo opened; :`},
+		Program: []backend.ProgramFile{{Name: "a b", Data: []byte("old")}},
+	})
+	if e.Out != "old" {
+		t.Errorf("a program that tries to change its file: got %q (stderr %q), want %q", e.Out, e.Err, "old")
+	}
+}
+
+// programFiles: program files are in place before the program runs, and replace those of the same
+// names. Their names have no slash.
 func programFiles(t *testing.T, s *suite) {
 	x := s.open(t)
 	data := []byte("\x00\xff odd \n bytes\r\n")
 	cat := func(files ...backend.ProgramFile) ended {
-		return x.run(t, backend.Process{
-			Argv: []string{"/bin/sh", "-c", `cat "$PROGRAM/a b"; (echo x > "$PROGRAM/a b") 2>/dev/null && echo written
-				(echo x > "$PROGRAM/new") 2>/dev/null && echo made; rm -f "$PROGRAM/a b" 2>/dev/null && [ ! -e "$PROGRAM/a b" ] && echo removed; chmod 777 "$PROGRAM" 2>/dev/null && (echo x > "$PROGRAM/new") 2>/dev/null && echo opened; :`},
-			Program: files,
-		})
+		return x.run(t, backend.Process{Argv: []string{"/bin/sh", "-c", `cat "$PROGRAM/a b"`}, Program: files})
 	}
 	if e := cat(backend.ProgramFile{Name: "a b", Data: data}); e.Out != string(data) {
 		t.Errorf("program file: got %q (stderr %q), want %q", e.Out, e.Err, data)
@@ -39,6 +49,9 @@ func programFiles(t *testing.T, s *suite) {
 		if err == nil {
 			t.Errorf("a program file named %q is taken", name)
 		}
+	}
+	if got := x.sh(t, `cat "$PROGRAM/a b"; [ ! -e "$PROGRAM/../x" ] || echo outside`); got != "new" {
+		t.Errorf("after the names that are refused: got %q, want %q", got, "new")
 	}
 }
 
@@ -197,12 +210,20 @@ func missingProgram(t *testing.T, s *suite) {
 
 func missingDir(t *testing.T, s *suite) {
 	x := s.open(t)
-	dirs := []string{"/nonexistent", "/usr/bin/env"}
-	for fd := range 200 { // a directory left open would be a way out
-		dirs = append(dirs, fmt.Sprintf("/proc/self/fd/%d", fd))
+	for _, d := range []string{"/nonexistent", "/usr/bin/env", backend.WorkDir + "/missing"} {
+		if err := x.fails(t, backend.Process{Argv: []string{"/bin/sh", "-c", ":"}, Dir: d}); errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("in %s: got %v of Wait, want an error at once", d, err)
+		}
 	}
-	for _, d := range dirs {
-		_ = x.fails(t, backend.Process{Argv: []string{"/bin/sh", "-c", ":"}, Dir: d})
+	x.sh(t, ":") // the sandbox lives on
+}
+
+// descriptorsAreNoDirs: no directory is left open as a descriptor of a new process, because it
+// would be a way out.
+func descriptorsAreNoDirs(t *testing.T, s *suite) {
+	x := s.open(t)
+	for fd := range 200 {
+		_ = x.fails(t, backend.Process{Argv: []string{"/bin/sh", "-c", ":"}, Dir: fmt.Sprintf("/proc/self/fd/%d", fd)})
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -58,16 +59,19 @@ func waitNotDelayed(t *testing.T, s *suite) {
 
 // stuck is a writer whose Write blocks until word is closed or receives a value.
 type stuck struct {
-	word chan struct{}
-	n    int
+	word  chan struct{}
+	began atomic.Bool // Write was called
+	n     int
 }
 
 func (w *stuck) Write(p []byte) (int, error) {
+	w.began.Store(true)
 	<-w.word
 	w.n += len(p)
 	return len(p), nil
 }
 
+// waitSlowWriter: a writer that blocks delays neither Wait nor Clear and Kill. Drain waits for it.
 func waitSlowWriter(t *testing.T, s *suite) {
 	x := s.open(t)
 	w := &stuck{word: make(chan struct{})}
@@ -85,6 +89,23 @@ func waitSlowWriter(t *testing.T, s *suite) {
 	free()
 	if err := r.Drain(ctx); err != nil || w.n != 30000 {
 		t.Errorf("Drain: %d bytes, %v", w.n, err)
+	}
+	for name, end := range endings {
+		y, w := s.open(t), &stuck{word: make(chan struct{})}
+		free := sync.OnceFunc(func() { close(w.word) })
+		defer free()
+		late := time.AfterFunc(endLimit, free) // for a backend that waits for the writer
+		if _, err := y.Start(t.Context(), backend.Process{Argv: []string{"/bin/sh", "-c", "yes"}, Env: y.environment(nil), Stdout: w}); err != nil {
+			t.Fatal(err)
+		}
+		if !soon(t, patience, w.began.Load) {
+			t.Fatal("the program writes nothing")
+		}
+		limited, cancel := context.WithTimeout(t.Context(), endLimit)
+		defer cancel()
+		if err := end(y.Sandbox, limited); err != nil || !late.Stop() {
+			t.Errorf("%s behind a slow writer: got %v, want nil within %v", name, err, endLimit)
+		}
 	}
 }
 

@@ -30,10 +30,19 @@ type files struct {
 type heldFiles struct{ s *sandbox }
 
 func (h heldFiles) do(ctx context.Context, op, name string, f func(files) error) error {
+	return h.with(ctx, h.s.hold, op, name, f)
+}
+
+// change is do for what needs a live sandbox.
+func (h heldFiles) change(ctx context.Context, op, name string, f func(files) error) error {
+	return h.with(ctx, h.s.holdLive, op, name, f)
+}
+
+func (h heldFiles) with(ctx context.Context, hold func() (func(), error), op, name string, f func(files) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	release, err := h.s.hold()
+	release, err := hold()
 	if err != nil {
 		return &fs.PathError{Op: op, Path: name, Err: err}
 	}
@@ -61,15 +70,15 @@ func (h heldFiles) Remove(ctx context.Context, name string) error {
 }
 
 func (h heldFiles) Mkdir(ctx context.Context, name string) error {
-	return h.do(ctx, "mkdir", name, func(x files) error { return x.Mkdir(name) })
+	return h.change(ctx, "mkdir", name, func(x files) error { return x.Mkdir(name) })
 }
 
 func (h heldFiles) Rename(ctx context.Context, from, to string, overwrite bool) error {
-	return h.do(ctx, "rename", from, func(x files) error { return x.Rename(from, to, overwrite) })
+	return h.change(ctx, "rename", from, func(x files) error { return x.Rename(from, to, overwrite) })
 }
 
 func (h heldFiles) Put(ctx context.Context, name string, data []byte, overwrite bool) error {
-	return h.do(ctx, "write", name, func(x files) error { return x.Put(ctx, name, data, overwrite) })
+	return h.change(ctx, "write", name, func(x files) error { return x.Put(ctx, name, data, overwrite) })
 }
 
 const beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV

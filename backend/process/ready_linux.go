@@ -43,6 +43,16 @@ type prospect struct {
 // gone reports whether the sandbox has ended. It must not be called after the sandbox is closed.
 func (s *sandbox) gone() bool { return s.slot.Ended() || s.hall.Ended() }
 
+// holdLive is hold for what cannot be done after Kill.
+func (s *sandbox) holdLive() (release func(), err error) {
+	release, err = s.hold()
+	if err == nil && (s.dying.Load() || s.slot.Dead()) {
+		release()
+		return nil, jail.ErrEnded
+	}
+	return release, err
+}
+
 // expect records how to prepare the next sandbox of the key.
 func (s *sandbox) expect(next prospect) {
 	s.b.ready.Expect(keyOf(s.spec), s.b.builder(s.spec, next))

@@ -209,7 +209,7 @@ func (s *sandbox) Start(ctx context.Context, p backend.Process) (backend.Running
 	if p.Terminal != nil || privateOf(p) > channelBoth && p.Prestart != nil && p.Prestart.Fork == nil { // a waiting process has pipes and two channels
 		p.Prestart = nil
 	}
-	release, err := s.hold()
+	release, err := s.holdLive()
 	if err != nil {
 		return nil, fmt.Errorf("start process: %w", err)
 	}

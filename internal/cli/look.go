@@ -47,7 +47,7 @@ func (a *call) showRuntimes(r sandboxmcp.Runtimes) {
 	for _, b := range r.Backends {
 		tier, walls := "-", b.Reason
 		if b.Available && b.Isolation != nil {
-			tier, walls = string(b.Isolation.Tier), strings.Join(b.Isolation.Walls, ", ")
+			tier, walls = string(b.Isolation.Tier), wallList(b.Isolation.Walls)
 		}
 		rows = append(rows, []string{b.Name, tier, walls})
 	}

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"math"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -90,7 +89,7 @@ func (a *call) showSession(s sandboxmcp.Session) {
 		{"limits", limitText(s.Limits)},
 	}
 	if s.Isolation != nil {
-		rows = append(rows, []string{"walls", string(s.Isolation.Tier) + ": " + strings.Join(s.Isolation.Walls, ", ")})
+		rows = append(rows, []string{"walls", string(s.Isolation.Tier) + ": " + wallList(s.Isolation.Walls)})
 	}
 	a.table(rows)
 }

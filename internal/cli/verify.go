@@ -208,10 +208,18 @@ func (a *call) readReceipt(ctx context.Context, path string) (r sandboxmcp.Recei
 	return sign.ReadReceipt(what, data)
 }
 
+// wallList returns the walls of a sandbox as text.
+func wallList(walls []string) string {
+	if len(walls) == 0 {
+		return "none"
+	}
+	return strings.Join(walls, ", ")
+}
+
 func (a *call) showPredicate(p sandboxmcp.ReceiptPredicate) {
 	walls := "none"
 	if p.Isolation != nil {
-		walls = string(p.Isolation.Tier) + " on " + p.Isolation.Backend + ": " + strings.Join(p.Isolation.Walls, ", ")
+		walls = string(p.Isolation.Tier) + " on " + p.Isolation.Backend + ": " + wallList(p.Isolation.Walls)
 	}
 	rows := [][]string{
 		{"request", string(p.RequestID)},

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/app"
 	"github.com/sandboxmcp/sandboxmcp/internal/sign"
 )
 
@@ -147,6 +149,21 @@ func TestVerifyResult(t *testing.T) {
 		}
 		if got.status != 1 || got.stdout != "MISMATCH\n" || !strings.HasSuffix(got.stderr, "differs from it in: "+c.want+"\n") {
 			t.Errorf("%s: got %+v, want MISMATCH and %s", c.name, got, c.want)
+		}
+	}
+}
+
+// TestWallsAreNamed: a sandbox without walls has "none", and not an empty text.
+func TestWallsAreNamed(t *testing.T) {
+	for _, c := range []struct {
+		walls []string
+		want  string
+	}{{nil, "none"}, {[]string{}, "none"}, {[]string{"seccomp", "landlock"}, "seccomp, landlock"}} {
+		var out bytes.Buffer
+		a := &call{App: &app.App{Stdout: &out, Stderr: &out}}
+		a.showPredicate(sandboxmcp.ReceiptPredicate{Isolation: &sandboxmcp.Isolation{Tier: sandboxmcp.TierL0, Backend: "b", Walls: c.walls}})
+		if want := "L0 on b: " + c.want + "\n"; !strings.Contains(out.String(), want) {
+			t.Errorf("walls %q: got %q, want %q in it", c.walls, out.String(), want)
 		}
 	}
 }

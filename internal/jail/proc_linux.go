@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -274,8 +275,21 @@ func (s *Slot) Clear(ctx context.Context) error {
 }
 
 // ErrEnded means that the sandbox has ended, or that no program may be started in it
-// any more.
-var ErrEnded = errors.New("the sandbox has ended")
+// any more. It is an fs.ErrClosed too.
+var ErrEnded error = endedError{}
+
+type endedError struct{}
+
+func (endedError) Error() string { return "the sandbox has ended" }
+
+func (endedError) Is(target error) bool { return target == fs.ErrClosed }
+
+// Dead reports whether no program may be started in the sandbox any more.
+func (s *Slot) Dead() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.dead
+}
 
 func (s *Slot) ended(b []byte) (orphan bool) {
 	if len(b) < 40 {
