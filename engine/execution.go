@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -264,11 +263,9 @@ func (e *Engine) validate(ctx context.Context, x *execution) error {
 // open builds the sandbox of a single run or of a new session. first is the process that
 // will be started first in it, if that is known.
 func (e *Engine) open(x *execution, interp interpreter.Interpreter, first *backend.Prestart) (backend.Sandbox, error) {
-	for _, t := range interp.Trees {
-		if d := t.Host; within(d, e.store.Dir()) {
-			return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the interpreter %s needs %s to be shown to the program, and that holds the state directory", interp.Path, d).
-				WithHint("set SANDBOXMCP_STATE_DIR to a directory elsewhere, or put another interpreter first on the PATH")
-		}
+	if d := interp.Shows(e.store.Dir()); d != "" {
+		return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "the interpreter %s needs %s to be shown to the program, and that holds the state directory", interp.Path, d).
+			WithHint("set SANDBOXMCP_STATE_DIR to a directory elsewhere, or put another interpreter first on the PATH")
 	}
 	const mib = 1 << 20
 	memory := int64(x.limits.MaxRAMMB) * mib
@@ -290,18 +287,6 @@ func (e *Engine) open(x *execution, interp interpreter.Interpreter, first *backe
 		return nil, cancelledError(x.ctx)
 	}
 	return sb, err
-}
-
-// within reports whether p is dir or lies below it, after symbolic links are resolved.
-func within(dir, p string) bool {
-	if real, err := filepath.EvalSymlinks(p); err == nil {
-		p = real
-	}
-	if real, err := filepath.EvalSymlinks(dir); err == nil {
-		dir = real
-	}
-	rel, err := filepath.Rel(dir, p)
-	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
 }
 
 const (

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"encoding/json"
-	"errors"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/guard"
@@ -35,17 +34,6 @@ func (e *Engine) filesOf(ctx context.Context, ns sandboxmcp.Namespace, id sandbo
 	}
 	masks, err := e.masksOf(ctx, ns, r)
 	return r.Files(masks), masks, err
-}
-
-// maskedCause returns an error with secrets masked in the text of its cause.
-func maskedCause(m *redact.Masker, err error) error {
-	cause, ok := errors.AsType[*sandboxmcp.Error](err)
-	if !ok || m == nil {
-		return err
-	}
-	masked := *cause
-	masked.Err = guard.Cause(m, masked.Err)
-	return &masked
 }
 
 // Upload writes a file into a session's working directory. If the upload names no
@@ -128,7 +116,7 @@ func (e *Engine) ReadFile(ctx context.Context, c sandboxmcp.Caller, id sandboxmc
 	}
 	f, data, err := files.Read(ctx, name, limit)
 	if err != nil {
-		return f, nil, maskedCause(masks, err)
+		return f, nil, guard.Masked(masks, err)
 	}
 	if key := masks.Find(data); key != "" && !e.cfg.AllowSecretArtifacts {
 		return f, nil, guard.FileError(p, key)
@@ -150,7 +138,7 @@ func (e *Engine) RemoveFile(ctx context.Context, c sandboxmcp.Caller, id sandbox
 	if err != nil {
 		return err
 	}
-	return maskedCause(masks, files.Remove(ctx, name))
+	return guard.Masked(masks, files.Remove(ctx, name))
 }
 
 // Bridge hands values, from the caller or from one session, to another session. Without a

@@ -3,6 +3,7 @@ package guard
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"strings"
 
 	"github.com/sandboxmcp/sandboxmcp"
@@ -38,6 +39,17 @@ func Cause(m *redact.Masker, err error) error {
 		return &maskedError{text, err}
 	}
 	return err
+}
+
+// Masked returns an error with secrets masked in the text of its cause.
+func Masked(m *redact.Masker, err error) error {
+	coded, ok := errors.AsType[*sandboxmcp.Error](err)
+	if !ok || m == nil {
+		return err
+	}
+	masked := *coded
+	masked.Err = Cause(m, masked.Err)
+	return &masked
 }
 
 // Result masks secrets in every form of a displayed value. A picture that contains a

@@ -40,6 +40,29 @@ func With(found backend.Interpreter, sets []environment.Set, minTier sandboxmcp.
 	return i
 }
 
+// Shows returns the directory of the host in which programs of the interpreter would see p; "" if
+// there is none.
+func (i Interpreter) Shows(p string) string {
+	for _, t := range i.Trees {
+		if within(t.Host, p) {
+			return t.Host
+		}
+	}
+	return ""
+}
+
+// within reports whether p is dir or lies below it, after symbolic links are resolved.
+func within(dir, p string) bool {
+	if real, err := filepath.EvalSymlinks(p); err == nil {
+		p = real
+	}
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	rel, err := filepath.Rel(dir, p)
+	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
+}
+
 // Program returns what the kernel driver needs to start the program of a request. driver is the
 // compiled driver; nil: its source text is used.
 func (i Interpreter) Program(r sandboxmcp.Request, driver []byte) kernel.Program {

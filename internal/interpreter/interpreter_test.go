@@ -217,3 +217,24 @@ func TestASetThatOthersCanWriteIsNotSeen(t *testing.T) {
 		t.Errorf("got %v, %v and %v, want the interpreter without sets", i.Sets, i.Trees, err)
 	}
 }
+
+// TestShows: an interpreter shows what lies below one of its trees, also through a link.
+func TestShows(t *testing.T) {
+	dir := t.TempDir()
+	tree, link := filepath.Join(dir, "tree"), filepath.Join(dir, "link")
+	if err := os.MkdirAll(filepath.Join(tree, "state"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(tree, link); err != nil {
+		t.Fatal(err)
+	}
+	i := interpreter.Interpreter{Interpreter: backend.Interpreter{Trees: []backend.Tree{{Host: filepath.Join(dir, "other")}, {Host: tree}}}}
+	for p, want := range map[string]string{
+		tree: tree, filepath.Join(tree, "state"): tree, filepath.Join(link, "state"): tree,
+		dir: "", tree + "2": "", filepath.Join(dir, "beside"): "",
+	} {
+		if got := i.Shows(p); got != want {
+			t.Errorf("%s: got %q, want %q", p, got, want)
+		}
+	}
+}

@@ -59,7 +59,7 @@ func (s *Server) readResource(sent context.Context, req *mcp.ReadResourceRequest
 }
 
 func (s *Server) resource(ctx context.Context, uri string) (*mcp.ResourceContents, error) {
-	bare, part, err := cutPart(uri)
+	bare, piece, err := cutPart(uri)
 	if err != nil {
 		return nil, err
 	}
@@ -81,13 +81,13 @@ func (s *Server) resource(ctx context.Context, uri string) (*mcp.ResourceContent
 		if err != nil {
 			return nil, err
 		}
-		return contents(part.of(data), mime), nil
+		return contents(piece.of(data), mime), nil
 	case path == "stdout" || path == "stderr":
 		data, err := s.engine.Output(ctx, who, request, path)
 		if err != nil {
 			return nil, err
 		}
-		return contents(part.of(data), "text/plain"), nil
+		return contents(piece.of(data), "text/plain"), nil
 	case path == "result":
 		r, err := s.engine.Lookup(ctx, who, sandboxmcp.Lookup{RequestID: request})
 		if err != nil {

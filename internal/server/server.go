@@ -36,9 +36,9 @@ const (
 const Instructions = `Runs untrusted code in a sandbox: Python, Node.js and shell.
 
 Workflow
-1. execute_code runs a program and returns status, exit_code, stdout, stderr and artifacts. Without session_id every run gets a new sandbox. With a session_id (from create_session, or any id that you choose) files and variables are kept, until terminate_session or 30 minutes without use. state_lost: true means that the variables are lost.
-2. Files that the program writes below /mnt/data (its working directory) are returned as artifacts: small ones as base64, larger ones as resource links (artifact://...), pictures as images. Long output is shortened to its beginning and end; read all of it from the resource run://<request_id>/stdout or /stderr.
-3. sandbox_upload_file puts a file into a session, sandbox_read_artifact returns one. bridge_data passes JSON values from one session to another.
+1. execute_code runs a program and returns status, exit_code, stdout, stderr and artifacts. Read note: it says what helps. Without session_id every run gets a new sandbox. With a session_id (from create_session, or any id that you choose) files and variables are kept, until terminate_session or 30 minutes without use. state_lost: true means that the variables are lost.
+2. Files that the program writes below /mnt/data (its working directory) are returned as artifacts: small texts with their text, others as resource links (artifact://...), pictures as images. For the user's disk, pass on how_to_get. Long output is shortened to its beginning and end; read all of it from the resource run://<request_id>/stdout or /stderr.
+3. sandbox_upload_file puts a file into a session, sandbox_read_artifact returns one, also as text and in parts. bridge_data passes JSON values from one session to another.
 4. If a run takes more than about 45 seconds, pass background: true. Then call get_artifacts with the request_id and wait_seconds until status is not "running". cancel: true ends the run.
 5. list_runtimes lists languages and packages; inspect_state lists sessions, limits, open domains and files.
 6. Programs reach open domains only. request_egress asks a person to open one. If it returns pending, tell the user how_to_approve.
