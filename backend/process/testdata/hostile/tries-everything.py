@@ -95,7 +95,7 @@ print('ptrace', [no(-call(101 if amd else 117, r, p, 0, 0)) for r in (0, 16, 0x4
 pidfd = [call(434, p, 0) for p in (1, child)]
 print('pidfd', [p > 0 or no(-p) for p in pidfd], [no(-call(438, p, f, 0)) for p in pidfd for f in (0, 3)], attempt(open, '/proc/%d/mem' % child, 'rb'), attempt(os.listdir, '/proc/%d/fd' % child))
 os.kill(child, 9); os.wait()
-for p in pidfd: os.close(p)
+for p in pidfd: p > 0 and os.close(p)
 def tried(nr, args):
     pid = os.fork()
     if pid == 0:
