@@ -36,7 +36,7 @@ type smallResult struct {
 	DurationMS float64              `json:"duration_ms"`
 	Status     sandboxmcp.Status    `json:"status"`
 
-	ElapsedSeconds  float64                  `json:"elapsed_seconds,omitempty"` // of a run that has not ended
+	ElapsedSeconds  float64                  `json:"elapsed_seconds,omitempty"` // of a program that runs, rounded up
 	TimeoutSeconds  float64                  `json:"timeout_seconds,omitempty"` // likewise
 	Note            string                   `json:"note,omitempty"`
 	SessionID       *sandboxmcp.SessionID    `json:"session_id,omitempty"`
@@ -99,7 +99,7 @@ type signedFile struct {
 func (s *Server) showSmall(ctx context.Context, c *call, res sandboxmcp.Result, v view) answer {
 	r := smallResult{
 		RequestID: res.RequestID, DurationMS: res.DurationMS, Status: res.Status, Note: res.Note,
-		ElapsedSeconds: math.Round(res.ElapsedSeconds*10) / 10, TimeoutSeconds: res.TimeoutSeconds,
+		ElapsedSeconds: math.Ceil(res.ElapsedSeconds*10) / 10, TimeoutSeconds: res.TimeoutSeconds,
 		SessionID: res.SessionID, SessionCreated: res.SessionCreated, StateLost: res.StateLost, Signal: res.Signal,
 		StdoutTruncated: res.StdoutTruncated, StderrTruncated: res.StderrTruncated,
 		Error: shortError(res), Results: s.smallResults(res), Isolation: weakness(res.Isolation),

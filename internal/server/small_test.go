@@ -55,6 +55,10 @@ func TestASmallAnswerOfARunThatGoesOn(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", field, got, want)
 		}
 	}
+	r.ElapsedSeconds = 0.004 // the field is there from the beginning
+	if body, _, _ = smallAnswer(t, newFake(), r); body["elapsed_seconds"] != 0.1 {
+		t.Errorf("elapsed_seconds: got %v, want 0.1", body["elapsed_seconds"])
+	}
 }
 
 func TestStreamsOfASmallAnswer(t *testing.T) {
