@@ -96,20 +96,27 @@ func uploaded(args arguments) ([]byte, error) {
 	return decodeStrict(args.text("content_base64"))
 }
 
-// pythonRun is the answer of sandbox_run_python. Its streams are never shortened.
+// pythonRun has the fields of mcp-code-sandbox in the answer of sandbox_run_python, and those of
+// ours that every answer has.
 type pythonRun struct {
-	SessionID       sandboxmcp.SessionID     `json:"session_id"`
-	RunID           sandboxmcp.RequestID     `json:"run_id"`
-	ExitCode        int                      `json:"exit_code"`
-	Stdout          string                   `json:"stdout"`
-	Stderr          string                   `json:"stderr"`
-	StdoutTruncated bool                     `json:"stdout_truncated"`
-	StderrTruncated bool                     `json:"stderr_truncated"`
-	Artifacts       []sandboxmcp.SessionFile `json:"artifacts"`
-	DurationMS      int64                    `json:"duration_ms"`
-	Status          sandboxmcp.Status        `json:"status"`
-	StateLost       bool                     `json:"state_lost,omitempty"`
-	Isolation       *sandboxmcp.Isolation    `json:"isolation"`
+	SessionID       sandboxmcp.SessionID `json:"session_id"`
+	RunID           sandboxmcp.RequestID `json:"run_id"`
+	ExitCode        int                  `json:"exit_code"`
+	Stdout          string               `json:"stdout"`
+	Stderr          string               `json:"stderr"`
+	StdoutTruncated bool                 `json:"stdout_truncated"`
+	StderrTruncated bool                 `json:"stderr_truncated"`
+	Artifacts       any                  `json:"artifacts"` // a list of files
+	DurationMS      int64                `json:"duration_ms"`
+	Status          sandboxmcp.Status    `json:"status"`
+	StateLost       bool                 `json:"state_lost,omitempty"`
+}
+
+// fullPythonRun is an answer in full. Its streams are never shortened.
+type fullPythonRun struct {
+	pythonRun
+
+	Isolation *sandboxmcp.Isolation `json:"isolation"`
 }
 
 func (s *Server) runPython(ctx context.Context, c *call) (answer, error) {
@@ -138,17 +145,19 @@ func (s *Server) runPython(ctx context.Context, c *call) (answer, error) {
 	if res.SessionID != nil {
 		id = *res.SessionID
 	}
-	if s.small {
-		return s.smallRun(ctx, c, id, res), nil
-	}
-	return answer{body: pythonRun{
+	r := pythonRun{
 		SessionID: id, RunID: res.RequestID, ExitCode: res.ExitCode,
 		Stdout: res.Stdout, Stderr: res.Stderr,
 		StdoutTruncated: res.StdoutTruncated, StderrTruncated: res.StderrTruncated,
-		Artifacts:  s.newFiles(c.who.Namespace, id, res),
 		DurationMS: int64(math.Round(res.DurationMS)),
-		Status:     res.Status, StateLost: res.StateLost, Isolation: wholeIsolation(res.Isolation),
-	}}, nil
+		Status:     res.Status, StateLost: res.StateLost,
+	}
+	files := s.newFiles(c.who.Namespace, id, res)
+	if s.small {
+		return s.smallRun(ctx, c, r, files, res), nil
+	}
+	r.Artifacts = files
+	return answer{body: fullPythonRun{r, wholeIsolation(res.Isolation)}}, nil
 }
 
 // runID makes a request id in the format of these tools.

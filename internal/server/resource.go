@@ -1,13 +1,11 @@
 package server
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"net/url"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -192,7 +190,7 @@ func splitURI(uri string) (scheme, id, path string, ok bool) {
 // contents returns data as text if it is text, or else as a blob. Empty text is returned as
 // an empty blob, because the SDK leaves out an empty text field.
 func contents(data []byte, mime string) *mcp.ResourceContents {
-	if len(data) > 0 && utf8.Valid(data) && bytes.IndexByte(data, 0) < 0 {
+	if len(data) > 0 && readable(data) {
 		return &mcp.ResourceContents{MIMEType: mime, Text: string(data)}
 	}
 	if data == nil {

@@ -138,7 +138,7 @@ func (s *Server) showSmall(ctx context.Context, c *call, res sandboxmcp.Result, 
 	if !linksKnown(c.request.ProtocolVersion()) {
 		links = nil
 	}
-	r.Stdout, r.Stderr, r.StdoutURI, r.StderrURI = s.smallStreams(res.RequestID, res.Stdout, res.Stderr)
+	r.Stdout, r.Stderr, r.StdoutURI, r.StderrURI = shownStreams(res, s.smallRoom)
 	return answer{body: &r, blocks: slices.Concat(links, pictures)}
 }
 
@@ -147,10 +147,8 @@ func sentences(list ...string) string {
 	return strings.Join(slices.DeleteFunc(list, func(s string) bool { return s == "" }), " ")
 }
 
-// smallStreams shortens stdout and stderr to what a small answer has of them.
-func (s *Server) smallStreams(id sandboxmcp.RequestID, stdout, stderr string) (out, err, outURI, errURI string) {
-	return shownStreams(sandboxmcp.Result{RequestID: id, Stdout: stdout, Stderr: stderr}, func() int { return s.outputChars })
-}
+// smallRoom returns how many characters both streams of a small answer have.
+func (s *Server) smallRoom() int { return s.outputChars }
 
 // weakness says in short what is weak; nil: nothing is.
 func weakness(i *sandboxmcp.Isolation) any {
@@ -356,23 +354,33 @@ func (s *Server) smallFile(c *call, res sandboxmcp.Result, e entry, v view) smal
 // readable reports whether data is text that a model can read.
 func readable(data []byte) bool { return utf8.Valid(data) && bytes.IndexByte(data, 0) < 0 }
 
-// smallRun is the answer of sandbox_run_python: all fields of mcp-code-sandbox, and of ours those
-// that say something.
-func (s *Server) smallRun(ctx context.Context, c *call, id sandboxmcp.SessionID, res sandboxmcp.Result) answer {
-	type file struct {
-		Path        string  `json:"path"`
-		Filename    string  `json:"filename"`
-		SizeBytes   int64   `json:"size_bytes"`
-		MIMEType    string  `json:"mime_type"`
-		DownloadURL *string `json:"download_url"`
-	}
-	files, left := []file{}, filesChars
-	all := s.newFiles(c.who.Namespace, id, res)
+// smallPythonRun is a small answer of sandbox_run_python.
+type smallPythonRun struct {
+	pythonRun
+
+	Note      string `json:"note,omitempty"`
+	StdoutURI string `json:"stdout_uri,omitempty"`
+	StderrURI string `json:"stderr_uri,omitempty"`
+	Isolation any    `json:"isolation,omitempty"` // a short text
+}
+
+// smallPythonFile has the fields of a file of mcp-code-sandbox.
+type smallPythonFile struct {
+	Path        string  `json:"path"`
+	Filename    string  `json:"filename"`
+	SizeBytes   int64   `json:"size_bytes"`
+	MIMEType    string  `json:"mime_type"`
+	DownloadURL *string `json:"download_url"`
+}
+
+// smallRun makes the small answer of a run. all has the files that it made or changed.
+func (s *Server) smallRun(ctx context.Context, c *call, run pythonRun, all []sandboxmcp.SessionFile, res sandboxmcp.Result) answer {
+	files, left := []smallPythonFile{}, filesChars
 	for _, f := range all[:min(len(all), maxFiles)] {
 		if left -= 2*cost(f.Filename) + 120; left < 0 {
 			break
 		}
-		files = append(files, file{f.Path, f.Filename, f.SizeBytes, f.MIMEType, f.DownloadURL})
+		files = append(files, smallPythonFile{f.Path, f.Filename, f.SizeBytes, f.MIMEType, f.DownloadURL})
 	}
 	pictures, more := s.pictures(ctx, c.who, res)
 	notes := []string{res.Note}
@@ -382,25 +390,8 @@ func (s *Server) smallRun(ctx context.Context, c *call, id sandboxmcp.SessionID,
 	if more > 0 {
 		notes = append(notes, fmt.Sprintf("%d more pictures are not shown: call sandbox_read_artifact.", more))
 	}
-	out, err, outURI, errURI := s.smallStreams(res.RequestID, res.Stdout, res.Stderr)
-	return answer{body: struct {
-		SessionID       sandboxmcp.SessionID `json:"session_id"`
-		RunID           sandboxmcp.RequestID `json:"run_id"`
-		ExitCode        int                  `json:"exit_code"`
-		Stdout          string               `json:"stdout"`
-		Stderr          string               `json:"stderr"`
-		StdoutTruncated bool                 `json:"stdout_truncated"`
-		StderrTruncated bool                 `json:"stderr_truncated"`
-		Artifacts       []file               `json:"artifacts"`
-		DurationMS      int64                `json:"duration_ms"`
-		Status          sandboxmcp.Status    `json:"status"`
-		StateLost       bool                 `json:"state_lost,omitempty"`
-		Note            string               `json:"note,omitempty"`
-		StdoutURI       string               `json:"stdout_uri,omitempty"`
-		StderrURI       string               `json:"stderr_uri,omitempty"`
-		Isolation       any                  `json:"isolation,omitempty"`
-	}{
-		id, res.RequestID, res.ExitCode, out, err, res.StdoutTruncated, res.StderrTruncated, files,
-		int64(math.Round(res.DurationMS)), res.Status, res.StateLost, sentences(notes...), outURI, errURI, weakness(res.Isolation),
-	}, blocks: pictures}
+	r := smallPythonRun{pythonRun: run, Note: sentences(notes...), Isolation: weakness(res.Isolation)}
+	r.Artifacts = files
+	r.Stdout, r.Stderr, r.StdoutURI, r.StderrURI = shownStreams(res, s.smallRoom)
+	return answer{body: r, blocks: pictures}
 }
