@@ -239,8 +239,8 @@ type Running interface {
 	// syscall.EPIPE if the stream has no reader.
 	WriteStdin(ctx context.Context, p []byte) (n int, err error)
 
-	// CloseStdin closes stdin. The process reads what was written before, and then the end of
-	// file. It may be called more than once.
+	// CloseStdin closes stdin. The process can still read the bytes that were written before. After
+	// them it reads the end of the file. CloseStdin may be called more than once.
 	CloseStdin(ctx context.Context) error
 
 	// Resize sets the size of the process's terminal, whose programs get SIGWINCH. Without

@@ -38,7 +38,8 @@ func TestALookUpHasTheOutputSoFar(t *testing.T) {
 	}
 }
 
-// TestResultsHaveNotes: the note says what was observed, and a session's first run that it is new.
+// TestResultsHaveNotes: a run that was stopped has a note with its cause and the parameter to
+// change. The note of the first run in a session also says that the session is new.
 func TestResultsHaveNotes(t *testing.T) {
 	e := openReal(t)
 	needs(t, e, sandboxmcp.Shell)

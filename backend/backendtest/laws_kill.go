@@ -19,7 +19,7 @@ var endings = map[string]func(backend.Sandbox, context.Context) error{
 	"Kill": backend.Sandbox.Kill, "Clear": backend.Sandbox.Clear,
 }
 
-// deafLife is how many seconds the programs of the laws of Kill and Clear live if nobody ends them.
+// deafLife is the lifetime in seconds of the programs in the laws of Kill and Clear.
 // endLimit is how long Kill or Clear may take. It is much shorter, so that a backend that waits
 // until they end by themselves fails.
 const (
@@ -76,7 +76,7 @@ func endsDeafPrograms(t *testing.T, s *suite) {
 	}
 }
 
-// brief is a context that ends as soon as somebody waits for its end.
+// brief is a context that ends when its method Done is called for the first time.
 type brief struct {
 	context.Context //nolint:containedctx // it is one
 

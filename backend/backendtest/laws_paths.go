@@ -58,7 +58,7 @@ func pathsAreReplacedWhole(t *testing.T, s *suite) {
 	_ = x.fails(t, backend.Process{Argv: []string{"/bin/sh", "-c", ":"}, Dir: backend.WorkDir + "X"})
 }
 
-// providedFilesAreRead: a program that already runs can read what is provided.
+// providedFilesAreRead: a running program can read a value after Provide.
 func providedFilesAreRead(t *testing.T, s *suite) {
 	x := s.open(t)
 	ctx := t.Context()
@@ -88,7 +88,7 @@ func providedFilesAreRead(t *testing.T, s *suite) {
 	if s.walls() {
 		got := x.sh(t, `cd "$PROGRAM"; (echo x > bridge/value) 2>/dev/null && echo written; (echo x > bridge/new) 2>/dev/null && echo made; rm -f plain 2>/dev/null; [ -e plain ] || echo removed; :`)
 		if got != "" {
-			t.Errorf("a program tries to change what was provided: got %q, want nothing", got)
+			t.Errorf("a program tries to change a provided value: got %q, want nothing", got)
 		}
 	}
 	for _, name := range []string{"../x", "/x", "..", "bridge/../../x", ""} {

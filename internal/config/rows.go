@@ -190,7 +190,7 @@ func fileRows(c *Config) []row {
 func answerRows(c *Config) []row {
 	return []row{
 		{key: "mcp_answers", env: "SANDBOXMCP_MCP_ANSWERS", def: "small", into: choice(&c.MCPAnswers, "small", "full"), doc: "What an answer over MCP holds. small: what a model needs; the rest is in get_artifacts and in the resource run://<request_id>/result. full: every field, for programs that parse. mcp-code-sandbox always answers in full."},
-		{key: "mcp_output_chars", env: "SANDBOXMCP_MCP_OUTPUT_CHARS", def: "16000", into: integer(&c.MCPOutputChars, 1000, 32_000), doc: "How many characters stdout and stderr have together in a small answer. What is left out can be read as a resource."},
+		{key: "mcp_output_chars", env: "SANDBOXMCP_MCP_OUTPUT_CHARS", def: "16000", into: integer(&c.MCPOutputChars, 1000, 32_000), doc: "The largest number of characters that stdout and stderr have together in a small answer. The client can read the rest as a resource."},
 	}
 }
 

@@ -40,8 +40,8 @@ func With(found backend.Interpreter, sets []environment.Set, minTier sandboxmcp.
 	return i
 }
 
-// Shows returns the directory of the host in which programs of the interpreter would see p; "" if
-// there is none.
+// Shows returns the tree of the interpreter that contains p, as a path of the host. It returns ""
+// if no tree contains p.
 func (i Interpreter) Shows(p string) string {
 	for _, t := range i.Trees {
 		if within(t.Host, p) {
