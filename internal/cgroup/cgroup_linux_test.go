@@ -272,6 +272,24 @@ func TestALiftedQuotaDoesNotSlow(t *testing.T) {
 	}
 }
 
+// TestAGroupYieldsUntilItIsRestored: on version 1, in the kernel.
+func TestAGroupYieldsUntilItIsRestored(t *testing.T) {
+	g := group(t, version1(t), cgroup.Limits{CPUCores: 0.5})
+	idle := func() string {
+		b, err := os.ReadFile("/sys/fs/cgroup/cpu/" + g.Name() + "/cpu.idle")
+		testkit.Need(t, "cpu.idle", err == nil, "the kernel is older than 5.15, or the group is elsewhere")
+		return strings.TrimSpace(string(b))
+	}
+	for name, end := range map[string]func() error{"RestoreQuota": g.RestoreQuota, "Set": func() error { return g.Set(cgroup.Limits{CPUCores: 1}) }} {
+		if err := g.Yield(); err != nil || idle() != "1" {
+			t.Fatalf("Yield: got %v and cpu.idle %s, want nil and 1", err, idle())
+		}
+		if err := end(); err != nil || idle() != "0" {
+			t.Errorf("%s: got %v and cpu.idle %s, want nil and 0", name, err, idle())
+		}
+	}
+}
+
 func TestRemoveWaitsForTheDying(t *testing.T) {
 	tree := version1(t)
 	g := group(t, tree, limits)

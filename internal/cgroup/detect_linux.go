@@ -24,19 +24,10 @@ type mount struct {
 }
 
 func survey(cfg Config) (scene, error) {
-	s := scene{cfg: cfg, paths: map[string]string{}}
-	self, err := os.ReadFile(cfg.Root + "/proc/self/cgroup")
-	if err != nil {
+	s := scene{cfg: cfg}
+	var err error
+	if s.paths, err = groupsOf(cfg.Root + "/proc/self/cgroup"); err != nil {
 		return s, err
-	}
-	for line := range strings.Lines(string(self)) {
-		parts := strings.SplitN(strings.TrimRight(line, "\n"), ":", 3)
-		if len(parts) != 3 {
-			continue
-		}
-		for c := range strings.SplitSeq(parts[1], ",") {
-			s.paths[c] = parts[2]
-		}
 	}
 	info, err := os.ReadFile(cfg.Root + "/proc/self/mountinfo")
 	if err != nil {

@@ -219,6 +219,42 @@ func TestALiftedQuotaIsNoWall(t *testing.T) {
 	}
 }
 
+// TestAMemoryLimitKeepsTheRest: a new memory limit neither ends Yield nor forgets a quota that is lifted.
+func TestAMemoryLimitKeepsTheRest(t *testing.T) {
+	f := newFake(t, "0::/\n", mount2)
+	f.files["cpu.idle"] = "0"
+	f.group("/", "cpuset cpu io memory pids", "1\n2\n", true)
+	tree, err := f.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := tree.New("s1", cgroup.Limits{MemoryBytes: 64 << 20, CPUCores: 0.01, MaxTasks: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, set := range []func() error{g.Yield, g.LiftQuota, func() error { return g.SetMemory(32 << 20) }} {
+		if err := set(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(when string, want map[string]string) {
+		t.Helper()
+		for name, value := range want {
+			if got := f.read(f.one("/") + "/s1/" + name); got != value {
+				t.Errorf("%s: %s is %q, want %q", when, name, got, value)
+			}
+		}
+	}
+	check("with the new memory limit", map[string]string{"memory.max": "33554432", "cpu.max": "max 100000", "cpu.idle": "1"})
+	if err := g.RestoreQuota(); err != nil {
+		t.Fatal(err)
+	}
+	check("restored", map[string]string{"memory.max": "33554432", "cpu.max": "1000 100000", "cpu.idle": "0"})
+	if walls := strings.Join(g.Walls(), " "); !strings.Contains(walls, "cpu quota") {
+		t.Errorf("walls when the quota was restored: got %q, want the quota among them", walls)
+	}
+}
+
 // TestServerTasksIsTheLowestOfItsGroups: the limit of a group above counts as
 // well as that of the server's own.
 func TestServerTasksIsTheLowestOfItsGroups(t *testing.T) {

@@ -14,13 +14,15 @@ import (
 
 // Group is a set of processes with limits. Its methods may be called concurrently.
 type Group struct {
-	tree *Tree
-	name string
+	tree    *Tree
+	name    string
+	adopted bool // another manager has made it, see Adopt
 
 	mu      sync.Mutex
 	limits  Limits  // guarded by mu; set and read back
 	quota   string  // guarded by mu; expected content of the quota file
 	lifted  float64 // guarded by mu; the limit in cores that LiftQuota removed; 0: none
+	yields  bool    // guarded by mu; Yield was called
 	before  figures // guarded by mu; at the last Set
 	gauges  gauges  // guarded by mu
 	removed bool    // guarded by mu
@@ -68,23 +70,48 @@ func (g *Group) Set(l Limits) error {
 	return nil
 }
 
-func (g *Group) setLocked(l Limits) error {
-	if page := int64(os.Getpagesize()); l.MemoryBytes > 0 { // less than a page must not become 0, which means no limit
-		l.MemoryBytes = max(l.MemoryBytes/page, 1) * page
+// SetMemory replaces the memory limit while processes are in the group, and reads it back. The counters
+// of usage, and what LiftQuota and Yield have set, continue. If the group uses more than the limit,
+// SetMemory fails.
+func (g *Group) SetMemory(bytes int64) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := g.setMemoryLocked(bytes); err != nil {
+		return fmt.Errorf("set the memory limit of control group %s: %w", g.name, err)
 	}
-	l.MemoryBytes = max(l.MemoryBytes, 0)
-	l.MaxTasks, l.CPUCores = max(l.MaxTasks, 0), max(l.CPUCores, 0)
-	memory, tasks, cpu := g.tree.setMemory1, g.setTasks, g.setCPULocked
+	return nil
+}
+
+func (g *Group) setMemoryLocked(bytes int64) error {
+	if page := int64(os.Getpagesize()); bytes > 0 { // less than a page must not become 0, which means no limit
+		bytes = max(bytes/page, 1) * page
+	}
+	bytes = max(bytes, 0)
+	if bytes == g.limits.MemoryBytes {
+		return nil
+	}
+	set := g.tree.setMemory1
 	if g.tree.version == 2 {
-		memory = g.tree.setMemory2
+		set = g.tree.setMemory2
 	}
-	if l.MemoryBytes != g.limits.MemoryBytes {
-		if err := memory(g.name, g.limits.MemoryBytes, l.MemoryBytes); err != nil {
-			return err
-		}
+	if err := set(g.name, g.limits.MemoryBytes, bytes); err != nil {
+		return err
 	}
+	g.limits.MemoryBytes = bytes
+	return nil
+}
+
+func (g *Group) setLocked(l Limits) error {
+	if err := g.yieldLocked(false); err != nil {
+		return err
+	}
+	if err := g.setMemoryLocked(l.MemoryBytes); err != nil {
+		return err
+	}
+	l.MemoryBytes = g.limits.MemoryBytes
+	l.MaxTasks, l.CPUCores = max(l.MaxTasks, 0), max(l.CPUCores, 0)
 	if l.MaxTasks != g.limits.MaxTasks {
-		if err := tasks(l.MaxTasks); err != nil {
+		if err := g.setTasks(l.MaxTasks); err != nil {
 			return err
 		}
 	}
@@ -92,7 +119,7 @@ func (g *Group) setLocked(l Limits) error {
 		l.CPUCores = 0
 	}
 	if l.CPUCores != g.limits.CPUCores {
-		if err := cpu(l.CPUCores); err != nil {
+		if err := g.setCPULocked(l.CPUCores); err != nil {
 			return err
 		}
 	}
@@ -117,10 +144,37 @@ func (g *Group) LiftQuota() error {
 	return nil
 }
 
-// RestoreQuota sets the CPU limit again that LiftQuota removed.
+// Yield gives the group CPU time only if nothing else wants it, until RestoreQuota or Set is
+// called. It needs Linux 5.15.
+func (g *Group) Yield() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.yieldLocked(true)
+}
+
+func (g *Group) yieldLocked(yields bool) error {
+	h := g.tree.of("cpu")
+	if g.removed || h == nil || g.yields == yields {
+		return nil
+	}
+	value := "0"
+	if yields {
+		value = "1"
+	}
+	if err := h.set(g.path("cpu.idle"), value); err != nil {
+		return err
+	}
+	g.yields = yields
+	return nil
+}
+
+// RestoreQuota sets the CPU limit again that LiftQuota removed, and undoes Yield.
 func (g *Group) RestoreQuota() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if err := g.yieldLocked(false); err != nil {
+		return err
+	}
 	if g.removed || g.lifted == 0 {
 		return nil
 	}
@@ -357,6 +411,10 @@ func (g *Group) Remove() error {
 		return nil
 	}
 	g.gauges.close()
+	if g.adopted {
+		g.removed = true
+		return g.release()
+	}
 	errs := []error{g.meltLocked()}
 	for _, h := range g.tree.hierarchies {
 		errs = append(errs, h.remove(g.name))

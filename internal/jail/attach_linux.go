@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -106,6 +107,7 @@ func (s *Slot) Attach(stop <-chan struct{}, trees []Tree) error {
 		return ErrEnded
 	}
 	err := s.show(stop, trees)
+	s.stale()
 	if err != nil && !errors.Is(err, ErrAttach) {
 		err = s.orEnded(err)
 	}
@@ -310,7 +312,8 @@ func (j *Jail) once(stop <-chan struct{}, sc *script, gone <-chan struct{}, fds 
 	case <-j.done:
 		err = ErrEnded
 	}
-	closeAll(theirs, worker.pidfd)
+	closeAll(theirs)
+	defer func() { closeAll(worker.pidfd) }()
 	if err != nil {
 		return nil, err
 	}
@@ -328,6 +331,7 @@ func (j *Jail) once(stop <-chan struct{}, sc *script, gone <-chan struct{}, fds 
 	}
 	if err != nil {
 		closeAll(got...)
+		_ = waitPidfd(worker.pidfd, time.Second) // a port of its sockets is free once it has ended
 		return nil, err
 	}
 	return got, nil

@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp"
 )
 
 // Child is a fork of a zygote in a sandbox. It is behind the sandbox's walls, is a
@@ -56,7 +57,7 @@ func (z *Zygote) Fork(s *Slot, ways []int, ahead bool) (*Child, error) {
 	closeAll(theirs)
 	if err == nil {
 		s.mu.Lock()
-		s.sockets = true // the fork has no socket filter, so init is not notified of its sockets
+		s.sockets = s.sockets || !s.jail.cfg.Notices
 		s.alone = false
 		s.mu.Unlock()
 		if err = c.ready(cs.probes); err != nil {
@@ -109,7 +110,8 @@ func (c *Child) nobody() bool {
 	return false
 }
 
-// ready waits until the fork reports its walls, and checks them.
+// ready waits until the fork reports its walls, and checks them. It passes the listener of the
+// fork's filter on to init.
 func (c *Child) ready(pr probes) error {
 	var b [64]byte
 	answer, fds, err := receive(c.control, b[:])
@@ -119,7 +121,7 @@ func (c *Child) ready(pr probes) error {
 		return err
 	case word(answer, 0) == 'E':
 		return unix.Errno(word(answer, 1))
-	case word(answer, 0) != 'R' || len(fds) != 1:
+	case word(answer, 0) != 'R' || len(fds) != 1+c.slot.jail.listeners():
 		return errors.New("the fork ended before its walls were complete")
 	}
 	c.pid = word(answer, 1)
@@ -131,85 +133,32 @@ func (c *Child) ready(pr probes) error {
 		return err
 	}
 	s := c.slot
-	walls, err := s.observe(c.host, fds[0], results, pr)
+	init, err := s.lookAtInit(LookHold)
 	if err != nil {
 		return err
 	}
-	for _, w := range s.jail.cfg.Mode.Required(s.jail.abi) {
-		if w == WallNoNetwork && slices.Contains(walls, WallEgress) {
-			continue
-		}
-		if !slices.Contains(walls, w) {
-			return fmt.Errorf("the wall %q is missing", w)
+	fork, err := s.look(c.host, fds[0], results, pr, init)
+	if err != nil {
+		return err
+	}
+	walls := s.named(fork.walls)
+	if len(fds) == 2 {
+		if err := s.conn.send(words('L'), fds[1]); err != nil {
+			return fmt.Errorf("hand over the fork's listener: %w", err)
 		}
 	}
-	if err := s.sameAsInit(c.host); err != nil {
-		return err
+	for _, w := range s.jail.Required() {
+		if w == sandboxmcp.WallNoNetwork && (slices.Contains(walls, sandboxmcp.WallTold) || slices.Contains(walls, sandboxmcp.WallEgress)) {
+			continue
+		}
+		if !Stands(walls, w) {
+			return fmt.Errorf("the wall %q is missing", w)
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forked = append(s.forked, walls)
 	return nil
-}
-
-// sameAsInit fails unless the process is in init's namespaces and cgroups, and has
-// init's ids, capabilities and limits. pid is the process id on the host.
-func (s *Slot) sameAsInit(pid int) error {
-	init, err := observe(s.PID())
-	if err != nil {
-		return err
-	}
-	defer closeAll(init.proc)
-	other, err := observe(pid)
-	if err != nil {
-		return err
-	}
-	defer closeAll(other.proc)
-	for _, name := range []string{"user", "mnt", "pid", "pid_for_children", "net", "ipc", "uts", "cgroup"} {
-		want, wantErr := readlinkat(init.proc, "ns/"+name)
-		if got, gotErr := readlinkat(other.proc, "ns/"+name); wantErr != nil || gotErr != nil || got != want {
-			return fmt.Errorf("the fork's %s namespace is not the sandbox's", name)
-		}
-	}
-	want, err := init.read("cgroup")
-	if err != nil {
-		return err
-	}
-	text, err := other.read("cgroup")
-	if err != nil || text != want {
-		return errors.New("the fork is not in the sandbox's cgroup")
-	}
-	if want, err = init.read("status"); err != nil {
-		return err
-	}
-	wanted := fields(want)
-	if text, err = other.read("status"); err != nil {
-		return err
-	}
-	got := fields(text)
-	for _, name := range []string{"Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp"} {
-		if got[name] != wanted[name] {
-			return fmt.Errorf("the fork's %s is %s, want %s", name, got[name], wanted[name])
-		}
-	}
-	if want, err = init.read("limits"); err != nil {
-		return err
-	}
-	if text, err = other.read("limits"); err != nil {
-		return err
-	}
-	if limitsButFiles(text) != limitsButFiles(want) {
-		return errors.New("the fork's limits are not those of init")
-	}
-	return nil
-}
-
-// limitsButFiles returns the limits without that of open files: if the sandbox runs as
-// the server's own user, its programs get fewer than init, see ownFiles.
-func limitsButFiles(limits string) string {
-	before, after, _ := strings.Cut(limits, "Max open files")
-	_, after, _ = strings.Cut(after, "\n")
-	return before + after
 }
 
 // HostPID returns the fork's process id on the host.

@@ -47,18 +47,24 @@
 //
 //	server → init      'S' tag argc envc limits terminal, directory, argv, envp; descriptors become 0, 1, 2, 3 …
 //	init → server      'P' tag pid; or 'F' tag errno (also after 'P', when the program could not be executed)
-//	init → server      'N': a program is about to make its first network socket
+//	server → init      'L'; descriptor: the listener of a fork's system call filter
+//	init → server      'N': a program is about to make its first network socket, and waits
+//	server → init      'N': it may, and so may all others
+//	init → server      'W': programs have added half of the epoll watches that were granted
+//	server → init      'G' n: programs may add n epoll watches from now on; a call that adds another waits
 //	init → server      'X' pid status maxrss user system alone, for every process that ends; alone: no other process is left
 //	server → init      'K' pid signal
 //	server → init      'C' tag: kill every process except init
 //	init → server      'A' tag: no process except init is left
 //	server → init      'Q': kill every process and exit
 //
-//	server → zygote    'H' setns madvise mmap mprotect prlimit64 stays files, code: numbers of system calls, settings, init/snapshot.c
+//	server → init of a container   'M' as a spawner gets it; the walls and the answer are those of every init (container_linux.go)
+//
+//	server → zygote    'H' mmap mprotect stays files, code: numbers of system calls, settings, init/snapshot.c with fork.c
 //	server → zygote    'W' number, script: store the script that puts walls around forks
 //	server → zygote    'F' number ahead; descriptors: init's pidfd, the fork's socket, the Landlock ruleset, the cgroup's v1 "tasks" files
 //	zygote → server    'R' once, when it is ready; then 'P': done; or 'E' errno
-//	fork → server      'R' pid results…; descriptor: its pidfd; or 'E' errno, and the end
+//	fork → server      'R' pid results…; descriptors: its pidfd, [its filter's listener]; or 'E' errno, and the end
 //	server → fork      'I' text: import packages and save your memory; descriptor: a pipe
 //	server → fork      'L' ahead: load a snapshot; descriptors: a pipe, the snapshot
 //	fork → pipe        'R': done; or 'E' errno text

@@ -6,7 +6,6 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -22,15 +21,17 @@ type Mode int
 
 // The modes.
 const (
-	ModeRoot  Mode = iota // the server is root: sandboxes get user ids from a block of host ids
-	ModeUser              // the server is an ordinary user: sandboxes run as that host user
-	ModePlain             // no namespaces: Landlock and seccomp only
+	ModeRoot      Mode = iota // the server is root: sandboxes get user ids from a block of host ids
+	ModeUser                  // the server is an ordinary user: sandboxes run as that host user
+	ModePlain                 // no namespaces: Landlock and seccomp only
+	ModeContainer             // the server is root: a container engine makes the namespaces and the server adopts their init, see Jail.Adopt
 )
 
 const (
 	idsPerBlock = 65536
 	maxSpawners = 4
-	maxExtra    = 9 // most entries of Config.ReadOnly
+	maxExtra    = 9  // most entries of Config.ReadOnly
+	maxPassed   = 16 // MAXFD in init.c
 
 	keepFor = time.Minute // a kept network namespace that is not reused for this long is closed
 )
@@ -40,7 +41,10 @@ type Config struct {
 	Mode     Mode
 	FirstUID int    // ModeRoot: first of idsPerBlock host user ids that no other process uses
 	ReadOnly []Tree // what all sandboxes see besides the system's own directories
+	Root     string // directory whose system's directories sandboxes see in place of the host's; needs namespaces. Empty: the host's
+	Shared   Shared // a directory of the host that may change
 	Filter   []byte // seccomp program that every sandbox loads
+	Notices  bool   // Filter makes calls wait for init (seccomp.Variant.Notices); needs HaveNotices
 	Entering []byte // seccomp program of zygotes: what Filter allows, and also setns. Forks of a zygote keep it and add Filter. Empty: the jail has no zygotes
 	Cgroup   int    // directory of the cgroup v2 group that the builder starts in; 0: the server's group
 	Spawners int    // how many sandboxes can be built at once; 0: one per processor
@@ -72,6 +76,7 @@ type Jail struct {
 	done     chan struct{}
 	networks *pool.Pool[struct{}, int] // descriptors of network namespaces in which no socket was ever made; nil: none are kept
 	gallery  gallery                   // of what is attached to sandboxes
+	shared   shared                    // Config.Shared, for ModeRoot
 
 	mu      sync.Mutex
 	scripts map[plan0]*encoded // scripts of inits that were built before
@@ -81,12 +86,22 @@ type Jail struct {
 	gone    bool // spawners' sockets and pidfd are closed
 }
 
+// listeners returns how many listeners the filter of a fork has.
+func (j *Jail) listeners() int {
+	if j.cfg.Notices && !j.cfg.off[wallSeccomp] {
+		return 1
+	}
+	return 0
+}
+
 // plan0 is the key of a cached script: the part of a plan that differs between sandboxes.
 type plan0 struct {
 	size     Size
 	tasks    int
 	wantProc bool
 	terminal bool
+	apart    bool
+	lists    lists
 }
 
 type encoded struct {
@@ -109,8 +124,11 @@ func Open(cfg Config) (*Jail, error) {
 	if len(cfg.ReadOnly) > maxExtra {
 		return nil, fmt.Errorf("open jail: %d read-only directories, at most %d", len(cfg.ReadOnly), maxExtra)
 	}
+	if cfg.Root != "" && cfg.Mode == ModePlain {
+		return nil, fmt.Errorf("%w: a root file system of its own needs namespaces", ErrUnavailable)
+	}
 	j := &Jail{cfg: cfg, abi: landlockABI(), scripts: map[plan0]*encoded{}, ids: map[uint32]bool{}, done: make(chan struct{})}
-	if cfg.Keep > 0 && cfg.Mode != ModePlain {
+	if cfg.Keep > 0 && cfg.Mode != ModePlain && cfg.Mode != ModeContainer {
 		j.networks = pool.New(pool.Policy[struct{}, int]{
 			Total: cfg.Keep, Idle: keepFor,
 			Drop: func(fd int) error { closeAll(fd); return nil },
@@ -123,7 +141,14 @@ func Open(cfg Config) (*Jail, error) {
 	if cfg.Mode == ModePlain && j.abi < 6 {
 		return nil, fmt.Errorf("%w: Landlock ABI %d cannot keep signals in (6 can, Linux 6.12)", ErrUnavailable, j.abi)
 	}
-	err := j.start()
+	err := j.openShared()
+	if err != nil {
+		return nil, err
+	}
+	err = j.start()
+	if err != nil {
+		j.shared.close()
+	}
 	if errors.Is(err, errCover) {
 		cfg.bare = true
 		return Open(cfg)
@@ -174,23 +199,15 @@ func (j *Jail) build(spawners int) error {
 		}
 		sockets, passedFDs = append(sockets, ours), append(passedFDs, theirs)
 	}
-	s := &script{}
-	if j.cfg.Mode != ModePlain {
-		trees := map[Tree]int{}
-		if j.cfg.Mode == ModeRoot { // the builder is not root on the host and may lack access: the server opens the directories
-			for _, t := range j.cfg.ReadOnly {
-				fd, err := openTree(t.Host)
-				if err != nil {
-					closeAll(sockets...)
-					return err
-				}
-				trees[t] = len(passedFDs)
-				passedFDs = append(passedFDs, fd)
-			}
-		}
-		s = templateScript(j.cfg.ReadOnly, trees, !j.cfg.bare, j.cfg.Mode == ModeUser)
+	s, passedFDs, err := j.rootScript(passedFDs)
+	if err != nil {
+		closeAll(sockets...)
+		return err
 	}
 	p, err := s.encode(nil, 'B'|uint32(spawners)<<24)
+	if err == nil && len(passedFDs) > maxPassed {
+		err = fmt.Errorf("%d directories, at most %d", len(passedFDs)-spawners, maxPassed-spawners)
+	}
 	if err == nil {
 		err = send(j.control, p, passedFDs...)
 	}
@@ -218,6 +235,46 @@ func (j *Jail) build(spawners int) error {
 		j.spawners <- fd
 	}
 	return nil
+}
+
+// rootScript returns the script that makes the template root, and fds with the descriptors that it
+// needs added, also on error.
+func (j *Jail) rootScript(fds []int) (*script, []int, error) {
+	switch j.cfg.Mode {
+	case ModePlain:
+		return &script{}, fds, nil
+	case ModeContainer:
+		return containerScript(), fds, nil
+	case ModeRoot, ModeUser:
+	}
+	sys, err := systemBelow(j.cfg.Root)
+	if err != nil {
+		return nil, fds, err
+	}
+	trees, shared := map[Tree]int{}, none
+	if j.cfg.Mode == ModeRoot { // the builder is not root on the host and may lack access: the server opens the directories
+		open := slices.Clone(j.cfg.ReadOnly)
+		if j.cfg.Root != "" {
+			open = append(open, sys.trees...)
+		}
+		for _, t := range open {
+			fd, err := openTree(t.Host)
+			if err != nil {
+				return nil, fds, err
+			}
+			trees[t] = len(fds)
+			fds = append(fds, fd)
+		}
+		if j.cfg.Shared.Host != "" && !j.cfg.Shared.Writable {
+			fd, err := openTree(j.cfg.Shared.Host)
+			if err != nil {
+				return nil, fds, err
+			}
+			shared = passed(len(fds))
+			fds = append(fds, fd)
+		}
+	}
+	return templateScript(j.cfg, sys, trees, shared), fds, nil
 }
 
 // openTree returns a detached, read-only copy of the mounts at and below dir. The
@@ -259,26 +316,32 @@ func (j *Jail) fork(control int) error {
 		attr.Cloneflags = namespaces
 		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
 		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
-	case ModePlain:
+	case ModePlain, ModeContainer:
 	}
 	if j.cfg.Cgroup > 0 {
 		attr.UseCgroupFD, attr.CgroupFD = true, j.cfg.Cgroup
 	}
 	null3 := uintptr(null)
-	pid, err := syscall.ForkExec("/proc/self/fd/"+strconv.Itoa(exe), []string{"sandboxmcp-init"}, &syscall.ProcAttr{
-		Env: []string{}, Dir: "/", Files: []uintptr{null3, null3, null3, uintptr(control)}, Sys: attr,
+	err = belowUser(func() (err error) {
+		j.pid, err = ForkExec(exe, []string{"sandboxmcp-init"}, &syscall.ProcAttr{
+			Env: []string{}, Dir: "/", Files: []uintptr{null3, null3, null3, uintptr(control)}, Sys: attr,
+		})
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("start builder: %w", err)
 	}
-	j.pid = pid
 	return nil
 }
 
 // sealedInit returns a sealed memory file with the program of init/init.c. The
 // caller closes it.
 func sealedInit() (int, error) {
-	fd, err := unix.MemfdCreate("sandboxmcp-init", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	const name, flags = "sandboxmcp-init", unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	fd, err := unix.MemfdCreate(name, flags|unix.MFD_EXEC) // executable also where vm.memfd_noexec is 1
+	if errors.Is(err, unix.EINVAL) {                       // before Linux 6.3
+		fd, err = unix.MemfdCreate(name, flags)
+	}
 	if err != nil {
 		return -1, fmt.Errorf("memfd_create: %w", err)
 	}
@@ -327,7 +390,11 @@ func (j *Jail) Covers(trees []Tree) bool {
 // Policy describes what all sandboxes of the jail have in common, except the seccomp
 // filter. Its hash tells different policies apart.
 func (j *Jail) Policy() string {
-	return fmt.Sprintf("mode=%d landlock=%d system=%v config=%v devices=%v read-only=%q", j.cfg.Mode, j.abi, systemTrees, configTrees, devices, j.cfg.ReadOnly)
+	trees := make([]string, 0, len(j.cfg.ReadOnly))
+	for _, t := range j.cfg.ReadOnly {
+		trees = append(trees, t.Host+" at "+t.Inside)
+	}
+	return fmt.Sprintf("mode=%d landlock=%d root=%q system=%v config=%v devices=%v read-only=%q shared=%+v", j.cfg.Mode, j.abi, j.cfg.Root, systemTrees, configTrees, devices, trees, j.cfg.Shared)
 }
 
 // Kept returns the pool of the network namespaces that are kept for new sandboxes.
@@ -386,6 +453,7 @@ func (j *Jail) Close() error {
 		j.mu.Lock()
 		j.gone = true
 		j.gallery.close()
+		j.shared.close()
 		closeAll(j.pidfd)
 		for more := true; more; { // a Turn may hold a spawner; giveBack closes that one
 			select {

@@ -99,6 +99,9 @@ func (s *script) landlock(p plan) (ruleset int) {
 		allow("/mnt/data", fs, true)
 		allow("/tmp", fs, true)
 		allow("/dev/shm", fs&^llExecute, true)
+		if p.shared.Writable && !p.apart {
+			allow(p.shared.Inside, fs&^notShared, true)
+		}
 		if p.terminal {
 			allow(ptysPlace, llReadDir|device, true)
 		}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp"
 )
 
 // Socket describes a socket of the server in a sandbox's network namespace.
@@ -68,7 +70,7 @@ func (s *Slot) Sockets(ctx context.Context, want []Socket) ([]int, error) {
 	}
 	s.mu.Lock()
 	dead := s.dead
-	s.sockets, s.egress = true, true
+	s.sockets, s.told = true, true
 	s.mu.Unlock()
 	if dead {
 		return nil, ErrEnded
@@ -220,12 +222,39 @@ func (s *script) everyAddress() {
 	s.do("close", unix.SYS_CLOSE, fd.arg())
 }
 
-// Egress reports whether the server has, or may have, sockets in the sandbox's network
-// namespace.
-func (s *Slot) Egress() bool {
+// LeadOut declares that connections may lead out of the sandbox from now on, through what Sockets
+// returns. Until then the caller of Sockets refuses every connection. The wall that Observe
+// reports depends on it.
+func (s *Slot) LeadOut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.egress
+	s.egress = true
+}
+
+// networkWall returns the name of the wall of a sandbox that has only a loopback device.
+func (s *Slot) networkWall() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.egress:
+		return sandboxmcp.WallEgress
+	case s.told:
+		return sandboxmcp.WallTold
+	}
+	return sandboxmcp.WallNoNetwork
+}
+
+// BeforeSockets has f called once, before a program of the sandbox makes its first network
+// socket. The program waits until f returns. BeforeSockets returns false if f will not be
+// called: a program may have made a socket before, or the kernel does not report it.
+func (s *Slot) BeforeSockets(f func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sockets || s.dead {
+		return false
+	}
+	s.prepare = f
+	return true
 }
 
 // MayHaveSockets reports whether programs of the sandbox may have made a network socket.

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp"
 )
 
 // made is a sandbox of a jail.
@@ -33,7 +35,8 @@ func TestSocketsStandInTheirSandbox(t *testing.T) {
 	defer func() { _ = j.Close() }()
 	s, other := made(t, j), made(t, j)
 	defer func() { _ = other.Close() }()
-	want := []Socket{{Port: 53, UDP: true}, {Port: 80}, {Port: 3128, Loopback: true}}
+	want := []Socket{{Port: 53, UDP: true}, {Port: 80}, {Port: 312, Loopback: true}}
+	s.LeadOut()
 	fds, err := s.Sockets(t.Context(), want)
 	if err != nil || len(fds) != len(want) {
 		t.Fatalf("Sockets: got %v, %v; want one for each that was requested", fds, err)
@@ -71,11 +74,11 @@ func TestSocketsStandInTheirSandbox(t *testing.T) {
 	if err := s.verifySockets([]int{host}); err == nil {
 		t.Error("a socket of the host: got no error, want a refusal")
 	}
-	if walls, err := s.Observe(); err != nil || !slices.Contains(walls, WallEgress) || slices.Contains(walls, WallNoNetwork) {
-		t.Errorf("walls with a network: got %q, %v; want the egress wall and not the no-network wall", walls, err)
+	if o, err := s.Observe(0); err != nil || !slices.Contains(o.Walls, sandboxmcp.WallEgress) || slices.Contains(o.Walls, sandboxmcp.WallNoNetwork) {
+		t.Errorf("walls with a network: got %q, %v; want the egress wall and not the no-network wall", o.Walls, err)
 	}
-	if walls, err := other.Observe(); err != nil || slices.Contains(walls, WallEgress) || !slices.Contains(walls, WallNoNetwork) {
-		t.Errorf("walls without a network: got %q, %v; want the no-network wall and not the egress wall", walls, err)
+	if o, err := other.Observe(0); err != nil || slices.Contains(o.Walls, sandboxmcp.WallEgress) || !slices.Contains(o.Walls, sandboxmcp.WallNoNetwork) {
+		t.Errorf("walls without a network: got %q, %v; want the no-network wall and not the egress wall", o.Walls, err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)

@@ -69,3 +69,33 @@ func TestSocketThatOutlivesItsSandbox(t *testing.T) {
 		})
 	}
 }
+
+// TestForksTellOfTheirSockets: the filter of a fork notifies init, too. So a network namespace in
+// which a fork made no network socket is kept, and another is not.
+func TestForksTellOfTheirSockets(t *testing.T) {
+	cfg := testConfig(t)
+	if !cfg.Notices {
+		t.Skip("calls that wait cannot be killed before Linux 5.19")
+	}
+	cfg.Keep = 2
+	j, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = j.Close() }()
+	z := testZygote(t, j)
+	for _, c := range []struct {
+		program string
+		want    int
+	}{
+		{"import _socket as s\ns.socket(s.AF_INET, s.SOCK_STREAM, 0).close()\nprint('made')", 0},
+		{"import _socket as s\ns.socket(s.AF_UNIX, s.SOCK_STREAM, 0).close()\nprint('made')", 1},
+	} {
+		if out, _ := runs(t, j, z, c.program); out != "made\n" {
+			t.Errorf("got output %q, want made", out)
+		}
+		if got := j.networks.Len(); got != c.want {
+			t.Errorf("%s: %d network namespaces are kept, want %d", c.program, got, c.want)
+		}
+	}
+}

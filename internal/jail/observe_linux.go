@@ -1,36 +1,39 @@
 package jail
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp"
 )
 
 // Names of walls, as results list them.
 const (
-	WallUserNS    = "user namespace"
-	WallMountNS   = "mount namespace"
-	WallPIDNS     = "pid namespace"
-	WallNetNS     = "network namespace"
-	WallIPCNS     = "ipc namespace"
-	WallUTSNS     = "uts namespace"
-	WallCgroupNS  = "cgroup namespace"
-	WallRoot      = "read-only root"
-	WallNoNetwork = "no network"
-	WallEgress    = "no network but egress" // replaces WallNoNetwork: loopback only, with sockets of the server in the namespace
-	WallLandlock  = "landlock"              // followed by its ABI
-	WallSeccomp   = "seccomp"
-	WallNoVsock   = "no vsock"
-	WallNNP       = "no_new_privs"
-	WallNoCaps    = "no capabilities"
-	WallUnpriv    = "not the host's root"
-	WallQuota     = "disk quota"
-	WallTasks     = "task limit (rlimit)"
+	WallUserNS   = "user namespace"
+	WallMountNS  = "mount namespace"
+	WallPIDNS    = "pid namespace"
+	WallNetNS    = "network namespace"
+	WallIPCNS    = "ipc namespace"
+	WallUTSNS    = "uts namespace"
+	WallCgroupNS = "cgroup namespace"
+	WallRoot     = "read-only root"
+	WallRootBut  = "read-only root except the shared directory" // instead of WallRoot, where Config.Shared is writable
+	WallNoSetID  = "no set-user-ID files"
+	WallLandlock = "landlock" // followed by its ABI
+	WallSeccomp  = "seccomp"
+	WallNoVsock  = "no vsock"
+	WallNNP      = "no_new_privs"
+	WallNoCaps   = "no capabilities"
+	WallUnpriv   = "not the host's root"
+	WallQuota    = "disk quota"
+	WallTasks    = "task limit (rlimit)"
 )
 
 var namespaceWalls = []struct{ file, wall string }{
@@ -50,94 +53,69 @@ func (m Mode) Required(abi int) []string {
 		return walls
 	}
 	for _, n := range namespaceWalls {
-		walls = append(walls, n.wall)
+		if n.wall != WallUserNS || m != ModeContainer { // an engine may share the host's user namespace with its containers
+			walls = append(walls, n.wall)
+		}
 	}
-	return append(walls, WallRoot, WallNoNetwork, WallQuota, WallTasks)
+	if m == ModeContainer {
+		return append(walls, WallRoot, sandboxmcp.WallNoNetwork, WallQuota)
+	}
+	return append(walls, WallRoot, sandboxmcp.WallNoNetwork, WallQuota, WallTasks)
+}
+
+// Required lists the walls that a sandbox of the jail must have to be used.
+func (j *Jail) Required() []string {
+	walls := j.cfg.Mode.Required(j.abi)
+	if j.cfg.Shared.Writable {
+		walls = append(walls, WallNoSetID)
+	}
+	return walls
+}
+
+// Stands reports whether a required wall is among those that were observed. WallRootBut counts
+// as WallRoot: it is observed only in a jail whose shared directory is writable.
+func Stands(walls []string, required string) bool {
+	return slices.Contains(walls, required) || required == WallRoot && slices.Contains(walls, WallRootBut)
 }
 
 func landlockWall(abi int) string { return WallLandlock + " (ABI " + strconv.Itoa(abi) + ")" }
 
-// Observe returns the walls of the sandbox, as the kernel reports them for its init.
-// Programs that init starts inherit these walls. Observe does not rely on the script that
-// built them.
+// Observed is an observation of a sandbox's init.
+type Observed struct {
+	Walls   []string
+	InBlock bool   // the sandbox's user is mapped to a host id of the jail's block
+	Cgroup  string // the text of its /proc/PID/cgroup; ModePlain: empty
+}
+
+// Observe returns the walls of the sandbox, as the kernel reported them for its init at most hold
+// ago. Programs that init starts inherit these walls. Observe does not rely on the
+// script that built them.
 //
 // Forks of a zygote do not inherit from init. Fork observes each of them before it runs a
 // program. If one of them lacks a wall, Observe leaves it out.
-func (s *Slot) Observe() ([]string, error) {
+func (s *Slot) Observe(hold time.Duration) (Observed, error) {
 	s.mu.Lock()
 	dead := s.dead
 	s.mu.Unlock()
 	if dead {
-		return nil, fmt.Errorf("observe sandbox: %w", ErrEnded)
+		return Observed{}, fmt.Errorf("observe sandbox: %w", ErrEnded)
 	}
-	walls, err := s.observe(s.PID(), s.pidfd, s.results, s.probes)
+	l, err := s.lookAtInit(hold)
 	if err != nil {
-		return nil, err
+		return Observed{}, err
 	}
+	walls := s.named(l.walls)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, theirs := range s.forked {
 		walls = slices.DeleteFunc(walls, func(w string) bool {
-			if w == WallEgress && slices.Contains(theirs, WallNoNetwork) { // the fork was observed before the network was opened, in the same namespace
+			if (w == sandboxmcp.WallTold || w == sandboxmcp.WallEgress) && (slices.Contains(theirs, sandboxmcp.WallNoNetwork) || slices.Contains(theirs, sandboxmcp.WallTold)) { // the fork was observed before these sockets were made, in the same namespace
 				return false
 			}
 			return !slices.Contains(theirs, w)
 		})
 	}
-	return walls, nil
-}
-
-// observe returns the walls of a process of the sandbox. results are those of the
-// probes that the process made.
-func (s *Slot) observe(pid, pidfd int, results []int32, pr probes) ([]string, error) {
-	o, err := observe(pid)
-	if err != nil {
-		return nil, err
-	}
-	proc := o.proc
-	defer closeAll(proc)
-	walls := []string{}
-	plain := s.jail.cfg.Mode == ModePlain
-	for _, n := range namespaceWalls {
-		if plain { // a sandbox of ModePlain has no namespaces, and an ordinary user may not read the links
-			break
-		}
-		theirs, linkErr := readlinkat(proc, "ns/"+n.file)
-		if linkErr != nil {
-			return nil, fmt.Errorf("observe namespaces: %w", linkErr)
-		}
-		if !s.jail.foreign[theirs] {
-			walls = append(walls, n.wall)
-		}
-	}
-	status, err := o.read("status")
-	if err != nil {
-		return nil, err
-	}
-	walls = append(walls, statusWalls(fields(status), plain)...)
-	if s.jail.zeroIsNobody && !slices.Contains(walls, WallUnpriv) {
-		walls = append(walls, WallUnpriv) // uid 0 in the server's user namespace is an ordinary user outside
-	}
-	probed := probeWalls(results, pr, s.jail.abi)
-	if !slices.Contains(probed, WallNoVsock) { // the process has a filter, but not that of this package
-		walls = slices.DeleteFunc(walls, func(w string) bool { return w == WallSeccomp })
-	}
-	walls = append(walls, probed...)
-	if !plain {
-		more, err := o.placeWalls(slices.Contains(walls, WallNetNS), s.tasks)
-		if err != nil {
-			return nil, err
-		}
-		if i := slices.Index(more, WallNoNetwork); i >= 0 && s.Egress() {
-			more[i] = WallEgress
-		}
-		walls = append(walls, more...)
-	}
-	// The process still lives, so its process id was not reused while /proc was read.
-	if ended(pidfd) {
-		return nil, errors.New("observe sandbox: the process has ended")
-	}
-	return walls, nil
+	return Observed{walls, l.inBlock(s.jail.cfg.FirstUID), l.cgroup}, nil
 }
 
 // lookAround records the namespaces of the server and of the builder. A namespace that
@@ -168,19 +146,32 @@ func (j *Jail) lookAround() error {
 // maxProcFile is far more than the mount table of a sandbox needs.
 const maxProcFile = 4 << 20
 
-// observe opens a process's directory in /proc. The caller closes observer.proc.
-func observe(pid int) (observer, error) {
+// observe opens a process's directory in /proc. The caller closes the observer.
+func observe(pid int) (*observer, error) {
 	proc, err := unix.Open("/proc/"+strconv.Itoa(pid), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return observer{}, fmt.Errorf("observe process: %w", err)
+		return nil, fmt.Errorf("observe process: %w", err)
 	}
-	return observer{proc: proc, buf: make([]byte, 16<<10)}, nil
+	o, ok := observers.Get().(*observer)
+	if !ok {
+		o = &observer{buf: make([]byte, 16<<10)}
+	}
+	o.proc = proc
+	return o, nil
 }
+
+// observers are those that are not in use. Each has a buffer.
+var observers sync.Pool
 
 // observer reads files of one process's directory in /proc.
 type observer struct {
 	proc int
 	buf  []byte
+}
+
+func (o *observer) close() {
+	closeAll(o.proc)
+	observers.Put(o)
 }
 
 func (o *observer) read(name string) (string, error) {
@@ -213,11 +204,11 @@ func readlinkat(dir int, name string) (string, error) {
 	return string(b[:max(n, 0)]), err
 }
 
-// fields parses "Key: value" lines.
-func fields(text string) map[string]string {
-	m := map[string]string{}
+// fields parses "Key: value" lines. It returns those with the given names.
+func fields(text string, names ...string) map[string]string {
+	m := make(map[string]string, len(names))
 	for line := range strings.SplitSeq(text, "\n") {
-		if k, v, ok := strings.Cut(line, ":"); ok {
+		if k, v, ok := strings.Cut(line, ":"); ok && slices.Contains(names, k) {
 			m[k] = strings.TrimSpace(v)
 		}
 	}
@@ -262,22 +253,26 @@ func probeWalls(results []int32, pr probes, abi int) []string {
 	if result(pr.landlock) == unix.EACCES {
 		walls = append(walls, landlockWall(abi))
 	}
+	if result(pr.setID) == unix.EPERM {
+		walls = append(walls, WallNoSetID)
+	}
 	if result(pr.vsock) == unix.EAFNOSUPPORT && result(pr.setns) == unix.EPERM {
 		walls = append(walls, WallNoVsock)
 	}
 	return walls
 }
 
-// placeWalls returns the walls that mounts, network and task limit prove.
-func (o *observer) placeWalls(ownNetwork bool, tasks int) ([]string, error) {
+// placeWalls returns the walls that mounts and network prove. WallNoNetwork holds only in a network
+// namespace of the process's own.
+func (o *observer) placeWalls(cfg *Config) ([]string, error) {
 	var walls []string
 	mounts, err := o.read("mountinfo")
 	if err != nil {
 		return nil, err
 	}
-	root, quota := mountWalls(mounts)
-	if root {
-		walls = append(walls, WallRoot)
+	root, quota := mountWalls(mounts, *cfg)
+	if root != "" {
+		walls = append(walls, root)
 	}
 	if quota {
 		walls = append(walls, WallQuota)
@@ -286,30 +281,23 @@ func (o *observer) placeWalls(ownNetwork bool, tasks int) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if ownNetwork && onlyLoopback(net) {
-		walls = append(walls, WallNoNetwork)
-	}
-	limits, err := o.read("limits")
-	if err != nil {
-		return nil, err
-	}
-	if tasksLimited(limits, tasks) {
-		walls = append(walls, WallTasks)
+	if onlyLoopback(net) {
+		walls = append(walls, sandboxmcp.WallNoNetwork)
 	}
 	return walls, nil
 }
 
-// mountWalls parses mountinfo. root reports that everything except the sandbox's four own
-// mounts is read-only. quota reports that each of the four is a tmpfs with limited size and
-// inodes.
-func mountWalls(info string) (root, quota bool) {
+// mountWalls parses mountinfo. root is WallRoot if everything except the sandbox's four own
+// mounts is read-only, WallRootBut if the shared directory is not and may be writable, and
+// otherwise "". quota reports that each of the four is a tmpfs with limited size and inodes.
+func mountWalls(info string, cfg Config) (root string, quota bool) {
 	own := map[string]bool{"/mnt/data": false, "/tmp": false, "/dev/shm": false, "/run": false}
-	root, found := true, false
+	closed, found, shared := true, false, WallRoot
 	for line := range strings.SplitSeq(strings.TrimSpace(info), "\n") {
 		left, right, ok := strings.Cut(line, " - ")
 		f, g := strings.Fields(left), strings.Fields(right)
 		if !ok || len(f) < 6 || len(g) < 3 {
-			return false, false
+			return "", false
 		}
 		place, options := f[4], strings.Split(f[5], ",")
 		if place == "/" {
@@ -319,19 +307,34 @@ func mountWalls(info string) (root, quota bool) {
 			own[place] = strings.Contains(g[2], "size=") && strings.Contains(g[2], "nr_inodes=")
 			continue
 		}
-		device := strings.HasPrefix(place, "/dev/") // one bind mount for each device node
+		if cfg.Shared.Writable && cfg.Shared.holds(place) {
+			switch wall := cfg.sharedWall(options); {
+			case place == cfg.Shared.Inside: // what covers it comes in a later row
+				shared = wall
+			case wall != WallRoot && shared != "": // a mount in it
+				shared = wall
+			}
+			continue
+		}
+		if cfg.Mode == ModeContainer && containerOwn(place, g[0], options) {
+			continue
+		}
+		device := cfg.Mode != ModeContainer && strings.HasPrefix(place, "/dev/") // one bind mount for each device node
 		if place == ptysPlace {
 			device = g[0] == "devpts" && strings.Contains(g[2], "max=")
 		}
 		if !slices.Contains(options, "ro") && g[0] != "proc" && !device {
-			root = false
+			closed = false
 		}
 	}
 	quota = true
 	for _, ok := range own {
 		quota = quota && ok
 	}
-	return root && found, quota
+	if !closed || !found {
+		return "", quota
+	}
+	return shared, quota
 }
 
 func onlyLoopback(dev string) bool {

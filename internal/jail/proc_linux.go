@@ -166,6 +166,23 @@ func (s *Slot) heed() {
 // heedFor is long enough to read all messages that init's socket holds.
 const heedFor = 50 * time.Millisecond
 
+// Signal sends a signal to a process by its id in the sandbox. Without a process of that id it
+// does nothing.
+func (s *Slot) Signal(pid, n int) error {
+	if pid < 2 {
+		return errors.New("no process to signal")
+	}
+	s.heed()
+	return s.conn.send(words('K', uint32(pid), uint32(n)))
+}
+
+// PID returns the program's process id in the sandbox. It waits until init has started the
+// program; 0: it could not be started.
+func (p *Proc) PID() int {
+	<-p.up
+	return int(p.pid)
+}
+
 // SignalAll sends a signal to every process in the sandbox but its init.
 func (s *Slot) SignalAll(n int) error {
 	return s.conn.send(words('K', ^uint32(0), uint32(n)))
@@ -236,6 +253,12 @@ func (s *Slot) packet(b []byte) (orphan bool) {
 		}
 	case 'N':
 		s.sockets = true
+		go s.allowSockets(s.prepare)
+	case 'W':
+		s.asks, s.asked = true, true
+		if s.onAsk != nil {
+			go s.onAsk()
+		}
 	case 'X':
 		return s.ended(b)
 	case 'A':
@@ -245,6 +268,14 @@ func (s *Slot) packet(b []byte) (orphan bool) {
 		}
 	}
 	return false
+}
+
+// allowSockets has init let programs make network sockets, after prepare has returned.
+func (s *Slot) allowSockets(prepare func()) {
+	if prepare != nil {
+		prepare()
+	}
+	_ = s.conn.send(words('N')) // on error init has ended
 }
 
 // Clear kills every process in the sandbox except init and returns when none is left.

@@ -23,6 +23,7 @@ type SlotConfig struct {
 	Terminal bool                  // mount a devpts of the sandbox's own; not in ModePlain
 	WantProc bool                  // open /dev/shm and /proc of the sandbox, for a server that watches memory itself
 	Plain    *Place                // ModePlain only
+	Apart    bool                  // it does not see Config.Shared
 	Effort   Effort                // bounds the server's time for init's messages; nil: no bound
 }
 
@@ -76,8 +77,15 @@ type Slot struct {
 	dead     bool          // init has ended, or no program may be started any more
 	alone    bool          // init has reported that no other process is left
 	sockets  bool          // a program may have made a network socket
-	egress   bool          // the server may have sockets in the network namespace
+	asks     bool          // init has asked for a grant of epoll watches since the last one
+	asked    bool          // init has ever asked
+	onAsk    func()        // called when init asks; see OnWatches
+	prepare  func()        // called before a program makes the first; nil: nothing
+	told     bool          // the server may have sockets in the network namespace that refuse everything
+	egress   bool          // the server may have sockets in the network namespace that lead out
 	forked   [][]string    // walls of each zygote fork in this sandbox
+	seen     *look         // the last look at init; nil: it was dropped
+	changes  int           // how often stale was called
 	gone     chan struct{} // closed at end of file on init's socket
 	killOnce sync.Once
 	killErr  error
@@ -165,7 +173,16 @@ func (t *Turn) New(cfg SlotConfig) (*Slot, error) {
 	}
 	t.network = -1 // the sandbox owns it now
 	packet, fds := j.request(s, cfg, enc, theirs)
-	err = s.spawn(t.spawner, packet, fds, func() error { return enter(ours, cfg) })
+	mount := -1
+	if j.cfg.ownShared() && !cfg.Apart {
+		if mount, err = j.shared.mount(s.uid); err == nil {
+			fds = append(fds, mount)
+		}
+	}
+	if err == nil {
+		err = s.spawn(t.spawner, packet, fds, func() error { return enter(ours, cfg) })
+	}
+	closeAll(mount)
 	t.Cancel() // the spawner can make the next sandbox while this init builds its walls
 	closeAll(theirs)
 	if err == nil {
@@ -214,7 +231,7 @@ func (j *Jail) giveID(id uint32) {
 
 // encoded returns the script of init and its packet, from the cache if possible.
 func (j *Jail) encoded(cfg SlotConfig) (*encoded, error) {
-	key := plan0{cfg.Size, cfg.Ways, cfg.WantProc, cfg.Terminal}
+	key := plan0{cfg.Size, cfg.Ways, cfg.WantProc, cfg.Terminal, cfg.Apart, haveLists("/proc")}
 	if cfg.Plain == nil {
 		j.mu.Lock()
 		enc := j.scripts[key]
@@ -223,7 +240,7 @@ func (j *Jail) encoded(cfg SlotConfig) (*encoded, error) {
 			return enc, nil
 		}
 	}
-	p := plan{size: cfg.Size, root: j.cfg.Mode == ModeRoot, tasks: cfg.Ways, abi: j.abi, filter: j.cfg.Filter, wantProc: cfg.WantProc, terminal: cfg.Terminal, sockets: j.networks != nil, off: j.cfg.off}
+	p := plan{size: cfg.Size, root: j.cfg.Mode == ModeRoot, tasks: cfg.Ways, abi: j.abi, filter: j.cfg.Filter, wantProc: cfg.WantProc, terminal: cfg.Terminal, notices: j.cfg.Notices, container: j.cfg.Mode == ModeContainer, off: j.cfg.off, shared: j.cfg.Shared, own: j.cfg.ownShared(), apart: cfg.Apart, lists: key.lists}
 	if cfg.Plain != nil {
 		p.plain = &plain{cfg.Plain.UID, cfg.Plain.Work, cfg.Plain.Temp, cfg.Plain.Program, cfg.Plain.Readable}
 		p.root = cfg.Plain.UID >= 0
@@ -258,6 +275,7 @@ func (j *Jail) request(s *Slot, cfg SlotConfig, enc *encoded, control int) ([]by
 		s.uid = j.cfg.FirstUID + int(outer)
 	case ModeUser:
 		s.uid = os.Geteuid()
+	case ModeContainer: // its sandboxes are adopted
 	case ModePlain:
 		mode, flags = modePlain, 0
 		s.uid = cfg.Plain.UID
@@ -355,9 +373,7 @@ func (s *Slot) ready(fd int, sc *script) error {
 	for i := range int(word(answer, 1)) {
 		s.results = append(s.results, int32(word(answer, 2+i)))
 	}
-	// If the socket filter could not be loaded, assume that programs make sockets.
-	i := s.probes.sockets
-	s.sockets = i < 0 || i >= len(s.results) || s.results[i] < 0
+	s.sockets = !s.jail.cfg.Notices // without notices assume that programs make sockets
 	return nil
 }
 
@@ -384,18 +400,6 @@ func (s *Slot) Gone() <-chan struct{} { return s.gone }
 // Ended reports whether init has ended, as the kernel says. Gone is closed a moment
 // later. Ended may not be called after Close.
 func (s *Slot) Ended() bool { return ended(s.pidfd) }
-
-// InBlock reports whether the kernel maps the sandbox's user to a host id of the
-// jail's block.
-func (s *Slot) InBlock() bool {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(s.PID()) + "/uid_map")
-	f := strings.Fields(string(b))
-	if err != nil || len(f) != 3 || f[2] != "1" {
-		return false
-	}
-	host, err := strconv.Atoi(f[1])
-	return err == nil && host > s.jail.cfg.FirstUID && host < s.jail.cfg.FirstUID+idsPerBlock
-}
 
 // PID returns init's process id on the host. It is 0 if init had ended before the
 // first call.
@@ -464,14 +468,16 @@ func waitPidfd(fd int, limit time.Duration) error {
 	}
 }
 
-// Close ends the sandbox and closes its descriptors. It may be called only once.
+// Close ends the sandbox and closes its descriptors. It may be called only once. If the kernel does not end
+// all processes in time, Close fails, and the caller calls Outlive.
 func (s *Slot) Close() error {
 	err := s.end()
 	s.conn.close()
 	<-s.gone
 	closeAll(s.Dirs[:]...)
-	closeAll(s.pidfd, s.rules, s.ptmx)
+	closeAll(s.rules, s.ptmx)
 	if err == nil {
+		closeAll(s.pidfd)
 		s.jail.giveID(s.own)
 	}
 	s.mu.Lock()
@@ -484,6 +490,27 @@ func (s *Slot) Close() error {
 	}
 	return err
 }
+
+// Outlive calls over when no process is left of a sandbox that Close could not end. Until then no other
+// sandbox gets its user id.
+func (s *Slot) Outlive(over func()) {
+	go func() {
+		untilEnded(func() error { return waitPidfd(s.pidfd, time.Minute) })
+		closeAll(s.pidfd)
+		s.jail.giveID(s.own)
+		over()
+	}()
+}
+
+// untilEnded calls wait until it returns nil, without a limit. It rests after an error, because wait may
+// fail at once, as when the kernel has no memory.
+func untilEnded(wait func() error) {
+	for wait() != nil {
+		time.Sleep(outliveRest) //nolint:forbidigo // nothing ends this wait but the process
+	}
+}
+
+const outliveRest = time.Second
 
 // unused asks a spawner whether no socket exists in a network namespace. A socket that
 // is in flight between two others can outlive all processes for a moment.

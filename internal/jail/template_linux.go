@@ -17,28 +17,11 @@ import (
 // read-only. A sandbox gets a copy of that namespace and adds only its own writable
 // directories.
 
-// systemTrees are mounted read-only at their own paths if they exist. Symbolic links among
-// them stay symbolic links.
-var systemTrees = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
-
-// configTrees are the parts of /etc that programs need and that hold no data of the
-// machine's users and no secrets.
-var configTrees = []string{
-	"/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime", "/etc/mime.types", "/etc/fonts", "/etc/matplotlibrc",
-	"/etc/ssl/certs", "/etc/ssl/cert.pem", "/etc/ssl/ca-bundle.pem", "/etc/ssl/openssl.cnf", "/etc/pki/tls/certs", "/etc/pki/ca-trust/extracted",
-	"/etc/magic", "/etc/services", "/etc/protocols", "/etc/debian_version", "/etc/os-release",
-}
-
-// Shows reports whether every sandbox with its own mounts sees the host's file at the same
-// path.
-func Shows(path string) bool {
-	return slices.ContainsFunc(slices.Concat(systemTrees, configTrees), func(tree string) bool {
-		return path == tree || strings.HasPrefix(path, tree+"/")
-	})
-}
-
 // devices are the only nodes in a sandbox's /dev.
 var devices = []string{"null", "zero", "full", "random", "urandom"}
+
+// emptyPlace is a file that is empty on most systems, too.
+const emptyPlace = "/etc/environment"
 
 // syntheticFiles replace the host's files on users, groups, names and name servers.
 //
@@ -49,6 +32,7 @@ var syntheticFiles = map[string]string{
 	"/etc/hosts":         "127.0.0.1 localhost sandbox\n::1 localhost\n",
 	"/etc/hostname":      "sandbox\n",
 	"/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+	emptyPlace:           "",
 	"/etc/resolv.conf":   "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n",
 }
 
@@ -63,15 +47,15 @@ type tree struct {
 
 const readOnly = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 
-// templateScript returns the script that makes the template root. extra are the trees
-// of Config.ReadOnly. passedTrees maps those that the server has opened to the index of
-// their descriptor; the builder opens the others. cover mounts a directory that is shown
-// at another path as an overlay, which hides its host path. With view, the script returns
-// the builder's first mount namespace, which has the host's files. It always returns the
-// gallery last.
-func templateScript(extra []Tree, passedTrees map[Tree]int, cover, view bool) *script {
+// templateScript returns the script that makes the template root. passedTrees maps the trees
+// of sys and cfg.ReadOnly that the server has opened to the index of their descriptor, and shared
+// is that of cfg.Shared; the builder opens the others. A directory that is shown at another path
+// is mounted as an overlay, which hides its host path, unless cfg.bare is set.
+// In ModeUser, the script returns the builder's first mount namespace, which has the host's
+// files. It always returns the gallery last.
+func templateScript(cfg Config, sys system, passedTrees map[Tree]int, shared arg) *script {
 	s := &script{}
-	if view {
+	if cfg.Mode == ModeUser {
 		s.give(s.keep("open the host's view", unix.SYS_OPENAT, num(unix.AT_FDCWD), s.str(ownMounts), num(unix.O_RDONLY|unix.O_CLOEXEC), num(0)))
 		s.do("unshare", unix.SYS_UNSHARE, num(unix.CLONE_NEWNS))
 	}
@@ -83,35 +67,24 @@ func templateScript(extra []Tree, passedTrees map[Tree]int, cover, view bool) *s
 	s.mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 
 	var trees []tree
-	var links [][2]string
-	var copies []string
-	budget := int64(copiedBytes)
 	open := func(path, inside string, attr uint64) {
 		r := s.keep("open "+path, unix.SYS_OPEN_TREE, num(unix.AT_FDCWD), s.str(path), num(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE))
 		trees = append(trees, tree{path, inside, attr, r.arg(), false})
 	}
-	for _, p := range append(append([]string{}, systemTrees...), configTrees...) {
-		st, err := os.Lstat(p)
-		switch {
-		case err != nil:
-		case st.Mode()&os.ModeSymlink != 0:
-			if target, err := os.Readlink(p); err == nil {
-				links = append(links, [2]string{target, p})
-			}
-		case st.Mode().IsRegular() && st.Size() <= budget:
-			copies = append(copies, p)
-			budget -= st.Size()
-		default:
-			open(p, p, readOnly)
-		}
-	}
-	for _, t := range extra {
+	for _, t := range slices.Concat(sys.trees, cfg.ReadOnly) {
 		if i, ok := passedTrees[t]; ok {
 			trees = append(trees, tree{path: t.Host, inside: t.Inside, attr: readOnly, handle: passed(i)})
 		} else {
 			open(t.Host, t.Inside, readOnly)
 		}
-		trees[len(trees)-1].covered = cover && t.Host != t.Inside
+		trees[len(trees)-1].covered = !cfg.bare && t.Host != t.Inside
+	}
+	switch w := cfg.Shared; {
+	case w.Host == "" || cfg.ownShared(): // sandboxes get a mount of their own
+	case shared != none:
+		trees = append(trees, tree{path: w.Host, inside: w.Inside, attr: w.attr(), handle: shared})
+	default:
+		open(w.Host, w.Inside, w.attr())
 	}
 	for _, d := range devices {
 		open("/dev/"+d, "/dev/"+d, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC)
@@ -123,31 +96,29 @@ func templateScript(extra []Tree, passedTrees map[Tree]int, cover, view bool) *s
 	s.do("pivot_root", unix.SYS_PIVOT_ROOT, s.str("."), s.str("."))
 	s.do("detach the old root", unix.SYS_UMOUNT2, s.str("."), num(unix.MNT_DETACH))
 	s.do("chdir /", unix.SYS_CHDIR, s.str("/"))
-	s.fill(trees, links, proc)
-	s.copyFiles(copies)
+	s.fill(trees, sys.links, proc, cfg.Shared)
+	s.copyFiles(sys.copies)
 	s.mount("", "/", "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "")
 	s.gallery()
 	return s
 }
 
-// copiedBytes bounds the bytes of host files that are copied into the template instead
-// of mounted. The kernel copies every mount for every sandbox, so few mounts make
-// sandboxes fast. The whole script has to fit into one packet.
-const copiedBytes = 96 << 10
-
-func (s *script) copyFiles(paths []string) {
-	for _, p := range paths {
-		if b, err := os.ReadFile(p); err == nil {
-			s.file(p, string(b))
+func (s *script) copyFiles(files []Tree) {
+	for _, f := range files {
+		if b, err := os.ReadFile(f.Host); err == nil {
+			s.file(f.Inside, string(b))
 		}
 	}
 }
 
 // fill populates the new root, which is the process's root already.
-func (s *script) fill(trees []tree, links [][2]string, proc reg) {
+func (s *script) fill(trees []tree, links [][2]string, proc reg, shared Shared) {
 	made := map[string]bool{}
 	for _, d := range []string{"/etc", "/proc", "/tmp", "/run", "/mnt/data", "/dev", AttachDir} {
 		s.mkdirs(d, made)
+	}
+	if shared.Host != "" {
+		s.mkdirs(shared.Inside, made)
 	}
 	for _, l := range links {
 		s.mkdirs(filepath.Dir(l[1]), made)

@@ -4,7 +4,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"os"
 	"strconv"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -42,17 +44,22 @@ const (
 
 // plan is the input of wallScript and childWalls.
 type plan struct {
-	size     Size
-	root     bool   // the server is root: supplementary groups can and must be dropped
-	plain    *plain // tier L1: no namespaces; nil otherwise
-	tasks    int    // number of cgroup v1 "tasks" files whose descriptors the process receives
-	abi      int    // Landlock ABI version
-	filter   []byte // seccomp program
-	wantProc bool   // return descriptors of the sandbox's /dev/shm and /proc to the server
-	terminal bool   // mount /dev/pts and return a descriptor of its ptmx
-	sockets  bool   // init reports when a program makes its first network socket
-	off      map[wall]bool
-	without  uint64 // tests only: namespaces that a fork does not enter
+	size      Size
+	root      bool   // the server is root: supplementary groups can and must be dropped
+	plain     *plain // tier L1: no namespaces; nil otherwise
+	tasks     int    // number of cgroup v1 "tasks" files whose descriptors the process receives
+	abi       int    // Landlock ABI version
+	filter    []byte // seccomp program
+	wantProc  bool   // return descriptors of the sandbox's /dev/shm and /proc to the server
+	terminal  bool   // mount /dev/pts and return a descriptor of its ptmx
+	shared    Shared // see Config
+	own       bool   // the sandbox gets a mount of it of its own, as the first descriptor
+	apart     bool   // it does not see it
+	container bool   // the process is PID 1 of a container, whose engine has made the mounts
+	notices   bool   // the filter makes calls wait for init, see Config.Notices
+	lists     lists  // which directories of the host's /proc are to be covered
+	off       map[wall]bool
+	without   uint64 // tests only: namespaces that a fork does not enter
 }
 
 // plain describes a sandbox without a mount namespace: its directories on the host
@@ -65,7 +72,7 @@ type plain struct {
 
 // probes holds positions in the output of a script: of each probe's result, and of the
 // descriptors of the Landlock ruleset and of /dev/pts/ptmx. -1 means absent.
-type probes struct{ landlock, vsock, setns, sockets, ruleset, ptmx int }
+type probes struct{ landlock, vsock, setns, setID, ruleset, ptmx int }
 
 // none is an invalid descriptor. setns on it fails with EBADF if the process has no filter
 // or only a zygote's. It fails with EPERM under the sandbox's own filter.
@@ -87,20 +94,23 @@ const (
 // enters the cgroup before any file is put into the sandbox or any program starts.
 func wallScript(p plan) (*script, probes) {
 	s := &script{}
-	s.firstOutOfMemory(p.plain != nil)
+	s.firstOutOfMemory(p.plain != nil || p.container)
 	s.dumpsNothing()
 	if !p.off[wallCaps] && p.plain != nil { // before the switch from the host's root to another user, which drops CAP_SETPCAP
 		s.boundRights()
 	}
-	if !p.off[wallIDs] {
+	if !p.off[wallIDs] && !p.container {
 		s.ids(p)
 	}
-	s.do("setsid", unix.SYS_SETSID)
+	s.try("setsid", unix.SYS_SETSID) // PID 1 of a container leads a session already
 	s.do("umask", unix.SYS_UMASK, num(0o022))
 	pr := probes{ruleset: -1, ptmx: -1}
-	if p.plain == nil {
+	switch {
+	case p.container:
+		s.containerPlaces()
+	case p.plain == nil:
 		pr.ptmx = s.places(p)
-	} else {
+	default:
 		s.do("become subreaper", unix.SYS_PRCTL, num(unix.PR_SET_CHILD_SUBREAPER), num(1))
 		s.enterCgroup(p.tasks)
 		s.open(p.plain.work, p.plain.program, p.plain.temp)
@@ -129,16 +139,20 @@ func wallScript(p plan) (*script, probes) {
 	}
 	pr.landlock = s.probe("look: write below "+program, unix.SYS_OPENAT, num(unix.AT_FDCWD), s.str(program+"/.probe"), num(unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC), num(0o600))
 	s.childSignals()
-	pr.sockets = -1
 	if !p.off[wallSeccomp] {
-		if p.sockets {
-			pr.sockets = s.watchSockets()
+		if listener := s.seccomp(p.filter, p.notices); p.notices {
+			s.keepListener(listener)
 		}
-		s.seccomp(p.filter)
 	}
+	s.filterProbes(&pr)
+	return s, pr
+}
+
+// filterProbes makes calls whose errors show which filter is loaded.
+func (s *script) filterProbes(pr *probes) {
 	pr.vsock = s.probe("look: vsock", unix.SYS_SOCKET, num(unix.AF_VSOCK), num(unix.SOCK_STREAM|unix.SOCK_CLOEXEC), num(0))
 	pr.setns = s.probe("look: setns", unix.SYS_SETNS, none, num(0))
-	return s, pr
+	pr.setID = s.probe("look: set-user-ID", unix.SYS_FCHMOD, none, num(unix.S_ISUID))
 }
 
 func (s *script) ids(p plan) {
@@ -161,7 +175,36 @@ const controlSocket = 3
 const (
 	programPlace = "/run/program"
 	bridgePlace  = "/run/bridge"
+	locksPlace   = "/proc/locks"
 )
+
+// keyLists returns the files that show a user's keys in the kernel. Kernels without keys have none.
+var keyLists = sync.OnceValue(func() (there []string) {
+	for _, list := range []string{"/proc/keys", "/proc/key-users"} {
+		if _, err := os.Lstat(list); err == nil {
+			there = append(there, list)
+		}
+	}
+	return there
+})
+
+// hostLists are the directories of /proc that show the host's file systems and buses. Reading some of
+// these files affects the whole host: a list of ext4 keeps all processes from making files while the
+// kernel walks the inodes in memory, and a configuration of PCI wakes its device. A kernel may lack some,
+// and a module that is loaded later, as that of ZFS, adds its own.
+var hostLists = [...]string{"fs", "bus", "spl"}
+
+// lists says which of hostLists there are.
+type lists [len(hostLists)]bool
+
+// haveLists returns which of hostLists a directory like /proc has.
+func haveLists(proc string) (there lists) {
+	for i, list := range hostLists {
+		_, err := os.Lstat(proc + "/" + list)
+		there[i] = err == nil
+	}
+	return there
+}
 
 // places mounts the sandbox's writable directories and /proc, enters the cgroup, and
 // opens the directories for the server. It returns the index of the descriptor of
@@ -169,7 +212,7 @@ const (
 func (s *script) places(p plan) (ptmx int) {
 	const nosuid = unix.MS_NOSUID | unix.MS_NODEV
 	size := func(bytes, inodes int64) string {
-		return ",size=" + strconv.FormatInt(max(bytes, 4096), 10) + ",nr_inodes=" + strconv.FormatInt(inodes+1, 10)
+		return ",size=" + strconv.FormatInt(max(bytes, leastBytes), 10) + ",nr_inodes=" + strconv.FormatInt(inodes+1, 10)
 	}
 	if !p.off[wallMounts] {
 		s.mount("data", "/mnt/data", "tmpfs", nosuid, "mode=700"+size(p.size.WorkBytes, p.size.WorkInodes))
@@ -180,6 +223,20 @@ func (s *script) places(p plan) (ptmx int) {
 	s.do("mkdir "+programPlace, unix.SYS_MKDIRAT, num(unix.AT_FDCWD), s.str(programPlace), num(0o755))
 	s.do("symlink "+bridgePlace, unix.SYS_SYMLINKAT, s.str(programPlace+"/bridge"), num(unix.AT_FDCWD), s.str(bridgePlace))
 	s.mount("proc", "/proc", "proc", nosuid|unix.MS_NOEXEC, "hidepid=2")
+	s.sharedPlace(p)
+	// Reading the list of locks keeps every process of the host from locking a file. The mount is
+	// read-only, as the one of the empty file is.
+	s.mount(emptyPlace, locksPlace, "none", unix.MS_BIND, "")
+	for i, there := range p.lists {
+		if there {
+			s.mount(ptysPlace, "/proc/"+hostLists[i], "none", unix.MS_BIND, "") // nothing is mounted there yet
+		}
+	}
+	if !p.root && !p.container { // the programs' user has keys of its own on the host; a container covers these itself
+		for _, list := range keyLists() {
+			s.mount(emptyPlace, list, "none", unix.MS_BIND, "")
+		}
+	}
 	s.enterCgroup(p.tasks)
 	if !p.off[wallCgroupNS] { // this comes after the cgroup was entered, because the namespace shows the current group as its root
 		s.do("cgroup namespace", unix.SYS_UNSHARE, num(unix.CLONE_NEWCGROUP))
@@ -306,15 +363,24 @@ func (s *script) rlimits(p plan) {
 	}
 	set("core", unix.RLIMIT_CORE, coreBytes)
 	files := int64(4096) // limit of init, which sends descriptors; its programs get fewer, see ownFiles
-	if p.root {
+	if p.root || p.container {
 		files = 1024
 	}
 	set("nofile", unix.RLIMIT_NOFILE, files)
 	set("memlock", unix.RLIMIT_MEMLOCK, 1<<20)
 	set("msgqueue", unix.RLIMIT_MSGQUEUE, 64<<10)
-	set("sigpending", unix.RLIMIT_SIGPENDING, 1024)
-	if p.size.MaxTasks > 0 && p.plain == nil { // counted per user namespace; without one it would count the user's processes on the whole host
+	signals := int64(1024)
+	if n := userSignals(); n > 0 && p.plain != nil {
+		signals = min(signals, int64(n-ownSignals(n)))
+	}
+	set("sigpending", unix.RLIMIT_SIGPENDING, signals)
+	set("rtprio", unix.RLIMIT_RTPRIO, 0) // a real-time program is held by no processor quota
+	set("nice", unix.RLIMIT_NICE, 0)
+	if p.size.MaxTasks > 0 && p.plain == nil { // counted per user namespace; without one it counts the user's processes on the whole host
 		set("nproc", unix.RLIMIT_NPROC, int64(p.size.MaxTasks)+1)
+	}
+	if n := UserTasks(); n > 0 && p.plain != nil {
+		set("nproc", unix.RLIMIT_NPROC, int64(n-ownTasks(n)))
 	}
 	if p.size.DataBytes > 0 {
 		set("data", unix.RLIMIT_DATA, p.size.DataBytes)
@@ -344,13 +410,26 @@ func hardLimit(which int) int64 {
 	return int64(l.Max)
 }
 
-func (s *script) seccomp(filter []byte) {
+// seccomp loads the filter. With notices it returns the register of the filter's listener.
+func (s *script) seccomp(filter []byte, notices bool) (listener reg) {
 	code := s.bytes(filter)
 	prog := binary.LittleEndian.AppendUint64(nil, uint64(len(filter)/8))
 	prog = append(prog, make([]byte, 8)...)
 	head := s.bytes(prog)
 	s.store("place of the filter", store64, at(head, 8), code)
-	s.do("seccomp", unix.SYS_SECCOMP, num(unix.SECCOMP_SET_MODE_FILTER), num(0), head)
+	flags := uintptr(0)
+	if notices {
+		flags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
+	}
+	return s.keep("seccomp", unix.SYS_SECCOMP, num(unix.SECCOMP_SET_MODE_FILTER), num(flags), head)
+}
+
+// HaveNotices reports whether a process that waits in a call for the listener of a filter can
+// be killed. It cannot before Linux 5.19.
+func HaveNotices() bool {
+	flags := unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, uintptr(flags), 0)
+	return errno == unix.EFAULT // the kernel checks the flags before it reads the filter, which does not exist
 }
 
 // childrenSignals is CHILDREN in init.c.
@@ -366,44 +445,14 @@ func (s *script) childSignals() {
 	s.free(fd)
 }
 
-// socketWatch is WATCH in init.c.
-const socketWatch = 63
+// noticesPlace is NOTICES in init.c.
+const noticesPlace = 63
 
-// watchSockets makes every call that creates a network socket wait until init was notified.
-// It adds a separate seccomp filter. The kernel takes the strictest verdict of all filters,
-// so this one cannot allow what the policy denies. On kernels before 5.19 the probe at
-// index fails, and a missing notification means nothing.
-func (s *script) watchSockets() (index int) {
-	code := socketFilter()
-	prog := binary.LittleEndian.AppendUint64(nil, uint64(len(code)/8))
-	prog = append(prog, make([]byte, 8)...)
-	head := s.bytes(prog)
-	s.store("place of the socket filter", store64, at(head, 8), s.bytes(code))
-	flags := unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
-	index = s.probe("watch sockets", unix.SYS_SECCOMP, num(unix.SECCOMP_SET_MODE_FILTER), num(flags), head)
-	listener := s.results[index].arg()
-	s.try("keep the listener", unix.SYS_DUP3, listener, num(socketWatch), num(unix.O_CLOEXEC))
-	s.try("close", unix.SYS_CLOSE, listener)
-	return index
-}
-
-// socketFilter returns the seccomp program: socket and socketpair notify init. Unix
-// sockets are allowed without notice, because closing the last one leaves no state in
-// the network namespace. AF_VSOCK, which init's own probe tries, is refused.
-func socketFilter() []byte {
-	const number, family = 0, 16 // offsets in struct seccomp_data; family is the low word of the first argument
-	ins := []unix.SockFilter{
-		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: number},
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: 1, K: unix.SYS_SOCKET},
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 4, K: unix.SYS_SOCKETPAIR},
-		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: family},
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: 3, K: unix.AF_VSOCK},
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: 1, K: unix.AF_UNIX},
-		{Code: unix.BPF_RET, K: unix.SECCOMP_RET_USER_NOTIF},
-		{Code: unix.BPF_RET, K: unix.SECCOMP_RET_ALLOW},
-		{Code: unix.BPF_RET, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EAFNOSUPPORT)},
-	}
-	return filterBytes(ins)
+// keepListener puts the listener of the filter that was loaded last where init expects it.
+func (s *script) keepListener(listener reg) {
+	s.do("keep the listener", unix.SYS_DUP3, listener.arg(), num(noticesPlace), num(unix.O_CLOEXEC))
+	s.do("close", unix.SYS_CLOSE, listener.arg())
+	s.free(listener)
 }
 
 // filterBytes encodes a BPF program as the kernel reads it.

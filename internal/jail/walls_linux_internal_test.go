@@ -22,7 +22,7 @@ func testConfig(t testing.TB) Config {
 	if !ok {
 		t.Skip("no table of system calls for this architecture")
 	}
-	filter, err := seccomp.Compile(seccomp.New(seccomp.Variant{}), arch)
+	filter, err := seccomp.Compile(seccomp.New(seccomp.Variant{Notices: HaveNotices()}), arch)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func testConfig(t testing.TB) Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := Config{Mode: ModeUser, Filter: filter, Entering: entering, Spawners: 1}
+	cfg := Config{Mode: ModeUser, Filter: filter, Notices: HaveNotices(), Entering: entering, Spawners: 1}
 	if os.Geteuid() == 0 {
 		cfg.Mode, cfg.FirstUID = ModeRoot, 1_940_000_000
 	}
@@ -57,7 +57,8 @@ func observed(t *testing.T, cfg Config) ([]string, error) {
 		return nil, err
 	}
 	defer func() { _ = s.Close() }()
-	return s.Observe()
+	o, err := s.Observe(0)
+	return o.Walls, err
 }
 
 func whole(t *testing.T, cfg Config) []string {
@@ -226,8 +227,8 @@ func TestReadings(t *testing.T) {
 		"unreadable row": {own + "1 0 0:1 / / ro tmpfs r ro\n", false, false},
 		"nothing":        {"", false, false},
 	} {
-		if root, quota := mountWalls(c.info); root != c.root || quota != c.quota {
-			t.Errorf("mounts, %s: got %v %v, want %v %v", name, root, quota, c.root, c.quota)
+		if root, quota := mountWalls(c.info, Config{}); (root == WallRoot) != c.root || root == WallRootBut || quota != c.quota {
+			t.Errorf("mounts, %s: got %q %v, want %v %v", name, root, quota, c.root, c.quota)
 		}
 	}
 	const head = "Inter-| Receive\n face |bytes\n"
@@ -262,6 +263,60 @@ func TestReadings(t *testing.T) {
 	}
 }
 
+// TestWallOfASharedDirectory: the root is called read-only, or so except for the shared directory,
+// only if all rows of the mount table agree.
+func TestWallOfASharedDirectory(t *testing.T) {
+	const rest = "1 0 0:1 / / ro - tmpfs r ro\n"
+	row := func(place, options string) string { return "1 0 8:1 /x " + place + " " + options + " - ext4 d rw\n" }
+	good, plain := row("/workspace", "rw,nosuid,nodev,idmapped"), row("/workspace", "rw,nosuid,nodev")
+	for name, c := range map[string]struct {
+		mode Mode
+		info string
+		want string
+	}{
+		"root":                {ModeRoot, good, WallRootBut},
+		"root, not mapped":    {ModeRoot, plain, ""},
+		"user":                {ModeUser, plain, WallRootBut},
+		"set-user-ID":         {ModeUser, row("/workspace", "rw,nodev"), ""},
+		"devices":             {ModeUser, row("/workspace", "rw,nosuid"), ""},
+		"covered":             {ModeUser, plain + row("/workspace", "ro,nosuid"), WallRoot},
+		"absent":              {ModeRoot, "", WallRoot},
+		"mount in it":         {ModeRoot, good + row("/workspace/a", "rw,nosuid,nodev,idmapped"), WallRootBut},
+		"weaker mount in it":  {ModeRoot, good + row("/workspace/a", "rw,nosuid,nodev"), ""},
+		"closed mount in it":  {ModeRoot, good + row("/workspace/a", "ro"), WallRootBut},
+		"open mount in it":    {ModeUser, row("/workspace", "ro") + row("/workspace/a", "rw,nosuid,nodev"), WallRootBut},
+		"a name like its own": {ModeUser, plain + row("/workspaces", "rw,nosuid,nodev"), ""},
+	} {
+		cfg := Config{Mode: c.mode, Shared: Shared{Host: "/x", Inside: "/workspace", Writable: true}}
+		if got, _ := mountWalls(rest+c.info, cfg); got != c.want {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+	if got, _ := mountWalls(rest+good, Config{Mode: ModeRoot, Shared: Shared{Host: "/x", Inside: "/workspace"}}); got != "" {
+		t.Errorf("a directory that may not be writable: got %q, want no wall", got)
+	}
+}
+
+// TestSharedNeedsItsFilter: under a filter that does not refuse set-user-ID bits, a wall is missing.
+func TestSharedNeedsItsFilter(t *testing.T) {
+	cfg := testConfig(t)
+	cfg.Shared = Shared{Host: t.TempDir(), Inside: "/workspace", Writable: true}
+	if err := os.Chown(cfg.Shared.Host, 65534, 65534); err != nil && os.Geteuid() == 0 {
+		t.Fatal(err)
+	}
+	walls, err := observed(t, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slices.Contains(walls, WallNoSetID) || !slices.Contains(walls, WallRootBut) {
+		t.Errorf("got %q, want no %q", walls, WallNoSetID)
+	}
+	j := &Jail{cfg: cfg, abi: landlockABI()}
+	if !slices.Contains(j.Required(), WallNoSetID) {
+		t.Errorf("required: got %q, want %q among them", j.Required(), WallNoSetID)
+	}
+}
+
 // TestLandlockIsQuiet: no Landlock domain of a sandbox writes audit records, where the kernel
 // can turn them off.
 func TestLandlockIsQuiet(t *testing.T) {
@@ -290,7 +345,7 @@ func TestLandlockIsQuiet(t *testing.T) {
 // A sandbox does not set its name. That would wake every program of other sandboxes that
 // polls /proc/sys/kernel/hostname.
 func TestNoSandboxSetsItsName(t *testing.T) {
-	s, _ := wallScript(plan{abi: landlockABI(), root: true, tasks: 1, wantProc: true, sockets: true})
+	s, _ := wallScript(plan{abi: landlockABI(), root: true, tasks: 1, wantProc: true, notices: true})
 	for i, c := range s.calls {
 		if c.nr == unix.SYS_SETHOSTNAME {
 			t.Errorf("call %d, %q, sets the name; want none that does", i, s.names[i])

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -150,13 +151,15 @@ func (z *Zygote) check() error {
 	if err != nil {
 		return err
 	}
-	defer closeAll(o.proc)
+	defer o.close()
 	text, err := o.read("status")
 	if err != nil {
 		return err
 	}
-	status, rights := fields(text), fmt.Sprintf("%016x", uint64(zygoteRights))
-	for name, want := range map[string]string{"CapInh": strings.Repeat("0", 16), "CapPrm": rights, "CapEff": rights, "CapBnd": rights, "CapAmb": strings.Repeat("0", 16), "NoNewPrivs": "1", "Seccomp": "2", "Threads": "1"} {
+	rights := fmt.Sprintf("%016x", uint64(zygoteRights))
+	wanted := map[string]string{"CapInh": strings.Repeat("0", 16), "CapPrm": rights, "CapEff": rights, "CapBnd": rights, "CapAmb": strings.Repeat("0", 16), "NoNewPrivs": "1", "Seccomp": "2", "Threads": "1"}
+	status := fields(text, slices.Collect(maps.Keys(wanted))...)
+	for name, want := range wanted {
 		if status[name] != want {
 			return fmt.Errorf("%s is %s, want %s", name, status[name], want)
 		}
@@ -187,7 +190,7 @@ func zygoteFacts(stays bool, files uint64) []byte {
 	if stays {
 		long = 1
 	}
-	p := words('H', unix.SYS_SETNS, unix.SYS_MADVISE, unix.SYS_MMAP, unix.SYS_MPROTECT, unix.SYS_PRLIMIT64, long)
+	p := words('H', unix.SYS_MMAP, unix.SYS_MPROTECT, long)
 	return append(binary.LittleEndian.AppendUint64(p, files), snapshotBytes...)
 }
 
@@ -230,7 +233,7 @@ func zygoteScript(cfg ZygoteConfig, filter []byte) (*script, error) {
 	}
 	s.do("close the rest", unix.SYS_CLOSE_RANGE, num(4), num(uint64(^uint32(0))), num(unix.CLOSE_RANGE_CLOEXEC))
 	s.do("keep the socket", unix.SYS_FCNTL, num(controlSocket), num(unix.F_SETFD), num(0))
-	s.seccomp(filter)
+	s.seccomp(filter, false)
 	s.do("execute "+cfg.Argv[0], unix.SYS_EXECVE, s.str(cfg.Argv[0]), s.strings(cfg.Argv), s.strings(cfg.Env))
 	return s, nil
 }
@@ -280,10 +283,11 @@ func childWalls(p plan) (*script, probes) {
 	var pr probes
 	pr.landlock = s.probe("look: write below "+programPlace, unix.SYS_OPENAT, num(unix.AT_FDCWD), s.str(programPlace+"/.probe"), num(unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC), num(0o600))
 	if !p.off[wallSeccomp] {
-		s.seccomp(p.filter)
+		if listener := s.seccomp(p.filter, p.notices); p.notices {
+			s.give(listener)
+		}
 	}
-	pr.vsock = s.probe("look: vsock", unix.SYS_SOCKET, num(unix.AF_VSOCK), num(unix.SOCK_STREAM|unix.SOCK_CLOEXEC), num(0))
-	pr.setns = s.probe("look: setns", unix.SYS_SETNS, none, num(0))
+	s.filterProbes(&pr)
 	return s, pr
 }
 
@@ -299,7 +303,7 @@ func (z *Zygote) wallsLocked(size Size, tasks int) (*childScript, error) {
 		return have, nil
 	}
 	j := z.jail
-	s, pr := childWalls(plan{size: size, root: j.cfg.Mode == ModeRoot, tasks: tasks, abi: j.abi, filter: j.cfg.Filter, off: j.cfg.off, without: j.cfg.without})
+	s, pr := childWalls(plan{size: size, root: j.cfg.Mode == ModeRoot, tasks: tasks, abi: j.abi, filter: j.cfg.Filter, notices: j.cfg.Notices, off: j.cfg.off, without: j.cfg.without})
 	number, old := uint32(len(z.plans)), childPlan{}
 	if number >= maxPlans { // replace an arbitrary one
 		for k, cs := range z.plans {

@@ -32,7 +32,7 @@ var nodeAheadHook = sync.OnceValue(func() []byte {
 
 // aheadNode returns how to start node ahead of a request. It returns nil if the program
 // cannot use such an interpreter.
-func aheadNode(p Program, fixed map[string]string) *backend.Prestart {
+func aheadNode(p Program) *backend.Prestart {
 	if p.FileName != "main.js" { // the file name is fixed when node starts
 		return nil
 	}
@@ -46,7 +46,7 @@ func aheadNode(p Program, fixed map[string]string) *backend.Prestart {
 		word["display"] = p.Display
 	}
 	if len(p.Env) > 0 { // the whole environment, so that its order is that of a normal start
-		word["env"] = environment(p, fixed)
+		word["env"] = environment(p, nil)
 	}
 	body, err := json.Marshal(word)
 	if err != nil {
@@ -54,7 +54,7 @@ func aheadNode(p Program, fixed map[string]string) *backend.Prestart {
 	}
 	p.Env = nil
 	return &backend.Prestart{
-		Env:     environment(p, fixed),
+		Env:     environment(p, nil),
 		Program: []backend.ProgramFile{{Name: nodeHook, Data: nodeAheadHook()}},
 		Begin:   append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...),
 	}
@@ -77,7 +77,7 @@ func aheadShell(p Program) *backend.Prestart {
 	p.Env = nil
 	return &backend.Prestart{
 		Env:     environment(p, map[string]string{"BASH_ENV": inProgramDir(shellAhead)}),
-		Program: []backend.ProgramFile{{Name: shellAhead, Data: shellAheadText}},
+		Program: append([]backend.ProgramFile{{Name: shellAhead, Data: shellAheadText}}, pythonNames(p)...),
 		Begin:   []byte(word.String() + "\n"),
 	}
 }

@@ -84,24 +84,34 @@ func isDeniedEnv(name string) bool {
 	})
 }
 
-// SearchPath is the PATH of programs. The directory of the interpreter comes before it.
+// SearchPath is the PATH of programs. The directories of the interpreter, and of the Python that
+// "python" starts, come before it.
 const SearchPath = "/usr/local/bin:/usr/bin:/bin"
 
 // Surroundings returns the variables that every program of every language has, except
 // PATH.
 func Surroundings() map[string]string {
-	return map[string]string{
+	env := map[string]string{
 		"LANG": "C.UTF-8", "HOME": backend.TempDir, "TMPDIR": backend.TempDir, "USER": "sandbox",
 		"PWD": backend.WorkDir, "SANDBOX_OUTPUT_DIR": backend.WorkDir,
+		// Without these, pip and npm ask their registry for a newer version of themselves.
+		"PIP_DISABLE_PIP_VERSION_CHECK": "1", "NPM_CONFIG_UPDATE_NOTIFIER": "false",
 	}
+	maps.Copy(env, backend.Proxies())
+	return env
 }
 
 // environment returns the whole environment of a program: Surroundings, PATH, the
 // variables of its driver, the defaults, and those of the caller. Later ones win.
 func environment(p Program, driver map[string]string) []string {
 	search := SearchPath
-	if bin := path.Dir(p.Interpreter); !slices.Contains(strings.Split(search, ":"), bin) {
-		search = bin + ":" + search
+	for _, program := range []string{p.Interpreter, p.Python} {
+		if bin := path.Dir(program); program != "" && !slices.Contains(strings.Split(search, ":"), bin) {
+			search = bin + ":" + search
+		}
+	}
+	if len(p.Names) > 0 {
+		search = backend.ProgramDir + ":" + search
 	}
 	all := Surroundings()
 	all["PATH"] = search
@@ -111,6 +121,9 @@ func environment(p Program, driver map[string]string) []string {
 			dirs = append(dirs, set+"/site-packages")
 		}
 		all["PYTHONPATH"] = strings.Join(dirs, ":")
+	}
+	if p.Language == sandboxmcp.Node || len(p.Modules) > 0 {
+		all["NODE_PATH"] = strings.Join(append([]string{backend.WorkDir + "/node_modules"}, p.Modules...), ":")
 	}
 	for _, more := range []map[string]string{driver, p.Defaults, p.Env} {
 		maps.Copy(all, more)

@@ -10,12 +10,16 @@ import (
 	"strings"
 
 	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/pynames"
 )
 
 // A driver writes frames to the channel: a length of 4 bytes, big-endian, and a JSON
 // object of that length. Its member "type" is the type of the frame.
 //
+//	{"type":"try"}                                        the program may run or may not compile; before start or syntax
 //	{"type":"start"}                                      the program was compiled and now starts
+//	{"type":"refused","issues":…}                         Program.Guard refuses the program, which does not start; only before start
+//	{"type":"fixed","fixes":[words]}                      names were bound that the program lacks; only before start
 //	{"type":"syntax","name","message","line","col"}       the program was not compiled; only before start
 //	{"type":"display","data":{mime: form}}                a value to show
 //	{"type":"error","name","value","traceback":[lines]}   the program ended by an exception; the last frame counts
@@ -32,10 +36,11 @@ const (
 	maxName    = 256
 	maxText    = 64 << 10 // bytes of an error's value, a syntax message, a traceback
 	maxLines   = 200      // lines of a traceback
+	maxFixes   = 40
 )
 
 // maxOf is the size limit of a frame by its type.
-var maxOf = map[string]int{"ready": 64, "start": 64, "syntax": 512 << 10, "error": 1 << 20, "display": MaxFrame, "done": 256}
+var maxOf = map[string]int{"ready": 64, "try": 64, "start": 64, "fixed": 4096, "refused": 256 << 10, "syntax": 512 << 10, "error": 1 << 20, "display": MaxFrame, "done": 256, "install": 16 << 10}
 
 // displayTypes are the MIME types that are accepted in a display frame. True means that
 // the value is JSON and not a string.
@@ -47,9 +52,12 @@ var displayTypes = map[string]bool{
 
 // Report is what the driver reported about a program.
 type Report struct {
+	Tried   bool                     // cells only: a part of it may have run before it is known to be compiled
 	Started bool                     // the program was compiled, and began
 	Error   *sandboxmcp.ProgramError // the uncaught exception
 	Syntax  *SyntaxError             // why the program was not compiled; never with Started
+	Refused json.RawMessage          // what Program.Guard returned: it has refused the program; never with Started
+	Fixes   []string                 // names that were bound before the program ran, as "added import json"
 	Results []sandboxmcp.RichResult  // values to show, in order; not nil
 	Done    bool                     // cells only: the cell has ended and the interpreter can run the next one
 	Exit    int                      // cells only, if Done: the exit code that the cell would have as a program
@@ -139,22 +147,36 @@ type word struct {
 	Col       int                        `json:"col"`
 	Traceback []string                   `json:"traceback"`
 	Data      map[string]json.RawMessage `json:"data"`
+	Fixes     []string                   `json:"fixes"`
+	Issues    json.RawMessage            `json:"issues"`
 	OK        bool                       `json:"ok"`
 	Exit      *int                       `json:"exit"`
+	Language  sandboxmcp.Language        `json:"language"`
+	Packages  []string                   `json:"packages"`
 	size      int                        // bytes of the JSON object
 }
 
 // take adds a frame to the report. If the frame shows a value, take returns it.
 func (rep *Report) take(w word) sandboxmcp.RichResult {
 	switch w.Type {
+	case "try":
+		rep.Tried = true
 	case "start":
-		rep.Started, rep.Syntax = true, nil
+		rep.Started, rep.Syntax, rep.Refused = true, nil, nil
+	case "refused":
+		if !rep.Started && rep.Refused == nil {
+			rep.Refused = w.Issues
+		}
+	case "fixed":
+		if !rep.Started && rep.Fixes == nil {
+			rep.Fixes = slices.DeleteFunc(w.Fixes[:min(len(w.Fixes), maxFixes)], func(f string) bool { return !pynames.IsAdded(f) })
+		}
 	case "syntax":
 		if !rep.Started && rep.Syntax == nil {
 			rep.Syntax = &SyntaxError{Name: cut(w.Name, maxName), Line: max(w.Line, 0), Col: max(w.Col, 0), Message: cut(w.Message, maxText)}
 		}
 	case "error":
-		rep.Error = &sandboxmcp.ProgramError{Name: cut(w.Name, maxName), Value: cut(w.Value, maxText), Traceback: cutLines(w.Traceback)}
+		rep.Error = &sandboxmcp.ProgramError{Name: cut(w.Name, maxName), Value: cut(withoutStack(w.Value), maxText), Traceback: cutLines(w.Traceback)}
 	case "done":
 		rep.Done, rep.Exit = true, exitOf(w)
 	case "display":
@@ -224,4 +246,14 @@ func cutLines(lines []string) []string {
 	}
 	slices.Reverse(kept)
 	return kept
+}
+
+// withoutStack returns a message of Node.js without the list of files that required a module. The
+// traceback has it.
+func withoutStack(message string) string {
+	if !strings.HasPrefix(message, "Cannot find module '") {
+		return message
+	}
+	first, _, _ := strings.Cut(message, "\nRequire stack:\n")
+	return first
 }

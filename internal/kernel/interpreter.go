@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"sync"
+	"sync/atomic"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
@@ -21,6 +22,26 @@ type Cell struct {
 	Display sandboxmcp.Display // how to show the value of the last expression; shells have no values
 	Stdin   []byte             // standard input; nil: empty
 	Env     map[string]string  // variables that are set during the cell and restored after it; see CheckEnv
+
+	// Packages and Modules are directories of Python and of Node.js packages that were shown
+	// since the interpreter was started. Modules of the cell, and of later ones, are found
+	// there. Shells ignore them.
+	Packages, Modules []string
+
+	// Install installs packages that the cell asks for, in the way of "%pip install". The cell
+	// waits for it. nil: the driver does without. The request comes from untrusted code. Install
+	// is called in a goroutine of its own, once at a time, and may return after Execute.
+	Install func(l sandboxmcp.Language, packages []string) Installed
+}
+
+// Installed is the answer to a cell that asked for packages.
+type Installed struct {
+	OK       bool              `json:"ok"`
+	Output   string            `json:"output"`             // what the cell prints, or why it failed
+	Packages []string          `json:"packages,omitempty"` // as in Cell, from now on
+	Modules  []string          `json:"modules,omitempty"`
+	Env      map[string]string `json:"env,omitempty"`     // set during the rest of the cell
+	Missing  bool              `json:"missing,omitempty"` // nothing is installed here: the driver does without
 }
 
 // ErrGone means that the interpreter or its channel ended before the cell was done.
@@ -35,11 +56,18 @@ var ErrGone = errors.New("the interpreter has ended")
 //
 //	driver  {"type":"ready"}                                       once: it accepts cells from now on
 //
-//	server  {"type":"execute","id","code","display","stdin","env"} a cell; display is none, stdout or results;
-//	                                                               stdin is base64, or absent if there is none
+//	server  {"type":"execute","id","code","display","stdin","env","packages","modules","plain"}
+//	                                                               a cell; display is none, stdout or results;
+//	                                                               stdin is base64, or absent if there is none;
+//	                                                               with plain, no name is bound for the cell
+//	driver  {"type":"fixed","id","fixes"}                          names were bound that the cell lacks; before start
+//	driver  {"type":"try","id"}                                    the cell may run or may not compile
 //	driver  {"type":"start","id"}                                  the cell was compiled and now starts
 //	driver  {"type":"display","id","data":{mime: form, "is_main_result"}}
 //	                                                               a value to show; any number of these
+//	driver  {"type":"install","id","language","packages"}          the cell asks for packages, and waits for
+//	server  {"type":"installed","id","ok","output","packages","modules","env","missing"}
+//	                                                               the answer, one to each request
 //	driver  {"type":"syntax","id","name","message","line","col"}   the cell was not compiled; instead of start
 //	driver  {"type":"error","id","name","value","traceback"}       the cell ended by an exception, or after "syntax"
 //	driver  {"type":"done","id","ok","exit"}                       the cell has ended and its output is flushed;
@@ -56,12 +84,14 @@ var ErrGone = errors.New("the interpreter has ended")
 // type, or too many bytes of frames end the interpreter. Display frames beyond MaxReport
 // bytes of a cell are dropped.
 type Interpreter struct {
-	channel io.ReadWriteCloser
-	send    func(id uint64, c Cell) ([]byte, error) // encodes a cell for the driver
-	last    uint64                                  // id of the last cell that was sent; used by Execute only
-	written chan struct{}                           // closed when that cell is written; used by Execute only
-	gone    chan struct{}                           // closed when no more frames will come
-	end     error                                   // the reason: ErrGone, or ErrUnread with its cause; valid after gone
+	channel  io.ReadWriteCloser
+	send     func(id uint64, c Cell) ([]byte, error) // encodes a cell for the driver
+	last     uint64                                  // id of the last cell that was sent; used by Execute only
+	written  chan struct{}                           // closed when that cell, and what answers it, is written; used by Execute only
+	asks     atomic.Int32                            // requests for packages that are not answered
+	installs int                                     // requests for packages of the last cell; used by Execute only
+	gone     chan struct{}                           // closed when no more frames will come
+	end      error                                   // the reason: ErrGone, or ErrUnread with its cause; valid after gone
 
 	mu      sync.Mutex
 	ready   bool
@@ -146,6 +176,7 @@ func (i *Interpreter) Execute(ctx context.Context, c Cell, show func(sandboxmcp.
 		return none, err
 	}
 	i.begin()
+	i.installs = 0
 	// The driver may read slowly. Closing the channel ends the write.
 	written := make(chan struct{})
 	i.written = written
@@ -155,6 +186,10 @@ func (i *Interpreter) Execute(ctx context.Context, c Cell, show func(sandboxmcp.
 	}()
 	rep, left := none, MaxReport
 	err = i.hear(ctx, ear, func() bool { return rep.Done }, func(w word) {
+		if w.Type == "install" {
+			i.install(c, w)
+			return
+		}
 		if w.Type == "display" {
 			if left -= w.size; left < 0 {
 				return
@@ -165,6 +200,43 @@ func (i *Interpreter) Execute(ctx context.Context, c Cell, show func(sandboxmcp.
 		}
 	})
 	return rep, err
+}
+
+// maxAsks is how many requests for packages may wait. A driver sends one at a time, and the next one
+// may come before the writer of the last answer has noticed that it was read.
+const maxAsks = 2
+
+// maxInstalls is how many requests of one cell are carried out. Each asks the package index and
+// writes to the record. The driver does without the answers to further ones.
+const maxInstalls = 32
+
+// install answers a cell that asks for packages. Forged requests beyond maxAsks are dropped.
+func (i *Interpreter) install(c Cell, w word) {
+	if i.asks.Add(1) > maxAsks {
+		i.asks.Add(-1)
+		return
+	}
+	i.installs++
+	within := i.installs <= maxInstalls
+	sent, done := i.written, make(chan struct{})
+	i.written = done
+	go func() {
+		defer close(done)
+		defer i.asks.Add(-1)
+		<-sent // the driver has read what was sent before, but its writer may not have noticed
+		answer := Installed{Missing: true}
+		if c.Install != nil && within {
+			answer = c.Install(w.Language, w.Packages)
+		}
+		body, err := json.Marshal(struct {
+			Type string `json:"type"`
+			ID   uint64 `json:"id"`
+			Installed
+		}{"installed", w.ID, answer})
+		if err == nil {
+			_, _ = i.channel.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...))
+		}
+	}()
 }
 
 // hear passes frames of the last cell to take until done returns true.
@@ -258,15 +330,24 @@ func (i *Interpreter) read() {
 // frameOf encodes a cell as a frame.
 func frameOf(id uint64, c Cell) ([]byte, error) {
 	display := c.Display
-	if display == sandboxmcp.DisplayNone {
+	if !display.ShowsValues() {
 		display = "none"
 	}
 	m := map[string]any{"type": "execute", "id": id, "code": c.Code, "display": display}
+	if c.Display == sandboxmcp.DisplayFigures { // the plain interpreter
+		m["plain"] = true
+	}
 	if c.Stdin != nil {
 		m["stdin"] = base64.StdEncoding.EncodeToString(c.Stdin)
 	}
 	if len(c.Env) > 0 {
 		m["env"] = c.Env
+	}
+	if len(c.Packages) > 0 {
+		m["packages"] = c.Packages
+	}
+	if len(c.Modules) > 0 {
+		m["modules"] = c.Modules
 	}
 	body, err := json.Marshal(m)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -245,4 +246,128 @@ func FuzzInterpreter(f *testing.F) {
 			t.Fatalf("got %d bytes of results from %d, %v; want at most six for each", len(out), len(in), jsonErr)
 		}
 	})
+}
+
+// TestACellAsksForPackages: requests are answered one after the other, a flood of them is dropped,
+// and the next cell is sent after the answers.
+func TestACellAsksForPackages(t *testing.T) {
+	ours, theirs := net.Pipe()
+	i := kernel.Attach(ours, sandboxmcp.Python)
+	defer ours.Close()
+	say := func(texts ...string) {
+		for _, text := range texts {
+			if _, err := theirs.Write(append([]byte{0, 0, byte(len(text) >> 8), byte(len(text))}, text...)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	read := func() (m map[string]any) {
+		var head [4]byte
+		if _, err := io.ReadFull(theirs, head[:]); err != nil {
+			t.Error(err)
+			return nil
+		}
+		body := make([]byte, int(head[2])<<8|int(head[3]))
+		if _, err := io.ReadFull(theirs, body); err != nil || json.Unmarshal(body, &m) != nil {
+			t.Errorf("got %q, %v", body, err)
+		}
+		return m
+	}
+	asks, begun := make(chan []string, 4), make(chan struct{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		say(`{"type":"ready"}`)
+		read()
+		say(`{"type":"install","id":1,"language":"python","packages":["a"]}`, `{"type":"install","id":1,"language":"python","packages":["b"]}`,
+			`{"type":"install","id":1,"language":"python","packages":["dropped"]}`, `{"type":"display","id":1,"data":{"text/plain":"all are heard"}}`)
+		for range 2 {
+			if m := read(); m["type"] != "installed" || m["ok"] != true || m["output"] != "there" {
+				t.Errorf("got the answer %v", m)
+			}
+		}
+		say(`{"type":"done","id":1,"ok":true}`)
+		if m := read(); m["type"] != "execute" || m["code"] != "2" {
+			t.Errorf("got %v, want the next cell", m)
+		}
+		say(`{"type":"install","id":2,"language":"node","packages":[]}`)
+		if m := read(); m["missing"] != true {
+			t.Errorf("without Install: got %v, want that it is missing", m)
+		}
+		say(`{"type":"done","id":2,"ok":true}`)
+	}()
+	_, err := i.Execute(t.Context(), kernel.Cell{Code: "1", Install: func(_ sandboxmcp.Language, packages []string) kernel.Installed {
+		asks <- packages
+		<-begun
+		return kernel.Installed{OK: true, Output: "there"}
+	}}, func(sandboxmcp.RichResult) { close(begun) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = i.Execute(t.Context(), kernel.Cell{Code: "2"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	close(asks)
+	var all [][]string
+	for a := range asks {
+		all = append(all, a)
+	}
+	if diff := cmp.Diff([][]string{{"a"}, {"b"}}, all); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestOneCellInstallsSoOften: each installation asks an index and writes to the record, so a cell
+// that forges requests one after the other does not get all of them carried out.
+func TestOneCellInstallsSoOften(t *testing.T) {
+	const most, asked = 32, 40
+	ours, theirs := net.Pipe()
+	i := kernel.Attach(ours, sandboxmcp.Python)
+	defer ours.Close()
+	say := func(text string) {
+		if _, err := theirs.Write(append([]byte{0, 0, byte(len(text) >> 8), byte(len(text))}, text...)); err != nil {
+			t.Error(err)
+		}
+	}
+	read := func() string {
+		var head [4]byte
+		if _, err := io.ReadFull(theirs, head[:]); err != nil {
+			t.Error(err)
+		}
+		body := make([]byte, int(head[2])<<8|int(head[3]))
+		if _, err := io.ReadFull(theirs, body); err != nil {
+			t.Error(err)
+		}
+		return string(body)
+	}
+	cell := func(id, most int) (installed int) {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			read()
+			for n := range asked {
+				say(`{"type":"install","id":` + strconv.Itoa(id) + `,"language":"python","packages":["a"]}`)
+				if got, want := read(), n >= most; strings.Contains(got, `"missing":true`) != want {
+					t.Errorf("request %d: got %s, want missing to be %v", n+1, got, want)
+				}
+			}
+			say(`{"type":"done","id":` + strconv.Itoa(id) + `,"ok":true}`)
+		}()
+		_, err := i.Execute(t.Context(), kernel.Cell{Install: func(sandboxmcp.Language, []string) kernel.Installed {
+			installed++
+			return kernel.Installed{OK: true}
+		}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-done
+		return installed
+	}
+	go say(`{"type":"ready"}`)
+	for id := 1; id <= 2; id++ {
+		if got := cell(id, most); got != most {
+			t.Errorf("cell %d: got %d installations, want %d", id, got, most)
+		}
+	}
 }

@@ -26,15 +26,16 @@ func TestCleanJSON(t *testing.T) {
 		"\"\xff\"":               "\"\uFFFD\"",
 		"{\"\xff\": [\"\xc3\"]}": "{\"\uFFFD\":[\"\uFFFD\"]}",
 		`["\ud800", 1e400, 12345678901234567890, -0.10]`: `["�",1e400,12345678901234567890,-0.10]`, // every digit
-		` true `:    ` true `,
-		deep(50):    deep(50),
-		deep(51):    "",
-		deep(9999):  "",
-		deep(20000): "",
-		`NaN`:       "",
-		`{} {}`:     "",
-		`{"a":1,}`:  "",
-		``:          "",
+		` true `:                       ` true `,
+		`["\ud83d", "a\\ud800", "\""]`: `["�","a\\ud800","\""]`, // the second is no escape of a surrogate
+		deep(50):                       deep(50),
+		deep(51):                       "",
+		deep(9999):                     "",
+		deep(20000):                    "",
+		`NaN`:                          "",
+		`{} {}`:                        "",
+		`{"a":1,}`:                     "",
+		``:                             "",
 	} {
 		got, err := kernel.CleanJSON([]byte(in))
 		if string(got) != want || (err == nil) != (want != "") {
@@ -47,10 +48,13 @@ func TestCleanJSON(t *testing.T) {
 // or is repaired.
 func TestShownFormsAreClean(t *testing.T) {
 	for in, want := range map[string]sandboxmcp.RichResult{
-		"\"\xff\xfe\"": {"application/json": json.RawMessage("\"\uFFFD\uFFFD\""), "text/plain": "x", "is_main_result": false},
-		`"\ud800"`:     {"application/json": json.RawMessage("\"\uFFFD\""), "text/plain": "x", "is_main_result": false},
-		`[1e308]`:      {"application/json": json.RawMessage(`[1e308]`), "text/plain": "x", "is_main_result": false},
-		`[1e309]`:      {"text/plain": "x", "is_main_result": false},
+		"\"\xff\xfe\"":                        {"application/json": json.RawMessage("\"\uFFFD\uFFFD\""), "text/plain": "x", "is_main_result": false},
+		`"\ud800"`:                            {"application/json": json.RawMessage("\"\uFFFD\""), "text/plain": "x", "is_main_result": false},
+		`[1e308]`:                             {"application/json": json.RawMessage(`[1e308]`), "text/plain": "x", "is_main_result": false},
+		`[1e309]`:                             {"text/plain": "x", "is_main_result": false},
+		`[-1E+309]`:                           {"text/plain": "x", "is_main_result": false},
+		`{"1e309":-0.5e-3}`:                   {"application/json": json.RawMessage(`{"1e309":-0.5e-3}`), "text/plain": "x", "is_main_result": false},
+		"[1" + strings.Repeat("0", 400) + "]": {"text/plain": "x", "is_main_result": false},
 		strings.Repeat("[", 5000) + strings.Repeat("]", 5000): {"text/plain": "x", "is_main_result": false},
 	} {
 		rep, _ := kernel.Read(strings.NewReader(frame("{\"type\":\"display\",\"data\":{\"text/plain\":\"x\",\"application/json\":"+in+"}}")), nil)
@@ -59,6 +63,24 @@ func TestShownFormsAreClean(t *testing.T) {
 		}
 		if text, err := json.Marshal(rep.Results); err != nil || !utf8.Valid(text) {
 			t.Errorf("%.20q: got %q, %v; want JSON in UTF-8", in, text, err)
+		}
+	}
+}
+
+// TestAttackShownPartsAreBounded: each part of a value takes the server's time, and a program can
+// send half a million in a frame.
+func TestAttackShownPartsAreBounded(t *testing.T) {
+	for in, shown := range map[string]bool{
+		"[" + strings.Repeat("0,", 1<<17-1) + "0]":   true,
+		"[" + strings.Repeat("0,", 1<<17) + "0]":     false,
+		"[" + strings.Repeat("{},", 1<<16+1) + "{}]": false,
+	} {
+		rep, _ := kernel.Read(strings.NewReader(frame("{\"type\":\"display\",\"data\":{\"text/plain\":\"x\",\"application/json\":"+in+"}}")), nil)
+		if len(rep.Results) != 1 || (rep.Results[0]["application/json"] != nil) != shown || rep.Results[0]["text/plain"] != "x" {
+			t.Errorf("%.20q of %d bytes: got %d results, want the text, and the JSON: %v", in, len(in), len(rep.Results), shown)
+		}
+		if _, err := kernel.CleanJSON([]byte(in)); err != nil { // values of a bridge are bounded by their size
+			t.Errorf("%.20q: got %v, want no error", in, err)
 		}
 	}
 }

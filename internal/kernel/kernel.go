@@ -28,7 +28,11 @@ type Program struct {
 	Virtual     bool                        // the interpreter belongs to a Python virtual environment
 	Trusted     bool                        // only root can change the interpreter and the files that it loads
 	Driver      []byte                      // python only: the text of PythonDriver, compiled by this interpreter; nil: use the text
+	Guard       []byte                      // python only: text that defines refused(code), or its compiled form; see Report.Refused; nil: every program runs
+	Python      string                      // absolute path of the Python that "python" and "python3" start; for other languages than python, empty: none
+	Names       []string                    // those of "python" and "python3" that PATH does not lead to Python; the program gets files of these names
 	Sets        []string                    // directories of Python package sets, each with a site-packages, by their path in the sandbox; missing ones are ignored
+	Modules     []string                    // directories of Node.js packages, by their path in the sandbox
 	Preload     []string                    // python only: modules of Sets that a forked interpreter may have imported before; the caller has checked the hashes of the sets
 	Loaded      func(context.Context) error // with Preload: fails if other files were imported than those that were hashed; nil: no check
 	Env         map[string]string           // the caller's variables; see CheckEnv
@@ -61,6 +65,9 @@ func Plan(p Program) (backend.Process, error) {
 	if err := CheckFileName(p.FileName); err != nil {
 		return backend.Process{}, err
 	}
+	if p.Language != sandboxmcp.Python && !p.Display.ShowsValues() {
+		p.Display = sandboxmcp.DisplayNone
+	}
 	switch p.Language {
 	case sandboxmcp.Python:
 		return planPython(p), nil
@@ -79,7 +86,7 @@ func CheckFileName(name string) error {
 		return nil
 	}
 	bad := len(name) > 200 || name == "." || name == ".." || strings.ContainsAny(name, "/\\\x00") ||
-		slices.Contains([]string{pythonDriver, pythonSession, nodeHook, shellAhead}, name)
+		slices.Contains([]string{pythonDriver, pythonGuard, pythonSession, nodeHook, shellAhead, "python", "python3"}, name)
 	for _, r := range name {
 		bad = bad || r < ' ' || r == 0x7f || r == '\uFFFD'
 	}
@@ -99,6 +106,20 @@ func planShell(p Program) backend.Process {
 		Argv:     []string{p.Interpreter, inProgramDir(p.FileName)},
 		Env:      environment(p, nil),
 		Prestart: aheadShell(p),
-		Program:  []backend.ProgramFile{{Name: p.FileName, Data: []byte(p.Code)}},
+		Program:  append([]backend.ProgramFile{{Name: p.FileName, Data: []byte(p.Code)}}, pythonNames(p)...),
 	}
+}
+
+// pythonNames returns a file for each name that has to start Python.
+func pythonNames(p Program) []backend.ProgramFile {
+	python := p.Python
+	if p.Language == sandboxmcp.Python {
+		python = p.Interpreter
+	}
+	var files []backend.ProgramFile
+	for _, name := range p.Names {
+		text := "#!/bin/sh\nexec '" + strings.ReplaceAll(python, "'", `'\''`) + "' \"$@\"\n"
+		files = append(files, backend.ProgramFile{Name: name, Data: []byte(text), Exec: true})
+	}
+	return files
 }

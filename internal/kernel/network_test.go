@@ -17,7 +17,7 @@ import (
 // The variables of the network do not keep an interpreter from being started ahead, and
 // variables of the caller win over them.
 func TestNetworkVariables(t *testing.T) {
-	told := map[string]string{"HTTP_PROXY": "http://127.0.0.1:3128", "SSL_CERT_FILE": "/etc/a file"}
+	told := map[string]string{"HTTP_PROXY": "http://127.0.0.1:312", "SSL_CERT_FILE": "/etc/a file"}
 	for _, l := range []sandboxmcp.Language{sandboxmcp.Python, sandboxmcp.Node, sandboxmcp.Shell} {
 		p, err := kernel.Plan(kernel.Program{Language: l, Code: "1", Interpreter: "/usr/bin/bash", Version: "20.1.0", Network: told, Env: map[string]string{"HTTP_PROXY": "mine"}})
 		if err != nil {
@@ -37,7 +37,7 @@ func TestWaitingShellWithNetwork(t *testing.T) {
 	testkit.Need(t, "bash", err == nil, "there is no bash")
 	p, err := kernel.Plan(kernel.Program{
 		Language: sandboxmcp.Shell, Code: "env | grep -E 'PROXY|CERT|REPLY|BASH_ENV' | sort\necho $SECONDS", Interpreter: bash,
-		Network: map[string]string{"HTTP_PROXY": "http://127.0.0.1:3128", "SSL_CERT_FILE": "/etc/$(echo no)/a  file "},
+		Network: map[string]string{"HTTP_PROXY": "http://127.0.0.1:312", "SSL_CERT_FILE": "/etc/$(echo no)/a  file "},
 	})
 	if err != nil || p.Prestart == nil {
 		t.Fatal(p.Prestart, err)
@@ -72,7 +72,7 @@ func TestWaitingShellWithNetwork(t *testing.T) {
 	if err := cmd.Run(); err != nil {
 		t.Fatal(err, out.String())
 	}
-	if want := "HTTP_PROXY=http://127.0.0.1:3128\nSSL_CERT_FILE=/etc/$(echo no)/a  file \n0\n"; out.String() != want {
+	if want := "HTTP_PROXY=http://127.0.0.1:312\nSSL_CERT_FILE=/etc/$(echo no)/a  file \n0\n"; out.String() != want {
 		t.Errorf("got %q, want %q", out.String(), want)
 	}
 }

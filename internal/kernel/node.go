@@ -46,6 +46,7 @@ func nodeHookFor(display sandboxmcp.Display) []byte {
 }
 
 func planNode(p Program) backend.Process {
+	p.Names = nil // only shell code and sessions need them often enough to be worth the files
 	if strings.HasSuffix(p.FileName, ".mjs") || endsQuietlyJS(p.Code) {
 		p.Display = sandboxmcp.DisplayNone
 	}
@@ -61,11 +62,10 @@ func planNode(p Program) backend.Process {
 	case isModule(p.Code):
 		p.FileName = strings.TrimSuffix(p.FileName, ".js") + ".mjs"
 	}
-	fixed := map[string]string{"NODE_PATH": backend.WorkDir + "/node_modules"}
 	return backend.Process{
 		Argv:     append(argv, inProgramDir(p.FileName)),
-		Env:      environment(p, fixed),
-		Prestart: aheadNode(p, fixed),
+		Env:      environment(p, nil),
+		Prestart: aheadNode(p),
 		Program: []backend.ProgramFile{
 			{Name: p.FileName, Data: []byte(p.Code)},
 			{Name: nodeHook, Data: nodeHookFor(p.Display)},

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"bytes"
 	"embed"
 	"slices"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/pynames"
 )
 
 //go:embed drivers/*.py
@@ -17,15 +19,20 @@ var pythonFiles embed.FS
 // pythonDriver is the driver's file name; boot.py says why it is so long.
 const pythonDriver = ".importlib_bootstrap.py"
 
+// pythonGuard is the file name of Program.Guard.
+const pythonGuard = ".sandboxmcp_guard.py"
+
 // pythonText is boot.py with the other parts embedded. As a single file that is read at
 // the start, it works even when the program has used up its descriptors.
-var pythonText = sync.OnceValue(func() []byte { return []byte(pythonWhole("boot.py")) })
+var pythonText = sync.OnceValue(func() []byte {
+	return []byte(strings.Replace(pythonWhole("boot.py"), "@guard@", pythonGuard, 1))
+})
 
-// pythonWhole returns a part of the driver with the other parts embedded: paths.py as
-// code, later.py and slow.py as strings that are compiled when they are needed.
+// pythonWhole returns a part of the driver with the other parts embedded: paths.py and
+// lacks.py as code, the others as strings that are compiled when they are needed.
 func pythonWhole(name string) string {
-	text := pythonWithin(pythonPart(name), "paths.py")
-	for _, name := range []string{"later.py", "slow.py"} {
+	text := pythonWithin(pythonWithin(pythonPart(name), "paths.py"), "lacks.py")
+	for _, name := range []string{"later.py", "adapt.py", "fix.py", "slow.py"} {
 		text = strings.Replace(text, `"@`+name+`@"`, strconv.QuoteToASCII(pythonPart(name)), 1)
 	}
 	return text
@@ -63,9 +70,22 @@ var (
 
 // forkServer returns the text of an interpreter that waits to be forked. It has three
 // parts: before runs once and imports standard modules only, forkserver.py waits, and
-// the script runs in each fork. All share one set of names.
+// the script runs in each fork. All share one set of names. The script's last line calls a
+// function without arguments.
+//
+// The parts are a string that the text compiles. An interpreter keeps the syntax tree of its
+// main file until it ends, and each fork would copy the pages of a large tree to destroy it.
+// The script's function is called by the main file itself, so it has the callers that it has
+// where the script is the main file.
 func forkServer(before, script []byte) []byte {
-	return slices.Concat(before, []byte("\n"), pythonServes(), []byte("\n"), script)
+	script = bytes.TrimRight(script, "\n")
+	last := bytes.LastIndexByte(script, '\n') + 1
+	call, ok := bytes.CutSuffix(script[last:], []byte("()"))
+	if !ok {
+		panic("kernel: the last line of a driver is not a call") //nolint:forbidigo // it is embedded
+	}
+	whole := slices.Concat(before, []byte("\n"), pythonServes(), []byte("\n"), script[:last], []byte("begin = "), call, []byte("\n"))
+	return []byte("exec(compile(" + strconv.QuoteToASCII(string(whole)) + ", __file__, \"exec\", 0, True))\nglobals().pop(\"begin\")()\n")
 }
 
 // pythonList returns a Python list literal of strings.
@@ -77,7 +97,8 @@ func pythonList(all []string) string {
 	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
-// pythonPart returns the text of one part of the drivers without its comment lines.
+// pythonPart returns the text of one part of the drivers without its comment lines, and
+// with what it takes from pynames.
 func pythonPart(name string) string {
 	data, err := pythonFiles.ReadFile("drivers/" + name)
 	if err != nil {
@@ -89,7 +110,11 @@ func pythonPart(name string) string {
 			kept = append(kept, line)
 		}
 	}
-	return strings.Join(kept, "\n")
+	whole := strings.Replace(strings.Join(kept, "\n"), `"@known@"`, pynames.Set(), 1)
+	if name == "fix.py" {
+		whole = pynames.Rule() + "\n" + whole
+	}
+	return whole
 }
 
 // PythonDriver returns the file name and the text of the driver of Python programs. An
@@ -97,10 +122,11 @@ func pythonPart(name string) string {
 func PythonDriver() (name string, text []byte) { return pythonDriver, pythonText() }
 
 func planPython(p Program) backend.Process {
+	p.Names = nil // a program that starts Python has sys.executable
 	display := "none"
 	if p.Display != sandboxmcp.DisplayNone {
 		display = string(p.Display)
-		if endsQuietly(p.Code) {
+		if p.Display.ShowsValues() && endsQuietly(p.Code) {
 			display = "quiet" // shows no value, but still reports syntax errors as such
 		}
 	}
@@ -121,14 +147,16 @@ func planPython(p Program) backend.Process {
 			Fork:    &backend.Fork{Options: len(argv), Load: pythonImports(p), Loaded: p.Loaded},
 		}
 	}
+	files := []backend.ProgramFile{{Name: p.FileName, Data: []byte(p.Code)}, {Name: pythonDriver, Data: driver}}
+	if p.Guard != nil {
+		display = "guard " + display
+		files = append(files, backend.ProgramFile{Name: pythonGuard, Data: p.Guard})
+	}
 	return backend.Process{
 		Argv:     append(append(argv, inProgramDir(pythonDriver), display, inProgramDir(p.FileName)), p.Sets...),
 		Env:      environment(p, fixed),
 		Prestart: ahead,
-		Program: []backend.ProgramFile{
-			{Name: p.FileName, Data: []byte(p.Code)},
-			{Name: pythonDriver, Data: driver},
-		},
+		Program:  files,
 		Channels: 1,
 	}
 }

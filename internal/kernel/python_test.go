@@ -366,8 +366,9 @@ func TestPythonPlan(t *testing.T) {
 		t.Errorf("got argv %q, %d channels; want no code in argv, and 1 channel", p.Argv, p.Channels)
 	}
 	want := []string{
-		"A=b", "HOME=/tmp", "LANG=C.UTF-8", "PATH=/opt/py/bin:/usr/local/bin:/usr/bin:/bin", "PWD=/mnt/data",
+		"A=b", "HOME=/tmp", "LANG=C.UTF-8", "NPM_CONFIG_UPDATE_NOTIFIER=false", "PATH=/opt/py/bin:/usr/local/bin:/usr/bin:/bin", "PIP_DISABLE_PIP_VERSION_CHECK=1", "PWD=/mnt/data",
 		"PYTHONDONTWRITEBYTECODE=1", "SANDBOX_OUTPUT_DIR=/mnt/data", "TMPDIR=/tmp", "USER=sandbox",
+		"http_proxy=http://127.0.0.1:312", "https_proxy=http://127.0.0.1:312", "no_proxy=localhost,127.0.0.1,::1,0.0.0.0,sandbox",
 	}
 	if d := cmp.Diff(want, p.Env); d != "" {
 		t.Error(d)

@@ -35,8 +35,8 @@ var nodeSessionText = sync.OnceValue(func() []byte {
 func planNodeInterpreter(p Program) (backend.Process, error) {
 	return backend.Process{
 		Argv:     []string{p.Interpreter, "--no-force-async-hooks-checks", inProgramDir(nodeSession)},
-		Env:      environment(p, map[string]string{"NODE_PATH": backend.WorkDir + "/node_modules"}),
-		Program:  []backend.ProgramFile{{Name: nodeSession, Data: nodeSessionText()}},
+		Env:      environment(p, nil),
+		Program:  append([]backend.ProgramFile{{Name: nodeSession, Data: nodeSessionText()}}, pythonNames(p)...),
 		Channels: 2,
 	}, nil
 }

@@ -26,10 +26,10 @@ var pythonSessionAhead = sync.OnceValue(func() []byte { return pythonSessionWhol
 
 func pythonSessionWhole(name string) []byte {
 	var texts []string
-	for _, part := range []string{"later.py", "notebook.py", "magics.py", "sandbox.py"} {
+	for _, part := range []string{"later.py", "adapt.py", "notebook.py", "magics.py", "sandbox.py", "fix.py"} {
 		texts = append(texts, strconv.Quote(part)+": "+strconv.QuoteToASCII(pythonPart(part)))
 	}
-	driver := pythonWithin(pythonPart("session.py"), "paths.py") + "\n" + pythonPart("surroundings.py")
+	driver := pythonWithin(pythonWithin(pythonPart("session.py"), "paths.py"), "lacks.py") + "\n" + pythonPart("surroundings.py")
 	return []byte(strings.NewReplacer(`"@texts@"`, "{"+strings.Join(texts, ", ")+"}", `"@session.py@"`, strconv.QuoteToASCII(driver)).
 		Replace(pythonWithin(pythonPart(name), "session_names.py")))
 }
@@ -54,7 +54,7 @@ func planPythonInterpreter(p Program) (backend.Process, error) {
 		Argv:     append(argv, p.Sets...),
 		Env:      environment(p, fixed),
 		Prestart: ahead,
-		Program:  []backend.ProgramFile{{Name: pythonSession, Data: pythonSessionText()}},
+		Program:  append([]backend.ProgramFile{{Name: pythonSession, Data: pythonSessionText()}}, pythonNames(p)...),
 		Channels: 2,
 	}, nil
 }

@@ -60,7 +60,7 @@ func beginIn(t testing.TB, p kernel.Program, at places) *live {
 	var theirs []*os.File
 	l.channel, theirs = channelPipes(t)
 	l.stdout, l.stderr = scratch(t), scratch(t)
-	l.cmd.Env = append(l.cmd.Env, "SANDBOX_BRIDGE_DIR="+filepath.Join(at.program, "bridge"))
+	l.cmd.Env = append(l.cmd.Env, "SANDBOX_BRIDGE_DIR="+filepath.Join(at.program, "bridge"), "HOME="+filepath.Join(at.program, "home"))
 	l.cmd.Stdout, l.cmd.Stderr, l.cmd.ExtraFiles = l.stdout, l.stderr, theirs
 	if err := l.cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -37,10 +37,10 @@ func planShellInterpreter(p Program) (backend.Process, error) {
 	return backend.Process{
 		Argv: []string{p.Interpreter, inProgramDir(shellSessionName), inProgramDir(shellCellName)},
 		Env:  environment(p, nil),
-		Program: []backend.ProgramFile{
+		Program: append([]backend.ProgramFile{
 			{Name: shellCellName, Data: []byte(shellCellText)},
 			{Name: shellSessionName, Data: driver},
-		},
+		}, pythonNames(p)...),
 		Channels: 2,
 	}, nil
 }

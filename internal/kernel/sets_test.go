@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -154,9 +155,17 @@ func TestPythonPreloadedEnvironment(t *testing.T) {
 		}
 		const between = "\nimport posix\nposix.environ[b'LATER'] = b'x'; del posix.environ[b'EARLIER'], posix\n"
 		main, boot := filepath.Join(at.program, "main.py"), filepath.Join(at.program, ".importlib_bootstrap.py")
-		driver, waits := string(plan.Program[1].Data), plan.Prestart.Program[0].Data
-		before, _, ok := strings.Cut(string(waits), "def serve():")
-		if !ok || !strings.HasSuffix(string(waits), driver) {
+		driver, waits := string(plan.Program[1].Data), string(plan.Prestart.Program[0].Data)
+		quoted, err := strconv.QuotedPrefix(strings.TrimPrefix(waits, "exec(compile("))
+		if err != nil {
+			t.Fatalf("the fork server: got %.40q, want a text that it compiles: %v", waits, err)
+		}
+		if waits, err = strconv.Unquote(quoted); err != nil {
+			t.Fatal(err)
+		}
+		before, _, ok := strings.Cut(waits, "def serve():")
+		last := strings.LastIndexByte(strings.TrimSpace(driver), '\n') + 1
+		if !ok || !strings.HasSuffix(waits, "\n"+driver[:last]+"begin = "+strings.TrimSuffix(strings.TrimSpace(driver[last:]), "()")+"\n") {
 			t.Fatal("the fork server: got it elsewhere, want it between what is preloaded and the driver")
 		}
 		text := before + string(plan.Prestart.Fork.Load) + between + driver

@@ -2,6 +2,7 @@ package limits
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/audit"
@@ -13,12 +14,26 @@ import (
 type Policy struct {
 	table *Table
 	audit *audit.Log
-	rules Rules
+	rules atomic.Pointer[Rules]
 }
 
 // NewPolicy returns the policy over the limits that a table keeps. Changes are recorded in
 // log.
-func NewPolicy(t *Table, log *audit.Log, r Rules) *Policy { return &Policy{t, log, r} }
+func NewPolicy(t *Table, log *audit.Log, r Rules) *Policy {
+	p := &Policy{table: t, audit: log}
+	p.rules.Store(&r)
+	return p
+}
+
+// SetRules replaces the configured limits and ceilings, for requests and sessions to come.
+func (p *Policy) SetRules(defaults, ceilings sandboxmcp.Limits) {
+	r := *p.rules.Load()
+	r.Defaults, r.Ceilings = defaults, ceilings
+	p.rules.Store(&r)
+}
+
+// Ceilings returns the largest limits that a request may ask for.
+func (p *Policy) Ceilings() sandboxmcp.Limits { return p.rules.Load().Ceilings }
 
 // InForce returns the limits for a request of a namespace that sets none: those that the
 // namespace keeps over the configured ones, clamped to the ceilings, which may have been
@@ -28,7 +43,7 @@ func (p *Policy) InForce(ctx context.Context, ns sandboxmcp.Namespace) (sandboxm
 	if err != nil {
 		return kept, err
 	}
-	return p.rules.InForce(kept), nil
+	return p.rules.Load().InForce(kept), nil
 }
 
 // Ask is what a request says about its limits.
@@ -54,24 +69,25 @@ func (p *Policy) Of(ctx context.Context, ns sandboxmcp.Namespace, a Ask) (l sand
 		if bound, err = p.table.Kept(ctx, ns); err != nil {
 			return l, nil, err
 		}
-		base = p.rules.InForce(bound)
+		base = p.rules.Load().InForce(bound)
 	}
 	asked := a.Limits
 	if a.Modest {
 		asked = asked.Under(bound)
 	}
-	return p.rules.Apply(asked, base, a.Strict)
+	return p.rules.Load().Apply(asked, base, a.Strict)
 }
 
 // Change changes the limits that the caller's namespace keeps. The audit entry is written
 // in the same transaction. An empty change returns the current limits and changes nothing.
 func (p *Policy) Change(ctx context.Context, c sandboxmcp.Caller, change sandboxmcp.LimitsChange) (sandboxmcp.LimitsChanged, error) {
+	rules := p.rules.Load()
 	if err := change.Limits.Check(); err != nil {
 		return sandboxmcp.LimitsChanged{}, err
 	}
-	asked, over := change.Limits.Clamp(p.rules.Ceilings)
+	asked, over := change.Limits.Clamp(rules.Ceilings)
 	if len(over) > 0 && change.Strict {
-		return sandboxmcp.LimitsChanged{}, p.rules.CapError(over)
+		return sandboxmcp.LimitsChanged{}, rules.CapError(over)
 	}
 	done := sandboxmcp.LimitsChanged{Clamped: over}
 	if asked == (sandboxmcp.Limits{}) && !change.Reset {
@@ -80,12 +96,12 @@ func (p *Policy) Change(ctx context.Context, c sandboxmcp.Caller, change sandbox
 		return done, err
 	}
 	alter := func(kept sandboxmcp.Limits) (sandboxmcp.Limits, error) {
-		done.Previous = p.rules.InForce(kept)
+		done.Previous = rules.InForce(kept)
 		if change.Reset {
 			kept = sandboxmcp.Limits{}
 		}
 		kept = asked.Over(kept)
-		done.Current = p.rules.InForce(kept)
+		done.Current = rules.InForce(kept)
 		return kept, nil
 	}
 	record := func() store.Op {

@@ -1,20 +1,14 @@
 package watch
 
 import (
-	"bufio"
-	"bytes"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unsafe"
 
-	"golang.org/x/sys/unix"
+	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
 // The kernel counts epoll watches by host user (fs.epoll.max_user_watches), and nothing bounds them
@@ -24,10 +18,44 @@ import (
 // server's own user, a program that takes all watches also keeps the server from watching its
 // pipes. The server therefore counts the watches of each sandbox and ends the programs of a sandbox
 // that holds too many.
+//
+// Between two counts programs can add only as many watches as the server has granted: init makes
+// calls that add more wait (jail.Slot.Grant). The grant is so small that a sandbox that was within
+// the bounds at a count cannot do harm before the next one.
 
 const (
 	maxWatches = 16384   // of one sandbox; waking them takes about 4 ms
 	maxWoken   = 1 << 17 // wakes by one event, which take about 8 ms
+
+	// Each close of a file of a pipe that only readers or only writers have wakes all watches of the
+	// pipe, also when the program is being killed. A program can open many files of one pipe.
+	maxOfPipe  = 64   // watches of one pipe
+	maxOpened  = 4096 // descriptors of one pipe, besides openedEach for each process
+	openedEach = 8
+	maxClosed  = 1 << 19 // wakes by closing all files of a pipe, which take about 0.2 s
+
+	// mostGranted is how many watches a sandbox may add between two counts. The grant is smaller if
+	// so many watches belong to one file that sets of sets could wake them mostWoken times.
+	mostGranted  = jail.FirstWatches
+	leastGranted = 4
+	mostWoken    = 90_000
+
+	// An epoll set in a Unix socket, on its way to another process, is in no descriptor table and is
+	// not counted. While a descriptor is on its way, or a count is unsure, the watch counts again
+	// before it grants watches, for up to transitWait. If the descriptor does not arrive, maxUnseen
+	// more may be added.
+	transitWait = 500 * time.Millisecond
+	transitRest = 10 * time.Millisecond
+	maxUnseen   = 4 * mostGranted
+
+	// A count in which shared sets may count more than once is made again, at most so many times.
+	mostUnsure = 5
+
+	// costOfGrant is the least that a grant takes from the sandbox's share of the server's time. It
+	// bounds how fast programs can add watches.
+	costOfGrant = time.Millisecond
+
+	holdLimit = 300 * time.Millisecond // how long the search for pipes may delay the end of a sandbox
 
 	// mostNested is how many watches of epoll sets, and of sets of sets, the kernel lets one file
 	// wake (path_limits in fs/eventpoll.c, without those of the file itself).
@@ -66,16 +94,15 @@ func (o *Objects) lookAtEpoll(live []*Target, short bool) {
 	if len(due) == 0 {
 		return
 	}
-	began := time.Now()
-	o.boundEpoll(due, short)
-	o.nextEpoll = time.Now().Add(epollRest * time.Since(began))
+	took := o.boundEpoll(due, short)
+	o.nextEpoll = time.Now().Add(epollRest * took)
 }
 
-// boundEpoll ends the programs of each sandbox that holds more than maxWatches, or more than its
-// share of the watches of the server's user, or watches of which one event can wake more than
-// maxWoken. If all sandboxes with that user hold too many together, it ends the programs of the
-// largest one. short says that the kernel has no watches left, and makes the share smaller.
-func (o *Objects) boundEpoll(all []*Target, short bool) {
+// boundEpoll ends the programs of each sandbox whose watches exceed the bounds, or that holds more
+// than its share of the watches of the server's user. If all sandboxes with that user hold too many
+// together, it ends the programs of the largest one. short says that the kernel has no watches
+// left, and makes the share smaller. It returns the processor time of the counts.
+func (o *Objects) boundEpoll(all []*Target, short bool) (took time.Duration) {
 	most := o.userWatches()
 	share := most / epollShare
 	if short {
@@ -88,23 +115,103 @@ func (o *Objects) boundEpoll(all []*Target, short bool) {
 		if shares {
 			limit = min(limit, share)
 		}
-		n, wakes := s.epollWatches(limit)
-		switch {
-		case wakes && n <= limit:
-			s.End(fmt.Sprintf("epoll watches of epoll sets, woken more than %d times by one event", maxWoken))
-		case n > limit && limit == maxWatches:
-			s.End(fmt.Sprintf("more than %d epoll watches", maxWatches))
-		case n > limit:
+		found := s.countEpoll(limit, false)
+		took += found.took
+		if found.unsure && s.unsure < mostUnsure {
+			s.unsure++
+			s.epollDue = true
+			continue
+		}
+		s.unsure = 0
+		switch excess := found.excess(); {
+		case found.watches > limit && limit < maxWatches:
 			s.End(epollExcess(share))
+		case excess != "":
+			s.End(excess)
 		case shares:
-			if sum += n; n > held {
-				largest, held = s, n
+			if sum += found.watches; found.watches > held {
+				largest, held = s, found.watches
 			}
 		}
 	}
 	if largest != nil && sum > most/epollAll {
 		largest.End(epollExcess(held))
 	}
+	return took
+}
+
+// HoldPipes prepares the end of a sandbox's processes: while the sandbox's pipes are held, closing
+// them wakes no epoll watch. The caller calls release when the processes have ended. A sandbox in
+// which few watches were added is not examined. The sandbox must stay open until HoldPipes returns.
+func (s *Target) HoldPipes() (release func()) {
+	if s == nil || !s.Slot.AddsWatches() {
+		return func() {}
+	}
+	return s.countHeld(maxWatches, nil, false, time.Now().Add(holdLimit)).hold()
+}
+
+// excess returns a description of the watches of which the sandbox holds too many, or "".
+func (c epollCount) excess() string {
+	switch {
+	case c.watches > maxWatches:
+		return fmt.Sprintf("more than %d epoll watches", maxWatches)
+	case c.ofPipe > maxOfPipe:
+		return fmt.Sprintf("more than %d epoll watches of one pipe", maxOfPipe)
+	case c.closed > maxClosed:
+		return fmt.Sprintf("epoll watches of a pipe that is open so often that closing it wakes them more than %d times", maxClosed)
+	case c.opened > maxOpened+openedEach*c.processes:
+		return fmt.Sprintf("more than %d descriptors of one pipe", maxOpened)
+	case c.woken > maxWoken:
+		return fmt.Sprintf("epoll watches of epoll sets, woken more than %d times by one event", maxWoken)
+	}
+	return ""
+}
+
+// grant returns how many watches may be added before the next count.
+func (c epollCount) grant() int {
+	n := mostGranted
+	for n > leastGranted && (c.ofOne+n)*(1+n) > mostWoken {
+		n--
+	}
+	return n
+}
+
+// GrantWatches counts the watches of a sandbox whose programs want to add more. It grants them
+// some, or ends them if they hold too many. It is called as jail.Slot.OnWatches says, for a Target
+// that was added. It rests after each count, so that it takes a tenth of a core at most.
+func (o *Objects) GrantWatches(s *Target) {
+	o.mu.Lock()
+	_, watched := o.targets[s]
+	o.mu.Unlock()
+	if !watched {
+		return
+	}
+	found := s.countEpoll(maxWatches, true)
+	n, excess := found.grant(), found.excess()
+	if s.transitFrom.IsZero() {
+		s.transitFrom = time.Now()
+	}
+	if (excess == "" && found.transit || found.unsure) && time.Since(s.transitFrom) < transitWait {
+		s.Pace(max(found.took, costOfGrant))
+		time.AfterFunc(transitRest, func() { o.GrantWatches(s) })
+		return
+	}
+	s.transitFrom = time.Time{}
+	if !found.transit {
+		s.unseen = 0
+	} else if s.unseen += n; excess == "" && s.unseen > maxUnseen {
+		excess = "epoll watches that cannot be counted, because descriptors wait in Unix sockets"
+	}
+	if excess != "" {
+		s.End(excess)
+	}
+	s.Pace(max(found.took, costOfGrant))
+	release, err := s.Hold()
+	if err != nil {
+		return
+	}
+	defer release()
+	_ = s.Slot.Grant(n) // fails if the sandbox has ended
 }
 
 // userWatches returns how many epoll watches a user of the host may have; 0: unknown.
@@ -123,169 +230,4 @@ func (o *Objects) userWatches() int {
 // epollExcess returns the reason for ending a sandbox that held so many watches.
 func epollExcess(held int) string {
 	return fmt.Sprintf("%d epoll watches or more, which are the host user's (fs.epoll.max_user_watches)", held)
-}
-
-// epollWatches returns how many watches the sandbox holds, as far as its descriptor tables show. It
-// stops counting above limit. It cannot use the number of descriptors: a watch belongs to an open
-// file and a descriptor number, and stays when the number is closed. So a few files can fill a set
-// through all numbers. wakes reports whether one event can wake more than maxWoken.
-func (s *Target) epollWatches(limit int) (sum int, wakes bool) {
-	release, err := s.Hold()
-	if err != nil {
-		return 0, false
-	}
-	defer release()
-	pid := s.Slot.PID()
-	if pid == 0 || s.Gone() {
-		return 0, false
-	}
-	var maybe []watched
-	for _, p := range descendants(strconv.Itoa(pid), nil) {
-		if p == strconv.Itoa(pid) {
-			continue
-		}
-		hidden := 0 // watches of descriptors that the process hides
-		for _, dir := range fileTables(p) {
-			names, err := readNames(dir)
-			if err != nil && !errors.Is(err, fs.ErrNotExist) && lives(filepath.Dir(dir)) { // a program may hide its descriptors
-				hidden = max(hidden, mostWatches(countFiles(dir)))
-			}
-			for _, n := range names {
-				if to, err := os.Readlink(filepath.Join(dir, n)); err != nil || to != epollLink {
-					continue
-				}
-				in, sets := watchesIn(filepath.Dir(dir), n, limit-sum)
-				sum, maybe = sum+in, append(maybe, sets...)
-			}
-			if sum > limit {
-				return sum, false
-			}
-		}
-		sum += hidden
-	}
-	return sum, woken(sum, len(maybe)) > maxWoken && woken(sum, countSets(maybe)) > maxWoken
-}
-
-// woken returns how many watches one event can wake, if all watch the same and some of them are of
-// epoll sets.
-func woken(all, sets int) int { return all * (1 + min(sets, mostNested)) }
-
-// lives reports whether a task has memory. A task that is ending has none, and its
-// descriptors cannot be read either.
-func lives(task string) bool {
-	text, err := os.ReadFile(filepath.Join(task, "statm"))
-	return err == nil && len(text) > 0 && text[0] != '0'
-}
-
-const epollLink = "anon_inode:[eventpoll]"
-
-// watched is a file that an epoll set watches and that may be an epoll set, too.
-type watched struct {
-	task string // directory in /proc of a task that has the set
-	set  string // descriptor of the set
-	file string // descriptor through which the file was added to the set
-}
-
-// watchesIn returns how many watches an epoll set holds, from the fdinfo file of its descriptor. It
-// stops counting above limit. It also returns those that may be of epoll sets: all epoll sets have
-// one inode, as have other files that are in no file system.
-func watchesIn(task, set string, limit int) (n int, sets []watched) {
-	f, err := os.Open(filepath.Join(task, "fdinfo", set))
-	if err != nil {
-		return 0, nil
-	}
-	defer func() { _ = f.Close() }()
-	var self unix.Stat_t
-	err = unix.Stat(filepath.Join(task, "fd", set), &self)
-	inode := []byte(strconv.FormatUint(self.Ino, 16))
-	for text := bufio.NewScanner(f); n <= limit && text.Scan(); {
-		fields := bytes.Fields(text.Bytes()) // tfd: N events: N data: N pos:N ino:N sdev:N
-		if len(fields) < 2 || string(fields[0]) != "tfd:" {
-			continue
-		}
-		n++
-		if err != nil || slices.ContainsFunc(fields, func(f []byte) bool { return bytes.Equal(bytes.TrimPrefix(f, []byte("ino:")), inode) }) {
-			sets = append(sets, watched{task, set, string(fields[1])})
-		}
-	}
-	return n, sets
-}
-
-// countSets returns how many of the files are epoll sets, but not more than mostNested.
-func countSets(files []watched) (n int) {
-	for _, w := range files {
-		if n < mostNested && w.mayBeSet() {
-			n++
-		}
-	}
-	return n
-}
-
-// mayBeSet reports whether the file is not known to be no epoll set. The descriptor through which
-// it was added may have been closed or be that of another file now.
-func (w watched) mayBeSet() bool {
-	const kcmpEpollTarget = 7
-	to, err := os.Readlink(filepath.Join(w.task, "fd", w.file))
-	if err != nil || to == epollLink {
-		return true
-	}
-	task, taskErr := strconv.Atoi(filepath.Base(w.task))
-	set, setErr := strconv.ParseUint(w.set, 10, 32)
-	file, fileErr := strconv.ParseUint(w.file, 10, 32)
-	if taskErr != nil || setErr != nil || fileErr != nil {
-		return true
-	}
-	slot := [3]uint32{uint32(set), uint32(file), 0}
-	r, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(task), uintptr(task), kcmpEpollTarget, uintptr(file), uintptr(unsafe.Pointer(&slot)), 0)
-	if errno == unix.ENOSYS || errno == unix.EPERM {
-		return false // the kernel does not compare, so the link is all that is known
-	}
-	return errno != 0 || r != 0
-}
-
-// mostWatches returns how many watches that many descriptors can hold at most: half of them are
-// epoll sets that watch the other half, each through every number.
-func mostWatches(files int) int { return (files / 2) * (files / 2) * mostFiles }
-
-// countFiles returns how many descriptors an unreadable fd directory of /proc has. Kernels before
-// 6.2 do not show it; countFiles then returns the most that a program may have.
-func countFiles(dir string) int {
-	if info, err := os.Stat(dir); err == nil && info.Size() > 0 {
-		return int(info.Size())
-	}
-	return mostFiles
-}
-
-const mostFiles = 512 // most descriptors of a program that has the server's user
-
-// fileTables returns one fd directory of /proc for each descriptor table of a process. Threads may
-// have tables of their own.
-func fileTables(pid string) (dirs []string) {
-	tasks, _ := readNames("/proc/" + pid + "/task")
-	var known []int
-	for _, t := range tasks {
-		id, err := strconv.Atoi(t)
-		if err != nil || slices.ContainsFunc(known, func(other int) bool { return sameFiles(id, other) }) {
-			continue
-		}
-		known, dirs = append(known, id), append(dirs, "/proc/"+pid+"/task/"+t+"/fd")
-	}
-	return dirs
-}
-
-// sameFiles reports whether two tasks share their descriptor table. It returns false if the kernel
-// does not say.
-func sameFiles(a, b int) bool {
-	const kcmpFiles = 2
-	r, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(a), uintptr(b), kcmpFiles, 0, 0, 0)
-	return errno == 0 && r == 0
-}
-
-func readNames(dir string) ([]string, error) {
-	d, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = d.Close() }()
-	return d.Readdirnames(-1)
 }

@@ -29,6 +29,7 @@ type Group struct {
 	slot   *jail.Slot
 	plain  bool // without namespaces
 	limits Limits
+	end    func(excess string)
 	quit   chan struct{}
 	done   chan struct{}
 	once   sync.Once
@@ -39,9 +40,15 @@ type Group struct {
 	looks     int       // number of calls of look; used by run alone
 	outside   bool      // processes are read from the host's /proc; used by run alone
 
+	exact exact          // used by run alone
+	blind map[string]int // looks in a row in which a process with threads showed no memory; used by run alone
+
 	sharing sync.Mutex
 	stopped bool // programs are stopped because they are ahead of their share of the processor; guarded by sharing
 	free    bool // programs are not stopped for now; guarded by sharing
+
+	stoppedAt time.Duration // processor time when they were stopped; guarded by sharing
+	resumed   int           // how often they went on since then although they were stopped; guarded by sharing
 
 	mu    sync.Mutex
 	peak  int64
@@ -56,25 +63,36 @@ const (
 	clockTick  = time.Second / 100 // USER_HZ
 )
 
-// StartGroup starts to watch a sandbox of a jail of the given mode. The caller calls Stop before it
+// StartGroup starts to watch a sandbox of a jail of the given mode. The watch calls end to end
+// programs that evade a limit; excess says what they have used. The caller calls Stop before it
 // closes the sandbox.
-func StartGroup(slot *jail.Slot, mode jail.Mode, limits Limits) *Group {
-	w := &Group{slot: slot, plain: mode == jail.ModePlain, outside: mode == jail.ModePlain, limits: limits, quit: make(chan struct{}), done: make(chan struct{}), began: time.Now()}
+func StartGroup(slot *jail.Slot, mode jail.Mode, limits Limits, end func(excess string)) *Group {
+	w := &Group{slot: slot, end: end, plain: mode == jail.ModePlain, outside: mode == jail.ModePlain, limits: limits, quit: make(chan struct{}), done: make(chan struct{}), began: time.Now()}
 	go w.run()
 	return w
 }
 
-// Stop ends the watch and returns when it has ended. It may be called more than once.
+// Quit ends the watch and does not wait: a look that is under way may wait for a lock that a program
+// holds. It may be called more than once.
+func (w *Group) Quit() {
+	if w != nil {
+		w.once.Do(func() { close(w.quit) })
+	}
+}
+
+// Stop ends the watch and returns when it has ended. It may be called more than once. The caller
+// kills the programs first, so that none of them keeps a look from its end.
 func (w *Group) Stop() {
 	if w == nil {
 		return
 	}
-	w.once.Do(func() { close(w.quit) })
+	w.Quit()
 	<-w.done
 }
 
 func (w *Group) run() {
 	defer close(w.done)
+	defer w.exact.reads.Wait() // they use the sandbox's descriptors
 	t := time.NewTicker(watchEvery)
 	defer t.Stop()
 	for {
@@ -101,18 +119,23 @@ func (w *Group) look() bool {
 		w.outside, w.spent.last = true, nil // the process numbers are those of the host from now on
 		processes = w.processes()
 	}
+	blind := map[string]int{}
 	for _, p := range processes {
-		st := w.read(p, "stat")
-		f := strings.Fields(st[strings.LastIndexByte(st, ')')+1:]) // the program can choose the name before it
-		if len(f) < 22 {
+		s, ok := w.see(p)
+		if !ok {
 			continue
 		}
-		number := func(i int) int64 { n, _ := strconv.ParseInt(f[i-3], 10, 64); return n } // as proc(5) counts fields
-		used[p+" "+f[22-3]] = times{time.Duration(number(14)+number(15)) * clockTick, time.Duration(number(16)+number(17)) * clockTick}
-		tasks += int(number(20))
-		rss += number(24) * int64(os.Getpagesize())
-		reserved += number(23)
+		used[p+" "+s.start] = s.times
+		tasks += s.threads
+		rss += s.resident
+		reserved += s.reserved
+		if s.blind {
+			if blind[p] = w.blind[p] + 1; blind[p] > mostBlind {
+				rss += w.limits.MemoryBytes + 1
+			}
+		}
 	}
+	w.blind = blind
 	for _, d := range []int{w.slot.Dirs[jail.DirWork], w.slot.Dirs[jail.DirTemp], w.slot.Dirs[jail.DirShm]} {
 		var fs unix.Statfs_t
 		if !w.plain && d >= 0 && unix.Fstatfs(d, &fs) == nil {
@@ -129,7 +152,7 @@ func (w *Group) look() bool {
 			return true
 		}
 		began := time.Now()
-		rss = w.exact()                                                               // pages that several processes share are counted once
+		rss = w.sum()                                                                 // pages that several processes share are counted once
 		w.notBefore = time.Now().Add(min(exactRest*time.Since(began), 20*watchEvery)) // a program that makes this expensive gets it less often
 	}
 	over := rss+tmp > w.limits.MemoryBytes || (w.plain && tasks > w.limits.MaxTasks+1)
@@ -144,7 +167,9 @@ func (w *Group) look() bool {
 	if over && !w.relieve(tmp-tables) {
 		return false
 	}
-	w.share(cpu + reaped)
+	if excess := w.share(cpu + reaped); excess != "" {
+		w.end(excess)
+	}
 	return true
 }
 
@@ -159,7 +184,8 @@ const tableShare = 256
 func (w *Group) pageTables(processes []string) int64 {
 	var sum int64
 	for _, p := range processes {
-		_, rest, ok := strings.Cut(w.read(p, "status"), "\nVmPTE:")
+		s, _ := w.see(p)
+		_, rest, ok := strings.Cut(w.read(s.path, "status"), "\nVmPTE:")
 		if f := strings.Fields(rest); ok && len(f) > 0 {
 			kb, _ := strconv.ParseInt(f[0], 10, 64)
 			sum += kb << 10
@@ -183,11 +209,17 @@ func (w *Group) relieve(files int64) bool {
 // shareBurst is how far a sandbox may be ahead of its share: two measurements.
 const shareBurst = 2 * watchEvery
 
-// share stops the programs while they have used more than their fraction of a core.
-func (w *Group) share(used time.Duration) {
+// mostResumed is how often the programs of a sandbox may go on while they are stopped, before
+// they are ended. A process that is started meanwhile does so once.
+const mostResumed = 25
+
+// share stops the programs while they have used more than their fraction of a core. A program can
+// continue itself, by a timer that sends SIGCONT, so share stops it again. It returns why the
+// programs have to be ended, or "".
+func (w *Group) share(used time.Duration) (excess string) {
 	cores := w.limits.Cores
 	if cores <= 0 {
-		return
+		return ""
 	}
 	allowed := time.Duration(cores * float64(time.Since(w.began)))
 	w.sharing.Lock()
@@ -196,70 +228,43 @@ func (w *Group) share(used time.Duration) {
 	case w.free:
 	case !w.stopped && used > allowed+shareBurst:
 		w.stopped = w.slot.SignalAll(int(unix.SIGSTOP)) == nil
+		w.stoppedAt, w.resumed = used, 0
 	case w.stopped && used <= allowed:
 		w.stopped = w.slot.SignalAll(int(unix.SIGCONT)) != nil
+	case w.stopped && used > w.stoppedAt+shareBurst:
+		_ = w.slot.SignalAll(int(unix.SIGSTOP))
+		w.stoppedAt = used
+		if w.resumed++; w.resumed > mostResumed {
+			w.resumed = 0
+			return "more processor time than its share, by programs that continue themselves while they are stopped"
+		}
 	}
+	return ""
 }
 
 // exactRest is the rest after an exact sum, as a multiple of the time that the sum took.
 const exactRest = 9
-
-// exact adds up the proportional set sizes (PSS), which takes longer.
-func (w *Group) exact() int64 {
-	var sum int64
-	for _, p := range w.processes() {
-		_, rest, ok := strings.Cut(w.read(p, "smaps_rollup"), "\nPss:")
-		if f := strings.Fields(rest); ok && len(f) > 0 {
-			kb, _ := strconv.ParseInt(f[0], 10, 64)
-			sum += kb << 10
-			continue
-		}
-		if f := strings.Fields(w.read(p, "statm")); len(f) > 1 {
-			pages, _ := strconv.ParseInt(f[1], 10, 64)
-			sum += pages * int64(os.Getpagesize())
-		}
-	}
-	return sum
-}
 
 // hiddenLooks is the number of calls of look between two searches for processes that the server
 // cannot see in the sandbox's /proc. Such a process runs a file of another user that is executable
 // and not readable.
 const hiddenLooks = 25
 
-// processes lists the processes in the sandbox. The numbers are those of the sandbox's pid
-// namespace, or of the host's at tier L1 and if some processes are hidden.
-func (w *Group) processes() []string {
-	if w.outside {
-		return descendants(strconv.Itoa(w.slot.PID()), nil)
-	}
-	var pids []string
-	buf := make([]byte, 16<<10)
-	dir := w.slot.Dirs[jail.DirProc]
-	if _, err := unix.Seek(dir, 0, 0); err != nil {
-		return nil
-	}
-	for {
-		n, err := unix.ReadDirent(dir, buf)
-		if n <= 0 || err != nil {
-			return pids
-		}
-		var names []string
-		_, _, names = unix.ParseDirent(buf[:n], -1, names)
-		for _, name := range names {
-			if name[0] >= '1' && name[0] <= '9' {
-				pids = append(pids, name)
-			}
-		}
-	}
-}
-
 // descendants lists a process of the host and all below it.
 func descendants(pid string, found []string) []string {
 	found = append(found, pid)
+	for _, c := range Children(pid) {
+		found = descendants(c, found)
+	}
+	return found
+}
+
+// Children lists the children of a process of the host. While the kernel reaps one of them, it may
+// leave out others.
+func Children(pid string) (found []string) {
 	tasks, err := os.ReadDir("/proc/" + pid + "/task")
 	if err != nil {
-		return found
+		return nil
 	}
 	for _, t := range tasks {
 		b, err := os.ReadFile("/proc/" + pid + "/task/" + t.Name() + "/children")
@@ -267,31 +272,10 @@ func descendants(pid string, found []string) []string {
 			continue
 		}
 		for c := range bytes.FieldsSeq(b) {
-			found = descendants(string(c), found)
+			found = append(found, string(c))
 		}
 	}
 	return found
-}
-
-func (w *Group) read(pid, name string) string {
-	if w.outside {
-		b, err := os.ReadFile("/proc/" + pid + "/" + name)
-		if err != nil {
-			return ""
-		}
-		return string(b)
-	}
-	fd, err := unix.Openat(w.slot.Dirs[jail.DirProc], pid+"/"+name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return ""
-	}
-	defer func() { _ = unix.Close(fd) }()
-	buf := make([]byte, 4096)
-	n, err := unix.Read(fd, buf)
-	if err != nil {
-		return ""
-	}
-	return string(buf[:n])
 }
 
 // Ended takes into account what init reported of a process that has ended.
@@ -326,6 +310,20 @@ func (w *Group) LiftQuota() error {
 	}
 	w.stopped = false
 	return w.slot.SignalAll(int(unix.SIGCONT))
+}
+
+// Yield gives the processes of the sandbox processor time only if nothing else wants it. They keep
+// that until they end.
+func (w *Group) Yield() error {
+	for _, p := range descendants(strconv.Itoa(w.slot.PID()), nil) {
+		tasks, _ := readNames("/proc/" + p + "/task")
+		for _, t := range tasks {
+			if id, err := strconv.Atoi(t); err == nil {
+				_ = unix.SchedSetAttr(id, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE}, 0)
+			}
+		}
+	}
+	return nil
 }
 
 // RestoreQuota undoes LiftQuota.

@@ -55,12 +55,17 @@ type Target struct {
 	Shares bool                               // its programs have the server's host user
 	Hold   func() (release func(), err error) // keeps the slot open until release is called; fails if it is closed
 	Gone   func() bool                        // reports whether the sandbox has ended; called between Hold and release
+	Pace   func(cost time.Duration)           // takes cost from the sandbox's share of the server's time; may sleep
 	End    func(excess string)                // ends the programs; excess says what they hold too many of
 
 	kills     kills         // processes that the memory limit has ended
 	counted   time.Duration // CPU time when its kernel objects were last counted; used by Objects.run alone
 	countedAt time.Time     // when that was; likewise
 	epollDue  bool          // it has run since its epoll watches were counted; likewise
+	unseen    int           // epoll watches granted since a count that could see all of them; used by GrantWatches alone
+
+	unsure      int       // counts of epoll watches in a row that were unsure; used by Objects.run alone
+	transitFrom time.Time // when GrantWatches began to count again; used by GrantWatches alone
 }
 
 // Objects counts the kernel objects of sandboxes. It ends the programs of a sandbox that

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds init.c and snapshot.c for both architectures. `build.sh --check` builds into a temporary directory and fails unless the result
+# Builds init.c, snapshot.c and relay.c for both architectures. `build.sh --check` builds into a temporary directory and fails unless the result
 # equals the *.bin files of the repository. The compiler has to have the version below.
 set -eu
 cd "$(dirname "$0")"
@@ -8,9 +8,9 @@ flags="-O2 -nostdlib -static -ffreestanding -fno-builtin -fno-stack-protector -f
  -fno-pic -no-pie -Wall -Wextra -Werror -Wl,--build-id=none -Wl,-z,noseparate-code -Wl,-z,noexecstack -s"
 blob="-O2 -nostdlib -static -ffreestanding -fno-builtin -fno-stack-protector -fno-asynchronous-unwind-tables -fno-ident -fcf-protection=none
  -fpic -fvisibility=hidden -fno-jump-tables -fno-tree-loop-distribute-patterns -Wall -Wextra -Werror -Wl,--build-id=none -Wl,-T,snapshot.ld"
-out=.
+out=. relay=../../relay/program
 if [ "${1:-}" = --check ]; then
-	out=$(mktemp -d)
+	out=$(mktemp -d) && relay=$out
 	trap 'rm -rf "$out"' EXIT
 fi
 for arch in amd64 arm64; do
@@ -24,6 +24,8 @@ for arch in amd64 arm64; do
 	# shellcheck disable=SC2086
 	"$cc" $flags $extra -o "$out/init_$arch.bin" init.c
 	# shellcheck disable=SC2086
+	"$cc" $flags $extra -o "$relay/relay_$arch.bin" ../../relay/program/relay.c
+	# shellcheck disable=SC2086
 	"$cc" $blob $extra -o "$out/snapshot_$arch.elf" snapshot.c
 	"${cc%gcc}objcopy" -O binary -j .text "$out/snapshot_$arch.elf" "$out/snapshot_$arch.bin"
 	rm "$out/snapshot_$arch.elf"
@@ -33,6 +35,7 @@ if [ "$out" != . ]; then
 		for name in init snapshot; do
 			cmp "$out/${name}_$arch.bin" "${name}_$arch.bin" || { echo "build.sh: ${name}_$arch.bin is not what $name.c gives" >&2; exit 1; }
 		done
+		cmp "$out/relay_$arch.bin" "../../relay/program/relay_$arch.bin" || { echo "build.sh: relay_$arch.bin is not what relay.c gives" >&2; exit 1; }
 	done
-	echo "the bytes of init.c and snapshot.c are what the sources give"
+	echo "the bytes of init.c, snapshot.c and relay.c are what the sources give"
 fi

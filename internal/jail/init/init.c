@@ -7,6 +7,7 @@
 //            server. To make sockets in a sandbox it forks a process that enters the network namespace, runs a script and exits.
 //   init     PID 1 of a sandbox. It runs a script that puts every wall around itself, then starts programs on request; they inherit
 //            the walls. It exits at end of file on its control socket, and the kernel kills whatever else is in the sandbox.
+//            In a container of a container engine it is the program that the engine starts, see contained.
 //
 // Scripts are built, named and tested in Go (script_linux.go). This file only runs them. All packets come from the server and are
 // little-endian. doc.go describes the wire.
@@ -19,8 +20,8 @@ typedef unsigned char u8;
 void *memset(void *p, int c, ul n) { u8 *q = p; while (n--) *q++ = (u8)c; return p; }
 void *memcpy(void *p, const void *s, ul n) { u8 *q = p; const u8 *t = s; while (n--) *q++ = *t++; return p; }
 
-enum { CTL = 3, MAXFD = 16, HIGH = 64, WATCH = HIGH - 1, CHILDREN = HIGH - 2 }; // control socket; most descriptors in a packet; where they
-                                                        // are moved to; see noticed; signals of children, see init
+enum { CTL = 3, MAXFD = 16, HIGH = 64, NOTICES = HIGH - 1, CHILDREN = HIGH - 2 }; // control socket; most descriptors in a packet; where
+                                                        // they are moved to; see noticed; signals of children, see init
 enum { AT_FDCWD = -100, EINTR = 4, EAGAIN = 11, SIGCHLD = 17, SIGKILL = 9 };
 
 struct iov { void *base; ul len; };
@@ -200,19 +201,69 @@ static void clear(u32 tag) {
 	say('A', tag, 0);
 }
 
-// noticed lets a program make a network socket, and notifies the server before the first one is made. If the script has put the listener
-// of a seccomp filter at descriptor WATCH, every such call waits until it is answered here. Only with such a socket can a program change
-// the sandbox's network namespace.
-static void noticed(void) {
-	static int told;
-	struct { ul id; u32 pid, flags; u8 data[64]; } call;
-	struct { ul id; long value; int error; u32 flags; } answer = {0, 0, 0, 1 /* CONTINUE */};
+// The filter of this process and its programs makes some system calls wait until they are answered here: those that create a network
+// socket, and those that add an epoll watch. Each zygote's fork in this sandbox has such a filter of its own. The server sends its
+// listener ('L').
+enum { LISTENERS = 16 };
+static int listener[LISTENERS], nlisteners;
+
+// A call waits until the server has done something first. While one waits, no other is answered.
+static struct { int fd, nr; ul id; } waits;             // fd is -1 if none waits
+
+// Only with a network socket can a program change the sandbox's network namespace. The first call that makes one waits until the server
+// has prepared the namespace.
+enum { UNTOLD, TOLD, ANSWERED };                        // before the first call; the server was notified; the server has answered
+static int sockets;
+
+// The kernel bounds no epoll watches of a sandbox, so the server counts them: programs may add only as many watches as it has
+// granted since. When half of these are left, it is asked to count again. When none is left, calls wait for its grant.
+enum { FIRST = 64 };
+static u32 granted, asked;                              // watches that programs may add; the server is asked when so many are left
+
+// may reports whether a call may go on now.
+static int may(int nr) {
+	if (nr == SYS_epoll_ctl) {
+		if (granted == 0) return 0;
+		if (--granted == asked) say('W', 0, 0);
+		return 1;
+	}
+	if (sockets == UNTOLD) sockets = TOLD, say('N', 0, 0);
+	return sockets == ANSWERED;
+}
+
+// decide lets a call go on or wait.
+static void decide(int fd, int nr, ul id) {
+	struct { ul id; long value; int error; u32 flags; } answer = {id, 0, 0, 1 /* CONTINUE */};
+	if (!may(nr)) { waits.fd = fd, waits.nr = nr, waits.id = id; return; }
+	sys3(SYS_ioctl, fd, 0xc0182101 /* NOTIF_SEND */, (long)&answer); // fails if the program has ended
+}
+
+// again decides about the call that waits.
+static void again(void) {
+	int fd = waits.fd;
+	waits.fd = -1;
+	if (fd >= 0) decide(fd, waits.nr, waits.id);
+}
+
+// noticed receives a call of a program.
+static void noticed(int fd) {
+	struct { ul id; u32 pid, flags; int nr; u32 arch; ul ip, args[6]; } call;
 	memset(&call, 0, sizeof call);
-	if (sys3(SYS_ioctl, WATCH, 0xc0502100 /* NOTIF_RECV */, (long)&call) < 0) return; // the program has ended
-	if (!told) say('N', 0, 0);
-	told = 1;
-	answer.id = call.id;
-	sys3(SYS_ioctl, WATCH, 0xc0182101 /* NOTIF_SEND */, (long)&answer);
+	if (sys3(SYS_ioctl, fd, 0xc0502100 /* NOTIF_RECV */, (long)&call) < 0) return; // the program has ended
+	decide(fd, call.nr, call.id);
+}
+
+// listen answers the calls that a filter's listener reports. It takes the descriptor.
+static void listen(int fd) {
+	if (nlisteners == LISTENERS) { sys1(SYS_close, fd); return; } // its calls now fail
+	sys3(SYS_ioctl, fd, 0x40082104 /* NOTIF_SET_FLAGS */, 1 /* SYNC_WAKE_UP: stay on this processor; since Linux 6.6 */);
+	listener[nlisteners++] = fd;
+}
+
+static void unlisten(int i) {
+	if (waits.fd == listener[i]) waits.fd = -1;
+	sys1(SYS_close, listener[i]);
+	listener[i] = listener[--nlisteners];
 }
 
 // init serves the server's requests. Its script has opened a signalfd for SIGCHLD at descriptor CHILDREN, because the filter now refuses
@@ -225,11 +276,20 @@ static void init(void) {
 	sys4(SYS_rt_sigprocmask, 0, (long)&chld, 0, 8);
 	if (sys3(SYS_fcntl, CHILDREN, 1 /* F_GETFD */, 0) < 0) sys1(SYS_exit_group, 1);
 	reap(1 /* WNOHANG */); // a zygote may have forked into this sandbox after the script was done, and the fork may have ended
-	struct { int fd; short events, revents; } p[3] = {{CTL, 1, 0}, {CHILDREN, 1, 0}, {WATCH, 1, 0}};
-	if (sys3(SYS_fcntl, WATCH, 1 /* F_GETFD */, 0) < 0) p[2].fd = -1;
+	waits.fd = -1, granted = FIRST, asked = FIRST / 2;
+	struct { int fd; short events, revents; } p[2 + LISTENERS] = {{CTL, 1, 0}, {CHILDREN, 1, 0}};
+	if (sys3(SYS_fcntl, NOTICES, 1 /* F_GETFD */, 0) >= 0) listen(NOTICES);
 	for (;;) {
-		sys5(SYS_ppoll, (long)p, 3, 0, 0, 8);
-		if (p[2].revents) noticed();
+		int n = nlisteners;
+		for (int i = 0; i < n; i++) {
+			p[2 + i].fd = listener[i], p[2 + i].revents = 0;
+			p[2 + i].events = waits.fd < 0;                // POLLIN
+		}
+		sys5(SYS_ppoll, (long)p, 2 + n, 0, 0, 8);
+		for (int i = n - 1; i >= 0; i--) {             // backwards, because unlisten moves the last one
+			if (p[2 + i].revents & 1 && waits.fd < 0) noticed(listener[i]);
+			else if (p[2 + i].revents & ~1) unlisten(i);   // POLLHUP: no process has the filter any more
+		}
 		if (p[1].revents) {
 			sys3(SYS_read, CHILDREN, (long)info, sizeof info);
 			reap(1 /* WNOHANG */);
@@ -242,6 +302,9 @@ static void init(void) {
 			if (h[0] == 'S' && n > (long)sizeof(struct start)) start(n);
 			else if (h[0] == 'K' && n >= 12) { sys2(SYS_kill, (int)h[1], (int)h[2]); close_fds(); }
 			else if (h[0] == 'C' && n >= 8) { clear(h[1]); close_fds(); }
+			else if (h[0] == 'G' && n >= 8) { granted = h[1], asked = h[1] / 2; again(); close_fds(); }
+			else if (h[0] == 'N') { sockets = ANSWERED; again(); close_fds(); }
+			else if (h[0] == 'L' && ngot == 1) listen(got.fd[0]);
 			else if (h[0] == 'Q') end_all();
 			else close_fds();
 		}
@@ -349,7 +412,7 @@ static void spawn(void) {
 		run(s);
 		if (q->mode & ONCE) sys1(SYS_exit_group, 0);
 		sys3(SYS_close_range, CTL + 1, CHILDREN - 1, 0);
-		sys3(SYS_close_range, WATCH + 1, ~0u, 0);
+		sys3(SYS_close_range, NOTICES + 1, ~0u, 0);
 		memset(buf, 0, (ul)nbuf);
 		init();
 	}
@@ -401,6 +464,27 @@ static void spawner(void) {
 	}
 }
 
+// -- init of a container ------------------------------------------------------------------------------------------------------
+// contained is PID 1 of a container. It connects to the server's socket, which is mounted beside this program, and gets the packet
+// that a spawner gets. The container is the sandbox, so nothing is cloned: only the packet's script runs.
+static void contained(void) {
+	static const struct { short family; char path[22]; } to = {1, "/.sandboxmcp/control"};
+	long s = sys3(SYS_socket, 1, 5 | 02000000 /* SEQPACKET|CLOEXEC */, 0);
+	if (s < 0 || sys3(SYS_connect, s, (long)&to, sizeof to) < 0) sys1(SYS_exit_group, 1);
+	if (s != CTL && sys3(SYS_dup3, s, CTL, 02000000) < 0) sys1(SYS_exit_group, 1);
+	sys3(SYS_close_range, CTL + 1, ~0u, 0);
+	struct { ul handler, flags, restorer, mask; } dfl = {0, 0, 0, 0};
+	sys4(SYS_rt_sigaction, SIGCHLD, (long)&dfl, 0, 8);
+	long n = receive(CTL);
+	struct make *q = (struct make *)buf;
+	if (n < (long)(sizeof *q + sizeof(struct script)) || q->offset > (ul)n - sizeof(struct script)) sys1(SYS_exit_group, 1);
+	run((struct script *)(buf + q->offset));
+	sys3(SYS_close_range, CTL + 1, CHILDREN - 1, 0);
+	sys3(SYS_close_range, NOTICES + 1, ~0u, 0);
+	memset(buf, 0, (ul)nbuf);
+	init();
+}
+
 // -- builder ------------------------------------------------------------------------------------------------------------------
 // The first packet is 'B' with a script. Its first descriptors are the sockets of the spawners. The builder keeps only its own socket.
 void begin(void) {
@@ -412,7 +496,9 @@ void begin(void) {
 		sys4(SYS_prlimit64, 0, 7, (long)files, 0);
 	}
 	sys4(SYS_rt_sigaction, SIGCHLD, (long)&ignore, 0, 8); // inits are reaped by the kernel; the server watches their pidfds
-	if (receive(CTL) < (long)sizeof(struct script)) sys1(SYS_exit_group, 1);
+	long n = receive(CTL);
+	if (n == -9 /* EBADF */) contained();                  // only a server gives this program a socket
+	if (n < (long)sizeof(struct script)) sys1(SYS_exit_group, 1);
 	int nspawn = (int)buf[3], sock[MAXFD];                // the kind's fourth byte
 	struct script *s = (struct script *)buf;
 	for (int i = 0; i < nspawn && i < ngot; i++) sock[i] = got.fd[i];

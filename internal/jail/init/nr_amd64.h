@@ -4,7 +4,9 @@
 #define SYS_clone3 435
 #define SYS_close 3
 #define SYS_close_range 436
+#define SYS_connect 42
 #define SYS_dup3 292
+#define SYS_epoll_ctl 233
 #define SYS_execve 59
 #define SYS_exit_group 231
 #define SYS_fcntl 72

@@ -4,7 +4,9 @@
 #define SYS_clone3 435
 #define SYS_close 57
 #define SYS_close_range 436
+#define SYS_connect 203
 #define SYS_dup3 24
+#define SYS_epoll_ctl 21
 #define SYS_execve 221
 #define SYS_exit_group 94
 #define SYS_fcntl 25

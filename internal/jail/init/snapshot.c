@@ -1,4 +1,5 @@
 // Saves the memory of a process to a file, the image, and loads an image into another fork of the same zygote. snapshot_linux.go uses it.
+// fork.c, which this file includes, makes the forks.
 //
 // The code is position-independent and has no data of its own. The zygote maps it into an area of AREA bytes, whose rest is its working
 // memory, before the first fork. The code runs in forks, behind the walls of their sandboxes and without capabilities. Untrusted code
@@ -17,12 +18,12 @@ typedef unsigned int u32;
 typedef unsigned char u8;
 
 enum { // offsets in the area
-	HEAD = 0x4000,         // struct head
-	STACK_TOP = 0x20000,   // end of load's stack
+	HEAD = 0x4000,         // struct head; struct serving of fork.c follows
+	STACK_TOP = 0x20000,   // end of the stack of load and of fork_between
 	READ = 0x20000,        // a buffer for text and one for pages
 	READ_SIZE = 0x10000,
 	PAGES = 0x30000,
-	PAGES_SIZE = 0x10000,
+	PAGES_SIZE = 0x10000,  // the packet of fork.c follows
 	IMAGE = 0x100000,      // the head of an image
 	IMAGE_SIZE = 0x100000,
 	AREA = 0x200000,
@@ -60,6 +61,7 @@ long save_all(char *area, int fd, ul page);
 _Noreturn void load_all(char *area, int fd, long rseq, ul rseq_size, int ahead);
 long remember_all(char *area);
 long make_calls(const struct call *calls, long count, const int *passed, long *results);
+// serve, await, populate and report are in fork.c.
 _Noreturn void resume(ul *registers, long result);
 #if defined(__x86_64__)
 __asm__(".section .text.entry,\"ax\"\n"
@@ -67,6 +69,10 @@ __asm__(".section .text.entry,\"ax\"\n"
 	"\tjmp save\n\t.balign 16\n"
 	"\tjmp load\n\t.balign 16\n"
 	"\tjmp make_calls\n\t.balign 16\n"
+	"\tjmp serve\n\t.balign 16\n"
+	"\tjmp await\n\t.balign 16\n"
+	"\tjmp populate\n\t.balign 16\n"
+	"\tjmp report\n\t.balign 16\n"
 	"save:\tlea 0x4000(%rdi),%rax\n"
 	"\tmov %rbx,(%rax)\n\tmov %rbp,8(%rax)\n\tmov %r12,16(%rax)\n\tmov %r13,24(%rax)\n\tmov %r14,32(%rax)\n\tmov %r15,40(%rax)\n"
 	"\tmov (%rsp),%rcx\n\tmov %rcx,48(%rax)\n\tlea 8(%rsp),%rcx\n\tmov %rcx,56(%rax)\n\tstmxcsr 64(%rax)\n\tfnstcw 68(%rax)\n"
@@ -87,6 +93,10 @@ __asm__(".section .text.entry,\"ax\"\n"
 	"\tb save\n\t.balign 16\n"
 	"\tb load\n\t.balign 16\n"
 	"\tb make_calls\n\t.balign 16\n"
+	"\tb serve\n\t.balign 16\n"
+	"\tb await\n\t.balign 16\n"
+	"\tb populate\n\t.balign 16\n"
+	"\tb report\n\t.balign 16\n"
 	"save:\tadd x9,x0,#4,lsl #12\n"
 	"\tstp x19,x20,[x9]\n\tstp x21,x22,[x9,#16]\n\tstp x23,x24,[x9,#32]\n\tstp x25,x26,[x9,#48]\n\tstp x27,x28,[x9,#64]\n"
 	"\tstp x29,x30,[x9,#80]\n\tmov x10,sp\n\tstr x10,[x9,#96]\n\tmrs x10,fpcr\n\tstr x10,[x9,#104]\n"
@@ -483,3 +493,5 @@ _Noreturn void load_all(char *area, int image, long rseq, ul rseq_size, int ahea
 	sys1(SYS_close, image);
 	resume(h->registers, 1 + ahead);
 }
+
+#include "fork.c"

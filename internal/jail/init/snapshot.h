@@ -1,4 +1,4 @@
-// Numbers of the system calls that snapshot.c makes beyond those of init.c.
+// Numbers of the system calls that snapshot.c and fork.c make beyond those of init.c.
 #if defined(__x86_64__)
 #define SYS_pread64 17
 #define SYS_pwrite64 18
@@ -11,6 +11,11 @@
 #define SYS_gettid 186
 #define SYS_sigaltstack 131
 #define SYS_statx 332
+#define SYS_getpid 39
+#define SYS_sched_yield 24
+#define SYS_getdents64 217
+#define SYS_rseq 334
+#define SYS_pidfd_open 434
 #else
 #define SYS_pread64 67
 #define SYS_pwrite64 68
@@ -23,4 +28,9 @@
 #define SYS_gettid 178
 #define SYS_sigaltstack 132
 #define SYS_statx 291
+#define SYS_getpid 172
+#define SYS_sched_yield 124
+#define SYS_getdents64 61
+#define SYS_rseq 293
+#define SYS_pidfd_open 434
 #endif

@@ -63,7 +63,8 @@ type socketOption struct {
 // socketOptions lists every option that a program may set. Some of the others allocate
 // kernel memory that no limit counts: multicast groups, TCP-MD5 and TCP-AO keys, filters,
 // corked datagrams, IPv6 extension headers, flow labels, saved SYNs. Others change the
-// whole host: timestamps, UDP encapsulation, TCP transmit delay, upper-layer protocols.
+// whole host: timestamps, UDP encapsulation, TCP transmit delay, least hop counts (MINTTL,
+// MINHOPCOUNT), upper-layer protocols.
 var socketOptions = []socketOption{
 	{levelSocket, []uint32{
 		2, 5, 6, 9, 10, 11, 12, 13, 14, 15, // REUSEADDR, DONTROUTE, BROADCAST, KEEPALIVE, OOBINLINE, NO_CHECK, PRIORITY, LINGER, BSDCOMPAT, REUSEPORT
@@ -76,10 +77,10 @@ var socketOptions = []socketOption{
 	{levelIPv6, []uint32{
 		16, 17, 18, 19, 23, 24, 26, 29, // UNICAST_HOPS, MULTICAST_IF, MULTICAST_HOPS, MULTICAST_LOOP, MTU_DISCOVER, MTU, V6ONLY, MULTICAST_ALL
 		49, 50, 51, 52, 60, 62, 66, 67, // RECVPKTINFO, PKTINFO, RECVHOPLIMIT, HOPLIMIT, RECVPATHMTU, DONTFRAG, RECVTCLASS, TCLASS
-		70, 72, 73, 74, 76, 77, 78, // AUTOFLOWLABEL, ADDR_PREFERENCES, MINHOPCOUNT, RECVORIGDSTADDR, UNICAST_IF, RECVFRAGSIZE, FREEBIND
+		70, 72, 74, 76, 77, 78, // AUTOFLOWLABEL, ADDR_PREFERENCES, RECVORIGDSTADDR, UNICAST_IF, RECVFRAGSIZE, FREEBIND
 	}},
 	{levelIP, []uint32{
-		1, 2, 8, 10, 12, 13, 15, 20, 21, // TOS, TTL, PKTINFO, MTU_DISCOVER, RECVTTL, RECVTOS, FREEBIND, RECVORIGDSTADDR, MINTTL
+		1, 2, 8, 10, 12, 13, 15, 20, // TOS, TTL, PKTINFO, MTU_DISCOVER, RECVTTL, RECVTOS, FREEBIND, RECVORIGDSTADDR
 		24, 32, 33, 34, 49, 50, 51, // BIND_ADDRESS_NO_PORT, MULTICAST_IF, MULTICAST_TTL, MULTICAST_LOOP, MULTICAST_ALL, UNICAST_IF, LOCAL_PORT_RANGE
 	}},
 	{levelUDP, []uint32{101, 102, 103}}, // NO_CHECK6_TX, NO_CHECK6_RX, SEGMENT
@@ -113,9 +114,6 @@ func setsockoptRule() rule {
 // in their pid namespace.
 const initPID = 1
 
-// otherProcessNames take a process number as their first argument and change that process.
-const otherProcessNames = `prlimit64 sched_setparam sched_setscheduler sched_setaffinity`
-
 // Values of the first argument of setpriority and ioprio_set that name all processes
 // of a user (linux/resource.h, linux/ioprio.h).
 const (
@@ -124,25 +122,62 @@ const (
 	callingItself = 0
 )
 
+// SCHED_IDLE with or without SCHED_RESET_ON_FORK (linux/sched.h). A thread of this policy runs when
+// no other of its sandbox wants to. It may hold a lock of the kernel while it waits, such as that of
+// all mounts. Setting it succeeds and changes nothing.
+const (
+	policyIdle  = 5
+	resetOnFork = 0x40000000
+)
+
+// classShift and idleClass are the I/O class of ioprio_set whose requests wait for all others
+// (linux/ioprio.h). A page of a shared file that is read so stays locked meanwhile.
+const (
+	classShift = 13
+	idleClass  = 3
+	classMask  = 7 << classShift
+)
+
+// negative is the sign of a nice value, which is an int. Only a value above 0 gives a thread less
+// than its share.
+const negative = 0x80000000
+
 // processRules keep a program from changing the init that guards it. Both have one
 // user, so that neither the kernel nor Landlock keeps them apart. In a pid namespace
 // init is process 1 and leads process group 1; without one its number is any, and a
 // program changes itself alone.
+//
+// Three changes succeed and change nothing. A thread that others of its sandbox go before, by
+// SCHED_IDLE, a nice value or the idle I/O class, may hold a lock of the whole host while it waits.
+// To move a running thread to another processor, the kernel stops that thread by one of its own,
+// whose time no limit counts.
 func (p Policy) processRules(rules map[string]rule) {
-	for name := range strings.FieldsSeq(otherProcessNames) {
-		if p.variant.SelfOnly {
-			rules[name] = rule{[]clause{{[]test{equal(0, callingItself)}, Allow}}, Refuse(errEPERM)}
-		} else {
-			rules[name] = rule{[]clause{{[]test{equal(0, initPID)}, Refuse(errEPERM)}}, Allow}
-		}
+	idle := masked(1, ^uint32(resetOnFork), policyIdle)
+	p.changeProcess(rules, "prlimit64", 0, nil)
+	p.changeProcess(rules, "sched_setparam", 0, nil)
+	p.changeProcess(rules, "sched_setscheduler", 0, []clause{{[]test{idle}, ignore}})
+	p.changeProcess(rules, "sched_setaffinity", 0, []clause{{nil, ignore}})
+	p.changeProcess(rules, "setpriority", 1, []clause{{[]test{anyBit(2, negative)}, Allow}, {nil, ignore}}, equal(0, priorityUser))
+	p.changeProcess(rules, "ioprio_set", 1, []clause{{[]test{masked(2, classMask, idleClass<<classShift)}, ignore}}, equal(0, ioprioUser))
+}
+
+// changeProcess makes the rule of a call whose argument who names a process. The call is refused if
+// one of the tests in never holds, or if the process may not be changed. Otherwise the clauses
+// decide. If none of them matches, the call is allowed.
+func (p Policy) changeProcess(rules map[string]rule, name string, who uint8, clauses []clause, never ...test) {
+	var cs []clause
+	for _, n := range never {
+		cs = append(cs, clause{[]test{n}, Refuse(errEPERM)})
 	}
-	for name, user := range map[string]uint32{"setpriority": priorityUser, "ioprio_set": ioprioUser} {
-		if p.variant.SelfOnly {
-			rules[name] = rule{[]clause{{[]test{equal(0, user)}, Refuse(errEPERM)}, {[]test{equal(1, callingItself)}, Allow}}, Refuse(errEPERM)}
-		} else {
-			rules[name] = rule{[]clause{{[]test{equal(0, user)}, Refuse(errEPERM)}, {[]test{equal(1, initPID)}, Refuse(errEPERM)}}, Allow}
-		}
+	if !p.variant.SelfOnly {
+		cs = append(cs, clause{[]test{equal(who, initPID)}, Refuse(errEPERM)})
+		rules[name] = rule{append(cs, clauses...), Allow}
+		return
 	}
+	for _, c := range append(clauses, clause{nil, Allow}) {
+		cs = append(cs, clause{append([]test{equal(who, callingItself)}, c.when...), c.then})
+	}
+	rules[name] = rule{cs, Refuse(errEPERM)}
 }
 
 // coreLimit is RLIMIT_CORE (asm-generic/resource.h).
@@ -188,6 +223,7 @@ const (
 	mapHugePages   = 0x40000
 	shmHugePages   = 0x800
 	memfdHugePages = 0x4
+	memfdUnknown   = 0x03ffffe0 // bits of no flag
 )
 
 func hugePageRules(rules map[string]rule) {
@@ -196,7 +232,11 @@ func hugePageRules(rules map[string]rule) {
 	}
 	rules["mmap"] = refuse(3, mapHugePages)
 	rules["shmget"] = refuse(2, shmHugePages)
-	rules["memfd_create"] = refuse(1, memfdHugePages)
+	// The kernel refuses unknown flags first. Chromium asks with all bits set whether the call
+	// exists, and ends if the answer is another.
+	r := refuse(1, memfdHugePages)
+	r.clauses = append([]clause{{[]test{anyBit(1, memfdUnknown)}, Refuse(errEINVAL)}}, r.clauses...)
+	rules["memfd_create"] = r
 }
 
 // Operations that load a filter of system calls. The compiled form comes from a pool
@@ -220,6 +260,13 @@ const adviseMerge = 12
 
 func mergeRule() rule {
 	return rule{[]clause{{[]test{equal(2, adviseMerge)}, Refuse(errEINVAL)}}, Allow}
+}
+
+// mincoreRule refuses lengths of 4 GiB and more. No signal, not even SIGKILL, ends the call before it has
+// checked each page of the range, and a range without memory may have terabytes. A program would go on
+// for minutes after its sandbox was killed. The kernel returns ENOMEM for a range with a gap.
+func mincoreRule() rule {
+	return rule{[]clause{{[]test{{arg: 1, high: true, any: true, want: 0xffffffff}}, Refuse(errENOMEM)}}, Allow}
 }
 
 // advisePageOut writes pages to swap (linux/mman.h).
@@ -271,6 +318,39 @@ func attributeRules(rules map[string]rule) {
 	for name := range strings.FieldsSeq(attributeNames) {
 		rules[name] = rule{[]clause{{[]test{anyBit(3, ^uint32(attributeSize-1))}, Refuse(errENOSPC)}}, Allow}
 	}
+}
+
+// Bits of a file's mode (linux/stat.h), and flags of open with which it makes a file and so
+// has a mode (asm-generic/fcntl.h).
+const (
+	setIDBits   = 0o6000
+	openCreates = 0x40 | 0x400000 // O_CREAT, __O_TMPFILE
+)
+
+// renameWhiteout has renameat2 make a device in place of the file (linux/fs.h). Neither a capability
+// nor a right of Landlock is needed for that.
+const renameWhiteout = 4
+
+// hostFileRules refuse every call that can set the bits, and whiteouts. The kernel reads a mode as 16
+// bits. openat2 passes its mode by a pointer. mkdir ignores the bits.
+func hostFileRules(rules map[string]rule, a Arch) {
+	type place struct{ mode, flags uint8 }
+	const none = 0xff
+	places := map[string]place{
+		"fchmod": {1, none}, "fchmodat": {2, none}, "fchmodat2": {2, none}, "mknodat": {2, none}, "openat": {3, 2},
+	}
+	if a == AMD64 { // the others have only the calls above
+		places["chmod"], places["mknod"], places["creat"], places["open"] = place{1, none}, place{1, none}, place{1, none}, place{2, 1}
+	}
+	for name, p := range places {
+		when := []test{anyBit(p.mode, setIDBits)}
+		if p.flags != none {
+			when = append(when, anyBit(p.flags, openCreates))
+		}
+		rules[name] = rule{[]clause{{when, Refuse(errEPERM)}}, Allow}
+	}
+	rules["openat2"] = rule{otherwise: Refuse(errENOSYS)}
+	rules["renameat2"] = rule{[]clause{{[]test{anyBit(4, renameWhiteout)}, Refuse(errEINVAL)}}, Allow}
 }
 
 // oneOf holds when the low word of an argument is one of values, which must not be empty.

@@ -21,12 +21,16 @@ type instruction struct {
 }
 
 const (
-	opLoad   = 0x20 // A = word at k of seccomp_data
-	opValue  = 0x00 // A = k
-	opAnd    = 0x54 // A &= k
-	opSub    = 0x14 // A -= k
-	opShift  = 0x6c // A <<= X
-	opToX    = 0x07 // X = A
+	opLoad  = 0x20 // A = word at k of seccomp_data
+	opValue = 0x00 // A = k
+	opAnd   = 0x54 // A &= k
+	opSub   = 0x14 // A -= k
+	opShift = 0x6c // A <<= X
+	opToX   = 0x07 // X = A
+
+	opScratch  = 0x02 // M[0] = A
+	opScratchX = 0x61 // X = M[0]
+
 	opJump   = 0x05 // skip k
 	opEqual  = 0x15 // A == k ? skip jt : skip jf
 	opGE     = 0x35 // A >= k ? skip jt : skip jf
@@ -55,7 +59,7 @@ func Compile(p Policy, a Arch) ([]byte, error) {
 	}
 	g := graph{}
 	calls := g.numbers(leavesOf(table, p.rulesOf(a)))
-	prog, err := layout(g.node(node{word: offAudit, mask: all32, op: opEqual, k: a.AuditValue(), yes: calls, no: g.verdict(KillProcess)}))
+	prog, err := layoutBy(g.node(node{word: offAudit, mask: all32, op: opEqual, k: a.AuditValue(), yes: calls, no: g.verdict(KillProcess)}), p.variant.Scratch)
 	if err == nil {
 		err = check(prog)
 	}
@@ -137,7 +141,7 @@ func check(prog []instruction) error {
 			next[0] += uint64(in.k)
 		case opEqual, opGE, opAnyBit:
 			next = []uint64{uint64(i) + 1 + uint64(in.jt), uint64(i) + 1 + uint64(in.jf)}
-		case opLoad, opValue, opAnd, opSub, opShift, opToX:
+		case opLoad, opValue, opAnd, opSub, opShift, opToX, opScratch, opScratchX:
 		default:
 			return fmt.Errorf("instruction %d has the unknown code %#x", i, in.code)
 		}

@@ -88,7 +88,7 @@ func variants() []seccomp.Variant {
 	for bits := range 32 {
 		all = append(all, variantOf(uint8(bits)))
 	}
-	return append(all, seccomp.Variant{NoIPv6: true})
+	return append(all, seccomp.Variant{NoIPv6: true}, seccomp.Variant{Notices: true}, seccomp.Variant{Notices: true, NoIPv6: true}, seccomp.Variant{Notices: true, NoSockets: true}, seccomp.Variant{HostFiles: true}, seccomp.Variant{Scratch: true}, seccomp.Variant{HostFiles: true, Notices: true, NoSharedMemory: true})
 }
 
 func variantOf(bits uint8) seccomp.Variant {
@@ -132,7 +132,7 @@ func TestFilterDecidesAsThePolicy(t *testing.T) {
 func TestFilterJudgesArgumentsAsThePolicy(t *testing.T) {
 	values := edges()
 	for _, a := range arches {
-		for _, v := range []seccomp.Variant{{}, {NoSharedMemory: true, NoSockets: true, SelfOnly: true}, {AllowSetns: true}, {NoIPv6: true}} {
+		for _, v := range []seccomp.Variant{{}, {NoSharedMemory: true, NoSockets: true, SelfOnly: true}, {AllowSetns: true}, {NoIPv6: true}, {HostFiles: true}, {Scratch: true}} {
 			p, m := seccomp.New(v), compiled(t, v, a)
 			same := func(c seccomp.Call) {
 				if got, want := m.run(t, c), p.Decide(a, c); got != want {
@@ -145,7 +145,7 @@ func TestFilterJudgesArgumentsAsThePolicy(t *testing.T) {
 					same(seccomp.Call{Audit: a.AuditValue(), Number: nr, Args: [6]uint64{x, x, x, x, x, x}})
 				}
 			}
-			for _, name := range []string{"clone", "fcntl", "ioctl", "socketpair", "personality", "mmap", "shmget", "memfd_create", "prlimit64", "setrlimit", "sched_setattr", "sched_setaffinity", "seccomp", "setxattr", "fsetxattr", "close_range", "madvise", "fadvise64", "fsync"} { // one argument decides
+			for _, name := range []string{"clone", "fcntl", "ioctl", "socketpair", "personality", "mmap", "shmget", "memfd_create", "prlimit64", "setrlimit", "sched_setattr", "sched_setaffinity", "setpriority", "ioprio_set", "seccomp", "setxattr", "fsetxattr", "close_range", "madvise", "mincore", "fadvise64", "fsync"} { // one argument decides
 				nr := numberOf(t, a, name)
 				for i, x := range values {
 					y := values[(i*7+3)%len(values)]
@@ -174,6 +174,14 @@ func TestFilterJudgesArgumentsAsThePolicy(t *testing.T) {
 						c := seccomp.Call{Audit: a.AuditValue(), Number: nr}
 						c.Args[first[0]], c.Args[first[0]+1] = x, y
 						same(c)
+					}
+				}
+			}
+			for _, name := range []string{"fchmod", "fchmodat", "fchmodat2", "mknodat", "openat", "openat2", "mkdirat", "renameat2"} { // modes, and flags of open
+				for _, mode := range []uint64{0, 0o755, 0o1777, 0o2755, 0o4755, 0o6000, 0o104755, 0o4000 | 1<<16, 0o4000 | 1<<32} {
+					for _, flags := range []uint64{0, 0x40, 0x41, 0x400000, 0x410000, 0x10000, 0x40 | 1<<32, 1 << 32} {
+						same(seccomp.Call{Audit: a.AuditValue(), Number: numberOf(t, a, name), Args: [6]uint64{3, mode, mode, mode, mode}})
+						same(seccomp.Call{Audit: a.AuditValue(), Number: numberOf(t, a, name), Args: [6]uint64{3, flags, flags, mode, flags >> 4}})
 					}
 				}
 			}
@@ -230,6 +238,7 @@ func TestVerdicts(t *testing.T) {
 		high     = 1 << 32
 		ignored  = seccomp.Verdict(0x50000) // it succeeds and does nothing
 	)
+	noticed := seccomp.Variant{Notices: true}
 	none, full := seccomp.Variant{}, seccomp.Variant{NoSharedMemory: true, NoSockets: true, NoSetAffinity: true, AllowSetns: true, SelfOnly: true}
 	no := seccomp.Refuse
 	cases := []struct {
@@ -318,10 +327,27 @@ func TestVerdicts(t *testing.T) {
 		{none, "setsockopt", [6]uint64{3, 17, 1}, no(noproto)},    // UDP_CORK
 		{none, "setsockopt", [6]uint64{3, 0, 4}, no(noproto)},     // IP_OPTIONS
 		{none, "setsockopt", [6]uint64{3, 0, 35}, no(noproto)},    // IP_ADD_MEMBERSHIP
+		{none, "setsockopt", [6]uint64{3, 0, 21}, no(noproto)},    // IP_MINTTL
+		{none, "setsockopt", [6]uint64{3, 41, 73}, no(noproto)},   // IPV6_MINHOPCOUNT
 		{none, "setsockopt", [6]uint64{3, 41, 26}, seccomp.Allow}, // IPV6_V6ONLY
 		{none, "setsockopt", [6]uint64{3, 41, 20}, no(noproto)},   // IPV6_ADD_MEMBERSHIP
 		{none, "setsockopt", [6]uint64{3, 41, 32}, no(noproto)},   // IPV6_FLOWLABEL_MGR
 		{none, "socket", [6]uint64{10, 1, 0}, seccomp.Allow},
+		{seccomp.Variant{HostFiles: true}, "fchmod", [6]uint64{3, 0o4755}, no(eperm)},
+		{seccomp.Variant{HostFiles: true}, "fchmod", [6]uint64{3, 0o2000}, no(eperm)},
+		{seccomp.Variant{HostFiles: true}, "fchmod", [6]uint64{3, 0o1777}, seccomp.Allow},
+		{seccomp.Variant{HostFiles: true}, "fchmodat", [6]uint64{3, 0, 0o4000 | high}, no(eperm)},
+		{seccomp.Variant{HostFiles: true}, "fchmodat2", [6]uint64{3, 0, 0o104000}, no(eperm)},
+		{seccomp.Variant{HostFiles: true}, "mknodat", [6]uint64{3, 0, 0o104755}, no(eperm)},
+		{seccomp.Variant{HostFiles: true}, "openat", [6]uint64{3, 0, 0x41, 0o4755}, no(eperm)},
+		{seccomp.Variant{HostFiles: true}, "openat", [6]uint64{3, 0, 0x410001, 0o4755}, no(eperm)},
+		{seccomp.Variant{HostFiles: true}, "openat", [6]uint64{3, 0, 0x10000, 0o4755}, seccomp.Allow}, // opens a directory: the mode is not read
+		{seccomp.Variant{HostFiles: true}, "openat", [6]uint64{3, 0, 0x41, 0o755}, seccomp.Allow},
+		{seccomp.Variant{HostFiles: true}, "openat2", [6]uint64{}, no(enosys)},
+		{seccomp.Variant{HostFiles: true}, "renameat2", [6]uint64{0, 0, 0, 0, 4}, no(einval)},
+		{seccomp.Variant{HostFiles: true}, "renameat2", [6]uint64{0, 0, 0, 0, 5 | high}, no(einval)},
+		{seccomp.Variant{HostFiles: true}, "renameat2", [6]uint64{0, 0, 0, 0, 3}, seccomp.Allow},
+		{none, "fchmod", [6]uint64{3, 0o4755}, seccomp.Allow},
 		{seccomp.Variant{NoIPv6: true}, "socket", [6]uint64{10, 1, 0}, no(eafnosup)},
 		{seccomp.Variant{NoIPv6: true}, "socket", [6]uint64{10 | high, 3, 0}, no(eafnosup)},
 		{seccomp.Variant{NoIPv6: true}, "socket", [6]uint64{2, 1, 0}, seccomp.Allow},
@@ -336,14 +362,26 @@ func TestVerdicts(t *testing.T) {
 		{none, "prlimit64", [6]uint64{0, 4, 1, 1}, no(eperm)},
 		{none, "setrlimit", [6]uint64{4, 1}, no(0)},
 		{none, "setrlimit", [6]uint64{7, 1}, seccomp.Allow},
-		{none, "setpriority", [6]uint64{0, 0, 5}, seccomp.Allow},
+		{none, "setpriority", [6]uint64{0, 0, 5}, ignored},
+		{none, "setpriority", [6]uint64{1, 7, 19 | high}, ignored},
+		{none, "setpriority", [6]uint64{0, 0, 0xfffffffb}, seccomp.Allow}, // the kernel refuses -5
+		{full, "setpriority", [6]uint64{0, 0, 5}, ignored},
 		{none, "setpriority", [6]uint64{0, 1, 5}, no(eperm)},
 		{none, "setpriority", [6]uint64{1, 1, 5}, no(eperm)},
 		{none, "setpriority", [6]uint64{2, 0, 5}, no(eperm)}, // all of the user
 		{none, "sched_setscheduler", [6]uint64{1, 5}, no(eperm)},
+		{none, "sched_setscheduler", [6]uint64{0, 5}, ignored},
+		{none, "sched_setscheduler", [6]uint64{7, 5 | 1<<30}, ignored},
+		{none, "sched_setscheduler", [6]uint64{0, 3}, seccomp.Allow},
+		{full, "sched_setscheduler", [6]uint64{0, 5}, ignored},
+		{full, "sched_setscheduler", [6]uint64{7, 5}, no(eperm)},
 		{none, "sched_setparam", [6]uint64{1}, no(eperm)},
 		{none, "sched_setattr", [6]uint64{}, no(enosys)},
 		{none, "sched_setaffinity", [6]uint64{1}, no(eperm)},
+		{none, "sched_setaffinity", [6]uint64{7}, ignored},
+		{none, "ioprio_set", [6]uint64{1, 0, 3<<13 | 7}, ignored},
+		{none, "ioprio_set", [6]uint64{1, 0, 2<<13 | 7}, seccomp.Allow},
+		{none, "ioprio_set", [6]uint64{1, 1, 3 << 13}, no(eperm)},
 		{none, "ioprio_set", [6]uint64{1, 1}, no(eperm)},
 		{none, "ioprio_set", [6]uint64{3, 0}, no(eperm)},
 		{none, "process_mrelease", [6]uint64{3}, no(eperm)},
@@ -351,8 +389,11 @@ func TestVerdicts(t *testing.T) {
 		{none, "seccomp", [6]uint64{2}, seccomp.Allow},
 		{none, "prctl", [6]uint64{22, 2}, no(einval)},
 		{none, "prctl", [6]uint64{38, 1}, seccomp.Allow},
-		{none, "prctl", [6]uint64{78, 1, 1 << 20}, no(einval)},       // PR_FUTEX_HASH
-		{none, "clone", [6]uint64{0x10900}, no(eperm)},               // a thread with descriptors of its own
+		{none, "prctl", [6]uint64{78, 1, 1 << 20}, no(einval)}, // PR_FUTEX_HASH
+		{none, "clone", [6]uint64{0x10900}, no(eperm)},         // a thread with descriptors of its own
+		{none, "mincore", [6]uint64{0, 1<<32 - 1}, seccomp.Allow},
+		{none, "mincore", [6]uint64{0, 1 << 32}, no(enomem)}, // no signal ends it
+		{none, "mincore", [6]uint64{0, 1 << 63}, no(enomem)},
 		{none, "madvise", [6]uint64{0, 4096, 4}, seccomp.Allow},      // MADV_DONTNEED
 		{none, "madvise", [6]uint64{0, 4096, 12 | high}, no(einval)}, // MADV_MERGEABLE
 		{none, "madvise", [6]uint64{0, 4096, 21}, seccomp.Allow},     // MADV_PAGEOUT
@@ -366,6 +407,8 @@ func TestVerdicts(t *testing.T) {
 		{none, "mmap", [6]uint64{0, 0, 0, 0x40022}, no(enomem)}, // huge pages
 		{none, "shmget", [6]uint64{0, 0, 0x800}, no(enomem)},
 		{none, "memfd_create", [6]uint64{0, 4}, no(enomem)},
+		{none, "memfd_create", [6]uint64{0, 4 | 21<<26}, no(enomem)},
+		{none, "memfd_create", [6]uint64{0, 1<<32 - 1}, no(einval)},
 		{none, "ioctl", [6]uint64{0, 0x5401}, seccomp.Allow},
 		{none, "ioctl", [6]uint64{0, 0x8982}, no(enotty)},     // SIOCGIFVLAN: starts modprobe
 		{none, "ioctl", [6]uint64{0, 0x8940}, no(enotty)},     // SIOCGIFBR: likewise
@@ -376,6 +419,16 @@ func TestVerdicts(t *testing.T) {
 		{none, "ioctl", [6]uint64{0, 0xffffffff_c0506617}, no(enotty)},
 		{none, "ioctl", [6]uint64{0, 0xc0506617 | high}, no(eperm)},
 		{none, "ioctl", [6]uint64{0, 0xc0502100}, seccomp.Allow}, // init's own
+		{none, "ioctl", [6]uint64{0, 0x40082104}, seccomp.Allow}, // likewise
+		{none, "epoll_ctl", [6]uint64{3, 1, 4}, seccomp.Allow},
+		{noticed, "epoll_ctl", [6]uint64{3, 1, 4}, seccomp.Notify},
+		{noticed, "epoll_ctl", [6]uint64{3, 1 | high, 4}, seccomp.Notify},
+		{noticed, "epoll_ctl", [6]uint64{3, 2, 4}, seccomp.Allow},
+		{noticed, "epoll_ctl", [6]uint64{3, 3, 4}, seccomp.Allow},
+		{noticed, "socket", [6]uint64{1, 1, 0}, seccomp.Allow},
+		{noticed, "socket", [6]uint64{2, 1, 0}, seccomp.Notify},
+		{noticed, "socket", [6]uint64{10, 2, 0}, seccomp.Notify},
+		{noticed, "socket", [6]uint64{2, 3, 0}, no(eperm)},
 		{none, "ioctl", [6]uint64{0, 0x5412}, no(eperm)},
 		{none, "ioctl", [6]uint64{0, 0x541c}, no(eperm)},
 		{none, "ioctl", [6]uint64{0, 0x540e}, no(eperm)},
@@ -410,16 +463,25 @@ func TestVerdicts(t *testing.T) {
 		{none, "personality", [6]uint64{0xffffffff}, seccomp.Allow},
 		{none, "personality", [6]uint64{0x40000}, no(eperm)},
 		{none, "mmap", [6]uint64{0, 0, 0, 0x21}, seccomp.Allow},
-		{none, "sched_setaffinity", [6]uint64{}, seccomp.Allow},
+		{none, "sched_setaffinity", [6]uint64{}, ignored},
+		{none, "landlock_create_ruleset", [6]uint64{}, no(enosys)},
+		{none, "landlock_add_rule", [6]uint64{}, no(enosys)},
+		{none, "landlock_restrict_self", [6]uint64{}, no(enosys)},
+		{seccomp.Variant{SelfOnly: true}, "landlock_restrict_self", [6]uint64{}, seccomp.Allow}, // init's, when it starts a program
+		{seccomp.Variant{AllowSetns: true}, "landlock_restrict_self", [6]uint64{}, seccomp.Allow},
 		{full, "mmap", [6]uint64{0, 0, 0, 0x21}, no(enomem)},
 		{full, "mmap", [6]uint64{0, 0, 0, 0x23}, no(enomem)},
 		{full, "mmap", [6]uint64{0, 0, 0, 0x22}, seccomp.Allow},
+		{full, "mmap", [6]uint64{0, 0, 0, 0x122}, no(enomem)}, // a stack, which RLIMIT_DATA does not limit
+		{none, "mmap", [6]uint64{0, 0, 0, 0x122}, seccomp.Allow},
 		{full, "mmap", [6]uint64{0, 0, 0, 0x01}, seccomp.Allow},
 		{full, "memfd_create", [6]uint64{}, no(enosys)},
 		{full, "shmget", [6]uint64{}, no(enosys)},
 		{full, "socket", [6]uint64{1, 1, 0}, no(eafnosup)},
 		{full, "socketpair", [6]uint64{1}, seccomp.Allow},
 		{full, "sched_setaffinity", [6]uint64{}, no(eperm)},
+		{none, "map_shadow_stack", [6]uint64{}, seccomp.Allow},
+		{full, "map_shadow_stack", [6]uint64{}, no(enosys)}, // RLIMIT_DATA does not limit it
 		{full, "setns", [6]uint64{}, seccomp.Allow},
 		{full, "seccomp", [6]uint64{1}, seccomp.Allow},
 		{full, "mmap", [6]uint64{0, 0, 0, 0x40022}, no(enomem)},

@@ -23,6 +23,8 @@ func (v Verdict) String() string {
 		return "kill"
 	case v == ignore:
 		return "ignore"
+	case v == Notify:
+		return "notify"
 	case v&0xffff0000 == refusal:
 		return "errno " + strconv.Itoa(int(v&0xffff))
 	default:
@@ -59,6 +61,8 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 		return unless(args[2]/2%2 == 1, Refuse(errEINVAL))
 	case "madvise":
 		return unless(int32(args[2]) == 12 || v.NoSharedMemory && int32(args[2]) == 21, Refuse(errEINVAL))
+	case "mincore":
+		return unless(args[1] >= 1<<32, Refuse(errENOMEM))
 	case "fsync", "fdatasync", "fadvise64":
 		return unless(name != "fadvise64" || int32(args[3]) == 4, ignore)
 	case "fcntl":
@@ -71,12 +75,15 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 		if name == "sched_setaffinity" && v.NoSetAffinity {
 			return Refuse(errEPERM)
 		}
+		if name == "sched_setaffinity" || name == "sched_setscheduler" && int32(args[1])&^(1<<30) == 5 {
+			return v.ignored(int32(args[0]))
+		}
 		if name == "prlimit64" {
 			return v.decideLimit(uint32(args[1]), args[2], uint32(args[3]), v.decideProcess(int32(args[0])))
 		}
 		return v.decideProcess(int32(args[0]))
 	case "setpriority", "ioprio_set":
-		return v.decideRank(name, int32(args[0]), int32(args[1]))
+		return v.decideRank(name, int32(args[0]), int32(args[1]), int32(args[2]))
 	case "seccomp", "prctl":
 		return v.decideControl(name, int32(args[0]), int32(args[1]))
 	case "setxattr", "lsetxattr", "fsetxattr":
@@ -87,23 +94,32 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 		if v.NoSockets || v.NoIPv6 && int32(args[0]) == 10 {
 			return Refuse(errEAFNOSUPPORT)
 		}
-		return decideSocket(int32(args[0]), int32(args[1]), int32(args[2]))
+		return v.noticed(decideSocket(int32(args[0]), int32(args[1]), int32(args[2])), int32(args[0]) != 1)
+	case "epoll_ctl":
+		return v.noticed(Allow, int32(args[1]) == 1)
 	case "socketpair":
 		return unless(int32(args[0]) != 1, Refuse(errEAFNOSUPPORT))
 	case "personality":
 		return unless(uint32(args[0]) != 0 && uint32(args[0]) != 1<<32-1, Refuse(errEPERM))
 	case "mmap":
 		anonymous, shared, huge := args[3]&32 != 0, args[3]&1 != 0, args[3]>>18&1 == 1
-		if huge || v.NoSharedMemory && anonymous && shared {
+		if growsDown := args[3]&256 != 0; huge || v.NoSharedMemory && (anonymous && shared || growsDown) {
 			return Refuse(errENOMEM)
 		}
 		return Allow
 	case "setns":
 		return unless(!v.AllowSetns, Refuse(errEPERM))
 	}
+	if v.HostFiles && slices.Contains(baselineOf(a), name) {
+		if verdict, ok := decideHostFile(name, args); ok {
+			return verdict
+		}
+	}
 	listed := func(names string) bool { return slices.Contains(strings.Fields(names), name) }
 	switch {
-	case v.NoSharedMemory && listed(sharedMemoryNames), listed(absentNames):
+	case v.NoSharedMemory && (listed(sharedMemoryNames) || listed(shadowStackName)), listed(absentNames):
+		return Refuse(errENOSYS)
+	case !v.AllowSetns && !v.SelfOnly && listed(landlockNames):
 		return Refuse(errENOSYS)
 	case listed(refusedNames):
 		return Refuse(errEPERM)
@@ -112,6 +128,37 @@ func (p Policy) decideName(a Arch, name string, args [6]uint64) Verdict {
 	default:
 		return Refuse(errENOSYS)
 	}
+}
+
+// decideHostFile decides on calls that make files or change modes. It returns false for others.
+func decideHostFile(name string, args [6]uint64) (v Verdict, ok bool) {
+	var mode uint64
+	made := true
+	switch name {
+	case "chmod", "fchmod", "mknod", "creat":
+		mode = args[1]
+	case "fchmodat", "fchmodat2", "mknodat":
+		mode = args[2]
+	case "open":
+		mode, made = args[2], args[1]>>6%2 == 1 || args[1]>>22%2 == 1
+	case "openat":
+		mode, made = args[3], args[2]>>6%2 == 1 || args[2]>>22%2 == 1
+	case "openat2":
+		return Refuse(errENOSYS), true
+	case "renameat2":
+		return unless(args[4]>>2%2 == 1, Refuse(errEINVAL)), true
+	default:
+		return Allow, false
+	}
+	return unless(made && (mode>>10%2 == 1 || mode>>11%2 == 1), Refuse(errEPERM)), true
+}
+
+// noticed returns the verdict on a call that is allowed and of which init is notified if noted is set.
+func (v Variant) noticed(verdict Verdict, noted bool) Verdict {
+	if v.Notices && noted && verdict == Allow {
+		return 0x7fc00000
+	}
+	return verdict
 }
 
 // unless returns v if the call is refused, and otherwise Allow.
@@ -160,11 +207,22 @@ func decideFcntl(command, value uint32) Verdict {
 	}
 }
 
-func (v Variant) decideRank(name string, which, who int32) Verdict {
+func (v Variant) decideRank(name string, which, who, value int32) Verdict {
 	if name == "setpriority" && which == 2 || name == "ioprio_set" && which == 3 {
 		return Refuse(errEPERM)
 	}
+	if name == "setpriority" && value >= 0 || name == "ioprio_set" && uint16(value)>>13 == 3 {
+		return v.ignored(who)
+	}
 	return v.decideProcess(who)
+}
+
+// ignored is decideProcess for a change that succeeds and changes nothing.
+func (v Variant) ignored(pid int32) Verdict {
+	if v.decideProcess(pid) == Allow {
+		return ignore
+	}
+	return Refuse(errEPERM)
 }
 
 func (v Variant) decideControl(name string, first, second int32) Verdict {
@@ -179,6 +237,8 @@ func (v Variant) decideShared(name string, args [6]uint64) Verdict {
 	switch {
 	case v.NoSharedMemory:
 		return Refuse(errENOSYS)
+	case name == "memfd_create" && uint32(args[1])<<6>>11 != 0: // bits 5 to 25
+		return Refuse(errEINVAL)
 	case name == "shmget" && args[2]>>11%2 == 1, name == "memfd_create" && args[1]>>2%2 == 1:
 		return Refuse(errENOMEM)
 	default:
@@ -224,12 +284,12 @@ func decideOption(level, option int32) Verdict {
 			return ignore
 		}
 		known = between(16, 19) || between(23, 24) || option == 26 || option == 29 || between(49, 52) || option == 60 || option == 62 ||
-			between(66, 67) || option == 70 || between(72, 74) || between(76, 78)
+			between(66, 67) || option == 70 || option == 72 || option == 74 || between(76, 78)
 	case 0:
 		if option == 11 {
 			return ignore
 		}
-		known = between(1, 2) || option == 8 || option == 10 || between(12, 13) || option == 15 || between(20, 21) || option == 24 ||
+		known = between(1, 2) || option == 8 || option == 10 || between(12, 13) || option == 15 || option == 20 || option == 24 ||
 			between(32, 34) || between(49, 51)
 	case 17:
 		known = between(101, 103)
@@ -254,7 +314,7 @@ func decideIoctl(arg uint64) Verdict {
 	case 0x802c, 0x402c:
 		listed = command == 0x802c542a || between(0x402c542b, 0x402c542d)
 	case 0x8008, 0x4008:
-		listed = command == 0x80086601 || command == 0x80087601 || command == 0x40086602
+		listed = command == 0x80086601 || command == 0x80087601 || command == 0x40086602 || command == 0x40082104
 	case 0x801c, 0xc018, 0x4020, 0xc020, 0xc050:
 		listed = slices.Contains([]uint32{0x801c581f, 0xc0189436, 0xc0182101, 0x4020940d, 0xc020660b, 0xc0502100}, command)
 	}

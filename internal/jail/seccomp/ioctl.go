@@ -27,7 +27,7 @@ var ioctlAllowed = []uint32{
 	0x2, 0x40049409, 0x4020940d, 0xc0189436, // FIGETBSZ, FICLONE, FICLONERANGE, FIDEDUPERANGE
 	0x80086601, 0x40086602, 0x80087601, 0x801c581f, 0xc020660b, // FS_IOC_GETFLAGS, SETFLAGS, GETVERSION, FSGETXATTR, FIEMAP
 	0x80045200, // RNDGETENTCNT
-	notifyReceive, notifySend,
+	notifyReceive, notifySend, notifyFlags,
 }
 
 // Commands by which the init of a sandbox answers notifications of its filter
@@ -35,6 +35,7 @@ var ioctlAllowed = []uint32{
 const (
 	notifyReceive = 0xc0502100
 	notifySend    = 0xc0182101
+	notifyFlags   = 0x40082104
 )
 
 // The kernel reads the command as 32 bits, so the low word decides. A high word other than

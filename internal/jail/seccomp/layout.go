@@ -13,8 +13,11 @@ type loaded struct{ word, mask uint32 }
 // of a jump is emitted before the jump. A comparison can jump over at most 255 instructions.
 // If its target is farther away, it jumps to an unconditional jump in between, or to a copy
 // of the verdict.
-func layout(root *node) ([]instruction, error) {
-	l := emitter{entries: map[*node]map[loaded]int{}, ways: map[*node]map[loaded]bool{}}
+func layout(root *node) ([]instruction, error) { return layoutBy(root, false) }
+
+// layoutBy is layout. With scratch, X is loaded from scratch memory.
+func layoutBy(root *node, scratch bool) ([]instruction, error) {
+	l := emitter{scratch: scratch, entries: map[*node]map[loaded]int{}, ways: map[*node]map[loaded]bool{}}
 	l.walk(root, loaded{})
 	l.emit(root)
 	if root.op == 0 {
@@ -32,6 +35,7 @@ type emitter struct {
 	entries map[*node]map[loaded]int // where in out a node begins, by the content of the accumulator
 	ways    map[*node]map[loaded]bool
 	broken  bool // the target of a comparison is too far away
+	scratch bool // X is loaded from scratch memory, see Variant.Scratch
 }
 
 // holds returns the content of the accumulator after a node's test.
@@ -105,11 +109,19 @@ func (l *emitter) emitTest(n *node) int {
 		first, _ := l.branch(n.op, n.k, n, 0)
 		return first
 	}
-	const between = 3
+	between := 3
+	if l.scratch {
+		between++
+	}
 	_, no := l.branch(opAnyBit, n.set, n, between+1) // the bit of the value is in the set
 	l.put(instruction{code: opShift})
 	l.put(instruction{code: opValue, k: 1})
-	l.put(instruction{code: opToX})
+	if l.scratch {
+		l.put(instruction{code: opScratchX})
+		l.put(instruction{code: opScratch})
+	} else {
+		l.put(instruction{code: opToX})
+	}
 	first := l.put(instruction{code: opGE, k: 32, jt: l.skip(no)})
 	if n.k != 0 {
 		first = l.put(instruction{code: opSub, k: n.k})

@@ -42,6 +42,14 @@ const absentNames = `clone3 io_uring_setup io_uring_enter io_uring_register list
 // huge page in memory.
 const sharedMemoryNames = `memfd_create vmsplice shmget shmat shmctl shmdt msgget msgsnd msgrcv msgctl semget semop semctl semtimedop`
 
+// landlockNames make sets of rules, which the kernel keeps for each descriptor and each process that
+// has restricted itself. No memory limit but that of a cgroup counts them, and a kernel thread frees
+// them. The sandbox's own are loaded before the filter.
+const landlockNames = `landlock_create_ruleset landlock_add_rule landlock_restrict_self`
+
+// shadowStackName maps memory that RLIMIT_DATA does not limit.
+const shadowStackName = `map_shadow_stack`
+
 // rule decides on one system call. The first clause whose tests all hold gives the verdict.
 // If there is no such clause, otherwise does.
 type rule struct {
@@ -96,6 +104,7 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 	rules["prctl"] = prctlRule()
 	rules["close_range"] = closeRangeRule()
 	rules["madvise"] = mergeRule()
+	rules["mincore"] = mincoreRule()
 	diskRules(rules)
 	rules["socketpair"] = rule{[]clause{{[]test{equal(0, familyUnix)}, Allow}}, Refuse(errEAFNOSUPPORT)}
 	rules["personality"] = rule{
@@ -110,13 +119,23 @@ func (p Policy) rulesOf(a Arch) map[string]rule {
 		coreRules(rules)
 		pidfdRules(rules)
 	}
+	if !p.variant.AllowSetns && !p.variant.SelfOnly { // forks of the fork server, and programs that init starts without a pid namespace, restrict themselves under the filter
+		set(strings.Fields(landlockNames), Refuse(errENOSYS))
+	}
+	if p.variant.Notices {
+		rules["epoll_ctl"] = rule{[]clause{{[]test{equal(1, epollAdd)}, Notify}}, Allow}
+	}
 	if p.variant.NoSharedMemory {
 		set(strings.Fields(sharedMemoryNames), Refuse(errENOSYS))
+		set(strings.Fields(shadowStackName), Refuse(errENOSYS))
 		rules["mmap"] = privateMmapRule()
 		rules["madvise"] = residentRule()
 	}
 	if p.variant.NoSockets {
 		set([]string{"socket"}, Refuse(errEAFNOSUPPORT))
+	}
+	if p.variant.HostFiles {
+		hostFileRules(rules, a)
 	}
 	if p.variant.NoSetAffinity {
 		set([]string{"sched_setaffinity"}, Refuse(errEPERM))
@@ -171,6 +190,9 @@ func closeRangeRule() rule {
 	return rule{[]clause{{[]test{anyBit(2, closeRangeUnshare)}, Refuse(errEINVAL)}}, Allow}
 }
 
+// epollAdd is EPOLL_CTL_ADD (linux/eventpoll.h), the second argument of epoll_ctl.
+const epollAdd = 1
+
 // Families, types and protocols of socket (linux/socket.h, linux/net.h, linux/in.h).
 const (
 	familyUnix  = 1
@@ -198,13 +220,16 @@ func (p Policy) socketRule() rule {
 	if p.variant.NoIPv6 {
 		families = families[:1]
 	}
-	inet := oneOf(0, families)
+	inet, inetVerdict := oneOf(0, families), Allow
+	if p.variant.Notices {
+		inetVerdict = Notify
+	}
 	return rule{[]clause{
 		{[]test{equal(0, familyUnix)}, Allow},
 		{[]test{inet, masked(1, typeMask, typeRaw)}, Refuse(errEPERM)},
 		{[]test{inet, masked(1, typeMask, typePacket)}, Refuse(errEPERM)},
-		{[]test{inet, masked(1, typeMask, typeStream), oneOf(2, []uint32{protoAny, protoTCP})}, Allow},
-		{[]test{inet, masked(1, typeMask, typeDatagram), oneOf(2, []uint32{protoAny, protoUDP})}, Allow},
+		{[]test{inet, masked(1, typeMask, typeStream), oneOf(2, []uint32{protoAny, protoTCP})}, inetVerdict},
+		{[]test{inet, masked(1, typeMask, typeDatagram), oneOf(2, []uint32{protoAny, protoUDP})}, inetVerdict},
 	}, Refuse(errEAFNOSUPPORT)}
 }
 
@@ -213,13 +238,15 @@ func (p Policy) socketRule() rule {
 const (
 	mapSharedBit = 0x01
 	mapAnonymous = 0x20
+	mapGrowsDown = 0x100
 )
 
-// privateMmapRule is the rule for a sandbox that limits memory per process.
+// privateMmapRule is the rule for a sandbox that limits memory per process. A mapping that grows down
+// is a stack for the kernel, which RLIMIT_DATA does not limit.
 func privateMmapRule() rule {
 	both := uint32(mapSharedBit | mapAnonymous)
 	return rule{[]clause{
 		{[]test{masked(3, both, both)}, Refuse(errENOMEM)},
-		{[]test{anyBit(3, mapHugePages)}, Refuse(errENOMEM)},
+		{[]test{anyBit(3, mapHugePages|mapGrowsDown)}, Refuse(errENOMEM)},
 	}, Allow}
 }

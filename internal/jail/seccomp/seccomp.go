@@ -70,6 +70,7 @@ const (
 	KillProcess Verdict = 0x80000000 // SECCOMP_RET_KILL_PROCESS
 	refusal     Verdict = 0x00050000 // SECCOMP_RET_ERRNO, with the error number in the low 16 bits
 	ignore      Verdict = refusal    // the call succeeds and does nothing
+	Notify      Verdict = 0x7fc00000 // SECCOMP_RET_USER_NOTIF: the call waits for the holder of the filter's listener; ENOSYS without one
 )
 
 // Error numbers of Linux. They are defined here because this package also builds on systems
@@ -110,6 +111,21 @@ type Variant struct {
 	// SelfOnly allows a program to change limits and priorities only of itself, by process
 	// id 0. It is for a sandbox without a pid namespace.
 	SelfOnly bool
+
+	// Notices makes calls that create a network socket, and calls that add an epoll watch,
+	// wait for the sandbox's init. The filter must then be loaded with a listener. It is for
+	// kernels on which a call that waits can be killed (Linux 5.19).
+	Notices bool
+
+	// HostFiles refuses to give a file a set-user-ID or set-group-ID bit, and to leave a whiteout,
+	// which is a device, where a file was. It is for a sandbox that can write to a directory of
+	// the host.
+	HostFiles bool
+
+	// Scratch avoids the instruction that copies A to X, for interpreters that get it wrong:
+	// that of gVisor copies X to A (pkg/bpf/interpreter.go, September 2026). The decisions are the
+	// same.
+	Scratch bool
 
 	// AllowSetns is for the product's own fork server, which enters sandboxes and loads
 	// their filter. A user's code must never run under it without a further filter.

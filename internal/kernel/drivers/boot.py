@@ -29,10 +29,37 @@
 #
 # The file holds this text or its compiled form, which saves a fourteenth of a small run.
 # Nothing here may therefore depend on line numbers.
+#
+# If the server sends a guard, it judges the bytes of the program before anything of the
+# program can run. Directories of the program and of packages are out of sys.path meanwhile:
+# an encoding that the program declares may import modules of the standard library. The
+# server counts a refusal only before the frame "start", so a program that runs cannot
+# change what was said of it.
+#
+# A program that uses a known module without importing it gets the name as a global
+# (lacks.py, fix.py). Its text stays as it is. slow.py does that.
 def boot():
     import gc, posix, sys
     from _frozen_importlib_external import SourceFileLoader
     display, path, *sets = sys.argv[1:]
+    if display[:6] == "guard ":
+        from _frozen_importlib_external import MAGIC_NUMBER
+        display, place = display[6:], sys.path.pop(0)
+        with open(path.rpartition("/")[0] + "/@guard@", "rb") as file:
+            code = file.read()
+        if code[:4] == MAGIC_NUMBER:
+            import marshal
+            code = marshal.loads(code[16:])
+        names = {"__name__": "sandboxmcp", "__builtins__": __builtins__}
+        exec(code, names)
+        with open(path, "rb") as file:
+            issues = names["refused"](file.read())
+        if issues:
+            issues = ('{"type":"refused","issues":%s}' % issues).encode("ascii")
+            posix.write(3, len(issues).to_bytes(4, "big") + issues)
+            posix._exit(1)
+        sys.path.insert(0, place)
+        code = names = issues = file = place = None
     sets = [place + "/site-packages" for place in sets]
     again = first.pop("again", None)  # set by preload.py if this is a fork
     ended = again and again()
@@ -47,15 +74,28 @@ def boot():
     sys.argv = [path]
     sys.path[0] = posix.getcwd()
     paths = again and again.paths
+    state = again.state if again else {}
     if sys.flags.no_site and not paths:
         "@paths.py@"
-    elif sets and not paths:
+    elif not paths:
         at = [place.endswith("-packages") for place in sys.path] + [True]
         at = at.index(True)
         sys.path[at:at] = sets
+
+        class Later:
+            def find_spec(self, name, path=None, target=None):
+                if name in ("pandas", "matplotlib.pyplot", "IPython"):
+                    names = dict(globals(), state=state)
+                    exec(text, names)
+                    sys.meta_path[sys.meta_path.index(self)] = adapter = names["Adapter"]()
+                    return adapter.find_spec(name, path, target)
+
+        sys.meta_path.insert(0, Later())
     library = sys.path[1:]
     del first["boot"]
-    begun = strict = channel = None
+    begun = strict = channel = found = None
+
+    "@lacks.py@"
 
     def start():
         if channel:
@@ -75,49 +115,63 @@ def boot():
     module = type(sys)("__main__")
     main = module.__dict__
     main.update(first)
+    state.update(display=display, channel=channel, library=library)
     main["__file__"] = path
     main["__loader__"] = SourceFileLoader("__main__", path)
     sys.modules["__main__"] = module
     del module
     try:
-        if display == "none" or display == "quiet":
-            from _imp import _fix_co_filename
-            from _warnings import filters
+        try:
+            if display == "none" or display == "quiet" or display == "figures":
+                from _imp import _fix_co_filename
+                from _warnings import filters
 
-            def begin(frame, event, _):
-                nonlocal begun
-                if event == "call" and frame.f_globals is main:
-                    sys.setprofile(None)
-                    filters.remove(strict)
-                    _fix_co_filename(frame.f_code, path)
-                    start()
-                    begun = True
+                def begin(frame, event, _):
+                    nonlocal begun, found
+                    if event == "call" and frame.f_globals is main:
+                        sys.setprofile(None)
+                        if display != "figures":
+                            found = lacks([frame.f_code], code, main)
+                            if found:
+                                raise NameError
+                        filters.remove(strict)
+                        _fix_co_filename(frame.f_code, path)
+                        start()
+                        begun = True
 
-            with open(path, "rb") as file:
-                code = file.read()
-            strict = "error", None, SyntaxWarning, None, 0
-            filters.insert(0, strict)
-            sys.setprofile(begin)
-            exec(code, main)
-    except SystemExit as error:
-        if ended:
-            ended.how = error.code
-        raise
-    except BaseException as error:
-        if begun:
+                with open(path, "rb") as file:
+                    code = file.read()
+                strict = "error", None, SyntaxWarning, None, 0
+                filters.insert(0, strict)
+                sys.setprofile(begin)
+                exec(code, main)
+        except SystemExit as error:
             if ended:
-                ended.how = error
-            names = dict(globals(), **locals())
-            exec(text, names)
-            names["tell"](error)
+                ended.how = error.code
             raise
-    if not begun:
-        sys.setprofile(None)
-        if strict:
-            filters.remove(strict)
-        names = dict(globals(), **locals())
-        exec(compile(slow, driver, "exec"), names)
-        names["slowly"]()
+        except BaseException as error:
+            if begun:
+                if ended:
+                    ended.how = error
+                names = dict(globals(), **locals())
+                exec(text, names)
+                names["tell"](error)
+                raise
+        if not begun:
+            sys.setprofile(None)
+            if strict:
+                filters.remove(strict)
+            names = dict(globals(), **locals())
+            exec(compile(slow, driver, "exec"), names)
+            names["slowly"]()
+
+    finally:
+        end = state.get("end")
+        if end:
+            try:
+                end()
+            except Exception:
+                pass
 
 
-type(boot)(boot.__code__, {"__builtins__": __builtins__, "first": globals(), "driver": boot.__code__.co_filename, "text": "@later.py@", "slow": "@slow.py@"})()
+type(boot)(boot.__code__, {"__builtins__": __builtins__, "first": globals(), "driver": boot.__code__.co_filename, "text": "@later.py@", "adapt": "@adapt.py@", "fix": "@fix.py@", "slow": "@slow.py@"})()

@@ -10,13 +10,16 @@
 # The zygote imports no packages. A fork imports packages in a sandbox of its own and saves
 # its memory. Other forks load that memory, each in its own sandbox (snapshot.c).
 #
+# The forks are made by machine code (fork.c), which also builds their walls. It runs in the
+# zygote while that waits: a zygote that interprets code between two forks copies pages.
+#
 # Descriptor 3 is the socket to the server. The first packet on it holds numbers of system
-# calls, settings and the code of snapshot.c. The server sends the walls of a fork as a list
-# of system calls, in the format that init.c defines.
+# calls, settings and the code of snapshot.c and fork.c. The server sends the walls of a fork
+# as a list of system calls, in the format that init.c defines.
 def serve():
     import sys
     had = set(sys.modules)
-    import posix, _ctypes, _socket
+    import gc, posix, _ctypes, _socket
 
     class c_long(_ctypes._SimpleCData):
         _type_ = "l"
@@ -24,15 +27,12 @@ def serve():
     class c_char(_ctypes._SimpleCData):
         _type_ = "c"
 
-    class c_int(_ctypes._SimpleCData):
-        _type_ = "i"
-
     class Syscall(_ctypes.CFuncPtr):
         _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_USE_ERRNO
         _restype_ = c_long
         _argtypes_ = (c_long,) * 7
 
-    class Code(_ctypes.CFuncPtr):  # a function of snapshot.c, called with the GIL held
+    class Code(_ctypes.CFuncPtr):  # a function of snapshot.c or fork.c, called with the GIL held
         _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_PYTHONAPI
         _restype_ = c_long
         _argtypes_ = (c_long,) * 5
@@ -42,19 +42,30 @@ def serve():
         _restype_ = None
         _argtypes_ = ()
 
+    class Object(_ctypes._SimpleCData):
+        _type_ = "O"
+
+    class Keep(_ctypes.CFuncPtr):
+        _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_PYTHONAPI
+        _restype_ = None
+        _argtypes_ = (Object,)
+
     library = _ctypes.dlopen(None, 2)
     syscall = Syscall(_ctypes.dlsym(library, "syscall"))
-    pid_namespace, numbers, bytes_, descriptor = 0x20000000, 0, 1, 2
-    store64, most_passed, most_kept = 0xFFFFFFFF, 16, 64
-    passed, results = (c_char * (4 * most_passed))(), (c_char * (8 * most_kept))()
+    numbers, bytes_, descriptor = 0, 1, 2
+    store64, most_passed, most_kept, most_told, most_sent = 0xFFFFFFFF, 16, 64, 32, 16
+
+    def c_chars(data):
+        return (c_char * (len(data) or 1)).from_buffer_copy(data or b"\0")
 
     def word(packet, at, size=4):
         return int.from_bytes(packet[at:at + size], "little")
 
     def parse(packet):
-        """Returns a script's memory, which must be kept, its calls as snapshot.c reads them, and how many descriptors it needs."""
+        """Returns a script's memory, its calls as snapshot.c reads them, and its struct walls as fork.c reads it. All must be
+        kept."""
         memory = (c_char * len(packet)).from_buffer_copy(packet)
-        base, calls, kept, need = _ctypes.addressof(memory), [], 0, 0
+        base, calls, kept, need = _ctypes.addressof(memory), [], {}, 0
         for at in range(64, 64 + 64 * word(packet, 4), 64):
             nr, tags, args = word(packet, at), bytearray(6), []
             for i in range(6):
@@ -70,79 +81,36 @@ def serve():
                 raise ValueError("no such call")
             else:
                 calls.append(packet[at:at + 8] + tags + packet[at + 14:at + 16] + b"".join(a.to_bytes(8, "little") for a in args))
-                kept += packet[at + 14] != 0
-        if kept > most_kept:
-            raise ValueError("too many results")
-        calls = (c_char * (64 * len(calls))).from_buffer_copy(b"".join(calls))
-        return memory, calls, need
-
-    def build(calls, need, fds):
-        """Makes the calls, which build the walls, and returns the results of the probes among them."""
-        if not need <= len(fds) <= most_passed:
-            raise ValueError("not as many descriptors as the script needs")
-        for at, fd in enumerate(fds):
-            c_int.from_address(_ctypes.addressof(passed) + 4 * at).value = fd
-        kept = Code(area + 48)(_ctypes.addressof(calls), len(calls) // 64, _ctypes.addressof(passed), _ctypes.addressof(results), 0)
-        if kept < 0:
-            raise OSError(-kept, "system call %d" % word(results.raw, 0))
-        return [word(results.raw, 8 * at) for at in range(kept)]
-
-    def receive(socket, size):
-        packet, rights, flags, _ = socket.recvmsg(size, 256, 0x40000000)  # MSG_CMSG_CLOEXEC
-        fds = []
-        for _, _, data in rights:
-            fds += [int.from_bytes(data[i:i + 4], sys.byteorder) for i in range(0, len(data) - 3, 4)]
-        return packet, fds
+                if packet[at + 14]:
+                    kept[packet[at + 14]] = len(kept)
+        if len(kept) > most_kept or need > most_passed:
+            raise ValueError("too many results or descriptors")
+        told, sent = (bytes(kept[r] for r in packet[at:at + n]) for at, n in ((16, word(packet, 8)), (48, word(packet, 12))))
+        count, calls = len(calls), (c_char * (64 * len(calls))).from_buffer_copy(b"".join(calls))
+        head = b"".join(n.to_bytes(8, "little") for n in (_ctypes.addressof(calls), count, need, len(told), len(sent)))
+        return memory, calls, c_chars(head + told.ljust(most_told, b"\0") + sent.ljust(most_sent, b"\0"))
 
     def answer(kind, *values):
         return b"".join((v & 0xFFFFFFFF).to_bytes(4, "little") for v in (kind[0],) + values)
 
-    def fork(calls, fds):
-        """Forks twice, so that the child's parent becomes the sandbox's init. Returns True in the child."""
-        error = syscall(nr_setns, fds[0], pid_namespace, 0, 0, 0, 0)
-        if error < 0:
-            raise OSError(_ctypes.get_errno(), "enter the pid namespace")
-        pid = -1
-        try:
-            pid = posix.fork()
-            if pid == 0:
-                try:
-                    pid = posix.fork()
-                except BaseException:
-                    posix._exit(1)
-                if pid:
-                    posix._exit(0)
-                return True
-        finally:
-            if pid and syscall(nr_setns, home, pid_namespace, 0, 0, 0, 0) < 0:
-                posix._exit(1)
-        if posix.waitpid(pid, 0)[1]:
-            raise OSError(11, "fork")
-        return False
-
     def wait():
-        """Serves the server's requests. Returns only in a fork: its script, its descriptors and the request's ahead flag."""
-        plans = {}
+        """Serves the server's requests. Returns only in a fork that has its walls."""
         while True:
-            packet, fds = receive(control, 1 << 17)
-            if not packet:
-                posix._exit(0)
-            number = word(packet, 4)
+            before_fork()
+            size = Code(area + 64)(area, 0, 0, 0, 0)
+            if not size:
+                return after_fork()
+            fork_done()
             try:
-                if packet[:1] == b"W":
-                    plans[number] = parse(packet[8:])
-                elif packet[:1] == b"F" and len(posix.listdir("/proc/self/task")) == 1:
-                    if fork(plans[number], fds):
-                        return plans[number], fds, word(packet, 8)
-                else:
+                packet = received[:size]
+                number = word(packet, 4)
+                if packet[:1] != b"W" or number >= 32:
                     raise ValueError
+                plans[number] = plan = parse(packet[8:])
+                c_long.from_address(serving + 72 + 8 * number).value = _ctypes.addressof(plan[2])
                 said = answer(b"P")
-            except OSError as error:
-                said = answer(b"E", error.errno or 5)
             except Exception:
                 said = answer(b"E", 22)
-            for fd in fds:
-                posix.close(fd)
             control.send(said)
 
     def own_memory():
@@ -158,23 +126,12 @@ def serve():
 
     def report(to):
         """Writes (start, size) of all pages that this fork has written to, which are no longer shared with its parent."""
-        size, found = posix.sysconf("SC_PAGESIZE"), b""
-        with open("/proc/self/pagemap", "rb", 0) as file:
-            for start, length in own_memory():
-                file.seek(start // size * 8)
-                flags, at = file.read(length // size * 8)[7::8], 0
-                while at < len(flags):
-                    end = at
-                    while end < len(flags) and flags[end] & 0x81 == 0x81:  # present and mapped by this process only
-                        end += 1
-                    if end > at:
-                        found += (start + at * size).to_bytes(8, "little") + ((end - at) * size).to_bytes(8, "little")
-                    at = end + 1
-        posix.write(to, found[:1 << 16])
+        Code(area + 112)(area, to, page, 0, 0)
 
     def written():
         """Returns (start, size) of the pages that nearly every program writes to. A fork finds them: it runs a few
-        typical lines, and then the driver's script on an empty program. Returns None in that fork."""
+        typical lines, and then the driver's script on an empty program. Returns None in that fork, and else the list as
+        fork.c reads it."""
         found, (ours, theirs) = b"", posix.pipe()
         pid = posix.fork()
         if pid == 0:
@@ -199,9 +156,8 @@ def serve():
         posix.close(ours)
         posix.waitpid(pid, 0)
         if not found:  # the script did not exit through posix._exit
-            found = [span for span in own_memory() if span[1] < 4 << 20]
-            return found
-        return [(word(found, at, 8), word(found, at + 8, 8)) for at in range(0, len(found) - 15, 16)]
+            found = b"".join(n.to_bytes(8, "little") for span in own_memory() if span[1] < 4 << 20 for n in span)
+        return c_chars(found[:len(found) // 16 * 16])
 
     def forget():
         """Removes the names and modules of this file."""
@@ -228,7 +184,7 @@ def serve():
     def save(text, to):
         """Imports packages and saves the memory of this process to a file. It returns True in forks that have loaded
         the file, and None in the fork that written() makes."""
-        nonlocal memory
+        nonlocal spans
         if posix.fork():  # a new process id, so that libraries that compare it detect the later fork
             posix._exit(0)
         try:
@@ -242,12 +198,12 @@ def serve():
             if len(posix.listdir("/proc/self/fd")) != to + 2:  # 0 to `to`, and the one that listdir opens
                 raise OSError(9, "there are open files")
             if not stays:
-                memory = written()
-                if memory is None:
+                spans = written()
+                if spans is None:
                     return None
             file = posix.open("/mnt/data/snapshot", posix.O_CREAT | posix.O_EXCL | posix.O_WRONLY | posix.O_CLOEXEC, 0o600)
             before_fork()
-            result = Code(area + 16)(area, file, posix.sysconf("SC_PAGESIZE"), 0, 0)
+            result = Code(area + 16)(area, file, page, 0, 0)
             if result < 0:
                 raise OSError(-result, "save")
         except BaseException as error:
@@ -257,90 +213,63 @@ def serve():
             posix.write(to, answer(b"R"))
             posix._exit(0)
         after_fork()
-        if result == 2:
-            populate()
+        if result == 2:  # copy the pages that a program will write to now, so that they cause no page faults while it runs
+            Code(area + 96)(_ctypes.addressof(spans), len(spans) // 16, 0, 0, 0)
         return True
-
-    def populate():
-        """Copies the pages that a program will write to now, so that they cause no page faults while it runs."""
-        for start, size in memory:
-            syscall(nr_madvise, start, size, 23, 0, 0, 0)  # MADV_POPULATE_WRITE
 
     def load(image, ahead):
         """Replaces this process's memory by the image. Does not return; the process goes on in save()."""
         Code(area + 32)(area, image, rseq, rseq_size, ahead)
 
-    def limit_files():
-        """Lowers the limit of open files to that of programs. The fork has sent its own pidfd before: the kernel refuses
-        to send descriptors while the user has more of them in flight than this limit."""
-        if not files:
-            return
-        limit = (c_char * 16).from_buffer_copy(2 * files.to_bytes(8, "little"))
-        if syscall(nr_prlimit64, 0, 7, _ctypes.addressof(limit), 0, 0, 0) < 0:  # RLIMIT_NOFILE
-            raise OSError(_ctypes.get_errno(), "limit open files")
-
-    def child(plan, fds, ahead):
-        """Builds the walls in a fork and waits for its program. Returns the packet of the program; None as save()."""
-        _, calls, need = plan  # plan[0] is the memory that the calls point to
-        socket = _socket.socket(fileno=fds[1])
+    def child():
+        """Waits in a fork for its program. Returns the packet of the program; None as save()."""
         try:
-            self = posix.pidfd_open(posix.getpid(), 0)
-            found = build(calls, need, fds)
-            if ahead:
-                populate()
-            while posix.getppid() != 1:  # until the intermediate process has ended
-                posix.sched_yield()
-            socket.sendmsg([answer(b"R", posix.getpid(), *found)], [(1, 1, self.to_bytes(4, sys.byteorder))])
-            limit_files()
-            posix.dup2(socket.detach(), 3, False)
-            posix.closerange(4, 1 << 20)
-            socket = _socket.socket(fileno=3)
             while True:
-                packet, fds = receive(socket, 1 << 18)
-                if not packet:
-                    posix._exit(0)
+                packet = received[:Code(area + 80)(area, 0, 0, 0, 0)]
                 if packet[:2] == b"S\0":
-                    break
+                    return packet
                 if packet[:1] == b"I":  # import and save; the answer goes to descriptor 4
                     if save(packet[4:], 4) is None:
                         return None
                     posix.write(4, answer(b"R"))
                 elif packet[:1] == b"L":  # load the image of descriptor 5; the answer goes to descriptor 4
                     load(5, word(packet, 4))
-                posix.closerange(4, 1 << 20)
-            socket.detach()
-            for to, fd in enumerate(fds):
-                posix.dup2(fd, to)
-            posix.closerange(len(fds), 1 << 20)
-            return packet
-        except BaseException as error:
-            try:
-                socket.send(answer(b"E", getattr(error, "errno", 0) or 5))
-            finally:
-                posix._exit(1)
+        except BaseException:
+            posix._exit(1)
 
     def text(value):
         return value.decode("utf-8", "surrogateescape")
 
     serve_file = sys._getframe().f_code.co_filename
-    before_fork, after_fork = Hook(_ctypes.dlsym(library, "PyOS_BeforeFork")), Hook(_ctypes.dlsym(library, "PyOS_AfterFork_Child"))
+    before_fork, after_fork, fork_done = (Hook(_ctypes.dlsym(library, "PyOS_" + name)) for name in ("BeforeFork", "AfterFork_Child", "AfterFork_Parent"))
     try:
         rseq, rseq_size = c_long.from_address(_ctypes.dlsym(library, "__rseq_offset")).value, 32
     except OSError:  # a C library that does not use rseq
         rseq = rseq_size = 0
-    control = _socket.socket(fileno=3)
-    facts, _ = receive(control, 1 << 17)
-    nr_setns, nr_madvise, nr_mmap, nr_mprotect, nr_prlimit64, stays = (word(facts, at) for at in range(4, 28, 4))
-    files, code = word(facts, 28, 8), facts[36:]
+    control, page = _socket.socket(fileno=3), posix.sysconf("SC_PAGESIZE")
+    facts = control.recv(1 << 17)
+    nr_mmap, nr_mprotect, stays = (word(facts, at) for at in range(4, 16, 4))
+    files, code = word(facts, 16, 8), facts[24:]
     home = posix.open("/proc/self/ns/pid", posix.O_RDONLY | posix.O_CLOEXEC)
     changed = {}  # environment variables that packages changed: name to (old, new)
+    plans = {}    # the results of parse()
     own = [name for name in sys.modules if name not in had]  # listed here, because a fork that reads all names copies their pages
     area = place_code()
-    memory = [] if stays else written()
-    if memory is None:
-        return forget()
+    serving, received = area + 0xC000, (c_char * 0x40000).from_address(area + 0x40000)  # struct serving; a packet
+    for at, value in (8, _ctypes.dlsym(library, "fork")), (16, control.fileno()), (24, home), (32, rseq), (40, rseq_size), (48, files):
+        c_long.from_address(serving + at).value = value
+    spans = c_chars(b"")
+    Keep(_ctypes.dlsym(library, "Py_IncRef"))((sys._getframe(1).f_code, *locals().values()))  # a fork that destroys these copies their pages
+    gc.collect()
+    gc.freeze()
+    if not stays:
+        spans = written()
+        if spans is None:
+            return forget()
+    c_long.from_address(serving + 56).value, c_long.from_address(serving + 64).value = _ctypes.addressof(spans), len(spans) // 16
     control.send(answer(b"R"))
-    packet = child(*wait())
+    wait()
+    packet = child()
     if packet is None:
         return forget()
     strings = packet.split(b"\0")

@@ -1,6 +1,7 @@
 'use strict';
 // Loaded before the program. It reports an uncaught error on descriptor 3, resolves './x'
-// in the program from the working directory too, and shows the last value if requested.
+// in the program from the working directory too, gives ES modules in .js files the variables
+// of CommonJS, and shows the last value if requested.
 // It changes nothing else and does not affect child processes.
 (() => {
   const fs = require('fs');
@@ -69,6 +70,54 @@
     if (found !== false || isMain || !/^\.\.?(\/|$)/.test(request) || paths.length !== 1 || paths[0] !== require('path').dirname(main)) return found;
     return Reflect.apply(lookup, this, [request, [process.cwd()], isMain]);
   };
+  // Directories of packages: require finds them by NODE_PATH, and import as a module beside them does.
+  const places = (process.env.NODE_PATH || '').split(':').slice(1);
+  if (places.length) {
+    const beside = places.map((place) => require('url').pathToFileURL(require('path').join(place, '../main.js')).href);
+    const elsewhere = (e, name) => e?.code === 'ERR_MODULE_NOT_FOUND' && !/^([./#]|[a-z]+:)/.test(name);
+    if (Module.registerHooks) {
+      Module.registerHooks({
+        resolve(name, context, next) {
+          try {
+            return next(name, context);
+          } catch (e) {
+            if (!elsewhere(e, name)) throw e;
+            for (const parentURL of beside) {
+              try {
+                return next(name, { ...context, parentURL });
+              } catch {
+                // The next directory may have it.
+              }
+            }
+            throw e;
+          }
+        },
+      });
+    } else if (Module.register) {
+      const text = `const beside = ${JSON.stringify(beside)}, elsewhere = ${elsewhere};
+        export const resolve = (name, context, next) => beside.reduce(
+          (found, parentURL) => found.catch((e) => (elsewhere(e, name) ? next(name, { ...context, parentURL }).catch(() => Promise.reject(e)) : Promise.reject(e))),
+          new Promise((done) => done(next(name, context))));`;
+      Module.register('data:text/javascript,' + encodeURIComponent(text));
+    }
+  }
+  // What CommonJS programs have, for a .js file that node takes for an ES module: one with import
+  // or a top-level await. In CommonJS the module's own variables of these names come first.
+  if (main && main.endsWith('.js')) {
+    let own;
+    const parts = () => {
+      if (own) return own;
+      const module = Object.assign(new Module(main), { filename: main, paths: Module._nodeModulePaths(require('path').dirname(main)) });
+      const load = Object.assign(Module.createRequire(main), { main: module });
+      return (own = { require: load, module, __filename: main, __dirname: require('path').dirname(main) });
+    };
+    for (const name of ['require', 'module', '__filename', '__dirname']) {
+      Object.defineProperty(globalThis, name, {
+        configurable: true, enumerable: false, get: () => parts()[name],
+        set: (value) => Object.defineProperty(globalThis, name, { configurable: true, enumerable: true, writable: true, value }),
+      });
+    }
+  }
   let display;
   // @ahead@
   // @display@

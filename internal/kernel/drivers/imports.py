@@ -8,6 +8,7 @@ def imports():
     sets = [place + "/site-packages" for place in "@sets@"]
     if first.paths is False:
         import posix
+        state = first.state
         "@paths.py@"
     for name in "@modules@":
         __import__(name)
@@ -46,7 +47,7 @@ def imports():
             sys.meta_path.insert(0, Caches())
         return first()
 
-    again.paths = True
+    again.paths, again.state = True, first.state
     if first.paths is False:
         first.known.update(sys.modules)
     main["again"] = again
@@ -56,4 +57,4 @@ def imports():
     gc.freeze()  # a collection in a fork does not write to shared pages
 
 
-type(imports)(imports.__code__, {"__builtins__": __builtins__, "main": globals(), "text": "@later.py@"})()
+type(imports)(imports.__code__, {"__builtins__": __builtins__, "main": globals(), "driver": imports.__code__.co_filename, "text": "@later.py@", "adapt": "@adapt.py@"})()

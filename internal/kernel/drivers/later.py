@@ -20,10 +20,44 @@ def site_at_last(finder, name, path, target):
     if first:
         sys.path.insert(0, "")
     fill_caches(finder.sets)
+    if state is not None:  # a session has a finder of its own
+        sys.meta_path.insert(0, Adapter())
     for finder in list(sys.meta_path):
         spec = finder.find_spec(name, path, target)
         if spec is not None:
             return spec
+
+
+class Adapter:
+    """Adapts packages that show values when they are imported; see adapt.py, which is compiled then."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name in ("pandas", "matplotlib.pyplot") or name.partition(".")[0] == "IPython":
+            if "adapted" not in globals():
+                exec(compile(adapt, driver, "exec"), globals())
+            return adapted(self, name, path, target)
+
+
+def shows():
+    """Whether this program's values can be shown. It reads the state of the run, which is that of a fork."""
+    globals().update(state)
+    return state.get("display", "none") != "none" and bool(channel) and channel[1] == posix.getpid()
+
+
+def show_data(data):
+    if data:
+        send('{"type":"display","data":%s}' % data)
+
+
+def show_values(*values):
+    for value in values:
+        found = forms(value)
+        if "matplotlib.figure" in sys.modules:
+            add_picture(value, found)
+        if isinstance(value, (dict, list)):
+            found.setdefault("application/json", value)
+        found.setdefault("text/plain", repr(value)[:65536])
+        show_data(data_of(found, False))
 
 
 def see(sets):
@@ -163,7 +197,7 @@ def syntax_words(error):
 def refuse(error):
     """Reports that the program cannot be compiled: by a syntax frame if values are shown, else by an error."""
     said = SyntaxError(str(error)) if isinstance(error, ValueError) else error  # NUL bytes, before Python 3.12
-    if display != "none" and isinstance(said, SyntaxError):
+    if display not in ("none", "figures") and isinstance(said, SyntaxError):
         if send('{"type":"syntax",%s}' % syntax_words(said)):
             raise SystemExit(1) from None
     tell(error)

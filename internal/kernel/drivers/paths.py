@@ -17,7 +17,7 @@ for place in home.replace("/lib/", "/local/lib/") + "dist", sys.prefix + "/lib/p
 class Later:
     def find_spec(self, name, path=None, target=None):
         if name not in own and path is None or name in ("importlib.metadata", "pkgutil"):
-            names = dict(globals(), sys=sys)
+            names = dict(globals(), sys=sys, state=state)
             exec(text, names)
             return names["site_at_last"](self, name, path, target)
 

@@ -15,6 +15,7 @@ def preload():
         _argtypes_ = c_long,
 
     fflush = Flush(_ctypes.dlsym(_ctypes.dlopen(None, 2), "fflush"))
+    compile("", "", "exec", 0x400)  # creates the classes of the syntax tree, which the first such call of a program would do
     for name in set(sys.modules) - there:  # a program sees only the modules that every interpreter has loaded
         del sys.modules[name]
     known = set(sys.modules)
@@ -60,7 +61,7 @@ def preload():
 
     ended.how = KeyboardInterrupt()  # until a program runs, the interpreter ends normally
     register(ended)  # registered first, so called last: packages may register functions when they are imported
-    again.paths, again.known = False, known
+    again.paths, again.known, again.state = False, known, {}
     del main["preload"]
     main["again"] = again
     collect()

@@ -48,7 +48,6 @@ class Now:
     env = {}             # old values of variables that the cell sets
     stdin = None         # the driver's sys.stdin
     ends = ()            # functions to call after the cell
-    shown = ()           # figures that the cell has displayed itself
     remembered = 0       # size of all kept cell texts
     tries = 0            # failed attempts to end the cell
     values = ()          # _, __ and ___, unless the program uses these names itself
@@ -63,11 +62,13 @@ def need(part):
     this in the middle of a call, so each part is added as a whole."""
     if part in parts:
         return
+    if part == "adapt.py":
+        need("later.py")
     code = texts[part]
     if isinstance(code, str):
         code = compile(code, driver, "exec")
     if part == "later.py":
-        names = {"__builtins__": __builtins__, "__name__": "sandboxmcp", "driver": driver, "library": library}
+        names = {"__builtins__": __builtins__, "__name__": "sandboxmcp", "driver": driver, "library": globals().get("library")}
         exec(code, names)
         globals().update((n, names[n]) for n in ("FRAME", "all_lines", "data_of", "error_words", "fill_caches", "forms", "ours", "strip", "syntax_words"))
     else:
@@ -163,7 +164,9 @@ def receive(count):
 
 def fetch():
     try:
-        cell = parse_json(receive(int.from_bytes(receive(4), "big")).decode("utf-8"))
+        cell = {}
+        while cell.get("type") != "execute":  # an answer to a cell that did not wait for it is dropped
+            cell = parse_json(receive(int.from_bytes(receive(4), "big")).decode("utf-8"))
         now.id, now.cell = cell["id"], cell
     except Exception as error:
         raise Gone from error
@@ -239,9 +242,12 @@ def parse(text, name):
         return compile(text, name, "exec", 0x400 | flags, True), flags
     except SyntaxError:
         need("magics.py")
-        changed = transform(text)
+        even = dedented(text)
+        changed = transform(even)
         if changed == text:
             raise
+        if even != text:
+            remember(name, even)  # so that tracebacks mark the right columns
     builtins.__sandbox_magic__ = magic
     return compile(changed, name, "exec", 0x400 | flags, True), flags
 
@@ -256,6 +262,21 @@ def compiled(text, name):
     if last is not None:
         last = compile(Interactive([last]), name, "single", flags | code.co_flags & 0x1FE0000, True)
     return code, last
+
+
+"@lacks.py@"
+
+
+def mend(codes, text, name):
+    """Binds the known names that a cell lacks as globals; see fix.py."""
+    found = lacks(codes, text, main)
+    if not found:
+        return
+    names, code = {"__name__": "sandboxmcp", "__builtins__": __builtins__}, texts["fix.py"]
+    exec(compile(code, driver, "exec") if isinstance(code, str) else code, names)
+    done = names["bind"](compile(text, name, "exec", 0x2400, True), found, main)
+    if done:
+        send("fixed", ',"fixes":["%s"]' % '","'.join(done))
 
 
 def carry_out(code):
@@ -307,8 +328,10 @@ def run(code, last):
 def perform():
     """Runs the cell. An interrupt may end this function at any point; conclude does the rest."""
     cell, now.cell = now.cell, None
-    now.problem, now.room, now.display, now.ends, now.shown = None, 8 << 20, cell["display"], [], []
+    now.problem, now.room, now.display, now.ends = None, 8 << 20, cell["display"], []
     text, name = cell["code"], "<cell %d>" % now.id
+    if "adapt.py" in parts:
+        displayed.clear()
     try:
         arm()
         deliver()
@@ -322,13 +345,18 @@ def perform():
             need("later.py")
             send("syntax", "," + syntax_words(error if isinstance(error, SyntaxError) else SyntaxError(str(error))))
             raise
+        if not cell.get("plain"):
+            try:
+                mend([code, last] if last else [code], text, name)
+            except Exception:  # the tree nests too deeply: the cell runs as it is
+                pass
         send("start")
         run(code, last)
     except BaseException as error:
         now.problem = error
     try:
         if "matplotlib.pyplot" in sys.modules and posix.getpid() == pid:
-            need("notebook.py")
+            need("adapt.py")
             show_figures(sys.modules["matplotlib.pyplot"])
         for end in now.ends:
             end()
@@ -343,6 +371,7 @@ def make_ready(cell):
         stdin = a2b_base64(stdin)
     feed(stdin)
     set_env(cell.get("env") or {})
+    see_packages(cell.get("packages") or [])
     main.pop("__warningregistry__", None)
 
 
@@ -454,7 +483,7 @@ def serve():
 
 def find_packages(sets):
     """Adds package sets and the machine's packages to sys.path; boot.py says why in this way."""
-    text = texts["later.py"]
+    text, state = texts["later.py"], None
     if not sys.flags.no_site:
         if sets:
             names = {"__builtins__": __builtins__, "__name__": "sandboxmcp"}
@@ -467,10 +496,26 @@ def find_packages(sets):
     "@paths.py@"
 
 
+def find_own_packages():
+    """Adds the directory into which "pip install --user" installs to sys.path. It is made now, because Python does not
+    look again into a directory that was missing at the first import."""
+    if sys.prefix != sys.base_prefix:
+        return
+    place = "%s/.local/lib/python%d.%d/site-packages" % (environ.get("HOME", "/tmp"), *sys.version_info[:2])
+    try:
+        os.makedirs(place, exist_ok=True)
+    except OSError:
+        return
+    at = [where.endswith("-packages") and not where.startswith(tuple(own_sets)) for where in sys.path] + [True]
+    if place not in sys.path:
+        sys.path.insert(at.index(True), place)
+
+
 def prepare(sets):
     """Does everything that is the same for all sessions. A zygote calls it before it forks."""
-    global parse_json
+    global parse_json, own_sets
     parse_json = reader()
+    own_sets = sets or ["/nowhere"]
     for name in "__file__", "__cached__":
         main.pop(name, None)
     main["__loader__"] = sys.modules["_frozen_importlib"].BuiltinImporter
@@ -490,7 +535,10 @@ def begin():
     except OSError:
         raise SystemExit("there is no channel to take cells from")
     sys.argv, sys.path[0] = [""], ""
+    find_own_packages()
     library = sys.path[1:]
+    if "later.py" in parts:  # the zygote has compiled it, and does not know this path
+        ours.__globals__["library"] = library
     posix.register_at_fork(after_in_child=forget)
     if sys.stdout:
         sys.stdout.reconfigure(line_buffering=True)

@@ -98,15 +98,7 @@ function base() {
   const dir = process.cwd();
   if (!home || home.dir !== dir) {
     const filename = path.join(dir, 'cell.js');
-    const m = new Module(filename, null);
-    m.filename = filename;
-    m.paths = Module._nodeModulePaths(dir);
-    try {
-      m._compile('module.exports = (name, options) => import(name, options)', filename);
-    } catch {
-      m._compile('module.exports = (name) => import(name)', filename);
-    }
-    home = { dir, filename, require: Module.createRequire(filename), import: m.exports };
+    home = { dir, filename, require: Module.createRequire(filename), import: importer(filename) };
   }
   return home;
 }
@@ -127,7 +119,35 @@ Object.assign(cellRequire, { main, cache: home.require.cache, extensions: home.r
 main.require = cellRequire;
 
 function cellImport(name, options) {
-  return name === 'sandbox' ? Promise.resolve({ default: sandbox, ...sandbox }) : base().import(name, options);
+  if (name === 'sandbox') return Promise.resolve({ default: sandbox, ...sandbox });
+  return elsewhere.reduce(
+    (found, from) => found.catch((e) => (e?.code === 'ERR_MODULE_NOT_FOUND' && /^[^./]/.test(name) && e.message.includes(`'${name.split('/')[0]}`) ? from(name, options) : Promise.reject(e))),
+    base().import(name, options),
+  );
+}
+
+// Directories of packages that cells have brought. require finds them by NODE_PATH, and import as
+// a module beside them does.
+let brought = '';
+let elsewhere = []; // import functions of these modules
+function seePackages(places) {
+  if (places.join() === brought) return;
+  brought = places.join();
+  Module._initPaths();
+  elsewhere = places.map((place) => importer(path.join(path.dirname(place), 'cell.js')));
+}
+
+// importer returns the import function of a module; its file need not exist.
+function importer(filename) {
+  const m = new Module(filename, null);
+  m.filename = filename;
+  m.paths = Module._nodeModulePaths(path.dirname(filename));
+  try {
+    m._compile('module.exports = (name, options) => import(name, options)', filename);
+  } catch {
+    m._compile('module.exports = (name) => import(name)', filename);
+  }
+  return m.exports;
 }
 cellImport.meta = {
   get dirname() { return base().dir; },
@@ -416,11 +436,12 @@ function begin(m) {
     cell.env.push([name, process.env[name]]);
     process.env[name] = value;
   }
+  seePackages(m.modules ?? []);
   setInput(m.stdin);
   const name = `cell-${++cells}.js`;
   const text = adapt(m.code);
   const mine = cell;
-  if (text.parses) send({ type: 'start', id: m.id });
+  send({ type: text.parses ? 'start' : 'try', id: m.id });
   cell.isShown = cell.display !== 'none' && lastExpression(text.code) !== undefined; // the inspector also returns values of other statements
   const { promise, wrong, isInterrupted } = evaluate(text.code, name);
   if (isInterrupted) return Atomics.load(shared, 2) === 1 ? channel.ref() : interrupted();

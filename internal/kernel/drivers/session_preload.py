@@ -19,7 +19,7 @@ def boot():
             posix.putenv(b"PYTHONPATH", known)
         return names
 
-    again.paths = None  # sys.path is set already
+    again.paths = again.state = None  # sys.path is set already
     del main["boot"]
     main["again"] = again
     gc.collect()

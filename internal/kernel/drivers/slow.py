@@ -1,5 +1,6 @@
-# Runs the program by compile(): to show the value of its last expression, or to report
-# why it cannot be compiled.
+# Runs the program by compile(): to show the value of its last expression, to bind names that
+# it lacks, or to report why it cannot be compiled.
+import posix
 import sys
 
 
@@ -17,12 +18,13 @@ def watch():
         sys.displayhook = hook
         if value is None:
             return
-        if display == "stdout":
+        hidden = "drawn" in state and state["drawn"](value)
+        if display == "stdout" and not hidden:
             hook(value)
         else:
             import builtins
             builtins._ = value
-        if channel and (display == "results" or any(n.startswith("_repr_") for n in dir(type(value)))):
+        if channel and not hidden and (display == "results" or any(n.startswith("_repr_") for n in dir(type(value)))):
             later("display_frame", value)
 
     sys.displayhook = displayhook
@@ -34,11 +36,24 @@ def counts_bytes(value):
             and value.func.attr in ("write", "write_text", "write_bytes"))
 
 
+def mend(text, found):
+    """Binds the names that the program lacks, and says so on the channel."""
+    names = {"__name__": "sandboxmcp", "__builtins__": __builtins__}
+    exec(compile(fix, driver, "exec"), names)
+    done = names["bind"](compile(text, path, "exec", 0x400, True), found, main)
+    if done and channel:
+        done = '{"type":"fixed","fixes":["%s"]}' % '","'.join(done)
+        try:
+            posix.write(3, len(done).to_bytes(4, "big") + done.encode("ascii"))
+        except OSError:
+            pass
+
+
 def slowly():
-    last = None
+    last, lacking = None, found
     try:
         with open(path, "rb") as file:
-            code = file.read()
+            text = code = file.read()
         if display == "none":
             code = compile(code, path, "exec", 0, True)
         else:
@@ -50,6 +65,14 @@ def slowly():
                 from _ast import Interactive
                 last = compile(Interactive([last]), path, "single", code.co_flags & 0x1FE0000, True)
             tree = None
+        try:
+            if lacking is None and display != "figures":
+                lacking = lacks([code, last] if last else [code], text, main)
+            if lacking:
+                mend(text, lacking)
+        except Exception:  # the tree nests too deeply: the program runs as it is
+            pass
+        text = None
     except Exception as error:
         if ended:
             ended.how = error

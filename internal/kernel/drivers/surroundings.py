@@ -58,6 +58,19 @@ def unset_env():
             environ[name] = value
 
 
+packages = []  # directories that cells have brought, by see_packages
+
+
+def see_packages(places):
+    """Puts directories of packages before all others in sys.path, in place of those of the last cell."""
+    if places == packages:
+        return
+    sys.path[:] = [place for place in sys.path if place not in packages]
+    at = ([str(place).endswith("-packages") for place in sys.path] + [True]).index(True)
+    sys.path[at:at] = places
+    packages[:] = places
+
+
 lines_waiting = {}  # texts of cells, until linecache is imported
 remembered = []     # names of cells and sizes of their texts
 
@@ -90,7 +103,10 @@ class Finder:
         if name == "sandbox":
             from _frozen_importlib import ModuleSpec
             return ModuleSpec(name, self)
-        if name not in ("linecache", "inspect", "matplotlib.pyplot"):
+        if name in ("pandas", "matplotlib.pyplot") or name.partition(".")[0] == "IPython":
+            need("adapt.py")
+            return adapted(self, name, path, target)
+        if name not in ("linecache", "inspect"):
             return None
         for finder in sys.meta_path:
             spec = None if finder is self else finder.find_spec(name, path, target)
@@ -109,7 +125,7 @@ class Finder:
                 fill_linecache(module)
             else:
                 need("notebook.py")
-                patch(module)
+                patch_inspect(module)
 
         loader.exec_module = exec_module
 
@@ -138,22 +154,27 @@ def display(*values):
 
 
 display.__module__ = "sandbox"
+show_values = display
+
+
+def shows():
+    return posix.getpid() == globals().get("pid")  # not in the zygote
+
+
+def show_data(data):
+    show(data)
 
 
 def all_forms(value):
     found = forms(value)
-    if "matplotlib.figure" in sys.modules and isinstance(value, sys.modules["matplotlib.figure"].Figure):
-        need("notebook.py")
-        found.setdefault("image/png", picture(value))
-        now.shown.append(value)
+    if "matplotlib.figure" in sys.modules:
+        need("adapt.py")
+        add_picture(value, found)
     return found
 
 
-def show_result(value):
-    """Shows the value of a cell's last expression and assigns it to _."""
-    if value is None:
-        return
-    need("later.py")
+def show_main(value):
+    """Shows a value as the result of a cell."""
     if now.display == "stdout":
         sys.displayhook(value)
         found = all_forms(value)
@@ -169,6 +190,17 @@ def show_result(value):
         if "text/plain" not in found:
             found["text/plain"] = repr(value)[:65536]
         show(data_of(found, True))
+
+
+def show_result(value):
+    """Shows the value of a cell's last expression and assigns it to _."""
+    if value is None:
+        return
+    need("later.py")
+    if "matplotlib.pyplot" in sys.modules:
+        need("adapt.py")
+    if "matplotlib.pyplot" not in sys.modules or not drawn(value):
+        show_main(value)
     names = "_", "__", "___"
     if all(main.get(n, v) is v for n, v in zip(names, now.values)) and (now.values or not any(n in main for n in names)):
         now.values = (value, *now.values, "", "")[:3]

@@ -1,0 +1,46 @@
+package jail
+
+import (
+	"os"
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestAFullDirectoryIsNotMadeSmaller: a working directory that holds more than its new size is refused and
+// keeps the size that it has.
+func TestAFullDirectoryIsNotMadeSmaller(t *testing.T) {
+	j, s := testSlot(t)
+	if j.Mode() != ModeRoot {
+		t.Skip("only root changes mounts of sandboxes")
+	}
+	size := func() int64 {
+		var st unix.Statfs_t
+		if err := unix.Fstatfs(s.Dirs[DirWork], &st); err != nil {
+			t.Fatal(err)
+		}
+		return int64(st.Blocks) * st.Bsize
+	}
+	runtime.LockOSThread() // the user of the file is that of the programs, because the server's has no id there
+	_, _ = unix.SetfsgidRetGid(s.UID())
+	_, _ = unix.SetfsuidRetUid(s.UID())
+	fd, err := unix.Openat(s.Dirs[DirWork], "full", unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
+	_, _ = unix.SetfsuidRetUid(os.Geteuid())
+	_, _ = unix.SetfsgidRetGid(os.Getegid())
+	runtime.UnlockOSThread()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll(fd)
+	const held = 512 << 10
+	if n, err := unix.Write(fd, make([]byte, held)); n != held || err != nil {
+		t.Fatalf("write: got %d bytes and %v, want %d", n, err, held)
+	}
+	if err := s.ResizeWork(held / 2); err == nil || size() != testSize.WorkBytes {
+		t.Errorf("a size below what it holds: got %v and a size of %d, want an error and %d", err, size(), testSize.WorkBytes)
+	}
+	if err := s.ResizeWork(2 * held); err != nil || size() != 2*held {
+		t.Errorf("a size above it: got %v and a size of %d, want %d", err, size(), 2*held)
+	}
+}

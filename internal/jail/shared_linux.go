@@ -1,0 +1,183 @@
+package jail
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Shared is a directory of the host that all sandboxes see and that the host may change. Its
+// host path shows in mountinfo.
+//
+// If it is writable, what programs make in it belongs to an ordinary user of the host: to the
+// server's own user in ModeUser, and in ModeRoot to the directory's owner. There each sandbox
+// gets an id-mapped mount of its own, in which that owner is the sandbox's user, and every other
+// user of the host is none. A writable directory needs a filter with seccomp.Variant.HostFiles.
+type Shared struct {
+	Host     string // empty: none
+	Inside   string // where it is seen; absolute
+	Writable bool   // not in ModePlain
+}
+
+// ErrShared means that sandboxes cannot write to Config.Shared.
+var ErrShared = errors.New("the directory cannot be shared for writing")
+
+// notShared are the Landlock rights that programs do not have in a shared directory. A link or a
+// special file there could mislead programs of the host.
+const notShared = 1<<6 | 1<<9 | 1<<10 | 1<<11 | 1<<12 | llIoctlDev // make a device, a socket, a pipe, a block device, a symbolic link
+
+// attr returns the attributes of its mounts.
+func (w Shared) attr() uint64 {
+	if w.Writable {
+		return readOnly &^ unix.MOUNT_ATTR_RDONLY
+	}
+	return readOnly
+}
+
+// holds reports whether a path of a sandbox is the directory or below it.
+func (w Shared) holds(path string) bool {
+	return path == w.Inside || strings.HasPrefix(path, w.Inside+"/")
+}
+
+// ownShared reports whether each sandbox gets a mount of the directory of its own.
+func (c Config) ownShared() bool {
+	return c.Mode == ModeRoot && c.Shared.Host != "" && c.Shared.Writable
+}
+
+// sharedWall returns the wall that a mount of a writable shared directory leaves, by the options
+// that mountinfo shows; "": none.
+func (c Config) sharedWall(options []string) string {
+	has := func(option string) bool { return slices.Contains(options, option) }
+	switch {
+	case has("ro"):
+		return WallRoot
+	case has("nosuid") && has("nodev") && (c.Mode == ModeUser || has("idmapped")):
+		return WallRootBut
+	}
+	return ""
+}
+
+// sharedPlace puts the shared directory in its place, or an empty one.
+func (s *script) sharedPlace(p plan) {
+	switch {
+	case p.shared.Host == "":
+	case p.own && !p.apart:
+		s.moveMount(passed(0), p.shared.Inside)
+	case p.apart && !p.own: // the template has it
+		s.mount("none", p.shared.Inside, "tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=755,size=4k,nr_inodes=2")
+	}
+}
+
+// shared is the shared directory of a jail of ModeRoot, if it is writable.
+type shared struct {
+	dir      *os.File // opened with O_PATH; nil: none
+	uid, gid int      // of its owner
+}
+
+func (h *shared) close() {
+	if h.dir != nil {
+		_ = h.dir.Close()
+	}
+}
+
+// openShared opens the directory and tries to mount it. It fails with ErrShared.
+func (j *Jail) openShared() error {
+	w := j.cfg.Shared
+	switch {
+	case w.Host == "" || !w.Writable || j.cfg.Mode == ModeUser:
+		return nil
+	case j.cfg.Mode == ModePlain:
+		return fmt.Errorf("%w: this needs namespaces", ErrShared)
+	}
+	fd, err := unix.Open(w.Host, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrShared, w.Host, err)
+	}
+	j.shared.dir = os.NewFile(uintptr(fd), w.Host)
+	var st unix.Stat_t
+	if err = unix.Fstat(fd, &st); err == nil && (st.Uid == 0 || st.Gid == 0) {
+		err = errors.New("it belongs to root or to root's group, and programs must not make files of root")
+	}
+	if err == nil {
+		j.shared.uid, j.shared.gid = int(st.Uid), int(st.Gid)
+		var mount int
+		if mount, err = j.shared.mount(j.cfg.FirstUID + 1); err == nil {
+			closeAll(mount)
+		}
+	}
+	if err != nil {
+		j.shared.close()
+		return fmt.Errorf("%w: %w", ErrShared, err)
+	}
+	return nil
+}
+
+// mount returns a detached mount of the directory in which its owner is the host user id uid. All
+// other users are unmapped: their files cannot be written, and none can be made for them. The
+// caller closes it.
+//
+// Preconditions: CAP_SYS_ADMIN in the user namespace of the file system (mount_setattr(2)), and a
+// file system that can be mounted with mapped ids.
+func (h *shared) mount(uid int) (int, error) {
+	users, err := h.namespace(uid)
+	if err != nil {
+		return -1, err
+	}
+	defer closeAll(users)
+	fd, err := unix.OpenTree(int(h.dir.Fd()), "", unix.AT_EMPTY_PATH|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+	if err != nil {
+		return -1, fmt.Errorf("open the directory: %w", err)
+	}
+	attr := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_IDMAP, Propagation: unix.MS_PRIVATE, Userns_fd: uint64(users)}
+	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, attr); err != nil {
+		closeAll(fd)
+		return -1, fmt.Errorf("its file system, or one mounted in it, cannot map user ids: %w", err)
+	}
+	return fd, nil
+}
+
+// namespace returns a user namespace that maps the directory's owner to the host user id uid. No
+// process lives in it. The caller closes it.
+func (h *shared) namespace(uid int) (int, error) {
+	exe, err := sealedInit()
+	if err != nil {
+		return -1, err
+	}
+	defer closeAll(exe)
+	ours, theirs, err := pair()
+	if err != nil {
+		return -1, err
+	}
+	defer closeAll(theirs)
+	attr := &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWUSER, Setsid: true,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: h.uid, HostID: uid, Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: h.gid, HostID: uid, Size: 1}},
+		Credential:  &syscall.Credential{Uid: uint32(h.uid), Gid: uint32(h.gid), NoSetGroups: true},
+	}
+	// the program waits for a script on its socket, and ends when that is closed
+	pid, err := ForkExec(exe, []string{"sandboxmcp-init"}, &syscall.ProcAttr{
+		Env: []string{}, Dir: "/", Files: []uintptr{^uintptr(0), ^uintptr(0), ^uintptr(0), uintptr(theirs)}, Sys: attr,
+	})
+	if err != nil {
+		closeAll(ours)
+		return -1, fmt.Errorf("make a user namespace: %w", err)
+	}
+	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/ns/user", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	closeAll(ours)
+	for {
+		if _, waitErr := unix.Wait4(pid, nil, 0, nil); !errors.Is(waitErr, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		return -1, fmt.Errorf("open the user namespace: %w", err)
+	}
+	return fd, nil
+}

@@ -1,0 +1,68 @@
+package jail
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestAFailedWaitRests: a wait for the end of a sandbox that fails at once is repeated, but not in a
+// loop that uses a processor.
+func TestAFailedWaitRests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, calls := time.Now(), 0
+		untilEnded(func() error {
+			if calls++; calls <= 3 {
+				return unix.ENOMEM
+			}
+			return nil
+		})
+		if rested := time.Since(began); calls != 4 || rested != 3*outliveRest {
+			t.Errorf("got %d calls and a rest of %v, want 4 and %v", calls, rested, 3*outliveRest)
+		}
+	})
+}
+
+// TestListsOfLaterModulesAreCovered: a module that is loaded while the server runs adds a directory to
+// /proc. The next sandbox covers it, with a script of its own.
+func TestListsOfLaterModulesAreCovered(t *testing.T) {
+	proc := t.TempDir()
+	covers := func(path string) bool {
+		s, _ := wallScript(plan{lists: haveLists(proc)})
+		return slices.Contains(s.names, "mount "+path)
+	}
+	before := haveLists(proc)
+	if covers("/proc/spl") {
+		t.Error("before: got a mount over /proc/spl, want none")
+	}
+	if err := os.Mkdir(filepath.Join(proc, "spl"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if !covers("/proc/spl") {
+		t.Error("afterwards: got no mount over /proc/spl, want one")
+	}
+	if one, two := (plan0{lists: before}), (plan0{lists: haveLists(proc)}); one == two {
+		t.Error("got one cached script for both, want two")
+	}
+}
+
+// TestHostListsAreCovered: a sandbox has a mount over each directory of the host's lists.
+func TestHostListsAreCovered(t *testing.T) {
+	_, s := testSlot(t)
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", s.PID()))
+	if err != nil {
+		t.Skipf("the mounts of a sandbox cannot be read: %v", err)
+	}
+	for i, there := range haveLists("/proc") {
+		if place := "/proc/" + hostLists[i]; there != strings.Contains(string(text), " "+place+" ") {
+			t.Errorf("%s: got the host to have it: %v, want a mount over it then and else none", place, there)
+		}
+	}
+}
