@@ -97,6 +97,15 @@ type Tasker interface {
 	MaxTasks() int
 }
 
+// A Pruner is a Sandbox that can end some of its processes.
+type Pruner interface {
+	// Prune ends every process in the sandbox but those of keep and what these have started, and
+	// returns when none of the others is left. If it fails, any number of them may have ended, none
+	// of keep has, and the caller uses Clear. It fails with errors.ErrUnsupported in a sandbox in
+	// which it does not work.
+	Prune(ctx context.Context, keep ...Running) error
+}
+
 // Capabilities is what a backend can do on this machine.
 type Capabilities struct {
 	Available bool
@@ -123,6 +132,7 @@ type Spec struct {
 	Hint        string    // a word for the kind of program that will be started; sandboxes with the same hint are prepared alike
 	Loads       string    // name of what the first process loads by Fork.Load; empty: nothing is loaded before Start. A sandbox with something loaded is given only to a Spec with the same name. A backend that loads nothing in advance ignores it
 	Terminal    bool      // processes in it may have a terminal. Open fails with isolation_unavailable if Capabilities.Terminal is false
+	Apart       bool      // what the operator shares with all programs is not shown
 	Stays       bool      // the sandbox will live long, such as that of a session
 	Prestart    *Prestart // Prestart of the first process, if it is known: the backend may prepare for it
 	Trees       []Tree    // shown besides the system's own; they must exist. Those directly below PackageDir are attached to this sandbox only, see Sandbox.Attach. In a sandbox without a file system of its own, nothing is below PackageDir, and programs read such a tree at its Host path
@@ -223,6 +233,7 @@ const MaxChannels = 8
 type ProgramFile struct {
 	Name string // relative to ProgramDir; slash-separated for Sandbox.Provide, without a slash in Process.Program
 	Data []byte
+	Exec bool // programs can execute it
 }
 
 // Running is a started process.

@@ -40,7 +40,7 @@ const (
 	CostQuestion   = 60 * time.Microsecond  // a DNS question
 	CostConnection = 500 * time.Microsecond // a connection that is served, including its decision and its answer
 	CostRefusal    = 300 * time.Microsecond // a connection that is refused
-	costFrameByte  = 5                      // a byte that is decoded; nanoseconds
+	costFrameByte  = 20                     // a byte that is decoded; nanoseconds
 )
 
 // WholePiece is the size from which a piece of a stream costs nothing. The output limit bounds the

@@ -8,8 +8,20 @@ import (
 	"strings"
 )
 
-// ProxyPort is where Network.Proxy listens in a sandbox, on 127.0.0.1.
-const ProxyPort = 3128
+// ProxyPort is where Network.Proxy listens in a sandbox, on 127.0.0.1. Programs of a sandbox cannot
+// listen below 1024, so they neither miss the port nor have it first.
+const ProxyPort = 312
+
+const (
+	proxyURL = "http://127.0.0.1:312"
+	ownHosts = "localhost,127.0.0.1,::1,0.0.0.0,sandbox"
+)
+
+// Proxies returns the proxy variables of every program. A program whose sandbox reaches no host has
+// them, too: the proxy then answers each request with the reason why the host is not open.
+func Proxies() map[string]string {
+	return map[string]string{"http_proxy": proxyURL, "https_proxy": proxyURL, "no_proxy": ownHosts}
+}
 
 // A Networker is a Sandbox that can be given a network.
 type Networker interface {
@@ -19,6 +31,18 @@ type Networker interface {
 	// open until the sandbox ends and closes them. Errors are *sandboxmcp.Error. A failed call does
 	// not close sockets of earlier calls.
 	Network(ctx context.Context, ports []int) (*Network, error)
+
+	// Refuse is like Network, but for a sandbox whose programs may reach no host. It opens no TCP
+	// port besides DNS and the proxy, so the sandbox's kernel refuses connections to addresses. The
+	// caller refuses DNS and proxy requests, and reports the hosts in them. Isolation then reports the wall "no network
+	// (attempts are refused and told)". After a call of Network it reports "no network but egress".
+	Refuse(ctx context.Context) (*Network, error)
+
+	// BeforeSockets has f called before a program of the sandbox makes its first network socket,
+	// at most once. The program waits until f returns; f may call Network or Refuse. If
+	// BeforeSockets returns false, f is not called: a program may have made a socket already, or
+	// the sandbox's kernel does not report it.
+	BeforeSockets(f func()) bool
 }
 
 // Network is a sandbox's only way out: sockets inside the sandbox that the server holds.
@@ -31,7 +55,7 @@ type Networker interface {
 type Network struct {
 	DNS    []net.PacketConn     // port 53 of every address, UDP; answers come from the address that was asked
 	DNSTCP []net.Listener       // port 53, TCP
-	Proxy  net.Listener         // 127.0.0.1:3128, for programs that use a proxy
+	Proxy  net.Listener         // 127.0.0.1:312, for programs that use a proxy
 	TCP    map[int]net.Listener // by port, for every address: LocalAddr of a connection is the address that the program connected to
 
 	// Refused returns the destinations that the sandbox's kernel has refused since the last call,
@@ -65,10 +89,9 @@ type Refusal struct {
 // that use one, and the certificate authorities. They are hints: the network works without them,
 // and they permit nothing.
 func (n *Network) Environ() []string {
-	const proxy = "http://127.0.0.1:3128"
-	env := []string{"NO_PROXY=localhost,127.0.0.1,::1", "no_proxy=localhost,127.0.0.1,::1"}
+	env := []string{"NO_PROXY=" + ownHosts, "no_proxy=" + ownHosts}
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"} {
-		env = append(env, name+"="+proxy, strings.ToLower(name)+"="+proxy)
+		env = append(env, name+"="+proxyURL, strings.ToLower(name)+"="+proxyURL)
 	}
 	if n.Certificates == "" {
 		return env

@@ -102,7 +102,7 @@ func readHead(t testing.TB, program string) head {
 func (s *suite) holds(when []string) bool {
 	is := map[string]bool{
 		"L1": !s.full(), "ns": s.full(), "root": os.Geteuid() == 0, "user": os.Geteuid() != 0,
-		"held": s.o.HeldLimits, "weak": !s.o.HeldLimits, runtime.GOARCH: true, "net": s.net,
+		"held": s.o.HeldLimits, "weak": !s.o.HeldLimits, runtime.GOARCH: true, "net": s.net, "told": s.told && s.full(),
 	}
 	return !slices.ContainsFunc(when, func(c string) bool { return !is[c] })
 }
@@ -172,6 +172,7 @@ func (s *suite) attacks(t *testing.T) {
 		_ = f.Close()
 		t.Cleanup(func() { _ = os.Remove(extra) })
 	}
+	t.Run("probes", s.probes)
 	dir, err := payloads.ReadDir("testdata/attack")
 	if err != nil {
 		t.Fatal(err)
@@ -208,6 +209,9 @@ func (s *suite) process(t *testing.T, x *box, name string) backend.Process {
 }
 
 func (s *suite) attack(t *testing.T, name string, h head) {
+	if reason := s.o.Lacks[name]; reason != "" {
+		t.Skip(reason)
+	}
 	if h.needs == "bash" {
 		testkit.Need(t, "bash", s.o.Bash != "", "no bash that a sandbox can see")
 	}
@@ -232,6 +236,9 @@ func (s *suite) attack(t *testing.T, name string, h head) {
 	for _, w := range h.expect {
 		if s.holds(w.when) {
 			want[w.name] = w.want
+			if other, ok := s.o.Differ[name+" "+w.name]; ok {
+				want[w.name] = other
+			}
 		}
 	}
 	if len(h.mayBeEnded) > 0 && s.holds(h.mayBeEnded) && e.Exit.Signal == 9 {

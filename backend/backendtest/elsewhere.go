@@ -27,7 +27,7 @@ type Attack struct {
 // payloads try to exceed.
 func Attacks(t *testing.T, o Options, spec backend.Spec) []Attack {
 	t.Helper()
-	s := &suite{o: o, dir: outside(t)}
+	s := &suite{o: o, dir: outside(t), told: true}
 	write(t, s.canaries()[0], "canary")
 	shared := []backend.ProgramFile{
 		{Name: "attempt.py", Data: payload(t, "attempt.py")},

@@ -74,7 +74,7 @@ func filesCannotLeave(t *testing.T, s *suite) {
 		t.Fatal(err)
 	}
 	defer func() { _ = f.Close() }()
-	if st, err := f.Stat(t.Context()); err != nil || st.Size != 1<<40 || st.Blocks > 100 || !st.Mode.IsRegular() {
+	if st, err := f.Stat(t.Context()); err != nil || st.Size != 1<<40 || st.Blocks > 100 && s.o.Lacks["blocks of sparse files"] == "" || !st.Mode.IsRegular() {
 		t.Errorf("sparse file: %+v, %v; want its size and that it holds nothing", st, err)
 	}
 }

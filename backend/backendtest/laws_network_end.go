@@ -119,7 +119,7 @@ const flooding = `
 import resource, socket, sys
 bad = 0
 for i in range(int(sys.argv[1])):
-    try: socket.create_connection(("127.0.0.1", 3128), 10).close()
+    try: socket.create_connection(("127.0.0.1", 312), 10).close()
     except OSError: bad += 1
 print(bad, flush=True)
 kept = []

@@ -68,12 +68,15 @@ func openRefusesHigherTier(t *testing.T, s *suite) {
 func openFailsCleanly(t *testing.T, s *suite) {
 	s.open(t).sh(t, ":") // so that resources that are made only once exist now
 	before := CountBeside(t, s.b)
-	for name, change := range map[string]func(*backend.Spec){
-		"missing directory":   func(p *backend.Spec) { p.Trees = backend.Trees(filepath.Join(s.dir, "missing")) },
-		"bad id":              func(p *backend.Spec) { p.ID = "../../x" },
-		"relative directory":  func(p *backend.Spec) { p.Trees = backend.Trees("etc") },
-		"no room for anybody": func(p *backend.Spec) { p.MinTier = sandboxmcp.TierL4 },
-	} {
+	wrong := map[string]func(*backend.Spec){
+		"missing directory":  func(p *backend.Spec) { p.Trees = backend.Trees(filepath.Join(s.dir, "missing")) },
+		"bad id":             func(p *backend.Spec) { p.ID = "../../x" },
+		"relative directory": func(p *backend.Spec) { p.Trees = backend.Trees("etc") },
+	}
+	if s.o.Tier != sandboxmcp.TierL4 {
+		wrong["no room for anybody"] = func(p *backend.Spec) { p.MinTier = sandboxmcp.TierL4 }
+	}
+	for name, change := range wrong {
 		spec := s.spec()
 		change(&spec)
 		sb, err := s.b.Open(t.Context(), spec)

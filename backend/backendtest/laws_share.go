@@ -110,6 +110,9 @@ func socketBuffers(t *testing.T, s *suite) {
 			if !s.full() {
 				s.lacks(t, "a network namespace of its own")
 			}
+			if reason := s.o.Lacks[kind]; reason != "" {
+				t.Skip(reason)
+			}
 			x := s.open(t, func(p *backend.Spec) { p.MemoryBytes = 64 * mib })
 			s.interlock(t, x)
 			iso, err := x.Isolation(t.Context())

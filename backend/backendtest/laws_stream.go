@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"strings"
 	"syscall"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
 
 // stdinOpen: after its first bytes, an open stdin carries what is written while the process runs.
@@ -60,6 +62,59 @@ func stdinOpen(t *testing.T, s *suite) {
 	plain, _, _ := s.open(t).start(t, backend.Process{Argv: []string{"/bin/sh", "-c", ":"}})
 	if _, err := plain.WriteStdin(ctx, []byte("x")); !errors.Is(err, fs.ErrClosed) {
 		t.Errorf("without OpenStdin: got %v, want %v", err, fs.ErrClosed)
+	}
+}
+
+// copiers are programs that copy a stream to another by their names.
+func (x *box) copiers() map[string]func(from, to string) []string {
+	all := map[string]func(from, to string) []string{
+		"shell": func(from, to string) []string { return []string{"/bin/sh", "-c", "cat " + from + " > " + to} },
+	}
+	if o := x.s.o; o.Python != "" {
+		all["python"] = func(from, to string) []string {
+			return []string{o.Python, "-c", fmt.Sprintf("open(%q, 'wb').write(open(%q, 'rb').read())", to, from)}
+		}
+	}
+	if o := x.s.o; o.Node != "" {
+		all["node"] = func(from, to string) []string {
+			return []string{o.Node, "-e", fmt.Sprintf("const fs = require('fs'); fs.writeFileSync(%q, fs.readFileSync(%q))", to, from)}
+		}
+	}
+	return all
+}
+
+// streamsByName: a program can open its standard streams by their names, in every language. It
+// holds with bytes on stdin, with an open stdin and with none, and in every later sandbox of a
+// kind, which may have been ready.
+func streamsByName(t *testing.T, s *suite) {
+	testkit.Need(t, "python", s.o.Python != "", "no interpreter that a sandbox can see")
+	testkit.Need(t, "node", s.o.Node != "", "no interpreter that a sandbox can see")
+	for _, n := range []int{1, 2} {
+		x := s.open(t, func(sp *backend.Spec) { sp.MemoryBytes = 512 * mib })
+		for name, argv := range x.copiers() {
+			for _, from := range []string{"/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"} {
+				e := x.run(t, backend.Process{Argv: argv(from, "/dev/stdout"), Stdin: []byte("in\n")})
+				if e != (ended{Out: "in\n"}) {
+					t.Errorf("sandbox %d, %s: from %s to /dev/stdout: got %+v, want %q on stdout", n, name, from, e, "in\n")
+				}
+			}
+			e := x.run(t, backend.Process{Argv: argv("/dev/stdin", "/dev/stderr"), Stdin: []byte("in\n")})
+			if e != (ended{Err: "in\n"}) {
+				t.Errorf("sandbox %d, %s: from /dev/stdin to /dev/stderr: got %+v, want %q on stderr", n, name, e, "in\n")
+			}
+			if e := x.run(t, backend.Process{Argv: argv("/dev/stdin", "/dev/stdout")}); e != (ended{}) {
+				t.Errorf("sandbox %d, %s: from /dev/stdin without bytes: got %+v, want nothing", n, name, e)
+			}
+			r, out, errs := x.start(t, backend.Process{Argv: argv("/dev/stdin", "/dev/stdout"), Stdin: []byte("first\n"), OpenStdin: true})
+			_, _ = r.WriteStdin(t.Context(), []byte("second\n")) // fails if the program could not open it
+			_ = r.CloseStdin(t.Context())
+			if _, err := r.Wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := r.Drain(t.Context()); err != nil || out.String() != "first\nsecond\n" {
+				t.Errorf("sandbox %d, %s: from an open /dev/stdin: got %q, %q, %v", n, name, out.String(), errs.String(), err)
+			}
+		}
 	}
 }
 

@@ -58,7 +58,7 @@ func echo(l net.Listener) {
 			_, _ = c.Read(b[:])
 			text := c.LocalAddr().String() + "\n"
 			_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(text), text)
-			if tcp, ok := c.(*net.TCPConn); ok {
+			if tcp, ok := c.(interface{ CloseWrite() error }); ok {
 				_ = tcp.CloseWrite()
 			}
 			_, _ = io.Copy(io.Discard, c)

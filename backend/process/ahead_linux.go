@@ -41,7 +41,7 @@ func (s *sandbox) startAhead(p backend.Process) bool {
 	if putProgram(s.slot.Dirs[jail.DirProgram], s.slot.UID(), p.Program) != nil {
 		return false
 	}
-	st, err := openPipes(s.slot.UID(), nil, false, channelBoth, s.effort)
+	st, err := openPipes(s.slot.UID(), s.input(nil), false, channelBoth, s.effort)
 	if err != nil {
 		return false
 	}

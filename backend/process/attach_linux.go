@@ -54,6 +54,20 @@ func checkTrees(trees []backend.Tree) error {
 	return nil
 }
 
+// checkConfig returns an error if a directory of the configuration does not exist.
+func (b *Backend) checkConfig() error {
+	if root := b.cfg.Root; root != "" {
+		if st, err := os.Stat(filepath.Join(root, "usr")); err != nil || !st.IsDir() || !filepath.IsAbs(root) || filepath.Clean(root) == "/" {
+			return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "rootfs %s is no root file system with an absolute name", sandboxmcp.Quote(root)).
+				WithHint("make one with `sandboxmcp image build --rootfs DIR`").WithCause(err)
+		}
+	}
+	if b.cfg.Shown == "" {
+		return nil
+	}
+	return checkTrees(backend.Trees(b.cfg.Shown))
+}
+
 // Attach shows another tree in the sandbox.
 func (s *sandbox) Attach(ctx context.Context, tree backend.Tree) error {
 	if err := ctx.Err(); err != nil {

@@ -14,8 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/cgroup"
@@ -57,11 +55,13 @@ type Backend struct {
 	live         map[*sandbox]struct{}
 	tasks        int // sum of the limits of all live sandboxes, ready ones included
 	machineTasks func() int
+	hostRoot     func() bool
 	closed       bool
 	certs        string      // path of the certificate authorities inside sandboxes
 	shown        []jail.Tree // the trees that show that file
 	forkBounds   forkBounds
 	objects      *watch.Objects
+	versions     sync.Map // of the interpreters of cfg.Root, by path
 }
 
 // New returns the backend. It starts nothing before it is used.
@@ -81,7 +81,7 @@ func New(cfg Config) *Backend {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	b := &Backend{interpreters: newInterpreters(cfg), cfg: cfg, log: cfg.Logger, kernel: kernelRelease(), forkBounds: usualForks, machineTasks: sync.OnceValue(machineTasks), live: map[*sandbox]struct{}{}}
+	b := &Backend{interpreters: newInterpreters(cfg), cfg: cfg, log: cfg.Logger, kernel: kernelRelease(), forkBounds: usualForks, machineTasks: sync.OnceValue(machineTasks), hostRoot: sync.OnceValue(isHostRoot), live: map[*sandbox]struct{}{}}
 	b.objects = watch.NewObjects(cfg.testOnlyEpollWatches)
 	if !cfg.NoPool {
 		b.ready = newReadyPool(cfg.PoolIdle)
@@ -89,8 +89,13 @@ func New(cfg Config) *Backend {
 	return b
 }
 
-// Name returns "process".
-func (b *Backend) Name() string { return Name }
+// Name returns "process", or the name of Config.Containers.
+func (b *Backend) Name() string {
+	if b.cfg.Containers != nil {
+		return b.cfg.Containers.Name()
+	}
+	return Name
+}
 
 // Capabilities builds a trial sandbox, unless a jail has passed its trial already, and reports
 // which walls it had.
@@ -120,8 +125,8 @@ func (b *Backend) Capabilities(ctx context.Context) backend.Capabilities {
 
 func (b *Backend) capable(iso sandboxmcp.Isolation) backend.Capabilities {
 	spaces := iso.Tier.AtLeast(sandboxmcp.TierL2) // it has namespaces of its own
-	c := backend.Capabilities{Available: true, Isolation: iso, Attach: spaces, Dial: spaces, Freeze: spaces && b.freezes(), Terminal: spaces}
-	if spaces {
+	c := backend.Capabilities{Available: true, Isolation: iso, Attach: spaces, Dial: spaces, Freeze: spaces && b.freezes(), Terminal: spaces && b.cfg.Containers == nil}
+	if spaces && b.cfg.Containers == nil { // an image need not name the user
 		c.Users = []string{jail.InsideUser}
 	}
 	return c
@@ -135,7 +140,8 @@ func trialSpec(id string) backend.Spec {
 // hall is a jail and the result of its trial.
 type hall struct {
 	*jail.Jail
-	policy string // digest
+	policy string         // digest
+	trees  []backend.Tree // of its configuration
 
 	users int       // calls of Open that are building in it; guarded by the backend's mu
 	used  time.Time // time of the last such call; guarded by the backend's mu
@@ -154,24 +160,26 @@ func (b *Backend) Open(ctx context.Context, spec backend.Spec) (backend.Sandbox,
 		return nil, err
 	}
 	if !b.begin() {
-		return nil, closedError()
+		return nil, b.closedError()
 	}
 	defer b.builds.Done()
 	var sb *sandbox
+	key := b.keyOf(spec)
 	if !spec.Terminal { // no ready sandbox has terminals
-		sb = b.tryReady(spec)
+		sb = b.tryReady(key, spec)
 	}
 	if sb == nil {
 		var err error
 		if sb, err = b.place(spec); err != nil {
 			if !spec.Terminal {
-				b.ready.Done(keyOf(spec))
+				b.ready.Done(key)
 			}
 			b.refused(err)
 			return nil, unavailable(err)
 		}
 	}
 	defer b.leave(sb.hall)
+	sb.key = key
 	if err := b.handOut(sb); err != nil { //nolint:contextcheck // the watch outlives the call
 		return nil, err
 	}
@@ -244,8 +252,8 @@ func (b *Backend) begin() bool {
 	return !b.closed
 }
 
-func closedError() error {
-	return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the process backend is closed")
+func (b *Backend) closedError() error {
+	return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the %s backend is closed", b.Name())
 }
 
 func unavailable(err error) error {
@@ -318,7 +326,7 @@ func (b *Backend) hallFor(trees []backend.Tree) (*hall, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		return nil, closedError()
+		return nil, b.closedError()
 	}
 	b.halls = slices.DeleteFunc(b.halls, func(h *hall) bool {
 		select {
@@ -339,9 +347,9 @@ func (b *Backend) hallFor(trees []backend.Tree) (*hall, error) {
 	if err := checkTrees(trees); err != nil {
 		return nil, err
 	}
-	if !b.prepared {
-		b.prepare()
-		b.prepared = true
+	b.prepareLocked()
+	if err := b.checkConfig(); err != nil {
+		return nil, err
 	}
 	base, _ := split(backend.Trees(b.cfg.ReadOnly...))
 	all := slices.Concat(base, b.shown, whole)
@@ -358,8 +366,17 @@ func (b *Backend) hallFor(trees []backend.Tree) (*hall, error) {
 	return h, nil
 }
 
-// prepare finds out what exists outside of jails: cgroups and certificates.
-func (b *Backend) prepare() {
+// prepareLocked finds the cgroups and certificates outside of jails, once.
+func (b *Backend) prepareLocked() {
+	if b.prepared {
+		return
+	}
+	b.prepared = true
+	if b.cfg.Containers != nil {
+		b.certs, b.shown = b.containerCertificates()
+		b.noTree = "the engine makes the control groups"
+		return
+	}
 	b.certs, b.shown = b.certificates()
 	if sandboxmcp.TierL1.AtLeast(b.cfg.MinTier) {
 		sweepPlain(b.cfg.TempDir)
@@ -412,6 +429,9 @@ func (b *Backend) home(cfg *jail.Config) (func(), error) {
 // openHall tries the modes, the strongest first. Once namespaces have been made, a later failure to
 // make them is an error and does not lead to weaker walls.
 func (b *Backend) openHall(trees []jail.Tree) (*hall, error) {
+	if b.cfg.Containers != nil {
+		return b.openContainers(trees)
+	}
 	mode := jail.ModeUser
 	if isHostRoot() {
 		mode = jail.ModeRoot
@@ -421,11 +441,17 @@ func (b *Backend) openHall(trees []jail.Tree) (*hall, error) {
 		b.strong = true
 		return h, nil
 	}
-	if b.strong || !sandboxmcp.TierL1.AtLeast(b.cfg.MinTier) {
+	if errors.Is(err, jail.ErrShared) {
+		return nil, sharedError(b.cfg.Shown, err)
+	}
+	if b.strong || b.cfg.Root != "" || !sandboxmcp.TierL1.AtLeast(b.cfg.MinTier) {
 		return nil, err
 	}
 	b.log.Warn("namespaces cannot be made; only Landlock and seccomp will stand", "cause", err)
 	plain, plainErr := b.tryMode(jail.ModePlain, trees)
+	if errors.Is(plainErr, jail.ErrShared) {
+		return nil, sharedError(b.cfg.Shown, plainErr)
+	}
 	if plainErr != nil {
 		return nil, errors.Join(err, plainErr)
 	}
@@ -436,7 +462,11 @@ func (b *Backend) tryMode(mode jail.Mode, trees []jail.Tree) (*hall, error) {
 	if b.cfg.testOnlyNoNamespaces && mode != jail.ModePlain {
 		return nil, errors.New("left out")
 	}
-	cfg := jail.Config{Mode: mode, ReadOnly: trees}
+	contained := mode == jail.ModeContainer
+	cfg := jail.Config{Mode: mode, ReadOnly: trees, Root: b.cfg.Root}
+	if b.cfg.Shown != "" && !contained {
+		cfg.Shared = jail.Shared{Host: b.cfg.Shown, Inside: WorkspaceDir, Writable: b.cfg.Writable}
+	}
 	if !b.cfg.NoPool {
 		cfg.Keep = keepMost
 	}
@@ -455,16 +485,21 @@ func (b *Backend) tryMode(mode jail.Mode, trees []jail.Tree) (*hall, error) {
 		return nil, errors.New("seccomp: no table of system calls for this architecture")
 	}
 	variant := seccomp.Variant{
-		NoSharedMemory: b.tree == nil,
-		NoSetAffinity:  b.tree == nil,
+		NoSharedMemory: b.tree == nil && !contained,
+		NoSetAffinity:  b.tree == nil && !contained,
 		NoSockets:      mode == jail.ModePlain,
 		NoIPv6:         !jail.HaveV6(),
 		SelfOnly:       mode == jail.ModePlain,
+		HostFiles:      b.cfg.Writable,
+		Notices:        jail.HaveNotices(),
 	}
 	filter, err := seccomp.Compile(seccomp.New(variant), arch)
 	if err == nil {
-		variant.AllowSetns = true
-		cfg.Entering, err = seccomp.Compile(seccomp.New(variant), arch)
+		cfg.Notices = variant.Notices
+		variant.AllowSetns, variant.Notices = true, false
+		if !contained { // nothing is forked into containers
+			cfg.Entering, err = seccomp.Compile(seccomp.New(variant), arch)
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("seccomp: %w", err)
@@ -480,6 +515,9 @@ func (b *Backend) tryMode(mode jail.Mode, trees []jail.Tree) (*hall, error) {
 		return nil, err
 	}
 	h := &hall{Jail: j, policy: policyDigest(filter, j)}
+	for _, t := range trees {
+		h.trees = append(h.trees, backend.Tree{Host: t.Host, Inside: t.Inside})
+	}
 	if b.ready != nil {
 		h.forks = newForkPool(b.cfg.PoolIdle)
 		b.ends.Go(func() {
@@ -491,12 +529,21 @@ func (b *Backend) tryMode(mode jail.Mode, trees []jail.Tree) (*hall, error) {
 	return h, nil
 }
 
+// sharedError returns the error for a directory that programs cannot write.
+func sharedError(dir string, err error) error {
+	return sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "programs cannot write to workspace_path %s: %s", sandboxmcp.Quote(dir), err).
+		WithHint("set workspace_mode: ro, or choose a directory of an ordinary user on a file system such as ext4, XFS or Btrfs").WithCause(err)
+}
+
 // judge returns an error if a wall that the mode requires is missing.
 func judge(h *hall, iso sandboxmcp.Isolation) error {
-	for _, w := range h.Mode().Required(h.LandlockABI()) {
-		if !slices.Contains(iso.Walls, w) {
+	for _, w := range h.Required() {
+		if !jail.Stands(iso.Walls, w) {
 			return fmt.Errorf("the wall %q does not stand", w)
 		}
+	}
+	if h.Mode() == jail.ModeContainer && iso.Tier != sandboxmcp.TierL2 {
+		return errors.New("the limits of memory, tasks and processor time do not all stand")
 	}
 	return nil
 }
@@ -544,20 +591,4 @@ func (b *Backend) Close(context.Context) error {
 	}
 	l.Release()
 	return errors.Join(errs...)
-}
-
-// isHostRoot reports whether the process is root of the host. Root of a user namespace, as in a
-// rootless container, is an ordinary user to the kernel and has no user ids to assign.
-func isHostRoot() bool {
-	b, err := os.ReadFile("/proc/self/uid_map")
-	f := strings.Fields(string(b))
-	return os.Geteuid() == 0 && err == nil && len(f) == 3 && f[0] == "0" && f[1] == "0" && f[2] == "4294967295"
-}
-
-func kernelRelease() string {
-	var u unix.Utsname
-	if unix.Uname(&u) != nil {
-		return "unknown"
-	}
-	return strings.TrimRight(string(u.Release[:]), "\x00")
 }

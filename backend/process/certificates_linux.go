@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
@@ -31,11 +32,14 @@ func (b *Backend) certificates() (inside string, shown []jail.Tree) {
 		switch {
 		case err != nil:
 			b.log.Warn("the file of certificates is not shown in sandboxes; they have the system's", "file", own, "error", err)
-		case jail.Shows(own) && jail.Shows(target):
+		case b.cfg.Root == "" && jail.Shows(own) && jail.Shows(target):
 			return own, nil
 		default:
 			return shownCertificates, []jail.Tree{{Host: target, Inside: shownCertificates}}
 		}
+	}
+	if b.cfg.Root != "" {
+		return certificatesBelow(b.cfg.Root), nil
 	}
 	for _, path := range systemCertificates {
 		if target, err := certificateFile(path); err == nil && jail.Shows(path) && jail.Shows(target) {
@@ -43,6 +47,22 @@ func (b *Backend) certificates() (inside string, shown []jail.Tree) {
 		}
 	}
 	return "", nil
+}
+
+// certificatesBelow returns the file of certificate authorities of a root file system as its
+// programs see it; empty: it has none.
+func certificatesBelow(root string) string {
+	dir, err := os.OpenRoot(root)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = dir.Close() }()
+	for _, path := range systemCertificates {
+		if st, err := dir.Stat(strings.TrimPrefix(path, "/")); err == nil && st.Mode().IsRegular() && st.Size() > 0 {
+			return path
+		}
+	}
+	return ""
 }
 
 // certificateFile checks that a file contains certificates and no private key, and that programs in

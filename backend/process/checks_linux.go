@@ -34,7 +34,7 @@ func (b *Backend) Checks(ctx context.Context) []sandboxmcp.Check {
 	checks := []sandboxmcp.Check{{Name: "isolation tier", Needed: true, OK: iso.Tier.AtLeast(sandboxmcp.TierL2), Detail: string(iso.Tier) + " on Linux " + iso.Kernel, Fix: tierFix(iso.Tier)}}
 	wanted := jail.ModeUser.Required(s.hall.LandlockABI())
 	for _, w := range wanted {
-		checks = append(checks, check(w, slices.Contains(iso.Walls, w), "stood around the trial sandbox", "did not stand around the trial sandbox", fixFor(w)))
+		checks = append(checks, check(w, jail.Stands(iso.Walls, w), "stood around the trial sandbox", "did not stand around the trial sandbox", fixFor(w)))
 	}
 	for _, w := range iso.Walls {
 		if !slices.Contains(wanted, w) {

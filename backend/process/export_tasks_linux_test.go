@@ -14,3 +14,17 @@ func SetCPU(sb backend.Sandbox, cores float64) bool {
 
 // EndFor ends the programs of a sandbox as the watch on kernel objects does.
 func EndFor(sb backend.Sandbox) { sb.(*sandbox).endFor("a test") }
+
+// HoldPipes holds the pipes of a sandbox as when it is ended.
+func HoldPipes(sb backend.Sandbox) (release func()) { return sb.(*sandbox).objects.HoldPipes() }
+
+// Reserved returns how many tasks the sandboxes of a backend may have together.
+func Reserved(b backend.Backend) int {
+	own := b.(*Backend)
+	own.mu.Lock()
+	defer own.mu.Unlock()
+	return own.tasks
+}
+
+// InitOf returns the process id on the host of a sandbox's init.
+func InitOf(sb backend.Sandbox) int { return sb.(*sandbox).slot.PID() }

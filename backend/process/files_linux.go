@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -94,6 +95,9 @@ func (f files) openat(name string, flags int) (int, error) {
 	}
 }
 
+// maxSorted is how many names of a directory are read to find the first of them.
+const maxSorted = 20_000
+
 // openTries bounds how often a look-up is repeated. A program can make every look-up fail, by
 // continuous renames or by a lease that it does not give up.
 const openTries = 100
@@ -124,9 +128,10 @@ func (f files) List(name string, limit int) ([]backend.FileInfo, bool, error) {
 	}
 	d := os.NewFile(uintptr(fd), name)
 	defer func() { _ = d.Close() }()
-	names, err := d.Readdirnames(limit + 1)
+	names, err := d.Readdirnames(max(limit+1, maxSorted))
 	more := len(names) > limit
-	if more {
+	if more { // the first by name: a caller that shows some shows those that a person expects
+		slices.Sort(names)
 		names = names[:limit]
 	}
 	if err != nil && !errors.Is(err, io.EOF) { // io.EOF: empty
@@ -406,6 +411,9 @@ func putProgram(dir, uid int, program []backend.ProgramFile) error {
 
 func putFile(dir int, p backend.ProgramFile) error {
 	how := &unix.OpenHow{Flags: unix.O_CREAT | unix.O_EXCL | unix.O_WRONLY | unix.O_CLOEXEC, Mode: 0o644, Resolve: beneath}
+	if p.Exec {
+		how.Mode = 0o755
+	}
 	fd, err := unix.Openat2(dir, p.Name, how)
 	if errors.Is(err, unix.EEXIST) { // a file of an earlier process in the same sandbox
 		if err = unix.Unlinkat(dir, p.Name, 0); err == nil {

@@ -75,7 +75,7 @@ func (s *sandbox) forkKey(p backend.Process, first bool) string {
 
 // forks reports whether the sandbox can use a zygote for p.
 func (s *sandbox) forks(p *backend.Prestart) bool {
-	return p != nil && p.Fork != nil && s.b.ready != nil && s.hall.Mode() != jail.ModePlain && len(p.Program) == 1 &&
+	return p != nil && p.Fork != nil && s.b.ready != nil && s.hall.Mode() != jail.ModePlain && s.hall.Mode() != jail.ModeContainer && len(p.Program) == 1 &&
 		p.Fork.Options >= 1 && p.Fork.Options < len(p.Argv) && p.Argv[p.Fork.Options] == backend.ProgramDir+"/"+p.Program[0].Name && s.b.forksInto()
 }
 
@@ -184,6 +184,9 @@ func (b *Backend) NotForked() error {
 	for _, h := range b.halls {
 		if h.Mode() == jail.ModePlain {
 			return errors.New("there are no namespaces to fork into")
+		}
+		if h.Mode() == jail.ModeContainer {
+			return errors.New("nothing is forked into containers")
 		}
 	}
 	if b.tree != nil && b.tree.Version() != 1 {

@@ -115,8 +115,8 @@ func TestForkIsAsExecuted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBackend(change...)(t)
 			defer func() { _ = b.Close(t.Context()) }()
-			// a fork is the third process of its sandbox, and has a smaller table of descriptors
-			same := strings.NewReplacer("FDSize:\t128", "FDSize:\t64", "sees ['2']", "sees ['3']", "[] 2 True", "[] 3 True")
+			// a fork is the third process of its sandbox, and has a smaller table of descriptors and the filter of its zygote, too
+			same := strings.NewReplacer("FDSize:\t128", "FDSize:\t64", "Seccomp_filters:\t1", "Seccomp_filters:\t2", "sees ['2']", "sees ['3']", "[] 2 True", "[] 3 True")
 			want, wantExit, _, wantIso := ran(t, b, spec("executed"), self)
 			hatched(t, b, spec("warm"))
 			got, gotExit, _, gotIso := ran(t, b, spec("forked"), self)
@@ -163,6 +163,14 @@ type forkingSandbox struct {
 
 func (s *forkingSandbox) Network(ctx context.Context, ports []int) (*backend.Network, error) {
 	return s.Sandbox.(backend.Networker).Network(ctx, ports)
+}
+
+func (s *forkingSandbox) Refuse(ctx context.Context) (*backend.Network, error) {
+	return s.Sandbox.(backend.Networker).Refuse(ctx)
+}
+
+func (s *forkingSandbox) BeforeSockets(f func()) bool {
+	return s.Sandbox.(backend.Networker).BeforeSockets(f)
 }
 
 func (s *forkingSandbox) Start(ctx context.Context, p backend.Process) (backend.Running, error) {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/backend/process"
 	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
 )
@@ -27,16 +28,7 @@ func TestForkWhileDescriptorsAreInTransit(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = sb.Close(t.Context()) }()
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _, _ = r.Close(), w.Close() }()
-	p, _ := forkable(string(greed))
-	p.Stdout = w
-	if _, err := sb.Start(t.Context(), p); err != nil {
-		t.Fatal(err)
-	}
+	r := started(t, sb, string(greed))
 	var sent int
 	if _, err := fmt.Fscanf(r, "up %d\n", &sent); err != nil || sent < 500 {
 		t.Fatalf("descriptors in transit: got %d, want at least 500, or the test shows nothing: %v", sent, err)
@@ -48,4 +40,20 @@ func TestForkWhileDescriptorsAreInTransit(t *testing.T) {
 	if made := b.(*process.Backend).Forks() - before; made < 3 {
 		t.Errorf("got %d forks with %d descriptors in transit, want one for each of 3 programs", made, sent)
 	}
+}
+
+// started starts a Python program that can be forked, and returns its output.
+func started(t *testing.T, sb backend.Sandbox, source string) *os.File {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = r.Close(), w.Close() })
+	p, _ := forkable(source)
+	p.Stdout = w
+	if _, err := sb.Start(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	return r
 }

@@ -3,7 +3,8 @@ package process
 import (
 	"bytes"
 	"context"
-	"sync/atomic"
+	"sync"
+	"time"
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
@@ -13,31 +14,34 @@ import (
 // systemPath is where interpreters are searched by default.
 const systemPath = "/usr/local/bin:/usr/bin:/bin"
 
-// interpreters finds the host's interpreters, which its sandboxes see.
+// remember is how long an interpreter is used without looking at its files again. A look is about
+// thirty system calls.
+const remember = time.Second
+
+// interpreters finds the interpreters that sandboxes see: the host's, or those of Config.Root.
 type interpreters struct {
-	set    *runtimes.Set
-	source *atomic.Pointer[source] // the source used last
+	set     *runtimes.Set
+	sources *sync.Map // by name: the source used last
 }
 
 // source is a text and its runtimes.Source, which takes long to make.
 type source struct {
-	name string
 	text []byte
 	src  runtimes.Source
 }
 
 func newInterpreters(cfg Config) interpreters {
-	if cfg.SearchPath == "" {
+	if cfg.SearchPath == "" || cfg.Root != "" {
 		cfg.SearchPath = systemPath
 	}
 	if cfg.ShimEnv == nil {
 		cfg.ShimEnv = []string{"PATH=" + cfg.SearchPath}
 	}
-	set := runtimes.New(runtimes.Config{Path: cfg.SearchPath, HomeEnv: cfg.ShimEnv, CacheFile: cfg.FindingsFile, Logger: cfg.Logger})
-	return interpreters{set, &atomic.Pointer[source]{}}
+	set := runtimes.New(runtimes.Config{Path: cfg.SearchPath, Root: cfg.Root, HomeEnv: cfg.ShimEnv, CacheFile: cfg.FindingsFile, Remember: remember, Logger: cfg.Logger})
+	return interpreters{set, &sync.Map{}}
 }
 
-// Interpreter returns the host's interpreter of a language.
+// Interpreter returns the interpreter of a language.
 func (i interpreters) Interpreter(ctx context.Context, l sandboxmcp.Language) (backend.Interpreter, error) {
 	in, err := i.set.Find(ctx, l)
 	return backend.Interpreter{
@@ -46,7 +50,7 @@ func (i interpreters) Interpreter(ctx context.Context, l sandboxmcp.Language) (b
 	}, err
 }
 
-// Interpreters lists the host's interpreters.
+// Interpreters lists the interpreters.
 func (i interpreters) Interpreters(ctx context.Context) ([]sandboxmcp.Runtime, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -60,10 +64,11 @@ func (i interpreters) Interpreters(ctx context.Context) ([]sandboxmcp.Runtime, e
 
 // Compiled returns the code that a Python has compiled from a text.
 func (i interpreters) Compiled(in backend.Interpreter, name string, text []byte) (code []byte, prepare func(context.Context)) {
-	s := i.source.Load()
-	if s == nil || s.name != name || !bytes.Equal(s.text, text) {
-		s = &source{name, text, runtimes.NewSource(name, text)}
-		i.source.Store(s)
+	known, _ := i.sources.Load(name)
+	s, _ := known.(*source)
+	if s == nil || !bytes.Equal(s.text, text) {
+		s = &source{text, runtimes.NewSource(name, text)}
+		i.sources.Store(name, s)
 	}
 	return i.set.Compiled(in.Path, s.src)
 }

@@ -117,3 +117,11 @@ func TestTrialIsNobodysCall(t *testing.T) {
 		t.Errorf("got %d jails, want both", got)
 	}
 }
+
+// TestRootWithoutOtherUsersHasNoPlainSandboxes: root of a user namespace may have leased no ids. Its
+// programs would run as the server's own user, so the sandbox is refused.
+func TestRootWithoutOtherUsersHasNoPlainSandboxes(t *testing.T) {
+	if uid, err := (&Backend{}).plainUser(); sandboxmcp.CodeOf(err) != sandboxmcp.CodeIsolationUnavailable || uid >= 0 {
+		t.Errorf("got user %d and %v, want %s", uid, err, sandboxmcp.CodeIsolationUnavailable)
+	}
+}

@@ -32,12 +32,33 @@ type network struct {
 	seen *jail.Refusals   // reports refused destinations; nil while nothing is open
 }
 
+var _ backend.Networker = (*sandbox)(nil)
+
 // Network opens the missing sockets.
 func (s *sandbox) Network(ctx context.Context, ports []int) (*backend.Network, error) {
 	ports, err := wantedPorts(ports)
 	if err != nil {
 		return nil, err
 	}
+	return s.openNetwork(ctx, ports, true)
+}
+
+// Refuse opens the sockets of a network that leads nowhere.
+func (s *sandbox) Refuse(ctx context.Context) (*backend.Network, error) {
+	return s.openNetwork(ctx, nil, false)
+}
+
+// BeforeSockets has f called before a program makes the first network socket.
+func (s *sandbox) BeforeSockets(f func()) bool {
+	if s.hall.Mode() == jail.ModePlain { // programs cannot make one
+		return true
+	}
+	return s.slot.BeforeSockets(f)
+}
+
+// openNetwork opens the missing sockets. leadOut says whether connections may lead out of the
+// sandbox.
+func (s *sandbox) openNetwork(ctx context.Context, ports []int, leadOut bool) (*backend.Network, error) {
 	if s.hall.Mode() == jail.ModePlain {
 		return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "a network cannot be opened at isolation %s, where a sandbox has no network namespace of its own", sandboxmcp.TierL1).
 			WithHint("run `sandboxmcp doctor` to see what keeps namespaces from being made")
@@ -64,6 +85,9 @@ func (s *sandbox) Network(ctx context.Context, ports []int) (*backend.Network, e
 	}
 	if err = fits(have, ports); err != nil {
 		return nil, err
+	}
+	if leadOut {
+		s.slot.LeadOut()
 	}
 	more, seen, err := s.openSockets(ctx, missing(have, ports))
 	if err != nil {

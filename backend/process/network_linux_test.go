@@ -161,7 +161,7 @@ func TestNetworkIsNobodyElses(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		_ = b.(backend.Pooler).Trim(t.Context()) // also what is ready, which would have one
+		_ = b.(backend.Pooler).Trim(t.Context()) // sandboxes that were made ahead have namespaces, too
 		if err := sb.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -277,5 +277,42 @@ func TestCertificates(t *testing.T) {
 				t.Errorf("a program sees %.100q (%d bytes), want %.100q (%d)", out.String(), out.Len(), want, len(want))
 			}
 		})
+	}
+}
+
+// TestForksLeaveTheirNetworkNamespace: the network namespace of a fork is used again if the fork
+// made no network socket. Init is told of such sockets of forks, too.
+func TestForksLeaveTheirNetworkNamespace(t *testing.T) {
+	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
+	b := newBackend()(t)
+	defer func() { _ = b.Close(t.Context()) }()
+	sp := spec("fork")
+	hatched(t, b, sp)
+	for program, want := range map[string]int{"import socket\nsocket.socketpair()": 1, "import socket\nsocket.socket().close()": 0} {
+		_ = b.(backend.Pooler).Trim(t.Context())
+		hatched(t, b, sp)
+		forks := b.(*process.Backend).Forks()
+		sb, err := b.Open(t.Context(), sp)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, _ := forkable(program)
+		r, err := sb.Start(t.Context(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.(*process.Backend).Forks(); got < forks {
+			t.Errorf("got %d forks, want at least %d", got, forks)
+		}
+		_ = b.(backend.Pooler).Trim(t.Context()) // ends the sandboxes that were made ahead, too
+		if err := sb.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := pool(b)["network_namespaces"]; got != want {
+			t.Errorf("%q: %d network namespaces are kept, want %d", program, got, want)
+		}
 	}
 }

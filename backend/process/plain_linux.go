@@ -5,11 +5,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
 // plainPrefix begins the names of the directories of tier L1 sandboxes.
@@ -69,6 +72,63 @@ func removeTree(dir string) error {
 		return nil
 	})
 	return errors.Join(root.Close(), os.RemoveAll(dir))
+}
+
+// seen returns the trees that a tier L1 sandbox may read.
+func (s *sandbox) seen() []backend.Tree {
+	if s.b.cfg.Shown == "" || s.spec.Apart {
+		return s.spec.Trees
+	}
+	return append(slices.Clone(s.spec.Trees), backend.Tree{Host: s.b.cfg.Shown})
+}
+
+// settle makes the host directories of a tier L1 sandbox.
+func (s *sandbox) settle(mode jail.Mode, cfg *jail.SlotConfig) error {
+	if mode != jail.ModePlain {
+		return nil
+	}
+	root, err := os.MkdirTemp(s.b.cfg.TempDir, plainPrefix)
+	if err != nil {
+		return err
+	}
+	s.root = root
+	if s.lock, err = claim(root); err != nil {
+		return err
+	}
+	p := &jail.Place{UID: -1, Work: filepath.Join(root, "data"), Temp: filepath.Join(root, "tmp"), Program: filepath.Join(root, "program"), Readable: plainReadable(s.seen())}
+	if os.Geteuid() == 0 {
+		if p.UID, err = s.b.plainUser(); err != nil {
+			return err
+		}
+		if err := os.Chmod(root, 0o711); err != nil { //nolint:gosec // the sandbox's user has to pass through it
+			return err
+		}
+	}
+	for _, d := range []string{p.Work, p.Temp, p.Program} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			return err
+		}
+		if p.UID >= 0 {
+			if err := os.Lchown(d, p.UID, p.UID); err != nil {
+				return err
+			}
+		}
+	}
+	s.place, cfg.Plain = p, p
+	return nil
+}
+
+// plainUser returns the user of a tier L1 sandbox of a server of root. Root of a user namespace may have no
+// other users.
+func (b *Backend) plainUser() (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.lease == nil {
+		return -1, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "programs would run as the server's user, which is root of a user namespace").
+			WithHint("start the server as an ordinary user, or as root of the host")
+	}
+	b.nextPlain++
+	return b.lease.Plain(b.nextPlain), nil
 }
 
 // plainReadable returns the host paths that code at tier L1 may read: programs and libraries, the

@@ -11,6 +11,10 @@ import (
 	"github.com/sandboxmcp/sandboxmcp"
 )
 
+// WorkspaceDir is where sandboxes see Config.Shown. At tier L1 they see it
+// read-only at its own path.
+const WorkspaceDir = "/workspace"
+
 // Name is the backend's name in settings and results.
 const Name = "process"
 
@@ -19,14 +23,19 @@ type Config struct {
 	MinTier  sandboxmcp.Tier // weaker walls are not tried; empty: L2
 	TempDir  string          // directory for the working directories of tier L1; empty: /tmp
 	UIDs     UIDRange        // host user ids that a server started by root may use
+	Root     string          // root file system whose system's directories sandboxes see in place of this machine's, and whose interpreters they use; absolute. Without namespaces, Open fails. Empty: this machine's
 	ReadOnly []string        // directories that every sandbox sees in addition to the system's; absolute
+	Shown    string          // directory that sandboxes see at WorkspaceDir, unless their Spec is Apart, and that may change; empty: none
+	Writable bool            // programs may change the files in Shown. Without namespaces, Open fails
 	CertFile string          // certificate authorities that programs with a network trust; empty: the system's
 	NoPool   bool            // build everything anew for each sandbox: prepare and keep nothing
 	MaxTasks int             // upper bound of the sum of all sandboxes' task limits; 0: a quarter of what the kernel allows
 	PoolIdle time.Duration   // empty sandboxes without demand are closed after this time; 0: 5 minutes
 	Logger   *slog.Logger    // nil: none
 
-	SearchPath   string   // PATH for the search of interpreters; empty: /usr/local/bin:/usr/bin:/bin
+	Containers Containers // starts a container for each sandbox; nil: sandboxes are jails of this package
+
+	SearchPath   string   // PATH for the search of interpreters; empty, or with Root: /usr/local/bin:/usr/bin:/bin
 	ShimEnv      []string // environment in which version-manager shims are run; nil: PATH from SearchPath only
 	FindingsFile string   // file that caches found interpreters between processes, in a private directory; empty: no cache
 
@@ -48,6 +57,7 @@ func DefaultUIDs() UIDRange { return UIDRange{1_900_000_000, 1_933_554_431} }
 const (
 	weakMemory = "memory: watched every 10 ms and ended, not held by the kernel (no delegated cgroup)"
 	weakPlain  = "files: no namespaces, the host's system files can be read, the working directory is not at /mnt/data and has no disk quota"
+	weakShared = "/workspace: a directory of the host that all programs may change, without a quota"
 	weakIPC    = "IPC: System V and POSIX message queues are those of the host"
 	weakTasks  = "tasks: watched every 10 ms, not held by the kernel"
 	weakUser   = "queued signals and other counts per user are shared with the host's user"

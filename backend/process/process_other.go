@@ -19,21 +19,19 @@ func New(cfg Config) *Backend { return &Backend{newInterpreters(cfg)} }
 // Name returns "process".
 func (*Backend) Name() string { return Name }
 
-const reason = "the process backend needs Linux; this is " + runtime.GOOS
-
 // Capabilities reports that the backend is not available.
 func (*Backend) Capabilities(context.Context) backend.Capabilities {
-	return backend.Capabilities{Reason: reason}
+	return backend.Capabilities{Reason: elsewhere(runtime.GOOS).Message}
 }
 
 // Open fails with isolation_unavailable.
 func (*Backend) Open(context.Context, backend.Spec) (backend.Sandbox, error) {
-	return nil, sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "%s", reason)
+	return nil, elsewhere(runtime.GOOS)
 }
 
 // Checks reports that Linux is missing.
 func (*Backend) Checks(context.Context) []sandboxmcp.Check {
-	return []sandboxmcp.Check{{Name: "kernel", Detail: reason, Fix: "run it on Linux, or in a Linux virtual machine"}}
+	return []sandboxmcp.Check{{Name: "kernel", Detail: elsewhere(runtime.GOOS).Message, Fix: elsewhereHint}}
 }
 
 // Close does nothing.

@@ -1,10 +1,10 @@
 package process
 
 import (
+	"errors"
 	"slices"
 	"time"
 
-	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
@@ -14,19 +14,61 @@ import (
 // handed out once.
 
 // poolKey is every field of a Spec that affects how a sandbox is built. Two Specs with the same key
-// differ only in ID and MinTier. The tier is checked when a sandbox is handed out.
+// differ only in ID and MinTier, and in MemoryBytes and WorkBytes where resizes reports that they can be
+// set later. The tier is checked when a sandbox is handed out.
 type poolKey struct {
 	memory, workBytes, workInodes, tempBytes int64
 	cores                                    float64
 	tasks                                    int
 	cpuTime                                  time.Duration
-	stays                                    bool
+	stays, apart                             bool
 	dirs, hint, loads                        string
 }
 
-func keyOf(s backend.Spec) poolKey {
-	return poolKey{s.MemoryBytes, s.WorkBytes, s.WorkInodes, s.TempBytes, s.CPUCores, s.MaxTasks, s.CPUTime, s.Stays, treeKey(s.Trees), s.Hint, s.Loads}
+func (b *Backend) keyOf(s backend.Spec) poolKey {
+	memory, work := s.MemoryBytes, s.WorkBytes
+	if b.resizes() {
+		memory, work = 0, 0
+	}
+	return poolKey{memory, work, s.WorkInodes, s.TempBytes, s.CPUCores, s.MaxTasks, s.CPUTime, s.Stays, s.Apart && b.cfg.Shown != "", treeKey(s.Trees), s.Hint, s.Loads}
 }
+
+// resizes reports whether the memory limit of a sandbox and the size of its working directory, which
+// depends on it, can be set when it is handed out. Only root may change mounts of sandboxes from
+// outside. Without a control group of version 1 the limit is set in other ways.
+func (b *Backend) resizes() bool {
+	if !b.hostRoot() || b.cfg.Containers != nil {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.prepareLocked()
+	return b.tree != nil && b.tree.Version() == 1
+}
+
+// resize gives a ready sandbox the memory limit of spec and the size of its working directory. It reads
+// both back. On error the sandbox must not be used.
+func (s *sandbox) resize(spec backend.Spec) error {
+	memory, size := spec.MemoryBytes, workBytes(spec)
+	if memory == s.spec.MemoryBytes && size == workBytes(s.spec) {
+		return nil
+	}
+	if s.hall.Mode() != jail.ModeRoot || s.group == nil {
+		return errors.ErrUnsupported
+	}
+	if memory != s.spec.MemoryBytes {
+		if err := s.group.SetMemory(memory); err != nil {
+			return err
+		}
+	}
+	if size == workBytes(s.spec) {
+		return nil
+	}
+	return s.slot.ResizeWork(size)
+}
+
+// workBytes returns the size of the working directory, whose files count as memory.
+func workBytes(spec backend.Spec) int64 { return min(spec.WorkBytes, spec.MemoryBytes/2) }
 
 // fillDelay is the delay between handing out a sandbox of a session and building the next one. After
 // it, the request has probably been answered.
@@ -55,7 +97,7 @@ func (s *sandbox) holdLive() (release func(), err error) {
 
 // expect records how to prepare the next sandbox of the key.
 func (s *sandbox) expect(next prospect) {
-	s.b.ready.Expect(keyOf(s.spec), s.b.builder(s.spec, next))
+	s.b.ready.Expect(s.key, s.b.builder(s.spec, next))
 }
 
 // builder returns a function that builds a ready sandbox. The function returns false if no sandbox
@@ -94,8 +136,8 @@ func (b *Backend) standing(trees []backend.Tree) *hall {
 }
 
 // tryReady returns a ready sandbox or nil. The caller calls leave for the sandbox's jail.
-func (b *Backend) tryReady(spec backend.Spec) *sandbox {
-	s, ok := b.ready.Take(keyOf(spec), b.builder(spec, prospect{}))
+func (b *Backend) tryReady(key poolKey, spec backend.Spec) *sandbox {
+	s, ok := b.ready.Take(key, b.builder(spec, prospect{}))
 	if !ok {
 		return nil
 	}
@@ -107,6 +149,12 @@ func (b *Backend) tryReady(spec backend.Spec) *sandbox {
 	b.mu.Unlock()
 	if !stands { // its jail is being closed
 		_ = s.end()
+		return nil
+	}
+	if err := s.resize(spec); err != nil {
+		b.log.Debug("a ready sandbox is not used", "error", err)
+		_ = s.end()
+		b.leave(s.hall)
 		return nil
 	}
 	s.spec = spec
@@ -128,7 +176,7 @@ func (b *Backend) handOut(s *sandbox) error {
 	s.countObjects()
 	if closed {
 		_ = s.end()
-		return sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "the process backend is closed")
+		return b.closedError()
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/backend"
 	"github.com/sandboxmcp/sandboxmcp/backend/backendtest"
 	"github.com/sandboxmcp/sandboxmcp/backend/process"
@@ -67,11 +68,15 @@ func TestReadyByUse(t *testing.T) {
 	}
 	openClosed(t, b, spec("twice"))
 	until(t, b, "2", func(n int) bool { return n == 2 })
-	for name, change := range map[string]func(*backend.Spec){
-		"memory": func(s *backend.Spec) { s.MemoryBytes++ }, "cores": func(s *backend.Spec) { s.CPUCores = 0.5 }, "tasks": func(s *backend.Spec) { s.MaxTasks++ },
-		"cpu time": func(s *backend.Spec) { s.CPUTime = time.Minute }, "work": func(s *backend.Spec) { s.WorkBytes /= 2 }, "inodes": func(s *backend.Spec) { s.WorkInodes++ },
+	kinds := map[string]func(*backend.Spec){
+		"cores": func(s *backend.Spec) { s.CPUCores = 0.5 }, "tasks": func(s *backend.Spec) { s.MaxTasks++ },
+		"cpu time": func(s *backend.Spec) { s.CPUTime = time.Minute }, "inodes": func(s *backend.Spec) { s.WorkInodes++ },
 		"temp": func(s *backend.Spec) { s.TempBytes /= 2 }, "directories": func(s *backend.Spec) { s.Trees = backend.Trees(t.TempDir()) },
-	} {
+	}
+	if !resizes(t, b) {
+		kinds["memory"], kinds["work"] = func(s *backend.Spec) { s.MemoryBytes++ }, func(s *backend.Spec) { s.WorkBytes /= 2 }
+	}
+	for name, change := range kinds {
 		sp := spec("other")
 		change(&sp)
 		sb, err := b.Open(t.Context(), sp)
@@ -134,9 +139,9 @@ func TestReadyIsAsFresh(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBackend(change...)(t)
 			defer func() { _ = b.Close(t.Context()) }()
-			want, wantIso := seen(t, b, 0)
+			want, wantIso := seen(t, b, spec("seen"), 0)
 			readied(t, b, spec("warm"))
-			got, gotIso := seen(t, b, 1)
+			got, gotIso := seen(t, b, spec("seen"), 1)
 			if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")); diff != "" {
 				t.Errorf("a ready sandbox is another than a new one (-new +ready):\n%s", diff)
 			}
@@ -150,10 +155,64 @@ func TestReadyIsAsFresh(t *testing.T) {
 	}
 }
 
-// seen runs self in a sandbox; left is how many are ready once it is open.
-func seen(t *testing.T, b backend.Backend, left int) (string, any) {
+// resizes reports whether ready sandboxes are given to requests with another memory limit.
+func resizes(t *testing.T, b backend.Backend) bool {
 	t.Helper()
-	sb, err := b.Open(t.Context(), spec("seen"))
+	iso := b.Capabilities(t.Context()).Isolation
+	return iso.Tier == sandboxmcp.TierL3 && slices.Contains(iso.Walls, "memory limit (cgroup v1)")
+}
+
+// TestReadyTakesAnotherMemoryLimit: where a memory limit can be set later, a ready sandbox is given to
+// requests with another one, or with a working directory of another size. It is then as one that was
+// built for the request, and the limit is in force.
+func TestReadyTakesAnotherMemoryLimit(t *testing.T) {
+	testkit.Need(t, "python", python() != "", "no interpreter that a sandbox can see")
+	b := newBackend()(t)
+	defer func() { _ = b.Close(t.Context()) }()
+	small, large, roomy := spec("small"), spec("large"), spec("roomy")
+	small.WorkBytes, large.WorkBytes, roomy.WorkBytes = 64<<20, 64<<20, 128<<20
+	small.MemoryBytes, large.MemoryBytes, roomy.MemoryBytes = 96<<20, 256<<20, 256<<20 // the working directory has at most half
+	left := 2                                                                          // none is taken
+	if resizes(t, b) {
+		left = 1
+	}
+	for name, sp := range map[string][2]backend.Spec{"Lower": {large, small}, "Higher": {small, large}, "Work": {large, roomy}} {
+		t.Run(name, func(t *testing.T) {
+			fresh := newBackend()(t)
+			defer func() { _ = fresh.Close(t.Context()) }()
+			want, wantIso := seen(t, fresh, sp[1], 0)
+			if err := b.(backend.Pooler).Trim(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			readied(t, b, sp[0])
+			got, gotIso := seen(t, b, sp[1], left)
+			if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")); diff != "" {
+				t.Errorf("a ready sandbox is another than a new one (-new +ready):\n%s", diff)
+			}
+			if diff := cmp.Diff(wantIso, gotIso); diff != "" {
+				t.Errorf("isolation (-new +ready):\n%s", diff)
+			}
+			until(t, b, "2 again", func(n int) bool { return n >= 2 })
+			sb, err := b.Open(t.Context(), sp[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = sb.Close(t.Context()) }()
+			r, err := sb.Start(t.Context(), backend.Process{Argv: []string{python(), "-S", "-c", "x = bytearray(150 << 20)"}, Env: []string{"PATH=/usr/bin:/bin"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if exit, err := r.Wait(t.Context()); err != nil || (exit.Signal == 0) != (sp[1].MemoryBytes > 150<<20) {
+				t.Errorf("150 MiB with a limit of %d MiB: got %+v, %v; want it ended below 150 and not above", sp[1].MemoryBytes>>20, exit, err)
+			}
+		})
+	}
+}
+
+// seen runs self in a sandbox; left is how many are ready once it is open.
+func seen(t *testing.T, b backend.Backend, sp backend.Spec, left int) (string, any) {
+	t.Helper()
+	sb, err := b.Open(t.Context(), sp)
 	if err != nil {
 		t.Fatal(err)
 	}

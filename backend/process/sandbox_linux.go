@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,15 +32,17 @@ const drainLimit = 2 * time.Second
 const wallUIDs = "own block of host user ids"
 
 type sandbox struct {
-	b     *Backend
-	hall  *hall
-	spec  backend.Spec
-	slot  *jail.Slot
-	group *cgroup.Group // nil: none
-	watch *watch.Group  // nil: the kernel enforces the limits
-	place *jail.Place   // tier L1 only
-	root  string        // its directory on the host; tier L1 only
-	lock  *os.File      // lock on root
+	b         *Backend
+	hall      *hall
+	spec      backend.Spec
+	key       poolKey // under which it was opened; set before it is handed out
+	slot      *jail.Slot
+	group     *cgroup.Group // nil: none
+	watch     *watch.Group  // nil: the kernel enforces the limits
+	place     *jail.Place   // tier L1 only
+	container *Container    // nil: it is a jail of this package
+	root      string        // its directory on the host; tier L1 only
+	lock      *os.File      // lock on root
 
 	objects *watch.Target // the sandbox as a target of the kernel object watch; nil before it is handed out
 
@@ -88,6 +89,9 @@ func (b *Backend) build(h *hall, spec backend.Spec, ahead bool) (*sandbox, error
 	if err := b.reserveTerminals(h, &s.spec); err != nil {
 		return nil, errors.Join(err, s.remove())
 	}
+	if h.Mode() == jail.ModeContainer {
+		return b.buildContainer(s)
+	}
 	turn, err := h.Turn()
 	if err != nil {
 		return nil, errors.Join(err, s.remove())
@@ -96,15 +100,8 @@ func (b *Backend) build(h *hall, spec backend.Spec, ahead bool) (*sandbox, error
 	b.mu.Lock()
 	tree, mode := b.tree, h.Mode()
 	b.mu.Unlock()
-	cfg := jail.SlotConfig{
-		Effort:   effort{s.effort},
-		Terminal: spec.Terminal,
-		WantProc: tree == nil && mode != jail.ModePlain,
-		Size: jail.Size{
-			WorkBytes: min(spec.WorkBytes, spec.MemoryBytes/2), WorkInodes: spec.WorkInodes, TempBytes: spec.TempBytes,
-			MaxTasks: spec.MaxTasks, CPUSeconds: int64(spec.CPUTime.Seconds()),
-		},
-	}
+	cfg := s.slotConfig()
+	cfg.WantProc = tree == nil && mode != jail.ModePlain
 	if tree == nil {
 		cfg.Size.DataBytes = max(spec.MemoryBytes, 256<<20) // an interpreter must be able to start; the watch enforces the real limit
 		cfg.Size.TempBytes = min(cfg.Size.TempBytes, spec.MemoryBytes/4)
@@ -128,6 +125,20 @@ func (b *Backend) build(h *hall, spec backend.Spec, ahead bool) (*sandbox, error
 		return nil, err
 	}
 	return s, nil
+}
+
+// slotConfig returns what the Spec says of the sandbox.
+func (s *sandbox) slotConfig() jail.SlotConfig {
+	spec := s.spec
+	return jail.SlotConfig{
+		Effort:   effort{s.effort},
+		Terminal: spec.Terminal,
+		Apart:    spec.Apart,
+		Size: jail.Size{
+			WorkBytes: workBytes(spec), WorkInodes: spec.WorkInodes, TempBytes: spec.TempBytes,
+			MaxTasks: spec.MaxTasks, CPUSeconds: int64(spec.CPUTime.Seconds()),
+		},
+	}
 }
 
 // effort charges the messages of init to a sandbox's share of the server's time.
@@ -162,43 +173,6 @@ func (s *sandbox) limit(tree *cgroup.Tree, cfg *jail.SlotConfig) (done func(), e
 		cfg.Cgroup = int(entry.Dir.Fd())
 	}
 	return done, err
-}
-
-// settle makes the host directories of a tier L1 sandbox.
-func (s *sandbox) settle(mode jail.Mode, cfg *jail.SlotConfig) error {
-	if mode != jail.ModePlain {
-		return nil
-	}
-	root, err := os.MkdirTemp(s.b.cfg.TempDir, plainPrefix)
-	if err != nil {
-		return err
-	}
-	s.root = root
-	if s.lock, err = claim(root); err != nil {
-		return err
-	}
-	p := &jail.Place{UID: -1, Work: filepath.Join(root, "data"), Temp: filepath.Join(root, "tmp"), Program: filepath.Join(root, "program"), Readable: plainReadable(s.spec.Trees)}
-	if os.Geteuid() == 0 {
-		s.b.mu.Lock()
-		s.b.nextPlain++
-		p.UID = s.b.lease.Plain(s.b.nextPlain)
-		s.b.mu.Unlock()
-		if err := os.Chmod(root, 0o711); err != nil { //nolint:gosec // the sandbox's user has to pass through it
-			return err
-		}
-	}
-	for _, d := range []string{p.Work, p.Temp, p.Program} {
-		if err := os.Mkdir(d, 0o700); err != nil {
-			return err
-		}
-		if p.UID >= 0 {
-			if err := os.Lchown(d, p.UID, p.UID); err != nil {
-				return err
-			}
-		}
-	}
-	s.place, cfg.Plain = p, p
-	return nil
 }
 
 // Start starts a process.
@@ -258,7 +232,7 @@ func (s *sandbox) check(p backend.Process) error {
 	if p.Channels < 0 || p.Channels > backend.MaxChannels {
 		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "%d channels: a process has 0 to %d", p.Channels, backend.MaxChannels)
 	}
-	if p.User != "" && (p.User != jail.InsideUser || s.place != nil) {
+	if p.User != "" && (p.User != jail.InsideUser || s.place != nil || s.container != nil) {
 		return sandboxmcp.Errorf(sandboxmcp.CodeInvalidArgument, "the sandbox has no user %s", sandboxmcp.Quote(p.User)).
 			WithHint("leave the user empty: programs run as the sandbox's only user")
 	}
@@ -336,7 +310,7 @@ func (s *sandbox) Kill(ctx context.Context) error {
 }
 
 func (s *sandbox) killAll() error {
-	s.watch.Stop()
+	s.watch.Quit()
 	s.effort.Free()
 	s.net.close()
 	release, err := s.hold()
@@ -405,18 +379,22 @@ func (s *sandbox) Isolation(ctx context.Context) (sandboxmcp.Isolation, error) {
 	}
 	s.quota.RLock()
 	defer s.quota.RUnlock()
-	iso := sandboxmcp.Isolation{Backend: Name, Kernel: s.b.kernel, PolicySHA256: s.hall.policy, Weak: []string{}}
-	walls, err := s.slot.Observe()
+	iso := sandboxmcp.Isolation{Backend: s.b.Name(), Kernel: s.b.kernel, PolicySHA256: s.hall.policy, Weak: []string{}}
+	hold := jail.LookHold
+	if s.spec.Stays { // the caller keeps the observation
+		hold = 0
+	}
+	seen, err := s.slot.Observe(hold)
 	if err != nil {
 		return iso, err
 	}
-	mode := s.hall.Mode()
-	if mode == jail.ModeRoot && s.slot.InBlock() {
+	walls, mode := seen.Walls, s.hall.Mode()
+	if mode == jail.ModeRoot && seen.InBlock {
 		walls = append(walls, wallUIDs)
 	}
 	held := []string{}
 	if s.group != nil {
-		if held, err = s.held(); err != nil {
+		if held, err = s.held(seen.Cgroup); err != nil {
 			return iso, err
 		}
 		walls = append(walls, held...)
@@ -432,8 +410,14 @@ func (s *sandbox) Isolation(ctx context.Context) (sandboxmcp.Isolation, error) {
 	if s.group == nil {
 		iso.Weak = append(iso.Weak, weakMemory, weakKernelMemory, weakCPU(s.spec.CPUCores))
 	}
+	if s.container != nil {
+		iso.Weak = append(iso.Weak, s.container.Weak...)
+	}
 	if s.sharesUser() {
 		iso.Weak = append(iso.Weak, weakEpoll)
+	}
+	if slices.Contains(walls, jail.WallRootBut) {
+		iso.Weak = append(iso.Weak, weakShared)
 	}
 	if mode == jail.ModePlain {
 		iso.Weak = append(iso.Weak, weakPlain, weakIPC, weakTasks, weakUser)
@@ -442,16 +426,19 @@ func (s *sandbox) Isolation(ctx context.Context) (sandboxmcp.Isolation, error) {
 }
 
 // held returns the limits that the kernel confirms. It returns none unless init is in the sandbox's
-// group in every hierarchy.
-func (s *sandbox) held() ([]string, error) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(s.slot.PID()) + "/cgroup")
-	if err != nil {
-		return nil, fmt.Errorf("observe control group: %w", err)
+// group in every hierarchy. seen is the observed /proc/PID/cgroup of init; "": it was not read.
+func (s *sandbox) held(seen string) ([]string, error) {
+	if seen == "" {
+		b, err := os.ReadFile("/proc/" + strconv.Itoa(s.slot.PID()) + "/cgroup")
+		if err != nil {
+			return nil, fmt.Errorf("observe control group: %w", err)
+		}
+		seen = string(b)
 	}
 	held := s.group.Walls()
 	for _, controller := range []string{"memory", "pids", "cpu"} {
 		inside := false
-		for line := range strings.Lines(string(b)) {
+		for line := range strings.Lines(seen) {
 			f := strings.SplitN(strings.TrimSpace(line), ":", 3)
 			inside = inside || len(f) == 3 && (f[1] == "" || slices.Contains(strings.Split(f[1], ","), controller)) && strings.HasSuffix(f[2], "/"+s.group.Name())
 		}
@@ -466,6 +453,8 @@ func (s *sandbox) held() ([]string, error) {
 func tier(mode jail.Mode, walls, held []string) sandboxmcp.Tier {
 	switch {
 	case mode == jail.ModePlain:
+		return sandboxmcp.TierL1
+	case mode == jail.ModeContainer && len(held) < 3:
 		return sandboxmcp.TierL1
 	case mode == jail.ModeRoot && len(held) >= 3 && contains(walls, wallUIDs):
 		return sandboxmcp.TierL3
@@ -512,9 +501,10 @@ func (s *sandbox) Close(context.Context) error { return s.end() }
 
 func (s *sandbox) end() error {
 	s.closeOnce.Do(func() {
-		s.watch.Stop()
+		s.watch.Quit()
 		s.effort.Free()
 		_ = s.killFreely() // so that callers of Wait return
+		s.watch.Stop()
 		s.net.close()
 		s.use.Lock()
 		s.shut = true
@@ -538,9 +528,9 @@ func (s *sandbox) end() error {
 			s.kept = s.b.keepGroup(s.group)
 			s.mu.Unlock()
 		}
-		s.closeErr = errors.Join(err, s.remove())
+		s.closeErr = s.removeAfter(err)
 		if s.asked && !s.spec.Terminal {
-			s.b.ready.Done(keyOf(s.spec))
+			s.b.ready.Done(s.key)
 			s.b.ready.Fill()
 		}
 	})
@@ -555,6 +545,7 @@ func (s *sandbox) remove() error {
 	if s.group != nil && !s.kept {
 		err = s.group.Remove()
 	}
+	err = errors.Join(err, s.removeContainer())
 	if s.root != "" {
 		err = errors.Join(err, removeTree(s.root), s.lock.Close())
 	}

@@ -203,11 +203,11 @@ const (
 func privateOf(p backend.Process) private { return private(p.Channels) }
 
 // openPipes makes all streams. Output stays in them until carry is called. uid is the host user of
-// the sandbox. It must own the pipes, because programs may reopen their streams by name
-// (/dev/stdout).
+// the sandbox. It owns the three standard streams that are pipes, because programs may open them
+// by name (/dev/stdin, /dev/stdout).
 func openPipes(uid int, stdin []byte, stays bool, which private, effort *backend.Effort) (*pipes, error) {
 	p := &pipes{effort: effort}
-	err := p.input(stdin, stays)
+	err := p.input(uid, stdin, stays)
 	if err == nil {
 		err = p.output(uid)
 	}
@@ -225,7 +225,7 @@ func openPipes(uid int, stdin []byte, stays bool, which private, effort *backend
 	return p, nil
 }
 
-func (p *pipes) input(data []byte, stays bool) error {
+func (p *pipes) input(uid int, data []byte, stays bool) error {
 	if data == nil && !stays {
 		fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		p.theirs = append(p.theirs, fd)
@@ -235,7 +235,7 @@ func (p *pipes) input(data []byte, stays bool) error {
 	if err != nil {
 		return err
 	}
-	p.theirs, p.ours = append(p.theirs, r), append(p.ours, w)
+	p.theirs, p.ours = append(p.theirs, own(r, uid)), append(p.ours, w)
 	if stays {
 		p.stdin = newInflow(w, data)
 		return nil
@@ -263,11 +263,18 @@ func (p *pipes) output(uid int) error {
 	if err != nil {
 		return err
 	}
-	if os.Geteuid() == 0 {
-		_ = unix.Fchown(w, uid, uid) // needed to open /dev/stdout
-	}
-	p.theirs, p.outputs = append(p.theirs, w), append(p.outputs, &output{inlet: newInlet(r, p.effort)})
+	p.theirs, p.outputs = append(p.theirs, own(w, uid)), append(p.outputs, &output{inlet: newInlet(r, p.effort)})
 	return nil
+}
+
+// own gives a pipe to the user of the sandbox and returns it. Otherwise programs cannot open it by
+// name. A server without root is that user. fd must come from pipe: any other file may also belong
+// to the host.
+func own(fd, uid int) int {
+	if os.Geteuid() == 0 {
+		_ = unix.Fchown(fd, uid, uid)
+	}
+	return fd
 }
 
 // private makes the next pair of private streams, or only the first of the pair.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sandboxmcp/sandboxmcp"
 	"github.com/sandboxmcp/sandboxmcp/internal/cgroup"
+	"github.com/sandboxmcp/sandboxmcp/internal/jail"
 )
 
 // The task limits of all live sandboxes add up to at most a quarter of what the kernel has for the
@@ -18,8 +19,8 @@ import (
 const taskShare = 4
 
 // MaxTasks returns how many kernel tasks all sandboxes together may have. The default is a quarter
-// of the lowest of kernel.pid_max, kernel.threads-max and the task limit of the server's own
-// control group.
+// of the lowest of kernel.pid_max, kernel.threads-max, the task limit of the server's own
+// control group and that of its user.
 func (b *Backend) MaxTasks() int {
 	if b.cfg.MaxTasks > 0 {
 		return b.cfg.MaxTasks
@@ -30,7 +31,7 @@ func (b *Backend) MaxTasks() int {
 // machineTasks reads the kernel's limits and returns the sandboxes' share of them.
 func machineTasks() int {
 	lowest := 0
-	for _, n := range []int{kernelNumber("pid_max"), kernelNumber("threads-max"), cgroup.ServerTasks(cgroup.Config{})} {
+	for _, n := range []int{kernelNumber("pid_max"), kernelNumber("threads-max"), cgroup.ServerTasks(cgroup.Config{}), jail.UserTasks()} {
 		if n > 0 && (lowest == 0 || n < lowest) {
 			lowest = n
 		}

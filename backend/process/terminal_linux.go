@@ -34,6 +34,9 @@ func (b *Backend) reserveTerminals(h *hall, spec *backend.Spec) error {
 	case h.Mode() == jail.ModePlain:
 		err = sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "a sandbox at isolation %s has no terminals", sandboxmcp.TierL1).
 			WithHint("run `sandboxmcp doctor` to see what keeps namespaces from being made")
+	case h.Mode() == jail.ModeContainer:
+		err = sandboxmcp.Errorf(sandboxmcp.CodeIsolationUnavailable, "sandboxes of the %s backend have no terminals", b.Name()).
+			WithHint("use the process backend for programs that need a terminal")
 	case b.terminals >= mostTerminals:
 		err = sandboxmcp.Errorf(sandboxmcp.CodeBackendUnavailable, "%d sandboxes have terminals, and no more can", mostTerminals).WithHint("close some of them")
 	default:
@@ -53,6 +56,15 @@ func (b *Backend) returnTerminals(spec backend.Spec) {
 	b.terminals--
 }
 
+// input returns the stdin of a process. Without one it reads the server's /dev/null, which programs in
+// a container cannot open by name: theirs is another file. There it is a pipe without bytes.
+func (s *sandbox) input(stdin []byte) []byte {
+	if stdin == nil && s.b.cfg.Containers != nil {
+		return []byte{}
+	}
+	return stdin
+}
+
 // openStreams makes all streams of a process. It first closes those of processes that have
 // ended, because their terminals count among those of the sandbox.
 func (s *sandbox) openStreams(p backend.Process) (*pipes, error) {
@@ -60,7 +72,7 @@ func (s *sandbox) openStreams(p backend.Process) (*pipes, error) {
 	s.streams = slices.DeleteFunc(s.streams, stream.over)
 	s.mu.Unlock()
 	if p.Terminal == nil {
-		return openPipes(s.slot.UID(), p.Stdin, p.OpenStdin, privateOf(p), s.effort)
+		return openPipes(s.slot.UID(), s.input(p.Stdin), p.OpenStdin, privateOf(p), s.effort)
 	}
 	st := &pipes{effort: s.effort}
 	err := st.terminal(s.slot, *p.Terminal, p.Stdin)

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 type noted struct {
@@ -13,6 +15,7 @@ type noted struct {
 }
 
 func (n noted) LiftQuota() error    { *n.ops = append(*n.ops, "lift "+n.name); return n.fail }
+func (n noted) Yield() error        { *n.ops = append(*n.ops, "yield "+n.name); return n.fail }
 func (n noted) RestoreQuota() error { *n.ops = append(*n.ops, "restore "+n.name); return n.fail }
 
 // TestTheQuotaIsLiftedBeforeTheKill: also where one of the limits cannot be
@@ -31,5 +34,26 @@ func TestTheQuotaIsLiftedBeforeTheKill(t *testing.T) {
 	want := []string{"lift group", "lift watch", "kill", "restore group", "restore watch"}
 	if !slices.Equal(ops, want) {
 		t.Errorf("got %q, want %q", ops, want)
+	}
+}
+
+// TestASlowEndYields: a sandbox whose processes take longer than slowEnd to end gets only processor
+// time that no other process wants.
+func TestASlowEndYields(t *testing.T) {
+	for took, want := range map[time.Duration][]string{
+		slowEnd - time.Millisecond: {"lift group", "restore group"},
+		slowEnd + time.Millisecond: {"lift group", "yield group", "restore group"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var ops []string
+			restore, err := freely([]throttle{noted{"group", &ops, nil}}, func() error { time.Sleep(took); return nil })
+			if err = errors.Join(err, restore()); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(2 * slowEnd)
+			if !slices.Equal(ops, want) {
+				t.Errorf("an end after %v: got %q, want %q", took, ops, want)
+			}
+		})
 	}
 }

@@ -3,6 +3,8 @@ package process
 import (
 	"context"
 	"errors"
+	"sync"
+	"time"
 )
 
 // A killed task needs processor time of its own sandbox to end. With a hundredth of a core,
@@ -13,17 +15,40 @@ import (
 type throttle interface {
 	// LiftQuota suspends the limit.
 	LiftQuota() error
-	// RestoreQuota sets it again.
+	// Yield gives the sandbox processor time only if nothing else wants it.
+	Yield() error
+	// RestoreQuota sets the limit again.
 	RestoreQuota() error
 }
 
+// slowEnd is how long processes may take to end before they yield. A process that closes many
+// files of a pipe that has many epoll watches can take minutes in the kernel, where no signal
+// reaches it.
+const slowEnd = 2 * time.Second
+
 // freely lifts the limits and calls end, which kills processes. If a limit cannot be lifted, end
-// only takes longer. restore sets the limits again.
+// only takes longer. If end takes longer than slowEnd, the sandbox yields. restore sets the limits
+// again.
 func freely(limits []throttle, end func() error) (restore func() error, err error) {
 	for _, l := range limits {
 		_ = l.LiftQuota()
 	}
+	var mu sync.Mutex
+	over := false // guarded by mu
+	slow := time.AfterFunc(slowEnd, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, l := range limits {
+			if !over {
+				_ = l.Yield()
+			}
+		}
+	})
 	err = end()
+	slow.Stop()
+	mu.Lock()
+	over = true
+	mu.Unlock()
 	return func() error {
 		var errs []error
 		for _, l := range limits {
@@ -51,6 +76,7 @@ func (s *sandbox) killFreely() error {
 		return s.slot.Kill()
 	}
 	s.dying.Store(true)
+	defer s.objects.HoldPipes()()
 	_, err := freely(s.throttles(), s.slot.Kill)
 	return err
 }
@@ -58,12 +84,20 @@ func (s *sandbox) killFreely() error {
 // clearFreely ends every program and restores the limits for the next ones. On error the sandbox
 // may not be used. Isolation waits meanwhile, so that it never reports a limit that is lifted.
 func (s *sandbox) clearFreely(ctx context.Context) error {
+	return s.endFreely(func() error {
+		if err := s.slot.Clear(ctx); err != nil {
+			return err
+		}
+		return s.thaw(ctx)
+	})
+}
+
+// endFreely calls end, which ends some programs of the sandbox, with the limits lifted.
+func (s *sandbox) endFreely(end func() error) error {
 	s.quota.Lock()
 	defer s.quota.Unlock()
-	restore, err := freely(s.throttles(), func() error { return s.slot.Clear(ctx) })
-	if err == nil {
-		err = s.thaw(ctx)
-	}
+	defer s.objects.HoldPipes()()
+	restore, err := freely(s.throttles(), end)
 	if s.dying.Load() {
 		return err
 	}

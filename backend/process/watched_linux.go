@@ -19,16 +19,17 @@ func (s *sandbox) startWatch() {
 	if cores := s.spec.CPUCores; cores != float64(wholeCores(cores)) {
 		limits.Cores = cores
 	}
-	s.watch = watch.StartGroup(s.slot, s.hall.Mode(), limits)
+	s.watch = watch.StartGroup(s.slot, s.hall.Mode(), limits, s.endFor)
 }
 
 // countObjects starts counting the kernel objects of the sandbox. end stops it.
 func (s *sandbox) countObjects() {
 	s.objects = &watch.Target{
 		Slot: s.slot, Group: s.group, Plain: s.hall.Mode() == jail.ModePlain, Shares: s.sharesUser(),
-		Hold: s.hold, Gone: s.gone, End: s.endFor,
+		Hold: s.hold, Gone: s.gone, Pace: s.effort.Pace, End: s.endFor,
 	}
 	s.b.objects.Add(s.objects)
+	s.slot.OnWatches(func() { s.b.objects.GrantWatches(s.objects) })
 }
 
 // sharesUser reports whether the sandbox's programs have the server's host user.
@@ -42,7 +43,7 @@ func (b *Backend) refused(err error) {
 	}
 }
 
-// endFor ends the programs of the sandbox because of the kernel objects that they hold. It lifts
+// endFor ends the programs of the sandbox because of what they hold or use too much of. It lifts
 // the processor limit, so that a small share does not delay it.
 func (s *sandbox) endFor(excess string) {
 	release, err := s.hold()
@@ -53,7 +54,7 @@ func (s *sandbox) endFor(excess string) {
 	s.mu.Lock()
 	s.exceeded = append(s.exceeded, excess)
 	s.mu.Unlock()
-	s.b.log.Warn("a sandbox holds too many kernel objects; its programs are ended", "sandbox", s.spec.ID, "held", excess)
+	s.b.log.Warn("a sandbox holds or uses too much; its programs are ended", "sandbox", s.spec.ID, "held", excess)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second) //nolint:forbidigo // no caller waits for the watch
 	defer cancel()
 	if s.clearFreely(ctx) != nil {

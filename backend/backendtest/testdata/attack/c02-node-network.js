@@ -2,7 +2,9 @@
 // tries: every way of Node to the network
 // expect tcp: ENETUNREACH
 // expect[L1] tcp: EAFNOSUPPORT
+// expect[told] tcp: ECONNREFUSED
 // expect udp: refused
+// expect[told] udp: ok
 // expect fetch: refused
 // expect lookup: refused
 // expect child: refused

@@ -3,6 +3,7 @@
 # needs: bash
 # expect dev-tcp: refused
 # expect dev-udp: refused
+# expect[told] dev-udp: ok
 # expect env: refused
 # expect loader: refused
 # expect curl: refused
@@ -17,5 +18,5 @@ say env $?
 l=$(ls /lib64/ld-linux* /lib/ld-linux* 2>/dev/null | head -1)
 t "$l" "$(command -v bash)" -c 'exec 3<>/dev/tcp/192.0.2.1/80'
 say loader $?
-t \curl -s http://192.0.2.1/
+t \curl -sf http://192.0.2.1/
 say curl $?

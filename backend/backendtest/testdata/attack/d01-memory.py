@@ -1,7 +1,7 @@
 # id: D01
 # tries: to hold more memory than it may, in the way that the environment names; it stops at 224 MiB
 # kind: a Go test runs it
-import ctypes, mmap, os, sys, time
+import ctypes, mmap, os, platform, sys, threading, time
 
 kind, goal, step = os.environ["KIND"], 224 << 20, 4 << 20
 held, keep = 0, []
@@ -17,7 +17,32 @@ def fail(e):
     sys.exit(0)
 
 
+def leaderless():
+    """Holds memory in a process whose first thread has ended; in stacks if it can, which no limit of data counts."""
+    try:
+        while len(keep) * step < goal:
+            try:
+                m = mmap.mmap(-1, step, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x100)  # MAP_GROWSDOWN
+            except OSError:
+                m = mmap.mmap(-1, step, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            touch(m)
+            keep.append(m)
+        time.sleep(0.5)
+        os.write(told, b"held")
+    finally:
+        os._exit(0)
+
+
 try:
+    if kind == "leaderless":  # for a server that reads the memory of a process at its first thread
+        hear, told = os.pipe()
+        if os.fork() == 0:
+            threading.Thread(target=leaderless).start()
+            ctypes.CDLL(None).syscall(93 if platform.machine() == "aarch64" else 60, 0)  # exit, of this thread alone
+        os.close(told)
+        if os.read(hear, 4) != b"held":
+            raise MemoryError
+        held = goal
     if kind == "renamed":  # for a server that reads what the kernel tells of a process behind its name
         ctypes.CDLL(None).prctl(15, b"x) 1 1 1", 0, 0, 0)
         kind = "anonymous"

@@ -1,0 +1,64 @@
+package docker
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+
+	"github.com/sandboxmcp/sandboxmcp"
+)
+
+// TestHoles: versions of runc older than the fixes of known escapes are named.
+func TestHoles(t *testing.T) {
+	for version, want := range map[string]bool{
+		"1.1.5+ds1": true, "1.2.9": true, "1.3.5": true, "1.3.6": false, "1.4.2": true, "1.4.3": false, "1.5.0": false, "v1.5.1": false, "2.0.0": false, "unknown": true,
+	} {
+		if got := len(holes(version)) > 0; got != want {
+			t.Errorf("%s: got %t, want %t", version, got, want)
+		}
+	}
+}
+
+// TestProfileRefuses: the engine's profile allows the system calls of init. It allows none of the
+// calls that the policy refuses with all arguments.
+func TestProfileRefuses(t *testing.T) {
+	text, err := profile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p struct {
+		DefaultAction string
+		Syscalls      []struct {
+			Names  []string
+			Action string
+		}
+	}
+	if err = json.Unmarshal([]byte(text), &p); err != nil || p.DefaultAction != "SCMP_ACT_ERRNO" || len(p.Syscalls) != 2 {
+		t.Fatalf("got %s %v", text, err)
+	}
+	allowed := p.Syscalls[0].Names
+	for _, name := range []string{"ptrace", "mount", "unshare", "setns", "bpf", "io_uring_setup", "clone3", "keyctl", "init_module", "inotify_init", "timerfd_create"} {
+		if slices.Contains(allowed, name) {
+			t.Errorf("%s is allowed", name)
+		}
+	}
+	for _, name := range []string{"execve", "openat", "read", "seccomp", "signalfd4", "landlock_restrict_self"} {
+		if !slices.Contains(allowed, name) {
+			t.Errorf("%s is not allowed", name)
+		}
+	}
+}
+
+// TestParseInterpreters: only rows with an absolute path count, and each language has a row.
+func TestParseInterpreters(t *testing.T) {
+	rows := parse("python /usr/bin/python3.11 3.11.2\nnode node 18\nshell /bin/dash\nevil\ndone\n")
+	if len(rows) != len(sandboxmcp.Languages()) {
+		t.Fatalf("got %d rows, want %d", len(rows), len(sandboxmcp.Languages()))
+	}
+	for _, r := range rows {
+		want := map[sandboxmcp.Language]string{sandboxmcp.Python: "/usr/bin/python3.11", sandboxmcp.Shell: "/bin/dash"}[r.Language]
+		if r.Path != want || r.Available != (want != "") || (r.Hint == "") != r.Available {
+			t.Errorf("%s: got %+v, want %q", r.Language, r, want)
+		}
+	}
+}

@@ -1,0 +1,181 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/internal/image"
+	"github.com/sandboxmcp/sandboxmcp/internal/jail/seccomp"
+)
+
+// DefaultHost is the address of an engine that is installed from a package.
+const DefaultHost = "unix:///var/run/docker.sock"
+
+// Engine starts containers. It connects when it is first used, and again after a failure.
+type Engine struct {
+	cfg Config
+
+	mu      sync.Mutex
+	api     *client.Client // nil: not connected
+	image   string         // id of the image
+	name    string         // of the image
+	weak    []string       // known holes of this engine
+	profile string
+	owner   string
+
+	leftMu sync.Mutex
+	left   []string // ids of containers that could not be removed
+
+	arch       seccomp.Arch // of the engine's machine
+	runtimes   []string     // that the engine offers, sorted
+	program    sync.Mutex   // held while programDir is made
+	programDir string       // holds the relay; empty: not made yet
+}
+
+func newEngine(cfg Config) *Engine {
+	if cfg.Host == "" {
+		cfg.Host = DefaultHost
+	}
+	return &Engine{cfg: cfg}
+}
+
+// Name returns the backend's name.
+func (*Engine) Name() string { return Name }
+
+// imageName returns the name of the image that was found.
+func (e *Engine) imageName() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.name
+}
+
+// connect returns the client of an engine that has answered and has the image. It agrees with the
+// engine on the version of the API.
+func (e *Engine) connect(ctx context.Context) (*client.Client, string, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.api != nil {
+		return e.api, e.image, nil
+	}
+	if !e.local() && !e.cfg.relays() {
+		return nil, "", sandboxmcp.Errorf(sandboxmcp.CodeDockerUnavailable, "the engine at %s is not on this machine", sandboxmcp.Quote(e.cfg.Host)).
+			WithHint("set docker_host to the unix socket of an engine on this machine, such as " + DefaultHost)
+	}
+	api, err := client.New(client.WithHTTPClient(&http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: (&net.Dialer{}).DialContext}}), client.WithHost(e.cfg.Host), client.WithScheme("http"))
+	if err != nil {
+		return nil, "", e.failure("connect", err)
+	}
+	err = e.prepare(ctx, api)
+	if err != nil {
+		return nil, "", errors.Join(err, api.Close())
+	}
+	e.api = api
+	return api, e.image, nil
+}
+
+// prepare finds the image and the holes of the engine, and removes what dead servers left.
+func (e *Engine) prepare(ctx context.Context, api *client.Client) error {
+	version, err := api.ServerVersion(ctx, client.ServerVersionOptions{})
+	if err != nil {
+		return e.failure("connect", err)
+	}
+	e.weak = nil
+	for _, c := range version.Components {
+		if c.Name == runc && (e.cfg.Runtime == "" || e.cfg.Runtime == runc) {
+			e.weak = append(e.weak, holes(c.Version)...)
+		}
+	}
+	if e.cfg.relays() {
+		if err = e.lookAround(ctx, api); err != nil {
+			return err
+		}
+	}
+	if e.image, err = e.findImage(ctx, api); err != nil {
+		return err
+	}
+	if e.profile == "" {
+		if e.profile, err = profile(); err != nil {
+			return e.failure("make the seccomp profile", err)
+		}
+	}
+	if e.owner, err = self(); err != nil {
+		return e.failure("name the owner of containers", err)
+	}
+	e.sweep(ctx, api)
+	e.removeLeft(ctx, api)
+	return nil
+}
+
+// findImage returns the id of the image, so that containers of one server never differ.
+func (e *Engine) findImage(ctx context.Context, api *client.Client) (string, error) {
+	names := image.Names()
+	if e.cfg.Image != "" {
+		names = []string{e.cfg.Image}
+	}
+	for _, name := range names {
+		found, err := api.ImageInspect(ctx, name)
+		if err == nil {
+			e.name = name
+			return found.ID, nil
+		}
+		if !errdefs.IsNotFound(err) {
+			return "", e.failure("look for the image "+name, err)
+		}
+	}
+	return "", image.Missing(names[0])
+}
+
+// forget makes the next call connect again, and look for the image again.
+func (e *Engine) forget(api *client.Client) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.api == api && api != nil {
+		_ = api.Close()
+		e.api = nil
+	}
+}
+
+func (e *Engine) close() {
+	e.mu.Lock()
+	api := e.api
+	e.mu.Unlock()
+	e.forget(api)
+}
+
+// failure converts an error of the engine. If it cannot be reached, that is docker_unavailable.
+func (e *Engine) failure(what string, err error) *sandboxmcp.Error {
+	switch {
+	case err == nil:
+		return sandboxmcp.Errorf(sandboxmcp.CodeDockerError, "docker: %s failed", what)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return sandboxmcp.Errorf(sandboxmcp.CodeDockerError, "docker: %s: the engine did not answer in time", what).WithCause(err).
+			WithHint("see whether `docker ps` answers, and the engine's log")
+	case client.IsErrConnectionFailed(err):
+		return sandboxmcp.Errorf(sandboxmcp.CodeDockerUnavailable, "no engine answers at %s", e.cfg.Host).WithCause(err).
+			WithHint("start it (`systemctl start docker`), set docker_host to its socket, or use the process backend")
+	}
+	return sandboxmcp.Errorf(sandboxmcp.CodeDockerError, "docker: %s: %s", what, err).WithCause(err).WithHint("the engine's log says more (`journalctl -u docker`)")
+}
+
+// holePrefix begins the text of each known hole.
+const holePrefix = "engine: runc "
+
+// holes returns the known holes of a version of runc.
+func holes(version string) []string {
+	var major, minor, patch int
+	n, _ := fmt.Sscanf(strings.TrimPrefix(version, "v"), "%d.%d.%d", &major, &minor, &patch)
+	at := func(m, p int) bool { return major == 1 && minor == m && patch >= p }
+	if n == 3 && (major > 1 || major == 1 && minor >= 5 || at(4, 3) || at(3, 6)) {
+		return nil
+	}
+	return []string{holePrefix + version + " is older than the fixes of known escapes (1.3.6, 1.4.3, 1.5.0), unless its distribution has added them"}
+}

@@ -1,0 +1,17 @@
+package docker
+
+import (
+	"github.com/moby/moby/client"
+
+	"github.com/sandboxmcp/sandboxmcp/backend/process"
+)
+
+// Self returns this process as an owner of containers.
+func Self() (string, error) { return self() }
+
+// Unstarted returns a container of an owner.
+func Unstarted(image, owner, sandbox string) client.ContainerCreateOptions {
+	o := options(process.ContainerSpec{ID: sandbox, UID: 1000, MemoryBytes: 64 << 20, CPUCores: 1, MaxTasks: 16}, image, owner, "/usr", "unconfined")
+	o.HostConfig.AutoRemove = false
+	return o
+}

@@ -1,0 +1,47 @@
+package docker
+
+import (
+	"log/slog"
+	"os"
+
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/cgroup"
+)
+
+// limitGroup is the engine's control group of a container.
+type limitGroup struct{ g *cgroup.Group }
+
+// runtimeTasks are tasks of a runtime with a kernel of its own: each task of a program may need
+// several of this machine.
+const runtimeTasks = 512
+
+// limit reads the limits of a container back from the control group, if this process may read it.
+func limit(log *slog.Logger, local bool, pid int, spec backend.Spec) (limitGroup, error) {
+	if !local || os.Geteuid() != 0 || pid <= 0 {
+		return limitGroup{}, nil
+	}
+	g, err := cgroup.Adopt(cgroup.Config{Logger: log}, pid, cgroup.Limits{MemoryBytes: spec.MemoryBytes, CPUCores: spec.CPUCores, MaxTasks: spec.MaxTasks + runtimeTasks})
+	return limitGroup{g}, err
+}
+
+func (l limitGroup) held() (walls, weak []string) {
+	if l.g == nil {
+		return nil, []string{weakUnread}
+	}
+	return l.g.Walls(), nil
+}
+
+func (l limitGroup) usage() backend.Usage {
+	if l.g == nil {
+		return backend.Usage{}
+	}
+	u := l.g.Usage()
+	return backend.Usage{PeakMemory: u.PeakMemory, CPU: u.CPU, PeakTasks: u.PeakTasks, OOMKills: u.OOMKills}
+}
+
+func (l limitGroup) close() error {
+	if l.g == nil {
+		return nil
+	}
+	return l.g.Remove()
+}

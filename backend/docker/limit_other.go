@@ -1,0 +1,20 @@
+//go:build !linux
+
+package docker
+
+import (
+	"log/slog"
+
+	"github.com/sandboxmcp/sandboxmcp/backend"
+)
+
+// limitGroup is the engine's control group of a container, which this system does not see.
+type limitGroup struct{}
+
+const runtimeTasks = 512
+
+func limit(*slog.Logger, bool, int, backend.Spec) (limitGroup, error) { return limitGroup{}, nil }
+
+func (limitGroup) held() (walls, weak []string) { return nil, []string{weakUnread} }
+func (limitGroup) usage() backend.Usage         { return backend.Usage{} }
+func (limitGroup) close() error                 { return nil }

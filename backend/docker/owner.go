@@ -1,0 +1,85 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/moby/moby/client"
+)
+
+// Labels of containers. An owner is the server's process: the machine's boot, the pid namespace, the
+// process id in it, and the time at which it was started. No later process has the same.
+const (
+	labelOwner   = "sandboxmcp.owner"
+	labelSandbox = "sandboxmcp.sandbox"
+)
+
+// self returns this process as an owner.
+func self() (string, error) { return ownerOf(strconv.Itoa(os.Getpid())) }
+
+func ownerOf(pid string) (string, error) {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", err
+	}
+	space, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		return "", err
+	}
+	stat, err := os.ReadFile("/proc/" + pid + "/stat")
+	if err != nil {
+		return "", err
+	}
+	_, rest, _ := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')')+1:]), " ")
+	f := strings.Fields(rest)
+	const startTime = 19 // field 22 of proc(5), counted after the name
+	if len(f) <= startTime {
+		return "", errors.New("/proc has no start time of a process")
+	}
+	return strings.TrimSpace(string(boot)) + "/" + space + "/" + pid + "/" + f[startTime], nil
+}
+
+// dead reports whether an owner has certainly ended. It returns false if that is not known, as for a
+// server in another pid namespace. No container lives from an earlier boot to this one.
+func dead(owner string) bool {
+	us, err := self()
+	f, own := strings.Split(owner, "/"), strings.Split(us, "/")
+	switch {
+	case err != nil || len(f) != 4 || len(own) != 4:
+		return false
+	case f[0] != own[0]:
+		return true
+	case f[1] != own[1]:
+		return false
+	}
+	now, err := ownerOf(f[2])
+	return errors.Is(err, fs.ErrNotExist) || err == nil && now != owner
+}
+
+// sweep removes the containers of dead servers. A failure leaves them for a later server.
+func (e *Engine) sweep(ctx context.Context, api *client.Client) {
+	list, err := api.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", labelOwner)})
+	if err != nil {
+		e.cfg.Logger.Warn("look for containers of dead servers", "error", err)
+		return
+	}
+	for _, c := range list.Items {
+		if !dead(c.Labels[labelOwner]) {
+			continue
+		}
+		_, err := api.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+		e.cfg.Logger.Info("container of a dead server removed", "container", c.ID, "error", err)
+	}
+	doors, _ := os.ReadDir(e.cfg.Dir)
+	for _, d := range doors {
+		pid, _, _ := strings.Cut(d.Name(), "-")
+		if _, err := os.Stat("/proc/" + pid); errors.Is(err, fs.ErrNotExist) {
+			_ = os.RemoveAll(filepath.Join(e.cfg.Dir, d.Name()))
+		}
+	}
+}

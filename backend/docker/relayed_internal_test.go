@@ -1,0 +1,134 @@
+package docker
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/relay"
+)
+
+// TestTiersOfRuntimes: only a kernel of its own makes L4. On the kernel of the engine's machine the tier is
+// L1, whatever the engine's control group holds, because there is no Landlock and namespaces are not observed.
+func TestTiersOfRuntimes(t *testing.T) {
+	held := []string{"memory", "tasks", "cpu"}
+	const lacking = "landlock: none, namespaces: the runtime's, not observed"
+	for name, c := range map[string]struct {
+		wanted, named, guest, machine string
+		tier                          sandboxmcp.Tier
+	}{
+		"gVisor":                        {"runsc", "runsc", "4.4.0", "6.1.0", sandboxmcp.TierL4},
+		"a shared kernel":               {"crun", "crun", "6.1.0", "6.1.0", sandboxmcp.TierL1},
+		"another runtime than demanded": {"runsc", "crun", "4.4.0", "6.1.0", sandboxmcp.TierL1},
+		"the guest tells no release":    {"runsc", "runsc", "", "6.1.0", sandboxmcp.TierL1},
+		"the engine tells no release":   {"runsc", "runsc", "4.4.0", "", sandboxmcp.TierL1},
+		"runc of an engine elsewhere":   {"", "runc", "4.4.0", "6.1.0", sandboxmcp.TierL1},
+	} {
+		x := &box{b: NewRelayed(Config{Runtime: c.wanted}), kernel: c.machine}
+		iso := x.report(relay.Seen{Kernel: strings.TrimSpace(c.guest + " #1")}, c.named, held, nil)
+		if c.guest == "" {
+			iso = x.report(relay.Seen{}, c.named, held, nil)
+		}
+		if iso.Tier != c.tier {
+			t.Errorf("%s: got tier %s, want %s", name, iso.Tier, c.tier)
+		}
+		if got := strings.Contains(strings.Join(iso.Weak, ", "), lacking); got != (c.tier == sandboxmcp.TierL1) {
+			t.Errorf("%s: got weak %q", name, iso.Weak)
+		}
+		for _, w := range held {
+			if !slices.Contains(iso.Walls, w) {
+				t.Errorf("%s: got walls %q, want %s among them", name, iso.Walls, w)
+			}
+		}
+	}
+}
+
+// TestQuotaNeedsEachPlace: the wall stands only if each place that programs can write to is bounded.
+func TestQuotaNeedsEachPlace(t *testing.T) {
+	spec := backend.Spec{MemoryBytes: 1 << 30, WorkBytes: 1 << 20, WorkInodes: 64, TempBytes: 1 << 20}
+	full := []relay.Size{{Bytes: 1 << 20}, {Bytes: 1 << 20}, {Bytes: 1 << 20}, {Bytes: 8 << 20}}
+	if got := seenWalls(relay.Seen{Sizes: full}, spec); !slices.Contains(got, wallQuota) {
+		t.Errorf("got %q, want %s", got, wallQuota)
+	}
+	for i := range full {
+		sizes := slices.Clone(full)
+		sizes[i].Bytes = 1 << 40
+		if got := seenWalls(relay.Seen{Sizes: sizes}, spec); slices.Contains(got, wallQuota) {
+			t.Errorf("place %d is not bounded: got %q", i, got)
+		}
+	}
+}
+
+// TestCloseWaitsForContainersThatAreMade: Close returns after the engine has answered a request for a
+// container.
+func TestCloseWaitsForContainersThatAreMade(t *testing.T) {
+	dir, err := os.MkdirTemp("", "close") //nolint:usetesting // sockets need a short path
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	var lc net.ListenConfig
+	l, err := lc.Listen(t.Context(), "unix", filepath.Join(dir, "engine"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	making, closed, early := make(chan struct{}), make(chan struct{}), make(chan bool, 1)
+	s := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var answer any = map[string]any{}
+		switch path := r.URL.Path; {
+		case strings.HasSuffix(path, "/containers/create"):
+			close(making)
+			wait := time.NewTimer(300 * time.Millisecond) // in which a Close that does not wait would return
+			defer wait.Stop()
+			select {
+			case <-closed:
+				early <- true
+			case <-wait.C:
+				early <- false
+			}
+			w.WriteHeader(http.StatusInternalServerError)
+		case strings.HasSuffix(path, "/version"):
+			answer = map[string]any{"ApiVersion": "1.44", "Version": "25"}
+		case strings.HasSuffix(path, "/info"):
+			answer = map[string]any{"KernelVersion": "6.1.0", "Architecture": "x86_64", "Runtimes": map[string]any{"runsc": map[string]any{}}}
+		case strings.HasSuffix(path, "/containers/json"):
+			answer = []any{}
+		case strings.Contains(path, "/images/"):
+			answer = map[string]any{"Id": "sha256:1"}
+		}
+		w.Header().Set("Api-Version", "1.44")
+		_ = json.NewEncoder(w).Encode(answer)
+	})}
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(func() { _ = s.Close() })
+	b := NewRelayed(Config{Host: "unix://" + filepath.Join(dir, "engine"), Runtime: "runsc", Dir: t.TempDir()})
+	opened := make(chan error, 1)
+	go func() {
+		_, err := b.Open(context.WithoutCancel(t.Context()), backend.Spec{ID: "x", MemoryBytes: 1 << 28})
+		opened <- err
+	}()
+	select {
+	case <-making:
+	case err := <-opened:
+		t.Fatalf("no container was asked for: %v", err)
+	}
+	if err := b.Close(t.Context()); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	close(closed)
+	if <-early {
+		t.Error("Close has returned while a container was being made")
+	}
+	if err := <-opened; err == nil {
+		t.Error("a container was opened, want an error")
+	}
+}

@@ -1,0 +1,74 @@
+package docker
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/sandboxmcp/sandboxmcp"
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/backend/process"
+	"github.com/sandboxmcp/sandboxmcp/internal/relay"
+)
+
+// Walls that a program of the relay can see itself, by the names of package jail.
+const (
+	wallRoot    = "read-only root"
+	wallSeccomp = "seccomp"
+	wallNoVsock = "no vsock"
+	wallNNP     = "no_new_privs"
+	wallNoCaps  = "no capabilities"
+	wallUnpriv  = "not the host's root"
+	wallQuota   = "disk quota"
+)
+
+const workspaceDir = process.WorkspaceDir
+
+// seenWalls returns the walls that were seen from inside.
+func seenWalls(seen relay.Seen, spec backend.Spec) []string {
+	walls := []string{}
+	add := func(wall string, stands bool) {
+		if stands {
+			walls = append(walls, wall)
+		}
+	}
+	add(wallNoCaps, seen.NoRights())
+	add(wallUnpriv, seen.Unprivileged(relayedUID))
+	add(wallNNP, seen.NoNewPrivs)
+	add(wallSeccomp, seen.Filtered && seen.Refused)
+	add(wallNoVsock, seen.NoVsock)
+	add(wallRoot, seen.ReadOnly)
+	bytes, _ := seen.Bounded(spec)
+	add(wallQuota, bytes)
+	add(seen.Network, seen.NoInterface)
+	return walls
+}
+
+// lacks returns a wall that every sandbox needs and this one does not have.
+func lacks(walls []string) string {
+	for _, w := range []string{wallNoCaps, wallUnpriv, wallNNP, wallSeccomp, wallNoVsock, wallRoot, wallQuota} {
+		if !slices.Contains(walls, w) {
+			return w
+		}
+	}
+	if !slices.Contains(walls, sandboxmcp.WallNoNetwork) {
+		return sandboxmcp.WallNoNetwork
+	}
+	return ""
+}
+
+func addresses(list ...string) []netip.Addr {
+	var all []netip.Addr
+	for _, a := range list {
+		all = append(all, netip.MustParseAddr(a))
+	}
+	return all
+}
+
+// containerSpec describes the container of a sandbox of the relay. /run and the directory of the
+// server's files are root's, and the others belong to programs.
+func containerSpec(spec backend.Spec, uid int) process.ContainerSpec {
+	return process.ContainerSpec{
+		ID: spec.ID, UID: uid, MemoryBytes: spec.MemoryBytes, CPUCores: spec.CPUCores, MaxTasks: spec.MaxTasks + runtimeTasks,
+		Tmpfs: relay.Tmpfs(spec, uid),
+	}
+}

@@ -1,0 +1,104 @@
+package process
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandboxmcp/sandboxmcp/backend"
+	"github.com/sandboxmcp/sandboxmcp/internal/jail"
+	"github.com/sandboxmcp/sandboxmcp/internal/testkit"
+)
+
+// TestResizeIsRefusedWithoutAGroup: without a control group nothing can hold another memory limit, so a
+// ready sandbox serves only requests with its own.
+func TestResizeIsRefusedWithoutAGroup(t *testing.T) {
+	spec := trialSpec("ready")
+	s := &sandbox{hall: &hall{Jail: new(jail.Jail)}, spec: spec}
+	if err := s.resize(spec); err != nil {
+		t.Errorf("the same limits: got %v, want nil", err)
+	}
+	for name, change := range map[string]func(*backend.Spec){
+		"memory": func(s *backend.Spec) { s.MemoryBytes *= 2 },
+		"work":   func(s *backend.Spec) { s.WorkBytes /= 2 },
+	} {
+		other := spec
+		change(&other)
+		if err := s.resize(other); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("another %s: got %v, want unsupported", name, err)
+		}
+	}
+}
+
+// TestAReadySandboxThatCannotBeResizedIsNotUsed: the request gets a new sandbox with the size that it
+// asked for, and the ready one is closed.
+func TestAReadySandboxThatCannotBeResizedIsNotUsed(t *testing.T) {
+	b := New(Config{})
+	defer func() { _ = b.Close(t.Context()) }()
+	spec := trialSpec("large")
+	spec.MemoryBytes, spec.WorkBytes = 96<<20, 1<<20
+	for range 2 {
+		sb, err := b.Open(t.Context(), spec)
+		if err != nil {
+			t.Skipf("no sandbox can be built here: %v", err)
+		}
+		_ = sb.Close(t.Context())
+	}
+	if !b.resizes() {
+		t.Skip("sandboxes are not resized here")
+	}
+	testkit.Until(t, "two are ready", func() bool { return b.ready.Len() == 2 })
+	old := map[*sandbox]int{} // by process id
+	b.ready.Each(func(s *sandbox) {
+		old[s] = s.slot.PID()
+		occupy(t, s, 512<<10)
+	})
+	spec.ID, spec.WorkBytes = "small", 256<<10
+	sb, err := b.Open(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sb.Close(t.Context()) }()
+	got, ok := sb.(*sandbox)
+	if !ok || old[got] != 0 {
+		t.Fatalf("got %T with the process %d of those that were ready, want a new sandbox", sb, old[got])
+	}
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(got.slot.Dirs[jail.DirWork], &st); err != nil {
+		t.Fatal(err)
+	}
+	if size := int64(st.Blocks) * st.Bsize; size != spec.WorkBytes {
+		t.Errorf("size of its working directory: got %d, want %d", size, spec.WorkBytes)
+	}
+	testkit.Until(t, "one of those that were ready has ended", func() bool {
+		ended := 0
+		for _, pid := range old {
+			if errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
+				ended++
+			}
+		}
+		return ended > 0
+	})
+}
+
+// occupy makes a file of n bytes in the working directory of a sandbox, as a program of it.
+func occupy(t *testing.T, s *sandbox, n int) {
+	t.Helper()
+	runtime.LockOSThread() // the server's own user has no id there
+	_, _ = unix.SetfsgidRetGid(s.slot.UID())
+	_, _ = unix.SetfsuidRetUid(s.slot.UID())
+	fd, err := unix.Openat(s.slot.Dirs[jail.DirWork], "full", unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
+	_, _ = unix.SetfsuidRetUid(os.Geteuid())
+	_, _ = unix.SetfsgidRetGid(os.Getegid())
+	runtime.UnlockOSThread()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if got, err := unix.Write(fd, make([]byte, n)); got != n || err != nil {
+		t.Fatalf("write: got %d bytes and %v, want %d", got, err, n)
+	}
+}
